@@ -1,0 +1,330 @@
+/* ir.h: the one IR. A Module is state lines, graphs and loops; a Graph is a list of ops over values; every prototype of ir/.
+ *
+ * Values are 32-bit indices; definitions stand before uses; a type on every value. The same Op goes through all stages
+ * typed -> diffed -> lowered -> fused -> scheduled -> selected -> planned; later stages fill fields that print.c shows. */
+#ifndef IR_IR_H
+#define IR_IR_H
+#include "base.h"
+#include "diag.h"
+
+/* ---------------------------------------------------------------- limits: named, checked, each a clear error */
+#define MAX_RANK 8
+#define MAX_ELEMENTS ((int64_t)1 << 40)   /* of one tensor */
+#define MAX_OPS 2000000                   /* of one graph */
+
+/* ---------------------------------------------------------------- types */
+typedef enum DType {
+	DT_none,
+#define DT(name, bytes, kind, st, npy) DT_##name,
+#include "dtypes.def"
+#undef DT
+	DT_COUNT
+} DType;
+typedef struct DTypeInfo { const char *name; int bytes; char kind; const char *safetensors, *npy; } DTypeInfo;
+extern const DTypeInfo dtype_info[DT_COUNT];
+DType dtype_named(const char *name, size_t n); /* DT_none if none */
+static inline bool dtype_is_float(DType t) { return dtype_info[t].kind == 'f'; }
+static inline bool dtype_is_int(DType t) { return dtype_info[t].kind == 'i'; }
+
+/* One axis: its extent for a full batch, and how it follows the run-time batch n: extent(n) = n * mul / div if mul > 0. */
+typedef struct Axis { int64_t n; int32_t mul, div; } Axis;
+static inline Axis axis(int64_t n) { return (Axis){.n = n, .mul = 0, .div = 1}; }
+static inline bool axis_same(Axis a, Axis b) { return a.n == b.n && a.mul == b.mul && (!a.mul || a.div == b.div); }
+
+/* dtype, logical shape and physical layout. perm lists the logical axes from the outermost to the innermost in memory
+ * (identity = row-major; NHWC of a logical NCHW is 0,2,3,1; HWNC is 2,3,0,1). Always dense for the actual n. */
+typedef struct Type { uint8_t dtype, rank; uint8_t perm[MAX_RANK]; Axis axis[MAX_RANK]; } Type;
+Type type_scalar(DType t);
+Type type_of(DType t, int rank, const Axis *axes);          /* identity layout */
+int64_t type_elements(const Type *t);                       /* full batch */
+int64_t type_bytes(const Type *t);                          /* full batch, without padding */
+bool type_same(const Type *a, const Type *b);               /* dtype, shape, marks and layout */
+bool type_same_shape(const Type *a, const Type *b);         /* extents only, not the marks */
+bool type_is_plain(const Type *t);                          /* identity layout */
+bool type_marked(const Type *t);                            /* some axis follows n */
+int64_t axis_at(Axis a, int64_t n, int64_t full);           /* extent for n of a batch of full */
+void type_strides(const Type *t, int64_t n, int64_t full, int64_t stride[MAX_RANK]); /* in elements, per logical axis */
+void type_print(Buf *b, const Type *t);                     /* f32[N<=64,6,28,28]@0231; "2N<=128", "N/2<=32" */
+
+/* ---------------------------------------------------------------- attributes */
+typedef enum AttrKind { AK_INT, AK_INTS, AK_NUM, AK_NUMS, AK_STR, AK_BOOL } AttrKind;
+typedef enum AttrName {
+#define ATTR(name, kind) A_##name,
+#include "attrs.def"
+#undef ATTR
+	A_COUNT
+} AttrName;
+/* f also holds i for a NUM that is an integer (is_int). INTS: n and list. An Axis list (reshape's shape) lives in the result type. */
+typedef struct Attr { uint8_t name, is_int; uint16_t n; union { int64_t i; double f; const char *s; const int64_t *list; }; } Attr;
+extern const struct AttrNameInfo { const char *name; AttrKind kind; } attr_names[A_COUNT];
+
+/* ---------------------------------------------------------------- operators */
+typedef enum Trait {
+	T_EW = 1 << 0,        /* elementwise, NumPy broadcasting; its expression is in ew.def */
+	T_REDUCE = 1 << 1,    /* a row of red.def over attribute axes */
+	T_CONTRACT = 1 << 2,  /* has contract_of() */
+	T_VIEW = 1 << 3,      /* moves no element if the layout allows: reshape transpose expand slice reverse */
+	T_MOVE = 1 << 4,      /* copies elements: concat pad gather take crop */
+	T_WINDOW = 1 << 5,    /* pooling */
+	T_SCAN = 1 << 6,      /* cumsum */
+	T_STATE = 1 << 7,     /* load, store */
+	T_CONST = 1 << 8,     /* full, iota: no inputs, the same every time */
+	T_RANDOM = 1 << 9,    /* a function of seed, step and stream: may be cloned and merged like any pure op */
+	T_EFFECT = 1 << 10,   /* never removed, order kept among effects: store, check, loop ops */
+	T_COMPOSITE = 1 << 11,/* has an expansion: attention, lstm, gru and their .dx */
+	T_INPLACE = 1 << 12,  /* out[0] may use the buffer of in[0] */
+	T_LOOP = 1 << 13,     /* only in loops */
+	T_SCATTER = 1 << 14,  /* adds into rows: take.dx, gather.dx */
+} Trait;
+
+/* OP_name for ops.def and red.def; OP_name, OP_name_dx, _dy, _dz for every row of ew.def. */
+typedef enum OpKind {
+	OP_none,
+#define OP(name, ...) OP_##name,
+#include "ops.def"
+#undef OP
+#define RED(name, ...) OP_##name,
+#include "red.def"
+#undef RED
+#define EW(name, ...) OP_##name, OP_##name##_dx, OP_##name##_dy, OP_##name##_dz,
+#include "ew.def"
+#undef EW
+	OP_COUNT
+} OpKind;
+
+typedef struct Val { uint32_t id; } Val; /* index into Graph.val; 0 = none */
+#define NOVAL ((Val){0})
+
+struct Graph; struct Module; struct Op; struct Build; struct RefCtx;
+/* Result types of op from its inputs' types and attributes. NULL if good, else the message (without operator name or
+ * location), in the graph's arena; *which = the operand to blame with a note, -1 if none. An op whose result type already
+ * stands there (reshape, full, expand, cast...) is checked against it. */
+typedef const char *ShapeRule(struct Graph *g, struct Op *op, int *which);
+/* Appends the backward of op to b. dout[i]: gradient of result i or NOVAL. Sets din[k] for every k with need[k];
+ * leave NOVAL where it is zero. Shapes of din are those of the inputs. */
+typedef void GradRule(struct Build *b, const struct Op *op, const Val *dout, const bool *need, Val *din);
+/* Reference evaluation in double: see RefTensor below. NULL if good, else a run-time error's message. */
+typedef const char *RefRule(struct RefCtx *cx, const struct Op *op);
+/* Composite ops: appends primitive ops to b and sets out[i]. */
+typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
+typedef double FlopsRule(const struct Graph *g, const struct Op *op);
+
+typedef struct OpInfo {
+	const char *name;      /* as in the text: conv2d, conv2d.dx, relu.dx */
+	int8_t nin, nout;      /* -1: any number (concat, call, batch) */
+	uint32_t traits;
+	const char *attrs;     /* "stride=[1,1] pad=[0,0] groups=1 axis": order of printing; without '=' it must be given */
+	ShapeRule *shape; GradRule *grad; RefRule *ref; ExpandRule *expand; FlopsRule *flops;
+	const char *doc, *source;
+	/* elementwise rows */
+	int16_t ew;            /* row of ew.def, -1 otherwise */
+	int8_t part;           /* 0 value, 1..3 d/dx d/dy d/dz */
+	const char *types;     /* dtype kinds allowed: F I B */
+	const struct Expr *expr; /* parsed once; variables x y z r g a b and which of them it uses */
+	const char *operands;  /* of ew ops: the letters of in[0..nin), e.g. "rg" for relu.dx, "xy" for add */
+	/* reductions */
+	int16_t red;           /* row of red.def, -1 otherwise */
+	/* parsed attribute list */
+	uint8_t nattr; const uint8_t *attr_name; const Attr *attr_default; const bool *attr_required;
+} OpInfo;
+extern OpInfo op_info[OP_COUNT];  /* complete after ir_init() */
+void ir_init(void);               /* once, first; checks the tables and calls bug() where they disagree */
+OpKind op_named(const char *name);/* OP_none if none; name as in the text */
+static inline bool op_has(OpKind k, uint32_t traits) { return (op_info[k].traits & traits) != 0; }
+
+/* ---------------------------------------------------------------- ops, values, graphs */
+typedef struct Op {
+	uint16_t kind;           /* OpKind */
+	uint16_t nin, nout;
+	bool dead;               /* removed by a pass; graph_compact drops it */
+	uint8_t nattr;
+	int32_t group;           /* kernel it belongs to, -1 before fuse */
+	Val *in, *out;
+	Attr *attr;              /* in the order of op_info[kind].attrs, all filled in */
+	Loc loc;
+	const char *path;        /* the layer: call path with labels, "stage0.bottleneck1.conv_bn2.conv2d0"; "" in the model's body */
+} Op;
+
+typedef struct ValInfo {
+	Type type;
+	const char *name;        /* without %; unique in its graph */
+	uint32_t op;             /* index of the defining op; UINT32_MAX for a graph input or nothing */
+	uint16_t index;          /* which result */
+	int64_t offset;          /* planned: byte offset in the arena; -1 = none (kept in registers, or not planned yet) */
+} ValInfo;
+
+typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE } InputKind; /* seed, step: i64[]; rate: f64[] */
+typedef struct Input { Val v; const char *name; InputKind kind; } Input;
+typedef enum ResultKind { RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM /* gradient norm before clipping */ } ResultKind;
+typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
+
+/* A kernel: the ops with Op.group == id, contiguous once scheduled. */
+typedef struct Group {
+	const char *name;        /* unique in the module, a C identifier; from the ops and the layer */
+	const char *kernel;      /* family and parameters as text: "rows{vec=16}", "brgemm{mr=6,nv=4,...}"; NULL before select */
+	int32_t band;            /* -1 */
+	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
+} Group;
+
+typedef struct Graph {
+	struct Module *module;
+	Arena *arena;
+	const char *name;        /* train, update, eval, infer, or a loop's name */
+	bool is_loop;
+	bool training;           /* N bound: no axis is marked */
+	bool full_only; Loc full_loc; const char *full_why; /* a marked axis met an unmarked one: only whole batches run */
+	VEC(Op) op;
+	VEC(ValInfo) val;        /* entry 0 unused */
+	VEC(Input) input;
+	VEC(Result) result;
+	VEC(Group) group;
+} Graph;
+
+/* ---------------------------------------------------------------- module */
+typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD } StateKind; /* STAT: running statistics; SLOT: optimizer; GRAD: accumulated */
+typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
+typedef struct State {
+	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
+	Type type;
+	StateKind kind;
+	InitKind init; double a, b;
+	bool decay, frozen;      /* weight decay applies; not trained */
+	Loc loc;
+	int64_t offset;          /* planned; -1 */
+} State;
+
+/* Settings of data and train, all defaults filled in, named "train.batch", "train.optimizer", "data.reader"...
+ * A value is a number, string, bool, none, list or call: momentum(rate = poly(...), momentum = 0.9). */
+typedef enum SetKind { SET_NONE, SET_INT, SET_NUM, SET_BOOL, SET_STR, SET_NAME, SET_LIST, SET_CALL } SetKind;
+typedef struct Setting {
+	SetKind kind;
+	const char *name;        /* of this argument, or NULL in a list; the full name at the top */
+	int64_t i; double f;     /* f also holds i */
+	const char *s;           /* text, or a call's or a name's name */
+	struct Setting *arg; int nargs; /* of a list or call; every argument of a call is named and defaults are filled in */
+} Setting;
+
+typedef struct Module {
+	Arena *arena;
+	Diags *diags;
+	const char *name;        /* of the model */
+	int64_t batch;           /* N of a full batch */
+	VEC(Setting) setting;
+	VEC(State) state;
+	VEC(Graph *) graph;      /* train, [update,] eval, infer, then loops */
+	int64_t arena_bytes;     /* planned: state, inputs, values, workspaces; 0 before */
+	int64_t scratch_bytes;   /* planned: per thread */
+	const char *stage;       /* typed diffed lowered fused scheduled selected planned */
+	const char *target, *arch;  /* once chosen, else NULL */
+	uint64_t source_hash;    /* of all the files read */
+} Module;
+
+Module *module_new(Arena *a, Diags *d, const char *name);
+Graph *module_add_graph(Module *m, const char *name);
+Graph *module_graph(const Module *m, const char *name);     /* NULL if none */
+State *module_state(Module *m, const char *name);           /* NULL if none */
+State *module_add_state(Module *m, const char *name, Type t, StateKind kind);
+const Setting *setting(const Module *m, const char *name);  /* NULL if not set */
+const Setting *setting_arg(const Setting *s, const char *name); /* argument of a call */
+void setting_print(Buf *b, const Setting *s);               /* as in the .net */
+Module *module_clone(const Module *m, Arena *a);
+
+Val graph_add_val(Graph *g, Type t, const char *name, uint32_t op, int index); /* name made unique: x, x.1, x.2 */
+Val graph_add_input(Graph *g, Type t, const char *name, InputKind kind);
+Val graph_input(const Graph *g, InputKind kind);            /* seed, step, rate; added on first use by graph_need_input */
+Val graph_need_input(Graph *g, InputKind kind);
+void graph_add_result(Graph *g, Val v, const char *name, ResultKind kind);
+static inline ValInfo *val_info(const Graph *g, Val v) { return &g->val.at[v.id]; }
+static inline const Type *val_type(const Graph *g, Val v) { return &g->val.at[v.id].type; }
+Op *val_op(const Graph *g, Val v);                          /* its definition; NULL for an input */
+/* Drops dead ops and values nobody names; renumbers Val.id and ValInfo.op; names stay. */
+void graph_compact(Graph *g);
+uint32_t *graph_use_counts(const Graph *g, Arena *a);       /* by Val.id; results of the graph count */
+void graph_replace_uses(Graph *g, Val old, Val with, uint32_t from_op); /* in ops from_op.. and in the graph's results */
+
+/* Attributes of an op. attr_* call bug() if the operator has none of that name. */
+const Attr *attr_get(const Op *op, AttrName n);
+int64_t attr_int(const Op *op, AttrName n);
+bool attr_bool(const Op *op, AttrName n);
+double attr_num(const Op *op, AttrName n);
+const char *attr_str(const Op *op, AttrName n);
+const int64_t *attr_ints(const Op *op, AttrName n, int *count); /* count may be NULL */
+
+/* ---------------------------------------------------------------- building: one call makes an op, infers and checks its types */
+typedef struct Build {
+	Graph *g;
+	Loc loc;                 /* for the ops made from now on */
+	const char *path;        /* likewise */
+	const char *error;       /* first shape error since it was cleared: message; the result is then NOVAL */
+	int which;               /* operand to blame, -1 */
+} Build;
+/* Values for attributes: ATTRS(AI(axis, 1), AL(axes, list, n), AF(slope, 0.1), AS(state, "w"), AB(keep, true)) */
+typedef struct AttrArg { AttrName name; AttrKind kind; int64_t i; double f; const char *s; const int64_t *list; int n; } AttrArg;
+#define AI(nm, x) {.name = A_##nm, .kind = AK_INT, .i = (x)}
+#define AB(nm, x) {.name = A_##nm, .kind = AK_BOOL, .i = (x)}
+#define AF(nm, x) {.name = A_##nm, .kind = AK_NUM, .f = (x)}
+#define AS(nm, x) {.name = A_##nm, .kind = AK_STR, .s = (x)}
+#define AL(nm, l, c) {.name = A_##nm, .kind = AK_INTS, .list = (l), .n = (c)}
+#define ATTRS(...) (AttrArg[]){__VA_ARGS__, {.name = A_COUNT}}
+#define VALS(...) (Val[]){__VA_ARGS__}, (int)(sizeof((Val[]){__VA_ARGS__}) / sizeof(Val))
+/* result: wanted result type where the operator cannot infer it (reshape, expand, cast, full, iota, random), else NULL.
+ * All results are op->out; the first is returned. */
+Val build_op(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *result);
+Op *build_last(Build *b);                                    /* the op just made */
+#define build(b, kind, ...) build_op(b, kind, VALS(__VA_ARGS__), NULL, NULL)
+Val build_const(Build *b, DType t, double x);                /* rank 0; broadcast by use */
+Val build_full(Build *b, Type t, double x);
+Val build_cast(Build *b, Val x, DType t);                    /* x itself if it has that type */
+Val build_reshape(Build *b, Val x, int rank, const Axis *axes);
+Val build_transpose(Build *b, Val x, const int64_t *perm);
+Val build_expand(Build *b, Val x, int rank, const Axis *axes);
+Val build_reduce(Build *b, OpKind red, Val x, const int64_t *axes, int n, bool keep);
+Val build_load(Build *b, const char *state);
+Val build_sum_to(Build *b, Val g, const Type *shape);        /* undoes broadcasting: sums g to shape */
+/* NumPy broadcasting of shapes (marks unify: marked with unmarked of equal extent sets full_only). NULL if good. */
+const char *broadcast_axes(Graph *g, int n, const Type *const *t, Type *out);
+
+/* ---------------------------------------------------------------- expressions of ew.def (expr.c) */
+typedef enum ExprKind {
+	EX_NUM, EX_VAR,                                            /* var: x y z r g a b */
+	EX_NEG, EX_NOT, EX_ADD, EX_SUB, EX_MUL, EX_DIV, EX_EQ, EX_NE, EX_LT, EX_LE, EX_GT, EX_GE, EX_AND, EX_OR, EX_SELECT,
+	EX_EXP, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_TANH, EX_SIN, EX_COS, EX_POW, EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
+	EX_IDIV, EX_IMOD                                           /* floor division and its remainder; by 0 gives 0 */
+} ExprKind;
+typedef struct Expr { ExprKind kind; char var; double num; const struct Expr *a, *b, *c; uint32_t uses; /* bit per variable */ } Expr;
+#define EXPR_VARS "xyzrgab"
+const Expr *expr_parse(Arena *a, const char *text, const char **error);
+double expr_eval(const Expr *e, const double var[7]);          /* order of EXPR_VARS */
+
+/* ---------------------------------------------------------------- reductions of red.def */
+typedef struct RedInfo { const char *name; int nstate, nout; bool index; const Expr *init, *step, *combine, *finish; const char *doc; } RedInfo;
+
+/* ---------------------------------------------------------------- contractions: one normal form (codegen/contract.c uses it) */
+
+/* ---------------------------------------------------------------- text (print.c, parse.c) */
+void module_print(Buf *b, const Module *m);
+void graph_print(Buf *b, const Graph *g);
+void op_print(Buf *b, const Graph *g, const Op *op);          /* one line without its end */
+/* NULL after diagnostics. Accepts what module_print wrote at any stage, and hand-written parts (locations, paths, groups optional). */
+Module *module_parse(Arena *a, Diags *d, const char *file, const char *text, size_t bytes);
+
+/* ---------------------------------------------------------------- verifier: structure, and what the stage promises */
+bool module_verify(const Module *m, Buf *errors);             /* false: every violated rule a line, op printed under it */
+
+/* ---------------------------------------------------------------- reference evaluator (ref.c, interp.c) */
+/* Values are double whatever the dtype (i64 beyond 2^53 keeps its bits in .i); rounded to the dtype after each op:
+ * f32 to float only if RefCtx.round; integers wrap, saturate as the language says. Logical row-major. */
+typedef struct RefTensor { Type type; int64_t n; /* elements for the actual batch */ double *f; } RefTensor;
+typedef struct RefCtx {
+	const Graph *g;
+	Arena *arena;
+	int64_t n, full;          /* actual batch, full batch */
+	bool round;               /* round f32 results to float */
+	RefTensor *val;           /* by Val.id */
+	RefTensor *state;         /* by index in Module.state */
+	const char *error;
+} RefCtx;
+const char *ref_op(RefCtx *cx, const Op *op);                 /* runs one op; NULL or a message */
+const char *ref_graph(RefCtx *cx);                            /* all ops; inputs must be set in cx->val */
+int64_t ref_extent(const RefCtx *cx, Axis a);
+#endif

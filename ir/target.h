@@ -1,0 +1,32 @@
+/* target.h: what passes may ask of a target, and what the driver calls. One struct Target per row of codegen/targets.def. */
+#ifndef IR_TARGET_H
+#define IR_TARGET_H
+#include "ir.h"
+
+typedef struct EmitOptions {
+	const char *emit;        /* "llvm", "asm", "obj" */
+	const char *arch;        /* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
+	int opt;                 /* -O level */
+	int index;               /* number of this image in the executable; symbols are suffixed with it */
+} EmitOptions;
+
+typedef struct Target {
+	const char *name;        /* cpu, cuda, ref */
+	const char *doc;
+	const char *default_arch;
+	bool (*has_kernel)(const struct Target *t, OpKind k);  /* false: must be expanded or lowered first */
+	/* Canonical arch name ("native" resolved); NULL and a message if unknown. */
+	const char *(*resolve_arch)(const struct Target *t, Arena *a, const char *arch, const char **error);
+	int (*vector_bytes)(const struct Target *t, const char *arch);
+	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
+	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
+	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
+	const char *(*select)(const struct Target *t, Graph *g, int group, const char *arch);
+	/* May op join a group that holds these ops? Asked by fuse beyond the general rules. NULL = yes, else the failed predicate. */
+	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
+	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error message. */
+	const char *(*emit)(const struct Target *t, const Module *m, const EmitOptions *o, Buf *out);
+} Target;
+
+const Target *target_named(const char *name); /* in codegen/ ; NULL if none */
+#endif

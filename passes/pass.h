@@ -1,0 +1,48 @@
+/* pass.h: what a pass is, the context it is given, verdicts. passes.def is the pipeline. */
+#ifndef PASSES_PASS_H
+#define PASSES_PASS_H
+#include "../ir/ir.h"
+#include "../ir/target.h"
+
+/* A rule fired or declined: why, the predicate's value, bytes saved or that it would save. explain prints these. */
+typedef struct Verdict {
+	const char *pass, *rule;           /* "fuse", "fuse.epilogue" */
+	const char *graph;
+	const char *a, *b;                 /* layers (paths) of the ops concerned; b may be NULL */
+	const char *opa, *opb;             /* op names: conv2d, moments */
+	bool fired;
+	const char *why;                   /* the predicate, in words with its values */
+	double value;                      /* the predicate's number, NAN if none */
+	int64_t bytes_saved;
+	Loc loc;
+} Verdict;
+
+typedef struct PassCtx {
+	Module *module;
+	const Target *target;
+	const char *arch;
+	Arena *scratch;                    /* emptied after each pass */
+	int opt;                           /* -O 0, 1, 2 */
+	const char *const *disabled; int ndisabled;
+	const char *limit_rule; int64_t limit, fired;   /* --pass-limit RULE:N */
+	VEC(Verdict) verdict;
+	const char *print_after;           /* pass name, "all", or NULL */
+	bool time_passes, check;           /* check: verify and round-trip after every pass */
+	const char *stop_stage;            /* run no pass beyond this stage; NULL = all */
+	const char *only;                  /* opt --passes: comma-separated; NULL = the pipeline */
+	bool failed;                       /* a pass reported a user error through module->diags */
+	int64_t memory_budget;             /* 0 = none */
+} PassCtx;
+
+typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */
+typedef bool ModulePassFn(Module *m, PassCtx *cx);
+/* Permission for a rewrite under --pass-limit; counts it. */
+bool pass_may(PassCtx *cx, const char *rule);
+void verdict(PassCtx *cx, Verdict v);         /* copies texts into the module's arena */
+bool pass_enabled(const PassCtx *cx, const char *name);
+/* The whole pipeline, or cx->only. False after an error (diagnosed). */
+bool passes_run(Module *m, PassCtx *cx);
+typedef struct PassInfo { const char *name; PassFn *fn; ModulePassFn *module_fn; int level; const char *needs, *gives, *graphs, *doc; bool required; } PassInfo;
+extern const PassInfo pass_info[]; extern const int npass_info;
+const char *plancheck(const Module *m, Arena *a); /* NULL, or which buffers overlap */
+#endif

@@ -1,0 +1,83 @@
+/* rt.h: the whole interface between generated code and runtime, versioned. Includes nothing of the compiler; may be
+ * included from anywhere.
+ *
+ * An executable holds one RtImage per --arch. An image is a descriptor (JSON text, described in runtime/README.md), a table of
+ * kernels and three entry points, which are emissions of the module's loops. The runtime owns no training loop: with
+ * --sink off a table walker runs the descriptor's loop ops one by one, otherwise the entry points run them. */
+#ifndef RUNTIME_RT_H
+#define RUNTIME_RT_H
+#include <stdint.h>
+
+#define RT_VERSION 1
+#define RT_MAX_RESULTS 64    /* loss, metrics, norm of one step */
+#define RT_MAX_INPUTS 16
+
+/* A kernel works on tasks [t0, t1) of its group. Buffers are at arena + off[k] in the order of the descriptor's "off".
+ * n: examples of this batch. scratch: this thread's own, descriptor "scratch_bytes" long, 64-byte aligned.
+ * Tasks are cut by shape, never by the number of threads: results have the same bits for any. */
+typedef void RtKernel(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, uint8_t *scratch);
+
+typedef enum RtStatus {
+	RT_OK = 0,
+	RT_STOPPED = 1,          /* poll said stop */
+	RT_FAULT = 2,            /* a check found a number out of range: RtFault at arena + fault_offset */
+	RT_NOT_FINITE = 3,       /* loss of step run->step is not finite and allow_nan is 0 */
+} RtStatus;
+
+/* Written by check kernels (the first fault of a step is kept: smallest op index, then smallest element). */
+typedef struct RtFault { int64_t set; int64_t op; int64_t element; int64_t value; } RtFault; /* op: index into descriptor "checks" */
+
+typedef struct RtRecord {    /* one telemetry record: `emit` */
+	int64_t step, epoch, n;  /* n: examples of the batch (weight of an evaluation batch) */
+	double rate;
+	double value[RT_MAX_RESULTS]; /* the call's results in the order of the descriptor's graph "results" */
+} RtRecord;
+
+/* Shared by generated code and runtime; generated code reaches fields by offsetof, so only append, and raise RT_VERSION. */
+typedef struct RtRun {
+	uint8_t *arena;
+	int64_t n;               /* examples of the current batch */
+	int64_t step;            /* train: global step (updates), from 0; eval: batch number */
+	int64_t until;           /* first step that this call does not run */
+	int64_t epoch;
+	int64_t steps_per_epoch;
+	int64_t examples;        /* of the data set in use */
+	int64_t batch;           /* full batch */
+	const int64_t *order;    /* of this epoch, `examples` long; NULL = file order */
+	const uint8_t *data[RT_MAX_INPUTS];       /* resident data: example e of input k is at data[k] + e * data_stride[k] */
+	int64_t data_stride[RT_MAX_INPUTS];
+	int64_t data_bytes[RT_MAX_INPUTS];        /* of one example */
+	int64_t seed;
+	double rate;             /* of this step */
+	int64_t allow_nan;
+	volatile int64_t stop_at;/* poll takes the slow way when step + 1 >= stop_at (checkpoint, stop, pause); 0 = at once */
+	int64_t micro;           /* batch within the update, with accumulate > 1 */
+	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail; /* head: written by the loop */
+	void *host;              /* the runtime's own */
+} RtRun;
+
+/* Helpers that generated loops call; each is the emission of one loop op. */
+void rt_shuffle(RtRun *run);                    /* shuffle: fills run->order for run->epoch */
+void rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput); /* batch: gathers examples into arena + offset (parallel), sets n */
+double rt_rate(RtRun *run);                     /* rate: schedule at run->step, double, contract's formulas */
+void rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks); /* all tasks, then a barrier */
+int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss); /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
+int64_t rt_poll(RtRun *run);                    /* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
+int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
+
+typedef int64_t RtEntry(RtRun *run);            /* an RtStatus */
+
+typedef struct RtImage {
+	int32_t version;
+	int32_t nkernel;
+	const char *program;     /* JSON descriptor */
+	const char *needs;       /* CPU features, space-separated as __builtin_cpu_supports names them: "avx2 fma avx512f" */
+	RtKernel *const *kernel;
+	RtEntry *train, *eval, *infer; /* NULL where the model has none. train: steps [step, until) of one epoch at most;
+	                                  eval: batches [step, until); infer: one batch whose inputs stand in the arena */
+	void *self;              /* the interpreter's module; NULL in compiled images */
+} RtImage;
+
+/* main() of every executable: returns the exit status. Images best first; the first whose needs are met runs. */
+int rt_main(int argc, char **argv, const RtImage *const *images, int nimages);
+#endif
