@@ -1,0 +1,111 @@
+/* cmd.h: what the files of the command line share: options as read, a compilation under way, the subcommands. Private to frontend/.
+ *
+ * main.c picks a row of the command table, options.c reads its arguments by options.def, cmd_NAME.c carries it out with the
+ * steps of driver.c: load, passes, emit, link. Exit status: 0 good, 1 failed, 2 wrong usage. */
+#ifndef FRONTEND_CMD_H
+#define FRONTEND_CMD_H
+#include "../ir/ir.h"
+#include "../ir/target.h"
+#include "../passes/pass.h"
+#include "sema.h"
+
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+enum {
+	C_build = 1 << 0, C_run = 1 << 1, C_check = 1 << 2, C_dump = 1 << 3, C_opt = 1 << 4, C_info = 1 << 5, C_explain = 1 << 6, C_tune = 1 << 7,
+	C_ops = 1 << 8, C_ref_run = 1 << 9,
+	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain | C_tune,
+	ALL = COMMON | C_ops,
+};
+
+typedef struct TextList { const char **at; int n; } TextList;
+typedef struct DefineList { Define *at; int n; } DefineList;
+
+/* One field per row of options.def, zero where not given; level is -1. */
+typedef struct Options {
+#define FIELD_FLAG bool
+#define FIELD_TEXT const char *
+#define FIELD_COUNT int64_t
+#define FIELD_LEVEL int64_t
+#define FIELD_SIZE int64_t
+#define FIELD_LIST TextList
+#define FIELD_DEFINE DefineList
+#define OPT(field, spelling, kind, argument, commands, help) FIELD_##kind field;
+#include "options.def"
+#undef OPT
+	const char *operand[4]; int noperand;
+	char **rest; int nrest;          /* what stands after --; rest[nrest] is NULL */
+	const char *program;             /* argv[0] of mantou */
+} Options;
+
+typedef struct Command {
+	const char *name;
+	unsigned bit;
+	int (*run)(Arena *a, const Options *o);
+	const char *usage;               /* operands */
+	int least, most;                 /* how many operands */
+	bool takes_rest;                 /* arguments after -- belong to the executable */
+	const char *doc, *example;
+	bool hidden;
+} Command;
+
+extern const Command commands[];
+extern const int ncommands;
+
+/* ---- options.c: -1 = read; else the exit status: help was printed (0), or wrong usage (2) */
+int options_read(Arena *a, const Command *c, int argc, char **argv, Options *o);
+void options_help(FILE *f, const Command *c);
+/* "mantou NAME: text" and where to look, on stderr; returns EXIT_USAGE. */
+int usage_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* "mantou: error: text" on stderr; returns EXIT_FAILED. */
+int failure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void message(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "mantou: note: text" on stderr */
+bool colour_on(FILE *f);
+
+/* ---- driver.c */
+typedef struct Job {                     /* one compilation */
+	Arena *arena;
+	Diags diags;
+	const Options *o;
+	const char *command;
+	const char *file;
+	const Target *target;
+	const char *arch[16]; int narch; /* canonical, best first, no two the same */
+	Module *module;                  /* as loaded */
+} Job;
+
+/* Reads options that name targets, passes and stages. EXIT_GOOD, or the exit status after a message. */
+int job_open(Job *j, Arena *a, const Options *o, const char *command, const char *file);
+/* Reads and elaborates the model, or reads textual IR, into j->module. */
+int job_load(Job *j);
+/* A context of passes for arch[k], as the options say. */
+void job_context(const Job *j, Module *m, int k, PassCtx *cx);
+/* job_load, then the pipeline for arch[k] to a stage (NULL: to its end) on a fresh copy. */
+int job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx);
+int job_output(const Job *j, const char *path, const Buf *b, bool executable); /* to a file (- or NULL: stdout); EXIT_GOOD or after a message */
+/* Early word on an output path that cannot be written, or that is the input. */
+int job_check_output(const Job *j, const char *path);
+/* Builds what --emit says (exe by default) into path. */
+int job_build(Job *j, const char *emit, const char *path);
+const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
+bool is_ir_file(const char *file);
+bool stage_exists(const char *stage);
+extern const char *const stage_names[]; extern const int nstage_names;
+int64_t machine_memory(void);            /* bytes, 0 if unknown */
+void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */
+void print_count(Buf *b, double n);      /* 4.1 G */
+void print_where(Buf *b, const Module *m, Loc at); /* file:line:col, nothing if unknown */
+double op_flops(const Graph *g, const Op *op);  /* of one execution with a full batch */
+
+/* ---- subcommands */
+int cmd_build(Arena *a, const Options *o);
+int cmd_run(Arena *a, const Options *o);
+int cmd_check(Arena *a, const Options *o);
+int cmd_dump(Arena *a, const Options *o);
+int cmd_info(Arena *a, const Options *o);
+int cmd_opt(Arena *a, const Options *o);
+int cmd_explain(Arena *a, const Options *o);
+int cmd_tune(Arena *a, const Options *o);
+int cmd_ops(Arena *a, const Options *o);
+int cmd_ref_run(Arena *a, const Options *o);
+#endif

@@ -1,0 +1,202 @@
+/* cmd_build.c: `build`, `run` and `ref-run`: a model to an executable, and its execution.
+ *
+ * `run` keeps executables in XDG_CACHE_HOME/mantou (else ~/.cache/mantou), in a folder named by a hash of the typed IR's text (which holds the sources'
+ * hash, constants and settings), the options that shape code, and the bytes of this program. Two runs at once may both build; each renames a whole file
+ * into place, and either is right. `ref-run` interprets the IR that stands in a launcher script, or in a file. */
+#include "cmd.h"
+
+#include "../codegen/codegen.h"
+#include "../codegen/ref/ref.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *
+default_output(const Job *j, const char *emit)
+{
+	static const struct { const char *emit, *suffix; } names[] = {{"ir", ".ir"}, {"llvm", ".ll"}, {"asm", ".s"}, {"obj", ".o"}};
+
+	for (size_t i = 0; emit && i < sizeof names / sizeof *names; i++)
+		if (!strcmp(emit, names[i].emit))
+			return arena_printf(j->arena, "%s%s", job_stem(j), names[i].suffix);
+	return job_stem(j);
+}
+
+int
+cmd_build(Arena *a, const Options *o)
+{
+	Job j;
+	int status = job_open(&j, a, o, "build", o->operand[0]);
+
+	if (status != EXIT_GOOD)
+		return status;
+	return job_build(&j, o->emit, o->output ? o->output : default_output(&j, o->emit));
+}
+
+/* ---------------------------------------------------------------- the cache */
+static bool
+make_folders(char *path)
+{
+	for (char *p = path + 1;; p++) {
+		if (*p && *p != '/')
+			continue;
+		char c = *p;
+
+		*p = 0;
+		bool good = !mkdir(path, 0777) || errno == EEXIST;
+
+		*p = c;
+		if (!good)
+			return false;
+		if (!c)
+			return true;
+	}
+}
+
+static uint64_t
+hash_text(uint64_t h, const char *s)
+{
+	return hash_bytes(h, s ? s : "", s ? strlen(s) + 1 : 1);
+}
+
+static uint64_t
+hash_file(uint64_t h, const char *path)
+{
+	size_t n;
+	char *bytes = file_read(path, &n);
+
+	if (bytes)
+		h = hash_bytes(h, bytes, n);
+	free(bytes);
+	return h;
+}
+
+/* Everything that shapes the executable. */
+static uint64_t
+cache_key(const Job *j)
+{
+	const Options *o = j->o;
+	Buf b = {0};
+	uint64_t h = HASH_START;
+
+	module_print(&b, j->module);
+	h = hash_bytes(h, b.at, b.n);
+	buf_free(&b);
+	h = hash_text(h, j->target->name);
+	for (int k = 0; k < j->narch; k++)
+		h = hash_text(h, j->arch[k]);
+	for (int k = 0; k < o->disable.n; k++)
+		h = hash_text(h, o->disable.at[k]);
+	h = hash_text(h, o->pass_limit);
+	h = hash_bytes(h, &o->level, sizeof o->level);
+	h = hash_bytes(h, &o->memory, sizeof o->memory);
+	return hash_file(h, "/proc/self/exe");
+}
+
+static const char *
+cache_folder(Arena *a)
+{
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+	if (xdg && xdg[0] == '/')
+		return arena_printf(a, "%s/mantou", xdg);
+	if (home && *home)
+		return arena_printf(a, "%s/.cache/mantou", home);
+	return NULL;
+}
+
+/* The executable's path in the cache, built if it is not there. */
+static int
+cached_program(Job *j, const char **program)
+{
+	const char *folder = cache_folder(j->arena);
+
+	if (!folder)
+		return failure("no place for the cache: neither XDG_CACHE_HOME nor HOME is set");
+	char *place = arena_printf(j->arena, "%s/%016" PRIx64, folder, cache_key(j));
+
+	if (!make_folders(place))
+		return failure("cannot make the cache folder '%s': %s", place, strerror(errno));
+	*program = arena_printf(j->arena, "%s/%s", place, job_stem(j));
+	/* Whoever asks for a pass's dump or times wants to see it run. */
+	if (!access(*program, X_OK) && !j->o->print_after && !j->o->time_passes)
+		return EXIT_GOOD;
+	return job_build(j, NULL, *program);
+}
+
+int
+cmd_run(Arena *a, const Options *o)
+{
+	Job j;
+	const char *program;
+	int status = job_open(&j, a, o, "run", o->operand[0]);
+
+	if (status != EXIT_GOOD)
+		return status;
+	if (o->emit && strcmp(o->emit, "exe"))
+		return job_build(&j, o->emit, o->output ? o->output : "-");
+	if (o->output)
+		return usage_error("run", "-o: the executable goes to a cache; mantou build writes it to a file");
+	status = job_load(&j);
+	if (status == EXIT_GOOD)
+		status = cached_program(&j, &program);
+	if (status != EXIT_GOOD)
+		return status;
+	char **argv = arena_array(a, char *, o->nrest + 2);
+
+	argv[0] = arena_strdup(a, program);
+	for (int i = 0; i < o->nrest; i++)
+		argv[i + 1] = o->rest[i];
+	fflush(NULL);
+	execv(program, argv);
+	return failure("cannot execute '%s': %s", program, strerror(errno));
+}
+
+/* ---------------------------------------------------------------- ref-run */
+/* Where the IR begins: after the exec line of a launcher, at once in a plain file. */
+static const char *
+skip_launcher(const char *text)
+{
+	if (strncmp(text, "#!", 2))
+		return text;
+	const char *exec = strstr(text, "\nexec ");
+	const char *end = exec ? strchr(exec + 1, '\n') : NULL;
+
+	return end ? end + 1 : text;
+}
+
+int
+cmd_ref_run(Arena *a, const Options *o)
+{
+	const char *file = o->operand[0];
+	Diags d;
+	size_t bytes;
+	char *text = file_read(file, &bytes);
+
+	if (!text)
+		return failure("cannot read '%s': %s", file, strerror(errno));
+	diags_init(&d, a, stderr);
+	d.colour = colour_on(stderr);
+	const char *ir = skip_launcher(text);
+	Module *m = module_parse(a, &d, file, ir, bytes - (size_t)(ir - text));
+
+	if (!m || d.nerror)
+		return EXIT_FAILED;
+	char **argv = arena_array(a, char *, o->nrest + 2);
+
+	argv[0] = arena_strdup(a, file);
+	for (int i = 0; i < o->nrest; i++)
+		argv[i + 1] = o->rest[i];
+	return ref_main(m, o->nrest + 1, argv);
+}
+
+int
+cmd_tune(Arena *a, const Options *o)
+{
+	(void)a;
+	return failure("tune %s: tuning is not built in: kernels take their parameters from the cost rules", o->operand[0]);
+}

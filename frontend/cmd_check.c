@@ -1,0 +1,220 @@
+/* cmd_check.c: `check`: a summary of a model, a line per layer.
+ *
+ * In: the typed training graph; a layer is a call of an operator, named by its path.   Out: name, output shape, parameters and FLOPs of one
+ * forward step of the full batch, in the order of the model; totals; and whether the planned memory fits this machine.
+ * Exit status 1 if the model has errors; a plan that does not fit is said, not failed. */
+#include "cmd.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct Layer { const char *name; const Type *type; int64_t parameters; double flops; } Layer;
+typedef VEC(Layer) Layers;
+
+/* Layers come in runs, so the last ones are looked at first. */
+static Layer *
+find_layer(Arena *a, Layers *ls, const char *name)
+{
+	for (uint32_t i = ls->n; i-- > 0;)
+		if (!strcmp(ls->at[i].name, name))
+			return &ls->at[i];
+	Layer l = {.name = name};
+
+	vec_push(a, ls, l);
+	return &ls->at[ls->n - 1];
+}
+
+static int
+state_index(const Module *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->state.n; i++)
+		if (!strcmp(m->state.at[i].name, name))
+			return (int)i;
+	return -1;
+}
+
+static void
+collect(Arena *a, const Module *m, const Graph *g, Layers *ls)
+{
+	bool *counted = arena_array(a, bool, m->state.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op_has(op->kind, T_LOOP))
+			continue;
+		Layer *l = find_layer(a, ls, op->path ? op->path : "");
+
+		l->flops += op_flops(g, op);
+		if (op->kind == OP_load) {
+			int s = state_index(m, attr_str(op, A_state));
+
+			if (s >= 0 && !counted[s] && m->state.at[s].kind == ST_PARAM) {
+				counted[s] = true;
+				l->parameters += type_elements(&m->state.at[s].type);
+			}
+			if (!l->type)
+				l->type = val_type(g, op->out[0]);
+		} else if (op->nout) {
+			l->type = val_type(g, op->out[0]);
+		}
+	}
+}
+
+static void
+print_shape(Buf *b, const Type *t, const char *open, const char *close)
+{
+	buf_printf(b, "%s", open);
+	for (int i = 0; i < t->rank; i++)
+		buf_printf(b, "%s%" PRId64, i ? "," : "", t->axis[i].n);
+	buf_printf(b, "%s", close);
+}
+
+static void
+print_count_full(Buf *b, int64_t n)
+{
+	if (n)
+		buf_printf(b, "%" PRId64, n);
+	else
+		buf_printf(b, "-");
+}
+
+static void
+print_table(const Module *m, const Layers *ls, Buf *out)
+{
+	int width = 5, shape_width = 12;
+
+	for (uint32_t i = 0; i < ls->n; i++) {
+		Buf s = {0};
+
+		if (ls->at[i].type)
+			print_shape(&s, ls->at[i].type, dtype_info[ls->at[i].type->dtype].name, "[]");
+		if ((int)s.n > shape_width)
+			shape_width = (int)s.n;
+		if ((int)strlen(ls->at[i].name) > width)
+			width = (int)strlen(ls->at[i].name);
+		buf_free(&s);
+	}
+	buf_printf(out, "%-*s  %-*s  %12s  %10s\n", width, "layer", shape_width, "output", "parameters", "FLOPs");
+	for (uint32_t i = 0; i < ls->n; i++) {
+		const Layer *l = &ls->at[i];
+		Buf s = {0}, n = {0}, f = {0};
+
+		if (!l->name[0])
+			continue; /* sums and comparisons of the body: in the total */
+		if (l->type) {
+			buf_printf(&s, "%s", dtype_info[l->type->dtype].name);
+			print_shape(&s, l->type, "[", "]");
+		} else {
+			buf_printf(&s, "-");
+		}
+		print_count_full(&n, l->parameters);
+		print_count(&f, l->flops);
+		buf_printf(out, "%-*s  %-*s  %12s  %10s\n", width, l->name, shape_width, s.at, n.at, l->flops > 0 ? f.at : "-");
+		buf_free(&s);
+		buf_free(&n);
+		buf_free(&f);
+	}
+	(void)m;
+}
+
+static void
+print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, int64_t peak, int64_t memory, Buf *out)
+{
+	buf_printf(out, "{\"model\": ");
+	buf_json(out, m->name);
+	buf_printf(out, ", \"batch\": %" PRId64 ", \"layers\": [", m->batch);
+	for (uint32_t i = 0, n = 0; i < ls->n; i++) {
+		const Layer *l = &ls->at[i];
+
+		if (!l->name[0])
+			continue;
+		buf_printf(out, "%s\n {\"name\": ", n++ ? "," : "");
+		buf_json(out, l->name);
+		if (l->type) {
+			buf_printf(out, ", \"dtype\": \"%s\"", dtype_info[l->type->dtype].name);
+			print_shape(out, l->type, ", \"shape\": [", "]");
+		}
+		buf_printf(out, ", \"parameters\": %" PRId64 ", \"flops\": %.17g}", l->parameters, l->flops);
+	}
+	buf_printf(out, "], \"parameters\": %" PRId64 ", \"flops\": %.17g", parameters, flops);
+	if (peak)
+		buf_printf(out, ", \"peak_bytes\": %" PRId64 ", \"memory_bytes\": %" PRId64 ", \"fits\": %s", peak, memory, peak <= memory ? "true" : "false");
+	buf_printf(out, "}\n");
+}
+
+static void
+print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, int64_t memory, Buf *out)
+{
+	buf_printf(out, "\n%s: batch %" PRId64 ", %" PRId64 " parameters, ", m->name, m->batch, parameters);
+	print_count(out, flops);
+	buf_printf(out, "FLOP a step forward\n");
+	if (!peak)
+		return;
+	buf_printf(out, "memory: ");
+	print_bytes(out, peak);
+	buf_printf(out, " planned, this machine has ");
+	print_bytes(out, memory);
+	buf_printf(out, peak <= memory ? ": fits\n" : ": does not fit; use a smaller --batch\n");
+}
+
+/* Bytes that the program will hold at once; 0 where there is no plan (ref). The module is changed. */
+static int
+planned_peak(Job *j, int64_t *peak)
+{
+	Module *m;
+	PassCtx cx;
+
+	*peak = 0;
+	if (!strcmp(j->target->name, "ref"))
+		return EXIT_GOOD;
+	int status = job_compile(j, 0, NULL, &m, &cx);
+
+	if (status == EXIT_GOOD)
+		*peak = m->arena_bytes + m->scratch_bytes;
+	return status;
+}
+
+int
+cmd_check(Arena *a, const Options *o)
+{
+	Job j;
+	Layers ls = {0};
+	int status = job_open(&j, a, o, "check", o->operand[0]);
+
+	if (status == EXIT_GOOD)
+		status = job_load(&j);
+	if (status != EXIT_GOOD)
+		return status;
+	const Graph *g = module_graph(j.module, "train");
+
+	if (!g)
+		return failure("'%s' has no graph 'train'", j.file);
+	collect(a, j.module, g, &ls);
+	int64_t parameters = 0, peak, memory = machine_memory();
+	double flops = 0;
+	Buf out = {0};
+
+	for (uint32_t i = 0; i < ls.n; i++) {
+		parameters += ls.at[i].parameters;
+		flops += ls.at[i].flops;
+	}
+	if (!o->json)
+		print_table(j.module, &ls, &out); /* types live in the graph: before the passes */
+	else
+		for (uint32_t i = 0; i < ls.n; i++)
+			if (ls.at[i].type) {
+				Type *t = arena_new_of(a, Type);
+
+				*t = *ls.at[i].type;
+				ls.at[i].type = t;
+			}
+	status = planned_peak(&j, &peak);
+	if (o->json)
+		print_json(j.module, &ls, parameters, flops, peak, memory, &out);
+	else
+		print_totals(j.module, parameters, flops, peak, memory, &out);
+	fwrite(out.at, 1, out.n, stdout);
+	buf_free(&out);
+	return status;
+}

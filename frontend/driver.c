@@ -1,0 +1,682 @@
+/* driver.c: from options to files: load a model, run the pipeline for each --arch, emit, link, write.
+ *
+ * In: Options and a file name.   Out: a Module at some stage, or files. Every output file is written under a temporary name and renamed, so that
+ * an error leaves what was there before. Refuses, before any work: unknown targets, passes and stages (with the nearest
+ * name), what this build does not hold (cuda, tuning), output that cannot be written or that is the input. */
+#include "cmd.h"
+
+#include "../codegen/codegen.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *const stage_names[] = {"typed", "diffed", "lowered", "fused", "scheduled", "selected", "planned"};
+const int nstage_names = (int)(sizeof stage_names / sizeof *stage_names);
+
+static int
+stage_number(const char *stage)
+{
+	for (int i = 0; i < nstage_names; i++)
+		if (!strcmp(stage_names[i], stage))
+			return i;
+	return -1;
+}
+
+bool
+stage_exists(const char *stage)
+{
+	return stage_number(stage) >= 0;
+}
+
+bool
+is_ir_file(const char *file)
+{
+	size_t n = strlen(file);
+
+	return !strcmp(file, "-") || (n > 3 && !strcmp(file + n - 3, ".ir"));
+}
+
+const char *
+job_stem(const Job *j)
+{
+	const char *slash = strrchr(j->file, '/'), *base = slash ? slash + 1 : j->file;
+	size_t n = strlen(base);
+
+	if (n > 4 && !strcmp(base + n - 4, ".net"))
+		n -= 4;
+	else if (n > 3 && !strcmp(base + n - 3, ".ir"))
+		n -= 3;
+	return arena_strndup(j->arena, base, n);
+}
+
+/* ---------------------------------------------------------------- options */
+static int
+bad_name(const Job *j, const char *option, const char *got, const char *const *names, int n)
+{
+	const char *near = suggest(got, names, n);
+	Buf all = {0};
+
+	if (near)
+		return usage_error(j->command, "--%s: there is no '%s'; did you mean '%s'?", option, got, near);
+	for (int i = 0; i < n; i++)
+		buf_printf(&all, "%s%s", i ? ", " : "", names[i]);
+	int status = usage_error(j->command, "--%s: there is no '%s'; there are %s", option, got, all.at ? all.at : "none");
+
+	buf_free(&all);
+	return status;
+}
+
+static bool
+name_in(const char *s, const char *const *names, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(s, names[i]))
+			return true;
+	return false;
+}
+
+/* Names that --disable, --passes and --print-after may say: passes, and for --disable operators that have an expansion. */
+static int
+pass_names(Arena *a, bool operators, const char ***names)
+{
+	int n = 0;
+
+	*names = arena_array(a, const char *, npass_info + OP_COUNT);
+	for (int i = 0; i < npass_info; i++)
+		(*names)[n++] = pass_info[i].name;
+	for (int k = 1; operators && k < OP_COUNT; k++)
+		if (op_info[k].expand)
+			(*names)[n++] = op_info[k].name;
+	return n;
+}
+
+static int
+check_pass_options(Job *j)
+{
+	const Options *o = j->o;
+	const char **names;
+	int n = pass_names(j->arena, false, &names);
+
+	for (int i = 0; i < o->passes.n; i++)
+		if (!name_in(o->passes.at[i], names, n))
+			return bad_name(j, "passes", o->passes.at[i], names, n);
+	if (o->print_after && strcmp(o->print_after, "all") && !name_in(o->print_after, names, n))
+		return bad_name(j, "print-after", o->print_after, names, n);
+	n = pass_names(j->arena, true, &names);
+	for (int i = 0; i < o->disable.n; i++) {
+		const char *name = o->disable.at[i];
+
+		if (!name_in(name, names, n))
+			return bad_name(j, "disable", name, names, n);
+		for (int k = 0; k < npass_info; k++)
+			if (pass_info[k].required && !strcmp(pass_info[k].name, name))
+				return usage_error(j->command, "--disable: '%s' is no optimisation: nothing runs without it", name);
+	}
+	if (o->pass_limit) {
+		const char *colon = strrchr(o->pass_limit, ':');
+		char *end = NULL;
+
+		errno = 0;
+		long long count = colon && colon[1] ? strtoll(colon + 1, &end, 10) : -1;
+
+		if (count < 0 || errno || *end || colon == o->pass_limit)
+			return usage_error(j->command, "'%s' is no value for '--pass-limit': needs RULE:N", o->pass_limit);
+	}
+	return EXIT_GOOD;
+}
+
+static int
+check_emit(const Job *j)
+{
+	static const char *const kinds[] = {"ir", "llvm", "asm", "obj", "cuda", "ptx", "cubin", "exe"};
+	const char *e = j->o->emit;
+
+	if (!e)
+		return EXIT_GOOD;
+	if (!name_in(e, kinds, 8))
+		return bad_name(j, "emit", e, kinds, 8);
+	if (!strcmp(e, "cuda") || !strcmp(e, "ptx") || !strcmp(e, "cubin"))
+		return failure("--emit %s: CUDA is not built in", e);
+	return EXIT_GOOD;
+}
+
+static int
+choose_target(Job *j, const char *name)
+{
+	const char *names[16];
+	int n = 0;
+
+	if (!strcmp(name, "cuda") && !target_named("cuda"))
+		return failure("--target cuda: not built in: this mantou compiles for cpu and ref");
+	j->target = target_named(name);
+	if (j->target)
+		return EXIT_GOOD;
+	for (int i = 0; i < ntargets && i < 16; i++)
+		names[n++] = targets[i]->name;
+	return bad_name(j, "target", name, names, n);
+}
+
+/* Wider vectors first; of equal ones those made for a processor before the general levels. */
+static bool
+arch_before(const Target *t, const char *a, const char *b)
+{
+	int va = t->vector_bytes ? t->vector_bytes(t, a) : 0, vb = t->vector_bytes ? t->vector_bytes(t, b) : 0;
+	bool ga = !strncmp(a, "x86-64", 6), gb = !strncmp(b, "x86-64", 6);
+
+	if (va != vb)
+		return va > vb;
+	if (ga != gb)
+		return gb;
+	return ga && strcmp(a, b) > 0;
+}
+
+static int
+choose_arch(Job *j)
+{
+	TextList given = j->o->arch;
+	const char *fallback = j->module && j->module->arch && !given.n ? j->module->arch : j->target->default_arch;
+	int max = (int)(sizeof j->arch / sizeof *j->arch);
+
+	j->narch = 0;
+	for (int i = 0; i < (given.n ? given.n : 1); i++) {
+		const char *name = given.n ? given.at[i] : fallback, *error = NULL, *known = name ? name : "ref";
+
+		if (j->target->resolve_arch)
+			known = j->target->resolve_arch(j->target, j->arena, known, &error);
+		if (!known)
+			return usage_error(j->command, "--arch %s: %s", name, error ? error : "unknown");
+		if (name_in(known, j->arch, j->narch))
+			continue;
+		if (j->narch == max)
+			return usage_error(j->command, "--arch: at most %d", max);
+		int k = j->narch++;
+
+		for (; k > 0 && arch_before(j->target, known, j->arch[k - 1]); k--)
+			j->arch[k] = j->arch[k - 1];
+		j->arch[k] = known;
+	}
+	return EXIT_GOOD;
+}
+
+int
+job_open(Job *j, Arena *a, const Options *o, const char *command, const char *file)
+{
+	*j = (Job){.arena = a, .o = o, .command = command, .file = file};
+	diags_init(&j->diags, a, stderr);
+	j->diags.colour = colour_on(stderr);
+	int status = check_emit(j);
+
+	if (status == EXIT_GOOD)
+		status = choose_target(j, o->target ? o->target : "cpu");
+	if (status == EXIT_GOOD)
+		status = choose_arch(j);
+	if (status == EXIT_GOOD)
+		status = check_pass_options(j);
+	if (status == EXIT_GOOD && o->tuning)
+		status = failure("--tuning %s: tuning is not built in", o->tuning);
+	if (status == EXIT_GOOD && o->precision) {
+		static const char *const kinds[] = {"f32", "bf16", "f16", "mixed"};
+
+		if (!name_in(o->precision, kinds, 4))
+			status = bad_name(j, "precision", o->precision, kinds, 4);
+	}
+	return status;
+}
+
+/* ---------------------------------------------------------------- loading */
+static char *
+read_stream(FILE *f, size_t *bytes)
+{
+	Buf b = {0};
+	char part[65536];
+	size_t n;
+
+	while ((n = fread(part, 1, sizeof part, f)) > 0)
+		buf_put(&b, part, n);
+	if (ferror(f)) {
+		buf_free(&b);
+		return NULL;
+	}
+	buf_put(&b, "", 0);
+	*bytes = b.n;
+	return b.at;
+}
+
+static int
+load_ir(Job *j)
+{
+	const Options *o = j->o;
+	size_t bytes = 0;
+
+	if (o->batch || o->precision || o->define.n)
+		return usage_error(j->command, "--batch, --precision and -D change a model; '%s' is IR, in which they stand already", j->file);
+	char *text = strcmp(j->file, "-") ? file_read(j->file, &bytes) : read_stream(stdin, &bytes);
+
+	if (!text)
+		return failure("cannot read '%s': %s", j->file, strerror(errno));
+	const char *kept = arena_strndup(j->arena, text, bytes); /* diagnostics show lines of it later */
+
+	free(text);
+	j->module = module_parse(j->arena, &j->diags, j->file, kept, bytes);
+	if (!j->module || j->diags.nerror)
+		return EXIT_FAILED;
+	Buf wrong = {0};
+	bool good = module_verify(j->module, &wrong);
+
+	if (!good)
+		failure("'%s' is no well-formed IR:\n%s", j->file, wrong.at ? wrong.at : "");
+	buf_free(&wrong);
+	return good ? EXIT_GOOD : EXIT_FAILED;
+}
+
+static int
+load_net(Job *j)
+{
+	const Options *o = j->o;
+	struct stat st;
+
+	if (stat(j->file, &st))
+		return failure("cannot read '%s': %s", j->file, strerror(errno));
+	if (S_ISDIR(st.st_mode))
+		return failure("'%s' is a folder; a .net or .ir file is needed", j->file);
+	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->precision);
+	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
+}
+
+/* f32 is whole; mixed may choose f32 everywhere, and says so; the others would be a lie. */
+static int
+check_precision(const Job *j)
+{
+	const Setting *p = setting(j->module, "train.precision");
+	const char *name = p && p->s ? p->s : "f32";
+
+	if (!strcmp(name, "bf16") || !strcmp(name, "f16"))
+		return failure("%s: precision %s is not built in; f32 is (--precision f32)", j->file, name);
+	if (!strcmp(name, "mixed"))
+		message("%s: precision mixed: every operator is compiled in f32", j->file);
+	return EXIT_GOOD;
+}
+
+int
+job_load(Job *j)
+{
+	int status = is_ir_file(j->file) ? load_ir(j) : load_net(j);
+
+	if (status != EXIT_GOOD)
+		return status;
+	if (j->module->target) {
+		if (j->o->target && strcmp(j->o->target, j->module->target))
+			return usage_error(j->command, "--target %s: '%s' is already lowered for %s", j->o->target, j->file, j->module->target);
+		status = choose_target(j, j->module->target);
+		if (status == EXIT_GOOD)
+			status = choose_arch(j);
+		if (status == EXIT_GOOD && j->module->arch && (j->narch > 1 || strcmp(j->arch[0], j->module->arch)))
+			return usage_error(j->command, "--arch: '%s' is already lowered for %s", j->file, j->module->arch);
+	}
+	return status == EXIT_GOOD ? check_precision(j) : status;
+}
+
+/* ---------------------------------------------------------------- passes */
+static int64_t
+memory_budget(const Job *j)
+{
+	const Setting *s = setting(j->module, "train.memory");
+
+	if (j->o->memory)
+		return j->o->memory;
+	return s && s->kind == SET_INT ? s->i : 0;
+}
+
+void
+job_context(const Job *j, Module *m, int k, PassCtx *cx)
+{
+	const Options *o = j->o;
+
+	*cx = (PassCtx){.module = m, .target = j->target, .arch = j->arch[k], .scratch = arena_new(), .opt = o->level < 0 ? 2 : (int)o->level,
+	                .disabled = o->disable.at, .ndisabled = o->disable.n, .print_after = o->print_after, .time_passes = o->time_passes,
+	                .memory_budget = memory_budget(j)};
+#ifdef MANTOU_CHECK
+	cx->check = true;
+#endif
+	if (o->pass_limit) {
+		const char *colon = strrchr(o->pass_limit, ':');
+
+		cx->limit_rule = arena_strndup(j->arena, o->pass_limit, (size_t)(colon - o->pass_limit));
+		cx->limit = strtoll(colon + 1, NULL, 10);
+	}
+}
+
+/* Without recomputation a budget can only be kept or refused. */
+static int
+check_budget(const Job *j, const Module *m, const PassCtx *cx)
+{
+	Buf needs = {0}, has = {0};
+
+	if (!cx->memory_budget || m->arena_bytes <= cx->memory_budget)
+		return EXIT_GOOD;
+	print_bytes(&needs, m->arena_bytes);
+	print_bytes(&has, cx->memory_budget);
+	int status = failure("%s: the plan needs %s, the budget is %s; recomputing activations is not built in: use a smaller --batch", j->file, needs.at, has.at);
+
+	buf_free(&needs);
+	buf_free(&has);
+	return status;
+}
+
+int
+job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
+{
+	int status = j->module ? EXIT_GOOD : job_load(j);
+
+	if (status != EXIT_GOOD)
+		return status;
+	int want = stage ? stage_number(stage) : nstage_names - 1, has = stage_number(j->module->stage);
+
+	if (want < has)
+		return failure("'%s' is at stage %s already; stage %s lies before it", j->file, j->module->stage, stage);
+	/* Only one of several architectures may work on the module itself: passes change it. */
+	*m = j->narch > 1 ? module_clone(j->module, j->arena) : j->module;
+	job_context(j, *m, k, cx);
+	cx->stop_stage = stage_names[want];
+	if (want > stage_number("diffed")) {
+		(*m)->target = j->target->name;
+		(*m)->arch = j->arch[k];
+	}
+	if (want > has && (!passes_run(*m, cx) || cx->failed || j->diags.nerror))
+		return EXIT_FAILED;
+	return want == nstage_names - 1 ? check_budget(j, *m, cx) : EXIT_GOOD;
+}
+
+/* ---------------------------------------------------------------- output */
+int
+job_check_output(const Job *j, const char *path)
+{
+	struct stat out, in;
+
+	if (!path || !strcmp(path, "-"))
+		return EXIT_GOOD;
+	if (!stat(path, &out)) {
+		if (S_ISDIR(out.st_mode))
+			return failure("cannot write '%s': it is a folder; name the output with -o", path);
+		if (!stat(j->file, &in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+			return failure("'%s' is the input: it would be overwritten; name the output with -o", path);
+	}
+	const char *slash = strrchr(path, '/');
+	const char *folder = slash == path ? "/" : slash ? arena_strndup(j->arena, path, (size_t)(slash - path)) : ".";
+
+	if (access(folder, W_OK | X_OK))
+		return failure("cannot write '%s': folder '%s': %s", path, folder, strerror(errno));
+	return EXIT_GOOD;
+}
+
+/* Devices and pipes are written as they are: a rename would replace them. */
+static bool
+is_special(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && !S_ISREG(st.st_mode);
+}
+
+/* What a linker would give: all that the umask leaves. */
+static mode_t
+executable_mode(void)
+{
+	mode_t mask = umask(022);
+
+	umask(mask);
+	return 0777 & ~mask;
+}
+
+int
+job_output(const Job *j, const char *path, const Buf *b, bool executable)
+{
+	const char *bytes = b->at ? b->at : "";
+
+	if (!path || !strcmp(path, "-")) {
+		fwrite(bytes, 1, b->n, stdout);
+		return EXIT_GOOD;
+	}
+	if (is_special(path)) {
+		FILE *f = fopen(path, "wb");
+
+		if (!f)
+			return failure("cannot write '%s': %s", path, strerror(errno));
+		bool good = fwrite(bytes, 1, b->n, f) == b->n;
+
+		if (fclose(f) || !good)
+			return failure("cannot write '%s': %s", path, strerror(errno));
+		return EXIT_GOOD;
+	}
+	const char *temporary = executable ? arena_printf(j->arena, "%s.tmp%ld", path, (long)getpid()) : path;
+
+	if (!file_write(temporary, bytes, b->n))
+		return failure("cannot write '%s': %s", path, strerror(errno));
+	if (!executable)
+		return EXIT_GOOD;
+	if (chmod(temporary, executable_mode()) || rename(temporary, path)) {
+		int e = errno;
+
+		unlink(temporary);
+		return failure("cannot write '%s': %s", path, strerror(e));
+	}
+	return EXIT_GOOD;
+}
+
+/* ---------------------------------------------------------------- build */
+static const char *
+self_path(const Job *j)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+	if (n <= 0)
+		return j->o->program;
+	return arena_strndup(j->arena, path, (size_t)n);
+}
+
+/* 'it'\''s': a word that sh reads as it is. */
+static void
+put_quoted(Buf *b, const char *s)
+{
+	buf_put(b, "'", 1);
+	for (; *s; s++)
+		buf_printf(b, *s == '\'' ? "'\\''" : "%c", *s);
+	buf_put(b, "'", 1);
+}
+
+/* A script that hands its own text to this mantou; sh reads no further than exec. */
+static int
+build_launcher(Job *j, const char *path)
+{
+	Module *m;
+	PassCtx cx;
+	int status = job_load(j);
+
+	if (status != EXIT_GOOD)
+		return status;
+	status = job_compile(j, 0, stage_number(j->module->stage) > stage_number("diffed") ? j->module->stage : "diffed", &m, &cx);
+	if (status != EXIT_GOOD)
+		return status;
+	Buf b = {0};
+
+	buf_printf(&b, "#!/bin/sh\n# %s, interpreted in double: what stands below is its IR.\nmantou=", m->name);
+	put_quoted(&b, self_path(j));
+	buf_printf(&b, "\n[ -x \"$mantou\" ] || { echo \"$0: the compiler $mantou is gone; build again\" >&2; exit 1; }\n"
+	               "exec \"$mantou\" ref-run \"$0\" -- \"$@\"\n");
+	module_print(&b, m);
+	status = job_output(j, path, &b, true);
+	buf_free(&b);
+	return status;
+}
+
+/* The code of every architecture, in order. */
+static int
+emit_all(Job *j, const char *emit, Buf *out)
+{
+	if (!j->target->emit)
+		return failure("--emit %s: target %s emits no code", emit, j->target->name);
+	for (int k = 0; k < j->narch; k++) {
+		EmitOptions e = {.emit = emit, .arch = j->arch[k], .opt = j->o->level < 0 ? 2 : (int)j->o->level, .index = k};
+		Module *m;
+		PassCtx cx;
+		int status = job_compile(j, k, NULL, &m, &cx);
+
+		if (status != EXIT_GOOD)
+			return status;
+		const char *error = j->target->emit(j->target, m, &e, &out[k]);
+
+		arena_free(cx.scratch);
+		if (error)
+			return failure("%s: code for %s: %s", j->file, j->arch[k], error);
+	}
+	return EXIT_GOOD;
+}
+
+static bool
+may_meet_gzip(const Module *m)
+{
+	const Setting *r = setting(m, "data.reader");
+
+	return r && r->s && strcmp(r->s, "none") && strcmp(r->s, "synthetic");
+}
+
+static int
+link_all(Job *j, const char *path, const Buf *code)
+{
+	const char *objects[16], *temporary = arena_printf(j->arena, "%s.tmp%ld", path, (long)getpid());
+	int status = EXIT_GOOD, n = 0;
+
+	for (; n < j->narch && status == EXIT_GOOD; n++) {
+		objects[n] = arena_printf(j->arena, "%s.%d.o", temporary, n);
+		if (!file_write(objects[n], code[n].at, code[n].n))
+			status = failure("cannot write '%s': %s", objects[n], strerror(errno));
+	}
+	if (status == EXIT_GOOD) {
+		LinkOptions l = {.objects = objects, .nobject = n, .output = temporary, .argv0 = self_path(j), .gzip = may_meet_gzip(j->module)};
+		const char *error = link_program(j->arena, &l);
+
+		if (error)
+			status = failure("%s: %s", path, error);
+		else if (rename(temporary, path))
+			status = failure("cannot write '%s': %s", path, strerror(errno));
+	}
+	for (int i = 0; i < n; i++)
+		unlink(objects[i]);
+	if (status != EXIT_GOOD)
+		unlink(temporary);
+	return status;
+}
+
+static int
+build_ir(Job *j, const char *path)
+{
+	Module *m;
+	PassCtx cx;
+	int status = job_compile(j, 0, NULL, &m, &cx);
+	Buf b = {0};
+
+	if (status != EXIT_GOOD)
+		return status;
+	module_print(&b, m);
+	status = job_output(j, path, &b, false);
+	buf_free(&b);
+	return status;
+}
+
+int
+job_build(Job *j, const char *emit, const char *path)
+{
+	bool exe = !emit || !strcmp(emit, "exe");
+	Buf code[16] = {{0}};
+	int status = job_check_output(j, path);
+
+	if (status != EXIT_GOOD)
+		return status;
+	if (exe && !strcmp(path, "-"))
+		return usage_error(j->command, "an executable cannot be written to stdout");
+	if (!exe && j->narch > 1)
+		return usage_error(j->command, "--emit %s writes the code of one --arch", emit);
+	if (!exe && !strcmp(emit, "ir"))
+		return build_ir(j, path);
+	status = j->module ? EXIT_GOOD : job_load(j);
+	if (status != EXIT_GOOD)
+		return status;
+	if (exe && !strcmp(j->target->name, "ref"))
+		return build_launcher(j, path);
+	status = emit_all(j, exe ? "obj" : emit, code);
+	if (status == EXIT_GOOD)
+		status = exe ? link_all(j, path, code) : job_output(j, path, &code[0], false);
+	for (int k = 0; k < j->narch; k++)
+		buf_free(&code[k]);
+	return status;
+}
+
+/* ---------------------------------------------------------------- figures for people */
+int64_t
+machine_memory(void)
+{
+	FILE *f = fopen("/proc/meminfo", "r");
+	char line[256];
+	long long kib = 0;
+
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof line, f))
+		if (sscanf(line, "MemTotal: %lld", &kib) == 1)
+			break;
+	fclose(f);
+	return kib * 1024;
+}
+
+void
+print_bytes(Buf *b, int64_t bytes)
+{
+	static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	double x = (double)bytes;
+	int u = 0;
+
+	for (; x >= 1024 && u < 4; u++)
+		x /= 1024;
+	buf_printf(b, u ? "%.2f %s" : "%.0f %s", x, unit[u]);
+}
+
+void
+print_count(Buf *b, double n)
+{
+	static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
+	int u = 0;
+
+	for (; n >= 1000 && u < 5; u++)
+		n /= 1000;
+	buf_printf(b, u ? "%.3g%s" : "%.0f%s", n, unit[u]);
+}
+
+void
+print_where(Buf *b, const Module *m, Loc at)
+{
+	if (at.file && m->diags && at.file < m->diags->source.n)
+		buf_printf(b, "%s:%u:%u", m->diags->source.at[at.file].name, at.line, (unsigned)at.col);
+}
+
+double
+op_flops(const Graph *g, const Op *op)
+{
+	const OpInfo *i = &op_info[op->kind];
+	double n = 0;
+
+	if (i->flops)
+		return i->flops(g, op);
+	/* Elementwise: one per element made; reductions: one per element read. */
+	if (i->traits & T_EW)
+		for (int k = 0; k < op->nout; k++)
+			n += (double)type_elements(val_type(g, op->out[k]));
+	else if (i->traits & (T_REDUCE | T_SCAN | T_WINDOW | T_SCATTER))
+		for (int k = 0; k < op->nin && k < 1; k++)
+			n += (double)type_elements(val_type(g, op->in[k]));
+	return n;
+}

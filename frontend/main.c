@@ -1,0 +1,117 @@
+/* main.c: the program mantou: its subcommands, a row each, and what stands before them on the command line.
+ *
+ * In: argv.   Out: the exit status of a subcommand: 0 good, 1 failed, 2 wrong usage.
+ * Data go to stdout, messages to stderr. Refuses: an unknown subcommand, with the nearest name. */
+#include "cmd.h"
+
+#include <string.h>
+
+#define VERSION "0.1.0"
+
+const Command commands[] = {
+	{"build", C_build, cmd_build, "MODEL.net [-o FILE]", 1, 1, false, "compile a model to an executable (default: the model file's name without .net)",
+	 "mantou build models/lenet.net -o lenet && ./lenet train --data models/digits", false},
+	{"run", C_run, cmd_run, "MODEL.net [-- ARGS]", 1, 1, true, "build into a cache and execute",
+	 "mantou run models/lenet.net -- train --data models/digits --epochs 2", false},
+	{"check", C_check, cmd_check, "MODEL.net", 1, 1, false, "parse, elaborate, infer shapes; print a line per layer: name, output shape, parameters, FLOPs",
+	 "mantou check models/resnet50.net --batch 64", false},
+	{"dump", C_dump, cmd_dump, "MODEL.net", 1, 1, false, "print the IR", "mantou dump models/lenet.net --stage typed --graph train", false},
+	{"info", C_info, cmd_info, "MODEL.net", 1, 1, false, "print what the executable's info would, from the plan: memory, flops and bytes per kernel, predicted time",
+	 "mantou info models/resnet50-cifar10.net --batch 128", false},
+	{"opt", C_opt, cmd_opt, "FILE.ir --passes A,B,C", 1, 1, false, "read textual IR, run passes, print it again",
+	 "mantou dump models/mlp.net --stage typed -o mlp.ir && mantou opt mlp.ir --passes autodiff,dce", false},
+	{"explain", C_explain, cmd_explain, "MODEL.net [A [B]]", 1, 3, false, "what was fused and what was not, rule by rule, and why; A and B are layer names",
+	 "mantou explain models/resnet50-cifar10.net stem.conv2d0 stem.batch_norm0", false},
+	{"tune", C_tune, cmd_tune, "MODEL.net", 1, 1, false, "search kernel parameters, write them to the tuning file", "mantou tune models/lenet.net --seconds 60", false},
+	{"ops", C_ops, cmd_ops, "[NAME]", 0, 1, false, "operators of the language, with arguments, shapes, gradient, sources", "mantou ops conv2d", false},
+	{"ref-run", C_ref_run, cmd_ref_run, "FILE.ir [-- ARGS]", 1, 1, true, "interpret textual IR as its executable would run: what `build --target ref` starts", "", true},
+};
+const int ncommands = (int)(sizeof commands / sizeof *commands);
+
+static void
+print_help(FILE *f)
+{
+	fputs("usage: mantou COMMAND [OPTIONS] FILE\n\n"
+	      "A compiler for training neural networks: a .net file becomes one executable that trains, evaluates and infers.\n\ncommands:\n", f);
+	for (int i = 0; i < ncommands; i++)
+		if (!commands[i].hidden)
+			fprintf(f, "  %-8s  %s\n", commands[i].name, commands[i].doc);
+	fputs("\n  --help     this text; mantou COMMAND --help: a command's options and an example\n"
+	      "  --version  the version\n\nexample:\n  mantou run models/lenet.net -- train --data models/digits\n", f);
+}
+
+static const Command *
+find_command(const char *name)
+{
+	for (int i = 0; i < ncommands; i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	return NULL;
+}
+
+static int
+unknown_command(const char *name)
+{
+	const char *names[16];
+	int n = 0;
+
+	for (int i = 0; i < ncommands; i++)
+		if (!commands[i].hidden)
+			names[n++] = commands[i].name;
+	const char *near = suggest(name, names, n);
+
+	fprintf(stderr, "mantou: there is no command '%s'", name);
+	if (near)
+		fprintf(stderr, "; did you mean '%s'?", near);
+	fputs("\nmantou --help lists the commands\n", stderr);
+	return EXIT_USAGE;
+}
+
+int
+main(int argc, char **argv)
+{
+	if (argc < 2) {
+		print_help(stderr);
+		return EXIT_USAGE;
+	}
+	const char *name = argv[1];
+
+	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+		const Command *c = argc > 2 ? find_command(argv[2]) : NULL;
+
+		if (argc > 2 && !c)
+			return unknown_command(argv[2]);
+		if (c)
+			options_help(stdout, c);
+		else
+			print_help(stdout);
+		return EXIT_GOOD;
+	}
+	if (!strcmp(name, "--version")) {
+		puts("mantou " VERSION);
+		return EXIT_GOOD;
+	}
+	if (name[0] == '-') {
+		fprintf(stderr, "mantou: a command comes first, then its options: '%s'\nmantou --help lists the commands\n", name);
+		return EXIT_USAGE;
+	}
+	const Command *c = find_command(name);
+
+	if (!c)
+		return unknown_command(name);
+	ir_init();
+	Arena *a = arena_new();
+	Options o;
+	int status = options_read(a, c, argc - 2, argv + 2, &o);
+
+	o.program = argv[0];
+	if (status < 0)
+		status = c->run(a, &o);
+	arena_free(a);
+	/* A full disk or a closed pipe shows only now. */
+	if (fflush(stdout) || ferror(stdout)) {
+		if (status == EXIT_GOOD)
+			status = failure("cannot write to stdout");
+	}
+	return status;
+}

@@ -1,0 +1,103 @@
+#!/bin/sh
+# The suite: installs what is missing, builds in build-check/ (with checks after every pass), runs the groups, prints a line for each.
+#   sh tests/run.sh [GROUP...] [--bless] [--long]
+# --bless rewrites the expected output of golden files; --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
+# `N passed, N failed, N skipped`), or one of: layout, meson, conformance. The last line counts them all; exit status 1 if any failed.
+set -u
+cd "$(dirname "$0")/.."
+bless= long= only=
+for word; do
+	case $word in
+	--bless) bless=1 ;;
+	--long) long=1 ;;
+	-h | --help) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
+	-*) echo "run.sh: unknown option $word" >&2; exit 2 ;;
+	*) only="$only $word" ;;
+	esac
+done
+build=${BUILD:-build-check}
+MANTOU=$PWD/$build/mantou BUILD=$PWD/$build BLESS=$bless LONG=$long
+export MANTOU BUILD BLESS LONG
+passed=0 failed=0 skipped=0
+
+# count GROUP STATUS LOG SECONDS: adds the counts in the log's last line; a group without one has failed.
+count() {
+	line=$(tail -n 1 "$3" 2>/dev/null | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' || true)
+	if [ -z "$line" ]; then
+		tail -n 20 "$3"
+		line="0 passed, 1 failed, 0 skipped"
+	fi
+	set -- "$1" "$2" "$3" "$4" $(echo "$line" | tr -dc '0-9 ')
+	if [ "$2" != 0 ] && [ "$6" = 0 ]; then
+		tail -n 20 "$3"
+		set -- "$1" "$2" "$3" "$4" "$5" 1 "$7"
+	fi
+	[ "$6" = 0 ] || grep -E '^(FAIL|not ok|[^ ]*: FAIL)|[0-9]+/[0-9]+ .*FAIL' "$3" | head -n 40
+	passed=$((passed + $5)) failed=$((failed + $6)) skipped=$((skipped + $7))
+	printf '%-12s %s passed, %s failed, %s skipped  (%s s)\n' "$1" "$5" "$6" "$7" "$4"
+}
+
+group() {
+	case $1 in
+	layout) sh tests/layout.sh ;;
+	meson) meson_group ;;
+	conformance) conformance_group ;;
+	*) sh "tests/$1/run.sh" ;;
+	esac
+}
+
+# Whatever is registered with meson: unit tests and the like.
+meson_group() {
+	meson test -C "$build" --no-rebuild --print-errorlogs >"$build/meson-test.log" 2>&1
+	cat "$build/meson-test.log"
+	number() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" "$build/meson-test.log" | tail -n 1 | grep . || echo 0; }
+	echo "$(number Ok) passed, $(($(number Fail) + $(number Timeout))) failed, $(number Skipped) skipped"
+}
+
+# Reference numbers from PyTorch, which live outside the repository.
+conformance_group() {
+	kit=../shared/reference
+	if [ ! -f $kit/run.py ]; then
+		echo "skip conformance: no folder $kit"
+		echo "0 passed, 0 failed, 1 skipped"
+		return 0
+	fi
+	find_python || sh tests/install.sh python3-numpy || return 1
+	find_python || { echo "FAIL no python3 with numpy"; return 1; }
+	"$python" $kit/run.py --mantou "$MANTOU" -j "$(nproc)" ${KIT_ARGS:-}
+}
+
+find_python() {
+	for python in python3 /usr/bin/python3; do
+		"$python" -c 'import numpy' 2>/dev/null && return 0
+	done
+	return 1
+}
+
+sh tests/install.sh || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+mkdir -p "$build"
+if [ ! -f "$build/build.ninja" ]; then
+	meson setup "$build" >"$build/setup.log" 2>&1 || { tail -n 20 "$build/setup.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+fi
+ninja -C "$build" >"$build/ninja.log" 2>&1 || { grep -E 'error|FAILED|warning' "$build/ninja.log" | head -n 40; echo "build failed: $build/ninja.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+
+groups=$only
+if [ -z "$groups" ]; then
+	groups="layout meson"
+	for g in unit lang golden numeric runtime cpu cli fuzz train models; do
+		[ ! -f tests/$g/run.sh ] || groups="$groups $g"
+	done
+	groups="$groups conformance"
+	[ ! -f tests/bench/smoke/run.sh ] || groups="$groups bench/smoke"
+fi
+for g in $groups; do
+	case $g in layout | meson | conformance) ;; *)
+		[ -f "tests/$g/run.sh" ] || { echo "run.sh: there is no group $g" >&2; exit 2; } ;;
+	esac
+	log=$build/$(echo "$g" | tr / -).log
+	start=$(date +%s)
+	group "$g" >"$log" 2>&1 </dev/null
+	count "$g" $? "$log" $(($(date +%s) - start))
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]
