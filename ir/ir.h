@@ -178,6 +178,7 @@ typedef struct Graph {
 	VEC(Input) input;
 	VEC(Result) result;
 	VEC(Group) group;
+	struct NameSet *names;   /* of values, for graph_add_val (ir.c); never printed */
 } Graph;
 
 /* ---------------------------------------------------------------- module */
@@ -230,6 +231,7 @@ void setting_print(Buf *b, const Setting *s);               /* as in the .net */
 Module *module_clone(const Module *m, Arena *a);
 
 Val graph_add_val(Graph *g, Type t, const char *name, uint32_t op, int index); /* name made unique: x, x.1, x.2 */
+void graph_rename_val(Graph *g, Val v, const char *name);   /* likewise made unique */
 Val graph_add_input(Graph *g, Type t, const char *name, InputKind kind);
 Val graph_input(const Graph *g, InputKind kind);            /* seed, step, rate; added on first use by graph_need_input */
 Val graph_need_input(Graph *g, InputKind kind);
@@ -270,6 +272,8 @@ typedef struct AttrArg { AttrName name; AttrKind kind; int64_t i; double f; cons
 /* result: wanted result type where the operator cannot infer it (reshape, expand, cast, full, iota, random), else NULL.
  * All results are op->out; the first is returned. */
 Val build_op(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *result);
+/* The same for operators with any number of results (call, batch): types of all results. */
+Val build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *results, int nout);
 Op *build_last(Build *b);                                    /* the op just made */
 #define build(b, kind, ...) build_op(b, kind, VALS(__VA_ARGS__), NULL, NULL)
 Val build_const(Build *b, DType t, double x);                /* rank 0; broadcast by use */
@@ -283,6 +287,11 @@ Val build_load(Build *b, const char *state);
 Val build_sum_to(Build *b, Val g, const Type *shape);        /* undoes broadcasting: sums g to shape */
 /* NumPy broadcasting of shapes (marks unify: marked with unmarked of equal extent sets full_only). NULL if good. */
 const char *broadcast_axes(Graph *g, int n, const Type *const *t, Type *out);
+/* ---------------------------------------------------------------- gradients (grad*.c) */
+GradRule grad_op;                                            /* the rule of any op: a row of ew.def, of red.def, or its own */
+/* May a gradient of op's results reach input k? False for integers, derivatives NONE and 0, and ops without a rule. */
+bool grad_passes(const Graph *g, const Op *op, int k);
+
 
 /* ---------------------------------------------------------------- expressions of ew.def (expr.c) */
 typedef enum ExprKind {
