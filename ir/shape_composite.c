@@ -154,7 +154,11 @@ rnn_length(Graph *g, Op *op, int *which, int k, Axis n)
 {
 	Type want = type_of(DT_i32, 1, &n);
 
-	return attr_bool(op, A_has_length) ? want_type(g, op, which, k, "length", &want) : NULL;
+	if (!attr_bool(op, A_has_length))
+		return NULL;
+	if (dtype_is_int((DType)in_type(g, op, k)->dtype))
+		want.dtype = in_type(g, op, k)->dtype;  /* any integer type will do */
+	return want_type(g, op, which, k, "length", &want);
 }
 
 static const char *

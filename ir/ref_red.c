@@ -1,0 +1,175 @@
+/* ref_red.c: reference evaluation of the reductions of red.def over any axes.
+ *
+ * In: a tensor and the axes to reduce.  Out: one or two arrays over the others. The input is read once (or twice) in row-major
+ * order while an odometer follows the result's offset, so that each result element meets its elements in row-major order.
+ * moments and logsumexp take two passes (mean, then squares about it; largest, then exponentials below it): the same values
+ * as the table's one-pass forms, without their cancellation. max, min and argmax let a NaN win. */
+#include "ref.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct Red {
+	RefWalk outer;              /* all axes but the last */
+	int64_t stride[1][MAX_RANK];/* of the result, 0 along reduced axes */
+	int64_t row, row_stride;    /* the last axis */
+	int64_t inner;              /* argmax: elements of the input per step along the reduced axis */
+	int64_t count;              /* elements per result */
+	int64_t along;              /* argmax: extent of the reduced axis */
+	const double *x;
+} Red;
+
+static bool
+in_list(const int64_t *list, int n, int ax)
+{
+	for (int i = 0; i < n; i++)
+		if (list[i] == ax)
+			return true;
+	return false;
+}
+
+static Red
+red_of(const RefCtx *cx, const Op *op)
+{
+	const RefTensor *x = ref_in(cx, op, 0);
+	Red r = {.row = 1, .count = 1, .inner = 1, .along = 1, .x = x->f};
+	int64_t ext[MAX_RANK], s = 1;
+	int naxes, last = x->type.rank - 1;
+	const int64_t *axes = attr_ints(op, A_axes, &naxes);
+
+	ref_extents(cx, &x->type, ext);
+	for (int i = last; i >= 0; i--) {
+		if (in_list(axes, naxes, i)) {
+			r.stride[0][i] = 0;
+			r.count *= ext[i];
+			r.along = ext[i];
+			r.inner = 1;
+			for (int j = i + 1; j <= last; j++)
+				r.inner *= ext[j];
+		} else {
+			r.stride[0][i] = s;
+			s *= ext[i];
+		}
+	}
+	if (last >= 0) {
+		r.row = ext[last];
+		r.row_stride = r.stride[0][last];
+		r.outer.rank = last;
+		memcpy(r.outer.ext, ext, sizeof ext);
+	}
+	return r;
+}
+
+/* Runs body for every element: x its value, o the result's offset, e its number. */
+#define RED_EACH(red, body) do { \
+	Red walk_ = *(red); \
+	int64_t off_[1] = {0}, e_ = 0; \
+	do { \
+		for (int64_t i_ = 0; i_ < walk_.row; i_++, e_++) { \
+			const double x = walk_.x[e_]; \
+			const int64_t o = off_[0] + i_ * walk_.row_stride, e = e_; \
+			(void)e; \
+			body; \
+		} \
+	} while (ref_next(&walk_.outer, 1, off_, walk_.stride)); \
+} while (0)
+
+static void
+fill(RefTensor *r, double v)
+{
+	for (int64_t i = 0; i < r->n; i++)
+		r->f[i] = v;
+}
+
+static void
+red_sum(const Red *red, double *s)
+{
+	RED_EACH(red, s[o] += x);
+}
+
+static void
+red_extremum(const Red *red, double *s, bool largest)
+{
+	if (largest)
+		RED_EACH(red, s[o] = x > s[o] || x != x ? x : s[o]);
+	else
+		RED_EACH(red, s[o] = x < s[o] || x != x ? x : s[o]);
+}
+
+static void
+red_argmax(RefCtx *cx, const Red *red, RefTensor *r)
+{
+	double *best = arena_array(cx->arena, double, r->n);
+
+	for (int64_t i = 0; i < r->n; i++)
+		best[i] = -INFINITY;
+	RED_EACH(red, {
+		if (x > best[o] || (x != x && best[o] == best[o])) {
+			best[o] = x;
+			r->f[o] = (double)(e / red->inner % red->along);
+		}
+	});
+}
+
+static void
+red_moments(const Red *red, double *mean, double *var, int64_t n)
+{
+	red_sum(red, mean);
+	for (int64_t i = 0; i < n; i++)
+		mean[i] /= (double)red->count;
+	RED_EACH(red, var[o] += (x - mean[o]) * (x - mean[o]));
+	for (int64_t i = 0; i < n; i++)
+		var[i] /= (double)red->count;
+}
+
+/* An infinite largest element is the result: the exponentials' differences would be NaN. */
+static void
+red_logsumexp(RefCtx *cx, const Red *red, RefTensor *r)
+{
+	double *sum = arena_array(cx->arena, double, r->n);
+
+	fill(r, -INFINITY);
+	red_extremum(red, r->f, true);
+	RED_EACH(red, sum[o] += isinf(r->f[o]) ? 0 : exp(x - r->f[o]));
+	for (int64_t i = 0; i < r->n; i++)
+		r->f[i] = isinf(r->f[i]) ? r->f[i] : r->f[i] + log(sum[i]);
+}
+
+const char *
+ref_red(RefCtx *cx, const Op *op)
+{
+	Red red = red_of(cx, op);
+	RefTensor *r = ref_zeros(cx, op, 0);
+
+	if (ref_in(cx, op, 0)->n == 0)
+		return ref_fail(cx, "%s of no elements", op_info[op->kind].name);
+	switch (op->kind) {
+	case OP_sum:
+		red_sum(&red, r->f);
+		break;
+	case OP_mean:
+		red_sum(&red, r->f);
+		for (int64_t i = 0; i < r->n; i++)
+			r->f[i] /= (double)red.count;
+		break;
+	case OP_max:
+		fill(r, -INFINITY);
+		red_extremum(&red, r->f, true);
+		break;
+	case OP_min:
+		fill(r, INFINITY);
+		red_extremum(&red, r->f, false);
+		break;
+	case OP_argmax:
+		red_argmax(cx, &red, r);
+		break;
+	case OP_moments:
+		red_moments(&red, r->f, ref_zeros(cx, op, 1)->f, r->n);
+		break;
+	case OP_logsumexp:
+		red_logsumexp(cx, &red, r);
+		break;
+	default:
+		return ref_fail(cx, "no reference evaluation of the reduction %s", op_info[op->kind].name);
+	}
+	return NULL;
+}
