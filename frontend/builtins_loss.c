@@ -1,0 +1,198 @@
+/* builtins_loss.c: losses and metrics, each a scalar.
+ *
+ * Classes stand on the last axis, the label has the leading axes. The label's logit is picked by comparing class numbers with
+ * the label (elementwise and a sum, which fuses and differentiates as any other), never by an index into memory; a label out
+ * of range is found by a check op. Losses of f16 and bf16 inputs are computed in f32. */
+#include "builtins.h"
+
+/* logits [..., classes] and label [...]: label comes back as i32 or i64. */
+static bool
+classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
+{
+	if (!arg_float_tensor(c, "logits", logits) || !arg_int_tensor(c, "label", label))
+		return false;
+	*t = val_type_of(c, *logits);
+	Type tl = val_type_of(c, *label);
+	bool agree = t->rank >= 1 && tl.rank == t->rank - 1;
+	for (int i = 0; agree && i < tl.rank; i++)
+		agree = tl.axis[i].n == t->axis[i].n;
+	if (!agree) {
+		call_fail(c, c->loc, "logits are %s, label is %s; label needs the axes of logits but the last, which counts classes", val_text(c, *logits), val_text(c, *label));
+		call_note_val(c, "logits", *logits);
+		call_note_val(c, "label", *label);
+		return false;
+	}
+	if (!axis_fixed(c, "logits", *logits, t->rank - 1, classes))
+		return false;
+	if (tl.dtype == DT_u8)
+		*label = to_dtype(c, *label, DT_i32);
+	*logits = widen(c, *logits);
+	return true;
+}
+
+/* Class numbers [classes] in the label's type, and where they are the label's. */
+static Val
+at_label(Call *c, Val label, int64_t classes, Val *numbers)
+{
+	Type t = val_type_of(c, label);
+
+	*numbers = counting(c, t.dtype, 1, 0, axis(classes));
+	return ew2(c, OP_eq, add_axis(c, label, t.rank), *numbers);
+}
+
+bool
+builtin_cross_entropy(Call *c, Value *result)
+{
+	const Value *ignore = call_arg(c, "ignore");
+	int64_t classes, ignored = 0;
+	Val x, label, numbers;
+	double smoothing;
+	Type t;
+
+	if (!classes_and_label(c, &x, &label, &t, &classes) || !arg_num(c, "smoothing", 0, 1, &smoothing))
+		return false;
+	bool has_ignore = ignore->kind != V_NONE;
+	if (has_ignore && !arg_int(c, "ignore", INT32_MIN, INT32_MAX, &ignored))
+		return false;
+	build_check(c, call_arg(c, "label")->tensor, classes, "label", has_ignore, ignored);
+	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
+	int last = t.rank - 1;
+	Val z = less_maximum(c, x, last);
+	Val lse = reduce_over(c, OP_logsumexp, z, last, false);
+	Val hit = at_label(c, label, classes, &numbers);
+	Val picked = reduce_over(c, OP_sum, ew3(c, OP_where, hit, z, num(c, val_type(call_graph(c), x)->dtype, 0)), last, false);
+	if (smoothing > 0)
+		picked = ew2(c, OP_add, ewn(c, OP_mul, picked, 1 - smoothing), ewn(c, OP_mul, reduce_over(c, OP_mean, z, last, false), smoothing));
+	Val each = ew2(c, OP_sub, lse, picked);
+	if (!has_ignore)
+		return call_give(c, reduce_all(c, OP_mean, each), result);
+	DType ft = val_type(call_graph(c), x)->dtype;
+	Val counts = ewn(c, OP_ne, label, (double)ignored), zero = num(c, ft, 0);
+	Val sum = reduce_all(c, OP_sum, ew3(c, OP_where, counts, each, zero)), n = reduce_all(c, OP_sum, to_dtype(c, counts, ft));
+	return call_give(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, n, 1)), result);
+}
+
+/* ---------------------------------------------------------------- elementwise losses */
+
+/* Two floating tensors of one type, or a tensor and a number. Different shapes broadcast as anywhere, but are rarely meant. */
+static bool
+two_sides(Call *c, const char *nx, const char *ny, bool same_shape, Val *x, Val *y)
+{
+	const Value *vy = call_arg(c, ny);
+
+	if (!arg_float_tensor(c, nx, x))
+		return false;
+	if (vy->kind != V_TENSOR) {
+		if (!operand(c, vy, val_type(call_graph(c), *x)->dtype, val_text(c, *x), y))
+			return false;
+	} else {
+		*y = vy->tensor;
+		if (!same_dtype(c, nx, *x, ny, *y))
+			return false;
+		Type tx = val_type_of(c, *x), ty = val_type_of(c, *y);
+		bool same = type_same_shape(&tx, &ty);
+
+		if (!same && same_shape) {
+			call_fail(c, c->loc, "%s is %s, %s is %s; their shapes must agree", nx, val_text(c, *x), ny, val_text(c, *y));
+			call_note_val(c, nx, *x);
+			call_note_val(c, ny, *y);
+			return false;
+		}
+		if (!same)
+			sema_warning(c->sema, c->loc, "%s: %s is %s, %s is %s; they broadcast, and the mean is over the result", c->op->name, nx, val_text(c, *x), ny, val_text(c, *y));
+	}
+	*x = widen(c, *x);
+	*y = widen(c, *y);
+	return true;
+}
+
+/* max(x, 0) - x t + log(1 + exp(-|x|)): exact at both ends, and the halves that a tie and |x| give at 0 make the true slope. */
+bool
+builtin_binary_cross_entropy(Call *c, Value *result)
+{
+	Val x, target;
+
+	if (!two_sides(c, "logits", "target", true, &x, &target))
+		return false;
+	Val tail = ew1(c, OP_log1p, ew1(c, OP_exp, ew1(c, OP_neg, ew1(c, OP_abs, x))));
+	Val each = ew2(c, OP_add, ew2(c, OP_sub, ewn(c, OP_maximum, x, 0), ew2(c, OP_mul, x, target)), tail);
+	return call_give(c, reduce_all(c, OP_mean, each), result);
+}
+
+bool
+builtin_mse(Call *c, Value *result)
+{
+	Val x, y;
+
+	return two_sides(c, "x", "y", false, &x, &y)
+	       && call_give(c, reduce_all(c, OP_mean, ew1(c, OP_square, ew2(c, OP_sub, x, y))), result);
+}
+
+bool
+builtin_l1(Call *c, Value *result)
+{
+	Val x, y;
+
+	return two_sides(c, "x", "y", false, &x, &y)
+	       && call_give(c, reduce_all(c, OP_mean, ew1(c, OP_abs, ew2(c, OP_sub, x, y))), result);
+}
+
+bool
+builtin_smooth_l1(Call *c, Value *result)
+{
+	double beta;
+	Val x, y;
+
+	if (!two_sides(c, "x", "y", false, &x, &y) || !arg_num(c, "beta", 0, INFINITY, &beta))
+		return false;
+	Val d = ew1(c, OP_abs, ew2(c, OP_sub, x, y)), each = d;
+	if (beta > 0)
+		each = ew3(c, OP_where, ewn(c, OP_lt, d, beta), ewn(c, OP_mul, ew1(c, OP_square, d), 0.5 / beta), ewn(c, OP_sub, d, 0.5 * beta));
+	return call_give(c, reduce_all(c, OP_mean, each), result);
+}
+
+/* ---------------------------------------------------------------- metrics */
+
+static bool
+share(Call *c, Val right, Value *result)
+{
+	return call_give(c, reduce_all(c, OP_mean, to_dtype(c, right, DT_f32)), result);
+}
+
+bool
+builtin_accuracy(Call *c, Value *result)
+{
+	int64_t classes;
+	Val x, label;
+	Type t;
+
+	if (!classes_and_label(c, &x, &label, &t, &classes))
+		return false;
+	Val best = to_dtype(c, reduce_over(c, OP_argmax, x, t.rank - 1, false), val_type(call_graph(c), label)->dtype);
+	return share(c, ew2(c, OP_eq, best, label), result);
+}
+
+/* The label is among the k largest if fewer than k classes beat it: by a larger logit, or an equal one of a lower class. */
+bool
+builtin_top_k_accuracy(Call *c, Value *result)
+{
+	int64_t classes, k;
+	Val x, label, numbers;
+	Type t;
+
+	if (!classes_and_label(c, &x, &label, &t, &classes) || !arg_int(c, "k", 1, INT32_MAX, &k))
+		return false;
+	if (k > classes)
+		return call_fail(c, call_loc(c, "k"), "k is %lld, logits have %lld classes", (long long)k, (long long)classes);
+	int last = t.rank - 1;
+	Val zero = num(c, val_type(call_graph(c), x)->dtype, 0), hit = at_label(c, label, classes, &numbers);
+	Val own = reduce_over(c, OP_sum, ew3(c, OP_where, hit, x, zero), last, true);
+	Val lower = ew2(c, OP_lt, numbers, add_axis(c, label, last));
+	Val beats = ew2(c, OP_or, ew2(c, OP_gt, x, own), ew2(c, OP_and, ew2(c, OP_eq, x, own), lower));
+	Val count = reduce_over(c, OP_sum, beats, last, false);
+	/* A label outside the classes or a NaN for its logit is never right. */
+	Val there = ew2(c, OP_and, ewn(c, OP_ge, label, 0), ewn(c, OP_lt, label, (double)classes));
+	Type flat = val_type_of(c, label);
+	own = to_shape(c, own, flat.rank, flat.axis);
+	return share(c, ew2(c, OP_and, ew2(c, OP_and, ewn(c, OP_lt, count, (double)k), there), ew2(c, OP_eq, own, own)), result);
+}
