@@ -1,0 +1,396 @@
+/* fuse.c: kernels are groups of ops: elementwise ops with what they read, ending in stores, reductions, or a contraction's operands.
+ *
+ * In: lowered graphs with layouts.   Out: Op.group for every op that needs a kernel; stage fused. Loads, and reshapes that move
+ * nothing, stay outside groups.
+ * The rule is about iteration spaces and kinds, never about operators' names:
+ *  - an elementwise op joins the group of its latest operand if that group walks the same space (extents and layout), so that
+ *    group numbers stay a topological order and no cycle can arise;
+ *  - constants, random numbers, broadcasts and transpositions cost no memory: each reader has its own copy (clone);
+ *  - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one tensor of its
+ *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask);
+ *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them.
+ * Declines leave a verdict with the predicate and the bytes that a fusion would save. */
+#include "pass.h"
+#include "plan.h"
+#include <math.h>
+#include <string.h>
+
+typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_ALONE } Kind;
+enum { CHEAP_OPS = 8, GROUP_OPS = 96 };
+
+typedef struct GroupInfo {
+	Kind kind;
+	Type space;              /* what it walks */
+	uint64_t axes;           /* of its reductions, bits */
+	uint32_t nop, main_op;   /* main: names the group */
+	VEC(Val) clone_of, clone; /* free values copied into it */
+} GroupInfo;
+
+typedef struct Fuse {
+	Graph *g;
+	PassCtx *cx;
+	Arena *a;
+	bool enabled;
+	uint32_t nval, nop;      /* before any clone */
+	Kind *kind;              /* by op */
+	uint8_t *cone;           /* by op: elementwise ops to recompute it, 0 = not cheap */
+	uint32_t *leaf;          /* by op: the one full-size value that a cheap op needs, 0 = none */
+	bool *stored;            /* by Val.id: stands in memory */
+	int32_t *group_of;       /* by Val.id: group that computes it, -1 */
+	VEC(GroupInfo) info;
+	VEC(Op) out;
+	VEC(uint32_t) *users;    /* by Val.id: reading ops */
+} Fuse;
+
+static Kind
+kind_of(const Graph *g, const Op *op)
+{
+	if (op->kind == OP_load || plan_is_alias(g, op))
+		return K_NONE;
+	if (op_has(op->kind, T_CONST | T_RANDOM) || op->kind == OP_expand || op->kind == OP_transpose || op->kind == OP_slice || op->kind == OP_reverse)
+		return K_FREE;
+	if (op_has(op->kind, T_EW) || op->kind == OP_cast)
+		return K_MAP;
+	if (op_has(op->kind, T_REDUCE))
+		return K_RED;
+	return K_ALONE;
+}
+
+static bool
+same_space(const Type *a, const Type *b)
+{
+	if (a->rank != b->rank || memcmp(a->perm, b->perm, a->rank))
+		return false;
+	for (int i = 0; i < a->rank; i++)
+		if (!axis_same(a->axis[i], b->axis[i]))
+			return false;
+	return true;
+}
+
+static bool
+costly(const Expr *e)
+{
+	if (!e)
+		return false;
+	if (e->kind == EX_DIV || (e->kind >= EX_EXP && e->kind <= EX_POW))
+		return true;
+	return costly(e->a) || costly(e->b) || costly(e->c);
+}
+
+static uint64_t
+reduced_axes(const Graph *g, const Op *op)
+{
+	int rank = val_type(g, op->in[0])->rank, n;
+	uint64_t bits = 0;
+
+	if (op->kind == OP_argmax)
+		return 1ull << 40 | 1ull << attr_int(op, A_axis);
+	const int64_t *axes = attr_ints(op, A_axes, &n);
+
+	for (int i = 0; i < n; i++)
+		bits |= 1ull << (axes[i] < 0 ? axes[i] + rank : axes[i]);
+	return bits;
+}
+
+/* Which elementwise values are cheap to recompute: see the head of the file. */
+static void
+find_cheap(Fuse *f)
+{
+	Graph *g = f->g;
+
+	for (uint32_t i = 0; i < f->nop; i++) {
+		const Op *op = &g->op.at[i];
+		const Type *t = op->nout ? val_type(g, op->out[0]) : NULL;
+		uint32_t leaf = 0, ops = 1;
+
+		if (f->kind[i] == K_FREE)
+			f->cone[i] = 1;
+		if (f->kind[i] != K_MAP || (op->kind != OP_cast && costly(op_info[op->kind].expr)))
+			continue;
+		bool ok = true;
+
+		for (int k = 0; k < op->nin && ok; k++) {
+			const ValInfo *v = val_info(g, op->in[k]);
+			uint32_t l = op->in[k].id;
+
+			if (v->op != UINT32_MAX && !f->stored[l] && f->cone[v->op]) {
+				ops += f->cone[v->op];
+				l = f->leaf[v->op];
+			} else if (type_elements(&v->type) < type_elements(t)) {
+				l = 0;
+			}
+			if (l && leaf && l != leaf)
+				ok = false;
+			if (l)
+				leaf = l;
+		}
+		if (!ok || ops > CHEAP_OPS)
+			continue;
+		/* readers: all elementwise or reductions over the same number of elements */
+		for (uint32_t u = 0; u < f->users[op->out[0].id].n && ok; u++) {
+			uint32_t r = f->users[op->out[0].id].at[u];
+			const Op *reader = &g->op.at[r];
+
+			if (f->kind[r] == K_MAP)
+				ok = same_space(val_type(g, reader->out[0]), t);
+			else
+				ok = f->kind[r] == K_RED;
+		}
+		f->cone[i] = (uint8_t)ops;
+		f->leaf[i] = leaf;
+		if (ok && !f->stored[op->out[0].id] && pass_may(f->cx, "fuse.recompute")) {
+			verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.recompute", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = true, .loc = op->loc,
+				.why = "cheap and read by elementwise ops and reductions only: recomputed where it is needed, never stored", .value = ops, .bytes_saved = type_bytes(t)});
+		} else {
+			f->stored[op->out[0].id] = true;
+			f->cone[i] = 0;
+		}
+	}
+}
+
+static int32_t
+new_group(Fuse *f, Kind kind, const Type *space, uint32_t main_op)
+{
+	vec_push(f->a, &f->info, ((GroupInfo){.kind = kind, .main_op = main_op}));
+	if (space)
+		f->info.at[f->info.n - 1].space = *space;
+	return (int32_t)f->info.n - 1;
+}
+
+static bool
+is_clonable(const Fuse *f, Val v)
+{
+	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
+
+	return d != UINT32_MAX && d < f->nop && !f->stored[v.id] && (f->kind[d] == K_FREE || (f->kind[d] == K_MAP && f->cone[d]));
+}
+
+static Val clone_into(Fuse *f, int32_t gid, Val v);
+
+static void
+put(Fuse *f, Op op, int32_t gid)
+{
+	op.group = gid;
+	if (gid >= 0) {
+		Val *in = arena_array(f->g->arena, Val, op.nin);
+
+		for (int k = 0; k < op.nin; k++)
+			in[k] = is_clonable(f, op.in[k]) ? clone_into(f, gid, op.in[k]) : op.in[k];
+		op.in = in;
+		f->info.at[gid].nop++;
+	}
+	vec_push(f->g->arena, &f->out, op);
+	for (int k = 0; k < op.nout; k++)
+		if (op.out[k].id < f->nval)
+			f->group_of[op.out[k].id] = gid;
+}
+
+/* The group's own copy of a free or cheap value. */
+static Val
+clone_into(Fuse *f, int32_t gid, Val v)
+{
+	GroupInfo *gi = &f->info.at[gid];
+
+	for (uint32_t i = 0; i < gi->clone_of.n; i++)
+		if (gi->clone_of.at[i].id == v.id)
+			return gi->clone.at[i];
+	Graph *g = f->g;
+	Op copy = g->op.at[g->val.at[v.id].op];
+	Val *out = arena_array(g->arena, Val, copy.nout);
+
+	out[0] = graph_add_val(g, g->val.at[v.id].type, g->val.at[v.id].name, 0, 0);
+	copy.out = out;
+	vec_push(f->a, &gi->clone_of, v);
+	vec_push(f->a, &gi->clone, out[0]);
+	put(f, copy, gid);
+	return out[0];
+}
+
+/* Latest group among the operands (through the clones they will bring); -1 if none. *others: the next one below it. */
+static int32_t
+latest_group(const Fuse *f, const Op *op)
+{
+	int32_t last = -1;
+
+	for (int k = 0; k < op->nin; k++) {
+		uint32_t d = f->g->val.at[op->in[k].id].op;
+		int32_t gid = -1;
+
+		if (is_clonable(f, op->in[k]))
+			gid = latest_group(f, &f->g->op.at[d]);
+		else if (op->in[k].id < f->nval)
+			gid = f->group_of[op->in[k].id];
+		if (gid > last)
+			last = gid;
+	}
+	return last;
+}
+
+static void
+decline(Fuse *f, const Op *op, int32_t gid, const char *rule, const char *why, int64_t bytes)
+{
+	const Op *b = &f->g->op.at[f->info.at[gid].main_op];
+
+	verdict(f->cx, (Verdict){.pass = "fuse", .rule = rule, .graph = f->g->name, .a = b->path, .b = op->path, .opa = op_info[b->kind].name, .opb = op_info[op->kind].name,
+		.fired = false, .why = why, .value = NAN, .bytes_saved = bytes, .loc = op->loc});
+}
+
+static void
+accept(Fuse *f, const Op *op, int32_t gid, const char *rule, const char *why, int64_t bytes)
+{
+	const Op *b = &f->g->op.at[f->info.at[gid].main_op];
+
+	verdict(f->cx, (Verdict){.pass = "fuse", .rule = rule, .graph = f->g->name, .a = b->path, .b = op->path, .opa = op_info[b->kind].name, .opb = op_info[op->kind].name,
+		.fired = true, .why = why, .value = NAN, .bytes_saved = bytes, .loc = op->loc});
+}
+
+static void
+place_map(Fuse *f, const Op *op, uint32_t index)
+{
+	const Type *t = val_type(f->g, op->out[0]);
+	int32_t gid = f->enabled ? latest_group(f, op) : -1;
+
+	if (gid >= 0) {
+		GroupInfo *gi = &f->info.at[gid];
+		const char *why = NULL;
+
+		if (gi->kind == K_ALONE)
+			why = "the producer's kernel takes no elementwise epilogue on this target";
+		else if (gi->kind == K_RED)
+			why = "the operand is a reduction: it must be complete before its first use";
+		else if (!same_space(&gi->space, t))
+			why = arena_printf(f->cx->module->arena, "the spaces differ: %lld elements and %lld, or another layout", (long long)type_elements(&gi->space), (long long)type_elements(t));
+		else if (gi->nop >= GROUP_OPS)
+			why = "the group holds 96 ops already";
+		if (!why && !pass_may(f->cx, "fuse.map"))
+			why = "stopped by --pass-limit";
+		if (why) {
+			decline(f, op, gid, "fuse.map", why, 2 * type_bytes(t));
+			gid = -1;
+		} else {
+			accept(f, op, gid, "fuse.map", "one space, elementwise", 2 * type_bytes(t));
+		}
+	}
+	if (gid < 0)
+		gid = new_group(f, K_MAP, t, index);
+	put(f, *op, gid);
+}
+
+/* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups. */
+static int32_t
+find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
+{
+	int32_t last = latest_group(f, op);
+
+	for (int32_t i = (int32_t)f->info.n - 1; i >= 0 && i >= (int32_t)f->info.n - 8; i--) {
+		GroupInfo *gi = &f->info.at[i];
+
+		if (gi->kind == K_RED && i > last && gi->axes == axes && gi->nop < 24 && same_space(&gi->space, space) && pass_may(f->cx, "fuse.reduce"))
+			return i;
+	}
+	return -1;
+}
+
+static void
+place_reduction(Fuse *f, const Op *op, uint32_t index)
+{
+	const Type *t = val_type(f->g, op->in[0]);
+	uint64_t axes = reduced_axes(f->g, op);
+	int32_t gid = f->enabled ? find_reduction(f, op, t, axes) : -1;
+
+	if (gid >= 0) {
+		accept(f, op, gid, "fuse.reduce", "the same axes of the same space: one pass over the operands", type_bytes(t));
+	} else {
+		gid = new_group(f, K_RED, t, index);
+		f->info.at[gid].axes = axes;
+	}
+	put(f, *op, gid);
+}
+
+static void
+place_store(Fuse *f, const Op *op, uint32_t index)
+{
+	int32_t gid = f->enabled && op->in[0].id < f->nval ? f->group_of[op->in[0].id] : -1;
+
+	if (gid >= 0 && f->info.at[gid].kind != K_MAP)
+		gid = -1;
+	put(f, *op, gid >= 0 ? gid : new_group(f, K_ALONE, NULL, index));
+}
+
+/* "conv2d_stem_conv2d0": operator and layer, letters a C compiler takes; numbers make it unique. */
+static const char *
+group_name(Fuse *f, const GroupInfo *gi, uint32_t number)
+{
+	const Op *op = &f->g->op.at[gi->main_op];
+	char *s = arena_printf(f->g->arena, "%s_%s_%s_%u", f->g->name, op_info[op->kind].name, op->path ? op->path : "", number);
+
+	for (char *p = s; *p; p++)
+		if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9')))
+			*p = '_';
+	return s;
+}
+
+bool
+pass_fuse(Graph *g, PassCtx *cx)
+{
+	Fuse f = {.g = g, .cx = cx, .a = cx->scratch, .nval = g->val.n, .nop = g->op.n, .enabled = pass_enabled(cx, "fuse")};
+
+	f.kind = arena_array(f.a, Kind, f.nop);
+	f.cone = arena_array(f.a, uint8_t, f.nop);
+	f.leaf = arena_array(f.a, uint32_t, f.nop);
+	f.stored = arena_array(f.a, bool, f.nval);
+	f.group_of = arena_array(f.a, int32_t, f.nval);
+	f.users = arena_alloc(f.a, sizeof *f.users * f.nval);
+	for (uint32_t v = 0; v < f.nval; v++)
+		f.group_of[v] = -1;
+	for (uint32_t i = 0; i < f.nop; i++) {
+		const Op *op = &g->op.at[i];
+
+		f.kind[i] = kind_of(g, op);
+		for (int k = 0; k < op->nin; k++)
+			vec_push(f.a, &f.users[op->in[k].id], i);
+	}
+	for (uint32_t i = 0; i < g->result.n; i++)
+		f.stored[g->result.at[i].v.id] = true;
+	/* kernels of their own, views outside groups and stores read memory */
+	for (uint32_t i = 0; i < f.nop; i++)
+		if (!f.enabled || f.kind[i] == K_ALONE || f.kind[i] == K_NONE)
+			for (int k = 0; k < g->op.at[i].nin; k++)
+				f.stored[g->op.at[i].in[k].id] = true;
+	if (f.enabled)
+		find_cheap(&f);
+	for (uint32_t i = 0; i < f.nop; i++) {
+		Op op = g->op.at[i];
+
+		switch (f.kind[i]) {
+		case K_NONE: put(&f, op, -1); break;
+		case K_FREE:
+			if (f.stored[op.out[0].id])
+				put(&f, op, new_group(&f, K_MAP, val_type(g, op.out[0]), i));
+			break;
+		case K_MAP:
+			if (!is_clonable(&f, op.out[0]))
+				place_map(&f, &op, i);
+			break;
+		case K_RED: place_reduction(&f, &op, i); break;
+		case K_ALONE:
+			if (op.kind == OP_store)
+				place_store(&f, &op, i);
+			else
+				put(&f, op, new_group(&f, K_ALONE, NULL, i));
+			break;
+		}
+	}
+	for (uint32_t i = 0; i < f.info.n; i++)
+		vec_push(g->arena, &g->group, ((Group){.name = group_name(&f, &f.info.at[i], i), .band = -1, .workspace_offset = -1}));
+	g->op.at = f.out.at;
+	g->op.n = f.out.n;
+	g->op.cap = f.out.cap;
+	for (uint32_t v = 0; v < g->val.n; v++)
+		g->val.at[v].op = UINT32_MAX;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; k < g->op.at[i].nout; k++)
+			g->val.at[g->op.at[i].out[k].id] = (ValInfo){g->val.at[g->op.at[i].out[k].id].type, g->val.at[g->op.at[i].out[k].id].name, i, (uint16_t)k, -1};
+	graph_compact(g);
+	return true;
+}

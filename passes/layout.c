@@ -1,0 +1,197 @@
+/* layout.c: physical layout of every tensor: which logical axis lies innermost in memory.
+ *
+ * In: lowered graphs, every value row-major.   Out: Type.perm of activations around convolutions and pooling as the target
+ * wants them (HWNC on the CPU: a pixel is a slab of batch x channels, so borders are skipped and any stride is free), of
+ * convolution weights HWIO (what packing and the weight gradient read and write in whole vectors), in all graphs alike; and
+ * State.type, so that the optimizer runs over contiguous memory.
+ * Method: values that elementwise ops and moves tie together share one layout (union-find); a set that touches a
+ * convolution or a pooling takes the target's. Graph inputs stay row-major: the first elementwise op on them reads with strides.
+ * Outputs that infer writes get a copy in row-major order. Reshapes of a permuted value move data: each is a verdict. */
+#include "pass.h"
+#include <math.h>
+#include <string.h>
+
+typedef enum Want { W_NONE, W_ACT, W_WEIGHT } Want;
+typedef struct Sets { uint32_t *up; uint8_t *want; } Sets;
+
+static uint32_t
+root_of(Sets *s, uint32_t v)
+{
+	while (s->up[v] != v)
+		v = s->up[v] = s->up[s->up[v]];
+	return v;
+}
+
+static void
+join(Sets *s, uint32_t a, uint32_t b)
+{
+	a = root_of(s, a);
+	b = root_of(s, b);
+	if (a == b)
+		return;
+	s->up[b] = a;
+	if (s->want[b] > s->want[a])
+		s->want[a] = s->want[b];
+}
+
+static void
+want(Sets *s, Val v, Want w)
+{
+	uint32_t r = root_of(s, v.id);
+
+	if (s->want[r] < w)
+		s->want[r] = w;
+}
+
+static bool
+fixed_layout(const Graph *g, Val v)
+{
+	const ValInfo *i = val_info(g, v);
+
+	return i->type.rank != 4 || i->op == UINT32_MAX;
+}
+
+static bool
+same_extents(const Type *a, const Type *b)
+{
+	return a->rank == b->rank && type_same_shape(a, b);
+}
+
+static void
+tie(Sets *s, const Graph *g, const Op *op)
+{
+	Val first = NOVAL;
+
+	for (int k = 0; k < op->nin + op->nout; k++) {
+		Val v = k < op->nout ? op->out[k] : op->in[k - op->nout];
+
+		if (fixed_layout(g, v) || (op_has(op->kind, T_EW) && !same_extents(val_type(g, v), val_type(g, op->out[0]))))
+			continue;
+		if (first.id)
+			join(s, first.id, v.id);
+		else
+			first = v;
+	}
+}
+
+static void
+find_sets(Sets *s, Graph *g, Arena *a)
+{
+	s->up = arena_array(a, uint32_t, g->val.n);
+	s->want = arena_array(a, uint8_t, g->val.n);
+	for (uint32_t v = 0; v < g->val.n; v++)
+		s->up[v] = v;
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op_has(op->kind, T_CONTRACT) && op->kind != OP_matmul) {
+			/* dw: (x, g) -> w; conv2d and dx: (activation, w) -> activation */
+			bool dw = op->kind == OP_conv2d_dw;
+
+			want(s, op->in[0], W_ACT);
+			want(s, op->in[1], dw ? W_ACT : W_WEIGHT);
+			want(s, op->out[0], dw ? W_WEIGHT : W_ACT);
+		} else if (op_has(op->kind, T_WINDOW)) {
+			for (int k = 0; k < op->nin; k++)
+				want(s, op->in[k], W_ACT);
+			want(s, op->out[0], W_ACT);
+		} else if (op_has(op->kind, T_EW) || op->kind == OP_cast || op->kind == OP_concat || op->kind == OP_pad || op->kind == OP_slice ||
+		           op->kind == OP_reverse || op->kind == OP_crop || op->kind == OP_stop_gradient) {
+			tie(s, g, op);
+		}
+	}
+}
+
+/* Weights first, from all graphs: a state has one layout everywhere. */
+static void
+mark_states(Module *m, Sets *sets, Arena *a)
+{
+	bool *weight = arena_array(a, bool, m->state.n);
+	static const uint8_t hwio[MAX_RANK] = {2, 3, 1, 0};
+
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		Graph *g = m->graph.at[i];
+
+		if (g->is_loop)
+			continue;
+		for (uint32_t k = 0; k < g->op.n; k++) {
+			const Op *op = &g->op.at[k];
+
+			if (op->kind == OP_load && sets[i].want[root_of(&sets[i], op->out[0].id)] == W_WEIGHT)
+				weight[module_state(m, attr_str(op, A_state)) - m->state.at] = true;
+			if (op->kind == OP_store && sets[i].want[root_of(&sets[i], op->in[0].id)] == W_WEIGHT && val_type(g, op->in[0])->rank == 4)
+				weight[module_state(m, attr_str(op, A_state)) - m->state.at] = true;
+		}
+	}
+	for (uint32_t i = 0; i < m->state.n; i++)
+		if (weight[i])
+			memcpy(m->state.at[i].type.perm, hwio, 4);
+}
+
+static void
+apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
+{
+	uint32_t nval = g->val.n;
+
+	for (uint32_t v = 1; v < nval; v++) {
+		Type *t = &g->val.at[v].type;
+		Want w = s->want[root_of(s, v)];
+
+		if (fixed_layout(g, (Val){v}))
+			continue;
+		Op *def = val_op(g, (Val){v});
+
+		if (def->kind == OP_load)
+			memcpy(t->perm, module_state(m, attr_str(def, A_state))->type.perm, 4);
+		else if (w == W_WEIGHT)
+			memcpy(t->perm, (const uint8_t[]){2, 3, 1, 0}, 4);
+		else if (w == W_ACT)
+			cx->target->conv_layout(cx->target, t, t->perm);
+	}
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		Op *op = &g->op.at[i];
+
+		if (op->kind == OP_reshape && !type_is_plain(val_type(g, op->in[0])))
+			verdict(cx, (Verdict){.pass = "layout", .rule = "layout.transpose", .graph = g->name, .a = op->path, .opa = "reshape", .fired = false, .loc = op->loc,
+				.why = "a reshape needs row-major elements, its operand lies channels-innermost: the copy stays",
+				.value = NAN, .bytes_saved = 2 * type_bytes(val_type(g, op->in[0]))});
+		/* a stored value has its state's layout */
+		if (op->kind == OP_store) {
+			State *st = module_state(m, attr_str(op, A_state));
+			ValInfo *v = val_info(g, op->in[0]);
+
+			if (v->op != UINT32_MAX && g->op.at[v->op].kind != OP_load && st->type.rank == v->type.rank)
+				memcpy(v->type.perm, st->type.perm, MAX_RANK);
+		}
+	}
+	Build b = {.g = g};
+
+	for (uint32_t i = 0; i < g->result.n; i++) {
+		Val v = g->result.at[i].v;
+
+		if (type_is_plain(val_type(g, v)))
+			continue;
+		Type t = *val_type(g, v);
+
+		b.loc = val_op(g, v)->loc;
+		b.path = val_op(g, v)->path;
+		g->result.at[i].v = build_reshape(&b, v, t.rank, t.axis);
+	}
+}
+
+bool
+pass_layout(Module *m, PassCtx *cx)
+{
+	Sets *sets = arena_array(cx->scratch, Sets, m->graph.n);
+
+	if (!cx->target || !cx->target->conv_layout)
+		return false;
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		if (!m->graph.at[i]->is_loop)
+			find_sets(&sets[i], m->graph.at[i], cx->scratch);
+	mark_states(m, sets, cx->scratch);
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		if (!m->graph.at[i]->is_loop)
+			apply(m, m->graph.at[i], &sets[i], cx);
+	return true;
+}

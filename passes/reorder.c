@@ -1,0 +1,237 @@
+/* reorder.c: the schedule: which kernel runs when.
+ *
+ * In: a fused graph.   Out: the same ops in another legal order, ops of a group contiguous; stage scheduled.
+ * The frontend's and autodiff's order (forward, then backward in reverse) is the backbone; two kinds of group leave it.
+ *  - Sources (no activation goes in: constants, packed weights, masks) run just before their first reader: they live short.
+ *  - Sinks (all results go to stores: the optimizer) run as soon as their operands stand and every reader of the old value is
+ *    done: a gradient dies at once, and no full set of gradients ever exists. Where every gradient must be there first
+ *    (clip_norm), the data dependences say so by themselves.
+ * Checks come before any store, so that bad input stops a step before it changes anything.
+ * Linear in ops and edges. */
+#include "pass.h"
+#include "plan.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct Node {        /* a group, or an op outside groups */
+	VEC(uint32_t) op;
+	VEC(uint32_t) dep;       /* nodes that come first */
+	VEC(uint32_t) reader;    /* nodes that have this one in dep */
+	uint32_t waiting;        /* dependences not emitted */
+	bool source, sink, store, check, emitted, onstack;
+} Node;
+
+typedef struct Sched {
+	Graph *g;
+	Arena *a;
+	Node *node; uint32_t n;
+	uint32_t *order; uint32_t norder;
+	uint32_t checks;         /* not emitted yet */
+	VEC(uint32_t) held;      /* sinks that wait for the last check */
+} Sched;
+
+static void
+add_dep(Sched *s, uint32_t node, uint32_t dep)
+{
+	Node *n = &s->node[node];
+
+	if (node == dep)
+		return;
+	for (uint32_t i = n->dep.n; i-- > 0 && i + 8 > n->dep.n;)
+		if (n->dep.at[i] == dep)
+			return;
+	vec_push(s->a, &n->dep, dep);
+	vec_push(s->a, &s->node[dep].reader, node);
+	n->waiting++;
+}
+
+static void emit(Sched *s, uint32_t id);
+
+static void
+emit_now(Sched *s, uint32_t id)
+{
+	Node *n = &s->node[id];
+
+	n->emitted = true;
+	s->order[s->norder++] = id;
+	if (n->check && --s->checks == 0) {
+		for (uint32_t i = 0; i < s->held.n; i++)
+			if (!s->node[s->held.at[i]].emitted)
+				emit_now(s, s->held.at[i]);
+	}
+	for (uint32_t i = 0; i < n->reader.n; i++) {
+		Node *r = &s->node[n->reader.at[i]];
+
+		if (--r->waiting == 0 && r->sink && !r->emitted) {
+			if (s->checks)
+				vec_push(s->a, &s->held, n->reader.at[i]);
+			else
+				emit_now(s, n->reader.at[i]);
+		}
+	}
+}
+
+/* Emits a node after the sources that it still waits for. Depth is bounded by chains of sources; each is visited once. */
+static void
+emit(Sched *s, uint32_t id)
+{
+	Node *n = &s->node[id];
+
+	if (n->emitted || n->onstack)
+		return;
+	n->onstack = true;
+	for (uint32_t i = 0; i < n->dep.n; i++)
+		if (!s->node[n->dep.at[i]].emitted)
+			emit(s, n->dep.at[i]);
+	n->onstack = false;
+	if (!n->emitted)
+		emit_now(s, id);
+}
+
+/* Nodes and edges; *node_of gives each op's node. */
+static void
+collect(Sched *s, uint32_t *node_of)
+{
+	Graph *g = s->g;
+	uint32_t *of_group = arena_array(s->a, uint32_t, g->group.n);
+
+	s->node = arena_array(s->a, Node, g->op.n);
+	for (uint32_t i = 0; i < g->group.n; i++)
+		of_group[i] = UINT32_MAX;
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		uint32_t id = op->group >= 0 ? of_group[op->group] : UINT32_MAX;
+
+		if (id == UINT32_MAX) {
+			id = s->n++;
+			s->node[id].source = true;
+			if (op->group >= 0)
+				of_group[op->group] = id;
+		}
+		node_of[i] = id;
+		Node *n = &s->node[id];
+
+		vec_push(s->a, &n->op, i);
+		n->store |= op->kind == OP_store;
+		if (op->kind == OP_check && !n->check) {
+			n->check = true;
+			s->checks++;
+		}
+		for (int k = 0; k < op->nin; k++) {
+			const ValInfo *v = val_info(g, op->in[k]);
+
+			if (v->op != UINT32_MAX && node_of[v->op] != id) {
+				add_dep(s, id, node_of[v->op]);
+				n->source &= s->node[node_of[v->op]].source;
+			} else if (v->op == UINT32_MAX) {
+				n->source = false;
+			}
+		}
+		if (op_has(op->kind, T_EFFECT))
+			n->source = false;
+	}
+}
+
+/* A store waits for every reader of the old value. */
+static void
+order_stores(Sched *s, const uint32_t *node_of)
+{
+	Graph *g = s->g;
+	uint32_t nstate = g->module->state.n;
+	typedef struct { VEC(uint32_t) reader; } Readers;
+	Readers *readers = arena_array(s->a, Readers, nstate);
+	int64_t *state_of = arena_array(s->a, int64_t, g->val.n); /* 1 + state of a load or a view of one */
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->kind == OP_load)
+			state_of[op->out[0].id] = 1 + (module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
+		for (int k = 0; k < op->nin; k++) {
+			int64_t st = state_of[op->in[k].id];
+
+			if (!st)
+				continue;
+			vec_push(s->a, &readers[st - 1].reader, node_of[i]);
+			if (plan_is_alias(g, op))
+				state_of[op->out[0].id] = st;
+		}
+	}
+	for (uint32_t i = 0; i < g->op.n; i++)
+		if (g->op.at[i].kind == OP_store) {
+			Readers *r = &readers[module_state(g->module, attr_str(&g->op.at[i], A_state)) - g->module->state.at];
+
+			for (uint32_t k = 0; k < r->reader.n; k++)
+				add_dep(s, node_of[i], r->reader.at[k]);
+		}
+}
+
+static bool
+only_stores(const Sched *s, const Node *n, const bool *is_result)
+{
+	const Graph *g = s->g;
+
+	if (!n->store)
+		return false;
+	for (uint32_t i = 0; i < n->op.n; i++)
+		for (int k = 0; k < g->op.at[n->op.at[i]].nout; k++)
+			if (is_result[g->op.at[n->op.at[i]].out[k].id])
+				return false;
+	return n->reader.n == 0;
+}
+
+bool
+pass_reorder(Graph *g, PassCtx *cx)
+{
+	Sched s = {.g = g, .a = cx->scratch};
+	uint32_t *node_of = arena_array(s.a, uint32_t, g->op.n);
+	bool *is_result = arena_array(s.a, bool, g->val.n), enabled = pass_enabled(cx, "reorder");
+
+	collect(&s, node_of);
+	order_stores(&s, node_of);
+	for (uint32_t i = 0; i < g->result.n; i++)
+		is_result[g->result.at[i].v.id] = true;
+	s.order = arena_array(s.a, uint32_t, s.n);
+	int64_t early = 0;
+
+	for (uint32_t i = 0; i < s.n; i++)
+		s.node[i].sink = enabled && only_stores(&s, &s.node[i], is_result) && pass_may(cx, "reorder.sink");
+	/* checks first: they and what they need */
+	for (uint32_t i = 0; i < s.n; i++)
+		if (s.node[i].check)
+			emit(&s, i);
+	for (uint32_t i = 0; i < s.n; i++) {
+		Node *n = &s.node[i];
+
+		if (n->emitted || (enabled && n->source && n->reader.n && !n->store))
+			continue;
+		emit(&s, i);
+	}
+	for (uint32_t i = 0; i < s.n; i++)
+		emit(&s, i);
+	if (s.norder != s.n)
+		bug("reorder: %u of %u kernels could be ordered in graph %s", s.norder, s.n, g->name);
+
+	Op *old = g->op.at, *new = arena_array(g->arena, Op, g->op.n);
+	uint32_t at = 0;
+	bool changed = false;
+
+	for (uint32_t i = 0; i < s.norder; i++) {
+		Node *n = &s.node[s.order[i]];
+
+		early += n->sink;
+		for (uint32_t k = 0; k < n->op.n; k++) {
+			changed |= n->op.at[k] != at;
+			new[at] = old[n->op.at[k]];
+			for (int r = 0; r < new[at].nout; r++)
+				val_info(g, new[at].out[r])->op = at;
+			at++;
+		}
+	}
+	g->op.at = new;
+	g->op.cap = g->op.n;
+	if (early)
+		verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.sink", .graph = g->name, .a = "", .fired = true, .value = (double)early,
+			.why = arena_printf(cx->module->arena, "%lld updates run as soon as their gradient is done", (long long)early)});
+	return changed;
+}
