@@ -1,0 +1,77 @@
+/* grad_move.c: gradients of moves and scans: concat, pad, gather, take, crop, cumsum.
+ *
+ * In: the move.  Out: the gradient moved back; gather and take add rows into zeros (gather.dx, take.dx). A crop's gradient
+ * is a crop with negated offsets whose size is the input's: out[i] = x[i + row] gives dx[j] = g[j - row], 0 outside. */
+#include "grad.h"
+#include "rules.h"
+
+void
+grad_concat(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	int64_t ax = attr_int(op, A_axis), at = 0;
+
+	for (int k = 0; k < op->nin; k++) {
+		int64_t n = val_type(b->g, op->in[k])->axis[ax].n;
+
+		if (need[k] && dout[0].id)
+			din[k] = rule_slice(b, dout[0], (int)ax, at, at + n, 1);
+		at += n;
+	}
+}
+
+/* before and after may be negative (they cut), so the opposite counts bring x's positions back to 0, step, 2 step, ... */
+void
+grad_pad(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	int64_t ax = attr_int(op, A_axis), before = attr_int(op, A_before), after = attr_int(op, A_after);
+	int64_t step = attr_int(op, A_step), n = val_type(b->g, op->in[0])->axis[ax].n, span = (n - 1) * step + 1;
+	Val g = dout[0];
+
+	if (!need[0] || !g.id)
+		return;
+	if (before >= 0 && after >= 0) {
+		din[0] = rule_slice(b, g, (int)ax, before, before + span, step);
+		return;
+	}
+	g = build_op(b, OP_pad, &g, 1, ATTRS(AI(axis, ax), AI(before, -before), AI(after, -after)), NULL);
+	din[0] = rule_slice(b, g, (int)ax, 0, span, step);
+}
+
+void
+grad_gather(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	Type x = *val_type(b->g, op->in[0]);
+
+	if (need[0] && dout[0].id)
+		din[0] = build_op(b, OP_gather_dx, VALS(dout[0], op->in[1]), ATTRS(AI(axis, attr_int(op, A_axis))), &x);
+}
+
+void
+grad_take(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	Type x = *val_type(b->g, op->in[0]);
+
+	if (need[0] && dout[0].id)
+		din[0] = build_op(b, OP_take_dx, VALS(dout[0], op->in[1]), ATTRS(AI(axis, attr_int(op, A_axis))), &x);
+}
+
+void
+grad_crop(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	const Type *x = val_type(b->g, op->in[0]);
+	int64_t size[2] = {x->axis[2].n, x->axis[3].n};
+
+	if (!need[0] || !dout[0].id)
+		return;
+	Val row = build(b, OP_neg, op->in[1]), column = build(b, OP_neg, op->in[2]);
+
+	din[0] = build_op(b, OP_crop, VALS(dout[0], row, column), ATTRS(AL(size, size, 2)), NULL);
+}
+
+void
+grad_cumsum(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	if (need[0] && dout[0].id)
+		din[0] = build_op(b, OP_cumsum, dout, 1,
+		                  ATTRS(AI(axis, attr_int(op, A_axis)), AB(reverse, !attr_bool(op, A_reverse))), NULL);
+}

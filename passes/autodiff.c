@@ -1,0 +1,290 @@
+/* autodiff.c: reverse-mode differentiation of graph train.
+ *
+ * In: stage typed, graph train with one loss.  Out: gradients behind the forward ops and one `update {state}` op per trained
+ * parameter, in the order of state lines; with clip_norm the global norm as a result; with accumulate = a > 1 the gradients are
+ * averaged in states NAME.grad and graph `update` applies them, the loop calls it once in a batches.
+ * The rules are grad*.c of ir/. A forward sweep marks the values that depend on a trained parameter through something
+ * differentiable; the backward sweep visits those alone, so gradients that nobody needs are never built. Backward ops carry
+ * the location and the layer of the forward op they belong to.
+ * A parameter is left alone, weight decay included, if it is frozen or the loss does not reach it. */
+#include <string.h>
+#include "passes.h"
+
+typedef struct Trained { State *state; Val grad; Loc loc; const char *path; } Trained;
+typedef struct Diff {
+	Module *m;
+	Graph *g;
+	Build b;
+	Arena *scratch;
+	bool *active;            /* by Val.id of the forward graph */
+	Val *grad;               /* likewise */
+	Trained *trained; uint32_t ntrained;
+} Diff;
+
+/* train.freeze = ["stem", "layer0.bottleneck1"]: a prefix ends at a point or with the name. */
+static void
+freeze_states(Module *m)
+{
+	const Setting *s = setting(m, "train.freeze");
+
+	for (int k = 0; s && k < s->nargs; k++)
+		for (uint32_t i = 0; i < m->state.n && s->arg[k].s; i++) {
+			State *st = &m->state.at[i];
+			size_t n = strlen(s->arg[k].s);
+
+			if (!strncmp(st->name, s->arg[k].s, n) && (!st->name[n] || st->name[n] == '.'))
+				st->frozen = true;
+		}
+}
+
+static bool
+is_trained(const State *s)
+{
+	return s && s->kind == ST_PARAM && !s->frozen && dtype_is_float(s->type.dtype);
+}
+
+static void
+mark_active(Diff *d)
+{
+	for (uint32_t i = 0; i < d->g->op.n; i++) {
+		const Op *op = &d->g->op.at[i];
+		bool active = op->kind == OP_load && is_trained(module_state(d->m, attr_str(op, A_state)));
+
+		for (int k = 0; k < op->nin && !active; k++)
+			active = d->active[op->in[k].id] && grad_passes(d->g, op, k);
+		for (int k = 0; k < op->nout; k++)
+			d->active[op->out[k].id] = active && dtype_is_float(val_type(d->g, op->out[k])->dtype);
+	}
+}
+
+static void
+backward_op(Diff *d, Op op)
+{
+	Val *dout = arena_array(d->scratch, Val, op.nout), *din = arena_array(d->scratch, Val, op.nin);
+	bool *need = arena_array(d->scratch, bool, op.nin), any = false, reached = false;
+
+	for (int k = 0; k < op.nout; k++) {
+		dout[k] = d->grad[op.out[k].id];
+		reached |= dout[k].id != 0;
+	}
+	for (int k = 0; reached && k < op.nin; k++)
+		any |= need[k] = d->active[op.in[k].id] && grad_passes(d->g, &op, k);
+	if (!any)
+		return;
+	d->b.loc = op.loc;
+	d->b.path = op.path;
+	grad_op(&d->b, &op, dout, need, din);
+	if (d->b.error)
+		bug("the gradient of %s does not build: %s", op_info[op.kind].name, d->b.error);
+	for (int k = 0; k < op.nin; k++) {
+		Val *sum = &d->grad[op.in[k].id];
+
+		if (!need[k] || !din[k].id)
+			continue;
+		if (!type_same_shape(val_type(d->g, din[k]), val_type(d->g, op.in[k])))
+			bug("the gradient of %s in its input %d has another shape than the input", op_info[op.kind].name, k);
+		*sum = sum->id ? build(&d->b, OP_add, *sum, din[k]) : din[k];
+	}
+}
+
+/* Gradients of the trained parameters, in the order of state lines. A state may be loaded more than once. */
+static void
+collect(Diff *d, uint32_t nforward)
+{
+	d->trained = arena_array(d->scratch, Trained, d->m->state.n);
+	for (uint32_t s = 0; s < d->m->state.n; s++) {
+		State *state = &d->m->state.at[s];
+		Trained t = {.state = state, .loc = state->loc};
+
+		for (uint32_t i = 0; i < nforward && is_trained(state); i++) {
+			Op op = d->g->op.at[i];
+			Val g;
+
+			if (op.kind != OP_load || strcmp(attr_str(&op, A_state), state->name))
+				continue;
+			g = d->grad[op.out[0].id];
+			d->b.loc = t.loc = op.loc;
+			d->b.path = t.path = op.path;
+			t.grad = !t.grad.id ? g : !g.id ? t.grad : build(&d->b, OP_add, t.grad, g);
+		}
+		if (t.grad.id)
+			d->trained[d->ntrained++] = t;
+	}
+}
+
+static Val
+differentiate(Diff *d)
+{
+	Val loss = NOVAL;
+	uint32_t nforward = d->g->op.n;
+	const Op *def;
+
+	for (uint32_t i = 0; i < d->g->result.n; i++)
+		if (d->g->result.at[i].kind == RES_LOSS)
+			loss = d->g->result.at[i].v;
+	if (!loss.id)
+		return NOVAL;
+	d->active = arena_array(d->scratch, bool, d->g->val.n);
+	d->grad = arena_array(d->scratch, Val, d->g->val.n);
+	mark_active(d);
+	if (!d->active[loss.id])
+		return loss;
+	def = val_op(d->g, loss);
+	d->b.loc = def->loc;
+	d->b.path = def->path;
+	d->grad[loss.id] = build_full(&d->b, *val_type(d->g, loss), 1);
+	for (uint32_t i = nforward; i-- > 0;)
+		backward_op(d, d->g->op.at[i]);
+	collect(d, nforward);
+	return loss;
+}
+
+/* ---------------------------------------------------------------- clipping and updates */
+/* All gradients times min(1, c / (norm + 1e-6)); the norm is a result. */
+static void
+clip(Diff *d, double c)
+{
+	Build *b = &d->b;
+	Val sum = NOVAL, norm, scale;
+
+	b->loc = (Loc){0};
+	b->path = "";
+	for (uint32_t i = 0; i < d->ntrained; i++) {
+		Val g = build_cast(b, d->trained[i].grad, DT_f32), square = build(b, OP_square, g);
+		int64_t axes[MAX_RANK];
+		int rank = val_type(b->g, g)->rank;
+
+		for (int k = 0; k < rank; k++)
+			axes[k] = k;
+		square = rank ? build_reduce(b, OP_sum, square, axes, rank, false) : square;
+		sum = sum.id ? build(b, OP_add, sum, square) : square;
+	}
+	norm = build(b, OP_sqrt, sum);
+	scale = build(b, OP_div, build_const(b, DT_f32, c), build(b, OP_add, norm, build_const(b, DT_f32, 1e-6)));
+	scale = build(b, OP_minimum, scale, build_const(b, DT_f32, 1));
+	for (uint32_t i = 0; i < d->ntrained; i++) {
+		Val *g = &d->trained[i].grad;
+
+		*g = build(b, OP_mul, *g, build_cast(b, scale, val_type(b->g, *g)->dtype));
+	}
+	graph_add_result(b->g, norm, "grad_norm", RES_NORM);
+}
+
+static void
+updates(Diff *d)
+{
+	const Setting *c = setting(d->m, "train.clip_norm");
+
+	if (c && c->kind != SET_NONE && c->kind != SET_NAME && d->ntrained)
+		clip(d, c->f);
+	for (uint32_t i = 0; i < d->ntrained; i++) {
+		const Trained *t = &d->trained[i];
+
+		d->b.loc = t->loc;
+		d->b.path = t->path;
+		build_op(&d->b, OP_update, &t->grad, 1, ATTRS(AS(state, t->state->name)), NULL);
+	}
+	if (d->b.error)
+		bug("updates do not build: %s", d->b.error);
+	graph_stores_last(d->g);
+}
+
+/* ---------------------------------------------------------------- accumulation */
+/* Adds v / a to a state made for it, in graph train; returns the state's name. */
+static const char *
+accumulate(Diff *d, Val v, const char *name, int64_t a)
+{
+	Build *b = &d->b;
+	Type t = *val_type(d->g, v);
+	State *s = module_add_state(d->m, name, type_of(t.dtype, t.rank, t.axis), ST_GRAD);
+	Val part;
+
+	s->init = INIT_CONSTANT;
+	s->loc = b->loc;
+	part = build(b, OP_add, build_load(b, name), build(b, OP_div, v, build_const(b, t.dtype, (double)a)));
+	build_op(b, OP_store, &part, 1, ATTRS(AS(state, name)), NULL);
+	return s->name;
+}
+
+/* In graph update: the sum, and a store that empties it. */
+static Val
+drain(Diff *d, const char *name)
+{
+	Val v = build_load(&d->b, name), zero;
+	Type t = *val_type(d->b.g, v);
+
+	zero = build_full(&d->b, t, 0);
+	build_op(&d->b, OP_store, &zero, 1, ATTRS(AS(state, name)), NULL);
+	return v;
+}
+
+/* Loss and metrics are averaged beside the gradients, so that a record of an update speaks of all its batches. */
+static void
+split_update(Diff *d, int64_t a)
+{
+	const char **sum = arena_array(d->scratch, const char *, d->ntrained + d->g->result.n);
+	Graph *train = d->g, *update;
+	uint32_t n = 0;
+
+	/* module_add_state may move the state lines: names stay, pointers do not */
+	const char **names = arena_array(d->scratch, const char *, d->ntrained);
+	for (uint32_t i = 0; i < d->ntrained; i++)
+		names[i] = d->trained[i].state->name;
+	for (uint32_t i = 0; i < d->ntrained; i++) {
+		d->b.loc = d->trained[i].loc;
+		d->b.path = d->trained[i].path;
+		sum[n++] = accumulate(d, d->trained[i].grad, arena_printf(d->m->arena, "%s.grad", names[i]), a);
+	}
+	for (uint32_t i = 0; i < train->result.n; i++) {
+		Result r = train->result.at[i];
+		const Op *def = val_op(train, r.v);
+
+		d->b.loc = def ? def->loc : (Loc){0};
+		d->b.path = def ? def->path : "";
+		sum[n++] = accumulate(d, r.v, arena_printf(d->m->arena, "%s.accumulated", r.name), a);
+	}
+	graph_stores_last(train);
+	update = module_add_graph(d->m, "update");
+	update->training = true;
+	graph_place_after(d->m, update, train);
+	d->g = d->b.g = update;
+	for (uint32_t i = 0; i < d->ntrained; i++) {
+		d->b.loc = d->trained[i].loc;
+		d->b.path = d->trained[i].path;
+		d->trained[i].state = module_state(d->m, names[i]);
+		d->trained[i].grad = drain(d, sum[i]);
+	}
+	for (uint32_t i = 0; i < train->result.n; i++) {
+		const Result *r = &train->result.at[i];
+
+		d->b.loc = val_op(train, r->v) ? val_op(train, r->v)->loc : (Loc){0};
+		d->b.path = "";
+		graph_add_result(update, drain(d, sum[d->ntrained + i]), r->name, r->kind);
+	}
+	updates(d);
+}
+
+bool
+pass_autodiff(Module *m, PassCtx *cx)
+{
+	Diff d = {.m = m, .g = graph_named(m, "train", false), .scratch = cx->scratch};
+	const Setting *acc = setting(m, "train.accumulate");
+
+	if (!d.g)
+		return false;
+	for (uint32_t i = 0; i < d.g->op.n; i++)
+		if (d.g->op.at[i].kind == OP_update)
+			return false;
+	if (graph_named(m, "update", false))
+		return false;
+	d.b.g = d.g;
+	freeze_states(m);
+	if (!differentiate(&d).id)
+		return false;
+	if (acc && acc->i > 1)
+		split_update(&d, acc->i);
+	else
+		updates(&d);
+	loop_follow(m, acc && acc->i > 1 ? acc->i : 1);
+	return true;
+}

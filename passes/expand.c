@@ -1,0 +1,68 @@
+/* expand.c: composite ops become primitive ops where the target has no kernel for them.
+ *
+ * In: stage diffed.  Out: every composite op left is one that the target implements. `--disable attention` (lstm, gru)
+ * expands that operator and its gradient on any target; without a target everything is expanded. The expansions
+ * themselves are functions named by ops.def; every one leaves a verdict. */
+#include <math.h>
+#include <string.h>
+#include "passes.h"
+
+/* attention.dx belongs to attention. */
+static bool
+switched_off(const PassCtx *cx, const char *name)
+{
+	char base[32];
+	size_t n = strcspn(name, ".");
+
+	if (n >= sizeof base)
+		return false;
+	memcpy(base, name, n);
+	base[n] = 0;
+	return pass_disabled(cx, base);
+}
+
+static const char *
+why_expand(const PassCtx *cx, const Op *op)
+{
+	const OpInfo *info = &op_info[op->kind];
+
+	if (!op_has(op->kind, T_COMPOSITE) || !info->expand)
+		return NULL;
+	if (switched_off(cx, info->name))
+		return "switched off by --disable";
+	if (!cx->target)
+		return "no target";
+	if (!cx->target->has_kernel || cx->target->has_kernel(cx->target, op->kind))
+		return NULL;
+	return arena_printf(cx->scratch, "target %s has no kernel for it", cx->target->name);
+}
+
+bool
+pass_expand(Graph *g, PassCtx *cx)
+{
+	Rewrite rw;
+	bool any = false;
+
+	for (uint32_t i = 0; i < g->op.n && !any; i++)
+		any = why_expand(cx, &g->op.at[i]) != NULL;
+	if (!any)
+		return false;
+	rw = rewrite_begin(g, cx->scratch);
+	for (uint32_t i = 0; i < rw.nold; i++) {
+		const Op *op = rewrite_inputs(&rw, i);
+		const char *why = why_expand(cx, op);
+		Val out[8] = {{0}};
+
+		if (!why) {
+			rewrite_keep(&rw, op);
+			continue;
+		}
+		op_info[op->kind].expand(&rw.b, op, out);
+		for (int k = 0; k < op->nout; k++)
+			rewrite_to(&rw, op->out[k], out[k]);
+		verdict(cx, (Verdict){.pass = "expand", .rule = "expand", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name,
+		        .fired = true, .why = why, .value = NAN, .loc = op->loc});
+	}
+	rewrite_end(&rw);
+	return true;
+}

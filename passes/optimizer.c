@@ -1,0 +1,242 @@
+/* optimizer.c: update ops become the arithmetic of train.optimizer.
+ *
+ * In: `update {state} (g)` ops in graphs train or update.  Out: stage diffed: elementwise ops, slot states (NAME.momentum,
+ * NAME.adam_m, NAME.adam_v, zero at first) and stores at the graph's end. The formulas are pinned by the language ("Arithmetic
+ * of training"): sgd w -= rate g; momentum v = mu v + g, w -= rate v, or rate (g + mu v) with nesterov; adam (Kingma and Ba
+ * 2015) with bias correction and eps outside the square root; adamw (Loshchilov and Hutter 2019) w -= rate decay w first.
+ * Otherwise decay adds decay w to g, for states whose line says decay. The rate comes in f64; scalars of a step are computed
+ * in f64 and cast to the parameter's dtype once. */
+#include <string.h>
+#include "passes.h"
+
+typedef enum Rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_ADAMW } Rule;
+/* Scalars that all parameters of a graph share, made on first use; for [0] f64 and for the parameters' dtypes. */
+typedef enum Scalar { SC_RATE, SC_STEP_SIZE, SC_ROOT, SC_KEEP, SC_COUNT } Scalar;
+typedef struct Optimizer {
+	Module *m;
+	Build b;
+	Rule rule;
+	double momentum, decay, beta1, beta2, eps;
+	bool nesterov;
+	Val scalar[SC_COUNT][DT_COUNT];
+	Val corrected[2];        /* f64: 1 - beta^t */
+} Optimizer;
+
+static const char *const rule_names[] = {"sgd", "momentum", "adam", "adamw"};
+
+double
+optimizer_number(const Module *m, const char *arg, double without)
+{
+	const Setting *s = setting(m, "train.optimizer"), *a = s ? setting_arg(s, arg) : NULL;
+
+	return !a ? without : a->kind == SET_BOOL ? (double)a->i : a->f;
+}
+
+static bool
+read_settings(Optimizer *o)
+{
+	const Setting *s = setting(o->m, "train.optimizer");
+	const char *name = s && s->s ? s->s : "sgd";
+	int rule = 0;
+
+	while (rule < 4 && strcmp(name, rule_names[rule]))
+		rule++;
+	if (rule == 4) {
+		const char *best = suggest(name, rule_names, 4);
+
+		diag_error(o->m->diags, (Loc){0}, "train.optimizer: there is no optimizer `%s`%s%s%s", name, best ? "; did you mean `" : "",
+		           best ? best : "", best ? "`?" : "");
+		return false;
+	}
+	o->rule = (Rule)rule;
+	o->momentum = optimizer_number(o->m, "momentum", 0.9);
+	o->nesterov = optimizer_number(o->m, "nesterov", 0) != 0;
+	o->decay = optimizer_number(o->m, "weight_decay", o->rule == RULE_ADAMW ? 0.01 : 0);
+	o->beta1 = optimizer_number(o->m, "beta1", 0.9);
+	o->beta2 = optimizer_number(o->m, "beta2", 0.999);
+	o->eps = optimizer_number(o->m, "eps", 1e-8);
+	return true;
+}
+
+/* ---------------------------------------------------------------- scalars of a step */
+static Val
+number(Optimizer *o, double x)
+{
+	return build_const(&o->b, DT_f64, x);
+}
+
+/* 1 - beta^t, t from 1. */
+static Val
+correction(Optimizer *o, int which)
+{
+	Build *b = &o->b;
+	Val t;
+
+	if (o->corrected[which].id)
+		return o->corrected[which];
+	t = build(b, OP_add, build_cast(b, graph_need_input(b->g, IN_STEP), DT_f64), number(o, 1));
+	t = build(b, OP_pow, number(o, which ? o->beta2 : o->beta1), t);
+	return o->corrected[which] = build(b, OP_sub, number(o, 1), t);
+}
+
+static Val
+scalar_f64(Optimizer *o, Scalar s)
+{
+	Build *b = &o->b;
+	Val rate = graph_need_input(b->g, IN_RATE);
+
+	switch (s) {
+	case SC_STEP_SIZE: return build(b, OP_div, rate, correction(o, 0));
+	case SC_ROOT: return build(b, OP_sqrt, correction(o, 1));
+	case SC_KEEP: return build(b, OP_sub, number(o, 1), build(b, OP_mul, rate, number(o, o->decay)));
+	default: return rate;
+	}
+}
+
+static Val
+scalar(Optimizer *o, Scalar s, DType dt)
+{
+	Val *v = &o->scalar[s][dt];
+	Loc loc = o->b.loc;
+	const char *path = o->b.path;
+
+	if (v->id)
+		return *v;
+	o->b.loc = (Loc){0};   /* it belongs to no layer */
+	o->b.path = "";
+	*v = build_cast(&o->b, scalar_f64(o, s), dt);
+	o->b.loc = loc;
+	o->b.path = path;
+	return *v;
+}
+
+/* ---------------------------------------------------------------- one parameter */
+typedef struct Param { const char *name; Type type; bool decay; Val w, g; } Param;
+
+static Val
+times(Optimizer *o, Val x, double c)
+{
+	return build(&o->b, OP_mul, x, build_const(&o->b, val_type(o->b.g, x)->dtype, c));
+}
+
+static Val
+sum(Optimizer *o, Val x, Val y)
+{
+	return build(&o->b, OP_add, x, y);
+}
+
+static const char *
+slot(Optimizer *o, const Param *p, const char *suffix)
+{
+	const char *name = arena_printf(o->m->arena, "%s.%s", p->name, suffix);
+	State *s = module_state(o->m, name), *param;
+
+	if (s)
+		return s->name;
+	s = module_add_state(o->m, name, type_of(p->type.dtype, p->type.rank, p->type.axis), ST_SLOT);
+	param = module_state(o->m, p->name);
+	s->init = INIT_CONSTANT;
+	s->loc = param->loc;
+	s->decay = param->decay;
+	return s->name;
+}
+
+static void
+put(Optimizer *o, const char *state, Val v)
+{
+	build_op(&o->b, OP_store, &v, 1, ATTRS(AS(state, state)), NULL);
+}
+
+/* w - rate * v */
+static Val
+descend(Optimizer *o, const Param *p, Scalar rate, Val v)
+{
+	return build(&o->b, OP_sub, p->w, build(&o->b, OP_mul, scalar(o, rate, (DType)p->type.dtype), v));
+}
+
+static Val
+step_momentum(Optimizer *o, const Param *p)
+{
+	const char *name = slot(o, p, "momentum");
+	Val v = sum(o, times(o, build_load(&o->b, name), o->momentum), p->g);
+
+	put(o, name, v);
+	return descend(o, p, SC_RATE, o->nesterov ? sum(o, p->g, times(o, v, o->momentum)) : v);
+}
+
+static Val
+step_adam(Optimizer *o, const Param *p)
+{
+	const char *mname = slot(o, p, "adam_m"), *vname = slot(o, p, "adam_v");
+	Build *b = &o->b;
+	DType dt = (DType)p->type.dtype;
+	Val m = sum(o, times(o, build_load(b, mname), o->beta1), times(o, p->g, 1 - o->beta1));
+	Val v = sum(o, times(o, build_load(b, vname), o->beta2), times(o, build(b, OP_square, p->g), 1 - o->beta2));
+	Val root = build(b, OP_div, build(b, OP_sqrt, v), scalar(o, SC_ROOT, dt));
+
+	put(o, mname, m);
+	put(o, vname, v);
+	return descend(o, p, SC_STEP_SIZE, build(b, OP_div, m, sum(o, root, build_const(b, dt, o->eps))));
+}
+
+static void
+update_param(Optimizer *o, const Op *op)
+{
+	const State *s = module_state(o->m, attr_str(op, A_state));
+	Param p;
+	Val w;
+
+	if (!s)
+		bug("update of @%s, which is no state", attr_str(op, A_state));
+	p = (Param){.name = s->name, .type = s->type, .decay = s->decay && o->decay != 0, .g = op->in[0]};
+	o->b.loc = op->loc;
+	o->b.path = op->path;
+	p.w = build_load(&o->b, p.name);
+	if (p.decay && o->rule == RULE_ADAMW)
+		p.w = build(&o->b, OP_mul, p.w, scalar(o, SC_KEEP, (DType)p.type.dtype));
+	else if (p.decay)
+		p.g = sum(o, p.g, times(o, p.w, o->decay));
+	w = o->rule == RULE_SGD ? descend(o, &p, SC_RATE, p.g) : o->rule == RULE_MOMENTUM ? step_momentum(o, &p) : step_adam(o, &p);
+	put(o, p.name, w);
+}
+
+static bool
+run_graph(Optimizer *o, Graph *g)
+{
+	uint32_t n = g->op.n;
+	bool changed = false;
+
+	o->b = (Build){.g = g};
+	memset(o->scalar, 0, sizeof o->scalar);
+	memset(o->corrected, 0, sizeof o->corrected);
+	for (uint32_t i = 0; i < n; i++) {
+		Op op = g->op.at[i];
+
+		if (op.kind != OP_update)
+			continue;
+		g->op.at[i].dead = changed = true;
+		update_param(o, &op);
+	}
+	if (o->b.error)
+		bug("graph %s, the optimizer's ops do not build: %s", g->name, o->b.error);
+	if (changed) {
+		graph_stores_last(g);
+		graph_compact(g);
+	}
+	return changed;
+}
+
+bool
+pass_optimizer(Module *m, PassCtx *cx)
+{
+	Optimizer o = {.m = m};
+	bool changed = false;
+
+	(void)cx;
+	if (!read_settings(&o))
+		return false;
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		if (!m->graph.at[i]->is_loop)
+			changed |= run_graph(&o, m->graph.at[i]);
+	return changed;
+}

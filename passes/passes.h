@@ -1,0 +1,33 @@
+/* passes.h: the passes by name and what they share. Private to passes/; the world sees pass.h. */
+#ifndef PASSES_PASSES_H
+#define PASSES_PASSES_H
+#include "pass.h"
+
+PassFn pass_expand, pass_fold, pass_cse, pass_dce, pass_layout, pass_fuse, pass_reorder, pass_select;
+ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_plan;
+
+int stage_rank(const char *stage);                       /* typed 0 .. planned 6; -1 if none of these */
+bool pass_disabled(const PassCtx *cx, const char *name); /* --disable NAME: a pass or a composite operator */
+void graph_sweep(Graph *g, Arena *scratch);              /* dce without asking: results and effects live */
+Graph *graph_named(const Module *m, const char *name, bool loop);
+void graph_place_after(Module *m, Graph *g, const Graph *before);
+void loop_follow(Module *m, int64_t a);                  /* loop train keeps in step with what autodiff made of graph train */
+Graph *graph_copy(Module *m, const Graph *from, const char *name);
+void graph_stores_last(Graph *g);                        /* stores behind all else, in their order */
+double optimizer_number(const Module *m, const char *arg, double without); /* argument of train.optimizer */
+
+/* Replaces ops in the middle of a graph. Begin takes the ops out; then, for each old op in order, keep puts it back (with
+ * inputs renamed) or new ops are built on rw->b and `to` says which values stand for its results; end closes. */
+typedef struct Rewrite {
+	Graph *g;
+	Build b;
+	Op *old; uint32_t nold;
+	Val *map; uint32_t nval;     /* by old Val.id */
+} Rewrite;
+Rewrite rewrite_begin(Graph *g, Arena *scratch);
+Val rewrite_val(const Rewrite *rw, Val v);               /* what stands for v now */
+Op *rewrite_inputs(Rewrite *rw, uint32_t i);             /* old op i, its inputs renamed; sets rw->b's location */
+void rewrite_keep(Rewrite *rw, const Op *op);
+void rewrite_to(Rewrite *rw, Val old, Val with);         /* the old name goes to a value that the rewrite made */
+void rewrite_end(Rewrite *rw);
+#endif
