@@ -1,0 +1,241 @@
+/* ref.c: target ref: an RtImage without kernels whose calls run the interpreter.
+ *
+ * In: a module whose training graph has its gradients and stores.  Out: the exit status of the runtime's main.
+ * The runtime's arena holds what the runtime reads and writes: the fault record at 0, states, each graph's inputs and results.
+ * A call copies states and inputs in as double, runs the graph, and copies results and stored states out, rounded to their
+ * types; values in between stay in the interpreter. Every target's layout of the same module differs, the descriptor says where
+ * things are. It emits no code: the launcher holds the IR as text. */
+#include "ref.h"
+#include "../codegen.h"
+#include "../../ir/interp.h"
+#include "../../ir/ref.h"
+#include "../../runtime/rt.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN 64
+
+/* ---------------------------------------------------------------- layout */
+static int64_t
+place(int64_t *end, const Type *t)
+{
+	int64_t at = *end;
+
+	*end = (at + type_bytes(t) + ALIGN - 1) / ALIGN * ALIGN;
+	return at;
+}
+
+static void
+place_value(Graph *g, Val v, int64_t *end)
+{
+	ValInfo *info = val_info(g, v);
+
+	if (info->offset < 0)
+		info->offset = place(end, &info->type);
+}
+
+/* Gives states, inputs and results their places. Graphs share nothing: the results of one may be read after another ran. */
+static void
+lay_out(Module *m)
+{
+	int64_t end = ALIGN;
+
+	for (uint32_t i = 0; i < m->state.n; i++)
+		m->state.at[i].offset = place(&end, &m->state.at[i].type);
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		Graph *g = m->graph.at[i];
+
+		for (uint32_t v = 0; v < g->val.n; v++)
+			g->val.at[v].offset = -1;
+		if (g->is_loop)
+			continue;
+		for (uint32_t k = 0; k < g->input.n; k++)
+			place_value(g, g->input.at[k].v, &end);
+		for (uint32_t k = 0; k < g->result.n; k++)
+			place_value(g, g->result.at[k].v, &end);
+	}
+	m->arena_bytes = end;
+	m->scratch_bytes = 0;
+}
+
+/* ---------------------------------------------------------------- calls */
+/* Whether graph g has an op of kind k on state s. */
+static bool
+touches(const Graph *g, OpKind k, const char *s)
+{
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->kind == k && !op->dead && strcmp(attr_str(op, A_state), s) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void
+states_in(Interp *in, const Graph *g, const uint8_t *arena)
+{
+	const Module *m = in->module;
+
+	for (uint32_t i = 0; i < m->state.n; i++)
+		if (touches(g, OP_load, m->state.at[i].name))
+			ref_bytes_in((DType)in->state[i].type.dtype, arena + m->state.at[i].offset, in->state[i].n, in->state[i].f);
+}
+
+static void
+states_out(const Interp *in, const Graph *g, uint8_t *arena)
+{
+	const Module *m = in->module;
+
+	for (uint32_t i = 0; i < m->state.n; i++)
+		if (touches(g, OP_store, m->state.at[i].name))
+			ref_bytes_out((DType)in->state[i].type.dtype, in->state[i].f, in->state[i].n, arena + m->state.at[i].offset);
+}
+
+/* The failed check's place in the descriptor's "checks": all check ops of the module, in order. */
+static int64_t
+check_index(const Module *m, const Op *failed)
+{
+	int64_t n = 0;
+
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 0; k < m->graph.at[i]->op.n; k++) {
+			const Op *op = &m->graph.at[i]->op.at[k];
+
+			if (op == failed)
+				return n;
+			n += op->kind == OP_check && !op->dead;
+		}
+	return n;
+}
+
+/* The first element that the failed check refuses. */
+static RtFault
+fault_of(const Interp *in)
+{
+	const Op *op = in->failed;
+	const RefTensor *x = &in->cx.val[op->in[0].id];
+	RtFault f = {.set = 1, .op = check_index(in->module, op)};
+
+	for (; f.element < x->n; f.element++) {
+		double v = x->f[f.element];
+
+		if (!(v >= 0 && v < (double)attr_int(op, A_limit)) && !(attr_bool(op, A_has_ignore) && v == (double)attr_int(op, A_ignore))) {
+			f.value = (int64_t)v;
+			break;
+		}
+	}
+	return f;
+}
+
+static int64_t
+ref_call(RtRun *run, const char *name)
+{
+	Interp *in = run->self;
+	Graph *g = module_graph(in->module, name);
+	const char *error;
+
+	if (!g)
+		die("there is no graph %s", name);
+	states_in(in, g, run->arena);
+	interp_begin(in, g, run->n);
+	for (uint32_t k = 0; k < g->input.n; k++) {
+		RefTensor *t = interp_input(in, (int)k);
+
+		ref_bytes_in((DType)t->type.dtype, run->arena + val_info(g, g->input.at[k].v)->offset, t->n, t->f);
+	}
+	error = interp_run(in);
+	if (error && in->failed && in->failed->kind == OP_check) {
+		RtFault f = fault_of(in);
+
+		memcpy(run->arena, &f, sizeof f);
+		return RT_FAULT;
+	}
+	if (error)
+		die("%s: %s", name, error);
+	states_out(in, g, run->arena);
+	for (uint32_t k = 0; k < g->result.n; k++) {
+		const RefTensor *t = interp_result(in, (int)k);
+
+		ref_bytes_out((DType)t->type.dtype, t->f, t->n, run->arena + val_info(g, g->result.at[k].v)->offset);
+	}
+	return RT_OK;
+}
+
+int
+ref_main(Module *m, int argc, char **argv)
+{
+	Buf program = {0};
+	Interp *in = interp_new(m, true);
+	RtImage image = {.version = RT_VERSION, .needs = "", .self = in, .call = ref_call};
+	const RtImage *images[] = {&image};
+	int status;
+
+	lay_out(m);
+	program_json(&program, m, "ref", "", NULL);
+	image.program = program.at;
+	status = rt_main(argc, argv, images, 1);
+	interp_free(in);
+	buf_free(&program);
+	return status;
+}
+
+/* ---------------------------------------------------------------- the target */
+static bool
+ref_has_kernel(const Target *t, OpKind k)
+{
+	(void)t;
+	return op_info[k].ref || op_info[k].ew >= 0 || op_info[k].red >= 0;
+}
+
+static const char *
+ref_resolve_arch(const Target *t, Arena *a, const char *arch, const char **error)
+{
+	(void)t, (void)a;
+	if (strcmp(arch, "ref") == 0 || strcmp(arch, "native") == 0)
+		return "ref";
+	*error = "target ref interprets and has no architectures";
+	return NULL;
+}
+
+static int
+ref_vector_bytes(const Target *t, const char *arch)
+{
+	(void)t, (void)arch;
+	return (int)sizeof(double);
+}
+
+static bool
+ref_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
+{
+	(void)t, (void)x, (void)perm;
+	return false;
+}
+
+static const char *
+ref_select(const Target *t, Graph *g, int group, const char *arch)
+{
+	(void)t, (void)arch;
+	g->group.at[group].kernel = "interpreted";
+	g->group.at[group].workspace = 0;
+	return NULL;
+}
+
+static const char *
+ref_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
+{
+	(void)t, (void)g, (void)member, (void)op;
+	return "the interpreter runs every op alone";
+}
+
+const Target target_ref = {
+	.name = "ref",
+	.doc = "interprets the IR in double: slow, the oracle",
+	.default_arch = "ref",
+	.has_kernel = ref_has_kernel,
+	.resolve_arch = ref_resolve_arch,
+	.vector_bytes = ref_vector_bytes,
+	.conv_layout = ref_conv_layout,
+	.select = ref_select,
+	.may_fuse = ref_may_fuse,
+};

@@ -1,0 +1,211 @@
+/* interp.c: runs whole graphs in double.
+ *
+ * In: a module at any stage (groups, layouts and offsets are ignored), inputs, the number of examples.  Out: the graph's results; state
+ * updated at the end of the run. Values live from their definition to their last use in blocks that are kept from run to
+ * run and handed out best fit, so that a step costs no system calls once the first is done. Stores wait until every other op
+ * has run: loads see the old value and a failed check changes nothing.
+ * Loops are the runtime's: the ref target calls one graph at a time. */
+#include "interp.h"
+#include "ref.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* last[id]: index of the last op that reads value id; FOREVER for results and what a store reads. */
+#define FOREVER UINT32_MAX
+typedef struct InterpPlan { const Graph *g; uint32_t *last; struct InterpBlock **held; struct InterpPlan *next; } InterpPlan;
+typedef struct InterpBlock { double *f; int64_t cap; bool used; } InterpBlock;
+
+/* ---------------------------------------------------------------- memory */
+static InterpBlock *
+block_take(Interp *in, int64_t n)
+{
+	InterpBlock *best = NULL;
+
+	for (uint32_t i = 0; i < in->block.n; i++) {
+		InterpBlock *b = in->block.at[i];
+
+		if (!b->used && b->cap >= n && (!best || b->cap < best->cap))
+			best = b;
+	}
+	if (!best || best->cap > 4 * n + 4096) {   /* a far larger one would be missed later */
+		best = arena_new_of(in->module->arena, InterpBlock);
+		best->cap = n ? n : 1;
+		best->f = malloc((size_t)best->cap * sizeof(double));
+		if (!best->f)
+			die("out of memory: a tensor of %lld elements in double", (long long)n);
+		vec_push(in->module->arena, &in->block, best);
+	}
+	best->used = true;
+	return best;
+}
+
+static void
+value_free(Interp *in, Val v)
+{
+	if (in->plan->held[v.id])
+		in->plan->held[v.id]->used = false;
+	in->plan->held[v.id] = NULL;
+	in->cx.val[v.id].f = NULL;
+}
+
+/* Type, size and memory of a value about to be defined. */
+static void
+value_make(Interp *in, Val v)
+{
+	RefTensor *t = &in->cx.val[v.id];
+	int64_t ext[MAX_RANK];
+	InterpBlock *b;
+
+	t->type = *val_type(in->cx.g, v);
+	t->n = ref_extents(&in->cx, &t->type, ext);
+	b = block_take(in, t->n);
+	in->plan->held[v.id] = b;
+	t->f = b->f;
+}
+
+/* ---------------------------------------------------------------- life of values */
+static InterpPlan *
+plan_of(Interp *in, const Graph *g)
+{
+	Arena *a = in->module->arena;
+	InterpPlan *p;
+
+	for (p = in->plan; p; p = p->next)
+		if (p->g == g)
+			return p;
+	p = arena_new_of(a, InterpPlan);
+	p->g = g;
+	p->next = in->plan;
+	p->last = arena_array(a, uint32_t, g->val.n);
+	p->held = arena_array(a, InterpBlock *, g->val.n);
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && k < op->nin; k++)
+			if (p->last[op->in[k].id] != FOREVER)
+				p->last[op->in[k].id] = op->kind == OP_store ? FOREVER : i;
+	}
+	for (uint32_t i = 0; i < g->result.n; i++)
+		p->last[g->result.at[i].v.id] = FOREVER;
+	return p;
+}
+
+/* The plan in use is the list's head. */
+static void
+plan_use(Interp *in, InterpPlan *p)
+{
+	InterpPlan **at = &in->plan;
+
+	while (*at && *at != p)
+		at = &(*at)->next;
+	if (*at)
+		*at = p->next;
+	p->next = in->plan;
+	in->plan = p;
+}
+
+/* ---------------------------------------------------------------- the door */
+Interp *
+interp_new(Module *m, bool round)
+{
+	Interp *in = arena_new_of(m->arena, Interp);
+
+	in->module = m;
+	in->round = round;
+	in->state = arena_array(m->arena, RefTensor, m->state.n);
+	for (uint32_t i = 0; i < m->state.n; i++) {
+		RefTensor *s = &in->state[i];
+
+		s->type = m->state.at[i].type;
+		s->n = type_elements(&s->type);
+		s->f = calloc((size_t)(s->n ? s->n : 1), sizeof(double));
+		if (!s->f)
+			die("out of memory: state %s of %lld elements in double", m->state.at[i].name, (long long)s->n);
+	}
+	return in;
+}
+
+static void
+run_end(Interp *in)
+{
+	if (!in->arena)
+		return;
+	for (uint32_t v = 0; v < in->cx.g->val.n; v++)
+		value_free(in, (Val){v});
+	arena_free(in->arena);
+	in->arena = NULL;
+}
+
+void
+interp_free(Interp *in)
+{
+	run_end(in);
+	for (uint32_t i = 0; i < in->block.n; i++)
+		free(in->block.at[i]->f);
+	for (uint32_t i = 0; i < in->module->state.n; i++)
+		free(in->state[i].f);
+}
+
+void
+interp_begin(Interp *in, const Graph *g, int64_t n)
+{
+	run_end(in);
+	plan_use(in, plan_of(in, g));
+	in->failed = NULL;
+	in->arena = arena_new();
+	in->cx = (RefCtx){.g = g, .arena = in->arena, .n = n, .full = in->module->batch, .round = in->round, .state = in->state};
+	in->cx.val = arena_array(in->arena, RefTensor, g->val.n);
+	for (uint32_t i = 0; i < g->input.n; i++)
+		value_make(in, g->input.at[i].v);
+}
+
+RefTensor *
+interp_input(Interp *in, int k)
+{
+	return &in->cx.val[in->cx.g->input.at[k].v.id];
+}
+
+static const char *
+run_op(Interp *in, const Op *op, uint32_t at)
+{
+	const char *error;
+
+	for (int k = 0; k < op->nout; k++)
+		value_make(in, op->out[k]);
+	error = ref_op(&in->cx, op);
+	if (error) {
+		in->failed = op;
+		return error;
+	}
+	for (int k = 0; k < op->nin; k++)
+		if (in->plan->last[op->in[k].id] == at)
+			value_free(in, op->in[k]);
+	for (int k = 0; k < op->nout; k++)
+		if (in->plan->last[op->out[k].id] == 0)   /* nobody reads it: op 0 defines, it cannot read a result */
+			value_free(in, op->out[k]);
+	return NULL;
+}
+
+const char *
+interp_run(Interp *in)
+{
+	const Graph *g = in->cx.g;
+	const char *error = NULL;
+
+	if (g->full_only && in->cx.n != in->cx.full)
+		return arena_printf(in->arena, "only whole batches of %lld run: %s", (long long)in->cx.full, g->full_why ? g->full_why : "");
+	for (int stores = 0; stores < 2 && !error; stores++)
+		for (uint32_t i = 0; i < g->op.n && !error; i++) {
+			const Op *op = &g->op.at[i];
+
+			if (!op->dead && (op->kind == OP_store) == stores)
+				error = run_op(in, op, i);
+		}
+	return error;
+}
+
+const RefTensor *
+interp_result(const Interp *in, int k)
+{
+	return &in->cx.val[in->cx.g->result.at[k].v.id];
+}

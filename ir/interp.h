@@ -1,0 +1,26 @@
+/* interp.h: runs whole graphs of a module with the reference evaluator; memory between ops is its own. */
+#ifndef IR_INTERP_H
+#define IR_INTERP_H
+#include "ir.h"
+
+typedef struct Interp {
+	Module *module;
+	RefTensor *state;        /* by index in Module.state; f is owned */
+	bool round;              /* f32 results become floats */
+	const Op *failed;        /* the op that reported an error; its operands stand until the next begin */
+	/* private */
+	RefCtx cx;
+	Arena *arena;            /* of the run */
+	struct InterpPlan *plan;
+	VEC(struct InterpBlock *) block;
+} Interp;
+
+Interp *interp_new(Module *m, bool round);  /* states are zero */
+void interp_free(Interp *in);
+/* Starts a run of g for n examples: input k's array is interp_input(in, k)->f, to be filled before interp_run. */
+void interp_begin(Interp *in, const Graph *g, int64_t n);
+RefTensor *interp_input(Interp *in, int k);
+/* NULL, or the message of what went wrong; no state has changed then. */
+const char *interp_run(Interp *in);
+const RefTensor *interp_result(const Interp *in, int k);
+#endif
