@@ -81,7 +81,9 @@ reduce_all(Call *c, OpKind k, Val x)
 {
 	static const int64_t all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-	return x.id ? build_reduce(c->b, k, x, all, val_type(call_graph(c), x)->rank, false) : NOVAL;
+	int rank = x.id ? val_type(call_graph(c), x)->rank : 0;
+
+	return rank ? build_reduce(c->b, k, x, all, rank, false) : x; /* of a scalar: itself */
 }
 
 Val

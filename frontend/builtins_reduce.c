@@ -19,6 +19,8 @@ reduction(Call *c, OpKind k, bool floats_only, bool bools, Value *result)
 		return call_fail(c, c->loc, "x is %s, needs numbers: cast(x, f32)", val_text(c, x));
 	if (!arg_axes(c, "axes", t.rank, axes, &n) || !arg_bool(c, "keep", &keep))
 		return false;
+	if (!n) /* over nothing: each element by itself */
+		return call_give(c, k != OP_sum ? x : to_dtype(c, x, t.dtype == DT_bool ? DT_i32 : dtype_is_int(t.dtype) ? DT_i64 : t.dtype), result);
 	return call_give(c, build_reduce(c->b, k, x, axes, n, keep), result);
 }
 
