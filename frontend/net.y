@@ -1,0 +1,312 @@
+/* net.y: grammar of the .net language: tokens in, the tree of ast.h out.
+ *
+ * LALR(1) without conflicts, with lookahead correction so that "expected" tells the truth. After a syntax error a statement is
+ * given up to the next one that begins a line or a keyword, within its braces; an item up to the next item. Operators and
+ * calls are located at their own spelling. `data` and `train` are names, and keywords only where an item may begin. */
+%require "3.8"
+%define api.pure full
+%define api.prefix {net_}
+%define api.location.type {Loc}
+%define parse.error custom
+%define parse.lac full
+%locations
+%expect 0
+%param {Parser *p}
+
+%code requires {
+#include "ast.h"
+#define YYMAXDEPTH 4000
+#define YYLLOC_DEFAULT(cur, rhs, n) ((cur) = (n) ? YYRHSLOC(rhs, 1) : YYRHSLOC(rhs, 0))
+}
+%union {
+	const char *s;
+	int64_t i;
+	Node *node;
+	Name *name;
+	Names names;
+	Args args;
+	Params params;
+	Inputs inputs;
+	Stmt *stmt;
+	Body body;
+}
+%code {
+#include "../ir/ir.h"
+#include <string.h>
+
+int net_lex(NET_STYPE *v, NET_LTYPE *at, Parser *p);
+static void net_error(const Loc *at, Parser *p, const char *text);
+static int skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at);
+static int skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at);
+static void refuse(Parser *p, Loc at, const char *text);
+static void unknown_item(Parser *p, Loc at, const char *name);
+static Name *name_new(Parser *p, const char *name, Loc at);
+}
+
+%token <s> NAME "a name" STRING "a string"
+%token <node> NUMBER "a number"
+%token <i> DTYPE "a dtype"
+%token PIPE "|>" EQ "==" NE "!=" LE "<=" GE ">="
+%token USE "use" CONST "const" BLOCK "block" MODEL "model" RETURN "return" IF "if" ELSE "else" FOR "for" IN "in" REPEAT "repeat"
+%token LOSS "loss" METRIC "metric" OUTPUT "output" REQUIRE "require" AND "and" OR "or" NOT "not" TRUE_ "true" FALSE_ "false"
+%token NONE_ "none" AS "as" BAD "an unreadable character" START_FILE "a file" START_EXPR "an expression"
+
+%type <node> expr piped or and not cmp sum term unary postfix primary
+%type <args> args arglist exprs pipeargs settings
+%type <s> cmpop
+%type <name> label
+%type <names> names
+%type <params> params paramlist
+%type <inputs> inputs
+%type <stmt> stmt
+%type <body> body stmts else
+
+%%
+start: START_FILE items | START_EXPR expr { p->expr = $2; } ;
+
+items: %empty | items item ;
+
+item:
+	  USE STRING { item_add(p, I_USE, @2, $2); }
+	| CONST NAME '=' expr { item_add(p, I_CONST, @2, $2)->value = $4; }
+	| BLOCK NAME '(' params ')' body { Item *i = item_add(p, I_BLOCK, @2, $2); i->params = $4; i->body = $6; }
+	| MODEL NAME '(' inputs ')' body { Item *i = item_add(p, I_MODEL, @2, $2); i->inputs = $4; i->body = $6; }
+	| NAME '{' settings '}' {
+		if (strcmp($1, "data") && strcmp($1, "train"))
+			unknown_item(p, @1, $1);
+		else
+			item_add(p, I_SETTINGS, @1, $1)->settings = $3; }
+	| error { p->lost = true; yychar = skip_item(p, yychar, &yylval, &yylloc); }
+	;
+
+params: %empty { $$ = (Params){0}; } | paramlist ;
+paramlist:
+	  NAME { $$ = params_add(p, (Params){0}, $1, @1, NULL); }
+	| NAME '=' expr { $$ = params_add(p, (Params){0}, $1, @1, $3); }
+	| paramlist ',' NAME { $$ = params_add(p, $1, $3, @3, NULL); }
+	| paramlist ',' NAME '=' expr { $$ = params_add(p, $1, $3, @3, $5); }
+	;
+inputs:
+	  NAME ':' DTYPE '[' exprs ']' { $$ = inputs_add(p, (Inputs){0}, $1, @1, (int)$3, $5); }
+	| inputs ',' NAME ':' DTYPE '[' exprs ']' { $$ = inputs_add(p, $1, $3, @3, (int)$5, $7); }
+	;
+settings:
+	  %empty { $$ = (Args){0}; }
+	| settings NAME '=' expr { $$ = args_add(p, $1, $2, @2, $4); }
+	| settings error { $$ = $1; yychar = skip_statement(p, yychar, &yylval, &yylloc); }
+	;
+
+body: '{' stmts '}' { $$ = $2; $$.end = @3; } ;
+stmts: %empty { $$ = (Body){0}; } | stmts stmt { $$ = body_add(p, $1, $2); } ;
+
+stmt:
+	  names '=' expr {
+		$$ = stmt_new(p, S_ASSIGN, @1); $$->names = $1; $$->exprs = args_add(p, (Args){0}, NULL, @3, $3); }
+	| RETURN arglist { $$ = stmt_new(p, S_RETURN, @1); $$->exprs = $2; }
+	| IF expr body else {
+		$$ = stmt_new(p, S_IF, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); $$->body = $3; $$->other = $4; }
+	| FOR names IN expr body {
+		$$ = stmt_new(p, S_FOR, @1); $$->names = $2; $$->exprs = args_add(p, (Args){0}, NULL, @4, $4); $$->body = $5; }
+	| REPEAT expr body {
+		$$ = stmt_new(p, S_REPEAT, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); $$->body = $3; }
+	| LOSS expr { $$ = stmt_new(p, S_LOSS, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); }
+	| METRIC NAME '=' expr {
+		$$ = stmt_new(p, S_METRIC, @2); $$->names = names_add(p, (Names){0}, $2, @2);
+		$$->exprs = args_add(p, (Args){0}, NULL, @4, $4); }
+	| OUTPUT NAME { $$ = stmt_new(p, S_OUTPUT, @2); $$->names = names_add(p, (Names){0}, $2, @2); }
+	| OUTPUT NAME '=' expr {
+		$$ = stmt_new(p, S_OUTPUT, @2); $$->names = names_add(p, (Names){0}, $2, @2);
+		$$->exprs = args_add(p, (Args){0}, NULL, @4, $4); }
+	| REQUIRE expr { $$ = stmt_new(p, S_REQUIRE, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); }
+	| error { $$ = stmt_new(p, S_ERROR, @1); yychar = skip_statement(p, yychar, &yylval, &yylloc); }
+	;
+else:
+	  %empty { $$ = (Body){0}; }
+	| ELSE body { $$ = $2; }
+	| ELSE IF expr body else {
+		Stmt *s = stmt_new(p, S_IF, @2);
+
+		s->exprs = args_add(p, (Args){0}, NULL, @3, $3); s->body = $4; s->other = $5;
+		$$ = body_add(p, (Body){0}, s); }
+	;
+names:
+	  NAME { $$ = names_add(p, (Names){0}, $1, @1); }
+	| names ',' NAME { $$ = names_add(p, $1, $3, @3); }
+	;
+exprs: %empty { $$ = (Args){0}; } | arglist ;
+
+expr: or | piped | piped stray or {
+		refuse(p, @2, "a pipe takes all to its left and ends an expression: put `x |> f` in parentheses before an operator");
+		$$ = node_new(p, N_ERROR, @2); } ;
+piped: expr PIPE NAME pipeargs label { $$ = node_call(p, @3, $3, $4, $1, $5); } ;
+pipeargs: %empty { $$ = (Args){0}; } | '(' args ')' { $$ = $2; } ;
+label: %empty { $$ = NULL; } | AS NAME { $$ = name_new(p, $2, @2); } ;
+stray: '+' | '-' | '*' | '/' | '%' | cmpop | AND | OR ;
+
+or: and | or OR and { $$ = node_binary(p, N_OR, "or", @2, $1, $3); } ;
+and: not | and AND not { $$ = node_binary(p, N_AND, "and", @2, $1, $3); } ;
+not: cmp | NOT not { $$ = node_unary(p, N_NOT, "not", @1, $2); } ;
+cmp: sum
+	| sum cmpop sum { $$ = node_binary(p, N_BINARY, $2, @2, $1, $3); }
+	| sum cmpop sum cmpop sum {
+		refuse(p, @4, "comparisons do not chain: join two with `and`");
+		$$ = node_new(p, N_ERROR, @4); }
+	;
+cmpop: EQ { $$ = "=="; } | NE { $$ = "!="; } | '<' { $$ = "<"; } | LE { $$ = "<="; } | '>' { $$ = ">"; } | GE { $$ = ">="; } ;
+sum: term
+	| sum '+' term { $$ = node_binary(p, N_BINARY, "+", @2, $1, $3); }
+	| sum '-' term { $$ = node_binary(p, N_BINARY, "-", @2, $1, $3); }
+	;
+term: unary
+	| term '*' unary { $$ = node_binary(p, N_BINARY, "*", @2, $1, $3); }
+	| term '/' unary { $$ = node_binary(p, N_BINARY, "/", @2, $1, $3); }
+	| term '%' unary { $$ = node_binary(p, N_BINARY, "%", @2, $1, $3); }
+	;
+unary: postfix | '-' unary { $$ = node_unary(p, N_UNARY, "-", @1, $2); } ;
+postfix: primary
+	| postfix '.' NAME {
+		if (strcmp($3, "shape")) {
+			diag_error(p->diags, @3, "a value has no `%s`; only `.shape` follows a point", $3);
+			p->failed = true;
+			$$ = node_new(p, N_ERROR, @3);
+		} else {
+			$$ = node_unary(p, N_SHAPE, "shape", @2, $1);
+		} }
+	| postfix '[' expr ']' { $$ = node_binary(p, N_INDEX, "[", @2, $1, $3); }
+	;
+primary:
+	  NUMBER
+	| STRING { $$ = node_new(p, N_STR, @1); $$->s = $1; }
+	| TRUE_ { $$ = node_new(p, N_BOOL, @1); $$->i = 1; }
+	| FALSE_ { $$ = node_new(p, N_BOOL, @1); }
+	| NONE_ { $$ = node_new(p, N_NONE, @1); }
+	| DTYPE { $$ = node_new(p, N_DTYPE, @1); $$->i = $1; }
+	| NAME { $$ = node_new(p, N_NAME, @1); $$->s = $1; }
+	| NAME '(' args ')' label { $$ = node_call(p, @1, $1, $3, NULL, $5); }
+	| '[' exprs ']' { $$ = node_list(p, @1, $2); }
+	| '(' expr ')' { $$ = $2; }
+	;
+args: %empty { $$ = (Args){0}; }
+	| expr { $$ = args_add(p, (Args){0}, NULL, @1, $1); }
+	| NAME '=' expr { $$ = args_add(p, (Args){0}, $1, @1, $3); }
+	| args ',' expr { $$ = args_add(p, $1, NULL, @3, $3); }
+	| args ',' NAME '=' expr { $$ = args_add(p, $1, $3, @3, $5); }
+	;
+arglist:
+	  expr { $$ = args_add(p, (Args){0}, NULL, @1, $1); }
+	| arglist ',' expr { $$ = args_add(p, $1, NULL, @3, $3); }
+	;
+%%
+
+static void
+refuse(Parser *p, Loc at, const char *text)
+{
+	diag_error(p->diags, at, "%s", text);
+	p->failed = true;
+}
+
+static Name *
+name_new(Parser *p, const char *name, Loc at)
+{
+	return names_add(p, (Names){0}, name, at).first;
+}
+
+static void
+unknown_item(Parser *p, Loc at, const char *name)
+{
+	static const char *const items[] = {"use", "const", "block", "model", "data", "train"};
+	const char *near = suggest(name, items, 6);
+
+	diag_error(p->diags, at, "`%s` begins no item: use, const, block, model, data or train do%s%s%s", name,
+	           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+	p->failed = p->lost = true;
+}
+
+/* Words that cannot be names are the commonest mistake: say so. */
+static bool
+is_keyword(yysymbol_kind_t k)
+{
+	return k >= YYSYMBOL_USE && k <= YYSYMBOL_AS;
+}
+
+static int
+yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
+{
+	yysymbol_kind_t want[5], found = yypcontext_token(cx);
+	Loc at = *yypcontext_location(cx);
+	int n = yypcontext_expected_tokens(cx, want, 5);
+	Buf b = {0};
+
+	p->failed = true;
+	p->target = p->brace - (found == YYSYMBOL_YYUNDEF ? 0 : p->text[0] == '{' && !p->text[1]) + (p->text[0] == '}' && !p->text[1]);
+	if (found == YYSYMBOL_BAD)
+		return 0; /* the scanner said what is wrong */
+	buf_printf(&b, found == YYSYMBOL_YYEOF ? "%s comes too early" : "unexpected `%s`", p->text);
+	for (int k = 0; k < n && k < 4 && n <= 4; k++)
+		buf_printf(&b, "%s%s", !k ? ", needs " : k == n - 1 ? " or " : ", ", yysymbol_name(want[k]));
+	if (is_keyword(found))
+		for (int k = 0; k < n; k++)
+			if (want[k] == YYSYMBOL_NAME) {
+				buf_printf(&b, " (`%s` is a keyword and no name)", p->text);
+				break;
+			}
+	if (found == YYSYMBOL_YYEOF && p->brace > 0)
+		buf_printf(&b, ": a } is missing");
+	if (p->text[0] == '=' && !p->text[1])
+		buf_printf(&b, " (`==` compares)");
+	diag_error(p->diags, at, "%s", b.at);
+	buf_free(&b);
+	return 0;
+}
+
+/* What bison itself reports: its stack is full. */
+static void
+net_error(const Loc *at, Parser *p, const char *text)
+{
+	(void)text;
+	diag_error(p->diags, *at, "the text is nested too deeply to be read");
+	p->failed = p->lost = true;
+}
+
+static bool
+begins_item(int token)
+{
+	return token == USE || token == CONST || token == BLOCK || token == MODEL || token == NET_EOF;
+}
+
+/* Reads on to where a statement of the same body may begin, and returns that token. */
+static int
+skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at)
+{
+	int depth = p->target;
+	bool first = true;
+
+	for (;; first = false) {
+		if (token == NET_EMPTY || !first)
+			token = net_lex(v, at, p);
+		if (begins_item(token))
+			return token;
+		if (token == '}' && p->brace < depth)
+			return token;
+		if (p->brace > depth || (first && !p->fresh))
+			continue;
+		if (token == RETURN || token == IF || token == FOR || token == REPEAT || token == LOSS || token == METRIC ||
+		    token == OUTPUT || token == REQUIRE || (token == NAME && p->fresh))
+			return token;
+	}
+}
+
+/* Reads on to the next item. */
+static int
+skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at)
+{
+	if (token == NET_EMPTY)
+		token = net_lex(v, at, p);
+	while (!begins_item(token)) {
+		token = net_lex(v, at, p);
+		if (token == NAME && p->fresh && at->col == 1 && (!strcmp(v->s, "data") || !strcmp(v->s, "train")))
+			break;
+	}
+	p->brace = 0;
+	return token;
+}

@@ -1,0 +1,548 @@
+/* settings.c: the settings of data and train: names, defaults, values, and the calls that stand in them (optimizers, rates,
+ * readers, mixed), each with its parameters in a table row.
+ *
+ * In: the data and train items of the program, and what the command line overrides.   Out: Setting entries train.* and data.* of
+ * the module, every default filled in, every argument of a call named.
+ * Refuses: unknown or repeated names (with the nearest known one), values of the wrong kind or out of range. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "sema_local.h"
+
+/* A parameter is NAME:RULE or NAME:RULE=DEFAULT. Rules:
+ *   P number >= 0   Q number > 0   U number in [0, 1)   B true or false   J integer >= 0   I integer >= 1
+ *   R rate: P or a schedule   E list of epochs, growing   F file name or list of them   S list of strings
+ *   Z size: I or [rows, columns]   Lower case: none is allowed too. */
+typedef struct SpecRow { const char *group, *name, *params; } SpecRow;
+static const SpecRow specs[] = {
+	{"optimizer", "sgd", "rate:R weight_decay:P=0"},
+	{"optimizer", "momentum", "rate:R momentum:U=0.9 weight_decay:P=0 nesterov:B=false"},
+	{"optimizer", "adam", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0"},
+	{"optimizer", "adamw", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0.01"},
+	{"rate", "poly", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 power:P=2 warmup_steps:j=none"},
+	{"rate", "cosine", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
+	{"rate", "linear", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
+	{"rate", "step", "rate:P at:E factor:Q=0.1"},
+	{"reader", "cifar10", "train:F test:F"},
+	{"reader", "cifar100", "train:F test:F"},
+	{"reader", "idx", "train:F test:F"},
+	{"reader", "npy", "train:F test:F"},
+	{"reader", "images", "train:F test:F size:Z"},
+	{"reader", "tokens", "train:F test:F length:I"},
+	{"reader", "synthetic", "examples:I=1024"},
+	{"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},
+};
+enum { NSPECS = sizeof specs / sizeof *specs, MAX_PARAMS = 8 };
+
+typedef struct ParamRule { char name[16], rule; char def[12]; bool has_def; } ParamRule;
+
+/* Where a value stands, for messages: "train.batch", "momentum: rate". */
+typedef struct Place { Sema *s; const char *what; Loc loc; } Place;
+
+static bool spec_bind(Place p, const char *group, const Value *v, Setting *out);
+
+static bool
+wrong(Place p, const Value *v, const char *needs)
+{
+	sema_error(p.s, v->loc.line ? v->loc : p.loc, "%s is %s, needs %s", p.what, value_kind_name(v), needs);
+	return false;
+}
+
+/* ---------------------------------------------------------------- plain values */
+
+static bool
+take_number(Place p, const Value *v, double low, bool open, double high, const char *needs, Setting *out)
+{
+	if (!value_is_number(v))
+		return wrong(p, v, needs);
+	if (sema_follows_n(p.s, v->loc, p.what, v))
+		return false;
+	double f = v->kind == V_INT ? (double)v->i : v->f;
+	if (!(open ? f > low : f >= low) || !(f < high))
+		return wrong(p, v, needs);
+	*out = v->kind == V_INT ? (Setting){.kind = SET_INT, .i = v->i, .f = f} : (Setting){.kind = SET_NUM, .f = f};
+	return true;
+}
+
+static bool
+take_int(Place p, const Value *v, int64_t low, int64_t high, const char *needs, Setting *out)
+{
+	if (v->kind == V_INT && sema_follows_n(p.s, v->loc, p.what, v))
+		return false;
+	if (v->kind != V_INT || v->i < low || v->i > high)
+		return wrong(p, v, needs);
+	*out = (Setting){.kind = SET_INT, .i = v->i, .f = (double)v->i};
+	return true;
+}
+
+static bool
+take_strings(Place p, const Value *v, bool one, const char *needs, Setting *out)
+{
+	int n = v->kind == V_LIST ? v->n : 1;
+	const Value *at = v->kind == V_LIST ? v->at : v;
+	Setting *item = arena_array(p.s->arena, Setting, n);
+
+	if (v->kind != V_LIST && !(one && v->kind == V_STR))
+		return wrong(p, v, needs);
+	if (one && !n)
+		return wrong(p, v, needs);
+	for (int k = 0; k < n; k++) {
+		if (at[k].kind != V_STR || (one && !*at[k].s))
+			return wrong(p, &at[k], needs);
+		item[k] = (Setting){.kind = SET_STR, .s = at[k].s};
+	}
+	*out = (Setting){.kind = SET_LIST, .arg = item, .nargs = n};
+	return true;
+}
+
+static bool
+take_ints(Place p, const Value *v, bool growing, int64_t low, const char *needs, Setting *out)
+{
+	Setting *item;
+
+	if (v->kind != V_LIST)
+		return wrong(p, v, needs);
+	item = arena_array(p.s->arena, Setting, v->n);
+	for (int k = 0; k < v->n; k++)
+		if (!take_int(p, &v->at[k], growing && k ? item[k - 1].i + 1 : low, INT32_MAX, needs, &item[k]))
+			return false;
+	*out = (Setting){.kind = SET_LIST, .arg = item, .nargs = v->n};
+	return true;
+}
+
+static bool
+take_rule(Place p, char rule, const Value *v, Setting *out)
+{
+	if (rule >= 'a' && v->kind == V_NONE) {
+		*out = (Setting){.kind = SET_NONE};
+		return true;
+	}
+	switch (rule >= 'a' ? rule - 'a' + 'A' : rule) {
+	case 'P': return take_number(p, v, 0, false, HUGE_VAL, "a number, 0 or more", out);
+	case 'Q': return take_number(p, v, 0, true, HUGE_VAL, "a number above 0", out);
+	case 'U': return take_number(p, v, 0, false, 1, "a number from 0 to below 1", out);
+	case 'J': return take_int(p, v, 0, INT64_MAX, "an integer, 0 or more", out);
+	case 'I': return take_int(p, v, 1, INT32_MAX, "an integer from 1 to 2147483647", out);
+	case 'E': return take_ints(p, v, true, 0, "a list of growing epochs, as in [30, 60]", out);
+	case 'F': return take_strings(p, v, true, "a file name or a list of them", out);
+	case 'S': return take_strings(p, v, false, "a list of strings", out);
+	case 'Z':
+		if (v->kind == V_LIST && v->n == 2)
+			return take_ints(p, v, false, 1, "a size or [rows, columns]", out);
+		return take_int(p, v, 1, INT32_MAX, "a size or [rows, columns]", out);
+	case 'R':
+		if (v->kind == V_SPEC)
+			return spec_bind(p, "rate", v, out);
+		return take_number(p, v, 0, false, HUGE_VAL, "a number, 0 or more, or one of poly, cosine, linear, step", out);
+	case 'B':
+		if (v->kind != V_BOOL)
+			return wrong(p, v, "true or false");
+		*out = (Setting){.kind = SET_BOOL, .i = v->i, .f = (double)v->i};
+		return true;
+	}
+	bug("settings: no rule %c", rule);
+}
+
+/* ---------------------------------------------------------------- calls */
+
+static int
+params_parse(const char *text, ParamRule *at)
+{
+	int n = 0;
+
+	for (; *text; n++) {
+		size_t len = strcspn(text, " "), name = strcspn(text, ":");
+		ParamRule *r = &at[n];
+
+		*r = (ParamRule){.rule = text[name + 1], .has_def = name + 2 < len};
+		memcpy(r->name, text, name);
+		if (r->has_def)
+			memcpy(r->def, text + name + 3, len - name - 3);
+		text += len + (text[len] == ' ');
+	}
+	return n;
+}
+
+static Setting
+default_setting(const char *text)
+{
+	char *end;
+	double f = strtod(text, &end);
+
+	if (!strcmp(text, "none"))
+		return (Setting){.kind = SET_NONE};
+	if (!strcmp(text, "[]"))
+		return (Setting){.kind = SET_LIST};
+	if (!strcmp(text, "true") || !strcmp(text, "false"))
+		return (Setting){.kind = SET_BOOL, .i = *text == 't', .f = *text == 't'};
+	if (*end)
+		bug("settings: the default %s does not parse", text);
+	if (!strpbrk(text, ".e"))
+		return (Setting){.kind = SET_INT, .i = (int64_t)f, .f = f};
+	return (Setting){.kind = SET_NUM, .f = f};
+}
+
+static const SpecRow *
+spec_find(Place p, const char *group, const Value *v)
+{
+	const char *names[NSPECS], *near, *why = builtin_not_yet(v->s);
+	Buf list = {0};
+	int n = 0;
+
+	for (int k = 0; k < NSPECS; k++) {
+		if (strcmp(specs[k].group, group))
+			continue;
+		if (!strcmp(specs[k].name, v->s))
+			return &specs[k];
+		buf_printf(&list, "%s%s", n ? ", " : "", specs[k].name);
+		names[n++] = specs[k].name;
+	}
+	near = suggest(v->s, names, n);
+	if (why)
+		sema_error(p.s, v->loc, "`%s` is not there yet: %s", v->s, why);
+	else
+		sema_error(p.s, v->loc, "%s: there is no %s `%s`%s%s%s: %s are known", p.what, group, v->s, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "", list.at);
+	buf_free(&list);
+	return NULL;
+}
+
+/* Rules between arguments of one call. */
+static bool
+spec_check(Place p, const Value *v, const Setting *out)
+{
+	const Setting *epochs = setting_arg(out, "warmup_epochs"), *steps = setting_arg(out, "warmup_steps");
+
+	if (epochs && steps && epochs->f > 0 && steps->kind == SET_INT) {
+		sema_error(p.s, v->loc, "%s: the warm-up is given in epochs and in steps, needs one of them", v->s);
+		return false;
+	}
+	return true;
+}
+
+static bool
+spec_bind(Place p, const char *group, const Value *v, Setting *out)
+{
+	const SpecRow *row = spec_find(p, group, v);
+	ParamRule rule[MAX_PARAMS];
+	const char *names[MAX_PARAMS];
+	const Value *given[MAX_PARAMS] = {0};
+	Setting *arg;
+	int n;
+	bool good = row != NULL;
+
+	if (!row)
+		return false;
+	n = params_parse(row->params, rule);
+	for (int i = 0; i < n; i++)
+		names[i] = arena_strdup(p.s->arena, rule[i].name);
+	for (int k = 0; k < v->n; k++) {
+		int i = k;
+
+		if (v->names[k])
+			for (i = 0; i < n && strcmp(names[i], v->names[k]);)
+				i++;
+		if (i < n && !given[i]) {
+			given[i] = &v->at[k];
+			continue;
+		}
+		good = false;
+		if (i < n) {
+			sema_error(p.s, v->at[k].loc, "%s: argument `%s` is given twice", v->s, names[i]);
+		} else if (v->names[k]) {
+			const char *near = suggest(v->names[k], names, n);
+
+			sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`%s%s%s", v->s, v->names[k], near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+		} else {
+			sema_error(p.s, v->loc, "%s: %d arguments, takes at most %d", v->s, v->n, n);
+			return false;
+		}
+	}
+	arg = arena_array(p.s->arena, Setting, n);
+	for (int i = 0; i < n; i++) {
+		Place inner = {p.s, arena_printf(p.s->arena, "%s: %s", v->s, names[i]), v->loc};
+
+		if (given[i]) {
+			good &= take_rule(inner, rule[i].rule, given[i], &arg[i]);
+		} else if (rule[i].has_def) {
+			arg[i] = default_setting(rule[i].def);
+		} else {
+			good = false;
+			sema_error(p.s, v->loc, "%s: argument `%s` is missing", v->s, names[i]);
+		}
+		arg[i].name = names[i];
+	}
+	*out = (Setting){.kind = SET_CALL, .s = row->name, .arg = arg, .nargs = n};
+	return good && spec_check(p, v, out);
+}
+
+/* ---------------------------------------------------------------- the settings themselves */
+
+typedef bool TakeFn(Place p, const Value *v, Setting *out);
+
+static bool
+take_batch(Place p, const Value *v, Setting *out)
+{
+	return take_rule(p, 'I', v, out);
+}
+
+static bool
+take_bool(Place p, const Value *v, Setting *out)
+{
+	return take_rule(p, 'B', v, out);
+}
+
+static bool
+take_seed(Place p, const Value *v, Setting *out)
+{
+	return take_int(p, v, INT64_MIN, INT64_MAX, "an integer", out);
+}
+
+static bool
+take_optimizer(Place p, const Value *v, Setting *out)
+{
+	return v->kind == V_SPEC ? spec_bind(p, "optimizer", v, out) : wrong(p, v, "an optimizer, as in sgd(0.1)");
+}
+
+static bool
+take_reader(Place p, const Value *v, Setting *out)
+{
+	return v->kind == V_SPEC ? spec_bind(p, "reader", v, out) : wrong(p, v, "a reader, as in synthetic(1024)");
+}
+
+static bool
+take_precision(Place p, const Value *v, Setting *out)
+{
+	if (v->kind == V_DTYPE && (v->i == DT_f32 || v->i == DT_bf16 || v->i == DT_f16)) {
+		*out = (Setting){.kind = SET_NAME, .s = dtype_info[v->i].name};
+		return true;
+	}
+	p.s->mixed_loc = v->loc;
+	return v->kind == V_SPEC ? spec_bind(p, "precision", v, out) : wrong(p, v, "f32, bf16, f16 or mixed");
+}
+
+static bool
+take_sink(Place p, const Value *v, Setting *out)
+{
+	if (v->kind == V_SPEC && !v->n && (!strcmp(v->s, "epoch") || !strcmp(v->s, "off"))) {
+		*out = (Setting){.kind = SET_NAME, .s = v->s};
+		return true;
+	}
+	return take_int(p, v, 1, INT32_MAX, "epoch, off or a number of steps", out);
+}
+
+static bool
+take_clip(Place p, const Value *v, Setting *out)
+{
+	return take_rule(p, 'q', v, out);
+}
+
+static bool
+take_freeze(Place p, const Value *v, Setting *out)
+{
+	p.s->freeze_loc = v->loc;
+	return take_strings(p, v, false, "a list of labels, as in [\"stem\"]", out);
+}
+
+static bool
+take_memory(Place p, const Value *v, Setting *out)
+{
+	if (v->kind == V_NONE)
+		return take_rule(p, 'q', v, out);
+	return take_int(p, v, 1, INT64_MAX, "none or a number of bytes, as in 2GiB", out);
+}
+
+static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } rows[] = {
+	{"train", "batch", NULL, take_batch},
+	{"train", "epochs", "1", take_batch},
+	{"train", "optimizer", NULL, take_optimizer},
+	{"train", "precision", NULL, take_precision},
+	{"train", "sink", NULL, take_sink},
+	{"train", "seed", "0", take_seed},
+	{"train", "clip_norm", "none", take_clip},
+	{"train", "decay_all", "false", take_bool},
+	{"train", "accumulate", "1", take_batch},
+	{"train", "freeze", "[]", take_freeze},
+	{"train", "memory", "none", take_memory},
+	{"data", "reader", "none", take_reader},
+	{"data", "shuffle", "true", take_bool},
+};
+enum { NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4 };
+
+static int
+row_find(Sema *s, const char *item, const Arg *a)
+{
+	const char *names[NROWS], *near;
+	int n = 0;
+
+	for (int k = 0; k < NROWS; k++) {
+		if (strcmp(rows[k].item, item))
+			continue;
+		if (!strcmp(rows[k].name, a->name))
+			return k;
+		names[n++] = rows[k].name;
+	}
+	near = suggest(a->name, names, n);
+	sema_error(s, a->loc, "%s has no setting `%s`%s%s%s", item, a->name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+	return -1;
+}
+
+/* A bare name that the setting knows is no constant's name. */
+static Value
+setting_value(Sema *s, int row, const Node *n)
+{
+	if (n->kind == N_NAME && (row == ROW_SINK || row == ROW_PRECISION) && (!strcmp(n->s, "epoch") || !strcmp(n->s, "off") || !strcmp(n->s, "mixed")))
+		return (Value){.kind = V_SPEC, .s = n->s, .loc = n->loc};
+	return sema_eval(s, n);
+}
+
+static void
+read_item(Sema *s, const Item *item, Setting *set, Loc *where)
+{
+	for (const Arg *a = item->settings.first; a; a = a->next) {
+		int k = row_find(s, item->name, a);
+		Value v;
+
+		if (k < 0)
+			continue;
+		if (where[k].line) {
+			sema_error(s, a->loc, "%s.%s is set twice", item->name, a->name);
+			sema_note(s, where[k], "it was set here");
+			continue;
+		}
+		where[k] = a->loc;
+		v = setting_value(s, k, a->value);
+		Place p = {s, arena_printf(s->arena, "%s.%s", item->name, a->name), a->value->loc};
+
+		if (v.kind == V_TUPLE)
+			wrong(p, &v, "one value");
+		else if (!value_is_broken(&v) && !rows[k].take(p, &v, &set[k]))
+			set[k].kind = SET_NONE;
+	}
+}
+
+/* Defaults that are calls or names: sgd(0.1), f32, epoch. */
+static void
+fill_defaults(Sema *s, Setting *set, const Loc *where)
+{
+	Value rate = value_float(0.1, (Loc){0}), sgd = {.kind = V_SPEC, .s = "sgd", .at = &rate, .n = 1, .names = (const char *[1]){NULL}};
+
+	for (int k = 0; k < NROWS; k++)
+		if (!where[k].line && rows[k].def)
+			set[k] = default_setting(rows[k].def);
+	if (!where[ROW_OPTIMIZER].line)
+		take_optimizer((Place){s, "train.optimizer", {0}}, &sgd, &set[ROW_OPTIMIZER]);
+	if (!where[ROW_PRECISION].line)
+		set[ROW_PRECISION] = (Setting){.kind = SET_NAME, .s = "f32"};
+	if (!where[ROW_SINK].line)
+		set[ROW_SINK] = (Setting){.kind = SET_NAME, .s = "epoch"};
+}
+
+static void
+override_precision(Sema *s, const char *name, Setting *set)
+{
+	static const char *const names[] = {"f32", "bf16", "f16", "mixed"};
+	Value mixed = {.kind = V_SPEC, .s = "mixed"};
+
+	for (int k = 0; k < 4; k++) {
+		if (strcmp(name, names[k]))
+			continue;
+		if (k == 3 && set->kind == SET_CALL) /* the file's lists stay */
+			return;
+		if (k == 3)
+			spec_bind((Place){s, "train.precision", {0}}, "precision", &mixed, set);
+		else
+			*set = (Setting){.kind = SET_NAME, .s = names[k]};
+		return;
+	}
+	diag_error(s->diags, (Loc){0}, "--precision %s: needs f32, bf16, f16 or mixed", name);
+}
+
+bool
+settings_read(Sema *s, int64_t batch, const char *precision)
+{
+	Setting set[NROWS] = {0};
+	Loc where[NROWS] = {0};
+	int errors = s->errors;
+
+	s->in_settings = true;
+	for (uint32_t k = 0; k < s->settings.n; k++)
+		read_item(s, s->settings.at[k], set, where);
+	s->in_settings = false;
+	fill_defaults(s, set, where);
+	if (precision)
+		override_precision(s, precision, &set[ROW_PRECISION]);
+	if (batch > 0)
+		set[ROW_BATCH] = (Setting){.kind = SET_INT, .i = batch, .f = (double)batch};
+	else if (!where[ROW_BATCH].line && !s->lost)
+		sema_error(s, s->model_loc, "train.batch is not set: train { batch = ... } says how many examples make a step");
+	/* After an error in it the body is looked through with some batch. */
+	s->batch = set[ROW_BATCH].kind == SET_INT ? set[ROW_BATCH].i : 64;
+	for (int k = 0; k < NROWS; k++) {
+		set[k].name = arena_printf(s->arena, "%s.%s", rows[k].item, rows[k].name);
+		vec_push(s->arena, &s->module->setting, set[k]);
+	}
+	s->reader_loc = where[NROWS - 2];
+	s->module->batch = s->batch;
+	return s->errors == errors;
+}
+
+/* ---------------------------------------------------------------- readers beside the model's inputs */
+
+static void
+check_count(Sema *s, const char *reader, const char *what, int gives)
+{
+	if (gives != s->model->inputs.n) {
+		sema_error(s, s->reader_loc, "data.reader: %s %s %d, the model has %d input%s", reader, what, gives, s->model->inputs.n, s->model->inputs.n == 1 ? "" : "s");
+		sema_note(s, s->model_loc, "the model");
+	}
+}
+
+/* Input k must hold as many elements an example as the reader gives. */
+static void
+check_elements(Sema *s, const char *reader, int k, int64_t want, const char *what)
+{
+	const Graph *g = module_graph(s->module, "train");
+	const InputDecl *in = s->model->inputs.first;
+	int64_t has;
+
+	for (int i = 0; i < k && in; i++)
+		in = in->next;
+	if (!in || (uint32_t)k >= g->input.n || s->model->inputs.n != 2)
+		return;
+	has = type_elements(val_type(g, g->input.at[k].v)) / s->batch;
+	if (has != want) {
+		sema_error(s, in->loc, "input `%s` has %lld element%s an example, %s gives %lld: %s", in->name, (long long)has, has == 1 ? "" : "s", reader, (long long)want, what);
+		sema_note(s, s->reader_loc, "the reader");
+	}
+}
+
+void
+settings_check_inputs(Sema *s)
+{
+	const Setting *r = setting(s->module, "data.reader"), *a;
+	const char *name = r ? r->s : NULL;
+
+	if (!r || r->kind != SET_CALL)
+		return;
+	if (!strncmp(name, "cifar", 5)) {
+		check_count(s, name, "gives", 2);
+		check_elements(s, name, 0, 3 * 32 * 32, "an image [3, 32, 32]");
+		check_elements(s, name, 1, 1, "a label");
+	} else if (!strcmp(name, "idx") || !strcmp(name, "npy")) {
+		static const char *const sets[] = {"train", "test"};
+
+		for (int k = 0; k < 2; k++)
+			check_count(s, name, k ? "names test files:" : "names training files:", setting_arg(r, sets[k])->nargs);
+	} else if (!strcmp(name, "tokens")) {
+		check_count(s, name, "gives", 2);
+		for (int k = 0; k < 2; k++)
+			check_elements(s, name, k, setting_arg(r, "length")->i, k ? "the window's targets" : "the window's ids");
+	} else if (!strcmp(name, "images")) {
+		a = setting_arg(r, "size");
+		check_count(s, name, "gives", 2);
+		check_elements(s, name, 0, a->kind == SET_LIST ? 3 * a->arg[0].i * a->arg[1].i : 3 * a->i * a->i, "an image [3, rows, columns]");
+		check_elements(s, name, 1, 1, "a label");
+	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch) {
+		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld", (long long)setting_arg(r, "examples")->i, (long long)s->batch);
+	}
+}
