@@ -22,7 +22,7 @@ char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf,
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
 size_t arena_bytes(const Arena *a); /* bytes handed out so far */
 #define arena_new_of(a, T) ((T *)arena_alloc(a, sizeof(T)))
-#define arena_array(a, T, n) ((T *)arena_alloc(a, sizeof(T) * (size_t)((n) ? (n) : 1)))
+#define arena_array(a, T, n) ((T *)arena_alloc(a, sizeof(T) * (size_t)((n) > 0 ? (n) : 1)))
 
 /* ---- vector: struct { T *at; uint32_t n, cap; Arena *arena; } grown by vec_push */
 #define VEC(T) struct { T *at; uint32_t n, cap; }

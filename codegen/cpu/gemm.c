@@ -1,0 +1,685 @@
+/* gemm.c: convolutions and matrix products through the register-blocked microkernel.
+ *
+ * In: a group of one contraction in f32 whose layouts fit: HWNC activations and HWIO weights, or row-major matrices.
+ * Out: a packing kernel where the second operand is not vectors already, the main kernel, and for weight gradients that sum over
+ * fixed groups of pixel rows a kernel that adds their partial results in a fixed order.
+ * A convolution is data: per output row the first valid filter row, how many, and the input row they start at; per run
+ * of output columns likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
+ * no case has code of its own. Tasks are cut by shape, so results have the same bits for any number of threads.
+ * Refuses (gemm_can): other types, groups > 1, batch-dependent inner extents; those take the plain kernel. */
+#include "gemm.h"
+#include <string.h>
+
+typedef struct Mat {         /* a matrix product: out[batch][m][n] */
+	int rank;                /* of out */
+	bool merged;             /* leading axes of A and out are rows */
+	Axis m; int64_t n, k;    /* m: rows of one batch entry (all rows if merged) */
+	int64_t batch;           /* full-batch entries */
+} Mat;
+
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
+static bool
+perm_is(const Type *t, int a, int b, int c, int d)
+{
+	return t->rank == 4 && t->perm[0] == a && t->perm[1] == b && t->perm[2] == c && t->perm[3] == d;
+}
+
+static bool
+act_ok(const Type *t)
+{
+	return t->dtype == DT_f32 && perm_is(t, 2, 3, 0, 1) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
+}
+
+static bool
+weight_ok(const Type *t)
+{
+	return t->dtype == DT_f32 && perm_is(t, 2, 3, 1, 0);
+}
+
+static bool
+mat_of(const Graph *g, const Op *op, Mat *m)
+{
+	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
+	bool ta = attr_bool(op, A_ta), tb = attr_bool(op, A_tb);
+
+	if (a->dtype != DT_f32 || !type_is_plain(a) || !type_is_plain(b) || !type_is_plain(o) || a->rank < 2 || b->rank < 2)
+		return false;
+	Axis k = a->axis[a->rank - (ta ? 2 : 1)], n = o->axis[o->rank - 1];
+
+	if (k.mul || n.mul || b->axis[b->rank - 1].mul || b->axis[b->rank - 2].mul)
+		return false;
+	*m = (Mat){.rank = o->rank, .m = o->axis[o->rank - 2], .n = n.n, .k = k.n, .batch = 1};
+	bool b_batch = false;
+
+	(void)tb;
+	for (int i = 0; i + 2 < o->rank; i++)
+		m->batch *= o->axis[i].n;
+	for (int i = 0; i + 2 < b->rank; i++)
+		b_batch |= b->axis[i].n != 1;
+	if (!b_batch && !ta && m->batch > 1 && a->rank == o->rank) {
+		Axis r = axis(1);
+		int64_t plain = 1;
+
+		for (int i = 0; i + 1 < o->rank; i++) {
+			if (o->axis[i].n != a->axis[i].n || (o->axis[i].mul && r.mul))
+				return false;
+			if (o->axis[i].mul)
+				r = o->axis[i];
+			else
+				plain *= o->axis[i].n;
+		}
+		r.n *= plain;
+		r.mul *= (int32_t)plain;
+		m->m = r;
+		m->merged = true;
+		m->batch = 1;
+	}
+	return true;
+}
+
+bool
+gemm_can(const Graph *g, const Op *op, int vector_bytes)
+{
+	Mat m;
+
+	if (vector_bytes < 32)
+		return false;
+	switch (op->kind) {
+	case OP_matmul:
+		return mat_of(g, op, &m);
+	case OP_conv2d:
+	case OP_conv2d_dx:
+		return attr_int(op, A_groups) == 1 && act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) && act_ok(val_type(g, op->out[0]));
+	case OP_conv2d_dw:
+		return attr_int(op, A_groups) == 1 && act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) && weight_ok(val_type(g, op->out[0])) &&
+		       !val_type(g, op->in[0])->axis[0].mul;
+	default:
+		return false;
+	}
+}
+
+/* Default parameters: tiles that fill the registers (32 vectors of 64 bytes, 16 of 32), blocks that fit the second-level cache. */
+GemmParams
+gemm_params(const Graph *g, const Op *op, int vector_bytes)
+{
+	bool wide = vector_bytes == 64;
+	GemmParams p = {.mr = 6, .nv = wide ? 4 : 2, .parts = 1, .band = 1, .pack = true};
+	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	int w = vector_bytes / 4;
+
+	if (op->kind == OP_matmul) {
+		int64_t n = o->axis[o->rank - 1].n;
+
+		p.pack = attr_bool(op, A_tb);
+		while (p.nv > 1 && (p.nv - 1) * w >= n)
+			p.nv--;
+		if (wide && p.nv <= 2)
+			p.mr = p.nv == 1 ? 14 : 12;
+	} else if (op->kind == OP_conv2d_dw) {
+		const Type *gr = val_type(g, op->in[1]);
+		int64_t bytes = type_bytes(o), rows = gr->axis[2].n, row = gr->axis[3].n * gr->axis[0].n * 4 * (gr->axis[1].n + a->axis[1].n);
+
+		p.pack = false;
+		p.mr = wide ? 12 : 6;
+		p.nv = 2;
+		if (o->axis[0].n <= w) {
+			p.nv = 1;
+			p.mr = wide ? 14 : 8;
+		}
+		if (bytes <= 1 << 20)
+			p.parts = rows < 4 ? (int)rows : 4;
+		p.band = (int)((512 << 10) / (row ? row : 1));
+		if (p.band < 1)
+			p.band = 1;
+		if (p.band > rows)
+			p.band = (int)rows;
+	} else {
+		int64_t k = o->axis[1].n, weights = type_bytes(val_type(g, op->in[1]));
+
+		while (p.nv > 1 && (p.nv - 1) * w >= k)
+			p.nv--;
+		if (wide && p.nv <= 2)
+			p.mr = p.nv == 1 ? 14 : 12;
+		p.panel_outer = weights > type_bytes(a) && k >= 4 * p.nv * w;
+	}
+	return p;
+}
+
+const char *
+gemm_text(Arena *a, const Op *op, const GemmParams *p)
+{
+	if (op->kind == OP_conv2d_dw)
+		return arena_printf(a, "brgemm{mr=%d,nv=%d,parts=%d,band=%d}", p->mr, p->nv, p->parts, p->band);
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,outer=%s,pack=%d}", p->mr, p->nv, p->panel_outer ? "panel" : "row", p->pack);
+}
+
+bool
+gemm_parse(const char *text, GemmParams *p)
+{
+	char outer[8] = "";
+	int pack = 0;
+
+	*p = (GemmParams){.parts = 1, .band = 1};
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,parts=%d,band=%d}", &p->mr, &p->nv, &p->parts, &p->band) == 4)
+		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && p->parts > 0 && p->band > 0;
+	*p = (GemmParams){.parts = 1, .band = 1};
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,outer=%7[a-z],pack=%d}", &p->mr, &p->nv, outer, &pack) != 4)
+		return false;
+	p->panel_outer = !strcmp(outer, "panel");
+	p->pack = pack != 0;
+	return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64;
+}
+
+/* What the packed operand is: [taps][k][j] with byte strides in memory. */
+typedef struct Pack { int64_t taps, k, j, tap_stride, k_stride, j_stride; } Pack;
+
+static Pack
+pack_of(const Graph *g, const Op *op)
+{
+	const Type *w = val_type(g, op->in[1]);
+
+	if (op->kind == OP_matmul) {
+		Pack p = {.taps = 1};
+
+		for (int i = 0; i + 2 < w->rank; i++)
+			p.taps *= w->axis[i].n;
+		bool tb = attr_bool(op, A_tb);
+		int64_t rows = w->axis[w->rank - 2].n, cols = w->axis[w->rank - 1].n;
+
+		p.k = tb ? cols : rows;
+		p.j = tb ? rows : cols;
+		p.k_stride = tb ? 4 : cols * 4;
+		p.j_stride = tb ? cols * 4 : 4;
+		p.tap_stride = rows * cols * 4;
+		return p;
+	}
+	int64_t o = w->axis[0].n, i = w->axis[1].n;
+	bool dx = op->kind == OP_conv2d_dx;
+
+	return (Pack){.taps = w->axis[2].n * w->axis[3].n, .k = dx ? o : i, .j = dx ? i : o, .tap_stride = o * i * 4, .k_stride = dx ? 4 : o * 4, .j_stride = dx ? o * 4 : 4};
+}
+
+int64_t
+gemm_workspace(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+{
+	if (op->kind == OP_conv2d_dw)
+		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
+	if (!p->pack)
+		return 0;
+	Pack k = pack_of(g, op);
+	int64_t nr = (int64_t)p->nv * vector_bytes / 4;
+
+	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
+}
+
+/* ---------------------------------------------------------------- emission helpers */
+static V
+table(Emit *e, const int64_t *v, int64_t n)
+{
+	V *k = arena_array(e->arena, V, n);
+
+	for (int64_t i = 0; i < n; i++)
+		k[i] = k64(e, v[i]);
+	V init = LLVMConstArray2(e->l->i64, k, (uint64_t)n), gv = LLVMAddGlobal(e->l->mod, LLVMTypeOf(init), "table");
+
+	LLVMSetInitializer(gv, init);
+	LLVMSetGlobalConstant(gv, 1);
+	LLVMSetLinkage(gv, LLVMPrivateLinkage);
+	return gv;
+}
+
+static V
+table_at(Emit *e, V t, V index)
+{
+	LLVMBuilderRef b = at1(e, index);
+
+	return LLVMBuildLoad2(b, e->l->i64, LLVMBuildInBoundsGEP2(b, e->l->i64, t, &index, 1, ""), "");
+}
+
+static V
+ptr_at(Emit *e, V base, V bytes)
+{
+	return LLVMBuildInBoundsGEP2(at2(e, base, bytes), e->l->i8, base, &bytes, 1, "");
+}
+
+static V
+strides_block(Emit *e, V st[S_COUNT])
+{
+	T at = LLVMArrayType2(e->l->i64, S_COUNT);
+	V slot = slot_new(e, at);
+	LLVMBuilderRef b = e->lv[0].b;
+
+	for (int i = 0; i < S_COUNT; i++) {
+		V k = k64(e, i);
+
+		LLVMBuildStore(b, st[i], LLVMBuildInBoundsGEP2(b, e->l->i64, slot, &k, 1, ""));
+	}
+	return slot;
+}
+
+/* Microkernels by rows 1..mr, for whole panels and for the last one. */
+typedef struct Tiles { V whole, last; T fn; int64_t last_mask; } Tiles;
+
+static Tiles
+tiles_make(Emit *e, const GemmParams *p, int64_t columns)
+{
+	int w = e->l->arch->vector_bytes / 4;
+	int64_t nr = (int64_t)p->nv * w, rest = columns % nr ? columns % nr : nr, npanel = ceil_div(columns, nr);
+	int nv_last = (int)ceil_div(rest, w);
+	bool masked = rest % w != 0;
+	V whole[64], last[64];
+	Tiles t = {0};
+
+	for (int r = 1; r <= p->mr; r++) {
+		last[r - 1] = gemm_micro(e->l, r, nv_last, masked);
+		whole[r - 1] = npanel > 1 ? gemm_micro(e->l, r, p->nv, false) : last[r - 1];
+		t.fn = LLVMGlobalGetValueType(last[r - 1]);
+	}
+	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr), LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
+
+	for (int i = 0; i < 2; i++) {
+		V gv = LLVMAddGlobal(e->l->mod, LLVMTypeOf(init[i]), "tiles");
+
+		LLVMSetInitializer(gv, init[i]);
+		LLVMSetGlobalConstant(gv, 1);
+		LLVMSetLinkage(gv, LLVMPrivateLinkage);
+		*(i ? &t.last : &t.whole) = gv;
+	}
+	t.last_mask = masked ? ((int64_t)1 << (rest % w)) - 1 : -1;
+	return t;
+}
+
+/* Calls the microkernel of `rows` rows for panel kb of npanel. */
+static void
+tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc)
+{
+	LLVMBuilderRef h = here(e);
+	V is_last = LLVMBuildICmp(h, LLVMIntEQ, kb, k64(e, npanel - 1), "");
+	V tab = LLVMBuildSelect(h, is_last, t->last, t->whole, ""), at = LLVMBuildSub(h, rows, k64(e, 1), "");
+	V fn = LLVMBuildLoad2(h, e->l->ptr, LLVMBuildInBoundsGEP2(h, e->l->ptr, tab, &at, 1, ""), "");
+	V args[8] = {a, b, c, np, nq, strides, acc, k64(e, t->last_mask)};
+
+	LLVMBuildCall2(h, t->fn, fn, args, 8, "");
+}
+
+/* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
+static void
+tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
+{
+	V n = i_div(e, i_add(e, rows, k64(e, mr - 1)), k64(e, mr));
+	V i = loop_open(e, k64(e, 0), n, 1);
+	V hi;
+
+	*lo = i_div(e, i_mul(e, i, rows), i_max(e, n, k64(e, 1)));
+	hi = i_div(e, i_mul(e, i_add(e, i, k64(e, 1)), rows), i_max(e, n, k64(e, 1)));
+	*count = i_sub(e, hi, *lo);
+}
+
+/* ---------------------------------------------------------------- packing */
+static void
+pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk)
+{
+	Pack k = pack_of(gc->g, op);
+	int w = gc->c->l.arch->vector_bytes / 4;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "pack", &fresh);
+
+	if (fresh) {
+		/* task = panel x tap */
+		V from = buffer(&e, src), to = buffer(&e, dst);
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V kb = i_div(&e, t, k64(&e, k.taps)), tap = i_rem(&e, t, k64(&e, k.taps));
+		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
+		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride)), i_mul(&e, kb, k64(&e, nr * k.j_stride))));
+		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
+		V r = loop_open(&e, k64(&e, 0), k64(&e, k.k), 1);
+		V row_out = ptr_at(&e, out, i_mul(&e, r, k64(&e, nr * 4))), row_in = ptr_at(&e, in, i_mul(&e, r, k64(&e, k.k_stride)));
+		T vt = vec_of(&e, e.l->f32);
+
+		if (k.j_stride == 4) {
+			for (int j = 0; j < p->nv; j++) {
+				V mask = mask_below(&e, i_sub(&e, left, k64(&e, (int64_t)j * w))), off = k64(&e, (int64_t)j * w * 4);
+				V signless = LLVMBuildICmp(here(&e), LLVMIntSGT, i_sub(&e, left, k64(&e, (int64_t)j * w)), k64(&e, 0), "");
+				V none = LLVMConstNull(vec_of(&e, e.l->i1));
+				V args[4] = {ptr_at(&e, row_in, off), LLVMConstInt(e.l->i32, 4, 0), LLVMBuildSelect(here(&e), signless, mask, none, ""), LLVMConstNull(vt)};
+				V v = intrinsic(&e, here(&e), "llvm.masked.load", (T[]){vt, e.l->ptr}, 2, args, 4);
+
+				LLVMSetAlignment(LLVMBuildStore(here(&e), v, ptr_at(&e, row_out, off)), 4);
+			}
+		} else {
+			V j = loop_open(&e, k64(&e, 0), k64(&e, nr), 1);
+			V ok = LLVMBuildICmp(here(&e), LLVMIntSLT, j, left, "");
+			V col = LLVMBuildSelect(here(&e), ok, j, k64(&e, 0), "");
+			V x = LLVMBuildLoad2(here(&e), e.l->f32, ptr_at(&e, row_in, LLVMBuildMul(here(&e), col, k64(&e, k.j_stride), "")), "");
+
+			LLVMBuildStore(here(&e), LLVMBuildSelect(here(&e), ok, x, LLVMConstReal(e.l->f32, 0), ""), ptr_at(&e, row_out, i_mul(&e, j, k64(&e, 4))));
+			loop_close(&e);
+		}
+		loop_close(&e);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- convolution forward, and its gradient in x */
+typedef struct Taps { int64_t first, count, at; } Taps; /* filter index, how many, input index of the first */
+
+/* The taps of output index o along one axis. *step: of the filter index; *move: of the input index per tap. */
+static Taps
+taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step, int64_t *move)
+{
+	Taps t = {0, 0, 0};
+	int64_t g = stride, d = dil;
+
+	while (d) {
+		int64_t r = g % d;
+
+		g = d;
+		d = r;
+	}
+	*step = dx ? stride / g : 1;
+	*move = dx ? -dil / g : dil;
+	for (int64_t r = 0; r < size; r++) {
+		int64_t x = dx ? o + pad - r * dil : o * stride - pad + r * dil;
+
+		if (dx) {
+			if (x < 0 || x % stride)
+				continue;
+			x /= stride;
+		}
+		if (x < 0 || x >= in)
+			continue;
+		if (!t.count++) {
+			t.first = r;
+			t.at = x;
+		}
+	}
+	return t;
+}
+
+static void
+image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+{
+	const Graph *g = gc->g;
+	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
+	bool dx = op->kind == OP_conv2d_dx;
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
+	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
+	Emit e = {0};
+	int w = gc->c->l.arch->vector_bytes / 4;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr);
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+
+	if (fresh) {
+		int64_t *rows = arena_array(e.arena, int64_t, OH * 3), *runs = arena_array(e.arena, int64_t, OW * 5), nrun = 0, rstep = 1, rmove = 1, sstep = 1, smove = 1;
+
+		for (int64_t i = 0; i < OH; i++) {
+			Taps t = taps_of(dx, i, H, R, stride[0], pad[0], dil[0], &rstep, &rmove);
+
+			memcpy(&rows[i * 3], (int64_t[]){t.at, t.first, t.count}, 24);
+		}
+		for (int64_t i = 0; i < OW; i++) {
+			Taps t = taps_of(dx, i, W, S, stride[1], pad[1], dil[1], &sstep, &smove);
+			int64_t *last = &runs[(nrun - 1) * 5];
+
+			/* neighbours with the same taps whose inputs are neighbours too are one run of rows */
+			if (nrun && t.first == last[3] && t.count == last[4] && t.at == last[2] + last[1])
+				last[1]++;
+			else
+				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
+		}
+		Tiles tiles = tiles_make(&e, p, K);
+		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = buffer(&e, cbuf);
+		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
+		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
+			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, K * 4), [S_NK] = k64(&e, C)};
+		V strides = strides_block(&e, st), trow = table(&e, rows, OH * 3), trun = table(&e, runs, nrun * 5);
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : npanel), 1);
+		V kb = p->panel_outer ? t : inner, row = p->panel_outer ? inner : t, row3 = i_mul(&e, row, k64(&e, 3));
+		V h0 = table_at(&e, trow, row3), r0 = table_at(&e, trow, i_add(&e, row3, k64(&e, 1))), np = table_at(&e, trow, i_add(&e, row3, k64(&e, 2)));
+		V run5 = i_mul(&e, loop_open(&e, k64(&e, 0), k64(&e, nrun), 1), k64(&e, 5));
+		V ow = table_at(&e, trun, run5), len = table_at(&e, trun, i_add(&e, run5, k64(&e, 1))), w0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 2)));
+		V s0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 3))), nq = table_at(&e, trun, i_add(&e, run5, k64(&e, 4)));
+		V a0 = i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
+		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, row, k64(&e, OW)), ow), pixel_c), i_mul(&e, kb, k64(&e, nr * 4)));
+		V b0 = i_add(&e, i_mul(&e, kb, k64(&e, R * S * C * nr * 4)), i_mul(&e, i_add(&e, i_mul(&e, r0, k64(&e, S)), s0), k64(&e, C * nr * 4)));
+		V lo, count;
+
+		tiles_open(&e, i_mul(&e, len, n), p->mr, &lo, &count);
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, C * 4)))), ptr_at(&e, wts, b0),
+		    ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
+		for (int i = 0; i < 4; i++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->panel_outer ? npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- gradient in the weights */
+static void
+wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+{
+	const Graph *g = gc->g;
+	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
+	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, N = x->axis[0].n, OH = gr->axis[2].n, OW = gr->axis[3].n, K = gr->axis[1].n, R = o->axis[2].n, S = o->axis[3].n;
+	Emit e = {0};
+	int w = gc->c->l.arch->vector_bytes / 4;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr), tasks = p->parts > 1 ? p->parts : npanel;
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+
+	if (fresh) {
+		/* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
+		int64_t *rr = arena_array(e.arena, int64_t, R * 2), *ss = arena_array(e.arena, int64_t, S * 3);
+
+		for (int64_t r = 0; r < R; r++)
+			for (int64_t i = OH; i-- > 0;) {
+				int64_t h = i * stride[0] - pad[0] + r * dil[0];
+
+				if (h < 0 || h >= H)
+					continue;
+				rr[r * 2] = i;
+				if (!rr[r * 2 + 1])
+					rr[r * 2 + 1] = i + 1;
+			}
+		for (int64_t s = 0; s < S; s++)
+			for (int64_t i = OW; i-- > 0;) {
+				int64_t c = i * stride[1] - pad[1] + s * dil[1];
+
+				if (c < 0 || c >= W)
+					continue;
+				ss[s * 3] = i;
+				ss[s * 3 + 1]++;
+				ss[s * 3 + 2] = c;
+			}
+		Tiles tiles = tiles_make(&e, p, K);
+		V in = buffer(&e, abuf), grad = buffer(&e, bbuf), out = buffer(&e, cbuf);
+		V st[S_COUNT] = {[S_AM] = k64(&e, 4), [S_AK] = k64(&e, C * 4), [S_AP] = k64(&e, stride[0] * W * N * C * 4), [S_AQ] = k64(&e, stride[1] * N * C * 4),
+			[S_BP] = k64(&e, OW * N * K * 4), [S_BQ] = k64(&e, N * K * 4), [S_BK] = k64(&e, K * 4), [S_CM] = k64(&e, K * 4), [S_NK] = k64(&e, N)};
+		V strides = strides_block(&e, st), tr = table(&e, rr, R * 2), ts = table(&e, ss, S * 3);
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V part = p->parts > 1 ? t : k64(&e, 0);
+		V row_lo = i_div(&e, i_mul(&e, part, k64(&e, OH)), k64(&e, p->parts)), row_hi = i_div(&e, i_mul(&e, i_add(&e, part, k64(&e, 1)), k64(&e, OH)), k64(&e, p->parts));
+		V band = loop_open(&e, row_lo, row_hi, p->band);
+		V first = LLVMBuildICmp(here(&e), LLVMIntNE, band, row_lo, ""), acc = LLVMBuildZExt(here(&e), first, e.l->i64, "");
+		V band_end = i_min(&e, i_add(&e, band, k64(&e, p->band)), row_hi);
+		V r = loop_open(&e, k64(&e, 0), k64(&e, R), 1), r2 = i_mul(&e, r, k64(&e, 2));
+		V o0 = i_max(&e, band, table_at(&e, tr, r2)), o1 = i_min(&e, band_end, table_at(&e, tr, i_add(&e, r2, k64(&e, 1)))), np = i_sub(&e, o1, o0);
+		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, stride[0])), k64(&e, pad[0])), i_mul(&e, r, k64(&e, dil[0])));
+		V s = loop_open(&e, k64(&e, 0), k64(&e, S), 1), s3 = i_mul(&e, s, k64(&e, 3));
+		V ow = table_at(&e, ts, s3), nq = table_at(&e, ts, i_add(&e, s3, k64(&e, 1))), w0 = table_at(&e, ts, i_add(&e, s3, k64(&e, 2)));
+		V a0 = i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), k64(&e, N * C * 4));
+		V b0 = i_mul(&e, i_add(&e, i_mul(&e, o0, k64(&e, OW)), ow), k64(&e, N * K * 4));
+		V c0 = i_mul(&e, i_add(&e, i_mul(&e, part, k64(&e, R * S)), i_add(&e, i_mul(&e, r, k64(&e, S)), s)), k64(&e, C * K * 4));
+		V kb = p->parts > 1 ? loop_open(&e, k64(&e, 0), k64(&e, npanel), 1) : t, lo, count;
+
+		tiles_open(&e, k64(&e, C), p->mr, &lo, &count);
+		V kcol = i_mul(&e, kb, k64(&e, nr * 4));
+
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, 4)))), ptr_at(&e, grad, i_add(&e, b0, kcol)),
+		    ptr_at(&e, out, i_add(&e, i_add(&e, c0, kcol), i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, acc);
+		for (int i = 0; i < (p->parts > 1 ? 6 : 5); i++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* Adds the partial results of `parts` groups of rows, in order. */
+static void
+join_emit(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst, GraphKernels *gk)
+{
+	enum { GRAIN = 8192 };
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "join", &fresh);
+
+	if (fresh) {
+		V in = buffer(&e, src), out = buffer(&e, dst), lo = i_mul(&e, e.arg_t0, k64(&e, GRAIN));
+		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, GRAIN)), k64(&e, elements));
+		T vt = vec_of(&e, e.l->f32);
+		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
+
+		for (int part = 0; part < p->parts; part++) {
+			V args[4] = {ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask, LLVMConstNull(vt)};
+			V v = intrinsic(&e, here(&e), "llvm.masked.load", (T[]){vt, e.l->ptr}, 2, args, 4);
+
+			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
+		}
+		V args[4] = {sum, ptr_at(&e, out, i_mul(&e, i, k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask};
+
+		intrinsic(&e, here(&e), "llvm.masked.store", (T[]){vt, e.l->ptr}, 2, args, 4);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = elements, .mul = 0, .div = 1, .grain = GRAIN}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- matrix products */
+static void
+matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+{
+	const Graph *g = gc->g;
+	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
+	Mat m;
+
+	mat_of(g, op, &m);
+	bool ta = attr_bool(op, A_ta);
+	int w = gc->c->l.arch->vector_bytes / 4;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = p->mr * 8;
+	Axis rows_of_a = a->axis[a->rank - (ta ? 1 : 2)];
+	int64_t blocks_full = ceil_div(m.m.n, block);
+	bool split = m.batch * blocks_full < 8;
+	Emit e = {0};
+	bool fresh, marked_batch = false;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+	Rows tasks = {.rows = m.batch * (split ? npanel : 1) * blocks_full, .mul = 0, .div = 1, .grain = 1};
+
+	for (int i = 0; !m.merged && i + 2 < o->rank; i++)
+		marked_batch |= o->axis[i].mul != 0;
+	if (fresh) {
+		Tiles tiles = tiles_make(&e, p, m.n);
+		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf);
+		V am_rows = extent(&e, rows_of_a);
+		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = ta ? i_mul(&e, am_rows, k64(&e, 4)) : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
+			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = k64(&e, m.n * 4), [S_NK] = k64(&e, m.k)};
+		V strides = strides_block(&e, st);
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		/* task = (batch entry, block of rows [, panel]); with fewer examples the blocks beyond the end are empty */
+		V kb0 = k64(&e, 0), rest = t;
+
+		if (split) {
+			kb0 = i_rem(&e, t, k64(&e, npanel));
+			rest = i_div(&e, t, k64(&e, npanel));
+		}
+		V blk = i_rem(&e, rest, k64(&e, blocks_full)), ent = i_div(&e, rest, k64(&e, blocks_full));
+		V lo0 = i_min(&e, i_mul(&e, blk, k64(&e, block)), M), hi0 = i_min(&e, i_mul(&e, i_add(&e, blk, k64(&e, 1)), k64(&e, block)), M);
+		V entries = k64(&e, 1), aoff = k64(&e, 0), boff = k64(&e, 0), bent = k64(&e, 0), left = ent;
+
+		if (!m.merged) {
+			V as = k64(&e, 1), bs = k64(&e, 1);
+
+			for (int i = o->rank - 3; i >= 0; i--) {
+				V x = extent(&e, o->axis[i]), ix = i_rem(&e, left, x);
+				int ai = i - (o->rank - a->rank), bi = i - (o->rank - b->rank);
+
+				left = i_div(&e, left, x);
+				entries = i_mul(&e, entries, x);
+				if (ai >= 0 && a->axis[ai].n != 1) {
+					aoff = i_add(&e, aoff, i_mul(&e, ix, as));
+					as = i_mul(&e, as, extent(&e, a->axis[ai]));
+				}
+				if (bi >= 0 && b->axis[bi].n != 1) {
+					bent = i_add(&e, bent, i_mul(&e, ix, bs));
+					bs = i_mul(&e, bs, extent(&e, b->axis[bi]));
+				}
+			}
+			aoff = i_mul(&e, aoff, i_mul(&e, am_rows, k64(&e, m.k * 4)));
+		}
+		if (marked_batch) {
+			/* entries beyond this batch have no rows */
+			V in = LLVMBuildICmp(here(&e), LLVMIntSLT, ent, entries, "");
+
+			hi0 = LLVMBuildSelect(here(&e), in, hi0, lo0, "");
+		}
+		V kb = loop_open(&e, kb0, split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, npanel), 1), lo, count;
+
+		if (p->pack) /* panels: [panel][entry][k][nr] */
+			boff = i_mul(&e, i_add(&e, i_mul(&e, kb, k64(&e, pack_of(g, op).taps)), bent), k64(&e, m.k * nr * 4));
+		else
+			boff = i_add(&e, i_mul(&e, bent, k64(&e, m.k * m.n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
+		tiles_open(&e, i_sub(&e, hi0, lo0), p->mr, &lo, &count);
+		lo = i_add(&e, lo0, lo);
+		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, ent, M), lo), k64(&e, m.n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
+
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, A, i_add(&e, aoff, i_mul(&e, lo, st[S_AM]))), ptr_at(&e, B, boff), ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		loop_close(&e);
+		loop_close(&e);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, tasks, fresh, false);
+}
+
+static int
+workspace_at(GroupCx *gc)
+{
+	int64_t at = gc->g->group.at[gc->group].workspace_offset;
+
+	if (at < 0)
+		bug("group %d has no workspace", gc->group);
+	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
+	return (int)gc->buf.n - 1;
+}
+
+void
+gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
+{
+	const Group *group = &gc->g->group.at[gc->group];
+	GemmParams p;
+
+	if (!gemm_parse(group->kernel, &p))
+		bug("kernel parameters `%s` of %s", group->kernel, group->name);
+	int a = group_buffer(gc, op->in[0].id), b = group_buffer(gc, op->in[1].id), out = group_buffer(gc, op->out[0].id), ws = -1;
+
+	if (gemm_workspace(gc->g, op, &p, gc->c->l.arch->vector_bytes))
+		ws = workspace_at(gc);
+	if (op->kind == OP_conv2d_dw) {
+		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : out, gk);
+		if (ws >= 0)
+			join_emit(gc, &p, type_elements(val_type(gc->g, op->out[0])), ws, out, gk);
+		return;
+	}
+	if (ws >= 0)
+		pack_emit(gc, op, &p, b, ws, gk);
+	if (op->kind == OP_matmul)
+		matmul_emit(gc, op, &p, a, ws >= 0 ? ws : b, out, gk);
+	else
+		image_emit(gc, op, &p, a, ws >= 0 ? ws : b, out, gk);
+}
