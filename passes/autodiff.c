@@ -167,7 +167,7 @@ clip(Diff *d, double c)
 
 		*g = build(b, OP_mul, *g, build_cast(b, scale, val_type(b->g, *g)->dtype));
 	}
-	graph_add_result(b->g, norm, "grad_norm", RES_NORM);
+	graph_add_result(b->g, norm, "norm", RES_NORM);
 }
 
 static void

@@ -4,7 +4,6 @@
  * joined them), and with accumulate = a:
  *   repeat steps { repeat a { batch; call train }; rate; call update; emit; poll }
  * where emit reports the results of update, averaged over the a batches. */
-#include <string.h>
 #include "passes.h"
 
 static Op *
@@ -32,35 +31,23 @@ call_results(Graph *loop, uint32_t at, const Graph *callee)
 
 /* emit takes all results of the call it reports, and what else it took (the rate) behind them. */
 static void
-emit_results(Graph *loop, const Op *old_call, const Op *call)
+emit_results(Graph *loop, Op *emit, const Op *reported, const Op *call)
 {
-	Op *emit = find_op(loop, OP_emit);
-	Val *in;
+	Val *in = arena_array(loop->arena, Val, call->nout + emit->nin);
 	int n = 0;
 
-	if (!emit)
-		return;
-	in = arena_array(loop->arena, Val, call->nout + emit->nin);
 	for (int k = 0; k < call->nout; k++)
 		in[n++] = call->out[k];
 	for (int k = 0; k < emit->nin; k++) {
-		bool of_call = false;
+		bool result = false;
 
-		for (int j = 0; j < old_call->nout; j++)
-			of_call |= emit->in[k].id == old_call->out[j].id;
-		for (int j = 0; j < call->nout; j++)
-			of_call |= emit->in[k].id == call->out[j].id;
-		if (!of_call)
+		for (int j = 0; j < reported->nout; j++)
+			result |= emit->in[k].id == reported->out[j].id;
+		if (!result)
 			in[n++] = emit->in[k];
 	}
 	emit->in = in;
 	emit->nin = (uint16_t)n;
-}
-
-static void
-push(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs)
-{
-	build_op_n(b, k, in, nin, attrs, NULL, 0);
 }
 
 static void
@@ -71,61 +58,57 @@ keep(Graph *loop, const Op *op)
 	vec_push(loop->arena, &loop->op, *op);
 }
 
-/* The ops again, with batch and call train in a region of their own, and call update after it. */
+/* train has no use for the rate now. */
+static Op
+without(Op call, Val rate)
+{
+	int n = 0;
+
+	for (int k = 0; k < call.nin; k++)
+		if (call.in[k].id != rate.id)
+			call.in[n++] = call.in[k];
+	call.nin = (uint16_t)n;
+	return call;
+}
+
+/* The ops again, with batch and call train in a region of their own and call update behind it. */
 static void
-nest(Graph *loop, const Graph *train, const Graph *update, int64_t a)
+nest(Graph *loop, const Graph *update, int64_t a)
 {
 	Build b = {.g = loop};
-	Op *old = loop->op.at, old_call = {0}, rate = {0};
+	Op *old = loop->op.at, rate = {0}, train = {0};
 	uint32_t n = loop->op.n, results = update->result.n;
 	Type *types = arena_array(loop->arena, Type, results);
+	Op call = {0};
 
 	loop->op.at = NULL;
 	loop->op.n = loop->op.cap = 0;
 	for (uint32_t i = 0; i < results; i++)
 		types[i] = *val_type(update, update->result.at[i].v);
+	for (uint32_t i = 0; i < n; i++)
+		if (old[i].kind == OP_rate)
+			rate = old[i];
 	for (uint32_t i = 0; i < n; i++) {
-		const Op *op = &old[i];
+		Op op = old[i];
 
-		b.loc = op->loc;
-		b.path = op->path;
-		if (op->kind == OP_rate) {
-			rate = *op;
+		b.loc = op.loc;
+		b.path = op.path;
+		if (op.kind == OP_batch)
+			build_op_n(&b, OP_repeat, NULL, 0, ATTRS(AS(what, "count"), AI(count, a)), NULL, 0);
+		if (op.kind == OP_emit && call.nout)
+			emit_results(loop, &op, &train, &call);
+		if (op.kind == OP_call)
+			train = op = without(op, rate.nout ? rate.out[0] : NOVAL);
+		if (op.kind != OP_rate)
+			keep(loop, &op);
+		if (op.kind != OP_call)
 			continue;
-		}
-		if (op->kind == OP_batch)
-			push(&b, OP_repeat, NULL, 0, ATTRS(AS(what, "count"), AI(count, a)));
-		keep(loop, op);
-		if (op->kind != OP_call)
-			continue;
-		old_call = *op;
-		Op *call = &loop->op.at[loop->op.n - 1];
-		int kept = 0;
-
-		for (int k = 0; k < call->nin; k++)   /* train has no use for the rate now */
-			if (rate.nout == 0 || call->in[k].id != rate.out[0].id)
-				call->in[kept++] = call->in[k];
-		call->nin = (uint16_t)kept;
-		push(&b, OP_end, NULL, 0, NULL);
+		build_op_n(&b, OP_end, NULL, 0, NULL, NULL, 0);
 		if (rate.nout)
 			keep(loop, &rate);
 		build_op_n(&b, OP_call, rate.out, rate.nout, ATTRS(AS(graph, "update")), types, (int)results);
-		emit_results(loop, &old_call, build_last(&b));
-		for (uint32_t k = i + 1; k < n; k++)
-			if (old[k].kind == OP_emit) {
-				Op *last = build_last(&b);
-				Val *in = arena_array(loop->arena, Val, last->nout + rate.nout);
-				int m = 0;
-
-				for (int j = 0; j < last->nout; j++)
-					in[m++] = last->out[j];
-				if (rate.nout)
-					in[m++] = rate.out[0];
-				old[k].in = in;
-				old[k].nin = (uint16_t)m;
-			}
+		call = *build_last(&b);
 	}
-	(void)train;
 	if (b.error)
 		bug("loop %s does not build: %s", loop->name, b.error);
 }
@@ -133,17 +116,17 @@ nest(Graph *loop, const Graph *train, const Graph *update, int64_t a)
 void
 loop_follow(Module *m, int64_t a)
 {
-	Graph *loop = graph_named(m, "train", true), *train = graph_named(m, "train", false), *update = graph_named(m, "update", false);
-	Op *call = loop ? find_op(loop, OP_call) : NULL;
+	Graph *loop = graph_named(m, "train", true);
+	Op *call = loop ? find_op(loop, OP_call) : NULL, *emit = loop ? find_op(loop, OP_emit) : NULL, before;
 
 	if (!call)
 		return;
 	if (a > 1) {
-		nest(loop, train, update, a);
-	} else {
-		Op before = *call;
-
-		call_results(loop, (uint32_t)(call - loop->op.at), train);
-		emit_results(loop, &before, call);
+		nest(loop, graph_named(m, "update", false), a);
+		return;
 	}
+	before = *call;
+	call_results(loop, (uint32_t)(call - loop->op.at), graph_named(m, "train", false));
+	if (emit)
+		emit_results(loop, emit, &before, call);
 }

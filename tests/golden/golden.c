@@ -1,0 +1,260 @@
+/* golden.c: runs golden files: textual IR in, passes, textual IR out.
+ *
+ * A file holds its commands, its input, a line of dashes and the expected output:
+ *   ; passes: fold,dce        the passes, or `; stage: lowered` for the pipeline up to a stage
+ *   ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
+ *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and their .dx)
+ *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
+ *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
+ *   ----
+ * After every pass the module is verified and printed, parsed and printed again (PassCtx.check). --bless rewrites what follows
+ * the separator; commands, must and never stay. One line per failing file, exit 1 if there was one. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "../../passes/pass.h"
+
+#define SEPARATOR "----\n"
+
+typedef struct Golden {
+	const char *path;
+	char *text, *expected;       /* text ends where the separator began */
+	Arena *arena;
+	bool bless;
+} Golden;
+
+/* ---------------------------------------------------------------- the file */
+/* The value of the n-th header line `; KEY: value`; NULL if there is none. */
+static const char *
+command(const Golden *g, const char *key, int n)
+{
+	size_t k = strlen(key);
+
+	for (const char *l = g->text; *l; l += strcspn(l, "\n"), l += *l == '\n')
+		if (!strncmp(l, "; ", 2) && !strncmp(l + 2, key, k) && !strncmp(l + 2 + k, ": ", 2) && n-- == 0)
+			return arena_strndup(g->arena, l + k + 4, strcspn(l + k + 4, "\n"));
+	return NULL;
+}
+
+static bool
+split(Golden *g)
+{
+	char *at = strncmp(g->text, SEPARATOR, 5) ? strstr(g->text, "\n" SEPARATOR) : NULL;
+
+	if (!at) {
+		fprintf(stderr, "%s: no line of four dashes between input and expected output\n", g->path);
+		return false;
+	}
+	g->expected = arena_strdup(g->arena, at + 1 + strlen(SEPARATOR));
+	at[1] = 0;
+	return true;
+}
+
+/* ---------------------------------------------------------------- the target: kernels by name, nothing else */
+typedef struct StandIn { Target t; const char *kernels; } StandIn;
+
+static bool
+listed(const char *list, const char *name, size_t n)
+{
+	for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+		if (!strncmp(p, name, n) && (!p[n] || p[n] == ','))
+			return true;
+	return false;
+}
+
+static bool
+stand_in_kernel(const Target *t, OpKind k)
+{
+	const StandIn *s = (const StandIn *)t;
+
+	return !op_has(k, T_COMPOSITE) || listed(s->kernels, op_info[k].name, strcspn(op_info[k].name, "."));
+}
+
+static bool
+prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
+{
+	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0);
+
+	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel}, .kernels = command(g, "kernels", 0)};
+	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true,
+	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0)};
+	if (!cx->only && !cx->stop_stage) {
+		fprintf(stderr, "%s: neither `; passes:` nor `; stage:`\n", g->path);
+		return false;
+	}
+	if (disable) {
+		const char **names = arena_array(g->arena, const char *, strlen(disable));
+
+		for (const char *p = disable; *p; p += strcspn(p, ","), p += *p == ',')
+			names[cx->ndisabled++] = arena_strndup(g->arena, p, strcspn(p, ","));
+		cx->disabled = names;
+	}
+	if (limit) {
+		const char *colon = strrchr(limit, ':');
+
+		cx->limit_rule = arena_strndup(g->arena, limit, colon ? (size_t)(colon - limit) : strlen(limit));
+		cx->limit = colon ? atoi(colon + 1) : 0;
+	}
+	return true;
+}
+
+/* ---------------------------------------------------------------- the comparison */
+static bool
+check_lines(const Golden *g, const char *output)
+{
+	bool good = true;
+	const char *text;
+
+	for (int i = 0; (text = command(g, "must", i)); i++)
+		if (!strstr(output, text)) {
+			fprintf(stderr, "%s: the output must hold: %s\n", g->path, text);
+			good = false;
+		}
+	for (int i = 0; (text = command(g, "never", i)); i++)
+		if (strstr(output, text)) {
+			fprintf(stderr, "%s: the output must never hold: %s\n", g->path, text);
+			good = false;
+		}
+	return good;
+}
+
+static bool
+compare(const Golden *g, const char *output)
+{
+	const char *e = g->expected;
+	int line = 1;
+	size_t start = 0;
+
+	if (!strcmp(e, output))
+		return true;
+	for (size_t i = 0; e[i] && e[i] == output[i]; i++)
+		if (e[i] == '\n')
+			line++, start = i + 1;
+	fprintf(stderr, "%s: line %d of the output differs\n  expected: %.*s\n  is:       %.*s\n", g->path, line,
+	        (int)strcspn(e + start, "\n"), e + start, (int)strcspn(output + start, "\n"), output + start);
+	return false;
+}
+
+static bool
+bless(const Golden *g, const char *output)
+{
+	Buf b = {0};
+	bool good;
+
+	if (!strcmp(g->expected, output))
+		return true;
+	buf_printf(&b, "%s" SEPARATOR "%s", g->text, output);
+	good = file_write(g->path, b.at, b.n);
+	buf_free(&b);
+	printf("blessed %s\n", g->path);
+	return good;
+}
+
+static bool
+check_error(const Golden *g, const char *want, const char *messages, bool ran)
+{
+	if (ran)
+		fprintf(stderr, "%s: no error; expected: %s\n", g->path, want);
+	else if (!strstr(messages, want))
+		fprintf(stderr, "%s: another error\n  expected: %s\n  is: %s\n", g->path, want, messages);
+	return !ran && strstr(messages, want);
+}
+
+static bool
+run(const Golden *g)
+{
+	char *messages = NULL;
+	size_t nmessages;
+	FILE *out = open_memstream(&messages, &nmessages);
+	const char *want = command(g, "error", 0);
+	bool ran = false, good = false;
+	Diags d;
+	Module *m;
+	PassCtx cx;
+	StandIn target;
+	Buf b = {0};
+
+	diags_init(&d, g->arena, out);
+	m = module_parse(g->arena, &d, g->path, g->text, strlen(g->text));
+	if (m && prepare(g, &cx, m, &target))
+		ran = passes_run(m, &cx) && !d.nerror;
+	fclose(out);
+	if (want)
+		good = check_error(g, want, messages, ran);
+	else if (!ran)
+		fprintf(stderr, "%s: failed\n%s", g->path, messages);
+	if (ran && !want) {
+		module_print(&b, m);
+		good = check_lines(g, b.at) && (g->bless ? bless(g, b.at) : compare(g, b.at));
+	}
+	buf_free(&b);
+	free(messages);
+	return good;
+}
+
+static bool
+run_file(const char *path, bool blessing)
+{
+	Golden g = {.path = path, .arena = arena_new(), .bless = blessing};
+	size_t n;
+	bool good;
+
+	g.text = file_read(path, &n);
+	if (!g.text)
+		die("cannot read %s", path);
+	good = split(&g) && run(&g);
+	free(g.text);
+	arena_free(g.arena);
+	return good;
+}
+
+/* ---------------------------------------------------------------- the folder */
+static int
+is_entry(const struct dirent *e)
+{
+	return e->d_name[0] != '.';
+}
+
+/* Files ending in .ir below path, in name order. */
+static void
+run_path(const char *path, bool blessing, int *passed, int *failed)
+{
+	struct stat st;
+	struct dirent **list;
+	int n;
+
+	if (stat(path, &st))
+		die("cannot read %s", path);
+	if (!S_ISDIR(st.st_mode)) {
+		++*(run_file(path, blessing) ? passed : failed);
+		return;
+	}
+	n = scandir(path, &list, is_entry, alphasort);
+	for (int i = 0; i < n; i++) {
+		const char *dot = strrchr(list[i]->d_name, '.');
+		Buf b = {0};
+
+		buf_printf(&b, "%s/%s", path, list[i]->d_name);
+		if (!stat(b.at, &st) && (S_ISDIR(st.st_mode) || (dot && !strcmp(dot, ".ir"))))
+			run_path(b.at, blessing, passed, failed);
+		buf_free(&b);
+		free(list[i]);
+	}
+	free(list);
+}
+
+int
+main(int argc, char **argv)
+{
+	int passed = 0, failed = 0;
+	bool blessing = argc > 1 && !strcmp(argv[1], "--bless");
+
+	ir_init();
+	if (argc < 2 + blessing)
+		die("golden [--bless] FILE or FOLDER...");
+	for (int i = 1 + blessing; i < argc; i++)
+		run_path(argv[i], blessing, &passed, &failed);
+	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
+	return failed != 0;
+}

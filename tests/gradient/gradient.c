@@ -1,0 +1,309 @@
+/* gradient.c: every gradient rule and every expansion against central differences of the reference evaluator, in double.
+ *
+ * In: cases.txt. A case is a name, parameters and inputs, and a body in the IR's text:
+ *   case NAME [zero]            zero: all gradients are zero, whatever differences say (a case without it fails if they are)
+ *   a : f32[3,4] [low high]     a parameter, uniform in low..high (default -1.5 1.5)
+ *   ids : i32[4] 5              an input of integers in 0..4; bool inputs take 2
+ *   %y = relu %a : f32[3,4]     the loss is sum(v * w) over all values v whose name begins with y; w fixed, uneven weights
+ * Each case runs three times: composite ops kept, composite ops expanded, and expanded with fold, cse and dce; every run's loss
+ * must agree with the forward graph's and its gradients with central differences. A last line counts; exit 1 on a failure. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../ir/interp.h"
+#include "../../passes/pass.h"
+
+enum { MAX_VARS = 12, MAX_CHECKED = 400 };
+#define STEP 1e-4
+#define BOUND 2e-6   /* central differences: h^2 f''' / 6 and rounding / h, for values of about 1 */
+
+typedef struct Var { char name[32], type[64]; double low, high; bool param; } Var;
+typedef struct Case {
+	char name[64];
+	bool zero;
+	Var var[MAX_VARS]; int nvar;
+	Buf body;
+} Case;
+
+typedef struct Run {
+	Arena *arena;
+	Diags diags;
+	Module *m;
+	Interp *in;
+} Run;
+
+/* ---------------------------------------------------------------- the module of a case */
+static void
+module_text(const Case *c, Buf *b)
+{
+	buf_printf(b, "module gradient {batch=1 stage=typed hash=0000000000000000}\nsetting train.optimizer = sgd(rate = 1, weight_decay = 0)\n");
+	for (int i = 0; i < c->nvar; i++)
+		if (c->var[i].param)
+			buf_printf(b, "state @%s : %s = constant(0) {kind=param}\n", c->var[i].name, c->var[i].type);
+	buf_printf(b, "graph train(%%seed: i64[] = seed, %%step: i64[] = step");
+	for (int i = 0; i < c->nvar; i++)
+		if (!c->var[i].param)
+			buf_printf(b, ", %%%s: %s", c->var[i].name, c->var[i].type);
+	buf_printf(b, ") {\n");
+	for (int i = 0; i < c->nvar; i++)
+		if (c->var[i].param)
+			buf_printf(b, "  %%%s = load {state=%s} : %s\n", c->var[i].name, c->var[i].name, c->var[i].type);
+	buf_printf(b, "%s}\n", c->body.at ? c->body.at : "");
+}
+
+/* sum(v * cos(0.7 i + k)): no two elements weigh the same. */
+static Val
+weighed(Build *b, Val v, int k)
+{
+	Axis n = axis(type_elements(val_type(b->g, v)));
+	DType dt = (DType)val_type(b->g, v)->dtype;
+	Type t = type_of(dt, 1, &n);
+	Val w = build_op(b, OP_iota, NULL, 0, ATTRS(AI(start, k)), &t);
+
+	w = build(b, OP_cos, build(b, OP_mul, w, build_const(b, dt, 0.7)));
+	return build_reduce(b, OP_sum, build(b, OP_mul, build_reshape(b, v, 1, &n), w), &(int64_t){0}, 1, false);
+}
+
+static bool
+add_loss(Module *m)
+{
+	Graph *g = module_graph(m, "train");
+	Build b = {.g = g};
+	uint32_t n = g->val.n;
+	Val loss = NOVAL;
+
+	for (uint32_t i = 1; i < n; i++) {
+		Val v = {i}, part;
+
+		if (val_info(g, v)->name[0] != 'y')
+			continue;
+		part = weighed(&b, v, (int)i);
+		loss = loss.id ? build(&b, OP_add, loss, part) : part;
+	}
+	if (b.error || !loss.id) {
+		fprintf(stderr, "the loss does not build: %s\n", b.error ? b.error : "no value y");
+		return false;
+	}
+	graph_add_result(g, loss, "loss", RES_LOSS);
+	return true;
+}
+
+static bool
+keeps_all(const Target *t, OpKind k)
+{
+	(void)t, (void)k;
+	return true;
+}
+
+/* passes NULL: the forward graph alone. */
+static bool
+open_run(Run *r, const Case *c, const char *passes, bool keep)
+{
+	Buf text = {0};
+	Target target = {.name = "stand-in", .has_kernel = keeps_all};
+	bool good;
+
+	r->arena = arena_new();
+	diags_init(&r->diags, r->arena, stderr);
+	module_text(c, &text);
+	r->m = module_parse(r->arena, &r->diags, c->name, text.at, text.n);
+	good = r->m && add_loss(r->m);
+	if (good && passes) {
+		PassCtx cx = {.module = r->m, .target = keep ? &target : NULL, .opt = 2, .check = true, .only = passes};
+
+		good = passes_run(r->m, &cx);
+	}
+	if (!good)
+		fprintf(stderr, "%s", text.at);
+	buf_free(&text);
+	r->in = good ? interp_new(r->m, false) : NULL;
+	return good;
+}
+
+static void
+close_run(Run *r)
+{
+	if (r->in)
+		interp_free(r->in);
+	arena_free(r->arena);
+}
+
+/* ---------------------------------------------------------------- numbers */
+static double
+random01(uint64_t *s)
+{
+	*s ^= *s << 13, *s ^= *s >> 7, *s ^= *s << 17;
+	return (double)(*s >> 11) * 0x1p-53;
+}
+
+static const Var *
+var_named(const Case *c, const char *name)
+{
+	for (int i = 0; i < c->nvar; i++)
+		if (!strcmp(c->var[i].name, name))
+			return &c->var[i];
+	return NULL;
+}
+
+static void
+fill_states(const Case *c, Run *r)
+{
+	for (uint32_t i = 0; i < r->m->state.n; i++) {
+		const Var *v = var_named(c, r->m->state.at[i].name);
+		uint64_t seed = hash_bytes(HASH_START, r->m->state.at[i].name, strlen(r->m->state.at[i].name));
+
+		for (int64_t k = 0; v && k < type_elements(&r->m->state.at[i].type); k++)
+			r->in->state[i].f[k] = v->low + (v->high - v->low) * random01(&seed);
+	}
+}
+
+/* One run of graph train; NAN after an error. */
+static double
+evaluate(const Case *c, Run *r)
+{
+	const Graph *g = module_graph(r->m, "train");
+	const char *error;
+
+	interp_begin(r->in, g, 1);
+	for (uint32_t i = 0; i < g->input.n; i++) {
+		RefTensor *x = interp_input(r->in, (int)i);
+		const Var *v = var_named(c, g->input.at[i].name);
+		uint64_t seed = 77 + i;
+
+		if (v)
+			for (int64_t k = 0; k < type_elements(val_type(g, g->input.at[i].v)); k++)
+				x->f[k] = floor(random01(&seed) * v->high);
+		else
+			x->f[0] = g->input.at[i].kind == IN_RATE ? 1 : 3;
+	}
+	error = interp_run(r->in);
+	if (error) {
+		fprintf(stderr, "%s: %s\n", c->name, error);
+		return NAN;
+	}
+	return interp_result(r->in, 0)->f[0];
+}
+
+typedef struct Outcome { double worst, largest; char where[96]; } Outcome;
+
+/* Differences of the forward graph against what a step of sgd(1) took away in the other. */
+static void
+compare_state(const Case *c, Run *forward, const Run *step, uint32_t i, const double *before, Outcome *o)
+{
+	int64_t n = type_elements(&forward->m->state.at[i].type);
+	const char *name = forward->m->state.at[i].name;
+	int64_t j = module_state(step->m, name) - step->m->state.at;
+
+	for (int64_t k = 0; k < n && k < MAX_CHECKED; k++) {
+		double *x = &forward->in->state[i].f[k], up, down, wanted, is;
+
+		*x = before[k] + STEP;
+		up = evaluate(c, forward);
+		*x = before[k] - STEP;
+		down = evaluate(c, forward);
+		*x = before[k];
+		wanted = c->zero ? 0 : (up - down) / (2 * STEP);
+		is = before[k] - step->in->state[j].f[k];
+		o->largest = fmax(o->largest, fabs(wanted));
+		if (!(fabs(wanted - is) <= o->worst)) {
+			o->worst = fabs(wanted - is) == fabs(wanted - is) ? fabs(wanted - is) : INFINITY;
+			snprintf(o->where, sizeof o->where, "%s[%lld]: %.9g, differences say %.9g", name, (long long)k, is, wanted);
+		}
+	}
+}
+
+static bool
+run_variant(const Case *c, const char *passes, bool keep)
+{
+	Run forward = {0}, step = {0};
+	Outcome o = {0};
+	bool good = open_run(&forward, c, NULL, true) && open_run(&step, c, passes, keep);
+	double a, b;
+
+	if (good) {
+		fill_states(c, &forward);
+		fill_states(c, &step);
+		a = evaluate(c, &forward);
+		b = evaluate(c, &step);
+		good = fabs(a - b) <= 1e-9 * (1 + fabs(a));
+		if (!good)
+			fprintf(stderr, "FAIL %s (%s): loss %.12g, forward alone %.12g\n", c->name, passes, b, a);
+		for (uint32_t i = 0; i < forward.m->state.n; i++) {
+			size_t bytes = sizeof(double) * (size_t)type_elements(&forward.m->state.at[i].type);
+			double *before = memcpy(malloc(bytes), forward.in->state[i].f, bytes);
+
+			compare_state(c, &forward, &step, i, before, &o);
+			free(before);
+		}
+		if (o.worst > BOUND * (1 + o.largest) || (o.largest == 0) != c->zero) {
+			fprintf(stderr, "FAIL %s (%s): off by %.3g of %.3g: %s\n", c->name, passes, o.worst, o.largest, o.where);
+			good = false;
+		}
+	} else {
+		fprintf(stderr, "FAIL %s (%s): does not build\n", c->name, passes);
+	}
+	if (forward.arena)
+		close_run(&forward);
+	if (step.arena)
+		close_run(&step);
+	return good;
+}
+
+/* ---------------------------------------------------------------- cases.txt */
+static void
+read_var(Case *c, const char *line)
+{
+	Var *v = &c->var[c->nvar++];
+
+	*v = (Var){.low = -1.5, .high = 1.5};
+	if (c->nvar == MAX_VARS || sscanf(line, "%31s : %63s", v->name, v->type) != 2)
+		die("cases.txt: not a parameter: %s", line);
+	v->param = v->type[0] == 'f' || v->type[1] == 'f';
+	line = strchr(line, ']') + 1;
+	sscanf(line, v->param ? "%lf %lf" : "%*[ ]%lf", v->param ? &v->low : &v->high, &v->high);
+}
+
+static bool
+run_case(const Case *c, const char *filter)
+{
+	if (filter && !strstr(c->name, filter))
+		return true;
+	return run_variant(c, "autodiff,optimizer", true) & run_variant(c, "autodiff,optimizer,expand", false) &
+	       run_variant(c, "autodiff,optimizer,expand,fold,cse,dce", false);
+}
+
+int
+main(int argc, char **argv)
+{
+	size_t n;
+	char *text = argc > 1 ? file_read(argv[1], &n) : NULL;
+	const char *filter = argc > 2 ? argv[2] : NULL;
+	Case c = {0};
+	int passed = 0, failed = 0;
+
+	ir_init();
+	if (!text)
+		die("gradient CASES.txt [NAME]");
+	for (char *l = text, *next; l && *l; l = next) {
+		next = strchr(l, '\n');
+		if (next)
+			*next++ = 0;
+		if (!strncmp(l, "case ", 5)) {
+			if (*c.name)
+				++*(run_case(&c, filter) ? &passed : &failed);
+			buf_free(&c.body);
+			c = (Case){.zero = strstr(l, " zero") != NULL};
+			sscanf(l, "case %63s", c.name);
+		} else if (*l == '%') {
+			buf_printf(&c.body, "  %s\n", l);
+		} else if (*l && *l != '#') {
+			read_var(&c, l);
+		}
+	}
+	if (*c.name)
+		++*(run_case(&c, filter) ? &passed : &failed);
+	buf_free(&c.body);
+	free(text);
+	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
+	return failed != 0;
+}
