@@ -12,6 +12,9 @@
 #define RT_MAX_RESULTS 64    /* loss, metrics, norm of one step */
 #define RT_MAX_INPUTS 16
 
+/* Numbers of the element types in result_dtype: those of ir/dtypes.def, in its order from 1. */
+typedef enum RtDType { RT_F64 = 1, RT_F32, RT_F16, RT_BF16, RT_I64, RT_I32, RT_U8, RT_BOOL, RT_DTYPE_COUNT } RtDType;
+
 /* A kernel works on tasks [t0, t1) of its group. Buffers are at arena + off[k] in the order of the descriptor's "off".
  * n: examples of this batch. scratch: this thread's own, descriptor "scratch_bytes" long, 64-byte aligned.
  * Tasks are cut by shape, never by the number of threads: results have the same bits for any. */
@@ -54,6 +57,7 @@ typedef struct RtRun {
 	int64_t micro;           /* batch within the update, with accumulate > 1 */
 	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail; /* head: written by the loop */
 	void *host;              /* the runtime's own */
+	void *self;              /* RtImage.self */
 } RtRun;
 
 /* Helpers that generated loops call; each is the emission of one loop op. */
@@ -76,6 +80,10 @@ typedef struct RtImage {
 	RtEntry *train, *eval, *infer; /* NULL where the model has none. train: steps [step, until) of one epoch at most;
 	                                  eval: batches [step, until); infer: one batch whose inputs stand in the arena */
 	void *self;              /* the interpreter's module; NULL in compiled images */
+	/* Not NULL: runs one call of a graph ("train", "eval", ...) in place of its kernels when the descriptor's loops are walked
+	 * (the interpreter has no kernels). seed, step and rate stand in the arena; ends with RT_OK or RT_FAULT. An image whose
+	 * entry points are NULL is always walked. */
+	int64_t (*call)(RtRun *run, const char *graph);
 } RtImage;
 
 /* main() of every executable: returns the exit status. Images best first; the first whose needs are met runs. */

@@ -1,0 +1,348 @@
+/* bench.c: the command bench, after the AIIA protocol: warm-up batches, then several measurements of a fixed number of batches.
+ *
+ * The same loop as in training runs over the data round and round (synthetic data unless --data is given); inference has a
+ * resident batch. The machine's peak is measured before and between the measurements, and a rate above it is marked suspect,
+ * as nothing can be that fast. --profile walks the kernels one by one with a clock after the measurements. */
+#include "host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Timing { double median, least, most; } Timing;
+
+typedef struct Bench {
+	RtHost *h;
+	bool infer;
+	int graph;
+	double *seconds;             /* by repeat */
+	double first, peak, gflop;   /* peak: FLOP/s; gflop: of one step */
+	int kernels;
+	RtData data;
+} Bench;
+
+typedef struct Trace {
+	const RtGraph *graph;
+	double *seconds;             /* by row, summed; rows of the update graph after those of train */
+	double *begin, *end;         /* of the last step */
+	double origin;
+	int base;
+} Trace;
+
+static int
+bench_compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static Timing
+bench_timing(double *x, int64_t n)
+{
+	qsort(x, (size_t)n, sizeof *x, bench_compare);
+	return (Timing){.median = n & 1 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2, .least = x[0], .most = x[n - 1]};
+}
+
+/* ---- running */
+
+static bool
+bench_status(RtHost *h, int64_t status)
+{
+	if (status == RT_FAULT)
+		rt_host_fault(h);
+	else if (status != RT_OK)
+		rt_fail(&h->error, "the program returned status %lld", (long long)status);
+	return status == RT_OK;
+}
+
+static bool
+bench_steps(Bench *b, int64_t n)
+{
+	RtHost *h = b->h;
+	int64_t sink = h->opt.sink == -2 ? h->program.sink : h->opt.sink, end = h->run.step + n;
+
+	while (h->run.step < end) {
+		int64_t status;
+
+		h->run.until = b->infer ? h->run.step + 1 : sink > 0 && h->run.step + sink < end ? h->run.step + sink : end;
+		status = rt_host_enter(h, b->infer ? h->image->infer : h->image->train, b->infer ? &h->program.infer : &h->program.train, sink == 0);
+		if (!bench_status(h, status))
+			return false;
+		if (b->infer)                        /* an inference may leave step alone */
+			h->run.step = h->run.until;
+	}
+	if (!b->infer)
+		rt_drain(h);
+	return true;
+}
+
+static bool
+bench_data(Bench *b)
+{
+	RtHost *h = b->h;
+	int64_t examples = h->program.batch * h->program.accumulate * 8;
+
+	b->data.what = "synthetic";
+	if (h->opt.data)
+		return rt_data_load(&h->program, &h->opt, true, &b->data, &h->error);
+	return rt_data_synthetic(&h->program, h->run.seed, examples, &b->data, &h->error);
+}
+
+static bool
+bench_prepare(Bench *b)
+{
+	RtHost *h = b->h;
+	const RtGraph *g;
+
+	b->infer = h->opt.mode && strcmp(h->opt.mode, "infer") == 0;
+	b->graph = b->infer ? RT_G_INFER : RT_G_TRAIN;
+	g = &h->program.graph[b->graph];
+	if (!g->present)
+		return rt_fail(&h->error, b->infer ? "the model has no output: --mode infer has nothing to time" : "the model has no loss: use --mode infer");
+	if (!bench_data(b))
+		return false;
+	if (b->data.examples < h->program.batch)
+		return rt_fail(&h->error, "%lld training examples are fewer than one batch of %lld", (long long)b->data.examples, (long long)h->program.batch);
+	if (!rt_host_memory(h, b->data.examples) || !rt_host_init_state(h))
+		return false;
+	h->run.allow_nan = 1;                    /* random labels may well diverge */
+	h->wrap = true;
+	h->total = h->opt.warmup + h->opt.repeat * h->opt.bench_steps + 1;
+	h->next_save = h->stop_step = INT64_MAX;
+	if (b->infer) {
+		h->graph = g;
+		h->run.examples = h->program.batch;
+		for (int k = 0; k < h->program.ninput; k++)
+			if (g->input[k] >= 0)
+				memcpy(h->run.arena + g->input[k], b->data.at[k], (size_t)(h->program.batch * b->data.stride[k]));
+	} else {
+		rt_host_use(h, RT_M_TRAIN, &b->data, h->program.shuffle);
+		h->run.steps_per_epoch = INT64_MAX / 4; /* batches wrap: one long epoch */
+	}
+	b->gflop = 0;
+	for (int k = 0; k < g->nrow; k++)
+		b->gflop += g->row[k].flops * 1e-9 * (b->infer ? 1 : (double)h->program.accumulate);
+	for (int k = 0; !b->infer && k < h->program.graph[RT_G_UPDATE].nrow; k++)
+		b->gflop += h->program.graph[RT_G_UPDATE].row[k].flops * 1e-9;
+	if (b->gflop <= 0)
+		b->gflop = b->infer ? h->program.gflop_per_step / 3 : h->program.gflop_per_step;
+	b->kernels = g->nrow + (b->infer ? 0 : h->program.graph[RT_G_UPDATE].nrow);
+	return true;
+}
+
+static bool
+bench_measure(Bench *b)
+{
+	RtHost *h = b->h;
+	double peak;
+
+	if (!bench_steps(b, 1))
+		return false;
+	b->first = rt_now() - h->start;
+	b->peak = rt_peak_flops(h->threads, h->program.precision);
+	if (h->opt.warmup > 1 && !bench_steps(b, h->opt.warmup - 1))
+		return false;
+	for (int64_t i = 0; i < h->opt.repeat; i++) {
+		double begin = rt_now();
+
+		if (!bench_steps(b, h->opt.bench_steps))
+			return false;
+		b->seconds[i] = (rt_now() - begin) / (double)h->opt.bench_steps;
+		peak = rt_peak_flops(h->threads, h->program.precision);
+		b->peak = peak > b->peak ? peak : b->peak;
+	}
+	return true;
+}
+
+/* ---- profile */
+
+static void
+bench_time(void *cx, const RtGraph *g, int row, double begin, double end)
+{
+	Trace *t = cx;
+
+	(void)g;
+	t->seconds[t->base + row] += end - begin;
+	t->begin[t->base + row] = begin - t->origin;
+	t->end[t->base + row] = end - t->origin;
+}
+
+static bool
+bench_profile_run(Bench *b, Trace *t, int64_t steps)
+{
+	RtHost *h = b->h;
+	const RtGraph *g = &h->program.graph[b->graph];
+
+	t->origin = rt_now();
+	for (int64_t i = 0; i < steps; i++, h->run.step++) {
+		h->run.micro = 0;
+		if (!b->infer) {
+			rt_shuffle(&h->run);
+			rt_batch(&h->run, g->input, h->program.ninput);
+			rt_rate(&h->run);
+		}
+		t->base = 0;
+		if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
+			return false;
+		t->base = g->nrow;
+		if (!b->infer && h->program.accumulate > 1 && !bench_status(h, rt_loop_call(h, RT_G_UPDATE, bench_time, t)))
+			return false;
+	}
+	return true;
+}
+
+static const RtRow *
+bench_row(const Bench *b, int k)
+{
+	const RtGraph *g = &b->h->program.graph[b->graph];
+
+	return k < g->nrow ? &g->row[k] : &b->h->program.graph[RT_G_UPDATE].row[k - g->nrow];
+}
+
+static void
+bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
+{
+	double all = 0;
+
+	for (int k = 0; k < b->kernels; k++)
+		all += t->seconds[k];
+	printf("\n  %-40s %10s %7s %9s %8s  %s\n", "kernel", "us/step", "share", "GFLOP/s", "GB/s", "layers");
+	for (int k = 0; k < b->kernels; k++) {
+		const RtRow *r = bench_row(b, k);
+		double s = t->seconds[k] / (double)steps;
+
+		printf("  %-40s %10.1f %6.1f%% %9.1f %8.1f  %s%s%s%s\n", r->name, s * 1e6, all > 0 ? 100 * t->seconds[k] / all : 0, s > 0 ? r->flops / s * 1e-9 : 0,
+		       s > 0 ? r->bytes / s * 1e-9 : 0, r->layers, *r->where ? " (" : "", r->where, *r->where ? ")" : "");
+	}
+}
+
+static void
+bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
+{
+	printf(", \"kernels\": [");
+	for (int k = 0; k < b->kernels; k++) {
+		const RtRow *r = bench_row(b, k);
+
+		printf("%s{\"name\": ", k ? ", " : "");
+		rt_json_text(stdout, r->name);
+		printf(", \"seconds\": %.9g, \"gflop\": %.9g, \"bytes\": %.9g, \"layers\": ", t->seconds[k] / (double)steps, r->flops * 1e-9, r->bytes);
+		rt_json_text(stdout, r->layers);
+		printf(", \"where\": ");
+		rt_json_text(stdout, r->where);
+		printf("}");
+	}
+	printf("]");
+}
+
+/* Chrome's trace event format: complete events of the last profiled step, in microseconds. */
+static bool
+bench_trace_write(const Bench *b, const Trace *t, const char *path)
+{
+	FILE *f = fopen(path, "we");
+
+	if (!f)
+		return rt_fail(&b->h->error, "--profile %s: %s", path, strerror(errno));
+	fprintf(f, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
+	for (int k = 0; k < b->kernels; k++) {
+		const RtRow *r = bench_row(b, k);
+
+		fprintf(f, "%s\n{\"name\": ", k ? "," : "");
+		rt_json_text(f, r->name);
+		fprintf(f, ", \"cat\": \"kernel\", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"layers\": ", t->begin[k] * 1e6,
+		        (t->end[k] - t->begin[k]) * 1e6);
+		rt_json_text(f, r->layers);
+		fprintf(f, ", \"where\": ");
+		rt_json_text(f, r->where);
+		fprintf(f, ", \"flops\": %.9g, \"bytes\": %.9g}}", r->flops, r->bytes);
+	}
+	fprintf(f, "\n]}\n");
+	return fclose(f) == 0 || rt_fail(&b->h->error, "--profile %s: %s", path, strerror(errno));
+}
+
+static bool
+bench_profile(Bench *b, Trace *t, int64_t steps)
+{
+	size_t n = sizeof(double) * (size_t)(b->kernels + 1);
+	char *path;
+	bool good;
+
+	t->seconds = rt_alloc(n);
+	t->begin = rt_alloc(n);
+	t->end = rt_alloc(n);
+	if (!bench_profile_run(b, t, steps))
+		return false;
+	path = b->h->opt.profile ? rt_printf("%s", b->h->opt.profile) : rt_printf("%s.trace.json", b->h->opt.program);
+	good = bench_trace_write(b, t, path);
+	if (good && !b->h->opt.quiet)
+		fprintf(stderr, "trace: %s (open in a Chrome trace viewer)\n", path);
+	free(path);
+	return good;
+}
+
+/* ---- reports */
+
+static void
+bench_print_json(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t profiled)
+{
+	const RtHost *h = b->h;
+	double n = (double)(h->program.batch * (b->infer ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
+
+	printf("{\"model\": ");
+	rt_json_text(stdout, h->program.model);
+	printf(", \"target\": ");
+	rt_json_text(stdout, h->program.target);
+	printf(", \"arch\": ");
+	rt_json_text(stdout, h->program.arch);
+	printf(", \"precision\": ");
+	rt_json_text(stdout, h->program.precision);
+	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"steps\": %lld, \"repeats\": %lld", b->infer ? "infer" : "train", (long long)h->program.batch,
+	       rt_threads_count(h->threads), (long long)h->opt.bench_steps, (long long)h->opt.repeat);
+	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most, n / s.least);
+	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3, s.most * 1e3);
+	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop, gflops, b->peak * 1e-9,
+	       b->peak > 0 ? gflops * 1e9 / b->peak : 0);
+	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(), b->kernels, b->first);
+	if (suspect)
+		printf(", \"suspect\": true");
+	if (t->seconds)
+		bench_profile_json(b, t, profiled);
+	printf("}\n");
+}
+
+static void
+bench_print_text(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t profiled)
+{
+	const RtHost *h = b->h;
+	double n = (double)(h->program.batch * (b->infer ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
+
+	printf("%s, %s, %s: batch %lld, %d threads, %lld x %lld steps after %lld\n", h->program.model, b->infer ? "inference" : "training", h->program.precision,
+	       (long long)h->program.batch, rt_threads_count(h->threads), (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
+	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
+	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
+	printf("%-12s %.1f (%.1f %% of the measured peak of %.1f)%s\n", "GFLOP/s", gflops, b->peak > 0 ? 100 * gflops * 1e9 / b->peak : 0, b->peak * 1e-9,
+	       suspect ? "  suspect: above the peak" : "");
+	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory", (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
+	if (t->seconds)
+		bench_profile_text(b, t, profiled);
+}
+
+int
+rt_bench(RtHost *h)
+{
+	Bench b = {.h = h, .seconds = rt_alloc(sizeof(double) * (size_t)h->opt.repeat)};
+	int64_t profiled = h->opt.bench_steps < 20 ? h->opt.bench_steps : 20;
+	Trace t = {0};
+	Timing s;
+	bool suspect;
+
+	if (!bench_prepare(&b) || !bench_measure(&b) || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
+		return rt_die(h);
+	s = bench_timing(b.seconds, h->opt.repeat);
+	suspect = b.peak > 0 && b.gflop / s.least * 1e9 > b.peak;
+	if (h->opt.json)
+		bench_print_json(&b, s, suspect, &t, profiled);
+	else
+		bench_print_text(&b, s, suspect, &t, profiled);
+	return 0;
+}

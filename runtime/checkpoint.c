@@ -1,0 +1,428 @@
+/* checkpoint.c: saving, resuming, starting from weights.
+ *
+ * Out: a safetensors file of every state line under its name (parameters, running statistics, the optimizer's slots,
+ * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
+ * A save writes FILE.tmp beside FILE, syncs it, renames it and syncs the folder: a kill at any moment leaves the last whole
+ * file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever fails leaves FILE as it was. */
+#define _GNU_SOURCE
+#include "host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- saving */
+
+static void
+checkpoint_meta(RtHost *h, FILE *f, int64_t step)
+{
+	const RtProgram *p = &h->program;
+	int n = p->graph[RT_G_TRAIN].nscalar + p->graph[RT_G_UPDATE].nscalar;
+
+	fprintf(f, "{\"__metadata__\":{\"mantou\":\"1\",\"format\":\"pt\",\"model\":");
+	rt_json_text(f, p->model);
+	fprintf(f, ",\"source_hash\":");
+	rt_json_text(f, p->source_hash);
+	fprintf(f, ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%lld\"", (long long)step,
+	        (long long)h->run.seed, (long long)h->total, (long long)p->batch, (long long)h->train.examples);
+	pthread_mutex_lock(&h->lock);
+	fprintf(f, ",\"epoch_weight\":\"%a\",\"epoch_seconds\":\"%a\",\"epoch_sums\":\"", h->weight, h->epoch_seconds + rt_now() - h->epoch_start);
+	for (int i = 0; i < n && i < RT_MAX_RESULTS; i++)
+		fprintf(f, i ? " %a" : "%a", h->sum[i]);
+	pthread_mutex_unlock(&h->lock);
+	fprintf(f, "\",\"checksum\":\"0000000000000000\"}");
+}
+
+/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
+static int
+checkpoint_order(const RtProgram *p, int *order)
+{
+	int n = 0;
+
+	for (int bytes = 8; bytes; bytes /= 2)
+		for (int k = 0; k < p->nstate; k++)
+			if (rt_dtype[p->state[k].t.dtype].bytes == bytes)
+				order[n++] = k;
+	return n;
+}
+
+/* The header with its length in front, padded to a multiple of 8 bytes; malloc'd. */
+static char *
+checkpoint_header(RtHost *h, int64_t step, const int *order, size_t *bytes)
+{
+	const RtProgram *p = &h->program;
+	char *text = NULL;
+	FILE *f = open_memstream(&text, bytes);
+	uint64_t length;
+	int64_t at = 0;
+
+	if (!f)
+		return NULL;
+	fwrite("\0\0\0\0\0\0\0", 1, 8, f);
+	checkpoint_meta(h, f, step);
+	for (int i = 0; i < p->nstate; i++) {
+		const RtTensor *t = &p->state[order[i]].t;
+
+		putc(',', f);
+		rt_json_text(f, t->name);
+		fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", rt_dtype[t->dtype].safetensors);
+		for (int k = 0; k < t->rank; k++)
+			fprintf(f, k ? ",%lld" : "%lld", (long long)t->shape[k]);
+		fprintf(f, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)(at + t->bytes));
+		at += t->bytes;
+	}
+	putc('}', f);
+	while (ftell(f) % 8)
+		putc(' ', f);
+	if (fclose(f) != 0)
+		return NULL;
+	length = *bytes - 8;
+	memcpy(text, &length, 8);
+	return text;
+}
+
+static void
+checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order)
+{
+	static const char key[] = "\"checksum\":\"";
+	char *at = memmem(text, bytes, key, sizeof key - 1), digits[24];
+	uint64_t sum;
+
+	if (!at)
+		return;
+	at += sizeof key - 1;
+	sum = rt_hash(RT_HASH_START, text, (size_t)(at - text));
+	sum = rt_hash(sum, at, 16);
+	sum = rt_hash(sum, at + 16, (size_t)(text + bytes - at - 16));
+	for (int i = 0; i < h->program.nstate; i++)
+		sum = rt_hash(sum, h->run.arena + h->program.state[order[i]].t.offset, (size_t)h->program.state[order[i]].t.bytes);
+	snprintf(digits, sizeof digits, "%016llx", (unsigned long long)sum);
+	memcpy(at, digits, 16);
+}
+
+static bool
+checkpoint_write(RtHost *h, int64_t step, const char *path)
+{
+	int *order = rt_alloc(sizeof *order * (size_t)(h->program.nstate + 1)), n = checkpoint_order(&h->program, order), fd;
+	size_t bytes = 0;
+	char *text = checkpoint_header(h, step, order, &bytes);
+	bool good = text != NULL;
+
+	if (good)
+		checkpoint_seal(h, text, bytes, order);
+	fd = good ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+	good = fd >= 0 && rt_write_all(fd, text, bytes);
+	for (int i = 0; good && i < n; i++)
+		good = rt_write_all(fd, h->run.arena + h->program.state[order[i]].t.offset, (size_t)h->program.state[order[i]].t.bytes);
+	good = good && fsync(fd) == 0;
+	if (!good)
+		rt_fail(&h->error, "cannot save %s: %s", path, strerror(errno));
+	if (fd >= 0 && close(fd) != 0 && good)
+		good = rt_fail(&h->error, "cannot save %s: %s", path, strerror(errno));
+	free(order);
+	free(text);
+	return good;
+}
+
+static void
+checkpoint_sync_folder(const char *path)
+{
+	char *folder = rt_printf("%s", path), *slash = strrchr(folder, '/');
+	int fd;
+
+	if (slash)
+		slash[slash == folder] = 0;
+	fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0) {
+		fsync(fd);                       /* some file systems cannot: the rename stands all the same */
+		close(fd);
+	}
+	free(folder);
+}
+
+/* Keeps what somebody else wrote as FILE~. A hard link first, so that FILE itself is never absent. */
+static bool
+checkpoint_keep(RtHost *h)
+{
+	struct stat st;
+	char *old;
+	bool good;
+
+	if (h->wrote || stat(h->save_path, &st) != 0 || (h->resumed && st.st_dev == h->resumed_dev && st.st_ino == h->resumed_ino))
+		return true;
+	old = rt_printf("%s~", h->save_path);
+	unlink(old);
+	good = link(h->save_path, old) == 0 || rename(h->save_path, old) == 0;
+	if (!good)
+		rt_fail(&h->error, "%s is there already and cannot be renamed to %s: %s", h->save_path, old, strerror(errno));
+	free(old);
+	return good;
+}
+
+bool
+rt_checkpoint_save(RtHost *h, int64_t step)
+{
+	char *temporary;
+	bool good;
+
+	if (!h->save_path || h->saved_step == step)
+		return true;
+	temporary = rt_printf("%s.tmp", h->save_path);
+	good = checkpoint_write(h, step, temporary) && checkpoint_keep(h);
+	if (good && rename(temporary, h->save_path) != 0)
+		good = rt_fail(&h->error, "cannot rename %s to %s: %s", temporary, h->save_path, strerror(errno));
+	if (good) {
+		checkpoint_sync_folder(h->save_path);
+		h->wrote = true;
+		h->saved_step = step;
+	} else {
+		unlink(temporary);
+	}
+	free(temporary);
+	return good;
+}
+
+bool
+rt_checkpoint_try(RtHost *h)
+{
+	char *full, *temporary;
+	struct stat st;
+	int fd;
+
+	if (h->opt.no_save)
+		return true;
+	h->save_path = h->opt.save ? rt_printf("%s", h->opt.save) : rt_printf("%s.safetensors", h->opt.program);
+	full = realpath(h->save_path, NULL);     /* a link stays a link: its target is replaced */
+	if (full)
+		h->save_path = full;
+	if (stat(h->save_path, &st) == 0 && !S_ISREG(st.st_mode))
+		return rt_fail(&h->error, "--save %s: is not a regular file", h->save_path);
+	temporary = rt_printf("%s.tmp", h->save_path);
+	fd = open(temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return rt_fail(&h->error, "cannot save %s: %s: %s; --save names another file, --no-save none", h->save_path, temporary, strerror(errno));
+	close(fd);
+	unlink(temporary);
+	free(temporary);
+	return true;
+}
+
+/* ---- loading */
+
+static const RtStEntry *
+checkpoint_find(const RtSt *s, const char *name)
+{
+	int low = 0, high = s->nentry;
+
+	while (low < high) {
+		int middle = (low + high) / 2, c = strcmp(name, s->entry[middle].name);
+
+		if (c == 0)
+			return &s->entry[middle];
+		if (c < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return NULL;
+}
+
+static void
+checkpoint_words(char *out, size_t room, const char *dtype, int rank, const int64_t *shape)
+{
+	size_t n = (size_t)snprintf(out, room, "%s[", dtype);
+
+	for (int i = 0; i < rank && n < room; i++)
+		n += (size_t)snprintf(out + n, room - n, i ? ", %lld" : "%lld", (long long)shape[i]);
+	if (n < room)
+		snprintf(out + n, room - n, "]");
+}
+
+static int
+checkpoint_dtype(const char *name)
+{
+	for (int t = 1; t < RT_DTYPE_COUNT; t++)
+		if (strcmp(rt_dtype[t].safetensors, name) == 0)
+			return t;
+	return 0;
+}
+
+/* Whether entry t can stand for state s: same shape, and the same type, or (exact is false) another float type. */
+static bool
+checkpoint_fits(const RtState *s, const RtStEntry *t, bool exact, RtError *e)
+{
+	int dtype = checkpoint_dtype(t->dtype);
+	bool types = dtype == s->t.dtype || (!exact && dtype && rt_dtype[dtype].kind == 'f' && rt_dtype[s->t.dtype].kind == 'f');
+	char have[160], want[160];
+
+	if (types && t->rank == s->t.rank && memcmp(t->shape, s->t.shape, sizeof *t->shape * (size_t)t->rank) == 0)
+		return true;
+	checkpoint_words(have, sizeof have, dtype ? rt_dtype[dtype].name : t->dtype, t->rank, t->shape);
+	checkpoint_words(want, sizeof want, rt_dtype[s->t.dtype].name, s->t.rank, s->t.shape);
+	return rt_fail(e, "%s is %s, the model has %s", s->t.name, have, want);
+}
+
+static void
+checkpoint_copy(RtHost *h, const RtState *s, const RtSt *st, const RtStEntry *t)
+{
+	int64_t bad;
+
+	rt_dtype_convert(s->t.dtype, h->run.arena + s->t.offset, checkpoint_dtype(t->dtype), st->data + t->begin, s->t.count, false, &bad);
+}
+
+/* The entry belongs to a state line of the model: it is one, or an optimizer's value of one ("NAME.adam_m"). */
+static bool
+checkpoint_known(const RtProgram *p, const char *name)
+{
+	for (int k = 0; k < p->nstate; k++) {
+		size_t n = strlen(p->state[k].t.name);
+
+		if (strncmp(name, p->state[k].t.name, n) == 0 && (name[n] == 0 || name[n] == '.'))
+			return true;
+	}
+	return false;
+}
+
+static void
+checkpoint_left_over(RtHost *h, const RtSt *st, const char *path)
+{
+	int n = 0;
+
+	for (int i = 0; i < st->nentry; i++)
+		if (!checkpoint_known(&h->program, st->entry[i].name))
+			fprintf(stderr, n++ ? ", %s" : "note: the model has no %s", st->entry[i].name);
+	if (n)
+		fprintf(stderr, ": left over in %s\n", path);
+}
+
+bool
+rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
+{
+	RtProgram *p = &h->program;
+	RtError *e = &h->error;
+	RtFile f;
+	RtSt st = {0};
+	int missing = 0;
+	bool good = rt_file_read(&f, path, e);
+
+	if (!good)
+		return false;
+	good = rt_st_parse(&st, f.at, f.n, e) || rt_context(e, "%s", path);
+	for (int pass = 0; good && pass < 2; pass++)         /* check all, then copy */
+		for (int k = 0; good && k < p->nstate; k++) {
+			const RtState *s = &p->state[k];
+			const RtStEntry *t = s->kind == RT_PARAM || s->kind == RT_STAT ? checkpoint_find(&st, s->t.name) : NULL;
+			RtError why = {"is not in the file"};
+
+			if (s->kind != RT_PARAM && s->kind != RT_STAT)
+				continue;
+			if (t && checkpoint_fits(s, t, false, &why)) {
+				if (pass)
+					checkpoint_copy(h, s, &st, t);
+			} else if (!partial) {
+				const char *near = NULL;
+				const char **names = rt_alloc(sizeof *names * (size_t)(st.nentry + 1));
+
+				for (int i = 0; i < st.nentry; i++)
+					names[i] = st.entry[i].name;
+				near = t ? NULL : rt_suggest(s->t.name, names, st.nentry);
+				free(names);
+				good = t ? rt_fail(e, "%s: %s", path, why.text)
+				         : rt_fail(e, "%s: parameter %s is missing%s%s%s; --partial would keep its initial value", path, s->t.name, near ? " (there is " : "",
+				                   near ? near : "", near ? ")" : "");
+			} else if (pass) {
+				fprintf(stderr, "note: %s: %s%s%s: it keeps its initial value\n", path, t ? "" : s->t.name, t ? "" : " ", why.text);
+				missing++;
+			}
+		}
+	if (good && (partial || !h->opt.quiet))
+		checkpoint_left_over(h, &st, path);
+	rt_st_free(&st);
+	rt_file_free(&f);
+	return good;
+}
+
+static bool
+checkpoint_meta_int(const RtSt *s, const char *name, int64_t *out)
+{
+	const char *text = rt_json_str(s->meta, name, NULL);
+	char *end;
+
+	if (!text)
+		return false;
+	errno = 0;
+	*out = strtoll(text, &end, 10);
+	return *text && !*end && !errno;
+}
+
+static void
+checkpoint_read_sums(RtHost *h, const RtSt *st)
+{
+	const char *text = rt_json_str(st->meta, "epoch_sums", "");
+	char *end;
+
+	h->weight = strtod(rt_json_str(st->meta, "epoch_weight", "0"), NULL);
+	h->epoch_seconds = strtod(rt_json_str(st->meta, "epoch_seconds", "0"), NULL);
+	for (int i = 0; i < RT_MAX_RESULTS; i++) {
+		h->sum[i] = strtod(text, &end);
+		if (end == text)
+			break;
+		text = end;
+	}
+}
+
+static bool
+checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
+{
+	for (int pass = 0; pass < 2; pass++)
+		for (int k = 0; k < h->program.nstate; k++) {
+			const RtState *s = &h->program.state[k];
+			const RtStEntry *t = checkpoint_find(st, s->t.name);
+
+			if (!t)
+				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
+			if (!checkpoint_fits(s, t, true, e))
+				return false;
+			if (pass)
+				checkpoint_copy(h, s, st, t);
+		}
+	return true;
+}
+
+bool
+rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
+{
+	RtError *e = &h->error;
+	RtFile f;
+	RtSt st = {0};
+	struct stat info;
+	bool good;
+
+	if (!rt_file_read(&f, path, e))
+		return false;
+	good = rt_st_parse(&st, f.at, f.n, e);
+	if (good && (!checkpoint_meta_int(&st, "step", &r->step) || !checkpoint_meta_int(&st, "seed", &r->seed)
+	             || !checkpoint_meta_int(&st, "total_steps", &r->total) || !checkpoint_meta_int(&st, "batch", &r->batch)
+	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0))
+		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
+	good = good && checkpoint_states(h, &st, e);
+	if (good) {
+		checkpoint_read_sums(h, &st);
+		if (strcmp(rt_json_str(st.meta, "source_hash", ""), h->program.source_hash) != 0 && !h->opt.quiet)
+			fprintf(stderr, "note: %s was written by a program of another source text\n", path);
+		if (stat(path, &info) == 0) {
+			h->resumed = true;
+			h->resumed_dev = info.st_dev;
+			h->resumed_ino = info.st_ino;
+		}
+	} else {
+		rt_context(e, "%s", path);
+	}
+	rt_st_free(&st);
+	rt_file_free(&f);
+	return good;
+}

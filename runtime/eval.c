@@ -1,0 +1,82 @@
+/* eval.c: evaluation: one pass over the test data in file order; the last, smaller batch counts by its examples. */
+#include "host.h"
+
+#include <string.h>
+
+bool
+rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
+{
+	RtRun *run = &h->run;
+	int64_t status;
+
+	if (*h->program.full_only && h->test.examples % h->program.batch)
+		return rt_fail(&h->error, "%lld test examples are no multiple of the batch of %lld, and %s", (long long)h->test.examples, (long long)h->program.batch,
+		               h->program.full_only);
+	rt_host_use(h, RT_M_EVAL, &h->test, false);
+	pthread_mutex_lock(&h->lock);
+	memset(h->sum, 0, sizeof h->sum);
+	h->weight = 0;
+	pthread_mutex_unlock(&h->lock);
+	run->step = run->epoch = 0;
+	run->until = run->steps_per_epoch;
+	status = rt_host_enter(h, h->image->eval, &h->program.eval, h->opt.sink == 0 || (h->opt.sink == -2 && h->program.sink == 0));
+	rt_drain(h);
+	if (status == RT_FAULT) {
+		rt_host_fault(h);
+		return false;
+	}
+	if (status != RT_OK)
+		return false;
+	*examples = (int64_t)h->weight;
+	for (int i = 0; i < RT_MAX_RESULTS; i++)
+		mean[i] = h->weight > 0 ? h->sum[i] / h->weight : 0;
+	return true;
+}
+
+static void
+eval_json(const RtHost *h, const double *mean, int64_t examples)
+{
+	const RtGraph *g = &h->program.graph[RT_G_EVAL];
+	const char *before = "";
+
+	printf("{\"examples\": %lld", (long long)examples);
+	for (int i = 0; i < g->nscalar; i++)
+		if (i == g->loss) {
+			printf(", \"loss\": ");
+			rt_json_number(stdout, mean[i], 17);
+		}
+	printf(", \"metrics\": {");
+	for (int i = 0; i < g->nscalar; i++) {
+		const RtResult *r = &g->result[g->scalar[i]];
+
+		if (r->kind != RT_METRIC)
+			continue;
+		fputs(before, stdout);
+		rt_json_text(stdout, r->t.name);
+		printf(": ");
+		rt_json_number(stdout, mean[i], 17);
+		before = ", ";
+	}
+	printf("}}\n");
+}
+
+int
+rt_eval(RtHost *h)
+{
+	double mean[RT_MAX_RESULTS];
+	int64_t examples = 0;
+
+	if (!h->program.graph[RT_G_EVAL].present || !h->program.graph[RT_G_EVAL].nscalar) {
+		rt_fail(&h->error, "the model has no loss and no metric: there is nothing to evaluate");
+		return rt_die(h);
+	}
+	if (!rt_data_load(&h->program, &h->opt, false, &h->test, &h->error) || !rt_host_memory(h, 0) || !rt_host_init_state(h)
+	    || !rt_checkpoint_weights(h, h->opt.weights, false) || !rt_evaluate(h, mean, &examples))
+		return rt_die(h);
+	if (h->opt.json) {
+		eval_json(h, mean, examples);
+	} else if (!h->opt.quiet) {
+		rt_eval_report(h, mean);
+	}
+	return 0;
+}

@@ -1,0 +1,328 @@
+/* host.c: one executable at work: which image runs, its memory, its state's initial values, its entry points.
+ *
+ * Memory is taken once, before the first step: the arena (2 MiB aligned, huge pages asked for), a scratch area per thread, the
+ * telemetry ring, room for the order. Nothing is allocated in the loop. */
+#define _GNU_SOURCE
+#include "host.h"
+#include "philox.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define HOST_HUGE ((size_t)2 << 20)
+#define HOST_RING 1024           /* records, a power of two */
+
+/* ---- images */
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* AMX is in CPUID leaf 7; the kernel grants the tile registers on request. */
+static bool
+host_amx(int bit)
+{
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << bit))
+		return false;
+	return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+}
+
+static bool
+host_leaf7_1(int bit)
+{
+	unsigned a, b, c, d;
+
+	return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << bit);
+}
+
+static int
+host_cpu_has(const char *name)
+{
+#define HAS(feature) if (strcmp(name, feature) == 0) return __builtin_cpu_supports(feature) != 0;
+	HAS("sse3") HAS("ssse3") HAS("sse4.1") HAS("sse4.2") HAS("popcnt") HAS("avx") HAS("avx2") HAS("fma") HAS("bmi") HAS("bmi2")
+	HAS("avx512f") HAS("avx512bw") HAS("avx512cd") HAS("avx512dq") HAS("avx512vl") HAS("avx512vnni") HAS("avx512vbmi")
+	HAS("avx512ifma") HAS("avx512bf16")
+#undef HAS
+	if (strcmp(name, "avx512fp16") == 0) {
+		unsigned a, b, c, d;
+
+		return __builtin_cpu_supports("avx512f") && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
+	}
+	if (strcmp(name, "f16c") == 0) {
+		unsigned a, b, c, d;
+
+		return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 29);
+	}
+	if (strcmp(name, "lzcnt") == 0 || strcmp(name, "movbe") == 0) {
+		unsigned a, b, c, d;
+		bool lzcnt = name[0] == 'l';
+
+		return __get_cpuid(lzcnt ? 0x80000001u : 1u, &a, &b, &c, &d) && (c & 1u << (lzcnt ? 5 : 22));
+	}
+	if (strcmp(name, "avxvnni") == 0)
+		return __builtin_cpu_supports("avx2") && host_leaf7_1(4);
+	if (strcmp(name, "amx-tile") == 0)
+		return host_amx(24);
+	if (strcmp(name, "amx-bf16") == 0)
+		return host_amx(22);
+	if (strcmp(name, "amx-int8") == 0)
+		return host_amx(25);
+	return 0;
+}
+#else
+static int
+host_cpu_has(const char *name)
+{
+	(void)name;
+	return 0;
+}
+#endif
+
+const char *
+rt_cpu_missing(const char *needs, char *buf, size_t n)
+{
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+#endif
+	while (needs && *needs) {
+		size_t len = strcspn(needs, " ");
+
+		snprintf(buf, n, "%.*s", (int)len, needs);
+		if (len && !host_cpu_has(buf))
+			return buf;
+		needs += len + (needs[len] == ' ');
+	}
+	return NULL;
+}
+
+/* The first image that this processor runs. */
+static bool
+host_choose(RtHost *h)
+{
+	char all[768] = "", word[64];
+
+	for (int i = 0; i < h->nimages; i++) {
+		const RtImage *m = h->images[i];
+		const char *missing = rt_cpu_missing(m->needs, word, sizeof word);
+		size_t used = strlen(all);
+
+		if (m->version != RT_VERSION)
+			return rt_fail(&h->error, "the program was built for runtime version %d, this is %d", m->version, RT_VERSION);
+		if (!missing) {
+			h->image = m;
+			return rt_program_read(&h->program, m->program, &h->error);
+		}
+		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1, h->nimages, missing);
+	}
+	return rt_fail(&h->error, "this processor runs none of the program's images: %s; build with another --arch", all);
+}
+
+static bool
+host_check_kernels(RtHost *h)
+{
+	for (int g = 0; g < RT_G_COUNT && !h->image->call; g++)
+		for (int k = 0; k < h->program.graph[g].nrow; k++)
+			if (h->program.graph[g].row[k].fn >= h->image->nkernel)
+				return rt_fail(&h->error, "the program's descriptor: kernel %s has no function", h->program.graph[g].row[k].name);
+	return true;
+}
+
+bool
+rt_host_open(RtHost *h, const RtImage *const *images, int nimages)
+{
+	h->images = images;
+	h->nimages = nimages;
+	h->accumulate = 1;
+	h->order_epoch = -1;
+	h->saved_step = -1;
+	pthread_mutex_init(&h->lock, NULL);
+	return host_choose(h) && host_check_kernels(h);
+}
+
+/* ---- memory */
+
+static void *
+host_map(RtHost *h, size_t bytes, const char *what)
+{
+	size_t room = ((bytes ? bytes : 1) + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE;
+	uint8_t *at = mmap(NULL, room + HOST_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *aligned;
+
+	if (at == MAP_FAILED) {
+		rt_fail(&h->error, "out of memory: %s needs %.1f MiB: %s; a smaller --batch or a memory budget would need less", what, (double)bytes / 0x1p20, strerror(errno));
+		return NULL;
+	}
+	aligned = (uint8_t *)(((uintptr_t)at + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE);
+	if (aligned > at)
+		munmap(at, (size_t)(aligned - at));
+	if (at + HOST_HUGE > aligned)
+		munmap(aligned + room, (size_t)(at + HOST_HUGE - aligned));
+	madvise(aligned, room, MADV_HUGEPAGE);
+	return aligned;
+}
+
+/* An arena that the machine cannot hold would be killed at some later step without a word. */
+static bool
+host_fits(RtHost *h, size_t bytes)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+	if (pages > 0 && page > 0 && (double)bytes > (double)pages * (double)page)
+		return rt_fail(&h->error, "out of memory: the program needs %.1f MiB, this machine has %.1f MiB; a smaller --batch or a memory budget would need less",
+		               (double)bytes / 0x1p20, (double)pages * (double)page / 0x1p20);
+	return true;
+}
+
+bool
+rt_host_memory(RtHost *h, int64_t order_examples)
+{
+	const RtProgram *p = &h->program;
+	size_t scratch = ((size_t)p->scratch_bytes + 127) & ~(size_t)63; /* kernels may read up to a vector past their part */
+	int n = h->opt.threads > 0 ? (int)h->opt.threads : rt_cpus();
+
+	if (!host_fits(h, (size_t)p->arena_bytes + scratch * (size_t)n))
+		return false;
+	h->arena_bytes = (size_t)p->arena_bytes + 64;
+	h->run.arena = host_map(h, h->arena_bytes, "the arena");
+	h->scratch = rt_alloc(sizeof *h->scratch * (size_t)n);
+	for (int i = 0; h->run.arena && i < n; i++) {
+		h->scratch[i] = host_map(h, scratch, "scratch memory");
+		if (!h->scratch[i])
+			return false;
+	}
+	if (!h->run.arena)
+		return false;
+	h->run.ring = rt_alloc(sizeof *h->run.ring * HOST_RING);
+	h->run.ring_mask = HOST_RING - 1;
+	h->order = malloc(sizeof *h->order * (size_t)(order_examples + 1));
+	if (!h->order)
+		return rt_fail(&h->error, "out of memory for the order of %lld examples", (long long)order_examples);
+	h->run.host = h;
+	h->run.self = h->image->self;
+	h->run.seed = h->opt.has_seed ? h->opt.seed : p->seed;
+	h->run.batch = h->run.n = p->batch;
+	h->run.allow_nan = h->opt.allow_nan;
+	h->run.stop_at = INT64_MAX;
+	h->threads = rt_threads_new(n, &h->error);
+	return h->threads != NULL;
+}
+
+int64_t
+rt_peak_rss(void)
+{
+	struct rusage u;
+
+	return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
+}
+
+/* ---- state */
+
+typedef struct InitWork { RtHost *h; const RtState *s; uint32_t stream; } InitWork;
+#define INIT_GRAIN 4096          /* elements of a task, a multiple of 4 */
+
+static void
+host_init_part(void *cx, int64_t t0, int64_t t1, int thread)
+{
+	const InitWork *w = cx;
+	const RtState *s = w->s;
+	uint8_t *out = w->h->run.arena + s->t.offset;
+	int64_t from = t0 * INIT_GRAIN, to = t1 * INIT_GRAIN < s->t.count ? t1 * INIT_GRAIN : s->t.count, bytes = rt_dtype[s->t.dtype].bytes;
+	uint32_t n[4] = {0};
+
+	(void)thread;
+	for (int64_t j = from; j < to; j++) {
+		double x = s->a;
+
+		if (s->init != 'c' && (j & 3) == 0)
+			philox_group((uint64_t)w->h->run.seed, w->stream, 0, (uint64_t)j >> 2, n);
+		if (s->init == 'n')
+			x = s->b * philox_normal_of(n[j & 2], n[(j & 2) + 1], (int)(j & 1)) + s->a;
+		else if (s->init == 'u')
+			x = s->a + (s->b - s->a) * philox_unit(n[j & 3]);
+		rt_dtype_write(s->t.dtype, out + j * bytes, x);
+	}
+}
+
+bool
+rt_host_init_state(RtHost *h)
+{
+	for (int k = 0; k < h->program.nstate; k++) {
+		InitWork w = {.h = h, .s = &h->program.state[k], .stream = philox_stream(h->program.state[k].t.name)};
+
+		rt_threads_run(h->threads, host_init_part, &w, (w.s->t.count + INIT_GRAIN - 1) / INIT_GRAIN);
+	}
+	return true;
+}
+
+/* ---- running */
+
+void
+rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
+{
+	RtRun *r = &h->run;
+
+	if (h->graph)
+		rt_drain(h);
+	pthread_mutex_lock(&h->lock);
+	h->mode = mode;
+	h->graph = &h->program.graph[mode == RT_M_EVAL ? RT_G_EVAL : RT_G_TRAIN];
+	pthread_mutex_unlock(&h->lock);
+	h->accumulate = mode == RT_M_TRAIN ? h->program.accumulate : 1;
+	h->npending = 0;
+	r->examples = d->examples;
+	r->n = r->batch;
+	r->order = shuffle ? h->order : NULL;
+	h->order_epoch = -1;
+	for (int k = 0; k < h->program.ninput; k++) {
+		r->data[k] = d->at[k];
+		r->data_stride[k] = d->stride[k];
+		r->data_bytes[k] = d->bytes[k];
+	}
+	r->steps_per_epoch = mode == RT_M_EVAL ? (d->examples + r->batch - 1) / r->batch : d->examples / r->batch / h->accumulate;
+}
+
+static void
+host_clear_fault(RtHost *h)
+{
+	if (h->program.fault_offset >= 0)
+		memset(h->run.arena + h->program.fault_offset, 0, sizeof(RtFault));
+}
+
+int64_t
+rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
+{
+	int64_t status;
+
+	host_clear_fault(h);
+	h->run.micro = 0;
+	status = walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
+	if (status == RT_OK)
+		h->run.step = h->run.until;
+	else if (status == RT_STOPPED)
+		h->run.step = h->completed;
+	return status;
+}
+
+void
+rt_host_fault(RtHost *h)
+{
+	RtFault f = {0};
+	const RtCheck *c = NULL;
+	char where[256] = "";
+
+	if (h->program.fault_offset >= 0)
+		memcpy(&f, h->run.arena + h->program.fault_offset, sizeof f);
+	if (f.op >= 0 && f.op < h->program.ncheck)
+		c = &h->program.check[f.op];
+	if (c && *c->where)
+		snprintf(where, sizeof where, ", %s", c->where);
+	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value", (long long)f.value, c ? (long long)c->limit - 1 : 0,
+	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example : f.element),
+	        h->mode == RT_M_TRAIN ? "step" : "batch", (long long)h->run.step, where);
+}

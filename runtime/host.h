@@ -1,0 +1,253 @@
+/* host.h: what the runtime's own files share. Private: generated code sees rt.h only.
+ *
+ * Errors: a function that can fail returns false after rt_fail(); callers add context with rt_context() on the way up, and
+ * the command prints the text once. Only the exhaustion of memory for small tables ends the program on the spot. */
+#ifndef RUNTIME_HOST_H
+#define RUNTIME_HOST_H
+#include "json.h"
+#include "rt.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#define RT_MAX_RANK 8
+#define RT_NAME "mantou-runtime 0.1.0"
+#define RT_COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+/* ---------------------------------------------------------------- errors and text (text.c) */
+typedef struct RtError { char text[1536]; } RtError;
+bool rt_fail(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));    /* sets the text; returns false */
+bool rt_context(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* puts "words: " before it; false */
+void *rt_alloc(size_t bytes);                 /* zeroed; exit 1 with a message if there is none */
+char *rt_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));             /* of rt_alloc */
+const char *rt_suggest(const char *name, const char *const *names, int n);               /* nearest, or NULL */
+void rt_json_text(FILE *f, const char *s);    /* a JSON string with its quotes */
+void rt_json_number(FILE *f, double x, int digits); /* null where JSON has no number for it */
+const char *rt_basename(const char *path);
+double rt_now(void);                          /* seconds, monotonic */
+bool rt_write_all(int fd, const void *bytes, size_t n); /* false with errno set */
+
+/* ---------------------------------------------------------------- element types (dtype.c) */
+typedef struct RtDTypeInfo { const char *name; int bytes; char kind; const char *safetensors, *npy; double low, high; } RtDTypeInfo;
+extern const RtDTypeInfo rt_dtype[RT_DTYPE_COUNT];
+int rt_dtype_named(const char *name);         /* 0 if none */
+double rt_dtype_read(int dtype, const uint8_t *at);            /* i64 beyond 2^53 is rounded */
+void rt_dtype_write(int dtype, uint8_t *at, double x);         /* rounds to nearest even; integers truncate and saturate, NaN to 0 */
+/* n elements of one type to another. An integer that the other integer type cannot hold is refused: *bad is its index. */
+bool rt_dtype_convert(int to, uint8_t *out, int from, const uint8_t *in, int64_t n, bool swap, int64_t *bad);
+float rt_bf16_to_f32(uint16_t h);
+float rt_f16_to_f32(uint16_t h);
+uint16_t rt_f32_to_bf16(float x);
+uint16_t rt_f64_to_f16(double x);
+
+/* ---------------------------------------------------------------- the descriptor (program.c) */
+typedef struct RtTensor {
+	const char *name;
+	int dtype, rank;
+	int64_t shape[RT_MAX_RANK];
+	int64_t mul[RT_MAX_RANK], div[RT_MAX_RANK]; /* results: extent(n) = n * mul / div where mul > 0 */
+	int64_t offset;                             /* in the arena; -1 */
+	int64_t bytes, count;                       /* of the full shape */
+} RtTensor;
+
+typedef struct RtInput { RtTensor t; int64_t limit; bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD } RtStateKind;
+typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
+typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM } RtResultKind;
+typedef struct RtResult { RtTensor t; RtResultKind kind; } RtResult;
+typedef struct RtRow {          /* one kernel call */
+	const char *name, *where, *layers;          /* layers: joined by ", " */
+	int32_t fn, noff;
+	int64_t *off;
+	double flops, bytes;
+	int64_t rows, mul, div, grain;
+	bool check;
+} RtRow;
+typedef struct RtGraph {
+	const char *name;
+	bool present;
+	int64_t input[RT_MAX_INPUTS], seed, step, rate;
+	RtResult *result; int nresult;
+	int loss;                                   /* index of the loss among the results that emit reports, -1 */
+	int64_t scalar_offset[RT_MAX_RESULTS]; int32_t scalar_dtype[RT_MAX_RESULTS]; int scalar[RT_MAX_RESULTS]; int nscalar; /* all but outputs */
+	RtRow *row; int nrow;
+} RtGraph;
+typedef enum RtLoopKind { RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_RATE, RT_L_CALL, RT_L_EMIT, RT_L_POLL } RtLoopKind;
+typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted; int64_t count; } RtLoopOp; /* repeat: counted = "count", end: its end's index */
+typedef struct RtLoop { RtLoopOp *op; int n; bool emits_update; } RtLoop;
+enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
+typedef struct RtCheck { const char *what, *where; int64_t limit, per_example; } RtCheck;
+typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
+typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, factor; int64_t warmup_steps; double *at; int nat; } RtRate;
+typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; } RtReader;
+
+typedef struct RtProgram {
+	JsonDoc *doc;
+	const char *model, *target, *arch, *precision, *source_hash, *full_only;
+	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N */
+	bool shuffle;
+	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
+	double gflop_per_step, bytes_per_step;
+	RtRate rate;
+	RtReader reader;
+	RtInput *input; int ninput;
+	RtState *state; int nstate;
+	RtCheck *check; int ncheck;
+	RtGraph graph[RT_G_COUNT];
+	RtLoop train, eval, infer;
+} RtProgram;
+bool rt_program_read(RtProgram *p, const char *text, RtError *e);
+int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
+int64_t rt_row_tasks(const RtRow *r, int64_t n);
+
+/* ---------------------------------------------------------------- options (options.c) */
+typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
+#define RT_MAX_FILES 64
+typedef struct RtNamed { const char *name, *file; } RtNamed;
+typedef struct RtOptions {
+	RtCommand command;
+	const char *program;                        /* argv[0]'s last part */
+	const char *data, *weights, *resume, *save, *log, *mode;
+	const char *profile; bool profiling;
+	bool partial, replan, no_save, no_eval, allow_nan, synthetic, quiet, json;
+	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat; /* -1: not given; sink -2 */
+	bool has_seed;
+	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
+} RtOptions;
+/* Exit status, or -1 to go on. Prints help, version and usage errors. */
+int rt_options_read(RtOptions *o, int argc, char **argv);
+
+/* ---------------------------------------------------------------- threads (threads.c) */
+typedef struct RtThreads RtThreads;
+typedef void RtWork(void *cx, int64_t t0, int64_t t1, int thread);
+RtThreads *rt_threads_new(int n, RtError *e); /* n - 1 threads beside the caller; NULL after rt_fail */
+void rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* all tasks, then a barrier; thread k takes a fixed share */
+void rt_threads_free(RtThreads *p);
+int rt_threads_count(const RtThreads *p);
+int rt_cpus(void);                            /* that this process may run on */
+
+/* ---------------------------------------------------------------- .npy (npy.c) */
+typedef struct RtNpy { int dtype; bool swap; int rank; int64_t shape[RT_MAX_RANK]; int64_t count; size_t data; /* byte where the elements begin */ } RtNpy;
+bool rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e); /* also checks that the elements are all there */
+bool rt_npy_write(const char *path, int dtype, int rank, const int64_t *shape, const void *data, size_t bytes, RtError *e);
+
+/* ---------------------------------------------------------------- data sets (data.c, data_*.c) */
+typedef struct RtFile { char *path; uint8_t *at; size_t n; } RtFile;
+bool rt_file_read(RtFile *f, const char *path, RtError *e);  /* whole; gunzips what begins as gzip */
+void rt_file_free(RtFile *f);
+/* In librtgz.a: *out is malloc'd. Absent where the link left it out. */
+bool rt_gzip_read(const uint8_t *in, size_t n, uint8_t **out, size_t *nout, char *why, size_t why_bytes) __attribute__((weak));
+typedef struct RtPaths { char **at; int n; } RtPaths;
+bool rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e); /* in name order; none is an error */
+
+typedef struct RtData {
+	const char *what;                           /* "training" or "test", for messages */
+	int64_t examples;
+	uint8_t *at[RT_MAX_INPUTS];
+	int64_t stride[RT_MAX_INPUTS], bytes[RT_MAX_INPUTS];
+} RtData;
+/* A reader fills d from the patterns of one set. */
+typedef bool RtReadFn(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, RtError *e);
+RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens;
+bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
+bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
+void rt_data_free(const RtProgram *p, RtData *d);
+/* For readers. Room for examples of input k; then elements appended with their check and conversion. index: number of the
+ * first element of src within file, for messages. */
+bool rt_data_room(const RtProgram *p, RtData *d, int k, int64_t examples, RtError *e);
+bool rt_data_put(const RtProgram *p, RtData *d, int k, int64_t example, int dtype, const uint8_t *src, bool swap, int64_t examples,
+                 const char *file, RtError *e);
+/* Parsers of one file, for readers and fuzzing. */
+bool rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes, const char *name, int64_t *records, RtError *e);
+typedef struct RtIdx { int dtype; int rank; int64_t shape[RT_MAX_RANK]; int64_t count; size_t data; } RtIdx;
+bool rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e);
+
+/* ---------------------------------------------------------------- the host: one executable at work */
+typedef enum RtMode { RT_M_IDLE, RT_M_TRAIN, RT_M_EVAL } RtMode;
+typedef struct RtHost {
+	const RtImage *const *images; int nimages;
+	const RtImage *image;
+	RtProgram program;
+	RtOptions opt;
+	RtRun run;
+	RtThreads *threads;
+	uint8_t **scratch;                          /* by thread */
+	RtError error;
+	double start;                               /* rt_now() at the program's start */
+	size_t arena_bytes;
+	/* data */
+	RtData train, test;
+	bool have_train, have_test;
+	/* the loop */
+	RtMode mode;
+	int64_t accumulate, total, warmup;          /* T and W; accumulate is 1 outside training */
+	int64_t *order, order_epoch;                /* order's room; -1: none shuffled yet */
+	bool wrap;                                  /* bench: batches go round and round */
+	const RtGraph *graph;                       /* whose scalars the ring's records hold */
+	RtRecord pending; int64_t npending;         /* micro-batches of one update */
+	/* telemetry, under lock */
+	pthread_mutex_t lock;
+	double sum[RT_MAX_RESULTS], weight;         /* of the epoch or evaluation */
+	int64_t drained;                            /* records */
+	int64_t last_step; double last_loss;
+	FILE *log;
+	/* stopping and saving */
+	int signal;                                 /* atomic; 0 none */
+	int64_t stop_step, next_save, completed;
+	bool stopped_by_stop;
+	char *save_path; bool wrote; int64_t saved_step; dev_t resumed_dev; ino_t resumed_ino; bool resumed;
+	bool bar_shown;
+	int64_t bar_from; double bar_time;          /* step and time when the bar's rate began */
+	double epoch_seconds;                       /* of the epoch before a resume */
+	double epoch_start;
+} RtHost;
+static inline RtHost *rt_host(const RtRun *run) { return run->host; }
+
+/* host.c: memory, images, entry points */
+bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
+bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
+bool rt_host_init_state(RtHost *h);                     /* initial values of everything */
+void rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle); /* points run at a data set */
+int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
+void rt_host_fault(RtHost *h);                          /* sets h->error from the fault record */
+const char *rt_cpu_missing(const char *needs, char *buf, size_t n); /* NULL if all are there */
+int64_t rt_peak_rss(void);
+/* loop.c */
+double rt_rate_at(const RtHost *h, int64_t step);
+int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
+typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end);
+int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
+void rt_drain(RtHost *h);                               /* takes all records from the ring */
+/* checkpoint.c, safetensors.c */
+typedef struct RtStEntry { const char *name, *dtype; int rank; int64_t shape[RT_MAX_RANK]; uint64_t begin, end; } RtStEntry;
+typedef struct RtSt { JsonDoc *doc; const Json *meta; RtStEntry *entry; int nentry; const uint8_t *data; size_t data_bytes; } RtSt;
+bool rt_st_parse(RtSt *s, const uint8_t *file, size_t n, RtError *e);
+void rt_st_free(RtSt *s);
+uint64_t rt_hash(uint64_t h, const void *p, size_t n);
+#define RT_HASH_START 0xcbf29ce484222325ull
+bool rt_checkpoint_save(RtHost *h, int64_t step);
+bool rt_checkpoint_try(RtHost *h);                      /* can the folder be written? before training starts */
+bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
+typedef struct RtResume { int64_t step, seed, total, batch, examples; } RtResume;
+bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, and the epoch's partial sums into h->sum */
+/* progress.c */
+void rt_progress_draw(RtHost *h);
+void rt_progress_clear(RtHost *h);
+void rt_log_record(RtHost *h, const RtRecord *r);
+bool rt_log_open(RtHost *h, int64_t from_step, int64_t steps_per_epoch);
+void rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed);
+void rt_eval_report(RtHost *h, const double *mean);
+void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, double seconds, double speed);
+/* commands: exit status */
+int rt_train(RtHost *h);
+int rt_eval(RtHost *h);
+int rt_infer(RtHost *h);
+int rt_bench(RtHost *h);
+int rt_info(RtHost *h);
+int rt_die(RtHost *h);                                  /* prints h->error; returns 1 */
+bool rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples); /* one pass over h->test; false: error or stop */
+/* peak.c: best of several samples, in FLOP/s, of all the threads together */
+double rt_peak_flops(RtThreads *p, const char *precision);
+#endif

@@ -1,0 +1,131 @@
+/* info.c: what this program is: sizes, inputs, outputs, kernels; as text or as one JSON object. */
+#include "host.h"
+
+#include <string.h>
+
+static void
+info_tensor_json(const RtTensor *t, const char *before)
+{
+	printf("%s{\"name\": ", before);
+	rt_json_text(stdout, t->name);
+	printf(", \"dtype\": \"%s\", \"shape\": [", rt_dtype[t->dtype].name);
+	for (int i = 0; i < t->rank; i++)
+		printf(i ? ", %lld" : "%lld", (long long)t->shape[i]);
+	printf("]}");
+}
+
+static void
+info_string(const char *key, const char *s)
+{
+	printf("\"%s\": ", key);
+	rt_json_text(stdout, s);
+	printf(", ");
+}
+
+/* The arch of every image, in the order in which they are tried. */
+static void
+info_archs(const RtHost *h, bool json)
+{
+	for (int i = 0; i < h->nimages; i++) {
+		char why[128];
+		JsonDoc *doc;
+		const Json *o = rt_json_parse(h->images[i]->program, strlen(h->images[i]->program), &doc, why, sizeof why);
+
+		if (i)
+			printf(", ");
+		if (json)
+			rt_json_text(stdout, rt_json_str(o, "arch", ""));
+		else
+			printf("%s%s", rt_json_str(o, "arch", ""), h->nimages > 1 && h->images[i] == h->image ? " (runs here)" : "");
+		rt_json_free(doc);
+	}
+}
+
+static void
+info_json(const RtHost *h)
+{
+	const RtProgram *p = &h->program;
+	const RtGraph *train = &p->graph[RT_G_TRAIN], *infer = &p->graph[RT_G_INFER];
+	const char *before = "";
+
+	printf("{");
+	info_string("model", p->model);
+	info_string("target", p->target);
+	printf("\"arch\": [");
+	info_archs(h, true);
+	printf("], ");
+	info_string("runs", p->arch);
+	info_string("precision", p->precision);
+	printf("\"batch\": %lld, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
+	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)p->batch, (long long)p->parameters, (long long)p->parameter_bytes,
+	       (long long)p->arena_bytes, (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step, train->nrow + p->graph[RT_G_UPDATE].nrow);
+	for (int k = 0; k < p->ninput; k++)
+		info_tensor_json(&p->input[k].t, k ? ", " : "");
+	printf("], \"outputs\": [");
+	for (int k = 0; k < infer->nresult; k++) {
+		if (infer->result[k].kind != RT_OUTPUT)
+			continue;
+		info_tensor_json(&infer->result[k].t, before);
+		before = ", ";
+	}
+	printf("], ");
+	info_string("reader", p->reader.kind);
+	printf("\"source_hash\": ");
+	rt_json_text(stdout, p->source_hash);
+	printf("}\n");
+}
+
+static void
+info_tensor(const char *what, const RtTensor *t)
+{
+	printf("%-12s %s: %s[", what, t->name, rt_dtype[t->dtype].name);
+	for (int i = 0; i < t->rank; i++)
+		printf(i ? ", %lld" : "%lld", (long long)t->shape[i]);
+	printf("]\n");
+}
+
+static void
+info_kernels(const RtGraph *g)
+{
+	if (!g->nrow)
+		return;
+	printf("\n%s: %d kernels\n  %-40s %10s %10s %8s  %s\n", g->name, g->nrow, "kernel", "MFLOP", "MB", "tasks", "layers");
+	for (int k = 0; k < g->nrow; k++) {
+		const RtRow *r = &g->row[k];
+
+		printf("  %-40s %10.3f %10.3f %8lld  %s\n", r->name, r->flops * 1e-6, r->bytes * 1e-6, (long long)((r->rows + r->grain - 1) / r->grain), r->layers);
+	}
+}
+
+static void
+info_text(const RtHost *h)
+{
+	const RtProgram *p = &h->program;
+	const RtGraph *infer = &p->graph[RT_G_INFER];
+
+	printf("%-12s %s\n%-12s %s, ", "model", p->model, "target", p->target);
+	info_archs(h, false);
+	printf("\n%-12s %s\n%-12s %lld\n", "precision", p->precision, "batch", (long long)p->batch);
+	printf("%-12s %lld (%.3f MiB)\n", "parameters", (long long)p->parameters, (double)p->parameter_bytes / 0x1p20);
+	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20, (double)p->scratch_bytes / 0x1p20);
+	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);
+	printf("%-12s %s\n", "reader", p->reader.kind);
+	for (int k = 0; k < p->ninput; k++)
+		info_tensor("input", &p->input[k].t);
+	for (int k = 0; k < infer->nresult; k++)
+		if (infer->result[k].kind == RT_OUTPUT)
+			info_tensor("output", &infer->result[k].t);
+	printf("%-12s %s\n", "source hash", p->source_hash);
+	for (int g = 0; g < RT_G_COUNT; g++)
+		info_kernels(&p->graph[g]);
+}
+
+int
+rt_info(RtHost *h)
+{
+	if (h->opt.json)
+		info_json(h);
+	else
+		info_text(h);
+	return 0;
+}

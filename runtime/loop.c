@@ -1,0 +1,349 @@
+/* loop.c: the helpers that generated loops call, each the run-time half of one loop op, and the walker of --sink off.
+ *
+ * The walker runs the descriptor's loop ops one by one and dispatches kernel by kernel; compiled entry points do the same work
+ * through the same helpers, so that all sink modes give the same bits.
+ * Conventions: `step` counts updates and is raised after its last op; batch b of an epoch is
+ * (step - epoch * steps_per_epoch) * accumulate + micro. `call` writes seed, step and rate into the arena where the graph
+ * reads them, runs the kernels in order, and after a kernel with a check asks rt_fault. With accumulate > 1 `emit` stands in the
+ * inner repeat: the values of the micro-batches are averaged into one record; results of graph `update` follow them. */
+#include "host.h"
+#include "philox.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- shuffle */
+
+void
+rt_shuffle(RtRun *run)
+{
+	RtHost *h = rt_host(run);
+	uint32_t stream = philox_stream("shuffle"), w[4] = {0};
+	int64_t n = run->examples, k = 0;
+
+	if (!run->order || h->order_epoch == run->epoch)
+		return;
+	for (int64_t i = 0; i < n; i++)
+		h->order[i] = i;
+	for (int64_t i = n - 1; i > 0; i--, k++) {
+		int64_t j, old = h->order[i];
+
+		if ((k & 3) == 0)
+			philox_group((uint64_t)run->seed, stream, (uint64_t)run->epoch, (uint64_t)k >> 2, w);
+		j = (int64_t)(w[k & 3] % (uint64_t)(i + 1));
+		h->order[i] = h->order[j];
+		h->order[j] = old;
+	}
+	h->order_epoch = run->epoch;
+}
+
+/* ---- batch */
+
+typedef struct Gather { const RtRun *run; const int64_t *offset; int64_t ninput, first; } Gather;
+
+static void
+loop_gather(void *cx, int64_t t0, int64_t t1, int thread)
+{
+	const Gather *g = cx;
+	const RtRun *run = g->run;
+
+	(void)thread;
+	for (int64_t k = 0; k < g->ninput; k++) {
+		size_t bytes = (size_t)run->data_bytes[k];
+		uint8_t *out;
+
+		if (g->offset[k] < 0 || !run->data[k])
+			continue;
+		out = run->arena + g->offset[k];
+		if (!run->order) {
+			memcpy(out + (size_t)t0 * bytes, run->data[k] + (g->first + t0) * run->data_stride[k], (size_t)(t1 - t0) * bytes);
+			continue;
+		}
+		for (int64_t e = t0; e < t1; e++)
+			memcpy(out + (size_t)e * bytes, run->data[k] + run->order[g->first + e] * run->data_stride[k], bytes);
+	}
+}
+
+void
+rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
+{
+	RtHost *h = rt_host(run);
+	int64_t index = (run->step - run->epoch * run->steps_per_epoch) * h->accumulate + run->micro, bytes = 0;
+	Gather g = {.run = run, .offset = input_offset, .ninput = ninput};
+
+	if (h->wrap)
+		index %= run->examples / run->batch;
+	g.first = index * run->batch;
+	run->n = run->examples - g.first < run->batch ? run->examples - g.first : run->batch;
+	for (int64_t k = 0; k < ninput; k++)
+		bytes += run->data_bytes[k] * run->n;
+	if (bytes < 65536)
+		loop_gather(&g, 0, run->n, 0);
+	else
+		rt_threads_run(h->threads, loop_gather, &g, run->n);
+}
+
+/* ---- rate */
+
+double
+rt_rate_at(const RtHost *h, int64_t step)
+{
+	const RtRate *r = &h->program.rate;
+	double w = (double)h->warmup, t = (double)step, f;
+	double peak = r->kind == RT_RATE_STEP || r->kind == RT_RATE_CONSTANT ? r->rate : r->peak;
+
+	if (step < h->warmup)
+		return r->from + (peak - r->from) * t / w;
+	f = h->total > h->warmup ? (t - w) / (double)(h->total - h->warmup) : 0;
+	switch (r->kind) {
+	case RT_RATE_POLY:
+	case RT_RATE_LINEAR:
+		return r->to + (r->peak - r->to) * pow(1 - f, r->power);
+	case RT_RATE_COSINE:
+		return r->to + (r->peak - r->to) * (1 + cos(3.14159265358979323846 * f)) / 2;
+	case RT_RATE_STEP:
+		f = r->rate;
+		for (int i = 0; i < r->nat; i++)
+			if (h->run.steps_per_epoch > 0 && (double)(step / h->run.steps_per_epoch) >= r->at[i])
+				f *= r->factor;
+		return f;
+	default:
+		return r->rate;
+	}
+}
+
+double
+rt_rate(RtRun *run)
+{
+	run->rate = rt_rate_at(rt_host(run), run->step);
+	return run->rate;
+}
+
+/* ---- call */
+
+typedef struct Launch { RtRun *run; RtKernel *kernel; const int64_t *off; } Launch;
+
+static void
+loop_launch(void *cx, int64_t t0, int64_t t1, int thread)
+{
+	const Launch *l = cx;
+
+	l->kernel(l->run->arena, l->off, l->run->n, t0, t1, rt_host(l->run)->scratch[thread]);
+}
+
+void
+rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
+{
+	Launch l = {.run = run, .kernel = k, .off = off};
+
+	rt_threads_run(rt_host(run)->threads, loop_launch, &l, tasks);
+}
+
+int64_t
+rt_fault(RtRun *run)
+{
+	int64_t offset = rt_host(run)->program.fault_offset, set = 0;
+
+	if (offset >= 0)
+		memcpy(&set, run->arena + offset, sizeof set);
+	return set != 0;
+}
+
+int64_t
+rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
+{
+	const RtGraph *g = &h->program.graph[graph];
+	RtRun *run = &h->run;
+
+	if (g->seed >= 0)
+		memcpy(run->arena + g->seed, &run->seed, 8);
+	if (g->step >= 0)
+		memcpy(run->arena + g->step, &run->step, 8);
+	if (g->rate >= 0)
+		memcpy(run->arena + g->rate, &run->rate, 8);
+	if (h->image->call) {
+		int64_t status = h->image->call(run, g->name);
+
+		return status == RT_OK && rt_fault(run) ? RT_FAULT : status;
+	}
+	for (int k = 0; k < g->nrow; k++) {
+		const RtRow *r = &g->row[k];
+		double begin = time ? rt_now() : 0;
+
+		rt_parallel(run, h->image->kernel[r->fn], r->off, rt_row_tasks(r, run->n));
+		if (time)
+			time(cx, g, k, begin, rt_now());
+		if (r->check && rt_fault(run))
+			return RT_FAULT;
+	}
+	return RT_OK;
+}
+
+/* ---- emit */
+
+static void
+loop_publish(RtRun *run, const RtRecord *r)
+{
+	int64_t head = run->ring_head;
+
+	if (head - __atomic_load_n(&run->ring_tail, __ATOMIC_ACQUIRE) > run->ring_mask)
+		rt_drain(rt_host(run));
+	run->ring[head & run->ring_mask] = *r;
+	__atomic_store_n(&run->ring_head, head + 1, __ATOMIC_RELEASE);
+}
+
+/* Whether graph `update` will add its own results to the record of this step. */
+static bool
+loop_expects_update(const RtHost *h)
+{
+	return h->mode == RT_M_TRAIN && h->accumulate > 1 && h->program.train.emits_update;
+}
+
+int64_t
+rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss)
+{
+	RtHost *h = rt_host(run);
+	RtRecord *r = &h->pending;
+	bool update = loss < 0 && loop_expects_update(h);
+	int64_t base = update ? h->graph->nscalar : 0;
+	bool bad = false;
+
+	if (!update && h->npending == 0)
+		memset(r, 0, sizeof *r);
+	r->step = run->step;
+	r->epoch = run->epoch;
+	r->n = run->n;
+	r->rate = h->mode == RT_M_TRAIN ? rt_rate_at(h, run->step) : 0;
+	for (int64_t i = 0; i < nresult && base + i < RT_MAX_RESULTS; i++) {
+		double x = rt_dtype_read(result_dtype[i], run->arena + result_offset[i]);
+
+		bad = bad || (i == loss && !isfinite(x) && !run->allow_nan);
+		if (update || h->npending == 0)
+			r->value[base + i] = x;
+		else
+			r->value[base + i] += (x - r->value[base + i]) / (double)(h->npending + 1);
+	}
+	h->npending += !update;
+	if (bad || update || (run->micro + 1 >= h->accumulate && !loop_expects_update(h))) {
+		loop_publish(run, r);
+		h->npending = 0;
+	}
+	return bad && h->mode == RT_M_TRAIN ? RT_NOT_FINITE : RT_OK;
+}
+
+/* Takes all records; called by the loop's own thread and by the monitor. */
+void
+rt_drain(RtHost *h)
+{
+	RtRun *run = &h->run;
+
+	pthread_mutex_lock(&h->lock);
+	for (int64_t tail = run->ring_tail; tail < __atomic_load_n(&run->ring_head, __ATOMIC_ACQUIRE);) {
+		const RtRecord *r = &run->ring[tail & run->ring_mask];
+		double weight = h->mode == RT_M_EVAL ? (double)r->n : 1;
+
+		for (int i = 0; i < RT_MAX_RESULTS && i < h->graph->nscalar + h->program.graph[RT_G_UPDATE].nscalar; i++)
+			h->sum[i] += weight * r->value[i];
+		h->weight += weight;
+		if (h->mode == RT_M_TRAIN) {
+			h->last_step = r->step;
+			h->last_loss = h->graph->loss >= 0 ? r->value[h->graph->loss] : 0;
+			rt_log_record(h, r);
+		}
+		h->drained++;
+		__atomic_store_n(&run->ring_tail, ++tail, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&h->lock);
+}
+
+/* ---- poll */
+
+int64_t
+rt_poll(RtRun *run)
+{
+	RtHost *h = rt_host(run);
+	int64_t done = run->step + 1;
+
+	h->completed = done;
+	if (run->ring_head - run->ring_tail > run->ring_mask / 2)
+		rt_drain(h);
+	if (h->mode == RT_M_IDLE)
+		return RT_OK;
+	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
+		return RT_STOPPED;
+	if (h->mode != RT_M_TRAIN)
+		return RT_OK;
+	if (done >= h->stop_step) {
+		h->stopped_by_stop = true;
+		return RT_STOPPED;
+	}
+	if (done >= h->next_save) {
+		h->next_save = done + h->opt.every - done % h->opt.every;
+		rt_drain(h);
+		if (!rt_checkpoint_save(h, done)) {
+			rt_progress_clear(h);
+			fprintf(stderr, "warning: %s; training goes on\n", h->error.text);
+		}
+	}
+	run->stop_at = h->stop_step < h->next_save ? h->stop_step : h->next_save;
+	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) /* it came while stop_at was being set */
+		run->stop_at = 0;
+	return RT_OK;
+}
+
+/* ---- the walker */
+
+static int64_t
+loop_op(RtHost *h, const RtLoopOp *op)
+{
+	RtRun *run = &h->run;
+	const RtGraph *g = &h->program.graph[op->graph];
+
+	switch (op->kind) {
+	case RT_L_SHUFFLE: rt_shuffle(run); return RT_OK;
+	case RT_L_BATCH: rt_batch(run, g->input, h->program.ninput); return RT_OK;
+	case RT_L_RATE: rt_rate(run); return RT_OK;
+	case RT_L_CALL: return rt_loop_call(h, op->graph, NULL, NULL);
+	case RT_L_EMIT: return rt_emit(run, g->scalar_offset, g->scalar_dtype, g->nscalar, g->loss);
+	case RT_L_POLL:
+		if (run->step + 1 >= run->stop_at || run->ring_head - run->ring_tail > run->ring_mask / 2)
+			return rt_poll(run);
+		return RT_OK;
+	default: return RT_OK;
+	}
+}
+
+/* Ops [at, end). */
+static int64_t
+loop_range(RtHost *h, const RtLoop *l, int at, int end)
+{
+	RtRun *run = &h->run;
+	int64_t status = RT_OK;
+
+	for (; at < end && status == RT_OK; at++) {
+		const RtLoopOp *op = &l->op[at];
+
+		if (op->kind != RT_L_REPEAT) {
+			status = loop_op(h, op);
+			continue;
+		}
+		if (op->counted) {
+			for (int64_t i = 0; i < op->count && status == RT_OK; i++) {
+				run->micro = i;
+				status = loop_range(h, l, at + 1, op->end);
+			}
+		} else {
+			for (; run->step < run->until; run->step++)
+				if ((status = loop_range(h, l, at + 1, op->end)) != RT_OK)
+					return status;
+		}
+		at = op->end;
+	}
+	return status;
+}
+
+int64_t
+rt_loop_walk(RtHost *h, const RtLoop *loop)
+{
+	return loop_range(h, loop, 0, loop->n);
+}

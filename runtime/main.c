@@ -1,0 +1,43 @@
+/* main.c: main() of every executable: options, then the command. Exit status 0 good, 1 failed, 2 wrong usage, 130 interrupted. */
+#include "host.h"
+
+#include <string.h>
+
+int
+rt_die(RtHost *h)
+{
+	rt_progress_clear(h);
+	fflush(stdout);
+	fprintf(stderr, "%s: error: %s\n", h->opt.program, h->error.text);
+	return 1;
+}
+
+static int
+main_flush(RtHost *h, int status)
+{
+	if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+		rt_fail(&h->error, "cannot write standard output");
+		return rt_die(h);
+	}
+	return status;
+}
+
+int
+rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
+{
+	static int (*const commands[RT_C_COUNT])(RtHost *) = {
+		[RT_C_TRAIN] = rt_train, [RT_C_EVAL] = rt_eval, [RT_C_INFER] = rt_infer, [RT_C_BENCH] = rt_bench, [RT_C_INFO] = rt_info,
+	};
+	RtHost *h = rt_alloc(sizeof *h);
+	int status;
+
+	h->start = rt_now();
+	signal(SIGXFSZ, SIG_IGN);                /* a full quota is an error of write(), not a death */
+	status = rt_options_read(&h->opt, argc, argv);
+	if (status >= 0)
+		return main_flush(h, status);
+	if (!rt_host_open(h, images, nimages))
+		return rt_die(h);
+	status = commands[h->opt.command](h);
+	return main_flush(h, status);
+}

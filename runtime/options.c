@@ -1,0 +1,270 @@
+/* options.c: the command line of an executable, from the table options.def.
+ *
+ * GNU conventions: --name VALUE or --name=VALUE, `--` ends options, --help and --version on stdout with status 0, wrong usage on
+ * stderr with status 2 and a suggestion for a misspelt name. */
+#include "host.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef enum OptKind { OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_FLAG, OPT_SINK, OPT_NAMED, OPT_PROFILE, OPT_SEED } OptKind;
+typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
+
+static const OptRow option_rows[] = {
+#define OPT(name, arg, commands, kind, field, help) {name, arg, commands, OPT_##kind, offsetof(RtOptions, field), help},
+#include "options.def"
+#undef OPT
+};
+
+static const struct { const char *name; char letter; const char *doc, *usage, *example; } option_commands[RT_C_COUNT] = {
+	[RT_C_TRAIN] = {"train", 't', "train, printing a line per epoch, and save checkpoints", "[--data DIR] [options]",
+	                "%s train --data data --epochs 2 --save run.safetensors --log run.jsonl"},
+	[RT_C_EVAL] = {"eval", 'e', "loss and metrics of the test files", "--data DIR --weights FILE", "%s eval --data data --weights run.safetensors --json"},
+	[RT_C_INFER] = {"infer", 'i', "outputs of .npy inputs", "--weights FILE --input NAME=FILE.npy ... --output NAME=FILE.npy ...",
+	                "%s infer --weights run.safetensors --input image=x.npy --output logits=y.npy"},
+	[RT_C_BENCH] = {"bench", 'b', "measure the speed: 20 warm-up batches, 100 measured, three times", "[--synthetic] [options]",
+	                "%s bench --steps 100 --profile"},
+	[RT_C_INFO] = {"info", 'n', "what this program is: sizes, kernels, inputs, outputs", "[--json]", "%s info --json"},
+};
+
+static void
+options_help_command(const RtOptions *o, RtCommand c)
+{
+	printf("usage: %s %s %s\n%s\n\n", o->program, option_commands[c].name, option_commands[c].usage, option_commands[c].doc);
+	for (int i = 0; i < RT_COUNT(option_rows); i++) {
+		const OptRow *r = &option_rows[i];
+		char left[64];
+
+		if (!strchr(r->commands, option_commands[c].letter))
+			continue;
+		snprintf(left, sizeof left, r->kind == OPT_PROFILE ? "--%s[=%s]" : r->arg ? "--%s %s" : "--%s", r->name, r->arg);
+		printf("  %-22s %s\n", left, r->help);
+	}
+	printf("  %-22s %s\n  %-22s %s\n\nexample: ", "--help", "print this", "--version", "print the version");
+	printf(option_commands[c].example, o->program);
+	printf("\n");
+}
+
+static void
+options_help(const RtOptions *o)
+{
+	printf("usage: %s COMMAND [options]\n\n", o->program);
+	for (int c = 0; c < RT_C_COUNT; c++)
+		printf("  %-8s %s\n", option_commands[c].name, option_commands[c].doc);
+	printf("\n%s COMMAND --help lists the command's options. Examples:\n", o->program);
+	for (int c = 0; c < RT_C_COUNT; c++) {
+		printf("  ");
+		printf(option_commands[c].example, o->program);
+		printf("\n");
+	}
+}
+
+static int
+options_wrong(const RtOptions *o, const char *fmt, const char *a, const char *b)
+{
+	fprintf(stderr, "%s: ", o->program);
+	fprintf(stderr, fmt, a, b);
+	fprintf(stderr, "\n`%s --help` lists commands and options\n", o->program);
+	return 2;
+}
+
+static bool
+options_number(const char *text, int64_t *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoll(text, &end, 10);
+	return *text && !*end && !errno && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9'));
+}
+
+static int
+options_named(RtOptions *o, const OptRow *r, const char *value)
+{
+	bool input = strcmp(r->name, "input") == 0;
+	RtNamed *list = input ? o->input : o->output;
+	int *n = input ? &o->ninput : &o->noutput;
+	const char *equals = strchr(value, '=');
+
+	if (!equals || equals == value || !equals[1])
+		return options_wrong(o, "--%s wants NAME=FILE.npy, not '%s'", r->name, value);
+	if (*n == RT_MAX_FILES)
+		return options_wrong(o, "too many --%s%s", r->name, "");
+	list[*n].name = rt_printf("%.*s", (int)(equals - value), value);
+	list[(*n)++].file = equals + 1;
+	return -1;
+}
+
+/* Sets one option; -1 or an exit status. */
+static int
+options_set(RtOptions *o, const OptRow *r, const char *value)
+{
+	void *field = (char *)o + r->field;
+	int64_t n = 0;
+
+	switch (r->kind) {
+	case OPT_FLAG:
+		*(bool *)field = true;
+		return -1;
+	case OPT_TEXT:
+		if (!*value)
+			return options_wrong(o, "--%s wants %s", r->name, r->arg);
+		*(const char **)field = value;
+		return -1;
+	case OPT_PROFILE:
+		o->profiling = true;
+		*(const char **)field = value;
+		return -1;
+	case OPT_NAMED:
+		return options_named(o, r, value);
+	case OPT_SINK:
+		n = strcmp(value, "epoch") == 0 ? -1 : 0;
+		if (n == 0 && strcmp(value, "off") != 0 && (!options_number(value, &n) || n < 1))
+			return options_wrong(o, "--%s wants epoch, off or a number of steps, not '%s'", r->name, value);
+		break;
+	default:
+		if (!options_number(value, &n))
+			return options_wrong(o, "--%s wants a number, not '%s'", r->name, value);
+		if (r->kind != OPT_SEED && n < (r->kind == OPT_POSITIVE))
+			return options_wrong(o, r->kind == OPT_POSITIVE ? "--%s wants a number from 1, not '%s'" : "--%s wants a number from 0, not '%s'", r->name, value);
+		o->has_seed = o->has_seed || r->kind == OPT_SEED;
+		break;
+	}
+	*(int64_t *)field = n;
+	return -1;
+}
+
+static const OptRow *
+options_find(const char *name, size_t n, char letter)
+{
+	for (int i = 0; i < RT_COUNT(option_rows); i++)
+		if (strlen(option_rows[i].name) == n && memcmp(option_rows[i].name, name, n) == 0 && strchr(option_rows[i].commands, letter))
+			return &option_rows[i];
+	return NULL;
+}
+
+static int
+options_unknown(const RtOptions *o, const char *name, size_t n)
+{
+	char wrong[128];
+	const char *names[RT_COUNT(option_rows)], *near;
+	int count = 0;
+
+	snprintf(wrong, sizeof wrong, "%.*s", (int)n, name);
+	for (int i = 0; i < RT_COUNT(option_rows); i++)
+		if (strchr(option_rows[i].commands, option_commands[o->command].letter))
+			names[count++] = option_rows[i].name;
+	near = rt_suggest(wrong, names, count);
+	if (near)
+		return options_wrong(o, "unknown option --%s; did you mean --%s?", wrong, near);
+	for (int i = 0; i < RT_COUNT(option_rows); i++)
+		if (strcmp(option_rows[i].name, wrong) == 0)
+			return options_wrong(o, "--%s is no option of %s", wrong, option_commands[o->command].name);
+	return options_wrong(o, "unknown option --%s%s", wrong, "");
+}
+
+static int
+options_combinations(const RtOptions *o)
+{
+	if (o->epochs >= 0 && o->steps >= 0)
+		return options_wrong(o, "--epochs and --steps%s%s", " exclude each other", "");
+	if (o->save && o->no_save)
+		return options_wrong(o, "--save and --no-save%s%s", " exclude each other", "");
+	if (o->weights && o->resume)
+		return options_wrong(o, "--weights and --resume%s%s", " exclude each other", "");
+	if (o->data && o->synthetic)
+		return options_wrong(o, "--data and --synthetic%s%s", " exclude each other", "");
+	if (o->partial && !o->weights)
+		return options_wrong(o, "--partial%s%s", " goes with --weights", "");
+	if (o->replan && !o->resume)
+		return options_wrong(o, "--replan%s%s", " goes with --resume", "");
+	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "infer") != 0)
+		return options_wrong(o, "--mode wants train or infer, not '%s'%s", o->mode, "");
+	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
+		return options_wrong(o, "eval wants --data DIR%s%s", "", "");
+	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER) && !o->weights)
+		return options_wrong(o, "%s wants --weights FILE%s", option_commands[o->command].name, "");
+	if (o->command == RT_C_INFER && !o->noutput)
+		return options_wrong(o, "infer wants --output NAME=FILE.npy%s%s", "", "");
+	return -1;
+}
+
+static int
+options_command(RtOptions *o, const char *name)
+{
+	const char *names[RT_C_COUNT], *near;
+
+	for (int c = 0; c < RT_C_COUNT; c++) {
+		names[c] = option_commands[c].name;
+		if (strcmp(name, names[c]) == 0) {
+			o->command = (RtCommand)c;
+			return -1;
+		}
+	}
+	near = rt_suggest(name, names, RT_C_COUNT);
+	return near ? options_wrong(o, "unknown command '%s'; did you mean %s?", name, near)
+	            : options_wrong(o, "unknown command '%s'; there are train, eval, infer, bench and info%s", name, "");
+}
+
+/* One argument of the command, and its value; -1 or an exit status. */
+static int
+options_argument(RtOptions *o, int argc, char **argv, int *i)
+{
+	const char *arg = argv[*i], *equals = strchr(arg, '=');
+	size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
+	const OptRow *r;
+
+	if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
+		options_help_command(o, o->command);
+		return 0;
+	}
+	if (arg[0] != '-' || arg[1] != '-')
+		return options_wrong(o, "unexpected argument '%s' of %s", arg, option_commands[o->command].name);
+	r = options_find(arg + 2, n - 2, option_commands[o->command].letter);
+	if (!r)
+		return options_unknown(o, arg + 2, n - 2);
+	if (r->kind == OPT_FLAG)
+		return equals ? options_wrong(o, "--%s takes no value%s", r->name, "") : options_set(o, r, "");
+	if (equals)
+		return options_set(o, r, equals + 1);
+	if (r->kind == OPT_PROFILE)              /* its value is optional */
+		return options_set(o, r, *i + 1 < argc && argv[*i + 1][0] != '-' ? argv[++*i] : NULL);
+	if (*i + 1 >= argc)
+		return options_wrong(o, "--%s wants %s", r->name, r->arg);
+	return options_set(o, r, argv[++*i]);
+}
+
+int
+rt_options_read(RtOptions *o, int argc, char **argv)
+{
+	int status;
+
+	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .sink = -2,
+	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
+	if (argc < 2) {
+		fprintf(stderr, "usage: %s train|eval|infer|bench|info [options]; `%s --help` says more\n", o->program, o->program);
+		return 2;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+		options_help(o);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("%s (%s)\n", o->program, RT_NAME);
+		return 0;
+	}
+	status = options_command(o, argv[1]);
+	for (int i = 2; status < 0 && i < argc; i++) {
+		if (strcmp(argv[i], "--version") == 0) {
+			printf("%s (%s)\n", o->program, RT_NAME);
+			return 0;
+		}
+		if (strcmp(argv[i], "--") == 0)
+			return i + 1 < argc ? options_wrong(o, "unexpected argument '%s' of %s", argv[i + 1], option_commands[o->command].name) : options_combinations(o);
+		status = options_argument(o, argc, argv, &i);
+	}
+	return status < 0 ? options_combinations(o) : status;
+}

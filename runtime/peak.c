@@ -1,0 +1,152 @@
+/* peak.c: the machine's peak rate of multiply-adds, measured: independent FMA chains in registers, all threads at once.
+ *
+ * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for bf16, f16 and mixed programs also the bf16 dot
+ * products of AVX-512 where the processor has them, the larger result counts. The best of several short samples, because
+ * machines are shared. Two operations per multiply-add. */
+#include "host.h"
+
+#include <string.h>
+
+#define PEAK_CHAINS 12           /* latency 4 to 5 cycles times 2 units */
+#define PEAK_LOOPS 20000
+#define PEAK_SAMPLES 12
+
+typedef double PeakLoop(int64_t loops, double *flops); /* sets the operations done; returns something of the values */
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+__attribute__((target("avx512f"))) static double
+peak_avx512(int64_t loops, double *flops)
+{
+	__m512 c[PEAK_CHAINS], a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
+
+	for (int k = 0; k < PEAK_CHAINS; k++)
+		c[k] = _mm512_set1_ps((float)k);
+	for (int64_t i = 0; i < loops; i++)
+#pragma GCC unroll 12
+		for (int k = 0; k < PEAK_CHAINS; k++) {
+			c[k] = _mm512_fmadd_ps(c[k], a, b);
+			__asm__ volatile("" : "+v"(c[k]));
+		}
+	for (int k = 1; k < PEAK_CHAINS; k++)
+		c[0] = _mm512_add_ps(c[0], c[k]);
+	*flops = (double)loops * PEAK_CHAINS * 32;
+	return _mm512_reduce_add_ps(c[0]);
+}
+
+__attribute__((target("avx2,fma"))) static double
+peak_avx2(int64_t loops, double *flops)
+{
+	__m256 c[PEAK_CHAINS], a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
+	float out[8];
+
+	for (int k = 0; k < PEAK_CHAINS; k++)
+		c[k] = _mm256_set1_ps((float)k);
+	for (int64_t i = 0; i < loops; i++)
+#pragma GCC unroll 12
+		for (int k = 0; k < PEAK_CHAINS; k++) {
+			c[k] = _mm256_fmadd_ps(c[k], a, b);
+			__asm__ volatile("" : "+x"(c[k]));
+		}
+	for (int k = 1; k < PEAK_CHAINS; k++)
+		c[0] = _mm256_add_ps(c[0], c[k]);
+	_mm256_storeu_ps(out, c[0]);
+	*flops = (double)loops * PEAK_CHAINS * 16;
+	return out[0];
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static double
+peak_bf16(int64_t loops, double *flops)
+{
+	__m512 c[PEAK_CHAINS];
+	__m512i ones = _mm512_set1_epi16(0x3c00);
+	__m512bh a;
+
+	memcpy(&a, &ones, sizeof a);
+	for (int k = 0; k < PEAK_CHAINS; k++)
+		c[k] = _mm512_set1_ps((float)k);
+	for (int64_t i = 0; i < loops; i++)
+#pragma GCC unroll 12
+		for (int k = 0; k < PEAK_CHAINS; k++) {
+			c[k] = _mm512_dpbf16_ps(c[k], a, a);
+			__asm__ volatile("" : "+v"(c[k]));
+		}
+	for (int k = 1; k < PEAK_CHAINS; k++)
+		c[0] = _mm512_add_ps(c[0], c[k]);
+	*flops = (double)loops * PEAK_CHAINS * 64;
+	return _mm512_reduce_add_ps(c[0]);
+}
+#endif
+
+static double
+peak_plain(int64_t loops, double *flops)
+{
+	float c[32];
+	double sum = 0;
+
+	for (int k = 0; k < 32; k++)
+		c[k] = (float)k;
+	for (int64_t i = 0; i < loops; i++) {
+		for (int k = 0; k < 32; k++)
+			c[k] = c[k] * 0.999f + 0.001f;
+		__asm__ volatile("" : : "r"(c) : "memory");
+	}
+	for (int k = 0; k < 32; k++)
+		sum += c[k];
+	*flops = (double)loops * 64;
+	return sum;
+}
+
+typedef struct PeakWork { PeakLoop *loop; double done[1024]; double value; } PeakWork;
+
+static void
+peak_task(void *cx, int64_t t0, int64_t t1, int thread)
+{
+	PeakWork *w = cx;
+	volatile double value;
+
+	(void)t0;
+	(void)t1;
+	value = w->loop(PEAK_LOOPS, &w->done[thread & 1023]);
+	(void)value;
+}
+
+static double
+peak_measure(RtThreads *p, PeakLoop *loop)
+{
+	int n = rt_threads_count(p);
+	double best = 0;
+
+	for (int sample = 0; sample < PEAK_SAMPLES; sample++) {
+		PeakWork w = {.loop = loop};
+		double begin = rt_now(), seconds, all = 0;
+
+		rt_threads_run(p, peak_task, &w, n);
+		seconds = rt_now() - begin;
+		for (int i = 0; i < n && i < 1024; i++)
+			all += w.done[i];
+		if (seconds > 0 && all / seconds > best)
+			best = all / seconds;
+	}
+	return best;
+}
+
+double
+rt_peak_flops(RtThreads *p, const char *precision)
+{
+	PeakLoop *loop = peak_plain;
+	double best, narrow = 0;
+
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+	if (__builtin_cpu_supports("avx512f"))
+		loop = peak_avx512;
+	else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		loop = peak_avx2;
+	if (strcmp(precision, "f32") != 0 && __builtin_cpu_supports("avx512bf16"))
+		narrow = peak_measure(p, peak_bf16);
+#endif
+	best = peak_measure(p, loop);
+	return narrow > best ? narrow : best;
+}

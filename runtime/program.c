@@ -1,0 +1,358 @@
+/* program.c: reads an image's descriptor (README.md) into tables.
+ *
+ * In: the JSON text that codegen wrote.   Out: RtProgram; strings point into its document.
+ * The text comes from the compiler, yet is checked where a mistake would make the runtime write outside its memory: types,
+ * ranks, counts, offsets of what the runtime itself reads and writes, loops that do not nest. */
+#include "host.h"
+
+#include <string.h>
+
+static bool
+program_shape(RtTensor *t, const Json *o, RtError *e)
+{
+	const Json *shape = rt_json_get(o, "shape"), *mark = rt_json_get(o, "mark"), *m = mark ? mark->child : NULL;
+
+	t->name = rt_json_str(o, "name", "");
+	t->dtype = rt_dtype_named(rt_json_str(o, "dtype", ""));
+	t->offset = rt_json_int(o, "offset", -1);
+	t->count = 1;
+	if (!t->dtype)
+		return rt_fail(e, "%s: unknown element type '%s'", t->name, rt_json_str(o, "dtype", ""));
+	for (const Json *x = shape ? shape->child : NULL; x; x = x->next, m = m ? m->next : NULL) {
+		if (t->rank == RT_MAX_RANK || x->i < 0 || (x->i && t->count > ((int64_t)1 << 48) / x->i))
+			return rt_fail(e, "%s: bad shape", t->name);
+		t->shape[t->rank] = x->i;
+		if (m && m->n == 2) {
+			t->mul[t->rank] = m->child->i;
+			t->div[t->rank] = m->child->next->i;
+		}
+		if (t->mul[t->rank] > 0 && t->div[t->rank] <= 0)
+			return rt_fail(e, "%s: bad mark", t->name);
+		t->count *= x->i;
+		t->rank++;
+	}
+	t->bytes = t->count * rt_dtype[t->dtype].bytes;
+	return true;
+}
+
+int64_t
+rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK])
+{
+	int64_t count = 1;
+
+	for (int i = 0; i < t->rank; i++) {
+		shape[i] = t->mul[i] > 0 ? n * t->mul[i] / t->div[i] : t->shape[i];
+		count *= shape[i];
+	}
+	return count;
+}
+
+int64_t
+rt_row_tasks(const RtRow *r, int64_t n)
+{
+	int64_t rows = r->mul > 0 ? r->rows * n * r->mul / r->div : r->rows;
+
+	return (rows + r->grain - 1) / r->grain;
+}
+
+/* [offset, offset + bytes) lies in the arena. */
+static bool
+program_inside(const RtProgram *p, int64_t offset, int64_t bytes)
+{
+	return offset >= 0 && bytes >= 0 && offset <= p->arena_bytes && bytes <= p->arena_bytes - offset;
+}
+
+static bool
+program_inputs(RtProgram *p, const Json *list, RtError *e)
+{
+	p->ninput = list ? (int)list->n : 0;
+	if (p->ninput > RT_MAX_INPUTS)
+		return rt_fail(e, "%d inputs, at most %d are possible", p->ninput, RT_MAX_INPUTS);
+	p->input = rt_alloc(sizeof *p->input * (size_t)p->ninput);
+	for (int k = 0; k < p->ninput; k++) {
+		const Json *o = list->child;
+		RtInput *in = &p->input[k];
+
+		for (int i = 0; i < k; i++)
+			o = o->next;
+		if (!program_shape(&in->t, o, e))
+			return false;
+		in->limit = rt_json_int(o, "limit", 0);
+		in->infer = rt_json_bool(o, "infer", true);
+		if (in->t.rank < 1 || in->t.shape[0] % p->batch || in->t.shape[0] == 0)
+			return rt_fail(e, "input %s: its first axis is no multiple of the batch: such an input cannot be read", in->t.name);
+		in->rows = in->t.shape[0] / p->batch;
+		in->example = in->t.count / p->batch;
+	}
+	return true;
+}
+
+static bool
+program_states(RtProgram *p, const Json *list, RtError *e)
+{
+	static const char *const kinds[] = {"param", "stat", "slot", "grad"};
+	int k = 0;
+
+	p->nstate = list ? (int)list->n : 0;
+	p->state = rt_alloc(sizeof *p->state * (size_t)p->nstate);
+	for (const Json *o = list ? list->child : NULL; o; o = o->next, k++) {
+		RtState *s = &p->state[k];
+		const char *kind = rt_json_str(o, "kind", "param");
+
+		if (!program_shape(&s->t, o, e))
+			return false;
+		for (int i = 0; i < RT_COUNT(kinds); i++)
+			if (strcmp(kinds[i], kind) == 0)
+				s->kind = (RtStateKind)i;
+		s->init = rt_json_str(o, "init", "constant")[0];
+		s->a = rt_json_num(o, "a", 0);
+		s->b = rt_json_num(o, "b", 0);
+		if (!program_inside(p, s->t.offset, s->t.bytes))
+			return rt_fail(e, "state %s lies outside the arena", s->t.name);
+	}
+	return true;
+}
+
+static const char *
+program_layers(const Json *list)
+{
+	const char *all = "";
+
+	for (const Json *x = list ? list->child : NULL; x; x = x->next)
+		if (x->kind == JSON_STRING)
+			all = *all ? rt_printf("%s, %s", all, x->s) : x->s;
+	return all;
+}
+
+static bool
+program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
+{
+	int k = 0;
+
+	g->nrow = list ? (int)list->n : 0;
+	g->row = rt_alloc(sizeof *g->row * (size_t)g->nrow);
+	for (const Json *o = list ? list->child : NULL; o; o = o->next, k++) {
+		RtRow *r = &g->row[k];
+		const Json *off = rt_json_get(o, "off");
+		int i = 0;
+
+		r->name = rt_json_str(o, "name", "");
+		r->where = rt_json_str(o, "where", "");
+		r->layers = program_layers(rt_json_get(o, "layers"));
+		r->fn = (int32_t)rt_json_int(o, "fn", -1);
+		r->noff = off ? (int32_t)off->n : 0;
+		r->off = rt_alloc(sizeof *r->off * (size_t)r->noff);
+		for (const Json *x = off ? off->child : NULL; x; x = x->next)
+			r->off[i++] = x->i;
+		r->flops = rt_json_num(o, "flops", 0);
+		r->bytes = rt_json_num(o, "bytes", 0);
+		r->rows = rt_json_int(o, "rows", 1);
+		r->mul = rt_json_int(o, "mul", 0);
+		r->div = rt_json_int(o, "div", 1);
+		r->grain = rt_json_int(o, "grain", 1);
+		r->check = rt_json_bool(o, "check", false);
+		if (r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
+			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
+	}
+	return true;
+}
+
+static bool
+program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
+{
+	static const char *const kinds[] = {"loss", "metric", "output", "norm"};
+	int k = 0;
+
+	g->loss = -1;
+	g->nresult = list ? (int)list->n : 0;
+	g->result = rt_alloc(sizeof *g->result * (size_t)g->nresult);
+	for (const Json *o = list ? list->child : NULL; o; o = o->next, k++) {
+		RtResult *r = &g->result[k];
+		const char *kind = rt_json_str(o, "kind", "output");
+
+		if (!program_shape(&r->t, o, e))
+			return false;
+		for (int i = 0; i < RT_COUNT(kinds); i++)
+			if (strcmp(kinds[i], kind) == 0)
+				r->kind = (RtResultKind)i;
+		if (!program_inside(p, r->t.offset, r->t.bytes))
+			return rt_fail(e, "result %s of graph %s lies outside the arena", r->t.name, g->name);
+		if (r->kind == RT_OUTPUT)
+			continue;
+		if (g->nscalar == RT_MAX_RESULTS)
+			return rt_fail(e, "more than %d losses and metrics", RT_MAX_RESULTS);
+		if (r->kind == RT_LOSS && g->loss < 0)
+			g->loss = g->nscalar;
+		g->scalar[g->nscalar] = k;
+		g->scalar_offset[g->nscalar] = r->t.offset;
+		g->scalar_dtype[g->nscalar++] = r->t.dtype;
+	}
+	return true;
+}
+
+static bool
+program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
+{
+	static const char *const names[RT_G_COUNT] = {"train", "update", "eval", "infer"};
+	RtGraph *g = &p->graph[index];
+	const Json *o = rt_json_get(graphs, names[index]), *inputs = rt_json_get(o, "inputs");
+	int k = 0;
+
+	g->name = names[index];
+	g->present = o && o->kind == JSON_OBJECT;
+	for (int i = 0; i < RT_MAX_INPUTS; i++)
+		g->input[i] = -1;
+	for (const Json *x = inputs ? inputs->child : NULL; x && k < p->ninput; x = x->next, k++) {
+		g->input[k] = x->i;
+		if (x->i >= 0 && !program_inside(p, x->i, p->input[k].t.bytes))
+			return rt_fail(e, "input %s of graph %s lies outside the arena", p->input[k].t.name, g->name);
+	}
+	g->seed = rt_json_int(o, "seed", -1);
+	g->step = rt_json_int(o, "step", -1);
+	g->rate = rt_json_int(o, "rate", -1);
+	if ((g->seed >= 0 && !program_inside(p, g->seed, 8)) || (g->step >= 0 && !program_inside(p, g->step, 8))
+	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)))
+		return rt_fail(e, "seed, step or rate of graph %s lies outside the arena", g->name);
+	return program_results(p, g, rt_json_get(o, "results"), e) && program_rows(g, rt_json_get(o, "kernels"), -1, e);
+}
+
+static bool
+program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
+{
+	static const char *const ops[] = {"shuffle", "repeat", "end", "batch", "rate", "call", "emit", "poll"};
+	static const char *const graphs[RT_G_COUNT] = {"train", "update", "eval", "infer"};
+	int open[8], depth = 0;
+
+	l->n = 0;
+	l->op = rt_alloc(sizeof *l->op * (size_t)(list ? list->n : 0));
+	for (const Json *o = list ? list->child : NULL; o; o = o->next, l->n++) {
+		RtLoopOp *op = &l->op[l->n];
+		const char *kind = rt_json_str(o, "op", ""), *graph = rt_json_str(o, "graph", name);
+		int k = 0;
+
+		while (k < RT_COUNT(ops) && strcmp(ops[k], kind) != 0)
+			k++;
+		if (k == RT_COUNT(ops))
+			return rt_fail(e, "loop %s: unknown op '%s'", name, kind);
+		op->kind = (RtLoopKind)k;
+		for (int i = 0; i < RT_G_COUNT; i++)
+			if (strcmp(graphs[i], graph) == 0)
+				op->graph = i;
+		op->counted = strcmp(rt_json_str(o, "what", ""), "count") == 0;
+		op->count = rt_json_int(o, "count", 1);
+		l->emits_update = l->emits_update || (op->kind == RT_L_EMIT && op->graph == RT_G_UPDATE);
+		if ((op->kind == RT_L_REPEAT && depth == RT_COUNT(open)) || (op->kind == RT_L_END && depth == 0))
+			return rt_fail(e, "loop %s does not nest", name);
+		if (op->kind == RT_L_REPEAT)
+			open[depth++] = l->n;
+		else if (op->kind == RT_L_END)
+			l->op[open[--depth]].end = l->n;
+	}
+	return depth == 0 || rt_fail(e, "loop %s does not nest", name);
+}
+
+static const char **
+program_strings(const Json *list, int *n)
+{
+	const char **all = rt_alloc(sizeof *all * (size_t)(list ? list->n + 1 : 1));
+
+	*n = 0;
+	if (list && list->kind == JSON_STRING)
+		all[(*n)++] = list->s;
+	for (const Json *x = list && list->kind == JSON_LIST ? list->child : NULL; x; x = x->next)
+		if (x->kind == JSON_STRING)
+			all[(*n)++] = x->s;
+	return all;
+}
+
+static void
+program_rate(RtRate *r, const Json *o)
+{
+	static const char *const kinds[] = {"constant", "poly", "cosine", "linear", "step"};
+	const Json *at = rt_json_get(o, "at");
+
+	for (int i = 0; i < RT_COUNT(kinds); i++)
+		if (strcmp(kinds[i], rt_json_str(o, "kind", "constant")) == 0)
+			r->kind = (RtRateKind)i;
+	r->rate = rt_json_num(o, "rate", 0);
+	r->from = rt_json_num(o, "from", 0);
+	r->peak = rt_json_num(o, "peak", 0);
+	r->to = rt_json_num(o, "to", 0);
+	r->power = r->kind == RT_RATE_LINEAR ? 1 : rt_json_num(o, "power", 2);
+	r->warmup_epochs = rt_json_num(o, "warmup_epochs", 0);
+	r->warmup_steps = rt_json_int(o, "warmup_steps", -1);
+	r->factor = rt_json_num(o, "factor", 1);
+	r->at = rt_alloc(sizeof *r->at * (size_t)(at ? at->n : 0));
+	for (const Json *x = at ? at->child : NULL; x; x = x->next)
+		r->at[r->nat++] = x->f;
+}
+
+static void
+program_checks(RtProgram *p, const Json *list)
+{
+	int k = 0;
+
+	p->ncheck = list ? (int)list->n : 0;
+	p->check = rt_alloc(sizeof *p->check * (size_t)p->ncheck);
+	for (const Json *o = list ? list->child : NULL; o; o = o->next)
+		p->check[k++] = (RtCheck){.what = rt_json_str(o, "what", "value"), .where = rt_json_str(o, "where", ""),
+		                          .limit = rt_json_int(o, "limit", 0), .per_example = rt_json_int(o, "per_example", 0)};
+}
+
+static void
+program_header(RtProgram *p, const Json *o)
+{
+	const Json *sink = rt_json_get(o, "sink"), *reader = rt_json_get(o, "reader");
+
+	p->model = rt_json_str(o, "model", "model");
+	p->target = rt_json_str(o, "target", "");
+	p->arch = rt_json_str(o, "arch", "");
+	p->precision = rt_json_str(o, "precision", "f32");
+	p->source_hash = rt_json_str(o, "source_hash", "");
+	p->full_only = rt_json_str(o, "full_only", "");
+	p->batch = rt_json_int(o, "batch", 1);
+	p->seed = rt_json_int(o, "seed", 0);
+	p->epochs = rt_json_int(o, "epochs", 1);
+	p->sink = sink && sink->kind == JSON_NUMBER ? sink->i : strcmp(rt_json_str(o, "sink", "epoch"), "off") == 0 ? 0 : -1;
+	p->accumulate = rt_json_int(o, "accumulate", 1);
+	p->shuffle = rt_json_bool(o, "shuffle", true);
+	p->memory_total = rt_json_int(o, "memory_total", 0);
+	p->arena_bytes = rt_json_int(o, "arena_bytes", 0);
+	p->scratch_bytes = rt_json_int(o, "scratch_bytes", 0);
+	p->fault_offset = rt_json_int(o, "fault_offset", -1);
+	p->parameters = rt_json_int(o, "parameters", 0);
+	p->parameter_bytes = rt_json_int(o, "parameter_bytes", 0);
+	p->gflop_per_step = rt_json_num(o, "gflop_per_step", 0);
+	p->bytes_per_step = rt_json_num(o, "bytes_per_step", 0);
+	program_rate(&p->rate, rt_json_get(o, "rate"));
+	p->reader.kind = rt_json_str(reader, "kind", "none");
+	p->reader.train = program_strings(rt_json_get(reader, "train"), &p->reader.ntrain);
+	p->reader.test = program_strings(rt_json_get(reader, "test"), &p->reader.ntest);
+	p->reader.length = rt_json_int(reader, "length", 0);
+	p->reader.examples = rt_json_int(reader, "examples", 1024);
+	program_checks(p, rt_json_get(o, "checks"));
+}
+
+bool
+rt_program_read(RtProgram *p, const char *text, RtError *e)
+{
+	char why[128];
+	const Json *o = rt_json_parse(text, strlen(text), &p->doc, why, sizeof why), *loops;
+
+	if (!o)
+		return rt_fail(e, "the program's descriptor: %s", why);
+	if (rt_json_int(o, "version", 0) != RT_VERSION)
+		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d", (long long)rt_json_int(o, "version", 0), RT_VERSION);
+	program_header(p, o);
+	if (p->batch < 1 || p->accumulate < 1 || p->arena_bytes < 0 || p->scratch_bytes < 0
+	    || (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
+		return rt_fail(e, "the program's descriptor: bad batch or sizes");
+	if (!program_inputs(p, rt_json_get(o, "inputs"), e) || !program_states(p, rt_json_get(o, "state"), e))
+		return rt_context(e, "the program's descriptor");
+	for (int i = 0; i < RT_G_COUNT; i++)
+		if (!program_graph(p, i, rt_json_get(o, "graphs"), e))
+			return rt_context(e, "the program's descriptor");
+	loops = rt_json_get(o, "loops");
+	return (program_loop(&p->train, rt_json_get(loops, "train"), "train", e) && program_loop(&p->eval, rt_json_get(loops, "eval"), "eval", e)
+	        && program_loop(&p->infer, rt_json_get(loops, "infer"), "infer", e)) || rt_context(e, "the program's descriptor");
+}

@@ -1,0 +1,328 @@
+/* train.c: the command train.
+ *
+ * Two threads: the worker (the pool's first thread) runs the loop, saves and evaluates; the process's main thread is the monitor:
+ * it waits for signals, drains the telemetry, draws the bar. Everything is read and checked before the first step.
+ * A signal sets stop_at to 0: the loop ends within one step, the state is saved, the exit status is 128 + the signal's number. */
+#define _GNU_SOURCE
+#include "host.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- plan: T, W, where to start */
+
+static bool
+train_same(RtHost *h, const char *what, int64_t was, int64_t is)
+{
+	if (was == is || h->opt.replan)
+		return true;
+	return rt_fail(&h->error, "%s: the checkpoint has %s %lld, this run %lld; with --replan it goes on with the new one, and is then no longer the same bits",
+	               h->opt.resume, what, (long long)was, (long long)is);
+}
+
+/* T of this run if nothing is resumed. */
+static bool
+train_total(RtHost *h, int64_t per, int64_t *total)
+{
+	int64_t epochs = h->opt.epochs >= 0 ? h->opt.epochs : h->program.epochs;
+
+	if (h->opt.steps >= 0)
+		*total = h->opt.steps;
+	else if (__builtin_mul_overflow(epochs, per, total))
+		return rt_fail(&h->error, "%lld epochs of %lld steps are too many", (long long)epochs, (long long)per);
+	return true;
+}
+
+static bool
+train_resume(RtHost *h, int64_t per)
+{
+	RtResume r = {0};
+
+	if (!rt_checkpoint_resume(h, h->opt.resume, &r))
+		return false;
+	if (r.total == 0)                        /* an initial state, of --steps 0: nothing was planned yet */
+		r.total = h->total;
+	if (h->opt.epochs < 0 && h->opt.steps < 0 && !h->opt.replan)
+		h->total = r.total;                  /* nothing asked for: as the run was planned */
+	if (!h->opt.has_seed)
+		h->run.seed = r.seed;
+	if (!train_same(h, "T =", r.total, h->total) || !train_same(h, "batch", r.batch, h->program.batch)
+	    || !train_same(h, "seed", r.seed, h->run.seed) || (r.examples && !train_same(h, "a data set of", r.examples, h->train.examples)))
+		return false;
+	if (r.step > h->total)
+		return rt_fail(&h->error, "%s is at step %lld, beyond this run's last step %lld", h->opt.resume, (long long)r.step, (long long)h->total);
+	h->run.step = r.step;
+	if (per < 1 || r.step % per == 0) {      /* an epoch begins */
+		memset(h->sum, 0, sizeof h->sum);
+		h->weight = h->epoch_seconds = 0;
+	}
+	return true;
+}
+
+static bool
+train_load(RtHost *h)
+{
+	const RtProgram *p = &h->program;
+	int64_t need = p->batch * p->accumulate;
+
+	if (h->opt.steps == 0)                   /* the initial state needs no data */
+		return true;
+	if (!rt_data_load(p, &h->opt, true, &h->train, &h->error))
+		return false;
+	h->have_train = true;
+	if (h->train.examples < need)
+		return rt_fail(&h->error, "%lld training examples are fewer than %s of %lld", (long long)h->train.examples,
+		               p->accumulate > 1 ? "the batches of one update" : "one batch", (long long)need);
+	if (h->opt.no_eval || !p->graph[RT_G_EVAL].present || !p->graph[RT_G_EVAL].nscalar || !(p->reader.ntest || h->opt.synthetic || strcmp(p->reader.kind, "synthetic") == 0))
+		return true;
+	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))
+		return rt_context(&h->error, "the evaluation after each epoch (--no-eval leaves it out)");
+	h->have_test = true;
+	if (*p->full_only && h->test.examples % p->batch) {
+		fprintf(stderr, "warning: no evaluation after the epochs: %lld test examples are no multiple of the batch, and %s\n", (long long)h->test.examples, p->full_only);
+		h->have_test = false;
+	}
+	return true;
+}
+
+static void
+train_plan_stops(RtHost *h)
+{
+	h->stop_step = h->opt.stop >= 0 && h->opt.stop < h->total ? h->opt.stop : INT64_MAX;
+	h->next_save = h->opt.every > 0 && !h->opt.no_save ? h->run.step + h->opt.every - h->run.step % h->opt.every : INT64_MAX;
+	h->run.stop_at = h->stop_step < h->next_save ? h->stop_step : h->next_save;
+	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
+		h->run.stop_at = 0;
+}
+
+static bool
+train_prepare(RtHost *h)
+{
+	const RtRate *r = &h->program.rate;
+	int64_t per;
+
+	if (!h->program.graph[RT_G_TRAIN].present)
+		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
+	if (!train_load(h) || !rt_checkpoint_try(h) || !rt_host_memory(h, h->train.examples))
+		return false;
+	per = h->train.examples / h->program.batch / h->program.accumulate;
+	if (!train_total(h, per, &h->total) || !rt_host_init_state(h))
+		return false;
+	if (h->opt.weights && !rt_checkpoint_weights(h, h->opt.weights, h->opt.partial))
+		return false;
+	if (h->opt.resume && !train_resume(h, per))
+		return false;
+	if (h->total > h->run.step && !h->have_train)
+		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
+	h->warmup = r->warmup_steps >= 0 ? r->warmup_steps : (int64_t)floor(r->warmup_epochs * (double)per + 0.5);
+	h->last_step = -1;
+	return rt_log_open(h, h->run.step, per);
+}
+
+/* ---- one epoch */
+
+static void
+train_begin_epoch(RtHost *h, bool fresh)
+{
+	pthread_mutex_lock(&h->lock);
+	if (fresh) {
+		memset(h->sum, 0, sizeof h->sum);
+		h->weight = h->epoch_seconds = 0;
+	}
+	h->epoch_start = h->bar_time = rt_now();
+	h->bar_from = h->run.step;
+	pthread_mutex_unlock(&h->lock);
+}
+
+static void
+train_means(RtHost *h, double mean[RT_MAX_RESULTS])
+{
+	pthread_mutex_lock(&h->lock);
+	for (int i = 0; i < RT_MAX_RESULTS; i++)
+		mean[i] = h->weight > 0 ? h->sum[i] / h->weight : 0;
+	pthread_mutex_unlock(&h->lock);
+}
+
+static bool
+train_not_finite(RtHost *h)
+{
+	double loss = h->last_loss;
+
+	if (h->saved_step >= 0)
+		return rt_fail(&h->error, "the loss of step %lld is %g; the last good checkpoint is %s, of step %lld; --allow-nan would go on", (long long)h->run.step,
+		               loss, h->save_path, (long long)h->saved_step);
+	return rt_fail(&h->error, "the loss of step %lld is %g; %s%s; --allow-nan would go on", (long long)h->run.step, loss,
+	               h->opt.resume ? "the last good checkpoint is " : "nothing was saved", h->opt.resume ? h->opt.resume : "");
+}
+
+/* Report, checkpoint, evaluation. False after rt_fail. */
+static bool
+train_end_epoch(RtHost *h, int64_t epoch)
+{
+	double mean[RT_MAX_RESULTS], eval[RT_MAX_RESULTS], seconds = h->epoch_seconds + rt_now() - h->epoch_start, speed;
+	int64_t examples;
+	bool evaluated = false;
+
+	train_means(h, mean);
+	speed = seconds > 0 ? h->weight * (double)(h->program.batch * h->program.accumulate) / seconds : 0;
+	rt_epoch_report(h, epoch, mean, seconds, speed);
+	if (!rt_checkpoint_save(h, h->run.step)) {
+		if (h->run.step == h->total)
+			return false;
+		rt_progress_clear(h);
+		fprintf(stderr, "%s: warning: %s; training goes on\n", h->opt.program, h->error.text);
+	}
+	if (h->have_test && !__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {
+		int64_t step = h->run.step, per = h->run.steps_per_epoch;
+
+		h->error.text[0] = 0;
+		evaluated = rt_evaluate(h, eval, &examples);
+		h->run.step = step;
+		h->run.epoch = epoch;
+		h->run.steps_per_epoch = per;
+		if (!evaluated && h->error.text[0])
+			return rt_context(&h->error, "evaluation after epoch %lld", (long long)epoch + 1);
+		if (evaluated)
+			rt_eval_report(h, eval);
+		rt_host_use(h, RT_M_TRAIN, &h->train, h->program.shuffle);
+	}
+	rt_epoch_log(h, epoch, mean, evaluated ? eval : NULL, seconds, speed);
+	return true;
+}
+
+/* Runs to the end of the epoch, the run or the sink's piece. An exit status, or -1 to go on. */
+static int
+train_piece(RtHost *h, int64_t sink)
+{
+	RtRun *run = &h->run;
+	int64_t per = run->steps_per_epoch, epoch = run->step / per, status;
+
+	run->epoch = epoch;
+	run->until = (epoch + 1) * per < h->total ? (epoch + 1) * per : h->total;
+	if (sink > 0 && run->until - run->step > sink)
+		run->until = run->step + sink;
+	train_plan_stops(h);
+	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0);
+	rt_drain(h);
+	if (h->log)
+		fflush(h->log);
+	if (status == RT_FAULT) {
+		rt_host_fault(h);
+		return rt_die(h);
+	}
+	if (status == RT_NOT_FINITE) {
+		train_not_finite(h);
+		return rt_die(h);
+	}
+	if (status != RT_OK && status != RT_STOPPED) {
+		rt_fail(&h->error, "the program returned status %lld at step %lld", (long long)status, (long long)run->step);
+		return rt_die(h);
+	}
+	if ((run->step % per == 0 || run->step == h->total) && !train_end_epoch(h, epoch))
+		return rt_die(h);
+	return -1;
+}
+
+/* ---- the run */
+
+static int
+train_run(RtHost *h)
+{
+	int64_t sink = h->opt.sink == -2 ? h->program.sink : h->opt.sink;
+	bool fresh = false, first = true;
+
+	if (h->have_train)
+		rt_host_use(h, RT_M_TRAIN, &h->train, h->program.shuffle);
+	while (h->run.step < h->total) {
+		int status;
+
+		if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST) || (h->opt.stop >= 0 && h->run.step >= h->opt.stop))
+			break;
+		fresh = !first && h->run.step % h->run.steps_per_epoch == 0;
+		if (fresh || first)
+			train_begin_epoch(h, fresh);
+		first = false;
+		status = train_piece(h, sink);
+		if (status >= 0)
+			return status;
+	}
+	rt_progress_clear(h);
+	if (!rt_checkpoint_save(h, h->run.step))
+		return rt_die(h);
+	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {
+		fprintf(stderr, "%s: stopped after step %lld of %lld%s%s\n", h->opt.program, (long long)h->run.step, (long long)h->total,
+		        h->save_path ? ", saved in " : "", h->save_path ? h->save_path : "");
+		return 128 + h->signal;
+	}
+	return 0;
+}
+
+typedef struct Worker { RtHost *h; pthread_t monitor; int status; bool done; } Worker;
+
+static void *
+train_worker(void *arg)
+{
+	Worker *w = arg;
+
+	w->status = train_run(w->h);
+	__atomic_store_n(&w->done, true, __ATOMIC_RELEASE);
+	pthread_kill(w->monitor, SIGUSR1);
+	return NULL;
+}
+
+static void
+train_monitor(RtHost *h, Worker *w, const sigset_t *set)
+{
+	while (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE)) {
+		struct timespec wait = {.tv_nsec = 100000000};
+		int number = sigtimedwait(set, NULL, &wait);
+
+		if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
+			if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
+				_exit(128 + number);         /* asked twice: at once; the last whole checkpoint stays */
+			__atomic_store_n(&h->signal, number, __ATOMIC_SEQ_CST);
+			h->run.stop_at = 0;
+		}
+		rt_drain(h);
+		if (h->log)
+			fflush(h->log);
+		rt_progress_draw(h);
+	}
+}
+
+int
+rt_train(RtHost *h)
+{
+	Worker w = {.h = h, .monitor = pthread_self()};
+	pthread_attr_t attr;
+	pthread_t id;
+	sigset_t set;
+	int bad;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	if (!train_prepare(h))
+		return rt_die(h);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, (size_t)16 << 20);
+	bad = pthread_create(&id, &attr, train_worker, &w);
+	pthread_attr_destroy(&attr);
+	if (bad) {
+		rt_fail(&h->error, "the training thread could not be started: %s", strerror(bad));
+		return rt_die(h);
+	}
+	train_monitor(h, &w, &set);
+	pthread_join(id, NULL);
+	rt_threads_free(h->threads);
+	if (h->log && fclose(h->log) != 0 && w.status == 0) {
+		rt_fail(&h->error, "--log %s: %s", h->opt.log, strerror(errno));
+		return rt_die(h);
+	}
+	return w.status;
+}
