@@ -84,7 +84,7 @@ ninja -C "$build" >"$build/ninja.log" 2>&1 || { grep -E 'error|FAILED|warning' "
 groups=$only
 if [ -z "$groups" ]; then
 	groups="layout meson"
-	for g in unit lang golden numeric runtime cpu cli fuzz train models; do
+	for g in unit lang golden gradient numeric runtime cpu cli fuzz train models; do
 		[ ! -f tests/$g/run.sh ] || groups="$groups $g"
 	done
 	groups="$groups conformance"
