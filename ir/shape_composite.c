@@ -17,10 +17,10 @@ attention_agree(Graph *g, Op *op, int *which, int first, int fixed, Type *y, Typ
 	const char *error;
 	Axis width;
 
-	if ((error = shape_count(g, op, which, want)))
-		return error;
 	if (!(p >= 0 && p <= 1))
 		return shape_fail(g, which, -1, "dropout is %g, needs 0..1", p);
+	if ((error = shape_count(g, op, which, want)))
+		return error;
 	for (int i = first; i < first + 3; i++)
 		if (in_type(g, op, i)->rank < 2)
 			return shape_fail(g, which, i, "%c is %s, needs at least 2 axes", "qkv"[i - first], type_text(g, in_type(g, op, i)));

@@ -4,6 +4,7 @@
  * Gradient: the operator's rule against central differences of L = sum w r, with w random; a case whose gradients are all zero fails
  * unless it says `flat`. An operator with an expansion is run both ways, forward and backward: the values must agree.
  * Rows of ew.def: the tokens pasted into C against the parsed expression, values and derivatives, at random points.
+ * Lines with N: an incomplete batch gives what a graph of that size gives. Lines with =>: the shape rule's message.
  * At the end: rows of the tables without a case fail. Inputs come from Philox, stream = the case's line, so that any case
  * runs alone; steps and bounds are for values of order 1. */
 #include "../../ir/interp.h"
@@ -20,10 +21,11 @@
 
 typedef struct Case {
 	char *line;
+	const char *error;       /* text that the shape rule's message must hold, NULL: none */
 	OpKind kind;
 	Type in[MAX_IN], result;
 	int nin, fixed;
-	bool has_result, flat;
+	bool has_result, flat, full;
 	AttrArg attr[12];
 	int64_t list[12][8];
 	char text[12][32];
@@ -32,6 +34,8 @@ typedef struct Case {
 	int64_t id_low, id_high;
 } Case;
 
+/* How N in an extent is read: as an axis of batch that follows it, or as a plain n. */
+typedef struct Batch { int64_t n; bool marked; } Batch;
 typedef struct Run { Arena *arena; Diags diags; int ncase, nfailed; bool seen[OP_COUNT]; } Run;
 
 static void
@@ -55,8 +59,25 @@ skip(const char **p)
 		++*p;
 }
 
+/* 5, N, 2N */
 static bool
-read_type(const char **p, Type *t)
+read_extent(const char **p, Batch batch, Axis *a)
+{
+	char *end;
+	int64_t n = strtoll(*p, &end, 10);
+
+	if (end == *p && *end != 'N')
+		return false;
+	n = end == *p ? 1 : n;
+	*a = axis(*end == 'N' ? n * batch.n : n);
+	if (*end == 'N' && batch.marked)
+		a->mul = (int32_t)n;
+	*p = end + (*end == 'N');
+	return true;
+}
+
+static bool
+read_type(const char **p, Batch batch, Type *t)
 {
 	const char *open = strchr(*p, '[');
 	Axis axes[MAX_RANK];
@@ -66,12 +87,9 @@ read_type(const char **p, Type *t)
 	if (!open || (dt = dtype_named(*p, (size_t)(open - *p))) == DT_none)
 		return false;
 	for (*p = open + 1; **p != ']' && n < MAX_RANK; n++) {
-		char *end;
-
-		axes[n] = axis(strtoll(*p, &end, 10));
-		if (end == *p)
+		if (!read_extent(p, batch, &axes[n]))
 			return false;
-		*p = end + (*end == ',');
+		*p += **p == ',';
 	}
 	if (**p != ']')
 		return false;
@@ -140,6 +158,8 @@ read_directives(const char *p, Case *c)
 		p += n;
 		if (strcmp(word, "flat") == 0)
 			c->flat = true;
+		else if (strcmp(word, "full") == 0)
+			c->full = true;
 		else if (strcmp(word, "ids") == 0 && sscanf(p, "%lld %lld%n", (long long *)&c->id_low, (long long *)&c->id_high, &n) == 2)
 			p += n;
 		else if (strcmp(word, "fixed") == 0 && sscanf(p, "%d%n", &c->fixed, &n) == 1)
@@ -157,18 +177,18 @@ read_directives(const char *p, Case *c)
 }
 
 static bool
-read_case(const char *line, Case *c)
+read_case(Run *r, const char *line, Batch batch, Case *c)
 {
 	char name[32];
 	const char *p = line;
 	int n, nattr = 0;
 
-	*c = (Case){.line = strdup(line), .fixed = -1, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3};
+	*c = (Case){.line = arena_strdup(r->arena, line), .fixed = -1, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3};
 	if (sscanf(p, "%31s%n", name, &n) != 1 || (c->kind = op_named(name)) == OP_none)
 		return false;
 	p += n;
-	for (skip(&p); *p && *p != '{' && *p != '-' && *p != ';'; skip(&p))
-		if (c->nin == MAX_IN || !read_type(&p, &c->in[c->nin++]))
+	for (skip(&p); *p && !strchr("{-;=", *p); skip(&p))
+		if (c->nin == MAX_IN || !read_type(&p, batch, &c->in[c->nin++]))
 			return false;
 	if (*p == '{')
 		for (++p; *p && *p != '}'; skip(&p))
@@ -180,10 +200,16 @@ read_case(const char *line, Case *c)
 	if (strncmp(p, "->", 2) == 0) {
 		p += 2;
 		skip(&p);
-		if (!read_type(&p, &c->result))
+		if (!read_type(&p, batch, &c->result))
 			return false;
 		c->has_result = true;
 		skip(&p);
+	}
+	if (strncmp(p, "=>", 2) == 0) {
+		for (p += 2; *p == ' '; p++)
+			;
+		c->error = arena_strdup(r->arena, p);
+		return true;
 	}
 	return *p == ';' ? read_directives(p + 1, c) : *p == 0;
 }
@@ -201,14 +227,14 @@ typedef struct Problem {
 } Problem;
 
 static bool
-problem_forward(Run *r, const Case *c, Problem *p, Build *b)
+problem_forward(Run *r, const Case *c, Batch batch, Problem *p, Build *b)
 {
 	Val in[MAX_IN];
 
 	p->m = module_new(r->arena, &r->diags, "case");
-	p->m->batch = 1;
-	p->g = module_add_graph(p->m, "train");
-	p->g->training = true;
+	p->m->batch = batch.n;
+	p->g = module_add_graph(p->m, batch.marked ? "eval" : "train");
+	p->g->training = !batch.marked;
 	for (int k = 0; k < c->nin; k++)
 		in[k] = graph_add_input(p->g, c->in[k], "x", IN_DATA);
 	*b = (Build){.g = p->g, .path = ""};
@@ -217,10 +243,12 @@ problem_forward(Run *r, const Case *c, Problem *p, Build *b)
 		return false;
 	}
 	build_op(b, c->kind, in, c->nin, c->attr, c->has_result ? &c->result : NULL);
-	if (b->error) {
+	if (c->error && (!b->error || !strstr(b->error, c->error)))
+		failed(r, c->line, "the message is \"%s\"", b->error ? b->error : "none");
+	if (b->error && !c->error)
 		failed(r, c->line, "%s", b->error);
+	if (b->error)
 		return false;
-	}
 	p->op = *build_last(b);
 	p->nresult = p->op.nout;
 	for (int k = 0; k < p->nresult; k++)
@@ -353,9 +381,9 @@ fill_inputs(const Case *c, const Graph *g, double **x)
 }
 
 static const char *
-run_graph(Interp *in, const Graph *g, double **x)
+run_graph(Interp *in, const Graph *g, int64_t n, double **x)
 {
-	interp_begin(in, g, 1);
+	interp_begin(in, g, n);
 	for (uint32_t k = 0; k < g->input.n; k++)
 		memcpy(interp_input(in, (int)k)->f, x[k], (size_t)interp_input(in, (int)k)->n * sizeof(double));
 	return interp_run(in);
@@ -393,7 +421,7 @@ compare_expanded(Run *r, const Case *c, Interp *in, const Graph *g, double **x)
 	if (!m)
 		return;
 	other = interp_new(m, false);
-	if (run_graph(other, m->graph.at[0], x)) {
+	if (run_graph(other, m->graph.at[0], 1, x)) {
 		failed(r, c->line, "the expansion does not run");
 		return;
 	}
@@ -423,10 +451,10 @@ check_operand(Run *r, const Case *c, const Problem *p, int k, const double *g, d
 		double at = x[k][i], high, low;
 
 		x[k][i] = at + STEP;
-		run_graph(in, p->g, x);
+		run_graph(in, p->g, 1, x);
 		high = weighted(in, p, x);
 		x[k][i] = at - STEP;
-		run_graph(in, p->g, x);
+		run_graph(in, p->g, 1, x);
 		low = weighted(in, p, x);
 		x[k][i] = at;
 		if (!(fabs((high - low) / (2 * STEP) - g[i]) <= BOUND * (largest + 0.01))) {
@@ -463,7 +491,7 @@ run_case(Run *r, const Case *c, bool first_only)
 	Interp *in;
 	int wanted = 0;
 
-	if (!problem_forward(r, c, &p, &b))
+	if (!problem_forward(r, c, (Batch){.n = 1}, &p, &b))
 		return;
 	for (int k = 0; k < p.nresult; k++) /* nothing reads lstm's cell states of every step but lstm.dx */
 		p.used[k] = !(first_only && k > 0) && !(c->kind == OP_lstm && k == 1);
@@ -474,7 +502,7 @@ run_case(Run *r, const Case *c, bool first_only)
 	x = room(r, p.g);
 	fill_inputs(c, p.g, x);
 	in = interp_new(p.m, false);
-	if ((error = run_graph(in, p.g, x))) {
+	if ((error = run_graph(in, p.g, 1, x))) {
 		failed(r, c->line, "%s", error);
 		return;
 	}
@@ -491,6 +519,51 @@ run_case(Run *r, const Case *c, bool first_only)
 	if (wanted && largest > 0 && c->flat)
 		failed(r, c->line, "gradients are not zero");
 	interp_free(in);
+}
+
+/* ---------------------------------------------------------------- batches */
+/* A batch of 3 of a graph for 4 (marked) against a graph for 3: the same values of the same extents. */
+static void
+run_batches(Run *r, const char *line)
+{
+	Batch of4 = {.n = 4, .marked = true}, of3 = {.n = 3};
+	Case c4, c3;
+	Problem p4 = {0}, p3 = {0};
+	Build b;
+	Interp *in4, *in3;
+	double **x;
+	const char *error;
+
+	if (!read_case(r, line, of4, &c4) || !read_case(r, line, of3, &c3) || !problem_forward(r, &c4, of4, &p4, &b))
+		return;
+	if (p4.g->full_only != c4.full)
+		failed(r, line, "only whole batches run: %s", p4.g->full_only ? p4.g->full_why : "expected");
+	if (c4.full || !problem_forward(r, &c3, of3, &p3, &b))
+		return;
+	x = room(r, p3.g);
+	fill_inputs(&c3, p3.g, x);
+	in4 = interp_new(p4.m, false);
+	in3 = interp_new(p3.m, false);
+	if ((error = run_graph(in4, p4.g, 3, x)) || (error = run_graph(in3, p3.g, 3, x))) {
+		failed(r, line, "%s", error);
+		return;
+	}
+	for (int k = 0; k < p3.nresult; k++) {
+		const RefTensor *a = interp_result(in4, k), *want = interp_result(in3, k);
+
+		for (int i = 0; i < want->type.rank; i++)
+			if (a->type.rank != want->type.rank || ref_extent(&in4->cx, a->type.axis[i]) != want->type.axis[i].n) {
+				failed(r, line, "result %d, axis %d: another extent for a batch of 3", k, i);
+				return;
+			}
+		for (int64_t i = 0; i < want->n; i++)
+			if (!agree(a->f[i], want->f[i], 0)) {
+				failed(r, line, "result %d, element %lld: %.9g in a batch of 3, want %.9g", k, (long long)i, a->f[i], want->f[i]);
+				return;
+			}
+	}
+	interp_free(in4);
+	interp_free(in3);
 }
 
 /* ---------------------------------------------------------------- the tables */
@@ -514,12 +587,12 @@ check_expression(Run *r, OpKind k)
 	for (int i = 0; i < info->nattr; i++)
 		c.attr[i] = (AttrArg){.name = (AttrName)info->attr_name[i], .kind = AK_NUM, .f = i ? 1.25 : -0.5};
 	c.attr[info->nattr].name = A_COUNT;
-	if (!problem_forward(r, &c, &p, &b))
+	if (!problem_forward(r, &c, (Batch){.n = 1}, &p, &b))
 		return;
 	x = room(r, p.g);
 	fill_inputs(&c, p.g, x);
 	in = interp_new(p.m, false);
-	if (run_graph(in, p.g, x)) {
+	if (run_graph(in, p.g, 1, x)) {
 		failed(r, info->name, "does not run");
 		return;
 	}
@@ -573,15 +646,18 @@ main(int argc, char **argv)
 		if (line[0] == '#' || line[strspn(line, " \t")] == 0 || !strstr(line, filter))
 			continue;
 		r.ncase++;
-		if (!read_case(line, &c)) {
+		if (!read_case(&r, line, (Batch){.n = 4, .marked = true}, &c)) {
 			failed(&r, line, "cannot be read");
 			continue;
 		}
 		r.seen[c.kind] = true;
+		if (strpbrk(line, "N") && !c.error) {
+			run_batches(&r, line);
+			continue;
+		}
 		run_case(&r, &c, false);
-		if (op_info[c.kind].nout > 1)
+		if (op_info[c.kind].nout > 1 && !c.error)
 			run_case(&r, &c, true);
-		free(c.line);
 	}
 	fclose(f);
 	if (!*filter)
