@@ -364,25 +364,25 @@ edit_distance(const char *a, const char *b)
 	return row[nb];
 }
 
+/* Among equally distant names one of the same length wins: letters are swapped more often than two are lost. */
 const char *
 suggest(const char *name, const char *const *names, int n)
 {
 	size_t letters = strlen(name);
-	int best = letters <= 3 ? 1 : 2;
+	int limit = letters <= 3 ? 1 : 2, best = 2 * limit + 2;
 	const char *found = NULL;
 
 	for (int i = 0; i < n; i++) {
-		int d;
+		int d, rank;
 
 		if (!names[i] || names[i][0] == 0)
 			continue;
 		d = edit_distance(name, names[i]);
-		if (d <= best && (size_t)d < letters) {
+		rank = 2 * d + (strlen(names[i]) != letters);
+		if (d <= limit && rank < best && (size_t)d < letters) {
 			found = names[i];
-			best = d - 1;
+			best = rank;
 		}
-		if (best < 0)
-			break;
 	}
 	return found;
 }

@@ -353,7 +353,7 @@ void
 ir_init(void)
 {
 	static bool done;
-	Arena *a;
+	static Arena *a; /* reachable: no leak */
 
 	if (done)
 		return;
@@ -556,10 +556,18 @@ module_add_graph(Module *m, const char *name)
 Graph *
 module_graph(const Module *m, const char *name)
 {
-	for (uint32_t i = 0; i < m->graph.n; i++)
-		if (strcmp(m->graph.at[i]->name, name) == 0)
-			return m->graph.at[i];
-	return NULL;
+	Graph *loop = NULL;
+
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		Graph *g = m->graph.at[i];
+
+		if (strcmp(g->name, name) != 0)
+			continue;
+		if (!g->is_loop)
+			return g;
+		loop = loop ? loop : g;
+	}
+	return loop; /* a loop may be called like the graph it runs, which comes first here */
 }
 
 State *

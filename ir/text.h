@@ -1,0 +1,26 @@
+/* text.h: what print.c and parse.c must agree on. Private to ir/. */
+#ifndef IR_TEXT_H
+#define IR_TEXT_H
+#include "ir.h"
+
+extern const char *const text_state_kinds[4];   /* by StateKind */
+extern const char *const text_inits[3];         /* by InitKind */
+extern const char *const text_input_kinds[4];   /* by InputKind */
+extern const char *const text_result_kinds[4];  /* by ResultKind */
+#define TEXT_STAGES 7
+extern const char *const text_stages[TEXT_STAGES];
+int stage_number(const char *stage);            /* typed 0 .. planned 6; -1 if none */
+
+/* Letters of names that stand without quotes. */
+static inline bool
+text_is_bare_char(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '+' || c == '/';
+}
+bool text_is_bare(const char *s);
+/* A graph of this name is for training unless its header says otherwise. */
+bool text_training_by_name(const char *name);
+/* Name that a result has if none is written: the kind's word, or for metrics and outputs the value's name. */
+const char *text_result_name(ResultKind k, const char *value);
+bool attr_same(const Attr *a, const Attr *b);
+#endif
