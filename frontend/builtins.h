@@ -2,7 +2,8 @@
  * shapes whose axes may follow N, parameters of an operator's own, and short spellings for building ops.
  *
  * Conventions: a function that returns bool has reported its error when it returns false. A building function given NOVAL
- * returns NOVAL, so that a chain needs one test at its end, which is call_give. */
+ * returns NOVAL, so that a chain needs one test at its end, which is call_give. No call builds in two of its arguments: C leaves
+ * their order open, and the IR's text must not depend on the compiler that built this one. */
 #ifndef FRONTEND_BUILTINS_H
 #define FRONTEND_BUILTINS_H
 #include <math.h>

@@ -151,8 +151,10 @@ arg_int(Call *c, const char *name, int64_t low, int64_t high, int64_t *out)
 		return call_fail(c, call_loc(c, name), "%s is %s, needs an integer", name, value_text(c, a));
 	if (!value_fixed(c, a))
 		return false;
-	if (a->i < low || a->i > high) {
-		if (high == INT64_MAX || high > (int64_t)1 << 30)
+	if (a->i > high && a->i > low)
+		return call_fail(c, call_loc(c, name), "%s is %lld, needs at most %lld", name, (long long)a->i, (long long)high);
+	if (a->i < low) {
+		if (high >= (int64_t)1 << 29)
 			return call_fail(c, call_loc(c, name), "%s is %lld, needs at least %lld", name, (long long)a->i, (long long)low);
 		return call_fail(c, call_loc(c, name), "%s is %lld, needs a number in %lld..%lld", name, (long long)a->i, (long long)low, (long long)high);
 	}

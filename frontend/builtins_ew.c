@@ -25,8 +25,6 @@ integer(Call *c, DType t, int64_t i)
 bool
 operand(Call *c, const Value *v, DType t, const char *beside, Val *out)
 {
-	const char *type = dtype_info[t].name;
-
 	switch (v->kind) {
 	case V_TENSOR:
 		*out = v->tensor;
@@ -37,12 +35,12 @@ operand(Call *c, const Value *v, DType t, const char *beside, Val *out)
 		if (t == DT_bool)
 			return call_fail(c, v->loc, "%s beside %s: a bool tensor goes with true and false", value_text(c, v), beside);
 		if (dtype_is_int(t) && !integer_fits(t, v->i))
-			return call_fail(c, v->loc, "%lld does not fit %s of %s", (long long)v->i, type, beside);
+			return call_fail(c, v->loc, "%lld does not fit %s", (long long)v->i, beside);
 		*out = dtype_is_int(t) ? integer(c, t, v->i) : num(c, t, (double)v->i);
 		return true;
 	case V_FLOAT:
 		if (!dtype_is_float(t))
-			return call_fail(c, v->loc, "the float %s beside %s: cast the tensor, as in cast(x, f32)", value_text(c, v), beside);
+			return call_fail(c, v->loc, "the float %s beside %s: a float goes with a floating type only, as cast(x, f32) makes", value_text(c, v), beside);
 		*out = num(c, t, v->f);
 		return true;
 	case V_BOOL:
@@ -137,6 +135,8 @@ compute(Call *c, OpKind k, const Value *const *args, int n, const double *attr, 
 	for (int i = 0; i < 2; i++)
 		var[5 + i] = attr[i];
 	double r = expr_eval(op_info[k].expr, var);
+	if (!isfinite(r))
+		return call_fail(c, c->loc, "the result is not finite");
 	if (ints && !(fabs(r) <= 0x1p53))
 		return call_fail(c, c->loc, "integer overflow");
 	if (ints)

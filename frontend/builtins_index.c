@@ -69,6 +69,6 @@ builtin_one_hot(Call *c, Value *result)
 	if (val_type(call_graph(c), ids)->dtype == DT_u8) /* 256 classes and more count beyond a byte */
 		ids = to_dtype(c, ids, DT_i32);
 	Type t = val_type_of(c, ids);
-	Val hit = ew2(c, OP_eq, add_axis(c, ids, t.rank), counting(c, t.dtype, 1, 0, axis(depth)));
+	Val numbers = counting(c, t.dtype, 1, 0, axis(depth)), hit = ew2(c, OP_eq, add_axis(c, ids, t.rank), numbers);
 	return call_give(c, to_dtype(c, hit, DT_f32), result);
 }

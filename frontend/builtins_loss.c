@@ -61,8 +61,11 @@ builtin_cross_entropy(Call *c, Value *result)
 	Val lse = reduce_over(c, OP_logsumexp, z, last, false);
 	Val hit = at_label(c, label, classes, &numbers);
 	Val picked = reduce_over(c, OP_sum, ew3(c, OP_where, hit, z, num(c, val_type(call_graph(c), x)->dtype, 0)), last, false);
-	if (smoothing > 0)
-		picked = ew2(c, OP_add, ewn(c, OP_mul, picked, 1 - smoothing), ewn(c, OP_mul, reduce_over(c, OP_mean, z, last, false), smoothing));
+	if (smoothing > 0) {
+		Val all = ewn(c, OP_mul, reduce_over(c, OP_mean, z, last, false), smoothing);
+
+		picked = ew2(c, OP_add, ewn(c, OP_mul, picked, 1 - smoothing), all);
+	}
 	Val each = ew2(c, OP_sub, lse, picked);
 	if (!has_ignore)
 		return call_give(c, reduce_all(c, OP_mean, each), result);
@@ -73,6 +76,18 @@ builtin_cross_entropy(Call *c, Value *result)
 }
 
 /* ---------------------------------------------------------------- elementwise losses */
+
+static bool
+broadcasts(const Type *a, const Type *b)
+{
+	for (int i = 1; i <= a->rank && i <= b->rank; i++) {
+		int64_t p = a->axis[a->rank - i].n, q = b->axis[b->rank - i].n;
+
+		if (p != q && p != 1 && q != 1)
+			return false;
+	}
+	return true;
+}
 
 /* Two floating tensors of one type, or a tensor and a number. Different shapes broadcast as anywhere, but are rarely meant. */
 static bool
@@ -98,7 +113,7 @@ two_sides(Call *c, const char *nx, const char *ny, bool same_shape, Val *x, Val 
 			call_note_val(c, ny, *y);
 			return false;
 		}
-		if (!same)
+		if (!same && broadcasts(&tx, &ty))
 			sema_warning(c->sema, c->loc, "%s: %s is %s, %s is %s; they broadcast, and the mean is over the result", c->op->name, nx, val_text(c, *x), ny, val_text(c, *y));
 	}
 	*x = widen(c, *x);
@@ -115,7 +130,8 @@ builtin_binary_cross_entropy(Call *c, Value *result)
 	if (!two_sides(c, "logits", "target", true, &x, &target))
 		return false;
 	Val tail = ew1(c, OP_log1p, ew1(c, OP_exp, ew1(c, OP_neg, ew1(c, OP_abs, x))));
-	Val each = ew2(c, OP_add, ew2(c, OP_sub, ewn(c, OP_maximum, x, 0), ew2(c, OP_mul, x, target)), tail);
+	Val above = ewn(c, OP_maximum, x, 0), taken = ew2(c, OP_mul, x, target);
+	Val each = ew2(c, OP_add, ew2(c, OP_sub, above, taken), tail);
 	return call_give(c, reduce_all(c, OP_mean, each), result);
 }
 
@@ -146,8 +162,11 @@ builtin_smooth_l1(Call *c, Value *result)
 	if (!two_sides(c, "x", "y", false, &x, &y) || !arg_num(c, "beta", 0, INFINITY, &beta))
 		return false;
 	Val d = ew1(c, OP_abs, ew2(c, OP_sub, x, y)), each = d;
-	if (beta > 0)
-		each = ew3(c, OP_where, ewn(c, OP_lt, d, beta), ewn(c, OP_mul, ew1(c, OP_square, d), 0.5 / beta), ewn(c, OP_sub, d, 0.5 * beta));
+	if (beta > 0) {
+		Val near = ewn(c, OP_lt, d, beta), bowl = ewn(c, OP_mul, ew1(c, OP_square, d), 0.5 / beta), line = ewn(c, OP_sub, d, 0.5 * beta);
+
+		each = ew3(c, OP_where, near, bowl, line);
+	}
 	return call_give(c, reduce_all(c, OP_mean, each), result);
 }
 
@@ -188,11 +207,14 @@ builtin_top_k_accuracy(Call *c, Value *result)
 	Val zero = num(c, val_type(call_graph(c), x)->dtype, 0), hit = at_label(c, label, classes, &numbers);
 	Val own = reduce_over(c, OP_sum, ew3(c, OP_where, hit, x, zero), last, true);
 	Val lower = ew2(c, OP_lt, numbers, add_axis(c, label, last));
-	Val beats = ew2(c, OP_or, ew2(c, OP_gt, x, own), ew2(c, OP_and, ew2(c, OP_eq, x, own), lower));
+	Val larger = ew2(c, OP_gt, x, own), equal = ew2(c, OP_eq, x, own);
+	Val beats = ew2(c, OP_or, larger, ew2(c, OP_and, equal, lower));
 	Val count = reduce_over(c, OP_sum, beats, last, false);
 	/* A label outside the classes or a NaN for its logit is never right. */
-	Val there = ew2(c, OP_and, ewn(c, OP_ge, label, 0), ewn(c, OP_lt, label, (double)classes));
+	Val not_below = ewn(c, OP_ge, label, 0), not_above = ewn(c, OP_lt, label, (double)classes);
+	Val there = ew2(c, OP_and, not_below, not_above);
 	Type flat = val_type_of(c, label);
 	own = to_shape(c, own, flat.rank, flat.axis);
-	return share(c, ew2(c, OP_and, ew2(c, OP_and, ewn(c, OP_lt, count, (double)k), there), ew2(c, OP_eq, own, own)), result);
+	Val number = ew2(c, OP_eq, own, own), few = ewn(c, OP_lt, count, (double)k);
+	return share(c, ew2(c, OP_and, ew2(c, OP_and, few, there), number), result);
 }

@@ -72,6 +72,15 @@ channels_of(Call *c, Val *x, Type *t, int64_t *channels)
 	return axis_fixed(c, "input", *x, 1, channels);
 }
 
+/* a * p + b * q */
+static Val
+moved(Call *c, Val a, double p, Val b, double q)
+{
+	Val left = ewn(c, OP_mul, a, p), right = ewn(c, OP_mul, b, q);
+
+	return ew2(c, OP_add, left, right);
+}
+
 /* The batch's moments, and the running statistics moved towards them. */
 static bool
 batch_statistics(Call *c, Val x, const Type *t, double momentum, Val running_mean, Val running_var, Val *mean, Val *variance)
@@ -90,8 +99,8 @@ batch_statistics(Call *c, Val x, const Type *t, double momentum, Val running_mea
 	*mean = moments(c, wide, axes, n, variance);
 	Val m = to_shape(c, *mean, 1, (Axis[]){axis(channels)}), v = to_shape(c, *variance, 1, (Axis[]){axis(channels)});
 	double unbiased = (double)count / (double)(count - 1);
-	Val new_mean = ew2(c, OP_add, ewn(c, OP_mul, running_mean, 1 - momentum), ewn(c, OP_mul, m, momentum));
-	Val new_var = ew2(c, OP_add, ewn(c, OP_mul, running_var, 1 - momentum), ewn(c, OP_mul, v, momentum * unbiased));
+	Val new_mean = moved(c, running_mean, 1 - momentum, m, momentum);
+	Val new_var = moved(c, running_var, 1 - momentum, v, momentum * unbiased);
 	if (new_mean.id && new_var.id) {
 		sema_stat_store(c, "running_mean", new_mean);
 		sema_stat_store(c, "running_var", new_var);
@@ -122,9 +131,10 @@ builtin_batch_norm(Call *c, Value *result)
 		mean = per_channel(c, running_mean, t.rank);
 		variance = per_channel(c, running_var, t.rank);
 	}
+	w = per_channel(c, w, t.rank);
 	if (has_bias)
 		bias = per_channel(c, bias, t.rank);
-	Val y = affine(c, widen(c, x), mean, variance, eps, per_channel(c, w, t.rank), bias, has_bias);
+	Val y = affine(c, widen(c, x), mean, variance, eps, w, bias, has_bias);
 	return call_give(c, to_dtype(c, y, t.dtype), result);
 }
 
@@ -168,8 +178,8 @@ builtin_rms_norm(Call *c, Value *result)
 	    || !own_param(c, "weight", given, given->kind == V_TENSOR || t.dtype == DT_f64 ? t.dtype : DT_f32, 1, &channels, "[channels]", init, &w))
 		return false;
 	Val wide = widen(c, x), mean = reduce_over(c, OP_mean, ew1(c, OP_square, wide), t.rank - 1, true);
-	Val y = ew2(c, OP_mul, ew2(c, OP_mul, wide, ew1(c, OP_rsqrt, ewn(c, OP_add, mean, eps))), widen(c, w));
-	return call_give(c, to_dtype(c, y, t.dtype), result);
+	Val y = ew2(c, OP_mul, wide, ew1(c, OP_rsqrt, ewn(c, OP_add, mean, eps))), scale = widen(c, w);
+	return call_give(c, to_dtype(c, ew2(c, OP_mul, y, scale), t.dtype), result);
 }
 
 /* As [N, groups, rest], where rest is one axis. */
@@ -220,8 +230,11 @@ table(Call *c, DType t, const double *numbers, int64_t n, int rank)
 	if (n <= 4) {
 		Val index = per_channel(c, counting(c, DT_i32, 1, 0, axis(n)), rank), v = num(c, t, numbers[n - 1]);
 
-		for (int64_t i = n - 1; i-- > 0;)
-			v = ew3(c, OP_where, ewn(c, OP_eq, index, (double)i), num(c, t, numbers[i]), v);
+		for (int64_t i = n - 1; i-- > 0;) {
+			Val here = ewn(c, OP_eq, index, (double)i), number = num(c, t, numbers[i]);
+
+			v = ew3(c, OP_where, here, number, v);
+		}
 		return v;
 	}
 	Val *piece = arena_array(sema_arena(c->sema), Val, n);

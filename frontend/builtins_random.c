@@ -18,7 +18,8 @@ builtin_dropout(Call *c, Value *result)
 		return call_give(c, ewn(c, OP_mul, x, 0), result);
 	Type t = val_type_of(c, x);
 	Val keep = keep_mask(c, random_uniform(c, t.rank, t.axis), p);
-	return call_give(c, ew3(c, OP_where, keep, ewn(c, OP_mul, x, 1 / (1 - p)), num(c, t.dtype, 0)), result);
+	Val scaled = ewn(c, OP_mul, x, 1 / (1 - p)), zero = num(c, t.dtype, 0);
+	return call_give(c, ew3(c, OP_where, keep, scaled, zero), result);
 }
 
 /* The centre in evaluation; a crop larger than the image keeps a border of zeros. */
