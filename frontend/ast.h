@@ -77,8 +77,11 @@ typedef struct Parser {
 	int start;               /* token that selects what is parsed, given once: a file or an expression */
 	int brace, target;       /* open braces so far; those around the statement in error */
 	bool fresh;              /* the last token is the first of its line */
+	uint32_t condition;      /* line of the last `if` or `require` */
+	int held; Loc held_at;   /* an item's keyword, until the bodies before it are closed */
 	const char *text;        /* last token, for messages */
 	bool failed;             /* a syntax error was reported */
+	bool failed_settings;    /* one in data or train: a setting may be missing */
 	bool lost;               /* an item was dropped, so a name may be unknown through no fault of its user */
 	bool uses_training;      /* the name `training` occurs */
 	Items items;

@@ -36,7 +36,7 @@
 
 int net_lex(NET_STYPE *v, NET_LTYPE *at, Parser *p);
 static void net_error(const Loc *at, Parser *p, const char *text);
-static int skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at);
+static int skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, bool keywords);
 static int skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at);
 static void refuse(Parser *p, Loc at, const char *text);
 static void unknown_item(Parser *p, Loc at, const char *name);
@@ -76,7 +76,9 @@ item:
 			unknown_item(p, @1, $1);
 		else
 			item_add(p, I_SETTINGS, @1, $1)->settings = $3; }
-	| error { p->lost = true; yychar = skip_item(p, yychar, &yylval, &yylloc); }
+	| NAME NAME { unknown_item(p, @1, $1); yychar = skip_item(p, yychar, &yylval, &yylloc); }
+	| NAME STRING { unknown_item(p, @1, $1); yychar = skip_item(p, yychar, &yylval, &yylloc); }
+	| error { p->lost = true; yychar = skip_item(p, yychar, &yylval, &yylloc); yyerrok; }
 	;
 
 params: %empty { $$ = (Params){0}; } | paramlist ;
@@ -93,7 +95,11 @@ inputs:
 settings:
 	  %empty { $$ = (Args){0}; }
 	| settings NAME '=' expr { $$ = args_add(p, $1, $2, @2, $4); }
-	| settings error { $$ = $1; yychar = skip_statement(p, yychar, &yylval, &yylloc); }
+	| settings error {
+		$$ = $1; p->failed_settings = true;
+		yychar = skip_statement(p, yychar, &yylval, &yylloc, false);
+		if (yychar != NET_EOF)
+			yyerrok; }
 	;
 
 body: '{' stmts '}' { $$ = $2; $$.end = @3; } ;
@@ -118,7 +124,11 @@ stmt:
 		$$ = stmt_new(p, S_OUTPUT, @2); $$->names = names_add(p, (Names){0}, $2, @2);
 		$$->exprs = args_add(p, (Args){0}, NULL, @4, $4); }
 	| REQUIRE expr { $$ = stmt_new(p, S_REQUIRE, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); }
-	| error { $$ = stmt_new(p, S_ERROR, @1); yychar = skip_statement(p, yychar, &yylval, &yylloc); }
+	| error {
+		$$ = stmt_new(p, S_ERROR, @1);
+		yychar = skip_statement(p, yychar, &yylval, &yylloc, true);
+		if (yychar != NET_EOF)
+			yyerrok; }
 	;
 else:
 	  %empty { $$ = (Body){0}; }
@@ -229,6 +239,20 @@ is_keyword(yysymbol_kind_t k)
 	return k >= YYSYMBOL_USE && k <= YYSYMBOL_AS;
 }
 
+/* A kind of token as it is ("a name"), a spelling in quotes. */
+static void
+put_symbol(Buf *b, const char *before, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (!strncmp(name, "a ", 2) || !strncmp(name, "an ", 3))
+		buf_printf(b, "%s%s", before, name);
+	else if (*name == '\'' && n > 2)
+		buf_printf(b, "%s`%.*s`", before, (int)n - 2, name + 1);
+	else
+		buf_printf(b, "%s`%s`", before, name);
+}
+
 static int
 yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 {
@@ -241,9 +265,12 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 	p->target = p->brace - (found == YYSYMBOL_YYUNDEF ? 0 : p->text[0] == '{' && !p->text[1]) + (p->text[0] == '}' && !p->text[1]);
 	if (found == YYSYMBOL_BAD)
 		return 0; /* the scanner said what is wrong */
-	buf_printf(&b, found == YYSYMBOL_YYEOF ? "%s comes too early" : "unexpected `%s`", p->text);
+	if (found == YYSYMBOL_YYEOF)
+		buf_printf(&b, "the text ends too early");
+	else
+		buf_printf(&b, "unexpected `%s`", p->text);
 	for (int k = 0; k < n && k < 4 && n <= 4; k++)
-		buf_printf(&b, "%s%s", !k ? ", needs " : k == n - 1 ? " or " : ", ", yysymbol_name(want[k]));
+		put_symbol(&b, !k ? ", needs " : k == n - 1 ? " or " : ", ", yysymbol_name(want[k]));
 	if (is_keyword(found))
 		for (int k = 0; k < n; k++)
 			if (want[k] == YYSYMBOL_NAME) {
@@ -252,7 +279,7 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 			}
 	if (found == YYSYMBOL_YYEOF && p->brace > 0)
 		buf_printf(&b, ": a } is missing");
-	if (p->text[0] == '=' && !p->text[1])
+	if (p->text[0] == '=' && !p->text[1] && p->condition == at.line)
 		buf_printf(&b, " (`==` compares)");
 	diag_error(p->diags, at, "%s", b.at);
 	buf_free(&b);
@@ -268,15 +295,10 @@ net_error(const Loc *at, Parser *p, const char *text)
 	p->failed = p->lost = true;
 }
 
-static bool
-begins_item(int token)
-{
-	return token == USE || token == CONST || token == BLOCK || token == MODEL || token == NET_EOF;
-}
-
-/* Reads on to where a statement of the same body may begin, and returns that token. */
+/* Reads on to where a statement of the same body (or a setting) may begin, its end, or the file's, and returns that token:
+ * one that fits there, so that recovery always moves on. */
 static int
-skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at)
+skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, bool keywords)
 {
 	int depth = p->target;
 	bool first = true;
@@ -284,14 +306,14 @@ skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at)
 	for (;; first = false) {
 		if (token == NET_EMPTY || !first)
 			token = net_lex(v, at, p);
-		if (begins_item(token))
-			return token;
-		if (token == '}' && p->brace < depth)
+		if (token == NET_EOF || (token == '}' && p->brace < depth))
 			return token;
 		if (p->brace > depth || (first && !p->fresh))
 			continue;
-		if (token == RETURN || token == IF || token == FOR || token == REPEAT || token == LOSS || token == METRIC ||
-		    token == OUTPUT || token == REQUIRE || (token == NAME && p->fresh))
+		if (token == NAME && p->fresh)
+			return token;
+		if (keywords && (token == RETURN || token == IF || token == FOR || token == REPEAT || token == LOSS || token == METRIC ||
+		    token == OUTPUT || token == REQUIRE))
 			return token;
 	}
 }
@@ -302,7 +324,7 @@ skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at)
 {
 	if (token == NET_EMPTY)
 		token = net_lex(v, at, p);
-	while (!begins_item(token)) {
+	while (token != USE && token != CONST && token != BLOCK && token != MODEL && token != NET_EOF) {
 		token = net_lex(v, at, p);
 		if (token == NAME && p->fresh && at->col == 1 && (!strcmp(v->s, "data") || !strcmp(v->s, "train")))
 			break;

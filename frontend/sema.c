@@ -15,16 +15,19 @@
 
 /* ---------------------------------------------------------------- messages */
 
-/* Has this been said already, at this place? Elaborating twice finds most mistakes twice. */
+/* Has this been said already? Elaborating twice finds most mistakes twice, and types read differently where N is open: what
+ * another elaboration said of a place is enough, within one the same text is. */
 static bool
 said_before(Sema *s, Loc at, const char *text)
 {
-	uint64_t h = hash_bytes(hash_bytes(HASH_START, &at, sizeof at), text, strlen(text));
-	const void *key = (const void *)(uintptr_t)(h | 1);
+	uint64_t h = hash_bytes(HASH_START, &at, sizeof at);
+	const void *place = (const void *)(uintptr_t)(h | 1), *whole = (const void *)(uintptr_t)(hash_bytes(h, text, strlen(text)) | 1);
+	const uint32_t *phase = map_get(&s->said, place);
 
-	if (map_get(&s->said, key))
+	if (!at.line ? map_get(&s->said, whole) != NULL : phase && (*phase != s->phase || map_get(&s->said, whole)))
 		return true;
-	map_put(s->arena, &s->said, key, 1);
+	map_put(s->arena, &s->said, place, s->phase);
+	map_put(s->arena, &s->said, whole, s->phase);
 	return false;
 }
 
@@ -244,6 +247,7 @@ read_text(Sema *s, const char *name, const char *text, size_t bytes, bool main_f
 	if (!parse_file(&p, text, bytes))
 		s->lost = true;
 	s->lost |= p.lost;
+	s->settings_lost |= p.failed_settings;
 	s->errors += p.failed;
 	s->uses_training |= p.uses_training;
 	for (const Item *it = p.items.first; it && !s->diags->full; it = it->next)
@@ -349,7 +353,7 @@ input_type(Sema *s, const InputDecl *in, Type *t)
 			return false;
 		}
 		axes[rank] = axis(v.i);
-		if (!rank && !s->training)
+		if (!rank && s->phase != PHASE_TRAIN)
 			axes[rank] = (Axis){.n = v.i, .mul = 1, .div = 1};
 		if (!mul_i64(elements, v.i, &elements) || elements > MAX_ELEMENTS) {
 			sema_error(s, in->loc, "input `%s` has more than %lld elements", in->name, (long long)MAX_ELEMENTS);

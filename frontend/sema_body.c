@@ -137,7 +137,7 @@ assign(Sema *s, const Name *n, Value v)
 }
 
 /* One name takes the value, several take the items of a tuple or list. */
-static void
+static bool
 assign_names(Sema *s, const Names *names, Loc at, const Value *v, const char *what)
 {
 	int k = 0;
@@ -150,7 +150,7 @@ assign_names(Sema *s, const Names *names, Loc at, const Value *v, const char *wh
 			one = value_broken(at);
 		}
 		assign(s, names->first, one);
-		return;
+		return true;
 	}
 	bool broken = v->kind == V_TENSOR && !v->tensor.id;
 	bool items = v->kind == V_TUPLE || v->kind == V_LIST;
@@ -161,6 +161,7 @@ assign_names(Sema *s, const Names *names, Loc at, const Value *v, const char *wh
 		sema_error(s, names->first->loc, "%d names for %s", names->n, value_kind_name(v));
 	for (const Name *n = names->first; n; n = n->next, k++)
 		assign(s, n, items && v->n == names->n ? v->at[k] : value_broken(at));
+	return broken || (items && v->n == names->n);
 }
 
 static void
@@ -234,7 +235,8 @@ run_for(Sema *s, const Stmt *st)
 		return;
 	}
 	for (int k = 0; k < v.n && !s->frame->returned && sema_step(s, st->loc); k++) {
-		assign_names(s, &st->names, n->loc, &v.at[k], "each item of the list must be a list");
+		if (!assign_names(s, &st->names, n->loc, &v.at[k], "each item of the list must be a list"))
+			k = v.n; /* the other items are not likely to be better */
 		sema_body(s, &st->body);
 	}
 }

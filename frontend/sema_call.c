@@ -200,7 +200,7 @@ compute_numbers(Sema *s, const Node *n, const Builtin *op, const Value *arg, Val
 	double var[7] = {0}, r;
 	bool whole = true;
 
-	if (!k || !op_has(k, T_EW) || !op_info[k].expr || op_info[k].nin + op_info[k].nattr != op->nparam)
+	if (!op->ew || !k || !op_has(k, T_EW) || !op_info[k].expr || op_info[k].nin + op_info[k].nattr != op->nparam)
 		return false;
 	for (int i = 0; i < op->nparam; i++) {
 		if (!value_is_number(&arg[i]))
@@ -293,13 +293,8 @@ run_block(Sema *s, const Node *n, Block *b, const Given *given, const int *slot)
 		frame_set(s, p->name, p->loc, slot[i] >= 0 ? given[slot[i]].v : sema_eval(s, p->value));
 	sema_body(s, &item->body);
 	out = f->result;
-	if (!f->returned) {
-		if (!f->lost && !s->stop) {
-			sema_error(s, n->loc, "block `%s` ends without a return", n->s);
-			sema_note(s, item->body.end, "its end");
-		}
+	if (!f->returned)
 		out = value_broken(n->loc);
-	}
 	out.loc = n->loc;
 	return out;
 }
@@ -351,8 +346,13 @@ call_block(Sema *s, const Node *n, Block *b, const Given *given, int count)
 	b->active = true;
 	out = run_block(s, n, b, given, slot);
 	b->active = false;
+	i = s->frame->returned || s->frame->lost || s->stop;
 	frame_pop(s);
 	sema_leave(s);
+	if (!i) {
+		sema_error(s, n->loc, "block `%s` ends without a return", n->s);
+		sema_note(s, b->item->body.end, "its end");
+	}
 	return out;
 }
 

@@ -73,6 +73,7 @@ struct Sema {
 	VEC(const Item *) settings;     /* data and train items */
 	Map file_of; int files, use_depth; /* by real path: 1 being read, 2 read */
 	bool lost;                      /* an item was lost to a syntax error */
+	bool settings_lost;             /* a setting was */
 	bool uses_training;
 	uint64_t hash;
 	const Define *define; int ndefine;

@@ -89,6 +89,24 @@ mentions(const Node *n, const char *name)
 	return n && (n->kind == N_NAME || n->kind == N_CALL) && !strcmp(n->s, name);
 }
 
+static bool
+is_unknown_name(Sema *s, const Node *n)
+{
+	return n->kind == N_NAME && !frame_find(s->frame, n->s) && !map_get(&s->const_of, n->s) && strcmp(n->s, "training") && strcmp(n->s, "N");
+}
+
+static void
+unknown_contract(Sema *s, const Node *n)
+{
+	const char *near = suggest(n->s, contracts, NCONTRACTS);
+
+	if (s->lost || s->frame->lost)
+		s->errors++;
+	else
+		sema_error(s, n->loc, "there is no contract `%s`%s%s%s: fused, peak_memory, deterministic and no_transpose are known", n->s,
+		           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+}
+
 void
 sema_require(Sema *s, const Node *n)
 {
@@ -105,12 +123,10 @@ sema_require(Sema *s, const Node *n)
 		peak_memory(s, n);
 	} else if ((call || n->kind == N_NAME) && is_contract(n->s)) {
 		plain_contract(s, n);
-	} else if ((call && !builtin_named(n->s) && !map_get(&s->block_of, n->s)) ||
-	           (n->kind == N_NAME && !frame_find(s->frame, n->s) && !map_get(&s->const_of, n->s) && strcmp(n->s, "training"))) {
-		const char *near = suggest(n->s, contracts, NCONTRACTS);
-
-		sema_error(s, n->loc, "there is no contract `%s`%s%s%s: fused, peak_memory, deterministic and no_transpose are known", n->s,
-		           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+	} else if ((call && !builtin_named(n->s) && !map_get(&s->block_of, n->s)) || is_unknown_name(s, n)) {
+		unknown_contract(s, n);
+	} else if (n->kind == N_BINARY && is_unknown_name(s, n->a) && suggest(n->a->s, contracts, NCONTRACTS)) {
+		unknown_contract(s, n->a);
 	} else if (sema_condition(s, n, &yes) && !yes) {
 		sema_error(s, n->loc, "the requirement does not hold");
 	}

@@ -306,6 +306,10 @@ take_optimizer(Place p, const Value *v, Setting *out)
 static bool
 take_reader(Place p, const Value *v, Setting *out)
 {
+	if (v->kind == V_NONE) {
+		*out = (Setting){.kind = SET_NONE};
+		return true;
+	}
 	return v->kind == V_SPEC ? spec_bind(p, "reader", v, out) : wrong(p, v, "a reader, as in synthetic(1024)");
 }
 
@@ -473,7 +477,7 @@ settings_read(Sema *s, int64_t batch, const char *precision)
 		override_precision(s, precision, &set[ROW_PRECISION]);
 	if (batch > 0)
 		set[ROW_BATCH] = (Setting){.kind = SET_INT, .i = batch, .f = (double)batch};
-	else if (!where[ROW_BATCH].line && !s->lost)
+	else if (!where[ROW_BATCH].line && !s->lost && !s->settings_lost)
 		sema_error(s, s->model_loc, "train.batch is not set: train { batch = ... } says how many examples make a step");
 	/* After an error in it the body is looked through with some batch. */
 	s->batch = set[ROW_BATCH].kind == SET_INT ? set[ROW_BATCH].i : 64;
@@ -492,7 +496,7 @@ static void
 check_count(Sema *s, const char *reader, const char *what, int gives)
 {
 	if (gives != s->model->inputs.n) {
-		sema_error(s, s->reader_loc, "data.reader: %s %s %d, the model has %d input%s", reader, what, gives, s->model->inputs.n, s->model->inputs.n == 1 ? "" : "s");
+		sema_error(s, s->reader_loc, "data.reader: %s %s: %d; the model has %d input%s", reader, what, gives, s->model->inputs.n, s->model->inputs.n == 1 ? "" : "s");
 		sema_note(s, s->model_loc, "the model");
 	}
 }
@@ -525,21 +529,21 @@ settings_check_inputs(Sema *s)
 	if (!r || r->kind != SET_CALL)
 		return;
 	if (!strncmp(name, "cifar", 5)) {
-		check_count(s, name, "gives", 2);
+		check_count(s, name, "gives inputs", 2);
 		check_elements(s, name, 0, 3 * 32 * 32, "an image [3, 32, 32]");
 		check_elements(s, name, 1, 1, "a label");
 	} else if (!strcmp(name, "idx") || !strcmp(name, "npy")) {
 		static const char *const sets[] = {"train", "test"};
 
 		for (int k = 0; k < 2; k++)
-			check_count(s, name, k ? "names test files:" : "names training files:", setting_arg(r, sets[k])->nargs);
+			check_count(s, name, k ? "names test files" : "names training files", setting_arg(r, sets[k])->nargs);
 	} else if (!strcmp(name, "tokens")) {
-		check_count(s, name, "gives", 2);
+		check_count(s, name, "gives inputs", 2);
 		for (int k = 0; k < 2; k++)
 			check_elements(s, name, k, setting_arg(r, "length")->i, k ? "the window's targets" : "the window's ids");
 	} else if (!strcmp(name, "images")) {
 		a = setting_arg(r, "size");
-		check_count(s, name, "gives", 2);
+		check_count(s, name, "gives inputs", 2);
 		check_elements(s, name, 0, a->kind == SET_LIST ? 3 * a->arg[0].i * a->arg[1].i : 3 * a->i * a->i, "an image [3, rows, columns]");
 		check_elements(s, name, 1, 1, "a label");
 	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch) {

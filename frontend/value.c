@@ -339,9 +339,10 @@ value_negate(Sema *s, Loc at, const Value *a, Value *out)
 		sema_error(s, at, "the result of `-` depends on N: N may go into extents only");
 		return false;
 	}
-	if (a->kind == V_FLOAT)
-		*out = value_float(-a->f, at);
-	else
-		return integer_binary(s, at, '-', 0, a->i, out);
+	if (a->kind == V_INT && a->i == INT64_MIN) {
+		sema_error(s, at, "-(%lld) does not fit a 64-bit integer", (long long)a->i);
+		return false;
+	}
+	*out = a->kind == V_FLOAT ? value_float(-a->f, at) : value_int(-a->i, at);
 	return true;
 }
