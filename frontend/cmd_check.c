@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Layer { const char *name; const Type *type; int64_t parameters; double flops; } Layer;
 typedef VEC(Layer) Layers;
@@ -62,60 +63,52 @@ collect(Arena *a, const Module *m, const Graph *g, Layers *ls)
 }
 
 static void
-print_shape(Buf *b, const Type *t, const char *open, const char *close)
+put_extents(Buf *b, const Type *t)
 {
-	buf_printf(b, "%s", open);
 	for (int i = 0; i < t->rank; i++)
 		buf_printf(b, "%s%" PRId64, i ? "," : "", t->axis[i].n);
-	buf_printf(b, "%s", close);
+}
+
+/* f32[64,6,28,28]: extents of the full batch, whatever the layout. */
+static const char *
+shape_text(Arena *a, const Type *t)
+{
+	Buf b = {0};
+
+	if (!t)
+		return "-";
+	buf_printf(&b, "%s[", dtype_info[t->dtype].name);
+	put_extents(&b, t);
+	buf_printf(&b, "]");
+	const char *s = arena_strdup(a, b.at);
+
+	buf_free(&b);
+	return s;
 }
 
 static void
-print_count_full(Buf *b, int64_t n)
+print_table(Arena *a, const Layers *ls, Buf *out)
 {
-	if (n)
-		buf_printf(b, "%" PRId64, n);
-	else
-		buf_printf(b, "-");
-}
-
-static void
-print_table(const Module *m, const Layers *ls, Buf *out)
-{
-	int width = 5, shape_width = 12;
+	int width = 5, shape_width = 6;
 
 	for (uint32_t i = 0; i < ls->n; i++) {
-		Buf s = {0};
+		int w = (int)strlen(ls->at[i].name), s = (int)strlen(shape_text(a, ls->at[i].type));
 
-		if (ls->at[i].type)
-			print_shape(&s, ls->at[i].type, dtype_info[ls->at[i].type->dtype].name, "[]");
-		if ((int)s.n > shape_width)
-			shape_width = (int)s.n;
-		if ((int)strlen(ls->at[i].name) > width)
-			width = (int)strlen(ls->at[i].name);
-		buf_free(&s);
+		width = w > width ? w : width;
+		shape_width = s > shape_width ? s : shape_width;
 	}
 	buf_printf(out, "%-*s  %-*s  %12s  %10s\n", width, "layer", shape_width, "output", "parameters", "FLOPs");
 	for (uint32_t i = 0; i < ls->n; i++) {
 		const Layer *l = &ls->at[i];
-		Buf s = {0}, n = {0}, f = {0};
+		Buf flops = {0};
 
 		if (!l->name[0])
 			continue; /* sums and comparisons of the body: in the total */
-		if (l->type) {
-			buf_printf(&s, "%s", dtype_info[l->type->dtype].name);
-			print_shape(&s, l->type, "[", "]");
-		} else {
-			buf_printf(&s, "-");
-		}
-		print_count_full(&n, l->parameters);
-		print_count(&f, l->flops);
-		buf_printf(out, "%-*s  %-*s  %12s  %10s\n", width, l->name, shape_width, s.at, n.at, l->flops > 0 ? f.at : "-");
-		buf_free(&s);
-		buf_free(&n);
-		buf_free(&f);
+		print_count(&flops, l->flops);
+		buf_printf(out, "%-*s  %-*s  %12s  %10s\n", width, l->name, shape_width, shape_text(a, l->type),
+		           l->parameters ? arena_printf(a, "%" PRId64, l->parameters) : "-", l->flops > 0 ? flops.at : "-");
+		buf_free(&flops);
 	}
-	(void)m;
 }
 
 static void
@@ -132,8 +125,9 @@ print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, 
 		buf_printf(out, "%s\n {\"name\": ", n++ ? "," : "");
 		buf_json(out, l->name);
 		if (l->type) {
-			buf_printf(out, ", \"dtype\": \"%s\"", dtype_info[l->type->dtype].name);
-			print_shape(out, l->type, ", \"shape\": [", "]");
+			buf_printf(out, ", \"dtype\": \"%s\", \"shape\": [", dtype_info[l->type->dtype].name);
+			put_extents(out, l->type);
+			buf_printf(out, "]");
 		}
 		buf_printf(out, ", \"parameters\": %" PRId64 ", \"flops\": %.17g}", l->parameters, l->flops);
 	}
@@ -171,7 +165,7 @@ planned_peak(Job *j, int64_t *peak)
 	int status = job_compile(j, 0, NULL, &m, &cx);
 
 	if (status == EXIT_GOOD)
-		*peak = m->arena_bytes + m->scratch_bytes;
+		*peak = m->arena_bytes + m->scratch_bytes * sysconf(_SC_NPROCESSORS_ONLN);
 	return status;
 }
 
@@ -198,17 +192,17 @@ cmd_check(Arena *a, const Options *o)
 	for (uint32_t i = 0; i < ls.n; i++) {
 		parameters += ls.at[i].parameters;
 		flops += ls.at[i].flops;
+		const Type *old = ls.at[i].type; /* in a graph that the passes will change */
+
+		if (old) {
+			Type *kept = arena_new_of(a, Type);
+
+			*kept = *old;
+			ls.at[i].type = kept;
+		}
 	}
 	if (!o->json)
-		print_table(j.module, &ls, &out); /* types live in the graph: before the passes */
-	else
-		for (uint32_t i = 0; i < ls.n; i++)
-			if (ls.at[i].type) {
-				Type *t = arena_new_of(a, Type);
-
-				*t = *ls.at[i].type;
-				ls.at[i].type = t;
-			}
+		print_table(a, &ls, &out);
 	status = planned_peak(&j, &peak);
 	if (o->json)
 		print_json(j.module, &ls, parameters, flops, peak, memory, &out);

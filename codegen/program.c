@@ -1,0 +1,520 @@
+/* program.c: the descriptor of an executable: one JSON object, described in runtime/README.md.
+ *
+ * In: a planned Module and its kernels (none for target ref, which runs the module itself).   Out: text. Everything that the runtime
+ * knows of the model stands here: inputs, states, offsets, settings, loops, kernel tables, locations for messages. */
+#include "codegen.h"
+#include <string.h>
+
+static void
+put_shape(Buf *b, const Type *t)
+{
+	buf_printf(b, "[");
+	for (int i = 0; i < t->rank; i++)
+		buf_printf(b, "%s%lld", i ? "," : "", (long long)t->axis[i].n);
+	buf_printf(b, "]");
+}
+
+static const char *
+where(const Module *m, Arena *a, Loc l)
+{
+	if (!l.file || l.file >= m->diags->source.n)
+		return "";
+	return arena_printf(a, "%s:%u:%u", m->diags->source.at[l.file].name, (unsigned)l.line, (unsigned)l.col);
+}
+
+static void
+put_number(Buf *b, const char *key, double x)
+{
+	buf_printf(b, ", \"%s\": ", key);
+	buf_double(b, x);
+}
+
+static void
+put_text(Buf *b, const char *key, const char *text)
+{
+	buf_printf(b, ", \"%s\": ", key);
+	buf_json(b, text ? text : "");
+}
+
+/* ---------------------------------------------------------------- settings */
+static const char *
+setting_word(const Module *m, const char *name, const char *none)
+{
+	const Setting *s = setting(m, name);
+
+	return s && s->s ? s->s : none;
+}
+
+static int64_t
+setting_int(const Module *m, const char *name, int64_t none)
+{
+	const Setting *s = setting(m, name);
+
+	return s && (s->kind == SET_INT || s->kind == SET_BOOL) ? s->i : none;
+}
+
+static void
+put_list(Buf *b, const Setting *s)
+{
+	buf_printf(b, "[");
+	for (int i = 0; s && s->kind == SET_LIST && i < s->nargs; i++) {
+		buf_printf(b, i ? ", " : "");
+		if (s->arg[i].kind == SET_STR)
+			buf_json(b, s->arg[i].s);
+		else
+			buf_double(b, s->arg[i].f);
+	}
+	if (s && s->kind == SET_STR)
+		buf_json(b, s->s);
+	buf_printf(b, "]");
+}
+
+static void
+put_rate(Buf *b, const Module *m)
+{
+	const Setting *opt = setting(m, "train.optimizer"), *r = opt ? setting_arg(opt, "rate") : NULL;
+
+	if (!r || r->kind != SET_CALL) {
+		buf_printf(b, ", \"rate\": {\"kind\": \"constant\"");
+		put_number(b, "rate", r ? r->f : 0);
+		buf_printf(b, "}");
+		return;
+	}
+	buf_printf(b, ", \"rate\": {\"kind\": ");
+	buf_json(b, r->s);
+	for (int i = 0; i < r->nargs; i++) {
+		const Setting *x = &r->arg[i];
+
+		if (x->kind == SET_NONE)
+			continue;
+		if (x->kind == SET_LIST) {
+			buf_printf(b, ", \"%s\": ", x->name);
+			put_list(b, x);
+		} else {
+			put_number(b, x->name, x->f);
+		}
+	}
+	buf_printf(b, "}");
+}
+
+static void
+put_reader(Buf *b, const Module *m)
+{
+	const Setting *r = setting(m, "data.reader");
+
+	if (!r || !r->s || r->kind != SET_CALL) {
+		buf_printf(b, ", \"reader\": {\"kind\": \"none\"}");
+		return;
+	}
+	buf_printf(b, ", \"reader\": {\"kind\": ");
+	buf_json(b, r->s);
+	for (int i = 0; i < r->nargs; i++) {
+		const Setting *x = &r->arg[i];
+
+		if (x->kind == SET_INT) {
+			buf_printf(b, ", \"%s\": %lld", x->name, (long long)x->i);
+		} else if (x->kind == SET_LIST || x->kind == SET_STR) {
+			buf_printf(b, ", \"%s\": ", x->name);
+			put_list(b, x);
+		}
+	}
+	buf_printf(b, "}");
+}
+
+static void
+put_settings(Buf *b, const Module *m)
+{
+	const Setting *sink = setting(m, "train.sink"), *precision = setting(m, "train.precision");
+
+	buf_printf(b, ", \"precision\": ");
+	buf_json(b, precision && precision->s ? precision->s : "f32");
+	buf_printf(b, ", \"batch\": %lld, \"source_hash\": \"%016llx\"", (long long)m->batch, (unsigned long long)m->source_hash);
+	buf_printf(b, ", \"seed\": %lld, \"epochs\": %lld", (long long)setting_int(m, "train.seed", 0), (long long)setting_int(m, "train.epochs", 1));
+	if (sink && sink->kind == SET_INT)
+		buf_printf(b, ", \"sink\": %lld", (long long)sink->i);
+	else
+		put_text(b, "sink", setting_word(m, "train.sink", "epoch"));
+	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)setting_int(m, "train.accumulate", 1),
+	    setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	put_rate(b, m);
+	put_reader(b, m);
+}
+
+/* ---------------------------------------------------------------- inputs, states, checks */
+static const Graph *
+real_graph(const Module *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		if (!m->graph.at[i]->is_loop && !strcmp(m->graph.at[i]->name, name))
+			return m->graph.at[i];
+	return NULL;
+}
+
+static const Input *
+input_named(const Graph *g, const char *name)
+{
+	for (uint32_t i = 0; g && i < g->input.n; i++)
+		if (g->input.at[i].kind == IN_DATA && !strcmp(g->input.at[i].name, name))
+			return &g->input.at[i];
+	return NULL;
+}
+
+typedef struct Names { const char *at[64]; const Type *type[64]; int n; } Names;
+
+/* The model's inputs: those of train, then what only the other graphs have. */
+static Names
+model_inputs(const Module *m)
+{
+	static const char *const order[] = {"train", "eval", "infer"};
+	Names r = {.n = 0};
+
+	for (int k = 0; k < 3; k++) {
+		const Graph *g = real_graph(m, order[k]);
+
+		for (uint32_t i = 0; g && i < g->input.n; i++) {
+			bool known = g->input.at[i].kind != IN_DATA;
+
+			for (int j = 0; j < r.n; j++)
+				known |= !strcmp(r.at[j], g->input.at[i].name);
+			if (!known && r.n < 64) {
+				r.at[r.n] = g->input.at[i].name;
+				r.type[r.n++] = val_type(g, g->input.at[i].v);
+			}
+		}
+	}
+	return r;
+}
+
+/* Follows casts and views back to a graph input. */
+static Val
+origin(const Graph *g, Val v)
+{
+	for (const Op *op = val_op(g, v); op && (op->kind == OP_cast || op_has((OpKind)op->kind, T_VIEW)); op = val_op(g, v))
+		v = op->in[0];
+	return v;
+}
+
+/* Exclusive upper bound of an integer input that some check sets; 0 if none. */
+static int64_t
+input_limit(const Module *m, const char *name)
+{
+	int64_t limit = 0;
+
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		const Graph *g = m->graph.at[i];
+		const Input *in = g->is_loop ? NULL : input_named(g, name);
+
+		for (uint32_t k = 0; in && k < g->op.n; k++) {
+			const Op *op = &g->op.at[k];
+
+			if (op->kind != OP_check || op->dead || origin(g, op->in[0]).id != in->v.id)
+				continue;
+			if (!limit || attr_int(op, A_limit) < limit)
+				limit = attr_int(op, A_limit);
+		}
+	}
+	return limit;
+}
+
+static void
+put_inputs(Buf *b, const Module *m, const Names *in)
+{
+	buf_printf(b, ",\n\"inputs\": [");
+	for (int i = 0; i < in->n; i++) {
+		buf_printf(b, "%s{\"name\": ", i ? ",\n " : "");
+		buf_json(b, in->at[i]);
+		buf_printf(b, ", \"dtype\": \"%s\", \"shape\": ", dtype_info[in->type[i]->dtype].name);
+		put_shape(b, in->type[i]);
+		buf_printf(b, ", \"limit\": %lld, \"infer\": %s}", (long long)input_limit(m, in->at[i]),
+		    input_named(real_graph(m, "infer"), in->at[i]) ? "true" : "false");
+	}
+	buf_printf(b, "]");
+}
+
+static void
+put_states(Buf *b, const Module *m)
+{
+	static const char *const kinds[] = {"param", "stat", "slot", "grad"}, *const inits[] = {"constant", "normal", "uniform"};
+
+	buf_printf(b, ",\n\"state\": [");
+	for (uint32_t i = 0; i < m->state.n; i++) {
+		const State *s = &m->state.at[i];
+
+		buf_printf(b, "%s{\"name\": ", i ? ",\n " : "");
+		buf_json(b, s->name);
+		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", kinds[s->kind], dtype_info[s->type.dtype].name);
+		put_shape(b, &s->type);
+		if (!type_is_plain(&s->type)) {
+			buf_printf(b, ", \"perm\": [");
+			for (int k = 0; k < s->type.rank; k++)
+				buf_printf(b, "%s%d", k ? "," : "", s->type.perm[k]);
+			buf_printf(b, "]");
+		}
+		buf_printf(b, ", \"offset\": %lld, \"init\": \"%s\"", (long long)s->offset, inits[s->init]);
+		put_number(b, "a", s->a);
+		put_number(b, "b", s->b);
+		buf_printf(b, "}");
+	}
+	buf_printf(b, "]");
+}
+
+/* All check ops of the module in order: a kernel's fault names its place in this list. */
+static void
+put_checks(Buf *b, const Module *m, Arena *a)
+{
+	int n = 0;
+
+	buf_printf(b, ",\n\"checks\": [");
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 0; k < m->graph.at[i]->op.n; k++) {
+			const Graph *g = m->graph.at[i];
+			const Op *op = &g->op.at[k];
+
+			if (op->kind != OP_check || op->dead)
+				continue;
+			const Type *t = val_type(g, op->in[0]);
+
+			buf_printf(b, "%s{\"what\": ", n++ ? ", " : "");
+			buf_json(b, attr_str(op, A_what) ? attr_str(op, A_what) : "");
+			buf_printf(b, ", \"limit\": %lld, \"per_example\": %lld", (long long)attr_int(op, A_limit),
+			    (long long)(type_elements(t) % m->batch ? 0 : type_elements(t) / m->batch));
+			put_text(b, "where", where(m, a, op->loc));
+			buf_printf(b, "}");
+		}
+	buf_printf(b, "]");
+}
+
+/* ---------------------------------------------------------------- graphs and loops */
+static void
+put_results(Buf *b, const Graph *g)
+{
+	static const char *const kinds[] = {"loss", "metric", "output", "norm"};
+
+	buf_printf(b, ", \"results\": [");
+	for (uint32_t i = 0; i < g->result.n; i++) {
+		const Result *r = &g->result.at[i];
+		const Type *t = val_type(g, r->v);
+
+		buf_printf(b, "%s{\"name\": ", i ? ", " : "");
+		buf_json(b, r->name);
+		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", kinds[r->kind], dtype_info[t->dtype].name);
+		put_shape(b, t);
+		buf_printf(b, ", \"mark\": [");
+		for (int k = 0; k < t->rank; k++)
+			buf_printf(b, "%s[%d,%d]", k ? "," : "", t->axis[k].mul, t->axis[k].mul ? t->axis[k].div : 1);
+		buf_printf(b, "], \"offset\": %lld}", (long long)val_info(g, r->v)->offset);
+	}
+	buf_printf(b, "]");
+}
+
+/* The layers of a kernel's ops, each once; the place is that of its most costly op. */
+static void
+put_layers(Buf *b, const Module *m, Arena *a, const Graph *g, int group)
+{
+	const char *seen[16];
+	int n = 0;
+	const Op *main_op = NULL;
+
+	buf_printf(b, ", \"layers\": [");
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		bool known = op->dead || op->group != group || group < 0;
+
+		if (known)
+			continue;
+		if (!main_op || op_has((OpKind)op->kind, T_CONTRACT))
+			main_op = op;
+		if (!op->path || !*op->path)
+			continue;
+		for (int k = 0; k < n; k++)
+			known |= !strcmp(seen[k], op->path);
+		if (!known && n < 16) {
+			buf_printf(b, n ? ", " : "");
+			buf_json(b, op->path);
+			seen[n++] = op->path;
+		}
+	}
+	buf_printf(b, "]");
+	put_text(b, "where", main_op ? where(m, a, main_op->loc) : "");
+}
+
+static void
+put_kernels(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
+{
+	buf_printf(b, ",\n  \"kernels\": [");
+	for (uint32_t i = 0; gk && i < gk->k.n; i++) {
+		const KernelRec *k = &gk->k.at[i];
+
+		buf_printf(b, "%s{\"name\": ", i ? ",\n   " : "");
+		buf_json(b, k->name);
+		buf_printf(b, ", \"fn\": %d, \"off\": [", k->fn);
+		for (int j = 0; j < k->noff; j++)
+			buf_printf(b, "%s%lld", j ? "," : "", (long long)k->off[j]);
+		buf_printf(b, "]");
+		put_layers(b, m, a, gk->g, k->group);
+		put_number(b, "flops", k->flops);
+		put_number(b, "bytes", k->bytes);
+		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s}", (long long)k->rows, k->mul, k->mul ? k->div : 1,
+		    (long long)k->grain, k->check ? "true" : "false");
+	}
+	buf_printf(b, "]");
+}
+
+static int64_t
+special_input(const Graph *g, InputKind kind)
+{
+	Val v = graph_input(g, kind);
+
+	return v.id ? val_info(g, v)->offset : -1;
+}
+
+static void
+put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKernels *ks)
+{
+	static const char *const names[] = {"train", "update", "eval", "infer"};
+	bool first = true;
+
+	buf_printf(b, ",\n\"graphs\": {");
+	for (int i = 0; i < 4; i++) {
+		const Graph *g = real_graph(m, names[i]);
+		const GraphKernels *gk = NULL;
+
+		if (!g)
+			continue;
+		for (uint32_t k = 0; ks && k < ks->graph.n; k++)
+			if (ks->graph.at[k]->g == g)
+				gk = ks->graph.at[k];
+		buf_printf(b, "%s\"%s\": {\"inputs\": [", first ? "" : ",\n ", names[i]);
+		first = false;
+		for (int j = 0; j < in->n; j++) {
+			const Input *x = input_named(g, in->at[j]);
+
+			buf_printf(b, "%s%lld", j ? "," : "", x ? (long long)val_info(g, x->v)->offset : -1);
+		}
+		buf_printf(b, "], \"seed\": %lld, \"step\": %lld, \"rate\": %lld", (long long)special_input(g, IN_SEED),
+		    (long long)special_input(g, IN_STEP), (long long)special_input(g, IN_RATE));
+		put_results(b, g);
+		put_kernels(b, m, a, gk);
+		buf_printf(b, "}");
+	}
+	buf_printf(b, "}");
+}
+
+/* The graph whose call this loop op belongs to: for batch the call behind it, for emit the one that made its operands. */
+const char *
+program_graph_of(const Graph *loop, uint32_t at)
+{
+	const Op *op = &loop->op.at[at];
+
+	if (op->kind == OP_call)
+		return attr_str(op, A_graph);
+	if (op->kind == OP_emit)
+		for (int k = 0; k < op->nin; k++) {
+			const Op *def = val_op(loop, op->in[k]);
+
+			if (def && def->kind == OP_call)
+				return attr_str(def, A_graph);
+		}
+	if (op->kind == OP_emit)
+		while (at-- > 0)
+			if (loop->op.at[at].kind == OP_call)
+				return attr_str(&loop->op.at[at], A_graph);
+	for (uint32_t i = at; i < loop->op.n; i++)
+		if (loop->op.at[i].kind == OP_call)
+			return attr_str(&loop->op.at[i], A_graph);
+	return loop->name;
+}
+
+static void
+put_loops(Buf *b, const Module *m)
+{
+	bool first = true;
+
+	buf_printf(b, ",\n\"loops\": {");
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		const Graph *g = m->graph.at[i];
+		int n = 0;
+
+		if (!g->is_loop)
+			continue;
+		buf_printf(b, "%s\"%s\": [", first ? "" : ",\n ", g->name);
+		first = false;
+		for (uint32_t k = 0; k < g->op.n; k++) {
+			const Op *op = &g->op.at[k];
+
+			if (op->dead)
+				continue;
+			buf_printf(b, "%s{\"op\": \"%s\"", n++ ? ", " : "", op_info[op->kind].name);
+			if (op->kind == OP_repeat)
+				buf_printf(b, ", \"what\": \"%s\", \"count\": %lld", attr_str(op, A_what), (long long)attr_int(op, A_count));
+			if (op->kind == OP_batch || op->kind == OP_call || op->kind == OP_emit)
+				buf_printf(b, ", \"graph\": \"%s\"", program_graph_of(g, k));
+			buf_printf(b, "}");
+		}
+		buf_printf(b, "]");
+	}
+	buf_printf(b, "}");
+}
+
+static void
+put_figures(Buf *b, const Module *m, const ProgramKernels *ks)
+{
+	double flops = 0, bytes = 0, parameters = 0, parameter_bytes = 0;
+
+	for (uint32_t i = 0; ks && i < ks->graph.n; i++) {
+		const GraphKernels *gk = ks->graph.at[i];
+		double times = 1;
+
+		if (!strcmp(gk->g->name, "train"))
+			times = (double)setting_int(m, "train.accumulate", 1);
+		else if (strcmp(gk->g->name, "update") != 0)
+			continue;
+		for (uint32_t k = 0; k < gk->k.n; k++) {
+			flops += times * gk->k.at[k].flops;
+			bytes += times * gk->k.at[k].bytes;
+		}
+	}
+	for (uint32_t i = 0; i < m->state.n; i++)
+		if (m->state.at[i].kind == ST_PARAM) {
+			parameters += (double)type_elements(&m->state.at[i].type);
+			parameter_bytes += (double)type_bytes(&m->state.at[i].type);
+		}
+	int64_t scratch = ks ? ks->scratch_bytes : m->scratch_bytes;
+
+	buf_printf(b, ", \"memory_total\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"fault_offset\": 0", (long long)(m->arena_bytes + scratch),
+	    (long long)m->arena_bytes, (long long)scratch);
+	put_number(b, "gflop_per_step", flops * 1e-9);
+	put_number(b, "bytes_per_step", bytes);
+	put_number(b, "parameters", parameters);
+	put_number(b, "parameter_bytes", parameter_bytes);
+}
+
+void
+program_json(Buf *b, const Module *m, const char *target, const char *arch, const ProgramKernels *ks)
+{
+	Arena *a = arena_new();
+	Names in = model_inputs(m);
+	const Graph *eval = real_graph(m, "eval");
+
+	buf_printf(b, "{\"version\": 1, \"model\": ");
+	buf_json(b, m->name);
+	put_text(b, "target", target);
+	put_text(b, "arch", arch);
+	put_settings(b, m);
+	if (eval && eval->full_only) {
+		const char *at = where(m, a, eval->full_loc);
+
+		put_text(b, "full_only", arena_printf(a, "%s%s%s%s", eval->full_why ? eval->full_why : "a marked axis meets an unmarked one", *at ? " (" : "", at,
+		    *at ? ")" : ""));
+	} else {
+		put_text(b, "full_only", "");
+	}
+	put_figures(b, m, ks);
+	put_inputs(b, m, &in);
+	put_states(b, m);
+	put_checks(b, m, a);
+	put_graphs(b, m, a, &in, ks);
+	put_loops(b, m);
+	buf_printf(b, "}\n");
+	arena_free(a);
+}

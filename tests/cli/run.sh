@@ -1,0 +1,173 @@
+#!/bin/sh
+# The command line: exit status, what goes to stdout and what to stderr, files that are written and files that are not.
+set -u
+cd "$(dirname "$0")/../.."
+mantou=${MANTOU:-$PWD/build/mantou}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export XDG_CACHE_HOME="$dir/cache"
+passed=0 failed=0
+
+# t NAME STATUS PATTERN COMMAND...: the exit status, and an extended regular expression that stdout or stderr must hold ('' = any).
+t() {
+	name=$1 want=$2 pattern=$3
+	shift 3
+	"$@" >"$dir/out" 2>"$dir/err" </dev/null
+	got=$?
+	if [ $got != "$want" ]; then
+		bad "$name: exit status $got, expected $want: $(head -c 300 "$dir/err")"
+	elif [ -n "$pattern" ] && ! cat "$dir/out" "$dir/err" | grep -qE -- "$pattern"; then
+		bad "$name: no /$pattern/ in: $(cat "$dir/out" "$dir/err" | head -c 300)"
+	else
+		passed=$((passed + 1))
+	fi
+}
+bad() {
+	failed=$((failed + 1))
+	echo "FAIL $1"
+}
+# same NAME FILE FILE
+same() {
+	if cmp -s "$2" "$3"; then passed=$((passed + 1)); else bad "$1: $2 and $3 differ"; fi
+}
+ok() { # ok NAME COMMAND...: the command's success is the test
+	name=$1
+	shift
+	if "$@" >/dev/null 2>&1; then passed=$((passed + 1)); else bad "$name"; fi
+}
+
+cat >"$dir/tiny.net" <<'END'
+const width = 8
+model tiny(x: f32[N, 4], label: i32[N]) {
+    logits = x |> dense(width) |> relu |> dense(3) as head
+    loss   cross_entropy(logits, label)
+    metric accuracy = accuracy(logits, label)
+    output logits
+}
+data { reader = synthetic(examples = 64) }
+train { batch = 16  optimizer = sgd(0.1) }
+END
+sed 's/dense(3)/dens(3)/' "$dir/tiny.net" >"$dir/wrong.net"
+net=$dir/tiny.net
+
+# ---- help, version, usage
+t "no argument" 2 'usage: mantou' "$mantou"
+t "help" 0 'commands:' "$mantou" --help
+t "version" 0 '^mantou [0-9]' "$mantou" --version
+for c in build run check dump info opt explain tune ops; do
+	t "$c --help has an example" 0 '^  mantou ' "$mantou" $c --help
+done
+t "misspelt command" 2 "did you mean 'build'" "$mantou" biuld "$net"
+t "option before command" 2 'command comes first' "$mantou" --batch 4 build "$net"
+t "misspelt option" 2 "did you mean '--batch'" "$mantou" check --bacth 4 "$net"
+t "option of another command" 2 "option of 'dump'" "$mantou" check --stage typed "$net"
+t "missing value" 2 "needs a value" "$mantou" check "$net" --batch
+t "no number" 2 "'x' is no value for '--batch'" "$mantou" check --batch=x "$net"
+t "batch 0" 2 "no value for '--batch'" "$mantou" check --batch=0 "$net"
+t "level 3" 2 "no value for '-O'" "$mantou" check -O3 "$net"
+t "flag with a value" 2 "takes no value" "$mantou" check --json=yes "$net"
+t "no file" 2 'a file is missing' "$mantou" build
+t "two files" 2 'too many' "$mantou" build "$net" "$net"
+t "run without --" 2 'after --' "$mantou" run "$net" train
+t "unknown target" 2 "no 'gpu'" "$mantou" check --target gpu "$net"
+t "unknown arch" 2 '--arch z80' "$mantou" check --arch z80 "$net"
+t "unknown pass" 2 "did you mean 'fuse'" "$mantou" check --disable fuze "$net"
+t "required pass" 2 'nothing runs without' "$mantou" check --disable autodiff "$net"
+t "pass limit" 2 'RULE:N' "$mantou" check --pass-limit fuse "$net"
+t "unknown stage" 2 "did you mean 'fused'" "$mantou" dump --stage fusd "$net"
+t "unknown graph" 2 "--graph" "$mantou" dump --graph trian "$net"
+t "unknown kind" 2 "did you mean 'llvm'" "$mantou" build --emit lvm "$net"
+t "unknown constant" 1 'widht' "$mantou" check -D widht=4 "$net"
+
+# ---- what is not built in says so
+t "tune" 1 'not built in' "$mantou" tune "$net"
+t "cuda" 1 'not built in' "$mantou" build --target cuda "$net"
+for k in cuda ptx cubin; do t "emit $k" 1 'not built in' "$mantou" build --emit $k "$net"; done
+t "html" 1 'not built in' "$mantou" dump --format html "$net"
+for p in bf16 f16; do t "precision $p" 1 'not built in' "$mantou" check --precision $p "$net"; done
+t "precision mixed" 0 'note: .*compiled in f32' "$mantou" check --precision mixed "$net"
+t "tuning" 1 'not built in' "$mantou" check --tuning "$dir/x.tune" "$net"
+
+# ---- files
+t "no such file" 1 'cannot read' "$mantou" check "$dir/none.net"
+t "a folder" 1 'is a folder' "$mantou" check "$dir"
+t "error in the model" 1 'wrong.net:3:[0-9]+: error: .*dens' "$mantou" check "$dir/wrong.net"
+t "no file is left of a failed build" 1 '' "$mantou" build "$dir/wrong.net" -o "$dir/wrong"
+ok "nothing written" test ! -e "$dir/wrong"
+t "output is the input" 1 'is the input' "$mantou" build "$net" -o "$net"
+t "output is a folder" 1 'is a folder' "$mantou" build "$net" -o "$dir"
+t "output in no folder" 1 'cannot write' "$mantou" build "$net" -o "$dir/none/x"
+t "build ref" 0 '' "$mantou" build --target ref "$net" -o "$dir/ref"
+ok "launcher is executable" test -x "$dir/ref"
+t "launcher trains" 0 '' "$dir/ref" train --steps 2 --save "$dir/r.safetensors" --quiet
+t "build" 0 '' "$mantou" build "$net" -o "$dir/tiny"
+t "executable trains" 0 'epoch 1/1' "$dir/tiny" train --save "$dir/t.safetensors"
+ok "no temporary files" sh -c "! ls '$dir' | grep -q tmp"
+t "default name" 0 '' sh -c "cd '$dir' && mkdir d && cd d && '$mantou' build ../tiny.net && test -x tiny"
+for k in llvm:define asm:text ir:module; do
+	t "emit ${k%:*}" 0 "${k#*:}" "$mantou" build --emit ${k%:*} "$net" -o -
+done
+t "emit obj" 0 '' "$mantou" build --emit obj "$net" -o "$dir/x.o"
+t "two archs" 0 '' "$mantou" build --arch x86-64-v3,x86-64-v4 "$net" -o "$dir/two"
+t "two archs run" 0 '' "$dir/two" train --steps 2 --no-save --quiet
+
+# ---- run and its cache
+t "run" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
+n=$(find "$dir/cache" -type f | wc -l)
+t "run again" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
+ok "the second run builds nothing" test "$(find "$dir/cache" -type f | wc -l)" = "$n"
+t "run with another constant" 0 'epoch 1/1' "$mantou" run -D width=9 "$net" -- train --no-save
+ok "another constant, another program" test "$(find "$dir/cache" -type f | wc -l)" = $((n + 1))
+t "exit status of the program" 2 '' "$mantou" run "$net" -- trian
+(for i in 1 2 3; do "$mantou" run --batch 8 "$net" -- train --no-save --quiet & done; wait) >/dev/null 2>&1
+t "runs at once" 0 '' "$mantou" run --batch 8 "$net" -- train --no-save --quiet
+
+# ---- tables for people and for programs
+json() { python3 -c "import json, sys; o = json.load(open(sys.argv[1])); assert $1, o" "$dir/out"; }
+t "check" 0 'dense0 .*f32\[16,8\] .*40' "$mantou" check "$net"
+t "check --json" 0 '' "$mantou" check --json "$net"
+ok "check's JSON" json 'o["parameters"] == 67 and o["batch"] == 16'
+t "check --batch" 0 'f32\[32,8\]' "$mantou" check --batch 32 "$net"
+t "check -D" 0 'f32\[16,12\]' "$mantou" check -D width=12 "$net"
+t "info --json" 0 '' "$mantou" info --json "$net"
+ok "info's JSON" json 'o["parameters"] == 67 and o["parameter_bytes"] == 268 and o["inputs"][0]["shape"] == [16, 4] and o["kernels_per_step"] > 0 and o["arena_bytes"] > 0 and len(o["source_hash"]) == 16'
+t "info follows the batch" 0 '' "$mantou" info --json --batch 32 "$net"
+ok "info's batch" json 'o["batch"] == 32 and o["inputs"][0]["shape"] == [32, 4]'
+t "explain --json" 0 '' "$mantou" explain --json "$net"
+ok "explain's JSON" json 'any(v["outcome"] == "fused" for v in o) and all(set("rule ops outcome why value bytes_saved where".split()) <= set(v) for v in o)'
+t "explain a layer" 0 'dense0' "$mantou" explain "$net" dense0
+t "explain two layers" 0 'declined|fused' "$mantou" explain "$net" dense0 relu0
+t "explain without fusion" 0 '^0 fused' "$mantou" explain "$net" dense0 relu0 --disable fuse
+t "explain an unknown layer" 1 "did you mean 'dense0'" "$mantou" explain "$net" dens0
+t "ops" 0 '^conv2d\(' "$mantou" ops
+t "ops NAME" 0 'gradient' "$mantou" ops conv2d
+t "ops misspelt" 1 "did you mean 'conv2d'" "$mantou" ops conv2
+t "ops not yet" 1 'resize' "$mantou" ops resize
+t "ops --json" 0 '' "$mantou" ops --json
+ok "ops' JSON" json 'any(p["name"] == "relu" for p in o)'
+t "time passes" 0 'autodiff' "$mantou" check --time-passes "$net"
+t "print after" 0 'graph train' "$mantou" check --print-after autodiff "$net"
+
+# ---- dump and opt
+for s in typed diffed lowered fused scheduled selected planned; do
+	t "dump $s" 0 '^module tiny' "$mantou" dump --stage $s "$net" -o "$dir/$s.ir"
+	t "opt $s" 0 '' "$mantou" opt "$dir/$s.ir" -o "$dir/$s.again"
+	same "dump | opt at stage $s" "$dir/$s.ir" "$dir/$s.again"
+	t "dump again $s" 0 '' "$mantou" dump --stage $s "$dir/$s.ir" -o "$dir/$s.again"
+	same "dump of a dump at stage $s" "$dir/$s.ir" "$dir/$s.again"
+done
+t "the rest of the pipeline" 0 '' "$mantou" dump --stage planned "$dir/typed.ir" -o "$dir/continued.ir"
+same "typed, then on" "$dir/planned.ir" "$dir/continued.ir"
+t "build from IR" 0 '' "$mantou" build "$dir/typed.ir" -o "$dir/fromir"
+t "backwards" 1 'lies before' "$mantou" dump --stage typed "$dir/fused.ir"
+t "opt --passes" 0 'relu\.dx' "$mantou" opt "$dir/typed.ir" --passes infer,autodiff
+t "opt of no IR" 1 'error' "$mantou" opt "$net"
+t "dot" 0 '^digraph' "$mantou" dump --format dot "$net"
+t "json" 0 '' "$mantou" dump --format json "$net"
+ok "dump's JSON" json '{g["name"] for g in o["graphs"]} >= {"train", "eval", "infer"}'
+t "one graph" 0 '' "$mantou" dump --graph eval "$net"
+ok "only eval" sh -c "! grep -q '^graph train' '$dir/out' && grep -q '^graph eval' '$dir/out'"
+t "no colour in a pipe" 1 'error' "$mantou" check "$dir/wrong.net"
+ok "no escapes" sh -c "! grep -q \"\$(printf '\\033')\" '$dir/err'"
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]

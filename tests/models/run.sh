@@ -1,0 +1,32 @@
+#!/bin/sh
+# Every file of models/ passes the frontend and the pipeline; the digits are learnt.
+set -u
+cd "$(dirname "$0")/../.."
+mantou=${MANTOU:-$PWD/build/mantou}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+for net in models/*.net; do
+	if "$mantou" check "$net" >"$dir/out" 2>&1; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		echo "FAIL check $net: $(head -n 3 "$dir/out" | tr '\n' ' ')"
+	fi
+done
+# share FILE: the metric accuracy of `eval --json`
+share() { sed -n 's/.*"accuracy": *\([0-9.]*\).*/\1/p' "$1"; }
+for pair in lenet:0.97 mlp:0.95; do
+	name=${pair%:*} want=${pair#*:}
+	if "$mantou" build models/$name.net -o "$dir/$name" >"$dir/log" 2>&1 &&
+		"$dir/$name" train --data models/digits --save "$dir/$name.safetensors" --quiet >"$dir/log" 2>&1 &&
+		"$dir/$name" eval --data models/digits --weights "$dir/$name.safetensors" --json >"$dir/json" 2>"$dir/log" &&
+		awk "BEGIN { exit !($(share "$dir/json") >= $want) }"; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		echo "FAIL $name on digits: accuracy $(share "$dir/json" 2>/dev/null), expected $want: $(tail -n 2 "$dir/log")"
+	fi
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]
