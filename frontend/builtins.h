@@ -40,7 +40,9 @@ bool axis_times(Axis a, Axis b, Axis *out);            /* false: overflow, or bo
 const char *shape_too_large(int rank, const Axis *axes); /* NULL if a tensor may have it */
 
 /* ---- operands of elementwise operators: a tensor, or a number that takes type t */
+bool operand_fits(Call *c, const Value *v, DType t, const char *beside);
 bool operand(Call *c, const Value *v, DType t, const char *beside, Val *out);
+Val full_of(Call *c, Type t, const Value *v);          /* every element is the number v, all 64 bits of an integer kept */
 bool same_dtype(Call *c, const char *na, Val a, const char *nb, Val b);
 /* The op k on values of which at least one is a tensor; names[i] is how messages call args[i]. */
 bool elementwise(Call *c, OpKind k, const Value *const *args, const char *const *names, int n, const AttrArg *attrs, Value *result);

@@ -154,7 +154,7 @@ arg_int(Call *c, const char *name, int64_t low, int64_t high, int64_t *out)
 	if (a->i > high && a->i > low)
 		return call_fail(c, call_loc(c, name), "%s is %lld, needs at most %lld", name, (long long)a->i, (long long)high);
 	if (a->i < low) {
-		if (high >= (int64_t)1 << 29)
+		if (high >= (int64_t)1 << 28)
 			return call_fail(c, call_loc(c, name), "%s is %lld, needs at least %lld", name, (long long)a->i, (long long)low);
 		return call_fail(c, call_loc(c, name), "%s is %lld, needs a number in %lld..%lld", name, (long long)a->i, (long long)low, (long long)high);
 	}

@@ -13,21 +13,19 @@ integer_fits(DType t, int64_t i)
 	return t == DT_u8 ? i >= 0 && i <= 255 : t == DT_i32 ? i >= INT32_MIN && i <= INT32_MAX : true;
 }
 
-/* A constant keeps all 64 bits of an integer. */
-static Val
-integer(Call *c, DType t, int64_t i)
+Val
+full_of(Call *c, Type t, const Value *v)
 {
-	Type s = type_scalar(t);
+	AttrArg value = {.name = A_value, .kind = v->kind == V_FLOAT ? AK_NUM : AK_INT, .i = v->i, .f = v->f};
 
-	return build_op(c->b, OP_full, NULL, 0, ATTRS({.name = A_value, .kind = AK_INT, .i = i, .f = (double)i}), &s);
+	return build_op(c->b, OP_full, NULL, 0, ATTRS(value), &t);
 }
 
 bool
-operand(Call *c, const Value *v, DType t, const char *beside, Val *out)
+operand_fits(Call *c, const Value *v, DType t, const char *beside)
 {
 	switch (v->kind) {
 	case V_TENSOR:
-		*out = v->tensor;
 		return true;
 	case V_INT:
 		if (!value_fixed(c, v))
@@ -36,21 +34,27 @@ operand(Call *c, const Value *v, DType t, const char *beside, Val *out)
 			return call_fail(c, v->loc, "%s beside %s: a bool tensor goes with true and false", value_text(c, v), beside);
 		if (dtype_is_int(t) && !integer_fits(t, v->i))
 			return call_fail(c, v->loc, "%lld does not fit %s", (long long)v->i, beside);
-		*out = dtype_is_int(t) ? integer(c, t, v->i) : num(c, t, (double)v->i);
 		return true;
 	case V_FLOAT:
-		if (!dtype_is_float(t))
-			return call_fail(c, v->loc, "the float %s beside %s: a float goes with a floating type only, as cast(x, f32) makes", value_text(c, v), beside);
-		*out = num(c, t, v->f);
-		return true;
+		if (dtype_is_float(t))
+			return true;
+		return call_fail(c, v->loc, "the float %s beside %s: a float goes with a floating type only, as cast(x, f32) makes", value_text(c, v), beside);
 	case V_BOOL:
-		if (t != DT_bool)
-			return call_fail(c, v->loc, "%s beside %s: needs a number", v->i ? "true" : "false", beside);
-		*out = integer(c, t, v->i);
-		return true;
+		if (t == DT_bool)
+			return true;
+		return call_fail(c, v->loc, "%s beside %s: needs a number", v->i ? "true" : "false", beside);
 	default:
 		return call_fail(c, v->loc, "%s beside %s: needs a tensor or a number", value_text(c, v), beside);
 	}
+}
+
+bool
+operand(Call *c, const Value *v, DType t, const char *beside, Val *out)
+{
+	if (!operand_fits(c, v, t, beside))
+		return false;
+	*out = v->kind == V_TENSOR ? v->tensor : full_of(c, type_scalar(t), v);
+	return out->id != 0;
 }
 
 bool
@@ -243,7 +247,7 @@ builtin_where(Call *c, Value *result)
 		return true;
 	}
 	if (cond->kind == V_BOOL)
-		vc = integer(c, DT_bool, cond->i);
+		vc = full_of(c, type_scalar(DT_bool), cond);
 	else if (!arg_tensor(c, "cond", &vc))
 		return false;
 	if (val_type(call_graph(c), vc)->dtype != DT_bool) {

@@ -43,12 +43,10 @@ constant(Call *c, const Value *v, double x, Value *result)
 		return false;
 	if (!v)
 		return call_give(c, build_full(c->b, type_of(t, rank, axes), x), result);
-	Val one;
 	if (v->kind == V_TENSOR)
 		return call_fail(c, call_loc(c, "v"), "v is %s, needs a number", value_text(c, v));
-	if (!operand(c, v, t, arena_printf(sema_arena(c->sema), "dtype %s", dtype_info[t].name), &one))
-		return false;
-	return call_give(c, build_full(c->b, type_of(t, rank, axes), v->kind == V_FLOAT ? v->f : (double)v->i), result);
+	return operand_fits(c, v, t, arena_printf(sema_arena(c->sema), "dtype %s", dtype_info[t].name))
+	       && call_give(c, full_of(c, type_of(t, rank, axes), v), result);
 }
 
 bool
