@@ -306,7 +306,6 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 	RtError *e = &h->error;
 	RtFile f;
 	RtSt st = {0};
-	int missing = 0;
 	bool good = rt_file_read(&f, path, e);
 
 	if (!good)
@@ -336,7 +335,6 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 				                   near ? near : "", near ? ")" : "");
 			} else if (pass) {
 				fprintf(stderr, "note: %s: %s%s%s: it keeps its initial value\n", path, t ? "" : s->t.name, t ? "" : " ", why.text);
-				missing++;
 			}
 		}
 	if (good && (partial || !h->opt.quiet))

@@ -146,7 +146,7 @@ rt_data_room(const RtProgram *p, RtData *d, int k, int64_t examples, RtError *e)
 	return d->at[k] || rt_fail(e, "out of memory for %lld %s examples of input %s (%lld bytes)", (long long)examples, d->what, in->t.name, (long long)bytes);
 }
 
-/* The first element outside 0..limit-1, or -1. */
+/* The first element outside 0..limit-1 that is not the one to ignore, or -1. */
 static int64_t
 data_outside(const RtInput *in, int dtype, const uint8_t *src, bool swap, int64_t n)
 {
@@ -159,7 +159,7 @@ data_outside(const RtInput *in, int dtype, const uint8_t *src, bool swap, int64_
 		for (int b = 0; b < bytes; b++)
 			element[b] = src[swap ? bytes - 1 - b : b];
 		x = rt_dtype_read(dtype, element);
-		if (!(x > -1 && x < (double)in->limit))
+		if (!(x > -1 && x < (double)in->limit) && !(in->has_ignore && x == (double)in->ignore))
 			return j;
 	}
 	return -1;

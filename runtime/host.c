@@ -272,7 +272,6 @@ rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
 	pthread_mutex_lock(&h->lock);
 	h->mode = mode;
 	h->graph = &h->program.graph[mode == RT_M_EVAL ? RT_G_EVAL : RT_G_TRAIN];
-	pthread_mutex_unlock(&h->lock);
 	h->accumulate = mode == RT_M_TRAIN ? h->program.accumulate : 1;
 	h->npending = 0;
 	r->examples = d->examples;
@@ -285,6 +284,7 @@ rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
 		r->data_bytes[k] = d->bytes[k];
 	}
 	r->steps_per_epoch = mode == RT_M_EVAL ? (d->examples + r->batch - 1) / r->batch : d->examples / r->batch / h->accumulate;
+	pthread_mutex_unlock(&h->lock);
 }
 
 static void

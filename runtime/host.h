@@ -52,7 +52,7 @@ typedef struct RtTensor {
 	int64_t bytes, count;                       /* of the full shape */
 } RtTensor;
 
-typedef struct RtInput { RtTensor t; int64_t limit; bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
+typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
 typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM } RtResultKind;
@@ -219,6 +219,7 @@ double rt_rate_at(const RtHost *h, int64_t step);
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end);
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
+void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */
 /* checkpoint.c, safetensors.c */
 typedef struct RtStEntry { const char *name, *dtype; int rank; int64_t shape[RT_MAX_RANK]; uint64_t begin, end; } RtStEntry;

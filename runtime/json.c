@@ -1,7 +1,7 @@
 /* json.c: a strict JSON reader (RFC 8259).
  *
  * In: text, not trusted: safetensors headers come from anywhere.   Out: a tree of Json nodes in one chunked pool.
- * Recursive descent with a depth limit of 64. Strings are unescaped into the pool. Beyond what the standard refuses, an
+ * Recursive descent with a depth limit of 64. Strings are unescaped into the pool and must be UTF-8. Beyond what the standard refuses, an
  * escaped zero byte, half a surrogate pair and a number of more than 63 characters are errors. Members of one name are
  * kept; rt_json_get finds the first. */
 #include "json.h"
@@ -157,10 +157,37 @@ json_escape(Parser *p, char **out)
 	return true;
 }
 
+/* Length of the UTF-8 sequence at s, 0 where there is none (overlong forms and surrogates are none). */
+static size_t
+json_sequence(const char *s, size_t room)
+{
+	static const struct { uint8_t mask, lead; } forms[] = {{0xE0, 0xC0}, {0xF0, 0xE0}, {0xF8, 0xF0}};
+	const uint8_t *u = (const uint8_t *)s;
+
+	if (u[0] < 0x80)
+		return 1;
+	for (size_t n = 2; n <= 4; n++) {
+		uint32_t code;
+
+		if ((u[0] & forms[n - 2].mask) != forms[n - 2].lead)
+			continue;
+		if (room < n)
+			return 0;
+		code = u[0] & (0xFFu >> (n + 1));
+		for (size_t i = 1; i < n; i++) {
+			if ((u[i] & 0xC0) != 0x80)
+				return 0;
+			code = code << 6 | (u[i] & 0x3F);
+		}
+		return code < (n == 2 ? 0x80u : n == 3 ? 0x800u : 0x10000u) || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF ? 0 : n;
+	}
+	return 0;
+}
+
 static const char *
 json_string(Parser *p)
 {
-	size_t end = p->at + 1;
+	size_t end = p->at + 1, n;
 	char *s, *out;
 
 	/* The unescaped text is never longer than the escaped one: find its end, then write. */
@@ -183,11 +210,19 @@ json_string(Parser *p)
 			json_error(p, "a control character in a string");
 			return NULL;
 		}
-		p->at++;
-		if (c != '\\')
-			*out++ = (char)c;
-		else if (!json_escape(p, &out))
+		if (c == '\\') {
+			p->at++;
+			if (!json_escape(p, &out))
+				return NULL;
+			continue;
+		}
+		n = json_sequence(p->text + p->at, end - p->at);
+		if (!n) {
+			json_error(p, "a string that is not UTF-8");
 			return NULL;
+		}
+		while (n--)
+			*out++ = p->text[p->at++];
 	}
 	*out = 0;
 	p->at = end + 1;

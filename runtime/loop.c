@@ -258,6 +258,14 @@ rt_drain(RtHost *h)
 
 /* ---- poll */
 
+void
+rt_set_stop(RtHost *h)
+{
+	__atomic_store_n(&h->run.stop_at, h->stop_step < h->next_save ? h->stop_step : h->next_save, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) /* it came while stop_at was being set */
+		__atomic_store_n(&h->run.stop_at, 0, __ATOMIC_SEQ_CST);
+}
+
 int64_t
 rt_poll(RtRun *run)
 {
@@ -285,9 +293,7 @@ rt_poll(RtRun *run)
 			fprintf(stderr, "warning: %s; training goes on\n", h->error.text);
 		}
 	}
-	run->stop_at = h->stop_step < h->next_save ? h->stop_step : h->next_save;
-	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) /* it came while stop_at was being set */
-		run->stop_at = 0;
+	rt_set_stop(h);
 	return RT_OK;
 }
 

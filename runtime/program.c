@@ -78,6 +78,8 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 		if (!program_shape(&in->t, o, e))
 			return false;
 		in->limit = rt_json_int(o, "limit", 0);
+		in->has_ignore = rt_json_get(o, "ignore") != NULL;
+		in->ignore = rt_json_int(o, "ignore", 0);
 		in->infer = rt_json_bool(o, "infer", true);
 		if (in->t.rank < 1 || in->t.shape[0] % p->batch || in->t.shape[0] == 0)
 			return rt_fail(e, "input %s: its first axis is no multiple of the batch: such an input cannot be read", in->t.name);

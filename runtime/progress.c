@@ -70,10 +70,10 @@ rt_progress_draw(RtHost *h)
 	char line[320];
 	struct winsize w = {0};
 
-	if (h->mode != RT_M_TRAIN || !progress_wanted(h) || (ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col && w.ws_col < 100))
+	if (!progress_wanted(h) || (ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col && w.ws_col < 100))
 		return;
 	pthread_mutex_lock(&h->lock);
-	if (h->last_step >= 0 && h->run.steps_per_epoch > 0 && h->weight > 0) {
+	if (h->mode == RT_M_TRAIN && h->last_step >= 0 && h->run.steps_per_epoch > 0 && h->weight > 0) {
 		progress_line(h, line, sizeof line);
 		fprintf(stderr, "\r%s\033[K", line);
 		fflush(stderr);

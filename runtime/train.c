@@ -92,9 +92,7 @@ train_plan_stops(RtHost *h)
 {
 	h->stop_step = h->opt.stop >= 0 && h->opt.stop < h->total ? h->opt.stop : INT64_MAX;
 	h->next_save = h->opt.every > 0 && !h->opt.no_save ? h->run.step + h->opt.every - h->run.step % h->opt.every : INT64_MAX;
-	h->run.stop_at = h->stop_step < h->next_save ? h->stop_step : h->next_save;
-	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
-		h->run.stop_at = 0;
+	rt_set_stop(h);
 }
 
 static bool
@@ -283,7 +281,7 @@ train_monitor(RtHost *h, Worker *w, const sigset_t *set)
 			if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
 				_exit(128 + number);         /* asked twice: at once; the last whole checkpoint stays */
 			__atomic_store_n(&h->signal, number, __ATOMIC_SEQ_CST);
-			h->run.stop_at = 0;
+			__atomic_store_n(&h->run.stop_at, 0, __ATOMIC_SEQ_CST);
 		}
 		rt_drain(h);
 		if (h->log)

@@ -243,7 +243,7 @@ static void
 graphs(FILE *f, int accumulate)
 {
 	graph(f, "train", accumulate > 1
-	      ? KERNEL("check", 0, 0, 1, 0, true) "," KERNEL("pred", 1, 1, 8, 8, false) "," KERNEL("loss", 2, 0, 1, 0, false) "," KERNEL("grad", 3, 1, 1, 0, false)
+	      ? KERNEL("check", 0, 0, 1, 0, true) "," KERNEL("pred", 1, 1, 1, 8, false) "," KERNEL("loss", 2, 0, 1, 0, false) "," KERNEL("grad", 3, 1, 1, 0, false)
 	      : KERNEL("check", 0, 0, 1, 0, true) "," KERNEL("pred", 1, 1, 1, 8, false) "," KERNEL("loss", 2, 0, 1, 0, false) "," KERNEL("grad", 3, 0, 1, 0, false)
 	        "," KERNEL("update", 4, 0, 1, 0, false));
 	fprintf(f, SCALAR("loss", "loss", LOSS));
