@@ -51,7 +51,7 @@ attention_scores(Build *b, const Op *op, const AttentionIn *in)
 			s = build(b, OP_where, in->mask, s, build_const(b, dt, -INFINITY));
 	}
 	if (attr_bool(op, A_causal)) {
-		Val keep = build(b, OP_le, positions(b, &t, t.rank - 1), positions(b, &t, t.rank - 2));
+		Val key = positions(b, &t, t.rank - 1), keep = build(b, OP_le, key, positions(b, &t, t.rank - 2));
 
 		s = build(b, OP_where, keep, s, build_const(b, dt, -INFINITY));
 	}

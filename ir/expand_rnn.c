@@ -163,7 +163,9 @@ lstm_step(const Rnn *r, Val gates, Val *h, Val *c)
 	Val i = build(b, OP_sigmoid, gate(r, gates, 0)), f = build(b, OP_sigmoid, gate(r, gates, 1));
 	Val g = build(b, OP_tanh, gate(r, gates, 2)), o = build(b, OP_sigmoid, gate(r, gates, 3));
 
-	*c = ew(r, OP_add, ew(r, OP_mul, f, *c), ew(r, OP_mul, i, g));
+	Val kept = ew(r, OP_mul, f, *c);
+
+	*c = ew(r, OP_add, kept, ew(r, OP_mul, i, g));
 	*h = ew(r, OP_mul, o, build(b, OP_tanh, *c));
 }
 
@@ -177,8 +179,9 @@ expand_lstm(Build *b, const Op *op, Val *out)
 	for (int64_t i = 0; i < r.t; i++) {
 		int64_t t = step_at(&r, i);
 		Val h1 = h, c1 = c;
+		Val from_x = at_step(&r, gx, t), from_h = rule_matmul(b, h, r.w_hh, false, true);
 
-		lstm_step(&r, ew(&r, OP_add, at_step(&r, gx, t), rule_matmul(b, h, r.w_hh, false, true)), &h1, &c1);
+		lstm_step(&r, ew(&r, OP_add, from_x, from_h), &h1, &c1);
 		ys[i] = h1;
 		if (r.alive.id) {
 			Val alive = at_step(&r, r.alive, t);
@@ -256,8 +259,8 @@ expand_lstm_dx(Build *b, const Op *op, Val *out)
 	Rnn r = rnn_of(b, op, 3, 4, true, 2);
 	Val y = op->in[10], c = op->in[11], gy = masked(&r, op->in[0], 0), dh = op->in[1], dc = op->in[2];
 	Val h_before = previous(&r, y, r.h0), c_before = previous(&r, c, r.c0), product[5], d;
-	Val gates = ew(&r, OP_add, project(&r, r.x, r.w_ih, ew(&r, OP_add, r.b_ih, r.b_hh)),
-	               steps(&r, rule_matmul(b, flat(&r, h_before), r.w_hh, false, true)));
+	Val from_x = project(&r, r.x, r.w_ih, ew(&r, OP_add, r.b_ih, r.b_hh));
+	Val from_h = steps(&r, rule_matmul(b, flat(&r, h_before), r.w_hh, false, true)), gates = ew(&r, OP_add, from_x, from_h);
 	LstmCoefficients k = lstm_coefficients(&r, gates, c, c_before);
 	Val *ds = arena_array(b->g->arena, Val, r.t);
 
@@ -272,14 +275,21 @@ expand_lstm_dx(Build *b, const Op *op, Val *out)
 }
 
 /* ---------------------------------------------------------------- gru */
+static Val
+gates_sum(const Rnn *r, Val gx, Val gh, int k)
+{
+	Val x = gate(r, gx, k);
+
+	return ew(r, OP_add, x, gate(r, gh, k));
+}
+
 /* h' = n + z (h - n), n = tanh(gx_n + r gh_n). */
 static Val
 gru_step(const Rnn *r, Val gx, Val gh, Val h)
 {
 	Build *b = r->b;
-	Val reset = build(b, OP_sigmoid, ew(r, OP_add, gate(r, gx, 0), gate(r, gh, 0)));
-	Val z = build(b, OP_sigmoid, ew(r, OP_add, gate(r, gx, 1), gate(r, gh, 1)));
-	Val n = build(b, OP_tanh, ew(r, OP_add, gate(r, gx, 2), ew(r, OP_mul, reset, gate(r, gh, 2))));
+	Val reset = build(b, OP_sigmoid, gates_sum(r, gx, gh, 0)), z = build(b, OP_sigmoid, gates_sum(r, gx, gh, 1));
+	Val nx = gate(r, gx, 2), n = build(b, OP_tanh, ew(r, OP_add, nx, ew(r, OP_mul, reset, gate(r, gh, 2))));
 
 	return ew(r, OP_add, n, ew(r, OP_mul, z, ew(r, OP_sub, h, n)));
 }
@@ -316,16 +326,17 @@ static GruCoefficients
 gru_coefficients(const Rnn *r, Val gx, Val gh, Val h_before)
 {
 	Build *b = r->b;
-	Val reset = build(b, OP_sigmoid, ew(r, OP_add, gate(r, gx, 0), gate(r, gh, 0)));
-	Val z = build(b, OP_sigmoid, ew(r, OP_add, gate(r, gx, 1), gate(r, gh, 1))), ghn = gate(r, gh, 2);
-	Val n = build(b, OP_tanh, ew(r, OP_add, gate(r, gx, 2), ew(r, OP_mul, reset, ghn)));
-	Val dn = masked(r, ew(r, OP_mul, one_minus(r, z), one_minus(r, build(b, OP_square, n))), 0);
+	Val reset = build(b, OP_sigmoid, gates_sum(r, gx, gh, 0)), z = build(b, OP_sigmoid, gates_sum(r, gx, gh, 1));
+	Val nx = gate(r, gx, 2), ghn = gate(r, gh, 2), n = build(b, OP_tanh, ew(r, OP_add, nx, ew(r, OP_mul, reset, ghn)));
+	Val fresh = one_minus(r, z), dn = masked(r, ew(r, OP_mul, fresh, one_minus(r, build(b, OP_square, n))), 0), t;
 	GruCoefficients k;
 
 	k.gate[2] = dn;
 	k.n_hidden = ew(r, OP_mul, dn, reset);
-	k.gate[0] = ew(r, OP_mul, ew(r, OP_mul, k.n_hidden, ghn), one_minus(r, reset));
-	k.gate[1] = masked(r, ew(r, OP_mul, ew(r, OP_sub, h_before, n), ew(r, OP_mul, z, one_minus(r, z))), 0);
+	t = ew(r, OP_mul, k.n_hidden, ghn);
+	k.gate[0] = ew(r, OP_mul, t, one_minus(r, reset));
+	t = ew(r, OP_sub, h_before, n);
+	k.gate[1] = masked(r, ew(r, OP_mul, t, ew(r, OP_mul, z, fresh)), 0);
 	k.pass = masked(r, z, 1);
 	return k;
 }
@@ -334,8 +345,11 @@ gru_coefficients(const Rnn *r, Val gx, Val gh, Val h_before)
 static Val
 gru_gates(const Rnn *r, const GruCoefficients *k, Val dh, Val n)
 {
-	Val part[3] = {ew(r, OP_mul, dh, k->gate[0]), ew(r, OP_mul, dh, k->gate[1]), ew(r, OP_mul, dh, n)};
+	const Val by[3] = {k->gate[0], k->gate[1], n};
+	Val part[3];
 
+	for (int j = 0; j < 3; j++)
+		part[j] = ew(r, OP_mul, dh, by[j]);
 	return rule_concat(r->b, part, 3, 2);
 }
 
@@ -354,11 +368,13 @@ expand_gru_dx(Build *b, const Op *op, Val *out)
 		Val d = ew(&r, OP_add, at_step(&r, gy, t), dh), thrice = rule_concat(b, (Val[]){d, d, d}, 3, 1);
 
 		dhs[i] = d;
-		dh = ew(&r, OP_add, rule_matmul(b, ew(&r, OP_mul, thrice, at_step(&r, hidden, t)), r.w_hh, false, false),
-		        ew(&r, OP_mul, d, at_step(&r, k.pass, t)));
+		dh = rule_matmul(b, ew(&r, OP_mul, thrice, at_step(&r, hidden, t)), r.w_hh, false, false);
+		dh = ew(&r, OP_add, dh, ew(&r, OP_mul, d, at_step(&r, k.pass, t)));
 	}
 	all = in_time(&r, dhs);
-	rnn_products(&r, gru_gates(&r, &k, all, k.gate[2]), gru_gates(&r, &k, all, k.n_hidden), h_before, product);
+	gx = gru_gates(&r, &k, all, k.gate[2]);
+	gh = gru_gates(&r, &k, all, k.n_hidden);
+	rnn_products(&r, gx, gh, h_before, product);
 	for (int i = 0; i < 5; i++)
 		out[i] = product[i];
 	out[5] = dh;

@@ -5,6 +5,7 @@
 
 GradRule grad_ew, grad_red; /* generic: every row of ew.def, of red.def */
 
+/* Ops are built in the order of C's statements: no two building calls stand in one argument list, whose order C leaves open. */
 #define RULE_ATTRS 9   /* the longest attribute list of ops.def and its end mark fit */
 
 /* op's attributes as arguments for build_op, for an op that takes the same list (conv2d and conv2d.dx, attention and its .dx). */

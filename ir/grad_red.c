@@ -27,7 +27,7 @@ extremum_dx(const Reduced *r, Val g)
 	Build *b = r->b;
 	Val hit = build(b, OP_eq, r->op->in[0], kept(r, r->op->out[0]));
 	Val ties = build_reduce(b, OP_sum, build_cast(b, hit, r->x.dtype), r->axes, r->n, true);
-	Val share = build(b, OP_div, kept(r, g), ties);
+	Val whole = kept(r, g), share = build(b, OP_div, whole, ties);
 
 	return build(b, OP_where, hit, share, build_const(b, r->x.dtype, 0));
 }
@@ -40,12 +40,12 @@ moments_dx(const Reduced *r, Val dmean, Val dvar)
 
 	if (dvar.id) {
 		Val centred = build(b, OP_sub, r->op->in[0], kept(r, r->op->out[0]));
-		Val twice = build(b, OP_mul, kept(r, dvar), build_const(b, r->x.dtype, 2));
+		Val g = kept(r, dvar), twice = build(b, OP_mul, g, build_const(b, r->x.dtype, 2));
 
 		sum = build(b, OP_mul, centred, build(b, OP_div, twice, count(r)));
 	}
 	if (dmean.id) {
-		Val share = build(b, OP_div, kept(r, dmean), count(r));
+		Val g = kept(r, dmean), share = build(b, OP_div, g, count(r));
 
 		sum = sum.id ? build(b, OP_add, sum, share) : share;
 	}
@@ -68,11 +68,11 @@ grad_red(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 	else if (op->kind == OP_sum)
 		dx = kept(&r, g);
 	else if (op->kind == OP_mean)
-		dx = build(b, OP_div, kept(&r, g), count(&r));
+		g = kept(&r, g), dx = build(b, OP_div, g, count(&r));
 	else if (op->kind == OP_max || op->kind == OP_min)
 		dx = extremum_dx(&r, g);
 	else if (op->kind == OP_logsumexp)
-		dx = build(b, OP_mul, build(b, OP_exp, build(b, OP_sub, op->in[0], kept(&r, op->out[0]))), kept(&r, g));
+		dx = build(b, OP_exp, build(b, OP_sub, op->in[0], kept(&r, op->out[0]))), dx = build(b, OP_mul, dx, kept(&r, g));
 	else
 		bug("no gradient rule for the reduction %s", op_info[op->kind].name);
 	if (dx.id)

@@ -160,7 +160,8 @@ clip(Diff *d, double c)
 		sum = sum.id ? build(b, OP_add, sum, square) : square;
 	}
 	norm = build(b, OP_sqrt, sum);
-	scale = build(b, OP_div, build_const(b, DT_f32, c), build(b, OP_add, norm, build_const(b, DT_f32, 1e-6)));
+	scale = build(b, OP_add, norm, build_const(b, DT_f32, 1e-6));
+	scale = build(b, OP_div, build_const(b, DT_f32, c), scale);
 	scale = build(b, OP_minimum, scale, build_const(b, DT_f32, 1));
 	for (uint32_t i = 0; i < d->ntrained; i++) {
 		Val *g = &d->trained[i].grad;
@@ -195,13 +196,19 @@ static const char *
 accumulate(Diff *d, Val v, const char *name, int64_t a)
 {
 	Build *b = &d->b;
-	Type t = *val_type(d->g, v);
-	State *s = module_add_state(d->m, name, type_of(t.dtype, t.rank, t.axis), ST_GRAD);
+	Type t;
+	State *s;
 	Val part;
+
+	if (!dtype_is_float((DType)val_type(d->g, v)->dtype))   /* a metric that counts */
+		v = build_cast(b, v, DT_f32);
+	t = *val_type(d->g, v);
+	s = module_add_state(d->m, name, type_of((DType)t.dtype, t.rank, t.axis), ST_GRAD);
 
 	s->init = INIT_CONSTANT;
 	s->loc = b->loc;
-	part = build(b, OP_add, build_load(b, name), build(b, OP_div, v, build_const(b, t.dtype, (double)a)));
+	part = build(b, OP_div, v, build_const(b, (DType)t.dtype, (double)a));
+	part = build(b, OP_add, build_load(b, name), part);
 	build_op(b, OP_store, &part, 1, ATTRS(AS(state, name)), NULL);
 	return s->name;
 }
@@ -239,6 +246,8 @@ split_update(Diff *d, int64_t a)
 		Result r = train->result.at[i];
 		const Op *def = val_op(train, r.v);
 
+		if (r.kind == RES_OUTPUT)
+			continue;
 		d->b.loc = def ? def->loc : (Loc){0};
 		d->b.path = def ? def->path : "";
 		sum[n++] = accumulate(d, r.v, arena_printf(d->m->arena, "%s.accumulated", r.name), a);
@@ -254,12 +263,15 @@ split_update(Diff *d, int64_t a)
 		d->trained[i].state = module_state(d->m, names[i]);
 		d->trained[i].grad = drain(d, sum[i]);
 	}
+	n = d->ntrained;
 	for (uint32_t i = 0; i < train->result.n; i++) {
 		const Result *r = &train->result.at[i];
 
+		if (r->kind == RES_OUTPUT)
+			continue;
 		d->b.loc = val_op(train, r->v) ? val_op(train, r->v)->loc : (Loc){0};
 		d->b.path = "";
-		graph_add_result(update, drain(d, sum[d->ntrained + i]), r->name, r->kind);
+		graph_add_result(update, drain(d, sum[n++]), r->name, r->kind);
 	}
 	updates(d);
 }

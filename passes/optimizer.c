@@ -74,7 +74,8 @@ correction(Optimizer *o, int which)
 
 	if (o->corrected[which].id)
 		return o->corrected[which];
-	t = build(b, OP_add, build_cast(b, graph_need_input(b->g, IN_STEP), DT_f64), number(o, 1));
+	t = build_cast(b, graph_need_input(b->g, IN_STEP), DT_f64);
+	t = build(b, OP_add, t, number(o, 1));
 	t = build(b, OP_pow, number(o, which ? o->beta2 : o->beta1), t);
 	return o->corrected[which] = build(b, OP_sub, number(o, 1), t);
 }
@@ -88,7 +89,9 @@ scalar_f64(Optimizer *o, Scalar s)
 	switch (s) {
 	case SC_STEP_SIZE: return build(b, OP_div, rate, correction(o, 0));
 	case SC_ROOT: return build(b, OP_sqrt, correction(o, 1));
-	case SC_KEEP: return build(b, OP_sub, number(o, 1), build(b, OP_mul, rate, number(o, o->decay)));
+	case SC_KEEP:
+		rate = build(b, OP_mul, rate, number(o, o->decay));
+		return build(b, OP_sub, number(o, 1), rate);
 	default: return rate;
 	}
 }
@@ -170,9 +173,12 @@ step_adam(Optimizer *o, const Param *p)
 	const char *mname = slot(o, p, "adam_m"), *vname = slot(o, p, "adam_v");
 	Build *b = &o->b;
 	DType dt = (DType)p->type.dtype;
-	Val m = sum(o, times(o, build_load(b, mname), o->beta1), times(o, p->g, 1 - o->beta1));
-	Val v = sum(o, times(o, build_load(b, vname), o->beta2), times(o, build(b, OP_square, p->g), 1 - o->beta2));
-	Val root = build(b, OP_div, build(b, OP_sqrt, v), scalar(o, SC_ROOT, dt));
+	Val old = times(o, build_load(b, mname), o->beta1), m = sum(o, old, times(o, p->g, 1 - o->beta1)), v, root;
+
+	old = times(o, build_load(b, vname), o->beta2);
+	v = sum(o, old, times(o, build(b, OP_square, p->g), 1 - o->beta2));
+	root = scalar(o, SC_ROOT, dt);
+	root = build(b, OP_div, build(b, OP_sqrt, v), root);
 
 	put(o, mname, m);
 	put(o, vname, v);

@@ -349,6 +349,19 @@ run_only(Module *m, PassCtx *cx, PassTime *times, int *ntimes)
 	return true;
 }
 
+/* What comes in may be hand-written: there it is an error, after a pass it is a bug. */
+static bool
+verified(Module *m)
+{
+	Buf errors = {0};
+	bool good = module_verify(m, &errors);
+
+	if (!good)
+		diag_error(m->diags, (Loc){0}, "the module is not well formed:\n%s", errors.at ? errors.at : "");
+	buf_free(&errors);
+	return good;
+}
+
 bool
 passes_run(Module *m, PassCtx *cx)
 {
@@ -364,8 +377,8 @@ passes_run(Module *m, PassCtx *cx)
 	cx->scratch = NULL;
 	if (!good)
 		return false;
-	if (cx->check)
-		check_module(m, "none");
+	if (cx->check && !verified(m))
+		return false;
 	good = cx->only ? run_only(m, cx, times, &n) : run_pipeline(m, cx, times, &n);
 	cx->scratch = callers;
 	if (cx->time_passes)
