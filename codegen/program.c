@@ -194,11 +194,11 @@ origin(const Graph *g, Val v)
 	return v;
 }
 
-/* Exclusive upper bound of an integer input that some check sets; 0 if none. */
-static int64_t
-input_limit(const Module *m, const char *name)
+/* The check with the lowest exclusive upper bound for an integer input; NULL if none. */
+static const Op *
+input_check(const Module *m, const char *name)
 {
-	int64_t limit = 0;
+	const Op *tightest = NULL;
 
 	for (uint32_t i = 0; i < m->graph.n; i++) {
 		const Graph *g = m->graph.at[i];
@@ -209,11 +209,11 @@ input_limit(const Module *m, const char *name)
 
 			if (op->kind != OP_check || op->dead || origin(g, op->in[0]).id != in->v.id)
 				continue;
-			if (!limit || attr_int(op, A_limit) < limit)
-				limit = attr_int(op, A_limit);
+			if (!tightest || attr_int(op, A_limit) < attr_int(tightest, A_limit))
+				tightest = op;
 		}
 	}
-	return limit;
+	return tightest;
 }
 
 static void
@@ -221,12 +221,16 @@ put_inputs(Buf *b, const Module *m, const Names *in)
 {
 	buf_printf(b, ",\n\"inputs\": [");
 	for (int i = 0; i < in->n; i++) {
+		const Op *check = input_check(m, in->at[i]);
+
 		buf_printf(b, "%s{\"name\": ", i ? ",\n " : "");
 		buf_json(b, in->at[i]);
 		buf_printf(b, ", \"dtype\": \"%s\", \"shape\": ", dtype_info[in->type[i]->dtype].name);
 		put_shape(b, in->type[i]);
-		buf_printf(b, ", \"limit\": %lld, \"infer\": %s}", (long long)input_limit(m, in->at[i]),
-		    input_named(real_graph(m, "infer"), in->at[i]) ? "true" : "false");
+		buf_printf(b, ", \"limit\": %lld", check ? (long long)attr_int(check, A_limit) : 0LL);
+		if (check && attr_bool(check, A_has_ignore))
+			buf_printf(b, ", \"ignore\": %lld", (long long)attr_int(check, A_ignore));
+		buf_printf(b, ", \"infer\": %s}", input_named(real_graph(m, "infer"), in->at[i]) ? "true" : "false");
 	}
 	buf_printf(b, "]");
 }
