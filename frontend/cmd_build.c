@@ -132,7 +132,7 @@ int
 cmd_run(Arena *a, const Options *o)
 {
 	Job j;
-	const char *program;
+	const char *program = NULL;
 	int status = job_open(&j, a, o, "run", o->operand[0]);
 
 	if (status != EXIT_GOOD)
