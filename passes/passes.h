@@ -3,8 +3,8 @@
 #define PASSES_PASSES_H
 #include "pass.h"
 
-PassFn pass_expand, pass_fold, pass_cse, pass_dce, pass_layout, pass_fuse, pass_reorder, pass_select;
-ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_plan;
+PassFn pass_expand, pass_fold, pass_cse, pass_dce, pass_fuse, pass_reorder, pass_select;
+ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_layout, pass_plan;
 
 int stage_rank(const char *stage);                       /* typed 0 .. planned 6; -1 if none of these */
 bool pass_disabled(const PassCtx *cx, const char *name); /* --disable NAME: a pass or a composite operator */

@@ -300,8 +300,8 @@ run_pipeline(Module *m, PassCtx *cx, PassTime *times, int *ntimes)
 	for (int i = 0; i < npass_info; i++) {
 		const PassInfo *p = &pass_info[i];
 		bool due = stage_rank(m->stage) < stage_ahead(i) && stage_ahead(i) <= stop;
-		/* fuse makes groups of one op each where it is switched off: later stages need groups */
-		bool enabled = p->required || p->level == 0 || pass_enabled(cx, p->name);
+		bool needed = p->required || stage_rank(p->gives) > stage_rank("lowered");
+		bool enabled = needed || pass_enabled(cx, p->name);
 
 		if (!due || (!enabled && !*p->gives))
 			continue;
