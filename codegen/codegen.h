@@ -1,0 +1,43 @@
+/* codegen.h: what the driver and the tests use of codegen/: targets, the program's descriptor, linking.
+ *
+ * A target's emit() turns a planned Module into an object with one RtImage in it (symbol mantou_image_INDEX); link.c joins objects
+ * and the runtime's archive into an executable. */
+#ifndef CODEGEN_H
+#define CODEGEN_H
+#include "../ir/ir.h"
+#include "../ir/target.h"
+
+/* ---- kernels of a program, as the descriptor lists them */
+typedef struct KernelRec {
+	const char *name;
+	int fn;                      /* index in RtImage.kernel */
+	const int64_t *off; int noff;
+	int group;                   /* of the graph: its ops give layers, location, flops */
+	int64_t rows; int32_t mul, div; int64_t grain; /* tasks: runtime/README.md */
+	bool check;
+	bool scratch;                /* uses the thread's scratch */
+	double flops, bytes;
+} KernelRec;
+typedef struct GraphKernels { const Graph *g; VEC(KernelRec) k; } GraphKernels;
+typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
+
+/* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
+void program_json(Buf *b, const Module *m, const char *target, const char *arch, const ProgramKernels *ks);
+
+/* ---- linking */
+typedef struct LinkOptions {
+	const char *const *objects; int nobject; /* paths; each holds mantou_image_0, _1 ... in this order */
+	const char *output;
+	const char *argv0;           /* to find librt.a beside the program */
+	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */
+} LinkOptions;
+/* NULL, or what was tried and what went wrong, in arena. */
+const char *link_program(Arena *a, const LinkOptions *o);
+
+/* ---- tests, tuner: every op its own group, every value its own place */
+void naive_plan(Module *m, const Target *t, const char *arch);
+
+/* ---- targets.def */
+extern const Target *const targets[];
+extern const int ntargets;
+#endif

@@ -1,0 +1,216 @@
+/* cpu.c: the struct Target of the CPU: what it has kernels for, how groups are chosen and compiled.
+ *
+ * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator but composites has a kernel: attention, lstm and
+ * gru are expanded by pass expand. */
+#include "cpu.h"
+#include "gemm.h"
+#include <string.h>
+
+static bool
+cpu_has_kernel(const Target *t, OpKind k)
+{
+	(void)t;
+	return !op_has(k, T_COMPOSITE | T_LOOP);
+}
+
+static const char *
+cpu_resolve_arch(const Target *t, Arena *a, const char *arch, const char **error)
+{
+	(void)t;
+	if (!arch || !strcmp(arch, "native"))
+		arch = arch_native();
+	const Arch *x = arch_named(arch);
+
+	if (x)
+		return x->name;
+	const char *names[32];
+	int n = arch_list(names, 32);
+	const char *near = suggest(arch, names, n);
+	Buf b = {0};
+
+	buf_printf(&b, "unknown architecture '%s' of target cpu", arch);
+	if (near)
+		buf_printf(&b, ", did you mean '%s'?", near);
+	buf_printf(&b, " (native");
+	for (int i = 0; i < n; i++)
+		buf_printf(&b, ", %s", names[i]);
+	buf_printf(&b, ")");
+	*error = arena_strdup(a, b.at);
+	buf_free(&b);
+	return NULL;
+}
+
+static int
+cpu_vector_bytes(const Target *t, const char *arch)
+{
+	const Arch *a = arch_named(arch ? arch : arch_native());
+
+	(void)t;
+	return a ? a->vector_bytes : 16;
+}
+
+/* Activations of convolutions and pools: H W N C, so that a vector is 16 channels of one pixel of one image and rows of images follow. */
+static bool
+cpu_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
+{
+	static const uint8_t hwnc[4] = {2, 3, 0, 1};
+
+	(void)t;
+	if (x->rank != 4)
+		return false;
+	memcpy(perm, hwnc, 4);
+	return true;
+}
+
+/* ---------------------------------------------------------------- select */
+/* Elementwise all through, of one shape (or single numbers)? Then every element is read before it is written. */
+static bool
+is_map(const Graph *g, int group)
+{
+	const Type *shape = NULL;
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		OpKind k = (OpKind)op->kind;
+
+		if (op->dead || op->group != group)
+			continue;
+		if (!op_has(k, T_EW | T_CONST | T_RANDOM) && k != OP_cast && k != OP_store && k != OP_load && k != OP_stop_gradient && k != OP_expand)
+			return false;
+		if (!op->nout || k == OP_load)
+			continue;
+		const Type *t = val_type(g, op->out[0]);
+
+		if (type_elements(t) == 1 && !type_marked(t))
+			continue;
+		if (shape && !type_same_shape(shape, t))
+			return false;
+		shape = t;
+	}
+	return true;
+}
+
+static const char *
+cpu_select(const Target *t, Graph *g, int group, const char *arch)
+{
+	Group *gr = &g->group.at[group];
+	const Op *special = NULL, *contract = NULL;
+	int n = 0, reds = 0, bytes = cpu_vector_bytes(t, arch);
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group)
+			continue;
+		n++;
+		if (special_op(g, op) && op->kind != OP_store)
+			special = op;
+		if (op_has((OpKind)op->kind, T_CONTRACT))
+			contract = op;
+		reds += op_info[op->kind].red >= 0;
+		if (!cpu_has_kernel(t, (OpKind)op->kind))
+			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[op->kind].name);
+	}
+	if (special && n > 1)
+		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
+	gr->workspace = 0;
+	if (contract && n == 1 && gemm_can(g, contract, bytes)) {
+		GemmParams p = gemm_params(g, contract, bytes);
+
+		gr->kernel = gemm_text(g->arena, contract, &p);
+		gr->workspace = gemm_workspace(g, contract, &p, bytes);
+		return NULL;
+	}
+	if (special)
+		gr->kernel = op_info[special->kind].name;
+	else if (contract)
+		gr->kernel = "plain";
+	else if (reds)
+		gr->kernel = "rows";
+	else
+		gr->kernel = is_map(g, group) ? "map" : "move";
+	gr->workspace = group_workspace(g, group);
+	return NULL;
+}
+
+static const char *
+cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
+{
+	(void)t;
+	if (special_op(g, op) && op->kind != OP_store)
+		return arena_printf(g->arena, "%s has a kernel of its own", op_info[op->kind].name);
+	if (member && special_op(g, member) && member->kind != OP_store)
+		return arena_printf(g->arena, "%s has a kernel of its own", op_info[member->kind].name);
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- emit */
+static void
+compile_graph(Compile *c, Graph *g)
+{
+	GraphKernels *gk = arena_new_of(c->arena, GraphKernels);
+	int last = -1;
+
+	gk->g = g;
+	vec_push(c->arena, &c->ks->graph, gk);
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead)
+			continue;
+		if (op->group < 0) {
+			loose_op(c, g, i, gk);
+			continue;
+		}
+		if (op->group == last)
+			continue;
+		last = op->group;
+		bug_context = arena_printf(c->arena, "target cpu, group %s of graph %s", g->group.at[last].name, g->name);
+		group_compile(c, g, last, gk);
+	}
+	bug_context = NULL;
+}
+
+static const char *
+cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
+{
+	Arena *a = arena_new();
+	ProgramKernels ks = {0};
+	Compile c = {.arena = a, .m = (Module *)(uintptr_t)m, .o = o, .ks = &ks};
+	const Arch *arch = arch_named(o->arch);
+	const char *error;
+	Buf json = {0};
+
+	(void)t;
+	if (!arch)
+		return arena_printf(m->arena, "unknown architecture '%s'", o->arch);
+	error = llvm_open(&c.l, m->name, arch, o->opt, a);
+	for (uint32_t i = 0; !error && i < m->graph.n; i++)
+		if (!m->graph.at[i]->is_loop)
+			compile_graph(&c, m->graph.at[i]);
+	if (!error) {
+		ks.scratch_bytes = c.scratch_need > m->scratch_bytes ? c.scratch_need : m->scratch_bytes;
+		program_json(&json, m, "cpu", o->arch, &ks);
+		loops_emit(&c, json.at);
+		error = llvm_finish(&c.l, o->emit, out, a);
+	}
+	llvm_close(&c.l);
+	buf_free(&json);
+	if (error)
+		error = arena_strdup(m->arena, error);
+	arena_free(a);
+	return error;
+}
+
+const Target cpu_target = {
+	.name = "cpu",
+	.doc = "machine code for x86-64 through LLVM",
+	.default_arch = "native",
+	.has_kernel = cpu_has_kernel,
+	.resolve_arch = cpu_resolve_arch,
+	.vector_bytes = cpu_vector_bytes,
+	.conv_layout = cpu_conv_layout,
+	.select = cpu_select,
+	.may_fuse = cpu_may_fuse,
+	.emit = cpu_emit,
+};

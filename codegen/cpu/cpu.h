@@ -1,0 +1,280 @@
+/* cpu.h: private interface of the CPU target.
+ *
+ * Code is made by pulling: a kernel's loops run over the space of what it stores, and lane_eval() emits whatever computes one
+ * vector of a value at an index, back to what lies in memory. Every instruction goes to the outermost loop level on which
+ * its operands stand (Level), so that nothing needs to be hoisted afterwards. */
+#ifndef CODEGEN_CPU_H
+#define CODEGEN_CPU_H
+#include "../../ir/ir.h"
+#include "../../ir/target.h"
+#include "../codegen.h"
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+typedef LLVMValueRef V;
+typedef LLVMTypeRef T;
+
+#define MAX_LEVEL 24
+#define MAX_BUF 512          /* buffers of one kernel */
+
+/* ---------------------------------------------------------------- the machine (llvm.c) */
+typedef struct Arch { const char *name, *cpu, *features, *needs; int vector_bytes; bool f16c; } Arch;
+const Arch *arch_named(const char *name);           /* NULL if unknown */
+const char *arch_native(void);
+int arch_list(const char **names, int max);
+
+typedef struct Llvm {                               /* one LLVM module in the making */
+	LLVMContextRef cx;
+	LLVMModuleRef mod;
+	LLVMTargetMachineRef tm;
+	const Arch *arch;
+	T i1, i8, i16, i32, i64, f32, f64, half, ptr, voidt;
+} Llvm;
+const char *llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena);
+void llvm_close(Llvm *l);
+/* Runs the light pass list, then writes text or object. NULL or a message in arena. */
+const char *llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena);
+/* In-process loading of an object; symbols of this process are visible to it. */
+typedef struct Jit Jit;
+Jit *jit_load(const void *object, size_t bytes, const char **error);
+void *jit_symbol(Jit *j, const char *name);
+void jit_close(Jit *j);
+
+/* ---------------------------------------------------------------- cells and indices (lane.c) */
+typedef struct Ix {          /* an index: s + c * lane, or the vector g */
+	V s; int64_t c; V g;
+} Ix;
+typedef struct Cell {        /* a value: one number for all lanes, or a vector of them */
+	V v; bool vec; uint8_t dt;
+} Cell;
+typedef struct Off { V s; int64_t c; V g; } Off; /* element offset, like Ix */
+
+typedef struct Memo { uint32_t val; V mask, pred; uint8_t rank; Ix ix[MAX_RANK]; Cell cell; } Memo;
+typedef struct Cse { int op; V a, b, r; } Cse;
+typedef struct Level {
+	LLVMBuilderRef b;
+	VEC(Memo) memo;
+	VEC(Cse) cse;
+	LLVMBasicBlockRef head, exit; V iv, step, hi; /* of the loop that this level is the body of */
+	bool inlined;        /* a loop of one turn: no blocks of its own */
+} Level;
+
+typedef struct BlockLevel { LLVMBasicBlockRef bb; int level; } BlockLevel;
+
+typedef struct Emit {        /* one kernel function in the making */
+	Llvm *l;
+	Arena *arena;
+	Module *m;
+	const Graph *g;
+	V fn, arg_arena, arg_off, arg_n, arg_t0, arg_t1, arg_scratch;
+	Level lv[MAX_LEVEL];
+	int depth;
+	BlockLevel *blocks; uint32_t nblock_cap, nblocks;
+	int W;               /* lanes */
+	bool lanes;          /* a lane loop is open: cells may be vectors */
+	V mask;              /* <W x i1> of the lanes that count, NULL = all */
+	V pred;              /* i1: loads of single numbers must be safe when it is false; NULL = true */
+	V lane_id;           /* <W x i64> 0..W-1 */
+	struct GroupCx *gc;
+	V buf[MAX_BUF];      /* pointers, made on first use at level 0 */
+	V extent_cache[32]; Axis extent_key[32]; int nextent;
+	bool uses_scratch;
+	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
+} Emit;
+
+void emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name);
+void emit_end(Emit *e);
+int level_of(const Emit *e, V v);
+LLVMBuilderRef at1(Emit *e, V a);
+LLVMBuilderRef at2(Emit *e, V a, V b);
+LLVMBuilderRef at3(Emit *e, V a, V b, V c);
+static inline LLVMBuilderRef here(Emit *e) { return e->lv[e->depth].b; }
+LLVMBasicBlockRef block_new(Emit *e, int level, const char *name);
+
+V k64(const Emit *e, int64_t x);
+bool is_const(V v, int64_t *x);
+V i_add(Emit *e, V a, V b); V i_sub(Emit *e, V a, V b); V i_mul(Emit *e, V a, V b);
+V i_div(Emit *e, V a, V b); V i_rem(Emit *e, V a, V b);   /* operands >= 0 */
+V i_min(Emit *e, V a, V b); V i_max(Emit *e, V a, V b);
+V i_fdiv(Emit *e, V a, int64_t b);                        /* floor division by a constant */
+V extent(Emit *e, Axis a);
+V splat(Emit *e, V s);                                    /* scalar to vector */
+T vec_of(const Emit *e, T t);
+T ctype(const Emit *e, DType dt);                         /* type that arithmetic uses: i1 for bool, float for halves */
+T ctype_v(const Emit *e, DType dt, bool vec);
+V cell_vec(Emit *e, Cell c);
+Cell cell_const(const Emit *e, DType dt, double x);
+Cell cell_of(V v, bool vec, DType dt);
+
+/* index arithmetic */
+Ix ix_s(V s);
+Ix ix_k(const Emit *e, int64_t x);
+bool ix_is(const Ix *x, int64_t k);
+Ix ix_add(Emit *e, Ix a, Ix b);
+Ix ix_add_k(Emit *e, Ix a, int64_t k);
+Ix ix_mul_k(Emit *e, Ix a, int64_t k);
+Ix ix_mul(Emit *e, Ix a, V k);
+V ix_vec(Emit *e, Ix a);                                  /* <W x i64> */
+Ix ix_div(Emit *e, Ix a, V d); Ix ix_rem(Emit *e, Ix a, V d);   /* a >= 0 */
+bool ix_lane(const Ix *a);                                /* differs between lanes */
+V ix_in_range(Emit *e, Ix a, V ext, bool *vec);           /* 0 <= a < ext: i1 or <W x i1> */
+Cell ix_cell(Emit *e, Ix a, DType dt);
+Ix ix_of_cell(Emit *e, Cell c);
+
+void strides_of(Emit *e, const Type *t, V stride[MAX_RANK]);
+Off offset_of(Emit *e, const Type *t, const Ix *ix);
+Cell load_at(Emit *e, V base, DType dt, Off o);
+void store_at(Emit *e, V base, DType dt, Off o, Cell c);
+V buffer(Emit *e, int k);
+V scratch_ptr(Emit *e, int64_t byte_offset);
+
+/* loops: body is at depth + 1 until closed */
+V loop_open(Emit *e, V lo, V hi, int64_t step);
+void loop_close(Emit *e);
+V slot_new(Emit *e, T t);                                 /* a variable, promoted to registers afterwards */
+V slot_get(Emit *e, V slot, T t);
+void slot_set(Emit *e, V slot, V v);
+V mask_below(Emit *e, V count);                           /* lanes whose number is below count */
+V mask_and(Emit *e, V a, V b);
+V intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V *args, int nargs);
+
+/* ---------------------------------------------------------------- arithmetic (math.c, ew.c) */
+typedef enum MathFn { MF_EXP, MF_LOG, MF_LOG1P, MF_TANH, MF_ERF, MF_SIN, MF_COS, MF_POW } MathFn;
+Cell math_call(Emit *e, MathFn f, Cell x, Cell y);
+Cell cell_cast(Emit *e, Cell c, DType to);
+Cell cell_bin(Emit *e, ExprKind k, Cell a, Cell b);
+Cell cell_select(Emit *e, Cell c, Cell a, Cell b);
+Cell cell_not(Emit *e, Cell c);
+Cell cell_neg(Emit *e, Cell c);
+Cell cell_fma(Emit *e, Cell a, Cell b, Cell c);
+Cell cell_sqrt(Emit *e, Cell c);
+Cell expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt);
+Cell ew_emit(Emit *e, const Op *op, const Cell *in);
+Cell random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt);
+
+/* ---------------------------------------------------------------- evaluation (eval.c, eval_move.c, eval_contract.c, eval_window.c, reduce.c) */
+Cell lane_eval(Emit *e, Val v, const Ix *ix);
+Cell eval_move(Emit *e, const Op *op, const Ix *ix);
+Cell eval_contract(Emit *e, const Op *op, const Ix *ix);
+Cell eval_window(Emit *e, const Op *op, const Ix *ix);
+Cell eval_reshape(Emit *e, Val x, const Type *from, const Type *to, const Ix *ix);
+void memo_put(Emit *e, Val v, const Ix *ix, Cell c, int level);
+
+Cell eval_plane(Emit *e, Val x, const Ix in[4], V extra, bool extra_vec, Cell fill, V *valid, bool *vec);
+int group_buffer(struct GroupCx *gc, uint32_t val);
+
+/* Accumulators of one reduction op (reduce.c). */
+#define MAX_UNROLL 4
+typedef struct RedAcc {
+	const Op *op;
+	DType dt;                /* of the accumulator */
+	int nstate;              /* numbers of the state between kernels: mean and M2, maximum and sum, value and index */
+	int npass;
+	bool vec;                /* one state per lane */
+	bool lanes_reduced;      /* lanes are elements of one sum, not separate sums */
+	V slot[MAX_UNROLL][3];
+	Cell shift[MAX_UNROLL];  /* moments: about which number sums are taken; logsumexp: the maximum, from pass 1 on */
+	Cell state[3];           /* after acc_done */
+} RedAcc;
+RedAcc acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll);
+void acc_first(Emit *e, RedAcc *a, int u, Cell x, V lanes);         /* the first element, before the loops (moments) */
+void acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index);
+void acc_pass_end(Emit *e, RedAcc *a, int u, int pass);
+void acc_merge(Emit *e, RedAcc *a, int unroll);                     /* unrolled accumulators into the first (lanes_reduced) */
+void acc_done(Emit *e, RedAcc *a, int u, Cell count);               /* fills state */
+void state_combine(Emit *e, const RedAcc *a, Cell s[3], const Cell t[3], Cell ns, Cell nt); /* s with t; ns, nt: elements behind each */
+Cell state_finish(Emit *e, const RedAcc *a, const Cell s[3], Cell count, int result);
+typedef void LaneBody(Emit *e, void *cx, Ix i, int u);
+typedef void BlockBody(Emit *e, void *cx, const Ix *i, int n);       /* n vectors at once */
+void lane_blocks(Emit *e, V lo, V hi, int unroll, BlockBody *body, void *cx);
+bool eval_contract_dot(const Graph *g, const Op *op);
+void lane_loop(Emit *e, V lo, V hi, int unroll, LaneBody *body, void *cx); /* W (and unroll * W) at a time, masked rest */
+Cell horizontal_sum(Emit *e, Cell c);
+Cell eval_reduce(Emit *e, const Op *op, int index, const Ix *ix);
+
+/* ---------------------------------------------------------------- groups (group.c, nest.c, rows.c, special.c) */
+typedef struct Buffer { uint32_t val; int64_t offset; } Buffer; /* val 0: workspace */
+typedef struct GroupCx {
+	struct Compile *c;
+	const Graph *g;
+	int group;
+	uint32_t first, last;    /* ops [first, last) */
+	bool *inside;            /* by Val.id: defined by an op of the group */
+	bool *ready;             /* by Val.id: stands in memory for the kernel being emitted */
+	int *buf_of;             /* by Val.id: index into buf, -1 */
+	VEC(Buffer) buf;
+	int64_t workspace_used;
+	int *ws_of;              /* by Val.id: buffer index of a materialised reduction */
+	bool *expensive;         /* by Val.id */
+	int nkernel;
+	const char *key;         /* structure of the group as text */
+} GroupCx;
+
+typedef struct Rows { int64_t rows; int32_t mul, div; int64_t grain; } Rows;
+typedef struct Out { Val v; int buf; } Out;              /* a value and where it is stored */
+
+/* One loop of a nest: logical axes of the root's type merged into one, outermost first. */
+typedef struct LoopAxis { uint8_t axis[MAX_RANK]; int naxis; bool reduced; } LoopAxis;
+typedef struct LeafAccess { const Type *type; int8_t map[MAX_RANK]; } LeafAccess;
+typedef struct Nest {
+	const Type *root;
+	LoopAxis loop[MAX_RANK]; int nloop;
+	uint32_t atomic;         /* root axes that may not be merged */
+	VEC(LeafAccess) leaf;
+} Nest;
+void nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map);
+void nest_leaf(GroupCx *gc, Nest *n, const Type *t, const int8_t *map);
+void nest_build(GroupCx *gc, Nest *n, uint32_t reduced);
+V loop_extent(Emit *e, const Nest *n, const LoopAxis *l);
+int64_t loop_full(const Nest *n, const LoopAxis *l);
+void loop_set(Emit *e, const LoopAxis *l, Ix iv, Ix *ix);
+
+/* How a nest becomes tasks: outer loops times pieces of the last one times pieces of the reduced range. */
+typedef struct Tasks { const LoopAxis *outer[MAX_RANK]; int nouter; const LoopAxis *last; int64_t piece, npiece, nred; Rows rows; } Tasks;
+Tasks tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece, int64_t nred, int64_t cost);
+typedef struct TaskAt { V lo, hi, red; } TaskAt;         /* range of the last loop; number of the reduced piece */
+TaskAt tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix);
+void tasks_close(Emit *e);
+int64_t group_cost(const GroupCx *gc);                   /* instructions per element, roughly */
+
+typedef struct FnRec { const char *key; int fn; const char *name; bool scratch; } FnRec;
+typedef struct Compile {
+	Llvm l;
+	Arena *arena;
+	Module *m;
+	const EmitOptions *o;
+	ProgramKernels *ks;
+	VEC(FnRec) fns;          /* shared functions by structural text */
+	VEC(V) fn;               /* by index */
+	bool dry;                /* select: only find out the workspace */
+	const char *error;
+	int64_t scratch_need;
+} Compile;
+
+/* An op outside groups: a load or a view in place is nothing, a store elsewhere a copy. */
+void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
+const char *group_compile(Compile *c, Graph *g, int group, GraphKernels *gk);
+/* Workspace bytes that the group's split reductions need. */
+int64_t group_workspace(const Graph *g, int group);
+/* Begins a kernel function, or finds the one already emitted for this structure; *fresh says whether the body must be emitted. */
+int kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh);
+void kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, bool check);
+
+/* Pieces into which the reduced range is cut, each a task with partial results; 1 = none. Of shapes alone. */
+int64_t red_pieces(const Type *t, uint32_t reduced);
+uint32_t red_mask(const Graph *g, const Op *op);
+int64_t red_workspace(const Graph *g, const Op *op);
+bool value_is_out(const GroupCx *gc, Val v);
+void concat_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+bool special_op(const Graph *g, const Op *op);         /* has a kernel of its own shape (special.c): shares none */
+bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expression like any other */
+Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
+void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
+void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+void map_emit(GroupCx *gc, const Out *out, int nout, GraphKernels *gk);
+bool rows_emit(GroupCx *gc, GraphKernels *gk);         /* groups with reductions */
+
+/* ---------------------------------------------------------------- loops.c */
+void loops_emit(Compile *c, const char *json);
+
+#endif

@@ -1,0 +1,361 @@
+/* ew.c: elementwise arithmetic: the expressions of ew.def, casts, Philox.
+ *
+ * In: cells of one dtype (or bool conditions).   Out: a cell. Numbers stay scalar while all operands are; f16 and bf16 compute in
+ * float. Comparisons give i1 cells of dtype bool; where an expression uses one as a number it becomes 0 or 1. Integers wrap;
+ * u8 is unsigned; division by 0 gives 0. */
+#include "cpu.h"
+#include <string.h>
+
+static bool is_f(uint8_t dt) { return dtype_is_float((DType)dt); }
+
+static void
+match(Emit *e, Cell *a, Cell *b)
+{
+	if (a->vec != b->vec) {
+		a->v = cell_vec(e, *a);
+		b->v = cell_vec(e, *b);
+		a->vec = b->vec = true;
+	}
+}
+
+Cell
+cell_cast(Emit *e, Cell c, DType to)
+{
+	LLVMBuilderRef b = at1(e, c.v);
+	DType from = (DType)c.dt;
+	T t = ctype_v(e, to, c.vec);
+	bool uns = from == DT_u8 || from == DT_bool;
+	V v = c.v;
+
+	if (from == to)
+		return c;
+	if (to == DT_bool) {
+		V zero = LLVMConstNull(LLVMTypeOf(v));
+
+		v = dtype_is_float(from) ? LLVMBuildFCmp(b, LLVMRealUNE, v, zero, "") : LLVMBuildICmp(b, LLVMIntNE, v, zero, "");
+	} else if (dtype_is_float(from) && dtype_is_float(to)) {
+		if (from == DT_f64)
+			v = LLVMBuildFPTrunc(b, v, t, "");
+		else if (to == DT_f64)
+			v = LLVMBuildFPExt(b, v, t, "");
+	} else if (dtype_is_float(from)) {
+		T over[2] = {t, LLVMTypeOf(v)};
+
+		v = intrinsic(e, b, to == DT_u8 ? "llvm.fptoui.sat" : "llvm.fptosi.sat", over, 2, (V[]){v}, 1);
+	} else if (dtype_is_float(to)) {
+		v = uns ? LLVMBuildUIToFP(b, v, t, "") : LLVMBuildSIToFP(b, v, t, "");
+	} else {
+		v = LLVMBuildIntCast2(b, v, t, !uns, "");
+	}
+	return cell_of(v, c.vec, to);
+}
+
+/* bool cells where numbers are wanted, numbers where conditions are */
+static Cell
+as_cond(Emit *e, Cell c)
+{
+	return c.dt == DT_bool ? c : cell_cast(e, c, DT_bool);
+}
+
+static Cell
+as_num(Emit *e, Cell c, DType dt)
+{
+	return c.dt == dt ? c : cell_cast(e, c, dt);
+}
+
+Cell
+cell_select(Emit *e, Cell c, Cell a, Cell b)
+{
+	c = as_cond(e, c);
+	if (LLVMIsConstant(c.v) && !c.vec)
+		return LLVMConstIntGetZExtValue(c.v) ? a : b;
+	if (a.v == b.v && a.vec == b.vec)
+		return a;
+	match(e, &a, &b);
+	if (c.vec && !a.vec) {
+		a.v = cell_vec(e, a);
+		b.v = cell_vec(e, b);
+		a.vec = true;
+	}
+	/* a scalar condition of vectors: select takes i1 for whole vectors */
+	return cell_of(LLVMBuildSelect(at3(e, c.v, a.v, b.v), c.v, a.v, b.v, ""), a.vec, (DType)a.dt);
+}
+
+Cell
+cell_not(Emit *e, Cell c)
+{
+	c = as_cond(e, c);
+	return cell_of(LLVMBuildNot(at1(e, c.v), c.v, ""), c.vec, DT_bool);
+}
+
+Cell
+cell_neg(Emit *e, Cell c)
+{
+	LLVMBuilderRef b = at1(e, c.v);
+
+	return cell_of(is_f(c.dt) ? LLVMBuildFNeg(b, c.v, "") : LLVMBuildNeg(b, c.v, ""), c.vec, (DType)c.dt);
+}
+
+Cell
+cell_fma(Emit *e, Cell a, Cell b, Cell c)
+{
+	if (!is_f(c.dt))
+		return cell_bin(e, EX_ADD, cell_bin(e, EX_MUL, a, b), c);
+	match(e, &a, &b);
+	match(e, &a, &c);
+	match(e, &a, &b);
+	T t = LLVMTypeOf(c.v);
+
+	return cell_of(intrinsic(e, at3(e, a.v, b.v, c.v), "llvm.fma", &t, 1, (V[]){a.v, b.v, c.v}, 3), c.vec, (DType)c.dt);
+}
+
+static Cell
+unary(Emit *e, const char *name, Cell c)
+{
+	T t = LLVMTypeOf(c.v);
+
+	return cell_of(intrinsic(e, at1(e, c.v), name, &t, 1, (V[]){c.v}, 1), c.vec, (DType)c.dt);
+}
+
+Cell
+cell_sqrt(Emit *e, Cell c)
+{
+	return unary(e, "llvm.sqrt", c);
+}
+
+/* Floor division and its remainder (sign of the divisor); by 0 gives 0, and the one quotient that overflows wraps. */
+static Cell
+int_divide(Emit *e, Cell a, Cell b, bool rem)
+{
+	LLVMBuilderRef at;
+	V zero, one, bad, d, q, r;
+
+	match(e, &a, &b);
+	at = at2(e, a.v, b.v);
+	zero = LLVMConstNull(LLVMTypeOf(a.v));
+	one = LLVMConstInt(ctype(e, (DType)a.dt), 1, 0);
+	if (a.vec)
+		one = splat(e, one);
+	bad = LLVMBuildICmp(at, LLVMIntEQ, b.v, zero, "");
+	d = LLVMBuildSelect(at, bad, one, b.v, "");
+	if (a.dt == DT_u8) {
+		r = rem ? LLVMBuildURem(at, a.v, d, "") : LLVMBuildUDiv(at, a.v, d, "");
+	} else {
+		V minus = LLVMConstAllOnes(LLVMTypeOf(a.v)), by_minus = LLVMBuildICmp(at, LLVMIntEQ, d, minus, "");
+
+		d = LLVMBuildSelect(at, by_minus, one, d, ""); /* x / -1 apart: the smallest number has no negative */
+		q = LLVMBuildSDiv(at, a.v, d, "");
+		r = LLVMBuildSub(at, a.v, LLVMBuildMul(at, q, d, ""), "");
+		V differ = LLVMBuildICmp(at, LLVMIntSLT, LLVMBuildXor(at, r, d, ""), zero, "");
+		V fix = LLVMBuildAnd(at, differ, LLVMBuildICmp(at, LLVMIntNE, r, zero, ""), "");
+
+		if (rem) {
+			r = LLVMBuildSelect(at, fix, LLVMBuildAdd(at, r, d, ""), r, "");
+		} else {
+			q = LLVMBuildSelect(at, fix, LLVMBuildSub(at, q, one, ""), q, "");
+			r = LLVMBuildSelect(at, by_minus, LLVMBuildNeg(at, a.v, ""), q, "");
+		}
+	}
+	return cell_of(LLVMBuildSelect(at, bad, zero, r, ""), a.vec, (DType)a.dt);
+}
+
+Cell
+cell_bin(Emit *e, ExprKind k, Cell a, Cell b)
+{
+	DType dt;
+	bool f, u;
+	LLVMBuilderRef at;
+	V r;
+
+	if (k == EX_AND || k == EX_OR) {
+		a = as_cond(e, a);
+		b = as_cond(e, b);
+		match(e, &a, &b);
+		at = at2(e, a.v, b.v);
+		r = k == EX_AND ? LLVMBuildAnd(at, a.v, b.v, "") : LLVMBuildOr(at, a.v, b.v, "");
+		return cell_of(r, a.vec, DT_bool);
+	}
+	if (a.dt != b.dt) {
+		if (a.dt == DT_bool)
+			a = as_num(e, a, (DType)b.dt);
+		else
+			b = as_num(e, b, (DType)a.dt);
+	}
+	dt = (DType)a.dt;
+	f = is_f(a.dt);
+	u = dt == DT_u8 || dt == DT_bool;
+	match(e, &a, &b);
+	at = at2(e, a.v, b.v);
+	switch (k) {
+	case EX_ADD: r = f ? LLVMBuildFAdd(at, a.v, b.v, "") : LLVMBuildAdd(at, a.v, b.v, ""); break;
+	case EX_SUB: r = f ? LLVMBuildFSub(at, a.v, b.v, "") : LLVMBuildSub(at, a.v, b.v, ""); break;
+	case EX_MUL: r = f ? LLVMBuildFMul(at, a.v, b.v, "") : LLVMBuildMul(at, a.v, b.v, ""); break;
+	case EX_DIV:
+		if (!f)
+			return int_divide(e, a, b, false);
+		r = LLVMBuildFDiv(at, a.v, b.v, "");
+		break;
+	case EX_IDIV: return int_divide(e, a, b, false);
+	case EX_IMOD: return int_divide(e, a, b, true);
+	case EX_EQ: case EX_NE: case EX_LT: case EX_LE: case EX_GT: case EX_GE: {
+		static const LLVMRealPredicate fp[] = {LLVMRealOEQ, LLVMRealUNE, LLVMRealOLT, LLVMRealOLE, LLVMRealOGT, LLVMRealOGE};
+		static const LLVMIntPredicate sp[] = {LLVMIntEQ, LLVMIntNE, LLVMIntSLT, LLVMIntSLE, LLVMIntSGT, LLVMIntSGE};
+		static const LLVMIntPredicate up[] = {LLVMIntEQ, LLVMIntNE, LLVMIntULT, LLVMIntULE, LLVMIntUGT, LLVMIntUGE};
+
+		r = f ? LLVMBuildFCmp(at, fp[k - EX_EQ], a.v, b.v, "") : LLVMBuildICmp(at, (u ? up : sp)[k - EX_EQ], a.v, b.v, "");
+		return cell_of(r, a.vec, DT_bool);
+	}
+	case EX_FMIN: case EX_FMAX: {
+		V c = f ? LLVMBuildFCmp(at, k == EX_FMIN ? LLVMRealOLT : LLVMRealOGT, a.v, b.v, "")
+		    : u ? LLVMBuildICmp(at, k == EX_FMIN ? LLVMIntULT : LLVMIntUGT, a.v, b.v, "")
+		    : LLVMBuildICmp(at, k == EX_FMIN ? LLVMIntSLT : LLVMIntSGT, a.v, b.v, "");
+
+		/* a NaN on the left gives the right operand; ew.def keeps NaN from the right */
+		r = LLVMBuildSelect(at, c, a.v, b.v, "");
+		break;
+	}
+	case EX_POW: return math_call(e, MF_POW, a, b);
+	default: bug("expression kind %d", k);
+	}
+	return cell_of(r, a.vec, dt);
+}
+
+Cell
+expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
+{
+	static const char names[] = EXPR_VARS;
+	Cell a, b;
+
+	switch (x->kind) {
+	case EX_NUM: return cell_const(e, dt, x->num);
+	case EX_VAR: return var[strchr(names, x->var) - names];
+	case EX_SELECT: {
+		Cell c = expr_emit(e, x->a, var, dt);
+
+		a = expr_emit(e, x->b, var, dt);
+		b = expr_emit(e, x->c, var, dt);
+		if (a.dt != b.dt) {
+			a = as_num(e, a, a.dt == DT_bool ? (DType)b.dt : (DType)a.dt);
+			b = as_num(e, b, (DType)a.dt);
+		}
+		return cell_select(e, c, a, b);
+	}
+	case EX_NEG: {
+		Cell c = expr_emit(e, x->a, var, dt);
+
+		return cell_neg(e, c.dt == DT_bool ? as_num(e, c, dt) : c);
+	}
+	case EX_NOT: return cell_not(e, expr_emit(e, x->a, var, dt));
+	case EX_EXP: case EX_LOG: case EX_LOG1P: case EX_SQRT: case EX_ERF: case EX_TANH: case EX_SIN: case EX_COS: case EX_FLOOR: case EX_CEIL:
+	case EX_RINT: case EX_FABS:
+		a = as_num(e, expr_emit(e, x->a, var, dt), dt);
+		switch (x->kind) {
+		case EX_EXP: return math_call(e, MF_EXP, a, a);
+		case EX_LOG: return math_call(e, MF_LOG, a, a);
+		case EX_LOG1P: return math_call(e, MF_LOG1P, a, a);
+		case EX_ERF: return math_call(e, MF_ERF, a, a);
+		case EX_TANH: return math_call(e, MF_TANH, a, a);
+		case EX_SIN: return math_call(e, MF_SIN, a, a);
+		case EX_COS: return math_call(e, MF_COS, a, a);
+		case EX_SQRT: return cell_sqrt(e, a);
+		case EX_FLOOR: return unary(e, "llvm.floor", a);
+		case EX_CEIL: return unary(e, "llvm.ceil", a);
+		case EX_RINT: return unary(e, "llvm.rint", a);
+		default:
+			if (is_f(a.dt))
+				return unary(e, "llvm.fabs", a);
+			if (a.dt == DT_u8)
+				return a;
+			return cell_select(e, cell_bin(e, EX_LT, a, cell_const(e, (DType)a.dt, 0)), cell_neg(e, a), a);
+		}
+	default:
+		a = expr_emit(e, x->a, var, dt);
+		b = expr_emit(e, x->b, var, dt);
+		if (x->kind <= EX_DIV || x->kind >= EX_POW) {
+			a = as_num(e, a, a.dt == DT_bool ? dt : (DType)a.dt);
+			b = as_num(e, b, b.dt == DT_bool ? dt : (DType)b.dt);
+		}
+		return cell_bin(e, x->kind, a, b);
+	}
+}
+
+/* One elementwise op: operands are bound by the letters of op_info.operands, attributes are a and b. */
+Cell
+ew_emit(Emit *e, const Op *op, const Cell *in)
+{
+	const OpInfo *info = &op_info[op->kind];
+	DType out = (DType)val_type(e->g, op->out[0])->dtype, dt = out;
+	Cell var[7] = {0};
+
+	for (int k = 0; k < op->nin; k++) {
+		var[strchr(EXPR_VARS, info->operands[k]) - EXPR_VARS] = in[k];
+		if (in[k].dt != DT_bool)
+			dt = (DType)in[k].dt; /* of comparisons the operands' type is the one that literals take */
+	}
+	for (int k = 0; k < op->nattr && k < 2; k++)
+		var[5 + k] = cell_const(e, dt, op->attr[k].is_int ? (double)op->attr[k].i : op->attr[k].f);
+	Cell r = expr_emit(e, info->expr, var, dt);
+
+	return as_num(e, r, out);
+}
+
+/* ---------------------------------------------------------------- Philox4x32-10, Salmon et al. 2011 */
+static uint32_t
+fnv1a(const char *s)
+{
+	uint32_t h = 0x811c9dc5u;
+
+	for (; *s; s++)
+		h = (h ^ (uint8_t)*s) * 0x01000193u;
+	return h;
+}
+
+/* Element numbers are 64-bit; each lane computes its group of four words and takes its own. */
+Cell
+random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
+{
+	bool vec = ix_lane(&element);
+	T t32 = ctype_v(e, DT_i32, vec), t64 = ctype_v(e, DT_i64, vec);
+	V j = vec ? ix_vec(e, element) : element.s;
+	LLVMBuilderRef b = at3(e, j, seed.v, step.v);
+	uint32_t k0 = 0, k1 = fnv1a(attr_str(op, A_stream));
+#define S(v) (vec ? splat(e, (v)) : (v))
+#define K32(x) S(LLVMConstInt(e->l->i32, (uint32_t)(x), 0))
+#define K64(x) S(LLVMConstInt(e->l->i64, (x), 0))
+	V key = LLVMBuildTrunc(at1(e, seed.v), seed.v, e->l->i32, ""), stp = LLVMBuildTrunc(at1(e, step.v), step.v, e->l->i32, "");
+	V group = LLVMBuildLShr(b, j, K64(2), ""), word = LLVMBuildAnd(b, LLVMBuildTrunc(b, j, t32, ""), K32(3), "");
+	V c[4] = {LLVMBuildTrunc(b, group, t32, ""), LLVMBuildTrunc(b, LLVMBuildLShr(b, group, K64(32), ""), t32, ""), S(stp), K32(0)};
+
+	for (int i = 0; i < 10; i++) {
+		V p[2];
+
+		for (int h = 0; h < 2; h++)
+			p[h] = LLVMBuildMul(b, LLVMBuildZExt(b, c[2 * h], t64, ""), K64(h ? 0xCD9E8D57u : 0xD2511F53u), "");
+		V hi0 = LLVMBuildTrunc(b, LLVMBuildLShr(b, p[0], K64(32), ""), t32, ""), lo0 = LLVMBuildTrunc(b, p[0], t32, "");
+		V hi1 = LLVMBuildTrunc(b, LLVMBuildLShr(b, p[1], K64(32), ""), t32, ""), lo1 = LLVMBuildTrunc(b, p[1], t32, "");
+		V kk = LLVMBuildAdd(at1(e, key), key, LLVMConstInt(e->l->i32, k0, 0), "");
+
+		c[0] = LLVMBuildXor(b, LLVMBuildXor(b, hi1, c[1], ""), S(kk), "");
+		c[1] = lo1;
+		c[2] = LLVMBuildXor(b, LLVMBuildXor(b, hi0, c[3], ""), K32(k1), "");
+		c[3] = lo0;
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+	V even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, word, K32(1), ""), K32(0), "");
+	V low = LLVMBuildICmp(b, LLVMIntULT, word, K32(2), "");
+	V u = LLVMBuildSelect(b, low, LLVMBuildSelect(b, even, c[0], c[1], ""), LLVMBuildSelect(b, even, c[2], c[3], ""), "");
+
+	if (!dtype_is_float(dt)) {
+		V z = LLVMBuildZExt(b, u, t64, "");
+
+		return cell_cast(e, cell_of(z, vec, DT_i64), dt);
+	}
+	DType comp = dt == DT_f64 ? DT_f64 : DT_f32;
+	Cell f = cell_of(LLVMBuildUIToFP(b, LLVMBuildLShr(b, u, K32(8), ""), ctype_v(e, comp, vec), ""), vec, comp);
+
+	return cell_cast(e, cell_bin(e, EX_MUL, f, cell_const(e, comp, 0x1p-24)), dt);
+#undef S
+#undef K32
+#undef K64
+}

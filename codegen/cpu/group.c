@@ -1,0 +1,483 @@
+/* group.c: one group of a planned graph into kernels; functions shared by groups of equal structure.
+ *
+ * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: functions in the LLVM module and KernelRecs.
+ * Two groups are equal when their ops, attributes, types, connections and coinciding addresses are: the text that says so is the
+ * key. Buffers are listed in the order of first appearance, the same for all kernels of a group. Reductions are emitted first
+ * (rows.c), then concatenations operand by operand, then what is left as maps, one for each shape. */
+#include "cpu.h"
+#include "gemm.h"
+#include <ctype.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- structure */
+bool
+value_is_out(const GroupCx *gc, Val v)
+{
+	const ValInfo *i = val_info(gc->g, v);
+
+	if (i->offset < 0 || !gc->inside[v.id])
+		return false;
+	const Op *op = val_op(gc->g, v);
+
+	/* a view in the place of its operand is there already */
+	return !(op_has((OpKind)op->kind, T_VIEW) && op->nin && val_info(gc->g, op->in[0])->offset == i->offset);
+}
+
+static void
+key_type(Buf *b, const Type *t)
+{
+	type_print(b, t);
+	buf_put(b, " ", 1);
+}
+
+static void
+key_attrs(Buf *b, const Op *op)
+{
+	for (int i = 0; i < op->nattr; i++) {
+		const Attr *a = &op->attr[i];
+
+		if (a->name == A_state || a->name == A_what)
+			continue;
+		buf_printf(b, "%s=", attr_names[a->name].name);
+		switch (attr_names[a->name].kind) {
+		case AK_STR: buf_printf(b, "%s;", a->s ? a->s : ""); break;
+		case AK_INTS:
+			for (int k = 0; k < a->n; k++)
+				buf_printf(b, "%lld,", (long long)a->list[k]);
+			break;
+		case AK_NUM:
+			if (a->is_int)
+				buf_printf(b, "%lld;", (long long)a->i);
+			else
+				buf_printf(b, "%a;", a->f);
+			break;
+		default: buf_printf(b, "%lld;", (long long)a->i);
+		}
+	}
+}
+
+/* Lists the buffers and writes the key. */
+static const char *
+group_key(GroupCx *gc)
+{
+	const Graph *g = gc->g;
+	Buf b = {0};
+	int *num = arena_array(gc->c->arena, int, g->val.n), next = 1;
+
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead)
+			continue;
+		buf_printf(&b, "%s ", op_info[op->kind].name);
+		key_attrs(&b, op);
+		for (int k = 0; k < op->nin; k++) {
+			Val v = op->in[k];
+
+			if (!num[v.id]) {
+				num[v.id] = next++;
+				key_type(&b, val_type(g, v));
+			}
+			buf_printf(&b, "%d ", num[v.id]);
+			if (!gc->inside[v.id] || gc->ready[v.id])
+				buf_printf(&b, "b%d ", group_buffer(gc, v.id));
+		}
+		for (int k = 0; k < op->nout; k++) {
+			Val v = op->out[k];
+
+			num[v.id] = next++;
+			buf_printf(&b, "> %d ", num[v.id]);
+			key_type(&b, val_type(g, v));
+			if (value_is_out(gc, v))
+				buf_printf(&b, "b%d ", group_buffer(gc, v.id));
+		}
+		buf_put(&b, "\n", 1);
+	}
+	/* which buffers are the same place */
+	for (uint32_t i = 0; i < gc->buf.n; i++)
+		for (uint32_t j = 0; j < i; j++)
+			if (gc->buf.at[i].offset == gc->buf.at[j].offset)
+				buf_printf(&b, "%u=%u ", i, j);
+	const char *r = arena_strndup(gc->c->arena, b.at ? b.at : "", b.n);
+
+	buf_free(&b);
+	return r;
+}
+
+/* ---------------------------------------------------------------- kernels */
+static const char *
+symbol(GroupCx *gc, const char *part)
+{
+	const char *name = gc->group >= 0 ? gc->g->group.at[gc->group].name : NULL;
+	char *s = arena_printf(gc->c->arena, "%s.%s", name ? name : gc->g->name, part);
+
+	for (char *p = s; *p; p++)
+		if (!isalnum((unsigned char)*p) && *p != '.')
+			*p = '_';
+	return s;
+}
+
+int
+kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
+{
+	Compile *c = gc->c;
+	const char *key = arena_printf(c->arena, "%s|%s|%s", gc->key, part, gc->g->training ? "t" : "e");
+
+	*e = (Emit){.arena = c->arena, .m = c->m, .g = gc->g};
+	for (uint32_t i = 0; i < c->fns.n; i++)
+		if (!strcmp(c->fns.at[i].key, key)) {
+			*fresh = false;
+			e->uses_scratch = c->fns.at[i].scratch;
+			return c->fns.at[i].fn;
+		}
+	*fresh = true;
+	emit_begin(e, &c->l, gc, symbol(gc, part));
+	vec_push(c->arena, &c->fns, ((FnRec){.key = key, .fn = (int)c->fn.n, .name = symbol(gc, part)}));
+	vec_push(c->arena, &c->fn, e->fn);
+	return (int)c->fn.n - 1;
+}
+
+static double
+kernel_flops(const GroupCx *gc)
+{
+	double f = 0;
+
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		if (op->dead)
+			continue;
+		if (op_info[op->kind].flops)
+			f += op_info[op->kind].flops(gc->g, op);
+		else if (op_info[op->kind].ew >= 0 || op_info[op->kind].red >= 0)
+			f += (double)type_elements(val_type(gc->g, op->nin ? op->in[0] : op->out[0]));
+	}
+	return f;
+}
+
+void
+kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, bool check)
+{
+	Compile *c = gc->c;
+	int64_t *off = arena_array(c->arena, int64_t, gc->buf.n);
+	double bytes = 0;
+
+	if (fresh) {
+		emit_end(e);
+		for (uint32_t i = 0; i < c->fns.n; i++)
+			if (c->fns.at[i].fn == fn)
+				c->fns.at[i].scratch = e->uses_scratch;
+	}
+	for (uint32_t i = 0; i < gc->buf.n; i++) {
+		off[i] = gc->buf.at[i].offset;
+		if (gc->buf.at[i].val)
+			bytes += (double)type_bytes(&gc->g->val.at[gc->buf.at[i].val].type);
+	}
+	vec_push(c->arena, &gk->k, ((KernelRec){
+		.name = symbol(gc, "k"), .fn = fn, .off = off, .noff = (int)gc->buf.n, .group = gc->group, .rows = r.rows, .mul = r.mul, .div = r.div,
+		.grain = r.grain, .check = check, .scratch = e->uses_scratch,
+		.flops = gc->nkernel ? 0 : kernel_flops(gc), .bytes = gc->nkernel ? 0 : bytes}));
+	gc->nkernel++;
+}
+
+/* ---------------------------------------------------------------- maps */
+typedef struct Map { GroupCx *gc; const Out *out; int nout; const LoopAxis *last; Ix ix[MAX_RANK]; int64_t shift_axis; int64_t shift; V shift_v; const Type *store; } Map;
+
+static void
+map_at(Emit *e, Map *m, const Ix *ix)
+{
+	Cell *c = arena_array(e->arena, Cell, m->nout);
+
+	/* everything is computed before anything is stored: an output may take the place of an input */
+	for (int k = 0; k < m->nout; k++)
+		c[k] = lane_eval(e, m->out[k].v, ix);
+	for (int k = 0; k < m->nout; k++) {
+		const Type *t = m->store ? m->store : val_type(e->g, m->out[k].v);
+		Ix at[MAX_RANK];
+
+		memcpy(at, ix, sizeof at);
+		if (m->store && m->shift_v)
+			at[m->shift_axis] = ix_add(e, at[m->shift_axis], ix_s(m->shift_v));
+		store_at(e, buffer(e, m->out[k].buf), (DType)t->dtype, offset_of(e, t, at), c[k]);
+	}
+}
+
+static void
+map_lane(Emit *e, void *cx, Ix i, int u)
+{
+	Map *m = cx;
+
+	(void)u;
+	if (m->last)
+		loop_set(e, m->last, i, m->ix);
+	map_at(e, m, m->ix);
+}
+
+/* Lanes along the reduced axis instead (see eval_contract_dot)? */
+static bool
+wants_dot(const GroupCx *gc)
+{
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		if (!op->dead && op_has((OpKind)op->kind, T_CONTRACT))
+			return eval_contract_dot(gc->g, op);
+	}
+	return false;
+}
+
+/* Outputs of one shape; store != NULL: into a larger tensor, shifted along an axis. */
+static void
+map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shift_axis, V (*shift)(Emit *, void *), void *shift_cx)
+{
+	Nest n = {.root = val_type(gc->g, m->out[0].v)};
+	const LoopAxis *outer[MAX_RANK];
+	int8_t id[MAX_RANK];
+	int nouter = 0;
+	Emit *e = arena_new_of(gc->c->arena, Emit);
+	bool fresh, dot = wants_dot(gc);
+
+	for (int i = 0; i < MAX_RANK; i++)
+		id[i] = (int8_t)(i < n.root->rank ? i : -1);
+	for (int k = 0; k < m->nout; k++) {
+		nest_walk(gc, &n, m->out[k].v, id);
+		nest_leaf(gc, &n, m->store ? m->store : val_type(gc->g, m->out[k].v), id);
+	}
+	/* the shift of a concatenation adds to one index: a merged loop's other axes are dense in both */
+	nest_build(gc, &n, 0);
+	for (int i = 0; i + 1 < n.nloop; i++)
+		outer[nouter++] = &n.loop[i];
+	m->last = n.nloop ? &n.loop[n.nloop - 1] : NULL;
+	int fn = kernel_begin(gc, e, part, &fresh);
+	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0;
+
+	for (int i = 0; i < nouter; i++)
+		rows *= loop_full(&n, outer[i]);
+	if (rows < 16 && full * rows * cost > 32768) { /* few rows: cut the last loop as well, in whole vectors */
+		piece = (full * rows / 32 + 63) / 64 * 64;
+		if (piece > 131072)
+			piece = 131072;
+		if (piece * cost < 16384)
+			piece = (16384 / cost + 63) / 64 * 64;
+	}
+	Tasks t = tasks_of(&n, outer, nouter, m->last, piece, 1, cost);
+
+	if (fresh) {
+		TaskAt at = tasks_open(e, &n, &t, m->ix);
+
+		m->shift_axis = shift_axis;
+		if (shift)
+			m->shift_v = shift(e, shift_cx);
+		if (!m->last) {
+			map_at(e, m, m->ix);
+		} else if (dot || full < 2) {
+			V iv = loop_open(e, at.lo, at.hi, 1);
+
+			loop_set(e, m->last, ix_s(iv), m->ix);
+			map_at(e, m, m->ix);
+			loop_close(e);
+		} else {
+			lane_loop(e, at.lo, at.hi, cost <= 6 ? 2 : 1, map_lane, m);
+		}
+		tasks_close(e);
+	}
+	kernel_end(gc, e, gk, fn, t.rows, fresh, false);
+}
+
+/* v as it stands in memory, copied to `offset` in the layout of `to`. */
+void
+store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk)
+{
+	vec_push(gc->c->arena, &gc->buf, ((Buffer){.val = 0, .offset = offset}));
+	Out o = {v, (int)gc->buf.n - 1};
+	Map m = {.gc = gc, .out = &o, .nout = 1, .store = to};
+	char part[24];
+
+	snprintf(part, sizeof part, "s%d", gc->nkernel);
+	map_kernel(gc, &m, gk, part, 0, NULL, NULL);
+}
+
+void
+map_emit(GroupCx *gc, const Out *out, int nout, GraphKernels *gk)
+{
+	Map m = {.gc = gc, .out = out, .nout = nout};
+	char part[24];
+
+	snprintf(part, sizeof part, "m%d", gc->nkernel);
+	map_kernel(gc, &m, gk, part, 0, NULL, NULL);
+}
+
+/* ---------------------------------------------------------------- concat: one map for each operand */
+typedef struct Shift { const Op *op; int k; } Shift;
+
+static V
+concat_shift(Emit *e, void *cx)
+{
+	const Shift *s = cx;
+	int64_t a = attr_int(s->op, A_axis);
+	V r = k64(e, 0);
+
+	for (int k = 0; k < s->k; k++)
+		r = i_add(e, r, extent(e, val_type(e->g, s->op->in[k])->axis[a]));
+	return r;
+}
+
+void
+concat_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
+{
+	for (int k = 0; k < op->nin; k++) {
+		Out o = {op->in[k], group_buffer(gc, op->out[0].id)};
+		Map m = {.gc = gc, .out = &o, .nout = 1, .store = val_type(gc->g, op->out[0])};
+		Shift s = {op, k};
+		char part[24];
+
+		if (!type_elements(val_type(gc->g, op->in[k])))
+			continue;
+		snprintf(part, sizeof part, "c%d", gc->nkernel);
+		map_kernel(gc, &m, gk, part, attr_int(op, A_axis), concat_shift, &s);
+	}
+	gc->ready[op->out[0].id] = true;
+}
+
+/* ---------------------------------------------------------------- a group */
+static void
+emit_maps(GroupCx *gc, GraphKernels *gk)
+{
+	Arena *a = gc->c->arena;
+	Out *out = arena_array(a, Out, 2 * (gc->last - gc->first) + 8), *set = arena_array(a, Out, 2 * (gc->last - gc->first) + 8);
+	int n = 0;
+
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		if (op->dead)
+			continue;
+		if (op->kind == OP_concat && value_is_out(gc, op->out[0]) && !gc->ready[op->out[0].id])
+			concat_emit(gc, op, gk);
+		for (int k = 0; k < op->nout; k++)
+			if (value_is_out(gc, op->out[k]) && !gc->ready[op->out[k].id])
+				out[n++] = (Out){op->out[k], group_buffer(gc, op->out[k].id)};
+	}
+	while (n) {
+		int m = 0, left = 0;
+		Type first = *val_type(gc->g, out[0].v);
+
+		for (int k = 0; k < n; k++) {
+			if (type_same_shape(&first, val_type(gc->g, out[k].v)) && m < 64)
+				set[m++] = out[k];
+			else
+				out[left++] = out[k];
+		}
+		map_emit(gc, set, m, gk);
+		for (int k = 0; k < m; k++)
+			gc->ready[set[k].v.id] = true;
+		n = left;
+	}
+}
+
+static GroupCx *
+context(Compile *c, Graph *g, int group)
+{
+	GroupCx *gc = arena_new_of(c->arena, GroupCx);
+
+	*gc = (GroupCx){.c = c, .g = g, .group = group, .first = UINT32_MAX};
+	gc->inside = arena_array(c->arena, bool, g->val.n);
+	gc->ready = arena_array(c->arena, bool, g->val.n);
+	gc->buf_of = arena_array(c->arena, int, g->val.n);
+	gc->ws_of = arena_array(c->arena, int, g->val.n);
+	memset(gc->buf_of, -1, sizeof(int) * g->val.n);
+	memset(gc->ws_of, -1, sizeof(int) * g->val.n);
+	return gc;
+}
+
+void
+loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk)
+{
+	const Op *op = &g->op.at[at];
+
+	if (op->kind == OP_load)
+		return;
+	if (op_has((OpKind)op->kind, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset)
+		return;
+	if (op->kind != OP_store)
+		bug("graph %s: %s is in no group", g->name, op_info[op->kind].name);
+	GroupCx *gc = context(c, g, -1);
+
+	gc->first = at;
+	gc->last = at + 1;
+	gc->key = group_key(gc);
+	special_emit(gc, op, gk);
+}
+
+const char *
+group_compile(Compile *c, Graph *g, int group, GraphKernels *gk)
+{
+	GroupCx *gc = context(c, g, group);
+	const Op *special = NULL;
+	int nspecial = 0, live = 0;
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group)
+			continue;
+		if (gc->first == UINT32_MAX)
+			gc->first = i;
+		gc->last = i + 1;
+		live++;
+		if (op->kind != OP_load)
+			for (int k = 0; k < op->nout; k++)
+				gc->inside[op->out[k].id] = true;
+		if (special_op(g, op)) {
+			special = op;
+			nspecial++;
+		}
+	}
+	if (!live)
+		return NULL;
+	const char *text = g->group.at[group].kernel;
+	GemmParams params;
+
+	for (uint32_t i = gc->first; i < gc->last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group != group)
+			bug("group %d of %s is not contiguous", group, g->name);
+	gc->key = group_key(gc);
+	if (live == 1 && text && op_has((OpKind)g->op.at[gc->first].kind, T_CONTRACT) && gemm_parse(text, &params)) {
+		gemm_emit(gc, &g->op.at[gc->first], gk);
+		return NULL;
+	}
+	if (nspecial && live == 1) {
+		special_emit(gc, special, gk);
+		return NULL;
+	}
+	for (uint32_t i = gc->first; i < gc->last && nspecial; i++) {
+		/* stores of values that stand in the state's place already need no kernel; others are copies after the rest */
+		const Op *op = &g->op.at[i];
+
+		if (!op->dead && special_op(g, op) && op->kind != OP_store)
+			bug("group %d of %s: %s shares a kernel", group, g->name, op_info[op->kind].name);
+	}
+	rows_emit(gc, gk);
+	emit_maps(gc, gk);
+	for (uint32_t i = gc->first; i < gc->last && nspecial; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (!op->dead && op->kind == OP_store)
+			special_emit(gc, op, gk);
+	}
+	return NULL;
+}
+
+int64_t
+group_workspace(const Graph *g, int group)
+{
+	int64_t n = 0;
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (!op->dead && op->group == group && op_info[op->kind].red >= 0)
+			n += red_workspace(g, op);
+	}
+	return n;
+}

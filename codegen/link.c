@@ -1,0 +1,137 @@
+/* link.c: objects and the runtime's archive into an executable, with the system's cc.
+ *
+ * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib, linked statically
+ * where the system has it so, if its reader may meet gzip). The archive is looked for beside the program: in a build folder
+ * ../runtime/librt.a, installed ../lib/mantou/librt.a. Errors tell what was tried: no cc, no archive, a full disk. */
+#include "codegen.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const char *
+beside(Arena *a, const char *argv0, const char *file)
+{
+	static const char *const places[] = {"../runtime/", "../lib/mantou/", "../lib64/mantou/", "runtime/", "./"};
+	char self[4096];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	const char *from[2] = {argv0, NULL};
+
+	if (n > 0) {
+		self[n] = 0;
+		from[1] = self;
+	}
+	for (int f = 1; f >= 0; f--) {
+		const char *slash = from[f] ? strrchr(from[f], '/') : NULL;
+
+		for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+			const char *path = arena_printf(a, "%.*s/%s%s", (int)(slash - from[f]), from[f], places[i], file);
+
+			if (!access(path, R_OK))
+				return path;
+		}
+	}
+	return NULL;
+}
+
+/* The stub whose main names the images in order. */
+static const char *
+write_stub(Arena *a, const LinkOptions *o, const char *path)
+{
+	Buf b = {0};
+
+	buf_printf(&b, "struct RtImage;\nint rt_main(int, char **, const struct RtImage *const *, int);\n");
+	for (int i = 0; i < o->nobject; i++)
+		buf_printf(&b, "extern const struct RtImage mantou_image_%d;\n", i);
+	buf_printf(&b, "int\nmain(int argc, char **argv)\n{\n\tconst struct RtImage *const images[] = {");
+	for (int i = 0; i < o->nobject; i++)
+		buf_printf(&b, "&mantou_image_%d, ", i);
+	buf_printf(&b, "};\n\treturn rt_main(argc, argv, images, %d);\n}\n", o->nobject);
+	bool good = file_write(path, b.at, b.n);
+
+	buf_free(&b);
+	return good ? NULL : arena_printf(a, "cannot write '%s': %s", path, strerror(errno));
+}
+
+static const char *
+run(Arena *a, char *const *argv, const char *log)
+{
+	posix_spawn_file_actions_t fa;
+	pid_t pid;
+	int status, error;
+
+	posix_spawn_file_actions_init(&fa);
+	posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	posix_spawn_file_actions_adddup2(&fa, 1, 2);
+	error = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&fa);
+	if (error == ENOENT)
+		return arena_printf(a, "there is no C compiler '%s' to link with: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0]);
+	if (error)
+		return arena_printf(a, "cannot run '%s': %s", argv[0], strerror(error));
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+		return arena_printf(a, "there is no C compiler '%s' to link with: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0]);
+	if (WIFEXITED(status) && !WEXITSTATUS(status))
+		return NULL;
+	size_t n = 0;
+	char *text = file_read(log, &n);
+	const char *hint = text && strstr(text, "No space left") ? " (the disk is full)" : "";
+	const char *r = arena_printf(a, "linking with '%s' failed%s:\n%s", argv[0], hint, text ? text : "it left no message");
+
+	free(text);
+	return r;
+}
+
+const char *
+link_program(Arena *a, const LinkOptions *o)
+{
+	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL;
+	const char *stub = arena_printf(a, "%s.main.c", o->output), *log = arena_printf(a, "%s.log", o->output);
+	const char *cc = getenv("CC"), *error;
+	const char **argv = arena_array(a, const char *, o->nobject + 32);
+	int n = 0;
+
+	if (!rt)
+		return "the runtime's archive librt.a is neither in ../runtime/ (build folder) nor in ../lib/mantou/ (installed) beside mantou";
+	if (o->gzip && !gz)
+		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
+	if ((error = write_stub(a, o, stub)))
+		return error;
+	argv[n++] = cc && *cc ? cc : "cc";
+	argv[n++] = "-O1";
+	argv[n++] = "-o";
+	argv[n++] = o->output;
+	argv[n++] = stub;
+	for (int i = 0; i < o->nobject; i++)
+		argv[n++] = o->objects[i];
+	if (gz) {
+		argv[n++] = "-Wl,-u,rt_gzip_read";
+		argv[n++] = gz;
+	}
+	argv[n++] = rt;
+	if (gz) {
+		argv[n++] = "-Wl,-Bstatic,-lz,-Bdynamic";
+	}
+	argv[n++] = "-lm";
+	argv[n++] = "-pthread";
+	argv[n++] = "-static-libgcc";
+	argv[n++] = "-Wl,--gc-sections,--as-needed,-s,-z,relro,-z,noexecstack";
+	argv[n] = NULL;
+	error = run(a, (char *const *)argv, log);
+	if (error && gz && strstr(error, "-lz")) { /* no static zlib here: the shared one */
+		for (int i = 0; i < n; i++)
+			if (!strncmp(argv[i], "-Wl,-Bstatic", 12))
+				argv[i] = "-lz";
+		error = run(a, (char *const *)argv, log);
+	}
+	unlink(stub);
+	unlink(log);
+	return error;
+}
