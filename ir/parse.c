@@ -414,14 +414,16 @@ parse_results(Parse *p, OpLine *l)
 static bool
 parse_op_parts(Parse *p, OpLine *l)
 {
+	bool opens;
+
 	if ((p_peek(p) == '%' && !parse_results(p, l)) || !parse_operator(p, l) || !parse_operands(p, l) ||
 	    !parse_attrs(p, &l->op, l->at) || !parse_tail(p, l))
 		return false;
-	if (l->op.kind == OP_repeat && p_char(p, '{'))
-		p->depth++;
+	opens = l->op.kind == OP_repeat && p_char(p, '{');
+	p->depth += opens;
 	if (l->op.kind == OP_end && p->depth > 0)
 		p->depth--;
-	if (!p_at_line_end(p) && p_peek(p) != '}')
+	if (!opens && !p_at_line_end(p) && p_peek(p) != '}')
 		return p_error(p, p_loc(p), "the line should end here");
 	return l->broken || finish_op(p, l);
 }
