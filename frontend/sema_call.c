@@ -381,6 +381,7 @@ sema_call(Sema *s, const Node *n, const Value *piped)
 	uint32_t *k = map_get(&s->block_of, n->s);
 	const Builtin *op;
 
+	s->steps += CALL_STEPS;
 	if (!sema_step(s, n->loc))
 		return value_broken(n->loc);
 	if (k && !s->in_settings)

@@ -15,6 +15,8 @@ enum {
 	MAX_LIST_WORK = 4000000,   /* items of all lists made in one elaboration */
 	MAX_REPEAT = 1000000,      /* turns of one loop */
 	MAX_STEPS = 10000000,      /* expressions and statements evaluated in one elaboration */
+	MAX_STATES = 20000,        /* parameters and running statistics */
+	CALL_STEPS = 20,           /* what a call counts */
 	MAX_CALL_DEPTH = 200,      /* blocks calling blocks */
 	MAX_WALK_DEPTH = 1500,     /* all of these together: bounds the C stack */
 	MAX_USE_DEPTH = 100,

@@ -36,6 +36,11 @@ make_state(Call *c, const char *name, const Type *t, StateKind kind, InitKind in
 		sema_note(s, s->state.at[*map_get(&s->state_of, name)].loc, "made here");
 		return false;
 	}
+	if (s->state.n >= MAX_STATES) {
+		sema_error(s, c->loc, "the model has more than %d parameters and running statistics", MAX_STATES);
+		s->stop = true;
+		return false;
+	}
 	map_put(s->arena, &s->state_of, name, s->state.n);
 	vec_push(s->arena, &s->state, ((StateExtra){.site = s->call_site, .loc = c->loc}));
 	st = module_add_state(s->module, name, *t, kind);

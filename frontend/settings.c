@@ -192,8 +192,10 @@ spec_find(Place p, const char *group, const Value *v)
 	for (int k = 0; k < NSPECS; k++) {
 		if (strcmp(specs[k].group, group))
 			continue;
-		if (!strcmp(specs[k].name, v->s))
+		if (!strcmp(specs[k].name, v->s)) {
+			buf_free(&list);
 			return &specs[k];
+		}
 		buf_printf(&list, "%s%s", n ? ", " : "", specs[k].name);
 		names[n++] = specs[k].name;
 	}
