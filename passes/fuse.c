@@ -40,6 +40,8 @@ typedef struct Fuse {
 	VEC(GroupInfo) info;
 	VEC(Op) out;
 	VEC(uint32_t) *users;    /* by Val.id: reading ops */
+	int32_t *state_of;       /* by Val.id: state that it is the old value of, -1 */
+	int32_t *last_reader;    /* by state: latest group that reads the old value, -1 */
 } Fuse;
 
 static Kind
@@ -83,9 +85,10 @@ reduced_axes(const Graph *g, const Op *op)
 	int rank = val_type(g, op->in[0])->rank, n;
 	uint64_t bits = 0;
 
-	if (op->kind == OP_argmax)
-		return 1ull << 40 | 1ull << attr_int(op, A_axis);
 	const int64_t *axes = attr_ints(op, A_axes, &n);
+
+	if (op->kind == OP_argmax)
+		bits = 1ull << 40;
 
 	for (int i = 0; i < n; i++)
 		bits |= 1ull << (axes[i] < 0 ? axes[i] + rank : axes[i]);
@@ -178,6 +181,9 @@ put(Fuse *f, Op op, int32_t gid)
 			in[k] = is_clonable(f, op.in[k]) ? clone_into(f, gid, op.in[k]) : op.in[k];
 		op.in = in;
 		f->info.at[gid].nop++;
+		for (int k = 0; k < op.nin; k++)
+			if (in[k].id < f->nval && f->state_of[in[k].id] >= 0 && f->last_reader[f->state_of[in[k].id]] < gid)
+				f->last_reader[f->state_of[in[k].id]] = gid;
 	}
 	vec_push(f->g->arena, &f->out, op);
 	for (int k = 0; k < op.nout; k++)
@@ -312,7 +318,8 @@ place_store(Fuse *f, const Op *op, uint32_t index)
 {
 	int32_t gid = f->enabled && op->in[0].id < f->nval ? f->group_of[op->in[0].id] : -1;
 
-	if (gid >= 0 && f->info.at[gid].kind != K_MAP)
+	/* stores stand behind all else: every reader of the old value has its group. A later one would have to run before this. */
+	if (gid >= 0 && (f->info.at[gid].kind != K_MAP || f->last_reader[module_state(f->g->module, attr_str(op, A_state)) - f->g->module->state.at] > gid))
 		gid = -1;
 	put(f, *op, gid >= 0 ? gid : new_group(f, K_ALONE, NULL, index));
 }
@@ -341,12 +348,20 @@ pass_fuse(Graph *g, PassCtx *cx)
 	f.stored = arena_array(f.a, bool, f.nval);
 	f.group_of = arena_array(f.a, int32_t, f.nval);
 	f.users = arena_alloc(f.a, sizeof *f.users * f.nval);
+	f.state_of = arena_array(f.a, int32_t, f.nval);
+	f.last_reader = arena_array(f.a, int32_t, g->module->state.n);
 	for (uint32_t v = 0; v < f.nval; v++)
-		f.group_of[v] = -1;
+		f.group_of[v] = f.state_of[v] = -1;
+	for (uint32_t i = 0; i < g->module->state.n; i++)
+		f.last_reader[i] = -1;
 	for (uint32_t i = 0; i < f.nop; i++) {
 		const Op *op = &g->op.at[i];
 
 		f.kind[i] = kind_of(g, op);
+		if (op->kind == OP_load)
+			f.state_of[op->out[0].id] = (int32_t)(module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
+		else if (f.kind[i] == K_NONE)
+			f.state_of[op->out[0].id] = f.state_of[op->in[0].id];
 		for (int k = 0; k < op->nin; k++)
 			vec_push(f.a, &f.users[op->in[k].id], i);
 	}
