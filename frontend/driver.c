@@ -304,7 +304,8 @@ check_precision(const Job *j)
 int
 job_load(Job *j)
 {
-	int status = is_ir_file(j->file) ? load_ir(j) : load_net(j);
+	bool ir = is_ir_file(j->file) || !strcmp(j->command, "opt");
+	int status = ir ? load_ir(j) : load_net(j);
 
 	if (status != EXIT_GOOD)
 		return status;
