@@ -176,15 +176,17 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 
 	t->origin = rt_now();
 	for (int64_t i = 0; i < steps; i++, h->run.step++) {
-		h->run.micro = 0;
+		t->base = 0;
 		if (!b->infer) {
 			rt_shuffle(&h->run);
-			rt_batch(&h->run, g->input, h->program.ninput);
 			rt_rate(&h->run);
 		}
-		t->base = 0;
-		if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
-			return false;
+		for (h->run.micro = 0; h->run.micro < h->accumulate; h->run.micro++) {
+			if (!b->infer)
+				rt_batch(&h->run, g->input, h->program.ninput);
+			if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
+				return false;
+		}
 		t->base = g->nrow;
 		if (!b->infer && h->program.accumulate > 1 && !bench_status(h, rt_loop_call(h, RT_G_UPDATE, bench_time, t)))
 			return false;

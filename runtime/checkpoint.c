@@ -21,7 +21,7 @@ static void
 checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 {
 	const RtProgram *p = &h->program;
-	int n = p->graph[RT_G_TRAIN].nscalar + p->graph[RT_G_UPDATE].nscalar;
+	int n = p->graph[p->train.reports].nscalar;
 
 	fprintf(f, "{\"__metadata__\":{\"mantou\":\"1\",\"format\":\"pt\",\"model\":");
 	rt_json_text(f, p->model);
@@ -85,8 +85,31 @@ checkpoint_header(RtHost *h, int64_t step, const int *order, size_t *bytes)
 	return text;
 }
 
+/* A state's bytes in logical order: in the arena, or rearranged into room (of the largest such state). */
+static const uint8_t *
+checkpoint_bytes(const RtHost *h, const RtState *s, uint8_t *room)
+{
+	const uint8_t *at = h->run.arena + s->t.offset;
+
+	if (!s->t.permuted)
+		return at;
+	rt_tensor_to_logical(&s->t, at, room);
+	return room;
+}
+
+static uint8_t *
+checkpoint_room(const RtProgram *p)
+{
+	int64_t most = 1;
+
+	for (int k = 0; k < p->nstate; k++)
+		if (p->state[k].t.permuted && p->state[k].t.bytes > most)
+			most = p->state[k].t.bytes;
+	return rt_alloc((size_t)most);
+}
+
 static void
-checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order)
+checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order, uint8_t *room)
 {
 	static const char key[] = "\"checksum\":\"";
 	char *at = memmem(text, bytes, key, sizeof key - 1), digits[24];
@@ -99,7 +122,7 @@ checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order)
 	sum = rt_hash(sum, at, 16);
 	sum = rt_hash(sum, at + 16, (size_t)(text + bytes - at - 16));
 	for (int i = 0; i < h->program.nstate; i++)
-		sum = rt_hash(sum, h->run.arena + h->program.state[order[i]].t.offset, (size_t)h->program.state[order[i]].t.bytes);
+		sum = rt_hash(sum, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes);
 	snprintf(digits, sizeof digits, "%016llx", (unsigned long long)sum);
 	memcpy(at, digits, 16);
 }
@@ -110,19 +133,21 @@ checkpoint_write(RtHost *h, int64_t step, const char *path)
 	int *order = rt_alloc(sizeof *order * (size_t)(h->program.nstate + 1)), n = checkpoint_order(&h->program, order), fd;
 	size_t bytes = 0;
 	char *text = checkpoint_header(h, step, order, &bytes);
+	uint8_t *room = checkpoint_room(&h->program);
 	bool good = text != NULL;
 
 	if (good)
-		checkpoint_seal(h, text, bytes, order);
+		checkpoint_seal(h, text, bytes, order, room);
 	fd = good ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
 	good = fd >= 0 && rt_write_all(fd, text, bytes);
 	for (int i = 0; good && i < n; i++)
-		good = rt_write_all(fd, h->run.arena + h->program.state[order[i]].t.offset, (size_t)h->program.state[order[i]].t.bytes);
+		good = rt_write_all(fd, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes);
 	good = good && fsync(fd) == 0;
 	if (!good)
 		rt_fail(&h->error, "cannot save %s: %s", path, strerror(errno));
 	if (fd >= 0 && close(fd) != 0 && good)
 		good = rt_fail(&h->error, "cannot save %s: %s", path, strerror(errno));
+	free(room);
 	free(order);
 	free(text);
 	return good;
@@ -269,9 +294,13 @@ checkpoint_fits(const RtState *s, const RtStEntry *t, bool exact, RtError *e)
 static void
 checkpoint_copy(RtHost *h, const RtState *s, const RtSt *st, const RtStEntry *t)
 {
+	uint8_t *room = s->t.permuted ? rt_alloc((size_t)s->t.bytes) : NULL, *at = h->run.arena + s->t.offset;
 	int64_t bad;
 
-	rt_dtype_convert(s->t.dtype, h->run.arena + s->t.offset, checkpoint_dtype(t->dtype), st->data + t->begin, s->t.count, false, &bad);
+	rt_dtype_convert(s->t.dtype, room ? room : at, checkpoint_dtype(t->dtype), st->data + t->begin, s->t.count, false, &bad);
+	if (room)
+		rt_tensor_from_logical(&s->t, at, room);
+	free(room);
 }
 
 /* The entry belongs to a state line of the model: it is one, or an optimizer's value of one ("NAME.adam_m"). */

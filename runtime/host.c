@@ -245,7 +245,7 @@ host_init_part(void *cx, int64_t t0, int64_t t1, int thread)
 			x = s->b * philox_normal_of(n[j & 2], n[(j & 2) + 1], (int)(j & 1)) + s->a;
 		else if (s->init == 'u')
 			x = s->a + (s->b - s->a) * philox_unit(n[j & 3]);
-		rt_dtype_write(s->t.dtype, out + j * bytes, x);
+		rt_dtype_write(s->t.dtype, out + (s->t.permuted ? rt_tensor_place(&s->t, j) : j) * bytes, x);
 	}
 }
 
@@ -271,9 +271,8 @@ rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
 		rt_drain(h);
 	pthread_mutex_lock(&h->lock);
 	h->mode = mode;
-	h->graph = &h->program.graph[mode == RT_M_EVAL ? RT_G_EVAL : RT_G_TRAIN];
+	h->graph = &h->program.graph[mode == RT_M_EVAL ? RT_G_EVAL : h->program.train.reports];
 	h->accumulate = mode == RT_M_TRAIN ? h->program.accumulate : 1;
-	h->npending = 0;
 	r->examples = d->examples;
 	r->n = r->batch;
 	r->order = shuffle ? h->order : NULL;

@@ -50,7 +50,14 @@ typedef struct RtTensor {
 	int64_t mul[RT_MAX_RANK], div[RT_MAX_RANK]; /* results: extent(n) = n * mul / div where mul > 0 */
 	int64_t offset;                             /* in the arena; -1 */
 	int64_t bytes, count;                       /* of the full shape */
+	bool permuted;                              /* states: memory order differs from the logical row-major one */
+	int64_t stride[RT_MAX_RANK];                /* elements in memory per logical axis */
 } RtTensor;
+/* Where element j of the logical row-major order lies, in elements. */
+int64_t rt_tensor_place(const RtTensor *t, int64_t j);
+/* All elements between memory order (at) and logical order (flat); bytes: of an element. */
+void rt_tensor_to_logical(const RtTensor *t, const uint8_t *at, uint8_t *flat);
+void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat);
 
 typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
 typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD } RtStateKind;
@@ -76,7 +83,7 @@ typedef struct RtGraph {
 } RtGraph;
 typedef enum RtLoopKind { RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_RATE, RT_L_CALL, RT_L_EMIT, RT_L_POLL } RtLoopKind;
 typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted; int64_t count; } RtLoopOp; /* repeat: counted = "count", end: its end's index */
-typedef struct RtLoop { RtLoopOp *op; int n; bool emits_update; } RtLoop;
+typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 typedef struct RtCheck { const char *what, *where; int64_t limit, per_example; } RtCheck;
 typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
@@ -186,7 +193,6 @@ typedef struct RtHost {
 	int64_t *order, order_epoch;                /* order's room; -1: none shuffled yet */
 	bool wrap;                                  /* bench: batches go round and round */
 	const RtGraph *graph;                       /* whose scalars the ring's records hold */
-	RtRecord pending; int64_t npending;         /* micro-batches of one update */
 	/* telemetry, under lock */
 	pthread_mutex_t lock;
 	double sum[RT_MAX_RESULTS], weight;         /* of the epoch or evaluation */

@@ -4,8 +4,8 @@
  * through the same helpers, so that all sink modes give the same bits.
  * Conventions: `step` counts updates and is raised after its last op; batch b of an epoch is
  * (step - epoch * steps_per_epoch) * accumulate + micro. `call` writes seed, step and rate into the arena where the graph
- * reads them, runs the kernels in order, and after a kernel with a check asks rt_fault. With accumulate > 1 `emit` stands in the
- * inner repeat: the values of the micro-batches are averaged into one record; results of graph `update` follow them. */
+ * reads them, runs the kernels in order, and after a kernel with a check asks rt_fault. `emit` comes once per update: with
+ * accumulate > 1 graph `update` has averaged what it reports. */
 #include "host.h"
 #include "philox.h"
 
@@ -192,43 +192,20 @@ loop_publish(RtRun *run, const RtRecord *r)
 	__atomic_store_n(&run->ring_head, head + 1, __ATOMIC_RELEASE);
 }
 
-/* Whether graph `update` will add its own results to the record of this step. */
-static bool
-loop_expects_update(const RtHost *h)
-{
-	return h->mode == RT_M_TRAIN && h->accumulate > 1 && h->program.train.emits_update;
-}
-
 int64_t
 rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss)
 {
 	RtHost *h = rt_host(run);
-	RtRecord *r = &h->pending;
-	bool update = loss < 0 && loop_expects_update(h);
-	int64_t base = update ? h->graph->nscalar : 0;
-	bool bad = false;
+	RtRecord r = {.step = run->step, .epoch = run->epoch, .n = run->n};
+	bool bad;
 
-	if (!update && h->npending == 0)
-		memset(r, 0, sizeof *r);
-	r->step = run->step;
-	r->epoch = run->epoch;
-	r->n = run->n;
-	r->rate = h->mode == RT_M_TRAIN ? rt_rate_at(h, run->step) : 0;
-	for (int64_t i = 0; i < nresult && base + i < RT_MAX_RESULTS; i++) {
-		double x = rt_dtype_read(result_dtype[i], run->arena + result_offset[i]);
-
-		bad = bad || (i == loss && !isfinite(x) && !run->allow_nan);
-		if (update || h->npending == 0)
-			r->value[base + i] = x;
-		else
-			r->value[base + i] += (x - r->value[base + i]) / (double)(h->npending + 1);
-	}
-	h->npending += !update;
-	if (bad || update || (run->micro + 1 >= h->accumulate && !loop_expects_update(h))) {
-		loop_publish(run, r);
-		h->npending = 0;
-	}
-	return bad && h->mode == RT_M_TRAIN ? RT_NOT_FINITE : RT_OK;
+	for (int64_t i = 0; i < nresult && i < RT_MAX_RESULTS; i++)
+		r.value[i] = rt_dtype_read(result_dtype[i], run->arena + result_offset[i]);
+	bad = h->mode == RT_M_TRAIN && loss >= 0 && loss < RT_MAX_RESULTS && !isfinite(r.value[loss]) && !run->allow_nan;
+	if (h->mode == RT_M_TRAIN)
+		r.rate = rt_rate_at(h, run->step);
+	loop_publish(run, &r);
+	return bad ? RT_NOT_FINITE : RT_OK;
 }
 
 /* Takes all records; called by the loop's own thread and by the monitor. */
@@ -242,7 +219,7 @@ rt_drain(RtHost *h)
 		const RtRecord *r = &run->ring[tail & run->ring_mask];
 		double weight = h->mode == RT_M_EVAL ? (double)r->n : 1;
 
-		for (int i = 0; i < RT_MAX_RESULTS && i < h->graph->nscalar + h->program.graph[RT_G_UPDATE].nscalar; i++)
+		for (int i = 0; i < h->graph->nscalar; i++)
 			h->sum[i] += weight * r->value[i];
 		h->weight += weight;
 		if (h->mode == RT_M_TRAIN) {

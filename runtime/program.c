@@ -7,6 +7,72 @@
 
 #include <string.h>
 
+/* "perm": logical axes from the outermost to the innermost in memory. */
+static bool
+program_perm(RtTensor *t, const Json *perm, RtError *e)
+{
+	int axis[RT_MAX_RANK], n = 0, seen = 0;
+	int64_t stride = 1;
+
+	for (const Json *x = perm ? perm->child : NULL; x; x = x->next) {
+		if (n == t->rank || x->i < 0 || x->i >= t->rank || (seen & 1 << x->i))
+			return rt_fail(e, "%s: bad layout", t->name);
+		seen |= 1 << x->i;
+		axis[n++] = (int)x->i;
+	}
+	if (perm && n != t->rank)
+		return rt_fail(e, "%s: bad layout", t->name);
+	for (int i = t->rank; i-- > 0;) {
+		int a = perm ? axis[i] : i;
+
+		t->permuted |= a != i;
+		t->stride[a] = stride;
+		stride *= t->shape[a];
+	}
+	return true;
+}
+
+int64_t
+rt_tensor_place(const RtTensor *t, int64_t j)
+{
+	int64_t at = 0;
+
+	for (int i = t->rank; i-- > 0;) {
+		at += j % t->shape[i] * t->stride[i];
+		j /= t->shape[i];
+	}
+	return at;
+}
+
+static void
+tensor_move(const RtTensor *t, uint8_t *at, uint8_t *flat, bool out)
+{
+	int64_t index[RT_MAX_RANK] = {0}, place = 0, size = rt_dtype[t->dtype].bytes;
+
+	for (int64_t j = 0; j < t->count; j++) {
+		memcpy(out ? flat + j * size : at + place * size, out ? at + place * size : flat + j * size, (size_t)size);
+		for (int i = t->rank; i-- > 0;) {
+			place += t->stride[i];
+			if (++index[i] < t->shape[i])
+				break;
+			place -= t->stride[i] * t->shape[i];
+			index[i] = 0;
+		}
+	}
+}
+
+void
+rt_tensor_to_logical(const RtTensor *t, const uint8_t *at, uint8_t *flat)
+{
+	tensor_move(t, (uint8_t *)(uintptr_t)at, flat, true);
+}
+
+void
+rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat)
+{
+	tensor_move(t, at, (uint8_t *)(uintptr_t)flat, false);
+}
+
 static bool
 program_shape(RtTensor *t, const Json *o, RtError *e)
 {
@@ -32,7 +98,7 @@ program_shape(RtTensor *t, const Json *o, RtError *e)
 		t->rank++;
 	}
 	t->bytes = t->count * rt_dtype[t->dtype].bytes;
-	return true;
+	return program_perm(t, rt_json_get(o, "perm"), e);
 }
 
 int64_t
@@ -224,6 +290,7 @@ program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 	static const char *const ops[] = {"shuffle", "repeat", "end", "batch", "rate", "call", "emit", "poll"};
 	static const char *const graphs[RT_G_COUNT] = {"train", "update", "eval", "infer"};
 	int open[8], depth = 0;
+	bool emits[RT_G_COUNT] = {false};
 
 	l->n = 0;
 	l->op = rt_alloc(sizeof *l->op * (size_t)(list ? list->n : 0));
@@ -242,7 +309,7 @@ program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 				op->graph = i;
 		op->counted = strcmp(rt_json_str(o, "what", ""), "count") == 0;
 		op->count = rt_json_int(o, "count", 1);
-		l->emits_update = l->emits_update || (op->kind == RT_L_EMIT && op->graph == RT_G_UPDATE);
+		emits[op->graph] = emits[op->graph] || op->kind == RT_L_EMIT;
 		if ((op->kind == RT_L_REPEAT && depth == RT_COUNT(open)) || (op->kind == RT_L_END && depth == 0))
 			return rt_fail(e, "loop %s does not nest", name);
 		if (op->kind == RT_L_REPEAT)
@@ -250,6 +317,7 @@ program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 		else if (op->kind == RT_L_END)
 			l->op[open[--depth]].end = l->n;
 	}
+	l->reports = emits[RT_G_UPDATE] && !emits[RT_G_TRAIN] ? RT_G_UPDATE : RT_G_TRAIN;
 	return depth == 0 || rt_fail(e, "loop %s does not nest", name);
 }
 

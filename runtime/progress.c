@@ -114,7 +114,7 @@ rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, do
 		return;
 	rt_progress_clear(h);
 	printf("epoch %lld/%lld", (long long)epoch + 1, (long long)((h->total + per - 1) / per));
-	progress_values(&h->program.graph[RT_G_TRAIN], mean, false);
+	progress_values(&h->program.graph[h->program.train.reports], mean, false);
 	printf("  %.1f s  %.0f %s\n", seconds, speed, progress_unit(&h->program));
 	fflush(stdout);
 }
@@ -146,29 +146,19 @@ log_scalar(FILE *f, const RtResult *r, double x, const char *before)
 void
 rt_log_record(RtHost *h, const RtRecord *r)
 {
-	const RtGraph *graphs[] = {&h->program.graph[RT_G_TRAIN], &h->program.graph[RT_G_UPDATE]};
-	int at = 0;
+	const RtGraph *g = h->graph;
 
 	if (!h->log)
 		return;
 	fprintf(h->log, "{\"step\": %lld, \"epoch\": %lld", (long long)r->step, (long long)r->epoch);
-	for (int g = 0; g < (h->program.train.emits_update ? 2 : 1); g++)
-		for (int i = 0; i < graphs[g]->nscalar && at < RT_MAX_RESULTS; i++, at++) {
-			const RtResult *x = &graphs[g]->result[graphs[g]->scalar[i]];
-
-			if (x->kind == RT_LOSS)
-				log_scalar(h->log, x, r->value[at], ", ");
-		}
+	for (int i = 0; i < g->nscalar; i++)
+		if (i == g->loss)
+			log_scalar(h->log, &g->result[g->scalar[i]], r->value[i], ", ");
 	fprintf(h->log, ", \"rate\": ");
 	rt_json_number(h->log, r->rate, 9);
-	at = 0;
-	for (int g = 0; g < (h->program.train.emits_update ? 2 : 1); g++)
-		for (int i = 0; i < graphs[g]->nscalar && at < RT_MAX_RESULTS; i++, at++) {
-			const RtResult *x = &graphs[g]->result[graphs[g]->scalar[i]];
-
-			if (x->kind != RT_LOSS)
-				log_scalar(h->log, x, r->value[at], ", ");
-		}
+	for (int i = 0; i < g->nscalar; i++)
+		if (i != g->loss)
+			log_scalar(h->log, &g->result[g->scalar[i]], r->value[i], ", ");
 	fprintf(h->log, "}\n");
 }
 
@@ -190,7 +180,7 @@ rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, 
 		return;
 	pthread_mutex_lock(&h->lock);
 	fprintf(h->log, "{\"epoch\": %lld", (long long)epoch);
-	log_means(h->log, "train", &h->program.graph[RT_G_TRAIN], train);
+	log_means(h->log, "train", &h->program.graph[h->program.train.reports], train);
 	if (eval)
 		log_means(h->log, "eval", &h->program.graph[RT_G_EVAL], eval);
 	fprintf(h->log, ", \"seconds\": %.3f, \"examples_per_s\": %.1f}\n", seconds, speed);

@@ -114,7 +114,7 @@ train_prepare(RtHost *h)
 		return false;
 	if (h->total > h->run.step && !h->have_train)
 		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
-	h->warmup = r->warmup_steps >= 0 ? r->warmup_steps : (int64_t)floor(r->warmup_epochs * (double)per + 0.5);
+	h->warmup = r->warmup_steps > 0 ? r->warmup_steps : (int64_t)floor(r->warmup_epochs * (double)per + 0.5);
 	h->last_step = -1;
 	return rt_log_open(h, h->run.step, per);
 }
