@@ -185,11 +185,11 @@ model_inputs(const Module *m)
 	return r;
 }
 
-/* Follows casts and views back to a graph input. */
+/* Follows casts and views back to a graph input; not slices, whose check says nothing of the rest. */
 static Val
 origin(const Graph *g, Val v)
 {
-	for (const Op *op = val_op(g, v); op && (op->kind == OP_cast || op_has((OpKind)op->kind, T_VIEW)); op = val_op(g, v))
+	for (const Op *op = val_op(g, v); op && op->kind != OP_slice && (op->kind == OP_cast || op_has((OpKind)op->kind, T_VIEW)); op = val_op(g, v))
 		v = op->in[0];
 	return v;
 }
