@@ -324,7 +324,7 @@ ref_iota(RefCtx *cx, const Op *op)
 	for (int i = (int)ax + 1; i < r->type.rank; i++)
 		inner *= ext[i];
 	for (int64_t i = 0; i < r->n; i++)
-		r->f[i] = (double)(start + step * (i / inner % ext[ax]));
+		r->f[i] = (double)(int64_t)((uint64_t)start + (uint64_t)step * (uint64_t)(i / inner % ext[ax]));
 	return NULL;
 }
 

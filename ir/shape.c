@@ -50,6 +50,14 @@ size_error(Graph *g, const Type *t)
 	return NULL;
 }
 
+const char *
+shape_declared(Graph *g, const Op *op, int *which)
+{
+	const Type *r = val_type(g, op->out[0]);
+
+	return r->dtype == DT_none ? shape_fail(g, which, -1, "needs a result type") : size_error(g, r);
+}
+
 static bool
 same_marks(const Type *a, const Type *b)
 {
@@ -181,8 +189,11 @@ shape_pair(Graph *g, const Op *op, int *which, AttrName name, int64_t low, int64
 int64_t
 window_extent(const Window *w, int i, int64_t in)
 {
-	int64_t span = in + 2 * w->pad[i] - w->dilation[i] * (w->k[i] - 1) - 1;
+	int64_t reach, span = in + 2 * w->pad[i] - 1;
 
+	if (!mul_i64(w->dilation[i], w->k[i] - 1, &reach))
+		return 0;
+	span -= reach;
 	return span < 0 ? 0 : span / w->stride[i] + 1;
 }
 
@@ -240,9 +251,10 @@ shape_cast(Graph *g, Op *op, int *which)
 	const Type *x = in_type(g, op, 0);
 	const Type *r = val_type(g, op->out[0]);
 	Type t = type_of((DType)r->dtype, x->rank, x->axis);
+	const char *error = shape_declared(g, op, which);
 
-	if (r->dtype == DT_none)
-		return shape_fail(g, which, -1, "needs a result type");
+	if (error)
+		return error;
 	return shape_result(g, op, 0, &t);
 }
 
@@ -309,7 +321,7 @@ const char *
 shape_given(Graph *g, Op *op, int *which)
 {
 	Type *r = &val_info(g, op->out[0])->type;
-	const char *error = r->dtype == DT_none ? shape_fail(g, which, -1, "needs a result type") : size_error(g, r);
+	const char *error = shape_declared(g, op, which);
 
 	if (error)
 		return error;

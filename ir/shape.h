@@ -11,6 +11,8 @@ const char *shape_fail(Graph *g, int *which, int k, const char *fmt, ...) __attr
 /* "[64,1,28,28]": the extents, for messages. */
 const char *shape_text(Graph *g, const Type *t);
 const char *type_text(Graph *g, const Type *t);               /* with dtype: f32[64,10] */
+/* The op came with a type for result 0, of a size that a tensor may have. */
+const char *shape_declared(Graph *g, const Op *op, int *which);
 /* Sets result k, or compares it with the type that stands there. */
 const char *shape_result(Graph *g, Op *op, int k, const Type *t);
 /* From here on only whole batches run: why names the reason; the first one is kept. */

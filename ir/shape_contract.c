@@ -93,7 +93,7 @@ conv_agree(Graph *g, Op *op, int *which, const Type *x, const Type *w, const Typ
 		n = window_extent(&win, i, x->axis[2 + i].n);
 		if (n < 1)
 			return shape_fail(g, which, 0, "input has %lld %s (%lld with padding), the kernel spans %lld", (long long)x->axis[2 + i].n, i ? "columns" : "rows",
-			                  (long long)(x->axis[2 + i].n + 2 * win.pad[i]), (long long)(win.dilation[i] * (win.k[i] - 1) + 1));
+			                  (long long)(x->axis[2 + i].n + 2 * win.pad[i]), (long long)((uint64_t)win.dilation[i] * (uint64_t)(win.k[i] - 1) + 1));
 		out->axis[2 + i] = axis(n);
 	}
 	for (int i = 0; i < 4; i++)
@@ -128,8 +128,8 @@ shape_conv2d_dx(Graph *g, Op *op, int *which)
 	const char *error;
 	Type t, x = *r;
 
-	if (r->dtype == DT_none)
-		return shape_fail(g, which, -1, "needs a result type");
+	if ((error = shape_declared(g, op, which)))
+		return error;
 	x = type_of((DType)y->dtype, r->rank, r->axis);
 	if ((error = shape_float(g, op, which, 0)) || (error = shape_one_dtype(g, op, which, 0, 1, 2)) ||
 	    (error = conv_agree(g, op, which, r, in_type(g, op, 1), y, &t)))
@@ -144,8 +144,8 @@ shape_conv2d_dw(Graph *g, Op *op, int *which)
 	const char *error;
 	Type t, w;
 
-	if (r->dtype == DT_none)
-		return shape_fail(g, which, -1, "needs a result type");
+	if ((error = shape_declared(g, op, which)))
+		return error;
 	w = type_of((DType)x->dtype, r->rank, r->axis);
 	if ((error = shape_float(g, op, which, 0)) || (error = shape_one_dtype(g, op, which, 0, 1, 2)) ||
 	    (error = conv_agree(g, op, which, x, r, in_type(g, op, 1), &t)))

@@ -21,9 +21,10 @@ shape_reshape(Graph *g, Op *op, int *which)
 {
 	const Type *x = in_type(g, op, 0), *r = val_type(g, op->out[0]);
 	Type t = type_of((DType)x->dtype, r->rank, r->axis);
+	const char *error = shape_declared(g, op, which);
 
-	if (r->dtype == DT_none)
-		return shape_fail(g, which, -1, "needs a result type");
+	if (error)
+		return error;
 	if (type_elements(x) != type_elements(r))
 		return shape_fail(g, which, 0, "input %s has %lld elements, shape %s has %lld", shape_text(g, x), (long long)type_elements(x),
 		                  shape_text(g, r), (long long)type_elements(r));
@@ -63,9 +64,10 @@ shape_expand(Graph *g, Op *op, int *which)
 	const Type *x = in_type(g, op, 0), *r = val_type(g, op->out[0]);
 	Type t = type_of((DType)x->dtype, r->rank, r->axis);
 	int lead = r->rank - x->rank;
+	const char *error = shape_declared(g, op, which);
 
-	if (r->dtype == DT_none)
-		return shape_fail(g, which, -1, "needs a result type");
+	if (error)
+		return error;
 	if (lead < 0)
 		return shape_fail(g, which, 0, "input %s has more axes than shape %s", shape_text(g, x), shape_text(g, r));
 	for (int i = 0; i < x->rank; i++) {
@@ -101,7 +103,7 @@ shape_slice(Graph *g, Op *op, int *which)
 	if (start != 0 || end != n || step != 1) {
 		if (x->axis[ax].mul)
 			shape_full_only(g, op, "axis %d follows the batch and is cut at %lld..%lld", ax, (long long)start, (long long)end);
-		t.axis[ax] = axis((end - start + step - 1) / step);
+		t.axis[ax] = axis((end - start - 1) / step + 1);
 	}
 	return shape_result(g, op, 0, &t);
 }
