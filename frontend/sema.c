@@ -18,9 +18,9 @@
 /* Has this been said already? Elaborating twice finds most mistakes twice, and types read differently where N is open: what
  * another elaboration said of a place is enough, within one the same text is. */
 static bool
-said_before(Sema *s, Loc at, const char *text)
+said_before(Sema *s, const char *kind, Loc at, const char *text)
 {
-	uint64_t h = hash_bytes(HASH_START, &at, sizeof at);
+	uint64_t h = hash_bytes(hash_bytes(HASH_START, kind, strlen(kind)), &at, sizeof at);
 	const void *place = (const void *)(uintptr_t)(h | 1), *whole = (const void *)(uintptr_t)(hash_bytes(h, text, strlen(text)) | 1);
 	const uint32_t *phase = map_get(&s->said, place);
 
@@ -59,7 +59,7 @@ sema_error(Sema *s, Loc at, const char *fmt, ...)
 	/* Errors without end, as in a long loop: nobody reads them. */
 	if (++s->errors > 1000)
 		s->stop = true;
-	s->quiet = (s->phase == PHASE_PROBE && !strstr(text, "depends on N")) || said_before(s, at, text);
+	s->quiet = (s->phase == PHASE_PROBE && !strstr(text, "depends on N")) || said_before(s, "error", at, text);
 	if (s->quiet)
 		return;
 	diag_error(s->diags, at, "%s", text);
@@ -75,7 +75,7 @@ sema_warning(Sema *s, Loc at, const char *fmt, ...)
 	va_start(ap, fmt);
 	text = arena_vprintf(s->arena, fmt, ap);
 	va_end(ap);
-	s->quiet = s->phase == PHASE_PROBE || said_before(s, at, text);
+	s->quiet = s->phase == PHASE_PROBE || said_before(s, "warning", at, text);
 	if (!s->quiet) {
 		diag_warning(s->diags, at, "%s", text);
 		note_calls(s);
@@ -243,6 +243,8 @@ read_text(Sema *s, const char *name, const char *text, size_t bytes, bool main_f
 	Parser p = {.arena = s->arena, .diags = s->diags};
 
 	p.file = diags_add_source(s->diags, name, text, bytes);
+	if (main_file)
+		s->main_file = p.file;
 	s->hash = hash_bytes(s->hash, text, bytes);
 	if (!parse_file(&p, text, bytes))
 		s->lost = true;
@@ -496,13 +498,13 @@ check_layers(Sema *s)
 }
 
 static Module *
-compile(Sema *s, int64_t batch, const char *precision)
+compile_program(Sema *s, int64_t batch, const char *precision)
 {
 	Module *m;
 
 	if (!s->model) {
 		if (!s->lost && !s->diags->full)
-			sema_error(s, (Loc){.file = 1, .line = 1, .col = 1}, "the program has no model");
+			sema_error(s, (Loc){.file = s->main_file, .line = 1, .col = 1}, "the program has no model");
 		return NULL;
 	}
 	for (int k = 0; k < s->ndefine; k++)
@@ -530,6 +532,17 @@ compile(Sema *s, int64_t batch, const char *precision)
 		return NULL;
 	sema_loops(s);
 	m->source_hash = s->hash;
+	return m;
+}
+
+/* Whatever kept silent on the way: a failure without a message would be the worst of all. */
+static Module *
+compile(Sema *s, int64_t batch, const char *precision)
+{
+	Module *m = compile_program(s, batch, precision);
+
+	if (!m && !s->diags->nerror)
+		diag_error(s->diags, s->model_loc, "the model cannot be elaborated");
 	return m;
 }
 

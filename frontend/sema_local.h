@@ -71,6 +71,7 @@ struct Sema {
 	/* the text */
 	VEC(Const) constant; Map const_of;
 	VEC(Block) block; Map block_of;
+	uint16_t main_file;
 	const Item *model; Loc model_loc;
 	VEC(const Item *) settings;     /* data and train items */
 	Map file_of; int files, use_depth; /* by real path: 1 being read, 2 read */
