@@ -4,6 +4,7 @@
  *   ; passes: fold,dce        the passes, or `; stage: lowered` for the pipeline up to a stage
  *   ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
  *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and their .dx)
+ *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
@@ -52,7 +53,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -72,11 +73,32 @@ stand_in_kernel(const Target *t, OpKind k)
 }
 
 static bool
+stand_in_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
+{
+	const StandIn *s = (const StandIn *)t;
+
+	if (!s->layout || strlen(s->layout) != x->rank)
+		return false;
+	for (int i = 0; i < x->rank; i++)
+		perm[i] = (uint8_t)(s->layout[i] - '0');
+	return true;
+}
+
+static const char *
+stand_in_select(const Target *t, Graph *g, int group, const char *arch)
+{
+	(void)t, (void)arch;
+	g->group.at[group].kernel = "stand-in";
+	return NULL;
+}
+
+static bool
 prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 {
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0);
 
-	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel}, .kernels = command(g, "kernels", 0)};
+	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
+	                     .select = stand_in_select}, .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0)};
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0)};
 	if (!cx->only && !cx->stop_stage) {
