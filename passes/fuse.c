@@ -186,9 +186,10 @@ put(Fuse *f, Op op, int32_t gid)
 				f->last_reader[f->state_of[in[k].id]] = gid;
 	}
 	vec_push(f->g->arena, &f->out, op);
+	/* a view outside groups stands where its operand does */
 	for (int k = 0; k < op.nout; k++)
 		if (op.out[k].id < f->nval)
-			f->group_of[op.out[k].id] = gid;
+			f->group_of[op.out[k].id] = gid < 0 && op.nin ? f->group_of[op.in[0].id] : gid;
 }
 
 /* The group's own copy of a free or cheap value. */

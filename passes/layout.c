@@ -175,7 +175,8 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 
 		b.loc = val_op(g, v)->loc;
 		b.path = val_op(g, v)->path;
-		g->result.at[i].v = build_reshape(&b, v, t.rank, t.axis);
+		t = type_of((DType)t.dtype, t.rank, t.axis);
+		g->result.at[i].v = build_op(&b, OP_reshape, &v, 1, NULL, &t);
 	}
 }
 

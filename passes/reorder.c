@@ -77,8 +77,10 @@ emit(Sched *s, uint32_t id)
 {
 	Node *n = &s->node[id];
 
-	if (n->emitted || n->onstack)
+	if (n->emitted)
 		return;
+	if (n->onstack)
+		bug("reorder: kernels of graph %s depend on each other in a circle", s->g->name);
 	n->onstack = true;
 	for (uint32_t i = 0; i < n->dep.n; i++)
 		if (!s->node[n->dep.at[i]].emitted)

@@ -160,10 +160,10 @@ static V
 emit_graph(Loops *p, const GraphKernels *gk)
 {
 	const Graph *g = gk->g;
-	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "graph.%s", g->name), LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
+	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "mantou_graph_%s_%d", g->name, p->c->o->index), LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
 	T ptr = p->l->ptr;
 
-	LLVMSetLinkage(fn, LLVMInternalLinkage);
+	LLVMSetVisibility(fn, LLVMHiddenVisibility); /* external for those who load the object in process */
 	begin_fn(p, fn);
 	V arena = LLVMBuildLoad2(p->b, p->l->ptr, field_at(p, offsetof(RtRun, arena)), ""), n = FIELD(p, n);
 
