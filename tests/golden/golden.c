@@ -9,7 +9,7 @@
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
  * After every pass the module is verified and printed, parsed and printed again (PassCtx.check). --bless rewrites what follows
- * the separator; commands, must and never stay. One line per failing file, exit 1 if there was one. */
+ * the separator; commands, must and never stay. A line `FAIL file` for each that differs, exit 1 if there was one. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,7 +249,11 @@ run_path(const char *path, bool blessing, int *passed, int *failed)
 	if (stat(path, &st))
 		die("cannot read %s", path);
 	if (!S_ISDIR(st.st_mode)) {
-		++*(run_file(path, blessing) ? passed : failed);
+		bool good = run_file(path, blessing);
+
+		if (!good)
+			printf("FAIL %s\n", path);
+		++*(good ? passed : failed);
 		return;
 	}
 	n = scandir(path, &list, is_entry, alphasort);
