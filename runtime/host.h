@@ -130,7 +130,7 @@ int rt_options_read(RtOptions *o, int argc, char **argv);
 typedef struct RtThreads RtThreads;
 typedef void RtWork(void *cx, int64_t t0, int64_t t1, int thread);
 RtThreads *rt_threads_new(int n, RtError *e); /* n - 1 threads beside the caller; NULL after rt_fail */
-void rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* all tasks, then a barrier; thread k takes a fixed share */
+void rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* all tasks, then a barrier */
 void rt_threads_free(RtThreads *p);
 int rt_threads_count(const RtThreads *p);
 int rt_cpus(void);                            /* that this process may run on */

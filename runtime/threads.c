@@ -1,10 +1,14 @@
 /* threads.c: the runtime's own pool: persistent threads, spin then futex.
  *
- * In: a function and a number of tasks.   Out: all tasks done, by a static split: thread k of T takes tasks
- * [tasks * k / T, tasks * (k + 1) / T). Kernels cut tasks by shape, so that the split changes nothing in the results.
+ * In: a function and a number of tasks.   Out: all tasks done. Kernels cut tasks by shape and tasks touch nothing of each other, so
+ * that who runs a task changes nothing in the results.
+ * The tasks are cut into chunks; thread k's share is the k-th part of them, the same for every kernel of one size, so that its
+ * caches stay warm. Whoever has finished its share takes chunks of others: on a busy machine a thread that the system does not
+ * run delays nobody, for the caller waits for chunks, not for threads.
  * A job is announced by a generation number. A worker spins on it for a while, as kernels follow each other within microseconds,
- * and then sleeps in the kernel; the caller wakes sleepers only if there are any. The last worker to finish does the same the
- * other way round. With more threads than processors nobody spins. */
+ * and then sleeps in the kernel; the caller wakes sleepers only if there are any. The last to finish does the same the other way
+ * round. With more threads than processors nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left) of
+ * a share: a worker that comes late finds another generation or nothing left, and touches nothing. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -16,21 +20,26 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define THREADS_SPIN 4000    /* pauses, about 50 to 100 us */
+#define THREADS_SPIN 1000    /* pauses, 10 to 20 us: longer than the gap between two kernels */
 #define THREADS_STACK ((size_t)8 << 20)
 
+#define THREADS_CHUNKS 4     /* of a share, where there are tasks enough */
+
 typedef struct Worker { RtThreads *pool; int index; pthread_t id; } Worker;
+typedef struct Share { _Alignas(64) uint64_t state; } Share; /* generation << 32 | chunks left */
 
 struct RtThreads {
 	_Alignas(64) uint32_t generation; /* raised by the caller for each job */
 	uint32_t sleepers;
-	_Alignas(64) uint32_t pending;    /* workers that have not finished */
-	uint32_t waiting;                 /* the caller sleeps on pending */
-	_Alignas(64) RtWork *work;
+	_Alignas(64) uint32_t done;       /* chunks finished */
+	uint32_t waiting;                 /* the caller sleeps on done */
+	_Alignas(64) RtWork *work;        /* from here: written between jobs only */
 	void *cx;
 	int64_t tasks;
+	uint32_t shares, chunks;          /* shares in use, chunks of one */
 	int n, spin;
 	bool quit;
+	Share *share;
 	Worker *worker;
 };
 
@@ -50,13 +59,42 @@ threads_futex(uint32_t *at, int op, uint32_t value)
 	syscall(SYS_futex, at, op | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
 }
 
-static void
-threads_share(RtThreads *p, int index)
+/* Claims a chunk of share k; its number within the share, or -1. */
+static int64_t
+threads_claim(RtThreads *p, uint32_t generation, uint32_t k)
 {
-	int64_t t0 = p->tasks * index / p->n, t1 = p->tasks * (index + 1) / p->n;
+	uint64_t state = __atomic_load_n(&p->share[k].state, __ATOMIC_ACQUIRE);
 
-	if (t1 > t0)
-		p->work(p->cx, t0, t1, index);
+	while (state >> 32 == generation && (uint32_t)state)
+		if (__atomic_compare_exchange_n(&p->share[k].state, &state, state - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			return (int64_t)p->chunks - (int64_t)(uint32_t)state;
+	return -1;
+}
+
+/* Runs chunks, the own share first, until none is left. */
+static void
+threads_chunks(RtThreads *p, uint32_t generation, int index)
+{
+	uint32_t finished = 0, k = (uint32_t)index, tried = 0, shares = (uint32_t)p->n;
+
+	while (tried < shares) {
+		int64_t chunk = threads_claim(p, generation, k), all, t0, t1;
+
+		if (chunk < 0) {
+			k = k + 1 < (uint32_t)p->n ? k + 1 : 0;
+			tried++;
+			continue;
+		}
+		all = (int64_t)p->shares * p->chunks; /* stable now: the job cannot end before this chunk */
+		chunk += (int64_t)k * p->chunks;
+		t0 = p->tasks * chunk / all;
+		t1 = p->tasks * (chunk + 1) / all;
+		if (t1 > t0)
+			p->work(p->cx, t0, t1, index);
+		finished++;
+	}
+	if (finished && __atomic_add_fetch(&p->done, finished, __ATOMIC_SEQ_CST) == p->shares * p->chunks && __atomic_load_n(&p->waiting, __ATOMIC_SEQ_CST))
+		threads_futex(&p->done, FUTEX_WAKE, 1);
 }
 
 /* Waits for a generation other than seen. */
@@ -89,9 +127,7 @@ threads_main(void *arg)
 		seen = threads_await(p, seen);
 		if (p->quit)
 			return NULL;
-		threads_share(p, w->index);
-		if (__atomic_sub_fetch(&p->pending, 1, __ATOMIC_SEQ_CST) == 0 && __atomic_load_n(&p->waiting, __ATOMIC_SEQ_CST))
-			threads_futex(&p->pending, FUTEX_WAKE, 1);
+		threads_chunks(p, seen, w->index);
 	}
 }
 
@@ -106,34 +142,41 @@ threads_announce(RtThreads *p)
 static void
 threads_join(RtThreads *p)
 {
-	uint32_t left;
+	uint32_t all = p->shares * p->chunks, done;
 
 	for (int i = 0; i < p->spin; i++) {
-		if (!__atomic_load_n(&p->pending, __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(&p->done, __ATOMIC_ACQUIRE) == all)
 			return;
 		threads_pause();
 	}
 	__atomic_store_n(&p->waiting, 1, __ATOMIC_SEQ_CST);
-	while ((left = __atomic_load_n(&p->pending, __ATOMIC_SEQ_CST)) != 0)
-		threads_futex(&p->pending, FUTEX_WAIT, left);
+	while ((done = __atomic_load_n(&p->done, __ATOMIC_SEQ_CST)) != all)
+		threads_futex(&p->done, FUTEX_WAIT, done);
 	__atomic_store_n(&p->waiting, 0, __ATOMIC_SEQ_CST);
 }
 
 void
 rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
 {
+	uint32_t generation;
+
 	if (tasks <= 0)
 		return;
 	if (p->n == 1 || tasks == 1) {
 		work(cx, 0, tasks, 0);
 		return;
 	}
+	generation = p->generation + 1;
 	p->work = work;
 	p->cx = cx;
 	p->tasks = tasks;
-	__atomic_store_n(&p->pending, (uint32_t)(p->n - 1), __ATOMIC_RELAXED);
+	p->shares = tasks < p->n ? (uint32_t)tasks : (uint32_t)p->n;
+	p->chunks = tasks >= THREADS_CHUNKS * (int64_t)p->n ? THREADS_CHUNKS : 1;
+	__atomic_store_n(&p->done, 0, __ATOMIC_RELAXED);
+	for (uint32_t k = 0; k < p->shares; k++)
+		__atomic_store_n(&p->share[k].state, (uint64_t)generation << 32 | p->chunks, __ATOMIC_RELEASE);
 	threads_announce(p);
-	threads_share(p, 0);
+	threads_chunks(p, generation, 0);
 	threads_join(p);
 }
 
@@ -168,6 +211,12 @@ rt_threads_new(int n, RtError *e)
 	p->n = n;
 	p->spin = n <= rt_cpus() ? THREADS_SPIN : 0;
 	p->worker = rt_alloc(sizeof *p->worker * (size_t)n);
+	p->share = aligned_alloc(64, sizeof *p->share * (size_t)n);
+	if (!p->share) {
+		rt_fail(e, "out of memory for the thread pool");
+		return NULL;
+	}
+	memset(p->share, 0, sizeof *p->share * (size_t)n);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, THREADS_STACK);
 	for (int i = 1; i < n && !bad; i++) {
@@ -195,6 +244,7 @@ rt_threads_free(RtThreads *p)
 	for (int i = 1; i < p->n; i++)
 		pthread_join(p->worker[i].id, NULL);
 	free(p->worker);
+	free(p->share);
 	free(p);
 }
 
