@@ -646,10 +646,11 @@ print_bytes(Buf *b, int64_t bytes)
 	buf_printf(b, u ? "%.2f %s" : "%.0f %s", x, unit[u]);
 }
 
+/* 61.7 k, 42 with a space behind: a unit may follow. */
 void
 print_count(Buf *b, double n)
 {
-	static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
+	static const char *const unit[] = {" ", " k", " M", " G", " T", " P"};
 	int u = 0;
 
 	for (; n >= 1000 && u < 5; u++)
