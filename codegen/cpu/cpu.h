@@ -126,6 +126,7 @@ Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
 V buffer(Emit *e, int k);
+V round_half(Emit *e, V v, DType to, bool vec);            /* to the nearest number of f16 or bf16 */
 V scratch_ptr(Emit *e, int64_t byte_offset);
 
 /* loops: body is at depth + 1 until closed */

@@ -18,15 +18,6 @@ match(Emit *e, Cell *a, Cell *b)
 	}
 }
 
-/* A 16-bit value is kept as a float that is one of its numbers: round to nearest, ties to even. */
-static V
-round_half(Emit *e, LLVMBuilderRef b, V v, DType to, bool vec)
-{
-	T t = LLVMTypeOf(v), ht = to == DT_f16 ? e->l->half : LLVMBFloatTypeInContext(e->l->cx);
-
-	return LLVMBuildFPExt(b, LLVMBuildFPTrunc(b, v, vec ? vec_of(e, ht) : ht, ""), t, "");
-}
-
 Cell
 cell_cast(Emit *e, Cell c, DType to)
 {
@@ -47,8 +38,8 @@ cell_cast(Emit *e, Cell c, DType to)
 			v = LLVMBuildFPTrunc(b, v, t, "");
 		else if (to == DT_f64)
 			v = LLVMBuildFPExt(b, v, t, "");
-		if (to == DT_f16 || to == DT_bf16)
-			v = round_half(e, b, v, to, c.vec);
+		if (to == DT_f16 || to == DT_bf16) /* kept as a float that is one of its numbers */
+			v = round_half(e, v, to, c.vec);
 	} else if (dtype_is_float(from)) {
 		T over[2] = {t, LLVMTypeOf(v)};
 

@@ -773,6 +773,12 @@ narrow(Emit *e, V v, DType dt, bool vec)
 	return LLVMBuildTrunc(b, r, t, "");
 }
 
+V
+round_half(Emit *e, V v, DType to, bool vec)
+{
+	return widen(e, narrow(e, v, to, vec), to, vec);
+}
+
 static V
 full_mask(Emit *e)
 {

@@ -1,0 +1,490 @@
+/* run.c: every kernel of the CPU target against the reference evaluator, in process.
+ *
+ * In: case files in the form of numeric/cases.txt, and a word that names must contain (optional).   Out: a line per failure, the number of
+ * runs, exit 1 if any failed. Each case runs forward, and backward where it has a gradient, composites expanded, in variants:
+ *   plain        every op alone, every value in memory, row-major
+ *   permuted     every value in a random physical layout
+ *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
+ *   dtypes       f64, bf16 and f16 in place of f32
+ *   batch        3 examples of a graph for 4, where the case follows N
+ * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
+ * the arena ends at a page that faults, tasks run one by one in a shuffled order. */
+#define main numeric_main
+#include "../numeric/run.c"
+#undef main
+#include "../../codegen/codegen.h"
+#include "../../codegen/cpu/cpu.h"
+#include "../../runtime/rt.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define POISON 0xA5
+
+__extension__ typedef _Float16 Half;
+
+typedef struct Variant { const char *name; bool permute, fuse; int64_t n; uint64_t seed; } Variant;
+
+static uint64_t shuffle_state = 88172645463325252ull;
+
+static uint64_t
+next_random(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s;
+}
+
+/* What the emitted code calls: tasks one by one, in another order each time. */
+void
+rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
+{
+	int64_t stride = tasks > 1 ? 1 + (int64_t)(next_random(&shuffle_state) % (uint64_t)(tasks - 1)) : 1, at = 0;
+	static _Alignas(64) uint8_t scratch[1 << 20];
+
+	while (tasks > 1) { /* a stride that meets every task */
+		int64_t a = tasks, b = stride;
+
+		while (b) {
+			int64_t t = a % b;
+
+			a = b;
+			b = t;
+		}
+		if (a == 1)
+			break;
+		stride++;
+	}
+	for (int64_t i = 0; i < tasks; i++, at = (at + stride) % tasks)
+		k(run->arena, off, run->n, at, at + 1, scratch);
+}
+
+int64_t
+rt_fault(RtRun *run)
+{
+	return ((RtFault *)run->arena)->set != 0;
+}
+
+/* ---------------------------------------------------------------- bytes */
+static float
+half_to_float(uint16_t h)
+{
+	Half x;
+
+	memcpy(&x, &h, 2);
+	return (float)x;
+}
+
+static double
+element_read(DType dt, const uint8_t *p)
+{
+	float f;
+	double d;
+	int64_t q;
+	int32_t i;
+	uint16_t h;
+	uint32_t u;
+
+	switch (dt) {
+	case DT_f64: memcpy(&d, p, 8); return d;
+	case DT_f32: memcpy(&f, p, 4); return f;
+	case DT_f16: memcpy(&h, p, 2); return half_to_float(h);
+	case DT_bf16: memcpy(&h, p, 2); u = (uint32_t)h << 16; memcpy(&f, &u, 4); return f;
+	case DT_i64: memcpy(&q, p, 8); return (double)q;
+	case DT_i32: memcpy(&i, p, 4); return i;
+	default: return *p;
+	}
+}
+
+static void
+element_write(DType dt, uint8_t *p, double x)
+{
+	float f = (float)x;
+	int64_t q = (int64_t)x;
+	int32_t i = (int32_t)x;
+	uint32_t u;
+	uint16_t h;
+	Half g = (Half)x;
+
+	switch (dt) {
+	case DT_f64: memcpy(p, &x, 8); break;
+	case DT_f32: memcpy(p, &f, 4); break;
+	case DT_f16: memcpy(p, &g, 2); break;
+	case DT_bf16:
+		memcpy(&u, &f, 4);
+		h = (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+		memcpy(p, &h, 2);
+		break;
+	case DT_i64: memcpy(p, &q, 8); break;
+	case DT_i32: memcpy(p, &i, 4); break;
+	default: *p = (uint8_t)x;
+	}
+}
+
+/* Copies between logical row-major doubles and memory in t's layout for n examples. */
+static void
+tensor_move(const Type *t, int64_t n, int64_t full, uint8_t *at, double *x, bool in)
+{
+	int64_t stride[MAX_RANK], ext[MAX_RANK], idx[MAX_RANK] = {0}, count = 1;
+
+	type_strides(t, n, full, stride);
+	for (int i = 0; i < t->rank; i++) {
+		ext[i] = axis_at(t->axis[i], n, full);
+		count *= ext[i];
+	}
+	for (int64_t e = 0; e < count; e++) {
+		int64_t off = 0;
+
+		for (int i = 0; i < t->rank; i++)
+			off += idx[i] * stride[i];
+		uint8_t *p = at + off * dtype_info[t->dtype].bytes;
+
+		if (in)
+			element_write((DType)t->dtype, p, x[e]);
+		else
+			x[e] = element_read((DType)t->dtype, p);
+		for (int i = t->rank; i-- > 0 && ++idx[i] == ext[i];)
+			idx[i] = 0;
+	}
+}
+
+static int64_t
+elements_at(const Type *t, int64_t n, int64_t full)
+{
+	int64_t r = 1;
+
+	for (int i = 0; i < t->rank; i++)
+		r *= axis_at(t->axis[i], n, full);
+	return r;
+}
+
+/* ---------------------------------------------------------------- plans */
+static void
+permute_types(Graph *g, uint64_t *seed)
+{
+	for (uint32_t v = 1; v < g->val.n; v++) {
+		Type *t = &g->val.at[v].type;
+
+		for (int i = t->rank; i-- > 1;) {
+			int j = (int)(next_random(seed) % (uint64_t)(i + 1));
+			uint8_t x = t->perm[i];
+
+			t->perm[i] = t->perm[j];
+			t->perm[j] = x;
+		}
+	}
+}
+
+/* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by chance. */
+static bool
+fuse_all(Module *m, const char *arch, uint64_t *seed)
+{
+	Graph *g = m->graph.at[0];
+	const Target *t = target_named("cpu");
+	uint32_t *uses = graph_use_counts(g, m->arena), *inside = arena_array(m->arena, uint32_t, g->val.n);
+	int64_t at = m->arena_bytes;
+
+	int inner = 0;
+
+	/* two contractions in one group would be computed one inside the other: fuse never asks for that */
+	for (uint32_t i = 0; i < g->op.n; i++)
+		inner += op_has((OpKind)g->op.at[i].kind, T_CONTRACT | T_WINDOW);
+	if (g->op.n < 2 || g->op.n > 32 || inner > 1)
+		return false;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		if (g->op.at[i].group < 0 || t->may_fuse(t, g, NULL, &g->op.at[i]))
+			return false;
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		g->op.at[i].group = 0;
+		for (int k = 0; k < g->op.at[i].nin; k++)
+			inside[g->op.at[i].in[k].id]++;
+	}
+	g->group.n = 1;
+	if (t->select(t, g, 0, arch))
+		return false;
+	g->group.at[0].workspace_offset = at;
+	m->arena_bytes = at + g->group.at[0].workspace + 64;
+	for (uint32_t v = 1; v < g->val.n; v++)
+		if (g->val.at[v].op != UINT32_MAX && inside[v] == uses[v] && next_random(seed) % 4)
+			g->val.at[v].offset = -1;
+	return true;
+}
+
+/* ---------------------------------------------------------------- one run */
+static double
+epsilon(DType dt)
+{
+	return dt == DT_f64 ? 0x1p-52 : dt == DT_f16 ? 0x1p-10 : dt == DT_bf16 ? 0x1p-7 : 0x1p-23;
+}
+
+static bool
+compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowest, const double *want, const double *got, int64_t n)
+{
+	double top = 0, err2 = 0, sum2 = 0, worst = 0, eps = epsilon(lowest);
+	int64_t at = -1;
+
+	for (int64_t i = 0; i < n; i++)
+		if (isfinite(want[i])) {
+			top = fabs(want[i]) > top ? fabs(want[i]) : top;
+			sum2 += want[i] * want[i];
+		}
+	for (int64_t i = 0; i < n; i++) {
+		bool special = !isfinite(want[i]) || !isfinite(got[i]);
+		double d = special ? 0 : fabs(want[i] - got[i]);
+
+		if (special && !(want[i] == got[i] || (want[i] != want[i] && got[i] != got[i]))) {
+			failed(r, line, "%s, result %d, element %lld: %g, want %g", what, k, (long long)i, got[i], want[i]);
+			return false;
+		}
+		err2 += d * d;
+		if (d > worst) {
+			worst = d;
+			at = i;
+		}
+	}
+	double bound = dtype_is_float(dt) ? eps * 64 : 0;
+
+	if (worst > bound * (top + 1e-30) || err2 > (16 * eps) * (16 * eps) * sum2 + 1e-60) {
+		if (!dtype_is_float(dt) && worst == 0)
+			return true;
+		failed(r, line, "%s, result %d, element %lld: %.9g, want %.9g (largest %.3g)", what, k, (long long)at, got[at], want[at], top);
+		return false;
+	}
+	return true;
+}
+
+static uint8_t *
+guarded_arena(int64_t bytes, size_t *mapped)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), room_bytes = ((size_t)bytes + page - 1) / page * page;
+	uint8_t *p = mmap(NULL, room_bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		die("no memory for an arena of %lld bytes", (long long)bytes);
+	mprotect(p + room_bytes, page, PROT_NONE);
+	*mapped = room_bytes + page;
+	return p + room_bytes - (size_t)bytes;
+}
+
+static void
+run_module(Run *r, const char *line, Module *m, const char *arch, const Variant *v, DType lowest, double **x)
+{
+	Graph *g = m->graph.at[0];
+	const Target *t = target_named("cpu");
+	uint64_t seed = v->seed;
+	Buf obj = {0};
+	const char *error;
+	int64_t full = m->batch, n = v->n;
+	char what[96];
+
+	snprintf(what, sizeof what, "%s, %s", arch, v->name);
+	if (v->permute)
+		permute_types(g, &seed);
+	naive_plan(m, t, arch);
+	if (v->fuse && !fuse_all(m, arch, &seed))
+		return;
+	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+
+	if (getenv("CPU_TEST_DUMP")) {
+		Buf text = {0};
+
+		module_print(&text, m);
+		fputs(text.at, stderr);
+		o.emit = "llvm";
+		if (!t->emit(t, m, &o, &text))
+			fputs(text.at, stderr);
+		o.emit = "obj";
+	}
+	r->ncase++;
+	if ((error = t->emit(t, m, &o, &obj))) {
+		failed(r, line, "%s: %s", what, error);
+		return;
+	}
+	Jit *jit = jit_load(obj.at, obj.n, &error);
+
+	if (!jit)
+		die("%s", error);
+	int64_t (*call)(RtRun *) = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(jit, arena_printf(m->arena, "mantou_graph_%s_0", g->name));
+	size_t mapped;
+	uint8_t *arena = guarded_arena(m->arena_bytes, &mapped);
+	RtRun run = {.arena = arena, .n = n, .batch = full};
+	Interp *in = interp_new(m, true);
+
+	if (!call)
+		die("the object has no function for graph %s", g->name);
+	memset(arena, POISON, (size_t)m->arena_bytes);
+	memset(arena, 0, 64);
+	error = run_graph(in, g, n, x);
+	if (error) {
+		failed(r, line, "%s: the reference says %s", what, error);
+		return;
+	}
+	for (uint32_t k = 0; k < g->input.n; k++) {
+		const ValInfo *i = val_info(g, g->input.at[k].v);
+
+		tensor_move(&i->type, n, full, arena + i->offset, x[k], true);
+	}
+	int64_t status = call(&run);
+
+	if (status)
+		failed(r, line, "%s: status %lld", what, (long long)status);
+	for (uint32_t k = 0; k < g->result.n && !status; k++) {
+		const ValInfo *i = val_info(g, g->result.at[k].v);
+		const RefTensor *want = interp_result(in, (int)k);
+		double *got = arena_array(m->arena, double, want->n);
+
+		tensor_move(&i->type, n, full, arena + i->offset, got, false);
+		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest, want->f, got, want->n))
+			break;
+	}
+	/* what lies behind each value must be as it was */
+	for (uint32_t q = 1; q < g->val.n; q++) {
+		const ValInfo *i = &g->val.at[q];
+		int64_t bytes = elements_at(&i->type, n, full) * dtype_info[i->type.dtype].bytes;
+		int64_t end = ((type_bytes(&i->type) + 63) / 64 + 1) * 64;
+
+		if (i->offset < 0 || (i->op != UINT32_MAX && g->op.at[i->op].kind == OP_load))
+			continue;
+		for (int64_t b = bytes; b < end; b++)
+			if (arena[i->offset + b] != POISON) {
+				failed(r, line, "%s: byte %lld behind %%%s was written", what, (long long)(b - bytes), i->name);
+				b = end;
+			}
+	}
+	interp_free(in);
+	jit_close(jit);
+	munmap(arena + m->arena_bytes - (mapped - (size_t)sysconf(_SC_PAGESIZE)), mapped);
+	buf_free(&obj);
+}
+
+/* ---------------------------------------------------------------- cases */
+static const char *
+with_dtype(Run *r, const char *line, const char *dt)
+{
+	Buf b = {0};
+	const char *p = line, *q;
+
+	for (; (q = strstr(p, "f32[")); p = q + 3) {
+		buf_put(&b, p, (size_t)(q - p));
+		buf_printf(&b, "%s", dt);
+	}
+	buf_printf(&b, "%s", p);
+	const char *s = arena_strdup(r->arena, b.at);
+
+	buf_free(&b);
+	return s;
+}
+
+static void
+run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool backward)
+{
+	Batch batch = {.n = strpbrk(line, "N") ? 4 : 1, .marked = strpbrk(line, "N") != NULL};
+	Case c;
+	Problem p = {0};
+	Build b;
+	Arena *keep = r->arena;
+	Variant one = *v;
+
+	r->arena = arena_new();
+	if (!batch.marked)
+		one.n = 1;
+	if (read_case(r, line, batch, &c) && !c.error && (c.full ? one.n == 4 : true)) {
+		bool good = problem_forward(r, &c, batch, &p, &b);
+
+		if (good && p.g->full_only)
+			one.n = batch.n;
+		for (int k = 0; k < p.nresult; k++)
+			p.used[k] = !(c.kind == OP_lstm && k == 1);
+		if (good && backward && op_info[c.kind].grad && !batch.marked)
+			good = problem_backward(r, &c, &p, &b);
+		if (good) {
+			Module *m = p.m, *x = batch.marked ? NULL : expanded(r, p.m);
+			double **in = room(r, p.g);
+			DType lowest = DT_f64;
+
+			if (x)
+				m = x;
+			for (uint32_t k = 0; k < m->graph.at[0]->val.n; k++) {
+				DType dt = (DType)m->graph.at[0]->val.at[k].type.dtype;
+
+				if (k && dtype_is_float(dt) && epsilon(dt) > epsilon(lowest))
+					lowest = dt;
+			}
+			fill_inputs(&c, p.g, in);
+			for (uint32_t k = 0; k < p.g->input.n; k++) { /* numbers that the dtype holds */
+				const Type *t = val_type(p.g, p.g->input.at[k].v);
+				uint8_t bytes[8];
+
+				for (int64_t i = 0; i < type_elements(t); i++) {
+					element_write((DType)t->dtype, bytes, in[k][i]);
+					in[k][i] = element_read((DType)t->dtype, bytes);
+				}
+			}
+			bool composite = false;
+
+			for (uint32_t i = 0; i < m->graph.at[0]->op.n; i++)
+				composite |= op_has((OpKind)m->graph.at[0]->op.at[i].kind, T_COMPOSITE | T_STATE);
+			if (!composite)
+				run_module(r, line, m, arch, &one, lowest, in);
+		}
+	}
+	arena_free(r->arena);
+	r->arena = keep;
+}
+
+static void
+run_line(Run *r, const char *line, const char *arch, bool narrow)
+{
+	static const Variant variants[] = {
+		{"plain", false, false, 4, 1}, {"permuted", true, false, 4, 0x9e3779b97f4a7c15}, {"fused", false, true, 4, 0x2545f4914f6cdd1d},
+		{"fused permuted", true, true, 4, 0x1234567812345678},
+	};
+	Variant batch = {"batch of 3", false, false, 3, 5}, permuted = {"permuted batch of 3", true, false, 3, 0xdeadbeefcafe1234};
+
+	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
+		run_variant(r, line, arch, &variants[i], true);
+	if (strpbrk(line, "N")) {
+		run_variant(r, line, arch, &batch, false);
+		run_variant(r, line, arch, &permuted, false);
+	}
+	if (narrow && strstr(line, "f32["))
+		for (int k = 0; k < 3; k++)
+			run_variant(r, with_dtype(r, line, (const char *[]){"f64", "bf16", "f16"}[k]), arch, &variants[k % 2], false);
+}
+
+int
+main(int argc, char **argv)
+{
+	Run r = {.arena = arena_new()};
+	const char *filter = "", *archs[4];
+	char line[512];
+	int narch = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	ir_init();
+	diags_init(&r.diags, r.arena, stderr);
+	const Target *t = target_named("cpu");
+	const char *error;
+
+	archs[narch++] = t->resolve_arch(t, r.arena, getenv("CPU_TEST_ARCH") ? getenv("CPU_TEST_ARCH") : "native", &error);
+	for (int a = 1; a < argc; a++)
+		if (!strstr(argv[a], ".txt"))
+			filter = argv[a];
+	for (int a = 1; a < argc; a++) {
+		FILE *f = strstr(argv[a], ".txt") ? fopen(argv[a], "r") : NULL;
+
+		while (f && fgets(line, sizeof line, f)) {
+			line[strcspn(line, "\r\n")] = 0;
+			if (line[0] == '#' || line[strspn(line, " \t")] == 0 || strstr(line, "=>") || !strstr(line, filter))
+				continue;
+			for (int k = 0; k < narch; k++)
+				run_line(&r, line, archs[k], true);
+			if (getenv("CPU_TEST_VERBOSE"))
+				printf("%s\n", line);
+		}
+		if (f)
+			fclose(f);
+	}
+	printf("%s: %d runs, %d failures\n", archs[0], r.ncase, r.nfailed);
+	return r.nfailed != 0;
+}
