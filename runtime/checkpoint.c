@@ -2,6 +2,7 @@
  *
  * Out: a safetensors file of every state line under its name (parameters, running statistics, the optimizer's slots,
  * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
+ * Nothing in it depends on time or on names: the same state makes the same bytes.
  * A save writes FILE.tmp beside FILE, syncs it, renames it and syncs the folder: a kill at any moment leaves the last whole
  * file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever fails leaves FILE as it was. */
 #define _GNU_SOURCE
@@ -30,7 +31,7 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%lld\"", (long long)step,
 	        (long long)h->run.seed, (long long)h->total, (long long)p->batch, (long long)h->train.examples);
 	pthread_mutex_lock(&h->lock);
-	fprintf(f, ",\"epoch_weight\":\"%a\",\"epoch_seconds\":\"%a\",\"epoch_sums\":\"", h->weight, h->epoch_seconds + rt_now() - h->epoch_start);
+	fprintf(f, ",\"epoch_weight\":\"%a\",\"epoch_sums\":\"", h->weight);
 	for (int i = 0; i < n && i < RT_MAX_RESULTS; i++)
 		fprintf(f, i ? " %a" : "%a", h->sum[i]);
 	pthread_mutex_unlock(&h->lock);
@@ -196,6 +197,11 @@ rt_checkpoint_save(RtHost *h, int64_t step)
 
 	if (!h->save_path || h->saved_step == step)
 		return true;
+	if (h->log) {                            /* the log is never behind a checkpoint */
+		pthread_mutex_lock(&h->lock);
+		fflush(h->log);
+		pthread_mutex_unlock(&h->lock);
+	}
 	temporary = rt_printf("%s.tmp", h->save_path);
 	good = checkpoint_write(h, step, temporary) && checkpoint_keep(h);
 	if (good && rename(temporary, h->save_path) != 0)
@@ -393,7 +399,6 @@ checkpoint_read_sums(RtHost *h, const RtSt *st)
 	char *end;
 
 	h->weight = strtod(rt_json_str(st->meta, "epoch_weight", "0"), NULL);
-	h->epoch_seconds = strtod(rt_json_str(st->meta, "epoch_seconds", "0"), NULL);
 	for (int i = 0; i < RT_MAX_RESULTS; i++) {
 		h->sum[i] = strtod(text, &end);
 		if (end == text)

@@ -205,9 +205,8 @@ typedef struct RtHost {
 	bool stopped_by_stop;
 	char *save_path; bool wrote; int64_t saved_step; dev_t resumed_dev; ino_t resumed_ino; bool resumed;
 	bool bar_shown;
-	int64_t bar_from; double bar_time;          /* step and time when the bar's rate began */
-	double epoch_seconds;                       /* of the epoch before a resume */
-	double epoch_start;
+	double epoch_start;                         /* when this process began the epoch, */
+	int64_t epoch_from;                         /* and its first step of it */
 } RtHost;
 static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 

@@ -48,7 +48,7 @@ progress_line(RtHost *h, char *out, size_t room)
 {
 	static const char *const blocks[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
 	int64_t per = h->run.steps_per_epoch, done = h->last_step + 1, epoch = per ? h->last_step / per : 0, in = done - epoch * per, eighths;
-	double now = rt_now(), speed = now > h->bar_time ? (double)(done - h->bar_from) / (now - h->bar_time) : 0;
+	double now = rt_now(), speed = now > h->epoch_start ? (double)(done - h->epoch_from) / (now - h->epoch_start) : 0;
 	int64_t left = h->total - done;
 	char bar[PROGRESS_CELLS * 4 + 8] = "";
 

@@ -75,17 +75,17 @@ threads_claim(RtThreads *p, uint32_t generation, uint32_t k)
 static void
 threads_chunks(RtThreads *p, uint32_t generation, int index)
 {
-	uint32_t finished = 0, k = (uint32_t)index, tried = 0, shares = (uint32_t)p->n;
+	uint32_t finished = 0, k = (uint32_t)index, tried = 0, all = 0;
 
-	while (tried < shares) {
-		int64_t chunk = threads_claim(p, generation, k), all, t0, t1;
+	while (tried < (uint32_t)p->n) {
+		int64_t chunk = threads_claim(p, generation, k), t0, t1;
 
 		if (chunk < 0) {
 			k = k + 1 < (uint32_t)p->n ? k + 1 : 0;
 			tried++;
 			continue;
 		}
-		all = (int64_t)p->shares * p->chunks; /* stable now: the job cannot end before this chunk */
+		all = p->shares * p->chunks;         /* stable now: the job cannot end before this chunk is counted */
 		chunk += (int64_t)k * p->chunks;
 		t0 = p->tasks * chunk / all;
 		t1 = p->tasks * (chunk + 1) / all;
@@ -93,7 +93,7 @@ threads_chunks(RtThreads *p, uint32_t generation, int index)
 			p->work(p->cx, t0, t1, index);
 		finished++;
 	}
-	if (finished && __atomic_add_fetch(&p->done, finished, __ATOMIC_SEQ_CST) == p->shares * p->chunks && __atomic_load_n(&p->waiting, __ATOMIC_SEQ_CST))
+	if (finished && __atomic_add_fetch(&p->done, finished, __ATOMIC_SEQ_CST) == all && __atomic_load_n(&p->waiting, __ATOMIC_SEQ_CST))
 		threads_futex(&p->done, FUTEX_WAKE, 1);
 }
 
@@ -125,7 +125,7 @@ threads_main(void *arg)
 
 	for (;;) {
 		seen = threads_await(p, seen);
-		if (p->quit)
+		if (__atomic_load_n(&p->quit, __ATOMIC_ACQUIRE))
 			return NULL;
 		threads_chunks(p, seen, w->index);
 	}
@@ -239,7 +239,7 @@ rt_threads_free(RtThreads *p)
 {
 	if (!p)
 		return;
-	p->quit = true;
+	__atomic_store_n(&p->quit, true, __ATOMIC_RELEASE);
 	threads_announce(p);
 	for (int i = 1; i < p->n; i++)
 		pthread_join(p->worker[i].id, NULL);

@@ -56,7 +56,7 @@ train_resume(RtHost *h, int64_t per)
 	h->run.step = r.step;
 	if (per < 1 || r.step % per == 0) {      /* an epoch begins */
 		memset(h->sum, 0, sizeof h->sum);
-		h->weight = h->epoch_seconds = 0;
+		h->weight = 0;
 	}
 	return true;
 }
@@ -127,10 +127,10 @@ train_begin_epoch(RtHost *h, bool fresh)
 	pthread_mutex_lock(&h->lock);
 	if (fresh) {
 		memset(h->sum, 0, sizeof h->sum);
-		h->weight = h->epoch_seconds = 0;
+		h->weight = 0;
 	}
-	h->epoch_start = h->bar_time = rt_now();
-	h->bar_from = h->run.step;
+	h->epoch_start = rt_now();
+	h->epoch_from = h->run.step;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -159,12 +159,12 @@ train_not_finite(RtHost *h)
 static bool
 train_end_epoch(RtHost *h, int64_t epoch)
 {
-	double mean[RT_MAX_RESULTS], eval[RT_MAX_RESULTS], seconds = h->epoch_seconds + rt_now() - h->epoch_start, speed;
+	double mean[RT_MAX_RESULTS], eval[RT_MAX_RESULTS], seconds = rt_now() - h->epoch_start, speed;
 	int64_t examples;
 	bool evaluated = false;
 
 	train_means(h, mean);
-	speed = seconds > 0 ? h->weight * (double)(h->program.batch * h->program.accumulate) / seconds : 0;
+	speed = seconds > 0 ? (double)((h->run.step - h->epoch_from) * h->program.batch * h->program.accumulate) / seconds : 0;
 	rt_epoch_report(h, epoch, mean, seconds, speed);
 	if (!rt_checkpoint_save(h, h->run.step)) {
 		if (h->run.step == h->total)
