@@ -206,6 +206,43 @@ update_param(Optimizer *o, const Op *op)
 	put(o, p.name, w);
 }
 
+/* The state that v is a view of, NULL if v is computed. */
+static const char *
+state_of(const Graph *g, Val v)
+{
+	const Op *op = val_op(g, v);
+
+	while (op && op_has(op->kind, T_VIEW))
+		op = val_op(g, op->in[0]);
+	return op && op->kind == OP_load ? attr_str(op, A_state) : NULL;
+}
+
+static bool
+is_stored(const Graph *g, const char *state)
+{
+	for (uint32_t i = 0; i < g->op.n; i++)
+		if (g->op.at[i].kind == OP_store && !g->op.at[i].dead && strcmp(attr_str(&g->op.at[i], A_state), state) == 0)
+			return true;
+	return false;
+}
+
+/* A result is read when the graph has run, and a state is updated in its own place: a result that is nothing but a stored state's
+ * old value must be a value of its own. The maximum of a number and itself is the number, NaN too. */
+static void
+keep_results(Optimizer *o, Graph *g)
+{
+	for (uint32_t i = 0; i < g->result.n; i++) {
+		Val v = g->result.at[i].v;
+		const char *state = state_of(g, v);
+
+		if (!state || !is_stored(g, state))
+			continue;
+		o->b.loc = val_op(g, v)->loc;
+		o->b.path = val_op(g, v)->path;
+		g->result.at[i].v = build(&o->b, OP_maximum, v, v);
+	}
+}
+
 static bool
 run_graph(Optimizer *o, Graph *g)
 {
@@ -223,6 +260,8 @@ run_graph(Optimizer *o, Graph *g)
 		g->op.at[i].dead = changed = true;
 		update_param(o, &op);
 	}
+	if (changed)
+		keep_results(o, g);
 	if (o->b.error)
 		bug("graph %s, the optimizer's ops do not build: %s", g->name, o->b.error);
 	if (changed) {

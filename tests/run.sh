@@ -12,7 +12,10 @@ for word; do
 	--long) long=1 ;;
 	-h | --help) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
 	-*) echo "run.sh: unknown option $word" >&2; exit 2 ;;
-	*) only="$only $word" ;;
+	layout | meson | conformance) only="$only $word" ;;
+	*)
+		[ -f "tests/$word/run.sh" ] || [ -f "tests/$word/meson.build" ] || { echo "run.sh: there is no group $word" >&2; exit 2; }
+		only="$only $word" ;;
 	esac
 done
 build=${BUILD:-build-check}
@@ -42,13 +45,15 @@ group() {
 	layout) sh tests/layout.sh ;;
 	meson) meson_group ;;
 	conformance) conformance_group ;;
-	*) sh "tests/$1/run.sh" ;;
+	*) if [ -f "tests/$1/run.sh" ]; then sh "tests/$1/run.sh"; else meson_group "$1"; fi ;;
 	esac
 }
 
-# Whatever is registered with meson: unit tests and the like.
+# Whatever is registered with meson: unit tests and the like; all, or those whose name begins with a word.
 meson_group() {
-	meson test -C "$build" --no-rebuild --print-errorlogs >"$build/meson-test.log" 2>&1
+	tests=
+	[ $# -eq 0 ] || tests=$(meson test -C "$build" --no-rebuild --list 2>/dev/null | sed 's/.*[:/] *//' | grep "^$1" | tr '\n' ' ')
+	meson test -C "$build" --no-rebuild --print-errorlogs $tests >"$build/meson-test.log" 2>&1
 	cat "$build/meson-test.log"
 	number() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" "$build/meson-test.log" | tail -n 1 | grep . || echo 0; }
 	echo "$(number Ok) passed, $(($(number Fail) + $(number Timeout))) failed, $(number Skipped) skipped"
@@ -84,16 +89,13 @@ ninja -C "$build" >"$build/ninja.log" 2>&1 || { grep -E 'error|FAILED|warning' "
 groups=$only
 if [ -z "$groups" ]; then
 	groups="layout meson"
-	for g in unit lang golden gradient numeric runtime cpu cli fuzz train models; do
-		[ ! -f tests/$g/run.sh ] || groups="$groups $g"
+	for g in tests/*/run.sh; do
+		g=${g#tests/}
+		groups="$groups ${g%/run.sh}"
 	done
 	groups="$groups conformance"
-	[ ! -f tests/bench/smoke/run.sh ] || groups="$groups bench/smoke"
 fi
 for g in $groups; do
-	case $g in layout | meson | conformance) ;; *)
-		[ -f "tests/$g/run.sh" ] || { echo "run.sh: there is no group $g" >&2; exit 2; } ;;
-	esac
 	log=$build/$(echo "$g" | tr / -).log
 	start=$(date +%s)
 	group "$g" >"$log" 2>&1 </dev/null
