@@ -192,6 +192,15 @@ plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 				last_read[state_of[r]] = pos[i];
 		}
 	}
+	/* where dce is off, kernels whose results nobody reads run all the same and need somewhere to write */
+	bool *read = arena_array(cx->scratch, bool, g->val.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; k < g->op.at[i].nin && !plan_is_alias(g, &g->op.at[i]); k++)
+			read[root[g->op.at[i].in[k].id]] = true;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; k < g->op.at[i].nout && g->op.at[i].group >= 0; k++)
+			life[g->op.at[i].out[k].id].needed |= !read[g->op.at[i].out[k].id];
 	for (uint32_t i = 0; i < g->result.n; i++) {
 		uint32_t r = root[g->result.at[i].v.id];
 
