@@ -261,16 +261,15 @@ first_elements(Rk *r)
 	e->lanes = was;
 }
 
-/* Partial state s of a reduction: [piece, state, kept axes in memory order]. */
+/* Partial states of a reduction: [piece, kept axes in memory order], one such array after the other, 8 bytes an element kept free. */
 static Type
 state_type(const Red *d, int64_t npiece, DType dt, int8_t *map)
 {
 	Axis ax[MAX_RANK];
-	int n = 2;
+	int n = 1;
 
 	memset(map, -1, MAX_RANK);
 	ax[0] = axis(npiece);
-	ax[1] = axis(red_states(d->op));
 	for (int i = 0; i < d->t->rank; i++) {
 		int a = d->t->perm[i];
 
@@ -280,6 +279,14 @@ state_type(const Red *d, int64_t npiece, DType dt, int8_t *map)
 		}
 	}
 	return type_of(dt, n, ax);
+}
+
+static V
+state_base(Emit *e, const Red *d, int64_t npiece, int ws, int s)
+{
+	V off = k64(e, s * npiece * kept_elements(d->t, d->mask) * 8);
+
+	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, buffer(e, ws), &off, 1, "");
 }
 
 static DType
@@ -340,8 +347,7 @@ phase_end(Rk *r, int u, const Ix *ix, const int *ws)
 				*t = state_type(d, r->npiece, state_dtype(a, s), map);
 				mapped_index(e, t, map, ix, at);
 				at[0] = ix_s(r->piece);
-				at[1] = ix_k(e, s);
-				store_at(e, buffer(e, ws[i]), (DType)t->dtype, offset_of(e, t, at), a->state[s]);
+				store_at(e, state_base(e, d, r->npiece, ws[i], s), (DType)t->dtype, offset_of(e, t, at), a->state[s]);
 			}
 			continue;
 		}
@@ -602,8 +608,7 @@ load_states(Emit *e, const Fin *f, const Red *d, const RedAcc *a, int ws, V piec
 		*t = state_type(d, f->npiece, state_dtype(a, k), map);
 		mapped_index(e, t, map, f->ix, at);
 		at[0] = ix_s(piece);
-		at[1] = ix_k(e, k);
-		s[k] = load_at(e, buffer(e, ws), (DType)t->dtype, offset_of(e, t, at));
+		s[k] = load_at(e, state_base(e, d, f->npiece, ws, k), (DType)t->dtype, offset_of(e, t, at));
 	}
 }
 
@@ -720,6 +725,10 @@ finish_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, const Out *out
 	int fn = kernel_begin(gc, e, part, &fresh);
 	Tasks t = tasks_of(&n, kl, nk ? nk - 1 : 0, f.last, nk ? 1024 : 0, 1, npiece * 4);
 
+	/* within this kernel the results are known as numbers, not yet in memory */
+	for (int i = 0; i < nred; i++)
+		for (int k = 0; k < red[i]->op->nout; k++)
+			gc->ready[red[i]->op->out[k].id] = false;
 	if (fresh) {
 		TaskAt at = tasks_open(e, &n, &t, f.ix);
 		bool first = true;
