@@ -118,7 +118,7 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 		GemmParams p = gemm_params(g, contract, bytes);
 
 		gr->kernel = gemm_text(g->arena, contract, &p);
-		gr->workspace = gemm_workspace(g, contract, &p, bytes);
+		gr->workspace = gemm_workspace(g, contract, &p);
 		return NULL;
 	}
 	if (special)

@@ -108,7 +108,7 @@ GemmParams
 gemm_params(const Graph *g, const Op *op, int vector_bytes)
 {
 	bool wide = vector_bytes == 64;
-	GemmParams p = {.mr = 6, .nv = wide ? 4 : 2, .parts = 1, .band = 1, .pack = true};
+	GemmParams p = {.mr = 6, .nv = wide ? 4 : 2, .lanes = vector_bytes / 4, .parts = 1, .band = 1, .pack = true};
 	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 	int w = vector_bytes / 4;
 
@@ -116,6 +116,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		int64_t n = o->axis[o->rank - 1].n;
 
 		p.pack = attr_bool(op, A_tb);
+		if (n <= 8)
+			p.lanes = w = 8;
 		while (p.nv > 1 && (p.nv - 1) * w >= n)
 			p.nv--;
 		if (wide && p.nv <= 2)
@@ -127,6 +129,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		p.pack = false;
 		p.mr = wide ? 12 : 6;
 		p.nv = 2;
+		if (o->axis[0].n <= 8)
+			p.lanes = w = 8;
 		if (o->axis[0].n <= w) {
 			p.nv = 1;
 			p.mr = wide ? 14 : 8;
@@ -141,6 +145,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	} else {
 		int64_t k = o->axis[1].n, weights = type_bytes(val_type(g, op->in[1]));
 
+		if (k <= 8)
+			p.lanes = w = 8;
 		while (p.nv > 1 && (p.nv - 1) * w >= k)
 			p.nv--;
 		if (wide && p.nv <= 2)
@@ -154,8 +160,8 @@ const char *
 gemm_text(Arena *a, const Op *op, const GemmParams *p)
 {
 	if (op->kind == OP_conv2d_dw)
-		return arena_printf(a, "brgemm{mr=%d,nv=%d,parts=%d,band=%d}", p->mr, p->nv, p->parts, p->band);
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,outer=%s,pack=%d}", p->mr, p->nv, p->panel_outer ? "panel" : "row", p->pack);
+		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d}", p->mr, p->nv, p->lanes, p->parts, p->band);
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack);
 }
 
 bool
@@ -165,14 +171,14 @@ gemm_parse(const char *text, GemmParams *p)
 	int pack = 0;
 
 	*p = (GemmParams){.parts = 1, .band = 1};
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,parts=%d,band=%d}", &p->mr, &p->nv, &p->parts, &p->band) == 4)
-		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && p->parts > 0 && p->band > 0;
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d}", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band) == 5)
+		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16) && p->parts > 0 && p->band > 0;
 	*p = (GemmParams){.parts = 1, .band = 1};
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,outer=%7[a-z],pack=%d}", &p->mr, &p->nv, outer, &pack) != 4)
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d}", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
 		return false;
 	p->panel_outer = !strcmp(outer, "panel");
 	p->pack = pack != 0;
-	return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64;
+	return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
 }
 
 /* What the packed operand is: [taps][k][j] with byte strides in memory. */
@@ -205,14 +211,14 @@ pack_of(const Graph *g, const Op *op)
 }
 
 int64_t
-gemm_workspace(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
 	if (op->kind == OP_conv2d_dw)
 		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
 	if (!p->pack)
 		return 0;
 	Pack k = pack_of(g, op);
-	int64_t nr = (int64_t)p->nv * vector_bytes / 4;
+	int64_t nr = (int64_t)p->nv * p->lanes;
 
 	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
 }
@@ -268,7 +274,7 @@ typedef struct Tiles { V whole, last; T fn; int64_t last_mask; } Tiles;
 static Tiles
 tiles_make(Emit *e, const GemmParams *p, int64_t columns)
 {
-	int w = e->l->arch->vector_bytes / 4;
+	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, rest = columns % nr ? columns % nr : nr, npanel = ceil_div(columns, nr);
 	int nv_last = (int)ceil_div(rest, w);
 	bool masked = rest % w != 0;
@@ -276,8 +282,8 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns)
 	Tiles t = {0};
 
 	for (int r = 1; r <= p->mr; r++) {
-		last[r - 1] = gemm_micro(e->l, r, nv_last, masked);
-		whole[r - 1] = npanel > 1 ? gemm_micro(e->l, r, p->nv, false) : last[r - 1];
+		last[r - 1] = gemm_micro(e->l, r, nv_last, p->lanes, masked);
+		whole[r - 1] = npanel > 1 ? gemm_micro(e->l, r, p->nv, p->lanes, false) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
 	}
 	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr), LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
@@ -325,7 +331,7 @@ static void
 pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk)
 {
 	Pack k = pack_of(gc->g, op);
-	int w = gc->c->l.arch->vector_bytes / 4;
+	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
 	Emit e = {0};
 	bool fresh;
@@ -341,6 +347,12 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
 		V r = loop_open(&e, k64(&e, 0), k64(&e, k.k), 1);
 		V row_out = ptr_at(&e, out, i_mul(&e, r, k64(&e, nr * 4))), row_in = ptr_at(&e, in, i_mul(&e, r, k64(&e, k.k_stride)));
+		V ids[64];
+
+		e.W = w;
+		for (int i = 0; i < w; i++)
+			ids[i] = k64(&e, i);
+		e.lane_id = LLVMConstVector(ids, (unsigned)w);
 		T vt = vec_of(&e, e.l->f32);
 
 		if (k.j_stride == 4) {
@@ -413,12 +425,14 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
 	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
 	Emit e = {0};
-	int w = gc->c->l.arch->vector_bytes / 4;
+	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr);
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
+		/* one channel: the filter's columns are the innermost sum */
+		bool columns = C == 1 && S > 1;
 		int64_t *rows = arena_array(e.arena, int64_t, OH * 3), *runs = arena_array(e.arena, int64_t, OW * 5), nrun = 0, rstep = 1, rmove = 1, sstep = 1, smove = 1;
 
 		for (int64_t i = 0; i < OH; i++) {
@@ -441,6 +455,10 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
 			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, K * 4), [S_NK] = k64(&e, C)};
+		if (columns) {
+			st[S_AK] = st[S_AQ];
+			st[S_BK] = st[S_BQ];
+		}
 		V strides = strides_block(&e, st), trow = table(&e, rows, OH * 3), trun = table(&e, runs, nrun * 5);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : npanel), 1);
@@ -454,6 +472,12 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 		V b0 = i_add(&e, i_mul(&e, kb, k64(&e, R * S * C * nr * 4)), i_mul(&e, i_add(&e, i_mul(&e, r0, k64(&e, S)), s0), k64(&e, C * nr * 4)));
 		V lo, count;
 
+		if (columns) {
+			V at = k64(&e, S_NK), some = LLVMBuildICmp(here(&e), LLVMIntSGT, nq, k64(&e, 0), "");
+
+			LLVMBuildStore(here(&e), nq, LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
+			nq = LLVMBuildZExt(here(&e), some, e.l->i64, "");
+		}
 		tiles_open(&e, i_mul(&e, len, n), p->mr, &lo, &count);
 		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, C * 4)))), ptr_at(&e, wts, b0),
 		    ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
@@ -472,7 +496,7 @@ wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
 	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, N = x->axis[0].n, OH = gr->axis[2].n, OW = gr->axis[3].n, K = gr->axis[1].n, R = o->axis[2].n, S = o->axis[3].n;
 	Emit e = {0};
-	int w = gc->c->l.arch->vector_bytes / 4;
+	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr), tasks = p->parts > 1 ? p->parts : npanel;
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
@@ -572,7 +596,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 	mat_of(g, op, &m);
 	bool ta = attr_bool(op, A_ta);
-	int w = gc->c->l.arch->vector_bytes / 4;
+	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = p->mr * 8;
 	Axis rows_of_a = a->axis[a->rank - (ta ? 1 : 2)];
 	int64_t blocks_full = ceil_div(m.m.n, block);
@@ -668,7 +692,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		bug("kernel parameters `%s` of %s", group->kernel, group->name);
 	int a = group_buffer(gc, op->in[0].id), b = group_buffer(gc, op->in[1].id), out = group_buffer(gc, op->out[0].id), ws = -1;
 
-	if (gemm_workspace(gc->g, op, &p, gc->c->l.arch->vector_bytes))
+	if (gemm_workspace(gc->g, op, &p))
 		ws = workspace_at(gc);
 	if (op->kind == OP_conv2d_dw) {
 		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : out, gk);

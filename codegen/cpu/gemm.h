@@ -6,6 +6,7 @@
 /* Parameters of a contraction kernel: what select chooses and the tuner writes. */
 typedef struct GemmParams {
 	int mr, nv;              /* register tile: rows x vectors */
+	int lanes;               /* floats of a vector: fewer than the machine's where there are few columns */
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
@@ -16,12 +17,12 @@ typedef struct GemmParams {
  * Strides in bytes, in a block of int64: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
-V gemm_micro(Llvm *l, int mr, int nv, bool masked);
+V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
 
 bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);
-int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
+int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
 void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 #endif

@@ -4,7 +4,8 @@
  * nested reductions (filter row, filter column, channel; or pixel row, pixel column, image; or 1, 1, k). All strides are
  * run-time numbers, so one function serves every layer, direction and layout of a module: borders, strides, dilation and
  * transposition are data. B's rows are contiguous vectors; A is broadcast element by element, in any layout.
- * Same order of additions whatever the tile: p, then q, then k; fused multiply-add throughout. */
+ * Additions go p, then q, then k, fused multiply-add throughout; a tile too small to hide the latency of its own additions
+ * walks k in interleaved sums (chains_of). The tile, hence the order, follows from the shapes alone. */
 #include "gemm.h"
 #include <string.h>
 
@@ -107,15 +108,94 @@ block(Micro *m, const char *name)
 	return LLVMAppendBasicBlockInContext(m->l->cx, m->fn, name);
 }
 
+/* A small tile waits for its own additions: then nk is walked in `chains` interleaved sums, added at the end of each loop. */
+static int
+chains_of(const Micro *m)
+{
+	int n = m->mr * m->nv, c = 1;
+
+	while (c < 8 && 2 * c * n <= 12)
+		c *= 2;
+	return c;
+}
+
+/* `chains` steps at once while nk allows; *left: what remains for loop_k. Block `from` is replaced by *end. */
+static void
+loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+{
+	int n = m->mr * m->nv;
+	LLVMBasicBlockRef head = block(m, "chains"), body = block(m, "chain"), after = block(m, "chains.after");
+	V phi[64], now[64], pa, pb, pi, sum[64];
+
+	LLVMBuildBr(m->bl, head);
+	LLVMPositionBuilderAtEnd(m->bl, head);
+	pi = LLVMBuildPhi(m->bl, m->l->i64, "");
+	pa = LLVMBuildPhi(m->bl, m->l->ptr, "a");
+	pb = LLVMBuildPhi(m->bl, m->l->ptr, "b");
+	for (int i = 0; i < n * chains; i++) {
+		V zero = LLVMConstNull(m->vt);
+
+		phi[i] = LLVMBuildPhi(m->bl, m->vt, "");
+		LLVMAddIncoming(phi[i], i < n ? &s[i] : &zero, &from, 1);
+	}
+	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntSGE, pi, int_k(m, chains), ""), body, after);
+	LLVMPositionBuilderAtEnd(m->bl, body);
+	V xa = pa, xb = pb;
+
+	for (int c = 0; c < chains; c++) {
+		for (int j = 0; j < m->nv; j++) {
+			V bv = vector_load(m, xb, j);
+
+			for (int i = 0; i < m->mr; i++) {
+				V args[3] = {broadcast(m, i ? bytes_on(m, xa, row[i]) : xa), bv, phi[c * n + i * m->nv + j]};
+
+				now[c * n + i * m->nv + j] = call_intrinsic(m, "llvm.fma", m->vt, args, 3);
+			}
+		}
+		xa = bytes_on(m, xa, ak);
+		xb = bytes_on(m, xb, bk);
+	}
+	V next = LLVMBuildSub(m->bl, pi, int_k(m, chains), "");
+
+	LLVMAddIncoming(pi, (V[]){nk, next}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pa, (V[]){*a, xa}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pb, (V[]){*b, xb}, (LLVMBasicBlockRef[]){from, body}, 2);
+	for (int i = 0; i < n * chains; i++)
+		LLVMAddIncoming(phi[i], &now[i], &body, 1);
+	LLVMBuildBr(m->bl, head);
+	LLVMPositionBuilderAtEnd(m->bl, after);
+	LLVMMoveBasicBlockAfter(body, head);
+	for (int i = 0; i < n; i++) {
+		for (int c = 0; c < chains; c++)
+			sum[c] = phi[c * n + i];
+		for (int c = chains; c > 1; c /= 2)
+			for (int k = 0; k < c / 2; k++)
+				sum[k] = LLVMBuildFAdd(m->bl, sum[k], sum[k + c / 2], "");
+		s[i] = sum[0];
+	}
+	*a = pa;
+	*b = pb;
+	*left = pi;
+	*end = after;
+}
+
 /* The innermost loop: nk steps of one rank-1 update. s[]: tile, in and out. Ends in *end. */
 static void
 loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
 {
-	int n = m->mr * m->nv;
-	LLVMBasicBlockRef body = block(m, "k"), after = block(m, "k.after");
-	V phi[64], pa, pb, pi, bv[8];
+	int n = m->mr * m->nv, chains = chains_of(m);
+	LLVMBasicBlockRef body, after;
+	V phi[64], before[64], pa, pb, pi, bv[8];
 
-	LLVMBuildBr(m->bl, body);
+	if (chains > 1)
+		loop_chains(m, chains, &a, &b, nk, &nk, ak, bk, row, s, from, &from);
+	body = block(m, "k");
+	after = block(m, "k.after");
+	memcpy(before, s, sizeof *s * (size_t)n);
+	if (chains > 1)
+		LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, nk, int_k(m, 0), ""), body, after);
+	else
+		LLVMBuildBr(m->bl, body);
 	LLVMPositionBuilderAtEnd(m->bl, body);
 	pi = LLVMBuildPhi(m->bl, m->l->i64, "");
 	pa = LLVMBuildPhi(m->bl, m->l->ptr, "a");
@@ -144,6 +224,12 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 		LLVMAddIncoming(phi[i], &s[i], &body, 1);
 	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, next, int_k(m, 0), ""), body, after);
 	LLVMPositionBuilderAtEnd(m->bl, after);
+	for (int i = 0; i < n && chains > 1; i++) {
+		V merge = LLVMBuildPhi(m->bl, m->vt, "");
+
+		LLVMAddIncoming(merge, (V[]){before[i], s[i]}, (LLVMBasicBlockRef[]){from, body}, 2);
+		s[i] = merge;
+	}
 	*end = after;
 }
 
@@ -185,17 +271,17 @@ loop_outer(Micro *m, int depth, V a, V b, const V *st, const V *row, V *s, LLVMB
 }
 
 V
-gemm_micro(Llvm *l, int mr, int nv, bool masked)
+gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
 {
 	char name[64], bits[16];
 	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
 
-	snprintf(name, sizeof name, "micro_%dx%d%s", mr, nv, masked ? "m" : "");
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s", mr, nv, lanes, masked ? "m" : "");
 	V fn = LLVMGetNamedFunction(l->mod, name);
 
 	if (fn)
 		return fn;
-	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .w = l->arch->vector_bytes / 4, .bl = LLVMCreateBuilderInContext(l->cx)};
+	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
 
 	if (mr * nv > 64 || nv > 8)
 		bug("a register tile of %d x %d", mr, nv);
