@@ -128,6 +128,49 @@ mark_states(Module *m, Sets *sets, Arena *a)
 			memcpy(m->state.at[i].type.perm, hwio, 4);
 }
 
+/* Operands of convolutions and pools that lie row-major (graph inputs, parameters used as images) get one copy in the target's layout. */
+static void
+copy_operands(Graph *g, PassCtx *cx)
+{
+	VEC(Op) out = {0};
+	uint32_t nval = g->val.n;
+	uint32_t *copy = arena_array(cx->scratch, uint32_t, nval);
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		Op op = g->op.at[i];
+		bool conv = op_has(op.kind, T_CONTRACT) && op.kind != OP_matmul;
+
+		for (int k = 0; k < op.nin && (conv || op_has(op.kind, T_WINDOW)); k++) {
+			ValInfo v = *val_info(g, op.in[k]);
+			Type t = v.type;
+
+			if ((conv && k == 1 && op.kind != OP_conv2d_dw) || op.in[k].id >= nval || !cx->target->conv_layout(cx->target, &t, t.perm) || !memcmp(t.perm, v.type.perm, 4))
+				continue;
+			if (!copy[op.in[k].id]) {
+				Op move = {.kind = OP_reshape, .nin = 1, .nout = 1, .group = -1, .loc = op.loc, .path = op.path};
+
+				move.in = arena_array(g->arena, Val, 1);
+				move.out = arena_array(g->arena, Val, 1);
+				move.in[0] = op.in[k];
+				move.out[0] = graph_add_val(g, t, v.name, out.n, 0);
+				copy[op.in[k].id] = move.out[0].id;
+				vec_push(g->arena, &out, move);
+			}
+			Val *in = arena_array(g->arena, Val, op.nin);
+
+			memcpy(in, op.in, sizeof *in * op.nin);
+			in[k] = (Val){copy[op.in[k].id]};
+			op.in = in;
+		}
+		for (int k = 0; k < op.nout; k++)
+			val_info(g, op.out[k])->op = out.n;
+		vec_push(g->arena, &out, op);
+	}
+	g->op.at = out.at;
+	g->op.n = out.n;
+	g->op.cap = out.cap;
+}
+
 static void
 apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 {
@@ -164,6 +207,7 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 				memcpy(v->type.perm, st->type.perm, MAX_RANK);
 		}
 	}
+	copy_operands(g, cx);
 	Build b = {.g = g};
 
 	for (uint32_t i = 0; i < g->result.n; i++) {
