@@ -209,6 +209,8 @@ typedef struct GroupCx {
 	bool *expensive;         /* by Val.id */
 	int nkernel;
 	const char *key;         /* structure of the group as text */
+	const char *part;        /* of the kernel being emitted */
+	uint32_t main_kernel;    /* the one that the group's flops are counted with */
 } GroupCx;
 
 typedef struct Rows { int64_t rows; int32_t mul, div; int64_t grain; } Rows;

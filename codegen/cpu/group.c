@@ -123,6 +123,7 @@ kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 	Compile *c = gc->c;
 	const char *key = arena_printf(c->arena, "%s|%s|%s", gc->key, part, gc->g->training ? "t" : "e");
 
+	gc->part = part;
 	*e = (Emit){.arena = c->arena, .m = c->m, .g = gc->g};
 	for (uint32_t i = 0; i < c->fns.n; i++)
 		if (!strcmp(c->fns.at[i].key, key)) {
@@ -174,10 +175,21 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 			bytes += (double)type_bytes(&gc->g->val.at[gc->buf.at[i].val].type);
 	}
 	vec_push(c->arena, &gk->k, ((KernelRec){
-		.name = symbol(gc, "k"), .fn = fn, .off = off, .noff = (int)gc->buf.n, .group = gc->group, .rows = r.rows, .mul = r.mul, .div = r.div,
+		.name = symbol(gc, gc->part), .fn = fn, .off = off, .noff = (int)gc->buf.n, .group = gc->group, .rows = r.rows, .mul = r.mul, .div = r.div,
 		.grain = r.grain, .check = check, .scratch = e->uses_scratch,
-		.flops = gc->nkernel ? 0 : kernel_flops(gc), .bytes = gc->nkernel ? 0 : bytes}));
-	gc->nkernel++;
+		.flops = 0, .bytes = 0}));
+	/* the group's figures stand with one of its kernels: the first, or the one that says it does the work */
+	uint32_t at = gk->k.n - 1;
+
+	if (gc->nkernel++ && strcmp(gc->part, "main") != 0) {
+		gk->k.at[gc->main_kernel].bytes = bytes > gk->k.at[gc->main_kernel].bytes ? bytes : gk->k.at[gc->main_kernel].bytes;
+		return;
+	}
+	if (gc->nkernel > 1)
+		gk->k.at[gc->main_kernel].flops = gk->k.at[gc->main_kernel].bytes = 0;
+	gc->main_kernel = at;
+	gk->k.at[at].flops = kernel_flops(gc);
+	gk->k.at[at].bytes = bytes;
 }
 
 /* ---------------------------------------------------------------- maps */

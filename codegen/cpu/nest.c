@@ -198,6 +198,14 @@ nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map)
 		nest_leaf(gc, n, plain, map);
 	} else if (op_has(k, T_MOVE)) {
 		walk_move(gc, n, op, map);
+	} else if (op_has(k, T_WINDOW)) { /* rows and columns are looked at; examples and channels pass */
+		for (int i = 0; i < op->nin; i++) {
+			const int8_t in[MAX_RANK] = {map[0], map[1], -1, -1, -1, -1, -1, -1};
+
+			nest_walk(gc, n, op->in[i], in);
+		}
+		atom(n, map[2]);
+		atom(n, map[3]);
 	} else if (k == OP_gather_dx) {
 		int8_t in[MAX_RANK];
 
