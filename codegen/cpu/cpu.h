@@ -57,8 +57,10 @@ typedef struct Level {
 	VEC(Cse) cse;
 	LLVMBasicBlockRef head, exit; V iv, step, hi; /* of the loop that this level is the body of */
 	bool inlined;        /* a loop of one turn: no blocks of its own */
+	bool multiple4;      /* its variable is a multiple of 4 */
 } Level;
 
+typedef struct RandomBlock { const Op *op; V base, word[4]; } RandomBlock; /* numbers of 4 * W neighbours */
 typedef struct BlockLevel { LLVMBasicBlockRef bb; int level; } BlockLevel;
 
 typedef struct Emit {        /* one kernel function in the making */
@@ -79,6 +81,8 @@ typedef struct Emit {        /* one kernel function in the making */
 	V buf[MAX_BUF];      /* pointers, made on first use at level 0 */
 	V extent_cache[32]; Axis extent_key[32]; int nextent;
 	bool uses_scratch;
+	int block_n, block_u; /* vectors evaluated together by lane_blocks, and which of them now */
+	VEC(RandomBlock) random;
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
 } Emit;
 
@@ -95,6 +99,8 @@ V k64(const Emit *e, int64_t x);
 bool is_const(V v, int64_t *x);
 V i_add(Emit *e, V a, V b); V i_sub(Emit *e, V a, V b); V i_mul(Emit *e, V a, V b);
 V i_div(Emit *e, V a, V b); V i_rem(Emit *e, V a, V b);   /* operands >= 0 */
+V i_split(V x, int64_t *k);
+bool i_multiple4(const Emit *e, V x);
 V i_min(Emit *e, V a, V b); V i_max(Emit *e, V a, V b);
 V i_fdiv(Emit *e, V a, int64_t b);                        /* floor division by a constant */
 V extent(Emit *e, Axis a);
@@ -238,6 +244,7 @@ Tasks tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const Lo
 typedef struct TaskAt { V lo, hi, red; } TaskAt;         /* range of the last loop; number of the reduced piece */
 TaskAt tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix);
 void tasks_close(Emit *e);
+bool group_random(const GroupCx *gc);                    /* has random ops: their numbers come four vectors at a time */
 int64_t group_cost(const GroupCx *gc);                   /* instructions per element, roughly */
 
 typedef struct FnRec { const char *key; int fn; const char *name; bool scratch; } FnRec;

@@ -312,52 +312,123 @@ fnv1a(const char *s)
 	return h;
 }
 
-/* Element numbers are 64-bit; each lane computes its group of four words and takes its own. */
+typedef struct Philox { Emit *e; LLVMBuilderRef b; bool vec; T t32, t64; } Philox;
+
+static V
+p32(const Philox *p, uint32_t x)
+{
+	V k = LLVMConstInt(p->e->l->i32, x, 0);
+
+	return p->vec ? splat(p->e, k) : k;
+}
+
+static V
+p64(const Philox *p, uint64_t x)
+{
+	V k = LLVMConstInt(p->e->l->i64, x, 0);
+
+	return p->vec ? splat(p->e, k) : k;
+}
+
+static V
+high32(const Philox *p, V x)
+{
+	return LLVMBuildTrunc(p->b, LLVMBuildLShr(p->b, x, p64(p, 32), ""), p->t32, "");
+}
+
+/* The four words of group (i64) for a key and step. */
+static void
+philox_words(const Philox *p, V group, V key, V step, uint32_t stream, V c[4])
+{
+	Emit *e = p->e;
+	LLVMBuilderRef b = p->b;
+	uint32_t k0 = 0, k1 = stream;
+
+	c[0] = LLVMBuildTrunc(b, group, p->t32, "");
+	c[1] = high32(p, group);
+	c[2] = p->vec ? splat(e, step) : step;
+	c[3] = p32(p, 0);
+	for (int i = 0; i < 10; i++) {
+		V p0 = LLVMBuildMul(b, LLVMBuildZExt(b, c[0], p->t64, ""), p64(p, 0xD2511F53u), "");
+		V p1 = LLVMBuildMul(b, LLVMBuildZExt(b, c[2], p->t64, ""), p64(p, 0xCD9E8D57u), "");
+		V kk = LLVMBuildAdd(at1(e, key), key, LLVMConstInt(e->l->i32, k0, 0), "");
+
+		c[0] = LLVMBuildXor(b, LLVMBuildXor(b, high32(p, p1), c[1], ""), p->vec ? splat(e, kk) : kk, "");
+		c[2] = LLVMBuildXor(b, LLVMBuildXor(b, high32(p, p0), c[3], ""), p32(p, k1), "");
+		c[1] = LLVMBuildTrunc(b, p1, p->t32, "");
+		c[3] = LLVMBuildTrunc(b, p0, p->t32, "");
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+}
+
+static V
+lanes_of(Emit *e, LLVMBuilderRef b, V x, V y, const int *from)
+{
+	V m[64];
+
+	for (int i = 0; i < e->W; i++)
+		m[i] = LLVMConstInt(e->l->i32, (unsigned)from[i], 0);
+	return LLVMBuildShuffleVector(b, x, y, LLVMConstVector(m, (unsigned)e->W), "");
+}
+
+/* Where four vectors of neighbours are evaluated together: W groups at once make the numbers of all four. NULL where not. */
+static V
+philox_block(Emit *e, const Op *op, Ix element, V key, V step)
+{
+	int64_t k;
+	V base, split = i_split(element.s, &k);
+
+	if (e->block_n != 4 || element.c != 1 || element.g || e->mask)
+		return NULL;
+	base = i_add(e, split, k64(e, k - (int64_t)e->block_u * e->W));
+	if (!i_multiple4(e, base))
+		return NULL;
+	for (uint32_t i = 0; i < e->random.n; i++)
+		if (e->random.at[i].op == op && e->random.at[i].base == base)
+			return e->random.at[i].word[e->block_u];
+	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""), lanes = ix_vec(e, (Ix){.s = group, .c = 1}), c[4];
+	Philox p = {.e = e, .b = at3(e, lanes, key, step), .vec = true, .t32 = vec_of(e, e->l->i32), .t64 = vec_of(e, e->l->i64)};
+	RandomBlock r = {.op = op, .base = base};
+
+	philox_words(&p, lanes, key, step, fnv1a(attr_str(op, A_stream)), c);
+	for (int q = 0; q < 4; q++) { /* lane l of vector q is word l % 4 of group q * W / 4 + l / 4 */
+		int even[64], join[64];
+
+		for (int l = 0; l < e->W; l++) {
+			even[l] = q * e->W / 4 + l / 4 + (l % 2) * e->W;
+			join[l] = l + (l % 4 < 2 ? 0 : e->W);
+		}
+		r.word[q] = lanes_of(e, p.b, lanes_of(e, p.b, c[0], c[1], even), lanes_of(e, p.b, c[2], c[3], even), join);
+	}
+	vec_push(e->arena, &e->random, r);
+	return r.word[e->block_u];
+}
+
+/* Element numbers are 64-bit; outside philox_block each lane computes its group of four words and takes its own. */
 Cell
 random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 {
 	bool vec = ix_lane(&element);
-	T t32 = ctype_v(e, DT_i32, vec), t64 = ctype_v(e, DT_i64, vec);
-	V j = vec ? ix_vec(e, element) : element.s;
-	LLVMBuilderRef b = at3(e, j, seed.v, step.v);
-	uint32_t k0 = 0, k1 = fnv1a(attr_str(op, A_stream));
-#define S(v) (vec ? splat(e, (v)) : (v))
-#define K32(x) S(LLVMConstInt(e->l->i32, (uint32_t)(x), 0))
-#define K64(x) S(LLVMConstInt(e->l->i64, (x), 0))
 	V key = LLVMBuildTrunc(at1(e, seed.v), seed.v, e->l->i32, ""), stp = LLVMBuildTrunc(at1(e, step.v), step.v, e->l->i32, "");
-	V group = LLVMBuildLShr(b, j, K64(2), ""), word = LLVMBuildAnd(b, LLVMBuildTrunc(b, j, t32, ""), K32(3), "");
-	V c[4] = {LLVMBuildTrunc(b, group, t32, ""), LLVMBuildTrunc(b, LLVMBuildLShr(b, group, K64(32), ""), t32, ""), S(stp), K32(0)};
+	V u = philox_block(e, op, element, key, stp), j = vec ? ix_vec(e, element) : element.s;
+	Philox p = {.e = e, .b = at3(e, j, key, stp), .vec = vec, .t32 = ctype_v(e, DT_i32, vec), .t64 = ctype_v(e, DT_i64, vec)};
 
-	for (int i = 0; i < 10; i++) {
-		V p[2];
+	if (!u) {
+		LLVMBuilderRef b = p.b;
+		V word = LLVMBuildAnd(b, LLVMBuildTrunc(b, j, p.t32, ""), p32(&p, 3), ""), c[4];
 
-		for (int h = 0; h < 2; h++)
-			p[h] = LLVMBuildMul(b, LLVMBuildZExt(b, c[2 * h], t64, ""), K64(h ? 0xCD9E8D57u : 0xD2511F53u), "");
-		V hi0 = LLVMBuildTrunc(b, LLVMBuildLShr(b, p[0], K64(32), ""), t32, ""), lo0 = LLVMBuildTrunc(b, p[0], t32, "");
-		V hi1 = LLVMBuildTrunc(b, LLVMBuildLShr(b, p[1], K64(32), ""), t32, ""), lo1 = LLVMBuildTrunc(b, p[1], t32, "");
-		V kk = LLVMBuildAdd(at1(e, key), key, LLVMConstInt(e->l->i32, k0, 0), "");
+		philox_words(&p, LLVMBuildLShr(b, j, p64(&p, 2), ""), key, stp, fnv1a(attr_str(op, A_stream)), c);
+		V even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, word, p32(&p, 1), ""), p32(&p, 0), "");
+		V low = LLVMBuildICmp(b, LLVMIntULT, word, p32(&p, 2), "");
 
-		c[0] = LLVMBuildXor(b, LLVMBuildXor(b, hi1, c[1], ""), S(kk), "");
-		c[1] = lo1;
-		c[2] = LLVMBuildXor(b, LLVMBuildXor(b, hi0, c[3], ""), K32(k1), "");
-		c[3] = lo0;
-		k0 += 0x9E3779B9u;
-		k1 += 0xBB67AE85u;
+		u = LLVMBuildSelect(b, low, LLVMBuildSelect(b, even, c[0], c[1], ""), LLVMBuildSelect(b, even, c[2], c[3], ""), "");
 	}
-	V even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, word, K32(1), ""), K32(0), "");
-	V low = LLVMBuildICmp(b, LLVMIntULT, word, K32(2), "");
-	V u = LLVMBuildSelect(b, low, LLVMBuildSelect(b, even, c[0], c[1], ""), LLVMBuildSelect(b, even, c[2], c[3], ""), "");
-
-	if (!dtype_is_float(dt)) {
-		V z = LLVMBuildZExt(b, u, t64, "");
-
-		return cell_cast(e, cell_of(z, vec, DT_i64), dt);
-	}
+	p.b = at1(e, u);
+	if (!dtype_is_float(dt))
+		return cell_cast(e, cell_of(LLVMBuildZExt(p.b, u, p.t64, ""), vec, DT_i64), dt);
 	DType comp = dt == DT_f64 ? DT_f64 : DT_f32;
-	Cell f = cell_of(LLVMBuildUIToFP(b, LLVMBuildLShr(b, u, K32(8), ""), ctype_v(e, comp, vec), ""), vec, comp);
+	Cell f = cell_of(LLVMBuildUIToFP(p.b, LLVMBuildLShr(p.b, u, p32(&p, 8), ""), ctype_v(e, comp, vec), ""), vec, comp);
 
 	return cell_cast(e, cell_bin(e, EX_MUL, f, cell_const(e, comp, 0x1p-24)), dt);
-#undef S
-#undef K32
-#undef K64
 }

@@ -289,7 +289,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 			map_at(e, m, m->ix);
 			loop_close(e);
 		} else {
-			lane_loop(e, at.lo, at.hi, cost <= 6 ? 2 : 1, map_lane, m);
+			lane_loop(e, at.lo, at.hi, group_random(gc) ? 4 : cost <= 6 ? 2 : 1, map_lane, m);
 		}
 		tasks_close(e);
 	}

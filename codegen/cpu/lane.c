@@ -158,6 +158,7 @@ loop_open(Emit *e, V lo, V hi, int64_t step)
 	l->inlined = is_const(lo, &a) && is_const(hi, &b) && b > a && b - a <= step;
 	l->hi = hi;
 	l->step = k64(e, step);
+	l->multiple4 = step % 4 == 0 && i_multiple4(e, lo);
 	LLVMBasicBlockRef body = block_new(e, d, "body");
 
 	LLVMPositionBuilderAtEnd(l->b, body);
@@ -288,6 +289,43 @@ INT_OP(i_rem, C_REM, kb && y == 1, k64(e, 0), LLVMBuildURem(l->b, a, b, ""))
 INT_OP(i_min, C_MIN, ka && kb, k64(e, x < y ? x : y), LLVMBuildSelect(l->b, LLVMBuildICmp(l->b, LLVMIntSLT, a, b, ""), a, b, ""))
 INT_OP(i_max, C_MAX, ka && kb, k64(e, x > y ? x : y), LLVMBuildSelect(l->b, LLVMBuildICmp(l->b, LLVMIntSGT, a, b, ""), a, b, ""))
 
+/* x as base + constant. Sums are built so that the constant is added last: equal bases are then the same instruction. */
+V
+i_split(V x, int64_t *k)
+{
+	if (LLVMIsAInstruction(x) && LLVMGetInstructionOpcode(x) == LLVMAdd && is_const(LLVMGetOperand(x, 1), k))
+		return LLVMGetOperand(x, 0);
+	*k = 0;
+	return x;
+}
+
+/* Is x surely a multiple of 4? Loop variables are if they start and step so. */
+bool
+i_multiple4(const Emit *e, V x)
+{
+	int64_t k;
+
+	if (is_const(x, &k))
+		return k % 4 == 0;
+	if (!LLVMIsAInstruction(x))
+		return false;
+	switch (LLVMGetInstructionOpcode(x)) {
+	case LLVMAdd: case LLVMSub:
+		return i_multiple4(e, LLVMGetOperand(x, 0)) && i_multiple4(e, LLVMGetOperand(x, 1));
+	case LLVMMul:
+		return i_multiple4(e, LLVMGetOperand(x, 0)) || i_multiple4(e, LLVMGetOperand(x, 1));
+	case LLVMSelect:
+		return i_multiple4(e, LLVMGetOperand(x, 1)) && i_multiple4(e, LLVMGetOperand(x, 2));
+	case LLVMPHI:
+		for (int l = e->depth; l > 0; l--)
+			if (e->lv[l].iv == x)
+				return e->lv[l].multiple4;
+		return false;
+	default:
+		return false;
+	}
+}
+
 V
 i_add(Emit *e, V a, V b)
 {
@@ -303,8 +341,17 @@ i_add(Emit *e, V a, V b)
 		a = b;
 		b = t;
 	}
-	if (is_const(b, &y) && y == 0)
-		return a;
+	if (is_const(b, &y)) {
+		a = i_split(a, &x);
+		if (x + y == 0)
+			return a;
+		b = k64(e, x + y);
+	} else {
+		a = i_split(a, &x);
+		b = i_split(b, &y);
+		if (x + y)
+			return i_add(e, i_add(e, a, b), k64(e, x + y));
+	}
 	if ((r = cse_find(e, C_ADD, a, b, &l)))
 		return r;
 	return cse_put(e, l, C_ADD, a, b, LLVMBuildNSWAdd(l->b, a, b, ""));

@@ -400,6 +400,15 @@ tasks_close(Emit *e)
 	loop_close(e);
 }
 
+bool
+group_random(const GroupCx *gc)
+{
+	for (uint32_t i = gc->first; i < gc->last; i++)
+		if (!gc->g->op.at[i].dead && op_has((OpKind)gc->g->op.at[i].kind, T_RANDOM))
+			return true;
+	return false;
+}
+
 /* Exponentials and divisions weigh more; contractions and windows count their inner loops. */
 int64_t
 group_cost(const GroupCx *gc)

@@ -410,7 +410,11 @@ lane_blocks(Emit *e, V lo, V hi, int unroll, BlockBody *body, void *cx)
 
 		for (int j = 0; j < u; j++)
 			at[j] = (Ix){.s = i_add(e, iv, k64(e, (int64_t)j * e->W)), .c = 1};
+		e->block_n = u;
+		e->random.n = 0;
 		body(e, cx, at, u);
+		e->block_n = e->block_u = 0;
+		e->random.n = 0;
 		loop_close(e);
 		start = end;
 		k = known ? k % step : k;
@@ -432,8 +436,10 @@ single_block(Emit *e, void *cx, const Ix *i, int n)
 {
 	Single *s = cx;
 
-	for (int j = 0; j < n; j++)
+	for (int j = 0; j < n; j++) {
+		e->block_u = j;
 		s->body(e, s->cx, i[j], j);
+	}
 }
 
 void

@@ -439,7 +439,7 @@ inner_outs(Rk *r)
 			store_full(r, r->set[u]);
 		return;
 	}
-	lane_loop(r->e, reduced_lo(r, r->nr - 1), reduced_hi(r, r->nr - 1), 1, out_lane, r);
+	lane_loop(r->e, reduced_lo(r, r->nr - 1), reduced_hi(r, r->nr - 1), group_random(r->gc) ? 4 : 1, out_lane, r);
 }
 
 static void
@@ -572,7 +572,7 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 		for (int i = 1; i < r.nr; i++)
 			r.count = i_mul(e, r.count, loop_extent(e, &n, r.rl[i]));
 		r.acc = arena_alloc(gc->c->arena, sizeof(RedAcc) * (size_t)nred * MAX_UNROLL);
-		r.unroll = phase_ops(gc) <= 12 && loop_full(&n, r.rl[r.nr - 1]) >= 8 * e->W ? 4 : 1;
+		r.unroll = (phase_ops(gc) <= 12 || group_random(gc)) && loop_full(&n, r.rl[r.nr - 1]) >= 8 * e->W ? 4 : 1;
 		if (r.kept_lanes) {
 			lane_blocks(e, at.lo, at.hi, phase_ops(gc) <= 12 && nred <= 2 ? 4 : 1, kept_block, &body);
 		} else {
