@@ -16,42 +16,47 @@ typedef double PeakLoop(int64_t loops, double *flops); /* sets the operations do
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+/* A variable per chain: an array would live in memory, and its loads and stores would be what is measured. */
+#define EACH_CHAIN(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11)
+
 __attribute__((target("avx512f"))) static double
 peak_avx512(int64_t loops, double *flops)
 {
-	__m512 c[PEAK_CHAINS], a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
+	__m512 a = _mm512_set1_ps(0.999f), sum = _mm512_setzero_ps(), b = _mm512_set1_ps(0.001f);
 
-	for (int k = 0; k < PEAK_CHAINS; k++)
-		c[k] = _mm512_set1_ps((float)k);
-	for (int64_t i = 0; i < loops; i++)
-#pragma GCC unroll 12
-		for (int k = 0; k < PEAK_CHAINS; k++) {
-			c[k] = _mm512_fmadd_ps(c[k], a, b);
-			__asm__ volatile("" : "+v"(c[k]));
-		}
-	for (int k = 1; k < PEAK_CHAINS; k++)
-		c[0] = _mm512_add_ps(c[0], c[k]);
+#define CHAIN(k) __m512 c##k = _mm512_set1_ps(k);
+	EACH_CHAIN(CHAIN)
+#undef CHAIN
+#define CHAIN(k) c##k = _mm512_fmadd_ps(c##k, a, b); __asm__ volatile("" : "+v"(c##k));
+	for (int64_t i = 0; i < loops; i++) {
+		EACH_CHAIN(CHAIN)
+	}
+#undef CHAIN
+#define CHAIN(k) sum = _mm512_add_ps(sum, c##k);
+	EACH_CHAIN(CHAIN)
+#undef CHAIN
 	*flops = (double)loops * PEAK_CHAINS * 32;
-	return _mm512_reduce_add_ps(c[0]);
+	return _mm512_reduce_add_ps(sum);
 }
 
 __attribute__((target("avx2,fma"))) static double
 peak_avx2(int64_t loops, double *flops)
 {
-	__m256 c[PEAK_CHAINS], a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
+	__m256 a = _mm256_set1_ps(0.999f), sum = _mm256_setzero_ps(), b = _mm256_set1_ps(0.001f);
 	float out[8];
 
-	for (int k = 0; k < PEAK_CHAINS; k++)
-		c[k] = _mm256_set1_ps((float)k);
-	for (int64_t i = 0; i < loops; i++)
-#pragma GCC unroll 12
-		for (int k = 0; k < PEAK_CHAINS; k++) {
-			c[k] = _mm256_fmadd_ps(c[k], a, b);
-			__asm__ volatile("" : "+x"(c[k]));
-		}
-	for (int k = 1; k < PEAK_CHAINS; k++)
-		c[0] = _mm256_add_ps(c[0], c[k]);
-	_mm256_storeu_ps(out, c[0]);
+#define CHAIN(k) __m256 c##k = _mm256_set1_ps(k);
+	EACH_CHAIN(CHAIN)
+#undef CHAIN
+#define CHAIN(k) c##k = _mm256_fmadd_ps(c##k, a, b); __asm__ volatile("" : "+x"(c##k));
+	for (int64_t i = 0; i < loops; i++) {
+		EACH_CHAIN(CHAIN)
+	}
+#undef CHAIN
+#define CHAIN(k) sum = _mm256_add_ps(sum, c##k);
+	EACH_CHAIN(CHAIN)
+#undef CHAIN
+	_mm256_storeu_ps(out, sum);
 	*flops = (double)loops * PEAK_CHAINS * 16;
 	return out[0];
 }
@@ -59,23 +64,25 @@ peak_avx2(int64_t loops, double *flops)
 __attribute__((target("avx512f,avx512bf16"))) static double
 peak_bf16(int64_t loops, double *flops)
 {
-	__m512 c[PEAK_CHAINS];
+
+	__m512 sum = _mm512_setzero_ps();
 	__m512i ones = _mm512_set1_epi16(0x3c00);
 	__m512bh a;
 
 	memcpy(&a, &ones, sizeof a);
-	for (int k = 0; k < PEAK_CHAINS; k++)
-		c[k] = _mm512_set1_ps((float)k);
-	for (int64_t i = 0; i < loops; i++)
-#pragma GCC unroll 12
-		for (int k = 0; k < PEAK_CHAINS; k++) {
-			c[k] = _mm512_dpbf16_ps(c[k], a, a);
-			__asm__ volatile("" : "+v"(c[k]));
-		}
-	for (int k = 1; k < PEAK_CHAINS; k++)
-		c[0] = _mm512_add_ps(c[0], c[k]);
+#define CHAIN(k) __m512 c##k = _mm512_set1_ps(k);
+	EACH_CHAIN(CHAIN)
+#undef CHAIN
+#define CHAIN(k) c##k = _mm512_dpbf16_ps(c##k, a, a); __asm__ volatile("" : "+v"(c##k));
+	for (int64_t i = 0; i < loops; i++) {
+		EACH_CHAIN(CHAIN)
+	}
+#undef CHAIN
+#define CHAIN(k) sum = _mm512_add_ps(sum, c##k);
+	EACH_CHAIN(CHAIN)
+#undef CHAIN
 	*flops = (double)loops * PEAK_CHAINS * 64;
-	return _mm512_reduce_add_ps(c[0]);
+	return _mm512_reduce_add_ps(sum);
 }
 #endif
 

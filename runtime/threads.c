@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define THREADS_SPIN 1000    /* pauses, 10 to 20 us: longer than the gap between two kernels */
+#define THREADS_SPIN 20000   /* pauses, some 300 us: longer than a serial kernel between two parallel ones; waking a thread costs 5 to 50 us */
 #define THREADS_STACK ((size_t)8 << 20)
 
 #define THREADS_CHUNKS 4     /* of a share, where there are tasks enough */
