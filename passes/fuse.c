@@ -317,12 +317,48 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 static void
 place_store(Fuse *f, const Op *op, uint32_t index)
 {
-	int32_t gid = f->enabled && op->in[0].id < f->nval ? f->group_of[op->in[0].id] : -1;
+	int32_t gid = !f->enabled ? -1 : op->in[0].id < f->nval ? f->group_of[op->in[0].id] : op->group;
 
 	/* stores stand behind all else: every reader of the old value has its group. A later one would have to run before this. */
 	if (gid >= 0 && (f->info.at[gid].kind != K_MAP || f->last_reader[module_state(f->g->module, attr_str(op, A_state)) - f->g->module->state.at] > gid))
 		gid = -1;
 	put(f, *op, gid >= 0 ? gid : new_group(f, K_ALONE, NULL, index));
+}
+
+/* Stores whose value is another state's old value would wait for each other's readers (a and b swapped): such a value is copied
+ * first, as all stores come behind all copies. A cast to its own type is the copy. */
+static void
+copy_old_value(Fuse *f, Op *op, uint32_t index)
+{
+	Graph *g = f->g;
+	int32_t from = op->in[0].id < f->nval ? f->state_of[op->in[0].id] : -1;
+	Op copy = {.kind = OP_cast, .nin = 1, .nout = 1, .group = -1, .loc = op->loc, .path = op->path};
+
+	if (from < 0 || !strcmp(g->module->state.at[from].name, attr_str(op, A_state)))
+		return;
+	copy.in = op->in;
+	copy.out = arena_array(g->arena, Val, 1);
+	copy.out[0] = graph_add_val(g, *val_type(g, op->in[0]), g->val.at[op->in[0].id].name, 0, 0);
+	put(f, copy, new_group(f, K_MAP, val_type(g, copy.out[0]), index));
+	op->in = copy.out;
+	op->group = (int32_t)f->info.n - 1;
+}
+
+static void
+place_stores(Fuse *f)
+{
+	uint32_t n = 0, *at = arena_array(f->a, uint32_t, f->nop);
+	Op *store = arena_array(f->a, Op, f->nop);
+
+	for (uint32_t i = 0; i < f->nop; i++)
+		if (f->g->op.at[i].kind == OP_store) {
+			store[n] = f->g->op.at[i];
+			at[n] = i;
+			copy_old_value(f, &store[n], i);
+			n++;
+		}
+	for (uint32_t i = 0; i < n; i++)
+		place_store(f, &store[i], at[i]);
 }
 
 /* "conv2d_stem_conv2d0": operator and layer, letters a C compiler takes; numbers make it unique. */
@@ -390,13 +426,12 @@ pass_fuse(Graph *g, PassCtx *cx)
 			break;
 		case K_RED: place_reduction(&f, &op, i); break;
 		case K_ALONE:
-			if (op.kind == OP_store)
-				place_store(&f, &op, i);
-			else
+			if (op.kind != OP_store)
 				put(&f, op, new_group(&f, K_ALONE, NULL, i));
 			break;
 		}
 	}
+	place_stores(&f);
 	for (uint32_t i = 0; i < f.info.n; i++)
 		vec_push(g->arena, &g->group, ((Group){.name = group_name(&f, &f.info.at[i], i), .band = -1, .workspace_offset = -1}));
 	g->op.at = f.out.at;

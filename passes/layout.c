@@ -75,7 +75,7 @@ tie(Sets *s, const Graph *g, const Op *op)
 }
 
 static void
-find_sets(Sets *s, Graph *g, Arena *a)
+find_sets(Sets *s, Graph *g, const Target *target, Arena *a)
 {
 	s->up = arena_array(a, uint32_t, g->val.n);
 	s->want = arena_array(a, uint8_t, g->val.n);
@@ -87,7 +87,11 @@ find_sets(Sets *s, Graph *g, Arena *a)
 		if (op_has(op->kind, T_CONTRACT) && op->kind != OP_matmul) {
 			/* dw: (x, g) -> w; conv2d and dx: (activation, w) -> activation */
 			bool dw = op->kind == OP_conv2d_dw;
+			Type x = *val_type(g, op->in[0]);
 
+			/* a target that leaves activations alone gets row-major weights too */
+			if (!target->conv_layout(target, &x, x.perm))
+				continue;
 			want(s, op->in[0], W_ACT);
 			want(s, op->in[1], dw ? W_ACT : W_WEIGHT);
 			want(s, op->out[0], dw ? W_WEIGHT : W_ACT);
@@ -233,7 +237,7 @@ pass_layout(Module *m, PassCtx *cx)
 		return false;
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
-			find_sets(&sets[i], m->graph.at[i], cx->scratch);
+			find_sets(&sets[i], m->graph.at[i], cx->target, cx->scratch);
 	mark_states(m, sets, cx->scratch);
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
