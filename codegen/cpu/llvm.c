@@ -167,18 +167,12 @@ llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena)
 {
 	LLVMPassBuilderOptionsRef po = LLVMCreatePassBuilderOptions();
 	char *msg = NULL;
-	const char *passes = getenv("MANTOU_LLVM_PASSES");
 	LLVMErrorRef err;
 
-	if (LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &msg)) {
-		char *text = LLVMPrintModuleToString(l->mod);
-
-		if (getenv("MANTOU_LLVM_DUMP"))
-			fputs(text, stderr);
+	if (LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &msg))
 		bug("LLVM rejects the emitted module: %s", msg);
-	}
 	LLVMDisposeMessage(msg);
-	err = LLVMRunPasses(l->mod, passes ? passes : "function(mem2reg,early-cse,instsimplify,simplifycfg)", l->tm, po);
+	err = LLVMRunPasses(l->mod, "function(mem2reg,early-cse,instsimplify,simplifycfg)", l->tm, po);
 	LLVMDisposePassBuilderOptions(po);
 	if (err) {
 		char *m = LLVMGetErrorMessage(err);

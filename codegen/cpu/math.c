@@ -103,14 +103,13 @@ m_log(const M *m, V x)
 {
 	V tiny = cmp(m, LLVMRealOLT, x, kf(m, m->dbl ? 2.2250738585072014e-308 : 1.17549435e-38));
 	V y = sel(m, tiny, mul(m, x, kf(m, m->dbl ? 18014398509481984.0 : 8388608.0)), x); /* 2^54, 2^23 */
-	V u = bits(m, y), one = ki(m, m->dbl ? 0x3ff0000000000000 : 0x3f800000);
+	V u = bits(m, y);
 	V low = ki(m, m->dbl ? 0x3fe6a09e667f3bcd : 0x3f3504f3);  /* sqrt(1/2) */
 	int shift = m->dbl ? 52 : 23;
 	V d = LLVMBuildSub(m->b, u, low, ""), k = LLVMBuildAShr(m->b, d, ki(m, shift), "");
 	V mant = LLVMBuildSub(m->b, u, LLVMBuildShl(m->b, k, ki(m, shift), ""), "");
 	V f = sub(m, real(m, mant), kf(m, 1)), r, kr;
 
-	(void)one;
 	kr = LLVMBuildSIToFP(m->b, k, m->ft, "");
 	kr = sub(m, kr, sel(m, tiny, kf(m, m->dbl ? 54 : 23), kf(m, 0)));
 	if (m->dbl) {
@@ -165,7 +164,7 @@ static V
 m_erf(const M *m, V x)
 {
 	V a = fabs1(m, x), z = mul(m, a, a), t;
-	V small = mul(m, a, POLY(m, z, 1.128379167, -3.7612634e-1, 1.128369873e-1, -2.68595392e-2, 5.201304973e-3, -8.145079727e-4, 8.377597118e-5));
+	V small = fma3(m, a, POLY(m, z, 0.1283791670, -3.7612634e-1, 1.128369873e-1, -2.68595392e-2, 5.201304973e-3, -8.145079727e-4, 8.377597118e-5), a);
 
 	t = sel(m, cmp(m, LLVMRealOGT, a, kf(m, 4)), kf(m, 4), a);
 	V p = POLY(m, t, -1.60398661e-4, 1.129434081, 6.335435459e-1, 1.080118487e-1, -2.489512163e-2, 4.053403427e-3, -3.966768075e-4, 1.43060057e-5,

@@ -1,0 +1,165 @@
+/* ulp.c: exp, log, log1p, tanh, erf, sin, cos and pow of the CPU target against libm, in units in the last place.
+ *
+ * In: nothing.   Out: a line per function with the worst error and where, exit 1 if one is above its bound or a special value differs.
+ * f32 against the double function of libm; f64 against long double. Arguments: random bit patterns (all exponents), random numbers of
+ * usual size, the edges (zeros, infinities, NaN, subnormals). */
+#include "../../codegen/codegen.h"
+#include "../../codegen/cpu/cpu.h"
+#include "../../runtime/rt.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT (1 << 18)
+
+typedef struct Row { OpKind kind; double low, high, bound; long double (*f)(long double); bool both; } Row;
+
+void
+rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
+{
+	k(run->arena, off, run->n, 0, tasks, NULL);
+}
+
+static uint64_t
+bits(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s;
+}
+
+static double
+number_f32(uint64_t *s, int64_t i, double low, double high)
+{
+	static const float edges[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 1e-40f, -1e-40f, 1e-45f, 3.4e38f, -3.4e38f, 88.72f, 88.73f, -87.4f, -103.9f,
+		-104.1f, 0.6f, 0.925f, 4.0f, 0.5f, 2.0f, 1048576.0f, 1e30f};
+	uint32_t u = (uint32_t)bits(s);
+	float f;
+
+	if (i < (int64_t)(sizeof edges / sizeof *edges))
+		return edges[i];
+	if (i % 3 == 0) {
+		memcpy(&f, &u, 4);
+		return f;
+	}
+	return (float)(low + (high - low) * ((double)u * 0x1p-32));
+}
+
+static double
+ulps(double got, long double want, bool dbl)
+{
+	int ex;
+
+	if (isnan(want) || isnan(got))
+		return isnan(want) && isnan(got) ? 0 : INFINITY;
+	if (!dbl && fabsl(want) > 3.4028235677973366e38L)
+		want = want > 0 ? INFINITY : -INFINITY;
+	if (dbl && fabsl(want) > 1.7976931348623158e308L)
+		want = want > 0 ? INFINITY : -INFINITY;
+	if (isinf(want) || isinf(got))
+		return got == want ? 0 : INFINITY;
+	frexpl(want, &ex);
+	long double ulp = ldexpl(1, dbl ? (ex < -1021 ? -1074 : ex - 53) : (ex < -125 ? -149 : ex - 24));
+
+	return (double)(fabsl(got - want) / ulp);
+}
+
+/* The function as compiled for n elements of type dt. */
+static void
+apply(Arena *a, Diags *d, const char *arch, OpKind kind, DType dt, double *x, double *y, double *r)
+{
+	const Target *t = target_named("cpu");
+	Module *m = module_new(a, d, "ulp");
+	Axis n = axis(COUNT);
+	Graph *g = module_add_graph(m, "train");
+	Build b = {.g = g, .path = ""};
+	Val in[2];
+	const char *error;
+	Buf obj = {0};
+
+	m->batch = 1;
+	g->training = true;
+	in[0] = graph_add_input(g, type_of(dt, 1, &n), "x", IN_DATA);
+	if (y)
+		in[1] = graph_add_input(g, type_of(dt, 1, &n), "y", IN_DATA);
+	graph_add_result(g, build_op(&b, kind, in, y ? 2 : 1, NULL, NULL), "r", RES_OUTPUT);
+	naive_plan(m, t, arch);
+	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+
+	if ((error = t->emit(t, m, &o, &obj)))
+		die("%s", error);
+	Jit *j = jit_load(obj.at, obj.n, &error);
+
+	if (!j)
+		die("%s", error);
+	int64_t (*call)(RtRun *) = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(j, "mantou_graph_train_0");
+	RtRun run = {.arena = aligned_alloc(64, (size_t)(m->arena_bytes + 63) / 64 * 64), .n = 1, .batch = 1};
+
+	for (int k = 0; k < (y ? 2 : 1); k++)
+		for (int64_t i = 0; i < COUNT; i++) {
+			uint8_t *at = run.arena + val_info(g, in[k])->offset;
+
+			if (dt == DT_f64)
+				((double *)at)[i] = (k ? y : x)[i];
+			else
+				((float *)at)[i] = (float)(k ? y : x)[i];
+		}
+	call(&run);
+	for (int64_t i = 0; i < COUNT; i++) {
+		uint8_t *at = run.arena + val_info(g, g->result.at[0].v)->offset;
+
+		r[i] = dt == DT_f64 ? ((double *)at)[i] : (double)((float *)at)[i];
+	}
+	free(run.arena);
+	jit_close(j);
+	buf_free(&obj);
+}
+
+int
+main(void)
+{
+	static const Row rows[] = {
+		{OP_exp, -100, 90, 1.5, expl, true}, {OP_log, 0, 10, 1.5, logl, true}, {OP_log1p, -0.9, 3, 2, log1pl, false}, {OP_tanh, -9, 9, 2, tanhl, false},
+		{OP_erf, -4, 4, 2, erfl, false}, {OP_sin, -100, 100, 1.5, sinl, false}, {OP_cos, -100, 100, 1.5, cosl, false}, {OP_pow, 0, 4, 1, NULL, false},
+	};
+	static double x[COUNT], y[COUNT], r[COUNT];
+	Diags d;
+	Arena *a = arena_new();
+	int failures = 0, n = 0;
+	const char *error, *arch;
+
+	ir_init();
+	diags_init(&d, a, stderr);
+	arch = target_named("cpu")->resolve_arch(target_named("cpu"), a, "native", &error);
+	for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+		for (int dbl = 0; dbl <= rows[k].both; dbl++) {
+			const Row *row = &rows[k];
+			uint64_t s = 88172645463325252ull + k;
+			double worst = 0;
+			int64_t at = 0;
+
+			for (int64_t i = 0; i < COUNT; i++) {
+				x[i] = number_f32(&s, i, dbl && row->kind == OP_exp ? -740 : row->low, dbl && row->kind == OP_exp ? 709 : row->high);
+				y[i] = number_f32(&s, i % 2 ? COUNT : i / 2 % 30, -8, 8);
+			}
+			apply(a, &d, arch, row->kind, dbl ? DT_f64 : DT_f32, x, row->f ? NULL : y, r);
+			for (int64_t i = 0; i < COUNT; i++) {
+				long double want = row->f ? row->f(x[i]) : powl(x[i], y[i]);
+				double u = ulps(r[i], want, dbl);
+
+				if (u > worst) {
+					worst = u;
+					at = i;
+				}
+			}
+			bool bad = worst > row->bound;
+
+			n++;
+			failures += bad;
+			printf("%s %-6s %s worst %.3f ulp at %.9g%s\n", bad ? "FAIL" : "    ", op_info[row->kind].name, dbl ? "f64" : "f32", worst, x[at], row->f ? "" : arena_printf(a, ", %.9g: %.9g", y[at], r[at]));
+		}
+	printf("%d passed, %d failed\n", n - failures, failures);
+	arena_free(a);
+	return failures != 0;
+}
