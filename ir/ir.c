@@ -3,7 +3,8 @@
  * ir_init fills op_info from ops.def, red.def and ew.def: structural rows as they stand, a row per reduction, four per
  * elementwise line (value and three derivatives), with expressions and attribute lists parsed once. Where the tables
  * disagree it stops with bug(), so that a bad line never reaches a model.
- * A graph keeps its value names in a hash set, so that making a name unique stays cheap in graphs of a million values. */
+ * A graph keeps its value names in a hash set, so that making a name unique stays cheap in graphs of a million values; a
+ * module keeps its states' names in another. */
 #include "ir.h"
 #include "rules.h"
 #include <assert.h>
@@ -570,13 +571,49 @@ module_graph(const Module *m, const char *name)
 	return loop; /* a loop may be called like the graph it runs, which comes first here */
 }
 
+/* States by name: open addressing over indices of Module.state, since models have thousands. States that were pushed by hand are
+ * entered on the next look-up; a shorter list than was entered means another list, and a new index. */
+typedef struct StateIndex { uint32_t *at /* index + 1, 0 = empty */, cap, n /* entered so far */; } StateIndex;
+
+static uint32_t *
+state_slot(const Module *m, const StateIndex *x, const char *name)
+{
+	uint64_t h = hash_bytes(HASH_START, name, strlen(name));
+
+	for (uint32_t i = (uint32_t)(h ^ h >> 32) & (x->cap - 1);; i = (i + 1) & (x->cap - 1))
+		if (!x->at[i] || strcmp(m->state.at[x->at[i] - 1].name, name) == 0)
+			return &x->at[i];
+}
+
+static void
+state_index_refresh(Module *m)
+{
+	StateIndex *x = m->states;
+
+	if (!x || x->n > m->state.n)
+		x = m->states = arena_new_of(m->arena, StateIndex);
+	if (2 * m->state.n >= x->cap) {
+		x->n = 0;
+		for (x->cap = x->cap ? x->cap : 64; x->cap <= 2 * m->state.n; x->cap *= 2)
+			;
+		x->at = arena_array(m->arena, uint32_t, x->cap);
+	}
+	for (; x->n < m->state.n; x->n++) {
+		uint32_t *slot = state_slot(m, x, m->state.at[x->n].name);
+
+		if (!*slot)
+			*slot = x->n + 1;
+	}
+}
+
 State *
 module_state(Module *m, const char *name)
 {
-	for (uint32_t i = 0; i < m->state.n; i++)
-		if (m->state.at[i].name == name || strcmp(m->state.at[i].name, name) == 0)
-			return &m->state.at[i];
-	return NULL;
+	state_index_refresh(m);
+
+	uint32_t i = *state_slot(m, m->states, name);
+
+	return i ? &m->state.at[i - 1] : NULL;
 }
 
 State *
@@ -692,6 +729,38 @@ graph_use_counts(const Graph *g, Arena *a)
 	return uses;
 }
 
+/* Does the range stand where a run of ops with this group begins and ends? */
+static bool
+range_holds(const Graph *g, const Group *gr, int32_t id)
+{
+	uint32_t a = gr->first, b = gr->last;
+
+	return a < b && b <= g->op.n && g->op.at[a].group == id && g->op.at[b - 1].group == id && (a == 0 || g->op.at[a - 1].group != id) &&
+	       (b == g->op.n || g->op.at[b].group != id);
+}
+
+uint32_t
+graph_group_ops(const Graph *g, int group, uint32_t *last)
+{
+	Group *at = g->group.at;
+
+	if (!range_holds(g, &at[group], group)) {
+		for (uint32_t k = 0; k < g->group.n; k++)
+			at[k].first = at[k].last = 0;
+		for (uint32_t i = 0; i < g->op.n; i++) {
+			int32_t id = g->op.at[i].group;
+
+			if (id < 0 || id >= (int64_t)g->group.n)
+				continue;
+			if (!at[id].last)
+				at[id].first = i;
+			at[id].last = i + 1;
+		}
+	}
+	*last = at[group].last;
+	return at[group].first;
+}
+
 static void
 mark_named(const Graph *g, bool *named)
 {
@@ -748,110 +817,4 @@ graph_compact(Graph *g)
 		g->result.at[i].v.id = to[g->result.at[i].v.id];
 	g->names = NULL;
 	arena_free(scratch);
-}
-
-/* ---------------------------------------------------------------- deep copies */
-
-static const char *
-copy_text(Arena *a, const char *s)
-{
-	return s ? intern(a, s) : NULL;
-}
-
-static Setting
-setting_clone(Arena *a, const Setting *s)
-{
-	Setting r = *s;
-
-	r.name = copy_text(a, s->name);
-	r.s = copy_text(a, s->s);
-	r.arg = s->nargs ? arena_array(a, Setting, s->nargs) : NULL;
-	for (int i = 0; i < s->nargs; i++)
-		r.arg[i] = setting_clone(a, &s->arg[i]);
-	return r;
-}
-
-static Op
-op_clone(Arena *a, const Op *op)
-{
-	Op r = *op;
-
-	r.in = memcpy(arena_array(a, Val, op->nin), op->in, sizeof(Val) * op->nin);
-	r.out = memcpy(arena_array(a, Val, op->nout), op->out, sizeof(Val) * op->nout);
-	r.attr = memcpy(arena_array(a, Attr, op->nattr), op->attr, sizeof(Attr) * op->nattr);
-	r.path = copy_text(a, op->path);
-	for (int i = 0; i < op->nattr; i++) {
-		Attr *at = &r.attr[i];
-
-		if (attr_names[at->name].kind == AK_STR)
-			at->s = copy_text(a, at->s);
-		else if (attr_names[at->name].kind == AK_INTS)
-			at->list = memcpy(arena_array(a, int64_t, at->n), at->list, sizeof(int64_t) * at->n);
-	}
-	return r;
-}
-
-static void
-graph_clone_into(Module *m, const Graph *g)
-{
-	Arena *a = m->arena;
-	Graph *r = module_add_graph(m, g->name);
-
-	r->is_loop = g->is_loop;
-	r->training = g->training;
-	r->full_only = g->full_only;
-	r->full_loc = g->full_loc;
-	r->full_why = copy_text(a, g->full_why);
-	for (uint32_t i = 1; i < g->val.n; i++) {
-		ValInfo v = g->val.at[i];
-
-		v.name = copy_text(a, v.name);
-		vec_push(a, &r->val, v);
-	}
-	for (uint32_t i = 0; i < g->op.n; i++)
-		vec_push(a, &r->op, op_clone(a, &g->op.at[i]));
-	for (uint32_t i = 0; i < g->input.n; i++) {
-		Input in = g->input.at[i];
-
-		in.name = copy_text(a, in.name);
-		vec_push(a, &r->input, in);
-	}
-	for (uint32_t i = 0; i < g->result.n; i++) {
-		Result res = g->result.at[i];
-
-		res.name = copy_text(a, res.name);
-		vec_push(a, &r->result, res);
-	}
-	for (uint32_t i = 0; i < g->group.n; i++) {
-		Group gr = g->group.at[i];
-
-		gr.name = copy_text(a, gr.name);
-		gr.kernel = copy_text(a, gr.kernel);
-		vec_push(a, &r->group, gr);
-	}
-}
-
-Module *
-module_clone(const Module *m, Arena *a)
-{
-	Module *r = module_new(a, m->diags, m->name);
-
-	r->batch = m->batch;
-	r->arena_bytes = m->arena_bytes;
-	r->scratch_bytes = m->scratch_bytes;
-	r->stage = copy_text(a, m->stage);
-	r->target = copy_text(a, m->target);
-	r->arch = copy_text(a, m->arch);
-	r->source_hash = m->source_hash;
-	for (uint32_t i = 0; i < m->setting.n; i++)
-		vec_push(a, &r->setting, setting_clone(a, &m->setting.at[i]));
-	for (uint32_t i = 0; i < m->state.n; i++) {
-		State s = m->state.at[i];
-
-		s.name = copy_text(a, s.name);
-		vec_push(a, &r->state, s);
-	}
-	for (uint32_t i = 0; i < m->graph.n; i++)
-		graph_clone_into(r, m->graph.at[i]);
-	return r;
 }

@@ -164,6 +164,7 @@ typedef struct Group {
 	const char *kernel;      /* family and parameters as text: "rows{vec=16}", "brgemm{mr=6,nv=4,...}"; NULL before select */
 	int32_t band;            /* -1 */
 	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
+	uint32_t first, last;    /* ops [first, last) once graph_group_ops was asked; never printed */
 } Group;
 
 typedef struct Graph {
@@ -212,6 +213,7 @@ typedef struct Module {
 	int64_t batch;           /* N of a full batch */
 	VEC(Setting) setting;
 	VEC(State) state;
+	struct StateIndex *states; /* by name, for module_state (ir.c); never printed */
 	VEC(Graph *) graph;      /* train, [update,] eval, infer, then loops */
 	int64_t arena_bytes;     /* planned: state, inputs, values, workspaces; 0 before */
 	int64_t scratch_bytes;   /* planned: per thread */
@@ -242,6 +244,8 @@ Op *val_op(const Graph *g, Val v);                          /* its definition; N
 /* Drops dead ops and values nobody names; renumbers Val.id and ValInfo.op; names stay. */
 void graph_compact(Graph *g);
 uint32_t *graph_use_counts(const Graph *g, Arena *a);       /* by Val.id; results of the graph count */
+/* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
+uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
 void graph_replace_uses(Graph *g, Val old, Val with, uint32_t from_op); /* in ops from_op.. and in the graph's results */
 
 /* Attributes of an op. attr_* call bug() if the operator has none of that name. */
