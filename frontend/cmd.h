@@ -80,7 +80,7 @@ int job_open(Job *j, Arena *a, const Options *o, const char *command, const char
 int job_load(Job *j);
 /* A context of passes for arch[k], as the options say. */
 void job_context(const Job *j, Module *m, int k, PassCtx *cx);
-/* job_load, then the pipeline for arch[k] to a stage (NULL: to its end) on a fresh copy. */
+/* job_load, then the pipeline for arch[k] to a stage (NULL: to its end, where contracts and the memory budget are held). */
 int job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx);
 int job_output(const Job *j, const char *path, const Buf *b, bool executable); /* to a file (- or NULL: stdout); EXIT_GOOD or after a message */
 /* Early word on an output path that cannot be written, or that is the input. */
@@ -96,6 +96,10 @@ void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */
 void print_count(Buf *b, double n);      /* 4.1 G */
 void print_where(Buf *b, const Module *m, Loc at); /* file:line:col, nothing if unknown */
 double op_flops(const Graph *g, const Op *op);  /* of one execution with a full batch */
+
+/* ---- contracts.c */
+bool contracts_hold(Module *m, const PassCtx *cx);      /* every `require` of a planned module; false after errors */
+bool layer_under(const char *path, const char *prefix); /* "a.b" is under "a", "ab" is not */
 
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);

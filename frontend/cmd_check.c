@@ -142,7 +142,7 @@ print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, in
 {
 	buf_printf(out, "\n%s: batch %" PRId64 ", %" PRId64 " parameters, ", m->name, m->batch, parameters);
 	print_count(out, flops);
-	buf_printf(out, "FLOP a step forward\n");
+	buf_printf(out, "%sFLOP a step forward\n", flops < 1000 ? " " : "");
 	if (!peak)
 		return;
 	buf_printf(out, "memory: ");

@@ -9,21 +9,13 @@
 #include <string.h>
 
 static bool
-under(const char *path, const char *prefix)
-{
-	size_t n = strlen(prefix);
-
-	return path && !strncmp(path, prefix, n) && (!path[n] || path[n] == '.');
-}
-
-static bool
 wanted(const Verdict *v, const char *a, const char *b)
 {
 	if (!a)
 		return true;
 	if (!b)
-		return under(v->a, a) || under(v->b, a);
-	return (under(v->a, a) && under(v->b, b)) || (under(v->a, b) && under(v->b, a));
+		return layer_under(v->a, a) || layer_under(v->b, a);
+	return (layer_under(v->a, a) && layer_under(v->b, b)) || (layer_under(v->a, b) && layer_under(v->b, a));
 }
 
 /* Every path and every prefix of one is a layer. */
@@ -40,7 +32,7 @@ check_layer(Arena *a, const Module *m, const char *name)
 
 			if (!path || !*path)
 				continue;
-			if (under(path, name))
+			if (layer_under(path, name))
 				return EXIT_GOOD;
 			if (names.n && !strcmp(names.at[names.n - 1], path))
 				continue;
@@ -147,7 +139,7 @@ cmd_explain(Arena *a, const Options *o)
 	for (int i = 1; i < o->noperand && status == EXIT_GOOD; i++)
 		status = check_layer(a, j.module, o->operand[i]);
 	if (status == EXIT_GOOD)
-		status = job_compile(&j, 0, NULL, &m, &cx);
+		status = job_compile(&j, 0, "planned", &m, &cx); /* a broken contract is a reason to ask why */
 	if (status != EXIT_GOOD)
 		return status;
 	if (o->json)

@@ -389,7 +389,11 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	}
 	if (want > has && (!passes_run(*m, cx) || cx->failed || j->diags.nerror))
 		return EXIT_FAILED;
-	return want == nstage_names - 1 ? check_budget(j, *m, cx) : EXIT_GOOD;
+	if (stage)
+		return EXIT_GOOD;
+	if (!contracts_hold(*m, cx))
+		return EXIT_FAILED;
+	return check_budget(j, *m, cx);
 }
 
 /* ---------------------------------------------------------------- output */
@@ -646,11 +650,11 @@ print_bytes(Buf *b, int64_t bytes)
 	buf_printf(b, u ? "%.2f %s" : "%.0f %s", x, unit[u]);
 }
 
-/* 61.7 k, 42 with a space behind: a unit may follow. */
+/* 61.7 k */
 void
 print_count(Buf *b, double n)
 {
-	static const char *const unit[] = {" ", " k", " M", " G", " T", " P"};
+	static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
 	int u = 0;
 
 	for (; n >= 1000 && u < 5; u++)

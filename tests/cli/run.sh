@@ -148,6 +148,17 @@ ok "ops' JSON" json 'any(p["name"] == "relu" for p in o)'
 t "time passes" 0 'autodiff' "$mantou" check --time-passes "$net"
 t "print after" 0 'graph train' "$mantou" check --print-after autodiff "$net"
 
+# ---- contracts
+contract() { sed "s/^    loss /    require $1\n    loss /" "$net" >"$dir/contract.net"; }
+contract 'fused("dense0", "relu0") and peak_memory <= 1MiB and deterministic'
+t "contracts hold" 0 '' "$mantou" build "$dir/contract.net" -o "$dir/contract"
+contract 'peak_memory < 1KiB'
+t "peak_memory is too small" 1 'contract.net:4:.*require peak_memory: the plan needs .* the bound is 1023 B' "$mantou" build "$dir/contract.net" -o "$dir/contract2"
+ok "a broken contract leaves no file" test ! -e "$dir/contract2"
+contract 'fused("dense0", "head")'
+t "not fused" 1 'require fused\("dense0", "head"\): no kernel of graph train' "$mantou" check "$dir/contract.net"
+t "explain answers all the same" 0 'declined' "$mantou" explain "$dir/contract.net"
+
 # ---- dump and opt
 for s in typed diffed lowered fused scheduled selected planned; do
 	t "dump $s" 0 '' "$mantou" dump --stage $s "$net" -o "$dir/$s.ir"
