@@ -69,7 +69,7 @@ is_map(const Graph *g, int group)
 {
 	const Type *shape = NULL;
 
-	for (uint32_t i = 0; i < g->op.n; i++) {
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 		OpKind k = (OpKind)op->kind;
 
@@ -97,7 +97,7 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 	const Op *special = NULL, *contract = NULL;
 	int n = 0, reds = 0, bytes = cpu_vector_bytes(t, arch);
 
-	for (uint32_t i = 0; i < g->op.n; i++) {
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 
 		if (op->dead || op->group != group)
@@ -150,6 +150,7 @@ compile_graph(Compile *c, Graph *g)
 {
 	GraphKernels *gk = arena_new_of(c->arena, GraphKernels);
 	int last = -1;
+	bool *done = arena_array(c->arena, bool, g->group.n);
 
 	gk->g = g;
 	vec_push(c->arena, &c->ks->graph, gk);
@@ -166,7 +167,10 @@ compile_graph(Compile *c, Graph *g)
 			continue;
 		last = op->group;
 		bug_context = arena_printf(c->arena, "target cpu, group %s of graph %s", g->group.at[last].name, g->name);
-		group_compile(c, g, last, gk);
+		if (done[last])
+			bug("its ops do not stand together");
+		done[last] = true;
+		group_compile(c, g, last, i, gk);
 	}
 	bug_context = NULL;
 }

@@ -203,6 +203,7 @@ Cell eval_reduce(Emit *e, const Op *op, int index, const Ix *ix);
 typedef struct Buffer { uint32_t val; int64_t offset; } Buffer; /* val 0: workspace */
 typedef struct GroupCx {
 	struct Compile *c;
+	Arena *tmp;              /* for this group's compilation only */
 	const Graph *g;
 	int group;
 	uint32_t first, last;    /* ops [first, last) */
@@ -263,7 +264,7 @@ typedef struct Compile {
 
 /* An op outside groups: a load or a view in place is nothing, a store elsewhere a copy. */
 void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
-const char *group_compile(Compile *c, Graph *g, int group, GraphKernels *gk);
+void group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
 /* Workspace bytes that the group's split reductions need. */
 int64_t group_workspace(const Graph *g, int group);
 /* Begins a kernel function, or finds the one already emitted for this structure; *fresh says whether the body must be emitted. */

@@ -49,7 +49,7 @@ buffer_index(GroupCx *gc, uint32_t val)
 		return gc->ws_of[val];
 	if (gc->buf_of[val] < 0) {
 		gc->buf_of[val] = (int)gc->buf.n;
-		vec_push(gc->c->arena, &gc->buf, ((Buffer){.val = val, .offset = gc->g->val.at[val].offset}));
+		vec_push(gc->tmp, &gc->buf, ((Buffer){.val = val, .offset = gc->g->val.at[val].offset}));
 	}
 	return gc->buf_of[val];
 }

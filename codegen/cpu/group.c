@@ -62,7 +62,7 @@ group_key(GroupCx *gc)
 {
 	const Graph *g = gc->g;
 	Buf b = {0};
-	int *num = arena_array(gc->c->arena, int, g->val.n), next = 1;
+	int *num = arena_array(gc->tmp, int, g->val.n), next = 1;
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &g->op.at[i];
@@ -124,7 +124,7 @@ kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 	const char *key = arena_printf(c->arena, "%s|%s|%s", gc->key, part, gc->g->training ? "t" : "e");
 
 	gc->part = part;
-	*e = (Emit){.arena = c->arena, .m = c->m, .g = gc->g};
+	*e = (Emit){.arena = gc->tmp, .m = c->m, .g = gc->g};
 	for (uint32_t i = 0; i < c->fns.n; i++)
 		if (!strcmp(c->fns.at[i].key, key)) {
 			*fresh = false;
@@ -246,7 +246,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	const LoopAxis *outer[MAX_RANK];
 	int8_t id[MAX_RANK];
 	int nouter = 0;
-	Emit *e = arena_new_of(gc->c->arena, Emit);
+	Emit *e = arena_new_of(gc->tmp, Emit);
 	bool fresh, dot = wants_dot(gc);
 
 	for (int i = 0; i < MAX_RANK; i++)
@@ -300,7 +300,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 void
 store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk)
 {
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){.val = 0, .offset = offset}));
+	vec_push(gc->tmp, &gc->buf, ((Buffer){.val = 0, .offset = offset}));
 	Out o = {v, (int)gc->buf.n - 1};
 	Map m = {.gc = gc, .out = &o, .nout = 1, .store = to};
 	char part[24];
@@ -355,7 +355,7 @@ concat_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 static void
 emit_maps(GroupCx *gc, GraphKernels *gk)
 {
-	Arena *a = gc->c->arena;
+	Arena *a = gc->tmp;
 	Out *out = arena_array(a, Out, 2 * (gc->last - gc->first) + 8), *set = arena_array(a, Out, 2 * (gc->last - gc->first) + 8);
 	int n = 0;
 
@@ -390,13 +390,14 @@ emit_maps(GroupCx *gc, GraphKernels *gk)
 static GroupCx *
 context(Compile *c, Graph *g, int group)
 {
-	GroupCx *gc = arena_new_of(c->arena, GroupCx);
+	Arena *tmp = arena_new();
+	GroupCx *gc = arena_new_of(tmp, GroupCx);
 
-	*gc = (GroupCx){.c = c, .g = g, .group = group, .first = UINT32_MAX};
-	gc->inside = arena_array(c->arena, bool, g->val.n);
-	gc->ready = arena_array(c->arena, bool, g->val.n);
-	gc->buf_of = arena_array(c->arena, int, g->val.n);
-	gc->ws_of = arena_array(c->arena, int, g->val.n);
+	*gc = (GroupCx){.c = c, .tmp = tmp, .g = g, .group = group, .first = UINT32_MAX};
+	gc->inside = arena_array(tmp, bool, g->val.n);
+	gc->ready = arena_array(tmp, bool, g->val.n);
+	gc->buf_of = arena_array(tmp, int, g->val.n);
+	gc->ws_of = arena_array(tmp, int, g->val.n);
 	memset(gc->buf_of, -1, sizeof(int) * g->val.n);
 	memset(gc->ws_of, -1, sizeof(int) * g->val.n);
 	return gc;
@@ -419,65 +420,77 @@ loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk)
 	gc->last = at + 1;
 	gc->key = group_key(gc);
 	special_emit(gc, op, gk);
+	arena_free(gc->tmp);
 }
 
-const char *
-group_compile(Compile *c, Graph *g, int group, GraphKernels *gk)
+static void
+group_kernels(GroupCx *gc, GraphKernels *gk)
 {
-	GroupCx *gc = context(c, g, group);
+	const Graph *g = gc->g;
 	const Op *special = NULL;
 	int nspecial = 0, live = 0;
 
-	for (uint32_t i = 0; i < g->op.n; i++) {
+	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->dead || op->group != group)
+		if (op->dead)
 			continue;
-		if (gc->first == UINT32_MAX)
-			gc->first = i;
-		gc->last = i + 1;
 		live++;
-		if (op->kind != OP_load)
-			for (int k = 0; k < op->nout; k++)
-				gc->inside[op->out[k].id] = true;
 		if (special_op(g, op)) {
 			special = op;
 			nspecial++;
 		}
 	}
-	if (!live)
-		return NULL;
-	const char *text = g->group.at[group].kernel;
+	const char *text = g->group.at[gc->group].kernel;
 	GemmParams params;
 
-	for (uint32_t i = gc->first; i < gc->last; i++)
-		if (!g->op.at[i].dead && g->op.at[i].group != group)
-			bug("group %d of %s is not contiguous", group, g->name);
 	gc->key = group_key(gc);
 	if (live == 1 && text && op_has((OpKind)g->op.at[gc->first].kind, T_CONTRACT) && gemm_parse(text, &params)) {
 		gemm_emit(gc, &g->op.at[gc->first], gk);
-		return NULL;
+		return;
 	}
 	if (nspecial && live == 1) {
 		special_emit(gc, special, gk);
-		return NULL;
+		return;
 	}
 	for (uint32_t i = gc->first; i < gc->last && nspecial; i++) {
-		/* stores of values that stand in the state's place already need no kernel; others are copies after the rest */
 		const Op *op = &g->op.at[i];
 
 		if (!op->dead && special_op(g, op) && op->kind != OP_store)
-			bug("group %d of %s: %s shares a kernel", group, g->name, op_info[op->kind].name);
+			bug("group %d of %s: %s shares a kernel", gc->group, g->name, op_info[op->kind].name);
 	}
 	rows_emit(gc, gk);
 	emit_maps(gc, gk);
+	/* stores of values that stand in the state's place already need no kernel; others are copies after the rest */
 	for (uint32_t i = gc->first; i < gc->last && nspecial; i++) {
 		const Op *op = &g->op.at[i];
 
 		if (!op->dead && op->kind == OP_store)
 			special_emit(gc, op, gk);
 	}
-	return NULL;
+}
+
+/* The group's ops begin at `first` and stand together. */
+void
+group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
+{
+	GroupCx *gc = context(c, g, group);
+
+	gc->first = first;
+	for (uint32_t i = first; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead)
+			continue;
+		if (op->group != group)
+			break;
+		gc->last = i + 1;
+		if (op->kind != OP_load)
+			for (int k = 0; k < op->nout; k++)
+				gc->inside[op->out[k].id] = true;
+	}
+	group_kernels(gc, gk);
+	arena_free(gc->tmp);
 }
 
 int64_t
@@ -485,7 +498,7 @@ group_workspace(const Graph *g, int group)
 {
 	int64_t n = 0;
 
-	for (uint32_t i = 0; i < g->op.n; i++) {
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 
 		if (!op->dead && op->group == group && op_info[op->kind].red >= 0)

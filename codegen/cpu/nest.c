@@ -16,7 +16,7 @@ nest_leaf(GroupCx *gc, Nest *n, const Type *t, const int8_t *map)
 	for (int j = 0; j < t->rank; j++)
 		if (t->axis[j].n == 1 && !t->axis[j].mul)
 			l.map[j] = -1;
-	vec_push(gc->c->arena, &n->leaf, l);
+	vec_push(gc->tmp, &n->leaf, l);
 }
 
 static void
@@ -190,7 +190,7 @@ nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map)
 	} else if (k == OP_iota) {
 		atom(n, map[attr_int(op, A_axis)]);
 	} else if (op_has(k, T_RANDOM)) {
-		Type *plain = arena_new_of(gc->c->arena, Type);
+		Type *plain = arena_new_of(gc->tmp, Type);
 
 		*plain = *t;
 		for (int i = 0; i < t->rank; i++)

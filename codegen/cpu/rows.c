@@ -318,7 +318,7 @@ workspace_buffer(GroupCx *gc, const Op *op, int part) /* 0: states, 1..: results
 
 	if (offset < 0)
 		bug("group %d has no workspace", gc->group);
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){.val = 0, .offset = offset + at}));
+	vec_push(gc->tmp, &gc->buf, ((Buffer){.val = 0, .offset = offset + at}));
 	return (int)gc->buf.n - 1;
 }
 
@@ -528,7 +528,7 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 {
 	Nest n;
 	Rk r = {.gc = gc, .n = &n, .red = red, .nred = nred, .nphase = nphase, .out = out, .nout = nout, .partial = npiece > 1, .npiece = npiece};
-	Emit *e = arena_new_of(gc->c->arena, Emit);
+	Emit *e = arena_new_of(gc->tmp, Emit);
 	RowsBody body = {&r, ws};
 	bool fresh;
 
@@ -571,7 +571,7 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 		r.count = i_sub(e, r.rhi, r.rlo);
 		for (int i = 1; i < r.nr; i++)
 			r.count = i_mul(e, r.count, loop_extent(e, &n, r.rl[i]));
-		r.acc = arena_alloc(gc->c->arena, sizeof(RedAcc) * (size_t)nred * MAX_UNROLL);
+		r.acc = arena_alloc(gc->tmp, sizeof(RedAcc) * (size_t)nred * MAX_UNROLL);
 		r.unroll = (phase_ops(gc) <= 12 || group_random(gc)) && loop_full(&n, r.rl[r.nr - 1]) >= 8 * e->W ? 4 : 1;
 		if (r.kept_lanes) {
 			lane_blocks(e, at.lo, at.hi, phase_ops(gc) <= 12 && nred <= 2 ? 4 : 1, kept_block, &body);
@@ -690,7 +690,7 @@ finish_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, const Out *out
 {
 	Nest space, n = {.root = red[0]->t};
 	Fin f = {.gc = gc, .n = &n, .red = red, .nred = nred, .ws = ws, .out = out, .nout = nout, .npiece = npiece};
-	Emit *e = arena_new_of(gc->c->arena, Emit);
+	Emit *e = arena_new_of(gc->tmp, Emit);
 	const LoopAxis *kl[MAX_RANK];
 	int nk = 0;
 	bool fresh;
@@ -704,7 +704,7 @@ finish_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, const Out *out
 			gc->ready[red[i]->op->out[k].id] = true;
 		}
 	for (int i = 0; i < nred; i++) {
-		Type *t = arena_new_of(gc->c->arena, Type);
+		Type *t = arena_new_of(gc->tmp, Type);
 
 		*t = state_type(red[i], npiece, DT_f32, map);
 		nest_leaf(gc, &n, t, map);
@@ -861,9 +861,9 @@ staged(GroupCx *gc, GraphKernels *gk, Red *red, int nred, int nphase, const Out 
 bool
 rows_emit(GroupCx *gc, GraphKernels *gk)
 {
-	Red *red = arena_array(gc->c->arena, Red, MAX_REDS);
-	int nred = 0, nout = 0, nphase = 0, *memo = arena_array(gc->c->arena, int, gc->g->val.n);
-	Out *out = arena_array(gc->c->arena, Out, gc->last - gc->first + MAX_REDS), *mine;
+	Red *red = arena_array(gc->tmp, Red, MAX_REDS);
+	int nred = 0, nout = 0, nphase = 0, *memo = arena_array(gc->tmp, int, gc->g->val.n);
+	Out *out = arena_array(gc->tmp, Out, gc->last - gc->first + MAX_REDS), *mine;
 	bool one = true;
 
 	memset(memo, -1, sizeof(int) * gc->g->val.n);
@@ -886,14 +886,14 @@ rows_emit(GroupCx *gc, GraphKernels *gk)
 		return false;
 	for (int i = 1; i < nred; i++)
 		one &= same_space(&red[0], &red[i]);
-	bool *taken = arena_array(gc->c->arena, bool, nout);
+	bool *taken = arena_array(gc->tmp, bool, nout);
 	int8_t map[MAX_RANK];
 
 	if (one && red_pieces(red[0].t, red[0].mask) == 1) {
 		Red *set[MAX_REDS];
 		int n = 0, ws[MAX_REDS];
 
-		mine = arena_array(gc->c->arena, Out, nout);
+		mine = arena_array(gc->tmp, Out, nout);
 		for (int i = 0; i < nred; i++) {
 			set[i] = &red[i];
 			ws[i] = -1;

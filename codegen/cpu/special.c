@@ -57,14 +57,14 @@ check_lane(Emit *e, void *cx, Ix i, int u)
 static void
 emit_check(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
-	Emit *e = arena_new_of(gc->c->arena, Emit);
+	Emit *e = arena_new_of(gc->tmp, Emit);
 	const Type *t = val_type(gc->g, op->in[0]);
 	int in = group_buffer(gc, op->in[0].id);
 	int64_t number = check_index(gc->c->m, op);
 	bool fresh;
 
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){.val = 0, .offset = 0})); /* the fault record */
-	int fn = kernel_begin(gc, e, arena_printf(gc->c->arena, "check%lld", (long long)number), &fresh);
+	vec_push(gc->tmp, &gc->buf, ((Buffer){.val = 0, .offset = 0})); /* the fault record */
+	int fn = kernel_begin(gc, e, arena_printf(gc->tmp, "check%lld", (long long)number), &fresh);
 
 	if (fresh) {
 		Llvm *l = e->l;
@@ -138,7 +138,7 @@ along_kernel(GroupCx *gc, const Op *op, int axis, AlongBody *body, const Val *le
 	Along a = {.gc = gc, .op = op, .n = &n, .axis = axis};
 	const LoopAxis *outer[MAX_RANK];
 	int nouter = 0;
-	Emit *e = arena_new_of(gc->c->arena, Emit);
+	Emit *e = arena_new_of(gc->tmp, Emit);
 	int8_t id[MAX_RANK];
 	bool fresh;
 
