@@ -19,5 +19,5 @@ RefRule ref_attention, ref_attention_dx, ref_avg_pool2d, ref_avg_pool2d_dx, ref_
 	ref_gru, ref_gru_dx, ref_iota, ref_load, ref_lstm, ref_lstm_dx, ref_matmul, ref_max_pool2d, ref_max_pool2d_dx,
 	ref_pad, ref_random, ref_reverse, ref_slice, ref_store, ref_take, ref_take_dx, ref_transpose;
 ExpandRule expand_attention, expand_attention_dx, expand_gru, expand_gru_dx, expand_lstm, expand_lstm_dx;
-FlopsRule flops_conv2d, flops_matmul;
+FlopsRule flops_attention, flops_conv2d, flops_matmul, flops_rnn;
 #endif

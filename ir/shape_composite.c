@@ -230,3 +230,27 @@ shape_gru_dx(Graph *g, Op *op, int *which)
 {
 	return rnn_backward(g, op, which, 3);
 }
+
+/* ---------------------------------------------------------------- flops: of the matrix products, as for contractions */
+double
+flops_attention(const Graph *g, const Op *op)
+{
+	bool backward = op->kind == OP_attention_dx;
+	const Type *q = val_type(g, op->in[backward]), *k = val_type(g, op->in[backward + 1]), *v = val_type(g, op->in[backward + 2]);
+	double d = (double)q->axis[q->rank - 1].n, e = (double)v->axis[v->rank - 1].n, s = (double)k->axis[k->rank - 2].n;
+	double rows = d > 0 ? (double)type_elements(q) / d : 0;
+
+	/* forward q k^T and p v; backward the scores again, g v^T, p^T g, and the products for q and k */
+	return 2 * rows * s * (backward ? 3 * d + 2 * e : d + e);
+}
+
+double
+flops_rnn(const Graph *g, const Op *op)
+{
+	int x = op->kind == OP_lstm_dx ? 3 : op->kind == OP_gru_dx ? 2 : 0;
+	const Type *t = val_type(g, op->in[x]);
+	double weights = (double)(type_elements(val_type(g, op->in[x + 1])) + type_elements(val_type(g, op->in[x + 2])));
+
+	/* backward the gates again, the products for x and h, and those for the weights */
+	return 2 * (double)t->axis[0].n * (double)t->axis[1].n * weights * (x ? 3 : 1);
+}
