@@ -7,6 +7,7 @@
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
  *   dtypes       f64, bf16 and f16 in place of f32
  *   batch        3 examples of a graph for 4, where the case follows N
+ * Modules in text (.ir) run op by op and as one group.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
  * the arena ends at a page that faults, tasks run one by one in a shuffled order. */
 #define main numeric_main
@@ -350,6 +351,10 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	for (uint32_t k = 0; k < g->input.n; k++) {
 		const ValInfo *i = val_info(g, g->input.at[k].v);
 
+		if (g->input.at[k].kind == IN_SEED)
+			run.seed = (int64_t)x[k][0];
+		if (g->input.at[k].kind == IN_STEP)
+			run.step = (int64_t)x[k][0];
 		tensor_move(&i->type, n, full, arena + i->offset, x[k], true);
 	}
 	int64_t status = call(&run);
@@ -480,6 +485,61 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 			run_variant(r, with_dtype(r, line, (const char *[]){"f64", "bf16", "f16"}[k]), arch, &variants[k % 2], false);
 }
 
+/* ---------------------------------------------------------------- modules in text */
+static void
+run_text(Run *r, const char *text, size_t bytes, const char *arch)
+{
+	static const Variant variants[] = {
+		{"plain", false, false, 1, 1}, {"fused", false, true, 1, 0x2545f4914f6cdd1d}, {"fused again", false, true, 1, 0x1020304050607080},
+		{"fused third", false, true, 1, 77}, {"permuted", true, false, 1, 99}, {"fused permuted", true, true, 1, 0x9e3779b97f4a7c15}, {"part of a batch", false, true, 3, 5},
+	};
+	Arena *keep = r->arena;
+
+	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+		Variant v = variants[i];
+
+		r->arena = arena_new();
+		Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
+
+		if (!m)
+			die("groups.ir does not parse");
+		Case c = {.line = (char *)m->name, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3, .nin = 16};
+		const Graph *g = m->graph.at[0];
+		double **x = room(r, g);
+		DType lowest = DT_f64;
+
+		if (v.n > m->batch || (v.n == 1 && m->batch > 1))
+			v.n = m->batch;
+		for (uint32_t k = 1; k < g->val.n; k++) {
+			DType dt = (DType)g->val.at[k].type.dtype;
+
+			if (dtype_is_float(dt) && epsilon(dt) > epsilon(lowest))
+				lowest = dt;
+		}
+		fill_inputs(&c, g, x);
+		run_module(r, m->name, m, arch, &v, lowest, x);
+		arena_free(r->arena);
+	}
+	r->arena = keep;
+}
+
+static void
+run_file(Run *r, const char *path, const char *filter, const char *arch)
+{
+	size_t n;
+	char *text = file_read(path, &n);
+
+	for (char *p = text ? strstr(text, "\nmodule ") : NULL; p;) {
+		char *next = strstr(p + 1, "\nmodule ");
+		size_t bytes = next ? (size_t)(next - p) : strlen(p);
+
+		if (!*filter || strstr(p, filter))
+			run_text(r, p + 1, bytes - 1, arch);
+		p = next;
+	}
+	free(text);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -496,9 +556,11 @@ main(int argc, char **argv)
 
 	archs[narch++] = t->resolve_arch(t, r.arena, getenv("CPU_TEST_ARCH") ? getenv("CPU_TEST_ARCH") : "native", &error);
 	for (int a = 1; a < argc; a++)
-		if (!strstr(argv[a], ".txt"))
+		if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
 			filter = argv[a];
 	for (int a = 1; a < argc; a++) {
+		if (strstr(argv[a], ".ir"))
+			run_file(&r, argv[a], filter, archs[0]);
 		FILE *f = strstr(argv[a], ".txt") ? fopen(argv[a], "r") : NULL;
 
 		while (f && fgets(line, sizeof line, f)) {
