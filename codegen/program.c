@@ -320,9 +320,9 @@ put_layers(Buf *b, const Module *m, Arena *a, const Graph *g, int group)
 	const Op *main_op = NULL;
 
 	buf_printf(b, ", \"layers\": [");
-	for (uint32_t i = 0; i < g->op.n; i++) {
+	for (uint32_t last = 0, i = group < 0 ? 0 : graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
-		bool known = op->dead || op->group != group || group < 0;
+		bool known = op->dead || op->group != group;
 
 		if (known)
 			continue;

@@ -81,7 +81,7 @@ dot_graph(Buf *b, const Graph *g, int n)
 		buf_printf(b, "\tsubgraph cluster_g%d_k%u {\n\tlabel=\"", n, k);
 		dot_text(b, g->group.at[k].name ? g->group.at[k].name : "");
 		buf_printf(b, "\"; style=filled; fillcolor=\"#eeeeee\";\n");
-		for (uint32_t i = 0; i < g->op.n; i++)
+		for (uint32_t last, i = graph_group_ops(g, (int)k, &last); i < last; i++)
 			if (!g->op.at[i].dead && g->op.at[i].group == (int32_t)k)
 				dot_op(b, g, n, i);
 		buf_printf(b, "\t}\n");

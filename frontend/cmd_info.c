@@ -1,11 +1,11 @@
 /* cmd_info.c: `info`: what an executable's info would print, from the plan, without building it.
  *
- * In: the planned module.   Out: parameters, memory, and per kernel of the training step its flops, bytes and a predicted time: the larger of
- * flops over the assumed peak and bytes over the assumed bandwidth. The assumptions are printed: they are no measurements.
- * Bytes count every operand and result that is a buffer, once per kernel. */
+ * In: the planned module and the descriptor that the target makes of it.   Out: parameters, memory, and per kernel of the training step its flops,
+ * bytes and a predicted time: the larger of flops over the assumed peak and bytes over the assumed bandwidth. The assumptions are
+ * printed: they are no measurements. */
 #include "cmd.h"
 
-#include "../passes/plan.h"
+#include "../runtime/json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,71 +39,44 @@ assume_machine(const Target *t, const char *arch)
 	return (Machine){.threads = (int)threads, .flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * 12e9};
 }
 
-typedef struct Kernel { const char *name, *kernel, *layer; Loc loc; double flops, bytes; } Kernel;
+typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
 typedef VEC(Kernel) Kernels;
+typedef struct Totals { int64_t parameters, parameter_bytes, arena; double flops, bytes, seconds; } Totals;
 
-static bool
-in_group(const Graph *g, Val v, int32_t group)
+/* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
+static const char *
+family(const Graph *g, const char *row)
 {
-	const Op *op = val_op(g, v);
-
-	return op && op->group == group;
-}
-
-/* Operands that come from outside, each once, and results that get a buffer. */
-static double
-group_bytes(Arena *a, const Graph *g, int32_t group)
-{
-	bool *seen = arena_array(a, bool, g->val.n);
-	double n = 0;
-
-	for (uint32_t i = 0; i < g->op.n; i++) {
-		const Op *op = &g->op.at[i];
-
-		if (op->dead || op->group != group)
-			continue;
-		for (int k = 0; k < op->nin; k++) {
-			Val v = op->in[k];
-
-			if (!v.id || seen[v.id] || in_group(g, v, group))
-				continue;
-			seen[v.id] = true;
-			n += (double)type_bytes(val_type(g, v));
-		}
-		for (int k = 0; k < op->nout; k++)
-			if (val_info(g, op->out[k])->offset >= 0)
-				n += (double)type_bytes(val_type(g, op->out[k]));
-	}
-	return n;
-}
-
-static void
-collect(Arena *a, const Graph *g, Kernels *ks)
-{
-	Arena *scratch = arena_new();
+	const char *best = "";
+	size_t length = 0;
 
 	for (uint32_t k = 0; k < g->group.n; k++) {
-		Kernel r = {.name = g->group.at[k].name, .kernel = g->group.at[k].kernel};
-		bool any = false;
+		const char *name = g->group.at[k].name;
+		size_t n = name ? strlen(name) : 0;
 
-		for (uint32_t i = 0; i < g->op.n; i++) {
-			const Op *op = &g->op.at[i];
-
-			if (op->dead || op->group != (int32_t)k)
-				continue;
-			if (!any || op_has(op->kind, T_CONTRACT)) {
-				r.layer = op->path;
-				r.loc = op->loc;
-			}
-			any = true;
-			r.flops += op_flops(g, op);
+		if (n > length && !strncmp(row, name, n) && (!row[n] || row[n] == '.')) {
+			best = g->group.at[k].kernel ? g->group.at[k].kernel : "";
+			length = n;
 		}
-		if (!any)
-			continue;
-		r.bytes = group_bytes(scratch, g, (int32_t)k);
-		vec_push(a, ks, r);
 	}
-	arena_free(scratch);
+	return best;
+}
+
+/* The kernels of a graph, from the descriptor's table. */
+static void
+collect(Arena *a, const Module *m, const Json *root, const char *graph, Kernels *ks)
+{
+	const Json *list = rt_json_get(rt_json_get(rt_json_get(root, "graphs"), graph), "kernels");
+	const Graph *g = module_graph(m, graph);
+
+	for (const Json *o = list ? list->child : NULL; g && o; o = o->next) {
+		const Json *layers = rt_json_get(o, "layers");
+		Kernel k = {.name = rt_json_str(o, "name", ""), .layer = layers && layers->child ? layers->child->s : "", .where = rt_json_str(o, "where", ""),
+		            .flops = rt_json_num(o, "flops", 0), .bytes = rt_json_num(o, "bytes", 0)};
+
+		k.kernel = family(g, k.name);
+		vec_push(a, ks, k);
+	}
 }
 
 static double
@@ -133,8 +106,6 @@ put_tensor_json(Buf *b, const char *name, const Type *t)
 	buf_printf(b, "]}");
 }
 
-typedef struct Totals { int64_t parameters, parameter_bytes, arena; double flops, bytes, seconds; } Totals;
-
 static void
 put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *ks, const Totals *t, Machine mc)
 {
@@ -148,7 +119,7 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 		buf_printf(b, "%s\"%s\"", k ? ", " : "", j->arch[k]);
 	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64,
 	           precision_of(m), m->batch, t->parameters, t->parameter_bytes, t->arena);
-	buf_printf(b, ", \"gflop_per_step\": %.9g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [", t->flops / 1e9, t->bytes, ks->n);
+	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [", t->flops / 1e9, t->bytes, ks->n);
 	for (uint32_t i = 0; i < g->input.n; i++) {
 		if (g->input.at[i].kind != IN_DATA)
 			continue;
@@ -169,9 +140,7 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 	           m->source_hash, t->seconds * 1e3, mc.threads, mc.flops / 1e9, mc.bytes / 1e9);
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
-		Buf where = {0};
 
-		print_where(&where, m, k->loc);
 		buf_printf(b, "%s\n {\"name\": ", i ? "," : "");
 		buf_json(b, k->name ? k->name : "");
 		buf_printf(b, ", \"kernel\": ");
@@ -179,9 +148,8 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 		buf_printf(b, ", \"flops\": %.17g, \"bytes\": %.17g, \"predicted_us\": %.6g, \"layer\": ", k->flops, k->bytes, predicted(k, mc) * 1e6);
 		buf_json(b, k->layer ? k->layer : "");
 		buf_printf(b, ", \"where\": ");
-		buf_json(b, where.at ? where.at : "");
+		buf_json(b, k->where);
 		buf_printf(b, "}");
-		buf_free(&where);
 	}
 	buf_printf(b, "]}\n");
 }
@@ -226,13 +194,42 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	buf_printf(b, "\n%-40s %10s %10s %10s  %-24s %s\n", "kernel", "MFLOP", "KB", "us", "layer", "where");
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
-		Buf where = {0};
 
-		print_where(&where, m, k->loc);
 		buf_printf(b, "%-40s %10.3f %10.1f %10.2f  %-24s %s\n", k->name ? k->name : "", k->flops / 1e6, k->bytes / 1e3, predicted(k, mc) * 1e6,
-		           k->layer && *k->layer ? k->layer : "-", where.at ? where.at : "");
-		buf_free(&where);
+		           *k->layer ? k->layer : "-", k->where);
 	}
+}
+
+/* Everything that the executable's descriptor says of a training step. */
+static int
+read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Machine mc)
+{
+	EmitOptions e = {.emit = "json", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
+	const Setting *acc = setting(m, "train.accumulate");
+	double times = acc && acc->i > 1 ? (double)acc->i : 1;
+	Buf text = {0};
+	char why[128];
+	JsonDoc *doc;
+	const char *error = j->target->emit(j->target, m, &e, &text);
+
+	if (error)
+		return failure("%s: %s", j->file, error);
+	const Json *root = rt_json_parse(text.at, text.n, &doc, why, sizeof why); /* kept: the kernels' names lie in it */
+
+	if (!root)
+		bug("info: the descriptor does not parse: %s", why);
+	collect(j->arena, m, root, "train", ks);
+	for (uint32_t i = 0; i < ks->n; i++)
+		t->seconds += times * predicted(&ks->at[i], mc);
+	uint32_t n = ks->n;
+
+	collect(j->arena, m, root, "update", ks);
+	for (uint32_t i = n; i < ks->n; i++)
+		t->seconds += predicted(&ks->at[i], mc);
+	t->flops = rt_json_num(root, "gflop_per_step", 0) * 1e9;
+	t->bytes = rt_json_num(root, "bytes_per_step", 0);
+	buf_free(&text);
+	return EXIT_GOOD;
 }
 
 int
@@ -248,8 +245,10 @@ cmd_info(Arena *a, const Options *o)
 
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
+	bool code = status == EXIT_GOOD && j.target->emit; /* ref has no kernels to tell of */
+
 	if (status == EXIT_GOOD)
-		status = job_compile(&j, 0, !strcmp(j.target->name, "ref") ? "diffed" : NULL, &m, &cx);
+		status = job_compile(&j, 0, code ? NULL : "diffed", &m, &cx);
 	if (status != EXIT_GOOD)
 		return status;
 	const Graph *g = module_graph(m, "train");
@@ -258,14 +257,8 @@ cmd_info(Arena *a, const Options *o)
 		return failure("'%s' has no graph 'train'", j.file);
 	Machine mc = assume_machine(j.target, j.arch[0]);
 
-	collect(a, g, &ks);
-	if (module_graph(m, "update"))
-		collect(a, module_graph(m, "update"), &ks);
-	for (uint32_t i = 0; i < ks.n; i++) {
-		t.flops += ks.at[i].flops;
-		t.bytes += ks.at[i].bytes;
-		t.seconds += predicted(&ks.at[i], mc);
-	}
+	if (code && (status = read_plan(&j, m, &ks, &t, mc)) != EXIT_GOOD)
+		return status;
 	for (uint32_t i = 0; i < m->state.n; i++) {
 		if (m->state.at[i].kind != ST_PARAM)
 			continue;

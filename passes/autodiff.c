@@ -87,24 +87,43 @@ backward_op(Diff *d, Op op)
 	}
 }
 
+/* The loads of each state among the forward ops, in order: *next[i] is the index + 1 of the load behind op i, 0 = none. */
+static uint32_t *
+list_loads(Diff *d, uint32_t nforward, uint32_t **next)
+{
+	uint32_t *first = arena_array(d->scratch, uint32_t, d->m->state.n);
+
+	*next = arena_array(d->scratch, uint32_t, nforward);
+	for (uint32_t i = nforward; i-- > 0;) {
+		const Op *op = &d->g->op.at[i];
+
+		if (op->kind != OP_load)
+			continue;
+		uint32_t *head = &first[module_state(d->m, attr_str(op, A_state)) - d->m->state.at];
+
+		(*next)[i] = *head;
+		*head = i + 1;
+	}
+	return first;
+}
+
 /* Gradients of the trained parameters, in the order of state lines. A state may be loaded more than once. */
 static void
 collect(Diff *d, uint32_t nforward)
 {
+	uint32_t *next, *first = list_loads(d, nforward, &next);
+
 	d->trained = arena_array(d->scratch, Trained, d->m->state.n);
 	for (uint32_t s = 0; s < d->m->state.n; s++) {
 		State *state = &d->m->state.at[s];
 		Trained t = {.state = state, .loc = state->loc};
 
-		for (uint32_t i = 0; i < nforward && is_trained(state); i++) {
-			Op op = d->g->op.at[i];
-			Val g;
+		for (uint32_t i = is_trained(state) ? first[s] : 0; i; i = next[i - 1]) {
+			const Op *op = &d->g->op.at[i - 1];
+			Val g = d->grad[op->out[0].id];
 
-			if (op.kind != OP_load || strcmp(attr_str(&op, A_state), state->name))
-				continue;
-			g = d->grad[op.out[0].id];
-			d->b.loc = t.loc = op.loc;
-			d->b.path = t.path = op.path;
+			d->b.loc = t.loc = op->loc;
+			d->b.path = t.path = op->path;
 			t.grad = !t.grad.id ? g : !g.id ? t.grad : build(&d->b, OP_add, t.grad, g);
 		}
 		if (t.grad.id)

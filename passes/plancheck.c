@@ -125,9 +125,7 @@ check_graph(const Module *m, const Graph *g, Arena *a)
 				if (v->offset + type_bytes(&v->type) > m->arena_bytes)
 					return arena_printf(a, "graph %s: %%%s ends beyond the arena", g->name, v->name);
 				if (op->kind == OP_load) {
-					for (uint32_t s = 0; s < m->state.n; s++)
-						if (m->state.at[s].name == attr_str(op, A_state) || !strcmp(m->state.at[s].name, attr_str(op, A_state)))
-							owner[op->out[k].id] = STATE | s;
+					owner[op->out[k].id] = STATE | (uint32_t)(module_state((Module *)(uintptr_t)m, attr_str(op, A_state)) - m->state.at);
 					if (!holds(&r, v->offset, v->offset + type_bytes(&v->type), owner[op->out[k].id]))
 						return arena_printf(a, "graph %s: load of %s after its store", g->name, attr_str(op, A_state));
 				} else if (shares(g, op)) {
