@@ -4,7 +4,7 @@
 #include "ir.h"
 
 typedef struct EmitOptions {
-	const char *emit;        /* "llvm", "asm", "obj" */
+	const char *emit;        /* "llvm", "asm", "obj"; "json": nothing but the program's descriptor */
 	const char *arch;        /* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
