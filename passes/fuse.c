@@ -143,7 +143,8 @@ find_cheap(Fuse *f)
 		f->leaf[i] = leaf;
 		if (ok && !f->stored[op->out[0].id] && pass_may(f->cx, "fuse.recompute")) {
 			verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.recompute", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = true, .loc = op->loc,
-				.why = "cheap and read by elementwise ops and reductions only: recomputed where it is needed, never stored", .value = ops, .bytes_saved = type_bytes(t)});
+				.why = arena_printf(f->cx->module->arena, "%u cheap operation%s, read by elementwise ops and reductions only: recomputed where needed, never stored", ops, ops > 1 ? "s" : ""),
+				.value = ops, .bytes_saved = type_bytes(t)});
 		} else {
 			f->stored[op->out[0].id] = true;
 			f->cone[i] = 0;
@@ -233,22 +234,65 @@ latest_group(const Fuse *f, const Op *op)
 	return last;
 }
 
-static void
-decline(Fuse *f, const Op *op, int32_t gid, const char *rule, const char *why, int64_t bytes)
+/* The op of group gid that op reads, through views and the clones op brings; UINT32_MAX if none. */
+static uint32_t
+producer(const Fuse *f, const Op *op, int32_t gid)
 {
-	const Op *b = &f->g->op.at[f->info.at[gid].main_op];
+	for (int k = 0; k < op->nin; k++) {
+		uint32_t v = op->in[k].id, d = f->g->val.at[v].op, found = UINT32_MAX;
 
-	verdict(f->cx, (Verdict){.pass = "fuse", .rule = rule, .graph = f->g->name, .a = b->path, .b = op->path, .opa = op_info[b->kind].name, .opb = op_info[op->kind].name,
-		.fired = false, .why = why, .value = NAN, .bytes_saved = bytes, .loc = op->loc});
+		if (d == UINT32_MAX || d >= f->nop)
+			continue;
+		if (is_clonable(f, op->in[k]) || (f->kind[d] == K_NONE && f->group_of[v] == gid))
+			found = producer(f, &f->g->op.at[d], gid);
+		else if (f->group_of[v] == gid)
+			found = d;
+		if (found != UINT32_MAX)
+			return found;
+	}
+	return UINT32_MAX;
 }
 
+/* Op and what it reads of group gid (or what the group is named after): fused, or why not. */
 static void
-accept(Fuse *f, const Op *op, int32_t gid, const char *rule, const char *why, int64_t bytes)
+tell(Fuse *f, const Op *op, int32_t gid, bool fired, const char *rule, const char *why, double value, int64_t bytes)
 {
-	const Op *b = &f->g->op.at[f->info.at[gid].main_op];
+	uint32_t from = producer(f, op, gid);
+	const Op *b = &f->g->op.at[from != UINT32_MAX ? from : f->info.at[gid].main_op];
 
 	verdict(f->cx, (Verdict){.pass = "fuse", .rule = rule, .graph = f->g->name, .a = b->path, .b = op->path, .opa = op_info[b->kind].name, .opb = op_info[op->kind].name,
-		.fired = true, .why = why, .value = NAN, .bytes_saved = bytes, .loc = op->loc});
+		.fired = fired, .why = why, .value = value, .bytes_saved = bytes, .loc = op->loc});
+}
+
+static const char *
+space_text(Fuse *f, const Type *t)
+{
+	Buf b = {0};
+
+	type_print(&b, t);
+	const char *s = arena_strdup(f->a, b.at);
+
+	buf_free(&b);
+	return s;
+}
+
+/* Why an elementwise op may not join a group whose results it reads; NULL if it may. */
+static const char *
+why_apart(Fuse *f, const GroupInfo *gi, const Type *t, const char **rule, double *value)
+{
+	*rule = gi->kind == K_ALONE ? "fuse.epilogue" : "fuse.map";
+	*value = NAN;
+	if (gi->kind == K_ALONE)
+		return "the producer's kernel takes no elementwise epilogue on this target";
+	if (gi->kind == K_RED)
+		return "a reduction must be complete before its first use";
+	if (!same_space(&gi->space, t))
+		return arena_printf(f->a, "the producer's kernel walks %s, this %s", space_text(f, &gi->space), space_text(f, t));
+	if (gi->nop >= GROUP_OPS) {
+		*value = gi->nop;
+		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
+	}
+	return pass_may(f->cx, "fuse.map") ? NULL : "stopped by --pass-limit";
 }
 
 static void
@@ -258,24 +302,14 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 	int32_t gid = f->enabled ? latest_group(f, op) : -1;
 
 	if (gid >= 0) {
-		GroupInfo *gi = &f->info.at[gid];
-		const char *why = NULL;
+		double value;
+		const char *rule, *why = why_apart(f, &f->info.at[gid], t, &rule, &value);
 
-		if (gi->kind == K_ALONE)
-			why = "the producer's kernel takes no elementwise epilogue on this target";
-		else if (gi->kind == K_RED)
-			why = "the operand is a reduction: it must be complete before its first use";
-		else if (!same_space(&gi->space, t))
-			why = arena_printf(f->cx->module->arena, "the spaces differ: %lld elements and %lld, or another layout", (long long)type_elements(&gi->space), (long long)type_elements(t));
-		else if (gi->nop >= GROUP_OPS)
-			why = "the group holds 96 ops already";
-		if (!why && !pass_may(f->cx, "fuse.map"))
-			why = "stopped by --pass-limit";
 		if (why) {
-			decline(f, op, gid, "fuse.map", why, 2 * type_bytes(t));
+			tell(f, op, gid, false, rule, why, value, 2 * type_bytes(t));
 			gid = -1;
 		} else {
-			accept(f, op, gid, "fuse.map", "one space, elementwise", 2 * type_bytes(t));
+			tell(f, op, gid, true, rule, arena_printf(f->a, "both walk %s", space_text(f, t)), NAN, 2 * type_bytes(t));
 		}
 	}
 	if (gid < 0)
@@ -306,12 +340,30 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 	int32_t gid = f->enabled ? find_reduction(f, op, t, axes) : -1;
 
 	if (gid >= 0) {
-		accept(f, op, gid, "fuse.reduce", "the same axes of the same space: one pass over the operands", type_bytes(t));
+		tell(f, op, gid, true, "fuse.reduce", "the same axes of the same space: one pass over the operands", NAN, type_bytes(t));
 	} else {
+		int32_t from = f->enabled ? latest_group(f, op) : -1;
+
+		if (from >= 0)
+			tell(f, op, from, false, "fuse.reduce", f->info.at[from].kind == K_ALONE ? "the producer's kernel takes no reduction as its epilogue on this target" :
+				f->info.at[from].kind == K_RED ? "a reduction must be complete before its first use" : "a reduction begins a kernel of its own: what it reads is stored first", NAN, type_bytes(t));
 		gid = new_group(f, K_RED, t, index);
 		f->info.at[gid].axes = axes;
 	}
 	put(f, *op, gid);
+}
+
+/* Contractions, windows, moves: kernels of one op. What elementwise kernels make for them goes through memory. */
+static void
+place_alone(Fuse *f, const Op *op, uint32_t index, Kind kind)
+{
+	for (int k = 0; k < op->nin && f->enabled && op->nout; k++) {
+		int32_t from = f->group_of[op->in[k].id];
+
+		if (from >= 0 && f->info.at[from].kind == K_MAP)
+			tell(f, op, from, false, "fuse.prologue", "this kernel takes no elementwise prologue on this target", NAN, 2 * type_bytes(val_type(f->g, op->in[k])));
+	}
+	put(f, *op, new_group(f, kind, op->nout ? val_type(f->g, op->out[0]) : NULL, index));
 }
 
 static void
@@ -427,7 +479,7 @@ pass_fuse(Graph *g, PassCtx *cx)
 		case K_RED: place_reduction(&f, &op, i); break;
 		case K_ALONE:
 			if (op.kind != OP_store)
-				put(&f, op, new_group(&f, K_ALONE, NULL, i));
+				place_alone(&f, &op, i, K_ALONE);
 			break;
 		}
 	}

@@ -132,6 +132,14 @@ mark_states(Module *m, Sets *sets, Arena *a)
 			memcpy(m->state.at[i].type.perm, hwio, 4);
 }
 
+/* A copy that only changes the layout of v; op reads it, or makes what is copied. */
+static void
+tell_copy(const Graph *g, PassCtx *cx, const Op *op, const ValInfo *v, const char *why)
+{
+	verdict(cx, (Verdict){.pass = "layout", .rule = "layout.transpose", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = false, .loc = op->loc,
+		.why = why, .value = NAN, .bytes_saved = 2 * type_bytes(&v->type)});
+}
+
 /* Operands of convolutions and pools that lie row-major (graph inputs, parameters used as images) get one copy in the target's layout. */
 static void
 copy_operands(Graph *g, PassCtx *cx)
@@ -158,6 +166,7 @@ copy_operands(Graph *g, PassCtx *cx)
 				move.in[0] = op.in[k];
 				move.out[0] = graph_add_val(g, t, v.name, out.n, 0);
 				copy[op.in[k].id] = move.out[0].id;
+				tell_copy(g, cx, &op, &v, "the operand lies row-major, this kernel reads another layout: one copy");
 				vec_push(g->arena, &out, move);
 			}
 			Val *in = arena_array(g->arena, Val, op.nin);
@@ -199,9 +208,7 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 		Op *op = &g->op.at[i];
 
 		if (op->kind == OP_reshape && !type_is_plain(val_type(g, op->in[0])))
-			verdict(cx, (Verdict){.pass = "layout", .rule = "layout.transpose", .graph = g->name, .a = op->path, .opa = "reshape", .fired = false, .loc = op->loc,
-				.why = "a reshape needs row-major elements, its operand lies channels-innermost: the copy stays",
-				.value = NAN, .bytes_saved = 2 * type_bytes(val_type(g, op->in[0]))});
+			tell_copy(g, cx, op, val_info(g, op->in[0]), "a reshape needs row-major elements, its operand lies channels-innermost: the copy stays");
 		/* a stored value has its state's layout */
 		if (op->kind == OP_store) {
 			State *st = module_state(m, attr_str(op, A_state));
@@ -223,6 +230,7 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 
 		b.loc = val_op(g, v)->loc;
 		b.path = val_op(g, v)->path;
+		tell_copy(g, cx, val_op(g, v), val_info(g, v), "results are row-major, this lies channels-innermost: one copy");
 		t = type_of((DType)t.dtype, t.rank, t.axis);
 		g->result.at[i].v = build_op(&b, OP_reshape, &v, 1, NULL, &t);
 	}
