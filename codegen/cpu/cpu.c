@@ -114,7 +114,7 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
-	if (contract && n == 1 && gemm_can(g, contract, bytes)) {
+	if (contract && !reds && gemm_can(g, contract, bytes)) {
 		GemmParams p = gemm_params(g, contract, bytes);
 
 		gr->kernel = gemm_text(g->arena, contract, &p);
@@ -136,7 +136,12 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 static const char *
 cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 {
-	(void)t;
+	if (member && op_has((OpKind)member->kind, T_CONTRACT)) {
+		if (!gemm_can(g, member, cpu_vector_bytes(t, g->module->arch)))
+			return "the contraction takes the plain kernel, which has no epilogue";
+		if (!op_has((OpKind)op->kind, T_EW) || val_type(g, op->out[0])->dtype != DT_f32)
+			return "a contraction's epilogue is elementwise and f32";
+	}
 	if (special_op(g, op) && op->kind != OP_store)
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[op->kind].name);
 	if (member && special_op(g, member) && member->kind != OP_store)
@@ -154,6 +159,7 @@ compile_graph(Compile *c, Graph *g)
 
 	gk->g = g;
 	vec_push(c->arena, &c->ks->graph, gk);
+	group_tables(c, g);
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
@@ -195,8 +201,12 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	if (!error) {
 		ks.scratch_bytes = c.scratch_need > m->scratch_bytes ? c.scratch_need : m->scratch_bytes;
 		program_json(&json, m, "cpu", o->arch, &ks);
-		loops_emit(&c, json.at);
-		error = llvm_finish(&c.l, o->emit, out, a);
+		if (!strcmp(o->emit, "json")) {
+			buf_put(out, json.at, json.n);
+		} else {
+			loops_emit(&c, json.at);
+			error = llvm_finish(&c.l, o->emit, out, a);
+		}
 	}
 	llvm_close(&c.l);
 	buf_free(&json);

@@ -213,7 +213,7 @@ typedef struct GroupCx {
 	VEC(Buffer) buf;
 	int64_t workspace_used;
 	int *ws_of;              /* by Val.id: buffer index of a materialised reduction */
-	bool *expensive;         /* by Val.id */
+	int *phase;              /* by Val.id: rows.c's; -1 */
 	int nkernel;
 	const char *key;         /* structure of the group as text */
 	const char *part;        /* of the kernel being emitted */
@@ -248,7 +248,9 @@ void tasks_close(Emit *e);
 bool group_random(const GroupCx *gc);                    /* has random ops: their numbers come four vectors at a time */
 int64_t group_cost(const GroupCx *gc);                   /* instructions per element, roughly */
 
-typedef struct FnRec { const char *key; int fn; const char *name; bool scratch; } FnRec;
+typedef struct FnRec { const char *key; uint64_t hash; int fn; const char *name; bool scratch; } FnRec;
+/* Tables by Val.id of one graph. Every group uses them in turn and leaves them as it found them: clearing all for each would be quadratic. */
+typedef struct ValTables { bool *inside, *ready; int *buf_of, *ws_of, *phase, *number; } ValTables;
 typedef struct Compile {
 	Llvm l;
 	Arena *arena;
@@ -256,12 +258,16 @@ typedef struct Compile {
 	const EmitOptions *o;
 	ProgramKernels *ks;
 	VEC(FnRec) fns;          /* shared functions by structural text */
+	uint32_t *fn_slot, fn_cap; /* hash table of indices + 1 into fns */
+	ValTables table;         /* of the graph being compiled */
 	VEC(V) fn;               /* by index */
 	bool dry;                /* select: only find out the workspace */
 	const char *error;
 	int64_t scratch_need;
 } Compile;
 
+/* Before the groups of a graph. */
+void group_tables(Compile *c, const Graph *g);
 /* An op outside groups: a load or a view in place is nothing, a store elsewhere a copy. */
 void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
 void group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);

@@ -330,10 +330,35 @@ p64(const Philox *p, uint64_t x)
 	return p->vec ? splat(p->e, k) : k;
 }
 
-static V
-high32(const Philox *p, V x)
+/* Both halves of x * k. Vectors multiply their even and odd lanes in place, as 64-bit lanes: no widening, no narrowing. */
+static void
+mul_halves(const Philox *p, V x, uint32_t k, V *high, V *low)
 {
-	return LLVMBuildTrunc(p->b, LLVMBuildLShr(p->b, x, p64(p, 32), ""), p->t32, "");
+	LLVMBuilderRef b = p->b;
+
+	if (!p->vec) {
+		V q = LLVMBuildMul(b, LLVMBuildZExt(b, x, p->t64, ""), p64(p, k), "");
+
+		*high = LLVMBuildTrunc(b, LLVMBuildLShr(b, q, p64(p, 32), ""), p->t32, "");
+		*low = LLVMBuildTrunc(b, q, p->t32, "");
+		return;
+	}
+	T t = LLVMVectorType(p->e->l->i64, (unsigned)p->e->W / 2);
+	V lanes[32], by[3];
+	const uint64_t value[3] = {k, 32, 0xffffffffu};
+
+	for (int c = 0; c < 3; c++) {
+		for (int i = 0; i < p->e->W / 2; i++)
+			lanes[i] = LLVMConstInt(p->e->l->i64, value[c], 0);
+		by[c] = LLVMConstVector(lanes, (unsigned)p->e->W / 2);
+	}
+	V q = LLVMBuildBitCast(b, x, t, "");
+	V even = LLVMBuildMul(b, LLVMBuildAnd(b, q, by[2], ""), by[0], ""), odd = LLVMBuildMul(b, LLVMBuildLShr(b, q, by[1], ""), by[0], "");
+	V h = LLVMBuildOr(b, LLVMBuildLShr(b, even, by[1], ""), LLVMBuildAnd(b, odd, LLVMBuildNot(b, by[2], ""), ""), "");
+	V l = LLVMBuildOr(b, LLVMBuildAnd(b, even, by[2], ""), LLVMBuildShl(b, odd, by[1], ""), "");
+
+	*high = LLVMBuildBitCast(b, h, p->t32, "");
+	*low = LLVMBuildBitCast(b, l, p->t32, "");
 }
 
 /* The four words of group (i64) for a key and step. */
@@ -345,18 +370,20 @@ philox_words(const Philox *p, V group, V key, V step, uint32_t stream, V c[4])
 	uint32_t k0 = 0, k1 = stream;
 
 	c[0] = LLVMBuildTrunc(b, group, p->t32, "");
-	c[1] = high32(p, group);
+	c[1] = LLVMBuildTrunc(b, LLVMBuildLShr(b, group, p64(p, 32), ""), p->t32, "");
 	c[2] = p->vec ? splat(e, step) : step;
 	c[3] = p32(p, 0);
 	for (int i = 0; i < 10; i++) {
-		V p0 = LLVMBuildMul(b, LLVMBuildZExt(b, c[0], p->t64, ""), p64(p, 0xD2511F53u), "");
-		V p1 = LLVMBuildMul(b, LLVMBuildZExt(b, c[2], p->t64, ""), p64(p, 0xCD9E8D57u), "");
+		V h0, l0, h1, l1;
+
+		mul_halves(p, c[0], 0xD2511F53u, &h0, &l0);
+		mul_halves(p, c[2], 0xCD9E8D57u, &h1, &l1);
 		V kk = LLVMBuildAdd(at1(e, key), key, LLVMConstInt(e->l->i32, k0, 0), "");
 
-		c[0] = LLVMBuildXor(b, LLVMBuildXor(b, high32(p, p1), c[1], ""), p->vec ? splat(e, kk) : kk, "");
-		c[2] = LLVMBuildXor(b, LLVMBuildXor(b, high32(p, p0), c[3], ""), p32(p, k1), "");
-		c[1] = LLVMBuildTrunc(b, p1, p->t32, "");
-		c[3] = LLVMBuildTrunc(b, p0, p->t32, "");
+		c[0] = LLVMBuildXor(b, LLVMBuildXor(b, h1, c[1], ""), p->vec ? splat(e, kk) : kk, "");
+		c[2] = LLVMBuildXor(b, LLVMBuildXor(b, h0, c[3], ""), p32(p, k1), "");
+		c[1] = l1;
+		c[3] = l0;
 		k0 += 0x9E3779B9u;
 		k1 += 0xBB67AE85u;
 	}

@@ -416,8 +416,21 @@ taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pa
 	return t;
 }
 
+typedef struct ImageAt { V lo, n, row, ow; } ImageAt;
+
 static void
-image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+image_index(Emit *e, void *cx, V row, Ix *ix)
+{
+	const ImageAt *at = cx;
+	V m = i_add(e, at->lo, row);
+
+	ix[0] = ix_s(i_rem(e, m, at->n));
+	ix[2] = ix_s(at->row);
+	ix[3] = ix_s(i_add(e, at->ow, i_div(e, m, at->n)));
+}
+
+static void
+image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
 	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
@@ -451,7 +464,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
 		}
 		Tiles tiles = tiles_make(&e, p, K);
-		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = buffer(&e, cbuf);
+		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = buffer(&e, epi->raw);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
 			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, K * 4), [S_NK] = k64(&e, C)};
@@ -481,6 +494,10 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 		tiles_open(&e, i_mul(&e, len, n), p->mr, &lo, &count);
 		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, C * 4)))), ptr_at(&e, wts, b0),
 		    ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
+		ImageAt at = {lo, n, row, ow};
+		V column = i_mul(&e, kb, k64(&e, nr));
+
+		epilogue_tile(&e, epi, count, column, i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, K), column)), image_index, &at);
 		for (int i = 0; i < 4; i++)
 			loop_close(&e);
 	}
@@ -587,8 +604,25 @@ join_emit(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst, 
 }
 
 /* ---------------------------------------------------------------- matrix products */
+typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
+
 static void
-matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+mat_index(Emit *e, void *cx, V row, Ix *ix)
+{
+	const MatAt *at = cx;
+	V left = i_add(e, at->first, row);
+
+	for (int i = at->t->rank - 2; i >= 0; i--) {
+		V x = extent(e, at->t->axis[i]);
+
+		ix[i] = ix_s(i ? i_rem(e, left, x) : left);
+		if (i)
+			left = i_div(e, left, x);
+	}
+}
+
+static void
+matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
 	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
@@ -610,7 +644,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		marked_batch |= o->axis[i].mul != 0;
 	if (fresh) {
 		Tiles tiles = tiles_make(&e, p, m.n);
-		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf);
+		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, epi->raw);
 		V am_rows = extent(&e, rows_of_a);
 		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = ta ? i_mul(&e, am_rows, k64(&e, 4)) : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
 			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = k64(&e, m.n * 4), [S_NK] = k64(&e, m.k)};
@@ -664,6 +698,10 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, ent, M), lo), k64(&e, m.n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 
 		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, A, i_add(&e, aoff, i_mul(&e, lo, st[S_AM]))), ptr_at(&e, B, boff), ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		MatAt at = {o, i_add(&e, i_mul(&e, ent, M), lo)};
+		V column = i_mul(&e, kb, k64(&e, nr));
+
+		epilogue_tile(&e, epi, count, column, i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, m.n), column)), mat_index, &at);
 		loop_close(&e);
 		loop_close(&e);
 		loop_close(&e);
@@ -690,20 +728,23 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 
 	if (!gemm_parse(group->kernel, &p))
 		bug("kernel parameters `%s` of %s", group->kernel, group->name);
-	int a = group_buffer(gc, op->in[0].id), b = group_buffer(gc, op->in[1].id), out = group_buffer(gc, op->out[0].id), ws = -1;
+	int a = group_buffer(gc, op->in[0].id), b = group_buffer(gc, op->in[1].id), ws = -1;
+	Epilogue epi;
+
+	epilogue_find(gc, op, &epi);
 
 	if (gemm_workspace(gc->g, op, &p))
 		ws = workspace_at(gc);
 	if (op->kind == OP_conv2d_dw) {
-		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : out, gk);
+		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : epi.raw, gk);
 		if (ws >= 0)
-			join_emit(gc, &p, type_elements(val_type(gc->g, op->out[0])), ws, out, gk);
+			join_emit(gc, &p, type_elements(val_type(gc->g, op->out[0])), ws, epi.raw, gk);
 		return;
 	}
 	if (ws >= 0)
 		pack_emit(gc, op, &p, b, ws, gk);
 	if (op->kind == OP_matmul)
-		matmul_emit(gc, op, &p, a, ws >= 0 ? ws : b, out, gk);
+		matmul_emit(gc, op, &p, a, ws >= 0 ? ws : b, &epi, gk);
 	else
-		image_emit(gc, op, &p, a, ws >= 0 ? ws : b, out, gk);
+		image_emit(gc, op, &p, a, ws >= 0 ? ws : b, &epi, gk);
 }

@@ -19,6 +19,14 @@ enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
 
+/* What follows a contraction in its group. */
+enum { EPILOGUE_OUTS = 16 };
+typedef struct Epilogue { GroupCx *gc; const Op *op; int raw; Val out[EPILOGUE_OUTS]; int buf[EPILOGUE_OUTS], nout; } Epilogue;
+/* Sets the logical indices of row `row` of the tile, all but the columns' axis. */
+typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
+void epilogue_find(GroupCx *gc, const Op *op, Epilogue *p);
+void epilogue_tile(Emit *e, Epilogue *p, V rows, V column, V columns, EpilogueIndex *index, void *cx);
+
 bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);

@@ -62,7 +62,7 @@ group_key(GroupCx *gc)
 {
 	const Graph *g = gc->g;
 	Buf b = {0};
-	int *num = arena_array(gc->tmp, int, g->val.n), next = 1;
+	int *num = gc->c->table.number, next = 1;
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &g->op.at[i];
@@ -98,8 +98,16 @@ group_key(GroupCx *gc)
 		for (uint32_t j = 0; j < i; j++)
 			if (gc->buf.at[i].offset == gc->buf.at[j].offset)
 				buf_printf(&b, "%u=%u ", i, j);
-	const char *r = arena_strndup(gc->c->arena, b.at ? b.at : "", b.n);
+	const char *r = arena_strndup(gc->tmp, b.at ? b.at : "", b.n);
 
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; k < op->nin; k++)
+			num[op->in[k].id] = 0;
+		for (int k = 0; k < op->nout; k++)
+			num[op->out[k].id] = 0;
+	}
 	buf_free(&b);
 	return r;
 }
@@ -117,24 +125,48 @@ symbol(GroupCx *gc, const char *part)
 	return s;
 }
 
+static uint32_t *
+function_slot(Compile *c, const char *key, uint64_t hash)
+{
+	for (uint64_t i = (hash ^ hash >> 32) & (c->fn_cap - 1);; i = (i + 1) & (c->fn_cap - 1)) {
+		const FnRec *f = c->fn_slot[i] ? &c->fns.at[c->fn_slot[i] - 1] : NULL;
+
+		if (!f || (f->hash == hash && !strcmp(f->key, key)))
+			return &c->fn_slot[i];
+	}
+}
+
+static void
+function_table_grow(Compile *c)
+{
+	c->fn_cap = c->fn_cap ? 2 * c->fn_cap : 256;
+	c->fn_slot = arena_array(c->arena, uint32_t, c->fn_cap);
+	for (uint32_t i = 0; i < c->fns.n; i++)
+		*function_slot(c, c->fns.at[i].key, c->fns.at[i].hash) = i + 1;
+}
+
 int
 kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 {
 	Compile *c = gc->c;
-	const char *key = arena_printf(c->arena, "%s|%s|%s", gc->key, part, gc->g->training ? "t" : "e");
+	const char *key = arena_printf(gc->tmp, "%s|%s|%s", gc->key, part, gc->g->training ? "t" : "e");
+	uint64_t hash = hash_bytes(HASH_START, key, strlen(key));
 
 	gc->part = part;
 	*e = (Emit){.arena = gc->tmp, .m = c->m, .g = gc->g};
-	for (uint32_t i = 0; i < c->fns.n; i++)
-		if (!strcmp(c->fns.at[i].key, key)) {
-			*fresh = false;
-			e->uses_scratch = c->fns.at[i].scratch;
-			return c->fns.at[i].fn;
-		}
-	*fresh = true;
+	if (2 * c->fns.n >= c->fn_cap)
+		function_table_grow(c);
+	uint32_t *slot = function_slot(c, key, hash);
+
+	*fresh = !*slot;
+	if (*slot) {
+		e->uses_scratch = c->fns.at[*slot - 1].scratch;
+		return c->fns.at[*slot - 1].fn;
+	}
 	emit_begin(e, &c->l, gc, symbol(gc, part));
-	vec_push(c->arena, &c->fns, ((FnRec){.key = key, .fn = (int)c->fn.n, .name = symbol(gc, part)}));
+	vec_push(c->arena, &c->fns, ((FnRec){.key = arena_strdup(c->arena, key), .hash = hash, .fn = (int)c->fn.n, .name = symbol(gc, part)}));
 	vec_push(c->arena, &c->fn, e->fn);
+	*slot = c->fns.n;
 	return (int)c->fn.n - 1;
 }
 
@@ -165,9 +197,7 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 
 	if (fresh) {
 		emit_end(e);
-		for (uint32_t i = 0; i < c->fns.n; i++)
-			if (c->fns.at[i].fn == fn)
-				c->fns.at[i].scratch = e->uses_scratch;
+		c->fns.at[fn].scratch = e->uses_scratch;
 	}
 	for (uint32_t i = 0; i < gc->buf.n; i++) {
 		off[i] = gc->buf.at[i].offset;
@@ -387,20 +417,47 @@ emit_maps(GroupCx *gc, GraphKernels *gk)
 	}
 }
 
+void
+group_tables(Compile *c, const Graph *g)
+{
+	ValTables *t = &c->table;
+	size_t bytes = sizeof(int) * g->val.n;
+
+	t->inside = arena_array(c->arena, bool, g->val.n);
+	t->ready = arena_array(c->arena, bool, g->val.n);
+	t->number = arena_array(c->arena, int, g->val.n);
+	t->buf_of = memset(arena_array(c->arena, int, g->val.n), -1, bytes);
+	t->ws_of = memset(arena_array(c->arena, int, g->val.n), -1, bytes);
+	t->phase = memset(arena_array(c->arena, int, g->val.n), -1, bytes);
+}
+
 static GroupCx *
-context(Compile *c, Graph *g, int group)
+context_new(Compile *c, Graph *g, int group)
 {
 	Arena *tmp = arena_new();
 	GroupCx *gc = arena_new_of(tmp, GroupCx);
+	const ValTables *t = &c->table;
 
-	*gc = (GroupCx){.c = c, .tmp = tmp, .g = g, .group = group, .first = UINT32_MAX};
-	gc->inside = arena_array(tmp, bool, g->val.n);
-	gc->ready = arena_array(tmp, bool, g->val.n);
-	gc->buf_of = arena_array(tmp, int, g->val.n);
-	gc->ws_of = arena_array(tmp, int, g->val.n);
-	memset(gc->buf_of, -1, sizeof(int) * g->val.n);
-	memset(gc->ws_of, -1, sizeof(int) * g->val.n);
+	*gc = (GroupCx){.c = c, .tmp = tmp, .g = g, .group = group, .first = UINT32_MAX, .inside = t->inside, .ready = t->ready, .buf_of = t->buf_of,
+		.ws_of = t->ws_of, .phase = t->phase};
 	return gc;
+}
+
+/* A group touches no other values than those its ops name. */
+static void
+context_free(GroupCx *gc)
+{
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		for (int k = 0; k < op->nin + op->nout; k++) {
+			uint32_t v = k < op->nin ? op->in[k].id : op->out[k - op->nin].id;
+
+			gc->inside[v] = gc->ready[v] = false;
+			gc->buf_of[v] = gc->ws_of[v] = gc->phase[v] = -1;
+		}
+	}
+	arena_free(gc->tmp);
 }
 
 void
@@ -414,20 +471,20 @@ loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk)
 		return;
 	if (op->kind != OP_store)
 		bug("graph %s: %s is in no group", g->name, op_info[op->kind].name);
-	GroupCx *gc = context(c, g, -1);
+	GroupCx *gc = context_new(c, g, -1);
 
 	gc->first = at;
 	gc->last = at + 1;
 	gc->key = group_key(gc);
 	special_emit(gc, op, gk);
-	arena_free(gc->tmp);
+	context_free(gc);
 }
 
 static void
 group_kernels(GroupCx *gc, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
-	const Op *special = NULL;
+	const Op *special = NULL, *contract = NULL;
 	int nspecial = 0, live = 0;
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
@@ -436,6 +493,8 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 		if (op->dead)
 			continue;
 		live++;
+		if (op_has((OpKind)op->kind, T_CONTRACT))
+			contract = op;
 		if (special_op(g, op)) {
 			special = op;
 			nspecial++;
@@ -445,8 +504,8 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	GemmParams params;
 
 	gc->key = group_key(gc);
-	if (live == 1 && text && op_has((OpKind)g->op.at[gc->first].kind, T_CONTRACT) && gemm_parse(text, &params)) {
-		gemm_emit(gc, &g->op.at[gc->first], gk);
+	if (contract && text && gemm_parse(text, &params)) {
+		gemm_emit(gc, contract, gk);
 		return;
 	}
 	if (nspecial && live == 1) {
@@ -474,7 +533,7 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 void
 group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 {
-	GroupCx *gc = context(c, g, group);
+	GroupCx *gc = context_new(c, g, group);
 
 	gc->first = first;
 	for (uint32_t i = first; i < g->op.n; i++) {
@@ -490,7 +549,7 @@ group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 				gc->inside[op->out[k].id] = true;
 	}
 	group_kernels(gc, gk);
-	arena_free(gc->tmp);
+	context_free(gc);
 }
 
 int64_t

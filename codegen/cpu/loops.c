@@ -11,6 +11,8 @@
 
 const char *program_graph_of(const Graph *loop, uint32_t at);
 
+enum { PART_KERNELS = 64 }; /* of a graph in one function: LLVM's register allocation is not linear in a function's calls */
+
 typedef struct Loops {
 	Compile *c;
 	Llvm *l;
@@ -156,21 +158,13 @@ launch(Loops *p, const KernelRec *k, V arena, V n, V off)
 	call(p, helper(p, "rt_parallel", p->l->voidt, args, 4), (V[]){p->run, fn, off, tasks}, 4);
 }
 
-static V
-emit_graph(Loops *p, const GraphKernels *gk)
+/* Kernels [from, to) in the function that is open. */
+static void
+emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V arena, V n)
 {
-	const Graph *g = gk->g;
-	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "mantou_graph_%s_%d", g->name, p->c->o->index), LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
 	T ptr = p->l->ptr;
 
-	LLVMSetVisibility(fn, LLVMHiddenVisibility); /* external for those who load the object in process */
-	begin_fn(p, fn);
-	V arena = LLVMBuildLoad2(p->b, p->l->ptr, field_at(p, offsetof(RtRun, arena)), ""), n = FIELD(p, n);
-
-	put_scalar(p, g, IN_SEED, offsetof(RtRun, seed), false, arena);
-	put_scalar(p, g, IN_STEP, offsetof(RtRun, step), false, arena);
-	put_scalar(p, g, IN_RATE, offsetof(RtRun, rate), true, arena);
-	for (uint32_t i = 0; i < gk->k.n; i++) {
+	for (uint32_t i = from; i < to; i++) {
 		const KernelRec *k = &gk->k.at[i];
 
 		launch(p, k, arena, n, table(p, k->off, k->noff, "off"));
@@ -184,6 +178,42 @@ emit_graph(Loops *p, const GraphKernels *gk)
 		LLVMBuildRet(p->b, kk(p, RT_FAULT));
 		LLVMPositionBuilderAtEnd(p->b, good);
 	}
+}
+
+static V
+emit_part(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to)
+{
+	T args[3] = {p->l->ptr, p->l->ptr, p->l->i64};
+	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "%s.part%u", gk->g->name, from / PART_KERNELS), LLVMFunctionType(p->l->i64, args, 3, 0));
+
+	LLVMSetLinkage(fn, LLVMInternalLinkage);
+	begin_fn(p, fn);
+	emit_kernels(p, gk, from, to, LLVMGetParam(fn, 1), LLVMGetParam(fn, 2));
+	LLVMBuildRet(p->b, kk(p, RT_OK));
+	return fn;
+}
+
+static V
+emit_graph(Loops *p, const GraphKernels *gk)
+{
+	const Graph *g = gk->g;
+	uint32_t nk = gk->k.n, npart = nk > PART_KERNELS ? (nk + PART_KERNELS - 1) / PART_KERNELS : 0;
+	V *part = arena_array(p->c->arena, V, npart);
+	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "mantou_graph_%s_%d", g->name, p->c->o->index), LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
+
+	for (uint32_t i = 0; i < npart; i++)
+		part[i] = emit_part(p, gk, i * PART_KERNELS, i + 1 < npart ? (i + 1) * PART_KERNELS : nk);
+	LLVMSetVisibility(fn, LLVMHiddenVisibility); /* external for those who load the object in process */
+	begin_fn(p, fn);
+	V arena = LLVMBuildLoad2(p->b, p->l->ptr, field_at(p, offsetof(RtRun, arena)), ""), n = FIELD(p, n);
+
+	put_scalar(p, g, IN_SEED, offsetof(RtRun, seed), false, arena);
+	put_scalar(p, g, IN_STEP, offsetof(RtRun, step), false, arena);
+	put_scalar(p, g, IN_RATE, offsetof(RtRun, rate), true, arena);
+	for (uint32_t i = 0; i < npart; i++)
+		leave_if(p, call(p, part[i], (V[]){p->run, arena, n}, 3));
+	if (!npart)
+		emit_kernels(p, gk, 0, nk, arena, n);
 	LLVMBuildRet(p->b, kk(p, RT_OK));
 	return fn;
 }

@@ -862,11 +862,10 @@ bool
 rows_emit(GroupCx *gc, GraphKernels *gk)
 {
 	Red *red = arena_array(gc->tmp, Red, MAX_REDS);
-	int nred = 0, nout = 0, nphase = 0, *memo = arena_array(gc->tmp, int, gc->g->val.n);
+	int nred = 0, nout = 0, nphase = 0, *memo = gc->phase;
 	Out *out = arena_array(gc->tmp, Out, gc->last - gc->first + MAX_REDS), *mine;
 	bool one = true;
 
-	memset(memo, -1, sizeof(int) * gc->g->val.n);
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &gc->g->op.at[i];
 

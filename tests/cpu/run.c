@@ -17,6 +17,7 @@
 #include "../../codegen/cpu/cpu.h"
 #include "../../runtime/rt.h"
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define POISON 0xA5
@@ -359,6 +360,25 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	}
 	int64_t status = call(&run);
 
+	if (getenv("CPU_TEST_TIME")) { /* one thread, best of several: microseconds, and GB/s of inputs and results */
+		double best = INFINITY, bytes = 0;
+
+		for (int i = 0; i < 9; i++) {
+			struct timespec a, z;
+
+			clock_gettime(CLOCK_MONOTONIC, &a);
+			call(&run);
+			clock_gettime(CLOCK_MONOTONIC, &z);
+			double seconds = (double)(z.tv_sec - a.tv_sec) + 1e-9 * (double)(z.tv_nsec - a.tv_nsec);
+
+			best = seconds < best ? seconds : best;
+		}
+		for (uint32_t k = 0; k < g->input.n; k++)
+			bytes += (double)type_bytes(val_type(g, g->input.at[k].v));
+		for (uint32_t k = 0; k < g->result.n; k++)
+			bytes += (double)type_bytes(val_type(g, g->result.at[k].v));
+		printf("%9.1f us %7.2f GB/s  %s: %s\n", best * 1e6, bytes / best * 1e-9, what, line);
+	}
 	if (status)
 		failed(r, line, "%s: status %lld", what, (long long)status);
 	for (uint32_t k = 0; k < g->result.n && !status; k++) {
