@@ -119,6 +119,9 @@ link_program(Arena *a, const LinkOptions *o)
 	if (gz) {
 		argv[n++] = "-Wl,-Bstatic,-lz,-Bdynamic";
 	}
+#ifdef __SANITIZE_ADDRESS__
+	argv[n++] = "-fsanitize=address,undefined"; /* the archive was built with it as this program was */
+#endif
 	argv[n++] = "-lm";
 	argv[n++] = "-pthread";
 	argv[n++] = "-static-libgcc";

@@ -339,7 +339,10 @@ cmd_opt(Arena *a, const Options *o)
 		job_context(&j, m, 0, &cx);
 		cx.only = arena_strdup(a, list.at);
 		buf_free(&list);
-		if (!passes_run(m, &cx) || cx.failed || j.diags.nerror)
+		bool good = passes_run(m, &cx) && !cx.failed && !j.diags.nerror;
+
+		arena_free(cx.scratch);
+		if (!good)
 			return EXIT_FAILED;
 	}
 	module_print(&b, m);

@@ -387,7 +387,11 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 		(*m)->target = j->target->name;
 		(*m)->arch = j->arch[k];
 	}
-	if (want > has && (!passes_run(*m, cx) || cx->failed || j->diags.nerror))
+	bool good = want == has || (passes_run(*m, cx) && !cx->failed && !j->diags.nerror);
+
+	arena_free(cx->scratch);
+	cx->scratch = NULL;
+	if (!good)
 		return EXIT_FAILED;
 	if (stage)
 		return EXIT_GOOD;
@@ -535,7 +539,6 @@ emit_all(Job *j, const char *emit, Buf *out)
 			return status;
 		const char *error = j->target->emit(j->target, m, &e, &out[k]);
 
-		arena_free(cx.scratch);
 		if (error)
 			return failure("%s: code for %s: %s", j->file, j->arch[k], error);
 	}

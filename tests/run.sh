@@ -20,7 +20,9 @@ for word; do
 done
 build=${BUILD:-build-check}
 MANTOU=$PWD/$build/mantou BUILD=$PWD/$build BLESS=$bless LONG=$long
-export MANTOU BUILD BLESS LONG
+# Where the build has sanitizers: what lives until the end of a program is not freed by it.
+ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
+export MANTOU BUILD BLESS LONG ASAN_OPTIONS
 passed=0 failed=0 skipped=0
 
 # count GROUP STATUS LOG SECONDS: adds the counts in the log's last line; a group without one has failed.
