@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_ALONE } Kind;
+typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_CONTRACT, K_ALONE } Kind;
 enum { CHEAP_OPS = 8, GROUP_OPS = 96 };
 
 typedef struct GroupInfo {
@@ -55,7 +55,7 @@ kind_of(const Graph *g, const Op *op)
 		return K_MAP;
 	if (op_has(op->kind, T_REDUCE))
 		return K_RED;
-	return K_ALONE;
+	return op_has(op->kind, T_CONTRACT) ? K_CONTRACT : K_ALONE;
 }
 
 static bool
@@ -276,11 +276,39 @@ space_text(Fuse *f, const Type *t)
 	return s;
 }
 
+/* Does op, with what will be cloned for it, read a whole state of n elements? */
+static bool
+reads_state(const Fuse *f, const Op *op, int64_t n)
+{
+	for (int k = 0; k < op->nin; k++) {
+		const Op *def = op->in[k].id < f->nval ? val_op(f->g, op->in[k]) : NULL;
+
+		if (!def || n <= 1)
+			continue;
+		if (def->kind == OP_load ? type_elements(val_type(f->g, op->in[k])) == n : is_clonable(f, op->in[k]) && reads_state(f, def, n))
+			return true;
+	}
+	return false;
+}
+
+/* May an elementwise op follow the contraction that its group is made of? NULL, or why not. */
+static const char *
+epilogue_refused(Fuse *f, const GroupInfo *gi, const Op *op)
+{
+	const Op *contract = &f->g->op.at[gi->main_op];
+
+	if (contract->kind == OP_conv2d_dw)
+		return "a weight gradient is summed in parts: it is complete only after its kernel";
+	if (reads_state(f, op, type_elements(&gi->space)))
+		return "it reads a state of the same size: the update has a kernel of its own, which may write in place";
+	return f->cx->target && f->cx->target->may_fuse ? f->cx->target->may_fuse(f->cx->target, f->g, contract, op) : "the target has no epilogues";
+}
+
 /* Why an elementwise op may not join a group whose results it reads; NULL if it may. */
 static const char *
-why_apart(Fuse *f, const GroupInfo *gi, const Type *t, const char **rule, double *value)
+why_apart(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const char **rule, double *value)
 {
-	*rule = gi->kind == K_ALONE ? "fuse.epilogue" : "fuse.map";
+	*rule = gi->kind == K_ALONE || gi->kind == K_CONTRACT ? "fuse.epilogue" : "fuse.map";
 	*value = NAN;
 	if (gi->kind == K_ALONE)
 		return "the producer's kernel takes no elementwise epilogue on this target";
@@ -288,11 +316,15 @@ why_apart(Fuse *f, const GroupInfo *gi, const Type *t, const char **rule, double
 		return "a reduction must be complete before its first use";
 	if (!same_space(&gi->space, t))
 		return arena_printf(f->a, "the producer's kernel walks %s, this %s", space_text(f, &gi->space), space_text(f, t));
+	const char *why = gi->kind == K_CONTRACT ? epilogue_refused(f, gi, op) : NULL;
+
+	if (why)
+		return why;
 	if (gi->nop >= GROUP_OPS) {
 		*value = gi->nop;
 		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
 	}
-	return pass_may(f->cx, "fuse.map") ? NULL : "stopped by --pass-limit";
+	return pass_may(f->cx, *rule) ? NULL : "stopped by --pass-limit";
 }
 
 static void
@@ -303,7 +335,7 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 
 	if (gid >= 0) {
 		double value;
-		const char *rule, *why = why_apart(f, &f->info.at[gid], t, &rule, &value);
+		const char *rule, *why = why_apart(f, &f->info.at[gid], op, t, &rule, &value);
 
 		if (why) {
 			tell(f, op, gid, false, rule, why, value, 2 * type_bytes(t));
@@ -345,7 +377,7 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 		int32_t from = f->enabled ? latest_group(f, op) : -1;
 
 		if (from >= 0)
-			tell(f, op, from, false, "fuse.reduce", f->info.at[from].kind == K_ALONE ? "the producer's kernel takes no reduction as its epilogue on this target" :
+			tell(f, op, from, false, "fuse.reduce", f->info.at[from].kind == K_ALONE || f->info.at[from].kind == K_CONTRACT ? "the producer's kernel takes no reduction as its epilogue on this target" :
 				f->info.at[from].kind == K_RED ? "a reduction must be complete before its first use" : "a reduction begins a kernel of its own: what it reads is stored first", NAN, type_bytes(t));
 		gid = new_group(f, K_RED, t, index);
 		f->info.at[gid].axes = axes;
@@ -458,7 +490,7 @@ pass_fuse(Graph *g, PassCtx *cx)
 		f.stored[g->result.at[i].v.id] = true;
 	/* kernels of their own, views outside groups and stores read memory */
 	for (uint32_t i = 0; i < f.nop; i++)
-		if (!f.enabled || f.kind[i] == K_ALONE || f.kind[i] == K_NONE)
+		if (!f.enabled || f.kind[i] == K_ALONE || f.kind[i] == K_CONTRACT || f.kind[i] == K_NONE)
 			for (int k = 0; k < g->op.at[i].nin; k++)
 				f.stored[g->op.at[i].in[k].id] = true;
 	if (f.enabled)
@@ -477,6 +509,7 @@ pass_fuse(Graph *g, PassCtx *cx)
 				place_map(&f, &op, i);
 			break;
 		case K_RED: place_reduction(&f, &op, i); break;
+		case K_CONTRACT: place_alone(&f, &op, i, K_CONTRACT); break;
 		case K_ALONE:
 			if (op.kind != OP_store)
 				place_alone(&f, &op, i, K_ALONE);
