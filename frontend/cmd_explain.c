@@ -1,12 +1,18 @@
 /* cmd_explain.c: `explain`: the verdicts of the passes: which rules fired, which declined, why, and the bytes at stake.
  *
- * In: a model and up to two layers; a layer's name is a prefix of paths, at a dot.   Out: a line per verdict in the order of the pipeline, or JSON with
- * pinned keys. With two layers only verdicts between them. Refuses a layer the model does not have, with the nearest name. */
+ * In: a model and up to two layers; a layer's name is a prefix of paths, at a dot.   Out: with --json a verdict a line in the order of the pipeline,
+ * with pinned keys. As text: verdicts by layers in the order of the model, alike ones as one line with their number and graphs; without a layer
+ * named, layers that differ in their numbers only (stage0.conv2d1, stage2.conv2d0) come as one. Then a table of the graphs, and the reasons by the
+ * bytes they cost. A layer's kernels come first; with two layers, which kernel holds both, or that none does.
+ * Refuses a layer the model does not have, with the nearest name. */
 #include "cmd.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { GRAPHS = 8, LAYERS_SHOWN = 2, NAMES_SHOWN = 4, REASONS_SHOWN = 8 };
 
 static bool
 wanted(const Verdict *v, const char *a, const char *b)
@@ -48,40 +54,349 @@ check_layer(Arena *a, const Module *m, const char *name)
 	return failure("%s has no layer '%s'; mantou check lists them", m->name, name);
 }
 
-static void
-put_ops(Buf *b, const Verdict *v)
-{
-	const char *path[2] = {v->a, v->b}, *op[2] = {v->opa, v->opb};
+/* ---------------------------------------------------------------- text: verdicts by layers */
+/* Verdicts alike but for their graph. */
+typedef struct Row { const Verdict *v; int count[GRAPHS]; int64_t bytes[GRAPHS]; bool differ; } Row;
+typedef struct Pair { const Verdict *v; const char *key; uint32_t number; VEC(Row) row; VEC(const Verdict *) layers; } Pair;
+typedef struct Reason { const char *why; int count; int64_t bytes; bool differ; } Reason;
+typedef struct Total { int fired, declined; int64_t saved, could; } Total;
 
-	for (int i = 0; i < 2; i++) {
-		if (!path[i] && !op[i])
-			continue;
-		buf_printf(b, "%s%s", i && b->n ? " + " : "", path[i] && *path[i] ? path[i] : "");
-		if (op[i])
-			buf_printf(b, path[i] && *path[i] ? " (%s)" : "%s", op[i]);
+typedef struct Report {
+	Arena *arena;
+	const Module *m;
+	bool fold;                       /* layers that differ in numbers only are one */
+	VEC(Pair) pair;
+	uint32_t *slot, nslot;           /* hash table: 1 + index of a pair */
+	VEC(Reason) reason;              /* of the first graph */
+	Total total[GRAPHS];
+} Report;
+
+static const char *
+text_of(const char *s)
+{
+	return s ? s : "";
+}
+
+static bool
+same_text(const char *a, const char *b)
+{
+	return !strcmp(text_of(a), text_of(b));
+}
+
+/* Alike texts: "f32[64,10]" of training is "f32[N<=64,10]" of evaluation; with fold, one number is as good as another. */
+static bool
+alike(const char *a, const char *b, bool fold)
+{
+	for (;; a++, b++) {
+		a += strncmp(a, "N<=", 3) ? 0 : 3;
+		b += strncmp(b, "N<=", 3) ? 0 : 3;
+		if (fold && *a >= '0' && *a <= '9' && *b >= '0' && *b <= '9') {
+			a += strspn(a, "0123456789") - 1;
+			b += strspn(b, "0123456789") - 1;
+		} else if (*a != *b || !*a) {
+			return *a == *b;
+		}
 	}
 }
 
-static void
-put_line(Buf *b, const Module *m, const Verdict *v, bool colour)
+/* The layers of a verdict as one text; numbers as 0 with fold. */
+static const char *
+layers_key(Report *r, const Verdict *v)
 {
-	Buf ops = {0}, where = {0};
+	char *key = arena_printf(r->arena, "%s %s", text_of(v->a), text_of(v->b ? v->b : v->a)), *to = key;
 
-	put_ops(&ops, v);
-	print_where(&where, m, v->loc);
-	buf_printf(b, "%s%-8s%s  %-16s  %-6s %s: %s", colour ? v->fired ? "\033[32m" : "\033[33m" : "", v->fired ? "fused" : "declined", colour ? "\033[0m" : "",
-	           v->rule ? v->rule : v->pass, v->graph ? v->graph : "", ops.at ? ops.at : "-", v->why ? v->why : "");
-	if (v->bytes_saved) {
+	for (const char *p = key; *p; p++)
+		if (!r->fold || *p < '0' || *p > '9')
+			*to++ = *p;
+		else if (p == key || p[-1] < '0' || p[-1] > '9')
+			*to++ = '0';
+	*to = 0;
+	return key;
+}
+
+static int
+graph_number(const Module *m, const char *name)
+{
+	for (int i = 0; i < (int)m->graph.n && i < GRAPHS; i++)
+		if (same_text(m->graph.at[i]->name, name))
+			return i;
+	return 0;
+}
+
+static bool
+same_layers(const Verdict *v, const Verdict *w)
+{
+	return same_text(v->a, w->a) && same_text(v->b ? v->b : v->a, w->b ? w->b : w->a);
+}
+
+static Pair *
+find_pair(Report *r, const Verdict *v)
+{
+	const char *key = layers_key(r, v);
+	uint32_t at = (uint32_t)hash_bytes(HASH_START, key, strlen(key)) & (r->nslot - 1), i = 0;
+
+	while (r->slot[at] && strcmp(r->pair.at[r->slot[at] - 1].key, key))
+		at = (at + 1) & (r->nslot - 1);
+	if (!r->slot[at]) {
+		vec_push(r->arena, &r->pair, ((Pair){.v = v, .key = key, .number = r->pair.n}));
+		r->slot[at] = r->pair.n;
+	}
+	Pair *p = &r->pair.at[r->slot[at] - 1];
+
+	while (i < p->layers.n && !same_layers(p->layers.at[i], v))
+		i++;
+	if (i == p->layers.n)
+		vec_push(r->arena, &p->layers, v);
+	return p;
+}
+
+static void
+add_reason(Report *r, const Verdict *v)
+{
+	Reason *found = NULL;
+
+	for (uint32_t i = 0; i < r->reason.n && !found; i++)
+		if (alike(r->reason.at[i].why, text_of(v->why), true))
+			found = &r->reason.at[i];
+	if (!found) {
+		vec_push(r->arena, &r->reason, ((Reason){.why = text_of(v->why)}));
+		found = &r->reason.at[r->reason.n - 1];
+	}
+	found->differ |= !same_text(found->why, v->why);
+	found->count++;
+	found->bytes += v->bytes_saved;
+}
+
+static void
+add_verdict(Report *r, const Verdict *v)
+{
+	Pair *p = find_pair(r, v);
+	int g = graph_number(r->m, v->graph);
+	Total *t = &r->total[g];
+	Row *row = NULL;
+
+	for (uint32_t i = 0; i < p->row.n && !row; i++) {
+		const Verdict *w = p->row.at[i].v;
+
+		if (w->fired == v->fired && same_text(w->rule, v->rule) && same_text(w->opa, v->opa) && same_text(w->opb, v->opb) && alike(text_of(w->why), text_of(v->why), r->fold))
+			row = &p->row.at[i];
+	}
+	if (!row) {
+		vec_push(r->arena, &p->row, ((Row){.v = v}));
+		row = &p->row.at[p->row.n - 1];
+	}
+	row->differ |= !alike(text_of(row->v->why), text_of(v->why), false);
+	row->count[g]++;
+	row->bytes[g] += v->bytes_saved;
+	*(v->fired ? &t->fired : &t->declined) += 1;
+	*(v->fired ? &t->saved : &t->could) += v->bytes_saved;
+	if (!v->fired && g == 0)
+		add_reason(r, v);
+}
+
+static void
+put_row(Buf *b, const Module *m, const Row *row, bool colour)
+{
+	const Verdict *v = row->v;
+	const char *comma = "";
+	int first = -1;
+
+	for (int g = GRAPHS; g-- > 0;)
+		if (row->count[g])
+			first = g;
+	buf_printf(b, "  %s%-8s%s  %s%s%s", colour ? v->fired ? "\033[32m" : "\033[33m" : "", !v->fired ? "declined" : v->pass && strcmp(v->pass, "fuse") ? "done" : "fused", colour ? "\033[0m" : "",
+	           text_of(v->opa), v->opa && v->opb ? " -> " : "", text_of(v->opb));
+	if (row->count[first] > 1)
+		buf_printf(b, ", %d times", row->count[first]);
+	buf_printf(b, "%s%s%s", v->opa || v->opb ? ": " : "", text_of(v->why), row->differ ? " (the first)" : "");
+	if (row->bytes[first]) {
 		buf_printf(b, v->fired ? "; saves " : "; would save ");
-		print_bytes(b, v->bytes_saved);
+		print_bytes(b, row->bytes[first]);
 	}
-	if (where.n)
-		buf_printf(b, "  [%s]", where.at);
-	buf_printf(b, "\n");
-	buf_free(&ops);
-	buf_free(&where);
+	buf_printf(b, "  [%s; ", v->rule ? v->rule : text_of(v->pass));
+	for (int g = first; g < GRAPHS; g++)
+		if (row->count[g]) {
+			buf_printf(b, "%s%s", comma, m->graph.at[g]->name);
+			comma = ", ";
+		}
+	buf_printf(b, "]\n");
 }
 
+static int
+compare_pairs(const void *x, const void *y)
+{
+	const Pair *a = x, *b = y;
+	const Loc *p = &a->v->loc, *q = &b->v->loc;
+
+	if (p->file != q->file)
+		return p->file < q->file ? -1 : 1;
+	if (p->line != q->line)
+		return p->line < q->line ? -1 : 1;
+	if (p->col != q->col)
+		return p->col < q->col ? -1 : 1;
+	return a->number < b->number ? -1 : 1;
+}
+
+static void
+put_layers(Buf *b, const Verdict *v)
+{
+	const char *x = text_of(v->a), *y = text_of(v->b ? v->b : v->a), *body = "the model's body";
+
+	if (!*x && !*y && v->pass && !strcmp(v->pass, "reorder"))
+		buf_printf(b, "all layers");
+	else if (same_text(x, y))
+		buf_printf(b, "%s", *x ? x : body);
+	else
+		buf_printf(b, "%s + %s", *x ? x : body, *y ? y : body);
+}
+
+static void
+put_pairs(Buf *b, Report *r, bool colour)
+{
+	if (r->pair.n)
+		qsort(r->pair.at, r->pair.n, sizeof *r->pair.at, compare_pairs);
+	for (uint32_t i = 0; i < r->pair.n; i++) {
+		const Pair *p = &r->pair.at[i];
+		Buf where = {0};
+
+		print_where(&where, r->m, p->v->loc);
+		for (uint32_t k = 0; k < p->layers.n && k < LAYERS_SHOWN; k++) {
+			buf_printf(b, "%s", k ? ", " : "");
+			put_layers(b, p->layers.at[k]);
+		}
+		if (p->layers.n > LAYERS_SHOWN)
+			buf_printf(b, " and %" PRIu32 " alike", p->layers.n - LAYERS_SHOWN);
+		buf_printf(b, "%s%s\n", where.n ? "  " : "", text_of(where.at));
+		buf_free(&where);
+		for (uint32_t k = 0; k < p->row.n; k++)
+			put_row(b, r->m, &p->row.at[k], colour);
+	}
+}
+
+static int
+compare_reasons(const void *x, const void *y)
+{
+	const Reason *a = x, *b = y;
+
+	if (a->bytes != b->bytes)
+		return a->bytes > b->bytes ? -1 : 1;
+	return strcmp(a->why, b->why);
+}
+
+static void
+put_totals(Buf *b, Report *r)
+{
+	buf_printf(b, "%s%-8s %8s %8s %9s %13s %13s\n", r->pair.n ? "\n" : "", "graph", "kernels", "fused", "declined", "saved a step", "would save");
+	for (int g = 0; g < (int)r->m->graph.n && g < GRAPHS; g++) {
+		const Total *t = &r->total[g];
+		Buf saved = {0}, could = {0};
+
+		if (r->m->graph.at[g]->is_loop)
+			continue;
+		print_bytes(&saved, t->saved);
+		print_bytes(&could, t->could);
+		buf_printf(b, "%-8s %8" PRIu32 " %8d %9d %13s %13s\n", r->m->graph.at[g]->name, r->m->graph.at[g]->group.n, t->fired, t->declined, saved.at, could.at);
+		buf_free(&saved);
+		buf_free(&could);
+	}
+	if (!r->reason.n)
+		return;
+	qsort(r->reason.at, r->reason.n, sizeof *r->reason.at, compare_reasons);
+	buf_printf(b, "\nwhy declined in graph %s, by what it would save a step\n", r->m->graph.at[0]->name);
+	for (uint32_t i = 0; i < r->reason.n && i < REASONS_SHOWN; i++) {
+		Buf bytes = {0};
+
+		print_bytes(&bytes, r->reason.at[i].bytes);
+		buf_printf(b, "%13s  %4d %s  %s%s\n", bytes.at, r->reason.at[i].count, r->reason.at[i].count == 1 ? "time " : "times", r->reason.at[i].why,
+		           r->reason.at[i].differ ? " (the first)" : "");
+		buf_free(&bytes);
+	}
+	if (r->reason.n > REASONS_SHOWN)
+		buf_printf(b, "%13s and %" PRIu32 " more reasons\n", "", r->reason.n - REASONS_SHOWN);
+}
+
+/* ---------------------------------------------------------------- text: which kernels hold a layer */
+/* Bit 0: an op of layer a is in it; bit 1: of layer b. */
+static uint8_t *
+kernels_of(Arena *arena, const Graph *g, const char *a, const char *b)
+{
+	uint8_t *has = arena_array(arena, uint8_t, g->group.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group < 0)
+			continue;
+		has[op->group] |= layer_under(op->path, a) ? 1 : 0;
+		has[op->group] |= b && layer_under(op->path, b) ? 2 : 0;
+	}
+	return has;
+}
+
+/* Names of the kernels whose bits are all of mask. */
+static void
+put_kernels(Buf *b, const Graph *g, const uint8_t *has, uint8_t mask)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < g->group.n; i++)
+		if ((has[i] & mask) == mask && n++ < NAMES_SHOWN)
+			buf_printf(b, "%s%s", n > 1 ? ", " : "", g->group.at[i].name);
+	if (n > NAMES_SHOWN)
+		buf_printf(b, " and %d more", n - NAMES_SHOWN);
+	if (!n)
+		buf_printf(b, "none");
+}
+
+/* Does an op of layer b read what one of layer a computes, through views? */
+static bool
+reads(const Graph *g, const char *b, const char *a)
+{
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; layer_under(g->op.at[i].path, b) && k < g->op.at[i].nin; k++) {
+			const Op *from = val_op(g, g->op.at[i].in[k]);
+
+			while (from && from->group < 0 && from->nin && !layer_under(from->path, a))
+				from = val_op(g, from->in[0]);
+			if (from && from->kind != OP_load && layer_under(from->path, a))
+				return true;
+		}
+	return false;
+}
+
+static void
+put_answer(Buf *out, Report *r, const char *a, const char *b)
+{
+	for (uint32_t i = 0; i < r->m->graph.n; i++) {
+		const Graph *g = r->m->graph.at[i];
+		uint8_t *has = g->is_loop ? NULL : kernels_of(r->arena, g, a, b), both = b ? 3 : 1;
+		bool together = false;
+
+		for (uint32_t k = 0; has && k < g->group.n; k++)
+			together |= (has[k] & both) == both;
+		if (!has)
+			continue;
+		buf_printf(out, "%s: ", g->name);
+		if (!b)
+			buf_printf(out, "kernels of %s: ", a);
+		else
+			buf_printf(out, together ? "%s and %s are fused in " : "%s and %s are not fused", a, b);
+		if (together || !b) {
+			put_kernels(out, g, has, both);
+		} else {
+			buf_printf(out, ": %s is in ", a);
+			put_kernels(out, g, has, 1);
+			buf_printf(out, "; %s in ", b);
+			put_kernels(out, g, has, 2);
+			if (!reads(g, a, b) && !reads(g, b, a))
+				buf_printf(out, "; neither reads what the other computes");
+		}
+		buf_printf(out, "\n");
+	}
+	buf_printf(out, "\n");
+}
+
+/* ---------------------------------------------------------------- JSON */
 static void
 put_json(Buf *b, const Module *m, const Verdict *v)
 {
@@ -123,15 +438,48 @@ put_json(Buf *b, const Module *m, const Verdict *v)
 	buf_printf(b, "]}");
 }
 
+static void
+explain_json(Buf *b, const Module *m, const PassCtx *cx, const char *x, const char *y)
+{
+	const char *comma = "";
+
+	buf_printf(b, "[");
+	for (uint32_t i = 0; i < cx->verdict.n; i++)
+		if (wanted(&cx->verdict.at[i], x, y)) {
+			buf_printf(b, "%s", comma);
+			put_json(b, m, &cx->verdict.at[i]);
+			comma = ",\n ";
+		}
+	buf_printf(b, "]\n");
+}
+
+static void
+explain_text(Buf *b, Arena *a, const Module *m, const PassCtx *cx, const char *x, const char *y)
+{
+	Report r = {.arena = a, .m = m, .fold = !x, .nslot = 16};
+
+	while (r.nslot < 2 * cx->verdict.n)
+		r.nslot *= 2;
+	r.slot = arena_array(a, uint32_t, r.nslot);
+	for (uint32_t i = 0; i < cx->verdict.n; i++)
+		if (wanted(&cx->verdict.at[i], x, y))
+			add_verdict(&r, &cx->verdict.at[i]);
+	if (x)
+		put_answer(b, &r, x, y);
+	if (!pass_enabled(cx, "fuse"))
+		buf_printf(b, "pass fuse is switched off: every operation is a kernel of its own\n\n");
+	put_pairs(b, &r, colour_on(stdout));
+	put_totals(b, &r);
+}
+
 int
 cmd_explain(Arena *a, const Options *o)
 {
+	const char *x = o->noperand > 1 ? o->operand[1] : NULL, *y = o->noperand > 2 ? o->operand[2] : NULL;
 	Job j;
 	Module *m;
 	PassCtx cx;
 	Buf b = {0};
-	int fired = 0, declined = 0;
-	int64_t saved = 0;
 	int status = job_open(&j, a, o, "explain", o->operand[0]);
 
 	if (status == EXIT_GOOD)
@@ -143,29 +491,9 @@ cmd_explain(Arena *a, const Options *o)
 	if (status != EXIT_GOOD)
 		return status;
 	if (o->json)
-		buf_printf(&b, "[");
-	for (uint32_t i = 0; i < cx.verdict.n; i++) {
-		const Verdict *v = &cx.verdict.at[i];
-
-		if (!wanted(v, o->noperand > 1 ? o->operand[1] : NULL, o->noperand > 2 ? o->operand[2] : NULL))
-			continue;
-		if (o->json) {
-			buf_printf(&b, "%s", fired + declined ? ",\n " : "");
-			put_json(&b, m, v);
-		} else {
-			put_line(&b, m, v, colour_on(stdout));
-		}
-		fired += v->fired;
-		declined += !v->fired;
-		saved += v->fired ? v->bytes_saved : 0;
-	}
-	if (o->json) {
-		buf_printf(&b, "]\n");
-	} else {
-		buf_printf(&b, "%s%d fused, %d declined, ", fired + declined ? "\n" : "", fired, declined);
-		print_bytes(&b, saved);
-		buf_printf(&b, " of traffic saved a step\n");
-	}
+		explain_json(&b, m, &cx, x, y);
+	else
+		explain_text(&b, a, m, &cx, x, y);
 	fwrite(b.at, 1, b.n, stdout);
 	buf_free(&b);
 	return EXIT_GOOD;

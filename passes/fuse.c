@@ -143,7 +143,7 @@ find_cheap(Fuse *f)
 		f->leaf[i] = leaf;
 		if (ok && !f->stored[op->out[0].id] && pass_may(f->cx, "fuse.recompute")) {
 			verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.recompute", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = true, .loc = op->loc,
-				.why = arena_printf(f->cx->module->arena, "%u cheap operation%s, read by elementwise ops and reductions only: recomputed where needed, never stored", ops, ops > 1 ? "s" : ""),
+				.why = arena_printf(f->cx->module->arena, "%u cheap operation%s: recomputed by the elementwise ops and reductions that read it, never stored", ops, ops > 1 ? "s" : ""),
 				.value = ops, .bytes_saved = type_bytes(t)});
 		} else {
 			f->stored[op->out[0].id] = true;
@@ -253,6 +253,15 @@ producer(const Fuse *f, const Op *op, int32_t gid)
 	return UINT32_MAX;
 }
 
+/* Bytes written and read again where op reads group gid through memory. */
+static int64_t
+traffic(const Fuse *f, const Op *op, int32_t gid)
+{
+	uint32_t from = producer(f, op, gid);
+
+	return from == UINT32_MAX ? 0 : 2 * type_bytes(val_type(f->g, f->g->op.at[from].out[0]));
+}
+
 /* Op and what it reads of group gid (or what the group is named after): fused, or why not. */
 static void
 tell(Fuse *f, const Op *op, int32_t gid, bool fired, const char *rule, const char *why, double value, int64_t bytes)
@@ -338,10 +347,10 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 		const char *rule, *why = why_apart(f, &f->info.at[gid], op, t, &rule, &value);
 
 		if (why) {
-			tell(f, op, gid, false, rule, why, value, 2 * type_bytes(t));
+			tell(f, op, gid, false, rule, why, value, traffic(f, op, gid));
 			gid = -1;
 		} else {
-			tell(f, op, gid, true, rule, arena_printf(f->a, "both walk %s", space_text(f, t)), NAN, 2 * type_bytes(t));
+			tell(f, op, gid, true, rule, arena_printf(f->a, "both walk %s", space_text(f, t)), NAN, traffic(f, op, gid));
 		}
 	}
 	if (gid < 0)
@@ -392,8 +401,9 @@ place_alone(Fuse *f, const Op *op, uint32_t index, Kind kind)
 	for (int k = 0; k < op->nin && f->enabled && op->nout; k++) {
 		int32_t from = f->group_of[op->in[k].id];
 
-		if (from >= 0 && f->info.at[from].kind == K_MAP)
-			tell(f, op, from, false, "fuse.prologue", "this kernel takes no elementwise prologue on this target", NAN, 2 * type_bytes(val_type(f->g, op->in[k])));
+		if (from >= 0 && (f->info.at[from].kind == K_MAP || f->info.at[from].kind == K_CONTRACT))
+			tell(f, op, from, false, "fuse.prologue", f->info.at[from].kind == K_MAP ? "this kernel takes no elementwise prologue on this target" :
+				"what a contraction makes is stored before another kernel of this kind reads it", NAN, 2 * type_bytes(val_type(f->g, op->in[k])));
 	}
 	put(f, *op, new_group(f, kind, op->nout ? val_type(f->g, op->out[0]) : NULL, index));
 }
