@@ -216,7 +216,7 @@ static Cell
 eval_ew(Emit *e, const Op *op, const Ix *ix)
 {
 	const Type *to = val_type(e->g, op->out[0]);
-	Cell in[3];
+	Cell in[8]; /* x y z r g at most */
 
 	for (int k = 0; k < op->nin; k++) {
 		Ix at[MAX_RANK];

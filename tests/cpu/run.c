@@ -596,5 +596,6 @@ main(int argc, char **argv)
 			fclose(f);
 	}
 	printf("%s: %d runs, %d failures\n", archs[0], r.ncase, r.nfailed);
+	arena_free(r.arena);
 	return r.nfailed != 0;
 }
