@@ -100,6 +100,7 @@ double op_flops(const Graph *g, const Op *op);  /* of one execution with a full 
 /* ---- contracts.c */
 bool contracts_hold(Module *m, const PassCtx *cx);      /* every `require` of a planned module; false after errors */
 bool layer_under(const char *path, const char *prefix); /* "a.b" is under "a", "ab" is not */
+bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read what a computes? */
 
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);

@@ -348,22 +348,6 @@ put_kernels(Buf *b, const Graph *g, const uint8_t *has, uint8_t mask)
 		buf_printf(b, "none");
 }
 
-/* Does an op of layer b read what one of layer a computes, through views? */
-static bool
-reads(const Graph *g, const char *b, const char *a)
-{
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; layer_under(g->op.at[i].path, b) && k < g->op.at[i].nin; k++) {
-			const Op *from = val_op(g, g->op.at[i].in[k]);
-
-			while (from && from->group < 0 && from->nin && !layer_under(from->path, a))
-				from = val_op(g, from->in[0]);
-			if (from && from->kind != OP_load && layer_under(from->path, a))
-				return true;
-		}
-	return false;
-}
-
 static void
 put_answer(Buf *out, Report *r, const char *a, const char *b)
 {
@@ -388,7 +372,7 @@ put_answer(Buf *out, Report *r, const char *a, const char *b)
 			put_kernels(out, g, has, 1);
 			buf_printf(out, "; %s in ", b);
 			put_kernels(out, g, has, 2);
-			if (!reads(g, a, b) && !reads(g, b, a))
+			if (!layer_reads(g, a, b) && !layer_reads(g, b, a))
 				buf_printf(out, "; neither reads what the other computes");
 		}
 		buf_printf(out, "\n");

@@ -163,6 +163,14 @@ t "peak_memory is too small" 1 'contract.net:4:.*require peak_memory: the plan n
 ok "a broken contract leaves no file" test ! -e "$dir/contract2"
 contract 'fused("dense0", "head")'
 t "not fused" 1 'require fused\("dense0", "head"\): no kernel of graph train' "$mantou" check "$dir/contract.net"
+contract 'fused("head")'
+t "a layer that is one kernel, but for the check of labels" 0 '' "$mantou" check "$dir/contract.net"
+contract 'fused("cross_entropy0")'
+t "a layer of several kernels" 1 'note: fuse.reduce, graph .*: a reduction' "$mantou" check "$dir/contract.net"
+contract 'fused("dense0", "cross_entropy0")'
+t "layers that do not meet" 1 'note: in graph train neither reads what the other computes' "$mantou" check "$dir/contract.net"
+contract 'peak_memory < 1KiB'
+t "what fills the memory" 1 'note: the largest value is the .* in graph' "$mantou" check "$dir/contract.net"
 t "explain answers all the same" 0 'declined' "$mantou" explain "$dir/contract.net"
 
 # ---- dump and opt
