@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *const stage_names[] = {"typed", "diffed", "lowered", "fused", "scheduled", "selected", "planned"};
@@ -523,6 +524,23 @@ build_launcher(Job *j, const char *path)
 	return status;
 }
 
+static double
+milliseconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+/* What comes after the passes, in the form of their table. */
+static void
+print_time(const Job *j, const char *what, double since)
+{
+	if (j->o->time_passes)
+		fprintf(stderr, "%-12s %10.3f\n", what, milliseconds() - since);
+}
+
 /* The code of every architecture, in order. */
 static int
 emit_all(Job *j, const char *emit, Buf *out)
@@ -537,7 +555,10 @@ emit_all(Job *j, const char *emit, Buf *out)
 
 		if (status != EXIT_GOOD)
 			return status;
+		double start = milliseconds();
 		const char *error = j->target->emit(j->target, m, &e, &out[k]);
+
+		print_time(j, "code", start);
 
 		if (error)
 			return failure("%s: code for %s: %s", j->file, j->arch[k], error);
@@ -617,8 +638,11 @@ job_build(Job *j, const char *emit, const char *path)
 	if (exe && !strcmp(j->target->name, "ref"))
 		return build_launcher(j, path);
 	status = emit_all(j, exe ? "obj" : emit, code);
+	double start = milliseconds();
+
 	if (status == EXIT_GOOD)
 		status = exe ? link_all(j, path, code) : job_output(j, path, &code[0], false);
+	print_time(j, exe ? "link" : "write", start);
 	for (int k = 0; k < j->narch; k++)
 		buf_free(&code[k]);
 	return status;
