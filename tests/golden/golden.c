@@ -5,6 +5,8 @@
  *   ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
  *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and their .dx)
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
+ *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
+ *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
@@ -53,7 +55,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout, *epilogues; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -92,13 +94,24 @@ stand_in_select(const Target *t, Graph *g, int group, const char *arch)
 	return NULL;
 }
 
+static const char *
+stand_in_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
+{
+	const StandIn *s = (const StandIn *)t;
+	const char *name = op_info[op->kind].name;
+
+	(void)g, (void)member;
+	return listed(s->epilogues, name, strlen(name)) ? NULL : "the stand-in target has no such epilogue";
+}
+
 static bool
 prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 {
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select}, .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0)};
+	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse},
+	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .epilogues = command(g, "epilogues", 0)};
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0)};
 	if (!cx->only && !cx->stop_stage) {
@@ -138,6 +151,27 @@ check_lines(const Golden *g, const char *output)
 			fprintf(stderr, "%s: the output must never hold: %s\n", g->path, text);
 			good = false;
 		}
+	return good;
+}
+
+static bool
+check_verdicts(const Golden *g, const PassCtx *cx)
+{
+	bool good = true;
+	const char *text;
+
+	for (int i = 0; (text = command(g, "verdict", i)); i++) {
+		bool found = false;
+
+		for (uint32_t k = 0; k < cx->verdict.n && !found; k++) {
+			const Verdict *v = &cx->verdict.at[k];
+
+			found = strstr(arena_printf(g->arena, "%s %s %s %s: %s", v->fired ? "fired" : "declined", v->rule, v->opa ? v->opa : "-", v->opb ? v->opb : "-", v->why), text);
+		}
+		if (!found)
+			fprintf(stderr, "%s: no verdict holds: %s\n", g->path, text);
+		good &= found;
+	}
 	return good;
 }
 
@@ -208,7 +242,7 @@ run(const Golden *g)
 		fprintf(stderr, "%s: failed\n%s", g->path, messages);
 	if (ran && !want) {
 		module_print(&b, m);
-		good = check_lines(g, b.at) && (g->bless ? bless(g, b.at) : compare(g, b.at));
+		good = check_lines(g, b.at) && check_verdicts(g, &cx) && (g->bless ? bless(g, b.at) : compare(g, b.at));
 	}
 	buf_free(&b);
 	free(messages);
