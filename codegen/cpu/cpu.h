@@ -281,6 +281,11 @@ void kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fre
 int64_t red_pieces(const Type *t, uint32_t reduced);
 uint32_t red_mask(const Graph *g, const Op *op);
 int64_t red_workspace(const Graph *g, const Op *op);
+int red_states(const Op *op);
+int64_t kept_elements(const Type *t, uint32_t reduced);
+int64_t states_bytes(const Type *t, uint32_t mask, const Op *op);
+bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map); /* v's axes are t's kept ones? axis of v -> axis of t */
+void mapped_index(Emit *e, const Type *v, const int8_t *map, const Ix *ix, Ix *r);
 bool value_is_out(const GroupCx *gc, Val v);
 void concat_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool special_op(const Graph *g, const Op *op);         /* has a kernel of its own shape (special.c): shares none */
