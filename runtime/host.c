@@ -226,6 +226,56 @@ rt_peak_rss(void)
 typedef struct InitWork { RtHost *h; const RtState *s; uint32_t stream; } InitWork;
 #define INIT_GRAIN 4096          /* elements of a task, a multiple of 4 */
 
+/* Places in memory of a tensor's elements in logical row-major order, one after the other: a division per axis and element would cost
+ * more than the random numbers. */
+typedef struct InitWalk { const RtTensor *t; int64_t i[RT_MAX_RANK], at; } InitWalk;
+
+static InitWalk
+walk_from(const RtTensor *t, int64_t j)
+{
+	InitWalk w = {.t = t, .at = t->permuted ? rt_tensor_place(t, j) : j};
+
+	for (int k = t->rank; k-- > 0; j /= t->shape[k])
+		w.i[k] = j % t->shape[k];
+	return w;
+}
+
+static inline int64_t
+walk_next(InitWalk *w)
+{
+	int64_t at = w->at;
+
+	if (!w->t->permuted) {
+		w->at++;
+		return at;
+	}
+	for (int k = w->t->rank; k-- > 0;) {
+		w->at += w->t->stride[k];
+		if (++w->i[k] < w->t->shape[k])
+			break;
+		w->at -= w->t->stride[k] * w->t->shape[k];
+		w->i[k] = 0;
+	}
+	return at;
+}
+
+/* The four elements that one group of random numbers gives. */
+static void
+init_group(const InitWork *w, int64_t group, double x[4])
+{
+	const RtState *s = w->s;
+	uint32_t n[4];
+
+	philox_group((uint64_t)w->h->run.seed, w->stream, 0, (uint64_t)group, n);
+	for (int k = 0; k < 4 && s->init == 'u'; k++)
+		x[k] = s->a + (s->b - s->a) * philox_unit(n[k]);
+	for (int k = 0; k < 4 && s->init == 'n'; k += 2) {
+		philox_normal_pair(n[k], n[k + 1], x + k);
+		x[k] = s->b * x[k] + s->a;
+		x[k + 1] = s->b * x[k + 1] + s->a;
+	}
+}
+
 static void
 host_init_part(void *cx, int64_t t0, int64_t t1, int thread)
 {
@@ -233,19 +283,14 @@ host_init_part(void *cx, int64_t t0, int64_t t1, int thread)
 	const RtState *s = w->s;
 	uint8_t *out = w->h->run.arena + s->t.offset;
 	int64_t from = t0 * INIT_GRAIN, to = t1 * INIT_GRAIN < s->t.count ? t1 * INIT_GRAIN : s->t.count, bytes = rt_dtype[s->t.dtype].bytes;
-	uint32_t n[4] = {0};
+	InitWalk at = walk_from(&s->t, from);
+	double x[4] = {s->a, s->a, s->a, s->a};
 
 	(void)thread;
 	for (int64_t j = from; j < to; j++) {
-		double x = s->a;
-
 		if (s->init != 'c' && (j & 3) == 0)
-			philox_group((uint64_t)w->h->run.seed, w->stream, 0, (uint64_t)j >> 2, n);
-		if (s->init == 'n')
-			x = s->b * philox_normal_of(n[j & 2], n[(j & 2) + 1], (int)(j & 1)) + s->a;
-		else if (s->init == 'u')
-			x = s->a + (s->b - s->a) * philox_unit(n[j & 3]);
-		rt_dtype_write(s->t.dtype, out + (s->t.permuted ? rt_tensor_place(&s->t, j) : j) * bytes, x);
+			init_group(w, j >> 2, x);
+		rt_dtype_write(s->t.dtype, out + walk_next(&at) * bytes, x[j & 3]);
 	}
 }
 
@@ -255,6 +300,8 @@ rt_host_init_state(RtHost *h)
 	for (int k = 0; k < h->program.nstate; k++) {
 		InitWork w = {.h = h, .s = &h->program.state[k], .stream = philox_stream(h->program.state[k].t.name)};
 
+		if (!w.s->t.count || (w.s->init == 'c' && w.s->a == 0)) /* the arena is new: zeros, which no memory stands behind yet */
+			continue;
 		rt_threads_run(h->threads, host_init_part, &w, (w.s->t.count + INIT_GRAIN - 1) / INIT_GRAIN);
 	}
 	return true;

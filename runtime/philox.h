@@ -89,6 +89,17 @@ philox_normal_of(uint32_t n1, uint32_t n2, int odd)
 	return radius * (odd ? sin(angle) : cos(angle));
 }
 
+/* The even and the odd element of a pair at once, the same bits. */
+static inline void
+philox_normal_pair(uint32_t n1, uint32_t n2, double x[2])
+{
+	double radius = sqrt(-2.0 * log(1.0 - philox_unit(n1)));
+	double angle = 6.283185307179586476925286766559 * philox_unit(n2);
+
+	x[0] = radius * cos(angle);
+	x[1] = radius * sin(angle);
+}
+
 /* Element j of the standard normal of a stream; both numbers of a pair lie in one group. */
 static inline double
 philox_normal(uint64_t seed, uint32_t stream, uint64_t step, uint64_t j)
