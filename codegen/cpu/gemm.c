@@ -17,12 +17,6 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	int64_t batch;           /* full-batch entries */
 } Mat;
 
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
-
 static bool
 perm_is(const Type *t, int a, int b, int c, int d)
 {
@@ -181,35 +175,6 @@ gemm_parse(const char *text, GemmParams *p)
 	return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
 }
 
-/* What the packed operand is: [taps][k][j] with byte strides in memory. */
-typedef struct Pack { int64_t taps, k, j, tap_stride, k_stride, j_stride; } Pack;
-
-static Pack
-pack_of(const Graph *g, const Op *op)
-{
-	const Type *w = val_type(g, op->in[1]);
-
-	if (op->kind == OP_matmul) {
-		Pack p = {.taps = 1};
-
-		for (int i = 0; i + 2 < w->rank; i++)
-			p.taps *= w->axis[i].n;
-		bool tb = attr_bool(op, A_tb);
-		int64_t rows = w->axis[w->rank - 2].n, cols = w->axis[w->rank - 1].n;
-
-		p.k = tb ? cols : rows;
-		p.j = tb ? rows : cols;
-		p.k_stride = tb ? 4 : cols * 4;
-		p.j_stride = tb ? cols * 4 : 4;
-		p.tap_stride = rows * cols * 4;
-		return p;
-	}
-	int64_t o = w->axis[0].n, i = w->axis[1].n;
-	bool dx = op->kind == OP_conv2d_dx;
-
-	return (Pack){.taps = w->axis[2].n * w->axis[3].n, .k = dx ? o : i, .j = dx ? i : o, .tap_stride = o * i * 4, .k_stride = dx ? 4 : o * 4, .j_stride = dx ? o * 4 : 4};
-}
-
 int64_t
 gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
@@ -245,12 +210,6 @@ table_at(Emit *e, V t, V index)
 	LLVMBuilderRef b = at1(e, index);
 
 	return LLVMBuildLoad2(b, e->l->i64, LLVMBuildInBoundsGEP2(b, e->l->i64, t, &index, 1, ""), "");
-}
-
-static V
-ptr_at(Emit *e, V base, V bytes)
-{
-	return LLVMBuildInBoundsGEP2(at2(e, base, bytes), e->l->i8, base, &bytes, 1, "");
 }
 
 static V
@@ -324,60 +283,6 @@ tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 	*lo = i_div(e, i_mul(e, i, rows), i_max(e, n, k64(e, 1)));
 	hi = i_div(e, i_mul(e, i_add(e, i, k64(e, 1)), rows), i_max(e, n, k64(e, 1)));
 	*count = i_sub(e, hi, *lo);
-}
-
-/* ---------------------------------------------------------------- packing */
-static void
-pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk)
-{
-	Pack k = pack_of(gc->g, op);
-	int w = p->lanes;
-	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
-	Emit e = {0};
-	bool fresh;
-	int fn = kernel_begin(gc, &e, "pack", &fresh);
-
-	if (fresh) {
-		/* task = panel x tap */
-		V from = buffer(&e, src), to = buffer(&e, dst);
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V kb = i_div(&e, t, k64(&e, k.taps)), tap = i_rem(&e, t, k64(&e, k.taps));
-		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
-		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride)), i_mul(&e, kb, k64(&e, nr * k.j_stride))));
-		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
-		V r = loop_open(&e, k64(&e, 0), k64(&e, k.k), 1);
-		V row_out = ptr_at(&e, out, i_mul(&e, r, k64(&e, nr * 4))), row_in = ptr_at(&e, in, i_mul(&e, r, k64(&e, k.k_stride)));
-		V ids[64];
-
-		e.W = w;
-		for (int i = 0; i < w; i++)
-			ids[i] = k64(&e, i);
-		e.lane_id = LLVMConstVector(ids, (unsigned)w);
-		T vt = vec_of(&e, e.l->f32);
-
-		if (k.j_stride == 4) {
-			for (int j = 0; j < p->nv; j++) {
-				V mask = mask_below(&e, i_sub(&e, left, k64(&e, (int64_t)j * w))), off = k64(&e, (int64_t)j * w * 4);
-				V signless = LLVMBuildICmp(here(&e), LLVMIntSGT, i_sub(&e, left, k64(&e, (int64_t)j * w)), k64(&e, 0), "");
-				V none = LLVMConstNull(vec_of(&e, e.l->i1));
-				V args[4] = {ptr_at(&e, row_in, off), LLVMConstInt(e.l->i32, 4, 0), LLVMBuildSelect(here(&e), signless, mask, none, ""), LLVMConstNull(vt)};
-				V v = intrinsic(&e, here(&e), "llvm.masked.load", (T[]){vt, e.l->ptr}, 2, args, 4);
-
-				LLVMSetAlignment(LLVMBuildStore(here(&e), v, ptr_at(&e, row_out, off)), 4);
-			}
-		} else {
-			V j = loop_open(&e, k64(&e, 0), k64(&e, nr), 1);
-			V ok = LLVMBuildICmp(here(&e), LLVMIntSLT, j, left, "");
-			V col = LLVMBuildSelect(here(&e), ok, j, k64(&e, 0), "");
-			V x = LLVMBuildLoad2(here(&e), e.l->f32, ptr_at(&e, row_in, LLVMBuildMul(here(&e), col, k64(&e, k.j_stride), "")), "");
-
-			LLVMBuildStore(here(&e), LLVMBuildSelect(here(&e), ok, x, LLVMConstReal(e.l->f32, 0), ""), ptr_at(&e, row_out, i_mul(&e, j, k64(&e, 4))));
-			loop_close(&e);
-		}
-		loop_close(&e);
-		loop_close(&e);
-	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
 /* ---------------------------------------------------------------- convolution forward, and its gradient in x */

@@ -27,6 +27,24 @@ typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
 void epilogue_find(GroupCx *gc, const Op *op, Epilogue *p);
 void epilogue_tile(Emit *e, Epilogue *p, V rows, V column, V columns, EpilogueIndex *index, void *cx);
 
+static inline int64_t
+ceil_div(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
+static inline V
+ptr_at(Emit *e, V base, V bytes)
+{
+	return LLVMBuildInBoundsGEP2(at2(e, base, bytes), e->l->i8, base, &bytes, 1, "");
+}
+
+/* What the packed operand is: [taps][k][j] with byte strides in memory. */
+typedef struct Pack { int64_t taps, k, j, tap_stride, k_stride, j_stride; } Pack;
+Pack pack_of(const Graph *g, const Op *op);
+/* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
+void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk);
+
 bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);

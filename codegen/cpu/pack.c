@@ -1,0 +1,158 @@
+/* pack.c: the second operand of a contraction into panels: rows of k whose nv vectors of columns lie side by side.
+ *
+ * In: a matrix, or convolution weights HWIO, in either order of its two inner axes.   Out: a kernel, a task per panel and tap.
+ * Rows that are vectors already are copied; others are turned in square blocks of registers (log2 stages of shuffles), the
+ * rest of k element by element. Columns beyond the last are zeros. */
+#include "gemm.h"
+
+Pack
+pack_of(const Graph *g, const Op *op)
+{
+	const Type *w = val_type(g, op->in[1]);
+
+	if (op->kind == OP_matmul) {
+		Pack p = {.taps = 1};
+
+		for (int i = 0; i + 2 < w->rank; i++)
+			p.taps *= w->axis[i].n;
+		bool tb = attr_bool(op, A_tb);
+		int64_t rows = w->axis[w->rank - 2].n, cols = w->axis[w->rank - 1].n;
+
+		p.k = tb ? cols : rows;
+		p.j = tb ? rows : cols;
+		p.k_stride = tb ? 4 : cols * 4;
+		p.j_stride = tb ? cols * 4 : 4;
+		p.tap_stride = rows * cols * 4;
+		return p;
+	}
+	int64_t o = w->axis[0].n, i = w->axis[1].n;
+	bool dx = op->kind == OP_conv2d_dx;
+
+	return (Pack){.taps = w->axis[2].n * w->axis[3].n, .k = dx ? o : i, .j = dx ? i : o, .tap_stride = o * i * 4, .k_stride = dx ? 4 : o * 4, .j_stride = dx ? o * 4 : 4};
+}
+
+static V
+row_mask(Emit *e, V left, int64_t from)
+{
+	V rest = i_sub(e, left, k64(e, from)), none = LLVMConstNull(vec_of(e, e->l->i1));
+
+	return LLVMBuildSelect(here(e), LLVMBuildICmp(here(e), LLVMIntSGT, rest, k64(e, 0), ""), mask_below(e, rest), none, "");
+}
+
+static V
+masked_load(Emit *e, V p, V mask)
+{
+	T vt = vec_of(e, e->l->f32);
+	V args[4] = {p, LLVMConstInt(e->l->i32, 4, 0), mask, LLVMConstNull(vt)};
+
+	return intrinsic(e, here(e), "llvm.masked.load", (T[]){vt, e->l->ptr}, 2, args, 4);
+}
+
+/* Columns are contiguous: row by row. */
+static void
+copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes;
+	V r = loop_open(e, k64(e, 0), k64(e, k->k), 1);
+	V to = ptr_at(e, out, i_mul(e, r, k64(e, nr * 4))), from = ptr_at(e, in, i_mul(e, r, k64(e, k->k_stride)));
+
+	for (int j = 0; j < p->nv; j++) {
+		V off = k64(e, (int64_t)j * p->lanes * 4);
+
+		LLVMSetAlignment(LLVMBuildStore(here(e), masked_load(e, ptr_at(e, from, off), row_mask(e, left, (int64_t)j * p->lanes)), ptr_at(e, to, off)), 4);
+	}
+	loop_close(e);
+}
+
+/* One stage of the transposition of w vectors: blocks of d elements change sides. */
+static void
+turn_stage(Emit *e, V *v, int w, int d)
+{
+	for (int i = 0; i < w; i++) {
+		V a = v[i], b, low[64], high[64];
+
+		if (i & d)
+			continue;
+		b = v[i + d];
+		for (int x = 0; x < w; x++) {
+			low[x] = LLVMConstInt(e->l->i32, (unsigned long long)(x & d ? w + x - d : x), 0);
+			high[x] = LLVMConstInt(e->l->i32, (unsigned long long)(x & d ? w + x : x + d), 0);
+		}
+		v[i] = LLVMBuildShuffleVector(here(e), a, b, LLVMConstVector(low, (unsigned)w), "");
+		v[i + d] = LLVMBuildShuffleVector(here(e), a, b, LLVMConstVector(high, (unsigned)w), "");
+	}
+}
+
+/* k is contiguous: w columns of w rows at a time. */
+static void
+turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
+{
+	int w = p->lanes;
+	int64_t nr = (int64_t)p->nv * w, whole = k->k / w * w;
+	V last = i_sub(e, left, k64(e, 1)), v[64];
+
+	if (whole) {
+		V r = loop_open(e, k64(e, 0), k64(e, whole), w);
+
+		for (int j = 0; j < p->nv; j++) {
+			for (int i = 0; i < w; i++) {
+				V col = k64(e, (int64_t)j * w + i), ok = LLVMBuildICmp(here(e), LLVMIntSLT, col, left, "");
+				V off = i_add(e, i_mul(e, r, k64(e, 4)), i_mul(e, i_min(e, col, last), k64(e, k->j_stride)));
+				V x = LLVMBuildLoad2(here(e), vec_of(e, e->l->f32), ptr_at(e, in, off), "");
+
+				LLVMSetAlignment(x, 4);
+				v[i] = LLVMBuildSelect(here(e), ok, x, LLVMConstNull(vec_of(e, e->l->f32)), "");
+			}
+			for (int d = 1; d < w; d *= 2)
+				turn_stage(e, v, w, d);
+			for (int i = 0; i < w; i++) {
+				V to = ptr_at(e, out, i_add(e, i_mul(e, i_add(e, r, k64(e, i)), k64(e, nr * 4)), k64(e, (int64_t)j * w * 4)));
+
+				LLVMSetAlignment(LLVMBuildStore(here(e), v[i], to), 4);
+			}
+		}
+		loop_close(e);
+	}
+	V r = loop_open(e, k64(e, whole), k64(e, k->k), 1), j = loop_open(e, k64(e, 0), k64(e, nr), 1);
+	V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""), col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
+	V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, k->j_stride), ""), i_mul(e, r, k64(e, k->k_stride)), "");
+	V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
+
+	LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
+	    ptr_at(e, out, i_add(e, i_mul(e, r, k64(e, nr * 4)), i_mul(e, j, k64(e, 4)))));
+	loop_close(e);
+	loop_close(e);
+}
+
+void
+pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk)
+{
+	Pack k = pack_of(gc->g, op);
+	int w = p->lanes;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "pack", &fresh);
+
+	if (fresh) {
+		/* task = panel x tap */
+		V from = buffer(&e, src), to = buffer(&e, dst);
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V kb = i_div(&e, t, k64(&e, k.taps)), tap = i_rem(&e, t, k64(&e, k.taps));
+		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
+		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride)), i_mul(&e, kb, k64(&e, nr * k.j_stride))));
+		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
+		V ids[64];
+
+		e.W = w;
+		for (int i = 0; i < w; i++)
+			ids[i] = k64(&e, i);
+		e.lane_id = LLVMConstVector(ids, (unsigned)w);
+		if (k.j_stride == 4)
+			copy_rows(&e, &k, p, in, out, left);
+		else
+			turn_rows(&e, &k, p, in, out, left);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
