@@ -79,7 +79,6 @@ typedef struct Emit {        /* one kernel function in the making */
 	V lane_id;           /* <W x i64> 0..W-1 */
 	struct GroupCx *gc;
 	V buf[MAX_BUF];      /* pointers, made on first use at level 0 */
-	V extent_cache[32]; Axis extent_key[32]; int nextent;
 	bool uses_scratch;
 	int block_n, block_u; /* vectors evaluated together by lane_blocks, and which of them now */
 	VEC(RandomBlock) random;
@@ -165,6 +164,7 @@ Cell eval_move(Emit *e, const Op *op, const Ix *ix);
 Cell eval_contract(Emit *e, const Op *op, const Ix *ix);
 Cell eval_window(Emit *e, const Op *op, const Ix *ix);
 Cell eval_reshape(Emit *e, Val x, const Type *from, const Type *to, const Ix *ix);
+void reshape_block(const Type *from, const Type *to, int *j, int *i); /* on to the end of the axes that hold the same elements on both sides */
 void memo_put(Emit *e, Val v, const Ix *ix, Cell c, int level);
 
 Cell eval_plane(Emit *e, Val x, const Ix in[4], V extra, bool extra_vec, Cell fill, V *valid, bool *vec);
@@ -211,7 +211,6 @@ typedef struct GroupCx {
 	bool *ready;             /* by Val.id: stands in memory for the kernel being emitted */
 	int *buf_of;             /* by Val.id: index into buf, -1 */
 	VEC(Buffer) buf;
-	int64_t workspace_used;
 	int *ws_of;              /* by Val.id: buffer index of a materialised reduction */
 	int *phase;              /* by Val.id: rows.c's; -1 */
 	int nkernel;
@@ -261,7 +260,6 @@ typedef struct Compile {
 	uint32_t *fn_slot, fn_cap; /* hash table of indices + 1 into fns */
 	ValTables table;         /* of the graph being compiled */
 	VEC(V) fn;               /* by index */
-	bool dry;                /* select: only find out the workspace */
 	const char *error;
 	int64_t scratch_need;
 } Compile;

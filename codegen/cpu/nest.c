@@ -44,21 +44,10 @@ walk_reshape(GroupCx *gc, Nest *n, Val x, const Type *from, const Type *to, cons
 		nest_leaf(gc, n, to, map);
 		return;
 	}
-	while (i < to->rank || j < from->rank) { /* the same blocks as eval_reshape */
-		int i0 = i, j0 = j, mi = 0, mj = 0;
-		int64_t a = 1, b = 1;
+	while (i < to->rank || j < from->rank) {
+		int i0 = i, j0 = j;
 
-		do {
-			if (i < to->rank && (a <= b || j >= from->rank)) {
-				mi += to->axis[i].mul != 0;
-				a *= to->axis[i++].n;
-			} else if (j < from->rank) {
-				mj += from->axis[j].mul != 0;
-				b *= from->axis[j++].n;
-			} else {
-				break;
-			}
-		} while (a != b || mi != mj);
+		reshape_block(from, to, &j, &i);
 		if (i - i0 == 1 && j - j0 == 1)
 			in[j0] = map[i0];
 		else
