@@ -2,7 +2,7 @@
  *
  * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib, linked statically
  * where the system has it so, if its reader may meet gzip). The archive is looked for beside the program: in a build folder
- * ../runtime/librt.a, installed ../lib/mantou/librt.a. Errors tell what was tried: no cc, no archive, a full disk. */
+ * runtime/librt.a, installed ../LIBDIR/mantou/librt.a. Errors tell what was tried: no cc, no archive, a full disk. */
 #include "codegen.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@ extern char **environ;
 static const char *
 beside(Arena *a, const char *argv0, const char *file)
 {
-	static const char *const places[] = {"../runtime/", "../lib/mantou/", "../lib64/mantou/", "runtime/", "./"};
+	static const char *const places[] = {"../runtime/", MANTOU_LIBDIR, "../lib/mantou/", "runtime/", "./"};
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
 	const char *from[2] = {argv0, NULL};
@@ -99,7 +99,7 @@ link_program(Arena *a, const LinkOptions *o)
 	int n = 0;
 
 	if (!rt)
-		return "the runtime's archive librt.a is neither in ../runtime/ (build folder) nor in ../lib/mantou/ (installed) beside mantou";
+		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR " (installed) beside mantou";
 	if (o->gzip && !gz)
 		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
 	if ((error = write_stub(a, o, stub)))
