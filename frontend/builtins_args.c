@@ -285,18 +285,6 @@ arg_axes(Call *c, const char *name, int rank, int64_t *out, int *n)
 
 /* ---------------------------------------------------------------- extents and shapes */
 
-static int64_t
-gcd(int64_t a, int64_t b)
-{
-	while (b) {
-		int64_t r = a % b;
-
-		a = b;
-		b = r;
-	}
-	return a;
-}
-
 bool
 axis_times(Axis a, Axis b, Axis *out)
 {
@@ -312,7 +300,7 @@ axis_times(Axis a, Axis b, Axis *out)
 	if (!mul_i64(m.mul, a.mul ? b.n : a.n, &mul))
 		return false;
 	div = m.div ? m.div : 1;
-	int64_t g = gcd(mul, div);
+	int64_t g = gcd_i64(mul, div);
 	mul /= g;
 	div /= g;
 	if (mul > INT32_MAX || div > INT32_MAX)

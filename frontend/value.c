@@ -160,8 +160,8 @@ value_equal(Sema *s, const Value *a, const Value *b)
 	}
 }
 
-static int64_t
-gcd(int64_t a, int64_t b)
+int64_t
+gcd_i64(int64_t a, int64_t b)
 {
 	while (b) {
 		int64_t r = a % b;
@@ -185,7 +185,7 @@ follow(Sema *s, Loc at, const Value *v, int64_t times, int64_t over, Value *out)
 	}
 	if (!mul_i64(v->mul, times, &mul) || !mul_i64(v->div, over, &div))
 		mul = div = INT64_MAX;
-	g = gcd(mul, div);
+	g = gcd_i64(mul, div);
 	mul /= g;
 	div /= g;
 	if (mul > INT32_MAX || div > INT32_MAX || !mul_i64(v->i, times, &out->i)) {
