@@ -39,7 +39,7 @@ static bool
 mat_of(const Graph *g, const Op *op, Mat *m)
 {
 	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
-	bool ta = attr_bool(op, A_ta), tb = attr_bool(op, A_tb);
+	bool ta = attr_bool(op, A_ta);
 
 	if (a->dtype != DT_f32 || !type_is_plain(a) || !type_is_plain(b) || !type_is_plain(o) || a->rank < 2 || b->rank < 2)
 		return false;
@@ -50,7 +50,6 @@ mat_of(const Graph *g, const Op *op, Mat *m)
 	*m = (Mat){.rank = o->rank, .m = o->axis[o->rank - 2], .n = n.n, .k = k.n, .batch = 1};
 	bool b_batch = false;
 
-	(void)tb;
 	for (int i = 0; i + 2 < o->rank; i++)
 		m->batch *= o->axis[i].n;
 	for (int i = 0; i + 2 < b->rank; i++)
