@@ -132,135 +132,177 @@ schedule_positions(const Graph *g, Arena *a, int32_t *count)
 	return pos;
 }
 
+/* One graph being planned. Tables by Val.id unless they say otherwise. */
+typedef struct Plan {
+	Module *m;
+	Graph *g;
+	Arena *a;
+	int32_t *pos, npos;      /* by op: position in the schedule */
+	uint32_t *root;          /* the value whose buffer it shares */
+	Life *life;              /* of roots */
+	int32_t *state_of;       /* of roots: index of the state it is the old value of, -1 */
+	int32_t *last_read;      /* by state: last position that reads the old value, -1 */
+} Plan;
+
 static void
-plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
+find_roots(Plan *p)
 {
-	Arena *a = cx->scratch;
-	uint32_t n = g->val.n;
-	int32_t npos, *pos = schedule_positions(g, a, &npos);
-	uint32_t *root = arena_array(a, uint32_t, n);
-	Life *life = arena_array(a, Life, n);
-	int32_t *reader_group = arena_array(a, int32_t, n);  /* group of all readers so far, -2 none, -3 several */
-	int64_t *last_read = arena_array(a, int64_t, m->state.n + 1); /* of the old value of each state */
-	int32_t *state_of = arena_array(a, int32_t, n);      /* by root: load of state, -1 */
+	Graph *g = p->g;
 
-	for (uint32_t v = 0; v < n; v++) {
-		root[v] = v;
-		state_of[v] = -1;
-		life[v].offset = -1;
-		life[v].from = g->val.at[v].op == UINT32_MAX ? 0 : pos[g->val.at[v].op];
-		life[v].to = life[v].from;
-		reader_group[v] = -2;
+	for (uint32_t v = 0; v < g->val.n; v++) {
+		p->root[v] = v;
+		p->state_of[v] = -1;
+		p->life[v].offset = -1;
+		p->life[v].from = p->life[v].to = g->val.at[v].op == UINT32_MAX ? 0 : p->pos[g->val.at[v].op];
 	}
-	for (uint32_t s = 0; s <= m->state.n; s++)
-		last_read[s] = -1;
-	for (uint32_t i = 0; i < g->input.n; i++) {
-		uint32_t v = g->input.at[i].v.id;
-
-		life[v].from = 0;
-		life[v].needed = true;
-	}
+	for (uint32_t s = 0; s < p->m->state.n; s++)
+		p->last_read[s] = -1;
+	for (uint32_t i = 0; i < g->input.n; i++)
+		p->life[g->input.at[i].v.id].needed = true;
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op *op = &g->op.at[i];
 
 		if (op->kind == OP_load) {
-			State *s = module_state(m, attr_str(op, A_state));
+			State *s = module_state(p->m, attr_str(op, A_state));
 			uint32_t v = op->out[0].id;
 
-			life[v].fixed = life[v].needed = true;
-			life[v].offset = s->offset;
-			state_of[v] = (int32_t)(s - m->state.at);
+			p->life[v].fixed = p->life[v].needed = true;
+			p->life[v].offset = s->offset;
+			p->state_of[v] = (int32_t)(s - p->m->state.at);
 		} else if (plan_is_alias(g, op)) {
-			root[op->out[0].id] = root[op->in[0].id];
+			p->root[op->out[0].id] = p->root[op->in[0].id];
 		}
 	}
-	/* lifetimes */
+}
+
+/* Op reads operand k at its position: the buffer lives until then, and is needed unless the value stays inside one group. */
+static void
+note_read(Plan *p, const Op *op, int k, int32_t at)
+{
+	uint32_t v = op->in[k].id, r = p->root[v], def = p->g->val.at[r].op;
+
+	if (p->life[r].to < at)
+		p->life[r].to = at;
+	if (plan_is_alias(p->g, op))
+		return;
+	if (op->kind == OP_store || def == UINT32_MAX || op->group < 0 || p->g->op.at[def].group != op->group || r != v)
+		p->life[r].needed = true;
+	if (p->state_of[r] >= 0 && p->last_read[p->state_of[r]] < at)
+		p->last_read[p->state_of[r]] = at;
+}
+
+static void
+find_lifetimes(Plan *p)
+{
+	Graph *g = p->g;
+	bool *read = arena_array(p->a, bool, g->val.n); /* of roots */
+
 	for (uint32_t i = 0; i < g->op.n; i++) {
-		Op *op = &g->op.at[i];
+		const Op *op = &g->op.at[i];
 
 		for (int k = 0; k < op->nin; k++) {
-			uint32_t r = root[op->in[k].id];
-			uint32_t def = g->val.at[r].op;
-
-			if (life[r].to < pos[i])
-				life[r].to = pos[i];
-			if (plan_is_alias(g, op))
-				continue;
-			if (op->kind == OP_store || def == UINT32_MAX || op->group < 0 || g->op.at[def].group != op->group || root[op->in[k].id] != op->in[k].id)
-				life[r].needed = true;
-			if (state_of[r] >= 0 && last_read[state_of[r]] < pos[i])
-				last_read[state_of[r]] = pos[i];
+			note_read(p, op, k, p->pos[i]);
+			if (!plan_is_alias(g, op))
+				read[p->root[op->in[k].id]] = true;
 		}
 	}
 	/* where dce is off, kernels whose results nobody reads run all the same and need somewhere to write */
-	bool *read = arena_array(cx->scratch, bool, g->val.n);
-
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; k < g->op.at[i].nin && !plan_is_alias(g, &g->op.at[i]); k++)
-			read[root[g->op.at[i].in[k].id]] = true;
 	for (uint32_t i = 0; i < g->op.n; i++)
 		for (int k = 0; k < g->op.at[i].nout && g->op.at[i].group >= 0; k++)
-			life[g->op.at[i].out[k].id].needed |= !read[g->op.at[i].out[k].id];
+			p->life[g->op.at[i].out[k].id].needed |= !read[g->op.at[i].out[k].id];
 	for (uint32_t i = 0; i < g->result.n; i++) {
-		uint32_t r = root[g->result.at[i].v.id];
+		uint32_t r = p->root[g->result.at[i].v.id];
 
-		life[r].to = npos;
-		life[r].needed = true;
-		if (state_of[r] >= 0)
-			last_read[state_of[r]] = npos;
+		p->life[r].to = p->npos;
+		p->life[r].needed = true;
+		if (p->state_of[r] >= 0)
+			p->last_read[p->state_of[r]] = p->npos;
 	}
-	/* stores: into the state's place where the old value is not read after the value's group */
+}
+
+/* Stores: into the state's place where the old value is not read after the value's group. */
+static void
+place_stores(Plan *p)
+{
+	Graph *g = p->g;
+
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op *op = &g->op.at[i];
 
 		if (op->kind != OP_store)
 			continue;
-		uint32_t r = root[op->in[0].id], def = g->val.at[r].op;
-		State *s = module_state(m, attr_str(op, A_state));
-		int64_t k = s - m->state.at;
-		bool produced = def != UINT32_MAX && !life[r].fixed && r == op->in[0].id;
+		uint32_t r = p->root[op->in[0].id], def = g->val.at[r].op;
+		Life *l = &p->life[r];
+		State *s = module_state(p->m, attr_str(op, A_state));
+		int32_t last = p->last_read[s - p->m->state.at];
+		bool produced = def != UINT32_MAX && !l->fixed && r == op->in[0].id;
 		/* in the same group the old value may be read if the group is elementwise: each element before it is written */
-		bool ordered = produced && (last_read[k] < life[r].from ||
-			(last_read[k] == life[r].from && (op_info[g->op.at[def].kind].traits & T_EW) && plan_group_is_map(g, g->op.at[def].group)));
+		bool ordered = produced && (last < l->from ||
+			(last == l->from && op_has(g->op.at[def].kind, T_EW) && plan_group_is_map(g, g->op.at[def].group)));
 
 		if (ordered && type_same(&g->val.at[r].type, &s->type)) {
-			life[r].fixed = true;
-			life[r].offset = s->offset;
+			l->fixed = true;
+			l->offset = s->offset;
 		}
 	}
-	/* places */
-	Heap h = {.arena = a, .base = base, .top = base, .peak = base};
-	IdList *start = arena_array(a, IdList, npos + 1), *ends = arena_array(a, IdList, npos + 1);
+}
 
-	for (uint32_t v = 1; v < n; v++)
-		if (root[v] == v && life[v].needed && !life[v].fixed) {
-			life[v].bytes = round_up(type_bytes(&g->val.at[v].type));
-			vec_push(a, &start[life[v].from], v);
-			vec_push(a, &ends[life[v].to], v);
-		}
-	int32_t *group_at = arena_array(a, int32_t, npos + 1);
+/* Along the schedule: results and workspace of a group are taken, then what nobody reads later is given back. */
+static void
+place_values(Plan *p, int64_t base)
+{
+	Graph *g = p->g;
+	Heap h = {.arena = p->a, .base = base, .top = base, .peak = base};
+	IdList *start = arena_array(p->a, IdList, p->npos + 1), *ends = arena_array(p->a, IdList, p->npos + 1);
+	int32_t *group_at = arena_array(p->a, int32_t, p->npos + 1);
 
-	for (int32_t p = 0; p <= npos; p++)
-		group_at[p] = -1;
+	for (uint32_t v = 1; v < g->val.n; v++) {
+		Life *l = &p->life[v];
+
+		if (p->root[v] != v || !l->needed || l->fixed)
+			continue;
+		l->bytes = round_up(type_bytes(&g->val.at[v].type));
+		vec_push(p->a, &start[l->from], v);
+		vec_push(p->a, &ends[l->to], v);
+	}
+	for (int32_t at = 0; at <= p->npos; at++)
+		group_at[at] = -1;
 	for (uint32_t i = 0; i < g->op.n; i++)
-		group_at[pos[i]] = g->op.at[i].group;
-	for (int32_t p = 0; p <= npos; p++) {
-		for (uint32_t k = 0; k < start[p].n; k++)
-			life[start[p].at[k]].offset = heap_take(&h, life[start[p].at[k]].bytes);
-		if (group_at[p] >= 0 && g->group.at[group_at[p]].workspace > 0) {
-			Group *gr = &g->group.at[group_at[p]];
+		group_at[p->pos[i]] = g->op.at[i].group;
+	for (int32_t at = 0; at <= p->npos; at++) {
+		Group *gr = group_at[at] >= 0 ? &g->group.at[group_at[at]] : NULL;
+
+		for (uint32_t k = 0; k < start[at].n; k++)
+			p->life[start[at].at[k]].offset = heap_take(&h, p->life[start[at].at[k]].bytes);
+		if (gr && gr->workspace > 0) {
 			int64_t bytes = round_up(gr->workspace);
 
 			gr->workspace_offset = heap_take(&h, bytes);
 			heap_give(&h, gr->workspace_offset, bytes);
 		}
-		for (uint32_t k = 0; k < ends[p].n; k++)
-			heap_give(&h, life[ends[p].at[k]].offset, life[ends[p].at[k]].bytes);
+		for (uint32_t k = 0; k < ends[at].n; k++)
+			heap_give(&h, p->life[ends[at].at[k]].offset, p->life[ends[at].at[k]].bytes);
 	}
-	for (uint32_t v = 1; v < n; v++)
-		g->val.at[v].offset = life[root[v]].needed ? life[root[v]].offset : -1;
-	if (h.peak > m->arena_bytes)
-		m->arena_bytes = h.peak;
+	if (h.peak > p->m->arena_bytes)
+		p->m->arena_bytes = h.peak;
+}
+
+static void
+plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
+{
+	Plan p = {.m = m, .g = g, .a = cx->scratch};
+
+	p.pos = schedule_positions(g, p.a, &p.npos);
+	p.root = arena_array(p.a, uint32_t, g->val.n);
+	p.life = arena_array(p.a, Life, g->val.n);
+	p.state_of = arena_array(p.a, int32_t, g->val.n);
+	p.last_read = arena_array(p.a, int32_t, m->state.n);
+	find_roots(&p);
+	find_lifetimes(&p);
+	place_stores(&p);
+	place_values(&p, base);
+	for (uint32_t v = 1; v < g->val.n; v++)
+		g->val.at[v].offset = p.life[p.root[v]].needed ? p.life[p.root[v]].offset : -1;
 }
 
 /* Elementwise all through: every element is read before it is written, so an output may take an operand's place. */
