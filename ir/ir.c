@@ -289,7 +289,7 @@ fill_ew(Arena *a, int row, int part)
 
 	info->name = arena_printf(a, "%s%s", w->name, suffix[part]);
 	info->nout = 1;
-	info->traits = T_EW | T_INPLACE;
+	info->traits = T_EW | T_POINTWISE;
 	info->attrs = w->attrs;
 	info->shape = shape_ew;
 	info->grad = part == 0 ? grad_ew : NULL;

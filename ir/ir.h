@@ -62,7 +62,7 @@ extern const struct AttrNameInfo { const char *name; AttrKind kind; } attr_names
 typedef enum Trait {
 	T_EW = 1 << 0,        /* elementwise, NumPy broadcasting; its expression is in ew.def */
 	T_REDUCE = 1 << 1,    /* a row of red.def over attribute axes */
-	T_CONTRACT = 1 << 2,  /* has contract_of() */
+	T_CONTRACT = 1 << 2,  /* sums of products over two operands: matmul, conv2d and their gradients */
 	T_VIEW = 1 << 3,      /* moves no element if the layout allows: reshape transpose expand slice reverse */
 	T_MOVE = 1 << 4,      /* copies elements: concat pad gather take crop */
 	T_WINDOW = 1 << 5,    /* pooling */
@@ -72,9 +72,11 @@ typedef enum Trait {
 	T_RANDOM = 1 << 9,    /* a function of seed, step and stream: may be cloned and merged like any pure op */
 	T_EFFECT = 1 << 10,   /* never removed, order kept among effects: store, check, loop ops */
 	T_COMPOSITE = 1 << 11,/* has an expansion: attention, lstm, gru and their .dx */
-	T_INPLACE = 1 << 12,  /* out[0] may use the buffer of in[0] */
+	T_POINTWISE = 1 << 12,/* each element comes from the operands' elements at its own index: T_EW and cast */
 	T_LOOP = 1 << 13,     /* only in loops */
 	T_SCATTER = 1 << 14,  /* adds into rows: take.dx, gather.dx */
+	T_ALIAS = 1 << 15,    /* the same elements in row-major order: the result may share the operand's buffer */
+	T_AXES = 1 << 16,     /* axis i of the result is axis i of the operand (of like rank): one layout serves both */
 } Trait;
 
 /* OP_name for ops.def and red.def; OP_name, OP_name_dx, _dy, _dz for every row of ew.def. */

@@ -98,7 +98,7 @@ foldable(const Fold *f, const Op *op)
 
 	if (op->nin < 1 || op->nout != 1 || type_elements(type_out(f, op)) > SMALL || type_elements(type_out(f, op)) < 1)
 		return false;
-	if (!op_has(op->kind, T_EW) && op->kind != OP_cast)
+	if (!op_has(op->kind, T_POINTWISE))
 		return false;
 	for (int k = 0; k < op->nin; k++)
 		if (!is_full(f, op->in[k], &c) || type_elements(type_in(f, op, k)) > SMALL)

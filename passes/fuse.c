@@ -49,9 +49,9 @@ kind_of(const Graph *g, const Op *op)
 {
 	if (op->kind == OP_load || plan_is_alias(g, op))
 		return K_NONE;
-	if (op_has(op->kind, T_CONST | T_RANDOM) || op->kind == OP_expand || op->kind == OP_transpose || op->kind == OP_slice || op->kind == OP_reverse)
+	if (op_has(op->kind, T_CONST | T_RANDOM) || (op_has(op->kind, T_VIEW) && !op_has(op->kind, T_ALIAS)))
 		return K_FREE;
-	if (op_has(op->kind, T_EW) || op->kind == OP_cast)
+	if (op_has(op->kind, T_POINTWISE))
 		return K_MAP;
 	if (op_has(op->kind, T_REDUCE))
 		return K_RED;
@@ -83,12 +83,8 @@ static uint64_t
 reduced_axes(const Graph *g, const Op *op)
 {
 	int rank = val_type(g, op->in[0])->rank, n;
-	uint64_t bits = 0;
-
 	const int64_t *axes = attr_ints(op, A_axes, &n);
-
-	if (op->kind == OP_argmax)
-		bits = 1ull << 40;
+	uint64_t bits = op->kind == OP_argmax ? 1ull << MAX_RANK : 0; /* an index too, not the element alone: only with its like */
 
 	for (int i = 0; i < n; i++)
 		bits |= 1ull << (axes[i] < 0 ? axes[i] + rank : axes[i]);
@@ -108,7 +104,7 @@ find_cheap(Fuse *f)
 
 		if (f->kind[i] == K_FREE)
 			f->cone[i] = 1;
-		if (f->kind[i] != K_MAP || (op->kind != OP_cast && costly(op_info[op->kind].expr)))
+		if (f->kind[i] != K_MAP || costly(op_info[op->kind].expr))
 			continue;
 		bool ok = true;
 

@@ -14,6 +14,8 @@
 typedef enum Want { W_NONE, W_ACT, W_WEIGHT } Want;
 typedef struct Sets { uint32_t *up; uint8_t *want; } Sets;
 
+static const uint8_t hwio[4] = {2, 3, 1, 0}; /* of a weight O I H W */
+
 static uint32_t
 root_of(Sets *s, uint32_t v)
 {
@@ -99,8 +101,7 @@ find_sets(Sets *s, Graph *g, const Target *target, Arena *a)
 			for (int k = 0; k < op->nin; k++)
 				want(s, op->in[k], W_ACT);
 			want(s, op->out[0], W_ACT);
-		} else if (op_has(op->kind, T_EW) || op->kind == OP_cast || op->kind == OP_concat || op->kind == OP_pad || op->kind == OP_slice ||
-		           op->kind == OP_reverse || op->kind == OP_crop || op->kind == OP_stop_gradient) {
+		} else if (op_has(op->kind, T_EW | T_AXES)) {
 			tie(s, g, op);
 		}
 	}
@@ -111,7 +112,6 @@ static void
 mark_states(Module *m, Sets *sets, Arena *a)
 {
 	bool *weight = arena_array(a, bool, m->state.n);
-	static const uint8_t hwio[MAX_RANK] = {2, 3, 1, 0};
 
 	for (uint32_t i = 0; i < m->graph.n; i++) {
 		Graph *g = m->graph.at[i];
@@ -200,7 +200,7 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 		if (def->kind == OP_load)
 			memcpy(t->perm, module_state(m, attr_str(def, A_state))->type.perm, 4);
 		else if (w == W_WEIGHT)
-			memcpy(t->perm, (const uint8_t[]){2, 3, 1, 0}, 4);
+			memcpy(t->perm, hwio, 4);
 		else if (w == W_ACT)
 			cx->target->conv_layout(cx->target, t, t->perm);
 	}

@@ -105,9 +105,7 @@ heap_give(Heap *h, int64_t offset, int64_t bytes)
 bool
 plan_is_alias(const Graph *g, const Op *op)
 {
-	if (op->kind != OP_reshape && op->kind != OP_stop_gradient)
-		return false;
-	if (op->group >= 0)
+	if (!op_has(op->kind, T_ALIAS) || op->group >= 0)
 		return false;
 	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->out[0]);
 
