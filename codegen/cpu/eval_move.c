@@ -158,7 +158,7 @@ eval_move(Emit *e, const Op *op, const Ix *ix)
 	case OP_gather: return eval_gather(e, op, ix);
 	case OP_take: return eval_take(e, op, ix);
 	case OP_crop: return eval_crop(e, op, ix);
-	default: bug("move %s", op_info[op->kind].name);
+	default: bug("target cpu has no code for %s: a T_MOVE has a case in eval_move", op_info[op->kind].name);
 	}
 }
 
