@@ -139,8 +139,12 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 	if (member && op_has((OpKind)member->kind, T_CONTRACT)) {
 		if (!gemm_can(g, member, cpu_vector_bytes(t, g->module->arch)))
 			return "the contraction takes the plain kernel, which has no epilogue";
-		if (!op_has((OpKind)op->kind, T_EW) || val_type(g, op->out[0])->dtype != DT_f32)
+		const Type *o = val_type(g, op->out[0]);
+
+		if (!op_has((OpKind)op->kind, T_EW) || o->dtype != DT_f32)
 			return "a contraction's epilogue is elementwise and f32";
+		if (o->rank && o->axis[o->perm[o->rank - 1]].n * 8 <= cpu_vector_bytes(t, g->module->arch))
+			return arena_printf(g->arena, "%lld columns fill at most half a vector: a kernel over rows and columns together is faster", (long long)o->axis[o->perm[o->rank - 1]].n);
 	}
 	if (special_op(g, op) && op->kind != OP_store)
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[op->kind].name);
