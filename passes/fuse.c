@@ -464,75 +464,103 @@ group_name(Fuse *f, const GroupInfo *gi, uint32_t number)
 	return s;
 }
 
+static void
+fuse_tables(Fuse *f)
+{
+	Graph *g = f->g;
+
+	f->kind = arena_array(f->a, Kind, f->nop);
+	f->cone = arena_array(f->a, uint8_t, f->nop);
+	f->leaf = arena_array(f->a, uint32_t, f->nop);
+	f->stored = arena_array(f->a, bool, f->nval);
+	f->group_of = arena_array(f->a, int32_t, f->nval);
+	f->users = arena_alloc(f->a, sizeof *f->users * f->nval);
+	f->state_of = arena_array(f->a, int32_t, f->nval);
+	f->last_reader = arena_array(f->a, int32_t, g->module->state.n);
+	for (uint32_t v = 0; v < f->nval; v++)
+		f->group_of[v] = f->state_of[v] = -1;
+	for (uint32_t i = 0; i < g->module->state.n; i++)
+		f->last_reader[i] = -1;
+	for (uint32_t i = 0; i < f->nop; i++) {
+		const Op *op = &g->op.at[i];
+
+		f->kind[i] = kind_of(g, op);
+		if (op->kind == OP_load)
+			f->state_of[op->out[0].id] = (int32_t)(module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
+		else if (f->kind[i] == K_NONE)
+			f->state_of[op->out[0].id] = f->state_of[op->in[0].id];
+		for (int k = 0; k < op->nin; k++)
+			vec_push(f->a, &f->users[op->in[k].id], i);
+	}
+	for (uint32_t i = 0; i < g->result.n; i++)
+		f->stored[g->result.at[i].v.id] = true;
+	/* kernels of their own, views outside groups and stores read memory */
+	for (uint32_t i = 0; i < f->nop; i++)
+		if (!f->enabled || f->kind[i] == K_ALONE || f->kind[i] == K_CONTRACT || f->kind[i] == K_NONE)
+			for (int k = 0; k < g->op.at[i].nin; k++)
+				f->stored[g->op.at[i].in[k].id] = true;
+}
+
+static void
+place_op(Fuse *f, const Op *op, uint32_t index)
+{
+	switch (f->kind[index]) {
+	case K_NONE: put(f, *op, -1); break;
+	case K_FREE:
+		if (f->stored[op->out[0].id])
+			put(f, *op, new_group(f, K_MAP, val_type(f->g, op->out[0]), index));
+		break;
+	case K_MAP:
+		if (!is_clonable(f, op->out[0]))
+			place_map(f, op, index);
+		break;
+	case K_RED: place_reduction(f, op, index); break;
+	case K_CONTRACT: place_alone(f, op, index, K_CONTRACT); break;
+	case K_ALONE:
+		if (op->kind != OP_store)
+			place_alone(f, op, index, K_ALONE);
+		break;
+	}
+}
+
+/* The graph made of what was put, and its groups. */
+static void
+take_over(Fuse *f)
+{
+	Graph *g = f->g;
+
+	for (uint32_t i = 0; i < f->info.n; i++)
+		vec_push(g->arena, &g->group, ((Group){.name = group_name(f, &f->info.at[i], i), .band = -1, .workspace_offset = -1}));
+	g->op.at = f->out.at;
+	g->op.n = f->out.n;
+	g->op.cap = f->out.cap;
+	for (uint32_t v = 0; v < g->val.n; v++)
+		g->val.at[v].op = UINT32_MAX;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; k < g->op.at[i].nout; k++) {
+			ValInfo *v = val_info(g, g->op.at[i].out[k]);
+
+			v->op = i;
+			v->index = (uint16_t)k;
+			v->offset = -1;
+		}
+	graph_compact(g);
+}
+
 bool
 pass_fuse(Graph *g, PassCtx *cx)
 {
 	Fuse f = {.g = g, .cx = cx, .a = cx->scratch, .nval = g->val.n, .nop = g->op.n, .enabled = pass_enabled(cx, "fuse")};
 
-	f.kind = arena_array(f.a, Kind, f.nop);
-	f.cone = arena_array(f.a, uint8_t, f.nop);
-	f.leaf = arena_array(f.a, uint32_t, f.nop);
-	f.stored = arena_array(f.a, bool, f.nval);
-	f.group_of = arena_array(f.a, int32_t, f.nval);
-	f.users = arena_alloc(f.a, sizeof *f.users * f.nval);
-	f.state_of = arena_array(f.a, int32_t, f.nval);
-	f.last_reader = arena_array(f.a, int32_t, g->module->state.n);
-	for (uint32_t v = 0; v < f.nval; v++)
-		f.group_of[v] = f.state_of[v] = -1;
-	for (uint32_t i = 0; i < g->module->state.n; i++)
-		f.last_reader[i] = -1;
-	for (uint32_t i = 0; i < f.nop; i++) {
-		const Op *op = &g->op.at[i];
-
-		f.kind[i] = kind_of(g, op);
-		if (op->kind == OP_load)
-			f.state_of[op->out[0].id] = (int32_t)(module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
-		else if (f.kind[i] == K_NONE)
-			f.state_of[op->out[0].id] = f.state_of[op->in[0].id];
-		for (int k = 0; k < op->nin; k++)
-			vec_push(f.a, &f.users[op->in[k].id], i);
-	}
-	for (uint32_t i = 0; i < g->result.n; i++)
-		f.stored[g->result.at[i].v.id] = true;
-	/* kernels of their own, views outside groups and stores read memory */
-	for (uint32_t i = 0; i < f.nop; i++)
-		if (!f.enabled || f.kind[i] == K_ALONE || f.kind[i] == K_CONTRACT || f.kind[i] == K_NONE)
-			for (int k = 0; k < g->op.at[i].nin; k++)
-				f.stored[g->op.at[i].in[k].id] = true;
+	fuse_tables(&f);
 	if (f.enabled)
 		find_cheap(&f);
 	for (uint32_t i = 0; i < f.nop; i++) {
 		Op op = g->op.at[i];
 
-		switch (f.kind[i]) {
-		case K_NONE: put(&f, op, -1); break;
-		case K_FREE:
-			if (f.stored[op.out[0].id])
-				put(&f, op, new_group(&f, K_MAP, val_type(g, op.out[0]), i));
-			break;
-		case K_MAP:
-			if (!is_clonable(&f, op.out[0]))
-				place_map(&f, &op, i);
-			break;
-		case K_RED: place_reduction(&f, &op, i); break;
-		case K_CONTRACT: place_alone(&f, &op, i, K_CONTRACT); break;
-		case K_ALONE:
-			if (op.kind != OP_store)
-				place_alone(&f, &op, i, K_ALONE);
-			break;
-		}
+		place_op(&f, &op, i);
 	}
 	place_stores(&f);
-	for (uint32_t i = 0; i < f.info.n; i++)
-		vec_push(g->arena, &g->group, ((Group){.name = group_name(&f, &f.info.at[i], i), .band = -1, .workspace_offset = -1}));
-	g->op.at = f.out.at;
-	g->op.n = f.out.n;
-	g->op.cap = f.out.cap;
-	for (uint32_t v = 0; v < g->val.n; v++)
-		g->val.at[v].op = UINT32_MAX;
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; k < g->op.at[i].nout; k++)
-			g->val.at[g->op.at[i].out[k].id] = (ValInfo){g->val.at[g->op.at[i].out[k].id].type, g->val.at[g->op.at[i].out[k].id].name, i, (uint16_t)k, -1};
-	graph_compact(g);
+	take_over(&f);
 	return true;
 }
