@@ -263,15 +263,20 @@ read_var(Case *c, const char *line)
 	sscanf(line, v->param ? "%lf %lf" : "%*[ ]%lf", v->param ? &v->low : &v->high, &v->high);
 }
 
-static bool
-run_case(const Case *c, const char *filter)
+/* Counts the case: passed, failed, skipped. */
+static void
+run_case(const Case *c, const char *filter, int count[3])
 {
 	static const char *const passes[] = {"autodiff,optimizer", "autodiff,optimizer,expand", "autodiff,optimizer,expand,fold,cse,dce"};
 	bool good = true;
 
-	for (int i = 0; i < 3 && (!filter || strstr(c->name, filter)); i++)
+	if (filter && !strstr(c->name, filter)) {
+		count[2]++;
+		return;
+	}
+	for (int i = 0; i < 3; i++)
 		good = run_variant(c, passes[i], i == 0) && good;
-	return good;
+	count[good ? 0 : 1]++;
 }
 
 int
@@ -281,7 +286,7 @@ main(int argc, char **argv)
 	char *text = argc > 1 ? file_read(argv[1], &n) : NULL;
 	const char *filter = argc > 2 ? argv[2] : NULL;
 	Case c = {0};
-	int passed = 0, failed = 0;
+	int count[3] = {0};
 
 	ir_init();
 	if (!text)
@@ -292,7 +297,7 @@ main(int argc, char **argv)
 			*next++ = 0;
 		if (!strncmp(l, "case ", 5)) {
 			if (*c.name)
-				++*(run_case(&c, filter) ? &passed : &failed);
+				run_case(&c, filter, count);
 			buf_free(&c.body);
 			c = (Case){.zero = strstr(l, " zero") != NULL};
 			sscanf(l, "case %63s", c.name);
@@ -303,9 +308,9 @@ main(int argc, char **argv)
 		}
 	}
 	if (*c.name)
-		++*(run_case(&c, filter) ? &passed : &failed);
+		run_case(&c, filter, count);
 	buf_free(&c.body);
 	free(text);
-	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
-	return failed != 0;
+	printf("%d passed, %d failed, %d skipped\n", count[0], count[1], count[2]);
+	return count[1] != 0;
 }

@@ -162,7 +162,7 @@ run_case(const char *file, bool bless)
 		buf_free(&whole);
 		good = true;
 	} else if (!good) {
-		printf("FAIL %s\n--- expected\n%s--- found\n%s", file, want.at ? want.at : "", got.at);
+		printf("%s differs\n--- expected\n%s--- found\n%s", file, want.at ? want.at : "", got.at);
 	}
 	buf_free(&got);
 	buf_free(&want);
@@ -186,6 +186,7 @@ main(int argc, char **argv)
 {
 	int passed = 0, failed = 0;
 	bool bless = false;
+	Buf wrong = {0};
 
 	ir_init();
 	for (int k = 1; k < argc; k++) {
@@ -202,12 +203,20 @@ main(int argc, char **argv)
 		for (int i = 0; i < n; i++) {
 			if (run_case(list[i]->d_name, bless))
 				passed++;
-			else
+			else {
 				failed++;
+				buf_printf(&wrong, "%s\n", list[i]->d_name);
+			}
 			free(list[i]);
 		}
 		free(list);
 	}
+	/* The last lines are what meson shows of a long log. */
+	for (const char *p = wrong.at; p && *p; p += strcspn(p, "\n") + 1)
+		printf("FAIL %.*s\n", (int)strcspn(p, "\n"), p);
+	if (failed)
+		printf("if the new text is right: BUILD/tests/lang/lang --bless tests/lang, and read the difference\n");
+	buf_free(&wrong);
 	printf("lang: %d passed, %d failed\n", passed, failed);
 	return failed != 0;
 }

@@ -621,7 +621,7 @@ check_tables(Run *r)
 		if ((info->ew >= 0 && info->part > 0) || op_has((OpKind)k, T_LOOP | T_STATE) || k == OP_update || r->seen[k])
 			continue;
 		if (!(info->expand && strstr(info->name, ".dx")))  /* these run inside their operator's cases */
-			failed(r, info->name, "no line in cases.txt");
+			failed(r, info->name, "no line in tests/numeric/cases.txt");
 	}
 }
 
