@@ -298,7 +298,6 @@ GradRule grad_op;                                            /* the rule of any 
 /* May a gradient of op's results reach input k? False for integers, derivatives NONE and 0, and ops without a rule. */
 bool grad_passes(const Graph *g, const Op *op, int k);
 
-
 /* ---------------------------------------------------------------- expressions of ew.def (expr.c) */
 typedef enum ExprKind {
 	EX_NUM, EX_VAR,                                            /* var: x y z r g a b */
@@ -310,11 +309,6 @@ typedef struct Expr { ExprKind kind; char var; double num; const struct Expr *a,
 #define EXPR_VARS "xyzrgab"
 const Expr *expr_parse(Arena *a, const char *text, const char **error);
 double expr_eval(const Expr *e, const double var[7]);          /* order of EXPR_VARS */
-
-/* ---------------------------------------------------------------- reductions of red.def */
-typedef struct RedInfo { const char *name; int nstate, nout; bool index; const Expr *init, *step, *combine, *finish; const char *doc; } RedInfo;
-
-/* ---------------------------------------------------------------- contractions: one normal form (codegen/contract.c uses it) */
 
 /* ---------------------------------------------------------------- text (print.c, parse.c) */
 void module_print(Buf *b, const Module *m);
@@ -340,6 +334,5 @@ typedef struct RefCtx {
 	const char *error;
 } RefCtx;
 const char *ref_op(RefCtx *cx, const Op *op);                 /* runs one op; NULL or a message */
-const char *ref_graph(RefCtx *cx);                            /* all ops; inputs must be set in cx->val */
 int64_t ref_extent(const RefCtx *cx, Axis a);
 #endif

@@ -252,22 +252,6 @@ ref_op(RefCtx *cx, const Op *op)
 	return NULL;
 }
 
-const char *
-ref_graph(RefCtx *cx)
-{
-	const Graph *g = cx->g;
-
-	for (int stores = 0; stores < 2; stores++)
-		for (uint32_t i = 0; i < g->op.n; i++) {
-			const Op *op = &g->op.at[i];
-			const char *error;
-
-			if (!op->dead && (op->kind == OP_store) == stores && (error = ref_op(cx, op)))
-				return error;
-		}
-	return NULL;
-}
-
 /* ---------------------------------------------------------------- state */
 static RefTensor *
 state_tensor(RefCtx *cx, const Op *op)

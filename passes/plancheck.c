@@ -39,7 +39,7 @@ claim(Ranges *r, int64_t from, int64_t to, uint32_t owner)
 	while (j < r->at.n && r->at.at[j].from < to)
 		j++;
 	if (j > i && r->at.at[i].from < from)
-		keep[nkeep++] = (Range){r->at.at[i].from, from, r->at.at[i].owner | 0};
+		keep[nkeep++] = (Range){r->at.at[i].from, from, r->at.at[i].owner};
 	bool tail = j > i && r->at.at[j - 1].to > to;
 	Range last = tail ? (Range){to, r->at.at[j - 1].to, r->at.at[j - 1].owner} : (Range){0, 0, 0};
 	uint32_t want = (uint32_t)nkeep + 1 + tail, have = j - i;

@@ -101,7 +101,6 @@ V i_div(Emit *e, V a, V b); V i_rem(Emit *e, V a, V b);   /* operands >= 0 */
 V i_split(V x, int64_t *k);
 bool i_multiple4(const Emit *e, V x);
 V i_min(Emit *e, V a, V b); V i_max(Emit *e, V a, V b);
-V i_fdiv(Emit *e, V a, int64_t b);                        /* floor division by a constant */
 V extent(Emit *e, Axis a);
 V splat(Emit *e, V s);                                    /* scalar to vector */
 T vec_of(const Emit *e, T t);

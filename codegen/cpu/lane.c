@@ -246,7 +246,7 @@ is_const(V v, int64_t *x)
 	return true;
 }
 
-enum { C_ADD, C_SUB, C_MUL, C_DIV, C_REM, C_MIN, C_MAX, C_FDIV, C_SPLAT, C_VADD, C_VMUL, C_RANGE, C_AND };
+enum { C_ADD, C_SUB, C_MUL, C_DIV, C_REM, C_MIN, C_MAX, C_SPLAT, C_VADD, C_VMUL, C_RANGE, C_AND };
 
 static V
 cse_find(Emit *e, int op, V a, V b, Level **at)
@@ -381,25 +381,6 @@ i_mul(Emit *e, V a, V b)
 	if ((r = cse_find(e, C_MUL, a, b, &l)))
 		return r;
 	return cse_put(e, l, C_MUL, a, b, LLVMBuildNSWMul(l->b, a, b, ""));
-}
-
-V
-i_fdiv(Emit *e, V a, int64_t b)
-{
-	Level *l;
-	int64_t x;
-	V r, kb = k64(e, b);
-
-	if (b == 1)
-		return a;
-	if (is_const(a, &x))
-		return k64(e, x >= 0 ? x / b : -((-x + b - 1) / b));
-	if ((r = cse_find(e, C_FDIV, a, kb, &l)))
-		return r;
-	V q = LLVMBuildSDiv(l->b, a, kb, ""), rem = LLVMBuildSRem(l->b, a, kb, "");
-	V neg = LLVMBuildSExt(l->b, LLVMBuildICmp(l->b, LLVMIntSLT, rem, k64(e, 0), ""), e->l->i64, "");
-
-	return cse_put(e, l, C_FDIV, a, kb, LLVMBuildAdd(l->b, q, neg, ""));
 }
 
 /* Run-time extent of an axis; marked ones are computed once, at the function's start. */
