@@ -18,6 +18,8 @@ typedef struct GemmParams {
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
+/* Attributes of a function of its own: the machine's vectors, never inlined. */
+void fn_machine(Llvm *l, V fn);
 
 /* What follows a contraction in its group. */
 enum { EPILOGUE_OUTS = 16 };

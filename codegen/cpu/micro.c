@@ -270,10 +270,25 @@ loop_outer(Micro *m, int depth, V a, V b, const V *st, const V *row, V *s, LLVMB
 	*end = after;
 }
 
+void
+fn_machine(Llvm *l, V fn)
+{
+	static const char *const flags[] = {"nounwind", "noinline"};
+	char bits[16];
+
+	snprintf(bits, sizeof bits, "%d", l->arch->vector_bytes * 8);
+	fn_attribute(l, fn, "target-cpu", l->arch->cpu);
+	fn_attribute(l, fn, "target-features", l->arch->features);
+	fn_attribute(l, fn, "prefer-vector-width", bits);
+	fn_attribute(l, fn, "min-legal-vector-width", bits);
+	for (int i = 0; i < 2; i++)
+		LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
+}
+
 V
 gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
 {
-	char name[64], bits[16];
+	char name[64];
 	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
 
 	snprintf(name, sizeof name, "micro_%dx%dx%d%s", mr, nv, lanes, masked ? "m" : "");
@@ -287,13 +302,7 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
 		bug("a register tile of %d x %d", mr, nv);
 	m.fn = fn = LLVMAddFunction(l->mod, name, LLVMFunctionType(l->voidt, args, 8, 0));
 	LLVMSetLinkage(fn, LLVMInternalLinkage);
-	snprintf(bits, sizeof bits, "%d", l->arch->vector_bytes * 8);
-	fn_attribute(l, fn, "target-cpu", l->arch->cpu);
-	fn_attribute(l, fn, "target-features", l->arch->features);
-	fn_attribute(l, fn, "prefer-vector-width", bits);
-	fn_attribute(l, fn, "min-legal-vector-width", bits);
-	LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName("nounwind", 8), 0));
-	LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName("noinline", 8), 0));
+	fn_machine(l, fn);
 	m.a = LLVMGetParam(fn, 0);
 	m.b = LLVMGetParam(fn, 1);
 	m.c = LLVMGetParam(fn, 2);

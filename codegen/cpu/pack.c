@@ -66,21 +66,63 @@ copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 
 /* One stage of the transposition of w vectors: blocks of d elements change sides. */
 static void
-turn_stage(Emit *e, V *v, int w, int d)
+turn_stage(const Llvm *l, LLVMBuilderRef b, V *v, int w, int d)
 {
 	for (int i = 0; i < w; i++) {
-		V a = v[i], b, low[64], high[64];
+		V first = v[i], second, low[64], high[64];
 
 		if (i & d)
 			continue;
-		b = v[i + d];
+		second = v[i + d];
 		for (int x = 0; x < w; x++) {
-			low[x] = LLVMConstInt(e->l->i32, (unsigned long long)(x & d ? w + x - d : x), 0);
-			high[x] = LLVMConstInt(e->l->i32, (unsigned long long)(x & d ? w + x : x + d), 0);
+			low[x] = LLVMConstInt(l->i32, (unsigned long long)(x & d ? w + x - d : x), 0);
+			high[x] = LLVMConstInt(l->i32, (unsigned long long)(x & d ? w + x : x + d), 0);
 		}
-		v[i] = LLVMBuildShuffleVector(here(e), a, b, LLVMConstVector(low, (unsigned)w), "");
-		v[i + d] = LLVMBuildShuffleVector(here(e), a, b, LLVMConstVector(high, (unsigned)w), "");
+		v[i] = LLVMBuildShuffleVector(b, first, second, LLVMConstVector(low, (unsigned)w), "");
+		v[i + d] = LLVMBuildShuffleVector(b, first, second, LLVMConstVector(high, (unsigned)w), "");
 	}
+}
+
+/* void turn_W(in, column stride, columns left, out, row stride): one square block, bytes; columns that are not there give zeros. A function
+ * of its own, once in a module: hundreds of shuffles, which every packing kernel would compile again. */
+static V
+turn_block(Llvm *l, int w)
+{
+	char name[32];
+	T args[5] = {l->ptr, l->i64, l->i64, l->ptr, l->i64}, vt = LLVMVectorType(l->f32, (unsigned)w);
+
+	snprintf(name, sizeof name, "turn_%d", w);
+	V fn = LLVMGetNamedFunction(l->mod, name), v[64];
+
+	if (fn)
+		return fn;
+	LLVMBuilderRef b = LLVMCreateBuilderInContext(l->cx);
+
+	fn = LLVMAddFunction(l->mod, name, LLVMFunctionType(l->voidt, args, 5, 0));
+	LLVMSetLinkage(fn, LLVMInternalLinkage);
+	fn_machine(l, fn);
+	LLVMPositionBuilderAtEnd(b, LLVMAppendBasicBlockInContext(l->cx, fn, "entry"));
+	V in = LLVMGetParam(fn, 0), stride = LLVMGetParam(fn, 1), left = LLVMGetParam(fn, 2), out = LLVMGetParam(fn, 3), row = LLVMGetParam(fn, 4);
+	V last = LLVMBuildSub(b, left, LLVMConstInt(l->i64, 1, 0), "");
+
+	for (int i = 0; i < w; i++) {
+		V col = LLVMConstInt(l->i64, (unsigned)i, 0), ok = LLVMBuildICmp(b, LLVMIntSLT, col, left, "");
+		V off = LLVMBuildMul(b, LLVMBuildSelect(b, ok, col, last, ""), stride, "");
+		V x = LLVMBuildLoad2(b, vt, LLVMBuildInBoundsGEP2(b, l->i8, in, &off, 1, ""), "");
+
+		LLVMSetAlignment(x, 4);
+		v[i] = LLVMBuildSelect(b, ok, x, LLVMConstNull(vt), "");
+	}
+	for (int d = 1; d < w; d *= 2)
+		turn_stage(l, b, v, w, d);
+	for (int i = 0; i < w; i++) {
+		V off = LLVMBuildMul(b, row, LLVMConstInt(l->i64, (unsigned)i, 0), "");
+
+		LLVMSetAlignment(LLVMBuildStore(b, v[i], LLVMBuildInBoundsGEP2(b, l->i8, out, &off, 1, "")), 4);
+	}
+	LLVMBuildRetVoid(b);
+	LLVMDisposeBuilder(b);
+	return fn;
 }
 
 /* k is contiguous: w columns of w rows at a time. */
@@ -89,27 +131,16 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 {
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, whole = k->k / w * w;
-	V last = i_sub(e, left, k64(e, 1)), v[64];
 
 	if (whole) {
-		V r = loop_open(e, k64(e, 0), k64(e, whole), w);
+		V r = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
 
 		for (int j = 0; j < p->nv; j++) {
-			for (int i = 0; i < w; i++) {
-				V col = k64(e, (int64_t)j * w + i), ok = LLVMBuildICmp(here(e), LLVMIntSLT, col, left, "");
-				V off = i_add(e, i_mul(e, r, k64(e, 4)), i_mul(e, i_min(e, col, last), k64(e, k->j_stride)));
-				V x = LLVMBuildLoad2(here(e), vec_of(e, e->l->f32), ptr_at(e, in, off), "");
+			V from = ptr_at(e, in, i_add(e, i_mul(e, r, k64(e, 4)), k64(e, (int64_t)j * w * k->j_stride)));
+			V to = ptr_at(e, out, i_add(e, i_mul(e, r, k64(e, nr * 4)), k64(e, (int64_t)j * w * 4)));
+			V args[5] = {from, k64(e, k->j_stride), i_sub(e, left, k64(e, (int64_t)j * w)), to, k64(e, nr * 4)};
 
-				LLVMSetAlignment(x, 4);
-				v[i] = LLVMBuildSelect(here(e), ok, x, LLVMConstNull(vec_of(e, e->l->f32)), "");
-			}
-			for (int d = 1; d < w; d *= 2)
-				turn_stage(e, v, w, d);
-			for (int i = 0; i < w; i++) {
-				V to = ptr_at(e, out, i_add(e, i_mul(e, i_add(e, r, k64(e, i)), k64(e, nr * 4)), k64(e, (int64_t)j * w * 4)));
-
-				LLVMSetAlignment(LLVMBuildStore(here(e), v[i], to), 4);
-			}
+			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
 		}
 		loop_close(e);
 	}
