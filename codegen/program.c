@@ -216,6 +216,21 @@ input_check(const Module *m, const char *name)
 	return tightest;
 }
 
+/* Some op or result of g reads the input: infer asks for no other. */
+static bool
+input_read(const Graph *g, const char *name)
+{
+	const Input *in = g ? input_named(g, name) : NULL;
+	bool read = false;
+
+	for (uint32_t i = 0; in && !read && i < g->op.n; i++)
+		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
+			read |= g->op.at[i].in[k].id == in->v.id;
+	for (uint32_t i = 0; in && i < g->result.n; i++)
+		read |= g->result.at[i].v.id == in->v.id;
+	return read;
+}
+
 static void
 put_inputs(Buf *b, const Module *m, const Names *in)
 {
@@ -230,7 +245,7 @@ put_inputs(Buf *b, const Module *m, const Names *in)
 		buf_printf(b, ", \"limit\": %lld", check ? (long long)attr_int(check, A_limit) : 0LL);
 		if (check && attr_bool(check, A_has_ignore))
 			buf_printf(b, ", \"ignore\": %lld", (long long)attr_int(check, A_ignore));
-		buf_printf(b, ", \"infer\": %s}", input_named(real_graph(m, "infer"), in->at[i]) ? "true" : "false");
+		buf_printf(b, ", \"infer\": %s}", input_read(real_graph(m, "infer"), in->at[i]) ? "true" : "false");
 	}
 	buf_printf(b, "]");
 }

@@ -143,7 +143,7 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 
 		if (!op_has((OpKind)op->kind, T_EW) || o->dtype != DT_f32)
 			return "a contraction's epilogue is elementwise and f32";
-		if (o->rank && o->axis[o->perm[o->rank - 1]].n * 8 <= cpu_vector_bytes(t, g->module->arch))
+		if (o->rank == 4 && o->axis[o->perm[o->rank - 1]].n * 8 <= cpu_vector_bytes(t, g->module->arch))
 			return arena_printf(g->arena, "%lld columns fill at most half a vector: a kernel over rows and columns together is faster", (long long)o->axis[o->perm[o->rank - 1]].n);
 	}
 	if (special_op(g, op) && op->kind != OP_store)
