@@ -34,9 +34,6 @@ typedef struct LinkOptions {
 /* NULL, or what was tried and what went wrong, in arena. */
 const char *link_program(Arena *a, const LinkOptions *o);
 
-/* ---- tests, tuner: every op its own group, every value its own place */
-void naive_plan(Module *m, const Target *t, const char *arch);
-
 /* ---- targets.def */
 extern const Target *const targets[];
 extern const int ntargets;

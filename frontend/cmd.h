@@ -89,7 +89,6 @@ int job_check_output(const Job *j, const char *path);
 int job_build(Job *j, const char *emit, const char *path);
 const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
 bool is_ir_file(const char *file);
-bool stage_exists(const char *stage);
 extern const char *const stage_names[]; extern const int nstage_names;
 int64_t machine_memory(void);            /* bytes, 0 if unknown */
 void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */

@@ -28,12 +28,6 @@ stage_number(const char *stage)
 }
 
 bool
-stage_exists(const char *stage)
-{
-	return stage_number(stage) >= 0;
-}
-
-bool
 is_ir_file(const char *file)
 {
 	size_t n = strlen(file);

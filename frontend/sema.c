@@ -304,7 +304,8 @@ define_one(Sema *s, const Define *d)
 	s->hash = hash_bytes(hash_bytes(s->hash, d->name, strlen(d->name)), d->value, strlen(d->value));
 }
 
-void
+/* Evaluates all, for this phase. */
+static void
 sema_constants(Sema *s)
 {
 	Graph *scratch = s->graph;

@@ -114,7 +114,6 @@ Value value_bool(bool b, Loc loc);
 Value value_list(const Value *at, int n, Loc loc);
 Value value_axis_extent(Axis a, Loc loc);
 void value_seal(Value *v);                            /* after filling in the items of a list or spec */
-bool value_equal(Sema *s, const Value *a, const Value *b);
 /* Both operands compile-time. False after an error. */
 bool value_binary(Sema *s, Loc at, const char *op, const Value *a, const Value *b, Value *out);
 bool value_negate(Sema *s, Loc at, const Value *a, Value *out);
@@ -149,8 +148,7 @@ void sema_check_layer(Sema *s, Loc at, const char *what, const char *name); /* e
 /* ---- contracts (sema_require.c) */
 void sema_require(Sema *s, const Node *n);
 
-/* ---- constants and settings */
-void sema_constants(Sema *s);                         /* evaluates all, for this phase */
+/* ---- settings (settings.c) */
 bool settings_read(Sema *s, int64_t batch, const char *precision); /* adds train.* and data.* to the module; sets s->batch */
 void settings_check_inputs(Sema *s);                  /* after the training graph: readers against the model's inputs */
 

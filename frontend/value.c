@@ -138,7 +138,7 @@ value_kind_name(const Value *v)
 	return "a value";
 }
 
-bool
+static bool
 value_equal(Sema *s, const Value *a, const Value *b)
 {
 	if (value_is_number(a) && value_is_number(b))

@@ -23,7 +23,6 @@ typedef struct Chunk {
 
 struct Arena {
 	Chunk *chunk;
-	size_t total;
 	const char **intern;     /* power of two slots, at most half full; NULL = empty */
 	size_t nintern, intern_cap;
 };
@@ -79,7 +78,6 @@ arena_alloc(Arena *a, size_t bytes)
 	bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
 	if (bytes == 0)
 		bytes = ALIGN;
-	a->total += bytes;
 	if (c && bytes <= c->cap - c->used) {
 		c->used += bytes;
 		return (char *)c + CHUNK_HEAD + c->used - bytes;
@@ -155,12 +153,6 @@ arena_printf(Arena *a, const char *fmt, ...)
 	r = arena_vprintf(a, fmt, ap);
 	va_end(ap);
 	return r;
-}
-
-size_t
-arena_bytes(const Arena *a)
-{
-	return a->total;
 }
 
 /* ---------------------------------------------------------------- text buffer */

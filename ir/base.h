@@ -20,7 +20,6 @@ char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
-size_t arena_bytes(const Arena *a); /* bytes handed out so far */
 #define arena_new_of(a, T) ((T *)arena_alloc(a, sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_alloc(a, sizeof(T) * (size_t)((n) > 0 ? (n) : 1)))
 

@@ -82,12 +82,6 @@ rule_count(Build *b, const Type *x, const int64_t *axes, int n, DType dt)
 	return build_reduce(b, OP_sum, build_full(b, type_of(dt, n, taken), 1), all, n, false);
 }
 
-Val
-rule_add(Build *b, Val a, Val g)
-{
-	return !a.id ? g : !g.id ? a : build(b, OP_add, a, g);
-}
-
 Axis
 rule_merge(const Type *x, int from, int to)
 {

@@ -123,17 +123,6 @@ axis_at(Axis a, int64_t n, int64_t full)
 }
 
 void
-type_strides(const Type *t, int64_t n, int64_t full, int64_t stride[MAX_RANK])
-{
-	int64_t step = 1;
-
-	for (int i = t->rank; i-- > 0;) {
-		stride[t->perm[i]] = step;
-		step *= axis_at(t->axis[t->perm[i]], n, full);
-	}
-}
-
-void
 type_print(Buf *b, const Type *t)
 {
 	buf_printf(b, "%s[", dtype_info[t->dtype].name);
@@ -652,15 +641,6 @@ graph_add_val(Graph *g, Type t, const char *name, uint32_t op, int index)
 	return (Val){g->val.n - 1};
 }
 
-void
-graph_rename_val(Graph *g, Val v, const char *name)
-{
-	if (strcmp(g->val.at[v.id].name, name) != 0)
-		g->val.at[v.id].name = unique_name(g, name);
-	name_set_refresh(g);
-	name_enter(g, g->val.at[v.id].name);
-}
-
 Val
 graph_add_input(Graph *g, Type t, const char *name, InputKind kind)
 {
@@ -702,31 +682,6 @@ val_op(const Graph *g, Val v)
 	uint32_t i = g->val.at[v.id].op;
 
 	return i < g->op.n ? &g->op.at[i] : NULL;
-}
-
-void
-graph_replace_uses(Graph *g, Val old, Val with, uint32_t from_op)
-{
-	for (uint32_t i = from_op; i < g->op.n; i++)
-		for (int k = 0; k < g->op.at[i].nin; k++)
-			if (g->op.at[i].in[k].id == old.id)
-				g->op.at[i].in[k] = with;
-	for (uint32_t i = 0; i < g->result.n; i++)
-		if (g->result.at[i].v.id == old.id)
-			g->result.at[i].v = with;
-}
-
-uint32_t *
-graph_use_counts(const Graph *g, Arena *a)
-{
-	uint32_t *uses = arena_array(a, uint32_t, g->val.n);
-
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
-			uses[g->op.at[i].in[k].id]++;
-	for (uint32_t i = 0; i < g->result.n; i++)
-		uses[g->result.at[i].v.id]++;
-	return uses;
 }
 
 /* Does the range stand where a run of ops with this group begins and ends? */

@@ -43,7 +43,6 @@ bool type_same_shape(const Type *a, const Type *b);         /* extents only, not
 bool type_is_plain(const Type *t);                          /* identity layout */
 bool type_marked(const Type *t);                            /* some axis follows n */
 int64_t axis_at(Axis a, int64_t n, int64_t full);           /* extent for n of a batch of full */
-void type_strides(const Type *t, int64_t n, int64_t full, int64_t stride[MAX_RANK]); /* in elements, per logical axis */
 void type_print(Buf *b, const Type *t);                     /* f32[N<=64,6,28,28]@0231; "2N<=128", "N/2<=32" */
 
 /* ---------------------------------------------------------------- attributes */
@@ -235,7 +234,6 @@ void setting_print(Buf *b, const Setting *s);               /* as in the .net */
 Module *module_clone(const Module *m, Arena *a);
 
 Val graph_add_val(Graph *g, Type t, const char *name, uint32_t op, int index); /* name made unique: x, x.1, x.2 */
-void graph_rename_val(Graph *g, Val v, const char *name);   /* likewise made unique */
 Val graph_add_input(Graph *g, Type t, const char *name, InputKind kind);
 Val graph_input(const Graph *g, InputKind kind);            /* seed, step, rate; added on first use by graph_need_input */
 Val graph_need_input(Graph *g, InputKind kind);
@@ -245,10 +243,8 @@ static inline const Type *val_type(const Graph *g, Val v) { return &g->val.at[v.
 Op *val_op(const Graph *g, Val v);                          /* its definition; NULL for an input */
 /* Drops dead ops and values nobody names; renumbers Val.id and ValInfo.op; names stay. */
 void graph_compact(Graph *g);
-uint32_t *graph_use_counts(const Graph *g, Arena *a);       /* by Val.id; results of the graph count */
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
-void graph_replace_uses(Graph *g, Val old, Val with, uint32_t from_op); /* in ops from_op.. and in the graph's results */
 
 /* Attributes of an op. attr_* call bug() if the operator has none of that name. */
 const Attr *attr_get(const Op *op, AttrName n);

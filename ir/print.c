@@ -21,7 +21,7 @@ stage_number(const char *stage)
 	return -1;
 }
 
-bool
+static bool
 text_is_bare(const char *s)
 {
 	if (!*s)
@@ -44,7 +44,7 @@ text_result_name(ResultKind k, const char *value)
 	return k == RES_METRIC || k == RES_OUTPUT ? value : text_result_kinds[k];
 }
 
-bool
+static bool
 attr_same(const Attr *a, const Attr *b)
 {
 	if (a->name != b->name)

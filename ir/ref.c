@@ -83,13 +83,13 @@ round_bits(double x, int bits, int emin, double largest)
 	return fabs(r) > largest ? copysign(INFINITY, x) : r;
 }
 
-double
+static double
 ref_f16(double x)
 {
 	return round_bits(x, 11, -14, 65504);
 }
 
-double
+static double
 ref_bf16(double x)
 {
 	return round_bits(x, 8, -126, 0x1.fep127);
@@ -114,7 +114,8 @@ wrap(double x, int bits, bool is_signed)
 	return is_signed ? (double)(int64_t)u : (double)u;
 }
 
-double
+/* To a value of dtype t; integers wrap. */
+static double
 ref_round(DType t, double x, bool to_float)
 {
 	switch (t) {
@@ -143,7 +144,8 @@ saturate(double x, double low, double high)
 	return x != x ? 0 : x <= low ? low : x >= high ? high : trunc(x);
 }
 
-double
+/* cast's rule. */
+static double
 ref_convert(DType from, DType to, double x, bool to_float)
 {
 	if (dtype_is_float(from) && dtype_is_int(to))

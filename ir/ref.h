@@ -17,10 +17,6 @@ RefTensor *ref_zeros(RefCtx *cx, const Op *op, int k);          /* the same, fil
 int64_t ref_extents(const RefCtx *cx, const Type *t, int64_t ext[MAX_RANK]); /* of the actual batch; returns their product */
 void ref_strides(int rank, const int64_t *ext, int64_t *stride);
 const char *ref_fail(RefCtx *cx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-double ref_round(DType t, double x, bool to_float);             /* to a value of dtype t; integers wrap */
-double ref_convert(DType from, DType to, double x, bool to_float); /* cast's rule */
-double ref_f16(double x);
-double ref_bf16(double x);
 void ref_bytes_in(DType t, const void *bytes, int64_t n, double *f);   /* memory of dtype t to double */
 void ref_bytes_out(DType t, const double *f, int64_t n, void *bytes);
 
@@ -40,9 +36,6 @@ ref_next(RefWalk *w, int noff, int64_t *off, int64_t (*stride)[MAX_RANK])
 	}
 	return false;
 }
-
-/* C [M,N] += A B with A(i,k) = a[i*ai + k*ak], B(k,j) = b[k*bk + j], C(i,j) = c[i*ci + j]. Sums run over k in order. */
-void ref_gemm(int64_t m, int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b, int64_t bk, double *c, int64_t ci);
 
 RefRule ref_ew, ref_red;                                        /* every row of ew.def; of red.def */
 #endif

@@ -56,7 +56,8 @@ four_rows(int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const d
 		}
 }
 
-void
+/* C [M,N] += A B with A(i,k) = a[i*ai + k*ak], B(k,j) = b[k*bk + j], C(i,j) = c[i*ci + j]. Sums run over k in order. */
+static void
 ref_gemm(int64_t m, int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b, int64_t bk, double *c, int64_t ci)
 {
 	int64_t i = 0;

@@ -17,10 +17,8 @@ text_is_bare_char(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '+' || c == '/';
 }
-bool text_is_bare(const char *s);
 /* A graph of this name is for training unless its header says otherwise. */
 bool text_training_by_name(const char *name);
 /* Name that a result has if none is written: the kind's word, or for metrics and outputs the value's name. */
 const char *text_result_name(ResultKind k, const char *value);
-bool attr_same(const Attr *a, const Attr *b);
 #endif

@@ -24,7 +24,8 @@ typedef struct Optimizer {
 
 static const char *const rule_names[] = {"sgd", "momentum", "adam", "adamw"};
 
-double
+/* Argument of train.optimizer. */
+static double
 optimizer_number(const Module *m, const char *arg, double without)
 {
 	const Setting *s = setting(m, "train.optimizer"), *a = s ? setting_arg(s, arg) : NULL;

@@ -14,7 +14,6 @@ void graph_place_after(Module *m, Graph *g, const Graph *before);
 void loop_follow(Module *m, int64_t a);                  /* loop train keeps in step with what autodiff made of graph train */
 Graph *graph_copy(Module *m, const Graph *from, const char *name);
 void graph_stores_last(Graph *g);                        /* stores behind all else, in their order */
-double optimizer_number(const Module *m, const char *arg, double without); /* argument of train.optimizer */
 
 /* Replaces ops in the middle of a graph. Begin takes the ops out; then, for each old op in order, keep puts it back (with
  * inputs renamed) or new ops are built on rw->b and `to` says which values stand for its results; end closes. */
@@ -25,7 +24,6 @@ typedef struct Rewrite {
 	Val *map; uint32_t nval;     /* by old Val.id */
 } Rewrite;
 Rewrite rewrite_begin(Graph *g, Arena *scratch);
-Val rewrite_val(const Rewrite *rw, Val v);               /* what stands for v now */
 Op *rewrite_inputs(Rewrite *rw, uint32_t i);             /* old op i, its inputs renamed; sets rw->b's location */
 void rewrite_keep(Rewrite *rw, const Op *op);
 void rewrite_to(Rewrite *rw, Val old, Val with);         /* the old name goes to a value that the rewrite made */

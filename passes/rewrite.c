@@ -19,7 +19,8 @@ rewrite_begin(Graph *g, Arena *scratch)
 	return rw;
 }
 
-Val
+/* What stands for v now. */
+static Val
 rewrite_val(const Rewrite *rw, Val v)
 {
 	while (v.id < rw->nval && rw->map[v.id].id != v.id)

@@ -39,7 +39,7 @@ rt_bf16_to_f32(uint16_t h)
 	return x;
 }
 
-uint16_t
+static uint16_t
 rt_f32_to_bf16(float x)
 {
 	uint32_t u;

@@ -84,7 +84,8 @@ host_cpu_has(const char *name)
 }
 #endif
 
-const char *
+/* NULL if all are there. */
+static const char *
 rt_cpu_missing(const char *needs, char *buf, size_t n)
 {
 #if defined(__x86_64__)

@@ -39,7 +39,6 @@ void rt_dtype_write(int dtype, uint8_t *at, double x);         /* rounds to near
 bool rt_dtype_convert(int to, uint8_t *out, int from, const uint8_t *in, int64_t n, bool swap, int64_t *bad);
 float rt_bf16_to_f32(uint16_t h);
 float rt_f16_to_f32(uint16_t h);
-uint16_t rt_f32_to_bf16(float x);
 uint16_t rt_f64_to_f16(double x);
 
 /* ---------------------------------------------------------------- the descriptor (program.c) */
@@ -217,10 +216,8 @@ bool rt_host_init_state(RtHost *h);                     /* initial values of eve
 void rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle); /* points run at a data set */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
 void rt_host_fault(RtHost *h);                          /* sets h->error from the fault record */
-const char *rt_cpu_missing(const char *needs, char *buf, size_t n); /* NULL if all are there */
 int64_t rt_peak_rss(void);
 /* loop.c */
-double rt_rate_at(const RtHost *h, int64_t step);
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end);
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */

@@ -85,7 +85,7 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 
 /* ---- rate */
 
-double
+static double
 rt_rate_at(const RtHost *h, int64_t step)
 {
 	const RtRate *r = &h->program.rate;

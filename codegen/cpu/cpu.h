@@ -34,11 +34,6 @@ const char *llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *
 void llvm_close(Llvm *l);
 /* Runs the light pass list, then writes text or object. NULL or a message in arena. */
 const char *llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena);
-/* In-process loading of an object; symbols of this process are visible to it. */
-typedef struct Jit Jit;
-Jit *jit_load(const void *object, size_t bytes, const char **error);
-void *jit_symbol(Jit *j, const char *name);
-void jit_close(Jit *j);
 
 /* ---------------------------------------------------------------- cells and indices (lane.c) */
 typedef struct Ix {          /* an index: s + c * lane, or the vector g */
@@ -125,7 +120,6 @@ V ix_in_range(Emit *e, Ix a, V ext, bool *vec);           /* 0 <= a < ext: i1 or
 Cell ix_cell(Emit *e, Ix a, DType dt);
 Ix ix_of_cell(Emit *e, Cell c);
 
-void strides_of(Emit *e, const Type *t, V stride[MAX_RANK]);
 Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
@@ -149,11 +143,7 @@ Cell math_call(Emit *e, MathFn f, Cell x, Cell y);
 Cell cell_cast(Emit *e, Cell c, DType to);
 Cell cell_bin(Emit *e, ExprKind k, Cell a, Cell b);
 Cell cell_select(Emit *e, Cell c, Cell a, Cell b);
-Cell cell_not(Emit *e, Cell c);
-Cell cell_neg(Emit *e, Cell c);
 Cell cell_fma(Emit *e, Cell a, Cell b, Cell c);
-Cell cell_sqrt(Emit *e, Cell c);
-Cell expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt);
 Cell ew_emit(Emit *e, const Op *op, const Cell *in);
 Cell random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt);
 
@@ -162,7 +152,6 @@ Cell lane_eval(Emit *e, Val v, const Ix *ix);
 Cell eval_move(Emit *e, const Op *op, const Ix *ix);
 Cell eval_contract(Emit *e, const Op *op, const Ix *ix);
 Cell eval_window(Emit *e, const Op *op, const Ix *ix);
-Cell eval_reshape(Emit *e, Val x, const Type *from, const Type *to, const Ix *ix);
 void reshape_block(const Type *from, const Type *to, int *j, int *i); /* on to the end of the axes that hold the same elements on both sides */
 void memo_put(Emit *e, Val v, const Ix *ix, Cell c, int level);
 
@@ -278,19 +267,16 @@ void kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fre
 int64_t red_pieces(const Type *t, uint32_t reduced);
 uint32_t red_mask(const Graph *g, const Op *op);
 int64_t red_workspace(const Graph *g, const Op *op);
-int red_states(const Op *op);
 int64_t kept_elements(const Type *t, uint32_t reduced);
 int64_t states_bytes(const Type *t, uint32_t mask, const Op *op);
 bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map); /* v's axes are t's kept ones? axis of v -> axis of t */
 void mapped_index(Emit *e, const Type *v, const int8_t *map, const Ix *ix, Ix *r);
 bool value_is_out(const GroupCx *gc, Val v);
-void concat_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool special_op(const Graph *g, const Op *op);         /* has a kernel of its own shape (special.c): shares none */
 bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expression like any other */
 Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
 void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
 void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
-void map_emit(GroupCx *gc, const Out *out, int nout, GraphKernels *gk);
 bool rows_emit(GroupCx *gc, GraphKernels *gk);         /* groups with reductions */
 
 /* ---------------------------------------------------------------- loops.c */

@@ -96,7 +96,7 @@ reshape_block(const Type *from, const Type *to, int *j, int *i)
 
 /* Axes of `to` and `from` are matched block by block where their products (and marks) agree; within a block the row-major number
  * is taken apart again. */
-Cell
+static Cell
 eval_reshape(Emit *e, Val x, const Type *from, const Type *to, const Ix *ix)
 {
 	Ix in[MAX_RANK];

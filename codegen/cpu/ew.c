@@ -83,14 +83,14 @@ cell_select(Emit *e, Cell c, Cell a, Cell b)
 	return cell_of(LLVMBuildSelect(at3(e, c.v, a.v, b.v), c.v, a.v, b.v, ""), a.vec, (DType)a.dt);
 }
 
-Cell
+static Cell
 cell_not(Emit *e, Cell c)
 {
 	c = as_cond(e, c);
 	return cell_of(LLVMBuildNot(at1(e, c.v), c.v, ""), c.vec, DT_bool);
 }
 
-Cell
+static Cell
 cell_neg(Emit *e, Cell c)
 {
 	LLVMBuilderRef b = at1(e, c.v);
@@ -119,7 +119,7 @@ unary(Emit *e, const char *name, Cell c)
 	return cell_of(intrinsic(e, at1(e, c.v), name, &t, 1, (V[]){c.v}, 1), c.vec, (DType)c.dt);
 }
 
-Cell
+static Cell
 cell_sqrt(Emit *e, Cell c)
 {
 	return unary(e, "llvm.sqrt", c);
@@ -222,7 +222,7 @@ cell_bin(Emit *e, ExprKind k, Cell a, Cell b)
 	return cell_of(r, a.vec, dt);
 }
 
-Cell
+static Cell
 expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
 {
 	static const char names[] = EXPR_VARS;

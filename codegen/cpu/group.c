@@ -339,7 +339,7 @@ store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk)
 	map_kernel(gc, &m, gk, part, 0, NULL, NULL);
 }
 
-void
+static void
 map_emit(GroupCx *gc, const Out *out, int nout, GraphKernels *gk)
 {
 	Map m = {.gc = gc, .out = out, .nout = nout};
@@ -364,7 +364,7 @@ concat_shift(Emit *e, void *cx)
 	return r;
 }
 
-void
+static void
 concat_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
 	for (int k = 0; k < op->nin; k++) {

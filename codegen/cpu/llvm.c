@@ -1,12 +1,10 @@
-/* llvm.c: the machine side of LLVM: processors, target machine, object, assembly and .ll output, in-process loading.
+/* llvm.c: the machine side of LLVM: processors, target machine, object, assembly and .ll output.
  *
  * In: a name of --arch, or a finished module.   Out: bytes.   One LLVM context per module; kernels carry their processor as function
  * attributes. The pass list is short because the emitter writes SSA that needs little: slots to registers, equal
  * expressions merged within blocks, empty blocks dropped. Refuses unknown processor names. */
 #include "cpu.h"
 #include <llvm-c/Analysis.h>
-#include <llvm-c/LLJIT.h>
-#include <llvm-c/Orc.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 #include <stdlib.h>
@@ -200,65 +198,4 @@ llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena)
 	buf_put(out, LLVMGetBufferStart(mb), LLVMGetBufferSize(mb));
 	LLVMDisposeMemoryBuffer(mb);
 	return NULL;
-}
-
-/* ---------------------------------------------------------------- loading in process */
-struct Jit { LLVMOrcLLJITRef j; };
-
-Jit *
-jit_load(const void *object, size_t bytes, const char **error)
-{
-	static _Thread_local char text[512];
-	LLVMOrcLLJITRef j = NULL;
-	LLVMErrorRef err;
-	LLVMOrcDefinitionGeneratorRef gen;
-
-	targets_init();
-	if (!(err = LLVMOrcCreateLLJIT(&j, NULL))) {
-		err = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&gen, LLVMOrcLLJITGetGlobalPrefix(j), NULL, NULL);
-		if (!err) {
-			LLVMOrcJITDylibAddGenerator(LLVMOrcLLJITGetMainJITDylib(j), gen);
-			err = LLVMOrcLLJITAddObjectFile(j, LLVMOrcLLJITGetMainJITDylib(j),
-			    LLVMCreateMemoryBufferWithMemoryRangeCopy(object, bytes, "object"));
-		}
-	}
-	if (err) {
-		char *m = LLVMGetErrorMessage(err);
-
-		snprintf(text, sizeof text, "%s", m);
-		LLVMDisposeErrorMessage(m);
-		*error = text;
-		if (j)
-			LLVMConsumeError(LLVMOrcDisposeLLJIT(j));
-		return NULL;
-	}
-	Jit *r = malloc(sizeof *r);
-
-	if (!r)
-		die("out of memory");
-	r->j = j;
-	return r;
-}
-
-void *
-jit_symbol(Jit *j, const char *name)
-{
-	LLVMOrcExecutorAddress a = 0;
-	LLVMErrorRef err = LLVMOrcLLJITLookup(j->j, &a, name);
-
-	if (err) {
-		char *m = LLVMGetErrorMessage(err);
-
-		fprintf(stderr, "%s: %s\n", name, m);
-		LLVMDisposeErrorMessage(m);
-		return NULL;
-	}
-	return (void *)(uintptr_t)a;
-}
-
-void
-jit_close(Jit *j)
-{
-	LLVMConsumeError(LLVMOrcDisposeLLJIT(j->j));
-	free(j);
 }

@@ -13,8 +13,7 @@
 #define main numeric_main
 #include "../numeric/run.c"
 #undef main
-#include "../../codegen/codegen.h"
-#include "../../codegen/cpu/cpu.h"
+#include "harness.h"
 #include "../../runtime/rt.h"
 #include <sys/mman.h>
 #include <time.h>
@@ -123,6 +122,18 @@ element_write(DType dt, uint8_t *p, double x)
 	}
 }
 
+/* In elements, per logical axis, as n examples lie in memory. */
+static void
+type_strides(const Type *t, int64_t n, int64_t full, int64_t stride[MAX_RANK])
+{
+	int64_t step = 1;
+
+	for (int i = t->rank; i-- > 0;) {
+		stride[t->perm[i]] = step;
+		step *= axis_at(t->axis[t->perm[i]], n, full);
+	}
+}
+
 /* Copies between logical row-major doubles and memory in t's layout for n examples. */
 static void
 tensor_move(const Type *t, int64_t n, int64_t full, uint8_t *at, double *x, bool in)
@@ -175,6 +186,20 @@ permute_types(Graph *g, uint64_t *seed)
 			t->perm[j] = x;
 		}
 	}
+}
+
+/* By Val.id; results of the graph count. */
+static uint32_t *
+graph_use_counts(const Graph *g, Arena *a)
+{
+	uint32_t *uses = arena_array(a, uint32_t, g->val.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
+			uses[g->op.at[i].in[k].id]++;
+	for (uint32_t i = 0; i < g->result.n; i++)
+		uses[g->result.at[i].v.id]++;
+	return uses;
 }
 
 /* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by chance. */

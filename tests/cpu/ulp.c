@@ -3,8 +3,7 @@
  * In: nothing.   Out: a line per function with the worst error and where, exit 1 if one is above its bound or a special value differs.
  * f32 against the double function of libm; f64 against long double. Arguments: random bit patterns (all exponents), random numbers of
  * usual size, the edges (zeros, infinities, NaN, subnormals). */
-#include "../../codegen/codegen.h"
-#include "../../codegen/cpu/cpu.h"
+#include "harness.h"
 #include "../../runtime/rt.h"
 #include <math.h>
 #include <stdlib.h>

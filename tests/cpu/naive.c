@@ -2,7 +2,7 @@
  *
  * In: a module whose ops the target has kernels for.   Out: groups, offsets, arena_bytes, stage planned. For tests, and to see what the
  * planner gains. Views are copies; stores are copies behind everything else. */
-#include "codegen.h"
+#include "harness.h"
 
 #define ALIGN 64
 
