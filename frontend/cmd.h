@@ -12,10 +12,10 @@
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 enum {
-	C_build = 1 << 0, C_run = 1 << 1, C_check = 1 << 2, C_dump = 1 << 3, C_opt = 1 << 4, C_info = 1 << 5, C_explain = 1 << 6, C_tune = 1 << 7,
-	C_ops = 1 << 8, C_ref_run = 1 << 9,
-	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain | C_tune,
-	ALL = COMMON | C_ops,
+	C_build = 1 << 0, C_run = 1 << 1, C_check = 1 << 2, C_dump = 1 << 3, C_opt = 1 << 4, C_info = 1 << 5, C_explain = 1 << 6, C_ops = 1 << 7,
+	C_ref_run = 1 << 8, C_tune = 1 << 9,
+	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain,
+	ALL = COMMON | C_ops | C_ref_run | C_tune,
 };
 
 typedef struct TextList { const char **at; int n; } TextList;
@@ -47,6 +47,7 @@ typedef struct Command {
 	bool takes_rest;                 /* arguments after -- belong to the executable */
 	const char *doc, *example;
 	bool hidden;
+	const char *absent;              /* why this build has no such command; it then takes no options but --help */
 } Command;
 
 extern const Command commands[];
@@ -85,6 +86,8 @@ int job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx);
 int job_output(const Job *j, const char *path, const Buf *b, bool executable); /* to a file (- or NULL: stdout); EXIT_GOOD or after a message */
 /* Early word on an output path that cannot be written, or that is the input. */
 int job_check_output(const Job *j, const char *path);
+/* Does --emit ask for code (or, of a command that prints a table, IR) in place of what this command prints? job_build then writes it. */
+bool job_emits(const Job *j);
 /* Builds what --emit says (exe by default) into path. */
 int job_build(Job *j, const char *emit, const char *path);
 const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
@@ -109,7 +112,6 @@ int cmd_dump(Arena *a, const Options *o);
 int cmd_info(Arena *a, const Options *o);
 int cmd_opt(Arena *a, const Options *o);
 int cmd_explain(Arena *a, const Options *o);
-int cmd_tune(Arena *a, const Options *o);
 int cmd_ops(Arena *a, const Options *o);
 int cmd_ref_run(Arena *a, const Options *o);
 #endif

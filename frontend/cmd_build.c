@@ -137,7 +137,7 @@ cmd_run(Arena *a, const Options *o)
 
 	if (status != EXIT_GOOD)
 		return status;
-	if (o->emit && strcmp(o->emit, "exe"))
+	if (job_emits(&j))
 		return job_build(&j, o->emit, o->output ? o->output : "-");
 	if (o->output)
 		return usage_error("run", "-o: the executable goes to a cache; mantou build writes it to a file");
@@ -192,11 +192,4 @@ cmd_ref_run(Arena *a, const Options *o)
 	for (int i = 0; i < o->nrest; i++)
 		argv[i + 1] = o->rest[i];
 	return ref_main(m, o->nrest + 1, argv);
-}
-
-int
-cmd_tune(Arena *a, const Options *o)
-{
-	(void)a;
-	return failure("tune %s: tuning is not built in: kernels take their parameters from the cost rules", o->operand[0]);
 }

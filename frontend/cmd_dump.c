@@ -284,7 +284,7 @@ cmd_dump(Arena *a, const Options *o)
 		status = failure("--format html: not built in; text, dot and json are");
 	if (status == EXIT_GOOD)
 		status = job_check_output(&j, o->output);
-	if (status == EXIT_GOOD && o->emit && strcmp(o->emit, "ir") && strcmp(o->emit, "exe"))
+	if (status == EXIT_GOOD && job_emits(&j))
 		return job_build(&j, o->emit, o->output ? o->output : "-");
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
@@ -345,6 +345,8 @@ cmd_opt(Arena *a, const Options *o)
 		if (!good)
 			return EXIT_FAILED;
 	}
+	if (job_emits(&j))
+		return job_build(&j, o->emit, o->output ? o->output : "-");
 	module_print(&b, m);
 	status = job_output(&j, o->output, &b, false);
 	buf_free(&b);

@@ -466,6 +466,8 @@ cmd_explain(Arena *a, const Options *o)
 	Buf b = {0};
 	int status = job_open(&j, a, o, "explain", o->operand[0]);
 
+	if (status == EXIT_GOOD && job_emits(&j))
+		return job_build(&j, o->emit, "-");
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
 	for (int i = 1; i < o->noperand && status == EXIT_GOOD; i++)

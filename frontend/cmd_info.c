@@ -243,6 +243,8 @@ cmd_info(Arena *a, const Options *o)
 	Buf b = {0};
 	int status = job_open(&j, a, o, "info", o->operand[0]);
 
+	if (status == EXIT_GOOD && job_emits(&j))
+		return job_build(&j, o->emit, "-");
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
 	bool code = status == EXIT_GOOD && j.target->emit; /* ref has no kernels to tell of */

@@ -611,6 +611,15 @@ build_ir(Job *j, const char *path)
 	return status;
 }
 
+bool
+job_emits(const Job *j)
+{
+	const char *e = j->o->emit;
+	bool prints_ir = !strcmp(j->command, "dump") || !strcmp(j->command, "opt");
+
+	return e && strcmp(e, "exe") && !(prints_ir && !strcmp(e, "ir"));
+}
+
 int
 job_build(Job *j, const char *emit, const char *path)
 {

@@ -88,8 +88,7 @@ options_help(FILE *f, const Command *c)
 	}
 	fputs("  --                                ends the options", f);
 	fputs(c->takes_rest ? "; what follows goes to the executable\n" : "\n", f);
-	if (*c->example)
-		fprintf(f, "\nexample:\n  %s\n", c->example);
+	fprintf(f, "\nexample:\n  %s\n", c->example);
 }
 
 /* "2GiB", "512 MiB", "1000000": bytes. */
@@ -242,12 +241,26 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	return -1;
 }
 
+/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. */
+static int
+absent_command(const Command *c, int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++)
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			options_help(stdout, c);
+			return EXIT_GOOD;
+		}
+	return failure("%s: %s", c->name, c->absent);
+}
+
 int
 options_read(Arena *a, const Command *c, int argc, char **argv, Options *o)
 {
 	bool ended = false;
 
 	*o = (Options){.level = -1};
+	if (c->absent)
+		return absent_command(c, argc, argv);
 	for (int i = 0; i < argc; i++) {
 		if (!ended && !strcmp(argv[i], "--")) {
 			ended = true;

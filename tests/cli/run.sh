@@ -54,7 +54,7 @@ net=$dir/tiny.net
 t "no argument" 2 'usage: mantou' "$mantou"
 t "help" 0 'commands:' "$mantou" --help
 t "version" 0 '^mantou [0-9]' "$mantou" --version
-for c in build run check dump info opt explain tune ops; do
+for c in build run check dump info opt explain tune ops ref-run; do
 	t "$c --help has an example" 0 '^  mantou ' "$mantou" $c --help
 done
 t "misspelt command" 2 "did you mean 'build'" "$mantou" biuld "$net"
@@ -80,7 +80,8 @@ t "unknown kind" 2 "did you mean 'llvm'" "$mantou" build --emit lvm "$net"
 t "unknown constant" 1 'widht' "$mantou" check -D widht=4 "$net"
 
 # ---- what is not built in says so
-t "tune" 1 'not built in' "$mantou" tune "$net"
+t "tune" 1 'tuning is not built in' "$mantou" tune "$net"
+t "tune with options" 1 'tuning is not built in' "$mantou" tune "$net" --trials 5 --resume
 t "cuda" 1 'not built in' "$mantou" build --target cuda "$net"
 for k in cuda ptx cubin; do t "emit $k" 1 'not built in' "$mantou" build --emit $k "$net"; done
 t "html" 1 'not built in' "$mantou" dump --format html "$net"
@@ -107,6 +108,10 @@ t "default name" 0 '' sh -c "cd '$dir' && mkdir d && cd d && '$mantou' build ../
 for k in llvm:define asm:text ir:module; do
 	t "emit ${k%:*}" 0 "${k#*:}" "$mantou" build --emit ${k%:*} "$net" -o -
 done
+for c in check info explain dump; do
+	t "$c --emit llvm" 0 '^define ' "$mantou" $c --emit llvm "$net"
+done
+t "opt --emit asm" 0 '\.text' sh -c "'$mantou' dump --stage typed '$net' | '$mantou' opt --passes infer - --emit asm"
 t "emit obj" 0 '' "$mantou" build --emit obj "$net" -o "$dir/x.o"
 t "two archs" 0 '' "$mantou" build --arch x86-64-v3,x86-64-v4 "$net" -o "$dir/two"
 t "two archs run" 0 '' "$dir/two" train --steps 2 --no-save --quiet
