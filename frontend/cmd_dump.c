@@ -277,7 +277,7 @@ cmd_dump(Arena *a, const Options *o)
 	int status = job_open(&j, a, o, "dump", o->operand[0]);
 
 	if (status == EXIT_GOOD && o->stage)
-		status = check_choice("stage", o->stage, stage_names, nstage_names);
+		status = check_choice("stage", o->stage, stage_names, STAGE_COUNT);
 	if (status == EXIT_GOOD)
 		status = check_choice("format", format, formats, 4);
 	if (status == EXIT_GOOD && !strcmp(format, "html"))
@@ -291,14 +291,8 @@ cmd_dump(Arena *a, const Options *o)
 	if (status != EXIT_GOOD)
 		return status;
 	/* IR that is further on than `fused` is printed as it is. */
-	const char *stage = o->stage ? o->stage : "fused";
+	const char *stage = o->stage ? o->stage : stage_number(j.module->stage) < STAGE_fused ? "fused" : j.module->stage;
 
-	for (int i = 0; !o->stage && i < nstage_names && strcmp(stage_names[i], "fused"); i++)
-		if (!strcmp(stage_names[i], j.module->stage))
-			goto compile;
-	if (!o->stage)
-		stage = j.module->stage;
-compile:
 	status = job_compile(&j, 0, stage, &m, &cx);
 	if (status == EXIT_GOOD && o->graph)
 		status = keep_graphs(&j, m, o->graph);

@@ -15,18 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-const char *const stage_names[] = {"typed", "diffed", "lowered", "fused", "scheduled", "selected", "planned"};
-const int nstage_names = (int)(sizeof stage_names / sizeof *stage_names);
-
-static int
-stage_number(const char *stage)
-{
-	for (int i = 0; i < nstage_names; i++)
-		if (!strcmp(stage_names[i], stage))
-			return i;
-	return -1;
-}
-
 bool
 is_ir_file(const char *file)
 {
@@ -370,7 +358,7 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 
 	if (status != EXIT_GOOD)
 		return status;
-	int want = stage ? stage_number(stage) : nstage_names - 1, has = stage_number(j->module->stage);
+	int want = stage ? stage_number(stage) : STAGE_planned, has = stage_number(j->module->stage);
 
 	if (want < has)
 		return failure("'%s' is at stage %s already; stage %s lies before it", j->file, j->module->stage, stage);
@@ -378,7 +366,7 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	*m = j->narch > 1 ? module_clone(j->module, j->arena) : j->module;
 	job_context(j, *m, k, cx);
 	cx->stop_stage = stage_names[want];
-	if (want > stage_number("diffed")) {
+	if (want > STAGE_diffed) {
 		(*m)->target = j->target->name;
 		(*m)->arch = j->arch[k];
 	}
@@ -503,7 +491,7 @@ build_launcher(Job *j, const char *path)
 
 	if (status != EXIT_GOOD)
 		return status;
-	status = job_compile(j, 0, stage_number(j->module->stage) > stage_number("diffed") ? j->module->stage : "diffed", &m, &cx);
+	status = job_compile(j, 0, stage_number(j->module->stage) > STAGE_diffed ? j->module->stage : "diffed", &m, &cx);
 	if (status != EXIT_GOOD)
 		return status;
 	Buf b = {0};

@@ -522,6 +522,21 @@ unique_name(Graph *g, const char *wish)
 
 /* ---------------------------------------------------------------- modules and graphs */
 
+const char *const stage_names[STAGE_COUNT] = {
+#define X(name) #name,
+	STAGES(X)
+#undef X
+};
+
+int
+stage_number(const char *name)
+{
+	for (int i = 0; name && i < STAGE_COUNT; i++)
+		if (!strcmp(name, stage_names[i]))
+			return i;
+	return -1;
+}
+
 Module *
 module_new(Arena *a, Diags *d, const char *name)
 {

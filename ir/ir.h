@@ -207,6 +207,17 @@ typedef struct Setting {
 	struct Setting *arg; int nargs; /* of a list or call; every argument of a call is named and defaults are filled in */
 } Setting;
 
+/* What a module has been through, in order: STAGE_typed .. STAGE_planned. passes/README.md says what each promises. */
+#define STAGES(X) X(typed) X(diffed) X(lowered) X(fused) X(scheduled) X(selected) X(planned)
+typedef enum Stage {
+#define X(name) STAGE_##name,
+	STAGES(X)
+#undef X
+	STAGE_COUNT
+} Stage;
+extern const char *const stage_names[STAGE_COUNT];
+int stage_number(const char *name);                         /* a Stage; -1 if none */
+
 typedef struct Module {
 	Arena *arena;
 	Diags *diags;
@@ -218,7 +229,7 @@ typedef struct Module {
 	VEC(Graph *) graph;      /* train, [update,] eval, infer, then loops */
 	int64_t arena_bytes;     /* planned: state, inputs, values, workspaces; 0 before */
 	int64_t scratch_bytes;   /* planned: per thread */
-	const char *stage;       /* typed diffed lowered fused scheduled selected planned */
+	const char *stage;       /* one of stage_names */
 	const char *target, *arch;  /* once chosen, else NULL */
 	uint64_t source_hash;    /* of all the files read */
 } Module;

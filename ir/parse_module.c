@@ -227,10 +227,10 @@ parse_module_field(Parse *p)
 	case 0: return p_int(p, 0, MAX_ELEMENTS, "batch", &m->batch);
 	case 1:
 		at = p_loc(p);
-		k = p_one_of(p, text_stages, TEXT_STAGES);
+		k = p_one_of(p, stage_names, STAGE_COUNT);
 		if (k < 0)
 			return p_error(p, at, "typed, diffed, lowered, fused, scheduled, selected or planned expected");
-		m->stage = text_stages[k];
+		m->stage = stage_names[k];
 		return true;
 	case 2: return parse_hash(p, &m->source_hash);
 	case 3: return (m->target = p_word(p, "the target")) != NULL;

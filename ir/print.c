@@ -10,16 +10,6 @@ const char *const text_state_kinds[4] = {[ST_PARAM] = "param", [ST_STAT] = "stat
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
 const char *const text_input_kinds[4] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate"};
 const char *const text_result_kinds[4] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output", [RES_NORM] = "norm"};
-const char *const text_stages[TEXT_STAGES] = {"typed", "diffed", "lowered", "fused", "scheduled", "selected", "planned"};
-
-int
-stage_number(const char *stage)
-{
-	for (int i = 0; i < TEXT_STAGES; i++)
-		if (stage && strcmp(stage, text_stages[i]) == 0)
-			return i;
-	return -1;
-}
 
 static bool
 text_is_bare(const char *s)

@@ -7,9 +7,6 @@ extern const char *const text_state_kinds[4];   /* by StateKind */
 extern const char *const text_inits[3];         /* by InitKind */
 extern const char *const text_input_kinds[4];   /* by InputKind */
 extern const char *const text_result_kinds[4];  /* by ResultKind */
-#define TEXT_STAGES 7
-extern const char *const text_stages[TEXT_STAGES];
-int stage_number(const char *stage);            /* typed 0 .. planned 6; -1 if none */
 
 /* Letters of names that stand without quotes. */
 static inline bool

@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum { MAX_SHOWN = 40 };
-enum { S_typed, S_diffed, S_lowered, S_fused, S_scheduled, S_selected, S_planned };
 
 typedef struct Verify {
 	const Module *m;
@@ -218,7 +217,7 @@ check_state_use(Verify *v, const Op *op)
 	t = op->kind == OP_load ? val_type(v->g, op->out[0]) : NULL;
 	if (t && !type_same(t, &s->type))
 		complain(v, op, "state %s is %s, it is loaded as %s", s->name, type_words(v, &s->type), type_words(v, t));
-	if (op->kind == OP_update && v->stage >= S_diffed)
+	if (op->kind == OP_update && v->stage >= STAGE_diffed)
 		complain(v, op, "update belongs before stage diffed");
 }
 
@@ -320,9 +319,9 @@ check_groups(Verify *v)
 			continue;
 		if (op->group < -1 || op->group >= (int64_t)g->group.n)
 			complain(v, op, "there is no group #%d", (int)op->group);
-		else if (v->stage < S_fused ? op->group != -1 : op->group == -1 && !may_stand_alone(op) && !g->is_loop)
-			complain(v, op, "%s group at stage %s", v->stage < S_fused ? "a" : "no", v->m->stage);
-		if (v->stage >= S_scheduled && op->group != last && op->group >= 0 && op->group < (int64_t)g->group.n) {
+		else if (v->stage < STAGE_fused ? op->group != -1 : op->group == -1 && !may_stand_alone(op) && !g->is_loop)
+			complain(v, op, "%s group at stage %s", v->stage < STAGE_fused ? "a" : "no", v->m->stage);
+		if (v->stage >= STAGE_scheduled && op->group != last && op->group >= 0 && op->group < (int64_t)g->group.n) {
 			if (seen[op->group])
 				complain(v, op, "group #%d (%s) is not contiguous", (int)op->group, g->group.at[op->group].name);
 			seen[op->group] = true;
@@ -333,11 +332,11 @@ check_groups(Verify *v)
 		const Group *gr = &g->group.at[i];
 
 		names[i] = gr->name ? gr->name : "";
-		if (v->stage >= S_scheduled && !seen[i])
+		if (v->stage >= STAGE_scheduled && !seen[i])
 			complain(v, NULL, "group #%u (%s) has no op", (unsigned)i, names[i]);
-		if (v->stage >= S_selected && !gr->kernel)
+		if (v->stage >= STAGE_selected && !gr->kernel)
 			complain(v, NULL, "group #%u (%s) has no kernel at stage %s", (unsigned)i, names[i], v->m->stage);
-		if (v->stage >= S_planned && gr->workspace > 0 && gr->workspace_offset < 0)
+		if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset < 0)
 			complain(v, NULL, "group #%u (%s) has no place for its workspace", (unsigned)i, names[i]);
 	}
 	check_unique(v, names, g->group.n, "groups");
@@ -405,7 +404,7 @@ check_graph(Verify *v, const Graph *g)
 		return; /* what follows relies on all of that */
 	check_stores(v);
 	check_groups(v);
-	if (v->stage >= S_planned && !g->is_loop && !v->found)
+	if (v->stage >= STAGE_planned && !g->is_loop && !v->found)
 		check_places(v);
 }
 
@@ -424,7 +423,7 @@ check_states(Verify *v)
 		check_type(v, &s->type, "state", s->name);
 		if (type_marked(&s->type))
 			complain(v, NULL, "state %s follows the batch", s->name);
-		if (v->stage < S_planned)
+		if (v->stage < STAGE_planned)
 			continue;
 		if (s->offset < 0 || !add_i64(s->offset, type_bytes(&s->type), &end) || end > v->m->arena_bytes)
 			complain(v, NULL, "state %s has no place inside the arena", s->name);

@@ -310,7 +310,7 @@ fold_op(Fold *f, const Op *op)
 bool
 pass_fold(Graph *g, PassCtx *cx)
 {
-	Fold f = {.cx = cx, .diffed = stage_rank(g->module->stage) >= stage_rank("diffed")};
+	Fold f = {.cx = cx, .diffed = stage_number(g->module->stage) >= STAGE_diffed};
 
 	f.rw = rewrite_begin(g, cx->scratch);
 	for (uint32_t i = 0; i < f.rw.nold; i++) {

@@ -6,7 +6,6 @@
 PassFn pass_expand, pass_fold, pass_cse, pass_dce, pass_fuse, pass_reorder, pass_select;
 ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_layout, pass_plan;
 
-int stage_rank(const char *stage);                       /* typed 0 .. planned 6; -1 if none of these */
 bool pass_disabled(const PassCtx *cx, const char *name); /* --disable NAME: a pass or a composite operator */
 void graph_sweep(Graph *g, Arena *scratch);              /* dce without asking: results and effects live */
 Graph *graph_named(const Module *m, const char *name, bool loop);

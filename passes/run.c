@@ -17,26 +17,14 @@ const PassInfo pass_info[] = {
 };
 const int npass_info = sizeof pass_info / sizeof pass_info[0];
 
-static const char *const stage_names[] = {"typed", "diffed", "lowered", "fused", "scheduled", "selected", "planned"};
-enum { STAGES = sizeof stage_names / sizeof stage_names[0] };
-
-int
-stage_rank(const char *stage)
-{
-	for (int i = 0; stage && i < STAGES; i++)
-		if (!strcmp(stage, stage_names[i]))
-			return i;
-	return -1;
-}
-
 /* The stage that the module reaches at row i or the first after it: the row runs only before that stage. */
 static int
 stage_ahead(int i)
 {
 	for (; i < npass_info; i++)
 		if (*pass_info[i].gives)
-			return stage_rank(pass_info[i].gives);
-	return STAGES;
+			return stage_number(pass_info[i].gives);
+	return STAGE_COUNT;
 }
 
 static int
@@ -154,7 +142,7 @@ check_names(Module *m, const PassCtx *cx)
 		good = unknown_name(m, "--print-after", cx->print_after, false);
 	if (cx->limit_rule && pass_index(cx->limit_rule, n) < 0)
 		good = unknown_name(m, "--pass-limit", arena_strndup(cx->scratch, cx->limit_rule, n), false);
-	if (cx->stop_stage && stage_rank(cx->stop_stage) < 0) {
+	if (cx->stop_stage && stage_number(cx->stop_stage) < 0) {
 		diag_error(m->diags, (Loc){0}, "there is no stage `%s`; stages are typed, diffed, lowered, fused, scheduled, selected, planned", cx->stop_stage);
 		good = false;
 	}
@@ -295,12 +283,12 @@ print_times(const PassTime *t, int n)
 static bool
 run_pipeline(Module *m, PassCtx *cx, PassTime *times, int *ntimes)
 {
-	int stop = cx->stop_stage ? stage_rank(cx->stop_stage) : STAGES;
+	int stop = cx->stop_stage ? stage_number(cx->stop_stage) : STAGE_COUNT;
 
 	for (int i = 0; i < npass_info; i++) {
 		const PassInfo *p = &pass_info[i];
-		bool due = stage_rank(m->stage) < stage_ahead(i) && stage_ahead(i) <= stop;
-		bool needed = p->required || stage_rank(p->gives) > stage_rank("lowered");
+		bool due = stage_number(m->stage) < stage_ahead(i) && stage_ahead(i) <= stop;
+		bool needed = p->required || stage_number(p->gives) > STAGE_lowered;
 		bool enabled = needed || pass_enabled(cx, p->name);
 
 		if (!due || (!enabled && !*p->gives))
@@ -314,16 +302,16 @@ run_pipeline(Module *m, PassCtx *cx, PassTime *times, int *ntimes)
 static bool
 stage_allows(Module *m, const PassInfo *p)
 {
-	int at = stage_rank(m->stage), ahead = stage_ahead((int)(p - pass_info));
+	int at = stage_number(m->stage), ahead = stage_ahead((int)(p - pass_info));
 
 	/* a row that keeps the stage may still run at the one that follows it */
-	if (at < stage_rank(p->needs)) {
+	if (at < stage_number(p->needs)) {
 		diag_error(m->diags, (Loc){0}, "pass `%s` needs stage %s, the module is at %s", p->name, p->needs, m->stage);
 		return false;
 	}
 	if (*p->gives ? at >= ahead : at > ahead) {
 		diag_error(m->diags, (Loc){0}, "pass `%s` cannot run at stage %s: it belongs before %s", p->name, m->stage,
-		           *p->gives ? p->gives : ahead + 1 < STAGES ? stage_names[ahead + 1] : "the end");
+		           *p->gives ? p->gives : ahead + 1 < STAGE_COUNT ? stage_names[ahead + 1] : "the end");
 		return false;
 	}
 	return true;
