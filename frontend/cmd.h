@@ -96,7 +96,6 @@ int64_t machine_memory(void);            /* bytes, 0 if unknown */
 void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */
 void print_count(Buf *b, double n);      /* 4.1 G */
 void print_where(Buf *b, const Module *m, Loc at); /* file:line:col, nothing if unknown */
-double op_flops(const Graph *g, const Op *op);  /* of one execution with a full batch */
 
 /* ---- contracts.c */
 bool contracts_hold(Module *m, const PassCtx *cx);      /* every `require` of a planned module; false after errors */

@@ -686,21 +686,3 @@ print_where(Buf *b, const Module *m, Loc at)
 	if (at.file && m->diags && at.file < m->diags->source.n)
 		buf_printf(b, "%s:%u:%u", m->diags->source.at[at.file].name, at.line, (unsigned)at.col);
 }
-
-double
-op_flops(const Graph *g, const Op *op)
-{
-	const OpInfo *i = &op_info[op->kind];
-	double n = 0;
-
-	if (i->flops)
-		return i->flops(g, op);
-	/* Elementwise: one per element made; reductions: one per element read. */
-	if (i->traits & T_EW)
-		for (int k = 0; k < op->nout; k++)
-			n += (double)type_elements(val_type(g, op->out[k]));
-	else if (i->traits & (T_REDUCE | T_SCAN | T_WINDOW | T_SCATTER))
-		for (int k = 0; k < op->nin && k < 1; k++)
-			n += (double)type_elements(val_type(g, op->in[k]));
-	return n;
-}

@@ -279,6 +279,7 @@ fill_ew(Arena *a, int row, int part)
 	info->name = arena_printf(a, "%s%s", w->name, suffix[part]);
 	info->nout = 1;
 	info->traits = T_EW | T_POINTWISE;
+	info->flops = flops_made;
 	info->attrs = w->attrs;
 	info->shape = shape_ew;
 	info->grad = part == 0 ? grad_ew : NULL;
@@ -309,6 +310,7 @@ fill_red(int row)
 	info->nin = 1;
 	info->nout = w->kind == OP_moments ? 2 : 1;
 	info->traits = T_REDUCE;
+	info->flops = flops_read;
 	info->attrs = "axes keep=false";
 	info->shape = shape_red;
 	info->grad = grad_red;

@@ -108,6 +108,7 @@ typedef void GradRule(struct Build *b, const struct Op *op, const Val *dout, con
 typedef const char *RefRule(struct RefCtx *cx, const struct Op *op);
 /* Composite ops: appends primitive ops to b and sets out[i]. */
 typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
+/* Floating point operations of one execution with a full batch: 2 for a multiply-add; NULL in a row: it computes nothing. */
 typedef double FlopsRule(const struct Graph *g, const struct Op *op);
 
 typedef struct OpInfo {
@@ -256,6 +257,8 @@ Op *val_op(const Graph *g, Val v);                          /* its definition; N
 void graph_compact(Graph *g);
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
+
+double op_flops(const Graph *g, const Op *op);              /* by the row's rule; 0 without one */
 
 /* Attributes of an op. attr_* call bug() if the operator has none of that name. */
 const Attr *attr_get(const Op *op, AttrName n);

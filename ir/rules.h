@@ -1,5 +1,5 @@
 /* rules.h: the functions that ops.def names, for the files that define them and for ir.c, which fills op_info. Private to ir/.
- * Elementwise and reduction rows have no function of their own: shape_ew, shape_red (build.c) serve them all, and
+ * Elementwise and reduction rows have no function of their own: shape_ew, shape_red (build.c), flops_made, flops_read (shape.c) serve them all, and
  * autodiff, the reference and the emitters read the rows. */
 #ifndef IR_RULES_H
 #define IR_RULES_H
@@ -19,5 +19,6 @@ RefRule ref_attention, ref_attention_dx, ref_avg_pool2d, ref_avg_pool2d_dx, ref_
 	ref_gru, ref_gru_dx, ref_iota, ref_load, ref_lstm, ref_lstm_dx, ref_matmul, ref_max_pool2d, ref_max_pool2d_dx,
 	ref_pad, ref_random, ref_reverse, ref_slice, ref_store, ref_take, ref_take_dx, ref_transpose;
 ExpandRule expand_attention, expand_attention_dx, expand_gru, expand_gru_dx, expand_lstm, expand_lstm_dx;
+FlopsRule flops_made, flops_read; /* an operation for each element of the results; of the first operand */
 FlopsRule flops_attention, flops_conv2d, flops_matmul, flops_rnn;
 #endif

@@ -353,3 +353,28 @@ shape_loop(Graph *g, Op *op, int *which)
 	(void)g, (void)op, (void)which;
 	return NULL;
 }
+
+/* ---------------------------------------------------------------- flops */
+double
+flops_made(const Graph *g, const Op *op)
+{
+	double n = 0;
+
+	for (int k = 0; k < op->nout; k++)
+		n += (double)type_elements(val_type(g, op->out[k]));
+	return n;
+}
+
+double
+flops_read(const Graph *g, const Op *op)
+{
+	return (double)type_elements(val_type(g, op->in[0]));
+}
+
+double
+op_flops(const Graph *g, const Op *op)
+{
+	FlopsRule *rule = op_info[op->kind].flops;
+
+	return rule ? rule(g, op) : 0;
+}

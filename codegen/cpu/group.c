@@ -178,12 +178,8 @@ kernel_flops(const GroupCx *gc)
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &gc->g->op.at[i];
 
-		if (op->dead)
-			continue;
-		if (op_info[op->kind].flops)
-			f += op_info[op->kind].flops(gc->g, op);
-		else if (op_info[op->kind].ew >= 0 || op_info[op->kind].red >= 0)
-			f += (double)type_elements(val_type(gc->g, op->nin ? op->in[0] : op->out[0]));
+		if (!op->dead)
+			f += op_flops(gc->g, op);
 	}
 	return f;
 }

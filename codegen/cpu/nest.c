@@ -411,8 +411,8 @@ group_cost(const GroupCx *gc)
 
 		if (op->dead)
 			continue;
-		if (op_has(k, T_CONTRACT) && op_info[k].flops)
-			c += (int64_t)(op_info[k].flops(gc->g, op) / (double)(out ? out : 1));
+		if (op_has(k, T_CONTRACT))
+			c += (int64_t)(op_flops(gc->g, op) / (double)(out ? out : 1));
 		else if (op_has(k, T_WINDOW))
 			c += 4 * attr_ints(op, A_k, NULL)[0] * attr_ints(op, A_k, NULL)[1];
 		else
