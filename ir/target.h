@@ -2,6 +2,12 @@
 #ifndef IR_TARGET_H
 #define IR_TARGET_H
 #include "ir.h"
+#include <string.h>
+
+/* A kernel whose text begins with this promises that element i of every operand is read before element i of any result is written, and no other
+ * element: a result may take an operand's place. select writes it, plan builds upon it, and it reads back from text. */
+#define KERNEL_MAP "map"
+static inline bool kernel_is_map(const char *kernel) { return kernel && strncmp(kernel, KERNEL_MAP, sizeof KERNEL_MAP - 1) == 0; }
 
 typedef struct EmitOptions {
 	const char *emit;        /* "llvm", "asm", "obj"; "json": nothing but the program's descriptor */

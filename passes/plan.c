@@ -218,6 +218,12 @@ find_lifetimes(Plan *p)
 	}
 }
 
+static bool
+in_map(const Graph *g, const Op *op)
+{
+	return op->group >= 0 && kernel_is_map(g->group.at[op->group].kernel);
+}
+
 /* Stores: into the state's place where the old value is not read after the value's group. */
 static void
 place_stores(Plan *p)
@@ -236,7 +242,7 @@ place_stores(Plan *p)
 		bool produced = def != UINT32_MAX && !l->fixed && r == op->in[0].id;
 		/* in the same group the old value may be read if the group is elementwise: each element before it is written */
 		bool ordered = produced && (last < l->from ||
-			(last == l->from && op_has(g->op.at[def].kind, T_EW) && plan_group_is_map(g, g->op.at[def].group)));
+			(last == l->from && op_has(g->op.at[def].kind, T_EW) && in_map(g, &g->op.at[def])));
 
 		if (ordered && type_same(&g->val.at[r].type, &s->type)) {
 			l->fixed = true;
@@ -301,15 +307,6 @@ plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 	place_values(&p, base);
 	for (uint32_t v = 1; v < g->val.n; v++)
 		g->val.at[v].offset = p.life[p.root[v]].needed ? p.life[p.root[v]].offset : -1;
-}
-
-/* Elementwise all through: every element is read before it is written, so an output may take an operand's place. */
-bool
-plan_group_is_map(const Graph *g, int32_t group)
-{
-	const char *k = group >= 0 ? g->group.at[group].kernel : NULL;
-
-	return k && !strncmp(k, "map", 3);
 }
 
 bool

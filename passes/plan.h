@@ -5,6 +5,4 @@
 
 /* A view in no group that shares its operand's buffer: no kernel. */
 bool plan_is_alias(const Graph *g, const Op *op);
-/* The group's kernel handles each element alone (its kernel text begins with "map"). */
-bool plan_group_is_map(const Graph *g, int32_t group);
 #endif

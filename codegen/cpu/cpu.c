@@ -128,7 +128,7 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 	else if (reds)
 		gr->kernel = "rows";
 	else
-		gr->kernel = is_map(g, group) ? "map" : "move";
+		gr->kernel = is_map(g, group) ? KERNEL_MAP : "move";
 	gr->workspace = group_workspace(g, group);
 	return NULL;
 }
