@@ -367,6 +367,8 @@ ir_init(void)
 
 		if (!info->name || !info->shape || !info->doc || !info->attrs)
 			bug("operator %d (%s): its row lacks a name, shape rule, attributes or doc", k, info->name ? info->name : "?");
+		if (info->images && (info->nin < 0 || strcspn(info->images, ">") != (size_t)info->nin || strlen(info->images) != (size_t)(info->nin + 1 + info->nout)))
+			bug("operator %s: images is \"%s\", needs a letter for each of its operands, > and one for each result", info->name, info->images);
 		if (info->ew < 0)
 			parse_attrs(a, info);
 	}

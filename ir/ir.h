@@ -116,6 +116,7 @@ typedef struct OpInfo {
 	int8_t nin, nout;      /* -1: any number (concat, call, batch) */
 	uint32_t traits;
 	const char *attrs;     /* "stride=[1,1] pad=[0,0] groups=1 axis": order of printing; without '=' it must be given */
+	const char *images;    /* whose layout the target chooses, a letter an operand, > and a letter a result: a activation N C H W, w weight O I H W; NULL: none */
 	ShapeRule *shape; GradRule *grad; RefRule *ref; ExpandRule *expand; FlopsRule *flops;
 	const char *doc, *source;
 	/* elementwise rows */

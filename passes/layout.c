@@ -5,7 +5,7 @@
  * convolution weights HWIO (what packing and the weight gradient read and write in whole vectors), in all graphs alike; and
  * State.type, so that the optimizer runs over contiguous memory.
  * Method: values that elementwise ops and moves tie together share one layout (union-find); a set that touches a
- * convolution or a pooling takes the target's. Graph inputs stay row-major: the first elementwise op on them reads with strides.
+ * convolution or a pooling (column images of ops.def) takes the target's. Graph inputs stay row-major: the first elementwise op on them reads with strides.
  * Outputs that infer writes get a copy in row-major order. Reshapes of a permuted value move data: each is a verdict. */
 #include "pass.h"
 #include <math.h>
@@ -85,22 +85,18 @@ find_sets(Sets *s, Graph *g, const Target *target, Arena *a)
 		s->up[v] = v;
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
+		const char *images = op_info[op->kind].images;
 
-		if (op_has(op->kind, T_CONTRACT) && op->kind != OP_matmul) {
-			/* dw: (x, g) -> w; conv2d and dx: (activation, w) -> activation */
-			bool dw = op->kind == OP_conv2d_dw;
+		if (images) {
 			Type x = *val_type(g, op->in[0]);
 
 			/* a target that leaves activations alone gets row-major weights too */
 			if (!target->conv_layout(target, &x, x.perm))
 				continue;
-			want(s, op->in[0], W_ACT);
-			want(s, op->in[1], dw ? W_ACT : W_WEIGHT);
-			want(s, op->out[0], dw ? W_WEIGHT : W_ACT);
-		} else if (op_has(op->kind, T_WINDOW)) {
 			for (int k = 0; k < op->nin; k++)
-				want(s, op->in[k], W_ACT);
-			want(s, op->out[0], W_ACT);
+				want(s, op->in[k], images[k] == 'w' ? W_WEIGHT : W_ACT);
+			for (int k = 0; k < op->nout; k++)
+				want(s, op->out[k], images[op->nin + 1 + k] == 'w' ? W_WEIGHT : W_ACT);
 		} else if (op_has(op->kind, T_EW | T_AXES)) {
 			tie(s, g, op);
 		}
@@ -150,13 +146,13 @@ copy_operands(Graph *g, PassCtx *cx)
 
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op op = g->op.at[i];
-		bool conv = op_has(op.kind, T_CONTRACT) && op.kind != OP_matmul;
+		const char *images = op_info[op.kind].images;
 
-		for (int k = 0; k < op.nin && (conv || op_has(op.kind, T_WINDOW)); k++) {
+		for (int k = 0; images && k < op.nin; k++) {
 			ValInfo v = *val_info(g, op.in[k]);
 			Type t = v.type;
 
-			if ((conv && k == 1 && op.kind != OP_conv2d_dw) || op.in[k].id >= nval || !cx->target->conv_layout(cx->target, &t, t.perm) || !memcmp(t.perm, v.type.perm, 4))
+			if (images[k] != 'a' || op.in[k].id >= nval || !cx->target->conv_layout(cx->target, &t, t.perm) || !memcmp(t.perm, v.type.perm, 4))
 				continue;
 			if (!copy[op.in[k].id]) {
 				Op move = {.kind = OP_reshape, .nin = 1, .nout = 1, .group = -1, .loc = op.loc, .path = op.path};

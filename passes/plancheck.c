@@ -71,95 +71,152 @@ holds(const Ranges *r, int64_t from, int64_t to, uint32_t owner)
 static bool
 shares(const Graph *g, const Op *op)
 {
-	return (op->kind == OP_reshape || op->kind == OP_stop_gradient) && op->group < 0 && op->nin == 1 &&
+	return op_has(op->kind, T_ALIAS) && op->group < 0 && op->nin == 1 &&
 	       val_info(g, op->in[0])->offset == val_info(g, op->out[0])->offset;
+}
+
+typedef struct Replay { const Module *m; const Graph *g; Arena *a; Ranges r; uint32_t *owner; /* who must hold a value's bytes */ } Replay;
+
+static bool
+held(const Replay *p, Val v)
+{
+	const ValInfo *i = val_info(p->g, v);
+
+	return holds(&p->r, i->offset, i->offset + type_bytes(&i->type), p->owner[v.id]);
+}
+
+static void
+claim_value(Replay *p, Val v)
+{
+	const ValInfo *i = val_info(p->g, v);
+
+	claim(&p->r, i->offset, i->offset + type_bytes(&i->type), v.id);
+}
+
+/* States and inputs stand in memory before the first op. */
+static const char *
+replay_start(Replay *p)
+{
+	const Module *m = p->m;
+	const Graph *g = p->g;
+
+	for (uint32_t s = 0; s < m->state.n; s++)
+		claim(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type), STATE | s);
+	for (uint32_t v = 0; v < g->val.n; v++)
+		p->owner[v] = v;
+	for (uint32_t i = 0; i < g->input.n; i++) {
+		if (val_info(g, g->input.at[i].v)->offset < 0)
+			return arena_printf(p->a, "graph %s: input %%%s has no place", g->name, val_info(g, g->input.at[i].v)->name);
+		claim_value(p, g->input.at[i].v);
+	}
+	return NULL;
+}
+
+/* What ops [first, next) read from outside. */
+static const char *
+replay_reads(const Replay *p, uint32_t first, uint32_t next)
+{
+	const Graph *g = p->g;
+
+	for (uint32_t i = first; i < next; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (shares(g, op))
+			continue; /* a view reads nothing; who reads the view is held to its owner */
+		for (int k = 0; k < op->nin; k++) {
+			const ValInfo *v = val_info(g, op->in[k]);
+
+			if (v->op != UINT32_MAX && v->op >= first && v->op < next)
+				continue;
+			if (v->offset < 0)
+				return arena_printf(p->a, "graph %s: %%%s is read by another group but has no place", g->name, v->name);
+			if (!held(p, op->in[k]))
+				return arena_printf(p->a, "graph %s: %%%s at %lld is overwritten before %s reads it", g->name, v->name, (long long)v->offset, op_info[op->kind].name);
+		}
+	}
+	return NULL;
+}
+
+static const char *
+replay_write(Replay *p, const Op *op, Val out)
+{
+	const ValInfo *v = val_info(p->g, out);
+
+	if (v->offset < 0)
+		return NULL;
+	if (v->offset + type_bytes(&v->type) > p->m->arena_bytes)
+		return arena_printf(p->a, "graph %s: %%%s ends beyond the arena", p->g->name, v->name);
+	if (op->kind == OP_load) {
+		const char *state = attr_str(op, A_state);
+
+		p->owner[out.id] = STATE | (uint32_t)(module_state((Module *)(uintptr_t)p->m, state) - p->m->state.at);
+		return held(p, out) ? NULL : arena_printf(p->a, "graph %s: load of %s after its store", p->g->name, state);
+	}
+	if (shares(p->g, op))
+		p->owner[out.id] = p->owner[op->in[0].id];
+	else
+		claim_value(p, out);
+	return NULL;
+}
+
+/* A group's workspace overlaps nothing that the group names, and spoils whatever else lies there. */
+static const char *
+replay_workspace(Replay *p, const Group *gr, uint32_t first, uint32_t next)
+{
+	const Graph *g = p->g;
+	int64_t from = gr->workspace_offset, to = from + gr->workspace;
+
+	if (gr->workspace <= 0)
+		return NULL;
+	if (from < 0 || to > p->m->arena_bytes)
+		return arena_printf(p->a, "graph %s: the workspace of %s has no place", g->name, gr->name);
+	for (uint32_t i = first; i < next; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; k < op->nout + op->nin; k++) {
+			const ValInfo *v = val_info(g, k < op->nout ? op->out[k] : op->in[k - op->nout]);
+
+			if (v->offset >= 0 && v->offset < to && v->offset + type_bytes(&v->type) > from)
+				return arena_printf(p->a, "graph %s: the workspace of %s overlaps %%%s", g->name, gr->name, v->name);
+		}
+	}
+	claim(&p->r, from, to, 0);
+	return NULL;
+}
+
+/* All reads of a group come before its writes, but for its own values; elementwise outputs in place are plan.c's promise. */
+static const char *
+replay_group(Replay *p, uint32_t first, uint32_t next)
+{
+	const Graph *g = p->g;
+	int32_t id = g->op.at[first].group;
+	const char *error = replay_reads(p, first, next);
+
+	for (uint32_t i = first; i < next; i++)
+		for (int k = 0; !error && k < g->op.at[i].nout; k++)
+			error = replay_write(p, &g->op.at[i], g->op.at[i].out[k]);
+	return error || id < 0 ? error : replay_workspace(p, &g->group.at[id], first, next);
 }
 
 static const char *
 check_graph(const Module *m, const Graph *g, Arena *a)
 {
-	Ranges r = {.arena = a};
-	uint32_t *owner = arena_array(a, uint32_t, g->val.n); /* who must hold a value's bytes */
+	Replay p = {.m = m, .g = g, .a = a, .r = {.arena = a}, .owner = arena_array(a, uint32_t, g->val.n)};
+	const char *error = replay_start(&p);
 
-	for (uint32_t s = 0; s < m->state.n; s++)
-		claim(&r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type), STATE | s);
-	for (uint32_t v = 0; v < g->val.n; v++)
-		owner[v] = v;
-	for (uint32_t i = 0; i < g->input.n; i++) {
-		const ValInfo *v = val_info(g, g->input.at[i].v);
-
-		if (v->offset < 0)
-			return arena_printf(a, "graph %s: input %%%s has no place", g->name, v->name);
-		claim(&r, v->offset, v->offset + type_bytes(&v->type), g->input.at[i].v.id);
-	}
-	/* All reads of a group come before its writes, but for its own values; elementwise outputs in place are plan.c's promise. */
-	for (uint32_t first = 0, next; first < g->op.n; first = next) {
+	for (uint32_t first = 0, next; !error && first < g->op.n; first = next) {
 		next = first + 1;
-		if (g->op.at[first].group >= 0)
-			while (next < g->op.n && g->op.at[next].group == g->op.at[first].group)
-				next++;
-		for (uint32_t i = first; i < next; i++) {
-			const Op *op = &g->op.at[i];
-
-			if (shares(g, op))
-				continue; /* a view reads nothing; who reads the view is held to its owner */
-			for (int k = 0; k < op->nin; k++) {
-				const ValInfo *v = val_info(g, op->in[k]);
-
-				if (v->op != UINT32_MAX && v->op >= first && v->op < next)
-					continue;
-				if (v->offset < 0)
-					return arena_printf(a, "graph %s: %%%s is read by another group but has no place", g->name, v->name);
-				if (!holds(&r, v->offset, v->offset + type_bytes(&v->type), owner[op->in[k].id]))
-					return arena_printf(a, "graph %s: %%%s at %lld is overwritten before %s reads it", g->name, v->name, (long long)v->offset, op_info[op->kind].name);
-			}
-		}
-		for (uint32_t i = first; i < next; i++) {
-			const Op *op = &g->op.at[i];
-
-			for (int k = 0; k < op->nout; k++) {
-				const ValInfo *v = val_info(g, op->out[k]);
-
-				if (v->offset < 0)
-					continue;
-				if (v->offset + type_bytes(&v->type) > m->arena_bytes)
-					return arena_printf(a, "graph %s: %%%s ends beyond the arena", g->name, v->name);
-				if (op->kind == OP_load) {
-					owner[op->out[k].id] = STATE | (uint32_t)(module_state((Module *)(uintptr_t)m, attr_str(op, A_state)) - m->state.at);
-					if (!holds(&r, v->offset, v->offset + type_bytes(&v->type), owner[op->out[k].id]))
-						return arena_printf(a, "graph %s: load of %s after its store", g->name, attr_str(op, A_state));
-				} else if (shares(g, op)) {
-					owner[op->out[k].id] = owner[op->in[0].id];
-				} else {
-					claim(&r, v->offset, v->offset + type_bytes(&v->type), op->out[k].id);
-				}
-			}
-		}
-		int32_t id = g->op.at[first].group;
-
-		if (id >= 0 && g->group.at[id].workspace > 0) {
-			const Group *gr = &g->group.at[id];
-
-			if (gr->workspace_offset < 0 || gr->workspace_offset + gr->workspace > m->arena_bytes)
-				return arena_printf(a, "graph %s: the workspace of %s has no place", g->name, gr->name);
-			for (uint32_t i = first; i < next; i++)
-				for (int k = 0; k < g->op.at[i].nout + g->op.at[i].nin; k++) {
-					const Op *op = &g->op.at[i];
-					const ValInfo *v = val_info(g, k < op->nout ? op->out[k] : op->in[k - op->nout]);
-
-					if (v->offset >= 0 && v->offset < gr->workspace_offset + gr->workspace && v->offset + type_bytes(&v->type) > gr->workspace_offset)
-						return arena_printf(a, "graph %s: the workspace of %s overlaps %%%s", g->name, gr->name, v->name);
-				}
-			claim(&r, gr->workspace_offset, gr->workspace_offset + gr->workspace, 0);
-		}
+		while (g->op.at[first].group >= 0 && next < g->op.n && g->op.at[next].group == g->op.at[first].group)
+			next++;
+		error = replay_group(&p, first, next);
 	}
-	for (uint32_t i = 0; i < g->result.n; i++) {
-		const ValInfo *v = val_info(g, g->result.at[i].v);
+	for (uint32_t i = 0; !error && i < g->result.n; i++) {
+		Val v = g->result.at[i].v;
 
-		if (v->offset < 0 || !holds(&r, v->offset, v->offset + type_bytes(&v->type), owner[g->result.at[i].v.id]))
-			return arena_printf(a, "graph %s: result %%%s does not live to the end", g->name, v->name);
+		if (val_info(g, v)->offset < 0 || !held(&p, v))
+			return arena_printf(a, "graph %s: result %%%s does not live to the end", g->name, val_info(g, v)->name);
 	}
-	return NULL;
+	return error;
 }
 
 const char *

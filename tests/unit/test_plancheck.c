@@ -1,0 +1,55 @@
+/* test_plancheck.c: the checker of plans refuses every kind of wrong plan, and names the values. */
+#include "unit.h"
+#include "../../passes/pass.h"
+#include <string.h>
+
+#define HEAD "module m {stage=planned arena_bytes=4096}\n"
+
+static void
+wrong_plans_are_refused(void **state)
+{
+	static const struct { const char *text, *error; } cases[] = {
+		{HEAD "state @s : f32[4] at 64\ngraph g(%x: f32[4] at 128) -> %y {\n group #0 a \"map\"\n %y = relu %x #0 at 192\n}\n", NULL},
+		{HEAD "state @s : f32[4] at 32\ngraph g(%x: f32[4] at 128) -> %y {\n group #0 a \"map\"\n %y = relu %x #0 at 192\n}\n", "state s at 32 overlaps"},
+		/* %z takes %y's place while %w still needs %y */
+		{HEAD "graph g(%x: f32[4] at 64) -> %w {\n group #0 a \"map\"\n group #1 b \"map\"\n group #2 c \"map\"\n %y = relu %x #0 at 128\n %z = exp %x #1 at 128\n"
+		      " %w = add %y, %z #2 at 256\n}\n", "%y at 128 is overwritten before add reads it"},
+		/* a part of it is enough */
+		{HEAD "graph g(%x: f32[4] at 64) -> %w {\n group #0 a \"map\"\n group #1 b \"map\"\n group #2 c \"map\"\n %y = relu %x #0 at 128\n %z = exp %x #1 at 140\n"
+		      " %w = add %y, %z #2 at 256\n}\n", "%y at 128 is overwritten before add reads it"},
+		{HEAD "graph g(%x: f32[4] at 64) -> %y, %z {\n group #0 a \"map\"\n group #1 b \"map\"\n %y = relu %x #0 at 128\n %z = exp %x #1 at 128\n}\n", "result %y does not live to the end"},
+		{HEAD "graph g(%x: f32[4] at 64) -> %z {\n group #0 a \"map\"\n group #1 b \"map\"\n %y = relu %x #0\n %z = exp %y #1 at 128\n}\n", "%y is read by another group but has no place"},
+		{HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"map\"\n %y = relu %x #0 at 4088\n}\n", "%y ends beyond the arena"},
+		{HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" workspace 64 at 128\n %y = relu %x #0 at 144\n}\n", "the workspace of a overlaps %y"},
+		{HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" workspace 64 at 4064\n %y = relu %x #0 at 144\n}\n", "the workspace of a has no place"},
+		{HEAD "state @s : f32[4] at 64\ngraph g(%x: f32[4] at 128) -> %o {\n group #0 a \"map\"\n group #1 b \"map\"\n %y = relu %x #0 at 64\n %o = load {state=s} : f32[4] at 64\n"
+		      " %p = exp %o #1 at 256\n}\n", "load of s after its store"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		Arena *a = arena_new();
+		Diags d;
+
+		diags_init(&d, a, stderr);
+		Module *m = module_parse(a, &d, "t.ir", cases[i].text, strlen(cases[i].text));
+
+		assert_non_null(m);
+		const char *error = plancheck(m, a);
+
+		if (!cases[i].error)
+			assert_null(error);
+		else if (!error || !strstr(error, cases[i].error))
+			fail_msg("case %zu: %s, not %s", i, error ? error : "no complaint", cases[i].error);
+		arena_free(a);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_plans_are_refused)};
+
+	ir_init();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
