@@ -203,7 +203,7 @@ typedef struct RtHost {
 	int64_t stop_step, next_save, completed;
 	bool stopped_by_stop;
 	char *save_path; bool wrote; int64_t saved_step; dev_t resumed_dev; ino_t resumed_ino; bool resumed;
-	bool bar_shown;
+	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
 	int64_t epoch_from;                         /* and its first step of it */
 } RtHost;
@@ -238,6 +238,7 @@ bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, 
 /* progress.c */
 void rt_progress_draw(RtHost *h);
 void rt_progress_clear(RtHost *h);
+void rt_progress_end(RtHost *h);
 void rt_log_record(RtHost *h, const RtRecord *r);
 bool rt_log_open(RtHost *h, int64_t from_step, int64_t steps_per_epoch);
 void rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed);

@@ -9,7 +9,7 @@ rt_die(RtHost *h)
 	for (char *c = h->error.text; *c; c++)   /* names out of files must not steer a terminal */
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
 			*c = '?';
-	rt_progress_clear(h);
+	rt_progress_end(h);
 	fflush(stdout);
 	fprintf(stderr, "%s: error: %s\n", h->opt.program, h->error.text);
 	return 1;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define PROGRESS_CELLS 24
+#define PROGRESS_NARROWEST 60 /* columns: the text without a bar */
 
 /* ---- bar */
 
@@ -43,38 +44,66 @@ rt_progress_clear(RtHost *h)
 	pthread_mutex_unlock(&h->lock);
 }
 
+/* Nothing is drawn from here on: what follows on the terminal is the run's last word. */
+void
+rt_progress_end(RtHost *h)
+{
+	pthread_mutex_lock(&h->lock);
+	h->bar_over = true;
+	pthread_mutex_unlock(&h->lock);
+	rt_progress_clear(h);
+}
+
+/* `done` of `per` steps as `cells` characters, to an eighth of one. */
 static void
-progress_line(RtHost *h, char *out, size_t room)
+progress_cells(char *bar, int cells, int64_t done, int64_t per)
 {
 	static const char *const blocks[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-	int64_t per = h->run.steps_per_epoch, done = h->last_step + 1, epoch = per ? h->last_step / per : 0, in = done - epoch * per, eighths;
-	double now = rt_now(), speed = now > h->epoch_start ? (double)(done - h->epoch_from) / (now - h->epoch_start) : 0;
-	int64_t left = h->total - done;
-	char bar[PROGRESS_CELLS * 4 + 8] = "";
+	int64_t eighths = done * cells * 8 / per;
 
-	eighths = per ? in * PROGRESS_CELLS * 8 / per : 0;
-	for (int i = 0; i < PROGRESS_CELLS; i++) {
+	*bar = 0;
+	for (int i = 0; i < cells; i++) {
 		int64_t part = eighths - i * 8;
 
 		strcat(bar, part >= 8 ? "█" : part > 0 ? blocks[part] : " ");
 	}
-	snprintf(out, room, "epoch %lld/%lld %s%s%s %lld/%lld  loss %.4f  %.1f steps/s  %lld:%02lld left", (long long)epoch + 1,
-	         (long long)((h->total + per - 1) / (per ? per : 1)), progress_colour() ? "\033[36m" : "", bar, progress_colour() ? "\033[0m" : "",
-	         (long long)in, (long long)per, h->last_loss, speed, speed > 0 ? (long long)((double)left / speed) / 60 : 0LL,
-	         speed > 0 ? (long long)((double)left / speed) % 60 : 0LL);
+}
+
+/* The line for a terminal of `columns`: the bar gives way first, then what no longer fits is left out. */
+static void
+progress_line(RtHost *h, char *out, size_t room, int columns)
+{
+	int64_t per = h->run.steps_per_epoch, done = h->last_step + 1, epoch = h->last_step / per, in = done - epoch * per, left = h->total - done;
+	double now = rt_now(), speed = now > h->epoch_start ? (double)(done - h->epoch_from) / (now - h->epoch_start) : 0;
+	int64_t seconds = speed > 0 ? (int64_t)((double)left / speed) : 0;
+	const char *on = progress_colour() ? "\033[36m" : "", *off = *on ? "\033[0m" : "";
+	char head[64], tail[160], bar[PROGRESS_CELLS * 4 + 8];
+	int cells;
+
+	snprintf(head, sizeof head, "epoch %lld/%lld ", (long long)epoch + 1, (long long)((h->total + per - 1) / per));
+	snprintf(tail, sizeof tail, " %lld/%lld  loss %.4f  %.1f steps/s  %lld:%02lld left", (long long)in, (long long)per, h->last_loss, speed,
+	         (long long)(seconds / 60), (long long)(seconds % 60));
+	cells = columns - 1 - (int)(strlen(head) + strlen(tail));
+	cells = cells > PROGRESS_CELLS ? PROGRESS_CELLS : cells < 0 ? 0 : cells;
+	progress_cells(bar, cells, in, per);
+	snprintf(out, room, "%s%s%s%s%.*s", head, on, bar, off, columns - 1 - (int)strlen(head), tail);
 }
 
 void
 rt_progress_draw(RtHost *h)
 {
-	char line[320];
+	char line[400];
 	struct winsize w = {0};
 
-	if (!progress_wanted(h) || (ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col && w.ws_col < 100))
+	if (!progress_wanted(h))
+		return;
+	if (ioctl(2, TIOCGWINSZ, &w) != 0 || !w.ws_col)
+		w.ws_col = 80;
+	if (w.ws_col < PROGRESS_NARROWEST)
 		return;
 	pthread_mutex_lock(&h->lock);
-	if (h->mode == RT_M_TRAIN && h->last_step >= 0 && h->run.steps_per_epoch > 0 && h->weight > 0) {
-		progress_line(h, line, sizeof line);
+	if (!h->bar_over && h->mode == RT_M_TRAIN && h->last_step >= 0 && h->run.steps_per_epoch > 0 && h->weight > 0) {
+		progress_line(h, line, sizeof line, w.ws_col);
 		fprintf(stderr, "\r%s\033[K", line);
 		fflush(stderr);
 		h->bar_shown = true;

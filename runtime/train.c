@@ -246,7 +246,7 @@ train_run(RtHost *h)
 		if (status >= 0)
 			return status;
 	}
-	rt_progress_clear(h);
+	rt_progress_end(h);
 	if (!rt_checkpoint_save(h, h->run.step))
 		return rt_die(h);
 	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {

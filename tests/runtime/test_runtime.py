@@ -349,29 +349,47 @@ def shuffling_follows_seed_and_epoch():
     assert losses() == losses() and losses("--seed", "8") != losses()
 
 
+def on_terminal(columns, *args, **extra):
+    """What a training prints on a terminal of so many columns."""
+    master, slave = pty.openpty()
+    import fcntl, termios
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="20000", TERM="xterm", **extra)
+    p = subprocess.Popen([IMAGE, "train", "--data", ".", "--no-save", "--epochs", "1", *args], env=env, stdout=slave, stderr=slave)
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        text += part
+    assert p.wait() == 0
+    os.close(master)
+    return text.decode()
+
+
 @test
 def progress_bar_on_a_terminal():
     for extra in ({}, {"NO_COLOR": "1"}):
-        master, slave = pty.openpty()
-        import fcntl, termios
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        env = dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="20000", TERM="xterm", **extra)
-        p = subprocess.Popen([IMAGE, "train", "--data", ".", "--no-save", "--epochs", "1"], env=env, stdout=slave, stderr=slave)
-        os.close(slave)
-        text = b""
-        while True:
-            try:
-                part = os.read(master, 4096)
-            except OSError:
-                break
-            if not part:
-                break
-            text += part
-        assert p.wait() == 0
-        os.close(master)
-        text = text.decode()
+        text = on_terminal(120, **extra)
         assert re.search(r"\repoch 1/1 .*/12  loss", text), text
         assert ("\033[36m" in text) == (not extra), text
+
+
+@test
+def progress_bar_fits_and_ends():
+    for columns in (60, 80, 300):
+        text = on_terminal(columns, NO_COLOR="1")
+        bars = re.findall(r"\r(epoch [^\r\n]*)\033\[K", text)
+        assert bars and all("/12  loss" in b and len(b) < columns for b in bars), (columns, bars)
+        assert any("█" in b for b in bars), (columns, bars)
+    for args in ((), ("--no-eval",)):
+        text = on_terminal(100, *args)
+        assert text.endswith("\n"), text  # no bar after the last line
+    assert "\033[K" not in on_terminal(50, NO_COLOR="1")
 
 
 # ---- evaluation, inference
