@@ -157,7 +157,7 @@ build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, con
 	if ((info->nin >= 0 && nin != info->nin) || (info->nout >= 0 && nout != info->nout) || nin > UINT16_MAX || nout > UINT16_MAX)
 		bug("operator %s with %d operands and %d results", info->name, nin, nout);
 	if (g->op.n >= MAX_OPS) {
-		set_error(b, "the graph has too many operators (limit 2000000)", -1);
+		set_error(b, arena_printf(g->arena, "the graph has too many operators (limit %d)", MAX_OPS), -1);
 		return NOVAL;
 	}
 	op.in = memcpy(arena_array(g->arena, Val, nin), nin ? in : &NOVAL, sizeof(Val) * (size_t)nin);

@@ -10,7 +10,9 @@
 /* ---------------------------------------------------------------- limits: named, checked, each a clear error */
 #define MAX_RANK 8
 #define MAX_ELEMENTS ((int64_t)1 << 40)   /* of one tensor */
-#define MAX_OPS 2000000                   /* of one graph */
+#ifndef MAX_OPS                           /* set smaller where readers are fuzzed */
+#define MAX_OPS 500000                    /* of one graph */
+#endif
 
 /* ---------------------------------------------------------------- types */
 typedef enum DType {

@@ -28,7 +28,7 @@ data_read_fd(RtFile *f, int fd, RtError *e)
 	if (S_ISDIR(st.st_mode))
 		return rt_fail(e, "%s: is a folder", f->path);
 	room = (size_t)st.st_size + 1;           /* one more: the end shows without growing */
-	f->at = malloc(room);
+	f->at = rt_large(room);
 	while (f->at) {
 		ssize_t k;
 
@@ -142,7 +142,7 @@ rt_data_room(const RtProgram *p, RtData *d, int k, int64_t examples, RtError *e)
 	d->bytes[k] = d->stride[k] = in->example * rt_dtype[in->t.dtype].bytes;
 	if (__builtin_mul_overflow(d->bytes[k], examples, &bytes) || bytes > ((int64_t)1 << 50))
 		return rt_fail(e, "input %s: %lld examples are too many", in->t.name, (long long)examples);
-	d->at[k] = malloc(bytes ? (size_t)bytes : 1);
+	d->at[k] = rt_large((size_t)bytes);
 	return d->at[k] || rt_fail(e, "out of memory for %lld %s examples of input %s (%lld bytes)", (long long)examples, d->what, in->t.name, (long long)bytes);
 }
 

@@ -1,10 +1,9 @@
-/* host.c: one executable at work: which image runs, its memory, its state's initial values, its entry points.
+/* host.c: one executable at work: which image runs, its memory, its entry points.
  *
  * Memory is taken once, before the first step: the arena (2 MiB aligned, huge pages asked for), a scratch area per thread, the
  * telemetry ring, room for the order. Nothing is allocated in the loop. */
 #define _GNU_SOURCE
 #include "host.h"
-#include "philox.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -214,98 +213,43 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	return h->threads != NULL;
 }
 
+static void
+host_touch_part(void *cx, int64_t t0, int64_t t1, int thread)
+{
+	RtHost *h = cx;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)t0 * HOST_HUGE, to = (size_t)t1 * HOST_HUGE;
+
+	(void)thread;
+	for (size_t at = from; at < to && at < h->arena_bytes; at += page)
+		*(volatile uint8_t *)(h->run.arena + at) = 0;
+}
+
+void
+rt_host_touch(RtHost *h)
+{
+	rt_threads_run(h->threads, host_touch_part, h, (int64_t)((h->arena_bytes + HOST_HUGE - 1) / HOST_HUGE));
+}
+
+void *
+rt_large(size_t bytes)
+{
+	size_t room = (bytes + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE;
+	void *at;
+
+	if (bytes < 2 * HOST_HUGE || room < bytes)
+		return malloc(bytes ? bytes : 1);
+	at = aligned_alloc(HOST_HUGE, room);
+	if (at)
+		madvise(at, room, MADV_HUGEPAGE);
+	return at;
+}
+
 int64_t
 rt_peak_rss(void)
 {
 	struct rusage u;
 
 	return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
-}
-
-/* ---- state */
-
-typedef struct InitWork { RtHost *h; const RtState *s; uint32_t stream; } InitWork;
-#define INIT_GRAIN 4096          /* elements of a task, a multiple of 4 */
-
-/* Places in memory of a tensor's elements in logical row-major order, one after the other: a division per axis and element would cost
- * more than the random numbers. */
-typedef struct InitWalk { const RtTensor *t; int64_t i[RT_MAX_RANK], at; } InitWalk;
-
-static InitWalk
-walk_from(const RtTensor *t, int64_t j)
-{
-	InitWalk w = {.t = t, .at = t->permuted ? rt_tensor_place(t, j) : j};
-
-	for (int k = t->rank; k-- > 0; j /= t->shape[k])
-		w.i[k] = j % t->shape[k];
-	return w;
-}
-
-static inline int64_t
-walk_next(InitWalk *w)
-{
-	int64_t at = w->at;
-
-	if (!w->t->permuted) {
-		w->at++;
-		return at;
-	}
-	for (int k = w->t->rank; k-- > 0;) {
-		w->at += w->t->stride[k];
-		if (++w->i[k] < w->t->shape[k])
-			break;
-		w->at -= w->t->stride[k] * w->t->shape[k];
-		w->i[k] = 0;
-	}
-	return at;
-}
-
-/* The four elements that one group of random numbers gives. */
-static void
-init_group(const InitWork *w, int64_t group, double x[4])
-{
-	const RtState *s = w->s;
-	uint32_t n[4];
-
-	philox_group((uint64_t)w->h->run.seed, w->stream, 0, (uint64_t)group, n);
-	for (int k = 0; k < 4 && s->init == 'u'; k++)
-		x[k] = s->a + (s->b - s->a) * philox_unit(n[k]);
-	for (int k = 0; k < 4 && s->init == 'n'; k += 2) {
-		philox_normal_pair(n[k], n[k + 1], x + k);
-		x[k] = s->b * x[k] + s->a;
-		x[k + 1] = s->b * x[k + 1] + s->a;
-	}
-}
-
-static void
-host_init_part(void *cx, int64_t t0, int64_t t1, int thread)
-{
-	const InitWork *w = cx;
-	const RtState *s = w->s;
-	uint8_t *out = w->h->run.arena + s->t.offset;
-	int64_t from = t0 * INIT_GRAIN, to = t1 * INIT_GRAIN < s->t.count ? t1 * INIT_GRAIN : s->t.count, bytes = rt_dtype[s->t.dtype].bytes;
-	InitWalk at = walk_from(&s->t, from);
-	double x[4] = {s->a, s->a, s->a, s->a};
-
-	(void)thread;
-	for (int64_t j = from; j < to; j++) {
-		if (s->init != 'c' && (j & 3) == 0)
-			init_group(w, j >> 2, x);
-		rt_dtype_write(s->t.dtype, out + walk_next(&at) * bytes, x[j & 3]);
-	}
-}
-
-bool
-rt_host_init_state(RtHost *h)
-{
-	for (int k = 0; k < h->program.nstate; k++) {
-		InitWork w = {.h = h, .s = &h->program.state[k], .stream = philox_stream(h->program.state[k].t.name)};
-
-		if (!w.s->t.count || (w.s->init == 'c' && w.s->a == 0)) /* the arena is new: zeros, which no memory stands behind yet */
-			continue;
-		rt_threads_run(h->threads, host_init_part, &w, (w.s->t.count + INIT_GRAIN - 1) / INIT_GRAIN);
-	}
-	return true;
 }
 
 /* ---- running */

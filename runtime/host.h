@@ -21,6 +21,7 @@ typedef struct RtError { char text[1536]; } RtError;
 bool rt_fail(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));    /* sets the text; returns false */
 bool rt_context(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* puts "words: " before it; false */
 void *rt_alloc(size_t bytes);                 /* zeroed; exit 1 with a message if there is none */
+void *rt_large(size_t bytes);                 /* for data: of malloc, in huge pages where it is large; not zeroed; NULL if there is none */
 char *rt_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));             /* of rt_alloc */
 const char *rt_suggest(const char *name, const char *const *names, int n);               /* nearest, or NULL */
 void rt_json_text(FILE *f, const char *s);    /* a JSON string with its quotes */
@@ -212,11 +213,13 @@ static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 /* host.c: memory, images, entry points */
 bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
-bool rt_host_init_state(RtHost *h);                     /* initial values of everything */
 void rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle); /* points run at a data set */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
 void rt_host_fault(RtHost *h);                          /* sets h->error from the fault record */
 int64_t rt_peak_rss(void);
+void rt_host_touch(RtHost *h);                          /* has the system find the arena's memory, by all threads at once; all zeros after it */
+/* init.c */
+bool rt_host_init_state(RtHost *h);                     /* initial values of everything; the arena is new */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end);

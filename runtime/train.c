@@ -106,7 +106,11 @@ train_prepare(RtHost *h)
 	if (!train_load(h) || !rt_checkpoint_try(h) || !rt_host_memory(h, h->train.examples))
 		return false;
 	per = h->train.examples / h->program.batch / h->program.accumulate;
-	if (!train_total(h, per, &h->total) || !rt_host_init_state(h))
+	if (!train_total(h, per, &h->total))
+		return false;
+	if (h->total > 0)                        /* a step writes nearly all of the arena */
+		rt_host_touch(h);
+	if (!rt_host_init_state(h))
 		return false;
 	if (h->opt.weights && !rt_checkpoint_weights(h, h->opt.weights, h->opt.partial))
 		return false;

@@ -3,7 +3,7 @@
  * Promise under test: no crash, no read beyond the end; what the reader takes and the verifier accepts prints, reads back
  * and prints as the same bytes. Under libFuzzer the target stands alone; else its own main (not fuzz_main.c) edits a few texts
  * by words of the format, which reach the shape rules, where changed bits end in the scanner: fuzz_ir [ROUNDS [SEED]]; or it
- * replays files: fuzz_ir FILE... */
+ * replays files: fuzz_ir FILE...; or writes those texts for libFuzzer to start from: fuzz_ir --seeds FOLDER. */
 #include "fuzz.h"
 #include "ir.h"
 #include <stdlib.h>
@@ -143,6 +143,23 @@ replay_files(int n, char **names)
 	return 0;
 }
 
+static int
+write_seeds(const char *folder)
+{
+	for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+		char path[4096];
+		FILE *f;
+
+		snprintf(path, sizeof path, "%s/seed%zu", folder, i);
+		f = fopen(path, "wb");
+		if (!f || fputs(seeds[i], f) < 0 || fclose(f) != 0) {
+			perror(path);
+			return 1;
+		}
+	}
+	return 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -151,6 +168,8 @@ main(int argc, char **argv)
 	uint64_t seed = argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
 	char *text = malloc(CAP);
 
+	if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
+		return write_seeds(argv[2]);
 	if (argc > 1 && rounds == 0)
 		return replay_files(argc - 1, argv + 1);
 	for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {

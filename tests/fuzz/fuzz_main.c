@@ -1,4 +1,5 @@
-/* fuzz_main.c: a mutation run of fixed seed over a target's valid files: fuzz_NAME [ROUNDS [SEED]].
+/* fuzz_main.c: a mutation run of fixed seed over a target's valid files: fuzz_NAME [ROUNDS [SEED]]; or those files written into a
+ * folder, where libFuzzer starts from them: fuzz_NAME --seeds FOLDER.
  *
  * Every input ends at a page that cannot be read, so that reading one byte too many is a crash also without a sanitizer; a
  * round of ten seconds is a crash too. In a debugger, `round` says which input it was. Mutations: bits, bytes, interesting numbers, cuts, copies, insertions. */
@@ -61,6 +62,25 @@ fuzz_mutate(uint8_t *b, size_t n, uint64_t *s)
 	return n;
 }
 
+static int
+fuzz_write_seeds(const char *folder, uint8_t *work)
+{
+	size_t n;
+
+	for (int k = 0; (n = fuzz_seed(k, work, FUZZ_ROOM)) > 0; k++) {
+		char path[4096];
+		FILE *f;
+
+		snprintf(path, sizeof path, "%s/seed%d", folder, k);
+		f = fopen(path, "wb");
+		if (!f || fwrite(work, 1, n, f) != n || fclose(f) != 0) {
+			perror(path);
+			return 1;
+		}
+	}
+	return 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -74,6 +94,12 @@ main(int argc, char **argv)
 
 	if (map == MAP_FAILED || !work || mprotect(map + span, (size_t)page, PROT_NONE) != 0)
 		return 1;
+	if (argc == 3 && strcmp(argv[1], "--seeds") == 0) {
+		int status = fuzz_write_seeds(argv[2], work);
+
+		free(work);
+		return status;
+	}
 	while (fuzz_seed(seeds, work, FUZZ_ROOM))
 		seeds++;
 	for (long round = 0; round < rounds; round++) {
