@@ -3,6 +3,7 @@
  * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib, linked statically
  * where the system has it so, if its reader may meet gzip). The archive is looked for beside the program: in a build folder
  * runtime/librt.a, installed ../LIBDIR/mantou/librt.a. Errors tell what was tried: no cc, no archive, a full disk. */
+#define _GNU_SOURCE
 #include "codegen.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -58,34 +59,59 @@ write_stub(Arena *a, const LinkOptions *o, const char *path)
 	return good ? NULL : arena_printf(a, "cannot write '%s': %s", path, strerror(errno));
 }
 
+/* What the other end writes, until it closes. */
+static void
+read_all(Buf *b, int fd)
+{
+	char part[4096];
+	ssize_t n;
+
+	while ((n = read(fd, part, sizeof part)) > 0 || (n < 0 && errno == EINTR))
+		if (n > 0)
+			buf_put(b, part, (size_t)n);
+}
+
+/* Why the linker failed, where its message tells. */
 static const char *
-run(Arena *a, char *const *argv, const char *log)
+hint(const char *text)
+{
+	if (strstr(text, "No space left"))
+		return " (the disk is full: free some of it, or name another with -o, or another for the compiler's temporary files in TMPDIR)";
+	if (strstr(text, "File too large") || strstr(text, "signal 25"))
+		return " (the file may not grow that large: ulimit -f)";
+	return "";
+}
+
+/* The messages come through a pipe: on a full disk no file would take them. */
+static const char *
+run(Arena *a, char *const *argv)
 {
 	posix_spawn_file_actions_t fa;
+	Buf text = {0};
+	const char *r = NULL;
+	int status, error, end[2];
 	pid_t pid;
-	int status, error;
 
+	if (pipe2(end, O_CLOEXEC))
+		return arena_printf(a, "cannot run '%s': %s", argv[0], strerror(errno));
 	posix_spawn_file_actions_init(&fa);
-	posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-	posix_spawn_file_actions_adddup2(&fa, 1, 2);
+	posix_spawn_file_actions_adddup2(&fa, end[1], 1);
+	posix_spawn_file_actions_adddup2(&fa, end[1], 2);
 	error = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
 	posix_spawn_file_actions_destroy(&fa);
-	if (error == ENOENT)
-		return arena_printf(a, "there is no C compiler '%s' to link with: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0]);
-	if (error)
-		return arena_printf(a, "cannot run '%s': %s", argv[0], strerror(error));
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+	close(end[1]);
+	if (!error)
+		read_all(&text, end[0]);
+	close(end[0]);
+	while (!error && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-		return arena_printf(a, "there is no C compiler '%s' to link with: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0]);
-	if (WIFEXITED(status) && !WEXITSTATUS(status))
-		return NULL;
-	size_t n = 0;
-	char *text = file_read(log, &n);
-	const char *hint = text && strstr(text, "No space left") ? " (the disk is full)" : "";
-	const char *r = arena_printf(a, "linking with '%s' failed%s:\n%s", argv[0], hint, text ? text : "it left no message");
-
-	free(text);
+	if (error == ENOENT || (!error && WIFEXITED(status) && WEXITSTATUS(status) == 127))
+		r = arena_printf(a, "there is no C compiler '%s' to link with: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0]);
+	else if (error)
+		r = arena_printf(a, "cannot run '%s': %s", argv[0], strerror(error));
+	else if (!WIFEXITED(status) || WEXITSTATUS(status))
+		r = arena_printf(a, "linking with '%s' failed%s:\n%s", argv[0], hint(text.n ? text.at : ""), text.n ? text.at : "it left no message");
+	buf_free(&text);
 	return r;
 }
 
@@ -93,7 +119,7 @@ const char *
 link_program(Arena *a, const LinkOptions *o)
 {
 	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL;
-	const char *stub = arena_printf(a, "%s.main.c", o->output), *log = arena_printf(a, "%s.log", o->output);
+	const char *stub = arena_printf(a, "%s.main.c", o->output);
 	const char *cc = getenv("CC"), *error;
 	const char **argv = arena_array(a, const char *, o->nobject + 32);
 	int n = 0;
@@ -102,8 +128,10 @@ link_program(Arena *a, const LinkOptions *o)
 		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR " (installed) beside mantou";
 	if (o->gzip && !gz)
 		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
-	if ((error = write_stub(a, o, stub)))
+	if ((error = write_stub(a, o, stub))) {
+		unlink(stub);
 		return error;
+	}
 	argv[n++] = cc && *cc ? cc : "cc";
 	argv[n++] = "-O1";
 	argv[n++] = "-o";
@@ -127,14 +155,13 @@ link_program(Arena *a, const LinkOptions *o)
 	argv[n++] = "-static-libgcc";
 	argv[n++] = "-Wl,--gc-sections,--as-needed,-s,-z,relro,-z,noexecstack";
 	argv[n] = NULL;
-	error = run(a, (char *const *)argv, log);
+	error = run(a, (char *const *)argv);
 	if (error && gz && strstr(error, "-lz")) { /* no static zlib here: the shared one */
 		for (int i = 0; i < n; i++)
 			if (!strncmp(argv[i], "-Wl,-Bstatic", 12))
 				argv[i] = "-lz";
-		error = run(a, (char *const *)argv, log);
+		error = run(a, (char *const *)argv);
 	}
 	unlink(stub);
-	unlink(log);
 	return error;
 }

@@ -4,6 +4,7 @@
  * Data go to stdout, messages to stderr. Refuses: an unknown subcommand, with the nearest name. */
 #include "cmd.h"
 
+#include <signal.h>
 #include <string.h>
 
 #define VERSION "0.1.0"
@@ -72,6 +73,7 @@ unknown_command(const char *name)
 int
 main(int argc, char **argv)
 {
+	signal(SIGXFSZ, SIG_IGN); /* a full quota is an error of write(), here and in the linker, not a death */
 	if (argc < 2) {
 		print_help(stderr);
 		return EXIT_USAGE;

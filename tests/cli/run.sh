@@ -4,9 +4,9 @@ set -u
 cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou}
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+trap 'umount "$dir/disk" 2>/dev/null; rm -rf "$dir"' EXIT
 export XDG_CACHE_HOME="$dir/cache"
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 
 # t NAME STATUS PATTERN COMMAND...: the exit status, and an extended regular expression that stdout or stderr must hold ('' = any).
 t() {
@@ -104,6 +104,34 @@ t "launcher trains" 0 '' "$dir/ref" train --steps 2 --save "$dir/r.safetensors" 
 t "build" 0 '' "$mantou" build "$net" -o "$dir/tiny"
 t "executable trains" 0 'epoch 1/1' "$dir/tiny" train --save "$dir/t.safetensors"
 ok "no temporary files" sh -c "! ls '$dir' | grep -q tmp"
+# A disk or quota that ends at any of these places, in blocks of 512 bytes: a message, the old file whole, nothing beside it.
+mkdir "$dir/quota"
+echo old >"$dir/quota/tiny"
+for blocks in 0 1 8 40 100 200 400; do # through a pipe, for the messages would end at the same place
+	t "no room after $blocks blocks" 0 '(too large|may not grow).*status 1' sh -c "(ulimit -f $blocks; '$mantou' build '$net' -o '$dir/quota/tiny' 2>&1; echo status \$?) | tr '\n' ' '"
+	ok "the old file after $blocks blocks" test "$(cat "$dir/quota"/*)" = old
+done
+if mkdir "$dir/disk" && mount -t tmpfs -o size=300k tmpfs "$dir/disk" 2>/dev/null; then
+	for room in 0 20 60 120; do
+		echo old >"$dir/disk/tiny"
+		head -c $((290 - room))k /dev/zero >"$dir/disk/fill"
+		t "a disk with $room KiB" 1 'No space left|disk is full' "$mantou" build "$net" -o "$dir/disk/tiny"
+		ok "the old file on a disk with $room KiB" test "$(ls "$dir/disk" | tr '\n' ' ')$(cat "$dir/disk/tiny")" = "fill tiny old"
+	done
+	mount -o remount,ro "$dir/disk"
+	t "a disk that is read-only" 1 "cannot write '.*/disk/x'.*Read-only" "$mantou" build "$net" -o "$dir/disk/x"
+	umount "$dir/disk"
+else
+	skipped=$((skipped + 1))
+	echo "skip a full and a read-only disk: mounting is not allowed here"
+fi
+mkdir "$dir/locked" && chmod a-w "$dir/locked"
+if [ "$(id -u)" = 0 ]; then
+	skipped=$((skipped + 1))
+	echo "skip an unwritable folder: root may write everywhere"
+else
+	t "a folder without permission" 1 "cannot write '.*/locked/x'.*Permission denied" "$mantou" build "$net" -o "$dir/locked/x"
+fi
 t "default name" 0 '' sh -c "cd '$dir' && mkdir d && cd d && '$mantou' build ../tiny.net && test -x tiny"
 for k in llvm:define asm:text ir:module; do
 	t "emit ${k%:*}" 0 "${k#*:}" "$mantou" build --emit ${k%:*} "$net" -o -
@@ -199,5 +227,5 @@ t "one graph" 0 '' "$mantou" dump --graph eval "$net"
 ok "only eval" sh -c "! grep -q '^graph train' '$dir/out' && grep -q '^graph eval' '$dir/out'"
 t "no colour in a pipe" 1 'error' "$mantou" check "$dir/wrong.net"
 ok "no escapes" sh -c "! grep -q \"\$(printf '\\033')\" '$dir/err'"
-echo "$passed passed, $failed failed, 0 skipped"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

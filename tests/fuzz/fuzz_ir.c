@@ -166,12 +166,15 @@ main(int argc, char **argv)
 	enum { CAP = 8000 };
 	long rounds = argc > 1 ? atol(argv[1]) : 20000;
 	uint64_t seed = argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
-	char *text = malloc(CAP);
+	char *text;
 
 	if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
 		return write_seeds(argv[2]);
 	if (argc > 1 && rounds == 0)
 		return replay_files(argc - 1, argv + 1);
+	text = malloc(CAP);
+	if (!text)
+		return 1;
 	for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
 		Arena *a = arena_new();
 		Diags d;
