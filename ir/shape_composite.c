@@ -1,4 +1,4 @@
-/* shape_composite.c: shape rules of attention, lstm and gru and of their gradient ops.
+/* shape_composite.c: shape rules of attention, lstm and gru, of their recurrences and of their gradient ops.
  *
  * In: operands in the order of ops.def's doc lines.  Out: result types; the batch axis keeps its mark, leading axes of
  * attention broadcast. Optional operands (mask, length, seed and step) are counted from the attributes. */
@@ -231,6 +231,106 @@ shape_gru_dx(Graph *g, Op *op, int *which)
 	return rnn_backward(g, op, which, 3);
 }
 
+/* ---------------------------------------------------------------- their recurrences */
+/* The extents that all operands share, read from w_hh (operand w, `rows` rows per unit) and the first result's pattern x. */
+typedef struct Cells { DType dt; Axis n, t; int64_t h; } Cells;
+
+static const char *
+cells_of(Graph *g, Op *op, int *which, int x, int blocks, int w, int rows, Cells *c)
+{
+	const Type *xt = in_type(g, op, x), *wt = in_type(g, op, w);
+	const char *error;
+
+	if ((error = shape_float(g, op, which, x)))
+		return error;
+	if (xt->rank != 3)
+		return shape_fail(g, which, x, "it has %d axes %s, needs 3 [N, T, %d H]", xt->rank, shape_text(g, xt), blocks);
+	if (wt->rank != 2 || wt->axis[0].n != rows * wt->axis[1].n)
+		return shape_fail(g, which, w, "w_hh is %s, needs %d rows per column", type_text(g, wt), rows);
+	if (xt->axis[1].mul || xt->axis[2].mul)
+		shape_full_only(g, op, "the steps or the width of %s follow the batch", shape_text(g, xt));
+	*c = (Cells){.dt = (DType)xt->dtype, .n = xt->axis[0], .t = xt->axis[1], .h = wt->axis[1].n};
+	return NULL;
+}
+
+/* [N,T,blocks H], or [N,H] for blocks 0. */
+static Type
+cells_type(const Cells *c, int blocks)
+{
+	if (blocks)
+		return type_of(c->dt, 3, (Axis[]){c->n, c->t, axis(blocks * c->h)});
+	return type_of(c->dt, 2, (Axis[]){c->n, axis(c->h)});
+}
+
+/* An operand: its name, and blocks as above; W, B: the weights and their bias, of `rows` rows per unit. */
+enum { CELLS_W = -1, CELLS_B = -2 };
+typedef struct CellsOperand { const char *name; int blocks; } CellsOperand;
+
+static const char *
+cells_shape(Graph *g, Op *op, int *which, const CellsOperand *in, int nin, int rows, const int *out)
+{
+	const char *error = shape_count(g, op, which, nin + attr_bool(op, A_has_length));
+	int x = 0, w = 0;
+	Cells c;
+
+	if (error)
+		return error;
+	for (int k = 0; k < nin; k++) {
+		x = in[k].blocks > in[x].blocks ? k : x;
+		w = in[k].blocks == CELLS_W ? k : w;
+	}
+	if ((error = cells_of(g, op, which, x, in[x].blocks, w, rows, &c)))
+		return error;
+	for (int k = 0; k < nin; k++) {
+		Type want = in[k].blocks >= 0 ? cells_type(&c, in[k].blocks) : in[k].blocks == CELLS_W ?
+		    type_of(c.dt, 2, (Axis[]){axis(rows * c.h), axis(c.h)}) : type_of(c.dt, 1, (Axis[]){axis(rows * c.h)});
+
+		if ((error = want_type(g, op, which, k, in[k].name, &want)))
+			return error;
+	}
+	if ((error = rnn_length(g, op, which, nin, c.n)))
+		return error;
+	for (int k = 0; k < op->nout; k++) {
+		Type t = cells_type(&c, out[k]);
+
+		if ((error = shape_result(g, op, k, &t)))
+			return error;
+	}
+	return NULL;
+}
+
+const char *
+shape_lstm_cells(Graph *g, Op *op, int *which)
+{
+	static const CellsOperand in[] = {{"gx", 4}, {"w_hh", CELLS_W}, {"h0", 0}, {"c0", 0}};
+
+	return cells_shape(g, op, which, in, 4, 4, (const int[]){1, 1, 4, 0, 0});
+}
+
+const char *
+shape_lstm_cells_dx(Graph *g, Op *op, int *which)
+{
+	static const CellsOperand in[] = {{"gradient", 1}, {"gradient", 0}, {"gradient", 0}, {"gates", 4}, {"c", 1}, {"w_hh", CELLS_W}, {"c0", 0}};
+
+	return cells_shape(g, op, which, in, 7, 4, (const int[]){4, 0, 0});
+}
+
+const char *
+shape_gru_cells(Graph *g, Op *op, int *which)
+{
+	static const CellsOperand in[] = {{"gx", 3}, {"w_hh", CELLS_W}, {"b_hh", CELLS_B}, {"h0", 0}};
+
+	return cells_shape(g, op, which, in, 4, 3, (const int[]){1, 4, 0});
+}
+
+const char *
+shape_gru_cells_dx(Graph *g, Op *op, int *which)
+{
+	static const CellsOperand in[] = {{"gradient", 1}, {"gradient", 0}, {"gates", 4}, {"y", 1}, {"w_hh", CELLS_W}, {"h0", 0}};
+
+	return cells_shape(g, op, which, in, 6, 3, (const int[]){3, 3, 0});
+}
+
 /* ---------------------------------------------------------------- flops: of the matrix products, as for contractions */
 double
 flops_attention(const Graph *g, const Op *op)
@@ -253,4 +353,14 @@ flops_rnn(const Graph *g, const Op *op)
 
 	/* backward the gates again, the products for x and h, and those for the weights */
 	return 2 * (double)t->axis[0].n * (double)t->axis[1].n * weights * (x ? 3 : 1);
+}
+
+double
+flops_cells(const Graph *g, const Op *op)
+{
+	int w = op->kind == OP_lstm_cells_dx ? 5 : op->kind == OP_gru_cells_dx ? 4 : 1;
+	const Type *x = val_type(g, op->in[op->kind == OP_lstm_cells || op->kind == OP_gru_cells ? 0 : w - 2]);
+
+	/* one product with W_hh a step */
+	return 2 * (double)x->axis[0].n * (double)x->axis[1].n * (double)type_elements(val_type(g, op->in[w]));
 }

@@ -21,6 +21,9 @@ typedef struct Target {
 	const char *doc;
 	const char *default_arch;
 	bool (*has_kernel)(const struct Target *t, OpKind k);  /* false: must be expanded or lowered first */
+	/* Why this composite op is expanded although its operator has a kernel (a type, a shape that the kernel does not take); NULL: it stays.
+	 * The text lives as long as g. A target that takes whatever has_kernel says leaves it out. */
+	const char *(*refuses)(const struct Target *t, const Graph *g, const Op *op);
 	/* Canonical arch name ("native" resolved); NULL and a message if unknown. */
 	const char *(*resolve_arch)(const struct Target *t, Arena *a, const char *arch, const char **error);
 	int (*vector_bytes)(const struct Target *t, const char *arch);

@@ -1,13 +1,14 @@
-/* expand.c: composite ops become primitive ops where the target has no kernel for them.
+/* expand.c: composite ops become simpler ops where the target has no kernel for them.
  *
  * In: stage diffed.  Out: every composite op left is one that the target implements. `--disable attention` (lstm, gru)
- * expands that operator and its gradient on any target; without a target everything is expanded. The expansions
- * themselves are functions named by ops.def; every one leaves a verdict. */
+ * expands that operator, its gradient and its recurrence on any target; without a target everything is expanded. The
+ * expansions themselves are functions named by ops.def; what they build may be composite again (lstm leaves lstm.cells), so
+ * the pass goes on until nothing is left to do. Every expansion leaves a verdict: what the target said. */
 #include <math.h>
 #include <string.h>
 #include "passes.h"
 
-/* attention.dx belongs to attention. */
+/* attention.dx belongs to attention, lstm.cells to lstm. */
 static bool
 switched_off(const PassCtx *cx, const char *name)
 {
@@ -21,8 +22,9 @@ switched_off(const PassCtx *cx, const char *name)
 	return pass_disabled(cx, base);
 }
 
+/* Why op has to go; NULL if it may stay. */
 static const char *
-why_expand(const PassCtx *cx, const Op *op)
+why_expand(const PassCtx *cx, const Graph *g, const Op *op)
 {
 	const OpInfo *info = &op_info[op->kind];
 
@@ -32,25 +34,20 @@ why_expand(const PassCtx *cx, const Op *op)
 		return "switched off by --disable";
 	if (!cx->target)
 		return "no target";
-	if (!cx->target->has_kernel || cx->target->has_kernel(cx->target, op->kind))
-		return NULL;
-	return arena_printf(cx->scratch, "target %s has no kernel for it", cx->target->name);
+	if (cx->target->has_kernel && !cx->target->has_kernel(cx->target, op->kind))
+		return arena_printf(cx->scratch, "target %s has no kernel for it", cx->target->name);
+	return cx->target->refuses ? cx->target->refuses(cx->target, g, op) : NULL;
 }
 
-bool
-pass_expand(Graph *g, PassCtx *cx)
+/* One sweep over the graph. */
+static void
+expand_ops(Graph *g, PassCtx *cx)
 {
-	Rewrite rw;
-	bool any = false;
+	Rewrite rw = rewrite_begin(g, cx->scratch);
 
-	for (uint32_t i = 0; i < g->op.n && !any; i++)
-		any = why_expand(cx, &g->op.at[i]) != NULL;
-	if (!any)
-		return false;
-	rw = rewrite_begin(g, cx->scratch);
 	for (uint32_t i = 0; i < rw.nold; i++) {
 		const Op *op = rewrite_inputs(&rw, i);
-		const char *why = why_expand(cx, op);
+		const char *why = why_expand(cx, g, op);
 		Val out[8] = {{0}};
 
 		if (!why) {
@@ -64,5 +61,21 @@ pass_expand(Graph *g, PassCtx *cx)
 		        .fired = true, .why = why, .value = NAN, .loc = op->loc});
 	}
 	rewrite_end(&rw);
-	return true;
+}
+
+bool
+pass_expand(Graph *g, PassCtx *cx)
+{
+	bool changed = false;
+
+	for (;;) {
+		bool any = false;
+
+		for (uint32_t i = 0; i < g->op.n && !any; i++)
+			any = why_expand(cx, g, &g->op.at[i]) != NULL;
+		if (!any)
+			return changed;
+		expand_ops(g, cx);
+		changed = true;
+	}
 }

@@ -1,16 +1,17 @@
 /* cpu.c: the struct Target of the CPU: what it has kernels for, how groups are chosen and compiled.
  *
- * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator but composites has a kernel: attention, lstm and
- * gru are expanded by pass expand. */
+ * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator has a kernel but lstm and gru, which pass expand
+ * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cpu_refuses). */
 #include "cpu.h"
 #include "gemm.h"
+#include "rnn.h"
 #include <string.h>
 
 static bool
 cpu_has_kernel(const Target *t, OpKind k)
 {
 	(void)t;
-	return !op_has(k, T_COMPOSITE | T_LOOP);
+	return !op_has(k, T_COMPOSITE | T_LOOP) || rnn_op(k);
 }
 
 static const char *
@@ -47,6 +48,14 @@ cpu_vector_bytes(const Target *t, const char *arch)
 
 	(void)t;
 	return a ? a->vector_bytes : 16;
+}
+
+static const char *
+cpu_refuses(const Target *t, const Graph *g, const Op *op)
+{
+	int bytes = cpu_vector_bytes(t, g->module->arch);
+
+	return rnn_op((OpKind)op->kind) ? rnn_refuses(g, op, bytes) : NULL;
 }
 
 /* Activations of convolutions and pools: H W N C, so that a vector is 16 channels of one pixel of one image and rows of images follow. */
@@ -94,7 +103,7 @@ static const char *
 cpu_select(const Target *t, Graph *g, int group, const char *arch)
 {
 	Group *gr = &g->group.at[group];
-	const Op *special = NULL, *contract = NULL;
+	const Op *special = NULL, *contract = NULL, *composite = NULL;
 	int n = 0, reds = 0, bytes = cpu_vector_bytes(t, arch);
 
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
@@ -105,6 +114,8 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 		n++;
 		if (special_op(g, op) && op->kind != OP_store)
 			special = op;
+		if (op_has((OpKind)op->kind, T_COMPOSITE))
+			special = composite = op;
 		if (op_has((OpKind)op->kind, T_CONTRACT))
 			contract = op;
 		reds += op_info[op->kind].red >= 0;
@@ -114,6 +125,10 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
+	if (composite) {
+		gr->kernel = rnn_select(g, composite, bytes, &gr->workspace);
+		return NULL;
+	}
 	if (contract && !reds && gemm_can(g, contract, bytes)) {
 		GemmParams p = gemm_params(g, contract, bytes);
 
@@ -146,7 +161,7 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 		if (o->rank == 4 && o->axis[o->perm[o->rank - 1]].n * 8 <= cpu_vector_bytes(t, g->module->arch))
 			return arena_printf(g->arena, "%lld columns fill at most half a vector: a kernel over rows and columns together is faster", (long long)o->axis[o->perm[o->rank - 1]].n);
 	}
-	if (special_op(g, op) && op->kind != OP_store)
+	if ((special_op(g, op) && op->kind != OP_store) || op_has((OpKind)op->kind, T_COMPOSITE))
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[op->kind].name);
 	if (member && special_op(g, member) && member->kind != OP_store)
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[member->kind].name);
@@ -225,6 +240,7 @@ const Target cpu_target = {
 	.doc = "machine code for x86-64 through LLVM",
 	.default_arch = "native",
 	.has_kernel = cpu_has_kernel,
+	.refuses = cpu_refuses,
 	.resolve_arch = cpu_resolve_arch,
 	.vector_bytes = cpu_vector_bytes,
 	.conv_layout = cpu_conv_layout,

@@ -123,6 +123,8 @@ Ix ix_of_cell(Emit *e, Cell c);
 Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
+V vec_load(Emit *e, V p, V mask);                         /* W floats at p, where this stands; mask NULL: all of them */
+void vec_store(Emit *e, V p, V v, V mask);
 V buffer(Emit *e, int k);
 V round_half(Emit *e, V v, DType to, bool vec);            /* to the nearest number of f16 or bf16 */
 V scratch_ptr(Emit *e, int64_t byte_offset);
@@ -144,6 +146,7 @@ Cell cell_cast(Emit *e, Cell c, DType to);
 Cell cell_bin(Emit *e, ExprKind k, Cell a, Cell b);
 Cell cell_select(Emit *e, Cell c, Cell a, Cell b);
 Cell cell_fma(Emit *e, Cell a, Cell b, Cell c);
+Cell expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt); /* var: in the order of EXPR_VARS */
 Cell ew_emit(Emit *e, const Op *op, const Cell *in);
 Cell random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt);
 

@@ -222,7 +222,7 @@ cell_bin(Emit *e, ExprKind k, Cell a, Cell b)
 	return cell_of(r, a.vec, dt);
 }
 
-static Cell
+Cell
 expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
 {
 	static const char names[] = EXPR_VARS;

@@ -211,7 +211,7 @@ table_at(Emit *e, V t, V index)
 	return LLVMBuildLoad2(b, e->l->i64, LLVMBuildInBoundsGEP2(b, e->l->i64, t, &index, 1, ""), "");
 }
 
-static V
+V
 strides_block(Emit *e, V st[S_COUNT])
 {
 	T at = LLVMArrayType2(e->l->i64, S_COUNT);
@@ -226,10 +226,7 @@ strides_block(Emit *e, V st[S_COUNT])
 	return slot;
 }
 
-/* Microkernels by rows 1..mr, for whole panels and for the last one. */
-typedef struct Tiles { V whole, last; T fn; int64_t last_mask; } Tiles;
-
-static Tiles
+Tiles
 tiles_make(Emit *e, const GemmParams *p, int64_t columns)
 {
 	int w = p->lanes;
@@ -239,9 +236,11 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns)
 	V whole[64], last[64];
 	Tiles t = {0};
 
+	V (*micro)(Llvm *, int, int, int, bool) = p->one_chain ? gemm_micro_chain : gemm_micro;
+
 	for (int r = 1; r <= p->mr; r++) {
-		last[r - 1] = gemm_micro(e->l, r, nv_last, p->lanes, masked);
-		whole[r - 1] = npanel > 1 ? gemm_micro(e->l, r, p->nv, p->lanes, false) : last[r - 1];
+		last[r - 1] = micro(e->l, r, nv_last, p->lanes, masked);
+		whole[r - 1] = npanel > 1 ? micro(e->l, r, p->nv, p->lanes, false) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
 	}
 	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr), LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
@@ -258,8 +257,7 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns)
 	return t;
 }
 
-/* Calls the microkernel of `rows` rows for panel kb of npanel. */
-static void
+void
 tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc)
 {
 	LLVMBuilderRef h = here(e);
@@ -271,8 +269,7 @@ tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, 
 	LLVMBuildCall2(h, t->fn, fn, args, 8, "");
 }
 
-/* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
-static void
+void
 tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 {
 	V n = i_div(e, i_add(e, rows, k64(e, mr - 1)), k64(e, mr));
@@ -613,7 +610,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	kernel_end(gc, &e, gk, fn, tasks, fresh, false);
 }
 
-static int
+int
 workspace_at(GroupCx *gc)
 {
 	int64_t at = gc->g->group.at[gc->group].workspace_offset;

@@ -11,6 +11,7 @@ typedef struct GemmParams {
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
 	bool pack;               /* second operand copied into panels first */
+	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
@@ -18,6 +19,7 @@ typedef struct GemmParams {
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
+V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.one_chain */
 /* Attributes of a function of its own: the machine's vectors, never inlined. */
 void fn_machine(Llvm *l, V fn);
 
@@ -46,6 +48,19 @@ typedef struct Pack { int64_t taps, k, j, tap_stride, k_stride, j_stride; } Pack
 Pack pack_of(const Graph *g, const Op *op);
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
 void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk);
+
+/* What kernels of several products share (gemm.c). */
+V strides_block(Emit *e, V st[S_COUNT]);
+/* Microkernels by rows 1..mr, for whole panels and for the last one. */
+typedef struct Tiles { V whole, last; T fn; int64_t last_mask; } Tiles;
+Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns);
+/* Calls the microkernel of `rows` rows for panel kb of npanel. */
+void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
+/* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
+void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
+int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
+/* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
+V turn_block(Llvm *l, int w);
 
 bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);

@@ -6,6 +6,7 @@
  * (rows.c), then concatenations operand by operand, then what is left as maps, one for each shape. */
 #include "cpu.h"
 #include "gemm.h"
+#include "rnn.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -502,6 +503,10 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	gc->key = group_key(gc);
 	if (contract && text && gemm_parse(text, &params)) {
 		gemm_emit(gc, contract, gk);
+		return;
+	}
+	if (live == 1 && rnn_op((OpKind)g->op.at[gc->first].kind)) {
+		rnn_emit(gc, &g->op.at[gc->first], gk);
 		return;
 	}
 	if (nspecial && live == 1) {

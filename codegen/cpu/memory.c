@@ -223,3 +223,31 @@ store_at(Emit *e, V base, DType dt, Off o, Cell c)
 		intrinsic(e, b, "llvm.masked.scatter", over, 2, args, 4);
 	}
 }
+
+V
+vec_load(Emit *e, V p, V mask)
+{
+	T vt = vec_of(e, e->l->f32);
+
+	if (mask) {
+		V args[4] = {p, LLVMConstInt(e->l->i32, 4, 0), mask, LLVMConstNull(vt)};
+
+		return intrinsic(e, here(e), "llvm.masked.load", (T[]){vt, e->l->ptr}, 2, args, 4);
+	}
+	V r = LLVMBuildLoad2(here(e), vt, p, "");
+
+	LLVMSetAlignment(r, 4);
+	return r;
+}
+
+void
+vec_store(Emit *e, V p, V v, V mask)
+{
+	if (mask) {
+		V args[4] = {v, p, LLVMConstInt(e->l->i32, 4, 0), mask};
+
+		intrinsic(e, here(e), "llvm.masked.store", (T[]){vec_of(e, e->l->f32), e->l->ptr}, 2, args, 4);
+		return;
+	}
+	LLVMSetAlignment(LLVMBuildStore(here(e), v, p), 4);
+}

@@ -15,7 +15,7 @@ typedef struct Micro {
 	LLVMBuilderRef bl;
 	T vt;
 	int mr, nv, w;
-	bool masked;
+	bool masked, one_chain;
 } Micro;
 
 static void
@@ -114,7 +114,7 @@ chains_of(const Micro *m)
 {
 	int n = m->mr * m->nv, c = 1;
 
-	while (c < 8 && 2 * c * n <= 12)
+	while (!m->one_chain && c < 8 && 2 * c * n <= 12)
 		c *= 2;
 	return c;
 }
@@ -285,18 +285,20 @@ fn_machine(Llvm *l, V fn)
 		LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
 }
 
-V
-gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
+static V
+micro_function(Llvm *l, int mr, int nv, int lanes, bool masked, bool one_chain)
 {
 	char name[64];
 	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
 
-	snprintf(name, sizeof name, "micro_%dx%dx%d%s", mr, nv, lanes, masked ? "m" : "");
+	/* most tiles have one chain anyway: those are the same function */
+	one_chain = one_chain && chains_of(&(Micro){.mr = mr, .nv = nv}) > 1;
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s", mr, nv, lanes, masked ? "m" : "", one_chain ? "c" : "");
 	V fn = LLVMGetNamedFunction(l->mod, name);
 
 	if (fn)
 		return fn;
-	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
+	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .one_chain = one_chain, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
 
 	if (mr * nv > 64 || nv > 8)
 		bug("a register tile of %d x %d", mr, nv);
@@ -360,4 +362,16 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
 	LLVMBuildRetVoid(m.bl);
 	LLVMDisposeBuilder(m.bl);
 	return fn;
+}
+
+V
+gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
+{
+	return micro_function(l, mr, nv, lanes, masked, false);
+}
+
+V
+gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked)
+{
+	return micro_function(l, mr, nv, lanes, masked, true);
 }

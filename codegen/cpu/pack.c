@@ -85,7 +85,7 @@ turn_stage(const Llvm *l, LLVMBuilderRef b, V *v, int w, int d)
 
 /* void turn_W(in, column stride, columns left, out, row stride): one square block, bytes; columns that are not there give zeros. A function
  * of its own, once in a module: hundreds of shuffles, which every packing kernel would compile again. */
-static V
+V
 turn_block(Llvm *l, int w)
 {
 	char name[32];

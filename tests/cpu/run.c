@@ -1,7 +1,8 @@
 /* run.c: every kernel of the CPU target against the reference evaluator, in process.
  *
  * In: case files in the form of numeric/cases.txt, and a word that names must contain (optional).   Out: a line per failure, the number of
- * runs, exit 1 if any failed. Each case runs forward, and backward where it has a gradient, composites expanded, in variants:
+ * runs, exit 1 if any failed. Each case runs forward, and backward where it has a gradient, composites expanded all the way but in the first of the variants:
+ *   composites   those that the target has kernels for, what it refuses expanded
  *   plain        every op alone, every value in memory, row-major
  *   permuted     every value in a random physical layout
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
@@ -23,7 +24,7 @@
 
 __extension__ typedef _Float16 Half;
 
-typedef struct Variant { const char *name; bool permute, fuse; int64_t n; uint64_t seed; } Variant;
+typedef struct Variant { const char *name; bool permute, fuse, composites; int64_t n; uint64_t seed; } Variant;
 
 static uint64_t shuffle_state = 88172645463325252ull;
 
@@ -229,6 +230,12 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	g->group.n = 1;
 	if (t->select(t, g, 0, arch))
 		return false;
+	/* what follows a register-blocked contraction walks its space: fuse never asks for anything else */
+	for (uint32_t i = 0, c = 0; i < g->op.n && !strncmp(g->group.at[0].kernel, "brgemm", 6); i++) {
+		c = op_has((OpKind)g->op.at[i].kind, T_CONTRACT) ? i : c;
+		if (i > c && !type_same_shape(val_type(g, g->op.at[i].out[0]), val_type(g, g->op.at[c].out[0])))
+			return false;
+	}
 	g->group.at[0].workspace_offset = at;
 	m->arena_bytes = at + g->group.at[0].workspace + 64;
 	for (uint32_t v = 1; v < g->val.n; v++)
@@ -453,6 +460,15 @@ with_dtype(Run *r, const char *line, const char *dt)
 	return s;
 }
 
+/* A composite op that the target takes as it is. */
+static bool
+has_kernel(const Graph *g, const Op *op)
+{
+	const Target *t = target_named("cpu");
+
+	return op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) && !t->refuses(t, g, op);
+}
+
 static void
 run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool backward)
 {
@@ -476,11 +492,12 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 		if (good && backward && op_info[c.kind].grad && !batch.marked)
 			good = problem_backward(r, &c, &p, &b);
 		if (good) {
-			Module *m = p.m, *x = batch.marked ? NULL : expanded(r, p.m);
+			Module *m = p.m, *x = p.m;
 			double **in = room(r, p.g);
 			DType lowest = DT_f64;
+			bool kept = false;
 
-			if (x)
+			while (!batch.marked && (x = expanded(r, m, v->composites ? has_kernel : NULL)))
 				m = x;
 			for (uint32_t k = 0; k < m->graph.at[0]->val.n; k++) {
 				DType dt = (DType)m->graph.at[0]->val.at[k].type.dtype;
@@ -501,8 +518,11 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 			bool composite = false;
 
 			for (uint32_t i = 0; i < m->graph.at[0]->op.n; i++)
-				composite |= op_has((OpKind)m->graph.at[0]->op.at[i].kind, T_COMPOSITE | T_STATE);
-			if (!composite)
+				if (v->composites && has_kernel(m->graph.at[0], &m->graph.at[0]->op.at[i]))
+					kept = true;
+				else
+					composite |= op_has((OpKind)m->graph.at[0]->op.at[i].kind, T_COMPOSITE | T_STATE);
+			if (!composite && kept == v->composites)
 				run_module(r, line, m, arch, &one, lowest, in);
 		}
 	}
@@ -514,14 +534,17 @@ static void
 run_line(Run *r, const char *line, const char *arch, bool narrow)
 {
 	static const Variant variants[] = {
-		{"plain", false, false, 4, 1}, {"permuted", true, false, 4, 0x9e3779b97f4a7c15}, {"fused", false, true, 4, 0x2545f4914f6cdd1d},
-		{"fused permuted", true, true, 4, 0x1234567812345678},
+		{"plain", false, false, false, 4, 1}, {"permuted", true, false, false, 4, 0x9e3779b97f4a7c15}, {"fused", false, true, false, 4, 0x2545f4914f6cdd1d},
+		{"fused permuted", true, true, false, 4, 0x1234567812345678},
 	};
-	Variant batch = {"batch of 3", false, false, 3, 5}, permuted = {"permuted batch of 3", true, false, 3, 0xdeadbeefcafe1234};
+	Variant batch = {"batch of 3", false, false, false, 3, 5}, permuted = {"permuted batch of 3", true, false, false, 3, 0xdeadbeefcafe1234};
+	Variant composites = {"composites", false, false, true, 4, 3}, part = {"composites, batch of 3", false, false, true, 3, 4};
 
 	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
 		run_variant(r, line, arch, &variants[i], true);
+	run_variant(r, line, arch, &composites, true);
 	if (strpbrk(line, "N")) {
+		run_variant(r, line, arch, &part, false);
 		run_variant(r, line, arch, &batch, false);
 		run_variant(r, line, arch, &permuted, false);
 	}
@@ -535,8 +558,8 @@ static void
 run_text(Run *r, const char *text, size_t bytes, const char *arch)
 {
 	static const Variant variants[] = {
-		{"plain", false, false, 1, 1}, {"fused", false, true, 1, 0x2545f4914f6cdd1d}, {"fused again", false, true, 1, 0x1020304050607080},
-		{"fused third", false, true, 1, 77}, {"permuted", true, false, 1, 99}, {"fused permuted", true, true, 1, 0x9e3779b97f4a7c15}, {"part of a batch", false, true, 3, 5},
+		{"plain", false, false, false, 1, 1}, {"fused", false, true, false, 1, 0x2545f4914f6cdd1d}, {"fused again", false, true, false, 1, 0x1020304050607080},
+		{"fused third", false, true, false, 1, 77}, {"permuted", true, false, false, 1, 99}, {"fused permuted", true, true, false, 1, 0x9e3779b97f4a7c15}, {"part of a batch", false, true, false, 3, 5},
 	};
 	Arena *keep = r->arena;
 

@@ -3,7 +3,7 @@
  * A file holds its commands, its input, a line of dashes and the expected output:
  *   ; passes: fold,dce        the passes, or `; stage: lowered` for the pipeline up to a stage
  *   ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
- *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and their .dx)
+ *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and what follows them and a point)
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
@@ -71,7 +71,9 @@ stand_in_kernel(const Target *t, OpKind k)
 {
 	const StandIn *s = (const StandIn *)t;
 
-	return !op_has(k, T_COMPOSITE) || listed(s->kernels, op_info[k].name, strcspn(op_info[k].name, "."));
+	const char *name = op_info[k].name;
+
+	return !op_has(k, T_COMPOSITE) || listed(s->kernels, name, strlen(name)) || listed(s->kernels, name, strcspn(name, "."));
 }
 
 static bool

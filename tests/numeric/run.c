@@ -294,9 +294,9 @@ problem_backward(Run *r, const Case *c, Problem *p, Build *b)
 	return true;
 }
 
-/* The same module with every composite op expanded. NULL if there is none. */
+/* The same module with every composite op expanded, but for those that keep (if it is given) wants to stay. NULL if there is nothing to expand. */
 static Module *
-expanded(Run *r, const Module *from)
+expanded(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
 {
 	Module *m = module_new(r->arena, &r->diags, "expanded");
 	const Graph *old = from->graph.at[0];
@@ -317,7 +317,7 @@ expanded(Run *r, const Module *from)
 		for (int k = 0; k < op.nin; k++)
 			in[k] = map[op.in[k].id];
 		op.in = in;
-		if (op_info[op.kind].expand) {
+		if (op_info[op.kind].expand && !(keep && keep(old, &old->op.at[i]))) {
 			op_info[op.kind].expand(&b, &op, out);
 			any = true;
 		} else {
@@ -415,7 +415,7 @@ agree(double a, double b, double bound)
 static void
 compare_expanded(Run *r, const Case *c, Interp *in, const Graph *g, double **x)
 {
-	Module *m = expanded(r, in->module);
+	Module *m = expanded(r, in->module, NULL);
 	Interp *other;
 
 	if (!m)
