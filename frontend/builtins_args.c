@@ -269,7 +269,7 @@ arg_axes(Call *c, const char *name, int rank, int64_t *out, int *n)
 		return true;
 	}
 	for (int i = 0; i < count; i++) {
-		int at;
+		int at = 0;
 
 		if (!axis_number(c, name, a->kind == V_LIST ? &a->at[i] : a, rank, &at))
 			return false;

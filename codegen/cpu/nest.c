@@ -13,8 +13,8 @@ nest_leaf(GroupCx *gc, Nest *n, const Type *t, const int8_t *map)
 	LeafAccess l = {.type = t};
 
 	memcpy(l.map, map, sizeof l.map);
-	for (int j = 0; j < t->rank; j++)
-		if (t->axis[j].n == 1 && !t->axis[j].mul)
+	for (int j = 0; j < MAX_RANK; j++)
+		if (j < t->rank && t->axis[j].n == 1 && !t->axis[j].mul)
 			l.map[j] = -1;
 	vec_push(gc->tmp, &n->leaf, l);
 }

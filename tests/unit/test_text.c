@@ -259,8 +259,8 @@ good_modules_pass(void **state)
 {
 	static const char *const texts[] = {
 		"graph g(%x: f32[4,3]) -> %y {\n  %y = relu %x\n}\n",
-		"state @w : f32[3]\ngraph train(%x: f32[4,3]) -> loss %l {\n  %w = load {state=w}\n  %l = mean %x {axes=[0,1]}\n  store %w {state=w}\n}\n"
-		"loop train() {\n  repeat {what=steps} {\n    poll\n  }\n}\n",
+		("state @w : f32[3]\ngraph train(%x: f32[4,3]) -> loss %l {\n  %w = load {state=w}\n  %l = mean %x {axes=[0,1]}\n  store %w {state=w}\n}\n"
+		"loop train() {\n  repeat {what=steps} {\n    poll\n  }\n}\n"),
 		"module m {batch=4 stage=scheduled}\ngraph g(%x: f32[4]) -> %y {\n  %a = relu %x #0\n  %b = exp %a #0\n  %y = neg %b #1\n}\n",
 	};
 
