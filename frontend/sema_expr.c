@@ -16,8 +16,8 @@ sema_step(Sema *s, Loc at)
 	} else if (++s->steps > MAX_STEPS) {
 		sema_error(s, at, "the model takes more than %d steps to elaborate", MAX_STEPS);
 		s->stop = true;
-	} else if (s->graph && s->graph->op.n > MAX_OPS) {
-		sema_error(s, at, "the graph has more than %d operations", MAX_OPS);
+	} else if (s->graph && s->graph->op.n >= MAX_OPS) { /* the next would be refused, again and again until MAX_STEPS */
+		sema_error(s, at, "the graph has too many operators (limit %d)", MAX_OPS);
 		s->stop = true;
 	}
 	return !s->stop;

@@ -242,6 +242,7 @@ static bool
 bench_trace_write(const Bench *b, const Trace *t, const char *path)
 {
 	FILE *f = fopen(path, "we");
+	bool good;
 
 	if (!f)
 		return rt_fail(&b->h->error, "--profile %s: %s", path, strerror(errno));
@@ -259,7 +260,8 @@ bench_trace_write(const Bench *b, const Trace *t, const char *path)
 		fprintf(f, ", \"flops\": %.9g, \"bytes\": %.9g}}", r->flops, r->bytes);
 	}
 	fprintf(f, "\n]}\n");
-	return fclose(f) == 0 || rt_fail(&b->h->error, "--profile %s: %s", path, strerror(errno));
+	good = fflush(f) == 0 && !ferror(f);
+	return (fclose(f) == 0 && good) || rt_fail(&b->h->error, "--profile %s: it could not be written whole: %s", path, strerror(errno));
 }
 
 static bool

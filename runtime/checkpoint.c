@@ -197,11 +197,9 @@ rt_checkpoint_save(RtHost *h, int64_t step)
 
 	if (!h->save_path || h->saved_step == step)
 		return true;
-	if (h->log) {                            /* the log is never behind a checkpoint */
-		pthread_mutex_lock(&h->lock);
-		fflush(h->log);
-		pthread_mutex_unlock(&h->lock);
-	}
+	pthread_mutex_lock(&h->lock);
+	rt_log_flush(h);                         /* the log is never behind a checkpoint */
+	pthread_mutex_unlock(&h->lock);
 	temporary = rt_printf("%s.tmp", h->save_path);
 	good = checkpoint_write(h, step, temporary) && checkpoint_keep(h);
 	if (good && rename(temporary, h->save_path) != 0)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -120,6 +121,8 @@ rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e)
 		globfree(&g);
 		if (stat(folder, &st) != 0)
 			return rt_fail(e, "--data %s: %s", folder, strerror(errno));
+		if (!S_ISDIR(st.st_mode))
+			return rt_fail(e, "--data %s: is a file; --data names the folder that holds %s", folder, pattern);
 		return rt_fail(e, "no file matches %s in %s; --data names the folder", pattern, folder);
 	}
 	if (bad)
@@ -176,12 +179,28 @@ data_element(int dtype, const uint8_t *src, bool swap, int64_t j)
 	return rt_dtype_read(dtype, element);
 }
 
+/* The first element that is no whole number, or -1. */
+static int64_t
+data_fraction(int dtype, const uint8_t *src, bool swap, int64_t n)
+{
+	for (int64_t j = 0; j < n; j++) {
+		double x = data_element(dtype, src, swap, j);
+
+		if (!(x == floor(x)))
+			return j;
+	}
+	return -1;
+}
+
 bool
 rt_data_put(const RtProgram *p, RtData *d, int k, int64_t example, int dtype, const uint8_t *src, bool swap, int64_t examples, const char *file, RtError *e)
 {
 	const RtInput *in = &p->input[k];
 	int64_t n = examples * in->example, bad;
 
+	if (in->limit > 0 && rt_dtype[dtype].kind == 'f' && (bad = data_fraction(dtype, src, swap, n)) >= 0)
+		return rt_fail(e, "%s: %.17g is no whole number, and input %s is %s, a label or id (element %lld, example %lld)", file, data_element(dtype, src, swap, bad),
+		               in->t.name, rt_dtype[in->t.dtype].name, (long long)bad, (long long)(bad / in->example));
 	if (in->limit > 0 && (bad = data_outside(in, dtype, src, swap, n)) >= 0)
 		return rt_fail(e, "%s: %s %.17g is out of range 0..%lld (element %lld, example %lld)", file, in->t.name, data_element(dtype, src, swap, bad),
 		               (long long)in->limit - 1, (long long)bad, (long long)(bad / in->example));

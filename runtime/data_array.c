@@ -157,14 +157,18 @@ set_load(const RtProgram *p, Set *s, RtData *d, int k, RtError *e)
 	return true;
 }
 
-/* The input that pattern i feeds: input i, or (idx: images before labels, whatever the model's order) the first free one that fits. */
+/* The input that pattern i feeds: input i, or (idx: images before labels, whatever the model's order) the first free one that fits, or the first free one,
+ * which then is refused. from: the file that feeds an input, NULL where it is free. */
 static int
-set_input(const RtProgram *p, const Set *s, int i, bool any_order, const bool *taken)
+set_input(const RtProgram *p, const Set *s, int i, bool any_order, const char *const *from)
 {
-	if (!any_order || (i < p->ninput && !taken[i] && array_examples(&s->head[0], &p->input[i]) >= 0))
+	if (!any_order || (!from[i] && array_examples(&s->head[0], &p->input[i]) >= 0))
 		return i;
 	for (int k = 0; k < p->ninput; k++)
-		if (!taken[k] && array_examples(&s->head[0], &p->input[k]) >= 0)
+		if (!from[k] && array_examples(&s->head[0], &p->input[k]) >= 0)
+			return k;
+	for (int k = 0; k < p->ninput; k++)
+		if (!from[k])
 			return k;
 	return i;
 }
@@ -172,7 +176,7 @@ set_input(const RtProgram *p, const Set *s, int i, bool any_order, const bool *t
 static bool
 array_read(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, HeaderFn *header, bool any_order, RtError *e)
 {
-	bool taken[RT_MAX_INPUTS] = {false};
+	const char *from[RT_MAX_INPUTS] = {NULL};
 	const char *first = NULL;
 
 	if (npattern != p->ninput)
@@ -180,10 +184,12 @@ array_read(const RtProgram *p, const char *folder, const char **pattern, int npa
 	for (int i = 0; i < npattern; i++) {
 		Set s = {0};
 		bool good = set_open(&s, folder, pattern[i], header, e);
-		int k = good ? set_input(p, &s, i, any_order, taken) : 0;
+		int k = good ? set_input(p, &s, i, any_order, from) : 0;
 
-		good = good && set_load(p, &s, d, k, e);
-		taken[k] = true;
+		if (good && !set_load(p, &s, d, k, e))
+			good = from[i] ? rt_context(e, "input %s is fed by %s", p->input[i].t.name, from[i]) : false;
+		if (good)
+			from[k] = s.path.at[0];
 		if (good && first && s.examples != d->examples)
 			good = rt_fail(e, "%s holds %lld examples, %s %lld", first, (long long)d->examples, s.path.at[0], (long long)s.examples);
 		d->examples = s.examples;

@@ -148,14 +148,14 @@ rt_host_open(RtHost *h, const RtImage *const *images, int nimages)
 /* ---- memory */
 
 static void *
-host_map(RtHost *h, size_t bytes, const char *what)
+host_map(RtHost *h, size_t bytes, const char *what, const char *hint)
 {
 	size_t room = ((bytes ? bytes : 1) + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE;
 	uint8_t *at = mmap(NULL, room + HOST_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint8_t *aligned;
 
 	if (at == MAP_FAILED) {
-		rt_fail(&h->error, "out of memory: %s needs %.1f MiB: %s; a smaller --batch or a memory budget would need less", what, (double)bytes / 0x1p20, strerror(errno));
+		rt_fail(&h->error, "out of memory: %s needs %.1f MiB: %s; %s would need less", what, (double)bytes / 0x1p20, strerror(errno), hint);
 		return NULL;
 	}
 	aligned = (uint8_t *)(((uintptr_t)at + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE);
@@ -189,10 +189,10 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	if (!host_fits(h, (size_t)p->arena_bytes + scratch * (size_t)n))
 		return false;
 	h->arena_bytes = (size_t)p->arena_bytes + 64;
-	h->run.arena = host_map(h, h->arena_bytes, "the arena");
+	h->run.arena = host_map(h, h->arena_bytes, "the arena", "a smaller --batch or a memory budget");
 	h->scratch = rt_alloc(sizeof *h->scratch * (size_t)n);
 	for (int i = 0; h->run.arena && i < n; i++) {
-		h->scratch[i] = host_map(h, scratch, "scratch memory");
+		h->scratch[i] = host_map(h, scratch, "a thread's scratch memory", "a smaller --threads or --batch");
 		if (!h->scratch[i])
 			return false;
 	}

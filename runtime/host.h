@@ -198,7 +198,7 @@ typedef struct RtHost {
 	double sum[RT_MAX_RESULTS], weight;         /* of the epoch or evaluation */
 	int64_t drained;                            /* records */
 	int64_t last_step; double last_loss;
-	FILE *log;
+	FILE *log; int log_error;                   /* errno of the first line that could not be written, 0 */
 	/* stopping and saving */
 	int signal;                                 /* atomic; 0 none */
 	int64_t stop_step, next_save, completed;
@@ -243,6 +243,7 @@ void rt_progress_draw(RtHost *h);
 void rt_progress_clear(RtHost *h);
 void rt_progress_end(RtHost *h);
 void rt_log_record(RtHost *h, const RtRecord *r);
+void rt_log_flush(RtHost *h);                           /* nothing without a log; a failure is kept in log_error */
 bool rt_log_open(RtHost *h, int64_t from_step, int64_t steps_per_epoch);
 void rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed);
 void rt_eval_report(RtHost *h, const double *mean);

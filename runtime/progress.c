@@ -191,6 +191,16 @@ rt_log_record(RtHost *h, const RtRecord *r)
 	fprintf(h->log, "}\n");
 }
 
+void
+rt_log_flush(RtHost *h)
+{
+	if (!h->log || h->log_error)
+		return;
+	errno = 0;
+	if (fflush(h->log) != 0 || ferror(h->log))
+		h->log_error = errno ? errno : EIO;
+}
+
 static void
 log_means(FILE *f, const char *name, const RtGraph *g, const double *mean)
 {
@@ -213,7 +223,7 @@ rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, 
 	if (eval)
 		log_means(h->log, "eval", &h->program.graph[RT_G_EVAL], eval);
 	fprintf(h->log, ", \"seconds\": %.3f, \"examples_per_s\": %.1f}\n", seconds, speed);
-	fflush(h->log);
+	rt_log_flush(h);
 	pthread_mutex_unlock(&h->lock);
 }
 

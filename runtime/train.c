@@ -208,8 +208,7 @@ train_piece(RtHost *h, int64_t sink)
 	train_plan_stops(h);
 	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0);
 	rt_drain(h);
-	if (h->log)
-		fflush(h->log);
+	rt_log_flush(h);
 	if (status == RT_FAULT) {
 		rt_host_fault(h);
 		return rt_die(h);
@@ -288,8 +287,7 @@ train_monitor(RtHost *h, Worker *w, const sigset_t *set)
 			__atomic_store_n(&h->run.stop_at, 0, __ATOMIC_SEQ_CST);
 		}
 		rt_drain(h);
-		if (h->log)
-			fflush(h->log);
+		rt_log_flush(h);
 		rt_progress_draw(h);
 	}
 }
@@ -322,8 +320,12 @@ rt_train(RtHost *h)
 	train_monitor(h, &w, &set);
 	pthread_join(id, NULL);
 	rt_threads_free(h->threads);
-	if (h->log && fclose(h->log) != 0 && w.status == 0) {
-		rt_fail(&h->error, "--log %s: %s", h->opt.log, strerror(errno));
+	if (h->log) {
+		rt_log_flush(h);
+		fclose(h->log);
+	}
+	if (h->log_error && w.status == 0) {
+		rt_fail(&h->error, "--log %s: %s: lines are missing", h->opt.log, strerror(h->log_error));
 		return rt_die(h);
 	}
 	return w.status;

@@ -226,6 +226,17 @@ def a_full_disk_keeps_the_old_checkpoint():
     run("train", "--data", ".", "--resume", "q.safetensors", "--steps", "6", "--replan", "--save", "q.safetensors", preexec_fn=limit, status=1,
         err="cannot save .*q.safetensors.tmp: File too large")
     assert states("q.safetensors") == before and not os.path.exists("q.safetensors.tmp")
+    train("--steps", "40", "--no-save", "--log", "q.jsonl", preexec_fn=limit, status=1, err="--log q.jsonl: File too large: lines are missing")
+    train("--steps", "2", "--save", "q.safetensors")
+    infer = ["infer", "--weights", "q.safetensors", "--input", "x=x.npy", "--output"]
+    open("old.npy", "w").write("old")
+    run(*infer, "pred=old.npy", preexec_fn=limit, status=1, err="old.npy: File too large")
+    assert open("old.npy").read() == "old" and not os.path.exists("old.npy.tmp")
+    run(*infer, "pred=new.npy", preexec_fn=limit, status=1, err="new.npy: File too large")
+    assert not os.path.exists("new.npy")
+    os.symlink("old.npy", "link.npy")
+    run(*infer, "pred=link.npy")
+    assert os.path.islink("link.npy") and read_npy("old.npy")
     if os.geteuid() == 0 and shutil.which("mount"):
         os.mkdir("small")
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", "small"], capture_output=True).returncode == 0:
@@ -591,6 +602,9 @@ def idx_files():
 
     def bad(err):
         train("--no-save", env=reader("idx", ["x.idx", "y.idx", "b.idx"]), status=1, err=err)
+    train("--no-save", env=reader("idx", ["l.idx", "l.idx", "l.idx"]), status=1, err=r"input label is fed by .*l.idx: .*l.idx: holds u8\[100\], which cannot be reshaped to input x")
+    train("--no-save", env=reader("idx", ["x.idx", "y.idx", "y.idx"]), status=1, err=r"y.idx: \S+ is no whole number, and input label is i32, a label or id \(element 0, example 0\)")
+    train("--no-save", "--data", "l.idx", env=reader("idx", ["x.idx", "y.idx", "l.idx"]), status=1, err="--data l.idx: is a file; --data names the folder that holds x.idx")
     open("b.idx", "wb").write(b"\0\0")
     bad("b.idx: not an IDX file")
     idx("b.idx", 9, [100], b"\0" * 100)
