@@ -1,7 +1,7 @@
 #!/bin/sh
 # The suite: installs what is missing, builds in build-check/ (with checks after every pass), runs the groups, prints a line for each.
 #   sh tests/run.sh [GROUP...] [--bless] [--long]
-# --bless rewrites the expected output of golden files; --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
+# --bless rewrites the expected output of the groups golden and lang; --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
 # `N passed, N failed, N skipped`), or one of: layout, meson, conformance. The last line counts them all; exit status 1 if any failed.
 set -u
 cd "$(dirname "$0")/.."
@@ -55,6 +55,7 @@ group() {
 meson_group() {
 	tests=
 	[ $# -eq 0 ] || tests=$(meson test -C "$build" --no-rebuild --list 2>/dev/null | sed 's/.*[:/] *//' | grep "^$1" | tr '\n' ' ')
+	[ -z "$BLESS" ] || case ${1-lang} in lang*) "$build/tests/lang/lang" --bless tests/lang ;; esac
 	meson test -C "$build" --no-rebuild --print-errorlogs $tests >"$build/meson-test.log" 2>&1
 	cat "$build/meson-test.log"
 	number() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" "$build/meson-test.log" | tail -n 1 | grep . || echo 0; }

@@ -279,6 +279,42 @@ run_case(const Case *c, const char *filter, int count[3])
 	count[good ? 0 : 1]++;
 }
 
+/* Of a line `%y = relu %a ...`: the operator. */
+static OpKind
+line_op(const char *line)
+{
+	char name[64];
+
+	return sscanf(line, "%*[^=]= %63s", name) == 1 ? op_named(name) : OP_none;
+}
+
+static bool
+has_gradient(OpKind k)
+{
+	const OpInfo *info = &op_info[k];
+
+	if (info->ew < 0)
+		return info->grad && !op_has(k, T_LOOP);
+	for (int part = 1; info->part == 0 && part < 4; part++) /* NONE has no expression */
+		if (op_info[(int)k + part].expr)
+			return true;
+	return false;
+}
+
+/* Every row of the tables that has a gradient needs a case; rows without one are told by the tables themselves. */
+static int
+check_tables(const bool *seen)
+{
+	int missing = 0;
+
+	for (int k = OP_none + 1; k < OP_COUNT; k++)
+		if (has_gradient((OpKind)k) && !seen[k]) {
+			fprintf(stderr, "FAIL %s: no case in tests/gradient/cases.txt\n", op_info[k].name);
+			missing++;
+		}
+	return missing;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -287,6 +323,7 @@ main(int argc, char **argv)
 	const char *filter = argc > 2 ? argv[2] : NULL;
 	Case c = {0};
 	int count[3] = {0};
+	bool seen[OP_COUNT] = {false};
 
 	ir_init();
 	if (!text)
@@ -303,6 +340,7 @@ main(int argc, char **argv)
 			sscanf(l, "case %63s", c.name);
 		} else if (*l == '%') {
 			buf_printf(&c.body, "  %s\n", l);
+			seen[line_op(l)] = true;
 		} else if (*l && *l != '#') {
 			read_var(&c, l);
 		}
@@ -311,6 +349,8 @@ main(int argc, char **argv)
 		run_case(&c, filter, count);
 	buf_free(&c.body);
 	free(text);
+	if (!filter)
+		count[1] += check_tables(seen);
 	printf("%d passed, %d failed, %d skipped\n", count[0], count[1], count[2]);
 	return count[1] != 0;
 }

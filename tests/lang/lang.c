@@ -215,7 +215,7 @@ main(int argc, char **argv)
 	for (const char *p = wrong.at; p && *p; p += strcspn(p, "\n") + 1)
 		printf("FAIL %.*s\n", (int)strcspn(p, "\n"), p);
 	if (failed)
-		printf("if the new text is right: BUILD/tests/lang/lang --bless tests/lang, and read the difference\n");
+		printf("if the new text is right: sh tests/run.sh lang --bless, and read the difference\n");
 	buf_free(&wrong);
 	printf("lang: %d passed, %d failed\n", passed, failed);
 	return failed != 0;
