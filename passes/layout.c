@@ -50,7 +50,8 @@ fixed_layout(const Graph *g, Val v)
 {
 	const ValInfo *i = val_info(g, v);
 
-	return i->type.rank != 4 || i->op == UINT32_MAX;
+	/* kernels of composite operators read and write row-major tensors */
+	return i->type.rank != 4 || i->op == UINT32_MAX || op_has((OpKind)g->op.at[i->op].kind, T_COMPOSITE);
 }
 
 static bool
@@ -136,7 +137,8 @@ tell_copy(const Graph *g, PassCtx *cx, const Op *op, const ValInfo *v, const cha
 		.why = why, .value = NAN, .bytes_saved = 2 * type_bytes(&v->type)});
 }
 
-/* Operands of convolutions and pools that lie row-major (graph inputs, parameters used as images) get one copy in the target's layout. */
+/* Operands of convolutions and pools that lie row-major (graph inputs, parameters used as images) get one copy in the target's layout; operands of
+ * composite operators that do not, a row-major one. */
 static void
 copy_operands(Graph *g, PassCtx *cx)
 {
@@ -148,11 +150,15 @@ copy_operands(Graph *g, PassCtx *cx)
 		Op op = g->op.at[i];
 		const char *images = op_info[op.kind].images;
 
-		for (int k = 0; images && k < op.nin; k++) {
-			ValInfo v = *val_info(g, op.in[k]);
-			Type t = v.type;
+		bool composite = op_has((OpKind)op.kind, T_COMPOSITE);
 
-			if (images[k] != 'a' || op.in[k].id >= nval || !cx->target->conv_layout(cx->target, &t, t.perm) || !memcmp(t.perm, v.type.perm, 4))
+		for (int k = 0; (images || composite) && k < op.nin; k++) {
+			ValInfo v = *val_info(g, op.in[k]);
+			Type t = composite ? type_of((DType)v.type.dtype, v.type.rank, v.type.axis) : v.type;
+
+			if (images && (images[k] != 'a' || !cx->target->conv_layout(cx->target, &t, t.perm)))
+				continue;
+			if (op.in[k].id >= nval || !memcmp(t.perm, v.type.perm, t.rank))
 				continue;
 			if (!copy[op.in[k].id]) {
 				Op move = {.kind = OP_reshape, .nin = 1, .nout = 1, .group = -1, .loc = op.loc, .path = op.path};
@@ -162,7 +168,7 @@ copy_operands(Graph *g, PassCtx *cx)
 				move.in[0] = op.in[k];
 				move.out[0] = graph_add_val(g, t, v.name, out.n, 0);
 				copy[op.in[k].id] = move.out[0].id;
-				tell_copy(g, cx, &op, &v, "the operand lies row-major, this kernel reads another layout: one copy");
+				tell_copy(g, cx, &op, &v, composite ? "the operand lies channels-innermost, this kernel reads rows: one copy" : "the operand lies row-major, this kernel reads another layout: one copy");
 				vec_push(g->arena, &out, move);
 			}
 			Val *in = arena_array(g->arena, Val, op.nin);

@@ -11,7 +11,7 @@ static bool
 cpu_has_kernel(const Target *t, OpKind k)
 {
 	(void)t;
-	return !op_has(k, T_COMPOSITE | T_LOOP) || rnn_op(k);
+	return !op_has(k, T_COMPOSITE | T_LOOP) || rnn_op(k) || attention_op(k);
 }
 
 static const char *
@@ -55,6 +55,8 @@ cpu_refuses(const Target *t, const Graph *g, const Op *op)
 {
 	int bytes = cpu_vector_bytes(t, g->module->arch);
 
+	if (attention_op((OpKind)op->kind))
+		return attention_refuses(g, op, bytes);
 	return rnn_op((OpKind)op->kind) ? rnn_refuses(g, op, bytes) : NULL;
 }
 
@@ -126,7 +128,7 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
 	if (composite) {
-		gr->kernel = rnn_select(g, composite, bytes, &gr->workspace);
+		gr->kernel = (attention_op((OpKind)composite->kind) ? attention_select : rnn_select)(g, composite, bytes, &gr->workspace);
 		return NULL;
 	}
 	if (contract && !reds && gemm_can(g, contract, bytes)) {

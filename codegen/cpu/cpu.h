@@ -120,6 +120,7 @@ V ix_in_range(Emit *e, Ix a, V ext, bool *vec);           /* 0 <= a < ext: i1 or
 Cell ix_cell(Emit *e, Ix a, DType dt);
 Ix ix_of_cell(Emit *e, Cell c);
 
+void strides_of(Emit *e, const Type *t, V stride[MAX_RANK]); /* in elements, by logical axis */
 Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);

@@ -46,6 +46,8 @@ ptr_at(Emit *e, V base, V bytes)
 /* What the packed operand is: [taps][k][j] with byte strides in memory. */
 typedef struct Pack { int64_t taps, k, j, tap_stride, k_stride, j_stride; } Pack;
 Pack pack_of(const Graph *g, const Op *op);
+/* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from there on. */
+void turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
 void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk);
 

@@ -505,8 +505,10 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 		gemm_emit(gc, contract, gk);
 		return;
 	}
-	if (live == 1 && rnn_op((OpKind)g->op.at[gc->first].kind)) {
-		rnn_emit(gc, &g->op.at[gc->first], gk);
+	const Op *first = &g->op.at[gc->first];
+
+	if (live == 1 && op_has((OpKind)first->kind, T_COMPOSITE)) {
+		(attention_op((OpKind)first->kind) ? attention_emit : rnn_emit)(gc, first, gk);
 		return;
 	}
 	if (nspecial && live == 1) {

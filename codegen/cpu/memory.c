@@ -16,7 +16,7 @@ mtype(const Emit *e, DType dt)
 	}
 }
 
-static void
+void
 strides_of(Emit *e, const Type *t, V stride[MAX_RANK])
 {
 	V s = k64(e, 1);

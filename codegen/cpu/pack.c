@@ -125,8 +125,7 @@ turn_block(Llvm *l, int w)
 	return fn;
 }
 
-/* k is contiguous: w columns of w rows at a time. */
-static void
+void
 turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 {
 	int w = p->lanes;

@@ -9,4 +9,8 @@ const char *rnn_refuses(const Graph *g, const Op *op, int vector_bytes);
 /* Kernel text, and the bytes that the group's workspace needs. */
 const char *rnn_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace);
 void rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+bool attention_op(OpKind k);                            /* attention and its gradient */
+const char *attention_refuses(const Graph *g, const Op *op, int vector_bytes);
+const char *attention_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace);
+void attention_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 #endif

@@ -177,6 +177,18 @@ t "explain layers apart" 0 '^infer: dense0 and head are not fused.*neither reads
 t "explain's table of graphs" 0 '^train +[0-9]+ +[0-9]+ +[0-9]+ +[0-9.]+ .?i?B ' "$mantou" explain "$net"
 t "explain follows the model" 0 'both walk f32\[16,9\]' "$mantou" explain "$net" dense0 relu0 -D width=9
 t "explain without fusion" 0 'pass fuse is switched off' "$mantou" explain "$net" dense0 relu0 --disable fuse
+cat >"$dir/mixed.net" <<'END'
+model mixed(x: f32[N, 2, 5, 4]) {
+    y = attention(x, slice(x, 1, 0, 1), slice(x, 1, 0, 1)) |> sum([1, 2, 3])
+    z = attention(x, x, x) |> sum([1, 2, 3])
+    loss mean(y + z, 0)
+}
+data { reader = synthetic() }
+train { batch = 2 }
+END
+t "why a composite operator was expanded" 0 'attention: q, k and v differ in their leading axes' "$mantou" explain "$dir/mixed.net" attention0
+t "and one that was not" 0 '^eval: .*attention_attention1' "$mantou" explain "$dir/mixed.net" attention1
+t "but is if told to" 0 'attention: switched off by --disable' "$mantou" explain "$dir/mixed.net" attention1 --disable attention
 t "explain an unknown layer" 1 "did you mean 'dense0'" "$mantou" explain "$net" dens0
 t "ops" 0 '^conv2d\(' "$mantou" ops
 t "ops NAME" 0 'gradient' "$mantou" ops conv2d
