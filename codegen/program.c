@@ -475,6 +475,24 @@ put_loops(Buf *b, const Module *m)
 	buf_printf(b, "}");
 }
 
+/* Does a contraction multiply numbers narrower than f32? */
+static bool
+has_narrow_products(const Module *m)
+{
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		const Graph *g = m->graph.at[i];
+
+		for (uint32_t k = 0; k < g->op.n; k++) {
+			const Op *op = &g->op.at[k];
+			DType t = op->nin ? (DType)val_type(g, op->in[0])->dtype : DT_none;
+
+			if (!op->dead && op_has((OpKind)op->kind, T_CONTRACT | T_COMPOSITE) && dtype_is_float(t) && dtype_info[t].bytes < 4)
+				return true;
+		}
+	}
+	return false;
+}
+
 static void
 put_figures(Buf *b, const Module *m, const ProgramKernels *ks)
 {
@@ -502,6 +520,7 @@ put_figures(Buf *b, const Module *m, const ProgramKernels *ks)
 
 	buf_printf(b, ", \"memory_total\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"fault_offset\": 0", (long long)(m->arena_bytes + scratch),
 	    (long long)m->arena_bytes, (long long)scratch);
+	buf_printf(b, ", \"narrow\": %s", has_narrow_products(m) ? "true" : "false");
 	put_number(b, "gflop_per_step", flops * 1e-9);
 	put_number(b, "bytes_per_step", bytes);
 	put_number(b, "parameters", parameters);

@@ -140,7 +140,7 @@ bench_measure(Bench *b)
 	if (!bench_steps(b, 1))
 		return false;
 	b->first = rt_now() - h->start;
-	b->peak = rt_peak_flops(h->threads, h->program.precision);
+	b->peak = rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
 	if (h->opt.warmup > 1 && !bench_steps(b, h->opt.warmup - 1))
 		return false;
 	for (int64_t i = 0; i < h->opt.repeat; i++) {
@@ -149,7 +149,7 @@ bench_measure(Bench *b)
 		if (!bench_steps(b, h->opt.bench_steps))
 			return false;
 		b->seconds[i] = (rt_now() - begin) / (double)h->opt.bench_steps;
-		peak = rt_peak_flops(h->threads, h->program.precision);
+		peak = rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
 		b->peak = peak > b->peak ? peak : b->peak;
 	}
 	return true;
@@ -324,8 +324,11 @@ bench_print_text(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 	       (long long)h->program.batch, rt_threads_count(h->threads), (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
 	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
 	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
-	printf("%-12s %.1f (%.1f %% of the measured peak of %.1f)%s\n", "GFLOP/s", gflops, b->peak > 0 ? 100 * gflops * 1e9 / b->peak : 0, b->peak * 1e-9,
-	       suspect ? "  suspect: above the peak" : "");
+	printf("%-12s %.1f", "GFLOP/s", gflops);
+	if (b->peak > 0)
+		printf(" (%.1f %% of the measured peak of %.1f)%s\n", 100 * gflops * 1e9 / b->peak, b->peak * 1e-9, suspect ? "  suspect: above the peak" : "");
+	else
+		printf(" (the peak of this program's arithmetic is not measured)\n");
 	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory", (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
 	if (t->seconds)
 		bench_profile_text(b, t, profiled);

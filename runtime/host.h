@@ -94,7 +94,7 @@ typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only;
 	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N */
-	bool shuffle;
+	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
 	double gflop_per_step, bytes_per_step;
 	RtRate rate;
@@ -257,5 +257,5 @@ int rt_info(RtHost *h);
 int rt_die(RtHost *h);                                  /* prints h->error; returns 1 */
 bool rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples); /* one pass over h->test; false: error or stop */
 /* peak.c: best of several samples, in FLOP/s, of all the threads together */
-double rt_peak_flops(RtThreads *p, const char *precision);
+double rt_peak_flops(RtThreads *p, bool narrow, const char *needs); /* narrow: RtProgram.narrow; needs: of the image that runs; 0: unknown */
 #endif

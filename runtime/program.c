@@ -386,6 +386,7 @@ program_header(RtProgram *p, const Json *o)
 	p->sink = sink && sink->kind == JSON_NUMBER ? sink->i : strcmp(rt_json_str(o, "sink", "epoch"), "off") == 0 ? 0 : -1;
 	p->accumulate = rt_json_int(o, "accumulate", 1);
 	p->shuffle = rt_json_bool(o, "shuffle", true);
+	p->narrow = rt_json_bool(o, "narrow", false);
 	p->memory_total = rt_json_int(o, "memory_total", 0);
 	p->arena_bytes = rt_json_int(o, "arena_bytes", 0);
 	p->scratch_bytes = rt_json_int(o, "scratch_bytes", 0);

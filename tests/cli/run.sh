@@ -144,6 +144,12 @@ t "emit obj" 0 '' "$mantou" build --emit obj "$net" -o "$dir/x.o"
 t "two archs" 0 '' "$mantou" build --arch x86-64-v3,x86-64-v4 "$net" -o "$dir/two"
 t "two archs run" 0 '' "$dir/two" train --steps 2 --no-save --quiet
 
+# ---- what a program's arithmetic is: the measured peak is that of f32 unless it multiplies narrower numbers
+narrow() { "$mantou" build "$1" --emit llvm -o - | grep -aq 'narrow\\22: '"$2"; }
+ok "f32 is not narrow" narrow "$net" false
+sed 's/x |> dense(width)/x |> cast(bf16) |> dense(width) |> cast(f32)/' "$net" >"$dir/narrow.net"
+ok "bf16 is narrow" narrow "$dir/narrow.net" true
+
 # ---- run and its cache
 t "run" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
 n=$(find "$dir/cache" -type f | wc -l)
