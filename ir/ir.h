@@ -167,7 +167,6 @@ typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 typedef struct Group {
 	const char *name;        /* unique in the module, a C identifier; from the ops and the layer */
 	const char *kernel;      /* family and parameters as text: "rows{vec=16}", "brgemm{mr=6,nv=4,...}"; NULL before select */
-	int32_t band;            /* -1 */
 	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
 	uint32_t first, last;    /* ops [first, last) once graph_group_ops was asked; never printed */
 } Group;

@@ -459,13 +459,13 @@ parse_brace_end(Parse *p)
 
 /* ---------------------------------------------------------------- graphs */
 
-/* group #0 NAME "kernel" band 1 workspace 64 at 4096 */
+/* group #0 NAME "kernel" workspace 64 at 4096 */
 static bool
 parse_group(Parse *p)
 {
-	Group gr = {.band = -1, .workspace_offset = -1};
+	Group gr = {.workspace_offset = -1};
 	Loc at = p_loc(p);
-	int64_t number, band;
+	int64_t number;
 
 	if (!p_need_char(p, '#', "before the group's number") || !p_int(p, 0, INT32_MAX, "a group's number", &number))
 		return false;
@@ -477,18 +477,14 @@ parse_group(Parse *p)
 	if (p_peek(p) == '"' && !(gr.kernel = p_quoted(p)))
 		return false;
 	while (!p_at_line_end(p)) {
-		if (p_keyword(p, "band")) {
-			if (!p_int(p, -1, INT32_MAX, "a band", &band))
-				return false;
-			gr.band = (int32_t)band;
-		} else if (p_keyword(p, "workspace")) {
+		if (p_keyword(p, "workspace")) {
 			if (!p_int(p, 0, INT64_MAX, "a workspace", &gr.workspace))
 				return false;
 		} else if (p_keyword(p, "at")) {
 			if (!p_int(p, -1, INT64_MAX, "an offset", &gr.workspace_offset))
 				return false;
 		} else {
-			return p_error(p, p_loc(p), "band, workspace or at expected");
+			return p_error(p, p_loc(p), "workspace or at expected");
 		}
 	}
 	vec_push(p->g->arena, &p->g->group, gr);
@@ -641,7 +637,7 @@ add_groups(Parse *p)
 		return;
 	}
 	while ((int64_t)g->group.n <= most) {
-		Group gr = {.band = -1, .workspace_offset = -1};
+		Group gr = {.workspace_offset = -1};
 
 		gr.name = intern(g->arena, arena_printf(p->scratch, "%s_group%u", g->name, (unsigned)g->group.n));
 		vec_push(g->arena, &g->group, gr);

@@ -287,8 +287,6 @@ print_group(Buf *b, const Group *gr, int number)
 		buf_printf(b, " ");
 		print_quoted(b, gr->kernel);
 	}
-	if (gr->band != -1)
-		buf_printf(b, " band %d", (int)gr->band);
 	if (gr->workspace)
 		buf_printf(b, " workspace %lld", (long long)gr->workspace);
 	if (gr->workspace_offset != -1)

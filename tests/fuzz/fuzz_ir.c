@@ -73,7 +73,7 @@ static const char *const seeds[] = {
 	"  %m = expand %h : f32[2,N<=8,3]\n  %o = cumsum %x {axis=2 reverse=true}\n  %v = full {value=-0.0} : f32[2]\n"
 	"  %cl = clamp %x {low=-1 high=1e-3}\n  %j = argmax %x {axes=[1]}\n}\n",
 	("module m {stage=planned arena_bytes=4096}\ngraph g(%x: f32[4] at 0) -> output %y full_only \"why\" !a:1:1 {\n"
-	"  group #0 a \"k{v=1}\" band 0 workspace 64 at 128\n  %a = relu %x #0\n  %y = exp %a #0 at 64\n}\n"),
+	"  group #0 a \"k{v=1}\" workspace 64 at 128\n  %a = relu %x #0\n  %y = exp %a #0 at 64\n}\n"),
 };
 static const char *const words[] = {
 	"%x", "%y", " : f32[4]", "[", "]", "{", "}", "(", ")", ",", "\n", "-", "N<=", "99999999999", "-1", "axis=", "axes=[0]", "\"", "\\", " !a:1:1", " #0", " at 0",
