@@ -307,7 +307,7 @@ put_checks(Buf *b, const Module *m, Arena *a)
 static void
 put_results(Buf *b, const Graph *g)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {

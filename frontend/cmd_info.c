@@ -88,11 +88,30 @@ predicted(const Kernel *k, Machine mc)
 }
 
 static const char *
-precision_of(const Module *m)
+precision_name(const Module *m)
 {
 	const Setting *p = setting(m, "train.precision");
 
 	return p && p->s ? p->s : "f32";
+}
+
+/* How products are computed on the first processor: "f32", "bf16 dot products of pairs, f32 sums". */
+static const char *
+arithmetic(const Job *j, const Module *m)
+{
+	Precision p = precision_of(m, j->target, j->arch[0]);
+
+	if (p.narrow == DT_none)
+		return p.mixed ? "f32: nothing of 16 bits is faster on this processor" : "f32";
+	return j->target->arithmetic ? j->target->arithmetic(j->target, j->arch[0], p.narrow) : arena_printf(j->arena, "%s operands, exact sums", dtype_info[p.narrow].name);
+}
+
+static const char *
+precision_text(const Job *j, const Module *m)
+{
+	const char *name = precision_name(m);
+
+	return strcmp(name, "f32") ? arena_printf(j->arena, "%s: %s", name, arithmetic(j, m)) : name;
 }
 
 static void
@@ -118,7 +137,7 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 	for (int k = 0; k < j->narch; k++)
 		buf_printf(b, "%s\"%s\"", k ? ", " : "", j->arch[k]);
 	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64,
-	           precision_of(m), m->batch, t->parameters, t->parameter_bytes, t->arena);
+	           precision_name(m), m->batch, t->parameters, t->parameter_bytes, t->arena);
 	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [", t->flops / 1e9, t->bytes, ks->n);
 	for (uint32_t i = 0; i < g->input.n; i++) {
 		if (g->input.at[i].kind != IN_DATA)
@@ -136,7 +155,9 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 		put_tensor_json(b, infer->result.at[i].name, val_type(infer, infer->result.at[i].v));
 		comma = ", ";
 	}
-	buf_printf(b, "], \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"gflops\": %.6g, \"gbytes_per_s\": %.6g}, \"kernels\": [",
+	buf_printf(b, "], \"arithmetic\": ");
+	buf_json(b, arithmetic(j, m));
+	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"gflops\": %.6g, \"gbytes_per_s\": %.6g}, \"kernels\": [",
 	           m->source_hash, t->seconds * 1e3, mc.threads, mc.flops / 1e9, mc.bytes / 1e9);
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
@@ -182,7 +203,7 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	for (int k = 0; k < j->narch; k++)
 		buf_printf(b, "%s%s", k ? ", " : " ", j->arch[k]);
 	buf_printf(b, "\n");
-	put_row(b, "precision", "%s", precision_of(m));
+	put_row(b, "precision", "%s", precision_text(j, m));
 	put_row(b, "batch", "%" PRId64, m->batch);
 	put_row(b, "parameters", "%" PRId64, t->parameters);
 	put_size_row(b, "memory", t->arena);

@@ -270,20 +270,6 @@ load_net(Job *j)
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
-/* f32 is whole; mixed may choose f32 everywhere, and says so; the others would be a lie. */
-static int
-check_precision(const Job *j)
-{
-	const Setting *p = setting(j->module, "train.precision");
-	const char *name = p && p->s ? p->s : "f32";
-
-	if (!strcmp(name, "bf16") || !strcmp(name, "f16"))
-		return failure("%s: precision %s is not built in; f32 is (--precision f32)", j->file, name);
-	if (!strcmp(name, "mixed"))
-		message("%s: precision mixed: every operator is compiled in f32", j->file);
-	return EXIT_GOOD;
-}
-
 int
 job_load(Job *j)
 {
@@ -301,7 +287,7 @@ job_load(Job *j)
 		if (status == EXIT_GOOD && j->module->arch && (j->narch > 1 || strcmp(j->arch[0], j->module->arch)))
 			return usage_error(j->command, "--arch: '%s' is already lowered for %s", j->file, j->module->arch);
 	}
-	return status == EXIT_GOOD ? check_precision(j) : status;
+	return status;
 }
 
 /* ---------------------------------------------------------------- passes */

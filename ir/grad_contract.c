@@ -26,11 +26,18 @@ matmul_db(Build *b, Val x, Val y, Val g, bool ta, bool tb)
 	return tb ? rule_matmul(b, g, x, true, ta) : rule_matmul(b, x, g, !ta, false);
 }
 
+/* The gradient in the operands' type: a wide result's comes in f32. */
+static Val
+narrow_gradient(Build *b, const Op *op, Val g)
+{
+	return g.id ? build_cast(b, g, (DType)val_type(b->g, op->in[0])->dtype) : g;
+}
+
 void
 grad_matmul(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 {
 	bool ta = attr_bool(op, A_ta), tb = attr_bool(op, A_tb);
-	Val x = op->in[0], y = op->in[1], g = dout[0];
+	Val x = op->in[0], y = op->in[1], g = narrow_gradient(b, op, dout[0]);
 	Type tx = *val_type(b->g, x), ty = *val_type(b->g, y);
 
 	if (!g.id)
@@ -49,40 +56,49 @@ conv(Build *b, const Op *op, OpKind kind, Val p, Val q, Val like)
 	Type t = like.id ? *val_type(b->g, like) : (Type){0};
 
 	rule_attrs(op, attrs);
+	for (AttrArg *a = attrs; a->name != A_COUNT; a++)
+		if (a->name == A_wide)
+			a->i = false;
 	return build_op(b, kind, VALS(p, q), attrs, like.id ? &t : NULL);
 }
 
 void
 grad_conv2d(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 {
-	if (!dout[0].id)
+	Val g = narrow_gradient(b, op, dout[0]);
+
+	if (!g.id)
 		return;
 	if (need[0])
-		din[0] = conv(b, op, OP_conv2d_dx, dout[0], op->in[1], op->in[0]);
+		din[0] = conv(b, op, OP_conv2d_dx, g, op->in[1], op->in[0]);
 	if (need[1])
-		din[1] = conv(b, op, OP_conv2d_dw, op->in[0], dout[0], op->in[1]);
+		din[1] = conv(b, op, OP_conv2d_dw, op->in[0], g, op->in[1]);
 }
 
 /* (g, w) -> x */
 void
 grad_conv2d_dx(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 {
-	if (!dout[0].id)
+	Val g = narrow_gradient(b, op, dout[0]);
+
+	if (!g.id)
 		return;
 	if (need[0])
-		din[0] = conv(b, op, OP_conv2d, dout[0], op->in[1], NOVAL);
+		din[0] = conv(b, op, OP_conv2d, g, op->in[1], NOVAL);
 	if (need[1])
-		din[1] = conv(b, op, OP_conv2d_dw, dout[0], op->in[0], op->in[1]);
+		din[1] = conv(b, op, OP_conv2d_dw, g, op->in[0], op->in[1]);
 }
 
 /* (x, g) -> w */
 void
 grad_conv2d_dw(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 {
-	if (!dout[0].id)
+	Val g = narrow_gradient(b, op, dout[0]);
+
+	if (!g.id)
 		return;
 	if (need[0])
-		din[0] = conv(b, op, OP_conv2d_dx, op->in[1], dout[0], op->in[0]);
+		din[0] = conv(b, op, OP_conv2d_dx, op->in[1], g, op->in[0]);
 	if (need[1])
-		din[1] = conv(b, op, OP_conv2d, op->in[0], dout[0], NOVAL);
+		din[1] = conv(b, op, OP_conv2d, op->in[0], g, NOVAL);
 }

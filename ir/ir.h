@@ -160,7 +160,9 @@ typedef struct ValInfo {
 
 typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE } InputKind; /* seed, step: i64[]; rate: f64[] */
 typedef struct Input { Val v; const char *name; InputKind kind; } Input;
-typedef enum ResultKind { RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM /* gradient norm before clipping */ } ResultKind;
+/* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose gradient is not finite, so that
+ * the step changed nothing; -1 = none */
+typedef enum ResultKind { RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_COUNT } ResultKind;
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
 /* A kernel: the ops with Op.group == id, contiguous once scheduled. */

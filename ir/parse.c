@@ -545,7 +545,7 @@ parse_input(Parse *p)
 typedef struct ResultLine { Loc at; const char *value; Result r; } ResultLine;
 typedef struct ResultLines { VEC(ResultLine) line; } ResultLines;
 
-/* loss %v | metric NAME %v | output NAME %v | norm %v | %v; the values are defined further down. */
+/* loss %v | metric NAME %v | output NAME %v | norm %v | scale %v | overflow %v | %v; the values are defined further down. */
 static bool
 parse_result(Parse *p, ResultLines *out)
 {
@@ -554,9 +554,9 @@ parse_result(Parse *p, ResultLines *out)
 
 	p_space(p);
 	if (p_peek(p) != '%') {
-		k = p_one_of(p, text_result_kinds, 4);
+		k = p_one_of(p, text_result_kinds, RES_COUNT);
 		if (k < 0)
-			return p_error(p, p_loc(p), "loss, metric, output, norm or a value expected");
+			return p_error(p, p_loc(p), "loss, metric, output, norm, scale, overflow or a value expected");
 		l.r.kind = (ResultKind)k;
 		p_space(p);
 		if (p_peek(p) != '%' && !(l.r.name = p_word(p, "the result's name")))

@@ -5,6 +5,19 @@
  * the graph full_only. */
 #include "shape.h"
 
+/* Element type of the result: the operands' own, or f32 where a sum of 16-bit products is wanted as it is. */
+static const char *
+sum_dtype(Graph *g, const Op *op, int *which, DType *dt)
+{
+	*dt = (DType)in_type(g, op, 0)->dtype;
+	if (!attr_bool(op, A_wide))
+		return NULL;
+	if (*dt != DT_f16 && *dt != DT_bf16)
+		return shape_fail(g, which, 0, "wide sums are of f16 or bf16 products, the operands are %s", dtype_info[*dt].name);
+	*dt = DT_f32;
+	return NULL;
+}
+
 /* ---------------------------------------------------------------- matmul */
 const char *
 shape_matmul(Graph *g, Op *op, int *which)
@@ -14,8 +27,9 @@ shape_matmul(Graph *g, Op *op, int *which)
 	Axis m, ka, kb, n, k;
 	const char *error;
 	Type la, lb, t;
+	DType dt;
 
-	if ((error = shape_float(g, op, which, 0)) || (error = shape_one_dtype(g, op, which, 0, 1, 2)))
+	if ((error = shape_float(g, op, which, 0)) || (error = shape_one_dtype(g, op, which, 0, 1, 2)) || (error = sum_dtype(g, op, which, &dt)))
 		return error;
 	for (int i = 0; i < 2; i++)
 		if (in_type(g, op, i)->rank < 2)
@@ -30,10 +44,10 @@ shape_matmul(Graph *g, Op *op, int *which)
 	lb = type_of((DType)b->dtype, b->rank - 2, b->axis);
 	if ((error = broadcast_axes(g, 2, (const Type *[]){&la, &lb}, &t)))
 		return shape_fail(g, which, 1, "leading axes of %s and %s: %s", shape_text(g, a), shape_text(g, b), error);
-	t = type_of((DType)a->dtype, t.rank, t.axis);
+	t = type_of(dt, t.rank, t.axis);
 	t.axis[t.rank] = m;
 	t.axis[t.rank + 1] = n;
-	t = type_of((DType)a->dtype, t.rank + 2, t.axis);
+	t = type_of(dt, t.rank + 2, t.axis);
 	return shape_result(g, op, 0, &t);
 }
 
@@ -113,11 +127,14 @@ const char *
 shape_conv2d(Graph *g, Op *op, int *which)
 {
 	const char *error;
+	DType dt;
 	Type t;
 
 	if ((error = need_rank4(g, which, 0, in_type(g, op, 0), "input", "[N, C, H, W]")) || (error = shape_float(g, op, which, 0)) ||
-	    (error = shape_one_dtype(g, op, which, 0, 1, 2)) || (error = conv_agree(g, op, which, in_type(g, op, 0), in_type(g, op, 1), NULL, &t)))
+	    (error = shape_one_dtype(g, op, which, 0, 1, 2)) || (error = sum_dtype(g, op, which, &dt)) ||
+	    (error = conv_agree(g, op, which, in_type(g, op, 0), in_type(g, op, 1), NULL, &t)))
 		return error;
+	t.dtype = (uint8_t)dt;
 	return shape_result(g, op, 0, &t);
 }
 
@@ -126,11 +143,12 @@ shape_conv2d_dx(Graph *g, Op *op, int *which)
 {
 	const Type *y = in_type(g, op, 0), *r = val_type(g, op->out[0]);
 	const char *error;
+	DType dt;
 	Type t, x = *r;
 
-	if ((error = shape_declared(g, op, which)))
+	if ((error = shape_declared(g, op, which)) || (error = sum_dtype(g, op, which, &dt)))
 		return error;
-	x = type_of((DType)y->dtype, r->rank, r->axis);
+	x = type_of(dt, r->rank, r->axis);
 	if ((error = shape_float(g, op, which, 0)) || (error = shape_one_dtype(g, op, which, 0, 1, 2)) ||
 	    (error = conv_agree(g, op, which, r, in_type(g, op, 1), y, &t)))
 		return error;
@@ -142,11 +160,12 @@ shape_conv2d_dw(Graph *g, Op *op, int *which)
 {
 	const Type *x = in_type(g, op, 0), *r = val_type(g, op->out[0]);
 	const char *error;
+	DType dt;
 	Type t, w;
 
-	if ((error = shape_declared(g, op, which)))
+	if ((error = shape_declared(g, op, which)) || (error = sum_dtype(g, op, which, &dt)))
 		return error;
-	w = type_of((DType)x->dtype, r->rank, r->axis);
+	w = type_of(dt, r->rank, r->axis);
 	if ((error = shape_float(g, op, which, 0)) || (error = shape_one_dtype(g, op, which, 0, 1, 2)) ||
 	    (error = conv_agree(g, op, which, x, r, in_type(g, op, 1), &t)))
 		return error;

@@ -33,6 +33,12 @@ typedef struct Target {
 	const char *(*select)(const struct Target *t, Graph *g, int group, const char *arch);
 	/* May op join a group that holds these ops? Asked by fuse beyond the general rules. NULL = yes, else the failed predicate. */
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
+	/* The 16-bit type whose products are fastest: what precision mixed means on arch. NULL hook: bf16. */
+	DType (*mixed_dtype)(const struct Target *t, const char *arch);
+	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
+	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
+	/* Is the contraction faster with operands of that type? NULL = yes, else why not. NULL hook: always. */
+	const char *(*narrow_pays)(const struct Target *t, const Graph *g, const Op *op, DType narrow, const char *arch);
 	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error message. */
 	const char *(*emit)(const struct Target *t, const Module *m, const EmitOptions *o, Buf *out);
 } Target;

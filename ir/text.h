@@ -6,7 +6,7 @@
 extern const char *const text_state_kinds[4];   /* by StateKind */
 extern const char *const text_inits[3];         /* by InitKind */
 extern const char *const text_input_kinds[4];   /* by InputKind */
-extern const char *const text_result_kinds[4];  /* by ResultKind */
+extern const char *const text_result_kinds[RES_COUNT];  /* by ResultKind */
 
 /* Letters of names that stand without quotes. */
 static inline bool

@@ -6,6 +6,8 @@
  * The rules are grad*.c of ir/. A forward sweep marks the values that depend on a trained parameter through something
  * differentiable; the backward sweep visits those alone, so gradients that nobody needs are never built. Backward ops carry
  * the location and the layer of the forward op they belong to.
+ * Where gradients are f16, they are those of the loss times a scale, a state; in f32 they are divided by it again before anything looks at
+ * them. A gradient that is not finite is a result of the graph, and the optimizer leaves the step out.
  * A parameter is left alone, weight decay included, if it is frozen or the loss does not reach it. */
 #include <string.h>
 #include "passes.h"
@@ -19,6 +21,7 @@ typedef struct Diff {
 	bool *active;            /* by Val.id of the forward graph */
 	Val *grad;               /* likewise */
 	Trained *trained; uint32_t ntrained;
+	bool scaled;             /* the loss is scaled: see passes.h, LOSS_SCALE */
 } Diff;
 
 /* train.freeze = ["stem", "layer0.bottleneck1"]: a prefix ends at a point or with the name. */
@@ -131,6 +134,72 @@ collect(Diff *d, uint32_t nforward)
 	}
 }
 
+/* ---------------------------------------------------------------- loss scaling */
+static void
+loss_scale_states(Diff *d)
+{
+	static const struct { const char *name; DType dtype; double init; } states[] = {
+		{LOSS_SCALE, DT_f32, 32}, {LOSS_SCALE_GOOD, DT_f32, 0}, {LOSS_SCALE_SKIPPED, DT_f64, 0}};
+
+	for (int i = 0; i < 3; i++) {
+		State *s = module_state(d->m, states[i].name);
+
+		if (s)
+			continue;
+		s = module_add_state(d->m, states[i].name, type_scalar(states[i].dtype), ST_SLOT);
+		s->init = INIT_CONSTANT;
+		s->a = states[i].init;
+	}
+}
+
+static int64_t
+state_index(const Module *m, const State *s)
+{
+	return s - m->state.at;
+}
+
+/* The largest magnitude in g; a NaN if there is one. */
+static Val
+magnitude(Build *b, Val g)
+{
+	int64_t axes[MAX_RANK];
+	int rank = val_type(b->g, g)->rank;
+
+	for (int k = 0; k < rank; k++)
+		axes[k] = k;
+	g = build(b, OP_abs, build_cast(b, g, DT_f32));
+	return rank ? build_reduce(b, OP_max, g, axes, rank, false) : g;
+}
+
+/* Divides all gradients by the scale, which is a power of two; results scale and overflow. */
+static void
+unscale(Diff *d)
+{
+	Build *b = &d->b;
+	Val scale, inverse, first;
+
+	b->loc = (Loc){0};
+	b->path = "";
+	scale = build_load(b, LOSS_SCALE);
+	inverse = build(b, OP_reciprocal, scale);
+	first = build_const(b, DT_f32, -1);
+	/* backward comes to the last parameter first: the last of these that is not finite overflowed first */
+	for (uint32_t i = 0; i < d->ntrained; i++) {
+		Trained *t = &d->trained[i];
+
+		b->loc = t->loc;
+		b->path = t->path;
+		Val finite = magnitude(b, t->grad), number = build_const(b, DT_f32, (double)state_index(d->m, t->state)), largest = build_const(b, DT_f32, 0x1.fffffep127);
+
+		finite = build(b, OP_le, finite, largest);
+		first = build(b, OP_where, finite, first, number);
+		t->grad = build(b, OP_mul, t->grad, build_cast(b, inverse, (DType)val_type(b->g, t->grad)->dtype));
+	}
+	graph_add_result(b->g, scale, "scale", RES_SCALE);
+	graph_add_result(b->g, first, "overflow", RES_OVERFLOW);
+}
+
+/* ---------------------------------------------------------------- backward */
 static Val
 differentiate(Diff *d)
 {
@@ -151,7 +220,9 @@ differentiate(Diff *d)
 	def = val_op(d->g, loss);
 	d->b.loc = def->loc;
 	d->b.path = def->path;
-	d->grad[loss.id] = build_full(&d->b, *val_type(d->g, loss), 1);
+	if (d->scaled)
+		loss_scale_states(d);
+	d->grad[loss.id] = d->scaled ? build_cast(&d->b, build_load(&d->b, LOSS_SCALE), (DType)val_type(d->g, loss)->dtype) : build_full(&d->b, *val_type(d->g, loss), 1);
 	for (uint32_t i = nforward; i-- > 0;)
 		backward_op(d, d->g->op.at[i]);
 	collect(d, nforward);
@@ -195,6 +266,8 @@ updates(Diff *d)
 {
 	const Setting *c = setting(d->m, "train.clip_norm");
 
+	if (d->scaled && d->ntrained)
+		unscale(d);
 	if (c && c->kind != SET_NONE && c->kind != SET_NAME && d->ntrained)
 		clip(d, c->f);
 	for (uint32_t i = 0; i < d->ntrained; i++) {
@@ -309,6 +382,7 @@ pass_autodiff(Module *m, PassCtx *cx)
 	if (graph_named(m, "update", false))
 		return false;
 	d.b.g = d.g;
+	d.scaled = pass_enabled(cx, "precision") && precision_of(m, cx->target, cx->arch).scaled;
 	freeze_states(m);
 	if (!differentiate(&d).id)
 		return false;

@@ -4,6 +4,9 @@
  * NAME.adam_m, NAME.adam_v, zero at first) and stores at the graph's end. The formulas are pinned by the language ("Arithmetic
  * of training"): sgd w -= rate g; momentum v = mu v + g, w -= rate v, or rate (g + mu v) with nesterov; adam (Kingma and Ba
  * 2015) with bias correction and eps outside the square root; adamw (Loshchilov and Hutter 2019) w -= rate decay w first.
+ * With loss scaling a step whose result `overflow` names a state changes no parameter and no slot, is not counted by Adam, and halves
+ * the scale; it doubles after GROWTH good steps, as in PyTorch, but begins low, where no gradient of common size overflows, and climbs
+ * each RAMP steps until the first overflow.
  * Otherwise decay adds decay w to g, for states whose line says decay. The rate comes in f64; scalars of a step are computed
  * in f64 and cast to the parameter's dtype once. */
 #include <string.h>
@@ -20,6 +23,7 @@ typedef struct Optimizer {
 	bool nesterov;
 	Val scalar[SC_COUNT][DT_COUNT];
 	Val corrected[2];        /* f64: 1 - beta^t */
+	Val good;                /* loss scaling: bool, no gradient overflowed; NOVAL: no scaling */
 } Optimizer;
 
 static const char *const rule_names[] = {"sgd", "momentum", "adam", "adamw"};
@@ -76,6 +80,8 @@ correction(Optimizer *o, int which)
 	if (o->corrected[which].id)
 		return o->corrected[which];
 	t = build_cast(b, graph_need_input(b->g, IN_STEP), DT_f64);
+	if (o->good.id)
+		t = build(b, OP_sub, t, build_load(b, LOSS_SCALE_SKIPPED));
 	t = build(b, OP_add, t, number(o, 1));
 	t = build(b, OP_pow, number(o, which ? o->beta2 : o->beta1), t);
 	return o->corrected[which] = build(b, OP_sub, number(o, 1), t);
@@ -146,9 +152,18 @@ slot(Optimizer *o, const Param *p, const char *suffix)
 }
 
 static void
-put(Optimizer *o, const char *state, Val v)
+put_always(Optimizer *o, const char *state, Val v)
 {
 	build_op(&o->b, OP_store, &v, 1, ATTRS(AS(state, state)), NULL);
+}
+
+/* A new value for a step that is not left out. */
+static void
+put(Optimizer *o, const char *state, Val v)
+{
+	if (o->good.id)
+		v = build(&o->b, OP_where, o->good, v, build_load(&o->b, state));
+	put_always(o, state, v);
 }
 
 /* w - rate * v */
@@ -207,6 +222,46 @@ update_param(Optimizer *o, const Op *op)
 	put(o, p.name, w);
 }
 
+/* ---------------------------------------------------------------- loss scaling */
+enum { RAMP = 16, GROWTH = 2000 };
+static const double largest_scale = 0x1p24, least_scale = 0x1p-24; /* beyond these no number of f16 is helped */
+
+/* Does every gradient of the graph fit its type? NOVAL where nothing is scaled. */
+static Val
+no_overflow(Optimizer *o)
+{
+	Graph *g = o->b.g;
+
+	for (uint32_t i = 0; i < g->result.n; i++)
+		if (g->result.at[i].kind == RES_OVERFLOW)
+			return build(&o->b, OP_lt, g->result.at[i].v, build_const(&o->b, DT_f32, 0));
+	return NOVAL;
+}
+
+static void
+update_scale(Optimizer *o)
+{
+	Build *b = &o->b;
+
+	b->loc = (Loc){0};
+	b->path = "";
+	Val scale = build_load(b, LOSS_SCALE), count = build_load(b, LOSS_SCALE_GOOD), skipped = build_load(b, LOSS_SCALE_SKIPPED);
+	Val zero = build_const(b, DT_f32, 0), one = build_const(b, DT_f32, 1), two = build_const(b, DT_f32, 2), half = build_const(b, DT_f32, 0.5), bad;
+	Val most = build_const(b, DT_f32, largest_scale), least = build_const(b, DT_f32, least_scale), due, grown, shrunk;
+
+	count = build(b, OP_where, o->good, build(b, OP_add, count, one), zero);
+	due = build(b, OP_gt, skipped, build_const(b, DT_f64, 0));
+	due = build(b, OP_where, due, build_const(b, DT_f32, GROWTH), build_const(b, DT_f32, RAMP));
+	due = build(b, OP_ge, count, due);
+	grown = build(b, OP_minimum, build(b, OP_mul, scale, two), most);
+	shrunk = build(b, OP_maximum, build(b, OP_mul, scale, half), least);
+	grown = build(b, OP_where, due, grown, scale);
+	put_always(o, LOSS_SCALE, build(b, OP_where, o->good, grown, shrunk));
+	put_always(o, LOSS_SCALE_GOOD, build(b, OP_where, due, zero, count));
+	bad = build_cast(b, build(b, OP_not, o->good), DT_f64);
+	put_always(o, LOSS_SCALE_SKIPPED, build(b, OP_add, skipped, bad));
+}
+
 /* The state that v is a view of, NULL if v is computed. */
 static const char *
 state_of(const Graph *g, Val v)
@@ -253,6 +308,7 @@ run_graph(Optimizer *o, Graph *g)
 	o->b = (Build){.g = g};
 	memset(o->scalar, 0, sizeof o->scalar);
 	memset(o->corrected, 0, sizeof o->corrected);
+	o->good = no_overflow(o);
 	for (uint32_t i = 0; i < n; i++) {
 		Op op = g->op.at[i];
 
@@ -261,6 +317,8 @@ run_graph(Optimizer *o, Graph *g)
 		g->op.at[i].dead = changed = true;
 		update_param(o, &op);
 	}
+	if (changed && o->good.id)
+		update_scale(o);
 	if (changed)
 		keep_results(o, g);
 	if (o->b.error)

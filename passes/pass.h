@@ -44,5 +44,13 @@ bool pass_enabled(const PassCtx *cx, const char *name);
 bool passes_run(Module *m, PassCtx *cx);
 typedef struct PassInfo { const char *name; PassFn *fn; ModulePassFn *module_fn; int level; const char *needs, *gives, *graphs, *doc; bool required; } PassInfo;
 extern const PassInfo pass_info[]; extern const int npass_info;
+/* What train.precision asks for, resolved for a target. */
+typedef struct Precision {
+	DType narrow;                      /* f16, bf16; DT_none: everything in f32 */
+	bool mixed;                        /* what gains nothing may stay in f32 */
+	bool scaled;                       /* the loss is scaled, as f16 has no small numbers */
+	const Setting *keep, *force;       /* mixed's lists of label prefixes; NULL: none */
+} Precision;
+Precision precision_of(const Module *m, const Target *t, const char *arch);
 const char *plancheck(const Module *m, Arena *a); /* NULL, or which buffers overlap */
 #endif

@@ -3,8 +3,14 @@
 #define PASSES_PASSES_H
 #include "pass.h"
 
-PassFn pass_expand, pass_fold, pass_cse, pass_dce, pass_fuse, pass_reorder, pass_select;
+PassFn pass_expand, pass_fold, pass_cse, pass_dce, pass_fuse, pass_precision, pass_reorder, pass_select;
 ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_layout, pass_plan;
+
+/* States of dynamic loss scaling (Micikevicius et al. 2018, arXiv:1710.03740): the scale, a power of two; good steps since it last changed; steps
+ * left out. Autodiff makes them, the optimizer brings them up to date. */
+#define LOSS_SCALE "loss_scale"
+#define LOSS_SCALE_GOOD "loss_scale.good"
+#define LOSS_SCALE_SKIPPED "loss_scale.skipped"
 
 bool pass_disabled(const PassCtx *cx, const char *name); /* --disable NAME: a pass or a composite operator */
 void graph_sweep(Graph *g, Arena *scratch);              /* dce without asking: results and effects live */

@@ -62,7 +62,7 @@ void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat)
 typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
 typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
-typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM } RtResultKind;
+typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW } RtResultKind;
 typedef struct RtResult { RtTensor t; RtResultKind kind; } RtResult;
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
@@ -244,6 +244,7 @@ void rt_progress_clear(RtHost *h);
 void rt_progress_end(RtHost *h);
 void rt_log_record(RtHost *h, const RtRecord *r);
 void rt_log_flush(RtHost *h);                           /* nothing without a log; a failure is kept in log_error */
+void rt_overflow_report(RtHost *h, const RtRecord *r);
 bool rt_log_open(RtHost *h, int64_t from_step, int64_t steps_per_epoch);
 void rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed);
 void rt_eval_report(RtHost *h, const double *mean);

@@ -226,6 +226,7 @@ rt_drain(RtHost *h)
 			h->last_step = r->step;
 			h->last_loss = h->graph->loss >= 0 ? r->value[h->graph->loss] : 0;
 			rt_log_record(h, r);
+			rt_overflow_report(h, r);
 		}
 		h->drained++;
 		__atomic_store_n(&run->ring_tail, ++tail, __ATOMIC_RELEASE);

@@ -228,7 +228,7 @@ program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow"};
 	int k = 0;
 
 	g->loss = -1;

@@ -122,14 +122,14 @@ progress_unit(const RtProgram *p)
 	return "examples/s";
 }
 
-/* "  loss 1.6021  accuracy 0.4127": losses, metrics and norm of a graph. */
+/* "  loss 1.6021  accuracy 0.4127": losses and metrics of a graph. */
 static void
-progress_values(const RtGraph *g, const double *mean, bool norm)
+progress_values(const RtGraph *g, const double *mean)
 {
 	for (int i = 0; i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (r->kind != RT_NORM || norm)
+		if (r->kind == RT_LOSS || r->kind == RT_METRIC)
 			printf("  %s %.4f", r->kind == RT_LOSS ? "loss" : r->t.name, mean[i]);
 	}
 }
@@ -143,7 +143,7 @@ rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, do
 		return;
 	rt_progress_clear(h);
 	printf("epoch %lld/%lld", (long long)epoch + 1, (long long)((h->total + per - 1) / per));
-	progress_values(&h->program.graph[h->program.train.reports], mean, false);
+	progress_values(&h->program.graph[h->program.train.reports], mean);
 	printf("  %.1f s  %.0f %s\n", seconds, speed, progress_unit(&h->program));
 	fflush(stdout);
 }
@@ -155,19 +155,41 @@ rt_eval_report(RtHost *h, const double *mean)
 		return;
 	rt_progress_clear(h);
 	printf("eval");
-	progress_values(&h->program.graph[RT_G_EVAL], mean, false);
+	progress_values(&h->program.graph[RT_G_EVAL], mean);
 	printf("\n");
 	fflush(stdout);
 }
 
+/* A gradient overflowed, and the step changed nothing but the loss scale. Called under the lock. */
+void
+rt_overflow_report(RtHost *h, const RtRecord *r)
+{
+	const RtGraph *g = h->graph;
+	double scale = 0, state = -1;
+
+	for (int i = 0; i < g->nscalar; i++) {
+		if (g->result[g->scalar[i]].kind == RT_SCALE)
+			scale = r->value[i];
+		if (g->result[g->scalar[i]].kind == RT_OVERFLOW)
+			state = r->value[i];
+	}
+	if (state < 0 || state >= h->program.nstate || h->opt.quiet)
+		return;
+	if (h->bar_shown)
+		fputs("\r\033[K", stderr);
+	h->bar_shown = false;
+	fprintf(stderr, "step %lld: the gradient of %s is not finite at loss scale %g; the step is left out, the scale is halved\n", (long long)r->step,
+	        h->program.state[(int)state].t.name, scale);
+}
+
 /* ---- log */
 
-/* Key of a scalar in JSON: the loss is "loss", the norm "grad_norm", metrics have their own names. */
+/* Key of a scalar in JSON: the loss is "loss", the norm "grad_norm", the loss scale "scale", metrics have their own names. */
 static void
 log_scalar(FILE *f, const RtResult *r, double x, const char *before)
 {
 	fputs(before, f);
-	rt_json_text(f, r->kind == RT_LOSS ? "loss" : r->kind == RT_NORM ? "grad_norm" : r->t.name);
+	rt_json_text(f, r->kind == RT_LOSS ? "loss" : r->kind == RT_NORM ? "grad_norm" : r->kind == RT_SCALE ? "scale" : r->t.name);
 	fputs(": ", f);
 	rt_json_number(f, x, r->t.dtype == RT_F64 ? 17 : 9);
 }
@@ -186,7 +208,7 @@ rt_log_record(RtHost *h, const RtRecord *r)
 	fprintf(h->log, ", \"rate\": ");
 	rt_json_number(h->log, r->rate, 9);
 	for (int i = 0; i < g->nscalar; i++)
-		if (i != g->loss)
+		if (i != g->loss && g->result[g->scalar[i]].kind != RT_OVERFLOW)
 			log_scalar(h->log, &g->result[g->scalar[i]], r->value[i], ", ");
 	fprintf(h->log, "}\n");
 }
@@ -207,8 +229,14 @@ log_means(FILE *f, const char *name, const RtGraph *g, const double *mean)
 	const char *before = "";
 
 	fprintf(f, ", \"%s\": {", name);
-	for (int i = 0; i < g->nscalar; i++, before = ", ")
-		log_scalar(f, &g->result[g->scalar[i]], mean[i], before);
+	for (int i = 0; i < g->nscalar; i++) {
+		const RtResult *r = &g->result[g->scalar[i]];
+
+		if (r->kind == RT_SCALE || r->kind == RT_OVERFLOW)
+			continue;
+		log_scalar(f, r, mean[i], before);
+		before = ", ";
+	}
 	fprintf(f, "}");
 }
 

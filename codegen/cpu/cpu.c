@@ -170,6 +170,27 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 	return NULL;
 }
 
+/* ---------------------------------------------------------------- 16 bits */
+static DType
+cpu_mixed_dtype(const Target *t, const char *arch)
+{
+	const Arch *a = arch_named(arch ? arch : arch_native());
+
+	(void)t;
+	return a && a->dot_bf16 ? DT_bf16 : DT_none;
+}
+
+static const char *
+cpu_arithmetic(const Target *t, const char *arch, DType narrow)
+{
+	const Arch *a = arch_named(arch ? arch : arch_native());
+
+	(void)t;
+	if (a && a->dot_bf16 && narrow == DT_bf16)
+		return "bf16 tensors, dot products of bf16 pairs, f32 sums";
+	return narrow == DT_bf16 ? "bf16 tensors, f32 arithmetic" : "f16 tensors, f32 arithmetic";
+}
+
 /* ---------------------------------------------------------------- emit */
 static void
 compile_graph(Compile *c, Graph *g)
@@ -248,5 +269,7 @@ const Target cpu_target = {
 	.conv_layout = cpu_conv_layout,
 	.select = cpu_select,
 	.may_fuse = cpu_may_fuse,
+	.mixed_dtype = cpu_mixed_dtype,
+	.arithmetic = cpu_arithmetic,
 	.emit = cpu_emit,
 };

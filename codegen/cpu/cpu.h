@@ -18,7 +18,7 @@ typedef LLVMTypeRef T;
 #define MAX_BUF 512          /* buffers of one kernel */
 
 /* ---------------------------------------------------------------- the machine (llvm.c) */
-typedef struct Arch { const char *name, *cpu, *features, *needs; int vector_bytes; bool f16c; } Arch;
+typedef struct Arch { const char *name, *cpu, *features, *needs; int vector_bytes; bool f16c; bool dot_bf16; /* dot products of bf16 pairs at more than the rate of f32 multiply-adds */ } Arch;
 const Arch *arch_named(const char *name);           /* NULL if unknown */
 const char *arch_native(void);
 int arch_list(const char **names, int max);

@@ -1,6 +1,6 @@
 /* gemm.c: convolutions and matrix products through the register-blocked microkernel.
  *
- * In: a group of one contraction in f32 whose layouts fit: HWNC activations and HWIO weights, or row-major matrices.
+ * In: a group of one contraction of f32, or of f16 or bf16 with f32 sums, whose layouts fit: HWNC activations and HWIO weights, or row-major matrices.
  * Out: a packing kernel where the second operand is not vectors already, the main kernel, and for weight gradients that sum over
  * fixed groups of pixel rows a kernel that adds their partial results in a fixed order.
  * A convolution is data: per output row the first valid filter row, how many, and the input row they start at; per run
@@ -24,15 +24,35 @@ perm_is(const Type *t, int a, int b, int c, int d)
 }
 
 static bool
+half(DType t)
+{
+	return t == DT_f16 || t == DT_bf16;
+}
+
+DType
+gemm_half(const Graph *g, const Op *op)
+{
+	DType t = (DType)val_type(g, op->in[0])->dtype;
+
+	return half(t) ? t : DT_none;
+}
+
+static bool
+dtype_ok(const Type *t)
+{
+	return t->dtype == DT_f32 || half((DType)t->dtype);
+}
+
+static bool
 act_ok(const Type *t)
 {
-	return t->dtype == DT_f32 && perm_is(t, 2, 3, 0, 1) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
+	return dtype_ok(t) && perm_is(t, 2, 3, 0, 1) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
 }
 
 static bool
 weight_ok(const Type *t)
 {
-	return t->dtype == DT_f32 && perm_is(t, 2, 3, 1, 0);
+	return dtype_ok(t) && perm_is(t, 2, 3, 1, 0);
 }
 
 static bool
@@ -41,7 +61,7 @@ mat_of(const Graph *g, const Op *op, Mat *m)
 	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
 	bool ta = attr_bool(op, A_ta);
 
-	if (a->dtype != DT_f32 || !type_is_plain(a) || !type_is_plain(b) || !type_is_plain(o) || a->rank < 2 || b->rank < 2)
+	if (!dtype_ok(a) || !type_is_plain(a) || !type_is_plain(b) || !type_is_plain(o) || a->rank < 2 || b->rank < 2)
 		return false;
 	Axis k = a->axis[a->rank - (ta ? 2 : 1)], n = o->axis[o->rank - 1];
 
@@ -89,7 +109,7 @@ gemm_can(const Graph *g, const Op *op, int vector_bytes)
 	case OP_conv2d_dx:
 		return attr_int(op, A_groups) == 1 && act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) && act_ok(val_type(g, op->out[0]));
 	case OP_conv2d_dw:
-		return attr_int(op, A_groups) == 1 && act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) && weight_ok(val_type(g, op->out[0])) &&
+		return attr_int(op, A_groups) == 1 && act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) && weight_ok(val_type(g, op->out[0])) && val_type(g, op->out[0])->dtype == DT_f32 &&
 		       !val_type(g, op->in[0])->axis[0].mul;
 	default:
 		return false;
@@ -174,8 +194,9 @@ gemm_parse(const char *text, GemmParams *p)
 	return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
 }
 
-int64_t
-gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
+/* Partial sums or panels. */
+static int64_t
+own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
 	if (op->kind == OP_conv2d_dw)
 		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
@@ -185,6 +206,23 @@ gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	int64_t nr = (int64_t)p->nv * p->lanes;
 
 	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
+}
+
+static int64_t
+line_up(int64_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
+}
+
+/* Behind that, operands of 16 bits in f32, for processors that do not multiply them. */
+int64_t
+gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
+{
+	int64_t bytes = own_workspace(g, op, p);
+
+	for (int k = 0; k < 2 && gemm_half(g, op); k++)
+		bytes = line_up(bytes) + type_elements(val_type(g, op->in[k])) * 4;
+	return bytes;
 }
 
 /* ---------------------------------------------------------------- emission helpers */
@@ -365,10 +403,12 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
 		}
 		Tiles tiles = tiles_make(&e, p, K);
-		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = buffer(&e, epi->raw);
+
+		epilogue_begin(&e, epi, p->mr, nr);
+		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = epi->raw >= 0 ? buffer(&e, epi->raw) : NULL;
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
-			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, K * 4), [S_NK] = k64(&e, C)};
+			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = epilogue_stride(&e, epi, K * 4), [S_NK] = k64(&e, C)};
 		if (columns) {
 			st[S_AK] = st[S_AQ];
 			st[S_BK] = st[S_BQ];
@@ -394,7 +434,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		}
 		tiles_open(&e, i_mul(&e, len, n), p->mr, &lo, &count);
 		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, C * 4)))), ptr_at(&e, wts, b0),
-		    ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
+		    epilogue_at(&e, epi, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
 		ImageAt at = {lo, n, row, ow};
 		V column = i_mul(&e, kb, k64(&e, nr));
 
@@ -545,10 +585,12 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		marked_batch |= o->axis[i].mul != 0;
 	if (fresh) {
 		Tiles tiles = tiles_make(&e, p, m.n);
-		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, epi->raw);
+		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epi->raw >= 0 ? buffer(&e, epi->raw) : NULL;
+
+		epilogue_begin(&e, epi, p->mr, nr);
 		V am_rows = extent(&e, rows_of_a);
 		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = ta ? i_mul(&e, am_rows, k64(&e, 4)) : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
-			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = k64(&e, m.n * 4), [S_NK] = k64(&e, m.k)};
+			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = epilogue_stride(&e, epi, m.n * 4), [S_NK] = k64(&e, m.k)};
 		V strides = strides_block(&e, st);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		/* task = (batch entry, block of rows [, panel]); with fewer examples the blocks beyond the end are empty */
@@ -598,7 +640,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		lo = i_add(&e, lo0, lo);
 		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, ent, M), lo), k64(&e, m.n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, A, i_add(&e, aoff, i_mul(&e, lo, st[S_AM]))), ptr_at(&e, B, boff), ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, A, i_add(&e, aoff, i_mul(&e, lo, st[S_AM]))), ptr_at(&e, B, boff), epilogue_at(&e, epi, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		MatAt at = {o, i_add(&e, i_mul(&e, ent, M), lo)};
 		V column = i_mul(&e, kb, k64(&e, nr));
 
@@ -610,15 +652,38 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	kernel_end(gc, &e, gk, fn, tasks, fresh, false);
 }
 
-int
-workspace_at(GroupCx *gc)
+static int64_t
+workspace_start(GroupCx *gc)
 {
 	int64_t at = gc->g->group.at[gc->group].workspace_offset;
 
 	if (at < 0)
 		bug("group %d has no workspace", gc->group);
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
+	return at;
+}
+
+int
+workspace_at(GroupCx *gc)
+{
+	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, workspace_start(gc)}));
 	return (int)gc->buf.n - 1;
+}
+
+/* Both operands in f32 behind the workspace's own part; a[] become their buffers. */
+static void
+widen_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk)
+{
+	int64_t at = workspace_start(gc) + line_up(own_workspace(gc->g, op, p));
+
+	for (int k = 0; k < 2; k++) {
+		Type *t = arena_new_of(gc->tmp, Type);
+
+		*t = *val_type(gc->g, op->in[k]);
+		t->dtype = DT_f32;
+		store_copy(gc, op->in[k], t, at, gk);
+		a[k] = (int)gc->buf.n - 1;
+		at += line_up(type_elements(t) * 4);
+	}
 }
 
 void
@@ -629,12 +694,17 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 
 	if (!gemm_parse(group->kernel, &p))
 		bug("kernel parameters `%s` of %s", group->kernel, group->name);
-	int a = group_buffer(gc, op->in[0].id), b = group_buffer(gc, op->in[1].id), ws = -1;
+	int operand[2], ws = -1;
 	Epilogue epi;
 
-	epilogue_find(gc, op, &epi);
+	if (gemm_half(gc->g, op))
+		widen_operands(gc, op, &p, operand, gk);
+	for (int k = 0; k < 2 && !gemm_half(gc->g, op); k++)
+		operand[k] = group_buffer(gc, op->in[k].id);
+	int a = operand[0], b = operand[1];
 
-	if (gemm_workspace(gc->g, op, &p))
+	epilogue_find(gc, op, &epi);
+	if (own_workspace(gc->g, op, &p))
 		ws = workspace_at(gc);
 	if (op->kind == OP_conv2d_dw) {
 		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : epi.raw, gk);

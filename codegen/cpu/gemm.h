@@ -25,10 +25,15 @@ void fn_machine(Llvm *l, V fn);
 
 /* What follows a contraction in its group. */
 enum { EPILOGUE_OUTS = 16 };
-typedef struct Epilogue { GroupCx *gc; const Op *op; int raw; Val out[EPILOGUE_OUTS]; int buf[EPILOGUE_OUTS], nout; } Epilogue;
+/* raw: buffer of the raw sums, -1: they stay in a tile of the kernel's own, mr rows of `row` floats. */
+typedef struct Epilogue { GroupCx *gc; const Op *op; int raw; V tile; int64_t row; Val out[EPILOGUE_OUTS]; int buf[EPILOGUE_OUTS], nout; } Epilogue;
 /* Sets the logical indices of row `row` of the tile, all but the columns' axis. */
 typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
 void epilogue_find(GroupCx *gc, const Op *op, Epilogue *p);
+/* Where the microkernel writes a tile whose first sum belongs at byte `at` of the raw buffer, whose rows are `stride` bytes apart there. */
+void epilogue_begin(Emit *e, Epilogue *p, int mr, int64_t row);
+V epilogue_stride(Emit *e, const Epilogue *p, int64_t stride);
+V epilogue_at(Emit *e, const Epilogue *p, V raw, V at);
 void epilogue_tile(Emit *e, Epilogue *p, V rows, V column, V columns, EpilogueIndex *index, void *cx);
 
 static inline int64_t
@@ -64,6 +69,8 @@ int workspace_at(GroupCx *gc);                         /* the buffer number of t
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);
 
+/* f16 or bf16 where the operands have that type, DT_none where they are f32. */
+DType gemm_half(const Graph *g, const Op *op);
 bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);

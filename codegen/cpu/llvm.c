@@ -15,21 +15,21 @@
 #define V4 V3 " avx512f avx512bw avx512dq avx512vl"
 
 static const Arch arches[] = {
-	{"x86-64", "x86-64", "", "", 16, false},
-	{"x86-64-v2", "x86-64-v2", "", V2, 16, false},
-	{"x86-64-v3", "x86-64-v3", "", V3, 32, true},
-	{"x86-64-v4", "x86-64-v4", "", V4, 64, true},
-	{"haswell", "haswell", "", V3, 32, true},
-	{"skylake", "skylake", "", V3, 32, true},
-	{"skylake-avx512", "skylake-avx512", "", V4, 64, true},
-	{"icelake-server", "icelake-server", "", V4 " avx512vbmi", 64, true},
-	{"sapphirerapids", "sapphirerapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true},
-	{"emeraldrapids", "emeraldrapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true},
-	{"graniterapids", "graniterapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true},
-	{"znver2", "znver2", "", V3, 32, true},
-	{"znver3", "znver3", "", V3, 32, true},
-	{"znver4", "znver4", "", V4 " avx512vbmi avx512bf16", 64, true},
-	{"alderlake", "alderlake", "", V3, 32, true},
+	{"x86-64", "x86-64", "", "", 16, false, false},
+	{"x86-64-v2", "x86-64-v2", "", V2, 16, false, false},
+	{"x86-64-v3", "x86-64-v3", "", V3, 32, true, false},
+	{"x86-64-v4", "x86-64-v4", "", V4, 64, true, false},
+	{"haswell", "haswell", "", V3, 32, true, false},
+	{"skylake", "skylake", "", V3, 32, true, false},
+	{"skylake-avx512", "skylake-avx512", "", V4, 64, true, false},
+	{"icelake-server", "icelake-server", "", V4 " avx512vbmi", 64, true, false},
+	{"sapphirerapids", "sapphirerapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true, false},
+	{"emeraldrapids", "emeraldrapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true, false},
+	{"graniterapids", "graniterapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true, false},
+	{"znver2", "znver2", "", V3, 32, true, false},
+	{"znver3", "znver3", "", V3, 32, true, false},
+	{"znver4", "znver4", "", V4 " avx512vbmi avx512bf16", 64, true, false},
+	{"alderlake", "alderlake", "", V3, 32, true, false},
 };
 
 const Arch *

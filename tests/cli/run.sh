@@ -85,8 +85,6 @@ t "tune with options" 1 'tuning is not built in' "$mantou" tune "$net" --trials 
 t "cuda" 1 'not built in' "$mantou" build --target cuda "$net"
 for k in cuda ptx cubin; do t "emit $k" 1 'not built in' "$mantou" build --emit $k "$net"; done
 t "html" 1 'not built in' "$mantou" dump --format html "$net"
-for p in bf16 f16; do t "precision $p" 1 'not built in' "$mantou" check --precision $p "$net"; done
-t "precision mixed" 0 'note: .*compiled in f32' "$mantou" check --precision mixed "$net"
 t "tuning" 1 'not built in' "$mantou" check --tuning "$dir/x.tune" "$net"
 
 # ---- files
@@ -170,6 +168,11 @@ t "check --batch" 0 'f32\[32,8\]' "$mantou" check --batch 32 "$net"
 t "check -D" 0 'f32\[16,12\]' "$mantou" check -D width=12 "$net"
 t "info --json" 0 '' "$mantou" info --json "$net"
 ok "info's JSON" json 'o["parameters"] == 67 and o["parameter_bytes"] == 268 and o["inputs"][0]["shape"] == [16, 4] and o["kernels_per_step"] > 0 and o["arena_bytes"] > 0 and len(o["source_hash"]) == 16'
+t "info bf16" 0 'precision +bf16: bf16 tensors' "$mantou" info --precision bf16 "$net"
+t "info bf16 --json" 0 '"arithmetic": "bf16 tensors' "$mantou" info --json --precision bf16 "$net"
+t "info mixed" 0 'precision +mixed: (f32: nothing|bf16 tensors|f16 tensors)' "$mantou" info --precision mixed "$net"
+t "precision disabled" 0 '' sh -c "! '$mantou' dump --stage scheduled --precision f16 --disable precision '$net' | grep -q 'loss_scale\|: f16\[' "
+t "explain says where 16 bits are" 0 'precision.contract' "$mantou" explain --json --precision bf16 "$net"
 t "info follows the batch" 0 '' "$mantou" info --json --batch 32 "$net"
 ok "info's batch" json 'o["batch"] == 32 and o["inputs"][0]["shape"] == [32, 4]'
 t "explain --json" 0 '' "$mantou" explain --json "$net"

@@ -69,6 +69,7 @@ for arch in x86-64-v3 x86-64-v4; do
 		echo "skip --arch $arch: this processor does not have it"
 	fi
 done
+. tests/train/precision.sh
 # Killed at 20 random moments.
 "$mantou" build models/lenet.net -o "$dir/lenet" >"$dir/out" 2>&1 || bad "build lenet: $(head -n 1 "$dir/out")"
 if python3 tests/train/kill.py "$dir/lenet" models/digits 20 1 >"$dir/out" 2>&1; then good; cat "$dir/out"; else bad "kill.py: $(tail -n 1 "$dir/out")"; fi
