@@ -6,7 +6,7 @@
  *   plain        every op alone, every value in memory, row-major
  *   permuted     every value in a random physical layout
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
- *   dtypes       f64, bf16 and f16 in place of f32
+ *   dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to the bounds of f32
  *   batch        3 examples of a graph for 4, where the case follows N
  * Modules in text (.ir) run op by op and as one group.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
@@ -504,7 +504,8 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 			for (uint32_t k = 0; k < m->graph.at[0]->val.n; k++) {
 				DType dt = (DType)m->graph.at[0]->val.at[k].type.dtype;
 
-				if (k && dtype_is_float(dt) && epsilon(dt) > epsilon(lowest))
+				/* inputs are numbers of their type on both sides: what is computed gives the bounds */
+				if (k && dtype_is_float(dt) && m->graph.at[0]->val.at[k].op != UINT32_MAX && epsilon(dt) > epsilon(lowest))
 					lowest = dt;
 			}
 			fill_inputs(&c, p.g, in);
@@ -532,6 +533,16 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 	r->arena = keep;
 }
 
+/* The contraction with attribute wide. */
+static const char *
+with_wide(Run *r, const char *line)
+{
+	const char *brace = strchr(line, '}'), *end = strchr(line, ';');
+	size_t n = brace ? (size_t)(brace - line) : end ? (size_t)(end - line) : strlen(line);
+
+	return arena_printf(r->arena, "%.*s%s%s", (int)n, line, brace ? " wide=true" : " {wide=true} ", line + n);
+}
+
 static void
 run_line(Run *r, const char *line, const char *arch, bool narrow)
 {
@@ -550,9 +561,12 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 		run_variant(r, line, arch, &batch, false);
 		run_variant(r, line, arch, &permuted, false);
 	}
-	if (narrow && strstr(line, "f32["))
+	if (narrow && strstr(line, "f32[") && !strstr(line, "wide=true"))
 		for (int k = 0; k < 3; k++)
 			run_variant(r, with_dtype(r, line, (const char *[]){"f64", "bf16", "f16"}[k]), arch, &variants[k % 2], false);
+	if (narrow && (!strncmp(line, "matmul ", 7) || !strncmp(line, "conv2d ", 7)))
+		for (size_t k = 0; k < 8; k++)
+			run_variant(r, with_wide(r, with_dtype(r, line, k % 2 ? "bf16" : "f16")), arch, &variants[k / 2], k / 2 == 0);
 }
 
 /* ---------------------------------------------------------------- modules in text */

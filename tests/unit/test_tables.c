@@ -150,7 +150,7 @@ operators_are_complete(void **state)
 	assert_string_equal(op_info[OP_relu_dx].operands, "rg");
 	assert_string_equal(op_info[OP_mul_dx].operands, "yg");
 	assert_int_equal(op_info[OP_moments].nout, 2);
-	assert_int_equal(op_info[OP_conv2d].nattr, 4);
+	assert_int_equal(op_info[OP_conv2d].nattr, 5);
 	assert_int_equal(op_info[OP_conv2d].attr_default[3].i, 1);
 	assert_int_equal(op_info[OP_conv2d].attr_default[0].n, 2);
 	assert_true(op_info[OP_leaky_relu].attr_default[0].f == 0.01);
