@@ -10,39 +10,11 @@
  *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask);
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them.
  * Declines leave a verdict with the predicate and the bytes that a fusion would save. */
-#include "pass.h"
-#include "plan.h"
+#include "fuse.h"
 #include <math.h>
 #include <string.h>
 
-typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_CONTRACT, K_ALONE } Kind;
-enum { CHEAP_OPS = 8, GROUP_OPS = 96 };
-
-typedef struct GroupInfo {
-	Kind kind;
-	Type space;              /* what it walks */
-	uint64_t axes;           /* of its reductions, bits */
-	uint32_t nop, main_op;   /* main: names the group */
-	VEC(Val) clone_of, clone; /* free values copied into it */
-} GroupInfo;
-
-typedef struct Fuse {
-	Graph *g;
-	PassCtx *cx;
-	Arena *a;
-	bool enabled;
-	uint32_t nval, nop;      /* before any clone */
-	Kind *kind;              /* by op */
-	uint8_t *cone;           /* by op: elementwise ops to recompute it, 0 = not cheap */
-	uint32_t *leaf;          /* by op: the one full-size value that a cheap op needs, 0 = none */
-	bool *stored;            /* by Val.id: stands in memory */
-	int32_t *group_of;       /* by Val.id: group that computes it, -1 */
-	VEC(GroupInfo) info;
-	VEC(Op) out;
-	VEC(uint32_t) *users;    /* by Val.id: reading ops */
-	int32_t *state_of;       /* by Val.id: state that it is the old value of, -1 */
-	int32_t *last_reader;    /* by state: latest group that reads the old value, -1 */
-} Fuse;
+enum { SIBLING_ELEMENTS = 16384 };
 
 static Kind
 kind_of(const Graph *g, const Op *op)
@@ -56,17 +28,6 @@ kind_of(const Graph *g, const Op *op)
 	if (op_has(op->kind, T_REDUCE))
 		return K_RED;
 	return op_has(op->kind, T_CONTRACT) ? K_CONTRACT : K_ALONE;
-}
-
-static bool
-same_space(const Type *a, const Type *b)
-{
-	if (a->rank != b->rank || memcmp(a->perm, b->perm, a->rank))
-		return false;
-	for (int i = 0; i < a->rank; i++)
-		if (!axis_same(a->axis[i], b->axis[i]))
-			return false;
-	return true;
 }
 
 static bool
@@ -131,7 +92,7 @@ find_cheap(Fuse *f)
 			const Op *reader = &g->op.at[r];
 
 			if (f->kind[r] == K_MAP)
-				ok = same_space(val_type(g, reader->out[0]), t);
+				ok = fuse_same_space(val_type(g, reader->out[0]), t);
 			else
 				ok = f->kind[r] == K_RED;
 		}
@@ -157,25 +118,19 @@ new_group(Fuse *f, Kind kind, const Type *space, uint32_t main_op)
 	return (int32_t)f->info.n - 1;
 }
 
-static bool
-is_clonable(const Fuse *f, Val v)
-{
-	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
-
-	return d != UINT32_MAX && d < f->nop && !f->stored[v.id] && (f->kind[d] == K_FREE || (f->kind[d] == K_MAP && f->cone[d]));
-}
-
 static Val clone_into(Fuse *f, int32_t gid, Val v);
 
 static void
 put(Fuse *f, Op op, int32_t gid)
 {
+	bool late = gid >= 0 && (op_has((OpKind)op.kind, T_REDUCE) || fuse_is_late(f, &op, gid));
+
 	op.group = gid;
 	if (gid >= 0) {
 		Val *in = arena_array(f->g->arena, Val, op.nin);
 
 		for (int k = 0; k < op.nin; k++)
-			in[k] = is_clonable(f, op.in[k]) ? clone_into(f, gid, op.in[k]) : op.in[k];
+			in[k] = fuse_clonable(f, op.in[k]) || fuse_view_of(f, op.in[k], gid) ? clone_into(f, gid, op.in[k]) : op.in[k];
 		op.in = in;
 		f->info.at[gid].nop++;
 		for (int k = 0; k < op.nin; k++)
@@ -185,8 +140,10 @@ put(Fuse *f, Op op, int32_t gid)
 	vec_push(f->g->arena, &f->out, op);
 	/* a view outside groups stands where its operand does */
 	for (int k = 0; k < op.nout; k++)
-		if (op.out[k].id < f->nval)
+		if (op.out[k].id < f->nval) {
 			f->group_of[op.out[k].id] = gid < 0 && op.nin ? f->group_of[op.in[0].id] : gid;
+			f->late[op.out[k].id] = late;
+		}
 }
 
 /* The group's own copy of a free or cheap value. */
@@ -220,7 +177,7 @@ latest_group(const Fuse *f, const Op *op)
 		uint32_t d = f->g->val.at[op->in[k].id].op;
 		int32_t gid = -1;
 
-		if (is_clonable(f, op->in[k]))
+		if (fuse_clonable(f, op->in[k]))
 			gid = latest_group(f, &f->g->op.at[d]);
 		else if (op->in[k].id < f->nval)
 			gid = f->group_of[op->in[k].id];
@@ -239,7 +196,7 @@ producer(const Fuse *f, const Op *op, int32_t gid)
 
 		if (d == UINT32_MAX || d >= f->nop)
 			continue;
-		if (is_clonable(f, op->in[k]) || (f->kind[d] == K_NONE && f->group_of[v] == gid))
+		if (fuse_clonable(f, op->in[k]) || (f->kind[d] == K_NONE && f->group_of[v] == gid))
 			found = producer(f, &f->g->op.at[d], gid);
 		else if (f->group_of[v] == gid)
 			found = d;
@@ -269,67 +226,24 @@ tell(Fuse *f, const Op *op, int32_t gid, bool fired, const char *rule, const cha
 		.fired = fired, .why = why, .value = value, .bytes_saved = bytes, .loc = op->loc});
 }
 
-static const char *
-space_text(Fuse *f, const Type *t)
+/* An update of a small state may run beside another of its layer and shape: one kernel for both. It reads nothing of groups from there on.
+ * Of other layers: no, one would wait for the other's gradient. */
+static int32_t
+find_update(Fuse *f, const Op *op, uint32_t index, const Type *t)
 {
-	Buf b = {0};
+	int32_t last = latest_group(f, op);
 
-	type_print(&b, t);
-	const char *s = arena_strdup(f->a, b.at);
+	if (!f->sink[index] || !op->path || !*op->path || type_elements(t) > SIBLING_ELEMENTS)
+		return -1;
+	for (int32_t i = (int32_t)f->info.n - 1; i > last && i >= (int32_t)f->info.n - 8; i--) {
+		const GroupInfo *gi = &f->info.at[i];
 
-	buf_free(&b);
-	return s;
-}
+		const Op *main_op = &f->g->op.at[gi->main_op];
 
-/* Does op, with what will be cloned for it, read a whole state of n elements? */
-static bool
-reads_state(const Fuse *f, const Op *op, int64_t n)
-{
-	for (int k = 0; k < op->nin; k++) {
-		const Op *def = op->in[k].id < f->nval ? val_op(f->g, op->in[k]) : NULL;
-
-		if (!def || n <= 1)
-			continue;
-		if (def->kind == OP_load ? type_elements(val_type(f->g, op->in[k])) == n : is_clonable(f, op->in[k]) && reads_state(f, def, n))
-			return true;
+		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < 24 && fuse_same_space(&gi->space, t) && pass_may(f->cx, "fuse.beside"))
+			return i;
 	}
-	return false;
-}
-
-/* May an elementwise op follow the contraction that its group is made of? NULL, or why not. */
-static const char *
-epilogue_refused(Fuse *f, const GroupInfo *gi, const Op *op)
-{
-	const Op *contract = &f->g->op.at[gi->main_op];
-
-	if (contract->kind == OP_conv2d_dw)
-		return "a weight gradient is summed in parts: it is complete only after its kernel";
-	if (reads_state(f, op, type_elements(&gi->space)))
-		return "it reads a state of the same size: the update has a kernel of its own, which may write in place";
-	return f->cx->target && f->cx->target->may_fuse ? f->cx->target->may_fuse(f->cx->target, f->g, contract, op) : "the target has no epilogues";
-}
-
-/* Why an elementwise op may not join a group whose results it reads; NULL if it may. */
-static const char *
-why_apart(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const char **rule, double *value)
-{
-	*rule = gi->kind == K_ALONE || gi->kind == K_CONTRACT ? "fuse.epilogue" : "fuse.map";
-	*value = NAN;
-	if (gi->kind == K_ALONE)
-		return "the producer's kernel takes no elementwise epilogue on this target";
-	if (gi->kind == K_RED)
-		return "a reduction must be complete before its first use";
-	if (!same_space(&gi->space, t))
-		return arena_printf(f->a, "the producer's kernel walks %s, this %s", space_text(f, &gi->space), space_text(f, t));
-	const char *why = gi->kind == K_CONTRACT ? epilogue_refused(f, gi, op) : NULL;
-
-	if (why)
-		return why;
-	if (gi->nop >= GROUP_OPS) {
-		*value = gi->nop;
-		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
-	}
-	return pass_may(f->cx, *rule) ? NULL : "stopped by --pass-limit";
+	return -1;
 }
 
 static void
@@ -340,14 +254,19 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 
 	if (gid >= 0) {
 		double value;
-		const char *rule, *why = why_apart(f, &f->info.at[gid], op, t, &rule, &value);
+		const char *rule, *why = fuse_why_apart(f, gid, op, t, &rule, &value);
 
 		if (why) {
 			tell(f, op, gid, false, rule, why, value, traffic(f, op, gid));
 			gid = -1;
 		} else {
-			tell(f, op, gid, true, rule, arena_printf(f->a, "both walk %s", space_text(f, t)), NAN, traffic(f, op, gid));
+			tell(f, op, gid, true, rule, arena_printf(f->a, "both walk %s", fuse_space_text(f, t)), NAN, traffic(f, op, gid));
 		}
+	}
+	if (gid < 0 && f->enabled) {
+		gid = find_update(f, op, index, t);
+		if (gid >= 0)
+			tell(f, op, gid, true, "fuse.beside", "a small update beside another of its layer: one kernel for both", NAN, 0);
 	}
 	if (gid < 0)
 		gid = new_group(f, K_MAP, t, index);
@@ -360,10 +279,10 @@ find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
 {
 	int32_t last = latest_group(f, op);
 
-	for (int32_t i = (int32_t)f->info.n - 1; i >= 0 && i >= (int32_t)f->info.n - 8; i--) {
+	for (int32_t i = (int32_t)f->info.n - 1; i > last && i >= (int32_t)f->info.n - 8; i--) {
 		GroupInfo *gi = &f->info.at[i];
 
-		if (gi->kind == K_RED && i > last && gi->axes == axes && gi->nop < 24 && same_space(&gi->space, space) && pass_may(f->cx, "fuse.reduce"))
+		if (gi->kind == K_RED && gi->axes == axes && gi->nop < 24 && fuse_same_space(&gi->space, space) && pass_may(f->cx, "fuse.reduce"))
 			return i;
 	}
 	return -1;
@@ -374,19 +293,21 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 {
 	const Type *t = val_type(f->g, op->in[0]);
 	uint64_t axes = reduced_axes(f->g, op);
-	int32_t gid = f->enabled ? find_reduction(f, op, t, axes) : -1;
+	int32_t gid = f->enabled ? find_reduction(f, op, t, axes) : -1, from = f->enabled && gid < 0 ? latest_group(f, op) : -1;
 
 	if (gid >= 0) {
 		tell(f, op, gid, true, "fuse.reduce", "the same axes of the same space: one pass over the operands", NAN, type_bytes(t));
-	} else {
-		int32_t from = f->enabled ? latest_group(f, op) : -1;
+	} else if (from >= 0) {
+		const char *why = fuse_why_unreduced(f, from, op, t, axes);
 
-		if (from >= 0)
-			tell(f, op, from, false, "fuse.reduce", f->info.at[from].kind == K_ALONE || f->info.at[from].kind == K_CONTRACT ? "the producer's kernel takes no reduction as its epilogue on this target" :
-				f->info.at[from].kind == K_RED ? "a reduction must be complete before its first use" : "a reduction begins a kernel of its own: what it reads is stored first", NAN, type_bytes(t));
-		gid = new_group(f, K_RED, t, index);
-		f->info.at[gid].axes = axes;
+		tell(f, op, from, !why, "fuse.reduce", why ? why : "reduced where it is made", NAN, type_bytes(t));
+		gid = why ? -1 : from;
 	}
+	if (gid < 0)
+		gid = new_group(f, K_RED, t, index);
+	f->info.at[gid].reduces = true;
+	f->info.at[gid].axes = axes;
+	f->info.at[gid].red_op = index;
 	put(f, *op, gid);
 }
 
@@ -464,6 +385,27 @@ group_name(Fuse *f, const GroupInfo *gi, uint32_t number)
 	return s;
 }
 
+/* Users come after what they use, so one pass from the end does. */
+static void
+find_sinks(Fuse *f)
+{
+	for (uint32_t i = f->nop; i-- > 0;) {
+		const Op *op = &f->g->op.at[i];
+		bool sink = op->nout > 0, used = false;
+
+		for (int k = 0; k < op->nout; k++) {
+			sink &= !f->stored[op->out[k].id];
+			for (uint32_t u = 0; u < f->users[op->out[k].id].n; u++) {
+				uint32_t r = f->users[op->out[k].id].at[u];
+
+				sink &= f->g->op.at[r].kind == OP_store || f->sink[r];
+				used = true;
+			}
+		}
+		f->sink[i] = sink && used;
+	}
+}
+
 static void
 fuse_tables(Fuse *f)
 {
@@ -474,6 +416,8 @@ fuse_tables(Fuse *f)
 	f->leaf = arena_array(f->a, uint32_t, f->nop);
 	f->stored = arena_array(f->a, bool, f->nval);
 	f->group_of = arena_array(f->a, int32_t, f->nval);
+	f->late = arena_array(f->a, bool, f->nval);
+	f->sink = arena_array(f->a, bool, f->nop);
 	f->users = arena_alloc(f->a, sizeof *f->users * f->nval);
 	f->state_of = arena_array(f->a, int32_t, f->nval);
 	f->last_reader = arena_array(f->a, int32_t, g->module->state.n);
@@ -494,6 +438,7 @@ fuse_tables(Fuse *f)
 	}
 	for (uint32_t i = 0; i < g->result.n; i++)
 		f->stored[g->result.at[i].v.id] = true;
+	find_sinks(f);
 	/* kernels of their own, views outside groups and stores read memory */
 	for (uint32_t i = 0; i < f->nop; i++)
 		if (!f->enabled || f->kind[i] == K_ALONE || f->kind[i] == K_CONTRACT || f->kind[i] == K_NONE)
@@ -511,7 +456,7 @@ place_op(Fuse *f, const Op *op, uint32_t index)
 			put(f, *op, new_group(f, K_MAP, val_type(f->g, op->out[0]), index));
 		break;
 	case K_MAP:
-		if (!is_clonable(f, op->out[0]))
+		if (!fuse_clonable(f, op->out[0]))
 			place_map(f, op, index);
 		break;
 	case K_RED: place_reduction(f, op, index); break;
@@ -521,6 +466,31 @@ place_op(Fuse *f, const Op *op, uint32_t index)
 			place_alone(f, op, index, K_ALONE);
 		break;
 	}
+}
+
+/* Views outside groups that nobody reads, as every reader has its own copy. */
+static void
+drop_views(Fuse *f)
+{
+	Graph *g = f->g;
+	uint32_t *uses = arena_array(f->a, uint32_t, g->val.n), n = 0;
+
+	for (uint32_t i = 0; i < g->result.n; i++)
+		uses[g->result.at[i].v.id]++;
+	for (uint32_t i = 0; i < f->out.n; i++)
+		for (int k = 0; k < f->out.at[i].nin; k++)
+			uses[f->out.at[i].in[k].id]++;
+	for (uint32_t i = f->out.n; i-- > 0;) {
+		Op *op = &f->out.at[i];
+
+		op->dead = op->group < 0 && op->nout == 1 && op_has((OpKind)op->kind, T_ALIAS) && !uses[op->out[0].id];
+		for (int k = 0; op->dead && k < op->nin; k++)
+			uses[op->in[k].id]--;
+	}
+	for (uint32_t i = 0; i < f->out.n; i++)
+		if (!f->out.at[i].dead)
+			f->out.at[n++] = f->out.at[i];
+	f->out.n = n;
 }
 
 /* The graph made of what was put, and its groups. */
@@ -561,6 +531,7 @@ pass_fuse(Graph *g, PassCtx *cx)
 		place_op(&f, &op, i);
 	}
 	place_stores(&f);
+	drop_views(&f);
 	take_over(&f);
 	return true;
 }

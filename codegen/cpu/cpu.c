@@ -101,6 +101,21 @@ is_map(const Graph *g, int group)
 	return true;
 }
 
+/* The contraction's own, then states of reductions for each task. */
+static int64_t
+contract_workspace(const Graph *g, int group, const Op *contract, const GemmParams *p)
+{
+	int64_t n = gemm_workspace(g, contract, p), states = 0;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (!op->dead && op->group == group && op_info[op->kind].red >= 0)
+			states += epilogue_workspace(g, op, gemm_pieces(g, contract, p));
+	}
+	return states ? (n + 63) / 64 * 64 + states : n;
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, const char *arch)
 {
@@ -131,11 +146,11 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 		gr->kernel = (attention_op((OpKind)composite->kind) ? attention_select : rnn_select)(g, composite, bytes, &gr->workspace);
 		return NULL;
 	}
-	if (contract && !reds && gemm_can(g, contract, bytes)) {
+	if (contract && gemm_can(g, contract, bytes)) {
 		GemmParams p = gemm_params(g, contract, bytes);
 
 		gr->kernel = gemm_text(g->arena, contract, &p);
-		gr->workspace = gemm_workspace(g, contract, &p);
+		gr->workspace = contract_workspace(g, group, contract, &p);
 		return NULL;
 	}
 	if (special)
@@ -150,23 +165,51 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 	return NULL;
 }
 
+/* A reduction, or an elementwise op, into the tiles of a contraction. */
+static const char *
+into_tiles(const Target *t, const Graph *g, const Op *contract, const Op *op)
+{
+	int bytes = cpu_vector_bytes(t, g->module->arch);
+	const Type *o = val_type(g, contract->out[0]);
+
+	if (!gemm_can(g, contract, bytes))
+		return "the contraction takes the plain kernel, which has no epilogue";
+	if (o->rank == 4 && o->axis[o->perm[o->rank - 1]].n * 8 <= bytes)
+		return arena_printf(g->arena, "%lld columns fill at most half a vector: a kernel over rows and columns together is faster", (long long)o->axis[o->perm[o->rank - 1]].n);
+	if (op_info[op->kind].red >= 0)
+		return epilogue_reduces(g, contract, op);
+	return op_has((OpKind)op->kind, T_EW) && val_type(g, op->out[0])->dtype == DT_f32 ? NULL : "a contraction's epilogue is elementwise and f32";
+}
+
+/* An op of the whole space into a kernel that reduces `of` over the axes of `red`. */
+static const char *
+into_rows(const Graph *g, const Op *red, const Type *of)
+{
+	int64_t pieces = red_pieces(of, red_mask(g, red));
+
+	if (pieces > 1)
+		return arena_printf(g->arena, "the reduction keeps %lld numbers of %lld: it is cut into %lld pieces, and no kernel holds all of a row",
+			(long long)kept_elements(of, red_mask(g, red)), (long long)type_elements(of), (long long)pieces);
+	return NULL;
+}
+
 static const char *
 cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 {
-	if (member && op_has((OpKind)member->kind, T_CONTRACT)) {
-		if (!gemm_can(g, member, cpu_vector_bytes(t, g->module->arch)))
-			return "the contraction takes the plain kernel, which has no epilogue";
-		const Type *o = val_type(g, op->out[0]);
+	bool reduces = op_info[op->kind].red >= 0;
 
-		if (!op_has((OpKind)op->kind, T_EW) || o->dtype != DT_f32)
-			return "a contraction's epilogue is elementwise and f32";
-		if (o->rank == 4 && o->axis[o->perm[o->rank - 1]].n * 8 <= cpu_vector_bytes(t, g->module->arch))
-			return arena_printf(g->arena, "%lld columns fill at most half a vector: a kernel over rows and columns together is faster", (long long)o->axis[o->perm[o->rank - 1]].n);
-	}
 	if ((special_op(g, op) && op->kind != OP_store) || op_has((OpKind)op->kind, T_COMPOSITE))
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[op->kind].name);
-	if (member && special_op(g, member) && member->kind != OP_store)
+	if (!member)
+		return NULL;
+	if (special_op(g, member) && member->kind != OP_store)
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[member->kind].name);
+	if (op_has((OpKind)member->kind, T_CONTRACT))
+		return into_tiles(t, g, member, op);
+	if (reduces)
+		return into_rows(g, op, val_type(g, op->in[0]));
+	if (op_info[member->kind].red >= 0 && type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
+		return into_rows(g, member, val_type(g, member->in[0]));
 	return NULL;
 }
 

@@ -271,6 +271,7 @@ void kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fre
 int64_t red_pieces(const Type *t, uint32_t reduced);
 uint32_t red_mask(const Graph *g, const Op *op);
 int64_t red_workspace(const Graph *g, const Op *op);
+int red_states(const Op *op);                           /* numbers of a reduction's state between kernels */
 int64_t kept_elements(const Type *t, uint32_t reduced);
 int64_t states_bytes(const Type *t, uint32_t mask, const Op *op);
 bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map); /* v's axes are t's kept ones? axis of v -> axis of t */
@@ -282,6 +283,24 @@ Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
 void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
 void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool rows_emit(GroupCx *gc, GraphKernels *gk);         /* groups with reductions */
+
+/* Partial states of reductions that several tasks take part in (rows.c, finish.c). */
+typedef struct Red { const Op *op; int phase; uint32_t mask; const Type *t; bool done; } Red;
+/* [piece, kept axes in memory order]; map: axis of that -> axis of the operand, -1 the piece. */
+Type state_type(const Red *d, int64_t npiece, DType dt, int8_t *map);
+DType state_dtype(const RedAcc *a, int s);
+/* Number s of the state of a piece, at the operand's index ix (kept axes count), in buffer ws. */
+Cell state_load(Emit *e, const Red *d, const RedAcc *a, int s, int64_t npiece, int ws, V piece, const Ix *ix);
+void state_store(Emit *e, const Red *d, const RedAcc *a, int s, int64_t npiece, int ws, V piece, const Ix *ix, Cell c);
+typedef V PieceCount(Emit *e, void *cx, V piece);      /* elements of each reduction that a piece has seen; 0 = none */
+typedef struct Finish {
+	Red **red; int nred;     /* over one space */
+	const Out *out; int nout; /* of the kept shape, made of the results */
+	int64_t npiece; const int *ws;
+	PieceCount *count; void *cx;
+	bool (*compensated)(const Op *red); /* its state has a second number to be added to the first; NULL: none has */
+} Finish;
+void finish_emit(GroupCx *gc, GraphKernels *gk, const Finish *p, const char *part);
 
 /* ---------------------------------------------------------------- loops.c */
 void loops_emit(Compile *c, const char *json);

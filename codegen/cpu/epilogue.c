@@ -1,100 +1,321 @@
-/* epilogue.c: elementwise ops of a contraction's group, applied to each tile while it lies in the first-level cache.
+/* epilogue.c: elementwise ops and reductions of a contraction's group, applied to each tile while it lies in the first-level cache.
  *
- * In: a tile of raw sums that the microkernel has just written.   Out: the group's outputs for the tile. The raw sums go to the contraction's
- * own buffer if something else reads them, else to the place of the first f32 output, which then overwrites them in place, else, where all
- * outputs are 16 bits wide, to a tile on the stack.
- * Columns are the outer loop, so that what belongs to a channel (a bias) is loaded once per tile. */
+ * In: a tile of raw sums that the microkernel has just written.   Out: the group's outputs for the tile, and the states of its reductions
+ * over rows (moments of a batch normalisation, the sums of its gradient, a bias's gradient). The raw sums go to the contraction's own buffer if
+ * something else reads them in f32; else they stay in a tile on the stack. What the tile's ops will read and write is fetched into the cache before the
+ * microkernel runs, so that memory works while it multiplies. Reductions: a tile's rows in registers, then combined with the state that the task keeps in the workspace, [task][column], for
+ * finish.c to combine in the tasks' order. Tasks are cut by shape, so the bits are the same for any number of threads.
+ * Refuses (epilogue_reduces): reductions over columns, of several passes, with an index, of other types than f32. */
 #include "gemm.h"
 #include <string.h>
 
-void
-epilogue_find(GroupCx *gc, const Op *op, Epilogue *p)
+static bool is_one(Axis a) { return a.n == 1 && !a.mul; }
+
+static int64_t align64(int64_t x) { return (x + 63) & ~(int64_t)63; }
+
+/* Do its states carry a second number, what rounding took from the first? */
+static bool
+epilogue_compensates(const Op *red)
+{
+	return red->kind == OP_sum || red->kind == OP_mean;
+}
+
+const char *
+epilogue_reduces(const Graph *g, const Op *contract, const Op *red)
+{
+	const Type *o = val_type(g, contract->out[0]), *t = val_type(g, red->in[0]);
+	int column = o->perm[o->rank - 1];
+	uint32_t mask = red_mask(g, red);
+
+	if (red_states(red) > 1 && red->kind != OP_moments)
+		return "the reduction needs several passes or an index: a kernel of its own";
+	if (t->dtype != DT_f32)
+		return "a contraction's epilogue is f32";
+	if (is_one(o->axis[column]))
+		return "the contraction has one column";
+	for (int i = 0; i < t->rank; i++)
+		if (!is_one(t->axis[i]) && (mask >> i & 1) == (i == column))
+			return "a contraction's tiles are reduced over all rows, column by column";
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- what a group holds */
+/* Needs v a reduction of the group to be complete? Ops come in order, so their operands are known. */
+static bool
+mark_late(GroupCx *gc, const Op *op)
+{
+	bool late = op_info[op->kind].red >= 0;
+
+	for (int k = 0; k < op->nin; k++)
+		late |= gc->inside[op->in[k].id] && gc->phase[op->in[k].id] == 1;
+	for (int k = 0; k < op->nout; k++)
+		gc->phase[op->out[k].id] = late;
+	return late;
+}
+
+static void
+add_output(GroupCx *gc, Epilogue *p, Val v, bool late)
+{
+	int *n = late ? &p->nlate : &p->nout;
+	Out *at = late ? p->late : p->out;
+
+	if (*n == EPILOGUE_OUTS)
+		bug("a contraction with more than %d outputs", EPILOGUE_OUTS);
+	at[(*n)++] = (Out){v, group_buffer(gc, v.id)};
+}
+
+static void
+add_stream(Epilogue *p, Val v, int buf)
+{
+	for (int k = 0; k < p->nstream; k++)
+		if (p->stream[k].buf == buf)
+			return;
+	if (p->nstream < EPILOGUE_OUTS)
+		p->stream[p->nstream++] = (Out){v, buf};
+}
+
+/* Full-size operands of the tile's ops that stand in memory, and where its results go. */
+static void
+find_streams(GroupCx *gc, Epilogue *p)
 {
 	const Graph *g = gc->g;
+	const Type *o = val_type(g, p->op->out[0]);
 
-	*p = (Epilogue){.gc = gc, .op = op, .raw = -1};
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; k < op->nin && !op->dead && op != p->op; k++) {
+			const Type *t = val_type(g, op->in[k]);
+
+			if (!gc->inside[op->in[k].id] && type_same_shape(t, o) && !memcmp(t->perm, o->perm, o->rank))
+				add_stream(p, op->in[k], group_buffer(gc, op->in[k].id));
+		}
+	}
+	if (p->raw >= 0)
+		add_stream(p, p->op->out[0], p->raw);
+	for (int k = 0; k < p->nout; k++)
+		add_stream(p, p->out[k].v, p->out[k].buf);
+}
+
+void
+epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epilogue *p)
+{
+	const Graph *g = gc->g;
+	int64_t at = g->group.at[gc->group].workspace_offset + align64(workspace);
+
+	*p = (Epilogue){.gc = gc, .op = op, .raw = -1, .npiece = npiece};
 	if (val_info(g, op->out[0])->offset >= 0 && val_type(g, op->out[0])->dtype == DT_f32)
 		p->raw = group_buffer(gc, op->out[0].id);
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *o = &g->op.at[i];
 
-		if ((o == op && p->raw >= 0) || o->dead || !o->nout || val_info(g, o->out[0])->offset < 0 || o->kind == OP_load)
+		if ((o == op && (p->raw >= 0 || val_info(g, o->out[0])->offset < 0)) || o->dead || !o->nout || o->kind == OP_load)
 			continue;
-		if (p->nout == EPILOGUE_OUTS)
-			bug("a contraction with more than %d outputs", EPILOGUE_OUTS);
-		p->out[p->nout] = o->out[0];
-		p->buf[p->nout++] = group_buffer(gc, o->out[0].id);
+		bool late = mark_late(gc, o);
+
+		if (op_info[o->kind].red >= 0) {
+			if (p->nred == EPILOGUE_OUTS)
+				bug("a contraction with more than %d reductions", EPILOGUE_OUTS);
+			vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
+			p->ws[p->nred] = (int)gc->buf.n - 1;
+			p->red[p->nred++] = (Red){.op = o, .mask = red_mask(g, o), .t = val_type(g, o->in[0])};
+			at += epilogue_workspace(g, o, npiece);
+		} else if (val_info(g, o->out[0])->offset >= 0) {
+			add_output(gc, p, o->out[0], late || !type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0])));
+		}
 	}
-	for (int k = 0; k < p->nout && p->raw < 0; k++)
-		if (val_type(g, p->out[k])->dtype == DT_f32)
-			p->raw = p->buf[k];
-	if (p->raw < 0 && !p->nout)
+	if (p->raw < 0 && !p->nred && !p->nout)
 		bug("%s: nobody reads its result", op_info[op->kind].name);
+	find_streams(gc, p);
+}
+
+int64_t
+epilogue_workspace(const Graph *g, const Op *red, int64_t npiece)
+{
+	return align64(npiece * (red_states(red) + epilogue_compensates(red)) * kept_elements(val_type(g, red->in[0]), red_mask(g, red)) * 8);
+}
+
+V
+epilogue_raw(Emit *e, const Epilogue *p, int64_t rows, int64_t columns, bool *tile)
+{
+	*tile = p->raw < 0;
+	if (!*tile)
+		return buffer(e, p->raw);
+	V at = slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)(rows * columns)));
+
+	LLVMSetAlignment(at, 64);
+	return at;
+}
+
+/* ---------------------------------------------------------------- a tile */
+typedef struct TileCx { Epilogue *p; const EpilogueTile *t; RedAcc acc[EPILOGUE_OUTS][MAX_UNROLL]; } TileCx;
+
+static void
+tile_index(Emit *e, const TileCx *t, V row, Ix column, Ix *ix)
+{
+	const Type *type = val_type(e->g, t->p->op->out[0]);
+
+	t->t->index(e, t->t->cx, row, ix);
+	ix[type->perm[type->rank - 1]] = column;
+	for (int i = 0; i < type->rank; i++)
+		if (is_one(type->axis[i]))
+			ix[i] = ix_k(e, 0);
+}
+
+/* The raw sum there. The microkernel has just written it: the load must not move out of these loops, so its base is made here. */
+static Cell
+raw_at(Emit *e, const TileCx *t, V row, Ix column, const Ix *ix)
+{
+	LLVMBuilderRef h = here(e);
+
+	if (t->p->raw >= 0)
+		return load_at(e, LLVMBuildFreeze(h, buffer(e, t->p->raw), "raw"), DT_f32, offset_of(e, val_type(e->g, t->p->op->out[0]), ix));
+	const Type *type = val_type(e->g, t->p->op->out[0]);
+	Off o = {.s = i_add(e, i_mul(e, row, k64(e, t->t->tile_columns)), i_sub(e, column.s, t->t->column)), .c = ix[type->perm[type->rank - 1]].c};
+
+	return load_at(e, LLVMBuildFreeze(h, t->t->tile, "raw"), DT_f32, o);
+}
+
+static void
+tile_row(Emit *e, TileCx *t, V row, const Ix *column, int n)
+{
+	Epilogue *p = t->p;
+	const Type *type = val_type(e->g, p->op->out[0]);
+	Cell c[EPILOGUE_OUTS];
+	Ix ix[MAX_RANK];
+
+	for (int u = 0; u < n; u++) {
+		e->block_u = u;
+		tile_index(e, t, row, column[u], ix);
+		memo_put(e, p->op->out[0], ix, cell_cast(e, raw_at(e, t, row, column[u], ix), (DType)type->dtype), e->depth);
+		for (int k = 0; k < p->nout; k++)
+			c[k] = lane_eval(e, p->out[k].v, ix);
+		for (int k = 0; k < p->nred; k++)
+			acc_step(e, &t->acc[k][u], 0, 0, lane_eval(e, p->red[k].op->in[0], ix), (Cell){0});
+		for (int k = 0; k < p->nout; k++) {
+			const Type *to = val_type(e->g, p->out[k].v);
+
+			store_at(e, buffer(e, p->out[k].buf), (DType)to->dtype, offset_of(e, to, ix), c[k]);
+		}
+	}
+}
+
+/* Moments are taken about the element of the tile's first row. */
+static void
+first_row(Emit *e, TileCx *t, const Ix *column, int n)
+{
+	Epilogue *p = t->p;
+	Ix ix[MAX_RANK];
+	V row = k64(e, 0);
+
+	for (int u = 0; u < n; u++)
+		for (int k = 0; k < p->nred; k++) {
+			t->acc[k][u] = acc_new(e, p->red[k].op, true, false, 1);
+			if (p->red[k].op->kind != OP_moments)
+				continue;
+			tile_index(e, t, row, column[u], ix);
+			memo_put(e, p->op->out[0], ix, cell_cast(e, raw_at(e, t, row, column[u], ix), (DType)val_type(e->g, p->op->out[0])->dtype), e->depth);
+			acc_first(e, &t->acc[k][u], 0, lane_eval(e, p->red[k].op->in[0], ix), NULL);
+		}
+}
+
+/* Many tiles are added one after the other, so sums carry what rounding took from them (Knuth's two-sum, TAOCP 4.2.2). */
+static void
+add_sum(Emit *e, TileCx *t, int k, Cell x, Cell first, const Ix *ix)
+{
+	Epilogue *p = t->p;
+	const RedAcc *a = &t->acc[k][0];
+	Cell s = state_load(e, &p->red[k], a, 0, p->npiece, p->ws[k], t->t->piece, ix), c = state_load(e, &p->red[k], a, 1, p->npiece, p->ws[k], t->t->piece, ix);
+	Cell sum = cell_bin(e, EX_ADD, s, x), part = cell_bin(e, EX_SUB, sum, s);
+	Cell lost = cell_bin(e, EX_ADD, cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, sum, part)), cell_bin(e, EX_SUB, x, part));
+
+	state_store(e, &p->red[k], a, 0, p->npiece, p->ws[k], t->t->piece, ix, cell_select(e, first, x, sum));
+	state_store(e, &p->red[k], a, 1, p->npiece, p->ws[k], t->t->piece, ix, cell_select(e, first, cell_const(e, a->dt, 0), cell_bin(e, EX_ADD, c, lost)));
+}
+
+/* The tile's state into the task's, which is empty if the task has seen no row yet. */
+static void
+add_state(Emit *e, TileCx *t, int k, int u, Ix column)
+{
+	Epilogue *p = t->p;
+	RedAcc *a = &t->acc[k][u];
+	Cell s[3], rows = cell_of(t->t->rows, false, DT_i64), done = cell_of(t->t->done, false, DT_i64);
+	Cell first = cell_of(LLVMBuildICmp(at1(e, t->t->done), LLVMIntEQ, t->t->done, k64(e, 0), ""), false, DT_bool);
+	Ix ix[MAX_RANK];
+
+	tile_index(e, t, k64(e, 0), column, ix);
+	acc_done(e, a, 0, rows);
+	if (epilogue_compensates(a->op)) {
+		add_sum(e, t, k, a->state[0], first, ix);
+		return;
+	}
+	for (int j = 0; j < a->nstate; j++)
+		s[j] = state_load(e, &p->red[k], a, j, p->npiece, p->ws[k], t->t->piece, ix);
+	state_combine(e, a, s, a->state, done, rows);
+	for (int j = 0; j < a->nstate; j++)
+		state_store(e, &p->red[k], a, j, p->npiece, p->ws[k], t->t->piece, ix, cell_select(e, first, a->state[j], s[j]));
+}
+
+static void
+tile_block(Emit *e, void *cx, const Ix *column, int n)
+{
+	TileCx *t = cx;
+	bool was = e->load_here;
+
+	/* states of the task are written by the tile before */
+	first_row(e, t, column, n);
+	tile_row(e, t, loop_open(e, k64(e, 0), t->t->rows, 1), column, n);
+	loop_close(e);
+	e->load_here = true;
+	for (int u = 0; u < n; u++)
+		for (int k = 0; k < t->p->nred; k++)
+			add_state(e, t, k, u, column[u]);
+	e->load_here = was;
 }
 
 void
-epilogue_begin(Emit *e, Epilogue *p, int mr, int64_t row)
+epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t columns)
 {
-	p->row = row;
-	if (p->raw >= 0)
-		return;
-	p->tile = slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)(mr * row)));
-	LLVMSetAlignment(p->tile, 64);
-}
-
-V
-epilogue_stride(Emit *e, const Epilogue *p, int64_t stride)
-{
-	return k64(e, p->raw >= 0 ? stride : p->row * 4);
-}
-
-V
-epilogue_at(Emit *e, const Epilogue *p, V raw, V at)
-{
-	return p->raw >= 0 ? ptr_at(e, raw, at) : p->tile;
-}
-
-typedef struct TileCx { Epilogue *p; V rows, column; EpilogueIndex *index; void *cx; } TileCx;
-
-static void
-tile_lane(Emit *e, void *cx, Ix column, int u)
-{
-	TileCx *t = cx;
-	Epilogue *p = t->p;
 	const Type *type = val_type(e->g, p->op->out[0]);
-	int axis_of_columns = type->perm[type->rank - 1];
+	TileCx cx = {.p = (Epilogue *)(uintptr_t)p, .t = t};
 	Ix ix[MAX_RANK];
-	Cell c[EPILOGUE_OUTS];
 
-	(void)u;
+	if (!p->nstream)
+		return;
 	V row = loop_open(e, k64(e, 0), t->rows, 1);
 
-	t->index(e, t->cx, row, ix);
-	ix[axis_of_columns] = column;
-	for (int i = 0; i < type->rank; i++)
-		if (type->axis[i].n == 1 && !type->axis[i].mul)
-			ix[i] = ix_k(e, 0);
-	/* the microkernel has just written there: the load must not move out of these loops, so its base is made here */
-	V raw = LLVMBuildFreeze(here(e), p->raw >= 0 ? buffer(e, p->raw) : p->tile, "raw");
-	Off at = {.s = i_add(e, i_mul(e, row, k64(e, p->row)), i_sub(e, column.s, t->column)), .c = ix[axis_of_columns].c};
-	Cell sum = load_at(e, raw, DT_f32, p->raw >= 0 ? offset_of(e, type, ix) : at);
+	tile_index(e, &cx, row, ix_s(t->column), ix);
+	V at = offset_of(e, type, ix).s;
 
-	memo_put(e, p->op->out[0], ix, cell_cast(e, sum, (DType)type->dtype), e->depth);
-	for (int k = 0; k < p->nout; k++)
-		c[k] = lane_eval(e, p->out[k], ix);
-	for (int k = 0; k < p->nout; k++) {
-		const Type *to = val_type(e->g, p->out[k]);
+	for (int k = 0; k < p->nstream; k++) {
+		int bytes = dtype_info[val_type(e->g, p->stream[k].v)->dtype].bytes;
 
-		store_at(e, buffer(e, p->buf[k]), (DType)to->dtype, offset_of(e, to, ix), c[k]);
+		for (int64_t j = 0; j < columns * bytes; j += 64) {
+			V args[4] = {ptr_at(e, buffer(e, p->stream[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))), LLVMConstInt(e->l->i32, 0, 0), LLVMConstInt(e->l->i32, 2, 0), LLVMConstInt(e->l->i32, 1, 0)};
+
+			intrinsic(e, here(e), "llvm.prefetch", (T[]){e->l->ptr}, 1, args, 4);
+		}
 	}
 	loop_close(e);
 }
 
 void
-epilogue_tile(Emit *e, Epilogue *p, V rows, V column, V columns, EpilogueIndex *index, void *cx)
+epilogue_tile(Emit *e, Epilogue *p, const EpilogueTile *t)
 {
-	TileCx t = {p, rows, column, index, cx};
+	TileCx cx = {.p = p, .t = t};
 
-	if (p->nout)
-		lane_loop(e, column, i_add(e, column, columns), 1, tile_lane, &t);
+	if (p->nout || p->nred)
+		lane_blocks(e, t->column, i_add(e, t->column, t->columns), t->unroll, tile_block, &cx);
+}
+
+/* ---------------------------------------------------------------- after all tiles */
+void
+epilogue_finish(GroupCx *gc, GraphKernels *gk, Epilogue *p, PieceCount *count, void *cx)
+{
+	Red *red[EPILOGUE_OUTS];
+
+	for (int k = 0; k < p->nred; k++)
+		red[k] = &p->red[k];
+	if (p->nred)
+		finish_emit(gc, gk, &(Finish){.red = red, .nred = p->nred, .out = p->late, .nout = p->nlate, .npiece = p->npiece, .ws = p->ws, .count = count, .cx = cx, .compensated = epilogue_compensates}, "finish");
 }

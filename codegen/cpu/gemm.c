@@ -194,6 +194,13 @@ gemm_parse(const char *text, GemmParams *p)
 	return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
 }
 
+/* Rows of a task of a matrix product. */
+static int64_t
+matmul_block(const GemmParams *p)
+{
+	return p->mr * 8;
+}
+
 /* Partial sums or panels. */
 static int64_t
 own_workspace(const Graph *g, const Op *op, const GemmParams *p)
@@ -223,6 +230,17 @@ gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	for (int k = 0; k < 2 && gemm_half(g, op); k++)
 		bytes = line_up(bytes) + type_elements(val_type(g, op->in[k])) * 4;
 	return bytes;
+}
+
+int64_t
+gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Mat m;
+
+	if (op->kind != OP_matmul)
+		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
+	mat_of(g, op, &m);
+	return m.batch * ceil_div(m.m.n, matmul_block(p));
 }
 
 /* ---------------------------------------------------------------- emission helpers */
@@ -368,6 +386,18 @@ image_index(Emit *e, void *cx, V row, Ix *ix)
 	ix[3] = ix_s(i_add(e, at->ow, i_div(e, m, at->n)));
 }
 
+typedef struct ImagePieces { const Type *o; bool all; } ImagePieces;
+
+/* A row of pixels each, or all of them. */
+static V
+image_pieces(Emit *e, void *cx, V piece)
+{
+	const ImagePieces *p = cx;
+
+	(void)piece;
+	return i_mul(e, k64(e, p->o->axis[3].n * (p->all ? p->o->axis[2].n : 1)), extent(e, p->o->axis[0]));
+}
+
 static void
 image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
@@ -403,12 +433,11 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
 		}
 		Tiles tiles = tiles_make(&e, p, K);
-
-		epilogue_begin(&e, epi, p->mr, nr);
-		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = epi->raw >= 0 ? buffer(&e, epi->raw) : NULL;
+		bool tile;
+		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
-			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = epilogue_stride(&e, epi, K * 4), [S_NK] = k64(&e, C)};
+			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, C)};
 		if (columns) {
 			st[S_AK] = st[S_AQ];
 			st[S_BK] = st[S_BQ];
@@ -433,16 +462,25 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			nq = LLVMBuildZExt(here(&e), some, e.l->i64, "");
 		}
 		tiles_open(&e, i_mul(&e, len, n), p->mr, &lo, &count);
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, C * 4)))), ptr_at(&e, wts, b0),
-		    epilogue_at(&e, epi, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
 		ImageAt at = {lo, n, row, ow};
-		V column = i_mul(&e, kb, k64(&e, nr));
+		V column = i_mul(&e, kb, k64(&e, nr)), before = i_add(&e, i_mul(&e, ow, n), lo);
 
-		epilogue_tile(&e, epi, count, column, i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, K), column)), image_index, &at);
+		if (p->panel_outer)
+			before = i_add(&e, i_mul(&e, row, i_mul(&e, k64(&e, OW), n)), before);
+		EpilogueTile et = {.rows = count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, K), column)), .piece = p->panel_outer ? k64(&e, 0) : row,
+			.done = before, .tile = out, .tile_columns = nr, .unroll = p->nv, .index = image_index, .cx = &at};
+
+		epilogue_fetch(&e, epi, &et, nr < K ? nr : K);
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, C * 4)))), ptr_at(&e, wts, b0),
+		    tile ? out : ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
+		epilogue_tile(&e, epi, &et);
 		for (int i = 0; i < 4; i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->panel_outer ? npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	ImagePieces pieces = {o, p->panel_outer};
+
+	epilogue_finish(gc, gk, epi, image_pieces, &pieces);
 }
 
 /* ---------------------------------------------------------------- gradient in the weights */
@@ -562,6 +600,28 @@ mat_index(Emit *e, void *cx, V row, Ix *ix)
 	}
 }
 
+typedef struct MatPieces { Axis m; const Type *o; int64_t block, blocks; bool merged; } MatPieces;
+
+/* Rows of a block of a batch entry: none beyond a short batch. */
+static V
+mat_pieces(Emit *e, void *cx, V piece)
+{
+	const MatPieces *p = cx;
+	V M = extent(e, p->m), blk = i_mul(e, i_rem(e, piece, k64(e, p->blocks)), k64(e, p->block)), entries = k64(e, 1);
+	V rows = i_max(e, k64(e, 0), i_min(e, k64(e, p->block), i_sub(e, M, blk)));
+	bool marked = false;
+
+	for (int i = 0; !p->merged && i + 2 < p->o->rank; i++) {
+		entries = i_mul(e, entries, extent(e, p->o->axis[i]));
+		marked |= p->o->axis[i].mul != 0;
+	}
+	if (!marked)
+		return rows;
+	V in = LLVMBuildICmp(at2(e, piece, entries), LLVMIntSLT, i_div(e, piece, k64(e, p->blocks)), entries, "");
+
+	return LLVMBuildSelect(at2(e, in, rows), in, rows, k64(e, 0), "");
+}
+
 static void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
@@ -572,7 +632,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	mat_of(g, op, &m);
 	bool ta = attr_bool(op, A_ta);
 	int w = p->lanes;
-	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = p->mr * 8;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = matmul_block(p);
 	Axis rows_of_a = a->axis[a->rank - (ta ? 1 : 2)];
 	int64_t blocks_full = ceil_div(m.m.n, block);
 	bool split = m.batch * blocks_full < 8;
@@ -585,12 +645,11 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		marked_batch |= o->axis[i].mul != 0;
 	if (fresh) {
 		Tiles tiles = tiles_make(&e, p, m.n);
-		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epi->raw >= 0 ? buffer(&e, epi->raw) : NULL;
-
-		epilogue_begin(&e, epi, p->mr, nr);
+		bool tile;
+		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		V am_rows = extent(&e, rows_of_a);
 		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = ta ? i_mul(&e, am_rows, k64(&e, 4)) : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
-			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = epilogue_stride(&e, epi, m.n * 4), [S_NK] = k64(&e, m.k)};
+			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = k64(&e, (tile ? nr : m.n) * 4), [S_NK] = k64(&e, m.k)};
 		V strides = strides_block(&e, st);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		/* task = (batch entry, block of rows [, panel]); with fewer examples the blocks beyond the end are empty */
@@ -640,16 +699,22 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		lo = i_add(&e, lo0, lo);
 		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, ent, M), lo), k64(&e, m.n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, A, i_add(&e, aoff, i_mul(&e, lo, st[S_AM]))), ptr_at(&e, B, boff), epilogue_at(&e, epi, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		MatAt at = {o, i_add(&e, i_mul(&e, ent, M), lo)};
 		V column = i_mul(&e, kb, k64(&e, nr));
+		EpilogueTile et = {.rows = count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, m.n), column)), .piece = rest,
+			.done = i_sub(&e, lo, lo0), .tile = C, .tile_columns = nr, .unroll = p->nv, .index = mat_index, .cx = &at};
 
-		epilogue_tile(&e, epi, count, column, i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, m.n), column)), mat_index, &at);
+		epilogue_fetch(&e, epi, &et, nr < m.n ? nr : m.n);
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, A, i_add(&e, aoff, i_mul(&e, lo, st[S_AM]))), ptr_at(&e, B, boff), tile ? C : ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		epilogue_tile(&e, epi, &et);
 		loop_close(&e);
 		loop_close(&e);
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, tasks, fresh, false);
+	MatPieces pieces = {m.m, o, block, blocks_full, m.merged};
+
+	epilogue_finish(gc, gk, epi, mat_pieces, &pieces);
 }
 
 static int64_t
@@ -703,9 +768,9 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		operand[k] = group_buffer(gc, op->in[k].id);
 	int a = operand[0], b = operand[1];
 
-	epilogue_find(gc, op, &epi);
 	if (own_workspace(gc->g, op, &p))
 		ws = workspace_at(gc);
+	epilogue_find(gc, op, gemm_pieces(gc->g, op, &p), gemm_workspace(gc->g, op, &p), &epi);
 	if (op->kind == OP_conv2d_dw) {
 		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : epi.raw, gk);
 		if (ws >= 0)

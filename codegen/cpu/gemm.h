@@ -23,18 +23,36 @@ V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmPara
 /* Attributes of a function of its own: the machine's vectors, never inlined. */
 void fn_machine(Llvm *l, V fn);
 
-/* What follows a contraction in its group. */
+/* What follows a contraction in its group (epilogue.c): elementwise outputs, reductions over rows, and what is made of these. */
 enum { EPILOGUE_OUTS = 16 };
-/* raw: buffer of the raw sums, -1: they stay in a tile of the kernel's own, mr rows of `row` floats. */
-typedef struct Epilogue { GroupCx *gc; const Op *op; int raw; V tile; int64_t row; Val out[EPILOGUE_OUTS]; int buf[EPILOGUE_OUTS], nout; } Epilogue;
+typedef struct Epilogue {
+	GroupCx *gc; const Op *op;
+	int raw;                 /* buffer of the raw sums; -1: a tile on the stack */
+	Out out[EPILOGUE_OUTS], late[EPILOGUE_OUTS]; int nout, nlate;
+	Red red[EPILOGUE_OUTS]; int ws[EPILOGUE_OUTS], nred;
+	int64_t npiece;          /* tasks that keep a state of their own */
+	Out stream[EPILOGUE_OUTS]; int nstream; /* full-size buffers that a tile reads or writes */
+} Epilogue;
 /* Sets the logical indices of row `row` of the tile, all but the columns' axis. */
 typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
-void epilogue_find(GroupCx *gc, const Op *op, Epilogue *p);
-/* Where the microkernel writes a tile whose first sum belongs at byte `at` of the raw buffer, whose rows are `stride` bytes apart there. */
-void epilogue_begin(Emit *e, Epilogue *p, int mr, int64_t row);
-V epilogue_stride(Emit *e, const Epilogue *p, int64_t stride);
-V epilogue_at(Emit *e, const Epilogue *p, V raw, V at);
-void epilogue_tile(Emit *e, Epilogue *p, V rows, V column, V columns, EpilogueIndex *index, void *cx);
+typedef struct EpilogueTile {
+	V rows, column, columns; /* its extent, its first column */
+	V piece, done;           /* the task, rows of these columns that it has seen before */
+	V tile; int64_t tile_columns; /* where raw is -1 */
+	int unroll;              /* vectors at once */
+	EpilogueIndex *index; void *cx;
+} EpilogueTile;
+/* Why a reduction cannot be taken in the contraction's tiles; NULL if it can. */
+const char *epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
+/* workspace: bytes of the group's that the contraction itself uses; the states follow. */
+void epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epilogue *p);
+int64_t epilogue_workspace(const Graph *g, const Op *red, int64_t npiece);
+/* Where raw sums go: a buffer, or a tile of this function's own. */
+V epilogue_raw(Emit *e, const Epilogue *p, int64_t rows, int64_t columns, bool *tile);
+void epilogue_tile(Emit *e, Epilogue *p, const EpilogueTile *t);
+/* Asks for what epilogue_tile will read and write; `columns` floats of a row. */
+void epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t columns);
+void epilogue_finish(GroupCx *gc, GraphKernels *gk, Epilogue *p, PieceCount *count, void *cx);
 
 static inline int64_t
 ceil_div(int64_t a, int64_t b)
@@ -76,5 +94,7 @@ GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);
 int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
+/* Tasks over rows, which keep states of the epilogue's reductions. */
+int64_t gemm_pieces(const Graph *g, const Op *op, const GemmParams *p);
 void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 #endif

@@ -10,8 +10,6 @@
 
 #define MAX_REDS 64
 
-typedef struct Red { const Op *op; int phase; uint32_t mask; const Type *t; bool done; } Red;
-
 typedef struct Rk {              /* one kernel over kept x reduced */
 	Emit *e;
 	GroupCx *gc;
@@ -150,7 +148,7 @@ first_elements(Rk *r)
 }
 
 /* Partial states of a reduction: [piece, kept axes in memory order], one such array after the other, 8 bytes an element kept free. */
-static Type
+Type
 state_type(const Red *d, int64_t npiece, DType dt, int8_t *map)
 {
 	Axis ax[MAX_RANK];
@@ -177,10 +175,36 @@ state_base(Emit *e, const Red *d, int64_t npiece, int ws, int s)
 	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, buffer(e, ws), &off, 1, "");
 }
 
-static DType
+DType
 state_dtype(const RedAcc *a, int s)
 {
 	return a->op->kind == OP_argmax && s == 1 ? DT_i64 : a->dt;
+}
+
+Cell
+state_load(Emit *e, const Red *d, const RedAcc *a, int s, int64_t npiece, int ws, V piece, const Ix *ix)
+{
+	int8_t map[MAX_RANK];
+	Type *t = arena_new_of(e->arena, Type);
+	Ix at[MAX_RANK];
+
+	*t = state_type(d, npiece, state_dtype(a, s), map);
+	mapped_index(e, t, map, ix, at);
+	at[0] = ix_s(piece);
+	return load_at(e, state_base(e, d, npiece, ws, s), (DType)t->dtype, offset_of(e, t, at));
+}
+
+void
+state_store(Emit *e, const Red *d, const RedAcc *a, int s, int64_t npiece, int ws, V piece, const Ix *ix, Cell c)
+{
+	int8_t map[MAX_RANK];
+	Type *t = arena_new_of(e->arena, Type);
+	Ix at[MAX_RANK];
+
+	*t = state_type(d, npiece, state_dtype(a, s), map);
+	mapped_index(e, t, map, ix, at);
+	at[0] = ix_s(piece);
+	store_at(e, state_base(e, d, npiece, ws, s), (DType)t->dtype, offset_of(e, t, at), c);
 }
 
 static int
@@ -227,16 +251,8 @@ phase_end(Rk *r, int u, const Ix *ix, const int *ws)
 			acc_merge(e, a, r->unroll);
 		acc_done(e, a, 0, count);
 		if (r->partial) {
-			for (int s = 0; s < a->nstate; s++) {
-				int8_t map[MAX_RANK];
-				Type *t = arena_new_of(e->arena, Type);
-				Ix at[MAX_RANK];
-
-				*t = state_type(d, r->npiece, state_dtype(a, s), map);
-				mapped_index(e, t, map, ix, at);
-				at[0] = ix_s(r->piece);
-				store_at(e, state_base(e, d, r->npiece, ws[i], s), (DType)t->dtype, offset_of(e, t, at), a->state[s]);
-			}
+			for (int s = 0; s < a->nstate; s++)
+				state_store(e, d, a, s, r->npiece, ws[i], r->piece, ix, a->state[s]);
 			continue;
 		}
 		for (int k = 0; k < d->op->nout; k++) {
@@ -359,6 +375,7 @@ store_outs(Rk *r)
 }
 
 typedef struct RowsBody { Rk *r; const int *ws; } RowsBody;
+typedef struct Pieces { const Nest *space; int64_t npiece; } Pieces;
 
 static void
 kept_block(Emit *e, void *cx, const Ix *i, int n)
@@ -473,173 +490,37 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 	kernel_end(gc, e, gk, fn, t.rows, fresh, false);
 }
 
-/* ---------------------------------------------------------------- finishing */
-typedef struct Fin { GroupCx *gc; Nest *n; Red **red; int nred; const int *ws; const Out *out; int nout; Ix ix[MAX_RANK]; V first_ext, inner; int64_t npiece;
-	const LoopAxis *last; } Fin;
-
+/* ---------------------------------------------------------------- pieces of the first reduced loop, all nearly equal */
 static V
-piece_count(Emit *e, const Fin *f, V c)
+even_pieces(Emit *e, void *cx, V piece)
 {
-	V k = k64(e, f->npiece), lo = i_div(e, i_mul(e, c, f->first_ext), k), hi = i_div(e, i_mul(e, i_add(e, c, k64(e, 1)), f->first_ext), k);
+	const Pieces *p = cx;
+	V k = k64(e, p->npiece), first = k64(e, 1), inner = k64(e, 1);
+	bool seen = false;
 
-	return i_mul(e, i_sub(e, hi, lo), f->inner);
+	for (int i = 0; i < p->space->nloop; i++)
+		if (p->space->loop[i].reduced) {
+			V ext = loop_extent(e, p->space, &p->space->loop[i]);
+
+			if (seen)
+				inner = i_mul(e, inner, ext);
+			else
+				first = ext;
+			seen = true;
+		}
+	V lo = i_div(e, i_mul(e, piece, first), k), hi = i_div(e, i_mul(e, i_add(e, piece, k64(e, 1)), first), k);
+
+	return i_mul(e, i_sub(e, hi, lo), inner);
 }
 
 static void
-load_states(Emit *e, const Fin *f, const Red *d, const RedAcc *a, int ws, V piece, Cell s[3])
+finish_pieces(GroupCx *gc, GraphKernels *gk, Red **red, int nred, const Out *out, int nout, int64_t npiece, const int *ws, const char *part)
 {
-	for (int k = 0; k < a->nstate; k++) {
-		int8_t map[MAX_RANK];
-		Type *t = arena_new_of(e->arena, Type);
-		Ix at[MAX_RANK];
-
-		*t = state_type(d, f->npiece, state_dtype(a, k), map);
-		mapped_index(e, t, map, f->ix, at);
-		at[0] = ix_s(piece);
-		s[k] = load_at(e, state_base(e, d, f->npiece, ws, k), (DType)t->dtype, offset_of(e, t, at));
-	}
-}
-
-static void
-finish_one(Emit *e, Fin *f, int i)
-{
-	Red *d = f->red[i];
-	RedAcc a = acc_new(e, d->op, e->lanes, false, 1);
-	Cell s[3], t[3];
-	V slot[3], nslot = slot_new(e, e->l->i64);
-	bool vec = e->lanes;
-
-	load_states(e, f, d, &a, f->ws[i], k64(e, 0), s);
-	for (int k = 0; k < a.nstate; k++) {
-		vec = s[k].vec;
-		slot[k] = slot_new(e, LLVMTypeOf(s[k].v));
-		slot_set(e, slot[k], s[k].v);
-	}
-	slot_set(e, nslot, piece_count(e, f, k64(e, 0)));
-	V c = loop_open(e, k64(e, 1), k64(e, f->npiece), 1), n0 = slot_get(e, nslot, e->l->i64), n1 = piece_count(e, f, c);
-
-	for (int k = 0; k < a.nstate; k++) {
-		DType dt = state_dtype(&a, k);
-
-		s[k] = cell_of(slot_get(e, slot[k], ctype_v(e, dt, vec)), vec, dt);
-	}
-	load_states(e, f, d, &a, f->ws[i], c, t);
-	state_combine(e, &a, s, t, cell_of(n0, false, DT_i64), cell_of(n1, false, DT_i64));
-	for (int k = 0; k < a.nstate; k++)
-		slot_set(e, slot[k], s[k].v);
-	slot_set(e, nslot, i_add(e, n0, n1));
-	loop_close(e);
-	for (int k = 0; k < a.nstate; k++) {
-		DType dt = state_dtype(&a, k);
-
-		s[k] = cell_of(slot_get(e, slot[k], ctype_v(e, dt, vec)), vec, dt);
-	}
-	Cell count = cell_of(i_mul(e, f->first_ext, f->inner), false, DT_i64);
-
-	for (int k = 0; k < d->op->nout; k++) {
-		const Type *to = val_type(e->g, d->op->out[k]);
-		int8_t map[MAX_RANK];
-		Ix at[MAX_RANK];
-		Cell r = state_finish(e, &a, s, count, k);
-
-		kept_map(d->t, d->mask, to, map);
-		mapped_index(e, to, map, f->ix, at);
-		memo_put(e, d->op->out[k], at, r, e->depth);
-		store_at(e, buffer(e, group_buffer(f->gc, d->op->out[k].id)), (DType)to->dtype, offset_of(e, to, at), r);
-	}
-}
-
-static void
-finish_lane(Emit *e, void *cx, Ix i, int u)
-{
-	Fin *f = cx;
-
-	(void)u;
-	if (f->last)
-		loop_set(e, f->last, i, f->ix);
-	for (int k = 0; k < f->nred; k++)
-		finish_one(e, f, k);
-	for (int k = 0; k < f->nout; k++) {
-		const Type *t = val_type(e->g, f->out[k].v);
-		int8_t map[MAX_RANK];
-		Ix at[MAX_RANK];
-
-		kept_map(f->n->root, f->red[0]->mask, t, map);
-		mapped_index(e, t, map, f->ix, at);
-		Cell c = lane_eval(e, f->out[k].v, at);
-
-		store_at(e, buffer(e, f->out[k].buf), (DType)t->dtype, offset_of(e, t, at), c);
-	}
-}
-
-/* Combines the pieces of reductions of one space, in the pieces' order, and stores results and what hangs on them alone. */
-static void
-finish_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, const Out *out, int nout, int64_t npiece, const int *ws, const char *part)
-{
-	Nest space, n = {.root = red[0]->t};
-	Fin f = {.gc = gc, .n = &n, .red = red, .nred = nred, .ws = ws, .out = out, .nout = nout, .npiece = npiece};
-	Emit *e = arena_new_of(gc->tmp, Emit);
-	const LoopAxis *kl[MAX_RANK];
-	int nk = 0;
-	bool fresh;
-	int8_t map[MAX_RANK];
+	Nest space;
+	Pieces p = {&space, npiece};
 
 	make_nest(gc, &space, red, nred, NULL, 0); /* the same reduced loops as the partial kernel's */
-	for (int i = 0; i < nred; i++)
-		for (int k = 0; k < red[i]->op->nout; k++) {
-			kept_map(red[i]->t, red[i]->mask, val_type(gc->g, red[i]->op->out[k]), map);
-			nest_leaf(gc, &n, val_type(gc->g, red[i]->op->out[k]), map);
-			gc->ready[red[i]->op->out[k].id] = true;
-		}
-	for (int i = 0; i < nred; i++) {
-		Type *t = arena_new_of(gc->tmp, Type);
-
-		*t = state_type(red[i], npiece, DT_f32, map);
-		nest_leaf(gc, &n, t, map);
-	}
-	for (int k = 0; k < nout; k++) {
-		kept_map(n.root, red[0]->mask, val_type(gc->g, out[k].v), map);
-		nest_leaf(gc, &n, val_type(gc->g, out[k].v), map);
-		nest_walk(gc, &n, out[k].v, map);
-	}
-	for (int j = 0; j < n.root->rank; j++)
-		if (red[0]->mask >> j & 1)
-			n.atomic |= 1u << j;
-	nest_build(gc, &n, red[0]->mask);
-	for (int i = 0; i < n.nloop; i++)
-		if (!n.loop[i].reduced)
-			kl[nk++] = &n.loop[i];
-	f.last = nk ? kl[nk - 1] : NULL;
-	int fn = kernel_begin(gc, e, part, &fresh);
-	Tasks t = tasks_of(&n, kl, nk ? nk - 1 : 0, f.last, nk ? 1024 : 0, 1, npiece * 4);
-
-	/* within this kernel the results are known as numbers, not yet in memory */
-	for (int i = 0; i < nred; i++)
-		for (int k = 0; k < red[i]->op->nout; k++)
-			gc->ready[red[i]->op->out[k].id] = false;
-	if (fresh) {
-		TaskAt at = tasks_open(e, &n, &t, f.ix);
-		bool first = true;
-
-		f.inner = k64(e, 1);
-		f.first_ext = k64(e, 1);
-		for (int i = 0; i < space.nloop; i++)
-			if (space.loop[i].reduced) {
-				V ext = loop_extent(e, &space, &space.loop[i]);
-
-				if (first)
-					f.first_ext = ext;
-				else
-					f.inner = i_mul(e, f.inner, ext);
-				first = false;
-			}
-		if (f.last)
-			lane_loop(e, at.lo, at.hi, 1, finish_lane, &f);
-		else
-			finish_lane(e, &f, ix_k(e, 0), 0);
-		tasks_close(e);
-	}
-	kernel_end(gc, e, gk, fn, t.rows, fresh, false);
+	finish_emit(gc, gk, &(Finish){.red = red, .nred = nred, .out = out, .nout = nout, .npiece = npiece, .ws = ws, .count = even_pieces, .cx = &p}, part);
 }
 
 /* ---------------------------------------------------------------- which kernels */
@@ -728,7 +609,7 @@ staged(GroupCx *gc, GraphKernels *gk, Red *red, int nred, int nphase, const Out 
 				if (nout <= MAX_REDS && n == nred)
 					nready = ready_outs(gc, out, nout, &red[i], memo, phase + 1, ready, taken);
 				snprintf(part, sizeof part, "f%d", kernel);
-				finish_kernel(gc, gk, set, n, ready, nready, npiece, ws, part);
+				finish_pieces(gc, gk, set, n, ready, nready, npiece, ws, part);
 			} else {
 				Out res[2 * MAX_REDS];
 				int nres = 0;

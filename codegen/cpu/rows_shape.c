@@ -66,7 +66,7 @@ kept_elements(const Type *t, uint32_t reduced)
 
 static int64_t align64(int64_t x) { return (x + 63) & ~(int64_t)63; }
 
-static int
+int
 red_states(const Op *op)
 {
 	return op->kind == OP_argmax || op->kind == OP_moments || op->kind == OP_logsumexp ? 2 : 1;

@@ -1,0 +1,111 @@
+/* factor.c: factors that are the same for all elements of a sum come out of it.
+ *
+ * In: lowered algebra up to stage lowered.   Out: sum(x * k) = sum(x) * k, sum(x / k) = sum(x) / k, sum(-x) = -sum(x) over axes on which k has
+ * one element, for sum and mean of f32 and f64; a chain of them in one step. A sum over axes of one element each is a reshape.
+ * Gradients of broadcast operands are full of such sums: taken out, many become the same sum, which cse then finds, and none needs a
+ * product of full size. Rule: factor.sum.
+ * Equal as numbers are, not bit for bit: the products are rounded elsewhere, and 0 * infinity may arise on one side only.
+ * Declines: integers (their sums are exact, and wrap), narrow floats (the sum would be rounded before the factor). */
+#include "passes.h"
+
+typedef struct Factor { OpKind kind; Val k; } Factor;
+
+enum { FACTORS = 8 };
+
+/* Has v one element along every axis of `axes` of a tensor of that rank? */
+static bool
+is_even(const Graph *g, Val v, int rank, const int64_t *axes, int n)
+{
+	const Type *t = val_type(g, v);
+
+	for (int i = 0; i < n; i++) {
+		int at = (int)axes[i] - (rank - t->rank);
+
+		if (at >= 0 && (t->axis[at].n != 1 || t->axis[at].mul))
+			return false;
+	}
+	return true;
+}
+
+/* Takes the outermost factor off x; false if there is none. */
+static bool
+take(const Graph *g, const Type *full, const int64_t *axes, int n, Val *x, Factor *f)
+{
+	const Op *op = val_op(g, *x);
+
+	if (!op || (op->kind != OP_mul && op->kind != OP_div && op->kind != OP_neg))
+		return false;
+	*f = (Factor){op->kind, NOVAL};
+	if (op->kind == OP_neg) {
+		*x = op->in[0];
+		return true;
+	}
+	for (int k = op->nin - 1; k >= (op->kind == OP_div); k--)
+		if (type_same_shape(val_type(g, op->in[1 - k]), full) && is_even(g, op->in[k], full->rank, axes, n)) {
+			f->k = op->in[k];
+			*x = op->in[1 - k];
+			return true;
+		}
+	return false;
+}
+
+static bool
+ones_only(const Type *t, const int64_t *axes, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (t->axis[axes[i]].n != 1 || t->axis[axes[i]].mul)
+			return false;
+	return true;
+}
+
+static Val
+factor_op(Rewrite *rw, PassCtx *cx, const Op *op)
+{
+	const Graph *g = rw->g;
+	const Type full = *val_type(g, op->in[0]), out = *val_type(g, op->out[0]);
+	Factor f[FACTORS];
+	Type kept = full;
+	Val x = op->in[0];
+	int n, nf = 0;
+	const int64_t *axes = attr_ints(op, A_axes, &n);
+
+	if ((full.dtype != DT_f32 && full.dtype != DT_f64) || !type_is_plain(&full) || !n)
+		return NOVAL;
+	bool one = ones_only(&full, axes, n);
+
+	if (!one)
+		while (nf < FACTORS && take(g, &full, axes, n, &x, &f[nf]))
+			nf++;
+	if ((!one && !nf) || !pass_may(cx, "factor.sum"))
+		return NOVAL;
+	if (one)
+		return build_reshape(&rw->b, x, out.rank, out.axis);
+	for (int i = 0; i < n; i++)
+		kept.axis[axes[i]] = axis(1);
+	/* the sum without its factors in the form that gradients of a bias have, so that they are one */
+	x = build_reshape(&rw->b, build_reduce(&rw->b, (OpKind)op->kind, x, axes, n, false), kept.rank, kept.axis);
+	while (nf-- > 0)
+		x = f[nf].kind == OP_neg ? build(&rw->b, OP_neg, x) : build(&rw->b, f[nf].kind, x, f[nf].k);
+	return build_reshape(&rw->b, x, out.rank, out.axis);
+}
+
+bool
+pass_factor(Graph *g, PassCtx *cx)
+{
+	Rewrite rw = rewrite_begin(g, cx->scratch);
+	bool changed = false;
+
+	for (uint32_t i = 0; i < rw.nold; i++) {
+		Op *op = rewrite_inputs(&rw, i);
+		Val v = !op->dead && (op->kind == OP_sum || op->kind == OP_mean) ? factor_op(&rw, cx, op) : NOVAL;
+
+		if (!v.id) {
+			rewrite_keep(&rw, op);
+			continue;
+		}
+		rewrite_to(&rw, op->out[0], v);
+		changed = true;
+	}
+	rewrite_end(&rw);
+	return changed;
+}

@@ -1,0 +1,54 @@
+/* fuse.h: tables of pass fuse; private to fuse.c and fuse_rules.c. */
+#ifndef PASSES_FUSE_H
+#define PASSES_FUSE_H
+#include "pass.h"
+#include "plan.h"
+
+typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_CONTRACT, K_ALONE } Kind;
+enum { CHEAP_OPS = 8 };
+
+typedef struct GroupInfo {
+	Kind kind;               /* of what it began with */
+	Type space;              /* what it walks */
+	bool reduces;            /* has reductions over `axes` (bits) of its space */
+	uint64_t axes;
+	uint32_t red_op;         /* the last of them */
+	uint32_t nop, main_op;   /* main: names the group */
+	VEC(Val) clone_of, clone; /* free values copied into it */
+} GroupInfo;
+
+typedef struct Fuse {
+	Graph *g;
+	PassCtx *cx;
+	Arena *a;
+	bool enabled;
+	uint32_t nval, nop;      /* before any clone */
+	Kind *kind;              /* by op */
+	uint8_t *cone;           /* by op: elementwise ops to recompute it, 0 = not cheap */
+	uint32_t *leaf;          /* by op: the one full-size value that a cheap op needs, 0 = none */
+	bool *stored;            /* by Val.id: stands in memory */
+	int32_t *group_of;       /* by Val.id: group that computes it, -1 */
+	VEC(GroupInfo) info;
+	VEC(Op) out;
+	VEC(uint32_t) *users;    /* by Val.id: reading ops */
+	int32_t *state_of;       /* by Val.id: state that it is the old value of, -1 */
+	int32_t *last_reader;    /* by state: latest group that reads the old value, -1 */
+	bool *sink;              /* by op: only stores come of it */
+	bool *late;              /* by Val.id: needs a reduction of its own group to be complete */
+} Fuse;
+
+
+bool fuse_same_space(const Type *a, const Type *b);
+/* Do a, but for the axes in `without`, and b have the same elements in the same order in memory? Axes of one element count for nothing. */
+bool fuse_same_walk(const Type *a, uint64_t without, const Type *b);
+bool fuse_clonable(const Fuse *f, Val v);
+/* Does v come from group gid by a view outside groups that keeps every element's place in the walk? Then the group may have its own copy. */
+bool fuse_view_of(const Fuse *f, Val v, int32_t gid);
+/* Does op, with what will be cloned for it, need a reduction of group gid to be complete? */
+bool fuse_is_late(const Fuse *f, const Op *op, int32_t gid);
+/* Why an elementwise op with results of type t may not join group gid, from which it reads; NULL if it may. *rule: what would have fired. */
+const char *fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **rule, double *value);
+/* The same for a reduction over `axes` of a tensor like t. */
+const char *fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t axes);
+const char *fuse_space_text(Fuse *f, const Type *t);
+#endif

@@ -1,0 +1,240 @@
+/* fuse_rules.c: may this op join that group? The predicates of pass fuse, each with the sentence that explain prints when it fails.
+ *
+ * In: the tables of a pass in progress (fuse.h).   Out: NULL, or why not.
+ * A group walks one space. Its values are of that space; or, once its reductions are complete, of what they keep of it ("late"), or of
+ * the whole space again, if the target holds a row of it (softmax, layer normalisation). Spaces are compared as walks: the extents
+ * in memory order without those of one element. */
+#include "fuse.h"
+#include <math.h>
+#include <string.h>
+
+enum { GROUP_OPS = 96 };
+
+bool
+fuse_same_space(const Type *a, const Type *b)
+{
+	if (a->rank != b->rank || memcmp(a->perm, b->perm, a->rank))
+		return false;
+	for (int i = 0; i < a->rank; i++)
+		if (!axis_same(a->axis[i], b->axis[i]))
+			return false;
+	return true;
+}
+
+static int
+walk_of(const Type *t, uint64_t without, Axis *r)
+{
+	int n = 0;
+
+	for (int i = 0; i < t->rank; i++) {
+		Axis a = t->axis[t->perm[i]];
+
+		if (!(without >> t->perm[i] & 1) && (a.n != 1 || a.mul))
+			r[n++] = a;
+	}
+	return n;
+}
+
+bool
+fuse_same_walk(const Type *a, uint64_t without, const Type *b)
+{
+	Axis x[MAX_RANK], y[MAX_RANK];
+	int n = walk_of(a, without, x);
+
+	if (n != walk_of(b, 0, y))
+		return false;
+	for (int i = 0; i < n; i++)
+		if (!axis_same(x[i], y[i]))
+			return false;
+	return true;
+}
+
+const char *
+fuse_space_text(Fuse *f, const Type *t)
+{
+	Buf b = {0};
+
+	type_print(&b, t);
+	const char *s = arena_strdup(f->a, b.at);
+
+	buf_free(&b);
+	return s;
+}
+
+bool
+fuse_clonable(const Fuse *f, Val v)
+{
+	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
+
+	return d != UINT32_MAX && d < f->nop && !f->stored[v.id] && (f->kind[d] == K_FREE || (f->kind[d] == K_MAP && f->cone[d]));
+}
+
+/* The view outside groups that makes v of something in group gid; NULL if v is none. */
+static const Op *
+view_from(const Fuse *f, Val v, int32_t gid)
+{
+	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
+
+	if (d == UINT32_MAX || d >= f->nop || f->kind[d] != K_NONE || f->g->op.at[d].kind == OP_load || f->group_of[v.id] != gid)
+		return NULL;
+	return &f->g->op.at[d];
+}
+
+bool
+fuse_view_of(const Fuse *f, Val v, int32_t gid)
+{
+	const Op *view = view_from(f, v, gid);
+
+	return view && fuse_same_walk(val_type(f->g, view->in[0]), 0, val_type(f->g, v)) &&
+	       (!view_from(f, view->in[0], gid) || fuse_view_of(f, view->in[0], gid));
+}
+
+static bool
+late_val(const Fuse *f, Val v, int32_t gid)
+{
+	const Op *view = view_from(f, v, gid);
+
+	if (view)
+		return late_val(f, view->in[0], gid);
+	if (fuse_clonable(f, v))
+		return fuse_is_late(f, val_op(f->g, v), gid);
+	return v.id < f->nval && f->group_of[v.id] == gid && f->late[v.id];
+}
+
+bool
+fuse_is_late(const Fuse *f, const Op *op, int32_t gid)
+{
+	for (int k = 0; k < op->nin; k++)
+		if (late_val(f, op->in[k], gid))
+			return true;
+	return false;
+}
+
+/* Does op read group gid through a view that puts the elements elsewhere? */
+static bool
+reads_askew(const Fuse *f, const Op *op, int32_t gid)
+{
+	for (int k = 0; k < op->nin; k++) {
+		if (view_from(f, op->in[k], gid) && !fuse_view_of(f, op->in[k], gid))
+			return true;
+		if (fuse_clonable(f, op->in[k]) && reads_askew(f, val_op(f->g, op->in[k]), gid))
+			return true;
+	}
+	return false;
+}
+
+/* Does op, with what will be cloned for it, read a whole state of n elements? */
+static bool
+reads_state(const Fuse *f, const Op *op, int64_t n)
+{
+	for (int k = 0; k < op->nin; k++) {
+		const Op *def = op->in[k].id < f->nval ? val_op(f->g, op->in[k]) : NULL;
+
+		if (!def || n <= 1)
+			continue;
+		if (def->kind == OP_load ? type_elements(val_type(f->g, op->in[k])) == n : fuse_clonable(f, op->in[k]) && reads_state(f, def, n))
+			return true;
+	}
+	return false;
+}
+
+/* Only stores come of it: part of an update. */
+static bool
+is_update(const Fuse *f, const Op *op, const Type *t)
+{
+	return f->sink[val_info(f->g, op->out[0])->op] && reads_state(f, op, type_elements(t));
+}
+
+static const char *
+ask_target(const Fuse *f, const Op *member, const Op *op)
+{
+	return f->cx->target && f->cx->target->may_fuse ? f->cx->target->may_fuse(f->cx->target, f->g, member, op) : "the target takes nothing of the kind";
+}
+
+static const Op *
+op_at(const Fuse *f, uint32_t i)
+{
+	return &f->g->op.at[i];
+}
+
+/* An elementwise op that needs the group's reductions. */
+static const char *
+why_not_after(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const char **rule)
+{
+	const Type *space = val_type(f->g, op_at(f, gi->red_op)->in[0]);
+
+	*rule = "fuse.finish";
+	if (fuse_same_walk(space, gi->axes, t))
+		return is_update(f, op, t) ? "it updates a state, in a kernel of its own that may write in place" : ask_target(f, op_at(f, gi->red_op), op);
+	*rule = "fuse.rows";
+	if (!fuse_same_space(&gi->space, t))
+		return arena_printf(f->a, "what the reduction keeps of %s is another space than %s", fuse_space_text(f, space), fuse_space_text(f, t));
+	if (gi->kind == K_CONTRACT)
+		return "a reduction must be complete before its first use, and the contraction's tiles are gone by then";
+	return ask_target(f, op_at(f, gi->red_op), op);
+}
+
+static const char *
+why_not_beside(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const char **rule)
+{
+	*rule = gi->kind == K_CONTRACT ? "fuse.epilogue" : "fuse.map";
+	if (!fuse_same_space(&gi->space, t))
+		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space), fuse_space_text(f, t));
+	if (gi->kind == K_CONTRACT) {
+		if (op_has((OpKind)op_at(f, gi->main_op)->kind, T_PARTS))
+			return "a weight gradient is summed in parts: it is complete only after its kernel";
+		if (is_update(f, op, t))
+			return "it updates a state, in a kernel of its own that may write in place";
+		return ask_target(f, op_at(f, gi->main_op), op);
+	}
+	return gi->reduces ? ask_target(f, op_at(f, gi->red_op), op) : NULL;
+}
+
+const char *
+fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **rule, double *value)
+{
+	const GroupInfo *gi = &f->info.at[gid];
+
+	*rule = "fuse.epilogue";
+	*value = NAN;
+	if (gi->kind == K_ALONE)
+		return "the producer's kernel takes no elementwise epilogue on this target";
+	const char *why = gi->reduces && fuse_is_late(f, op, gid) ? why_not_after(f, gi, op, t, rule) : why_not_beside(f, gi, op, t, rule);
+
+	if (why)
+		return why;
+	if (reads_askew(f, op, gid))
+		return "it reads the producer through a view that puts the elements elsewhere";
+	if (gi->nop >= GROUP_OPS) {
+		*value = gi->nop;
+		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
+	}
+	return pass_may(f->cx, *rule) ? NULL : "stopped by --pass-limit";
+}
+
+const char *
+fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t axes)
+{
+	const GroupInfo *gi = &f->info.at[gid];
+	bool late = gi->reduces && fuse_is_late(f, op, gid);
+
+	if (gi->kind == K_ALONE)
+		return "the producer's kernel takes no reduction as its epilogue on this target";
+	if (gi->kind == K_CONTRACT && op_has((OpKind)op_at(f, gi->main_op)->kind, T_PARTS))
+		return "a weight gradient is summed in parts: it is complete only after its kernel";
+	if (!fuse_same_space(&gi->space, t))
+		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space), fuse_space_text(f, t));
+	if (gi->reduces && gi->axes != axes)
+		return "the producer's kernel reduces over other axes";
+	if (late && gi->kind == K_CONTRACT)
+		return "a reduction must be complete before its first use, and the contraction's tiles are gone by then";
+	const char *why = ask_target(f, op_at(f, gi->kind == K_CONTRACT ? gi->main_op : gi->reduces ? gi->red_op : gi->main_op), op);
+
+	if (why)
+		return why;
+	if (reads_askew(f, op, gid))
+		return "it reads the producer through a view that puts the elements elsewhere";
+	if (gi->nop >= GROUP_OPS)
+		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
+	return pass_may(f->cx, "fuse.reduce") ? NULL : "stopped by --pass-limit";
+}
