@@ -149,6 +149,8 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 	if (contract && gemm_can(g, contract, bytes)) {
 		GemmParams p = gemm_params(g, contract, bytes);
 
+		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
+
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = contract_workspace(g, group, contract, &p);
 		return NULL;

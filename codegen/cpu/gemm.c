@@ -173,8 +173,8 @@ const char *
 gemm_text(Arena *a, const Op *op, const GemmParams *p)
 {
 	if (op->kind == OP_conv2d_dw)
-		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d}", p->mr, p->nv, p->lanes, p->parts, p->band);
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack);
+		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s}", p->mr, p->nv, p->lanes, p->parts, p->band, p->pair ? ",pairs" : "");
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->pair ? ",pairs" : "");
 }
 
 bool
@@ -182,12 +182,13 @@ gemm_parse(const char *text, GemmParams *p)
 {
 	char outer[8] = "";
 	int pack = 0;
+	bool pair = strstr(text, ",pairs}") != NULL;
 
-	*p = (GemmParams){.parts = 1, .band = 1};
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d}", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band) == 5)
+	*p = (GemmParams){.parts = 1, .band = 1, .pair = pair};
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band) == 5)
 		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16) && p->parts > 0 && p->band > 0;
-	*p = (GemmParams){.parts = 1, .band = 1};
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d}", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
+	*p = (GemmParams){.parts = 1, .band = 1, .pair = pair};
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
 		return false;
 	p->panel_outer = !strcmp(outer, "panel");
 	p->pack = pack != 0;
@@ -209,7 +210,7 @@ own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
 	if (!p->pack)
 		return 0;
-	Pack k = pack_of(g, op);
+	Pack k = pack_of(g, op, p->pair);
 	int64_t nr = (int64_t)p->nv * p->lanes;
 
 	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
@@ -221,14 +222,23 @@ line_up(int64_t bytes)
 	return (bytes + 63) / 64 * 64;
 }
 
-/* Behind that, operands of 16 bits in f32, for processors that do not multiply them. */
+/* Bytes of operand k's copy, 0 if it is read as it lies: in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
+static int64_t
+copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
+{
+	if (!gemm_half(g, op) || (p->pair && !pairs_row(g, op, k)))
+		return 0;
+	return line_up(type_elements(val_type(g, op->in[k])) * (p->pair ? 2 : 4));
+}
+
 int64_t
 gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
 	int64_t bytes = own_workspace(g, op, p);
 
-	for (int k = 0; k < 2 && gemm_half(g, op); k++)
-		bytes = line_up(bytes) + type_elements(val_type(g, op->in[k])) * 4;
+	for (int k = 0; k < 2; k++)
+		if (copy_bytes(g, op, p, k))
+			bytes = line_up(bytes) + copy_bytes(g, op, p, k);
 	return bytes;
 }
 
@@ -241,6 +251,13 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
 	mat_of(g, op, &m);
 	return m.batch * ceil_div(m.m.n, matmul_block(p));
+}
+
+/* Steps of the sum to one element of the operands. */
+static int64_t
+unit(const GemmParams *p)
+{
+	return p->pair ? 2 : 1;
 }
 
 /* ---------------------------------------------------------------- emission helpers */
@@ -292,7 +309,7 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns)
 	V whole[64], last[64];
 	Tiles t = {0};
 
-	V (*micro)(Llvm *, int, int, int, bool) = p->one_chain ? gemm_micro_chain : gemm_micro;
+	V (*micro)(Llvm *, int, int, int, bool) = p->pair ? gemm_micro_pairs : p->one_chain ? gemm_micro_chain : gemm_micro;
 
 	for (int r = 1; r <= p->mr; r++) {
 		last[r - 1] = micro(e->l, r, nv_last, p->lanes, masked);
@@ -405,7 +422,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
 	bool dx = op->kind == OP_conv2d_dx;
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
+	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n / unit(p), OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
 	Emit e = {0};
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr);
@@ -414,7 +431,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 
 	if (fresh) {
 		/* one channel: the filter's columns are the innermost sum */
-		bool columns = C == 1 && S > 1;
+		bool columns = x->axis[1].n == 1 && S > 1;
 		int64_t *rows = arena_array(e.arena, int64_t, OH * 3), *runs = arena_array(e.arena, int64_t, OW * 5), nrun = 0, rstep = 1, rmove = 1, sstep = 1, smove = 1;
 
 		for (int64_t i = 0; i < OH; i++) {
@@ -490,7 +507,7 @@ wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 	const Graph *g = gc->g;
 	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, N = x->axis[0].n, OH = gr->axis[2].n, OW = gr->axis[3].n, K = gr->axis[1].n, R = o->axis[2].n, S = o->axis[3].n;
+	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, N = x->axis[0].n / unit(p), OH = gr->axis[2].n, OW = gr->axis[3].n, K = gr->axis[1].n, R = o->axis[2].n, S = o->axis[3].n;
 	Emit e = {0};
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr), tasks = p->parts > 1 ? p->parts : npanel;
@@ -630,6 +647,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	Mat m;
 
 	mat_of(g, op, &m);
+	m.k /= unit(p);
 	bool ta = attr_bool(op, A_ta);
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = matmul_block(p);
@@ -692,7 +710,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V kb = loop_open(&e, kb0, split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, npanel), 1), lo, count;
 
 		if (p->pack) /* panels: [panel][entry][k][nr] */
-			boff = i_mul(&e, i_add(&e, i_mul(&e, kb, k64(&e, pack_of(g, op).taps)), bent), k64(&e, m.k * nr * 4));
+			boff = i_mul(&e, i_add(&e, i_mul(&e, kb, k64(&e, pack_of(g, op, p->pair).taps)), bent), k64(&e, m.k * nr * 4));
 		else
 			boff = i_add(&e, i_mul(&e, bent, k64(&e, m.k * m.n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 		tiles_open(&e, i_sub(&e, hi0, lo0), p->mr, &lo, &count);
@@ -734,20 +752,30 @@ workspace_at(GroupCx *gc)
 	return (int)gc->buf.n - 1;
 }
 
-/* Both operands in f32 behind the workspace's own part; a[] become their buffers. */
+/* The operands' buffers: their own, or copies behind the workspace's own part. */
 static void
-widen_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk)
+find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk)
 {
-	int64_t at = workspace_start(gc) + line_up(own_workspace(gc->g, op, p));
+	int64_t used = line_up(own_workspace(gc->g, op, p));
 
 	for (int k = 0; k < 2; k++) {
-		Type *t = arena_new_of(gc->tmp, Type);
+		int64_t bytes = copy_bytes(gc->g, op, p, k), at = bytes ? workspace_start(gc) + used : 0;
 
-		*t = *val_type(gc->g, op->in[k]);
-		t->dtype = DT_f32;
-		store_copy(gc, op->in[k], t, at, gk);
-		a[k] = (int)gc->buf.n - 1;
-		at += line_up(type_elements(t) * 4);
+		if (!bytes) {
+			a[k] = group_buffer(gc, op->in[k].id);
+		} else if (p->pair) {
+			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
+			a[k] = (int)gc->buf.n - 1;
+			pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), a[k], gk);
+		} else {
+			Type *t = arena_new_of(gc->tmp, Type);
+
+			*t = *val_type(gc->g, op->in[k]);
+			t->dtype = DT_f32;
+			store_copy(gc, op->in[k], t, at, gk);
+			a[k] = (int)gc->buf.n - 1;
+		}
+		used += bytes;
 	}
 }
 
@@ -762,10 +790,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	int operand[2], ws = -1;
 	Epilogue epi;
 
-	if (gemm_half(gc->g, op))
-		widen_operands(gc, op, &p, operand, gk);
-	for (int k = 0; k < 2 && !gemm_half(gc->g, op); k++)
-		operand[k] = group_buffer(gc, op->in[k].id);
+	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];
 
 	if (own_workspace(gc->g, op, &p))

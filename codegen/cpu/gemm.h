@@ -11,6 +11,7 @@ typedef struct GemmParams {
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
 	bool pack;               /* second operand copied into panels first */
+	bool pair;               /* operands are bf16, their elements pairs along k: half of it, each as wide as an f32 */
 	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
 
@@ -19,6 +20,7 @@ typedef struct GemmParams {
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
+V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.pair: elements of A and B are pairs of bf16 */
 V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.one_chain */
 /* Attributes of a function of its own: the machine's vectors, never inlined. */
 void fn_machine(Llvm *l, V fn);
@@ -67,8 +69,11 @@ ptr_at(Emit *e, V base, V bytes)
 }
 
 /* What the packed operand is: [taps][k][j] with byte strides in memory. */
-typedef struct Pack { int64_t taps, k, j, tap_stride, k_stride, j_stride; } Pack;
-Pack pack_of(const Graph *g, const Op *op);
+typedef struct Pack {
+	int64_t taps, k, j, tap_stride, k_stride, j_stride;
+	int64_t second;          /* pairs whose halves do not lie side by side: bytes from the first to the second; else 0 */
+} Pack;
+Pack pack_of(const Graph *g, const Op *op, bool pair);
 /* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from there on. */
 void turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
@@ -86,6 +91,17 @@ void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);
+
+/* pack16.c: elements of bf16. */
+/* Sets pair, and what goes with it, if the operands' shape allows and the processor has dot products. */
+void pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p);
+/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs. */
+void pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk);
+/* Panels of pairs from two rows of 16-bit numbers each: as copy_rows of pack.c. */
+void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
+/* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
+int64_t pairs_row(const Graph *g, const Op *op, int k);
+V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
 
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);

@@ -28,7 +28,7 @@ static const Arch arches[] = {
 	{"graniterapids", "graniterapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true, false},
 	{"znver2", "znver2", "", V3, 32, true, false},
 	{"znver3", "znver3", "", V3, 32, true, false},
-	{"znver4", "znver4", "", V4 " avx512vbmi avx512bf16", 64, true, false},
+	{"znver4", "znver4", "", V4 " avx512vbmi avx512bf16", 64, true, true},
 	{"alderlake", "alderlake", "", V3, 32, true, false},
 };
 

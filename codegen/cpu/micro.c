@@ -5,7 +5,7 @@
  * run-time numbers, so one function serves every layer, direction and layout of a module: borders, strides, dilation and
  * transposition are data. B's rows are contiguous vectors; A is broadcast element by element, in any layout.
  * Additions go p, then q, then k, fused multiply-add throughout; a tile too small to hide the latency of its own additions
- * walks k in interleaved sums (chains_of). The tile, hence the order, follows from the shapes alone. */
+ * walks k in interleaved sums (chains_of). Of bf16 an element is a pair of neighbours along k in the room of one f32, so nothing else differs. The tile, hence the order, follows from the shapes alone. */
 #include "gemm.h"
 #include <string.h>
 
@@ -16,6 +16,7 @@ typedef struct Micro {
 	T vt;
 	int mr, nv, w;
 	bool masked, one_chain;
+	bool pair;               /* an element of A and B is two bf16 numbers, whose products are added together */
 } Micro;
 
 static void
@@ -102,6 +103,22 @@ broadcast(Micro *m, V p)
 	return LLVMBuildShuffleVector(m->bl, one, LLVMGetPoison(m->vt), LLVMConstVector(zero, (unsigned)m->w), "");
 }
 
+/* sum + a * b, or sum + a0 * b0 + a1 * b1 of pairs */
+static V
+product(Micro *m, V a, V b, V sum)
+{
+	V args[3] = {a, b, sum};
+
+	if (!m->pair)
+		return call_intrinsic(m, "llvm.fma", m->vt, args, 3);
+	T pairs = LLVMVectorType(LLVMBFloatTypeInContext(m->l->cx), (unsigned)(2 * m->w));
+	V over[3] = {sum, LLVMBuildBitCast(m->bl, a, pairs, ""), LLVMBuildBitCast(m->bl, b, pairs, "")};
+	const char *name = m->w == 16 ? "llvm.x86.avx512bf16.dpbf16ps.512" : "llvm.x86.avx512bf16.dpbf16ps.256";
+	V f = LLVMGetIntrinsicDeclaration(m->l->mod, LLVMLookupIntrinsicID(name, strlen(name)), NULL, 0);
+
+	return LLVMBuildCall2(m->bl, LLVMGlobalGetValueType(f), f, over, 3, "");
+}
+
 static LLVMBasicBlockRef
 block(Micro *m, const char *name)
 {
@@ -147,9 +164,7 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 			V bv = vector_load(m, xb, j);
 
 			for (int i = 0; i < m->mr; i++) {
-				V args[3] = {broadcast(m, i ? bytes_on(m, xa, row[i]) : xa), bv, phi[c * n + i * m->nv + j]};
-
-				now[c * n + i * m->nv + j] = call_intrinsic(m, "llvm.fma", m->vt, args, 3);
+				now[c * n + i * m->nv + j] = product(m, broadcast(m, i ? bytes_on(m, xa, row[i]) : xa), bv, phi[c * n + i * m->nv + j]);
 			}
 		}
 		xa = bytes_on(m, xa, ak);
@@ -209,11 +224,8 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 	for (int i = 0; i < m->mr; i++) {
 		V x = broadcast(m, i ? bytes_on(m, pa, row[i]) : pa);
 
-		for (int j = 0; j < m->nv; j++) {
-			V args[3] = {x, bv[j], phi[i * m->nv + j]};
-
-			s[i * m->nv + j] = call_intrinsic(m, "llvm.fma", m->vt, args, 3);
-		}
+		for (int j = 0; j < m->nv; j++)
+			s[i * m->nv + j] = product(m, x, bv[j], phi[i * m->nv + j]);
 	}
 	V next = LLVMBuildSub(m->bl, pi, int_k(m, 1), ""), na = bytes_on(m, pa, ak), nb = bytes_on(m, pb, bk);
 
@@ -286,19 +298,19 @@ fn_machine(Llvm *l, V fn)
 }
 
 static V
-micro_function(Llvm *l, int mr, int nv, int lanes, bool masked, bool one_chain)
+micro_function(Llvm *l, int mr, int nv, int lanes, bool masked, bool one_chain, bool pair)
 {
 	char name[64];
 	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
 
 	/* most tiles have one chain anyway: those are the same function */
 	one_chain = one_chain && chains_of(&(Micro){.mr = mr, .nv = nv}) > 1;
-	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s", mr, nv, lanes, masked ? "m" : "", one_chain ? "c" : "");
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s", mr, nv, lanes, masked ? "m" : "", one_chain ? "c" : "", pair ? "p" : "");
 	V fn = LLVMGetNamedFunction(l->mod, name);
 
 	if (fn)
 		return fn;
-	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .one_chain = one_chain, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
+	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .one_chain = one_chain, .pair = pair, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
 
 	if (mr * nv > 64 || nv > 8)
 		bug("a register tile of %d x %d", mr, nv);
@@ -367,11 +379,17 @@ micro_function(Llvm *l, int mr, int nv, int lanes, bool masked, bool one_chain)
 V
 gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
 {
-	return micro_function(l, mr, nv, lanes, masked, false);
+	return micro_function(l, mr, nv, lanes, masked, false, false);
 }
 
 V
 gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked)
 {
-	return micro_function(l, mr, nv, lanes, masked, true);
+	return micro_function(l, mr, nv, lanes, masked, true, false);
+}
+
+V
+gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked)
+{
+	return micro_function(l, mr, nv, lanes, masked, false, true);
 }

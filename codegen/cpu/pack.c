@@ -5,8 +5,8 @@
  * rest of k element by element. Columns beyond the last are zeros. */
 #include "gemm.h"
 
-Pack
-pack_of(const Graph *g, const Op *op)
+static Pack
+pack_of_elements(const Graph *g, const Op *op, int64_t size)
 {
 	const Type *w = val_type(g, op->in[1]);
 
@@ -20,18 +20,35 @@ pack_of(const Graph *g, const Op *op)
 
 		p.k = tb ? cols : rows;
 		p.j = tb ? rows : cols;
-		p.k_stride = tb ? 4 : cols * 4;
-		p.j_stride = tb ? cols * 4 : 4;
-		p.tap_stride = rows * cols * 4;
+		p.k_stride = tb ? size : cols * size;
+		p.j_stride = tb ? cols * size : size;
+		p.tap_stride = rows * cols * size;
 		return p;
 	}
 	int64_t o = w->axis[0].n, i = w->axis[1].n;
 	bool dx = op->kind == OP_conv2d_dx;
 
-	return (Pack){.taps = w->axis[2].n * w->axis[3].n, .k = dx ? o : i, .j = dx ? i : o, .tap_stride = o * i * 4, .k_stride = dx ? 4 : o * 4, .j_stride = dx ? o * 4 : 4};
+	return (Pack){.taps = w->axis[2].n * w->axis[3].n, .k = dx ? o : i, .j = dx ? i : o, .tap_stride = o * i * size, .k_stride = dx ? size : o * size, .j_stride = dx ? o * size : size};
 }
 
-static V
+Pack
+pack_of(const Graph *g, const Op *op, bool pair)
+{
+	Pack p = pack_of_elements(g, op, pair ? 2 : 4);
+
+	if (!pair)
+		return p;
+	p.k /= 2;
+	if (p.k_stride == 2) {       /* pairs as they lie: elements of four bytes */
+		p.k_stride = 4;
+	} else {
+		p.second = p.k_stride;
+		p.k_stride *= 2;
+	}
+	return p;
+}
+
+V
 row_mask(Emit *e, V left, int64_t from)
 {
 	V rest = i_sub(e, left, k64(e, from)), none = LLVMConstNull(vec_of(e, e->l->i1));
@@ -157,7 +174,7 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 void
 pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk)
 {
-	Pack k = pack_of(gc->g, op);
+	Pack k = pack_of(gc->g, op, p->pair);
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
 	Emit e = {0};
@@ -178,7 +195,9 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 		for (int i = 0; i < w; i++)
 			ids[i] = k64(&e, i);
 		e.lane_id = LLVMConstVector(ids, (unsigned)w);
-		if (k.j_stride == 4)
+		if (k.second)
+			pairs_copy_rows(&e, &k, p, in, out, left);
+		else if (k.j_stride == 4)
 			copy_rows(&e, &k, p, in, out, left);
 		else
 			turn_rows(&e, &k, p, in, out, left);
