@@ -191,12 +191,13 @@ add_elementwise(Arena *a, OpKind k)
 	*op = (Builtin){.name = info->name, .params = ew_params(a, info), .fn = builtin_elementwise, .ew = k, .source = ""};
 	op->shape = info->nin == 1 ? "as x" : "NumPy broadcasting";
 	op->gradient = info->nin == 1 ? "x" : "every floating input";
-	op->doc = "elementwise, see ir/ew.def";
 	for (size_t i = 0; i < sizeof ew_docs / sizeof *ew_docs; i++)
 		if (!strcmp(op->name, ew_docs[i].name)) {
 			op->doc = ew_docs[i].doc;
 			op->source = ew_docs[i].source;
 		}
+	if (!op->doc)
+		bug("%s is callable and has no sentence: ew_docs in frontend/builtins.c", op->name);
 }
 
 void

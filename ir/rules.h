@@ -7,10 +7,12 @@
 
 ShapeRule shape_ew, shape_red;
 GradRule grad_ew, grad_red;
-ShapeRule shape_attention, shape_attention_dx, shape_cast, shape_check, shape_concat, shape_conv2d, shape_conv2d_dw,
-	shape_conv2d_dx, shape_crop, shape_cumsum, shape_expand, shape_gather, shape_given, shape_gru, shape_gru_cells,
-	shape_gru_cells_dx, shape_gru_dx, shape_load, shape_loop, shape_lstm, shape_lstm_cells, shape_lstm_cells_dx, shape_lstm_dx, shape_matmul, shape_pad, shape_pool2d, shape_pool2d_dx2,
-	shape_reshape, shape_same, shape_slice, shape_store, shape_take, shape_transpose;
+ShapeRule shape_attention, shape_attention_dx, shape_avg_pool2d_dx, shape_cast, shape_check, shape_concat,
+	shape_conv2d, shape_conv2d_dw, shape_conv2d_dx, shape_crop, shape_cumsum, shape_expand, shape_gather,
+	shape_gather_dx, shape_given, shape_gru, shape_gru_cells, shape_gru_cells_dx, shape_gru_dx, shape_iota,
+	shape_load, shape_loop, shape_lstm, shape_lstm_cells, shape_lstm_cells_dx, shape_lstm_dx, shape_matmul, shape_pad,
+	shape_pool2d, shape_pool2d_dx2, shape_random, shape_reshape, shape_same, shape_same_axis, shape_slice,
+	shape_store, shape_take, shape_take_dx, shape_transpose;
 GradRule grad_attention, grad_avg_pool2d, grad_cast, grad_concat, grad_conv2d, grad_conv2d_dw, grad_conv2d_dx, grad_crop,
 	grad_cumsum, grad_expand, grad_gather, grad_gru, grad_lstm, grad_matmul, grad_max_pool2d, grad_none, grad_pad,
 	grad_reshape, grad_reverse, grad_slice, grad_take, grad_transpose;

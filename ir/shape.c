@@ -237,12 +237,21 @@ shape_same(Graph *g, Op *op, int *which)
 {
 	const Type *x = in_type(g, op, 0);
 	Type t = type_of((DType)x->dtype, x->rank, x->axis);
+
+	(void)which;
+	return shape_result(g, op, 0, &t);
+}
+
+/* The same type; attribute axis is one of its axes. */
+const char *
+shape_same_axis(Graph *g, Op *op, int *which)
+{
 	const char *error;
 	int ax;
 
-	if (op->kind == OP_reverse && (error = shape_axis(g, op, which, x, &ax)))
+	if ((error = shape_axis(g, op, which, in_type(g, op, 0), &ax)))
 		return error;
-	return shape_result(g, op, 0, &t);
+	return shape_same(g, op, which);
 }
 
 const char *
@@ -267,9 +276,34 @@ shape_check(Graph *g, Op *op, int *which)
 }
 
 /* ---------------------------------------------------------------- result types that the builder gives */
-static const char *
-given_random(Graph *g, Op *op, int *which, const Type *r)
+const char *
+shape_given(Graph *g, Op *op, int *which)
 {
+	return shape_declared(g, op, which);
+}
+
+const char *
+shape_iota(Graph *g, Op *op, int *which)
+{
+	const Type *r = val_type(g, op->out[0]);
+	const char *error = shape_declared(g, op, which);
+	int ax;
+
+	if (error)
+		return error;
+	if (!dtype_is_float((DType)r->dtype) && !dtype_is_int((DType)r->dtype))
+		return shape_fail(g, which, -1, "result is %s, needs a number type", type_text(g, r));
+	return shape_axis(g, op, which, r, &ax);
+}
+
+const char *
+shape_random(Graph *g, Op *op, int *which)
+{
+	const Type *r = val_type(g, op->out[0]);
+	const char *error = shape_declared(g, op, which);
+
+	if (error)
+		return error;
 	for (int k = 0; k < 2; k++) {
 		const Type *t = in_type(g, op, k);
 
@@ -281,14 +315,14 @@ given_random(Graph *g, Op *op, int *which, const Type *r)
 }
 
 /* (g, index): the result has the shape of what was gathered from, so index must be able to gather from it. */
-static const char *
-given_gather_dx(Graph *g, Op *op, int *which, const Type *r)
+const char *
+shape_gather_dx(Graph *g, Op *op, int *which)
 {
-	const Type *d = in_type(g, op, 0), *index = in_type(g, op, 1);
+	const Type *d = in_type(g, op, 0), *index = in_type(g, op, 1), *r = val_type(g, op->out[0]);
 	const char *error;
 	int ax;
 
-	if ((error = shape_integer(g, op, which, 1, "index")) || (error = shape_axis(g, op, which, r, &ax)))
+	if ((error = shape_declared(g, op, which)) || (error = shape_integer(g, op, which, 1, "index")) || (error = shape_axis(g, op, which, r, &ax)))
 		return error;
 	if (d->rank != index->rank || !type_same_shape(d, index) || d->rank != r->rank || d->dtype != r->dtype)
 		return shape_fail(g, which, 1, "gradient is %s, index %s, result %s", type_text(g, d), type_text(g, index), type_text(g, r));
@@ -298,15 +332,15 @@ given_gather_dx(Graph *g, Op *op, int *which, const Type *r)
 	return NULL;
 }
 
-static const char *
-given_take_dx(Graph *g, Op *op, int *which, const Type *r)
+const char *
+shape_take_dx(Graph *g, Op *op, int *which)
 {
-	const Type *d = in_type(g, op, 0), *ids = in_type(g, op, 1);
+	const Type *d = in_type(g, op, 0), *ids = in_type(g, op, 1), *r = val_type(g, op->out[0]);
 	const char *error;
 	int ax;
 	bool good;
 
-	if ((error = shape_integer(g, op, which, 1, "ids")) || (error = shape_axis(g, op, which, r, &ax)))
+	if ((error = shape_declared(g, op, which)) || (error = shape_integer(g, op, which, 1, "ids")) || (error = shape_axis(g, op, which, r, &ax)))
 		return error;
 	good = d->dtype == r->dtype && d->rank == r->rank - 1 + ids->rank;
 	for (int i = 0; good && i < d->rank; i++) {
@@ -315,35 +349,6 @@ given_take_dx(Graph *g, Op *op, int *which, const Type *r)
 		good = d->axis[i].n == want;
 	}
 	return good ? NULL : shape_fail(g, which, 0, "gradient is %s, ids %s, result %s along axis %d", type_text(g, d), type_text(g, ids), type_text(g, r), ax);
-}
-
-const char *
-shape_given(Graph *g, Op *op, int *which)
-{
-	Type *r = &val_info(g, op->out[0])->type;
-	const char *error = shape_declared(g, op, which);
-
-	if (error)
-		return error;
-	switch (op->kind) {
-	case OP_iota: {
-		int ax;
-
-		if (!dtype_is_float((DType)r->dtype) && !dtype_is_int((DType)r->dtype))
-			return shape_fail(g, which, -1, "result is %s, needs a number type", type_text(g, r));
-		return shape_axis(g, op, which, r, &ax);
-	}
-	case OP_random:
-		return given_random(g, op, which, r);
-	case OP_gather_dx:
-		return given_gather_dx(g, op, which, r);
-	case OP_take_dx:
-		return given_take_dx(g, op, which, r);
-	case OP_avg_pool2d_dx:
-		return shape_avg_pool2d_dx(g, op, which);
-	default:
-		return NULL;
-	}
 }
 
 /* Loops hold run-time machinery; their values' types come with them. */

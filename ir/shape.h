@@ -30,7 +30,6 @@ const char *shape_one_dtype(Graph *g, const Op *op, int *which, int k, int from,
 const char *shape_axis(Graph *g, const Op *op, int *which, const Type *t, int *out);
 /* An attribute of exactly two numbers, each at least low. */
 const char *shape_pair(Graph *g, const Op *op, int *which, AttrName name, int64_t low, int64_t out[2]);
-ShapeRule shape_avg_pool2d_dx;                                /* what shape_given asks for avg_pool2d.dx */
 static inline const Type *
 in_type(const Graph *g, const Op *op, int k)
 {

@@ -240,7 +240,7 @@ shape_pool2d_dx2(Graph *g, Op *op, int *which)
 	return shape_result(g, op, 0, &r);
 }
 
-/* (g), called by shape_given: the result's shape must pool to g's. */
+/* (g): the result's shape is given, and must pool to g's. */
 const char *
 shape_avg_pool2d_dx(Graph *g, Op *op, int *which)
 {
@@ -249,7 +249,7 @@ shape_avg_pool2d_dx(Graph *g, Op *op, int *which)
 	Type t;
 	Axis batch;
 
-	if ((error = pool_extents(g, op, which, -1, r, &t)) || (error = shape_float(g, op, which, 0)))
+	if ((error = shape_declared(g, op, which)) || (error = pool_extents(g, op, which, -1, r, &t)) || (error = shape_float(g, op, which, 0)))
 		return error;
 	if (d->dtype != r->dtype || d->rank != 4 || !type_same_shape(d, &t))
 		return shape_fail(g, which, 0, "gradient is %s, result %s pools to %s", type_text(g, d), type_text(g, r), shape_text(g, &t));
