@@ -128,13 +128,14 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	if (op->kind == OP_matmul) {
 		int64_t n = o->axis[o->rank - 1].n;
 
-		p.pack = attr_bool(op, A_tb);
 		if (n <= 8)
 			p.lanes = w = 8;
 		while (p.nv > 1 && (p.nv - 1) * w >= n)
 			p.nv--;
 		if (wide && p.nv <= 2)
 			p.mr = p.nv == 1 ? 14 : 12;
+		/* a large second operand is read in strips of its rows, a page each, once for every block of the result's rows */
+		p.pack = attr_bool(op, A_tb) || (n > p.nv * w && o->axis[o->rank - 2].n >= 64 && type_bytes(val_type(g, op->in[1])) >= 512 << 10);
 	} else if (op->kind == OP_conv2d_dw) {
 		const Type *gr = val_type(g, op->in[1]);
 		int64_t bytes = type_bytes(o), rows = gr->axis[2].n, row = gr->axis[3].n * gr->axis[0].n * 4 * (gr->axis[1].n + a->axis[1].n);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # mantou beside PyTorch on one model, in one interleaved run: ours, theirs, ours, theirs, ... so that a slow hour of a shared machine meets both.
 #   sh tests/bench/beside.sh MODEL [--mode train|infer] [--batch N] [--steps N] [--warmup N] [--rounds 3] [--threads N]
-# MODEL is a file of models/ without .net. Needs build/mantou and a python3 with torch (PYTHON=...; best with intel-openmp beside it). Prints a line per
+# MODEL is a file of models/ or of this folder without .net. Needs build/mantou and a python3 with torch (PYTHON=...; best with intel-openmp beside it). Prints a line per
 # sample, then median and best of each and their ratio. PyTorch runs as its users would tune it: one OpenMP runtime, huge pages, channels_last, fused
 # optimizer. For mantou nothing is set.
 set -eu
@@ -25,7 +25,9 @@ python=${PYTHON:-python3}
 "$python" -c 'import torch' 2>/dev/null || { echo "beside.sh: $python has no torch (PYTHON=... names another)" >&2; exit 1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-"$mantou" build "$root/models/$model.net" -o "$dir/$model" ${batch:+--batch "$batch"}
+net=$root/models/$model.net
+[ -f "$net" ] || net=$here/$model.net
+"$mantou" build "$net" -o "$dir/$model" ${batch:+--batch "$batch"}
 omp=$("$python" -c 'import glob, sys; print((glob.glob(sys.prefix + "/lib/libiomp5.so") + [""])[0])')
 [ -n "$omp" ] || echo "beside.sh: no libiomp5.so: PyTorch will be slower than it could be (pip install intel-openmp)" >&2
 pages=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592

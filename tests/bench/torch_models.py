@@ -68,6 +68,15 @@ class Lstm(nn.Module):
         return self.head(F.dropout(self.b(x)[0], 0.2, self.training))
 
 
+class Recurrent(nn.Module):
+    def __init__(self, width=512):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(width, width, num_layers=2, batch_first=True), nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0])
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads, causal, p):
         super().__init__()
@@ -157,6 +166,7 @@ MODELS = {
     "vgg16-cifar10": (64, lambda: vgg(VGG16, True, [nn.Dropout(0.5), nn.Linear(512, 10)]), picture(32, 10), sgd, True),
     "vgg16": (16, lambda: vgg(VGG16, False, [nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 1000)]),
               picture(224, 1000), sgd, True),
+    "lstm-512": (32, Recurrent, lambda n: (torch.rand(n, 64, 512), torch.randint(10, (n, 64))), adamw, False),
     "lstm-bytes": (32, Lstm, text(256, 64), adamw, False),
     "gpt-bytes": (16, lambda: Transformer(256, 128, 4, 4, 128, True), text(256, 128), adamw, False),
     "bert-base": (8, lambda: Transformer(30522, 768, 12, 12, 128, False), text(30522, 128, 0.15), adamw, False),
