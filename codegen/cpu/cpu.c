@@ -183,6 +183,18 @@ into_tiles(const Target *t, const Graph *g, const Op *contract, const Op *op)
 	return op_has((OpKind)op->kind, T_EW) && val_type(g, op->out[0])->dtype == DT_f32 ? NULL : "a contraction's epilogue is elementwise and f32";
 }
 
+/* A reduction into the kernel of elementwise ops that makes its operand: not where lanes are few kept columns. The elementwise kernel alone merges all axes. */
+static const char *
+into_map(const Target *t, const Graph *g, const Op *red)
+{
+	const Type *of = val_type(g, red->in[0]);
+	int column = of->rank ? of->perm[of->rank - 1] : 0, bytes = cpu_vector_bytes(t, g->module->arch);
+
+	if (of->rank < 2 || (red_mask(g, red) >> column & 1) || of->axis[column].mul || of->axis[column].n * 8 > bytes)
+		return NULL;
+	return arena_printf(g->arena, "%lld columns fill at most half a vector: elementwise ops alone go over rows and columns together", (long long)of->axis[column].n);
+}
+
 /* An op of the whole space into a kernel that reduces `of` over the axes of `red`. */
 static const char *
 into_rows(const Graph *g, const Op *red, const Type *of)
@@ -208,8 +220,11 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[member->kind].name);
 	if (op_has((OpKind)member->kind, T_CONTRACT))
 		return into_tiles(t, g, member, op);
-	if (reduces)
-		return into_rows(g, op, val_type(g, op->in[0]));
+	if (reduces) {
+		const char *why = op_info[member->kind].red < 0 ? into_map(t, g, op) : NULL;
+
+		return why ? why : into_rows(g, op, val_type(g, op->in[0]));
+	}
 	if (op_info[member->kind].red >= 0 && type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
 		return into_rows(g, member, val_type(g, member->in[0]));
 	return NULL;

@@ -2,7 +2,7 @@
 """Times one model of torch_models.py the way `PROGRAM bench --json` does, and prints the same keys. Start it through beside.sh, which sets the
 environment that PyTorch needs to be fast on a CPU: without it the comparison is worthless.
 
-  torch_bench.py resnet50-cifar10 [--mode train|infer] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--compile]
+  torch_bench.py resnet50-cifar10 [--mode train|infer] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--compile] [--bf16]
 """
 import argparse
 import json
@@ -27,6 +27,7 @@ def main():
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--threads", type=int, default=0, help="default: OMP_NUM_THREADS, else all processors")
     p.add_argument("--compile", action="store_true", help="torch.compile")
+    p.add_argument("--bf16", action="store_true", help="autocast to bf16; inference: the weights too")
     a = p.parse_args()
     if a.threads:
         torch.set_num_threads(a.threads)
@@ -36,13 +37,18 @@ def main():
     net, (x, target) = network(), data(n)
     if images:  # what oneDNN computes in: without it every step converts
         net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    if a.bf16 and a.mode == "infer":
+        net = net.to(torch.bfloat16)
+        x = x.to(torch.bfloat16) if x.is_floating_point() else x
     opt = optimizer(net.parameters())
+    cast = lambda: torch.autocast("cpu", torch.bfloat16, enabled=a.bf16 and a.mode == "train")
     forward = torch.compile(net) if a.compile else net
 
     def train():
         opt.zero_grad(set_to_none=True)
-        y = forward(x)
-        loss = F.cross_entropy(y.reshape(-1, y.shape[-1]), target.reshape(-1))
+        with cast():
+            y = forward(x)
+            loss = F.cross_entropy(y.reshape(-1, y.shape[-1]), target.reshape(-1))
         loss.backward()
         opt.step()
         return loss.item()  # ours reads the loss of every step too
@@ -65,7 +71,7 @@ def main():
         times.append((time.perf_counter() - begin) / a.steps)
     rate = lambda f: n / f(times)
     print(json.dumps({
-        "model": a.model, "target": "pytorch " + torch.__version__, "precision": "f32", "mode": a.mode, "batch": n, "threads": torch.get_num_threads(),
+        "model": a.model, "target": "pytorch " + torch.__version__, "precision": "bf16" if a.bf16 else "f32", "mode": a.mode, "batch": n, "threads": torch.get_num_threads(),
         "steps": a.steps, "repeats": a.repeat,
         "examples_per_s": {"median": rate(statistics.median), "min": rate(max), "max": rate(min)},
         "ms_per_step": {"median": 1e3 * statistics.median(times), "min": 1e3 * min(times), "max": 1e3 * max(times)},
