@@ -16,6 +16,14 @@ typedef struct EmitOptions {
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
 } EmitOptions;
 
+/* What select asks and learns. */
+typedef struct SelectCx {
+	const char *arch;
+	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
+	/* a variant that the target looked at, for explain; variant NULL: none */
+	const Op *op; const char *variant, *why; bool chosen; double value;
+} SelectCx;
+
 typedef struct Target {
 	const char *name;        /* cpu, cuda, ref */
 	const char *doc;
@@ -30,7 +38,8 @@ typedef struct Target {
 	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
 	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
-	const char *(*select)(const struct Target *t, Graph *g, int group, const char *arch);
+	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
+	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	/* May op join a group that holds these ops? Asked by fuse beyond the general rules. NULL = yes, else the failed predicate. */
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch. NULL hook: bf16. */

@@ -103,6 +103,15 @@ suggest_name(const char *name, bool operators)
 }
 
 static bool
+is_variant(const PassCtx *cx, const char *name)
+{
+	for (const char *const *v = cx->target ? cx->target->variants : NULL; v && *v; v++)
+		if (!strcmp(*v, name))
+			return true;
+	return false;
+}
+
+static bool
 unknown_name(Module *m, const char *option, const char *name, bool operators)
 {
 	const char *best = suggest_name(name, operators);
@@ -125,7 +134,7 @@ check_disabled(Module *m, const PassCtx *cx)
 		if (p >= 0 && pass_info[p].required) {
 			diag_error(m->diags, (Loc){0}, "--disable: pass `%s` is required: %s", name, pass_info[p].doc);
 			good = false;
-		} else if (p < 0 && !(k != OP_none && op_has(k, T_COMPOSITE) && op_info[k].expand)) {
+		} else if (p < 0 && !is_variant(cx, name) && !(k != OP_none && op_has(k, T_COMPOSITE) && op_info[k].expand)) {
 			good = unknown_name(m, "--disable", name, true);
 		}
 	}

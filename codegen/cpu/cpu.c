@@ -116,9 +116,30 @@ contract_workspace(const Graph *g, int group, const Op *contract, const GemmPara
 	return states ? (n + 63) / 64 * 64 + states : n;
 }
 
-static const char *
-cpu_select(const Target *t, Graph *g, int group, const char *arch)
+/* 3x3 filters: is there a faster way? */
+static void
+choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParams *p)
 {
+	const Type *w = op->kind == OP_conv2d || op->kind == OP_conv2d_dx ? val_type(g, op->in[1]) : op->kind == OP_conv2d_dw ? val_type(g, op->out[0]) : NULL;
+
+	if (!w || w->axis[2].n != 3 || w->axis[3].n != 3)
+		return;
+	cx->op = op;
+	cx->variant = "winograd";
+	cx->why = winograd_why_not(g, op, p, bytes);
+	if (!cx->why && cx->may && !cx->may(cx->cx, "winograd"))
+		cx->why = "switched off";
+	cx->chosen = p->winograd = !cx->why;
+	cx->value = winograd_work(g, op) / op_flops(g, op);
+	if (cx->chosen)
+		cx->why = arena_printf(g->arena, "minimal filtering F(4x4, 3x3): %.2f of the direct work with its transforms, %.1f MiB of workspace", cx->value,
+			(double)winograd_workspace(g, op, p) / 1048576);
+}
+
+static const char *
+cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
+{
+	const char *arch = cx->arch;
 	Group *gr = &g->group.at[group];
 	const Op *special = NULL, *contract = NULL, *composite = NULL;
 	int n = 0, reds = 0, bytes = cpu_vector_bytes(t, arch);
@@ -150,7 +171,7 @@ cpu_select(const Target *t, Graph *g, int group, const char *arch)
 		GemmParams p = gemm_params(g, contract, bytes);
 
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
-
+		choose_winograd(g, contract, bytes, cx, &p);
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = contract_workspace(g, group, contract, &p);
 		return NULL;
@@ -328,6 +349,7 @@ const Target cpu_target = {
 	.vector_bytes = cpu_vector_bytes,
 	.conv_layout = cpu_conv_layout,
 	.select = cpu_select,
+	.variants = (const char *const[]){"winograd", NULL},
 	.may_fuse = cpu_may_fuse,
 	.mixed_dtype = cpu_mixed_dtype,
 	.arithmetic = cpu_arithmetic,

@@ -209,6 +209,7 @@ typedef struct GroupCx {
 	const char *key;         /* structure of the group as text */
 	const char *part;        /* of the kernel being emitted */
 	uint32_t main_kernel;    /* the one that the group's flops are counted with */
+	double flops_less;       /* operations that its ops name and its kernels do without */
 } GroupCx;
 
 typedef struct Rows { int64_t rows; int32_t mul, div; int64_t grain; } Rows;

@@ -173,6 +173,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 const char *
 gemm_text(Arena *a, const Op *op, const GemmParams *p)
 {
+	if (p->winograd)
+		return arena_printf(a, "winograd{mr=%d,nv=%d,lanes=%d}", p->mr, p->nv, p->lanes);
 	if (op->kind == OP_conv2d_dw)
 		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s}", p->mr, p->nv, p->lanes, p->parts, p->band, p->pair ? ",pairs" : "");
 	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->pair ? ",pairs" : "");
@@ -185,6 +187,9 @@ gemm_parse(const char *text, GemmParams *p)
 	int pack = 0;
 	bool pair = strstr(text, ",pairs}") != NULL;
 
+	*p = (GemmParams){.parts = 1, .band = 1, .winograd = true};
+	if (sscanf(text, "winograd{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3)
+		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
 	*p = (GemmParams){.parts = 1, .band = 1, .pair = pair};
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band) == 5)
 		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16) && p->parts > 0 && p->band > 0;
@@ -207,6 +212,8 @@ matmul_block(const GemmParams *p)
 static int64_t
 own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
+	if (p->winograd)
+		return winograd_workspace(g, op, p);
 	if (op->kind == OP_conv2d_dw)
 		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
 	if (!p->pack)
@@ -248,6 +255,8 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
+	if (p->winograd)
+		return winograd_pieces(g, op);
 	if (op->kind != OP_matmul)
 		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
 	mat_of(g, op, &m);
@@ -794,9 +803,13 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];
 
-	if (own_workspace(gc->g, op, &p))
+	if (own_workspace(gc->g, op, &p) && !p.winograd)
 		ws = workspace_at(gc);
 	epilogue_find(gc, op, gemm_pieces(gc->g, op, &p), gemm_workspace(gc->g, op, &p), &epi);
+	if (p.winograd) {
+		winograd_emit(gc, op, &p, a, b, &epi, gk);
+		return;
+	}
 	if (op->kind == OP_conv2d_dw) {
 		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : epi.raw, gk);
 		if (ws >= 0)

@@ -12,6 +12,7 @@ typedef struct GemmParams {
 	int band;                /* weight gradient: pixel rows per pass */
 	bool pack;               /* second operand copied into panels first */
 	bool pair;               /* operands are bf16, their elements pairs along k: half of it, each as wide as an f32 */
+	bool winograd;           /* winograd.c instead: mr, nv, lanes are those of its products */
 	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
 
@@ -102,6 +103,13 @@ void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V
 /* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
+
+/* winograd.c: 3x3 filters. Why it cannot, or does not pay; NULL: choose it. */
+const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
+double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */
+int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
+int64_t winograd_pieces(const Graph *g, const Op *op);
+void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
 
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);

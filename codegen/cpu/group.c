@@ -174,7 +174,7 @@ kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 static double
 kernel_flops(const GroupCx *gc)
 {
-	double f = 0;
+	double f = -gc->flops_less;
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &gc->g->op.at[i];
@@ -500,7 +500,7 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	const char *text = g->group.at[gc->group].kernel;
 	GemmParams params;
 
-	gc->key = group_key(gc);
+	gc->key = arena_printf(gc->tmp, "%s %s", text ? text : "", group_key(gc));
 	if (contract && text && gemm_parse(text, &params)) {
 		gemm_emit(gc, contract, gk);
 		return;

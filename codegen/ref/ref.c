@@ -221,9 +221,9 @@ ref_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 }
 
 static const char *
-ref_select(const Target *t, Graph *g, int group, const char *arch)
+ref_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
-	(void)t, (void)arch;
+	(void)t, (void)cx;
 	g->group.at[group].kernel = "interpreted";
 	g->group.at[group].workspace = 0;
 	return NULL;

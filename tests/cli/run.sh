@@ -73,6 +73,8 @@ t "unknown target" 2 "no 'gpu'" "$mantou" check --target gpu "$net"
 t "unknown arch" 2 '--arch z80' "$mantou" check --arch z80 "$net"
 t "unknown pass" 2 "did you mean 'fuse'" "$mantou" check --disable fuze "$net"
 t "required pass" 2 'nothing runs without' "$mantou" check --disable autodiff "$net"
+t "kernel variant" 0 '' "$mantou" check --disable winograd "$net"
+t "misspelt kernel variant" 2 "did you mean 'winograd'" "$mantou" check --disable winogard "$net"
 t "pass limit" 2 'RULE:N' "$mantou" check --pass-limit fuse "$net"
 t "unknown stage" 2 "did you mean 'fused'" "$mantou" dump --stage fusd "$net"
 t "unknown graph" 2 "--graph" "$mantou" dump --graph trian "$net"
@@ -177,6 +179,19 @@ t "info follows the batch" 0 '' "$mantou" info --json --batch 32 "$net"
 ok "info's batch" json 'o["batch"] == 32 and o["inputs"][0]["shape"] == [32, 4]'
 t "explain --json" 0 '' "$mantou" explain --json "$net"
 ok "explain's JSON" json 'any(v["outcome"] == "fused" for v in o) and all(set("rule ops outcome why value bytes_saved where".split()) <= set(v) for v in o)'
+cat >"$dir/filter.net" <<'END'
+model filter(x: f32[N, 32, 16, 16], label: i32[N]) {
+    logits = x |> conv2d(32, 3, pad = 1) as same |> conv2d(32, 3, stride = 2) as half |> mean(axes = [2, 3])
+    loss cross_entropy(logits, label)
+    output logits
+}
+data { reader = synthetic() }
+train { batch = 8  optimizer = sgd(rate = 0.1)  seed = 1 }
+END
+t "a kernel variant that was chosen" 0 'done +conv2d.dw: minimal filtering.*select.winograd' "$mantou" explain "$dir/filter.net" same
+t "and one that was not" 0 'declined +conv2d.dx: stride and dilation are not 1.*select.winograd' "$mantou" explain "$dir/filter.net" half
+t "a kernel variant switched off" 0 'declined +conv2d.dw: switched off.*select.winograd' "$mantou" explain "$dir/filter.net" same --disable winograd
+t "a kernel variant limited" 0 'declined +conv2d.dw: switched off' "$mantou" explain "$dir/filter.net" same --pass-limit select.winograd:1
 t "explain a layer" 0 'dense0' "$mantou" explain "$net" dense0
 t "explain two layers" 0 'declined|fused' "$mantou" explain "$net" dense0 relu0
 t "explain two layers that are fused" 0 '^eval: dense0 and relu0 are fused in eval_matmul_dense0' "$mantou" explain "$net" dense0 relu0

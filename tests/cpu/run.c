@@ -228,10 +228,10 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 			inside[g->op.at[i].in[k].id]++;
 	}
 	g->group.n = 1;
-	if (t->select(t, g, 0, arch))
+	if (t->select(t, g, 0, &(SelectCx){.arch = arch}))
 		return false;
 	/* what follows a register-blocked contraction walks its space: fuse never asks for anything else */
-	for (uint32_t i = 0, c = 0; i < g->op.n && !strncmp(g->group.at[0].kernel, "brgemm", 6); i++) {
+	for (uint32_t i = 0, c = 0; i < g->op.n && (!strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8)); i++) {
 		c = op_has((OpKind)g->op.at[i].kind, T_CONTRACT) ? i : c;
 		if (i > c && !type_same_shape(val_type(g, g->op.at[i].out[0]), val_type(g, g->op.at[c].out[0])))
 			return false;

@@ -89,9 +89,9 @@ stand_in_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 }
 
 static const char *
-stand_in_select(const Target *t, Graph *g, int group, const char *arch)
+stand_in_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
-	(void)t, (void)arch;
+	(void)t, (void)cx;
 	g->group.at[group].kernel = "stand-in";
 	return NULL;
 }

@@ -1,0 +1,533 @@
+/* winograd.c: 3x3 convolutions of stride 1 in all three directions by minimal filtering F(4x4, 3x3): a quarter of the multiplications.
+ *
+ * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw of f32 in HWNC layout, channels in whole vectors (winograd_why_not).
+ * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
+ * with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so transforms are loops over planes
+ * and the products' rows are (tile, image). Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products.
+ * The gradient in the weights is the forward transform turned round: both operands are transformed, 36 products sum over all rows,
+ * and the transform of the weights, transposed, gives the nine taps.
+ * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every constant of the
+ * data's transform is exact, and rounding errors are half as large (Barabasz et al. 2020, arXiv:1803.10986 on the choice of points).
+ * Error: root mean square below 3 times that of direct summation in f32 (tests/cpu). */
+#include "gemm.h"
+#include <string.h>
+
+enum { TILE = 4, SPAN = TILE + 2, POINTS = SPAN * SPAN, PLANE_CHUNK = 2048, IMAGES = 4, SUM_BLOCK = 256 };
+#define P1 0.75
+#define P2 1.5
+#define Q1 (P1 * P1)
+#define Q2 (P2 * P2)
+#define SCALE1 (1 / (2 * Q1 * (Q1 - Q2)))
+#define SCALE2 (1 / (2 * Q2 * (Q2 - Q1)))
+
+/* ---------------------------------------------------------------- one-dimensional transforms */
+static V
+times(Emit *e, V a, double k)
+{
+	return LLVMBuildFMul(here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), "");
+}
+
+/* a * k + c */
+static V
+fma_k(Emit *e, V a, double k, V c)
+{
+	V args[3] = {a, splat(e, LLVMConstReal(e->l->f32, k)), c};
+
+	return intrinsic(e, here(e), "llvm.fma", (T[]){LLVMTypeOf(a)}, 1, args, 3);
+}
+
+static V add(Emit *e, V a, V b) { return LLVMBuildFAdd(here(e), a, b, ""); }
+static V sub(Emit *e, V a, V b) { return LLVMBuildFSub(here(e), a, b, ""); }
+
+typedef void Transform(Emit *e, const V *in, V *out);
+
+/* Six pixels to six points: B^T. */
+static void
+data_points(Emit *e, const V *d, V *r)
+{
+	V even1 = fma_k(e, d[2], -Q2, d[4]), odd1 = fma_k(e, d[1], -Q2, d[3]), even2 = fma_k(e, d[2], -Q1, d[4]), odd2 = fma_k(e, d[1], -Q1, d[3]);
+
+	r[0] = fma_k(e, d[0], Q1 * Q2, fma_k(e, d[2], -(Q1 + Q2), d[4]));
+	r[1] = fma_k(e, odd1, P1, even1);
+	r[2] = fma_k(e, odd1, -P1, even1);
+	r[3] = fma_k(e, odd2, P2, even2);
+	r[4] = fma_k(e, odd2, -P2, even2);
+	r[5] = fma_k(e, d[1], Q1 * Q2, fma_k(e, d[3], -(Q1 + Q2), d[5]));
+}
+
+/* Three taps to six points: G. */
+static void
+weight_points(Emit *e, const V *g, V *r)
+{
+	V even1 = times(e, fma_k(e, g[2], Q1, g[0]), SCALE1), even2 = times(e, fma_k(e, g[2], Q2, g[0]), SCALE2);
+
+	r[0] = times(e, g[0], 1 / (Q1 * Q2));
+	r[1] = fma_k(e, g[1], SCALE1 * P1, even1);
+	r[2] = fma_k(e, g[1], -SCALE1 * P1, even1);
+	r[3] = fma_k(e, g[1], SCALE2 * P2, even2);
+	r[4] = fma_k(e, g[1], -SCALE2 * P2, even2);
+	r[5] = g[2];
+}
+
+/* Six points to four pixels: A^T. */
+static void
+pixels(Emit *e, const V *m, V *y)
+{
+	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
+
+	y[0] = add(e, add(e, m[0], s1), s2);
+	y[1] = fma_k(e, d1, P1, times(e, d2, P2));
+	y[2] = fma_k(e, s1, Q1, times(e, s2, Q2));
+	y[3] = fma_k(e, d1, P1 * Q1, fma_k(e, d2, P2 * Q2, m[5]));
+}
+
+/* Four pixels of a gradient to six points: A. */
+static void
+gradient_points(Emit *e, const V *y, V *r)
+{
+	V even1 = fma_k(e, y[2], Q1, y[0]), odd1 = times(e, fma_k(e, y[3], Q1, y[1]), P1), even2 = fma_k(e, y[2], Q2, y[0]), odd2 = times(e, fma_k(e, y[3], Q2, y[1]), P2);
+
+	r[0] = y[0];
+	r[1] = add(e, even1, odd1);
+	r[2] = sub(e, even1, odd1);
+	r[3] = add(e, even2, odd2);
+	r[4] = sub(e, even2, odd2);
+	r[5] = y[3];
+}
+
+/* Six points to the gradients of three taps: G^T. */
+static void
+taps(Emit *e, const V *m, V *g)
+{
+	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
+
+	g[0] = fma_k(e, m[0], 1 / (Q1 * Q2), fma_k(e, s1, SCALE1, times(e, s2, SCALE2)));
+	g[1] = fma_k(e, d1, SCALE1 * P1, times(e, d2, SCALE2 * P2));
+	g[2] = fma_k(e, s1, SCALE1 * Q1, fma_k(e, s2, SCALE2 * Q2, m[5]));
+}
+
+/* n x n numbers to m x m: f over columns, then over rows. */
+static void
+square(Emit *e, Transform *f, int n, int m, const V *in, V *out)
+{
+	V half[SPAN * SPAN], column[SPAN], r[SPAN];
+
+	for (int j = 0; j < n; j++) {
+		for (int i = 0; i < n; i++)
+			column[i] = in[i * n + j];
+		f(e, column, r);
+		for (int i = 0; i < m; i++)
+			half[i * n + j] = r[i];
+	}
+	for (int i = 0; i < m; i++)
+		f(e, half + i * n, out + i * m);
+}
+
+/* ---------------------------------------------------------------- shapes */
+typedef struct Shape {
+	Axis n;                  /* images */
+	int64_t H, W, C;         /* what is cut into overlapping tiles, channels that are summed over (of the input, for the weights' gradient) */
+	int64_t OH, OW, K;       /* what is made in tiles of 4x4 (the output's gradient, for the weights') */
+	int64_t pad, th, tw;     /* of the overlapping tiles, rows and columns of tiles */
+	int64_t rows;            /* of the products, of a full batch */
+	bool turned;             /* taps in opposite order, weights transposed: gradient in x */
+	bool dw;
+} Shape;
+
+static Shape
+shape_of(const Graph *g, const Op *op)
+{
+	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	int64_t pad = attr_ints(op, A_pad, NULL)[0];
+	Shape s = {.dw = op->kind == OP_conv2d_dw, .turned = op->kind == OP_conv2d_dx};
+
+	if (s.dw)
+		o = val_type(g, op->in[1]);
+	s.n = x->axis[0];
+	s.C = x->axis[1].n, s.H = x->axis[2].n, s.W = x->axis[3].n;
+	s.K = o->axis[1].n, s.OH = o->axis[2].n, s.OW = o->axis[3].n;
+	s.pad = s.turned ? 2 - pad : pad;
+	s.th = ceil_div(s.OH, TILE), s.tw = ceil_div(s.OW, TILE);
+	s.rows = s.th * s.tw * s.n.n;
+	return s;
+}
+
+int64_t
+winograd_pieces(const Graph *g, const Op *op)
+{
+	return shape_of(g, op).th;
+}
+
+/* Bytes from one point to the next of `numbers` each. Not their size: 36 streams at powers of two would meet in one set of each cache. */
+static int64_t
+point_bytes(int64_t numbers)
+{
+	return numbers * 4 + 256;
+}
+
+/* Of the weights: in panels, or as the gradient lies in memory. */
+static int64_t
+weights_point(const Shape *s, const GemmParams *p)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes;
+
+	return point_bytes(s->C * (s->dw ? s->K : ceil_div(s->K, nr) * nr));
+}
+
+/* Bytes: weights or their gradient at the points, tiles, products (of the weights' gradient: its other operand). */
+int64_t
+winograd_workspace(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Shape s = shape_of(g, op);
+
+	return POINTS * (weights_point(&s, p) + point_bytes(s.rows * s.C) + point_bytes(s.rows * s.K));
+}
+
+double
+winograd_work(const Graph *g, const Op *op)
+{
+	Shape s = shape_of(g, op);
+	double products = 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
+
+	/* transforms, in multiply-adds that would take their time: some 300 for each number of a tile, 400 for each weight */
+	return products + (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
+}
+
+const char *
+winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+{
+	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
+	enum { LARGEST = 96 << 20 };
+
+	if (w->axis[2].n != 3 || w->axis[3].n != 3)
+		return arena_printf(g->arena, "the filter is %lldx%lld, not 3x3", (long long)w->axis[2].n, (long long)w->axis[3].n);
+	if (stride[0] != 1 || stride[1] != 1 || dil[0] != 1 || dil[1] != 1)
+		return "stride and dilation are not 1";
+	if (pad[0] != pad[1] || pad[0] > 2)
+		return "padding beyond what one border of zeros is";
+	if (gemm_half(g, op))
+		return "operands of 16 bits: sums of them need more";
+	Shape s = shape_of(g, op);
+	int lanes = vector_bytes / 4;
+	double direct = 2 * 9.0 * (double)(s.n.n * s.OH * s.OW) * (double)(s.C * s.K), work = winograd_work(g, op);
+
+	if (s.C % lanes || s.K % lanes || p->lanes != lanes)
+		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C, (long long)s.K, lanes);
+	if (winograd_workspace(g, op, p) > LARGEST)
+		return arena_printf(g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory", (long long)(winograd_workspace(g, op, p) >> 20), LARGEST >> 20);
+	if (work * 1.25 > direct)
+		return arena_printf(g->arena, "transforms cost what the products save: %.2f of the direct work", work / direct);
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- weights */
+/* Nine taps of row c (of the summed axis, or turned: of the columns), W neighbours along k, to 36 points. */
+static void
+weights_at(Emit *e, const Shape *s, V from, V at, V *u)
+{
+	int64_t bytes = s->C * s->K * 4;
+	V g[9];
+
+	for (int i = 0; i < 9; i++)
+		g[i] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (s->turned ? 8 - i : i) * bytes))), NULL);
+	square(e, weight_points, 3, SPAN, g, u);
+}
+
+/* Panels [point][panel][c][nr]. Task: W rows of a panel. */
+static void
+weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst, GraphKernels *gk)
+{
+	int w = p->lanes;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(s->K, nr), point = weights_point(s, p);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "weights", &fresh);
+
+	if (fresh) {
+		V from = buffer(&e, src), to = buffer(&e, dst), tile = NULL, u[POINTS];
+
+		if (s->turned) {
+			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(POINTS * w * w)));
+			LLVMSetAlignment(tile, 64);
+		}
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), panel = i_div(&e, t, k64(&e, s->C / w)), c0 = i_mul(&e, i_rem(&e, t, k64(&e, s->C / w)), k64(&e, w));
+		V out = ptr_at(&e, to, i_add(&e, i_mul(&e, panel, k64(&e, s->C * nr * 4)), i_mul(&e, c0, k64(&e, nr * 4))));
+		V k0 = i_mul(&e, panel, k64(&e, nr)), columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
+
+		if (!s->turned) {
+			V c = loop_open(&e, k64(&e, 0), k64(&e, w), 1), k = loop_open(&e, k64(&e, 0), columns, w);
+
+			weights_at(&e, s, from, i_mul(&e, i_add(&e, i_mul(&e, i_add(&e, c0, c), k64(&e, s->K)), i_add(&e, k0, k)), k64(&e, 4)), u);
+			for (int i = 0; i < POINTS; i++)
+				vec_store(&e, ptr_at(&e, out, i_add(&e, i_add(&e, i_mul(&e, c, k64(&e, nr * 4)), i_mul(&e, k, k64(&e, 4))), k64(&e, i * point))), u[i], NULL);
+			loop_close(&e);
+		} else {
+			/* rows of memory are columns here */
+			V turn = turn_block(e.l, w), k = loop_open(&e, k64(&e, 0), columns, w), j = loop_open(&e, k64(&e, 0), k64(&e, w), 1);
+
+			weights_at(&e, s, from, i_mul(&e, i_add(&e, i_mul(&e, i_add(&e, i_add(&e, k0, k), j), k64(&e, s->C)), c0), k64(&e, 4)), u);
+			for (int i = 0; i < POINTS; i++)
+				vec_store(&e, ptr_at(&e, tile, i_add(&e, i_mul(&e, j, k64(&e, w * 4)), k64(&e, (int64_t)i * w * w * 4))), u[i], NULL);
+			loop_close(&e);
+			V i = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
+			V args[5] = {ptr_at(&e, tile, i_mul(&e, i, k64(&e, (int64_t)w * w * 4))), k64(&e, w * 4), k64(&e, w),
+				ptr_at(&e, out, i_add(&e, i_mul(&e, i, k64(&e, point)), i_mul(&e, k, k64(&e, 4)))), k64(&e, nr * 4)};
+
+			LLVMBuildCall2(here(&e), LLVMGlobalGetValueType(turn), turn, args, 5, "");
+			loop_close(&e);
+		}
+		loop_close(&e);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * (s->C / w), .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- tiles of an image */
+typedef struct Cut { int64_t H, W, C, pad; int size; Transform *f; int src, dst; const char *part; } Cut;
+
+/* Is index `first + 4 * tile` of a side inside for every tile? */
+static bool
+always_inside(int64_t first, int64_t tiles, int64_t side)
+{
+	return first >= 0 && first + (tiles - 1) * TILE < side;
+}
+
+/* [point][tile][image][channel]. Task: a tile, and a piece of its planes. */
+static void
+tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
+{
+	int64_t full = s->n.n * c->C, chunks = ceil_div(full, PLANE_CHUNK), point = point_bytes(s->th * s->tw * full);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, c->part, &fresh);
+
+	if (fresh) {
+		V from = buffer(&e, c->src), to = buffer(&e, c->dst), plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C)), in[POINTS], r[POINTS], at[POINTS], mask[POINTS], ok[2][SPAN], pos[2][SPAN];
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V tile = i_div(&e, t, k64(&e, chunks)), lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, PLANE_CHUNK)), plane);
+		V hi = i_min(&e, i_add(&e, lo, k64(&e, PLANE_CHUNK)), plane), corner[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
+
+		for (int side = 0; side < 2; side++)
+			for (int i = 0; i < c->size; i++) {
+				int64_t length = side ? c->W : c->H;
+				V x = i_add(&e, i_mul(&e, corner[side], k64(&e, TILE)), k64(&e, i - c->pad));
+
+				pos[side][i] = i_min(&e, i_max(&e, x, k64(&e, 0)), k64(&e, length - 1));
+				ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, length) ? NULL : LLVMBuildICmp(here(&e), LLVMIntEQ, x, pos[side][i], "");
+			}
+		for (int i = 0; i < c->size; i++)
+			for (int j = 0; j < c->size; j++) {
+				V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(&e), a, b, "") : a ? a : b;
+
+				at[i * c->size + j] = ptr_at(&e, from, i_mul(&e, i_add(&e, i_mul(&e, pos[0][i], k64(&e, c->W)), pos[1][j]), i_mul(&e, plane, k64(&e, 4))));
+				mask[i * c->size + j] = both ? splat(&e, both) : NULL;
+			}
+		V out = ptr_at(&e, to, i_mul(&e, tile, i_mul(&e, plane, k64(&e, 4)))), x = i_mul(&e, loop_open(&e, lo, hi, e.W), k64(&e, 4));
+
+		for (int i = 0; i < c->size * c->size; i++)
+			in[i] = vec_load(&e, ptr_at(&e, at[i], x), mask[i]);
+		square(&e, c->f, c->size, SPAN, in, r);
+		for (int i = 0; i < POINTS; i++)
+			vec_store(&e, ptr_at(&e, out, i_add(&e, x, k64(&e, i * point))), r[i], NULL);
+		loop_close(&e);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- products */
+/* Task: a point and a block of rows. */
+static void
+products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), block = p->mr * 8, blocks = ceil_div(s->rows, block);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+
+	if (fresh) {
+		Tiles tiles = tiles_make(&e, p, s->K);
+		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf), rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
+		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
+			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, s->C)};
+		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V point = i_div(&e, t, k64(&e, blocks)), lo0 = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, blocks)), k64(&e, block)), rows);
+		V hi0 = i_min(&e, i_add(&e, lo0, k64(&e, block)), rows), kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), lo, count;
+		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))), i_mul(&e, kb, k64(&e, s->C * nr * 4))));
+
+		tiles_open(&e, i_sub(&e, hi0, lo0), p->mr, &lo, &count);
+		lo = i_add(&e, lo0, lo);
+		V a = ptr_at(&e, A, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->C))), i_mul(&e, lo, k64(&e, s->C * 4))));
+		V c = ptr_at(&e, C, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->K))), i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), i_mul(&e, kb, k64(&e, nr * 4)))));
+
+		tile_call(&e, &tiles, count, kb, npanel, a, b, c, k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		for (int i = 0; i < 3; i++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = POINTS * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* Sums over all rows. Task: a point and a panel of columns. */
+static void
+sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+
+	if (fresh) {
+		Tiles tiles = tiles_make(&e, p, s->K);
+		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf), rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
+		V st[S_COUNT] = {[S_AM] = k64(&e, 4), [S_AK] = k64(&e, s->C * 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
+			[S_BK] = k64(&e, s->K * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, 0)};
+		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V point = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel)), kcol = i_mul(&e, kb, k64(&e, nr * 4));
+		V first = loop_open(&e, k64(&e, 0), rows, SUM_BLOCK), at = k64(&e, S_NK), lo, count;
+		V acc = LLVMBuildZExt(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), ""), e.l->i64, "");
+
+		LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)), LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
+		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->K))), i_add(&e, i_mul(&e, first, k64(&e, s->K * 4)), kcol)));
+
+		tiles_open(&e, k64(&e, s->C), p->mr, &lo, &count);
+		V a = ptr_at(&e, A, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->C))), i_add(&e, i_mul(&e, first, k64(&e, s->C * 4)), i_mul(&e, lo, k64(&e, 4)))));
+
+		tile_call(&e, &tiles, count, kb, npanel, a, b, ptr_at(&e, C, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))), i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), kcol))), k64(&e, 1), k64(&e, 1), strides, acc);
+		for (int i = 0; i < 3; i++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = POINTS * npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- back to pixels */
+typedef struct PixelAt { V h, w, width, images, first; } PixelAt;
+
+/* Rows of a tile of the epilogue: pixel by pixel, some images of each. */
+static void
+pixel_index(Emit *e, void *cx, V row, Ix *ix)
+{
+	const PixelAt *at = cx;
+	V pixel = i_div(e, row, at->images);
+
+	ix[0] = ix_s(i_add(e, at->first, i_rem(e, row, at->images)));
+	ix[2] = ix_s(i_add(e, at->h, i_div(e, pixel, at->width)));
+	ix[3] = ix_s(i_add(e, at->w, i_rem(e, pixel, at->width)));
+}
+
+/* Rows or columns of a tile that are pixels. */
+static V
+valid(Emit *e, V tile, int64_t side)
+{
+	return side % TILE ? i_min(e, k64(e, TILE), i_sub(e, k64(e, side), i_mul(e, tile, k64(e, TILE)))) : k64(e, TILE);
+}
+
+static V
+piece_pixels(Emit *e, void *cx, V piece)
+{
+	const Shape *s = cx;
+
+	return i_mul(e, i_mul(e, valid(e, piece, s->OH), k64(e, s->OW)), extent(e, s->n));
+}
+
+/* Task: a row of tiles and a panel of channels. */
+static void
+pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, Epilogue *epi, GraphKernels *gk)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), point = point_bytes(s->rows * s->K);
+	Emit e = {0};
+	bool fresh, tile;
+	int fn = kernel_begin(gc, &e, "pixels", &fresh);
+
+	if (fresh) {
+		V from = buffer(&e, src), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile), n = extent(&e, s->n), m[POINTS], y[TILE * TILE];
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V th = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel)), column = i_mul(&e, kb, k64(&e, nr)), columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), column));
+		V height = valid(&e, th, s->OH), tw = loop_open(&e, k64(&e, 0), k64(&e, s->tw), 1), width = valid(&e, tw, s->OW);
+		V h = i_mul(&e, th, k64(&e, TILE)), w = i_mul(&e, tw, k64(&e, TILE)), plane = i_mul(&e, n, k64(&e, s->K * 4)), mask[2][TILE];
+
+		for (int i = 0; i < TILE; i++)
+			for (int side = 0; side < 2; side++)
+				mask[side][i] = (side ? s->OW : s->OH) % TILE ? LLVMBuildICmp(here(&e), LLVMIntSLT, k64(&e, i), side ? width : height, "") : NULL;
+		V first = loop_open(&e, k64(&e, 0), n, IMAGES), images = i_min(&e, k64(&e, IMAGES), i_sub(&e, n, first));
+		V row = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, th, k64(&e, s->tw)), tw), n), first);
+		PixelAt at = {h, w, width, images, first};
+		V done = i_mul(&e, height, i_add(&e, i_mul(&e, w, n), i_mul(&e, width, first)));
+		EpilogueTile et = {.rows = i_mul(&e, i_mul(&e, height, width), images), .column = column, .columns = columns, .piece = th, .done = done, .tile = out, .tile_columns = nr,
+			.unroll = p->nv, .index = pixel_index, .cx = &at};
+		V image = loop_open(&e, k64(&e, 0), images, 1), c4 = i_mul(&e, loop_open(&e, k64(&e, 0), columns, e.W), k64(&e, 4));
+		V in = ptr_at(&e, from, i_add(&e, i_add(&e, i_mul(&e, i_add(&e, row, image), k64(&e, s->K * 4)), i_mul(&e, column, k64(&e, 4))), c4));
+
+		for (int i = 0; i < POINTS; i++)
+			m[i] = vec_load(&e, ptr_at(&e, in, k64(&e, i * point)), NULL);
+		square(&e, pixels, SPAN, TILE, m, y);
+		for (int i = 0; i < TILE; i++)
+			for (int j = 0; j < TILE; j++) {
+				V a = mask[0][i], b = mask[1][j], both = a && b ? LLVMBuildAnd(here(&e), a, b, "") : a ? a : b, to;
+
+				if (tile)
+					to = i_mul(&e, i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, k64(&e, i), width), k64(&e, j)), images), image), k64(&e, nr * 4));
+				else
+					to = i_add(&e, i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, i_add(&e, h, k64(&e, i)), k64(&e, s->OW)), i_add(&e, w, k64(&e, j))), plane),
+					    i_mul(&e, i_add(&e, first, image), k64(&e, s->K * 4))), i_mul(&e, column, k64(&e, 4)));
+				vec_store(&e, LLVMBuildGEP2(here(&e), e.l->i8, out, (V[]){i_add(&e, to, c4)}, 1, ""), y[i * TILE + j], both ? splat(&e, both) : NULL);
+			}
+		loop_close(&e);
+		loop_close(&e);
+		epilogue_tile(&e, epi, &et);
+		for (int i = 0; i < 3; i++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	Shape pieces = *s;
+
+	epilogue_finish(gc, gk, epi, piece_pixels, &pieces);
+}
+
+/* The gradients of nine taps from those at 36 points. */
+static void
+taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
+{
+	int64_t all = s->C * s->K, point = point_bytes(all);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "taps", &fresh);
+
+	if (fresh) {
+		V from = buffer(&e, src), to = buffer(&e, dst), m[POINTS], g[9];
+		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, PLANE_CHUNK)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, PLANE_CHUNK)), k64(&e, all)), e.W), x = i_mul(&e, t, k64(&e, 4));
+
+		for (int i = 0; i < POINTS; i++)
+			m[i] = vec_load(&e, ptr_at(&e, from, i_add(&e, x, k64(&e, i * point))), NULL);
+		square(&e, taps, SPAN, 3, m, g);
+		for (int i = 0; i < 9; i++)
+			vec_store(&e, ptr_at(&e, to, i_add(&e, x, k64(&e, i * all * 4))), g[i], NULL);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = all, .mul = 0, .div = 1, .grain = PLANE_CHUNK}, fresh, false);
+}
+
+void
+winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
+{
+	Shape s = shape_of(gc->g, op);
+	int64_t at = gc->g->group.at[gc->group].workspace_offset, size[3] = {weights_point(&s, p), point_bytes(s.rows * s.C), point_bytes(s.rows * s.K)};
+	int ws[3];
+
+	gc->flops_less = op_flops(gc->g, op) - 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
+	for (int i = 0; i < 3; i++) {
+		vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
+		ws[i] = (int)gc->buf.n - 1;
+		at += POINTS * size[i];
+	}
+	tiles_emit(gc, &s, &(Cut){.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = abuf, .dst = ws[1], .part = "tiles"}, gk);
+	if (s.dw) {
+		tiles_emit(gc, &s, &(Cut){.H = s.OH, .W = s.OW, .C = s.K, .size = TILE, .f = gradient_points, .src = bbuf, .dst = ws[2], .part = "gradient"}, gk);
+		sums_emit(gc, &s, p, ws[1], ws[2], ws[0], gk);
+		taps_emit(gc, &s, ws[0], epi->raw, gk);
+		return;
+	}
+	weights_emit(gc, &s, p, bbuf, ws[0], gk);
+	products_emit(gc, &s, p, ws[1], ws[0], ws[2], gk);
+	pixels_emit(gc, &s, p, ws[2], epi, gk);
+}
