@@ -19,7 +19,8 @@ for word; do
 	esac
 done
 build=${BUILD:-build-check}
-MANTOU=$PWD/$build/mantou BUILD=$PWD/$build BLESS=$bless LONG=$long
+case $build in /*) ;; *) build=$PWD/$build ;; esac
+MANTOU=$build/mantou BUILD=$build BLESS=$bless LONG=$long
 # Where the build has sanitizers: what lives until the end of a program is not freed by it.
 ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
 export MANTOU BUILD BLESS LONG ASAN_OPTIONS
