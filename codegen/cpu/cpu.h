@@ -77,6 +77,8 @@ typedef struct Emit {        /* one kernel function in the making */
 	bool uses_scratch;
 	int block_n, block_u; /* vectors evaluated together by lane_blocks, and which of them now */
 	VEC(RandomBlock) random;
+	bool stream;         /* whole vectors go past the caches: they begin at multiples of their size */
+	bool streamed;       /* some did: a fence at the end */
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
 } Emit;
 
@@ -124,6 +126,8 @@ void strides_of(Emit *e, const Type *t, V stride[MAX_RANK]); /* in elements, by 
 Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
+/* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may stream. */
+bool store_streams(const Graph *g, Val v);
 V vec_load(Emit *e, V p, V mask);                         /* W floats at p, where this stands; mask NULL: all of them */
 void vec_store(Emit *e, V p, V v, V mask);
 V buffer(Emit *e, int k);

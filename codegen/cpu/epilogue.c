@@ -94,7 +94,8 @@ find_streams(GroupCx *gc, Epilogue *p)
 	if (p->raw >= 0)
 		add_stream(p, p->op->out[0], p->raw);
 	for (int k = 0; k < p->nout; k++)
-		add_stream(p, p->out[k].v, p->out[k].buf);
+		if (!store_streams(g, p->out[k].v))
+			add_stream(p, p->out[k].v, p->out[k].buf);
 }
 
 void
@@ -195,7 +196,9 @@ tile_row(Emit *e, TileCx *t, V row, const Ix *column, int n)
 		for (int k = 0; k < p->nout; k++) {
 			const Type *to = val_type(e->g, p->out[k].v);
 
+			e->stream = store_streams(e->g, p->out[k].v);
 			store_at(e, buffer(e, p->out[k].buf), (DType)to->dtype, offset_of(e, to, ix), c[k]);
+			e->stream = false;
 		}
 	}
 }

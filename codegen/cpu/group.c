@@ -237,7 +237,9 @@ map_at(Emit *e, Map *m, const Ix *ix)
 		memcpy(at, ix, sizeof at);
 		if (m->store && m->shift_v)
 			at[m->shift_axis] = ix_add(e, at[m->shift_axis], ix_s(m->shift_v));
+		e->stream = !m->store && store_streams(e->g, m->out[k].v);
 		store_at(e, buffer(e, m->out[k].buf), (DType)t->dtype, offset_of(e, t, at), c[k]);
+		e->stream = false;
 	}
 }
 

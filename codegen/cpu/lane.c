@@ -137,6 +137,11 @@ void
 emit_end(Emit *e)
 {
 	assert(e->depth == 0);
+	if (e->streamed) {
+		V f = LLVMGetIntrinsicDeclaration(e->l->mod, LLVMLookupIntrinsicID("llvm.x86.sse.sfence", 19), NULL, 0);
+
+		LLVMBuildCall2(here(e), LLVMGlobalGetValueType(f), f, NULL, 0, "");
+	}
 	LLVMBuildRetVoid(here(e));
 	LLVMPositionBuilderAtEnd(e->lv[1].b, LLVMGetEntryBasicBlock(e->fn));
 	LLVMBuildBr(e->lv[1].b, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(e->fn)));

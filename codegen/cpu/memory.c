@@ -189,6 +189,16 @@ load_at(Emit *e, V base, DType dt, Off o)
 	return cell_of(widen(e, r, dt, true), true, dt);
 }
 
+bool
+store_streams(const Graph *g, Val v)
+{
+	enum { LARGE = 8 << 20, LINE = 64 };
+	const Type *t = val_type(g, v);
+	const Axis *inner = t->rank ? &t->axis[t->perm[t->rank - 1]] : NULL;
+
+	return inner && type_bytes(t) >= LARGE && !inner->mul && (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16) && inner->n * dtype_info[t->dtype].bytes % LINE == 0;
+}
+
 void
 store_at(Emit *e, V base, DType dt, Off o, Cell c)
 {
@@ -208,7 +218,16 @@ store_at(Emit *e, V base, DType dt, Off o, Cell c)
 	if (o.c == 1 && !o.g) {
 		p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
 		if (!e->mask) {
-			LLVMSetAlignment(LLVMBuildStore(b, v, p), align);
+			V s = LLVMBuildStore(b, v, p);
+
+			LLVMSetAlignment(s, e->stream ? align * (unsigned)e->W : align);
+			if (e->stream) {
+				LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->l->i32, 1, 0));
+				V node = LLVMMetadataAsValue(e->l->cx, LLVMMDNodeInContext2(e->l->cx, &one, 1));
+
+				LLVMSetMetadata(s, LLVMGetMDKindIDInContext(e->l->cx, "nontemporal", 11), node);
+				e->streamed = true;
+			}
 		} else {
 			V args[4] = {v, p, LLVMConstInt(e->l->i32, align, 0), e->mask};
 			T over[2] = {vt, e->l->ptr};
