@@ -319,7 +319,7 @@ place_alone(Fuse *f, const Op *op, uint32_t index, Kind kind)
 		int32_t from = f->group_of[op->in[k].id];
 
 		if (from >= 0 && (f->info.at[from].kind == K_MAP || f->info.at[from].kind == K_CONTRACT))
-			tell(f, op, from, false, "fuse.prologue", f->info.at[from].kind == K_MAP ? "this kernel takes no elementwise prologue on this target" :
+			tell(f, op, from, false, "fuse.prologue", f->info.at[from].kind == K_MAP ? "this kernel loads its operand more than once, and a prologue would be computed at each load: it is stored instead" :
 				"what a contraction makes is stored before another kernel of this kind reads it", NAN, 2 * type_bytes(val_type(f->g, op->in[k])));
 	}
 	put(f, *op, new_group(f, kind, op->nout ? val_type(f->g, op->out[0]) : NULL, index));
@@ -517,11 +517,43 @@ take_over(Fuse *f)
 	graph_compact(g);
 }
 
+/* Small values made of states and constants alone (the factor and offset of a normalisation that does not train) come first: an op joins the group of its latest
+ * operand, and that should be the one that makes its activation. */
+static void
+hoist_parameters(Fuse *f)
+{
+	enum { SMALL = 1 << 14 };
+	Graph *g = f->g;
+	bool *early = arena_array(f->a, bool, g->val.n);
+	Op *op = arena_array(f->a, Op, g->op.n);
+	uint32_t n = 0;
+
+	memcpy(op, g->op.at, g->op.n * sizeof *op);
+	for (int late = 0; late < 2; late++)
+		for (uint32_t i = 0; i < g->op.n; i++) {
+			bool first = op[i].nout && (op_has((OpKind)op[i].kind, T_POINTWISE | T_VIEW | T_CONST) || op[i].kind == OP_load);
+
+			for (int k = 0; k < op[i].nin; k++)
+				first &= early[op[i].in[k].id];
+			for (int k = 0; k < op[i].nout; k++)
+				first &= type_elements(val_type(g, op[i].out[k])) <= SMALL && !type_marked(val_type(g, op[i].out[k]));
+			if (first == late)
+				continue;
+			for (int k = 0; k < op[i].nout; k++) {
+				early[op[i].out[k].id] = first;
+				g->val.at[op[i].out[k].id].op = n;
+			}
+			g->op.at[n++] = op[i];
+		}
+}
+
 bool
 pass_fuse(Graph *g, PassCtx *cx)
 {
 	Fuse f = {.g = g, .cx = cx, .a = cx->scratch, .nval = g->val.n, .nop = g->op.n, .enabled = pass_enabled(cx, "fuse")};
 
+	if (f.enabled)
+		hoist_parameters(&f);
 	fuse_tables(&f);
 	if (f.enabled)
 		find_cheap(&f);
