@@ -548,33 +548,60 @@ wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, i
 				ss[s * 3 + 1]++;
 				ss[s * 3 + 2] = c;
 			}
+		/* one channel: the filter's columns are the rows of a tile, over the output columns [first, last) that all of them meet */
+		bool columns = x->axis[1].n == 1 && S > 1 && S <= p->mr && !p->pair;
+		int64_t first = 0, last = OW;
+
+		for (int64_t s = 0; s < S && columns; s++) {
+			first = ss[s * 3] > first ? ss[s * 3] : first;
+			last = ss[s * 3] + ss[s * 3 + 1] < last ? ss[s * 3] + ss[s * 3 + 1] : last;
+		}
+		columns &= last > first;
 		Tiles tiles = tiles_make(&e, p, K);
 		V in = buffer(&e, abuf), grad = buffer(&e, bbuf), out = buffer(&e, cbuf);
-		V st[S_COUNT] = {[S_AM] = k64(&e, 4), [S_AK] = k64(&e, C * 4), [S_AP] = k64(&e, stride[0] * W * N * C * 4), [S_AQ] = k64(&e, stride[1] * N * C * 4),
+		V st[S_COUNT] = {[S_AM] = k64(&e, columns ? dil[1] * N * 4 : 4), [S_AK] = k64(&e, C * 4), [S_AP] = k64(&e, stride[0] * W * N * C * 4), [S_AQ] = k64(&e, stride[1] * N * C * 4),
 			[S_BP] = k64(&e, OW * N * K * 4), [S_BQ] = k64(&e, N * K * 4), [S_BK] = k64(&e, K * 4), [S_CM] = k64(&e, K * 4), [S_NK] = k64(&e, N)};
 		V strides = strides_block(&e, st), tr = table(&e, rr, R * 2), ts = table(&e, ss, S * 3);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V part = p->parts > 1 ? t : k64(&e, 0);
 		V row_lo = i_div(&e, i_mul(&e, part, k64(&e, OH)), k64(&e, p->parts)), row_hi = i_div(&e, i_mul(&e, i_add(&e, part, k64(&e, 1)), k64(&e, OH)), k64(&e, p->parts));
 		V band = loop_open(&e, row_lo, row_hi, p->band);
-		V first = LLVMBuildICmp(here(&e), LLVMIntNE, band, row_lo, ""), acc = LLVMBuildZExt(here(&e), first, e.l->i64, "");
+		V again = LLVMBuildICmp(here(&e), LLVMIntNE, band, row_lo, ""), acc = LLVMBuildZExt(here(&e), again, e.l->i64, "");
 		V band_end = i_min(&e, i_add(&e, band, k64(&e, p->band)), row_hi);
 		V r = loop_open(&e, k64(&e, 0), k64(&e, R), 1), r2 = i_mul(&e, r, k64(&e, 2));
 		V o0 = i_max(&e, band, table_at(&e, tr, r2)), o1 = i_min(&e, band_end, table_at(&e, tr, i_add(&e, r2, k64(&e, 1)))), np = i_sub(&e, o1, o0);
 		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, stride[0])), k64(&e, pad[0])), i_mul(&e, r, k64(&e, dil[0])));
-		V s = loop_open(&e, k64(&e, 0), k64(&e, S), 1), s3 = i_mul(&e, s, k64(&e, 3));
-		V ow = table_at(&e, ts, s3), nq = table_at(&e, ts, i_add(&e, s3, k64(&e, 1))), w0 = table_at(&e, ts, i_add(&e, s3, k64(&e, 2)));
-		V a0 = i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), k64(&e, N * C * 4));
-		V b0 = i_mul(&e, i_add(&e, i_mul(&e, o0, k64(&e, OW)), ow), k64(&e, N * K * 4));
-		V c0 = i_mul(&e, i_add(&e, i_mul(&e, part, k64(&e, R * S)), i_add(&e, i_mul(&e, r, k64(&e, S)), s)), k64(&e, C * K * 4));
-		V kb = p->parts > 1 ? loop_open(&e, k64(&e, 0), k64(&e, npanel), 1) : t, lo, count;
+		if (columns) {
+			V kb = p->parts > 1 ? loop_open(&e, k64(&e, 0), k64(&e, npanel), 1) : t, kcol = i_mul(&e, kb, k64(&e, nr * 4)), a0 = i_mul(&e, h0, k64(&e, W * N * 4));
+			V b0 = i_add(&e, i_mul(&e, o0, k64(&e, OW * N * K * 4)), kcol), c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, part, k64(&e, R)), r), k64(&e, S * K * 4)), kcol);
 
-		tiles_open(&e, k64(&e, C), p->mr, &lo, &count);
-		V kcol = i_mul(&e, kb, k64(&e, nr * 4));
+			tile_call(&e, &tiles, k64(&e, S), kb, npanel, ptr_at(&e, in, i_add(&e, a0, k64(&e, (first * stride[1] - pad[1]) * N * 4))),
+			    ptr_at(&e, grad, i_add(&e, b0, k64(&e, first * N * K * 4))), ptr_at(&e, out, c0), np, k64(&e, last - first), strides, acc);
+			for (int64_t s = 0; s < S; s++)
+				for (int side = 0; side < 2; side++) {
+					int64_t lo = side ? last : ss[s * 3], hi = side ? ss[s * 3] + ss[s * 3 + 1] : first;
 
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, 4)))), ptr_at(&e, grad, i_add(&e, b0, kcol)),
-		    ptr_at(&e, out, i_add(&e, i_add(&e, c0, kcol), i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, acc);
-		for (int i = 0; i < (p->parts > 1 ? 6 : 5); i++)
+					if (lo < hi)
+						tile_call(&e, &tiles, k64(&e, 1), kb, npanel, ptr_at(&e, in, i_add(&e, a0, k64(&e, (lo * stride[1] - pad[1] + s * dil[1]) * N * 4))),
+						    ptr_at(&e, grad, i_add(&e, b0, k64(&e, lo * N * K * 4))), ptr_at(&e, out, i_add(&e, c0, k64(&e, s * K * 4))), np, k64(&e, hi - lo), strides, k64(&e, 1));
+				}
+		} else {
+			V s = loop_open(&e, k64(&e, 0), k64(&e, S), 1), s3 = i_mul(&e, s, k64(&e, 3));
+			V ow = table_at(&e, ts, s3), nq = table_at(&e, ts, i_add(&e, s3, k64(&e, 1))), w0 = table_at(&e, ts, i_add(&e, s3, k64(&e, 2)));
+			V a0 = i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), k64(&e, N * C * 4));
+			V b0 = i_mul(&e, i_add(&e, i_mul(&e, o0, k64(&e, OW)), ow), k64(&e, N * K * 4));
+			V c0 = i_mul(&e, i_add(&e, i_mul(&e, part, k64(&e, R * S)), i_add(&e, i_mul(&e, r, k64(&e, S)), s)), k64(&e, C * K * 4));
+			V kb = p->parts > 1 ? loop_open(&e, k64(&e, 0), k64(&e, npanel), 1) : t, lo, count;
+
+			tiles_open(&e, k64(&e, C), p->mr, &lo, &count);
+			V kcol = i_mul(&e, kb, k64(&e, nr * 4));
+
+			tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, 4)))), ptr_at(&e, grad, i_add(&e, b0, kcol)),
+			    ptr_at(&e, out, i_add(&e, i_add(&e, c0, kcol), i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, acc);
+			for (int i = 0; i < 2; i++)
+				loop_close(&e);
+		}
+		for (int i = 0; i < (p->parts > 1 ? 4 : 3); i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);

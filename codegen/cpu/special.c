@@ -11,6 +11,7 @@ special_op(const Graph *g, const Op *op)
 	switch (op->kind) {
 	case OP_store: case OP_check: case OP_cumsum: case OP_take_dx: return true;
 	case OP_gather_dx: return !gather_dx_pulls(g, op);
+	case OP_max_pool2d_dx: return pool_dx_special(g, op);
 	default: return false;
 	}
 }
@@ -312,6 +313,9 @@ special_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	}
 	case OP_check:
 		emit_check(gc, op, gk);
+		return;
+	case OP_max_pool2d_dx:
+		pool_dx_emit(gc, op, gk);
 		return;
 	case OP_cumsum:
 		along_kernel(gc, op, (int)attr_int(op, A_axis), cumsum_body, (Val[]){op->in[0], op->out[0]}, 2, gk, "scan");
