@@ -193,12 +193,9 @@ static const char *
 into_tiles(const Target *t, const Graph *g, const Op *contract, const Op *op)
 {
 	int bytes = cpu_vector_bytes(t, g->module->arch);
-	const Type *o = val_type(g, contract->out[0]);
 
 	if (!gemm_can(g, contract, bytes))
 		return "the contraction takes the plain kernel, which has no epilogue";
-	if (o->rank == 4 && o->axis[o->perm[o->rank - 1]].n * 8 <= bytes)
-		return arena_printf(g->arena, "%lld columns fill at most half a vector: a kernel over rows and columns together is faster", (long long)o->axis[o->perm[o->rank - 1]].n);
 	if (op_info[op->kind].red >= 0)
 		return epilogue_reduces(g, contract, op);
 	return op_has((OpKind)op->kind, T_EW) && val_type(g, op->out[0])->dtype == DT_f32 ? NULL : "a contraction's epilogue is elementwise and f32";

@@ -84,6 +84,7 @@ typedef struct Emit {        /* one kernel function in the making */
 
 void emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name);
 void emit_end(Emit *e);
+void emit_lanes(Emit *e, int w);                          /* vectors of w lanes from here on */
 int level_of(const Emit *e, V v);
 LLVMBuilderRef at1(Emit *e, V a);
 LLVMBuilderRef at2(Emit *e, V a, V b);

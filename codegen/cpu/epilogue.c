@@ -174,7 +174,14 @@ raw_at(Emit *e, const TileCx *t, V row, Ix column, const Ix *ix)
 	const Type *type = val_type(e->g, t->p->op->out[0]);
 	Off o = {.s = i_add(e, i_mul(e, row, k64(e, t->t->tile_columns)), i_sub(e, column.s, t->t->column)), .c = ix[type->perm[type->rank - 1]].c};
 
-	return load_at(e, LLVMBuildFreeze(h, t->t->tile, "raw"), DT_f32, o);
+	/* whole vectors, as the microkernel stored them: a masked load would wait for the store to reach the cache */
+	V mask = e->mask;
+
+	e->mask = NULL;
+	Cell c = load_at(e, LLVMBuildFreeze(h, t->t->tile, "raw"), DT_f32, o);
+
+	e->mask = mask;
+	return c;
 }
 
 static void

@@ -459,9 +459,11 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			else
 				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
 		}
-		Tiles tiles = tiles_make(&e, p, K);
 		bool tile;
+
+		emit_lanes(&e, w);
 		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
 			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, C)};
@@ -699,10 +701,12 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	for (int i = 0; !m.merged && i + 2 < o->rank; i++)
 		marked_batch |= o->axis[i].mul != 0;
 	if (fresh) {
-		Tiles tiles = tiles_make(&e, p, m.n);
 		bool tile;
+
+		emit_lanes(&e, w);
 		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		V am_rows = extent(&e, rows_of_a);
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(m.n, w) * w : m.n);
 		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = ta ? i_mul(&e, am_rows, k64(&e, 4)) : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
 			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = k64(&e, (tile ? nr : m.n) * 4), [S_NK] = k64(&e, m.k)};
 		V strides = strides_block(&e, st);

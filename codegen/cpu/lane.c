@@ -97,11 +97,21 @@ enum_attribute(Emit *e, unsigned index, const char *name)
 }
 
 void
+emit_lanes(Emit *e, int w)
+{
+	V lane[64];
+
+	e->W = w;
+	for (int i = 0; i < w; i++)
+		lane[i] = k64(e, i);
+	e->lane_id = LLVMConstVector(lane, (unsigned)w);
+}
+
+void
 emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name)
 {
 	T args[6] = {l->ptr, l->ptr, l->i64, l->i64, l->i64, l->ptr};
 	char bits[16];
-	V lanes[64];
 
 	e->l = l;
 	e->gc = gc;
@@ -126,11 +136,7 @@ emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name)
 		e->lv[i].b = LLVMCreateBuilderInContext(l->cx);
 	block_new(e, 0, "slots");
 	LLVMPositionBuilderAtEnd(e->lv[0].b, block_new(e, 0, "start"));
-	if (!e->W)
-		e->W = l->arch->vector_bytes / 4;
-	for (int i = 0; i < e->W; i++)
-		lanes[i] = k64(e, i);
-	e->lane_id = LLVMConstVector(lanes, (unsigned)e->W);
+	emit_lanes(e, e->W ? e->W : l->arch->vector_bytes / 4);
 }
 
 void

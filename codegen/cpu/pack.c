@@ -189,12 +189,8 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
 		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride)), i_mul(&e, kb, k64(&e, nr * k.j_stride))));
 		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
-		V ids[64];
 
-		e.W = w;
-		for (int i = 0; i < w; i++)
-			ids[i] = k64(&e, i);
-		e.lane_id = LLVMConstVector(ids, (unsigned)w);
+		emit_lanes(&e, w);
 		if (k.second)
 			pairs_copy_rows(&e, &k, p, in, out, left);
 		else if (k.j_stride == 4)
