@@ -263,15 +263,8 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 	return m.batch * ceil_div(m.m.n, matmul_block(p));
 }
 
-/* Steps of the sum to one element of the operands. */
-static int64_t
-unit(const GemmParams *p)
-{
-	return p->pair ? 2 : 1;
-}
-
 /* ---------------------------------------------------------------- emission helpers */
-static V
+V
 table(Emit *e, const int64_t *v, int64_t n)
 {
 	V *k = arena_array(e->arena, V, n);
@@ -286,7 +279,7 @@ table(Emit *e, const int64_t *v, int64_t n)
 	return gv;
 }
 
-static V
+V
 table_at(Emit *e, V t, V index)
 {
 	LLVMBuilderRef b = at1(e, index);
@@ -432,7 +425,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
 	bool dx = op->kind == OP_conv2d_dx;
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n / unit(p), OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
+	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n / gemm_unit(p), OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
 	Emit e = {0};
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr);
@@ -512,132 +505,6 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	epilogue_finish(gc, gk, epi, image_pieces, &pieces);
 }
 
-/* ---------------------------------------------------------------- gradient in the weights */
-static void
-wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
-{
-	const Graph *g = gc->g;
-	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n, N = x->axis[0].n / unit(p), OH = gr->axis[2].n, OW = gr->axis[3].n, K = gr->axis[1].n, R = o->axis[2].n, S = o->axis[3].n;
-	Emit e = {0};
-	int w = p->lanes;
-	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr), tasks = p->parts > 1 ? p->parts : npanel;
-	bool fresh;
-	int fn = kernel_begin(gc, &e, "main", &fresh);
-
-	if (fresh) {
-		/* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
-		int64_t *rr = arena_array(e.arena, int64_t, R * 2), *ss = arena_array(e.arena, int64_t, S * 3);
-
-		for (int64_t r = 0; r < R; r++)
-			for (int64_t i = OH; i-- > 0;) {
-				int64_t h = i * stride[0] - pad[0] + r * dil[0];
-
-				if (h < 0 || h >= H)
-					continue;
-				rr[r * 2] = i;
-				if (!rr[r * 2 + 1])
-					rr[r * 2 + 1] = i + 1;
-			}
-		for (int64_t s = 0; s < S; s++)
-			for (int64_t i = OW; i-- > 0;) {
-				int64_t c = i * stride[1] - pad[1] + s * dil[1];
-
-				if (c < 0 || c >= W)
-					continue;
-				ss[s * 3] = i;
-				ss[s * 3 + 1]++;
-				ss[s * 3 + 2] = c;
-			}
-		/* one channel: the filter's columns are the rows of a tile, over the output columns [first, last) that all of them meet */
-		bool columns = x->axis[1].n == 1 && S > 1 && S <= p->mr && !p->pair;
-		int64_t first = 0, last = OW;
-
-		for (int64_t s = 0; s < S && columns; s++) {
-			first = ss[s * 3] > first ? ss[s * 3] : first;
-			last = ss[s * 3] + ss[s * 3 + 1] < last ? ss[s * 3] + ss[s * 3 + 1] : last;
-		}
-		columns &= last > first;
-		Tiles tiles = tiles_make(&e, p, K);
-		V in = buffer(&e, abuf), grad = buffer(&e, bbuf), out = buffer(&e, cbuf);
-		V st[S_COUNT] = {[S_AM] = k64(&e, columns ? dil[1] * N * 4 : 4), [S_AK] = k64(&e, C * 4), [S_AP] = k64(&e, stride[0] * W * N * C * 4), [S_AQ] = k64(&e, stride[1] * N * C * 4),
-			[S_BP] = k64(&e, OW * N * K * 4), [S_BQ] = k64(&e, N * K * 4), [S_BK] = k64(&e, K * 4), [S_CM] = k64(&e, K * 4), [S_NK] = k64(&e, N)};
-		V strides = strides_block(&e, st), tr = table(&e, rr, R * 2), ts = table(&e, ss, S * 3);
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V part = p->parts > 1 ? t : k64(&e, 0);
-		V row_lo = i_div(&e, i_mul(&e, part, k64(&e, OH)), k64(&e, p->parts)), row_hi = i_div(&e, i_mul(&e, i_add(&e, part, k64(&e, 1)), k64(&e, OH)), k64(&e, p->parts));
-		V band = loop_open(&e, row_lo, row_hi, p->band);
-		V again = LLVMBuildICmp(here(&e), LLVMIntNE, band, row_lo, ""), acc = LLVMBuildZExt(here(&e), again, e.l->i64, "");
-		V band_end = i_min(&e, i_add(&e, band, k64(&e, p->band)), row_hi);
-		V r = loop_open(&e, k64(&e, 0), k64(&e, R), 1), r2 = i_mul(&e, r, k64(&e, 2));
-		V o0 = i_max(&e, band, table_at(&e, tr, r2)), o1 = i_min(&e, band_end, table_at(&e, tr, i_add(&e, r2, k64(&e, 1)))), np = i_sub(&e, o1, o0);
-		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, stride[0])), k64(&e, pad[0])), i_mul(&e, r, k64(&e, dil[0])));
-		if (columns) {
-			V kb = p->parts > 1 ? loop_open(&e, k64(&e, 0), k64(&e, npanel), 1) : t, kcol = i_mul(&e, kb, k64(&e, nr * 4)), a0 = i_mul(&e, h0, k64(&e, W * N * 4));
-			V b0 = i_add(&e, i_mul(&e, o0, k64(&e, OW * N * K * 4)), kcol), c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, part, k64(&e, R)), r), k64(&e, S * K * 4)), kcol);
-
-			tile_call(&e, &tiles, k64(&e, S), kb, npanel, ptr_at(&e, in, i_add(&e, a0, k64(&e, (first * stride[1] - pad[1]) * N * 4))),
-			    ptr_at(&e, grad, i_add(&e, b0, k64(&e, first * N * K * 4))), ptr_at(&e, out, c0), np, k64(&e, last - first), strides, acc);
-			for (int64_t s = 0; s < S; s++)
-				for (int side = 0; side < 2; side++) {
-					int64_t lo = side ? last : ss[s * 3], hi = side ? ss[s * 3] + ss[s * 3 + 1] : first;
-
-					if (lo < hi)
-						tile_call(&e, &tiles, k64(&e, 1), kb, npanel, ptr_at(&e, in, i_add(&e, a0, k64(&e, (lo * stride[1] - pad[1] + s * dil[1]) * N * 4))),
-						    ptr_at(&e, grad, i_add(&e, b0, k64(&e, lo * N * K * 4))), ptr_at(&e, out, i_add(&e, c0, k64(&e, s * K * 4))), np, k64(&e, hi - lo), strides, k64(&e, 1));
-				}
-		} else {
-			V s = loop_open(&e, k64(&e, 0), k64(&e, S), 1), s3 = i_mul(&e, s, k64(&e, 3));
-			V ow = table_at(&e, ts, s3), nq = table_at(&e, ts, i_add(&e, s3, k64(&e, 1))), w0 = table_at(&e, ts, i_add(&e, s3, k64(&e, 2)));
-			V a0 = i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), k64(&e, N * C * 4));
-			V b0 = i_mul(&e, i_add(&e, i_mul(&e, o0, k64(&e, OW)), ow), k64(&e, N * K * 4));
-			V c0 = i_mul(&e, i_add(&e, i_mul(&e, part, k64(&e, R * S)), i_add(&e, i_mul(&e, r, k64(&e, S)), s)), k64(&e, C * K * 4));
-			V kb = p->parts > 1 ? loop_open(&e, k64(&e, 0), k64(&e, npanel), 1) : t, lo, count;
-
-			tiles_open(&e, k64(&e, C), p->mr, &lo, &count);
-			V kcol = i_mul(&e, kb, k64(&e, nr * 4));
-
-			tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, 4)))), ptr_at(&e, grad, i_add(&e, b0, kcol)),
-			    ptr_at(&e, out, i_add(&e, i_add(&e, c0, kcol), i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, acc);
-			for (int i = 0; i < 2; i++)
-				loop_close(&e);
-		}
-		for (int i = 0; i < (p->parts > 1 ? 4 : 3); i++)
-			loop_close(&e);
-	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
-}
-
-/* Adds the partial results of `parts` groups of rows, in order. */
-static void
-join_emit(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst, GraphKernels *gk)
-{
-	enum { GRAIN = 8192 };
-	Emit e = {0};
-	bool fresh;
-	int fn = kernel_begin(gc, &e, "join", &fresh);
-
-	if (fresh) {
-		V in = buffer(&e, src), out = buffer(&e, dst), lo = i_mul(&e, e.arg_t0, k64(&e, GRAIN));
-		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, GRAIN)), k64(&e, elements));
-		T vt = vec_of(&e, e.l->f32);
-		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
-
-		for (int part = 0; part < p->parts; part++) {
-			V args[4] = {ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask, LLVMConstNull(vt)};
-			V v = intrinsic(&e, here(&e), "llvm.masked.load", (T[]){vt, e.l->ptr}, 2, args, 4);
-
-			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
-		}
-		V args[4] = {sum, ptr_at(&e, out, i_mul(&e, i, k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask};
-
-		intrinsic(&e, here(&e), "llvm.masked.store", (T[]){vt, e.l->ptr}, 2, args, 4);
-		loop_close(&e);
-	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = elements, .mul = 0, .div = 1, .grain = GRAIN}, fresh, false);
-}
-
 /* ---------------------------------------------------------------- matrix products */
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 
@@ -686,7 +553,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	Mat m;
 
 	mat_of(g, op, &m);
-	m.k /= unit(p);
+	m.k /= gemm_unit(p);
 	bool ta = attr_bool(op, A_ta);
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = matmul_block(p);
@@ -842,9 +709,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		return;
 	}
 	if (op->kind == OP_conv2d_dw) {
-		wgrad_emit(gc, op, &p, a, b, ws >= 0 ? ws : epi.raw, gk);
-		if (ws >= 0)
-			join_emit(gc, &p, type_elements(val_type(gc->g, op->out[0])), ws, epi.raw, gk);
+		wgrad_emit(gc, op, &p, a, b, ws, epi.raw, gk);
 		return;
 	}
 	if (ws >= 0)

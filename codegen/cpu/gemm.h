@@ -9,7 +9,7 @@ typedef struct GemmParams {
 	int lanes;               /* floats of a vector: fewer than the machine's where there are few columns */
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
-	int band;                /* weight gradient: pixel rows per pass */
+	int band, cols;          /* weight gradient: pixel rows and columns per pass, whose second operand is a panel in the first-level cache */
 	bool pack;               /* second operand copied into panels first */
 	bool pair;               /* operands are bf16, their elements pairs along k: half of it, each as wide as an f32 */
 	bool winograd;           /* winograd.c instead: mr, nv, lanes are those of its products */
@@ -103,6 +103,13 @@ void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V
 /* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
+
+/* Steps of the sum to one element of the operands. */
+static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
+V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
+V table_at(Emit *e, V t, V index);
+/* wgrad.c; parts: buffer of partial sums, -1 = none. */
+void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
 
 /* winograd.c: 3x3 filters. Why it cannot, or does not pay; NULL: choose it. */
 const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);

@@ -1,0 +1,174 @@
+/* wgrad.c: the gradient of a convolution in its weights by register-blocked products.
+ *
+ * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with sums of their own, one that adds
+ * these in order. Rows of a product are input channels, columns output channels, the sum runs over pixels and images, a band of rows at a time. With one input channel the filter's columns are the rows. */
+#include "gemm.h"
+
+typedef struct Wgrad {
+	const GemmParams *p;
+	int64_t H, W, C, N, OH, OW, K, R, S, nr, npanel;
+	const int64_t *stride, *pad, *dil;
+	int64_t *rr, *ss;        /* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
+	bool columns;            /* the filter's columns are rows, over the output columns [first, last) that all of them meet */
+	int64_t first, last;
+	Tiles tiles;
+	V in, grad, out, strides, tr, ts, part, acc, kb, kcol;
+} Wgrad;
+
+static void
+find_taps(Emit *e, Wgrad *w)
+{
+	w->rr = arena_array(e->arena, int64_t, w->R * 2);
+	w->ss = arena_array(e->arena, int64_t, w->S * 3);
+	for (int64_t r = 0; r < w->R; r++)
+		for (int64_t i = w->OH; i-- > 0;) {
+			int64_t h = i * w->stride[0] - w->pad[0] + r * w->dil[0];
+
+			if (h < 0 || h >= w->H)
+				continue;
+			w->rr[r * 2] = i;
+			if (!w->rr[r * 2 + 1])
+				w->rr[r * 2 + 1] = i + 1;
+		}
+	for (int64_t s = 0; s < w->S; s++)
+		for (int64_t i = w->OW; i-- > 0;) {
+			int64_t c = i * w->stride[1] - w->pad[1] + s * w->dil[1];
+
+			if (c < 0 || c >= w->W)
+				continue;
+			w->ss[s * 3] = i;
+			w->ss[s * 3 + 1]++;
+			w->ss[s * 3 + 2] = c;
+		}
+	w->last = w->OW;
+	for (int64_t s = 0; s < w->S && w->columns; s++) {
+		w->first = w->ss[s * 3] > w->first ? w->ss[s * 3] : w->first;
+		w->last = w->ss[s * 3] + w->ss[s * 3 + 1] < w->last ? w->ss[s * 3] + w->ss[s * 3 + 1] : w->last;
+	}
+	w->columns &= w->last > w->first;
+}
+
+/* Where the gradient of pixel (o, ow) begins for the microkernel. */
+static V
+gradient_at(Emit *e, const Wgrad *w, V o, V ow)
+{
+	return ptr_at(e, w->grad, i_add(e, i_mul(e, i_add(e, i_mul(e, o, k64(e, w->OW)), ow), k64(e, w->N * w->K * 4)), w->kcol));
+}
+
+/* h0: input row of output row o0; c0: the sums of filter row r. */
+static void
+all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
+{
+	V row = ptr_at(e, w->in, i_mul(e, h0, k64(e, w->W * w->N * 4)));
+
+	tile_call(e, &w->tiles, k64(e, w->S), w->kb, w->npanel, ptr_at(e, row, k64(e, (w->first * w->stride[1] - w->pad[1]) * w->N * 4)), gradient_at(e, w, o0, k64(e, w->first)), c0,
+	    np, k64(e, w->last - w->first), w->strides, w->acc);
+	for (int64_t s = 0; s < w->S; s++)
+		for (int side = 0; side < 2; side++) {
+			int64_t lo = side ? w->last : w->ss[s * 3], hi = side ? w->ss[s * 3] + w->ss[s * 3 + 1] : w->first;
+
+			if (lo < hi)
+				tile_call(e, &w->tiles, k64(e, 1), w->kb, w->npanel, ptr_at(e, row, k64(e, (lo * w->stride[1] - w->pad[1] + s * w->dil[1]) * w->N * 4)),
+				    gradient_at(e, w, o0, k64(e, lo)), ptr_at(e, c0, k64(e, s * w->K * 4)), np, k64(e, hi - lo), w->strides, k64(e, 1));
+		}
+}
+
+static void
+each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
+{
+	V s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3)), lo, count;
+	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))), column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
+	V a0 = i_mul(e, i_add(e, i_mul(e, h0, k64(e, w->W)), column), k64(e, w->N * w->C * 4));
+
+	tiles_open(e, k64(e, w->C), w->p->mr, &lo, &count);
+	tile_call(e, &w->tiles, count, w->kb, w->npanel, ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, 4)))), gradient_at(e, w, o0, ow),
+	    ptr_at(e, c0, i_mul(e, i_add(e, i_mul(e, s, k64(e, w->C)), lo), k64(e, w->K * 4))), np, nq, w->strides, w->acc);
+	loop_close(e);
+	loop_close(e);
+}
+
+static void
+main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+{
+	const Type *x = val_type(gc->g, op->in[0]), *gr = val_type(gc->g, op->in[1]), *o = val_type(gc->g, op->out[0]);
+	int64_t nr = (int64_t)p->nv * p->lanes;
+	Wgrad w = {.p = p, .H = x->axis[2].n, .W = x->axis[3].n, .C = x->axis[1].n, .N = x->axis[0].n / gemm_unit(p), .OH = gr->axis[2].n, .OW = gr->axis[3].n, .K = gr->axis[1].n,
+		.R = o->axis[2].n, .S = o->axis[3].n, .nr = nr, .npanel = ceil_div(gr->axis[1].n, nr), .stride = attr_ints(op, A_stride, NULL), .pad = attr_ints(op, A_pad, NULL),
+		.dil = attr_ints(op, A_dilation, NULL)};
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "main", &fresh), loops = 3;
+
+	if (fresh) {
+		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !p->pair;
+		find_taps(&e, &w);
+		w.tiles = tiles_make(&e, p, w.K);
+		w.in = buffer(&e, abuf), w.grad = buffer(&e, bbuf), w.out = buffer(&e, cbuf);
+		int64_t pixel = w.N * w.K * 4;
+		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : 4), [S_AK] = k64(&e, w.C * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.C * 4),
+			[S_AQ] = k64(&e, w.stride[1] * w.N * w.C * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.K * 4),
+			[S_CM] = k64(&e, w.K * 4), [S_NK] = k64(&e, w.N)};
+
+		w.strides = strides_block(&e, st), w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+
+		w.part = p->parts > 1 ? t : k64(&e, 0);
+		V row_lo = i_div(&e, i_mul(&e, w.part, k64(&e, w.OH)), k64(&e, p->parts)), row_hi = i_div(&e, i_mul(&e, i_add(&e, w.part, k64(&e, 1)), k64(&e, w.OH)), k64(&e, p->parts));
+
+		V band = loop_open(&e, row_lo, row_hi, p->band), end = i_min(&e, i_add(&e, band, k64(&e, p->band)), row_hi);
+
+		w.acc = LLVMBuildZExt(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, band, row_lo, ""), e.l->i64, "");
+		w.kb = t;
+		if (p->parts > 1) {
+			w.kb = loop_open(&e, k64(&e, 0), k64(&e, w.npanel), 1);
+			loops++;
+		}
+		w.kcol = i_mul(&e, w.kb, k64(&e, nr * 4));
+		V r = loop_open(&e, k64(&e, 0), k64(&e, w.R), 1), r2 = i_mul(&e, r, k64(&e, 2));
+		V o0 = i_max(&e, band, table_at(&e, w.tr, r2)), np = i_sub(&e, i_min(&e, end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
+		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, w.stride[0])), k64(&e, w.pad[0])), i_mul(&e, r, k64(&e, w.dil[0])));
+		V c0 = ptr_at(&e, w.out, i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, w.part, k64(&e, w.R)), r), k64(&e, w.S * w.C * w.K * 4)), w.kcol));
+
+		(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np, c0);
+		for (int i = 0; i < loops; i++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->parts > 1 ? p->parts : w.npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* Adds the partial results of `parts` groups of rows, in order. */
+static void
+join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst, GraphKernels *gk)
+{
+	enum { GRAIN = 8192 };
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "join", &fresh);
+
+	if (fresh) {
+		V in = buffer(&e, src), out = buffer(&e, dst), lo = i_mul(&e, e.arg_t0, k64(&e, GRAIN));
+		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, GRAIN)), k64(&e, elements));
+		T vt = vec_of(&e, e.l->f32);
+		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
+
+		for (int part = 0; part < p->parts; part++) {
+			V args[4] = {ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask, LLVMConstNull(vt)};
+			V v = intrinsic(&e, here(&e), "llvm.masked.load", (T[]){vt, e.l->ptr}, 2, args, 4);
+
+			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
+		}
+		V args[4] = {sum, ptr_at(&e, out, i_mul(&e, i, k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask};
+
+		intrinsic(&e, here(&e), "llvm.masked.store", (T[]){vt, e.l->ptr}, 2, args, 4);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = elements, .mul = 0, .div = 1, .grain = GRAIN}, fresh, false);
+}
+
+void
+wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk)
+{
+	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : out, gk);
+	if (parts >= 0)
+		join_kernel(gc, p, type_elements(val_type(gc->g, op->out[0])), parts, out, gk);
+}
