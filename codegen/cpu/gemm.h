@@ -9,7 +9,7 @@ typedef struct GemmParams {
 	int lanes;               /* floats of a vector: fewer than the machine's where there are few columns */
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
-	int band, cols;          /* weight gradient: pixel rows and columns per pass, whose second operand is a panel in the first-level cache */
+	int band;                /* weight gradient: pixel rows per pass */
 	bool pack;               /* second operand copied into panels first */
 	bool pair;               /* operands are bf16, their elements pairs along k: half of it, each as wide as an f32 */
 	bool winograd;           /* winograd.c instead: mr, nv, lanes are those of its products */
