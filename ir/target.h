@@ -21,7 +21,7 @@ typedef struct SelectCx {
 	const char *arch;
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
 	/* a variant that the target looked at, for explain; variant NULL: none */
-	const Op *op; const char *variant, *why; bool chosen; double value;
+	const Op *op; const char *variant, *why; bool chosen; double value; /* value: the work it takes, of the work without it */
 } SelectCx;
 
 typedef struct Target {
@@ -40,14 +40,13 @@ typedef struct Target {
 	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
 	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
-	/* May op join a group that holds these ops? Asked by fuse beyond the general rules. NULL = yes, else the failed predicate. */
+	/* May op join the group that `member` is in, asked for its contraction or reduction, else its first op; member NULL: may it share any group? Asked by
+	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
-	/* The 16-bit type whose products are fastest: what precision mixed means on arch. NULL hook: bf16. */
+	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
 	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
-	/* Is the contraction faster with operands of that type? NULL = yes, else why not. NULL hook: always. */
-	const char *(*narrow_pays)(const struct Target *t, const Graph *g, const Op *op, DType narrow, const char *arch);
 	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error message. */
 	const char *(*emit)(const struct Target *t, const Module *m, const EmitOptions *o, Buf *out);
 } Target;

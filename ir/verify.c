@@ -21,6 +21,8 @@ typedef struct Verify {
 	bool *defined;           /* by Val.id */
 } Verify;
 
+enum { PLACE_ALIGN = 64 };   /* bytes: a line of the caches, on which kernels build */
+
 static void complain(Verify *v, const Op *op, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 static void
@@ -338,6 +340,8 @@ check_groups(Verify *v)
 			complain(v, NULL, "group #%u (%s) has no kernel at stage %s", (unsigned)i, names[i], v->m->stage);
 		if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset < 0)
 			complain(v, NULL, "group #%u (%s) has no place for its workspace", (unsigned)i, names[i]);
+		else if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset % PLACE_ALIGN)
+			complain(v, NULL, "the workspace of group #%u (%s) lies at byte %lld, no multiple of %d", (unsigned)i, names[i], (long long)gr->workspace_offset, PLACE_ALIGN);
 	}
 	check_unique(v, names, g->group.n, "groups");
 }
@@ -366,6 +370,8 @@ check_places(Verify *v)
 
 		if (x->offset < 0 ? needed[i] : !add_i64(x->offset, type_bytes(&x->type), &end) || end > v->m->arena_bytes)
 			complain(v, NULL, "%%%s %s", x->name, x->offset < 0 ? "has no place" : "lies outside the arena");
+		else if (x->offset > 0 && x->offset % PLACE_ALIGN)
+			complain(v, NULL, "%%%s lies at byte %lld, no multiple of %d", x->name, (long long)x->offset, PLACE_ALIGN);
 	}
 }
 
@@ -427,6 +433,8 @@ check_states(Verify *v)
 			continue;
 		if (s->offset < 0 || !add_i64(s->offset, type_bytes(&s->type), &end) || end > v->m->arena_bytes)
 			complain(v, NULL, "state %s has no place inside the arena", s->name);
+		else if (s->offset % PLACE_ALIGN)
+			complain(v, NULL, "state %s lies at byte %lld, no multiple of %d", s->name, (long long)s->offset, PLACE_ALIGN);
 	}
 	check_unique(v, names, v->m->state.n, "states");
 }

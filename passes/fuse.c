@@ -167,7 +167,7 @@ clone_into(Fuse *f, int32_t gid, Val v)
 	return out[0];
 }
 
-/* Latest group among the operands (through the clones they will bring); -1 if none. *others: the next one below it. */
+/* Latest group among the operands (through the clones they will bring); -1 if none. */
 static int32_t
 latest_group(const Fuse *f, const Op *op)
 {
@@ -319,7 +319,7 @@ place_alone(Fuse *f, const Op *op, uint32_t index, Kind kind)
 		int32_t from = f->group_of[op->in[k].id];
 
 		if (from >= 0 && (f->info.at[from].kind == K_MAP || f->info.at[from].kind == K_CONTRACT))
-			tell(f, op, from, false, "fuse.prologue", f->info.at[from].kind == K_MAP ? "this kernel loads its operand more than once, and a prologue would be computed at each load: it is stored instead" :
+			tell(f, op, from, false, "fuse.prologue", f->info.at[from].kind == K_MAP ? "this kernel loads its operand more than once: a prologue would be computed each time" :
 				"what a contraction makes is stored before another kernel of this kind reads it", NAN, 2 * type_bytes(val_type(f->g, op->in[k])));
 	}
 	put(f, *op, new_group(f, kind, op->nout ? val_type(f->g, op->out[0]) : NULL, index));
@@ -524,25 +524,27 @@ hoist_parameters(Fuse *f)
 {
 	enum { SMALL = 1 << 14 };
 	Graph *g = f->g;
-	bool *early = arena_array(f->a, bool, g->val.n);
+	bool *early = arena_array(f->a, bool, g->val.n), *first = arena_array(f->a, bool, g->op.n);
 	Op *op = arena_array(f->a, Op, g->op.n);
 	uint32_t n = 0;
 
 	memcpy(op, g->op.at, g->op.n * sizeof *op);
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		first[i] = op[i].nout && (op_has((OpKind)op[i].kind, T_POINTWISE | T_VIEW | T_CONST) || op[i].kind == OP_load);
+		for (int k = 0; k < op[i].nin; k++)
+			first[i] &= early[op[i].in[k].id];
+		for (int k = 0; k < op[i].nout; k++)
+			first[i] &= type_elements(val_type(g, op[i].out[k])) <= SMALL && !type_marked(val_type(g, op[i].out[k]));
+		first[i] = first[i] && pass_may(f->cx, "fuse.hoist");
+		for (int k = 0; k < op[i].nout; k++)
+			early[op[i].out[k].id] = first[i];
+	}
 	for (int late = 0; late < 2; late++)
 		for (uint32_t i = 0; i < g->op.n; i++) {
-			bool first = op[i].nout && (op_has((OpKind)op[i].kind, T_POINTWISE | T_VIEW | T_CONST) || op[i].kind == OP_load);
-
-			for (int k = 0; k < op[i].nin; k++)
-				first &= early[op[i].in[k].id];
-			for (int k = 0; k < op[i].nout; k++)
-				first &= type_elements(val_type(g, op[i].out[k])) <= SMALL && !type_marked(val_type(g, op[i].out[k]));
-			if (first == late)
+			if (first[i] == late)
 				continue;
-			for (int k = 0; k < op[i].nout; k++) {
-				early[op[i].out[k].id] = first;
+			for (int k = 0; k < op[i].nout; k++)
 				g->val.at[op[i].out[k].id].op = n;
-			}
 			g->op.at[n++] = op[i];
 		}
 }

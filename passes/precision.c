@@ -11,7 +11,6 @@
  * normalisation, losses), whatever flows into a state (gradients of parameters, the optimizer), results of the graph, what is read or made by a kernel
  * that works in f32 only, and under mixed what the target says is no faster, tensors too small to matter, and layers of keep_f32. */
 #include "passes.h"
-#include "plan.h"
 #include <math.h>
 #include <string.h>
 
@@ -178,16 +177,8 @@ tell(Narrow *n, const Op *op, bool fired, const char *rule, const char *why, int
 static const char *
 why_wide(Narrow *n, const Op *op)
 {
-	const Target *t = n->cx->target;
-
 	if (kept(n, op))
 		return "keep_f32 names the layer";
-	if (n->p.mixed && !forced(n, op) && t && t->narrow_pays) {
-		const char *why = t->narrow_pays(t, n->g, op, n->p.narrow, n->cx->arch);
-
-		if (why)
-			return why;
-	}
 	return pass_may(n->cx, "precision.contract") ? NULL : "stopped by --pass-limit";
 }
 

@@ -318,6 +318,8 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	for (uint32_t i = 0; !error && i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
 			compile_graph(&c, m->graph.at[i]);
+	if (!error)
+		error = c.error;
 	if (!error) {
 		ks.scratch_bytes = c.scratch_need > m->scratch_bytes ? c.scratch_need : m->scratch_bytes;
 		program_json(&json, m, "cpu", o->arch, &ks);

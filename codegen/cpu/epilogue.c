@@ -65,18 +65,18 @@ add_output(GroupCx *gc, Epilogue *p, Val v, bool late)
 }
 
 static void
-add_stream(Epilogue *p, Val v, int buf)
+add_fetched(Epilogue *p, Val v, int buf)
 {
-	for (int k = 0; k < p->nstream; k++)
-		if (p->stream[k].buf == buf)
+	for (int k = 0; k < p->nfetch; k++)
+		if (p->fetch[k].buf == buf)
 			return;
-	if (p->nstream < EPILOGUE_OUTS)
-		p->stream[p->nstream++] = (Out){v, buf};
+	if (p->nfetch < EPILOGUE_OUTS)
+		p->fetch[p->nfetch++] = (Out){v, buf};
 }
 
 /* Full-size operands of the tile's ops that stand in memory, and where its results go. */
 static void
-find_streams(GroupCx *gc, Epilogue *p)
+find_fetched(GroupCx *gc, Epilogue *p)
 {
 	const Graph *g = gc->g;
 	const Type *o = val_type(g, p->op->out[0]);
@@ -88,14 +88,14 @@ find_streams(GroupCx *gc, Epilogue *p)
 			const Type *t = val_type(g, op->in[k]);
 
 			if (!gc->inside[op->in[k].id] && type_same_shape(t, o) && !memcmp(t->perm, o->perm, o->rank))
-				add_stream(p, op->in[k], group_buffer(gc, op->in[k].id));
+				add_fetched(p, op->in[k], group_buffer(gc, op->in[k].id));
 		}
 	}
 	if (p->raw >= 0)
-		add_stream(p, p->op->out[0], p->raw);
+		add_fetched(p, p->op->out[0], p->raw);
 	for (int k = 0; k < p->nout; k++)
-		if (!store_streams(g, p->out[k].v))
-			add_stream(p, p->out[k].v, p->out[k].buf);
+		if (!store_streams(g, p->out[k].v) && !memcmp(val_type(g, p->out[k].v)->perm, o->perm, o->rank))
+			add_fetched(p, p->out[k].v, p->out[k].buf);
 }
 
 void
@@ -127,7 +127,9 @@ epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epil
 	}
 	if (p->raw < 0 && !p->nred && !p->nout)
 		bug("%s: nobody reads its result", op_info[op->kind].name);
-	find_streams(gc, p);
+	if (p->nlate && !p->nred)
+		bug("%s: an output that waits for no reduction", op_info[op->kind].name);
+	find_fetched(gc, p);
 }
 
 int64_t
@@ -290,18 +292,18 @@ epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t column
 	TileCx cx = {.p = (Epilogue *)(uintptr_t)p, .t = t};
 	Ix ix[MAX_RANK];
 
-	if (!p->nstream)
+	if (!p->nfetch)
 		return;
 	V row = loop_open(e, k64(e, 0), t->rows, 1);
 
 	tile_index(e, &cx, row, ix_s(t->column), ix);
 	V at = offset_of(e, type, ix).s;
 
-	for (int k = 0; k < p->nstream; k++) {
-		int bytes = dtype_info[val_type(e->g, p->stream[k].v)->dtype].bytes;
+	for (int k = 0; k < p->nfetch; k++) {
+		int bytes = dtype_info[val_type(e->g, p->fetch[k].v)->dtype].bytes;
 
 		for (int64_t j = 0; j < columns * bytes; j += 64) {
-			V args[4] = {ptr_at(e, buffer(e, p->stream[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))), LLVMConstInt(e->l->i32, 0, 0), LLVMConstInt(e->l->i32, 2, 0), LLVMConstInt(e->l->i32, 1, 0)};
+			V args[4] = {ptr_at(e, buffer(e, p->fetch[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))), LLVMConstInt(e->l->i32, 0, 0), LLVMConstInt(e->l->i32, 2, 0), LLVMConstInt(e->l->i32, 1, 0)};
 
 			intrinsic(e, here(e), "llvm.prefetch", (T[]){e->l->ptr}, 1, args, 4);
 		}

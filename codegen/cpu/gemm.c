@@ -1,8 +1,8 @@
 /* gemm.c: convolutions and matrix products through the register-blocked microkernel.
  *
  * In: a group of one contraction of f32, or of f16 or bf16 with f32 sums, whose layouts fit: HWNC activations and HWIO weights, or row-major matrices.
- * Out: a packing kernel where the second operand is not vectors already, the main kernel, and for weight gradients that sum over
- * fixed groups of pixel rows a kernel that adds their partial results in a fixed order.
+ * Out: a packing kernel where the second operand is not vectors already, the main kernel, and what finishes its reductions. Gradients in weights are
+ * in wgrad.c, 3x3 filters of stride 1 in winograd.c.
  * A convolution is data: per output row the first valid filter row, how many, and the input row they start at; per run
  * of output columns likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
  * no case has code of its own. Tasks are cut by shape, so results have the same bits for any number of threads.
@@ -86,6 +86,8 @@ mat_of(const Graph *g, const Op *op, Mat *m)
 			else
 				plain *= o->axis[i].n;
 		}
+		if (r.mul && plain > INT32_MAX / r.mul)
+			return false;
 		r.n *= plain;
 		r.mul *= (int32_t)plain;
 		m->m = r;
@@ -697,6 +699,16 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		bug("kernel parameters `%s` of %s", group->kernel, group->name);
 	int operand[2], ws = -1;
 	Epilogue epi;
+	bool conv = op->kind == OP_conv2d || op->kind == OP_conv2d_dx;
+	int64_t need = gemm_workspace(gc->g, op, &p);
+	int bytes = gc->c->l.arch->vector_bytes;
+
+	/* text may be anybody's */
+	if (strcmp(gemm_text(gc->tmp, op, &p), group->kernel) || (conv && !p.pack && !p.winograd) || (p.winograd && winograd_why_not(gc->g, op, &p, bytes)) || p.lanes * 4 > bytes || need > group->workspace) {
+		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name,
+			(long long)group->workspace);
+		return;
+	}
 
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];

@@ -27,14 +27,14 @@ V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmPara
 void fn_machine(Llvm *l, V fn);
 
 /* What follows a contraction in its group (epilogue.c): elementwise outputs, reductions over rows, and what is made of these. */
-enum { EPILOGUE_OUTS = 16 };
+enum { EPILOGUE_OUTS = 128 }; /* more than fuse puts into a group */
 typedef struct Epilogue {
 	GroupCx *gc; const Op *op;
 	int raw;                 /* buffer of the raw sums; -1: a tile on the stack */
 	Out out[EPILOGUE_OUTS], late[EPILOGUE_OUTS]; int nout, nlate;
 	Red red[EPILOGUE_OUTS]; int ws[EPILOGUE_OUTS], nred;
 	int64_t npiece;          /* tasks that keep a state of their own */
-	Out stream[EPILOGUE_OUTS]; int nstream; /* full-size buffers that a tile reads or writes */
+	Out fetch[EPILOGUE_OUTS]; int nfetch; /* full-size buffers that a tile reads or writes */
 } Epilogue;
 /* Sets the logical indices of row `row` of the tile, all but the columns' axis. */
 typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);

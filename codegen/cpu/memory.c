@@ -196,7 +196,7 @@ store_streams(const Graph *g, Val v)
 	const Type *t = val_type(g, v);
 	const Axis *inner = t->rank ? &t->axis[t->perm[t->rank - 1]] : NULL;
 
-	return inner && type_bytes(t) >= LARGE && !inner->mul && (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16) && inner->n * dtype_info[t->dtype].bytes % LINE == 0;
+	return inner && type_bytes(t) >= LARGE && !type_marked(t) && (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16) && inner->n * dtype_info[t->dtype].bytes % LINE == 0;
 }
 
 void

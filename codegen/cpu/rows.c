@@ -310,14 +310,14 @@ full_out(const Rk *r, const Out *o)
 static void
 store_full(Rk *r, const Ix *ix)
 {
-	Cell c[MAX_REDS];
+	Cell *c = arena_array(r->e->arena, Cell, r->nout);
 	int n = 0;
 
-	for (int k = 0; k < r->nout && n < MAX_REDS; k++)
+	for (int k = 0; k < r->nout; k++)
 		if (full_out(r, &r->out[k]))
 			c[n++] = lane_eval(r->e, r->out[k].v, ix);
 	n = 0;
-	for (int k = 0; k < r->nout && n < MAX_REDS; k++)
+	for (int k = 0; k < r->nout; k++)
 		if (full_out(r, &r->out[k])) {
 			const Type *t = val_type(r->gc->g, r->out[k].v);
 

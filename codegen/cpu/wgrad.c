@@ -6,7 +6,7 @@
 
 typedef struct Wgrad {
 	const GemmParams *p;
-	int64_t H, W, C, N, OH, OW, K, R, S, nr, npanel;
+	int64_t H, W, C, N, OH, OW, K, R, S, npanel;
 	const int64_t *stride, *pad, *dil;
 	int64_t *rr, *ss;        /* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
 	bool columns;            /* the filter's columns are rows, over the output columns [first, last) that all of them meet */
@@ -93,7 +93,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	const Type *x = val_type(gc->g, op->in[0]), *gr = val_type(gc->g, op->in[1]), *o = val_type(gc->g, op->out[0]);
 	int64_t nr = (int64_t)p->nv * p->lanes;
 	Wgrad w = {.p = p, .H = x->axis[2].n, .W = x->axis[3].n, .C = x->axis[1].n, .N = x->axis[0].n / gemm_unit(p), .OH = gr->axis[2].n, .OW = gr->axis[3].n, .K = gr->axis[1].n,
-		.R = o->axis[2].n, .S = o->axis[3].n, .nr = nr, .npanel = ceil_div(gr->axis[1].n, nr), .stride = attr_ints(op, A_stride, NULL), .pad = attr_ints(op, A_pad, NULL),
+		.R = o->axis[2].n, .S = o->axis[3].n, .npanel = ceil_div(gr->axis[1].n, nr), .stride = attr_ints(op, A_stride, NULL), .pad = attr_ints(op, A_pad, NULL),
 		.dil = attr_ints(op, A_dilation, NULL)};
 	Emit e = {0};
 	bool fresh;

@@ -237,7 +237,7 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 			return false;
 	}
 	g->group.at[0].workspace_offset = at;
-	m->arena_bytes = at + g->group.at[0].workspace + 64;
+	m->arena_bytes = at + (g->group.at[0].workspace + 63) / 64 * 64 + 64;
 	for (uint32_t v = 1; v < g->val.n; v++)
 		if (g->val.at[v].op != UINT32_MAX && inside[v] == uses[v] && next_random(seed) % 4)
 			g->val.at[v].offset = -1;
@@ -321,6 +321,8 @@ guarded_arena(int64_t bytes, size_t *mapped)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), room_bytes = ((size_t)bytes + page - 1) / page * page;
 	uint8_t *p = mmap(NULL, room_bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	if (bytes % 64)
+		die("an arena of %lld bytes would not begin with a cache line", (long long)bytes);
 	if (p == MAP_FAILED)
 		die("no memory for an arena of %lld bytes", (long long)bytes);
 	mprotect(p + room_bytes, page, PROT_NONE);
