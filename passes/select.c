@@ -1,7 +1,8 @@
 /* select.c: gives each group its kernel: family and parameters as one printable text, and the workspace it needs.
  *
- * In: a scheduled graph.   Out: Group.kernel, Group.workspace; stage selected. The target decides; the tuner will write the
- * same texts. Variants of kernels (Target.variants) can be switched off and limited like rules; each that was looked at leaves a verdict. A group that the target cannot compile is a defect of fuse (it must have asked may_fuse), hence bug(). */
+ * In: a scheduled graph.   Out: Group.kernel, Group.workspace; stage selected. The target decides; the tuner will write the same
+ * texts. Variants of kernels (Target.variants) can be switched off and limited like rules; each that was looked at leaves a verdict.
+ * A group that the target cannot compile is a defect of fuse (it must have asked may_fuse), hence bug(). */
 #include "passes.h"
 
 static bool

@@ -5,7 +5,8 @@
  * run-time numbers, so one function serves every layer, direction and layout of a module: borders, strides, dilation and
  * transposition are data. B's rows are contiguous vectors; A is broadcast element by element, in any layout.
  * Additions go p, then q, then k, fused multiply-add throughout; a tile too small to hide the latency of its own additions
- * walks k in interleaved sums (chains_of). Of bf16 an element is a pair of neighbours along k in the room of one f32, so nothing else differs. The tile, hence the order, follows from the shapes alone. */
+ * walks k in interleaved sums (chains_of). Of bf16 an element is a pair of neighbours along k in the room of one f32, so nothing
+ * else differs. The tile, hence the order, follows from the shapes alone. */
 #include "gemm.h"
 #include <string.h>
 

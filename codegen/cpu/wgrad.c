@@ -1,7 +1,8 @@
 /* wgrad.c: the gradient of a convolution in its weights by register-blocked products.
  *
- * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with sums of their own, one that adds
- * these in order. Rows of a product are input channels, columns output channels, the sum runs over pixels and images, a band of rows at a time. With one input channel the filter's columns are the rows. */
+ * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with sums of their
+ * own, one that adds these in order. Rows of a product are input channels, columns output channels, the sum runs over pixels and
+ * images, a band of rows at a time. With one input channel the filter's columns are the rows. */
 #include "gemm.h"
 
 typedef struct Wgrad {

@@ -3,7 +3,8 @@
  * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw of f32 in HWNC layout, channels in whole vectors (winograd_why_not).
  * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
  * with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so transforms are loops over planes
- * and the products' rows are (tile, image). Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products.
+ * and the products' rows are (tile, image). Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products; the last two
+ * only where a block of a tile's images does not fit the second-level cache (block_images).
  * The gradient in the weights is the forward transform turned round: both operands are transformed, 36 products sum over all rows,
  * and the transform of the weights, transposed, gives the nine taps.
  * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every constant of the
