@@ -16,7 +16,6 @@ Val rule_keep(Build *b, Val r, const Type *x, const int64_t *axes, int n);
 Val rule_like(Build *b, Val x, const Type *like);
 /* Elements that a reduction of x over axes takes in, as a rank 0 value of dtype dt; follows the batch where x does. */
 Val rule_count(Build *b, const Type *x, const int64_t *axes, int n, DType dt);
-/* The sum of a and g, where g may be NOVAL yet. */
 /* Axes x.axis[from..to) as one: their product. Marks multiply by the unmarked extents. */
 Axis rule_merge(const Type *x, int from, int to);
 Val rule_slice(Build *b, Val x, int axis_index, int64_t start, int64_t end, int64_t step);

@@ -77,6 +77,7 @@ typedef struct Emit {        /* one kernel function in the making */
 	bool uses_scratch;
 	int block_n, block_u; /* vectors evaluated together by lane_blocks, and which of them now */
 	VEC(RandomBlock) random;
+	bool wide;           /* indices may need more than 32 bits */
 	bool stream;         /* whole vectors go past the caches: they begin at multiples of their size */
 	bool streamed;       /* some did: a fence at the end */
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */

@@ -137,6 +137,12 @@ emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name)
 	block_new(e, 0, "slots");
 	LLVMPositionBuilderAtEnd(e->lv[0].b, block_new(e, 0, "start"));
 	emit_lanes(e, e->W ? e->W : l->arch->vector_bytes / 4);
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		for (int k = 0; k < op->nin + op->nout; k++)
+			e->wide |= type_elements(val_type(gc->g, k < op->nin ? op->in[k] : op->out[k - op->nin])) > UINT32_MAX;
+	}
 }
 
 void
@@ -591,8 +597,7 @@ ix_vec(Emit *e, Ix a)
 	return r;
 }
 
-/* Vector divisions go through 32 bits where that is enough: 64-bit ones have no vector form. Indices reach 2^31 only in tensors
- * of as many elements, for which the 64-bit form stands. */
+/* Vector divisions go through 32 bits where that is enough (Emit.wide): 64-bit ones have no vector form. */
 static V
 v_divide(Emit *e, V a, V d, bool rem)
 {
@@ -603,6 +608,8 @@ v_divide(Emit *e, V a, V d, bool rem)
 
 	if (pow2)
 		return rem ? LLVMBuildAnd(b, a, splat(e, k64(e, k - 1)), "") : LLVMBuildLShr(b, a, splat(e, k64(e, __builtin_ctzll((unsigned long long)k))), "");
+	if (e->wide)
+		return rem ? LLVMBuildURem(b, a, vd, "") : LLVMBuildUDiv(b, a, vd, "");
 	T t32 = vec_of(e, e->l->i32), t64 = vec_of(e, e->l->i64);
 	V a32 = LLVMBuildTrunc(b, a, t32, ""), d32 = LLVMBuildTrunc(b, vd, t32, "");
 	V r = rem ? LLVMBuildURem(b, a32, d32, "") : LLVMBuildUDiv(b, a32, d32, "");

@@ -3,7 +3,7 @@
  * In: max_pool2d.dx of f32 in HWNC layout, windows of at most 25 pixels.   Out: a kernel that finds each window's first maximum once and hands its gradient
  * over. Lanes run over images and channels, which lie side by side. Windows that cover every pixel just once write what they own, and a task
  * is a row of them; others add to zeros, in order, and a task is a piece of the lanes with all its windows, so that sums have one order.
- * Refuses (pool_dx_special) the rest: eval_window.c asks for each pixel which windows it is the maximum of. */
+ * Refuses (pool_dx_special) the rest, casts in its group too: eval_window.c asks for each pixel which windows it is the maximum of. */
 #include "gemm.h"
 #include <string.h>
 
@@ -17,12 +17,22 @@ image_ok(const Type *t)
 	return t->dtype == DT_f32 && t->rank == 4 && !memcmp(t->perm, hwnc, 4) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
 }
 
+/* Does it share its group? Casts may have joined it (pass precision). */
+static bool
+alone(const Graph *g, const Op *op)
+{
+	for (uint32_t i = 0; i < g->op.n && op->group >= 0; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == op->group && g->op.at[i].out != op->out)
+			return false;
+	return true;
+}
+
 bool
 pool_dx_special(const Graph *g, const Op *op)
 {
 	const int64_t *k = attr_ints(op, A_k, NULL);
 
-	return op->kind == OP_max_pool2d_dx && k[0] <= MOST_TAPS && k[1] <= MOST_TAPS && k[0] * k[1] <= MOST_TAPS &&
+	return alone(g, op) && op->kind == OP_max_pool2d_dx && k[0] <= MOST_TAPS && k[1] <= MOST_TAPS && k[0] * k[1] <= MOST_TAPS &&
 	       image_ok(val_type(g, op->in[0])) && image_ok(val_type(g, op->in[1])) && image_ok(val_type(g, op->out[0]));
 }
 
