@@ -271,7 +271,7 @@ cells_shape(Graph *g, Op *op, int *which, const CellsOperand *in, int nin, int r
 {
 	const char *error = shape_count(g, op, which, nin + attr_bool(op, A_has_length));
 	int x = 0, w = 0;
-	Cells c;
+	Cells c = {0};
 
 	if (error)
 		return error;
