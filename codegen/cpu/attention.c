@@ -131,7 +131,7 @@ product_new(Emit *e, GemmParams p, int64_t columns, int64_t am, int64_t ak, int6
 	V st[S_COUNT] = {[S_AM] = k64(e, am), [S_AK] = k64(e, ak), [S_AP] = k64(e, 0), [S_AQ] = k64(e, 0), [S_BP] = k64(e, 0), [S_BQ] = k64(e, 0),
 		[S_BK] = k64(e, packed_rows ? nr * 4 : bk), [S_CM] = k64(e, cm), [S_NK] = k64(e, 0)};
 
-	r.tiles = tiles_make(e, &p, columns);
+	r.tiles = tiles_make(e, &p, columns, ANY_ROWS);
 	r.strides = strides_block(e, st);
 	return r;
 }

@@ -304,8 +304,22 @@ strides_block(Emit *e, V st[S_COUNT])
 	return slot;
 }
 
+int64_t
+tile_rows(int64_t rows, int64_t block, int mr)
+{
+	int64_t part[2] = {rows < block ? 0 : block, rows % block}, set = 0;
+
+	for (int i = 0; i < 2; i++) {
+		int64_t n = ceil_div(part[i], mr);
+
+		if (n)
+			set |= (int64_t)1 << (part[i] / n - 1) | (int64_t)1 << (ceil_div(part[i], n) - 1);
+	}
+	return set;
+}
+
 Tiles
-tiles_make(Emit *e, const GemmParams *p, int64_t columns)
+tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 {
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, rest = columns % nr ? columns % nr : nr, npanel = ceil_div(columns, nr);
@@ -317,6 +331,10 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns)
 	V (*micro)(Llvm *, int, int, int, bool) = p->pair ? gemm_micro_pairs : p->one_chain ? gemm_micro_chain : gemm_micro;
 
 	for (int r = 1; r <= p->mr; r++) {
+		if (!(rows >> (r - 1) & 1)) {
+			last[r - 1] = whole[r - 1] = LLVMConstNull(e->l->ptr);
+			continue;
+		}
 		last[r - 1] = micro(e->l, r, nv_last, p->lanes, masked);
 		whole[r - 1] = npanel > 1 ? micro(e->l, r, p->nv, p->lanes, false) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
@@ -458,7 +476,11 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 
 		emit_lanes(&e, w);
 		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
-		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K);
+		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0;
+
+		for (int64_t i = 0; i < nrun && !o->axis[0].mul; i++)
+			counts |= tile_rows(runs[i * 5 + 1] * o->axis[0].n, runs[i * 5 + 1] * o->axis[0].n, p->mr);
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
 			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, C)};
@@ -575,7 +597,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		emit_lanes(&e, w);
 		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		V am_rows = extent(&e, rows_of_a);
-		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(m.n, w) * w : m.n);
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(m.n, w) * w : m.n, m.m.mul ? ANY_ROWS : tile_rows(m.m.n, block, p->mr));
 		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = ta ? i_mul(&e, am_rows, k64(&e, 4)) : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
 			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = k64(&e, (tile ? nr : m.n) * 4), [S_NK] = k64(&e, m.k)};
 		V strides = strides_block(&e, st);

@@ -84,7 +84,11 @@ void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst,
 V strides_block(Emit *e, V st[S_COUNT]);
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; } Tiles;
-Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns);
+enum { ANY_ROWS = -1 };
+/* rows: bit r - 1 for each number of rows that a tile may have; others get no function. */
+Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows);
+/* What tiles_open makes of `rows` rows, cut into blocks of `block` first. */
+int64_t tile_rows(int64_t rows, int64_t block, int mr);
 /* Calls the microkernel of `rows` rows for panel kb of npanel. */
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */

@@ -516,7 +516,7 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		}
 		m.lo = i_mul(&e, e.arg_t0, k64(&e, s.rows));
 		m.hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, s.rows)), extent(&e, s.n));
-		m.tiles = tiles_make(&e, &s.p, s.npanel * s.p.nv * s.p.lanes);
+		m.tiles = tiles_make(&e, &s.p, s.npanel * s.p.nv * s.p.lanes, ANY_ROWS);
 		if (s.back)
 			backward_emit(&m);
 		else

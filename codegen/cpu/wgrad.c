@@ -103,7 +103,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	if (fresh) {
 		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !p->pair;
 		find_taps(&e, &w);
-		w.tiles = tiles_make(&e, p, w.K);
+		w.tiles = tiles_make(&e, p, w.K, w.columns ? (int64_t)1 << (w.S - 1) | 1 : tile_rows(w.C, w.C, p->mr));
 		w.in = buffer(&e, abuf), w.grad = buffer(&e, bbuf), w.out = buffer(&e, cbuf);
 		int64_t pixel = w.N * w.K * 4;
 		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : 4), [S_AK] = k64(&e, w.C * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.C * 4),

@@ -369,7 +369,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
-		Tiles tiles = tiles_make(&e, p, s->K);
+		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr));
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf), rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
 		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
 			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, s->C)};
@@ -400,7 +400,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
-		Tiles tiles = tiles_make(&e, p, s->K);
+		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr));
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf), rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
 		V st[S_COUNT] = {[S_AM] = k64(&e, 4), [S_AK] = k64(&e, s->C * 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
 			[S_BK] = k64(&e, s->K * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, 0)};
@@ -537,7 +537,7 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 	if (gc->c->scratch_need < scratch)
 		gc->c->scratch_need = scratch;
 	if (fresh) {
-		Tiles tiles = tiles_make(&e, p, s->K);
+		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->n.n, most, p->mr));
 		V from = buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0), m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
 		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
 			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, s->C)};
