@@ -5,7 +5,8 @@
  *  - Sources (no activation goes in: constants, packed weights, masks) run just before their first reader: they live short.
  *  - Sinks (all results go to stores: the optimizer) run as soon as their operands stand and every reader of the old value is
  *    done: a gradient dies at once, and no full set of gradients ever exists. Where every gradient must be there first
- *    (clip_norm), the data dependences say so by themselves.
+ *    (clip_norm), the data dependences say so by themselves. Loads and small values that they need and that no data goes into
+ *    (the rate, Adam's corrections) come first of all: behind the last gradient, they would hold up every update.
  * Checks come before any store, so that bad input stops a step before it changes anything.
  * Linear in ops and edges. */
 #include "pass.h"
@@ -13,12 +14,14 @@
 #include <math.h>
 #include <string.h>
 
+enum { SMALL_ELEMENTS = 1024 };
+
 typedef struct Node {        /* a group, or an op outside groups */
 	VEC(uint32_t) op;
 	VEC(uint32_t) dep;       /* nodes that come first */
 	VEC(uint32_t) reader;    /* nodes that have this one in dep */
 	uint32_t waiting;        /* dependences not emitted */
-	bool source, sink, store, check, emitted, onstack;
+	bool source, sink, store, check, steady, emitted, onstack; /* steady: no data goes in, results are small */
 } Node;
 
 typedef struct Sched {
@@ -90,6 +93,15 @@ emit(Sched *s, uint32_t id)
 		emit_now(s, id);
 }
 
+static bool
+is_data(const Graph *g, Val v)
+{
+	for (uint32_t i = 0; i < g->input.n; i++)
+		if (g->input.at[i].v.id == v.id)
+			return g->input.at[i].kind == IN_DATA;
+	return false;
+}
+
 /* Nodes and edges; *node_of gives each op's node. */
 static void
 collect(Sched *s, uint32_t *node_of)
@@ -106,7 +118,7 @@ collect(Sched *s, uint32_t *node_of)
 
 		if (id == UINT32_MAX) {
 			id = s->n++;
-			s->node[id].source = true;
+			s->node[id].source = s->node[id].steady = true;
 			if (op->group >= 0)
 				of_group[op->group] = id;
 		}
@@ -125,12 +137,16 @@ collect(Sched *s, uint32_t *node_of)
 			if (v->op != UINT32_MAX && node_of[v->op] != id) {
 				add_dep(s, id, node_of[v->op]);
 				n->source &= s->node[node_of[v->op]].source;
+				n->steady &= s->node[node_of[v->op]].steady;
 			} else if (v->op == UINT32_MAX) {
 				n->source = false;
+				n->steady &= !is_data(g, op->in[k]);
 			}
 		}
+		for (int k = 0; k < op->nout; k++)
+			n->steady &= op->kind == OP_load || type_elements(val_type(g, op->out[k])) <= SMALL_ELEMENTS;
 		if (op_has(op->kind, T_EFFECT))
-			n->source = false;
+			n->source = n->steady = false;
 	}
 }
 
@@ -202,6 +218,11 @@ pass_reorder(Graph *g, PassCtx *cx)
 	for (uint32_t i = 0; i < s.n; i++)
 		if (s.node[i].check)
 			emit(&s, i);
+	/* then what holds up updates for no reason */
+	for (uint32_t i = 0; i < s.n; i++)
+		for (uint32_t k = 0; s.node[i].sink && k < s.node[i].dep.n; k++)
+			if (s.node[s.node[i].dep.at[k]].steady)
+				emit(&s, s.node[i].dep.at[k]);
 	for (uint32_t i = 0; i < s.n; i++) {
 		Node *n = &s.node[i];
 
