@@ -79,6 +79,7 @@ typedef enum Trait {
 	T_ALIAS = 1 << 15,    /* the same elements in row-major order: the result may share the operand's buffer */
 	T_AXES = 1 << 16,     /* axis i of the result is axis i of the operand (of like rank): one layout serves both */
 	T_PARTS = 1 << 17,    /* a contraction that sums over examples: kernels do so in parts, added afterwards */
+	T_ORDER = 1 << 18,    /* operand 1 is not read: who reads the result only runs after it stands */
 } Trait;
 
 /* OP_name for ops.def and red.def; OP_name, OP_name_dx, _dy, _dz for every row of ew.def. */

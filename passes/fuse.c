@@ -138,10 +138,14 @@ put(Fuse *f, Op op, int32_t gid)
 				f->last_reader[f->state_of[in[k].id]] = gid;
 	}
 	vec_push(f->g->arena, &f->out, op);
-	/* a view outside groups stands where its operand does */
+	/* a view outside groups stands where its operand does; one that waits, where the later of its operands does */
+	int32_t stands = gid < 0 && op.nin ? f->group_of[op.in[0].id] : gid;
+
+	if (op_has((OpKind)op.kind, T_ORDER) && f->group_of[op.in[1].id] > stands)
+		stands = f->group_of[op.in[1].id];
 	for (int k = 0; k < op.nout; k++)
 		if (op.out[k].id < f->nval) {
-			f->group_of[op.out[k].id] = gid < 0 && op.nin ? f->group_of[op.in[0].id] : gid;
+			f->group_of[op.out[k].id] = stands;
 			f->late[op.out[k].id] = late;
 		}
 }

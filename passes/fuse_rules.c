@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { GROUP_OPS = 96 };
+static const char askew[] = "it reads the producer through a view that puts the elements elsewhere, or what must wait for all of it";
 
 bool
 fuse_same_space(const Type *a, const Type *b)
@@ -77,7 +78,22 @@ view_from(const Fuse *f, Val v, int32_t gid)
 
 	if (d == UINT32_MAX || d >= f->nop || f->kind[d] != K_NONE || f->g->op.at[d].kind == OP_load || f->group_of[v.id] != gid)
 		return NULL;
+	if (op_has((OpKind)f->g->op.at[d].kind, T_ORDER))
+		return NULL;
 	return &f->g->op.at[d];
+}
+
+/* Is v a value that must not be read before group gid is complete? */
+static bool
+waits_for(const Fuse *f, Val v, int32_t gid)
+{
+	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
+
+	if (d == UINT32_MAX || d >= f->nop || f->group_of[v.id] != gid)
+		return false;
+	const Op *op = &f->g->op.at[d];
+
+	return op_has((OpKind)op->kind, T_ORDER) || (view_from(f, v, gid) && waits_for(f, op->in[0], gid));
 }
 
 bool
@@ -85,7 +101,7 @@ fuse_view_of(const Fuse *f, Val v, int32_t gid)
 {
 	const Op *view = view_from(f, v, gid);
 
-	return view && fuse_same_walk(val_type(f->g, view->in[0]), 0, val_type(f->g, v)) &&
+	return view && !waits_for(f, view->in[0], gid) && fuse_same_walk(val_type(f->g, view->in[0]), 0, val_type(f->g, v)) &&
 	       (!view_from(f, view->in[0], gid) || fuse_view_of(f, view->in[0], gid));
 }
 
@@ -110,12 +126,12 @@ fuse_is_late(const Fuse *f, const Op *op, int32_t gid)
 	return false;
 }
 
-/* Does op read group gid through a view that puts the elements elsewhere? */
+/* Does op read group gid through a view that puts the elements elsewhere, or what must wait for all of it? */
 static bool
 reads_askew(const Fuse *f, const Op *op, int32_t gid)
 {
 	for (int k = 0; k < op->nin; k++) {
-		if (view_from(f, op->in[k], gid) && !fuse_view_of(f, op->in[k], gid))
+		if (waits_for(f, op->in[k], gid) || (view_from(f, op->in[k], gid) && !fuse_view_of(f, op->in[k], gid)))
 			return true;
 		if (fuse_clonable(f, op->in[k]) && reads_askew(f, val_op(f->g, op->in[k]), gid))
 			return true;
@@ -204,7 +220,7 @@ fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **r
 	if (why)
 		return why;
 	if (reads_askew(f, op, gid))
-		return "it reads the producer through a view that puts the elements elsewhere";
+		return askew;
 	if (gi->nop >= GROUP_OPS) {
 		*value = gi->nop;
 		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
@@ -233,7 +249,7 @@ fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t a
 	if (why)
 		return why;
 	if (reads_askew(f, op, gid))
-		return "it reads the producer through a view that puts the elements elsewhere";
+		return askew;
 	if (gi->nop >= GROUP_OPS)
 		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
 	return pass_may(f->cx, "fuse.reduce") ? NULL : "stopped by --pass-limit";

@@ -90,7 +90,7 @@ forced(const Narrow *n, const Op *op)
 static bool
 is_alias(const Op *op)
 {
-	return op->group < 0 && op->nin == 1 && op->nout == 1 && op_has(op->kind, T_VIEW);
+	return op->group < 0 && (op->nin == 1 || op_has(op->kind, T_ORDER)) && op->nout == 1 && op_has(op->kind, T_VIEW);
 }
 
 /* Kernels that load and store the types that stand in memory: no cast goes into their group. */
@@ -374,7 +374,9 @@ rewrite_alias(Narrow *n, const Op *op)
 		put(n, op);
 		return;
 	}
-	copy.in = arena_array(n->g->arena, Val, 1);
+	copy.in = arena_array(n->g->arena, Val, op->nin);
+	for (int k = 1; k < op->nin; k++)
+		copy.in[k] = op->in[k];
 	copy.in[0] = cast_of(n, op->in[0].id, -1)->narrow;
 	val_info(n->g, v)->type.dtype = (uint8_t)n->p.narrow;
 	cast_of(n, v.id, -1)->narrow = v;

@@ -155,6 +155,7 @@ eval_view(Emit *e, const Op *op, const Ix *ix)
 	memcpy(in, ix, sizeof(Ix) * to->rank);
 	switch (op->kind) {
 	case OP_stop_gradient:
+	case OP_after:
 		break;
 	case OP_reshape:
 		return eval_reshape(e, op->in[0], from, to, ix);
