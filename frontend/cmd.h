@@ -92,6 +92,7 @@ bool job_emits(const Job *j);
 int job_build(Job *j, const char *emit, const char *path);
 const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
 bool is_ir_file(const char *file);
+const char *budget_text(Arena *a, const PassCtx *cx); /* of a compiled module: the budget and what was recomputed; NULL without one */
 int64_t machine_memory(void);            /* bytes, 0 if unknown */
 void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */
 void print_count(Buf *b, double n);      /* 4.1 G */

@@ -112,7 +112,7 @@ print_table(Arena *a, const Layers *ls, Buf *out)
 }
 
 static void
-print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, int64_t peak, int64_t memory, Buf *out)
+print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, int64_t peak, int64_t memory, const char *budget, Buf *out)
 {
 	buf_printf(out, "{\"model\": ");
 	buf_json(out, m->name);
@@ -134,11 +134,15 @@ print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, 
 	buf_printf(out, "], \"parameters\": %" PRId64 ", \"flops\": %.17g", parameters, flops);
 	if (peak)
 		buf_printf(out, ", \"peak_bytes\": %" PRId64 ", \"memory_bytes\": %" PRId64 ", \"fits\": %s", peak, memory, peak <= memory ? "true" : "false");
+	if (budget) {
+		buf_printf(out, ", \"budget\": ");
+		buf_json(out, budget);
+	}
 	buf_printf(out, "}\n");
 }
 
 static void
-print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, int64_t memory, Buf *out)
+print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, int64_t memory, const char *budget, Buf *out)
 {
 	buf_printf(out, "\n%s: batch %" PRId64 ", %" PRId64 " parameters, ", m->name, m->batch, parameters);
 	print_count(out, flops);
@@ -150,11 +154,13 @@ print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, in
 	buf_printf(out, " planned, this machine has ");
 	print_bytes(out, memory);
 	buf_printf(out, peak <= memory ? ": fits\n" : ": does not fit; use a smaller --batch\n");
+	if (budget)
+		buf_printf(out, "budget: %s\n", budget);
 }
 
 /* Bytes that the program will hold at once; 0 where there is no plan (ref). The module is changed. */
 static int
-planned_peak(Job *j, int64_t *peak)
+planned_peak(Job *j, int64_t *peak, const char **budget)
 {
 	Module *m;
 	PassCtx cx;
@@ -164,8 +170,10 @@ planned_peak(Job *j, int64_t *peak)
 		return EXIT_GOOD;
 	int status = job_compile(j, 0, NULL, &m, &cx);
 
-	if (status == EXIT_GOOD)
+	if (status == EXIT_GOOD) {
 		*peak = m->arena_bytes + m->scratch_bytes * sysconf(_SC_NPROCESSORS_ONLN);
+		*budget = budget_text(j->arena, &cx);
+	}
 	return status;
 }
 
@@ -188,6 +196,7 @@ cmd_check(Arena *a, const Options *o)
 		return failure("'%s' has no graph 'train'", j.file);
 	collect(a, j.module, g, &ls);
 	int64_t parameters = 0, peak, memory = machine_memory();
+	const char *budget = NULL;
 	double flops = 0;
 	Buf out = {0};
 
@@ -205,11 +214,11 @@ cmd_check(Arena *a, const Options *o)
 	}
 	if (!o->json)
 		print_table(a, &ls, &out);
-	status = planned_peak(&j, &peak);
+	status = planned_peak(&j, &peak, &budget);
 	if (o->json)
-		print_json(j.module, &ls, parameters, flops, peak, memory, &out);
+		print_json(j.module, &ls, parameters, flops, peak, memory, budget, &out);
 	else
-		print_totals(j.module, parameters, flops, peak, memory, &out);
+		print_totals(j.module, parameters, flops, peak, memory, budget, &out);
 	fwrite(out.at, 1, out.n, stdout);
 	buf_free(&out);
 	return status;

@@ -41,7 +41,7 @@ assume_machine(const Target *t, const char *arch)
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
 typedef VEC(Kernel) Kernels;
-typedef struct Totals { int64_t parameters, parameter_bytes, arena; double flops, bytes, seconds; } Totals;
+typedef struct Totals { int64_t parameters, parameter_bytes, arena; const char *budget; double flops, bytes, seconds; } Totals;
 
 /* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
 static const char *
@@ -138,6 +138,10 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 		buf_printf(b, "%s\"%s\"", k ? ", " : "", j->arch[k]);
 	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64,
 	           precision_name(m), m->batch, t->parameters, t->parameter_bytes, t->arena);
+	if (t->budget) {
+		buf_printf(b, ", \"budget\": ");
+		buf_json(b, t->budget);
+	}
 	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [", t->flops / 1e9, t->bytes, ks->n);
 	for (uint32_t i = 0; i < g->input.n; i++) {
 		if (g->input.at[i].kind != IN_DATA)
@@ -207,6 +211,8 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	put_row(b, "batch", "%" PRId64, m->batch);
 	put_row(b, "parameters", "%" PRId64, t->parameters);
 	put_size_row(b, "memory", t->arena);
+	if (t->budget)
+		put_row(b, "budget", "%s", t->budget);
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved, %u kernels", t->flops / 1e9, t->bytes / 1e6, ks->n);
 	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %d threads, %.4g GFLOP/s, %.3g GB/s)", t->seconds * 1e3,
 	        t->seconds > 0 ? (double)m->batch / t->seconds : 0.0, mc.threads, mc.flops / 1e9, mc.bytes / 1e9);
@@ -289,6 +295,7 @@ cmd_info(Arena *a, const Options *o)
 		t.parameter_bytes += type_bytes(&m->state.at[i].type);
 	}
 	t.arena = m->arena_bytes;
+	t.budget = budget_text(a, &cx);
 	if (o->json)
 		put_json(&b, &j, m, g, &ks, &t, mc);
 	else

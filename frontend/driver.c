@@ -323,7 +323,25 @@ job_context(const Job *j, Module *m, int k, PassCtx *cx)
 	}
 }
 
-/* Without recomputation a budget can only be kept or refused. */
+const char *
+budget_text(Arena *a, const PassCtx *cx)
+{
+	const char *what = "the plan fits, nothing is recomputed";
+	Buf has = {0};
+
+	if (!cx->memory_budget)
+		return NULL;
+	for (uint32_t i = 0; i < cx->verdict.n; i++)
+		if (!strcmp(cx->verdict.at[i].rule, "recompute"))
+			what = cx->verdict.at[i].why;
+	print_bytes(&has, cx->memory_budget);
+	const char *text = arena_printf(a, "%s: %s", has.at, what);
+
+	buf_free(&has);
+	return text;
+}
+
+/* Pass recompute keeps the budget or says why not, unless it was switched off, limited, or the module was beyond it. */
 static int
 check_budget(const Job *j, const Module *m, const PassCtx *cx)
 {
@@ -333,7 +351,8 @@ check_budget(const Job *j, const Module *m, const PassCtx *cx)
 		return EXIT_GOOD;
 	print_bytes(&needs, m->arena_bytes);
 	print_bytes(&has, cx->memory_budget);
-	int status = failure("%s: the plan needs %s, the budget is %s; recomputing activations is not built in: use a smaller --batch", j->file, needs.at, has.at);
+	int status = failure("%s: the plan needs %s, the budget is %s%s: use a smaller --batch", j->file, needs.at, has.at,
+	                     pass_enabled(cx, "recompute") ? "" : "; pass recompute is switched off");
 
 	buf_free(&needs);
 	buf_free(&has);

@@ -3,6 +3,7 @@
  * A file holds its commands, its input, a line of dashes and the expected output:
  *   ; passes: fold,dce        the passes, or `; stage: lowered` for the pipeline up to a stage
  *   ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
+ *   ; memory: 4096            like --memory
  *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and what follows them and a point)
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
@@ -109,12 +110,12 @@ stand_in_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *o
 static bool
 prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 {
-	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0);
+	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
 	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .epilogues = command(g, "epilogues", 0)};
-	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true,
+	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0)};
 	if (!cx->only && !cx->stop_stage) {
 		fprintf(stderr, "%s: neither `; passes:` nor `; stage:`\n", g->path);
