@@ -26,20 +26,28 @@ enum { MAX_LEAVES = 4, MAX_CHAIN = 48, MAX_BISECTED = 4, SMALL_SHARE = 4096 };
 typedef struct Way { int segments; double dear; uint32_t n; int64_t arena; double flops; } Way;
 
 /* ---------------------------------------------------------------- the two halves of the graph */
-/* Forward is what loss, metrics, outputs, checks and running statistics come of. */
+/* Forward is what loss, metrics, outputs, checks and running statistics come of, and what stands before the loss: results of forward ops that
+ * only the backward half reads. */
 static bool *
 find_forward(const Graph *g, Arena *a)
 {
 	bool *live = arena_array(a, bool, g->val.n), *forward = arena_array(a, bool, g->op.n);
+	uint32_t loss = 0;
 
-	for (uint32_t i = 0; i < g->result.n; i++)
-		live[g->result.at[i].v.id] = g->result.at[i].kind <= RES_OUTPUT;
+	for (uint32_t i = 0; i < g->result.n; i++) {
+		const Result *r = &g->result.at[i];
+
+		live[r->v.id] |= r->kind <= RES_OUTPUT;
+		if (r->kind == RES_LOSS && val_op(g, r->v))
+			loss = val_info(g, r->v)->op;
+	}
 	for (uint32_t i = g->op.n; i-- > 0;) {
 		const Op *op = &g->op.at[i];
 		bool used = op->kind == OP_store ? module_state(g->module, attr_str(op, A_state))->kind == ST_STAT : op_has(op->kind, T_EFFECT);
 
 		for (int k = 0; k < op->nout; k++)
 			used |= live[op->out[k].id];
+		used |= i < loss;
 		forward[i] = used;
 		for (int k = 0; used && k < op->nin; k++)
 			live[op->in[k].id] = true;
@@ -219,13 +227,14 @@ recompute_at_hand(const Half *h, Val v)
 	return !op || op->kind == OP_load || is_free(op) || (!is_cheap(op) && type_bytes(val_type(h->g, v)) < h->small);
 }
 
+/* Forward ops before the first backward op: all that clones read stands before all that they wait for. */
 static void
 find_able(Half *h)
 {
-	for (uint32_t i = 0; i < h->g->op.n; i++) {
+	for (uint32_t i = 0; i < h->g->op.n && h->forward[i]; i++) {
 		const Op *op = &h->g->op.at[i];
 
-		h->able[i] = h->forward[i] && clonable(op, true);
+		h->able[i] = clonable(op, true);
 		for (int k = 0; k < op->nin && h->able[i]; k++)
 			h->able[i] = h->stored[op->in[k].id] || recompute_at_hand(h, op->in[k]) || h->able[val_info(h->g, op->in[k])->op];
 	}
@@ -292,7 +301,7 @@ gain(const Half *h, uint32_t v, const Chain *w)
 static bool
 candidate(const Half *h, const Choice *c, uint32_t v)
 {
-	return h->back[v] && is_large(h, v) && !c->drop[v] && !c->pinned[v] && !is_result(h, v);
+	return h->back[v] && is_large(h, v) && h->able[val_info(h->g, (Val){v})->op] && !c->drop[v] && !c->pinned[v] && !is_result(h, v);
 }
 
 /* Values that are computed again alone, those with the fewest leaves first, up to n; how many. */
