@@ -41,7 +41,7 @@ assume_machine(const Target *t, const char *arch)
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
 typedef VEC(Kernel) Kernels;
-typedef struct Totals { int64_t parameters, parameter_bytes, arena; const char *budget; double flops, bytes, seconds; } Totals;
+typedef struct Totals { int64_t parameters, parameter_bytes, arena, scratch; const char *budget; double flops, bytes, seconds; } Totals;
 
 /* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
 static const char *
@@ -136,8 +136,9 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 	buf_printf(b, ", \"target\": \"%s\", \"arch\": [", j->target->name);
 	for (int k = 0; k < j->narch; k++)
 		buf_printf(b, "%s\"%s\"", k ? ", " : "", j->arch[k]);
-	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64,
-	           precision_name(m), m->batch, t->parameters, t->parameter_bytes, t->arena);
+	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64
+	           ", \"scratch_bytes\": %" PRId64,
+	           precision_name(m), m->batch, t->parameters, t->parameter_bytes, t->arena, t->scratch);
 	if (t->budget) {
 		buf_printf(b, ", \"budget\": ");
 		buf_json(b, t->budget);
@@ -211,6 +212,8 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	put_row(b, "batch", "%" PRId64, m->batch);
 	put_row(b, "parameters", "%" PRId64, t->parameters);
 	put_size_row(b, "memory", t->arena);
+	if (t->scratch)
+		put_size_row(b, "a thread", t->scratch);
 	if (t->budget)
 		put_row(b, "budget", "%s", t->budget);
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved, %u kernels", t->flops / 1e9, t->bytes / 1e6, ks->n);
@@ -295,6 +298,7 @@ cmd_info(Arena *a, const Options *o)
 		t.parameter_bytes += type_bytes(&m->state.at[i].type);
 	}
 	t.arena = m->arena_bytes;
+	t.scratch = m->scratch_bytes;
 	t.budget = budget_text(a, &cx);
 	if (o->json)
 		put_json(&b, &j, m, g, &ks, &t, mc);

@@ -56,9 +56,9 @@ info_json(const RtHost *h)
 	printf("], ");
 	info_string("runs", p->arch);
 	info_string("precision", p->precision);
-	printf("\"batch\": %lld, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
+	printf("\"batch\": %lld, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
 	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)p->batch, (long long)p->parameters, (long long)p->parameter_bytes,
-	       (long long)p->arena_bytes, (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step, train->nrow + p->graph[RT_G_UPDATE].nrow);
+	       (long long)p->arena_bytes, (long long)p->scratch_bytes, (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step, train->nrow + p->graph[RT_G_UPDATE].nrow);
 	for (int k = 0; k < p->ninput; k++)
 		info_tensor_json(&p->input[k].t, k ? ", " : "");
 	printf("], \"outputs\": [");

@@ -116,6 +116,7 @@ attention_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace)
 
 	/* backward: the rows' sums of g y */
 	*workspace = a.back ? round_to(a.entries * a.t * 4, 64) : 0;
+	scratch_plan(g, a.scratch);
 	return arena_printf(g->arena, "attention{queries=%d,keys=%d,lanes=%d}", a.bq, a.bk, a.w);
 }
 
@@ -573,8 +574,7 @@ attention_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		out[k] = val_info(gc->g, op->out[k])->offset >= 0 ? group_buffer(gc, op->out[k].id) : -1;
 	if (a.back)
 		ws = workspace_at(gc);
-	if (gc->c->scratch_need < a.scratch)
-		gc->c->scratch_need = a.scratch;
+	scratch_check(gc, a.scratch);
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {

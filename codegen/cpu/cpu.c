@@ -101,21 +101,6 @@ is_map(const Graph *g, int group)
 	return true;
 }
 
-/* The contraction's own, then states of reductions for each task. */
-static int64_t
-contract_workspace(const Graph *g, int group, const Op *contract, const GemmParams *p)
-{
-	int64_t n = gemm_workspace(g, contract, p), states = 0;
-
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
-		const Op *op = &g->op.at[i];
-
-		if (!op->dead && op->group == group && op_info[op->kind].red >= 0)
-			states += epilogue_workspace(g, op, gemm_pieces(g, contract, p));
-	}
-	return states ? (n + 63) / 64 * 64 + states : n;
-}
-
 /* 3x3 filters: is there a faster way? */
 static void
 choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParams *p)
@@ -173,7 +158,9 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
 		choose_winograd(g, contract, bytes, cx, &p);
 		gr->kernel = gemm_text(g->arena, contract, &p);
-		gr->workspace = contract_workspace(g, group, contract, &p);
+		gr->workspace = gemm_group_workspace(g, group, contract, &p);
+		if (p.winograd)
+			scratch_plan(g, winograd_scratch(g, contract, &p));
 		return NULL;
 	}
 	if (special)
@@ -321,7 +308,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	if (!error)
 		error = c.error;
 	if (!error) {
-		ks.scratch_bytes = c.scratch_need > m->scratch_bytes ? c.scratch_need : m->scratch_bytes;
+		ks.scratch_bytes = m->scratch_bytes;
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "json")) {
 			buf_put(out, json.at, json.n);

@@ -260,13 +260,15 @@ typedef struct Compile {
 	ValTables table;         /* of the graph being compiled */
 	VEC(V) fn;               /* by index */
 	const char *error;
-	int64_t scratch_need;
 } Compile;
 
 /* Before the groups of a graph. */
 void group_tables(Compile *c, const Graph *g);
 /* An op outside groups: a load or a view in place is nothing, a store elsewhere a copy. */
 void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
+/* Says that a kernel needs that much memory of each thread (select), and checks that the plan has it (emission). */
+void scratch_plan(Graph *g, int64_t bytes);
+void scratch_check(GroupCx *gc, int64_t bytes);
 void group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
 /* Workspace bytes that the group's split reductions need. */
 int64_t group_workspace(const Graph *g, int group);
@@ -279,6 +281,8 @@ int64_t red_pieces(const Type *t, uint32_t reduced);
 uint32_t red_mask(const Graph *g, const Op *op);
 int64_t red_workspace(const Graph *g, const Op *op);
 int red_states(const Op *op);                           /* numbers of a reduction's state between kernels */
+static inline int64_t align64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; } /* to the next cache line */
+static inline bool is_one(Axis a) { return a.n == 1 && !a.mul; }
 int64_t kept_elements(const Type *t, uint32_t reduced);
 int64_t states_bytes(const Type *t, uint32_t mask, const Op *op);
 bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map); /* v's axes are t's kept ones? axis of v -> axis of t */

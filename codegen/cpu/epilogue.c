@@ -9,10 +9,6 @@
 #include "gemm.h"
 #include <string.h>
 
-static bool is_one(Axis a) { return a.n == 1 && !a.mul; }
-
-static int64_t align64(int64_t x) { return (x + 63) & ~(int64_t)63; }
-
 /* Do its states carry a second number, what rounding took from the first? */
 static bool
 epilogue_compensates(const Op *red)

@@ -226,29 +226,23 @@ own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
 }
 
-static int64_t
-line_up(int64_t bytes)
-{
-	return (bytes + 63) / 64 * 64;
-}
-
 /* Bytes of operand k's copy, 0 if it is read as it lies: in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
 static int64_t
 copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	if (!gemm_half(g, op) || (p->pair && !pairs_row(g, op, k)))
 		return 0;
-	return line_up(type_elements(val_type(g, op->in[k])) * (p->pair ? 2 : 4));
+	return align64(type_elements(val_type(g, op->in[k])) * (p->pair ? 2 : 4));
 }
 
-int64_t
+static int64_t
 gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
 	int64_t bytes = own_workspace(g, op, p);
 
 	for (int k = 0; k < 2; k++)
 		if (copy_bytes(g, op, p, k))
-			bytes = line_up(bytes) + copy_bytes(g, op, p, k);
+			bytes = align64(bytes) + copy_bytes(g, op, p, k);
 	return bytes;
 }
 
@@ -263,6 +257,20 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
 	mat_of(g, op, &m);
 	return m.batch * ceil_div(m.m.n, matmul_block(p));
+}
+
+int64_t
+gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *p)
+{
+	int64_t n = gemm_workspace(g, op, p), states = 0;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *x = &g->op.at[i];
+
+		if (!x->dead && x->group == group && op_info[x->kind].red >= 0)
+			states += epilogue_workspace(g, x, gemm_pieces(g, op, p));
+	}
+	return states ? align64(n) + states : n;
 }
 
 /* ---------------------------------------------------------------- emission helpers */
@@ -688,7 +696,7 @@ workspace_at(GroupCx *gc)
 static void
 find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk)
 {
-	int64_t used = line_up(own_workspace(gc->g, op, p));
+	int64_t used = align64(own_workspace(gc->g, op, p));
 
 	for (int k = 0; k < 2; k++) {
 		int64_t bytes = copy_bytes(gc->g, op, p, k), at = bytes ? workspace_start(gc) + used : 0;
@@ -722,16 +730,17 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	int operand[2], ws = -1;
 	Epilogue epi;
 	bool conv = op->kind == OP_conv2d || op->kind == OP_conv2d_dx;
-	int64_t need = gemm_workspace(gc->g, op, &p);
 	int bytes = gc->c->l.arch->vector_bytes;
 
 	/* text may be anybody's */
-	if (strcmp(gemm_text(gc->tmp, op, &p), group->kernel) || (conv && !p.pack && !p.winograd) || (p.winograd && winograd_why_not(gc->g, op, &p, bytes)) || p.lanes * 4 > bytes || need > group->workspace) {
+	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && (!conv || p.pack || p.winograd) &&
+		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace;
+
+	if (!fits) {
 		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name,
 			(long long)group->workspace);
 		return;
 	}
-
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];
 

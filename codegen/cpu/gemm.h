@@ -119,6 +119,7 @@ void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, in
 const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */
 int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
+int64_t winograd_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 int64_t winograd_pieces(const Graph *g, const Op *op);
 void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
 
@@ -128,7 +129,8 @@ bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);
-int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
+/* The contraction's own, then states of the group's reductions for each task. */
+int64_t gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *p);
 /* Tasks over rows, which keep states of the epilogue's reductions. */
 int64_t gemm_pieces(const Graph *g, const Op *op, const GemmParams *p);
 void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk);

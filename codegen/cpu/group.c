@@ -534,6 +534,21 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	}
 }
 
+void
+scratch_plan(Graph *g, int64_t bytes)
+{
+	if (g->module->scratch_bytes < bytes)
+		g->module->scratch_bytes = bytes;
+}
+
+void
+scratch_check(GroupCx *gc, int64_t bytes)
+{
+	if (gc->c->m->scratch_bytes < bytes)
+		gc->c->error = arena_printf(gc->c->arena, "group %s needs %lld bytes of memory for each thread, the module plans %lld", gc->g->group.at[gc->group].name, (long long)bytes,
+			(long long)gc->c->m->scratch_bytes);
+}
+
 /* The group's ops begin at `first` and stand together. */
 void
 group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)

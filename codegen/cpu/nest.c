@@ -209,11 +209,6 @@ nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map)
 }
 
 /* ---------------------------------------------------------------- merging */
-static bool
-is_one(Axis a)
-{
-	return a.n == 1 && !a.mul;
-}
 
 static bool
 leaf_agrees(const Nest *n, const LeafAccess *l, int a, int b)

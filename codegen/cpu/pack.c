@@ -56,15 +56,6 @@ row_mask(Emit *e, V left, int64_t from)
 	return LLVMBuildSelect(here(e), LLVMBuildICmp(here(e), LLVMIntSGT, rest, k64(e, 0), ""), mask_below(e, rest), none, "");
 }
 
-static V
-masked_load(Emit *e, V p, V mask)
-{
-	T vt = vec_of(e, e->l->f32);
-	V args[4] = {p, LLVMConstInt(e->l->i32, 4, 0), mask, LLVMConstNull(vt)};
-
-	return intrinsic(e, here(e), "llvm.masked.load", (T[]){vt, e->l->ptr}, 2, args, 4);
-}
-
 /* Columns are contiguous: row by row. */
 static void
 copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
@@ -76,7 +67,7 @@ copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 	for (int j = 0; j < p->nv; j++) {
 		V off = k64(e, (int64_t)j * p->lanes * 4);
 
-		LLVMSetAlignment(LLVMBuildStore(here(e), masked_load(e, ptr_at(e, from, off), row_mask(e, left, (int64_t)j * p->lanes)), ptr_at(e, to, off)), 4);
+		vec_store(e, ptr_at(e, to, off), vec_load(e, ptr_at(e, from, off), row_mask(e, left, (int64_t)j * p->lanes)), NULL);
 	}
 	loop_close(e);
 }

@@ -28,10 +28,6 @@ typedef struct Rk {              /* one kernel over kept x reduced */
 	RedAcc *acc;             /* [nred][MAX_UNROLL], kept lanes use the second index */
 } Rk;
 
-static int64_t align64(int64_t x) { return (x + 63) & ~(int64_t)63; }
-
-static bool is_one(Axis a) { return a.n == 1 && !a.mul; }
-
 /* ---------------------------------------------------------------- the body of a kernel */
 static void
 set_reduced(Rk *r, int i, Ix iv)

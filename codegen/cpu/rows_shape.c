@@ -64,8 +64,6 @@ kept_elements(const Type *t, uint32_t reduced)
 	return n;
 }
 
-static int64_t align64(int64_t x) { return (x + 63) & ~(int64_t)63; }
-
 int
 red_states(const Op *op)
 {
@@ -89,8 +87,6 @@ red_workspace(const Graph *g, const Op *op)
 
 	return states_bytes(t, mask, op) + op->nout * align64(kept_elements(t, mask) * 8);
 }
-
-static bool is_one(Axis a) { return a.n == 1 && !a.mul; }
 
 /* Does v have exactly the kept axes of t (ones aside)? map: axis of v -> axis of t. */
 bool

@@ -149,18 +149,14 @@ join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst
 	if (fresh) {
 		V in = buffer(&e, src), out = buffer(&e, dst), lo = i_mul(&e, e.arg_t0, k64(&e, GRAIN));
 		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, GRAIN)), k64(&e, elements));
-		T vt = vec_of(&e, e.l->f32);
 		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
 
 		for (int part = 0; part < p->parts; part++) {
-			V args[4] = {ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask, LLVMConstNull(vt)};
-			V v = intrinsic(&e, here(&e), "llvm.masked.load", (T[]){vt, e.l->ptr}, 2, args, 4);
+			V v = vec_load(&e, ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), mask);
 
 			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
 		}
-		V args[4] = {sum, ptr_at(&e, out, i_mul(&e, i, k64(&e, 4))), LLVMConstInt(e.l->i32, 4, 0), mask};
-
-		intrinsic(&e, here(&e), "llvm.masked.store", (T[]){vt, e.l->ptr}, 2, args, 4);
+		vec_store(&e, ptr_at(&e, out, i_mul(&e, i, k64(&e, 4))), sum, mask);
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = elements, .mul = 0, .div = 1, .grain = GRAIN}, fresh, false);

@@ -196,6 +196,15 @@ winograd_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	return POINTS * (weights_point(&s, p) + (block_images(&s, p) ? 0 : point_bytes(s.rows * s.C) + point_bytes(s.rows * s.K)));
 }
 
+int64_t
+winograd_scratch(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Shape s = shape_of(g, op);
+	int64_t images = block_images(&s, p);
+
+	return images ? POINTS * (point_bytes(images * s.C) + point_bytes(images * p->nv * p->lanes)) : 0;
+}
+
 double
 winograd_work(const Graph *g, const Op *op)
 {
@@ -218,7 +227,7 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 	if (stride[0] != 1 || stride[1] != 1 || dil[0] != 1 || dil[1] != 1)
 		return "stride and dilation are not 1";
 	if (pad[0] != pad[1] || pad[0] > 2)
-		return "padding beyond what one border of zeros is";
+		return "padding differs between the axes or is more than 2";
 	if (gemm_half(g, op))
 		return "operands of 16 bits: sums of them need more";
 	Shape s = shape_of(g, op);
@@ -529,13 +538,11 @@ static void
 bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int weights, Epilogue *epi, GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = block_images(s, p), vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr);
-	int64_t scratch = POINTS * (vpoint + mpoint);
 	Emit e = {0};
 	bool fresh, tile;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
-	if (gc->c->scratch_need < scratch)
-		gc->c->scratch_need = scratch;
+	scratch_check(gc, POINTS * (vpoint + mpoint));
 	if (fresh) {
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->n.n, most, p->mr));
 		V from = buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0), m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);

@@ -36,7 +36,7 @@ json "trace" trace.json 'len(o["traceEvents"] if isinstance(o, dict) else o) > 1
 "$mantou" info --json models/lenet.net --batch 16 >"$dir/info"
 "$dir/lenet" info --json >"$dir/out"
 json "info of the executable" out 'set("model target arch precision batch parameters parameter_bytes arena_bytes gflop_per_step bytes_per_step kernels_per_step inputs outputs source_hash".split()) <= set(o)'
-for key in model target arch precision batch parameters parameter_bytes arena_bytes gflop_per_step bytes_per_step kernels_per_step source_hash inputs outputs; do
+for key in model target arch precision batch parameters parameter_bytes arena_bytes scratch_bytes gflop_per_step bytes_per_step kernels_per_step source_hash inputs outputs; do
 	if python3 -c "import json, sys; a, b = (json.load(open(f))['$key'] for f in sys.argv[1:]); assert a == b, (a, b)" "$dir/info" "$dir/out" 2>"$dir/err"; then passed=$((passed + 1)); else bad "info: $key differs: $(tail -n 1 "$dir/err")"; fi
 done
 json "predicted time" info 'o["predicted_ms_per_step"] > 0 and sum(k["flops"] for k in o["kernels"]) > 1e6'

@@ -192,6 +192,11 @@ t "a kernel variant that was chosen" 0 'done +conv2d.dw: minimal filtering.*sele
 t "and one that was not" 0 'declined +conv2d.dx: stride and dilation are not 1.*select.winograd' "$mantou" explain "$dir/filter.net" half
 t "a kernel variant switched off" 0 'declined +conv2d.dw: switched off.*select.winograd' "$mantou" explain "$dir/filter.net" same --disable winograd
 t "a kernel variant limited" 0 'declined +conv2d.dw: switched off' "$mantou" explain "$dir/filter.net" same --pass-limit select.winograd:1
+t "memory of a thread" 0 '' "$mantou" info --json --precision f32 --batch 32 "$dir/filter.net"
+ok "info counts what kernels hold for each thread" json 'o["scratch_bytes"] > 100000'
+planned=$(sed -n 's/.*"scratch_bytes": \([0-9]*\).*/\1/p' "$dir/out")
+"$mantou" build --precision f32 --batch 32 "$dir/filter.net" -o "$dir/filter" >/dev/null 2>&1
+t "as the executable does" 0 "\"scratch_bytes\": $planned," "$dir/filter" info --json
 t "explain a layer" 0 'dense0' "$mantou" explain "$net" dense0
 t "explain two layers" 0 'declined|fused' "$mantou" explain "$net" dense0 relu0
 t "explain two layers that are fused" 0 '^eval: dense0 and relu0 are fused in eval_matmul_dense0' "$mantou" explain "$net" dense0 relu0

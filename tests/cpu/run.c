@@ -42,7 +42,7 @@ void
 rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
 {
 	int64_t stride = tasks > 1 ? 1 + (int64_t)(next_random(&shuffle_state) % (uint64_t)(tasks - 1)) : 1, at = 0;
-	static _Alignas(64) uint8_t scratch[1 << 20];
+	static _Alignas(64) uint8_t scratch[2 << 20];
 
 	while (tasks > 1) { /* a stride that meets every task */
 		int64_t a = tasks, b = stride;
