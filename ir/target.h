@@ -24,6 +24,13 @@ typedef struct SelectCx {
 	const Op *op; const char *variant, *why; bool chosen; double value; /* value: the work it takes, of the work without it */
 } SelectCx;
 
+/* What it takes a contraction to make an operand of elementwise ops as it loads it. */
+typedef struct Prologue {
+	const char *why;         /* why it cannot; NULL: it can */
+	double times;            /* how often each element is computed */
+	bool copied;             /* the operand is written to memory and read back all the same */
+} Prologue;
+
 typedef struct Target {
 	const char *name;        /* cpu, cuda, ref */
 	const char *doc;
@@ -43,6 +50,9 @@ typedef struct Target {
 	/* May op join the group that `member` is in, asked for its contraction or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
+	/* Operand k of a contraction, in type `narrow` if that is not DT_none (pass precision comes later), made by the contraction's kernel. NULL hook: none is. */
+	void (*prologue)(const struct Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p);
+	double memory_rate, map_rate; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s */
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */

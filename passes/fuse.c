@@ -8,7 +8,9 @@
  *  - constants, random numbers, broadcasts and transpositions cost no memory: each reader has its own copy (clone);
  *  - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one tensor of its
  *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask);
- *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them.
+ *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;
+ *  - a cheap value that contractions read, and that no kernel before them could make on its way, is made by them as they load it, if that
+ *    costs less than a kernel that stores it (fuse_prologue.c).
  * Declines leave a verdict with the predicate and the bytes that a fusion would save. */
 #include "fuse.h"
 #include <math.h>
@@ -30,14 +32,14 @@ kind_of(const Graph *g, const Op *op)
 	return op_has(op->kind, T_CONTRACT) ? K_CONTRACT : K_ALONE;
 }
 
-static bool
-costly(const Expr *e)
+bool
+fuse_costly(const Expr *e)
 {
 	if (!e)
 		return false;
 	if (e->kind == EX_DIV || (e->kind >= EX_EXP && e->kind <= EX_POW))
 		return true;
-	return costly(e->a) || costly(e->b) || costly(e->c);
+	return fuse_costly(e->a) || fuse_costly(e->b) || fuse_costly(e->c);
 }
 
 static uint64_t
@@ -65,7 +67,7 @@ find_cheap(Fuse *f)
 
 		if (f->kind[i] == K_FREE)
 			f->cone[i] = 1;
-		if (f->kind[i] != K_MAP || costly(op_info[op->kind].expr))
+		if (f->kind[i] != K_MAP || fuse_costly(op_info[op->kind].expr))
 			continue;
 		bool ok = true;
 
@@ -256,11 +258,15 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 	const Type *t = val_type(f->g, op->out[0]);
 	int32_t gid = f->enabled ? latest_group(f, op) : -1;
 
+	if (gid < 0 && f->enabled && fuse_prologue(f, index))
+		return;
 	if (gid >= 0) {
 		double value;
 		const char *rule, *why = fuse_why_apart(f, gid, op, t, &rule, &value);
 
 		if (why) {
+			if (fuse_prologue(f, index))
+				return;
 			tell(f, op, gid, false, rule, why, value, traffic(f, op, gid));
 			gid = -1;
 		} else {
@@ -315,17 +321,32 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 	put(f, *op, gid);
 }
 
-/* Contractions, windows, moves: kernels of one op. What elementwise kernels make for them goes through memory. */
+/* How an operand of a kernel that is no elementwise one comes to it. */
+static void
+tell_operand(Fuse *f, const Op *op, int k, Kind kind)
+{
+	uint32_t d = f->g->val.at[op->in[k].id].op;
+	int32_t from = f->group_of[op->in[k].id];
+	int64_t bytes = 2 * type_bytes(val_type(f->g, op->in[k]));
+	const Lead *lead = kind == K_CONTRACT && d != UINT32_MAX ? &f->lead[d] : NULL;
+
+	if (lead && lead->why) {
+		verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.prologue", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
+			.opb = op_info[op->kind].name, .fired = lead->taken, .why = lead->why, .value = lead->ratio, .bytes_saved = bytes, .loc = op->loc});
+		return;
+	}
+	if (from < 0 || (f->info.at[from].kind != K_MAP && f->info.at[from].kind != K_CONTRACT))
+		return;
+	tell(f, op, from, false, "fuse.prologue", kind == K_CONTRACT ? "the kernel before makes it on its way and stores it: reading it costs no more than reading what it is made of" :
+		"a kernel of this kind reads its operand from memory", NAN, bytes);
+}
+
+/* Contractions, windows, moves: kernels of one op, but for what contractions make of an operand as they load it. */
 static void
 place_alone(Fuse *f, const Op *op, uint32_t index, Kind kind)
 {
-	for (int k = 0; k < op->nin && f->enabled && op->nout; k++) {
-		int32_t from = f->group_of[op->in[k].id];
-
-		if (from >= 0 && (f->info.at[from].kind == K_MAP || f->info.at[from].kind == K_CONTRACT))
-			tell(f, op, from, false, "fuse.prologue", f->info.at[from].kind == K_MAP ? "this kernel loads its operand more than once: a prologue would be computed each time" :
-				"what a contraction makes is stored before another kernel of this kind reads it", NAN, 2 * type_bytes(val_type(f->g, op->in[k])));
-	}
+	for (int k = 0; k < op->nin && f->enabled && op->nout; k++)
+		tell_operand(f, op, k, kind);
 	put(f, *op, new_group(f, kind, op->nout ? val_type(f->g, op->out[0]) : NULL, index));
 }
 
@@ -422,6 +443,8 @@ fuse_tables(Fuse *f)
 	f->group_of = arena_array(f->a, int32_t, f->nval);
 	f->late = arena_array(f->a, bool, f->nval);
 	f->sink = arena_array(f->a, bool, f->nop);
+	f->lead = arena_alloc(f->a, sizeof *f->lead * f->nop);
+	f->pinned = arena_array(f->a, bool, f->nval);
 	f->users = arena_alloc(f->a, sizeof *f->users * f->nval);
 	f->state_of = arena_array(f->a, int32_t, f->nval);
 	f->last_reader = arena_array(f->a, int32_t, g->module->state.n);
@@ -441,13 +464,15 @@ fuse_tables(Fuse *f)
 			vec_push(f->a, &f->users[op->in[k].id], i);
 	}
 	for (uint32_t i = 0; i < g->result.n; i++)
-		f->stored[g->result.at[i].v.id] = true;
+		f->pinned[g->result.at[i].v.id] = f->stored[g->result.at[i].v.id] = true;
 	find_sinks(f);
 	/* kernels of their own, views outside groups and stores read memory */
 	for (uint32_t i = 0; i < f->nop; i++)
 		if (!f->enabled || f->kind[i] == K_ALONE || f->kind[i] == K_CONTRACT || f->kind[i] == K_NONE)
-			for (int k = 0; k < g->op.at[i].nin; k++)
+			for (int k = 0; k < g->op.at[i].nin; k++) {
 				f->stored[g->op.at[i].in[k].id] = true;
+				f->pinned[g->op.at[i].in[k].id] |= f->kind[i] != K_CONTRACT;
+			}
 }
 
 static void
@@ -561,8 +586,10 @@ pass_fuse(Graph *g, PassCtx *cx)
 	if (f.enabled)
 		hoist_parameters(&f);
 	fuse_tables(&f);
-	if (f.enabled)
+	if (f.enabled) {
 		find_cheap(&f);
+		fuse_find_prologues(&f);
+	}
 	for (uint32_t i = 0; i < f.nop; i++) {
 		Op op = g->op.at[i];
 

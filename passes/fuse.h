@@ -1,4 +1,4 @@
-/* fuse.h: tables of pass fuse; private to fuse.c and fuse_rules.c. */
+/* fuse.h: tables of pass fuse; private to fuse.c, fuse_rules.c and fuse_prologue.c. */
 #ifndef PASSES_FUSE_H
 #define PASSES_FUSE_H
 #include "pass.h"
@@ -17,6 +17,16 @@ typedef struct GroupInfo {
 	VEC(Val) clone_of, clone; /* free values copied into it */
 } GroupInfo;
 
+enum { LEAD_LEAVES = 2 };
+/* An elementwise op whose result contractions read: may they make it as they load it? */
+typedef struct Lead {
+	bool read, taken;        /* by contractions; made by them */
+	uint32_t ops, nleaf;     /* elementwise ops to make it, and the values of its size that these read */
+	const char *never;       /* what rules it out whatever it costs */
+	const char *why;         /* of the decision: why not, or what each way costs; NULL: none was needed */
+	double ratio;            /* predicted time of making it there to that of storing it; NAN: not asked */
+} Lead;
+
 typedef struct Fuse {
 	Graph *g;
 	PassCtx *cx;
@@ -27,6 +37,8 @@ typedef struct Fuse {
 	uint8_t *cone;           /* by op: elementwise ops to recompute it, 0 = not cheap */
 	uint32_t *leaf;          /* by op: the one full-size value that a cheap op needs, 0 = none */
 	bool *stored;            /* by Val.id: stands in memory */
+	bool *pinned;            /* by Val.id: must, whatever contractions may do: a result, or read by kernels of one op or views */
+	Lead *lead;              /* by op */
 	int32_t *group_of;       /* by Val.id: group that computes it, -1 */
 	VEC(GroupInfo) info;
 	VEC(Op) out;
@@ -51,4 +63,10 @@ const char *fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, co
 /* The same for a reduction over `axes` of a tensor like t. */
 const char *fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t axes);
 const char *fuse_space_text(Fuse *f, const Type *t);
+/* A division or a transcendental function in it? */
+bool fuse_costly(const Expr *e);
+/* fuse_prologue.c. Fills Fuse.lead, after find_cheap. */
+void fuse_find_prologues(Fuse *f);
+/* Decides about an op that no kernel before it can take: true if the contractions that read it make it; then it is clonable. */
+bool fuse_prologue(Fuse *f, uint32_t index);
 #endif

@@ -159,8 +159,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		choose_winograd(g, contract, bytes, cx, &p);
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = gemm_group_workspace(g, group, contract, &p);
-		if (p.winograd)
-			scratch_plan(g, winograd_scratch(g, contract, &p));
+		scratch_plan(g, p.winograd ? winograd_scratch(g, contract, &p) : prologue_scratch(g, contract, &p));
 		return NULL;
 	}
 	if (special)
@@ -233,6 +232,15 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 	if (op_info[member->kind].red >= 0 && type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
 		return into_rows(g, member, val_type(g, member->in[0]));
 	return NULL;
+}
+
+static void
+cpu_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
+{
+	const char *arch = g->module->arch;
+
+	(void)t;
+	prologue_cost(g, contract, k, arch_named(arch ? arch : arch_native()), narrow, p);
 }
 
 /* ---------------------------------------------------------------- 16 bits */
@@ -337,6 +345,9 @@ const Target cpu_target = {
 	.select = cpu_select,
 	.variants = (const char *const[]){"winograd", NULL},
 	.may_fuse = cpu_may_fuse,
+	.prologue = cpu_prologue,
+	.memory_rate = 45e9,
+	.map_rate = 150e9,
 	.mixed_dtype = cpu_mixed_dtype,
 	.arithmetic = cpu_arithmetic,
 	.emit = cpu_emit,

@@ -70,17 +70,17 @@ add_fetched(Epilogue *p, Val v, int buf)
 		p->fetch[p->nfetch++] = (Out){v, buf};
 }
 
-/* Full-size operands of the tile's ops that stand in memory, and where its results go. */
+/* Full-size operands of the tile's ops, which come after the contraction, that stand in memory, and where its results go. */
 static void
 find_fetched(GroupCx *gc, Epilogue *p)
 {
 	const Graph *g = gc->g;
 	const Type *o = val_type(g, p->op->out[0]);
 
-	for (uint32_t i = gc->first; i < gc->last; i++) {
+	for (uint32_t i = (uint32_t)(p->op - g->op.at) + 1; i < gc->last; i++) {
 		const Op *op = &g->op.at[i];
 
-		for (int k = 0; k < op->nin && !op->dead && op != p->op; k++) {
+		for (int k = 0; k < op->nin && !op->dead; k++) {
 			const Type *t = val_type(g, op->in[k]);
 
 			if (!gc->inside[op->in[k].id] && type_same_shape(t, o) && !memcmp(t->perm, o->perm, o->rank))

@@ -1,7 +1,7 @@
 /* gemm.c: convolutions and matrix products through the register-blocked microkernel.
  *
  * In: a group of one contraction of f32, or of f16 or bf16 with f32 sums, whose layouts fit: HWNC activations and HWIO weights, or row-major matrices.
- * Out: a packing kernel where the second operand is not vectors already, the main kernel, and what finishes its reductions. Gradients in weights are
+ * An operand that ops of the group make comes as prologue.c says. Out: a packing kernel where the second operand is not vectors already, the main kernel, and what finishes its reductions. Gradients in weights are
  * in wgrad.c, 3x3 filters of stride 1 in winograd.c.
  * A convolution is data: per output row the first valid filter row, how many, and the input row they start at; per run
  * of output columns likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
@@ -226,11 +226,13 @@ own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
 }
 
-/* Bytes of operand k's copy, 0 if it is read as it lies: in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
+/* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
 static int64_t
 copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
-	if (!gemm_half(g, op) || (p->pair && !pairs_row(g, op, k)))
+	bool copy = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_COPY;
+
+	if (!copy && (!gemm_half(g, op) || (p->pair && !pairs_row(g, op, k))))
 		return 0;
 	return align64(type_elements(val_type(g, op->in[k])) * (p->pair ? 2 : 4));
 }
@@ -480,14 +482,14 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			else
 				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
 		}
-		bool tile;
+		bool tile, made = abuf < 0;
 
 		emit_lanes(&e, w);
-		V n = extent(&e, o->axis[0]), in = buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
-		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0;
+		V n = extent(&e, o->axis[0]), in = made ? scratch_ptr(&e, 0) : buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
+		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0, band = made ? prologue_pixels(g, op, p) : OW;
 
 		for (int64_t i = 0; i < nrun && !o->axis[0].mul; i++)
-			counts |= tile_rows(runs[i * 5 + 1] * o->axis[0].n, runs[i * 5 + 1] * o->axis[0].n, p->mr);
+			counts |= tile_rows(runs[i * 5 + 1] * o->axis[0].n, (band < runs[i * 5 + 1] ? band : runs[i * 5 + 1]) * o->axis[0].n, p->mr);
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
@@ -497,14 +499,21 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			st[S_BK] = st[S_BQ];
 		}
 		V strides = strides_block(&e, st), trow = table(&e, rows, OH * 3), trun = table(&e, runs, nrun * 5);
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), made0 = k64(&e, 0), made1 = NULL;
+
+		/* one tap, and a run of all columns: the input's pixels are the output's */
+		if (made) {
+			made0 = loop_open(&e, k64(&e, 0), k64(&e, OW), band);
+			made1 = i_min(&e, i_add(&e, made0, k64(&e, band)), k64(&e, OW));
+			prologue_row(&e, op->in[0], t, made0, made1, in);
+		}
 		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : npanel), 1);
 		V kb = p->panel_outer ? t : inner, row = p->panel_outer ? inner : t, row3 = i_mul(&e, row, k64(&e, 3));
 		V h0 = table_at(&e, trow, row3), r0 = table_at(&e, trow, i_add(&e, row3, k64(&e, 1))), np = table_at(&e, trow, i_add(&e, row3, k64(&e, 2)));
 		V run5 = i_mul(&e, loop_open(&e, k64(&e, 0), k64(&e, nrun), 1), k64(&e, 5));
 		V ow = table_at(&e, trun, run5), len = table_at(&e, trun, i_add(&e, run5, k64(&e, 1))), w0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 2)));
 		V s0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 3))), nq = table_at(&e, trun, i_add(&e, run5, k64(&e, 4)));
-		V a0 = i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
+		V a0 = made ? k64(&e, 0) : i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
 		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, row, k64(&e, OW)), ow), pixel_c), i_mul(&e, kb, k64(&e, nr * 4)));
 		V b0 = i_add(&e, i_mul(&e, kb, k64(&e, R * S * C * nr * 4)), i_mul(&e, i_add(&e, i_mul(&e, r0, k64(&e, S)), s0), k64(&e, C * nr * 4)));
 		V lo, count;
@@ -515,7 +524,10 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			LLVMBuildStore(here(&e), nq, LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
 			nq = LLVMBuildZExt(here(&e), some, e.l->i64, "");
 		}
-		tiles_open(&e, i_mul(&e, len, n), p->mr, &lo, &count);
+		tiles_open(&e, i_mul(&e, made ? i_sub(&e, made1, made0) : len, n), p->mr, &lo, &count);
+		V in_band = i_mul(&e, lo, k64(&e, C * 4));
+
+		lo = i_add(&e, lo, i_mul(&e, made0, n));
 		ImageAt at = {lo, n, row, ow};
 		V column = i_mul(&e, kb, k64(&e, nr)), before = i_add(&e, i_mul(&e, ow, n), lo);
 
@@ -525,10 +537,10 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			.done = before, .tile = out, .tile_columns = nr, .unroll = p->nv, .index = image_index, .cx = &at};
 
 		epilogue_fetch(&e, epi, &et, nr < K ? nr : K);
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, i_mul(&e, lo, k64(&e, C * 4)))), ptr_at(&e, wts, b0),
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, in_band)), ptr_at(&e, wts, b0),
 		    tile ? out : ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
 		epilogue_tile(&e, epi, &et);
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 4 + made; i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->panel_outer ? npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
@@ -692,7 +704,7 @@ workspace_at(GroupCx *gc)
 	return (int)gc->buf.n - 1;
 }
 
-/* The operands' buffers: their own, or copies behind the workspace's own part. */
+/* The operands' buffers: their own, or copies behind the workspace's own part; -1: made as they are loaded. */
 static void
 find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk)
 {
@@ -701,17 +713,23 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 	for (int k = 0; k < 2; k++) {
 		int64_t bytes = copy_bytes(gc->g, op, p, k), at = bytes ? workspace_start(gc) + used : 0;
 
+		bool made = prologue_made(gc->g, op, k);
+
 		if (!bytes) {
-			a[k] = group_buffer(gc, op->in[k].id);
-		} else if (p->pair) {
+			a[k] = made ? -1 : group_buffer(gc, op->in[k].id);
+		} else if (p->pair && pairs_row(gc->g, op, k)) {
 			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
 			a[k] = (int)gc->buf.n - 1;
-			pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), a[k], gk);
+			if (made)
+				pairs_make(gc, op->in[k], a[k], gk);
+			else
+				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), a[k], gk);
 		} else {
 			Type *t = arena_new_of(gc->tmp, Type);
 
 			*t = *val_type(gc->g, op->in[k]);
-			t->dtype = DT_f32;
+			if (!p->pair)
+				t->dtype = DT_f32;
 			store_copy(gc, op->in[k], t, at, gk);
 			a[k] = (int)gc->buf.n - 1;
 		}
@@ -741,6 +759,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			(long long)group->workspace);
 		return;
 	}
+	scratch_check(gc, prologue_scratch(gc->g, op, &p));
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];
 

@@ -100,13 +100,33 @@ V turn_block(Llvm *l, int w);
 /* pack16.c: elements of bf16. */
 /* Sets pair, and what goes with it, if the operands' shape allows and the processor has dot products. */
 void pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p);
+/* The same for operands that shall be of type `half`. */
+void pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p);
 /* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs. */
 void pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk);
+/* The same for a value that the kernel makes. */
+void pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk);
 /* Panels of pairs from two rows of 16-bit numbers each: as copy_rows of pack.c. */
 void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
 /* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
+
+/* prologue.c: operands made by the contraction's own kernel. */
+typedef enum PrologueWay { PROLOGUE_TILES, PROLOGUE_BAND, PROLOGUE_PAIRS, PROLOGUE_COPY } PrologueWay;
+bool prologue_made(const Graph *g, const Op *op, int k);
+/* Where operand k is made, if it is. */
+PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k);
+/* For fuse, before anything is chosen. */
+void prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r);
+int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
+int64_t prologue_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
+/* Where this stands: W neighbours along c of image n at pixel (h, w). */
+Cell prologue_at(Emit *e, Val v, V n, Ix c, V h, V w);
+/* Pixels [w0, w1) of row h of all images, to `out`. */
+void prologue_row(Emit *e, Val v, V h, V w0, V w1, V out);
+/* Rows [h0, h1) of operand k of a weight gradient, to the scratch memory that it returns. */
+V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 
 /* Steps of the sum to one element of the operands. */
 static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
@@ -120,6 +140,7 @@ const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, 
 double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */
 int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
 int64_t winograd_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
+double winograd_loads(const Op *op, int k);            /* how often each element of operand k is loaded */
 int64_t winograd_pieces(const Graph *g, const Op *op);
 void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
 

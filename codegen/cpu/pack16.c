@@ -3,7 +3,7 @@
  * In: a contraction of bf16 operands.   Out: whether it can run on pairs, and kernels that lay them out. Where k is the innermost axis (activations,
  * rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k runs over rows (both operands of a weight gradient, whose
  * sum is over images; a transposed first operand), rows 2i and 2i + 1 become one row of pairs, the whole operand once into the
- * workspace. The second operand becomes pairs on its way into its panels.
+ * workspace; a value that the kernel makes itself is made on that way. The second operand becomes pairs on its way into its panels.
  * Refuses an odd k, k along the columns of a filter (one channel), batch-dependent rows; those are widened to f32 (gemm.c). */
 #include "gemm.h"
 
@@ -38,9 +38,15 @@ paired_extent(const Graph *g, const Op *op)
 void
 pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p)
 {
+	pairs_allow(g, op, a, gemm_half(g, op), p);
+}
+
+void
+pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p)
+{
 	int64_t k = paired_extent(g, op);
 
-	p->pair = a->dot_bf16 && gemm_half(g, op) == DT_bf16 && k > 0 && k % 2 == 0;
+	p->pair = a->dot_bf16 && half == DT_bf16 && k > 0 && k % 2 == 0;
 	if (p->pair && op->kind == OP_matmul)
 		p->pack = true;
 }
@@ -110,4 +116,61 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk)
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- made on the way */
+typedef struct Made { Val v; Ix ix[2][MAX_RANK]; int inner; V to; } Made;
+
+static void
+made_lane(Emit *e, void *cx, Ix c, int u)
+{
+	Made *m = cx;
+	T wide = vec_of(e, e->l->i32);
+	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0)), half[2];
+
+	(void)u;
+	for (int i = 0; i < 2; i++) {
+		m->ix[i][m->inner] = c;
+		half[i] = LLVMBuildBitCast(here(e), cell_vec(e, lane_eval(e, m->v, m->ix[i])), wide, "");
+	}
+	/* both are numbers of bf16 in f32: the upper halves of their bits */
+	V v = LLVMBuildOr(here(e), LLVMBuildLShr(here(e), half[0], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), half[1], "");
+	V args[4] = {v, ptr_at(e, m->to, i_mul(e, c.s, k64(e, 4))), LLVMConstInt(e->l->i32, 4, 0), mask};
+
+	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
+}
+
+/* Task: two rows of the innermost row axis for each entry of the axes around it. */
+void
+pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk)
+{
+	const Type *t = val_type(gc->g, val);
+	int64_t length = t->axis[t->perm[t->rank - 1]].n, entries = 1;
+	int row = t->perm[t->rank - 2];
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "pairs%d", gc->nkernel), &fresh);
+
+	for (int i = 0; i + 2 < t->rank; i++)
+		entries *= t->axis[t->perm[i]].n;
+	if (fresh) {
+		Made m = {.v = val, .inner = t->perm[t->rank - 1]};
+		V out = buffer(&e, dst), entry = loop_open(&e, e.arg_t0, e.arg_t1, 1), left = entry, half = k64(&e, t->axis[row].n / 2);
+
+		for (int i = t->rank - 2; i-- > 0;) {
+			Axis a = t->axis[t->perm[i]];
+
+			m.ix[0][t->perm[i]] = m.ix[1][t->perm[i]] = ix_s(i ? i_rem(&e, left, k64(&e, a.n)) : left);
+			left = i ? i_div(&e, left, k64(&e, a.n)) : left;
+		}
+		V r = loop_open(&e, k64(&e, 0), half, 1);
+
+		for (int i = 0; i < 2; i++)
+			m.ix[i][row] = ix_s(i_add(&e, i_mul(&e, r, k64(&e, 2)), k64(&e, i)));
+		m.to = ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, length * 4)));
+		lane_loop(&e, k64(&e, 0), k64(&e, length), 1, made_lane, &m);
+		loop_close(&e);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = entries, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }

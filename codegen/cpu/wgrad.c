@@ -1,7 +1,7 @@
 /* wgrad.c: the gradient of a convolution in its weights by register-blocked products.
  *
  * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with sums of their
- * own, one that adds these in order. Rows of a product are input channels, columns output channels, the sum runs over pixels and
+ * own, one that adds these in order. Operands that the kernel makes (prologue.c) are made band by band. Rows of a product are input channels, columns output channels, the sum runs over pixels and
  * images, a band of rows at a time. With one input channel the filter's columns are the rows. */
 #include "gemm.h"
 
@@ -14,6 +14,7 @@ typedef struct Wgrad {
 	int64_t first, last;
 	Tiles tiles;
 	V in, grad, out, strides, tr, ts, part, acc, kb, kcol;
+	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
 } Wgrad;
 
 static void
@@ -53,14 +54,14 @@ find_taps(Emit *e, Wgrad *w)
 static V
 gradient_at(Emit *e, const Wgrad *w, V o, V ow)
 {
-	return ptr_at(e, w->grad, i_add(e, i_mul(e, i_add(e, i_mul(e, o, k64(e, w->OW)), ow), k64(e, w->N * w->K * 4)), w->kcol));
+	return ptr_at(e, w->grad, i_add(e, i_mul(e, i_add(e, i_mul(e, i_sub(e, o, w->grad_row), k64(e, w->OW)), ow), k64(e, w->N * w->K * 4)), w->kcol));
 }
 
 /* h0: input row of output row o0; c0: the sums of filter row r. */
 static void
 all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 {
-	V row = ptr_at(e, w->in, i_mul(e, h0, k64(e, w->W * w->N * 4)));
+	V row = ptr_at(e, w->in, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W * w->N * 4)));
 
 	tile_call(e, &w->tiles, k64(e, w->S), w->kb, w->npanel, ptr_at(e, row, k64(e, (w->first * w->stride[1] - w->pad[1]) * w->N * 4)), gradient_at(e, w, o0, k64(e, w->first)), c0,
 	    np, k64(e, w->last - w->first), w->strides, w->acc);
@@ -79,7 +80,7 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 {
 	V s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3)), lo, count;
 	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))), column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
-	V a0 = i_mul(e, i_add(e, i_mul(e, h0, k64(e, w->W)), column), k64(e, w->N * w->C * 4));
+	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column), k64(e, w->N * w->C * 4));
 
 	tiles_open(e, k64(e, w->C), w->p->mr, &lo, &count);
 	tile_call(e, &w->tiles, count, w->kb, w->npanel, ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, 4)))), gradient_at(e, w, o0, ow),
@@ -104,7 +105,8 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !p->pair;
 		find_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K, w.columns ? (int64_t)1 << (w.S - 1) | 1 : tile_rows(w.C, w.C, p->mr));
-		w.in = buffer(&e, abuf), w.grad = buffer(&e, bbuf), w.out = buffer(&e, cbuf);
+		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
+		w.in_row = w.grad_row = k64(&e, 0);
 		int64_t pixel = w.N * w.K * 4;
 		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : 4), [S_AK] = k64(&e, w.C * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.C * 4),
 			[S_AQ] = k64(&e, w.stride[1] * w.N * w.C * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.K * 4),
@@ -119,6 +121,16 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V band = loop_open(&e, row_lo, row_hi, p->band), end = i_min(&e, i_add(&e, band, k64(&e, p->band)), row_hi);
 
 		w.acc = LLVMBuildZExt(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, band, row_lo, ""), e.l->i64, "");
+		if (!w.in) {
+			V last = i_add(&e, i_sub(&e, i_mul(&e, i_sub(&e, end, k64(&e, 1)), k64(&e, w.stride[0])), k64(&e, w.pad[0])), k64(&e, (w.R - 1) * w.dil[0] + 1));
+
+			w.in_row = i_max(&e, k64(&e, 0), i_sub(&e, i_mul(&e, band, k64(&e, w.stride[0])), k64(&e, w.pad[0])));
+			w.in = prologue_band(&e, op, p, 0, w.in_row, i_min(&e, last, k64(&e, w.H)));
+		}
+		if (!w.grad) {
+			w.grad_row = band;
+			w.grad = prologue_band(&e, op, p, 1, band, end);
+		}
 		w.kb = t;
 		if (p->parts > 1) {
 			w.kb = loop_open(&e, k64(&e, 0), k64(&e, w.npanel), 1);

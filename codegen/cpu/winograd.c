@@ -3,7 +3,7 @@
  * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw of f32 in HWNC layout, channels in whole vectors (winograd_why_not).
  * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
  * with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so transforms are loops over planes
- * and the products' rows are (tile, image). Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products; the last two
+ * and the products' rows are (tile, image). An operand that the kernel makes (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products; the last two
  * only where a block of a tile's images does not fit the second-level cache (block_images).
  * The gradient in the weights is the forward transform turned round: both operands are transformed, 36 products sum over all rows,
  * and the transform of the weights, transposed, gives the nine taps.
@@ -206,6 +206,12 @@ winograd_scratch(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 double
+winograd_loads(const Op *op, int k)
+{
+	return op->kind == OP_conv2d_dw && k == 1 ? 1 : (double)POINTS / (TILE * TILE);
+}
+
+double
 winograd_work(const Graph *g, const Op *op)
 {
 	Shape s = shape_of(g, op);
@@ -306,7 +312,19 @@ weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst,
 }
 
 /* ---------------------------------------------------------------- tiles of an image */
-typedef struct Cut { int64_t H, W, C, pad; int size; Transform *f; int src, dst; const char *part; } Cut;
+typedef struct Cut {
+	int64_t H, W, C, pad; int size; Transform *f;
+	int src;                 /* buffer; -1: the kernel makes `made` */
+	Val made;
+	int dst; const char *part;
+} Cut;
+
+/* Numbers of a plane that a task of tiles_emit takes: whole images. */
+static int64_t
+plane_chunk(const Cut *c)
+{
+	return c->C < PLANE_CHUNK ? PLANE_CHUNK / c->C * c->C : c->C;
+}
 
 /* Is index `first + 4 * tile` of a side inside for every tile? */
 static bool
@@ -319,47 +337,65 @@ always_inside(int64_t first, int64_t tiles, int64_t side)
 static void
 cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
 {
-	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], at[POINTS], mask[POINTS], ok[2][SPAN], pos[2][SPAN];
+	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], at[POINTS], mask[POINTS], ok[2][SPAN], pos[2][SPAN], image = NULL, x;
+	bool lanes = e->lanes;
 
 	for (int side = 0; side < 2; side++)
 		for (int i = 0; i < c->size; i++) {
 			int64_t length = side ? c->W : c->H;
-			V x = i_add(e, i_mul(e, tile[side], k64(e, TILE)), k64(e, i - c->pad));
+			V want = i_add(e, i_mul(e, tile[side], k64(e, TILE)), k64(e, i - c->pad));
 
-			pos[side][i] = i_min(e, i_max(e, x, k64(e, 0)), k64(e, length - 1));
-			ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, length) ? NULL : LLVMBuildICmp(here(e), LLVMIntEQ, x, pos[side][i], "");
+			pos[side][i] = i_min(e, i_max(e, want, k64(e, 0)), k64(e, length - 1));
+			ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, length) ? NULL : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[side][i], "");
 		}
 	for (int i = 0; i < c->size; i++)
 		for (int j = 0; j < c->size; j++) {
 			V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
 
-			at[i * c->size + j] = ptr_at(e, from, i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), i_mul(e, plane, k64(e, 4))));
+			at[i * c->size + j] = !from ? NULL : ptr_at(e, from, i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), i_mul(e, plane, k64(e, 4))));
 			mask[i * c->size + j] = both ? splat(e, both) : NULL;
 		}
-	V x = i_mul(e, loop_open(e, lo, hi, e->W), k64(e, 4)), to = i_sub(e, x, i_mul(e, lo, k64(e, 4)));
+	if (from) {
+		x = loop_open(e, lo, hi, e->W);
+		for (int i = 0; i < c->size * c->size; i++)
+			in[i] = vec_load(e, ptr_at(e, at[i], i_mul(e, x, k64(e, 4))), mask[i]);
+	} else {
+		/* made where pixels are, and nothing in the padding; pos is inside for both */
+		image = loop_open(e, i_div(e, lo, k64(e, c->C)), i_div(e, hi, k64(e, c->C)), 1);
+		Ix channel = {.s = loop_open(e, k64(e, 0), k64(e, c->C), e->W), .c = 1};
 
-	for (int i = 0; i < c->size * c->size; i++)
-		in[i] = vec_load(e, ptr_at(e, at[i], x), mask[i]);
+		x = i_add(e, i_mul(e, image, k64(e, c->C)), channel.s);
+		e->lanes = true;
+		for (int i = 0; i < c->size * c->size; i++) {
+			V v = cell_vec(e, prologue_at(e, c->made, image, channel, pos[0][i / c->size], pos[1][i % c->size]));
+
+			in[i] = mask[i] ? LLVMBuildSelect(here(e), mask[i], v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
+		}
+		e->lanes = lanes;
+	}
+	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4));
+
 	square(e, c->f, c->size, SPAN, in, r);
 	for (int i = 0; i < POINTS; i++)
 		vec_store(e, ptr_at(e, out, i_add(e, to, k64(e, i * point))), r[i], NULL);
-	loop_close(e);
+	for (int i = 0; i < (image ? 2 : 1); i++)
+		loop_close(e);
 }
 
 /* [point][tile][image][channel]. Task: a tile, and a piece of its planes. */
 static void
 tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 {
-	int64_t full = s->n.n * c->C, chunks = ceil_div(full, PLANE_CHUNK);
+	int64_t full = s->n.n * c->C, chunk = plane_chunk(c), chunks = ceil_div(full, chunk);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, c->part, &fresh);
 
 	if (fresh) {
-		V from = buffer(&e, c->src), to = buffer(&e, c->dst), plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
+		V from = c->src < 0 ? NULL : buffer(&e, c->src), to = buffer(&e, c->dst), plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V tile = i_div(&e, t, k64(&e, chunks)), lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, PLANE_CHUNK)), plane);
-		V hi = i_min(&e, i_add(&e, lo, k64(&e, PLANE_CHUNK)), plane), at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
+		V tile = i_div(&e, t, k64(&e, chunks)), lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, chunk)), plane);
+		V hi = i_min(&e, i_add(&e, lo, k64(&e, chunk)), plane), at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
 
 		cut_tile(&e, s, c, from, at, lo, hi, ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point_bytes(s->th * s->tw * full));
 		loop_close(&e);
@@ -545,7 +581,7 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 	scratch_check(gc, POINTS * (vpoint + mpoint));
 	if (fresh) {
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->n.n, most, p->mr));
-		V from = buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0), m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
+		V from = c->src < 0 ? NULL : buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0), m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
 		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
 			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, s->C)};
 		V strides = strides_block(&e, st), n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), at[2] = {i_div(&e, t, k64(&e, s->tw)), i_rem(&e, t, k64(&e, s->tw))};
@@ -594,7 +630,7 @@ void
 winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	Shape s = shape_of(gc->g, op);
-	Cut cut = {.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = abuf, .part = "tiles"};
+	Cut cut = {.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = abuf, .made = op->in[0], .part = "tiles"};
 	int64_t at = gc->g->group.at[gc->group].workspace_offset, size[3] = {weights_point(&s, p), point_bytes(s.rows * s.C), point_bytes(s.rows * s.K)};
 	int ws[3], nws = block_images(&s, p) ? 1 : 3;
 
@@ -613,7 +649,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 		tiles_emit(gc, &s, &cut, gk);
 	}
 	if (s.dw) {
-		tiles_emit(gc, &s, &(Cut){.H = s.OH, .W = s.OW, .C = s.K, .size = TILE, .f = gradient_points, .src = bbuf, .dst = ws[2], .part = "gradient"}, gk);
+		tiles_emit(gc, &s, &(Cut){.H = s.OH, .W = s.OW, .C = s.K, .size = TILE, .f = gradient_points, .src = bbuf, .made = op->in[1], .dst = ws[2], .part = "gradient"}, gk);
 		sums_emit(gc, &s, p, ws[1], ws[2], ws[0], gk);
 		taps_emit(gc, &s, ws[0], epi->raw, gk);
 		return;

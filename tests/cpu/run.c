@@ -203,6 +203,34 @@ graph_use_counts(const Graph *g, Arena *a)
 	return uses;
 }
 
+/* Would fuse make such a group around a register-blocked contraction? Before it elementwise ops that only it and the group read (a prologue, hidden),
+ * after it ops of its space, reductions that its tiles can take, and small values: made of these, or copies that nobody else reads. */
+static bool
+gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32_t *uses, bool *hidden)
+{
+	uint32_t c = 0;
+	bool *late = arena_array(g->arena, bool, g->val.n);
+
+	while (!op_has((OpKind)g->op.at[c].kind, T_CONTRACT))
+		c++;
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		bool whole = i >= c && type_same_shape(val_type(g, op->out[0]), val_type(g, g->op.at[c].out[0])), waits = op_info[op->kind].red >= 0;
+
+		for (int k = 0; k < op->nin; k++)
+			waits |= late[op->in[k].id];
+		for (int k = 0; k < op->nout; k++) {
+			late[op->out[k].id] = waits;
+			hidden[op->out[k].id] = i < c || !(whole || waits);
+			if (hidden[op->out[k].id] && inside[op->out[k].id] != uses[op->out[k].id])
+				return false;
+		}
+		if ((waits && (i < c || (whole && op_info[op->kind].red < 0))) || (i > c && op_info[op->kind].red >= 0 && t->may_fuse(t, g, &g->op.at[c], op)))
+			return false;
+	}
+	return true;
+}
+
 /* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by chance. */
 static bool
 fuse_all(Module *m, const char *arch, uint64_t *seed)
@@ -230,16 +258,14 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	g->group.n = 1;
 	if (t->select(t, g, 0, &(SelectCx){.arch = arch}))
 		return false;
-	/* what follows a register-blocked contraction walks its space: fuse never asks for anything else */
-	for (uint32_t i = 0, c = 0; i < g->op.n && (!strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8)); i++) {
-		c = op_has((OpKind)g->op.at[i].kind, T_CONTRACT) ? i : c;
-		if (i > c && !type_same_shape(val_type(g, g->op.at[i].out[0]), val_type(g, g->op.at[c].out[0])))
-			return false;
-	}
+	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8), *hidden = arena_array(m->arena, bool, g->val.n);
+
+	if (gemm && !gemm_group(g, t, inside, uses, hidden))
+		return false;
 	g->group.at[0].workspace_offset = at;
 	m->arena_bytes = at + (g->group.at[0].workspace + 63) / 64 * 64 + 64;
 	for (uint32_t v = 1; v < g->val.n; v++)
-		if (g->val.at[v].op != UINT32_MAX && inside[v] == uses[v] && next_random(seed) % 4)
+		if (g->val.at[v].op != UINT32_MAX && inside[v] == uses[v] && (hidden[v] || next_random(seed) % 4))
 			g->val.at[v].offset = -1;
 	return true;
 }

@@ -1,0 +1,167 @@
+/* prologue.c: operands of a contraction that its own kernel makes of elementwise ops, as it loads them.
+ *
+ * In: a group whose contraction reads what ops before it in the group compute.   Out: where that happens, chosen by shape and kernel:
+ *  - tiles: in the transform of minimal filtering's tiles, in registers (winograd.c); padding is put in after it;
+ *  - band: some pixels of all images and channels, into the thread's scratch memory, once for all panels and taps that read them;
+ *  - pairs: on the way into rows of pairs, which are copied anyway (pack16.c);
+ *  - copy: all of it into the group's workspace, by a kernel of the group's own.
+ * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any elementwise op will do. */
+#include "gemm.h"
+
+enum { BAND_BYTES = 256 << 10, PIXEL_BYTES = 1 << 20, GRADIENT_BAND_BYTES = 2 << 20 };
+
+bool
+prologue_made(const Graph *g, const Op *op, int k)
+{
+	const Op *def = val_op(g, op->in[k]);
+
+	return def && op->group >= 0 && def->group == op->group && def->kind != OP_load;
+}
+
+static int64_t
+pixel_bytes(const Type *t, const GemmParams *p)
+{
+	return t->axis[0].n * t->axis[1].n * (p->pair ? 2 : 4);
+}
+
+/* A filter of one tap at every pixel: an output pixel needs its own input pixel and no other. */
+static bool
+pointwise(const Graph *g, const Op *op)
+{
+	const Type *w = val_type(g, op->in[1]);
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL);
+
+	return w->axis[2].n == 1 && w->axis[3].n == 1 && stride[0] == 1 && stride[1] == 1 && !pad[0] && !pad[1];
+}
+
+/* Input rows that a band of a weight gradient's output rows meets, and what they take. */
+static int64_t
+band_rows(const Graph *g, const Op *op, const GemmParams *p, int k)
+{
+	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	int64_t stride = attr_ints(op, A_stride, NULL)[0], dil = attr_ints(op, A_dilation, NULL)[0], rows = (p->band - 1) * stride + (o->axis[2].n - 1) * dil + 1;
+
+	return k == 1 ? p->band : rows < x->axis[2].n ? rows : x->axis[2].n;
+}
+
+static int64_t
+band_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
+{
+	const Type *t = val_type(g, op->in[k]);
+
+	return align64(band_rows(g, op, p, k) * t->axis[3].n * pixel_bytes(t, p));
+}
+
+PrologueWay
+prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
+{
+	const Type *t = val_type(g, op->in[k]);
+
+	if (p->winograd)
+		return k == 0 || op->kind == OP_conv2d_dw ? PROLOGUE_TILES : PROLOGUE_COPY;
+	if (p->pair && pairs_row(g, op, k))
+		return PROLOGUE_PAIRS;
+	if (gemm_half(g, op) && !p->pair)
+		return PROLOGUE_COPY;
+	if (op->kind == OP_conv2d_dw)
+		return p->parts > 1 && band_bytes(g, op, p, k) <= GRADIENT_BAND_BYTES ? PROLOGUE_BAND : PROLOGUE_COPY;
+	if (op->kind == OP_matmul || k == 1 || p->panel_outer || !pointwise(g, op))
+		return PROLOGUE_COPY;
+	return pixel_bytes(t, p) <= PIXEL_BYTES ? PROLOGUE_BAND : PROLOGUE_COPY;
+}
+
+int64_t
+prologue_pixels(const Graph *g, const Op *op, const GemmParams *p)
+{
+	const Type *t = val_type(g, op->in[0]);
+	int64_t n = BAND_BYTES / pixel_bytes(t, p);
+
+	return n < 1 ? 1 : n < t->axis[3].n ? n : t->axis[3].n;
+}
+
+int64_t
+prologue_scratch(const Graph *g, const Op *op, const GemmParams *p)
+{
+	int64_t bytes = 0;
+
+	for (int k = 0; k < op->nin && k < 2; k++)
+		if (prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_BAND)
+			bytes += op->kind == OP_conv2d_dw ? band_bytes(g, op, p, k) : prologue_pixels(g, op, p) * pixel_bytes(val_type(g, op->in[k]), p);
+	return bytes;
+}
+
+void
+prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r)
+{
+	int bytes = a->vector_bytes;
+
+	if (!gemm_can(g, op, bytes)) {
+		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
+		return;
+	}
+	GemmParams p = gemm_params(g, op, bytes);
+	bool half = narrow == DT_f16 || narrow == DT_bf16;
+
+	r->times = 1;
+	if (half)
+		pairs_allow(g, op, a, narrow, &p);
+	else
+		p.winograd = op->kind != OP_matmul && !winograd_why_not(g, op, &p, bytes);
+	if (half && !p.pair) /* widened into a copy with or without a prologue */
+		return;
+	switch (prologue_way(g, op, &p, k)) {
+	case PROLOGUE_TILES: r->times = winograd_loads(op, k); break;
+	case PROLOGUE_BAND:
+		if (op->kind == OP_conv2d_dw && k == 0)
+			r->times = (double)band_rows(g, op, &p, 0) / (double)(p.band * attr_ints(op, A_stride, NULL)[0]);
+		break;
+	case PROLOGUE_PAIRS: break;
+	case PROLOGUE_COPY: r->copied = true; break;
+	}
+}
+
+/* ---------------------------------------------------------------- emission */
+Cell
+prologue_at(Emit *e, Val v, V n, Ix c, V h, V w)
+{
+	Ix ix[MAX_RANK] = {ix_s(n), c, ix_s(h), ix_s(w)};
+
+	return lane_eval(e, v, ix);
+}
+
+typedef struct Pixel { Val v; V n, h, w, out, first; } Pixel;
+
+static void
+pixel_lane(Emit *e, void *cx, Ix c, int u)
+{
+	const Pixel *p = cx;
+
+	(void)u;
+	store_at(e, p->out, (DType)val_type(e->g, p->v)->dtype, (Off){.s = i_add(e, p->first, c.s), .c = 1}, prologue_at(e, p->v, p->n, c, p->h, p->w));
+}
+
+void
+prologue_row(Emit *e, Val v, V h, V w0, V w1, V out)
+{
+	const Type *t = val_type(e->g, v);
+	int64_t C = t->axis[1].n;
+	V images = extent(e, t->axis[0]), w = loop_open(e, w0, w1, 1), n = loop_open(e, k64(e, 0), images, 1);
+	Pixel p = {v, n, h, w, out, i_mul(e, i_add(e, i_mul(e, i_sub(e, w, w0), images), n), k64(e, C))};
+
+	lane_loop(e, k64(e, 0), k64(e, C), C % (4 * e->W) ? 1 : 4, pixel_lane, &p);
+	loop_close(e);
+	loop_close(e);
+}
+
+V
+prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1)
+{
+	const Type *t = val_type(e->g, op->in[k]);
+	int64_t row = t->axis[3].n * pixel_bytes(t, p);
+	V out = scratch_ptr(e, k && prologue_made(e->g, op, 0) && prologue_way(e->g, op, p, 0) == PROLOGUE_BAND ? band_bytes(e->g, op, p, 0) : 0);
+	V h = loop_open(e, h0, h1, 1);
+
+	prologue_row(e, op->in[k], h, k64(e, 0), k64(e, t->axis[3].n), ptr_at(e, out, i_mul(e, i_sub(e, h, h0), k64(e, row))));
+	loop_close(e);
+	return out;
+}

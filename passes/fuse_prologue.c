@@ -1,0 +1,166 @@
+/* fuse_prologue.c: elementwise values that the contractions which read them make as they load them (prologues).
+ *
+ * In: the tables of pass fuse in progress, the target's word on each contraction.   Out: Fuse.lead, and, once no kernel before it could
+ * take the op, the decision.
+ * A candidate is cheap (CHEAP_OPS operations at most, nothing random), read by contractions that can, and made of one value of its size, or of
+ * two if nothing else reads it: the normalised activation before a convolution, the gradient behind a batch normalisation. Elementwise readers of
+ * a value of one leaf have it computed again as well. What remains is a matter of cost: a kernel of its own reads the leaves, computes, and
+ * stores what each contraction reads; a prologue reads the leaves and computes in each contraction, as often as that one's way of loading asks.
+ * Times are bytes and operations at the rates of a typical machine of the target, so that the same file gives the same program everywhere. */
+#include "fuse.h"
+#include "passes.h"
+#include <math.h>
+
+/* Is anything that op computes from drawn at random, through what would be computed again? */
+static bool
+draws(const Fuse *f, const Op *op)
+{
+	if (op_has((OpKind)op->kind, T_RANDOM))
+		return true;
+	for (int k = 0; k < op->nin; k++)
+		if (fuse_clonable(f, op->in[k]) && draws(f, val_op(f->g, op->in[k])))
+			return true;
+	return false;
+}
+
+/* Values of t's size that stand in memory and that op is made of, and operations that make it. */
+static void
+leaves_of(const Fuse *f, const Op *op, const Type *t, Lead *l, uint32_t leaf[LEAD_LEAVES + 1])
+{
+	l->ops++;
+	for (int k = 0; k < op->nin; k++) {
+		uint32_t v = op->in[k].id, n = 0;
+
+		if (fuse_clonable(f, op->in[k])) {
+			leaves_of(f, val_op(f->g, op->in[k]), t, l, leaf);
+			continue;
+		}
+		if (type_elements(val_type(f->g, op->in[k])) < type_elements(t))
+			continue;
+		while (n < l->nleaf && leaf[n] != v)
+			n++;
+		if (n == l->nleaf && l->nleaf <= LEAD_LEAVES)
+			leaf[l->nleaf++] = v;
+	}
+}
+
+static const char *
+why_not(Fuse *f, const Op *op, Lead *l)
+{
+	const Type *t = val_type(f->g, op->out[0]);
+	uint32_t leaf[LEAD_LEAVES + 1], maps = 0;
+
+	if (f->pinned[op->out[0].id])
+		return "it stands in memory anyway: a result, or read by a kernel that takes no prologue";
+	if (fuse_costly(op_info[op->kind].expr))
+		return "it needs a division or a transcendental function, too dear to be computed for each contraction";
+	leaves_of(f, op, t, l, leaf);
+	if (l->ops > CHEAP_OPS)
+		return arena_printf(f->g->module->arena, "%u operations, more than %d, to be computed for each contraction", l->ops, CHEAP_OPS);
+	if (draws(f, op))
+		return "random numbers would be drawn again for each contraction";
+	for (uint32_t u = 0; u < f->users[op->out[0].id].n; u++) {
+		uint32_t r = f->users[op->out[0].id].at[u];
+		const Op *reader = &f->g->op.at[r];
+
+		if (f->kind[r] == K_CONTRACT)
+			continue;
+		if (f->kind[r] != K_RED && (f->kind[r] != K_MAP || !fuse_same_space(val_type(f->g, reader->out[0]), t)))
+			return arena_printf(f->g->module->arena, "%s reads it too, from memory", op_info[reader->kind].name);
+		maps++;
+	}
+	if (l->nleaf == 0)
+		return "it is made of nothing of its size";
+	if (l->nleaf > LEAD_LEAVES)
+		return "it is made of three tensors of its size: reading them again costs more than reading it";
+	if (l->nleaf > 1 && maps)
+		return "it is made of two tensors of its size, and elementwise kernels read it too: it is stored for these";
+	return NULL;
+}
+
+void
+fuse_find_prologues(Fuse *f)
+{
+	for (uint32_t i = 0; i < f->nop; i++) {
+		const Op *op = &f->g->op.at[i];
+		bool read = false;
+
+		for (uint32_t u = 0; f->kind[i] == K_MAP && u < f->users[op->out[0].id].n; u++)
+			read |= f->kind[f->users[op->out[0].id].at[u]] == K_CONTRACT;
+		if (!read)
+			continue;
+		f->lead[i].read = true;
+		f->lead[i].ratio = NAN;
+		f->lead[i].never = why_not(f, op, &f->lead[i]);
+	}
+}
+
+typedef struct Cost { double bytes, ops; } Cost;
+
+static double
+seconds(const Fuse *f, const Cost *c)
+{
+	return c->bytes / f->cx->target->memory_rate + c->ops / f->cx->target->map_rate;
+}
+
+/* Adds what contraction `reader` costs if it makes operand k itself, and what it costs to read it. NULL, or why it cannot. */
+static const char *
+add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *make, Cost *store)
+{
+	const Type *t = val_type(f->g, reader->in[k]);
+	double elements = (double)type_elements(t), bytes = elements * dtype_info[narrow == DT_none ? t->dtype : narrow].bytes;
+	Prologue p = {0};
+
+	if (!f->cx->target || !f->cx->target->prologue)
+		return "contractions of this target read their operands from memory";
+	f->cx->target->prologue(f->cx->target, f->g, reader, k, narrow, &p);
+	if (p.why)
+		return arena_printf(f->g->module->arena, "%s: %s", op_info[reader->kind].name, p.why);
+	make->bytes += bytes * (l->nleaf + (p.copied ? 2 : 0));
+	make->ops += elements * p.times * l->ops;
+	store->bytes += bytes;
+	return NULL;
+}
+
+bool
+fuse_prologue(Fuse *f, uint32_t index)
+{
+	const Op *op = &f->g->op.at[index];
+	Lead *l = &f->lead[index];
+	const Type *t = val_type(f->g, op->out[0]);
+	DType narrow = pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
+	double elements = (double)type_elements(t), bytes = elements * dtype_info[narrow == DT_none ? t->dtype : narrow].bytes;
+	Cost make = {0}, store = {bytes * (l->nleaf + 1), elements * l->ops};
+	uint32_t n = 0;
+
+	if (!l->read || l->never) {
+		l->why = l->never;
+		return false;
+	}
+	for (uint32_t u = 0; u < f->users[op->out[0].id].n; u++) {
+		uint32_t r = f->users[op->out[0].id].at[u];
+		const Op *reader = &f->g->op.at[r];
+
+		if (f->kind[r] != K_CONTRACT || (u && f->users[op->out[0].id].at[u - 1] == r))
+			continue;
+		for (int k = 0; k < reader->nin; k++) {
+			const char *why = reader->in[k].id == op->out[0].id ? add_reader(f, reader, k, l, narrow, &make, &store) : NULL;
+
+			if (why) {
+				l->why = why;
+				return false;
+			}
+		}
+		n++;
+	}
+	l->ratio = seconds(f, &make) / seconds(f, &store);
+	l->taken = l->ratio < 1 && pass_may(f->cx, "fuse.prologue");
+	l->why = l->ratio < 1 && !l->taken ? "stopped by --pass-limit" :
+		arena_printf(f->g->module->arena, "made in %u contraction%s: %.1f MiB and %.1f Mflop, %.3f ms predicted; stored by a kernel of its own: %.1f MiB and %.1f Mflop, %.3f ms", n, n > 1 ? "s" : "",
+		make.bytes / 1048576, make.ops / 1e6, 1e3 * seconds(f, &make), store.bytes / 1048576, store.ops / 1e6, 1e3 * seconds(f, &store));
+	if (l->taken) {
+		f->stored[op->out[0].id] = false;
+		f->cone[index] = (uint8_t)l->ops;
+	}
+	return l->taken;
+}
