@@ -96,6 +96,15 @@ fuse_find_prologues(Fuse *f)
 }
 
 typedef struct Cost { double bytes, ops; } Cost;
+typedef struct Element { double bytes, ops; } Element; /* of the operand: in memory, and to make it with its conversions from 16 bits and to them */
+
+static Element
+element_of(const Lead *l, const Type *t, DType narrow)
+{
+	if (narrow == DT_none || t->dtype != DT_f32)
+		return (Element){dtype_info[t->dtype].bytes, l->ops};
+	return (Element){dtype_info[narrow].bytes, l->ops + 2 * l->nleaf + 1};
+}
 
 static double
 seconds(const Fuse *f, const Cost *c)
@@ -108,7 +117,8 @@ static const char *
 add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *make, Cost *store)
 {
 	const Type *t = val_type(f->g, reader->in[k]);
-	double elements = (double)type_elements(t), bytes = elements * dtype_info[narrow == DT_none ? t->dtype : narrow].bytes;
+	Element one = element_of(l, t, narrow);
+	double elements = (double)type_elements(t), bytes = elements * one.bytes;
 	Prologue p = {0};
 
 	if (!f->cx->target || !f->cx->target->prologue)
@@ -117,7 +127,7 @@ add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *
 	if (p.why)
 		return arena_printf(f->g->module->arena, "%s: %s", op_info[reader->kind].name, p.why);
 	make->bytes += bytes * (l->nleaf + (p.copied ? 2 : 0));
-	make->ops += elements * p.times * l->ops;
+	make->ops += elements * p.times * one.ops;
 	store->bytes += bytes;
 	return NULL;
 }
@@ -129,8 +139,8 @@ fuse_prologue(Fuse *f, uint32_t index)
 	Lead *l = &f->lead[index];
 	const Type *t = val_type(f->g, op->out[0]);
 	DType narrow = pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
-	double elements = (double)type_elements(t), bytes = elements * dtype_info[narrow == DT_none ? t->dtype : narrow].bytes;
-	Cost make = {0}, store = {bytes * (l->nleaf + 1), elements * l->ops};
+	Element one = element_of(l, t, narrow);
+	Cost make = {0}, store = {(double)type_elements(t) * one.bytes * (l->nleaf + 1), (double)type_elements(t) * one.ops};
 	uint32_t n = 0;
 
 	if (!l->read || l->never) {
@@ -156,7 +166,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 	l->ratio = seconds(f, &make) / seconds(f, &store);
 	l->taken = l->ratio < 1 && pass_may(f->cx, "fuse.prologue");
 	l->why = l->ratio < 1 && !l->taken ? "stopped by --pass-limit" :
-		arena_printf(f->g->module->arena, "made in %u contraction%s: %.1f MiB and %.1f Mflop, %.3f ms predicted; stored by a kernel of its own: %.1f MiB and %.1f Mflop, %.3f ms", n, n > 1 ? "s" : "",
+		arena_printf(f->g->module->arena, "made in %u contraction%s: %.3g MiB and %.3g Mflop, %.3g ms predicted; stored by a kernel of its own: %.3g MiB and %.3g Mflop, %.3g ms", n, n > 1 ? "s" : "",
 		make.bytes / 1048576, make.ops / 1e6, 1e3 * seconds(f, &make), store.bytes / 1048576, store.ops / 1e6, 1e3 * seconds(f, &store));
 	if (l->taken) {
 		f->stored[op->out[0].id] = false;

@@ -81,6 +81,13 @@ scratch_ptr(Emit *e, int64_t byte_offset)
 	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, e->arg_scratch, &off, 1, "scratch");
 }
 
+/* Does the processor round vectors of W numbers to bf16 itself? It takes subnormal numbers for zero. */
+static bool
+converts_bf16(const Emit *e, bool vec)
+{
+	return vec && e->l->arch->dot_bf16 && (e->W == 16 || e->W == 8);
+}
+
 /* Memory form to the form that arithmetic uses, and back. */
 static V
 widen(Emit *e, V v, DType dt, bool vec)
@@ -94,6 +101,10 @@ widen(Emit *e, V v, DType dt, bool vec)
 		return LLVMBuildICmp(b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "");
 	if (dt == DT_bf16) {
 		T it = vec ? vec_of(e, e->l->i32) : e->l->i32;
+
+		/* as numbers, so that a rounding behind another one folds away */
+		if (converts_bf16(e, vec))
+			return LLVMBuildFPExt(b, LLVMBuildBitCast(b, v, vec_of(e, LLVMBFloatTypeInContext(e->l->cx)), ""), t, "");
 		V w = LLVMBuildZExt(b, v, it, ""), k = LLVMConstInt(e->l->i32, 16, 0);
 
 		return LLVMBuildBitCast(b, LLVMBuildShl(b, w, vec ? splat(e, k) : k, ""), t, "");
@@ -113,6 +124,8 @@ narrow(Emit *e, V v, DType dt, bool vec)
 		return LLVMBuildZExt(b, v, t, "");
 	if (dt != DT_bf16)
 		return v;
+	if (converts_bf16(e, vec))
+		return LLVMBuildBitCast(b, LLVMBuildFPTrunc(b, v, vec_of(e, LLVMBFloatTypeInContext(e->l->cx)), ""), t, "");
 	/* round to nearest even on the bits; a NaN keeps its sign and becomes quiet */
 	T it = vec ? vec_of(e, e->l->i32) : e->l->i32;
 #define K(x) (vec ? splat(e, LLVMConstInt(e->l->i32, (x), 0)) : LLVMConstInt(e->l->i32, (x), 0))

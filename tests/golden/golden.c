@@ -7,6 +7,8 @@
  *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and what follows them and a point)
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
+ *   ; prologues: OP,OP:N      contractions of the stand-in target that make operands themselves, each element once or N (2..9) times; a byte and an
+ *                             operation take it a nanosecond
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
@@ -56,7 +58,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout, *epilogues; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout, *epilogues, *prologues; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -107,14 +109,27 @@ stand_in_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *o
 	return listed(s->epilogues, name, strlen(name)) ? NULL : "the stand-in target has no such epilogue";
 }
 
+static void
+stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *r)
+{
+	const char *name = op_info[contract->kind].name;
+	size_t n = strlen(name);
+
+	(void)g, (void)k, (void)narrow;
+	r->why = "the stand-in target makes no operands there";
+	for (const char *p = ((const StandIn *)t)->prologues; p && *p; p += strcspn(p, ","), p += *p == ',')
+		if (!strncmp(p, name, n) && (!p[n] || p[n] == ',' || p[n] == ':'))
+			*r = (Prologue){.times = p[n] == ':' ? p[n + 1] - '0' : 1};
+}
+
 static bool
 prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 {
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse},
-	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .epilogues = command(g, "epilogues", 0)};
+	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .memory_rate = 1e9, .map_rate = 1e9},
+	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0)};
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0)};
 	if (!cx->only && !cx->stop_stage) {
