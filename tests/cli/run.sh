@@ -201,7 +201,7 @@ t "explain a layer" 0 'dense0' "$mantou" explain "$net" dense0
 t "explain two layers" 0 'declined|fused' "$mantou" explain "$net" dense0 relu0
 t "explain two layers that are fused" 0 '^eval: dense0 and relu0 are fused in eval_matmul_dense0' "$mantou" explain "$net" dense0 relu0
 t "explain two layers that are not" 0 '^eval: relu0 and head are not fused: relu0 is in eval_matmul_dense0_[0-9]+; head in eval_matmul_head_' "$mantou" explain "$net" relu0 head
-t "the reason why" 0 'declined  relu -> matmul.*: what a contraction makes is stored before' "$mantou" explain "$net" relu0 head
+t "the reason why" 0 'declined  relu -> matmul.*: the kernel before makes it on its way' "$mantou" explain "$net" relu0 head
 t "explain layers apart" 0 '^infer: dense0 and head are not fused.*neither reads what the other computes' "$mantou" explain "$net" dense0 head
 t "explain's table of graphs" 0 '^train +[0-9]+ +[0-9]+ +[0-9]+ +[0-9.]+ .?i?B ' "$mantou" explain "$net"
 t "explain follows the model" 0 'both walk f32\[16,9\]' "$mantou" explain "$net" dense0 relu0 -D width=9
