@@ -79,6 +79,7 @@ typedef enum Trait {
 	T_ALIAS = 1 << 15,    /* the same elements in row-major order: the result may share the operand's buffer */
 	T_AXES = 1 << 16,     /* axis i of the result is axis i of the operand (of like rank): one layout serves both */
 	T_PARTS = 1 << 17,    /* a contraction that sums over examples: kernels do so in parts, added afterwards */
+	T_INPLACE = 1 << 19,  /* the result may take operand 0's place, of which the kernel then touches what changes and no more; no other operand's */
 	T_ORDER = 1 << 18,    /* operand 1 is not read: who reads the result only runs after it stands */
 } Trait;
 

@@ -229,11 +229,11 @@ ref_take(RefCtx *cx, const Op *op)
 	return NULL;
 }
 
-const char *
-ref_take_dx(RefCtx *cx, const Op *op)
+/* Slices of operand k go to r, where operand k + 1 says. */
+static const char *
+add_slices(RefCtx *cx, const Op *op, int k, RefTensor *r)
 {
-	const RefTensor *g = ref_in(cx, op, 0), *ids = ref_in(cx, op, 1);
-	RefTensor *r = ref_zeros(cx, op, 0);
+	const RefTensor *g = ref_in(cx, op, k), *ids = ref_in(cx, op, k + 1);
 	Split s = split_at(cx, &r->type, attr_int(op, A_axis));
 
 	for (int64_t o = 0; o < s.outer; o++)
@@ -246,6 +246,22 @@ ref_take_dx(RefCtx *cx, const Op *op)
 					r->f[(o * s.n + (int64_t)id) * s.inner + j] += from[j];
 		}
 	return NULL;
+}
+
+const char *
+ref_take_dx(RefCtx *cx, const Op *op)
+{
+	return add_slices(cx, op, 0, ref_zeros(cx, op, 0));
+}
+
+const char *
+ref_take_add(RefCtx *cx, const Op *op)
+{
+	const RefTensor *x = ref_in(cx, op, 0);
+	RefTensor *r = ref_out(cx, op, 0);
+
+	memcpy(r->f, x->f, (size_t)x->n * sizeof(double));
+	return add_slices(cx, op, 1, r);
 }
 
 const char *

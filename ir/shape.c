@@ -332,15 +332,16 @@ shape_gather_dx(Graph *g, Op *op, int *which)
 	return NULL;
 }
 
-const char *
-shape_take_dx(Graph *g, Op *op, int *which)
+/* Operand k: slices of something like r, as many as operand k + 1 has ids. */
+static const char *
+shape_slices(Graph *g, Op *op, int *which, int k, const Type *r)
 {
-	const Type *d = in_type(g, op, 0), *ids = in_type(g, op, 1), *r = val_type(g, op->out[0]);
+	const Type *d = in_type(g, op, k), *ids = in_type(g, op, k + 1);
 	const char *error;
 	int ax;
 	bool good;
 
-	if ((error = shape_declared(g, op, which)) || (error = shape_integer(g, op, which, 1, "ids")) || (error = shape_axis(g, op, which, r, &ax)))
+	if ((error = shape_integer(g, op, which, k + 1, "ids")) || (error = shape_axis(g, op, which, r, &ax)))
 		return error;
 	good = d->dtype == r->dtype && d->rank == r->rank - 1 + ids->rank;
 	for (int i = 0; good && i < d->rank; i++) {
@@ -348,7 +349,23 @@ shape_take_dx(Graph *g, Op *op, int *which)
 
 		good = d->axis[i].n == want;
 	}
-	return good ? NULL : shape_fail(g, which, 0, "gradient is %s, ids %s, result %s along axis %d", type_text(g, d), type_text(g, ids), type_text(g, r), ax);
+	return good ? NULL : shape_fail(g, which, k, "gradient is %s, ids %s, result %s along axis %d", type_text(g, d), type_text(g, ids), type_text(g, r), ax);
+}
+
+const char *
+shape_take_dx(Graph *g, Op *op, int *which)
+{
+	const char *error = shape_declared(g, op, which);
+
+	return error ? error : shape_slices(g, op, which, 0, val_type(g, op->out[0]));
+}
+
+const char *
+shape_take_add(Graph *g, Op *op, int *which)
+{
+	const char *error = shape_same(g, op, which);
+
+	return error ? error : shape_slices(g, op, which, 1, in_type(g, op, 0));
 }
 
 /* Loops hold run-time machinery; their values' types come with them. */

@@ -224,6 +224,18 @@ in_map(const Graph *g, const Op *op)
 	return op->group >= 0 && kernel_is_map(g->group.at[op->group].kernel);
 }
 
+/* Does op make its result in operand 0's place, and read state s through no other operand? */
+static bool
+adds_in_place(const Plan *p, const Op *op, int32_t s)
+{
+	if (!op_has(op->kind, T_INPLACE) || p->state_of[p->root[op->in[0].id]] != s)
+		return false;
+	for (int k = 1; k < op->nin; k++)
+		if (p->state_of[p->root[op->in[k].id]] == s)
+			return false;
+	return true;
+}
+
 /* Stores: into the state's place where the old value is not read after the value's group. */
 static void
 place_stores(Plan *p)
@@ -242,7 +254,7 @@ place_stores(Plan *p)
 		bool produced = def != UINT32_MAX && !l->fixed && r == op->in[0].id;
 		/* in the same group the old value may be read if the group is elementwise: each element before it is written */
 		bool ordered = produced && (last < l->from ||
-			(last == l->from && op_has(g->op.at[def].kind, T_EW) && in_map(g, &g->op.at[def])));
+			(last == l->from && ((op_has(g->op.at[def].kind, T_EW) && in_map(g, &g->op.at[def])) || adds_in_place(p, &g->op.at[def], (int32_t)(s - p->m->state.at)))));
 
 		if (ordered && type_same(&g->val.at[r].type, &s->type)) {
 			l->fixed = true;

@@ -185,6 +185,26 @@ kernel_flops(const GroupCx *gc)
 	return f;
 }
 
+/* Bytes of v that the group's kernels touch: of a table whose rows are taken or added to, as many as there are ids. */
+static double
+touched(const GroupCx *gc, uint32_t v)
+{
+	const Graph *g = gc->g;
+	int64_t all = type_bytes(&g->val.at[v].type), rows = 0;
+
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &g->op.at[i];
+		bool table = !op->dead && ((op->kind == OP_take && op->in[0].id == v) || (op_has((OpKind)op->kind, T_INPLACE) && (op->in[0].id == v || op->out[0].id == v)));
+
+		if (table)
+			rows += type_bytes(val_type(g, op->kind == OP_take ? op->out[0] : op->in[1]));
+		for (int k = 0; !op->dead && !table && k < op->nin; k++)
+			if (op->in[k].id == v)
+				return (double)all;
+	}
+	return (double)(rows && rows < all ? rows : all);
+}
+
 void
 kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, bool check)
 {
@@ -199,7 +219,7 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 	for (uint32_t i = 0; i < gc->buf.n; i++) {
 		off[i] = gc->buf.at[i].offset;
 		if (gc->buf.at[i].val)
-			bytes += (double)type_bytes(&gc->g->val.at[gc->buf.at[i].val].type);
+			bytes += touched(gc, gc->buf.at[i].val);
 	}
 	vec_push(c->arena, &gk->k, ((KernelRec){
 		.name = symbol(gc, gc->part), .fn = fn, .off = off, .noff = (int)gc->buf.n, .group = gc->group, .rows = r.rows, .mul = r.mul, .div = r.div,

@@ -9,7 +9,7 @@ bool
 special_op(const Graph *g, const Op *op)
 {
 	switch (op->kind) {
-	case OP_store: case OP_check: case OP_cumsum: case OP_take_dx: return true;
+	case OP_store: case OP_check: case OP_cumsum: case OP_take_add: case OP_take_dx: return true;
 	case OP_gather_dx: return !gather_dx_pulls(g, op);
 	case OP_max_pool2d_dx: return pool_dx_special(g, op);
 	default: return false;
@@ -114,7 +114,7 @@ typedef struct Along {
 	const Op *op;
 	const Nest *n;
 	const LoopAxis *last;
-	int axis, in[2], out;
+	int axis, first, in[2], out; /* in: operands first and first + 1 */
 	Ix ix[MAX_RANK];
 } Along;
 
@@ -133,10 +133,10 @@ along_lane(Emit *e, void *cx, Ix i, int u)
 
 /* Loops over all axes of the result but one, lanes on the innermost of them if it is innermost in memory. */
 static void
-along_kernel(GroupCx *gc, const Op *op, int axis, AlongBody *body, const Val *leaf, int nleaf, GraphKernels *gk, const char *part)
+along_kernel(GroupCx *gc, const Op *op, int axis, int first, AlongBody *body, const Val *leaf, int nleaf, GraphKernels *gk, const char *part)
 {
 	Nest n = {.root = val_type(gc->g, op->out[0]), .atomic = 1u << axis};
-	Along a = {.gc = gc, .op = op, .n = &n, .axis = axis};
+	Along a = {.gc = gc, .op = op, .n = &n, .axis = axis, .first = first};
 	const LoopAxis *outer[MAX_RANK];
 	int nouter = 0;
 	Emit *e = arena_new_of(gc->tmp, Emit);
@@ -149,8 +149,8 @@ along_kernel(GroupCx *gc, const Op *op, int axis, AlongBody *body, const Val *le
 		nest_leaf(gc, &n, val_type(gc->g, leaf[k]), id);
 	if (!nleaf)
 		n.atomic = ~0u;
-	for (int k = 0; k < op->nin && k < 2; k++)
-		a.in[k] = group_buffer(gc, op->in[k].id);
+	for (int k = 0; first + k < op->nin && k < 2; k++)
+		a.in[k] = group_buffer(gc, op->in[first + k].id);
 	a.out = group_buffer(gc, op->out[0].id);
 	nest_build(gc, &n, 1u << axis);
 	for (int i = 0; i < n.nloop; i++)
@@ -159,7 +159,7 @@ along_kernel(GroupCx *gc, const Op *op, int axis, AlongBody *body, const Val *le
 	if (n.nloop && !n.loop[n.nloop - 1].reduced)
 		a.last = outer[--nouter];
 	int fn = kernel_begin(gc, e, part, &fresh);
-	int64_t inner = n.root->axis[axis].n + (op->nin > 1 ? type_elements(val_type(gc->g, op->in[1])) : 0);
+	int64_t inner = (first ? 0 : n.root->axis[axis].n) + (op->nin > 1 ? type_elements(val_type(gc->g, op->in[first + 1])) : 0);
 	Tasks t = tasks_of(&n, outer, nouter, a.last, a.last ? 64 : 0, 1, inner);
 
 	if (fresh) {
@@ -214,7 +214,7 @@ zero_along(Emit *e, Along *a, const Ix *ix)
 static void
 add_at(Emit *e, Along *a, const Ix *from, Ix *to, Ix row)
 {
-	const Type *t = val_type(e->g, a->op->out[0]), *gt = val_type(e->g, a->op->in[0]);
+	const Type *t = val_type(e->g, a->op->out[0]), *gt = val_type(e->g, a->op->in[a->first]);
 	DType dt = (DType)t->dtype;
 	V mask = e->mask, pred = e->pred;
 	bool vec, scalar = !e->lanes;
@@ -244,12 +244,11 @@ add_at(Emit *e, Along *a, const Ix *from, Ix *to, Ix row)
 }
 
 static void
-take_dx_body(Emit *e, Along *a, const Ix *ix)
+take_add_body(Emit *e, Along *a, const Ix *ix)
 {
-	const Type *t = val_type(e->g, a->op->out[0]), *ids = val_type(e->g, a->op->in[1]);
+	const Type *t = val_type(e->g, a->op->out[0]), *ids = val_type(e->g, a->op->in[a->first + 1]);
 	Ix to[MAX_RANK], from[MAX_RANK], at[MAX_RANK];
 
-	zero_along(e, a, ix);
 	memcpy(to, ix, sizeof to);
 	for (int j = 0; j < ids->rank; j++)
 		at[j] = ix_s(loop_open(e, k64(e, 0), extent(e, ids->axis[j]), 1));
@@ -264,6 +263,13 @@ take_dx_body(Emit *e, Along *a, const Ix *ix)
 	add_at(e, a, from, to, row);
 	for (int j = 0; j < ids->rank; j++)
 		loop_close(e);
+}
+
+static void
+take_dx_body(Emit *e, Along *a, const Ix *ix)
+{
+	zero_along(e, a, ix);
+	take_add_body(e, a, ix);
 }
 
 static void
@@ -318,12 +324,17 @@ special_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		pool_dx_emit(gc, op, gk);
 		return;
 	case OP_cumsum:
-		along_kernel(gc, op, (int)attr_int(op, A_axis), cumsum_body, (Val[]){op->in[0], op->out[0]}, 2, gk, "scan");
+		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, cumsum_body, (Val[]){op->in[0], op->out[0]}, 2, gk, "scan");
 		return;
 	case OP_take_dx:
-		along_kernel(gc, op, (int)attr_int(op, A_axis), take_dx_body, NULL, 0, gk, "add");
+		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, take_dx_body, NULL, 0, gk, "add");
+		return;
+	case OP_take_add:
+		if (val_info(gc->g, op->in[0])->offset != val_info(gc->g, op->out[0])->offset)
+			store_copy(gc, op->in[0], val_type(gc->g, op->out[0]), val_info(gc->g, op->out[0])->offset, gk);
+		along_kernel(gc, op, (int)attr_int(op, A_axis), 1, take_add_body, NULL, 0, gk, "add");
 		return;
 	default:
-		along_kernel(gc, op, (int)attr_int(op, A_axis), gather_dx_body, NULL, 0, gk, "add");
+		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, gather_dx_body, NULL, 0, gk, "add");
 	}
 }
