@@ -232,21 +232,45 @@ tell(Fuse *f, const Op *op, int32_t gid, bool fired, const char *rule, const cha
 		.fired = fired, .why = why, .value = value, .bytes_saved = bytes, .loc = op->loc});
 }
 
-/* An update of a small state may run beside another of its layer and shape: one kernel for both. It reads nothing of groups from there on.
- * Of other layers: no, one would wait for the other's gradient. */
+/* Does op, with what will be cloned for it, read v? */
+static bool
+reads(const Fuse *f, const Op *op, Val v)
+{
+	for (int k = 0; k < op->nin; k++)
+		if (op->in[k].id == v.id || (fuse_clonable(f, op->in[k]) && reads(f, val_op(f->g, op->in[k]), v)))
+			return true;
+	return false;
+}
+
+/* Do both, with what will be cloned for them, read the same tensor of n elements that is no state's old value: a gradient? */
+static bool
+same_gradient(const Fuse *f, const Op *a, const Op *b, int64_t n)
+{
+	for (int k = 0; k < a->nin; k++) {
+		const Op *def = val_op(f->g, a->in[k]);
+
+		if (fuse_clonable(f, a->in[k]) ? same_gradient(f, def, b, n) : def && def->kind != OP_load && type_elements(val_type(f->g, a->in[k])) == n && reads(f, b, a->in[k]))
+			return true;
+	}
+	return false;
+}
+
+/* An update may run beside another of its layer and shape, if both are small or read the same gradient (Adam's two moments): one kernel for both.
+ * It reads nothing of groups from there on. Of other layers: no, one would wait for the other's gradient. */
 static int32_t
 find_update(Fuse *f, const Op *op, uint32_t index, const Type *t)
 {
 	int32_t last = latest_group(f, op);
 
-	if (!f->sink[index] || !op->path || !*op->path || type_elements(t) > SIBLING_ELEMENTS)
+	if (!f->sink[index] || !op->path || !*op->path)
 		return -1;
 	for (int32_t i = (int32_t)f->info.n - 1; i > last && i >= (int32_t)f->info.n - 8; i--) {
 		const GroupInfo *gi = &f->info.at[i];
 
 		const Op *main_op = &f->g->op.at[gi->main_op];
 
-		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < 24 && fuse_same_space(&gi->space, t) && pass_may(f->cx, "fuse.beside"))
+		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < 24 && fuse_same_space(&gi->space, t) &&
+		    (type_elements(t) <= SIBLING_ELEMENTS || same_gradient(f, op, main_op, type_elements(t))) && pass_may(f->cx, "fuse.beside"))
 			return i;
 	}
 	return -1;
@@ -276,7 +300,7 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 	if (gid < 0 && f->enabled) {
 		gid = find_update(f, op, index, t);
 		if (gid >= 0)
-			tell(f, op, gid, true, "fuse.beside", "a small update beside another of its layer: one kernel for both", NAN, 0);
+			tell(f, op, gid, true, "fuse.beside", "an update beside another of its layer, small or of the same gradient: one kernel for both", NAN, 0);
 	}
 	if (gid < 0)
 		gid = new_group(f, K_MAP, t, index);
@@ -546,8 +570,8 @@ take_over(Fuse *f)
 	graph_compact(g);
 }
 
-/* Small values made of states and constants alone (the factor and offset of a normalisation that does not train) come first: an op joins the group of its latest
- * operand, and that should be the one that makes its activation. */
+/* Small values made of states, constants and the step's numbers alone (the factor and offset of a normalisation that does not train, Adam's corrections) come
+ * first: an op joins the group of its latest operand, and that should be the one that makes its activation or gradient. */
 static void
 hoist_parameters(Fuse *f)
 {
@@ -558,6 +582,8 @@ hoist_parameters(Fuse *f)
 	uint32_t n = 0;
 
 	memcpy(op, g->op.at, g->op.n * sizeof *op);
+	for (uint32_t i = 0; i < g->input.n; i++)
+		early[g->input.at[i].v.id] = g->input.at[i].kind != IN_DATA;
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		first[i] = op[i].nout && (op_has((OpKind)op[i].kind, T_POINTWISE | T_VIEW | T_CONST) || op[i].kind == OP_load);
 		for (int k = 0; k < op[i].nin; k++)

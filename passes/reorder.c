@@ -198,6 +198,63 @@ only_stores(const Sched *s, const Node *n, const bool *is_result)
 	return n->reader.n == 0;
 }
 
+typedef struct Waiting { uint32_t n; int64_t bytes; } Waiting; /* updates that wait for a node, and their gradients */
+
+/* Does node `id`, an update or what makes its gradient, run later than the largest of what it reads would let it, and what for?
+ * at: position of nodes in the schedule; w: by node; depth: elementwise kernels between update and gradient. */
+static void
+note_waiting(const Sched *s, uint32_t id, const uint32_t *node_of, const uint32_t *at, Waiting *w, int depth)
+{
+	const Graph *g = s->g;
+	const Node *n = &s->node[id];
+	const ValInfo *gradient = NULL;
+	const Op *last = NULL;
+
+	for (uint32_t i = 0; i < n->op.n; i++)
+		for (int k = 0; k < g->op.at[n->op.at[i]].nin; k++) {
+			const ValInfo *v = val_info(g, g->op.at[n->op.at[i]].in[k]);
+			const Op *def = v->op == UINT32_MAX ? NULL : &g->op.at[v->op];
+
+			if (!def || node_of[v->op] == id || def->kind == OP_load || s->node[node_of[v->op]].steady)
+				continue;
+			if (!gradient || type_elements(&v->type) > type_elements(&gradient->type))
+				gradient = v;
+			if (!last || at[node_of[v->op]] > at[node_of[last - g->op.at]])
+				last = def;
+		}
+	if (!gradient)
+		return;
+	if (node_of[gradient->op] == node_of[last - g->op.at]) {
+		if (depth && op_has((OpKind)g->op.at[gradient->op].kind, T_POINTWISE))
+			note_waiting(s, node_of[gradient->op], node_of, at, w, depth - 1);
+		return;
+	}
+	w += node_of[last - g->op.at];
+	w->n++;
+	w->bytes += type_bytes(&gradient->type);
+}
+
+/* What it costs that updates wait for one number which needs every gradient. Returns how many do. */
+static uint32_t
+tell_waiting(const Sched *s, PassCtx *cx, const uint32_t *node_of)
+{
+	uint32_t *at = arena_array(s->a, uint32_t, s->n), most = 0;
+	Waiting *w = arena_array(s->a, Waiting, s->n);
+
+	for (uint32_t i = 0; i < s->norder; i++)
+		at[s->order[i]] = i;
+	for (uint32_t i = 0; i < s->n; i++)
+		if (s->node[i].sink)
+			note_waiting(s, i, node_of, at, w, 2);
+	for (uint32_t i = 0; i < s->n; i++)
+		most = w[i].n > w[most].n ? i : most;
+	if (!s->n || w[most].n < 2)
+		return 0;
+	verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.sink", .graph = s->g->name, .a = "", .fired = false, .value = (double)w[most].n, .bytes_saved = w[most].bytes,
+		.why = arena_printf(cx->module->arena, "%u updates wait for a number that every gradient goes into (clipping, loss scaling): their gradients stand in memory at once", w[most].n)});
+	return w[most].n;
+}
+
 bool
 pass_reorder(Graph *g, PassCtx *cx)
 {
@@ -235,6 +292,7 @@ pass_reorder(Graph *g, PassCtx *cx)
 	if (s.norder != s.n)
 		bug("reorder: %u of %u kernels could be ordered in graph %s", s.norder, s.n, g->name);
 
+	uint32_t waiting = tell_waiting(&s, cx, node_of);
 	Op *old = g->op.at, *new = arena_array(g->arena, Op, g->op.n);
 	uint32_t at = 0;
 	bool changed = false;
@@ -253,6 +311,7 @@ pass_reorder(Graph *g, PassCtx *cx)
 	}
 	g->op.at = new;
 	g->op.cap = g->op.n;
+	early -= waiting;
 	if (early)
 		verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.sink", .graph = g->name, .a = "", .fired = true, .value = (double)early,
 			.why = arena_printf(cx->module->arena, "%lld updates run as soon as their gradient is done", (long long)early)});
