@@ -5,6 +5,7 @@
  *   fold.identity  x * 1, x / 1, x - 0, x + -0 (integers: + 0), x ^ 1, -(-x), where on a constant; views that change nothing;
  *                  a cast to the same type; stop_gradient, once gradients are made
  *   fold.view      reshape of reshape, transpose of transpose, expand of expand, reverse of reverse
+ *   fold.matmul    matmul of what is transposed, transpose of a matmul that nobody else reads: ta and tb say it
  *   fold.cast      cast of cast, where the first holds every value of what it was made from
  *   fold.expand    elementwise ops broadcast by themselves: the operand before an expand, if another operand has the shape
  * Declines: x + 0 (turns -0 into 0), x * 0 (NaN, infinity), a sum over one element (turns -0 into 0), anything that would
@@ -13,7 +14,7 @@
 #include <string.h>
 #include "passes.h"
 
-typedef struct Fold { Rewrite rw; PassCtx *cx; bool diffed, changed; } Fold;
+typedef struct Fold { Rewrite rw; PassCtx *cx; bool diffed, changed; uint32_t *uses; /* by old Val.id */ } Fold;
 
 static const Op *
 def_of(const Fold *f, Val v)
@@ -250,6 +251,59 @@ fold_chain(Fold *f, const Op *op, const char **rule)
 	}
 }
 
+/* ---------------------------------------------------------------- transpositions around products */
+/* Swaps the last two axes and no other? */
+static bool
+swaps_last(const Op *op)
+{
+	int n;
+	const int64_t *perm = attr_ints(op, A_perm, &n);
+
+	for (int i = 0; i < n; i++)
+		if (perm[i] != (i < n - 2 ? i : 2 * n - 3 - i))
+			return false;
+	return n >= 2;
+}
+
+static void
+fold_operands(Fold *f, Op *op)
+{
+	bool flag[2] = {attr_bool(op, A_ta), attr_bool(op, A_tb)}, any = false;
+
+	for (int k = 0; k < 2; k++) {
+		const Op *t = def_of(f, op->in[k]);
+
+		if (!t || t->kind != OP_transpose || !swaps_last(t) || !type_is_plain(val_type(f->rw.g, t->in[0])) || !pass_may(f->cx, "fold.matmul"))
+			continue;
+		op->in[k] = t->in[0];
+		flag[k] = !flag[k];
+		any = true;
+	}
+	if (!any)
+		return;
+	Attr *attr = arena_array(f->rw.g->arena, Attr, op->nattr);
+
+	memcpy(attr, op->attr, sizeof *attr * op->nattr);
+	op->attr = attr;
+	for (int i = 0; i < op->nattr; i++)
+		if (attr[i].name == A_ta || attr[i].name == A_tb)
+			attr[i].i = flag[attr[i].name == A_tb];
+	f->changed = true;
+}
+
+/* (a b)^T = b^T a^T */
+static Val
+fold_product(Fold *f, const Op *op)
+{
+	const Op *m = op->kind == OP_transpose ? def_of(f, op->in[0]) : NULL;
+	Val v = op->nin ? op->in[0] : NOVAL;
+
+	if (!m || m->kind != OP_matmul || attr_bool(m, A_wide) || !swaps_last(op) || v.id >= f->rw.nval || f->uses[v.id] != 1 || !type_is_plain(type_out(f, op)) ||
+	    !type_is_plain(val_type(f->rw.g, v)) || !pass_may(f->cx, "fold.matmul"))
+		return NOVAL;
+	return build_op(&f->rw.b, OP_matmul, VALS(m->in[1], m->in[0]), ATTRS(AB(ta, !attr_bool(m, A_tb)), AB(tb, !attr_bool(m, A_ta))), NULL);
+}
+
 /* ---------------------------------------------------------------- expands that elementwise ops do not need */
 /* Has another operand the whole extent of every axis that the expand of operand k widened? */
 static bool
@@ -304,14 +358,21 @@ fold_op(Fold *f, const Op *op)
 	if (v.id)
 		return pass_may(f->cx, "fold.identity") ? v : NOVAL;
 	v = fold_chain(f, op, &rule);
+	if (!v.id)
+		v = fold_product(f, op);
 	return v.id ? as_result(f, op, v) : NOVAL;
 }
 
 bool
 pass_fold(Graph *g, PassCtx *cx)
 {
-	Fold f = {.cx = cx, .diffed = stage_number(g->module->stage) >= STAGE_diffed};
+	Fold f = {.cx = cx, .diffed = stage_number(g->module->stage) >= STAGE_diffed, .uses = arena_array(cx->scratch, uint32_t, g->val.n)};
 
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
+			f.uses[g->op.at[i].in[k].id]++;
+	for (uint32_t i = 0; i < g->result.n; i++)
+		f.uses[g->result.at[i].v.id]++;
 	f.rw = rewrite_begin(g, cx->scratch);
 	for (uint32_t i = 0; i < f.rw.nold; i++) {
 		Op *op = rewrite_inputs(&f.rw, i);
@@ -321,6 +382,8 @@ pass_fold(Graph *g, PassCtx *cx)
 			continue;
 		if (!op_has(op->kind, T_EFFECT | T_CONST | T_STATE | T_RANDOM) && op->nout) {
 			fold_expands(&f, op);
+			if (op->kind == OP_matmul)
+				fold_operands(&f, op);
 			v = fold_op(&f, op);
 		}
 		if (!v.id) {
