@@ -219,6 +219,35 @@ bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 	}
 }
 
+/* Kernels that memory limits: fewer operations than bytes, and more bytes than caches near the processor hold. */
+typedef struct Streaming { double seconds, bytes, peak; } Streaming;
+
+static Streaming
+bench_streaming(const Bench *b, const Trace *t, int64_t steps)
+{
+	enum { LARGE = 4 << 20 };
+	Streaming s = {.peak = rt_peak_memory(b->h->threads)};
+
+	for (int k = 0; k < b->kernels; k++) {
+		const RtRow *r = bench_row(b, k);
+
+		if (r->bytes < LARGE || r->flops > r->bytes)
+			continue;
+		s.seconds += t->seconds[k] / (double)steps;
+		s.bytes += r->bytes;
+	}
+	return s;
+}
+
+static void
+bench_streaming_text(const Streaming *s)
+{
+	if (s->seconds <= 0 || s->peak <= 0)
+		return;
+	printf("  %-40s %10.1f %7s %9s %8.1f  %.0f %% of the memory's %.1f GB/s, measured (sum of two vectors)\n", "kernels that memory limits", s->seconds * 1e6, "", "", s->bytes / s->seconds * 1e-9,
+	       100 * s->bytes / s->seconds / s->peak, s->peak * 1e-9);
+}
+
 static void
 bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 {
@@ -309,8 +338,12 @@ bench_print_json(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(), b->kernels, b->first);
 	if (suspect)
 		printf(", \"suspect\": true");
-	if (t->seconds)
+	if (t->seconds) {
+		Streaming streaming = bench_streaming(b, t, profiled);
+
+		printf(", \"streaming\": {\"seconds\": %.9g, \"bytes\": %.9g, \"memory_gbytes_s\": %.9g}", streaming.seconds, streaming.bytes, streaming.peak * 1e-9);
 		bench_profile_json(b, t, profiled);
+	}
 	printf("}\n");
 }
 
@@ -330,8 +363,12 @@ bench_print_text(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 	else
 		printf(" (the peak of this program's arithmetic is not measured)\n");
 	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory", (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
-	if (t->seconds)
+	if (t->seconds) {
+		Streaming streaming = bench_streaming(b, t, profiled);
+
 		bench_profile_text(b, t, profiled);
+		bench_streaming_text(&streaming);
+	}
 }
 
 int

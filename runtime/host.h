@@ -258,5 +258,6 @@ int rt_info(RtHost *h);
 int rt_die(RtHost *h);                                  /* prints h->error; returns 1 */
 bool rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples); /* one pass over h->test; false: error or stop */
 /* peak.c: best of several samples, in FLOP/s, of all the threads together */
+double rt_peak_memory(RtThreads *p); /* best of several samples, in bytes/s; 0: no room to measure */
 double rt_peak_flops(RtThreads *p, bool narrow, const char *needs); /* narrow: RtProgram.narrow; needs: of the image that runs; 0: unknown */
 #endif

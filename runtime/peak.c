@@ -1,4 +1,5 @@
-/* peak.c: the machine's peak rate of multiply-adds, measured: independent FMA chains in registers, all threads at once.
+/* peak.c: the machine's peaks, measured with all threads at once: multiply-adds in independent chains in registers; bytes of memory in a sum of two
+ * vectors (STREAM's add: two read, one written past the caches; McCalpin 1995), which no elementwise kernel can pass for long.
  *
  * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16 also the bf16 dot
  * products of AVX-512 where their image asks for them and the processor has them: the larger result counts. The best of
@@ -6,6 +7,7 @@
  * that asks for them is unknown, and none of its figures can be called suspect. */
 #include "host.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PEAK_CHAINS 12           /* latency 4 to 5 cycles times 2 units */
@@ -159,4 +161,66 @@ rt_peak_flops(RtThreads *p, bool narrow, const char *needs)
 #endif
 	best = peak_measure(p, loop);
 	return dots > best ? dots : best;
+}
+
+/* ---- memory */
+
+enum { STREAM_BYTES = 64 << 20, STREAM_SAMPLES = 6, STREAM_TASKS = 64 };
+
+typedef struct Stream { const float *a, *b; float *sum; int64_t n; } Stream;
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void
+stream_avx2(const Stream *s, int64_t lo, int64_t hi)
+{
+	for (int64_t i = lo; i < hi; i += 8)
+		_mm256_stream_ps(s->sum + i, _mm256_add_ps(_mm256_load_ps(s->a + i), _mm256_load_ps(s->b + i)));
+	_mm_sfence();
+}
+#endif
+
+static void
+stream_plain(const Stream *s, int64_t lo, int64_t hi)
+{
+	for (int64_t i = lo; i < hi; i++)
+		s->sum[i] = s->a[i] + s->b[i];
+}
+
+static void
+stream_task(void *cx, int64_t t0, int64_t t1, int thread)
+{
+	const Stream *s = cx;
+	int64_t lo = t0 * (s->n / STREAM_TASKS), hi = t1 * (s->n / STREAM_TASKS);
+
+	(void)thread;
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
+		stream_avx2(s, lo, hi);
+		return;
+	}
+#endif
+	stream_plain(s, lo, hi);
+}
+
+double
+rt_peak_memory(RtThreads *p)
+{
+	int64_t n = STREAM_BYTES / (int64_t)sizeof(float);
+	float *room = aligned_alloc(64, 3 * (size_t)STREAM_BYTES);
+	double best = 0;
+
+	if (!room)
+		return 0;
+	memset(room, 0, 3 * (size_t)STREAM_BYTES);
+	for (int sample = 0; sample < STREAM_SAMPLES; sample++) {
+		Stream s = {room, room + n, room + 2 * n, n};
+		double begin = rt_now(), seconds;
+
+		rt_threads_run(p, stream_task, &s, STREAM_TASKS);
+		seconds = rt_now() - begin;
+		if (seconds > 0 && 3.0 * STREAM_BYTES / seconds > best)
+			best = 3.0 * STREAM_BYTES / seconds;
+	}
+	free(room);
+	return best;
 }
