@@ -210,7 +210,8 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 {
 	Compile *c = gc->c;
 	int64_t *off = arena_array(c->arena, int64_t, gc->buf.n);
-	double bytes = 0;
+	/* what a workspace holds is written once and read once */
+	double bytes = gc->group >= 0 ? 2.0 * (double)gc->g->group.at[gc->group].workspace : 0;
 
 	if (fresh) {
 		emit_end(e);
