@@ -1,47 +1,70 @@
 #!/bin/sh
-# Measurements run and print what other programs read; nothing is asserted about speed but that it is a number and below the peak.
-set -u
-cd "$(dirname "$0")/../.."
-mantou=${MANTOU:-$PWD/build/mantou}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
-bad() {
-	failed=$((failed + 1))
-	echo "FAIL $1"
-}
-# json NAME FILE CONDITION: on the object o
-json() {
-	if python3 -c "import json, sys; o = json.load(open(sys.argv[1])); assert $3, o" "$dir/$2" 2>"$dir/err"; then passed=$((passed + 1)); else bad "$1: $(tail -n 1 "$dir/err" | head -c 400)"; fi
-}
-t() { # t NAME COMMAND...: succeeds; stdout to $dir/out
-	name=$1
-	shift
-	if "$@" >"$dir/out" 2>"$dir/err"; then passed=$((passed + 1)); else bad "$name: $(head -n 2 "$dir/err")"; fi
-}
-keys='set("model target precision mode batch threads steps repeats examples_per_s ms_per_step gflop_per_step gflops peak_share peak_rss_bytes kernels_per_step first_step_s".split()) <= set(o)'
-sane='o["examples_per_s"]["min"] <= o["examples_per_s"]["median"] <= o["examples_per_s"]["max"] and o["ms_per_step"]["median"] > 0 and (o["peak_share"] is None or o["peak_share"] <= 1 or o.get("suspect") is True)'
-t "build" "$mantou" build models/lenet.net --batch 16 -o "$dir/lenet"
-for mode in train infer; do
-	t "bench $mode" "$dir/lenet" bench --synthetic --json --mode $mode --warmup 1 --steps 2 --repeat 3 --threads 1
-	json "bench --mode $mode: keys" out "$keys"
-	json "bench --mode $mode: figures" out "$sane"
-	json "bench --mode $mode: what was asked" out "o[\"mode\"] == \"$mode\" and o[\"batch\"] == 16 and o[\"steps\"] == 2 and o[\"repeats\"] == 3 and o[\"threads\"] == 1"
+# mantou beside its rivals, in one command: installs them into a folder of its own, builds mantou if build/ has none, and measures row by row (rows.txt) in
+# interleaved rounds: medians, bests, the share of the peak measured in the same run, memory, time to the first step, the ratio to the best rival.
+#   sh tests/bench/run.sh [--rows ROW,ROW...] [--rounds N] [--quick] [--list] [--rivals DIR] [--json FILE] [--realtime] [--threads N]
+#   sh tests/bench/run.sh --from FILE      the tables of an earlier --json FILE again
+# DIR (default ~/.cache/mantou-bench) becomes a Python environment with PyTorch, ONNX Runtime and OpenVINO, and one within for MXNet, which needs an old
+# numpy. What is there is not installed again; an environment that this script did not make is used as it is. What cannot be installed is said once, and
+# again in its line of the table. TORCH_INDEX=URL is asked for PyTorch (a build without CUDA saves 5 GB); MANTOU=FILE names the compiler, PYTHON the python3.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+rivals=${HOME:-/tmp}/.cache/mantou-bench measures=1
+python=${PYTHON:-python3}
+# The folder is looked up here; measure.py reads the options and complains of wrong ones before anything is installed.
+previous=
+for word; do
+	case $previous in --rivals) rivals=$word ;; esac
+	case $word in
+	--rivals=*) rivals=${word#*=} ;;
+	-h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	--list | --from | --from=*) measures= ;;
+	esac
+	previous=$word
 done
-t "bench for people" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repeat 1
-t "profile" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repeat 1 --profile "$dir/trace.json"
-if grep -q conv2d0 "$dir/out"; then passed=$((passed + 1)); else bad "the profile names no layer"; fi
-json "trace" trace.json 'len(o["traceEvents"] if isinstance(o, dict) else o) > 10'
-# What the compiler predicts and what the executable holds are of one plan.
-"$mantou" info --json models/lenet.net --batch 16 >"$dir/info"
-"$dir/lenet" info --json >"$dir/out"
-json "info of the executable" out 'set("model target arch precision batch parameters parameter_bytes arena_bytes gflop_per_step bytes_per_step kernels_per_step inputs outputs source_hash".split()) <= set(o)'
-for key in model target arch precision batch parameters parameter_bytes arena_bytes scratch_bytes gflop_per_step bytes_per_step kernels_per_step source_hash inputs outputs; do
-	if python3 -c "import json, sys; a, b = (json.load(open(f))['$key'] for f in sys.argv[1:]); assert a == b, (a, b)" "$dir/info" "$dir/out" 2>"$dir/err"; then passed=$((passed + 1)); else bad "info: $key differs: $(tail -n 1 "$dir/err")"; fi
-done
-json "predicted time" info 'o["predicted_ms_per_step"] > 0 and sum(k["flops"] for k in o["kernels"]) > 1e6'
-for f in tests/bench/*.py models/*.py; do
-	if python3 -c "import ast, sys; ast.parse(open(sys.argv[1]).read())" $f; then passed=$((passed + 1)); else bad "$f"; fi
-done
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed -eq 0 ]
+mantou=${MANTOU:-$root/build/mantou}
+[ -z "$measures" ] || "$python" "$here/measure.py" --rivals "$rivals" --mantou "$mantou" "$@" --list >/dev/null
+[ -n "$measures" ] || exec "$python" "$here/measure.py" "$@"
+
+# want ENVIRONMENT MODULE PACKAGE...: installed unless the module is there; a failure is remembered in missing.txt for the table.
+want() {
+	in=$1 module=$2
+	shift 2
+	"$in/bin/python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" 2>/dev/null && return 0
+	echo "run.sh: installing $module into $in" >&2
+	if ! "$in/bin/python" -m pip install -q --retries 2 "$@" >"$rivals/$module.log" 2>&1; then
+		why=$(grep -i error "$rivals/$module.log" | tail -n 1 | cut -c 1-200)
+		echo "run.sh: no $module: ${why:-pip failed} ($rivals/$module.log)" >&2
+		echo "$module: ${why:-pip failed}" >>"$rivals/missing.txt"
+	fi
+}
+# environment DIR: a Python environment with pip.
+environment() {
+	[ ! -x "$1/bin/python" ] || return 0
+	mkdir -p "$1"
+	"$python" -m venv "$1" >"$rivals/venv.log" 2>&1 || { sh "$root/tests/install.sh" python3-venv && "$python" -m venv "$1" >"$rivals/venv.log" 2>&1; } ||
+		{ echo "run.sh: no Python environment in $1: $(tail -n 1 "$rivals/venv.log")" >&2; exit 1; }
+}
+if [ -x "$rivals/bin/python" ] && [ ! -f "$rivals/made-by-run.sh" ]; then
+	echo "run.sh: $rivals is used as it is" >&2
+else
+	environment "$rivals"
+	: >"$rivals/made-by-run.sh"
+	: >"$rivals/missing.txt"
+	want "$rivals" torch torch setuptools numpy ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
+	want "$rivals" onnx onnx
+	want "$rivals" onnxruntime onnxruntime
+	want "$rivals" openvino openvino
+	[ -f "$rivals/lib/libiomp5.so" ] || "$rivals/bin/python" -m pip install -q intel-openmp >"$rivals/intel-openmp.log" 2>&1 ||
+		echo "run.sh: no intel-openmp: PyTorch will be slower than it could be" >&2
+	environment "$rivals/mxnet"
+	want "$rivals/mxnet" mxnet mxnet==1.9.1 numpy==1.23.5
+fi
+command -v g++ >/dev/null || sh "$root/tests/install.sh" g++ || echo "run.sh: no g++: PyTorch cannot compile" >&2
+if [ ! -x "$mantou" ]; then
+	[ -z "${MANTOU:-}" ] || { echo "run.sh: no $mantou" >&2; exit 1; }
+	sh "$root/tests/install.sh"
+	echo "run.sh: building $mantou" >&2
+	(cd "$root" && { [ -f build/build.ninja ] || meson setup build --buildtype=release; } && ninja -C build) >"$rivals/build.log" 2>&1 || { tail -n 20 "$rivals/build.log" >&2; exit 1; }
+fi
+exec "$python" "$here/measure.py" --rivals "$rivals" --mantou "$mantou" "$@"

@@ -1,40 +1,49 @@
 #!/usr/bin/env python3
-"""Times one model of torch_models.py the way `PROGRAM bench --json` does, and prints the same keys. Start it through beside.sh, which sets the
+"""Times one model of torch_models.py the way `PROGRAM bench --json` does, and prints the same keys. Start it through run.sh or beside.sh, which set the
 environment that PyTorch needs to be fast on a CPU: without it the comparison is worthless.
 
-  torch_bench.py resnet50-cifar10 [--mode train|infer] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--compile] [--bf16]
+  torch_bench.py resnet50-cifar10 [--mode train|infer] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--compile] [--freeze] [--bf16] [--serve]
+  torch_bench.py resnet50-cifar10 --batch N --export FILE.onnx
 """
-import argparse
-import json
-import resource
-import statistics
-import time
+import sampling  # first: it takes the time of the start
 
-START = time.perf_counter()
-import torch  # noqa: E402  the import is part of the time to the first step
+import os
+
+OPTIONS = sampling.options(__doc__)
+OPTIONS.add_argument("--compile", action="store_true", help="torch.compile")
+OPTIONS.add_argument("--freeze", action="store_true", help="with --compile, inference: weights are constants, folded and packed")
+OPTIONS.add_argument("--bf16", action="store_true", help="autocast to bf16; inference: the weights too")
+OPTIONS.add_argument("--export", metavar="FILE.onnx", help="write the network for inference and end")
+ARGS = OPTIONS.parse_args()
+if ARGS.freeze:
+    os.environ["TORCHINDUCTOR_FREEZING"] = "1"
+
+import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 from torch_models import MODELS  # noqa: E402
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("model", choices=sorted(MODELS))
-    p.add_argument("--mode", choices=["train", "infer"], default="train")
-    p.add_argument("--batch", type=int, default=0, help="default: the .net file's")
-    p.add_argument("--warmup", type=int, default=20)
-    p.add_argument("--steps", type=int, default=100)
-    p.add_argument("--repeat", type=int, default=3)
-    p.add_argument("--threads", type=int, default=0, help="default: OMP_NUM_THREADS, else all processors")
-    p.add_argument("--compile", action="store_true", help="torch.compile")
-    p.add_argument("--bf16", action="store_true", help="autocast to bf16; inference: the weights too")
-    a = p.parse_args()
+def export(a, net, x):
+    net.eval()
+    more = {"do_constant_folding": True, "input_names": ["x"], "output_names": ["y"]}
+    try:
+        torch.onnx.export(net, (x,), a.export, dynamo=False, **more)
+    except TypeError:  # a version without the choice
+        torch.onnx.export(net, (x,), a.export, **more)
+
+
+def main(a):
+    if a.model not in MODELS:
+        raise SystemExit("torch_bench.py: no model %s; there are %s" % (a.model, ", ".join(sorted(MODELS))))
     if a.threads:
         torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     batch, network, data, optimizer, images = MODELS[a.model]
     n = a.batch or batch
     net, (x, target) = network(), data(n)
+    if a.export:
+        return export(a, net, x)
     if images:  # what oneDNN computes in: without it every step converts
         net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     if a.bf16 and a.mode == "infer":
@@ -42,6 +51,7 @@ def main():
         x = x.to(torch.bfloat16) if x.is_floating_point() else x
     opt = optimizer(net.parameters())
     cast = lambda: torch.autocast("cpu", torch.bfloat16, enabled=a.bf16 and a.mode == "train")
+    net.train(a.mode == "train")
     forward = torch.compile(net) if a.compile else net
 
     def train():
@@ -54,29 +64,13 @@ def main():
         return loss.item()  # ours reads the loss of every step too
 
     def infer():
-        with torch.inference_mode():
+        # freezing wants no_grad: tensors of inference mode have no version that it could hold on to
+        with torch.no_grad() if a.freeze else torch.inference_mode():
             return forward(x)
 
-    net.train(a.mode == "train")
-    step = train if a.mode == "train" else infer
-    step()
-    first = time.perf_counter() - START
-    for _ in range(a.warmup):
-        step()
-    times = []
-    for _ in range(a.repeat):
-        begin = time.perf_counter()
-        for _ in range(a.steps):
-            step()
-        times.append((time.perf_counter() - begin) / a.steps)
-    rate = lambda f: n / f(times)
-    print(json.dumps({
-        "model": a.model, "target": "pytorch " + torch.__version__, "precision": "bf16" if a.bf16 else "f32", "mode": a.mode, "batch": n, "threads": torch.get_num_threads(),
-        "steps": a.steps, "repeats": a.repeat,
-        "examples_per_s": {"median": rate(statistics.median), "min": rate(max), "max": rate(min)},
-        "ms_per_step": {"median": 1e3 * statistics.median(times), "min": 1e3 * min(times), "max": 1e3 * max(times)},
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "first_step_s": first}))
+    sampling.run(a, n, train if a.mode == "train" else infer,
+                 {"model": a.model, "target": "pytorch " + torch.__version__, "precision": "bf16" if a.bf16 else "f32", "threads": torch.get_num_threads()})
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGS)
