@@ -73,11 +73,13 @@ typedef struct Job {                     /* one compilation */
 	const Target *target;
 	const char *arch[16]; int narch; /* canonical, best first, no two the same */
 	Module *module;                  /* as loaded */
+	Tuning *tuning;                  /* NULL: no file */
+	uint64_t tuning_hash;            /* of the file's bytes; 0 without one */
 } Job;
 
 /* Reads options that name targets, passes and stages. EXIT_GOOD, or the exit status after a message. */
 int job_open(Job *j, Arena *a, const Options *o, const char *command, const char *file);
-/* Reads and elaborates the model, or reads textual IR, into j->module. */
+/* Reads and elaborates the model, or reads textual IR, into j->module, and the tuning file into j->tuning. */
 int job_load(Job *j);
 /* A context of passes for arch[k], as the options say. */
 void job_context(const Job *j, Module *m, int k, PassCtx *cx);
@@ -102,6 +104,9 @@ void print_where(Buf *b, const Module *m, Loc at); /* file:line:col, nothing if 
 bool contracts_hold(Module *m, const PassCtx *cx);      /* every `require` of a planned module; false after errors */
 bool layer_under(const char *path, const char *prefix); /* "a.b" is under "a", "ab" is not */
 bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read what a computes? */
+
+/* ---- cmd_explain.c: a line for each kernel with parameters that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
+int tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);

@@ -94,6 +94,7 @@ cache_key(const Job *j)
 	h = hash_text(h, o->pass_limit);
 	h = hash_bytes(h, &o->level, sizeof o->level);
 	h = hash_bytes(h, &o->memory, sizeof o->memory);
+	h = hash_bytes(h, &j->tuning_hash, sizeof j->tuning_hash);
 	return hash_file(h, "/proc/self/exe");
 }
 

@@ -3,7 +3,8 @@
  * In: a model and up to two layers; a layer's name is a prefix of paths, at a dot.   Out: with --json a verdict a line in the order of the pipeline,
  * with pinned keys. As text: verdicts by layers in the order of the model, alike ones as one line with their number and graphs; without a layer
  * named, layers that differ in their numbers only (stage0.conv2d1, stage2.conv2d0) come as one. Then a table of the graphs, and the reasons by the
- * bytes they cost. A layer's kernels come first; with two layers, which kernel holds both, or that none does.
+ * bytes they cost. A layer's kernels come first; with two layers, which kernel holds both, or that none does; then the records of those that have
+ * parameters, as a tuning file holds them.
  * Refuses a layer the model does not have, with the nearest name. */
 #include "cmd.h"
 
@@ -380,6 +381,57 @@ put_answer(Buf *out, Report *r, const char *a, const char *b)
 	buf_printf(out, "\n");
 }
 
+/* ---------------------------------------------------------------- text: records for a tuning file */
+static int
+compare_lines(const void *x, const void *y)
+{
+	return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+int
+tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines)
+{
+	VEC(const char *) line = {0};
+	int n = 0;
+
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		const Graph *g = m->graph.at[i];
+		uint8_t *has = g->is_loop || !a ? NULL : kernels_of(arena, g, a, b), mask = b ? 3 : 1;
+
+		for (uint32_t k = 0; !g->is_loop && k < g->group.n; k++) {
+			const char *kernel = g->group.at[k].kernel;
+			Buf key = {0};
+
+			if ((has && (has[k] & mask) != mask) || !kernel || !strchr(kernel, '{'))
+				continue;
+			if (tuning_key(&key, g, (int)k, cx->target->name, cx->arch))
+				vec_push(arena, &line, (const char *)arena_printf(arena, "%s : %s", key.at, kernel));
+			buf_free(&key);
+		}
+	}
+	if (line.n)
+		qsort(line.at, line.n, sizeof *line.at, compare_lines);
+	for (uint32_t i = 0; i < line.n; i++)
+		if (!i || strcmp(line.at[i], line.at[i - 1]))
+			line.at[n++] = line.at[i];
+	*lines = line.at;
+	return n;
+}
+
+static void
+put_records(Buf *out, Report *r, const PassCtx *cx, const char *a, const char *b)
+{
+	const char **line;
+	int n = tuning_records(r->arena, r->m, cx, a, b, &line);
+
+	if (n)
+		buf_printf(out, "# records of these kernels as they are, for a tuning file\n");
+	for (int i = 0; i < n; i++)
+		buf_printf(out, "%s\n", line[i]);
+	if (n)
+		buf_printf(out, "\n");
+}
+
 /* ---------------------------------------------------------------- JSON */
 static void
 put_json(Buf *b, const Module *m, const Verdict *v)
@@ -448,8 +500,10 @@ explain_text(Buf *b, Arena *a, const Module *m, const PassCtx *cx, const char *x
 	for (uint32_t i = 0; i < cx->verdict.n; i++)
 		if (wanted(&cx->verdict.at[i], x, y))
 			add_verdict(&r, &cx->verdict.at[i]);
-	if (x)
+	if (x) {
 		put_answer(b, &r, x, y);
+		put_records(b, &r, cx, x, y);
+	}
 	if (!pass_enabled(cx, "fuse"))
 		buf_printf(b, "pass fuse is switched off: every operation is a kernel of its own\n\n");
 	put_pairs(b, &r, colour_on(stdout));

@@ -2,7 +2,7 @@
  *
  * In: the planned module and the descriptor that the target makes of it.   Out: parameters, memory, and per kernel of the training step its flops,
  * bytes and a predicted time: the larger of flops over the assumed peak and bytes over the assumed bandwidth. The assumptions are
- * printed: they are no measurements. */
+ * printed: they are no measurements. With --json also the records of all kernels with parameters, as a tuning file holds them. */
 #include "cmd.h"
 
 #include "../runtime/json.h"
@@ -41,7 +41,7 @@ assume_machine(const Target *t, const char *arch)
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
 typedef VEC(Kernel) Kernels;
-typedef struct Totals { int64_t parameters, parameter_bytes, arena, scratch; const char *budget; double flops, bytes, seconds; } Totals;
+typedef struct Totals { int64_t parameters, parameter_bytes, arena, scratch; const char *budget, *tuned; double flops, bytes, seconds; } Totals;
 
 /* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
 static const char *
@@ -126,7 +126,7 @@ put_tensor_json(Buf *b, const char *name, const Type *t)
 }
 
 static void
-put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *ks, const Totals *t, Machine mc)
+put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *g, const Kernels *ks, const Totals *t, Machine mc)
 {
 	const Graph *infer = module_graph(m, "infer");
 	const char *comma = "";
@@ -142,6 +142,10 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 	if (t->budget) {
 		buf_printf(b, ", \"budget\": ");
 		buf_json(b, t->budget);
+	}
+	if (t->tuned) {
+		buf_printf(b, ", \"tuned\": ");
+		buf_json(b, t->tuned);
 	}
 	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [", t->flops / 1e9, t->bytes, ks->n);
 	for (uint32_t i = 0; i < g->input.n; i++) {
@@ -176,6 +180,14 @@ put_json(Buf *b, const Job *j, const Module *m, const Graph *g, const Kernels *k
 		buf_printf(b, ", \"where\": ");
 		buf_json(b, k->where);
 		buf_printf(b, "}");
+	}
+	const char **record;
+	int n = tuning_records(j->arena, m, cx, NULL, NULL, &record);
+
+	buf_printf(b, "], \"records\": [");
+	for (int i = 0; i < n; i++) {
+		buf_printf(b, "%s\n ", i ? "," : "");
+		buf_json(b, record[i]);
 	}
 	buf_printf(b, "]}\n");
 }
@@ -216,6 +228,8 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		put_size_row(b, "a thread", t->scratch);
 	if (t->budget)
 		put_row(b, "budget", "%s", t->budget);
+	if (t->tuned)
+		put_row(b, "tuned", "%s", t->tuned);
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved, %u kernels", t->flops / 1e9, t->bytes / 1e6, ks->n);
 	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %d threads, %.4g GFLOP/s, %.3g GB/s)", t->seconds * 1e3,
 	        t->seconds > 0 ? (double)m->batch / t->seconds : 0.0, mc.threads, mc.flops / 1e9, mc.bytes / 1e9);
@@ -228,6 +242,23 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		buf_printf(b, "%-40s %10.3f %10.1f %10.2f  %-24s %s\n", k->name ? k->name : "", k->flops / 1e6, k->bytes / 1e3, predicted(k, mc) * 1e6,
 		           *k->layer ? k->layer : "-", k->where);
 	}
+}
+
+/* How many kernels have their parameters from the tuning file; NULL without one. */
+static const char *
+tuned_text(const Job *j, const PassCtx *cx)
+{
+	int used = 0, misfit = 0;
+
+	if (!j->tuning)
+		return NULL;
+	for (uint32_t i = 0; i < cx->verdict.n; i++) {
+		const Verdict *v = &cx->verdict.at[i];
+
+		if (v->rule && !strcmp(v->rule, "select.tuned"))
+			*(v->fired ? &used : &misfit) += 1;
+	}
+	return arena_printf(j->arena, "%d kernels, %d that their record does not fit; %u records of this version in %s", used, misfit, (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
 }
 
 /* Everything that the executable's descriptor says of a training step. */
@@ -300,8 +331,9 @@ cmd_info(Arena *a, const Options *o)
 	t.arena = m->arena_bytes;
 	t.scratch = m->scratch_bytes;
 	t.budget = budget_text(a, &cx);
+	t.tuned = tuned_text(&j, &cx);
 	if (o->json)
-		put_json(&b, &j, m, g, &ks, &t, mc);
+		put_json(&b, &j, m, &cx, g, &ks, &t, mc);
 	else
 		put_text(&b, &j, m, &ks, &t, mc);
 	fwrite(b.at, 1, b.n, stdout);

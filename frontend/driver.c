@@ -2,7 +2,7 @@
  *
  * In: Options and a file name.   Out: a Module at some stage, or files. Every output file is written under a temporary name and renamed, so that
  * an error leaves what was there before. Refuses, before any work: unknown targets, passes and stages (with the nearest
- * name), what this build does not hold (cuda, tuning), output that cannot be written or that is the input. */
+ * name), what this build does not hold (cuda), output that cannot be written or that is the input. */
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
@@ -202,8 +202,6 @@ job_open(Job *j, Arena *a, const Options *o, const char *command, const char *fi
 		status = choose_arch(j);
 	if (status == EXIT_GOOD)
 		status = check_pass_options(j);
-	if (status == EXIT_GOOD && o->tuning)
-		status = failure("--tuning %s: tuning is not built in", o->tuning);
 	if (status == EXIT_GOOD && o->precision) {
 		static const char *const kinds[] = {"f32", "bf16", "f16", "mixed"};
 
@@ -273,6 +271,29 @@ load_net(Job *j)
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
+/* The tuning file: --tuning's, or MODEL.tune beside the model, if there. What is wrong with its records are warnings. */
+static int
+load_tuning(Job *j)
+{
+	size_t n = strlen(j->file), bytes = 0;
+	const char *path = j->o->tuning;
+
+	if (!path && n > 4 && !strcmp(j->file + n - 4, ".net"))
+		path = arena_printf(j->arena, "%.*s.tune", (int)(n - 4), j->file);
+	else if (!path && n > 3 && !strcmp(j->file + n - 3, ".ir"))
+		path = arena_printf(j->arena, "%.*s.tune", (int)(n - 3), j->file);
+	if (!path || (!j->o->tuning && access(path, F_OK)))
+		return EXIT_GOOD;
+	char *text = file_read(path, &bytes);
+
+	if (!text)
+		return failure("cannot read the tuning file '%s': %s", path, strerror(errno));
+	j->tuning = tuning_read(j->arena, j->module->diags, path, arena_strndup(j->arena, text, bytes), bytes);
+	j->tuning_hash = hash_bytes(HASH_START, text, bytes);
+	free(text);
+	return EXIT_GOOD;
+}
+
 int
 job_load(Job *j)
 {
@@ -290,7 +311,7 @@ job_load(Job *j)
 		if (status == EXIT_GOOD && j->module->arch && (j->narch > 1 || strcmp(j->arch[0], j->module->arch)))
 			return usage_error(j->command, "--arch: '%s' is already lowered for %s", j->file, j->module->arch);
 	}
-	return status;
+	return status == EXIT_GOOD ? load_tuning(j) : status;
 }
 
 /* ---------------------------------------------------------------- passes */
@@ -311,7 +332,7 @@ job_context(const Job *j, Module *m, int k, PassCtx *cx)
 
 	*cx = (PassCtx){.module = m, .target = j->target, .arch = j->arch[k], .scratch = arena_new(), .opt = o->level < 0 ? 2 : (int)o->level,
 	                .disabled = o->disable.at, .ndisabled = o->disable.n, .print_after = o->print_after, .time_passes = o->time_passes,
-	                .memory_budget = memory_budget(j)};
+	                .memory_budget = memory_budget(j), .tuning = j->tuning};
 #ifdef MANTOU_CHECK
 	cx->check = true;
 #endif

@@ -7,8 +7,6 @@
 #include <signal.h>
 #include <string.h>
 
-#define VERSION "0.1.0"
-
 const Command commands[] = {
 	{"build", C_build, cmd_build, "MODEL.net [-o FILE]", 1, 1, .doc = "compile a model to an executable (default: the model file's name without .net)",
 	 .example = "mantou build models/lenet.net -o lenet && ./lenet train --data models/digits"},
@@ -92,7 +90,7 @@ main(int argc, char **argv)
 		return EXIT_GOOD;
 	}
 	if (!strcmp(name, "--version")) {
-		puts("mantou " VERSION);
+		puts("mantou " MANTOU_VERSION);
 		return EXIT_GOOD;
 	}
 	if (name[0] == '-') {

@@ -331,6 +331,7 @@ double expr_eval(const Expr *e, const double var[7]);          /* order of EXPR_
 void module_print(Buf *b, const Module *m);
 void graph_print(Buf *b, const Graph *g);
 void op_print(Buf *b, const Graph *g, const Op *op);          /* one line without its end */
+void op_print_attrs(Buf *b, const Op *op, bool names);        /* " {pad=[1,1]}", nothing if all are the default; without names: of states, streams */
 /* NULL after diagnostics. Accepts what module_print wrote at any stage, and hand-written parts (locations, paths, groups optional). */
 Module *module_parse(Arena *a, Diags *d, const char *file, const char *text, size_t bytes);
 

@@ -165,14 +165,16 @@ print_attr_value(Buf *b, const Attr *a)
 	}
 }
 
-static void
-print_attrs(Buf *b, const Op *op)
+void
+op_print_attrs(Buf *b, const Op *op, bool names)
 {
 	const OpInfo *info = &op_info[op->kind];
 	int shown = 0;
 
 	for (int i = 0; i < op->nattr; i++) {
 		if (i < info->nattr && !info->attr_required[i] && attr_same(&op->attr[i], &info->attr_default[i]))
+			continue;
+		if (!names && attr_names[op->attr[i].name].kind == AK_STR)
 			continue;
 		buf_printf(b, "%s%s=", shown++ ? " " : " {", attr_names[op->attr[i].name].name);
 		print_attr_value(b, &op->attr[i]);
@@ -220,7 +222,7 @@ op_print(Buf *b, const Graph *g, const Op *op)
 		print_val(b, g, op->in[i]);
 	}
 	if (op->kind < OP_COUNT)
-		print_attrs(b, op);
+		op_print_attrs(b, op, true);
 	for (int i = 0; i < op->nout; i++) {
 		buf_printf(b, "%s", i ? ", " : " : ");
 		if (op->out[i].id < g->val.n)

@@ -19,6 +19,8 @@ typedef struct EmitOptions {
 /* What select asks and learns. */
 typedef struct SelectCx {
 	const char *arch;
+	const char *tuned;       /* a kernel with parameters to be used if it fits (a tuning file's); NULL: none */
+	const char *misfit;      /* out: why it does not; NULL: it was used */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
 	/* a variant that the target looked at, for explain; variant NULL: none */
 	const Op *op; const char *variant, *why; bool chosen; double value; /* value: the work it takes, of the work without it */

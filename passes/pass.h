@@ -17,6 +17,16 @@ typedef struct Verdict {
 	Loc loc;
 } Verdict;
 
+/* ---- tuning.c: a tuning file's records of this version, and how kernels are called there */
+typedef struct Tuning Tuning;
+typedef struct TunedKernel { const char *key, *kernel; Loc at; bool told; } TunedKernel; /* told: that it does not fit was said */
+Tuning *tuning_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
+TunedKernel *tuning_find(const Tuning *t, const char *key);   /* NULL if there is none */
+const char *tuning_file(const Tuning *t);
+uint32_t tuning_count(const Tuning *t);
+/* Appends a group's key; returns its contraction or first op, NULL if the group is empty. */
+const Op *tuning_key(Buf *b, const Graph *g, int group, const char *target, const char *arch);
+
 typedef struct PassCtx {
 	Module *module;
 	const Target *target;
@@ -32,6 +42,7 @@ typedef struct PassCtx {
 	const char *only;                  /* opt --passes: comma-separated; NULL = the pipeline */
 	bool failed;                       /* a pass reported a user error through module->diags */
 	int64_t memory_budget;             /* 0 = none */
+	Tuning *tuning;                    /* NULL = no file */
 } PassCtx;
 
 typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */

@@ -148,6 +148,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
+	cx->misfit = cx->tuned ? "only contractions have parameters to choose" : NULL;
 	if (composite) {
 		gr->kernel = (attention_op((OpKind)composite->kind) ? attention_select : rnn_select)(g, composite, bytes, &gr->workspace);
 		return NULL;
@@ -157,6 +158,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
 		choose_winograd(g, contract, bytes, cx, &p);
+		tuned_choose(g, contract, cx, &p);
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = gemm_group_workspace(g, group, contract, &p);
 		scratch_plan(g, p.winograd ? winograd_scratch(g, contract, &p) : prologue_scratch(g, contract, &p));

@@ -182,6 +182,13 @@ gemm_text(Arena *a, const Op *op, const GemmParams *p)
 	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->pair ? ",pairs" : "");
 }
 
+/* What tables of microkernels hold. */
+static bool
+tile_possible(const GemmParams *p)
+{
+	return p->mr > 0 && p->mr <= 64 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
+}
+
 bool
 gemm_parse(const char *text, GemmParams *p)
 {
@@ -191,16 +198,16 @@ gemm_parse(const char *text, GemmParams *p)
 
 	*p = (GemmParams){.parts = 1, .band = 1, .winograd = true};
 	if (sscanf(text, "winograd{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3)
-		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
+		return tile_possible(p);
 	*p = (GemmParams){.parts = 1, .band = 1, .pair = pair};
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band) == 5)
-		return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16) && p->parts > 0 && p->band > 0;
+		return tile_possible(p) && p->parts > 0 && p->band > 0;
 	*p = (GemmParams){.parts = 1, .band = 1, .pair = pair};
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
 		return false;
 	p->panel_outer = !strcmp(outer, "panel");
 	p->pack = pack != 0;
-	return p->mr > 0 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
+	return tile_possible(p);
 }
 
 /* Rows of a task of a matrix product. */

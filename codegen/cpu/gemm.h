@@ -150,6 +150,8 @@ bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);
+/* tuned.c: a tuning file's parameters (cx->tuned) instead of the default ones in p, if they fit; else cx->misfit says why not. */
+void tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p);
 /* The contraction's own, then states of the group's reductions for each task. */
 int64_t gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *p);
 /* Tasks over rows, which keep states of the epilogue's reductions. */

@@ -87,7 +87,6 @@ t "tune with options" 1 'tuning is not built in' "$mantou" tune "$net" --trials 
 t "cuda" 1 'not built in' "$mantou" build --target cuda "$net"
 for k in cuda ptx cubin; do t "emit $k" 1 'not built in' "$mantou" build --emit $k "$net"; done
 t "html" 1 'not built in' "$mantou" dump --format html "$net"
-t "tuning" 1 'not built in' "$mantou" check --tuning "$dir/x.tune" "$net"
 
 # ---- files
 t "no such file" 1 'cannot read' "$mantou" check "$dir/none.net"
@@ -197,6 +196,66 @@ ok "info counts what kernels hold for each thread" json 'o["scratch_bytes"] > 10
 planned=$(sed -n 's/.*"scratch_bytes": \([0-9]*\).*/\1/p' "$dir/out")
 "$mantou" build --precision f32 --batch 32 "$dir/filter.net" -o "$dir/filter" >/dev/null 2>&1
 t "as the executable does" 0 "\"scratch_bytes\": $planned," "$dir/filter" info --json
+# ---- tuning files
+cp "$dir/filter.net" "$dir/tune.net"
+filter="$dir/tune.net --precision f32 --arch x86-64-v3"
+t "explain prints a layer's records" 0 '^cpu x86-64-v3 [0-9.]+ conv2d.dw f32.* \{pad=\[1,1\]\} group=[0-9.a-f]+ : winograd\{mr=' "$mantou" explain $filter same
+grep '^cpu' "$dir/out" >"$dir/same.records"
+t "and those of two layers' common kernels" 0 "^cpu x86-64-v3 [0-9.]+ conv2d.dx f32" "$mantou" explain $filter half same
+"$mantou" explain $filter half | grep '^cpu' >"$dir/half.records"
+"$mantou" info --json $filter >"$dir/out"
+ok "info --json has all records" json "set(open('$dir/same.records').read().split('\\n')) | set(open('$dir/half.records').read().split('\\n')) == set(o['records']) | {''}"
+t "no tuning file, no word of it" 0 '' "$mantou" info $filter
+ok "none" sh -c "! grep -q '^tuned' '$dir/out'"
+t "a tuning file that is not there" 1 "cannot read the tuning file '.*/none.tune': No such" "$mantou" info --tuning "$dir/none.tune" $filter
+t "a folder" 1 "cannot read the tuning file" "$mantou" info --tuning "$dir" $filter
+sed 's/ : brgemm{mr=[0-9]*,nv=[0-9]*,lanes=8,outer=row/ : brgemm{mr=3,nv=1,lanes=8,outer=panel/' "$dir/half.records" >"$dir/tune.tune"
+t "MODEL.tune beside the model" 0 '^tuned +[1-9][0-9]* kernels, 0 .* records of this version in .*/tune.tune$' "$mantou" info $filter
+t "info --json" 0 '"tuned": "[1-9].*tune.tune"' "$mantou" info --json $filter
+t "explain says where parameters come from" 0 'done +conv2d: brgemm\{mr=3,nv=1,lanes=8,outer=panel,pack=1\}, from .*/tune.tune:[0-9]+  \[select.tuned' "$mantou" explain $filter half
+t "dump shows them" 0 'brgemm\{mr=3,nv=1,lanes=8,outer=panel,pack=1\}' "$mantou" dump --stage selected $filter
+"$mantou" dump --stage planned $filter >"$dir/planned.ir"
+t "they stand in the IR" 0 'mr=3,nv=1' "$mantou" dump --stage planned "$dir/planned.ir"
+t "an empty file switches tuning off" 0 '^tuned +0 kernels, 0 ' "$mantou" info $filter --tuning /dev/null
+for o in "-O 0" "--pass-limit select.tuned:0" "--batch 4" "--arch x86-64-v4"; do
+	t "no record is used: $o" 0 '^tuned +0 kernels, 0 ' "$mantou" info $filter $o
+done
+t "run looks at the tuning file" 0 '' "$mantou" run $filter -- train --steps 1 --no-save
+n=$(find "$dir/cache" -type f | wc -l)
+echo "# another" >>"$dir/tune.tune"
+t "and builds again if it is another" 0 '' "$mantou" run $filter -- train --steps 1 --no-save
+ok "another program" test "$(find "$dir/cache" -type f | wc -l)" = $((n + 1))
+# tune NAME PATTERN SED: a warning about what sed makes of the records; the model still compiles
+tune() {
+	sed "$3" "$dir/half.records" >"$dir/tune.tune"
+	t "tuning file: $1" 0 "$2" "$mantou" info $filter
+}
+tune "another version" 'tune.tune:1:15: warning: this and [1-9] more records were made by other versions of mantou' 's/x86-64-v3 [0-9.]*/x86-64-v3 0.0.9/'
+tune "one of another version" 'tune.tune:1:15: warning: this record was made by another version' '1s/x86-64-v3 [0-9.]*/x86-64-v3 9.9.9/'
+tune "another processor's records" '^tuned +0 kernels' 's/x86-64-v3/znver9/'
+tune "twice the same kernel" 'tune.tune:2:[0-9]+: warning: the same kernel as line 1' 1p
+tune "out of order" 'tune.tune:2:1: warning: not in order: this line belongs before line 1' '1{h;d};2G'
+tune "few words" 'tune.tune:1:[0-9]+: warning: this is no record.*expected TARGET ARCH VERSION' '1s/.*/cpu : brgemm{mr=1}/'
+tune "no operator" 'there is no such operator' 's/ conv2d / conv3d /'
+tune "no kernel" 'expected ` : `' '1s/ : .*//'
+tune "no parameters" 'expected a kernel with parameters' '1s/{mr.*//'
+tune "more behind it" 'expected the end of the line, or a comment' '1s/$/ or so/'
+tune "a comment behind it" '^tuned +[1-9]' 's/$/ # 3 ms/'
+tune "bytes" 'it is not all text' "1s/conv/$(printf '\001')/"
+tune "many lines" '[0-9]+ more lines are no records' '1s/.*/a\na\na\na\na\na\na\na\na\na\na\na\na/'
+tune "another family" 'do not fit the kernel, and are ignored: conv2d takes parameters such as brgemm' '/ conv2d /s/ : .*/ : attention{x=1}/'
+tune "too many rows" 'do not fit' 's/mr=[0-9]*/mr=536870912/'
+tune "wider vectors" 'vectors of 16 numbers, the processor.s hold 8' 's/lanes=8/lanes=16/'
+tune "not packed" 'must be packed' '/ conv2d /s/pack=1/pack=0/'
+tune "too many parts" '99 parts of 7 rows of pixels' 's/parts=[0-9]*/parts=99/'
+tune "too long a band" 'a band of 99 rows of pixels, there are 7' 's/band=[0-9]*/band=99/'
+tune "pairs" 'these operands cannot be multiplied as pairs' '/ conv2d /s/pack=1/pack=1,pairs/'
+tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm{\(.*lanes=8\).*/winograd{\1}/'
+cp "$dir/same.records" "$dir/tune.tune"
+t "minimal filtering that is switched off" 0 'winograd is switched off' "$mantou" info $filter --disable winograd
+t "explain says that a record does not fit" 0 'declined +conv2d.dw: winograd.*from .*tune.tune:[0-9]+: winograd is switched off  \[select.tuned' "$mantou" explain $filter same --disable winograd
+sed 's/ : winograd{\(.*\)}/ : brgemm{\1,outer=row,pack=1}/' "$dir/same.records" >"$dir/tune.tune"
+t "the direct way where minimal filtering was chosen" 0 'declined +conv2d: the tuning file says so  \[select.winograd' "$mantou" explain $filter same
 t "explain a layer" 0 'dense0' "$mantou" explain "$net" dense0
 t "explain two layers" 0 'declined|fused' "$mantou" explain "$net" dense0 relu0
 t "explain two layers that are fused" 0 '^eval: dense0 and relu0 are fused in eval_matmul_dense0' "$mantou" explain "$net" dense0 relu0

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 root=$PWD
 seconds=${1:-600}
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- net ir safetensors npy idx cifar
+[ $# -gt 0 ] || set -- net ir tune safetensors npy idx cifar
 build=${BUILD_FUZZ:-build-fuzz}
 cc=
 for name in clang-19 clang; do

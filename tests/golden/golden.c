@@ -9,6 +9,7 @@
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
  *   ; prologues: OP,OP:N      contractions of the stand-in target that make operands themselves, each element once or N (2..9) times; a byte and an
  *                             operation take it a nanosecond
+ *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
@@ -94,8 +95,11 @@ stand_in_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 static const char *
 stand_in_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
-	(void)t, (void)cx;
-	g->group.at[group].kernel = "stand-in";
+	bool fits = cx->tuned && !strncmp(cx->tuned, "stand-in{", 9);
+
+	(void)t;
+	cx->misfit = cx->tuned && !fits ? "no parameters of the stand-in target" : NULL;
+	g->group.at[group].kernel = fits ? cx->tuned : "stand-in";
 	return NULL;
 }
 
@@ -122,6 +126,27 @@ stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, DT
 			*r = (Prologue){.times = p[n] == ':' ? p[n + 1] - '0' : 1};
 }
 
+/* The lines `; tuning:` as a file of that name; NULL without one. */
+static Tuning *
+tuning(const Golden *g, Diags *d)
+{
+	const char *line;
+	Buf b = {0};
+
+	for (int i = 0; (line = command(g, "tuning", i)); i++) {
+		const char *at = strstr(line, "VERSION");
+
+		if (at)
+			buf_printf(&b, "%.*s" MANTOU_VERSION "%s\n", (int)(at - line), line, at + strlen("VERSION"));
+		else
+			buf_printf(&b, "%s\n", line);
+	}
+	Tuning *t = b.n ? tuning_read(g->arena, d, "golden.tune", arena_strdup(g->arena, b.at), b.n) : NULL;
+
+	buf_free(&b);
+	return t;
+}
+
 static bool
 prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 {
@@ -131,7 +156,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .memory_rate = 1e9, .map_rate = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0)};
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
-	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0)};
+	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
 		fprintf(stderr, "%s: neither `; passes:` nor `; stage:`\n", g->path);
 		return false;

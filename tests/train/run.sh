@@ -1,7 +1,7 @@
 #!/bin/sh
 # Whole training of small models. The same bits: every sink mode, one to three threads, stopped and resumed, killed and resumed, every --arch twice,
 # a budget of memory. The same within
-# bounds: the program without optimisations, the interpreter. Losses of the first steps are compared, and whole checkpoints.
+# bounds: the program without optimisations, with tuned kernels, the interpreter. Losses of the first steps are compared, and whole checkpoints.
 set -u
 cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou}
@@ -72,6 +72,7 @@ for arch in x86-64-v3 x86-64-v4; do
 done
 . tests/train/precision.sh
 . tests/train/memory.sh
+. tests/train/tuned.sh
 # Killed at 20 random moments.
 "$mantou" build models/lenet.net -o "$dir/lenet" >"$dir/out" 2>&1 || bad "build lenet: $(head -n 1 "$dir/out")"
 if python3 tests/train/kill.py "$dir/lenet" models/digits 20 1 >"$dir/out" 2>&1; then good; cat "$dir/out"; else bad "kill.py: $(tail -n 1 "$dir/out")"; fi

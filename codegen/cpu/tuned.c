@@ -1,0 +1,66 @@
+/* tuned.c: parameters of contraction kernels that come from a tuning file: are they possible here?
+ *
+ * In: a group's contraction, a kernel's text.   Out: the parameters, or why they do not fit; then the default ones stay. What gemm_emit and the emitters behind it
+ * rely on is held here, so that a text may be anybody's: the form is this operator's, vectors are the processor's, an operand
+ * that is read in panels is packed, no part of a weight gradient is without rows, and minimal filtering is possible and not switched off. */
+#include "gemm.h"
+#include <string.h>
+
+static const char *
+misfit_shape(const Graph *g, const Op *op, const GemmParams *d, const GemmParams *p, Arena *a)
+{
+	if (op->kind == OP_conv2d_dw) {
+		int64_t rows = val_type(g, op->in[1])->axis[2].n;
+
+		if (p->parts > rows)
+			return arena_printf(a, "%d parts of %lld rows of pixels", p->parts, (long long)rows);
+		return p->band > rows ? arena_printf(a, "a band of %d rows of pixels, there are %lld", p->band, (long long)rows) : NULL;
+	}
+	if (!p->pack && op->kind != OP_matmul)
+		return "a convolution's weights must be packed: pack=1";
+	if (!p->pack && (attr_bool(op, A_tb) || d->pair))
+		return "this second operand must be packed: pack=1";
+	return p->panel_outer && op->kind == OP_matmul ? "a matrix product has no outer=panel" : NULL;
+}
+
+/* The default parameters d say what the operands allow. */
+static const char *
+misfit(const Graph *g, const Op *op, const SelectCx *cx, const GemmParams *d, GemmParams *p)
+{
+	const char *text = cx->tuned;
+	int bytes = arch_named(cx->arch ? cx->arch : arch_native())->vector_bytes;
+	Arena *a = g->arena;
+
+	if (!gemm_parse(text, p) || strcmp(gemm_text(a, op, p), text))
+		return arena_printf(a, "%s takes parameters such as %s", op_info[op->kind].name, gemm_text(a, op, d));
+	if (p->lanes * 4 > bytes)
+		return arena_printf(a, "vectors of %d numbers, the processor's hold %d", p->lanes, bytes / 4);
+	if (p->winograd) {
+		if (op->kind == OP_matmul)
+			return "minimal filtering is for convolutions";
+		if (cx->may && !cx->may(cx->cx, "winograd"))
+			return "winograd is switched off";
+		return winograd_why_not(g, op, p, bytes);
+	}
+	if (p->pair != d->pair)
+		return d->pair ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
+	return misfit_shape(g, op, d, p, a);
+}
+
+void
+tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
+{
+	GemmParams d = *p, t;
+
+	if (!cx->tuned)
+		return;
+	d.winograd = false;
+	cx->misfit = misfit(g, op, cx, &d, &t);
+	if (cx->misfit)
+		return;
+	if (cx->variant && cx->chosen != t.winograd) {
+		cx->chosen = t.winograd;
+		cx->why = "the tuning file says so";
+	}
+	*p = t;
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""A tuning file with every kernel's parameters changed at random, ROUNDS times: tuned.py NET.net ROUNDS SEED FOLDER [BUILD OPTIONS...] prints a line a round,
+`ROUND: N kernels tuned, M misfits`, and leaves FOLDER/tunedROUND, built. Those that do not fit must be said to, not crash."""
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+
+mantou = os.environ["MANTOU"]
+net, rounds, seed, folder, *options = sys.argv[1:]
+rng = random.Random(int(seed))
+
+
+def call(*args):
+    done = subprocess.run([mantou, *args, net, *options], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit("mantou %s: status %d: %s" % (" ".join(args), done.returncode, done.stderr[:300]))
+    return done
+
+
+def change(record):
+    key, kernel = record.split(" : ")
+    if not kernel.startswith(("brgemm{", "winograd{")):
+        return record
+    tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice([8, 16]))
+    pairs = ",pairs" if "pairs" in kernel else ""
+    if " {" in key and "conv2d" in key and rng.random() < 0.3:
+        return "%s : winograd{%s}" % (key, tile)
+    if " conv2d.dw " in key:
+        return "%s : brgemm{%s,parts=%d,band=%d%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), pairs)
+    return "%s : brgemm{%s,outer=%s,pack=%d%s}" % (key, tile, rng.choice(["row", "panel"]), rng.random() < 0.8, pairs)
+
+
+records = json.loads(call("info", "--json", "--tuning", "/dev/null").stdout)["records"]
+for i in range(int(rounds)):
+    path = os.path.join(folder, "tuned%d.tune" % i)
+    with open(path, "w") as f:
+        f.writelines(sorted(change(r) + "\n" for r in records))
+    info = call("info", "--tuning", path)
+    used, misfits = map(int, re.search(r"^tuned +(\d+) kernels, (\d+) that", info.stdout, re.M).groups())
+    if "is no record" in info.stderr or used + misfits == 0 or (misfits > 0) != ("do not fit" in info.stderr):
+        sys.exit("round %d: %d used, %d misfits: %s" % (i, used, misfits, info.stderr[:300]))
+    call("build", "--tuning", path, "-o", os.path.join(folder, "tuned%d" % i))
+    print("%d: %d kernels tuned, %d misfits" % (i, used, misfits))
