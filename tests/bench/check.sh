@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measurements run and print what other programs read; nothing is asserted about speed but that it is a number and below the peak.
+# The suite's group bench: measurements run and print what other programs read; nothing is asserted about speed but that it is a number and below the peak.
+# run.sh's options and arithmetic are held by results made up (canned.jsonl), without any rival.
 set -u
 cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou}
@@ -40,6 +41,44 @@ for key in model target arch precision batch parameters parameter_bytes arena_by
 	if python3 -c "import json, sys; a, b = (json.load(open(f))['$key'] for f in sys.argv[1:]); assert a == b, (a, b)" "$dir/info" "$dir/out" 2>"$dir/err"; then passed=$((passed + 1)); else bad "info: $key differs: $(tail -n 1 "$dir/err")"; fi
 done
 json "predicted time" info 'o["predicted_ms_per_step"] > 0 and sum(k["flops"] for k in o["kernels"]) > 1e6'
+# run.sh and measure.py
+u() { # u NAME STATUS PATTERN COMMAND...: exit status, and a pattern that the output holds
+	name=$1 want=$2 pattern=$3
+	shift 3
+	"$@" >"$dir/out" 2>&1
+	got=$?
+	if [ $got = "$want" ] && grep -qE -- "$pattern" "$dir/out"; then passed=$((passed + 1)); else bad "$name: status $got, no /$pattern/ in: $(head -c 300 "$dir/out")"; fi
+}
+has() { # has NAME PATTERN: so does what the command before printed
+	if grep -qE -- "$2" "$dir/out"; then passed=$((passed + 1)); else bad "$1: no /$2/ in: $(head -c 300 "$dir/out")"; fi
+}
+run="sh tests/bench/run.sh --rivals $dir/none"
+u "--list" 0 '^resnet50-mixed resnet50-cifar10 train 32 mixed 1.8 .* torch,torch-bf16' $run --list
+if [ "$(grep -vc "^#" "$dir/out")" = "$(grep -vc "^#" tests/bench/rows.txt)" ]; then passed=$((passed + 1)); else bad "--list: not all rows"; fi
+u "--list of some" 0 '^lenet8 lenet train 8' $run --list --rows lenet8
+if [ "$(grep -vc "^#" "$dir/out")" = 1 ]; then passed=$((passed + 1)); else bad "--list --rows: more than that row"; fi
+u "--help" 0 'run.sh .*--rounds N' $run --help
+u "a row that is not there" 2 'there is no row resnet51; there are resnet50, ' $run --rows resnet51
+u "no rounds" 2 'a positive number' $run --rounds 0
+u "no number" 2 'invalid int value' $run --rounds many
+u "an unknown option" 2 'unrecognized arguments: --fast' $run --fast
+u "an option without value" 2 'expected one argument' $run --json
+if [ -e "$dir/none" ]; then bad "something was installed"; else passed=$((passed + 1)); fi
+measure="python3 tests/bench/measure.py"
+u "a row with words missing" 2 'a row has 10 words, name .*; this one has 3' $measure --row 'a lenet train'
+u "a row with a word for a number" 2 "row a: invalid literal" $measure --row 'a lenet train many f32 1.0 1 2 1 torch'
+u "a row with an unknown rival" 2 'there is no rival torchy; there are torch, ' $measure --row 'a lenet train 8 f32 1.0 1 2 1 torchy'
+u "no such file" 2 'No such file' $measure --from "$dir/none.jsonl"
+u "medians" 0 '^  mantou  +f32 +25.0 +30.0 +200  80.0 % +1000 +1.500 *$' $run --from tests/bench/canned.jsonl
+has "a rival" '^  PyTorch 2.15.0 +f32 +11.0 +12.5 +88  35.2 % +2000 +5.250 +2.27$'
+has "a rival that failed" '^  PyTorch, compiled +f32   failed: no compiler$'
+has "a rival of which a sample is missing" '^  MXNet 1.9.1 +f32 +15.0 +16.0 '
+has "the best rival" 'mantou is 1.67 times the best rival, MXNet 1.9.1, by medians, 1.88 by bests; at least 1.50 is asked: met'
+has "not what was asked" 'mantou is 0.78 times the best rival, ONNX Runtime 1.31.1, by medians, 1.11 by bests; at least 1.00 is asked: NOT met'
+has "none there" '^  no rival ran: no ratio'
+has "the summary" '^slower +200.0  ONNX Runtime 1.31.1, f32 +255.0 +0.78 +1.00  NOT met$'
+u "a row without rivals" 0 '^  PyTorch +f32   not installed: ' $measure --rivals "$dir/none" --mantou "$mantou" --json "$dir/rows.jsonl" --row 'alone lenet train 8 f32 1.0 1 2 2 torch,mxnet'
+json "its record" rows.jsonl 'len(o["contestants"][0]["samples"]) == 2 and o["contestants"][0]["gflops"] > 0 and o["ratio"] is None and "not installed" in o["contestants"][2]["missing"] and o["peak_gflops"] > 0'
 for f in tests/bench/*.py models/*.py; do
 	if python3 -c "import ast, sys; ast.parse(open(sys.argv[1]).read())" $f; then passed=$((passed + 1)); else bad "$f"; fi
 done

@@ -56,7 +56,7 @@ def fail(text):
 def read_row(line):
     words = line.split()
     if len(words) != len(FIELDS):
-        fail("a row has %d words (%s), not %d: %s" % (len(FIELDS), " ".join(FIELDS), len(words), line))
+        fail("a row has %d words, %s; this one has %d: %s" % (len(FIELDS), " ".join(FIELDS), len(words), line))
     row = dict(zip(FIELDS, words))
     try:
         row.update({k: int(row[k]) for k in ("batch", "warmup", "steps", "rounds")}, least=float(row["least"]), rivals=row["rivals"].split(","))
@@ -381,6 +381,7 @@ def print_summary(records):
         best = next((c for c in r["contestants"] if c["name"] == r["best_rival"]), None)
         print("%-16s %12s  %-34s %12s %7s %7.2f  %s" % (r["name"], number(ours["median"]), label(best) + ", " + best["precision"] if best else "none ran", number(best["median"]) if best else "-",
               "%.2f" % r["ratio"]["median"] if best else "-", r["least"], "" if not best else "met" if r["met"] else "NOT met"))
+    print("GFLOP/s count sums done directly, for all; minimal filtering does 3x3 convolutions with fewer, so that a share may exceed the peak.")
 
 
 def main():

@@ -57,6 +57,10 @@ else
 	want "$rivals" openvino openvino
 	[ -f "$rivals/lib/libiomp5.so" ] || "$rivals/bin/python" -m pip install -q intel-openmp >"$rivals/intel-openmp.log" 2>&1 ||
 		echo "run.sh: no intel-openmp: PyTorch will be slower than it could be" >&2
+	# a numpy that old is there for a Python that old
+	for word in python3.11 python3.10 python3.9 python3.8; do
+		"$word" -c pass 2>/dev/null && python=$word && break
+	done
 	environment "$rivals/mxnet"
 	want "$rivals/mxnet" mxnet mxnet==1.9.1 numpy==1.23.5
 fi
@@ -67,4 +71,4 @@ if [ ! -x "$mantou" ]; then
 	echo "run.sh: building $mantou" >&2
 	(cd "$root" && { [ -f build/build.ninja ] || meson setup build --buildtype=release; } && ninja -C build) >"$rivals/build.log" 2>&1 || { tail -n 20 "$rivals/build.log" >&2; exit 1; }
 fi
-exec "$python" "$here/measure.py" --rivals "$rivals" --mantou "$mantou" "$@"
+exec "${PYTHON:-python3}" "$here/measure.py" --rivals "$rivals" --mantou "$mantou" "$@"
