@@ -105,7 +105,7 @@ bool contracts_hold(Module *m, const PassCtx *cx);      /* every `require` of a 
 bool layer_under(const char *path, const char *prefix); /* "a.b" is under "a", "ab" is not */
 bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read what a computes? */
 
-/* ---- cmd_explain.c: a line for each kernel with parameters that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
+/* ---- cmd_explain.c: a line for each kernel with parameters to choose that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
 int tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
 /* ---- subcommands */

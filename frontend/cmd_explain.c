@@ -402,7 +402,7 @@ tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, 
 			const char *kernel = g->group.at[k].kernel;
 			Buf key = {0};
 
-			if ((has && (has[k] & mask) != mask) || !kernel || !strchr(kernel, '{'))
+			if ((has && (has[k] & mask) != mask) || !kernel || !cx->target->tunable || !cx->target->tunable(cx->target, kernel))
 				continue;
 			if (tuning_key(&key, g, (int)k, cx->target->name, cx->arch))
 				vec_push(arena, &line, (const char *)arena_printf(arena, "%s : %s", key.at, kernel));

@@ -258,7 +258,7 @@ tuned_text(const Job *j, const PassCtx *cx)
 		if (v->rule && !strcmp(v->rule, "select.tuned"))
 			*(v->fired ? &used : &misfit) += 1;
 	}
-	return arena_printf(j->arena, "%d kernels, %d that their record does not fit; %u records of this version in %s", used, misfit, (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
+	return arena_printf(j->arena, "%d kernels, %d misfits; %u records of this version in %s", used, misfit, (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
 }
 
 /* Everything that the executable's descriptor says of a training step. */

@@ -48,6 +48,8 @@ typedef struct Target {
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
 	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
 	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
+	/* May a tuning file choose the parameters of a kernel of this text? NULL hook: of none. */
+	bool (*tunable)(const struct Target *t, const char *kernel);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	/* May op join the group that `member` is in, asked for its contraction or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */

@@ -121,6 +121,16 @@ choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParam
 			(double)winograd_workspace(g, op, p) / 1048576);
 }
 
+/* Parameters of the other kernels follow from shapes. */
+static bool
+cpu_tunable(const Target *t, const char *kernel)
+{
+	GemmParams p;
+
+	(void)t;
+	return gemm_parse(kernel, &p);
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -148,7 +158,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
-	cx->misfit = cx->tuned ? "only contractions have parameters to choose" : NULL;
+	cx->misfit = cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
 	if (composite) {
 		gr->kernel = (attention_op((OpKind)composite->kind) ? attention_select : rnn_select)(g, composite, bytes, &gr->workspace);
 		return NULL;
@@ -345,6 +355,7 @@ const Target cpu_target = {
 	.vector_bytes = cpu_vector_bytes,
 	.conv_layout = cpu_conv_layout,
 	.select = cpu_select,
+	.tunable = cpu_tunable,
 	.variants = (const char *const[]){"winograd", NULL},
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,
