@@ -14,7 +14,6 @@ import datetime
 import glob
 import json
 import os
-import resource
 import select
 import signal
 import statistics
@@ -28,6 +27,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 FIELDS = ["name", "model", "mode", "batch", "precision", "least", "warmup", "steps", "rounds", "rivals"]
 START_S, SAMPLE_S, REALTIME = 900, 600, 10
 TAKES, DISTURBED = 8, 0.05  # a sample during which others had more than this share of the processors is taken again, so many times at most
+PEAK_S = 0.2  # what the measurement of the peak takes behind the steps
 # Large allocations in huge pages and never given back: worth a fifth to PyTorch.
 PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
 # name: (what people read, interpreter, modules it needs, precision, program and options)
@@ -131,30 +131,31 @@ def busy():
     return (sum(t) - t[3] - t[4]) / os.sysconf("SC_CLK_TCK")
 
 
-class Watch:
-    """What others do to the processors while a sample is taken. used: a function, seconds of the contestant's own work."""
-
-    def __init__(self, used):
-        self.used, self.start = used, (time.monotonic(), busy(), used())
-
-    def others(self):
-        wall, work, own = (b - a for a, b in zip(self.start, (time.monotonic(), busy(), self.used())))
-        return max(0.0, work - own) / (wall * os.cpu_count())
+def used(pid):
+    """Seconds that a process has worked."""
+    with open("/proc/%d/stat" % pid) as f:
+        t = f.read().rpartition(")")[2].split()
+    return (int(t[11]) + int(t[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def children_used():
-    r = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return r.ru_utime + r.ru_stime
+def look(pid):
+    return time.monotonic(), busy(), used(pid)
+
+
+def others(before, after):
+    """The share of the processors that others than this process had between two looks."""
+    wall, work, own = (b - a for a, b in zip(before, after))
+    return max(0.0, work - own) / (max(wall, 1e-3) * os.cpu_count())
 
 
 def undisturbed(take):
     """The sample that others disturbed least, of as many as it takes: take() gives the sample and their share."""
     best = None
     for i in range(TAKES):
-        o, others = take()
-        if best is None or others < best[1]:
-            best = (o, others)
-        if others <= DISTURBED:
+        o, share = take()
+        if best is None or share < best[1]:
+            best = (o, share)
+        if share <= DISTURBED:
             break
         time.sleep(1 + i)
     return best
@@ -197,18 +198,13 @@ class Process:
 
     def sample(self, steps):
         os.killpg(self.p.pid, signal.SIGCONT)
-        watch = Watch(self.used)
+        before = look(self.p.pid)
         self.p.stdin.write(b"%d\n" % steps)
         self.p.stdin.flush()
         o = self.answer(SAMPLE_S)
-        others = watch.others()
+        share = others(before, look(self.p.pid))
         os.killpg(self.p.pid, signal.SIGSTOP)
-        return o, others
-
-    def used(self):
-        with open("/proc/%d/stat" % self.p.pid) as f:
-            t = f.read().rpartition(")")[2].split()
-        return (int(t[11]) + int(t[12])) / os.sysconf("SC_CLK_TCK")
+        return o, share
 
     def end(self):
         try:
@@ -219,12 +215,22 @@ class Process:
 
 
 def our_sample(program, row, threads, realtime):
-    watch = Watch(children_used)
-    done = subprocess.run([program, "bench", "--synthetic", "--json", "--mode", row["mode"], "--warmup", str(row["warmup"]), "--steps", str(row["steps"]), "--repeat", "1",
-                           "--threads", str(threads)], capture_output=True, text=True, preexec_fn=become_realtime if realtime else None)
-    if done.returncode:
-        raise SystemExit("measure.py: %s bench: %s" % (row["model"], done.stderr.strip()))
-    return json.loads(done.stdout), watch.others()
+    """One run of `PROGRAM bench`; others' share is that of its end, the measured steps: before, not all processors are needed."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        p = subprocess.Popen([program, "bench", "--synthetic", "--json", "--mode", row["mode"], "--warmup", str(row["warmup"]), "--steps", str(row["steps"]), "--repeat", "1",
+                              "--threads", str(threads)], stdout=out, stderr=err, preexec_fn=become_realtime if realtime else None)
+        looks = [look(p.pid)]
+        while os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:  # it stays to be looked at
+            time.sleep(0.02)
+            looks.append(look(p.pid))
+        p.wait()
+        out.seek(0)
+        err.seek(0)
+        if p.returncode:
+            raise SystemExit("measure.py: %s bench: %s" % (row["model"], err.read().strip()))
+        o = json.loads(out.read())
+    begin = looks[-1][0] - o["ms_per_step"]["median"] * 1e-3 * row["steps"] - PEAK_S
+    return o, others([x for x in looks if x[0] <= begin][-1] if looks[0][0] <= begin else looks[0], looks[-1])
 
 
 def net_of(row):
@@ -292,15 +298,15 @@ def measure(row, rivals, a, folder):
         for i in range(row["rounds"]):
             if sys.stderr.isatty():
                 print("%s: round %d of %d" % (row["name"], i + 1, row["rounds"]), file=sys.stderr)
-            o, others = undisturbed(lambda: our_sample(program, row, a.threads, a.realtime))
+            o, share = undisturbed(lambda: our_sample(program, row, a.threads, a.realtime))
             ours["samples"].append(o["examples_per_s"]["median"])
             ours.update(peak_rss_bytes=max(o["peak_rss_bytes"], ours.get("peak_rss_bytes", 0)), first_step_s=min(o["first_step_s"], ours.get("first_step_s", 1e9)))
-            record["others"] = max(others, record.get("others", 0))
+            record["others"] = max(share, record.get("others", 0))
             record["peak_gflops"] = max(o.get("peak_gflops") or 0, record.get("peak_gflops", 0))
             for them, process in list(running):
                 try:
-                    o, others = undisturbed(lambda: process.sample(row["steps"]))
-                    record["others"] = max(others, record["others"])
+                    o, share = undisturbed(lambda: process.sample(row["steps"]))
+                    record["others"] = max(share, record["others"])
                     them["samples"].append(o["examples_per_s"])
                     them["peak_rss_bytes"] = o["peak_rss_bytes"]
                 except Failure as e:
@@ -330,12 +336,12 @@ def evaluate(record):
         c["gflops"] = c["median"] * record["gflop_per_example"]
         c["peak_share"] = c["gflops"] / record["peak_gflops"] if record["peak_gflops"] else None
         ran.append(c)
-    ours, others = ran[0], ran[1:]
-    for c in others:
+    ours, them = ran[0], ran[1:]
+    for c in them:
         c["ratio"] = ours["median"] / c["median"]
-    if others:
-        best = max(others, key=lambda c: c["median"])
-        record.update(best_rival=best["name"], ratio={"median": ours["median"] / best["median"], "best": ours["best"] / max(c["best"] for c in others)})
+    if them:
+        best = max(them, key=lambda c: c["median"])
+        record.update(best_rival=best["name"], ratio={"median": ours["median"] / best["median"], "best": ours["best"] / max(c["best"] for c in them)})
         record["met"] = record["ratio"]["median"] >= record["least"]
     else:
         record.update(best_rival=None, ratio=None, met=None)
@@ -423,6 +429,7 @@ def main():
             subprocess.run(["true"], preexec_fn=become_realtime, check=True)
         except (subprocess.SubprocessError, OSError):
             fail("--realtime: not permitted here")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # rivals end with us
     rivals, records = Rivals(os.path.abspath(a.rivals), a.python), []
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
