@@ -15,10 +15,11 @@ typedef struct KernelRec {
 	int group;                   /* of the graph: its ops give layers, location, flops */
 	int64_t rows; int32_t mul, div; int64_t grain; /* tasks: runtime/README.md */
 	bool check;
+	bool once;                   /* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
 	bool scratch;                /* uses the thread's scratch */
 	double flops, bytes;
 } KernelRec;
-typedef struct GraphKernels { const Graph *g; VEC(KernelRec) k; } GraphKernels;
+typedef struct GraphKernels { const Graph *g; VEC(KernelRec) k; uint32_t nonce; } GraphKernels; /* nonce: so many come first that run once */
 typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */

@@ -373,8 +373,8 @@ put_kernels(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
 		put_layers(b, m, a, gk->g, k->group);
 		put_number(b, "flops", k->flops);
 		put_number(b, "bytes", k->bytes);
-		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s}", (long long)k->rows, k->mul, k->mul ? k->div : 1,
-		    (long long)k->grain, k->check ? "true" : "false");
+		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s}", (long long)k->rows, k->mul, k->mul ? k->div : 1,
+		    (long long)k->grain, k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
 	}
 	buf_printf(b, "]");
 }
@@ -534,7 +534,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	Names in = model_inputs(m);
 	const Graph *eval = real_graph(m, "eval");
 
-	buf_printf(b, "{\"version\": 1, \"model\": ");
+	buf_printf(b, "{\"version\": 2, \"model\": ");
 	buf_json(b, m->name);
 	put_text(b, "target", target);
 	put_text(b, "arch", arch);

@@ -792,3 +792,23 @@ graph_compact(Graph *g)
 	g->names = NULL;
 	arena_free(scratch);
 }
+
+bool *
+graph_steady(const Graph *g, Arena *a)
+{
+	bool *steady = arena_array(a, bool, g->val.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++)
+		if (g->op.at[i].kind == OP_store && !g->op.at[i].dead)
+			return steady;
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		bool all = op->kind == OP_load || (!op_has((OpKind)op->kind, T_RANDOM | T_EFFECT | T_LOOP) && (op->nin || op_has((OpKind)op->kind, T_CONST)));
+
+		for (int k = 0; k < op->nin; k++)
+			all &= steady[op->in[k].id];
+		for (int k = 0; k < op->nout; k++)
+			steady[op->out[k].id] = all;
+	}
+	return steady;
+}

@@ -173,6 +173,8 @@ typedef struct Group {
 	const char *name;        /* unique in the module, a C identifier; from the ops and the layer */
 	const char *kernel;      /* family and parameters as text: "rows{vec=16}", "brgemm{mr=6,nv=4,...}"; NULL before select */
 	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
+	int64_t kept, kept_offset; /* bytes that it makes of states alone, once, and reads in every call of the graph; 0, -1 */
+	bool once;               /* all of it is made of states alone: it runs in the first call, its results stay */
 	uint32_t first, last;    /* ops [first, last) once graph_group_ops was asked; never printed */
 } Group;
 
@@ -264,6 +266,8 @@ Op *val_op(const Graph *g, Val v);                          /* its definition; N
 void graph_compact(Graph *g);
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
+/* By Val.id: made of states and constants alone, in a graph that stores nothing, so that it is the same in every call until somebody else changes a state. */
+bool *graph_steady(const Graph *g, Arena *a);
 
 double op_flops(const Graph *g, const Op *op);              /* by the row's rule; 0 without one */
 

@@ -459,11 +459,11 @@ parse_brace_end(Parse *p)
 
 /* ---------------------------------------------------------------- graphs */
 
-/* group #0 NAME "kernel" workspace 64 at 4096 */
+/* group #0 NAME "kernel" workspace 64 at 4096 kept 128 kept_at 8192 once */
 static bool
 parse_group(Parse *p)
 {
-	Group gr = {.workspace_offset = -1};
+	Group gr = {.workspace_offset = -1, .kept_offset = -1};
 	Loc at = p_loc(p);
 	int64_t number;
 
@@ -483,8 +483,16 @@ parse_group(Parse *p)
 		} else if (p_keyword(p, "at")) {
 			if (!p_int(p, -1, INT64_MAX, "an offset", &gr.workspace_offset))
 				return false;
+		} else if (p_keyword(p, "kept_at")) {
+			if (!p_int(p, -1, INT64_MAX, "an offset", &gr.kept_offset))
+				return false;
+		} else if (p_keyword(p, "kept")) {
+			if (!p_int(p, 0, INT64_MAX, "a size", &gr.kept))
+				return false;
+		} else if (p_keyword(p, "once")) {
+			gr.once = true;
 		} else {
-			return p_error(p, p_loc(p), "workspace or at expected");
+			return p_error(p, p_loc(p), "workspace, at, kept, kept_at or once expected");
 		}
 	}
 	vec_push(p->g->arena, &p->g->group, gr);
@@ -637,7 +645,7 @@ add_groups(Parse *p)
 		return;
 	}
 	while ((int64_t)g->group.n <= most) {
-		Group gr = {.workspace_offset = -1};
+		Group gr = {.workspace_offset = -1, .kept_offset = -1};
 
 		gr.name = intern(g->arena, arena_printf(p->scratch, "%s_group%u", g->name, (unsigned)g->group.n));
 		vec_push(g->arena, &g->group, gr);

@@ -293,6 +293,12 @@ print_group(Buf *b, const Group *gr, int number)
 		buf_printf(b, " workspace %lld", (long long)gr->workspace);
 	if (gr->workspace_offset != -1)
 		buf_printf(b, " at %lld", (long long)gr->workspace_offset);
+	if (gr->kept)
+		buf_printf(b, " kept %lld", (long long)gr->kept);
+	if (gr->kept_offset != -1)
+		buf_printf(b, " kept_at %lld", (long long)gr->kept_offset);
+	if (gr->once)
+		buf_printf(b, " once");
 	buf_printf(b, "\n");
 }
 

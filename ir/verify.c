@@ -306,6 +306,26 @@ may_stand_alone(const Op *op)
 	return op->kind == OP_load || op_has(op->kind, T_VIEW);
 }
 
+/* A group that runs once must have nothing to do with what differs from call to call. */
+static void
+check_once(Verify *v)
+{
+	const Graph *g = v->g;
+	bool any = false, *steady;
+
+	for (uint32_t i = 0; i < g->group.n; i++)
+		any |= g->group.at[i].once;
+	if (!any)
+		return;
+	steady = graph_steady(g, v->scratch);
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->group >= 0 && op->group < (int64_t)g->group.n && g->group.at[op->group].once && !op->dead && (!op->nout || !steady[op->out[0].id]))
+			complain(v, op, "group #%d runs once, but this is not made of states and constants alone", (int)op->group);
+	}
+}
+
 static void
 check_groups(Verify *v)
 {
@@ -330,6 +350,7 @@ check_groups(Verify *v)
 		}
 		last = op->group;
 	}
+	check_once(v);
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Group *gr = &g->group.at[i];
 
@@ -342,6 +363,8 @@ check_groups(Verify *v)
 			complain(v, NULL, "group #%u (%s) has no place for its workspace", (unsigned)i, names[i]);
 		else if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset % PLACE_ALIGN)
 			complain(v, NULL, "the workspace of group #%u (%s) lies at byte %lld, no multiple of %d", (unsigned)i, names[i], (long long)gr->workspace_offset, PLACE_ALIGN);
+		if (v->stage >= STAGE_planned && gr->kept > 0 && (gr->kept_offset < 0 || gr->kept_offset % PLACE_ALIGN))
+			complain(v, NULL, "what group #%u (%s) keeps has no place that is a multiple of %d", (unsigned)i, names[i], PLACE_ALIGN);
 	}
 	check_unique(v, names, g->group.n, "groups");
 }

@@ -6,6 +6,7 @@
  * at the same time. Inside a graph: best fit over a free list along the schedule; results live to the graph's end, inputs
  * from its start. Views that move nothing share their operand's buffer. A stored value is computed straight into its state's
  * place where every reader of the old value is done by then; else it has its own buffer and the store copies.
+ * What is made once and kept (Group.once, Group.kept) has a place of its own through the whole graph.
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
 #include "plan.h"
@@ -208,6 +209,12 @@ find_lifetimes(Plan *p)
 	for (uint32_t i = 0; i < g->op.n; i++)
 		for (int k = 0; k < g->op.at[i].nout && g->op.at[i].group >= 0; k++)
 			p->life[g->op.at[i].out[k].id].needed |= !read[g->op.at[i].out[k].id];
+	/* made before all else, and read in later calls too */
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; k < g->op.at[i].nout && g->op.at[i].group >= 0 && g->group.at[g->op.at[i].group].once; k++) {
+			p->life[g->op.at[i].out[k].id].from = 0;
+			p->life[g->op.at[i].out[k].id].to = p->npos;
+		}
 	for (uint32_t i = 0; i < g->result.n; i++) {
 		uint32_t r = p->root[g->result.at[i].v.id];
 
@@ -281,6 +288,14 @@ place_values(Plan *p, int64_t base)
 		vec_push(p->a, &start[l->from], v);
 		vec_push(p->a, &ends[l->to], v);
 	}
+	for (uint32_t i = 0; i < g->group.n; i++) {
+		Group *gr = &g->group.at[i];
+
+		if (gr->kept > 0)
+			gr->kept_offset = heap_take(&h, round_up(gr->kept));
+		if (gr->once && gr->workspace > 0)
+			gr->workspace_offset = heap_take(&h, round_up(gr->workspace));
+	}
 	for (int32_t at = 0; at <= p->npos; at++)
 		group_at[at] = -1;
 	for (uint32_t i = 0; i < g->op.n; i++)
@@ -290,7 +305,7 @@ place_values(Plan *p, int64_t base)
 
 		for (uint32_t k = 0; k < start[at].n; k++)
 			p->life[start[at].at[k]].offset = heap_take(&h, p->life[start[at].at[k]].bytes);
-		if (gr && gr->workspace > 0) {
+		if (gr && gr->workspace > 0 && !gr->once) {
 			int64_t bytes = round_up(gr->workspace);
 
 			gr->workspace_offset = heap_take(&h, bytes);

@@ -75,6 +75,8 @@ shares(const Graph *g, const Op *op)
 	       val_info(g, op->in[0])->offset == val_info(g, op->out[0])->offset;
 }
 
+enum { KEPT = 1 << 30 }; /* owners: what a group keeps; values and states are fewer */
+
 typedef struct Replay { const Module *m; const Graph *g; Arena *a; Ranges r; uint32_t *owner; /* who must hold a value's bytes */ } Replay;
 
 static bool
@@ -93,6 +95,46 @@ claim_value(Replay *p, Val v)
 	claim(&p->r, i->offset, i->offset + type_bytes(&i->type), v.id);
 }
 
+static bool
+made_once(const Graph *g, const Op *op)
+{
+	return op->group >= 0 && g->group.at[op->group].once && !op->dead;
+}
+
+/* What groups keep from call to call: claimed before the first op, or asked for behind the last. The workspace of a group that runs once is its own
+ * as well, as that runs before everything. */
+static const char *
+replay_kept(Replay *p, bool begin)
+{
+	const Graph *g = p->g;
+
+	for (uint32_t i = 0; i < g->group.n; i++) {
+		const Group *gr = &g->group.at[i];
+		int64_t from[2] = {gr->kept > 0 ? gr->kept_offset : 0, gr->once && gr->workspace > 0 ? gr->workspace_offset : 0}, bytes[2] = {gr->kept, gr->once ? gr->workspace : 0};
+
+		for (int k = 0; k < 2; k++) {
+			if (bytes[k] > 0 && (from[k] < 0 || from[k] + bytes[k] > p->m->arena_bytes))
+				return arena_printf(p->a, "graph %s: what %s keeps has no place", g->name, gr->name);
+			if (begin && bytes[k] > 0)
+				claim(&p->r, from[k], from[k] + bytes[k], KEPT | i);
+			else if (bytes[k] > 0 && !holds(&p->r, from[k], from[k] + bytes[k], KEPT | i))
+				return arena_printf(p->a, "graph %s: what %s keeps is overwritten", g->name, gr->name);
+		}
+	}
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; k < g->op.at[i].nout && made_once(g, &g->op.at[i]); k++) {
+			Val v = g->op.at[i].out[k];
+
+			if (val_info(g, v)->offset < 0)
+				continue;
+			if (begin)
+				claim_value(p, v);
+			else if (!held(p, v))
+				return arena_printf(p->a, "graph %s: %%%s is made once, and overwritten", g->name, val_info(g, v)->name);
+		}
+	return NULL;
+}
+
 /* States and inputs stand in memory before the first op. */
 static const char *
 replay_start(Replay *p)
@@ -109,7 +151,7 @@ replay_start(Replay *p)
 			return arena_printf(p->a, "graph %s: input %%%s has no place", g->name, val_info(g, g->input.at[i].v)->name);
 		claim_value(p, g->input.at[i].v);
 	}
-	return NULL;
+	return replay_kept(p, true);
 }
 
 /* What ops [first, next) read from outside. */
@@ -154,7 +196,7 @@ replay_write(Replay *p, const Op *op, Val out)
 	}
 	if (shares(p->g, op))
 		p->owner[out.id] = p->owner[op->in[0].id];
-	else
+	else if (!made_once(p->g, op))
 		claim_value(p, out);
 	return NULL;
 }
@@ -166,7 +208,7 @@ replay_workspace(Replay *p, const Group *gr, uint32_t first, uint32_t next)
 	const Graph *g = p->g;
 	int64_t from = gr->workspace_offset, to = from + gr->workspace;
 
-	if (gr->workspace <= 0)
+	if (gr->workspace <= 0 || gr->once)
 		return NULL;
 	if (from < 0 || to > p->m->arena_bytes)
 		return arena_printf(p->a, "graph %s: the workspace of %s has no place", g->name, gr->name);
@@ -210,6 +252,8 @@ check_graph(const Module *m, const Graph *g, Arena *a)
 			next++;
 		error = replay_group(&p, first, next);
 	}
+	if (!error)
+		error = replay_kept(&p, false);
 	for (uint32_t i = 0; !error && i < g->result.n; i++) {
 		Val v = g->result.at[i].v;
 

@@ -3,9 +3,12 @@
  * In: a scheduled graph.   Out: Group.kernel, Group.workspace; stage selected. The target decides, by its default parameters or by those of a tuning
  * file's record of this kernel (tuning.c), if they fit; a record that does not is said once and left out, each leaves a verdict, `select.tuned`. Variants of
  * kernels (Target.variants) can be switched off and limited like rules; each that was looked at leaves a verdict.
+ * In graphs that store nothing (eval, infer) what is made of states and constants alone is made in the first call and kept: whole groups (Group.once), and
+ * what a kernel makes of such an operand, packed weights above all (Group.kept). Variant `keep`.
  * A group that the target cannot compile is a defect of fuse (it must have asked may_fuse), hence bug(). */
 #include "passes.h"
 #include <math.h>
+#include <string.h>
 
 static bool
 may(void *cx, const char *variant)
@@ -45,13 +48,59 @@ tell_record(const Graph *g, TunedKernel *r, const Op *op, const char *misfit, Pa
 		.loc = op->loc});
 }
 
+/* Marks groups that are made of states and constants alone. */
+static void
+find_once(Graph *g, PassCtx *cx, const bool *steady)
+{
+	bool *all = arena_array(cx->scratch, bool, g->group.n);
+
+	for (uint32_t i = 0; i < g->group.n; i++)
+		all[i] = true;
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->group >= 0 && !op->dead)
+			all[op->group] &= op->nout && steady[op->out[0].id];
+	}
+	for (uint32_t i = 0; i < g->group.n; i++)
+		g->group.at[i].once = all[i] && may(cx, "keep");
+}
+
+static bool
+has_variant(const Target *t, const char *name)
+{
+	for (const char *const *v = t->variants; v && *v; v++)
+		if (!strcmp(*v, name))
+			return true;
+	return false;
+}
+
+/* What kernels keep from call to call, in one line. */
+static void
+tell_kept(const Graph *g, PassCtx *cx)
+{
+	int64_t bytes = 0, kernels = 0;
+
+	for (uint32_t i = 0; i < g->group.n; i++) {
+		bytes += g->group.at[i].kept;
+		kernels += g->group.at[i].kept > 0;
+	}
+	if (kernels)
+		verdict(cx, (Verdict){.pass = "select", .rule = "select.keep", .graph = g->name, .a = "", .fired = true, .value = (double)kernels, .bytes_saved = 2 * bytes,
+			.why = arena_printf(cx->module->arena, "%lld kernels make of their weights in the first call what they read in every one", (long long)kernels)});
+}
+
 bool
 pass_select(Graph *g, PassCtx *cx)
 {
+	bool *steady = has_variant(cx->target, "keep") ? graph_steady(g, cx->scratch) : NULL;
+
+	if (steady)
+		find_once(g, cx, steady);
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Op *op = NULL;
 		TunedKernel *r = record_of(g, (int)i, cx, &op);
-		SelectCx s = {.arch = cx->arch, .tuned = r ? r->kernel : NULL, .may = may, .cx = cx};
+		SelectCx s = {.arch = cx->arch, .tuned = r ? r->kernel : NULL, .steady = steady, .may = may, .cx = cx};
 		const char *error = cx->target->select(cx->target, g, (int)i, &s);
 
 		if (error)
@@ -62,5 +111,6 @@ pass_select(Graph *g, PassCtx *cx)
 		if (r)
 			tell_record(g, r, op, s.misfit, cx);
 	}
+	tell_kept(g, cx);
 	return g->group.n > 0;
 }

@@ -70,7 +70,7 @@ typedef struct RtRow {          /* one kernel call */
 	int64_t *off;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
-	bool check;
+	bool check, once;
 } RtRow;
 typedef struct RtGraph {
 	const char *name;

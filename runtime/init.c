@@ -301,6 +301,7 @@ init_part(void *cx, int64_t t0, int64_t t1, int thread)
 bool
 rt_host_init_state(RtHost *h)
 {
+	h->run.kept = 0;
 	for (int k = 0; k < h->program.nstate; k++) {
 		InitWork w = {.h = h, .s = &h->program.state[k], .stream = philox_stream(h->program.state[k].t.name)};
 

@@ -166,16 +166,21 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 		return status == RT_OK && rt_fault(run) ? RT_FAULT : status;
 	}
+	bool kept = g->nrow && g->row[0].once && run->kept == RT_KEPT(g->name);
+
 	for (int k = 0; k < g->nrow; k++) {
 		const RtRow *r = &g->row[k];
 		double begin = time ? rt_now() : 0;
 
+		if (r->once && kept)
+			continue;
 		rt_parallel(run, h->image->kernel[r->fn], r->off, rt_row_tasks(r, run->n));
 		if (time)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
 			return RT_FAULT;
 	}
+	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
 }
 

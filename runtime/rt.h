@@ -8,7 +8,7 @@
 #define RUNTIME_RT_H
 #include <stdint.h>
 
-#define RT_VERSION 1
+#define RT_VERSION 2
 #define RT_MAX_RESULTS 64    /* loss, metrics, norm of one step */
 #define RT_MAX_INPUTS 16
 
@@ -58,7 +58,9 @@ typedef struct RtRun {
 	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail; /* head: written by the loop */
 	void *host;              /* the runtime's own */
 	void *self;              /* RtImage.self */
+	int64_t kept;            /* RT_KEPT of the graph whose kernels that run once have run and still stand; 0: none. Whoever writes states sets it to 0 */
 } RtRun;
+#define RT_KEPT(name) ((int64_t)(name)[0]) /* graphs: train, update, eval, infer */
 
 /* Helpers that generated loops call; each is the emission of one loop op. */
 void rt_shuffle(RtRun *run);                    /* shuffle: fills run->order for run->epoch */

@@ -169,6 +169,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
 		choose_winograd(g, contract, bytes, cx, &p);
 		tuned_choose(g, contract, cx, &p);
+		gr->kept = cx->steady && cx->steady[contract->in[1].id] && !gr->once && gemm_panels(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = gemm_group_workspace(g, group, contract, &p);
 		scratch_plan(g, p.winograd ? winograd_scratch(g, contract, &p) : prologue_scratch(g, contract, &p));
@@ -277,6 +278,23 @@ cpu_arithmetic(const Target *t, const char *arch, DType narrow)
 }
 
 /* ---------------------------------------------------------------- emit */
+/* Kernels that run once need nothing of the others. */
+static void
+once_first(Compile *c, GraphKernels *gk)
+{
+	KernelRec *k = arena_array(c->arena, KernelRec, gk->k.n);
+	uint32_t n = 0;
+
+	for (int once = 1; once >= 0; once--) {
+		for (uint32_t i = 0; i < gk->k.n; i++)
+			if (gk->k.at[i].once == once)
+				k[n++] = gk->k.at[i];
+		gk->nonce = once ? n : gk->nonce;
+	}
+	if (n)
+		memcpy(gk->k.at, k, n * sizeof *k);
+}
+
 static void
 compile_graph(Compile *c, Graph *g)
 {
@@ -287,6 +305,7 @@ compile_graph(Compile *c, Graph *g)
 	gk->g = g;
 	vec_push(c->arena, &c->ks->graph, gk);
 	group_tables(c, g);
+	c->steady = graph_steady(g, c->arena);
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
@@ -306,6 +325,7 @@ compile_graph(Compile *c, Graph *g)
 		group_compile(c, g, last, i, gk);
 	}
 	bug_context = NULL;
+	once_first(c, gk);
 }
 
 static const char *
@@ -356,7 +376,7 @@ const Target cpu_target = {
 	.conv_layout = cpu_conv_layout,
 	.select = cpu_select,
 	.tunable = cpu_tunable,
-	.variants = (const char *const[]){"winograd", NULL},
+	.variants = (const char *const[]){"winograd", "keep", NULL},
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,
 	.memory_rate = 45e9,

@@ -215,6 +215,7 @@ typedef struct GroupCx {
 	const char *key;         /* structure of the group as text */
 	const char *part;        /* of the kernel being emitted */
 	uint32_t main_kernel;    /* the one that the group's flops are counted with */
+	bool once;               /* the kernel being emitted makes what the group keeps */
 	double flops_less;       /* operations that its ops name and its kernels do without */
 } GroupCx;
 
@@ -258,6 +259,7 @@ typedef struct Compile {
 	VEC(FnRec) fns;          /* shared functions by structural text */
 	uint32_t *fn_slot, fn_cap; /* hash table of indices + 1 into fns */
 	ValTables table;         /* of the graph being compiled */
+	const bool *steady;      /* of it: graph_steady */
 	VEC(V) fn;               /* by index */
 	const char *error;
 } Compile;

@@ -217,20 +217,38 @@ matmul_block(const GemmParams *p)
 	return p->mr * 8;
 }
 
-/* Partial sums or panels. */
-static int64_t
-own_workspace(const Graph *g, const Op *op, const GemmParams *p)
+/* What the kernel makes of its second operand: panels, or the weights at the points of minimal filtering. */
+int64_t
+gemm_panels(const Graph *g, const Op *op, const GemmParams *p)
 {
 	if (p->winograd)
-		return winograd_workspace(g, op, p);
-	if (op->kind == OP_conv2d_dw)
-		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
-	if (!p->pack)
+		return winograd_weights(g, op, p);
+	if (op->kind == OP_conv2d_dw || !p->pack)
 		return 0;
 	Pack k = pack_of(g, op, p->pair);
 	int64_t nr = (int64_t)p->nv * p->lanes;
 
 	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
+}
+
+/* Does op's group keep them from call to call? */
+static bool
+keeps_panels(const Graph *g, const Op *op)
+{
+	return op->group >= 0 && g->group.at[op->group].kept > 0;
+}
+
+/* Partial sums, tiles, and panels that are not kept. */
+static int64_t
+own_workspace(const Graph *g, const Op *op, const GemmParams *p)
+{
+	int64_t panels = keeps_panels(g, op) ? 0 : gemm_panels(g, op, p);
+
+	if (p->winograd)
+		return panels + winograd_workspace(g, op, p) - winograd_weights(g, op, p);
+	if (op->kind == OP_conv2d_dw)
+		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
+	return panels;
 }
 
 /* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
@@ -473,6 +491,8 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		/* one channel: the filter's columns are the innermost sum */
 		bool columns = x->axis[1].n == 1 && S > 1;
 		int64_t *rows = arena_array(e.arena, int64_t, OH * 3), *runs = arena_array(e.arena, int64_t, OW * 5), nrun = 0, rstep = 1, rmove = 1, sstep = 1, smove = 1;
+		/* from a run's pixel to the next, in input pixels: with one image they need not be neighbours */
+		int64_t apart = o->axis[0].n == 1 && !dx ? stride[1] : 1;
 
 		for (int64_t i = 0; i < OH; i++) {
 			Taps t = taps_of(dx, i, H, R, stride[0], pad[0], dil[0], &rstep, &rmove);
@@ -483,8 +503,8 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			Taps t = taps_of(dx, i, W, S, stride[1], pad[1], dil[1], &sstep, &smove);
 			int64_t *last = &runs[(nrun - 1) * 5];
 
-			/* neighbours with the same taps whose inputs are neighbours too are one run of rows */
-			if (nrun && t.first == last[3] && t.count == last[4] && t.at == last[2] + last[1])
+			/* neighbours with the same taps whose inputs are that far apart are one run of rows */
+			if (nrun && t.first == last[3] && t.count == last[4] && t.at == last[2] + last[1] * apart)
 				last[1]++;
 			else
 				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
@@ -499,7 +519,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			counts |= tile_rows(runs[i * 5 + 1] * o->axis[0].n, (band < runs[i * 5 + 1] ? band : runs[i * 5 + 1]) * o->axis[0].n, p->mr);
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
-		V st[S_COUNT] = {[S_AM] = k64(&e, C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
+		V st[S_COUNT] = {[S_AM] = k64(&e, apart * C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
 			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, C)};
 		if (columns) {
 			st[S_AK] = st[S_AQ];
@@ -532,7 +552,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			nq = LLVMBuildZExt(here(&e), some, e.l->i64, "");
 		}
 		tiles_open(&e, i_mul(&e, made ? i_sub(&e, made1, made0) : len, n), p->mr, &lo, &count);
-		V in_band = i_mul(&e, lo, k64(&e, C * 4));
+		V in_band = i_mul(&e, lo, k64(&e, apart * C * 4));
 
 		lo = i_add(&e, lo, i_mul(&e, made0, n));
 		ImageAt at = {lo, n, row, ow};
@@ -711,6 +731,17 @@ workspace_at(GroupCx *gc)
 	return (int)gc->buf.n - 1;
 }
 
+int
+panels_at(GroupCx *gc)
+{
+	const Group *gr = &gc->g->group.at[gc->group];
+
+	if (!gr->kept)
+		return workspace_at(gc);
+	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, gr->kept_offset}));
+	return (int)gc->buf.n - 1;
+}
+
 /* The operands' buffers: their own, or copies behind the workspace's own part; -1: made as they are loaded. */
 static void
 find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk)
@@ -759,7 +790,8 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 
 	/* text may be anybody's */
 	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && (!conv || p.pack || p.winograd) &&
-		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace;
+		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace &&
+		(!group->kept || (gemm_panels(gc->g, op, &p) <= group->kept && gc->c->steady[op->in[1].id]));
 
 	if (!fits) {
 		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name,
@@ -770,8 +802,8 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];
 
-	if (own_workspace(gc->g, op, &p) && !p.winograd)
-		ws = workspace_at(gc);
+	if (op->kind == OP_conv2d_dw ? own_workspace(gc->g, op, &p) > 0 : gemm_panels(gc->g, op, &p) && !p.winograd)
+		ws = panels_at(gc);
 	epilogue_find(gc, op, gemm_pieces(gc->g, op, &p), gemm_workspace(gc->g, op, &p), &epi);
 	if (p.winograd) {
 		winograd_emit(gc, op, &p, a, b, &epi, gk);
@@ -781,8 +813,11 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		wgrad_emit(gc, op, &p, a, b, ws, epi.raw, gk);
 		return;
 	}
-	if (ws >= 0)
+	if (ws >= 0) {
+		gc->once = gc->g->group.at[gc->group].kept > 0;
 		pack_emit(gc, op, &p, b, ws, gk);
+		gc->once = false;
+	}
 	if (op->kind == OP_matmul)
 		matmul_emit(gc, op, &p, a, ws >= 0 ? ws : b, &epi, gk);
 	else

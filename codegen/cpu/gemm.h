@@ -94,6 +94,8 @@ void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, 
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
+int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
+int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);
 
@@ -139,6 +141,7 @@ void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, in
 const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */
 int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
+int64_t winograd_weights(const Graph *g, const Op *op, const GemmParams *p); /* those of it that are made of the weights, 0 for their gradient */
 int64_t winograd_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 double winograd_loads(const Op *op, int k);            /* how often each element of operand k is loaded */
 int64_t winograd_pieces(const Graph *g, const Op *op);

@@ -184,7 +184,7 @@ static V
 emit_part(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to)
 {
 	T args[3] = {p->l->ptr, p->l->ptr, p->l->i64};
-	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "%s.part%u", gk->g->name, from / PART_KERNELS), LLVMFunctionType(p->l->i64, args, 3, 0));
+	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "%s.part%u", gk->g->name, from), LLVMFunctionType(p->l->i64, args, 3, 0));
 
 	LLVMSetLinkage(fn, LLVMInternalLinkage);
 	begin_fn(p, fn);
@@ -193,16 +193,36 @@ emit_part(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to)
 	return fn;
 }
 
+/* Runs what is made once, unless the last call was this graph's and no state has changed since; other graphs use the same memory. */
+static void
+emit_once(Loops *p, const Graph *g, V once, V arena, V n)
+{
+	V mark = kk(p, once ? RT_KEPT(g->name) : 0), at = field_at(p, offsetof(RtRun, kept));
+
+	if (once) {
+		LLVMBasicBlockRef make = block(p, "once"), on = block(p, "on");
+
+		LLVMBuildCondBr(p->b, LLVMBuildICmp(p->b, LLVMIntEQ, LLVMBuildLoad2(p->b, p->l->i64, at, ""), mark, ""), on, make);
+		LLVMPositionBuilderAtEnd(p->b, make);
+		leave_if(p, call(p, once, (V[]){p->run, arena, n}, 3));
+		LLVMBuildStore(p->b, mark, at);
+		LLVMBuildBr(p->b, on);
+		LLVMPositionBuilderAtEnd(p->b, on);
+	} else {
+		LLVMBuildStore(p->b, mark, at);
+	}
+}
+
 static V
 emit_graph(Loops *p, const GraphKernels *gk)
 {
 	const Graph *g = gk->g;
-	uint32_t nk = gk->k.n, npart = nk > PART_KERNELS ? (nk + PART_KERNELS - 1) / PART_KERNELS : 0;
-	V *part = arena_array(p->c->arena, V, npart);
+	uint32_t nk = gk->k.n - gk->nonce, npart = nk > PART_KERNELS ? (nk + PART_KERNELS - 1) / PART_KERNELS : 0;
+	V *part = arena_array(p->c->arena, V, npart), once = gk->nonce ? emit_part(p, gk, 0, gk->nonce) : NULL;
 	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "mantou_graph_%s_%d", g->name, p->c->o->index), LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
 
 	for (uint32_t i = 0; i < npart; i++)
-		part[i] = emit_part(p, gk, i * PART_KERNELS, i + 1 < npart ? (i + 1) * PART_KERNELS : nk);
+		part[i] = emit_part(p, gk, gk->nonce + i * PART_KERNELS, gk->nonce + (i + 1 < npart ? (i + 1) * PART_KERNELS : nk));
 	LLVMSetVisibility(fn, LLVMHiddenVisibility); /* external for those who load the object in process */
 	begin_fn(p, fn);
 	V arena = LLVMBuildLoad2(p->b, p->l->ptr, field_at(p, offsetof(RtRun, arena)), ""), n = FIELD(p, n);
@@ -210,10 +230,11 @@ emit_graph(Loops *p, const GraphKernels *gk)
 	put_scalar(p, g, IN_SEED, offsetof(RtRun, seed), false, arena);
 	put_scalar(p, g, IN_STEP, offsetof(RtRun, step), false, arena);
 	put_scalar(p, g, IN_RATE, offsetof(RtRun, rate), true, arena);
+	emit_once(p, g, once, arena, n);
 	for (uint32_t i = 0; i < npart; i++)
 		leave_if(p, call(p, part[i], (V[]){p->run, arena, n}, 3));
 	if (!npart)
-		emit_kernels(p, gk, 0, nk, arena, n);
+		emit_kernels(p, gk, gk->nonce, gk->k.n, arena, n);
 	LLVMBuildRet(p->b, kk(p, RT_OK));
 	return fn;
 }

@@ -197,6 +197,14 @@ winograd_workspace(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 int64_t
+winograd_weights(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Shape s = shape_of(g, op);
+
+	return s.dw ? 0 : POINTS * weights_point(&s, p);
+}
+
+int64_t
 winograd_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
@@ -636,12 +644,20 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 
 	gc->flops_less = op_flops(gc->g, op) - 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
 	for (int i = 0; i < nws; i++) {
+		if (i == 0 && !s.dw) {
+			ws[0] = panels_at(gc);
+			at += gc->g->group.at[gc->group].kept ? 0 : POINTS * size[0];
+			continue;
+		}
 		vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
 		ws[i] = (int)gc->buf.n - 1;
 		at += POINTS * size[i];
 	}
-	if (!s.dw)
+	if (!s.dw) {
+		gc->once = gc->g->group.at[gc->group].kept > 0;
 		weights_emit(gc, &s, p, bbuf, ws[0], gk);
+		gc->once = false;
+	}
 	if (nws == 1) {
 		bands_emit(gc, &s, p, &cut, ws[0], epi, gk);
 	} else {

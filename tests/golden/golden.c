@@ -10,6 +10,7 @@
  *   ; prologues: OP,OP:N      contractions of the stand-in target that make operands themselves, each element once or N (2..9) times; a byte and an
  *                             operation take it a nanosecond
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
+ *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
@@ -59,7 +60,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout, *epilogues, *prologues; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout, *epilogues, *prologues, *variants[2]; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -154,7 +155,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
 	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .memory_rate = 1e9, .map_rate = 1e9},
-	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0)};
+	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .variants = {command(g, "variants", 0)}};
+	s->t.variants = s->variants;
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {

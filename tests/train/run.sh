@@ -57,6 +57,17 @@ for net in tests/train/*.net; do
 	train "$m.o0" "$m.o0" && near "$m -O0" "$m.a" "$m.o0" 1e-4
 	train "$m.nofuse" "$m.nofuse" && near "$m --disable fuse" "$m.a" "$m.nofuse" 1e-4
 	train "$m.ref" "$m.ref" && near "$m against the interpreter" "$m.a" "$m.ref" 1e-4
+	# what evaluation keeps of the weights: the same figures as without, in every sink mode, after training has changed them and from a checkpoint
+	"$mantou" build "$net" --disable keep -o "$dir/$m.nokeep" >"$dir/out" 2>&1 || bad "build $m --disable keep"
+	for form in "nokeep epoch" "plain epoch" "plain off" "plain 1"; do
+		set -- $form
+		"$dir/$m.$1" train --synthetic --epochs 2 --save "$dir/eval.st" --quiet --sink $2 --log "$dir/eval.log" >/dev/null 2>&1
+		{
+			sed -n 's/.*"eval": \({[^}]*}\).*/\1/p' "$dir/eval.log"
+			"$dir/$m.$1" eval --synthetic --weights "$dir/eval.st" --json 2>&1
+		} >"$dir/$1.$2.eval"
+		if [ "$(wc -l <"$dir/$1.$2.eval")" -eq 3 ] && cmp -s "$dir/$1.$2.eval" "$dir/nokeep.epoch.eval"; then good; else bad "$m: evaluation, $form: $(tr '\n' ' ' <"$dir/$1.$2.eval" | head -c 300)"; fi
+	done
 	train "$m.seed" "$m.plain" --seed 99 && { if cmp -s "$dir/$m.a.st" "$dir/$m.seed.st"; then bad "$m: another seed, the same bits"; else good; fi; }
 done
 

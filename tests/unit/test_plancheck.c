@@ -24,6 +24,14 @@ wrong_plans_are_refused(void **state)
 		{HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" workspace 64 at 4064\n %y = relu %x #0 at 144\n}\n", "the workspace of a has no place"},
 		{HEAD "state @s : f32[4] at 64\ngraph g(%x: f32[4] at 128) -> %o {\n group #0 a \"map\"\n group #1 b \"map\"\n %y = relu %x #0 at 64\n %o = load {state=s} : f32[4] at 64\n"
 		      " %p = exp %o #1 at 256\n}\n", "load of s after its store"},
+		/* %m is made once: its place may not be taken by %y, which no longer is when %z reads %m in the next call */
+		{HEAD "state @s : f32[4] at 64\ngraph g(%x: f32[4] at 128) -> %w {\n group #0 a \"map\" once\n group #1 b \"map\"\n group #2 c \"map\"\n %o = load {state=s} : f32[4] at 64\n"
+		      " %m = exp %o #0 at 192\n %z = mul %x, %m #1 at 256\n %w = relu %z #2 at 192\n}\n", "%m is made once, and overwritten"},
+		{HEAD "state @s : f32[4] at 64\ngraph g(%x: f32[4] at 128) -> %w {\n group #0 a \"map\" once\n group #1 b \"map\"\n %o = load {state=s} : f32[4] at 64\n"
+		      " %m = exp %o #0 at 192\n %w = mul %x, %m #1 at 256\n}\n", NULL},
+		{HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 64 kept_at 128\n %y = relu %x #0 at 144\n}\n", "what a keeps is overwritten"},
+		{HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 64 kept_at 128\n %y = relu %x #0 at 256\n}\n", NULL},
+		{HEAD "graph g(%x: f32[4] at 64) -> %y {\n group #0 a \"rows\" kept 64 kept_at 4080\n %y = relu %x #0 at 256\n}\n", "what a keeps has no place"},
 	};
 
 	(void)state;
