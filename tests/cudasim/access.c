@@ -1,0 +1,456 @@
+/* access.c: what lanes read and write: state spaces, bounds, alignment, unwritten bytes, races in shared memory.
+ *
+ * In: a warp and an instruction with a base register and an offset.   Out: lanes' registers or memory; a report where an access is wrong.
+ * Neighbouring lanes that touch neighbouring bytes of global memory, the common case, are checked and copied as one range.
+ * Races: every warp has a vector clock (Lamport, Mattern); a word of shared memory keeps who wrote and who read it last and at which time of that warp
+ * (FastTrack, Flanagan and Freund 2009, with two readers kept). Barriers join clocks; within a warp, bar.warp.sync begins a new time. */
+#include <stdio.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "device.h"
+#include "half.h"
+
+uint64_t
+lane_address(Warp *w, const Ins *x, uint32_t reg, int lane)
+{
+	uint64_t base = x->sub == 8 ? REG(w, uint64_t, reg)[lane] : x->sub == 4 ? REG(w, uint32_t, reg)[lane] : 0;
+
+	return base + (uint64_t)x->imm;
+}
+
+void
+clock_join(Warp *w, uint32_t *clock, const uint32_t *other)
+{
+	(void)w;
+	for (int i = 0; i < CLOCKS; i++)
+		clock[i] = other[i] > clock[i] ? other[i] : clock[i];
+}
+
+/* shared memory */
+
+static const char *const access_verb[] = { "reads", "writes", "changes", "copies to", "copies to" };
+
+static _Noreturn void
+race(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t other, const char *what, Access how)
+{
+	const Launch *l = worker->launch;
+	uint32_t t = (other - 1) % (MAX_WARPS * LANES), nx = l->block[0], ny = l->block[1];
+
+	if ((other - 1) / LANES == BULK_CLOCK)
+		report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "race: %s shared memory at %u, which a bulk copy %s, without waiting for it", access_verb[how], at, what);
+	report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "race: %s shared memory at %u, which thread (%u,%u,%u) %s, with no barrier between", access_verb[how], at,
+	       t % nx, t / nx % ny, t / nx / ny, what);
+}
+
+/* Did what thread `other` did at `when` come before what this lane does now? */
+static inline bool
+ordered(const Warp *w, uint32_t self, uint32_t other, uint32_t when)
+{
+	uint32_t mine = (self - 1) / LANES, its = (other - 1) / LANES;
+
+	return other == self || (mine == its ? when < w->clock[mine] : when <= w->clock[its]);
+}
+
+static inline void
+word_access(Warp *w, const Ins *x, int lane, SharedWord *v, uint32_t self, uint32_t at, Access how, const uint8_t *now)
+{
+	uint32_t mine = (self - 1) / LANES, clock = w->clock[mine];
+
+	if (v->write && v->write != self && !(how == ACCESS_ATOMIC && v->atomic) && !ordered(w, self, v->write, v->write_clock)) {
+		bool same = how == ACCESS_WRITE && worker->storing && x->fn == op_store && !memcmp(now, worker->storing, (size_t)x->bytes * x->n);
+
+		if (!same)
+			race(w, x, lane, at, v->write, "wrote", how);
+	}
+	if (how == ACCESS_READ) {
+		if (v->read && v->read != self) {
+			v->read2 = v->read;
+			v->read2_clock = v->read_clock;
+		}
+		v->read = (uint16_t)self;
+		v->read_clock = clock;
+		return;
+	}
+	if (v->read && !ordered(w, self, v->read, v->read_clock))
+		race(w, x, lane, at, v->read, "read", how);
+	if (v->read2 && !ordered(w, self, v->read2, v->read2_clock))
+		race(w, x, lane, at, v->read2, "read", how);
+	if (how == ACCESS_ASYNC)
+		return;
+	v->write = (uint16_t)self;
+	v->write_clock = clock;
+	v->atomic = how == ACCESS_ATOMIC;
+}
+
+static void
+shared_state(Warp *w, const Ins *x, int lane, Block *b, uint32_t at, uint32_t bytes, Access how)
+{
+	uint8_t *s = b->shared_state + at;
+
+	for (uint32_t i = 0; i < bytes; i++) {
+		if (s[i] & MEM_PENDING && how != ACCESS_ASYNC_END)
+			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "%s shared memory at %u, which an asynchronous copy is still writing: its end was not waited for", access_verb[how], at + i);
+		if ((how == ACCESS_READ || how == ACCESS_ATOMIC) && !(s[i] & MEM_WRITTEN))
+			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "%s shared memory at %u, which nobody has written", access_verb[how], at + i);
+		if (how == ACCESS_ASYNC)
+			s[i] |= MEM_PENDING;
+		else if (how != ACCESS_READ)
+			s[i] = MEM_WRITTEN;
+	}
+}
+
+uint8_t *
+shared_at(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t bytes, uint32_t align, Access how)
+{
+	Block *b = w->block;
+	uint32_t rank = at >> RANK_SHIFT;
+
+	if (rank) {
+		at &= (1u << RANK_SHIFT) - 1;
+		if (rank > (uint32_t)b->group->nblock)
+			report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s shared memory of block %u of a cluster of %d", access_verb[how], rank - 1, b->group->nblock);
+		b = b->group->block[rank - 1];
+	}
+	if (at < SHARED_BASE || at - SHARED_BASE >= b->shared_bytes || bytes > b->shared_bytes - (at - SHARED_BASE))
+		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s %u bytes of shared memory at %u, out of bounds: the block has %u bytes from %u", access_verb[how], bytes, at,
+		       b->shared_bytes, SHARED_BASE);
+	if (at & (align - 1))
+		report(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "%s %u bytes of shared memory at %u, which is not a multiple of %u", access_verb[how], bytes, at, align);
+	if (worker->launch->checks) {
+		uint32_t self = w->block->rank * MAX_WARPS * LANES + w->base + (uint32_t)lane + 1, first = (at - SHARED_BASE) >> 2, last = (at - SHARED_BASE + bytes - 1) >> 2;
+
+		for (uint32_t k = first; k <= last && bytes; k++)
+			word_access(w, x, lane, &b->word[k], self, SHARED_BASE + k * 4, how, b->shared + (at - SHARED_BASE));
+		shared_state(w, x, lane, b, at - SHARED_BASE, bytes, how);
+	}
+	return b->shared + (at - SHARED_BASE);
+}
+
+/* global memory */
+
+static _Noreturn void
+global_fault(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, const uint8_t *state, Access how)
+{
+	unsigned long long where = at;
+
+	for (uint32_t i = 0; state && i < bytes; i++) {
+		if (!(state[i] & MEM_ALLOCATED))
+			break;
+		if (how != ACCESS_READ && state[i] & MEM_READONLY)
+			report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at, "%s %u bytes at 0x%llx, which is constant", access_verb[how], bytes, where);
+		if (how != ACCESS_WRITE && !(state[i] & MEM_WRITTEN))
+			report_at(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, at, "%s %u bytes at 0x%llx, of which byte %u was never written", access_verb[how], bytes, where, i);
+	}
+	report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at, "%s %u bytes at 0x%llx, out of bounds", access_verb[how], bytes, where);
+}
+
+static inline bool
+state_good(const uint8_t *s, uint64_t bytes, Access how)
+{
+	uint8_t bad = 0, want = how == ACCESS_WRITE ? MEM_ALLOCATED : MEM_ALLOCATED | MEM_WRITTEN, never = how == ACCESS_READ ? 0 : MEM_READONLY;
+
+	for (uint64_t i = 0; i < bytes; i++)
+		bad |= (uint8_t)((s[i] & want) ^ want) | (s[i] & never);
+	return !bad;
+}
+
+static uint8_t *
+global_at(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, Access how)
+{
+	Arena *a = device_arena(at, bytes);
+	uint64_t k;
+
+	if (!a)
+		global_fault(w, x, lane, at, bytes, NULL, how);
+	k = at - a->base;
+	if (worker->launch->checks) {
+		if (!state_good(a->state + k, bytes, how))
+			global_fault(w, x, lane, at, bytes, a->state + k, how);
+		if (how != ACCESS_READ)
+			for (uint32_t i = 0; i < bytes; i++)
+				a->state[k + i] = MEM_ALLOCATED | MEM_WRITTEN;
+	}
+	return a->host + k;
+}
+
+static uint8_t *
+local_at(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, Access how)
+{
+	uint32_t size = w->block->frame_bytes;
+	uint64_t k = (uint64_t)lane * size + at;
+
+	if (at >= size || bytes > size - at)
+		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s %u bytes of local memory at %llu, out of bounds: the thread has %u bytes", access_verb[how], bytes,
+		       (unsigned long long)at, size);
+	for (uint32_t i = 0; i < bytes && worker->launch->checks; i++) {
+		if (how == ACCESS_READ && !w->frame_state[k + i])
+			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "reads local memory at %llu, which was never written", (unsigned long long)(at + i));
+		w->frame_state[k + i] |= how != ACCESS_READ;
+	}
+	return w->frame + k;
+}
+
+uint8_t *
+access_at(Warp *w, const Ins *x, int lane, Space space, uint64_t at, uint32_t bytes, Access how)
+{
+	if (space == SPACE_GENERIC) {
+		uint64_t window = at >> WINDOW_SHIFT;
+
+		space = window == WINDOW_SHARED ? SPACE_SHARED : window == WINDOW_LOCAL ? SPACE_LOCAL : window == WINDOW_PARAM ? SPACE_PARAM : SPACE_GLOBAL;
+		at = space == SPACE_GLOBAL ? at : at & ((1ull << WINDOW_SHIFT) - 1);
+	}
+	if (space == SPACE_SHARED)
+		return shared_at(w, x, lane, (uint32_t)at, bytes, bytes, how);
+	if (at & (bytes - 1))
+		report_at(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, at, "%s %u bytes at 0x%llx, which is not a multiple of %u", access_verb[how], bytes, (unsigned long long)at, bytes);
+	if (space == SPACE_LOCAL)
+		return local_at(w, x, lane, at, bytes, how);
+	if (space == SPACE_FRAME)
+		return w->frame + (uint64_t)lane * w->block->frame_bytes + at;
+	if (space == SPACE_PARAM) {
+		Launch *l = worker->launch;
+
+		if (how != ACCESS_READ || at + bytes > l->func->param_bytes)
+			report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s %u bytes of the parameters at %llu: they are %u bytes, to be read only", access_verb[how], bytes,
+			       (unsigned long long)at, l->func->param_bytes);
+		return l->param + at;
+	}
+	return global_at(w, x, lane, at, bytes, how);
+}
+
+/* loads and stores */
+
+static inline uint64_t
+fetch(const uint8_t *p, uint32_t bytes, bool is_signed)
+{
+	uint64_t v = 0;
+
+	memcpy(&v, p, bytes);
+	if (is_signed && bytes < 8 && v >> (bytes * 8 - 1) & 1)
+		v |= ~0ull << bytes * 8;
+	return v;
+}
+
+/* All 32 lanes in a row, in one arena: where they begin, or NULL. */
+static uint8_t *
+row_at(Warp *w, const Ins *x, uint32_t m, const uint64_t *at, uint32_t bytes, Access how)
+{
+	uint64_t first = at[0], wrong = 0, n = (uint64_t)bytes * LANES;
+	Arena *a;
+
+	if (m != ALL_LANES || first & (bytes - 1) || first >> WINDOW_SHIFT)
+		return NULL;
+	for (int i = 0; i < LANES; i++)
+		wrong |= at[i] ^ (first + (uint64_t)i * bytes);
+	if (wrong || (x->space != SPACE_GLOBAL && x->space != SPACE_GENERIC && x->space != SPACE_CONST))
+		return NULL;
+	a = device_arena(first, n);
+	if (!a)
+		return NULL;
+	if (worker->launch->checks) {
+		if (!state_good(a->state + (first - a->base), n, how))
+			return NULL;
+		if (how == ACCESS_WRITE)
+			memset(a->state + (first - a->base), MEM_ALLOCATED | MEM_WRITTEN, n);
+	}
+	return a->host + (first - a->base);
+}
+
+static void
+addresses(Warp *w, const Ins *x, uint64_t *at)
+{
+	if (x->sub == 8) {
+		const uint64_t *base = REG(w, uint64_t, x->a);
+
+		for (int i = 0; i < LANES; i++)
+			at[i] = base[i] + (uint64_t)x->imm;
+	} else if (x->sub == 4) {
+		const uint32_t *base = REG(w, uint32_t, x->a);
+
+		for (int i = 0; i < LANES; i++)
+			at[i] = (uint64_t)base[i] + (uint64_t)x->imm;
+	} else {
+		for (int i = 0; i < LANES; i++)
+			at[i] = (uint64_t)x->imm;
+	}
+}
+
+void
+op_load(Warp *w, const Ins *x, uint32_t m)
+{
+	const uint32_t *reg = w->block->launch->module->extra + x->extra;
+	uint32_t size = (uint32_t)x->bytes * x->n;
+	uint64_t at[LANES];
+	uint8_t *row;
+
+	addresses(w, x, at);
+	row = row_at(w, x, m, at, size, ACCESS_READ);
+	if (row && x->n == 1 && x->wide == x->bytes) {
+		memcpy(w->rf + reg[0], row, (size_t)size * LANES);
+		return;
+	}
+	FOR_LANES(i, m) {
+		const uint8_t *p = row ? row + i * size : access_at(w, x, (int)i, (Space)x->space, at[i], size, ACCESS_READ);
+
+		for (uint32_t k = 0; k < x->n; k++)
+			lane_set(w, reg[k], x->wide, (int)i, fetch(p + k * x->bytes, x->bytes, x->flags & INS_SIGNED));
+	}
+}
+
+void
+op_store(Warp *w, const Ins *x, uint32_t m)
+{
+	const uint32_t *reg = w->block->launch->module->extra + x->extra;
+	uint32_t size = (uint32_t)x->bytes * x->n;
+	uint64_t at[LANES];
+	uint8_t *row;
+
+	addresses(w, x, at);
+	row = row_at(w, x, m, at, size, ACCESS_WRITE);
+	if (row && x->n == 1 && x->wide == x->bytes) {
+		memcpy(row, w->rf + reg[0], (size_t)size * LANES);
+		return;
+	}
+	FOR_LANES(i, m) {
+		uint8_t value[64], *p;
+
+		for (uint32_t k = 0; k < x->n; k++) {
+			uint64_t v = lane_get(w, reg[k], x->wide, (int)i);
+
+			memcpy(value + k * x->bytes, &v, x->bytes);
+		}
+		worker->storing = value;
+		p = row ? row + i * size : access_at(w, x, (int)i, (Space)x->space, at[i], size, ACCESS_WRITE);
+		memcpy(p, value, size);
+	}
+	worker->storing = NULL;
+}
+
+void
+op_load_param(Warp *w, const Ins *x, uint32_t m)
+{
+	const uint32_t *reg = w->block->launch->module->extra + x->extra;
+
+	for (uint32_t k = 0; k < x->n; k++) {
+		uint64_t v = fetch(worker->launch->param + x->imm + k * x->bytes, x->bytes, x->flags & INS_SIGNED);
+
+		FOR_LANES(i, m) lane_set(w, reg[k], x->wide, (int)i, v);
+	}
+}
+
+void
+op_frame_copy(Warp *w, const Ins *x, uint32_t m)
+{
+	FOR_LANES(i, m) {
+		uint8_t *f = w->frame + (uint64_t)i * w->block->frame_bytes;
+
+		memmove(f + x->d, f + x->a, (size_t)x->imm);
+	}
+}
+
+void
+op_isspace(Warp *w, const Ins *x, uint32_t m)
+{
+	static const uint8_t window[] = { [SPACE_SHARED] = WINDOW_SHARED, [SPACE_LOCAL] = WINDOW_LOCAL, [SPACE_PARAM] = WINDOW_PARAM, [SPACE_FRAME] = 0 };
+
+	FOR_LANES(i, m) lane_set(w, x->d, 1, (int)i, REG(w, uint64_t, x->a)[i] >> WINDOW_SHIFT == window[x->space]);
+}
+
+/* atomics */
+
+static double
+as_double(uint64_t v, uint32_t bytes)
+{
+	double d;
+
+	if (bytes == 4)
+		return bits_float((uint32_t)v);
+	memcpy(&d, &v, 8);
+	return d;
+}
+
+enum { TYPE_F16 = 9, TYPE_BF16, TYPE_F32, TYPE_F64, TYPE_F16X2 = 18, TYPE_BF16X2 }; /* of type_code() */
+
+static uint64_t
+atomic_float(int op, int type, uint64_t old, uint64_t v)
+{
+	uint16_t r = 0;
+
+	if (type == TYPE_F64) {
+		double d = as_double(old, 8) + as_double(v, 8);
+		uint64_t u;
+
+		memcpy(&u, &d, 8);
+		return u;
+	}
+	if (type == TYPE_F32)
+		return float_bits((float)as_double(old, 4) + (float)as_double(v, 4));
+	if (type == TYPE_F16X2)
+		return pack_f16(lo_f16((uint32_t)old) + lo_f16((uint32_t)v), hi_f16((uint32_t)old) + hi_f16((uint32_t)v));
+	if (type == TYPE_BF16X2)
+		return pack_bf16(lo_bf16((uint32_t)old) + lo_bf16((uint32_t)v), hi_bf16((uint32_t)old) + hi_bf16((uint32_t)v));
+	r = type == TYPE_F16 ? float_f16(f16_float((uint16_t)old) + f16_float((uint16_t)v)) : float_bf16(bf16_float((uint16_t)old) + bf16_float((uint16_t)v));
+	(void)op;
+	return r;
+}
+
+static uint64_t
+atomic_int(int op, int type, uint32_t bytes, uint64_t old, uint64_t v, uint64_t other)
+{
+	bool is_signed = type == 6 || type == 8; /* s32, s64 */
+	int64_t so = bytes == 4 ? (int32_t)old : (int64_t)old, sv = bytes == 4 ? (int32_t)v : (int64_t)v;
+
+	switch (op) {
+	case ATOMIC_ADD: return old + v;
+	case ATOMIC_MIN: return is_signed ? so < sv ? old : v : old < v ? old : v;
+	case ATOMIC_MAX: return is_signed ? so > sv ? old : v : old > v ? old : v;
+	case ATOMIC_INC: return old >= v ? 0 : old + 1;
+	case ATOMIC_DEC: return old == 0 || old > v ? v : old - 1;
+	case ATOMIC_AND: return old & v;
+	case ATOMIC_OR: return old | v;
+	case ATOMIC_XOR: return old ^ v;
+	case ATOMIC_CAS: return old == v ? other : old;
+	default: return v;
+	}
+}
+
+/* Other threads that interpret blocks may change the same word: the new value goes in by compare and exchange. */
+static uint64_t
+atomic_apply(uint8_t *p, const Ins *x, uint64_t v, uint64_t other)
+{
+	bool is_float = x->wide == ATOMIC_ADD && ((x->type >= TYPE_F16 && x->type <= TYPE_F64) || x->type == TYPE_F16X2 || x->type == TYPE_BF16X2);
+
+	for (;;) {
+		uint64_t old = 0, now;
+		uint32_t old32;
+		uint16_t old16;
+
+		memcpy(&old, p, x->bytes);
+		now = is_float ? atomic_float(x->wide, x->type, old, v) : atomic_int(x->wide, x->type, x->bytes, old, v, other);
+		old32 = (uint32_t)old;
+		old16 = (uint16_t)old;
+		if (x->bytes == 8 ? __atomic_compare_exchange_n((uint64_t *)(void *)p, &old, now, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) :
+		    x->bytes == 4 ? __atomic_compare_exchange_n((uint32_t *)(void *)p, &old32, (uint32_t)now, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) :
+		                    __atomic_compare_exchange_n((uint16_t *)(void *)p, &old16, (uint16_t)now, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return old;
+	}
+}
+
+void
+op_atom(Warp *w, const Ins *x, uint32_t m)
+{
+	const uint32_t *reg = w->block->launch->module->extra + x->extra;
+
+	FOR_LANES(i, m) {
+		uint8_t *p = access_at(w, x, (int)i, (Space)x->space, lane_address(w, x, x->a, (int)i), (uint32_t)x->bytes * x->n, ACCESS_ATOMIC);
+
+		for (uint32_t k = 0; k < x->n; k++) {
+			uint64_t v = lane_get(w, reg[k], x->bytes, (int)i), other = reg[8 + k] ? lane_get(w, reg[8 + k], x->bytes, (int)i) : 0;
+			uint64_t old = atomic_apply(p + k * x->bytes, x, v, other);
+
+			if (reg[16 + k])
+				lane_set(w, reg[16 + k], x->bytes, (int)i, old);
+		}
+	}
+}
