@@ -306,6 +306,7 @@ op_store(Warp *w, const Ins *x, uint32_t m)
 	uint64_t at[LANES];
 	uint8_t *row;
 
+	worker->stores++;
 	addresses(w, x, at);
 	row = row_at(w, x, m, at, size, ACCESS_WRITE);
 	if (row && x->n == 1 && x->wide == x->bytes) {

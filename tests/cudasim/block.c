@@ -1,8 +1,8 @@
 /* block.c: runs a launch: blocks on worker threads, the warps of a block in turns.
  *
  * In: a kernel, its grid, its parameters.   Out: its effects, its status, counts of instructions.
- * A group is a block, or the blocks of a cluster. A worker takes groups by number; a group that runs very long is set aside and another is started beside it, so
- * that blocks that wait for later blocks come to an end. Warps run in random order, a few thousand steps each. Shared memory and registers come from
+ * A group is a block, or the blocks of a cluster. A worker takes groups by number; a group that runs long without storing anything is set aside and another is started
+ * beside it, so that blocks that wait for later blocks come to an end. Warps run in random order, a few thousand steps each. Shared memory and registers come from
  * the worker's own room, poisoned for each block. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "device.h"
 
 #define STEPS 4000u           /* of a warp at a time */
-#define PATIENCE 40000000ull  /* instructions of a group before another runs beside it */
+#define SPIN 500000ull         /* instructions of a group without a store, after which another runs beside it */
+#define PATIENCE 1000000000ull /* instructions with stores */
 #define MAX_GROUPS 256        /* set aside by one worker */
 
 static size_t
@@ -308,7 +309,7 @@ static bool
 group_run(Group *g)
 {
 	Launch *l = g->launch;
-	uint64_t start = worker->warp_instructions;
+	uint64_t start = worker->warp_instructions, quiet = start, stores = worker->stores;
 
 	while (group_round(g)) {
 		uint64_t ran = worker->warp_instructions - start;
@@ -323,7 +324,11 @@ group_run(Group *g)
 					w = g->block[k]->warp[i]->done ? w : g->block[k]->warp[i];
 			report(w, &l->module->ins[w->pc == UINT32_MAX ? 0 : w->pc], -1, CUDA_ERROR_LAUNCH_TIMEOUT, "the block has run %llu instructions: given up", (unsigned long long)(g->ran + ran));
 		}
-		if (ran > PATIENCE) {
+		if (stores != worker->stores) {
+			stores = worker->stores;
+			quiet = worker->warp_instructions;
+		}
+		if (ran > PATIENCE || worker->warp_instructions - quiet > SPIN) {
 			g->ran += ran;
 			return false;
 		}

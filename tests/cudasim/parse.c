@@ -563,6 +563,21 @@ parse_params(Parser *p, bool entry, Param **list)
 	return n;
 }
 
+/* Those of an earlier declaration keep their places, as calls have been made to them; after: names read since. */
+static void
+params_keep(Parser *p, Param **old, int *nold, Param *list, int n, int after)
+{
+	if (*old && *nold == n) {
+		for (int i = 0; i < n; i++)
+			p->sym[p->nsym - after - n + i].at = (*old)[i].offset;
+		free(list);
+		return;
+	}
+	free(*old);
+	*old = list;
+	*nold = n;
+}
+
 static void
 parse_limits(Parser *p, Func *f)
 {
@@ -650,13 +665,9 @@ parse_function(Parser *p, bool entry)
 	f = func_new(p, parse_name(p));
 	if (p->lex.tok == TOK_PUNCT && parse_accept(p, "("))
 		nparam = parse_params(p, entry, &param);
-	free(f->param);
-	free(f->result);
 	f->entry = entry;
-	f->param = param;
-	f->nparam = nparam;
-	f->result = result;
-	f->nresult = nresult;
+	params_keep(p, &f->param, &f->nparam, param, nparam, 0);
+	params_keep(p, &f->result, &f->nresult, result, nresult, nparam);
 	f->param_bytes = p->params;
 	f->builtin = !strcmp(f->name, "vprintf") ? BUILTIN_PRINTF : !strcmp(f->name, "__assertfail") ? BUILTIN_ASSERT :
 		!strcmp(f->name, "cudaGraphSetConditional") ? BUILTIN_CONDITIONAL : BUILTIN_NONE;

@@ -257,7 +257,7 @@ typedef struct Worker {
 	Launch *launch;
 	Warp *warp;
 	uint64_t warp_instructions, thread_instructions;
-	uint64_t random;
+	uint64_t random, stores;
 	const void *storing; /* the bytes being stored: writing what is there already is no race */
 } Worker;
 extern _Thread_local Worker *worker;
