@@ -52,35 +52,61 @@ ordered(const Warp *w, uint32_t self, uint32_t other, uint32_t when)
 	return other == self || (mine == its ? when < w->clock[mine] : when <= w->clock[its]);
 }
 
-static inline void
-word_access(Warp *w, const Ins *x, int lane, SharedWord *v, uint32_t self, uint32_t at, Access how, const uint8_t *now)
-{
-	uint32_t mine = (self - 1) / LANES, clock = w->clock[mine];
+typedef struct Touch { Warp *w; const Ins *x; int lane; uint32_t self, at; Access how; const uint8_t *now; } Touch;
 
-	if (v->write && v->write != self && !(how == ACCESS_ATOMIC && v->atomic) && !ordered(w, self, v->write, v->write_clock)) {
-		bool same = how == ACCESS_WRITE && worker->storing && x->fn == op_store && !memcmp(now, worker->storing, (size_t)x->bytes * x->n);
+/* A read, of which the last two by different threads are kept. */
+static inline void
+word_read(SharedWord *v, uint32_t self, uint32_t clock, uint8_t bytes)
+{
+	if (v->read == self) {
+		v->read_bytes = v->read_clock == clock ? v->read_bytes | bytes : bytes;
+	} else {
+		v->read2 = v->read;
+		v->read2_clock = v->read_clock;
+		v->read2_bytes = v->read_bytes;
+		v->read_bytes = bytes;
+	}
+	v->read = (uint16_t)self;
+	v->read_clock = clock;
+}
+
+static inline void
+word_access(const Touch *t, SharedWord *v, uint32_t at, uint8_t bytes)
+{
+	Warp *w = t->w;
+	uint32_t self = t->self, clock = w->clock[(self - 1) / LANES];
+
+	if (v->write && v->write != self && v->write_bytes & bytes && !(t->how == ACCESS_ATOMIC && v->atomic) && !ordered(w, self, v->write, v->write_clock)) {
+		bool same = t->how == ACCESS_WRITE && worker->storing && t->x->fn == op_store && !memcmp(t->now, worker->storing, (size_t)t->x->bytes * t->x->n);
 
 		if (!same)
-			race(w, x, lane, at, v->write, "wrote", how);
+			race(w, t->x, t->lane, at, v->write, "wrote", t->how);
 	}
-	if (how == ACCESS_READ) {
-		if (v->read && v->read != self) {
-			v->read2 = v->read;
-			v->read2_clock = v->read_clock;
-		}
-		v->read = (uint16_t)self;
-		v->read_clock = clock;
+	if (t->how == ACCESS_READ) {
+		word_read(v, self, clock, bytes);
 		return;
 	}
-	if (v->read && !ordered(w, self, v->read, v->read_clock))
-		race(w, x, lane, at, v->read, "read", how);
-	if (v->read2 && !ordered(w, self, v->read2, v->read2_clock))
-		race(w, x, lane, at, v->read2, "read", how);
-	if (how == ACCESS_ASYNC)
+	if (v->read && v->read_bytes & bytes && !ordered(w, self, v->read, v->read_clock))
+		race(w, t->x, t->lane, at, v->read, "read", t->how);
+	if (v->read2 && v->read2_bytes & bytes && !ordered(w, self, v->read2, v->read2_clock))
+		race(w, t->x, t->lane, at, v->read2, "read", t->how);
+	if (t->how == ACCESS_ASYNC)
 		return;
+	v->write_bytes = v->write == self && v->write_clock == clock ? v->write_bytes | bytes : bytes;
 	v->write = (uint16_t)self;
 	v->write_clock = clock;
-	v->atomic = how == ACCESS_ATOMIC;
+	v->atomic = t->how == ACCESS_ATOMIC;
+}
+
+/* The words that a range touches, with the bytes of each. */
+static void
+shared_race(const Touch *t, Block *b, uint32_t at, uint32_t bytes)
+{
+	for (uint32_t k = at / 4; k <= (at + bytes - 1) / 4; k++) {
+		uint32_t from = at > k * 4 ? at - k * 4 : 0, to = at + bytes < k * 4 + 4 ? at + bytes - k * 4 : 4;
+
+		word_access(t, &b->word[k], SHARED_BASE + k * 4, (uint8_t)((1u << to) - (1u << from)));
+	}
 }
 
 static void
@@ -118,10 +144,9 @@ shared_at(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t bytes, uint32_t
 	if (at & (align - 1))
 		report(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "%s %u bytes of shared memory at %u, which is not a multiple of %u", access_verb[how], bytes, at, align);
 	if (worker->launch->checks) {
-		uint32_t self = w->block->rank * MAX_WARPS * LANES + w->base + (uint32_t)lane + 1, first = (at - SHARED_BASE) >> 2, last = (at - SHARED_BASE + bytes - 1) >> 2;
+		Touch t = { w, x, lane, w->block->rank * MAX_WARPS * LANES + w->base + (uint32_t)lane + 1, at, how, b->shared + (at - SHARED_BASE) };
 
-		for (uint32_t k = first; k <= last && bytes; k++)
-			word_access(w, x, lane, &b->word[k], self, SHARED_BASE + k * 4, how, b->shared + (at - SHARED_BASE));
+		shared_race(&t, b, at - SHARED_BASE, bytes);
 		shared_state(w, x, lane, b, at - SHARED_BASE, bytes, how);
 	}
 	return b->shared + (at - SHARED_BASE);

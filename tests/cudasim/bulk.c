@@ -156,6 +156,7 @@ bulk_finish(Group *g, Bulk *k)
 		for (uint32_t i = at / 4; i <= (at + k->run - 1) / 4; i++) {
 			b->word[i].write = who;
 			b->word[i].write_clock = k->clock;
+			b->word[i].write_bytes = 15;
 			b->word[i].atomic = 0;
 		}
 	}

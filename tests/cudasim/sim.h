@@ -164,7 +164,8 @@ arena_has(const Arena *a, uint64_t at, uint64_t bytes)
 typedef struct SharedWord { /* who touched 4 bytes of shared memory last */
 	uint32_t write_clock, read_clock, read2_clock;
 	uint16_t write, read, read2; /* thread of the cluster + 1; 0: nobody */
-	uint16_t atomic;
+	uint8_t atomic;
+	uint8_t write_bytes, read_bytes, read2_bytes; /* which of the four */
 } SharedWord;
 
 typedef struct AsyncCopy { /* of cp.async: lands when waited for */

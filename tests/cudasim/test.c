@@ -69,7 +69,12 @@ test_open(void)
 		printf("FAIL %s\n", dlerror());
 		return false;
 	}
-#define F(base, symbol, params) find(l, #symbol, &cu.symbol);
+#define F(base, symbol, params) \
+	find(l, #symbol, &cu.symbol); \
+	if (!cu.symbol) { \
+		printf("missing %s\n", #symbol); \
+		return false; \
+	}
 #include "api.def"
 #undef F
 	return true;

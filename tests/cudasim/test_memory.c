@@ -1,0 +1,125 @@
+/* test_memory.c: allocation, copies and fills of odd sizes, what the calls refuse, modules and their variables. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+static void
+memory_copies(void)
+{
+	enum { N = 1000 };
+	static unsigned char a[N], b[N];
+	CUdeviceptr p, q;
+	CUstream s;
+	void *room;
+	size_t bytes = 0, free_bytes = 0, total = 0;
+	CUdeviceptr base = 0;
+	bool good = true;
+
+	for (int i = 0; i < N; i++)
+		a[i] = (unsigned char)random32();
+	p = test_upload(a, N);
+	q = test_room(N);
+	check(!cu.cuMemcpyDtoD_v2(q + 3, p, N - 3) && !cu.cuMemsetD8_v2(q, 9, 3), "a copy on the device");
+	test_download(b, q, N);
+	check(b[0] == 9 && b[2] == 9 && !memcmp(b + 3, a, N - 3), "copies of odd sizes");
+	check(!cu.cuMemsetD16_v2(q + 2, 0x1234, 5) && !cu.cuMemsetD32_v2(q + 12, 0xdeadbeef, 2), "fills");
+	test_download(b, q, N);
+	check(b[2] == 0x34 && b[11] == 0x12 && b[12] == 0xef && b[19] == 0xde, "fills of two and four bytes");
+	cu.cuStreamCreate(&s, 0);
+	check(!cu.cuMemAllocHost_v2(&room, N), "page-locked memory");
+	for (int k = 0; k < 20; k++) { /* pageable memory may be changed at once, page-locked memory after the wait */
+		memset(b, k, N);
+		cu.cuMemcpyHtoDAsync_v2(p, b, N, s);
+		memset(b, 99, N);
+		cu.cuMemcpyDtoHAsync_v2(room, p, N, s);
+		cu.cuStreamSynchronize(s);
+		good &= ((unsigned char *)room)[k] == k && ((unsigned char *)room)[N - 1] == k;
+	}
+	check(good, "asynchronous copies");
+	check(!cu.cuMemGetAddressRange_v2(&base, &bytes, q + 77) && base == q && bytes == N, "the range of an address");
+	check(cu.cuMemcpyHtoD_v2(p, a, N + 1) == CUDA_ERROR_INVALID_VALUE, "a copy behind the end is refused");
+	check(cu.cuMemcpyDtoH_v2(b, p + N, 1) == CUDA_ERROR_INVALID_VALUE, "a copy from behind the end is refused");
+	check(cu.cuMemsetD32_v2(p + 1, 0, 1) == CUDA_ERROR_INVALID_VALUE, "a fill that is not aligned is refused");
+	check(cu.cuMemFree_v2(p + 1) == CUDA_ERROR_INVALID_VALUE, "freeing the middle is refused");
+	check(!cu.cuMemFree_v2(p) && cu.cuMemFree_v2(p) == CUDA_ERROR_INVALID_VALUE, "freeing twice is refused");
+	check(cu.cuMemcpyDtoH_v2(b, p, 1) == CUDA_ERROR_INVALID_VALUE, "freed memory is refused");
+	check(!cu.cuMemGetInfo_v2(&free_bytes, &total) && free_bytes < total, "memory that is left");
+	check(cu.cuMemAlloc_v2(&p, total) == CUDA_ERROR_OUT_OF_MEMORY, "more memory than there is");
+	check(!cu.cuMemFreeHost(room) && !cu.cuMemFree_v2(q), "freeing");
+	cu.cuStreamDestroy_v2(s);
+}
+
+/* Allocations and frees at random: what was written stays, until the memory is full and used again. */
+static void
+memory_reuse(void)
+{
+	enum { N = 64 };
+	CUdeviceptr at[N] = { 0 };
+	uint32_t mark[N] = { 0 };
+	size_t size[N] = { 0 };
+	int wrong = 0;
+
+	for (int k = 0; k < 2000; k++) {
+		int i = (int)(random32() % N);
+
+		if (at[i]) {
+			uint32_t first = 0, last = 0;
+
+			cu.cuMemcpyDtoH_v2(&first, at[i], 4);
+			cu.cuMemcpyDtoH_v2(&last, at[i] + size[i] * 4 - 4, 4);
+			wrong += first != mark[i] || last != mark[i] || cu.cuMemFree_v2(at[i]);
+			at[i] = 0;
+			continue;
+		}
+		size[i] = 1 + random32() % 2000;
+		mark[i] = random32();
+		wrong += cu.cuMemAlloc_v2(&at[i], size[i] * 4) || cu.cuMemsetD32_v2(at[i], mark[i], size[i]);
+	}
+	for (int i = 0; i < N; i++)
+		cu.cuMemFree_v2(at[i]);
+	check(!wrong, "allocations at random: %d wrong", wrong);
+}
+
+static void
+memory_modules(void)
+{
+	static const char text[] = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .global .align 4 .u32 v[4] = {1, 2, 3};\n.visible .const .align 8 .f64 c = 0d3FF8000000000000;\n"
+		".visible .global .align 8 .u64 p = generic(v);\n.visible .entry k()\n{\n\tret;\n}\n";
+	static const unsigned char elf[64] = { 0x7f, 'E', 'L', 'F' };
+	CUmodule m = test_module(text), n;
+	CUfunction f;
+	CUdeviceptr at, ap;
+	uint32_t v[4];
+	uint64_t p = 0;
+	size_t bytes;
+	int count = 0, blocks = 0;
+	const char *name = NULL;
+	void *address = NULL;
+
+	check(!cu.cuModuleGetGlobal_v2(&at, &bytes, m, "v") && bytes == 16, "a variable of 16 bytes");
+	test_download(v, at, 16);
+	check(v[0] == 1 && v[2] == 3 && v[3] == 0, "its initial values");
+	check(!cu.cuModuleGetGlobal_v2(&ap, &bytes, m, "p") && bytes == 8, "a pointer");
+	test_download(&p, ap, 8);
+	check(p == at, "it points to the variable");
+	check(cu.cuModuleGetFunction(&f, m, "none") == CUDA_ERROR_NOT_FOUND, "a kernel that is not there");
+	f = test_function(m, "k");
+	check(!cu.cuFuncGetAttribute(&count, CU_FUNC_MAX_THREADS_PER_BLOCK, f) && count == 1024, "an attribute");
+	check(!cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 256, 0) && blocks > 0, "occupancy %d", blocks);
+	check(cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 60000, NULL, NULL, NULL) == CUDA_ERROR_INVALID_VALUE, "much shared memory is refused");
+	check(!cu.cuFuncSetAttribute(f, CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000) && !cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 60000, NULL, NULL, NULL), "until it is asked for");
+	check(cu.cuModuleLoadData(&n, elf) == CUDA_ERROR_NO_BINARY_FOR_GPU, "machine code is refused");
+	check(!cu.cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &name) && !strcmp(name, "CUDA_ERROR_ILLEGAL_ADDRESS"), "the name of a status");
+	check(!cu.cuGetProcAddress_v2("cuMemAlloc", &address, 13000, 0, NULL) && address, "a call by its name");
+	check(cu.cuGetProcAddress_v2("cuNothing", &address, 13000, 0, NULL) == CUDA_ERROR_NOT_FOUND, "a name that is not there");
+	check(!cu.cuModuleUnload(m) && cu.cuModuleUnload(m) == CUDA_ERROR_INVALID_HANDLE, "unloading");
+}
+
+void
+test_memory(void)
+{
+	memory_copies();
+	memory_reuse();
+	memory_modules();
+}
