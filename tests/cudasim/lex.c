@@ -79,7 +79,7 @@ lex_next(Lex *l)
 		lex_number(l);
 	} else if (isalpha((unsigned char)*l->at) || strchr("_$%.", *l->at)) {
 		l->tok = TOK_WORD;
-		for (l->at++; lex_in_word(l->at); l->at++)
+		for (l->at++; lex_in_word(l->at) && !(*l->text == '.' && *l->at == '.'); l->at++) /* .reg.b16 is two */
 			;
 		l->len = (uint32_t)(l->at - l->text);
 	} else if (*l->at == '"') {

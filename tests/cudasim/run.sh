@@ -4,9 +4,9 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$BUILD/tests/cudasim
-sim=$dir/simtest
+sim=$dir/simtest SIM_TESTS=$here
 LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export LD_LIBRARY_PATH
+export LD_LIBRARY_PATH SIM_TESTS
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/cudasim.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 passed=0 failed=0 skipped=0
@@ -56,5 +56,30 @@ drive SM=75 'status 209'
 drive MEMORY=100 'status 1|no memory'
 drive MISSING=cuLaunchKernel 'missing cuLaunchKernel'
 drive CHECK=0 'status 0'
+
+# Every call in turn fails, once with a status that passes and twice with one that stays: the program ends with a message each time.
+MANTOU_SIM_LOG=$tmp/log "$sim" run "$here/ptx/bounds-good.ptx" >/dev/null 2>&1
+calls=$(sed -n 's/.*"host_calls": \([0-9]*\).*/\1/p' "$tmp/log")
+for code in 2 700 999; do
+	call=1 wrong=
+	while [ $call -le "${calls:-0}" ]; do
+		MANTOU_SIM_FAIL=$call:$code timeout 20 "$sim" run "$here/ptx/bounds-good.ptx" >"$tmp/out" 2>&1
+		status=$?
+		{ [ $status -le 1 ] && grep -q "call $call, .* fails with $code" "$tmp/out" && ! grep -q 'status 0' "$tmp/out"; } || wrong="$wrong $call"
+		call=$((call + 1))
+	done
+	if [ -z "$wrong" ] && [ "${calls:-0}" -gt 5 ]; then good; else bad "calls that fail with $code:$wrong"; fi
+done
+if grep -q '"kernel_launches": 1, .*"bytes_set": 128, .*"leaks": 1, "lost": 0}' "$tmp/log"; then good; else bad "log: $(cat "$tmp/log")"; fi
+
+# Two processes have a device each: both fill most of the memory at once.
+for k in 1 2; do
+	MANTOU_SIM_MEMORY=2000000 MANTOU_SIM_LOG=$tmp/log$k "$sim" memory >"$tmp/two$k" 2>&1 &
+done
+wait
+for k in 1 2; do
+	grep "^FAIL " "$tmp/two$k"
+	add "$tmp/two$k" "process $k of two"
+done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

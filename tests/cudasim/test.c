@@ -110,6 +110,18 @@ test_file(const char *name)
 	return text;
 }
 
+char *
+test_source(const char *name)
+{
+	const char *dir = getenv("SIM_TESTS");
+	char path[512], *text;
+
+	snprintf(path, sizeof path, "%s/cu/%s", dir && *dir ? dir : "tests/cudasim", name);
+	text = test_file(path);
+	check(text != NULL, "no file %s", path);
+	return text ? text : calloc(1, 1);
+}
+
 /* NVRTC */
 
 typedef struct Nvrtc {

@@ -24,6 +24,7 @@ void check(bool good, const char *format, ...) __attribute__((format(printf, 2, 
 void skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint32_t random32(void);
 char *test_file(const char *name);           /* the text of a file, to be freed; NULL if there is none */
+char *test_source(const char *name);         /* likewise, of the folder cu/ beside the tests ($SIM_TESTS) */
 
 /* PTX of CUDA C for compute_XX, to be freed; NULL if there is no NVRTC or the text does not compile. */
 char *test_nvrtc(const char *source, const char *arch);
