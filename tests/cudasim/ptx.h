@@ -100,6 +100,26 @@ uint32_t parse_const(Parser *p, uint64_t value, uint32_t bytes, int shared);
 uint32_t shared_use(Parser *p, uint32_t index);      /* gives the variable a place in the function's shared memory */
 uint32_t type_bytes(const char *type);               /* 0 if it is none */
 
+#define REGS_FIRST ((uint32_t)SR_COUNT * LANES * 4)
+bool parse_accept(Parser *p, const char *word);
+void parse_want(Parser *p, const char *word);
+_Noreturn void parse_expected(Parser *p, const char *what);
+uint64_t parse_int(Parser *p);
+char *parse_name(Parser *p);
+char *copy_text(const char *s, size_t n);
+Sym *sym_add(Parser *p, const char *name, uint32_t len, SymKind kind);
+void scope_open(Parser *p);
+void scope_close(Parser *p);
+void parse_body(Parser *p);
+
+/* declare.c */
+uint32_t align_up(uint32_t v, uint32_t align);
+void parse_global(Parser *p, bool constant);
+void parse_shared(Parser *p, bool external);
+void parse_local(Parser *p);
+void parse_call_param(Parser *p);
+void parse_function(Parser *p, bool entry);
+
 /* decode.c */
 void decode(Parser *p);
 void branch_to(Parser *p, Ins *x, const char *name, uint32_t len);
@@ -116,6 +136,17 @@ Opnd *top(Parser *p, int k);
 void use_address(Parser *p, Ins *x, const Opnd *o);
 Space space_of(Parser *p, int *from);
 _Noreturn void decode_unknown(Parser *p);
+
+const char *flush_name(const char *type);                /* of the operation that flushes subnormals of the type, or NULL */
+uint32_t flushed(Parser *p, const char *flush, uint32_t reg, uint32_t bytes);
+void resize(Parser *p, uint32_t to, uint32_t to_bytes, uint32_t from, uint32_t from_bytes, bool is_signed);
+
+/* decode_convert.c */
+void decode_setp(Parser *p);
+void decode_set(Parser *p);
+void decode_mov(Parser *p);
+void decode_cvt(Parser *p);
+void decode_cvta(Parser *p);
 
 /* decode_memory.c, decode_tensor.c: true if the opcode is theirs */
 bool decode_memory(Parser *p);

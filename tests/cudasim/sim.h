@@ -21,6 +21,7 @@
 #define BULK_CLOCK (MAX_WARPS * MAX_CLUSTER)
 #define SHARED_BASE 1024u                /* what the machine keeps of shared memory; address 0 is never valid */
 #define SHARED_LIMIT (227u << 10)        /* a block's dynamic and static shared memory at most */
+#define MAX_PARAMS 32764u               /* bytes of parameters of a kernel */
 #define RANK_SHIFT 24                    /* shared::cluster address: (rank + 1) << RANK_SHIFT | offset */
 
 /* Windows of the generic address space; all else is global. */
@@ -238,7 +239,7 @@ struct Launch {
 	Module *module;
 	Func *func;
 	uint32_t grid[3], block[3], cluster[3], dynamic;
-	uint8_t param[4096 + 16];
+	uint8_t param[MAX_PARAMS + 16];
 	uint64_t blocks, taken;
 	uint64_t limit;          /* instructions of warps after which the launch is given up */
 	uint64_t warp_instructions, thread_instructions;

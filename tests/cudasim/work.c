@@ -127,7 +127,7 @@ launch_params(Launch *l, void **params, void **more)
 {
 	const Func *f = l->func;
 
-	if (f->param_bytes > 4096)
+	if (f->param_bytes > MAX_PARAMS)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params) {
 		for (int i = 0; i < f->nparam; i++) {

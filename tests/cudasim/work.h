@@ -97,6 +97,10 @@ void stream_each(void (*fn)(Stream *, void *), void *cx);
 /* graph.c */
 Node *graph_add(Graph *g, Node *const *dep, size_t n, int type, const Work *k);
 Graph *graph_new(void);
+Graph *graph_copy(const Graph *g, Graph *root);
+CUresult graph_check(const Graph *g, bool inside);
+void node_depend(Node *node, Node *on);
+void *graph_more(void *list, int n, int *cap, size_t size);
 void graph_free(Graph *g);
 CUresult graph_run(Graph *g, uint64_t *random, GraphRun *run);
 CUresult exec_run(GraphExec *e, uint64_t *random);
