@@ -143,7 +143,7 @@ shared_at(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t bytes, uint32_t
 		       b->shared_bytes, SHARED_BASE);
 	if (at & (align - 1))
 		report(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "%s %u bytes of shared memory at %u, which is not a multiple of %u", access_verb[how], bytes, at, align);
-	if (worker->launch->checks) {
+	if (w->block->launch->checks) {
 		Touch t = { w, x, lane, w->block->rank * MAX_WARPS * LANES + w->base + (uint32_t)lane + 1, at, how, b->shared + (at - SHARED_BASE) };
 
 		shared_race(&t, b, at - SHARED_BASE, bytes);
@@ -189,7 +189,7 @@ global_at(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, Access h
 	if (!a)
 		global_fault(w, x, lane, at, bytes, NULL, how);
 	k = at - a->base;
-	if (worker->launch->checks) {
+	if (w->block->launch->checks) {
 		if (!state_good(a->state + k, bytes, how))
 			global_fault(w, x, lane, at, bytes, a->state + k, how);
 		if (how != ACCESS_READ)
@@ -208,7 +208,7 @@ local_at(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, Access ho
 	if (at >= size || bytes > size - at)
 		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s %u bytes of local memory at %llu, out of bounds: the thread has %u bytes", access_verb[how], bytes,
 		       (unsigned long long)at, size);
-	for (uint32_t i = 0; i < bytes && worker->launch->checks; i++) {
+	for (uint32_t i = 0; i < bytes && w->block->launch->checks; i++) {
 		if (how == ACCESS_READ && !w->frame_state[k + i])
 			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "reads local memory at %llu, which was never written", (unsigned long long)(at + i));
 		w->frame_state[k + i] |= how != ACCESS_READ;
@@ -246,6 +246,50 @@ access_at(Warp *w, const Ins *x, int lane, Space space, uint64_t at, uint32_t by
 
 /* loads and stores */
 
+/* The common case of shared memory, whole words of this block: true if nothing is wrong with it, and then it is noted; else the long way finds out. */
+static inline bool
+shared_quick(const Warp *w, Block *b, uint32_t self, uint32_t at, uint32_t bytes, bool write)
+{
+	uint32_t clock = w->clock[(self - 1) / LANES], offset = at - SHARED_BASE;
+
+	if (at < SHARED_BASE || offset >= b->shared_bytes || bytes > b->shared_bytes - offset || (offset & (bytes - 1)) || bytes & 3)
+		return false;
+	for (uint32_t k = offset / 4; k < (offset + bytes) / 4; k++) {
+		SharedWord *v = &b->word[k];
+		uint32_t state;
+
+		memcpy(&state, b->shared_state + k * 4, 4);
+		if (v->write && !ordered(w, self, v->write, v->write_clock))
+			return false;
+		if (!write) {
+			if (state != MEM_WRITTEN * 0x01010101u)
+				return false;
+			word_read(v, self, clock, 15);
+			continue;
+		}
+		if (state & MEM_PENDING * 0x01010101u || (v->read && !ordered(w, self, v->read, v->read_clock)) || (v->read2 && !ordered(w, self, v->read2, v->read2_clock)))
+			return false;
+		v->write = (uint16_t)self;
+		v->write_clock = clock;
+		v->write_bytes = 15;
+		v->atomic = 0;
+		state = MEM_WRITTEN * 0x01010101u;
+		memcpy(b->shared_state + k * 4, &state, 4);
+	}
+	return true;
+}
+
+static inline uint8_t *
+lane_at(Warp *w, const Ins *x, uint32_t lane, uint64_t at, uint32_t bytes, bool write)
+{
+	Block *b = w->block;
+	bool shared = x->space == SPACE_SHARED || (x->space == SPACE_GENERIC && at >> WINDOW_SHIFT == WINDOW_SHARED);
+
+	if (shared && b->launch->checks && shared_quick(w, b, b->rank * MAX_WARPS * LANES + w->base + lane + 1, (uint32_t)at, bytes, write))
+		return b->shared + ((uint32_t)at - SHARED_BASE);
+	return access_at(w, x, (int)lane, (Space)x->space, at, bytes, write ? ACCESS_WRITE : ACCESS_READ);
+}
+
 static inline uint64_t
 fetch(const uint8_t *p, uint32_t bytes, bool is_signed)
 {
@@ -273,7 +317,7 @@ row_at(Warp *w, const Ins *x, uint32_t m, const uint64_t *at, uint32_t bytes, Ac
 	a = device_arena(first, n);
 	if (!a)
 		return NULL;
-	if (worker->launch->checks) {
+	if (w->block->launch->checks) {
 		if (!state_good(a->state + (first - a->base), n, how))
 			return NULL;
 		if (how == ACCESS_WRITE)
@@ -316,8 +360,13 @@ op_load(Warp *w, const Ins *x, uint32_t m)
 		return;
 	}
 	FOR_LANES(i, m) {
-		const uint8_t *p = row ? row + i * size : access_at(w, x, (int)i, (Space)x->space, at[i], size, ACCESS_READ);
+		const uint8_t *p = row ? row + i * size : lane_at(w, x, i, at[i], size, false);
 
+		if (x->wide == 4 && x->bytes == 4) {
+			for (uint32_t k = 0; k < x->n; k++)
+				memcpy(&REG(w, uint32_t, reg[k])[i], p + k * 4, 4);
+			continue;
+		}
 		for (uint32_t k = 0; k < x->n; k++)
 			lane_set(w, reg[k], x->wide, (int)i, fetch(p + k * x->bytes, x->bytes, x->flags & INS_SIGNED));
 	}
@@ -347,7 +396,7 @@ op_store(Warp *w, const Ins *x, uint32_t m)
 			memcpy(value + k * x->bytes, &v, x->bytes);
 		}
 		worker->storing = value;
-		p = row ? row + i * size : access_at(w, x, (int)i, (Space)x->space, at[i], size, ACCESS_WRITE);
+		p = row ? row + i * size : lane_at(w, x, i, at[i], size, true);
 		memcpy(p, value, size);
 	}
 	worker->storing = NULL;

@@ -21,6 +21,22 @@ mma_choose(void)
 #endif
 }
 
+/* The elements of a register, as floats. */
+static inline void
+unpack(uint32_t v, int code, int e, float *to)
+{
+	if (code == ELEMENT_BF16) {
+		to[0] = lo_bf16(v);
+		to[1] = hi_bf16(v);
+	} else if (code == ELEMENT_F16) {
+		to[0] = lo_f16(v);
+		to[1] = hi_f16(v);
+	} else {
+		for (int k = 0; k < e; k++)
+			to[k] = element_float(v >> 32 / e * k, code);
+	}
+}
+
 static void
 fragment_a(Warp *w, const uint32_t *reg, int n, int code, int e, float *to, int ld)
 {
@@ -28,8 +44,7 @@ fragment_a(Warp *w, const uint32_t *reg, int n, int code, int e, float *to, int 
 		const uint32_t *v = REG(w, uint32_t, reg[r]);
 
 		for (int i = 0; i < LANES; i++)
-			for (int k = 0; k < e; k++)
-				to[(i / 4 + 8 * (r & 1)) * ld + i % 4 * e + 4 * e * (r >> 1) + k] = element_float(v[i] >> 32 / e * k, code);
+			unpack(v[i], code, e, &to[(i / 4 + 8 * (r & 1)) * ld + i % 4 * e + 4 * e * (r >> 1)]);
 	}
 }
 
@@ -39,9 +54,13 @@ fragment_b(Warp *w, const uint32_t *reg, int n, int code, int e, float *to)
 	for (int r = 0; r < n; r++) {
 		const uint32_t *v = REG(w, uint32_t, reg[r]);
 
-		for (int i = 0; i < LANES; i++)
+		for (int i = 0; i < LANES; i++) {
+			float f[4];
+
+			unpack(v[i], code, e, f);
 			for (int k = 0; k < e; k++)
-				to[(i % 4 * e + 4 * e * r + k) * 8 + i / 4] = element_float(v[i] >> 32 / e * k, code);
+				to[(i % 4 * e + 4 * e * r + k) * 8 + i / 4] = f[k];
+		}
 	}
 }
 

@@ -262,7 +262,7 @@ typedef struct Worker {
 	uint64_t random, stores;
 	const void *storing; /* the bytes being stored: writing what is there already is no race */
 } Worker;
-extern _Thread_local Worker *worker;
+extern _Thread_local Worker *worker __attribute__((tls_model("initial-exec")));
 
 /* access.c */
 typedef enum Access { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC, ACCESS_ASYNC, ACCESS_ASYNC_END } Access;
