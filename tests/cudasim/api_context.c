@@ -85,8 +85,11 @@ address_of(void (*fn)(void))
 CUresult
 cuGetProcAddress_v2(const char *name, void **to, int version, unsigned long long flags, int *status)
 {
+	/* Programs made with an earlier toolkit get the version of the call that it knew. */
+	static const struct { const char *name; int since; void (*symbol)(void); } earlier[] = { { "cuGraphAddNode", 12030, (void (*)(void))cuGraphAddNode },
+		{ "cuGraphAddDependencies", 12030, (void (*)(void))cuGraphAddDependencies }, { "cuGraphAddKernelNode", 12000, (void (*)(void))cuGraphAddKernelNode } };
+
 	ENTER(false);
-	(void)version;
 	(void)flags;
 	if (!name || !to)
 		return api_leave(CUDA_ERROR_INVALID_VALUE);
@@ -96,6 +99,9 @@ cuGetProcAddress_v2(const char *name, void **to, int version, unsigned long long
 		*to = address_of((void (*)(void))symbol);
 #include "api.def"
 #undef F
+	for (size_t i = 0; i < sizeof earlier / sizeof *earlier; i++)
+		if (!strcmp(name, earlier[i].name) && version < earlier[i].since)
+			*to = address_of(earlier[i].symbol);
 	if (device.set.missing && !strcmp(name, device.set.missing))
 		*to = NULL;
 	if (status)
@@ -326,6 +332,29 @@ cuCtxGetDevice(CUdevice *to)
 {
 	ENTER(true);
 	*to = 0;
+	return api_leave(CUDA_SUCCESS);
+}
+
+CUresult
+cuCtxGetApiVersion(CUcontext c, unsigned *version)
+{
+	ENTER_DEVICE(0);
+	(void)c;
+	*version = 3020;
+	return api_leave(CUDA_SUCCESS);
+}
+
+CUresult
+cuProfilerStart(void)
+{
+	ENTER(true);
+	return api_leave(CUDA_SUCCESS);
+}
+
+CUresult
+cuProfilerStop(void)
+{
+	ENTER(true);
 	return api_leave(CUDA_SUCCESS);
 }
 

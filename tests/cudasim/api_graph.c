@@ -490,6 +490,80 @@ cuGraphExecKernelNodeSetParams_v2(CUgraphExec e, CUgraphNode original, const CUD
 	return api_leave(r);
 }
 
+static CUresult
+node_replace(CUgraphExec e, const Node *original, WorkKind kind, Work *k)
+{
+	Node *node = e && !e->destroyed ? node_of(e->graph, original) : NULL;
+
+	if (!node || node->work.kind != kind) {
+		work_free(k);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	while (e->pending && !device.lost)
+		pthread_cond_wait(&device.changed, &device.lock);
+	work_free(&node->work);
+	node->work = *k;
+	return CUDA_SUCCESS;
+}
+
+CUresult
+cuGraphExecMemcpyNodeSetParams(CUgraphExec e, CUgraphNode original, const CUDA_MEMCPY3D *p, CUcontext c)
+{
+	Work k;
+	CUresult r;
+
+	ENTER(true);
+	(void)c;
+	r = p ? work_copy_3d(&k, p) : CUDA_ERROR_INVALID_VALUE;
+	return api_leave(r ? r : node_replace(e, original, WORK_COPY, &k));
+}
+
+CUresult
+cuGraphExecMemsetNodeSetParams(CUgraphExec e, CUgraphNode original, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext c)
+{
+	Work k;
+	CUresult r;
+
+	ENTER(true);
+	(void)c;
+	r = p ? work_set_make(&k, p) : CUDA_ERROR_INVALID_VALUE;
+	return api_leave(r ? r : node_replace(e, original, WORK_SET, &k));
+}
+
+/* The same nodes with the same dependencies, in the order in which they were added. */
+static bool
+same_shape(const Graph *a, const Graph *b)
+{
+	bool same = a->n == b->n;
+
+	for (int i = 0; same && i < a->n; i++) {
+		same = a->node[i]->work.kind == b->node[i]->work.kind && a->node[i]->ndep == b->node[i]->ndep && a->node[i]->work.kind != WORK_CONDITIONAL;
+		for (int k = 0; same && k < a->node[i]->ndep; k++)
+			same = a->node[i]->dep[k]->index == b->node[i]->dep[k]->index;
+		if (same && a->node[i]->work.kind == WORK_CHILD)
+			same = same_shape(a->node[i]->work.as.child, b->node[i]->work.as.child);
+	}
+	return same;
+}
+
+CUresult
+cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUgraphExecUpdateResultInfo *info)
+{
+	ENTER(true);
+	if (!e || e->destroyed || !g || !info)
+		return api_leave(CUDA_ERROR_INVALID_VALUE);
+	*info = (CUgraphExecUpdateResultInfo){ .result = 0 };
+	if (!same_shape(e->graph, g)) {
+		info->result = 2; /* the topology has changed */
+		return api_leave(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	}
+	while (e->pending && !device.lost)
+		pthread_cond_wait(&device.changed, &device.lock);
+	graph_free(e->graph);
+	e->graph = graph_copy(g, NULL);
+	return api_leave(CUDA_SUCCESS);
+}
+
 CUresult
 cuGraphExecDestroy(CUgraphExec e)
 {

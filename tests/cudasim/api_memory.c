@@ -253,6 +253,88 @@ cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream h)
 	return api_leave(!on_device(to) || !on_device(from) ? CUDA_ERROR_INVALID_VALUE : copy(to, from, bytes, h, false));
 }
 
+static CUresult
+copy_3d(const CUDA_MEMCPY3D *p, CUstream h, bool wait)
+{
+	Work k;
+	CUresult r = p ? work_copy_3d(&k, p) : CUDA_ERROR_INVALID_VALUE;
+
+	return r ? r : stream_put(stream_of(h), &k, wait || !device_arena(k.as.copy.to, 1) || !device_arena(k.as.copy.from, 1));
+}
+
+static CUresult
+copy_2d(const CUDA_MEMCPY2D *p, CUstream h, bool wait)
+{
+	CUDA_MEMCPY3D q = { .Depth = 1 };
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	q.srcXInBytes = p->srcXInBytes;
+	q.srcY = p->srcY;
+	q.srcMemoryType = p->srcMemoryType;
+	q.srcHost = p->srcHost;
+	q.srcDevice = p->srcDevice;
+	q.srcPitch = p->srcPitch;
+	q.dstXInBytes = p->dstXInBytes;
+	q.dstY = p->dstY;
+	q.dstMemoryType = p->dstMemoryType;
+	q.dstHost = p->dstHost;
+	q.dstDevice = p->dstDevice;
+	q.dstPitch = p->dstPitch;
+	q.WidthInBytes = p->WidthInBytes;
+	q.Height = p->Height;
+	return copy_3d(&q, h, wait);
+}
+
+CUresult
+cuMemcpy2D_v2(const CUDA_MEMCPY2D *p)
+{
+	ENTER(true);
+	return api_leave(copy_2d(p, NULL, true));
+}
+
+CUresult
+cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *p, CUstream h)
+{
+	ENTER(true);
+	return api_leave(copy_2d(p, h, false));
+}
+
+CUresult
+cuMemcpy3D_v2(const CUDA_MEMCPY3D *p)
+{
+	ENTER(true);
+	return api_leave(copy_3d(p, NULL, true));
+}
+
+CUresult
+cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *p, CUstream h)
+{
+	ENTER(true);
+	return api_leave(copy_3d(p, h, false));
+}
+
+/* Where an address lies: attributes 1 context, 2 kind of memory, 3 address on the device, 4 on the host. */
+CUresult
+cuPointerGetAttribute(void *to, int attribute, CUdeviceptr at)
+{
+	const Arena *a;
+	unsigned kind;
+
+	ENTER(true);
+	a = device_arena(at, 1);
+	if (!to || !a || !arena_find(a, at))
+		return api_leave(CUDA_ERROR_INVALID_VALUE);
+	kind = a == &device.memory ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+	if (attribute == 2)
+		memcpy(to, &kind, sizeof kind);
+	else if (attribute == 3 || (attribute == 4 && kind == CU_MEMORYTYPE_HOST))
+		memcpy(to, &at, sizeof at);
+	else
+		return api_leave(CUDA_ERROR_INVALID_VALUE);
+	return api_leave(CUDA_SUCCESS);
+}
+
 /* fills */
 
 static CUresult

@@ -47,6 +47,29 @@ load(CUmodule *to, const void *image, unsigned n, const CUjit_option *option, vo
 	return CUDA_SUCCESS;
 }
 
+CUresult
+cuModuleLoad(CUmodule *to, const char *file)
+{
+	FILE *f;
+	char *text;
+	size_t n;
+	CUresult r;
+
+	ENTER(true);
+	f = file ? fopen(file, "rb") : NULL;
+	text = f ? calloc(1, (64u << 20) + 1) : NULL;
+	if (!text) {
+		if (f)
+			fclose(f);
+		return api_leave(f ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_FILE_NOT_FOUND);
+	}
+	n = fread(text, 1, 64u << 20, f);
+	r = n ? load(to, text, 0, NULL, NULL) : CUDA_ERROR_INVALID_IMAGE;
+	fclose(f);
+	free(text);
+	return api_leave(r);
+}
+
 static bool
 known(const Module *m)
 {

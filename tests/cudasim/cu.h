@@ -75,6 +75,22 @@ typedef struct CUDA_CONDITIONAL_NODE_PARAMS {
 	CUcontext ctx;
 } CUDA_CONDITIONAL_NODE_PARAMS;
 
+typedef struct CUDA_MEMCPY2D {
+	size_t srcXInBytes, srcY;
+	int srcMemoryType;
+	const void *srcHost;
+	CUdeviceptr srcDevice;
+	void *srcArray;
+	size_t srcPitch;
+	size_t dstXInBytes, dstY;
+	int dstMemoryType;
+	void *dstHost;
+	CUdeviceptr dstDevice;
+	void *dstArray;
+	size_t dstPitch;
+	size_t WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
 typedef struct CUDA_MEMCPY3D {
 	size_t srcXInBytes, srcY, srcZ, srcLOD;
 	int srcMemoryType;

@@ -188,6 +188,42 @@ graphs_while(void)
 	cu.cuMemFree_v2(at);
 }
 
+/* An instance takes new parameters, and the nodes of another graph of the same shape. */
+static void
+graphs_update(void)
+{
+	uint32_t v[2] = { 0, 0 };
+	CUdeviceptr at = test_upload(v, sizeof v);
+	CUgraph g, h, other;
+	CUgraphNode a;
+	CUgraphExec x;
+	CUgraphExecUpdateResultInfo info;
+	CUDA_MEMSET_NODE_PARAMS set = { .dst = at, .value = 5, .elementSize = 4, .width = 1, .height = 1 };
+
+	cu.cuGraphCreate(&g, 0);
+	cu.cuGraphCreate(&h, 0);
+	cu.cuGraphCreate(&other, 0);
+	check(!cu.cuGraphAddMemsetNode(&a, g, NULL, 0, &set, NULL), "a fill");
+	number(g, "add", a, at, 1);
+	check(!cu.cuGraphInstantiateWithFlags(&x, g, 0) && !cu.cuGraphLaunch(x, stream), "an instance");
+	set.value = 70;
+	check(!cu.cuGraphExecMemsetNodeSetParams(x, a, &set, NULL) && !cu.cuGraphLaunch(x, stream) && !cu.cuStreamSynchronize(stream), "another fill");
+	test_download(v, at, sizeof v);
+	check(v[0] == 71, "a fill with new parameters: %u", v[0]);
+	cu.cuGraphAddMemsetNode(&a, h, NULL, 0, &set, NULL);
+	number(h, "mul", a, at, 2);
+	number(other, "mul", NULL, at, 2);
+	check(!cu.cuGraphExecUpdate_v2(x, h, &info) && !cu.cuGraphLaunch(x, stream) && !cu.cuStreamSynchronize(stream), "nodes of another graph");
+	test_download(v, at, sizeof v);
+	check(v[0] == 140, "an updated instance: %u", v[0]);
+	check(cu.cuGraphExecUpdate_v2(x, other, &info) == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE && info.result == 2, "another shape is refused");
+	cu.cuGraphExecDestroy(x);
+	cu.cuGraphDestroy(g);
+	cu.cuGraphDestroy(h);
+	cu.cuGraphDestroy(other);
+	cu.cuMemFree_v2(at);
+}
+
 static void
 graphs_switch(void)
 {
@@ -224,5 +260,6 @@ test_graphs(void)
 	graphs_order();
 	graphs_while();
 	graphs_switch();
+	graphs_update();
 	cu.cuModuleUnload(module);
 }

@@ -50,6 +50,37 @@ memory_copies(void)
 	cu.cuStreamDestroy_v2(s);
 }
 
+/* Rectangles, and what an address is. */
+static void
+memory_rectangles(void)
+{
+	unsigned char a[8][16], b[6][8];
+	CUdeviceptr p = test_room(16 * 20), where = 0;
+	CUDA_MEMCPY2D in = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = a, .srcPitch = 16, .srcXInBytes = 2, .srcY = 1, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = p, .dstPitch = 20,
+		.dstXInBytes = 4, .WidthInBytes = 5, .Height = 6 };
+	CUDA_MEMCPY2D out = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = p, .srcPitch = 20, .srcXInBytes = 4, .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = b, .dstPitch = 8, .WidthInBytes = 5, .Height = 6 };
+	unsigned kind = 0;
+	void *room = NULL;
+	int wrong = 0;
+
+	for (int y = 0; y < 8; y++)
+		for (int x = 0; x < 16; x++)
+			a[y][x] = (unsigned char)(y * 16 + x);
+	memset(b, 0, sizeof b);
+	check(!cu.cuMemcpy2D_v2(&in) && !cu.cuMemcpy2D_v2(&out), "rectangles are copied");
+	for (int y = 0; y < 6; y++)
+		for (int x = 0; x < 8; x++)
+			wrong += b[y][x] != (x < 5 ? a[y + 1][x + 2] : 0);
+	check(!wrong, "rectangles: %d bytes wrong", wrong);
+	in.Height = 17;
+	check(cu.cuMemcpy2D_v2(&in) == CUDA_ERROR_INVALID_VALUE, "a rectangle that leaves the memory is refused");
+	check(!cu.cuPointerGetAttribute(&kind, 2, p) && kind == CU_MEMORYTYPE_DEVICE && !cu.cuPointerGetAttribute(&where, 3, p + 1) && where == p + 1, "an address on the device");
+	check(!cu.cuMemAllocHost_v2(&room, 64) && !cu.cuPointerGetAttribute(&kind, 2, (uintptr_t)room) && kind == CU_MEMORYTYPE_HOST, "an address of the host");
+	check(cu.cuPointerGetAttribute(&kind, 2, (uintptr_t)&kind) == CUDA_ERROR_INVALID_VALUE, "an address that is not the driver's");
+	cu.cuMemFreeHost(room);
+	cu.cuMemFree_v2(p);
+}
+
 /* Allocations and frees at random: what was written stays, until the memory is full and used again. */
 static void
 memory_reuse(void)
@@ -113,6 +144,10 @@ memory_modules(void)
 	check(!cu.cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &name) && !strcmp(name, "CUDA_ERROR_ILLEGAL_ADDRESS"), "the name of a status");
 	check(!cu.cuGetProcAddress_v2("cuMemAlloc", &address, 13000, 0, NULL) && address, "a call by its name");
 	check(cu.cuGetProcAddress_v2("cuNothing", &address, 13000, 0, NULL) == CUDA_ERROR_NOT_FOUND, "a name that is not there");
+	check(!cu.cuGetProcAddress_v2("cuGraphAddNode", &address, 12010, 0, NULL), "an earlier version of a call");
+	void *later = NULL;
+
+	check(!cu.cuGetProcAddress_v2("cuGraphAddNode", &later, 12030, 0, NULL) && later && later != address, "and a later one");
 	check(!cu.cuModuleUnload(m) && cu.cuModuleUnload(m) == CUDA_ERROR_INVALID_HANDLE, "unloading");
 }
 
@@ -120,6 +155,7 @@ void
 test_memory(void)
 {
 	memory_copies();
+	memory_rectangles();
 	memory_reuse();
 	memory_modules();
 }
