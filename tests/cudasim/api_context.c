@@ -95,7 +95,7 @@ cuGetProcAddress_v2(const char *name, void **to, int version, unsigned long long
 		return api_leave(CUDA_ERROR_INVALID_VALUE);
 	*to = NULL;
 #define F(base, symbol, params) \
-	if (!strcmp(name, #base) || !strcmp(name, #symbol)) \
+	if (!*to && (!strcmp(name, #base) || !strcmp(name, #symbol))) \
 		*to = address_of((void (*)(void))symbol);
 #include "api.def"
 #undef F
