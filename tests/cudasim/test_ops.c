@@ -252,6 +252,8 @@ operand(char c)
 	}
 }
 
+#define PUT(...) (t += snprintf(t, room - (size_t)(t - text), __VA_ARGS__))
+
 static char *
 kernel_text(const Case *k)
 {
@@ -297,6 +299,178 @@ close_enough(const Case *k, uint64_t got, uint64_t want)
 	return t == 'f' && k->ulps > 0 && fabs((double)f(got) - (double)f(want)) <= k->ulps * ldexp(fabs((double)f(want)), -23) + 1e-44;
 }
 
+/* Random programs: integer instructions of the table on random registers, some under predicates, with branches forward and loops, thread by thread against C. */
+
+enum { INTS = 8, LONGS = 4, SHORTS = 4, PREDS = 4, STEPS = 80, THREADS = 192 };
+typedef enum StepKind { STEP_OP, STEP_COMPARE, STEP_SKIP, STEP_LOOP, STEP_LABEL } StepKind;
+typedef struct Step { StepKind kind; const Case *c; int reg[4], guard, target; bool negated; } Step; /* guard: predicate, or -1 */
+typedef struct State { uint32_t i[INTS], count[STEPS]; uint64_t l[LONGS]; uint16_t w[SHORTS]; bool p[PREDS]; } State;
+
+static int
+random_below(int n)
+{
+	return (int)(random32() % (uint32_t)n);
+}
+
+static void
+random_program(Step *step)
+{
+	for (int k = 0; k < STEPS; k++) {
+		Step *s = &step[k];
+		int what = random_below(10);
+
+		*s = (Step){ .kind = STEP_OP, .guard = random_below(3) ? -1 : random_below(PREDS), .negated = random_below(2) };
+		do
+			s->c = &cases[random_below((int)(sizeof cases / sizeof *cases))];
+		while (strpbrk(s->c->types, "fdhbHB"));
+		for (int j = 0; s->c->types[j]; j++)
+			s->reg[j] = random_below(s->c->types[j] == 'l' ? LONGS : s->c->types[j] == 'w' ? SHORTS : INTS);
+		if (what == 0 || what == 1) {
+			s->kind = STEP_COMPARE;
+			s->reg[0] = random_below(PREDS);
+		} else if (what == 2 && k + 2 < STEPS) { /* over what follows */
+			s->kind = STEP_SKIP;
+			s->guard = random_below(PREDS);
+			s->target = k + 1 + random_below(STEPS - k - 1 < 12 ? STEPS - k - 1 : 12);
+		} else if (what == 3 && k > 3) { /* again what came before, a number of times that depends on the thread */
+			s->kind = STEP_LOOP;
+			s->target = k - 1 - random_below(k < 6 ? k - 1 : 5);
+		}
+	}
+}
+
+static int
+random_text(const Step *step, char *text, size_t room)
+{
+	static const char letters[] = "ilw";
+	char *t = text;
+
+	PUT(".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 to)\n{\n\t.reg .b32 %%i<%d>, %%n<%d>, %%x<4>;\n\t.reg .b64 %%l<%d>, %%a<4>;\n\t.reg .b16 %%w<%d>;\n\t.reg .pred %%p<%d>, %%q;\n",
+	    INTS, STEPS, LONGS, SHORTS, PREDS);
+	PUT("\tmov.u32 %%x0, %%ctaid.x;\n\tmad.lo.u32 %%x1, %%x0, %%ntid.x, %%tid.x;\n");
+	for (int k = 0; k < INTS; k++)
+		PUT("\tmad.lo.u32 %%i%d, %%x1, %u, %u;\n", k, 2654435761u * (uint32_t)(k + 1), (uint32_t)k);
+	for (int k = 0; k < LONGS; k++)
+		PUT("\tmul.wide.u32 %%l%d, %%i%d, %%i%d;\n", k, k, k + 4);
+	for (int k = 0; k < SHORTS; k++)
+		PUT("\tcvt.u16.u32 %%w%d, %%i%d;\n", k, k);
+	for (int k = 0; k < PREDS; k++)
+		PUT("\tand.b32 %%x2, %%x1, %d;\n\tsetp.ne.u32 %%p%d, %%x2, 0;\n", 1 << k, k);
+	for (int k = 0; k < STEPS; k++)
+		PUT("\tmov.u32 %%n%d, 0;\n", k);
+	for (int k = 0; k < STEPS; k++) {
+		const Step *s = &step[k];
+
+		PUT("L%d:\n\t", k);
+		if (s->guard >= 0)
+			PUT("@%s%%p%d ", s->negated ? "!" : "", s->guard);
+		if (s->kind == STEP_COMPARE)
+			PUT("setp.lt.s32 %%p%d, %%i%d, %%i%d;\n", s->reg[0], s->reg[1] % INTS, s->reg[2] % INTS);
+		else if (s->kind == STEP_SKIP)
+			PUT("bra L%d;\n", s->target);
+		else if (s->kind == STEP_LOOP)
+			PUT("add.u32 %%n%d, %%n%d, 1;\n\tand.b32 %%x3, %%x1, 3;\n\tsetp.lt.u32 %%q, %%n%d, %%x3;\n\t@%%q bra L%d;\n", k, k, k, s->target);
+		else {
+			PUT("%s ", s->c->op);
+			for (int j = 0; s->c->types[j]; j++)
+				PUT("%s%%%c%d", j ? ", " : "", strchr(letters, s->c->types[j]) ? s->c->types[j] : 'i', s->reg[j]);
+			PUT("%s;\n", s->c->tail);
+		}
+	}
+	PUT("\tld.param.u64 %%a0, [to];\n\tmul.wide.u32 %%a1, %%x1, %d;\n\tadd.u64 %%a2, %%a0, %%a1;\n", INTS * 4);
+	for (int k = 0; k < INTS; k++)
+		PUT("\tst.global.u32 [%%a2+%d], %%i%d;\n", k * 4, k);
+	PUT("\tret;\n}\n");
+	return (int)(t - text);
+}
+
+static uint64_t
+state_get(const State *v, char type, int reg)
+{
+	return type == 'l' ? v->l[reg] : type == 'w' ? v->w[reg] : v->i[reg];
+}
+
+static void
+random_run(const Step *step, uint32_t thread, State *v)
+{
+	*v = (State){ .i = { 0 } };
+	for (uint32_t k = 0; k < INTS; k++)
+		v->i[k] = thread * (2654435761u * (k + 1)) + k;
+	for (int k = 0; k < LONGS; k++)
+		v->l[k] = (uint64_t)v->i[k] * v->i[k + 4];
+	for (int k = 0; k < SHORTS; k++)
+		v->w[k] = (uint16_t)v->i[k];
+	for (int k = 0; k < PREDS; k++)
+		v->p[k] = thread >> k & 1;
+	for (int k = 0; k < STEPS; k++) {
+		const Step *s = &step[k];
+		bool on = s->guard < 0 || v->p[s->guard] != s->negated;
+		uint64_t x[3] = { 0 }, r;
+
+		if (s->kind == STEP_LOOP) { /* only its first instruction is under the guard */
+			v->count[k] += on;
+			if (v->count[k] < (thread & 3))
+				k = s->target - 1;
+			continue;
+		}
+		if (!on)
+			continue;
+		if (s->kind == STEP_COMPARE) {
+			v->p[s->reg[0]] = (int32_t)v->i[s->reg[1] % INTS] < (int32_t)v->i[s->reg[2] % INTS];
+			continue;
+		}
+		if (s->kind == STEP_SKIP) {
+			k = s->target - 1;
+			continue;
+		}
+		for (int j = 1; s->c->types[j]; j++)
+			x[j - 1] = state_get(v, s->c->types[j], s->reg[j]);
+		r = s->c->want(x[0], x[1], x[2]);
+		if (*s->c->types == 'l')
+			v->l[s->reg[0]] = r;
+		else if (*s->c->types == 'w')
+			v->w[s->reg[0]] = (uint16_t)r;
+		else
+			v->i[s->reg[0]] = (uint32_t)r;
+	}
+}
+
+static void
+ops_random(void)
+{
+	enum { ROOM = 1 << 16 };
+	static uint32_t got[THREADS * INTS];
+	static Step step[STEPS];
+	char *text = malloc(ROOM);
+
+	for (int k = 0; k < 40 && text; k++) {
+		CUdeviceptr at = test_room(sizeof got);
+		void *params[] = { &at };
+		CUmodule m;
+		CUresult r;
+		int wrong = 0;
+
+		random_program(step);
+		for (int i = 0; i < STEPS; i++) /* a loop under a guard that it may change would not end */
+			step[i].guard = step[i].kind == STEP_LOOP ? -1 : step[i].guard;
+		random_text(step, text, ROOM);
+		m = test_module(text);
+		r = test_launch(test_function(m, "k"), THREADS / 96, 96, 0, params);
+		test_download(got, at, sizeof got);
+		for (uint32_t t = 0; t < THREADS; t++) {
+			State v;
+
+			random_run(step, t, &v);
+			wrong += memcmp(v.i, got + t * INTS, sizeof v.i) != 0;
+		}
+		check(!r && !wrong, "random program %d: status %d, %d threads wrong", k, (int)r, wrong);
+		cu.cuMemFree_v2(at);
+		if (m)
+			cu.cuModuleUnload(m);
+	}
+	free(text);
+}
+
 void
 test_ops(void)
 {
@@ -331,4 +505,5 @@ test_ops(void)
 			cu.cuModuleUnload(m);
 		free(text);
 	}
+	ops_random();
 }
