@@ -131,8 +131,6 @@ typedef struct Bulk {
 	uint32_t *offset;        /* of each run of 16 bytes or less in it */
 	uint32_t runs, run;
 	uint32_t mbarrier;       /* address in that block */
-	Warp *warp;
-	const Ins *ins;
 } Bulk;
 
 bool
@@ -142,7 +140,7 @@ group_bulk_pending(const Group *g)
 }
 
 static void
-bulk_finish(Group *g, Bulk *k)
+bulk_finish(Bulk *k)
 {
 	Block *b = k->block;
 	uint16_t who = (uint16_t)(BULK_CLOCK * LANES + 1);
@@ -168,7 +166,6 @@ bulk_finish(Group *g, Bulk *k)
 			v->tx -= k->bytes;
 			mbarrier_settle(v);
 		}
-	(void)g;
 	free(k->data);
 	free(k->offset);
 }
@@ -184,7 +181,7 @@ bulk_land(Group *g, bool all)
 		if (!all && random_next(&worker->random) % 2)
 			continue;
 		g->bulk[pick] = g->bulk[--g->nbulk];
-		bulk_finish(g, &k);
+		bulk_finish(&k);
 	}
 }
 
@@ -230,8 +227,6 @@ bulk_issue(Warp *w, const Ins *x, int lane, const uint8_t *data, const uint32_t 
 		k->runs = runs;
 		k->run = run;
 		k->mbarrier = bar & ((1u << RANK_SHIFT) - 1);
-		k->warp = w;
-		k->ins = x;
 		k->data = malloc((size_t)runs * run + 1);
 		k->offset = malloc(((size_t)runs + 1) * sizeof *offset);
 		if (!k->data || !k->offset)
@@ -306,8 +301,6 @@ swizzle(uint32_t at, int mode)
 
 	return at ^ ((at >> 7 & mask[mode]) << 4);
 }
-
-typedef struct Walk { int64_t base[5]; uint32_t box[5]; } Walk;
 
 /* Where an element lies in global memory; false if it is outside of the tensor, or of the corners of im2col. */
 static bool

@@ -485,7 +485,6 @@ decode_barrier(Parser *p)
 	x->c = pred;
 	x->d = d;
 	x->sub = (uint8_t)(red ? has(p, "popc") ? 2 : has(p, "and") ? 3 : 4 : arrive);
-	x->flags = !strcmp(p->part[0], "bar") || has(p, "aligned") ? INS_ALIGNED : 0;
 }
 
 static bool

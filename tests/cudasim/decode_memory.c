@@ -41,7 +41,7 @@ use_address(Parser *p, Ins *x, const Opnd *o)
 	case SYM_GLOBAL: x->imm += (int64_t)o->sym->address; break;
 	case SYM_SHARED:
 		p->m->fixup = grow(p->m->fixup, p->m->nfixup, &p->capfixup, sizeof *p->m->fixup);
-		p->m->fixup[p->m->nfixup++] = (Fixup){ (uint32_t)(x - p->m->ins), (int32_t)shared_use(p, o->sym->at), 0 };
+		p->m->fixup[p->m->nfixup++] = (Fixup){ (uint32_t)(x - p->m->ins), (int32_t)shared_use(p, o->sym->at) };
 		break;
 	case SYM_LOCAL: case SYM_PARAM: case SYM_FRAME: x->imm += o->sym->at; break;
 	default: decode_unknown(p);
@@ -101,7 +101,7 @@ decode_transfer(Parser *p, bool load)
 	x->bytes = (uint8_t)bytes;
 	x->n = (uint8_t)n;
 	x->wide = (uint8_t)wide;
-	x->flags = (uint8_t)((is_signed_type(type) ? INS_SIGNED : 0) | (has(p, "volatile") || has(p, "relaxed") || has(p, "acquire") || has(p, "release") ? INS_VOLATILE : 0));
+	x->flags = is_signed_type(type) ? INS_SIGNED : 0;
 	x->extra = p->m->nextra;
 	for (int k = 0; k < n; k++)
 		extra(p, reg[k]);

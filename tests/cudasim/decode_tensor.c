@@ -156,7 +156,6 @@ decode_matrix(Parser *p, bool load)
 	x = emit(p, load ? op_ldmatrix : op_stmatrix, KIND_TOGETHER);
 	x->n = (uint8_t)n;
 	x->type = has(p, "trans");
-	x->flags = INS_ALIGNED;
 	x->extra = list_extra(p, reg, n);
 	use_address(p, x, top(p, load ? 1 : 0));
 	if (has(p, "shared") || has(p, "shared::cta"))
@@ -171,7 +170,6 @@ decode_movmatrix(Parser *p)
 
 	x->d = d;
 	x->a = a;
-	x->flags = INS_ALIGNED;
 }
 
 static int
@@ -221,7 +219,6 @@ decode_mma(Parser *p)
 	x->sub = (uint8_t)b;
 	x->wide = half;
 	x->bytes = has(p, "satfinite");
-	x->flags = INS_ALIGNED;
 	x->extra = list_extra(p, d, nd);
 	list_extra(p, reg, n);
 }
@@ -285,7 +282,6 @@ decode_wgmma(Parser *p)
 	x->bytes = (uint8_t)na;
 	x->c = scale;
 	x->imm = signs | trans << 2;
-	x->flags = INS_ALIGNED;
 	x->extra = list_extra(p, reg, n + (na ? na : 1) + 1);
 }
 
@@ -295,8 +291,7 @@ static void
 decode_mbarrier(Parser *p)
 {
 	static const struct { const char *name; int op; } ops[] = { { "init", MBAR_INIT }, { "inval", MBAR_INVAL }, { "arrive", MBAR_ARRIVE },
-		{ "arrive_drop", MBAR_ARRIVE_DROP }, { "expect_tx", MBAR_EXPECT }, { "complete_tx", MBAR_COMPLETE }, { "test_wait", MBAR_TEST }, { "try_wait", MBAR_TEST },
-		{ "pending_count", MBAR_PENDING } };
+		{ "arrive_drop", MBAR_ARRIVE_DROP }, { "expect_tx", MBAR_EXPECT }, { "complete_tx", MBAR_COMPLETE }, { "test_wait", MBAR_TEST }, { "try_wait", MBAR_TEST } };
 	int op = -1, first = 0;
 	uint32_t d = 0, b = 0;
 	const Opnd *to = top(p, 0);
@@ -305,7 +300,7 @@ decode_mbarrier(Parser *p)
 	for (size_t k = 0; k < sizeof ops / sizeof *ops; k++)
 		if (!strcmp(p->part[1], ops[k].name))
 			op = ops[k].op;
-	if (op < 0 || op == MBAR_PENDING)
+	if (op < 0)
 		decode_unknown(p);
 	if (to->kind != OPND_MEMORY) {
 		first = 1;

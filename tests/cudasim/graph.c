@@ -78,7 +78,7 @@ graph_add(Graph *g, Node *const *dep, size_t n, int type, const Work *k)
 
 /* copying */
 
-bool
+void
 work_copy(Work *to, const Work *from)
 {
 	*to = *from;
@@ -88,7 +88,6 @@ work_copy(Work *to, const Work *from)
 			abort();
 		*to->as.launch = *from->as.launch;
 	}
-	return true;
 }
 
 static void
@@ -210,7 +209,7 @@ graph_run(Graph *g, uint64_t *random, GraphRun *run)
 CUresult
 exec_run(GraphExec *e, uint64_t *random)
 {
-	GraphRun run = { .condition = e->graph->condition, .n = e->graph->ncondition, .random = random };
+	GraphRun run = { .condition = e->graph->condition, .n = e->graph->ncondition };
 
 	for (int i = 0; i < run.n; i++)
 		if (run.condition[i].flags & CU_GRAPH_COND_ASSIGN_DEFAULT)

@@ -78,7 +78,7 @@ typedef struct Parser {
 	uint32_t shared_bytes, func_shared;
 	Table table[MAX_TABLES];
 	int ntable;
-	int capins, capextra, capfunc, capglobal, capshared, capfixup, caploc, capconst;
+	int capins, capextra, capfunc, capglobal, capshared, capfixup, caploc, capconst; /* room of the module's lists */
 	int shared_first;          /* fixups of this function begin here */
 
 	/* The instruction being decoded. */

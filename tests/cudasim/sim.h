@@ -64,7 +64,7 @@ struct Ins {
 	uint32_t line;          /* of the PTX text */
 };
 
-enum { INS_NEGATE = 1, INS_VOLATILE = 2, INS_PAIR = 4, INS_ALIGNED = 8, INS_SIGNED = 16 };
+enum { INS_SIGNED = 1 };
 
 /* Special registers: 32-bit, in this order at the start of every register file. */
 enum Special {
@@ -79,7 +79,7 @@ enum Special {
 typedef struct Param { uint32_t offset, bytes; } Param;
 typedef struct Const { uint32_t reg, bytes; uint64_t value; int32_t shared; } Const; /* shared: index of a shared variable whose address is added, or -1 */
 typedef struct SharedVar { char *name; uint32_t bytes, align, offset; bool external; int32_t func; } SharedVar;
-typedef struct Fixup { uint32_t ins; int32_t shared; int32_t func; } Fixup;
+typedef struct Fixup { uint32_t ins; int32_t shared; } Fixup; /* an offset that waits for the variable's place */
 typedef struct Loc { uint32_t ins, file, line; } Loc;
 
 struct Func {
@@ -94,11 +94,10 @@ struct Func {
 	uint32_t frame_from, frame_to; /* bytes of a thread's local memory */
 	Const *constant;
 	int nconstant;
-	uint32_t shared_static, shared_from_ext;
+	uint32_t shared_static;
 	uint32_t max_threads, req[3], cluster[3];
 	uint32_t max_dynamic;        /* cuFuncSetAttribute */
 	int builtin;                 /* vprintf and the like: see BUILTIN_ */
-	bool uses_func_shared;
 };
 enum { BUILTIN_NONE, BUILTIN_PRINTF, BUILTIN_ASSERT, BUILTIN_CONDITIONAL };
 
@@ -248,7 +247,6 @@ struct Launch {
 	CUresult status;         /* of the first thread that failed */
 	pthread_mutex_t lock;
 	struct GraphRun *graph;  /* whose conditional handles the kernel may set */
-	bool verbose;
 };
 
 CUresult launch_run(Launch *l);
@@ -270,7 +268,7 @@ typedef enum Access { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC, ACCESS_ASYNC, AC
 uint8_t *access_at(Warp *w, const Ins *x, int lane, Space space, uint64_t at, uint32_t bytes, Access how);
 uint64_t lane_address(Warp *w, const Ins *x, uint32_t reg, int lane);
 uint8_t *shared_at(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t bytes, uint32_t align, Access how);
-OpFn op_load, op_store, op_load_param, op_atom, op_cp_async, op_cp_commit, op_cp_wait, op_cp_mbarrier, op_frame_copy, op_isspace, op_prefetch;
+OpFn op_load, op_store, op_load_param, op_atom, op_cp_async, op_cp_commit, op_cp_wait, op_cp_mbarrier, op_frame_copy, op_isspace;
 void clock_join(Warp *w, uint32_t *clock, const uint32_t *other);
 void bulk_land(struct Group *g, bool all);
 bool group_bulk_pending(const struct Group *g);
@@ -284,7 +282,7 @@ OpFn op_shfl, op_vote, op_match, op_redux, op_ldmatrix, op_stmatrix, op_movmatri
 /* mma.c */
 OpFn op_mma;
 /* bulk.c: mbarrier, bulk and tensor copies; wgmma.c */
-OpFn op_mbarrier, op_bulk, op_bulk_commit, op_bulk_wait, op_tensor, op_mapa, op_wgmma, op_wgmma_commit, op_wgmma_wait, op_tensormap_prefetch;
+OpFn op_mbarrier, op_bulk, op_bulk_commit, op_bulk_wait, op_tensor, op_mapa, op_wgmma, op_wgmma_commit, op_wgmma_wait;
 
 /* convert.c */
 OpFn op_convert, op_convert_pack, op_convert_unpack;

@@ -3,7 +3,7 @@
 #define TENSOR_H
 #include "sim.h"
 
-enum { MBAR_INIT, MBAR_INVAL, MBAR_ARRIVE, MBAR_ARRIVE_DROP, MBAR_EXPECT, MBAR_COMPLETE, MBAR_TEST, MBAR_PENDING };
+enum { MBAR_INIT, MBAR_INVAL, MBAR_ARRIVE, MBAR_ARRIVE_DROP, MBAR_EXPECT, MBAR_COMPLETE, MBAR_TEST };
 enum { ELEMENT_F16, ELEMENT_BF16, ELEMENT_TF32, ELEMENT_S8, ELEMENT_U8, ELEMENT_E4M3, ELEMENT_E5M2 };
 
 /* mma.c, built twice like alu.c: d[m][n] += a[m][k] b[k][n], n in eights. */
@@ -12,8 +12,6 @@ MmaFn mma_product_v1, mma_product_v3;
 float element_float(uint32_t bits, int code);
 extern OpFn op_mma;
 
-/* barrier.c: phases of mbarrier objects in shared memory */
-typedef struct BarrierState { uint32_t pending, count, phase; int32_t tx; } BarrierState;
-void mbarrier_complete(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes);
+/* bulk.c: phases of mbarrier objects in shared memory */
 void mbarrier_arrive(Warp *w, const Ins *x, int lane, uint64_t at);
 #endif

@@ -223,7 +223,7 @@ warp_together(Warp *w, const Ins *x, uint32_t m, uint32_t pc)
 /* barriers of the block */
 
 static void
-barrier_release(Block *b, Barrier *bar, int id)
+barrier_release(Block *b, Barrier *bar)
 {
 	for (int k = 0; k < b->nwarp; k++) {
 		Warp *w = b->warp[k];
@@ -233,7 +233,6 @@ barrier_release(Block *b, Barrier *bar, int id)
 		w->barrier = -1;
 		clock_join(w, w->clock, bar->clock);
 	}
-	(void)id;
 	memset(bar, 0, sizeof *bar);
 }
 
@@ -290,7 +289,7 @@ warp_barrier(Warp *w, const Ins *x, uint32_t m)
 	if (bar->arrived >= (count ? count : (uint32_t)b->nthread)) {
 		if (x->sub >= 2 && x->sub <= 4)
 			barrier_results(b, x, bar);
-		barrier_release(b, bar, (int)id);
+		barrier_release(b, bar);
 	}
 }
 

@@ -70,13 +70,13 @@ typedef struct Graph {
 	bool body;
 } Graph;
 
-typedef struct GraphExec { Graph *graph; Node **original; bool destroyed; int pending; } GraphExec;
-typedef struct GraphRun { Condition *condition; int n; uint64_t *random; } GraphRun;
+typedef struct GraphExec { Graph *graph; bool destroyed; int pending; } GraphExec;
+typedef struct GraphRun { Condition *condition; int n; } GraphRun;
 
 /* work.c */
 CUresult work_run(Work *k, uint64_t *random, GraphRun *run);
 void work_free(Work *k);
-bool work_copy(Work *to, const Work *from);
+void work_copy(Work *to, const Work *from);
 CUresult work_launch(Work *k, const CUlaunchConfig *c, Func *f, void **params, void **more);
 CUresult work_copy_make(Work *k, uint64_t to, uint64_t from, uint64_t bytes);
 CUresult work_copy_3d(Work *k, const CUDA_MEMCPY3D *p);
