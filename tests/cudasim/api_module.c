@@ -124,8 +124,7 @@ unload(Module *m)
 			*at = m->next;
 			break;
 		}
-	for (int i = 0; i < m->nglobal; i++)
-		arena_free(&device.memory, m->global[i].address);
+	device_release(m);
 	module_free(m);
 	return CUDA_SUCCESS;
 }

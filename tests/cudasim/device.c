@@ -37,7 +37,7 @@ device_settings(void)
 		return;
 	s->sm = (int)setting("MANTOU_SIM_SM", 90);
 	s->driver = (int)setting("MANTOU_SIM_DRIVER", 13000);
-	s->devices = (int)setting("MANTOU_SIM_DEVICES", 1);
+	s->devices = setting("MANTOU_SIM_DEVICES", 1) != 0;
 	s->threads = (int)setting("MANTOU_SIM_THREADS", processors > 8 ? 8 : processors < 1 ? 1 : (uint64_t)processors);
 	s->memory = setting("MANTOU_SIM_MEMORY", 4ull << 30);
 	s->seed = setting("MANTOU_SIM_SEED", 1);
@@ -75,6 +75,13 @@ device_alloc(uint64_t bytes, const void *owner)
 	if (device.memory.used + bytes > device.set.memory)
 		return 0;
 	return arena_alloc(&device.memory, bytes ? bytes : 1, owner != NULL);
+}
+
+void
+device_release(const Module *m)
+{
+	for (int i = 0; i < m->nglobal; i++)
+		arena_free(&device.memory, m->global[i].address);
 }
 
 void

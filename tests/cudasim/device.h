@@ -33,6 +33,7 @@ extern Device device;
 void device_settings(void);          /* from the environment, once */
 int device_ptx_version(void);        /* the newest that the driver reads, 90 for 9.0 */
 uint64_t device_alloc(uint64_t bytes, const void *owner);
+void device_release(const Module *m);  /* the variables of a module */
 void device_fill(uint64_t at, const void *from, uint64_t bytes, bool constant);
 Arena *device_arena(uint64_t at, uint64_t bytes); /* that holds the range, or NULL */
 void graph_set_conditional(struct GraphRun *run, uint64_t handle, unsigned value);

@@ -440,6 +440,9 @@ parse_instruction(Parser *p)
 
 	p->guard = 0;
 	p->nopnd = p->ntop = p->npart = 0;
+	for (int i = 0; i < MAX_PARTS + 16; i++)
+		p->part_room[i] = p->none;
+	p->part = p->part_room + 8;
 	memset(p->ntemp, 0, sizeof p->ntemp);
 	if (parse_accept(p, "@")) {
 		bool negated = parse_accept(p, "!");
@@ -735,6 +738,7 @@ module_read(const char *text, int sm, char *error, size_t error_bytes, CUresult 
 	if (!setjmp(p->fail)) {
 		parse_twice(p, text);
 	} else {
+		device_release(p->m);
 		module_free(p->m);
 		p->m = NULL;
 	}

@@ -84,8 +84,8 @@ typedef struct Parser {
 	/* The instruction being decoded. */
 	Opnd opnd[MAX_OPNDS];
 	int nopnd, top[16], ntop;
-	char parts_text[128];
-	char *part[MAX_PARTS];
+	char parts_text[128], none[1];
+	char *part_room[MAX_PARTS + 16], **part; /* empty before the first and after the last, so that any may be looked at */
 	int npart;
 	uint32_t guard;
 	int line;

@@ -151,6 +151,47 @@ memory_modules(void)
 	check(!cu.cuModuleUnload(m) && cu.cuModuleUnload(m) == CUDA_ERROR_INVALID_HANDLE, "unloading");
 }
 
+/* Damaged text: files of the folder ptx/ with bytes changed, pieces left out or doubled. Loading ends, well or badly. */
+static void
+memory_reader(void)
+{
+	static const char *const files[] = { "bounds-good", "race-line", "bulk", "async-late", "constant", "mask", "local-unwritten", "barrier-loop" };
+	const char *dir = getenv("SIM_TESTS");
+	int loaded = 0;
+	char path[512];
+	FILE *quiet = freopen("/dev/null", "w", stderr); /* each refusal says why */
+
+	(void)quiet;
+	for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+		char *text, *bad = calloc(1, 1 << 16);
+		size_t n;
+
+		snprintf(path, sizeof path, "%s/ptx/%s.ptx", dir && *dir ? dir : "tests/cudasim", files[k]);
+		text = test_file(path);
+		n = text ? strlen(text) : 0;
+		check(n > 100 && n < 20000 && bad, "%s is there", path);
+		for (int i = 0; n && bad && i < 400; i++) {
+			CUmodule m = NULL;
+			size_t at = random32() % n, len = 1 + random32() % 12, to = random32() % n;
+
+			memcpy(bad, text, n + 1);
+			if (i % 4 == 0)
+				bad[at] = (char)(32 + random32() % 95);
+			else if (i % 4 == 1)
+				memmove(bad + at, bad + (at + len < n ? at + len : n), n + 1 - (at + len < n ? at + len : n));
+			else if (i % 4 == 2)
+				memcpy(bad + to, text + at, at + len < n && to + len < n ? len : 0);
+			else
+				bad[at] = 0;
+			if (!cu.cuModuleLoadData(&m, bad))
+				loaded += !cu.cuModuleUnload(m);
+		}
+		free(text);
+		free(bad);
+	}
+	check(loaded > 0, "some damage does no harm: %d", loaded);
+}
+
 void
 test_memory(void)
 {
@@ -158,4 +199,5 @@ test_memory(void)
 	memory_rectangles();
 	memory_reuse();
 	memory_modules();
+	memory_reader();
 }
