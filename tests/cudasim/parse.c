@@ -627,7 +627,7 @@ parse_target(Parser *p)
 	lex_unknown(&p->lex, name, sizeof name);
 	sm = atoi(name + (strncmp(name, "sm_", 3) ? 0 : 3));
 	p->m->target = sm;
-	p->m->target_exact = name[strlen(name) - 1] == 'a' || name[strlen(name) - 1] == 'f';
+	p->m->target_exact = *name && strchr("af", name[strlen(name) - 1]);
 	if (p->m->target_exact ? sm != p->sm : sm > p->sm)
 		parse_fail(p, CUDA_ERROR_NO_BINARY_FOR_GPU, "made for %s, the device is sm_%d", name, p->sm);
 	lex_next(&p->lex);
