@@ -310,7 +310,9 @@ void
 decode_cvta(Parser *p)
 {
 	bool to = has(p, "to");
-	uint64_t window = has(p, "shared") || has(p, "shared::cta") || has(p, "shared::cluster") ? WINDOW_SHARED : has(p, "local") ? WINDOW_LOCAL : has(p, "param") || has(p, "param::entry") ? WINDOW_PARAM : 0;
+	int from = 1;
+	Space space = space_of(p, &from);
+	uint64_t window = space == SPACE_SHARED ? WINDOW_SHARED : space == SPACE_LOCAL ? WINDOW_LOCAL : space == SPACE_PARAM ? WINDOW_PARAM : 0;
 	const Opnd *o = top(p, 0);
 	uint32_t a = use(p, top(p, 1), 8), d = define(p, o, 8);
 

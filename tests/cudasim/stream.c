@@ -22,7 +22,8 @@ extern _Thread_local CUcontext context_current;
 static bool
 is_sticky(CUresult r)
 {
-	return r == CUDA_ERROR_UNKNOWN || r == CUDA_ERROR_DEVICE_UNAVAILABLE || r == CUDA_ERROR_ECC_UNCORRECTABLE || (r >= CUDA_ERROR_ILLEGAL_ADDRESS && r <= CUDA_ERROR_LAUNCH_FAILED && r != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+	return r == CUDA_ERROR_UNKNOWN || r == CUDA_ERROR_DEVICE_UNAVAILABLE || r == CUDA_ERROR_ECC_UNCORRECTABLE ||
+		(r >= CUDA_ERROR_ILLEGAL_ADDRESS && r <= CUDA_ERROR_LAUNCH_FAILED && r != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
 /* Counts the call, fails it if it is the one to fail, and takes the lock. */

@@ -4,16 +4,6 @@
 
 #include "test.h"
 
-/* add: *to += v.   mul: *to *= v.   more: ++*to, and the condition becomes *to < n.   pick: the condition becomes *from.   log: to[to[0]++ + 1] = v, which shows the order. */
-static const char text[] =
-	".version 8.3\n.target sm_75\n.address_size 64\n.extern .func cudaGraphSetConditional(.param .b64 h, .param .b32 v);\n"
-	".visible .entry add(.param .u64 p, .param .u32 v)\n{\n\t.reg .b64 %d<2>;\n\t.reg .b32 %r<4>;\n\tld.param.u64 %d0, [p];\n\tld.param.u32 %r1, [v];\n\tld.global.u32 %r2, [%d0];\n\tadd.u32 %r3, %r2, %r1;\n\tst.global.u32 [%d0], %r3;\n\tret;\n}\n"
-	".visible .entry mul(.param .u64 p, .param .u32 v)\n{\n\t.reg .b64 %d<2>;\n\t.reg .b32 %r<4>;\n\tld.param.u64 %d0, [p];\n\tld.param.u32 %r1, [v];\n\tld.global.u32 %r2, [%d0];\n\tmul.lo.u32 %r3, %r2, %r1;\n\tst.global.u32 [%d0], %r3;\n\tret;\n}\n"
-	".visible .entry log(.param .u64 p, .param .u32 v)\n{\n\t.reg .b64 %d<4>;\n\t.reg .b32 %r<4>;\n\tld.param.u64 %d0, [p];\n\tld.param.u32 %r1, [v];\n\tld.global.u32 %r2, [%d0];\n\tadd.u32 %r3, %r2, 1;\n\tst.global.u32 [%d0], %r3;\n\tmul.wide.u32 %d1, %r3, 4;\n\tadd.u64 %d2, %d0, %d1;\n\tst.global.u32 [%d2], %r1;\n\tret;\n}\n"
-	".visible .entry more(.param .u64 p, .param .u64 h, .param .u32 n)\n{\n\t.reg .pred %p1;\n\t.reg .b64 %d<2>;\n\t.reg .b32 %r<5>;\n\tld.param.u64 %d0, [p];\n\tld.param.u64 %d1, [h];\n\tld.param.u32 %r1, [n];\n\tld.global.u32 %r2, [%d0];\n"
-	"\tadd.u32 %r3, %r2, 1;\n\tst.global.u32 [%d0], %r3;\n\tsetp.lt.u32 %p1, %r3, %r1;\n\tselp.u32 %r4, 1, 0, %p1;\n\t{\n\t.param .b64 a;\n\t.param .b32 b;\n\tst.param.b64 [a], %d1;\n\tst.param.b32 [b], %r4;\n\tcall.uni cudaGraphSetConditional, (a, b);\n\t}\n\tret;\n}\n"
-	".visible .entry pick(.param .u64 p, .param .u64 h)\n{\n\t.reg .b64 %d<2>;\n\t.reg .b32 %r<2>;\n\tld.param.u64 %d0, [p];\n\tld.param.u64 %d1, [h];\n\tld.global.u32 %r1, [%d0];\n\t{\n\t.param .b64 a;\n\t.param .b32 b;\n\tst.param.b64 [a], %d1;\n\tst.param.b32 [b], %r1;\n\tcall.uni cudaGraphSetConditional, (a, b);\n\t}\n\tret;\n}\n";
-
 static CUmodule module;
 static CUstream stream;
 
@@ -253,7 +243,10 @@ graphs_switch(void)
 void
 test_graphs(void)
 {
+	char *text = test_source("graphs.ptx");
+
 	module = test_module(text);
+	free(text);
 	if (!module || cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
 		return;
 	graphs_nodes();

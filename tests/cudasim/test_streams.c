@@ -1,19 +1,11 @@
 /* test_streams.c: order of streams, events, page-locked memory that the host watches, capture. */
 #define _GNU_SOURCE
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "test.h"
-
-/* step: to[0] = to[0] * a + b.   count: raises *to from 1 to n, a store at a time, and waits for *go in between.   copy: to[i] = from[i]. */
-static const char text[] =
-	".version 8.0\n.target sm_75\n.address_size 64\n"
-	".visible .entry step(.param .u64 p, .param .u32 a, .param .u32 b)\n{\n\t.reg .b64 %d<2>;\n\t.reg .b32 %r<5>;\n\tld.param.u64 %d0, [p];\n\tld.param.u32 %r1, [a];\n\tld.param.u32 %r2, [b];\n"
-	"\tld.global.u32 %r3, [%d0];\n\tmad.lo.u32 %r4, %r3, %r1, %r2;\n\tst.global.u32 [%d0], %r4;\n\tret;\n}\n"
-	".visible .entry count(.param .u64 p, .param .u64 q, .param .u32 n)\n{\n\t.reg .pred %p<3>;\n\t.reg .b64 %d<3>;\n\t.reg .b32 %r<6>;\n\tld.param.u64 %d0, [p];\n\tld.param.u64 %d1, [q];\n\tld.param.u32 %r1, [n];\n"
-	"\tmov.u32 %r2, 0;\nNEXT:\n\tadd.u32 %r2, %r2, 1;\n\tst.volatile.global.u32 [%d0], %r2;\nWAIT:\n\tld.volatile.global.u32 %r3, [%d1];\n\tsetp.lt.u32 %p1, %r3, %r2;\n\t@%p1 bra WAIT;\n"
-	"\tsetp.lt.u32 %p2, %r2, %r1;\n\t@%p2 bra NEXT;\n\tret;\n}\n";
 
 static CUmodule module;
 
@@ -174,7 +166,10 @@ streams_capture(void)
 void
 test_streams(void)
 {
+	char *text = test_source("streams.ptx");
+
 	module = test_module(text);
+	free(text);
 	if (!module)
 		return;
 	streams_order();
