@@ -13,7 +13,11 @@
 #ifndef ALU_ROWS
 #define ALU_ROWS alu_rows_v1
 #endif
+#ifdef __clang__
+#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
 #define IVDEP _Pragma("GCC ivdep")
+#endif
 
 __extension__ typedef unsigned __int128 Wide;
 __extension__ typedef __int128 WideSigned;
