@@ -14,7 +14,7 @@
 #define ALU_ROWS alu_rows_v1
 #endif
 #ifdef __clang__
-#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#define IVDEP
 #else
 #define IVDEP _Pragma("GCC ivdep")
 #endif
