@@ -22,7 +22,7 @@ cpu_resolve_arch(const Target *t, Arena *a, const char *arch, const char **error
 		arch = arch_native();
 	const Arch *x = arch_named(arch);
 
-	if (x)
+	if (x && !x->emulated)
 		return x->name;
 	const char *names[32];
 	int n = arch_list(names, 32);
@@ -263,7 +263,7 @@ cpu_mixed_dtype(const Target *t, const char *arch)
 	const Arch *a = arch_named(arch ? arch : arch_native());
 
 	(void)t;
-	return a && a->dot_bf16 ? DT_bf16 : DT_none;
+	return !a ? DT_none : a->tiles || a->dot_bf16 ? DT_bf16 : a->fma_f16 ? DT_f16 : DT_none;
 }
 
 static const char *
@@ -272,6 +272,10 @@ cpu_arithmetic(const Target *t, const char *arch, DType narrow)
 	const Arch *a = arch_named(arch ? arch : arch_native());
 
 	(void)t;
+	if (a && a->tiles && narrow == DT_bf16)
+		return "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums";
+	if (a && a->fma_f16 && narrow == DT_f16)
+		return "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 steps";
 	if (a && a->dot_bf16 && narrow == DT_bf16)
 		return "bf16 tensors, dot products of bf16 pairs, f32 sums";
 	return narrow == DT_bf16 ? "bf16 tensors, f32 arithmetic" : "f16 tensors, f32 arithmetic";

@@ -18,8 +18,17 @@ typedef LLVMTypeRef T;
 #define MAX_BUF 512          /* buffers of one kernel */
 
 /* ---------------------------------------------------------------- the machine (llvm.c) */
-typedef struct Arch { const char *name, *cpu, *features, *needs; int vector_bytes; bool f16c; bool dot_bf16; /* dot products of bf16 pairs at more than the rate of f32 multiply-adds */ } Arch;
+typedef struct Arch {
+	const char *name, *cpu, *features, *needs;
+	int vector_bytes;
+	bool round_bf16;         /* rounds vectors of f32 to bf16 */
+	bool dot_bf16;           /* dot products of bf16 pairs at more than the rate of f32 multiply-adds */
+	bool fma_f16;            /* multiply-adds of f16 at twice that rate */
+	bool tiles;              /* AMX with bf16 */
+	bool emulated;           /* for tests: those instructions are calls of C functions, and no user can name it */
+} Arch;
 const Arch *arch_named(const char *name);           /* NULL if unknown */
+bool arch_runs(const Arch *a);                      /* on this machine */
 const char *arch_native(void);
 int arch_list(const char **names, int max);
 
@@ -80,11 +89,13 @@ typedef struct Emit {        /* one kernel function in the making */
 	bool wide;           /* indices may need more than 32 bits */
 	bool stream;         /* whole vectors go past the caches: they begin at multiples of their size */
 	bool streamed;       /* some did: a fence at the end */
+	bool tiles;          /* matrix tiles are configured: released at the end */
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
 } Emit;
 
 void emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name);
 void emit_end(Emit *e);
+void amx_close(Emit *e);                                  /* releases matrix tiles if the kernel has some (micro_amx.c) */
 void emit_lanes(Emit *e, int w);                          /* vectors of w lanes from here on */
 int level_of(const Emit *e, V v);
 LLVMBuilderRef at1(Emit *e, V a);

@@ -178,8 +178,8 @@ gemm_text(Arena *a, const Op *op, const GemmParams *p)
 	if (p->winograd)
 		return arena_printf(a, "winograd{mr=%d,nv=%d,lanes=%d}", p->mr, p->nv, p->lanes);
 	if (op->kind == OP_conv2d_dw)
-		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s}", p->mr, p->nv, p->lanes, p->parts, p->band, p->pair ? ",pairs" : "");
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->pair ? ",pairs" : "");
+		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s}", p->mr, p->nv, p->lanes, p->parts, p->band, pairs_text(p));
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, pairs_text(p));
 }
 
 /* What tables of microkernels hold. */
@@ -194,15 +194,16 @@ gemm_parse(const char *text, GemmParams *p)
 {
 	char outer[8] = "";
 	int pack = 0;
-	bool pair = strstr(text, ",pairs}") != NULL;
 
 	*p = (GemmParams){.parts = 1, .band = 1, .winograd = true};
 	if (sscanf(text, "winograd{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3)
 		return tile_possible(p);
-	*p = (GemmParams){.parts = 1, .band = 1, .pair = pair};
+	*p = (GemmParams){.parts = 1, .band = 1};
+	pairs_parse(text, p);
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band) == 5)
 		return tile_possible(p) && p->parts > 0 && p->band > 0;
-	*p = (GemmParams){.parts = 1, .band = 1, .pair = pair};
+	*p = (GemmParams){.parts = 1, .band = 1};
+	pairs_parse(text, p);
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
 		return false;
 	p->panel_outer = !strcmp(outer, "panel");
@@ -353,6 +354,14 @@ tile_rows(int64_t rows, int64_t block, int mr)
 	return set;
 }
 
+static V
+microkernel(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
+{
+	if (p->tiles)
+		return gemm_micro_amx(l, mr, nv, masked, !p->pack);
+	return (p->f16 ? gemm_micro_f16 : p->pair ? gemm_micro_pairs : p->one_chain ? gemm_micro_chain : gemm_micro)(l, mr, nv, p->lanes, masked);
+}
+
 Tiles
 tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 {
@@ -363,15 +372,16 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 	V whole[64], last[64];
 	Tiles t = {0};
 
-	V (*micro)(Llvm *, int, int, int, bool) = p->pair ? gemm_micro_pairs : p->one_chain ? gemm_micro_chain : gemm_micro;
-
+	t.rows = p->tiles;
+	if (p->tiles)
+		amx_open(e);
 	for (int r = 1; r <= p->mr; r++) {
 		if (!(rows >> (r - 1) & 1)) {
 			last[r - 1] = whole[r - 1] = LLVMConstNull(e->l->ptr);
 			continue;
 		}
-		last[r - 1] = micro(e->l, r, nv_last, p->lanes, masked);
-		whole[r - 1] = npanel > 1 ? micro(e->l, r, p->nv, p->lanes, false) : last[r - 1];
+		last[r - 1] = microkernel(e->l, p, r, nv_last, masked);
+		whole[r - 1] = npanel > 1 ? microkernel(e->l, p, r, p->nv, false) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
 	}
 	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr), LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
@@ -395,9 +405,9 @@ tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, 
 	V is_last = LLVMBuildICmp(h, LLVMIntEQ, kb, k64(e, npanel - 1), "");
 	V tab = LLVMBuildSelect(h, is_last, t->last, t->whole, ""), at = LLVMBuildSub(h, rows, k64(e, 1), "");
 	V fn = LLVMBuildLoad2(h, e->l->ptr, LLVMBuildInBoundsGEP2(h, e->l->ptr, tab, &at, 1, ""), "");
-	V args[8] = {a, b, c, np, nq, strides, acc, k64(e, t->last_mask)};
+	V args[9] = {a, b, c, np, nq, strides, acc, k64(e, t->last_mask), rows};
 
-	LLVMBuildCall2(h, t->fn, fn, args, 8, "");
+	LLVMBuildCall2(h, t->fn, fn, args, t->rows ? 9 : 8, "");
 }
 
 void
@@ -625,10 +635,10 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 	mat_of(g, op, &m);
 	m.k /= gemm_unit(p);
-	bool ta = attr_bool(op, A_ta);
+	bool ta = attr_bool(op, A_ta) && !p->tiles; /* amx_turn has turned it */
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = matmul_block(p);
-	Axis rows_of_a = a->axis[a->rank - (ta ? 1 : 2)];
+	Axis rows_of_a = a->axis[a->rank - (attr_bool(op, A_ta) ? 1 : 2)];
 	int64_t blocks_full = ceil_div(m.m.n, block);
 	bool split = m.batch * blocks_full < 8;
 	Emit e = {0};
@@ -758,7 +768,9 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 		} else if (p->pair && pairs_row(gc->g, op, k)) {
 			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
 			a[k] = (int)gc->buf.n - 1;
-			if (made)
+			if (p->tiles && k == 0)
+				amx_turn(gc, op->in[k], made, a[k], gk);
+			else if (made)
 				pairs_make(gc, op->in[k], a[k], gk);
 			else
 				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), a[k], gk);
@@ -789,7 +801,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	int bytes = gc->c->l.arch->vector_bytes;
 
 	/* text may be anybody's */
-	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && (!conv || p.pack || p.winograd) &&
+	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) &&
 		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace &&
 		(!group->kept || (gemm_panels(gc->g, op, &p) <= group->kept && gc->c->steady[op->in[1].id]));
 

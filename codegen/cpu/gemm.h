@@ -11,7 +11,8 @@ typedef struct GemmParams {
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
 	bool pack;               /* second operand copied into panels first */
-	bool pair;               /* operands are bf16, their elements pairs along k: half of it, each as wide as an f32 */
+	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
+	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
 	bool winograd;           /* winograd.c instead: mr, nv, lanes are those of its products */
 	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
@@ -22,7 +23,14 @@ enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
 V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.pair: elements of A and B are pairs of bf16 */
+V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* GemmParams.f16: pairs of f16 (micro_fp16.c) */
+/* GemmParams.tiles (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
+V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
 V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.one_chain */
+/* Before the loops of a kernel that uses tiles; amx_close at its end is emit_end's. */
+void amx_open(Emit *e);
+/* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs side by side. */
+void amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk);
 /* Attributes of a function of its own: the machine's vectors, never inlined. */
 void fn_machine(Llvm *l, V fn);
 
@@ -83,7 +91,7 @@ void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst,
 /* What kernels of several products share (gemm.c). */
 V strides_block(Emit *e, V st[S_COUNT]);
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
-typedef struct Tiles { V whole, last; T fn; int64_t last_mask; } Tiles;
+typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
 enum { ANY_ROWS = -1 };
 /* rows: bit r - 1 for each number of rows that a tile may have; others get no function. */
 Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows);
@@ -99,11 +107,18 @@ int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);
 
-/* pack16.c: elements of bf16. */
-/* Sets pair, and what goes with it, if the operands' shape allows and the processor has dot products. */
+/* pack16.c: elements of 16 bits. */
+/* Sets pair, and what goes with it, if the operands' shape allows and the processor multiplies numbers of their type. */
 void pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p);
 /* The same for operands that shall be of type `half`. */
 void pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p);
+const char *pairs_text(const GemmParams *p);           /* what of it the kernel's text says, "" if nothing */
+void pairs_parse(const char *text, GemmParams *p);
+/* Can this processor multiply so? Text may be anybody's. */
+bool pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p);
+/* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
+void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
+void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
 /* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs. */
 void pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk);
 /* The same for a value that the kernel makes. */

@@ -154,6 +154,7 @@ emit_end(Emit *e)
 
 		LLVMBuildCall2(here(e), LLVMGlobalGetValueType(f), f, NULL, 0, "");
 	}
+	amx_close(e);
 	LLVMBuildRetVoid(here(e));
 	LLVMPositionBuilderAtEnd(e->lv[1].b, LLVMGetEntryBasicBlock(e->fn));
 	LLVMBuildBr(e->lv[1].b, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(e->fn)));

@@ -14,22 +14,33 @@
 #define V3 V2 " avx2 fma f16c bmi2"
 #define V4 V3 " avx512f avx512bw avx512dq avx512vl"
 
+/* Matrix tiles may be hidden by a hypervisor on processors that have them: then `sapphirerapids-noamx` stands for all of these. */
+#define AVX512_FP16 V4 " avx512vbmi avx512bf16 avx512fp16"
+#define AMX AVX512_FP16 " amx-tile amx-bf16"
+#define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
+#define PLAIN false, false, false, false, false
+#define EMULATED "+avx512vbmi,+avx512bf16"
+
 static const Arch arches[] = {
-	{"x86-64", "x86-64", "", "", 16, false, false},
-	{"x86-64-v2", "x86-64-v2", "", V2, 16, false, false},
-	{"x86-64-v3", "x86-64-v3", "", V3, 32, true, false},
-	{"x86-64-v4", "x86-64-v4", "", V4, 64, true, false},
-	{"haswell", "haswell", "", V3, 32, true, false},
-	{"skylake", "skylake", "", V3, 32, true, false},
-	{"skylake-avx512", "skylake-avx512", "", V4, 64, true, false},
-	{"icelake-server", "icelake-server", "", V4 " avx512vbmi", 64, true, false},
-	{"sapphirerapids", "sapphirerapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true, false},
-	{"emeraldrapids", "emeraldrapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true, false},
-	{"graniterapids", "graniterapids", "", V4 " avx512vbmi avx512bf16 avx512fp16", 64, true, false},
-	{"znver2", "znver2", "", V3, 32, true, false},
-	{"znver3", "znver3", "", V3, 32, true, false},
-	{"znver4", "znver4", "", V4 " avx512vbmi avx512bf16", 64, true, true},
-	{"alderlake", "alderlake", "", V3, 32, true, false},
+	{"x86-64", "x86-64", "", "", 16, PLAIN},
+	{"x86-64-v2", "x86-64-v2", "", V2, 16, PLAIN},
+	{"x86-64-v3", "x86-64-v3", "", V3, 32, PLAIN},
+	{"x86-64-v4", "x86-64-v4", "", V4, 64, PLAIN},
+	{"haswell", "haswell", "", V3, 32, PLAIN},
+	{"skylake", "skylake", "", V3, 32, PLAIN},
+	{"skylake-avx512", "skylake-avx512", "", V4, 64, PLAIN},
+	{"icelake-server", "icelake-server", "", V4 " avx512vbmi", 64, PLAIN},
+	{"sapphirerapids", "sapphirerapids", "", AMX, 64, .round_bf16 = true, .fma_f16 = true, .tiles = true},
+	{"sapphirerapids-noamx", "sapphirerapids", NO_AMX, AVX512_FP16, 64, .round_bf16 = true, .fma_f16 = true},
+	{"emeraldrapids", "emeraldrapids", "", AMX, 64, .round_bf16 = true, .fma_f16 = true, .tiles = true},
+	{"graniterapids", "graniterapids", "", AMX, 64, .round_bf16 = true, .fma_f16 = true, .tiles = true},
+	{"znver2", "znver2", "", V3, 32, PLAIN},
+	{"znver3", "znver3", "", V3, 32, PLAIN},
+	{"znver4", "znver4", "", V4 " avx512vbmi avx512bf16", 64, .round_bf16 = true, .dot_bf16 = true},
+	{"alderlake", "alderlake", "", V3, 32, PLAIN},
+	/* the rows above without and with tiles, for tests/cpu */
+	{"emulated-fp16", "x86-64-v4", EMULATED, V4 " avx512vbmi avx512bf16", 64, .round_bf16 = true, .fma_f16 = true, .emulated = true},
+	{"emulated-amx", "x86-64-v4", EMULATED, V4 " avx512vbmi avx512bf16", 64, .round_bf16 = true, .fma_f16 = true, .tiles = true, .emulated = true},
 };
 
 const Arch *
@@ -47,7 +58,8 @@ arch_list(const char **names, int max)
 	int n = 0;
 
 	for (size_t i = 0; i < sizeof arches / sizeof *arches && n < max; i++)
-		names[n++] = arches[i].name;
+		if (!arches[i].emulated)
+			names[n++] = arches[i].name;
 	return n;
 }
 
@@ -80,11 +92,21 @@ has_features(const char *host, const char *needs)
 	return true;
 }
 
+bool
+arch_runs(const Arch *a)
+{
+	char *feat = LLVMGetHostCPUFeatures();
+	bool r = has_features(feat, a->needs);
+
+	LLVMDisposeMessage(feat);
+	return r;
+}
+
 /* The host's own name if the table has it and every feature is there (a virtual machine may hide some), else the best level. */
 const char *
 arch_native(void)
 {
-	static const char *const levels[] = {"x86-64-v4", "x86-64-v3", "x86-64-v2"};
+	static const char *const levels[] = {"sapphirerapids-noamx", "x86-64-v4", "x86-64-v3", "x86-64-v2"};
 	char *cpu = LLVMGetHostCPUName(), *feat = LLVMGetHostCPUFeatures();
 	const Arch *a = arch_named(cpu);
 	const char *r = "x86-64";
@@ -92,7 +114,7 @@ arch_native(void)
 	if (a && has_features(feat, a->needs)) {
 		r = a->name;
 	} else {
-		for (int i = 0; i < 3; i++)
+		for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
 			if (has_features(feat, arch_named(levels[i])->needs)) {
 				r = levels[i];
 				break;

@@ -85,7 +85,7 @@ scratch_ptr(Emit *e, int64_t byte_offset)
 static bool
 converts_bf16(const Emit *e, bool vec)
 {
-	return vec && e->l->arch->dot_bf16 && (e->W == 16 || e->W == 8);
+	return vec && e->l->arch->round_bf16 && (e->W == 16 || e->W == 8);
 }
 
 /* Memory form to the form that arithmetic uses, and back. */

@@ -1,11 +1,12 @@
-/* pack16.c: operands of bf16 for the microkernel of pairs: two numbers that are neighbours along k, side by side in four bytes.
+/* pack16.c: operands of 16 bits for the microkernels of pairs: two numbers that are neighbours along k, side by side in four bytes.
  *
- * In: a contraction of bf16 operands.   Out: whether it can run on pairs, and kernels that lay them out. Where k is the innermost axis (activations,
+ * In: a contraction of bf16 or f16 operands.   Out: whether it can run on pairs and by which instructions (one place: pairs_allow), and kernels that lay them out. Where k is the innermost axis (activations,
  * rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k runs over rows (both operands of a weight gradient, whose
  * sum is over images; a transposed first operand), rows 2i and 2i + 1 become one row of pairs, the whole operand once into the
  * workspace; a value that the kernel makes itself is made on that way. The second operand becomes pairs on its way into its panels.
  * Refuses an odd k, k along the columns of a filter (one channel), batch-dependent rows; those are widened to f32 (gemm.c). */
 #include "gemm.h"
+#include <string.h>
 
 int64_t
 pairs_row(const Graph *g, const Op *op, int k)
@@ -35,20 +36,93 @@ paired_extent(const Graph *g, const Op *op)
 	}
 }
 
+static int64_t
+column_extent(const Graph *g, const Op *op)
+{
+	const Type *o = val_type(g, op->out[0]);
+
+	return o->axis[op->kind == OP_matmul ? o->rank - 1 : op->kind == OP_conv2d_dw ? 0 : 1].n;
+}
+
 void
 pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p)
 {
 	pairs_allow(g, op, a, gemm_half(g, op), p);
 }
 
+/* Which instructions of the processor multiply these operands; false: none. */
+static bool
+ways_of(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p)
+{
+	int64_t k = paired_extent(g, op);
+	bool even = k > 0 && k % 2 == 0;
+
+	p->tiles = a->tiles && half == DT_bf16 && even;
+	p->f16 = a->fma_f16 && half == DT_f16 && even;
+	p->pair = p->tiles || p->f16 || (a->dot_bf16 && half == DT_bf16 && even);
+	return p->pair;
+}
+
 void
 pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p)
 {
-	int64_t k = paired_extent(g, op);
+	enum { LEAST = 16 }; /* steps of k: half a tile. With less, f32 is faster; tests want those too */
+	int64_t n = column_extent(g, op);
 
-	p->pair = a->dot_bf16 && half == DT_bf16 && k > 0 && k % 2 == 0;
-	if (p->pair && op->kind == OP_matmul)
+	if (!ways_of(g, op, a, half, p))
+		return;
+	if (p->tiles && paired_extent(g, op) < LEAST && !a->emulated) {
+		p->tiles = p->pair = false;
+		return;
+	}
+	if (p->tiles) {
+		p->mr = 32;
+		p->lanes = 16;
+		p->nv = n > 16 ? 2 : 1;
+	}
+	if (p->f16 && p->lanes == 16) {
+		p->mr = 14;
+		p->nv = n > 16 ? 2 : 1;
+	}
+	if (op->kind == OP_matmul)
 		p->pack = true;
+}
+
+static const struct { const char *text; bool tiles, f16; } ways[] = {{",pairs", false, false}, {",amx", true, false}, {",f16", false, true}};
+
+const char *
+pairs_text(const GemmParams *p)
+{
+	for (size_t i = 0; i < sizeof ways / sizeof *ways && p->pair; i++)
+		if (ways[i].tiles == p->tiles && ways[i].f16 == p->f16)
+			return ways[i].text;
+	return "";
+}
+
+void
+pairs_parse(const char *text, GemmParams *p)
+{
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+		const char *at = strstr(text, ways[i].text);
+
+		if (at && !strcmp(at + strlen(ways[i].text), "}")) {
+			p->pair = true;
+			p->tiles = ways[i].tiles;
+			p->f16 = ways[i].f16;
+		}
+	}
+}
+
+bool
+pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p)
+{
+	GemmParams can = *p;
+
+	if (!p->pair)
+		return true;
+	if (p->tiles && (p->mr > 32 || p->nv > 2 || p->lanes != 16))
+		return false;
+	return ways_of(g, op, a, gemm_half(g, op), &can) && can.tiles == p->tiles && can.f16 == p->f16 && (p->pack || op->kind != OP_matmul);
 }
 
 /* Lanes `mask` of two rows of 16-bit numbers, as pairs. */
@@ -97,6 +171,14 @@ pair_lane(Emit *e, void *cx, Ix i, int u)
 }
 
 void
+pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
+{
+	Rows2 two = {from, to, length};
+
+	lane_loop(e, c0, c1, 1, pair_lane, &two);
+}
+
+void
 pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk)
 {
 	enum { GRAIN_BYTES = 1 << 16 };
@@ -110,9 +192,8 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk)
 		V in = buffer(&e, src), out = buffer(&e, dst);
 		V r = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, rows)), 1);
 		V at = i_mul(&e, r, k64(&e, length * 4));
-		Rows2 two = {ptr_at(&e, in, at), ptr_at(&e, out, at), length};
 
-		lane_loop(&e, k64(&e, 0), k64(&e, length), 1, pair_lane, &two);
+		pairs_row_of(&e, ptr_at(&e, in, at), length, k64(&e, 0), k64(&e, length), ptr_at(&e, out, at));
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
@@ -121,23 +202,52 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk)
 /* ---------------------------------------------------------------- made on the way */
 typedef struct Made { Val v; Ix ix[2][MAX_RANK]; int inner; V to; } Made;
 
+/* The 16 bits of numbers that are of type dt already, though computed in f32. */
+static V
+half_bits(Emit *e, Cell c, DType dt)
+{
+	T wide = vec_of(e, e->l->i32);
+
+	if (dt == DT_bf16)
+		return LLVMBuildLShr(here(e), LLVMBuildBitCast(here(e), cell_vec(e, c), wide, ""), splat(e, LLVMConstInt(e->l->i32, 16, 0)), "");
+	V narrow = LLVMBuildFPTrunc(here(e), cell_vec(e, c), vec_of(e, e->l->half), "");
+
+	return LLVMBuildZExt(here(e), LLVMBuildBitCast(here(e), narrow, vec_of(e, e->l->i16), ""), wide, "");
+}
+
 static void
 made_lane(Emit *e, void *cx, Ix c, int u)
 {
 	Made *m = cx;
-	T wide = vec_of(e, e->l->i32);
 	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0)), half[2];
 
 	(void)u;
 	for (int i = 0; i < 2; i++) {
 		m->ix[i][m->inner] = c;
-		half[i] = LLVMBuildBitCast(here(e), cell_vec(e, lane_eval(e, m->v, m->ix[i])), wide, "");
+		half[i] = half_bits(e, lane_eval(e, m->v, m->ix[i]), (DType)val_type(e->g, m->v)->dtype);
 	}
-	/* both are numbers of bf16 in f32: the upper halves of their bits */
-	V v = LLVMBuildOr(here(e), LLVMBuildLShr(here(e), half[0], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), half[1], "");
+	V v = LLVMBuildOr(here(e), half[0], LLVMBuildShl(here(e), half[1], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), "");
 	V args[4] = {v, ptr_at(e, m->to, i_mul(e, c.s, k64(e, 4))), LLVMConstInt(e->l->i32, 4, 0), mask};
 
 	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
+}
+
+void
+pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
+{
+	const Type *t = val_type(e->g, v);
+	int row = t->perm[t->rank - 2];
+	Made m = {.v = v, .inner = t->perm[t->rank - 1], .to = to};
+
+	for (int i = t->rank - 2; i-- > 0;) {
+		V extent = k64(e, t->axis[t->perm[i]].n);
+
+		m.ix[0][t->perm[i]] = m.ix[1][t->perm[i]] = ix_s(i ? i_rem(e, entry, extent) : entry);
+		entry = i ? i_div(e, entry, extent) : entry;
+	}
+	for (int i = 0; i < 2; i++)
+		m.ix[i][row] = ix_s(i_add(e, i_mul(e, r, k64(e, 2)), k64(e, i)));
+	lane_loop(e, c0, c1, 1, made_lane, &m);
 }
 
 /* Task: two rows of the innermost row axis for each entry of the axes around it. */
@@ -146,7 +256,6 @@ pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk)
 {
 	const Type *t = val_type(gc->g, val);
 	int64_t length = t->axis[t->perm[t->rank - 1]].n, entries = 1;
-	int row = t->perm[t->rank - 2];
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "pairs%d", gc->nkernel), &fresh);
@@ -154,21 +263,10 @@ pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk)
 	for (int i = 0; i + 2 < t->rank; i++)
 		entries *= t->axis[t->perm[i]].n;
 	if (fresh) {
-		Made m = {.v = val, .inner = t->perm[t->rank - 1]};
-		V out = buffer(&e, dst), entry = loop_open(&e, e.arg_t0, e.arg_t1, 1), left = entry, half = k64(&e, t->axis[row].n / 2);
-
-		for (int i = t->rank - 2; i-- > 0;) {
-			Axis a = t->axis[t->perm[i]];
-
-			m.ix[0][t->perm[i]] = m.ix[1][t->perm[i]] = ix_s(i ? i_rem(&e, left, k64(&e, a.n)) : left);
-			left = i ? i_div(&e, left, k64(&e, a.n)) : left;
-		}
+		V out = buffer(&e, dst), entry = loop_open(&e, e.arg_t0, e.arg_t1, 1), half = k64(&e, t->axis[t->perm[t->rank - 2]].n / 2);
 		V r = loop_open(&e, k64(&e, 0), half, 1);
 
-		for (int i = 0; i < 2; i++)
-			m.ix[i][row] = ix_s(i_add(&e, i_mul(&e, r, k64(&e, 2)), k64(&e, i)));
-		m.to = ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, length * 4)));
-		lane_loop(&e, k64(&e, 0), k64(&e, length), 1, made_lane, &m);
+		pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length), ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, length * 4))));
 		loop_close(&e);
 		loop_close(&e);
 	}

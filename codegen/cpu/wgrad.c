@@ -10,6 +10,7 @@ typedef struct Wgrad {
 	int64_t H, W, C, N, OH, OW, K, R, S, npanel;
 	const int64_t *stride, *pad, *dil;
 	int64_t *rr, *ss;        /* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
+	int64_t channel;         /* bytes from one input channel to the next */
 	bool columns;            /* the filter's columns are rows, over the output columns [first, last) that all of them meet */
 	int64_t first, last;
 	Tiles tiles;
@@ -83,7 +84,7 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column), k64(e, w->N * w->C * 4));
 
 	tiles_open(e, k64(e, w->C), w->p->mr, &lo, &count);
-	tile_call(e, &w->tiles, count, w->kb, w->npanel, ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, 4)))), gradient_at(e, w, o0, ow),
+	tile_call(e, &w->tiles, count, w->kb, w->npanel, ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, w->channel)))), gradient_at(e, w, o0, ow),
 	    ptr_at(e, c0, i_mul(e, i_add(e, i_mul(e, s, k64(e, w->C)), lo), k64(e, w->K * 4))), np, nq, w->strides, w->acc);
 	loop_close(e);
 	loop_close(e);
@@ -103,12 +104,13 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 	if (fresh) {
 		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !p->pair;
+		w.channel = p->tiles ? w.N * 4 : 4; /* amx_turn has put the images side by side */
 		find_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K, w.columns ? (int64_t)1 << (w.S - 1) | 1 : tile_rows(w.C, w.C, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
 		w.in_row = w.grad_row = k64(&e, 0);
 		int64_t pixel = w.N * w.K * 4;
-		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : 4), [S_AK] = k64(&e, w.C * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.C * 4),
+		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel), [S_AK] = k64(&e, p->tiles ? 4 : w.C * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.C * 4),
 			[S_AQ] = k64(&e, w.stride[1] * w.N * w.C * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.K * 4),
 			[S_CM] = k64(&e, w.K * 4), [S_NK] = k64(&e, w.N)};
 

@@ -8,13 +8,16 @@
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
  *   dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to the bounds of f32
  *   batch        3 examples of a graph for 4, where the case follows N
- * Modules in text (.ir) run op by op and as one group.
+ * Modules in text (.ir) run op by op and as one group; `half` in them is bf16, and once more f16.
+ * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix tiles: bf16; f16 multiply-adds: f16), and
+ * the same modules are compiled for the processors that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
  * the arena ends at a page that faults, tasks run one by one in a shuffled order. */
 #define main numeric_main
 #include "../numeric/run.c"
 #undef main
 #include "harness.h"
+#include "../../codegen/cpu/cpu.h"
 #include "../../runtime/rt.h"
 #include <sys/mman.h>
 #include <time.h>
@@ -25,6 +28,9 @@
 __extension__ typedef _Float16 Half;
 
 typedef struct Variant { const char *name; bool permute, fuse, composites; int64_t n; uint64_t seed; } Variant;
+
+/* Of the run that is going on: type of its operands where the processor is emulated, the processor that it stands for; what has run. */
+static struct { DType half; const char *real; int kernels[OP_COUNT]; } emulated;
 
 static uint64_t shuffle_state = 88172645463325252ull;
 
@@ -356,6 +362,46 @@ guarded_arena(int64_t bytes, size_t *mapped)
 	return p + room_bytes - (size_t)bytes;
 }
 
+static bool
+f16_sums(const Graph *g)
+{
+	for (uint32_t i = 0; i < g->group.n; i++)
+		if (g->group.at[i].kernel && strstr(g->group.at[i].kernel, ",f16}"))
+			return true;
+	return false;
+}
+
+/* Counts contractions that go through the emulated instructions, false if there are none; the real ones must compile. */
+static bool
+emulated_module(Module *m, const char *what)
+{
+	const Graph *g = m->graph.at[0];
+	const Target *t = target_named("cpu");
+	int n = 0;
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		const char *kernel = op->group >= 0 ? g->group.at[op->group].kernel : NULL;
+
+		if (kernel && op_has((OpKind)op->kind, T_CONTRACT) && strstr(kernel, emulated.half == DT_f16 ? ",f16}" : ",amx}")) {
+			emulated.kernels[op->kind]++;
+			n++;
+		}
+	}
+	if (!n)
+		return false;
+	const char *error, *keep = m->arch;
+	EmitOptions o = {.emit = "obj", .arch = emulated.real, .opt = 2};
+	Buf obj = {0};
+
+	m->arch = emulated.real;
+	if ((error = t->emit(t, m, &o, &obj)))
+		die("%s: %s: %s", m->name, what, error);
+	m->arch = keep;
+	buf_free(&obj);
+	return true;
+}
+
 static void
 run_module(Run *r, const char *line, Module *m, const char *arch, const Variant *v, DType lowest, double **x)
 {
@@ -376,6 +422,14 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	if (v->fuse && !fuse_all(m, arch, &seed))
 		return;
 	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+	double scale = 1;
+
+	if (f16_sums(g)) { /* micro_fp16.c says what its sums lose; narrow.c holds it to that */
+		lowest = DT_f16;
+		scale = 0.25;
+	}
+	if (emulated.real && !emulated_module(m, what))
+		return;
 
 	if (getenv("CPU_TEST_DUMP")) {
 		Buf text = {0};
@@ -449,7 +503,7 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 		double *got = arena_array(m->arena, double, want->n);
 
 		tensor_move(&i->type, n, full, arena + i->offset, got, false);
-		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest, error_scale(g, want, x), want->f, got, want->n))
+		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest, scale * error_scale(g, want, x), want->f, got, want->n))
 			break;
 	}
 	/* what lies behind each value must be as it was */
@@ -571,6 +625,21 @@ with_wide(Run *r, const char *line)
 	return arena_printf(r->arena, "%.*s%s%s", (int)n, line, brace ? " wide=true" : " {wide=true} ", line + n);
 }
 
+/* A contraction of f32 with operands of 16 bits, or one that has them. */
+static void
+run_emulated_line(Run *r, const char *line, const char *arch)
+{
+	static const Variant variants[] = {{"plain", false, false, false, 4, 1}, {"fused", false, true, false, 4, 0x2545f4914f6cdd1d}};
+	const char *half = dtype_info[emulated.half].name;
+
+	if (strncmp(line, "matmul ", 7) && strncmp(line, "conv2d ", 7) && !strstr(line, "wide=true"))
+		return;
+	if (strstr(line, "wide=true") ? !strstr(line, arena_printf(r->arena, " %s[", half)) : !strstr(line, "f32["))
+		return;
+	for (int k = 0; k < 2; k++)
+		run_variant(r, strstr(line, "wide=true") ? line : with_wide(r, with_dtype(r, line, half)), arch, &variants[k], true);
+}
+
 static void
 run_line(Run *r, const char *line, const char *arch, bool narrow)
 {
@@ -581,6 +650,10 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 	Variant batch = {"batch of 3", false, false, false, 3, 5}, permuted = {"permuted batch of 3", true, false, false, 3, 0xdeadbeefcafe1234};
 	Variant composites = {"composites", false, false, true, 4, 3}, part = {"composites, batch of 3", false, false, true, 3, 4};
 
+	if (emulated.real) {
+		run_emulated_line(r, line, arch);
+		return;
+	}
 	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
 		run_variant(r, line, arch, &variants[i], true);
 	run_variant(r, line, arch, &composites, true);
@@ -635,6 +708,25 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 	r->arena = keep;
 }
 
+/* The text with another type for `half`. */
+static const char *
+with_half(Run *r, const char *text, size_t bytes, const char *type)
+{
+	Buf b = {0};
+
+	for (const char *p = text, *end = text + bytes; p < end; p++)
+		if ((size_t)(end - p) > 5 && !memcmp(p, "half[", 5) && p[-1] == ' ') {
+			buf_printf(&b, "%s", type);
+			p += 3;
+		} else {
+			buf_put(&b, p, 1);
+		}
+	const char *s = arena_strdup(r->arena, b.at);
+
+	buf_free(&b);
+	return s;
+}
+
 static void
 run_file(Run *r, const char *path, const char *filter, const char *arch)
 {
@@ -645,8 +737,14 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 		char *next = strstr(p + 1, "\nmodule ");
 		size_t bytes = next ? (size_t)(next - p) : strlen(p);
 
-		if (!*filter || strstr(p, filter))
-			run_text(r, p + 1, bytes - 1, arch);
+		for (int k = 0; k < 2 && (!*filter || strstr(p, filter)); k++) {
+			DType half = k ? DT_f16 : DT_bf16;
+			const char *one = with_half(r, p + 1, bytes - 1, dtype_info[half].name);
+			bool has = strstr(one, arena_printf(r->arena, " %s[", dtype_info[half].name)) != NULL;
+
+			if (emulated.real ? has && half == emulated.half && strstr(one, "wide=true") : !k || strlen(one) != bytes - 1)
+				run_text(r, one, strlen(one), arch);
+		}
 		p = next;
 	}
 	free(text);
@@ -682,12 +780,59 @@ run_cases(Run *r, const char *path, const char *filter, const char *arch)
 	fclose(f);
 }
 
+static void
+run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
+{
+	const Target *t = target_named("cpu");
+	bool own = false;
+
+	for (int a = 1; a < argc; a++) {
+		bool shared = strstr(argv[a], "numeric/"), before[OP_COUNT];
+
+		memcpy(before, r->seen, sizeof before);
+		if (strstr(argv[a], ".ir"))
+			run_file(r, argv[a], filter, arch);
+		else if (strstr(argv[a], ".txt"))
+			run_cases(r, argv[a], filter, arch);
+		if (shared)
+			memcpy(r->seen, before, sizeof before);
+		own |= !shared;
+	}
+	if (own && !*filter && !emulated.real)
+		check_kernels(r, t);
+	printf("%s: %d runs, %d failures\n", arch, r->ncase, r->nfailed);
+}
+
+/* Every kind of contraction must have gone through the instructions. */
+static void
+run_emulated(Run *r, int argc, char **argv, const char *filter)
+{
+	static const struct { const char *arch, *real; DType half; } machines[] = {{"emulated-amx", "sapphirerapids", DT_bf16}, {"emulated-fp16", "sapphirerapids-noamx", DT_f16}};
+	static const OpKind kinds[] = {OP_matmul, OP_conv2d, OP_conv2d_dx, OP_conv2d_dw};
+
+	for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+		if (!arch_runs(arch_named(machines[i].arch))) {
+			printf("%s: this processor has no vectors of 64 bytes with bf16: nothing was run\n", machines[i].arch);
+			continue;
+		}
+		memset(&emulated, 0, sizeof emulated);
+		emulated.half = machines[i].half;
+		emulated.real = machines[i].real;
+		run_all(r, argc, argv, filter, machines[i].arch);
+		for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+			printf("%s: %d kernels of %s\n", machines[i].arch, emulated.kernels[kinds[k]], op_info[kinds[k]].name);
+			if (!*filter && !emulated.kernels[kinds[k]])
+				failed(r, op_info[kinds[k]].name, "no kernel of it on %s", machines[i].arch);
+		}
+	}
+}
+
 int
 main(int argc, char **argv)
 {
 	Run r = {.arena = arena_new()};
 	const char *filter = "", *error;
-	bool own = false;
+	bool emulate = false;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ir_init();
@@ -696,23 +841,14 @@ main(int argc, char **argv)
 	const char *arch = t->resolve_arch(t, r.arena, getenv("CPU_TEST_ARCH") ? getenv("CPU_TEST_ARCH") : "native", &error);
 
 	for (int a = 1; a < argc; a++)
-		if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
+		if (!strcmp(argv[a], "--emulated"))
+			emulate = true;
+		else if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
 			filter = argv[a];
-	for (int a = 1; a < argc; a++) {
-		bool shared = strstr(argv[a], "numeric/"), before[OP_COUNT];
-
-		memcpy(before, r.seen, sizeof before);
-		if (strstr(argv[a], ".ir"))
-			run_file(&r, argv[a], filter, arch);
-		else if (strstr(argv[a], ".txt"))
-			run_cases(&r, argv[a], filter, arch);
-		if (shared)
-			memcpy(r.seen, before, sizeof before);
-		own |= !shared;
-	}
-	if (own && !*filter)
-		check_kernels(&r, t);
-	printf("%s: %d runs, %d failures\n", arch, r.ncase, r.nfailed);
+	if (emulate)
+		run_emulated(&r, argc, argv, filter);
+	else
+		run_all(&r, argc, argv, filter, arch);
 	arena_free(r.arena);
 	return r.nfailed != 0;
 }
