@@ -21,13 +21,17 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* AMX is in CPUID leaf 7; the kernel grants the tile registers on request. */
+/* AMX is in CPUID leaf 7, also where the kernel does not keep its state: that says XGETBV, bits 17 and 18. The kernel grants the tile registers
+ * on request, to the process and before it has threads. */
 static bool
 host_amx(int bit)
 {
-	unsigned a, b, c, d;
+	unsigned a, b, c, d, low, high;
 
-	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << bit))
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & 1u << 27 /* OSXSAVE */))
+		return false;
+	__asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+	if ((low >> 17 & 3) != 3 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << bit))
 		return false;
 	return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
 }

@@ -15,16 +15,12 @@
 #include <string.h>
 #include <immintrin.h>
 
-__extension__ typedef _Float16 Half;
-
 enum { NTILE = 8, MAX_ROWS = 16, MAX_BYTES = 64 };
 
 typedef struct Tile { int rows, bytes; uint8_t at[MAX_ROWS][MAX_BYTES]; } Tile;
 
 static Tile tile[NTILE];
 static bool configured;
-uint64_t emulated_count;
-
 static void
 fault(const char *what)
 {
@@ -35,7 +31,6 @@ fault(const char *what)
 static Tile *
 tile_of(int i)
 {
-	emulated_count++;
 	if (!configured)
 		fault("used without a configuration");
 	if (i < 0 || i >= NTILE || !tile[i].rows || !tile[i].bytes)
@@ -138,8 +133,8 @@ emulate_tdpbf16ps(int c, int a, int b)
 }
 
 /* a * b + c with one rounding: the product is exact in double, and its sum with c is rounded to odd, which what follows cannot tell from the exact number. */
-static Half
-fma_half(Half a, Half b, Half c)
+static HalfNumber
+fma_half(HalfNumber a, HalfNumber b, HalfNumber c)
 {
 	double p = (double)a * (double)b, z = (double)c, s = p + z, t = s - p, error = (p - (s - t)) + (z - t);
 	uint64_t bits;
@@ -150,13 +145,12 @@ fma_half(Half a, Half b, Half c)
 			bits += (error > 0) == (s > 0) ? 1 : (uint64_t)-1;
 		memcpy(&s, &bits, 8);
 	}
-	return (Half)s;
+	return (HalfNumber)s;
 }
 
 void
-emulate_fma_f16(Half *sum, const Half *a, const Half *b, int64_t n)
+emulate_fma_f16(HalfNumber *sum, const HalfNumber *a, const HalfNumber *b, int64_t n)
 {
-	emulated_count++;
 	for (int64_t i = 0; i < n; i++)
 		sum[i] = fma_half(a[i], b[i], sum[i]);
 }

@@ -2,14 +2,26 @@
  *
  * In: the bytes that emit wrote, so LLVM's targets are set up already.   Out: addresses of its symbols. Symbols of this process are visible to it:
  * rt_parallel and whatever else emitted code calls is the test's own. Errors come as LLVM words them. */
+#define _GNU_SOURCE
 #include "harness.h"
 #include <llvm-c/Core.h>
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Orc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct Jit { LLVMOrcLLJITRef j; };
+
+/* The kernel grants the registers of matrix tiles on request: what host.c does for executables. */
+static void
+ask_for_tiles(void)
+{
+#if defined(__x86_64__)
+	(void)syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+#endif
+}
 
 Jit *
 jit_load(const void *object, size_t bytes, const char **error)
@@ -19,6 +31,7 @@ jit_load(const void *object, size_t bytes, const char **error)
 	LLVMErrorRef err;
 	LLVMOrcDefinitionGeneratorRef gen;
 
+	ask_for_tiles();
 	if (!(err = LLVMOrcCreateLLJIT(&j, NULL))) {
 		err = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&gen, LLVMOrcLLJITGetGlobalPrefix(j), NULL, NULL);
 		if (!err) {

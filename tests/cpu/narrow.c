@@ -1,0 +1,288 @@
+/* narrow.c: contractions of 16 bits on processors that this machine may not be.
+ *
+ * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
+ *  - code for each processor with matrix tiles or f16 multiply-adds holds those instructions, and none of the other kind;
+ *  - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the instruction;
+ *  - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor or a real one;
+ *  - emulate.c computes what the manual says where that is not obvious. */
+#include "harness.h"
+#include "../../codegen/cpu/cpu.h"
+#include "../../runtime/rt.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int checks, failures;
+
+void
+rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
+{
+	static _Alignas(64) uint8_t scratch[1 << 20];
+
+	k(run->arena, off, run->n, 0, tasks, scratch);
+}
+
+static void
+check(bool ok, const char *what, const char *which)
+{
+	checks++;
+	failures += !ok;
+	if (!ok)
+		printf("FAIL %s: %s\n", which, what);
+}
+
+/* ---------------------------------------------------------------- what is emitted */
+static const char product[] = "module narrow {batch=1 stage=lowered hash=0000000000000000}\n"
+	"graph train(%%a: %s[%d,%d], %%b: %s[%d,%d]) -> output %%y {\n"
+	"  %%y = matmul %%a, %%b {wide=true} : f32[%d,%d]\n"
+	"}\n";
+
+static const char weights[] = "module narrow {batch=1 stage=lowered hash=0000000000000000}\n"
+	"graph train(%%x: %s[36,20,5,5]@2301, %%d: %s[36,33,5,5]@2301) -> output %%y {\n"
+	"  %%y = conv2d.dw %%x, %%d {pad=[1,1] wide=true} : f32[33,20,3,3]@2310\n"
+	"}\n";
+
+static Module *
+planned(Arena *a, Diags *d, const char *arch, const char *text)
+{
+	Module *m = module_parse(a, d, "narrow", text, strlen(text));
+
+	if (!m)
+		die("the text of a module does not parse:\n%s", text);
+	m->arch = arch;
+	naive_plan(m, target_named("cpu"), arch);
+	return m;
+}
+
+static const char *
+emitted(Arena *a, Diags *d, const char *arch, const char *kind, const char *text)
+{
+	Buf out = {0};
+	EmitOptions o = {.emit = kind, .arch = arch, .opt = 2};
+	const char *error = target_named("cpu")->emit(target_named("cpu"), planned(a, d, arch, text), &o, &out);
+
+	if (error)
+		die("%s: %s", arch, error);
+	buf_put(&out, "", 1);
+	const char *s = arena_strdup(a, out.at);
+
+	buf_free(&out);
+	return s;
+}
+
+static void
+test_instructions(Arena *a, Diags *d)
+{
+	static const char *const names[] = {"sapphirerapids", "emeraldrapids", "graniterapids", "sapphirerapids-noamx"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const Arch *arch = arch_named(names[i]);
+		const char *bf16 = emitted(a, d, names[i], "asm", arena_printf(a, product, "bf16", 70, 66, "bf16", 66, 50, 70, 50));
+		const char *f16 = emitted(a, d, names[i], "asm", arena_printf(a, product, "f16", 70, 66, "f16", 66, 50, 70, 50));
+
+		check(!strstr(bf16, "tdpbf16ps") == !arch->tiles, "matrix tiles for bf16", names[i]);
+		check(!strstr(bf16, "ldtilecfg") == !arch->tiles && !strstr(bf16, "tilerelease") == !arch->tiles, "their configuration", names[i]);
+		check(strstr(f16, "vfmadd231ph") != NULL, "f16 multiply-adds", names[i]);
+		check(!strstr(f16, "tileload"), "no tiles for f16", names[i]);
+		check(!strstr(bf16, "emulate_") && !strstr(f16, "emulate_"), "nothing emulated", names[i]);
+	}
+}
+
+/* Bodies of functions, with one name for an instruction and its emulation. */
+static const char *
+bodies(Arena *a, const char *text)
+{
+	Buf b = {0};
+	bool in = false;
+	const char *next;
+
+	for (const char *p = text; *p; p = next) {
+		size_t n = strcspn(p, "\n");
+
+		next = p + n + (p[n] == '\n');
+		in |= !strncmp(p, "define", 6);
+		if (in) {
+			const char *line = arena_printf(a, "%.*s", (int)n, p), *call = strstr(line, "@llvm.x86."), *other = strstr(line, "@emulate_");
+			size_t keep = strcspn(line, "#");
+
+			if (call || other) {
+				buf_put(&b, line, (size_t)((call ? call : other) - line));
+				for (const char *q = call ? call + 10 : other + 9; *q && *q != '#'; q++)
+					if ((q[-1] == '(' || q[-1] == ' ') && (!strncmp(q, "i8 ", 3) || !strncmp(q, "i32 ", 4))) {
+						buf_printf(&b, "number ");
+						q += *(q + 1) == '8' ? 2 : 3;
+					} else {
+						buf_put(&b, q, 1);
+					}
+			} else {
+				buf_put(&b, line, keep);
+			}
+			buf_printf(&b, "\n");
+		}
+		in &= *p != '}';
+	}
+	buf_put(&b, "", 1);
+	const char *s = arena_strdup(a, b.at);
+
+	buf_free(&b);
+	return s;
+}
+
+static void
+test_same_code(Arena *a, Diags *d)
+{
+	const char *text[] = {arena_printf(a, product, "bf16", 70, 66, "bf16", 66, 50, 70, 50), arena_printf(a, weights, "bf16", "bf16")};
+
+	for (int i = 0; i < 2; i++) {
+		const char *real = bodies(a, emitted(a, d, "sapphirerapids", "llvm", text[i])), *emulated = bodies(a, emitted(a, d, "emulated-amx", "llvm", text[i]));
+
+		check(strstr(real, "tdpbf16ps") != NULL, "a kernel of matrix tiles", i ? "conv2d.dw" : "matmul");
+		check(!strcmp(real, emulated), "emulated and real code differ in more than the instruction", i ? "conv2d.dw" : "matmul");
+	}
+}
+
+/* ---------------------------------------------------------------- the error of f16 sums */
+static double
+normal(uint64_t *s)
+{
+	double sum = -6;
+
+	for (int i = 0; i < 12; i++) {
+		*s ^= *s << 13;
+		*s ^= *s >> 7;
+		*s ^= *s << 17;
+		sum += (double)(*s >> 11) * 0x1p-53;
+	}
+	return sum;
+}
+
+static void
+test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, double usual)
+{
+	enum { M = 30, N = 40 };
+	Module *m = planned(a, d, arch, arena_printf(a, product, "f16", M, k, "f16", k, N, M, N));
+	const Graph *g = m->graph.at[0];
+	const char *error, *which = arena_printf(a, "%s, sums of %d numbers of size %g", arch, k, scale);
+	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+	Buf obj = {0};
+	uint64_t seed = 88172645463325252ull;
+	double *x[2], err2 = 0, sum2 = 0, worst = 0;
+
+	check(strstr(g->group.at[0].kernel, ",f16}") != NULL, "a kernel of f16 sums", which);
+	if ((error = target_named("cpu")->emit(target_named("cpu"), m, &o, &obj)))
+		die("%s", error);
+	Jit *j = jit_load(obj.at, obj.n, &error);
+
+	if (!j)
+		die("%s", error);
+	int64_t (*call)(RtRun *) = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(j, "mantou_graph_train_0");
+	RtRun run = {.arena = aligned_alloc(64, (size_t)(m->arena_bytes + 63) / 64 * 64), .n = 1, .batch = 1};
+
+	for (int i = 0; i < 2; i++) {
+		const ValInfo *v = val_info(g, g->input.at[i].v);
+		HalfNumber *at = (HalfNumber *)(void *)(run.arena + v->offset);
+
+		x[i] = arena_array(a, double, type_elements(&v->type));
+		for (int64_t e = 0; e < type_elements(&v->type); e++) {
+			double n = normal(&seed);
+
+			at[e] = (HalfNumber)(i ? n * scale : fabs(n)); /* half-normal times normal, as activations and weights are */
+			x[i][e] = (double)at[e];
+		}
+	}
+	call(&run);
+	const float *y = (const float *)(void *)(run.arena + val_info(g, g->result.at[0].v)->offset);
+
+	for (int r = 0; r < M; r++)
+		for (int c = 0; c < N; c++) {
+			double want = 0, size = 0, u = 0x1p-11;
+
+			for (int e = 0; e < k; e++) {
+				want += x[0][r * k + e] * x[1][e * N + c];
+				size += fabs(x[0][r * k + e] * x[1][e * N + c]);
+			}
+			double flushes = k / 64 + 1, bound = 33 * u / (1 - 33 * u) * size + (k + flushes) * 0x1p-25 + flushes * 0x1p-24 * size, e = fabs(y[r * N + c] - want);
+
+			worst = e / bound > worst ? e / bound : worst;
+			err2 += e * e;
+			sum2 += want * want;
+		}
+	printf("%s: %.2g of the bound at most, %.2g of the result (root mean square)\n", which, worst, sqrt(err2 / sum2));
+	check(worst <= 1, "the bound of the sums' error", which);
+	check(sqrt(err2 / sum2) <= usual, "the usual error", which);
+	free(run.arena);
+	jit_close(j);
+	buf_free(&obj);
+}
+
+/* ---------------------------------------------------------------- the emulation */
+static float
+dot_of(const uint16_t even_odd[2][2], const uint16_t other[2][2], float c)
+{
+	_Alignas(64) uint8_t config[64] = {[0] = 1, [16] = 4, [18] = 8, [20] = 4, [48] = 1, [49] = 1, [50] = 2};
+	float r;
+
+	/* one row, two pairs of k, one column */
+	emulate_ldtilecfg(config);
+	emulate_tileloadd64(0, (const uint8_t *)&c, 64);
+	emulate_tileloadd64(1, (const uint8_t *)even_odd, 64);
+	emulate_tileloadd64(2, (const uint8_t *)other, 4);
+	emulate_tdpbf16ps(0, 1, 2);
+	emulate_tilestored64(0, (uint8_t *)&r, 64);
+	emulate_tilerelease();
+	return r;
+}
+
+static void
+test_emulation(void)
+{
+	enum { ONE = 0x3f80, BIG = 0x4c80 /* 2^26 */, MINUS_BIG = 0xcc80, TINY = 0x0040 /* subnormal */, SMALL = 0x0080 /* 2^-126 */, HALF = 0x3f00 };
+	const uint16_t ones[2][2] = {{ONE, ONE}, {ONE, ONE}};
+
+	check(dot_of((const uint16_t[2][2]){{ONE, ONE}, {ONE, ONE}}, ones, 0.5f) == 4.5f, "a sum", "tdpbf16ps");
+	/* even: 2^26 + 1 is 2^26; odd: -2^26 + 1 is -2^26 (rounded to even); the sum in order of k would be 2 */
+	check(dot_of((const uint16_t[2][2]){{BIG, MINUS_BIG}, {ONE, ONE}}, ones, 0) == 0, "even and odd apart", "tdpbf16ps");
+	check(dot_of((const uint16_t[2][2]){{TINY, 0}, {0, 0}}, (const uint16_t[2][2]){{BIG, 0}, {0, 0}}, 0) == 0, "subnormal operands are zero", "tdpbf16ps");
+	check(dot_of((const uint16_t[2][2]){{SMALL, 0}, {0, 0}}, (const uint16_t[2][2]){{HALF, 0}, {0, 0}}, 0) == 0, "no subnormal result", "tdpbf16ps");
+	/* the square of 1 + 2^-10, less 1 + 2^-9, is 2^-20 exactly */
+	HalfNumber x = (HalfNumber)0x1.004p0, sum = (HalfNumber)-0x1.008p0, one = 1, up = (HalfNumber)0x1p-12;
+
+	emulate_fma_f16(&sum, &x, &x, 1);
+	check((double)sum == 0x1p-20, "the product is not rounded", "fma_f16");
+	sum = 2048;
+	emulate_fma_f16(&sum, &x, &one, 1); /* 2^-10 above the middle of two numbers */
+	check((double)sum == 2050, "one rounding, upwards", "fma_f16");
+	sum = 2048;
+	emulate_fma_f16(&sum, &one, &one, 1);
+	check((double)sum == 2048, "to even in the middle", "fma_f16");
+	sum = (HalfNumber)0x1p-14;
+	emulate_fma_f16(&sum, &up, &up, 1);
+	check((double)sum == 0x1.004p-14, "a subnormal product counts", "fma_f16");
+}
+
+int
+main(void)
+{
+	Diags d;
+	Arena *a = arena_new();
+	const char *arch = "emulated-fp16";
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	ir_init();
+	diags_init(&d, a, stderr);
+	test_instructions(a, &d);
+	test_same_code(a, &d);
+	if (arch_runs(arch_named("sapphirerapids-noamx")))
+		arch = "sapphirerapids-noamx";
+	if (arch_runs(arch_named(arch))) {
+		test_bound(a, &d, arch, 2304, sqrt(2. / 2304), 1e-3);
+		test_bound(a, &d, arch, 100, 1, 1e-3);
+		test_bound(a, &d, arch, 2304, 0x1p-18, 2e-2); /* products below 2^-14 */
+		test_emulation();
+	} else {
+		printf("this processor has no vectors of 64 bytes with bf16: nothing was run\n");
+	}
+	printf("%d passed, %d failed\n", checks - failures, failures);
+	arena_free(a);
+	return failures != 0;
+}
