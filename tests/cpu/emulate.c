@@ -19,8 +19,8 @@ enum { NTILE = 8, MAX_ROWS = 16, MAX_BYTES = 64 };
 
 typedef struct Tile { int rows, bytes; uint8_t at[MAX_ROWS][MAX_BYTES]; } Tile;
 
-static Tile tile[NTILE];
-static bool configured;
+static _Thread_local Tile tile[NTILE]; /* of this thread, as registers are */
+static _Thread_local bool configured;
 static void
 fault(const char *what)
 {
@@ -132,25 +132,33 @@ emulate_tdpbf16ps(int c, int a, int b)
 	_mm_setcsr(mode);
 }
 
-/* a * b + c with one rounding: the product is exact in double, and its sum with c is rounded to odd, which what follows cannot tell from the exact number. */
-static HalfNumber
-fma_half(HalfNumber a, HalfNumber b, HalfNumber c)
+/* a * b + c with one rounding: the product is exact in double, and its sum with c is rounded to odd, first to double and then to float: what
+ * rounds to f16 behind that cannot tell it from the exact number. */
+static inline float
+fma_to_odd(float a, float b, float c)
 {
 	double p = (double)a * (double)b, z = (double)c, s = p + z, t = s - p, error = (p - (s - t)) + (z - t);
 	uint64_t bits;
 
-	if (error != 0 && isfinite(s)) {
-		memcpy(&bits, &s, 8);
-		if (!(bits & 1))
-			bits += (error > 0) == (s > 0) ? 1 : (uint64_t)-1;
-		memcpy(&s, &bits, 8);
-	}
-	return (HalfNumber)s;
+	memcpy(&bits, &s, 8);
+	if (error != 0 && isfinite(s) && !(bits & 1))
+		bits += (error > 0) == (s > 0) ? 1 : (uint64_t)-1;
+	if (bits & 0x1fffffff && isfinite(s))
+		bits = (bits & ~(uint64_t)0x1fffffff) | 0x20000000;
+	memcpy(&s, &bits, 8);
+	return (float)s;
 }
 
-void
+__attribute__((target("avx2,f16c"))) void
 emulate_fma_f16(HalfNumber *sum, const HalfNumber *a, const HalfNumber *b, int64_t n)
 {
-	for (int64_t i = 0; i < n; i++)
-		sum[i] = fma_half(a[i], b[i], sum[i]);
+	for (int64_t i = 0; i < n; i += 8) {
+		float x[3][8];
+
+		for (int k = 0; k < 3; k++)
+			_mm256_storeu_ps(x[k], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((k == 0 ? a : k == 1 ? b : sum) + i))));
+		for (int k = 0; k < 8; k++)
+			x[2][k] = fma_to_odd(x[0][k], x[1][k], x[2][k]);
+		_mm_storeu_si128((__m128i *)(void *)(sum + i), _mm256_cvtps_ph(_mm256_loadu_ps(x[2]), _MM_FROUND_TO_NEAREST_INT));
+	}
 }

@@ -233,6 +233,15 @@ dot_of(const uint16_t even_odd[2][2], const uint16_t other[2][2], float c)
 	return r;
 }
 
+static double
+fma_half(double a, double b, double c)
+{
+	HalfNumber x[8] = {(HalfNumber)a}, y[8] = {(HalfNumber)b}, sum[8] = {(HalfNumber)c};
+
+	emulate_fma_f16(sum, x, y, 8);
+	return (double)sum[0];
+}
+
 static void
 test_emulation(void)
 {
@@ -245,19 +254,13 @@ test_emulation(void)
 	check(dot_of((const uint16_t[2][2]){{TINY, 0}, {0, 0}}, (const uint16_t[2][2]){{BIG, 0}, {0, 0}}, 0) == 0, "subnormal operands are zero", "tdpbf16ps");
 	check(dot_of((const uint16_t[2][2]){{SMALL, 0}, {0, 0}}, (const uint16_t[2][2]){{HALF, 0}, {0, 0}}, 0) == 0, "no subnormal result", "tdpbf16ps");
 	/* the square of 1 + 2^-10, less 1 + 2^-9, is 2^-20 exactly */
-	HalfNumber x = (HalfNumber)0x1.004p0, sum = (HalfNumber)-0x1.008p0, one = 1, up = (HalfNumber)0x1p-12;
-
-	emulate_fma_f16(&sum, &x, &x, 1);
-	check((double)sum == 0x1p-20, "the product is not rounded", "fma_f16");
-	sum = 2048;
-	emulate_fma_f16(&sum, &x, &one, 1); /* 2^-10 above the middle of two numbers */
-	check((double)sum == 2050, "one rounding, upwards", "fma_f16");
-	sum = 2048;
-	emulate_fma_f16(&sum, &one, &one, 1);
-	check((double)sum == 2048, "to even in the middle", "fma_f16");
-	sum = (HalfNumber)0x1p-14;
-	emulate_fma_f16(&sum, &up, &up, 1);
-	check((double)sum == 0x1.004p-14, "a subnormal product counts", "fma_f16");
+	check(fma_half(0x1.004p0, 0x1.004p0, -0x1.008p0) == 0x1p-20, "the product is not rounded", "fma_f16");
+	check(fma_half(0x1.004p0, 1, 2048) == 2050, "2^-10 above the middle of two numbers", "fma_f16");
+	check(fma_half(1, 1, 2048) == 2048, "to even in the middle", "fma_f16");
+	check(fma_half(0x1p-12, 0x1p-12, 2048 + 2) == 2050, "a product too small to count", "fma_f16");
+	check(fma_half(0x1p-12, 0x1p-12, 0x1p-14) == 0x1.004p-14, "a subnormal product counts", "fma_f16");
+	check(fma_half(0x1p-12, -0x1p-13, 0x1p-23) == 0x1p-23 && fma_half(0x1p-12, 0x1.8p-13, 0x1p-23) == 0x1.8p-23, "half of the least number", "fma_f16");
+	check(isinf(fma_half(65504, 1, 65504)) && fma_half(65504, 1, 15) == 65504, "what is too large", "fma_f16");
 }
 
 int

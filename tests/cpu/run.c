@@ -816,6 +816,7 @@ run_emulated(Run *r, int argc, char **argv, const char *filter)
 			continue;
 		}
 		memset(&emulated, 0, sizeof emulated);
+		r->ncase = 0;
 		emulated.half = machines[i].half;
 		emulated.real = machines[i].real;
 		run_all(r, argc, argv, filter, machines[i].arch);
