@@ -291,6 +291,8 @@ amx_open(Emit *e)
 		LLVMSetLinkage(config, LLVMInternalLinkage);
 		LLVMSetAlignment(config, 64);
 	}
+	if (e->tiles)
+		return;
 	if (e->depth)
 		bug("tiles are configured within a loop");
 	isa_tile(l, here(e), "ldtilecfg", &config, 1);
