@@ -141,6 +141,13 @@ done
 t "opt --emit asm" 0 '\.text' sh -c "'$mantou' dump --stage typed '$net' | '$mantou' opt --passes infer - --emit asm"
 t "emit obj" 0 '' "$mantou" build --emit obj "$net" -o "$dir/x.o"
 t "two archs" 0 '' "$mantou" build --arch x86-64-v3,x86-64-v4 "$net" -o "$dir/two"
+t "an arch that only tests use" 2 "unknown architecture 'emulated-amx'" "$mantou" check --arch emulated-amx "$net"
+t "matrix tiles or else f16 or else this machine" 0 '' "$mantou" build --precision mixed --arch sapphirerapids,sapphirerapids-noamx,native "$net" -o "$dir/three"
+t "the first that runs" 0 '' "$dir/three" train --steps 2 --no-save --quiet
+if ! grep -qw amx_tile /proc/cpuinfo; then
+	t "matrix tiles alone" 0 '' "$mantou" build --precision mixed --arch sapphirerapids "$net" -o "$dir/tiles"
+	t "a processor without them" 1 'runs none of the program.s images: image 1 of 1 needs (amx|avx)' "$dir/tiles" train --steps 2 --no-save
+fi
 t "two archs run" 0 '' "$dir/two" train --steps 2 --no-save --quiet
 
 # ---- what a program's arithmetic is: the measured peak is that of f32 unless it multiplies narrower numbers
@@ -171,6 +178,8 @@ t "info --json" 0 '' "$mantou" info --json "$net"
 ok "info's JSON" json 'o["parameters"] == 67 and o["parameter_bytes"] == 268 and o["inputs"][0]["shape"] == [16, 4] and o["kernels_per_step"] > 0 and o["arena_bytes"] > 0 and len(o["source_hash"]) == 16'
 t "info bf16" 0 'precision +bf16: bf16 tensors' "$mantou" info --precision bf16 "$net"
 t "info bf16 --json" 0 '"arithmetic": "bf16 tensors' "$mantou" info --json --precision bf16 "$net"
+t "info of matrix tiles" 0 'precision +mixed: bf16 tensors, matrix tiles' "$mantou" info --precision mixed --arch sapphirerapids "$net"
+t "info of f16 sums" 0 'precision +mixed: f16 tensors, f16 multiply-adds' "$mantou" info --precision mixed --arch sapphirerapids-noamx "$net"
 t "info mixed" 0 'precision +mixed: (f32: nothing|bf16 tensors|f16 tensors)' "$mantou" info --precision mixed "$net"
 t "precision disabled" 0 '' sh -c "! '$mantou' dump --stage scheduled --precision f16 --disable precision '$net' | grep -q 'loss_scale\|: f16\[' "
 t "explain says where 16 bits are" 0 'precision.contract' "$mantou" explain --json --precision bf16 "$net"

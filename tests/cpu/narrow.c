@@ -2,6 +2,7 @@
  *
  * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
  *  - code for each processor with matrix tiles or f16 multiply-adds holds those instructions, and none of the other kind;
+ *  - a kernel's text is refused for processors that lack its instructions;
  *  - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the instruction;
  *  - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor or a real one;
  *  - emulate.c computes what the manual says where that is not obvious. */
@@ -85,6 +86,23 @@ test_instructions(Arena *a, Diags *d)
 		check(strstr(f16, "vfmadd231ph") != NULL, "f16 multiply-adds", names[i]);
 		check(!strstr(f16, "tileload"), "no tiles for f16", names[i]);
 		check(!strstr(bf16, "emulate_") && !strstr(f16, "emulate_"), "nothing emulated", names[i]);
+	}
+}
+
+/* Text for one processor, which another shall compile: an error, not code that it cannot run. */
+static void
+test_foreign_text(Arena *a, Diags *d)
+{
+	static const struct { const char *from, *to, *half; } cases[] = {{"sapphirerapids", "sapphirerapids-noamx", "bf16"}, {"sapphirerapids", "znver4", "f16"}, {"znver4", "sapphirerapids", "bf16"}};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		Module *m = planned(a, d, cases[i].from, arena_printf(a, product, cases[i].half, 70, 66, cases[i].half, 66, 50, 70, 50));
+		EmitOptions o = {.emit = "obj", .arch = cases[i].to, .opt = 2};
+		Buf out = {0};
+		const char *error = target_named("cpu")->emit(target_named("cpu"), m, &o, &out);
+
+		check(error && strstr(error, "computes no matmul"), "a kernel's text for another processor", cases[i].to);
+		buf_free(&out);
 	}
 }
 
@@ -274,6 +292,7 @@ main(void)
 	ir_init();
 	diags_init(&d, a, stderr);
 	test_instructions(a, &d);
+	test_foreign_text(a, &d);
 	test_same_code(a, &d);
 	if (arch_runs(arch_named("sapphirerapids-noamx")))
 		arch = "sapphirerapids-noamx";
