@@ -44,6 +44,8 @@ misfit(const Graph *g, const Op *op, const SelectCx *cx, const GemmParams *d, Ge
 	}
 	if (p->pair != d->pair)
 		return d->pair ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
+	if (p->tiles != d->tiles || p->f16 != d->f16 || !pairs_fit(g, op, arch_named(cx->arch ? cx->arch : arch_native()), p))
+		return arena_printf(a, "pairs are multiplied by other instructions here, or not in tiles of this size: %s", gemm_text(a, op, d));
 	return misfit_shape(g, op, d, p, a);
 }
 
