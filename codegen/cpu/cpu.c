@@ -169,7 +169,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
 		choose_winograd(g, contract, bytes, cx, &p);
 		tuned_choose(g, contract, cx, &p);
-		gr->kept = cx->steady && cx->steady[contract->in[1].id] && !gr->once && gemm_panels(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
+		gr->kept = cx->steady && cx->steady[contract->in[1].id] && !gr->once && gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = gemm_group_workspace(g, group, contract, &p);
 		scratch_plan(g, p.winograd ? winograd_scratch(g, contract, &p) : prologue_scratch(g, contract, &p));

@@ -263,6 +263,12 @@ copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 	return align64(type_elements(val_type(g, op->in[k])) * (p->pair ? 2 : 4));
 }
 
+bool
+gemm_keepable(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return gemm_panels(g, op, p) > 0 && !copy_bytes(g, op, p, 1);
+}
+
 static int64_t
 gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
@@ -803,7 +809,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	/* text may be anybody's */
 	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) &&
 		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace &&
-		(!group->kept || (gemm_panels(gc->g, op, &p) <= group->kept && gc->c->steady[op->in[1].id]));
+		(!group->kept || (gemm_keepable(gc->g, op, &p) && gemm_panels(gc->g, op, &p) <= group->kept && gc->c->steady[op->in[1].id]));
 
 	if (!fits) {
 		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name,

@@ -103,6 +103,7 @@ void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, 
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
+bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);

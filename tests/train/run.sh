@@ -68,6 +68,13 @@ for net in tests/train/*.net; do
 		} >"$dir/$1.$2.eval"
 		if [ "$(wc -l <"$dir/$1.$2.eval")" -eq 3 ] && cmp -s "$dir/$1.$2.eval" "$dir/nokeep.epoch.eval"; then good; else bad "$m: evaluation, $form: $(tr '\n' ' ' <"$dir/$1.$2.eval" | head -c 300)"; fi
 	done
+	for precision in bf16 f16; do
+		for form in keep nothing; do
+			"$mantou" build "$net" --precision $precision --disable $([ $form = keep ] && echo keep || echo winograd) -o "$dir/$m.narrow" >"$dir/out" 2>&1 || bad "build $m --precision $precision"
+			"$dir/$m.narrow" eval --synthetic --weights "$dir/$m.a.st" --json >"$dir/$form.narrow" 2>&1
+		done
+		if grep -q '"loss"' "$dir/keep.narrow" && cmp -s "$dir/keep.narrow" "$dir/nothing.narrow"; then good; else bad "$m --precision $precision: what evaluation keeps changes it: $(cat "$dir/keep.narrow" "$dir/nothing.narrow" | tr '\n' ' ' | head -c 300)"; fi
+	done
 	train "$m.seed" "$m.plain" --seed 99 && { if cmp -s "$dir/$m.a.st" "$dir/$m.seed.st"; then bad "$m: another seed, the same bits"; else good; fi; }
 done
 
