@@ -793,6 +793,19 @@ graph_compact(Graph *g)
 	arena_free(scratch);
 }
 
+uint32_t *
+graph_use_counts(const Graph *g, Arena *a)
+{
+	uint32_t *uses = arena_array(a, uint32_t, g->val.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++)
+		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
+			uses[g->op.at[i].in[k].id]++;
+	for (uint32_t i = 0; i < g->result.n; i++)
+		uses[g->result.at[i].v.id]++;
+	return uses;
+}
+
 bool *
 graph_steady(const Graph *g, Arena *a)
 {

@@ -266,6 +266,8 @@ Op *val_op(const Graph *g, Val v);                          /* its definition; N
 void graph_compact(Graph *g);
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
+/* By Val.id: operands of ops that are not dead, and results, that it is. */
+uint32_t *graph_use_counts(const Graph *g, Arena *a);
 /* By Val.id: made of states and constants alone, in a graph that stores nothing, so that it is the same in every call until somebody else changes a state. */
 bool *graph_steady(const Graph *g, Arena *a);
 

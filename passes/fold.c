@@ -366,13 +366,8 @@ fold_op(Fold *f, const Op *op)
 bool
 pass_fold(Graph *g, PassCtx *cx)
 {
-	Fold f = {.cx = cx, .diffed = stage_number(g->module->stage) >= STAGE_diffed, .uses = arena_array(cx->scratch, uint32_t, g->val.n)};
+	Fold f = {.cx = cx, .diffed = stage_number(g->module->stage) >= STAGE_diffed, .uses = graph_use_counts(g, cx->scratch)};
 
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
-			f.uses[g->op.at[i].in[k].id]++;
-	for (uint32_t i = 0; i < g->result.n; i++)
-		f.uses[g->result.at[i].v.id]++;
 	f.rw = rewrite_begin(g, cx->scratch);
 	for (uint32_t i = 0; i < f.rw.nold; i++) {
 		Op *op = rewrite_inputs(&f.rw, i);

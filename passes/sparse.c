@@ -13,19 +13,6 @@
 /* store @state (old - number * gradient) */
 typedef struct Update { const Op *store, *sub, *mul, *dx; Val old, rate; } Update;
 
-static uint32_t *
-count_uses(const Graph *g, Arena *a)
-{
-	uint32_t *uses = arena_array(a, uint32_t, g->val.n);
-
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
-			uses[g->op.at[i].in[k].id]++;
-	for (uint32_t i = 0; i < g->result.n; i++)
-		uses[g->result.at[i].v.id]++;
-	return uses;
-}
-
 /* The op of that kind that makes v, if nobody else reads v. */
 static const Op *
 only(const Graph *g, const uint32_t *uses, Val v, OpKind kind)
@@ -75,7 +62,7 @@ put_update(Rewrite *rw, const Update *u)
 bool
 pass_sparse(Graph *g, PassCtx *cx)
 {
-	uint32_t *uses = count_uses(g, cx->scratch), n = 0;
+	uint32_t *uses = graph_use_counts(g, cx->scratch), n = 0;
 	const Update **of = arena_array(cx->scratch, const Update *, g->op.n); /* by op: the sub of an update */
 	bool *done = arena_array(cx->scratch, bool, g->op.n);                   /* the take.dx and mul of one */
 

@@ -195,20 +195,6 @@ permute_types(Graph *g, uint64_t *seed)
 	}
 }
 
-/* By Val.id; results of the graph count. */
-static uint32_t *
-graph_use_counts(const Graph *g, Arena *a)
-{
-	uint32_t *uses = arena_array(a, uint32_t, g->val.n);
-
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; !g->op.at[i].dead && k < g->op.at[i].nin; k++)
-			uses[g->op.at[i].in[k].id]++;
-	for (uint32_t i = 0; i < g->result.n; i++)
-		uses[g->result.at[i].v.id]++;
-	return uses;
-}
-
 /* Would fuse make such a group around a register-blocked contraction? Before it elementwise ops that only it and the group read (a prologue, hidden),
  * after it ops of its space, reductions that its tiles can take, and small values: made of these, or copies that nobody else reads. */
 static bool

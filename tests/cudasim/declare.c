@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device.h"
+#include "half.h"
 #include "ptx.h"
 
 /* variables */
@@ -77,13 +78,9 @@ parse_value(Parser *p, uint32_t bytes)
 		v = p->lex.value;
 		if (p->lex.tok == TOK_F64 && bytes == 4) {
 			double d;
-			float f;
-			uint32_t u;
 
 			memcpy(&d, &v, 8);
-			f = (float)d;
-			memcpy(&u, &f, 4);
-			v = u;
+			v = float_bits((float)d);
 		}
 		lex_next(&p->lex);
 		return v;

@@ -3,6 +3,7 @@
  * In: the parser with a guard, the dotted parts of the opcode and its operands.   Out: Ins at the end of the module's code.
  * What modifiers ask for is an instruction of its own: add.ftz.sat.f32 becomes flush a, flush b, add, flush, saturate. So the table of operations
  * stays small. A result narrower than its register goes through a temporary. Conversions, memory, warps and tensors are in decode_*.c. */
+#include "half.h"
 #include "ptx.h"
 
 #include <stdio.h>
@@ -115,13 +116,9 @@ narrow(const Opnd *o, uint32_t bytes)
 
 	if (o->kind == OPND_F64 && bytes == 4) {
 		double d;
-		float f;
-		uint32_t u;
 
 		memcpy(&d, &v, 8);
-		f = (float)d;
-		memcpy(&u, &f, 4);
-		v = u;
+		v = float_bits((float)d);
 	}
 	if (o->kind == OPND_F32 && bytes == 8) {
 		uint32_t u = (uint32_t)v;
