@@ -108,7 +108,7 @@ train_prepare(RtHost *h)
 	per = h->train.examples / h->program.batch / h->program.accumulate;
 	if (!train_total(h, per, &h->total))
 		return false;
-	if (h->total > 0)                        /* a step writes nearly all of the arena */
+	if (h->total > 0 && !h->image->device)   /* a step writes nearly all of the arena */
 		rt_host_touch(h);
 	if (!rt_host_init_state(h))
 		return false;
@@ -203,7 +203,7 @@ train_piece(RtHost *h, int64_t sink)
 
 	run->epoch = epoch;
 	run->until = (epoch + 1) * per < h->total ? (epoch + 1) * per : h->total;
-	if (sink > 0 && run->until - run->step > sink)
+	if (sink > 0 && !h->image->device && run->until - run->step > sink) /* a device keeps several pieces under way */
 		run->until = run->step + sink;
 	train_plan_stops(h);
 	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0);
@@ -215,6 +215,10 @@ train_piece(RtHost *h, int64_t sink)
 	}
 	if (status == RT_NOT_FINITE) {
 		train_not_finite(h);
+		return rt_die(h);
+	}
+	if (status == RT_ERROR) {
+		rt_context(&h->error, "in the steps after %lld", (long long)run->step);
 		return rt_die(h);
 	}
 	if (status != RT_OK && status != RT_STOPPED) {
@@ -231,7 +235,7 @@ train_piece(RtHost *h, int64_t sink)
 static int
 train_run(RtHost *h)
 {
-	int64_t sink = h->opt.sink == -2 ? h->program.sink : h->opt.sink;
+	int64_t sink = rt_sink(h);
 	bool fresh = false, first = true;
 
 	if (h->have_train)
