@@ -87,7 +87,7 @@ typedef struct Cuda {
 	DeviceSet set[2];                           /* training, test */
 	CuPtr order[2]; int64_t order_room, order_epoch[2]; /* by the epoch's parity */
 	Plan plan[CUDA_PLANS]; int nplan;
-	bool no_while, told;                        /* an epoch takes a graph a step; said of the data set that it does not fit */
+	bool no_while, said, told;                  /* an epoch takes a graph a step, and that was said; and of the data set that it does not fit */
 	CuEvent *event; int nevent;
 } Cuda;
 
@@ -119,6 +119,7 @@ CuPtr cuda_result_table(const Cuda *c, int graph);
 CuKernelNode cuda_kernel(Cuda *c, const RtRow *r, int64_t *n); /* parameters: in c->parameter, until the next */
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
 /* run.c */
+extern const RtDevice rt_cuda;
 int64_t cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx);
 int64_t cuda_enter(RtHost *h, const RtLoop *loop);
 #endif

@@ -57,7 +57,7 @@ call_times(Cuda *c, const RtGraph *g, const bool *ran, RtTimeFn *time, void *cx)
 
 		if (k && !ran[k - 1])
 			continue;
-		if (!CUDA(c, cuEventElapsedTime, &ms, c->event[0], c->event[k ? k : 0]))
+		if (!CUDA(c, cuEventElapsedTime, &ms, c->event[0], c->event[k]))
 			return false;
 		if (k == 0)
 			origin = rt_now();
@@ -234,12 +234,13 @@ span_loop(Span *s)
 	Cuda *c = s->c;
 	Plan *p = c->no_while ? NULL : cuda_plan(c, s->loop, 0);
 
-	if (p)
+	c->no_while = !p;
+	if (p || c->said)
 		return p;
 	rt_progress_clear(c->h);
 	fprintf(stderr, "note: no loop in a graph: %s; each step is a launch\n", c->h->error.text[0] ? c->h->error.text : "that takes a driver for CUDA 12.4");
 	c->h->error.text[0] = 0;
-	c->no_while = true;
+	c->said = true;
 	return NULL;
 }
 
@@ -271,7 +272,7 @@ span_run(Span *s)
 
 	if (s->set->staged)
 		sink = 1;
-	else if (sink < 0 && !c->no_while)
+	else if (sink < 0)
 		p = span_loop(s);
 	if (p ? !CUDA(c, cuGraphLaunch, p->exec, c->stream) : !span_steps(s, sink > 0 ? sink : 1))
 		return false;

@@ -14,10 +14,9 @@
 #include <unistd.h>
 
 enum { N = 8, C = 4 };
-/* Places in the arena, in bytes. State first. */
-enum { W = 0, B = 64, WM = 128, BM = 192, X = 256, Y = X + 4 * N * C, LABEL = Y + 4 * N, SEED = LABEL + 4 * N, STEP = SEED + 8, RATE = STEP + 8,
-       PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16, FAULT = (GB + 4 + 7) / 8 * 8, END = FAULT + 32,
-       AW = (END + 63) / 64 * 64, AB = AW + 16, SUMS = AB + 4, ARENA = SUMS + 64 }; /* SUMS: of loss and mae */
+/* Places in the arena, in bytes. State first, after the fault record. */
+enum { FAULT = 0, W = 64, B = 128, WM = 192, BM = 256, AW = 320, AB = 384, SUMS = 448, X = 512, Y = X + 4 * N * C, LABEL = Y + 4 * N, SEED = LABEL + 4 * N, STEP = SEED + 8, RATE = STEP + 8,
+       PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16, ARENA = GB + 64 }; /* SUMS: of loss and mae */
 
 static float *f32(uint8_t *arena, int64_t at) { return (float *)(arena + at); }
 static int64_t i64(const uint8_t *arena, int64_t at) { int64_t v; memcpy(&v, arena + at, 8); return v; }
@@ -315,6 +314,7 @@ describe(int accumulate)
 	return text;
 }
 
+#ifndef IMAGE_OF_A_DEVICE
 int
 main(int argc, char **argv)
 {
@@ -326,3 +326,4 @@ main(int argc, char **argv)
 	image.program = describe(accumulate);
 	return rt_main(argc, argv, images, 1);
 }
+#endif
