@@ -1,6 +1,7 @@
 /* image.c: the executable of ../runtime/image.c for a CUDA device: the same model, its kernels written by hand and compiled when it starts.
  *
  * In: NVRTC in the loader's path, in /usr/local/cuda/lib64 or where MANTOU_LIBNVRTC says. RTI_ARCH: what code is made for (compute_80).
+ * RTI_PTX: a file that keeps the code for the next start.
  * Exit status 77: there is no NVRTC. Sums are in the order of the C text, so checkpoints have the bits of the processor's. */
 #define IMAGE_OF_A_DEVICE
 #include "../runtime/image.c"
@@ -41,7 +42,7 @@ static const char kernel_text[] =
 	"\tfor (int k = 0; k < C; k++) {\n\t\tnorm += a * gw[k] * a * gw[k];\n\t\twm[k] = 0.9f * wm[k] + a * gw[k];\n\t\tw[k] -= rate * wm[k];\n\t}\n"
 	"\tbm[0] = 0.9f * bm[0] + a * gb[0];\n\tb[0] -= rate * bm[0];\n\t*F32(NORM) = sqrtf(norm);\n"
 	"\tif (off) {\n\t\tfor (int k = 0; k < C; k++) gw[k] = 0;\n\t\t*gb = 0;\n\t\t*F32(LOSS) = a * F32(SUMS)[0];\n\t\t*F32(MAE) = a * F32(SUMS)[1];\n\t\tF32(SUMS)[0] = F32(SUMS)[1] = 0;\n\t}\n"
-	"\tfor (int i = 0; i < DELAY; i++) asm volatile(\"\");\n}\n";
+	"\tfor (int i = 0; i < DELAY; i++) (void)((volatile float *)gw)[0];\n}\n";
 
 #define FUNCTIONS(F) \
 	F(CreateProgram, (void **p, const char *source, const char *name, int headers, const char *const *header, const char *const *header_name)) \
@@ -80,7 +81,7 @@ source_make(void)
 
 	fprintf(f, "enum { C = %d, FAULT = %d, W = %d, B = %d, WM = %d, BM = %d, AW = %d, AB = %d, SUMS = %d, X = %d, Y = %d, LABEL = %d, SEED = %d, STEP = %d, RATE = %d,\n"
 	        "PRED = %d, LOSS = %d, MAE = %d, NORM = %d, GW = %d, GB = %d, DELAY = %d };\n#define STREAM %uu\n", C, FAULT, W, B, WM, BM, AW, AB, SUMS, X, Y, LABEL, SEED, STEP, RATE, PRED,
-	        LOSS, MAE, NORM, GW, GB, 15 * atoi(env("RTI_SLEEP_US", "0")), (unsigned)philox_stream("noise"));
+	        LOSS, MAE, NORM, GW, GB, 20 * atoi(env("RTI_SLEEP_US", "0")), (unsigned)philox_stream("noise"));
 	for (const char *const *p = cuda_loop_text; *p; p++)
 		fputs(*p, f);
 	fputs(kernel_text, f);
@@ -116,6 +117,37 @@ compile(const char *arch)
 	return ptx;
 }
 
+/* The file's content, or what is compiled and written there. */
+static char *
+kept(const char *path, const char *arch)
+{
+	FILE *f = path ? fopen(path, "r") : NULL;
+	char *text = NULL;
+	size_t room = 0;
+
+	if (f && getdelim(&text, &room, 0, f) > 0) {
+		fclose(f);
+		return text;
+	}
+	text = compile(arch);
+	f = path ? fopen(path, "w") : NULL;
+	if (f && (fputs(text, f) < 0 || fclose(f)))
+		exit(1);
+	return text;
+}
+
+static char *
+code_make(const char *arch)
+{
+	char *path = NULL, *text;
+
+	if (getenv("RTI_PTX") && asprintf(&path, "%s.%s.%s", getenv("RTI_PTX"), arch, env("RTI_SLEEP_US", "0")) < 0)
+		exit(1);
+	text = kept(path, arch);
+	free(path);
+	return text;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -126,7 +158,7 @@ main(int argc, char **argv)
 	RtImage image = {.version = RT_VERSION, .nkernel = 5, .needs = "", .code = &code, .device = &rt_cuda};
 	const RtImage *images[] = {&image};
 
-	code.code = (const uint8_t *)compile(getenv("RTI_COMPILE") ? getenv("RTI_COMPILE") : arch);
+	code.code = (const uint8_t *)code_make(env("RTI_COMPILE", arch));
 	image.program = describe(atoi(env("RTI_ACCUMULATE", "1")));
 	return rt_main(argc, argv, images, 1);
 }
