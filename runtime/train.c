@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -147,16 +148,33 @@ train_means(RtHost *h, double mean[RT_MAX_RESULTS])
 	pthread_mutex_unlock(&h->lock);
 }
 
-static bool
+/* What there is to go on from after an error. */
+static char *
+train_last(const RtHost *h)
+{
+	if (h->saved_step >= 0)
+		return rt_printf("the last good checkpoint is %s, of step %lld", h->save_path, (long long)h->saved_step);
+	return rt_printf("%s%s", h->opt.resume ? "the last good checkpoint is " : "nothing was saved", h->opt.resume ? h->opt.resume : "");
+}
+
+static void
 train_not_finite(RtHost *h)
 {
-	double loss = h->last_loss;
+	char *last = train_last(h);
 
-	if (h->saved_step >= 0)
-		return rt_fail(&h->error, "the loss of step %lld is %g; the last good checkpoint is %s, of step %lld; --allow-nan would go on", (long long)h->run.step,
-		               loss, h->save_path, (long long)h->saved_step);
-	return rt_fail(&h->error, "the loss of step %lld is %g; %s%s; --allow-nan would go on", (long long)h->run.step, loss,
-	               h->opt.resume ? "the last good checkpoint is " : "nothing was saved", h->opt.resume ? h->opt.resume : "");
+	rt_fail(&h->error, "the loss of step %lld is %g; %s; --allow-nan would go on", (long long)h->run.step, h->last_loss, last);
+	free(last);
+}
+
+/* The device failed, and said why. */
+static void
+train_lost(RtHost *h)
+{
+	char *last = train_last(h), *why = rt_printf("%s", h->error.text);
+
+	rt_fail(&h->error, "in the steps from %lld on: %s; %s", (long long)h->run.step, why, last);
+	free(last);
+	free(why);
 }
 
 /* Report, checkpoint, evaluation. False after rt_fail. */
@@ -218,7 +236,7 @@ train_piece(RtHost *h, int64_t sink)
 		return rt_die(h);
 	}
 	if (status == RT_ERROR) {
-		rt_context(&h->error, "in the steps after %lld", (long long)run->step);
+		train_lost(h);
 		return rt_die(h);
 	}
 	if (status != RT_OK && status != RT_STOPPED) {

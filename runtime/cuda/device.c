@@ -4,10 +4,11 @@
  * kernels. An arena that does not fit is refused with the batch that would. */
 #include "cuda.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUDA_SHARED = 48 << 10 }; /* bytes of shared memory that a block has without asking */
+enum { DEVICE_SHARED = 48 << 10, DEVICE_OTHER = 1 << 9 }; /* bytes of shared memory that a block has without asking; beside the arena */
 
 /* Sets the condition of a loop's node: whether neither status nor fault is set. Alone in its module: the function that it calls is the driver's. */
 static const char condition_text[] =
@@ -91,10 +92,11 @@ static bool
 device_memory(Cuda *c)
 {
 	const RtProgram *p = &c->h->program;
-	size_t bytes = (size_t)p->arena_bytes + RT_LOOP_BYTES + 256, available = 0, total = 0;
-	int64_t state = 0, fit;
+	size_t bytes = (size_t)p->arena_bytes + DEVICE_OTHER, available = 0, total = 0;
+	int64_t state = 0, room, fit;
 	int status = c->cu.cuMemAlloc(&c->base, bytes);
 
+	static_assert(DEVICE_OTHER > RT_LOOP_BYTES, "kernels may read a little behind the arena");
 	c->arena = c->base + RT_LOOP_BYTES;
 	if (status != CU_OUT_OF_MEMORY)
 		return cuda_ok(c, status, "cuMemAlloc");
@@ -103,7 +105,9 @@ device_memory(Cuda *c)
 		return false;
 	for (int k = 0; k < p->nstate; k++)
 		state += p->state[k].t.bytes;
-	fit = p->arena_bytes > state && (int64_t)available > state ? (int64_t)((double)((int64_t)available - state) / (double)(p->arena_bytes - state) * (double)p->batch * 0.98) : 0;
+	room = (int64_t)available - state - DEVICE_OTHER;
+	fit = room > 0 && p->arena_bytes > state ? (int64_t)((double)room / (double)(p->arena_bytes - state) * (double)p->batch) : 0;
+	fit = fit < p->batch ? fit : p->batch - 1;
 	return rt_fail(&c->h->error, "out of memory: the arena needs %.1f MiB (%.1f of them states) for batches of %lld, the device has %.1f MiB free of %.1f; %s%lld",
 	               (double)bytes / 0x1p20, (double)state / 0x1p20, (long long)p->batch, (double)available / 0x1p20, (double)total / 0x1p20,
 	               fit > 0 ? "the largest batch that fits is about " : "no batch fits: ", (long long)fit);
@@ -143,7 +147,7 @@ device_code(Cuda *c)
 	for (int i = 0; i < m->nkernel; i++) {
 		if (!device_function(c, &c->fn[i], m->code->name[i]))
 			return false;
-		if (m->code->shared[i] > CUDA_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, m->code->shared[i]))
+		if (m->code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, m->code->shared[i]))
 			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", m->code->name[i], (int)m->code->shared[i]);
 	}
 	return true;
@@ -171,7 +175,7 @@ device_tables(Cuda *c)
 	int most = 0;
 
 	if (!CUDA(c, cuMemAlloc, &c->tables, RT_G_COUNT * (sizeof(LoopInput) * RT_MAX_INPUTS + sizeof r)))
-		return false;
+		return rt_context(&c->h->error, "tables of the loops");
 	for (int g = 0; g < RT_G_COUNT; g++) {
 		const RtGraph *graph = &p->graph[g];
 

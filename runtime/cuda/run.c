@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { RUN_SPAN = 1 << 20, RUN_AHEAD = 64, RUN_NAP_NS = 20000, RUN_LONG_NAP_NS = 2000000 }; /* steps; graphs under way */
+enum { RUN_SPAN = 1 << 20, RUN_AHEAD = 64 };                            /* steps; graphs under way */
+enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 128 }; /* a nap is this part of the wait so far, between the two */
 
 /* ---- kernel by kernel */
 
@@ -162,12 +163,14 @@ span_collect(Span *s)
 	}
 }
 
-/* Until no more than `ahead` of the steps launched so far are not done yet; 0: until all is. */
+/* Until no more than `ahead` of the steps launched so far are not done yet; 0: until all is. Naps grow with the wait, so that a short span is not found late. */
 static bool
 span_wait(Span *s, int64_t launched, int64_t ahead)
 {
 	Cuda *c = s->c;
-	struct timespec nap = {.tv_nsec = RUN_NAP_NS};
+	struct timespec nap = {0};
+	long most = ahead ? RUN_LONG_NAP_NS / 8 : RUN_LONG_NAP_NS;
+	double begin = rt_now();
 
 	for (;;) {
 		int status = c->cu.cuStreamQuery(c->stream);
@@ -180,10 +183,10 @@ span_wait(Span *s, int64_t launched, int64_t ahead)
 		if (status == 0 || (status == CU_NOT_READY && ahead && launched - (c->seen - s->first) <= ahead))
 			return true;
 		if (status != CU_NOT_READY)
-			return cuda_ok(c, status, "cuStreamQuery");
+			return cuda_ok(c, status, "cuStreamQuery") || rt_context(&c->h->error, "the kernels of %s (--sink off names the one that fails)", c->h->mode == RT_M_EVAL ? "eval" : "train");
+		nap.tv_nsec = (long)((rt_now() - begin) * (1e9 / RUN_NAPS));
+		nap.tv_nsec = nap.tv_nsec < RUN_NAP_NS ? RUN_NAP_NS : nap.tv_nsec < most ? nap.tv_nsec : most;
 		nanosleep(&nap, NULL);
-		if (nap.tv_nsec < (ahead ? RUN_LONG_NAP_NS / 8 : RUN_LONG_NAP_NS))
-			nap.tv_nsec *= 2;
 	}
 }
 
@@ -294,10 +297,8 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 		s.to = stop > s.from ? stop : s.from + 1;
 	if (s.to - s.from > RUN_SPAN)
 		s.to = s.from + RUN_SPAN;
-	if (!span_begin(&s) || !span_run(&s) || !cuda_get(c, &c->top, c->base, sizeof c->top)) {
-		rt_context(&h->error, "a launch of %s (--sink off names a kernel that fails)", h->mode == RT_M_EVAL ? "eval" : "train");
+	if (!span_begin(&s) || !span_run(&s) || !cuda_get(c, &c->top, c->base, sizeof c->top))
 		return RT_ERROR;
-	}
 	if (h->mode == RT_M_TRAIN)
 		r->kept = CUDA_CURRENT;
 	r->step = c->top.state.step;
@@ -334,7 +335,7 @@ run_infer(Cuda *c)
 	p = cuda_plan(c, &h->program.infer, 1);
 	if (!p || !run_once(c, g) || !CUDA(c, cuGraphLaunch, p->exec, c->stream) || !CUDA(c, cuStreamSynchronize, c->stream)
 	    || (check && !cuda_get(c, h->run.arena, c->arena, sizeof(RtFault)))) {
-		rt_context(&h->error, "a launch of infer");
+		rt_context(&h->error, "the kernels of infer");
 		return RT_ERROR;
 	}
 	return check && rt_fault(&h->run) ? RT_FAULT : RT_OK;
