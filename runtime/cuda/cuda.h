@@ -106,7 +106,7 @@ bool cuda_fetch(RtHost *h, int64_t offset, int64_t bytes);
 bool cuda_inputs(Cuda *c, const RtGraph *g, int64_t n); /* from the host's arena, if they are fresh */
 /* data.c */
 bool cuda_use(Cuda *c, DeviceSet **set);                /* the data set that the run points at */
-bool cuda_order(Cuda *c, int64_t epoch);
+bool cuda_order(Cuda *c, int64_t epoch, bool wait);
 bool cuda_stage(Cuda *c, DeviceSet *s, int64_t step);   /* the batches of a step, before it is launched; and after: */
 bool cuda_staged(Cuda *c, DeviceSet *s, int64_t step);
 void cuda_data_free(Cuda *c);

@@ -170,16 +170,19 @@ cuda_staged(Cuda *c, DeviceSet *s, int64_t step)
 
 /* ---- orders */
 
+/* The order of an epoch on its way up; with wait: there. The shuffle's memory is used again for the epoch after it, when this one has been waited for. */
 bool
-cuda_order(Cuda *c, int64_t epoch)
+cuda_order(Cuda *c, int64_t epoch, bool wait)
 {
 	RtHost *h = c->h;
 	RtRun *r = &h->run;
 	int64_t back = r->epoch, bytes = (int64_t)sizeof *h->order * r->examples;
 	int half = (int)(epoch & 1);
 
-	if (!r->order || c->order_epoch[half] == epoch)
+	if (!r->order)
 		return true;
+	if (c->order_epoch[half] == epoch)
+		return !wait || CUDA(c, cuStreamSynchronize, c->copy);
 	for (int i = 0; i < 2; i++) {
 		if (c->order_room >= bytes && c->order[i])
 			continue;
@@ -194,7 +197,7 @@ cuda_order(Cuda *c, int64_t epoch)
 	r->epoch = epoch;
 	rt_shuffle(r);
 	r->epoch = back;
-	if (!CUDA(c, cuMemcpyHtoDAsync, c->order[half], h->order, (size_t)bytes, c->copy) || !CUDA(c, cuStreamSynchronize, c->copy))
+	if (!CUDA(c, cuMemcpyHtoDAsync, c->order[half], h->order, (size_t)bytes, c->copy) || (wait && !CUDA(c, cuStreamSynchronize, c->copy)))
 		return rt_context(&h->error, "the order of epoch %lld to the device", (long long)epoch + 1);
 	c->order_epoch[half] = epoch;
 	return true;

@@ -219,7 +219,7 @@ span_begin(Span *s)
 		return false;
 	if (s->set->staged)
 		rt_shuffle(&h->run);
-	else if (!cuda_order(c, r->epoch))
+	else if (!cuda_order(c, r->epoch, true))
 		return false;
 	s->first = c->seen;
 	__atomic_store_n((int64_t *)(c->mapped + CUDA_MAIL), 0, __ATOMIC_SEQ_CST);
@@ -279,7 +279,7 @@ span_run(Span *s)
 		p = span_loop(s);
 	if (p ? !CUDA(c, cuGraphLaunch, p->exec, c->stream) : !span_steps(s, sink > 0 ? sink : 1))
 		return false;
-	if (h->mode == RT_M_TRAIN && !h->wrap && !s->set->staged && next * h->run.steps_per_epoch < h->total && !cuda_order(c, next))
+	if (h->mode == RT_M_TRAIN && !h->wrap && !s->set->staged && next * h->run.steps_per_epoch < h->total && !cuda_order(c, next, false))
 		return false;
 	return span_wait(s, 0, 0);
 }
