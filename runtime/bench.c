@@ -344,6 +344,11 @@ bench_print_json(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop, gflops, b->peak * 1e-9,
 	       b->peak > 0 ? gflops * 1e9 / b->peak : 0);
 	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(), b->kernels, b->first);
+	if (h->image->device) {
+		printf(", \"device\": ");
+		rt_json_text(stdout, h->device_name);
+		printf(", \"device_bytes\": %zu", h->device_bytes);
+	}
 	if (suspect)
 		printf(", \"suspect\": true");
 	if (t->seconds) {
@@ -370,6 +375,8 @@ bench_print_text(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 		printf(" (%.1f %% of the measured peak of %.1f)%s\n", 100 * gflops * 1e9 / b->peak, b->peak * 1e-9, suspect ? "  suspect: above the peak" : "");
 	else
 		printf(" (the peak of this program's arithmetic is not measured)\n");
+	if (h->image->device)
+		printf("%-12s %s, %.1f MiB for arena and data\n", "device", h->device_name, (double)h->device_bytes / 0x1p20);
 	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory", (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
 	if (t->seconds) {
 		Streaming streaming = bench_streaming(b, t, profiled);

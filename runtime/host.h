@@ -190,7 +190,8 @@ typedef struct RtDevice {
 struct RtHost {
 	const RtImage *const *images; int nimages;
 	const RtImage *image;
-	void *device; const char *device_name;      /* of image->device */
+	void *device; const char *device_name;      /* of image->device, */
+	size_t device_bytes;                        /* and what arena and data sets have of its memory */
 	bool fresh;                                 /* inputs stand in the host's arena that the device has not got */
 	RtProgram program;
 	RtOptions opt;

@@ -100,6 +100,7 @@ const char *cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n);
 bool cuda_open(RtHost *h);
 void cuda_close(RtHost *h);
 bool cuda_here(Cuda *c);                                /* the calling thread uses the device; states go up if they are new */
+bool cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what); /* what: for the message */
 bool cuda_put(Cuda *c, CuPtr to, const void *from, int64_t bytes);
 bool cuda_get(Cuda *c, void *to, CuPtr from, int64_t bytes);
 bool cuda_fetch(RtHost *h, int64_t offset, int64_t bytes);

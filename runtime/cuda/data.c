@@ -89,10 +89,15 @@ data_stages(Cuda *c, DeviceSet *s)
 	}
 	s->staged = true;
 	if (!c->told)
+		rt_progress_clear(h);
+	if (!c->told)
 		fprintf(stderr, "note: the data set does not fit on the device beside the arena: batches are copied as they are needed, a graph a step\n");
 	c->told = true;
-	if (!CUDA(c, cuMemAlloc, &s->at, (size_t)bytes) || !CUDA(c, cuMemHostAlloc, (void **)&s->pinned, (size_t)bytes, CU_PORTABLE))
-		return rt_context(&h->error, "%.1f MiB for the batches of two steps", (double)bytes / 0x1p20);
+	if (!cuda_alloc(c, &s->at, bytes, "the batches of two steps"))
+		return false;
+	h->device_bytes += (size_t)bytes;
+	if (!CUDA(c, cuMemHostAlloc, (void **)&s->pinned, (size_t)bytes, CU_PORTABLE))
+		return rt_context(&h->error, "%.1f MiB of pinned memory for the batches of two steps", (double)bytes / 0x1p20);
 	for (int i = 0; i < 2; i++)
 		if (!CUDA(c, cuEventCreate, &s->copied[i], CU_NO_TIMING) || !CUDA(c, cuEventCreate, &s->used[i], CU_NO_TIMING))
 			return false;
@@ -119,7 +124,8 @@ data_new(Cuda *c, DeviceSet *s)
 	spare = available / 8 < (size_t)512 << 20 ? available / 8 : (size_t)512 << 20;
 	if ((size_t)bytes > available - spare)
 		return data_stages(c, s);
-	return (CUDA(c, cuMemAlloc, &s->at, (size_t)(bytes ? bytes : 1)) && data_resident(c, s)) || rt_context(&c->h->error, "%.1f MiB for the data set", (double)bytes / 0x1p20);
+	c->h->device_bytes += (size_t)bytes;
+	return cuda_alloc(c, &s->at, bytes, "the data set") && data_resident(c, s);
 }
 
 bool
@@ -190,8 +196,8 @@ cuda_order(Cuda *c, int64_t epoch, bool wait)
 			c->cu.cuMemFree(c->order[i]);
 		c->order[i] = 0;
 		c->order_epoch[i] = -1;
-		if (!CUDA(c, cuMemAlloc, &c->order[i], (size_t)bytes))
-			return rt_context(&h->error, "%.1f MiB for the order of an epoch", (double)bytes / 0x1p20);
+		if (!cuda_alloc(c, &c->order[i], bytes, "the order of an epoch"))
+			return false;
 	}
 	c->order_room = c->order_room > bytes ? c->order_room : bytes;
 	r->epoch = epoch;
@@ -222,7 +228,7 @@ cuda_room(Cuda *c, int64_t steps)
 	c->rates = 0;
 	c->capacity = c->seen = 0;
 	if (!CUDA(c, cuMemHostAlloc, (void **)&c->mapped, (size_t)(CUDA_RECORDS + 8 * capacity * c->words), CU_PORTABLE | CU_MAPPED)
-	    || !CUDA(c, cuMemHostGetDevicePointer, &c->mapped_at, c->mapped, 0) || !CUDA(c, cuMemAlloc, &c->rates, (size_t)(8 * capacity)))
+	    || !CUDA(c, cuMemHostGetDevicePointer, &c->mapped_at, c->mapped, 0) || !cuda_alloc(c, &c->rates, 8 * capacity, "the rates of a launch"))
 		return rt_context(&c->h->error, "records of %lld steps", (long long)steps);
 	memset(c->mapped, 0, (size_t)(CUDA_RECORDS + 8 * capacity * c->words));
 	c->capacity = capacity;

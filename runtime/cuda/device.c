@@ -22,6 +22,21 @@ static const char condition_text[] =
 	"\t{\n\t.param .b64 a;\n\t.param .b32 b;\n\tst.param.b64 [a], %d1;\n\tst.param.b32 [b], %r1;\n\tcall.uni cudaGraphSetConditional, (a, b);\n\t}\n"
 	"\tret;\n}\n";
 
+bool
+cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what)
+{
+	int status = c->cu.cuMemAlloc(to, (size_t)(bytes > 0 ? bytes : 1));
+	size_t available = 0, total = 0;
+
+	if (status == 0)
+		return true;
+	*to = 0;
+	if (status != CU_OUT_OF_MEMORY || c->cu.cuMemGetInfo(&available, &total))
+		return cuda_ok(c, status, "cuMemAlloc") || rt_context(&c->h->error, "%s", what);
+	return rt_fail(&c->h->error, "out of memory: %s needs %.1f MiB, the device has %.1f MiB free of %.1f beside the arena's %.1f; a smaller batch leaves more", what,
+	               (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20, (double)c->h->program.arena_bytes / 0x1p20);
+}
+
 /* ---- copies */
 
 bool
@@ -98,6 +113,7 @@ device_memory(Cuda *c)
 
 	static_assert(DEVICE_OTHER > RT_LOOP_BYTES, "kernels may read a little behind the arena");
 	c->arena = c->base + RT_LOOP_BYTES;
+	c->h->device_bytes = bytes;
 	if (status != CU_OUT_OF_MEMORY)
 		return cuda_ok(c, status, "cuMemAlloc");
 	c->base = 0;
@@ -174,8 +190,8 @@ device_tables(Cuda *c)
 	LoopResult r[RT_MAX_RESULTS];
 	int most = 0;
 
-	if (!CUDA(c, cuMemAlloc, &c->tables, RT_G_COUNT * (sizeof(LoopInput) * RT_MAX_INPUTS + sizeof r)))
-		return rt_context(&c->h->error, "tables of the loops");
+	if (!cuda_alloc(c, &c->tables, RT_G_COUNT * (int64_t)(sizeof(LoopInput) * RT_MAX_INPUTS + sizeof r), "the loops' tables"))
+		return false;
 	for (int g = 0; g < RT_G_COUNT; g++) {
 		const RtGraph *graph = &p->graph[g];
 

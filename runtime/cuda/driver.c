@@ -68,7 +68,7 @@ driver_device(Cuda *c)
 
 	if (!CUDA(c, cuDeviceGetName, name, sizeof name - 1, c->device))
 		return false;
-	snprintf(c->name, sizeof c->name, "%s, of compute capability %d.%d,", name, c->major, c->minor);
+	snprintf(c->name, sizeof c->name, "%s (compute capability %d.%d)", name, c->major, c->minor);
 	return true;
 }
 
@@ -101,9 +101,11 @@ cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 	const char *arch = m->code ? m->code->arch : "", *digits = strpbrk(arch, "0123456789");
 	char *end = NULL;
 	long number = digits ? strtol(digits, &end, 10) : 0, major = number / 10, minor = number % 10;
-	bool ptx = strncmp(arch, "compute_", 8) == 0;
+	bool ptx = strncmp(arch, "compute_", 8) == 0, exact = end && *end == 'a';
 
-	if (ptx && (c->major > major || (c->major == major && c->minor >= minor))) {
+	if (exact && (c->major != major || c->minor != minor)) {
+		snprintf(text, n, "compute capability %ld.%ld exactly", major, minor);
+	} else if (ptx && (c->major > major || (c->major == major && c->minor >= minor))) {
 		int needs = ptx_needs(m->code);
 
 		if (needs <= c->version)
@@ -111,10 +113,6 @@ cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 		snprintf(text, n, "a driver for CUDA %d.%d, this one is for %d.%d", needs / 1000, needs % 1000 / 10, c->version / 1000, c->version % 1000 / 10);
 	} else if (ptx) {
 		snprintf(text, n, "compute capability %ld.%ld or more", major, minor);
-	} else if (end && *end == 'a') {
-		if (c->major == major && c->minor == minor)
-			return NULL;
-		snprintf(text, n, "compute capability %ld.%ld exactly", major, minor);
 	} else {
 		if (number && c->major == major && c->minor >= minor)
 			return NULL;
