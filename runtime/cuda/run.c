@@ -11,7 +11,7 @@
 #include <time.h>
 
 enum { RUN_SPAN = 1 << 20, RUN_AHEAD = 64 };                            /* steps; graphs under way */
-enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 128 }; /* a nap is this part of the wait so far, between the two */
+enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 64 }; /* a nap is this part of the wait so far, between the two */
 
 /* ---- kernel by kernel */
 
