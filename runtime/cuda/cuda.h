@@ -29,7 +29,7 @@ typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional
 	} as;
 	long long reserved2;
 } CuNodeParams;
-enum { CU_OUT_OF_MEMORY = 2, CU_NEWER_PTX = 222, CU_NOT_READY = 600 };                           /* statuses */
+enum { CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600 };                           /* statuses */
 enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 }; /* attributes, options */
 enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
 enum { CUDA_CURRENT = 1 };                  /* run->kept: states are the device's, but no graph's kernels that run once stand */
