@@ -126,21 +126,23 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 
 /* ---------------------------------------------------------------- emit */
 static void
-loose_op(const Module *m, const Graph *g, uint32_t at, Buf *out)
+loose_op(CuProgram *p, const Module *m, GraphKernels *gk, uint32_t at)
 {
+	const Graph *g = gk->g;
 	const Op *op = &g->op.at[at];
 
 	if (op->kind == OP_load || (op_has((OpKind)op->kind, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset))
 		return;
 	if (op->kind != OP_store)
 		bug("graph %s: %s is in no group", g->name, op_info[op->kind].name);
-	cu_group_emit(m, g, -1, at, out);
+	cu_group_emit(p, m, gk, -1, at);
 }
 
 /* The groups that run once, or those of every call. */
 static void
-groups_emit(const Module *m, const Graph *g, bool once, Buf *out)
+groups_emit(CuProgram *p, const Module *m, GraphKernels *gk, bool once)
 {
+	const Graph *g = gk->g;
 	int last = -1;
 
 	for (uint32_t i = 0; i < g->op.n; i++) {
@@ -149,46 +151,87 @@ groups_emit(const Module *m, const Graph *g, bool once, Buf *out)
 		if (op->dead || once != (op->group >= 0 && g->group.at[op->group].once))
 			continue;
 		if (op->group < 0) {
-			loose_op(m, g, i, out);
+			loose_op(p, m, gk, i);
 		} else if (op->group != last) {
 			last = op->group;
 			bug_context = arena_printf(m->arena, "target cuda, group %s of graph %s", g->group.at[last].name, g->name);
-			cu_group_emit(m, g, last, i, out);
+			cu_group_emit(p, m, gk, last, i);
 		}
 	}
 	bug_context = NULL;
 }
 
+void
+cu_module_emit(CuProgram *p, const Module *m, const char *arch)
+{
+	p->state_from = INT64_MAX;
+	for (uint32_t i = 0; i < m->state.n; i++) {
+		const State *s = &m->state.at[i];
+
+		p->state_from = s->offset < p->state_from ? s->offset : p->state_from;
+		p->state_to = s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
+	}
+	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
+	for (const char *const *s = cuda_prelude; *s; s++)
+		buf_printf(&p->text, "%s", *s);
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		GraphKernels *gk = arena_new_of(p->a, GraphKernels);
+
+		if (m->graph.at[i]->is_loop)
+			continue;
+		gk->g = m->graph.at[i];
+		groups_emit(p, m, gk, true);
+		gk->nonce = gk->k.n;
+		groups_emit(p, m, gk, false);
+		vec_push(p->a, &p->ks.graph, gk);
+	}
+}
+
+static const char *
+object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
+{
+	Buf json = {0}, code = {0};
+	bool ptx = !strncmp(o->arch, "compute_", 8);
+	const char *error;
+
+	for (const char *const *s = cuda_loop_text; *s; s++)
+		buf_printf(&p->text, "%s", *s);
+	error = nvrtc_compile(p->a, p->text.at, o->arch, !ptx, &code);
+	if (!error) {
+		program_json(&json, m, "cuda", o->arch, &p->ks);
+		if (ptx)
+			buf_put(&code, "", 1);
+		error = cuda_image(p->a, p, json.at, o->arch, &code, o->index, out);
+	}
+	buf_free(&json);
+	buf_free(&code);
+	return error ? arena_strdup(m->arena, error) : NULL;
+}
+
 static const char *
 cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 {
-	Buf text = {0};
+	CuProgram p = {.a = arena_new()};
 	const char *error = NULL;
 
 	(void)t;
-	if (!strcmp(o->emit, "json")) {
-		program_json(out, m, "cuda", o->arch, NULL);
-		return NULL;
-	}
-	if (strcmp(o->emit, "cuda") && strcmp(o->emit, "ptx") && strcmp(o->emit, "cubin"))
-		return arena_printf(m->arena, "target cuda does not make '%s' yet: --emit cuda, ptx or cubin", o->emit);
-	buf_printf(&text, "/* model %s, %s */\n", m->name, o->arch);
-	for (const char *const *p = cuda_prelude; *p; p++)
-		buf_printf(&text, "%s", *p);
-	for (uint32_t i = 0; i < m->graph.n; i++)
-		for (int once = 1; once >= 0 && !m->graph.at[i]->is_loop; once--)
-			groups_emit(m, m->graph.at[i], once, &text);
-	if (!strcmp(o->emit, "cuda"))
-		buf_put(out, text.at, text.n);
+	cu_module_emit(&p, m, o->arch);
+	if (!strcmp(o->emit, "json"))
+		program_json(out, m, "cuda", o->arch, &p.ks);
+	else if (!strcmp(o->emit, "cuda"))
+		buf_put(out, p.text.at, p.text.n);
+	else if (!strcmp(o->emit, "ptx") || !strcmp(o->emit, "cubin"))
+		error = nvrtc_compile(m->arena, p.text.at, o->arch, !strcmp(o->emit, "cubin"), out);
 	else
-		error = nvrtc_compile(m->arena, text.at, o->arch, !strcmp(o->emit, "cubin"), out);
-	buf_free(&text);
+		error = object_emit(&p, m, o, out);
+	buf_free(&p.text);
+	arena_free(p.a);
 	return error;
 }
 
 const Target cuda_target = {
 	.name = "cuda",
-	.doc = "CUDA C, PTX and cubins for NVIDIA GPUs; no executables yet",
+	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
 	.default_arch = "native",
 	.has_kernel = cuda_has_kernel,
 	.resolve_arch = cuda_resolve_arch,

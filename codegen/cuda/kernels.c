@@ -172,6 +172,7 @@ check_emit(Cuda *c, const Op *op)
 	const char *ignored = "";
 
 	cu_kernel_open(c, "check");
+	c->check = true;
 	i = cu_fresh(c, 'i');
 	cu_line(c, "long long first = NO_INDEX;");
 	Scope s = cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i, cu_product(c, t, all), i);
@@ -392,10 +393,11 @@ group_kernels(Cuda *c)
 
 /* The group's ops begin at `first` and stand together; group -1: one op. */
 void
-cu_group_emit(const Module *m, const Graph *g, int group, uint32_t first, Buf *out)
+cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first)
 {
 	Arena *a = arena_new();
-	Cuda c = {.a = a, .m = m, .g = g, .group = group, .first = first, .last = first + 1, .out = out};
+	const Graph *g = gk->g;
+	Cuda c = {.a = a, .p = p, .gk = gk, .m = m, .g = g, .group = group, .first = first, .last = first + 1};
 
 	c.inside = arena_array(a, bool, g->val.n);
 	c.ready = arena_array(a, bool, g->val.n);

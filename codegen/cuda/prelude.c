@@ -146,6 +146,8 @@ const char *const cuda_prelude[] = {
 "ARGMAX(u8, unsigned char)\n"
 "\n",
 "/* the record of the first fault, at the arena's start: set, op, element, value */\n"
+"/* a check has failed, or the loop has ended within what is enqueued: states stay as they are; in front of the arena is the loop's status */\n"
+"FN bool halted(const char *arena) { return *(const volatile long long *)(arena - 256) != 0 || *(const volatile long long *)arena != 0; }\n"
 "FN bool fault_comes_first(char *arena, long long op) { long long *r = (long long *)arena; return r[0] == 0 || r[1] > op; }\n"
 "FN void fault_record(char *arena, long long op, long long element, long long value)\n"
 "{\n"

@@ -2,7 +2,8 @@
  *
  * In: questions of eval.c and kernels.c.   Out: text in Cuda.body, with pointers and extents that the kernel needs in Cuda.head.
  * Index expressions are folded where numbers are known and have one variable each in a scope. A sum that was joined from an outer and
- * an inner index is taken apart again without a division. Offsets of values are constants, added to the arena's address. */
+ * an inner index is taken apart again without a division. Offsets of values are parameters, added to the
+ * arena's address, so that groups of equal structure have one function. */
 #include "cuda.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -302,8 +303,13 @@ static const char *
 pointer(Cuda *c, DType t, int64_t offset)
 {
 	const char *m = c_types[t].memory;
+	uint32_t k = 0;
 
-	return top_let(c, 'p', arena_printf(c->a, "%s *", m), arena_printf(c->a, "(%s *)(arena + %lld)", m, (long long)offset));
+	while (k < c->off.n && c->off.at[k] != offset)
+		k++;
+	if (k == c->off.n)
+		vec_push(c->a, &c->off, offset);
+	return top_let(c, 'p', arena_printf(c->a, "%s *", m), arena_printf(c->a, "(%s *)(arena + o%u)", m, (unsigned)k));
 }
 
 static const char *
@@ -346,6 +352,8 @@ cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x)
 {
 	DType dt = (DType)t->dtype;
 	const char *p = pointer(c, dt, offset), *at = element(c, t, ix);
+
+	c->writes_state |= offset >= c->p->state_from && offset < c->p->state_to;
 
 	cu_line(c, *c_types[dt].store ? "%s[%s] = %s(%s);" : "%s[%s] = %s%s;", p, at, c_types[dt].store, x.v);
 }
@@ -401,23 +409,97 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->nkernel++;
 	c->depth = c->nvar = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
+	c->off.n = 0;
+	c->block = BLOCK;
+	c->shared = 0;
+	c->check = c->writes_state = false;
 	c->root = NULL;
 	c->head.n = c->body.n = 0;
 }
 
+/* The function of that text; fresh if it is new. */
+static int
+function_of(Cuda *c, const char *text, bool *fresh)
+{
+	CuProgram *p = c->p;
+	uint64_t hash = hash_bytes(HASH_START, text, strlen(text));
+
+	*fresh = false;
+	for (uint32_t i = 0; i < p->fn.n; i++) {
+		const CuFunction *f = &p->fn.at[i];
+
+		if (f->hash == hash && f->block == c->block && f->shared == c->shared && !strcmp(f->text, text))
+			return (int)i;
+	}
+	*fresh = true;
+	vec_push(p->a, &p->fn, ((CuFunction){arena_strdup(p->a, c->name), arena_strdup(p->a, text), hash, c->block, c->shared}));
+	return (int)p->fn.n - 1;
+}
+
+/* Bytes between the group and memory: of what it reads of others and what it stores, each once; of a table whose rows are taken or added to, these rows. */
+static double
+group_bytes(const Cuda *c)
+{
+	const Graph *g = c->g;
+	bool *seen = arena_array(c->a, bool, g->val.n);
+	double bytes = c->group >= 0 ? 2.0 * (double)g->group.at[c->group].workspace : 0;
+
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && k < op->nin + op->nout; k++) {
+			Val v = k < op->nin ? op->in[k] : op->out[k - op->nin];
+			bool rows = (op->kind == OP_take && k == 0) || (op_has((OpKind)op->kind, T_INPLACE) && (k == 0 || k == op->nin));
+			Val moved = !rows ? v : op->kind == OP_take ? op->out[0] : op->in[1];
+
+			if (seen[v.id] || (c->inside[v.id] && !cu_value_is_out(c, v)))
+				continue;
+			seen[v.id] = true;
+			bytes += (double)type_bytes(val_type(g, moved));
+		}
+	}
+	return bytes;
+}
+
+static double
+group_flops(const Cuda *c)
+{
+	double flops = 0;
+
+	for (uint32_t i = c->first; i < c->last; i++)
+		flops += c->g->op.at[i].dead ? 0 : op_flops(c->g, &c->g->op.at[i]);
+	return flops;
+}
+
+/* The group's figures stand with its first kernel. */
 void
 cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 {
-	Buf *b = c->out;
+	Arena *a = c->p->a;
+	Buf *b = &c->p->text, text = {0};
+	const char *group = c->group >= 0 ? c->g->group.at[c->group].name : "-";
+	int64_t *off = arena_array(a, int64_t, c->off.n), grid = blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1;
+	bool fresh, once = c->group >= 0 && c->g->group.at[c->group].once;
 
-	const Group *gr = c->group >= 0 ? &c->g->group.at[c->group] : NULL;
-
-	buf_printf(b, "\n/* graph %s, group %s: %s; blocks=%lld%s */\n", c->g->name, gr ? gr->name : "-", what, (long long)(blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1),
-		gr && gr->once ? "; once" : "");
-	buf_printf(b, "KERNEL %s(char *arena, long long n)\n{\n", c->name);
+	buf_printf(&text, "(char *arena, long long n");
+	for (uint32_t k = 0; k < c->off.n; k++) {
+		off[k] = c->off.at[k];
+		buf_printf(&text, ", long long o%u", (unsigned)k);
+	}
+	buf_printf(&text, ")\n{\n%s", c->writes_state ? "\tif (halted(arena)) return;\n" : "");
 	if (c->head.n)
-		buf_put(b, c->head.at, c->head.n);
+		buf_put(&text, c->head.at, c->head.n);
 	if (c->body.n)
-		buf_put(b, c->body.at, c->body.n);
-	buf_printf(b, "}\n");
+		buf_put(&text, c->body.at, c->body.n);
+	buf_printf(&text, "}\n");
+	int fn = function_of(c, text.at, &fresh);
+
+	buf_printf(b, "\n/* graph %s, group %s: ", c->g->name, group);
+	if (fresh)
+		buf_printf(b, "%s; blocks=%lld%s */\nKERNEL %s%s", what, (long long)grid, once ? "; once" : "", c->name, text.at);
+	else
+		buf_printf(b, "%s with other offsets%s */\n", c->p->fn.at[fn].name, once ? "; once" : "");
+	buf_free(&text);
+	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
+		.check = c->check, .once = once, .flops = c->nkernel == 1 ? group_flops(c) : 0, .bytes = c->nkernel == 1 ? group_bytes(c) : 0}));
 }
