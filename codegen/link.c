@@ -118,7 +118,7 @@ run(Arena *a, char *const *argv)
 const char *
 link_program(Arena *a, const LinkOptions *o)
 {
-	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL;
+	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL, *cuda = beside(a, o->argv0, "librtcuda.a");
 	const char *stub = arena_printf(a, "%s.main.c", o->output);
 	const char *cc = getenv("CC"), *error;
 	const char **argv = arena_array(a, const char *, o->nobject + 32);
@@ -143,6 +143,8 @@ link_program(Arena *a, const LinkOptions *o)
 		argv[n++] = "-Wl,-u,rt_gzip_read";
 		argv[n++] = gz;
 	}
+	if (cuda)                                      /* what no image refers to stays out */
+		argv[n++] = cuda;
 	argv[n++] = rt;
 	if (gz) {
 		argv[n++] = "-Wl,-Bstatic,-lz,-Bdynamic";
@@ -151,6 +153,8 @@ link_program(Arena *a, const LinkOptions *o)
 	argv[n++] = "-fsanitize=address,undefined"; /* the archive was built with it as this program was */
 #endif
 	argv[n++] = "-lm";
+	if (cuda)
+		argv[n++] = "-ldl";
 	argv[n++] = "-pthread";
 	argv[n++] = "-static-libgcc";
 	argv[n++] = "-Wl,--gc-sections,--as-needed,-s,-z,relro,-z,noexecstack";

@@ -534,7 +534,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	Names in = model_inputs(m);
 	const Graph *eval = real_graph(m, "eval");
 
-	buf_printf(b, "{\"version\": 2, \"model\": ");
+	buf_printf(b, "{\"version\": 3, \"model\": ");
 	buf_json(b, m->name);
 	put_text(b, "target", target);
 	put_text(b, "arch", arch);

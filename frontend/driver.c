@@ -658,8 +658,6 @@ job_build(Job *j, const char *emit, const char *path)
 
 	if (status != EXIT_GOOD)
 		return status;
-	if (exe && !strcmp(j->target->name, "cuda"))
-		return failure("executables of target cuda are not built in yet: --emit cuda, ptx or cubin writes its kernels");
 	if (exe && !strcmp(path, "-"))
 		return usage_error(j->command, "an executable cannot be written to stdout");
 	if (!exe && j->narch > 1)

@@ -51,7 +51,7 @@ bench_status(RtHost *h, int64_t status)
 {
 	if (status == RT_FAULT)
 		rt_host_fault(h);
-	else if (status != RT_OK)
+	else if (status != RT_OK && status != RT_ERROR)
 		rt_fail(&h->error, "the program returned status %lld", (long long)status);
 	return status == RT_OK;
 }
@@ -60,12 +60,12 @@ static bool
 bench_steps(Bench *b, int64_t n)
 {
 	RtHost *h = b->h;
-	int64_t sink = h->opt.sink == -2 ? h->program.sink : h->opt.sink, end = h->run.step + n;
+	int64_t sink = rt_sink(h), end = h->run.step + n;
 
 	while (h->run.step < end) {
 		int64_t status;
 
-		h->run.until = b->infer ? h->run.step + 1 : sink > 0 && h->run.step + sink < end ? h->run.step + sink : end;
+		h->run.until = b->infer ? h->run.step + 1 : sink > 0 && !h->image->device && h->run.step + sink < end ? h->run.step + sink : end;
 		status = rt_host_enter(h, b->infer ? h->image->infer : h->image->train, b->infer ? &h->program.infer : &h->program.train, sink == 0);
 		if (!bench_status(h, status))
 			return false;
@@ -112,6 +112,7 @@ bench_prepare(Bench *b)
 	h->next_save = h->stop_step = INT64_MAX;
 	if (b->infer) {
 		h->graph = g;
+		h->fresh = true;
 		h->run.examples = h->program.batch;
 		for (int k = 0; k < h->program.ninput; k++)
 			if (g->input[k] >= 0)
@@ -131,6 +132,13 @@ bench_prepare(Bench *b)
 	return true;
 }
 
+/* Of the processor; of a device none is measured. */
+static double
+bench_peak(const RtHost *h)
+{
+	return h->image->device ? 0 : rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
+}
+
 static bool
 bench_measure(Bench *b)
 {
@@ -140,7 +148,7 @@ bench_measure(Bench *b)
 	if (!bench_steps(b, 1))
 		return false;
 	b->first = rt_now() - h->start;
-	b->peak = rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
+	b->peak = bench_peak(h);
 	if (h->opt.warmup > 1 && !bench_steps(b, h->opt.warmup - 1))
 		return false;
 	for (int64_t i = 0; i < h->opt.repeat; i++) {
@@ -149,7 +157,7 @@ bench_measure(Bench *b)
 		if (!bench_steps(b, h->opt.bench_steps))
 			return false;
 		b->seconds[i] = (rt_now() - begin) / (double)h->opt.bench_steps;
-		peak = rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
+		peak = bench_peak(h);
 		b->peak = peak > b->peak ? peak : b->peak;
 	}
 	return true;
@@ -226,7 +234,7 @@ static Streaming
 bench_streaming(const Bench *b, const Trace *t, int64_t steps)
 {
 	enum { LARGE = 4 << 20 };
-	Streaming s = {.peak = rt_peak_memory(b->h->threads)};
+	Streaming s = {.peak = b->h->image->device ? 0 : rt_peak_memory(b->h->threads)};
 
 	for (int k = 0; k < b->kernels; k++) {
 		const RtRow *r = bench_row(b, k);
@@ -336,6 +344,11 @@ bench_print_json(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop, gflops, b->peak * 1e-9,
 	       b->peak > 0 ? gflops * 1e9 / b->peak : 0);
 	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(), b->kernels, b->first);
+	if (h->image->device) {
+		printf(", \"device\": ");
+		rt_json_text(stdout, h->device_name);
+		printf(", \"device_bytes\": %zu", h->device_bytes);
+	}
 	if (suspect)
 		printf(", \"suspect\": true");
 	if (t->seconds) {
@@ -362,6 +375,8 @@ bench_print_text(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 		printf(" (%.1f %% of the measured peak of %.1f)%s\n", 100 * gflops * 1e9 / b->peak, b->peak * 1e-9, suspect ? "  suspect: above the peak" : "");
 	else
 		printf(" (the peak of this program's arithmetic is not measured)\n");
+	if (h->image->device)
+		printf("%-12s %s, %.1f MiB for arena and data\n", "device", h->device_name, (double)h->device_bytes / 0x1p20);
 	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory", (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
 	if (t->seconds) {
 		Streaming streaming = bench_streaming(b, t, profiled);

@@ -189,6 +189,21 @@ checkpoint_keep(RtHost *h)
 	return good;
 }
 
+/* Of a device: all states, which stand together. */
+static bool
+checkpoint_fetch(RtHost *h)
+{
+	int64_t begin = INT64_MAX, end = 0;
+
+	for (int k = 0; k < h->program.nstate; k++) {
+		const RtTensor *t = &h->program.state[k].t;
+
+		begin = t->offset < begin ? t->offset : begin;
+		end = t->offset + t->bytes > end ? t->offset + t->bytes : end;
+	}
+	return end <= begin || rt_host_fetch(h, begin, end - begin);
+}
+
 bool
 rt_checkpoint_save(RtHost *h, int64_t step)
 {
@@ -201,7 +216,7 @@ rt_checkpoint_save(RtHost *h, int64_t step)
 	rt_log_flush(h);                         /* the log is never behind a checkpoint */
 	pthread_mutex_unlock(&h->lock);
 	temporary = rt_printf("%s.tmp", h->save_path);
-	good = checkpoint_write(h, step, temporary) && checkpoint_keep(h);
+	good = checkpoint_fetch(h) && checkpoint_write(h, step, temporary) && checkpoint_keep(h);
 	if (good && rename(temporary, h->save_path) != 0)
 		good = rt_fail(&h->error, "cannot rename %s to %s: %s", temporary, h->save_path, strerror(errno));
 	if (good) {

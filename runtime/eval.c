@@ -19,7 +19,7 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 	pthread_mutex_unlock(&h->lock);
 	run->step = run->epoch = 0;
 	run->until = run->steps_per_epoch;
-	status = rt_host_enter(h, h->image->eval, &h->program.eval, h->opt.sink == 0 || (h->opt.sink == -2 && h->program.sink == 0));
+	status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
 	rt_drain(h);
 	if (status == RT_FAULT) {
 		rt_host_fault(h);

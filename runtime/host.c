@@ -105,26 +105,38 @@ rt_cpu_missing(const char *needs, char *buf, size_t n)
 	return NULL;
 }
 
-/* The first image that this processor runs. */
+static const char *
+host_missing(RtHost *h, const RtImage *m, char *buf, size_t n)
+{
+	if (!m->device)
+		return rt_cpu_missing(m->needs, buf, n);
+	return h->opt.command == RT_C_INFO ? NULL : m->device->missing(h, m, buf, n); /* info needs no device */
+}
+
+/* The first image that this processor, or its device, runs. */
 static bool
 host_choose(RtHost *h)
 {
-	char all[768] = "", word[64];
+	char all[768] = "", word[128];
+	const RtDevice *device = h->nimages ? h->images[0]->device : NULL;
 
+	for (int i = 0; i < h->nimages; i++)
+		if (h->images[i]->version != RT_VERSION)
+			return rt_fail(&h->error, "the program was built for runtime version %d, this is %d", h->images[i]->version, RT_VERSION);
+	if (device && h->opt.command != RT_C_INFO && !device->ready(h))
+		return false;
 	for (int i = 0; i < h->nimages; i++) {
 		const RtImage *m = h->images[i];
-		const char *missing = rt_cpu_missing(m->needs, word, sizeof word);
+		const char *missing = host_missing(h, m, word, sizeof word);
 		size_t used = strlen(all);
 
-		if (m->version != RT_VERSION)
-			return rt_fail(&h->error, "the program was built for runtime version %d, this is %d", m->version, RT_VERSION);
 		if (!missing) {
 			h->image = m;
 			return rt_program_read(&h->program, m->program, &h->error);
 		}
 		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1, h->nimages, missing);
 	}
-	return rt_fail(&h->error, "this processor runs none of the program's images: %s; build with another --arch", all);
+	return rt_fail(&h->error, "%s runs none of the program's images: %s; build with another --arch", device ? h->device_name : "this processor", all);
 }
 
 static bool
@@ -155,7 +167,7 @@ static void *
 host_map(RtHost *h, size_t bytes, const char *what, const char *hint)
 {
 	size_t room = ((bytes ? bytes : 1) + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE;
-	uint8_t *at = mmap(NULL, room + HOST_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *at = mmap(NULL, room + HOST_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (h->image->device ? MAP_NORESERVE : 0), -1, 0); /* little of a device's is written here */
 	uint8_t *aligned;
 
 	if (at == MAP_FAILED) {
@@ -190,7 +202,7 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	size_t scratch = ((size_t)p->scratch_bytes + 127) & ~(size_t)63; /* kernels may read up to a vector past their part */
 	int n = h->opt.threads > 0 ? (int)h->opt.threads : rt_cpus();
 
-	if (!host_fits(h, (size_t)p->arena_bytes + scratch * (size_t)n))
+	if (!h->image->device && !host_fits(h, (size_t)p->arena_bytes + scratch * (size_t)n))
 		return false;
 	h->arena_bytes = (size_t)p->arena_bytes + 64;
 	h->run.arena = host_map(h, h->arena_bytes, "the arena", "a smaller --batch or a memory budget");
@@ -214,7 +226,7 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	h->run.allow_nan = h->opt.allow_nan;
 	h->run.stop_at = INT64_MAX;
 	h->threads = rt_threads_new(n, &h->error);
-	return h->threads != NULL;
+	return h->threads && (!h->image->device || h->image->device->open(h));
 }
 
 static void
@@ -296,12 +308,21 @@ rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
 
 	host_clear_fault(h);
 	h->run.micro = 0;
-	status = walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
+	if (h->image->device && !walk)
+		status = h->image->device->enter(h, loop);
+	else
+		status = walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
 	if (status == RT_OK)
 		h->run.step = h->run.until;
 	else if (status == RT_STOPPED)
 		h->run.step = h->completed;
 	return status;
+}
+
+bool
+rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes)
+{
+	return !h->image->device || h->image->device->fetch(h, offset, bytes);
 }
 
 void

@@ -173,9 +173,26 @@ bool rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e);
 
 /* ---------------------------------------------------------------- the host: one executable at work */
 typedef enum RtMode { RT_M_IDLE, RT_M_TRAIN, RT_M_EVAL } RtMode;
-typedef struct RtHost {
+typedef struct RtHost RtHost;
+typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
+/* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
+ * offsets in both. States go up when run->kept is 0, inputs when h->fresh is set, before a call; what the host wants to read it asks for. */
+typedef struct RtDevice {
+	bool (*ready)(RtHost *h);                   /* finds driver and device, sets h->device_name; false after rt_fail */
+	const char *(*missing)(RtHost *h, const RtImage *m, char *text, size_t n); /* what the image needs that is not there; NULL */
+	bool (*open)(RtHost *h);                    /* code and memory, before the first call; false after rt_fail */
+	int64_t (*call)(RtHost *h, int graph, RtTimeFn *time, void *cx); /* a loop's `call`, kernel by kernel; then scalars stand in the host's arena */
+	int64_t (*enter)(RtHost *h, const RtLoop *loop); /* an entry point: steps [step, until). RT_ERROR after rt_fail */
+	bool (*fetch)(RtHost *h, int64_t offset, int64_t bytes); /* the device's arena to the host's; false after rt_fail */
+	void (*close)(RtHost *h);
+} RtDevice;
+
+struct RtHost {
 	const RtImage *const *images; int nimages;
 	const RtImage *image;
+	void *device; const char *device_name;      /* of image->device, */
+	size_t device_bytes;                        /* and what arena and data sets have of its memory */
+	bool fresh;                                 /* inputs stand in the host's arena that the device has not got */
 	RtProgram program;
 	RtOptions opt;
 	RtRun run;
@@ -207,7 +224,7 @@ typedef struct RtHost {
 	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
 	int64_t epoch_from;                         /* and its first step of it */
-} RtHost;
+};
 static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 
 /* host.c: memory, images, entry points */
@@ -215,6 +232,7 @@ bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* pick
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
 void rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle); /* points run at a data set */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
+bool rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes); /* makes the host's arena hold what the device's does; false after rt_fail */
 void rt_host_fault(RtHost *h);                          /* sets h->error from the fault record */
 int64_t rt_peak_rss(void);
 void rt_host_touch(RtHost *h);                          /* has the system find the arena's memory, by all threads at once; all zeros after it */
@@ -222,8 +240,11 @@ void rt_host_touch(RtHost *h);                          /* has the system find t
 bool rt_host_init_state(RtHost *h);                     /* initial values of everything; the arena is new */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
-typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end);
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
+int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
+double rt_rate_at(const RtHost *h, int64_t step);
+void rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset */
+void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
 void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */
 /* checkpoint.c, safetensors.c */

@@ -112,6 +112,8 @@ infer_append(RtHost *h, Output *o)
 		o->at = more;
 		o->room = room;
 	}
+	if (!rt_host_fetch(h, t->offset, count * rt_dtype[t->dtype].bytes))
+		return false;
 	if (bytes)
 		rt_dtype_convert(o->dtype, o->at + o->used, t->dtype, h->run.arena + t->offset, count, false, &bad);
 	o->used += bytes;
@@ -132,11 +134,14 @@ infer_batch(RtHost *h, const RtData *d, int64_t first, Output *out)
 	for (int k = 0; k < p->ninput; k++)
 		if (g->input[k] >= 0 && d->at[k])
 			memcpy(h->run.arena + g->input[k], d->at[k] + first * d->stride[k], (size_t)(n * d->bytes[k]));
+	h->fresh = true;
 	status = rt_host_enter(h, h->image->infer, &p->infer, h->program.sink == 0);
 	if (status == RT_FAULT) {
 		rt_host_fault(h);
 		return false;
 	}
+	if (status == RT_ERROR)
+		return false;
 	if (status != RT_OK && status != RT_STOPPED)
 		return rt_fail(&h->error, "the program returned status %lld", (long long)status);
 	for (int i = 0; i < h->opt.noutput; i++)

@@ -36,7 +36,7 @@ info_archs(const RtHost *h, bool json)
 		if (json)
 			rt_json_text(stdout, rt_json_str(o, "arch", ""));
 		else
-			printf("%s%s", rt_json_str(o, "arch", ""), h->nimages > 1 && h->images[i] == h->image ? " (runs here)" : "");
+			printf("%s%s", rt_json_str(o, "arch", ""), h->nimages > 1 && h->images[i] == h->image && !h->image->device ? " (runs here)" : "");
 		rt_json_free(doc);
 	}
 }
@@ -54,7 +54,7 @@ info_json(const RtHost *h)
 	printf("\"arch\": [");
 	info_archs(h, true);
 	printf("], ");
-	info_string("runs", p->arch);
+	info_string("runs", h->image->device ? "" : p->arch); /* which one: a device is not asked */
 	info_string("precision", p->precision);
 	printf("\"batch\": %lld, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
 	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)p->batch, (long long)p->parameters, (long long)p->parameter_bytes,

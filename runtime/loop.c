@@ -39,7 +39,7 @@ rt_shuffle(RtRun *run)
 
 /* ---- batch */
 
-typedef struct Gather { const RtRun *run; const int64_t *offset; int64_t ninput, first; } Gather;
+typedef struct Gather { const RtRun *run; uint8_t *base; const int64_t *offset; int64_t ninput, first; } Gather;
 
 static void
 loop_gather(void *cx, int64_t t0, int64_t t1, int thread)
@@ -54,7 +54,7 @@ loop_gather(void *cx, int64_t t0, int64_t t1, int thread)
 
 		if (g->offset[k] < 0 || !run->data[k])
 			continue;
-		out = run->arena + g->offset[k];
+		out = g->base + g->offset[k];
 		if (!run->order) {
 			memcpy(out + (size_t)t0 * bytes, run->data[k] + (g->first + t0) * run->data_stride[k], (size_t)(t1 - t0) * bytes);
 			continue;
@@ -65,11 +65,11 @@ loop_gather(void *cx, int64_t t0, int64_t t1, int thread)
 }
 
 void
-rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
+rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput)
 {
 	RtHost *h = rt_host(run);
 	int64_t index = (run->step - run->epoch * run->steps_per_epoch) * h->accumulate + run->micro, bytes = 0;
-	Gather g = {.run = run, .offset = input_offset, .ninput = ninput};
+	Gather g = {.run = run, .base = base, .offset = input_offset, .ninput = ninput};
 
 	if (h->wrap)
 		index %= run->examples / run->batch;
@@ -83,9 +83,16 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 		rt_threads_run(h->threads, loop_gather, &g, run->n);
 }
 
+void
+rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
+{
+	rt_host(run)->fresh = true;
+	rt_gather(run, run->arena, input_offset, ninput);
+}
+
 /* ---- rate */
 
-static double
+double
 rt_rate_at(const RtHost *h, int64_t step)
 {
 	const RtRate *r = &h->program.rate;
@@ -155,6 +162,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 	const RtGraph *g = &h->program.graph[graph];
 	RtRun *run = &h->run;
 
+	if (h->image->device)
+		return h->image->device->call(h, graph, time, cx);
 	if (g->seed >= 0)
 		memcpy(run->arena + g->seed, &run->seed, 8);
 	if (g->step >= 0)
@@ -186,8 +195,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 /* ---- emit */
 
-static void
-loop_publish(RtRun *run, const RtRecord *r)
+void
+rt_publish(RtRun *run, const RtRecord *r)
 {
 	int64_t head = run->ring_head;
 
@@ -209,7 +218,7 @@ rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, i
 	bad = h->mode == RT_M_TRAIN && loss >= 0 && loss < RT_MAX_RESULTS && !isfinite(r.value[loss]) && !run->allow_nan;
 	if (h->mode == RT_M_TRAIN)
 		r.rate = rt_rate_at(h, run->step);
-	loop_publish(run, &r);
+	rt_publish(run, &r);
 	return bad ? RT_NOT_FINITE : RT_OK;
 }
 
@@ -281,6 +290,12 @@ rt_poll(RtRun *run)
 }
 
 /* ---- the walker */
+
+int64_t
+rt_sink(const RtHost *h)
+{
+	return h->opt.sink == -2 ? h->program.sink : h->opt.sink;
+}
 
 static int64_t
 loop_op(RtHost *h, const RtLoopOp *op)

@@ -42,5 +42,7 @@ rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
 	if (!rt_host_open(h, images, nimages))
 		return rt_die(h);
 	status = commands[h->opt.command](h);
+	if (h->image->device)
+		h->image->device->close(h);
 	return main_flush(h, status);
 }

@@ -8,7 +8,7 @@
 #define RUNTIME_RT_H
 #include <stdint.h>
 
-#define RT_VERSION 2
+#define RT_VERSION 3
 #define RT_MAX_RESULTS 64    /* loss, metrics, norm of one step */
 #define RT_MAX_INPUTS 16
 
@@ -25,6 +25,7 @@ typedef enum RtStatus {
 	RT_STOPPED = 1,          /* poll said stop */
 	RT_FAULT = 2,            /* a check found a number out of range: RtFault at arena + fault_offset */
 	RT_NOT_FINITE = 3,       /* loss of step run->step is not finite and allow_nan is 0 */
+	RT_ERROR = 4,            /* of a device: the host's error text says it */
 } RtStatus;
 
 /* Written by check kernels (the first fault of a step is kept: smallest op index, then smallest element). */
@@ -71,6 +72,43 @@ int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_
 int64_t rt_poll(RtRun *run);                    /* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
 int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
 
+/* ---- devices
+ *
+ * A kernel of a device takes (char *arena, long long n, long long off[0], ...) and is right for any number of blocks. 256 bytes in front of the device's
+ * arena hold its loop's state, of which status comes first; the fault record is at offset 0. A kernel that stores states begins with
+ * `if (*(long long *)(arena - 256) | *(long long *)arena) return;`: after a stop or a fault nothing changes any more.
+ * The lists here make C structs for the host and CUDA text for the device; every field is a long long. */
+typedef struct RtCode {             /* kernels of a device: one module */
+	const char *arch;               /* "sm_90a", "sm_80", ...: a cubin; "compute_80": PTX text ending with 0 */
+	const uint8_t *code; int64_t bytes;
+	const char *const *name;        /* functions by the kernel table's "fn"; RtImage.nkernel of them */
+	const int32_t *block, *shared;  /* by fn: threads of a block; bytes of dynamic shared memory */
+} RtCode;
+
+#define RT_LOOP_BYTES 256
+#define RT_LOOP_STATE(F) \
+	F(status)     /* 0: go on; RT_STOPPED: `until` is reached, or mail came; RT_NOT_FINITE */ \
+	F(step)       /* the step that runs */ \
+	F(until)      /* the first that does not */ \
+	F(base)       /* step of rates[0] */ \
+	F(start)      /* first step of the epoch */ \
+	F(accumulate) /* batches of a step */ \
+	F(batch)      /* examples of a batch */ \
+	F(batches)    /* of the data set: beyond them they come round again */ \
+	F(staged)     /* the data set holds the batches of two steps, even and odd */ \
+	F(seed) \
+	F(finite)     /* a loss that is not finite ends the loop */ \
+	F(rates)      /* double by step, or 0 */ \
+	F(order)      /* long long by place in the epoch, or 0: file order */ \
+	F(ring)       /* records: step, then the bits of each scalar */ \
+	F(mask)       /* of the number of a record */ \
+	F(words)      /* of a record */ \
+	F(records)    /* written so far */ \
+	F(head)       /* where the host reads that number */ \
+	F(mail)       /* not 0 there: end after this step */
+#define RT_LOOP_INPUT(F) F(data) F(stride) F(bytes) F(unit) F(offset) /* of an example; unit: 16, 8, 4 or 1 bytes are copied at a time */
+#define RT_LOOP_RESULT(F) F(offset) F(bytes)
+
 typedef int64_t RtEntry(RtRun *run);            /* an RtStatus */
 
 typedef struct RtImage {
@@ -86,6 +124,8 @@ typedef struct RtImage {
 	 * (the interpreter has no kernels). seed, step and rate stand in the arena; ends with RT_OK or RT_FAULT. An image whose
 	 * entry points are NULL is always walked. */
 	int64_t (*call)(RtRun *run, const char *graph);
+	const RtCode *code;            /* of a device, which runs the loops too: then kernel and the entry points are NULL */
+	const struct RtDevice *device; /* how the host reaches it, of an archive that this reference links in */
 } RtImage;
 
 /* main() of every executable: returns the exit status. Images best first; the first whose needs are met runs. */

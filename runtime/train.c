@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -108,7 +109,7 @@ train_prepare(RtHost *h)
 	per = h->train.examples / h->program.batch / h->program.accumulate;
 	if (!train_total(h, per, &h->total))
 		return false;
-	if (h->total > 0)                        /* a step writes nearly all of the arena */
+	if (h->total > 0 && !h->image->device)   /* a step writes nearly all of the arena */
 		rt_host_touch(h);
 	if (!rt_host_init_state(h))
 		return false;
@@ -147,16 +148,33 @@ train_means(RtHost *h, double mean[RT_MAX_RESULTS])
 	pthread_mutex_unlock(&h->lock);
 }
 
-static bool
+/* What there is to go on from after an error. */
+static char *
+train_last(const RtHost *h)
+{
+	if (h->saved_step >= 0)
+		return rt_printf("the last good checkpoint is %s, of step %lld", h->save_path, (long long)h->saved_step);
+	return rt_printf("%s%s", h->opt.resume ? "the last good checkpoint is " : "nothing was saved", h->opt.resume ? h->opt.resume : "");
+}
+
+static void
 train_not_finite(RtHost *h)
 {
-	double loss = h->last_loss;
+	char *last = train_last(h);
 
-	if (h->saved_step >= 0)
-		return rt_fail(&h->error, "the loss of step %lld is %g; the last good checkpoint is %s, of step %lld; --allow-nan would go on", (long long)h->run.step,
-		               loss, h->save_path, (long long)h->saved_step);
-	return rt_fail(&h->error, "the loss of step %lld is %g; %s%s; --allow-nan would go on", (long long)h->run.step, loss,
-	               h->opt.resume ? "the last good checkpoint is " : "nothing was saved", h->opt.resume ? h->opt.resume : "");
+	rt_fail(&h->error, "the loss of step %lld is %g; %s; --allow-nan would go on", (long long)h->run.step, h->last_loss, last);
+	free(last);
+}
+
+/* The device failed, and said why. */
+static void
+train_lost(RtHost *h)
+{
+	char *last = train_last(h), *why = rt_printf("%s", h->error.text);
+
+	rt_fail(&h->error, "in the steps from %lld on: %s; %s", (long long)h->run.step, why, last);
+	free(last);
+	free(why);
 }
 
 /* Report, checkpoint, evaluation. False after rt_fail. */
@@ -203,7 +221,7 @@ train_piece(RtHost *h, int64_t sink)
 
 	run->epoch = epoch;
 	run->until = (epoch + 1) * per < h->total ? (epoch + 1) * per : h->total;
-	if (sink > 0 && run->until - run->step > sink)
+	if (sink > 0 && !h->image->device && run->until - run->step > sink) /* a device keeps several pieces under way */
 		run->until = run->step + sink;
 	train_plan_stops(h);
 	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0);
@@ -215,6 +233,10 @@ train_piece(RtHost *h, int64_t sink)
 	}
 	if (status == RT_NOT_FINITE) {
 		train_not_finite(h);
+		return rt_die(h);
+	}
+	if (status == RT_ERROR) {
+		train_lost(h);
 		return rt_die(h);
 	}
 	if (status != RT_OK && status != RT_STOPPED) {
@@ -231,7 +253,7 @@ train_piece(RtHost *h, int64_t sink)
 static int
 train_run(RtHost *h)
 {
-	int64_t sink = h->opt.sink == -2 ? h->program.sink : h->opt.sink;
+	int64_t sink = rt_sink(h);
 	bool fresh = false, first = true;
 
 	if (h->have_train)

@@ -444,9 +444,9 @@ loops_emit(Compile *c, const char *json)
 	LLVMSetLinkage(kernels, LLVMPrivateLinkage);
 	/* RtImage, field by field */
 	V f[] = {LLVMConstInt(c->l.i32, RT_VERSION, 0), LLVMConstInt(c->l.i32, c->fn.n, 0), text(&p, json), text(&p, c->l.arch->needs), kernels,
-		entry[0] ? entry[0] : null, entry[1] ? entry[1] : null, entry[2] ? entry[2] : null, null, null};
+		entry[0] ? entry[0] : null, entry[1] ? entry[1] : null, entry[2] ? entry[2] : null, null, null, null, null};
 
-	static_assert(sizeof(RtImage) == 2 * 4 + 8 * 8, "the RtImage that loops.c writes is not that of rt.h");
+	static_assert(sizeof(RtImage) == 2 * 4 + 10 * 8, "the RtImage that loops.c writes is not that of rt.h");
 	V image = LLVMConstStructInContext(c->l.cx, f, sizeof f / sizeof *f, 0);
 	V g = LLVMAddGlobal(c->l.mod, LLVMTypeOf(image), arena_printf(c->arena, "mantou_image_%d", c->o->index));
 

@@ -7,7 +7,7 @@
 #define CODEGEN_CUDA_H
 #include "../../ir/ir.h"
 #include "../../ir/target.h"
-#include "../codegen.h"
+#include "emit.h"
 
 #define BLOCK 256                   /* threads of a block, in every kernel; the prelude's trees are made for it */
 
@@ -17,15 +17,6 @@ typedef struct Memo { uint32_t val; int rank; Ix ix[MAX_RANK]; Cell cell; } Memo
 typedef struct Cse { const char *text, *name; } Cse;
 typedef struct Joined { Ix sum, outer, ext, inner; } Joined; /* sum = outer * ext + inner, 0 <= inner < ext */
 typedef struct Scope { uint32_t memo, cse, joined; } Scope;
-typedef struct CuFunction { const char *name, *text; uint64_t hash; int32_t block, shared; } CuFunction; /* text: from the parameters on; block: threads; shared: bytes of dynamic shared memory */
-/* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
-typedef struct CuProgram {
-	Arena *a;
-	Buf text;
-	VEC(CuFunction) fn;
-	ProgramKernels ks;
-	int64_t state_from, state_to;   /* where states lie */
-} CuProgram;
 typedef struct Out { Val v; const Type *type; int64_t offset; } Out; /* what a kernel stores, and where */
 
 /* A group in the making: tables by Val.id, and the kernel that is open. */
@@ -118,13 +109,8 @@ bool cu_value_is_out(const Cuda *c, Val v);
 void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first);
 bool cu_group_is_map(const Graph *g, int group);
 
-/* ---- cuda.c */
-void cu_module_emit(CuProgram *p, const Module *m, const char *arch); /* p: zeros and an arena */
-
 /* ---- prelude.c, image.c, nvrtc.c */
 /* An object with mantou_image_INDEX: a descriptor, a module of code, its functions. NULL, or what went wrong, in arena. */
 const char *cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *code, int index, Buf *out);
-extern const char *const cuda_prelude[]; /* up to a NULL */
-/* PTX or cubin of CUDA C text, from the cache or by NVRTC. NULL, or what went wrong, in arena. */
-const char *nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, Buf *out);
+extern const char *const cuda_prelude[], *const cuda_loop_text[]; /* up to a NULL */
 #endif

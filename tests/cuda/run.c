@@ -5,10 +5,10 @@
  * A module's kernels are compiled to PTX, loaded, and launched one after the other in an arena that is copied in whole, with three blocks at
  * most, so that threads must stride. CUDA_TEST_ARCH: another architecture than sm_80. */
 #define TEST_TARGET "cuda"
-#include "../../ir/ir.h"
+#include "../../codegen/cuda/emit.h"
 #include "../../runtime/rt.h"
 
-typedef struct Code { void *module; const char *text; } Code;
+typedef struct Code { void *module; CuProgram p; } Code;
 static const char *code_load(Code *c, Module *m, const char *arch);
 static int64_t code_call(Code *c, RtRun *run, int64_t bytes);
 static void code_free(Code *c);
@@ -49,48 +49,51 @@ must(int status, const char *what)
 static const char *
 code_load(Code *c, Module *m, const char *arch)
 {
-	const Target *t = target_named(TEST_TARGET);
-	EmitOptions text = {.emit = "cuda", .arch = arch, .opt = 2}, ptx = {.emit = "ptx", .arch = arch, .opt = 2};
-	Buf b = {0}, p = {0};
-	const char *error = t->emit(t, m, &text, &b);
+	Buf ptx = {0};
+	const char *error;
 
-	if (!error) {
-		c->text = arena_strdup(m->arena, b.at);
-		error = t->emit(t, m, &ptx, &p);
-	}
-	if (getenv("CPU_TEST_DUMP") && c->text)
-		fputs(strstr(c->text, "\n/* graph ") ? strstr(c->text, "\n/* graph ") : "", stderr);
-	if (!error && cu.load(&c->module, p.at))
+	c->p = (CuProgram){.a = m->arena};
+	cu_module_emit(&c->p, m, arch);
+	if (getenv("CPU_TEST_DUMP"))
+		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
+	error = nvrtc_compile(m->arena, c->p.text.at, arch, false, &ptx);
+	if (!error && cu.load(&c->module, ptx.at))
 		error = "the device refuses the PTX";
-	buf_free(&b);
-	buf_free(&p);
+	buf_free(&ptx);
 	return error;
 }
 
-/* Every kernel, in the order of the text. */
+static void
+launch(Code *c, const KernelRec *k, uint64_t arena, long long n)
+{
+	const CuFunction *f = &c->p.fn.at[k->fn];
+	void *function = NULL, **args = arena_array(c->p.a, void *, k->noff + 2);
+	int64_t blocks = (k->rows + k->grain - 1) / k->grain;
+
+	args[0] = &arena;
+	args[1] = &n;
+	for (int i = 0; i < k->noff; i++)
+		args[i + 2] = (void *)(uintptr_t)&k->off[i];
+	must(cu.function(&function, c->module, f->name), f->name);
+	must(cu.launch(function, (unsigned)(blocks > 3 ? 3 : blocks), 1, 1, (unsigned)f->block, 1, 1, (unsigned)f->shared, NULL, args, NULL), k->name);
+	must(cu.synchronize(), k->name);
+}
+
+/* Every kernel, in order; in front of the arena lies the loop's status. */
 static int64_t
 code_call(Code *c, RtRun *run, int64_t bytes)
 {
-	uint64_t arena;
-	long long n = run->n;
-	void *args[] = {&arena, &n};
+	uint64_t at;
+	uint8_t front[RT_LOOP_BYTES] = {0};
 
-	must(cu.alloc(&arena, (size_t)bytes), "cuMemAlloc");
-	must(cu.copy_in(arena, run->arena, (size_t)bytes), "cuMemcpyHtoD");
-	for (const char *p = c->text; (p = strstr(p, "blocks=")); p++) {
-		const char *name = strstr(p, "\nKERNEL ");
-		long blocks = strtol(p + 7, NULL, 10);
-		void *f = NULL;
-		char symbol[512];
-
-		if (!name || sscanf(name, "\nKERNEL %511[A-Za-z0-9_]", symbol) != 1)
-			die("no kernel behind its comment");
-		must(cu.function(&f, c->module, symbol), symbol);
-		must(cu.launch(f, (unsigned)(blocks > 3 ? 3 : blocks), 1, 1, 256, 1, 1, 0, NULL, args, NULL), symbol);
-		must(cu.synchronize(), symbol);
-	}
-	must(cu.copy_out(run->arena, arena, (size_t)bytes), "cuMemcpyDtoH");
-	must(cu.release(arena), "cuMemFree");
+	must(cu.alloc(&at, (size_t)bytes + sizeof front), "cuMemAlloc");
+	must(cu.copy_in(at, front, sizeof front), "cuMemcpyHtoD");
+	must(cu.copy_in(at + sizeof front, run->arena, (size_t)bytes), "cuMemcpyHtoD");
+	for (uint32_t g = 0; g < c->p.ks.graph.n; g++)
+		for (uint32_t i = 0; i < c->p.ks.graph.at[g]->k.n; i++)
+			launch(c, &c->p.ks.graph.at[g]->k.at[i], at + sizeof front, run->n);
+	must(cu.copy_out(run->arena, at + sizeof front, (size_t)bytes), "cuMemcpyDtoH");
+	must(cu.release(at), "cuMemFree");
 	return ((RtFault *)run->arena)->set ? RT_FAULT : RT_OK;
 }
 
@@ -98,6 +101,7 @@ static void
 code_free(Code *c)
 {
 	must(cu.unload(c->module), "cuModuleUnload");
+	buf_free(&c->p.text);
 }
 
 /* NULL, or what is missing. */

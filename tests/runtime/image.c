@@ -14,10 +14,9 @@
 #include <unistd.h>
 
 enum { N = 8, C = 4 };
-/* Places in the arena, in bytes. State first. */
-enum { W = 0, B = 64, WM = 128, BM = 192, X = 256, Y = X + 4 * N * C, LABEL = Y + 4 * N, SEED = LABEL + 4 * N, STEP = SEED + 8, RATE = STEP + 8,
-       PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16, FAULT = (GB + 4 + 7) / 8 * 8, END = FAULT + 32,
-       AW = (END + 63) / 64 * 64, AB = AW + 16, SUMS = AB + 4, ARENA = SUMS + 64 }; /* SUMS: of loss and mae */
+/* Places in the arena, in bytes. State first, after the fault record. */
+enum { FAULT = 0, W = 64, B = 128, WM = 192, BM = 256, AW = 320, AB = 384, SUMS = 448, X = 512, Y = X + 4 * N * C, LABEL = Y + 4 * N, SEED = LABEL + 4 * N, STEP = SEED + 8, RATE = STEP + 8,
+       PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16, ARENA = GB + 64 }; /* SUMS: of loss and mae */
 
 static float *f32(uint8_t *arena, int64_t at) { return (float *)(arena + at); }
 static int64_t i64(const uint8_t *arena, int64_t at) { int64_t v; memcpy(&v, arena + at, 8); return v; }
@@ -290,7 +289,7 @@ describe(int accumulate)
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
 
-	fprintf(f, "{\"version\": 2, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", \"precision\": \"f32\", \"batch\": 8, \"source_hash\": \"0123456789abcdef\", "
+	fprintf(f, "{\"version\": 3, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", \"precision\": \"f32\", \"batch\": 8, \"source_hash\": \"0123456789abcdef\", "
 	        "\"seed\": 3, \"epochs\": %s, \"sink\": %s, \"accumulate\": %d, \"shuffle\": true, \"full_only\": \"%s\", \"memory_total\": %d, \"arena_bytes\": %d, "
 	        "\"scratch_bytes\": 64, \"fault_offset\": %d, \"gflop_per_step\": 1e-6, \"bytes_per_step\": 1000, \"parameters\": 5, \"parameter_bytes\": 20, ",
 	        env("RTI_EPOCHS", "3"), env("RTI_SINK", "\"epoch\""), accumulate, env("RTI_FULL_ONLY", ""), ARENA, ARENA, FAULT);
@@ -315,6 +314,7 @@ describe(int accumulate)
 	return text;
 }
 
+#ifndef IMAGE_OF_A_DEVICE
 int
 main(int argc, char **argv)
 {
@@ -326,3 +326,4 @@ main(int argc, char **argv)
 	image.program = describe(accumulate);
 	return rt_main(argc, argv, images, 1);
 }
+#endif

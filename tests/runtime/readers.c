@@ -22,7 +22,7 @@ static void
 program(RtProgram *p, const char *inputs, const char *reader)
 {
 	RtError e = {""};
-	char *text = rt_printf("{\"version\": 2, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], \"reader\": %s}", inputs, reader);
+	char *text = rt_printf("{\"version\": 3, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], \"reader\": %s}", inputs, reader);
 
 	memset(p, 0, sizeof *p);
 	CHECK(rt_program_read(p, text, &e));

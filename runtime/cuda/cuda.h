@@ -1,0 +1,126 @@
+/* cuda.h: what the files of the CUDA device share: the driver's types, the device of one executable.
+ *
+ * Names, numbers and layouts of types are those of the driver's binary interface, so that no toolkit is needed to build. A function that
+ * can fail returns false after rt_fail on the host's error. */
+#ifndef RUNTIME_CUDA_H
+#define RUNTIME_CUDA_H
+#include "../host.h"
+
+typedef unsigned long long CuPtr;
+typedef struct CuContextBody *CuContext;
+typedef struct CuModuleBody *CuModule;
+typedef struct CuFunctionBody *CuFunction;
+typedef struct CuStreamBody *CuStream;
+typedef struct CuEventBody *CuEvent;
+typedef struct CuGraphBody *CuGraph;
+typedef struct CuNodeBody *CuNode;
+typedef struct CuExecBody *CuExec;
+typedef struct CuKernelNode {       /* CUDA_KERNEL_NODE_PARAMS_v2 */
+	CuFunction function;
+	unsigned grid[3], block[3], shared;
+	void **parameter, **extra, *kernel;
+	CuContext context;
+} CuKernelNode;
+typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional node is used */
+	int type, reserved0[3];
+	union {
+		long long reserved1[29];
+		struct { unsigned long long handle; int type; unsigned size; CuGraph *body; CuContext context; } conditional;
+	} as;
+	long long reserved2;
+} CuNodeParams;
+enum { CU_OUT_OF_MEMORY = 2, CU_NEWER_PTX = 222, CU_NOT_READY = 600 };                           /* statuses */
+enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 }; /* attributes, options */
+enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
+enum { CUDA_CURRENT = 1 };                  /* run->kept: states are the device's, but no graph's kernels that run once stand */
+enum { CUDA_HEAD = 0, CUDA_MAIL = 64, CUDA_RECORDS = 256 };                                      /* places in Cuda.mapped */
+enum { CU_NODE_CONDITIONAL = 13, CU_WHILE = 1, CU_ASSIGN_DEFAULT = 1 };
+
+typedef struct CuDriver {
+#define CU(name, symbol, since, arguments) int (*name) arguments;
+#include "driver.def"
+#undef CU
+} CuDriver;
+
+#define FIELD(name) long long name;
+typedef struct LoopState { RT_LOOP_STATE(FIELD) } LoopState;
+typedef struct LoopInput { RT_LOOP_INPUT(FIELD) } LoopInput;
+typedef struct LoopResult { RT_LOOP_RESULT(FIELD) } LoopResult;
+#undef FIELD
+typedef struct LoopHead { LoopState state; char room[RT_LOOP_BYTES - sizeof(LoopState)]; RtFault fault; } LoopHead; /* from the arena - 256 */
+
+/* A data set: on the device whole, or the batches of two steps at a time. */
+typedef struct DeviceSet {
+	const uint8_t *host[RT_MAX_INPUTS];         /* whose copy it is; all NULL: of none */
+	int64_t examples, offset[RT_MAX_INPUTS];    /* offset: of an input in the copy */
+	CuPtr at;
+	bool staged;
+	uint8_t *pinned;                            /* staged: what the copies come from */
+	CuEvent copied[2], used[2];                 /* of the halves */
+	int64_t half;                               /* bytes */
+	int blocks[RT_G_COUNT];                     /* that gather for a graph */
+} DeviceSet;
+
+/* A loop as a graph: `steps` of it, or all of them (0). */
+typedef struct Plan { const RtLoop *loop; int64_t steps; CuGraph graph; CuExec exec; } Plan;
+#define CUDA_PLANS 8
+
+typedef struct Cuda {
+	RtHost *h;
+	CuDriver cu;
+	int version, device, major, minor;          /* version: of CUDA that the driver is for */
+	char name[320];
+	CuContext context;
+	bool retained;
+	CuStream stream, copy;                      /* copy: of data and orders beside the steps */
+	CuModule module, condition;
+	CuFunction *fn, loop_call, loop_emit, loop_while;
+	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
+	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
+	void **parameter;                           /* room for those of one kernel */
+	LoopHead top;                               /* as it last went up or came down */
+	/* telemetry: the device writes, the host reads */
+	uint8_t *mapped; CuPtr mapped_at;           /* head, mail, then the records */
+	int64_t capacity, words, seen;              /* records, a power of two; of the largest record; moved on */
+	CuPtr rates;                                /* capacity of them */
+	/* data */
+	DeviceSet set[2];                           /* training, test */
+	CuPtr order[2]; int64_t order_room, order_epoch[2]; /* by the epoch's parity */
+	Plan plan[CUDA_PLANS]; int nplan;
+	bool no_while, said, told;                  /* an epoch takes a graph a step, and that was said; and of the data set that it does not fit */
+	CuEvent *event; int nevent;
+} Cuda;
+
+/* driver.c */
+bool cuda_ok(Cuda *c, int status, const char *call);    /* false after rt_fail if the call did not end well */
+#define CUDA(c, name, ...) cuda_ok(c, (c)->cu.name(__VA_ARGS__), #name)
+bool cuda_ready(RtHost *h);
+const char *cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n);
+/* device.c */
+bool cuda_open(RtHost *h);
+void cuda_close(RtHost *h);
+bool cuda_here(Cuda *c);                                /* the calling thread uses the device; states go up if they are new */
+bool cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what); /* what: for the message */
+bool cuda_put(Cuda *c, CuPtr to, const void *from, int64_t bytes);
+bool cuda_get(Cuda *c, void *to, CuPtr from, int64_t bytes);
+bool cuda_fetch(RtHost *h, int64_t offset, int64_t bytes);
+bool cuda_inputs(Cuda *c, const RtGraph *g, int64_t n); /* from the host's arena, if they are fresh */
+/* data.c */
+bool cuda_use(Cuda *c, DeviceSet **set);                /* the data set that the run points at */
+bool cuda_order(Cuda *c, int64_t epoch, bool wait);
+bool cuda_stage(Cuda *c, DeviceSet *s, int64_t step);   /* the batches of a step, before it is launched; and after: */
+bool cuda_staged(Cuda *c, DeviceSet *s, int64_t step);
+void cuda_data_free(Cuda *c);
+bool cuda_room(Cuda *c, int64_t steps);                 /* for records and rates */
+/* graph.c */
+Plan *cuda_plan(Cuda *c, const RtLoop *l, int64_t steps);
+void cuda_plans_free(Cuda *c);
+CuPtr cuda_input_table(const Cuda *c, int graph);
+CuPtr cuda_result_table(const Cuda *c, int graph);
+CuKernelNode cuda_kernel(Cuda *c, const RtRow *r, int64_t *n); /* parameters: in c->parameter, until the next */
+bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
+/* run.c */
+extern const RtDevice rt_cuda;
+int64_t cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx);
+int64_t cuda_enter(RtHost *h, const RtLoop *loop);
+#endif

@@ -1,0 +1,250 @@
+/* data.c: data sets and orders on the device, and the memory that it shares with the host.
+ *
+ * A data set that fits into free memory is copied once, as the readers made it. One that does not is staged: the host gathers the batches of a step
+ * into pinned memory, a stream of copies brings them up beside the steps before, even and odd steps in turn. Either way the kernel loop_call
+ * puts a batch into the arena. Orders are the host's shuffles, kept for the epoch and the next one. */
+#include "cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DATA_ALIGN = 256, DATA_THREADS = 256, DATA_BLOCKS = 2048 };
+
+static int64_t
+align(int64_t bytes)
+{
+	return (bytes + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
+}
+
+/* ---- sets */
+
+static int
+data_unit(int64_t a, int64_t b, int64_t c)
+{
+	int unit = 16;
+
+	while ((a | b | c) % unit)
+		unit /= 2;
+	return unit;
+}
+
+/* Where loop_call finds the inputs of a graph that this set feeds. */
+static bool
+data_table(Cuda *c, DeviceSet *s, int graph)
+{
+	const RtRun *r = &c->h->run;
+	const RtGraph *g = &c->h->program.graph[graph];
+	LoopInput in[RT_MAX_INPUTS] = {0};
+	int64_t most = 1;
+
+	for (int k = 0; k < c->h->program.ninput; k++) {
+		if (g->input[k] < 0 || !r->data[k])
+			continue;
+		in[k] = (LoopInput){.data = (long long)(s->at + (CuPtr)s->offset[k]), .stride = s->staged ? r->data_bytes[k] : r->data_stride[k], .bytes = r->data_bytes[k],
+		                    .offset = g->input[k]};
+		in[k].unit = data_unit(in[k].stride, in[k].bytes, in[k].offset);
+		most = r->batch * (in[k].bytes / in[k].unit) > most ? r->batch * (in[k].bytes / in[k].unit) : most;
+	}
+	most = (most + DATA_THREADS - 1) / DATA_THREADS;
+	s->blocks[graph] = most < DATA_BLOCKS ? (int)most : DATA_BLOCKS;
+	return cuda_put(c, cuda_input_table(c, graph), in, (int64_t)sizeof *in * c->h->program.ninput);
+}
+
+static void
+data_set_free(Cuda *c, DeviceSet *s)
+{
+	for (int i = 0; i < 2; i++) {
+		if (s->copied[i])
+			c->cu.cuEventDestroy(s->copied[i]);
+		if (s->used[i])
+			c->cu.cuEventDestroy(s->used[i]);
+	}
+	if (s->at)
+		c->cu.cuMemFree(s->at);
+	if (s->pinned)
+		c->cu.cuMemFreeHost(s->pinned);
+	memset(s, 0, sizeof *s);
+}
+
+static bool
+data_resident(Cuda *c, DeviceSet *s)
+{
+	const RtRun *r = &c->h->run;
+
+	for (int k = 0; k < c->h->program.ninput; k++)
+		if (r->data[k] && !cuda_put(c, s->at + (CuPtr)s->offset[k], r->data[k], r->data_stride[k] * r->examples))
+			return rt_context(&c->h->error, "the data set to the device");
+	return true;
+}
+
+static bool
+data_stages(Cuda *c, DeviceSet *s)
+{
+	RtHost *h = c->h;
+	int64_t bytes = 0, batches = 2 * h->accumulate;
+
+	for (int k = 0; k < h->program.ninput; k++) {
+		s->offset[k] = bytes;
+		bytes += h->run.data[k] ? align(batches * h->run.batch * h->run.data_bytes[k]) : 0;
+	}
+	s->staged = true;
+	if (!c->told)
+		rt_progress_clear(h);
+	if (!c->told)
+		fprintf(stderr, "note: the data set does not fit on the device beside the arena: batches are copied as they are needed, a graph a step\n");
+	c->told = true;
+	if (!cuda_alloc(c, &s->at, bytes, "the batches of two steps"))
+		return false;
+	h->device_bytes += (size_t)bytes;
+	if (!CUDA(c, cuMemHostAlloc, (void **)&s->pinned, (size_t)bytes, CU_PORTABLE))
+		return rt_context(&h->error, "%.1f MiB of pinned memory for the batches of two steps", (double)bytes / 0x1p20);
+	for (int i = 0; i < 2; i++)
+		if (!CUDA(c, cuEventCreate, &s->copied[i], CU_NO_TIMING) || !CUDA(c, cuEventCreate, &s->used[i], CU_NO_TIMING))
+			return false;
+	return true;
+}
+
+/* Leaves room for the driver's own: graphs, another set's stages. */
+static bool
+data_new(Cuda *c, DeviceSet *s)
+{
+	const RtRun *r = &c->h->run;
+	size_t available = 0, total = 0, spare;
+	int64_t bytes = 0;
+
+	data_set_free(c, s);
+	memcpy(s->host, r->data, sizeof s->host);
+	s->examples = r->examples;
+	for (int k = 0; k < c->h->program.ninput; k++) {
+		s->offset[k] = bytes;
+		bytes += r->data[k] ? align(r->data_stride[k] * r->examples) : 0;
+	}
+	if (!CUDA(c, cuMemGetInfo, &available, &total))
+		return false;
+	spare = available / 8 < (size_t)512 << 20 ? available / 8 : (size_t)512 << 20;
+	if ((size_t)bytes > available - spare)
+		return data_stages(c, s);
+	c->h->device_bytes += (size_t)bytes;
+	return cuda_alloc(c, &s->at, bytes, "the data set") && data_resident(c, s);
+}
+
+bool
+cuda_use(Cuda *c, DeviceSet **set)
+{
+	bool eval = c->h->mode == RT_M_EVAL;
+	const RtRun *r = &c->h->run;
+	DeviceSet *s = *set = &c->set[eval];
+
+	if (memcmp(s->host, r->data, sizeof s->host) == 0 && s->examples == r->examples && s->at)
+		return true;
+	return data_new(c, s) && data_table(c, s, eval ? RT_G_EVAL : RT_G_TRAIN);
+}
+
+/* ---- staged batches */
+
+/* Gathers the batches of a step as soon as the step before the last has used its half, and sends them up. */
+bool
+cuda_stage(Cuda *c, DeviceSet *s, int64_t step)
+{
+	RtHost *h = c->h;
+	RtRun *r = &h->run;
+	int half = (int)(step & 1);
+	int64_t back = r->step, micro = r->micro, offset[RT_MAX_INPUTS];
+	bool good = CUDA(c, cuEventSynchronize, s->copied[half]) && CUDA(c, cuStreamWaitEvent, c->copy, s->used[half], 0);
+
+	r->step = step;
+	for (r->micro = 0; good && r->micro < h->accumulate; r->micro++) {
+		int64_t batch = (half * h->accumulate + r->micro) * r->batch;
+
+		for (int k = 0; k < h->program.ninput; k++)
+			offset[k] = s->offset[k] + batch * r->data_bytes[k];
+		rt_gather(r, s->pinned, offset, h->program.ninput);
+		for (int k = 0; good && k < h->program.ninput; k++)
+			if (r->data[k])
+				good = CUDA(c, cuMemcpyHtoDAsync, s->at + (CuPtr)offset[k], s->pinned + offset[k], (size_t)(r->n * r->data_bytes[k]), c->copy);
+	}
+	r->step = back;
+	r->micro = micro;
+	return good && CUDA(c, cuEventRecord, s->copied[half], c->copy) && CUDA(c, cuStreamWaitEvent, c->stream, s->copied[half], 0);
+}
+
+bool
+cuda_staged(Cuda *c, DeviceSet *s, int64_t step)
+{
+	return CUDA(c, cuEventRecord, s->used[step & 1], c->stream);
+}
+
+/* ---- orders */
+
+/* The order of an epoch on its way up; with wait: there. The shuffle's memory is used again for the epoch after it, when this one has been waited for. */
+bool
+cuda_order(Cuda *c, int64_t epoch, bool wait)
+{
+	RtHost *h = c->h;
+	RtRun *r = &h->run;
+	int64_t back = r->epoch, bytes = (int64_t)sizeof *h->order * r->examples;
+	int half = (int)(epoch & 1);
+
+	if (!r->order)
+		return true;
+	if (c->order_epoch[half] == epoch)
+		return !wait || CUDA(c, cuStreamSynchronize, c->copy);
+	for (int i = 0; i < 2; i++) {
+		if (c->order_room >= bytes && c->order[i])
+			continue;
+		if (c->order[i])
+			c->cu.cuMemFree(c->order[i]);
+		c->order[i] = 0;
+		c->order_epoch[i] = -1;
+		if (!cuda_alloc(c, &c->order[i], bytes, "the order of an epoch"))
+			return false;
+	}
+	c->order_room = c->order_room > bytes ? c->order_room : bytes;
+	r->epoch = epoch;
+	rt_shuffle(r);
+	r->epoch = back;
+	if (!CUDA(c, cuMemcpyHtoDAsync, c->order[half], h->order, (size_t)bytes, c->copy) || (wait && !CUDA(c, cuStreamSynchronize, c->copy)))
+		return rt_context(&h->error, "the order of epoch %lld to the device", (long long)epoch + 1);
+	c->order_epoch[half] = epoch;
+	return true;
+}
+
+/* ---- what both sides see: head, mail and records; and the rates of a launch */
+
+bool
+cuda_room(Cuda *c, int64_t steps)
+{
+	int64_t capacity = 1024;
+
+	while (capacity < steps)
+		capacity *= 2;
+	if (capacity <= c->capacity)
+		return true;
+	if (c->mapped)
+		c->cu.cuMemFreeHost(c->mapped);
+	if (c->rates)
+		c->cu.cuMemFree(c->rates);
+	c->mapped = NULL;
+	c->rates = 0;
+	c->capacity = c->seen = 0;
+	if (!CUDA(c, cuMemHostAlloc, (void **)&c->mapped, (size_t)(CUDA_RECORDS + 8 * capacity * c->words), CU_PORTABLE | CU_MAPPED)
+	    || !CUDA(c, cuMemHostGetDevicePointer, &c->mapped_at, c->mapped, 0) || !cuda_alloc(c, &c->rates, 8 * capacity, "the rates of a launch"))
+		return rt_context(&c->h->error, "records of %lld steps", (long long)steps);
+	memset(c->mapped, 0, (size_t)(CUDA_RECORDS + 8 * capacity * c->words));
+	c->capacity = capacity;
+	return true;
+}
+
+void
+cuda_data_free(Cuda *c)
+{
+	for (int i = 0; i < 2; i++) {
+		data_set_free(c, &c->set[i]);
+		if (c->order[i])
+			c->cu.cuMemFree(c->order[i]);
+	}
+	if (c->mapped)
+		c->cu.cuMemFreeHost(c->mapped);
+	if (c->rates)
+		c->cu.cuMemFree(c->rates);
+}

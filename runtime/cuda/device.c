@@ -1,0 +1,255 @@
+/* device.c: the device's memory and code: made before the first step, and what goes to and fro.
+ *
+ * One allocation holds the loop's state (256 bytes) and the arena. Copies go through a stream and are waited for, so that they stand in order with
+ * kernels. An arena that does not fit is refused with the batch that would. */
+#include "cuda.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICE_SHARED = 48 << 10, DEVICE_OTHER = 1 << 9 }; /* bytes of shared memory that a block has without asking; beside the arena */
+
+/* Sets the condition of a loop's node: whether neither status nor fault is set. Alone in its module: the function that it calls is the driver's. */
+static const char condition_text[] =
+	".version 8.0\n.target sm_75\n.address_size 64\n"
+	".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
+	".visible .entry loop_while(.param .u64 arena, .param .u64 handle)\n{\n"
+	"\t.reg .pred %p<2>;\n\t.reg .b32 %r<2>;\n\t.reg .b64 %d<6>;\n"
+	"\tld.param.u64 %d0, [arena];\n\tld.param.u64 %d1, [handle];\n"
+	"\tld.u64 %d2, [%d0+-256];\n\tld.u64 %d3, [%d0];\n"
+	"\tor.b64 %d4, %d2, %d3;\n\tsetp.eq.s64 %p1, %d4, 0;\n\tselp.b32 %r1, 1, 0, %p1;\n"
+	"\t{\n\t.param .b64 a;\n\t.param .b32 b;\n\tst.param.b64 [a], %d1;\n\tst.param.b32 [b], %r1;\n\tcall.uni cudaGraphSetConditional, (a, b);\n\t}\n"
+	"\tret;\n}\n";
+
+bool
+cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what)
+{
+	int status = c->cu.cuMemAlloc(to, (size_t)(bytes > 0 ? bytes : 1));
+	size_t available = 0, total = 0;
+
+	if (status == 0)
+		return true;
+	*to = 0;
+	if (status != CU_OUT_OF_MEMORY || c->cu.cuMemGetInfo(&available, &total))
+		return cuda_ok(c, status, "cuMemAlloc") || rt_context(&c->h->error, "%s", what);
+	return rt_fail(&c->h->error, "out of memory: %s needs %.1f MiB, the device has %.1f MiB free of %.1f beside the arena's %.1f; a smaller batch leaves more", what,
+	               (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20, (double)c->h->program.arena_bytes / 0x1p20);
+}
+
+/* ---- copies */
+
+bool
+cuda_put(Cuda *c, CuPtr to, const void *from, int64_t bytes)
+{
+	return bytes <= 0 || (CUDA(c, cuMemcpyHtoDAsync, to, from, (size_t)bytes, c->stream) && CUDA(c, cuStreamSynchronize, c->stream));
+}
+
+bool
+cuda_get(Cuda *c, void *to, CuPtr from, int64_t bytes)
+{
+	return bytes <= 0 || (CUDA(c, cuMemcpyDtoHAsync, to, from, (size_t)bytes, c->stream) && CUDA(c, cuStreamSynchronize, c->stream));
+}
+
+bool
+cuda_fetch(RtHost *h, int64_t offset, int64_t bytes)
+{
+	Cuda *c = h->device;
+
+	if (h->run.kept == 0)                    /* the host's are newer */
+		return true;
+	return CUDA(c, cuCtxSetCurrent, c->context) && cuda_get(c, h->run.arena + offset, c->arena + (CuPtr)offset, bytes);
+}
+
+/* States stand together. */
+static bool
+device_states(Cuda *c)
+{
+	const RtProgram *p = &c->h->program;
+	int64_t begin = INT64_MAX, end = 0;
+
+	for (int k = 0; k < p->nstate; k++) {
+		const RtTensor *t = &p->state[k].t;
+
+		begin = t->offset < begin ? t->offset : begin;
+		end = t->offset + t->bytes > end ? t->offset + t->bytes : end;
+	}
+	if (end > begin && !cuda_put(c, c->arena + (CuPtr)begin, c->h->run.arena + begin, end - begin))
+		return rt_context(&c->h->error, "states to the device");
+	c->h->run.kept = CUDA_CURRENT;
+	return true;
+}
+
+bool
+cuda_here(Cuda *c)
+{
+	return CUDA(c, cuCtxSetCurrent, c->context) && (c->h->run.kept != 0 || device_states(c));
+}
+
+bool
+cuda_inputs(Cuda *c, const RtGraph *g, int64_t n)
+{
+	RtHost *h = c->h;
+
+	for (int k = 0; k < h->program.ninput && h->fresh; k++) {
+		int64_t at = g->input[k], bytes = h->program.input[k].t.bytes / h->program.batch * n;
+
+		if (at >= 0 && !cuda_put(c, c->arena + (CuPtr)at, h->run.arena + at, bytes))
+			return rt_context(&h->error, "input %s to the device", h->program.input[k].t.name);
+	}
+	h->fresh = false;
+	return true;
+}
+
+/* ---- opening */
+
+static bool
+device_memory(Cuda *c)
+{
+	const RtProgram *p = &c->h->program;
+	size_t bytes = (size_t)p->arena_bytes + DEVICE_OTHER, available = 0, total = 0;
+	int64_t state = 0, room, fit;
+	int status = c->cu.cuMemAlloc(&c->base, bytes);
+
+	static_assert(DEVICE_OTHER > RT_LOOP_BYTES, "kernels may read a little behind the arena");
+	c->arena = c->base + RT_LOOP_BYTES;
+	c->h->device_bytes = bytes;
+	if (status != CU_OUT_OF_MEMORY)
+		return cuda_ok(c, status, "cuMemAlloc");
+	c->base = 0;
+	if (!CUDA(c, cuMemGetInfo, &available, &total))
+		return false;
+	for (int k = 0; k < p->nstate; k++)
+		state += p->state[k].t.bytes;
+	room = (int64_t)available - state - DEVICE_OTHER;
+	fit = room > 0 && p->arena_bytes > state ? (int64_t)((double)room / (double)(p->arena_bytes - state) * (double)p->batch) : 0;
+	fit = fit < p->batch ? fit : p->batch - 1;
+	return rt_fail(&c->h->error, "out of memory: the arena needs %.1f MiB (%.1f of them states) for batches of %lld, the device has %.1f MiB free of %.1f; %s%lld",
+	               (double)bytes / 0x1p20, (double)state / 0x1p20, (long long)p->batch, (double)available / 0x1p20, (double)total / 0x1p20,
+	               fit > 0 ? "the largest batch that fits is about " : "no batch fits: ", (long long)fit);
+}
+
+static bool
+device_load(Cuda *c, CuModule *to, const void *code, const char *what)
+{
+	char log[700] = "";
+	int option[] = {CU_ERROR_LOG, CU_ERROR_LOG_BYTES}, status;
+	void *value[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
+
+	status = c->cu.cuModuleLoadDataEx(to, code, 2, option, value);
+	if (cuda_ok(c, status, "cuModuleLoadDataEx"))
+		return true;
+	if (*log)
+		rt_context(&c->h->error, "%s", log);
+	return rt_context(&c->h->error, "the driver (of CUDA %d.%d) does not take %s", c->version / 1000, c->version % 1000 / 10, what);
+}
+
+static bool
+device_function(Cuda *c, CuFunction *to, const char *name)
+{
+	return CUDA(c, cuModuleGetFunction, to, c->module, name) || rt_context(&c->h->error, "kernel %s", name);
+}
+
+static bool
+device_code(Cuda *c)
+{
+	const RtImage *m = c->h->image;
+	char what[96];
+
+	snprintf(what, sizeof what, "the kernels for %s", m->code->arch);
+	if (!device_load(c, &c->module, m->code->code, what) || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
+		return false;
+	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
+	for (int i = 0; i < m->nkernel; i++) {
+		if (!device_function(c, &c->fn[i], m->code->name[i]))
+			return false;
+		if (m->code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, m->code->shared[i]))
+			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", m->code->name[i], (int)m->code->shared[i]);
+	}
+	return true;
+}
+
+/* A loop in a graph takes a driver of CUDA 12.4; without it an epoch is a graph a step. */
+static bool
+device_condition(Cuda *c)
+{
+	c->no_while = !c->cu.cuGraphConditionalHandleCreate || !c->cu.cuGraphAddNode;
+	if (c->no_while)
+		return true;
+	if (device_load(c, &c->condition, condition_text, "the kernel of loops in graphs") && CUDA(c, cuModuleGetFunction, &c->loop_while, c->condition, "loop_while"))
+		return true;
+	c->no_while = true;                      /* said when an epoch is asked for; a device that is lost fails the next call too */
+	c->h->error.text[0] = 0;
+	return true;
+}
+
+static bool
+device_tables(Cuda *c)
+{
+	const RtProgram *p = &c->h->program;
+	LoopResult r[RT_MAX_RESULTS];
+	int most = 0;
+
+	if (!cuda_alloc(c, &c->tables, RT_G_COUNT * (int64_t)(sizeof(LoopInput) * RT_MAX_INPUTS + sizeof r), "the loops' tables"))
+		return false;
+	for (int g = 0; g < RT_G_COUNT; g++) {
+		const RtGraph *graph = &p->graph[g];
+
+		for (int k = 0; k < graph->nscalar; k++)
+			r[k] = (LoopResult){.offset = graph->scalar_offset[k], .bytes = rt_dtype[graph->scalar_dtype[k]].bytes};
+		if (!cuda_put(c, cuda_result_table(c, g), r, (int64_t)sizeof *r * graph->nscalar))
+			return false;
+		c->words = graph->nscalar + 1 > c->words ? graph->nscalar + 1 : c->words;
+		for (int k = 0; k < graph->nrow; k++)
+			most = graph->row[k].noff > most ? graph->row[k].noff : most;
+	}
+	c->parameter = rt_alloc(sizeof *c->parameter * (size_t)(most + 2));
+	return true;
+}
+
+bool
+cuda_open(RtHost *h)
+{
+	Cuda *c = h->device;
+
+	if (h->program.fault_offset != 0 || !h->image->code)
+		return rt_fail(&h->error, "the program's descriptor: a device's fault record is at offset 0, and its image has code");
+	if (!CUDA(c, cuDevicePrimaryCtxRetain, &c->context, c->device))
+		return rt_context(&h->error, "the device cannot be used");
+	c->retained = true;
+	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) && CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c)
+	       && device_condition(c) && device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top);
+}
+
+/* Whatever there is of it; after an error too. */
+void
+cuda_close(RtHost *h)
+{
+	Cuda *c = h->device;
+
+	if (!c || !c->retained)
+		return;
+	c->cu.cuCtxSetCurrent(c->context);
+	cuda_plans_free(c);
+	cuda_data_free(c);
+	for (int i = 0; i < c->nevent; i++)
+		c->cu.cuEventDestroy(c->event[i]);
+	if (c->tables)
+		c->cu.cuMemFree(c->tables);
+	if (c->base)
+		c->cu.cuMemFree(c->base);
+	if (c->module)
+		c->cu.cuModuleUnload(c->module);
+	if (c->condition)
+		c->cu.cuModuleUnload(c->condition);
+	if (c->stream)
+		c->cu.cuStreamDestroy(c->stream);
+	if (c->copy)
+		c->cu.cuStreamDestroy(c->copy);
+	c->cu.cuDevicePrimaryCtxRelease(c->device);
+	free(c->event);
+	free(c->parameter);
+	free(c->fn);
+	free(c);
+	h->device = NULL;
+}

@@ -1,0 +1,122 @@
+/* driver.c: the CUDA driver, found when the program runs; the first device; which images it runs.
+ *
+ * In: libcuda.so.1 of the loader's path, or what MANTOU_LIBCUDA names.   Out: a table of its functions, a device, or one line on what is missing.
+ * A cubin of sm_XY runs on the same major version from minor Y on, one of sm_XYa on exactly X.Y; PTX of compute_XY on anything from X.Y on whose
+ * driver knows the version of the PTX. */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CUDA_OLDEST = 12000, CUDA_NEEDS_WHILE = 12040 };
+
+bool
+cuda_ok(Cuda *c, int status, const char *call)
+{
+	const char *name = NULL, *text = NULL;
+
+	if (status == 0)
+		return true;
+	if (c->cu.cuGetErrorName)
+		c->cu.cuGetErrorName(status, &name);
+	if (c->cu.cuGetErrorString)
+		c->cu.cuGetErrorString(status, &text);
+	return rt_fail(&c->h->error, "%s: %s %d: %s", call, name ? name : "status", status, text ? text : "unknown");
+}
+
+static bool
+driver_open(Cuda *c)
+{
+	const char *given = getenv("MANTOU_LIBCUDA"), *file = given && *given ? given : "libcuda.so.1", *missing = NULL;
+	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	int since = 0;
+
+	if (!library)
+		return rt_fail(&c->h->error, "this program needs an NVIDIA driver: %s (MANTOU_LIBCUDA names another file)", dlerror());
+#define CU(f, symbol, from, arguments) \
+	*(void **)&c->cu.f = dlsym(library, #symbol); \
+	if (!c->cu.f && from < CUDA_NEEDS_WHILE && !missing) { \
+		missing = #symbol; \
+		since = from; \
+	}
+#include "driver.def"
+#undef CU
+	if (missing && since > CUDA_OLDEST - 1000)
+		return rt_fail(&c->h->error, "%s has no %s: the driver is too old, one for CUDA 12.0 is needed", file, missing);
+	return !missing || rt_fail(&c->h->error, "%s has no %s: it is no driver of CUDA", file, missing);
+}
+
+static bool
+driver_device(Cuda *c)
+{
+	int n = 0;
+
+	if (!CUDA(c, cuInit, 0))
+		return rt_context(&c->h->error, "the CUDA driver does not start");
+	if (!CUDA(c, cuDriverGetVersion, &c->version) || !CUDA(c, cuDeviceGetCount, &n))
+		return false;
+	if (c->version < CUDA_OLDEST)
+		return rt_fail(&c->h->error, "the driver is for CUDA %d.%d, 12.0 or newer is needed", c->version / 1000, c->version % 1000 / 10);
+	if (n < 1)
+		return rt_fail(&c->h->error, "the driver finds no CUDA device");
+	if (!CUDA(c, cuDeviceGet, &c->device, 0) || !CUDA(c, cuDeviceGetAttribute, &c->major, CU_MAJOR, c->device)
+	    || !CUDA(c, cuDeviceGetAttribute, &c->minor, CU_MINOR, c->device))
+		return false;
+	char name[256] = "";
+
+	if (!CUDA(c, cuDeviceGetName, name, sizeof name - 1, c->device))
+		return false;
+	snprintf(c->name, sizeof c->name, "%s (compute capability %d.%d)", name, c->major, c->minor);
+	return true;
+}
+
+bool
+cuda_ready(RtHost *h)
+{
+	Cuda *c = rt_alloc(sizeof *c);
+
+	h->device = c;
+	c->h = h;
+	c->order_epoch[0] = c->order_epoch[1] = -1;
+	h->device_name = c->name;
+	return driver_open(c) && driver_device(c);
+}
+
+/* The version of CUDA whose drivers know this PTX: 8.x came with 12.x, 9.x with 13.x. */
+static int
+ptx_needs(const RtCode *code)
+{
+	const char *at = strstr((const char *)code->code, ".version ");
+	int major = 0, minor = 0;
+
+	return at && sscanf(at, ".version %d.%d", &major, &minor) == 2 && major >= 8 ? (major + 4) * 1000 + minor * 10 : 0;
+}
+
+const char *
+cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
+{
+	const Cuda *c = h->device;
+	const char *arch = m->code ? m->code->arch : "", *digits = strpbrk(arch, "0123456789");
+	char *end = NULL;
+	long number = digits ? strtol(digits, &end, 10) : 0, major = number / 10, minor = number % 10;
+	bool ptx = strncmp(arch, "compute_", 8) == 0, exact = end && *end == 'a';
+
+	if (exact && (c->major != major || c->minor != minor)) {
+		snprintf(text, n, "compute capability %ld.%ld exactly", major, minor);
+	} else if (ptx && (c->major > major || (c->major == major && c->minor >= minor))) {
+		int needs = ptx_needs(m->code);
+
+		if (needs <= c->version)
+			return NULL;
+		snprintf(text, n, "a driver for CUDA %d.%d, this one is for %d.%d", needs / 1000, needs % 1000 / 10, c->version / 1000, c->version % 1000 / 10);
+	} else if (ptx) {
+		snprintf(text, n, "compute capability %ld.%ld or more", major, minor);
+	} else {
+		if (number && c->major == major && c->minor >= minor)
+			return NULL;
+		snprintf(text, n, "compute capability %ld.%ld to %ld.9", major, minor, major);
+	}
+	return text;
+}

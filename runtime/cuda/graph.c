@@ -1,0 +1,225 @@
+/* graph.c: loops as CUDA graphs: one step, several, or a loop node around one.
+ *
+ * In: a loop's ops, in the descriptor.   Out: a graph whose kernels stand in a chain, as their order is what the plan of memory relies on: for each
+ * call loop_call (seed, step, rate, and a batch), its kernels, and for each emit loop_emit (a record; the next step). In a loop node loop_while
+ * comes last. All arguments are constant: what changes by step lies in front of the arena. */
+#include "cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GRAPH_BLOCKS = 65535, GRAPH_THREADS = 256 };
+
+CuPtr
+cuda_input_table(const Cuda *c, int graph)
+{
+	return c->tables + (CuPtr)graph * sizeof(LoopInput) * RT_MAX_INPUTS;
+}
+
+CuPtr
+cuda_result_table(const Cuda *c, int graph)
+{
+	return cuda_input_table(c, RT_G_COUNT) + (CuPtr)graph * sizeof(LoopResult) * RT_MAX_RESULTS;
+}
+
+bool
+cuda_row_context(Cuda *c, const RtRow *r)
+{
+	return rt_context(&c->h->error, "kernel %s (%s%s%s)", r->name, r->layers, *r->layers && *r->where ? ", " : "", r->where);
+}
+
+CuKernelNode
+cuda_kernel(Cuda *c, const RtRow *r, int64_t *n)
+{
+	const RtCode *code = c->h->image->code;
+	int64_t tasks = rt_row_tasks(r, *n);
+
+	c->parameter[0] = &c->arena;
+	c->parameter[1] = n;
+	for (int k = 0; k < r->noff; k++)
+		c->parameter[2 + k] = (void *)&r->off[k];
+	return (CuKernelNode){.function = c->fn[r->fn], .grid = {tasks < 1 ? 1 : tasks < GRAPH_BLOCKS ? (unsigned)tasks : GRAPH_BLOCKS, 1, 1},
+	                      .block = {(unsigned)code->block[r->fn], 1, 1}, .shared = (unsigned)code->shared[r->fn], .parameter = c->parameter};
+}
+
+/* ---- a chain of kernels */
+
+typedef struct Chain {
+	Cuda *c;
+	CuGraph graph;
+	CuNode last;
+	int64_t micro;
+	bool batch;                                 /* the next call takes one */
+} Chain;
+
+static bool
+chain_add(Chain *h, const CuKernelNode *node)
+{
+	CuNode made;
+
+	if (!CUDA(h->c, cuGraphAddKernelNode, &made, h->graph, &h->last, h->last != NULL, node))
+		return false;
+	h->last = made;
+	return true;
+}
+
+static bool
+chain_begin_call(Chain *h, int graph)
+{
+	Cuda *c = h->c;
+	const RtGraph *g = &c->h->program.graph[graph];
+	CuPtr table = cuda_input_table(c, graph);
+	long long inputs = h->batch ? c->h->program.ninput : 0, n = c->h->run.batch, micro = h->micro, seed = g->seed, step = g->step, rate = g->rate;
+	void *parameter[] = {&c->arena, &table, &inputs, &n, &micro, &seed, &step, &rate};
+	unsigned blocks = h->batch ? (unsigned)c->set[c->h->mode == RT_M_EVAL].blocks[graph] : 1;
+	CuKernelNode node = {.function = c->loop_call, .grid = {blocks, 1, 1}, .block = {h->batch ? GRAPH_THREADS : 1, 1, 1}, .parameter = parameter};
+
+	h->batch = false;
+	return chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_call");
+}
+
+/* once: with the kernels that need not run in each step. */
+static bool
+chain_call(Chain *h, int graph, bool once)
+{
+	const RtGraph *g = &h->c->h->program.graph[graph];
+	int64_t n = h->c->h->run.batch;
+
+	if (!chain_begin_call(h, graph))
+		return false;
+	for (int k = 0; k < g->nrow; k++) {
+		CuKernelNode node;
+
+		if (g->row[k].once && !once)
+			continue;
+		node = cuda_kernel(h->c, &g->row[k], &n);
+		if (!chain_add(h, &node))
+			return cuda_row_context(h->c, &g->row[k]);
+	}
+	return true;
+}
+
+/* The bits of a number that is not finite: all of the exponent. */
+static long long
+exponent(int dtype)
+{
+	return dtype == RT_F64 ? 0x7ff0000000000000 : dtype == RT_F32 ? 0x7f800000 : dtype == RT_F16 ? 0x7c00 : dtype == RT_BF16 ? 0x7f80 : 0;
+}
+
+static bool
+chain_emit(Chain *h, int graph)
+{
+	Cuda *c = h->c;
+	const RtGraph *g = &c->h->program.graph[graph];
+	CuPtr table = cuda_result_table(c, graph);
+	long long n = g->nscalar, loss = g->loss, bits = loss >= 0 ? exponent(g->scalar_dtype[loss]) : 0;
+	void *parameter[] = {&c->arena, &table, &n, &loss, &bits};
+	CuKernelNode node = {.function = c->loop_emit, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter = parameter};
+
+	return chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_emit");
+}
+
+/* Ops [at, end) of a loop, once; a counted repeat as many times as it says. Training writes states, so there nothing runs once. */
+static bool
+chain_ops(Chain *h, const RtLoop *l, int at, int end)
+{
+	bool good = true;
+
+	for (; at < end && good; at++) {
+		const RtLoopOp *op = &l->op[at];
+
+		switch (op->kind) {
+		case RT_L_REPEAT:
+			for (int64_t i = 0, n = op->counted ? op->count : 1; i < n && good; i++) {
+				h->micro = op->counted ? i : 0;
+				good = chain_ops(h, l, at + 1, op->end);
+			}
+			at = op->end;
+			break;
+		case RT_L_BATCH: h->batch = true; break;
+		case RT_L_CALL: good = chain_call(h, op->graph, l == &h->c->h->program.train); break;
+		case RT_L_EMIT: good = chain_emit(h, op->graph); break;
+		default: break;
+		}
+	}
+	return good;
+}
+
+/* ---- plans */
+
+static bool
+plan_loop(Cuda *c, Plan *p)
+{
+	Chain h = {.c = c};
+	CuNode node;
+	CuNodeParams loop = {.type = CU_NODE_CONDITIONAL};
+	unsigned long long handle = 0;
+	void *parameter[] = {&c->arena, &handle};
+	CuKernelNode last = {.function = c->loop_while, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter = parameter};
+
+	if (!CUDA(c, cuGraphConditionalHandleCreate, &handle, p->graph, c->context, 1, CU_ASSIGN_DEFAULT))
+		return false;
+	loop.as.conditional.handle = handle;
+	loop.as.conditional.type = CU_WHILE;
+	loop.as.conditional.size = 1;
+	loop.as.conditional.context = c->context;
+	if (!CUDA(c, cuGraphAddNode, &node, p->graph, NULL, NULL, 0, &loop))
+		return false;
+	h.graph = loop.as.conditional.body[0];
+	return chain_ops(&h, p->loop, 0, p->loop->n) && chain_add(&h, &last);
+}
+
+static void
+plan_free(Cuda *c, Plan *p)
+{
+	if (p->exec)
+		c->cu.cuGraphExecDestroy(p->exec);
+	if (p->graph)
+		c->cu.cuGraphDestroy(p->graph);
+	*p = (Plan){0};
+}
+
+static bool
+plan_make(Cuda *c, Plan *p)
+{
+	Chain h = {.c = c};
+	bool good = CUDA(c, cuGraphCreate, &p->graph, 0);
+
+	h.graph = p->graph;
+	if (good && p->steps == 0)
+		good = plan_loop(c, p);
+	for (int64_t i = 0; i < p->steps && good; i++)
+		good = chain_ops(&h, p->loop, 0, p->loop->n);
+	return good && CUDA(c, cuGraphInstantiate, &p->exec, p->graph, 0);
+}
+
+Plan *
+cuda_plan(Cuda *c, const RtLoop *l, int64_t steps)
+{
+	Plan *p;
+
+	for (int i = 0; i < c->nplan; i++)
+		if (c->plan[i].loop == l && c->plan[i].steps == steps)
+			return &c->plan[i];
+	if (c->nplan == CUDA_PLANS) {
+		rt_fail(&c->h->error, "more than %d graphs", CUDA_PLANS);
+		return NULL;
+	}
+	p = &c->plan[c->nplan];
+	*p = (Plan){.loop = l, .steps = steps};
+	if (plan_make(c, p)) {
+		c->nplan++;
+		return p;
+	}
+	rt_context(&c->h->error, "a graph of %s", l == &c->h->program.eval ? "eval" : l == &c->h->program.infer ? "infer" : "train");
+	plan_free(c, p);
+	return NULL;
+}
+
+void
+cuda_plans_free(Cuda *c)
+{
+	for (int i = 0; i < c->nplan; i++)
+		plan_free(c, &c->plan[i]);
+	c->nplan = 0;
+}
