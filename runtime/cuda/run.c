@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { RUN_SPAN = 1 << 20, RUN_AHEAD = 64 };                            /* steps; graphs under way */
-enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 128 }; /* a nap is this part of the wait so far, between the two */
+enum { RUN_SPAN = 1 << 20, RUN_AHEAD = 4 };                             /* steps of a launch; that wait while others run, where graphs have one */
+enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 64 }; /* a nap is this part of the wait so far, between the two */
 
 /* ---- kernel by kernel */
 
@@ -260,7 +260,7 @@ span_steps(Span *s, int64_t steps)
 
 		good = p && (!s->set->staged || cuda_stage(c, s->set, at)) && CUDA(c, cuGraphLaunch, p->exec, c->stream) && (!s->set->staged || cuda_staged(c, s->set, at));
 		at += n;
-		good = good && span_wait(s, at - s->from, RUN_AHEAD * n);
+		good = good && span_wait(s, at - s->from, n > RUN_AHEAD ? n : RUN_AHEAD);
 	}
 	return good;
 }

@@ -1,6 +1,7 @@
 /* image.c: the executable of ../runtime/image.c for a CUDA device: the same model, its kernels written by hand and compiled when it starts.
  *
- * In: NVRTC in the loader's path, in /usr/local/cuda/lib64 or where MANTOU_LIBNVRTC says. RTI_ARCH: what code is made for (compute_80).
+ * In: NVRTC in the loader's path, in /usr/local/cuda/lib64 or where MANTOU_LIBNVRTC says. RTI_ARCH: what its images say that
+ * they are made for (compute_80), RTI_COMPILE: what they are.
  * RTI_PTX: a file that keeps the code for the next start.
  * Exit status 77: there is no NVRTC. Sums are in the order of the C text, so checkpoints have the bits of the processor's. */
 #define IMAGE_OF_A_DEVICE
@@ -153,12 +154,17 @@ main(int argc, char **argv)
 {
 	static const char *const name[] = {"check", "pred", "loss", "grad", "update"};
 	static const int32_t block[] = {1, 32, 1, 1, 1}, shared[5] = {0};
-	const char *arch = env("RTI_ARCH", "compute_80");
-	RtCode code = {.arch = arch, .name = name, .block = block, .shared = shared};
-	RtImage image = {.version = RT_VERSION, .nkernel = 5, .needs = "", .code = &code, .device = &rt_cuda};
-	const RtImage *images[] = {&image};
+	char *archs = strdup(env("RTI_ARCH", "compute_80")), *arch, *rest = NULL;
+	const char *program = describe(atoi(env("RTI_ACCUMULATE", "1")));
+	static RtCode code[8];
+	static RtImage image[8];
+	const RtImage *images[8];
+	int n = 0;
 
-	code.code = (const uint8_t *)code_make(env("RTI_COMPILE", arch));
-	image.program = describe(atoi(env("RTI_ACCUMULATE", "1")));
-	return rt_main(argc, argv, images, 1);
+	for (arch = strtok_r(archs, " ", &rest); arch && n < 8; arch = strtok_r(NULL, " ", &rest), n++) {
+		code[n] = (RtCode){.arch = arch, .code = (const uint8_t *)code_make(env("RTI_COMPILE", arch)), .name = name, .block = block, .shared = shared};
+		image[n] = (RtImage){.version = RT_VERSION, .nkernel = 5, .program = program, .needs = "", .code = &code[n], .device = &rt_cuda};
+		images[n] = &image[n];
+	}
+	return rt_main(argc, argv, images, n);
 }
