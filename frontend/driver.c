@@ -571,7 +571,7 @@ emit_all(Job *j, const char *emit, Buf *out)
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
 	for (int k = 0; k < j->narch; k++) {
-		EmitOptions e = {.emit = emit, .arch = j->arch[k], .opt = j->o->level < 0 ? 2 : (int)j->o->level, .index = k};
+		EmitOptions e = {.emit = emit, .arch = j->arch[k], .opt = j->o->level < 0 ? 2 : (int)j->o->level, .index = k, .last = k == j->narch - 1};
 		Module *m;
 		PassCtx cx;
 		int status = job_compile(j, k, NULL, &m, &cx);

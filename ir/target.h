@@ -14,6 +14,7 @@ typedef struct EmitOptions {
 	const char *arch;        /* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
+	bool last;               /* the last of them: what may run on newer machines as well stands there */
 } EmitOptions;
 
 /* What select asks and learns. */

@@ -190,21 +190,21 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 static const char *
 object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 {
-	Buf json = {0}, code = {0};
-	bool ptx = !strncmp(o->arch, "compute_", 8);
+	Buf json = {0}, cubin = {0}, ptx = {0};
 	const char *error;
 
 	for (const char *const *s = cuda_loop_text; *s; s++)
 		buf_printf(&p->text, "%s", *s);
-	error = nvrtc_compile(p->a, p->text.at, o->arch, !ptx, &code);
+	error = nvrtc_compile(p->a, p->text.at, o->arch, true, &cubin);
+	if (!error && o->last)
+		error = nvrtc_compile(p->a, p->text.at, o->arch, false, &ptx);
 	if (!error) {
 		program_json(&json, m, "cuda", o->arch, &p->ks);
-		if (ptx)
-			buf_put(&code, "", 1);
-		error = cuda_image(p->a, p, json.at, o->arch, &code, o->index, out);
+		error = cuda_image(p->a, p, json.at, o->arch, &cubin, &ptx, o->index, out);
 	}
 	buf_free(&json);
-	buf_free(&code);
+	buf_free(&cubin);
+	buf_free(&ptx);
 	return error ? arena_strdup(m->arena, error) : NULL;
 }
 

@@ -110,7 +110,7 @@ void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, u
 bool cu_group_is_map(const Graph *g, int group);
 
 /* ---- prelude.c, image.c, nvrtc.c */
-/* An object with mantou_image_INDEX: a descriptor, a module of code, its functions. NULL, or what went wrong, in arena. */
-const char *cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *code, int index, Buf *out);
+/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin, the same as PTX if there is any. NULL, or what went wrong, in arena. */
+const char *cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index, Buf *out);
 extern const char *const cuda_prelude[], *const cuda_loop_text[]; /* up to a NULL */
 #endif
