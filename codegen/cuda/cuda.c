@@ -195,9 +195,9 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 
 	for (const char *const *s = cuda_loop_text; *s; s++)
 		buf_printf(&p->text, "%s", *s);
-	error = nvrtc_compile(p->a, p->text.at, o->arch, true, &cubin);
+	error = nvrtc_compile(p->a, p->text.at, o->arch, true, false, &cubin);
 	if (!error && o->last)
-		error = nvrtc_compile(p->a, p->text.at, o->arch, false, &ptx);
+		error = nvrtc_compile(p->a, p->text.at, o->arch, false, false, &ptx);
 	if (!error) {
 		program_json(&json, m, "cuda", o->arch, &p->ks);
 		error = cuda_image(p->a, p, json.at, o->arch, &cubin, &ptx, o->index, out);
@@ -221,7 +221,7 @@ cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	else if (!strcmp(o->emit, "cuda"))
 		buf_put(out, p.text.at, p.text.n);
 	else if (!strcmp(o->emit, "ptx") || !strcmp(o->emit, "cubin"))
-		error = nvrtc_compile(m->arena, p.text.at, o->arch, !strcmp(o->emit, "cubin"), out);
+		error = nvrtc_compile(m->arena, p.text.at, o->arch, !strcmp(o->emit, "cubin"), true, out);
 	else
 		error = object_emit(&p, m, o, out);
 	buf_free(&p.text);

@@ -13,6 +13,6 @@ typedef struct CuProgram {
 	int64_t state_from, state_to;   /* where states lie */
 } CuProgram;
 void cu_module_emit(CuProgram *p, const Module *m, const char *arch); /* p: zeros and an arena; text and fn are p's to free */
-/* PTX or cubin of CUDA C text, from the cache or by NVRTC. NULL, or what went wrong, in arena. */
-const char *nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, Buf *out);
+/* PTX or cubin of CUDA C text, from the cache or by NVRTC; lines: with the text's line numbers for debuggers, twice the size. NULL, or what went wrong, in arena. */
+const char *nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, bool lines, Buf *out);
 #endif

@@ -109,10 +109,10 @@ folder_make(char *path)
 
 /* Where the entry is; NULL: no place for a cache. */
 static char *
-cache_path(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin)
+cache_path(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, bool lines)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	char *tail = arena_printf(a, "%s %d %d.%d", arch, cubin, n->major, n->minor);
+	char *tail = arena_printf(a, "%s %d %d %d.%d", arch, cubin, lines, n->major, n->minor);
 	size_t bytes = strlen(source);
 	uint64_t h = hash_bytes(hash_bytes(HASH_START, source, bytes), tail, strlen(tail));
 
@@ -153,16 +153,16 @@ cache_write(char *path, const char *at, size_t n)
 
 /* ---------------------------------------------------------------- compiling */
 static const char *
-compile(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, Buf *out)
+compile(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, bool lines, Buf *out)
 {
 	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "-lineinfo"};
 	Program p = NULL;
 	size_t bytes = 0;
-	int status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
+	int count = (int)(sizeof options / sizeof *options) - !lines, status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
 
 	if (status)
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
-	status = n->CompileProgram(p, (int)(sizeof options / sizeof *options), options);
+	status = n->CompileProgram(p, count, options);
 	const char *error = status ? compile_error(a, n, p, source, status) : NULL;
 
 	if (!error && !(cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) && bytes) {
@@ -178,17 +178,17 @@ compile(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cub
 }
 
 const char *
-nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, Buf *out)
+nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, bool lines, Buf *out)
 {
 	Nvrtc n = {0};
 	const char *error = nvrtc_open(a, &n);
 
 	if (error)
 		return error;
-	char *path = cache_path(a, &n, source, arch, cubin);
+	char *path = cache_path(a, &n, source, arch, cubin, lines);
 
 	if (!path || !cache_read(path, out)) {
-		error = compile(a, &n, source, arch, cubin, out);
+		error = compile(a, &n, source, arch, cubin, lines, out);
 		if (!error && path)
 			cache_write(path, out->at, out->n);
 	}

@@ -56,7 +56,7 @@ code_load(Code *c, Module *m, const char *arch)
 	cu_module_emit(&c->p, m, arch);
 	if (getenv("CPU_TEST_DUMP"))
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
-	error = nvrtc_compile(m->arena, c->p.text.at, arch, false, &ptx);
+	error = nvrtc_compile(m->arena, c->p.text.at, arch, false, true, &ptx);
 	if (!error && cu.load(&c->module, ptx.at))
 		error = "the device refuses the PTX";
 	buf_free(&ptx);
