@@ -18,7 +18,8 @@
 static const char *
 default_output(const Job *j, const char *emit)
 {
-	static const struct { const char *emit, *suffix; } names[] = {{"ir", ".ir"}, {"llvm", ".ll"}, {"asm", ".s"}, {"obj", ".o"}};
+	static const struct { const char *emit, *suffix; } names[] = {{"ir", ".ir"}, {"llvm", ".ll"}, {"asm", ".s"}, {"obj", ".o"}, {"cuda", ".cu"},
+		{"ptx", ".ptx"}, {"cubin", ".cubin"}};
 
 	for (size_t i = 0; emit && i < sizeof names / sizeof *names; i++)
 		if (!strcmp(emit, names[i].emit))

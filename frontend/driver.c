@@ -2,7 +2,7 @@
  *
  * In: Options and a file name.   Out: a Module at some stage, or files. Every output file is written under a temporary name and renamed, so that
  * an error leaves what was there before. Refuses, before any work: unknown targets, passes and stages (with the nearest
- * name), what this build does not hold (cuda), output that cannot be written or that is the input. */
+ * name), --emit of another target, output that cannot be written or that is the input. */
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
@@ -125,8 +125,20 @@ check_emit(const Job *j)
 		return EXIT_GOOD;
 	if (!name_in(e, kinds, 8))
 		return bad_name(j, "emit", e, kinds, 8);
-	if (!strcmp(e, "cuda") || !strcmp(e, "ptx") || !strcmp(e, "cubin"))
-		return failure("--emit %s: CUDA is not built in", e);
+	return EXIT_GOOD;
+}
+
+/* What --emit asks of a target that makes something else. */
+static int
+check_emit_of_target(const Job *j)
+{
+	const char *e = j->o->emit;
+	bool cuda = e && (!strcmp(e, "cuda") || !strcmp(e, "ptx") || !strcmp(e, "cubin")), cpu = e && (!strcmp(e, "llvm") || !strcmp(e, "asm") || !strcmp(e, "obj"));
+
+	if (cuda && strcmp(j->target->name, "cuda"))
+		return usage_error(j->command, "--emit %s needs --target cuda", e);
+	if (cpu && !strcmp(j->target->name, "cuda"))
+		return usage_error(j->command, "--emit %s: target cuda makes cuda, ptx and cubin", e);
 	return EXIT_GOOD;
 }
 
@@ -136,8 +148,6 @@ choose_target(Job *j, const char *name)
 	const char *names[16];
 	int n = 0;
 
-	if (!strcmp(name, "cuda") && !target_named("cuda"))
-		return failure("--target cuda: not built in: this mantou compiles for cpu and ref");
 	j->target = target_named(name);
 	if (j->target)
 		return EXIT_GOOD;
@@ -198,6 +208,8 @@ job_open(Job *j, Arena *a, const Options *o, const char *command, const char *fi
 
 	if (status == EXIT_GOOD)
 		status = choose_target(j, o->target ? o->target : "cpu");
+	if (status == EXIT_GOOD)
+		status = check_emit_of_target(j);
 	if (status == EXIT_GOOD)
 		status = choose_arch(j);
 	if (status == EXIT_GOOD)
@@ -559,7 +571,7 @@ emit_all(Job *j, const char *emit, Buf *out)
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
 	for (int k = 0; k < j->narch; k++) {
-		EmitOptions e = {.emit = emit, .arch = j->arch[k], .opt = j->o->level < 0 ? 2 : (int)j->o->level, .index = k};
+		EmitOptions e = {.emit = emit, .arch = j->arch[k], .opt = j->o->level < 0 ? 2 : (int)j->o->level, .index = k, .last = k == j->narch - 1};
 		Module *m;
 		PassCtx cx;
 		int status = job_compile(j, k, NULL, &m, &cx);

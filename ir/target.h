@@ -14,6 +14,7 @@ typedef struct EmitOptions {
 	const char *arch;        /* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
+	bool last;               /* the last of them: what may run on newer machines as well stands there */
 } EmitOptions;
 
 /* What select asks and learns. */
@@ -47,6 +48,8 @@ typedef struct Target {
 	int (*vector_bytes)(const struct Target *t, const char *arch);
 	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
+	/* Predicted seconds of a convolution or pooling with its activations in that layout (`wanted`) or row-major, for the choice between them. NULL hook: always as wanted. */
+	double (*layout_time)(const struct Target *t, const Graph *g, const Op *op, bool wanted);
 	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
 	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
 	/* May a tuning file choose the parameters of a kernel of this text? NULL hook: of none. */

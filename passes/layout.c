@@ -4,15 +4,18 @@
  * wants them (HWNC on the CPU: a pixel is a slab of batch x channels, so borders are skipped and any stride is free), of
  * convolution weights HWIO (what packing and the weight gradient read and write in whole vectors), in all graphs alike; and
  * State.type, so that the optimizer runs over contiguous memory.
- * Method: values that elementwise ops and moves tie together share one layout (union-find); a set that touches a
- * convolution or a pooling (column images of ops.def) takes the target's. Graph inputs stay row-major: the first elementwise op on them reads with strides.
+ * Method: values that elementwise ops and moves tie together share one layout (union-find). Sets that convolutions and poolings (column images of
+ * ops.def) join are a region, which takes the target's layout if that is predicted to be faster, with the copies at its borders, than
+ * staying row-major (Target.layout_time). Graph inputs stay row-major: the first elementwise op on them reads with strides.
  * Outputs that infer writes get a copy in row-major order. Reshapes of a permuted value move data: each is a verdict. */
 #include "pass.h"
 #include <math.h>
 #include <string.h>
 
 typedef enum Want { W_NONE, W_ACT, W_WEIGHT } Want;
-typedef struct Sets { uint32_t *up; uint8_t *want; } Sets;
+typedef struct Region { double wanted, plain; const Op *op; } Region; /* seconds of both ways; the first convolution or pooling */
+typedef struct Sets { uint32_t *up; uint8_t *want; uint32_t *region; bool *plain; } Sets; /* plain: by region, stays row-major */
+enum { TRANSPOSE_SLOWER = 3 }; /* than memory: a copy that transposes */
 
 static const uint8_t hwio[4] = {2, 3, 1, 0}; /* of a weight O I H W */
 
@@ -78,29 +81,148 @@ tie(Sets *s, const Graph *g, const Op *op)
 }
 
 static void
-find_sets(Sets *s, Graph *g, const Target *target, Arena *a)
+find_sets(Sets *s, Graph *g, Arena *a)
 {
 	s->up = arena_array(a, uint32_t, g->val.n);
 	s->want = arena_array(a, uint8_t, g->val.n);
 	for (uint32_t v = 0; v < g->val.n; v++)
 		s->up[v] = v;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		if (!op_info[g->op.at[i].kind].images && op_has(g->op.at[i].kind, T_EW | T_AXES))
+			tie(s, g, &g->op.at[i]);
+}
+
+/* ---------------------------------------------------------------- the choice */
+static uint32_t
+region_of(Sets *s, uint32_t v)
+{
+	uint32_t r = root_of(s, v);
+
+	while (s->region[r] != r)
+		r = s->region[r] = s->region[s->region[r]];
+	return r;
+}
+
+/* The region of op's activations; all of them are joined. */
+static uint32_t
+join_region(Sets *s, const Op *op)
+{
+	const char *images = op_info[op->kind].images;
+	uint32_t first = 0;
+
+	for (int k = 0; k < op->nin + op->nout; k++) {
+		uint32_t r = region_of(s, (k < op->nin ? op->in[k] : op->out[k - op->nin]).id);
+
+		if (images[k < op->nin ? k : k + 1] != 'a')
+			continue;
+		if (first)
+			s->region[r] = first;
+		else
+			first = r;
+	}
+	return first;
+}
+
+static double
+copy_time(const Type *t, const Target *target)
+{
+	return 2 * (double)type_bytes(t) * TRANSPOSE_SLOWER / target->memory_rate;
+}
+
+static void
+add_copy(Sets *s, Region *r, const Graph *g, Val v, const Target *target)
+{
+	r[region_of(s, v.id)].wanted += copy_time(val_type(g, v), target);
+}
+
+/* Copies where the target's layout would meet row-major values. */
+static void
+add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Target *target)
+{
+	bool reads_rows = op->kind == OP_reshape || op_has((OpKind)op->kind, T_COMPOSITE);
+
+	for (int k = 0; k < op->nin; k++) {
+		const ValInfo *v = val_info(g, op->in[k]);
+
+		if (v->type.rank == 4 && v->op == UINT32_MAX && op->nout) /* an input of the graph is row-major */
+			r[region_of(s, op->out[0].id)].wanted += copy_time(&v->type, target);
+		else if (v->type.rank == 4 && reads_rows)
+			add_copy(s, r, g, op->in[k], target);
+	}
+	for (int k = 0; k < op->nout; k++)
+		if (reads_rows && val_type(g, op->out[k])->rank == 4)
+			add_copy(s, r, g, op->out[k], target);
+}
+
+static void
+tell_choice(const Graph *g, PassCtx *cx, const Region *r)
+{
+	bool wanted = r->wanted <= r->plain;
+	double one = (wanted ? r->wanted : r->plain) * 1e3, other = (wanted ? r->plain : r->wanted) * 1e3;
+
+	verdict(cx, (Verdict){.pass = "layout", .rule = "layout.choice", .graph = g->name, .a = r->op->path, .opa = op_info[r->op->kind].name, .fired = wanted, .loc = r->op->loc,
+		.value = r->wanted / r->plain, .why = arena_printf(cx->scratch, wanted ? "activations from here on lie channels-innermost: %.3g ms predicted with the copies at the borders, %.3g ms row-major"
+		: "activations from here on stay row-major: %.3g ms predicted, %.3g ms channels-innermost with the copies at the borders", one, other)});
+}
+
+static void
+choose(Sets *s, Graph *g, PassCtx *cx)
+{
+	Region *r = arena_array(cx->scratch, Region, g->val.n);
+
+	s->region = arena_array(cx->scratch, uint32_t, g->val.n);
+	s->plain = arena_array(cx->scratch, bool, g->val.n);
+	for (uint32_t v = 0; v < g->val.n; v++)
+		s->region[v] = v;
+	if (!cx->target->layout_time)
+		return;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		if (op_info[g->op.at[i].kind].images)
+			join_region(s, &g->op.at[i]);
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op_info[op->kind].images) {
+			Region *own = &r[join_region(s, op)];
+
+			own->op = own->op ? own->op : op;
+			own->wanted += cx->target->layout_time(cx->target, g, op, true);
+			own->plain += cx->target->layout_time(cx->target, g, op, false);
+		}
+		add_copies(s, r, g, op, cx->target);
+	}
+	for (uint32_t i = 0; i < g->result.n; i++)
+		add_copy(s, r, g, g->result.at[i].v, cx->target);
+	for (uint32_t v = 1; v < g->val.n; v++) {
+		if (!r[v].op || s->region[v] != v)
+			continue;
+		s->plain[v] = r[v].wanted > r[v].plain;
+		tell_choice(g, cx, &r[v]);
+	}
+}
+
+/* The layout of op's activations, as its image operands say; false: row-major. */
+static bool
+image_layout(Sets *s, const Op *op, const Target *target, Type *t)
+{
+	return !s->plain[join_region(s, op)] && target->conv_layout(target, t, t->perm);
+}
+
+static void
+find_wants(Sets *s, Graph *g, const Target *target)
+{
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 		const char *images = op_info[op->kind].images;
+		Type x = images ? *val_type(g, op->in[0]) : (Type){0};
 
-		if (images) {
-			Type x = *val_type(g, op->in[0]);
-
-			/* a target that leaves activations alone gets row-major weights too */
-			if (!target->conv_layout(target, &x, x.perm))
-				continue;
-			for (int k = 0; k < op->nin; k++)
-				want(s, op->in[k], images[k] == 'w' ? W_WEIGHT : W_ACT);
-			for (int k = 0; k < op->nout; k++)
-				want(s, op->out[k], images[op->nin + 1 + k] == 'w' ? W_WEIGHT : W_ACT);
-		} else if (op_has(op->kind, T_EW | T_AXES)) {
-			tie(s, g, op);
-		}
+		/* where activations are left alone weights are row-major too */
+		if (!images || !image_layout(s, op, target, &x))
+			continue;
+		for (int k = 0; k < op->nin; k++)
+			want(s, op->in[k], images[k] == 'w' ? W_WEIGHT : W_ACT);
+		for (int k = 0; k < op->nout; k++)
+			want(s, op->out[k], images[op->nin + 1 + k] == 'w' ? W_WEIGHT : W_ACT);
 	}
 }
 
@@ -140,7 +262,7 @@ tell_copy(const Graph *g, PassCtx *cx, const Op *op, const ValInfo *v, const cha
 /* Operands of convolutions and pools that lie row-major (graph inputs, parameters used as images) get one copy in the target's layout; operands of
  * composite operators that do not, a row-major one. */
 static void
-copy_operands(Graph *g, PassCtx *cx)
+copy_operands(Graph *g, Sets *s, PassCtx *cx)
 {
 	VEC(Op) out = {0};
 	uint32_t nval = g->val.n;
@@ -156,7 +278,7 @@ copy_operands(Graph *g, PassCtx *cx)
 			ValInfo v = *val_info(g, op.in[k]);
 			Type t = composite ? type_of((DType)v.type.dtype, v.type.rank, v.type.axis) : v.type;
 
-			if (images && (images[k] != 'a' || !cx->target->conv_layout(cx->target, &t, t.perm)))
+			if (images && (images[k] != 'a' || !image_layout(s, &op, cx->target, &t)))
 				continue;
 			if (op.in[k].id >= nval || !memcmp(t.perm, v.type.perm, t.rank))
 				continue;
@@ -220,7 +342,7 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 				memcpy(v->type.perm, st->type.perm, MAX_RANK);
 		}
 	}
-	copy_operands(g, cx);
+	copy_operands(g, s, cx);
 	Build b = {.g = g};
 
 	for (uint32_t i = 0; i < g->result.n; i++) {
@@ -246,8 +368,11 @@ pass_layout(Module *m, PassCtx *cx)
 	if (!cx->target || !cx->target->conv_layout)
 		return false;
 	for (uint32_t i = 0; i < m->graph.n; i++)
-		if (!m->graph.at[i]->is_loop)
-			find_sets(&sets[i], m->graph.at[i], cx->target, cx->scratch);
+		if (!m->graph.at[i]->is_loop) {
+			find_sets(&sets[i], m->graph.at[i], cx->scratch);
+			choose(&sets[i], m->graph.at[i], cx);
+			find_wants(&sets[i], m->graph.at[i], cx->target);
+		}
 	mark_states(m, sets, cx->scratch);
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)

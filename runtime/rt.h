@@ -83,6 +83,7 @@ typedef struct RtCode {             /* kernels of a device: one module */
 	const uint8_t *code; int64_t bytes;
 	const char *const *name;        /* functions by the kernel table's "fn"; RtImage.nkernel of them */
 	const int32_t *block, *shared;  /* by fn: threads of a block; bytes of dynamic shared memory */
+	const char *ptx_arch, *ptx;     /* "compute_80", ...: the same as PTX, for newer devices; NULL: there is none */
 } RtCode;
 
 #define RT_LOOP_BYTES 256

@@ -73,6 +73,22 @@ cpu_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 	return true;
 }
 
+/* Rates of this target's kernels on two threads of a server processor. Row-major activations have kernels too, of plain loops. */
+static double
+cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
+{
+	double bytes = 0;
+
+	(void)t;
+	if (op_has((OpKind)op->kind, T_CONTRACT))
+		return op_flops(g, op) / (wanted ? 150e9 : 8e9);
+	for (int k = 0; k < op->nin + op->nout; k++)
+		bytes += (double)type_bytes(val_type(g, k < op->nin ? op->in[k] : op->out[k - op->nin]));
+	if (op->kind == OP_max_pool2d || op->kind == OP_max_pool2d_dx)
+		return bytes / (wanted ? 30e9 : 8e9);
+	return bytes / (wanted ? 14e9 : 18e9);
+}
+
 /* ---------------------------------------------------------------- select */
 /* Elementwise all through, of one shape (or single numbers)? Then every element is read before it is written. */
 static bool
@@ -378,6 +394,7 @@ const Target cpu_target = {
 	.resolve_arch = cpu_resolve_arch,
 	.vector_bytes = cpu_vector_bytes,
 	.conv_layout = cpu_conv_layout,
+	.layout_time = cpu_layout_time,
 	.select = cpu_select,
 	.tunable = cpu_tunable,
 	.variants = (const char *const[]){"winograd", "keep", NULL},

@@ -245,12 +245,14 @@ typedef struct Nest {
 void nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map);
 void nest_leaf(GroupCx *gc, Nest *n, const Type *t, const int8_t *map);
 void nest_build(GroupCx *gc, Nest *n, uint32_t reduced);
+const LeafAccess *nest_crossed(const Nest *n);           /* an operand that strides along the last loop and lies dense along another; NULL */
+int nest_order(const Nest *n, const LeafAccess *l, const LoopAxis **outer); /* all loops but the last, as l lies in memory; their number */
 V loop_extent(Emit *e, const Nest *n, const LoopAxis *l);
 int64_t loop_full(const Nest *n, const LoopAxis *l);
 void loop_set(Emit *e, const LoopAxis *l, Ix iv, Ix *ix);
 
 /* How a nest becomes tasks: outer loops times pieces of the last one times pieces of the reduced range. */
-typedef struct Tasks { const LoopAxis *outer[MAX_RANK]; int nouter; const LoopAxis *last; int64_t piece, npiece, nred; Rows rows; } Tasks;
+typedef struct Tasks { const LoopAxis *outer[MAX_RANK]; int nouter; const LoopAxis *last; int64_t piece, npiece, nred; bool crossed; Rows rows; } Tasks; /* crossed: the last of `outer` runs faster than the pieces */
 Tasks tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece, int64_t nred, int64_t cost);
 typedef struct TaskAt { V lo, hi, red; } TaskAt;         /* range of the last loop; number of the reduced piece */
 TaskAt tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix);

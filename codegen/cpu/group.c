@@ -295,7 +295,6 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	Nest n = {.root = val_type(gc->g, m->out[0].v)};
 	const LoopAxis *outer[MAX_RANK];
 	int8_t id[MAX_RANK];
-	int nouter = 0;
 	Emit *e = arena_new_of(gc->tmp, Emit);
 	bool fresh, dot = wants_dot(gc);
 
@@ -307,8 +306,9 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	}
 	/* the shift of a concatenation adds to one index: a merged loop's other axes are dense in both */
 	nest_build(gc, &n, 0);
-	for (int i = 0; i + 1 < n.nloop; i++)
-		outer[nouter++] = &n.loop[i];
+	const LeafAccess *crossed = dot ? NULL : nest_crossed(&n);
+	int nouter = nest_order(&n, crossed, outer);
+
 	m->last = n.nloop ? &n.loop[n.nloop - 1] : NULL;
 	int fn = kernel_begin(gc, e, part, &fresh);
 	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0;
@@ -322,8 +322,11 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 		if (piece * cost < 16384)
 			piece = (16384 / cost + 63) / 64 * 64;
 	}
+	if (crossed) /* a transposition: the operand's lines are used up while the first-level cache holds them */
+		piece = 16;
 	Tasks t = tasks_of(&n, outer, nouter, m->last, piece, 1, cost);
 
+	t.crossed = crossed != NULL;
 	if (fresh) {
 		TaskAt at = tasks_open(e, &n, &t, m->ix);
 

@@ -263,6 +263,66 @@ nest_build(GroupCx *gc, Nest *n, uint32_t reduced)
 	(void)gc;
 }
 
+static int
+loop_of(const Nest *n, int axis)
+{
+	for (int i = 0; i < n->nloop; i++)
+		for (int k = 0; k < n->loop[i].naxis; k++)
+			if (n->loop[i].axis[k] == axis)
+				return i;
+	return -1;
+}
+
+const LeafAccess *
+nest_crossed(const Nest *n)
+{
+	for (uint32_t k = 0; k < n->leaf.n; k++) {
+		const LeafAccess *l = &n->leaf.at[k];
+		int dense = -1;
+		bool strides = false;
+
+		if (type_bytes(l->type) <= 131072) /* the second-level cache holds it beside the result */
+			continue;
+		for (int i = 0; i < l->type->rank; i++) {
+			int j = l->type->perm[i];
+
+			if (is_one(l->type->axis[j]))
+				continue;
+			dense = l->map[j] < 0 ? -1 : loop_of(n, l->map[j]);
+			strides |= dense >= 0 && dense == n->nloop - 1;
+		}
+		if (strides && dense >= 0 && dense != n->nloop - 1)
+			return l;
+	}
+	return NULL;
+}
+
+int
+nest_order(const Nest *n, const LeafAccess *l, const LoopAxis **outer)
+{
+	uint32_t taken = 0;
+	int nouter = 0;
+
+	for (int i = 0; l && i < l->type->rank; i++) {
+		int j = l->type->perm[i], at = l->map[j] < 0 ? -1 : loop_of(n, l->map[j]);
+
+		if (at >= 0)
+			taken |= 1u << at;
+	}
+	for (int i = 0; i + 1 < n->nloop; i++)
+		if (!(taken >> i & 1))
+			outer[nouter++] = &n->loop[i];
+	for (int i = 0; l && i < l->type->rank; i++) {
+		int j = l->type->perm[i], at = l->map[j] < 0 ? -1 : loop_of(n, l->map[j]);
+
+		if (at < 0 || at == n->nloop - 1 || !(taken >> at & 1))
+			continue;
+		taken &= ~(1u << at);
+		outer[nouter++] = &n->loop[at];
+	}
+	return nouter;
+}
+
 V
 loop_extent(Emit *e, const Nest *n, const LoopAxis *l)
 {
@@ -358,6 +418,14 @@ tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix)
 	lo = i_mul(e, e->arg_t0, k64(e, t->rows.grain));
 	hi = i_min(e, i_mul(e, e->arg_t1, k64(e, t->rows.grain)), rows);
 	r = loop_open(e, lo, hi, 1);
+	int nouter = t->nouter;
+
+	if (t->crossed) {
+		V ext = loop_extent(e, n, t->outer[--nouter]);
+
+		loop_set(e, t->outer[nouter], ix_s(i_rem(e, r, ext)), ix);
+		r = i_div(e, r, ext);
+	}
 	if (t->nred > 1) {
 		at.red = i_rem(e, r, k64(e, t->nred));
 		r = i_div(e, r, k64(e, t->nred));
@@ -368,7 +436,7 @@ tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix)
 		at.hi = i_min(e, i_add(e, at.lo, k64(e, t->piece)), at.hi);
 		r = i_div(e, r, k64(e, t->npiece));
 	}
-	for (int i = t->nouter; i-- > 0;) {
+	for (int i = nouter; i-- > 0;) {
 		V ext = loop_extent(e, n, t->outer[i]);
 
 		loop_set(e, t->outer[i], ix_s(i ? i_rem(e, r, ext) : r), ix);

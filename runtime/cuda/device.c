@@ -157,7 +157,12 @@ device_code(Cuda *c)
 	char what[96];
 
 	snprintf(what, sizeof what, "the kernels for %s", m->code->arch);
-	if (!device_load(c, &c->module, m->code->code, what) || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
+	/* a cubin for another device is refused, and PTX is compiled for this one */
+	bool loaded = c->cu.cuModuleLoadDataEx(&c->module, m->code->code, 0, NULL, NULL) == 0;
+
+	if (!loaded)
+		loaded = cuda_takes_ptx(c, m->code) ? device_load(c, &c->module, m->code->ptx, m->code->ptx_arch) : device_load(c, &c->module, m->code->code, what);
+	if (!loaded || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {

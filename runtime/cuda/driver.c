@@ -86,37 +86,46 @@ cuda_ready(RtHost *h)
 
 /* The version of CUDA whose drivers know this PTX: 8.x came with 12.x, 9.x with 13.x. */
 static int
-ptx_needs(const RtCode *code)
+ptx_needs(const char *text)
 {
-	const char *at = strstr((const char *)code->code, ".version ");
+	const char *at = strstr(text, ".version ");
 	int major = 0, minor = 0;
 
 	return at && sscanf(at, ".version %d.%d", &major, &minor) == 2 && major >= 8 ? (major + 4) * 1000 + minor * 10 : 0;
+}
+
+/* NULL if the device takes code for arch; text: the code where it is PTX. */
+static const char *
+code_missing(const Cuda *c, const char *arch, const char *text, char *why, size_t n)
+{
+	const char *digits = strpbrk(arch, "0123456789");
+	char *end = NULL;
+	long number = digits ? strtol(digits, &end, 10) : 0, major = number / 10, minor = number % 10;
+	bool ptx = strncmp(arch, "compute_", 8) == 0, exact = end && *end == 'a', newer = c->major > major || (c->major == major && c->minor >= minor);
+	int needs = ptx ? ptx_needs(text) : 0;
+
+	if (exact ? c->major != major || c->minor != minor : ptx ? !newer : !number || c->major != major || c->minor < minor)
+		snprintf(why, n, exact ? "compute capability %ld.%ld exactly" : ptx ? "compute capability %ld.%ld or more" : "compute capability %ld.%ld to %ld.9", major, minor, major);
+	else if (needs > c->version)
+		snprintf(why, n, "a driver for CUDA %d.%d, this one is for %d.%d", needs / 1000, needs % 1000 / 10, c->version / 1000, c->version % 1000 / 10);
+	else
+		return NULL;
+	return why;
+}
+
+bool
+cuda_takes_ptx(const Cuda *c, const RtCode *code)
+{
+	char why[96];
+
+	return code->ptx && !code_missing(c, code->ptx_arch, code->ptx, why, sizeof why);
 }
 
 const char *
 cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 {
 	const Cuda *c = h->device;
-	const char *arch = m->code ? m->code->arch : "", *digits = strpbrk(arch, "0123456789");
-	char *end = NULL;
-	long number = digits ? strtol(digits, &end, 10) : 0, major = number / 10, minor = number % 10;
-	bool ptx = strncmp(arch, "compute_", 8) == 0, exact = end && *end == 'a';
+	const char *missing = code_missing(c, m->code ? m->code->arch : "", m->code ? (const char *)m->code->code : "", text, n);
 
-	if (exact && (c->major != major || c->minor != minor)) {
-		snprintf(text, n, "compute capability %ld.%ld exactly", major, minor);
-	} else if (ptx && (c->major > major || (c->major == major && c->minor >= minor))) {
-		int needs = ptx_needs(m->code);
-
-		if (needs <= c->version)
-			return NULL;
-		snprintf(text, n, "a driver for CUDA %d.%d, this one is for %d.%d", needs / 1000, needs % 1000 / 10, c->version / 1000, c->version % 1000 / 10);
-	} else if (ptx) {
-		snprintf(text, n, "compute capability %ld.%ld or more", major, minor);
-	} else {
-		if (number && c->major == major && c->minor >= minor)
-			return NULL;
-		snprintf(text, n, "compute capability %ld.%ld to %ld.9", major, minor, major);
-	}
-	return text;
+	return missing && m->code && cuda_takes_ptx(c, m->code) ? NULL : missing;
 }

@@ -32,8 +32,6 @@ typedef struct Variant { const char *name; bool permute, fuse, composites; int64
 /* Of the run that is going on: type of its operands where the processor is emulated, the processor that it stands for; what has run. */
 static struct { DType half; const char *real; int kernels[OP_COUNT]; } emulated;
 
-static uint64_t shuffle_state = 88172645463325252ull;
-
 static uint64_t
 next_random(uint64_t *s)
 {
@@ -42,6 +40,11 @@ next_random(uint64_t *s)
 	*s ^= *s << 17;
 	return *s;
 }
+
+#ifndef TEST_TARGET
+#define TEST_TARGET "cpu"
+#define TEST_CPU
+static uint64_t shuffle_state = 88172645463325252ull;
 
 /* What the emitted code calls: tasks one by one, in another order each time. */
 void
@@ -72,6 +75,52 @@ rt_fault(RtRun *run)
 {
 	return ((RtFault *)run->arena)->set != 0;
 }
+
+/* ---------------------------------------------------------------- code; another target's test has its own (TEST_TARGET) */
+typedef struct Code { Jit *jit; int64_t (*call)(RtRun *); } Code;
+
+/* NULL, or why there is no code. */
+static const char *
+code_load(Code *c, Module *m, const char *arch)
+{
+	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+	const Target *t = target_named(TEST_TARGET);
+	const char *error;
+	Buf obj = {0};
+
+	if (getenv("CPU_TEST_DUMP")) {
+		Buf text = {0};
+
+		o.emit = "llvm";
+		if (!t->emit(t, m, &o, &text))
+			fputs(text.at, stderr);
+		o.emit = "obj";
+	}
+	if ((error = t->emit(t, m, &o, &obj)))
+		return error;
+	c->jit = jit_load(obj.at, obj.n, &error);
+	if (!c->jit)
+		die("%s", error);
+	c->call = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(c->jit, arena_printf(m->arena, "mantou_graph_%s_0", m->graph.at[0]->name));
+	if (!c->call)
+		die("the object has no function for graph %s", m->graph.at[0]->name);
+	buf_free(&obj);
+	return NULL;
+}
+
+static int64_t
+code_call(Code *c, RtRun *run, int64_t bytes)
+{
+	(void)bytes;
+	return c->call(run);
+}
+
+static void
+code_free(Code *c)
+{
+	jit_close(c->jit);
+}
+#endif
 
 /* ---------------------------------------------------------------- bytes */
 static float
@@ -228,7 +277,7 @@ static bool
 fuse_all(Module *m, const char *arch, uint64_t *seed)
 {
 	Graph *g = m->graph.at[0];
-	const Target *t = target_named("cpu");
+	const Target *t = target_named(TEST_TARGET);
 	uint32_t *uses = graph_use_counts(g, m->arena), *inside = arena_array(m->arena, uint32_t, g->val.n);
 	int64_t at = m->arena_bytes;
 
@@ -392,9 +441,8 @@ static void
 run_module(Run *r, const char *line, Module *m, const char *arch, const Variant *v, DType lowest, double **x)
 {
 	Graph *g = m->graph.at[0];
-	const Target *t = target_named("cpu");
+	const Target *t = target_named(TEST_TARGET);
 	uint64_t seed = v->seed;
-	Buf obj = {0};
 	const char *error;
 	int64_t full = m->batch, n = v->n;
 	char what[96];
@@ -407,7 +455,7 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	naive_plan(m, t, arch);
 	if (v->fuse && !fuse_all(m, arch, &seed))
 		return;
-	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+	Code code = {0};
 	double scale = 1;
 
 	if (f16_sums(g)) { /* micro_fp16.c says what its sums lose; narrow.c holds it to that */
@@ -422,28 +470,17 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 
 		module_print(&text, m);
 		fputs(text.at, stderr);
-		o.emit = "llvm";
-		if (!t->emit(t, m, &o, &text))
-			fputs(text.at, stderr);
-		o.emit = "obj";
 	}
 	r->ncase++;
-	if ((error = t->emit(t, m, &o, &obj))) {
+	if ((error = code_load(&code, m, arch))) {
 		failed(r, line, "%s: %s", what, error);
 		return;
 	}
-	Jit *jit = jit_load(obj.at, obj.n, &error);
-
-	if (!jit)
-		die("%s", error);
-	int64_t (*call)(RtRun *) = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(jit, arena_printf(m->arena, "mantou_graph_%s_0", g->name));
 	size_t mapped;
 	uint8_t *arena = guarded_arena(m->arena_bytes, &mapped);
 	RtRun run = {.arena = arena, .n = n, .batch = full};
 	Interp *in = interp_new(m, true);
 
-	if (!call)
-		die("the object has no function for graph %s", g->name);
 	memset(arena, POISON, (size_t)m->arena_bytes);
 	memset(arena, 0, 64);
 	error = run_graph(in, g, n, x);
@@ -460,7 +497,7 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 			run.step = (int64_t)x[k][0];
 		tensor_move(&i->type, n, full, arena + i->offset, x[k], true);
 	}
-	int64_t status = call(&run);
+	int64_t status = code_call(&code, &run, m->arena_bytes);
 
 	if (getenv("CPU_TEST_TIME")) { /* one thread, best of several: microseconds, and GB/s of inputs and results */
 		double best = INFINITY, bytes = 0;
@@ -469,7 +506,7 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 			struct timespec a, z;
 
 			clock_gettime(CLOCK_MONOTONIC, &a);
-			call(&run);
+			code_call(&code, &run, m->arena_bytes);
 			clock_gettime(CLOCK_MONOTONIC, &z);
 			double seconds = (double)(z.tv_sec - a.tv_sec) + 1e-9 * (double)(z.tv_nsec - a.tv_nsec);
 
@@ -507,9 +544,8 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 			}
 	}
 	interp_free(in);
-	jit_close(jit);
+	code_free(&code);
 	munmap(arena + m->arena_bytes - (mapped - (size_t)sysconf(_SC_PAGESIZE)), mapped);
-	buf_free(&obj);
 }
 
 /* ---------------------------------------------------------------- cases */
@@ -534,9 +570,9 @@ with_dtype(Run *r, const char *line, const char *dt)
 static bool
 has_kernel(const Graph *g, const Op *op)
 {
-	const Target *t = target_named("cpu");
+	const Target *t = target_named(TEST_TARGET);
 
-	return op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) && !t->refuses(t, g, op);
+	return op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) && !(t->refuses && t->refuses(t, g, op));
 }
 
 static void
@@ -769,7 +805,7 @@ run_cases(Run *r, const char *path, const char *filter, const char *arch)
 static void
 run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
 {
-	const Target *t = target_named("cpu");
+	const Target *t = target_named(TEST_TARGET);
 	bool own = false;
 
 	for (int a = 1; a < argc; a++) {
@@ -789,6 +825,7 @@ run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
 	printf("%s: %d runs, %d failures\n", arch, r->ncase, r->nfailed);
 }
 
+#ifdef TEST_CPU
 /* Every kind of contraction must have gone through the instructions. */
 static void
 run_emulated(Run *r, int argc, char **argv, const char *filter)
@@ -824,7 +861,7 @@ main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ir_init();
 	diags_init(&r.diags, r.arena, stderr);
-	const Target *t = target_named("cpu");
+	const Target *t = target_named(TEST_TARGET);
 	const char *arch = t->resolve_arch(t, r.arena, getenv("CPU_TEST_ARCH") ? getenv("CPU_TEST_ARCH") : "native", &error);
 
 	for (int a = 1; a < argc; a++)
@@ -839,3 +876,4 @@ main(int argc, char **argv)
 	arena_free(r.arena);
 	return r.nfailed != 0;
 }
+#endif

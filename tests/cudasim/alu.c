@@ -118,6 +118,18 @@ dot4(uint32_t a, uint32_t b, uint32_t c, int as, int bs)
 	return c;
 }
 
+/* Halves of a by the two lower bytes of b. */
+static inline uint32_t
+dot2(uint32_t a, uint32_t b, uint32_t c, int as, int bs)
+{
+	for (int k = 0; k < 2; k++) {
+		int32_t x = as ? (int16_t)(a >> 16 * k) : (int32_t)(a >> 16 * k & 65535), y = bs ? (int8_t)(b >> 8 * k) : (int32_t)(b >> 8 * k & 255);
+
+		c += (uint32_t)(x * y);
+	}
+	return c;
+}
+
 /* The number if one is NaN; -0 is less than +0. */
 static inline float
 least(float a, float b)

@@ -154,13 +154,35 @@ want_find(uint64_t a, uint64_t b, uint64_t c)
 	return v ? 31 - (uint32_t)__builtin_clz(v) : ~0u;
 }
 
-static uint64_t
-want_dp4a(uint64_t a, uint64_t b, uint64_t c)
+/* Bits at..at+n-1 as a number. */
+static int64_t
+field(uint64_t v, int at, int n, bool is_signed)
 {
-	for (int i = 0; i < 4; i++)
-		c += (uint64_t)(int64_t)((int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i));
-	return (uint32_t)c;
+	int64_t x = (int64_t)(v >> at) & ((1ll << n) - 1);
+
+	return is_signed && x >> (n - 1) ? x - (1ll << n) : x;
 }
+
+/* The sum of c and of products of a's parts, n of them, with b's bytes from one on. */
+static uint64_t
+dot(uint64_t a, uint64_t b, uint64_t c, int n, int byte, bool as, bool bs)
+{
+	int64_t sum = field(c, 0, 32, false);
+
+	for (int i = 0; i < n; i++)
+		sum += field(a, 32 / n * i, 32 / n, as) * field(b, 8 * (byte + i), 8, bs);
+	return (uint32_t)sum;
+}
+
+#define DOT(name, n, byte) \
+	WANT(name##_uu, dot(a, b, c, n, byte, false, false)) WANT(name##_us, dot(a, b, c, n, byte, false, true)) \
+	WANT(name##_su, dot(a, b, c, n, byte, true, false)) WANT(name##_ss, dot(a, b, c, n, byte, true, true))
+#define DOTS(op, name) \
+	{ op ".u32.u32", "iiii", "", want_##name##_uu, 0 }, { op ".u32.s32", "iiii", "", want_##name##_us, 0 }, \
+	{ op ".s32.u32", "iiii", "", want_##name##_su, 0 }, { op ".s32.s32", "iiii", "", want_##name##_ss, 0 }
+DOT(dp4a, 4, 0)
+DOT(dp2a_lo, 2, 0)
+DOT(dp2a_hi, 2, 2)
 
 /* 16-bit floats: exact in double, then rounded once. */
 static uint16_t
@@ -212,7 +234,8 @@ static const Case cases[] = {
 	{ "shl.b64", "lls", "", want_shl64, 0 }, { "and.b32", "iii", "", want_and, 0 }, { "xor.b64", "lll", "", want_xor, 0 }, { "not.b32", "ii", "", want_not, 0 },
 	{ "lop3.b32", "iiii", ", 0x6f", want_lop3, 0 }, { "brev.b32", "ii", "", want_brev, 0 }, { "bfi.b32", "iii", ", 5, 9", want_bfi, 0 },
 	{ "bfind.s32", "ii", "", want_find, 0 }, { "bfe.u32", "iitt", "", want_bfe, 0 }, { "prmt.b32", "iii", ", 0x8423", want_prmt, 0 },
-	{ "shf.r.wrap.b32", "iiii", "", want_shf, 0 }, { "dp4a.s32.s32", "iiii", "", want_dp4a, 0 }, { "copysign.f32", "iii", "", want_selsign, 0 },
+	{ "shf.r.wrap.b32", "iiii", "", want_shf, 0 }, { "copysign.f32", "iii", "", want_selsign, 0 },
+	DOTS("dp4a", dp4a), DOTS("dp2a.lo", dp2a_lo), DOTS("dp2a.hi", dp2a_hi),
 	{ "add.f32", "fff", "", want_fadd, 0 }, { "sub.rn.f32", "fff", "", want_fsub, 0 }, { "mul.f32", "fff", "", want_fmul, 0 }, { "div.rn.f32", "fff", "", want_fdiv, 0 },
 	{ "fma.rn.f32", "ffff", "", want_ffma, 0 }, { "add.ftz.f32", "fff", "", want_fadd_ftz, 0 }, { "mul.sat.f32", "fff", "", want_fmul_sat, 0 },
 	{ "mul.rz.f32", "fff", "", want_fmul_rz, 0 }, { "min.f32", "fff", "", want_fmin, 0 }, { "max.NaN.f32", "fff", "", want_fmax_nan, 0 }, { "neg.f32", "ff", "", want_fneg, 0 },

@@ -1,0 +1,246 @@
+/* cuda.c: the struct Target of CUDA: what it has kernels for, how groups are chosen, and a planned module as CUDA C, PTX or a cubin.
+ *
+ * In: a planned Module.   Out: text, or what NVRTC makes of it. Every operator has a kernel but the composite ones, which are expanded.
+ * What calls the kernels is not made yet: an executable of this target is refused before any work. */
+#include "cuda.h"
+#include "../codegen.h"
+#include <string.h>
+
+static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"};
+enum { NARCH = sizeof archs / sizeof *archs };
+
+static bool
+cuda_has_kernel(const Target *t, OpKind k)
+{
+	(void)t;
+	return !op_has(k, T_COMPOSITE | T_LOOP);
+}
+
+static const char *
+cuda_resolve_arch(const Target *t, Arena *a, const char *arch, const char **error)
+{
+	Buf b = {0};
+
+	(void)t;
+	for (int i = 0; i < NARCH; i++)
+		if (arch && !strcmp(arch, archs[i]))
+			return archs[i];
+	const char *near = arch ? suggest(arch, archs, NARCH) : NULL;
+
+	if (!arch || !strcmp(arch, "native"))
+		buf_printf(&b, "there is no device here to ask; name the architecture");
+	else
+		buf_printf(&b, "unknown architecture '%s' of target cuda", arch);
+	if (near)
+		buf_printf(&b, ", did you mean '%s'?", near);
+	for (int i = 0; i < NARCH; i++)
+		buf_printf(&b, "%s%s", i ? ", " : " (", archs[i]);
+	buf_printf(&b, ")");
+	*error = arena_strdup(a, b.at);
+	buf_free(&b);
+	return NULL;
+}
+
+static int
+cuda_vector_bytes(const Target *t, const char *arch)
+{
+	(void)t, (void)arch;
+	return 16;
+}
+
+static bool
+cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
+{
+	(void)t, (void)x, (void)perm;
+	return false;
+}
+
+/* ---------------------------------------------------------------- select */
+static const char *
+cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
+{
+	Group *gr = &g->group.at[group];
+	const Op *special = NULL, *contract = NULL, *window = NULL, *red = NULL;
+	int n = 0;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+		OpKind k = (OpKind)op->kind;
+
+		if (op->dead || op->group != group)
+			continue;
+		n++;
+		if (!cuda_has_kernel(t, k))
+			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[k].name);
+		if (cu_special_op(op) && k != OP_store)
+			special = op;
+		contract = op_has(k, T_CONTRACT) ? op : contract;
+		window = op_has(k, T_WINDOW) ? op : window;
+		red = op_info[k].red >= 0 ? op : red;
+	}
+	if (special && n > 1)
+		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
+	gr->workspace = 0;
+	cx->misfit = cx->tuned ? "its parameters follow from the shape" : NULL;
+	if (special)
+		gr->kernel = op_info[special->kind].name;
+	else if (red)
+		gr->kernel = cu_rows_small(g, red) ? "rows{threads=1}" : "rows{threads=256}";
+	else if (contract)
+		gr->kernel = "plain";
+	else if (window)
+		gr->kernel = "window";
+	else
+		gr->kernel = cu_group_is_map(g, group) ? KERNEL_MAP : "move";
+	return NULL;
+}
+
+/* Is what a row's reductions go over the innermost of memory? Then a block reads it in order, and holds it for what follows. */
+static bool
+holds_row(const Graph *g, const Op *red)
+{
+	const Type *t = val_type(g, red->in[0]);
+
+	return t->rank && cu_red_axes(g, red) >> t->perm[t->rank - 1] & 1;
+}
+
+static const char *
+cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
+{
+	const Op *both[2] = {op, member};
+
+	(void)t;
+	for (int i = 0; i < 2 && both[i]; i++)
+		if ((cu_special_op(both[i]) && both[i]->kind != OP_store) || op_has((OpKind)both[i]->kind, T_COMPOSITE))
+			return arena_printf(g->arena, "%s has a kernel of its own", op_info[both[i]->kind].name);
+	if (!member)
+		return NULL;
+	if (op_has((OpKind)member->kind, T_CONTRACT | T_WINDOW))
+		return arena_printf(g->arena, "the kernel of %s has no epilogue", op_info[member->kind].name);
+	if (op_info[op->kind].red >= 0 && op_info[member->kind].red < 0 && !holds_row(g, op))
+		return "the reduction is not along what is innermost in memory: elementwise ops alone are read in order";
+	if (op_info[member->kind].red >= 0 && op_info[op->kind].red < 0 && !holds_row(g, member) && type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
+		return "the reduction is not along what is innermost in memory: no block holds a row";
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- emit */
+static void
+loose_op(CuProgram *p, const Module *m, GraphKernels *gk, uint32_t at)
+{
+	const Graph *g = gk->g;
+	const Op *op = &g->op.at[at];
+
+	if (op->kind == OP_load || (op_has((OpKind)op->kind, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset))
+		return;
+	if (op->kind != OP_store)
+		bug("graph %s: %s is in no group", g->name, op_info[op->kind].name);
+	cu_group_emit(p, m, gk, -1, at);
+}
+
+/* The groups that run once, or those of every call. */
+static void
+groups_emit(CuProgram *p, const Module *m, GraphKernels *gk, bool once)
+{
+	const Graph *g = gk->g;
+	int last = -1;
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || once != (op->group >= 0 && g->group.at[op->group].once))
+			continue;
+		if (op->group < 0) {
+			loose_op(p, m, gk, i);
+		} else if (op->group != last) {
+			last = op->group;
+			bug_context = arena_printf(m->arena, "target cuda, group %s of graph %s", g->group.at[last].name, g->name);
+			cu_group_emit(p, m, gk, last, i);
+		}
+	}
+	bug_context = NULL;
+}
+
+void
+cu_module_emit(CuProgram *p, const Module *m, const char *arch)
+{
+	p->state_from = INT64_MAX;
+	for (uint32_t i = 0; i < m->state.n; i++) {
+		const State *s = &m->state.at[i];
+
+		p->state_from = s->offset < p->state_from ? s->offset : p->state_from;
+		p->state_to = s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
+	}
+	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
+	for (const char *const *s = cuda_prelude; *s; s++)
+		buf_printf(&p->text, "%s", *s);
+	for (uint32_t i = 0; i < m->graph.n; i++) {
+		GraphKernels *gk = arena_new_of(p->a, GraphKernels);
+
+		if (m->graph.at[i]->is_loop)
+			continue;
+		gk->g = m->graph.at[i];
+		groups_emit(p, m, gk, true);
+		gk->nonce = gk->k.n;
+		groups_emit(p, m, gk, false);
+		vec_push(p->a, &p->ks.graph, gk);
+	}
+}
+
+static const char *
+object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
+{
+	Buf json = {0}, cubin = {0}, ptx = {0};
+	const char *error;
+
+	for (const char *const *s = cuda_loop_text; *s; s++)
+		buf_printf(&p->text, "%s", *s);
+	error = nvrtc_compile(p->a, p->text.at, o->arch, true, false, &cubin);
+	if (!error && o->last)
+		error = nvrtc_compile(p->a, p->text.at, o->arch, false, false, &ptx);
+	if (!error) {
+		program_json(&json, m, "cuda", o->arch, &p->ks);
+		error = cuda_image(p->a, p, json.at, o->arch, &cubin, &ptx, o->index, out);
+	}
+	buf_free(&json);
+	buf_free(&cubin);
+	buf_free(&ptx);
+	return error ? arena_strdup(m->arena, error) : NULL;
+}
+
+static const char *
+cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
+{
+	CuProgram p = {.a = arena_new()};
+	const char *error = NULL;
+
+	(void)t;
+	cu_module_emit(&p, m, o->arch);
+	if (!strcmp(o->emit, "json"))
+		program_json(out, m, "cuda", o->arch, &p.ks);
+	else if (!strcmp(o->emit, "cuda"))
+		buf_put(out, p.text.at, p.text.n);
+	else if (!strcmp(o->emit, "ptx") || !strcmp(o->emit, "cubin"))
+		error = nvrtc_compile(m->arena, p.text.at, o->arch, !strcmp(o->emit, "cubin"), true, out);
+	else
+		error = object_emit(&p, m, o, out);
+	buf_free(&p.text);
+	arena_free(p.a);
+	return error;
+}
+
+const Target cuda_target = {
+	.name = "cuda",
+	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
+	.default_arch = "native",
+	.has_kernel = cuda_has_kernel,
+	.resolve_arch = cuda_resolve_arch,
+	.vector_bytes = cuda_vector_bytes,
+	.conv_layout = cuda_conv_layout,
+	.select = cuda_select,
+	.variants = (const char *const[]){"keep", NULL},
+	.may_fuse = cuda_may_fuse,
+	.memory_rate = 3e12,
+	.map_rate = 10e12,
+	.emit = cuda_emit,
+};

@@ -1,0 +1,116 @@
+/* cuda.h: private interface of the CUDA target.
+ *
+ * Code is CUDA C text, made by pulling: a kernel loops over what it stores, and cu_value_at() writes whatever computes one value at an
+ * index, back to what lies in memory, as local variables. Each question at equal indices is answered once in a scope (Memo), each
+ * index expression has one variable (Cse). A scope is a pair of braces; what it defines ends with it. */
+#ifndef CODEGEN_CUDA_H
+#define CODEGEN_CUDA_H
+#include "../../ir/ir.h"
+#include "../../ir/target.h"
+#include "emit.h"
+
+#define BLOCK 256                   /* threads of a block, in every kernel; the prelude's trees are made for it */
+
+typedef const char *Ix;             /* an index: a decimal number, or the name of a variable */
+typedef struct Cell { const char *v; uint8_t dt; } Cell; /* a value: C text of few tokens; f16 and bf16 are floats */
+typedef struct Memo { uint32_t val; int rank; Ix ix[MAX_RANK]; Cell cell; } Memo;
+typedef struct Cse { const char *text, *name; } Cse;
+typedef struct Joined { Ix sum, outer, ext, inner; } Joined; /* sum = outer * ext + inner, 0 <= inner < ext */
+typedef struct Scope { uint32_t memo, cse, joined; } Scope;
+typedef struct Out { Val v; const Type *type; int64_t offset; } Out; /* what a kernel stores, and where */
+
+/* A group in the making: tables by Val.id, and the kernel that is open. */
+typedef struct Cuda {
+	Arena *a;
+	CuProgram *p;
+	GraphKernels *gk;
+	const Module *m;
+	const Graph *g;
+	int group;                      /* -1: an op outside groups */
+	uint32_t first, last;           /* its ops */
+	bool *inside, *ready;           /* defined by the group; stored by a kernel before this one */
+	int *phase;                     /* rows.c */
+	const char *it;                 /* C type of indices */
+	int nkernel;
+	/* the open kernel */
+	const char *name;
+	Buf head, body;
+	int depth, nvar;
+	VEC(int64_t) off;               /* offsets that are its parameters */
+	int block, shared;              /* threads of a block; bytes of dynamic shared memory */
+	bool check, writes_state;
+	VEC(Memo) memo;
+	VEC(Cse) cse;
+	VEC(Joined) joined;
+	VEC(Cse) top;                   /* pointers and extents, at the kernel's start */
+	const Type *root; Ix root_ix[MAX_RANK], root_i; /* elements of this type at root_ix are at root_i */
+} Cuda;
+
+/* ---- text.c: lines, scopes, indices, memory */
+void cu_line(Cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+Scope cu_scope_open(Cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* fmt { */
+void cu_scope_close(Cuda *c, Scope s);
+Scope cu_loop_open(Cuda *c, const char *count, Ix *i);  /* i from 0 to below count */
+const char *cu_fresh(Cuda *c, char letter);             /* v7 */
+bool cu_ix_number(Ix i, int64_t *k);
+Ix cu_ix_k(Cuda *c, int64_t k);
+Ix cu_ix_add(Cuda *c, Ix a, Ix b);
+Ix cu_ix_sub(Cuda *c, Ix a, Ix b);
+Ix cu_ix_mul(Cuda *c, Ix a, Ix b);
+Ix cu_ix_div(Cuda *c, Ix a, Ix b);                      /* of numbers >= 0 */
+Ix cu_ix_rem(Cuda *c, Ix a, Ix b);
+Ix cu_ix_join(Cuda *c, Ix outer, Ix ext, Ix inner);     /* outer * ext + inner */
+const char *cu_in_range(Cuda *c, Ix i, Ix ext);         /* a condition; "1" and "0" where that is known */
+const char *cu_both(Cuda *c, const char *a, const char *b);
+Ix cu_extent(Cuda *c, Axis a);
+Ix cu_product(Cuda *c, const Type *t, uint32_t axes);   /* of the extents of a set of axes */
+/* Takes number i apart into indices of the axes, the innermost in memory fastest. */
+void cu_take_apart(Cuda *c, const Type *t, uint32_t axes, Ix i, Ix *ix);
+const char *cu_c_type(DType t);                         /* of a cell */
+Cell cu_cell_let(Cuda *c, const char *text, DType t);   /* a variable */
+Cell cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix);
+void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);
+void cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x);
+bool cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x);
+void cu_kernel_open(Cuda *c, const char *what);
+void cu_kernel_close(Cuda *c, const char *what, int64_t blocks); /* how threads share the work; blocks of a full batch */
+
+/* ---- ew.c: arithmetic */
+Cell cu_cell_number(Cuda *c, DType t, double x);
+Cell cu_cell_lowest(DType t, bool highest);
+Cell cu_cell_cast(Cuda *c, Cell x, DType to);
+Cell cu_cell_bin(Cuda *c, ExprKind k, Cell a, Cell b);
+Cell cu_cell_fma(Cuda *c, Cell a, Cell b, Cell s);
+Cell cu_cell_ew(Cuda *c, const Op *op, const Cell *in);
+Cell cu_cell_random(Cuda *c, const Op *op, Ix element, Cell seed, Cell step);
+const char *cu_suffix(DType t);                         /* of the prelude's functions: f32, i64, ... */
+
+/* ---- eval.c, eval_sum.c: the value of an element */
+Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
+Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
+Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
+Cell cu_eval_window(Cuda *c, const Op *op, const Ix *ix);
+Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
+
+/* ---- rows.c: reductions */
+typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; } Atom; /* one pass of one reduction: its state */
+int cu_red_passes(const Op *op);
+uint32_t cu_red_axes(const Graph *g, const Op *op);
+void cu_atom_open(Cuda *c, Atom *a);
+void cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index);
+void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block */
+Cell cu_atom_value(Cuda *c, Atom *a, Ix count);         /* what the next pass, or the result, takes of it */
+void cu_rows_emit(Cuda *c, bool block);
+bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
+
+/* ---- kernels.c */
+bool cu_special_op(const Op *op);                       /* has a kernel of its own */
+bool cu_value_is_out(const Cuda *c, Val v);
+void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first);
+bool cu_group_is_map(const Graph *g, int group);
+
+/* ---- prelude.c, image.c, nvrtc.c */
+/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin, the same as PTX if there is any. NULL, or what went wrong, in arena. */
+const char *cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index, Buf *out);
+extern const char *const cuda_prelude[], *const cuda_loop_text[]; /* up to a NULL */
+#endif

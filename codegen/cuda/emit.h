@@ -1,0 +1,18 @@
+/* emit.h: a module as CUDA C, and what NVRTC makes of it: what the target's own files share with its tests. */
+#ifndef CODEGEN_CUDA_EMIT_H
+#define CODEGEN_CUDA_EMIT_H
+#include "../codegen.h"
+
+typedef struct CuFunction { const char *name, *text; uint64_t hash; int32_t block, shared; } CuFunction; /* text: from the parameters on; block: threads; shared: bytes of dynamic shared memory */
+/* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
+typedef struct CuProgram {
+	Arena *a;
+	Buf text;
+	VEC(CuFunction) fn;
+	ProgramKernels ks;
+	int64_t state_from, state_to;   /* where states lie */
+} CuProgram;
+void cu_module_emit(CuProgram *p, const Module *m, const char *arch); /* p: zeros and an arena; text and fn are p's to free */
+/* PTX or cubin of CUDA C text, from the cache or by NVRTC; lines: with the text's line numbers for debuggers, twice the size. NULL, or what went wrong, in arena. */
+const char *nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, bool lines, Buf *out);
+#endif

@@ -1,0 +1,327 @@
+/* eval_sum.c: contractions and windows, one result element at a time.
+ *
+ * In: an op and indices of its result.   Out: a cell: a variable that loops over the summed axes, or over a window, have filled.
+ * Gradients are gathered: an element asks every window, and every tap of a filter, that holds it, so no two threads write one element.
+ * Sums are one chain of multiply-adds in f32 (f64 of f64), in the order of the loops. */
+#include "cuda.h"
+#include <string.h>
+
+typedef struct Geo { int64_t s[2], p[2], d[2], groups; } Geo;
+
+static Geo
+geo_of(const Op *op)
+{
+	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL), *d = attr_ints(op, A_dilation, NULL);
+
+	return (Geo){{s[0], s[1]}, {p[0], p[1]}, {d[0], d[1]}, attr_int(op, A_groups)};
+}
+
+typedef struct Sum { const Op *op; const Ix *ix; Ix at[3]; const char *acc; DType dt; } Sum;
+
+static void
+add_product(Cuda *c, const Sum *s, Val x, const Ix *xi, Val y, const Ix *yi)
+{
+	Cell a = cu_value_at(c, x, xi), b = cu_value_at(c, y, yi);
+
+	cu_line(c, "%s = %s;", s->acc, cu_cell_fma(c, cu_cell_cast(c, a, s->dt), cu_cell_cast(c, b, s->dt), (Cell){s->acc, (uint8_t)s->dt}).v);
+}
+
+/* The same where the plane of operand 0 holds rows xi[2] and xi[3]. */
+static void
+add_inside(Cuda *c, const Sum *s, const char *valid, const Ix *xi, const Ix *yi)
+{
+	const Type *t = val_type(c->g, s->op->in[0]);
+
+	for (int d = 2; d < 4; d++)
+		valid = cu_both(c, valid, cu_in_range(c, xi[d], cu_extent(c, t->axis[d])));
+	Scope in = cu_scope_open(c, "if (%s)", valid);
+
+	add_product(c, s, s->op->in[0], xi, s->op->in[1], yi);
+	cu_scope_close(c, in);
+}
+
+/* o * stride + k * dilation - pad */
+static Ix
+in_row(Cuda *c, const Geo *g, int d, Ix o, Ix k)
+{
+	return cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o, cu_ix_k(c, g->s[d])), cu_ix_mul(c, k, cu_ix_k(c, g->d[d]))), cu_ix_k(c, -g->p[d]));
+}
+
+static void
+conv_term(Cuda *c, const Sum *s)
+{
+	const Type *w = val_type(c->g, s->op->in[1]);
+	Geo g = geo_of(s->op);
+	Ix cin = s->at[0];
+
+	if (g.groups > 1)
+		cin = cu_ix_add(c, cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[0].n / g.groups)), cu_ix_k(c, w->axis[1].n)), s->at[0]);
+	Ix x[4] = {s->ix[0], cin, in_row(c, &g, 0, s->ix[2], s->at[1]), in_row(c, &g, 1, s->ix[3], s->at[2])};
+	Ix k[4] = {s->ix[1], s->at[0], s->at[1], s->at[2]};
+
+	add_inside(c, s, "1", x, k);
+}
+
+/* The output position whose tap k reads row i: (i + pad - k * dilation) / stride, where that is whole. */
+static Ix
+out_row(Cuda *c, const Geo *g, int d, Ix i, Ix k, const char **valid)
+{
+	Ix t = cu_ix_add(c, cu_ix_sub(c, i, cu_ix_mul(c, k, cu_ix_k(c, g->d[d]))), cu_ix_k(c, g->p[d])), stride = cu_ix_k(c, g->s[d]);
+
+	if (g->s[d] == 1)
+		return t;
+	*valid = cu_both(c, *valid, arena_printf(c->a, "(%s >= 0 && %s == 0)", t, cu_ix_rem(c, t, stride)));
+	return cu_ix_div(c, t, stride);
+}
+
+static void
+conv_dx_term(Cuda *c, const Sum *s)
+{
+	const Type *w = val_type(c->g, s->op->in[1]);
+	Geo g = geo_of(s->op);
+	Ix o = s->at[0], ci = s->ix[1];
+	const char *valid = "1";
+
+	if (g.groups > 1) {
+		o = cu_ix_add(c, cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[1].n)), cu_ix_k(c, w->axis[0].n / g.groups)), s->at[0]);
+		ci = cu_ix_rem(c, s->ix[1], cu_ix_k(c, w->axis[1].n));
+	}
+	Ix h = out_row(c, &g, 0, s->ix[2], s->at[1], &valid), v = out_row(c, &g, 1, s->ix[3], s->at[2], &valid);
+	Ix at[4] = {s->ix[0], o, h, v}, k[4] = {o, ci, s->at[1], s->at[2]};
+
+	add_inside(c, s, valid, at, k);
+}
+
+static void
+conv_dw_term(Cuda *c, const Sum *s)
+{
+	const Type *w = val_type(c->g, s->op->out[0]);
+	Geo g = geo_of(s->op);
+	Ix ci = s->ix[1];
+
+	if (g.groups > 1)
+		ci = cu_ix_add(c, cu_ix_mul(c, cu_ix_div(c, s->ix[0], cu_ix_k(c, w->axis[0].n / g.groups)), cu_ix_k(c, w->axis[1].n)), s->ix[1]);
+	Ix x[4] = {s->at[0], ci, in_row(c, &g, 0, s->at[1], s->ix[2]), in_row(c, &g, 1, s->at[2], s->ix[3])};
+	Ix o[4] = {s->at[0], s->ix[0], s->at[1], s->at[2]};
+
+	add_inside(c, s, "1", x, o);
+}
+
+static void
+matmul_term(Cuda *c, const Sum *s)
+{
+	int rank = val_type(c->g, s->op->out[0])->rank;
+	Ix at[2][MAX_RANK];
+
+	for (int k = 0; k < 2; k++) {
+		const Type *t = val_type(c->g, s->op->in[k]);
+		bool swap = attr_bool(s->op, k ? A_tb : A_ta);
+		Ix row = k ? s->at[0] : s->ix[rank - 2], col = k ? s->ix[rank - 1] : s->at[0];
+
+		for (int j = 0; j < t->rank - 2; j++)
+			at[k][j] = s->ix[j + rank - t->rank]; /* an extent of 1 is read at 0 */
+		at[k][t->rank - 2] = swap ? col : row;
+		at[k][t->rank - 1] = swap ? row : col;
+	}
+	add_product(c, s, s->op->in[0], at[0], s->op->in[1], at[1]);
+}
+
+/* Extents of the summed axes, outermost first. */
+static int
+summed(Cuda *c, const Op *op, Ix ext[3])
+{
+	const Type *a = val_type(c->g, op->in[0]), *b = val_type(c->g, op->in[1]);
+
+	if (op->kind == OP_matmul) {
+		ext[0] = cu_extent(c, a->axis[attr_bool(op, A_ta) ? a->rank - 2 : a->rank - 1]);
+		return 1;
+	}
+	bool dw = op->kind == OP_conv2d_dw;
+
+	ext[0] = dw ? cu_extent(c, b->axis[0]) : cu_ix_k(c, op->kind == OP_conv2d ? b->axis[1].n : b->axis[0].n / attr_int(op, A_groups));
+	ext[1] = cu_extent(c, b->axis[2]);
+	ext[2] = cu_extent(c, b->axis[3]);
+	return 3;
+}
+
+Cell
+cu_eval_contract(Cuda *c, const Op *op, const Ix *ix)
+{
+	DType to = (DType)val_type(c->g, op->out[0])->dtype;
+	Sum s = {.op = op, .ix = ix, .acc = cu_fresh(c, 'v'), .dt = to != DT_f64 && dtype_is_float(to) ? DT_f32 : to};
+	Ix ext[3];
+	Scope scope[3];
+	int n = summed(c, op, ext);
+
+	cu_line(c, "%s %s = 0;", cu_c_type(s.dt), s.acc);
+	for (int i = 0; i < n; i++)
+		scope[i] = cu_loop_open(c, ext[i], &s.at[i]);
+	switch (op->kind) {
+	case OP_matmul: matmul_term(c, &s); break;
+	case OP_conv2d: conv_term(c, &s); break;
+	case OP_conv2d_dx: conv_dx_term(c, &s); break;
+	case OP_conv2d_dw: conv_dw_term(c, &s); break;
+	default: bug("target cuda has no code for %s: a T_CONTRACT has a case in eval_contract", op_info[op->kind].name);
+	}
+	while (n-- > 0)
+		cu_scope_close(c, scope[n]);
+	return cu_cell_cast(c, (Cell){s.acc, (uint8_t)s.dt}, to);
+}
+
+/* ---------------------------------------------------------------- windows */
+typedef struct Win { int64_t k[2], s[2], p[2]; } Win;
+
+static Win
+win_of(const Op *op)
+{
+	const int64_t *k = attr_ints(op, A_k, NULL), *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL);
+
+	return (Win){{k[0], k[1]}, {s[0], s[1]}, {p[0], p[1]}};
+}
+
+/* Opens loops over the taps of the window at (oh, ow) and an if of those inside x; in: indices of the tap's element. */
+typedef struct Taps { Scope loop[2], inside; Ix tap[2], in[4]; } Taps;
+
+static Taps
+taps_open(Cuda *c, const Win *w, const Type *x, const Ix *ix, Ix oh, Ix ow)
+{
+	Taps t = {.in = {ix[0], ix[1]}};
+	Ix o[2] = {oh, ow};
+	const char *valid = "1";
+
+	for (int d = 0; d < 2; d++)
+		t.loop[d] = cu_loop_open(c, cu_ix_k(c, w->k[d]), &t.tap[d]);
+	for (int d = 0; d < 2; d++) {
+		t.in[2 + d] = cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o[d], cu_ix_k(c, w->s[d])), cu_ix_k(c, -w->p[d])), t.tap[d]);
+		valid = cu_both(c, valid, cu_in_range(c, t.in[2 + d], cu_extent(c, x->axis[2 + d])));
+	}
+	t.inside = cu_scope_open(c, "if (%s)", valid);
+	return t;
+}
+
+static void
+taps_close(Cuda *c, const Taps *t)
+{
+	cu_scope_close(c, t->inside);
+	cu_scope_close(c, t->loop[1]);
+	cu_scope_close(c, t->loop[0]);
+}
+
+static Cell
+divided(Cuda *c, Cell x, const char *count)
+{
+	return cu_cell_bin(c, EX_DIV, x, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)x.dt), count), x.dt});
+}
+
+static Cell
+eval_pool(Cuda *c, const Op *op, const Ix *ix)
+{
+	Win w = win_of(op);
+	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
+	bool max = op->kind == OP_max_pool2d;
+	const char *r = cu_fresh(c, 'v'), *count = cu_fresh(c, 'i');
+
+	cu_line(c, "%s %s = %s;", cu_c_type(dt), r, max ? cu_cell_lowest(dt, false).v : "0");
+	cu_line(c, "int %s = 0;", count);
+	Taps t = taps_open(c, &w, val_type(c->g, op->in[0]), ix, ix[2], ix[3]);
+	Cell x = cu_value_at(c, op->in[0], t.in);
+
+	if (max)
+		cu_line(c, "%s = top_%s(%s, %s);", r, cu_suffix(dt), x.v, r);
+	else
+		cu_line(c, "%s = %s;", r, cu_cell_bin(c, EX_ADD, (Cell){r, (uint8_t)dt}, x).v);
+	cu_line(c, "%s++;", count);
+	taps_close(c, &t);
+	if (max)
+		return (Cell){r, (uint8_t)dt};
+	return divided(c, (Cell){r, (uint8_t)dt}, attr_bool(op, A_count_pad) ? cu_ix_k(c, w.k[0] * w.k[1]) : count);
+}
+
+/* Adds g of the window at (oh, ow) if its first maximum is at ix. */
+static void
+add_if_first(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *ix, Ix oh, Ix ow)
+{
+	const Type *xt = val_type(c->g, op->in[0]);
+	DType dt = (DType)xt->dtype;
+	const char *best = cu_fresh(c, 'v'), *at = cu_fresh(c, 'i');
+	Ix o[4] = {ix[0], ix[1], oh, ow}, mine[2];
+
+	cu_line(c, "%s %s = %s;", cu_c_type(dt), best, cu_cell_lowest(dt, false).v);
+	cu_line(c, "int %s = -1;", at);
+	Taps t = taps_open(c, w, xt, ix, oh, ow);
+	Cell x = cu_value_at(c, op->in[0], t.in);
+	Scope s = cu_scope_open(c, "if (%s < 0 || beats_%s(%s, %s))", at, cu_suffix(dt), x.v, best);
+
+	cu_line(c, "%s = %s;", best, x.v);
+	cu_line(c, "%s = %s * %lld + %s;", at, t.tap[0], (long long)w->k[1], t.tap[1]);
+	cu_scope_close(c, s);
+	taps_close(c, &t);
+	for (int d = 0; d < 2; d++)
+		mine[d] = cu_ix_sub(c, cu_ix_add(c, ix[2 + d], cu_ix_k(c, w->p[d])), cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])));
+	s = cu_scope_open(c, "if (%s == %s * %lld + %s)", at, mine[0], (long long)w->k[1], mine[1]);
+	cu_line(c, "%s = %s;", acc, cu_cell_bin(c, EX_ADD, (Cell){acc, (uint8_t)dt}, cu_value_at(c, op->in[1], o)).v);
+	cu_scope_close(c, s);
+}
+
+static void
+add_share(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *ix, Ix oh, Ix ow)
+{
+	const Type *to = val_type(c->g, op->out[0]);
+	Ix o[4] = {ix[0], ix[1], oh, ow};
+	Cell x = cu_value_at(c, op->in[0], o);
+	const char *count = cu_ix_k(c, w->k[0] * w->k[1]);
+
+	if (!attr_bool(op, A_count_pad)) {
+		const char *n[2];
+
+		for (int d = 0; d < 2; d++) {
+			Ix start = cu_ix_add(c, cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])), cu_ix_k(c, -w->p[d]));
+
+			n[d] = arena_printf(c->a, "held(%s, %lld, %s)", start, (long long)w->k[d], cu_extent(c, to->axis[2 + d]));
+		}
+		count = arena_printf(c->a, "(%s * %s)", n[0], n[1]);
+	}
+	cu_line(c, "%s = %s;", acc, cu_cell_bin(c, EX_ADD, (Cell){acc, x.dt}, divided(c, x, count)).v);
+}
+
+static Cell
+eval_pool_dx(Cuda *c, const Op *op, const Ix *ix)
+{
+	Win w = win_of(op);
+	bool max = op->kind == OP_max_pool2d_dx;
+	const Type *gt = val_type(c->g, op->in[max]);
+	DType dt = (DType)gt->dtype;
+	const char *acc = cu_fresh(c, 'v'), *valid = "1";
+	Scope loop[2];
+	Ix back[2], o[2];
+
+	cu_line(c, "%s %s = 0;", cu_c_type(dt), acc);
+	for (int d = 0; d < 2; d++)
+		loop[d] = cu_loop_open(c, cu_ix_k(c, (w.k[d] + w.s[d] - 1) / w.s[d]), &back[d]);
+	/* the windows, counted back from the last one that can hold it */
+	for (int d = 0; d < 2; d++) {
+		Ix t = cu_ix_add(c, ix[2 + d], cu_ix_k(c, w.p[d]));
+
+		o[d] = cu_ix_sub(c, cu_ix_div(c, t, cu_ix_k(c, w.s[d])), back[d]);
+		Ix rest = cu_ix_sub(c, t, cu_ix_mul(c, o[d], cu_ix_k(c, w.s[d])));
+
+		valid = cu_both(c, valid, cu_both(c, cu_in_range(c, rest, cu_ix_k(c, w.k[d])), cu_in_range(c, o[d], cu_extent(c, gt->axis[2 + d]))));
+	}
+	Scope s = cu_scope_open(c, "if (%s)", valid);
+
+	(max ? add_if_first : add_share)(c, op, &w, acc, ix, o[0], o[1]);
+	cu_scope_close(c, s);
+	cu_scope_close(c, loop[1]);
+	cu_scope_close(c, loop[0]);
+	return (Cell){acc, (uint8_t)dt};
+}
+
+Cell
+cu_eval_window(Cuda *c, const Op *op, const Ix *ix)
+{
+	switch (op->kind) {
+	case OP_max_pool2d: case OP_avg_pool2d: return eval_pool(c, op, ix);
+	case OP_max_pool2d_dx: case OP_avg_pool2d_dx: return eval_pool_dx(c, op, ix);
+	default: bug("target cuda has no code for %s: a T_WINDOW has a case in eval_window", op_info[op->kind].name);
+	}
+}

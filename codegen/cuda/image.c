@@ -1,0 +1,112 @@
+/* image.c: the object of one CUDA image: data alone, written by LLVM for the machine that will call the device.
+ *
+ * In: the descriptor's text, a cubin, PTX or none, the functions.   Out: an object with RtCode and RtImage (runtime/rt.h), field by field. The address of
+ * rt_cuda, the runtime's half of this target, is in it: that draws librtcuda.a into the executable. */
+#include "cuda.h"
+#include "../../runtime/rt.h"
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+#include <llvm-c/Core.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+
+typedef LLVMValueRef V;
+typedef struct Image { LLVMContextRef cx; LLVMModuleRef mod; LLVMTypeRef i32, i64, ptr; } Image;
+
+static V
+constant(Image *m, V x, bool private, const char *name)
+{
+	V g = LLVMAddGlobal(m->mod, LLVMTypeOf(x), name);
+
+	LLVMSetInitializer(g, x);
+	LLVMSetGlobalConstant(g, 1);
+	if (private)
+		LLVMSetLinkage(g, LLVMPrivateLinkage);
+	return g;
+}
+
+static V
+bytes(Image *m, const char *at, size_t n, bool zero, unsigned align)
+{
+	V g = constant(m, LLVMConstStringInContext2(m->cx, at, n, !zero), true, "bytes");
+
+	LLVMSetAlignment(g, align);
+	return g;
+}
+
+static V
+number(LLVMTypeRef t, int64_t x)
+{
+	return LLVMConstInt(t, (unsigned long long)x, 1);
+}
+
+/* RtCode: arch, code, bytes, name, block, shared, ptx_arch, ptx. */
+static V
+image_code(Image *m, Arena *a, const CuProgram *p, const char *arch, const Buf *cubin, const Buf *ptx)
+{
+	uint32_t n = p->fn.n;
+	V *name = arena_array(a, V, n), *block = arena_array(a, V, n), *shared = arena_array(a, V, n);
+
+	for (uint32_t i = 0; i < n; i++) {
+		name[i] = bytes(m, p->fn.at[i].name, strlen(p->fn.at[i].name), true, 1);
+		block[i] = number(m->i32, p->fn.at[i].block);
+		shared[i] = number(m->i32, p->fn.at[i].shared);
+	}
+	const char *ptx_arch = arena_printf(a, "compute_%s", arch + 3);
+	V f[] = {bytes(m, arch, strlen(arch), true, 1), bytes(m, cubin->at, cubin->n, false, 64), number(m->i64, (int64_t)cubin->n),
+		constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"), constant(m, LLVMConstArray2(m->i32, block, n), true, "block"),
+		constant(m, LLVMConstArray2(m->i32, shared, n), true, "shared"),
+		ptx->n ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr), ptx->n ? bytes(m, ptx->at, ptx->n, true, 1) : LLVMConstNull(m->ptr)};
+
+	static_assert(sizeof(RtCode) == 8 * 8, "the RtCode that image.c writes is not that of rt.h");
+	return constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), true, "code");
+}
+
+static void
+image_fill(Image *m, Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index)
+{
+	V null = LLVMConstNull(m->ptr);
+	V f[] = {number(m->i32, RT_VERSION), number(m->i32, p->fn.n), bytes(m, json, strlen(json), true, 1), bytes(m, "", 0, true, 1), null, null, null, null, null, null,
+		image_code(m, a, p, arch, cubin, ptx), LLVMAddGlobal(m->mod, m->ptr, "rt_cuda")};
+
+	static_assert(sizeof(RtImage) == 2 * 4 + 10 * 8, "the RtImage that image.c writes is not that of rt.h");
+	constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), false, arena_printf(a, "mantou_image_%d", index));
+}
+
+const char *
+cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index, Buf *out)
+{
+	const char *triple = "x86_64-pc-linux-gnu", *error = NULL;
+	Image m = {.cx = LLVMContextCreate()};
+	LLVMTargetMachineRef tm = NULL;
+	LLVMMemoryBufferRef mb = NULL;
+	LLVMTargetRef t;
+	char *msg = NULL;
+
+	LLVMInitializeX86TargetInfo();
+	LLVMInitializeX86Target();
+	LLVMInitializeX86TargetMC();
+	LLVMInitializeX86AsmPrinter();
+	m.mod = LLVMModuleCreateWithNameInContext("image", m.cx);
+	m.i32 = LLVMInt32TypeInContext(m.cx);
+	m.i64 = LLVMInt64TypeInContext(m.cx);
+	m.ptr = LLVMPointerTypeInContext(m.cx, 0);
+	LLVMSetTarget(m.mod, triple);
+	image_fill(&m, a, p, json, arch, cubin, ptx, index);
+	if (!LLVMGetTargetFromTriple(triple, &t, &msg))
+		tm = LLVMCreateTargetMachine(t, triple, "x86-64", "", LLVMCodeGenLevelNone, LLVMRelocPIC, LLVMCodeModelDefault);
+	if (!tm || LLVMTargetMachineEmitToMemoryBuffer(tm, m.mod, LLVMObjectFile, &msg, &mb))
+		error = arena_printf(a, "LLVM could not write the image: %s", msg ? msg : "it has no x86-64 target");
+	else
+		buf_put(out, LLVMGetBufferStart(mb), LLVMGetBufferSize(mb));
+	if (mb)
+		LLVMDisposeMemoryBuffer(mb);
+	if (msg)
+		LLVMDisposeMessage(msg);
+	if (tm)
+		LLVMDisposeTargetMachine(tm);
+	LLVMDisposeModule(m.mod);
+	LLVMContextDispose(m.cx);
+	return error;
+}

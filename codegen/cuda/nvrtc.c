@@ -1,0 +1,197 @@
+/* nvrtc.c: CUDA C to PTX and cubins by NVRTC, which is looked for when it is needed, and a cache of what it made.
+ *
+ * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of NVRTC's C API that are
+ * needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC
+ * version, with the length and hash of its content in its first line; one that is damaged is made again. An error in generated code is a
+ * defect of mantou: NVRTC's log is printed with the group that it names. */
+#include "cuda.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct NvrtcProgram *Program;
+
+/* NVRTC's functions that are called: name, result, arguments. */
+#define FUNCTIONS(F) \
+	F(Version, (int *major, int *minor)) \
+	F(CreateProgram, (Program *p, const char *source, const char *name, int headers, const char *const *header, const char *const *header_name)) \
+	F(CompileProgram, (Program p, int options, const char *const *option)) \
+	F(DestroyProgram, (Program *p)) \
+	F(GetPTXSize, (Program p, size_t *bytes)) \
+	F(GetPTX, (Program p, char *bytes)) \
+	F(GetCUBINSize, (Program p, size_t *bytes)) \
+	F(GetCUBIN, (Program p, char *bytes)) \
+	F(GetProgramLogSize, (Program p, size_t *bytes)) \
+	F(GetProgramLog, (Program p, char *text))
+
+typedef struct Nvrtc {
+	void *library;
+#define MEMBER(name, args) int (*name) args;
+	FUNCTIONS(MEMBER)
+#undef MEMBER
+	int major, minor;
+} Nvrtc;
+
+static const char *
+nvrtc_open(Arena *a, Nvrtc *n)
+{
+	static const char *const places[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12",
+		"/usr/local/cuda/lib64/libnvrtc.so"};
+	const char *given = getenv("MANTOU_LIBNVRTC"), *missing = NULL;
+
+	if (given && *given)
+		n->library = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+	for (size_t i = 0; !(given && *given) && !n->library && i < sizeof places / sizeof *places; i++)
+		n->library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+	if (!n->library)
+		return arena_printf(a, "PTX and cubins need NVRTC, and %s was not found: it comes with the CUDA toolkit (package cuda-nvrtc, or nvidia-cuda-nvrtc of Python), in the loader's path, in "
+			"/usr/local/cuda/lib64 or where MANTOU_LIBNVRTC says; --emit cuda works without", given && *given ? given : "libnvrtc.so.13 or .12");
+#define FIND(f, args) if (!(*(void **)(&n->f) = dlsym(n->library, "nvrtc" #f))) missing = "nvrtc" #f;
+	FUNCTIONS(FIND)
+#undef FIND
+	if (missing || n->Version(&n->major, &n->minor)) {
+		dlclose(n->library);
+		return arena_printf(a, "libnvrtc is too old: it has no %s", missing ? missing : "version");
+	}
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- errors */
+/* The group whose kernel stands at a line of the source. */
+static const char *
+group_at(Arena *a, const char *source, long number)
+{
+	const char *group = NULL, *at = source;
+
+	for (long l = 1; at && *at && l <= number; l++) {
+		if (!strncmp(at, "/* graph ", 9))
+			group = at + 3;
+		at = strchr(at, '\n');
+		at = at ? at + 1 : NULL;
+	}
+	return group ? arena_strndup(a, group, strcspn(group, ":")) : "the prelude";
+}
+
+static const char *
+compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int status)
+{
+	size_t bytes = 0;
+	char *log = NULL;
+
+	if (!n->GetProgramLogSize(p, &bytes) && bytes) {
+		log = arena_array(a, char, bytes + 1);
+		n->GetProgramLog(p, log);
+	}
+	const char *open = log ? strstr(log, ".cu(") : NULL;
+	const char *group = open ? group_at(a, source, strtol(open + 4, NULL, 10)) : "no line is named";
+
+	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
+}
+
+/* ---------------------------------------------------------------- the cache */
+static bool
+folder_make(char *path)
+{
+	for (char *p = path + 1; *p; p++)
+		if (*p == '/') {
+			*p = 0;
+			bool good = !mkdir(path, 0777) || errno == EEXIST;
+
+			*p = '/';
+			if (!good)
+				return false;
+		}
+	return true;
+}
+
+/* Where the entry is; NULL: no place for a cache. */
+static char *
+cache_path(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, bool lines)
+{
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char *tail = arena_printf(a, "%s %d %d %d.%d", arch, cubin, lines, n->major, n->minor);
+	size_t bytes = strlen(source);
+	uint64_t h = hash_bytes(hash_bytes(HASH_START, source, bytes), tail, strlen(tail));
+
+	tail = arena_printf(a, "mantou/nvrtc/%016" PRIx64 "-%zx.%s", h, bytes, cubin ? "cubin" : "ptx");
+	if (xdg && xdg[0] == '/')
+		return arena_printf(a, "%s/%s", xdg, tail);
+	return home && *home ? arena_printf(a, "%s/.cache/%s", home, tail) : NULL;
+}
+
+static bool
+cache_read(const char *path, Buf *out)
+{
+	size_t n = 0, bytes;
+	uint64_t hash;
+	int head = 0;
+	char *text = file_read(path, &n);
+	bool good = text && sscanf(text, "mantou nvrtc %zu %" SCNx64 "%n", &bytes, &hash, &head) == 2 && head > 0 && text[head] == '\n' && n - (size_t)head - 1 == bytes
+		&& hash_bytes(HASH_START, text + head + 1, bytes) == hash;
+
+	if (good)
+		buf_put(out, text + head + 1, bytes);
+	free(text);
+	return good;
+}
+
+/* What cannot be kept is made again next time. */
+static void
+cache_write(char *path, const char *at, size_t n)
+{
+	Buf b = {0};
+
+	buf_printf(&b, "mantou nvrtc %zu %016" PRIx64 "\n", n, hash_bytes(HASH_START, at, n));
+	buf_put(&b, at, n);
+	if (folder_make(path))
+		file_write(path, b.at, b.n);
+	buf_free(&b);
+}
+
+/* ---------------------------------------------------------------- compiling */
+static const char *
+compile(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, bool lines, Buf *out)
+{
+	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "-lineinfo"};
+	Program p = NULL;
+	size_t bytes = 0;
+	int count = (int)(sizeof options / sizeof *options) - !lines, status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
+
+	if (status)
+		return arena_printf(a, "NVRTC makes no program (status %d)", status);
+	status = n->CompileProgram(p, count, options);
+	const char *error = status ? compile_error(a, n, p, source, status) : NULL;
+
+	if (!error && !(cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) && bytes) {
+		char *code = arena_array(a, char, bytes);
+
+		(cubin ? n->GetCUBIN : n->GetPTX)(p, code);
+		buf_put(out, code, cubin ? bytes : strlen(code));
+	} else if (!error) {
+		error = arena_printf(a, "NVRTC %d.%d makes no %s for %s", n->major, n->minor, cubin ? "cubin" : "PTX", arch);
+	}
+	n->DestroyProgram(&p);
+	return error;
+}
+
+const char *
+nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, bool lines, Buf *out)
+{
+	Nvrtc n = {0};
+	const char *error = nvrtc_open(a, &n);
+
+	if (error)
+		return error;
+	char *path = cache_path(a, &n, source, arch, cubin, lines);
+
+	if (!path || !cache_read(path, out)) {
+		error = compile(a, &n, source, arch, cubin, lines, out);
+		if (!error && path)
+			cache_write(path, out->at, out->n);
+	}
+	dlclose(n.library);
+	return error;
+}

@@ -1,0 +1,411 @@
+/* rows.c: reductions, and groups around them.
+ *
+ * In: a group with reductions over the same axes of one space.   Out: a kernel with a block (or a thread, where a row is short) for each kept
+ * index. A pass goes over the row for every phase: what depends on no reduction of the group, what depends on those of the first pass, ...;
+ * threads take every BLOCK-th element, their states join in a halving tree, so the order is the same whatever the machine. moments takes
+ * two passes (sum, squares about the mean), logsumexp too (largest, exponentials below it). Values of the row's whole space are
+ * stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a loop of its own. */
+#include "cuda.h"
+#include <string.h>
+
+enum { SHORT_ROW = 64 };
+
+int
+cu_red_passes(const Op *op)
+{
+	return op->kind == OP_moments || op->kind == OP_logsumexp ? 2 : 1;
+}
+
+static DType
+red_dtype(const Op *op, DType x)
+{
+	switch (op->kind) {
+	case OP_sum: case OP_mean:
+		if (!dtype_is_float(x))
+			return x == DT_bool ? DT_i32 : DT_i64;
+		return x == DT_f64 ? DT_f64 : DT_f32;
+	case OP_moments: case OP_logsumexp:
+		return x == DT_f64 ? DT_f64 : DT_f32;
+	default:
+		return x;
+	}
+}
+
+uint32_t
+cu_red_axes(const Graph *g, const Op *op)
+{
+	int rank = val_type(g, op->in[0])->rank, n;
+	const int64_t *axes = attr_ints(op, A_axes, &n);
+	uint32_t bits = 0;
+
+	for (int i = 0; i < n; i++)
+		bits |= 1u << (axes[i] < 0 ? axes[i] + rank : axes[i]);
+	return bits;
+}
+
+bool
+cu_rows_small(const Graph *g, const Op *op)
+{
+	const Type *t = val_type(g, op->in[0]);
+	uint32_t axes = cu_red_axes(g, op);
+	int64_t n = 1;
+
+	for (int i = 0; i < t->rank; i++)
+		n *= axes >> i & 1 ? t->axis[i].n : 1;
+	return n <= SHORT_ROW;
+}
+
+/* ---------------------------------------------------------------- states */
+static DType
+atom_dtype(const Cuda *c, const Atom *a)
+{
+	return red_dtype(a->op, (DType)val_type(c->g, a->op->in[0])->dtype);
+}
+
+static bool
+is_extremum(const Atom *a)
+{
+	return a->op->kind == OP_max || a->op->kind == OP_min || (a->op->kind == OP_logsumexp && a->pass == 0);
+}
+
+void
+cu_atom_open(Cuda *c, Atom *a)
+{
+	DType dt = atom_dtype(c, a);
+	bool top = is_extremum(a) || a->op->kind == OP_argmax;
+
+	a->s[0] = cu_fresh(c, 'v');
+	cu_line(c, "%s %s = %s;", cu_c_type(dt), a->s[0], top ? cu_cell_lowest(dt, a->op->kind == OP_min).v : "0");
+	if (a->op->kind == OP_argmax) {
+		a->s[1] = cu_fresh(c, 'i');
+		cu_line(c, "long long %s = NO_INDEX;", a->s[1]);
+	}
+}
+
+void
+cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index)
+{
+	DType dt = atom_dtype(c, a);
+	const char *s = a->s[0], *sx = cu_suffix(dt);
+	Cell state = {s, (uint8_t)dt};
+
+	x = cu_cell_cast(c, x, dt);
+	if (is_extremum(a)) {
+		cu_line(c, "%s = %s_%s(%s, %s);", s, a->op->kind == OP_min ? "low" : "top", sx, x.v, s);
+	} else if (a->op->kind == OP_argmax) {
+		cu_line(c, "if (%s == NO_INDEX || beats_%s(%s, %s)) { %s = %s; %s = %s; }", a->s[1], sx, x.v, s, s, x.v, a->s[1], index);
+	} else if (a->op->kind == OP_moments && a->pass == 1) {
+		Cell d = cu_cell_let(c, cu_cell_bin(c, EX_SUB, x, a->before).v, dt);
+
+		cu_line(c, "%s = %s;", s, cu_cell_fma(c, d, d, state).v);
+	} else if (a->op->kind == OP_logsumexp) {
+		cu_line(c, "%s = %s + exp_below_%s(%s, %s);", s, s, sx, x.v, a->before.v);
+	} else {
+		cu_line(c, "%s = %s;", s, cu_cell_bin(c, EX_ADD, state, x).v);
+	}
+}
+
+void
+cu_atom_join(Cuda *c, Atom *a)
+{
+	const char *sx = cu_suffix(atom_dtype(c, a));
+
+	if (a->op->kind == OP_argmax)
+		cu_line(c, "block_argmax_%s(&%s, &%s);", sx, a->s[0], a->s[1]);
+	else
+		cu_line(c, "%s = block_%s_%s(%s);", a->s[0], is_extremum(a) ? a->op->kind == OP_min ? "low" : "top" : "sum", sx, a->s[0]);
+}
+
+Cell
+cu_atom_value(Cuda *c, Atom *a, Ix count)
+{
+	DType dt = atom_dtype(c, a), to = (DType)val_type(c->g, a->op->out[0])->dtype;
+	Cell s = {a->s[0], (uint8_t)dt};
+
+	switch (a->op->kind) {
+	case OP_argmax:
+		s = (Cell){a->s[1], DT_i64};
+		break;
+	case OP_mean:
+		s = cu_cell_cast(c, s, dtype_is_float(to) && to != DT_f64 ? DT_f32 : to);
+		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)s.dt), count), s.dt});
+		break;
+	case OP_moments:
+		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type(dt), count), s.dt});
+		if (a->pass == 0)
+			return cu_cell_let(c, s.v, dt);
+		break;
+	case OP_logsumexp:
+		if (a->pass == 0)
+			return s;
+		s = (Cell){arena_printf(c->a, "log_above_%s(%s, %s)", cu_suffix(dt), s.v, a->before.v), (uint8_t)dt};
+		break;
+	default:
+		break;
+	}
+	return cu_cell_let(c, cu_cell_cast(c, s, to).v, to);
+}
+
+/* ---------------------------------------------------------------- at any index: a loop */
+/* Where axis i of the operand is an axis of the result, its index there. */
+static void
+operand_index(const Graph *g, const Op *op, const Ix *ix, Ix *in)
+{
+	uint32_t axes = cu_red_axes(g, op);
+	const Type *t = val_type(g, op->in[0]);
+	bool keep = attr_bool(op, A_keep);
+	int j = 0;
+
+	for (int i = 0; i < t->rank; i++) {
+		bool reduced = axes >> i & 1;
+
+		in[i] = reduced ? "0" : ix[j];
+		j += keep || !reduced;
+	}
+}
+
+Cell
+cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix)
+{
+	const Type *t = val_type(c->g, op->in[0]);
+	uint32_t axes = cu_red_axes(c->g, op);
+	Ix in[MAX_RANK], i, count = cu_product(c, t, axes);
+	Cell value[2] = {{0}};
+
+	operand_index(c->g, op, ix, in);
+	for (int pass = 0; pass < cu_red_passes(op); pass++) {
+		Atom a = {.op = op, .pass = pass, .before = value[0]};
+
+		cu_atom_open(c, &a);
+		Scope s = cu_loop_open(c, count, &i);
+
+		cu_take_apart(c, t, axes, i, in);
+		cu_atom_step(c, &a, cu_value_at(c, op->in[0], in), i);
+		cu_scope_close(c, s);
+		value[pass] = cu_atom_value(c, &a, count);
+	}
+	if (op->kind == OP_moments) {
+		DType to = (DType)val_type(c->g, op->out[0])->dtype;
+
+		value[0] = cu_cell_cast(c, value[0], to);
+		return value[index];
+	}
+	return value[cu_red_passes(op) - 1];
+}
+
+/* ---------------------------------------------------------------- the kernel */
+typedef struct Rows {
+	const Op *red;                  /* one of them: all have its space and axes */
+	const Type *space;
+	uint32_t axes, kept;
+	bool block;
+	Ix ix[MAX_RANK], number, count;
+	int nphase;
+	VEC(Atom) atom; VEC(int) at;    /* passes of reductions, and their phases */
+	VEC(Out) whole, row;
+} Rows;
+
+/* The passes over the row that must have ended before v is known, each reduction's own counted. */
+static int
+phase_of(Cuda *c, Val v)
+{
+	if (!c->inside[v.id] || c->ready[v.id])
+		return 0;
+	if (c->phase[v.id] >= 0)
+		return c->phase[v.id];
+	const Op *op = val_op(c->g, v);
+	int p = 0, q;
+
+	for (int k = 0; k < op->nin; k++)
+		p = (q = phase_of(c, op->in[k])) > p ? q : p;
+	return c->phase[v.id] = p + (op_info[op->kind].red >= 0 ? cu_red_passes(op) : 0);
+}
+
+static bool
+is_kept_shape(const Rows *r, const Type *t, bool *keep)
+{
+	int j = 0;
+
+	*keep = t->rank == r->space->rank;
+	for (int i = 0; i < r->space->rank; i++) {
+		bool reduced = r->axes >> i & 1;
+
+		if (reduced && !*keep)
+			continue;
+		if (j >= t->rank || (reduced ? t->axis[j].n != 1 || t->axis[j].mul : !axis_same(t->axis[j], r->space->axis[i])))
+			return false;
+		j++;
+	}
+	return j == t->rank;
+}
+
+/* Indices of a value of the kept shape. */
+static void
+row_index(const Rows *r, const Type *t, Ix *ix)
+{
+	bool keep = t->rank == r->space->rank;
+	int j = 0;
+
+	for (int i = 0; i < r->space->rank; i++)
+		if (keep || !(r->axes >> i & 1))
+			ix[j++] = r->axes >> i & 1 ? "0" : r->ix[i];
+}
+
+static bool
+same_space(const Cuda *c, const Rows *r, const Op *op)
+{
+	const Type *t = val_type(c->g, op->in[0]);
+
+	if (t->rank != r->space->rank || cu_red_axes(c->g, op) != r->axes)
+		return false;
+	for (int i = 0; i < t->rank; i++)
+		if (!axis_same(t->axis[i], r->space->axis[i]))
+			return false;
+	return true;
+}
+
+static void
+rows_plan(Cuda *c, Rows *r)
+{
+	bool keep;
+
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &c->g->op.at[i];
+		int last = 0;
+
+		if (op->dead)
+			continue;
+		if (op_info[op->kind].red >= 0 && same_space(c, r, op))
+			for (int p = 0; p < cu_red_passes(op); p++) {
+				last = phase_of(c, op->in[0]) + p;
+				vec_push(c->a, &r->atom, ((Atom){.op = op, .pass = p}));
+				vec_push(c->a, &r->at, last);
+			}
+		for (int k = 0; k < op->nout; k++) {
+			const ValInfo *v = val_info(c->g, op->out[k]);
+			Out o = {op->out[k], &v->type, v->offset};
+
+			if (!cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id])
+				continue;
+			if (is_kept_shape(r, &v->type, &keep)) {
+				vec_push(c->a, &r->row, o);
+			} else if (type_same_shape(&v->type, r->space)) {
+				vec_push(c->a, &r->whole, o);
+				last = phase_of(c, op->out[k]) > last ? phase_of(c, op->out[k]) : last;
+			}
+		}
+		r->nphase = last + 1 > r->nphase ? last + 1 : r->nphase;
+	}
+}
+
+/* Tells the memo what the reduction's results are at this row. */
+static void
+put_results(Cuda *c, const Rows *r, const Atom *a, Cell value)
+{
+	Ix ix[MAX_RANK];
+
+	for (int k = 0; k < a->op->nout; k++) {
+		const Type *t = val_type(c->g, a->op->out[k]);
+
+		row_index(r, t, ix);
+		for (int i = 0; i < t->rank; i++)
+			ix[i] = t->axis[i].n == 1 && !t->axis[i].mul ? "0" : ix[i];
+		if (a->op->kind == OP_moments && k != a->pass)
+			continue;
+		cu_memo_put(c, a->op->out[k], ix, cu_cell_cast(c, value, (DType)t->dtype));
+	}
+}
+
+static void
+rows_pass(Cuda *c, Rows *r, int phase)
+{
+	Ix i = cu_fresh(c, 'i'), in[MAX_RANK];
+
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		if (r->at.at[k] == phase)
+			cu_atom_open(c, &r->atom.at[k]);
+	Scope s = r->block ? cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i, r->count, i)
+		: cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, r->count, i);
+
+	memcpy(in, r->ix, sizeof in);
+	cu_take_apart(c, r->space, r->axes, i, in);
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		if (r->at.at[k] == phase)
+			cu_atom_step(c, &r->atom.at[k], cu_value_at(c, r->atom.at[k].op->in[0], in), i);
+	for (uint32_t k = 0; k < r->whole.n; k++)
+		if (phase_of(c, r->whole.at[k].v) == phase)
+			cu_store_at(c, r->whole.at[k].type, r->whole.at[k].offset, in, cu_value_at(c, r->whole.at[k].v, in));
+	cu_scope_close(c, s);
+	for (uint32_t k = 0; k < r->atom.n; k++) {
+		Atom *a = &r->atom.at[k];
+
+		if (r->at.at[k] != phase)
+			continue;
+		if (r->block)
+			cu_atom_join(c, a);
+		Cell value = cu_atom_value(c, a, r->count);
+
+		if (a->pass + 1 < cu_red_passes(a->op))
+			r->atom.at[k + 1].before = value;
+		if (a->pass + 1 == cu_red_passes(a->op) || a->op->kind == OP_moments)
+			put_results(c, r, a, value);
+	}
+}
+
+static void
+rows_store(Cuda *c, const Rows *r)
+{
+	Scope s = {0};
+
+	if (!r->row.n)
+		return;
+	if (r->block)
+		s = cu_scope_open(c, "if (threadIdx.x == 0)");
+	for (uint32_t k = 0; k < r->row.n; k++) {
+		const Out *o = &r->row.at[k];
+		Ix ix[MAX_RANK];
+
+		row_index(r, o->type, ix);
+		cu_store_at(c, o->type, o->offset, ix, cu_value_at(c, o->v, ix));
+	}
+	if (r->block)
+		cu_scope_close(c, s);
+}
+
+void
+cu_rows_emit(Cuda *c, bool block)
+{
+	Rows r = {.block = block};
+	int64_t full = 1;
+
+	for (uint32_t i = c->first; i < c->last && !r.red; i++)
+		if (!c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0)
+			r.red = &c->g->op.at[i];
+	r.space = val_type(c->g, r.red->in[0]);
+	r.axes = cu_red_axes(c->g, r.red);
+	r.kept = ((1u << r.space->rank) - 1) & ~r.axes;
+	rows_plan(c, &r);
+	if (!r.row.n && !r.whole.n)
+		return;
+	cu_kernel_open(c, "");
+	r.count = cu_product(c, r.space, r.axes);
+	r.number = cu_fresh(c, 'i');
+	Ix rows = cu_product(c, r.space, r.kept);
+	Scope s = cu_scope_open(c, block ? "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)" : "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)", c->it,
+		r.number, r.number, rows, r.number);
+
+	for (int i = 0; i < r.space->rank; i++) {
+		r.ix[i] = "0";
+		full *= r.kept >> i & 1 ? r.space->axis[i].n : 1;
+	}
+	cu_take_apart(c, r.space, r.kept, r.number, r.ix);
+	for (int p = 0; p < r.nphase; p++)
+		rows_pass(c, &r, p);
+	rows_store(c, &r);
+	cu_scope_close(c, s);
+	cu_kernel_close(c, block ? "a row to a block" : "a row to a thread", block ? full : (full + BLOCK - 1) / BLOCK);
+	for (uint32_t k = 0; k < r.row.n; k++)
+		c->ready[r.row.at[k].v.id] = true;
+	for (uint32_t k = 0; k < r.whole.n; k++)
+		c->ready[r.whole.at[k].v.id] = true;
+}

@@ -1,0 +1,505 @@
+/* text.c: lines of CUDA C: scopes, index arithmetic, memory, the frame of a kernel.
+ *
+ * In: questions of eval.c and kernels.c.   Out: text in Cuda.body, with pointers and extents that the kernel needs in Cuda.head.
+ * Index expressions are folded where numbers are known and have one variable each in a scope. A sum that was joined from an outer and
+ * an inner index is taken apart again without a division. Offsets of values are parameters, added to the
+ * arena's address, so that groups of equal structure have one function. */
+#include "cuda.h"
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- lines and scopes */
+static void
+put_line(Cuda *c, const char *fmt, va_list ap)
+{
+	for (int i = 0; i <= c->depth; i++)
+		buf_put(&c->body, "\t", 1);
+	buf_vprintf(&c->body, fmt, ap);
+}
+
+void
+cu_line(Cuda *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	put_line(c, fmt, ap);
+	va_end(ap);
+	buf_put(&c->body, "\n", 1);
+}
+
+Scope
+cu_scope_open(Cuda *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	put_line(c, fmt, ap);
+	va_end(ap);
+	buf_printf(&c->body, " {\n");
+	c->depth++;
+	return (Scope){c->memo.n, c->cse.n, c->joined.n};
+}
+
+void
+cu_scope_close(Cuda *c, Scope s)
+{
+	c->depth--;
+	cu_line(c, "}");
+	c->memo.n = s.memo;
+	c->cse.n = s.cse;
+	c->joined.n = s.joined;
+}
+
+const char *
+cu_fresh(Cuda *c, char letter)
+{
+	return arena_printf(c->a, "%c%d", letter, c->nvar++);
+}
+
+Scope
+cu_loop_open(Cuda *c, const char *count, Ix *i)
+{
+	*i = cu_fresh(c, 'i');
+	return cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, *i, *i, count, *i);
+}
+
+/* ---------------------------------------------------------------- indices */
+bool
+cu_ix_number(Ix i, int64_t *k)
+{
+	if (!isdigit((unsigned char)*i) && *i != '-')
+		return false;
+	*k = strtoll(i, NULL, 10);
+	return true;
+}
+
+Ix
+cu_ix_k(Cuda *c, int64_t k)
+{
+	return arena_printf(c->a, "%lld", (long long)k);
+}
+
+static Ix
+ix_let(Cuda *c, const char *text)
+{
+	for (uint32_t k = c->cse.n; k-- > 0;)
+		if (!strcmp(c->cse.at[k].text, text))
+			return c->cse.at[k].name;
+	const char *name = cu_fresh(c, 'i');
+
+	cu_line(c, "const %s %s = %s;", c->it, name, text);
+	vec_push(c->a, &c->cse, ((Cse){text, name}));
+	return name;
+}
+
+Ix
+cu_ix_add(Cuda *c, Ix a, Ix b)
+{
+	int64_t x, y;
+	bool ka = cu_ix_number(a, &x), kb = cu_ix_number(b, &y);
+
+	if (ka && kb)
+		return cu_ix_k(c, x + y);
+	if ((ka && x == 0) || (kb && y == 0))
+		return ka ? b : a;
+	if (kb && y < 0)
+		return ix_let(c, arena_printf(c->a, "%s - %lld", a, (long long)-y));
+	return ix_let(c, ka ? arena_printf(c->a, "%s + %s", b, a) : arena_printf(c->a, "%s + %s", a, b));
+}
+
+Ix
+cu_ix_sub(Cuda *c, Ix a, Ix b)
+{
+	int64_t x, y;
+
+	if (cu_ix_number(b, &y))
+		return cu_ix_number(a, &x) ? cu_ix_k(c, x - y) : cu_ix_add(c, a, cu_ix_k(c, -y));
+	return strcmp(a, b) ? ix_let(c, arena_printf(c->a, "%s - %s", a, b)) : cu_ix_k(c, 0);
+}
+
+Ix
+cu_ix_mul(Cuda *c, Ix a, Ix b)
+{
+	int64_t x, y;
+	bool ka = cu_ix_number(a, &x), kb = cu_ix_number(b, &y);
+
+	if (ka && kb)
+		return cu_ix_k(c, x * y);
+	if ((ka && x == 0) || (kb && y == 0))
+		return cu_ix_k(c, 0);
+	if (kb)
+		return y == 1 ? a : ix_let(c, arena_printf(c->a, "%s * %s", a, b));
+	return ka && x == 1 ? b : ix_let(c, arena_printf(c->a, "%s * %s", a, b));
+}
+
+static const Joined *
+joined_of(const Cuda *c, Ix a, Ix b)
+{
+	for (uint32_t k = c->joined.n; k-- > 0;)
+		if (!strcmp(c->joined.at[k].sum, a) && !strcmp(c->joined.at[k].ext, b))
+			return &c->joined.at[k];
+	return NULL;
+}
+
+Ix
+cu_ix_div(Cuda *c, Ix a, Ix b)
+{
+	int64_t x, y;
+	bool ka = cu_ix_number(a, &x), kb = cu_ix_number(b, &y);
+	const Joined *j = joined_of(c, a, b);
+
+	if (j)
+		return j->outer;
+	if (ka && kb && y > 0 && x >= 0)
+		return cu_ix_k(c, x / y);
+	if ((kb && y == 1) || (ka && x == 0))
+		return a;
+	return ix_let(c, arena_printf(c->a, "%s / %s", a, b));
+}
+
+Ix
+cu_ix_rem(Cuda *c, Ix a, Ix b)
+{
+	int64_t x, y;
+	bool ka = cu_ix_number(a, &x), kb = cu_ix_number(b, &y);
+	const Joined *j = joined_of(c, a, b);
+
+	if (j)
+		return j->inner;
+	if (ka && kb && y > 0 && x >= 0)
+		return cu_ix_k(c, x % y);
+	if ((kb && y == 1) || (ka && x == 0))
+		return cu_ix_k(c, 0);
+	return ix_let(c, arena_printf(c->a, "%s %% %s", a, b));
+}
+
+Ix
+cu_ix_join(Cuda *c, Ix outer, Ix ext, Ix inner)
+{
+	Ix sum = cu_ix_add(c, cu_ix_mul(c, outer, ext), inner);
+	int64_t k;
+
+	if (!cu_ix_number(sum, &k))
+		vec_push(c->a, &c->joined, ((Joined){sum, outer, ext, inner}));
+	return sum;
+}
+
+const char *
+cu_in_range(Cuda *c, Ix i, Ix ext)
+{
+	int64_t x, y;
+
+	if (cu_ix_number(i, &x) && (x < 0 || cu_ix_number(ext, &y)))
+		return x >= 0 && x < y ? "1" : "0";
+	return arena_printf(c->a, "(%s >= 0 && %s < %s)", i, i, ext);
+}
+
+const char *
+cu_both(Cuda *c, const char *a, const char *b)
+{
+	if (!strcmp(a, "0") || !strcmp(b, "1"))
+		return a;
+	if (!strcmp(a, "1") || !strcmp(b, "0"))
+		return b;
+	return arena_printf(c->a, "(%s && %s)", a, b);
+}
+
+/* ---------------------------------------------------------------- extents and pointers */
+static const char *
+top_let(Cuda *c, char letter, const char *type, const char *text)
+{
+	for (uint32_t k = 0; k < c->top.n; k++)
+		if (!strcmp(c->top.at[k].text, text))
+			return c->top.at[k].name;
+	const char *name = cu_fresh(c, letter);
+
+	buf_printf(&c->head, "\t%s%s = %s;\n", type, name, text);
+	vec_push(c->a, &c->top, ((Cse){text, name}));
+	return name;
+}
+
+Ix
+cu_extent(Cuda *c, Axis a)
+{
+	if (!a.mul)
+		return cu_ix_k(c, a.n);
+	return top_let(c, 'e', arena_printf(c->a, "const %s ", c->it), arena_printf(c->a, "(%s)(n * %d / %d)", c->it, (int)a.mul, (int)(a.div ? a.div : 1)));
+}
+
+static Ix
+top_product(Cuda *c, int64_t k, const char *marked)
+{
+	if (!*marked)
+		return cu_ix_k(c, k);
+	return top_let(c, 'e', arena_printf(c->a, "const %s ", c->it), k == 1 ? marked + 3 : arena_printf(c->a, "%lld%s", (long long)k, marked));
+}
+
+Ix
+cu_product(Cuda *c, const Type *t, uint32_t axes)
+{
+	int64_t k = 1;
+	const char *marked = "";
+
+	for (int i = 0; i < t->rank; i++)
+		if (axes >> i & 1) {
+			if (t->axis[i].mul)
+				marked = arena_printf(c->a, "%s * %s", marked, cu_extent(c, t->axis[i]));
+			else
+				k *= t->axis[i].n;
+		}
+	return top_product(c, k, marked);
+}
+
+void
+cu_take_apart(Cuda *c, const Type *t, uint32_t axes, Ix i, Ix *ix)
+{
+	int left = 0;
+
+	for (int k = 0; k < t->rank; k++)
+		left += axes >> k & 1 && (t->axis[k].n != 1 || t->axis[k].mul);
+	for (int k = t->rank; k-- > 0;) {
+		int ax = t->perm[k];
+
+		if (!(axes >> ax & 1))
+			continue;
+		if (t->axis[ax].n == 1 && !t->axis[ax].mul) {
+			ix[ax] = "0";
+			continue;
+		}
+		Ix e = cu_extent(c, t->axis[ax]);
+
+		ix[ax] = --left ? cu_ix_rem(c, i, e) : i;
+		if (left)
+			i = cu_ix_div(c, i, e);
+	}
+}
+
+/* ---------------------------------------------------------------- memory */
+static const struct { const char *cell, *memory, *load, *store; } c_types[DT_COUNT] = {
+	[DT_f64] = {"double", "double", "", ""}, [DT_f32] = {"float", "float", "", ""},
+	[DT_f16] = {"float", "unsigned short", "f16_value", "f16_bits"}, [DT_bf16] = {"float", "unsigned short", "bf16_value", "bf16_bits"},
+	[DT_i64] = {"long long", "long long", "", ""}, [DT_i32] = {"int", "int", "", ""},
+	[DT_u8] = {"unsigned char", "unsigned char", "", ""}, [DT_bool] = {"bool", "unsigned char", "0 != ", "(unsigned char)"},
+};
+
+const char *
+cu_c_type(DType t)
+{
+	return c_types[t].cell;
+}
+
+Cell
+cu_cell_let(Cuda *c, const char *text, DType t)
+{
+	const char *name = cu_fresh(c, 'v');
+
+	cu_line(c, "const %s %s = %s;", cu_c_type(t), name, text);
+	return (Cell){name, (uint8_t)t};
+}
+
+static const char *
+pointer(Cuda *c, DType t, int64_t offset)
+{
+	const char *m = c_types[t].memory;
+	uint32_t k = 0;
+
+	while (k < c->off.n && c->off.at[k] != offset)
+		k++;
+	if (k == c->off.n)
+		vec_push(c->a, &c->off, offset);
+	return top_let(c, 'p', arena_printf(c->a, "%s *", m), arena_printf(c->a, "(%s *)(arena + o%u)", m, (unsigned)k));
+}
+
+static const char *
+element(Cuda *c, const Type *t, const Ix *ix)
+{
+	bool root = c->root && type_same_shape(c->root, t) && !memcmp(c->root->perm, t->perm, t->rank);
+	const char *marked = "", *sum = NULL;
+	int64_t k = 1, x;
+
+	for (int i = 0; root && i < t->rank; i++)
+		root = axis_same(c->root->axis[i], t->axis[i]) && !strcmp(c->root_ix[i], ix[i]);
+	if (root)
+		return c->root_i;
+	for (int i = t->rank; i-- > 0;) {
+		Axis a = t->axis[t->perm[i]];
+		Ix at = ix[t->perm[i]], stride = top_product(c, k, marked);
+		const char *term = !strcmp(stride, "1") ? at : arena_printf(c->a, "%s * %s", at, stride);
+
+		if (!cu_ix_number(at, &x) || x)
+			sum = sum ? arena_printf(c->a, "%s + %s", term, sum) : term;
+		if (a.mul)
+			marked = arena_printf(c->a, "%s * %s", marked, cu_extent(c, a));
+		else
+			k *= a.n;
+	}
+	return sum ? sum : "0";
+}
+
+Cell
+cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
+{
+	DType dt = (DType)t->dtype;
+	const char *at = arena_printf(c->a, "%s[%s]", pointer(c, dt, offset), element(c, t, ix));
+
+	return cu_cell_let(c, *c_types[dt].load ? arena_printf(c->a, "%s(%s)", c_types[dt].load, at) : at, dt);
+}
+
+void
+cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x)
+{
+	DType dt = (DType)t->dtype;
+	const char *p = pointer(c, dt, offset), *at = element(c, t, ix);
+
+	c->writes_state |= offset >= c->p->state_from && offset < c->p->state_to;
+
+	cu_line(c, *c_types[dt].store ? "%s[%s] = %s(%s);" : "%s[%s] = %s%s;", p, at, c_types[dt].store, x.v);
+}
+
+/* ---------------------------------------------------------------- memo */
+void
+cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x)
+{
+	Memo m = {.val = v.id, .rank = val_type(c->g, v)->rank, .cell = x};
+
+	for (int i = 0; i < m.rank; i++)
+		m.ix[i] = ix[i];
+	vec_push(c->a, &c->memo, m);
+}
+
+bool
+cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x)
+{
+	for (uint32_t i = c->memo.n; i-- > 0;) {
+		const Memo *m = &c->memo.at[i];
+		int k = 0;
+
+		if (m->val != v.id)
+			continue;
+		while (k < rank && !strcmp(m->ix[k], ix[k]))
+			k++;
+		if (k == rank) {
+			*x = m->cell;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* ---------------------------------------------------------------- the frame */
+static const char *
+identifier(Cuda *c, const char *part)
+{
+	const char *name = c->group >= 0 ? c->g->group.at[c->group].name : c->g->name;
+	char *s = arena_printf(c->a, "%s%s", name, part);
+
+	for (char *p = s; *p; p++)
+		if (!isalnum((unsigned char)*p))
+			*p = '_';
+	return s;
+}
+
+/* The first kernel of a group has its name, others a part's number beside it; that of an op outside groups says what it does. */
+void
+cu_kernel_open(Cuda *c, const char *what)
+{
+	c->name = identifier(c, c->group < 0 ? arena_printf(c->a, "_%s_%u", what, (unsigned)c->first) : c->nkernel ? arena_printf(c->a, "_part%d", c->nkernel) : "");
+	c->nkernel++;
+	c->depth = c->nvar = 0;
+	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
+	c->off.n = 0;
+	c->block = BLOCK;
+	c->shared = 0;
+	c->check = c->writes_state = false;
+	c->root = NULL;
+	c->head.n = c->body.n = 0;
+}
+
+/* The function of that text; fresh if it is new. */
+static int
+function_of(Cuda *c, const char *text, bool *fresh)
+{
+	CuProgram *p = c->p;
+	uint64_t hash = hash_bytes(HASH_START, text, strlen(text));
+
+	*fresh = false;
+	for (uint32_t i = 0; i < p->fn.n; i++) {
+		const CuFunction *f = &p->fn.at[i];
+
+		if (f->hash == hash && f->block == c->block && f->shared == c->shared && !strcmp(f->text, text))
+			return (int)i;
+	}
+	*fresh = true;
+	vec_push(p->a, &p->fn, ((CuFunction){arena_strdup(p->a, c->name), arena_strdup(p->a, text), hash, c->block, c->shared}));
+	return (int)p->fn.n - 1;
+}
+
+/* Bytes between the group and memory: of what it reads of others and what it stores, each once; of a table whose rows are taken or added to, these rows. */
+static double
+group_bytes(const Cuda *c)
+{
+	const Graph *g = c->g;
+	bool *seen = arena_array(c->a, bool, g->val.n);
+	double bytes = c->group >= 0 ? 2.0 * (double)g->group.at[c->group].workspace : 0;
+
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && k < op->nin + op->nout; k++) {
+			Val v = k < op->nin ? op->in[k] : op->out[k - op->nin];
+			bool rows = (op->kind == OP_take && k == 0) || (op_has((OpKind)op->kind, T_INPLACE) && (k == 0 || k == op->nin));
+			Val moved = !rows ? v : op->kind == OP_take ? op->out[0] : op->in[1];
+
+			if (seen[v.id] || (c->inside[v.id] && !cu_value_is_out(c, v)))
+				continue;
+			seen[v.id] = true;
+			bytes += (double)type_bytes(val_type(g, moved));
+		}
+	}
+	return bytes;
+}
+
+static double
+group_flops(const Cuda *c)
+{
+	double flops = 0;
+
+	for (uint32_t i = c->first; i < c->last; i++)
+		flops += c->g->op.at[i].dead ? 0 : op_flops(c->g, &c->g->op.at[i]);
+	return flops;
+}
+
+/* The group's figures stand with its first kernel. */
+void
+cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
+{
+	Arena *a = c->p->a;
+	Buf *b = &c->p->text, text = {0};
+	const char *group = c->group >= 0 ? c->g->group.at[c->group].name : "-";
+	int64_t *off = arena_array(a, int64_t, c->off.n), grid = blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1;
+	bool fresh, once = c->group >= 0 && c->g->group.at[c->group].once;
+
+	buf_printf(&text, "(char *arena, long long n");
+	for (uint32_t k = 0; k < c->off.n; k++) {
+		off[k] = c->off.at[k];
+		buf_printf(&text, ", long long o%u", (unsigned)k);
+	}
+	buf_printf(&text, ")\n{\n%s", c->writes_state ? "\tif (halted(arena)) return;\n" : "");
+	if (c->head.n)
+		buf_put(&text, c->head.at, c->head.n);
+	if (c->body.n)
+		buf_put(&text, c->body.at, c->body.n);
+	buf_printf(&text, "}\n");
+	int fn = function_of(c, text.at, &fresh);
+
+	buf_printf(b, "\n/* graph %s, group %s: ", c->g->name, group);
+	if (fresh)
+		buf_printf(b, "%s; blocks=%lld%s */\nKERNEL %s%s", what, (long long)grid, once ? "; once" : "", c->name, text.at);
+	else
+		buf_printf(b, "%s with other offsets%s */\n", c->p->fn.at[fn].name, once ? "; once" : "");
+	buf_free(&text);
+	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
+		.check = c->check, .once = once, .flops = c->nkernel == 1 ? group_flops(c) : 0, .bytes = c->nkernel == 1 ? group_bytes(c) : 0}));
+}

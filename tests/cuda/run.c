@@ -1,0 +1,162 @@
+/* run.c: every kernel of the CUDA target against the reference evaluator, on whatever device libcuda.so.1 offers: a GPU, or the stand-in.
+ *
+ * In: case files and variants of tests/cpu/run.c, whose code this is but for what loads and calls kernels.   Out: as there; exit 77 where there
+ * is no libcuda.so.1 (MANTOU_LIBCUDA may name it), no device or no NVRTC.
+ * A module's kernels are compiled to PTX, loaded, and launched one after the other in an arena that is copied in whole, with three blocks at
+ * most, so that threads must stride. CUDA_TEST_ARCH: another architecture than sm_80. */
+#define TEST_TARGET "cuda"
+#include "../../codegen/cuda/emit.h"
+#include "../../runtime/rt.h"
+
+typedef struct Code { void *module; CuProgram p; } Code;
+static const char *code_load(Code *c, Module *m, const char *arch);
+static int64_t code_call(Code *c, RtRun *run, int64_t bytes);
+static void code_free(Code *c);
+
+#include "../cpu/run.c"
+#include <dlfcn.h>
+
+/* The driver's functions that are called: name, symbol, arguments. */
+#define FUNCTIONS(F) \
+	F(init, "cuInit", (unsigned flags)) \
+	F(device, "cuDeviceGet", (int *device, int number)) \
+	F(context, "cuDevicePrimaryCtxRetain", (void **context, int device)) \
+	F(current, "cuCtxSetCurrent", (void *context)) \
+	F(synchronize, "cuCtxSynchronize", (void)) \
+	F(load, "cuModuleLoadData", (void **module, const void *image)) \
+	F(unload, "cuModuleUnload", (void *module)) \
+	F(function, "cuModuleGetFunction", (void **function, void *module, const char *name)) \
+	F(launch, "cuLaunchKernel", (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra)) \
+	F(alloc, "cuMemAlloc_v2", (uint64_t *at, size_t bytes)) \
+	F(release, "cuMemFree_v2", (uint64_t at)) \
+	F(copy_in, "cuMemcpyHtoD_v2", (uint64_t to, const void *from, size_t bytes)) \
+	F(copy_out, "cuMemcpyDtoH_v2", (void *to, uint64_t from, size_t bytes))
+
+static struct Driver {
+#define MEMBER(name, symbol, args) int (*name) args;
+	FUNCTIONS(MEMBER)
+#undef MEMBER
+} cu;
+
+/* A device that has failed is of no use to the cases behind. */
+static void
+must(int status, const char *what)
+{
+	if (status)
+		die("%s: status %d", what, status);
+}
+
+static const char *
+code_load(Code *c, Module *m, const char *arch)
+{
+	Buf ptx = {0};
+	const char *error;
+
+	c->p = (CuProgram){.a = m->arena};
+	cu_module_emit(&c->p, m, arch);
+	if (getenv("CPU_TEST_DUMP"))
+		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
+	error = nvrtc_compile(m->arena, c->p.text.at, arch, false, true, &ptx);
+	if (!error && cu.load(&c->module, ptx.at))
+		error = "the device refuses the PTX";
+	buf_free(&ptx);
+	return error;
+}
+
+static void
+launch(Code *c, const KernelRec *k, uint64_t arena, long long n)
+{
+	const CuFunction *f = &c->p.fn.at[k->fn];
+	void *function = NULL, **args = arena_array(c->p.a, void *, k->noff + 2);
+	int64_t blocks = (k->rows + k->grain - 1) / k->grain;
+
+	args[0] = &arena;
+	args[1] = &n;
+	for (int i = 0; i < k->noff; i++)
+		args[i + 2] = (void *)(uintptr_t)&k->off[i];
+	must(cu.function(&function, c->module, f->name), f->name);
+	must(cu.launch(function, (unsigned)(blocks > 3 ? 3 : blocks), 1, 1, (unsigned)f->block, 1, 1, (unsigned)f->shared, NULL, args, NULL), k->name);
+	must(cu.synchronize(), k->name);
+}
+
+/* Every kernel, in order; in front of the arena lies the loop's status. */
+static int64_t
+code_call(Code *c, RtRun *run, int64_t bytes)
+{
+	uint64_t at;
+	uint8_t front[RT_LOOP_BYTES] = {0};
+
+	must(cu.alloc(&at, (size_t)bytes + sizeof front), "cuMemAlloc");
+	must(cu.copy_in(at, front, sizeof front), "cuMemcpyHtoD");
+	must(cu.copy_in(at + sizeof front, run->arena, (size_t)bytes), "cuMemcpyHtoD");
+	for (uint32_t g = 0; g < c->p.ks.graph.n; g++)
+		for (uint32_t i = 0; i < c->p.ks.graph.at[g]->k.n; i++)
+			launch(c, &c->p.ks.graph.at[g]->k.at[i], at + sizeof front, run->n);
+	must(cu.copy_out(run->arena, at + sizeof front, (size_t)bytes), "cuMemcpyDtoH");
+	must(cu.release(at), "cuMemFree");
+	return ((RtFault *)run->arena)->set ? RT_FAULT : RT_OK;
+}
+
+static void
+code_free(Code *c)
+{
+	must(cu.unload(c->module), "cuModuleUnload");
+	buf_free(&c->p.text);
+}
+
+/* NULL, or what is missing. */
+static const char *
+device_open(void)
+{
+	const char *path = getenv("MANTOU_LIBCUDA");
+	void *library = dlopen(path && *path ? path : "libcuda.so.1", RTLD_NOW), *context;
+	int device;
+
+	if (!library)
+		return "there is no libcuda.so.1 here";
+#define FIND(name, symbol, args) if (!(*(void **)(&cu.name) = dlsym(library, symbol))) return symbol " is not in libcuda.so.1";
+	FUNCTIONS(FIND)
+#undef FIND
+	if (cu.init(0) || cu.device(&device, 0) || cu.context(&context, device) || cu.current(context))
+		return "there is no device";
+	return NULL;
+}
+
+static bool
+has_nvrtc(const Target *t, Arena *a, const char *arch)
+{
+	Module *m = module_new(a, NULL, "none");
+	Buf b = {0};
+	const char *error = t->emit(t, m, &(EmitOptions){.emit = "ptx", .arch = arch}, &b);
+
+	buf_free(&b);
+	return !error;
+}
+
+int
+main(int argc, char **argv)
+{
+	Run r = {.arena = arena_new()};
+	const char *filter = "", *error, *given = getenv("CUDA_TEST_ARCH");
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	ir_init();
+	diags_init(&r.diags, r.arena, stderr);
+	const Target *t = target_named(TEST_TARGET);
+	const char *arch = t->resolve_arch(t, r.arena, given ? given : "sm_80", &error), *missing = device_open();
+
+	if (!arch)
+		die("%s", error);
+	if (!missing && !has_nvrtc(t, r.arena, arch))
+		missing = "there is no NVRTC";
+	if (missing) {
+		printf("skip cuda: %s\n", missing);
+		return 77;
+	}
+	for (int a = 1; a < argc; a++)
+		if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
+			filter = argv[a];
+	run_all(&r, argc, argv, filter, arch);
+	arena_free(r.arena);
+	return r.nfailed != 0;
+}

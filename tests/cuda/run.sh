@@ -1,0 +1,32 @@
+#!/bin/sh
+# Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the stand-in of the build, or a GPU's driver.
+# The cases of numeric/ and every fifth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes
+# is kept in the build folder.
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-$PWD/build-check}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export XDG_CACHE_HOME="$build/tests/cuda/cache"
+[ -n "${MANTOU_LIBCUDA:-}" ] || [ ! -f "$build/tests/cudasim/libcuda.so.1" ] || export MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1"
+if [ -n "${LONG:-}" ]; then
+	set -- tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir
+else
+	mkdir "$dir/numeric" # the name of files that need not have every operator
+	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 5 == 1' >"$dir/numeric/some.ir"
+	set -- tests/numeric/cases.txt "$dir/numeric/some.ir"
+fi
+"$build/tests/cuda/cuda" "$@" >"$dir/out" 2>&1
+status=$?
+cat "$dir/out"
+if [ $status = 77 ]; then
+	echo "0 passed, 0 failed, 1 skipped"
+	exit 0
+fi
+set -- $(sed -n '$s/^sm_[0-9a-z]*: \([0-9]*\) runs, \([0-9]*\) failures$/\1 \2/p' "$dir/out")
+if [ $# != 2 ]; then
+	echo "FAIL cuda ends early, status $status: $(tail -n 1 "$dir/out")"
+	set -- 1 1
+fi
+echo "$(($1 > $2 ? $1 - $2 : 0)) passed, $2 failed, 0 skipped"
+[ "$2" = 0 ]
