@@ -96,6 +96,7 @@ bool cuda_ok(Cuda *c, int status, const char *call);    /* false after rt_fail i
 #define CUDA(c, name, ...) cuda_ok(c, (c)->cu.name(__VA_ARGS__), #name)
 bool cuda_ready(RtHost *h);
 const char *cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n);
+bool cuda_takes_ptx(const Cuda *c, const RtCode *code); /* does the device take the image's PTX? */
 /* device.c */
 bool cuda_open(RtHost *h);
 void cuda_close(RtHost *h);
@@ -120,7 +121,6 @@ CuPtr cuda_result_table(const Cuda *c, int graph);
 CuKernelNode cuda_kernel(Cuda *c, const RtRow *r, int64_t *n); /* parameters: in c->parameter, until the next */
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
 /* run.c */
-bool cuda_takes_ptx(const Cuda *c, const RtCode *code); /* does the device take the image's PTX? */
 extern const RtDevice rt_cuda;
 int64_t cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx);
 int64_t cuda_enter(RtHost *h, const RtLoop *loop);

@@ -162,7 +162,7 @@ device_code(Cuda *c)
 
 	if (!loaded)
 		loaded = cuda_takes_ptx(c, m->code) ? device_load(c, &c->module, m->code->ptx, m->code->ptx_arch) : device_load(c, &c->module, m->code->code, what);
-	if (!loaded || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
+	if (!loaded || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {
