@@ -150,19 +150,25 @@ device_function(Cuda *c, CuFunction *to, const char *name)
 	return CUDA(c, cuModuleGetFunction, to, c->module, name) || rt_context(&c->h->error, "kernel %s", name);
 }
 
+bool
+cuda_load(Cuda *c, const RtCode *code)
+{
+	char what[96];
+	bool ptx = cuda_takes_ptx(c, code);
+
+	/* a cubin that does not fit, or that the driver refuses all the same, has PTX that stands in for it */
+	if (ptx && cuda_takes_code(c, code) && c->cu.cuModuleLoadDataEx(&c->module, code->code, 0, NULL, NULL) == 0)
+		return true;
+	snprintf(what, sizeof what, "the kernels for %s", ptx ? code->ptx_arch : code->arch);
+	return device_load(c, &c->module, ptx ? (const void *)code->ptx : code->code, what);
+}
+
 static bool
 device_code(Cuda *c)
 {
 	const RtImage *m = c->h->image;
-	char what[96];
 
-	snprintf(what, sizeof what, "the kernels for %s", m->code->arch);
-	/* a cubin for another device is refused, and PTX is compiled for this one */
-	bool loaded = c->cu.cuModuleLoadDataEx(&c->module, m->code->code, 0, NULL, NULL) == 0;
-
-	if (!loaded)
-		loaded = cuda_takes_ptx(c, m->code) ? device_load(c, &c->module, m->code->ptx, m->code->ptx_arch) : device_load(c, &c->module, m->code->code, what);
-	if (!loaded || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
+	if (!device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {
@@ -219,9 +225,6 @@ cuda_open(RtHost *h)
 
 	if (h->program.fault_offset != 0 || !h->image->code)
 		return rt_fail(&h->error, "the program's descriptor: a device's fault record is at offset 0, and its image has code");
-	if (!CUDA(c, cuDevicePrimaryCtxRetain, &c->context, c->device))
-		return rt_context(&h->error, "the device cannot be used");
-	c->retained = true;
 	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) && CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c)
 	       && device_condition(c) && device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top);
 }
