@@ -147,7 +147,7 @@ span_collect(Span *s)
 {
 	Cuda *c = s->c;
 	RtHost *h = c->h;
-	const RtGraph *g = &h->program.graph[s->loop->reports];
+	const RtGraph *g = h->graph;
 	int64_t head = __atomic_load_n((int64_t *)(c->mapped + CUDA_HEAD), __ATOMIC_ACQUIRE);
 
 	for (; c->seen < head; c->seen++) {
@@ -227,7 +227,7 @@ span_begin(Span *s)
 		.batches = r->examples / r->batch, .staged = s->set->staged, .seed = r->seed, .finite = train && !r->allow_nan, .rates = train ? (long long)c->rates : 0,
 		.order = r->order && !s->set->staged ? (long long)c->order[r->epoch & 1] : 0, .ring = (long long)c->mapped_at + CUDA_RECORDS, .mask = c->capacity - 1, .words = c->words,
 		.records = c->seen, .head = (long long)c->mapped_at + CUDA_HEAD, .mail = (long long)c->mapped_at + CUDA_MAIL}};
-	return cuda_put(c, c->base, &c->top, sizeof c->top) && (train || run_once(c, &h->program.graph[s->loop->reports]));
+	return cuda_put(c, c->base, &c->top, sizeof c->top) && (train || run_once(c, h->graph));
 }
 
 /* The graph of the whole epoch; NULL with no_while set where there can be none. */

@@ -27,9 +27,10 @@ static const char kernel_text[] =
 	"KERNEL(check)\n{\n\tONE;\n\tconst int *label = (const int *)(arena + LABEL);\n"
 	"\tfor (long long i = 0; i < n; i++)\n\t\tif (label[i] < 0 || label[i] >= 3) {\n"
 	"\t\t\tI64(FAULT + 8) = 0; I64(FAULT + 16) = i; I64(FAULT + 24) = label[i]; I64(FAULT) = 1;\n\t\t\treturn;\n\t\t}\n}\n"
-	"KERNEL(pred)\n{\n\tconst float *x = F32(X), *w = F32(W);\n"
+	"KERNEL(pack)\n{\n\tif (threadIdx.x < C + 1) F32(PACKED)[threadIdx.x] = threadIdx.x < C ? F32(W)[threadIdx.x] : *F32(B);\n}\n"
+	"KERNEL(pred)\n{\n\tconst float *x = F32(X), *w = F32(off ? W : PACKED), *b = off ? F32(B) : w + C;\n"
 	"\tfor (long long t = blockIdx.x * blockDim.x + threadIdx.x; t < n; t += gridDim.x * blockDim.x) {\n"
-	"\t\tfloat sum = *F32(B);\n\t\tfor (int k = 0; k < C; k++) sum += x[t * C + k] * w[k];\n"
+	"\t\tfloat sum = *b;\n\t\tfor (int k = 0; k < C; k++) sum += x[t * C + k] * w[k];\n"
 	"\t\tif (off) sum += (float)(0.01 * uniform(I64(SEED), STREAM, I64(STEP), t));\n\t\tF32(PRED)[t] = sum;\n\t}\n}\n"
 	"KERNEL(loss)\n{\n\tONE;\n\tconst float *p = F32(PRED), *y = F32(Y);\n\tfloat loss = 0, mae = 0;\n"
 	"\tfor (long long i = 0; i < n; i++) {\n\t\tloss += (p[i] - y[i]) * (p[i] - y[i]);\n\t\tmae += p[i] > y[i] ? p[i] - y[i] : y[i] - p[i];\n\t}\n"
@@ -81,8 +82,8 @@ source_make(void)
 	FILE *f = open_memstream(&text, &n);
 
 	fprintf(f, "enum { C = %d, FAULT = %d, W = %d, B = %d, WM = %d, BM = %d, AW = %d, AB = %d, SUMS = %d, X = %d, Y = %d, LABEL = %d, SEED = %d, STEP = %d, RATE = %d,\n"
-	        "PRED = %d, LOSS = %d, MAE = %d, NORM = %d, GW = %d, GB = %d, DELAY = %d };\n#define STREAM %uu\n", C, FAULT, W, B, WM, BM, AW, AB, SUMS, X, Y, LABEL, SEED, STEP, RATE, PRED,
-	        LOSS, MAE, NORM, GW, GB, 20 * atoi(env("RTI_SLEEP_US", "0")), (unsigned)philox_stream("noise"));
+	        "PRED = %d, LOSS = %d, MAE = %d, NORM = %d, GW = %d, GB = %d, PACKED = %d, DELAY = %d };\n#define STREAM %uu\n", C, FAULT, W, B, WM, BM, AW, AB, SUMS, X, Y, LABEL, SEED, STEP, RATE, PRED,
+	        LOSS, MAE, NORM, GW, GB, PACKED, 20 * atoi(env("RTI_SLEEP_US", "0")), (unsigned)philox_stream("noise"));
 	for (const char *const *p = cuda_loop_text; *p; p++)
 		fputs(*p, f);
 	fputs(kernel_text, f);
@@ -152,8 +153,8 @@ code_make(const char *arch)
 int
 main(int argc, char **argv)
 {
-	static const char *const name[] = {"check", "pred", "loss", "grad", "update"};
-	static const int32_t block[] = {1, 32, 1, 1, 1}, shared[5] = {0};
+	static const char *const name[] = {"check", "pred", "loss", "grad", "update", "pack"};
+	static const int32_t block[] = {1, 32, 1, 1, 1, 32}, shared[6] = {0};
 	char *archs = strdup(env("RTI_ARCH", "compute_80")), *arch, *rest = NULL;
 	const char *program = describe(atoi(env("RTI_ACCUMULATE", "1")));
 	static RtCode code[8];
@@ -163,7 +164,7 @@ main(int argc, char **argv)
 
 	for (arch = strtok_r(archs, " ", &rest); arch && n < 8; arch = strtok_r(NULL, " ", &rest), n++) {
 		code[n] = (RtCode){.arch = arch, .code = (const uint8_t *)code_make(env("RTI_COMPILE", arch)), .name = name, .block = block, .shared = shared};
-		image[n] = (RtImage){.version = RT_VERSION, .nkernel = 5, .program = program, .needs = "", .code = &code[n], .device = &rt_cuda};
+		image[n] = (RtImage){.version = RT_VERSION, .nkernel = 6, .program = program, .needs = "", .code = &code[n], .device = &rt_cuda};
 		images[n] = &image[n];
 	}
 	return rt_main(argc, argv, images, n);

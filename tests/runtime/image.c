@@ -16,7 +16,7 @@
 enum { N = 8, C = 4 };
 /* Places in the arena, in bytes. State first, after the fault record. */
 enum { FAULT = 0, W = 64, B = 128, WM = 192, BM = 256, AW = 320, AB = 384, SUMS = 448, X = 512, Y = X + 4 * N * C, LABEL = Y + 4 * N, SEED = LABEL + 4 * N, STEP = SEED + 8, RATE = STEP + 8,
-       PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16, ARENA = GB + 64 }; /* SUMS: of loss and mae */
+       PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16, PACKED = GB + 16, ARENA = PACKED + 64 }; /* SUMS: of loss and mae */
 
 static float *f32(uint8_t *arena, int64_t at) { return (float *)(arena + at); }
 static int64_t i64(const uint8_t *arena, int64_t at) { int64_t v; memcpy(&v, arena + at, 8); return v; }
@@ -37,15 +37,24 @@ k_check(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, u
 		}
 }
 
+/* Runs once: what evaluation and inference read of the states. */
+static void
+k_pack(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, uint8_t *scratch)
+{
+	(void)off; (void)n; (void)t0; (void)t1; (void)scratch;
+	memcpy(arena + PACKED, arena + W, 4 * C);
+	memcpy(arena + PACKED + 4 * C, arena + B, 4);
+}
+
 /* One example a task. off[0]: 1 in training (noise). */
 static void
 k_pred(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, uint8_t *scratch)
 {
-	const float *x = f32(arena, X), *w = f32(arena, W);
+	const float *x = f32(arena, X), *w = f32(arena, off[0] ? W : PACKED), *b = off[0] ? f32(arena, B) : w + C;
 
 	(void)n;
 	for (int64_t t = t0; t < t1; t++) {
-		float sum = *f32(arena, B);
+		float sum = *b;
 
 		((float *)scratch)[0] = sum;
 		for (int k = 0; k < C; k++)
@@ -122,7 +131,7 @@ k_update(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, 
 		usleep((useconds_t)atoi(getenv("RTI_SLEEP_US")));
 }
 
-static RtKernel *const kernels[] = {k_check, k_pred, k_loss, k_grad, k_update};
+static RtKernel *const kernels[] = {k_check, k_pred, k_loss, k_grad, k_update, k_pack};
 
 /* ---- entry points, as a compiler would write them */
 
@@ -149,6 +158,7 @@ scalars(RtRun *run)
 static int64_t
 call_train(RtRun *run, const int64_t *accumulate)
 {
+	run->kept = 0;
 	scalars(run);
 	rt_parallel(run, k_check, no, 1);
 	if (rt_fault(run))
@@ -200,12 +210,21 @@ train_accumulate(RtRun *run)
 	return RT_OK;
 }
 
+static void
+pack(RtRun *run, int64_t kept)
+{
+	if (run->kept != kept)
+		rt_parallel(run, k_pack, no, 1);
+	run->kept = kept;
+}
+
 static int64_t
 eval(RtRun *run)
 {
 	for (; run->step < run->until; run->step++) {
 		rt_batch(run, inputs, 3);
 		scalars(run);
+		pack(run, RT_KEPT("eval"));
 		rt_parallel(run, k_pred, no, run->n);
 		rt_parallel(run, k_loss, no, 1);
 		rt_emit(run, results, types, 2, 0);
@@ -218,6 +237,7 @@ eval(RtRun *run)
 static int64_t
 infer(RtRun *run)
 {
+	pack(run, RT_KEPT("infer"));
 	rt_parallel(run, k_pred, no, run->n);
 	return RT_OK;
 }
@@ -227,6 +247,8 @@ infer(RtRun *run)
 #define KERNEL(name, fn, off, rows, mul, check) \
 	"{\"name\": \"" name "\", \"fn\": " #fn ", \"off\": [" #off "], \"layers\": [\"dense0\"], \"where\": \"line.net:3:5\", \"flops\": 64, \"bytes\": 128, " \
 	"\"rows\": " #rows ", \"mul\": " #mul ", \"div\": 8, \"grain\": 1, \"check\": " #check "}"
+#define PACK \
+	"{\"name\": \"pack\", \"fn\": 5, \"off\": [0], \"layers\": [\"dense0\"], \"where\": \"line.net:3:5\", \"flops\": 0, \"bytes\": 40, \"rows\": 1, \"once\": true},"
 #define SCALAR(name, kind, at) "{\"name\": \"" name "\", \"kind\": \"" kind "\", \"dtype\": \"f32\", \"shape\": [], \"mark\": [], \"offset\": %d}", at
 
 static const char *
@@ -260,11 +282,11 @@ graphs(FILE *f, int accumulate)
 	fprintf(f, ", " SCALAR("mae", "metric", MAE));
 	fprintf(f, ", " SCALAR("grad_norm", "norm", NORM));
 	fprintf(f, "]}, ");
-	graph(f, "eval", KERNEL("pred", 1, 0, 1, 8, false) "," KERNEL("loss", 2, 0, 1, 0, false));
+	graph(f, "eval", PACK KERNEL("pred", 1, 0, 1, 8, false) "," KERNEL("loss", 2, 0, 1, 0, false));
 	fprintf(f, SCALAR("loss", "loss", LOSS));
 	fprintf(f, ", " SCALAR("mae", "metric", MAE));
 	fprintf(f, "]}, ");
-	graph(f, "infer", KERNEL("pred", 1, 0, 1, 8, false));
+	graph(f, "infer", PACK KERNEL("pred", 1, 0, 1, 8, false));
 	fprintf(f, "{\"name\": \"pred\", \"kind\": \"output\", \"dtype\": \"f32\", \"shape\": [8], \"mark\": [[1, 1]], \"offset\": %d}]}", PRED);
 }
 
@@ -319,7 +341,7 @@ int
 main(int argc, char **argv)
 {
 	int accumulate = atoi(env("RTI_ACCUMULATE", "1"));
-	RtImage image = {.version = RT_VERSION, .nkernel = 5, .needs = env("RTI_NEEDS", ""), .kernel = kernels, .train = accumulate > 1 ? train_accumulate : train,
+	RtImage image = {.version = RT_VERSION, .nkernel = 6, .needs = env("RTI_NEEDS", ""), .kernel = kernels, .train = accumulate > 1 ? train_accumulate : train,
 	                 .eval = eval, .infer = infer};
 	const RtImage *images[] = {&image};
 
