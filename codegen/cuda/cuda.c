@@ -1,9 +1,10 @@
 /* cuda.c: the struct Target of CUDA: what it has kernels for, how groups are chosen, and a planned module as CUDA C, PTX or a cubin.
  *
- * In: a planned Module.   Out: text, or what NVRTC makes of it. Every operator has a kernel but the composite ones, which are expanded.
- * What calls the kernels is not made yet: an executable of this target is refused before any work. */
+ * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but the composite ones, which are
+ * expanded. */
 #include "cuda.h"
 #include "../codegen.h"
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"};
@@ -16,6 +17,23 @@ cuda_has_kernel(const Target *t, OpKind k)
 	return !op_has(k, T_COMPOSITE | T_LOOP);
 }
 
+/* The architecture for the device here: its own, or the nearest older one of the same major version, or the newest of all (its PTX runs on what comes later). */
+static const char *
+native_arch(void)
+{
+	int major, minor;
+
+	if (!cuda_device_version(&major, &minor))
+		return NULL;
+	for (int i = NARCH; i-- > 0;) {
+		int number = atoi(archs[i] + 3);
+
+		if (!strchr(archs[i], 'a') && number / 10 <= major && (number / 10 < major || number % 10 <= minor))
+			return archs[i];
+	}
+	return NULL;
+}
+
 static const char *
 cuda_resolve_arch(const Target *t, Arena *a, const char *arch, const char **error)
 {
@@ -26,8 +44,12 @@ cuda_resolve_arch(const Target *t, Arena *a, const char *arch, const char **erro
 		if (arch && !strcmp(arch, archs[i]))
 			return archs[i];
 	const char *near = arch ? suggest(arch, archs, NARCH) : NULL;
+	bool ask = !arch || !strcmp(arch, "native");
+	const char *found = ask ? native_arch() : NULL;
 
-	if (!arch || !strcmp(arch, "native"))
+	if (found)
+		return found;
+	if (ask)
 		buf_printf(&b, "there is no device here to ask; name the architecture");
 	else
 		buf_printf(&b, "unknown architecture '%s' of target cuda", arch);

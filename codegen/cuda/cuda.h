@@ -109,7 +109,8 @@ bool cu_value_is_out(const Cuda *c, Val v);
 void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first);
 bool cu_group_is_map(const Graph *g, int group);
 
-/* ---- prelude.c, image.c, nvrtc.c */
+/* ---- prelude.c, image.c, native.c */
+bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
 /* An object with mantou_image_INDEX: a descriptor, the functions, a cubin, the same as PTX if there is any. NULL, or what went wrong, in arena. */
 const char *cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index, Buf *out);
 extern const char *const cuda_prelude[], *const cuda_loop_text[]; /* up to a NULL */
