@@ -180,9 +180,11 @@ def a_kill_leaves_the_last_whole_checkpoint():
 def ctrl_c_saves_and_exits_130():
     train("--epochs", "20", "--save", "a.safetensors", "--no-eval")
     for number, sink in ((signal.SIGINT, "epoch"), (signal.SIGINT, "off"), (signal.SIGTERM, "3")):
+        open("c.jsonl", "w").close()
         p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "20", "--save", "c.safetensors", "--quiet", "--sink", sink, "--log", "c.jsonl"],
                              env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="5000"), stderr=subprocess.PIPE, text=True)
-        time.sleep(0.3)
+        while not os.path.getsize("c.jsonl") and p.poll() is None:
+            time.sleep(0.01)
         p.send_signal(number)
         err = p.communicate(timeout=10)[1]
         assert p.returncode == 128 + number, (p.returncode, err)
