@@ -145,31 +145,47 @@ device_load(Cuda *c, CuModule *to, const void *code, const char *what)
 }
 
 static bool
-device_function(Cuda *c, CuFunction *to, const char *name)
+device_function(Cuda *c, CuFunction *to, int64_t module, const char *name)
 {
-	return CUDA(c, cuModuleGetFunction, to, c->module, name) || rt_context(&c->h->error, "kernel %s", name);
+	return CUDA(c, cuModuleGetFunction, to, c->module[module], name) || rt_context(&c->h->error, "kernel %s", name);
+}
+
+/* A cubin for another device is refused; PTX is then compiled for this one. */
+static bool
+device_modules(Cuda *c)
+{
+	const RtCode *code = c->h->image->code;
+	char what[96];
+	bool ptx = false;
+
+	snprintf(what, sizeof what, "the kernels for %s", code->arch);
+	c->module = rt_alloc(sizeof *c->module * (size_t)code->nmodule);
+	for (int64_t i = 0; i < code->nmodule; i++) {
+		const RtModule *m = &code->module[i];
+
+		if (!ptx && c->cu.cuModuleLoadDataEx(&c->module[i], m->code, 0, NULL, NULL) == 0)
+			continue;
+		ptx = cuda_takes_ptx(c, code);
+		if (!device_load(c, &c->module[i], ptx ? (const void *)m->ptx : m->code, ptx ? code->ptx_arch : what))
+			return false;
+	}
+	return true;
 }
 
 static bool
 device_code(Cuda *c)
 {
 	const RtImage *m = c->h->image;
-	char what[96];
+	const RtCode *code = m->code;
 
-	snprintf(what, sizeof what, "the kernels for %s", m->code->arch);
-	/* a cubin for another device is refused, and PTX is compiled for this one */
-	bool loaded = c->cu.cuModuleLoadDataEx(&c->module, m->code->code, 0, NULL, NULL) == 0;
-
-	if (!loaded)
-		loaded = cuda_takes_ptx(c, m->code) ? device_load(c, &c->module, m->code->ptx, m->code->ptx_arch) : device_load(c, &c->module, m->code->code, what);
-	if (!loaded || !device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
+	if (!device_modules(c) || !device_function(c, &c->loop_call, 0, "loop_call") || !device_function(c, &c->loop_emit, 0, "loop_emit"))
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {
-		if (!device_function(c, &c->fn[i], m->code->name[i]))
+		if (!device_function(c, &c->fn[i], code->from[i], code->name[i]))
 			return false;
-		if (m->code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, m->code->shared[i]))
-			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", m->code->name[i], (int)m->code->shared[i]);
+		if (code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, code->shared[i]))
+			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", code->name[i], (int)code->shared[i]);
 	}
 	return true;
 }
@@ -243,8 +259,9 @@ cuda_close(RtHost *h)
 		c->cu.cuMemFree(c->tables);
 	if (c->base)
 		c->cu.cuMemFree(c->base);
-	if (c->module)
-		c->cu.cuModuleUnload(c->module);
+	for (int64_t i = 0; c->module && i < h->image->code->nmodule; i++)
+		if (c->module[i])
+			c->cu.cuModuleUnload(c->module[i]);
 	if (c->condition)
 		c->cu.cuModuleUnload(c->condition);
 	if (c->stream)

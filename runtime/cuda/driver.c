@@ -118,14 +118,14 @@ cuda_takes_ptx(const Cuda *c, const RtCode *code)
 {
 	char why[96];
 
-	return code->ptx && !code_missing(c, code->ptx_arch, code->ptx, why, sizeof why);
+	return code->ptx_arch && !code_missing(c, code->ptx_arch, code->module->ptx, why, sizeof why);
 }
 
 const char *
 cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 {
 	const Cuda *c = h->device;
-	const char *missing = code_missing(c, m->code ? m->code->arch : "", m->code ? (const char *)m->code->code : "", text, n);
+	const char *missing = code_missing(c, m->code ? m->code->arch : "", m->code ? (const char *)m->code->module->code : "", text, n);
 
 	return missing && m->code && cuda_takes_ptx(c, m->code) ? NULL : missing;
 }
