@@ -117,7 +117,7 @@ host_missing(RtHost *h, const RtImage *m, char *buf, size_t n)
 static bool
 host_choose(RtHost *h)
 {
-	char all[768] = "", word[128];
+	char all[1280] = "", word[512];
 	const RtDevice *device = h->nimages ? h->images[0]->device : NULL;
 
 	for (int i = 0; i < h->nimages; i++)

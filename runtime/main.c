@@ -39,10 +39,8 @@ rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
 	status = rt_options_read(&h->opt, argc, argv);
 	if (status >= 0)
 		return main_flush(h, status);
-	if (!rt_host_open(h, images, nimages))
-		return rt_die(h);
-	status = commands[h->opt.command](h);
-	if (h->image->device)
-		h->image->device->close(h);
+	status = rt_host_open(h, images, nimages) ? commands[h->opt.command](h) : rt_die(h);
+	if (nimages && images[0]->device)
+		images[0]->device->close(h);
 	return main_flush(h, status);
 }

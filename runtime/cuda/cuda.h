@@ -96,8 +96,10 @@ bool cuda_ok(Cuda *c, int status, const char *call);    /* false after rt_fail i
 #define CUDA(c, name, ...) cuda_ok(c, (c)->cu.name(__VA_ARGS__), #name)
 bool cuda_ready(RtHost *h);
 const char *cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n);
+bool cuda_takes_code(const Cuda *c, const RtCode *code); /* does the device take the image's code? */
 bool cuda_takes_ptx(const Cuda *c, const RtCode *code); /* does the device take the image's PTX? */
 /* device.c */
+bool cuda_load(Cuda *c, const RtCode *code);            /* the image's module */
 bool cuda_open(RtHost *h);
 void cuda_close(RtHost *h);
 bool cuda_here(Cuda *c);                                /* the calling thread uses the device; states go up if they are new */

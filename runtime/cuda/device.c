@@ -150,25 +150,44 @@ device_function(Cuda *c, CuFunction *to, int64_t module, const char *name)
 	return CUDA(c, cuModuleGetFunction, to, c->module[module], name) || rt_context(&c->h->error, "kernel %s", name);
 }
 
-/* A cubin for another device is refused; PTX is then compiled for this one. */
-static bool
-device_modules(Cuda *c)
+static void
+device_unload(Cuda *c, const RtCode *code)
 {
-	const RtCode *code = c->h->image->code;
-	char what[96];
-	bool ptx = false;
+	for (int64_t i = 0; c->module && i < code->nmodule; i++)
+		if (c->module[i])
+			c->cu.cuModuleUnload(c->module[i]);
+	free(c->module);
+	c->module = NULL;
+}
 
-	snprintf(what, sizeof what, "the kernels for %s", code->arch);
-	c->module = rt_alloc(sizeof *c->module * (size_t)code->nmodule);
-	for (int64_t i = 0; i < code->nmodule; i++) {
-		const RtModule *m = &code->module[i];
-
-		if (!ptx && c->cu.cuModuleLoadDataEx(&c->module[i], m->code, 0, NULL, NULL) == 0)
-			continue;
-		ptx = cuda_takes_ptx(c, code);
-		if (!device_load(c, &c->module[i], ptx ? (const void *)m->ptx : m->code, ptx ? code->ptx_arch : what))
+/* All modules as they are in the image. */
+static bool
+device_modules(Cuda *c, const RtCode *code)
+{
+	for (int64_t i = 0; i < code->nmodule; i++)
+		if (c->cu.cuModuleLoadDataEx(&c->module[i], code->module[i].code, 0, NULL, NULL))
 			return false;
-	}
+	return true;
+}
+
+bool
+cuda_load(Cuda *c, const RtCode *code)
+{
+	char what[96];
+	bool ptx = cuda_takes_ptx(c, code);
+
+	c->module = rt_alloc(sizeof *c->module * (size_t)code->nmodule);
+	/* cubins that do not fit, or that the driver refuses all the same, have PTX that stands in for them */
+	if (ptx && cuda_takes_code(c, code) && device_modules(c, code))
+		return true;
+	device_unload(c, code);
+	c->module = rt_alloc(sizeof *c->module * (size_t)code->nmodule);
+	snprintf(what, sizeof what, "the kernels for %s", ptx ? code->ptx_arch : code->arch);
+	for (int64_t i = 0; i < code->nmodule; i++)
+		if (!device_load(c, &c->module[i], ptx ? (const void *)code->module[i].ptx : code->module[i].code, what)) {
+			device_unload(c, code);
+			return false;
+		}
 	return true;
 }
 
@@ -178,7 +197,7 @@ device_code(Cuda *c)
 	const RtImage *m = c->h->image;
 	const RtCode *code = m->code;
 
-	if (!device_modules(c) || !device_function(c, &c->loop_call, 0, "loop_call") || !device_function(c, &c->loop_emit, 0, "loop_emit"))
+	if (!device_function(c, &c->loop_call, 0, "loop_call") || !device_function(c, &c->loop_emit, 0, "loop_emit"))
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {
@@ -235,9 +254,6 @@ cuda_open(RtHost *h)
 
 	if (h->program.fault_offset != 0 || !h->image->code)
 		return rt_fail(&h->error, "the program's descriptor: a device's fault record is at offset 0, and its image has code");
-	if (!CUDA(c, cuDevicePrimaryCtxRetain, &c->context, c->device))
-		return rt_context(&h->error, "the device cannot be used");
-	c->retained = true;
 	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) && CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c)
 	       && device_condition(c) && device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top);
 }
@@ -259,9 +275,8 @@ cuda_close(RtHost *h)
 		c->cu.cuMemFree(c->tables);
 	if (c->base)
 		c->cu.cuMemFree(c->base);
-	for (int64_t i = 0; c->module && i < h->image->code->nmodule; i++)
-		if (c->module[i])
-			c->cu.cuModuleUnload(c->module[i]);
+	if (c->module)
+		device_unload(c, h->image->code);
 	if (c->condition)
 		c->cu.cuModuleUnload(c->condition);
 	if (c->stream)

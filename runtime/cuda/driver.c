@@ -1,6 +1,7 @@
 /* driver.c: the CUDA driver, found when the program runs; the first device; which images it runs.
  *
- * In: libcuda.so.1 of the loader's path, or what MANTOU_LIBCUDA names.   Out: a table of its functions, a device, or one line on what is missing.
+ * In: libcuda.so.1 of the loader's path, or what MANTOU_LIBCUDA names.   Out: a table of its functions, a device, the module that it took,
+ * or one line on what is missing.
  * A cubin of sm_XY runs on the same major version from minor Y on, one of sm_XYa on exactly X.Y; PTX of compute_XY on anything from X.Y on whose
  * driver knows the version of the PTX. */
 #define _GNU_SOURCE
@@ -81,7 +82,12 @@ cuda_ready(RtHost *h)
 	c->h = h;
 	c->order_epoch[0] = c->order_epoch[1] = -1;
 	h->device_name = c->name;
-	return driver_open(c) && driver_device(c);
+	if (!driver_open(c) || !driver_device(c))
+		return false;
+	if (!CUDA(c, cuDevicePrimaryCtxRetain, &c->context, c->device))
+		return rt_context(&h->error, "the device cannot be used");
+	c->retained = true;
+	return CUDA(c, cuCtxSetCurrent, c->context);
 }
 
 /* The version of CUDA whose drivers know this PTX: 8.x came with 12.x, 9.x with 13.x. */
@@ -114,6 +120,14 @@ code_missing(const Cuda *c, const char *arch, const char *text, char *why, size_
 }
 
 bool
+cuda_takes_code(const Cuda *c, const RtCode *code)
+{
+	char why[96];
+
+	return !code_missing(c, code->arch, (const char *)code->module->code, why, sizeof why);
+}
+
+bool
 cuda_takes_ptx(const Cuda *c, const RtCode *code)
 {
 	char why[96];
@@ -124,8 +138,13 @@ cuda_takes_ptx(const Cuda *c, const RtCode *code)
 const char *
 cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 {
-	const Cuda *c = h->device;
-	const char *missing = code_missing(c, m->code ? m->code->arch : "", m->code ? (const char *)m->code->module->code : "", text, n);
+	Cuda *c = h->device;
+	const char *missing = m->code ? code_missing(c, m->code->arch, (const char *)m->code->module->code, text, n) : "kernels";
 
-	return missing && m->code && cuda_takes_ptx(c, m->code) ? NULL : missing;
+	if (missing && m->code && m->code->ptx_arch)
+		missing = code_missing(c, m->code->ptx_arch, m->code->module->ptx, text, n);
+	if (missing || cuda_load(c, m->code))
+		return missing;
+	snprintf(text, n, "another driver: %s", h->error.text);
+	return text;
 }

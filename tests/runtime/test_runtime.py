@@ -638,8 +638,8 @@ def bench_reports():
     assert o["examples_per_s"]["min"] <= o["examples_per_s"]["median"] <= o["examples_per_s"]["max"] and "suspect" not in o
     assert abs(o["ms_per_step"]["median"] * o["examples_per_s"]["median"] / 8000 - 1) < 1e-6
     o = json.loads(run("bench", "--mode", "infer", "--steps", "5", "--json", "--profile", "t.json").stdout)
-    assert o["mode"] == "infer" and [k["name"] for k in o["kernels"]] == ["pred"]
-    assert json.load(open("t.json"))["traceEvents"][0]["name"] == "pred"
+    assert o["mode"] == "infer" and [k["name"] for k in o["kernels"]] == ["pack", "pred"]
+    assert json.load(open("t.json"))["traceEvents"][1]["name"] == "pred"
     r = run("bench", "--steps", "3", "--repeat", "1", "--data", ".", "--profile=u.json", "--sink", "off")
     assert "update" in r.stdout and "examples/s" in r.stdout and len(json.load(open("u.json"))["traceEvents"]) == 5
 
