@@ -78,12 +78,18 @@ int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
  * arena hold its loop's state, of which status comes first; the fault record is at offset 0. A kernel that stores states begins with
  * `if (*(long long *)(arena - 256) | *(long long *)arena) return;`: after a stop or a fault nothing changes any more.
  * The lists here make C structs for the host and CUDA text for the device; every field is a long long. */
-typedef struct RtCode {             /* kernels of a device: one module */
-	const char *arch;               /* "sm_90a", "sm_80", ...: a cubin; "compute_80": PTX text ending with 0 */
-	const uint8_t *code; int64_t bytes;
+typedef struct RtModule {
+	const uint8_t *code;            /* a cubin, or PTX text ending with 0, as RtCode.arch says */
+	const char *ptx;                /* the same as PTX; NULL: there is none */
+} RtModule;
+typedef struct RtCode {             /* kernels of a device */
+	const char *arch;               /* "sm_90a", "sm_80", ...: cubins; "compute_80": PTX */
+	const char *ptx_arch;           /* "compute_80", ...: of RtModule.ptx, for newer devices; NULL: there is none */
+	const RtModule *module;         /* the first holds the loop's functions */
+	int64_t nmodule;
 	const char *const *name;        /* functions by the kernel table's "fn"; RtImage.nkernel of them */
 	const int32_t *block, *shared;  /* by fn: threads of a block; bytes of dynamic shared memory */
-	const char *ptx_arch, *ptx;     /* "compute_80", ...: the same as PTX, for newer devices; NULL: there is none */
+	const int32_t *from;            /* by fn: its module */
 } RtCode;
 
 #define RT_LOOP_BYTES 256

@@ -209,43 +209,87 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	}
 }
 
+/* Functions are compiled in parts: threads share them, and what a change leaves alone is found in the cache. Returns the number of parts. */
+static int
+parts_cut(CuProgram *p)
+{
+	enum { PART = 65536 }; /* characters of text */
+	size_t used = 0;
+	int part = 0;
+
+	for (uint32_t i = 0; i < p->fn.n; i++) {
+		size_t n = strlen(p->fn.at[i].text);
+
+		if (used && used + n > PART) {
+			part++;
+			used = 0;
+		}
+		p->fn.at[i].part = part;
+		used += n;
+	}
+	return part + 1;
+}
+
+static const char *
+part_source(CuProgram *p, int part)
+{
+	Buf b = {0};
+
+	for (const char *const *s = cuda_prelude; *s; s++)
+		buf_printf(&b, "%s", *s);
+	for (const char *const *s = cuda_loop_text; *s && part == 0; s++)
+		buf_printf(&b, "%s", *s);
+	for (uint32_t i = 0; i < p->fn.n; i++)
+		if (p->fn.at[i].part == part)
+			buf_printf(&b, "\n/* graph code, group %s: */\nKERNEL %s%s", p->fn.at[i].name, p->fn.at[i].name, p->fn.at[i].text);
+	const char *r = arena_strndup(p->a, b.at, b.n);
+
+	buf_free(&b);
+	return r;
+}
+
+/* The last image has PTX too. */
 static const char *
 object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 {
-	Buf json = {0}, cubin = {0}, ptx = {0};
+	int parts = parts_cut(p), n = o->last ? 2 * parts : parts;
+	NvrtcJob *job = arena_array(p->a, NvrtcJob, n);
+	Buf json = {0};
 	const char *error;
 
-	for (const char *const *s = cuda_loop_text; *s; s++)
-		buf_printf(&p->text, "%s", *s);
-	error = nvrtc_compile(p->a, p->text.at, o->arch, true, false, &cubin);
-	if (!error && o->last)
-		error = nvrtc_compile(p->a, p->text.at, o->arch, false, false, &ptx);
+	for (int k = 0; k < n; k++)
+		job[k] = (NvrtcJob){.source = k < parts ? part_source(p, k) : job[k - parts].source, .cubin = k < parts};
+	error = nvrtc_compile(p->a, o->arch, job, n);
 	if (!error) {
 		program_json(&json, m, "cuda", o->arch, &p->ks);
-		error = cuda_image(p->a, p, json.at, o->arch, &cubin, &ptx, o->index, out);
+		error = cuda_image(p, json.at, o, job, parts, out);
 	}
+	for (int k = 0; k < n; k++)
+		buf_free(&job[k].out);
 	buf_free(&json);
-	buf_free(&cubin);
-	buf_free(&ptx);
-	return error ? arena_strdup(m->arena, error) : NULL;
+	return error;
 }
 
 static const char *
 cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 {
 	CuProgram p = {.a = arena_new()};
+	NvrtcJob job = {.cubin = !strcmp(o->emit, "cubin"), .lines = true};
 	const char *error = NULL;
 
 	(void)t;
 	cu_module_emit(&p, m, o->arch);
+	job.source = p.text.at;
 	if (!strcmp(o->emit, "json"))
 		program_json(out, m, "cuda", o->arch, &p.ks);
 	else if (!strcmp(o->emit, "cuda"))
 		buf_put(out, p.text.at, p.text.n);
-	else if (!strcmp(o->emit, "ptx") || !strcmp(o->emit, "cubin"))
-		error = nvrtc_compile(m->arena, p.text.at, o->arch, !strcmp(o->emit, "cubin"), true, out);
-	else
+	else if (!strcmp(o->emit, "obj"))
 		error = object_emit(&p, m, o, out);
+	else if (!(error = nvrtc_compile(p.a, o->arch, &job, 1)))
+		buf_put(out, job.out.at, job.out.n);
+	error = error ? arena_strdup(m->arena, error) : NULL;
+	buf_free(&job.out);
 	buf_free(&p.text);
 	arena_free(p.a);
 	return error;

@@ -111,7 +111,7 @@ bool cu_group_is_map(const Graph *g, int group);
 
 /* ---- prelude.c, image.c, native.c */
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
-/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin, the same as PTX if there is any. NULL, or what went wrong, in arena. */
-const char *cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index, Buf *out);
+/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX (job[parts + k]). NULL, or what went wrong. */
+const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
 extern const char *const cuda_prelude[], *const cuda_loop_text[]; /* up to a NULL */
 #endif

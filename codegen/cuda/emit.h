@@ -3,7 +3,7 @@
 #define CODEGEN_CUDA_EMIT_H
 #include "../codegen.h"
 
-typedef struct CuFunction { const char *name, *text; uint64_t hash; int32_t block, shared; } CuFunction; /* text: from the parameters on; block: threads; shared: bytes of dynamic shared memory */
+typedef struct CuFunction { const char *name, *text; uint64_t hash; int32_t block, shared, part; } CuFunction; /* text: from the parameters on; block: threads; shared: bytes of dynamic shared memory; part: of the program's code */
 /* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
 typedef struct CuProgram {
 	Arena *a;
@@ -13,6 +13,8 @@ typedef struct CuProgram {
 	int64_t state_from, state_to;   /* where states lie */
 } CuProgram;
 void cu_module_emit(CuProgram *p, const Module *m, const char *arch); /* p: zeros and an arena; text and fn are p's to free */
-/* PTX or cubin of CUDA C text, from the cache or by NVRTC; lines: with the text's line numbers for debuggers, twice the size. NULL, or what went wrong, in arena. */
-const char *nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, bool lines, Buf *out);
+/* PTX or a cubin of CUDA C text; lines: with the text's line numbers for debuggers, twice the size. */
+typedef struct NvrtcJob { const char *source; bool cubin, lines; Buf out; const char *error; } NvrtcJob;
+/* All of them, from the cache or by NVRTC, in as many threads as there are processors. NULL, or the first error, in arena. out is the caller's to free. */
+const char *nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n);
 #endif

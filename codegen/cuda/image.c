@@ -1,6 +1,6 @@
 /* image.c: the object of one CUDA image: data alone, written by LLVM for the machine that will call the device.
  *
- * In: the descriptor's text, a cubin, PTX or none, the functions.   Out: an object with RtCode and RtImage (runtime/rt.h), field by field. The address of
+ * In: the descriptor's text, cubins, PTX or none, the functions.   Out: an object with RtCode and RtImage (runtime/rt.h), field by field. The address of
  * rt_cuda, the runtime's half of this target, is in it: that draws librtcuda.a into the executable. */
 #include "cuda.h"
 #include "../../runtime/rt.h"
@@ -41,41 +41,58 @@ number(LLVMTypeRef t, int64_t x)
 	return LLVMConstInt(t, (unsigned long long)x, 1);
 }
 
-/* RtCode: arch, code, bytes, name, block, shared, ptx_arch, ptx. */
+/* RtModule: code, ptx. */
 static V
-image_code(Image *m, Arena *a, const CuProgram *p, const char *arch, const Buf *cubin, const Buf *ptx)
+image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
+{
+	V *module = arena_array(a, V, parts), null = LLVMConstNull(m->ptr);
+
+	static_assert(sizeof(RtModule) == 2 * 8, "the RtModule that image.c writes is not that of rt.h");
+	for (int k = 0; k < parts; k++) {
+		const Buf *cubin = &job[k].out, *text = &job[parts + k].out;
+		V f[] = {bytes(m, cubin->at, cubin->n, false, 64), ptx ? bytes(m, text->at, text->n, true, 1) : null};
+
+		module[k] = LLVMConstStructInContext(m->cx, f, 2, 0);
+	}
+	return constant(m, LLVMConstArray2(LLVMTypeOf(module[0]), module, (unsigned)parts), true, "modules");
+}
+
+/* RtCode: arch, ptx_arch, module, nmodule, name, block, shared, from. */
+static V
+image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	uint32_t n = p->fn.n;
-	V *name = arena_array(a, V, n), *block = arena_array(a, V, n), *shared = arena_array(a, V, n);
+	V *name = arena_array(p->a, V, n), *block = arena_array(p->a, V, n), *shared = arena_array(p->a, V, n), *from = arena_array(p->a, V, n);
+	const char *ptx_arch = arena_printf(p->a, "compute_%s", o->arch + 3);
 
 	for (uint32_t i = 0; i < n; i++) {
 		name[i] = bytes(m, p->fn.at[i].name, strlen(p->fn.at[i].name), true, 1);
 		block[i] = number(m->i32, p->fn.at[i].block);
 		shared[i] = number(m->i32, p->fn.at[i].shared);
+		from[i] = number(m->i32, p->fn.at[i].part);
 	}
-	const char *ptx_arch = arena_printf(a, "compute_%s", arch + 3);
-	V f[] = {bytes(m, arch, strlen(arch), true, 1), bytes(m, cubin->at, cubin->n, false, 64), number(m->i64, (int64_t)cubin->n),
-		constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"), constant(m, LLVMConstArray2(m->i32, block, n), true, "block"),
-		constant(m, LLVMConstArray2(m->i32, shared, n), true, "shared"),
-		ptx->n ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr), ptx->n ? bytes(m, ptx->at, ptx->n, true, 1) : LLVMConstNull(m->ptr)};
+	V f[] = {bytes(m, o->arch, strlen(o->arch), true, 1), o->last ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr),
+		image_modules(m, p->a, job, parts, o->last), number(m->i64, parts), constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
+		constant(m, LLVMConstArray2(m->i32, block, n), true, "block"), constant(m, LLVMConstArray2(m->i32, shared, n), true, "shared"),
+		constant(m, LLVMConstArray2(m->i32, from, n), true, "from")};
 
 	static_assert(sizeof(RtCode) == 8 * 8, "the RtCode that image.c writes is not that of rt.h");
 	return constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), true, "code");
 }
 
 static void
-image_fill(Image *m, Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index)
+image_fill(Image *m, const CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	V null = LLVMConstNull(m->ptr);
 	V f[] = {number(m->i32, RT_VERSION), number(m->i32, p->fn.n), bytes(m, json, strlen(json), true, 1), bytes(m, "", 0, true, 1), null, null, null, null, null, null,
-		image_code(m, a, p, arch, cubin, ptx), LLVMAddGlobal(m->mod, m->ptr, "rt_cuda")};
+		image_code(m, p, o, job, parts), LLVMAddGlobal(m->mod, m->ptr, "rt_cuda")};
 
 	static_assert(sizeof(RtImage) == 2 * 4 + 10 * 8, "the RtImage that image.c writes is not that of rt.h");
-	constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), false, arena_printf(a, "mantou_image_%d", index));
+	constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), false, arena_printf(p->a, "mantou_image_%d", o->index));
 }
 
 const char *
-cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, const Buf *cubin, const Buf *ptx, int index, Buf *out)
+cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out)
 {
 	const char *triple = "x86_64-pc-linux-gnu", *error = NULL;
 	Image m = {.cx = LLVMContextCreate()};
@@ -93,11 +110,11 @@ cuda_image(Arena *a, const CuProgram *p, const char *json, const char *arch, con
 	m.i64 = LLVMInt64TypeInContext(m.cx);
 	m.ptr = LLVMPointerTypeInContext(m.cx, 0);
 	LLVMSetTarget(m.mod, triple);
-	image_fill(&m, a, p, json, arch, cubin, ptx, index);
+	image_fill(&m, p, json, o, job, parts);
 	if (!LLVMGetTargetFromTriple(triple, &t, &msg))
 		tm = LLVMCreateTargetMachine(t, triple, "x86-64", "", LLVMCodeGenLevelNone, LLVMRelocPIC, LLVMCodeModelDefault);
 	if (!tm || LLVMTargetMachineEmitToMemoryBuffer(tm, m.mod, LLVMObjectFile, &msg, &mb))
-		error = arena_printf(a, "LLVM could not write the image: %s", msg ? msg : "it has no x86-64 target");
+		error = arena_printf(p->a, "LLVM could not write the image: %s", msg ? msg : "it has no x86-64 target");
 	else
 		buf_put(out, LLVMGetBufferStart(mb), LLVMGetBufferSize(mb));
 	if (mb)

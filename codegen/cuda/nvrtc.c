@@ -8,9 +8,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct NvrtcProgram *Program;
 
@@ -54,6 +56,7 @@ nvrtc_open(Arena *a, Nvrtc *n)
 #undef FIND
 	if (missing || n->Version(&n->major, &n->minor)) {
 		dlclose(n->library);
+		n->library = NULL;
 		return arena_printf(a, "libnvrtc is too old: it has no %s", missing ? missing : "version");
 	}
 	return NULL;
@@ -109,14 +112,14 @@ folder_make(char *path)
 
 /* Where the entry is; NULL: no place for a cache. */
 static char *
-cache_path(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, bool lines)
+cache_path(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	char *tail = arena_printf(a, "%s %d %d %d.%d", arch, cubin, lines, n->major, n->minor);
-	size_t bytes = strlen(source);
-	uint64_t h = hash_bytes(hash_bytes(HASH_START, source, bytes), tail, strlen(tail));
+	char *tail = arena_printf(a, "%s %d %d %d.%d", arch, j->cubin, j->lines, n->major, n->minor);
+	size_t bytes = strlen(j->source);
+	uint64_t h = hash_bytes(hash_bytes(HASH_START, j->source, bytes), tail, strlen(tail));
 
-	tail = arena_printf(a, "mantou/nvrtc/%016" PRIx64 "-%zx.%s", h, bytes, cubin ? "cubin" : "ptx");
+	tail = arena_printf(a, "mantou/nvrtc/%016" PRIx64 "-%zx.%s", h, bytes, j->cubin ? "cubin" : "ptx");
 	if (xdg && xdg[0] == '/')
 		return arena_printf(a, "%s/%s", xdg, tail);
 	return home && *home ? arena_printf(a, "%s/.cache/%s", home, tail) : NULL;
@@ -153,45 +156,79 @@ cache_write(char *path, const char *at, size_t n)
 
 /* ---------------------------------------------------------------- compiling */
 static const char *
-compile(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, bool lines, Buf *out)
+compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
 {
-	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "-lineinfo"};
+	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "-lineinfo"};
 	Program p = NULL;
 	size_t bytes = 0;
-	int count = (int)(sizeof options / sizeof *options) - !lines, status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
+	int count = (int)(sizeof options / sizeof *options) - !j->lines, status = n->CreateProgram(&p, j->source, "mantou.cu", 0, NULL, NULL);
 
 	if (status)
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
 	status = n->CompileProgram(p, count, options);
-	const char *error = status ? compile_error(a, n, p, source, status) : NULL;
+	const char *error = status ? compile_error(a, n, p, j->source, status) : NULL;
 
-	if (!error && !(cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) && bytes) {
+	if (!error && !(j->cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) && bytes) {
 		char *code = arena_array(a, char, bytes);
 
-		(cubin ? n->GetCUBIN : n->GetPTX)(p, code);
-		buf_put(out, code, cubin ? bytes : strlen(code));
+		(j->cubin ? n->GetCUBIN : n->GetPTX)(p, code);
+		buf_put(&j->out, code, j->cubin ? bytes : strlen(code));
 	} else if (!error) {
-		error = arena_printf(a, "NVRTC %d.%d makes no %s for %s", n->major, n->minor, cubin ? "cubin" : "PTX", arch);
+		error = arena_printf(a, "NVRTC %d.%d makes no %s for %s", n->major, n->minor, j->cubin ? "cubin" : "PTX", arch);
 	}
 	n->DestroyProgram(&p);
 	return error;
 }
 
-const char *
-nvrtc_compile(Arena *a, const char *source, const char *arch, bool cubin, bool lines, Buf *out)
+/* Jobs in the making: threads take the next one. NVRTC may be called by several at once. */
+typedef struct Work { const Nvrtc *n; const char *arch; NvrtcJob *job; int count; int next; } Work;
+
+static void *
+work(void *arg)
 {
-	Nvrtc n = {0};
-	const char *error = nvrtc_open(a, &n);
+	Work *w = arg;
+	int k;
+
+	while ((k = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED)) < w->count) {
+		NvrtcJob *j = &w->job[k];
+		Arena *a = arena_new();
+		char *path = cache_path(a, w->n, j, w->arch);
+
+		if (!path || !cache_read(path, &j->out)) {
+			const char *error = compile(a, w->n, w->arch, j);
+
+			j->error = error ? strdup(error) : NULL;
+			if (!error && path)
+				cache_write(path, j->out.at, j->out.n);
+		}
+		arena_free(a);
+	}
+	return NULL;
+}
+
+const char *
+nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n)
+{
+	Nvrtc lib = {0};
+	const char *error = nvrtc_open(a, &lib);
+	Work w = {.n = &lib, .arch = arch, .job = job, .count = n};
+	pthread_t thread[16];
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	int threads = 0;
 
 	if (error)
 		return error;
-	char *path = cache_path(a, &n, source, arch, cubin, lines);
-
-	if (!path || !cache_read(path, out)) {
-		error = compile(a, &n, source, arch, cubin, lines, out);
-		if (!error && path)
-			cache_write(path, out->at, out->n);
+	while (threads < n - 1 && threads < processors - 1 && threads < (int)(sizeof thread / sizeof *thread) && !pthread_create(&thread[threads], NULL, work, &w))
+		threads++;
+	work(&w);
+	while (threads > 0)
+		pthread_join(thread[--threads], NULL);
+	dlclose(lib.library);
+	for (int i = 0; i < n; i++) {
+		if (job[i].error && !error)
+			error = arena_strdup(a, job[i].error);
+		free((char *)(uintptr_t)job[i].error);
+		job[i].error = NULL;
 	}
-	dlclose(n.library);
 	return error;
 }

@@ -432,7 +432,7 @@ function_of(Cuda *c, const char *text, bool *fresh)
 			return (int)i;
 	}
 	*fresh = true;
-	vec_push(p->a, &p->fn, ((CuFunction){arena_strdup(p->a, c->name), arena_strdup(p->a, text), hash, c->block, c->shared}));
+	vec_push(p->a, &p->fn, ((CuFunction){arena_strdup(p->a, c->name), arena_strdup(p->a, text), hash, c->block, c->shared, 0}));
 	return (int)p->fn.n - 1;
 }
 

@@ -73,7 +73,7 @@ typedef struct Cuda {
 	CuContext context;
 	bool retained;
 	CuStream stream, copy;                      /* copy: of data and orders beside the steps */
-	CuModule module, condition;
+	CuModule *module, condition;                /* RtCode.nmodule, and the loop's condition */
 	CuFunction *fn, loop_call, loop_emit, loop_while;
 	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */

@@ -145,9 +145,29 @@ device_load(Cuda *c, CuModule *to, const void *code, const char *what)
 }
 
 static bool
-device_function(Cuda *c, CuFunction *to, const char *name)
+device_function(Cuda *c, CuFunction *to, int64_t module, const char *name)
 {
-	return CUDA(c, cuModuleGetFunction, to, c->module, name) || rt_context(&c->h->error, "kernel %s", name);
+	return CUDA(c, cuModuleGetFunction, to, c->module[module], name) || rt_context(&c->h->error, "kernel %s", name);
+}
+
+static void
+device_unload(Cuda *c, const RtCode *code)
+{
+	for (int64_t i = 0; c->module && i < code->nmodule; i++)
+		if (c->module[i])
+			c->cu.cuModuleUnload(c->module[i]);
+	free(c->module);
+	c->module = NULL;
+}
+
+/* All modules as they are in the image. */
+static bool
+device_modules(Cuda *c, const RtCode *code)
+{
+	for (int64_t i = 0; i < code->nmodule; i++)
+		if (c->cu.cuModuleLoadDataEx(&c->module[i], code->module[i].code, 0, NULL, NULL))
+			return false;
+	return true;
 }
 
 bool
@@ -156,26 +176,35 @@ cuda_load(Cuda *c, const RtCode *code)
 	char what[96];
 	bool ptx = cuda_takes_ptx(c, code);
 
-	/* a cubin that does not fit, or that the driver refuses all the same, has PTX that stands in for it */
-	if (ptx && cuda_takes_code(c, code) && c->cu.cuModuleLoadDataEx(&c->module, code->code, 0, NULL, NULL) == 0)
+	c->module = rt_alloc(sizeof *c->module * (size_t)code->nmodule);
+	/* cubins that do not fit, or that the driver refuses all the same, have PTX that stands in for them */
+	if (ptx && cuda_takes_code(c, code) && device_modules(c, code))
 		return true;
+	device_unload(c, code);
+	c->module = rt_alloc(sizeof *c->module * (size_t)code->nmodule);
 	snprintf(what, sizeof what, "the kernels for %s", ptx ? code->ptx_arch : code->arch);
-	return device_load(c, &c->module, ptx ? (const void *)code->ptx : code->code, what);
+	for (int64_t i = 0; i < code->nmodule; i++)
+		if (!device_load(c, &c->module[i], ptx ? (const void *)code->module[i].ptx : code->module[i].code, what)) {
+			device_unload(c, code);
+			return false;
+		}
+	return true;
 }
 
 static bool
 device_code(Cuda *c)
 {
 	const RtImage *m = c->h->image;
+	const RtCode *code = m->code;
 
-	if (!device_function(c, &c->loop_call, "loop_call") || !device_function(c, &c->loop_emit, "loop_emit"))
+	if (!device_function(c, &c->loop_call, 0, "loop_call") || !device_function(c, &c->loop_emit, 0, "loop_emit"))
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {
-		if (!device_function(c, &c->fn[i], m->code->name[i]))
+		if (!device_function(c, &c->fn[i], code->from[i], code->name[i]))
 			return false;
-		if (m->code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, m->code->shared[i]))
-			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", m->code->name[i], (int)m->code->shared[i]);
+		if (code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, code->shared[i]))
+			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", code->name[i], (int)code->shared[i]);
 	}
 	return true;
 }
@@ -247,7 +276,7 @@ cuda_close(RtHost *h)
 	if (c->base)
 		c->cu.cuMemFree(c->base);
 	if (c->module)
-		c->cu.cuModuleUnload(c->module);
+		device_unload(c, h->image->code);
 	if (c->condition)
 		c->cu.cuModuleUnload(c->condition);
 	if (c->stream)

@@ -124,7 +124,7 @@ cuda_takes_code(const Cuda *c, const RtCode *code)
 {
 	char why[96];
 
-	return !code_missing(c, code->arch, (const char *)code->code, why, sizeof why);
+	return !code_missing(c, code->arch, (const char *)code->module->code, why, sizeof why);
 }
 
 bool
@@ -132,17 +132,17 @@ cuda_takes_ptx(const Cuda *c, const RtCode *code)
 {
 	char why[96];
 
-	return code->ptx && !code_missing(c, code->ptx_arch, code->ptx, why, sizeof why);
+	return code->ptx_arch && !code_missing(c, code->ptx_arch, code->module->ptx, why, sizeof why);
 }
 
 const char *
 cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 {
 	Cuda *c = h->device;
-	const char *missing = m->code ? code_missing(c, m->code->arch, (const char *)m->code->code, text, n) : "kernels";
+	const char *missing = m->code ? code_missing(c, m->code->arch, (const char *)m->code->module->code, text, n) : "kernels";
 
-	if (missing && m->code && m->code->ptx)
-		missing = code_missing(c, m->code->ptx_arch, m->code->ptx, text, n);
+	if (missing && m->code && m->code->ptx_arch)
+		missing = code_missing(c, m->code->ptx_arch, m->code->module->ptx, text, n);
 	if (missing || cuda_load(c, m->code))
 		return missing;
 	snprintf(text, n, "another driver: %s", h->error.text);

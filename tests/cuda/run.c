@@ -49,17 +49,18 @@ must(int status, const char *what)
 static const char *
 code_load(Code *c, Module *m, const char *arch)
 {
-	Buf ptx = {0};
+	NvrtcJob job = {.lines = true};
 	const char *error;
 
 	c->p = (CuProgram){.a = m->arena};
 	cu_module_emit(&c->p, m, arch);
 	if (getenv("CPU_TEST_DUMP"))
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
-	error = nvrtc_compile(m->arena, c->p.text.at, arch, false, true, &ptx);
-	if (!error && cu.load(&c->module, ptx.at))
+	job.source = c->p.text.at;
+	error = nvrtc_compile(m->arena, arch, &job, 1);
+	if (!error && cu.load(&c->module, job.out.at))
 		error = "the device refuses the PTX";
-	buf_free(&ptx);
+	buf_free(&job.out);
 	return error;
 }
 

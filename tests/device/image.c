@@ -158,12 +158,15 @@ main(int argc, char **argv)
 	char *archs = strdup(env("RTI_ARCH", "compute_80")), *arch, *rest = NULL;
 	const char *program = describe(atoi(env("RTI_ACCUMULATE", "1")));
 	static RtCode code[8];
+	static RtModule module[8];
+	static const int32_t from[6];
 	static RtImage image[8];
 	const RtImage *images[8];
 	int n = 0;
 
 	for (arch = strtok_r(archs, " ", &rest); arch && n < 8; arch = strtok_r(NULL, " ", &rest), n++) {
-		code[n] = (RtCode){.arch = arch, .code = (const uint8_t *)code_make(env("RTI_COMPILE", arch)), .name = name, .block = block, .shared = shared};
+		module[n] = (RtModule){.code = (const uint8_t *)code_make(env("RTI_COMPILE", arch))};
+		code[n] = (RtCode){.arch = arch, .module = &module[n], .nmodule = 1, .name = name, .block = block, .shared = shared, .from = from};
 		image[n] = (RtImage){.version = RT_VERSION, .nkernel = 6, .program = program, .needs = "", .code = &code[n], .device = &rt_cuda};
 		images[n] = &image[n];
 	}
