@@ -9,7 +9,7 @@
 #include "../../ir/target.h"
 #include "emit.h"
 
-#define BLOCK 256                   /* threads of a block, in every kernel; the prelude's trees are made for it */
+#define BLOCK 256                   /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
 
 typedef const char *Ix;             /* an index: a decimal number, or the name of a variable */
 typedef struct Cell { const char *v; uint8_t dt; } Cell; /* a value: C text of few tokens; f16 and bf16 are floats */
@@ -32,12 +32,13 @@ typedef struct Cuda {
 	int *phase;                     /* rows.c */
 	const char *it;                 /* C type of indices */
 	int nkernel;
+	const Op *parts;                /* a contraction whose sums lie in the workspace in parts (gemm.c) */
 	/* the open kernel */
 	const char *name;
 	Buf head, body;
 	int depth, nvar;
 	VEC(int64_t) off;               /* offsets that are its parameters */
-	int block, shared;              /* threads of a block; bytes of dynamic shared memory */
+	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
 	bool check, writes_state;
 	VEC(Memo) memo;
 	VEC(Cse) cse;
@@ -70,6 +71,9 @@ const char *cu_c_type(DType t);                         /* of a cell */
 Cell cu_cell_let(Cuda *c, const char *text, DType t);   /* a variable */
 Cell cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix);
 void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);
+void cu_stores_at(Cuda *c, int64_t offset);             /* said of stores that go another way: a kernel that writes states asks first whether the loop has ended */
+const char *cu_pointer(Cuda *c, DType t, int64_t offset); /* the name of a pointer into the arena */
+const char *cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix); /* of an element */
 void cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x);
 bool cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x);
 void cu_kernel_open(Cuda *c, const char *what);
@@ -89,6 +93,7 @@ const char *cu_suffix(DType t);                         /* of the prelude's func
 Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
 Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
 Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
+Cell cu_eval_parts(Cuda *c, const Op *op, const Ix *ix); /* gemm.c */
 Cell cu_eval_window(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 

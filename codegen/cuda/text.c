@@ -348,14 +348,32 @@ cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
 }
 
 void
+cu_stores_at(Cuda *c, int64_t offset)
+{
+	c->writes_state |= offset >= c->p->state_from && offset < c->p->state_to;
+}
+
+void
 cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x)
 {
 	DType dt = (DType)t->dtype;
 	const char *p = pointer(c, dt, offset), *at = element(c, t, ix);
 
-	c->writes_state |= offset >= c->p->state_from && offset < c->p->state_to;
+	cu_stores_at(c, offset);
 
 	cu_line(c, *c_types[dt].store ? "%s[%s] = %s(%s);" : "%s[%s] = %s%s;", p, at, c_types[dt].store, x.v);
+}
+
+const char *
+cu_pointer(Cuda *c, DType t, int64_t offset)
+{
+	return pointer(c, t, offset);
+}
+
+const char *
+cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
+{
+	return arena_printf(c->a, "&%s[%s]", pointer(c, (DType)t->dtype, offset), element(c, t, ix));
 }
 
 /* ---------------------------------------------------------------- memo */
@@ -408,10 +426,10 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->name = identifier(c, c->group < 0 ? arena_printf(c->a, "_%s_%u", what, (unsigned)c->first) : c->nkernel ? arena_printf(c->a, "_part%d", c->nkernel) : "");
 	c->nkernel++;
 	c->depth = c->nvar = 0;
+	c->threads = BLOCK;
+	c->shared = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
 	c->off.n = 0;
-	c->block = BLOCK;
-	c->shared = 0;
 	c->check = c->writes_state = false;
 	c->root = NULL;
 	c->head.n = c->body.n = 0;
@@ -428,11 +446,11 @@ function_of(Cuda *c, const char *text, bool *fresh)
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (f->hash == hash && f->block == c->block && f->shared == c->shared && !strcmp(f->text, text))
+		if (f->hash == hash && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
 	*fresh = true;
-	vec_push(p->a, &p->fn, ((CuFunction){arena_strdup(p->a, c->name), arena_strdup(p->a, text), hash, c->block, c->shared, 0}));
+	vec_push(p->a, &p->fn, ((CuFunction){arena_strdup(p->a, c->name), arena_strdup(p->a, text), hash, c->threads, (int32_t)c->shared, 0}));
 	return (int)p->fn.n - 1;
 }
 
@@ -496,7 +514,8 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 
 	buf_printf(b, "\n/* graph %s, group %s: ", c->g->name, group);
 	if (fresh)
-		buf_printf(b, "%s; blocks=%lld%s */\nKERNEL %s%s", what, (long long)grid, once ? "; once" : "", c->name, text.at);
+		buf_printf(b, "%s; blocks=%lld%s%s */\nKERNEL %s%s", what, (long long)grid,
+			c->shared ? arena_printf(c->a, ", threads=%d, shared=%lld", c->threads, (long long)c->shared) : "", once ? "; once" : "", c->name, text.at);
 	else
 		buf_printf(b, "%s with other offsets%s */\n", c->p->fn.at[fn].name, once ? "; once" : "");
 	buf_free(&text);

@@ -26,6 +26,7 @@ static void code_free(Code *c);
 	F(load, "cuModuleLoadData", (void **module, const void *image)) \
 	F(unload, "cuModuleUnload", (void *module)) \
 	F(function, "cuModuleGetFunction", (void **function, void *module, const char *name)) \
+	F(attribute, "cuFuncSetAttribute", (void *function, int attribute, int value)) \
 	F(launch, "cuLaunchKernel", (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra)) \
 	F(alloc, "cuMemAlloc_v2", (uint64_t *at, size_t bytes)) \
 	F(release, "cuMemFree_v2", (uint64_t at)) \
@@ -76,6 +77,8 @@ launch(Code *c, const KernelRec *k, uint64_t arena, long long n)
 	for (int i = 0; i < k->noff; i++)
 		args[i + 2] = (void *)(uintptr_t)&k->off[i];
 	must(cu.function(&function, c->module, f->name), f->name);
+	if (f->shared > 48 << 10)
+		must(cu.attribute(function, 8, f->shared), f->name);
 	must(cu.launch(function, (unsigned)(blocks > 3 ? 3 : blocks), 1, 1, (unsigned)f->block, 1, 1, (unsigned)f->shared, NULL, args, NULL), k->name);
 	must(cu.synchronize(), k->name);
 }
