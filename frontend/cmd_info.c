@@ -1,7 +1,7 @@
 /* cmd_info.c: `info`: what an executable's info would print, from the plan, without building it.
  *
  * In: the planned module and the descriptor that the target makes of it.   Out: parameters, memory, and per kernel of the training step its flops,
- * bytes and a predicted time: the larger of flops over the assumed peak and bytes over the assumed bandwidth. The assumptions are
+ * bytes and a predicted time: the larger of flops over the assumed rate and bytes over the assumed bandwidth, and the start of a kernel. The assumptions are
  * printed: they are no measurements. With --json also the records of all kernels with parameters, as a tuning file holds them. */
 #include "cmd.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct Machine { int threads; double flops, bytes; } Machine; /* per second, all threads */
+typedef struct Machine { const Target *target; int threads; Rates r; } Machine; /* threads 0: a device's rates */
 
 /* Two fused multiply-adds a cycle of the widest vectors, and what one core of a server draws from memory. */
 static Machine
@@ -23,7 +23,13 @@ assume_machine(const Target *t, const char *arch)
 	long threads = sysconf(_SC_NPROCESSORS_ONLN);
 	FILE *f = fopen("/proc/cpuinfo", "r");
 	char line[512];
+	Machine device = {.target = t};
 
+	if (t->rates && t->rates(t, arch, &device.r)) {
+		if (f)
+			fclose(f);
+		return device;
+	}
 	while (f && fgets(line, sizeof line, f)) {
 		const char *colon = strchr(line, ':');
 
@@ -36,12 +42,12 @@ assume_machine(const Target *t, const char *arch)
 		fclose(f);
 	if (threads < 1)
 		threads = 1;
-	return (Machine){.threads = (int)threads, .flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * 12e9};
+	return (Machine){.target = t, .threads = (int)threads, .r = {.flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * 12e9}};
 }
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
 typedef VEC(Kernel) Kernels;
-typedef struct Totals { int64_t parameters, parameter_bytes, arena, scratch; const char *budget, *tuned; double flops, bytes, seconds; } Totals;
+typedef struct Totals { int64_t parameters, parameter_bytes, arena, scratch; const char *budget, *tuned; double flops, bytes, seconds, examples; } Totals;
 
 /* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
 static const char *
@@ -82,9 +88,10 @@ collect(Arena *a, const Module *m, const Json *root, const char *graph, Kernels 
 static double
 predicted(const Kernel *k, Machine mc)
 {
-	double compute = k->flops / mc.flops, memory = k->bytes / mc.bytes;
+	bool products = mc.target->by_products && mc.target->by_products(mc.target, k->kernel);
+	double compute = k->flops / (products ? mc.r.products : mc.r.flops), memory = k->bytes / mc.r.bytes;
 
-	return compute > memory ? compute : memory;
+	return (compute > memory ? compute : memory) + mc.r.start;
 }
 
 static const char *
@@ -166,8 +173,11 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	}
 	buf_printf(b, "], \"arithmetic\": ");
 	buf_json(b, arithmetic(j, m));
-	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"gflops\": %.6g, \"gbytes_per_s\": %.6g}, \"kernels\": [",
-	           m->source_hash, t->seconds * 1e3, mc.threads, mc.flops / 1e9, mc.bytes / 1e9);
+	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"device\": ",
+	           m->source_hash, t->seconds * 1e3, mc.threads);
+	buf_json(b, mc.r.device ? mc.r.device : "");
+	buf_printf(b, ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [", mc.r.flops / 1e9,
+	           (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.bytes / 1e9, mc.r.start * 1e6);
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
 
@@ -230,9 +240,11 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		put_row(b, "budget", "%s", t->budget);
 	if (t->tuned)
 		put_row(b, "tuned", "%s", t->tuned);
-	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved, %u kernels", t->flops / 1e9, t->bytes / 1e6, ks->n);
-	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %d threads, %.4g GFLOP/s, %.3g GB/s)", t->seconds * 1e3,
-	        t->seconds > 0 ? (double)m->batch / t->seconds : 0.0, mc.threads, mc.flops / 1e9, mc.bytes / 1e9);
+	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6, t->bytes / 1e6 / t->examples, ks->n);
+	const char *of = mc.r.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores, %.3g GB/s, %.3g us to start a kernel", mc.r.device, mc.r.flops / 1e12,
+		mc.r.products / 1e12, mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
+
+	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %s)", t->seconds * 1e3, t->seconds > 0 ? t->examples / t->seconds : 0.0, of);
 	if (!ks->n)
 		return;
 	buf_printf(b, "\n%-40s %10s %10s %10s  %-24s %s\n", "kernel", "MFLOP", "KB", "us", "layer", "where");
@@ -280,6 +292,7 @@ read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Machine mc)
 	if (!root)
 		bug("info: the descriptor does not parse: %s", why);
 	collect(j->arena, m, root, "train", ks);
+	t->examples = times * (double)m->batch;
 	for (uint32_t i = 0; i < ks->n; i++)
 		t->seconds += times * predicted(&ks->at[i], mc);
 	uint32_t n = ks->n;

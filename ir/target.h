@@ -35,6 +35,9 @@ typedef struct Prologue {
 	bool copied;             /* the operand is written to memory and read back all the same */
 } Prologue;
 
+/* What a machine is taken to reach, a second; start: seconds from one kernel to the next. */
+typedef struct Rates { const char *device; double bytes, flops, products, start; } Rates; /* products: of kernels that the target's by_products picks */
+
 typedef struct Target {
 	const char *name;        /* cpu, cuda, ref */
 	const char *doc;
@@ -61,6 +64,8 @@ typedef struct Target {
 	/* Operand k of a contraction, in type `narrow` if that is not DT_none (pass precision comes later), made by the contraction's kernel. NULL hook: none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p);
 	double memory_rate, map_rate; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s */
+	bool (*rates)(const struct Target *t, const char *arch, Rates *r); /* for forecasts; NULL hook: those of the processor here */
+	bool (*by_products)(const struct Target *t, const char *kernel);
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
