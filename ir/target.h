@@ -64,6 +64,8 @@ typedef struct Target {
 	/* Operand k of a contraction, in type `narrow` if that is not DT_none (pass precision comes later), made by the contraction's kernel. NULL hook: none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p);
 	double memory_rate, map_rate; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s */
+	/* Updates run together behind all else, and what is cast of states alone runs before it: the target makes few launches of many small kernels. */
+	bool updates_together;
 	bool (*rates)(const struct Target *t, const char *arch, Rates *r); /* for forecasts; NULL hook: those of the processor here */
 	bool (*by_products)(const struct Target *t, const char *kernel);
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */

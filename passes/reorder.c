@@ -7,6 +7,7 @@
  *    done: a gradient dies at once, and no full set of gradients ever exists. Where every gradient must be there first
  *    (clip_norm), the data dependences say so by themselves. Loads and small values that they need and that no data goes into
  *    (the rate, Adam's corrections) come first of all: behind the last gradient, they would hold up every update.
+ * Where the target wants updates together (few launches for all parameters) they wait for the graph's end, and casts of states stand at its start.
  * Checks come before any store, so that bad input stops a step before it changes anything.
  * Linear in ops and edges. */
 #include "pass.h"
@@ -30,7 +31,8 @@ typedef struct Sched {
 	Node *node; uint32_t n;
 	uint32_t *order; uint32_t norder;
 	uint32_t checks;         /* not emitted yet */
-	VEC(uint32_t) held;      /* sinks that wait for the last check */
+	VEC(uint32_t) held;      /* sinks that wait for the last check, or for the end */
+	bool together;           /* for the end */
 } Sched;
 
 static void
@@ -57,7 +59,7 @@ emit_now(Sched *s, uint32_t id)
 
 	n->emitted = true;
 	s->order[s->norder++] = id;
-	if (n->check && --s->checks == 0) {
+	if (n->check && --s->checks == 0 && !s->together) {
 		for (uint32_t i = 0; i < s->held.n; i++)
 			if (!s->node[s->held.at[i]].emitted)
 				emit_now(s, s->held.at[i]);
@@ -66,7 +68,7 @@ emit_now(Sched *s, uint32_t id)
 		Node *r = &s->node[n->reader.at[i]];
 
 		if (--r->waiting == 0 && r->sink && !r->emitted) {
-			if (s->checks)
+			if (s->checks || s->together)
 				vec_push(s->a, &s->held, n->reader.at[i]);
 			else
 				emit_now(s, n->reader.at[i]);
@@ -148,6 +150,20 @@ collect(Sched *s, uint32_t *node_of)
 		if (op_has(op->kind, T_EFFECT))
 			n->source = n->steady = false;
 	}
+}
+
+/* Nothing but numbers of states in another type. */
+static bool
+only_casts(const Sched *s, const Node *n)
+{
+	bool casts = n->source;
+
+	for (uint32_t i = 0; i < n->op.n; i++) {
+		OpKind k = (OpKind)s->g->op.at[n->op.at[i]].kind;
+
+		casts &= k == OP_cast || k == OP_load || k == OP_full;
+	}
+	return casts;
 }
 
 /* A store waits for every reader of the old value. */
@@ -280,10 +296,14 @@ pass_reorder(Graph *g, PassCtx *cx)
 		for (uint32_t k = 0; s.node[i].sink && k < s.node[i].dep.n; k++)
 			if (s.node[s.node[i].dep.at[k]].steady)
 				emit(&s, s.node[i].dep.at[k]);
+	s.together = enabled && cx->target && cx->target->updates_together;
+	for (uint32_t i = 0; i < s.n && s.together; i++)
+		if (only_casts(&s, &s.node[i]))
+			emit(&s, i);
 	for (uint32_t i = 0; i < s.n; i++) {
 		Node *n = &s.node[i];
 
-		if (n->emitted || (enabled && n->source && n->reader.n && !n->store))
+		if (n->emitted || (s.together && n->sink) || (enabled && n->source && n->reader.n && !n->store))
 			continue;
 		emit(&s, i);
 	}
@@ -312,7 +332,10 @@ pass_reorder(Graph *g, PassCtx *cx)
 	g->op.at = new;
 	g->op.cap = g->op.n;
 	early -= waiting;
-	if (early)
+	if (early > 0 && s.together)
+		verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.together", .graph = g->name, .a = "", .fired = true, .value = (double)early,
+			.why = arena_printf(cx->module->arena, "%lld updates run behind all gradients: few launches for all of them", (long long)early)});
+	else if (early > 0)
 		verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.sink", .graph = g->name, .a = "", .fired = true, .value = (double)early,
 			.why = arena_printf(cx->module->arena, "%lld updates run as soon as their gradient is done", (long long)early)});
 	return changed;

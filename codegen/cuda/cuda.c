@@ -338,6 +338,7 @@ const Target cuda_target = {
 	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
+	.updates_together = true,
 	.rates = cuda_rates,
 	.by_products = cuda_by_products,
 	.memory_rate = 3e12,
