@@ -223,9 +223,6 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 		p->state_from = s->offset < p->state_from ? s->offset : p->state_from;
 		p->state_to = s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
 	}
-	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
-	for (const char *const *s = cuda_prelude; *s; s++)
-		buf_printf(&p->text, "%s", *s);
 	for (uint32_t i = 0; i < m->graph.n; i++) {
 		GraphKernels *gk = arena_new_of(p->a, GraphKernels);
 
@@ -237,6 +234,10 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 		groups_emit(p, m, gk, false);
 		vec_push(p->a, &p->ks.graph, gk);
 	}
+	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
+	for (const char *const *s = cuda_prelude; *s; s++)
+		buf_printf(&p->text, "%s", *s);
+	cu_merge(p, m);
 }
 
 /* Functions are compiled in parts: threads share them, and what a change leaves alone is found in the cache. Returns the number of parts. */
@@ -271,7 +272,7 @@ part_source(CuProgram *p, int part)
 		buf_printf(&b, "%s", *s);
 	for (uint32_t i = 0; i < p->fn.n; i++)
 		if (p->fn.at[i].part == part)
-			buf_printf(&b, "\n/* graph code, group %s: */\nKERNEL %s%s", p->fn.at[i].name, p->fn.at[i].name, p->fn.at[i].text);
+			buf_printf(&b, "\n/* graph code, group %s: */\n%sKERNEL %s%s", p->fn.at[i].name, p->fn.at[i].before, p->fn.at[i].name, p->fn.at[i].text);
 	const char *r = arena_strndup(p->a, b.at, b.n);
 
 	buf_free(&b);

@@ -39,7 +39,7 @@ typedef struct Cuda {
 	int depth, nvar;
 	VEC(int64_t) off;               /* offsets that are its parameters */
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
-	bool check, writes_state;
+	bool check, writes_state, flat; /* flat: o0 is the number of elements, and nothing else tells shapes apart */
 	VEC(Memo) memo;
 	VEC(Cse) cse;
 	VEC(Joined) joined;
@@ -108,7 +108,13 @@ Cell cu_atom_value(Cuda *c, Atom *a, Ix count);         /* what the next pass, o
 void cu_rows_emit(Cuda *c, bool block);
 bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
 
+/* ---- maps.c, merge.c */
+void cu_map_emit(Cuda *c, const Out *out, int n);       /* all of one shape */
+void cu_merge(CuProgram *p, const Module *m);           /* kernels of one function that do not depend on each other into one launch; then the program's text */
+
 /* ---- kernels.c */
+Scope cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix); /* the loop of threads over a set of axes of t */
+int64_t cu_blocks_of(const Type *t, uint32_t axes);     /* of a full batch */
 bool cu_special_op(const Op *op);                       /* has a kernel of its own */
 bool cu_value_is_out(const Cuda *c, Val v);
 void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first);

@@ -54,8 +54,8 @@ cu_group_is_map(const Graph *g, int group)
 
 /* ---------------------------------------------------------------- threads over indices */
 /* Opens the loop of threads over a set of axes of t. */
-static Scope
-threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix)
+Scope
+cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix)
 {
 	Ix i = cu_fresh(c, 'i'), count = cu_product(c, t, axes);
 	Scope s = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)", c->it, i, i, count, i);
@@ -69,34 +69,14 @@ threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix)
 	return s;
 }
 
-static int64_t
-blocks_of(const Type *t, uint32_t axes)
+int64_t
+cu_blocks_of(const Type *t, uint32_t axes)
 {
 	int64_t n = 1;
 
 	for (int i = 0; i < t->rank; i++)
 		n *= axes >> i & 1 ? t->axis[i].n : 1;
 	return (n + BLOCK - 1) / BLOCK;
-}
-
-/* All of one shape. Everything is computed before anything is stored: an output may take the place of an input. */
-static void
-map_emit(Cuda *c, const Out *out, int n)
-{
-	const Type *t = out[0].type;
-	uint32_t all = (1u << t->rank) - 1;
-	Ix ix[MAX_RANK];
-	Cell *x = arena_array(c->a, Cell, n);
-
-	cu_kernel_open(c, "copy");
-	Scope s = threads_open(c, t, all, ix);
-
-	for (int k = 0; k < n; k++)
-		x[k] = cu_value_at(c, out[k].v, ix);
-	for (int k = 0; k < n; k++)
-		cu_store_at(c, out[k].type, out[k].offset, ix, x[k]);
-	cu_scope_close(c, s);
-	cu_kernel_close(c, "an element to a thread", blocks_of(t, all));
 }
 
 /* The value of a store whose state lies elsewhere. */
@@ -137,7 +117,7 @@ maps_emit(Cuda *c, bool stores)
 			else
 				out[left++] = out[k];
 		}
-		map_emit(c, set, m);
+		cu_map_emit(c, set, m);
 		for (int k = 0; k < m; k++)
 			c->ready[set[k].v.id] = c->ready[set[k].v.id] || val_info(c->g, set[k].v)->offset == set[k].offset;
 		n = left;
@@ -212,7 +192,7 @@ cumsum_emit(Cuda *c, const Op *op)
 	Ix ix[MAX_RANK], i;
 
 	cu_kernel_open(c, "");
-	Scope s = threads_open(c, t, others(t, axis), ix);
+	Scope s = cu_threads_open(c, t, others(t, axis), ix);
 	const char *sum = cu_fresh(c, 'v');
 	Ix ext = cu_extent(c, t->axis[axis]);
 
@@ -226,7 +206,7 @@ cumsum_emit(Cuda *c, const Op *op)
 	cu_store_at(c, t, val_info(c->g, op->out[0])->offset, ix, (Cell){sum, (uint8_t)acc});
 	cu_scope_close(c, l);
 	cu_scope_close(c, s);
-	cu_kernel_close(c, "a line to a thread", blocks_of(t, others(t, axis)));
+	cu_kernel_close(c, "a line to a thread", cu_blocks_of(t, others(t, axis)));
 }
 
 /* out[.., row, ..] += g[from] where row is in range; the axes before and behind are those of `to`. */
@@ -312,15 +292,15 @@ scatter_emit(Cuda *c, const Op *op)
 	if (op->kind != OP_take_dx && op->kind != OP_take_add && op->kind != OP_gather_dx)
 		bug("target cuda has no code for %s: a T_SCATTER has a case in scatter_emit", op_info[op->kind].name);
 	if (op->kind == OP_take_add && val_info(c->g, op->in[0])->offset != copy.offset)
-		map_emit(c, &copy, 1);
+		cu_map_emit(c, &copy, 1);
 	cu_kernel_open(c, "");
-	Scope s = threads_open(c, t, axes, ix);
+	Scope s = cu_threads_open(c, t, axes, ix);
 
 	if (op->kind != OP_take_add)
 		zero_line(c, op, ix);
 	(op->kind == OP_gather_dx ? gather_sum : take_sum)(c, op, ix);
 	cu_scope_close(c, s);
-	cu_kernel_close(c, "a line to a thread", blocks_of(t, axes));
+	cu_kernel_close(c, "a line to a thread", cu_blocks_of(t, axes));
 }
 
 static void
@@ -334,7 +314,7 @@ special_emit(Cuda *c, const Op *op)
 			return;
 		if (c->inside[op->in[0].id])
 			c->ready[op->in[0].id] = true;
-		map_emit(c, &o, 1);
+		cu_map_emit(c, &o, 1);
 		return;
 	case OP_check:
 		check_emit(c, op);

@@ -158,7 +158,7 @@ cache_write(char *path, const char *at, size_t n)
 static const char *
 compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
 {
-	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "-lineinfo"};
+	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "--diag-suppress=177,550", "-lineinfo"};
 	Program p = NULL;
 	size_t bytes = 0;
 	int count = (int)(sizeof options / sizeof *options) - !j->lines, status = n->CreateProgram(&p, j->source, "mantou.cu", 0, NULL, NULL);

@@ -430,27 +430,26 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->shared = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
 	c->off.n = 0;
-	c->check = c->writes_state = false;
+	c->check = c->writes_state = c->flat = false;
 	c->root = NULL;
 	c->head.n = c->body.n = 0;
 }
 
-/* The function of that text; fresh if it is new. */
+/* The function of that text. */
 static int
-function_of(Cuda *c, const char *text, bool *fresh)
+function_of(Cuda *c, const char *text, const char *what)
 {
 	CuProgram *p = c->p;
 	uint64_t hash = hash_bytes(HASH_START, text, strlen(text));
 
-	*fresh = false;
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
 		if (f->hash == hash && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
-	*fresh = true;
-	vec_push(p->a, &p->fn, ((CuFunction){arena_strdup(p->a, c->name), arena_strdup(p->a, text), hash, c->threads, (int32_t)c->shared, 0}));
+	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = "", .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat,
+		.hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }
 
@@ -494,10 +493,9 @@ void
 cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 {
 	Arena *a = c->p->a;
-	Buf *b = &c->p->text, text = {0};
-	const char *group = c->group >= 0 ? c->g->group.at[c->group].name : "-";
+	Buf text = {0};
 	int64_t *off = arena_array(a, int64_t, c->off.n), grid = blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1;
-	bool fresh, once = c->group >= 0 && c->g->group.at[c->group].once;
+	bool once = c->group >= 0 && c->g->group.at[c->group].once;
 
 	buf_printf(&text, "(char *arena, long long n");
 	for (uint32_t k = 0; k < c->off.n; k++) {
@@ -510,14 +508,8 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 	if (c->body.n)
 		buf_put(&text, c->body.at, c->body.n);
 	buf_printf(&text, "}\n");
-	int fn = function_of(c, text.at, &fresh);
+	int fn = function_of(c, text.at, what);
 
-	buf_printf(b, "\n/* graph %s, group %s: ", c->g->name, group);
-	if (fresh)
-		buf_printf(b, "%s; blocks=%lld%s%s */\nKERNEL %s%s", what, (long long)grid,
-			c->shared ? arena_printf(c->a, ", threads=%d, shared=%lld", c->threads, (long long)c->shared) : "", once ? "; once" : "", c->name, text.at);
-	else
-		buf_printf(b, "%s with other offsets%s */\n", c->p->fn.at[fn].name, once ? "; once" : "");
 	buf_free(&text);
 	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
 		.check = c->check, .once = once, .flops = c->nkernel == 1 ? group_flops(c) : 0, .bytes = c->nkernel == 1 ? group_bytes(c) : 0}));

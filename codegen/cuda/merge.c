@@ -1,0 +1,240 @@
+/* merge.c: launches joined, and the program's text.
+ *
+ * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c) none of which reads or writes what another writes, those of one
+ * function become one launch: its offsets and counts stand in a table in constant memory, and a block finds its kernel there. So the optimizer takes a few
+ * launches for all parameters, and so do their copies in 16 bits. Functions that nothing calls any more are left out; the text follows the order of calls. */
+#include "cuda.h"
+#include <string.h>
+
+enum { MOST = 256 }; /* kernels of a launch: the table lies in 64 KB of constant memory with others */
+
+typedef struct Range { int64_t from, to; } Range;
+typedef struct Touched { VEC(Range) read, written; } Touched;
+typedef struct Merge { CuProgram *p; const Module *m; GraphKernels *gk; Arena *a; } Merge;
+
+/* What the kernels of rec's group read and write, all of them. */
+static void
+touches(const Merge *x, const KernelRec *k, Touched *t)
+{
+	const Graph *g = x->gk->g;
+
+	t->read.n = t->written.n = 0;
+	for (uint32_t last, i = graph_group_ops(g, k->group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != k->group)
+			continue;
+		if (op->kind == OP_store) {
+			const State *s = module_state((Module *)(uintptr_t)x->m, attr_str(op, A_state));
+
+			vec_push(x->a, &t->written, ((Range){s->offset, s->offset + type_bytes(&s->type)}));
+		}
+		for (int j = 0; j < op->nin + op->nout; j++) {
+			const ValInfo *v = val_info(g, j < op->nin ? op->in[j] : op->out[j - op->nin]);
+			Range r = {v->offset, v->offset + type_bytes(&v->type)};
+
+			if (v->offset >= 0 && j < op->nin)
+				vec_push(x->a, &t->read, r);
+			else if (v->offset >= 0 && op->kind != OP_load)
+				vec_push(x->a, &t->written, r);
+		}
+	}
+}
+
+static bool
+meet(const Touched *a, const Touched *b)
+{
+	for (uint32_t i = 0; i < a->written.n; i++) {
+		Range w = a->written.at[i];
+
+		for (uint32_t k = 0; k < b->read.n; k++)
+			if (w.from < b->read.at[k].to && b->read.at[k].from < w.to)
+				return true;
+		for (uint32_t k = 0; k < b->written.n; k++)
+			if (w.from < b->written.at[k].to && b->written.at[k].from < w.to)
+				return true;
+	}
+	return false;
+}
+
+/* The end of the run of kernels from `first` on that may run in any order. */
+static uint32_t
+run_end(const Merge *x, uint32_t first)
+{
+	const GraphKernels *gk = x->gk;
+	Touched all = {.read = {0}, .written = {0}}, one = all;
+	uint32_t i = first;
+
+	for (; i < gk->k.n; i++) {
+		const KernelRec *k = &gk->k.at[i];
+
+		if (k->group < 0 || k->once != gk->k.at[first].once || !x->p->fn.at[k->fn].flat)
+			break;
+		touches(x, k, &one);
+		if (meet(&one, &all) || meet(&all, &one))
+			break;
+		for (uint32_t r = 0; r < one.read.n; r++)
+			vec_push(x->a, &all.read, one.read.at[r]);
+		for (uint32_t r = 0; r < one.written.n; r++)
+			vec_push(x->a, &all.written, one.written.at[r]);
+	}
+	return i;
+}
+
+/* Text with another number of the block and of the blocks. */
+static const char *
+with_blocks(Arena *a, const char *text)
+{
+	static const char *const from[] = {"blockIdx.x", "gridDim.x"}, *const to[] = {"block", "blocks"};
+	Buf b = {0};
+
+	while (*text) {
+		int k = 0;
+
+		while (k < 2 && strncmp(text, from[k], strlen(from[k])) != 0)
+			k++;
+		if (k < 2) {
+			buf_printf(&b, "%s", to[k]);
+			text += strlen(from[k]);
+		} else {
+			buf_put(&b, text++, 1);
+		}
+	}
+	const char *r = arena_strndup(a, b.at, b.n);
+
+	buf_free(&b);
+	return r;
+}
+
+/* One kernel in place of n: each is a row of the table, its first block and its parameters. */
+static KernelRec
+joined(Merge *x, const KernelRec *const *k, int n)
+{
+	CuProgram *p = x->p;
+	const CuFunction *f = &p->fn.at[k[0]->fn];
+	const char *name = arena_printf(p->a, "%s_and_%d", k[0]->name, n - 1);
+	int columns = k[0]->noff + 1;
+	int64_t block = 0;
+	KernelRec r = *k[0];
+	Buf before = {0}, text = {0};
+
+	buf_printf(&before, "static __device__ void %s_each(char *arena, long long n", name);
+	for (int i = 0; i + 1 < columns; i++)
+		buf_printf(&before, ", long long o%d", i);
+	buf_printf(&before, ", unsigned block, unsigned blocks)\n%s", with_blocks(p->a, strchr(f->text, '\n') + 1));
+	buf_printf(&before, "static __constant__ long long %s_table[%d][%d] = {\n", name, n + 1, columns);
+	r.flops = r.bytes = 0;
+	for (int i = 0; i < n; i++) {
+		buf_printf(&before, "\t{%lld", (long long)block);
+		for (int j = 0; j + 1 < columns; j++)
+			buf_printf(&before, ", %lld", (long long)k[i]->off[j]);
+		buf_printf(&before, "},\n");
+		block += k[i]->rows;
+		r.flops += k[i]->flops;
+		r.bytes += k[i]->bytes;
+	}
+	buf_printf(&before, "\t{%lld}};\n", (long long)block);
+	buf_printf(&text, "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %lld; b += gridDim.x) {\n\t\tint low = 0, high = %d;\n"
+		"\t\twhile (high - low > 1) {\n\t\t\tint middle = (low + high) / 2;\n\t\t\tif (b < %s_table[middle][0]) high = middle; else low = middle;\n\t\t}\n"
+		"\t\tconst long long *t = %s_table[low];\n\t\t%s_each(arena, n", (long long)block, n, name, name, name);
+	for (int j = 1; j < columns; j++)
+		buf_printf(&text, ", t[%d]", j);
+	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0]));\n\t}\n}\n", columns);
+	r.name = name;
+	r.fn = (int)p->fn.n;
+	r.off = NULL;
+	r.noff = 0;
+	r.rows = block > 65535 ? 65535 : block;
+	vec_push(p->a, &p->fn, ((CuFunction){.name = name, .before = arena_strndup(p->a, before.at, before.n), .text = arena_strndup(p->a, text.at, text.n),
+		.what = arena_printf(p->a, "%d kernels in one launch", n), .block = BLOCK}));
+	buf_free(&before);
+	buf_free(&text);
+	return r;
+}
+
+/* The run [first, end): one kernel for each function, in the order of their first. */
+static void
+run_join(Merge *x, GraphKernels *out, uint32_t first, uint32_t end)
+{
+	bool *taken = arena_array(x->a, bool, end - first);
+
+	for (uint32_t i = first; i < end; i++) {
+		const KernelRec *same[MOST];
+		int n = 0;
+
+		for (uint32_t k = i; k < end && n < MOST; k++)
+			if (!taken[k - first] && x->gk->k.at[k].fn == x->gk->k.at[i].fn) {
+				same[n++] = &x->gk->k.at[k];
+				taken[k - first] = true;
+			}
+		if (n == 0)
+			continue;
+		for (int k = 0; k < n && n > 1; k++)
+			buf_printf(&x->p->text, "/* graph %s, group %s: joined%s */\n", x->gk->g->name, x->gk->g->group.at[same[k]->group].name, same[k]->once ? "; once" : "");
+		vec_push(x->p->a, &out->k, n > 1 ? joined(x, same, n) : *same[0]);
+	}
+}
+
+static void
+graph_join(Merge *x)
+{
+	GraphKernels out = {.g = x->gk->g};
+
+	for (uint32_t i = 0; i < x->gk->k.n;) {
+		uint32_t end = run_end(x, i);
+
+		if (end < i + 2) {
+			vec_push(x->p->a, &out.k, x->gk->k.at[i]);
+			i++;
+			continue;
+		}
+		run_join(x, &out, i, end);
+		i = end;
+	}
+	for (uint32_t i = 0; i < out.k.n; i++)
+		out.nonce += out.k.at[i].once;
+	*x->gk = out;
+}
+
+/* Functions in the order of their first call, the others left out; and the text. */
+static void
+program_text(CuProgram *p)
+{
+	int *number = arena_array(p->a, int, p->fn.n);
+	CuProgram new = {.a = p->a};
+	Buf *b = &p->text;
+
+	for (uint32_t i = 0; i < p->ks.graph.n; i++)
+		for (uint32_t j = 0; j < p->ks.graph.at[i]->k.n; j++) {
+			KernelRec *k = &p->ks.graph.at[i]->k.at[j];
+			const CuFunction *f = &p->fn.at[k->fn];
+			const Graph *g = p->ks.graph.at[i]->g;
+
+			buf_printf(b, "\n/* graph %s, group %s: ", g->name, k->group >= 0 ? g->group.at[k->group].name : "-");
+			if (!number[k->fn]) {
+				vec_push(p->a, &new.fn, *f);
+				number[k->fn] = (int)new.fn.n;
+				buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL %s%s", f->what, (long long)k->rows, f->shared ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared) : "",
+					k->once ? "; once" : "", f->before, f->name, f->text);
+			} else {
+				buf_printf(b, "%s with other offsets%s */\n", f->name, k->once ? "; once" : "");
+			}
+			k->fn = number[k->fn] - 1;
+		}
+	p->fn.at = new.fn.at;
+	p->fn.n = new.fn.n;
+	p->fn.cap = new.fn.cap;
+}
+
+void
+cu_merge(CuProgram *p, const Module *m)
+{
+	Merge x = {.p = p, .m = m, .a = arena_new()};
+
+	for (uint32_t i = 0; i < p->ks.graph.n; i++) {
+		x.gk = p->ks.graph.at[i];
+		graph_join(&x);
+	}
+	program_text(p);
+	arena_free(x.a);
+}
