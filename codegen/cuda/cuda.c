@@ -272,7 +272,7 @@ part_source(CuProgram *p, int part)
 		buf_printf(&b, "%s", *s);
 	for (uint32_t i = 0; i < p->fn.n; i++)
 		if (p->fn.at[i].part == part)
-			buf_printf(&b, "\n/* graph code, group %s: */\n%sKERNEL %s%s", p->fn.at[i].name, p->fn.at[i].before, p->fn.at[i].name, p->fn.at[i].text);
+			buf_printf(&b, "\n/* graph code, group %s: %s */\n%sKERNEL %s%s", p->fn.at[i].name, p->fn.at[i].what, p->fn.at[i].before, p->fn.at[i].name, p->fn.at[i].text);
 	const char *r = arena_strndup(p->a, b.at, b.n);
 
 	buf_free(&b);
@@ -283,20 +283,22 @@ part_source(CuProgram *p, int part)
 static const char *
 object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 {
-	int parts = parts_cut(p), n = o->last ? 2 * parts : parts;
-	NvrtcJob *job = arena_array(p->a, NvrtcJob, n);
+	int parts = parts_cut(p);
+	NvrtcJob *job = arena_array(p->a, NvrtcJob, parts);
 	Buf json = {0};
 	const char *error;
 
-	for (int k = 0; k < n; k++)
-		job[k] = (NvrtcJob){.source = k < parts ? part_source(p, k) : job[k - parts].source, .cubin = k < parts};
-	error = nvrtc_compile(p->a, o->arch, job, n);
+	for (int k = 0; k < parts; k++)
+		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = true, .ptx = o->last};
+	error = nvrtc_compile(p->a, o->arch, job, parts);
 	if (!error) {
 		program_json(&json, m, "cuda", o->arch, &p->ks);
 		error = cuda_image(p, json.at, o, job, parts, out);
 	}
-	for (int k = 0; k < n; k++)
-		buf_free(&job[k].out);
+	for (int k = 0; k < parts; k++) {
+		buf_free(&job[k].cubin_out);
+		buf_free(&job[k].ptx_out);
+	}
 	buf_free(&json);
 	return error;
 }
@@ -305,7 +307,8 @@ static const char *
 cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 {
 	CuProgram p = {.a = arena_new()};
-	NvrtcJob job = {.cubin = !strcmp(o->emit, "cubin"), .lines = true};
+	bool cubin = !strcmp(o->emit, "cubin");
+	NvrtcJob job = {.cubin = cubin, .ptx = !cubin, .lines = true};
 	const char *error = NULL;
 
 	(void)t;
@@ -318,9 +321,10 @@ cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	else if (!strcmp(o->emit, "obj"))
 		error = object_emit(&p, m, o, out);
 	else if (!(error = nvrtc_compile(p.a, o->arch, &job, 1)))
-		buf_put(out, job.out.at, job.out.n);
+		buf_put(out, cubin ? job.cubin_out.at : job.ptx_out.at, cubin ? job.cubin_out.n : job.ptx_out.n);
 	error = error ? arena_strdup(m->arena, error) : NULL;
-	buf_free(&job.out);
+	buf_free(&job.cubin_out);
+	buf_free(&job.ptx_out);
 	buf_free(&p.text);
 	arena_free(p.a);
 	return error;

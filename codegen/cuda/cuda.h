@@ -124,7 +124,7 @@ bool cu_group_is_map(const Graph *g, int group);
 bool cuda_rates(const Target *t, const char *arch, Rates *r);
 bool cuda_by_products(const Target *t, const char *kernel); /* are its products those of tensor cores? */
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
-/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX (job[parts + k]). NULL, or what went wrong. */
+/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
 extern const char *const cuda_prelude[], *const cuda_loop_text[]; /* up to a NULL */
 #endif

@@ -49,7 +49,7 @@ image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
 
 	static_assert(sizeof(RtModule) == 2 * 8, "the RtModule that image.c writes is not that of rt.h");
 	for (int k = 0; k < parts; k++) {
-		const Buf *cubin = &job[k].out, *text = &job[parts + k].out;
+		const Buf *cubin = &job[k].cubin_out, *text = &job[k].ptx_out;
 		V f[] = {bytes(m, cubin->at, cubin->n, false, 64), ptx ? bytes(m, text->at, text->n, true, 1) : null};
 
 		module[k] = LLVMConstStructInContext(m->cx, f, 2, 0);

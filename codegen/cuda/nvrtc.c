@@ -3,7 +3,7 @@
  * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of NVRTC's C API that are
  * needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC
  * version, with the length and hash of its content in its first line; one that is damaged is made again. An error in generated code is a
- * defect of mantou: NVRTC's log is printed with the group that it names. */
+ * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice. */
 #include "cuda.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -78,8 +78,8 @@ group_at(Arena *a, const char *source, long number)
 	return group ? arena_strndup(a, group, strcspn(group, ":")) : "the prelude";
 }
 
-static const char *
-compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int status)
+static char *
+program_log(Arena *a, const Nvrtc *n, Program p)
 {
 	size_t bytes = 0;
 	char *log = NULL;
@@ -88,10 +88,47 @@ compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int statu
 		log = arena_array(a, char, bytes + 1);
 		n->GetProgramLog(p, log);
 	}
+	return log;
+}
+
+static const char *
+compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int status)
+{
+	char *log = program_log(a, n, p);
 	const char *open = log ? strstr(log, ".cu(") : NULL;
 	const char *group = open ? group_at(a, source, strtol(open + 4, NULL, 10)) : "no line is named";
 
 	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
+}
+
+/* The line of comment before a kernel. */
+static const char *
+comment_of(Arena *a, const char *source, const char *kernel)
+{
+	const char *at = strstr(source, arena_printf(a, "KERNEL %s(", kernel)), *from = at;
+
+	while (from && from > source && strncmp(from, "/* graph ", 9))
+		from--;
+	return from && from > source ? arena_strndup(a, from + 3, strcspn(from, "\n") - 6) : NULL;
+}
+
+/* ptxas -v says for each kernel what it takes. Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would:
+ * such a kernel is a defect. NULL: there is none. */
+static const char *
+spills(Arena *a, const char *source, const char *log)
+{
+	for (const char *p = log; p && (p = strstr(p, "Compiling entry function '")); p++) {
+		char name[512];
+		const char *frame = strstr(p, "bytes stack frame, "), *comment;
+		int stores = 0;
+
+		if (sscanf(p, "Compiling entry function '%511[^']", name) != 1 || !frame || sscanf(frame, "bytes stack frame, %d", &stores) != 1 || !stores)
+			continue;
+		comment = comment_of(a, source, name);
+		if (comment && strstr(comment, "ma{m="))
+			return arena_printf(a, "this is a defect of mantou: a contraction keeps %d bytes of its registers in memory (%s)", stores, comment);
+	}
+	return NULL;
 }
 
 /* ---------------------------------------------------------------- the cache */
@@ -112,14 +149,14 @@ folder_make(char *path)
 
 /* Where the entry is; NULL: no place for a cache. */
 static char *
-cache_path(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch)
+cache_path(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch, bool cubin)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	char *tail = arena_printf(a, "%s %d %d %d.%d", arch, j->cubin, j->lines, n->major, n->minor);
+	char *tail = arena_printf(a, "%s %d %d %d.%d", arch, cubin, j->lines, n->major, n->minor);
 	size_t bytes = strlen(j->source);
 	uint64_t h = hash_bytes(hash_bytes(HASH_START, j->source, bytes), tail, strlen(tail));
 
-	tail = arena_printf(a, "mantou/nvrtc/%016" PRIx64 "-%zx.%s", h, bytes, j->cubin ? "cubin" : "ptx");
+	tail = arena_printf(a, "mantou/nvrtc/%016" PRIx64 "-%zx.%s", h, bytes, cubin ? "cubin" : "ptx");
 	if (xdg && xdg[0] == '/')
 		return arena_printf(a, "%s/%s", xdg, tail);
 	return home && *home ? arena_printf(a, "%s/.cache/%s", home, tail) : NULL;
@@ -156,26 +193,39 @@ cache_write(char *path, const char *at, size_t n)
 
 /* ---------------------------------------------------------------- compiling */
 static const char *
+fetch(Arena *a, const Nvrtc *n, Program p, const char *arch, bool cubin, Buf *out)
+{
+	size_t bytes = 0;
+
+	if ((cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) || !bytes)
+		return arena_printf(a, "NVRTC %d.%d makes no %s for %s", n->major, n->minor, cubin ? "cubin" : "PTX", arch);
+	char *code = arena_array(a, char, bytes);
+
+	(cubin ? n->GetCUBIN : n->GetPTX)(p, code);
+	buf_put(out, code, cubin ? bytes : strlen(code));
+	return NULL;
+}
+
+static const char *
 compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
 {
-	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "--diag-suppress=177,550", "-lineinfo"};
+	const char *option[8] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "--diag-suppress=177,550"};
 	Program p = NULL;
-	size_t bytes = 0;
-	int count = (int)(sizeof options / sizeof *options) - !j->lines, status = n->CreateProgram(&p, j->source, "mantou.cu", 0, NULL, NULL);
+	int count = 4, status = n->CreateProgram(&p, j->source, "mantou.cu", 0, NULL, NULL);
 
 	if (status)
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
-	status = n->CompileProgram(p, count, options);
-	const char *error = status ? compile_error(a, n, p, j->source, status) : NULL;
+	if (j->lines)
+		option[count++] = "-lineinfo";
+	if (j->cubin)
+		option[count++] = "--ptxas-options=-v";
+	status = n->CompileProgram(p, count, option);
+	const char *error = status ? compile_error(a, n, p, j->source, status) : j->cubin ? spills(a, j->source, program_log(a, n, p)) : NULL;
 
-	if (!error && !(j->cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) && bytes) {
-		char *code = arena_array(a, char, bytes);
-
-		(j->cubin ? n->GetCUBIN : n->GetPTX)(p, code);
-		buf_put(&j->out, code, j->cubin ? bytes : strlen(code));
-	} else if (!error) {
-		error = arena_printf(a, "NVRTC %d.%d makes no %s for %s", n->major, n->minor, j->cubin ? "cubin" : "PTX", arch);
-	}
+	if (!error && j->cubin)
+		error = fetch(a, n, p, arch, true, &j->cubin_out);
+	if (!error && j->ptx)
+		error = fetch(a, n, p, arch, false, &j->ptx_out);
 	n->DestroyProgram(&p);
 	return error;
 }
@@ -192,14 +242,17 @@ work(void *arg)
 	while ((k = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED)) < w->count) {
 		NvrtcJob *j = &w->job[k];
 		Arena *a = arena_new();
-		char *path = cache_path(a, w->n, j, w->arch);
+		char *cubin = cache_path(a, w->n, j, w->arch, true), *ptx = cache_path(a, w->n, j, w->arch, false);
 
-		if (!path || !cache_read(path, &j->out)) {
+		if (!cubin || (j->cubin && !cache_read(cubin, &j->cubin_out)) || (j->ptx && !cache_read(ptx, &j->ptx_out))) {
+			j->cubin_out.n = j->ptx_out.n = 0;
 			const char *error = compile(a, w->n, w->arch, j);
 
 			j->error = error ? strdup(error) : NULL;
-			if (!error && path)
-				cache_write(path, j->out.at, j->out.n);
+			if (!error && cubin && j->cubin)
+				cache_write(cubin, j->cubin_out.at, j->cubin_out.n);
+			if (!error && ptx && j->ptx)
+				cache_write(ptx, j->ptx_out.at, j->ptx_out.n);
 		}
 		arena_free(a);
 	}

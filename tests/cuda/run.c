@@ -16,6 +16,8 @@ static void code_free(Code *c);
 #include "../cpu/run.c"
 #include <dlfcn.h>
 
+const char *spills_wrong(Arena *a, const char *arch); /* spills.c */
+
 /* The driver's functions that are called: name, symbol, arguments. */
 #define FUNCTIONS(F) \
 	F(init, "cuInit", (unsigned flags)) \
@@ -50,7 +52,7 @@ must(int status, const char *what)
 static const char *
 code_load(Code *c, Module *m, const char *arch)
 {
-	NvrtcJob job = {.lines = true};
+	NvrtcJob job = {.ptx = true, .lines = true};
 	const char *error;
 
 	c->p = (CuProgram){.a = m->arena};
@@ -59,9 +61,9 @@ code_load(Code *c, Module *m, const char *arch)
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
 	job.source = c->p.text.at;
 	error = nvrtc_compile(m->arena, arch, &job, 1);
-	if (!error && cu.load(&c->module, job.out.at))
+	if (!error && cu.load(&c->module, job.ptx_out.at))
 		error = "the device refuses the PTX";
-	buf_free(&job.out);
+	buf_free(&job.ptx_out);
 	return error;
 }
 
@@ -160,6 +162,9 @@ main(int argc, char **argv)
 	for (int a = 1; a < argc; a++)
 		if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
 			filter = argv[a];
+	r.ncase++;
+	if ((error = spills_wrong(r.arena, arch)))
+		failed(&r, "spills", "%s", error);
 	run_all(&r, argc, argv, filter, arch);
 	arena_free(r.arena);
 	return r.nfailed != 0;
