@@ -2,7 +2,7 @@
  *
  * In: a planned Module.   Out: text, or what NVRTC makes of it. Every operator has a kernel but the composite ones, which are expanded.
  * What calls the kernels is not made yet: an executable of this target is refused before any work. */
-#include "cuda.h"
+#include "gemm.h"
 #include "../codegen.h"
 #include <string.h>
 
@@ -48,11 +48,16 @@ cuda_vector_bytes(const Target *t, const char *arch)
 	return 16;
 }
 
+/* Channels innermost: a pixel's channels are read in chunks of 16 bytes. */
 static bool
 cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 {
-	(void)t, (void)x, (void)perm;
-	return false;
+	static const uint8_t nhwc[4] = {0, 2, 3, 1};
+
+	(void)t;
+	if (x->rank == 4)
+		memcpy(perm, nhwc, sizeof nhwc);
+	return x->rank == 4;
 }
 
 /* ---------------------------------------------------------------- select */
@@ -84,6 +89,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	cx->misfit = cx->tuned ? "its parameters follow from the shape" : NULL;
 	if (special)
 		gr->kernel = op_info[special->kind].name;
+	else if (contract && !cu_gemm_misfit(g, group, contract))
+		cu_gemm_select(g, group, contract, cx);
 	else if (red)
 		gr->kernel = cu_rows_small(g, red) ? "rows{threads=1}" : "rows{threads=256}";
 	else if (contract)
@@ -115,13 +122,36 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 			return arena_printf(g->arena, "%s has a kernel of its own", op_info[both[i]->kind].name);
 	if (!member)
 		return NULL;
-	if (op_has((OpKind)member->kind, T_CONTRACT | T_WINDOW))
+	if (op_has((OpKind)member->kind, T_WINDOW))
 		return arena_printf(g->arena, "the kernel of %s has no epilogue", op_info[member->kind].name);
+	if (op_has((OpKind)member->kind, T_CONTRACT)) {
+		const char *why = cu_gemm_why_not(g, member);
+
+		if (why)
+			return arena_printf(g->arena, "the kernel of %s has no epilogue: %s", op_info[member->kind].name, why);
+		return op_info[op->kind].red >= 0 ? cu_epilogue_reduces(g, member, op) : NULL;
+	}
 	if (op_info[op->kind].red >= 0 && op_info[member->kind].red < 0 && !holds_row(g, op))
 		return "the reduction is not along what is innermost in memory: elementwise ops alone are read in order";
 	if (op_info[member->kind].red >= 0 && op_info[op->kind].red < 0 && !holds_row(g, member) && type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
 		return "the reduction is not along what is innermost in memory: no block holds a row";
 	return NULL;
+}
+
+static void
+cuda_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
+{
+	(void)t;
+	cu_gemm_prologue(g, contract, k, narrow, p);
+}
+
+static bool
+cuda_tunable(const Target *t, const char *kernel)
+{
+	Tiles p;
+
+	(void)t;
+	return cu_gemm_parse(kernel, &p);
 }
 
 /* ---------------------------------------------------------------- emit */
@@ -196,7 +226,9 @@ const Target cuda_target = {
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
 	.variants = (const char *const[]){"keep", NULL},
+	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
+	.prologue = cuda_prologue,
 	.memory_rate = 3e12,
 	.map_rate = 10e12,
 	.emit = cuda_emit,

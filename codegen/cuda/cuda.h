@@ -8,7 +8,7 @@
 #include "../../ir/ir.h"
 #include "../../ir/target.h"
 
-#define BLOCK 256                   /* threads of a block, in every kernel; the prelude's trees are made for it */
+#define BLOCK 256                   /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
 
 typedef const char *Ix;             /* an index: a decimal number, or the name of a variable */
 typedef struct Cell { const char *v; uint8_t dt; } Cell; /* a value: C text of few tokens; f16 and bf16 are floats */
@@ -30,10 +30,12 @@ typedef struct Cuda {
 	Buf *out;
 	const char *it;                 /* C type of indices */
 	int nkernel;
+	const Op *parts;                /* a contraction whose sums lie in the workspace in parts (gemm.c) */
 	/* the open kernel */
 	const char *name;
 	Buf head, body;
 	int depth, nvar;
+	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
 	VEC(Memo) memo;
 	VEC(Cse) cse;
 	VEC(Joined) joined;
@@ -65,6 +67,8 @@ const char *cu_c_type(DType t);                         /* of a cell */
 Cell cu_cell_let(Cuda *c, const char *text, DType t);   /* a variable */
 Cell cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix);
 void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);
+const char *cu_pointer(Cuda *c, DType t, int64_t offset); /* the name of a pointer into the arena */
+const char *cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix); /* of an element */
 void cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x);
 bool cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x);
 void cu_kernel_open(Cuda *c, const char *what);
@@ -84,6 +88,7 @@ const char *cu_suffix(DType t);                         /* of the prelude's func
 Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
 Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
 Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
+Cell cu_eval_parts(Cuda *c, const Op *op, const Ix *ix); /* gemm.c */
 Cell cu_eval_window(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 

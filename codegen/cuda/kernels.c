@@ -3,7 +3,7 @@
  * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: text of one kernel or more, the first by the group's name.
  * Reductions are emitted first (rows.c), then what is left as maps, one for each shape, a thread to an element. Running sums and scatters have a thread to
  * each line along their axis, so every sum has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
-#include "cuda.h"
+#include "gemm.h"
 #include <string.h>
 
 bool
@@ -366,7 +366,8 @@ group_kernels(Cuda *c)
 {
 	bool reduces = false, stores = c->group >= 0 && cu_group_is_map(c->g, c->group);
 	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : NULL;
-	const Op *special = NULL;
+	const Op *special = NULL, *contract = NULL;
+	Tiles tiles;
 
 	for (uint32_t i = c->first; i < c->last; i++) {
 		const Op *op = &c->g->op.at[i];
@@ -376,12 +377,15 @@ group_kernels(Cuda *c)
 		reduces |= op_info[op->kind].red >= 0;
 		if (cu_special_op(op) && op->kind != OP_store)
 			special = op;
+		contract = op_has((OpKind)op->kind, T_CONTRACT) ? op : contract;
 	}
 	if (special) {
 		special_emit(c, special);
 		return;
 	}
-	if (reduces)
+	if (contract && cu_gemm_parse(text, &tiles))
+		cu_gemm_emit(c, contract);
+	else if (reduces)
 		cu_rows_emit(c, !text || !strstr(text, "threads=1}"));
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */

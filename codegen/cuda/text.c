@@ -350,6 +350,18 @@ cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x)
 	cu_line(c, *c_types[dt].store ? "%s[%s] = %s(%s);" : "%s[%s] = %s%s;", p, at, c_types[dt].store, x.v);
 }
 
+const char *
+cu_pointer(Cuda *c, DType t, int64_t offset)
+{
+	return pointer(c, t, offset);
+}
+
+const char *
+cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
+{
+	return arena_printf(c->a, "&%s[%s]", pointer(c, (DType)t->dtype, offset), element(c, t, ix));
+}
+
 /* ---------------------------------------------------------------- memo */
 void
 cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x)
@@ -400,6 +412,8 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->name = identifier(c, c->group < 0 ? arena_printf(c->a, "_%s_%u", what, (unsigned)c->first) : c->nkernel ? arena_printf(c->a, "_part%d", c->nkernel) : "");
 	c->nkernel++;
 	c->depth = c->nvar = 0;
+	c->threads = BLOCK;
+	c->shared = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
 	c->root = NULL;
 	c->head.n = c->body.n = 0;
@@ -412,8 +426,8 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 
 	const Group *gr = c->group >= 0 ? &c->g->group.at[c->group] : NULL;
 
-	buf_printf(b, "\n/* graph %s, group %s: %s; blocks=%lld%s */\n", c->g->name, gr ? gr->name : "-", what, (long long)(blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1),
-		gr && gr->once ? "; once" : "");
+	buf_printf(b, "\n/* graph %s, group %s: %s; blocks=%lld%s%s */\n", c->g->name, gr ? gr->name : "-", what, (long long)(blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1),
+		c->shared ? arena_printf(c->a, ", threads=%d, shared=%lld", c->threads, (long long)c->shared) : "", gr && gr->once ? "; once" : "");
 	buf_printf(b, "KERNEL %s(char *arena, long long n)\n{\n", c->name);
 	if (c->head.n)
 		buf_put(b, c->head.at, c->head.n);

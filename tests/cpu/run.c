@@ -299,7 +299,7 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	g->group.n = 1;
 	if (t->select(t, g, 0, &(SelectCx){.arch = arch}))
 		return false;
-	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8), *hidden = arena_array(m->arena, bool, g->val.n);
+	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8) || strstr(g->group.at[0].kernel, "ma{m="), *hidden = arena_array(m->arena, bool, g->val.n);
 
 	if (gemm && !gemm_group(g, t, inside, uses, hidden))
 		return false;

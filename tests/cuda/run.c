@@ -26,6 +26,7 @@ static void code_free(Code *c);
 	F(load, "cuModuleLoadData", (void **module, const void *image)) \
 	F(unload, "cuModuleUnload", (void *module)) \
 	F(function, "cuModuleGetFunction", (void **function, void *module, const char *name)) \
+	F(attribute, "cuFuncSetAttribute", (void *function, int attribute, int value)) \
 	F(launch, "cuLaunchKernel", (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra)) \
 	F(alloc, "cuMemAlloc_v2", (uint64_t *at, size_t bytes)) \
 	F(release, "cuMemFree_v2", (uint64_t at)) \
@@ -80,13 +81,17 @@ code_call(Code *c, RtRun *run, int64_t bytes)
 	for (const char *p = c->text; (p = strstr(p, "blocks=")); p++) {
 		const char *name = strstr(p, "\nKERNEL ");
 		long blocks = strtol(p + 7, NULL, 10);
+		int threads = 256, shared = 0;
 		void *f = NULL;
 		char symbol[512];
 
 		if (!name || sscanf(name, "\nKERNEL %511[A-Za-z0-9_]", symbol) != 1)
 			die("no kernel behind its comment");
+		sscanf(p, "blocks=%*d, threads=%d, shared=%d", &threads, &shared);
 		must(cu.function(&f, c->module, symbol), symbol);
-		must(cu.launch(f, (unsigned)(blocks > 3 ? 3 : blocks), 1, 1, 256, 1, 1, 0, NULL, args, NULL), symbol);
+		if (shared > 48 << 10)
+			must(cu.attribute(f, 8, shared), symbol);
+		must(cu.launch(f, (unsigned)(blocks > 3 ? 3 : blocks), 1, 1, (unsigned)threads, 1, 1, (unsigned)shared, NULL, args, NULL), symbol);
 		must(cu.synchronize(), symbol);
 	}
 	must(cu.copy_out(run->arena, arena, (size_t)bytes), "cuMemcpyDtoH");

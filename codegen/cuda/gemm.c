@@ -1,0 +1,555 @@
+/* gemm.c: contractions in tiles: whether, with which parameters, and the kernel's frame and products.
+ *
+ * In: a group with a contraction.   Out: Group.kernel and its workspace; then the kernel's text. A block makes a tile of the result: tiles of both operands along k pass
+ * through shared memory, `stages` at once (gemm_load.c), and are multiplied
+ *  - by matrix instructions, mma.sync.m16n8k16 of f16 or bf16 with sums in f32, whose operands ldmatrix takes from lines of 16-byte chunks; a chunk's place in its line is changed by
+ *    the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass); or
+ *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
+ * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 they go to the workspace, a part of k each, and a second kernel adds the parts in
+ * order: the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
+#include "gemm.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { PARTIAL_BYTES = 64 << 20, MANY_TILES = 132, SHARED_BYTES = 48 << 10 };
+
+/* ---------------------------------------------------------------- whether */
+const char *
+cu_gemm_why_not(const Graph *g, const Op *op)
+{
+	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	DType dt = (DType)a->dtype;
+
+	if ((dt != DT_f32 && dt != DT_f16 && dt != DT_bf16) || val_type(g, op->in[1])->dtype != dt || o->dtype == DT_f64 || !dtype_is_float((DType)o->dtype))
+		return "its numbers are not f32, f16 or bf16";
+	if (op->kind != OP_matmul && attr_int(op, A_groups) > 1) {
+		Form f = cu_form(g, op);
+
+		if (f.n[0].n < 8)
+			return "a group of channels has fewer than 8: a kernel that goes over channels one by one";
+	}
+	return NULL;
+}
+
+int
+cu_gemm_threads(const Tiles *p)
+{
+	return p->mma ? 32 * p->wm * p->wn : 256;
+}
+
+/* Floats between lines of the sums in shared memory. */
+static int
+slab_line(const Tiles *p)
+{
+	return p->n + 8;
+}
+
+static int64_t
+pipeline_bytes(const Tiles *p)
+{
+	return p->mma ? (int64_t)p->stages * (p->m + p->n) * p->k * 2 : (int64_t)p->stages * (p->m + p->n + 8) * p->k * 4;
+}
+
+int64_t
+cu_gemm_shared(const Tiles *p)
+{
+	int64_t join = (int64_t)cu_gemm_threads(p) * 8 * 3 * 4, slab = (int64_t)(p->m < 32 ? p->m : 32) * slab_line(p) * 4, r = pipeline_bytes(p);
+
+	r = join > r ? join : r;
+	return slab > r ? slab : r;
+}
+
+/* ---------------------------------------------------------------- text */
+static const char *
+tiles_text(Arena *a, const Tiles *p)
+{
+	const char *split = p->split > 1 ? arena_printf(a, ",split=%d", p->split) : "";
+
+	if (p->mma)
+		return arena_printf(a, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d%s}", p->m, p->n, p->k, p->stages, p->wm, p->wn, split);
+	return arena_printf(a, "ffma{m=%d,n=%d,k=%d%s}", p->m, p->n, p->k, split);
+}
+
+bool
+cu_gemm_parse(const char *text, Tiles *p)
+{
+	*p = (Tiles){.split = 1, .stages = 2};
+	if (!text)
+		return false;
+	if (sscanf(text, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
+		return p->mma = true;
+	return sscanf(text, "ffma{m=%d,n=%d,k=%d,split=%d}", &p->m, &p->n, &p->k, &p->split) >= 3;
+}
+
+/* ---------------------------------------------------------------- which */
+static int64_t
+tiles_of(const Form *f, const Tiles *p)
+{
+	int64_t m = cu_form_count(f->m, f->nm), n = cu_form_count(f->n, f->nn);
+
+	return (m + p->m - 1) / p->m * ((n + p->n - 1) / p->n) * cu_form_count(f->b, f->nb);
+}
+
+static bool
+has_mma(const Graph *g, const Op *op, const char *arch)
+{
+	DType dt = (DType)val_type(g, op->in[0])->dtype;
+
+	return dt == DT_f16 || (dt == DT_bf16 && arch && strcmp(arch, "sm_75"));
+}
+
+/* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. */
+static Tiles
+tiles_choose(const Graph *g, const Op *op, const char *arch, bool whole)
+{
+	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 4, 1}, {true, 128, 64, 32, 3, 4, 2, 1}, {true, 64, 64, 32, 3, 2, 2, 1}, {true, 64, 32, 32, 3, 4, 1, 1}};
+	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1}, {false, 128, 64, 8, 2, 0, 0, 1}, {false, 64, 64, 16, 2, 0, 0, 1}, {false, 64, 32, 16, 2, 0, 0, 1}};
+	const Tiles *all = has_mma(g, op, arch) ? mma : ffma;
+	Form f = cu_form(g, op);
+	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn), k = cu_form_count(f.k, f.nk), b = cu_form_count(f.b, f.nb);
+	bool parts = op->kind == OP_conv2d_dw || k >= 2048;
+	int i = 0;
+
+	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && tiles_of(&f, &all[i]) < MANY_TILES)))
+		i++;
+	Tiles p = all[i];
+	int64_t tiles = tiles_of(&f, &p), steps = (k + p.k - 1) / p.k, split = 2 * MANY_TILES / tiles;
+
+	split = split > steps / 8 ? steps / 8 : split;
+	while (split > 1 && split * b * m * n * 4 > PARTIAL_BYTES)
+		split--;
+	if (!whole && split > 1 && parts && !f.classes)
+		p.split = (int)split;
+	return p;
+}
+
+/* Does the group reduce what the contraction makes? Then sums must be complete in their tile. */
+static bool
+reduces(const Graph *g, int group)
+{
+	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
+			return true;
+	return false;
+}
+
+/* ---------------------------------------------------------------- a tuning file's */
+static bool
+is_one_of(int x, const int *set)
+{
+	while (*set && *set != x)
+		set++;
+	return *set != 0;
+}
+
+static const char *
+tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const Tiles *d, Tiles *p)
+{
+	static const int sides[] = {32, 64, 128, 256, 0}, depths[] = {8, 16, 32, 64, 0}, warps[] = {1, 2, 4, 8, 0};
+	Arena *a = g->arena;
+
+	if (!cu_gemm_parse(cx->tuned, p) || strcmp(tiles_text(a, p), cx->tuned) || p->mma != d->mma)
+		return arena_printf(a, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(a, d));
+	if (!is_one_of(p->m, sides) || !is_one_of(p->n, sides) || !is_one_of(p->k, depths) || (p->mma ? p->k < 32 : p->k > 32))
+		return "tiles are 32, 64, 128 or 256 on a side, and 32 or 64 deep for mma, 8, 16 or 32 for ffma";
+	if (p->mma && (!is_one_of(p->wm, warps) || !is_one_of(p->wn, warps) || p->wm * p->wn > 8 || p->m % (16 * p->wm) || p->n % (16 * p->wn)))
+		return "warps of 16 x 16 numbers at least, 8 of them at most";
+	if (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128)
+		return "more sums than threads hold in registers";
+	if (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > (cx->arch && !strcmp(cx->arch, "sm_75") ? 64 << 10 : 96 << 10))
+		return "more shared memory than a block has";
+	Form f = cu_form(g, op);
+
+	if (p->split < 1 || (p->split > 1 && (f.classes || reduces(g, group) || p->split > cu_form_count(f.k, f.nk) || cu_gemm_workspace(g, group, op, p) > PARTIAL_BYTES * 4ll)))
+		return "k cannot be split into so many parts here";
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- the group around it */
+/* Why the group cannot be a kernel in tiles; NULL: it can. */
+const char *
+cu_gemm_misfit(const Graph *g, int group, const Op *op)
+{
+	const char *why = cu_gemm_why_not(g, op);
+	uint32_t last, first = graph_group_ops((Graph *)(uintptr_t)g, group, &last);
+	bool *late = arena_array(g->arena, bool, g->val.n), behind = false;
+
+	for (uint32_t i = first; i < last && !why; i++) {
+		const Op *o = &g->op.at[i];
+		bool red = op_info[o->kind].red >= 0, waits = red;
+
+		if (o->dead || o->group != group)
+			continue;
+		if (o == op) {
+			behind = true;
+			continue;
+		}
+		if (op_has((OpKind)o->kind, T_CONTRACT | T_WINDOW) || (red && !behind))
+			return "another contraction, window or reduction comes before it";
+		for (int k = 0; k < o->nin; k++)
+			waits |= late[o->in[k].id];
+		for (int k = 0; k < o->nout; k++)
+			late[o->out[k].id] = waits;
+		why = red ? cu_epilogue_reduces(g, op, o) : NULL;
+		if (waits && (red ? late[o->in[0].id] : o->nout && type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0]))))
+			why = "a reduction must be complete before its first use";
+	}
+	return why;
+}
+
+int64_t
+cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
+{
+	Form f = cu_form(g, op);
+	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn), b = cu_form_count(f.b, f.nb), bytes = 0;
+
+	if (p->split > 1)
+		return p->split * b * m * n * 4;
+	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
+			bytes += cu_red_states(&g->op.at[i]) * b * n * ((m + p->m - 1) / p->m) * 4;
+	return bytes;
+}
+
+void
+cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
+{
+	Tiles p = tiles_choose(g, op, cx->arch, reduces(g, group)), t;
+	Group *gr = &g->group.at[group];
+
+	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
+		p = t;
+	gr->kernel = tiles_text(g->arena, &p);
+	gr->workspace = cu_gemm_workspace(g, group, op, &p);
+}
+
+void
+cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
+{
+	const char *why = cu_gemm_why_not(g, op);
+	Form f = cu_form(g, op);
+
+	(void)narrow;
+	if (why) {
+		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
+		return;
+	}
+	Tiles p = tiles_choose(g, op, "sm_80", true);
+	bool taps = op->kind != OP_matmul && k == 0;
+	double across = k == 0 ? (double)((cu_form_count(f.n, f.nn) + p.n - 1) / p.n) : (double)((cu_form_count(f.m, f.nm) + p.m - 1) / p.m);
+
+	/* an element of the image comes once for each tap that meets it */
+	r->times = across;
+	if (taps && op->kind == OP_conv2d)
+		r->times *= (double)(f.k[0].n * f.k[1].n) / (double)(f.stride[0] * f.stride[1]);
+	else if (taps && op->kind == OP_conv2d_dx)
+		r->times *= (double)(f.k[0].n * f.k[1].n) * (f.classes ? (double)(f.stride[0] * f.stride[1]) : 1) / (f.classes ? 1 : (double)(f.stride[0] * f.stride[1]));
+}
+
+/* ---------------------------------------------------------------- products */
+static void
+mma_step(Gemm *x)
+{
+	Cuda *c = x->c;
+	const Tiles *p = &x->p;
+	const char *type = val_type(c->g, x->op->in[0])->dtype == DT_f16 ? "f16" : "bf16";
+	int mi = p->m / p->wm / 16, ni = p->n / p->wn / 8;
+
+	cu_line(c, "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int ks = 0; ks < %d; ks++)", p->k / 16);
+
+	cu_line(c, "unsigned fa[%d][4], fb[%d][4];", mi, ni / 2);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++)", mi);
+	if (x->x[0].along_k)
+		cu_line(c, "\tldsm(fa[i], at_a + swizzled(warp_m + i * 16 + lane %% 16, ks * 2 + lane / 16, %d));", p->k / 8);
+	else
+		cu_line(c, "\tldsm_turned(fa[i], at_a + swizzled(ks * 16 + lane / 16 * 8 + lane %% 8, warp_m / 8 + i * 2 + lane / 8 %% 2, %d));", p->m / 8);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int j = 0; j < %d; j++)", ni / 2);
+	if (x->x[1].along_k)
+		cu_line(c, "\tldsm(fb[j], at_b + swizzled(warp_n + j * 16 + lane / 16 * 8 + lane %% 8, ks * 2 + lane / 8 %% 2, %d));", p->k / 8);
+	else
+		cu_line(c, "\tldsm_turned(fb[j], at_b + swizzled(ks * 16 + lane / 8 %% 2 * 8 + lane %% 8, warp_n / 8 + j * 2 + lane / 16, %d));", p->n / 8);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++)", mi);
+	cu_line(c, "\t#pragma unroll");
+	cu_line(c, "\tfor (int j = 0; j < %d; j++)", ni);
+	cu_line(c, "\t\tmma_%s(acc[i][j], fa[i], &fb[j / 2][j %% 2 * 2]);", type);
+	cu_scope_close(c, s);
+}
+
+/* Neighbouring sums of a thread: as many as one load of shared memory brings. */
+static int
+ffma_run(int side)
+{
+	return side / 16 < 4 ? side / 16 : 4;
+}
+
+static void
+ffma_step(Gemm *x)
+{
+	Cuda *c = x->c;
+	const Tiles *p = &x->p;
+	int tm = p->m / 16, tn = p->n / 16, am = ffma_run(p->m), an = ffma_run(p->n);
+
+	cu_line(c, "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k++)", p->k);
+
+	cu_line(c, "float fa[%d], fb[%d];", tm, tn);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i += %d)", tm, am);
+	cu_line(c, "\tread%d(&fa[i], &at_a[k * %d + i * 16 + tid / 16 * %d]);", am, p->m + 4, am);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int j = 0; j < %d; j += %d)", tn, an);
+	cu_line(c, "\tread%d(&fb[j], &at_b[k * %d + j * 16 + tid %% 16 * %d]);", an, p->n + 4, an);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++)", tm);
+	cu_line(c, "\t#pragma unroll");
+	cu_line(c, "\tfor (int j = 0; j < %d; j++)", tn);
+	cu_line(c, "\t\tacc[i][j] = fmaf(fa[i], fb[j], acc[i][j]);");
+	cu_scope_close(c, s);
+}
+
+/* ---------------------------------------------------------------- the loop over k */
+static void
+sums_open(Gemm *x)
+{
+	Cuda *c = x->c;
+	const Tiles *p = &x->p;
+
+	if (p->mma)
+		cu_line(c, "float acc[%d][%d][4] = {};", p->m / p->wm / 16, p->n / p->wn / 8);
+	else
+		cu_line(c, "float acc[%d][%d] = {};", p->m / 16, p->n / 16);
+}
+
+static void
+steps(Gemm *x)
+{
+	Cuda *c = x->c;
+	const Tiles *p = &x->p;
+	const char *it = c->it;
+	Ix all = cu_ix_div(c, cu_ix_add(c, x->K, cu_ix_k(c, p->k - 1)), cu_ix_k(c, p->k)), first = "0", count = all;
+	bool async = x->x[0].async || x->x[1].async, kept = !x->x[0].async || !x->x[1].async;
+
+	if (p->split > 1) {
+		Ix each = cu_ix_div(c, cu_ix_add(c, all, cu_ix_k(c, p->split - 1)), cu_ix_k(c, p->split));
+
+		first = cu_ix_mul(c, x->part, each);
+		count = cu_fresh(c, 'i');
+		cu_line(c, "const %s %s = %s < %s - %s ? %s : %s - %s;", it, count, each, all, first, each, all, first);
+	}
+	for (int i = 0; i < 2; i++)
+		cu_load_rows(x, &x->x[i]);
+	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", it, count, p->stages - 1);
+
+	/* tile `at` is on its way in while tile `at - stages + 1` is multiplied */
+	if (async)
+		cu_line(c, "COPIES_WAIT(%d);", p->stages - 2);
+	cu_line(c, "__syncthreads();");
+	for (int i = 0; i < 2; i++)
+		if (!x->x[i].async)
+			cu_line(c, "%s keep_%c[%d][%d];", p->mma ? "unsigned short" : "float", x->x[i].name, x->x[i].each, x->x[i].vec);
+	cu_line(c, "const int slot = (int)(at %% %d);", p->stages);
+	Scope in = cu_scope_open(c, "if (at < %s)", count);
+
+	cu_line(c, "const %s next = %s + at;", it, first);
+	for (int i = 0; i < 2; i++)
+		cu_load_tile(x, &x->x[i]);
+	cu_scope_close(c, in);
+	if (async)
+		cu_line(c, "copies_end();");
+	in = cu_scope_open(c, "if (at >= %d)", p->stages - 1);
+	for (int i = 0; i < 2; i++) {
+		const char *slot = arena_printf(c->a, "(int)((at + 1) %% %d) * %d", p->stages, x->x[i].bytes);
+
+		if (p->mma)
+			cu_line(c, "const unsigned at_%c = shared + %s%s;", x->x[i].name, i ? arena_printf(c->a, "%d + ", p->stages * x->x[0].bytes) : "", slot);
+		else
+			cu_line(c, "const float *at_%c = (const float *)((const char *)memory + %s%s);", x->x[i].name, i ? arena_printf(c->a, "%d + ", p->stages * x->x[0].bytes) : "", slot);
+	}
+	(p->mma ? mma_step : ffma_step)(x);
+	cu_scope_close(c, in);
+	if (kept) {
+		in = cu_scope_open(c, "if (at < %s)", count);
+		for (int i = 0; i < 2; i++)
+			if (!x->x[i].async)
+				cu_load_keep(x, &x->x[i]);
+		cu_scope_close(c, in);
+	}
+	cu_scope_close(c, s);
+}
+
+/* ---------------------------------------------------------------- tiles */
+/* What a class of pixels has: pixels in each direction, taps, the first tap, and the output row that it meets. */
+static void
+class_open(Gemm *x)
+{
+	Cuda *c = x->c;
+	const Form *f = &x->f;
+	const Type *o = val_type(c->g, x->op->out[0]), *w = val_type(c->g, x->op->in[1]);
+
+	for (int d = 0; d < 2; d++) {
+		Ix s = cu_ix_k(c, f->stride[d]), up = cu_ix_k(c, f->stride[d] - 1);
+
+		x->place[d] = f->stride[1 - d] == 1 ? x->b[0] : d ? cu_ix_rem(c, x->b[0], cu_ix_k(c, f->stride[1])) : cu_ix_div(c, x->b[0], cu_ix_k(c, f->stride[1]));
+		if (f->stride[d] == 1)
+			x->place[d] = "0";
+		Ix shifted = cu_ix_add(c, x->place[d], cu_ix_k(c, f->pad[d]));
+
+		x->tap[d] = cu_ix_rem(c, shifted, s);
+		x->back[d] = cu_ix_div(c, shifted, s);
+		x->ext_m[1 + d] = cu_ix_div(c, cu_ix_add(c, cu_ix_sub(c, cu_ix_k(c, o->axis[2 + d].n), x->place[d]), up), s);
+		x->ext_k[d] = cu_ix_div(c, cu_ix_add(c, cu_ix_sub(c, cu_ix_k(c, w->axis[2 + d].n), x->tap[d]), up), s);
+		/* a filter narrower than the stride misses pixels */
+		const char *taps = cu_fresh(c, 'i');
+
+		cu_line(c, "const %s %s = %s > 0 ? %s : 0;", c->it, taps, x->ext_k[d], x->ext_k[d]);
+		x->ext_k[d] = taps;
+	}
+}
+
+static Ix
+product(Cuda *c, const Ix *ext, int n)
+{
+	Ix r = "1";
+
+	for (int i = 0; i < n; i++)
+		r = cu_ix_mul(c, r, ext[i]);
+	return r;
+}
+
+static void
+extents(Cuda *c, const Axis *a, int n, Ix *ext)
+{
+	for (int i = 0; i < n; i++)
+		ext[i] = cu_extent(c, a[i]);
+}
+
+static Ix
+blocks_along(Cuda *c, Ix extent, int side)
+{
+	return cu_ix_div(c, cu_ix_add(c, extent, cu_ix_k(c, side - 1)), cu_ix_k(c, side));
+}
+
+static Scope
+tile_open(Gemm *x)
+{
+	Cuda *c = x->c;
+	Form *f = &x->f;
+	Ix ext_b[MAX_RANK], full_m[MAX_RANK], rest[4], ext[4];
+
+	extents(c, f->b, f->nb, ext_b);
+	extents(c, f->m, f->nm, x->ext_m);
+	extents(c, f->n, f->nn, x->ext_n);
+	extents(c, f->k, f->nk, x->ext_k);
+	memcpy(full_m, x->ext_m, sizeof full_m);
+	x->N = product(c, x->ext_n, f->nn);
+	x->row_tiles = blocks_along(c, product(c, full_m, f->nm), x->p.m);
+	x->blocks_b = product(c, ext_b, f->nb);
+	ext[0] = cu_ix_k(c, x->p.split);
+	ext[1] = x->blocks_b;
+	ext[2] = x->row_tiles;
+	ext[3] = blocks_along(c, x->N, x->p.n);
+	Ix tiles = product(c, ext, 4);
+	Scope s = cu_scope_open(c, "for (%s tile = blockIdx.x; tile < %s; tile += gridDim.x)", c->it, tiles);
+
+	cu_split_number(c, "tile", ext, 4, rest);
+	x->part = rest[0];
+	x->number_b = rest[1];
+	x->tile_m = rest[2];
+	cu_split_number(c, rest[1], ext_b, f->nb, x->b);
+	if (f->classes)
+		class_open(x);
+	x->m0 = cu_ix_mul(c, rest[2], cu_ix_k(c, x->p.m));
+	x->n0 = cu_ix_mul(c, rest[3], cu_ix_k(c, x->p.n));
+	x->M = product(c, x->ext_m, f->nm);
+	x->K = product(c, x->ext_k, f->nk);
+	return s;
+}
+
+static void
+tiles_kernel(Gemm *x)
+{
+	Cuda *c = x->c;
+	const Tiles *p = &x->p;
+
+	cu_kernel_open(c, "");
+	c->threads = x->threads;
+	c->shared = x->shared;
+	cu_line(c, "extern __shared__ uint4 memory[];");
+	cu_line(c, "const int tid = threadIdx.x;");
+	if (p->mma) {
+		cu_line(c, "const unsigned shared = shared_address(memory);");
+		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 32 / %d * %d, warp_n = tid / 32 %% %d * %d;", p->wn, p->m / p->wm, p->wn, p->n / p->wn);
+	}
+	Scope s = tile_open(x);
+
+	sums_open(x);
+	steps(x);
+	cu_epilogue_emit(x);
+	cu_line(c, "__syncthreads();");
+	cu_scope_close(c, s);
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), tiles_of(&x->f, p) * p->split);
+}
+
+/* The parts' sums at an element of the result, in their order. */
+Cell
+cu_eval_parts(Cuda *c, const Op *op, const Ix *ix)
+{
+	Form f = cu_form(c->g, op);
+	const Type *o = val_type(c->g, op->out[0]);
+	bool dw = op->kind == OP_conv2d_dw;
+	int channel = op->kind == OP_matmul ? o->rank - 1 : dw ? 0 : 1;
+	Ix at = "0", size = "1", column = ix[channel], each = cu_ix_k(c, f.n[0].n), i;
+	const char *sum = cu_fresh(c, 'v');
+	Tiles p;
+
+	cu_gemm_parse(c->g->group.at[c->group].kernel, &p);
+	if (op->kind == OP_matmul) {
+		each = cu_extent(c, f.n[0]);
+		for (int k = 0; k < o->rank - 1; k++)
+			at = cu_ix_add(c, cu_ix_mul(c, at, cu_extent(c, o->axis[k])), ix[k]);
+	} else {
+		static const int rows[2][3] = {{0, 2, 3}, {2, 3, 1}};
+
+		at = f.groups > 1 ? cu_ix_div(c, column, each) : "0";
+		column = f.groups > 1 ? cu_ix_rem(c, column, each) : column;
+		for (int k = 0; k < 3; k++)
+			at = cu_ix_add(c, cu_ix_mul(c, at, cu_extent(c, f.m[k])), ix[rows[dw][k]]);
+	}
+	at = cu_ix_add(c, cu_ix_mul(c, at, each), column);
+	for (int k = 0; k < f.nb; k++)
+		size = cu_ix_mul(c, size, cu_extent(c, f.b[k]));
+	for (int k = 0; k < f.nm; k++)
+		size = cu_ix_mul(c, size, cu_extent(c, f.m[k]));
+	size = cu_ix_mul(c, size, each);
+	cu_line(c, "float %s = 0;", sum);
+	Scope s = cu_loop_open(c, cu_ix_k(c, p.split), &i);
+
+	cu_line(c, "%s += %s[%s * %s + %s];", sum, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), i, size, at);
+	cu_scope_close(c, s);
+	return cu_cell_let(c, cu_cell_cast(c, (Cell){sum, DT_f32}, (DType)o->dtype).v, (DType)o->dtype);
+}
+
+void
+cu_gemm_emit(Cuda *c, const Op *op)
+{
+	Gemm x = {.c = c, .op = op, .f = cu_form(c->g, op)};
+
+	if (!cu_gemm_parse(c->g->group.at[c->group].kernel, &x.p))
+		bug("target cuda: '%s' is no kernel of a contraction", c->g->group.at[c->group].kernel);
+	x.threads = cu_gemm_threads(&x.p);
+	x.shared = cu_gemm_shared(&x.p);
+	x.slab = x.p.m;
+	while ((int64_t)x.slab * slab_line(&x.p) * 4 > x.shared)
+		x.slab /= 2;
+	cu_operands(&x);
+	c->parts = NULL;
+	tiles_kernel(&x);
+	if (x.p.split > 1)
+		c->parts = op;
+	else
+		cu_epilogue_finish(&x);
+}

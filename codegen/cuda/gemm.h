@@ -1,0 +1,97 @@
+/* gemm.h: contractions as products of matrices, in tiles; private to codegen/cuda.
+ *
+ * C[b][m][n] = sum over k of A[b][m][k] * B[b][k][n], where b, m, n and k stand for lists of axes of the operator, the last fastest. A block
+ * makes a tile of m x n, a tile of k at a time. */
+#ifndef CODEGEN_CUDA_GEMM_H
+#define CODEGEN_CUDA_GEMM_H
+#include "cuda.h"
+
+/* Parameters of a kernel: what select chooses and a tuning file may give. */
+typedef struct Tiles {
+	bool mma;                /* matrix instructions; else multiply-adds of f32 */
+	int m, n, k;             /* the tile */
+	int stages;              /* tiles of k in shared memory */
+	int wm, wn;              /* mma: warps along m and n. Else 16 x 16 threads */
+	int split;               /* parts of k, summed by a second kernel in their order */
+} Tiles;
+
+/* A contraction in these terms (gemm_form.c). */
+typedef struct Form {
+	const Op *op;
+	int nb, nm, nn, nk;
+	Axis b[MAX_RANK], m[MAX_RANK], n[MAX_RANK], k[MAX_RANK];
+	int64_t stride[2], pad[2], dil[2], groups;
+	bool classes;            /* conv2d.dx with a stride: b counts the remainders of a pixel's place, each with taps of its own */
+} Form;
+
+/* An operand as it comes into shared memory. */
+typedef struct Operand {
+	int which;               /* 0: A, its lines are m; 1: B, n */
+	char name;               /* a, b */
+	Val v; const Type *t;
+	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
+	bool async;              /* cp.async; else through registers */
+	int vec;                 /* elements loaded at once */
+	int rows;                /* m or n of the tile */
+	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
+	int line_bytes, bytes;   /* of shared memory, in a tile */
+} Operand;
+
+/* A kernel in the making. */
+typedef struct Gemm {
+	Cuda *c;
+	const Op *op;
+	Form f;
+	Tiles p;
+	int threads;
+	int64_t shared;
+	Operand x[2];
+	Ix b[MAX_RANK], ext_m[MAX_RANK], ext_n[MAX_RANK], ext_k[MAX_RANK]; /* in this tile */
+	Ix M, N, K, tile_m, m0, n0, part, nparts, row_tiles, blocks_b, number_b;
+	Ix place[2], tap[2], back[2]; /* classes: remainder, first tap, output row of the first */
+	int slab;                /* rows of the tile that lie in shared memory at once, after the sum */
+} Gemm;
+
+/* ---- gemm_form.c */
+Form cu_form(const Graph *g, const Op *op);
+int64_t cu_form_count(const Axis *a, int n);
+/* Numbers to coordinates, and indices of operands and of the result. */
+void cu_split_number(Cuda *c, Ix i, const Ix *ext, int n, Ix *out);
+/* Indices of operand `which` at a row (m or n) and k; returns a condition under which they lie in it. */
+const char *cu_operand_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix);
+void cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix);
+/* Which of an operand's coordinates is next to its neighbour in memory: extent of that run (1: none), along k or the rows. */
+int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
+
+/* ---- gemm.c: parameters */
+const char *cu_gemm_why_not(const Graph *g, const Op *op); /* NULL: a kernel in tiles is possible */
+bool cu_gemm_parse(const char *text, Tiles *p);
+int cu_gemm_threads(const Tiles *p);
+int64_t cu_gemm_shared(const Tiles *p);
+void cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx);
+int64_t cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p);
+const char *cu_gemm_misfit(const Graph *g, int group, const Op *op);
+void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r);
+
+/* ---- gemm_load.c */
+void cu_operands(Gemm *x);
+void cu_load_rows(Gemm *x, const Operand *o); /* at the tile's start */
+void cu_load_tile(Gemm *x, const Operand *o); /* tile `next` of k, global memory to shared memory or registers */
+void cu_load_keep(Gemm *x, const Operand *o); /* registers to shared memory */
+
+/* ---- epilogue.c: what follows a contraction in its group */
+const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
+int cu_red_states(const Op *red);              /* numbers that a tile leaves for each column */
+void cu_epilogue_emit(Gemm *x);
+void cu_epilogue_finish(Gemm *x);
+/* Full-size operands in memory, loaded in vectors before the elements are computed one by one. */
+typedef struct Leaf { Val v; const char *name; } Leaf;
+typedef struct Leaves { VEC(Leaf) at; } Leaves;
+void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
+void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix, int vec);
+void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
+bool cu_vector_type(DType t);
+
+/* The contraction's kernels: tiles, then parts or reductions. */
+void cu_gemm_emit(Cuda *c, const Op *op);
+#endif

@@ -1,0 +1,242 @@
+/* gemm_load.c: tiles of a contraction's operands, from global to shared memory.
+ *
+ * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`. Chunks of 16 bytes where the innermost axis in memory
+ * holds whole ones, else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what
+ * is converted to f32 and single elements go through registers: loaded and computed before the products of the tile that is being multiplied, kept in shared memory after
+ * them. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
+#include "gemm.h"
+#include <string.h>
+
+static void
+operand(Gemm *x, int which)
+{
+	Cuda *c = x->c;
+	Operand *o = &x->x[which];
+	const Tiles *p = &x->p;
+
+	*o = (Operand){.which = which, .name = which ? 'b' : 'a', .v = x->op->in[which], .rows = which ? p->n : p->m, .vec = 1};
+	o->t = val_type(c->g, o->v);
+	int64_t run = cu_operand_run(c->g, &x->f, which, &o->along_k);
+	int vec = 16 / dtype_info[p->mma ? o->t->dtype : DT_f32].bytes;
+	bool made = c->inside[o->v.id] && !c->ready[o->v.id];
+
+	if (run % vec == 0 && (made || val_info(c->g, o->v)->offset % 16 == 0))
+		o->vec = vec;
+	o->async = p->mma && o->vec > 1 && !made;
+	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;
+	o->units = o->rows * p->k / o->vec;
+	o->each = (o->units + x->threads - 1) / x->threads;
+	o->bytes = p->mma ? o->rows * p->k * 2 : (o->rows + 4) * p->k * 4;
+}
+
+void
+cu_operands(Gemm *x)
+{
+	operand(x, 0);
+	operand(x, 1);
+}
+
+/* Over this thread's units. */
+static Scope
+units_open(const Gemm *x, const Operand *o, Ix *unit)
+{
+	Cuda *c = x->c;
+
+	cu_line(c, "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int j = 0; j < %d; j++)", o->each);
+
+	*unit = cu_fresh(c, 'i');
+	cu_line(c, "const int %s = tid + j * %d;", *unit, x->threads);
+	return s;
+}
+
+static Ix
+unit_line(Cuda *c, const Operand *o, Ix unit)
+{
+	return cu_ix_div(c, unit, cu_ix_k(c, o->per_line));
+}
+
+static Ix
+unit_first(Cuda *c, const Operand *o, Ix unit)
+{
+	return cu_ix_mul(c, cu_ix_rem(c, unit, cu_ix_k(c, o->per_line)), cu_ix_k(c, o->vec));
+}
+
+void
+cu_load_rows(Gemm *x, const Operand *o)
+{
+	Cuda *c = x->c;
+	const Form *f = &x->f;
+	int n = o->which ? f->nn : f->nm;
+	Ix unit, at[MAX_RANK], count = o->which ? x->N : x->M;
+
+	for (int i = 0; i < n; i++)
+		cu_line(c, "%s %c%d[%d];", c->it, o->name, i, o->each);
+	cu_line(c, "bool %c_in[%d];", o->name, o->each);
+	Scope s = units_open(x, o, &unit);
+	Ix row = cu_ix_add(c, o->which ? x->n0 : x->m0, o->along_k ? unit_line(c, o, unit) : unit_first(c, o, unit));
+
+	cu_split_number(c, row, o->which ? x->ext_n : x->ext_m, n, at);
+	for (int i = 0; i < n; i++)
+		cu_line(c, "%c%d[j] = %s;", o->name, i, at[i]);
+	cu_line(c, "%c_in[j] = %s < %s%s;", o->name, row, count, o->units % x->threads ? arena_printf(c->a, " && %s < %d", unit, o->units) : "");
+	cu_scope_close(c, s);
+}
+
+/* Coordinates of k: where a tile of k lies within one tap, the tap is the same for all threads and found outside their loop. */
+static bool
+tap_by_tile(const Gemm *x)
+{
+	return x->f.nk == 3 && x->op->kind != OP_conv2d_dw && x->f.k[2].n % x->p.k == 0;
+}
+
+static Ix
+k_coordinates(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *at)
+{
+	Cuda *c = x->c;
+	Ix in = o->along_k ? unit_first(c, o, unit) : unit_line(c, o, unit);
+
+	if (tap_by_tile(x)) {
+		at[0] = tap[0];
+		at[1] = tap[1];
+		at[2] = cu_ix_add(c, tap[2], in);
+		return NULL;
+	}
+	Ix k = cu_ix_add(c, cu_ix_mul(c, "next", cu_ix_k(c, x->p.k)), in);
+
+	cu_split_number(c, k, x->ext_k, x->f.nk, at);
+	return k;
+}
+
+static void
+tile_tap(Gemm *x, Ix *tap)
+{
+	Cuda *c = x->c;
+	int64_t each = x->f.k[2].n / x->p.k;
+	Ix number = cu_ix_div(c, "next", cu_ix_k(c, each));
+
+	tap[2] = cu_ix_mul(c, cu_ix_rem(c, "next", cu_ix_k(c, each)), cu_ix_k(c, x->p.k));
+	cu_split_number(c, number, x->ext_k, 2, tap);
+}
+
+/* Where unit j begins: its indices, and a condition that it is there at all. */
+static const char *
+unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
+{
+	Cuda *c = x->c;
+	int n = o->which ? x->f.nn : x->f.nm;
+	Ix row[MAX_RANK], at[MAX_RANK], k = k_coordinates(x, o, unit, tap, at);
+	const char *valid = arena_printf(c->a, "%c_in[j]", o->name);
+	int64_t whole;
+
+	for (int i = 0; i < n; i++)
+		row[i] = arena_printf(c->a, "%c%d[j]", o->name, i);
+	if (k && !(cu_ix_number(x->K, &whole) && whole % x->p.k == 0))
+		valid = cu_both(c, valid, arena_printf(c->a, "%s < %s", k, x->K));
+	valid = cu_both(c, valid, cu_operand_index(x, o->which, row, at, ix));
+	for (int i = 0; i < o->t->rank; i++)
+		if (o->t->axis[i].n == 1 && !o->t->axis[i].mul)
+			ix[i] = "0";
+	return valid;
+}
+
+static const char *
+slot_of(const Gemm *x, const Operand *o)
+{
+	return arena_printf(x->c->a, "%sslot * %d", o->which ? arena_printf(x->c->a, "%d + ", x->p.stages * x->x[0].bytes) : "", o->bytes);
+}
+
+static void
+load_async(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK];
+	const char *valid = unit_at(x, o, unit, tap, ix), *from = cu_address(c, o->t, val_info(c->g, o->v)->offset, ix);
+
+	cu_line(c, "copy16(shared + %s + swizzled(%s / %d, %s %% %d, %d), %s, %s, %s);", slot_of(x, o), unit, o->per_line, unit, o->per_line, o->per_line, from,
+		cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
+}
+
+static void
+load_kept(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK], u = "0";
+	const char *valid = unit_at(x, o, unit, tap, ix), *keep = arena_printf(c->a, "keep_%c[j]", o->name);
+	Leaves l = {0};
+	Scope loop = {0};
+
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int u = 0; u < %d; u++)", o->vec);
+	cu_line(c, "\t%s[u] = 0;", keep);
+	Scope s = cu_scope_open(c, "if (%s)", valid);
+
+	if (o->vec > 1) {
+		int last = o->t->perm[o->t->rank - 1];
+
+		cu_leaves_find(c, o->v, o->t, NOVAL, &l);
+		cu_leaves_load(c, &l, ix, o->vec);
+		cu_line(c, "#pragma unroll");
+		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", o->vec);
+		u = "u";
+		ix[last] = cu_ix_add(c, ix[last], u);
+		cu_leaves_put(c, &l, ix, u);
+	}
+	Cell v = cu_value_at(c, o->v, ix);
+
+	if (x->p.mma)
+		cu_line(c, "%s[%s] = %s_bits(%s);", keep, u, dtype_info[v.dt].name, v.v);
+	else
+		cu_line(c, "%s[%s] = %s;", keep, u, cu_cell_cast(c, v, DT_f32).v);
+	if (o->vec > 1)
+		cu_scope_close(c, loop);
+	cu_scope_close(c, s);
+}
+
+void
+cu_load_tile(Gemm *x, const Operand *o)
+{
+	Cuda *c = x->c;
+	Ix unit, tap[3];
+
+	if (tap_by_tile(x))
+		tile_tap(x, tap);
+	Scope s = units_open(x, o, &unit);
+
+	(o->async ? load_async : load_kept)(x, o, unit, tap);
+	cu_scope_close(c, s);
+}
+
+void
+cu_load_keep(Gemm *x, const Operand *o)
+{
+	Cuda *c = x->c;
+	Ix unit;
+	Scope s = units_open(x, o, &unit), in = {0};
+	const char *line = arena_printf(c->a, "%s / %d", unit, o->per_line), *first = arena_printf(c->a, "%s %% %d * %d", unit, o->per_line, o->vec);
+	int pitch = o->rows + 4;
+
+	if (o->units % x->threads)
+		in = cu_scope_open(c, "if (%s < %d)", unit, o->units);
+	if (x->p.mma && o->vec > 1) {
+		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d, %d)), keep_%c[j]);", slot_of(x, o), line, unit, o->per_line, o->per_line, o->name);
+	} else if (x->p.mma) {
+		cu_line(c, "*(unsigned short *)((char *)memory + %s + swizzled(%s, %s / 8, %d) + %s %% 8 * 2) = keep_%c[j][0];", slot_of(x, o), line, arena_printf(c->a, "%s %% %d", unit, o->per_line),
+			o->per_line / 8, unit, o->name);
+	} else {
+		cu_line(c, "float *to = (float *)((char *)memory + %s);", slot_of(x, o));
+		if (o->along_k || o->vec == 1) {
+			cu_line(c, "#pragma unroll");
+			cu_line(c, "for (int u = 0; u < %d; u++)", o->vec);
+			if (o->along_k)
+				cu_line(c, "\tto[(%s + u) * %d + %s] = keep_%c[j][u];", first, pitch, line, o->name);
+			else
+				cu_line(c, "\tto[%s * %d + %s + u] = keep_%c[j][u];", line, pitch, first, o->name);
+		} else {
+			cu_line(c, "put4_32(&to[%s * %d + %s], keep_%c[j]);", line, pitch, first, o->name);
+		}
+	}
+	if (o->units % x->threads)
+		cu_scope_close(c, in);
+	cu_scope_close(c, s);
+}
