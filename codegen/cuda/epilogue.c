@@ -142,7 +142,7 @@ epilogue_find(Gemm *x, Epilogue *e)
 			narrow |= dtype_info[v->type.dtype].bytes == 2;
 		}
 	}
-	e->vec = narrow ? 8 : 4;
+	e->vec = narrow && !e->nred ? 8 : 4; /* states of 8 columns would not stay in registers */
 }
 
 /* ---------------------------------------------------------------- sums to shared memory */

@@ -98,11 +98,14 @@ has_mma(const Graph *g, const Op *op, const char *arch)
 	return dt == DT_f16 || (dt == DT_bf16 && arch && strcmp(arch, "sm_75"));
 }
 
-/* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. */
+/* What else the group does: nothing to speak of, ops that need registers beside the sums, reductions, which need whole sums too. */
+typedef enum Load { LIGHT, HEAVY, REDUCES } Load;
+
+/* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread leave room for other ops, 128 do not. */
 static Tiles
-tiles_choose(const Graph *g, const Op *op, const char *arch, bool whole)
+tiles_choose(const Graph *g, const Op *op, const char *arch, Load load)
 {
-	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 4, 1}, {true, 128, 64, 32, 3, 4, 2, 1}, {true, 64, 64, 32, 3, 2, 2, 1}, {true, 64, 32, 32, 3, 4, 1, 1}};
+	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1}, {true, 128, 64, 32, 3, 2, 2, 1}, {true, 64, 64, 32, 3, 2, 2, 1}, {true, 64, 32, 32, 3, 4, 1, 1}};
 	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1}, {false, 128, 64, 8, 2, 0, 0, 1}, {false, 64, 64, 16, 2, 0, 0, 1}, {false, 64, 32, 16, 2, 0, 0, 1}};
 	const Tiles *all = has_mma(g, op, arch) ? mma : ffma;
 	Form f = cu_form(g, op);
@@ -113,12 +116,15 @@ tiles_choose(const Graph *g, const Op *op, const char *arch, bool whole)
 	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && tiles_of(&f, &all[i]) < MANY_TILES)))
 		i++;
 	Tiles p = all[i];
+
+	if (p.mma && i == 0 && load != LIGHT)
+		p = (Tiles){true, 64, 128, 32, 3, 1, 4, 1};
 	int64_t tiles = tiles_of(&f, &p), steps = (k + p.k - 1) / p.k, split = 2 * MANY_TILES / tiles;
 
 	split = split > steps / 8 ? steps / 8 : split;
 	while (split > 1 && split * b * m * n * 4 > PARTIAL_BYTES)
 		split--;
-	if (!whole && split > 1 && parts && !f.classes)
+	if (load != REDUCES && split > 1 && parts && !f.classes)
 		p.split = (int)split;
 	return p;
 }
@@ -131,6 +137,23 @@ reduces(const Graph *g, int group)
 		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
 			return true;
 	return false;
+}
+
+static Load
+load_of(const Graph *g, int group, const Op *op)
+{
+	int behind = 0;
+	bool made = false;
+
+	if (reduces(g, group))
+		return REDUCES;
+	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
+		const Op *o = &g->op.at[i];
+
+		behind += o > op && !o->dead && o->group == group && !op_has((OpKind)o->kind, T_CONST | T_VIEW);
+		made |= o < op && !o->dead && o->group == group;
+	}
+	return behind > 4 || made ? HEAVY : LIGHT;
 }
 
 /* ---------------------------------------------------------------- a tuning file's */
@@ -214,7 +237,7 @@ cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 void
 cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
 {
-	Tiles p = tiles_choose(g, op, cx->arch, reduces(g, group)), t;
+	Tiles p = tiles_choose(g, op, cx->arch, load_of(g, group, op)), t;
 	Group *gr = &g->group.at[group];
 
 	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
@@ -234,7 +257,7 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
 		return;
 	}
-	Tiles p = tiles_choose(g, op, "sm_80", true);
+	Tiles p = tiles_choose(g, op, "sm_80", HEAVY);
 	bool taps = op->kind != OP_matmul && k == 0;
 	double across = k == 0 ? (double)((cu_form_count(f.n, f.nn) + p.n - 1) / p.n) : (double)((cu_form_count(f.m, f.nm) + p.m - 1) / p.m);
 
@@ -324,6 +347,12 @@ sums_open(Gemm *x)
 		cu_line(c, "float acc[%d][%d] = {};", p->m / 16, p->n / 16);
 }
 
+static bool
+in_registers(const Operand *o)
+{
+	return !o->async && !o->direct;
+}
+
 static void
 steps(Gemm *x)
 {
@@ -331,7 +360,7 @@ steps(Gemm *x)
 	const Tiles *p = &x->p;
 	const char *it = c->it;
 	Ix all = cu_ix_div(c, cu_ix_add(c, x->K, cu_ix_k(c, p->k - 1)), cu_ix_k(c, p->k)), first = "0", count = all;
-	bool async = x->x[0].async || x->x[1].async, kept = !x->x[0].async || !x->x[1].async;
+	bool async = x->x[0].async || x->x[1].async, kept = false;
 
 	if (p->split > 1) {
 		Ix each = cu_ix_div(c, cu_ix_add(c, all, cu_ix_k(c, p->split - 1)), cu_ix_k(c, p->split));
@@ -340,8 +369,10 @@ steps(Gemm *x)
 		count = cu_fresh(c, 'i');
 		cu_line(c, "const %s %s = %s < %s - %s ? %s : %s - %s;", it, count, each, all, first, each, all, first);
 	}
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		cu_load_rows(x, &x->x[i]);
+		kept |= in_registers(&x->x[i]);
+	}
 	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", it, count, p->stages - 1);
 
 	/* tile `at` is on its way in while tile `at - stages + 1` is multiplied */
@@ -349,7 +380,7 @@ steps(Gemm *x)
 		cu_line(c, "COPIES_WAIT(%d);", p->stages - 2);
 	cu_line(c, "__syncthreads();");
 	for (int i = 0; i < 2; i++)
-		if (!x->x[i].async)
+		if (in_registers(&x->x[i]))
 			cu_line(c, "%s keep_%c[%d][%d];", p->mma ? "unsigned short" : "float", x->x[i].name, x->x[i].each, x->x[i].vec);
 	cu_line(c, "const int slot = (int)(at %% %d);", p->stages);
 	Scope in = cu_scope_open(c, "if (at < %s)", count);
@@ -374,7 +405,7 @@ steps(Gemm *x)
 	if (kept) {
 		in = cu_scope_open(c, "if (at < %s)", count);
 		for (int i = 0; i < 2; i++)
-			if (!x->x[i].async)
+			if (in_registers(&x->x[i]))
 				cu_load_keep(x, &x->x[i]);
 		cu_scope_close(c, in);
 	}

@@ -30,7 +30,8 @@ typedef struct Operand {
 	char name;               /* a, b */
 	Val v; const Type *t;
 	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
-	bool async;              /* cp.async; else through registers */
+	bool async, direct;      /* cp.async; element by element; else through registers, put into shared memory after the products */
+	bool fixed;              /* all units of a thread lie in one row */
 	int vec;                 /* elements loaded at once */
 	int rows;                /* m or n of the tile */
 	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
@@ -77,7 +78,7 @@ void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologu
 void cu_operands(Gemm *x);
 void cu_load_rows(Gemm *x, const Operand *o); /* at the tile's start */
 void cu_load_tile(Gemm *x, const Operand *o); /* tile `next` of k, global memory to shared memory or registers */
-void cu_load_keep(Gemm *x, const Operand *o); /* registers to shared memory */
+void cu_load_keep(Gemm *x, const Operand *o); /* of neither async nor direct: registers to shared memory */
 
 /* ---- epilogue.c: what follows a contraction in its group */
 const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red);

@@ -2,8 +2,8 @@
  *
  * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`. Chunks of 16 bytes where the innermost axis in memory
  * holds whole ones, else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what
- * is converted to f32 and single elements go through registers: loaded and computed before the products of the tile that is being multiplied, kept in shared memory after
- * them. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
+ * is converted to f32 go through registers: loaded and computed before the products of the tile that is being multiplied, put into shared memory after them. Single
+ * elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
 #include "gemm.h"
 #include <string.h>
 
@@ -18,12 +18,17 @@ operand(Gemm *x, int which)
 	o->t = val_type(c->g, o->v);
 	int64_t run = cu_operand_run(c->g, &x->f, which, &o->along_k);
 	int vec = 16 / dtype_info[p->mma ? o->t->dtype : DT_f32].bytes;
-	bool made = c->inside[o->v.id] && !c->ready[o->v.id];
+	bool made = c->inside[o->v.id] && !c->ready[o->v.id], matmul = x->op->kind == OP_matmul;
 
 	if (run % vec == 0 && (made || val_info(c->g, o->v)->offset % 16 == 0))
 		o->vec = vec;
+	/* single elements: a thread keeps to one row, whose place it finds once */
+	else if (!matmul && x->threads % o->rows == 0)
+		o->along_k = false;
 	o->async = p->mma && o->vec > 1 && !made;
 	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;
+	o->direct = o->vec == 1;
+	o->fixed = !o->along_k && x->threads % o->per_line == 0;
 	o->units = o->rows * p->k / o->vec;
 	o->each = (o->units + x->threads - 1) / x->threads;
 	o->bytes = p->mma ? o->rows * p->k * 2 : (o->rows + 4) * p->k * 4;
@@ -36,14 +41,14 @@ cu_operands(Gemm *x)
 	operand(x, 1);
 }
 
-/* Over this thread's units. */
+/* Over this thread's units, or the first of them. */
 static Scope
-units_open(const Gemm *x, const Operand *o, Ix *unit)
+units_open(const Gemm *x, const Operand *o, int count, Ix *unit)
 {
 	Cuda *c = x->c;
 
-	cu_line(c, "#pragma unroll");
-	Scope s = cu_scope_open(c, "for (int j = 0; j < %d; j++)", o->each);
+	cu_line(c, o->direct && o->fixed ? "#pragma unroll 8" : "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int j = 0; j < %d; j++)", count);
 
 	*unit = cu_fresh(c, 'i');
 	cu_line(c, "const int %s = tid + j * %d;", *unit, x->threads);
@@ -67,19 +72,19 @@ cu_load_rows(Gemm *x, const Operand *o)
 {
 	Cuda *c = x->c;
 	const Form *f = &x->f;
-	int n = o->which ? f->nn : f->nm;
-	Ix unit, at[MAX_RANK], count = o->which ? x->N : x->M;
+	int n = o->which ? f->nn : f->nm, count = o->fixed ? 1 : o->each;
+	Ix unit, at[MAX_RANK];
 
 	for (int i = 0; i < n; i++)
-		cu_line(c, "%s %c%d[%d];", c->it, o->name, i, o->each);
-	cu_line(c, "bool %c_in[%d];", o->name, o->each);
-	Scope s = units_open(x, o, &unit);
+		cu_line(c, "%s %c%d[%d];", c->it, o->name, i, count);
+	cu_line(c, "bool %c_in[%d];", o->name, count);
+	Scope s = units_open(x, o, count, &unit);
 	Ix row = cu_ix_add(c, o->which ? x->n0 : x->m0, o->along_k ? unit_line(c, o, unit) : unit_first(c, o, unit));
 
 	cu_split_number(c, row, o->which ? x->ext_n : x->ext_m, n, at);
 	for (int i = 0; i < n; i++)
 		cu_line(c, "%c%d[j] = %s;", o->name, i, at[i]);
-	cu_line(c, "%c_in[j] = %s < %s%s;", o->name, row, count, o->units % x->threads ? arena_printf(c->a, " && %s < %d", unit, o->units) : "");
+	cu_line(c, "%c_in[j] = %s < %s;", o->name, row, o->which ? x->N : x->M);
 	cu_scope_close(c, s);
 }
 
@@ -126,11 +131,13 @@ unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 	Cuda *c = x->c;
 	int n = o->which ? x->f.nn : x->f.nm;
 	Ix row[MAX_RANK], at[MAX_RANK], k = k_coordinates(x, o, unit, tap, at);
-	const char *valid = arena_printf(c->a, "%c_in[j]", o->name);
+	const char *j = o->fixed ? "0" : "j", *valid = arena_printf(c->a, "%c_in[%s]", o->name, j);
 	int64_t whole;
 
+	if (o->units % x->threads)
+		valid = arena_printf(c->a, "(%s && %s < %d)", valid, unit, o->units);
 	for (int i = 0; i < n; i++)
-		row[i] = arena_printf(c->a, "%c%d[j]", o->name, i);
+		row[i] = arena_printf(c->a, "%c%d[%s]", o->name, i, j);
 	if (k && !(cu_ix_number(x->K, &whole) && whole % x->p.k == 0))
 		valid = cu_both(c, valid, arena_printf(c->a, "%s < %s", k, x->K));
 	valid = cu_both(c, valid, cu_operand_index(x, o->which, row, at, ix));
@@ -146,29 +153,35 @@ slot_of(const Gemm *x, const Operand *o)
 	return arena_printf(x->c->a, "%sslot * %d", o->which ? arena_printf(x->c->a, "%d + ", x->p.stages * x->x[0].bytes) : "", o->bytes);
 }
 
+/* To shared memory: an async copy, where whole chunks lie in memory as they are. */
 static void
-load_async(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 {
 	Cuda *c = x->c;
 	Ix ix[MAX_RANK];
 	const char *valid = unit_at(x, o, unit, tap, ix), *from = cu_address(c, o->t, val_info(c->g, o->v)->offset, ix);
+	Scope s = {0};
 
+	if (o->units % x->threads)
+		s = cu_scope_open(c, "if (%s < %d)", unit, o->units);
 	cu_line(c, "copy16(shared + %s + swizzled(%s / %d, %s %% %d, %d), %s, %s, %s);", slot_of(x, o), unit, o->per_line, unit, o->per_line, o->per_line, from,
 		cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
+	if (o->units % x->threads)
+		cu_scope_close(c, s);
 }
 
+/* To registers `keep`. */
 static void
-load_kept(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 {
 	Cuda *c = x->c;
 	Ix ix[MAX_RANK], u = "0";
-	const char *valid = unit_at(x, o, unit, tap, ix), *keep = arena_printf(c->a, "keep_%c[j]", o->name);
+	const char *valid = unit_at(x, o, unit, tap, ix);
 	Leaves l = {0};
 	Scope loop = {0};
 
-	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int u = 0; u < %d; u++)", o->vec);
-	cu_line(c, "\t%s[u] = 0;", keep);
+	for (int i = 0; i < o->vec; i++)
+		cu_line(c, "%s[%d] = 0;", keep, i);
 	Scope s = cu_scope_open(c, "if (%s)", valid);
 
 	if (o->vec > 1) {
@@ -193,6 +206,34 @@ load_kept(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 	cu_scope_close(c, s);
 }
 
+/* Registers to shared memory. */
+static void
+put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
+{
+	Cuda *c = x->c;
+	Scope in = {0};
+	const char *line = arena_printf(c->a, "%s / %d", unit, o->per_line), *first = arena_printf(c->a, "%s %% %d * %d", unit, o->per_line, o->vec);
+	int pitch = o->rows + 4;
+
+	if (o->units % x->threads)
+		in = cu_scope_open(c, "if (%s < %d)", unit, o->units);
+	if (x->p.mma && o->vec > 1) {
+		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d, %d)), %s);", slot_of(x, o), line, unit, o->per_line, o->per_line, keep);
+	} else if (x->p.mma) {
+		cu_line(c, "*(unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d / 8, %d) + %s %% 8 * 2) = %s[0];", slot_of(x, o), line, unit, o->per_line, o->per_line / 8, unit, keep);
+	} else {
+		cu_line(c, "float *to = (float *)((char *)memory + %s);", slot_of(x, o));
+		for (int u = 0; u < o->vec && o->along_k; u++)
+			cu_line(c, "to[(%s + %d) * %d + %s] = %s[%d];", first, u, pitch, line, keep, u);
+		if (!o->along_k && o->vec == 1)
+			cu_line(c, "to[%s * %d + %s] = %s[0];", line, pitch, first, keep);
+		else if (!o->along_k)
+			cu_line(c, "put4_32(&to[%s * %d + %s], %s);", line, pitch, first, keep);
+	}
+	if (o->units % x->threads)
+		cu_scope_close(c, in);
+}
+
 void
 cu_load_tile(Gemm *x, const Operand *o)
 {
@@ -201,42 +242,26 @@ cu_load_tile(Gemm *x, const Operand *o)
 
 	if (tap_by_tile(x))
 		tile_tap(x, tap);
-	Scope s = units_open(x, o, &unit);
+	Scope s = units_open(x, o, o->each, &unit);
 
-	(o->async ? load_async : load_kept)(x, o, unit, tap);
+	if (o->async) {
+		copy_unit(x, o, unit, tap);
+	} else if (o->direct) {
+		cu_line(c, "%s kept[1];", x->p.mma ? "unsigned short" : "float");
+		take_unit(x, o, unit, tap, "kept");
+		put_unit(x, o, unit, "kept");
+	} else {
+		take_unit(x, o, unit, tap, arena_printf(c->a, "keep_%c[j]", o->name));
+	}
 	cu_scope_close(c, s);
 }
 
 void
 cu_load_keep(Gemm *x, const Operand *o)
 {
-	Cuda *c = x->c;
 	Ix unit;
-	Scope s = units_open(x, o, &unit), in = {0};
-	const char *line = arena_printf(c->a, "%s / %d", unit, o->per_line), *first = arena_printf(c->a, "%s %% %d * %d", unit, o->per_line, o->vec);
-	int pitch = o->rows + 4;
+	Scope s = units_open(x, o, o->each, &unit);
 
-	if (o->units % x->threads)
-		in = cu_scope_open(c, "if (%s < %d)", unit, o->units);
-	if (x->p.mma && o->vec > 1) {
-		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d, %d)), keep_%c[j]);", slot_of(x, o), line, unit, o->per_line, o->per_line, o->name);
-	} else if (x->p.mma) {
-		cu_line(c, "*(unsigned short *)((char *)memory + %s + swizzled(%s, %s / 8, %d) + %s %% 8 * 2) = keep_%c[j][0];", slot_of(x, o), line, arena_printf(c->a, "%s %% %d", unit, o->per_line),
-			o->per_line / 8, unit, o->name);
-	} else {
-		cu_line(c, "float *to = (float *)((char *)memory + %s);", slot_of(x, o));
-		if (o->along_k || o->vec == 1) {
-			cu_line(c, "#pragma unroll");
-			cu_line(c, "for (int u = 0; u < %d; u++)", o->vec);
-			if (o->along_k)
-				cu_line(c, "\tto[(%s + u) * %d + %s] = keep_%c[j][u];", first, pitch, line, o->name);
-			else
-				cu_line(c, "\tto[%s * %d + %s + u] = keep_%c[j][u];", line, pitch, first, o->name);
-		} else {
-			cu_line(c, "put4_32(&to[%s * %d + %s], keep_%c[j]);", line, pitch, first, o->name);
-		}
-	}
-	if (o->units % x->threads)
-		cu_scope_close(c, in);
-	cu_scope_close(c, s);
+	put_unit(x, o, unit, arena_printf(x->c->a, "keep_%c[j]", o->name));
+	cu_scope_close(x->c, s);
 }
