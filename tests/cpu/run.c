@@ -8,7 +8,7 @@
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
  *   dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to the bounds of f32
  *   batch        3 examples of a graph for 4, where the case follows N
- * Modules in text (.ir) run op by op and as one group; `half` in them is bf16, and once more f16.
+ * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names; `half` in them is bf16, and once more f16.
  * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix tiles: bf16; f16 multiply-adds: f16), and
  * the same modules are compiled for the processors that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
@@ -272,6 +272,9 @@ gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32
 	return true;
 }
 
+/* A kernel that the group is to have, as from a tuning file; NULL: what select chooses. */
+static const char *given_kernel;
+
 /* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by chance. */
 static bool
 fuse_all(Module *m, const char *arch, uint64_t *seed)
@@ -297,8 +300,12 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 			inside[g->op.at[i].in[k].id]++;
 	}
 	g->group.n = 1;
-	if (t->select(t, g, 0, &(SelectCx){.arch = arch}))
+	SelectCx cx = {.arch = arch, .tuned = given_kernel};
+
+	if (t->select(t, g, 0, &cx))
 		return false;
+	if (given_kernel && cx.misfit)
+		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
 	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8) || strstr(g->group.at[0].kernel, "ma{m="), *hidden = arena_array(m->arena, bool, g->val.n);
 
 	if (gemm && !gemm_group(g, t, inside, uses, hidden))
@@ -707,6 +714,9 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 
 		r->arena = arena_new();
 		Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
+		const char *tiles = strstr(text, "\n; tiles ");
+
+		given_kernel = tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
 
 		if (!m)
 			die("groups.ir does not parse");
