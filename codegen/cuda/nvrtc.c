@@ -3,7 +3,7 @@
  * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of NVRTC's C API that are
  * needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC
  * version, with the length and hash of its content in its first line; one that is damaged is made again. An error in generated code is a
- * defect of mantou: NVRTC's log is printed with the group that it names. */
+ * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice. */
 #include "cuda.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -75,8 +75,8 @@ group_at(Arena *a, const char *source, long number)
 	return group ? arena_strndup(a, group, strcspn(group, ":")) : "the prelude";
 }
 
-static const char *
-compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int status)
+static char *
+program_log(Arena *a, const Nvrtc *n, Program p)
 {
 	size_t bytes = 0;
 	char *log = NULL;
@@ -85,10 +85,47 @@ compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int statu
 		log = arena_array(a, char, bytes + 1);
 		n->GetProgramLog(p, log);
 	}
+	return log;
+}
+
+static const char *
+compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int status)
+{
+	char *log = program_log(a, n, p);
 	const char *open = log ? strstr(log, ".cu(") : NULL;
 	const char *group = open ? group_at(a, source, strtol(open + 4, NULL, 10)) : "no line is named";
 
 	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
+}
+
+/* The line of comment before a kernel. */
+static const char *
+comment_of(Arena *a, const char *source, const char *kernel)
+{
+	const char *at = strstr(source, arena_printf(a, "KERNEL %s(", kernel)), *from = at;
+
+	while (from && from > source && strncmp(from, "/* graph ", 9))
+		from--;
+	return from && from > source ? arena_strndup(a, from + 3, strcspn(from, "\n") - 6) : NULL;
+}
+
+/* ptxas -v says for each kernel what it takes. Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would:
+ * such a kernel is a defect. NULL: there is none. */
+static const char *
+spills(Arena *a, const char *source, const char *log)
+{
+	for (const char *p = log; p && (p = strstr(p, "Compiling entry function '")); p++) {
+		char name[512];
+		const char *frame = strstr(p, "bytes stack frame, "), *comment;
+		int stores = 0;
+
+		if (sscanf(p, "Compiling entry function '%511[^']", name) != 1 || !frame || sscanf(frame, "bytes stack frame, %d", &stores) != 1 || !stores)
+			continue;
+		comment = comment_of(a, source, name);
+		if (comment && strstr(comment, "ma{m="))
+			return arena_printf(a, "this is a defect of mantou: a contraction keeps %d bytes of its registers in memory (%s)", stores, comment);
+	}
+	return NULL;
 }
 
 /* ---------------------------------------------------------------- the cache */
@@ -155,15 +192,15 @@ cache_write(char *path, const char *at, size_t n)
 static const char *
 compile(Arena *a, const Nvrtc *n, const char *source, const char *arch, bool cubin, Buf *out)
 {
-	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "-lineinfo"};
+	const char *options[] = {arena_printf(a, "--gpu-architecture=%s%s", cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "-lineinfo", "--ptxas-options=-v"};
 	Program p = NULL;
 	size_t bytes = 0;
 	int status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
 
 	if (status)
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
-	status = n->CompileProgram(p, (int)(sizeof options / sizeof *options), options);
-	const char *error = status ? compile_error(a, n, p, source, status) : NULL;
+	status = n->CompileProgram(p, (int)(sizeof options / sizeof *options) - !cubin, options);
+	const char *error = status ? compile_error(a, n, p, source, status) : cubin ? spills(a, source, program_log(a, n, p)) : NULL;
 
 	if (!error && !(cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) && bytes) {
 		char *code = arena_array(a, char, bytes);

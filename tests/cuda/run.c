@@ -16,6 +16,8 @@ static void code_free(Code *c);
 #include "../cpu/run.c"
 #include <dlfcn.h>
 
+const char *spills_wrong(Arena *a, const char *arch); /* spills.c */
+
 /* The driver's functions that are called: name, symbol, arguments. */
 #define FUNCTIONS(F) \
 	F(init, "cuInit", (unsigned flags)) \
@@ -157,6 +159,9 @@ main(int argc, char **argv)
 	for (int a = 1; a < argc; a++)
 		if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
 			filter = argv[a];
+	r.ncase++;
+	if ((error = spills_wrong(r.arena, arch)))
+		failed(&r, "spills", "%s", error);
 	run_all(&r, argc, argv, filter, arch);
 	arena_free(r.arena);
 	return r.nfailed != 0;
