@@ -373,6 +373,7 @@ steps(Gemm *x)
 		cu_load_rows(x, &x->x[i]);
 		kept |= in_registers(&x->x[i]);
 	}
+	cu_line(c, "#pragma unroll 1");
 	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", it, count, p->stages - 1);
 
 	/* tile `at` is on its way in while tile `at - stages + 1` is multiplied */

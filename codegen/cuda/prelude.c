@@ -7,7 +7,7 @@
 
 const char *const cuda_prelude[] = {
 "#define BLOCK 256\n"
-"#define KERNEL extern \"C\" __global__ void __launch_bounds__(BLOCK)\n"
+"#define KERNEL extern \"C\" __global__ void __launch_bounds__(BLOCK, 1)\n" /* rather more registers than spilt ones */
 "#define FN static __device__ __forceinline__\n"
 "#define INF_f32 __int_as_float(0x7f800000)\n"
 "#define NAN_f32 __int_as_float(0x7fc00000)\n"
