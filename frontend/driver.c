@@ -609,7 +609,7 @@ link_all(Job *j, const char *path, const Buf *code)
 			status = failure("cannot write '%s': %s", objects[n], strerror(errno));
 	}
 	if (status == EXIT_GOOD) {
-		LinkOptions l = {.objects = objects, .nobject = n, .output = temporary, .argv0 = self_path(j), .gzip = may_meet_gzip(j->module)};
+		LinkOptions l = {.objects = objects, .nobject = n, .output = temporary, .argv0 = self_path(j), .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 
 		if (error)

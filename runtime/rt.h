@@ -80,11 +80,14 @@ int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
  * The lists here make C structs for the host and CUDA text for the device; every field is a long long. */
 typedef struct RtModule {
 	const uint8_t *code;            /* a cubin, or PTX text ending with 0, as RtCode.arch says */
-	const char *ptx;                /* the same as PTX; NULL: there is none */
+	int64_t packed;                 /* bytes of code compressed by gzip; 0: it is as it is */
+	const uint8_t *ptx;             /* the same as PTX; NULL: there is none */
+	int64_t ptx_packed;
 } RtModule;
 typedef struct RtCode {             /* kernels of a device */
 	const char *arch;               /* "sm_90a", "sm_80", ...: cubins; "compute_80": PTX */
 	const char *ptx_arch;           /* "compute_80", ...: of RtModule.ptx, for newer devices; NULL: there is none */
+	int64_t ptx_version;            /* of PTX, wherever it stands: 90 for .version 9.0; 0: unknown */
 	const RtModule *module;         /* the first holds the loop's functions */
 	int64_t nmodule;
 	const char *const *name;        /* functions by the kernel table's "fn"; RtImage.nkernel of them */

@@ -6,7 +6,9 @@
 #include "../../runtime/rt.h"
 #include <assert.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 #include <llvm-c/Core.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
@@ -41,29 +43,50 @@ number(LLVMTypeRef t, int64_t x)
 	return LLVMConstInt(t, (unsigned long long)x, 1);
 }
 
-/* RtModule: code, ptx. */
+/* A gzip file of it: kernels of equal structure leave a third or less. *n: its bytes. */
+static V
+packed(Image *m, Arena *a, const Buf *b, bool zero, int64_t *n)
+{
+	size_t room = b->n + zero + b->n / 1000 + 256;
+	z_stream z = {.next_in = (Bytef *)b->at, .avail_in = (uInt)(b->n + zero), .avail_out = (uInt)room};
+	uint8_t *out = arena_array(a, uint8_t, room);
+
+	z.next_out = out;
+	if (deflateInit2(&z, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK || deflate(&z, Z_FINISH) != Z_STREAM_END)
+		bug("code could not be compressed");
+	*n = (int64_t)z.total_out;
+	deflateEnd(&z);
+	return bytes(m, (const char *)out, (size_t)*n, false, 1);
+}
+
+/* RtModule: code, packed, ptx, ptx_packed. */
 static V
 image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
 {
 	V *module = arena_array(a, V, parts), null = LLVMConstNull(m->ptr);
 
-	static_assert(sizeof(RtModule) == 2 * 8, "the RtModule that image.c writes is not that of rt.h");
+	static_assert(sizeof(RtModule) == 4 * 8, "the RtModule that image.c writes is not that of rt.h");
 	for (int k = 0; k < parts; k++) {
-		const Buf *cubin = &job[k].cubin_out, *text = &job[k].ptx_out;
-		V f[] = {bytes(m, cubin->at, cubin->n, false, 64), ptx ? bytes(m, text->at, text->n, true, 1) : null};
+		int64_t n = 0, ptx_n = 0;
+		V code = packed(m, a, &job[k].cubin_out, false, &n), text = ptx ? packed(m, a, &job[k].ptx_out, true, &ptx_n) : null;
+		V f[] = {code, number(m->i64, n), text, number(m->i64, ptx_n)};
 
-		module[k] = LLVMConstStructInContext(m->cx, f, 2, 0);
+		module[k] = LLVMConstStructInContext(m->cx, f, 4, 0);
 	}
 	return constant(m, LLVMConstArray2(LLVMTypeOf(module[0]), module, (unsigned)parts), true, "modules");
 }
 
-/* RtCode: arch, ptx_arch, module, nmodule, name, block, shared, from. */
+/* RtCode: arch, ptx_arch, ptx_version, module, nmodule, name, block, shared, from. */
 static V
 image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	uint32_t n = p->fn.n;
 	V *name = arena_array(p->a, V, n), *block = arena_array(p->a, V, n), *shared = arena_array(p->a, V, n), *from = arena_array(p->a, V, n);
-	const char *ptx_arch = arena_printf(p->a, "compute_%s", o->arch + 3);
+	const char *ptx_arch = arena_printf(p->a, "compute_%s", o->arch + 3), *at = o->last ? strstr(job[0].ptx_out.at, ".version ") : NULL;
+	int64_t version = 0;
+
+	if (at) /* .version 9.0 */
+		version = 10 * strtol(at + 9, NULL, 10) + strtol(strchr(at + 9, '.') + 1, NULL, 10);
 
 	for (uint32_t i = 0; i < n; i++) {
 		name[i] = bytes(m, p->fn.at[i].name, strlen(p->fn.at[i].name), true, 1);
@@ -72,11 +95,11 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 		from[i] = number(m->i32, p->fn.at[i].part);
 	}
 	V f[] = {bytes(m, o->arch, strlen(o->arch), true, 1), o->last ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr),
-		image_modules(m, p->a, job, parts, o->last), number(m->i64, parts), constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
+		number(m->i64, version), image_modules(m, p->a, job, parts, o->last), number(m->i64, parts), constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
 		constant(m, LLVMConstArray2(m->i32, block, n), true, "block"), constant(m, LLVMConstArray2(m->i32, shared, n), true, "shared"),
 		constant(m, LLVMConstArray2(m->i32, from, n), true, "from")};
 
-	static_assert(sizeof(RtCode) == 8 * 8, "the RtCode that image.c writes is not that of rt.h");
+	static_assert(sizeof(RtCode) == 9 * 8, "the RtCode that image.c writes is not that of rt.h");
 	return constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), true, "code");
 }
 

@@ -160,12 +160,28 @@ device_unload(Cuda *c, const RtCode *code)
 	c->module = NULL;
 }
 
+/* One module; quiet: a refusal is no error. */
+static bool
+device_module(Cuda *c, CuModule *to, const uint8_t *code, int64_t packed, const char *what, bool quiet)
+{
+	uint8_t *plain = NULL;
+	char why[128];
+	size_t n;
+
+	if (packed && (!rt_gzip_read || !rt_gzip_read(code, (size_t)packed, &plain, &n, why, sizeof why)))
+		return rt_fail(&c->h->error, "%s cannot be unpacked: %s", what, rt_gzip_read ? why : "this program was linked without gzip");
+	bool good = quiet ? c->cu.cuModuleLoadDataEx(to, plain ? plain : code, 0, NULL, NULL) == 0 : device_load(c, to, plain ? plain : code, what);
+
+	free(plain);
+	return good;
+}
+
 /* All modules as they are in the image. */
 static bool
 device_modules(Cuda *c, const RtCode *code)
 {
 	for (int64_t i = 0; i < code->nmodule; i++)
-		if (c->cu.cuModuleLoadDataEx(&c->module[i], code->module[i].code, 0, NULL, NULL))
+		if (!device_module(c, &c->module[i], code->module[i].code, code->module[i].packed, "the kernels", true))
 			return false;
 	return true;
 }
@@ -183,11 +199,14 @@ cuda_load(Cuda *c, const RtCode *code)
 	device_unload(c, code);
 	c->module = rt_alloc(sizeof *c->module * (size_t)code->nmodule);
 	snprintf(what, sizeof what, "the kernels for %s", ptx ? code->ptx_arch : code->arch);
-	for (int64_t i = 0; i < code->nmodule; i++)
-		if (!device_load(c, &c->module[i], ptx ? (const void *)code->module[i].ptx : code->module[i].code, what)) {
+	for (int64_t i = 0; i < code->nmodule; i++) {
+		const RtModule *m = &code->module[i];
+
+		if (!device_module(c, &c->module[i], ptx ? m->ptx : m->code, ptx ? m->ptx_packed : m->packed, what, false)) {
 			device_unload(c, code);
 			return false;
 		}
+	}
 	return true;
 }
 

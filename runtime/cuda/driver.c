@@ -92,23 +92,20 @@ cuda_ready(RtHost *h)
 
 /* The version of CUDA whose drivers know this PTX: 8.x came with 12.x, 9.x with 13.x. */
 static int
-ptx_needs(const char *text)
+ptx_needs(int64_t version)
 {
-	const char *at = strstr(text, ".version ");
-	int major = 0, minor = 0;
-
-	return at && sscanf(at, ".version %d.%d", &major, &minor) == 2 && major >= 8 ? (major + 4) * 1000 + minor * 10 : 0;
+	return version >= 80 ? (int)((version / 10 + 4) * 1000 + version % 10 * 10) : 0;
 }
 
-/* NULL if the device takes code for arch; text: the code where it is PTX. */
+/* NULL if the device takes code for arch; version: of PTX. */
 static const char *
-code_missing(const Cuda *c, const char *arch, const char *text, char *why, size_t n)
+code_missing(const Cuda *c, const char *arch, int64_t version, char *why, size_t n)
 {
 	const char *digits = strpbrk(arch, "0123456789");
 	char *end = NULL;
 	long number = digits ? strtol(digits, &end, 10) : 0, major = number / 10, minor = number % 10;
 	bool ptx = strncmp(arch, "compute_", 8) == 0, exact = end && *end == 'a', newer = c->major > major || (c->major == major && c->minor >= minor);
-	int needs = ptx ? ptx_needs(text) : 0;
+	int needs = ptx ? ptx_needs(version) : 0;
 
 	if (exact ? c->major != major || c->minor != minor : ptx ? !newer : !number || c->major != major || c->minor < minor)
 		snprintf(why, n, exact ? "compute capability %ld.%ld exactly" : ptx ? "compute capability %ld.%ld or more" : "compute capability %ld.%ld to %ld.9", major, minor, major);
@@ -124,7 +121,7 @@ cuda_takes_code(const Cuda *c, const RtCode *code)
 {
 	char why[96];
 
-	return !code_missing(c, code->arch, (const char *)code->module->code, why, sizeof why);
+	return !code_missing(c, code->arch, code->ptx_version, why, sizeof why);
 }
 
 bool
@@ -132,17 +129,17 @@ cuda_takes_ptx(const Cuda *c, const RtCode *code)
 {
 	char why[96];
 
-	return code->ptx_arch && !code_missing(c, code->ptx_arch, code->module->ptx, why, sizeof why);
+	return code->ptx_arch && !code_missing(c, code->ptx_arch, code->ptx_version, why, sizeof why);
 }
 
 const char *
 cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 {
 	Cuda *c = h->device;
-	const char *missing = m->code ? code_missing(c, m->code->arch, (const char *)m->code->module->code, text, n) : "kernels";
+	const char *missing = m->code ? code_missing(c, m->code->arch, m->code->ptx_version, text, n) : "kernels";
 
 	if (missing && m->code && m->code->ptx_arch)
-		missing = code_missing(c, m->code->ptx_arch, m->code->module->ptx, text, n);
+		missing = code_missing(c, m->code->ptx_arch, m->code->ptx_version, text, n);
 	if (missing || cuda_load(c, m->code))
 		return missing;
 	snprintf(text, n, "another driver: %s", h->error.text);
