@@ -70,16 +70,16 @@ code_load(Code *c, Module *m, const char *arch)
 	return error;
 }
 
-/* Every kernel, in the order of the text. */
-static int64_t
-code_call(Code *c, RtRun *run, int64_t bytes)
+/* Every kernel, in the order of the text; at most `most` blocks of each. */
+static void
+launches(Code *c, RtRun *run, uint8_t *memory, int64_t bytes, long most)
 {
 	uint64_t arena;
 	long long n = run->n;
 	void *args[] = {&arena, &n};
 
 	must(cu.alloc(&arena, (size_t)bytes), "cuMemAlloc");
-	must(cu.copy_in(arena, run->arena, (size_t)bytes), "cuMemcpyHtoD");
+	must(cu.copy_in(arena, memory, (size_t)bytes), "cuMemcpyHtoD");
 	for (const char *p = c->text; (p = strstr(p, "blocks=")); p++) {
 		const char *name = strstr(p, "\nKERNEL ");
 		long blocks = strtol(p + 7, NULL, 10);
@@ -93,11 +93,30 @@ code_call(Code *c, RtRun *run, int64_t bytes)
 		must(cu.function(&f, c->module, symbol), symbol);
 		if (shared > 48 << 10)
 			must(cu.attribute(f, 8, shared), symbol);
-		must(cu.launch(f, (unsigned)(blocks > 3 ? 3 : blocks), 1, 1, (unsigned)threads, 1, 1, (unsigned)shared, NULL, args, NULL), symbol);
+		must(cu.launch(f, (unsigned)(blocks > most ? most : blocks), 1, 1, (unsigned)threads, 1, 1, (unsigned)shared, NULL, args, NULL), symbol);
 		must(cu.synchronize(), symbol);
 	}
-	must(cu.copy_out(run->arena, arena, (size_t)bytes), "cuMemcpyDtoH");
+	must(cu.copy_out(memory, arena, (size_t)bytes), "cuMemcpyDtoH");
 	must(cu.release(arena), "cuMemFree");
+}
+
+/* Tiles of a contraction once more with another number of blocks: the bits must be the same. */
+static int64_t
+code_call(Code *c, RtRun *run, int64_t bytes)
+{
+	uint8_t *again = strstr(c->text, "a tile to a block") ? malloc((size_t)bytes) : NULL;
+	bool same = true;
+
+	if (again) {
+		memcpy(again, run->arena, (size_t)bytes);
+		launches(c, run, again, bytes, 2);
+	}
+	launches(c, run, run->arena, bytes, 3);
+	if (again)
+		same = !memcmp(again, run->arena, (size_t)bytes);
+	free(again);
+	if (!same)
+		die("another number of blocks gives other bits");
 	return ((RtFault *)run->arena)->set ? RT_FAULT : RT_OK;
 }
 
