@@ -139,21 +139,37 @@ reduces(const Graph *g, int group)
 	return false;
 }
 
+/* Does it take a function that needs registers of its own? */
+static bool
+is_dear(const Expr *e)
+{
+	return e && (e->kind == EX_DIV || (e->kind >= EX_EXP && e->kind <= EX_POW) || is_dear(e->a) || is_dear(e->b) || is_dear(e->c));
+}
+
+/* Indices of 64 bits? */
+static bool
+is_large(const Graph *g, const Op *op)
+{
+	return type_elements(val_type(g, op->in[0])) >> 30 || type_elements(val_type(g, op->in[1])) >> 30 || type_elements(val_type(g, op->out[0])) >> 30;
+}
+
 static Load
 load_of(const Graph *g, int group, const Op *op)
 {
 	int behind = 0;
-	bool made = false;
+	bool heavy = is_large(g, op);
 
 	if (reduces(g, group))
 		return REDUCES;
 	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
 		const Op *o = &g->op.at[i];
 
-		behind += o > op && !o->dead && o->group == group && !op_has((OpKind)o->kind, T_CONST | T_VIEW);
-		made |= o < op && !o->dead && o->group == group;
+		if (o->dead || o->group != group)
+			continue;
+		behind += o > op && !op_has((OpKind)o->kind, T_CONST | T_VIEW);
+		heavy |= o < op || op_has((OpKind)o->kind, T_RANDOM) || is_dear(op_info[o->kind].expr);
 	}
-	return behind > 4 || made ? HEAVY : LIGHT;
+	return behind > 4 || heavy ? HEAVY : LIGHT;
 }
 
 /* ---------------------------------------------------------------- a tuning file's */

@@ -35,7 +35,7 @@ typedef struct Operand {
 	int vec;                 /* elements loaded at once */
 	int rows;                /* m or n of the tile */
 	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
-	int line_bytes, bytes;   /* of shared memory, in a tile */
+	int bytes;               /* of a tile in shared memory */
 } Operand;
 
 /* A kernel in the making. */
@@ -48,7 +48,7 @@ typedef struct Gemm {
 	int64_t shared;
 	Operand x[2];
 	Ix b[MAX_RANK], ext_m[MAX_RANK], ext_n[MAX_RANK], ext_k[MAX_RANK]; /* in this tile */
-	Ix M, N, K, tile_m, m0, n0, part, nparts, row_tiles, blocks_b, number_b;
+	Ix M, N, K, tile_m, m0, n0, part, row_tiles, blocks_b, number_b;
 	Ix place[2], tap[2], back[2]; /* classes: remainder, first tap, output row of the first */
 	int slab;                /* rows of the tile that lie in shared memory at once, after the sum */
 } Gemm;
