@@ -347,6 +347,6 @@ const Target cuda_target = {
 	.rates = cuda_rates,
 	.by_products = cuda_by_products,
 	.memory_rate = 3e12,
-	.map_rate = 10e12,
+	.map_rate = 30e12,
 	.emit = cuda_emit,
 };
