@@ -2,7 +2,7 @@
 # The suite: installs what is missing, builds in build-check/ (with checks after every pass), runs the groups, prints a line for each.
 #   sh tests/run.sh [GROUP...] [--bless] [--long]
 # --bless rewrites the expected output of the groups golden and lang; --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
-# `N passed, N failed, N skipped`), a folder's meson.build (unit, numeric, ...), or one of: layout, meson, bench (its check.sh), conformance. The last line counts them all; exit status 1 if any failed.
+# `N passed, N failed, N skipped`), a folder's meson.build (unit, numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. The last line counts them all; exit status 1 if any failed.
 set -u
 cd "$(dirname "$0")/.."
 bless= long= only=
@@ -48,7 +48,7 @@ group() {
 	layout) sh tests/layout.sh ;;
 	meson) meson_group ;;
 	conformance) conformance_group ;;
-	bench) sh tests/bench/check.sh ;; # run.sh there measures
+	bench | gpu) sh "tests/$1/check.sh" ;; # run.sh there measures
 	*) if [ -f "tests/$1/run.sh" ]; then sh "tests/$1/run.sh"; else meson_group "$1"; fi ;;
 	esac
 }

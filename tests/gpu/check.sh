@@ -1,0 +1,62 @@
+#!/bin/sh
+# The suite's group gpu: run.sh from end to end on the stand-in driver, in sizes of seconds; nothing is asserted about speed. That what stands in the results is not
+# done again, what is missing is said, and what is wrong is found.
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-$PWD/build}
+export BUILD="$build" MANTOU="${MANTOU:-$build/mantou}" XDG_CACHE_HOME="$build/tests/sink/cache" MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1" MANTOU_SIM_THREADS=2
+mkdir -p "$XDG_CACHE_HOME"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/gpu.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+check() { # check NAME STATUS PATTERN COMMAND...
+	name=$1 want=$2 pattern=$3
+	shift 3
+	"$@" >"$dir/out" 2>&1
+	got=$?
+	if [ $got = "$want" ] && grep -qE -- "$pattern" "$dir/out"; then passed=$((passed + 1)); else
+		failed=$((failed + 1))
+		echo "FAIL $name: status $got, no /$pattern/ in: $(grep -E 'FAIL|rror|prepare' "$dir/out" | head -c 600)"
+	fi
+}
+has() { # has NAME PATTERN: so does what the command before printed
+	if grep -qE -- "$2" "$dir/out"; then passed=$((passed + 1)); else
+		failed=$((failed + 1))
+		echo "FAIL $1: no /$2/ in: $(head -c 300 "$dir/out")"
+	fi
+}
+if ! command -v python3 >/dev/null || { ! "$MANTOU" build tests/train/table.net --target cuda --arch sm_80 -o "$dir/probe" >"$dir/out" 2>&1 && grep -qi nvrtc "$dir/out"; }; then
+	echo "skip gpu: no NVRTC or no python3"
+	echo "0 passed, 0 failed, 1 skipped"
+	exit 0
+fi
+gpu="sh tests/gpu/run.sh"
+check "no folder" 2 "holds nothing that was prepared" $gpu "$dir/none"
+check "no word" 2 "sh tests/gpu/run.sh prepare DIR" $gpu
+check "prepare" 0 "holds [0-9.]* MB" $gpu prepare "$dir/p" --tiny
+check "part 1" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 1
+has "the device" "name simulated sm_90"
+has "kernels" "^kernels tanh: [1-9][0-9]* runs, no failures"
+has "the cost of a loop" "^\| lstm.f32 sink epoch \| [0-9.]* \|"
+command -v nvidia-smi >/dev/null || has "what is missing" "^skip +probe nvidia-smi: no nvidia-smi here"
+check "part 2" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 2
+has "models" "^\| lenet, 4, bf16 \| mantou \| [0-9.]* \([0-9.]*\)"
+has "kernel by kernel" "^\| train_conv2d_dw_conv2d0"
+python3 -c 'import torch' 2>/dev/null || has "no rival" "^skip +torch lenet.4.bf16 eager: no torch here"
+before=$(cksum <"$dir/p/results.jsonl")
+check "once more" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p"
+if [ "$before" = "$(cksum <"$dir/p/results.jsonl")" ]; then passed=$((passed + 1)); else
+	failed=$((failed + 1))
+	echo "FAIL what stood in the results was done again"
+fi
+# A run that was cut off goes on: one line is gone, one item comes back.
+grep -v '"modes"' "$dir/p/results.jsonl" >"$dir/cut.jsonl"
+printf '%s\n' '{"stage": "modes", "item": "*", "status": "timeout", "why": "cut"}' >>"$dir/cut.jsonl"
+check "cut off" 1 "^timeout modes \*: cut" $gpu table "$dir/cut.jsonl"
+check "goes on" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --only modes --results "$dir/cut.jsonl"
+# Another expectation is not met.
+cp "$dir/p/small/lstm.start.st" "$dir/p/small/lstm.truth.st"
+check "what is wrong is found" 1 "^FAIL +modes lstm.f32: " $gpu "$dir/p" --only modes --results "$dir/wrong.jsonl"
+check "no driver" 1 "FAIL +probe driver: OSError" env MANTOU_LIBCUDA=/none.so $gpu "$dir/p" --only probe --results "$dir/none.jsonl"
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]

@@ -1,0 +1,132 @@
+"""prepare.py DIR [--arch sm_90] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on one without. Needs the compiler and its build folder
+(MANTOU, BUILD), NVRTC, and the stand-in driver for what is expected of kernels.
+
+  about.json         what is there: programs, the plan's kernels with their bytes, what was built
+  small/             programs that train in seconds, with the checkpoints of the processor's program and of the interpreter
+  model/             programs that are measured
+  kernels/           the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without"""
+import argparse, json, os, shutil, subprocess, sys, tarfile, tempfile, time
+
+here = os.path.dirname(os.path.abspath(__file__))
+root = os.path.dirname(os.path.dirname(here))
+BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(root, "build")))
+MANTOU = os.path.abspath(os.environ.get("MANTOU", os.path.join(BUILD, "mantou")))
+SMALL = [("resnet", "tests/sink/resnet.net"), ("gpt", "tests/sink/gpt.net"), ("lstm", "tests/sink/lstm.net"), ("lenet", "models/lenet.net")]
+# name, file, batch, precisions, model of tests/bench/torch_models.py
+MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"), ("resnet50", "models/resnet50.net", 256, "bf16 f16"), ("vgg16-cifar10", "models/vgg16-cifar10.net", 64, "bf16"),
+          ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"), ("lenet", "models/lenet.net", 64, "f32")]
+TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
+# What the test of kernels does in one go: a name, files, a word that names must contain.
+KERNELS = [("numeric", ["tests/numeric/cases.txt"], ""), ("cpu", ["tests/cpu/cases.txt"], ""), ("groups", ["tests/cpu/groups.ir"], ""), ("pairs", ["tests/cpu/pairs.ir"], "")]
+TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh"), ("exp", ["tests/numeric/cases.txt"], "exp")]
+
+
+def sh(*args, **more):
+    r = subprocess.run(args, capture_output=True, text=True, **more)
+    if r.returncode:
+        sys.exit("prepare: %s: %s" % (" ".join(args), (r.stderr or r.stdout)[-600:]))
+    return r.stdout
+
+
+def small(folder, arch, tiny, about):
+    for net, path in SMALL[2:3] if tiny else SMALL:
+        for precision in ("f32", "f16") if tiny else ("f32", "bf16", "f16"):
+            name = "%s.%s" % (net, precision)
+            batch = ["--batch", "8"] if net == "lenet" else []
+            sh(MANTOU, "build", os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, *batch, "-o", os.path.join(folder, name))
+            for to, target, p, steps in ((name + ".cpu", "cpu", precision, "5"), (net + ".truth", "ref", "f32", "5"), (net + ".start", "cpu", "f32", "0")):
+                to = os.path.join(folder, to)
+                if not os.path.exists(to + ".st"):
+                    sh(MANTOU, "build", os.path.join(root, path), "--target", target, "--precision", p, *batch, "-o", "program")
+                    sh(os.path.abspath("program"), "train", "--synthetic", "--steps", steps, "--no-eval", "--quiet", "--save", to + ".st", "--log", to + ".log")
+            about["small"].append({"name": name, "net": net, "precision": precision, "program": "small/" + name})
+
+
+def models(folder, arch, tiny, about):
+    for net, path, batch, precisions in TINY if tiny else MODELS:
+        for precision in precisions.split():
+            name, begin = "%s.%d.%s" % (net, batch, precision), time.time()
+            args = [os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, "--batch", str(batch)]
+            r = subprocess.run([MANTOU, "build", *args, "-o", os.path.join(folder, name)], capture_output=True, text=True)
+            row = {"name": name, "model": net, "batch": batch, "precision": precision}
+            if r.returncode:
+                row["missing"] = r.stderr.strip()[-300:]
+                print("prepare: %s is not built: %s" % (name, row["missing"]), file=sys.stderr)
+            else:
+                plan = json.loads(sh(MANTOU, "info", *args, "--json"))
+                row.update(program="model/" + name, build_s=round(time.time() - begin, 1), program_bytes=os.path.getsize(os.path.join(folder, name)), arena_bytes=plan["arena_bytes"],
+                           bytes_per_step=plan["bytes_per_step"], gflop_per_step=plan["gflop_per_step"], kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes")} for x in plan["kernels"]])
+            about["models"].append(row)
+
+
+def stand_ins(folder, program):
+    """Libraries that the test of kernels is linked to or opens, and calls nothing of where all PTX is there: LLVM, whose functions end the program, and NVRTC, which knows its version."""
+    names = sorted({l.split()[-1].split("@")[0] for l in sh("nm", "-D", "--undefined-only", program).splitlines() if " LLVM" in l})
+    soname = [l.split("[")[1].split("]")[0] for l in sh("readelf", "-d", program).splitlines() if "NEEDED" in l and "libLLVM" in l]
+    versions = {l.split()[-1].split("@")[1] for l in sh("nm", "-D", "--undefined-only", program).splitlines() if " LLVM" in l and "@" in l}
+    with open("llvm.c", "w") as f:
+        f.write("#include <stdlib.h>\n" + "".join("void %s(void) { abort(); }\n" % n for n in names))
+    with open("llvm.map", "w") as f:
+        f.write("".join("%s { global: *; };\n" % v for v in versions))
+    if soname:
+        sh("cc", "-shared", "-fPIC", "-w", "-o", os.path.join(folder, soname[0]), "llvm.c", "-Wl,-soname," + soname[0], *(["-Wl,--version-script=llvm.map"] if versions else []))
+    with open("version.c", "w") as f:
+        f.write('#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char **at) { for (int i = 1, a, b; i < n; i++) { void *l = dlopen(at[i], RTLD_NOW); int (*v)(int *, int *);\n'
+                'if (l && (*(void **)&v = dlsym(l, "nvrtcVersion")) && !v(&a, &b)) { printf("%d %d\\n", a, b); return 0; } } return 1; }\n')
+    sh("cc", "-w", "-o", "version", "version.c", "-ldl")
+    given = os.environ.get("MANTOU_LIBNVRTC")
+    where = [given] if given else [d + n for d in ("", "/usr/local/cuda/lib64/") for n in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")]
+    major, minor = sh(os.path.abspath("version"), *where).split()
+    with open("nvrtc.c", "w") as f:
+        f.write("int nvrtcVersion(int *a, int *b) { *a = %s; *b = %s; return 0; }\n" % (major, minor))
+        f.write("".join("int nvrtc%s() { return 11; }\n" % n for n in "CreateProgram CompileProgram DestroyProgram GetPTXSize GetPTX GetCUBINSize GetCUBIN GetProgramLogSize GetProgramLog".split()))
+    sh("cc", "-shared", "-fPIC", "-w", "-o", os.path.join(folder, "libnvrtc.so"), "nvrtc.c")
+
+
+def kernels(folder, tiny, about):
+    program = os.path.join(folder, "cuda")
+    shutil.copy(os.path.join(BUILD, "tests", "cuda", "cuda"), program)
+    subprocess.run(["strip", program])
+    stand_ins(folder, program)
+    cache = os.path.abspath("cache")
+    sim = os.path.join(BUILD, "tests", "cudasim", "libcuda.so.1")
+    for name, files, word in TINY_KERNELS if tiny else KERNELS:
+        r = subprocess.run([program, *(os.path.join(root, f) for f in files), *([word] if word else [])], capture_output=True, text=True, cwd=root,
+                           env=dict(os.environ, XDG_CACHE_HOME=cache, MANTOU_LIBCUDA=sim, MANTOU_SIM_CHECK="0"))
+        last = (r.stdout.strip().splitlines() or [""])[-1]
+        print("prepare: kernels %s: %s" % (name, last), file=sys.stderr)
+        if r.returncode == 77:
+            sys.exit("prepare: " + last)
+        about["kernels"].append({"name": name, "files": files, "word": word, "expected": last})
+    with tarfile.open(os.path.join(folder, "cache.tar.xz"), "w:xz", preset=6) as t:
+        t.add(cache, "cache")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("dir")
+    p.add_argument("--arch", default="sm_90")
+    p.add_argument("--tiny", action="store_true")
+    p.add_argument("--only", default="small,models,kernels")
+    a = p.parse_args()
+    a.dir = os.path.abspath(a.dir)
+    for f in ("small", "model", "kernels"):
+        os.makedirs(os.path.join(a.dir, f), exist_ok=True)
+    about = {"arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "kernels": []}
+    with tempfile.TemporaryDirectory(prefix="prepare.") as work:
+        os.chdir(work)
+        for part, make in (("small", lambda: small(os.path.join(a.dir, "small"), a.arch, a.tiny, about)), ("models", lambda: models(os.path.join(a.dir, "model"), a.arch, a.tiny, about)),
+                           ("kernels", lambda: kernels(os.path.join(a.dir, "kernels"), a.tiny, about))):
+            if part in a.only:
+                begin = time.time()
+                make()
+                print("prepare: %s: %.0f s" % (part, time.time() - begin), file=sys.stderr)
+        os.chdir(a.dir)
+    with open(os.path.join(a.dir, "about.json"), "w") as f:
+        json.dump(about, f, indent=1)
+    size = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(a.dir) for f in files)
+    print("prepare: %s holds %.1f MB" % (a.dir, size / 1e6), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

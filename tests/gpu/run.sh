@@ -1,0 +1,52 @@
+#!/bin/sh
+# Everything that needs a GPU, in two parts of at most ten minutes: is it right, how fast is it. What runs there is built before, on any machine:
+#   sh tests/gpu/run.sh prepare DIR [--arch sm_90] [--tiny]          DIR: programs, kernels, what is expected of them (README.md)
+#   sh tests/gpu/run.sh DIR [--part 1|2] [--only STAGE,...] [--results FILE]
+#   sh tests/gpu/run.sh table FILE
+# Each stage has its time, and adds JSON lines to FILE (DIR/results.jsonl); what stands there is not done again, so a run that was cut off goes on. The table
+# is printed last; exit status 1 if something failed. --tiny prepares sizes for the stand-in driver (MANTOU_LIBCUDA names it).
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3}
+case ${1:-} in
+prepare) shift; exec "$python" "$here/prepare.py" "$@" ;;
+table) exec "$python" "$here/stages.py" table - "$2" ;;
+'' | -*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+dir=$1 part= only= results=
+shift
+while [ $# -gt 0 ]; do
+	case $1 in
+	--part) part=$2 ;;
+	--only) only=,$2, ;;
+	--results) results=$2 ;;
+	*) echo "run.sh: unknown option $1" >&2; exit 2 ;;
+	esac
+	shift 2
+done
+results=${results:-$dir/results.jsonl}
+[ -f "$dir/about.json" ] || { echo "run.sh: $dir holds nothing that was prepared" >&2; exit 2; }
+command -v "$python" >/dev/null || { echo "run.sh: no $python" >&2; exit 2; }
+touch "$results"
+# part, stage, seconds
+while read -r p stage seconds; do
+	[ -z "$part" ] || [ "$part" = "$p" ] || continue
+	case $only in '' | *,$stage,*) ;; *) continue ;; esac
+	echo "== $stage (at most $seconds s)"
+	timeout -k 10 "$seconds" "$python" "$here/stages.py" "$stage" "$dir" "$results" </dev/null
+	status=$?
+	case $status in
+	0) ;;
+	124 | 137) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"status\": \"timeout\", \"why\": \"not done after $seconds s; run again to go on\"}" >>"$results" ;;
+	*) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"status\": \"FAIL\", \"why\": \"the stage ended with status $status\"}" >>"$results" ;;
+	esac
+done <<END
+1 probe 40
+1 kernels 270
+1 modes 120
+1 loop 90
+2 models 210
+2 torch 270
+2 profile 90
+END
+exec "$python" "$here/stages.py" table "$dir" "$results"

@@ -1,0 +1,321 @@
+"""stages.py STAGE DIR RESULTS: one stage of run.sh; stages.py table DIR RESULTS: the table. A stage is a list of items; each adds a JSON object with stage, item
+and status (ok, FAIL, skip, with why) to RESULTS, and is not done again where it stands there. Standard library only, but for torch_cuda.py."""
+import contextlib, ctypes, json, os, re, shutil, statistics, subprocess, sys, tarfile, tempfile, time
+
+here = os.path.dirname(os.path.abspath(__file__))
+root = os.path.dirname(os.path.dirname(here))
+STAGE, DIR, RESULTS = sys.argv[1], *map(os.path.abspath, sys.argv[2:4])
+sys.path.insert(0, os.path.join(root, "tests", "sink"))
+ABOUT = json.load(open(os.path.join(DIR, "about.json"))) if STAGE != "table" else {}
+TINY = ABOUT.get("tiny", False)
+LIBCUDA = os.environ.get("MANTOU_LIBCUDA") or "libcuda.so.1"
+
+
+class Skip(Exception):
+    pass
+
+
+def done():
+    with open(RESULTS) as f:
+        return {(o["stage"], o["item"]) for o in map(json.loads, f) if o["status"] != "timeout"}
+
+
+def item(name, f, *args):
+    """Does f unless it stands in the results; what it returns is added to its line."""
+    if (STAGE, name) in done():
+        return
+    begin, line = time.time(), {"stage": STAGE, "item": name, "status": "ok"}
+    try:
+        line.update(f(*args) or {})
+    except Skip as e:
+        line.update(status="skip", why=str(e))
+    except Exception as e:
+        line.update(status="FAIL", why="%s: %s" % (type(e).__name__, str(e)[-600:]))
+    line["seconds"] = round(time.time() - begin, 2)
+    with open(RESULTS, "a") as f:
+        f.write(json.dumps(line) + "\n")
+    print("%-5s %s %s%s" % (line["status"], STAGE, name, ": " + line["why"] if "why" in line else ""), flush=True)
+
+
+def run(*args, seconds=120, **env):
+    r = subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=seconds, env=dict(os.environ, **env))
+    assert r.returncode == 0, "%s: status %d: %s" % (" ".join(map(str, args[:4])), r.returncode, (r.stderr or r.stdout).strip())
+    return r.stdout
+
+
+def path(row):
+    if "program" not in row:
+        raise Skip("was not built: " + row["missing"])
+    return os.path.abspath(os.path.join(DIR, row["program"]))
+
+
+# ---- 1: what there is
+def smi():
+    if not shutil.which("nvidia-smi"):
+        raise Skip("no nvidia-smi here")
+    keys = "name,driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit,compute_mode"
+    return dict(zip(keys.split(","), (x.strip() for x in run("nvidia-smi", "--query-gpu=" + keys, "--format=csv,noheader", seconds=20).splitlines()[0].split(","))))
+
+
+ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "shared_bytes_per_block": 97, "shared_bytes_per_multiprocessor": 81, "registers_per_multiprocessor": 82, "clock_khz": 13,
+              "memory_clock_khz": 36, "memory_bus_bits": 37, "major": 75, "minor": 76, "cooperative": 95, "clusters": 120}
+
+
+def driver():
+    """Attributes, and what copying within the device moves a second, read and written."""
+    lib, device, context, value, out = ctypes.CDLL(LIBCUDA), ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(), {}
+
+    def call(name, *args):
+        status = getattr(lib, name)(*args)
+        assert status == 0, "%s: status %d" % (name, status)
+    call("cuInit", 0)
+    call("cuDriverGetVersion", ctypes.byref(value))
+    out["driver_cuda"] = value.value
+    call("cuDeviceGet", ctypes.byref(device), 0)
+    name = ctypes.create_string_buffer(200)
+    call("cuDeviceGetName", name, 200, device)
+    out["name"] = name.value.decode()
+    for k, number in ATTRIBUTES.items():
+        out[k] = value.value if lib.cuDeviceGetAttribute(ctypes.byref(value), number, device) == 0 else None
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call("cuCtxSetCurrent", context)
+    free, total, a, b = (ctypes.c_size_t() for _ in range(4))
+    call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    n, times = (1 << 16 if TINY else 1 << 30), 3 if TINY else 20
+    for x in (a, b):
+        call("cuMemAlloc_v2", ctypes.byref(x), ctypes.c_size_t(n))
+        call("cuMemsetD8_v2", x, ctypes.c_ubyte(1), ctypes.c_size_t(n))
+    for repeat in range(2):
+        call("cuCtxSynchronize")
+        begin = time.perf_counter()
+        for _ in range(times):
+            call("cuMemcpyDtoDAsync_v2", b, a, ctypes.c_size_t(n), None)
+        call("cuCtxSynchronize")
+        out["copy_gbytes_s"] = round(2e-9 * n * times / (time.perf_counter() - begin), 3)
+    for x in (a, b):
+        call("cuMemFree_v2", x)
+    return dict(out, memory_free=free.value, memory_total=total.value)
+
+
+def there():
+    found = {"nvcc": shutil.which("nvcc"), "ncu": shutil.which("ncu"), "compute-sanitizer": shutil.which("compute-sanitizer")}
+    for module in ("torch", "triton"):
+        found[module] = subprocess.run([sys.executable, "-c", "import %s; print(%s.__version__)" % (module, module)], capture_output=True, text=True).stdout.strip() or None
+    return dict(found, python=sys.version.split()[0], processors=os.cpu_count(), prepared=ABOUT["commit"], arch=ABOUT["arch"])
+
+
+def probe():
+    item("nvidia-smi", smi)
+    item("driver", driver)
+    item("programs", there)
+
+
+# ---- 2: kernels
+def kernel_cases(row, cache):
+    folder = os.path.abspath(os.path.join(DIR, "kernels"))
+    r = subprocess.run([os.path.join(folder, "cuda"), *(os.path.join(root, f) for f in row["files"]), *([row["word"]] if row["word"] else [])], capture_output=True, text=True, cwd=root,
+                       env=dict(os.environ, XDG_CACHE_HOME=cache, MANTOU_LIBNVRTC=os.path.join(folder, "libnvrtc.so"), LD_LIBRARY_PATH=folder + ":" + os.environ.get("LD_LIBRARY_PATH", "")))
+    last = (r.stdout.strip().splitlines() or ["status %d: %s" % (r.returncode, r.stderr[-300:])])[-1]
+    m = re.match(r"sm_\w+: (\d+) runs, (\d+) failures$", last)
+    assert m, last
+    bad = [l for l in r.stdout.splitlines()[:-1] if "FAIL" in l or "fail" in l][:12]
+    assert m.group(2) == "0", "%s (on the stand-in: %s): %s" % (last, row["expected"], " | ".join(bad))
+    return {"runs": int(m.group(1)), "failures": 0}
+
+
+def kernels():
+    if not ABOUT["kernels"]:
+        return item("all", skipping, "no kernels were prepared")
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(os.path.join(DIR, "kernels", "cache.tar.xz")) as t:
+            t.extractall(folder)
+        for row in ABOUT["kernels"]:
+            item(row["name"], kernel_cases, row, os.path.join(folder, "cache"))
+
+
+def skipping(why):
+    raise Skip(why)
+
+
+# ---- 3: every way to run gives the same bits
+def same_bits(row):
+    from numbers_near import bits, near
+    image, folder = path(row), os.path.abspath(os.path.join(DIR, "small"))
+    train = lambda save, *args: run(image, "train", "--synthetic", "--no-eval", "--quiet", "--steps", "5", "--save", save + ".st", "--log", save + ".log", *args)
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as back:
+        back.callback(os.chdir, before)
+        os.chdir(work)
+        train("a")
+        for i, more in enumerate((["--sink", "off"], ["--sink", "1"], ["--sink", "3"], ["--sink", "epoch"], [])):
+            train("b%d" % i, *more)
+            assert bits("b%d" % i) == bits("a"), "other bits with %s" % (" ".join(more) or "the same once more")
+        train("h", "--stop", "2")
+        os.unlink("h.log")
+        train("h", "--resume", "h.st")
+        assert bits("h")[0] == bits("a")[0], "other bits when stopped and resumed"
+        near(row["precision"], "a", *(os.path.join(folder, n) for n in (row["name"] + ".cpu", row["net"] + ".truth", row["net"] + ".start")))
+    return {}
+
+
+def modes():
+    for row in ABOUT["small"]:
+        item(row["name"], same_bits, row)
+
+
+# ---- 4: what a loop costs
+def bench(row, *args, steps, seconds=120):
+    return json.loads(run(path(row), "bench", "--synthetic", "--json", "--warmup", "2" if TINY else "20", "--steps", steps, "--repeat", "2" if TINY else "3", *args, seconds=seconds))
+
+
+def loop_cost(row, sink):
+    o = bench(row, "--sink", sink, steps=2 if TINY else 50 if sink == "off" else 500)
+    return {"steps_per_s": round(1e3 / o["ms_per_step"]["median"], 1), "us_per_kernel": round(1e3 * o["ms_per_step"]["median"] / o["kernels_per_step"], 3), "kernels": o["kernels_per_step"]}
+
+
+def loop():
+    for row in ABOUT["small"]:
+        if row["precision"] == "f32":
+            for sink in ("off", "1", "10", "epoch"):
+                item("%s sink %s" % (row["name"], sink), loop_cost, row, sink)
+
+
+# ---- 5: whole models
+def measure(row):
+    o = bench(row, steps=1 if TINY else 30 if row["gflop_per_step"] > 500 else 100, seconds=100)
+    ms = o["ms_per_step"]["median"]
+    return {"who": "mantou", "model": row["model"], "batch": row["batch"], "precision": row["precision"], "device": o["device"], "examples_per_s": o["examples_per_s"], "ms_per_step": o["ms_per_step"],
+            "kernels": o["kernels_per_step"], "tflops": round(row["gflop_per_step"] / ms, 3), "plan_gbytes_s": round(row["bytes_per_step"] / ms / 1e6, 1),
+            "plan_mb_per_example": round(row["bytes_per_step"] / row["batch"] / 1e6, 2), "device_bytes": o.get("device_bytes"), "host_share": host_share(row, ms)}
+
+
+def host_share(row, ms):
+    """The processor's time as a share of the time, over some seconds of training."""
+    import resource
+    steps = 2 if TINY else max(20, int(3000 / ms))
+    clock = lambda: (lambda u: u.ru_utime + u.ru_stime)(resource.getrusage(resource.RUSAGE_CHILDREN))
+    used, begin = [], []
+    for n in (1, steps):                         # what the start takes is taken off
+        before, start = clock(), time.perf_counter()
+        run(path(row), "bench", "--synthetic", "--json", "--warmup", "1", "--steps", n, "--repeat", "1")
+        used.append(clock() - before)
+        begin.append(time.perf_counter() - start)
+    return round((used[1] - used[0]) / max(1e-9, begin[1] - begin[0]), 4)
+
+
+def models():
+    for row in ABOUT["models"]:
+        item(row["name"], measure, row)
+
+
+# ---- 6: PyTorch
+def torch_row(row, how):
+    r = subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.is_available())"], capture_output=True, text=True)
+    if r.returncode:
+        raise Skip("no torch here")
+    if "True" not in r.stdout:
+        raise Skip("torch sees no GPU")
+    out = run(sys.executable, os.path.join(here, "torch_cuda.py"), row["model"], "--batch", row["batch"], "--precision", row["precision"], "--how", how, "--steps", 30 if row["gflop_per_step"] > 500 else 100,
+              seconds=110)
+    return dict(json.loads(out.strip().splitlines()[-1]), who="torch " + how)
+
+
+def torch():
+    for how in ("eager", "graphs", "compiled"):
+        for row in ABOUT["models"]:
+            if "program" in row:
+                item("%s %s" % (row["name"], how), torch_row, row, how)
+
+
+# ---- 7: kernel by kernel
+def profile(row):
+    """Time per kernel beside the bytes that the plan gives it: the rate that they would make. A rate above the memory's says that a cache served it."""
+    trace = os.path.join(tempfile.gettempdir(), "mantou-trace.json")
+    o = bench(row, "--profile=" + trace, steps=1 if TINY else 10)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(trace)
+    plan = {k["name"]: k for k in row["kernels"]}
+    rows = [{"name": k["name"], "kernel": plan.get(k["name"], {}).get("kernel", "").split("{")[0], "us": round(1e6 * k["seconds"], 2), "mb": round(k["bytes"] / 1e6, 3),
+             "gbytes_s": round(k["bytes"] / k["seconds"] / 1e9, 1), "tflops": round(k["gflop"] / k["seconds"] / 1e3, 2)} for k in o["kernels"] if k["seconds"] > 0]
+    assert rows, "no kernels"
+    rows.sort(key=lambda k: -k["us"])
+    return {"sum_ms": round(sum(k["us"] for k in rows) / 1e3, 3), "kernels": len(rows), "slowest": rows[:40]}
+
+
+def counters(row):
+    """ncu's own count of the memory's bytes beside the plan's, for the kernels of one step."""
+    if not shutil.which("ncu"):
+        raise Skip("no ncu here")
+    text = run("ncu", "--csv", "--clock-control", "none", "--launch-skip", row_kernels(row) + 2, "--launch-count", row_kernels(row) + 2, "--metrics", "dram__bytes.sum",
+               path(row), "bench", "--synthetic", "--sink", "off", "--warmup", "1", "--steps", "1", "--repeat", "1", "--quiet", seconds=80)
+    import csv
+    lines = [l for l in text.splitlines() if l.startswith('"')]
+    seen, unit = {}, {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+    for o in csv.DictReader(lines):
+        if o.get("Metric Name") == "dram__bytes.sum":
+            seen[o["Kernel Name"].split("(")[0]] = float(o["Metric Value"].replace(",", "")) * unit.get(o["Metric Unit"], 1)
+    plan = {k["name"]: k["bytes"] for k in row["kernels"]}
+    both = [(seen[k], plan[k]) for k in seen if k in plan]
+    assert both, "ncu names no kernel of the plan: %s" % text[-300:]
+    far = sorted(((seen[k] / 1e6, plan[k] / 1e6, k) for k in seen if k in plan), key=lambda x: -abs(x[0] - x[1]))
+    return {"measured_mb": round(sum(b[0] for b in both) / 1e6, 2), "plan_mb": round(sum(b[1] for b in both) / 1e6, 2), "kernels": len(both),
+            "farthest": [{"name": k, "measured_mb": round(a, 3), "plan_mb": round(b, 3)} for a, b, k in far[:20]]}
+
+
+def row_kernels(row):
+    return sum(k["name"].startswith("train_") or k["name"].startswith("update_") for k in row["kernels"])
+
+
+def profiles():
+    rows = [r for r in ABOUT["models"] if "program" in r]
+    for row in rows:
+        item(row["name"], profile, row)
+    for row in rows[:1] + [r for r in rows if r["model"] == "resnet50"][:1]:
+        item(row["name"] + " counters", counters, row)
+
+
+# ---- the table
+def table():
+    lines = [json.loads(l) for l in open(RESULTS)]
+    last = {}
+    for o in lines:
+        last[o["stage"], o["item"]] = o
+    for (stage, name), o in list(last.items()):  # a stage that was cut off, and went on to its end
+        if name == "*" and any(p["stage"] == stage for p in lines[lines.index(o) + 1:]):
+            del last[stage, name]
+    n = {s: sum(o["status"] == s for o in last.values()) for s in ("ok", "FAIL", "timeout", "skip")}
+    for o in last.values():
+        if o["status"] != "ok":
+            print("%-7s %s %s: %s" % (o["status"], o["stage"], o["item"], o.get("why", "")))
+    for o in last.values():
+        if o["stage"] == "probe" and o["status"] == "ok":
+            print("%s: %s" % (o["item"], ", ".join("%s %s" % (k, v) for k, v in o.items() if k not in ("stage", "item", "status", "seconds") and v is not None)))
+        elif o["stage"] == "kernels" and o["status"] == "ok":
+            print("kernels %s: %d runs, no failures" % (o["item"], o["runs"]))
+    loops = [o for o in last.values() if o["stage"] == "loop" and o["status"] == "ok"]
+    if loops:
+        print("\n| program and sink mode | steps/s | us a kernel | kernels |\n|---|---|---|---|")
+        for o in loops:
+            print("| %s | %.1f | %.2f | %d |" % (o["item"], o["steps_per_s"], o["us_per_kernel"], o["kernels"]))
+    ours = {(o["model"], o["batch"], o["precision"]): o for o in last.values() if o["stage"] == "models" and o["status"] == "ok"}
+    if ours:
+        print("\n| model, batch, precision | who | examples/s, median (best) | ms a step | mantou to this | TFLOP/s | kernels | host |\n|---|---|---|---|---|---|---|---|")
+    for key, o in ours.items():
+        rivals = [p for p in last.values() if p["stage"] == "torch" and p["status"] == "ok" and (p["model"], p["batch"], p["precision"]) == key]
+        for p in [o] + rivals:
+            e = p["examples_per_s"]
+            print("| %s, %d, %s | %s | %.1f (%.1f) | %.3f | %s | %s | %s | %s |" % (*key, p["who"], e["median"], e["max"], p["ms_per_step"]["median"],
+                  "" if p is o else "%.2f (%.2f)" % (o["examples_per_s"]["median"] / e["median"], o["examples_per_s"]["max"] / e["max"]), p.get("tflops", ""), p.get("kernels", ""), p.get("host_share", "")))
+    for o in last.values():
+        if o["stage"] == "profile" and o["status"] == "ok" and "slowest" in o:
+            print("\n%s: %d kernels, %.3f ms kernel by kernel\n| kernel | family | us | MB of the plan | GB/s | TFLOP/s |\n|---|---|---|---|---|---|" % (o["item"], o["kernels"], o["sum_ms"]))
+            for k in o["slowest"][:10]:
+                print("| %s | %s | %.1f | %.3f | %.1f | %.2f |" % (k["name"], k["kernel"], k["us"], k["mb"], k["gbytes_s"], k["tflops"]))
+        elif o["stage"] == "profile" and o["status"] == "ok":
+            print("\n%s: the memory moved %.1f MB, the plan says %.1f" % (o["item"], o["measured_mb"], o["plan_mb"]))
+    print("\n%d passed, %d failed, %d skipped" % (n["ok"], n["FAIL"] + n["timeout"], n["skip"]))
+    return n["FAIL"] + n["timeout"] > 0
+
+
+STAGES = {"probe": probe, "kernels": kernels, "modes": modes, "loop": loop, "models": models, "torch": torch, "profile": profiles, "table": table}
+sys.exit(STAGES[STAGE]() or 0)
