@@ -98,7 +98,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
 	Group *gr = &g->group.at[group];
 	const Op *special = NULL, *contract = NULL, *window = NULL, *red = NULL;
-	int n = 0;
+	int n = 0; /* ops beside casts of attention's results */
 
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
@@ -106,7 +106,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 		if (op->dead || op->group != group)
 			continue;
-		n++;
+		n += !(k == OP_cast && special && cu_attention_op((OpKind)special->kind) && val_op(g, op->in[0]) == special);
 		if (!cuda_has_kernel(t, k))
 			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[k].name);
 		if (cu_special_op(op) && k != OP_store)
@@ -179,6 +179,14 @@ cuda_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType 
 {
 	(void)t;
 	cu_gemm_prologue(g, contract, k, narrow, p);
+}
+
+/* Not the log-sums, nor a mask. */
+static bool
+cuda_narrow(const Target *t, const Op *op, int k)
+{
+	(void)t;
+	return cu_attention_op((OpKind)op->kind) && k < (op->kind == OP_attention ? 3 : 5);
 }
 
 static bool
@@ -353,6 +361,7 @@ const Target cuda_target = {
 	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
+	.narrow = cuda_narrow,
 	.memory_rate = 3e12,
 	.map_rate = 10e12,
 	.emit = cuda_emit,
