@@ -3,13 +3,14 @@
  * In: the composite op.  Out: scores = q k^T scale (+ mask, causal by comparing two iotas), their row log-sum, weights =
  * exp(scores - log-sum), dropout on the weights, and y = weights v. Backward recomputes the weights from the log-sum (Dao et
  * al. 2022) and the dropout from (seed, step, stream): nothing of size T x S is kept from the forward pass.
+ * wide: the operands of 16 bits are made f32 first, and all is f32.
  * With D = rowsum(g y): ds = p (dp - D), dq = scale ds k, dk = scale ds^T q, dv = w^T g. */
 #include <math.h>
 #include "grad.h"
 #include "rules.h"
 
 AttentionIn
-attention_inputs(const Op *op, int first)
+attention_inputs(Build *b, const Op *op, int first)
 {
 	AttentionIn in = {.q = op->in[first], .k = op->in[first + 1], .v = op->in[first + 2]};
 	int n = first + 3 + (first ? 2 : 0);   /* attention.dx has y and lse between v and the mask */
@@ -19,6 +20,11 @@ attention_inputs(const Op *op, int first)
 	if (attr_num(op, A_p) > 0) {
 		in.seed = op->in[n++];
 		in.step = op->in[n];
+	}
+	if (attr_bool(op, A_wide)) {
+		in.q = build_cast(b, in.q, DT_f32);
+		in.k = build_cast(b, in.k, DT_f32);
+		in.v = build_cast(b, in.v, DT_f32);
 	}
 	return in;
 }
@@ -87,7 +93,7 @@ attention_dropout(Build *b, const Op *op, const AttentionIn *in, const Type *sco
 void
 expand_attention(Build *b, const Op *op, Val *out)
 {
-	AttentionIn in = attention_inputs(op, 0);
+	AttentionIn in = attention_inputs(b, op, 0);
 	Val s = attention_scores(b, op, &in), w;
 	Type t = *val_type(b->g, s);
 	int64_t last = t.rank - 1;
@@ -126,8 +132,10 @@ attention_dqkv(Build *b, const Op *op, const AttentionIn *in, Val g, Val ds, Val
 void
 expand_attention_dx(Build *b, const Op *op, Val *out)
 {
-	AttentionIn in = attention_inputs(op, 1);
-	Val weights, ds = attention_dscores(b, op, &in, op->in[0], op->in[4], op->in[5], NOVAL, &weights);
+	AttentionIn in = attention_inputs(b, op, 1);
+	DType dt = (DType)val_type(b->g, in.q)->dtype; /* wide: f32 */
+	Val g = build_cast(b, op->in[0], dt), y = build_cast(b, op->in[4], dt), weights;
+	Val ds = attention_dscores(b, op, &in, g, y, op->in[5], NOVAL, &weights);
 
-	attention_dqkv(b, op, &in, op->in[0], ds, weights, out);
+	attention_dqkv(b, op, &in, g, ds, weights, out);
 }

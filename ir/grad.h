@@ -25,7 +25,7 @@ Val rule_matmul(Build *b, Val x, Val y, bool ta, bool tb);
 Val rule_zeros(Build *b, const Type *x);
 /* The scores' side of attention: what forward and backward expansions build alike. */
 typedef struct AttentionIn { Val q, k, v, mask, seed, step; } AttentionIn;
-AttentionIn attention_inputs(const Op *op, int first); /* first: index of q */
+AttentionIn attention_inputs(Build *b, const Op *op, int first); /* first: index of q; a wide one's are cast to f32 */
 Val attention_scores(Build *b, const Op *op, const AttentionIn *in);
 Val attention_dropout(Build *b, const Op *op, const AttentionIn *in, const Type *scores, Val weights);
 /* Gradient of the scores before scale and mask (ds), from g, y, lse; dlse may be NOVAL. *weights: after dropout. */

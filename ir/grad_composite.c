@@ -43,14 +43,14 @@ take_results(Build *b, OpKind kind, const Val *in, int nin, const AttrArg *attrs
 static void
 attention_open(Build *b, const Op *op, const Val *dout, const bool *need, Val *din, bool mask)
 {
-	AttentionIn in = attention_inputs(op, 0);
+	AttentionIn in = attention_inputs(b, op, 0);
 	Val g = or_zeros(b, dout[0], op->out[0]), weights, out[3];
 	Val ds = attention_dscores(b, op, &in, g, op->out[0], op->out[1], dout[1], &weights);
 
 	attention_dqkv(b, op, &in, g, ds, weights, out);
 	for (int i = 0; i < 3; i++)
 		if (need[i])
-			din[i] = out[i];
+			din[i] = build_cast(b, out[i], (DType)val_type(b->g, op->in[i])->dtype);
 	if (mask) {
 		Type t = *val_type(b->g, in.mask);
 
@@ -72,14 +72,21 @@ grad_attention(Build *b, const Op *op, const Val *dout, const bool *need, Val *d
 		attention_open(b, op, dout, need, din, mask);
 		return;
 	}
+	/* of a wide one in f32, as the results are */
 	for (int i = 0; i < 3; i++)
-		in[n++] = op->in[i];
+		in[n++] = build_cast(b, op->in[i], (DType)val_type(b->g, op->out[0])->dtype);
 	in[n++] = op->out[0];
 	in[n++] = op->out[1];
 	for (int i = 3; i < op->nin; i++)
 		in[n++] = op->in[i];
 	rule_attrs(op, attrs);
+	for (AttrArg *a = attrs; a->name != A_COUNT; a++)
+		if (a->name == A_wide)
+			a->i = false;
 	take_results(b, OP_attention_dx, in, n, attrs, need, din, 3);
+	for (int i = 0; i < 3; i++)
+		if (need[i])
+			din[i] = build_cast(b, din[i], (DType)val_type(b->g, op->in[i])->dtype);
 }
 
 void

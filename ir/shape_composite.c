@@ -9,7 +9,7 @@
 static const char *
 attention_agree(Graph *g, Op *op, int *which, int first, int fixed, Type *y, Type *scores)
 {
-	bool has_mask = attr_bool(op, A_has_mask), random = attr_num(op, A_p) > 0;
+	bool has_mask = attr_bool(op, A_has_mask), random = attr_num(op, A_p) > 0, wide = attr_bool(op, A_wide);
 	int at = fixed, mask = has_mask ? at++ : -1, want = at + (random ? 2 : 0);
 	double p = attr_num(op, A_p);
 	const Type *q, *k, *v;
@@ -27,6 +27,10 @@ attention_agree(Graph *g, Op *op, int *which, int first, int fixed, Type *y, Typ
 	if ((error = shape_float(g, op, which, first)) || (error = shape_one_dtype(g, op, which, first, first + 1, first + 3)))
 		return error;
 	q = in_type(g, op, first), k = in_type(g, op, first + 1), v = in_type(g, op, first + 2);
+	if (wide && q->dtype != DT_f16 && q->dtype != DT_bf16)
+		return shape_fail(g, which, first, "wide sums are of f16 or bf16 products, the operands are %s", dtype_info[q->dtype].name);
+	DType sums = wide ? DT_f32 : (DType)q->dtype;
+
 	if (!shape_unify(g, op, q->axis[q->rank - 1], k->axis[k->rank - 1], &width))
 		return shape_fail(g, which, first + 1, "q %s has width %lld, k %s has %lld", shape_text(g, q), (long long)q->axis[q->rank - 1].n,
 		                  shape_text(g, k), (long long)k->axis[k->rank - 1].n);
@@ -43,17 +47,17 @@ attention_agree(Graph *g, Op *op, int *which, int first, int fixed, Type *y, Typ
 	*scores = t;
 	scores->axis[t.rank] = q->axis[q->rank - 2];
 	scores->axis[t.rank + 1] = k->axis[k->rank - 2];
-	*scores = type_of((DType)q->dtype, t.rank + 2, scores->axis);
+	*scores = type_of(sums, t.rank + 2, scores->axis);
 	if ((error = broadcast_axes(g, 2, (const Type *[]){&t, &lead[2]}, y)))
 		return shape_fail(g, which, first + 2, "leading axes of q %s and v %s: %s", shape_text(g, q), shape_text(g, v), error);
 	y->axis[y->rank] = q->axis[q->rank - 2];
 	y->axis[y->rank + 1] = v->axis[v->rank - 1];
-	*y = type_of((DType)q->dtype, y->rank + 2, y->axis);
+	*y = type_of(sums, y->rank + 2, y->axis);
 	if (has_mask) {
 		const Type *m = in_type(g, op, mask);
 
-		if (m->dtype != DT_bool && m->dtype != q->dtype)
-			return shape_fail(g, which, mask, "mask is %s, needs bool or %s", type_text(g, m), dtype_info[q->dtype].name);
+		if (m->dtype != DT_bool && m->dtype != sums)
+			return shape_fail(g, which, mask, "mask is %s, needs bool or %s", type_text(g, m), dtype_info[sums].name);
 		if ((error = broadcast_axes(g, 2, (const Type *[]){scores, m}, &t)) || t.rank != scores->rank || !type_same_shape(&t, scores))
 			return shape_fail(g, which, mask, "mask %s does not broadcast to the scores %s", shape_text(g, m), shape_text(g, scores));
 	}
@@ -82,6 +86,7 @@ shape_attention_dx(Graph *g, Op *op, int *which)
 	if (error)
 		return error;
 	lse = type_of((DType)scores.dtype, scores.rank - 1, scores.axis);
+	y.dtype = in_type(g, op, 1)->dtype; /* as the forward's reader takes it */
 	for (int i = 0; i < 3; i++) {
 		int k = (int[]){0, 4, 5}[i];
 		const Type *t = in_type(g, op, k), *want = k == 5 ? &lse : &y;
@@ -91,7 +96,7 @@ shape_attention_dx(Graph *g, Op *op, int *which)
 	}
 	for (int i = 0; i < 3; i++) {
 		const Type *x = in_type(g, op, 1 + i);
-		Type t = type_of((DType)x->dtype, x->rank, x->axis);
+		Type t = type_of((DType)lse.dtype, x->rank, x->axis);
 
 		if ((error = shape_result(g, op, i, &t)))
 			return error;

@@ -70,6 +70,8 @@ typedef struct Target {
 	bool (*by_products)(const struct Target *t, const char *kernel);
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
+	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of none. */
+	bool (*narrow)(const struct Target *t, const Op *op, int k);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
 	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
 	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error message. */

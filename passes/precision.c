@@ -7,6 +7,7 @@
  * kernel; each group that reads it widens it as it loads; a contraction takes it as it is; views in its place take its type.
  * What stands in f32 (parameters above all, which are the master copy) and is an operand of a contraction is cast by a kernel of
  * its own, once for all readers.
+ * What the target multiplies in 16 bits within a composite op (attention's products) is treated as a contraction.
  * Stays in f32, each with a verdict: results of reductions and what is computed from them and parameters alone (statistics, the finish of a
  * normalisation, losses), whatever flows into a state (gradients of parameters, the optimizer), results of the graph, what is read or made by a kernel
  * that works in f32 only, and under mixed what the target says is no faster, tensors too small to matter, and layers of keep_f32. */
@@ -106,6 +107,15 @@ is_f32(const Narrow *n, Val v)
 	return val_type(n->g, v)->dtype == DT_f32;
 }
 
+/* May operand k be of 16 bits where op multiplies 16-bit operands? */
+static bool
+is_factor(const Narrow *n, const Op *op, int k)
+{
+	const Target *t = n->cx->target;
+
+	return op_has(op->kind, T_CONTRACT) || (op_has(op->kind, T_COMPOSITE) && t && t->narrow && t->narrow(t, op, k));
+}
+
 /* Does the value change from example to example, element by element? Reductions end that. */
 static void
 find_activations(Narrow *n)
@@ -190,7 +200,7 @@ choose_contractions(Narrow *n)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (!op_has(op->kind, T_CONTRACT) || !is_f32(n, op->in[0]) || !is_f32(n, op->in[1]))
+		if (op->nin < 2 || !is_factor(n, op, 0) || !is_f32(n, op->in[0]) || !is_f32(n, op->in[1]))
 			continue;
 		const char *why = why_wide(n, op);
 
@@ -211,9 +221,11 @@ find_keepers(Narrow *n)
 		for (int k = 0; k < op->nin; k++) {
 			const char **keep = &n->keep[n->root[op->in[k].id]];
 
+			if (n->contract[i] && is_factor(n, op, k))
+				continue;
 			if (is_rigid(op) && !(op->kind == OP_store && val_op(g, op->in[k]) && val_op(g, op->in[k])->group == op->group))
 				*keep = arena_printf(g->arena, "%s reads it, whose kernel works in f32", op_info[op->kind].name);
-			else if (op_has(op->kind, T_CONTRACT) && !n->contract[i])
+			else if (op_has(op->kind, T_CONTRACT))
 				*keep = arena_printf(g->arena, "%s reads it, which multiplies in f32", op_info[op->kind].name);
 		}
 	}
@@ -234,7 +246,7 @@ why_stored_wide(Narrow *n, const Op *op, Val v)
 		return "computed from statistics and parameters alone";
 	if (n->to_state[v.id])
 		return "it flows into a state";
-	if (is_rigid(op) || op_has(op->kind, T_CONST))
+	if ((is_rigid(op) && !n->contract[op - n->g->op.at]) || op_has(op->kind, T_CONST))
 		return arena_printf(n->g->arena, "%s makes it, whose kernel works in f32", op_info[op->kind].name);
 	if (keep)
 		return keep;
@@ -402,7 +414,7 @@ rewrite_op(Narrow *n, uint32_t index, Op op)
 
 		if (!is_f32(n, v) && !n->narrow[n->root[v.id]])
 			in[k] = v;
-		else if (contract || move)
+		else if ((contract && is_factor(n, &op, k)) || move)
 			in[k] = narrow_operand(n, &op, v);
 		else
 			in[k] = wide_operand(n, &op, v);

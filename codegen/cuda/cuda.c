@@ -1,7 +1,8 @@
 /* cuda.c: the struct Target of CUDA: what it has kernels for, how groups are chosen, and a planned module as CUDA C, PTX or a cubin.
  *
- * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but the composite ones, which are
- * expanded. */
+ * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but lstm and gru, which pass expand
+ * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
+#include "composite.h"
 #include "gemm.h"
 #include "../codegen.h"
 #include <stdlib.h>
@@ -14,7 +15,16 @@ static bool
 cuda_has_kernel(const Target *t, OpKind k)
 {
 	(void)t;
-	return !op_has(k, T_COMPOSITE | T_LOOP);
+	return !op_has(k, T_COMPOSITE | T_LOOP) || cu_attention_op(k) || cu_cells_op(k);
+}
+
+static const char *
+cuda_refuses(const Target *t, const Graph *g, const Op *op)
+{
+	(void)t;
+	if (cu_attention_op((OpKind)op->kind))
+		return cu_attention_refuses(g, op);
+	return cu_cells_op((OpKind)op->kind) ? cu_cells_refuses(g, op) : NULL;
 }
 
 /* The architecture for the device here: its own, or the nearest older one of the same major version, or the newest of all (its PTX runs on what comes later). */
@@ -88,7 +98,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
 	Group *gr = &g->group.at[group];
 	const Op *special = NULL, *contract = NULL, *window = NULL, *red = NULL;
-	int n = 0;
+	int n = 0; /* ops beside casts of attention's results */
 
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
@@ -96,7 +106,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 		if (op->dead || op->group != group)
 			continue;
-		n++;
+		n += !(k == OP_cast && special && cu_attention_op((OpKind)special->kind) && val_op(g, op->in[0]) == special);
 		if (!cuda_has_kernel(t, k))
 			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[k].name);
 		if (cu_special_op(op) && k != OP_store)
@@ -109,7 +119,11 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
 	cx->misfit = cx->tuned ? "its parameters follow from the shape" : NULL;
-	if (special)
+	if (special && cu_attention_op((OpKind)special->kind))
+		gr->kernel = cu_attention_select(g, special, cx->arch, &gr->workspace);
+	else if (special && cu_cells_op((OpKind)special->kind))
+		gr->kernel = cu_cells_select(g, special, &gr->workspace);
+	else if (special)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract && !cu_gemm_misfit(g, group, contract))
 		cu_gemm_select(g, group, contract, cx);
@@ -140,7 +154,7 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 
 	(void)t;
 	for (int i = 0; i < 2 && both[i]; i++)
-		if ((cu_special_op(both[i]) && both[i]->kind != OP_store) || op_has((OpKind)both[i]->kind, T_COMPOSITE))
+		if (cu_special_op(both[i]) && both[i]->kind != OP_store)
 			return arena_printf(g->arena, "%s has a kernel of its own", op_info[both[i]->kind].name);
 	if (!member)
 		return NULL;
@@ -165,6 +179,14 @@ cuda_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType 
 {
 	(void)t;
 	cu_gemm_prologue(g, contract, k, narrow, p);
+}
+
+/* Not the log-sums, nor a mask. */
+static bool
+cuda_narrow(const Target *t, const Op *op, int k)
+{
+	(void)t;
+	return cu_attention_op((OpKind)op->kind) && k < (op->kind == OP_attention ? 3 : 5);
 }
 
 static bool
@@ -335,6 +357,7 @@ const Target cuda_target = {
 	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
 	.default_arch = "native",
 	.has_kernel = cuda_has_kernel,
+	.refuses = cuda_refuses,
 	.resolve_arch = cuda_resolve_arch,
 	.vector_bytes = cuda_vector_bytes,
 	.conv_layout = cuda_conv_layout,
@@ -346,6 +369,7 @@ const Target cuda_target = {
 	.updates_together = true,
 	.rates = cuda_rates,
 	.by_products = cuda_by_products,
+	.narrow = cuda_narrow,
 	.memory_rate = 3e12,
 	.map_rate = 30e12,
 	.emit = cuda_emit,

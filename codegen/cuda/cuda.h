@@ -86,6 +86,8 @@ Cell cu_cell_cast(Cuda *c, Cell x, DType to);
 Cell cu_cell_bin(Cuda *c, ExprKind k, Cell a, Cell b);
 Cell cu_cell_fma(Cuda *c, Cell a, Cell b, Cell s);
 Cell cu_cell_ew(Cuda *c, const Op *op, const Cell *in);
+Cell cu_cell_apply(Cuda *c, OpKind k, Cell x);          /* an elementwise op of one operand */
+uint32_t cu_stream_number(const char *stream);
 Cell cu_cell_random(Cuda *c, const Op *op, Ix element, Cell seed, Cell step);
 const char *cu_suffix(DType t);                         /* of the prelude's functions: f32, i64, ... */
 

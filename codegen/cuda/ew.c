@@ -200,9 +200,17 @@ cu_cell_ew(Cuda *c, const Op *op, const Cell *in)
 	return cu_cell_let(c, as_num(c, expression(c, info->expr, var, dt), out).v, out);
 }
 
+Cell
+cu_cell_apply(Cuda *c, OpKind k, Cell x)
+{
+	const Cell var[7] = {x};
+
+	return cu_cell_let(c, expression(c, op_info[k].expr, var, (DType)x.dt).v, (DType)x.dt);
+}
+
 /* ---------------------------------------------------------------- random numbers: Philox4x32-10, in the prelude */
-static uint32_t
-stream_number(const char *s)
+uint32_t
+cu_stream_number(const char *s)
 {
 	uint32_t h = 0x811c9dc5u; /* FNV-1a */
 
@@ -215,7 +223,7 @@ Cell
 cu_cell_random(Cuda *c, const Op *op, Ix at, Cell seed, Cell step)
 {
 	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
-	const char *word = arena_printf(c->a, "philox((unsigned long long)(%s), (unsigned)%s, (unsigned)%s, 0x%xu)", at, seed.v, step.v, (unsigned)stream_number(attr_str(op, A_stream)));
+	const char *word = arena_printf(c->a, "philox((unsigned long long)(%s), (unsigned)%s, (unsigned)%s, 0x%xu)", at, seed.v, step.v, (unsigned)cu_stream_number(attr_str(op, A_stream)));
 
 	if (!dtype_is_float(dt))
 		return cu_cell_let(c, cu_cell_cast(c, (Cell){arena_printf(c->a, "(long long)%s", word), DT_i64}, dt).v, dt);

@@ -3,13 +3,14 @@
  * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: text of one kernel or more, the first by the group's name.
  * Reductions are emitted first (rows.c), then what is left as maps, one for each shape, a thread to an element. Running sums and scatters have a thread to
  * each line along their axis, so every sum has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
+#include "composite.h"
 #include "gemm.h"
 #include <string.h>
 
 bool
 cu_special_op(const Op *op)
 {
-	return op->kind == OP_store || op->kind == OP_check || op->kind == OP_cumsum || op_has((OpKind)op->kind, T_SCATTER);
+	return op->kind == OP_store || op->kind == OP_check || op->kind == OP_cumsum || op_has((OpKind)op->kind, T_SCATTER | T_COMPOSITE);
 }
 
 bool
@@ -323,7 +324,12 @@ special_emit(Cuda *c, const Op *op)
 		cumsum_emit(c, op);
 		return;
 	default:
-		scatter_emit(c, op);
+		if (cu_attention_op((OpKind)op->kind))
+			cu_attention_emit(c, op);
+		else if (cu_cells_op((OpKind)op->kind))
+			cu_cells_emit(c, op);
+		else
+			scatter_emit(c, op);
 	}
 }
 

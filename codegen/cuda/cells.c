@@ -1,0 +1,531 @@
+/* cells.c: the recurrences lstm.cells, gru.cells and their gradients: all steps in one kernel, as persistent RNN kernels do (Diamos et al. 2016), without their grid barrier.
+ *
+ * In: a group of that one op, row-major.   Out: forward a kernel that turns W_hh into the group's workspace, and the main one.
+ * A block owns a few examples for all steps: their recurrences are independent, so no block waits for another. A thread has a unit (or some, a block's threads apart) of all
+ * these examples; each step reads the weights once, neighbouring threads neighbouring numbers, and they stay in the second-level cache. States, and backward the gates' gradients
+ * of the step, lie in shared memory in f32, numbers of one unit next to each other. Every sum is one chain over the columns (backward: rows) of W_hh, so how many examples a
+ * block has changes no bit. Gradients of the weights are contractions outside.
+ * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory; those are unrolled by pass expand. */
+#include "composite.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_ROWS = 8, MANY_BLOCKS = 64 };
+
+typedef struct Cells {
+	Cuda *c;
+	const Graph *g;
+	const Op *op;
+	bool lstm, back, reverse, has_length;
+	Axis n;
+	DType dt;
+	int64_t t, h;            /* steps, units */
+	int gates, w;            /* blocks of rows of W_hh; which operand it is */
+	int rows, threads;       /* examples of a block, its threads */
+} Cells;
+
+bool
+cu_cells_op(OpKind k)
+{
+	return k == OP_lstm_cells || k == OP_lstm_cells_dx || k == OP_gru_cells || k == OP_gru_cells_dx;
+}
+
+static Cells
+cells_of(const Graph *g, const Op *op)
+{
+	Cells s = {.g = g, .op = op, .lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx, .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
+		.reverse = attr_bool(op, A_reverse), .has_length = attr_bool(op, A_has_length)};
+	const Type *x = val_type(g, op->in[0]);
+
+	s.dt = (DType)x->dtype;
+	s.n = x->axis[0];
+	s.t = x->axis[1].n;
+	s.gates = s.lstm ? 4 : 3;
+	s.w = s.back ? s.lstm ? 5 : 4 : 1;
+	s.h = val_type(g, op->in[s.w])->axis[1].n;
+	return s;
+}
+
+/* Floats of so many numbers of a block's units: whole vectors, which compilers like to read, are there. */
+static int64_t
+room(const Cells *s, int numbers)
+{
+	return (numbers * s->h * s->rows + 3) / 4 * 4;
+}
+
+/* Bytes of shared memory. Forward h before and after the step and c; backward the gates' gradients, those of h and c. */
+static int64_t
+shared_bytes(const Cells *s)
+{
+	return 4 * ((s->back ? room(s, s->gates) + room(s, 1) : 2 * room(s, 1)) + (s->lstm ? room(s, 1) : 0));
+}
+
+const char *
+cu_cells_refuses(const Graph *g, const Op *op)
+{
+	Cells s = cells_of(g, op);
+
+	if (s.dt == DT_f64)
+		return "the operands are f64: the kernel is for f32, f16 and bf16";
+	s.rows = 1;
+	return shared_bytes(&s) > COMPOSITE_SHARED ? arena_printf(g->arena, "the states of %lld units do not fit a block's shared memory", (long long)s.h) : NULL;
+}
+
+const char *
+cu_cells_select(const Graph *g, const Op *op, int64_t *workspace)
+{
+	Cells s = cells_of(g, op);
+
+	for (s.rows = MOST_ROWS; s.rows > 1 && ((s.n.n + s.rows - 1) / s.rows < MANY_BLOCKS || shared_bytes(&s) > COMPOSITE_SHARED);)
+		s.rows /= 2;
+	s.threads = s.h < BLOCK ? (int)(s.h + 31) / 32 * 32 : BLOCK;
+	*workspace = s.back ? 0 : s.gates * s.h * s.h * dtype_info[s.dt].bytes;
+	return arena_printf(g->arena, "cells{examples=%d,threads=%d}", s.rows, s.threads);
+}
+
+/* ---------------------------------------------------------------- numbers */
+static Cell add(const Cells *s, Cell a, Cell b) { return cu_cell_bin(s->c, EX_ADD, a, b); }
+static Cell sub(const Cells *s, Cell a, Cell b) { return cu_cell_bin(s->c, EX_SUB, a, b); }
+static Cell mul(const Cells *s, Cell a, Cell b) { return cu_cell_bin(s->c, EX_MUL, a, b); }
+static Cell number(const Cells *s, double x) { return cu_cell_number(s->c, DT_f32, x); }
+static Cell one_minus(const Cells *s, Cell a) { return sub(s, number(s, 1), a); }
+static Cell let(const Cells *s, Cell a) { return cu_cell_let(s->c, a.v, DT_f32); }
+static Cell apply(const Cells *s, OpKind k, Cell a) { return cu_cell_apply(s->c, k, a); }
+static Cell text(const char *t) { return (Cell){t, DT_f32}; }
+
+static const char *
+pointer(const Cells *s, Val v)
+{
+	return cu_pointer(s->c, (DType)val_type(s->g, v)->dtype, val_info(s->g, v)->offset);
+}
+
+/* A float of what lies in memory in the operands' type. */
+static const char *
+value(const Cells *s, const char *at)
+{
+	return s->dt == DT_f32 ? at : arena_printf(s->c->a, "%s_value(%s)", dtype_info[s->dt].name, at);
+}
+
+/* Where unit j of block `block` of the row's step is in [N,T,blocks H]; blocks 0: in [N,H]. */
+static const char *
+place(const Cells *s, const char *step, int blocks, int block)
+{
+	Arena *a = s->c->a;
+	long long t = s->t, h = s->h;
+
+	if (!blocks)
+		return arena_printf(a, "row * %lld + j", h);
+	return arena_printf(a, "(row * %lld + %s) * %lld + %lld + j", t, step, blocks * h, block * h);
+}
+
+static Cell
+load(const Cells *s, int k, const char *place)
+{
+	return let(s, text(value(s, arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place))));
+}
+
+static bool
+wanted(const Cells *s, int k)
+{
+	return cu_value_is_out(s->c, s->op->out[k]);
+}
+
+static void
+put(const Cells *s, int k, const char *place, Cell x)
+{
+	Val v = s->op->out[k];
+
+	if (!wanted(s, k))
+		return;
+	if (s->dt == DT_f32)
+		cu_line(s->c, "%s[%s] = %s;", pointer(s, v), place, x.v);
+	else
+		cu_line(s->c, "%s[%s] = %s_bits(%s);", pointer(s, v), place, dtype_info[s->dt].name, x.v);
+	s->c->ready[v.id] = true;
+	cu_stores_at(s->c, val_info(s->g, v)->offset);
+}
+
+/* Is the step within the example's length? */
+static const char *
+alive(const Cells *s, const char *step)
+{
+	Val v = s->op->in[s->op->nin - 1];
+
+	return arena_printf(s->c->a, "%s < (long long)%s[row]", step, pointer(s, v));
+}
+
+static Cell
+if_live(const Cells *s, Cell a, Cell b)
+{
+	return s->has_length ? let(s, text(arena_printf(s->c->a, "live ? %s : %s", a.v, b.v))) : a;
+}
+
+/* ---------------------------------------------------------------- loops */
+/* Over a thread's units. */
+static Scope
+units_open(const Cells *s)
+{
+	return cu_scope_open(s->c, "for (int j = tid; j < %lld; j += %d)", (long long)s->h, s->threads);
+}
+
+/* Over the block's examples; `row` is an example's number, which may lie behind the last. */
+static Scope
+rows_open(const Cells *s)
+{
+	cu_line(s->c, "#pragma unroll");
+	Scope r = cu_scope_open(s->c, "for (int r = 0; r < %d; r++)", s->rows);
+
+	cu_line(s->c, "const %s row = first + r;", s->c->it);
+	return r;
+}
+
+/* x[rows] = so many neighbours in shared memory. */
+static void
+neighbours(const Cells *s, const char *from)
+{
+	cu_line(s->c, "float x[%d];", s->rows);
+	for (int r = 0; r < s->rows; r += 4)
+		if (s->rows == 1)
+			cu_line(s->c, "x[0] = *(%s);", from);
+		else
+			cu_line(s->c, "read%d(x + %d, %s + %d);", s->rows < 4 ? s->rows : 4, r, from, r);
+}
+
+/* The states' start from [N,H] in operand k; the result k of the same shape. */
+static void
+state_load(const Cells *s, const char *state, int k)
+{
+	cu_line(s->c, "%s[j * %d + r] = row < n_rows ? %s : 0.0f;", state, s->rows, value(s, arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, NULL, 0, 0))));
+}
+
+/* What lies behind the numbers up to the whole vector. */
+static void
+fill_up(const Cells *s, const char *at, int numbers)
+{
+	long long n = numbers * s->h * s->rows;
+
+	if (room(s, numbers) > n)
+		cu_line(s->c, "if (tid < %lld) %s[%lld + tid] = 0.0f;", (long long)room(s, numbers) - n, at, n);
+}
+
+static Scope
+kernel_open(Cells *s)
+{
+	Cuda *c = s->c;
+
+	cu_kernel_open(c, "");
+	c->threads = s->threads;
+	c->shared = shared_bytes(s);
+	Ix n = cu_extent(c, s->n);
+
+	cu_line(c, "extern __shared__ uint4 memory[];");
+	cu_line(c, "const int tid = threadIdx.x;");
+	cu_line(c, "const %s n_rows = %s;", c->it, n);
+	return cu_scope_open(c, "for (%s first = blockIdx.x * %d; first < n_rows; first += gridDim.x * %d)", c->it, s->rows, s->rows);
+}
+
+static void
+kernel_close(const Cells *s, Scope all, const char *what)
+{
+	cu_line(s->c, "__syncthreads();");
+	cu_scope_close(s->c, all);
+	cu_kernel_close(s->c, what, (s->n.n + s->rows - 1) / s->rows);
+}
+
+/* ---------------------------------------------------------------- forward */
+/* Neighbours of the workspace are rows of W_hh, for a column and a gate. */
+static void
+turn_weights(const Cells *s)
+{
+	Cuda *c = s->c;
+	long long h = s->h, all = s->gates * s->h * s->h;
+
+	cu_kernel_open(c, "");
+	const char *from = pointer(s, s->op->in[s->w]), *to = cu_pointer(c, s->dt, c->g->group.at[c->group].workspace_offset);
+
+	cu_line(c, "for (%s u = blockIdx.x * BLOCK + threadIdx.x; u < %lld; u += gridDim.x * BLOCK)", c->it, all);
+	cu_line(c, "\t%s[u] = %s[u %% %lld * %lld + u / %lld];", to, from, s->gates * h, h, s->gates * h);
+	cu_kernel_close(c, "W_hh turned, a number to a thread", (all + BLOCK - 1) / BLOCK);
+}
+
+/* sum[gate][example] of unit j. */
+static void
+sums_forward(const Cells *s)
+{
+	Cuda *c = s->c;
+	long long h = s->h;
+	const char *w = cu_pointer(c, s->dt, c->g->group.at[c->group].workspace_offset);
+
+	cu_line(c, "float sum[%d][%d] = {};", s->gates, s->rows);
+	cu_line(c, "#pragma unroll 4");
+	Scope k = cu_scope_open(c, "for (int k = 0; k < %lld; k++)", h);
+
+	cu_line(c, "float w[%d];", s->gates);
+	for (int g = 0; g < s->gates; g++)
+		cu_line(c, "w[%d] = %s;", g, value(s, arena_printf(c->a, "%s[(%s)k * %lld + %lld + j]", w, c->it, s->gates * h, g * h)));
+	neighbours(s, arena_printf(c->a, "from + k * %d", s->rows));
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int g = 0; g < %d; g++)", s->gates);
+	cu_line(c, "\t#pragma unroll");
+	cu_line(c, "\tfor (int r = 0; r < %d; r++) sum[g][r] = fmaf(w[g], x[r], sum[g][r]);", s->rows);
+	cu_scope_close(c, k);
+}
+
+static Cell
+sum_of(const Cells *s, int gate)
+{
+	return text(arena_printf(s->c->a, "sum[%d][r]", gate));
+}
+
+/* c' = f c + i g, h = o tanh(c'). */
+static Cell
+lstm_unit(const Cells *s)
+{
+	Cell g[4], zero = number(s, 0), c = let(s, text(arena_printf(s->c->a, "c[j * %d + r]", s->rows))), next, h;
+
+	for (int k = 0; k < 4; k++) {
+		g[k] = apply(s, k == 2 ? OP_tanh : OP_sigmoid, let(s, add(s, load(s, 0, place(s, "t", 4, k)), sum_of(s, k))));
+		if (wanted(s, 2))
+			put(s, 2, place(s, "t", 4, k), if_live(s, g[k], zero));
+	}
+	next = let(s, cu_cell_fma(s->c, g[0], g[2], mul(s, g[1], c)));
+	h = let(s, mul(s, g[3], apply(s, OP_tanh, next)));
+	next = if_live(s, next, c);
+	cu_line(s->c, "c[j * %d + r] = %s;", s->rows, next.v);
+	put(s, 1, place(s, "t", 1, 0), next);
+	return h;
+}
+
+/* h' = n + z (h - n), n = tanh(gx_n + r (U h + b)_n). */
+static Cell
+gru_unit(const Cells *s)
+{
+	Cell sum[3], g[4], zero = number(s, 0), old = text(arena_printf(s->c->a, "from[j * %d + r]", s->rows));
+
+	for (int k = 0; k < 3; k++)
+		sum[k] = let(s, add(s, sum_of(s, k), text(value(s, arena_printf(s->c->a, "%s[%lld + j]", pointer(s, s->op->in[2]), (long long)(k * s->h))))));
+	for (int k = 0; k < 2; k++)
+		g[k] = apply(s, OP_sigmoid, let(s, add(s, load(s, 0, place(s, "t", 3, k)), sum[k])));
+	g[2] = apply(s, OP_tanh, let(s, cu_cell_fma(s->c, g[0], sum[2], load(s, 0, place(s, "t", 3, 2)))));
+	g[3] = sum[2];
+	for (int k = 0; k < 4 && wanted(s, 1); k++)
+		put(s, 1, place(s, "t", 4, k), if_live(s, g[k], zero));
+	return let(s, cu_cell_fma(s->c, g[1], sub(s, old, g[2]), g[2]));
+}
+
+static void
+forward_emit(Cells *s)
+{
+	Cuda *c = s->c;
+	long long state = room(s, 1);
+
+	turn_weights(s);
+	Scope all = kernel_open(s), u, r;
+
+	cu_line(c, "float *h = (float *)memory%s;", s->lstm ? arena_printf(c->a, ", *c = h + %lld", 2 * state) : "");
+	fill_up(s, "h", 1);
+	fill_up(s, arena_printf(c->a, "(h + %lld)", state), 1);
+	u = units_open(s);
+	r = rows_open(s);
+	state_load(s, "h", s->lstm ? 2 : 3);
+	if (s->lstm)
+		state_load(s, "c", 3);
+	cu_scope_close(c, r);
+	cu_scope_close(c, u);
+	cu_line(c, "__syncthreads();");
+	Scope step = cu_scope_open(c, "for (int step = 0; step < %lld; step++)", (long long)s->t);
+
+	cu_line(c, "const int t = %s;", s->reverse ? arena_printf(c->a, "%lld - step", (long long)s->t - 1) : "step");
+	cu_line(c, "const float *from = h + (step & 1) * %lld;", state);
+	cu_line(c, "float *to = h + (~step & 1) * %lld;", state);
+	u = units_open(s);
+	sums_forward(s);
+	r = rows_open(s);
+	if (s->rows > 1)
+		cu_line(c, "if (row >= n_rows) { to[j * %d + r] = 0.0f; continue; }", s->rows);
+	if (s->has_length)
+		cu_line(c, "const bool live = %s;", alive(s, "t"));
+	Cell h = s->lstm ? lstm_unit(s) : gru_unit(s);
+
+	cu_line(c, "to[j * %d + r] = %s;", s->rows, if_live(s, h, text(arena_printf(c->a, "from[j * %d + r]", s->rows))).v);
+	put(s, 0, place(s, "t", 1, 0), if_live(s, h, number(s, 0)));
+	cu_scope_close(c, r);
+	cu_scope_close(c, u);
+	cu_line(c, "__syncthreads();");
+	cu_scope_close(c, step);
+	if (wanted(s, s->lstm ? 3 : 2) || (s->lstm && wanted(s, 4))) {
+		u = units_open(s);
+		r = rows_open(s);
+		cu_line(c, "if (row >= n_rows) continue;");
+		put(s, s->lstm ? 3 : 2, place(s, NULL, 0, 0), text(arena_printf(c->a, "h[%lld + j * %d + r]", s->t % 2 * state, s->rows)));
+		if (s->lstm)
+			put(s, 4, place(s, NULL, 0, 0), text(arena_printf(c->a, "c[j * %d + r]", s->rows)));
+		cu_scope_close(c, r);
+		cu_scope_close(c, u);
+	}
+	kernel_close(s, all, "all steps of a few examples to a block");
+}
+
+/* ---------------------------------------------------------------- backward */
+/* One gate's gradient: where the product reads it, and the results that have it. */
+static void
+gate_put(const Cells *s, int gate, Cell d, bool multiplied, const char *results)
+{
+	d = let(s, d);
+	if (multiplied)
+		cu_line(s->c, "d[(%lld + j) * %d + r] = %s;", (long long)(gate * s->h), s->rows, d.v);
+	for (; *results; results++)
+		put(s, *results - '0', place(s, "t", s->gates, gate), d);
+}
+
+/* Operand k at the step that was processed before, [N,T,H], or its start at the first step or where that was past the length. */
+static Cell
+before(const Cells *s, int k, int start)
+{
+	const char *first = "step == 0", *earlier = s->reverse ? "(t + 1)" : "(t - 1)";
+	const char *from = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[start]), place(s, NULL, 0, 0)), *at = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, earlier, 1, 0));
+
+	if (s->has_length)
+		first = arena_printf(s->c->a, "(step == 0 || !(%s))", alive(s, earlier));
+	return let(s, text(arena_printf(s->c->a, "%s ? %s : %s", first, value(s, from), value(s, at))));
+}
+
+static void
+lstm_back(const Cells *s)
+{
+	Cell g[4], dh = text("dh[at]"), dc = text("dc[at]"), h, c, tc, old = before(s, 4, 6);
+
+	for (int k = 0; k < 4; k++)
+		g[k] = load(s, 3, place(s, "t", 4, k));
+	tc = apply(s, OP_tanh, load(s, 4, place(s, "t", 1, 0)));
+	h = let(s, add(s, dh, load(s, 0, place(s, "t", 1, 0))));
+	c = let(s, cu_cell_fma(s->c, mul(s, h, g[3]), one_minus(s, mul(s, tc, tc)), dc));
+	gate_put(s, 0, mul(s, mul(s, c, g[2]), mul(s, g[0], one_minus(s, g[0]))), true, "0");
+	gate_put(s, 1, mul(s, mul(s, c, old), mul(s, g[1], one_minus(s, g[1]))), true, "0");
+	gate_put(s, 2, mul(s, mul(s, c, g[0]), one_minus(s, mul(s, g[2], g[2]))), true, "0");
+	gate_put(s, 3, mul(s, mul(s, h, tc), mul(s, g[3], one_minus(s, g[3]))), true, "0");
+	cu_line(s->c, "dc[at] = %s;", mul(s, c, g[1]).v);
+	cu_line(s->c, "dh[at] = 0.0f;");
+}
+
+static void
+gru_back(const Cells *s)
+{
+	Cell g[4], h, dn, old = before(s, 3, 5);
+
+	for (int k = 0; k < 4; k++)
+		g[k] = load(s, 2, place(s, "t", 4, k));
+	h = let(s, add(s, text("dh[at]"), load(s, 0, place(s, "t", 1, 0))));
+	dn = let(s, mul(s, mul(s, h, one_minus(s, g[1])), one_minus(s, mul(s, g[2], g[2]))));
+	gate_put(s, 0, mul(s, mul(s, dn, g[3]), mul(s, g[0], one_minus(s, g[0]))), true, "01");
+	gate_put(s, 1, mul(s, mul(s, h, sub(s, old, g[2])), mul(s, g[1], one_minus(s, g[1]))), true, "01");
+	gate_put(s, 2, dn, false, "0");
+	gate_put(s, 2, mul(s, dn, g[0]), true, "1");
+	cu_line(s->c, "dh[at] = %s;", mul(s, h, g[1]).v);
+}
+
+/* An example that is not there, or past its length: no gradients, and those that run pass on. */
+static void
+skip_dead(const Cells *s)
+{
+	Cuda *c = s->c;
+	Cell zero = number(s, 0);
+
+	if (s->rows == 1 && !s->has_length)
+		return;
+	Scope in = cu_scope_open(c, "if (%s%s%s)", s->rows > 1 ? "row >= n_rows" : "", s->rows > 1 && s->has_length ? " || " : "",
+		s->has_length ? arena_printf(c->a, "!(%s)", alive(s, "t")) : "");
+
+	for (int k = 0; k < s->gates; k++)
+		cu_line(c, "d[(%lld + j) * %d + r] = 0.0f;", (long long)(k * s->h), s->rows);
+	if (s->has_length) {
+		Scope there = s->rows > 1 ? cu_scope_open(c, "if (row < n_rows)") : (Scope){0};
+
+		for (int k = 0; k < s->gates; k++)
+			for (int o = 0; o < (s->lstm ? 1 : 2); o++)
+				put(s, o, place(s, "t", s->gates, k), zero);
+		if (s->rows > 1)
+			cu_scope_close(c, there);
+	}
+	cu_line(c, "continue;");
+	cu_scope_close(c, in);
+}
+
+/* dh of unit j += the step's gates' gradients times W_hh. */
+static void
+sums_back(const Cells *s)
+{
+	Cuda *c = s->c;
+
+	cu_line(c, "float sum[%d] = {};", s->rows);
+	cu_line(c, "#pragma unroll 8");
+	Scope k = cu_scope_open(c, "for (int k = 0; k < %lld; k++)", (long long)(s->gates * s->h));
+
+	cu_line(c, "const float w = %s;", value(s, arena_printf(c->a, "%s[(%s)k * %lld + j]", pointer(s, s->op->in[s->w]), c->it, (long long)s->h)));
+	neighbours(s, arena_printf(c->a, "d + k * %d", s->rows));
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int r = 0; r < %d; r++) sum[r] = fmaf(w, x[r], sum[r]);", s->rows);
+	cu_scope_close(c, k);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int r = 0; r < %d; r++) dh[j * %d + r] += sum[r];", s->rows, s->rows);
+}
+
+static void
+backward_emit(Cells *s)
+{
+	Cuda *c = s->c;
+	long long state = room(s, 1);
+	Scope all = kernel_open(s), u, r;
+
+	cu_line(c, "float *d = (float *)memory, *dh = d + %lld%s;", (long long)room(s, s->gates), s->lstm ? arena_printf(c->a, ", *dc = dh + %lld", state) : "");
+	fill_up(s, "d", s->gates);
+	u = units_open(s);
+	r = rows_open(s);
+	state_load(s, "dh", 1);
+	if (s->lstm)
+		state_load(s, "dc", 2);
+	cu_scope_close(c, r);
+	cu_scope_close(c, u);
+	Scope step = cu_scope_open(c, "for (int step = %lld; step >= 0; step--)", (long long)s->t - 1);
+
+	cu_line(c, "const int t = %s;", s->reverse ? arena_printf(c->a, "%lld - step", (long long)s->t - 1) : "step");
+	u = units_open(s);
+	r = rows_open(s);
+	cu_line(c, "const int at = j * %d + r;", s->rows);
+	skip_dead(s);
+	if (s->lstm)
+		lstm_back(s);
+	else
+		gru_back(s);
+	cu_scope_close(c, r);
+	cu_scope_close(c, u);
+	cu_line(c, "__syncthreads();");
+	u = units_open(s);
+	sums_back(s);
+	cu_scope_close(c, u);
+	cu_line(c, "__syncthreads();");
+	cu_scope_close(c, step);
+	u = units_open(s);
+	r = rows_open(s);
+	cu_line(c, "if (row >= n_rows) continue;");
+	put(s, s->lstm ? 1 : 2, place(s, NULL, 0, 0), text(arena_printf(c->a, "dh[j * %d + r]", s->rows)));
+	if (s->lstm)
+		put(s, 2, place(s, NULL, 0, 0), text(arena_printf(c->a, "dc[j * %d + r]", s->rows)));
+	cu_scope_close(c, r);
+	cu_scope_close(c, u);
+	kernel_close(s, all, "all steps of a few examples to a block");
+}
+
+void
+cu_cells_emit(Cuda *c, const Op *op)
+{
+	Cells s = cells_of(c->g, op);
+
+	s.c = c;
+	if (sscanf(c->g->group.at[c->group].kernel, "cells{examples=%d,threads=%d}", &s.rows, &s.threads) != 2)
+		bug("target cuda: '%s' is no kernel of a recurrence", c->g->group.at[c->group].kernel);
+	if (s.back)
+		backward_emit(&s);
+	else
+		forward_emit(&s);
+}

@@ -1,0 +1,18 @@
+/* composite.h: kernels of the composite operators that this target takes: attention (attention.c), recurrences (cells.c). Private to codegen/cuda. */
+#ifndef CODEGEN_CUDA_COMPOSITE_H
+#define CODEGEN_CUDA_COMPOSITE_H
+#include "cuda.h"
+
+enum { COMPOSITE_SHARED = 64 << 10 };                   /* bytes of shared memory that every architecture gives to a block */
+
+bool cu_attention_op(OpKind k);                         /* attention and its gradient */
+/* Why the kernel does not take op, NULL if it does; the text is in g's arena. */
+const char *cu_attention_refuses(const Graph *g, const Op *op);
+/* Kernel text, and the bytes that the group's workspace needs. */
+const char *cu_attention_select(const Graph *g, const Op *op, const char *arch, int64_t *workspace);
+void cu_attention_emit(Cuda *c, const Op *op);
+bool cu_cells_op(OpKind k);                             /* lstm.cells, gru.cells and their gradients */
+const char *cu_cells_refuses(const Graph *g, const Op *op);
+const char *cu_cells_select(const Graph *g, const Op *op, int64_t *workspace);
+void cu_cells_emit(Cuda *c, const Op *op);
+#endif
