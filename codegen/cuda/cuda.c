@@ -198,6 +198,22 @@ cuda_tunable(const Target *t, const char *kernel)
 	return cu_gemm_parse(kernel, &p);
 }
 
+/* Turing multiplies no bf16. */
+static DType
+cuda_mixed_dtype(const Target *t, const char *arch)
+{
+	(void)t;
+	return arch && !strcmp(arch, "sm_75") ? DT_f16 : DT_bf16;
+}
+
+static const char *
+cuda_arithmetic(const Target *t, const char *arch, DType narrow)
+{
+	if (narrow == DT_bf16)
+		return cuda_mixed_dtype(t, arch) == DT_bf16 ? "bf16 tensors, matrix instructions of bf16, f32 sums" : "bf16 tensors, f32 multiply-adds: this architecture has no instruction for bf16";
+	return "f16 tensors, matrix instructions of f16, f32 sums";
+}
+
 /* ---------------------------------------------------------------- emit */
 static void
 loose_op(CuProgram *p, const Module *m, GraphKernels *gk, uint32_t at)
@@ -372,5 +388,7 @@ const Target cuda_target = {
 	.narrow = cuda_narrow,
 	.memory_rate = 3e12,
 	.map_rate = 30e12,
+	.mixed_dtype = cuda_mixed_dtype,
+	.arithmetic = cuda_arithmetic,
 	.emit = cuda_emit,
 };

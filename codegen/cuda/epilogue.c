@@ -52,16 +52,31 @@ cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
 }
 
 void
-cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix, int vec)
+cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
 {
+	l->vec = vec;
+	l->rows = rows;
 	for (uint32_t k = 0; k < l->at.n; k++) {
 		Leaf *f = &l->at.at[k];
-		const ValInfo *i = val_info(c->g, f->v);
-		int bytes = dtype_info[i->type.dtype].bytes;
 
 		f->name = cu_fresh(c, 'x');
-		cu_line(c, "%s %s[%d];", bytes == 2 ? "unsigned short" : "float", f->name, vec);
-		cu_line(c, "take%d_%d(%s, %s);", vec, 8 * bytes, f->name, cu_address(c, &i->type, i->offset, ix));
+		cu_line(c, "%s %s%s[%d];", dtype_info[val_type(c->g, f->v)->dtype].bytes == 2 ? "unsigned short" : "float", f->name, rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
+	}
+}
+
+static const char *
+leaf_at(Cuda *c, const Leaves *l, const Leaf *f)
+{
+	return l->rows > 1 ? arena_printf(c->a, "%s[q]", f->name) : f->name;
+}
+
+void
+cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix)
+{
+	for (uint32_t k = 0; k < l->at.n; k++) {
+		const ValInfo *i = val_info(c->g, l->at.at[k].v);
+
+		cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes, leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
 	}
 }
 
@@ -71,7 +86,7 @@ cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
 	for (uint32_t k = 0; k < l->at.n; k++) {
 		const Leaf *f = &l->at.at[k];
 		DType dt = (DType)val_type(c->g, f->v)->dtype;
-		const char *at = arena_printf(c->a, "%s[%s]", f->name, lane);
+		const char *at = arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane);
 
 		cu_memo_put(c, f->v, ix, cu_cell_let(c, dt == DT_f32 ? at : arena_printf(c->a, "%s_value(%s)", dtype_info[dt].name, at), dt));
 	}
@@ -108,6 +123,7 @@ typedef struct Epilogue {
 	Out out[OUTS]; int nout;
 	const Op *red[OUTS]; int nred;
 	int vec, columns, step; /* neighbouring columns of a thread; threads across; rows that a pass takes */
+	int ahead;              /* rows of a thread whose operands are loaded before the first is used */
 	Leaves leaves;
 	const char *state[OUTS][3]; /* arrays of each reduction, by column of the thread */
 } Epilogue;
@@ -173,14 +189,14 @@ slab_fill(Gemm *x)
 	cu_scope_close(c, s);
 }
 
-/* Opens loops over slabs, and over this thread's rows of a slab; row: in the result, column: the first. */
-typedef struct Rows { Scope slab, row, in; Ix at, m, n; } Rows;
+/* Loops over slabs, and over this thread's rows of a slab. */
+typedef struct Rows { Scope slab, row; Ix n; int vec, columns, step; } Rows;
 
 static Rows
-rows_open(Gemm *x, int vec, int columns)
+rows_open(Gemm *x, int vec, int columns, int ahead)
 {
 	Cuda *c = x->c;
-	Rows r;
+	Rows r = {.vec = vec, .columns = columns, .step = x->threads / columns};
 
 	cu_line(c, "float *const sums = (float *)memory;");
 	r.n = cu_ix_add(c, x->n0, cu_ix_mul(c, arena_printf(c->a, "(tid %% %d)", columns), cu_ix_k(c, vec)));
@@ -188,17 +204,26 @@ rows_open(Gemm *x, int vec, int columns)
 	cu_line(c, "__syncthreads();");
 	slab_fill(x);
 	cu_line(c, "__syncthreads();");
-	r.row = cu_scope_open(c, "for (int line = tid / %d; line < %d; line += %d)", columns, x->slab, x->threads / columns);
-	r.m = cu_ix_add(c, x->m0, cu_ix_add(c, cu_ix_mul(c, "slab", cu_ix_k(c, x->slab)), "line"));
-	r.in = cu_scope_open(c, "if (%s < %s && %s < %s)", r.m, x->M, r.n, x->N);
-	r.at = arena_printf(c->a, "sums[line * %d + tid %% %d * %d", x->p.n + 8, columns, vec);
+	r.row = cu_scope_open(c, "for (int line = tid / %d; line < %d; line += %d)", columns, x->slab, ahead * r.step);
 	return r;
+}
+
+/* Line q steps on from `line`, if it is in the result: m is its row there, *at the text of its sums, without the bracket. */
+static Scope
+row_open(Gemm *x, const Rows *r, Ix q, Ix *m, const char **at)
+{
+	Cuda *c = x->c;
+	Ix line = cu_ix_add(c, "line", cu_ix_mul(c, q, cu_ix_k(c, r->step)));
+	const char *inside = strcmp(q, "0") ? arena_printf(c->a, "%s < %d && ", line, x->slab) : "";
+
+	*m = cu_ix_add(c, x->m0, cu_ix_add(c, cu_ix_mul(c, "slab", cu_ix_k(c, x->slab)), line));
+	*at = arena_printf(c->a, "sums[%s * %d + tid %% %d * %d", line, x->p.n + 8, r->columns, r->vec);
+	return cu_scope_open(c, "if (%s%s < %s && %s < %s)", inside, *m, x->M, r->n, x->N);
 }
 
 static void
 rows_close(Cuda *c, const Rows *r)
 {
-	cu_scope_close(c, r->in);
 	cu_scope_close(c, r->row);
 	cu_scope_close(c, r->slab);
 }
@@ -216,14 +241,18 @@ store_part(Gemm *x)
 	Cuda *c = x->c;
 	int64_t n = cu_form_count(x->f.n, x->f.nn);
 	int vec = n % 4 == 0 && !x->f.n[x->f.nn - 1].mul ? 4 : 1;
-	Rows r = rows_open(x, vec, x->p.n / vec);
-	Ix row = linear(c, linear(c, linear(c, x->part, x->blocks_b, x->number_b), x->M, r.m), x->N, r.n);
+	Rows r = rows_open(x, vec, x->p.n / vec, 1);
+	const char *at;
+	Ix m;
+	Scope in = row_open(x, &r, "0", &m, &at);
+	Ix row = linear(c, linear(c, linear(c, x->part, x->blocks_b, x->number_b), x->M, m), x->N, r.n);
 	const char *to = cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset);
 
 	if (vec == 4)
-		cu_line(c, "write4(&%s[%s], &%s]);", to, row, r.at);
+		cu_line(c, "write4(&%s[%s], &%s]);", to, row, at);
 	else
-		cu_line(c, "%s[%s] = %s];", to, row, r.at);
+		cu_line(c, "%s[%s] = %s];", to, row, at);
+	cu_scope_close(c, in);
 	rows_close(c, &r);
 }
 
@@ -359,6 +388,8 @@ vectors_choose(Epilogue *e)
 		e->vec = 1;
 	e->columns = x->p.n / e->vec;
 	e->step = x->threads / e->columns;
+	/* while sums wait in registers there is no room for it */
+	e->ahead = e->leaves.at.n && e->vec > 1 && x->slab == x->p.m ? 4 : 1;
 }
 
 static bool
@@ -367,8 +398,30 @@ in_vectors(const Epilogue *e, const Out *o)
 	return e->vec > 1 && is_run(e, o->type, o->offset) && cu_vector_type((DType)o->type->dtype);
 }
 
+/* Where rows are read from memory too, some are under way before the first is used. */
 static void
-outputs(Epilogue *e, const Rows *r)
+leaves_ahead(Epilogue *e, const Rows *r)
+{
+	Gemm *x = e->x;
+	Cuda *c = x->c;
+	Ix row, m[MAX_RANK], ix[MAX_RANK];
+	const char *at;
+
+	cu_leaves_open(c, &e->leaves, e->vec, e->ahead);
+	if (e->ahead == 1)
+		return;
+	cu_line(c, "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", e->ahead), in = row_open(x, r, "q", &row, &at);
+
+	cu_split_number(c, row, x->ext_m, x->f.nm, m);
+	cu_result_index(x, m, &r->n, ix);
+	cu_leaves_load(c, &e->leaves, ix);
+	cu_scope_close(c, in);
+	cu_scope_close(c, s);
+}
+
+static void
+outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
 {
 	Gemm *x = e->x;
 	Cuda *c = x->c;
@@ -378,11 +431,12 @@ outputs(Epilogue *e, const Rows *r)
 	const char **to = arena_array(c->a, const char *, e->nout + 1);
 	Scope loop = {0};
 
-	cu_split_number(c, r->m, x->ext_m, x->f.nm, m);
+	cu_split_number(c, row, x->ext_m, x->f.nm, m);
 	cu_result_index(x, m, n, first);
 	memcpy(ix, first, sizeof ix);
 	if (e->vec > 1) {
-		cu_leaves_load(c, &e->leaves, first, e->vec);
+		if (e->ahead == 1)
+			cu_leaves_load(c, &e->leaves, first);
 		for (int k = 0; k < e->nout; k++)
 			if (in_vectors(e, &e->out[k])) {
 				to[k] = cu_fresh(c, 'y');
@@ -395,7 +449,7 @@ outputs(Epilogue *e, const Rows *r)
 		cu_result_index(x, m, n, ix);
 		cu_leaves_put(c, &e->leaves, ix, u);
 	}
-	Cell sum = cu_cell_let(c, arena_printf(c->a, "%s + %s]", r->at, u), DT_f32);
+	Cell sum = cu_cell_let(c, arena_printf(c->a, "%s + %s]", at, u), DT_f32);
 
 	cu_memo_put(c, x->op->out[0], ix, cu_cell_let(c, cu_cell_cast(c, sum, (DType)o->dtype).v, (DType)o->dtype));
 	for (int k = 0; k < e->nout; k++)
@@ -436,11 +490,24 @@ cu_epilogue_emit(Gemm *x)
 	epilogue_find(x, e);
 	vectors_choose(e);
 	states_open(e);
-	Rows r = rows_open(x, e->vec, e->columns);
+	Rows r = rows_open(x, e->vec, e->columns, e->ahead);
+	Scope q = {0};
+	const char *sums;
+	Ix row, column = "", at = "";
 
-	outputs(e, &r);
+	if (e->vec > 1)
+		leaves_ahead(e, &r);
+	if (e->ahead > 1) {
+		cu_line(c, "#pragma unroll");
+		q = cu_scope_open(c, "for (int q = 0; q < %d; q++)", e->ahead);
+	}
+	Scope in = row_open(x, &r, e->ahead > 1 ? "q" : "0", &row, &sums);
+
+	outputs(e, &r, row, sums);
+	cu_scope_close(c, in);
+	if (e->ahead > 1)
+		cu_scope_close(c, q);
 	rows_close(c, &r);
-	Ix column = "", at = "";
 
 	if (e->nred) {
 		column = cu_ix_add(c, x->n0, "tid");

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARTIAL_BYTES = 64 << 20, MANY_TILES = 132, SHARED_BYTES = 48 << 10 };
+enum { PARTIAL_BYTES = 64 << 20, MANY_TILES = 132, BAND = 8 };
 
 /* ---------------------------------------------------------------- whether */
 const char *
@@ -481,12 +481,20 @@ blocks_along(Cuda *c, Ix extent, int side)
 	return cu_ix_div(c, cu_ix_add(c, extent, cu_ix_k(c, side - 1)), cu_ix_k(c, side));
 }
 
+/* Blocks that run at one time should read the same rows and columns: where there are many tiles both ways, BAND rows of tiles are gone through column by column. */
+static bool
+in_bands(const Form *f, const Tiles *p)
+{
+	return cu_form_count(f->m, f->nm) >= BAND * p->m && cu_form_count(f->n, f->nn) >= BAND * p->n;
+}
+
 static Scope
 tile_open(Gemm *x)
 {
 	Cuda *c = x->c;
 	Form *f = &x->f;
-	Ix ext_b[MAX_RANK], full_m[MAX_RANK], rest[4], ext[4];
+	Ix ext_b[MAX_RANK], full_m[MAX_RANK], rest[5], ext[5];
+	bool bands = in_bands(f, &x->p);
 
 	extents(c, f->b, f->nb, ext_b);
 	extents(c, f->m, f->nm, x->ext_m);
@@ -498,19 +506,22 @@ tile_open(Gemm *x)
 	x->blocks_b = product(c, ext_b, f->nb);
 	ext[0] = cu_ix_k(c, x->p.split);
 	ext[1] = x->blocks_b;
-	ext[2] = x->row_tiles;
+	ext[2] = bands ? blocks_along(c, x->row_tiles, BAND) : x->row_tiles;
 	ext[3] = blocks_along(c, x->N, x->p.n);
-	Ix tiles = product(c, ext, 4);
+	ext[4] = bands ? cu_ix_k(c, BAND) : "1";
+	Ix tiles = product(c, ext, 5);
 	Scope s = cu_scope_open(c, "for (%s tile = blockIdx.x; tile < %s; tile += gridDim.x)", c->it, tiles);
 
-	cu_split_number(c, "tile", ext, 4, rest);
+	cu_split_number(c, "tile", ext, 5, rest);
 	x->part = rest[0];
 	x->number_b = rest[1];
-	x->tile_m = rest[2];
+	x->tile_m = bands ? cu_ix_add(c, cu_ix_mul(c, rest[2], cu_ix_k(c, BAND)), rest[4]) : rest[2];
+	if (bands)
+		cu_line(c, "if (%s >= %s) continue;", x->tile_m, x->row_tiles);
 	cu_split_number(c, rest[1], ext_b, f->nb, x->b);
 	if (f->classes)
 		class_open(x);
-	x->m0 = cu_ix_mul(c, rest[2], cu_ix_k(c, x->p.m));
+	x->m0 = cu_ix_mul(c, x->tile_m, cu_ix_k(c, x->p.m));
 	x->n0 = cu_ix_mul(c, rest[3], cu_ix_k(c, x->p.n));
 	x->M = product(c, x->ext_m, f->nm);
 	x->K = product(c, x->ext_k, f->nk);

@@ -87,9 +87,10 @@ void cu_epilogue_emit(Gemm *x);
 void cu_epilogue_finish(Gemm *x);
 /* Full-size operands in memory, loaded in vectors before the elements are computed one by one. */
 typedef struct Leaf { Val v; const char *name; } Leaf;
-typedef struct Leaves { VEC(Leaf) at; } Leaves;
+typedef struct Leaves { VEC(Leaf) at; int vec, rows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
 void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
-void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix, int vec);
+void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
+void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
 bool cu_vector_type(DType t);
 

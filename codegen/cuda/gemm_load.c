@@ -188,7 +188,8 @@ take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 		int last = o->t->perm[o->t->rank - 1];
 
 		cu_leaves_find(c, o->v, o->t, NOVAL, &l);
-		cu_leaves_load(c, &l, ix, o->vec);
+		cu_leaves_open(c, &l, o->vec, 1);
+		cu_leaves_load(c, &l, ix);
 		cu_line(c, "#pragma unroll");
 		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", o->vec);
 		u = "u";

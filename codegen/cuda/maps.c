@@ -62,7 +62,8 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 	memcpy(c->root_ix, at, sizeof(Ix) * t->rank);
 	memcpy(ix, at, sizeof ix);
 	if (w->vec > 1) {
-		cu_leaves_load(c, &w->leaves, at, w->vec);
+		cu_leaves_open(c, &w->leaves, w->vec, 1);
+		cu_leaves_load(c, &w->leaves, at);
 		for (int k = 0; k < n; k++)
 			if (put_at_once(&out[k], t)) {
 				to[k] = cu_fresh(c, 'y');

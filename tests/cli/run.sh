@@ -300,6 +300,20 @@ tune "too many parts" '99 parts of 7 rows of pixels' 's/parts=[0-9]*/parts=99/'
 tune "too long a band" 'a band of 99 rows of pixels, there are 7' 's/band=[0-9]*/band=99/'
 tune "pairs" 'these operands cannot be multiplied as pairs' '/ conv2d /s/pack=1/pack=1,pairs/'
 tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm{\(.*lanes=8\).*/winograd{\1}/'
+"$mantou" explain --target cuda --arch sm_80 --precision bf16 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u >"$dir/cuda.records"
+# cuda_tune NAME PATTERN SED: the same of target cuda
+cuda_tune() {
+	sed "$3" "$dir/cuda.records" >"$dir/cuda.tune"
+	t "tuning file of target cuda: $1" 0 "$2" $cuda --arch sm_80 --precision bf16 --tuning "$dir/cuda.tune" --emit cuda models/lenet.net -o -
+}
+cuda_tune "tiles" 'head[a-z0-9_]*: mma\{m=128,n=64,k=64,stages=2,warps=4x2\}, a tile to a block; blocks=1, threads=256, shared=49152' 's/ : mma{.*/ : mma{m=128,n=64,k=64,stages=2,warps=4x2}/'
+cuda_tune "parts" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2,split=2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2,split=2}/'
+cuda_tune "another family" 'matmul takes parameters such as mma\{' 's/ : mma{.*/ : ffma{m=64,n=64,k=8}/'
+cuda_tune "an odd side" 'tiles are 32, 64, 128 or 256 on a side' 's/m=[0-9]*/m=48/'
+cuda_tune "too many warps" 'warps of 16 x 16 numbers at least, 8 of them at most' 's/warps=[0-9x]*/warps=8x4/'
+cuda_tune "too large" 'more sums than threads hold' 's/ : mma{.*/ : mma{m=256,n=128,k=32,stages=2,warps=2x2}/'
+cuda_tune "too many stages" 'more shared memory than a block has' 's/stages=[0-9]*/stages=7/'
+cuda_tune "too many parts" 'k cannot be split' 's/}$/,split=9999}/'
 cp "$dir/same.records" "$dir/tune.tune"
 t "minimal filtering that is switched off" 0 'winograd is switched off' "$mantou" info $filter --disable winograd
 t "explain says that a record does not fit" 0 'declined +conv2d.dw: winograd.*from .*tune.tune:[0-9]+: winograd is switched off  \[select.tuned' "$mantou" explain $filter same --disable winograd

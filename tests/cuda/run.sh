@@ -1,6 +1,6 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the stand-in of the build, or a GPU's driver.
-# The cases of numeric/, composites.ir and every fifth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes
+# The cases of numeric/, contractions in tiles, composite operators and every fifth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes
 # is kept in the build folder.
 set -u
 cd "$(dirname "$0")/../.."
@@ -10,12 +10,12 @@ trap 'rm -rf "$dir"' EXIT
 export XDG_CACHE_HOME="$build/tests/cuda/cache"
 [ -n "${MANTOU_LIBCUDA:-}" ] || [ ! -f "$build/tests/cudasim/libcuda.so.1" ] || export MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1"
 if [ -n "${LONG:-}" ]; then
-	set -- tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/composites.ir
+	set -- tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir
 else
 	mkdir "$dir/numeric" # the name of files that need not have every operator
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 5 == 1' >"$dir/numeric/some.ir"
-	cp tests/cuda/composites.ir "$dir/numeric"
-	set -- tests/numeric/cases.txt "$dir/numeric/some.ir" "$dir/numeric/composites.ir"
+	cp tests/cuda/tiles.ir tests/cuda/composites.ir "$dir/numeric"
+	set -- tests/numeric/cases.txt "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir"
 fi
 "$build/tests/cuda/cuda" "$@" >"$dir/out" 2>&1
 status=$?
