@@ -3,9 +3,9 @@
 
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
   small/             programs that train in seconds, with the checkpoints of the processor's program and of the interpreter
-  model/             programs that are measured
+  model/             programs that are measured, packed
   kernels/           the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without"""
-import argparse, json, os, shutil, subprocess, sys, tarfile, tempfile, time
+import argparse, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
@@ -54,8 +54,11 @@ def models(folder, arch, tiny, about):
                 print("prepare: %s is not built: %s" % (name, row["missing"]), file=sys.stderr)
             else:
                 plan = json.loads(sh(MANTOU, "info", *args, "--json"))
-                row.update(program="model/" + name, build_s=round(time.time() - begin, 1), program_bytes=os.path.getsize(os.path.join(folder, name)), arena_bytes=plan["arena_bytes"],
+                with open(os.path.join(folder, name), "rb") as f, lzma.open(os.path.join(folder, name + ".xz"), "wb", preset=6) as g:
+                    shutil.copyfileobj(f, g)
+                row.update(program="model/%s.xz" % name, build_s=round(time.time() - begin, 1), program_bytes=os.path.getsize(os.path.join(folder, name)), arena_bytes=plan["arena_bytes"],
                            bytes_per_step=plan["bytes_per_step"], gflop_per_step=plan["gflop_per_step"], kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes")} for x in plan["kernels"]])
+                os.unlink(os.path.join(folder, name))
             about["models"].append(row)
 
 

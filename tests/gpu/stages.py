@@ -1,6 +1,6 @@
 """stages.py STAGE DIR RESULTS: one stage of run.sh; stages.py table DIR RESULTS: the table. A stage is a list of items; each adds a JSON object with stage, item
 and status (ok, FAIL, skip, with why) to RESULTS, and is not done again where it stands there. Standard library only, but for torch_cuda.py."""
-import contextlib, ctypes, json, os, re, shutil, statistics, subprocess, sys, tarfile, tempfile, time
+import atexit, contextlib, ctypes, json, lzma, os, re, shutil, statistics, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
@@ -9,6 +9,7 @@ sys.path.insert(0, os.path.join(root, "tests", "sink"))
 ABOUT = json.load(open(os.path.join(DIR, "about.json"))) if STAGE != "table" else {}
 TINY = ABOUT.get("tiny", False)
 LIBCUDA = os.environ.get("MANTOU_LIBCUDA") or "libcuda.so.1"
+UNPACKED = []    # the folder of programs that were packed
 
 
 class Skip(Exception):
@@ -46,7 +47,18 @@ def run(*args, seconds=120, **env):
 def path(row):
     if "program" not in row:
         raise Skip("was not built: " + row["missing"])
-    return os.path.abspath(os.path.join(DIR, row["program"]))
+    packed = os.path.abspath(os.path.join(DIR, row["program"]))
+    if not packed.endswith(".xz"):
+        return packed
+    if not UNPACKED:
+        UNPACKED.append(tempfile.mkdtemp(prefix="gpu."))
+        atexit.register(shutil.rmtree, UNPACKED[0])
+    to = os.path.join(UNPACKED[0], row["name"])
+    if not os.path.exists(to):
+        with lzma.open(packed) as f, open(to, "wb") as g:
+            shutil.copyfileobj(f, g)
+        os.chmod(to, 0o755)
+    return to
 
 
 # ---- 1: what there is
