@@ -125,7 +125,9 @@ att_tiles(Att *a, const char *arch)
 	a->mma = (a->dt == DT_f16 || (a->dt == DT_bf16 && arch && strcmp(arch, "sm_75"))) && a->d % 16 == 0 && a->e % 16 == 0 && wide <= MMA_WIDTH;
 	if (a->mma) {
 		a->rows = longest <= 16 ? 16 : longest <= 32 ? 32 : 64;
-		a->columns = wide <= 64 ? a->rows : a->rows < 32 ? a->rows : 32;
+		/* what a thread's registers hold */
+		a->columns = wide <= (a->back || a->p > 0 ? 32 : 64) ? 64 : a->back && wide > 64 ? 16 : 32;
+		a->columns = a->columns > a->rows ? a->rows : a->columns;
 		a->threads = a->rows * 2;
 		return true;
 	}
@@ -330,7 +332,8 @@ multiply(const Att *a, int k, const char *array)
 
 	array_open(a, array, a->columns);
 	if (a->mma) {
-		Scope s = unrolled(c, 'k', r->width / 16);
+		cu_line(c, r->width > 64 ? "#pragma unroll 2" : "#pragma unroll"); /* addresses of all steps take registers */
+		Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k++)", r->width / 16);
 
 		cu_line(c, "unsigned fa[4], fb[4];");
 		cu_line(c, "ldsm(fa, shared + %s + swizzled(warp * 16 + lane %% 16, k * 2 + lane / 16, %d));", from, r->pitch);
@@ -345,7 +348,7 @@ multiply(const Att *a, int k, const char *array)
 	}
 	int n = a->rows / 16, m = a->columns / 16;
 
-	cu_line(c, "#pragma unroll 4");
+	cu_line(c, "#pragma unroll 2");
 	Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k += 4)", round_to(r->width, 4));
 
 	cu_line(c, "float fa[%d][4], fb[%d][4];", n, m);
@@ -496,13 +499,59 @@ numbers(const Att *a, bool row, bool column)
 		cu_line(a->c, "const %s %s = %s;", a->c->it, turned ? "query" : "key", column_number(a));
 }
 
-/* `keep`: is the weight at query and key kept? */
+/* ---------------------------------------------------------------- dropout */
+/* A block of random numbers is four keys' of a query. Do lanes share its work? */
+static bool
+by_four(const Att *a)
+{
+	return a->nseed >= 0 && a->mma && a->s % 4 == 0;
+}
+
+static const char *
+random_arguments(const Att *a)
+{
+	return arena_printf(a->c->a, "(unsigned)%s, (unsigned)%s, 0x%xu", a->seed.v, a->step.v, (unsigned)cu_stream_number(attr_str(a->op, A_stream)));
+}
+
+static unsigned
+bound(const Att *a)
+{
+	return (unsigned)ceil(a->p * 0x1p24);
+}
+
+/* `kept`: bits of the tile's weights, a word for eight columns. Where the four keys are columns, two lanes have them in two rows, and each makes the block of one row; where they are
+ * rows, four lanes have them in two rows and two columns, and each makes one of these four blocks. */
+static void
+kept_bits(const Att *a)
+{
+	Cuda *c = a->c;
+	bool turned = a->part == KEYS;
+
+	if (!by_four(a))
+		return;
+	cu_line(c, "unsigned kept[%d];", a->columns / 8);
+	if (turned)
+		cu_line(c, "const int mine = lane / 4 %% 4;");
+	Scope s = unrolled(c, 'j', a->columns / 8);
+
+	cu_line(c, "const %s query = %s, key = %s;", c->it, turned ? "at + j * 8 + lane % 4 * 2 + mine % 2" : "first + warp * 16 + lane / 4 + lane % 2 * 8",
+		turned ? "first + warp * 16 + lane / 16 * 4 + mine / 2 * 8" : "at + j * 8 + lane % 4 / 2 * 4");
+	cu_line(c, "unsigned bits = philox_kept(((unsigned long long)entry * %lldu + query) * %lldu + key / 4, %s, %uu) << %s * 4;", (long long)a->t, (long long)a->s / 4, random_arguments(a), bound(a),
+		turned ? "mine" : "lane % 2");
+	for (int lanes = turned ? 4 : 1; lanes <= (turned ? 8 : 1); lanes *= 2)
+		cu_line(c, "bits |= __shfl_xor_sync(0xffffffffu, bits, %d);", lanes);
+	cu_line(c, "kept[j] = bits;");
+	cu_scope_close(c, s);
+}
+
+/* `keep`: is the weight at i, j, of query and key, kept? */
 static void
 keep(const Att *a)
 {
-	if (a->nseed >= 0)
-		cu_line(a->c, "const bool keep = philox(((unsigned long long)entry * %lldu + query) * %lldu + key, (unsigned)%s, (unsigned)%s, 0x%xu) >> 8 >= %uu;", (long long)a->t, (long long)a->s,
-			a->seed.v, a->step.v, (unsigned)cu_stream_number(attr_str(a->op, A_stream)), (unsigned)ceil(a->p * 0x1p24));
+	if (by_four(a))
+		cu_line(a->c, "const bool keep = kept[j / 2] >> (%s) & 1;", a->part == KEYS ? "(i * 2 + j % 2) * 4 + lane / 4 % 4" : "i * 4 + lane % 2 * 2 + j % 2");
+	else if (a->nseed >= 0)
+		cu_line(a->c, "const bool keep = philox(((unsigned long long)entry * %lldu + query) * %lldu + key, %s) >> 8 >= %uu;", (long long)a->t, (long long)a->s, random_arguments(a), bound(a));
 }
 
 static const char *
@@ -621,6 +670,8 @@ softmax(const Att *a)
 {
 	Cuda *c = a->c;
 	const char *w = element(a, "w", 'j'), *sum = element(a, "sum", 'j');
+
+	kept_bits(a);
 	Scope s = unrolled(c, 'i', own_rows(a)), l;
 
 	numbers(a, true, false);
@@ -635,7 +686,7 @@ softmax(const Att *a)
 	cu_line(c, "most = fmaxf(most, top[i]);");
 	cu_line(c, "const float about = most == -INF_f32 ? 0.0f : most, factor = exp2f(top[i] - about);");
 	l = unrolled(c, 'j', own_columns(a));
-	if (a->nseed >= 0)
+	if (a->nseed >= 0 && !by_four(a))
 		numbers(a, false, true);
 	cu_line(c, "const float p = exp2f(%s - about);", w);
 	keep(a);
@@ -710,6 +761,8 @@ weights_back(const Att *a)
 {
 	Cuda *c = a->c;
 	bool turned = a->part == KEYS;
+
+	kept_bits(a);
 	Scope s = turned ? unrolled(c, 'j', own_columns(a)) : unrolled(c, 'i', own_rows(a)), l;
 
 	numbers(a, !turned, turned);

@@ -105,6 +105,30 @@ same "kernels that run once are the groups that do" "$dir/kernels" "$dir/groups"
 t "they come first in their graph" 0 'group eval_cast_[a-z0-9_]*: .*; once' sh -c "grep '^/. graph eval' '$dir/mlp.cu' | head -n 1"
 $cuda $once --disable keep --emit cuda -o "$dir/mlp.cu"
 t "none without variant keep" 1 '' grep -q '; once' "$dir/mlp.cu"
+# composite operators: kernels of their own, and what they refuse
+cat >"$dir/composites.net" <<'EOF'
+model composites(x: f32[N, 6, 32]) {
+    h = x |> dense(32)
+    y = attention(h, h, h, causal = true)
+    z = y |> lstm(8) |> gru(8)
+    loss mean(square(z))
+    output z
+}
+train { batch = 4  epochs = 1  optimizer = sgd(rate = 0.1) }
+EOF
+"$mantou" dump --target cuda --arch sm_80 --stage planned "$dir/composites.net" -o "$dir/composites.ir"
+for k in 'attention_.* "attention{ffma,rows=16,columns=16}"' 'attention_dx_.* "attention{ffma,.*workspace' 'lstm_cells_.* "cells{examples=1,threads=32}" workspace' 'lstm_cells_dx_.* "cells{' 'gru_cells_.* "cells{' 'gru_cells_dx_.* "cells{'; do
+	ok "a kernel of $k" grep -q "group #[0-9]* train_$k" "$dir/composites.ir"
+done
+t "in 16 bits by matrix instructions" 0 'train_attention_.* "attention.mma,' "$mantou" dump --target cuda --arch sm_80 --precision bf16 --stage planned "$dir/composites.net"
+t "sm_75 has none for bf16" 0 'train_attention_.* "attention.ffma,' "$mantou" dump --target cuda --arch sm_75 --precision bf16 --stage planned "$dir/composites.net"
+t "and for f16" 0 'train_attention_.* "attention.mma,' "$mantou" dump --target cuda --arch sm_75 --precision f16 --stage planned "$dir/composites.net"
+$cuda --arch sm_80 --emit cuda "$dir/composites.net" -o "$dir/composites.cu"
+t "a gradient is three kernels" 0 '^3$' grep -c 'graph train, group train_attention_dx' "$dir/composites.cu"
+t "explain names the kernel" 0 'train: kernels of attention0: train_attention_attention0' "$mantou" explain --target cuda --arch sm_80 "$dir/composites.net" attention0
+sed 's/dense(32)/dense(600)/' "$dir/composites.net" >"$dir/refused.net"
+t "a width that does not fit" 0 'attention: widths of 600 and 600.*shared memory' "$mantou" explain --target cuda --arch sm_80 "$dir/refused.net" attention0
+t "switched off" 0 'lstm.cells: switched off by --disable' "$mantou" explain --target cuda --arch sm_80 --disable lstm "$dir/composites.net" lstm0
 t "no NVRTC" 1 'need NVRTC.*was not found.*cuda-nvrtc' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit ptx "$net" -o "$dir/none"
 t "the text needs no NVRTC" 0 '^KERNEL ' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
 if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then

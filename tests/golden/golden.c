@@ -5,6 +5,7 @@
  *   ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
  *   ; memory: 4096            like --memory
  *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and what follows them and a point)
+ *   ; narrow: attention:3     composite operators whose first operands, here three, it takes in 16 bits
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  *   ; times: W P              a convolution or pooling takes it W us in that layout, P us row-major; a copy 6 ns a byte
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
@@ -61,7 +62,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *variants[2]; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *variants[2]; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -138,6 +139,18 @@ stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, DT
 			*r = (Prologue){.times = p[n] == ':' ? p[n + 1] - '0' : 1};
 }
 
+static bool
+stand_in_narrow(const Target *t, const Op *op, int k)
+{
+	const char *name = op_info[op->kind].name;
+	size_t n = strlen(name);
+
+	for (const char *p = ((const StandIn *)t)->narrow; p && *p; p += strcspn(p, ","), p += *p == ',')
+		if (!strncmp(p, name, n) && p[n] == ':')
+			return k < atoi(p + n + 1);
+	return false;
+}
+
 /* The lines `; tuning:` as a file of that name; NULL without one. */
 static Tuning *
 tuning(const Golden *g, Diags *d)
@@ -165,8 +178,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .memory_rate = 1e9, .map_rate = 1e9},
-	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .variants = {command(g, "variants", 0)}};
+	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
+	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
