@@ -298,18 +298,20 @@ MODELS = {"mlp": (8, "f32 bf16 f16"), "lenet": (8, "f32 bf16 f16"), "ncf": (100,
 
 
 def model(net, batch, precision):
-    """The first loss, and two steps' for the smaller ones, near the processor's."""
+    """The first loss, and two steps' for the smaller ones, near the processor's in f32: three times as far as the processor's own in this precision, and some roundings."""
     def check():
         path, count = os.path.join(root, "models", net + ".net"), "1" if precision == "bf16" and "f32" not in MODELS[net][1] else "2"
-        for target, env in (("cpu", {}), ("cuda", {"MANTOU_SIM_CHECK": "1" if count == "2" else "0", "MANTOU_SIM_MEMORY": str(8 << 30), "MANTOU_SIM_LIMIT": str(10 ** 15)})):
-            build("model", path, "--target", target, "--precision", precision, "--batch", str(batch), *(["--arch", "sm_80"] if target == "cuda" else []))
+        for name, target, p, env in (("truth", "cpu", "f32", {}), ("cpu", "cpu", precision, {}), ("cuda", "cuda", precision, {"MANTOU_SIM_CHECK": "1" if count == "2" else "0", "MANTOU_SIM_MEMORY": str(8 << 30), "MANTOU_SIM_LIMIT": str(10 ** 15)})):
+            build("model", path, "--target", target, "--precision", p, "--batch", str(batch), *(["--arch", "sm_80"] if target == "cuda" else []))
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(target + ".log")
-            r = subprocess.run([os.path.abspath("model"), "train", "--synthetic", "--no-eval", "--no-save", "--quiet", "--steps", count, "--log", target + ".log"],
+                os.unlink(name + ".log")
+            r = subprocess.run([os.path.abspath("model"), "train", "--synthetic", "--no-eval", "--no-save", "--quiet", "--steps", count, "--log", name + ".log"],
                                env=dict(os.environ, **env), capture_output=True, text=True)
             assert r.returncode == 0, r.stderr
-        a, b = losses("cuda.log"), losses("cpu.log")
-        assert len(a) == len(b) == int(count) and all(abs(x - y) <= (2 * (1 if i == 0 else 16) * UNIT[precision] + 1e-5) * max(1, abs(y)) for i, (x, y) in enumerate(zip(a, b))), (a, b)
+        a, b, c = (losses(n + ".log") for n in ("cuda", "cpu", "truth"))
+        assert len(a) == len(b) == int(count)
+        worst = max(abs(y - z) for y, z in zip(b, c))
+        assert all(abs(x - z) <= 3 * worst + ((2 if i == 0 else 32) * UNIT[precision] + 1e-5) * max(1, abs(z)) for i, (x, z) in enumerate(zip(a, c))), (a, b, c)
     check.__name__ = "model_%s_%s" % (net, precision)
     return check
 
