@@ -126,7 +126,7 @@ def probe():
 def kernel_cases(row, cache):
     folder = os.path.abspath(os.path.join(DIR, "kernels"))
     r = subprocess.run([os.path.join(folder, "cuda"), *(os.path.join(root, f) for f in row["files"]), *([row["word"]] if row["word"] else [])], capture_output=True, text=True, cwd=root,
-                       env=dict(os.environ, XDG_CACHE_HOME=cache, MANTOU_LIBNVRTC=os.path.join(folder, "libnvrtc.so"), LD_LIBRARY_PATH=folder + ":" + os.environ.get("LD_LIBRARY_PATH", "")))
+                       env=dict(os.environ, CUDA_TEST_CACHED="1", XDG_CACHE_HOME=cache, MANTOU_LIBNVRTC=os.path.join(folder, "libnvrtc.so"), LD_LIBRARY_PATH=folder + ":" + os.environ.get("LD_LIBRARY_PATH", "")))
     last = (r.stdout.strip().splitlines() or ["status %d: %s" % (r.returncode, r.stderr[-300:])])[-1]
     m = re.match(r"sm_\w+: (\d+) runs, (\d+) failures$", last)
     assert m, last
