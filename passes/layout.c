@@ -272,13 +272,13 @@ copy_operands(Graph *g, Sets *s, PassCtx *cx)
 		Op op = g->op.at[i];
 		const char *images = op_info[op.kind].images;
 
-		bool composite = op_has((OpKind)op.kind, T_COMPOSITE);
+		bool composite = op_has((OpKind)op.kind, T_COMPOSITE), plain = images && s->plain[join_region(s, &op)]; /* asked before operands are copies */
 
 		for (int k = 0; (images || composite) && k < op.nin; k++) {
 			ValInfo v = *val_info(g, op.in[k]);
 			Type t = composite ? type_of((DType)v.type.dtype, v.type.rank, v.type.axis) : v.type;
 
-			if (images && (images[k] != 'a' || !image_layout(s, &op, cx->target, &t)))
+			if (images && (images[k] != 'a' || plain || !cx->target->conv_layout(cx->target, &t, t.perm)))
 				continue;
 			if (op.in[k].id >= nval || !memcmp(t.perm, v.type.perm, t.rank))
 				continue;
