@@ -55,7 +55,7 @@ train_resume(RtHost *h, int64_t per)
 	if (r.step > h->total)
 		return rt_fail(&h->error, "%s is at step %lld, beyond this run's last step %lld", h->opt.resume, (long long)r.step, (long long)h->total);
 	h->run.step = r.step;
-	if (per < 1 || r.step % per == 0) {      /* an epoch begins */
+	if (r.step < h->total && (per < 1 || r.step % per == 0)) { /* an epoch begins; a run that is over saves what it had */
 		memset(h->sum, 0, sizeof h->sum);
 		h->weight = 0;
 	}

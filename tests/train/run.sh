@@ -54,6 +54,7 @@ for net in tests/train/*.net; do
 	for stop in 1 4; do
 		train "$m.half" "$m.plain" --stop $stop && train "$m.resumed" "$m.plain" --resume "$dir/$m.half.st" && same "$m stopped after $stop and resumed" "$m.a" "$m.resumed"
 	done
+	train "$m.over" "$m.plain" --resume "$dir/$m.a.st" && same "$m resumed at its end" "$m.a" "$m.over"
 	train "$m.o0" "$m.o0" && near "$m -O0" "$m.a" "$m.o0" 1e-4
 	train "$m.nofuse" "$m.nofuse" && near "$m --disable fuse" "$m.a" "$m.nofuse" 1e-4
 	train "$m.ref" "$m.ref" && near "$m against the interpreter" "$m.a" "$m.ref" 1e-4
