@@ -52,7 +52,7 @@ packed(Image *m, Arena *a, const Buf *b, bool zero, int64_t *n)
 	uint8_t *out = arena_array(a, uint8_t, room);
 
 	z.next_out = out;
-	if (deflateInit2(&z, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK || deflate(&z, Z_FINISH) != Z_STREAM_END)
+	if (deflateInit2(&z, 5, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK || deflate(&z, Z_FINISH) != Z_STREAM_END)
 		bug("code could not be compressed");
 	*n = (int64_t)z.total_out;
 	deflateEnd(&z);
