@@ -1,0 +1,491 @@
+/* attention_tiles.c: the text of a tile of attention: operands on their way into shared memory, products, masks, dropout, results.
+ *
+ * In: an attention in the making (attention.c says what rows and columns are).   Out: lines of the open kernel. Arrays in registers are those of matrix instructions, 16 rows to
+ * a warp, or of multiply-adds, a square of threads. */
+#include "attention.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- text */
+const char *
+att_c_name(DType t)
+{
+	return t == DT_f32 ? "float" : "unsigned short";
+}
+
+/* A float of what lies in memory. */
+const char *
+att_value(Cuda *c, DType t, const char *text)
+{
+	return t == DT_f32 ? text : arena_printf(c->a, "%s_value(%s)", dtype_info[t].name, text);
+}
+
+const char *
+att_lit(Cuda *c, double x)
+{
+	return cu_cell_number(c, DT_f32, x).v;
+}
+
+/* A loop whose counter is a number known to the compiler. */
+Scope
+att_unrolled(Cuda *c, char i, int n)
+{
+	cu_line(c, "#pragma unroll");
+	return cu_scope_open(c, "for (int %c = 0; %c < %d; %c++)", i, i, n, i);
+}
+
+static const char *
+row_number(const Att *a)
+{
+	return a->mma ? "first + warp * 16 + lane / 4 + i * 8" : "first + tid / 16 + i * 16";
+}
+
+static const char *
+column_number(const Att *a)
+{
+	return a->mma ? "at + j / 2 * 8 + lane % 4 * 2 + j % 2" : "at + tid % 16 + j * 16";
+}
+
+/* Element i, j of a thread's part of the tile, or of sums: j counts columns. */
+const char *
+att_element(const Att *a, const char *array, char j)
+{
+	return arena_printf(a->c->a, a->mma ? "%s[%c / 2][i * 2 + %c %% 2]" : "%s[i][%c]", array, j, j);
+}
+
+void
+att_array_open(const Att *a, const char *name, int columns)
+{
+	if (a->mma)
+		cu_line(a->c, "float %s[%d][4] = {};", name, columns / 8);
+	else
+		cu_line(a->c, "float %s[%d][%d] = {};", name, a->rows / 16, (columns + 15) / 16);
+}
+
+/* Over the threads that share a row. */
+void
+att_row_join(const Att *a, const char *name, const char *join)
+{
+	for (int lanes = a->mma ? 2 : 8; lanes; lanes /= 2)
+		cu_line(a->c, join, name, name, name, lanes);
+}
+
+/* ---------------------------------------------------------------- operands */
+static Side
+side_of(const Att *a, int k, int lines)
+{
+	int width = (int)val_type(a->g, a->op->in[k])->axis[a->lead + 1].n;
+	static const char names[2][4] = {"qkv", "gqkv"};
+
+	return (Side){a->op->in[k], names[a->back][k], width, a->mma ? att_power_of_two(width / 8) : att_float_pitch(width), att_side_bytes(a, width, lines)};
+}
+
+void
+att_sides_choose(Att *a)
+{
+	int q = a->first, k = q + 1, v = q + 2;
+
+	a->nrow = a->back ? 2 : 1;
+	a->row[0] = side_of(a, a->part == KEYS ? k : q, a->rows);
+	a->row[1] = side_of(a, a->part == KEYS ? v : 0, a->rows);
+	a->column[0] = side_of(a, a->part == KEYS ? q : k, a->columns);
+	a->column[1] = side_of(a, a->part == KEYS ? 0 : v, a->columns);
+	a->all_rows = a->part == KEYS ? a->s : a->t;
+	a->all_columns = a->part == KEYS ? a->t : a->s;
+	a->stages = a->mma ? STAGES : 1;
+	int tiles = a->row[0].bytes + (a->nrow > 1 ? a->row[1].bytes : 0) + a->stages * (a->column[0].bytes + a->column[1].bytes);
+
+	a->weights = tiles;
+	a->c->threads = a->threads;
+	a->c->shared = tiles + (a->mma ? 0 : (a->part == KEYS ? 2 : 1) * a->rows * att_float_pitch(a->columns) * 4);
+}
+
+/* Bytes from the start of shared memory to an operand's tile; `slot`: of a column operand. */
+static const char *
+place(const Att *a, const Side *s, const char *slot)
+{
+	int rows = a->row[0].bytes + (a->nrow > 1 ? a->row[1].bytes : 0), both = a->column[0].bytes + a->column[1].bytes;
+
+	if (s == &a->row[0] || s == &a->row[1])
+		return arena_printf(a->c->a, "%d", s == &a->row[1] ? a->row[0].bytes : 0);
+	rows += s == &a->column[1] ? a->column[0].bytes : 0;
+	return a->stages > 1 ? arena_printf(a->c->a, "%d + %s * %d", rows, slot, both) : arena_printf(a->c->a, "%d", rows);
+}
+
+/* Lines from `from` on of an operand, `limit` in all; those behind are zeros. */
+void
+att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t limit, const char *slot)
+{
+	Cuda *c = a->c;
+	const char *to = place(a, s, slot), *valid = limit % lines ? arena_printf(c->a, "%s + line < %lld", from, (long long)limit) : "true";
+	int step = a->mma ? 8 : a->dt == DT_f32 && s->width % 4 == 0 ? 4 : 1, units = a->mma ? s->width / 8 : att_round_to(s->width, 4) / step;
+
+	cu_line(c, a->mma ? "#pragma unroll" : "#pragma unroll 4");
+	Scope l = cu_scope_open(c, "for (int u = tid; u < %d; u += %d)", lines * units, a->threads);
+
+	cu_line(c, "const int line = u / %d, unit = u %% %d;", units, units);
+	cu_line(c, "const %s *p = %c + (%s + line) * %d + unit * %d;", att_c_name(a->dt), s->name, from, s->width, step);
+	if (a->mma) {
+		cu_line(c, "copy16(shared + %s + swizzled(line, unit, %d), p, %c, %s);", to, s->pitch, s->name, valid);
+	} else {
+		cu_line(c, "float *to = (float *)((char *)memory + %s) + line * %d + unit * %d;", to, s->pitch, step);
+		if (step == 4) {
+			cu_line(c, "float x[4] = {};");
+			cu_line(c, "if (%s) read4(x, p);", valid);
+			cu_line(c, "write4(to, x);");
+		} else {
+			cu_line(c, "*to = %s%s ? %s : 0.0f;", valid, s->width % 4 ? arena_printf(c->a, " && unit < %d", s->width) : "", att_value(c, a->dt, "*p"));
+		}
+	}
+	cu_scope_close(c, l);
+}
+
+void
+att_load_columns(const Att *a, const char *from, const char *slot)
+{
+	for (int k = 0; k < 2; k++)
+		att_load_lines(a, &a->column[k], from, a->columns, a->all_columns, slot);
+}
+
+/* ---------------------------------------------------------------- products */
+/* array = rows' operand times the columns' turned. */
+void
+att_multiply(const Att *a, int k, const char *array)
+{
+	Cuda *c = a->c;
+	const Side *r = &a->row[k], *o = &a->column[k];
+	const char *from = place(a, r, NULL), *with = place(a, o, "slot");
+
+	att_array_open(a, array, a->columns);
+	if (a->mma) {
+		cu_line(c, r->width > 64 ? "#pragma unroll 2" : "#pragma unroll"); /* addresses of all steps take registers */
+		Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k++)", r->width / 16);
+
+		cu_line(c, "unsigned fa[4], fb[4];");
+		cu_line(c, "ldsm(fa, shared + %s + swizzled(warp * 16 + lane %% 16, k * 2 + lane / 16, %d));", from, r->pitch);
+		Scope l = att_unrolled(c, 'j', a->columns / 16);
+
+		cu_line(c, "ldsm(fb, shared + %s + swizzled(j * 16 + lane / 16 * 8 + lane %% 8, k * 2 + lane / 8 %% 2, %d));", with, o->pitch);
+		cu_line(c, "mma_%s(%s[j * 2], fa, fb);", dtype_info[a->dt].name, array);
+		cu_line(c, "mma_%s(%s[j * 2 + 1], fa, fb + 2);", dtype_info[a->dt].name, array);
+		cu_scope_close(c, l);
+		cu_scope_close(c, s);
+		return;
+	}
+	int n = a->rows / 16, m = a->columns / 16;
+
+	cu_line(c, "#pragma unroll 2");
+	Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k += 4)", att_round_to(r->width, 4));
+
+	cu_line(c, "float fa[%d][4], fb[%d][4];", n, m);
+	cu_line(c, "const float *ra = (const float *)((const char *)memory + %s) + tid / 16 * %d + k;", from, r->pitch);
+	cu_line(c, "const float *rb = (const float *)((const char *)memory + %s) + tid %% 16 * %d + k;", with, o->pitch);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++) read4(fa[i], ra + i * %d);", n, 16 * r->pitch);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int j = 0; j < %d; j++) read4(fb[j], rb + j * %d);", m, 16 * o->pitch);
+	Scope l = att_unrolled(c, 'x', 4), i = att_unrolled(c, 'i', n);
+
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int j = 0; j < %d; j++) %s[i][j] = fmaf(fa[i][x], fb[j][x], %s[i][j]);", m, array, array);
+	cu_scope_close(c, i);
+	cu_scope_close(c, l);
+	cu_scope_close(c, s);
+}
+
+/* sums += tile times the columns' operand; the tile's elements are a thread's own, `which` of the tiles in shared memory. */
+void
+att_accumulate(const Att *a, const char *tile, int k, const char *sums, int which)
+{
+	Cuda *c = a->c;
+	const Side *o = &a->column[k];
+	const char *with = place(a, o, "slot");
+	int pitch = att_float_pitch(a->columns);
+
+	if (a->mma) {
+		const char *type = dtype_info[a->dt].name;
+		Scope s = att_unrolled(c, 'k', a->columns / 16);
+
+		cu_line(c, "unsigned fa[4], fb[4];");
+		cu_line(c, "#pragma unroll");
+		cu_line(c, "for (int x = 0; x < 4; x++) fa[x] = pair_%s(%s[k * 2 + x / 2][x %% 2 * 2], %s[k * 2 + x / 2][x %% 2 * 2 + 1]);", type, tile, tile);
+		Scope l = att_unrolled(c, 'j', o->width / 16);
+
+		cu_line(c, "ldsm_turned(fb, shared + %s + swizzled(k * 16 + lane / 8 %% 2 * 8 + lane %% 8, j * 2 + lane / 16, %d));", with, o->pitch);
+		cu_line(c, "mma_%s(%s[j * 2], fa, fb);", type, sums);
+		cu_line(c, "mma_%s(%s[j * 2 + 1], fa, fb + 2);", type, sums);
+		cu_scope_close(c, l);
+		cu_scope_close(c, s);
+		return;
+	}
+	int n = a->rows / 16, m = att_own_width(a, o->width);
+
+	cu_line(c, "#pragma unroll 2");
+	Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k += 4)", a->columns);
+
+	cu_line(c, "float fa[%d][4];", n);
+	cu_line(c, "const float *ra = (const float *)((const char *)memory + %d) + tid / 16 * %d + k;", a->weights + which * a->rows * pitch * 4, pitch);
+	cu_line(c, "const float *rb = (const float *)((const char *)memory + %s) + k * %d + tid %% 16;", with, o->pitch);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++) read4(fa[i], ra + i * %d);", n, 16 * pitch);
+	Scope l = att_unrolled(c, 'x', 4), j = att_unrolled(c, 'j', m);
+
+	if (o->width % 16)
+		cu_line(c, "const float b = tid %% 16 + j * 16 < %d ? rb[x * %d + j * 16] : 0.0f;", o->width, o->pitch);
+	else
+		cu_line(c, "const float b = rb[x * %d + j * 16];", o->pitch);
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++) %s[i][j] = fmaf(fa[i][x], b, %s[i][j]);", n, sums, sums);
+	cu_scope_close(c, j);
+	cu_scope_close(c, l);
+	cu_scope_close(c, s);
+}
+
+/* Multiply-adds: a thread's elements go to where the threads of the same rows read them. */
+void
+att_share_tile(const Att *a, const char *tile, int which)
+{
+	Cuda *c = a->c;
+	int pitch = att_float_pitch(a->columns);
+
+	if (a->mma)
+		return;
+	Scope s = att_unrolled(c, 'i', a->rows / 16);
+
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int j = 0; j < %d; j++) ((float *)((char *)memory + %d))[(tid / 16 + i * 16) * %d + tid %% 16 + j * 16] = %s[i][j];", a->columns / 16,
+		a->weights + which * a->rows * pitch * 4, pitch, tile);
+	cu_scope_close(c, s);
+}
+
+/* ---------------------------------------------------------------- masks */
+/* The mask's element at query and key. */
+Cell
+att_mask_load(const Att *a)
+{
+	Ix ix[MAX_RANK];
+	int before = a->lead + 2 - a->mask->rank;
+
+	for (int i = 0; i < a->mask->rank; i++) {
+		bool one = a->mask->axis[i].n == 1 && !a->mask->axis[i].mul;
+		int at = i + before;
+
+		ix[i] = one ? "0" : at < a->lead ? a->lead_ix[at] : at == a->lead ? "query" : "key";
+	}
+	return cu_load_at(a->c, a->mask, val_info(a->g, a->op->in[a->nmask])->offset, ix);
+}
+
+bool
+att_mask_follows(const Att *a, int back)
+{
+	return a->mask->rank >= back && a->mask->axis[a->mask->rank - back].n != 1;
+}
+
+/* A condition that query and key exist, of those sides whose tiles may end behind them. */
+const char *
+att_exist(const Att *a, bool rows, bool columns)
+{
+	bool turned = a->part == KEYS, cut_rows = rows && a->all_rows % a->rows, cut_columns = columns && a->all_columns % a->columns;
+	const char *r = cut_rows ? arena_printf(a->c->a, "%s < %lld", turned ? "key" : "query", (long long)a->all_rows) : NULL;
+	const char *o = cut_columns ? arena_printf(a->c->a, "%s < %lld", turned ? "query" : "key", (long long)a->all_columns) : NULL;
+
+	return r && o ? arena_printf(a->c->a, "%s && %s", r, o) : r ? r : o;
+}
+
+/* `x`: score i, j in base 2, masked. query and key are numbers. */
+void
+att_score(const Att *a, const char *element)
+{
+	Cuda *c = a->c;
+	const char *inside = att_exist(a, true, true), *seen = att_exist(a, false, true);
+
+	cu_line(c, "float x = %s * %s;", element, att_lit(c, a->scale * LOG2E));
+	if (a->mask) {
+		Scope s = inside ? cu_scope_open(c, "if (%s)", inside) : (Scope){0};
+		Cell m = att_mask_load(a);
+
+		cu_line(c, m.dt == DT_bool ? "x = %s ? x : -INF_f32;" : "x = fmaf(%s, %s, x);", m.v, att_lit(c, LOG2E));
+		if (inside)
+			cu_scope_close(c, s);
+	}
+	if (a->causal)
+		seen = seen ? arena_printf(c->a, "key <= query && %s", seen) : "key <= query";
+	if (seen)
+		cu_line(c, "x = %s ? x : -INF_f32;", seen);
+}
+
+void
+att_numbers(const Att *a, bool row, bool column)
+{
+	bool turned = a->part == KEYS;
+
+	if (row)
+		cu_line(a->c, "const %s %s = %s;", a->c->it, turned ? "key" : "query", row_number(a));
+	if (column)
+		cu_line(a->c, "const %s %s = %s;", a->c->it, turned ? "query" : "key", column_number(a));
+}
+
+/* ---------------------------------------------------------------- dropout */
+/* A block of random numbers is four keys' of a query. Do lanes share its work? */
+bool
+att_by_four(const Att *a)
+{
+	return a->nseed >= 0 && a->mma && a->s % 4 == 0;
+}
+
+static const char *
+random_arguments(const Att *a)
+{
+	return arena_printf(a->c->a, "(unsigned)%s, (unsigned)%s, 0x%xu", a->seed.v, a->step.v, (unsigned)cu_stream_number(attr_str(a->op, A_stream)));
+}
+
+static unsigned
+bound(const Att *a)
+{
+	return (unsigned)ceil(a->p * 0x1p24);
+}
+
+/* `kept`: bits of the tile's weights, a word for eight columns. Where the four keys are columns, two lanes have them in two rows, and each makes the block of one row; where they are
+ * rows, four lanes have them in two rows and two columns, and each makes one of these four blocks. */
+void
+att_kept_bits(const Att *a)
+{
+	Cuda *c = a->c;
+	bool turned = a->part == KEYS;
+
+	if (!att_by_four(a))
+		return;
+	cu_line(c, "unsigned kept[%d];", a->columns / 8);
+	if (turned)
+		cu_line(c, "const int mine = lane / 4 %% 4;");
+	Scope s = att_unrolled(c, 'j', a->columns / 8);
+
+	cu_line(c, "const %s query = %s, key = %s;", c->it, turned ? "at + j * 8 + lane % 4 * 2 + mine % 2" : "first + warp * 16 + lane / 4 + lane % 2 * 8",
+		turned ? "first + warp * 16 + lane / 16 * 4 + mine / 2 * 8" : "at + j * 8 + lane % 4 / 2 * 4");
+	cu_line(c, "unsigned bits = philox_kept(((unsigned long long)entry * %lldu + query) * %lldu + key / 4, %s, %uu) << %s * 4;", (long long)a->t, (long long)a->s / 4, random_arguments(a), bound(a),
+		turned ? "mine" : "lane % 2");
+	for (int lanes = turned ? 4 : 1; lanes <= (turned ? 8 : 1); lanes *= 2)
+		cu_line(c, "bits |= __shfl_xor_sync(0xffffffffu, bits, %d);", lanes);
+	cu_line(c, "kept[j] = bits;");
+	cu_scope_close(c, s);
+}
+
+/* `keep`: is the weight at i, j, of query and key, kept? */
+void
+att_keep(const Att *a)
+{
+	if (att_by_four(a))
+		cu_line(a->c, "const bool keep = kept[j / 2] >> (%s) & 1;", a->part == KEYS ? "(i * 2 + j % 2) * 4 + lane / 4 % 4" : "i * 4 + lane % 2 * 2 + j % 2");
+	else if (a->nseed >= 0)
+		cu_line(a->c, "const bool keep = philox(((unsigned long long)entry * %lldu + query) * %lldu + key, %s) >> 8 >= %uu;", (long long)a->t, (long long)a->s, random_arguments(a), bound(a));
+}
+
+const char *
+att_dropped(const Att *a, const char *x)
+{
+	return a->nseed >= 0 ? arena_printf(a->c->a, "(keep ? %s * %s : 0.0f)", x, att_lit(a->c, 1 / (1 - a->p))) : x;
+}
+
+/* ---------------------------------------------------------------- results */
+/* Where result k goes: to memory, and what casts of the group make of it. */
+int
+att_outs_of(const Att *a, int k, Out *out)
+{
+	const Cuda *c = a->c;
+	Val v = a->op->out[k];
+	int n = 0;
+
+	if (cu_value_is_out(c, v))
+		out[n++] = (Out){v, val_type(a->g, v), val_info(a->g, v)->offset};
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &a->g->op.at[i];
+
+		if (!op->dead && op->kind == OP_cast && op->in[0].id == v.id && cu_value_is_out(c, op->out[0]))
+			out[n++] = (Out){op->out[0], val_type(a->g, op->out[0]), val_info(a->g, op->out[0])->offset};
+	}
+	return n;
+}
+
+bool
+att_wanted(const Att *a, int k)
+{
+	Out out[8];
+
+	return att_outs_of(a, k, out) > 0;
+}
+
+static void
+stored(const Att *a, const Out *o)
+{
+	a->c->ready[o->v.id] = true;
+	cu_stores_at(a->c, o->offset);
+}
+
+void
+att_put_one(const Att *a, const Out *o, const char *at, const char *x)
+{
+	DType t = (DType)o->type->dtype;
+	const char *p = cu_pointer(a->c, t, o->offset);
+
+	if (t == DT_f32)
+		cu_line(a->c, "%s[%s] = %s;", p, at, x);
+	else
+		cu_line(a->c, "%s[%s] = %s_bits(%s);", p, at, dtype_info[t].name, x);
+	stored(a, o);
+}
+
+static void
+put_two(const Att *a, const Out *o, const char *at, const char *x, const char *y)
+{
+	DType t = (DType)o->type->dtype;
+	const char *p = cu_pointer(a->c, t, o->offset);
+
+	if (t == DT_f32)
+		cu_line(a->c, "*(float2 *)&%s[%s] = make_float2(%s, %s);", p, at, x, y);
+	else
+		cu_line(a->c, "*(unsigned *)&%s[%s] = pair_%s(%s, %s);", p, at, dtype_info[t].name, x, y);
+	stored(a, o);
+}
+
+/* Rows of sums, each element as `%s` in `how` says; `number` is the row's, in scope. */
+void
+att_put_row(const Att *a, int k, const char *sums, int width, const char *how)
+{
+	Cuda *c = a->c;
+	Out out[8];
+	int n = att_outs_of(a, k, out);
+
+	if (!n)
+		return;
+	Scope s = att_unrolled(c, 'j', a->mma ? width / 8 : att_own_width(a, width));
+
+	if (a->mma) {
+		cu_line(c, "const float x = %s[j][i * 2] %s, y = %s[j][i * 2 + 1] %s;", sums, how, sums, how);
+		cu_line(c, "const %s to = (entry * %lld + number) * %d + j * 8 + lane %% 4 * 2;", c->it, (long long)a->all_rows, width);
+		for (int i = 0; i < n; i++)
+			put_two(a, &out[i], "to", "x", "y");
+	} else {
+		Scope in = width % 16 ? cu_scope_open(c, "if (tid %% 16 + j * 16 < %d)", width) : (Scope){0};
+
+		cu_line(c, "const float x = %s[i][j] %s;", sums, how);
+		cu_line(c, "const %s to = (entry * %lld + number) * %d + tid %% 16 + j * 16;", c->it, (long long)a->all_rows, width);
+		for (int i = 0; i < n; i++)
+			att_put_one(a, &out[i], "to", "x");
+		if (width % 16)
+			cu_scope_close(c, in);
+	}
+	cu_scope_close(c, s);
+}
+
+/* Opens the loop over a thread's rows that exist. */
+Scope
+att_rows_open(const Att *a)
+{
+	Scope s = att_unrolled(a->c, 'i', att_own_rows(a));
+
+	cu_line(a->c, "const %s number = %s;", a->c->it, row_number(a));
+	if (a->all_rows % a->rows)
+		cu_line(a->c, "if (number >= %lld) continue;", (long long)a->all_rows);
+	return s;
+}
