@@ -42,6 +42,9 @@ int64_t type_elements(const Type *t);                       /* full batch */
 int64_t type_bytes(const Type *t);                          /* full batch, without padding */
 bool type_same(const Type *a, const Type *b);               /* dtype, shape, marks and layout */
 bool type_same_shape(const Type *a, const Type *b);         /* extents only, not the marks */
+bool type_same_place(const Type *a, const Type *b);         /* shape, marks and layout: elements of equal indices lie at equal numbers */
+/* Between the shapes of a reshape: moves j (axes of from) and i (of to) on to the end of the next axes that hold the same elements, and the same marks. */
+void type_block(const Type *from, const Type *to, int *j, int *i);
 bool type_is_plain(const Type *t);                          /* identity layout */
 bool type_marked(const Type *t);                            /* some axis follows n */
 int64_t axis_at(Axis a, int64_t n, int64_t full);           /* extent for n of a batch of full */
@@ -266,6 +269,9 @@ Op *val_op(const Graph *g, Val v);                          /* its definition; N
 void graph_compact(Graph *g);
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
+bool group_is_map(const Graph *g, int group);               /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
+bool val_is_stored(const Graph *g, Val v);                  /* does its op store it, of a planned graph? A view in its operand's place is there already */
+int64_t check_number(const Module *m, const Op *check);     /* its place in the descriptor's "checks": those of all graphs, in order */
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
 /* By Val.id: made of states and constants alone, in a graph that stores nothing, so that it is the same in every call until somebody else changes a state. */

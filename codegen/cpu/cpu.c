@@ -90,33 +90,6 @@ cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 }
 
 /* ---------------------------------------------------------------- select */
-/* Elementwise all through, of one shape (or single numbers)? Then every element is read before it is written. */
-static bool
-is_map(const Graph *g, int group)
-{
-	const Type *shape = NULL;
-
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
-		const Op *op = &g->op.at[i];
-		OpKind k = (OpKind)op->kind;
-
-		if (op->dead || op->group != group)
-			continue;
-		if (!op_has(k, T_POINTWISE | T_CONST | T_RANDOM) && k != OP_store && k != OP_load && k != OP_stop_gradient && k != OP_expand)
-			return false;
-		if (!op->nout || k == OP_load)
-			continue;
-		const Type *t = val_type(g, op->out[0]);
-
-		if (type_elements(t) == 1 && !type_marked(t))
-			continue;
-		if (shape && !type_same_shape(shape, t))
-			return false;
-		shape = t;
-	}
-	return true;
-}
-
 /* 3x3 filters: is there a faster way? */
 static void
 choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParams *p)
@@ -198,7 +171,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	else if (reds)
 		gr->kernel = "rows";
 	else
-		gr->kernel = is_map(g, group) ? KERNEL_MAP : "move";
+		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
 	gr->workspace = group_workspace(g, group);
 	return NULL;
 }

@@ -173,7 +173,6 @@ Cell lane_eval(Emit *e, Val v, const Ix *ix);
 Cell eval_move(Emit *e, const Op *op, const Ix *ix);
 Cell eval_contract(Emit *e, const Op *op, const Ix *ix);
 Cell eval_window(Emit *e, const Op *op, const Ix *ix);
-void reshape_block(const Type *from, const Type *to, int *j, int *i); /* on to the end of the axes that hold the same elements on both sides */
 void memo_put(Emit *e, Val v, const Ix *ix, Cell c, int level);
 
 Cell eval_plane(Emit *e, Val x, const Ix in[4], V extra, bool extra_vec, Cell fill, V *valid, bool *vec);

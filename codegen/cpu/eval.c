@@ -75,25 +75,6 @@ in_memory(const Emit *e, Val v)
 }
 
 /* ---------------------------------------------------------------- views */
-void
-reshape_block(const Type *from, const Type *to, int *j, int *i)
-{
-	int mi = 0, mj = 0;
-	int64_t a = 1, b = 1;
-
-	do {
-		if (*i < to->rank && (a <= b || *j >= from->rank)) {
-			mi += to->axis[*i].mul != 0;
-			a *= to->axis[(*i)++].n;
-		} else if (*j < from->rank) {
-			mj += from->axis[*j].mul != 0;
-			b *= from->axis[(*j)++].n;
-		} else {
-			break;
-		}
-	} while (a != b || mi != mj);
-}
-
 /* Axes of `to` and `from` are matched block by block where their products (and marks) agree; within a block the row-major number
  * is taken apart again. */
 static Cell
@@ -108,7 +89,7 @@ eval_reshape(Emit *e, Val x, const Type *from, const Type *to, const Ix *ix)
 		int i0 = i, j0 = j;
 		Ix lin = ix_k(e, 0);
 
-		reshape_block(from, to, &j, &i);
+		type_block(from, to, &j, &i);
 		if (i - i0 == 1 && j - j0 == 1) {
 			in[j0] = ix[i0];
 			continue;

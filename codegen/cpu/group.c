@@ -14,14 +14,7 @@
 bool
 value_is_out(const GroupCx *gc, Val v)
 {
-	const ValInfo *i = val_info(gc->g, v);
-
-	if (i->offset < 0 || !gc->inside[v.id])
-		return false;
-	const Op *op = val_op(gc->g, v);
-
-	/* a view in the place of its operand is there already */
-	return !(op_has((OpKind)op->kind, T_VIEW) && op->nin && val_info(gc->g, op->in[0])->offset == i->offset);
+	return gc->inside[v.id] && val_is_stored(gc->g, v);
 }
 
 static void

@@ -47,7 +47,7 @@ walk_reshape(GroupCx *gc, Nest *n, Val x, const Type *from, const Type *to, cons
 	while (i < to->rank || j < from->rank) {
 		int i0 = i, j0 = j;
 
-		reshape_block(from, to, &j, &i);
+		type_block(from, to, &j, &i);
 		if (i - i0 == 1 && j - j0 == 1)
 			in[j0] = map[i0];
 		else

@@ -17,22 +17,6 @@ special_op(const Graph *g, const Op *op)
 }
 
 /* ---------------------------------------------------------------- check */
-static int64_t
-check_index(const Module *m, const Op *which)
-{
-	int64_t n = 0;
-
-	for (uint32_t i = 0; i < m->graph.n; i++)
-		for (uint32_t k = 0; k < m->graph.at[i]->op.n; k++) {
-			const Op *op = &m->graph.at[i]->op.at[k];
-
-			if (op == which)
-				return n;
-			n += op->kind == OP_check && !op->dead;
-		}
-	return n;
-}
-
 typedef struct Check { const Op *op; V in, first; const Type *plain; } Check;
 
 /* The lowest number of an element out of range; elements are looked at in row-major order. */
@@ -61,7 +45,7 @@ emit_check(GroupCx *gc, const Op *op, GraphKernels *gk)
 	Emit *e = arena_new_of(gc->tmp, Emit);
 	const Type *t = val_type(gc->g, op->in[0]);
 	int in = group_buffer(gc, op->in[0].id);
-	int64_t number = check_index(gc->c->m, op);
+	int64_t number = check_number(gc->c->m, op);
 	bool fresh;
 
 	vec_push(gc->tmp, &gc->buf, ((Buffer){.val = 0, .offset = 0})); /* the fault record */

@@ -17,16 +17,6 @@ cu_vector_type(DType t)
 	return t == DT_f32 || t == DT_f16 || t == DT_bf16;
 }
 
-static bool
-same_place(const Type *a, const Type *b)
-{
-	bool same = a->rank == b->rank && !memcmp(a->perm, b->perm, a->rank);
-
-	for (int i = 0; i < a->rank && same; i++)
-		same = axis_same(a->axis[i], b->axis[i]);
-	return same;
-}
-
 /* Values in memory of which elementwise ops make v, with elements where those of `like` are. */
 void
 cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
@@ -39,7 +29,7 @@ cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
 	if (known)
 		return;
 	if (!c->inside[v.id] || c->ready[v.id]) {
-		if (same_place(&i->type, like) && cu_vector_type((DType)i->type.dtype) && i->offset % 16 == 0)
+		if (type_same_place(&i->type, like) && cu_vector_type((DType)i->type.dtype) && i->offset % 16 == 0)
 			vec_push(c->a, &l->at, ((Leaf){.v = v}));
 		return;
 	}

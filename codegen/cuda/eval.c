@@ -31,26 +31,6 @@ cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill)
 }
 
 /* ---------------------------------------------------------------- views */
-/* The next block of axes whose products, and marks, agree. */
-static void
-reshape_block(const Type *from, const Type *to, int *j, int *i)
-{
-	int mi = 0, mj = 0;
-	int64_t a = 1, b = 1;
-
-	do {
-		if (*i < to->rank && (a <= b || *j >= from->rank)) {
-			mi += to->axis[*i].mul != 0;
-			a *= to->axis[(*i)++].n;
-		} else if (*j < from->rank) {
-			mj += from->axis[*j].mul != 0;
-			b *= from->axis[(*j)++].n;
-		} else {
-			break;
-		}
-	} while (a != b || mi != mj);
-}
-
 static bool
 is_one(Axis a)
 {
@@ -93,7 +73,7 @@ eval_reshape(Cuda *c, Val x, const Type *from, const Type *to, const Ix *ix)
 	while (i < to->rank || j < from->rank) {
 		int i0 = i, j0 = j;
 
-		reshape_block(from, to, &j, &i);
+		type_block(from, to, &j, &i);
 		if (i - i0 == 1 && j - j0 == 1)
 			in[j0] = ix[i0];
 		else

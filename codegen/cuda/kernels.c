@@ -16,41 +16,7 @@ cu_special_op(const Op *op)
 bool
 cu_value_is_out(const Cuda *c, Val v)
 {
-	const ValInfo *i = val_info(c->g, v);
-
-	if (i->offset < 0 || !c->inside[v.id])
-		return false;
-	const Op *op = val_op(c->g, v);
-
-	/* a view in the place of its operand is there already */
-	return !(op_has((OpKind)op->kind, T_VIEW) && op->nin && val_info(c->g, op->in[0])->offset == i->offset);
-}
-
-/* Elementwise all through, of one shape (or single numbers)? Then every element is read before it is written. */
-bool
-cu_group_is_map(const Graph *g, int group)
-{
-	const Type *shape = NULL;
-
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
-		const Op *op = &g->op.at[i];
-		OpKind k = (OpKind)op->kind;
-
-		if (op->dead || op->group != group)
-			continue;
-		if (!op_has(k, T_POINTWISE | T_CONST | T_RANDOM) && k != OP_store && k != OP_load && k != OP_stop_gradient && k != OP_expand)
-			return false;
-		if (!op->nout || k == OP_load)
-			continue;
-		const Type *t = val_type(g, op->out[0]);
-
-		if (type_elements(t) == 1 && !type_marked(t))
-			continue;
-		if (shape && !type_same_shape(shape, t))
-			return false;
-		shape = t;
-	}
-	return true;
+	return c->inside[v.id] && val_is_stored(c->g, v);
 }
 
 /* ---------------------------------------------------------------- threads over indices */
@@ -126,22 +92,6 @@ maps_emit(Cuda *c, bool stores)
 }
 
 /* ---------------------------------------------------------------- checks */
-static int64_t
-check_index(const Module *m, const Op *which)
-{
-	int64_t n = 0;
-
-	for (uint32_t i = 0; i < m->graph.n; i++)
-		for (uint32_t k = 0; k < m->graph.at[i]->op.n; k++) {
-			const Op *op = &m->graph.at[i]->op.at[k];
-
-			if (op == which)
-				return n;
-			n += op->kind == OP_check && !op->dead;
-		}
-	return n;
-}
-
 /* One block looks for the lowest number, in row-major order, of an element out of range; the record of an earlier check stays. */
 static void
 check_emit(Cuda *c, const Op *op)
@@ -166,13 +116,13 @@ check_emit(Cuda *c, const Op *op)
 	cu_line(c, "if ((%s < 0 || %s >= %lldll)%s && %s < first) first = %s;", x.v, x.v, (long long)attr_int(op, A_limit), ignored, i, i);
 	cu_scope_close(c, s);
 	cu_line(c, "first = block_low_i64(first);");
-	s = cu_scope_open(c, "if (threadIdx.x == 0 && first != NO_INDEX && fault_comes_first(arena, %lld))", (long long)check_index(c->m, op));
+	s = cu_scope_open(c, "if (threadIdx.x == 0 && first != NO_INDEX && fault_comes_first(arena, %lld))", (long long)check_number(c->m, op));
 	const char *e = cu_fresh(c, 'i');
 
 	cu_line(c, "const %s %s = (%s)first;", c->it, e, c->it);
 	cu_take_apart(c, &plain, all, e, ix);
 	x = cu_cell_cast(c, cu_value_at(c, op->in[0], ix), DT_i64);
-	cu_line(c, "fault_record(arena, %lld, first, %s);", (long long)check_index(c->m, op), x.v);
+	cu_line(c, "fault_record(arena, %lld, first, %s);", (long long)check_number(c->m, op), x.v);
 	cu_scope_close(c, s);
 	cu_kernel_close(c, "one block", 1);
 }
@@ -351,7 +301,7 @@ is_small(const Cuda *c)
 static void
 group_kernels(Cuda *c)
 {
-	bool reduces = false, stores = c->group >= 0 && cu_group_is_map(c->g, c->group);
+	bool reduces = false, stores = c->group >= 0 && group_is_map(c->g, c->group);
 	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : NULL;
 	const Op *special = NULL, *contract = NULL;
 	Tiles tiles;

@@ -10,15 +10,9 @@
 typedef struct Way { int vec; bool flat; int inner; Leaves leaves; } Way; /* inner: the axis that is innermost in memory, -1 */
 
 static bool
-same_place(const Type *a, const Type *b)
-{
-	return type_same_shape(a, b) && !memcmp(a->perm, b->perm, a->rank);
-}
-
-static bool
 put_at_once(const Out *o, const Type *t)
 {
-	return same_place(o->type, t) && cu_vector_type((DType)o->type->dtype) && o->offset % 16 == 0;
+	return type_same_place(o->type, t) && cu_vector_type((DType)o->type->dtype) && o->offset % 16 == 0;
 }
 
 static void

@@ -92,30 +92,13 @@ states_out(const Interp *in, const Graph *g, uint8_t *arena)
 			ref_bytes_out((DType)in->state[i].type.dtype, in->state[i].f, in->state[i].n, arena + m->state.at[i].offset);
 }
 
-/* The failed check's place in the descriptor's "checks": all check ops of the module, in order. */
-static int64_t
-check_index(const Module *m, const Op *failed)
-{
-	int64_t n = 0;
-
-	for (uint32_t i = 0; i < m->graph.n; i++)
-		for (uint32_t k = 0; k < m->graph.at[i]->op.n; k++) {
-			const Op *op = &m->graph.at[i]->op.at[k];
-
-			if (op == failed)
-				return n;
-			n += op->kind == OP_check && !op->dead;
-		}
-	return n;
-}
-
 /* The first element that the failed check refuses. */
 static RtFault
 fault_of(const Interp *in)
 {
 	const Op *op = in->failed;
 	const RefTensor *x = &in->cx.val[op->in[0].id];
-	RtFault f = {.set = 1, .op = check_index(in->module, op)};
+	RtFault f = {.set = 1, .op = check_number(in->module, op)};
 
 	for (; f.element < x->n; f.element++) {
 		double v = x->f[f.element];

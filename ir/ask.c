@@ -1,0 +1,88 @@
+/* ask.c: questions about planned graphs that more than one target asks.
+ *
+ * In: a module, read only.   Out: answers; nothing is kept. */
+#include "ir.h"
+#include <string.h>
+
+bool
+val_is_stored(const Graph *g, Val v)
+{
+	const ValInfo *i = val_info(g, v);
+	const Op *op = val_op(g, v);
+
+	if (i->offset < 0 || !op)
+		return false;
+	/* a view in the place of its operand is there already */
+	return !(op_has((OpKind)op->kind, T_VIEW) && op->nin && val_info(g, op->in[0])->offset == i->offset);
+}
+
+bool
+group_is_map(const Graph *g, int group)
+{
+	const Type *shape = NULL;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+		OpKind k = (OpKind)op->kind;
+
+		if (op->dead || op->group != group)
+			continue;
+		if (!op_has(k, T_POINTWISE | T_CONST | T_RANDOM) && k != OP_store && k != OP_load && k != OP_stop_gradient && k != OP_expand)
+			return false;
+		if (!op->nout || k == OP_load)
+			continue;
+		const Type *t = val_type(g, op->out[0]);
+
+		if (type_elements(t) == 1 && !type_marked(t))
+			continue;
+		if (shape && !type_same_shape(shape, t))
+			return false;
+		shape = t;
+	}
+	return true;
+}
+
+int64_t
+check_number(const Module *m, const Op *which)
+{
+	int64_t n = 0;
+
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 0; k < m->graph.at[i]->op.n; k++) {
+			const Op *op = &m->graph.at[i]->op.at[k];
+
+			if (op == which)
+				return n;
+			n += op->kind == OP_check && !op->dead;
+		}
+	return n;
+}
+
+void
+type_block(const Type *from, const Type *to, int *j, int *i)
+{
+	int mi = 0, mj = 0;
+	int64_t a = 1, b = 1;
+
+	do {
+		if (*i < to->rank && (a <= b || *j >= from->rank)) {
+			mi += to->axis[*i].mul != 0;
+			a *= to->axis[(*i)++].n;
+		} else if (*j < from->rank) {
+			mj += from->axis[*j].mul != 0;
+			b *= from->axis[(*j)++].n;
+		} else {
+			break;
+		}
+	} while (a != b || mi != mj);
+}
+
+bool
+type_same_place(const Type *a, const Type *b)
+{
+	bool same = a->rank == b->rank && !memcmp(a->perm, b->perm, a->rank);
+
+	for (int i = 0; i < a->rank && same; i++)
+		same = axis_same(a->axis[i], b->axis[i]);
+	return same;
+}
