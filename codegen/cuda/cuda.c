@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"};
+static const char *const archs[] = {
+#define ARCH(arch, device, bytes, f32, tensor) #arch,
+#include "arch.def"
+#undef ARCH
+};
 enum { NARCH = sizeof archs / sizeof *archs };
 
 static bool
@@ -134,7 +138,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	else if (window)
 		gr->kernel = "window";
 	else
-		gr->kernel = cu_group_is_map(g, group) ? KERNEL_MAP : "move";
+		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
 	return NULL;
 }
 

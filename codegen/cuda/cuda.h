@@ -8,6 +8,7 @@
 #include "../../ir/ir.h"
 #include "../../ir/target.h"
 #include "emit.h"
+#include "loop.h"
 
 #define BLOCK 256                   /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
 
@@ -120,7 +121,6 @@ int64_t cu_blocks_of(const Type *t, uint32_t axes);     /* of a full batch */
 bool cu_special_op(const Op *op);                       /* has a kernel of its own */
 bool cu_value_is_out(const Cuda *c, Val v);
 void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first);
-bool cu_group_is_map(const Graph *g, int group);
 
 /* ---- prelude.c, image.c, native.c, rates.c */
 bool cuda_rates(const Target *t, const char *arch, Rates *r);
@@ -128,5 +128,5 @@ bool cuda_by_products(const Target *t, const char *kernel); /* are its products 
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
 /* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
-extern const char *const cuda_prelude[], *const cuda_loop_text[]; /* up to a NULL */
+extern const char *const cuda_prelude[]; /* up to a NULL */
 #endif

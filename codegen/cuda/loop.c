@@ -3,10 +3,9 @@
  * In: the state in front of the arena and tables, both made by the runtime; their fields are the lists of rt.h.   Out: CUDA C text.
  * loop_call begins a call of a graph: seed, step and rate to where the graph reads them, and a batch gathered by the epoch's order. It works after the loop's end
  * too, on some batch, so that what runs in vain reads sound inputs. loop_emit ends a step: a record for the host, then whether to go on. */
+#include "loop.h"
 #include "../../runtime/rt.h"
 #include <stddef.h>
-
-extern const char *const cuda_loop_text[];
 
 #define FIELD(name) "\tlong long " #name ";\n"
 const char *const cuda_loop_text[] = {

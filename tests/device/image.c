@@ -7,9 +7,9 @@
 #define IMAGE_OF_A_DEVICE
 #include "../runtime/image.c"
 
+#include "../../codegen/cuda/loop.h"
 #include <dlfcn.h>
 
-extern const char *const cuda_loop_text[];
 extern const struct RtDevice rt_cuda;
 
 static const char kernel_text[] =
