@@ -11,6 +11,7 @@
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
  *   ; prologues: OP,OP:N      contractions of the stand-in target that make operands themselves, each element once or N (2..9) times; a byte and an
  *                             operation take it a nanosecond
+ *   ; updates: together       the stand-in target wants all updates behind all else
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
@@ -182,6 +183,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
+	s->t.updates_together = command(g, "updates", 0) && !strcmp(command(g, "updates", 0), "together");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
