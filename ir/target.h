@@ -33,6 +33,8 @@ typedef struct Prologue {
 	const char *why;         /* why it cannot; NULL: it can */
 	double times;            /* how often each element is computed */
 	bool copied;             /* the operand is written to memory and read back all the same */
+	double spare;            /* operations that the contraction can do while it waits for memory */
+	bool stores;             /* it meets each element once (a tile of columns apart): it could store the operand too, for kernels behind it */
 } Prologue;
 
 /* What a machine is taken to reach, a second; start: seconds from one kernel to the next. */
@@ -63,7 +65,7 @@ typedef struct Target {
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
 	/* Operand k of a contraction, in type `narrow` if that is not DT_none (pass precision comes later), made by the contraction's kernel. NULL hook: none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p);
-	double memory_rate, map_rate; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s */
+	double memory_rate, map_rate, start; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s, seconds from one kernel to the next */
 	/* Updates run together behind all else, and what is cast of states alone runs before it: the target makes few launches of many small kernels. */
 	bool updates_together;
 	bool (*rates)(const struct Target *t, const char *arch, Rates *r); /* for forecasts; NULL hook: those of the processor here */

@@ -10,7 +10,7 @@
  *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask);
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;
  *  - a cheap value that contractions read, and that no kernel before them could make on its way, is made by them as they load it, if that
- *    costs less than a kernel that stores it (fuse_prologue.c).
+ *    costs less than a kernel that stores it (fuse_prologue.c); one that others read too is stored by the first contraction that reads it.
  * Declines leave a verdict with the predicate and the bytes that a fusion would save. */
 #include "fuse.h"
 #include <math.h>
@@ -369,9 +369,18 @@ tell_operand(Fuse *f, const Op *op, int k, Kind kind)
 static void
 place_alone(Fuse *f, const Op *op, uint32_t index, Kind kind)
 {
-	for (int k = 0; k < op->nin && f->enabled && op->nout; k++)
+	int32_t gid = f->enabled && kind == K_CONTRACT ? fuse_carries(f, op, latest_group(f, op)) : -1;
+
+	for (int k = gid < 0 ? 0 : 1; k < op->nin && f->enabled && op->nout; k++)
 		tell_operand(f, op, k, kind);
-	put(f, *op, new_group(f, kind, op->nout ? val_type(f->g, op->out[0]) : NULL, index));
+	if (gid >= 0) {
+		f->info.at[gid].kind = kind;
+		f->info.at[gid].space = *val_type(f->g, op->out[0]);
+		f->info.at[gid].main_op = index;
+	} else {
+		gid = new_group(f, kind, op->nout ? val_type(f->g, op->out[0]) : NULL, index);
+	}
+	put(f, *op, gid);
 }
 
 static void

@@ -69,4 +69,6 @@ bool fuse_costly(const Expr *e);
 void fuse_find_prologues(Fuse *f);
 /* Decides about an op that no kernel before it can take: true if the contractions that read it make it; then it is clonable. */
 bool fuse_prologue(Fuse *f, uint32_t index);
+/* The group of elementwise ops that makes the first operand of contraction `index`, if the contraction's kernel should make it and store it for whoever else reads it; else -1. */
+int32_t fuse_carries(Fuse *f, const Op *op, int32_t latest);
 #endif

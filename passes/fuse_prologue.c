@@ -6,7 +6,7 @@
  * two if nothing else reads it: the normalised activation before a convolution, the gradient behind a batch normalisation. Elementwise readers of
  * a value of one leaf have it computed again as well. What remains is a matter of cost: a kernel of its own reads the leaves, computes, and
  * stores what each contraction reads; a prologue reads the leaves and computes in each contraction, as often as that one's way of loading asks.
- * Times are bytes and operations at the rates of a typical machine of the target, so that the same file gives the same program everywhere. */
+ * Operations that a contraction can do while it waits for memory cost nothing. Times are bytes and operations at the rates of a typical machine of the target, so that the same file gives the same program everywhere. */
 #include "fuse.h"
 #include "passes.h"
 #include <math.h>
@@ -95,7 +95,7 @@ fuse_find_prologues(Fuse *f)
 	}
 }
 
-typedef struct Cost { double bytes, ops; } Cost;
+typedef struct Cost { double bytes, ops; int kernels; } Cost;
 typedef struct Element { double bytes, ops; } Element; /* of the operand: in memory, and to make it with its conversions from 16 bits and to them */
 
 static Element
@@ -109,7 +109,7 @@ element_of(const Lead *l, const Type *t, DType narrow)
 static double
 seconds(const Fuse *f, const Cost *c)
 {
-	return c->bytes / f->cx->target->memory_rate + c->ops / f->cx->target->map_rate;
+	return c->bytes / f->cx->target->memory_rate + c->ops / f->cx->target->map_rate + c->kernels * f->cx->target->start;
 }
 
 /* Adds what contraction `reader` costs if it makes operand k itself, and what it costs to read it. NULL, or why it cannot. */
@@ -127,7 +127,7 @@ add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *
 	if (p.why)
 		return arena_printf(f->g->module->arena, "%s: %s", op_info[reader->kind].name, p.why);
 	make->bytes += bytes * (l->nleaf + (p.copied ? 2 : 0));
-	make->ops += elements * p.times * one.ops;
+	make->ops += fmax(0, elements * p.times * one.ops - p.spare);
 	store->bytes += bytes;
 	return NULL;
 }
@@ -140,7 +140,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 	const Type *t = val_type(f->g, op->out[0]);
 	DType narrow = pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
 	Element one = element_of(l, t, narrow);
-	Cost make = {0}, store = {(double)type_elements(t) * one.bytes * (l->nleaf + 1), (double)type_elements(t) * one.ops};
+	Cost make = {0}, store = {(double)type_elements(t) * one.bytes * (l->nleaf + 1), (double)type_elements(t) * one.ops, 1};
 	uint32_t n = 0;
 
 	if (!l->read || l->never) {
@@ -173,4 +173,71 @@ fuse_prologue(Fuse *f, uint32_t index)
 		f->cone[index] = (uint8_t)l->ops;
 	}
 	return l->taken;
+}
+
+/* Of a group of elementwise ops: operations for an element, tensors of t's size that it reads; false if anything but v is read outside it. */
+static bool
+group_leaves(const Fuse *f, int32_t gid, Val v, const Type *t, Lead *l)
+{
+	uint32_t leaf[2 * LEAD_LEAVES + 1];
+
+	for (uint32_t i = 0; i < f->out.n; i++) {
+		const Op *o = &f->out.at[i];
+
+		if (o->group != gid)
+			continue;
+		if (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW) || fuse_costly(op_info[o->kind].expr))
+			return false;
+		l->ops += op_has((OpKind)o->kind, T_POINTWISE);
+		for (int k = 0; k < o->nin; k++) {
+			uint32_t in = o->in[k].id, n = 0;
+
+			if (type_elements(val_type(f->g, o->in[k])) < type_elements(t) || (in >= f->nval ? true : f->group_of[in] == gid))
+				continue;
+			while (n < l->nleaf && leaf[n] != in)
+				n++;
+			if (n == l->nleaf && l->nleaf <= 2 * LEAD_LEAVES)
+				leaf[l->nleaf++] = in;
+		}
+		for (int k = 0; k < o->nout; k++)
+			for (uint32_t u = 0; o->out[k].id < f->nval && o->out[k].id != v.id && u < f->users[o->out[k].id].n; u++) {
+				const Op *reader = &f->g->op.at[f->users[o->out[k].id].at[u]];
+
+				if (f->pinned[o->out[k].id] || !reader->nout || f->group_of[reader->out[0].id] != gid)
+					return false;
+			}
+	}
+	return l->nleaf > 0 && l->nleaf <= 2 * LEAD_LEAVES;
+}
+
+int32_t
+fuse_carries(Fuse *f, const Op *op, int32_t latest)
+{
+	Val v = op->in[0];
+	const Type *t = val_type(f->g, v);
+	uint32_t d = val_info(f->g, v)->op;
+	int32_t gid = v.id < f->nval ? f->group_of[v.id] : -1;
+	Prologue p = {0};
+	Lead l = {0};
+
+	if (gid < 0 || gid != latest || d == UINT32_MAX || d >= f->nop || f->kind[d] != K_MAP || f->info.at[gid].kind != K_MAP || f->info.at[gid].reduces || op->in[1].id == v.id)
+		return -1;
+	if (!f->cx->target || !f->cx->target->prologue || !group_leaves(f, gid, v, t, &l))
+		return -1;
+	DType narrow = pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
+
+	f->cx->target->prologue(f->cx->target, f->g, op, 0, narrow, &p);
+	if (p.why || !p.stores)
+		return -1;
+	Element one = element_of(&l, t, narrow);
+	double elements = (double)type_elements(t), bytes = elements * one.bytes;
+	Cost make = {bytes * (l.nleaf + 1), fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {bytes * (l.nleaf + 2), elements * one.ops, 1};
+	double ratio = seconds(f, &make) / seconds(f, &store);
+	bool taken = ratio < 1 && pass_may(f->cx, "fuse.carry");
+
+	verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.carry", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
+		.opb = op_info[op->kind].name, .fired = taken, .value = ratio, .bytes_saved = (int64_t)bytes, .loc = op->loc,
+		.why = ratio < 1 && !taken ? "stopped by --pass-limit" : arena_printf(f->g->module->arena, "made and stored by the contraction: %.3g MiB and %.3g Mflop, %.3g ms predicted; by a kernel of its own: %.3g MiB and %.3g Mflop, %.3g ms",
+		make.bytes / 1048576, make.ops / 1e6, 1e3 * seconds(f, &make), store.bytes / 1048576, store.ops / 1e6, 1e3 * seconds(f, &store))});
+	return taken ? gid : -1;
 }

@@ -131,6 +131,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract && !cu_gemm_misfit(g, group, contract))
 		cu_gemm_select(g, group, contract, cx);
+	else if (red && !contract && !window && cu_columns_select(g, group, red))
+		;
 	else if (red)
 		gr->kernel = cu_rows_small(g, red) ? "rows{threads=1}" : "rows{threads=256}";
 	else if (contract)
@@ -171,7 +173,7 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 			return arena_printf(g->arena, "the kernel of %s has no epilogue: %s", op_info[member->kind].name, why);
 		return op_info[op->kind].red >= 0 ? cu_epilogue_reduces(g, member, op) : NULL;
 	}
-	if (op_info[op->kind].red >= 0 && op_info[member->kind].red < 0 && !holds_row(g, op))
+	if (op_info[op->kind].red >= 0 && op_info[member->kind].red < 0 && !holds_row(g, op) && !cu_columns_can(g, op))
 		return "the reduction is not along what is innermost in memory: elementwise ops alone are read in order";
 	if (op_info[member->kind].red >= 0 && op_info[op->kind].red < 0 && !holds_row(g, member) && type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
 		return "the reduction is not along what is innermost in memory: no block holds a row";
@@ -390,8 +392,9 @@ const Target cuda_target = {
 	.rates = cuda_rates,
 	.by_products = cuda_by_products,
 	.narrow = cuda_narrow,
-	.memory_rate = 3e12,
-	.map_rate = 30e12,
+	.memory_rate = MEMORY_RATE,
+	.map_rate = MAP_RATE,
+	.start = START_SECONDS,
 	.mixed_dtype = cuda_mixed_dtype,
 	.arithmetic = cuda_arithmetic,
 	.emit = cuda_emit,

@@ -10,6 +10,12 @@
 #include "emit.h"
 #include "loop.h"
 
+/* Of a typical device, for choices between ways: bytes/s, operations/s of elementwise arithmetic and of 16-bit products, seconds from one kernel to the next: the last blocks run alone, the next
+ * kernel's are not there yet. */
+#define START_SECONDS 2e-6
+#define MEMORY_RATE 3e12
+#define MAP_RATE 30e12
+#define MMA_RATE 300e12
 #define BLOCK 256                   /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
 
 typedef const char *Ix;             /* an index: a decimal number, or the name of a variable */
@@ -33,7 +39,6 @@ typedef struct Cuda {
 	int *phase;                     /* rows.c */
 	const char *it;                 /* C type of indices */
 	int nkernel;
-	const Op *parts;                /* a contraction whose sums lie in the workspace in parts (gemm.c) */
 	/* the open kernel */
 	const char *name;
 	Buf head, body;
@@ -96,7 +101,6 @@ const char *cu_suffix(DType t);                         /* of the prelude's func
 Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
 Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
 Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
-Cell cu_eval_parts(Cuda *c, const Op *op, const Ix *ix); /* gemm.c */
 Cell cu_eval_window(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 

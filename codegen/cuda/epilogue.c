@@ -1,10 +1,9 @@
 /* epilogue.c: what follows a contraction in its group: elementwise ops, reductions of their values over the rows, and what is made of these.
  *
- * In: the sums of a tile in registers.   Out: text that brings them to shared memory, some rows at a time, and evaluates the group's outputs there, each thread
+ * In: the sums of a tile in registers, or no contraction at all (columns.c).   Out: text that brings them to shared memory, some rows at a time, and evaluates the group's outputs there, each thread
  * a few neighbouring columns of every so many rows: the contraction's value at such a place is known to the memo, all else is pulled. Reductions (a batch normalisation's statistics,
- * the sums of its gradient, a bias's gradient) are kept by thread and column, joined in the order of the threads, and left in the workspace, a number for each column and tile;
- * the kernel that follows adds these in a tree of a block's threads, and makes what the group makes of them. Variances are sums of squares about means, joined as in
- * Chan, Golub, LeVeque 1979. Every order is fixed by shape and n. With split > 1 the sums go to the workspace as they are. */
+ * the sums of its gradient, a bias's gradient) are kept by thread and column, joined in the order of the threads, and left in the workspace, a number for each column and tile,
+ * for the block that finishes them (finish.c). Variances are sums of squares about means, joined as in Chan, Golub, LeVeque 1979. Every order is fixed by shape and n. */
 #include "gemm.h"
 #include <string.h>
 
@@ -89,23 +88,34 @@ cu_red_states(const Op *red)
 	return red->kind == OP_moments ? 3 : 1;
 }
 
-const char *
-cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red)
+int
+cu_result_column(const Graph *g, const Op *contract)
 {
-	const Type *o = val_type(g, contract->out[0]), *t = val_type(g, red->in[0]);
-	int column = contract->kind == OP_matmul ? o->rank - 1 : contract->kind == OP_conv2d_dw ? 0 : 1;
+	return contract->kind == OP_matmul ? val_type(g, contract->out[0])->rank - 1 : contract->kind == OP_conv2d_dw ? 0 : 1;
+}
+
+const char *
+cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red)
+{
+	const Type *t = val_type(g, red->in[0]);
 	uint32_t axes = cu_red_axes(g, red);
 
 	if (red->kind != OP_sum && red->kind != OP_mean && red->kind != OP_moments)
 		return "the reduction is no sum, mean or moments: a kernel of its own";
 	if (t->dtype != DT_f32)
 		return "a contraction's epilogue is reduced in f32";
-	if (!type_same_shape(t, o))
+	if (!type_same_shape(t, space))
 		return "the reduction goes over another space than the contraction's";
 	for (int i = 0; i < t->rank; i++)
 		if ((t->axis[i].n != 1 || t->axis[i].mul) && (axes >> i & 1) == (i == column))
 			return "a contraction's tiles are reduced over all rows, column by column";
 	return NULL;
+}
+
+const char *
+cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red)
+{
+	return cu_reduces_to(g, val_type(g, contract->out[0]), cu_result_column(g, contract), red);
 }
 
 typedef struct Epilogue {
@@ -122,8 +132,9 @@ static void
 epilogue_find(Gemm *x, Epilogue *e)
 {
 	Cuda *c = x->c;
-	const Type *o = val_type(c->g, x->op->out[0]);
-	bool narrow = x->p.mma;
+	const Type *o = x->space;
+	Val stop = x->op ? x->op->out[0] : NOVAL;
+	bool narrow = x->op && x->p.mma;
 
 	*e = (Epilogue){.x = x};
 	for (uint32_t i = c->first; i < c->last; i++) {
@@ -133,22 +144,24 @@ epilogue_find(Gemm *x, Epilogue *e)
 			continue;
 		if (op_info[op->kind].red >= 0) {
 			e->red[e->nred++] = op;
-			cu_leaves_find(c, op->in[0], o, x->op->out[0], &e->leaves);
+			cu_leaves_find(c, op->in[0], o, stop, &e->leaves);
 			continue;
 		}
 		for (int k = 0; k < op->nout; k++) {
 			const ValInfo *v = val_info(c->g, op->out[k]);
 
-			if (op < x->op || !cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] || !type_same_shape(&v->type, o))
+			if ((x->op && op < x->op) || !cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] || !type_same_shape(&v->type, o))
 				continue;
 			if (e->nout == OUTS || e->nred == OUTS)
 				bug("a contraction with more than %d outputs", OUTS);
 			e->out[e->nout++] = (Out){op->out[k], &v->type, v->offset};
-			cu_leaves_find(c, op->out[k], o, x->op->out[0], &e->leaves);
+			cu_leaves_find(c, op->out[k], o, stop, &e->leaves);
 			narrow |= dtype_info[v->type.dtype].bytes == 2;
 		}
 	}
-	e->vec = narrow && !e->nred ? 8 : 4; /* states of 8 columns would not stay in registers */
+	for (uint32_t k = 0; k < e->leaves.at.n && !x->op; k++)
+		narrow |= dtype_info[val_type(c->g, e->leaves.at.at[k].v)->dtype].bytes == 2;
+	e->vec = narrow && (!e->nred || !x->op) ? 8 : 4; /* states of 8 columns beside a contraction's sums would not stay in registers */
 }
 
 /* ---------------------------------------------------------------- sums to shared memory */
@@ -190,10 +203,12 @@ rows_open(Gemm *x, int vec, int columns, int ahead)
 
 	cu_line(c, "float *const sums = (float *)memory;");
 	r.n = cu_ix_add(c, x->n0, cu_ix_mul(c, arena_printf(c->a, "(tid %% %d)", columns), cu_ix_k(c, vec)));
-	r.slab = cu_scope_open(c, "for (int slab = 0; slab < %d; slab++)", x->p.m / x->slab);
-	cu_line(c, "__syncthreads();");
-	slab_fill(x);
-	cu_line(c, "__syncthreads();");
+	if (x->op) {
+		r.slab = cu_scope_open(c, "for (int slab = 0; slab < %d; slab++)", x->p.m / x->slab);
+		cu_line(c, "__syncthreads();");
+		slab_fill(x);
+		cu_line(c, "__syncthreads();");
+	}
 	r.row = cu_scope_open(c, "for (int line = tid / %d; line < %d; line += %d)", columns, x->slab, ahead * r.step);
 	return r;
 }
@@ -206,44 +221,17 @@ row_open(Gemm *x, const Rows *r, Ix q, Ix *m, const char **at)
 	Ix line = cu_ix_add(c, "line", cu_ix_mul(c, q, cu_ix_k(c, r->step)));
 	const char *inside = strcmp(q, "0") ? arena_printf(c->a, "%s < %d && ", line, x->slab) : "";
 
-	*m = cu_ix_add(c, x->m0, cu_ix_add(c, cu_ix_mul(c, "slab", cu_ix_k(c, x->slab)), line));
+	*m = cu_ix_add(c, x->m0, cu_ix_add(c, x->op ? cu_ix_mul(c, "slab", cu_ix_k(c, x->slab)) : "0", line));
 	*at = arena_printf(c->a, "sums[%s * %d + tid %% %d * %d", line, x->p.n + 8, r->columns, r->vec);
 	return cu_scope_open(c, "if (%s%s < %s && %s < %s)", inside, *m, x->M, r->n, x->N);
 }
 
 static void
-rows_close(Cuda *c, const Rows *r)
+rows_close(const Gemm *x, const Rows *r)
 {
-	cu_scope_close(c, r->row);
-	cu_scope_close(c, r->slab);
-}
-
-static Ix
-linear(Cuda *c, Ix outer, Ix ext, Ix inner)
-{
-	return cu_ix_add(c, cu_ix_mul(c, outer, ext), inner);
-}
-
-/* split > 1: the part's sums. */
-static void
-store_part(Gemm *x)
-{
-	Cuda *c = x->c;
-	int64_t n = cu_form_count(x->f.n, x->f.nn);
-	int vec = n % 4 == 0 && !x->f.n[x->f.nn - 1].mul ? 4 : 1;
-	Rows r = rows_open(x, vec, x->p.n / vec, 1);
-	const char *at;
-	Ix m;
-	Scope in = row_open(x, &r, "0", &m, &at);
-	Ix row = linear(c, linear(c, linear(c, x->part, x->blocks_b, x->number_b), x->M, m), x->N, r.n);
-	const char *to = cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset);
-
-	if (vec == 4)
-		cu_line(c, "write4(&%s[%s], &%s]);", to, row, at);
-	else
-		cu_line(c, "%s[%s] = %s];", to, row, at);
-	cu_scope_close(c, in);
-	rows_close(c, &r);
+	cu_scope_close(x->c, r->row);
+	if (x->op)
+		cu_scope_close(x->c, r->slab);
 }
 
 /* ---------------------------------------------------------------- reductions in a tile */
@@ -281,39 +269,6 @@ state_step(Epilogue *e, int k, const Ix *ix, Ix u)
 	cu_line(c, "%s[%s] = fmaf(%s, %s, %s[%s]);", s[1], u, d, d, s[1], u);
 }
 
-/* A column's number among those that the reductions keep, and the tile's among those of the column. */
-static Ix
-kept_column(const Gemm *x, Ix n)
-{
-	return x->f.groups > 1 ? linear(x->c, x->b[0], cu_ix_k(x->c, x->f.n[0].n), n) : n;
-}
-
-static Ix
-kept_tiles(const Gemm *x)
-{
-	return x->f.groups > 1 ? x->row_tiles : cu_ix_mul(x->c, x->blocks_b, x->row_tiles);
-}
-
-/* Floats of one state of reduction k begin here in the workspace. */
-static int64_t
-state_offset(const Gemm *x, int k, int s)
-{
-	const Graph *g = x->c->g;
-	const Form *f = &x->f;
-	int64_t each = cu_form_count(f->b, f->nb) * cu_form_count(f->n, f->nn) * ((cu_form_count(f->m, f->nm) + x->p.m - 1) / x->p.m) * 4, at = g->group.at[x->c->group].workspace_offset;
-
-	for (uint32_t i = x->c->first; i < x->c->last; i++) {
-		const Op *op = &g->op.at[i];
-
-		if (op->dead || op_info[op->kind].red < 0)
-			continue;
-		if (k-- == 0)
-			return at + s * each;
-		at += cu_red_states(op) * each;
-	}
-	bug("no reduction %d", k);
-}
-
 static void
 state_join(Epilogue *e, int k, Ix column, Ix at)
 {
@@ -344,12 +299,12 @@ state_join(Epilogue *e, int k, Ix column, Ix at)
 		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
 		cu_line(c, "\tjoin_moments(&count, &mean, &squares, sums[q * %d + tid], sums[%d + q * %d + tid], sums[%d + q * %d + tid]);", n, size, n, 2 * size, n);
 		for (int i = 0; i < 3; i++)
-			cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, state_offset(e->x, k, i)), at, (const char *[]){"mean", "squares", "count"}[i]);
+			cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, i)), at, (const char *[]){"mean", "squares", "count"}[i]);
 	} else {
 		cu_line(c, "float sum = sums[tid];");
 		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
 		cu_line(c, "\tsum += sums[q * %d + tid];", n);
-		cu_line(c, "%s[%s] = sum;", cu_pointer(c, DT_f32, state_offset(e->x, k, 0)), at);
+		cu_line(c, "%s[%s] = sum;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, 0)), at);
 	}
 	cu_scope_close(c, l);
 }
@@ -360,17 +315,16 @@ static bool
 is_run(const Epilogue *e, const Type *t, int64_t offset)
 {
 	const Gemm *x = e->x;
-	int column = x->op->kind == OP_matmul ? t->rank - 1 : x->op->kind == OP_conv2d_dw ? 0 : 1;
-	Axis a = t->axis[column], part = x->f.n[x->f.nn - 1];
+	Axis a = t->axis[x->column], part = x->f.n[x->f.nn - 1];
 
-	return t->rank && t->perm[t->rank - 1] == column && !a.mul && a.n % e->vec == 0 && part.n % e->vec == 0 && offset % 16 == 0;
+	return t->rank && t->perm[t->rank - 1] == x->column && !a.mul && a.n % e->vec == 0 && part.n % e->vec == 0 && offset % 16 == 0;
 }
 
 static void
 vectors_choose(Epilogue *e)
 {
 	Gemm *x = e->x;
-	const Type *o = val_type(x->c->g, x->op->out[0]);
+	const Type *o = x->space;
 
 	for (; e->vec == 8 && !is_run(e, o, 0); e->vec = 4)
 		;
@@ -379,7 +333,7 @@ vectors_choose(Epilogue *e)
 	e->columns = x->p.n / e->vec;
 	e->step = x->threads / e->columns;
 	/* while sums wait in registers there is no room for it */
-	e->ahead = e->leaves.at.n && e->vec > 1 && x->slab == x->p.m ? 4 : 1;
+	e->ahead = e->leaves.at.n && e->vec > 1 && x->slab == x->p.m ? (x->op ? 4 : 2) : 1;
 }
 
 static bool
@@ -415,7 +369,6 @@ outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
 {
 	Gemm *x = e->x;
 	Cuda *c = x->c;
-	const Type *o = val_type(c->g, x->op->out[0]);
 	Ix m[MAX_RANK], n[1] = {r->n}, first[MAX_RANK], ix[MAX_RANK], u = "0";
 	Cell *v = arena_array(c->a, Cell, e->nout + 1);
 	const char **to = arena_array(c->a, const char *, e->nout + 1);
@@ -439,9 +392,11 @@ outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
 		cu_result_index(x, m, n, ix);
 		cu_leaves_put(c, &e->leaves, ix, u);
 	}
-	Cell sum = cu_cell_let(c, arena_printf(c->a, "%s + %s]", at, u), DT_f32);
+	if (x->op) {
+		Cell sum = cu_cell_let(c, arena_printf(c->a, "%s + %s]", at, u), DT_f32);
 
-	cu_memo_put(c, x->op->out[0], ix, cu_cell_let(c, cu_cell_cast(c, sum, (DType)o->dtype).v, (DType)o->dtype));
+		cu_memo_put(c, x->op->out[0], ix, cu_cell_let(c, cu_cell_cast(c, sum, (DType)x->space->dtype).v, (DType)x->space->dtype));
+	}
 	for (int k = 0; k < e->nout; k++)
 		v[k] = cu_value_at(c, e->out[k].v, ix);
 	for (int k = 0; k < e->nred; k++)
@@ -473,10 +428,6 @@ cu_epilogue_emit(Gemm *x)
 	Cuda *c = x->c;
 	Epilogue *e = arena_new_of(c->a, Epilogue);
 
-	if (x->p.split > 1) {
-		store_part(x);
-		return;
-	}
 	epilogue_find(x, e);
 	vectors_choose(e);
 	states_open(e);
@@ -497,137 +448,15 @@ cu_epilogue_emit(Gemm *x)
 	cu_scope_close(c, in);
 	if (e->ahead > 1)
 		cu_scope_close(c, q);
-	rows_close(c, &r);
+	rows_close(x, &r);
 
-	if (e->nred) {
-		column = cu_ix_add(c, x->n0, "tid");
-		at = linear(c, kept_column(x, column), kept_tiles(x), x->f.groups > 1 ? x->tile_m : linear(c, x->number_b, x->row_tiles, x->tile_m));
-	}
-	for (int k = 0; k < e->nred; k++)
-		state_join(e, k, column, at);
 	for (int k = 0; k < e->nout; k++)
 		c->ready[e->out[k].v.id] = true;
-}
-
-/* ---------------------------------------------------------------- the kernel behind it */
-/* Of a value that has one element for each column, its indices; false: it is no such value. */
-static bool
-kept_index(const Gemm *x, const Type *t, Ix column, Ix *ix)
-{
-	const Type *o = val_type(x->c->g, x->op->out[0]);
-	Axis a = o->axis[x->op->kind == OP_matmul ? o->rank - 1 : x->op->kind == OP_conv2d_dw ? 0 : 1];
-	int found = 0;
-
-	for (int i = 0; i < t->rank; i++) {
-		bool one = t->axis[i].n == 1 && !t->axis[i].mul;
-
-		ix[i] = one ? "0" : column;
-		found += !one;
-		if (!one && !axis_same(t->axis[i], a))
-			return false;
-	}
-	return found == (a.n != 1 || a.mul);
-}
-
-static void
-put_result(Gemm *x, const Op *red, int k, Ix column, const char *value)
-{
-	Cuda *c = x->c;
-	const Type *t = val_type(c->g, red->out[k]);
-	Ix ix[MAX_RANK];
-
-	if (!kept_index(x, t, column, ix))
-		bug("%s keeps another shape than a contraction's columns", op_info[red->kind].name);
-	cu_memo_put(c, red->out[k], ix, cu_cell_let(c, cu_cell_cast(c, (Cell){value, DT_f32}, (DType)t->dtype).v, (DType)t->dtype));
-}
-
-static void
-finish_one(Gemm *x, const Op *red, int k, Ix column, Ix tiles, Ix count)
-{
-	Cuda *c = x->c;
-	Ix first = cu_ix_mul(c, column, tiles);
-	const char *v = cu_fresh(c, 'v'), *loop = arena_printf(c->a, "for (%s i = threadIdx.x; i < %s; i += BLOCK)", c->it, tiles), *p[3];
-
-	for (int i = 0; i < cu_red_states(red); i++)
-		p[i] = cu_pointer(c, DT_f32, state_offset(x, k, i));
-	cu_line(c, "float %s = 0;", v);
-	cu_line(c, "%s", loop);
-	if (red->kind == OP_moments)
-		cu_line(c, "\t%s = fmaf(%s[%s + i], %s[%s + i], %s);", v, p[0], first, p[2], first, v);
-	else
-		cu_line(c, "\t%s += %s[%s + i];", v, p[0], first);
-	cu_line(c, "%s = block_sum_f32(%s)%s;", v, v, red->kind == OP_sum ? "" : arena_printf(c->a, " / (float)%s", count));
-	put_result(x, red, 0, column, v);
-	if (red->kind != OP_moments)
+	if (!e->nred)
 		return;
-	const char *w = cu_fresh(c, 'v');
-
-	cu_line(c, "float %s = 0;", w);
-	Scope s = cu_scope_open(c, "%s", loop);
-
-	cu_line(c, "const float d = %s[%s + i] - %s;", p[0], first, v);
-	cu_line(c, "%s += fmaf(d * d, %s[%s + i], %s[%s + i]);", w, p[2], first, p[1], first);
-	cu_scope_close(c, s);
-	cu_line(c, "%s = block_sum_f32(%s) / (float)%s;", w, w, count);
-	put_result(x, red, 1, column, w);
-}
-
-static void
-store_late(Gemm *x, Ix column)
-{
-	Cuda *c = x->c;
-	Scope s = cu_scope_open(c, "if (threadIdx.x == 0)");
-
-	for (uint32_t i = c->first; i < c->last; i++) {
-		const Op *op = &c->g->op.at[i];
-
-		for (int k = 0; k < op->nout && !op->dead; k++) {
-			const ValInfo *v = val_info(c->g, op->out[k]);
-			Ix ix[MAX_RANK];
-
-			if (!cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] || !kept_index(x, &v->type, column, ix))
-				continue;
-			cu_store_at(c, &v->type, v->offset, ix, cu_value_at(c, op->out[k], ix));
-		}
-	}
-	cu_scope_close(c, s);
-	for (uint32_t i = c->first; i < c->last; i++)
-		for (int k = 0; k < c->g->op.at[i].nout && !c->g->op.at[i].dead; k++) {
-			Ix ix[MAX_RANK];
-
-			if (cu_value_is_out(c, c->g->op.at[i].out[k]) && kept_index(x, val_type(c->g, c->g->op.at[i].out[k]), column, ix))
-				c->ready[c->g->op.at[i].out[k].id] = true;
-		}
-}
-
-void
-cu_epilogue_finish(Gemm *x)
-{
-	Cuda *c = x->c;
-	const Type *o = val_type(c->g, x->op->out[0]);
-	const Op *red[OUTS];
-	int nred = 0;
-	Form *f = &x->f;
-
-	for (uint32_t i = c->first; i < c->last; i++)
-		if (!c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0)
-			red[nred++] = &c->g->op.at[i];
-	if (!nred)
-		return;
-	cu_kernel_open(c, "");
-	uint32_t keep = 1u << (x->op->kind == OP_matmul ? o->rank - 1 : x->op->kind == OP_conv2d_dw ? 0 : 1);
-	Ix columns = cu_product(c, o, keep), count = cu_product(c, o, ((1u << o->rank) - 1) & ~keep), rows = "1", blocks = "1";
-
-	for (int i = 0; i < f->nm; i++)
-		rows = cu_ix_mul(c, rows, cu_extent(c, f->m[i]));
-	for (int i = 0; i < f->nb && f->groups == 1; i++)
-		blocks = cu_ix_mul(c, blocks, cu_extent(c, f->b[i]));
-	Ix tiles = cu_ix_mul(c, blocks, cu_ix_div(c, cu_ix_add(c, rows, cu_ix_k(c, x->p.m - 1)), cu_ix_k(c, x->p.m)));
-	Scope s = cu_scope_open(c, "for (%s column = blockIdx.x; column < %s; column += gridDim.x)", c->it, columns);
-
-	for (int k = 0; k < nred; k++)
-		finish_one(x, red[k], k, "column", tiles, count);
-	store_late(x, "column");
-	cu_scope_close(c, s);
-	cu_kernel_close(c, "sums of the tiles' sums, a column to a block", o->axis[x->op->kind == OP_matmul ? o->rank - 1 : x->op->kind == OP_conv2d_dw ? 0 : 1].n);
+	column = cu_ix_add(c, x->n0, "tid");
+	at = cu_state_place(x, column);
+	for (int k = 0; k < e->nred; k++)
+		state_join(e, k, column, at);
+	cu_columns_finish(x, e->red, e->nred);
 }

@@ -300,7 +300,7 @@ eval_op(Cuda *c, const Op *op, int index, const Ix *ix)
 	if (op_has(k, T_MOVE))
 		return eval_move(c, op, ix);
 	if (op_has(k, T_CONTRACT))
-		return (c->parts == op ? cu_eval_parts : cu_eval_contract)(c, op, ix);
+		return cu_eval_contract(c, op, ix);
 	if (op_has(k, T_WINDOW))
 		return cu_eval_window(c, op, ix);
 	if (k == OP_cast) {

@@ -5,8 +5,8 @@
  *  - by matrix instructions, mma.sync.m16n8k16 of f16 or bf16 with sums in f32, whose operands ldmatrix takes from lines of 16-byte chunks; a chunk's place in its line is changed by
  *    the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass); or
  *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
- * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 they go to the workspace, a part of k each, and a second kernel adds the parts in
- * order: the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
+ * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to the workspace first, and the block that comes last with one adds
+ * them all in their order (finish.c): the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
 #include "gemm.h"
 #include <stdio.h>
 #include <string.h>
@@ -98,18 +98,19 @@ has_mma(const Graph *g, const Op *op, const char *arch)
 	return dt == DT_f16 || (dt == DT_bf16 && arch && strcmp(arch, "sm_75"));
 }
 
-/* What else the group does: nothing to speak of, ops that need registers beside the sums, reductions, which need whole sums too. */
-typedef enum Load { LIGHT, HEAVY, REDUCES } Load;
+/* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands that it makes. */
+typedef struct Load { bool heavy, reduces, made[2]; } Load;
 
-/* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread leave room for other ops, 128 do not. */
+/* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread leave room for other ops, 128 do not.
+ * An operand that is made on its way is made for each tile across: the tile is wide there. */
 static Tiles
-tiles_choose(const Graph *g, const Op *op, const char *arch, Load load)
+tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 {
 	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1}, {true, 128, 64, 32, 3, 2, 2, 1}, {true, 64, 64, 32, 3, 2, 2, 1}, {true, 64, 32, 32, 3, 4, 1, 1}};
 	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1}, {false, 128, 64, 8, 2, 0, 0, 1}, {false, 64, 64, 16, 2, 0, 0, 1}, {false, 64, 32, 16, 2, 0, 0, 1}};
-	const Tiles *all = has_mma(g, op, arch) ? mma : ffma;
+	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
-	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn), k = cu_form_count(f.k, f.nk), b = cu_form_count(f.b, f.nb);
+	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn), k = cu_form_count(f.k, f.nk);
 	bool parts = op->kind == OP_conv2d_dw || k >= 2048;
 	int i = 0;
 
@@ -117,14 +118,18 @@ tiles_choose(const Graph *g, const Op *op, const char *arch, Load load)
 		i++;
 	Tiles p = all[i];
 
-	if (p.mma && i == 0 && load != LIGHT)
-		p = (Tiles){true, 64, 128, 32, 3, 1, 4, 1};
-	int64_t tiles = tiles_of(&f, &p), steps = (k + p.k - 1) / p.k, split = 2 * MANY_TILES / tiles;
+	if (p.mma && i == 0 && (load.heavy || load.reduces || parts)) /* in parts: more warps for a tile, and fewer parts to be written */
+		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1};
+	if (p.mma && i == 0 && load.made[0] && !load.made[1] && n % 256 == 0)
+		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1};
+	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
+		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1};
+	int64_t tiles = tiles_of(&f, &p), steps = (k + p.k - 1) / p.k, split = (cu_gemm_threads(&p) > 128 ? 1 : 2) * MANY_TILES / tiles;
 
 	split = split > steps / 8 ? steps / 8 : split;
-	while (split > 1 && split * b * m * n * 4 > PARTIAL_BYTES)
+	while (split > 1 && split * tiles * p.m * p.n * 4 > PARTIAL_BYTES)
 		split--;
-	if (load != REDUCES && split > 1 && parts && !f.classes)
+	if (!load.reduces && split > 1 && parts && !f.classes)
 		p.split = (int)split;
 	return p;
 }
@@ -157,19 +162,20 @@ static Load
 load_of(const Graph *g, int group, const Op *op)
 {
 	int behind = 0;
-	bool heavy = is_large(g, op);
+	Load l = {.heavy = is_large(g, op), .reduces = reduces(g, group)};
 
-	if (reduces(g, group))
-		return REDUCES;
+	for (int k = 0; k < 2; k++)
+		l.made[k] = val_info(g, op->in[k])->op != UINT32_MAX && val_op(g, op->in[k])->group == group;
 	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
 		const Op *o = &g->op.at[i];
 
 		if (o->dead || o->group != group)
 			continue;
 		behind += o > op && !op_has((OpKind)o->kind, T_CONST | T_VIEW);
-		heavy |= o < op || op_has((OpKind)o->kind, T_RANDOM) || is_dear(op_info[o->kind].expr);
+		l.heavy |= o < op || op_has((OpKind)o->kind, T_RANDOM) || is_dear(op_info[o->kind].expr);
 	}
-	return behind > 4 || heavy ? HEAVY : LIGHT;
+	l.heavy |= behind > 4;
+	return l;
 }
 
 /* ---------------------------------------------------------------- a tuning file's */
@@ -240,20 +246,20 @@ int64_t
 cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 {
 	Form f = cu_form(g, op);
-	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn), b = cu_form_count(f.b, f.nb), bytes = 0;
+	int64_t bytes = 0;
 
 	if (p->split > 1)
-		return p->split * b * m * n * 4;
+		return cu_parts_bytes(&f, p);
 	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
 		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
-			bytes += cu_red_states(&g->op.at[i]) * b * n * ((m + p->m - 1) / p->m) * 4;
+			bytes += cu_state_bytes(&f, p, &g->op.at[i]);
 	return bytes;
 }
 
 void
 cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
 {
-	Tiles p = tiles_choose(g, op, cx->arch, load_of(g, group, op)), t;
+	Tiles p = tiles_choose(g, op, has_mma(g, op, cx->arch), load_of(g, group, op)), t;
 	Group *gr = &g->group.at[group];
 
 	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
@@ -268,15 +274,21 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 	const char *why = cu_gemm_why_not(g, op);
 	Form f = cu_form(g, op);
 
-	(void)narrow;
 	if (why) {
 		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
 		return;
 	}
-	Tiles p = tiles_choose(g, op, "sm_80", HEAVY);
+	bool wide = narrow == DT_none && val_type(g, op->in[0])->dtype == DT_f32;
+	Tiles p = tiles_choose(g, op, !wide, (Load){.heavy = true, .made = {k == 0, k == 1}});
 	bool taps = op->kind != OP_matmul && k == 0;
 	double across = k == 0 ? (double)((cu_form_count(f.n, f.nn) + p.n - 1) / p.n) : (double)((cu_form_count(f.m, f.nm) + p.m - 1) / p.m);
 
+	/* the memory's time beyond that of the products */
+	double elements = (double)(type_elements(val_type(g, op->in[0])) + type_elements(val_type(g, op->in[1])) + type_elements(val_type(g, op->out[0])));
+	double wait = elements * (wide ? 4 : 2) / MEMORY_RATE - op_flops(g, op) / (wide ? MAP_RATE : MMA_RATE);
+
+	r->spare = wait > 0 ? wait * MAP_RATE : 0;
+	r->stores = k == 0 && (op->kind == OP_matmul || (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.stride[0] * f.stride[1] == 1 && !f.pad[0] && !f.pad[1]));
 	/* an element of the image comes once for each tap that meets it */
 	r->times = across;
 	if (taps && op->kind == OP_conv2d)
@@ -521,6 +533,8 @@ tile_open(Gemm *x)
 	cu_split_number(c, rest[1], ext_b, f->nb, x->b);
 	if (f->classes)
 		class_open(x);
+	x->tile_n = rest[3];
+	x->col_tiles = ext[3];
 	x->m0 = cu_ix_mul(c, x->tile_m, cu_ix_k(c, x->p.m));
 	x->n0 = cu_ix_mul(c, rest[3], cu_ix_k(c, x->p.n));
 	x->M = product(c, x->ext_m, f->nm);
@@ -547,55 +561,18 @@ tiles_kernel(Gemm *x)
 
 	sums_open(x);
 	steps(x);
+	if (p->split > 1)
+		cu_parts_join(x);
 	cu_epilogue_emit(x);
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
 	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), tiles_of(&x->f, p) * p->split);
 }
 
-/* The parts' sums at an element of the result, in their order. */
-Cell
-cu_eval_parts(Cuda *c, const Op *op, const Ix *ix)
-{
-	Form f = cu_form(c->g, op);
-	const Type *o = val_type(c->g, op->out[0]);
-	bool dw = op->kind == OP_conv2d_dw;
-	int channel = op->kind == OP_matmul ? o->rank - 1 : dw ? 0 : 1;
-	Ix at = "0", size = "1", column = ix[channel], each = cu_ix_k(c, f.n[0].n), i;
-	const char *sum = cu_fresh(c, 'v');
-	Tiles p;
-
-	cu_gemm_parse(c->g->group.at[c->group].kernel, &p);
-	if (op->kind == OP_matmul) {
-		each = cu_extent(c, f.n[0]);
-		for (int k = 0; k < o->rank - 1; k++)
-			at = cu_ix_add(c, cu_ix_mul(c, at, cu_extent(c, o->axis[k])), ix[k]);
-	} else {
-		static const int rows[2][3] = {{0, 2, 3}, {2, 3, 1}};
-
-		at = f.groups > 1 ? cu_ix_div(c, column, each) : "0";
-		column = f.groups > 1 ? cu_ix_rem(c, column, each) : column;
-		for (int k = 0; k < 3; k++)
-			at = cu_ix_add(c, cu_ix_mul(c, at, cu_extent(c, f.m[k])), ix[rows[dw][k]]);
-	}
-	at = cu_ix_add(c, cu_ix_mul(c, at, each), column);
-	for (int k = 0; k < f.nb; k++)
-		size = cu_ix_mul(c, size, cu_extent(c, f.b[k]));
-	for (int k = 0; k < f.nm; k++)
-		size = cu_ix_mul(c, size, cu_extent(c, f.m[k]));
-	size = cu_ix_mul(c, size, each);
-	cu_line(c, "float %s = 0;", sum);
-	Scope s = cu_loop_open(c, cu_ix_k(c, p.split), &i);
-
-	cu_line(c, "%s += %s[%s * %s + %s];", sum, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), i, size, at);
-	cu_scope_close(c, s);
-	return cu_cell_let(c, cu_cell_cast(c, (Cell){sum, DT_f32}, (DType)o->dtype).v, (DType)o->dtype);
-}
-
 void
 cu_gemm_emit(Cuda *c, const Op *op)
 {
-	Gemm x = {.c = c, .op = op, .f = cu_form(c->g, op)};
+	Gemm x = {.c = c, .op = op, .space = val_type(c->g, op->out[0]), .column = cu_result_column(c->g, op), .f = cu_form(c->g, op)};
 
 	if (!cu_gemm_parse(c->g->group.at[c->group].kernel, &x.p))
 		bug("target cuda: '%s' is no kernel of a contraction", c->g->group.at[c->group].kernel);
@@ -605,10 +582,7 @@ cu_gemm_emit(Cuda *c, const Op *op)
 	while ((int64_t)x.slab * slab_line(&x.p) * 4 > x.shared)
 		x.slab /= 2;
 	cu_operands(&x);
-	c->parts = NULL;
 	tiles_kernel(&x);
-	if (x.p.split > 1)
-		c->parts = op;
-	else
-		cu_epilogue_finish(&x);
+	for (int k = 0; k < 2; k++)
+		c->ready[op->in[k].id] = true; /* what was made on the way was stored there too (gemm_load.c) */
 }

@@ -12,7 +12,7 @@ typedef struct Tiles {
 	int m, n, k;             /* the tile */
 	int stages;              /* tiles of k in shared memory */
 	int wm, wn;              /* mma: warps along m and n. Else 16 x 16 threads */
-	int split;               /* parts of k, summed by a second kernel in their order */
+	int split;               /* parts of k, added in their order by the last block that has one */
 } Tiles;
 
 /* A contraction in these terms (gemm_form.c). */
@@ -41,14 +41,15 @@ typedef struct Operand {
 /* A kernel in the making. */
 typedef struct Gemm {
 	Cuda *c;
-	const Op *op;
+	const Op *op;            /* NULL: no contraction, what is reduced lies in memory (columns.c) */
+	const Type *space; int column; /* of the result, or of what is reduced; the axis of its columns */
 	Form f;
 	Tiles p;
 	int threads;
 	int64_t shared;
 	Operand x[2];
 	Ix b[MAX_RANK], ext_m[MAX_RANK], ext_n[MAX_RANK], ext_k[MAX_RANK]; /* in this tile */
-	Ix M, N, K, tile_m, m0, n0, part, row_tiles, blocks_b, number_b;
+	Ix M, N, K, tile_m, tile_n, m0, n0, part, row_tiles, col_tiles, blocks_b, number_b;
 	Ix place[2], tap[2], back[2]; /* classes: remainder, first tap, output row of the first */
 	int slab;                /* rows of the tile that lie in shared memory at once, after the sum */
 } Gemm;
@@ -82,9 +83,10 @@ void cu_load_keep(Gemm *x, const Operand *o); /* of neither async nor direct: re
 
 /* ---- epilogue.c: what follows a contraction in its group */
 const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
+const char *cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red); /* NULL: red keeps that axis of this space, and is one of those that tiles can join */
+int cu_result_column(const Graph *g, const Op *contract); /* the axis of the result's columns */
 int cu_red_states(const Op *red);              /* numbers that a tile leaves for each column */
 void cu_epilogue_emit(Gemm *x);
-void cu_epilogue_finish(Gemm *x);
 /* Full-size operands in memory, loaded in vectors before the elements are computed one by one. */
 typedef struct Leaf { Val v; const char *name; } Leaf;
 typedef struct Leaves { VEC(Leaf) at; int vec, rows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
@@ -94,6 +96,18 @@ void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
 bool cu_vector_type(DType t);
 
-/* The contraction's kernels: tiles, then parts or reductions. */
+/* ---- finish.c: what the last block at a place does */
+int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* split > 1: of the workspace */
+void cu_parts_join(Gemm *x);                   /* text after which the sums of all parts are in this block's registers; blocks that are not last go on with the next tile */
+int64_t cu_state_bytes(const Form *f, const Tiles *p, const Op *red); /* of the workspace, for a reduction */
+int64_t cu_state_offset(const Gemm *x, int k, int s); /* where numbers s of the group's reduction k begin */
+Ix cu_state_place(Gemm *x, Ix column);         /* and which of them is this tile's */
+void cu_columns_finish(Gemm *x, const Op *const *red, int nred); /* text behind that which leaves them there */
+
 void cu_gemm_emit(Cuda *c, const Op *op);
+
+/* ---- columns.c: reductions that keep what is innermost in memory */
+bool cu_columns_can(const Graph *g, const Op *red); /* may a group of elementwise ops be reduced so? */
+bool cu_columns_select(const Graph *g, int group, const Op *red); /* sets kernel and workspace; false: the group has what such a kernel cannot do */
+void cu_columns_emit(Cuda *c);
 #endif

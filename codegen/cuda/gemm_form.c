@@ -212,9 +212,12 @@ cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix)
 {
 	const Form *f = &x->f;
 	Cuda *c = x->c;
-	const Type *o = val_type(c->g, x->op->out[0]);
+	const Type *o = x->space;
 
-	if (x->op->kind == OP_matmul) {
+	if (!x->op) {
+		for (int i = 0; i < o->rank; i++)
+			ix[o->perm[i]] = i < o->rank - 1 ? m[i] : n[0];
+	} else if (x->op->kind == OP_matmul) {
 		for (int i = 0; i < o->rank - 1; i++)
 			ix[i] = i < f->nb ? x->b[i] : m[i - f->nb];
 		ix[o->rank - 1] = n[0];

@@ -170,15 +170,38 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 		cu_scope_close(c, s);
 }
 
+/* What the group makes and others read too is stored once, by the first tile of columns. */
+static void
+store_unit(Gemm *x, const Operand *o, const Ix *ix, const char *keep)
+{
+	Cuda *c = x->c;
+	int64_t offset = val_info(c->g, o->v)->offset;
+	int bits = 8 * dtype_info[o->t->dtype].bytes;
+	Scope s = {0};
+	bool only = !strcmp(x->tile_n, "0");
+
+	if (!only)
+		s = cu_scope_open(c, "if (%s == 0)", x->tile_n);
+	cu_stores_at(c, offset);
+	if (o->vec > 1)
+		cu_line(c, "put%d_%d(%s, %s);", o->vec, bits, cu_address(c, o->t, offset, ix), keep);
+	else
+		cu_line(c, "*(%s) = %s[0];", cu_address(c, o->t, offset, ix), keep);
+	if (!only)
+		cu_scope_close(c, s);
+}
+
 /* To registers `keep`. */
 static void
 take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 {
 	Cuda *c = x->c;
-	Ix ix[MAX_RANK], u = "0";
+	Ix ix[MAX_RANK], first[MAX_RANK], u = "0";
 	const char *valid = unit_at(x, o, unit, tap, ix);
 	Leaves l = {0};
 	Scope loop = {0};
+
+	memcpy(first, ix, sizeof first);
 
 	for (int i = 0; i < o->vec; i++)
 		cu_line(c, "%s[%d] = 0;", keep, i);
@@ -204,6 +227,8 @@ take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 		cu_line(c, "%s[%s] = %s;", keep, u, cu_cell_cast(c, v, DT_f32).v);
 	if (o->vec > 1)
 		cu_scope_close(c, loop);
+	if (cu_value_is_out(c, o->v))
+		store_unit(x, o, first, keep);
 	cu_scope_close(c, s);
 }
 

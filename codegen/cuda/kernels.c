@@ -322,6 +322,8 @@ group_kernels(Cuda *c)
 	}
 	if (contract && cu_gemm_parse(text, &tiles))
 		cu_gemm_emit(c, contract);
+	else if (reduces && text && !strncmp(text, "columns{", 8))
+		cu_columns_emit(c);
 	else if (reduces)
 		cu_rows_emit(c, !text || !strstr(text, "threads=1}"));
 	maps_emit(c, stores);
