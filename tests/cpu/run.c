@@ -139,16 +139,20 @@ permute_types(Graph *g, uint64_t *seed)
 	}
 }
 
-/* Would fuse make such a group around a register-blocked contraction? Before it elementwise ops that only it and the group read (a prologue, hidden),
- * after it ops of its space, reductions that its tiles can take, and small values: made of these, or copies that nobody else reads. */
+/* Would fuse make such a group around a register-blocked contraction? Before it elementwise ops that only it and the group read (a prologue, hidden), but for
+ * the first operand itself where the kernel can store it; after it ops of its space, reductions that its tiles can take, and small values: made of these, or copies that nobody else reads. */
 static bool
 gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32_t *uses, bool *hidden)
 {
 	uint32_t c = 0;
 	bool *late = arena_array(g->arena, bool, g->val.n);
 
+	Prologue first = {0};
+
 	while (!op_has((OpKind)g->op.at[c].kind, T_CONTRACT))
 		c++;
+	if (t->prologue)
+		t->prologue(t, g, &g->op.at[c], 0, DT_none, &first);
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 		bool whole = i >= c && type_same_shape(val_type(g, op->out[0]), val_type(g, g->op.at[c].out[0])), waits = op_info[op->kind].red >= 0;
@@ -157,7 +161,7 @@ gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32
 			waits |= late[op->in[k].id];
 		for (int k = 0; k < op->nout; k++) {
 			late[op->out[k].id] = waits;
-			hidden[op->out[k].id] = i < c || !(whole || waits);
+			hidden[op->out[k].id] = i < c ? !first.stores || op->out[k].id != g->op.at[c].in[0].id : !(whole || waits);
 			if (hidden[op->out[k].id] && inside[op->out[k].id] != uses[op->out[k].id])
 				return false;
 		}

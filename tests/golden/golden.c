@@ -9,8 +9,10 @@
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  *   ; times: W P              a convolution or pooling takes it W us in that layout, P us row-major; a copy 6 ns a byte
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
- *   ; prologues: OP,OP:N      contractions of the stand-in target that make operands themselves, each element once or N (2..9) times; a byte and an
- *                             operation take it a nanosecond
+ *   ; prologues: OP,OP:N,OP:N+ contractions of the stand-in target that make operands themselves, each element once or N (1..9) times, and could store
+ *                             them (+); a byte and an operation take it a nanosecond, the way from one kernel to the next nothing, or
+ *   ; start: NS               so long; contractions do
+ *   ; spare: N                so many operations while they wait for memory
  *   ; updates: together       the stand-in target wants all updates behind all else
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
  *   ; variants: NAME          a kernel variant of the stand-in target
@@ -63,7 +65,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *variants[2]; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *variants[2]; double spare; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -137,7 +139,7 @@ stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, DT
 	r->why = "the stand-in target makes no operands there";
 	for (const char *p = ((const StandIn *)t)->prologues; p && *p; p += strcspn(p, ","), p += *p == ',')
 		if (!strncmp(p, name, n) && (!p[n] || p[n] == ',' || p[n] == ':'))
-			*r = (Prologue){.times = p[n] == ':' ? p[n + 1] - '0' : 1};
+			*r = (Prologue){.times = p[n] == ':' ? p[n + 1] - '0' : 1, .stores = p[n] == ':' && p[n + 2] == '+', .spare = ((const StandIn *)t)->spare};
 }
 
 static bool
@@ -182,6 +184,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
+	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
+	s->t.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
 	s->t.updates_together = command(g, "updates", 0) && !strcmp(command(g, "updates", 0), "together");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
