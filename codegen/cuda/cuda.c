@@ -102,7 +102,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
 	Group *gr = &g->group.at[group];
 	const Op *special = NULL, *contract = NULL, *window = NULL, *red = NULL;
-	int n = 0; /* ops beside casts of attention's results */
+	int pieces, n = 0; /* ops beside casts of attention's results */
 
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
@@ -133,8 +133,12 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		cu_gemm_select(g, group, contract, cx);
 	else if (red && !contract && !window && cu_columns_select(g, group, red))
 		;
+	else if (red && cu_rows_small(g, red))
+		gr->kernel = "rows{threads=1}";
+	else if (red && !contract && !window && (pieces = cu_rows_pieces(g, group, red, &gr->workspace)) > 1)
+		gr->kernel = arena_printf(g->arena, "rows{threads=256,pieces=%d}", pieces);
 	else if (red)
-		gr->kernel = cu_rows_small(g, red) ? "rows{threads=1}" : "rows{threads=256}";
+		gr->kernel = "rows{threads=256}";
 	else if (contract)
 		gr->kernel = "plain";
 	else if (window)

@@ -112,7 +112,8 @@ void cu_atom_open(Cuda *c, Atom *a);
 void cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index);
 void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block */
 Cell cu_atom_value(Cuda *c, Atom *a, Ix count);         /* what the next pass, or the result, takes of it */
-void cu_rows_emit(Cuda *c, bool block);
+int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace); /* blocks to a row, 1 unless rows are few and long; of these: bytes of workspace */
+void cu_rows_emit(Cuda *c, bool block, int pieces);
 bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
 
 /* ---- maps.c, merge.c */

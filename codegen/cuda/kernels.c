@@ -5,6 +5,7 @@
  * each line along their axis, so every sum has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
 #include "composite.h"
 #include "gemm.h"
+#include <stdlib.h>
 #include <string.h>
 
 bool
@@ -325,7 +326,7 @@ group_kernels(Cuda *c)
 	else if (reduces && text && !strncmp(text, "columns{", 8))
 		cu_columns_emit(c);
 	else if (reduces)
-		cu_rows_emit(c, !text || !strstr(text, "threads=1}"));
+		cu_rows_emit(c, !text || !strstr(text, "threads=1}"), text && strstr(text, "pieces=") ? atoi(strstr(text, "pieces=") + 7) : 1);
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */
 	for (uint32_t i = c->first; i < c->last && !stores; i++)

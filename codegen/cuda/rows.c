@@ -4,11 +4,13 @@
  * index. A pass goes over the row for every phase: what depends on no reduction of the group, what depends on those of the first pass, ...;
  * threads take every BLOCK-th element, their states join in a halving tree, so the order is the same whatever the machine. moments takes
  * two passes (sum, squares about the mean), logsumexp too (largest, exponentials below it). Values of the row's whole space are
- * stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a loop of its own. */
-#include "cuda.h"
+ * stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a loop of its own.
+ * Where rows are few and long (the largest of a gradient, its norm) and one pass does, a row is cut into pieces, a block to each: they leave their states in the workspace, and the block that comes
+ * last joins them, in the tree of its threads. */
+#include "gemm.h"
 #include <string.h>
 
-enum { SHORT_ROW = 64 };
+enum { SHORT_ROW = 64, PIECE = 4096, FEW_ROWS = 132, SLOT = 16 }; /* elements of a piece, at least; bytes of a state */
 
 int
 cu_red_passes(const Op *op)
@@ -53,6 +55,42 @@ cu_rows_small(const Graph *g, const Op *op)
 	for (int i = 0; i < t->rank; i++)
 		n *= axes >> i & 1 ? t->axis[i].n : 1;
 	return n <= SHORT_ROW;
+}
+
+int
+cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
+{
+	const Type *t = val_type(g, red->in[0]);
+	uint32_t axes = cu_red_axes(g, red);
+	bool *late = arena_array(g->arena, bool, g->val.n);
+	int64_t rows = 1, count = 1, states = 0;
+
+	for (int i = 0; i < t->rank; i++)
+		*(axes >> i & 1 ? &count : &rows) *= t->axis[i].n;
+	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
+		const Op *o = &g->op.at[i];
+		bool is_red = op_info[o->kind].red >= 0, waits = is_red;
+
+		if (o->dead || o->group != group)
+			continue;
+		for (int k = 0; k < o->nin; k++)
+			waits |= late[o->in[k].id];
+		for (int k = 0; k < o->nout; k++)
+			late[o->out[k].id] = waits;
+		if (is_red && (late[o->in[0].id] || cu_red_passes(o) > 1 || cu_red_axes(g, o) != axes || !type_same_shape(val_type(g, o->in[0]), t)))
+			return 1;
+		if (!is_red && waits && type_elements(val_type(g, o->out[0])) > rows)
+			return 1;
+		states += is_red;
+	}
+	int64_t pieces = count / PIECE, most = (2 * FEW_ROWS + rows - 1) / rows;
+
+	pieces = pieces > most ? most : pieces;
+	pieces = pieces > BLOCK ? BLOCK : pieces;
+	if (rows >= FEW_ROWS || pieces < 2)
+		return 1;
+	*workspace = rows * pieces * states * SLOT;
+	return (int)pieces;
 }
 
 /* ---------------------------------------------------------------- states */
@@ -199,7 +237,8 @@ typedef struct Rows {
 	const Type *space;
 	uint32_t axes, kept;
 	bool block;
-	Ix ix[MAX_RANK], number, count;
+	int pieces;                     /* of a row */
+	Ix ix[MAX_RANK], number, count, piece;
 	int nphase;
 	VEC(Atom) atom; VEC(int) at;    /* passes of reductions, and their phases */
 	VEC(Out) whole, row;
@@ -316,15 +355,56 @@ put_results(Cuda *c, const Rows *r, const Atom *a, Cell value)
 	}
 }
 
+/* A state between this block's variables and its place in the workspace, `at` the text of the piece's first byte. */
+static void
+state_move(Cuda *c, const Atom *a, uint32_t k, const char *at, bool put)
+{
+	const char *type[2] = {cu_c_type(atom_dtype(c, a)), "long long"};
+
+	for (int i = 0; i < (a->op->kind == OP_argmax ? 2 : 1); i++) {
+		const char *slot = arena_printf(c->a, "*(volatile %s *)(%s + %u)", type[i], at, k * SLOT + 8 * (unsigned)i);
+
+		cu_line(c, "%s = %s;", put ? slot : a->s[i], put ? a->s[i] : slot);
+	}
+}
+
+static void
+pieces_join(Cuda *c, Rows *r)
+{
+	const char *at = cu_fresh(c, 'p');
+	Ix first = cu_ix_mul(c, r->number, cu_ix_k(c, r->pieces));
+	int64_t rows = 1;
+	Scope s;
+
+	for (int i = 0; i < r->space->rank; i++)
+		rows *= r->kept >> i & 1 ? r->space->axis[i].n : 1;
+	cu_line(c, "static unsigned row_tickets[%lld];", (long long)rows);
+	cu_line(c, "char *const %s = (char *)%s;", at, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
+	s = cu_scope_open(c, "if (threadIdx.x == 0)");
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		state_move(c, &r->atom.at[k], k, arena_printf(c->a, "%s + (%s + %s) * %uLL", at, first, r->piece, r->atom.n * SLOT), true);
+	cu_scope_close(c, s);
+	cu_line(c, "if (!last_here(&row_tickets[%s], %d)) continue;", r->number, r->pieces);
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		cu_atom_open(c, &r->atom.at[k]);
+	s = cu_scope_open(c, "if (threadIdx.x < %d)", r->pieces);
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		state_move(c, &r->atom.at[k], k, arena_printf(c->a, "%s + (%s + (int)threadIdx.x) * %uLL", at, first, r->atom.n * SLOT), false);
+	cu_scope_close(c, s);
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		cu_atom_join(c, &r->atom.at[k]);
+}
+
 static void
 rows_pass(Cuda *c, Rows *r, int phase)
 {
 	Ix i = cu_fresh(c, 'i'), in[MAX_RANK];
+	Ix length = r->pieces > 1 ? cu_ix_div(c, cu_ix_add(c, r->count, cu_ix_k(c, r->pieces - 1)), cu_ix_k(c, r->pieces)) : r->count, first = r->pieces > 1 ? cu_ix_mul(c, r->piece, length) : "0";
 
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		if (r->at.at[k] == phase)
 			cu_atom_open(c, &r->atom.at[k]);
-	Scope s = r->block ? cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i, r->count, i)
+	Scope s = r->pieces > 1 ? cu_scope_open(c, "for (%s %s = %s + threadIdx.x; %s < %s + %s && %s < %s; %s += BLOCK)", c->it, i, first, i, first, length, i, r->count, i) : r->block ? cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i, r->count, i)
 		: cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, r->count, i);
 
 	memcpy(in, r->ix, sizeof in);
@@ -336,13 +416,16 @@ rows_pass(Cuda *c, Rows *r, int phase)
 		if (phase_of(c, r->whole.at[k].v) == phase)
 			cu_store_at(c, r->whole.at[k].type, r->whole.at[k].offset, in, cu_value_at(c, r->whole.at[k].v, in));
 	cu_scope_close(c, s);
+	for (uint32_t k = 0; k < r->atom.n && r->block; k++)
+		if (r->at.at[k] == phase)
+			cu_atom_join(c, &r->atom.at[k]);
+	if (r->pieces > 1)
+		pieces_join(c, r);
 	for (uint32_t k = 0; k < r->atom.n; k++) {
 		Atom *a = &r->atom.at[k];
 
 		if (r->at.at[k] != phase)
 			continue;
-		if (r->block)
-			cu_atom_join(c, a);
 		Cell value = cu_atom_value(c, a, r->count);
 
 		if (a->pass + 1 < cu_red_passes(a->op))
@@ -373,9 +456,9 @@ rows_store(Cuda *c, const Rows *r)
 }
 
 void
-cu_rows_emit(Cuda *c, bool block)
+cu_rows_emit(Cuda *c, bool block, int pieces)
 {
-	Rows r = {.block = block};
+	Rows r = {.block = block, .pieces = pieces};
 	int64_t full = 1;
 
 	for (uint32_t i = c->first; i < c->last && !r.red; i++)
@@ -390,10 +473,15 @@ cu_rows_emit(Cuda *c, bool block)
 	cu_kernel_open(c, "");
 	r.count = cu_product(c, r.space, r.axes);
 	r.number = cu_fresh(c, 'i');
-	Ix rows = cu_product(c, r.space, r.kept);
-	Scope s = cu_scope_open(c, block ? "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)" : "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)", c->it,
+	Ix rows = cu_product(c, r.space, r.kept), ext[2] = {rows, cu_ix_k(c, pieces)}, at[2];
+	Scope s = pieces > 1 ? cu_scope_open(c, "for (%s unit = blockIdx.x; unit < %s; unit += gridDim.x)", c->it, cu_ix_mul(c, rows, cu_ix_k(c, pieces))) : cu_scope_open(c, block ? "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)" : "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)", c->it,
 		r.number, r.number, rows, r.number);
 
+	if (pieces > 1) {
+		cu_split_number(c, "unit", ext, 2, at);
+		r.number = at[0];
+		r.piece = at[1];
+	}
 	for (int i = 0; i < r.space->rank; i++) {
 		r.ix[i] = "0";
 		full *= r.kept >> i & 1 ? r.space->axis[i].n : 1;
@@ -403,7 +491,7 @@ cu_rows_emit(Cuda *c, bool block)
 		rows_pass(c, &r, p);
 	rows_store(c, &r);
 	cu_scope_close(c, s);
-	cu_kernel_close(c, block ? "a row to a block" : "a row to a thread", block ? full : (full + BLOCK - 1) / BLOCK);
+	cu_kernel_close(c, pieces > 1 ? arena_printf(c->a, "a row to %d blocks", pieces) : block ? "a row to a block" : "a row to a thread", block ? full * pieces : (full + BLOCK - 1) / BLOCK);
 	for (uint32_t k = 0; k < r.row.n; k++)
 		c->ready[r.row.at[k].v.id] = true;
 	for (uint32_t k = 0; k < r.whole.n; k++)
