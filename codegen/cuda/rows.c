@@ -5,6 +5,7 @@
  * threads take every BLOCK-th element, their states join in a halving tree, so the order is the same whatever the machine. moments takes
  * two passes (sum, squares about the mean), logsumexp too (largest, exponentials below it). Values of the row's whole space are
  * stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a loop of its own.
+ * A block's threads take four neighbours at once where the row goes along memory.
  * Where rows are few and long (the largest of a gradient, its norm) and one pass does, a row is cut into pieces, a block to each: they leave their states in the workspace, and the block that comes
  * last joins them, in the tree of its threads. */
 #include "gemm.h"
@@ -237,7 +238,7 @@ typedef struct Rows {
 	const Type *space;
 	uint32_t axes, kept;
 	bool block;
-	int pieces;                     /* of a row */
+	int pieces, vec, inner;         /* of a row; neighbours that a thread takes at once, along the axis that is innermost in memory */
 	Ix ix[MAX_RANK], number, count, piece;
 	int nphase;
 	VEC(Atom) atom; VEC(int) at;    /* passes of reductions, and their phases */
@@ -395,26 +396,115 @@ pieces_join(Cuda *c, Rows *r)
 		cu_atom_join(c, &r->atom.at[k]);
 }
 
+static bool
+in_vectors(const Rows *r, const Out *o)
+{
+	return r->vec > 1 && type_same_place(o->type, r->space) && cu_vector_type((DType)o->type->dtype) && o->offset % 16 == 0;
+}
+
+/* Neighbours are taken at once where the row goes along memory, in whole vectors, and something of it lies there. */
+static void
+vectors_choose(Cuda *c, Rows *r)
+{
+	const Type *t = r->space;
+	Leaves l = {0};
+	bool any = false;
+
+	r->vec = 1;
+	for (int i = 0; i < t->rank; i++)
+		if (t->axis[t->perm[i]].n != 1 || t->axis[t->perm[i]].mul)
+			r->inner = t->perm[i];
+	if (!r->block || !t->rank || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul || t->axis[r->inner].n % 4)
+		return;
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		cu_leaves_find(c, r->atom.at[k].op->in[0], t, NOVAL, &l);
+	r->vec = 4;
+	for (uint32_t k = 0; k < r->whole.n; k++)
+		any |= in_vectors(r, &r->whole.at[k]);
+	if (!any && !l.at.n)
+		r->vec = 1;
+}
+
+/* Elements i .. i + vec of the row, at indices `in`: steps of this phase's reductions, values that are stored in it. */
+static void
+elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
+{
+	const char **to = arena_array(c->a, const char *, r->whole.n + 1);
+	Ix ix[MAX_RANK], at = i;
+	Leaves l = {0};
+	Scope loop = {0};
+
+	memcpy(ix, in, sizeof ix);
+	if (r->vec > 1) {
+		for (uint32_t k = 0; k < r->atom.n; k++)
+			if (r->at.at[k] == phase)
+				cu_leaves_find(c, r->atom.at[k].op->in[0], r->space, NOVAL, &l);
+		for (uint32_t k = 0; k < r->whole.n; k++)
+			if (phase_of(c, r->whole.at[k].v) == phase) {
+				cu_leaves_find(c, r->whole.at[k].v, r->space, NOVAL, &l);
+				if (in_vectors(r, &r->whole.at[k])) {
+					to[k] = cu_fresh(c, 'y');
+					cu_line(c, "%s %s[%d];", dtype_info[r->whole.at[k].type->dtype].bytes == 2 ? "unsigned short" : "float", to[k], r->vec);
+				}
+			}
+		cu_leaves_open(c, &l, r->vec, 1);
+		cu_leaves_load(c, &l, in);
+		cu_line(c, "#pragma unroll");
+		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", r->vec);
+		ix[r->inner] = cu_ix_add(c, in[r->inner], "u");
+		at = cu_ix_add(c, i, "u");
+		cu_leaves_put(c, &l, ix, "u");
+	}
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		if (r->at.at[k] == phase)
+			cu_atom_step(c, &r->atom.at[k], cu_value_at(c, r->atom.at[k].op->in[0], ix), at);
+	for (uint32_t k = 0; k < r->whole.n; k++) {
+		const Out *o = &r->whole.at[k];
+
+		if (phase_of(c, o->v) != phase)
+			continue;
+		Cell x = cu_value_at(c, o->v, ix);
+
+		if (!to[k])
+			cu_store_at(c, o->type, o->offset, ix, x);
+		else if (o->type->dtype == DT_f32)
+			cu_line(c, "%s[u] = %s;", to[k], x.v);
+		else
+			cu_line(c, "%s[u] = %s_bits(%s);", to[k], dtype_info[o->type->dtype].name, x.v);
+	}
+	if (r->vec > 1)
+		cu_scope_close(c, loop);
+	for (uint32_t k = 0; k < r->whole.n; k++)
+		if (to[k]) {
+			const Out *o = &r->whole.at[k];
+
+			cu_stores_at(c, o->offset);
+			cu_line(c, "put%d_%d(%s, %s);", r->vec, 8 * dtype_info[o->type->dtype].bytes, cu_address(c, o->type, o->offset, in), to[k]);
+		}
+}
+
 static void
 rows_pass(Cuda *c, Rows *r, int phase)
 {
-	Ix i = cu_fresh(c, 'i'), in[MAX_RANK];
-	Ix length = r->pieces > 1 ? cu_ix_div(c, cu_ix_add(c, r->count, cu_ix_k(c, r->pieces - 1)), cu_ix_k(c, r->pieces)) : r->count, first = r->pieces > 1 ? cu_ix_mul(c, r->piece, length) : "0";
+	Ix i = cu_fresh(c, 'i'), in[MAX_RANK], first = "0", end = r->count;
+	int64_t many = (int64_t)r->pieces * r->vec;
 
+	if (r->pieces > 1) {
+		Ix length = cu_ix_mul(c, cu_ix_div(c, cu_ix_add(c, r->count, cu_ix_k(c, many - 1)), cu_ix_k(c, many)), cu_ix_k(c, r->vec));
+
+		first = cu_ix_mul(c, r->piece, length);
+		end = cu_fresh(c, 'i');
+		cu_line(c, "const %s %s = %s + %s < %s ? %s + %s : %s;", c->it, end, first, length, r->count, first, length, r->count);
+	}
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		if (r->at.at[k] == phase)
 			cu_atom_open(c, &r->atom.at[k]);
-	Scope s = r->pieces > 1 ? cu_scope_open(c, "for (%s %s = %s + threadIdx.x; %s < %s + %s && %s < %s; %s += BLOCK)", c->it, i, first, i, first, length, i, r->count, i) : r->block ? cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i, r->count, i)
+	Scope s = r->block ? cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i, cu_ix_add(c, first, cu_ix_mul(c, "threadIdx.x", cu_ix_k(c, r->vec))), i, end, i, BLOCK * r->vec)
 		: cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, r->count, i);
 
 	memcpy(in, r->ix, sizeof in);
 	cu_take_apart(c, r->space, r->axes, i, in);
-	for (uint32_t k = 0; k < r->atom.n; k++)
-		if (r->at.at[k] == phase)
-			cu_atom_step(c, &r->atom.at[k], cu_value_at(c, r->atom.at[k].op->in[0], in), i);
-	for (uint32_t k = 0; k < r->whole.n; k++)
-		if (phase_of(c, r->whole.at[k].v) == phase)
-			cu_store_at(c, r->whole.at[k].type, r->whole.at[k].offset, in, cu_value_at(c, r->whole.at[k].v, in));
+	elements(c, r, phase, i, in);
 	cu_scope_close(c, s);
 	for (uint32_t k = 0; k < r->atom.n && r->block; k++)
 		if (r->at.at[k] == phase)
@@ -470,6 +560,7 @@ cu_rows_emit(Cuda *c, bool block, int pieces)
 	rows_plan(c, &r);
 	if (!r.row.n && !r.whole.n)
 		return;
+	vectors_choose(c, &r);
 	cu_kernel_open(c, "");
 	r.count = cu_product(c, r.space, r.axes);
 	r.number = cu_fresh(c, 'i');
