@@ -13,6 +13,7 @@ typedef struct Tiles {
 	int stages;              /* tiles of k in shared memory */
 	int wm, wn;              /* mma: warps along m and n. Else 16 x 16 threads */
 	int split;               /* parts of k, summed by a second kernel in their order */
+	int groups;              /* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
 } Tiles;
 
 /* A contraction in these terms (gemm_form.c). */
@@ -73,6 +74,12 @@ void cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx);
 int64_t cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p);
 const char *cu_gemm_misfit(const Graph *g, int group, const Op *op);
 void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r);
+
+/* ---- wgmma.c */
+bool cu_wgmma_arch(const char *arch);
+bool cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p); /* false: mma.sync */
+const char *cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p);
+void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
 
 /* ---- gemm_load.c */
 void cu_operands(Gemm *x);

@@ -147,6 +147,13 @@ unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 	return valid;
 }
 
+/* Where a chunk of 16 bytes lies in its tile. */
+static const char *
+chunk_at(const Gemm *x, const char *line, const char *chunk, int per_line)
+{
+	return x->p.groups ? arena_printf(x->c->a, "stacked(%s, %s)", line, chunk) : arena_printf(x->c->a, "swizzled(%s, %s, %d)", line, chunk, per_line);
+}
+
 static const char *
 slot_of(const Gemm *x, const Operand *o)
 {
@@ -164,8 +171,8 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 
 	if (o->units % x->threads)
 		s = cu_scope_open(c, "if (%s < %d)", unit, o->units);
-	cu_line(c, "copy16(shared + %s + swizzled(%s / %d, %s %% %d, %d), %s, %s, %s);", slot_of(x, o), unit, o->per_line, unit, o->per_line, o->per_line, from,
-		cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
+	cu_line(c, "copy16(shared + %s + %s, %s, %s, %s);", slot_of(x, o),
+		chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line), arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
 }
@@ -219,9 +226,10 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 	if (o->units % x->threads)
 		in = cu_scope_open(c, "if (%s < %d)", unit, o->units);
 	if (x->p.mma && o->vec > 1) {
-		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d, %d)), %s);", slot_of(x, o), line, unit, o->per_line, o->per_line, keep);
+		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + %s), %s);", slot_of(x, o), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
 	} else if (x->p.mma) {
-		cu_line(c, "*(unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d / 8, %d) + %s %% 8 * 2) = %s[0];", slot_of(x, o), line, unit, o->per_line, o->per_line / 8, unit, keep);
+		cu_line(c, "*(unsigned short *)((char *)memory + %s + %s + %s %% 8 * 2) = %s[0];", slot_of(x, o),
+			chunk_at(x, line, arena_printf(c->a, "%s %% %d / 8", unit, o->per_line), o->per_line / 8), unit, keep);
 	} else {
 		cu_line(c, "float *to = (float *)((char *)memory + %s);", slot_of(x, o));
 		for (int u = 0; u < o->vec && o->along_k; u++)
