@@ -124,7 +124,7 @@ bool cu_group_is_map(const Graph *g, int group);
 
 /* ---- prelude.c, image.c, native.c, rates.c */
 bool cuda_rates(const Target *t, const char *arch, Rates *r);
-bool cuda_by_products(const Target *t, const char *kernel); /* are its products those of tensor cores? */
+double cuda_product_rate(const Target *t, const Rates *r, const char *kernel); /* of tensor cores, if its products are theirs */
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
 /* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);

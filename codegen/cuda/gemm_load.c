@@ -22,8 +22,8 @@ operand(Gemm *x, int which)
 
 	if (run % vec == 0 && (made || val_info(c->g, o->v)->offset % 16 == 0))
 		o->vec = vec;
-	/* single elements: a thread keeps to one row, whose place it finds once */
-	else if (!matmul && x->threads % o->rows == 0)
+	/* single elements: a thread keeps to one row, whose place it finds once; of 64 x 64 elements and more the places would not stay in registers */
+	else if ((!matmul || x->p.groups) && x->threads % o->rows == 0)
 		o->along_k = false;
 	o->async = p->mma && o->vec > 1 && !made;
 	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;

@@ -96,17 +96,21 @@ declines(const Graph *g, int group, const Op *op, const char *arch, bool light, 
 bool
 cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p)
 {
+	Tiles t;
+
 	if (!cu_wgmma_arch(cx->arch))
 		return false;
 	cx->op = op;
 	cx->variant = "wgmma";
-	cx->why = declines(g, group, op, cx->arch, light, parts, p, &cx->value);
+	cx->why = declines(g, group, op, cx->arch, light, parts, &t, &cx->value);
 	if (!cx->why && cx->may && !cx->may(cx->cx, "wgmma"))
 		cx->why = "switched off";
 	cx->chosen = !cx->why;
-	if (cx->chosen)
-		cx->why = arena_printf(g->arena, "products by mma.sync would take %.2f of the time that memory takes", cx->value);
-	return cx->chosen;
+	if (!cx->chosen)
+		return false;
+	*p = t;
+	cx->why = arena_printf(g->arena, "products by mma.sync would take %.2f of the time that memory takes", cx->value);
+	return true;
 }
 
 /* Why a tuning file's parameters do not fit; NULL: they do, as far as the instruction is concerned. */

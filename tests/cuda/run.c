@@ -61,10 +61,12 @@ code_load(Code *c, Module *m, const char *arch)
 	if (getenv("CPU_TEST_DUMP"))
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
 	job.source = c->p.text.at;
+	job.cubin = strstr(job.source, ": wgmma{") != NULL; /* what ptxas says of them is an error */
 	error = nvrtc_compile(m->arena, arch, &job, 1);
 	if (!error && cu.load(&c->module, job.ptx_out.at))
 		error = "the device refuses the PTX";
 	buf_free(&job.ptx_out);
+	buf_free(&job.cubin_out);
 	return error;
 }
 
