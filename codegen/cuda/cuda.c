@@ -326,10 +326,10 @@ asks_too_much(const CuProgram *p, const char *arch)
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (f->shared > most << 10)
-			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what, (int)f->shared, arch, most << 10);
 		if (!strncmp(f->what, "wgmma{", 6) && !cu_wgmma_arch(arch))
 			return arena_printf(p->a, "group %s (%s): wgmma is an instruction of sm_90a, not of %s", f->name, f->what, arch);
+		if (f->shared > most << 10)
+			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what, (int)f->shared, arch, most << 10);
 	}
 	return NULL;
 }
