@@ -844,7 +844,7 @@ run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
 			run_cases(r, argv[a], filter, arch);
 		if (shared)
 			memcpy(r->seen, before, sizeof before);
-		own |= !shared;
+		own |= !shared && strstr(argv[a], ".txt");
 	}
 	if (own && !*filter && !emulated.real)
 		check_kernels(r, t);

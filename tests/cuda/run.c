@@ -18,6 +18,7 @@ static void code_free(Code *c);
 #include <dlfcn.h>
 
 const char *spills_wrong(Arena *a, const char *arch); /* spills.c */
+bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 
 /* The driver's functions that are called: name, symbol, arguments. */
 #define FUNCTIONS(F) \
@@ -167,6 +168,7 @@ main(int argc, char **argv)
 {
 	Run r = {.arena = arena_new()};
 	const char *filter = "", *error, *given = getenv("CUDA_TEST_ARCH");
+	int major, minor;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ir_init();
@@ -176,6 +178,8 @@ main(int argc, char **argv)
 
 	if (!arch)
 		die("%s", error);
+	if (!missing && !strcmp(arch, "sm_90a") && cuda_device_version(&major, &minor) && (major != 9 || minor != 0))
+		missing = "the device is none of sm_90a";
 	if (!missing && !has_nvrtc(t, r.arena, arch))
 		missing = "there is no NVRTC";
 	if (missing) {
