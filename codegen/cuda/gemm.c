@@ -399,7 +399,7 @@ sums_open(Gemm *x)
 static bool
 in_registers(const Operand *o)
 {
-	return !o->async && !o->direct;
+	return !o->async && !o->direct && !o->mapped;
 }
 
 static void
@@ -419,7 +419,8 @@ steps(Gemm *x)
 		cu_line(c, "const %s %s = %s < %s - %s ? %s : %s - %s;", it, count, each, all, first, each, all, first);
 	}
 	for (int i = 0; i < 2; i++) {
-		cu_load_rows(x, &x->x[i]);
+		if (!x->x[i].mapped)
+			cu_load_rows(x, &x->x[i]);
 		kept |= in_registers(&x->x[i]);
 	}
 	if (p->groups) {
@@ -572,8 +573,9 @@ tiles_kernel(Gemm *x)
 	const Tiles *p = &x->p;
 
 	cu_kernel_open(c, "");
+	cu_operands(x);
 	c->threads = x->threads;
-	c->shared = x->shared;
+	c->shared = x->shared + (c->map.n ? WGMMA_BARRIERS : 0);
 	if (p->groups) {
 		cu_line(c, "extern __shared__ __align__(1024) uint4 patterns[];"); /* the pattern of the swizzle is that of addresses */
 		cu_line(c, "uint4 *const memory = patterns;");
@@ -588,11 +590,15 @@ tiles_kernel(Gemm *x)
 	} else if (p->mma) {
 		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 32 / %d * %d, warp_n = tid / 32 %% %d * %d;", p->wn, p->m / p->wm, p->wn, p->n / p->wn);
 	}
+	if (p->groups)
+		cu_wgmma_open(x);
 	Scope s = tile_open(x);
 
 	sums_open(x);
 	steps(x);
 	cu_epilogue_emit(x);
+	if (c->map.n)
+		cu_line(c, "written_for_wgmma();");
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
 	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), tiles_of(&x->f, p) * p->split);
@@ -649,7 +655,6 @@ cu_gemm_emit(Cuda *c, const Op *op)
 	x.slab = x.p.m;
 	while ((int64_t)x.slab * slab_line(&x.p) * 4 > x.shared)
 		x.slab /= 2;
-	cu_operands(&x);
 	c->parts = NULL;
 	tiles_kernel(&x);
 	if (x.p.split > 1)

@@ -6,6 +6,8 @@
 #define CODEGEN_CUDA_GEMM_H
 #include "cuda.h"
 
+enum { WGMMA_BARRIERS = 64 }; /* bytes of shared memory behind the tiles, where tensor maps are copied */
+
 /* Parameters of a kernel: what select chooses and a tuning file may give. */
 typedef struct Tiles {
 	bool mma;                /* matrix instructions; else multiply-adds of f32 */
@@ -32,6 +34,7 @@ typedef struct Operand {
 	Val v; const Type *t;
 	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
 	bool async, direct;      /* cp.async; element by element; else through registers, put into shared memory after the products */
+	bool mapped;             /* none of these: the device copies boxes of a tensor map by itself */
 	bool fixed;              /* all units of a thread lie in one row */
 	int vec;                 /* elements loaded at once */
 	int rows;                /* m or n of the tile */
@@ -80,6 +83,8 @@ bool cu_wgmma_arch(const char *arch);
 bool cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p); /* false: mma.sync */
 const char *cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p);
 void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
+bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
+void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */
 
 /* ---- gemm_load.c */
 void cu_operands(Gemm *x);

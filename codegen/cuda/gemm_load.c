@@ -26,6 +26,14 @@ operand(Gemm *x, int which)
 	else if ((!matmul || x->p.groups) && x->threads % o->rows == 0)
 		o->along_k = false;
 	o->async = p->mma && o->vec > 1 && !made;
+	KernelMap map;
+
+	if (p->groups && o->async && cu_wgmma_map(x, o, &map)) {
+		o->mapped = true;
+		o->async = false;
+		c->map_name[c->map.n] = o->name;
+		vec_push(c->a, &c->map, map);
+	}
 	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;
 	o->direct = o->vec == 1;
 	o->fixed = !o->along_k && x->threads % o->per_line == 0;

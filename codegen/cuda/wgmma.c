@@ -127,9 +127,95 @@ cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p)
 		return "tiles of wgmma are 64, 128 or 256 on a side and 64 deep, for one or two groups of 64 rows or more";
 	if (p->m * p->n / cu_gemm_threads(p) > 128)
 		return "more sums than threads hold in registers";
-	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) > SHARED_MOST)
+	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > SHARED_MOST)
 		return "wgmma takes 3 to 8 stages, in 227 KiB of shared memory at most";
 	return NULL;
+}
+
+/* ---------------------------------------------------------------- tensor maps */
+static bool
+has_perm(const Type *t, const char *perm)
+{
+	for (int i = 0; i < t->rank; i++)
+		if (t->perm[i] != perm[i] - '0')
+			return false;
+	return true;
+}
+
+/* Does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
+static bool
+is_matrix(const Gemm *x, int which)
+{
+	const Form *f = &x->f;
+	const Type *t = val_type(x->c->g, x->op->in[which]);
+	bool dw = x->op->kind == OP_conv2d_dw;
+
+	if (x->op->kind == OP_matmul)
+		return f->nb == 0 && (which == 0 || t->rank == 2) && has_perm(t, "01234567");
+	const Type *w = dw ? val_type(x->c->g, x->op->out[0]) : val_type(x->c->g, x->op->in[1]);
+	bool point = w->axis[2].n == 1 && w->axis[3].n == 1 && f->stride[0] == 1 && f->stride[1] == 1 && f->pad[0] == 0 && f->pad[1] == 0;
+
+	if (f->groups > 1 || f->classes)
+		return false;
+	if (which == 1 && !dw)
+		return (point || x->op->kind == OP_conv2d) && has_perm(t, "2310");
+	return (point || which == 1) && has_perm(t, "0231");
+}
+
+/* Rows that follow n are as many as there are; a row is whole chunks of 16 bytes. */
+bool
+cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
+{
+	const Form *f = &x->f;
+	const Axis *line = o->which ? f->n : f->m, *inner = o->along_k ? f->k : line, *outer = o->along_k ? line : f->k;
+	int nline = o->which ? f->nn : f->nm, ninner = o->along_k ? f->nk : nline, nouter = o->along_k ? nline : f->nk, marked = 0;
+
+	*m = (KernelMap){.offset = val_info(x->c->g, o->v)->offset, .inner = cu_form_count(inner, ninner), .outer = 1, .box = {DEPTH, o->along_k ? o->rows : DEPTH}, .div = 1};
+	for (int i = 0; i < ninner; i++)
+		marked += inner[i].mul ? 2 : 0;
+	for (int i = 0; i < nouter; i++) {
+		if (outer[i].mul) {
+			m->mul = (int32_t)outer[i].mul;
+			m->div = (int32_t)(outer[i].div ? outer[i].div : 1);
+		}
+		m->outer *= outer[i].mul ? 1 : outer[i].n;
+		marked += outer[i].mul ? 1 : 0;
+	}
+	return marked <= 1 && is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX && cu_form_count(outer, nouter) < INT32_MAX;
+}
+
+/* One thread has the device copy tile `next` of k: lines of 64 elements along k, or 64 of k with 64 rows each, block by block. The slot's barrier counts their bytes. */
+static void
+copy_boxes(Gemm *x, const Operand *o)
+{
+	Cuda *c = x->c;
+	const char *to = arena_printf(c->a, "shared + %s + slot * %d", o->which ? arena_printf(c->a, "%d", x->p.stages * x->x[0].bytes) : "0", o->bytes);
+	Ix line = o->which ? x->n0 : x->m0;
+
+	if (o->along_k) {
+		cu_line(c, "copy_box(%s, &map_%c, (int)next * %d, (int)%s, filled + slot * 8);", to, o->name, DEPTH, line);
+		return;
+	}
+	cu_line(c, "for (int j = 0; j < %d; j++)", o->rows / ROWS);
+	cu_line(c, "\tcopy_box(%s + j * %d, &map_%c, (int)%s + j * %d, (int)next * %d, filled + slot * 8);", to, ROWS * LINE, o->name, line, ROWS, DEPTH);
+}
+
+void
+cu_wgmma_open(Gemm *x)
+{
+	Cuda *c = x->c;
+
+	if (!c->map.n)
+		return;
+	cu_line(c, "const unsigned filled = shared + %d;", (int)x->shared);
+	cu_line(c, "int rounds = 0;");
+	Scope s = cu_scope_open(c, "if (tid == 0)");
+
+	cu_line(c, "for (int i = 0; i < %d; i++)", x->p.stages);
+	cu_line(c, "\tbarrier_make(filled + i * 8);");
+	cu_line(c, "barriers_made();");
+	cu_scope_close(c, s);
+	cu_line(c, "__syncthreads();");
 }
 
 /* ---------------------------------------------------------------- text */
@@ -140,7 +226,7 @@ descriptor(Gemm *x, const Operand *o, const char *row)
 	Cuda *c = x->c;
 	const char *first = o->which ? arena_printf(c->a, "%d + ", x->p.stages * x->x[0].bytes) : "";
 
-	cu_line(c, "const unsigned long long at_%c = matrix(shared + %s(int)((at + 2) %% %d) * %d%s);", o->name, first, x->p.stages, o->bytes, row);
+	cu_line(c, "const unsigned long long at_%c = matrix(shared + %s(turn + 2) %% %d * %d%s);", o->name, first, x->p.stages, o->bytes, row);
 }
 
 /* Tile `at - stages + 2`: started here, waited for two rounds of the loop later. */
@@ -170,32 +256,46 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 {
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
-	bool async = x->x[0].async || x->x[1].async;
+	const Operand *o = x->x;
+	bool async = o[0].async || o[1].async, mapped = o[0].mapped || o[1].mapped;
 	int ahead = p->stages - 2; /* rounds between a tile's way in and its products */
 
 	cu_line(c, "#pragma unroll 1");
 	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", c->it, count, ahead);
 
+	cu_line(c, "const int turn = %s;", mapped ? "rounds + (int)at" : arena_printf(c->a, "(int)(at %% %d)", p->stages));
 	if (async)
 		cu_line(c, "COPIES_WAIT(%d);", ahead - 1);
-	cu_line(c, "written_for_wgmma();");
+	if (!o[0].mapped || !o[1].mapped)
+		cu_line(c, "written_for_wgmma();");
 	cu_line(c, "__syncthreads();");
 	Scope in = cu_scope_open(c, "if (at >= %d)", ahead);
 
+	if (mapped)
+		cu_line(c, "barrier_wait(filled + (turn + 2) %% %d * 8, (turn - %d) / %d & 1);", p->stages, ahead, p->stages);
 	products(x);
 	cu_scope_close(c, in);
 	in = cu_scope_open(c, "if (at < %s)", count);
-	cu_line(c, "const int slot = (int)(at %% %d);", p->stages);
+	cu_line(c, "const int slot = turn %% %d;", p->stages);
 	cu_line(c, "const %s next = %s + at;", c->it, first);
+	if (mapped) {
+		Scope one = cu_scope_open(c, "if (tid == 0)");
+
+		cu_line(c, "barrier_expect(filled + slot * 8, %d);", (o[0].mapped ? o[0].bytes : 0) + (o[1].mapped ? o[1].bytes : 0));
+		for (int i = 0; i < 2; i++)
+			if (o[i].mapped)
+				copy_boxes(x, &o[i]);
+		cu_scope_close(c, one);
+	}
 	for (int i = 0; i < 2; i++) {
-		const Operand *o = &x->x[i];
-		bool kept = !o->async && !o->direct;
+		bool kept = !o[i].async && !o[i].direct && !o[i].mapped;
 
 		if (kept)
-			cu_line(c, "unsigned short keep_%c[%d][%d];", o->name, o->each, o->vec);
-		cu_load_tile(x, o);
+			cu_line(c, "unsigned short keep_%c[%d][%d];", o[i].name, o[i].each, o[i].vec);
+		if (!o[i].mapped)
+			cu_load_tile(x, &o[i]);
 		if (kept)
-			cu_load_keep(x, o);
+			cu_load_keep(x, &o[i]);
 	}
 	cu_scope_close(c, in);
 	if (async)
@@ -203,4 +303,6 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	cu_line(c, "PRODUCTS_WAIT(1);");
 	cu_scope_close(c, s);
 	cu_line(c, "PRODUCTS_WAIT(0);");
+	if (mapped)
+		cu_line(c, "rounds += (int)(%s);", count);
 }

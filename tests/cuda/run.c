@@ -32,6 +32,7 @@ bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 	F(function, "cuModuleGetFunction", (void **function, void *module, const char *name)) \
 	F(attribute, "cuFuncSetAttribute", (void *function, int attribute, int value)) \
 	F(launch, "cuLaunchKernel", (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra)) \
+	F(map, "cuTensorMapEncodeTiled", (void *map, int type, unsigned rank, void *at, const uint64_t *extent, const uint64_t *stride, const unsigned *box, const unsigned *step, int interleave, int swizzle, int promotion, int fill)) \
 	F(alloc, "cuMemAlloc_v2", (uint64_t *at, size_t bytes)) \
 	F(release, "cuMemFree_v2", (uint64_t at)) \
 	F(copy_in, "cuMemcpyHtoD_v2", (uint64_t to, const void *from, size_t bytes)) \
@@ -76,13 +77,21 @@ static void
 launch(Code *c, const KernelRec *k, uint64_t arena, long long n, int64_t most)
 {
 	const CuFunction *f = &c->p.fn.at[k->fn];
-	void *function = NULL, **args = arena_array(c->p.a, void *, k->noff + 2);
+	void *function = NULL, **args = arena_array(c->p.a, void *, k->noff + k->nmap + 2);
+	_Alignas(64) uint8_t map[2][128];
 	int64_t blocks = (k->rows + k->grain - 1) / k->grain;
 
 	args[0] = &arena;
 	args[1] = &n;
 	for (int i = 0; i < k->noff; i++)
 		args[i + 2] = (void *)(uintptr_t)&k->off[i];
+	for (int i = 0; i < k->nmap; i++) {
+		const KernelMap *m = &k->map[i];
+		uint64_t extent[2] = {(uint64_t)m->inner, (uint64_t)(m->outer * (m->mul ? n * m->mul / m->div : 1))}, stride[1] = {2 * (uint64_t)m->inner};
+
+		must(cu.map(map[i], 1, 2, (void *)(uintptr_t)(arena + (uint64_t)m->offset), extent, stride, (unsigned[]){(unsigned)m->box[0], (unsigned)m->box[1]}, (unsigned[]){1, 1}, 0, 3, 2, 0), k->name);
+		args[k->noff + 2 + i] = map[i];
+	}
 	must(cu.function(&function, c->module, f->name), f->name);
 	if (f->shared > 48 << 10)
 		must(cu.attribute(function, 8, f->shared), f->name);
