@@ -2,7 +2,7 @@
  *
  * In: a group with a contraction of f16 or bf16.   Out: whether its tiles go that way and which they are; the text of the loop over k.
  * A warpgroup (128 threads) multiplies 64 rows of A by all columns of B, 16 of k at a time, both in shared memory, while its threads do something else: here they bring the next
- * tiles in (gemm_load.c, the same loads as for mma.sync). All else, frame, epilogue, parts, is that of gemm.c: a warp's sums lie in its registers as those of mma.sync do.
+ * tiles in (gemm_load.c, the same loads as for mma.sync; an operand that is a plain matrix the device copies by itself, TMA). All else, frame, epilogue, parts, is that of gemm.c: a warp's sums lie in its registers as those of mma.sync do.
  * A tile of k is 64 deep: 128 bytes, the width of the pattern in which wgmma reads shared memory (PTX ISA, "Shared memory matrix layout"): 16-byte chunk c of line l is at c ^ l % 8.
  * Where memory follows k a line is a row and the layout that of `swizzled`; else a line is a k and holds 64 rows, and blocks of 64 lines follow each other (`stacked`).
  * Of `stages` slots one is being multiplied, one was and may still be read by another warpgroup, the others are being filled. What threads wrote is fenced before wgmma

@@ -146,6 +146,18 @@ def by_wgmma():
         want = bits("eights")
         train(image, "again", "--sink", "off", MANTOU_SIM_SEED="7")
         assert bits("again") == want
+        # tensor maps: a driver without, a call that fails, a descriptor that was damaged
+        run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="no cuTensorMapEncodeTiled", MANTOU_SIM_MISSING="cuTensorMapEncodeTiled")
+        blob = open(image, "rb").read()
+        maps = re.search(rb'"maps": \[\[[0-9,]*,0,1\]', blob)
+        with open("damaged", "wb") as f:
+            f.write(blob[:maps.end() - 2] + b"0" + blob[maps.end() - 1:])
+        os.chmod("damaged", 0o755)
+        run("./damaged", "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="kernel train_.*: bad row")
+        box = re.search(rb'"maps": \[\[[0-9]*,[0-9]*,[0-9]*,64', blob)
+        with open("damaged", "wb") as f:
+            f.write(blob[:box.end() - 2] + b"63" + blob[box.end():])
+        run("./damaged", "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="cuTensorMapEncodeTiled: .*kernel train_|kernel train_.*cuTensorMapEncodeTiled: ")
         image = program("eights", precision, "cuda", "--arch", "sm_90a,sm_80", "--tuning", "wgmma.tune")
         for sm in ("80", "90"):
             train(image, "other", MANTOU_SIM_SM=sm)
