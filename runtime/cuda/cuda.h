@@ -80,7 +80,7 @@ typedef struct Cuda {
 	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
 	void **parameter;                           /* room for those of one kernel */
-	CuTensorMap map[RT_MAX_MAPS];               /* and for its tensor maps */
+	unsigned char map[RT_MAX_MAPS][sizeof(CuTensorMap)]; /* and for its tensor maps */
 	LoopHead top;                               /* as it last went up or came down */
 	/* telemetry: the device writes, the host reads */
 	uint8_t *mapped; CuPtr mapped_at;           /* head, mail, then the records */

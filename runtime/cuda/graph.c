@@ -36,7 +36,12 @@ kernel_map(Cuda *c, const RtRow *r, int k, int64_t n)
 	unsigned long long extent[2] = {(unsigned long long)m->inner, (unsigned long long)(m->outer * (m->mul ? n * m->mul / m->div : 1))}, stride[1] = {2 * extent[0]};
 	unsigned box[2] = {(unsigned)m->box[0], (unsigned)m->box[1]}, step[2] = {1, 1};
 
-	return CUDA(c, cuTensorMapEncodeTiled, &c->map[k], CU_16_BITS, 2, (void *)(uintptr_t)(c->arena + (CuPtr)m->offset), extent, stride, box, step, 0, CU_SWIZZLE_128, CU_PROMOTE_128, 0);
+	CuTensorMap made; /* where it is made must begin at a multiple of 64 */
+
+	if (!CUDA(c, cuTensorMapEncodeTiled, &made, CU_16_BITS, 2, (void *)(uintptr_t)(c->arena + (CuPtr)m->offset), extent, stride, box, step, 0, CU_SWIZZLE_128, CU_PROMOTE_128, 0))
+		return false;
+	memcpy(c->map[k], &made, sizeof made);
+	return true;
 }
 
 bool
@@ -52,7 +57,7 @@ cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to)
 	for (int k = 0; k < r->nmap; k++) {
 		if (!kernel_map(c, r, k, *n))
 			return cuda_row_context(c, r);
-		c->parameter[2 + r->noff + k] = &c->map[k];
+		c->parameter[2 + r->noff + k] = c->map[k];
 	}
 	*to = (CuKernelNode){.function = c->fn[r->fn], .grid = {tasks < 1 ? 1 : tasks < GRAPH_BLOCKS ? (unsigned)tasks : GRAPH_BLOCKS, 1, 1},
 	                      .block = {(unsigned)code->block[r->fn], 1, 1}, .shared = (unsigned)code->shared[r->fn], .parameter = c->parameter};
