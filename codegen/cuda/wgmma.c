@@ -304,5 +304,5 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	cu_scope_close(c, s);
 	cu_line(c, "PRODUCTS_WAIT(0);");
 	if (mapped)
-		cu_line(c, "rounds += (int)(%s);", count);
+		cu_line(c, "rounds += %s > 0 ? (int)%s : 0;", count, count); /* the last parts of k may be empty */
 }
