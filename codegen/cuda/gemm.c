@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARTIAL_BYTES = 64 << 20, MANY_TILES = 132, BAND = 8 };
+enum { PARTIAL_BYTES = 64 << 20, BAND = 8 };
 
 /* ---------------------------------------------------------------- whether */
 const char *
@@ -90,8 +90,8 @@ cu_gemm_parse(const char *text, Tiles *p)
 }
 
 /* ---------------------------------------------------------------- which */
-static int64_t
-tiles_of(const Form *f, const Tiles *p)
+int64_t
+cu_gemm_tiles(const Form *f, const Tiles *p)
 {
 	int64_t m = cu_form_count(f->m, f->nm), n = cu_form_count(f->n, f->nn);
 
@@ -119,7 +119,7 @@ has_parts(const Op *op, const Form *f)
 static void
 parts_choose(const Op *op, const Form *f, Load load, Tiles *p)
 {
-	int64_t tiles = tiles_of(f, p), steps = (cu_form_count(f->k, f->nk) + p->k - 1) / p->k, split = 2 * MANY_TILES / tiles;
+	int64_t tiles = cu_gemm_tiles(f, p), steps = (cu_form_count(f->k, f->nk) + p->k - 1) / p->k, split = 2 * MANY_TILES / tiles;
 	int64_t sums = cu_form_count(f->b, f->nb) * cu_form_count(f->m, f->nm) * cu_form_count(f->n, f->nn);
 
 	split = split > steps / 8 ? steps / 8 : split;
@@ -141,7 +141,7 @@ tiles_choose(const Graph *g, const Op *op, const char *arch, Load load)
 	bool parts = has_parts(op, &f);
 	int i = 0;
 
-	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && tiles_of(&f, &all[i]) < MANY_TILES)))
+	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
 		i++;
 	Tiles p = all[i];
 
@@ -601,7 +601,7 @@ tiles_kernel(Gemm *x)
 		cu_line(c, "written_for_wgmma();");
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
-	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), tiles_of(&x->f, p) * p->split);
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), cu_gemm_tiles(&x->f, p) * p->split);
 }
 
 /* The parts' sums at an element of the result, in their order. */

@@ -2,7 +2,8 @@
  *
  * In: a group with a contraction of f16 or bf16.   Out: whether its tiles go that way and which they are; the text of the loop over k.
  * A warpgroup (128 threads) multiplies 64 rows of A by all columns of B, 16 of k at a time, both in shared memory, while its threads do something else: here they bring the next
- * tiles in (gemm_load.c, the same loads as for mma.sync; an operand that is a plain matrix the device copies by itself, TMA). All else, frame, epilogue, parts, is that of gemm.c: a warp's sums lie in its registers as those of mma.sync do.
+ * tiles in (gemm_load.c, the same loads as for mma.sync; an operand that is a plain matrix the device copies by itself, TMA). All else, frame, epilogue, parts, is that of
+ * gemm.c: a warp's sums lie in its registers as those of mma.sync do.
  * A tile of k is 64 deep: 128 bytes, the width of the pattern in which wgmma reads shared memory (PTX ISA, "Shared memory matrix layout"): 16-byte chunk c of line l is at c ^ l % 8.
  * Where memory follows k a line is a row and the layout that of `swizzled`; else a line is a k and holds 64 rows, and blocks of 64 lines follow each other (`stacked`).
  * Of `stages` slots one is being multiplied, one was and may still be read by another warpgroup, the others are being filled. What threads wrote is fenced before wgmma
@@ -10,7 +11,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128, SHARED_MOST = 227 << 10, MANY_TILES = 132 };
+enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128, SHARED_MOST = 227 << 10 };
 
 bool
 cu_wgmma_arch(const char *arch)
@@ -58,14 +59,6 @@ in_chunks(const Graph *g, const Form *f)
 	return cu_operand_run(g, f, 0, &along_k) % 8 == 0 && cu_operand_run(g, f, 1, &along_k) % 8 == 0;
 }
 
-static int64_t
-tiles_of(const Form *f, const Tiles *p)
-{
-	int64_t m = cu_form_count(f->m, f->nm), n = cu_form_count(f->n, f->nn);
-
-	return (m + p->m - 1) / p->m * ((n + p->n - 1) / p->n) * cu_form_count(f->b, f->nb);
-}
-
 /* Why mma.sync is as good; NULL: *p are the tiles. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
 static const char *
 declines(const Graph *g, int group, const Op *op, const char *arch, bool light, bool parts, Tiles *p, double *ratio)
@@ -87,7 +80,7 @@ declines(const Graph *g, int group, const Op *op, const char *arch, bool light, 
 		return arena_printf(g->arena, "memory takes %.3g us, products by mma.sync %.3g us: faster ones would wait", 1e6 * memory, 1e6 * products);
 	if (m <= ROWS / 2 || n <= ROWS / 2)
 		return "the result is narrower than half a tile";
-	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2 || (!parts && tiles_of(&f, &all[i]) < MANY_TILES)))
+	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2 || (!parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
 		i++;
 	*p = all[i];
 	return NULL;
