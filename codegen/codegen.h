@@ -8,10 +8,13 @@
 #include "../ir/target.h"
 
 /* ---- kernels of a program, as the descriptor lists them */
+/* A matrix of 16-bit elements in memory, which the device copies in boxes by itself: `outer` rows of `inner` elements, times n * mul / div where mul is not 0. */
+typedef struct KernelMap { int64_t offset, inner, outer; int32_t box[2], mul, div; } KernelMap;
 typedef struct KernelRec {
 	const char *name;
 	int fn;                      /* index in RtImage.kernel */
 	const int64_t *off; int noff;
+	const KernelMap *map; int nmap; /* parameters behind the offsets */
 	int group;                   /* of the graph: its ops give layers, location, flops */
 	int64_t rows; int32_t mul, div; int64_t grain; /* tasks: runtime/README.md */
 	bool check;

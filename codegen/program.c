@@ -370,6 +370,9 @@ put_kernels(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
 		for (int j = 0; j < k->noff; j++)
 			buf_printf(b, "%s%lld", j ? "," : "", (long long)k->off[j]);
 		buf_printf(b, "]");
+		for (int j = 0; j < k->nmap; j++)
+			buf_printf(b, "%s[%lld,%lld,%lld,%d,%d,%d,%d]%s", j ? "," : ", \"maps\": [", (long long)k->map[j].offset, (long long)k->map[j].inner, (long long)k->map[j].outer,
+			    (int)k->map[j].box[0], (int)k->map[j].box[1], (int)k->map[j].mul, (int)k->map[j].div, j + 1 == k->nmap ? "]" : "");
 		put_layers(b, m, a, gk->g, k->group);
 		put_number(b, "flops", k->flops);
 		put_number(b, "bytes", k->bytes);

@@ -88,8 +88,7 @@ collect(Arena *a, const Module *m, const Json *root, const char *graph, Kernels 
 static double
 predicted(const Kernel *k, Machine mc)
 {
-	bool products = mc.target->by_products && mc.target->by_products(mc.target, k->kernel);
-	double compute = k->flops / (products ? mc.r.products : mc.r.flops), memory = k->bytes / mc.r.bytes;
+	double rate = mc.target->product_rate ? mc.target->product_rate(mc.target, &mc.r, k->kernel) : mc.r.flops, compute = k->flops / rate, memory = k->bytes / mc.r.bytes;
 
 	return (compute > memory ? compute : memory) + mc.r.start;
 }
@@ -176,8 +175,8 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"device\": ",
 	           m->source_hash, t->seconds * 1e3, mc.threads);
 	buf_json(b, mc.r.device ? mc.r.device : "");
-	buf_printf(b, ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [", mc.r.flops / 1e9,
-	           (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.bytes / 1e9, mc.r.start * 1e6);
+	buf_printf(b, ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gflops_of_group_products\": %.6g, \"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [", mc.r.flops / 1e9,
+	           (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.group_products / 1e9, mc.r.bytes / 1e9, mc.r.start * 1e6);
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
 
@@ -241,8 +240,8 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	if (t->tuned)
 		put_row(b, "tuned", "%s", t->tuned);
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6, t->bytes / 1e6 / t->examples, ks->n);
-	const char *of = mc.r.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores, %.3g GB/s, %.3g us to start a kernel", mc.r.device, mc.r.flops / 1e12,
-		mc.r.products / 1e12, mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
+	const char *of = mc.r.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.r.device, mc.r.flops / 1e12,
+		mc.r.products / 1e12, mc.r.group_products > 0 ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12) : "", mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
 
 	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %s)", t->seconds * 1e3, t->seconds > 0 ? t->examples / t->seconds : 0.0, of);
 	if (!ks->n)

@@ -38,7 +38,7 @@ typedef struct Prologue {
 } Prologue;
 
 /* What a machine is taken to reach, a second; start: seconds from one kernel to the next. */
-typedef struct Rates { const char *device; double bytes, flops, products, start; } Rates; /* products: of kernels that the target's by_products picks */
+typedef struct Rates { const char *device; double bytes, flops, products, group_products, start; } Rates; /* products: of matrix instructions; of those of a group of warps, 0: none */
 
 typedef struct Target {
 	const char *name;        /* cpu, cuda, ref */
@@ -69,7 +69,7 @@ typedef struct Target {
 	/* Updates run together behind all else, and what is cast of states alone runs before it: the target makes few launches of many small kernels. */
 	bool updates_together;
 	bool (*rates)(const struct Target *t, const char *arch, Rates *r); /* for forecasts; NULL hook: those of the processor here */
-	bool (*by_products)(const struct Target *t, const char *kernel);
+	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel); /* of r, the rate that this kernel's operations go at; NULL hook: flops */
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
 	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of none. */

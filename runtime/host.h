@@ -64,10 +64,13 @@ typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW } RtResultKind;
 typedef struct RtResult { RtTensor t; RtResultKind kind; } RtResult;
+typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
+enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
 	int64_t *off;
+	RtMap *map; int32_t nmap;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
 	bool check, once;

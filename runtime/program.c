@@ -192,6 +192,28 @@ program_layers(const Json *list)
 	return all;
 }
 
+/* Matrices that a device copies by itself: [offset, inner, outer, box, box, mul, div] each. */
+static bool
+program_maps(RtRow *r, const Json *list)
+{
+	r->nmap = list ? (int32_t)list->n : 0;
+	if (r->nmap > RT_MAX_MAPS)
+		return false;
+	r->map = rt_alloc(sizeof *r->map * (size_t)r->nmap);
+	int k = 0;
+
+	for (const Json *o = list ? list->child : NULL; o; o = o->next, k++) {
+		int64_t x[7], n = 0;
+
+		for (const Json *v = o->child; v && n < 7; v = v->next)
+			x[n++] = v->i;
+		if (n != 7 || o->n != 7 || x[6] < 1)
+			return false;
+		r->map[k] = (RtMap){.offset = x[0], .inner = x[1], .outer = x[2], .box = {x[3], x[4]}, .mul = x[5], .div = x[6]};
+	}
+	return true;
+}
+
 static bool
 program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 {
@@ -220,7 +242,7 @@ program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->grain = rt_json_int(o, "grain", 1);
 		r->check = rt_json_bool(o, "check", false);
 		r->once = rt_json_bool(o, "once", false);
-		if (r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
+		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
 	}
 	return true;

@@ -327,6 +327,23 @@ part_source(CuProgram *p, int part)
 	return r;
 }
 
+/* Text that was read may ask for more than the architecture has. NULL: it does not. */
+static const char *
+asks_too_much(const CuProgram *p, const char *arch)
+{
+	int number = atoi(arch + 3), most = number >= 90 ? 227 : number == 75 ? 64 : number == 80 ? 163 : 99; /* KiB of shared memory for a block */
+
+	for (uint32_t i = 0; i < p->fn.n; i++) {
+		const CuFunction *f = &p->fn.at[i];
+
+		if (!strncmp(f->what, "wgmma{", 6) && !cu_wgmma_arch(arch))
+			return arena_printf(p->a, "group %s (%s): wgmma is an instruction of sm_90a, not of %s", f->name, f->what, arch);
+		if (f->shared > most << 10)
+			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what, (int)f->shared, arch, most << 10);
+	}
+	return NULL;
+}
+
 /* The last image has PTX too. */
 static const char *
 object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
@@ -352,27 +369,37 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 }
 
 static const char *
+program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
+{
+	bool cubin = !strcmp(o->emit, "cubin");
+	NvrtcJob job = {.source = p->text.at, .cubin = cubin, .ptx = !cubin, .lines = true};
+	const char *error = asks_too_much(p, o->arch);
+
+	if (error)
+		return error;
+	if (!strcmp(o->emit, "json"))
+		program_json(out, m, "cuda", o->arch, &p->ks);
+	else if (!strcmp(o->emit, "cuda"))
+		buf_put(out, p->text.at, p->text.n);
+	else if (!strcmp(o->emit, "obj"))
+		error = object_emit(p, m, o, out);
+	else if (!(error = nvrtc_compile(p->a, o->arch, &job, 1)))
+		buf_put(out, cubin ? job.cubin_out.at : job.ptx_out.at, cubin ? job.cubin_out.n : job.ptx_out.n);
+	buf_free(&job.cubin_out);
+	buf_free(&job.ptx_out);
+	return error;
+}
+
+static const char *
 cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 {
 	CuProgram p = {.a = arena_new()};
-	bool cubin = !strcmp(o->emit, "cubin");
-	NvrtcJob job = {.cubin = cubin, .ptx = !cubin, .lines = true};
-	const char *error = NULL;
+	const char *error;
 
 	(void)t;
 	cu_module_emit(&p, m, o->arch);
-	job.source = p.text.at;
-	if (!strcmp(o->emit, "json"))
-		program_json(out, m, "cuda", o->arch, &p.ks);
-	else if (!strcmp(o->emit, "cuda"))
-		buf_put(out, p.text.at, p.text.n);
-	else if (!strcmp(o->emit, "obj"))
-		error = object_emit(&p, m, o, out);
-	else if (!(error = nvrtc_compile(p.a, o->arch, &job, 1)))
-		buf_put(out, cubin ? job.cubin_out.at : job.ptx_out.at, cubin ? job.cubin_out.n : job.ptx_out.n);
+	error = program_emit(&p, m, o, out);
 	error = error ? arena_strdup(m->arena, error) : NULL;
-	buf_free(&job.cubin_out);
-	buf_free(&job.ptx_out);
 	buf_free(&p.text);
 	arena_free(p.a);
 	return error;
@@ -388,13 +415,13 @@ const Target cuda_target = {
 	.vector_bytes = cuda_vector_bytes,
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
-	.variants = (const char *const[]){"keep", NULL},
+	.variants = (const char *const[]){"wgmma", "keep", NULL},
 	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.updates_together = true,
 	.rates = cuda_rates,
-	.by_products = cuda_by_products,
+	.product_rate = cuda_product_rate,
 	.narrow = cuda_narrow,
 	.memory_rate = MEMORY_RATE,
 	.map_rate = MAP_RATE,

@@ -44,6 +44,7 @@ typedef struct Cuda {
 	Buf head, body;
 	int depth, nvar;
 	VEC(int64_t) off;               /* offsets that are its parameters */
+	VEC(KernelMap) map; char map_name[2]; /* tensor maps behind them, map_X */
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
 	bool check, writes_state, flat; /* flat: o0 is the number of elements, and nothing else tells shapes apart */
 	VEC(Memo) memo;
@@ -129,7 +130,7 @@ void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, u
 
 /* ---- prelude.c, image.c, native.c, rates.c */
 bool cuda_rates(const Target *t, const char *arch, Rates *r);
-bool cuda_by_products(const Target *t, const char *kernel); /* are its products those of tensor cores? */
+double cuda_product_rate(const Target *t, const Rates *r, const char *kernel); /* of tensor cores, if its products are theirs */
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
 /* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);

@@ -176,7 +176,7 @@ slab_fill(Gemm *x)
 	cu_line(c, "#pragma unroll");
 	s = cu_scope_open(c, "for (int i = 0; i < %d; i++)", p->mma ? p->m / p->wm / 8 : p->m / 16);
 	if (p->mma)
-		cu_line(c, "const int r = warp_m + i * 8 + lane / 4;");
+		cu_line(c, p->groups ? "const int r = warp_m + i / 2 * 64 + i %% 2 * 8 + lane / 4;" : "const int r = warp_m + i * 8 + lane / 4;");
 	else
 		cu_line(c, "const int r = i / %d * %d + tid / 16 * %d + i %% %d;", w, 16 * w, w, w);
 	t = cu_scope_open(c, "if (r / %d == slab)", x->slab);

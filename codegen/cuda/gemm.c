@@ -3,7 +3,7 @@
  * In: a group with a contraction.   Out: Group.kernel and its workspace; then the kernel's text. A block makes a tile of the result: tiles of both operands along k pass
  * through shared memory, `stages` at once (gemm_load.c), and are multiplied
  *  - by matrix instructions, mma.sync.m16n8k16 of f16 or bf16 with sums in f32, whose operands ldmatrix takes from lines of 16-byte chunks; a chunk's place in its line is changed by
- *    the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass); or
+ *    the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass), or by wgmma (wgmma.c); or
  *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
  * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to the workspace first, and the block that comes last with one adds
  * them all in their order (finish.c): the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARTIAL_BYTES = 64 << 20, MANY_TILES = 132, BAND = 8 };
+enum { PARTIAL_BYTES = 64 << 20, BAND = 8 };
 
 /* ---------------------------------------------------------------- whether */
 const char *
@@ -65,6 +65,8 @@ tiles_text(Arena *a, const Tiles *p)
 {
 	const char *split = p->split > 1 ? arena_printf(a, ",split=%d", p->split) : "";
 
+	if (p->groups)
+		return arena_printf(a, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d%s}", p->m, p->n, p->k, p->stages, p->groups, split);
 	if (p->mma)
 		return arena_printf(a, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d%s}", p->m, p->n, p->k, p->stages, p->wm, p->wn, split);
 	return arena_printf(a, "ffma{m=%d,n=%d,k=%d%s}", p->m, p->n, p->k, split);
@@ -78,12 +80,18 @@ cu_gemm_parse(const char *text, Tiles *p)
 		return false;
 	if (sscanf(text, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
 		return p->mma = true;
+	*p = (Tiles){.split = 1, .mma = true, .wn = 1};
+	if (sscanf(text, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->groups, &p->split) >= 5) {
+		p->wm = 4 * p->groups;
+		return p->groups > 0 && p->groups <= 8;
+	}
+	*p = (Tiles){.split = 1, .stages = 2};
 	return sscanf(text, "ffma{m=%d,n=%d,k=%d,split=%d}", &p->m, &p->n, &p->k, &p->split) >= 3;
 }
 
 /* ---------------------------------------------------------------- which */
-static int64_t
-tiles_of(const Form *f, const Tiles *p)
+int64_t
+cu_gemm_tiles(const Form *f, const Tiles *p)
 {
 	int64_t m = cu_form_count(f->m, f->nm), n = cu_form_count(f->n, f->nn);
 
@@ -101,36 +109,49 @@ has_mma(const Graph *g, const Op *op, const char *arch)
 /* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands that it makes. */
 typedef struct Load { bool heavy, reduces, made[2]; } Load;
 
+/* May k be split, so that few tiles fill the machine? */
+static bool
+has_parts(const Op *op, const Form *f)
+{
+	return op->kind == OP_conv2d_dw || cu_form_count(f->k, f->nk) >= 2048;
+}
+
+static void
+parts_choose(const Op *op, const Form *f, Load load, Tiles *p)
+{
+	int64_t tiles = cu_gemm_tiles(f, p), steps = (cu_form_count(f->k, f->nk) + p->k - 1) / p->k, split = (cu_gemm_threads(p) > 128 ? 1 : 2) * MANY_TILES / tiles;
+
+	split = split > steps / 8 ? steps / 8 : split;
+	while (split > 1 && split * tiles * p->m * p->n * 4 > PARTIAL_BYTES)
+		split--;
+	if (!load.reduces && split > 1 && has_parts(op, f) && !f->classes)
+		p->split = (int)split;
+}
+
 /* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread leave room for other ops, 128 do not.
  * An operand that is made on its way is made for each tile across: the tile is wide there. */
 static Tiles
 tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 {
-	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1}, {true, 128, 64, 32, 3, 2, 2, 1}, {true, 64, 64, 32, 3, 2, 2, 1}, {true, 64, 32, 32, 3, 4, 1, 1}};
-	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1}, {false, 128, 64, 8, 2, 0, 0, 1}, {false, 64, 64, 16, 2, 0, 0, 1}, {false, 64, 32, 16, 2, 0, 0, 1}};
+	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0}, {true, 128, 64, 32, 3, 2, 2, 1, 0}, {true, 64, 64, 32, 3, 2, 2, 1, 0}, {true, 64, 32, 32, 3, 4, 1, 1, 0}};
+	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0}, {false, 128, 64, 8, 2, 0, 0, 1, 0}, {false, 64, 64, 16, 2, 0, 0, 1, 0}, {false, 64, 32, 16, 2, 0, 0, 1, 0}};
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
-	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn), k = cu_form_count(f.k, f.nk);
-	bool parts = op->kind == OP_conv2d_dw || k >= 2048;
+	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
+	bool parts = has_parts(op, &f);
 	int i = 0;
 
-	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && tiles_of(&f, &all[i]) < MANY_TILES)))
+	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
 		i++;
 	Tiles p = all[i];
 
 	if (p.mma && i == 0 && (load.heavy || load.reduces || parts)) /* in parts: more warps for a tile, and fewer parts to be written */
-		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1};
+		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0};
 	if (p.mma && i == 0 && load.made[0] && !load.made[1] && n % 256 == 0)
-		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1};
+		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
-		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1};
-	int64_t tiles = tiles_of(&f, &p), steps = (k + p.k - 1) / p.k, split = (cu_gemm_threads(&p) > 128 ? 1 : 2) * MANY_TILES / tiles;
-
-	split = split > steps / 8 ? steps / 8 : split;
-	while (split > 1 && split * tiles * p.m * p.n * 4 > PARTIAL_BYTES)
-		split--;
-	if (!load.reduces && split > 1 && parts && !f.classes)
-		p.split = (int)split;
+		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0};
+	parts_choose(op, &f, load, &p);
 	return p;
 }
 
@@ -192,16 +213,19 @@ tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const 
 {
 	static const int sides[] = {32, 64, 128, 256, 0}, depths[] = {8, 16, 32, 64, 0}, warps[] = {1, 2, 4, 8, 0};
 	Arena *a = g->arena;
+	const char *why;
 
 	if (!cu_gemm_parse(cx->tuned, p) || strcmp(tiles_text(a, p), cx->tuned) || p->mma != d->mma)
 		return arena_printf(a, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(a, d));
-	if (!is_one_of(p->m, sides) || !is_one_of(p->n, sides) || !is_one_of(p->k, depths) || (p->mma ? p->k < 32 : p->k > 32))
+	if (p->groups && (why = cu_wgmma_misfit(g, op, cx->arch, p)))
+		return why;
+	if (!p->groups && (!is_one_of(p->m, sides) || !is_one_of(p->n, sides) || !is_one_of(p->k, depths) || (p->mma ? p->k < 32 : p->k > 32)))
 		return "tiles are 32, 64, 128 or 256 on a side, and 32 or 64 deep for mma, 8, 16 or 32 for ffma";
-	if (p->mma && (!is_one_of(p->wm, warps) || !is_one_of(p->wn, warps) || p->wm * p->wn > 8 || p->m % (16 * p->wm) || p->n % (16 * p->wn)))
+	if (p->mma && !p->groups && (!is_one_of(p->wm, warps) || !is_one_of(p->wn, warps) || p->wm * p->wn > 8 || p->m % (16 * p->wm) || p->n % (16 * p->wn)))
 		return "warps of 16 x 16 numbers at least, 8 of them at most";
-	if (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128)
+	if (!p->groups && (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128))
 		return "more sums than threads hold in registers";
-	if (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > (cx->arch && !strcmp(cx->arch, "sm_75") ? 64 << 10 : 96 << 10))
+	if (!p->groups && (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > (cx->arch && !strcmp(cx->arch, "sm_75") ? 64 << 10 : 96 << 10)))
 		return "more shared memory than a block has";
 	Form f = cu_form(g, op);
 
@@ -259,11 +283,19 @@ cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 void
 cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
 {
-	Tiles p = tiles_choose(g, op, has_mma(g, op, cx->arch), load_of(g, group, op)), t;
+	Form f = cu_form(g, op);
+	Load load = load_of(g, group, op);
+	Tiles p = tiles_choose(g, op, has_mma(g, op, cx->arch), load), t;
 	Group *gr = &g->group.at[group];
 
+	if (p.mma && cu_wgmma_choose(g, group, op, cx, !load.heavy && !load.reduces, has_parts(op, &f), &p))
+		parts_choose(op, &f, load, &p);
 	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
 		p = t;
+	if (cx->variant && cx->chosen != (p.groups > 0)) {
+		cx->chosen = p.groups > 0;
+		cx->why = "the tuning file says so";
+	}
 	gr->kernel = tiles_text(g->arena, &p);
 	gr->workspace = cu_gemm_workspace(g, group, op, &p);
 }
@@ -378,7 +410,7 @@ sums_open(Gemm *x)
 static bool
 in_registers(const Operand *o)
 {
-	return !o->async && !o->direct;
+	return !o->async && !o->direct && !o->mapped;
 }
 
 static void
@@ -398,8 +430,13 @@ steps(Gemm *x)
 		cu_line(c, "const %s %s = %s < %s - %s ? %s : %s - %s;", it, count, each, all, first, each, all, first);
 	}
 	for (int i = 0; i < 2; i++) {
-		cu_load_rows(x, &x->x[i]);
+		if (!x->x[i].mapped)
+			cu_load_rows(x, &x->x[i]);
 		kept |= in_registers(&x->x[i]);
+	}
+	if (p->groups) {
+		cu_wgmma_steps(x, first, count);
+		return;
 	}
 	cu_line(c, "#pragma unroll 1");
 	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", it, count, p->stages - 1);
@@ -549,14 +586,25 @@ tiles_kernel(Gemm *x)
 	const Tiles *p = &x->p;
 
 	cu_kernel_open(c, "");
+	cu_operands(x);
 	c->threads = x->threads;
-	c->shared = x->shared;
-	cu_line(c, "extern __shared__ uint4 memory[];");
+	c->shared = x->shared + (c->map.n ? WGMMA_BARRIERS : 0);
+	if (p->groups) {
+		cu_line(c, "extern __shared__ __align__(1024) uint4 patterns[];"); /* the pattern of the swizzle is that of addresses */
+		cu_line(c, "uint4 *const memory = patterns;");
+	} else {
+		cu_line(c, "extern __shared__ uint4 memory[];");
+	}
 	cu_line(c, "const int tid = threadIdx.x;");
-	if (p->mma) {
+	if (p->mma)
 		cu_line(c, "const unsigned shared = shared_address(memory);");
+	if (p->groups) {
+		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 128 * %d + tid / 32 %% 4 * 16, warp_n = 0;", p->m / p->groups);
+	} else if (p->mma) {
 		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 32 / %d * %d, warp_n = tid / 32 %% %d * %d;", p->wn, p->m / p->wm, p->wn, p->n / p->wn);
 	}
+	if (p->groups)
+		cu_wgmma_open(x);
 	Scope s = tile_open(x);
 
 	sums_open(x);
@@ -564,9 +612,11 @@ tiles_kernel(Gemm *x)
 	if (p->split > 1)
 		cu_parts_join(x);
 	cu_epilogue_emit(x);
+	if (c->map.n)
+		cu_line(c, "written_for_wgmma();");
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
-	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), tiles_of(&x->f, p) * p->split);
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), cu_gemm_tiles(&x->f, p) * p->split);
 }
 
 void
@@ -581,7 +631,6 @@ cu_gemm_emit(Cuda *c, const Op *op)
 	x.slab = x.p.m;
 	while ((int64_t)x.slab * slab_line(&x.p) * 4 > x.shared)
 		x.slab /= 2;
-	cu_operands(&x);
 	tiles_kernel(&x);
 	for (int k = 0; k < 2; k++)
 		c->ready[op->in[k].id] = true; /* what was made on the way was stored there too (gemm_load.c) */

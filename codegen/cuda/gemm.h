@@ -6,6 +6,8 @@
 #define CODEGEN_CUDA_GEMM_H
 #include "cuda.h"
 
+enum { WGMMA_BARRIERS = 64 }; /* bytes of shared memory behind the tiles, where tensor maps are copied */
+
 /* Parameters of a kernel: what select chooses and a tuning file may give. */
 typedef struct Tiles {
 	bool mma;                /* matrix instructions; else multiply-adds of f32 */
@@ -13,6 +15,7 @@ typedef struct Tiles {
 	int stages;              /* tiles of k in shared memory */
 	int wm, wn;              /* mma: warps along m and n. Else 16 x 16 threads */
 	int split;               /* parts of k, added in their order by the last block that has one */
+	int groups;              /* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
 } Tiles;
 
 /* A contraction in these terms (gemm_form.c). */
@@ -31,6 +34,7 @@ typedef struct Operand {
 	Val v; const Type *t;
 	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
 	bool async, direct;      /* cp.async; element by element; else through registers, put into shared memory after the products */
+	bool mapped;             /* none of these: the device copies boxes of a tensor map by itself */
 	bool fixed;              /* all units of a thread lie in one row */
 	int vec;                 /* elements loaded at once */
 	int rows;                /* m or n of the tile */
@@ -70,10 +74,20 @@ const char *cu_gemm_why_not(const Graph *g, const Op *op); /* NULL: a kernel in 
 bool cu_gemm_parse(const char *text, Tiles *p);
 int cu_gemm_threads(const Tiles *p);
 int64_t cu_gemm_shared(const Tiles *p);
+enum { MANY_TILES = 132 };       /* that fill a machine: multiprocessors of an H200 */
+int64_t cu_gemm_tiles(const Form *f, const Tiles *p); /* of the result */
 void cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx);
 int64_t cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p);
 const char *cu_gemm_misfit(const Graph *g, int group, const Op *op);
 void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r);
+
+/* ---- wgmma.c */
+bool cu_wgmma_arch(const char *arch);
+bool cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p); /* false: mma.sync */
+const char *cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p);
+void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
+bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
+void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */
 
 /* ---- gemm_load.c */
 void cu_operands(Gemm *x);

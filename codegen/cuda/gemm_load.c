@@ -22,10 +22,18 @@ operand(Gemm *x, int which)
 
 	if (run % vec == 0 && (made || val_info(c->g, o->v)->offset % 16 == 0))
 		o->vec = vec;
-	/* single elements: a thread keeps to one row, whose place it finds once */
-	else if (!matmul && x->threads % o->rows == 0)
+	/* single elements: a thread keeps to one row, whose place it finds once; of 64 x 64 elements and more the places would not stay in registers */
+	else if ((!matmul || x->p.groups) && x->threads % o->rows == 0)
 		o->along_k = false;
 	o->async = p->mma && o->vec > 1 && !made;
+	KernelMap map;
+
+	if (p->groups && o->async && cu_wgmma_map(x, o, &map)) {
+		o->mapped = true;
+		o->async = false;
+		c->map_name[c->map.n] = o->name;
+		vec_push(c->a, &c->map, map);
+	}
 	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;
 	o->direct = o->vec == 1;
 	o->fixed = !o->along_k && x->threads % o->per_line == 0;
@@ -147,6 +155,13 @@ unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 	return valid;
 }
 
+/* Where a chunk of 16 bytes lies in its tile. */
+static const char *
+chunk_at(const Gemm *x, const char *line, const char *chunk, int per_line)
+{
+	return x->p.groups ? arena_printf(x->c->a, "stacked(%s, %s)", line, chunk) : arena_printf(x->c->a, "swizzled(%s, %s, %d)", line, chunk, per_line);
+}
+
 static const char *
 slot_of(const Gemm *x, const Operand *o)
 {
@@ -164,8 +179,8 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 
 	if (o->units % x->threads)
 		s = cu_scope_open(c, "if (%s < %d)", unit, o->units);
-	cu_line(c, "copy16(shared + %s + swizzled(%s / %d, %s %% %d, %d), %s, %s, %s);", slot_of(x, o), unit, o->per_line, unit, o->per_line, o->per_line, from,
-		cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
+	cu_line(c, "copy16(shared + %s + %s, %s, %s, %s);", slot_of(x, o),
+		chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line), arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
 }
@@ -244,9 +259,10 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 	if (o->units % x->threads)
 		in = cu_scope_open(c, "if (%s < %d)", unit, o->units);
 	if (x->p.mma && o->vec > 1) {
-		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d, %d)), %s);", slot_of(x, o), line, unit, o->per_line, o->per_line, keep);
+		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + %s), %s);", slot_of(x, o), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
 	} else if (x->p.mma) {
-		cu_line(c, "*(unsigned short *)((char *)memory + %s + swizzled(%s, %s %% %d / 8, %d) + %s %% 8 * 2) = %s[0];", slot_of(x, o), line, unit, o->per_line, o->per_line / 8, unit, keep);
+		cu_line(c, "*(unsigned short *)((char *)memory + %s + %s + %s %% 8 * 2) = %s[0];", slot_of(x, o),
+			chunk_at(x, line, arena_printf(c->a, "%s %% %d / 8", unit, o->per_line), o->per_line / 8), unit, keep);
 	} else {
 		cu_line(c, "float *to = (float *)((char *)memory + %s);", slot_of(x, o));
 		for (int u = 0; u < o->vec && o->along_k; u++)

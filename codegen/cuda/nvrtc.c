@@ -3,7 +3,7 @@
  * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of NVRTC's C API that are
  * needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC
  * version, with the length and hash of its content in its first line; one that is damaged is made again. An error in generated code is a
- * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice. */
+ * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice, or whose products by wgmma ptxas makes wait. */
 #include "cuda.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -91,16 +91,6 @@ program_log(Arena *a, const Nvrtc *n, Program p)
 	return log;
 }
 
-static const char *
-compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int status)
-{
-	char *log = program_log(a, n, p);
-	const char *open = log ? strstr(log, ".cu(") : NULL;
-	const char *group = open ? group_at(a, source, strtol(open + 4, NULL, 10)) : "no line is named";
-
-	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
-}
-
 /* The line of comment before a kernel. */
 static const char *
 comment_of(Arena *a, const char *source, const char *kernel)
@@ -110,6 +100,27 @@ comment_of(Arena *a, const char *source, const char *kernel)
 	while (from && from > source && strncmp(from, "/* graph ", 9))
 		from--;
 	return from && from > source ? arena_strndup(a, from + 3, strcspn(from, "\n") - 6) : NULL;
+}
+
+/* That of the function that a message of ptxas names: "function 'NAME'" in this line of its log. */
+static const char *
+comment_of_line(Arena *a, const char *source, const char *line)
+{
+	const char *name = strstr(line, "unction '"), *end = line + strcspn(line, "\n"), *comment = NULL;
+
+	if (name && name < end)
+		comment = comment_of(a, source, arena_strndup(a, name + 9, strcspn(name + 9, "'\n")));
+	return comment ? comment : "no kernel is named";
+}
+
+static const char *
+compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int status)
+{
+	char *log = program_log(a, n, p);
+	const char *open = log ? strstr(log, ".cu(") : NULL, *ptxas = log ? strstr(log, "ptxas error") : NULL;
+	const char *group = open ? group_at(a, source, strtol(open + 4, NULL, 10)) : ptxas ? comment_of_line(a, source, ptxas) : "no line is named";
+
+	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
 }
 
 /* ptxas -v says for each kernel what it takes. Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would:
@@ -129,6 +140,26 @@ spills(Arena *a, const char *source, const char *log)
 			return arena_printf(a, "this is a defect of mantou: a contraction keeps %d bytes of its registers in memory (%s)", stores, comment);
 	}
 	return NULL;
+}
+
+/* ptxas says, and goes on, where it makes products of wgmma wait for each other (C7510 and its neighbours): then they are no faster than mma.sync. */
+static const char *
+waits(Arena *a, const char *source, const char *log)
+{
+	const char *message = log ? strstr(log, "(C75") : NULL;
+
+	if (!message)
+		return NULL;
+	return arena_printf(a, "this is a defect of mantou: ptxas makes products of wgmma wait (%s): %s", comment_of_line(a, source, message), arena_strndup(a, message, strcspn(message, "\n")));
+}
+
+/* What is wrong with code that was made all the same; NULL: nothing. */
+static const char *
+complaint(Arena *a, const char *source, const char *log)
+{
+	const char *why = spills(a, source, log);
+
+	return why ? why : waits(a, source, log);
 }
 
 /* ---------------------------------------------------------------- the cache */
@@ -220,7 +251,9 @@ compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
 	if (j->cubin)
 		option[count++] = "--ptxas-options=-v";
 	status = n->CompileProgram(p, count, option);
-	const char *error = status ? compile_error(a, n, p, j->source, status) : j->cubin ? spills(a, j->source, program_log(a, n, p)) : NULL;
+	if (status && j->cubin) /* beside what -v says, ptxas leaves its errors out */
+		status = n->CompileProgram(p, count - 1, option);
+	const char *error = status ? compile_error(a, n, p, j->source, status) : j->cubin ? complaint(a, j->source, program_log(a, n, p)) : NULL;
 
 	if (!error && j->cubin)
 		error = fetch(a, n, p, arch, true, &j->cubin_out);

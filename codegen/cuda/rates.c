@@ -1,7 +1,8 @@
 /* rates.c: what a device of each architecture is taken to reach, for forecasts (`mantou info`); no measurement.
  *
- * Of the data sheets' figures (arch.def): 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync. */
-#include "cuda.h"
+ * Of the data sheets' figures (arch.def): 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync, which on Hopper is 65 % of 65 %
+ * (mma.sync alone does not fill its tensor cores, wgmma does). */
+#include "gemm.h"
 #include <string.h>
 
 typedef struct Device { const char *arch, *name; double bytes, f32, tensor; } Device;
@@ -18,14 +19,18 @@ cuda_rates(const Target *t, const char *arch, Rates *r)
 	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
 		if (!strcmp(devices[i].arch, arch)) {
 			*r = (Rates){.device = devices[i].name, .bytes = 0.87 * devices[i].bytes, .flops = 0.8 * devices[i].f32, .products = 0.65 * devices[i].tensor, .start = 1e-6};
+			if (cu_wgmma_arch(arch))
+				r->group_products = r->products / 0.65;
 			return true;
 		}
 	return false;
 }
 
-bool
-cuda_by_products(const Target *t, const char *kernel)
+double
+cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 {
 	(void)t;
-	return (!strncmp(kernel, "mma{", 4) || strstr(kernel, "{mma,")); /* contractions; attention */
+	if (!strncmp(kernel, "wgmma{", 6))
+		return r->group_products;
+	return !strncmp(kernel, "mma{", 4) || strstr(kernel, "{mma,") ? r->products : r->flops; /* contractions; attention */
 }

@@ -429,7 +429,7 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->threads = BLOCK;
 	c->shared = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
-	c->off.n = 0;
+	c->off.n = c->map.n = 0;
 	c->check = c->writes_state = c->flat = false;
 	c->root = NULL;
 	c->head.n = c->body.n = 0;
@@ -502,6 +502,12 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 		off[k] = c->off.at[k];
 		buf_printf(&text, ", long long o%u", (unsigned)k);
 	}
+	KernelMap *map = arena_array(a, KernelMap, c->map.n + 1);
+
+	for (uint32_t k = 0; k < c->map.n; k++) {
+		map[k] = c->map.at[k];
+		buf_printf(&text, ", const __grid_constant__ TensorMap map_%c", c->map_name[k]);
+	}
 	buf_printf(&text, ")\n{\n%s", c->writes_state ? "\tif (halted(arena)) return;\n" : "");
 	if (c->head.n)
 		buf_put(&text, c->head.at, c->head.n);
@@ -511,6 +517,6 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 	int fn = function_of(c, text.at, what);
 
 	buf_free(&text);
-	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
+	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .map = map, .nmap = (int)c->map.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
 		.check = c->check, .once = once, .flops = c->nkernel == 1 ? group_flops(c) : 0, .bytes = c->nkernel == 1 ? group_bytes(c) : 0}));
 }

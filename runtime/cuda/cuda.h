@@ -21,6 +21,8 @@ typedef struct CuKernelNode {       /* CUDA_KERNEL_NODE_PARAMS_v2 */
 	void **parameter, **extra, *kernel;
 	CuContext context;
 } CuKernelNode;
+typedef struct CuTensorMap { _Alignas(64) unsigned long long x[16]; } CuTensorMap;
+enum { CU_16_BITS = 1, CU_SWIZZLE_128 = 3, CU_PROMOTE_128 = 2 };             /* of a tensor map: elements, swizzle, promotion in the second-level cache */
 typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional node is used */
 	int type, reserved0[3];
 	union {
@@ -78,6 +80,7 @@ typedef struct Cuda {
 	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
 	void **parameter;                           /* room for those of one kernel */
+	unsigned char map[RT_MAX_MAPS][sizeof(CuTensorMap)]; /* and for its tensor maps */
 	LoopHead top;                               /* as it last went up or came down */
 	/* telemetry: the device writes, the host reads */
 	uint8_t *mapped; CuPtr mapped_at;           /* head, mail, then the records */
@@ -120,7 +123,7 @@ Plan *cuda_plan(Cuda *c, const RtLoop *l, int64_t steps);
 void cuda_plans_free(Cuda *c);
 CuPtr cuda_input_table(const Cuda *c, int graph);
 CuPtr cuda_result_table(const Cuda *c, int graph);
-CuKernelNode cuda_kernel(Cuda *c, const RtRow *r, int64_t *n); /* parameters: in c->parameter, until the next */
+bool cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to); /* parameters: in c->parameter, until the next */
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
 /* run.c */
 extern const RtDevice rt_cuda;

@@ -28,8 +28,24 @@ cuda_row_context(Cuda *c, const RtRow *r)
 	return rt_context(&c->h->error, "kernel %s (%s%s%s)", r->name, r->layers, *r->layers && *r->where ? ", " : "", r->where);
 }
 
-CuKernelNode
-cuda_kernel(Cuda *c, const RtRow *r, int64_t *n)
+/* A map of rows of r->map[k].inner elements, as many as n examples have. */
+static bool
+kernel_map(Cuda *c, const RtRow *r, int k, int64_t n)
+{
+	const RtMap *m = &r->map[k];
+	unsigned long long extent[2] = {(unsigned long long)m->inner, (unsigned long long)(m->outer * (m->mul ? n * m->mul / m->div : 1))}, stride[1] = {2 * extent[0]};
+	unsigned box[2] = {(unsigned)m->box[0], (unsigned)m->box[1]}, step[2] = {1, 1};
+
+	CuTensorMap made; /* where it is made must begin at a multiple of 64 */
+
+	if (!CUDA(c, cuTensorMapEncodeTiled, &made, CU_16_BITS, 2, (void *)(uintptr_t)(c->arena + (CuPtr)m->offset), extent, stride, box, step, 0, CU_SWIZZLE_128, CU_PROMOTE_128, 0))
+		return false;
+	memcpy(c->map[k], &made, sizeof made);
+	return true;
+}
+
+bool
+cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to)
 {
 	const RtCode *code = c->h->image->code;
 	int64_t tasks = rt_row_tasks(r, *n);
@@ -38,8 +54,14 @@ cuda_kernel(Cuda *c, const RtRow *r, int64_t *n)
 	c->parameter[1] = n;
 	for (int k = 0; k < r->noff; k++)
 		c->parameter[2 + k] = (void *)&r->off[k];
-	return (CuKernelNode){.function = c->fn[r->fn], .grid = {tasks < 1 ? 1 : tasks < GRAPH_BLOCKS ? (unsigned)tasks : GRAPH_BLOCKS, 1, 1},
+	for (int k = 0; k < r->nmap; k++) {
+		if (!kernel_map(c, r, k, *n))
+			return cuda_row_context(c, r);
+		c->parameter[2 + r->noff + k] = c->map[k];
+	}
+	*to = (CuKernelNode){.function = c->fn[r->fn], .grid = {tasks < 1 ? 1 : tasks < GRAPH_BLOCKS ? (unsigned)tasks : GRAPH_BLOCKS, 1, 1},
 	                      .block = {(unsigned)code->block[r->fn], 1, 1}, .shared = (unsigned)code->shared[r->fn], .parameter = c->parameter};
+	return true;
 }
 
 /* ---- a chain of kernels */
@@ -92,7 +114,8 @@ chain_call(Chain *h, int graph, bool once)
 
 		if (g->row[k].once && !once)
 			continue;
-		node = cuda_kernel(h->c, &g->row[k], &n);
+		if (!cuda_kernel(h->c, &g->row[k], &n, &node))
+			return false;
 		if (!chain_add(h, &node))
 			return cuda_row_context(h->c, &g->row[k]);
 	}

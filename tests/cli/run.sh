@@ -129,6 +129,32 @@ t "explain names the kernel" 0 'train: kernels of attention0: train_attention_at
 sed 's/dense(32)/dense(600)/' "$dir/composites.net" >"$dir/refused.net"
 t "a width that does not fit" 0 'attention: widths of 600 and 600.*shared memory' "$mantou" explain --target cuda --arch sm_80 "$dir/refused.net" attention0
 t "switched off" 0 'lstm.cells: switched off by --disable' "$mantou" explain --target cuda --arch sm_80 --disable lstm "$dir/composites.net" lstm0
+# wgmma: where products take longer than memory, on sm_90a alone
+cat >"$dir/wide.net" <<'EOF'
+model wide(x: f32[N, 2048]) {
+    y = x |> dense(4096) |> relu |> dense(2048) as second |> dense(8) as narrow
+    loss mean(square(y))
+    output y
+}
+train { batch = 4096  epochs = 1  optimizer = sgd(rate = 0.1)  precision = bf16 }
+EOF
+wide="--target cuda $dir/wide.net"
+t "wgmma is chosen" 0 'group #[0-9]* train_[a-z0-9_]*second[a-z0-9_]* "wgmma\{m=128,n=' "$mantou" dump --stage selected --arch sm_90a $wide
+t "explain says why" 0 'done +matmul.*: products by mma.sync would take [0-9.]* of the time that memory takes.*select.wgmma' "$mantou" explain --arch sm_90a $wide second
+t "and why not" 0 'declined +matmul.*: memory takes [0-9.]* us, products by mma.sync [0-9.]* us.*select.wgmma' "$mantou" explain --arch sm_90a $wide narrow
+for a in "sm_90a --disable wgmma" "sm_90a -O0" "sm_90a --precision f32" sm_90 sm_80; do
+	t "no wgmma for $a" 0 '' sh -c "'$mantou' dump --stage selected $wide --arch $a >'$dir/without.ir' && ! grep -q wgmma '$dir/without.ir'"
+done
+t "explain says that it is switched off" 0 'declined +matmul.*: switched off.*select.wgmma' "$mantou" explain --arch sm_90a --disable wgmma $wide second
+t "its rate is in the forecast" 0 '418 by tensor cores, 643 by wgmma' "$mantou" info --arch sm_90a $wide
+t "and not where it is not" 0 '418 by tensor cores, 4.18e' "$mantou" info --arch sm_90 $wide
+ms() { "$mantou" info "$@" --json 2>/dev/null | sed -n 's/.*"predicted_ms_per_step": \([0-9.]*\).*/\1/p'; }
+t "a step is forecast to be shorter" 0 '' test "$(ms --arch sm_90a $wide | cut -c -6 | tr -d .)" -lt "$(ms --arch sm_90a --disable wgmma $wide | cut -c -6 | tr -d .)"
+"$mantou" dump --stage planned --arch sm_90a $wide -o "$dir/wide.ir"
+sed 's/arch=sm_90a/arch=sm_80/' "$dir/wide.ir" >"$dir/other.ir"
+t "text for another architecture" 1 'group [a-z0-9_]* .wgmma.*: wgmma is an instruction of sm_90a, not of sm_80' "$mantou" build --target cuda --arch sm_80 --emit cuda "$dir/other.ir" -o -
+sed 's/"wgmma{m=[^"]*"/"wgmma{m=256,n=256,k=64,stages=8,groups=2}"/' "$dir/wide.ir" >"$dir/other.ir"
+t "text with more shared memory than there is" 1 'group [a-z0-9_]* .wgmma.*: 524352 bytes of shared memory, a block of sm_90a has 232448' "$mantou" build --target cuda --arch sm_90a --emit cuda "$dir/other.ir" -o -
 t "no NVRTC" 1 'need NVRTC.*was not found.*cuda-nvrtc' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit ptx "$net" -o "$dir/none"
 t "the text needs no NVRTC" 0 '^KERNEL ' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
 if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
@@ -326,9 +352,10 @@ tune "pairs" 'these operands cannot be multiplied as pairs' '/ conv2d /s/pack=1/
 tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm{\(.*lanes=8\).*/winograd{\1}/'
 "$mantou" explain --target cuda --arch sm_80 --precision bf16 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u >"$dir/cuda.records"
 # cuda_tune NAME PATTERN SED: the same of target cuda
+cuda_arch=sm_80
 cuda_tune() {
-	sed "$3" "$dir/cuda.records" >"$dir/cuda.tune"
-	t "tuning file of target cuda: $1" 0 "$2" $cuda --arch sm_80 --precision bf16 --tuning "$dir/cuda.tune" --emit cuda models/lenet.net -o -
+	sed "s/^cuda sm_80 /cuda $cuda_arch /;$3" "$dir/cuda.records" >"$dir/cuda.tune"
+	t "tuning file of target cuda: $1" 0 "$2" $cuda --arch $cuda_arch --precision bf16 --tuning "$dir/cuda.tune" --emit cuda models/lenet.net -o -
 }
 cuda_tune "tiles" 'head[a-z0-9_]*: mma\{m=128,n=64,k=64,stages=2,warps=4x2\}, a tile to a block; blocks=1, threads=256, shared=49152' 's/ : mma{.*/ : mma{m=128,n=64,k=64,stages=2,warps=4x2}/'
 cuda_tune "parts" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2,split=2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2,split=2}/'
@@ -338,6 +365,20 @@ cuda_tune "too many warps" 'warps of 16 x 16 numbers at least, 8 of them at most
 cuda_tune "too large" 'more sums than threads hold' 's/ : mma{.*/ : mma{m=256,n=128,k=32,stages=2,warps=2x2}/'
 cuda_tune "too many stages" 'more shared memory than a block has' 's/stages=[0-9]*/stages=7/'
 cuda_tune "too many parts" 'k cannot be split' 's/}$/,split=9999}/'
+cuda_tune "wgmma where there is none" 'wgmma is an instruction of sm_90a, not of sm_80' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
+cuda_arch=sm_90
+cuda_tune "wgmma without the a" 'wgmma is an instruction of sm_90a, not of sm_90' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
+cuda_arch=sm_90a
+cuda_tune "wgmma" 'head[a-z0-9_]*: wgmma\{m=64,n=64,k=64,stages=3,groups=1\}, a tile to a block; blocks=1, threads=128, shared=49152' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
+cuda_tune "parts by wgmma" ': wgmma\{m=128,n=64,k=64,stages=4,groups=2,split=2\}' 's/ : mma{.*/ : wgmma{m=128,n=64,k=64,stages=4,groups=2,split=2}/'
+cuda_tune "mma beside wgmma" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2}/'
+cuda_tune "a side that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side' 's/ : mma{.*/ : wgmma{m=64,n=32,k=64,stages=3,groups=1}/'
+cuda_tune "a depth that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side and 64 deep' 's/ : mma{.*/ : wgmma{m=64,n=64,k=32,stages=3,groups=1}/'
+cuda_tune "half a group" 'for one or two groups of 64 rows' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=2}/'
+cuda_tune "no group" 'matmul takes parameters such as' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=0}/'
+cuda_tune "too many sums for wgmma" 'more sums than threads hold' 's/ : mma{.*/ : wgmma{m=128,n=256,k=64,stages=3,groups=1}/'
+cuda_tune "two stages for wgmma" 'wgmma takes 3 to 8 stages' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=2,groups=1}/'
+cuda_tune "more than wgmma's stages hold" 'in 227 KiB of shared memory' 's/ : mma{.*/ : wgmma{m=128,n=256,k=64,stages=5,groups=2}/'
 cp "$dir/same.records" "$dir/tune.tune"
 t "minimal filtering that is switched off" 0 'winograd is switched off' "$mantou" info $filter --disable winograd
 t "explain says that a record does not fit" 0 'declined +conv2d.dw: winograd.*from .*tune.tune:[0-9]+: winograd is switched off  \[select.tuned' "$mantou" explain $filter same --disable winograd

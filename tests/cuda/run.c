@@ -18,6 +18,7 @@ static void code_free(Code *c);
 #include <dlfcn.h>
 
 const char *spills_wrong(Arena *a, const char *arch); /* spills.c */
+bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 
 /* The driver's functions that are called: name, symbol, arguments. */
 #define FUNCTIONS(F) \
@@ -31,6 +32,7 @@ const char *spills_wrong(Arena *a, const char *arch); /* spills.c */
 	F(function, "cuModuleGetFunction", (void **function, void *module, const char *name)) \
 	F(attribute, "cuFuncSetAttribute", (void *function, int attribute, int value)) \
 	F(launch, "cuLaunchKernel", (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra)) \
+	F(map, "cuTensorMapEncodeTiled", (void *map, int type, unsigned rank, void *at, const uint64_t *extent, const uint64_t *stride, const unsigned *box, const unsigned *step, int interleave, int swizzle, int promotion, int fill)) \
 	F(alloc, "cuMemAlloc_v2", (uint64_t *at, size_t bytes)) \
 	F(release, "cuMemFree_v2", (uint64_t at)) \
 	F(copy_in, "cuMemcpyHtoD_v2", (uint64_t to, const void *from, size_t bytes)) \
@@ -61,10 +63,12 @@ code_load(Code *c, Module *m, const char *arch)
 	if (getenv("CPU_TEST_DUMP"))
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
 	job.source = c->p.text.at;
+	job.cubin = strstr(job.source, ": wgmma{") != NULL; /* what ptxas says of them is an error */
 	error = nvrtc_compile(m->arena, arch, &job, 1);
 	if (!error && cu.load(&c->module, job.ptx_out.at))
 		error = "the device refuses the PTX";
 	buf_free(&job.ptx_out);
+	buf_free(&job.cubin_out);
 	return error;
 }
 
@@ -73,13 +77,21 @@ static void
 launch(Code *c, const KernelRec *k, uint64_t arena, long long n, int64_t most)
 {
 	const CuFunction *f = &c->p.fn.at[k->fn];
-	void *function = NULL, **args = arena_array(c->p.a, void *, k->noff + 2);
+	void *function = NULL, **args = arena_array(c->p.a, void *, k->noff + k->nmap + 2);
+	_Alignas(64) uint8_t map[2][128];
 	int64_t blocks = (k->rows + k->grain - 1) / k->grain;
 
 	args[0] = &arena;
 	args[1] = &n;
 	for (int i = 0; i < k->noff; i++)
 		args[i + 2] = (void *)(uintptr_t)&k->off[i];
+	for (int i = 0; i < k->nmap; i++) {
+		const KernelMap *m = &k->map[i];
+		uint64_t extent[2] = {(uint64_t)m->inner, (uint64_t)(m->outer * (m->mul ? n * m->mul / m->div : 1))}, stride[1] = {2 * (uint64_t)m->inner};
+
+		must(cu.map(map[i], 1, 2, (void *)(uintptr_t)(arena + (uint64_t)m->offset), extent, stride, (unsigned[]){(unsigned)m->box[0], (unsigned)m->box[1]}, (unsigned[]){1, 1}, 0, 3, 2, 0), k->name);
+		args[k->noff + 2 + i] = map[i];
+	}
 	must(cu.function(&function, c->module, f->name), f->name);
 	if (f->shared > 48 << 10)
 		must(cu.attribute(function, 8, f->shared), f->name);
@@ -165,6 +177,7 @@ main(int argc, char **argv)
 {
 	Run r = {.arena = arena_new()};
 	const char *filter = "", *error, *given = getenv("CUDA_TEST_ARCH");
+	int major, minor;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ir_init();
@@ -174,6 +187,8 @@ main(int argc, char **argv)
 
 	if (!arch)
 		die("%s", error);
+	if (!missing && !strcmp(arch, "sm_90a") && cuda_device_version(&major, &minor) && (major != 9 || minor != 0))
+		missing = "the device is none of sm_90a";
 	if (!missing && !has_nvrtc(t, r.arena, arch))
 		missing = "there is no NVRTC";
 	if (missing) {

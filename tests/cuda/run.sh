@@ -1,7 +1,7 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the stand-in of the build, or a GPU's driver.
 # The cases of numeric/, contractions in tiles, composite operators and every fifth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes
-# is kept in the build folder.
+# is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-$PWD/build-check}
@@ -17,17 +17,28 @@ else
 	cp tests/cuda/tiles.ir tests/cuda/composites.ir "$dir/numeric"
 	set -- tests/numeric/cases.txt "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir"
 fi
-"$build/tests/cuda/cuda" "$@" >"$dir/out" 2>&1
-status=$?
-cat "$dir/out"
-if [ $status = 77 ]; then
-	echo "0 passed, 0 failed, 1 skipped"
-	exit 0
-fi
-set -- $(sed -n '$s/^sm_[0-9a-z]*: \([0-9]*\) runs, \([0-9]*\) failures$/\1 \2/p' "$dir/out")
-if [ $# != 2 ]; then
-	echo "FAIL cuda ends early, status $status: $(tail -n 1 "$dir/out")"
-	set -- 1 1
-fi
-echo "$(($1 > $2 ? $1 - $2 : 0)) passed, $2 failed, 0 skipped"
-[ "$2" = 0 ]
+passed=0 failed=0 skipped=0
+# run NAME FILE...: adds its counts
+run() {
+	name=$1
+	shift
+	"$build/tests/cuda/cuda" "$@" >"$dir/out" 2>&1
+	status=$?
+	cat "$dir/out"
+	if [ $status = 77 ]; then
+		skipped=$((skipped + 1))
+		return
+	fi
+	set -- $(sed -n '$s/^sm_[0-9a-z]*: \([0-9]*\) runs, \([0-9]*\) failures$/\1 \2/p' "$dir/out")
+	if [ $# != 2 ]; then
+		echo "FAIL $name ends early, status $status: $(tail -n 1 "$dir/out")"
+		set -- 1 1
+	fi
+	passed=$((passed + ($1 > $2 ? $1 - $2 : 0))) failed=$((failed + $2))
+}
+run cuda "$@"
+CUDA_TEST_ARCH=sm_90a
+export CUDA_TEST_ARCH
+run wgmma tests/cuda/wgmma.ir
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

@@ -36,7 +36,7 @@ cuTensorMapEncodeTiled(CUtensorMap *to, int type, unsigned rank, void *at, const
 
 	ENTER(false);
 	(void)promotion;
-	r = to && box ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill) : CUDA_ERROR_INVALID_VALUE;
+	r = to && (uintptr_t)to % 64 == 0 && box ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill) : CUDA_ERROR_INVALID_VALUE;
 	for (unsigned d = 0; !r && d < rank; d++) {
 		r = !box[d] || box[d] > 256 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 		t.box[d] = (uint16_t)box[d];
@@ -59,7 +59,7 @@ cuTensorMapEncodeIm2col(CUtensorMap *to, int type, unsigned rank, void *at, cons
 
 	ENTER(false);
 	(void)promotion;
-	r = to && lower && upper && rank >= 3 ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill) : CUDA_ERROR_INVALID_VALUE;
+	r = to && (uintptr_t)to % 64 == 0 && lower && upper && rank >= 3 ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill) : CUDA_ERROR_INVALID_VALUE;
 	if (!r && (!channels || channels > 256 || !pixels || pixels > 1024 || channels * t.bytes % 16 || (swizzle_mode && channels * t.bytes > 16u << swizzle_mode)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r) {

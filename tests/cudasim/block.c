@@ -101,7 +101,8 @@ warp_start(Warp *w, const Launch *l)
 	w->barrier = w->cluster_phase = -1;
 	w->done = false;
 	w->hold = w->fair = 0;
-	w->ncopy = 0;
+	w->ncopy = w->nproduct = 0;
+	w->products = w->fenced = 0;
 	memset(w->depth, 0, sizeof w->depth);
 	memset(w->group, 0, sizeof w->group);
 	memset(w->clock, 0, sizeof w->clock);
@@ -198,8 +199,10 @@ static void
 group_free(Group *g)
 {
 	for (int k = 0; k < g->nblock; k++) {
-		for (int i = 0; i < g->block[k]->nwarp; i++)
+		for (int i = 0; i < g->block[k]->nwarp; i++) {
 			free(g->block[k]->warp[i]->copy);
+			free(g->block[k]->warp[i]->product);
+		}
 		free(g->block[k]->mbarrier);
 	}
 	free(g->bulk);

@@ -503,6 +503,8 @@ decode_control(Parser *p)
 		decode_barrier(p);
 	else if (!strcmp(b, "trap") || !strcmp(b, "brkpt"))
 		emit(p, op_trap, KIND_PLAIN);
+	else if (!strcmp(b, "fence") && has(p, "proxy"))
+		emit(p, op_proxy_fence, KIND_PLAIN);
 	else if (!strcmp(b, "membar") || !strcmp(b, "fence") || !strcmp(b, "setmaxnreg") || !strcmp(b, "griddepcontrol") || !strcmp(b, "pmevent"))
 		emit(p, op_nothing, KIND_PLAIN);
 	else if (!strcmp(b, "nanosleep"))

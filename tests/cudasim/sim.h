@@ -198,6 +198,10 @@ struct Warp {
 	AsyncCopy *copy;             /* issued by cp.async and not waited for */
 	int ncopy, capcopy;
 	uint32_t group[LANES];       /* groups committed, per lane */
+	struct Product *product;     /* of wgmma, not waited for */
+	int nproduct, capproduct;
+	uint32_t products;           /* groups of them committed */
+	uint32_t fenced;             /* own time of the last fence between proxies */
 	uint32_t fair;               /* steps since other lanes ran */
 };
 
@@ -282,7 +286,7 @@ OpFn op_shfl, op_vote, op_match, op_redux, op_ldmatrix, op_stmatrix, op_movmatri
 /* mma.c */
 OpFn op_mma;
 /* bulk.c: mbarrier, bulk and tensor copies; wgmma.c */
-OpFn op_mbarrier, op_bulk, op_bulk_commit, op_bulk_wait, op_tensor, op_mapa, op_wgmma, op_wgmma_commit, op_wgmma_wait;
+OpFn op_mbarrier, op_bulk, op_bulk_commit, op_bulk_wait, op_tensor, op_mapa, op_wgmma, op_wgmma_commit, op_wgmma_wait, op_proxy_fence;
 
 /* convert.c */
 OpFn op_convert, op_convert_pack, op_convert_unpack;

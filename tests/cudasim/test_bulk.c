@@ -66,10 +66,13 @@ bulk_tile(void)
 			check(!s && !wrong, "tensor copy with swizzle %d at %d %d: status %d, %d elements wrong", mode, c, r, (int)s, wrong);
 		}
 	}
-	CUtensorMap m = map2(a, COLS, ROWS, 16, 8, 0);
+	CUtensorMap m = map2(a, COLS, ROWS, 16, 8, 0), two[2];
+	uint64_t dim[2] = { COLS, ROWS }, stride[1] = { COLS * 2 };
+	unsigned box[2] = { 16, 8 }, step[2] = { 1, 1 };
 	int c = 64, r = 36, n = 128;
 	void *params[] = { &m, &c, &r, &n };
 
+	check(cu.cuTensorMapEncodeTiled((void *)((char *)two + 32), TYPE_BF16, 2, (void *)(uintptr_t)a, dim, stride, box, step, 0, 0, 0, 0) == CUDA_ERROR_INVALID_VALUE, "a tensor map begins at a multiple of 64");
 	check(!test_launch(test_function(module, "put"), 1, 64, 0, params), "a tensor is stored");
 	test_download(out, a, sizeof in);
 	check(out[36 * COLS + 64] == 1 && out[39 * COLS + 71] == 56 && out[35 * COLS + 64] == in[35 * COLS + 64] && out[37 * COLS + 63] == in[37 * COLS + 63], "a stored tile is clipped");

@@ -16,9 +16,10 @@ SMALL = [("resnet", "tests/sink/resnet.net"), ("gpt", "tests/sink/gpt.net"), ("l
 MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"), ("resnet50", "models/resnet50.net", 256, "bf16 f16"), ("vgg16-cifar10", "models/vgg16-cifar10.net", 64, "bf16"),
           ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"), ("lenet", "models/lenet.net", 64, "f32")]
 TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
-# What the test of kernels does in one go: a name, files, a word that names must contain.
-KERNELS = [("numeric", ["tests/numeric/cases.txt"], ""), ("cpu", ["tests/cpu/cases.txt"], ""), ("groups", ["tests/cpu/groups.ir"], ""), ("pairs", ["tests/cpu/pairs.ir"], "")]
-TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh"), ("exp", ["tests/numeric/cases.txt"], "exp")]
+# What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
+KERNELS = [("numeric", ["tests/numeric/cases.txt"], "", "sm_80"), ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
+           ("pairs", ["tests/cpu/pairs.ir"], "", "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a")]
+TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh", "sm_80"), ("exp", ["tests/numeric/cases.txt"], "exp", "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"], "conv_residual_relu", "sm_90a")]
 
 
 def sh(*args, **more):
@@ -93,14 +94,14 @@ def kernels(folder, tiny, about):
     stand_ins(folder, program)
     cache = os.path.abspath("cache")
     sim = os.path.join(BUILD, "tests", "cudasim", "libcuda.so.1")
-    for name, files, word in TINY_KERNELS if tiny else KERNELS:
+    for name, files, word, arch in TINY_KERNELS if tiny else KERNELS:
         r = subprocess.run([program, *(os.path.join(root, f) for f in files), *([word] if word else [])], capture_output=True, text=True, cwd=root,
-                           env=dict(os.environ, XDG_CACHE_HOME=cache, MANTOU_LIBCUDA=sim, MANTOU_SIM_CHECK="0"))
+                           env=dict(os.environ, XDG_CACHE_HOME=cache, MANTOU_LIBCUDA=sim, MANTOU_SIM_CHECK="0", CUDA_TEST_ARCH=arch))
         last = (r.stdout.strip().splitlines() or [""])[-1]
         print("prepare: kernels %s: %s" % (name, last), file=sys.stderr)
         if r.returncode == 77:
             sys.exit("prepare: " + last)
-        about["kernels"].append({"name": name, "files": files, "word": word, "expected": last})
+        about["kernels"].append({"name": name, "files": files, "word": word, "arch": arch, "expected": last})
     with tarfile.open(os.path.join(folder, "cache.tar.xz"), "w:xz", preset=6) as t:
         t.add(cache, "cache")
 

@@ -127,6 +127,45 @@ def other_architectures():
 
 
 @test
+def by_wgmma():
+    """Contractions by wgmma where a tuning file says so, near the reference; another card's image beside them goes by mma.sync."""
+    for precision, first, second in (("bf16", "m=64,n=64,k=64,stages=3,groups=1", 0), ("f16", "m=128,n=64,k=64,stages=4,groups=2", 1)):
+        args = [source("eights"), "--target", "cuda", "--precision", precision]
+        shown = [subprocess.run([MANTOU, "explain", *args, layer, "--arch", "sm_90a"], capture_output=True, text=True).stdout for layer in ("stem", "bottleneck0", "dense0", "head")]
+        records = sorted({x for x in "".join(shown).splitlines() if x.startswith("cuda sm_90a ")})
+        tuned = [re.sub(" : mma{.*", " : wgmma{%s%s}" % (first, ",split=2" if second and "conv2d.dw" in x else ""), x) for x in records]
+        with open("wgmma.tune", "w") as f:
+            f.write("\n".join(tuned) + "\n")
+        r = subprocess.run([MANTOU, "dump", *args, "--arch", "sm_90a", "--tuning", "wgmma.tune", "--stage", "selected"], capture_output=True, text=True)
+        kinds = [len(re.findall('"%s{' % k, r.stdout)) for k in ("wgmma", "mma")]
+        assert kinds[0] > 20 and kinds[0] > 3 * kinds[1], (kinds, len(records), r.stderr)
+        # the stand-in takes PTX alone, which the last image has
+        image = program("eights", precision, "cuda", "--arch", "sm_80,sm_90a", "--tuning", "wgmma.tune")
+        train(image, "eights")
+        near(precision, "eights", *reference("eights", precision))
+        want = bits("eights")
+        train(image, "again", "--sink", "off", MANTOU_SIM_SEED="7")
+        assert bits("again") == want
+        # tensor maps: a driver without, a call that fails, a descriptor that was damaged
+        run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="no cuTensorMapEncodeTiled", MANTOU_SIM_MISSING="cuTensorMapEncodeTiled")
+        blob = open(image, "rb").read()
+        maps = re.search(rb'"maps": \[\[[0-9,]*,0,1\]', blob)
+        with open("damaged", "wb") as f:
+            f.write(blob[:maps.end() - 2] + b"0" + blob[maps.end() - 1:])
+        os.chmod("damaged", 0o755)
+        run("./damaged", "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="kernel train_.*: bad row")
+        box = re.search(rb'"maps": \[\[[0-9]*,[0-9]*,[0-9]*,64', blob)
+        with open("damaged", "wb") as f:
+            f.write(blob[:box.end() - 2] + b"63" + blob[box.end():])
+        run("./damaged", "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="cuTensorMapEncodeTiled: .*kernel train_|kernel train_.*cuTensorMapEncodeTiled: ")
+        image = program("eights", precision, "cuda", "--arch", "sm_90a,sm_80", "--tuning", "wgmma.tune")
+        for sm in ("80", "90"):
+            train(image, "other", MANTOU_SIM_SM=sm)
+            near(precision, "other", *reference("eights", precision))
+        assert bits("other") != want
+
+
+@test
 def overflows_change_nothing_but_the_scale():
     path = os.path.join(root, "tests", "train", "f16", "overflow.net")
     for more in ([], ["-D", "batches=2", "-D", "clip=1.0"]):

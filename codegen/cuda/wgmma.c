@@ -1,0 +1,301 @@
+/* wgmma.c: contractions by wgmma, the matrix instructions of a warpgroup that sm_90a has beside mma.sync.
+ *
+ * In: a group with a contraction of f16 or bf16.   Out: whether its tiles go that way and which they are; the text of the loop over k.
+ * A warpgroup (128 threads) multiplies 64 rows of A by all columns of B, 16 of k at a time, both in shared memory, while its threads do something else: here they bring the next
+ * tiles in (gemm_load.c, the same loads as for mma.sync; an operand that is a plain matrix the device copies by itself, TMA). All else, frame, epilogue, parts, is that of
+ * gemm.c: a warp's sums lie in its registers as those of mma.sync do.
+ * A tile of k is 64 deep: 128 bytes, the width of the pattern in which wgmma reads shared memory (PTX ISA, "Shared memory matrix layout"): 16-byte chunk c of line l is at c ^ l % 8.
+ * Where memory follows k a line is a row and the layout that of `swizzled`; else a line is a k and holds 64 rows, and blocks of 64 lines follow each other (`stacked`).
+ * Of `stages` slots one is being multiplied, one was and may still be read by another warpgroup, the others are being filled. What threads wrote is fenced before wgmma
+ * reads it: it goes to shared memory by another way (proxy) than loads and stores. */
+#include "gemm.h"
+#include <string.h>
+
+enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128, SHARED_MOST = 227 << 10 };
+
+bool
+cu_wgmma_arch(const char *arch)
+{
+	return arch && !strcmp(arch, "sm_90a");
+}
+
+/* ---------------------------------------------------------------- whether */
+/* Bytes between memory and the group: what it reads of others, what others read of it. */
+static double
+group_traffic(const Graph *g, int group)
+{
+	Arena *a = arena_new();
+	uint32_t *uses = graph_use_counts(g, a), *inside = arena_array(a, uint32_t, g->val.n);
+	bool *seen = arena_array(a, bool, g->val.n);
+	double bytes = 0;
+
+	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
+		for (int k = 0; !g->op.at[i].dead && g->op.at[i].group == group && k < g->op.at[i].nin; k++)
+			inside[g->op.at[i].in[k].id]++;
+	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || op->group != group)
+			continue;
+		for (int k = 0; k < op->nin + op->nout; k++) {
+			Val v = k < op->nin ? op->in[k] : op->out[k - op->nin];
+			const Op *by = val_info(g, v)->op == UINT32_MAX ? NULL : val_op(g, v);
+
+			if (!seen[v.id] && !(by && by->group == group && inside[v.id] == uses[v.id]))
+				bytes += (double)type_bytes(val_type(g, v));
+			seen[v.id] = true;
+		}
+	}
+	arena_free(a);
+	return bytes;
+}
+
+/* Do operands come in chunks of 16 bytes? Single elements take longer to bring than to multiply. */
+static bool
+in_chunks(const Graph *g, const Form *f)
+{
+	bool along_k;
+
+	return cu_operand_run(g, f, 0, &along_k) % 8 == 0 && cu_operand_run(g, f, 1, &along_k) % 8 == 0;
+}
+
+/* Why mma.sync is as good; NULL: *p are the tiles. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
+static const char *
+declines(const Graph *g, int group, const Op *op, const char *arch, bool light, bool parts, Tiles *p, double *ratio)
+{
+	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2}, {true, 128, 128, DEPTH, 3, 8, 1, 1, 2}, {true, 128, 64, DEPTH, 4, 8, 1, 1, 2}, {true, 64, 64, DEPTH, 4, 4, 1, 1, 1}};
+	Form f = cu_form(g, op);
+	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
+	Rates r;
+	int i = light ? 0 : 1;
+
+	if (!cuda_rates(NULL, arch, &r))
+		bug("target cuda: no rates of %s", arch);
+	double products = op_flops(g, op) / r.products, memory = group_traffic(g, group) / r.bytes;
+
+	*ratio = products / memory;
+	if (!in_chunks(g, &f))
+		return "an operand's rows hold no whole chunks of 16 bytes";
+	if (products <= memory)
+		return arena_printf(g->arena, "memory takes %.3g us, products by mma.sync %.3g us: faster ones would wait", 1e6 * memory, 1e6 * products);
+	if (m <= ROWS / 2 || n <= ROWS / 2)
+		return "the result is narrower than half a tile";
+	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2 || (!parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
+		i++;
+	*p = all[i];
+	return NULL;
+}
+
+bool
+cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p)
+{
+	Tiles t;
+
+	if (!cu_wgmma_arch(cx->arch))
+		return false;
+	cx->op = op;
+	cx->variant = "wgmma";
+	cx->why = declines(g, group, op, cx->arch, light, parts, &t, &cx->value);
+	if (!cx->why && cx->may && !cx->may(cx->cx, "wgmma"))
+		cx->why = "switched off";
+	cx->chosen = !cx->why;
+	if (!cx->chosen)
+		return false;
+	*p = t;
+	cx->why = arena_printf(g->arena, "products by mma.sync would take %.2f of the time that memory takes", cx->value);
+	return true;
+}
+
+/* Why a tuning file's parameters do not fit; NULL: they do, as far as the instruction is concerned. */
+const char *
+cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p)
+{
+	DType dt = (DType)val_type(g, op->in[0])->dtype;
+
+	if (!cu_wgmma_arch(arch))
+		return arena_printf(g->arena, "wgmma is an instruction of sm_90a, not of %s", arch ? arch : "this architecture");
+	if (dt != DT_f16 && dt != DT_bf16)
+		return "wgmma multiplies f16 and bf16";
+	if ((p->groups != 1 && p->groups != 2) || (p->m != ROWS && p->m != 2 * ROWS && p->m != 4 * ROWS) || p->m % (ROWS * p->groups) || (p->n != 64 && p->n != 128 && p->n != 256) || p->k != DEPTH)
+		return "tiles of wgmma are 64, 128 or 256 on a side and 64 deep, for one or two groups of 64 rows or more";
+	if (p->m * p->n / cu_gemm_threads(p) > 128)
+		return "more sums than threads hold in registers";
+	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > SHARED_MOST)
+		return "wgmma takes 3 to 8 stages, in 227 KiB of shared memory at most";
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- tensor maps */
+static bool
+has_perm(const Type *t, const char *perm)
+{
+	for (int i = 0; i < t->rank; i++)
+		if (t->perm[i] != perm[i] - '0')
+			return false;
+	return true;
+}
+
+/* Does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
+static bool
+is_matrix(const Gemm *x, int which)
+{
+	const Form *f = &x->f;
+	const Type *t = val_type(x->c->g, x->op->in[which]);
+	bool dw = x->op->kind == OP_conv2d_dw;
+
+	if (x->op->kind == OP_matmul)
+		return f->nb == 0 && (which == 0 || t->rank == 2) && has_perm(t, "01234567");
+	const Type *w = dw ? val_type(x->c->g, x->op->out[0]) : val_type(x->c->g, x->op->in[1]);
+	bool point = w->axis[2].n == 1 && w->axis[3].n == 1 && f->stride[0] == 1 && f->stride[1] == 1 && f->pad[0] == 0 && f->pad[1] == 0;
+
+	if (f->groups > 1 || f->classes)
+		return false;
+	if (which == 1 && !dw)
+		return (point || x->op->kind == OP_conv2d) && has_perm(t, "2310");
+	return (point || which == 1) && has_perm(t, "0231");
+}
+
+/* Rows that follow n are as many as there are; a row is whole chunks of 16 bytes. */
+bool
+cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
+{
+	const Form *f = &x->f;
+	const Axis *line = o->which ? f->n : f->m, *inner = o->along_k ? f->k : line, *outer = o->along_k ? line : f->k;
+	int nline = o->which ? f->nn : f->nm, ninner = o->along_k ? f->nk : nline, nouter = o->along_k ? nline : f->nk, marked = 0;
+
+	*m = (KernelMap){.offset = val_info(x->c->g, o->v)->offset, .inner = cu_form_count(inner, ninner), .outer = 1, .box = {DEPTH, o->along_k ? o->rows : DEPTH}, .div = 1};
+	for (int i = 0; i < ninner; i++)
+		marked += inner[i].mul ? 2 : 0;
+	for (int i = 0; i < nouter; i++) {
+		if (outer[i].mul) {
+			m->mul = (int32_t)outer[i].mul;
+			m->div = (int32_t)(outer[i].div ? outer[i].div : 1);
+		}
+		m->outer *= outer[i].mul ? 1 : outer[i].n;
+		marked += outer[i].mul ? 1 : 0;
+	}
+	return marked <= 1 && is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX && cu_form_count(outer, nouter) < INT32_MAX;
+}
+
+/* One thread has the device copy tile `next` of k: lines of 64 elements along k, or 64 of k with 64 rows each, block by block. The slot's barrier counts their bytes. */
+static void
+copy_boxes(Gemm *x, const Operand *o)
+{
+	Cuda *c = x->c;
+	const char *to = arena_printf(c->a, "shared + %s + slot * %d", o->which ? arena_printf(c->a, "%d", x->p.stages * x->x[0].bytes) : "0", o->bytes);
+	Ix line = o->which ? x->n0 : x->m0;
+
+	if (o->along_k) {
+		cu_line(c, "copy_box(%s, &map_%c, (int)next * %d, (int)%s, filled + slot * 8);", to, o->name, DEPTH, line);
+		return;
+	}
+	cu_line(c, "for (int j = 0; j < %d; j++)", o->rows / ROWS);
+	cu_line(c, "\tcopy_box(%s + j * %d, &map_%c, (int)%s + j * %d, (int)next * %d, filled + slot * 8);", to, ROWS * LINE, o->name, line, ROWS, DEPTH);
+}
+
+void
+cu_wgmma_open(Gemm *x)
+{
+	Cuda *c = x->c;
+
+	if (!c->map.n)
+		return;
+	cu_line(c, "const unsigned filled = shared + %d;", (int)x->shared);
+	cu_line(c, "int rounds = 0;");
+	Scope s = cu_scope_open(c, "if (tid == 0)");
+
+	cu_line(c, "for (int i = 0; i < %d; i++)", x->p.stages);
+	cu_line(c, "\tbarrier_make(filled + i * 8);");
+	cu_line(c, "barriers_made();");
+	cu_scope_close(c, s);
+	cu_line(c, "__syncthreads();");
+}
+
+/* ---------------------------------------------------------------- text */
+/* A descriptor of slot `slot`, from row `row` of the operand on: where it begins, how far apart blocks of 64 rows and of 8 lines are, swizzle of 128 bytes; in units of 16 bytes. */
+static void
+descriptor(Gemm *x, const Operand *o, const char *row)
+{
+	Cuda *c = x->c;
+	const char *first = o->which ? arena_printf(c->a, "%d + ", x->p.stages * x->x[0].bytes) : "";
+
+	cu_line(c, "const unsigned long long at_%c = matrix(shared + %s(turn + 2) %% %d * %d%s);", o->name, first, x->p.stages, o->bytes, row);
+}
+
+/* Tile `at - stages + 2`: started here, waited for two rounds of the loop later. */
+static void
+products(Gemm *x)
+{
+	Cuda *c = x->c;
+	const Tiles *p = &x->p;
+	int blocks = p->m / p->groups / ROWS, step[2];
+
+	descriptor(x, &x->x[0], p->groups > 1 ? arena_printf(c->a, " + tid / %d * %d", GROUP, blocks * ROWS * LINE) : "");
+	descriptor(x, &x->x[1], "");
+	for (int i = 0; i < 2; i++)
+		step[i] = (x->x[i].along_k ? 32 : 16 * LINE) / 16; /* 16 of k, in units of 16 bytes */
+	cu_line(c, "products_begin();");
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int ks = 0; ks < %d; ks++)", DEPTH / 16);
+	cu_line(c, "\t#pragma unroll");
+	cu_line(c, "\tfor (int i = 0; i < %d; i++)", blocks);
+	cu_line(c, "\t\tWGMMA_%d(%s, %d, %d, acc[i], at_a + i * %d + ks * %d, at_b + ks * %d);", p->n, val_type(c->g, x->op->in[0])->dtype == DT_f16 ? "f16" : "bf16", !x->x[0].along_k,
+		!x->x[1].along_k, ROWS * LINE / 16, step[0], step[1]);
+	cu_line(c, "products_end();");
+}
+
+void
+cu_wgmma_steps(Gemm *x, Ix first, Ix count)
+{
+	Cuda *c = x->c;
+	const Tiles *p = &x->p;
+	const Operand *o = x->x;
+	bool async = o[0].async || o[1].async, mapped = o[0].mapped || o[1].mapped;
+	int ahead = p->stages - 2; /* rounds between a tile's way in and its products */
+
+	cu_line(c, "#pragma unroll 1");
+	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", c->it, count, ahead);
+
+	cu_line(c, "const int turn = %s;", mapped ? "rounds + (int)at" : arena_printf(c->a, "(int)(at %% %d)", p->stages));
+	if (async)
+		cu_line(c, "COPIES_WAIT(%d);", ahead - 1);
+	if (!o[0].mapped || !o[1].mapped)
+		cu_line(c, "written_for_wgmma();");
+	cu_line(c, "__syncthreads();");
+	Scope in = cu_scope_open(c, "if (at >= %d)", ahead);
+
+	if (mapped)
+		cu_line(c, "barrier_wait(filled + (turn + 2) %% %d * 8, (turn - %d) / %d & 1);", p->stages, ahead, p->stages);
+	products(x);
+	cu_scope_close(c, in);
+	in = cu_scope_open(c, "if (at < %s)", count);
+	cu_line(c, "const int slot = turn %% %d;", p->stages);
+	cu_line(c, "const %s next = %s + at;", c->it, first);
+	if (mapped) {
+		Scope one = cu_scope_open(c, "if (tid == 0)");
+
+		cu_line(c, "barrier_expect(filled + slot * 8, %d);", (o[0].mapped ? o[0].bytes : 0) + (o[1].mapped ? o[1].bytes : 0));
+		for (int i = 0; i < 2; i++)
+			if (o[i].mapped)
+				copy_boxes(x, &o[i]);
+		cu_scope_close(c, one);
+	}
+	for (int i = 0; i < 2; i++) {
+		bool kept = !o[i].async && !o[i].direct && !o[i].mapped;
+
+		if (kept)
+			cu_line(c, "unsigned short keep_%c[%d][%d];", o[i].name, o[i].each, o[i].vec);
+		if (!o[i].mapped)
+			cu_load_tile(x, &o[i]);
+		if (kept)
+			cu_load_keep(x, &o[i]);
+	}
+	cu_scope_close(c, in);
+	if (async)
+		cu_line(c, "copies_end();");
+	cu_line(c, "PRODUCTS_WAIT(1);");
+	cu_scope_close(c, s);
+	cu_line(c, "PRODUCTS_WAIT(0);");
+	if (mapped)
+		cu_line(c, "rounds += %s > 0 ? (int)%s : 0;", count, count); /* the last parts of k may be empty */
+}
