@@ -82,8 +82,8 @@ cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
 }
 
 /* ---------------------------------------------------------------- what it holds */
-int
-cu_red_states(const Op *red)
+static int
+red_states(const Op *red)
 {
 	return red->kind == OP_moments ? 3 : 1;
 }
@@ -115,6 +115,8 @@ cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red)
 const char *
 cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red)
 {
+	if (red->kind == OP_moments && cu_form(g, contract).classes)
+		return "tiles of a convolution's gradient with a stride have pixels of one remainder each: what they count differs";
 	return cu_reduces_to(g, val_type(g, contract->out[0]), cu_result_column(g, contract), red);
 }
 
@@ -241,7 +243,7 @@ states_open(Epilogue *e)
 	Cuda *c = e->x->c;
 
 	for (int k = 0; k < e->nred; k++)
-		for (int s = 0; s < cu_red_states(e->red[k]); s++) {
+		for (int s = 0; s < red_states(e->red[k]); s++) {
 			e->state[k][s] = cu_fresh(c, 's');
 			cu_line(c, "float %s[%d] = {};", e->state[k][s], e->vec);
 		}
@@ -298,8 +300,8 @@ state_join(Epilogue *e, int k, Ix column, Ix at)
 		cu_line(c, "float count = sums[tid], mean = sums[%d + tid], squares = sums[%d + tid];", size, 2 * size);
 		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
 		cu_line(c, "\tjoin_moments(&count, &mean, &squares, sums[q * %d + tid], sums[%d + q * %d + tid], sums[%d + q * %d + tid]);", n, size, n, 2 * size, n);
-		for (int i = 0; i < 3; i++)
-			cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, i)), at, (const char *[]){"mean", "squares", "count"}[i]);
+		for (int i = 0; i < 2; i++)
+			cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, i)), at, i ? "squares" : "mean");
 	} else {
 		cu_line(c, "float sum = sums[tid];");
 		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);

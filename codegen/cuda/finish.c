@@ -151,26 +151,27 @@ tiles_kept(const Form *f, const Tiles *p)
 	return (f->groups > 1 ? 1 : cu_form_count(f->b, f->nb)) * tiles_along(cu_form_count(f->m, f->nm), p->m);
 }
 
-/* Floats of one state: a row for each tile, then one for each set of them. */
+/* Floats of one state: a row for each tile, then one for each set of them. A tile's count follows from its number: only sets have one in memory. */
 static int64_t
-state_floats(const Form *f, const Tiles *p)
+state_floats(const Form *f, const Tiles *p, bool count)
 {
 	Levels l = levels_of(tiles_kept(f, p));
+	int64_t sets = l.sets > 1 ? l.sets : 0;
 
-	return (tiles_kept(f, p) + (l.sets > 1 ? l.sets : 0)) * columns_kept(f);
+	return (count ? sets : tiles_kept(f, p) + sets) * columns_kept(f);
 }
 
 int64_t
 cu_state_bytes(const Form *f, const Tiles *p, const Op *red)
 {
-	return cu_red_states(red) * state_floats(f, p) * 4;
+	return 4 * (red->kind == OP_moments ? 2 * state_floats(f, p, false) + state_floats(f, p, true) : state_floats(f, p, false));
 }
 
 int64_t
 cu_state_offset(const Gemm *x, int k, int s)
 {
 	const Graph *g = x->c->g;
-	int64_t each = state_floats(&x->f, &x->p) * 4, at = g->group.at[x->c->group].workspace_offset;
+	int64_t at = g->group.at[x->c->group].workspace_offset;
 
 	for (uint32_t i = x->c->first; i < x->c->last; i++) {
 		const Op *op = &g->op.at[i];
@@ -178,8 +179,8 @@ cu_state_offset(const Gemm *x, int k, int s)
 		if (op->dead || op_info[op->kind].red < 0)
 			continue;
 		if (k-- == 0)
-			return at + s * each;
-		at += cu_red_states(op) * each;
+			return at + s * 4 * state_floats(&x->f, &x->p, false);
+		at += cu_state_bytes(&x->f, &x->p, op);
 	}
 	bug("no reduction %d", k);
 }
@@ -232,14 +233,14 @@ put_result(Gemm *x, const Op *red, int k, Ix column, const char *value)
 	cu_memo_put(c, red->out[k], ix, cu_cell_let(c, cu_cell_cast(c, (Cell){value, DT_f32}, (DType)t->dtype).v, (DType)t->dtype));
 }
 
-/* What a thread holds of its column of rows [first, first + rows): a sum, or count, mean and squares about it. */
+/* What a thread holds of its column of rows [first, first + rows), of tiles or of sets: a sum, or mean, squares about it and count. */
 typedef struct Column { const char *v[3]; } Column;
 
 static Column
-add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows)
+add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows, bool sets)
 {
 	Cuda *c = x->c;
-	int64_t pitch = columns_kept(&x->f), size = state_floats(&x->f, &x->p);
+	int64_t pitch = columns_kept(&x->f);
 	Ix at = linear(c, first, cu_ix_k(c, pitch), kept_column(x, x->n0)), width = cu_ix_sub(c, x->N, x->n0);
 	const char *from = arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 0)), at);
 	Column r = {{cu_fresh(c, 'v')}};
@@ -251,7 +252,9 @@ add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows)
 	r.v[1] = cu_fresh(c, 'v');
 	r.v[2] = cu_fresh(c, 'v');
 	cu_line(c, "float %s, %s, %s;", r.v[0], r.v[1], r.v[2]);
-	cu_line(c, "rows_moments(&%s, &%s, &%s, %s, %lld, %lld, %s, %d, %s, sums);", r.v[0], r.v[1], r.v[2], from, (long long)size, (long long)pitch, rows, x->p.n, width);
+	cu_line(c, "const Tiling %s_rows = {(int)%s, (int)%s, %d, (int)%s};", r.v[0], sets ? "0" : first, x->row_tiles, x->p.m, x->M);
+	cu_line(c, "rows_moments(&%s, &%s, &%s, %s, &%s[%s], %s, %s_rows, %lld, %s, %d, %s, sums);", r.v[0], r.v[1], r.v[2], from, cu_pointer(c, DT_f32, cu_state_offset(x, k, 1)), at,
+		sets ? arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 2)), kept_column(x, x->n0)) : "0", r.v[0], (long long)pitch, rows, x->p.n, width);
 	return r;
 }
 
@@ -301,20 +304,20 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 	Scope outer = cu_scope_open(c, "if (last_here(&column_tickets[%s], %s))", cu_ix_add(c, ticket, set), rows);
 
 	for (int k = 0; k < nred; k++)
-		v[k] = add_rows(x, red[k], k, first, rows);
+		v[k] = add_rows(x, red[k], k, first, rows, false);
 	if (l.sets > 1) {
-		Ix at = linear(c, cu_ix_add(c, cu_ix_k(c, all), set), cu_ix_k(c, columns_kept(f)), column);
+		Ix row[2] = {cu_ix_add(c, cu_ix_k(c, all), set), set}, pitch = cu_ix_k(c, columns_kept(f)); /* of a state, of the counts */
 		Scope s = cu_scope_open(c, "if (tid < %d && %s < %s)", x->p.n, cu_ix_add(c, x->n0, "tid"), x->N);
 
 		for (int k = 0; k < nred; k++)
-			for (int i = 0; i < cu_red_states(red[k]); i++)
-				cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(x, k, i)), at, v[k].v[i]);
+			for (int i = 0; i < (red[k]->kind == OP_moments ? 3 : 1); i++)
+				cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(x, k, i)), linear(c, row[i == 2], pitch, column), v[k].v[i]);
 		cu_scope_close(c, s);
 		Ix sets = cu_ix_div(c, cu_ix_add(c, tiles, cu_ix_k(c, l.members - 1)), cu_ix_k(c, l.members));
 
 		inner = cu_scope_open(c, "if (last_here(&column_tickets[%s], %s))", cu_ix_add(c, ticket, cu_ix_k(c, l.sets)), sets);
 		for (int k = 0; k < nred; k++)
-			v[k] = add_rows(x, red[k], k, cu_ix_k(c, all), sets);
+			v[k] = add_rows(x, red[k], k, cu_ix_k(c, all), sets, true);
 	}
 	Scope s = cu_scope_open(c, "if (tid < %d && %s < %s)", x->p.n, cu_ix_add(c, x->n0, "tid"), x->N);
 

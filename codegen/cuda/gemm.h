@@ -99,7 +99,6 @@ void cu_load_keep(Gemm *x, const Operand *o); /* of neither async nor direct: re
 const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
 const char *cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red); /* NULL: red keeps that axis of this space, and is one of those that tiles can join */
 int cu_result_column(const Graph *g, const Op *contract); /* the axis of the result's columns */
-int cu_red_states(const Op *red);              /* numbers that a tile leaves for each column */
 void cu_epilogue_emit(Gemm *x);
 /* Full-size operands in memory, loaded in vectors before the elements are computed one by one. */
 typedef struct Leaf { Val v; const char *name; } Leaf;
