@@ -297,5 +297,5 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	cu_scope_close(c, s);
 	cu_line(c, "PRODUCTS_WAIT(0);");
 	if (mapped)
-		cu_line(c, "rounds += %s > 0 ? (int)%s : 0;", count, count); /* the last parts of k may be empty */
+		cu_line(c, "rounds += %s;", p->split > 1 ? arena_printf(c->a, "%s > 0 ? %s : 0", count, count) : count); /* the last parts of k may be empty */
 }
