@@ -63,6 +63,18 @@ chain_add(Chain *h, const CuKernelNode *node)
 	return true;
 }
 
+/* A plan of cuDNN. */
+static bool
+chain_plan(Chain *h, const RtRow *r)
+{
+	CuNode made;
+
+	if (!cuda_dnn_add(h->c, h->graph, &h->last, h->last != NULL, r, &made))
+		return false;
+	h->last = made;
+	return true;
+}
+
 static bool
 chain_begin_call(Chain *h, int graph)
 {
@@ -92,6 +104,11 @@ chain_call(Chain *h, int graph, bool once)
 
 		if (g->row[k].once && !once)
 			continue;
+		if (cuda_dnn_is(h->c, &g->row[k])) {
+			if (!chain_plan(h, &g->row[k]))
+				return false;
+			continue;
+		}
 		node = cuda_kernel(h->c, &g->row[k], &n);
 		if (!chain_add(h, &node))
 			return cuda_row_context(h->c, &g->row[k]);

@@ -18,8 +18,11 @@ enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 64 }; /* a nap 
 static bool
 run_launch(Cuda *c, const RtRow *r, int64_t n)
 {
-	CuKernelNode k = cuda_kernel(c, r, &n);
+	CuKernelNode k;
 
+	if (cuda_dnn_is(c, r))
+		return cuda_dnn_run(c, r);
+	k = cuda_kernel(c, r, &n);
 	return CUDA(c, cuLaunchKernel, k.function, k.grid[0], 1, 1, k.block[0], 1, 1, k.shared, c->stream, k.parameter, NULL) || cuda_row_context(c, r);
 }
 
