@@ -3,8 +3,10 @@
  * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
 #include "composite.h"
+#include "dnn.h"
 #include "gemm.h"
 #include "../codegen.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +95,28 @@ cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 }
 
 /* ---------------------------------------------------------------- select */
+/* Is the contraction cuDNN's, as a record says? Else the record has been dealt with. */
+static bool
+by_dnn(Graph *g, int group, const Op *op, SelectCx *cx)
+{
+	const char *asked = cu_dnn_is(cx->tuned) ? cx->tuned : NULL, *why = "no record of a tuning file asks for it";
+	Group *gr = &g->group.at[group];
+
+	cx->op = op;
+	cx->variant = DNN_FAMILY;
+	cx->value = NAN;
+	cx->off = asked && cx->may && !cx->may(cx->cx, DNN_FAMILY);
+	if (asked)
+		why = cx->off ? "it is switched off" : cu_dnn_select(g, group, op, cx);
+	cx->chosen = !why;
+	cx->why = why ? why : arena_printf(g->arena, "%s, %lld bytes of workspace", gr->kernel, (long long)gr->workspace);
+	if (asked) {
+		cx->tuned = NULL;
+		cx->misfit = why;
+	}
+	return cx->chosen;
+}
+
 static const char *
 cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -125,6 +149,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = cu_cells_select(g, special, &gr->workspace);
 	else if (special)
 		gr->kernel = op_info[special->kind].name;
+	else if (contract && by_dnn(g, group, contract, cx))
+		return NULL;
 	else if (contract && !cu_gemm_misfit(g, group, contract))
 		cu_gemm_select(g, group, contract, cx);
 	else if (red)
@@ -135,6 +161,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = "window";
 	else
 		gr->kernel = cu_group_is_map(g, group) ? KERNEL_MAP : "move";
+	if (contract && !special)
+		cx->why = arena_printf(g->arena, "%s, not cuDNN: %s", gr->kernel, cx->why);
 	return NULL;
 }
 
@@ -195,7 +223,7 @@ cuda_tunable(const Target *t, const char *kernel)
 	Tiles p;
 
 	(void)t;
-	return cu_gemm_parse(kernel, &p);
+	return cu_gemm_parse(kernel, &p) || cu_dnn_is(kernel);
 }
 
 /* Turing multiplies no bf16. */
@@ -287,8 +315,11 @@ parts_cut(CuProgram *p)
 	int part = 0;
 
 	for (uint32_t i = 0; i < p->fn.n; i++) {
-		size_t n = strlen(p->fn.at[i].text);
+		size_t n = p->fn.at[i].plan ? 0 : strlen(p->fn.at[i].text);
 
+		p->fn.at[i].part = -1;
+		if (p->fn.at[i].plan)
+			continue;
 		if (used && used + n > PART) {
 			part++;
 			used = 0;
@@ -378,7 +409,7 @@ const Target cuda_target = {
 	.vector_bytes = cuda_vector_bytes,
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
-	.variants = (const char *const[]){"keep", NULL},
+	.variants = (const char *const[]){"keep", DNN_FAMILY, NULL},
 	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,

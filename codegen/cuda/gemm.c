@@ -7,6 +7,7 @@
  *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
  * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 they go to the workspace, a part of k each, and a second kernel adds the parts in
  * order: the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
+#include "dnn.h"
 #include "gemm.h"
 #include <stdio.h>
 #include <string.h>
@@ -562,10 +563,12 @@ cu_eval_parts(Cuda *c, const Op *op, const Ix *ix)
 	bool dw = op->kind == OP_conv2d_dw;
 	int channel = op->kind == OP_matmul ? o->rank - 1 : dw ? 0 : 1;
 	Ix at = "0", size = "1", column = ix[channel], each = cu_ix_k(c, f.n[0].n), i;
-	const char *sum = cu_fresh(c, 'v');
+	const char *sum;
 	Tiles p;
 
-	cu_gemm_parse(c->g->group.at[c->group].kernel, &p);
+	if (!cu_gemm_parse(c->g->group.at[c->group].kernel, &p))
+		return cu_dnn_value(c, op, ix);
+	sum = cu_fresh(c, 'v');
 	if (op->kind == OP_matmul) {
 		each = cu_extent(c, f.n[0]);
 		for (int k = 0; k < o->rank - 1; k++)

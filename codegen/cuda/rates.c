@@ -2,7 +2,7 @@
  *
  * Of the data sheets' figures: 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync, which on Hopper is 65 % of 65 %
  * (mma.sync alone does not fill its tensor cores). */
-#include "cuda.h"
+#include "dnn.h"
 #include <string.h>
 
 typedef struct Device { const char *arch, *name; double bytes, f32, tensor; } Device;
@@ -27,5 +27,5 @@ bool
 cuda_by_products(const Target *t, const char *kernel)
 {
 	(void)t;
-	return !strncmp(kernel, "mma", 3);
+	return !strncmp(kernel, "mma", 3) || cu_dnn_is(kernel);
 }
