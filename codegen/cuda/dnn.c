@@ -269,8 +269,8 @@ region_of(const Graph *g, int group, const Op *op, bool round, Region *r)
 	if (!used_as(g, group, op->out[0], (DType)a->dtype, &r->type[2], &r->direct) && !round) {
 		if (op->kind != OP_matmul)
 			return arena_printf(g->arena, "its result is needed in f32, and cuDNN makes it in %s; round=1 in the record allows that", dtype_info[a->dtype].name);
-		r->direct = NOVAL;
 		r->type[2].dtype = DT_f32;
+		r->direct = type_same(o, &r->type[2]) && is_read(g, group, op->out[0]) ? op->out[0] : NOVAL;
 		r->p.tensor[2].dtype = DNN_DATA_FLOAT;
 	}
 	for (int k = 0; k < 2; k++)
