@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { CONFIGS = 48, PLACE = 256 };
+enum { CONFIGS = 48, PLACE = 256, KNOB_TYPES = 1000 }; /* what a record may name: then its line fits DNN_TEXT */
 
 typedef struct Record { int64_t engine, knob[DNN_KNOBS][2]; int nknob; bool round; char device[16]; } Record;
 
@@ -58,7 +58,7 @@ record_read(const char *text, Record *r)
 
 		s++;
 		if (take_number(&s, "knob=", &k[0])) {
-			if (r->nknob == DNN_KNOBS || r->engine < 0 || k[0] < 0 || !take_number(&s, ":", &k[1]) || k[1] < 0)
+			if (r->nknob == DNN_KNOBS || r->engine < 0 || k[0] < 0 || k[0] >= KNOB_TYPES || !take_number(&s, ":", &k[1]) || k[1] < 0)
 				return "knobs are knob=TYPE:VALUE, of an engine that is named";
 			r->nknob++;
 		} else if (take_number(&s, "round=", &flag)) {

@@ -136,7 +136,7 @@ def what_does_not_fit_is_said():
         ("sm_80", "bf16", conv, "cudnn{engine=}", "begins cudnn{engine=N"), ("sm_80", "bf16", conv, "cudnn{engine=-3}", "begins cudnn{engine=N"),
         ("sm_80", "bf16", conv, "cudnn{knob=2:3}", "begins cudnn{engine=N"), ("sm_80", "bf16", conv, "cudnn{engine=7,knob=2}", "knobs are knob=TYPE:VALUE"),
         ("sm_80", "bf16", conv, "cudnn{engine=-1,knob=2:3}", "knobs are knob=TYPE:VALUE, of an engine"), ("sm_80", "bf16", conv, "cudnn{engine=7,round=2}", "round is 0 or 1"),
-        ("sm_80", "bf16", conv, "cudnn{engine=7,foo=1}", "separated by commas"), ("sm_80", "bf16", conv, "cudnn{engine=7x}", "separated by commas"),
+        ("sm_80", "bf16", dw, "cudnn{engine=7,knob=4294967298:16,round=1}", "knobs are knob=TYPE:VALUE"), ("sm_80", "bf16", conv, "cudnn{engine=7,foo=1}", "separated by commas"), ("sm_80", "bf16", conv, "cudnn{engine=7x}", "separated by commas"),
         ("sm_80", "bf16", conv, "cudnn{engine=7" + 49 * ",knob=1:1" + "}", "knobs are"), ("sm_80", "bf16", conv, "cudnn{engine=7}", "needed in f32, and cuDNN makes it in bf16; round=1"),
         ("sm_80", "bf16", dw, "cudnn{engine=-1}", "needed in f32"), ("sm_80", "bf16", dw, "cudnn{engine=9,round=1}", "engine 9 adds in no fixed order"),
         ("sm_80", "bf16", dw, "cudnn{engine=55,round=1}", "no engine 55 for this operation"), ("sm_80", "bf16", dw, "cudnn{engine=7,knob=2:101,round=1}", "has no value 101"),
