@@ -32,7 +32,7 @@ typedef struct Cuda {
 	int *phase;                     /* rows.c */
 	const char *it;                 /* C type of indices */
 	int nkernel;
-	const Op *parts;                /* a contraction whose sums lie in the workspace in parts (gemm.c), or whose result cuDNN left in memory (dnn.c): */
+	const Op *parts;                /* a contraction whose sums lie in the workspace in parts (gemm.c), or whose result cuDNN left in memory (cudnn.c): */
 	Type part_type; int64_t part_at; /* as this type, there */
 	/* the open kernel */
 	const char *name;

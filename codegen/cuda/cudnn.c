@@ -1,4 +1,4 @@
-/* dnn.c: a group's contraction as a plan of cuDNN: what a record asks for, whether cuDNN takes it, and the kernels around it.
+/* cudnn.c: a group's contraction as a plan of cuDNN: what a record asks for, whether cuDNN takes it, and the kernels around it.
  *
  * In: a group with a contraction and a record, `cudnn{engine=-1}` (the first engine of cuDNN's heuristics) or `cudnn{engine=62,knob=2:16,..}`; with `round=1` sums may be rounded to
  * the operands' 16 bits before the group goes on with them, `device=h100` plans for that device of profiles.def.   Out: Group.kernel with the engine and its knobs, its
