@@ -2,6 +2,7 @@
 #ifndef IR_TARGET_H
 #define IR_TARGET_H
 #include "ir.h"
+#include <math.h>
 #include <string.h>
 
 /* A kernel whose text begins with this promises that element i of every operand is read before element i of any result is written, and no other
@@ -17,16 +18,27 @@ typedef struct EmitOptions {
 	bool last;               /* the last of them: what may run on newer machines as well stands there */
 } EmitOptions;
 
+/* A variant that was looked at for an op, whether it was chosen, and why; value: the work it takes, of the work without it, or NAN. */
+typedef struct Looked { const Op *op; const char *variant, *why; bool chosen; double value; } Looked;
+
 /* What select asks and learns. */
 typedef struct SelectCx {
 	const char *arch;
 	const char *tuned;       /* a kernel with parameters to be used if it fits (a tuning file's); NULL: none */
 	const char *misfit;      /* out: why it does not; NULL: it was used */
+	bool off;                /* out: as it asks for a variant that is switched off: that is no fault of the record */
 	const bool *steady;      /* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may be kept; NULL: nothing is */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
-	/* a variant that the target looked at, for explain; variant NULL: none */
-	const Op *op; const char *variant, *why; bool chosen; double value; /* value: the work it takes, of the work without it */
+	Looked looked[2]; int nlooked; /* variants that the target looked at, for explain */
 } SelectCx;
+static inline Looked *
+select_look(SelectCx *cx, const Op *op, const char *variant)
+{
+	Looked *l = &cx->looked[cx->nlooked++];
+
+	*l = (Looked){.op = op, .variant = variant, .value = NAN};
+	return l;
+}
 
 /* What it takes a contraction to make an operand of elementwise ops as it loads it. */
 typedef struct Prologue {

@@ -37,13 +37,13 @@ record_of(const Graph *g, int group, PassCtx *cx, const Op **op)
 }
 
 static void
-tell_record(const Graph *g, TunedKernel *r, const Op *op, const char *misfit, PassCtx *cx)
+tell_record(const Graph *g, TunedKernel *r, const Op *op, const char *misfit, bool off, PassCtx *cx)
 {
 	const char *why = arena_printf(cx->scratch, "%s, from %s:%u%s%s", r->kernel, tuning_file(cx->tuning), (unsigned)r->at.line, misfit ? ": " : "", misfit ? misfit : "");
 
-	if (misfit && !r->told && g->module->diags)
+	if (misfit && !off && !r->told && g->module->diags)
 		diag_warning(g->module->diags, r->at, "these parameters do not fit the kernel, and are ignored: %s", misfit);
-	r->told |= misfit != NULL;
+	r->told |= misfit && !off;
 	verdict(cx, (Verdict){.pass = "select", .rule = "select.tuned", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = !misfit, .why = why, .value = NAN,
 		.loc = op->loc});
 }
@@ -105,11 +105,14 @@ pass_select(Graph *g, PassCtx *cx)
 
 		if (error)
 			bug("select: group %s of graph %s: %s", g->group.at[i].name, g->name, error);
-		if (s.variant)
-			verdict(cx, (Verdict){.pass = "select", .rule = arena_printf(cx->scratch, "select.%s", s.variant), .graph = g->name, .a = s.op->path, .opa = op_info[s.op->kind].name,
-				.fired = s.chosen, .why = s.why, .value = s.value, .loc = s.op->loc});
+		for (int k = 0; k < s.nlooked; k++) {
+			const Looked *l = &s.looked[k];
+
+			verdict(cx, (Verdict){.pass = "select", .rule = arena_printf(cx->scratch, "select.%s", l->variant), .graph = g->name, .a = l->op->path, .opa = op_info[l->op->kind].name,
+				.fired = l->chosen, .why = l->why, .value = l->value, .loc = l->op->loc});
+		}
 		if (r)
-			tell_record(g, r, op, s.misfit, cx);
+			tell_record(g, r, op, s.misfit, s.off, cx);
 	}
 	tell_kept(g, cx);
 	return g->group.n > 0;

@@ -92,7 +92,7 @@ typedef struct RtCode {             /* kernels of a device */
 	int64_t nmodule;
 	const char *const *name;        /* functions by the kernel table's "fn"; RtImage.nkernel of them */
 	const int32_t *block, *shared;  /* by fn: threads of a block; bytes of dynamic shared memory */
-	const int32_t *from;            /* by fn: its module */
+	const int32_t *from;            /* by fn: its module; -1: it is no kernel, its name is the line of a plan of cuDNN (runtime/cuda/cudnn.h) */
 } RtCode;
 
 #define RT_LOOP_BYTES 256

@@ -98,15 +98,15 @@ choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParam
 
 	if (!w || w->axis[2].n != 3 || w->axis[3].n != 3)
 		return;
-	cx->op = op;
-	cx->variant = "winograd";
-	cx->why = winograd_why_not(g, op, p, bytes);
-	if (!cx->why && cx->may && !cx->may(cx->cx, "winograd"))
-		cx->why = "switched off";
-	cx->chosen = p->winograd = !cx->why;
-	cx->value = winograd_work(g, op) / op_flops(g, op);
-	if (cx->chosen)
-		cx->why = arena_printf(g->arena, "minimal filtering F(4x4, 3x3): %.2f of the direct work with its transforms, %.1f MiB of workspace", cx->value,
+	Looked *l = select_look(cx, op, "winograd");
+
+	l->why = winograd_why_not(g, op, p, bytes);
+	if (!l->why && cx->may && !cx->may(cx->cx, "winograd"))
+		l->why = "switched off";
+	l->chosen = p->winograd = !l->why;
+	l->value = winograd_work(g, op) / op_flops(g, op);
+	if (l->chosen)
+		l->why = arena_printf(g->arena, "minimal filtering F(4x4, 3x3): %.2f of the direct work with its transforms, %.1f MiB of workspace", l->value,
 			(double)winograd_workspace(g, op, p) / 1048576);
 }
 

@@ -60,9 +60,9 @@ tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 	cx->misfit = misfit(g, op, cx, &d, &t);
 	if (cx->misfit)
 		return;
-	if (cx->variant && cx->chosen != t.winograd) {
-		cx->chosen = t.winograd;
-		cx->why = "the tuning file says so";
+	if (cx->nlooked && cx->looked[0].chosen != t.winograd) {
+		cx->looked[0].chosen = t.winograd;
+		cx->looked[0].why = "the tuning file says so";
 	}
 	*p = t;
 }

@@ -3,6 +3,7 @@
  * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
 #include "composite.h"
+#include "dnn.h"
 #include "gemm.h"
 #include "../codegen.h"
 #include <stdlib.h>
@@ -97,6 +98,27 @@ cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 }
 
 /* ---------------------------------------------------------------- select */
+/* Is the contraction cuDNN's, as a record says? Else the record has been dealt with. */
+static bool
+by_dnn(Graph *g, int group, const Op *op, SelectCx *cx)
+{
+	const char *asked = cu_dnn_is(cx->tuned) ? cx->tuned : NULL, *why = "no record of a tuning file asks for it";
+	Group *gr = &g->group.at[group];
+
+	Looked *l = select_look(cx, op, DNN_FAMILY);
+
+	cx->off = asked && cx->may && !cx->may(cx->cx, DNN_FAMILY);
+	if (asked)
+		why = cx->off ? "it is switched off" : cu_dnn_select(g, group, op, cx);
+	l->chosen = !why;
+	l->why = why ? why : arena_printf(g->arena, "%s, %lld bytes of workspace", gr->kernel, (long long)gr->workspace);
+	if (asked) {
+		cx->tuned = NULL;
+		cx->misfit = why;
+	}
+	return l->chosen;
+}
+
 static const char *
 cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -129,6 +151,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = cu_cells_select(g, special, &gr->workspace);
 	else if (special)
 		gr->kernel = op_info[special->kind].name;
+	else if (contract && by_dnn(g, group, contract, cx))
+		return NULL;
 	else if (contract && !cu_gemm_misfit(g, group, contract))
 		cu_gemm_select(g, group, contract, cx);
 	else if (red && !contract && !window && cu_columns_select(g, group, red))
@@ -145,6 +169,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = "window";
 	else
 		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
+	if (contract && !special)
+		cx->looked[0].why = arena_printf(g->arena, "%s, not cuDNN: %s", gr->kernel, cx->looked[0].why);
 	return NULL;
 }
 
@@ -205,7 +231,7 @@ cuda_tunable(const Target *t, const char *kernel)
 	Tiles p;
 
 	(void)t;
-	return cu_gemm_parse(kernel, &p);
+	return cu_gemm_parse(kernel, &p) || cu_dnn_is(kernel);
 }
 
 /* Turing multiplies no bf16. */
@@ -297,8 +323,11 @@ parts_cut(CuProgram *p)
 	int part = 0;
 
 	for (uint32_t i = 0; i < p->fn.n; i++) {
-		size_t n = strlen(p->fn.at[i].text);
+		size_t n = p->fn.at[i].plan ? 0 : strlen(p->fn.at[i].text);
 
+		p->fn.at[i].part = -1;
+		if (p->fn.at[i].plan)
+			continue;
 		if (used && used + n > PART) {
 			part++;
 			used = 0;
@@ -415,7 +444,7 @@ const Target cuda_target = {
 	.vector_bytes = cuda_vector_bytes,
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
-	.variants = (const char *const[]){"wgmma", "keep", NULL},
+	.variants = (const char *const[]){"wgmma", "keep", DNN_FAMILY, NULL},
 	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,

@@ -39,6 +39,8 @@ typedef struct Cuda {
 	int *phase;                     /* rows.c */
 	const char *it;                 /* C type of indices */
 	int nkernel;
+	const Op *parts;                /* a contraction whose result cuDNN left in memory (cudnn.c): */
+	Type part_type; int64_t part_at; /* as this type, there */
 	/* the open kernel */
 	const char *name;
 	Buf head, body;
@@ -85,6 +87,7 @@ void cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x);
 bool cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x);
 void cu_kernel_open(Cuda *c, const char *what);
 void cu_kernel_close(Cuda *c, const char *what, int64_t blocks); /* how threads share the work; blocks of a full batch */
+void cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff); /* in place of a kernel: a plan of cuDNN, with the group's figures */
 
 /* ---- ew.c: arithmetic */
 Cell cu_cell_number(Cuda *c, DType t, double x);

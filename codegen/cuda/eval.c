@@ -3,7 +3,7 @@
  * In: a value and its logical indices.   Out: a cell. A value that stands in memory is loaded; one that the group keeps to itself is
  * computed from its operands at the indices that the operator maps to, recursively. Equal questions in one scope are answered once.
  * An operand outside whose range an index falls is not read: the question stands inside an if. */
-#include "cuda.h"
+#include "dnn.h"
 #include <string.h>
 
 static bool
@@ -300,7 +300,7 @@ eval_op(Cuda *c, const Op *op, int index, const Ix *ix)
 	if (op_has(k, T_MOVE))
 		return eval_move(c, op, ix);
 	if (op_has(k, T_CONTRACT))
-		return cu_eval_contract(c, op, ix);
+		return (c->parts == op ? cu_dnn_value : cu_eval_contract)(c, op, ix);
 	if (op_has(k, T_WINDOW))
 		return cu_eval_window(c, op, ix);
 	if (k == OP_cast) {

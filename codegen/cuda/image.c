@@ -89,7 +89,9 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 		version = 10 * strtol(at + 9, NULL, 10) + strtol(strchr(at + 9, '.') + 1, NULL, 10);
 
 	for (uint32_t i = 0; i < n; i++) {
-		name[i] = bytes(m, p->fn.at[i].name, strlen(p->fn.at[i].name), true, 1);
+		const char *what = p->fn.at[i].plan ? p->fn.at[i].text : p->fn.at[i].name;
+
+		name[i] = bytes(m, what, strlen(what), true, 1);
 		block[i] = number(m->i32, p->fn.at[i].block);
 		shared[i] = number(m->i32, p->fn.at[i].shared);
 		from[i] = number(m->i32, p->fn.at[i].part);

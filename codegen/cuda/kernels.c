@@ -4,6 +4,7 @@
  * Reductions are emitted first (rows.c), then what is left as maps, one for each shape, a thread to an element. Running sums and scatters have a thread to
  * each line along their axis, so every sum has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
 #include "composite.h"
+#include "dnn.h"
 #include "gemm.h"
 #include <stdlib.h>
 #include <string.h>
@@ -302,9 +303,9 @@ is_small(const Cuda *c)
 static void
 group_kernels(Cuda *c)
 {
-	bool reduces = false, stores = c->group >= 0 && group_is_map(c->g, c->group);
+	bool stores = c->group >= 0 && group_is_map(c->g, c->group);
 	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : NULL;
-	const Op *special = NULL, *contract = NULL;
+	const Op *special = NULL, *contract = NULL, *red = NULL;
 	Tiles tiles;
 
 	for (uint32_t i = c->first; i < c->last; i++) {
@@ -312,7 +313,7 @@ group_kernels(Cuda *c)
 
 		if (op->dead)
 			continue;
-		reduces |= op_info[op->kind].red >= 0;
+		red = !red && op_info[op->kind].red >= 0 ? op : red;
 		if (cu_special_op(op) && op->kind != OP_store)
 			special = op;
 		contract = op_has((OpKind)op->kind, T_CONTRACT) ? op : contract;
@@ -321,12 +322,17 @@ group_kernels(Cuda *c)
 		special_emit(c, special);
 		return;
 	}
-	if (contract && cu_gemm_parse(text, &tiles))
+	if (contract && cu_dnn_is(text)) {
+		cu_dnn_emit(c, contract);
+		if (red)
+			cu_rows_emit(c, !cu_rows_small(c->g, red), 1);
+	} else if (contract && cu_gemm_parse(text, &tiles)) {
 		cu_gemm_emit(c, contract);
-	else if (reduces && text && !strncmp(text, "columns{", 8))
+	} else if (red && text && !strncmp(text, "columns{", 8)) {
 		cu_columns_emit(c);
-	else if (reduces)
+	} else if (red) {
 		cu_rows_emit(c, !text || !strstr(text, "threads=1}"), text && strstr(text, "pieces=") ? atoi(strstr(text, "pieces=") + 7) : 1);
+	}
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */
 	for (uint32_t i = c->first; i < c->last && !stores; i++)

@@ -214,6 +214,11 @@ program_text(CuProgram *p)
 			if (!number[k->fn]) {
 				vec_push(p->a, &new.fn, *f);
 				number[k->fn] = (int)new.fn.n;
+				if (f->plan) {
+					buf_printf(b, "%s%s */\n/* %s: %s */\n", f->what, k->once ? "; once" : "", f->name, f->text);
+					k->fn = number[k->fn] - 1;
+					continue;
+				}
 				buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL %s%s", f->what, (long long)k->rows, f->shared ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared) : "",
 					k->once ? "; once" : "", f->before, f->name, f->text);
 			} else {

@@ -1,7 +1,8 @@
 /* rates.c: what a device of each architecture is taken to reach, for forecasts (`mantou info`); no measurement.
  *
  * Of the data sheets' figures (arch.def): 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync, which on Hopper is 65 % of 65 %
- * (mma.sync alone does not fill its tensor cores, wgmma does). */
+ * (mma.sync alone does not fill its tensor cores; wgmma, and cuDNN's engines, do). */
+#include "dnn.h"
 #include "gemm.h"
 #include <string.h>
 
@@ -30,7 +31,7 @@ double
 cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 {
 	(void)t;
-	if (!strncmp(kernel, "wgmma{", 6))
+	if (!strncmp(kernel, "wgmma{", 6) || (cu_dnn_is(kernel) && r->group_products > 0))
 		return r->group_products;
-	return !strncmp(kernel, "mma{", 4) || strstr(kernel, "{mma,") ? r->products : r->flops; /* contractions; attention */
+	return !strncmp(kernel, "mma{", 4) || strstr(kernel, "{mma,") || cu_dnn_is(kernel) ? r->products : r->flops; /* contractions; attention */
 }

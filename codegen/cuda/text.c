@@ -437,7 +437,7 @@ cu_kernel_open(Cuda *c, const char *what)
 
 /* The function of that text. */
 static int
-function_of(Cuda *c, const char *text, const char *what)
+function_of(Cuda *c, const char *text, const char *what, bool plan)
 {
 	CuProgram *p = c->p;
 	uint64_t hash = hash_bytes(HASH_START, text, strlen(text));
@@ -445,11 +445,11 @@ function_of(Cuda *c, const char *text, const char *what)
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (f->hash == hash && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
+		if (f->hash == hash && f->plan == plan && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
 	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = "", .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat,
-		.hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
+		.plan = plan, .hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }
 
@@ -514,9 +514,24 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 	if (c->body.n)
 		buf_put(&text, c->body.at, c->body.n);
 	buf_printf(&text, "}\n");
-	int fn = function_of(c, text.at, what);
+	int fn = function_of(c, text.at, what, false);
 
 	buf_free(&text);
 	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .map = map, .nmap = (int)c->map.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
 		.check = c->check, .once = once, .flops = c->nkernel == 1 ? group_flops(c) : 0, .bytes = c->nkernel == 1 ? group_bytes(c) : 0}));
+}
+
+void
+cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff)
+{
+	Arena *a = c->p->a;
+	int64_t *copy = arena_array(a, int64_t, noff);
+
+	/* the kernels before it make its operands: what the group costs stands with the contraction */
+	for (int k = 0; k < c->nkernel; k++)
+		c->gk->k.at[c->gk->k.n - 1 - (uint32_t)k].flops = c->gk->k.at[c->gk->k.n - 1 - (uint32_t)k].bytes = 0;
+	memcpy(copy, off, sizeof *off * (size_t)noff);
+	cu_kernel_open(c, "");
+	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = function_of(c, plan, "a plan of cuDNN", true), .off = copy, .noff = noff, .group = c->group, .rows = 1, .div = 1,
+		.grain = 1, .once = c->g->group.at[c->group].once, .flops = group_flops(c), .bytes = group_bytes(c)}));
 }

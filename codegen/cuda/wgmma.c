@@ -93,16 +93,16 @@ cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool ligh
 
 	if (!cu_wgmma_arch(cx->arch))
 		return false;
-	cx->op = op;
-	cx->variant = "wgmma";
-	cx->why = declines(g, group, op, cx->arch, light, parts, &t, &cx->value);
-	if (!cx->why && cx->may && !cx->may(cx->cx, "wgmma"))
-		cx->why = "switched off";
-	cx->chosen = !cx->why;
-	if (!cx->chosen)
+	Looked *l = select_look(cx, op, "wgmma");
+
+	l->why = declines(g, group, op, cx->arch, light, parts, &t, &l->value);
+	if (!l->why && cx->may && !cx->may(cx->cx, "wgmma"))
+		l->why = "switched off";
+	l->chosen = !l->why;
+	if (!l->chosen)
 		return false;
 	*p = t;
-	cx->why = arena_printf(g->arena, "products by mma.sync would take %.2f of the time that memory takes", cx->value);
+	l->why = arena_printf(g->arena, "products by mma.sync would take %.2f of the time that memory takes", l->value);
 	return true;
 }
 

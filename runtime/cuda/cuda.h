@@ -36,6 +36,7 @@ enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_ERROR_LOG = 5, CU
 enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
 enum { CUDA_CURRENT = 1 };                  /* run->kept: states are the device's, but no graph's kernels that run once stand */
 enum { CUDA_HEAD = 0, CUDA_MAIL = 64, CUDA_RECORDS = 256 };                                      /* places in Cuda.mapped */
+enum { CU_CAPTURE_THREAD = 1 };              /* a capture that other threads do not disturb */
 enum { CU_NODE_CONDITIONAL = 13, CU_WHILE = 1, CU_ASSIGN_DEFAULT = 1 };
 
 typedef struct CuDriver {
@@ -92,6 +93,7 @@ typedef struct Cuda {
 	Plan plan[CUDA_PLANS]; int nplan;
 	bool no_while, said, told;                  /* an epoch takes a graph a step, and that was said; and of the data set that it does not fit */
 	CuEvent *event; int nevent;
+	struct CudaDnn *dnn;                        /* NULL: the image holds no plans of cuDNN */
 } Cuda;
 
 /* driver.c */
@@ -125,6 +127,12 @@ CuPtr cuda_input_table(const Cuda *c, int graph);
 CuPtr cuda_result_table(const Cuda *c, int graph);
 bool cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to); /* parameters: in c->parameter, until the next */
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
+/* cudnn.c */
+bool cuda_dnn_open(Cuda *c);                            /* library, handle and plans, if the image has any; behind the arena */
+void cuda_dnn_close(Cuda *c);
+bool cuda_dnn_is(const Cuda *c, const RtRow *r);        /* is the row a plan of cuDNN? */
+bool cuda_dnn_run(Cuda *c, const RtRow *r);             /* on the stream */
+bool cuda_dnn_add(Cuda *c, CuGraph graph, const CuNode *after, size_t n, const RtRow *r, CuNode *made);
 /* run.c */
 extern const RtDevice rt_cuda;
 int64_t cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx);

@@ -220,6 +220,8 @@ device_code(Cuda *c)
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {
+		if (code->from[i] < 0) /* a plan of cuDNN */
+			continue;
 		if (!device_function(c, &c->fn[i], code->from[i], code->name[i]))
 			return false;
 		if (code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, code->shared[i]))
@@ -274,7 +276,7 @@ cuda_open(RtHost *h)
 	if (h->program.fault_offset != 0 || !h->image->code)
 		return rt_fail(&h->error, "the program's descriptor: a device's fault record is at offset 0, and its image has code");
 	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) && CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c)
-	       && device_condition(c) && device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top);
+	       && device_condition(c) && device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top) && cuda_dnn_open(c);
 }
 
 /* Whatever there is of it; after an error too. */
@@ -287,6 +289,7 @@ cuda_close(RtHost *h)
 		return;
 	c->cu.cuCtxSetCurrent(c->context);
 	cuda_plans_free(c);
+	cuda_dnn_close(c);
 	cuda_data_free(c);
 	for (int i = 0; i < c->nevent; i++)
 		c->cu.cuEventDestroy(c->event[i]);

@@ -85,6 +85,18 @@ chain_add(Chain *h, const CuKernelNode *node)
 	return true;
 }
 
+/* A plan of cuDNN. */
+static bool
+chain_plan(Chain *h, const RtRow *r)
+{
+	CuNode made;
+
+	if (!cuda_dnn_add(h->c, h->graph, &h->last, h->last != NULL, r, &made))
+		return false;
+	h->last = made;
+	return true;
+}
+
 static bool
 chain_begin_call(Chain *h, int graph)
 {
@@ -114,6 +126,11 @@ chain_call(Chain *h, int graph, bool once)
 
 		if (g->row[k].once && !once)
 			continue;
+		if (cuda_dnn_is(h->c, &g->row[k])) {
+			if (!chain_plan(h, &g->row[k]))
+				return false;
+			continue;
+		}
 		if (!cuda_kernel(h->c, &g->row[k], &n, &node))
 			return false;
 		if (!chain_add(h, &node))

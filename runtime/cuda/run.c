@@ -20,6 +20,8 @@ run_launch(Cuda *c, const RtRow *r, int64_t n)
 {
 	CuKernelNode k;
 
+	if (cuda_dnn_is(c, r))
+		return cuda_dnn_run(c, r);
 	if (!cuda_kernel(c, r, &n, &k))
 		return false;
 	return CUDA(c, cuLaunchKernel, k.function, k.grid[0], 1, 1, k.block[0], 1, 1, k.shared, c->stream, k.parameter, NULL) || cuda_row_context(c, r);

@@ -22,12 +22,12 @@ capture_reset(Stream *s)
 CUresult
 capture_put(Stream *s, const Work *k)
 {
-	static const int types[] = { [WORK_LAUNCH] = CU_GRAPH_NODE_TYPE_KERNEL, [WORK_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY, [WORK_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
+	static const int types[] = { [WORK_LAUNCH] = CU_GRAPH_NODE_TYPE_KERNEL, [WORK_CALL] = CU_GRAPH_NODE_TYPE_KERNEL, [WORK_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY, [WORK_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
 		[WORK_HOST] = CU_GRAPH_NODE_TYPE_HOST, [WORK_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY, [WORK_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH };
 	Work mine = *k;
 	Node *node;
 
-	if (k->kind > WORK_CHILD || (k->kind != WORK_EMPTY && !types[k->kind] && k->kind != WORK_LAUNCH) || k->kind == WORK_GRAPH) {
+	if (k->kind > WORK_CHILD || (k->kind != WORK_EMPTY && !types[k->kind] && k->kind != WORK_LAUNCH && k->kind != WORK_CALL) || k->kind == WORK_GRAPH) {
 		s->capture_failed = true;
 		work_free(&mine);
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

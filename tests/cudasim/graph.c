@@ -88,6 +88,12 @@ work_copy(Work *to, const Work *from)
 			abort();
 		*to->as.launch = *from->as.launch;
 	}
+	if (from->kind == WORK_CALL) {
+		to->as.call.data = malloc(from->as.call.bytes + 1);
+		if (!to->as.call.data)
+			abort();
+		memcpy(to->as.call.data, from->as.call.data, from->as.call.bytes);
+	}
 }
 
 static void

@@ -221,6 +221,9 @@ work_run(Work *k, uint64_t *random, GraphRun *run)
 	case WORK_LAUNCH: return launch_count(k->as.launch, random, run);
 	case WORK_COPY: copy_run(&k->as.copy); break;
 	case WORK_SET: set_run(&k->as.set); break;
+	case WORK_CALL:
+		__atomic_fetch_add(run ? &device.count.graph_kernels : &device.count.kernel_launches, 1, __ATOMIC_RELAXED);
+		return (CUresult)k->as.call.fn(k->as.call.data);
 	case WORK_HOST: k->as.host.fn(k->as.host.data); break;
 	case WORK_GRAPH: return exec_run(k->as.exec, random);
 	case WORK_CHILD: return graph_run(k->as.child, random, run);
@@ -234,6 +237,8 @@ work_free(Work *k)
 {
 	if (k->kind == WORK_LAUNCH)
 		free(k->as.launch);
+	if (k->kind == WORK_CALL)
+		free(k->as.call.data);
 	if (k->kind == WORK_COPY)
 		free(k->as.copy.staged);
 	if (k->kind == WORK_CHILD)

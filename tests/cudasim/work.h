@@ -4,7 +4,7 @@
 #include "api.h"
 #include "device.h"
 
-typedef enum WorkKind { WORK_LAUNCH, WORK_COPY, WORK_SET, WORK_HOST, WORK_EMPTY, WORK_RECORD, WORK_WAIT, WORK_GRAPH, WORK_CHILD, WORK_CONDITIONAL, WORK_FREE } WorkKind;
+typedef enum WorkKind { WORK_LAUNCH, WORK_CALL, WORK_COPY, WORK_SET, WORK_HOST, WORK_EMPTY, WORK_RECORD, WORK_WAIT, WORK_GRAPH, WORK_CHILD, WORK_CONDITIONAL, WORK_FREE } WorkKind;
 
 typedef struct Copy { uint64_t to, from, width, height, depth, to_pitch, from_pitch, to_slice, from_slice; uint8_t *staged; } Copy; /* staged: the source's bytes, of pageable memory */
 typedef struct Set { uint64_t to, pitch, width, height; uint32_t value, bytes; } Set;
@@ -16,6 +16,7 @@ typedef struct Work {
 		Copy copy;
 		Set set;
 		struct { CUhostFn *fn; void *data; } host;
+		struct { int (*fn)(const void *data); void *data; size_t bytes; } call; /* hook.h */
 		struct { struct Event *event; uint64_t number; } event;
 		struct GraphExec *exec;
 		struct Graph *child;
