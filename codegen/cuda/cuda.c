@@ -32,7 +32,7 @@ cuda_refuses(const Target *t, const Graph *g, const Op *op)
 	return cu_cells_op((OpKind)op->kind) ? cu_cells_refuses(g, op) : NULL;
 }
 
-/* The architecture for the device here: its own, or the nearest older one of the same major version, or the newest of all (its PTX runs on what comes later). */
+/* The architecture for the device here: its own (sm_90a runs on 9.0 alone), or the nearest older one of the same major version, or the newest of all (its PTX runs on what comes later). */
 static const char *
 native_arch(void)
 {
@@ -43,7 +43,7 @@ native_arch(void)
 	for (int i = NARCH; i-- > 0;) {
 		int number = atoi(archs[i] + 3);
 
-		if (!strchr(archs[i], 'a') && number / 10 <= major && (number / 10 < major || number % 10 <= minor))
+		if (strchr(archs[i], 'a') ? number == 10 * major + minor : number / 10 <= major && (number / 10 < major || number % 10 <= minor))
 			return archs[i];
 	}
 	return NULL;

@@ -87,6 +87,21 @@ t "tune with options" 1 'tuning is not built in' "$mantou" tune "$net" --trials 
 # ---- target cuda: text without CUDA, PTX and cubins where NVRTC is
 cuda="$mantou build --target cuda"
 t "cuda without an architecture" 2 'no device here to ask.*sm_90a' env MANTOU_LIBCUDA="$dir/none.so" $cuda --emit cuda "$net" -o -
+sim=$(dirname "$mantou")/tests/cudasim/libcuda.so.1
+if [ -f "$sim" ]; then
+	while read -r sm arch; do
+		t "native on $sm" 0 "target +cuda $arch\$" env MANTOU_LIBCUDA="$sim" MANTOU_SIM_SM="$sm" "$mantou" info "$net" --target cuda --arch native
+	done <<-END
+		75 sm_75
+		80 sm_80
+		87 sm_86
+		90 sm_90a
+		100 sm_90
+	END
+else
+	skipped=$((skipped + 5))
+	echo "SKIP native: no stand-in for the driver"
+fi
 t "cuda, misspelt architecture" 2 "did you mean 'sm_90a'" $cuda --arch sm_90b --emit cuda "$net" -o -
 t "cuda makes no llvm" 2 'target cuda makes cuda, ptx and cubin' $cuda --arch sm_80 --emit llvm "$net" -o -
 for k in cuda ptx cubin; do t "emit $k of target cpu" 2 'needs --target cuda' "$mantou" build --emit $k "$net"; done

@@ -231,7 +231,7 @@ def the_device_is_lost():
             seen.add(int(base.load("l.st")[1]["step"]))
             train(image, "l", *args, "--resume", "l.st")
             assert bits("l")[0] == bits("whole")[0], n
-    assert seen and seen <= {3, 5, 8}, seen
+    assert seen and seen <= {3, 5, 6, 8}, seen    # every 3 steps, at the end of an epoch, at the end
 
 
 @test
