@@ -3,7 +3,8 @@
  * In: a group with a contraction.   Out: Group.kernel and its workspace; then the kernel's text. A block makes a tile of the result: tiles of both operands along k pass
  * through shared memory, `stages` at once (gemm_load.c), and are multiplied
  *  - by matrix instructions, mma.sync.m16n8k16 of f16 or bf16 with sums in f32, whose operands ldmatrix takes from lines of 16-byte chunks; a chunk's place in its line is changed by
- *    the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass), or by wgmma (wgmma.c); or
+ *    the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass), or by wgmma (wgmma.c);
+ *  - by matrix instructions of f32, mma.m16n8k8 of operands rounded to 11 bits (tf32), where a tuning file says so; or
  *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
  * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to the workspace first, and the block that comes last with one adds
  * them all in their order (finish.c): the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
@@ -47,7 +48,7 @@ slab_line(const Tiles *p)
 static int64_t
 pipeline_bytes(const Tiles *p)
 {
-	return p->mma ? (int64_t)p->stages * (p->m + p->n) * p->k * 2 : (int64_t)p->stages * (p->m + p->n + 8) * p->k * 4;
+	return p->mma ? (int64_t)p->stages * (p->m + p->n) * p->k * tile_bytes(p) : (int64_t)p->stages * (p->m + p->n + 8) * p->k * 4;
 }
 
 int64_t
@@ -68,7 +69,7 @@ tiles_text(Arena *a, const Tiles *p)
 	if (p->groups)
 		return arena_printf(a, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d%s}", p->m, p->n, p->k, p->stages, p->groups, split);
 	if (p->mma)
-		return arena_printf(a, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d%s}", p->m, p->n, p->k, p->stages, p->wm, p->wn, split);
+		return arena_printf(a, "%s{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d%s}", p->tf32 ? "tf32" : "mma", p->m, p->n, p->k, p->stages, p->wm, p->wn, split);
 	return arena_printf(a, "ffma{m=%d,n=%d,k=%d%s}", p->m, p->n, p->k, split);
 }
 
@@ -80,6 +81,9 @@ cu_gemm_parse(const char *text, Tiles *p)
 		return false;
 	if (sscanf(text, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
 		return p->mma = true;
+	*p = (Tiles){.split = 1};
+	if (sscanf(text, "tf32{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
+		return p->mma = p->tf32 = true;
 	*p = (Tiles){.split = 1, .mma = true, .wn = 1};
 	if (sscanf(text, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->groups, &p->split) >= 5) {
 		p->wm = 4 * p->groups;
@@ -133,8 +137,8 @@ parts_choose(const Op *op, const Form *f, Load load, Tiles *p)
 static Tiles
 tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 {
-	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0}, {true, 128, 64, 32, 3, 2, 2, 1, 0}, {true, 64, 64, 32, 3, 2, 2, 1, 0}, {true, 64, 32, 32, 3, 4, 1, 1, 0}};
-	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0}, {false, 128, 64, 8, 2, 0, 0, 1, 0}, {false, 64, 64, 16, 2, 0, 0, 1, 0}, {false, 64, 32, 16, 2, 0, 0, 1, 0}};
+	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0, false}, {true, 128, 64, 32, 3, 2, 2, 1, 0, false}, {true, 64, 64, 32, 3, 2, 2, 1, 0, false}, {true, 64, 32, 32, 3, 4, 1, 1, 0, false}};
+	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0, false}, {false, 128, 64, 8, 2, 0, 0, 1, 0, false}, {false, 64, 64, 16, 2, 0, 0, 1, 0, false}, {false, 64, 32, 16, 2, 0, 0, 1, 0, false}};
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
@@ -146,11 +150,11 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 	Tiles p = all[i];
 
 	if (p.mma && i == 0 && (load.heavy || load.reduces || parts)) /* in parts: more warps for a tile, and fewer parts to be written */
-		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0};
+		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0, false};
 	if (p.mma && i == 0 && load.made[0] && !load.made[1] && n % 256 == 0)
-		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0};
+		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
-		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0};
+		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false};
 	parts_choose(op, &f, load, &p);
 	return p;
 }
@@ -215,12 +219,14 @@ tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const 
 	Arena *a = g->arena;
 	const char *why;
 
-	if (!cu_gemm_parse(cx->tuned, p) || strcmp(tiles_text(a, p), cx->tuned) || p->mma != d->mma)
+	if (cu_gemm_parse(cx->tuned, p) && p->tf32 && (val_type(g, op->in[0])->dtype != DT_f32 || (cx->arch && !strcmp(cx->arch, "sm_75"))))
+		return "tf32 multiplies f32, from sm_80 on";
+	if (!cu_gemm_parse(cx->tuned, p) || strcmp(tiles_text(a, p), cx->tuned) || (p->mma != d->mma && !p->tf32))
 		return arena_printf(a, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(a, d));
 	if (p->groups && (why = cu_wgmma_misfit(g, op, cx->arch, p)))
 		return why;
-	if (!p->groups && (!is_one_of(p->m, sides) || !is_one_of(p->n, sides) || !is_one_of(p->k, depths) || (p->mma ? p->k < 32 : p->k > 32)))
-		return "tiles are 32, 64, 128 or 256 on a side, and 32 or 64 deep for mma, 8, 16 or 32 for ffma";
+	if (!p->groups && (!is_one_of(p->m, sides) || !is_one_of(p->n, sides) || !is_one_of(p->k, depths) || (p->tf32 ? p->k < 16 : p->mma ? p->k < 32 : p->k > 32)))
+		return "tiles are 32, 64, 128 or 256 on a side, and 32 or 64 deep for mma, 16 to 64 for tf32, 8 to 32 for ffma";
 	if (p->mma && !p->groups && (!is_one_of(p->wm, warps) || !is_one_of(p->wn, warps) || p->wm * p->wn > 8 || p->m % (16 * p->wm) || p->n % (16 * p->wn)))
 		return "warps of 16 x 16 numbers at least, 8 of them at most";
 	if (!p->groups && (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128))
@@ -448,7 +454,7 @@ steps(Gemm *x)
 	cu_line(c, "__syncthreads();");
 	for (int i = 0; i < 2; i++)
 		if (in_registers(&x->x[i]))
-			cu_line(c, "%s keep_%c[%d][%d];", p->mma ? "unsigned short" : "float", x->x[i].name, x->x[i].each, x->x[i].vec);
+			cu_line(c, "%s keep_%c[%d][%d];", tile_bytes(p) == 2 ? "unsigned short" : "float", x->x[i].name, x->x[i].each, x->x[i].vec);
 	cu_line(c, "const int slot = (int)(at %% %d);", p->stages);
 	Scope in = cu_scope_open(c, "if (at < %s)", count);
 
@@ -467,7 +473,7 @@ steps(Gemm *x)
 		else
 			cu_line(c, "const float *at_%c = (const float *)((const char *)memory + %s%s);", x->x[i].name, i ? arena_printf(c->a, "%d + ", p->stages * x->x[0].bytes) : "", slot);
 	}
-	(p->mma ? mma_step : ffma_step)(x);
+	(p->tf32 ? cu_tf32_step : p->mma ? mma_step : ffma_step)(x);
 	cu_scope_close(c, in);
 	if (kept) {
 		in = cu_scope_open(c, "if (at < %s)", count);

@@ -16,7 +16,10 @@ typedef struct Tiles {
 	int wm, wn;              /* mma: warps along m and n. Else 16 x 16 threads */
 	int split;               /* parts of k, added in their order by the last block that has one */
 	int groups;              /* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
+	bool tf32;               /* mma: of f32, operands rounded to 11 bits: for a tuning file to choose */
 } Tiles;
+/* Bytes of an operand's number in shared memory. */
+static inline int tile_bytes(const Tiles *p) { return p->mma && !p->tf32 ? 2 : 4; }
 
 /* A contraction in these terms (gemm_form.c). */
 typedef struct Form {
@@ -108,6 +111,9 @@ void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
 void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
 bool cu_vector_type(DType t);
+
+/* ---- tf32.c */
+void cu_tf32_step(Gemm *x); /* the products of a tile */
 
 /* ---- finish.c: what the last block at a place does */
 int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* split > 1: of the workspace */

@@ -39,7 +39,7 @@ operand(Gemm *x, int which)
 	o->fixed = !o->along_k && x->threads % o->per_line == 0;
 	o->units = o->rows * p->k / o->vec;
 	o->each = (o->units + x->threads - 1) / x->threads;
-	o->bytes = p->mma ? o->rows * p->k * 2 : (o->rows + 4) * p->k * 4;
+	o->bytes = p->mma ? o->rows * p->k * tile_bytes(p) : (o->rows + 4) * p->k * 4;
 }
 
 void
@@ -236,7 +236,7 @@ take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 	}
 	Cell v = cu_value_at(c, o->v, ix);
 
-	if (x->p.mma)
+	if (tile_bytes(&x->p) == 2)
 		cu_line(c, "%s[%s] = %s_bits(%s);", keep, u, dtype_info[v.dt].name, v.v);
 	else
 		cu_line(c, "%s[%s] = %s;", keep, u, cu_cell_cast(c, v, DT_f32).v);
@@ -258,11 +258,14 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 
 	if (o->units % x->threads)
 		in = cu_scope_open(c, "if (%s < %d)", unit, o->units);
+	int bytes = tile_bytes(&x->p), chunk = 16 / bytes;
+	const char *type = bytes == 2 ? "unsigned short" : "float";
+
 	if (x->p.mma && o->vec > 1) {
-		cu_line(c, "put8_16((unsigned short *)((char *)memory + %s + %s), %s);", slot_of(x, o), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
+		cu_line(c, "put%d_%d((%s *)((char *)memory + %s + %s), %s);", chunk, 8 * bytes, type, slot_of(x, o), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
 	} else if (x->p.mma) {
-		cu_line(c, "*(unsigned short *)((char *)memory + %s + %s + %s %% 8 * 2) = %s[0];", slot_of(x, o),
-			chunk_at(x, line, arena_printf(c->a, "%s %% %d / 8", unit, o->per_line), o->per_line / 8), unit, keep);
+		cu_line(c, "*(%s *)((char *)memory + %s + %s + %s %% %d * %d) = %s[0];", type, slot_of(x, o),
+			chunk_at(x, line, arena_printf(c->a, "%s %% %d / %d", unit, o->per_line, chunk), o->per_line / chunk), unit, chunk, bytes, keep);
 	} else {
 		cu_line(c, "float *to = (float *)((char *)memory + %s);", slot_of(x, o));
 		for (int u = 0; u < o->vec && o->along_k; u++)
@@ -289,7 +292,7 @@ cu_load_tile(Gemm *x, const Operand *o)
 	if (o->async) {
 		copy_unit(x, o, unit, tap);
 	} else if (o->direct) {
-		cu_line(c, "%s kept[1];", x->p.mma ? "unsigned short" : "float");
+		cu_line(c, "%s kept[1];", tile_bytes(&x->p) == 2 ? "unsigned short" : "float");
 		take_unit(x, o, unit, tap, "kept");
 		put_unit(x, o, unit, "kept");
 	} else {

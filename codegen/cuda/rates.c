@@ -1,6 +1,6 @@
 /* rates.c: what a device of each architecture is taken to reach, for forecasts (`mantou info`); no measurement.
  *
- * Of the data sheets' figures (arch.def): 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync, which on Hopper is 65 % of 65 %
+ * Of the data sheets' figures (arch.def): 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync and half of that by tf32, which on Hopper is 65 % of 65 %
  * (mma.sync alone does not fill its tensor cores; wgmma, and cuDNN's engines, do). */
 #include "dnn.h"
 #include "gemm.h"
@@ -33,5 +33,7 @@ cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 	(void)t;
 	if (!strncmp(kernel, "wgmma{", 6) || (cu_dnn_is(kernel) && r->group_products > 0))
 		return r->group_products;
+	if (!strncmp(kernel, "tf32{", 5))
+		return r->products / 2;
 	return !strncmp(kernel, "mma{", 4) || strstr(kernel, "{mma,") || cu_dnn_is(kernel) ? r->products : r->flops; /* contractions; attention */
 }

@@ -63,7 +63,7 @@ in_chunks(const Graph *g, const Form *f)
 static const char *
 declines(const Graph *g, int group, const Op *op, const char *arch, bool light, bool parts, Tiles *p, double *ratio)
 {
-	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2}, {true, 128, 128, DEPTH, 3, 8, 1, 1, 2}, {true, 128, 64, DEPTH, 4, 8, 1, 1, 2}, {true, 64, 64, DEPTH, 4, 4, 1, 1, 1}};
+	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false}, {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false}, {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false}, {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false}};
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
 	Rates r;

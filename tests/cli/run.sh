@@ -381,6 +381,11 @@ cuda_tune "too large" 'more sums than threads hold' 's/ : mma{.*/ : mma{m=256,n=
 cuda_tune "too many stages" 'more shared memory than a block has' 's/stages=[0-9]*/stages=7/'
 cuda_tune "too many parts" 'k cannot be split' 's/}$/,split=9999}/'
 cuda_tune "wgmma where there is none" 'wgmma is an instruction of sm_90a, not of sm_80' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
+cuda_tune "tf32 of 16 bits" 'tf32 multiplies f32, from sm_80 on' 's/ : mma{.*/ : tf32{m=64,n=64,k=32,stages=2,warps=2x2}/'
+"$mantou" explain --target cuda --arch sm_80 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u | sed 's/ : ffma{.*/ : tf32{m=64,n=32,k=32,stages=2,warps=2x1}/' >"$dir/tf32.tune"
+t "tf32" 0 'head[a-z0-9_]*: tf32\{m=64,n=32,k=32,stages=2,warps=2x1\}, a tile to a block' $cuda --arch sm_80 --tuning "$dir/tf32.tune" --emit cuda models/lenet.net -o -
+sed 's/^cuda sm_80/cuda sm_75/' "$dir/tf32.tune" >"$dir/turing.tune"
+t "tf32 where there is none" 0 'tf32 multiplies f32, from sm_80 on' $cuda --arch sm_75 --tuning "$dir/turing.tune" --emit cuda models/lenet.net -o -
 cuda_arch=sm_90
 cuda_tune "wgmma without the a" 'wgmma is an instruction of sm_90a, not of sm_90' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
 cuda_arch=sm_90a

@@ -205,7 +205,7 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 		return false;
 	if (given_kernel && cx.misfit && (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
 		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
-	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8) || strstr(g->group.at[0].kernel, "ma{m="), *hidden = arena_array(m->arena, bool, g->val.n);
+	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8) || strstr(g->group.at[0].kernel, "ma{m=") || !strncmp(g->group.at[0].kernel, "tf32{", 5), *hidden = arena_array(m->arena, bool, g->val.n);
 
 	if (gemm && !gemm_group(g, t, inside, uses, hidden))
 		return false;
@@ -368,6 +368,8 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 		lowest = DT_f16;
 		scale = 0.25;
 	}
+	if (g->group.n && g->group.at[0].kernel && !strncmp(g->group.at[0].kernel, "tf32{", 5))
+		lowest = DT_f16; /* operands of 11 bits */
 	if (emulated.real && !emulated_module(m, what))
 		return;
 

@@ -218,7 +218,7 @@ def kernels_are_counted_in_every_mode():
     assert counts_["1"]["graph_kernels"] == counts_["epoch"]["graph_kernels"] - counts_["epoch"]["conditional_runs"], counts_ # the loop's own
     r = sink.run(image, "bench", "--steps", "2", "--warmup", "1", "--repeat", "1", "--profile", "--synthetic")
     rows = [line.split() for line in r.stdout.split("\n") if line.startswith("  train_conv2d_dw")]
-    assert len(rows) == 4 and sum(float(x[3]) > 0 for x in rows) == 2, rows                  # a plan with the figures, and the kernel behind it
+    assert len(rows) >= 4 and sum(float(x[3]) > 0 for x in rows) == 2, rows                  # a plan with the figures, and kernels before and behind it
 
 
 # ---- errors of executables
@@ -236,7 +236,7 @@ def errors_name_what_failed_and_the_way_out():
     fails(image, "cuDNN was not found: /nowhere", MANTOU_LIBCUDNN="/nowhere")
     fails(image, "libcudnn_less.so is no cuDNN 9: it has no cudnnBackendExecute", MANTOU_LIBCUDNN=os.path.join(STANDIN, "libcudnn_less.so"))
     fails(image, r"cuDNN 91900 makes no plan of engine 7 for conv2d.* here: an execution plan: CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH \(3007\): engine 7 is for other devices", MANTOU_DNN_REFUSE="7")
-    fails(image, r"kernel \S*conv2d\S* \(conv2d0, .*lenet.net:\d+:\d+\): cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED \(5000\): execution 1 fails", MANTOU_DNN_EXECUTE="1")
+    fails(image, r"kernel \S*conv2d\S* \(.*conv2d0, .*lenet.net:\d+:\d+\): cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED \(5000\): execution 1 fails", MANTOU_DNN_EXECUTE="1")
     # an executable without plans does not look for the library
     sink.train(sink.program("lenet", "bf16"), "own", "--steps", "1", MANTOU_LIBCUDNN="/nowhere")
     sink.run(image, "info", MANTOU_LIBCUDNN="/nowhere")
