@@ -318,7 +318,7 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 static int
 parts_cut(CuProgram *p)
 {
-	enum { PART = 65536 }; /* characters of text */
+	enum { PART = 32768 }; /* characters of text */
 	size_t used = 0;
 	int part = 0;
 

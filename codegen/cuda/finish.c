@@ -94,7 +94,7 @@ put_sums(Gemm *x, Ix slot)
 
 /* acc = the sums of `count` slots from `first` on, `step` apart. */
 static void
-add_slots(Gemm *x, Ix first, int64_t step, Ix count)
+add_slots(Gemm *x, Ix first, Ix step, Ix count)
 {
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
@@ -108,7 +108,7 @@ add_slots(Gemm *x, Ix first, int64_t step, Ix count)
 		cu_line(c, "\tacc[i / %d][i %% %d] = 0;", columns, columns);
 	Scope s = cu_scope_open(c, "for (%s q = 0; q < %s; q++)", c->it, count);
 
-	cu_line(c, "const float *const at = &%s[%s + q * %lld];", cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), first, (long long)step);
+	cu_line(c, "const float *const at = &%s[%s + q * %s];", cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), first, step);
 	each_sum(x, "add4_fresh", "add1_fresh");
 	cu_scope_close(c, s);
 }
@@ -127,14 +127,26 @@ cu_parts_join(Gemm *x)
 	Ix count = l.sets > 1 ? members_of(c, &l, set, cu_ix_k(c, p->split)) : cu_ix_k(c, p->split);
 
 	cu_line(c, "static unsigned part_tickets[%lld];", (long long)(tiles * tickets_of(&l)));
-	put_sums(x, mine);
-	cu_line(c, "if (!last_here(&part_tickets[%s], %s)) continue;", cu_ix_add(c, ticket, set), count);
-	add_slots(x, first, tiles * size, count);
-	if (l.sets == 1)
+	if (l.sets == 1) {
+		put_sums(x, mine);
+		cu_line(c, "if (!last_here(&part_tickets[%s], %s)) continue;", ticket, count);
+		add_slots(x, first, cu_ix_k(c, tiles * size), count);
 		return;
-	put_sums(x, first);
-	cu_line(c, "if (!last_here(&part_tickets[%s], %lld)) continue;", cu_ix_add(c, ticket, cu_ix_k(c, l.sets)), (long long)l.sets);
-	add_slots(x, cu_ix_mul(c, number, cu_ix_k(c, size)), l.members * tiles * size, cu_ix_k(c, l.sets));
+	}
+	/* the same text for both levels: to compile it twice takes longer than to loop */
+	cu_line(c, "bool last = true;");
+	cu_line(c, "#pragma unroll 1");
+	Scope s = cu_scope_open(c, "for (int level = 0; level < 2 && last; level++)");
+
+	put_sums(x, arena_printf(c->a, "level ? %s : %s", first, mine));
+	cu_line(c, "last = last_here(&part_tickets[%s + (level ? %lld : %s)], level ? %lld : %s);", ticket, (long long)l.sets, set, (long long)l.sets, count);
+	Scope in = cu_scope_open(c, "if (last)");
+
+	add_slots(x, arena_printf(c->a, "(level ? %s : %s)", cu_ix_mul(c, number, cu_ix_k(c, size)), first), arena_printf(c->a, "(level ? %lld : %lld)", (long long)(l.members * tiles * size), (long long)(tiles * size)),
+		arena_printf(c->a, "(level ? %lld : %s)", (long long)l.sets, count));
+	cu_scope_close(c, in);
+	cu_scope_close(c, s);
+	cu_line(c, "if (!last) continue;");
 }
 
 /* ---------------------------------------------------------------- reductions by column */
@@ -246,14 +258,14 @@ add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows, bool sets)
 	Column r = {{cu_fresh(c, 'v')}};
 
 	if (red->kind != OP_moments) {
-		cu_line(c, "const float %s = rows_sum(%s, %lld, %s, %d, %s, sums);", r.v[0], from, (long long)pitch, rows, x->p.n, width);
+		cu_line(c, "const float %s = rows_sum(%s, %lld, %s, %d, %s, hidden(sums));", r.v[0], from, (long long)pitch, rows, x->p.n, width);
 		return r;
 	}
 	r.v[1] = cu_fresh(c, 'v');
 	r.v[2] = cu_fresh(c, 'v');
 	cu_line(c, "float %s, %s, %s;", r.v[0], r.v[1], r.v[2]);
 	cu_line(c, "const Tiling %s_rows = {(int)%s, (int)%s, %d, (int)%s};", r.v[0], sets ? "0" : first, x->row_tiles, x->p.m, x->M);
-	cu_line(c, "rows_moments(&%s, &%s, &%s, %s, &%s[%s], %s, %s_rows, %lld, %s, %d, %s, sums);", r.v[0], r.v[1], r.v[2], from, cu_pointer(c, DT_f32, cu_state_offset(x, k, 1)), at,
+	cu_line(c, "rows_moments(&%s, &%s, &%s, %s, &%s[%s], %s, %s_rows, %lld, %s, %d, %s, hidden(sums));", r.v[0], r.v[1], r.v[2], from, cu_pointer(c, DT_f32, cu_state_offset(x, k, 1)), at,
 		sets ? arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 2)), kept_column(x, x->n0)) : "0", r.v[0], (long long)pitch, rows, x->p.n, width);
 	return r;
 }

@@ -67,7 +67,7 @@ declines(const Graph *g, int group, const Op *op, const char *arch, bool light, 
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
 	Rates r;
-	int i = light ? 0 : 1;
+	int i = light && !parts ? 0 : 1; /* parts are joined in registers beside the sums */
 
 	if (!cuda_rates(NULL, arch, &r))
 		bug("target cuda: no rates of %s", arch);
