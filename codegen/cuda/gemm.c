@@ -640,5 +640,5 @@ cu_gemm_emit(Cuda *c, const Op *op)
 		x.slab /= 2;
 	tiles_kernel(&x);
 	for (int k = 0; k < 2; k++)
-		c->ready[op->in[k].id] = true; /* what was made on the way was stored there too (gemm_load.c) */
+		c->ready[op->in[k].id] |= cu_value_is_out(c, op->in[k]); /* what was made on the way was stored there too (gemm_load.c) */
 }
