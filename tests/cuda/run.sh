@@ -1,6 +1,6 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the stand-in of the build, or a GPU's driver.
-# The cases of numeric/, contractions in tiles, composite operators and every fifth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes
+# The cases of numeric/, contractions in tiles, composite operators and every tenth group of the CPU's tests; with --long all of these tests, and an operator without a case is an error. What NVRTC makes
 # is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it.
 set -u
 cd "$(dirname "$0")/../.."
@@ -13,7 +13,7 @@ if [ -n "${LONG:-}" ]; then
 	set -- tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir
 else
 	mkdir "$dir/numeric" # the name of files that need not have every operator
-	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 5 == 1' >"$dir/numeric/some.ir"
+	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 10 == 1' >"$dir/numeric/some.ir"
 	cp tests/cuda/tiles.ir tests/cuda/composites.ir "$dir/numeric"
 	set -- tests/numeric/cases.txt "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir"
 fi
