@@ -40,7 +40,7 @@ fits(const Graph *g, int group, const Type *t)
 {
 	bool *late = arena_array(g->arena, bool, g->val.n);
 
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *o = &g->op.at[i];
 		bool red = op_info[o->kind].red >= 0, waits = red;
 
@@ -77,7 +77,7 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 		p.m /= 2;
 	gr->kernel = arena_printf(g->arena, "columns{m=%d,n=%d}", p.m, p.n);
 	gr->workspace = 0;
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
 		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
 			gr->workspace += cu_state_bytes(&f, &p, &g->op.at[i]);
 	return true;

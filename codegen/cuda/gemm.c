@@ -163,7 +163,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 static bool
 reduces(const Graph *g, int group)
 {
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
 		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
 			return true;
 	return false;
@@ -191,7 +191,7 @@ load_of(const Graph *g, int group, const Op *op)
 
 	for (int k = 0; k < 2; k++)
 		l.made[k] = val_info(g, op->in[k])->op != UINT32_MAX && val_op(g, op->in[k])->group == group;
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *o = &g->op.at[i];
 
 		if (o->dead || o->group != group)
@@ -246,7 +246,7 @@ const char *
 cu_gemm_misfit(const Graph *g, int group, const Op *op)
 {
 	const char *why = cu_gemm_why_not(g, op);
-	uint32_t last, first = graph_group_ops((Graph *)(uintptr_t)g, group, &last);
+	uint32_t last, first = graph_group_ops(g, group, &last);
 	bool *late = arena_array(g->arena, bool, g->val.n), behind = false;
 
 	for (uint32_t i = first; i < last && !why; i++) {
@@ -280,7 +280,7 @@ cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 
 	if (p->split > 1)
 		return cu_parts_bytes(&f, p);
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
 		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
 			bytes += cu_state_bytes(&f, p, &g->op.at[i]);
 	return bytes;

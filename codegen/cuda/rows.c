@@ -68,7 +68,7 @@ cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 
 	for (int i = 0; i < t->rank; i++)
 		*(axes >> i & 1 ? &count : &rows) *= t->axis[i].n;
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *o = &g->op.at[i];
 		bool is_red = op_info[o->kind].red >= 0, waits = is_red;
 

@@ -29,10 +29,10 @@ group_traffic(const Graph *g, int group)
 	bool *seen = arena_array(a, bool, g->val.n);
 	double bytes = 0;
 
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++)
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
 		for (int k = 0; !g->op.at[i].dead && g->op.at[i].group == group && k < g->op.at[i].nin; k++)
 			inside[g->op.at[i].in[k].id]++;
-	for (uint32_t last, i = graph_group_ops((Graph *)(uintptr_t)g, group, &last); i < last; i++) {
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 
 		if (op->dead || op->group != group)
