@@ -38,23 +38,19 @@ form_of(const Type *t)
 static bool
 fits(const Graph *g, int group, const Type *t)
 {
-	bool *late = arena_array(g->arena, bool, g->val.n);
+	Late late = cu_late_find(g, group);
 
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+	for (uint32_t i = late.first; i < late.last; i++) {
 		const Op *o = &g->op.at[i];
-		bool red = op_info[o->kind].red >= 0, waits = red;
+		bool red = op_info[o->kind].red >= 0;
 
 		if (o->dead || o->group != group)
 			continue;
 		if (!red && (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW) || op_has((OpKind)o->kind, T_RANDOM)))
 			return false;
-		for (int k = 0; k < o->nin; k++)
-			waits |= late[o->in[k].id];
-		for (int k = 0; k < o->nout; k++)
-			late[o->out[k].id] = waits;
-		if (red && (late[o->in[0].id] || cu_reduces_to(g, t, t->perm[t->rank - 1], o)))
+		if (red && (cu_late_is(g, &late, o->in[0]) || cu_reduces_to(g, t, t->perm[t->rank - 1], o)))
 			return false;
-		if (!red && waits && type_elements(val_type(g, o->out[0])) >= type_elements(t))
+		if (!red && late.late[i - late.first] && type_elements(val_type(g, o->out[0])) >= type_elements(t))
 			return false;
 	}
 	return true;

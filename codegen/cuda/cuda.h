@@ -110,6 +110,10 @@ Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 
 /* ---- rows.c: reductions */
 typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; } Atom; /* one pass of one reduction: its state */
+/* Which ops of a group are its reductions, or wait for one: late[i - first]. */
+typedef struct Late { uint32_t first, last; bool *late; } Late;
+Late cu_late_find(const Graph *g, int group);
+bool cu_late_is(const Graph *g, const Late *l, Val v);  /* is it what such an op makes? */
 int cu_red_passes(const Op *op);
 uint32_t cu_red_axes(const Graph *g, const Op *op);
 void cu_atom_open(Cuda *c, Atom *a);

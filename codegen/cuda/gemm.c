@@ -246,12 +246,12 @@ const char *
 cu_gemm_misfit(const Graph *g, int group, const Op *op)
 {
 	const char *why = cu_gemm_why_not(g, op);
-	uint32_t last, first = graph_group_ops(g, group, &last);
-	bool *late = arena_array(g->arena, bool, g->val.n), behind = false;
+	Late late = cu_late_find(g, group);
+	bool behind = false;
 
-	for (uint32_t i = first; i < last && !why; i++) {
+	for (uint32_t i = late.first; i < late.last && !why; i++) {
 		const Op *o = &g->op.at[i];
-		bool red = op_info[o->kind].red >= 0, waits = red;
+		bool red = op_info[o->kind].red >= 0;
 
 		if (o->dead || o->group != group)
 			continue;
@@ -261,12 +261,8 @@ cu_gemm_misfit(const Graph *g, int group, const Op *op)
 		}
 		if (op_has((OpKind)o->kind, T_CONTRACT | T_WINDOW) || (red && !behind))
 			return "another contraction, window or reduction comes before it";
-		for (int k = 0; k < o->nin; k++)
-			waits |= late[o->in[k].id];
-		for (int k = 0; k < o->nout; k++)
-			late[o->out[k].id] = waits;
 		why = red ? cu_epilogue_reduces(g, op, o) : NULL;
-		if (waits && (red ? late[o->in[0].id] : o->nout && type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0]))))
+		if (late.late[i - late.first] && (red ? cu_late_is(g, &late, o->in[0]) : o->nout && type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0]))))
 			why = "a reduction must be complete before its first use";
 	}
 	return why;

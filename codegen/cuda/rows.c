@@ -58,29 +58,51 @@ cu_rows_small(const Graph *g, const Op *op)
 	return n <= SHORT_ROW;
 }
 
+Late
+cu_late_find(const Graph *g, int group)
+{
+	Late l = {0};
+
+	l.first = graph_group_ops(g, group, &l.last);
+	l.late = arena_array(g->arena, bool, l.last - l.first);
+	for (uint32_t i = l.first; i < l.last; i++) {
+		const Op *op = &g->op.at[i];
+		bool late = op_info[op->kind].red >= 0;
+
+		for (int k = 0; k < op->nin; k++)
+			late |= cu_late_is(g, &l, op->in[k]);
+		l.late[i - l.first] = late && !op->dead && op->group == group;
+	}
+	return l;
+}
+
+bool
+cu_late_is(const Graph *g, const Late *l, Val v)
+{
+	uint32_t by = val_info(g, v)->op;
+
+	return by >= l->first && by < l->last && l->late[by - l->first];
+}
+
 int
 cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 {
 	const Type *t = val_type(g, red->in[0]);
 	uint32_t axes = cu_red_axes(g, red);
-	bool *late = arena_array(g->arena, bool, g->val.n);
+	Late late = cu_late_find(g, group);
 	int64_t rows = 1, count = 1, states = 0;
 
 	for (int i = 0; i < t->rank; i++)
 		*(axes >> i & 1 ? &count : &rows) *= t->axis[i].n;
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+	for (uint32_t i = late.first; i < late.last; i++) {
 		const Op *o = &g->op.at[i];
-		bool is_red = op_info[o->kind].red >= 0, waits = is_red;
+		bool is_red = op_info[o->kind].red >= 0;
 
 		if (o->dead || o->group != group)
 			continue;
-		for (int k = 0; k < o->nin; k++)
-			waits |= late[o->in[k].id];
-		for (int k = 0; k < o->nout; k++)
-			late[o->out[k].id] = waits;
-		if (is_red && (late[o->in[0].id] || cu_red_passes(o) > 1 || cu_red_axes(g, o) != axes || !type_same_shape(val_type(g, o->in[0]), t)))
+		if (is_red && (cu_late_is(g, &late, o->in[0]) || cu_red_passes(o) > 1 || cu_red_axes(g, o) != axes || !type_same_shape(val_type(g, o->in[0]), t)))
 			return 1;
-		if (!is_red && waits && type_elements(val_type(g, o->out[0])) > rows)
+		if (!is_red && late.late[i - late.first] && type_elements(val_type(g, o->out[0])) > rows)
 			return 1;
 		states += is_red;
 	}
