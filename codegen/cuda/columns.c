@@ -72,10 +72,7 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 	while (p.m > 128 && rows_of(t) / p.m * ((f.n[0].n + p.n - 1) / p.n) < TILES)
 		p.m /= 2;
 	gr->kernel = arena_printf(g->arena, "columns{m=%d,n=%d}", p.m, p.n);
-	gr->workspace = 0;
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
-		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
-			gr->workspace += cu_state_bytes(&f, &p, &g->op.at[i]);
+	gr->workspace = cu_states_bytes(g, group, &f, &p);
 	return true;
 }
 

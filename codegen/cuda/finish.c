@@ -173,10 +173,21 @@ state_floats(const Form *f, const Tiles *p, bool count)
 	return (count ? sets : tiles_kept(f, p) + sets) * columns_kept(f);
 }
 
-int64_t
-cu_state_bytes(const Form *f, const Tiles *p, const Op *red)
+static int64_t
+state_bytes(const Form *f, const Tiles *p, const Op *red)
 {
 	return 4 * (red->kind == OP_moments ? 2 * state_floats(f, p, false) + state_floats(f, p, true) : state_floats(f, p, false));
+}
+
+int64_t
+cu_states_bytes(const Graph *g, int group, const Form *f, const Tiles *p)
+{
+	int64_t bytes = 0;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
+			bytes += state_bytes(f, p, &g->op.at[i]);
+	return bytes;
 }
 
 int64_t
@@ -192,7 +203,7 @@ cu_state_offset(const Gemm *x, int k, int s)
 			continue;
 		if (k-- == 0)
 			return at + s * 4 * state_floats(&x->f, &x->p, false);
-		at += cu_state_bytes(&x->f, &x->p, op);
+		at += state_bytes(&x->f, &x->p, op);
 	}
 	bug("no reduction %d", k);
 }

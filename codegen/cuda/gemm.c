@@ -272,14 +272,8 @@ int64_t
 cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 {
 	Form f = cu_form(g, op);
-	int64_t bytes = 0;
 
-	if (p->split > 1)
-		return cu_parts_bytes(&f, p);
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
-		if (!g->op.at[i].dead && g->op.at[i].group == group && op_info[g->op.at[i].kind].red >= 0)
-			bytes += cu_state_bytes(&f, p, &g->op.at[i]);
-	return bytes;
+	return p->split > 1 ? cu_parts_bytes(&f, p) : cu_states_bytes(g, group, &f, p);
 }
 
 void

@@ -118,7 +118,7 @@ void cu_tf32_step(Gemm *x); /* the products of a tile */
 /* ---- finish.c: what the last block at a place does */
 int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* split > 1: of the workspace */
 void cu_parts_join(Gemm *x);                   /* text after which the sums of all parts are in this block's registers; blocks that are not last go on with the next tile */
-int64_t cu_state_bytes(const Form *f, const Tiles *p, const Op *red); /* of the workspace, for a reduction */
+int64_t cu_states_bytes(const Graph *g, int group, const Form *f, const Tiles *p); /* of the workspace, for the group's reductions */
 int64_t cu_state_offset(const Gemm *x, int k, int s); /* where numbers s of the group's reduction k begin */
 Ix cu_state_place(Gemm *x, Ix column);         /* and which of them is this tile's */
 void cu_columns_finish(Gemm *x, const Op *const *red, int nred); /* text behind that which leaves them there */
