@@ -69,7 +69,7 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 
 	while (p.n < f.n[0].n && p.n < 128)
 		p.n *= 2;
-	while (p.m > 128 && rows_of(t) / p.m * ((f.n[0].n + p.n - 1) / p.n) < TILES)
+	while (p.m > 128 && rows_of(t) / p.m * cu_tiles_along(f.n[0].n, p.n) < TILES)
 		p.m /= 2;
 	gr->kernel = arena_printf(g->arena, "columns{m=%d,n=%d}", p.m, p.n);
 	gr->workspace = cu_states_bytes(g, group, &f, &p);
@@ -99,8 +99,8 @@ cu_columns_emit(Cuda *c)
 	for (int i = 0; i < x.f.nm; i++)
 		x.M = cu_ix_mul(c, x.M, x.ext_m[i] = cu_extent(c, x.f.m[i]));
 	x.N = cu_extent(c, x.f.n[0]);
-	x.row_tiles = cu_ix_div(c, cu_ix_add(c, x.M, cu_ix_k(c, x.p.m - 1)), cu_ix_k(c, x.p.m));
-	x.col_tiles = cu_ix_div(c, cu_ix_add(c, x.N, cu_ix_k(c, x.p.n - 1)), cu_ix_k(c, x.p.n));
+	x.row_tiles = cu_ix_parts(c, x.M, x.p.m);
+	x.col_tiles = cu_ix_parts(c, x.N, x.p.n);
 	x.blocks_b = "1";
 	x.number_b = "0";
 	Ix ext[2] = {x.row_tiles, x.col_tiles}, at[2];
@@ -114,5 +114,5 @@ cu_columns_emit(Cuda *c)
 	cu_epilogue_emit(&x);
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
-	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", c->g->group.at[c->group].kernel), ((rows_of(x.space) + x.p.m - 1) / x.p.m) * ((x.f.n[0].n + x.p.n - 1) / x.p.n));
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", c->g->group.at[c->group].kernel), cu_gemm_tiles(&x.f, &x.p));
 }

@@ -68,6 +68,7 @@ Ix cu_ix_add(Cuda *c, Ix a, Ix b);
 Ix cu_ix_sub(Cuda *c, Ix a, Ix b);
 Ix cu_ix_mul(Cuda *c, Ix a, Ix b);
 Ix cu_ix_div(Cuda *c, Ix a, Ix b);                      /* of numbers >= 0 */
+Ix cu_ix_parts(Cuda *c, Ix a, int64_t each);            /* parts of `each`, the last perhaps a smaller one, that a takes */
 Ix cu_ix_rem(Cuda *c, Ix a, Ix b);
 Ix cu_ix_join(Cuda *c, Ix outer, Ix ext, Ix inner);     /* outer * ext + inner */
 const char *cu_in_range(Cuda *c, Ix i, Ix ext);         /* a condition; "1" and "0" where that is known */

@@ -33,12 +33,6 @@ linear(Cuda *c, Ix outer, Ix ext, Ix inner)
 	return cu_ix_add(c, cu_ix_mul(c, outer, ext), inner);
 }
 
-static int64_t
-tiles_along(int64_t extent, int side)
-{
-	return (extent + side - 1) / side;
-}
-
 /* Members of set `set` of `count`. */
 static Ix
 members_of(Cuda *c, const Levels *l, Ix set, Ix count)
@@ -51,16 +45,10 @@ members_of(Cuda *c, const Levels *l, Ix set, Ix count)
 }
 
 /* ---------------------------------------------------------------- parts of k */
-static int64_t
-tiles_in_all(const Form *f, const Tiles *p)
-{
-	return cu_form_count(f->b, f->nb) * tiles_along(cu_form_count(f->m, f->nm), p->m) * tiles_along(cu_form_count(f->n, f->nn), p->n);
-}
-
 int64_t
 cu_parts_bytes(const Form *f, const Tiles *p)
 {
-	return p->split * tiles_in_all(f, p) * p->m * p->n * 4;
+	return p->split * cu_gemm_tiles(f, p) * p->m * p->n * 4;
 }
 
 /* The thread's sums one after the other, with those of the other threads beside them: `mma` names what is done with four, `one` with one. */
@@ -119,7 +107,7 @@ cu_parts_join(Gemm *x)
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
 	Levels l = levels_of(p->split);
-	int64_t tiles = tiles_in_all(&x->f, p), size = (int64_t)p->m * p->n;
+	int64_t tiles = cu_gemm_tiles(&x->f, p), size = (int64_t)p->m * p->n;
 	Ix number = linear(c, linear(c, linear(c, x->number_b, x->row_tiles, "0"), "1", x->tile_m), x->col_tiles, x->tile_n);
 	Ix ticket = cu_ix_mul(c, number, cu_ix_k(c, tickets_of(&l))), set = cu_ix_div(c, x->part, cu_ix_k(c, l.members));
 	Ix mine = cu_ix_mul(c, linear(c, x->part, cu_ix_k(c, tiles), number), cu_ix_k(c, size));
@@ -160,7 +148,7 @@ columns_kept(const Form *f)
 static int64_t
 tiles_kept(const Form *f, const Tiles *p)
 {
-	return (f->groups > 1 ? 1 : cu_form_count(f->b, f->nb)) * tiles_along(cu_form_count(f->m, f->nm), p->m);
+	return (f->groups > 1 ? 1 : cu_form_count(f->b, f->nb)) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m);
 }
 
 /* Floats of one state: a row for each tile, then one for each set of them. A tile's count follows from its number: only sets have one in memory. */
@@ -314,7 +302,7 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 	const Form *f = &x->f;
 	const Type *o = x->space;
 	uint32_t keep = 1u << x->column;
-	int64_t all = tiles_kept(f, &x->p), across = tiles_along(cu_form_count(f->n, f->nn), x->p.n) * (f->groups > 1 ? cu_form_count(f->b, f->nb) : 1);
+	int64_t all = tiles_kept(f, &x->p), across = cu_tiles_along(cu_form_count(f->n, f->nn), x->p.n) * (f->groups > 1 ? cu_form_count(f->b, f->nb) : 1);
 	Levels l = levels_of(all);
 	Ix tiles = f->groups > 1 ? x->row_tiles : cu_ix_mul(c, x->blocks_b, x->row_tiles), count = cu_product(c, o, ((1u << o->rank) - 1) & ~keep);
 	Ix ticket = cu_ix_mul(c, f->groups > 1 ? linear(c, x->number_b, x->col_tiles, x->tile_n) : x->tile_n, cu_ix_k(c, tickets_of(&l)));
@@ -336,7 +324,7 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 			for (int i = 0; i < (red[k]->kind == OP_moments ? 3 : 1); i++)
 				cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(x, k, i)), linear(c, row[i == 2], pitch, column), v[k].v[i]);
 		cu_scope_close(c, s);
-		Ix sets = cu_ix_div(c, cu_ix_add(c, tiles, cu_ix_k(c, l.members - 1)), cu_ix_k(c, l.members));
+		Ix sets = cu_ix_parts(c, tiles, l.members);
 
 		inner = cu_scope_open(c, "if (last_here(&column_tickets[%s], %s))", cu_ix_add(c, ticket, cu_ix_k(c, l.sets)), sets);
 		for (int k = 0; k < nred; k++)

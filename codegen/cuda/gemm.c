@@ -97,9 +97,7 @@ cu_gemm_parse(const char *text, Tiles *p)
 int64_t
 cu_gemm_tiles(const Form *f, const Tiles *p)
 {
-	int64_t m = cu_form_count(f->m, f->nm), n = cu_form_count(f->n, f->nn);
-
-	return (m + p->m - 1) / p->m * ((n + p->n - 1) / p->n) * cu_form_count(f->b, f->nb);
+	return cu_form_count(f->b, f->nb) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m) * cu_tiles_along(cu_form_count(f->n, f->nn), p->n);
 }
 
 static bool
@@ -123,7 +121,7 @@ has_parts(const Op *op, const Form *f)
 static void
 parts_choose(const Op *op, const Form *f, Load load, Tiles *p)
 {
-	int64_t tiles = cu_gemm_tiles(f, p), steps = (cu_form_count(f->k, f->nk) + p->k - 1) / p->k, split = (cu_gemm_threads(p) > 128 ? 1 : 2) * MANY_TILES / tiles;
+	int64_t tiles = cu_gemm_tiles(f, p), steps = cu_tiles_along(cu_form_count(f->k, f->nk), p->k), split = (cu_gemm_threads(p) > 128 ? 1 : 2) * MANY_TILES / tiles;
 
 	split = split > steps / 8 ? steps / 8 : split;
 	while (split > 1 && split * tiles * p->m * p->n * 4 > PARTIAL_BYTES)
@@ -310,7 +308,7 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 	bool wide = narrow == DT_none && val_type(g, op->in[0])->dtype == DT_f32;
 	Tiles p = tiles_choose(g, op, !wide, (Load){.heavy = true, .made = {k == 0, k == 1}});
 	bool taps = op->kind != OP_matmul && k == 0;
-	double across = k == 0 ? (double)((cu_form_count(f.n, f.nn) + p.n - 1) / p.n) : (double)((cu_form_count(f.m, f.nm) + p.m - 1) / p.m);
+	double across = (double)(k == 0 ? cu_tiles_along(cu_form_count(f.n, f.nn), p.n) : cu_tiles_along(cu_form_count(f.m, f.nm), p.m));
 
 	/* the memory's time beyond that of the products */
 	double elements = (double)(type_elements(val_type(g, op->in[0])) + type_elements(val_type(g, op->in[1])) + type_elements(val_type(g, op->out[0])));
@@ -416,11 +414,11 @@ steps(Gemm *x)
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
 	const char *it = c->it;
-	Ix all = cu_ix_div(c, cu_ix_add(c, x->K, cu_ix_k(c, p->k - 1)), cu_ix_k(c, p->k)), first = "0", count = all;
+	Ix all = cu_ix_parts(c, x->K, p->k), first = "0", count = all;
 	bool async = x->x[0].async || x->x[1].async, kept = false;
 
 	if (p->split > 1) {
-		Ix each = cu_ix_div(c, cu_ix_add(c, all, cu_ix_k(c, p->split - 1)), cu_ix_k(c, p->split));
+		Ix each = cu_ix_parts(c, all, p->split);
 
 		first = cu_ix_mul(c, x->part, each);
 		count = cu_fresh(c, 'i');
@@ -485,7 +483,7 @@ class_open(Gemm *x)
 	const Type *o = val_type(c->g, x->op->out[0]), *w = val_type(c->g, x->op->in[1]);
 
 	for (int d = 0; d < 2; d++) {
-		Ix s = cu_ix_k(c, f->stride[d]), up = cu_ix_k(c, f->stride[d] - 1);
+		Ix s = cu_ix_k(c, f->stride[d]);
 
 		x->place[d] = f->stride[1 - d] == 1 ? x->b[0] : d ? cu_ix_rem(c, x->b[0], cu_ix_k(c, f->stride[1])) : cu_ix_div(c, x->b[0], cu_ix_k(c, f->stride[1]));
 		if (f->stride[d] == 1)
@@ -494,8 +492,8 @@ class_open(Gemm *x)
 
 		x->tap[d] = cu_ix_rem(c, shifted, s);
 		x->back[d] = cu_ix_div(c, shifted, s);
-		x->ext_m[1 + d] = cu_ix_div(c, cu_ix_add(c, cu_ix_sub(c, cu_ix_k(c, o->axis[2 + d].n), x->place[d]), up), s);
-		x->ext_k[d] = cu_ix_div(c, cu_ix_add(c, cu_ix_sub(c, cu_ix_k(c, w->axis[2 + d].n), x->tap[d]), up), s);
+		x->ext_m[1 + d] = cu_ix_parts(c, cu_ix_sub(c, cu_ix_k(c, o->axis[2 + d].n), x->place[d]), f->stride[d]);
+		x->ext_k[d] = cu_ix_parts(c, cu_ix_sub(c, cu_ix_k(c, w->axis[2 + d].n), x->tap[d]), f->stride[d]);
 		/* a filter narrower than the stride misses pixels */
 		const char *taps = cu_fresh(c, 'i');
 
@@ -521,12 +519,6 @@ extents(Cuda *c, const Axis *a, int n, Ix *ext)
 		ext[i] = cu_extent(c, a[i]);
 }
 
-static Ix
-blocks_along(Cuda *c, Ix extent, int side)
-{
-	return cu_ix_div(c, cu_ix_add(c, extent, cu_ix_k(c, side - 1)), cu_ix_k(c, side));
-}
-
 /* Blocks that run at one time should read the same rows and columns: where there are many tiles both ways, BAND rows of tiles are gone through column by column. */
 static bool
 in_bands(const Form *f, const Tiles *p)
@@ -548,12 +540,12 @@ tile_open(Gemm *x)
 	extents(c, f->k, f->nk, x->ext_k);
 	memcpy(full_m, x->ext_m, sizeof full_m);
 	x->N = product(c, x->ext_n, f->nn);
-	x->row_tiles = blocks_along(c, product(c, full_m, f->nm), x->p.m);
+	x->row_tiles = cu_ix_parts(c, product(c, full_m, f->nm), x->p.m);
 	x->blocks_b = product(c, ext_b, f->nb);
 	ext[0] = cu_ix_k(c, x->p.split);
 	ext[1] = x->blocks_b;
-	ext[2] = bands ? blocks_along(c, x->row_tiles, BAND) : x->row_tiles;
-	ext[3] = blocks_along(c, x->N, x->p.n);
+	ext[2] = bands ? cu_ix_parts(c, x->row_tiles, BAND) : x->row_tiles;
+	ext[3] = cu_ix_parts(c, x->N, x->p.n);
 	ext[4] = bands ? cu_ix_k(c, BAND) : "1";
 	Ix tiles = product(c, ext, 5);
 	Scope s = cu_scope_open(c, "for (%s tile = blockIdx.x; tile < %s; tile += gridDim.x)", c->it, tiles);

@@ -18,6 +18,8 @@ typedef struct Tiles {
 	int groups;              /* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
 	bool tf32;               /* mma: of f32, operands rounded to 11 bits: for a tuning file to choose */
 } Tiles;
+/* Tiles of `side` that an extent takes. */
+static inline int64_t cu_tiles_along(int64_t extent, int side) { return (extent + side - 1) / side; }
 /* Bytes of an operand's number in shared memory. */
 static inline int tile_bytes(const Tiles *p) { return p->mma && !p->tf32 ? 2 : 4; }
 

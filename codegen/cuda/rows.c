@@ -512,7 +512,7 @@ rows_pass(Cuda *c, Rows *r, int phase)
 	int64_t many = (int64_t)r->pieces * r->vec;
 
 	if (r->pieces > 1) {
-		Ix length = cu_ix_mul(c, cu_ix_div(c, cu_ix_add(c, r->count, cu_ix_k(c, many - 1)), cu_ix_k(c, many)), cu_ix_k(c, r->vec));
+		Ix length = cu_ix_mul(c, cu_ix_parts(c, r->count, many), cu_ix_k(c, r->vec));
 
 		first = cu_ix_mul(c, r->piece, length);
 		end = cu_fresh(c, 'i');

@@ -160,6 +160,12 @@ cu_ix_div(Cuda *c, Ix a, Ix b)
 }
 
 Ix
+cu_ix_parts(Cuda *c, Ix a, int64_t each)
+{
+	return cu_ix_div(c, cu_ix_add(c, a, cu_ix_k(c, each - 1)), cu_ix_k(c, each));
+}
+
+Ix
 cu_ix_rem(Cuda *c, Ix a, Ix b)
 {
 	int64_t x, y;
