@@ -108,7 +108,7 @@ cu_parts_join(Gemm *x)
 	const Tiles *p = &x->p;
 	Levels l = levels_of(p->split);
 	int64_t tiles = cu_gemm_tiles(&x->f, p), size = (int64_t)p->m * p->n;
-	Ix number = linear(c, linear(c, linear(c, x->number_b, x->row_tiles, "0"), "1", x->tile_m), x->col_tiles, x->tile_n);
+	Ix number = linear(c, linear(c, x->number_b, x->row_tiles, x->tile_m), x->col_tiles, x->tile_n);
 	Ix ticket = cu_ix_mul(c, number, cu_ix_k(c, tickets_of(&l))), set = cu_ix_div(c, x->part, cu_ix_k(c, l.members));
 	Ix mine = cu_ix_mul(c, linear(c, x->part, cu_ix_k(c, tiles), number), cu_ix_k(c, size));
 	Ix first = cu_ix_mul(c, linear(c, cu_ix_mul(c, set, cu_ix_k(c, l.members)), cu_ix_k(c, tiles), number), cu_ix_k(c, size));
