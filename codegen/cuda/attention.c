@@ -217,7 +217,7 @@ query_load(const Att *a, const char *lse, const char *rows)
 	const char *at = arena_printf(c->a, "%s[entry * %lld + query]", cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset), (long long)a->t);
 	const char *if_there = cut ? arena_printf(c->a, "query < %lld", (long long)a->t) : "true";
 
-	cu_line(c, "%s = %s ? %s * %s : 0.0f;", lse, if_there, att_value(c, t, at), att_lit(c, LOG2E));
+	cu_line(c, "%s = %s ? %s * %s : 0.0f;", lse, if_there, cu_from_memory(c, t, at), att_lit(c, LOG2E));
 	cu_line(c, "%s = %s ? %s[entry * %lld + query] : 0.0f;", rows, if_there, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), (long long)a->t);
 }
 
@@ -315,7 +315,7 @@ any_seen(const Att *a, const char *query, int queries, const char *key, int keys
 		DType t = (DType)val_type(a->g, a->op->in[5])->dtype;
 		const char *lse = cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset), *at = arena_printf(c->a, "%s[entry * %lld + %s + u]", lse, (long long)a->t, query);
 
-		cu_line(c, "for (int u = tid; u < %d && %s + u < %lld; u += %d) any |= %s == -INF_f32;", queries, query, (long long)a->t, a->threads, att_value(c, t, at));
+		cu_line(c, "for (int u = tid; u < %d && %s + u < %lld; u += %d) any |= %s == -INF_f32;", queries, query, (long long)a->t, a->threads, cu_from_memory(c, t, at));
 	}
 }
 
@@ -393,7 +393,7 @@ entry_open(Att *a)
 
 	for (int i = 0; i < 4; i++)
 		if (i != 1 || a->nrow > 1)
-			cu_line(c, "const %s *%c = %s + entry * %lld;", att_c_name(a->dt), side[i]->name, cu_pointer(c, a->dt, val_info(a->g, side[i]->v)->offset),
+			cu_line(c, "const %s *%c = %s + entry * %lld;", cu_memory_type(a->dt), side[i]->name, cu_pointer(c, a->dt, val_info(a->g, side[i]->v)->offset),
 				(long long)(i < 2 ? a->all_rows : a->all_columns) * side[i]->width);
 	if (a->mask)
 		cu_take_apart(c, &lead, (1u << a->lead) - 1, "entry", a->lead_ix);
@@ -476,7 +476,7 @@ sums_kernel(const Att *a)
 
 	cu_kernel_open(c, "");
 	for (int k = 0; k < 2; k++)
-		side[k] = att_value(c, a->dt, arena_printf(c->a, "%s[row * %d + x]", cu_pointer(c, a->dt, val_info(a->g, a->op->in[k * 4])->offset), a->e));
+		side[k] = cu_from_memory(c, a->dt, arena_printf(c->a, "%s[row * %d + x]", cu_pointer(c, a->dt, val_info(a->g, a->op->in[k * 4])->offset), a->e));
 	Ix count = cu_product(c, &rows, (1u << rows.rank) - 1);
 	Scope s = cu_scope_open(c, "for (%s row = blockIdx.x * %d + threadIdx.x / 32; row < %s; row += gridDim.x * %d)", c->it, BLOCK / 32, count, BLOCK / 32);
 

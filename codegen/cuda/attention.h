@@ -45,8 +45,6 @@ int att_float_pitch(int width);
 int att_side_bytes(const Att *a, int width, int lines); /* of a tile in shared memory */
 
 /* ---- attention_tiles.c: text */
-const char *att_c_name(DType t);
-const char *att_value(Cuda *c, DType t, const char *text);
 const char *att_lit(Cuda *c, double x);
 Scope att_unrolled(Cuda *c, char i, int n);
 const char *att_element(const Att *a, const char *array, char j);

@@ -9,19 +9,6 @@
 
 /* ---------------------------------------------------------------- text */
 const char *
-att_c_name(DType t)
-{
-	return t == DT_f32 ? "float" : "unsigned short";
-}
-
-/* A float of what lies in memory. */
-const char *
-att_value(Cuda *c, DType t, const char *text)
-{
-	return t == DT_f32 ? text : arena_printf(c->a, "%s_value(%s)", dtype_info[t].name, text);
-}
-
-const char *
 att_lit(Cuda *c, double x)
 {
 	return cu_cell_number(c, DT_f32, x).v;
@@ -125,7 +112,7 @@ att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t
 	Scope l = cu_scope_open(c, "for (int u = tid; u < %d; u += %d)", lines * units, a->threads);
 
 	cu_line(c, "const int line = u / %d, unit = u %% %d;", units, units);
-	cu_line(c, "const %s *p = %c + (%s + line) * %d + unit * %d;", att_c_name(a->dt), s->name, from, s->width, step);
+	cu_line(c, "const %s *p = %c + (%s + line) * %d + unit * %d;", cu_memory_type(a->dt), s->name, from, s->width, step);
 	if (a->mma) {
 		cu_line(c, "copy16(shared + %s + swizzled(line, unit, %d), p, %c, %s);", to, s->pitch, s->name, valid);
 	} else {
@@ -135,7 +122,7 @@ att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t
 			cu_line(c, "if (%s) read4(x, p);", valid);
 			cu_line(c, "write4(to, x);");
 		} else {
-			cu_line(c, "*to = %s%s ? %s : 0.0f;", valid, s->width % 4 ? arena_printf(c->a, " && unit < %d", s->width) : "", att_value(c, a->dt, "*p"));
+			cu_line(c, "*to = %s%s ? %s : 0.0f;", valid, s->width % 4 ? arena_printf(c->a, " && unit < %d", s->width) : "", cu_from_memory(c, a->dt, "*p"));
 		}
 	}
 	cu_scope_close(c, l);
@@ -426,12 +413,8 @@ void
 att_put_one(const Att *a, const Out *o, const char *at, const char *x)
 {
 	DType t = (DType)o->type->dtype;
-	const char *p = cu_pointer(a->c, t, o->offset);
 
-	if (t == DT_f32)
-		cu_line(a->c, "%s[%s] = %s;", p, at, x);
-	else
-		cu_line(a->c, "%s[%s] = %s_bits(%s);", p, at, dtype_info[t].name, x);
+	cu_line(a->c, "%s[%s] = %s;", cu_pointer(a->c, t, o->offset), at, cu_to_memory(a->c, t, x));
 	stored(a, o);
 }
 

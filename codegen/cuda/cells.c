@@ -103,7 +103,7 @@ pointer(const Cells *s, Val v)
 static const char *
 value(const Cells *s, const char *at)
 {
-	return s->dt == DT_f32 ? at : arena_printf(s->c->a, "%s_value(%s)", dtype_info[s->dt].name, at);
+	return cu_from_memory(s->c, s->dt, at);
 }
 
 /* Where unit j of block `block` of the row's step is in [N,T,blocks H]; blocks 0: in [N,H]. */
@@ -137,10 +137,7 @@ put(const Cells *s, int k, const char *place, Cell x)
 
 	if (!wanted(s, k))
 		return;
-	if (s->dt == DT_f32)
-		cu_line(s->c, "%s[%s] = %s;", pointer(s, v), place, x.v);
-	else
-		cu_line(s->c, "%s[%s] = %s_bits(%s);", pointer(s, v), place, dtype_info[s->dt].name, x.v);
+	cu_line(s->c, "%s[%s] = %s;", pointer(s, v), place, cu_to_memory(s->c, s->dt, x.v));
 	s->c->ready[v.id] = true;
 	cu_stores_at(s->c, val_info(s->g, v)->offset);
 }

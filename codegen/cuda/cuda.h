@@ -78,6 +78,9 @@ Ix cu_product(Cuda *c, const Type *t, uint32_t axes);   /* of the extents of a s
 /* Takes number i apart into indices of the axes, the innermost in memory fastest. */
 void cu_take_apart(Cuda *c, const Type *t, uint32_t axes, Ix i, Ix *ix);
 const char *cu_c_type(DType t);                         /* of a cell */
+const char *cu_memory_type(DType t);                    /* of an element in memory */
+const char *cu_from_memory(Cuda *c, DType t, const char *text); /* a cell's text, of that of an element in memory */
+const char *cu_to_memory(Cuda *c, DType t, const char *text);
 Cell cu_cell_let(Cuda *c, const char *text, DType t);   /* a variable */
 Cell cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix);
 void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);

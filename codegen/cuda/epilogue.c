@@ -49,7 +49,7 @@ cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
 		Leaf *f = &l->at.at[k];
 
 		f->name = cu_fresh(c, 'x');
-		cu_line(c, "%s %s%s[%d];", dtype_info[val_type(c->g, f->v)->dtype].bytes == 2 ? "unsigned short" : "float", f->name, rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
+		cu_line(c, "%s %s%s[%d];", cu_memory_type((DType)val_type(c->g, f->v)->dtype), f->name, rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
 	}
 }
 
@@ -75,9 +75,8 @@ cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
 	for (uint32_t k = 0; k < l->at.n; k++) {
 		const Leaf *f = &l->at.at[k];
 		DType dt = (DType)val_type(c->g, f->v)->dtype;
-		const char *at = arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane);
 
-		cu_memo_put(c, f->v, ix, cu_cell_let(c, dt == DT_f32 ? at : arena_printf(c->a, "%s_value(%s)", dtype_info[dt].name, at), dt));
+		cu_memo_put(c, f->v, ix, cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane)), dt));
 	}
 }
 

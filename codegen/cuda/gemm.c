@@ -442,7 +442,7 @@ steps(Gemm *x)
 	cu_line(c, "__syncthreads();");
 	for (int i = 0; i < 2; i++)
 		if (in_registers(&x->x[i]))
-			cu_line(c, "%s keep_%c[%d][%d];", tile_bytes(p) == 2 ? "unsigned short" : "float", x->x[i].name, x->x[i].each, x->x[i].vec);
+			cu_line(c, "%s keep_%c[%d][%d];", tile_type(p), x->x[i].name, x->x[i].each, x->x[i].vec);
 	cu_line(c, "const int slot = (int)(at %% %d);", p->stages);
 	Scope in = cu_scope_open(c, "if (at < %s)", count);
 

@@ -23,6 +23,8 @@ static inline int64_t cu_tiles_along(int64_t extent, int side) { return (extent 
 /* Bytes of an operand's number in shared memory. */
 static inline int tile_bytes(const Tiles *p) { return p->mma && !p->tf32 ? 2 : 4; }
 
+static inline const char *tile_type(const Tiles *p) { return tile_bytes(p) == 2 ? "unsigned short" : "float"; }
+
 /* A contraction in these terms (gemm_form.c). */
 typedef struct Form {
 	const Op *op;

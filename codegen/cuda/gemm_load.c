@@ -236,10 +236,8 @@ take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 	}
 	Cell v = cu_value_at(c, o->v, ix);
 
-	if (tile_bytes(&x->p) == 2)
-		cu_line(c, "%s[%s] = %s_bits(%s);", keep, u, dtype_info[v.dt].name, v.v);
-	else
-		cu_line(c, "%s[%s] = %s;", keep, u, cu_cell_cast(c, v, DT_f32).v);
+	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
+	cu_line(c, "%s[%s] = %s;", keep, u, cu_to_memory(c, (DType)v.dt, v.v));
 	if (o->vec > 1)
 		cu_scope_close(c, loop);
 	if (cu_value_is_out(c, o->v))
@@ -259,7 +257,7 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 	if (o->units % x->threads)
 		in = cu_scope_open(c, "if (%s < %d)", unit, o->units);
 	int bytes = tile_bytes(&x->p), chunk = 16 / bytes;
-	const char *type = bytes == 2 ? "unsigned short" : "float";
+	const char *type = tile_type(&x->p);
 
 	if (x->p.mma && o->vec > 1) {
 		cu_line(c, "put%d_%d((%s *)((char *)memory + %s + %s), %s);", chunk, 8 * bytes, type, slot_of(x, o), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
@@ -292,7 +290,7 @@ cu_load_tile(Gemm *x, const Operand *o)
 	if (o->async) {
 		copy_unit(x, o, unit, tap);
 	} else if (o->direct) {
-		cu_line(c, "%s kept[1];", tile_bytes(&x->p) == 2 ? "unsigned short" : "float");
+		cu_line(c, "%s kept[1];", tile_type(&x->p));
 		take_unit(x, o, unit, tap, "kept");
 		put_unit(x, o, unit, "kept");
 	} else {

@@ -296,6 +296,24 @@ cu_c_type(DType t)
 	return c_types[t].cell;
 }
 
+const char *
+cu_memory_type(DType t)
+{
+	return c_types[t].memory;
+}
+
+const char *
+cu_from_memory(Cuda *c, DType t, const char *text)
+{
+	return *c_types[t].load ? arena_printf(c->a, "%s(%s)", c_types[t].load, text) : text;
+}
+
+const char *
+cu_to_memory(Cuda *c, DType t, const char *text)
+{
+	return *c_types[t].store ? arena_printf(c->a, "%s(%s)", c_types[t].store, text) : text;
+}
+
 Cell
 cu_cell_let(Cuda *c, const char *text, DType t)
 {
@@ -305,8 +323,8 @@ cu_cell_let(Cuda *c, const char *text, DType t)
 	return (Cell){name, (uint8_t)t};
 }
 
-static const char *
-pointer(Cuda *c, DType t, int64_t offset)
+const char *
+cu_pointer(Cuda *c, DType t, int64_t offset)
 {
 	const char *m = c_types[t].memory;
 	uint32_t k = 0;
@@ -348,9 +366,8 @@ Cell
 cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
 {
 	DType dt = (DType)t->dtype;
-	const char *at = arena_printf(c->a, "%s[%s]", pointer(c, dt, offset), element(c, t, ix));
 
-	return cu_cell_let(c, *c_types[dt].load ? arena_printf(c->a, "%s(%s)", c_types[dt].load, at) : at, dt);
+	return cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", cu_pointer(c, dt, offset), element(c, t, ix))), dt);
 }
 
 void
@@ -363,23 +380,16 @@ void
 cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x)
 {
 	DType dt = (DType)t->dtype;
-	const char *p = pointer(c, dt, offset), *at = element(c, t, ix);
+	const char *p = cu_pointer(c, dt, offset), *at = element(c, t, ix);
 
 	cu_stores_at(c, offset);
-
-	cu_line(c, *c_types[dt].store ? "%s[%s] = %s(%s);" : "%s[%s] = %s%s;", p, at, c_types[dt].store, x.v);
-}
-
-const char *
-cu_pointer(Cuda *c, DType t, int64_t offset)
-{
-	return pointer(c, t, offset);
+	cu_line(c, "%s[%s] = %s;", p, at, cu_to_memory(c, dt, x.v));
 }
 
 const char *
 cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
 {
-	return arena_printf(c->a, "&%s[%s]", pointer(c, (DType)t->dtype, offset), element(c, t, ix));
+	return arena_printf(c->a, "&%s[%s]", cu_pointer(c, (DType)t->dtype, offset), element(c, t, ix));
 }
 
 /* ---------------------------------------------------------------- memo */
