@@ -9,77 +9,6 @@
 
 enum { OUTS = 128 };
 
-/* ---------------------------------------------------------------- leaves */
-bool
-cu_vector_type(DType t)
-{
-	return t == DT_f32 || t == DT_f16 || t == DT_bf16;
-}
-
-/* Values in memory of which elementwise ops make v, with elements where those of `like` are. */
-void
-cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
-{
-	const ValInfo *i = val_info(c->g, v);
-	bool known = v.id == stop.id;
-
-	for (uint32_t k = 0; k < l->at.n; k++)
-		known |= l->at.at[k].v.id == v.id;
-	if (known)
-		return;
-	if (!c->inside[v.id] || c->ready[v.id]) {
-		if (type_same_place(&i->type, like) && cu_vector_type((DType)i->type.dtype) && i->offset % 16 == 0)
-			vec_push(c->a, &l->at, ((Leaf){.v = v}));
-		return;
-	}
-	const Op *op = val_op(c->g, v);
-
-	if (!op_has((OpKind)op->kind, T_POINTWISE) && op->kind != OP_stop_gradient)
-		return;
-	for (int k = 0; k < op->nin; k++)
-		cu_leaves_find(c, op->in[k], like, stop, l);
-}
-
-void
-cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
-{
-	l->vec = vec;
-	l->rows = rows;
-	for (uint32_t k = 0; k < l->at.n; k++) {
-		Leaf *f = &l->at.at[k];
-
-		f->name = cu_fresh(c, 'x');
-		cu_line(c, "%s %s%s[%d];", cu_memory_type((DType)val_type(c->g, f->v)->dtype), f->name, rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
-	}
-}
-
-static const char *
-leaf_at(Cuda *c, const Leaves *l, const Leaf *f)
-{
-	return l->rows > 1 ? arena_printf(c->a, "%s[q]", f->name) : f->name;
-}
-
-void
-cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix)
-{
-	for (uint32_t k = 0; k < l->at.n; k++) {
-		const ValInfo *i = val_info(c->g, l->at.at[k].v);
-
-		cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes, leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
-	}
-}
-
-void
-cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
-{
-	for (uint32_t k = 0; k < l->at.n; k++) {
-		const Leaf *f = &l->at.at[k];
-		DType dt = (DType)val_type(c->g, f->v)->dtype;
-
-		cu_memo_put(c, f->v, ix, cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane)), dt));
-	}
-}
-
 /* ---------------------------------------------------------------- what it holds */
 static int
 red_states(const Op *red)
@@ -382,10 +311,8 @@ outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
 		if (e->ahead == 1)
 			cu_leaves_load(c, &e->leaves, first);
 		for (int k = 0; k < e->nout; k++)
-			if (in_vectors(e, &e->out[k])) {
-				to[k] = cu_fresh(c, 'y');
-				cu_line(c, "%s %s[%d];", dtype_info[e->out[k].type->dtype].bytes == 2 ? "unsigned short" : "float", to[k], e->vec);
-			}
+			if (in_vectors(e, &e->out[k]))
+				to[k] = cu_stored_open(c, &e->out[k], e->vec);
 		cu_line(c, "#pragma unroll");
 		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", e->vec);
 		u = "u";
@@ -402,23 +329,12 @@ outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
 		v[k] = cu_value_at(c, e->out[k].v, ix);
 	for (int k = 0; k < e->nred; k++)
 		state_step(e, k, ix, u);
-	for (int k = 0; k < e->nout; k++) {
-		DType dt = (DType)e->out[k].type->dtype;
-
-		if (!to[k])
-			cu_store_at(c, e->out[k].type, e->out[k].offset, ix, v[k]);
-		else if (dt == DT_f32)
-			cu_line(c, "%s[u] = %s;", to[k], v[k].v);
-		else
-			cu_line(c, "%s[u] = %s_bits(%s);", to[k], dtype_info[dt].name, v[k].v);
-	}
+	for (int k = 0; k < e->nout; k++)
+		cu_stored_put(c, &e->out[k], to[k], ix, v[k]);
 	if (e->vec > 1)
 		cu_scope_close(c, loop);
 	for (int k = 0; k < e->nout; k++)
-		if (to[k]) {
-			cu_stores_at(c, e->out[k].offset);
-			cu_line(c, "put%d_%d(%s, %s);", e->vec, 8 * dtype_info[e->out[k].type->dtype].bytes, cu_address(c, e->out[k].type, e->out[k].offset, first), to[k]);
-		}
+		cu_stored_close(c, &e->out[k], to[k], e->vec, first);
 	if (e->nred)
 		cu_line(c, "seen++;");
 }

@@ -107,6 +107,11 @@ const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *re
 const char *cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red); /* NULL: red keeps that axis of this space, and is one of those that tiles can join */
 int cu_result_column(const Graph *g, const Op *contract); /* the axis of the result's columns */
 void cu_epilogue_emit(Gemm *x);
+
+/* ---- vectors.c */
+bool cu_vector_type(DType t);
+bool cu_vector_place(const Type *t, int64_t offset, const Type *like); /* are elements there that lie as those of `like`, in whole vectors? */
+int cu_inner_axis(const Type *t);                 /* of neighbours in memory; -1: there is one element */
 /* Full-size operands in memory, loaded in vectors before the elements are computed one by one. */
 typedef struct Leaf { Val v; const char *name; } Leaf;
 typedef struct Leaves { VEC(Leaf) at; int vec, rows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
@@ -114,7 +119,10 @@ void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
 void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
 void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
-bool cu_vector_type(DType t);
+/* Outputs, of which `vec` neighbours are stored at once: the name of their array; element u, in memory at once if the name is NULL; the store at the first one's indices. */
+const char *cu_stored_open(Cuda *c, const Out *o, int vec);
+void cu_stored_put(Cuda *c, const Out *o, const char *name, const Ix *ix, Cell x);
+void cu_stored_close(Cuda *c, const Out *o, const char *name, int vec, const Ix *first);
 
 /* ---- tf32.c */
 void cu_tf32_step(Gemm *x); /* the products of a tile */

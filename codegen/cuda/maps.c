@@ -9,12 +9,6 @@
 
 typedef struct Way { int vec; bool flat; int inner; Leaves leaves; } Way; /* inner: the axis that is innermost in memory, -1 */
 
-static bool
-put_at_once(const Out *o, const Type *t)
-{
-	return type_same_place(o->type, t) && cu_vector_type((DType)o->type->dtype) && o->offset % 16 == 0;
-}
-
 static void
 way_find(Cuda *c, const Out *out, int n, Way *w)
 {
@@ -22,19 +16,16 @@ way_find(Cuda *c, const Out *out, int n, Way *w)
 	bool narrow = false;
 	int wide = 0;
 
-	w->inner = -1;
+	w->inner = cu_inner_axis(t);
 	for (int k = 0; k < n; k++) {
 		cu_leaves_find(c, out[k].v, t, NOVAL, &w->leaves);
-		if (put_at_once(&out[k], t)) {
+		if (cu_vector_place(out[k].type, out[k].offset, t)) {
 			narrow |= dtype_info[out[k].type->dtype].bytes == 2;
 			wide++;
 		}
 	}
 	for (uint32_t k = 0; k < w->leaves.at.n; k++)
 		narrow |= dtype_info[val_type(c->g, w->leaves.at.at[k].v)->dtype].bytes == 2;
-	for (int i = 0; i < t->rank; i++)
-		if (t->axis[t->perm[i]].n != 1 || t->axis[t->perm[i]].mul)
-			w->inner = t->perm[i];
 	w->vec = wide + (int)w->leaves.at.n ? narrow ? 8 : 4 : 1;
 	w->flat = !type_marked(t) && type_elements(t) > 1;
 	if (w->flat && type_elements(t) % w->vec)
@@ -59,10 +50,8 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 		cu_leaves_open(c, &w->leaves, w->vec, 1);
 		cu_leaves_load(c, &w->leaves, at);
 		for (int k = 0; k < n; k++)
-			if (put_at_once(&out[k], t)) {
-				to[k] = cu_fresh(c, 'y');
-				cu_line(c, "%s %s[%d];", dtype_info[out[k].type->dtype].bytes == 2 ? "unsigned short" : "float", to[k], w->vec);
-			}
+			if (cu_vector_place(out[k].type, out[k].offset, t))
+				to[k] = cu_stored_open(c, &out[k], w->vec);
 		cu_line(c, "#pragma unroll");
 		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", w->vec);
 		ix[w->inner] = w->flat ? "q_" : cu_ix_add(c, at[w->inner], "u");
@@ -72,23 +61,14 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 	}
 	for (int k = 0; k < n; k++)
 		x[k] = cu_value_at(c, out[k].v, ix);
-	for (int k = 0; k < n; k++) {
-		DType dt = (DType)out[k].type->dtype;
-
-		if (!to[k])
-			cu_store_at(c, out[k].type, out[k].offset, ix, x[k]);
-		else
-			cu_line(c, dt == DT_f32 ? "%s[u] = %s;" : dt == DT_f16 ? "%s[u] = f16_bits(%s);" : "%s[u] = bf16_bits(%s);", to[k], x[k].v);
-	}
+	for (int k = 0; k < n; k++)
+		cu_stored_put(c, &out[k], to[k], ix, x[k]);
 	if (w->vec > 1)
 		cu_scope_close(c, loop);
 	c->root_i = e;
 	memcpy(c->root_ix, at, sizeof(Ix) * t->rank);
 	for (int k = 0; k < n; k++)
-		if (to[k]) {
-			cu_stores_at(c, out[k].offset);
-			cu_line(c, "put%d_%d(%s, %s);", w->vec, 8 * dtype_info[out[k].type->dtype].bytes, cu_address(c, out[k].type, out[k].offset, at), to[k]);
-		}
+		cu_stored_close(c, &out[k], to[k], w->vec, at);
 }
 
 /* Does the text name an index that a flat kernel does not have? */

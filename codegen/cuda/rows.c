@@ -421,7 +421,7 @@ pieces_join(Cuda *c, Rows *r)
 static bool
 in_vectors(const Rows *r, const Out *o)
 {
-	return r->vec > 1 && type_same_place(o->type, r->space) && cu_vector_type((DType)o->type->dtype) && o->offset % 16 == 0;
+	return r->vec > 1 && cu_vector_place(o->type, o->offset, r->space);
 }
 
 /* Neighbours are taken at once where the row goes along memory, in whole vectors, and something of it lies there. */
@@ -433,10 +433,8 @@ vectors_choose(Cuda *c, Rows *r)
 	bool any = false;
 
 	r->vec = 1;
-	for (int i = 0; i < t->rank; i++)
-		if (t->axis[t->perm[i]].n != 1 || t->axis[t->perm[i]].mul)
-			r->inner = t->perm[i];
-	if (!r->block || !t->rank || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul || t->axis[r->inner].n % 4)
+	r->inner = cu_inner_axis(t);
+	if (!r->block || r->inner < 0 || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul || t->axis[r->inner].n % 4)
 		return;
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		cu_leaves_find(c, r->atom.at[k].op->in[0], t, NOVAL, &l);
@@ -464,10 +462,8 @@ elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
 		for (uint32_t k = 0; k < r->whole.n; k++)
 			if (phase_of(c, r->whole.at[k].v) == phase) {
 				cu_leaves_find(c, r->whole.at[k].v, r->space, NOVAL, &l);
-				if (in_vectors(r, &r->whole.at[k])) {
-					to[k] = cu_fresh(c, 'y');
-					cu_line(c, "%s %s[%d];", dtype_info[r->whole.at[k].type->dtype].bytes == 2 ? "unsigned short" : "float", to[k], r->vec);
-				}
+				if (in_vectors(r, &r->whole.at[k]))
+					to[k] = cu_stored_open(c, &r->whole.at[k], r->vec);
 			}
 		cu_leaves_open(c, &l, r->vec, 1);
 		cu_leaves_load(c, &l, in);
@@ -483,26 +479,13 @@ elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
 	for (uint32_t k = 0; k < r->whole.n; k++) {
 		const Out *o = &r->whole.at[k];
 
-		if (phase_of(c, o->v) != phase)
-			continue;
-		Cell x = cu_value_at(c, o->v, ix);
-
-		if (!to[k])
-			cu_store_at(c, o->type, o->offset, ix, x);
-		else if (o->type->dtype == DT_f32)
-			cu_line(c, "%s[u] = %s;", to[k], x.v);
-		else
-			cu_line(c, "%s[u] = %s_bits(%s);", to[k], dtype_info[o->type->dtype].name, x.v);
+		if (phase_of(c, o->v) == phase)
+			cu_stored_put(c, o, to[k], ix, cu_value_at(c, o->v, ix));
 	}
 	if (r->vec > 1)
 		cu_scope_close(c, loop);
 	for (uint32_t k = 0; k < r->whole.n; k++)
-		if (to[k]) {
-			const Out *o = &r->whole.at[k];
-
-			cu_stores_at(c, o->offset);
-			cu_line(c, "put%d_%d(%s, %s);", r->vec, 8 * dtype_info[o->type->dtype].bytes, cu_address(c, o->type, o->offset, in), to[k]);
-		}
+		cu_stored_close(c, &r->whole.at[k], to[k], r->vec, in);
 }
 
 static void

@@ -1,0 +1,120 @@
+/* vectors.c: neighbours in memory, four or eight at a time: loaded before the elements are computed one by one, stored behind that.
+ *
+ * In: what is stored, or what elementwise ops are made of, and the type whose elements the kernel goes over.   Out: arrays x.. of what was loaded, y.. of what will be stored. */
+#include "gemm.h"
+
+bool
+cu_vector_type(DType t)
+{
+	return t == DT_f32 || t == DT_f16 || t == DT_bf16;
+}
+
+bool
+cu_vector_place(const Type *t, int64_t offset, const Type *like)
+{
+	return type_same_place(t, like) && cu_vector_type((DType)t->dtype) && offset % 16 == 0;
+}
+
+int
+cu_inner_axis(const Type *t)
+{
+	int inner = -1;
+
+	for (int i = 0; i < t->rank; i++)
+		if (t->axis[t->perm[i]].n != 1 || t->axis[t->perm[i]].mul)
+			inner = t->perm[i];
+	return inner;
+}
+
+/* ---------------------------------------------------------------- what is read */
+/* Values in memory of which elementwise ops make v, with elements where those of `like` are. */
+void
+cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
+{
+	const ValInfo *i = val_info(c->g, v);
+	bool known = v.id == stop.id;
+
+	for (uint32_t k = 0; k < l->at.n; k++)
+		known |= l->at.at[k].v.id == v.id;
+	if (known)
+		return;
+	if (!c->inside[v.id] || c->ready[v.id]) {
+		if (cu_vector_place(&i->type, i->offset, like))
+			vec_push(c->a, &l->at, ((Leaf){.v = v}));
+		return;
+	}
+	const Op *op = val_op(c->g, v);
+
+	if (!op_has((OpKind)op->kind, T_POINTWISE) && op->kind != OP_stop_gradient)
+		return;
+	for (int k = 0; k < op->nin; k++)
+		cu_leaves_find(c, op->in[k], like, stop, l);
+}
+
+void
+cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
+{
+	l->vec = vec;
+	l->rows = rows;
+	for (uint32_t k = 0; k < l->at.n; k++) {
+		Leaf *f = &l->at.at[k];
+
+		f->name = cu_fresh(c, 'x');
+		cu_line(c, "%s %s%s[%d];", cu_memory_type((DType)val_type(c->g, f->v)->dtype), f->name, rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
+	}
+}
+
+static const char *
+leaf_at(Cuda *c, const Leaves *l, const Leaf *f)
+{
+	return l->rows > 1 ? arena_printf(c->a, "%s[q]", f->name) : f->name;
+}
+
+void
+cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix)
+{
+	for (uint32_t k = 0; k < l->at.n; k++) {
+		const ValInfo *i = val_info(c->g, l->at.at[k].v);
+
+		cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes, leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
+	}
+}
+
+void
+cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
+{
+	for (uint32_t k = 0; k < l->at.n; k++) {
+		const Leaf *f = &l->at.at[k];
+		DType dt = (DType)val_type(c->g, f->v)->dtype;
+
+		cu_memo_put(c, f->v, ix, cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane)), dt));
+	}
+}
+
+/* ---------------------------------------------------------------- what is stored */
+const char *
+cu_stored_open(Cuda *c, const Out *o, int vec)
+{
+	const char *name = cu_fresh(c, 'y');
+
+	cu_line(c, "%s %s[%d];", cu_memory_type((DType)o->type->dtype), name, vec);
+	return name;
+}
+
+void
+cu_stored_put(Cuda *c, const Out *o, const char *name, const Ix *ix, Cell x)
+{
+	if (name)
+		cu_line(c, "%s[u] = %s;", name, cu_to_memory(c, (DType)o->type->dtype, x.v));
+	else
+		cu_store_at(c, o->type, o->offset, ix, x);
+}
+
+void
+cu_stored_close(Cuda *c, const Out *o, const char *name, int vec, const Ix *first)
+{
+	if (!name)
+		return;
+	cu_stores_at(c, o->offset);
+	cu_line(c, "put%d_%d(%s, %s);", vec, 8 * dtype_info[o->type->dtype].bytes, cu_address(c, o->type, o->offset, first), name);
+}
