@@ -71,6 +71,19 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 		cu_stored_close(c, &out[k], to[k], w->vec, at);
 }
 
+/* The loop of threads over vectors of `count` elements in all; i: the number of a vector's first. */
+static Scope
+vectors_open(Cuda *c, int vec, Ix i, Ix count)
+{
+	return cu_scope_open(c, "for (%s %s = (blockIdx.x * BLOCK + threadIdx.x) * %d; %s < %s; %s += gridDim.x * BLOCK * %d)", c->it, i, vec, i, count, i, vec);
+}
+
+static void
+map_close(Cuda *c, int vec, int64_t blocks)
+{
+	cu_kernel_close(c, vec > 1 ? arena_printf(c->a, "%d neighbours to a thread", vec) : "an element to a thread", blocks);
+}
+
 /* Does the text name an index that a flat kernel does not have? */
 static bool
 asks_index(const Buf *b)
@@ -95,7 +108,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 	for (int k = 0; k < t->rank; k++)
 		ix[k] = t->axis[k].n == 1 ? "0" : arena_printf(c->a, "q%d", k);
 	i = cu_fresh(c, 'i');
-	Scope s = cu_scope_open(c, "for (%s %s = (blockIdx.x * BLOCK + threadIdx.x) * %d; %s < o0; %s += gridDim.x * BLOCK * %d)", c->it, i, w->vec, i, i, w->vec);
+	Scope s = vectors_open(c, w->vec, i, "o0");
 
 	vector_emit(c, out, n, w, ix, i);
 	cu_scope_close(c, s);
@@ -103,7 +116,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 		c->nkernel--;
 		return false;
 	}
-	cu_kernel_close(c, w->vec > 1 ? arena_printf(c->a, "%d neighbours to a thread", w->vec) : "an element to a thread", (count / w->vec + BLOCK - 1) / BLOCK);
+	map_close(c, w->vec, (count / w->vec + BLOCK - 1) / BLOCK);
 	return true;
 }
 
@@ -128,12 +141,12 @@ cu_map_emit(Cuda *c, const Out *out, int n)
 		vector_emit(c, out, n, &w, ix, c->root_i);
 		cu_scope_close(c, s);
 	} else {
-		Ix i = cu_fresh(c, 'i'), count = cu_product(c, t, all);
-		Scope s = cu_scope_open(c, "for (%s %s = (blockIdx.x * BLOCK + threadIdx.x) * %d; %s < %s; %s += gridDim.x * BLOCK * %d)", c->it, i, w.vec, i, count, i, w.vec);
+		Ix i = cu_fresh(c, 'i');
+		Scope s = vectors_open(c, w.vec, i, cu_product(c, t, all));
 
 		cu_take_apart(c, t, all, i, ix);
 		vector_emit(c, out, n, &w, ix, i);
 		cu_scope_close(c, s);
 	}
-	cu_kernel_close(c, w.vec > 1 ? arena_printf(c->a, "%d neighbours to a thread", w.vec) : "an element to a thread", (cu_blocks_of(t, all) + w.vec - 1) / w.vec);
+	map_close(c, w.vec, (cu_blocks_of(t, all) + w.vec - 1) / w.vec);
 }
