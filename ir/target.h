@@ -40,6 +40,27 @@ select_look(SelectCx *cx, const Op *op, const char *variant)
 	return l;
 }
 
+/* What was said of this variant; NULL: it was not looked at. */
+static inline Looked *
+select_looked(SelectCx *cx, const char *variant)
+{
+	for (int i = 0; i < cx->nlooked; i++)
+		if (!strcmp(cx->looked[i].variant, variant))
+			return &cx->looked[i];
+	return NULL;
+}
+/* A tuning file may have chosen otherwise. */
+static inline void
+select_overrule(SelectCx *cx, const char *variant, bool chosen)
+{
+	Looked *l = select_looked(cx, variant);
+
+	if (l && l->chosen != chosen) {
+		l->chosen = chosen;
+		l->why = "the tuning file says so";
+	}
+}
+
 /* What it takes a contraction to make an operand of elementwise ops as it loads it. */
 typedef struct Prologue {
 	const char *why;         /* why it cannot; NULL: it can */

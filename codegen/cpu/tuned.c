@@ -60,9 +60,6 @@ tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 	cx->misfit = misfit(g, op, cx, &d, &t);
 	if (cx->misfit)
 		return;
-	if (cx->nlooked && cx->looked[0].chosen != t.winograd) {
-		cx->looked[0].chosen = t.winograd;
-		cx->looked[0].why = "the tuning file says so";
-	}
+	select_overrule(cx, "winograd", t.winograd);
 	*p = t;
 }

@@ -169,8 +169,10 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = "window";
 	else
 		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
-	if (contract && !special)
-		cx->looked[0].why = arena_printf(g->arena, "%s, not cuDNN: %s", gr->kernel, cx->looked[0].why);
+	Looked *dnn = select_looked(cx, DNN_FAMILY);
+
+	if (dnn)
+		dnn->why = arena_printf(g->arena, "%s, not cuDNN: %s", gr->kernel, dnn->why);
 	return NULL;
 }
 

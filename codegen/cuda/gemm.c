@@ -286,11 +286,7 @@ cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
 		parts_choose(op, &f, load, &p);
 	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
 		p = t;
-	for (int i = 0; i < cx->nlooked; i++)
-		if (!strcmp(cx->looked[i].variant, "wgmma") && cx->looked[i].chosen != (p.groups > 0)) {
-			cx->looked[i].chosen = p.groups > 0;
-			cx->looked[i].why = "the tuning file says so";
-		}
+	select_overrule(cx, "wgmma", p.groups > 0);
 	gr->kernel = tiles_text(g->arena, &p);
 	gr->workspace = cu_gemm_workspace(g, group, op, &p);
 }
