@@ -321,30 +321,45 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 }
 
 /* ---------------------------------------------------------------- products */
+const char *
+cu_ldsm_text(const Gemm *x, const Operand *o, char i)
+{
+	return arena_printf(x->c->a, o->which ? "ldsm(fb[%c], at_b + swizzled(warp_n + %c * 16 + lane / 16 * 8 + lane %% 8, ks * 2 + lane / 8 %% 2, %d));" :
+		"ldsm(fa[%c], at_a + swizzled(warp_m + %c * 16 + lane %% 16, ks * 2 + lane / 16, %d));", i, i, x->p.k * tile_bytes(&x->p) / 16);
+}
+
+/* Fragments of an operand, 16 rows (two of 8 columns) by 16 of k to four words. */
+static void
+fragments(Gemm *x, const Operand *o, int count)
+{
+	Cuda *c = x->c;
+	char i = o->which ? 'j' : 'i';
+
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int %c = 0; %c < %d; %c++)", i, i, count, i);
+	if (o->along_k)
+		cu_line(c, "\t%s", cu_ldsm_text(x, o, i));
+	else if (o->which)
+		cu_line(c, "\tldsm_turned(fb[j], at_b + swizzled(ks * 16 + lane / 8 %% 2 * 8 + lane %% 8, warp_n / 8 + j * 2 + lane / 16, %d));", o->rows / 8);
+	else
+		cu_line(c, "\tldsm_turned(fa[i], at_a + swizzled(ks * 16 + lane / 16 * 8 + lane %% 8, warp_m / 8 + i * 2 + lane / 8 %% 2, %d));", o->rows / 8);
+}
+
+/* An instruction takes 32 bytes of k. */
 static void
 mma_step(Gemm *x)
 {
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
-	const char *type = val_type(c->g, x->op->in[0])->dtype == DT_f16 ? "f16" : "bf16";
+	const char *type = p->tf32 ? "tf32" : val_type(c->g, x->op->in[0])->dtype == DT_f16 ? "f16" : "bf16";
 	int mi = p->m / p->wm / 16, ni = p->n / p->wn / 8;
 
 	cu_line(c, "#pragma unroll");
-	Scope s = cu_scope_open(c, "for (int ks = 0; ks < %d; ks++)", p->k / 16);
+	Scope s = cu_scope_open(c, "for (int ks = 0; ks < %d; ks++)", p->k * tile_bytes(p) / 32);
 
 	cu_line(c, "unsigned fa[%d][4], fb[%d][4];", mi, ni / 2);
-	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int i = 0; i < %d; i++)", mi);
-	if (x->x[0].along_k)
-		cu_line(c, "\tldsm(fa[i], at_a + swizzled(warp_m + i * 16 + lane %% 16, ks * 2 + lane / 16, %d));", p->k / 8);
-	else
-		cu_line(c, "\tldsm_turned(fa[i], at_a + swizzled(ks * 16 + lane / 16 * 8 + lane %% 8, warp_m / 8 + i * 2 + lane / 8 %% 2, %d));", p->m / 8);
-	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int j = 0; j < %d; j++)", ni / 2);
-	if (x->x[1].along_k)
-		cu_line(c, "\tldsm(fb[j], at_b + swizzled(warp_n + j * 16 + lane / 16 * 8 + lane %% 8, ks * 2 + lane / 8 %% 2, %d));", p->k / 8);
-	else
-		cu_line(c, "\tldsm_turned(fb[j], at_b + swizzled(ks * 16 + lane / 8 %% 2 * 8 + lane %% 8, warp_n / 8 + j * 2 + lane / 16, %d));", p->n / 8);
+	for (int i = 0; i < 2; i++)
+		(p->tf32 ? cu_tf32_fragments : fragments)(x, &x->x[i], i ? ni / 2 : mi);
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int i = 0; i < %d; i++)", mi);
 	cu_line(c, "\t#pragma unroll");
@@ -457,7 +472,7 @@ steps(Gemm *x)
 		else
 			cu_line(c, "const float *at_%c = (const float *)((const char *)memory + %s%s);", x->x[i].name, i ? arena_printf(c->a, "%d + ", p->stages * x->x[0].bytes) : "", slot);
 	}
-	(p->tf32 ? cu_tf32_step : p->mma ? mma_step : ffma_step)(x);
+	(p->mma ? mma_step : ffma_step)(x);
 	cu_scope_close(c, in);
 	if (kept) {
 		in = cu_scope_open(c, "if (at < %s)", count);

@@ -87,6 +87,7 @@ void cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx);
 int64_t cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p);
 const char *cu_gemm_misfit(const Graph *g, int group, const Op *op);
 void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r);
+const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i); /* fragment i of an operand whose memory follows k, for step ks */
 
 /* ---- wgmma.c */
 bool cu_wgmma_arch(const char *arch);
@@ -125,7 +126,7 @@ void cu_stored_put(Cuda *c, const Out *o, const char *name, const Ix *ix, Cell x
 void cu_stored_close(Cuda *c, const Out *o, const char *name, int vec, const Ix *first);
 
 /* ---- tf32.c */
-void cu_tf32_step(Gemm *x); /* the products of a tile */
+void cu_tf32_fragments(Gemm *x, const Operand *o, int count); /* for products of 8 of k */
 
 /* ---- finish.c: what the last block at a place does */
 int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* split > 1: of the workspace */
