@@ -98,6 +98,13 @@ fuse_find_prologues(Fuse *f)
 typedef struct Cost { double bytes, ops; int kernels; } Cost;
 typedef struct Element { double bytes, ops; } Element; /* of the operand: in memory, and to make it with its conversions from 16 bits and to them */
 
+/* The type that operands of contractions will have; DT_none: their own. */
+static DType
+narrow_of(const Fuse *f)
+{
+	return pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
+}
+
 static Element
 element_of(const Lead *l, const Type *t, DType narrow)
 {
@@ -110,6 +117,12 @@ static double
 seconds(const Fuse *f, const Cost *c)
 {
 	return c->bytes / f->cx->target->memory_rate + c->ops / f->cx->target->map_rate + c->kernels * f->cx->target->start;
+}
+
+static const char *
+cost_text(const Fuse *f, const Cost *c)
+{
+	return arena_printf(f->g->module->arena, "%.3g MiB and %.3g Mflop, %.3g ms", c->bytes / 1048576, c->ops / 1e6, 1e3 * seconds(f, c));
 }
 
 /* Adds what contraction `reader` costs if it makes operand k itself, and what it costs to read it. NULL, or why it cannot. */
@@ -138,7 +151,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 	const Op *op = &f->g->op.at[index];
 	Lead *l = &f->lead[index];
 	const Type *t = val_type(f->g, op->out[0]);
-	DType narrow = pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
+	DType narrow = narrow_of(f);
 	Element one = element_of(l, t, narrow);
 	Cost make = {0}, store = {(double)type_elements(t) * one.bytes * (l->nleaf + 1), (double)type_elements(t) * one.ops, 1};
 	uint32_t n = 0;
@@ -166,8 +179,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 	l->ratio = seconds(f, &make) / seconds(f, &store);
 	l->taken = l->ratio < 1 && pass_may(f->cx, "fuse.prologue");
 	l->why = l->ratio < 1 && !l->taken ? "stopped by --pass-limit" :
-		arena_printf(f->g->module->arena, "made in %u contraction%s: %.3g MiB and %.3g Mflop, %.3g ms predicted; stored by a kernel of its own: %.3g MiB and %.3g Mflop, %.3g ms", n, n > 1 ? "s" : "",
-		make.bytes / 1048576, make.ops / 1e6, 1e3 * seconds(f, &make), store.bytes / 1048576, store.ops / 1e6, 1e3 * seconds(f, &store));
+		arena_printf(f->g->module->arena, "made in %u contraction%s: %s predicted; stored by a kernel of its own: %s", n, n > 1 ? "s" : "", cost_text(f, &make), cost_text(f, &store));
 	if (l->taken) {
 		f->stored[op->out[0].id] = false;
 		f->cone[index] = (uint8_t)l->ops;
@@ -237,7 +249,7 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 
 	verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.carry", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
 		.opb = op_info[op->kind].name, .fired = taken, .value = ratio, .bytes_saved = (int64_t)bytes, .loc = op->loc,
-		.why = ratio < 1 && !taken ? "stopped by --pass-limit" : arena_printf(f->g->module->arena, "made and stored by the contraction: %.3g MiB and %.3g Mflop, %.3g ms predicted; by a kernel of its own: %.3g MiB and %.3g Mflop, %.3g ms",
-		make.bytes / 1048576, make.ops / 1e6, 1e3 * seconds(f, &make), store.bytes / 1048576, store.ops / 1e6, 1e3 * seconds(f, &store))});
+		.why = ratio < 1 && !taken ? "stopped by --pass-limit" :
+		arena_printf(f->g->module->arena, "made and stored by the contraction: %s predicted; by a kernel of its own: %s", cost_text(f, &make), cost_text(f, &store))});
 	return taken ? gid : -1;
 }
