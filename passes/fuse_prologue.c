@@ -23,24 +23,28 @@ draws(const Fuse *f, const Op *op)
 	return false;
 }
 
+/* One more of the values that something is made of; `most` + 1 of them are too many, and are not told apart. */
+static void
+leaf_add(Lead *l, uint32_t *leaf, uint32_t most, uint32_t v)
+{
+	uint32_t n = 0;
+
+	while (n < l->nleaf && leaf[n] != v)
+		n++;
+	if (n == l->nleaf && l->nleaf <= most)
+		leaf[l->nleaf++] = v;
+}
+
 /* Values of t's size that stand in memory and that op is made of, and operations that make it. */
 static void
 leaves_of(const Fuse *f, const Op *op, const Type *t, Lead *l, uint32_t leaf[LEAD_LEAVES + 1])
 {
 	l->ops++;
 	for (int k = 0; k < op->nin; k++) {
-		uint32_t v = op->in[k].id, n = 0;
-
-		if (fuse_clonable(f, op->in[k])) {
+		if (fuse_clonable(f, op->in[k]))
 			leaves_of(f, val_op(f->g, op->in[k]), t, l, leaf);
-			continue;
-		}
-		if (type_elements(val_type(f->g, op->in[k])) < type_elements(t))
-			continue;
-		while (n < l->nleaf && leaf[n] != v)
-			n++;
-		if (n == l->nleaf && l->nleaf <= LEAD_LEAVES)
-			leaf[l->nleaf++] = v;
+		else if (type_elements(val_type(f->g, op->in[k])) >= type_elements(t))
+			leaf_add(l, leaf, LEAD_LEAVES, op->in[k].id);
 	}
 }
 
@@ -191,25 +195,22 @@ fuse_prologue(Fuse *f, uint32_t index)
 static bool
 group_leaves(const Fuse *f, int32_t gid, Val v, const Type *t, Lead *l)
 {
-	uint32_t leaf[2 * LEAD_LEAVES + 1];
+	uint32_t leaf[2 * LEAD_LEAVES + 1], left = f->info.at[gid].nop;
 
-	for (uint32_t i = 0; i < f->out.n; i++) {
+	for (uint32_t i = f->out.n; i-- > 0 && left;) {
 		const Op *o = &f->out.at[i];
 
 		if (o->group != gid)
 			continue;
+		left--;
 		if (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW) || fuse_costly(op_info[o->kind].expr))
 			return false;
 		l->ops += op_has((OpKind)o->kind, T_POINTWISE);
 		for (int k = 0; k < o->nin; k++) {
-			uint32_t in = o->in[k].id, n = 0;
+			uint32_t in = o->in[k].id;
 
-			if (type_elements(val_type(f->g, o->in[k])) < type_elements(t) || (in >= f->nval ? true : f->group_of[in] == gid))
-				continue;
-			while (n < l->nleaf && leaf[n] != in)
-				n++;
-			if (n == l->nleaf && l->nleaf <= 2 * LEAD_LEAVES)
-				leaf[l->nleaf++] = in;
+			if (type_elements(val_type(f->g, o->in[k])) >= type_elements(t) && in < f->nval && f->group_of[in] != gid)
+				leaf_add(l, leaf, 2 * LEAD_LEAVES, in);
 		}
 		for (int k = 0; k < o->nout; k++)
 			for (uint32_t u = 0; o->out[k].id < f->nval && o->out[k].id != v.id && u < f->users[o->out[k].id].n; u++) {
@@ -234,12 +235,12 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 
 	if (gid < 0 || gid != latest || d == UINT32_MAX || d >= f->nop || f->kind[d] != K_MAP || f->info.at[gid].kind != K_MAP || f->info.at[gid].reduces || op->in[1].id == v.id)
 		return -1;
-	if (!f->cx->target || !f->cx->target->prologue || !group_leaves(f, gid, v, t, &l))
+	if (!f->cx->target || !f->cx->target->prologue)
 		return -1;
-	DType narrow = pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
+	DType narrow = narrow_of(f);
 
 	f->cx->target->prologue(f->cx->target, f->g, op, 0, narrow, &p);
-	if (p.why || !p.stores)
+	if (p.why || !p.stores || !group_leaves(f, gid, v, t, &l))
 		return -1;
 	Element one = element_of(&l, t, narrow);
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
