@@ -68,6 +68,13 @@ side_of(const Att *a, int k, int lines)
 	return (Side){a->op->in[k], names[a->back][k], width, a->mma ? att_power_of_two(width / 8) : att_float_pitch(width), att_side_bytes(a, width, lines)};
 }
 
+/* Bytes of the rows' tiles, which come first in shared memory. */
+static int
+rows_bytes(const Att *a)
+{
+	return a->row[0].bytes + (a->nrow > 1 ? a->row[1].bytes : 0);
+}
+
 void
 att_sides_choose(Att *a)
 {
@@ -81,7 +88,7 @@ att_sides_choose(Att *a)
 	a->all_rows = a->part == KEYS ? a->s : a->t;
 	a->all_columns = a->part == KEYS ? a->t : a->s;
 	a->stages = a->mma ? STAGES : 1;
-	int tiles = a->row[0].bytes + (a->nrow > 1 ? a->row[1].bytes : 0) + a->stages * (a->column[0].bytes + a->column[1].bytes);
+	int tiles = rows_bytes(a) + a->stages * (a->column[0].bytes + a->column[1].bytes);
 
 	a->weights = tiles;
 	a->c->threads = a->threads;
@@ -92,7 +99,7 @@ att_sides_choose(Att *a)
 static const char *
 place(const Att *a, const Side *s, const char *slot)
 {
-	int rows = a->row[0].bytes + (a->nrow > 1 ? a->row[1].bytes : 0), both = a->column[0].bytes + a->column[1].bytes;
+	int rows = rows_bytes(a), both = a->column[0].bytes + a->column[1].bytes;
 
 	if (s == &a->row[0] || s == &a->row[1])
 		return arena_printf(a->c->a, "%d", s == &a->row[1] ? a->row[0].bytes : 0);

@@ -413,12 +413,6 @@ sums_open(Gemm *x)
 		cu_line(c, "float acc[%d][%d] = {};", p->m / 16, p->n / 16);
 }
 
-static bool
-in_registers(const Operand *o)
-{
-	return !o->async && !o->direct && !o->mapped;
-}
-
 static void
 steps(Gemm *x)
 {
@@ -452,8 +446,7 @@ steps(Gemm *x)
 		cu_line(c, "COPIES_WAIT(%d);", p->stages - 2);
 	cu_line(c, "__syncthreads();");
 	for (int i = 0; i < 2; i++)
-		if (in_registers(&x->x[i]))
-			cu_line(c, "%s keep_%c[%d][%d];", tile_type(p), x->x[i].name, x->x[i].each, x->x[i].vec);
+		cu_load_open(x, &x->x[i]);
 	cu_line(c, "const int slot = (int)(at %% %d);", p->stages);
 	Scope in = cu_scope_open(c, "if (at < %s)", count);
 
@@ -465,20 +458,19 @@ steps(Gemm *x)
 		cu_line(c, "copies_end();");
 	in = cu_scope_open(c, "if (at >= %d)", p->stages - 1);
 	for (int i = 0; i < 2; i++) {
-		const char *slot = arena_printf(c->a, "(int)((at + 1) %% %d) * %d", p->stages, x->x[i].bytes);
+		const char *slot = cu_slot_text(x, &x->x[i], arena_printf(c->a, "(int)((at + 1) %% %d)", p->stages));
 
 		if (p->mma)
-			cu_line(c, "const unsigned at_%c = shared + %s%s;", x->x[i].name, i ? arena_printf(c->a, "%d + ", p->stages * x->x[0].bytes) : "", slot);
+			cu_line(c, "const unsigned at_%c = shared + %s;", x->x[i].name, slot);
 		else
-			cu_line(c, "const float *at_%c = (const float *)((const char *)memory + %s%s);", x->x[i].name, i ? arena_printf(c->a, "%d + ", p->stages * x->x[0].bytes) : "", slot);
+			cu_line(c, "const float *at_%c = (const float *)((const char *)memory + %s);", x->x[i].name, slot);
 	}
 	(p->mma ? mma_step : ffma_step)(x);
 	cu_scope_close(c, in);
 	if (kept) {
 		in = cu_scope_open(c, "if (at < %s)", count);
 		for (int i = 0; i < 2; i++)
-			if (in_registers(&x->x[i]))
-				cu_load_keep(x, &x->x[i]);
+			cu_load_keep(x, &x->x[i]);
 		cu_scope_close(c, in);
 	}
 	cu_scope_close(c, s);

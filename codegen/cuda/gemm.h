@@ -48,6 +48,7 @@ typedef struct Operand {
 	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
 	int bytes;               /* of a tile in shared memory */
 } Operand;
+static inline bool in_registers(const Operand *o) { return !o->async && !o->direct && !o->mapped; }
 
 /* A kernel in the making. */
 typedef struct Gemm {
@@ -99,9 +100,12 @@ void cu_wgmma_open(Gemm *x);                      /* before the first tile of th
 
 /* ---- gemm_load.c */
 void cu_operands(Gemm *x);
+int cu_slots_at(const Gemm *x, const Operand *o); /* where its slots begin in shared memory */
+const char *cu_slot_text(const Gemm *x, const Operand *o, const char *slot); /* and where this one does */
 void cu_load_rows(Gemm *x, const Operand *o); /* at the tile's start */
+void cu_load_open(Gemm *x, const Operand *o); /* the registers that a tile goes through, if it does */
 void cu_load_tile(Gemm *x, const Operand *o); /* tile `next` of k, global memory to shared memory or registers */
-void cu_load_keep(Gemm *x, const Operand *o); /* of neither async nor direct: registers to shared memory */
+void cu_load_keep(Gemm *x, const Operand *o); /* registers to shared memory, if it was there */
 
 /* ---- epilogue.c: what follows a contraction in its group */
 const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red);

@@ -162,10 +162,16 @@ chunk_at(const Gemm *x, const char *line, const char *chunk, int per_line)
 	return x->p.groups ? arena_printf(x->c->a, "stacked(%s, %s)", line, chunk) : arena_printf(x->c->a, "swizzled(%s, %s, %d)", line, chunk, per_line);
 }
 
-static const char *
-slot_of(const Gemm *x, const Operand *o)
+int
+cu_slots_at(const Gemm *x, const Operand *o)
 {
-	return arena_printf(x->c->a, "%sslot * %d", o->which ? arena_printf(x->c->a, "%d + ", x->p.stages * x->x[0].bytes) : "", o->bytes);
+	return o->which ? x->p.stages * x->x[0].bytes : 0;
+}
+
+const char *
+cu_slot_text(const Gemm *x, const Operand *o, const char *slot)
+{
+	return arena_printf(x->c->a, "%s%s * %d", o->which ? arena_printf(x->c->a, "%d + ", cu_slots_at(x, o)) : "", slot, o->bytes);
 }
 
 /* To shared memory: an async copy, where whole chunks lie in memory as they are. */
@@ -179,7 +185,7 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 
 	if (o->units % x->threads)
 		s = cu_scope_open(c, "if (%s < %d)", unit, o->units);
-	cu_line(c, "copy16(shared + %s + %s, %s, %s, %s);", slot_of(x, o),
+	cu_line(c, "copy16(shared + %s + %s, %s, %s, %s);", cu_slot_text(x, o, "slot"),
 		chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line), arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
@@ -260,12 +266,12 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 	const char *type = tile_type(&x->p);
 
 	if (x->p.mma && o->vec > 1) {
-		cu_line(c, "put%d_%d((%s *)((char *)memory + %s + %s), %s);", chunk, 8 * bytes, type, slot_of(x, o), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
+		cu_line(c, "put%d_%d((%s *)((char *)memory + %s + %s), %s);", chunk, 8 * bytes, type, cu_slot_text(x, o, "slot"), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
 	} else if (x->p.mma) {
-		cu_line(c, "*(%s *)((char *)memory + %s + %s + %s %% %d * %d) = %s[0];", type, slot_of(x, o),
+		cu_line(c, "*(%s *)((char *)memory + %s + %s + %s %% %d * %d) = %s[0];", type, cu_slot_text(x, o, "slot"),
 			chunk_at(x, line, arena_printf(c->a, "%s %% %d / %d", unit, o->per_line, chunk), o->per_line / chunk), unit, chunk, bytes, keep);
 	} else {
-		cu_line(c, "float *to = (float *)((char *)memory + %s);", slot_of(x, o));
+		cu_line(c, "float *to = (float *)((char *)memory + %s);", cu_slot_text(x, o, "slot"));
 		for (int u = 0; u < o->vec && o->along_k; u++)
 			cu_line(c, "to[(%s + %d) * %d + %s] = %s[%d];", first, u, pitch, line, keep, u);
 		if (!o->along_k && o->vec == 1)
@@ -275,6 +281,13 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 	}
 	if (o->units % x->threads)
 		cu_scope_close(c, in);
+}
+
+void
+cu_load_open(Gemm *x, const Operand *o)
+{
+	if (in_registers(o))
+		cu_line(x->c, "%s keep_%c[%d][%d];", tile_type(&x->p), o->name, o->each, o->vec);
 }
 
 void
@@ -303,6 +316,9 @@ void
 cu_load_keep(Gemm *x, const Operand *o)
 {
 	Ix unit;
+
+	if (!in_registers(o))
+		return;
 	Scope s = units_open(x, o, o->each, &unit);
 
 	put_unit(x, o, unit, arena_printf(x->c->a, "keep_%c[j]", o->name));

@@ -182,7 +182,7 @@ static void
 copy_boxes(Gemm *x, const Operand *o)
 {
 	Cuda *c = x->c;
-	const char *to = arena_printf(c->a, "shared + %s + slot * %d", o->which ? arena_printf(c->a, "%d", x->p.stages * x->x[0].bytes) : "0", o->bytes);
+	const char *to = arena_printf(c->a, "shared + %d + slot * %d", cu_slots_at(x, o), o->bytes);
 	Ix line = o->which ? x->n0 : x->m0;
 
 	if (o->along_k) {
@@ -217,9 +217,8 @@ static void
 descriptor(Gemm *x, const Operand *o, const char *row)
 {
 	Cuda *c = x->c;
-	const char *first = o->which ? arena_printf(c->a, "%d + ", x->p.stages * x->x[0].bytes) : "";
 
-	cu_line(c, "const unsigned long long at_%c = matrix(shared + %s(turn + 2) %% %d * %d%s);", o->name, first, x->p.stages, o->bytes, row);
+	cu_line(c, "const unsigned long long at_%c = matrix(shared + %s%s);", o->name, cu_slot_text(x, o, arena_printf(c->a, "(turn + 2) %% %d", x->p.stages)), row);
 }
 
 /* Tile `at - stages + 2`: started here, waited for two rounds of the loop later. */
@@ -281,14 +280,10 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 		cu_scope_close(c, one);
 	}
 	for (int i = 0; i < 2; i++) {
-		bool kept = !o[i].async && !o[i].direct && !o[i].mapped;
-
-		if (kept)
-			cu_line(c, "unsigned short keep_%c[%d][%d];", o[i].name, o[i].each, o[i].vec);
+		cu_load_open(x, &o[i]);
 		if (!o[i].mapped)
 			cu_load_tile(x, &o[i]);
-		if (kept)
-			cu_load_keep(x, &o[i]);
+		cu_load_keep(x, &o[i]);
 	}
 	cu_scope_close(c, in);
 	if (async)
