@@ -242,6 +242,16 @@ floor_mod(double x, double y)
 	return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
+bool
+expr_costly(const Expr *e)
+{
+	if (!e)
+		return false;
+	if (e->kind == EX_DIV || (e->kind >= EX_EXP && e->kind <= EX_POW))
+		return true;
+	return expr_costly(e->a) || expr_costly(e->b) || expr_costly(e->c);
+}
+
 double
 expr_eval(const Expr *e, const double var[7])
 {

@@ -338,6 +338,7 @@ typedef struct Expr { ExprKind kind; char var; double num; const struct Expr *a,
 #define EXPR_VARS "xyzrgab"
 const Expr *expr_parse(Arena *a, const char *text, const char **error);
 double expr_eval(const Expr *e, const double var[7]);          /* order of EXPR_VARS */
+bool expr_costly(const Expr *e);                              /* a division or a transcendental function in it? */
 
 /* ---------------------------------------------------------------- text (print.c, parse.c) */
 void module_print(Buf *b, const Module *m);

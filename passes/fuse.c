@@ -32,16 +32,6 @@ kind_of(const Graph *g, const Op *op)
 	return op_has(op->kind, T_CONTRACT) ? K_CONTRACT : K_ALONE;
 }
 
-bool
-fuse_costly(const Expr *e)
-{
-	if (!e)
-		return false;
-	if (e->kind == EX_DIV || (e->kind >= EX_EXP && e->kind <= EX_POW))
-		return true;
-	return fuse_costly(e->a) || fuse_costly(e->b) || fuse_costly(e->c);
-}
-
 static uint64_t
 reduced_axes(const Graph *g, const Op *op)
 {
@@ -67,7 +57,7 @@ find_cheap(Fuse *f)
 
 		if (f->kind[i] == K_FREE)
 			f->cone[i] = 1;
-		if (f->kind[i] != K_MAP || fuse_costly(op_info[op->kind].expr))
+		if (f->kind[i] != K_MAP || expr_costly(op_info[op->kind].expr))
 			continue;
 		bool ok = true;
 

@@ -56,7 +56,7 @@ why_not(Fuse *f, const Op *op, Lead *l)
 
 	if (f->pinned[op->out[0].id])
 		return "it stands in memory anyway: a result, or read by a kernel that takes no prologue";
-	if (fuse_costly(op_info[op->kind].expr))
+	if (expr_costly(op_info[op->kind].expr))
 		return "it needs a division or a transcendental function, too dear to be computed for each contraction";
 	leaves_of(f, op, t, l, leaf);
 	if (l->ops > CHEAP_OPS)
@@ -203,7 +203,7 @@ group_leaves(const Fuse *f, int32_t gid, Val v, const Type *t, Lead *l)
 		if (o->group != gid)
 			continue;
 		left--;
-		if (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW) || fuse_costly(op_info[o->kind].expr))
+		if (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW) || expr_costly(op_info[o->kind].expr))
 			return false;
 		l->ops += op_has((OpKind)o->kind, T_POINTWISE);
 		for (int k = 0; k < o->nin; k++) {

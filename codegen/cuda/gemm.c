@@ -167,13 +167,6 @@ reduces(const Graph *g, int group)
 	return false;
 }
 
-/* Does it take a function that needs registers of its own? */
-static bool
-is_dear(const Expr *e)
-{
-	return e && (e->kind == EX_DIV || (e->kind >= EX_EXP && e->kind <= EX_POW) || is_dear(e->a) || is_dear(e->b) || is_dear(e->c));
-}
-
 /* Indices of 64 bits? */
 static bool
 is_large(const Graph *g, const Op *op)
@@ -195,7 +188,7 @@ load_of(const Graph *g, int group, const Op *op)
 		if (o->dead || o->group != group)
 			continue;
 		behind += o > op && !op_has((OpKind)o->kind, T_CONST | T_VIEW);
-		l.heavy |= o < op || op_has((OpKind)o->kind, T_RANDOM) || is_dear(op_info[o->kind].expr);
+		l.heavy |= o < op || op_has((OpKind)o->kind, T_RANDOM) || expr_costly(op_info[o->kind].expr); /* functions that need registers of their own */
 	}
 	l.heavy |= behind > 4;
 	return l;
