@@ -93,7 +93,7 @@ att_tiles(Att *a, const char *arch)
 	int64_t longest = a->t > a->s ? a->t : a->s;
 	int wide = a->d > a->e ? a->d : a->e;
 
-	a->mma = (a->dt == DT_f16 || (a->dt == DT_bf16 && arch && strcmp(arch, "sm_75"))) && a->d % 16 == 0 && a->e % 16 == 0 && wide <= MMA_WIDTH;
+	a->mma = cu_has_mma(a->dt, arch) && a->d % 16 == 0 && a->e % 16 == 0 && wide <= MMA_WIDTH;
 	if (a->mma) {
 		a->rows = longest <= 16 ? 16 : longest <= 32 ? 32 : 64;
 		/* what a thread's registers hold */

@@ -16,6 +16,18 @@ static const char *const archs[] = {
 };
 enum { NARCH = sizeof archs / sizeof *archs };
 
+bool
+cu_is_turing(const char *arch)
+{
+	return arch && !strcmp(arch, "sm_75");
+}
+
+bool
+cu_has_mma(DType t, const char *arch)
+{
+	return t == DT_f16 || (t == DT_bf16 && arch && !cu_is_turing(arch));
+}
+
 static bool
 cuda_has_kernel(const Target *t, OpKind k)
 {
@@ -236,12 +248,11 @@ cuda_tunable(const Target *t, const char *kernel)
 	return cu_gemm_parse(kernel, &p) || cu_dnn_is(kernel);
 }
 
-/* Turing multiplies no bf16. */
 static DType
 cuda_mixed_dtype(const Target *t, const char *arch)
 {
 	(void)t;
-	return arch && !strcmp(arch, "sm_75") ? DT_f16 : DT_bf16;
+	return cu_is_turing(arch) ? DT_f16 : DT_bf16;
 }
 
 static const char *

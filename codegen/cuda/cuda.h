@@ -139,6 +139,10 @@ bool cu_special_op(const Op *op);                       /* has a kernel of its o
 bool cu_value_is_out(const Cuda *c, Val v);
 void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first);
 
+/* ---- cuda.c */
+bool cu_is_turing(const char *arch);                    /* sm_75, which multiplies no bf16 */
+bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf16 by mma.sync? */
+
 /* ---- prelude.c, image.c, native.c, rates.c */
 bool cuda_rates(const Target *t, const char *arch, Rates *r);
 double cuda_product_rate(const Target *t, const Rates *r, const char *kernel); /* of tensor cores, if its products are theirs */

@@ -100,14 +100,6 @@ cu_gemm_tiles(const Form *f, const Tiles *p)
 	return cu_form_count(f->b, f->nb) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m) * cu_tiles_along(cu_form_count(f->n, f->nn), p->n);
 }
 
-static bool
-has_mma(const Graph *g, const Op *op, const char *arch)
-{
-	DType dt = (DType)val_type(g, op->in[0])->dtype;
-
-	return dt == DT_f16 || (dt == DT_bf16 && arch && strcmp(arch, "sm_75"));
-}
-
 /* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands that it makes. */
 typedef struct Load { bool heavy, reduces, made[2]; } Load;
 
@@ -210,7 +202,7 @@ tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const 
 	Arena *a = g->arena;
 	const char *why;
 
-	if (cu_gemm_parse(cx->tuned, p) && p->tf32 && (val_type(g, op->in[0])->dtype != DT_f32 || (cx->arch && !strcmp(cx->arch, "sm_75"))))
+	if (cu_gemm_parse(cx->tuned, p) && p->tf32 && (val_type(g, op->in[0])->dtype != DT_f32 || cu_is_turing(cx->arch)))
 		return "tf32 multiplies f32, from sm_80 on";
 	if (!cu_gemm_parse(cx->tuned, p) || strcmp(tiles_text(a, p), cx->tuned) || (p->mma != d->mma && !p->tf32))
 		return arena_printf(a, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(a, d));
@@ -222,7 +214,7 @@ tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const 
 		return "warps of 16 x 16 numbers at least, 8 of them at most";
 	if (!p->groups && (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128))
 		return "more sums than threads hold in registers";
-	if (!p->groups && (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > (cx->arch && !strcmp(cx->arch, "sm_75") ? 64 << 10 : 96 << 10)))
+	if (!p->groups && (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > (cu_is_turing(cx->arch) ? 64 << 10 : 96 << 10)))
 		return "more shared memory than a block has";
 	Form f = cu_form(g, op);
 
@@ -272,7 +264,7 @@ cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
 {
 	Form f = cu_form(g, op);
 	Load load = load_of(g, group, op);
-	Tiles p = tiles_choose(g, op, has_mma(g, op, cx->arch), load), t;
+	Tiles p = tiles_choose(g, op, cu_has_mma((DType)val_type(g, op->in[0])->dtype, cx->arch), load), t;
 	Group *gr = &g->group.at[group];
 
 	if (p.mma && cu_wgmma_choose(g, group, op, cx, !load.heavy && !load.reduces, has_parts(op, &f), &p))
