@@ -26,25 +26,34 @@ add_product(Cuda *c, const Sum *s, Val x, const Ix *xi, Val y, const Ix *yi)
 	cu_line(c, "%s = %s;", s->acc, cu_cell_fma(c, cu_cell_cast(c, a, s->dt), cu_cell_cast(c, b, s->dt), (Cell){s->acc, (uint8_t)s->dt}).v);
 }
 
+const char *
+cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid)
+{
+	for (int d = 2; d < 4; d++)
+		valid = cu_both(c, valid, cu_in_range(c, ix[d], cu_extent(c, t->axis[d])));
+	return valid;
+}
+
 /* The same where the plane of operand 0 holds rows xi[2] and xi[3]. */
 static void
 add_inside(Cuda *c, const Sum *s, const char *valid, const Ix *xi, const Ix *yi)
 {
-	const Type *t = val_type(c->g, s->op->in[0]);
-
-	for (int d = 2; d < 4; d++)
-		valid = cu_both(c, valid, cu_in_range(c, xi[d], cu_extent(c, t->axis[d])));
-	Scope in = cu_scope_open(c, "if (%s)", valid);
+	Scope in = cu_scope_open(c, "if (%s)", cu_in_plane(c, val_type(c->g, s->op->in[0]), xi, valid));
 
 	add_product(c, s, s->op->in[0], xi, s->op->in[1], yi);
 	cu_scope_close(c, in);
 }
 
-/* o * stride + k * dilation - pad */
+Ix
+cu_row_in(Cuda *c, Ix o, int64_t stride, Ix tap, int64_t dil, int64_t pad)
+{
+	return cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o, cu_ix_k(c, stride)), cu_ix_mul(c, tap, cu_ix_k(c, dil))), cu_ix_k(c, -pad));
+}
+
 static Ix
 in_row(Cuda *c, const Geo *g, int d, Ix o, Ix k)
 {
-	return cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o, cu_ix_k(c, g->s[d])), cu_ix_mul(c, k, cu_ix_k(c, g->d[d]))), cu_ix_k(c, -g->p[d]));
+	return cu_row_in(c, o, g->s[d], k, g->d[d], g->p[d]);
 }
 
 static void
@@ -62,16 +71,22 @@ conv_term(Cuda *c, const Sum *s)
 	add_inside(c, s, "1", x, k);
 }
 
-/* The output position whose tap k reads row i: (i + pad - k * dilation) / stride, where that is whole. */
+/* (i + pad - tap * dil) / stride, where that is whole. */
+Ix
+cu_row_out(Cuda *c, Ix i, int64_t stride, Ix tap, int64_t dil, int64_t pad, const char **valid)
+{
+	Ix t = cu_ix_add(c, cu_ix_sub(c, i, cu_ix_mul(c, tap, cu_ix_k(c, dil))), cu_ix_k(c, pad)), s = cu_ix_k(c, stride);
+
+	if (stride == 1)
+		return t;
+	*valid = cu_both(c, *valid, arena_printf(c->a, "(%s >= 0 && %s == 0)", t, cu_ix_rem(c, t, s)));
+	return cu_ix_div(c, t, s);
+}
+
 static Ix
 out_row(Cuda *c, const Geo *g, int d, Ix i, Ix k, const char **valid)
 {
-	Ix t = cu_ix_add(c, cu_ix_sub(c, i, cu_ix_mul(c, k, cu_ix_k(c, g->d[d]))), cu_ix_k(c, g->p[d])), stride = cu_ix_k(c, g->s[d]);
-
-	if (g->s[d] == 1)
-		return t;
-	*valid = cu_both(c, *valid, arena_printf(c->a, "(%s >= 0 && %s == 0)", t, cu_ix_rem(c, t, stride)));
-	return cu_ix_div(c, t, stride);
+	return cu_row_out(c, i, g->s[d], k, g->d[d], g->p[d], valid);
 }
 
 static void

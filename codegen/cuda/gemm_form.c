@@ -128,24 +128,10 @@ matmul_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix)
 	ix[t->rank - 1] = swap ? row[which ? 0 : x->f.nm - 1] : k[0];
 }
 
-static const char *
-inside(const Gemm *x, int which, const Ix *ix, const char *valid)
-{
-	const Type *t = val_type(x->c->g, x->op->in[which]);
-
-	for (int d = 2; d < 4; d++)
-		valid = cu_both(x->c, valid, cu_in_range(x->c, ix[d], cu_extent(x->c, t->axis[d])));
-	return valid;
-}
-
-/* o * stride + tap * dilation - pad */
 static Ix
 row_in(const Gemm *x, int d, Ix o, Ix tap)
 {
-	Cuda *c = x->c;
-	const Form *f = &x->f;
-
-	return cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o, cu_ix_k(c, f->stride[d])), cu_ix_mul(c, tap, cu_ix_k(c, f->dil[d]))), cu_ix_k(c, -f->pad[d]));
+	return cu_row_in(x->c, o, x->f.stride[d], tap, x->f.dil[d], x->f.pad[d]);
 }
 
 /* The row of the gradient that a pixel and a tap meet. */
@@ -154,16 +140,10 @@ row_out(const Gemm *x, int d, Ix i, Ix tap, const char **valid)
 {
 	Cuda *c = x->c;
 	const Form *f = &x->f;
-	Ix s = cu_ix_k(c, f->stride[d]);
 
 	if (f->classes)
 		return cu_ix_sub(c, cu_ix_add(c, i, x->back[d]), tap);
-	Ix t = cu_ix_add(c, cu_ix_sub(c, i, cu_ix_mul(c, tap, cu_ix_k(c, f->dil[d]))), cu_ix_k(c, f->pad[d]));
-
-	if (f->stride[d] == 1)
-		return t;
-	*valid = cu_both(c, *valid, arena_printf(c->a, "(%s >= 0 && %s == 0)", t, cu_ix_rem(c, t, s)));
-	return cu_ix_div(c, t, s);
+	return cu_row_out(c, i, f->stride[d], tap, f->dil[d], f->pad[d], valid);
 }
 
 static Ix
@@ -196,13 +176,13 @@ cu_operand_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix)
 		Ix h = row_out(x, 0, row[1], k[0], &valid), w = row_out(x, 1, row[2], k[1], &valid), r[4] = {row[0], in_group(x, k[2], f->k[2].n), h, w};
 
 		memcpy(ix, r, sizeof r);
-		valid = inside(x, which, ix, valid);
+		valid = cu_in_plane(x->c, val_type(x->c->g, x->op->in[which]), ix, valid);
 	} else {
 		const Ix *pixel = dw ? k : row, *tap = dw ? row : k;
 		Ix r[4] = {pixel[0], in_group(x, tap[2], dw ? f->m[2].n : f->k[2].n), row_in(x, 0, pixel[1], tap[0]), row_in(x, 1, pixel[2], tap[1])};
 
 		memcpy(ix, r, sizeof r);
-		valid = inside(x, which, ix, valid);
+		valid = cu_in_plane(x->c, val_type(x->c->g, x->op->in[which]), ix, valid);
 	}
 	return valid;
 }
