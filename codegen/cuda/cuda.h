@@ -75,6 +75,7 @@ const char *cu_in_range(Cuda *c, Ix i, Ix ext);         /* a condition; "1" and 
 const char *cu_both(Cuda *c, const char *a, const char *b);
 Ix cu_extent(Cuda *c, Axis a);
 Ix cu_product(Cuda *c, const Type *t, uint32_t axes);   /* of the extents of a set of axes */
+int64_t cu_full_product(const Type *t, uint32_t axes);  /* the same of a full batch */
 /* Takes number i apart into indices of the axes, the innermost in memory fastest. */
 void cu_take_apart(Cuda *c, const Type *t, uint32_t axes, Ix i, Ix *ix);
 const char *cu_c_type(DType t);                         /* of a cell */

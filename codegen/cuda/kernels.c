@@ -41,11 +41,7 @@ cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix)
 int64_t
 cu_blocks_of(const Type *t, uint32_t axes)
 {
-	int64_t n = 1;
-
-	for (int i = 0; i < t->rank; i++)
-		n *= axes >> i & 1 ? t->axis[i].n : 1;
-	return (n + BLOCK - 1) / BLOCK;
+	return (cu_full_product(t, axes) + BLOCK - 1) / BLOCK;
 }
 
 /* The value of a store whose state lies elsewhere. */

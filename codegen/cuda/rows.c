@@ -49,13 +49,7 @@ cu_red_axes(const Graph *g, const Op *op)
 bool
 cu_rows_small(const Graph *g, const Op *op)
 {
-	const Type *t = val_type(g, op->in[0]);
-	uint32_t axes = cu_red_axes(g, op);
-	int64_t n = 1;
-
-	for (int i = 0; i < t->rank; i++)
-		n *= axes >> i & 1 ? t->axis[i].n : 1;
-	return n <= SHORT_ROW;
+	return cu_full_product(val_type(g, op->in[0]), cu_red_axes(g, op)) <= SHORT_ROW;
 }
 
 Late
@@ -90,10 +84,8 @@ cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 	const Type *t = val_type(g, red->in[0]);
 	uint32_t axes = cu_red_axes(g, red);
 	Late late = cu_late_find(g, group);
-	int64_t rows = 1, count = 1, states = 0;
+	int64_t count = cu_full_product(t, axes), rows = cu_full_product(t, ~axes), states = 0;
 
-	for (int i = 0; i < t->rank; i++)
-		*(axes >> i & 1 ? &count : &rows) *= t->axis[i].n;
 	for (uint32_t i = late.first; i < late.last; i++) {
 		const Op *o = &g->op.at[i];
 		bool is_red = op_info[o->kind].red >= 0;
@@ -396,12 +388,9 @@ pieces_join(Cuda *c, Rows *r)
 {
 	const char *at = cu_fresh(c, 'p');
 	Ix first = cu_ix_mul(c, r->number, cu_ix_k(c, r->pieces));
-	int64_t rows = 1;
 	Scope s;
 
-	for (int i = 0; i < r->space->rank; i++)
-		rows *= r->kept >> i & 1 ? r->space->axis[i].n : 1;
-	cu_line(c, "static unsigned row_tickets[%lld];", (long long)rows);
+	cu_line(c, "static unsigned row_tickets[%lld];", (long long)cu_full_product(r->space, r->kept));
 	cu_line(c, "char *const %s = (char *)%s;", at, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
 	s = cu_scope_open(c, "if (threadIdx.x == 0)");
 	for (uint32_t k = 0; k < r->atom.n; k++)
@@ -554,7 +543,6 @@ void
 cu_rows_emit(Cuda *c, bool block, int pieces)
 {
 	Rows r = {.block = block, .pieces = pieces};
-	int64_t full = 1;
 
 	for (uint32_t i = c->first; i < c->last && !r.red; i++)
 		if (!c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0)
@@ -578,16 +566,14 @@ cu_rows_emit(Cuda *c, bool block, int pieces)
 		r.number = at[0];
 		r.piece = at[1];
 	}
-	for (int i = 0; i < r.space->rank; i++) {
+	for (int i = 0; i < r.space->rank; i++)
 		r.ix[i] = "0";
-		full *= r.kept >> i & 1 ? r.space->axis[i].n : 1;
-	}
 	cu_take_apart(c, r.space, r.kept, r.number, r.ix);
 	for (int p = 0; p < r.nphase; p++)
 		rows_pass(c, &r, p);
 	rows_store(c, &r);
 	cu_scope_close(c, s);
-	cu_kernel_close(c, pieces > 1 ? arena_printf(c->a, "a row to %d blocks", pieces) : block ? "a row to a block" : "a row to a thread", block ? full * pieces : (full + BLOCK - 1) / BLOCK);
+	cu_kernel_close(c, pieces > 1 ? arena_printf(c->a, "a row to %d blocks", pieces) : block ? "a row to a block" : "a row to a thread", block ? cu_full_product(r.space, r.kept) * pieces : cu_blocks_of(r.space, r.kept));
 	for (uint32_t k = 0; k < r.row.n; k++)
 		c->ready[r.row.at[k].v.id] = true;
 	for (uint32_t k = 0; k < r.whole.n; k++)

@@ -258,6 +258,16 @@ cu_product(Cuda *c, const Type *t, uint32_t axes)
 	return top_product(c, k, marked);
 }
 
+int64_t
+cu_full_product(const Type *t, uint32_t axes)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < t->rank; i++)
+		n *= axes >> i & 1 ? t->axis[i].n : 1;
+	return n;
+}
+
 void
 cu_take_apart(Cuda *c, const Type *t, uint32_t axes, Ix i, Ix *ix)
 {
