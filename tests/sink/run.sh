@@ -4,22 +4,8 @@
 # conformance kit's operator cases run.
 set -u
 cd "$(dirname "$0")/../.."
-build=${BUILD:-$PWD/build}
-export MANTOU="${MANTOU:-$build/mantou}" XDG_CACHE_HOME="$build/tests/sink/cache" MANTOU_SIM_THREADS=2
-mkdir -p "$XDG_CACHE_HOME"
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/sink.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-if ! command -v python3 >/dev/null; then
-	echo "skip sink: no python3"
-	echo "0 passed, 0 failed, 1 skipped"
-	exit 0
-fi
-if ! "$MANTOU" build tests/train/table.net --target cuda --arch sm_80 -o "$tmp/probe" >"$tmp/out" 2>&1 && grep -qi nvrtc "$tmp/out"; then
-	echo "skip sink: there is no NVRTC"
-	echo "0 passed, 0 failed, 1 skipped"
-	exit 0
-fi
-export MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1"
+group=sink
+. tests/sink/prepare.sh
 kit=../shared/reference/run.py
 if [ -n "${LONG:-}" ] && [ -f $kit ] && [ $# = 0 ] && python3 -c 'import numpy' 2>/dev/null; then
 	python3 $kit --mantou "$MANTOU" --ops --build-args "--target cuda --arch sm_80" --timeout 600 -j 2 >"$tmp/kit" 2>&1
