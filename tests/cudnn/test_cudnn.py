@@ -1,17 +1,17 @@
 """test_cudnn.py MANTOU [TEST]: contractions that a tuning file gives to cuDNN: which it takes, what is said of the others, and executables with its plans on the stand-ins that
 MANTOU_LIBCUDA and STANDIN name. Standard library only."""
-import json, os, re, subprocess, sys, tempfile, time
+import json, os, re, subprocess, sys
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
 sys.path.insert(0, os.path.join(root, "tests", "sink"))
 import test_sink as sink
+from test_sink import Skip
 from numbers_near import bits, near, tensors
 
 MANTOU, STANDIN = sink.MANTOU, os.environ["STANDIN"]
 REAL = dict(os.environ)                         # the library that is installed, if any
 os.environ["MANTOU_LIBCUDNN"] = os.path.join(STANDIN, "libcudnn.so.9")
-counts = {"passed": 0, "failed": 0, "skipped": 0}
 tests = []
 NETS = (("odd", "bf16"), ("odd", "f16"), ("resnet", "bf16"), ("resnet", "f16"), ("lenet", "bf16"), ("gpt", "f16"), ("gpt", "bf16"), ("lstm", "bf16"))
 FIRST = "cudnn{engine=-1,round=1}"
@@ -19,10 +19,6 @@ FIRST = "cudnn{engine=-1,round=1}"
 
 in_sink = sink.source
 sink.source = lambda net: os.path.join(here, "odd.net") if net == "odd" else in_sink(net)
-
-
-class Skip(Exception):
-    pass
 
 
 def test(f):
@@ -213,9 +209,9 @@ def plans_need_workspace():
 @test
 def kernels_are_counted_in_every_mode():
     image = program("lenet", "bf16")
-    counts_ = {m: sink.counted(image, "--steps", "3", "--sink", m) for m in ("off", "1", "epoch")}
-    assert counts_["off"]["kernel_launches"] > counts_["1"]["graph_kernels"] / 2 > 0
-    assert counts_["1"]["graph_kernels"] == counts_["epoch"]["graph_kernels"] - counts_["epoch"]["conditional_runs"], counts_ # the loop's own
+    launches = {m: sink.counted(image, "--steps", "3", "--sink", m) for m in ("off", "1", "epoch")}
+    assert launches["off"]["kernel_launches"] > launches["1"]["graph_kernels"] / 2 > 0
+    assert launches["1"]["graph_kernels"] == launches["epoch"]["graph_kernels"] - launches["epoch"]["conditional_runs"], launches # the loop's own
     r = sink.run(image, "bench", "--steps", "2", "--warmup", "1", "--repeat", "1", "--profile", "--synthetic")
     rows = [line.split() for line in r.stdout.split("\n") if line.startswith("  train_conv2d_dw")]
     assert len(rows) >= 4 and sum(float(x[3]) > 0 for x in rows) == 2, rows                  # a plan with the figures, and kernels before and behind it
@@ -301,28 +297,5 @@ def the_real_library_plans_for_the_profiles():
     assert "cuDNN: engine 123456: CUDNN_STATUS" in said, said
 
 
-def main():
-    only = sys.argv[2] if len(sys.argv) > 2 else ""
-    with tempfile.TemporaryDirectory(prefix="cudnn.") as folder:
-        os.chdir(folder)
-        sink.digits()
-        for t in tests:
-            if only not in t.__name__:
-                continue
-            begin = time.time()
-            try:
-                t()
-                counts["passed"] += 1
-            except Skip as e:
-                counts["skipped"] += 1
-                print("skip %s: %s" % (t.__name__, e))
-            except Exception as e:
-                counts["failed"] += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, str(e)[:3000]))
-            print("%s: %.1f s" % (t.__name__, time.time() - begin), file=sys.stderr, flush=True)
-    print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped" % counts)
-    return counts["failed"] > 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(sink.main(tests, "cudnn"))
