@@ -109,11 +109,10 @@ const char *cu_suffix(DType t);                         /* of the prelude's func
 /* ---- eval.c, eval_sum.c: the value of an element */
 Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
 Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
-/* Of convolutions, along one direction: the row of the operand that tap `tap` of output row `o` reads, o * stride + tap * dil - pad; the output row whose tap reads row i, where *valid then holds; and is
- * a pixel inside t's plane, and `valid` true? */
+/* Of convolutions, in one direction: the row that a tap of output row o reads, o * stride + tap * dil - pad; the output row of which a tap reads row i, if *valid, which it adds to. */
 Ix cu_row_in(Cuda *c, Ix o, int64_t stride, Ix tap, int64_t dil, int64_t pad);
 Ix cu_row_out(Cuda *c, Ix i, int64_t stride, Ix tap, int64_t dil, int64_t pad, const char **valid);
-const char *cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid);
+const char *cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid); /* `valid`, and the pixel is one of t's */
 Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_window(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
