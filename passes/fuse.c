@@ -307,16 +307,18 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 	put(f, *op, gid);
 }
 
-/* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups. */
+/* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups. Where launches are joined, totals of different tensors have a group each. */
 static int32_t
 find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
 {
 	int32_t last = latest_group(f, op);
+	bool apart = fuse_is_total(f, op, axes);
 
 	for (int32_t i = (int32_t)f->info.n - 1; i > last && i >= (int32_t)f->info.n - 8; i--) {
 		GroupInfo *gi = &f->info.at[i];
 
-		if (gi->kind == K_RED && gi->axes == axes && gi->nop < 24 && fuse_same_space(&gi->space, space) && pass_may(f->cx, "fuse.reduce"))
+		if (gi->kind == K_RED && gi->axes == axes && gi->nop < 24 && fuse_same_space(&gi->space, space) &&
+		    (!apart || same_gradient(f, op, &f->g->op.at[gi->red_op], type_elements(space))) && pass_may(f->cx, "fuse.reduce"))
 			return i;
 	}
 	return -1;

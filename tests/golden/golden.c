@@ -13,7 +13,7 @@
  *                             them (+); a byte and an operation take it a nanosecond, the way from one kernel to the next nothing, or
  *   ; start: NS               so long; contractions do
  *   ; spare: N                so many operations while they wait for memory
- *   ; updates: together       the stand-in target wants all updates behind all else
+ *   ; launches: joined        the stand-in target joins launches of kernels that do not depend on each other
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
@@ -187,7 +187,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
 	s->t.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
-	s->t.updates_together = command(g, "updates", 0) && !strcmp(command(g, "updates", 0), "together");
+	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
