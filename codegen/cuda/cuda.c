@@ -155,7 +155,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		return NULL;
 	else if (contract && !cu_gemm_misfit(g, group, contract))
 		cu_gemm_select(g, group, contract, cx);
-	else if (red && !contract && !window && cu_columns_select(g, group, red))
+	else if (red && !contract && !window && (cu_columns_select(g, group, red) || cu_totals_select(g, group, red)))
 		;
 	else if (red && cu_rows_small(g, red))
 		gr->kernel = "rows{threads=1}";

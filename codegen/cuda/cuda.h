@@ -112,6 +112,7 @@ Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; } Atom; /* one pass of one reduction: its state */
 int cu_red_passes(const Op *op);
 uint32_t cu_red_axes(const Graph *g, const Op *op);
+const char *cu_atom_type(const Cuda *c, const Atom *a); /* C type of its state */
 void cu_atom_open(Cuda *c, Atom *a);
 void cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index);
 void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block */
@@ -120,8 +121,13 @@ int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 void cu_rows_emit(Cuda *c, bool block, int pieces);
 bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
 
+/* ---- totals.c: whole tensors to a number */
+bool cu_totals_select(Graph *g, int group, const Op *red); /* sets the kernel; false: the group has what such a kernel cannot do */
+void cu_totals_emit(Cuda *c, int pieces);
+
 /* ---- maps.c, merge.c */
 void cu_map_emit(Cuda *c, const Out *out, int n);       /* all of one shape */
+bool cu_asks_index(const Cuda *c);                      /* does the open kernel name an index that a flat one does not have? */
 void cu_merge(CuProgram *p, const Module *m);           /* kernels of one function that do not depend on each other into one launch; then the program's text */
 
 /* ---- kernels.c */

@@ -91,14 +91,19 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 		}
 }
 
-/* Does the text name an index that a flat kernel does not have? */
 static bool
-asks_index(const Buf *b)
+names_index(const Buf *b)
 {
 	for (const char *p = b->n ? b->at : ""; *p; p++)
 		if (p[0] == 'q' && (isdigit((unsigned char)p[1]) || p[1] == '_') && !isalnum((unsigned char)p[-1]) && p[-1] != '_')
 			return true;
 	return false;
+}
+
+bool
+cu_asks_index(const Cuda *c)
+{
+	return names_index(&c->body) || names_index(&c->head);
 }
 
 /* False: an element's place is asked for. */
@@ -119,7 +124,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 
 	vector_emit(c, out, n, w, ix, i);
 	cu_scope_close(c, s);
-	if (asks_index(&c->body) || asks_index(&c->head)) {
+	if (cu_asks_index(c)) {
 		c->nkernel--;
 		return false;
 	}

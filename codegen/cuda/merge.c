@@ -1,8 +1,9 @@
 /* merge.c: launches joined, and the program's text.
  *
- * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c) none of which reads or writes what another writes, those of one
+ * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c, totals.c) none of which reads or writes what another writes, those of one
  * function become one launch: its offsets and counts stand in a table in constant memory, and a block finds its kernel there. So the optimizer takes a few
- * launches for all parameters, and so do their copies in 16 bits. Functions that nothing calls any more are left out; the text follows the order of calls. */
+ * launches for all parameters, and so do their copies in 16 bits and what their gradients are reduced to.
+ * Functions that nothing calls any more are left out; the text follows the order of calls. */
 #include "cuda.h"
 #include <string.h>
 
@@ -81,19 +82,21 @@ run_end(const Merge *x, uint32_t first)
 	return i;
 }
 
-/* Text with another number of the block and of the blocks. */
+/* The kernel's text, for one of `entries` that have so many blocks together: another number of the block and of the blocks. */
 static const char *
-with_blocks(Arena *a, const char *text)
+with_blocks(Arena *a, const char *text, int entries, int64_t blocks)
 {
-	static const char *const from[] = {"blockIdx.x", "gridDim.x"}, *const to[] = {"block", "blocks"};
+	static const char *const from[] = {"blockIdx.x", "gridDim.x", "ENTRY", "ENTRIES", "PART0", "PARTS"};
+	const char *const to[] = {"block", "blocks", "entry", arena_printf(a, "%d", entries), "part0", arena_printf(a, "%lld", (long long)blocks)};
 	Buf b = {0};
 
+	text = strchr(text, '\n') + 1;
 	while (*text) {
 		int k = 0;
 
-		while (k < 2 && strncmp(text, from[k], strlen(from[k])) != 0)
+		while (k < 6 && strncmp(text, from[k], strlen(from[k])) != 0)
 			k++;
-		if (k < 2) {
+		if (k < 6) {
 			buf_printf(&b, "%s", to[k]);
 			text += strlen(from[k]);
 		} else {
@@ -113,15 +116,19 @@ joined(Merge *x, const KernelRec *const *k, int n)
 	CuProgram *p = x->p;
 	const CuFunction *f = &p->fn.at[k[0]->fn];
 	const char *name = arena_printf(p->a, "%s_and_%d", k[0]->name, n - 1);
+	bool counts = strstr(f->text, "ENTRY");
 	int columns = k[0]->noff + 1;
 	int64_t block = 0;
 	KernelRec r = *k[0];
 	Buf before = {0}, text = {0};
 
+	for (int i = 0; i < n; i++)
+		block += k[i]->rows;
 	buf_printf(&before, "static __device__ void %s_each(char *arena, long long n", name);
 	for (int i = 0; i + 1 < columns; i++)
 		buf_printf(&before, ", long long o%d", i);
-	buf_printf(&before, ", unsigned block, unsigned blocks)\n%s", with_blocks(p->a, strchr(f->text, '\n') + 1));
+	buf_printf(&before, ", unsigned block, unsigned blocks%s)\n%s", counts ? ", unsigned entry, unsigned part0" : "", with_blocks(p->a, f->text, n, block));
+	block = 0;
 	buf_printf(&before, "static __constant__ long long %s_table[%d][%d] = {\n", name, n + 1, columns);
 	r.flops = r.bytes = 0;
 	for (int i = 0; i < n; i++) {
@@ -139,7 +146,7 @@ joined(Merge *x, const KernelRec *const *k, int n)
 		"\t\tconst long long *t = %s_table[low];\n\t\t%s_each(arena, n", (long long)block, n, name, name, name);
 	for (int j = 1; j < columns; j++)
 		buf_printf(&text, ", t[%d]", j);
-	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0]));\n\t}\n}\n", columns);
+	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0])%s);\n\t}\n}\n", columns, counts ? ", low, (unsigned)t[0]" : "");
 	r.name = name;
 	r.fn = (int)p->fn.n;
 	r.off = NULL;
