@@ -115,7 +115,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 	Ix ix[MAX_RANK], i;
 
 	cu_kernel_open(c, "copy");
-	c->flat = true;
+	c->flat = c->loose = true;
 	vec_push(c->a, &c->off, count);
 	for (int k = 0; k < t->rank; k++)
 		ix[k] = t->axis[k].n == 1 ? "0" : arena_printf(c->a, "q%d", k);
@@ -147,6 +147,7 @@ cu_map_emit(Cuda *c, const Out *out, int n)
 	if (w.inner < 0 || t->axis[w.inner].mul || t->axis[w.inner].n % w.vec)
 		w.vec = 1;
 	cu_kernel_open(c, "copy");
+	c->loose = true;
 	if (w.vec == 1) {
 		Scope s = cu_threads_open(c, t, all, ix);
 
