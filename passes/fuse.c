@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SIBLING_ELEMENTS = 16384 };
+enum { SIBLING_ELEMENTS = 16384, BESIDE_OPS = 64 };
 
 static Kind
 kind_of(const Graph *g, const Op *op)
@@ -269,7 +269,7 @@ find_update(Fuse *f, const Op *op, uint32_t index, const Type *t)
 
 		const Op *main_op = &f->g->op.at[gi->main_op];
 
-		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < 24 && fuse_same_space(&gi->space, t) &&
+		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < BESIDE_OPS && fuse_same_space(&gi->space, t) &&
 		    (type_elements(t) <= SIBLING_ELEMENTS || same_gradient(f, op, main_op, type_elements(t))) && pass_may(f->cx, "fuse.beside"))
 			return i;
 	}
