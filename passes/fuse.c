@@ -547,7 +547,7 @@ drop_views(Fuse *f)
 	for (uint32_t i = f->out.n; i-- > 0;) {
 		Op *op = &f->out.at[i];
 
-		op->dead = op->group < 0 && op->nout == 1 && op_has((OpKind)op->kind, T_ALIAS) && !uses[op->out[0].id];
+		op->dead = op->nout == 1 && plan_is_alias(g, op) && !uses[op->out[0].id];
 		for (int k = 0; op->dead && k < op->nin; k++)
 			uses[op->in[k].id]--;
 	}
