@@ -65,6 +65,8 @@ typedef struct Target {
 	int (*vector_bytes)(const struct Target *t, const char *arch);
 	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
+	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its kernels read and write rows, all of them. */
+	bool (*strided)(const struct Target *t, const Graph *g, const Op *op, int k, const Type *x);
 	/* Predicted seconds of a convolution or pooling with its activations in that layout (`wanted`) or row-major, for the choice between them. NULL hook: always as wanted. */
 	double (*layout_time)(const struct Target *t, const Graph *g, const Op *op, bool wanted);
 	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
