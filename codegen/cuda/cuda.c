@@ -226,6 +226,13 @@ cuda_narrow(const Target *t, const Op *op, int k)
 }
 
 static bool
+cuda_strided(const Target *t, const Graph *g, const Op *op, int k, const Type *x)
+{
+	(void)t, (void)g;
+	return cu_attention_op((OpKind)op->kind) && cu_attention_strided(op, k, x);
+}
+
+static bool
 cuda_tunable(const Target *t, const char *kernel)
 {
 	Tiles p;
@@ -452,6 +459,7 @@ const Target cuda_target = {
 	.rates = cuda_rates,
 	.product_rate = cuda_product_rate,
 	.narrow = cuda_narrow,
+	.strided = cuda_strided,
 	.memory_rate = MEMORY_RATE,
 	.map_rate = MAP_RATE,
 	.start = START_SECONDS,
