@@ -17,6 +17,25 @@ val_is_stored(const Graph *g, Val v)
 }
 
 bool
+view_moves_nothing(const Graph *g, const Op *op)
+{
+	if (!op_has((OpKind)op->kind, T_VIEW) || !op->nin)
+		return false;
+	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->out[0]);
+
+	if (op_has((OpKind)op->kind, T_ALIAS))
+		return (type_is_plain(a) && type_is_plain(b)) || type_same(a, b);
+	if (op->kind != OP_transpose)
+		return false;
+	const int64_t *perm = attr_ints(op, A_perm, NULL);
+
+	for (int k = 0; k < a->rank; k++)
+		if (a->perm[k] != perm[b->perm[k]])
+			return false;
+	return true;
+}
+
+bool
 group_is_map(const Graph *g, int group)
 {
 	const Type *shape = NULL;

@@ -86,6 +86,8 @@ typedef struct Target {
 	int (*vector_bytes)(const struct Target *t, const char *arch);
 	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
+	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its kernels read and write rows, all of them. */
+	bool (*strided)(const struct Target *t, const Graph *g, const Op *op, int k, const Type *x);
 	/* Predicted seconds of a convolution or pooling with its activations in that layout (`wanted`) or row-major, for the choice between them. NULL hook: always as wanted. */
 	double (*layout_time)(const struct Target *t, const Graph *g, const Op *op, bool wanted);
 	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
@@ -99,8 +101,9 @@ typedef struct Target {
 	/* Operand k of a contraction, in type `narrow` if that is not DT_none (pass precision comes later), made by the contraction's kernel. NULL hook: none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p);
 	double memory_rate, map_rate, start; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s, seconds from one kernel to the next */
-	/* Updates run together behind all else, and what is cast of states alone runs before it: the target makes few launches of many small kernels. */
-	bool updates_together;
+	/* The target makes few launches of many small kernels that do not depend on each other: updates run together behind all else, what is cast of states alone runs before it, and whole tensors
+	 * that are reduced to a number each (the largest of every gradient) do not wait for each other. */
+	bool joins_launches;
 	bool (*rates)(const struct Target *t, const char *arch, Rates *r); /* for forecasts; NULL hook: those of the processor here */
 	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel); /* of r, the rate that this kernel's operations go at; NULL hook: flops */
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */

@@ -158,47 +158,6 @@ state_index(const Module *m, const State *s)
 	return s - m->state.at;
 }
 
-/* The largest magnitude in g; a NaN if there is one. */
-static Val
-magnitude(Build *b, Val g)
-{
-	int64_t axes[MAX_RANK];
-	int rank = val_type(b->g, g)->rank;
-
-	for (int k = 0; k < rank; k++)
-		axes[k] = k;
-	g = build(b, OP_abs, build_cast(b, g, DT_f32));
-	return rank ? build_reduce(b, OP_max, g, axes, rank, false) : g;
-}
-
-/* Divides all gradients by the scale, which is a power of two; results scale and overflow. */
-static void
-unscale(Diff *d)
-{
-	Build *b = &d->b;
-	Val scale, inverse, first;
-
-	b->loc = (Loc){0};
-	b->path = "";
-	scale = build_load(b, LOSS_SCALE);
-	inverse = build(b, OP_reciprocal, scale);
-	first = build_const(b, DT_f32, -1);
-	/* backward comes to the last parameter first: the last of these that is not finite overflowed first */
-	for (uint32_t i = 0; i < d->ntrained; i++) {
-		Trained *t = &d->trained[i];
-
-		b->loc = t->loc;
-		b->path = t->path;
-		Val finite = magnitude(b, t->grad), number = build_const(b, DT_f32, (double)state_index(d->m, t->state)), largest = build_const(b, DT_f32, 0x1.fffffep127);
-
-		finite = build(b, OP_le, finite, largest);
-		first = build(b, OP_where, finite, first, number);
-		t->grad = build(b, OP_mul, t->grad, build_cast(b, inverse, (DType)val_type(b->g, t->grad)->dtype));
-	}
-	graph_add_result(b->g, scale, "scale", RES_SCALE);
-	graph_add_result(b->g, first, "overflow", RES_OVERFLOW);
-}
-
 /* ---------------------------------------------------------------- backward */
 static Val
 differentiate(Diff *d)
@@ -229,26 +188,46 @@ differentiate(Diff *d)
 	return loss;
 }
 
-/* ---------------------------------------------------------------- clipping and updates */
-/* All gradients times min(1, c / (norm + 1e-6)); the norm is a result. */
+/* ---------------------------------------------------------------- loss scaling, clipping and updates */
 static void
-clip(Diff *d, double c)
+of_no_layer(Build *b)
 {
-	Build *b = &d->b;
-	Val sum = NOVAL, norm, scale;
-
 	b->loc = (Loc){0};
 	b->path = "";
-	for (uint32_t i = 0; i < d->ntrained; i++) {
-		Val g = build_cast(b, d->trained[i].grad, DT_f32), square = build(b, OP_square, g);
-		int64_t axes[MAX_RANK];
-		int rank = val_type(b->g, g)->rank;
+}
 
-		for (int k = 0; k < rank; k++)
-			axes[k] = k;
-		square = rank ? build_reduce(b, OP_sum, square, axes, rank, false) : square;
-		sum = sum.id ? build(b, OP_add, sum, square) : square;
-	}
+static Val
+over_all_axes(Build *b, OpKind red, Val x)
+{
+	int64_t axes[MAX_RANK];
+	int rank = val_type(b->g, x)->rank;
+
+	for (int k = 0; k < rank; k++)
+		axes[k] = k;
+	return rank ? build_reduce(b, red, x, axes, rank, false) : x;
+}
+
+/* Result overflow: which gradient is not finite. Backward comes to the last parameter first: the last of these that is not finite overflowed first. */
+static void
+overflow(Diff *d, const Val *finite)
+{
+	Build *b = &d->b;
+	Val first = build_const(b, DT_f32, -1);
+
+	for (uint32_t i = 0; i < d->ntrained; i++)
+		first = build(b, OP_where, finite[i], first, build_const(b, DT_f32, (double)state_index(d->m, d->trained[i].state)));
+	graph_add_result(b->g, first, "overflow", RES_OVERFLOW);
+}
+
+/* All gradients times min(1, c / (norm + 1e-6)); the norm is a result. */
+static void
+clip(Diff *d, const Val *square, double c)
+{
+	Build *b = &d->b;
+	Val sum = square[0], norm, scale;
+
+	for (uint32_t i = 1; i < d->ntrained; i++)
+		sum = build(b, OP_add, sum, square[i]);
 	norm = build(b, OP_sqrt, sum);
 	scale = build(b, OP_add, norm, build_const(b, DT_f32, 1e-6));
 	scale = build(b, OP_div, build_const(b, DT_f32, c), scale);
@@ -261,15 +240,46 @@ clip(Diff *d, double c)
 	graph_add_result(b->g, norm, "norm", RES_NORM);
 }
 
+/* Scaling divides all gradients by the scale, which is a power of two; the largest magnitude in one, a NaN if there is one, tells whether it is finite. What is asked of each gradient stands together, before
+ * what is made of all of them: no reduction waits for another. */
+static void
+scale_and_clip(Diff *d, const Setting *c)
+{
+	Build *b = &d->b;
+	Val scale = NOVAL, inverse = NOVAL, *finite = arena_array(d->scratch, Val, d->ntrained), *square = arena_array(d->scratch, Val, d->ntrained);
+
+	of_no_layer(b);
+	if (d->scaled) {
+		scale = build_load(b, LOSS_SCALE);
+		inverse = build(b, OP_reciprocal, scale);
+		graph_add_result(b->g, scale, "scale", RES_SCALE);
+	}
+	for (uint32_t i = 0; i < d->ntrained; i++) {
+		Trained *t = &d->trained[i];
+
+		if (d->scaled) {
+			b->loc = t->loc;
+			b->path = t->path;
+			finite[i] = build(b, OP_le, over_all_axes(b, OP_max, build(b, OP_abs, build_cast(b, t->grad, DT_f32))), build_const(b, DT_f32, 0x1.fffffep127));
+			t->grad = build(b, OP_mul, t->grad, build_cast(b, inverse, (DType)val_type(b->g, t->grad)->dtype));
+			of_no_layer(b);
+		}
+		if (c)
+			square[i] = over_all_axes(b, OP_sum, build(b, OP_square, build_cast(b, t->grad, DT_f32)));
+	}
+	if (d->scaled)
+		overflow(d, finite);
+	if (c)
+		clip(d, square, c->f);
+}
+
 static void
 updates(Diff *d)
 {
 	const Setting *c = setting(d->m, "train.clip_norm");
 
-	if (d->scaled && d->ntrained)
-		unscale(d);
-	if (c && c->kind != SET_NONE && c->kind != SET_NAME && d->ntrained)
-		clip(d, c->f);
+	if (d->ntrained)
+		scale_and_clip(d, c && c->kind != SET_NONE && c->kind != SET_NAME ? c : NULL);
 	for (uint32_t i = 0; i < d->ntrained; i++) {
 		const Trained *t = &d->trained[i];
 

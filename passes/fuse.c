@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SIBLING_ELEMENTS = 16384 };
+enum { SIBLING_ELEMENTS = 16384, BESIDE_OPS = 64 };
 
 static Kind
 kind_of(const Graph *g, const Op *op)
@@ -259,7 +259,7 @@ find_update(Fuse *f, const Op *op, uint32_t index, const Type *t)
 
 		const Op *main_op = &f->g->op.at[gi->main_op];
 
-		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < 24 && fuse_same_space(&gi->space, t) &&
+		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < BESIDE_OPS && fuse_same_space(&gi->space, t) &&
 		    (type_elements(t) <= SIBLING_ELEMENTS || same_gradient(f, op, main_op, type_elements(t))) && pass_may(f->cx, "fuse.beside"))
 			return i;
 	}
@@ -297,16 +297,18 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 	put(f, *op, gid);
 }
 
-/* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups. */
+/* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups. Where launches are joined, totals of different tensors have a group each. */
 static int32_t
 find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
 {
 	int32_t last = latest_group(f, op);
+	bool apart = fuse_is_total(f, op, axes);
 
 	for (int32_t i = (int32_t)f->info.n - 1; i > last && i >= (int32_t)f->info.n - 8; i--) {
 		GroupInfo *gi = &f->info.at[i];
 
-		if (gi->kind == K_RED && gi->axes == axes && gi->nop < 24 && fuse_same_space(&gi->space, space) && pass_may(f->cx, "fuse.reduce"))
+		if (gi->kind == K_RED && gi->axes == axes && gi->nop < 24 && fuse_same_space(&gi->space, space) &&
+		    (!apart || same_gradient(f, op, &f->g->op.at[gi->red_op], type_elements(space))) && pass_may(f->cx, "fuse.reduce"))
 			return i;
 	}
 	return -1;
@@ -535,7 +537,7 @@ drop_views(Fuse *f)
 	for (uint32_t i = f->out.n; i-- > 0;) {
 		Op *op = &f->out.at[i];
 
-		op->dead = op->group < 0 && op->nout == 1 && op_has((OpKind)op->kind, T_ALIAS) && !uses[op->out[0].id];
+		op->dead = op->nout == 1 && plan_is_alias(g, op) && !uses[op->out[0].id];
 		for (int k = 0; op->dead && k < op->nin; k++)
 			uses[op->in[k].id]--;
 	}

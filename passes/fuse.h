@@ -58,6 +58,8 @@ bool fuse_clonable(const Fuse *f, Val v);
 bool fuse_view_of(const Fuse *f, Val v, int32_t gid);
 /* Does op, with what will be cloned for it, need a reduction of group gid to be complete? */
 bool fuse_is_late(const Fuse *f, const Op *op, int32_t gid);
+/* A whole tensor reduced to a number, in a kernel whose launch the target joins with others? */
+bool fuse_is_total(const Fuse *f, const Op *reduction, uint64_t axes);
 /* Why an elementwise op with results of type t may not join group gid, from which it reads; NULL if it may. *rule: what would have fired. */
 const char *fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **rule, double *value);
 /* The same for a reduction over `axes` of a tensor like t. */

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { GROUP_OPS = 96 };
+enum { GROUP_OPS = 96, NUMBER_OPS = 4096 };
 static const char askew[] = "it reads the producer through a view that puts the elements elsewhere, or what must wait for all of it";
 
 bool
@@ -161,6 +161,13 @@ is_update(const Fuse *f, const Op *op, const Type *t)
 	return f->sink[val_info(f->g, op->out[0])->op] && reads_state(f, op, type_elements(t));
 }
 
+/* A group that walks one element computes with numbers alone: those of all gradients may go into one. */
+static uint32_t
+most_ops(const GroupInfo *gi)
+{
+	return gi->kind == K_MAP && type_elements(&gi->space) == 1 ? NUMBER_OPS : GROUP_OPS;
+}
+
 static const char *
 ask_target(const Fuse *f, const Op *member, const Op *op)
 {
@@ -173,6 +180,28 @@ op_at(const Fuse *f, uint32_t i)
 	return &f->g->op.at[i];
 }
 
+bool
+fuse_is_total(const Fuse *f, const Op *reduction, uint64_t axes)
+{
+	const Type *t = val_type(f->g, reduction->in[0]);
+	Axis left[MAX_RANK];
+
+	return f->cx->target && f->cx->target->joins_launches && walk_of(t, axes, left) == 0 && walk_of(t, 0, left) > 0;
+}
+
+/* Does op, with what will be cloned for it, need what a reduction of another group than gid makes? */
+static bool
+reads_other_total(const Fuse *f, const Op *op, int32_t gid)
+{
+	for (int k = 0; k < op->nin; k++) {
+		Val v = op->in[k];
+
+		if (fuse_clonable(f, v) ? reads_other_total(f, val_op(f->g, v), gid) : v.id < f->nval && f->late[v.id] && f->group_of[v.id] != gid)
+			return true;
+	}
+	return false;
+}
+
 /* An elementwise op that needs the group's reductions. */
 static const char *
 why_not_after(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const char **rule)
@@ -180,6 +209,8 @@ why_not_after(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const c
 	const Type *space = val_type(f->g, op_at(f, gi->red_op)->in[0]);
 
 	*rule = "fuse.finish";
+	if (fuse_is_total(f, op_at(f, gi->red_op), gi->axes) && reads_other_total(f, op, (int32_t)(gi - f->info.at)))
+		return "it needs the totals of several tensors: their kernels do not wait for each other, and launches are joined";
 	if (fuse_same_walk(space, gi->axes, t))
 		return is_update(f, op, t) ? "it updates a state, in a kernel of its own that may write in place" : ask_target(f, op_at(f, gi->red_op), op);
 	*rule = "fuse.rows";
@@ -221,9 +252,9 @@ fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **r
 		return why;
 	if (reads_askew(f, op, gid))
 		return askew;
-	if (gi->nop >= GROUP_OPS) {
+	if (gi->nop >= most_ops(gi)) {
 		*value = gi->nop;
-		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
+		return arena_printf(f->a, "the kernel holds %u ops, at most %u", gi->nop, most_ops(gi));
 	}
 	return pass_may(f->cx, *rule) ? NULL : "stopped by --pass-limit";
 }

@@ -7,8 +7,9 @@
  * Method: values that elementwise ops and moves tie together share one layout (union-find). Sets that convolutions and poolings (column images of
  * ops.def) join are a region, which takes the target's layout if that is predicted to be faster, with the copies at its borders, than
  * staying row-major (Target.layout_time). Graph inputs stay row-major: the first elementwise op on them reads with strides.
- * Outputs that infer writes get a copy in row-major order. Reshapes of a permuted value move data: each is a verdict. */
-#include "pass.h"
+ * Outputs that infer writes get a copy in row-major order. Reshapes of a permuted value move data: each is a verdict.
+ * Last come transpositions around composite operators (layout_views.c). */
+#include "layout_views.h"
 #include <math.h>
 #include <string.h>
 
@@ -360,13 +361,11 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 	}
 }
 
-bool
-pass_layout(Module *m, PassCtx *cx)
+static void
+layout_images(Module *m, PassCtx *cx)
 {
 	Sets *sets = arena_array(cx->scratch, Sets, m->graph.n);
 
-	if (!cx->target || !cx->target->conv_layout)
-		return false;
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop) {
 			find_sets(&sets[i], m->graph.at[i], cx->scratch);
@@ -377,5 +376,16 @@ pass_layout(Module *m, PassCtx *cx)
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
 			apply(m, m->graph.at[i], &sets[i], cx);
-	return true;
+}
+
+bool
+pass_layout(Module *m, PassCtx *cx)
+{
+	bool changed = cx->target && cx->target->conv_layout;
+
+	if (changed)
+		layout_images(m, cx);
+	for (uint32_t i = 0; i < m->graph.n && cx->target; i++)
+		changed |= !m->graph.at[i]->is_loop && layout_fold_views(m->graph.at[i], cx);
+	return changed;
 }

@@ -106,11 +106,7 @@ heap_give(Heap *h, int64_t offset, int64_t bytes)
 bool
 plan_is_alias(const Graph *g, const Op *op)
 {
-	if (!op_has(op->kind, T_ALIAS) || op->group >= 0)
-		return false;
-	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->out[0]);
-
-	return (type_is_plain(a) && type_is_plain(b)) || type_same(a, b);
+	return op->group < 0 && view_moves_nothing(g, op);
 }
 
 /* Position of an op in the schedule: ops of one group share that of the group. Positions count groups, from 0. */

@@ -71,7 +71,7 @@ holds(const Ranges *r, int64_t from, int64_t to, uint32_t owner)
 static bool
 shares(const Graph *g, const Op *op)
 {
-	return op_has(op->kind, T_ALIAS) && op->group < 0 &&
+	return view_moves_nothing(g, op) && op->group < 0 &&
 	       val_info(g, op->in[0])->offset == val_info(g, op->out[0])->offset;
 }
 

@@ -174,7 +174,7 @@ anchor_of(const Half *h, const Op *op)
 		Val v = op->in[k];
 		uint32_t def;
 
-		while (alone && val_op(g, v) && op_has(val_op(g, v)->kind, T_ALIAS))
+		while (alone && val_op(g, v) && view_moves_nothing(g, val_op(g, v)))
 			v = val_op(g, v)->in[0];
 		def = val_info(g, v)->op;
 		if (def == UINT32_MAX || h->forward[def] || g->op.at[def].kind == OP_load)

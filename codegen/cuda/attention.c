@@ -1,6 +1,7 @@
 /* attention.c: attention and its gradient without the scores in memory (Dao et al. 2022, arXiv:2205.14135; the division of work of Dao 2023, arXiv:2307.08691).
  *
- * In: a group of that one op: q [.., T, D], k [.., S, D], v [.., S, E], row-major, of the same leading axes, which are `entries`.
+ * In: a group of that one op: q [.., T, D], k [.., S, D], v [.., S, E], of the same leading axes, which are `entries`. The elements of a row lie together, rows and entries in any order
+ * (cu_attention_strided): heads side by side, as projections leave them. So do those of results.
  * Out: a block makes a tile of rows of one entry and goes over the columns in tiles:
  *   y, lse   rows are queries, columns keys: scores become weights below the maximum so far; sums so far are rescaled when it rises
  *   dq       rows are queries, columns keys: ds = w (g v^T - rows' sums of g y) by the kept log-sums, times k
@@ -43,7 +44,23 @@ att_of(const Graph *g, const Op *op)
 	}
 	if (a.p > 0)
 		a.nseed = next;
+	for (int k = 0; k < op->nin + op->nout; k++)
+		a.strided |= k != a.nmask && !type_is_plain(val_type(g, k < op->nin ? op->in[k] : op->out[k - op->nin]));
 	return a;
+}
+
+/* Rows of g, q, k, v, y and of the results: a row itself lies together, and no stride follows the batch. */
+bool
+cu_attention_strided(const Op *op, int k, const Type *x)
+{
+	bool back = op->kind == OP_attention_dx;
+
+	if (k < op->nin ? k >= (back ? 5 : 3) : !back && k > op->nin)
+		return false;
+	for (int i = 1; i < x->rank; i++)
+		if (x->axis[x->perm[i]].mul)
+			return false;
+	return x->perm[x->rank - 1] == x->rank - 1;
 }
 
 /* ---------------------------------------------------------------- tiles */
@@ -388,15 +405,12 @@ static void
 entry_open(Att *a)
 {
 	Cuda *c = a->c;
-	Type lead = type_of(a->dt, a->lead, a->q->axis);
 	const Side *side[4] = {&a->row[0], &a->row[1], &a->column[0], &a->column[1]};
 
+	att_entry_indices(a);
 	for (int i = 0; i < 4; i++)
 		if (i != 1 || a->nrow > 1)
-			cu_line(c, "const %s *%c = %s + entry * %lld;", cu_memory_type(a->dt), side[i]->name, cu_pointer(c, a->dt, val_info(a->g, side[i]->v)->offset),
-				(long long)(i < 2 ? a->all_rows : a->all_columns) * side[i]->width);
-	if (a->mask)
-		cu_take_apart(c, &lead, (1u << a->lead) - 1, "entry", a->lead_ix);
+			cu_line(c, "const %s *%c = %s + %s;", cu_memory_type(a->dt), side[i]->name, cu_pointer(c, a->dt, val_info(a->g, side[i]->v)->offset), att_entry(a, val_type(a->g, side[i]->v)));
 	if (a->nseed >= 0) {
 		a->seed = cu_value_at(c, a->op->in[a->nseed], NULL);
 		a->step = cu_value_at(c, a->op->in[a->nseed + 1], NULL);
@@ -468,18 +482,23 @@ tiles_kernel(Att *a, Part part)
 
 /* rows[i] = g[i] . y[i]: a warp to a query. */
 static void
-sums_kernel(const Att *a)
+sums_kernel(Att *a)
 {
 	Cuda *c = a->c;
 	Type rows = type_of(a->dt, a->lead + 1, a->q->axis);
 	const char *side[2];
 
 	cu_kernel_open(c, "");
-	for (int k = 0; k < 2; k++)
-		side[k] = cu_from_memory(c, a->dt, arena_printf(c->a, "%s[row * %d + x]", cu_pointer(c, a->dt, val_info(a->g, a->op->in[k * 4])->offset), a->e));
 	Ix count = cu_product(c, &rows, (1u << rows.rank) - 1);
 	Scope s = cu_scope_open(c, "for (%s row = blockIdx.x * %d + threadIdx.x / 32; row < %s; row += gridDim.x * %d)", c->it, BLOCK / 32, count, BLOCK / 32);
 
+	cu_line(c, "const %s entry = row / %lld, number = row %% %lld;", c->it, (long long)a->t, (long long)a->t);
+	att_entry_indices(a);
+	for (int k = 0; k < 2; k++) {
+		const Type *t = val_type(a->g, a->op->in[k * 4]);
+
+		side[k] = cu_from_memory(c, a->dt, arena_printf(c->a, "%s[%s + number * %lld + x]", cu_pointer(c, a->dt, val_info(a->g, a->op->in[k * 4])->offset), att_entry(a, t), (long long)att_line(a, t)));
+	}
 	cu_line(c, "float sum = 0.0f;");
 	cu_line(c, "for (int x = threadIdx.x %% 32; x < %d; x += 32) sum = fmaf(%s, %s, sum);", a->e, side[0], side[1]);
 	cu_line(c, "#pragma unroll");

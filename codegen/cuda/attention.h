@@ -7,14 +7,14 @@ enum { MMA_WIDTH = 128, STAGES = 2 };
 #define LOG2E 1.4426950408889634
 
 /* An operand in tiles: of rows it is there once, of columns in as many stages as the kernel has. */
-typedef struct Side { Val v; char name; int width, pitch; int bytes; } Side; /* pitch: chunks of 16 bytes, or floats, from line to line; bytes: of a tile */
+typedef struct Side { Val v; char name; int width, pitch; int bytes; int64_t line; } Side; /* in shared memory pitch, chunks of 16 bytes or floats, from line to line, and bytes of a tile; in memory `line` elements from line to line */
 typedef enum Part { FORWARD, QUERIES, KEYS } Part;
 
 typedef struct Att {
 	Cuda *c;
 	const Graph *g;
 	const Op *op;
-	bool back, causal, mma;
+	bool back, causal, mma, strided; /* strided: rows of an entry do not all lie together, its indices are in lead_ix */
 	int lead, first;         /* leading axes; operand q */
 	const Type *q, *mask;    /* mask: NULL if there is none */
 	DType dt;
@@ -51,6 +51,9 @@ const char *att_element(const Att *a, const char *array, char j);
 void att_array_open(const Att *a, const char *name, int columns);
 void att_row_join(const Att *a, const char *name, const char *join);
 /* operands */
+int64_t att_line(const Att *a, const Type *t);          /* elements from row to row in memory */
+const char *att_entry(const Att *a, const Type *t);     /* number of the element at which this entry's rows begin */
+void att_entry_indices(Att *a);
 void att_sides_choose(Att *a);
 void att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t limit, const char *slot);
 void att_load_columns(const Att *a, const char *from, const char *slot);

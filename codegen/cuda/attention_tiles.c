@@ -59,13 +59,53 @@ att_row_join(const Att *a, const char *name, const char *join)
 }
 
 /* ---------------------------------------------------------------- operands */
+/* Elements from neighbour to neighbour along an axis: only what is outermost in memory follows the batch (cu_attention_strided). */
+static int64_t
+stride_of(const Type *t, int axis)
+{
+	int64_t n = 1;
+
+	for (int i = t->rank; t->perm[--i] != axis;)
+		n *= t->axis[t->perm[i]].n;
+	return n;
+}
+
+int64_t
+att_line(const Att *a, const Type *t)
+{
+	return stride_of(t, a->lead);
+}
+
+const char *
+att_entry(const Att *a, const Type *t)
+{
+	Cuda *c = a->c;
+	Ix sum = "0";
+
+	if (type_is_plain(t))
+		return arena_printf(c->a, "entry * %lld", (long long)(t->axis[a->lead].n * t->axis[a->lead + 1].n));
+	for (int i = 0; i < a->lead; i++)
+		sum = cu_ix_add(c, sum, cu_ix_mul(c, a->lead_ix[i], cu_ix_k(c, stride_of(t, i))));
+	return sum;
+}
+
+void
+att_entry_indices(Att *a)
+{
+	Type lead = type_of(a->dt, a->lead, a->q->axis);
+
+	if (a->mask || a->strided)
+		cu_take_apart(a->c, &lead, (1u << a->lead) - 1, "entry", a->lead_ix);
+}
+
 static Side
 side_of(const Att *a, int k, int lines)
 {
-	int width = (int)val_type(a->g, a->op->in[k])->axis[a->lead + 1].n;
+	const Type *t = val_type(a->g, a->op->in[k]);
+	int width = (int)t->axis[a->lead + 1].n;
 	static const char names[2][4] = {"qkv", "gqkv"};
 
-	return (Side){a->op->in[k], names[a->back][k], width, a->mma ? att_power_of_two(width / 8) : att_float_pitch(width), att_side_bytes(a, width, lines)};
+	return (Side){a->op->in[k], names[a->back][k], width, a->mma ? att_power_of_two(width / 8) : att_float_pitch(width), att_side_bytes(a, width, lines), att_line(a, t)};
 }
 
 /* Bytes of the rows' tiles, which come first in shared memory. */
@@ -119,7 +159,7 @@ att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t
 	Scope l = cu_scope_open(c, "for (int u = tid; u < %d; u += %d)", lines * units, a->threads);
 
 	cu_line(c, "const int line = u / %d, unit = u %% %d;", units, units);
-	cu_line(c, "const %s *p = %c + (%s + line) * %d + unit * %d;", cu_memory_type(a->dt), s->name, from, s->width, step);
+	cu_line(c, "const %s *p = %c + (%s + line) * %lld + unit * %d;", cu_memory_type(a->dt), s->name, from, (long long)s->line, step);
 	if (a->mma) {
 		cu_line(c, "copy16(shared + %s + swizzled(line, unit, %d), p, %c, %s);", to, s->pitch, s->name, valid);
 	} else {
@@ -445,23 +485,24 @@ att_put_row(const Att *a, int k, const char *sums, int width, const char *how)
 	Cuda *c = a->c;
 	Out out[8];
 	int n = att_outs_of(a, k, out);
+	const char *to[8], *column = a->mma ? "j * 8 + lane % 4 * 2" : "tid % 16 + j * 16";
 
 	if (!n)
 		return;
+	for (int i = 0; i < n; i++)
+		to[i] = arena_printf(c->a, "%s + number * %lld + %s", att_entry(a, out[i].type), (long long)att_line(a, out[i].type), column);
 	Scope s = att_unrolled(c, 'j', a->mma ? width / 8 : att_own_width(a, width));
 
 	if (a->mma) {
 		cu_line(c, "const float x = %s[j][i * 2] %s, y = %s[j][i * 2 + 1] %s;", sums, how, sums, how);
-		cu_line(c, "const %s to = (entry * %lld + number) * %d + j * 8 + lane %% 4 * 2;", c->it, (long long)a->all_rows, width);
 		for (int i = 0; i < n; i++)
-			put_two(a, &out[i], "to", "x", "y");
+			put_two(a, &out[i], to[i], "x", "y");
 	} else {
 		Scope in = width % 16 ? cu_scope_open(c, "if (tid %% 16 + j * 16 < %d)", width) : (Scope){0};
 
 		cu_line(c, "const float x = %s[i][j] %s;", sums, how);
-		cu_line(c, "const %s to = (entry * %lld + number) * %d + tid %% 16 + j * 16;", c->it, (long long)a->all_rows, width);
 		for (int i = 0; i < n; i++)
-			att_put_one(a, &out[i], "to", "x");
+			att_put_one(a, &out[i], to[i], "x");
 		if (width % 16)
 			cu_scope_close(c, in);
 	}

@@ -8,6 +8,7 @@ enum { COMPOSITE_SHARED = 64 << 10 };                   /* bytes of shared memor
 bool cu_attention_op(OpKind k);                         /* attention and its gradient */
 /* Why the kernel does not take op, NULL if it does; the text is in g's arena. */
 const char *cu_attention_refuses(const Graph *g, const Op *op);
+bool cu_attention_strided(const Op *op, int k, const Type *x); /* may its value k lie so? */
 /* Kernel text, and the bytes that the group's workspace needs. */
 const char *cu_attention_select(const Graph *g, const Op *op, const char *arch, int64_t *workspace);
 void cu_attention_emit(Cuda *c, const Op *op);

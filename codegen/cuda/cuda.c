@@ -167,7 +167,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		return NULL;
 	else if (contract && !cu_gemm_misfit(g, group, contract))
 		cu_gemm_select(g, group, contract, cx);
-	else if (red && !contract && !window && cu_columns_select(g, group, red))
+	else if (red && !contract && !window && (cu_columns_select(g, group, red) || cu_totals_select(g, group, red)))
 		;
 	else if (red && cu_rows_small(g, red))
 		gr->kernel = "rows{threads=1}";
@@ -237,6 +237,13 @@ cuda_narrow(const Target *t, const Op *op, int k)
 {
 	(void)t;
 	return cu_attention_op((OpKind)op->kind) && k < (op->kind == OP_attention ? 3 : 5);
+}
+
+static bool
+cuda_strided(const Target *t, const Graph *g, const Op *op, int k, const Type *x)
+{
+	(void)t, (void)g;
+	return cu_attention_op((OpKind)op->kind) && cu_attention_strided(op, k, x);
 }
 
 static bool
@@ -461,10 +468,11 @@ const Target cuda_target = {
 	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
-	.updates_together = true,
+	.joins_launches = true,
 	.rates = cuda_rates,
 	.product_rate = cuda_product_rate,
 	.narrow = cuda_narrow,
+	.strided = cuda_strided,
 	.memory_rate = MEMORY_RATE,
 	.map_rate = MAP_RATE,
 	.start = START_SECONDS,

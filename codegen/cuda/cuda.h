@@ -48,7 +48,7 @@ typedef struct Cuda {
 	VEC(int64_t) off;               /* offsets that are its parameters */
 	VEC(KernelMap) map; char map_name[2]; /* tensor maps behind them, map_X */
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
-	bool check, writes_state, flat; /* flat: o0 is the number of elements, and nothing else tells shapes apart */
+	bool check, writes_state, flat, loose; /* flat: o0 is the number of elements, and nothing else tells shapes apart; loose: threads do not meet, it may share a launch */
 	VEC(Memo) memo;
 	VEC(Cse) cse;
 	VEC(Joined) joined;
@@ -125,6 +125,7 @@ Late cu_late_find(const Graph *g, int group);
 bool cu_late_is(const Graph *g, const Late *l, Val v);  /* is it what such an op makes? */
 int cu_red_passes(const Op *op);
 uint32_t cu_red_axes(const Graph *g, const Op *op);
+const char *cu_atom_type(const Cuda *c, const Atom *a); /* C type of its state */
 void cu_atom_open(Cuda *c, Atom *a);
 void cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index);
 void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block */
@@ -133,8 +134,13 @@ int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 void cu_rows_emit(Cuda *c, bool block, int pieces);
 bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
 
+/* ---- totals.c: whole tensors to a number */
+bool cu_totals_select(Graph *g, int group, const Op *red); /* sets the kernel; false: the group has what such a kernel cannot do */
+void cu_totals_emit(Cuda *c, int pieces);
+
 /* ---- maps.c, merge.c */
 void cu_map_emit(Cuda *c, const Out *out, int n);       /* all of one shape */
+bool cu_asks_index(const Cuda *c);                      /* does the open kernel name an index that a flat one does not have? */
 void cu_merge(CuProgram *p, const Module *m);           /* kernels of one function that do not depend on each other into one launch; then the program's text */
 
 /* ---- kernels.c */

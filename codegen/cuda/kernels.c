@@ -326,6 +326,8 @@ group_kernels(Cuda *c)
 		cu_gemm_emit(c, contract);
 	} else if (red && text && !strncmp(text, "columns{", 8)) {
 		cu_columns_emit(c);
+	} else if (red && text && !strncmp(text, "total{", 6)) {
+		cu_totals_emit(c, atoi(text + strlen("total{pieces=")));
 	} else if (red) {
 		cu_rows_emit(c, !text || !strstr(text, "threads=1}"), text && strstr(text, "pieces=") ? atoi(strstr(text, "pieces=") + 7) : 1);
 	}

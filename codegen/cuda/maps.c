@@ -84,14 +84,19 @@ map_close(Cuda *c, int vec, int64_t blocks)
 	cu_kernel_close(c, vec > 1 ? arena_printf(c->a, "%d neighbours to a thread", vec) : "an element to a thread", blocks);
 }
 
-/* Does the text name an index that a flat kernel does not have? */
 static bool
-asks_index(const Buf *b)
+names_index(const Buf *b)
 {
 	for (const char *p = b->n ? b->at : ""; *p; p++)
 		if (p[0] == 'q' && (isdigit((unsigned char)p[1]) || p[1] == '_') && !isalnum((unsigned char)p[-1]) && p[-1] != '_')
 			return true;
 	return false;
+}
+
+bool
+cu_asks_index(const Cuda *c)
+{
+	return names_index(&c->body) || names_index(&c->head);
 }
 
 /* False: an element's place is asked for. */
@@ -103,7 +108,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 	Ix ix[MAX_RANK], i;
 
 	cu_kernel_open(c, "copy");
-	c->flat = true;
+	c->flat = c->loose = true;
 	vec_push(c->a, &c->off, count);
 	for (int k = 0; k < t->rank; k++)
 		ix[k] = t->axis[k].n == 1 ? "0" : arena_printf(c->a, "q%d", k);
@@ -112,7 +117,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 
 	vector_emit(c, out, n, w, ix, i);
 	cu_scope_close(c, s);
-	if (asks_index(&c->body) || asks_index(&c->head)) {
+	if (cu_asks_index(c)) {
 		c->nkernel--;
 		return false;
 	}
@@ -135,6 +140,7 @@ cu_map_emit(Cuda *c, const Out *out, int n)
 	if (w.inner < 0 || t->axis[w.inner].mul || t->axis[w.inner].n % w.vec)
 		w.vec = 1;
 	cu_kernel_open(c, "copy");
+	c->loose = true;
 	if (w.vec == 1) {
 		Scope s = cu_threads_open(c, t, all, ix);
 

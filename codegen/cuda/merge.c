@@ -1,8 +1,9 @@
 /* merge.c: launches joined, and the program's text.
  *
- * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c) none of which reads or writes what another writes, those of one
+ * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c, totals.c) none of which reads or writes what another writes, those of one
  * function become one launch: its offsets and counts stand in a table in constant memory, and a block finds its kernel there. So the optimizer takes a few
- * launches for all parameters, and so do their copies in 16 bits. Functions that nothing calls any more are left out; the text follows the order of calls. */
+ * launches for all parameters, and so do their copies in 16 bits and what their gradients are reduced to. Small kernels of one block each become one launch too, whatever their functions.
+ * Functions that nothing calls any more are left out; the text follows the order of calls. */
 #include "cuda.h"
 #include <string.h>
 
@@ -57,6 +58,13 @@ meet(const Touched *a, const Touched *b)
 	return false;
 }
 
+/* One block, whose threads do not meet. */
+static bool
+is_small(const Merge *x, const KernelRec *k)
+{
+	return k->rows == 1 && x->p->fn.at[k->fn].loose;
+}
+
 /* The end of the run of kernels from `first` on that may run in any order. */
 static uint32_t
 run_end(const Merge *x, uint32_t first)
@@ -68,7 +76,7 @@ run_end(const Merge *x, uint32_t first)
 	for (; i < gk->k.n; i++) {
 		const KernelRec *k = &gk->k.at[i];
 
-		if (k->group < 0 || k->once != gk->k.at[first].once || !x->p->fn.at[k->fn].flat)
+		if (k->group < 0 || k->once != gk->k.at[first].once || !(x->p->fn.at[k->fn].flat || is_small(x, k)))
 			break;
 		touches(x, k, &one);
 		if (meet(&one, &all) || meet(&all, &one))
@@ -81,19 +89,21 @@ run_end(const Merge *x, uint32_t first)
 	return i;
 }
 
-/* Text with another number of the block and of the blocks. */
+/* The kernel's text, for one of `entries` that have so many blocks together: another number of the block and of the blocks. */
 static const char *
-with_blocks(Arena *a, const char *text)
+with_blocks(Arena *a, const char *text, int entries, int64_t blocks)
 {
-	static const char *const from[] = {"blockIdx.x", "gridDim.x"}, *const to[] = {"block", "blocks"};
+	static const char *const from[] = {"blockIdx.x", "gridDim.x", "ENTRY", "ENTRIES", "PART0", "PARTS"};
+	const char *const to[] = {"block", "blocks", "entry", arena_printf(a, "%d", entries), "part0", arena_printf(a, "%lld", (long long)blocks)};
 	Buf b = {0};
 
+	text = strchr(text, '\n') + 1;
 	while (*text) {
 		int k = 0;
 
-		while (k < 2 && strncmp(text, from[k], strlen(from[k])) != 0)
+		while (k < 6 && strncmp(text, from[k], strlen(from[k])) != 0)
 			k++;
-		if (k < 2) {
+		if (k < 6) {
 			buf_printf(&b, "%s", to[k]);
 			text += strlen(from[k]);
 		} else {
@@ -113,15 +123,19 @@ joined(Merge *x, const KernelRec *const *k, int n)
 	CuProgram *p = x->p;
 	const CuFunction *f = &p->fn.at[k[0]->fn];
 	const char *name = arena_printf(p->a, "%s_and_%d", k[0]->name, n - 1);
+	bool counts = strstr(f->text, "ENTRY");
 	int columns = k[0]->noff + 1;
 	int64_t block = 0;
 	KernelRec r = *k[0];
 	Buf before = {0}, text = {0};
 
+	for (int i = 0; i < n; i++)
+		block += k[i]->rows;
 	buf_printf(&before, "static __device__ void %s_each(char *arena, long long n", name);
 	for (int i = 0; i + 1 < columns; i++)
 		buf_printf(&before, ", long long o%d", i);
-	buf_printf(&before, ", unsigned block, unsigned blocks)\n%s", with_blocks(p->a, strchr(f->text, '\n') + 1));
+	buf_printf(&before, ", unsigned block, unsigned blocks%s)\n%s", counts ? ", unsigned entry, unsigned part0" : "", with_blocks(p->a, f->text, n, block));
+	block = 0;
 	buf_printf(&before, "static __constant__ long long %s_table[%d][%d] = {\n", name, n + 1, columns);
 	r.flops = r.bytes = 0;
 	for (int i = 0; i < n; i++) {
@@ -139,7 +153,7 @@ joined(Merge *x, const KernelRec *const *k, int n)
 		"\t\tconst long long *t = %s_table[low];\n\t\t%s_each(arena, n", (long long)block, n, name, name, name);
 	for (int j = 1; j < columns; j++)
 		buf_printf(&text, ", t[%d]", j);
-	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0]));\n\t}\n}\n", columns);
+	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0])%s);\n\t}\n}\n", columns, counts ? ", low, (unsigned)t[0]" : "");
 	r.name = name;
 	r.fn = (int)p->fn.n;
 	r.off = NULL;
@@ -152,27 +166,78 @@ joined(Merge *x, const KernelRec *const *k, int n)
 	return r;
 }
 
-/* The run [first, end): one kernel for each function, in the order of their first. */
+/* One kernel in place of n small ones of different functions: a block to each. */
+static KernelRec
+joined_small(Merge *x, const KernelRec *const *k, int n)
+{
+	CuProgram *p = x->p;
+	const char *name = arena_printf(p->a, "%s_and_%d", k[0]->name, n - 1);
+	KernelRec r = *k[0];
+	Buf before = {0}, text = {0};
+
+	buf_printf(&text, "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %d; b += gridDim.x)\n\t\tswitch (b) {\n", n);
+	r.flops = r.bytes = 0;
+	for (int i = 0; i < n; i++) {
+		buf_printf(&before, "static __device__ void %s_each%d(char *arena, long long n", name, i);
+		buf_printf(&text, "\t\tcase %d: %s_each%d(arena, n", i, name, i);
+		for (int j = 0; j < k[i]->noff; j++) {
+			buf_printf(&before, ", long long o%d", j);
+			buf_printf(&text, ", %lld", (long long)k[i]->off[j]);
+		}
+		buf_printf(&before, ", unsigned block, unsigned blocks)\n%s", with_blocks(p->a, p->fn.at[k[i]->fn].text, 1, 1));
+		buf_printf(&text, ", 0, 1); break;\n");
+		r.flops += k[i]->flops;
+		r.bytes += k[i]->bytes;
+	}
+	buf_printf(&text, "\t\t}\n}\n");
+	r.name = name;
+	r.fn = (int)p->fn.n;
+	r.off = NULL;
+	r.noff = 0;
+	r.rows = n;
+	vec_push(p->a, &p->fn, ((CuFunction){.name = name, .before = arena_strndup(p->a, before.at, before.n), .text = arena_strndup(p->a, text.at, text.n),
+		.what = arena_printf(p->a, "%d small kernels in one launch", n), .block = BLOCK}));
+	buf_free(&before);
+	buf_free(&text);
+	return r;
+}
+
+static void
+tell_joined(Merge *x, const KernelRec *const *k, int n)
+{
+	for (int i = 0; i < n; i++)
+		buf_printf(&x->p->text, "/* graph %s, group %s: joined%s */\n", x->gk->g->name, x->gk->g->group.at[k[i]->group].name, k[i]->once ? "; once" : "");
+}
+
+/* The run [first, end): one kernel for each function, in the order of their first; those that are alone and small share one. */
 static void
 run_join(Merge *x, GraphKernels *out, uint32_t first, uint32_t end)
 {
 	bool *taken = arena_array(x->a, bool, end - first);
+	const KernelRec *small[MOST] = {0};
+	int nsmall = 0;
 
 	for (uint32_t i = first; i < end; i++) {
 		const KernelRec *same[MOST];
 		int n = 0;
 
-		for (uint32_t k = i; k < end && n < MOST; k++)
+		for (uint32_t k = i; k < end && n < MOST && x->p->fn.at[x->gk->k.at[i].fn].flat; k++)
 			if (!taken[k - first] && x->gk->k.at[k].fn == x->gk->k.at[i].fn) {
 				same[n++] = &x->gk->k.at[k];
 				taken[k - first] = true;
 			}
-		if (n == 0)
-			continue;
-		for (int k = 0; k < n && n > 1; k++)
-			buf_printf(&x->p->text, "/* graph %s, group %s: joined%s */\n", x->gk->g->name, x->gk->g->group.at[same[k]->group].name, same[k]->once ? "; once" : "");
-		vec_push(x->p->a, &out->k, n > 1 ? joined(x, same, n) : *same[0]);
+		if (n == 0 && !taken[i - first])
+			same[n++] = &x->gk->k.at[i];
+		if (n == 1 && nsmall < MOST && is_small(x, same[0])) {
+			small[nsmall++] = same[0];
+		} else if (n > 0) {
+			tell_joined(x, same, n > 1 ? n : 0);
+			vec_push(x->p->a, &out->k, n > 1 ? joined(x, same, n) : *same[0]);
+		}
 	}
+	tell_joined(x, small, nsmall > 1 ? nsmall : 0);
+	if (nsmall > 0)
+		vec_push(x->p->a, &out->k, nsmall > 1 ? joined_small(x, small, nsmall) : *small[0]);
 }
 
 static void

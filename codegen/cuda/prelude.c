@@ -232,6 +232,11 @@ const char *const cuda_prelude[] = {
 "\t*n = all;\n"
 "}\n"
 "\n",
+"/* of kernels that share a launch, which this is and how many there are; its first block, and how many there are: of a launch by itself */\n"
+"#define ENTRY 0\n"
+"#define ENTRIES 1\n"
+"#define PART0 0\n"
+"#define PARTS BLOCK\n"
 "/* Is this block the last of `count` to come here? It sees what the others wrote before, if it reads past its own cache. The ticket is 0 again then. */\n"
 "FN bool last_here(unsigned *ticket, unsigned count)\n"
 "{\n"

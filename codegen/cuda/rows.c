@@ -6,7 +6,7 @@
  * two passes (sum, squares about the mean), logsumexp too (largest, exponentials below it). Values of the row's whole space are
  * stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a loop of its own.
  * A block's threads take four neighbours at once where the row goes along memory.
- * Where rows are few and long (the largest of a gradient, its norm) and one pass does, a row is cut into pieces, a block to each: they leave their states in the workspace, and the block that comes
+ * Where rows are few and long and one pass does, a row is cut into pieces, a block to each: they leave their states in the workspace, and the block that comes
  * last joins them, in the tree of its threads. */
 #include "gemm.h"
 #include <string.h>
@@ -113,6 +113,12 @@ static DType
 atom_dtype(const Cuda *c, const Atom *a)
 {
 	return red_dtype(a->op, (DType)val_type(c->g, a->op->in[0])->dtype);
+}
+
+const char *
+cu_atom_type(const Cuda *c, const Atom *a)
+{
+	return cu_c_type(atom_dtype(c, a));
 }
 
 static bool

@@ -456,7 +456,7 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->shared = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
 	c->off.n = c->map.n = 0;
-	c->check = c->writes_state = c->flat = false;
+	c->check = c->writes_state = c->flat = c->loose = false;
 	c->root = NULL;
 	c->head.n = c->body.n = 0;
 }
@@ -474,7 +474,7 @@ function_of(Cuda *c, const char *text, const char *what, bool plan)
 		if (f->hash == hash && f->plan == plan && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
-	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = "", .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat,
+	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = "", .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat, .loose = c->loose,
 		.plan = plan, .hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }

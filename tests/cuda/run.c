@@ -120,7 +120,7 @@ launches(Code *c, RtRun *run, uint8_t *memory, int64_t bytes, int64_t most)
 static int64_t
 code_call(Code *c, RtRun *run, int64_t bytes)
 {
-	uint8_t *again = strstr(c->p.text.at, "a tile to a block") ? malloc((size_t)bytes) : NULL;
+	uint8_t *again = strstr(c->p.text.at, "a tile to a block") || strstr(c->p.text.at, "a tensor to a number") ? malloc((size_t)bytes) : NULL;
 	bool same = true;
 
 	if (again) {

@@ -7,13 +7,14 @@
  *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and what follows them and a point)
  *   ; narrow: attention:3     composite operators whose first operands, here three, it takes in 16 bits
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
+ *   ; strides: attention:0213 what kernels of this composite operator take an operand or result to lie like, beside rows
  *   ; times: W P              a convolution or pooling takes it W us in that layout, P us row-major; a copy 6 ns a byte
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
  *   ; prologues: OP,OP:N,OP:N+ contractions of the stand-in target that make operands themselves, each element once or N (1..9) times, and could store
  *                             them (+); a byte and an operation take it a nanosecond, the way from one kernel to the next nothing, or
  *   ; start: NS               so long; contractions do
  *   ; spare: N                so many operations while they wait for memory
- *   ; updates: together       the stand-in target wants all updates behind all else
+ *   ; launches: joined        the stand-in target joins launches of kernels that do not depend on each other
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
@@ -65,7 +66,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *variants[2]; double spare; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *strides, *variants[2]; double spare; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -154,6 +155,19 @@ stand_in_narrow(const Target *t, const Op *op, int k)
 	return false;
 }
 
+static bool
+stand_in_strided(const Target *t, const Graph *g, const Op *op, int k, const Type *x)
+{
+	const char *list = ((const StandIn *)t)->strides, *name = op_info[op->kind].name;
+	size_t n = strlen(name);
+	bool same = !strncmp(list, name, n) && list[n] == ':' && strlen(list + n + 1) == x->rank;
+
+	(void)g, (void)k;
+	for (int i = 0; same && i < x->rank; i++)
+		same = list[n + 1 + i] == '0' + x->perm[i];
+	return same;
+}
+
 /* The lines `; tuning:` as a file of that name; NULL without one. */
 static Tuning *
 tuning(const Golden *g, Diags *d)
@@ -186,8 +200,10 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.variants = s->variants;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
 	s->t.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
+	s->strides = command(g, "strides", 0);
+	s->t.strided = s->strides ? stand_in_strided : NULL;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
-	s->t.updates_together = command(g, "updates", 0) && !strcmp(command(g, "updates", 0), "together");
+	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
