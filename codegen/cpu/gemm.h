@@ -11,6 +11,7 @@ typedef struct GemmParams {
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
 	bool pack;               /* second operand copied into panels first */
+	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
 	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
 	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
 	bool winograd;           /* winograd.c instead: mr, nv, lanes are those of its products */
@@ -103,6 +104,8 @@ void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, 
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
+int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
+bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */

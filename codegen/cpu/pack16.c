@@ -86,6 +86,7 @@ pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams 
 	}
 	if (op->kind == OP_matmul)
 		p->pack = true;
+	p->copy &= gemm_copies(g, op, p);
 }
 
 static const struct { const char *text; bool tiles, f16; } ways[] = {{",pairs", false, false}, {",amx", true, false}, {",f16", false, true}};
