@@ -301,7 +301,9 @@ copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 
 	if (!copy && (!gemm_half(g, op) || (p->pair && !pairs_row(g, op, k))))
 		return 0;
-	return align64(type_elements(val_type(g, op->in[k])) * (p->pair ? 2 : 4));
+	int64_t n = type_elements(val_type(g, op->in[k]));
+
+	return align64(!p->pair ? n * 4 : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2 : n * 2);
 }
 
 bool
@@ -842,9 +844,9 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			if (p->tiles && k == 0)
 				amx_turn(gc, op->in[k], made, a[k], gk);
 			else if (made)
-				pairs_make(gc, op->in[k], a[k], gk);
+				pairs_make(gc, op->in[k], pairs_line(gc->g, op, k), a[k], gk);
 			else
-				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), a[k], gk);
+				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), pairs_line(gc->g, op, k), a[k], gk);
 		} else {
 			Type *t = arena_new_of(gc->tmp, Type);
 

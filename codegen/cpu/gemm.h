@@ -123,14 +123,15 @@ bool pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p)
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
 void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
 void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
-/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs. */
-void pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk);
+/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs, which lie `line` pairs apart. */
+void pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk);
 /* The same for a value that the kernel makes. */
-void pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk);
+void pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
 /* Panels of pairs from two rows of 16-bit numbers each: as copy_rows of pack.c. */
 void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
 /* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
+int64_t pairs_line(const Graph *g, const Op *op, int k); /* from one such row of pairs to the next */
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
 
 /* prologue.c: operands made by the contraction's own kernel. */
