@@ -161,7 +161,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kept = cx->steady && cx->steady[contract->in[1].id] && !gr->once && gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = gemm_group_workspace(g, group, contract, &p);
-		scratch_plan(g, p.winograd ? winograd_scratch(g, contract, &p) : prologue_scratch(g, contract, &p));
+		scratch_plan(g, gemm_scratch(g, contract, &p));
 		return NULL;
 	}
 	if (special)

@@ -10,6 +10,8 @@
 #include "gemm.h"
 #include <string.h>
 
+enum { COPY_BYTES = 4 << 20 }; /* of a thread's memory, for GemmParams.copy */
+
 typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	int rank;                /* of out */
 	bool merged;             /* leading axes of A and out are rows */
@@ -118,6 +120,37 @@ gemm_can(const Graph *g, const Op *op, int vector_bytes)
 	}
 }
 
+/* Rows of a task of a matrix product. */
+static int64_t
+matmul_block(const GemmParams *p)
+{
+	return p->mr * 8;
+}
+
+/* Few tasks of whole rows: a task is a panel of them then. */
+static bool
+matmul_split(const Mat *m, const GemmParams *p)
+{
+	return m->batch * ceil_div(m->m.n, matmul_block(p)) < 8;
+}
+
+bool
+gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Mat m;
+
+	return op->kind == OP_matmul && attr_bool(op, A_ta) && !p->tiles && mat_of(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(p);
+}
+
+/* Rows of a turned operand whose distance is a multiple of half a page meet in few sets of the caches. */
+static bool
+copy_pays(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Mat m;
+
+	return gemm_copies(g, op, p) && mat_of(g, op, &m) && !m.m.mul && m.m.n % 512 == 0 && m.k >= 512 && m.n >= 4 * p->nv * p->lanes && !matmul_split(&m, p);
+}
+
 /* Default parameters: tiles that fill the registers (32 vectors of 64 bytes, 16 of 32), blocks that fit the second-level cache. */
 GemmParams
 gemm_params(const Graph *g, const Op *op, int vector_bytes)
@@ -138,6 +171,7 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 			p.mr = p.nv == 1 ? 14 : 12;
 		/* a large second operand is read in strips of its rows, a page each, once for every block of the result's rows */
 		p.pack = attr_bool(op, A_tb) || (n > p.nv * w && o->axis[o->rank - 2].n >= 64 && type_bytes(val_type(g, op->in[1])) >= 512 << 10);
+		p.copy = copy_pays(g, op, &p);
 	} else if (op->kind == OP_conv2d_dw) {
 		const Type *gr = val_type(g, op->in[1]);
 		int64_t bytes = type_bytes(o), rows = gr->axis[2].n, row = gr->axis[3].n * gr->axis[0].n * 4 * (gr->axis[1].n + a->axis[1].n);
@@ -179,7 +213,8 @@ gemm_text(Arena *a, const Op *op, const GemmParams *p)
 		return arena_printf(a, "winograd{mr=%d,nv=%d,lanes=%d}", p->mr, p->nv, p->lanes);
 	if (op->kind == OP_conv2d_dw)
 		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s}", p->mr, p->nv, p->lanes, p->parts, p->band, pairs_text(p));
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, pairs_text(p));
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->copy ? ",copy=1" : "",
+	    pairs_text(p));
 }
 
 /* What tables of microkernels hold. */
@@ -208,14 +243,20 @@ gemm_parse(const char *text, GemmParams *p)
 		return false;
 	p->panel_outer = !strcmp(outer, "panel");
 	p->pack = pack != 0;
+	p->copy = strstr(text, ",copy=1") != NULL;
 	return tile_possible(p);
 }
 
-/* Rows of a task of a matrix product. */
-static int64_t
-matmul_block(const GemmParams *p)
+int64_t
+gemm_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	return p->mr * 8;
+	Mat m;
+
+	if (p->winograd)
+		return winograd_scratch(g, op, p);
+	if (p->copy && mat_of(g, op, &m))
+		return m.k / gemm_unit(p) * matmul_block(p) * 4;
+	return prologue_scratch(g, op, p);
 }
 
 /* What the kernel makes of its second operand: panels, or the weights at the points of minimal filtering. */
@@ -260,7 +301,9 @@ copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 
 	if (!copy && (!gemm_half(g, op) || (p->pair && !pairs_row(g, op, k))))
 		return 0;
-	return align64(type_elements(val_type(g, op->in[k])) * (p->pair ? 2 : 4));
+	int64_t n = type_elements(val_type(g, op->in[k]));
+
+	return align64(!p->pair ? n * 4 : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2 : n * 2);
 }
 
 bool
@@ -632,6 +675,23 @@ mat_pieces(Emit *e, void *cx, V piece)
 	return LLVMBuildSelect(at2(e, in, rows), in, rows, k64(e, 0), "");
 }
 
+/* Copies rows [lo, hi) of an entry of a turned operand, which starts at `from`, to the scratch memory: k pieces of a task's rows. */
+static V
+copy_turned(Emit *e, const GemmParams *p, int64_t k, V from, V line, V lo, V hi)
+{
+	int64_t block = matmul_block(p);
+	V to = scratch_ptr(e, 0), i = loop_open(e, k64(e, 0), k64(e, k), 1), rows = i_sub(e, hi, lo);
+	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, lo, k64(e, 4)))), out = ptr_at(e, to, i_mul(e, i, k64(e, block * 4)));
+
+	for (int64_t j = 0; j < block; j += p->lanes) {
+		V ok = row_mask(e, rows, j);
+
+		vec_store(e, ptr_at(e, out, k64(e, j * 4)), vec_load(e, ptr_at(e, in, k64(e, j * 4)), ok), ok);
+	}
+	loop_close(e);
+	return to;
+}
+
 static void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
@@ -646,7 +706,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(m.n, nr), block = matmul_block(p);
 	Axis rows_of_a = a->axis[a->rank - (attr_bool(op, A_ta) ? 1 : 2)];
 	int64_t blocks_full = ceil_div(m.m.n, block);
-	bool split = m.batch * blocks_full < 8;
+	bool split = matmul_split(&m, p);
 	Emit e = {0};
 	bool fresh, marked_batch = false;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
@@ -661,7 +721,8 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V M = extent(&e, m.m), A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		V am_rows = extent(&e, rows_of_a);
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(m.n, w) * w : m.n, m.m.mul ? ANY_ROWS : tile_rows(m.m.n, block, p->mr));
-		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = ta ? i_mul(&e, am_rows, k64(&e, 4)) : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
+		V line = i_mul(&e, am_rows, k64(&e, 4));
+		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, m.k * 4), [S_AK] = p->copy ? k64(&e, block * 4) : ta ? line : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
 			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : m.n * 4), [S_CM] = k64(&e, (tile ? nr : m.n) * 4), [S_NK] = k64(&e, m.k)};
 		V strides = strides_block(&e, st);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
@@ -702,6 +763,12 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 			hi0 = LLVMBuildSelect(here(&e), in, hi0, lo0, "");
 		}
+		V from = ptr_at(&e, A, aoff), skip = k64(&e, 0);
+
+		if (p->copy) {
+			from = copy_turned(&e, p, m.k, from, line, lo0, hi0);
+			skip = lo0;
+		}
 		V kb = loop_open(&e, kb0, split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, npanel), 1), lo, count;
 
 		if (p->pack) /* panels: [panel][entry][k][nr] */
@@ -718,7 +785,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			.done = i_sub(&e, lo, lo0), .tile = C, .tile_columns = nr, .unroll = p->nv, .index = mat_index, .cx = &at};
 
 		epilogue_fetch(&e, epi, &et, nr < m.n ? nr : m.n);
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, A, i_add(&e, aoff, i_mul(&e, lo, st[S_AM]))), ptr_at(&e, B, boff), tile ? C : ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, from, i_mul(&e, i_sub(&e, lo, skip), st[S_AM])), ptr_at(&e, B, boff), tile ? C : ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		epilogue_tile(&e, epi, &et);
 		loop_close(&e);
 		loop_close(&e);
@@ -777,9 +844,9 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			if (p->tiles && k == 0)
 				amx_turn(gc, op->in[k], made, a[k], gk);
 			else if (made)
-				pairs_make(gc, op->in[k], a[k], gk);
+				pairs_make(gc, op->in[k], pairs_line(gc->g, op, k), a[k], gk);
 			else
-				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), a[k], gk);
+				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), pairs_line(gc->g, op, k), a[k], gk);
 		} else {
 			Type *t = arena_new_of(gc->tmp, Type);
 
@@ -807,7 +874,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	int bytes = gc->c->l.arch->vector_bytes;
 
 	/* text may be anybody's */
-	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) &&
+	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) && (!p.copy || gemm_copies(gc->g, op, &p)) &&
 		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace &&
 		(!group->kept || (gemm_keepable(gc->g, op, &p) && gemm_panels(gc->g, op, &p) <= group->kept && gc->c->steady[op->in[1].id]));
 
@@ -816,7 +883,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			(long long)group->workspace);
 		return;
 	}
-	scratch_check(gc, prologue_scratch(gc->g, op, &p));
+	scratch_check(gc, gemm_scratch(gc->g, op, &p));
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];
 

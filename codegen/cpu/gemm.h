@@ -11,6 +11,7 @@ typedef struct GemmParams {
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
 	bool pack;               /* second operand copied into panels first */
+	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
 	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
 	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
 	bool winograd;           /* winograd.c instead: mr, nv, lanes are those of its products */
@@ -103,6 +104,8 @@ void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, 
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
+int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
+bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
@@ -120,14 +123,15 @@ bool pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p)
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
 void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
 void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
-/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs. */
-void pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk);
+/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs, which lie `line` pairs apart. */
+void pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk);
 /* The same for a value that the kernel makes. */
-void pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk);
+void pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
 /* Panels of pairs from two rows of 16-bit numbers each: as copy_rows of pack.c. */
 void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
 /* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
+int64_t pairs_line(const Graph *g, const Op *op, int k); /* from one such row of pairs to the next */
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
 
 /* prologue.c: operands made by the contraction's own kernel. */

@@ -18,6 +18,15 @@ pairs_row(const Graph *g, const Op *op, int k)
 	return op->kind == OP_matmul && k == 0 && attr_bool(op, A_ta) ? t->axis[t->rank - 1].n : 0;
 }
 
+int64_t
+pairs_line(const Graph *g, const Op *op, int k)
+{
+	enum { CONFLICT = 128, PAD = 16 }; /* pairs: rows at multiples of 512 bytes meet in few sets of the caches; a line of 64 bytes */
+	int64_t length = pairs_row(g, op, k);
+
+	return op->kind == OP_conv2d_dw && length % CONFLICT == 0 ? length + PAD : length;
+}
+
 /* What is summed over; 0: it cannot be paired. */
 static int64_t
 paired_extent(const Graph *g, const Op *op)
@@ -86,6 +95,7 @@ pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams 
 	}
 	if (op->kind == OP_matmul)
 		p->pack = true;
+	p->copy &= gemm_copies(g, op, p);
 }
 
 static const struct { const char *text; bool tiles, f16; } ways[] = {{",pairs", false, false}, {",amx", true, false}, {",f16", false, true}};
@@ -179,7 +189,7 @@ pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
 }
 
 void
-pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk)
+pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk)
 {
 	enum { GRAIN_BYTES = 1 << 16 };
 	int src = group_buffer(gc, val.id);
@@ -191,9 +201,8 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int dst, GraphKernels *gk)
 	if (fresh) {
 		V in = buffer(&e, src), out = buffer(&e, dst);
 		V r = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, rows)), 1);
-		V at = i_mul(&e, r, k64(&e, length * 4));
 
-		pairs_row_of(&e, ptr_at(&e, in, at), length, k64(&e, 0), k64(&e, length), ptr_at(&e, out, at));
+		pairs_row_of(&e, ptr_at(&e, in, i_mul(&e, r, k64(&e, length * 4))), length, k64(&e, 0), k64(&e, length), ptr_at(&e, out, i_mul(&e, r, k64(&e, line * 4))));
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
@@ -252,7 +261,7 @@ pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to)
 
 /* Task: two rows of the innermost row axis for each entry of the axes around it. */
 void
-pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk)
+pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
 {
 	const Type *t = val_type(gc->g, val);
 	int64_t length = t->axis[t->perm[t->rank - 1]].n, entries = 1;
@@ -266,7 +275,7 @@ pairs_make(GroupCx *gc, Val val, int dst, GraphKernels *gk)
 		V out = buffer(&e, dst), entry = loop_open(&e, e.arg_t0, e.arg_t1, 1), half = k64(&e, t->axis[t->perm[t->rank - 2]].n / 2);
 		V r = loop_open(&e, k64(&e, 0), half, 1);
 
-		pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length), ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, length * 4))));
+		pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length), ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, line * 4))));
 		loop_close(&e);
 		loop_close(&e);
 	}

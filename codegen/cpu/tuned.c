@@ -16,6 +16,8 @@ misfit_shape(const Graph *g, const Op *op, const GemmParams *d, const GemmParams
 			return arena_printf(a, "%d parts of %lld rows of pixels", p->parts, (long long)rows);
 		return p->band > rows ? arena_printf(a, "a band of %d rows of pixels, there are %lld", p->band, (long long)rows) : NULL;
 	}
+	if (p->copy && !gemm_copies(g, op, p))
+		return "copy=1 is for a matrix product of a turned first operand";
 	if (!p->pack && op->kind != OP_matmul)
 		return "a convolution's weights must be packed: pack=1";
 	if (!p->pack && (attr_bool(op, A_tb) || d->pair))

@@ -11,6 +11,7 @@ typedef struct Wgrad {
 	const int64_t *stride, *pad, *dil;
 	int64_t *rr, *ss;        /* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
 	int64_t channel;         /* bytes from one input channel to the next */
+	int64_t line[2];         /* numbers, or pairs, from one image of a pixel to the next: C and K, or more in a copy */
 	bool columns;            /* the filter's columns are rows, over the output columns [first, last) that all of them meet */
 	int64_t first, last;
 	Tiles tiles;
@@ -55,7 +56,7 @@ find_taps(Emit *e, Wgrad *w)
 static V
 gradient_at(Emit *e, const Wgrad *w, V o, V ow)
 {
-	return ptr_at(e, w->grad, i_add(e, i_mul(e, i_add(e, i_mul(e, i_sub(e, o, w->grad_row), k64(e, w->OW)), ow), k64(e, w->N * w->K * 4)), w->kcol));
+	return ptr_at(e, w->grad, i_add(e, i_mul(e, i_add(e, i_mul(e, i_sub(e, o, w->grad_row), k64(e, w->OW)), ow), k64(e, w->N * w->line[1] * 4)), w->kcol));
 }
 
 /* h0: input row of output row o0; c0: the sums of filter row r. */
@@ -81,7 +82,7 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 {
 	V s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3)), lo, count;
 	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))), column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
-	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column), k64(e, w->N * w->C * 4));
+	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column), k64(e, w->N * w->line[0] * 4));
 
 	tiles_open(e, k64(e, w->C), w->p->mr, &lo, &count);
 	tile_call(e, &w->tiles, count, w->kb, w->npanel, ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, w->channel)))), gradient_at(e, w, o0, ow),
@@ -104,14 +105,16 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 	if (fresh) {
 		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !p->pair;
+		w.line[0] = p->pair && !p->tiles ? pairs_line(gc->g, op, 0) : w.C;
+		w.line[1] = p->pair ? pairs_line(gc->g, op, 1) : w.K;
 		w.channel = p->tiles ? w.N * 4 : 4; /* amx_turn has put the images side by side */
 		find_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K, w.columns ? (int64_t)1 << (w.S - 1) | 1 : tile_rows(w.C, w.C, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
 		w.in_row = w.grad_row = k64(&e, 0);
-		int64_t pixel = w.N * w.K * 4;
-		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel), [S_AK] = k64(&e, p->tiles ? 4 : w.C * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.C * 4),
-			[S_AQ] = k64(&e, w.stride[1] * w.N * w.C * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.K * 4),
+		int64_t pixel = w.N * w.line[1] * 4;
+		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel), [S_AK] = k64(&e, p->tiles ? 4 : w.line[0] * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.line[0] * 4),
+			[S_AQ] = k64(&e, w.stride[1] * w.N * w.line[0] * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.line[1] * 4),
 			[S_CM] = k64(&e, w.K * 4), [S_NK] = k64(&e, w.N)};
 
 		w.strides = strides_block(&e, st), w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);

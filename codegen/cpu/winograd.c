@@ -234,7 +234,7 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 {
 	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	enum { LARGEST = 96 << 20 };
+	enum { LARGEST = 384 << 20 };
 
 	if (w->axis[2].n != 3 || w->axis[3].n != 3)
 		return "the filter is not 3x3";
