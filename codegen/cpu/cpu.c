@@ -156,6 +156,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		GemmParams p = gemm_params(g, contract, bytes);
 
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
+		gemm_images(g, contract, &p);
 		choose_winograd(g, contract, bytes, cx, &p);
 		tuned_choose(g, contract, cx, &p);
 		gr->kept = cx->steady && cx->steady[contract->in[1].id] && !gr->once && gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;

@@ -127,6 +127,30 @@ matmul_block(const GemmParams *p)
 	return p->mr * 8;
 }
 
+static int64_t
+images_of(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return val_type(g, op->in[0])->axis[0].n / gemm_unit(p);
+}
+
+bool
+gemm_images_fit(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return !p->images || (op->kind == OP_conv2d_dw && p->images < images_of(g, op, p) && images_of(g, op, p) % p->images == 0);
+}
+
+/* Rows of many images are multiples of many powers of two apart: more than some 32 of them drive each other out of the caches. */
+void
+gemm_images(const Graph *g, const Op *op, GemmParams *p)
+{
+	enum { MOST = 32 };
+	int64_t n = images_of(g, op, p), k = MOST;
+
+	while (n % k)
+		k--;
+	p->images = op->kind == OP_conv2d_dw && n > MOST && k >= MOST / 4 ? (int)k : 0;
+}
+
 /* Few tasks of whole rows: a task is a panel of them then. */
 static bool
 matmul_split(const Mat *m, const GemmParams *p)
@@ -212,7 +236,8 @@ gemm_text(Arena *a, const Op *op, const GemmParams *p)
 	if (p->winograd)
 		return arena_printf(a, "winograd{mr=%d,nv=%d,lanes=%d}", p->mr, p->nv, p->lanes);
 	if (op->kind == OP_conv2d_dw)
-		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s}", p->mr, p->nv, p->lanes, p->parts, p->band, pairs_text(p));
+		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s%s}", p->mr, p->nv, p->lanes, p->parts, p->band,
+		    p->images ? arena_printf(a, ",images=%d", p->images) : "", pairs_text(p));
 	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->copy ? ",copy=1" : "",
 	    pairs_text(p));
 }
@@ -235,8 +260,8 @@ gemm_parse(const char *text, GemmParams *p)
 		return tile_possible(p);
 	*p = (GemmParams){.parts = 1, .band = 1};
 	pairs_parse(text, p);
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band) == 5)
-		return tile_possible(p) && p->parts > 0 && p->band > 0;
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d,images=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band, &p->images) >= 5)
+		return tile_possible(p) && p->parts > 0 && p->band > 0 && p->images >= 0;
 	*p = (GemmParams){.parts = 1, .band = 1};
 	pairs_parse(text, p);
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
@@ -874,7 +899,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	int bytes = gc->c->l.arch->vector_bytes;
 
 	/* text may be anybody's */
-	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) && (!p.copy || gemm_copies(gc->g, op, &p)) &&
+	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) && (!p.copy || gemm_copies(gc->g, op, &p)) && gemm_images_fit(gc->g, op, &p) &&
 		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace &&
 		(!group->kept || (gemm_keepable(gc->g, op, &p) && gemm_panels(gc->g, op, &p) <= group->kept && gc->c->steady[op->in[1].id]));
 

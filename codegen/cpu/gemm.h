@@ -10,6 +10,7 @@ typedef struct GemmParams {
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
+	int images;              /* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
 	bool pack;               /* second operand copied into panels first */
 	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
 	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
@@ -105,6 +106,8 @@ void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
+void gemm_images(const Graph *g, const Op *op, GemmParams *p); /* sets images */
+bool gemm_images_fit(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.images possible? */
 bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */

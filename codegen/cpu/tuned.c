@@ -12,6 +12,8 @@ misfit_shape(const Graph *g, const Op *op, const GemmParams *d, const GemmParams
 	if (op->kind == OP_conv2d_dw) {
 		int64_t rows = val_type(g, op->in[1])->axis[2].n;
 
+		if (!gemm_images_fit(g, op, p))
+			return arena_printf(a, "%d images a pass do not divide all of them, pairs where they are multiplied as pairs", p->images);
 		if (p->parts > rows)
 			return arena_printf(a, "%d parts of %lld rows of pixels", p->parts, (long long)rows);
 		return p->band > rows ? arena_printf(a, "a band of %d rows of pixels, there are %lld", p->band, (long long)rows) : NULL;

@@ -2,7 +2,7 @@
  *
  * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with sums of their
  * own, one that adds these in order. Operands that the kernel makes (prologue.c) are made band by band. Rows of a product are input channels, columns output channels, the sum runs over pixels and
- * images, a band of rows at a time. With one input channel the filter's columns are the rows. */
+ * images, a band of rows and some images at a time: what these hold meets all columns of the task while the caches have it. With one input channel the filter's columns are the rows. */
 #include "gemm.h"
 
 typedef struct Wgrad {
@@ -15,8 +15,9 @@ typedef struct Wgrad {
 	bool columns;            /* the filter's columns are rows, over the output columns [first, last) that all of them meet */
 	int64_t first, last;
 	Tiles tiles;
-	V in, grad, out, strides, tr, ts, part, acc, kb, kcol;
+	V in, grad, out, strides, tr, ts, part, band, end, acc, kb, kcol; /* band, end: rows of this pass */
 	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
+	int64_t images;          /* of a pass, or pairs of them */
 } Wgrad;
 
 static void
@@ -91,6 +92,42 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 	loop_close(e);
 }
 
+static V
+is_not(Emit *e, V x, V y)
+{
+	return LLVMBuildZExt(here(e), LLVMBuildICmp(here(e), LLVMIntNE, x, y, ""), e->l->i64, "");
+}
+
+/* Opens the loops over bands of the part's rows and, within, over images; returns how many. Operands that the kernel makes are made for the band. */
+static int
+pass_open(Emit *e, const Op *op, Wgrad *w)
+{
+	const GemmParams *p = w->p;
+	V lo = i_div(e, i_mul(e, w->part, k64(e, w->OH)), k64(e, p->parts)), hi = i_div(e, i_mul(e, i_add(e, w->part, k64(e, 1)), k64(e, w->OH)), k64(e, p->parts));
+
+	w->band = loop_open(e, lo, hi, p->band);
+	w->end = i_min(e, i_add(e, w->band, k64(e, p->band)), hi);
+	w->acc = is_not(e, w->band, lo);
+	if (!w->in) {
+		V last = i_add(e, i_sub(e, i_mul(e, i_sub(e, w->end, k64(e, 1)), k64(e, w->stride[0])), k64(e, w->pad[0])), k64(e, (w->R - 1) * w->dil[0] + 1));
+
+		w->in_row = i_max(e, k64(e, 0), i_sub(e, i_mul(e, w->band, k64(e, w->stride[0])), k64(e, w->pad[0])));
+		w->in = prologue_band(e, op, p, 0, w->in_row, i_min(e, last, k64(e, w->H)));
+	}
+	if (!w->grad) {
+		w->grad_row = w->band;
+		w->grad = prologue_band(e, op, p, 1, w->band, w->end);
+	}
+	if (w->images == w->N)
+		return 1;
+	V first = loop_open(e, k64(e, 0), k64(e, w->N), w->images);
+
+	w->acc = LLVMBuildOr(here(e), w->acc, is_not(e, first, k64(e, 0)), "");
+	w->in = ptr_at(e, w->in, i_mul(e, first, k64(e, p->tiles ? 4 : w->line[0] * 4)));
+	w->grad = ptr_at(e, w->grad, i_mul(e, first, k64(e, w->line[1] * 4)));
+	return 2;
+}
+
 static void
 main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
 {
@@ -101,13 +138,14 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		.dil = attr_ints(op, A_dilation, NULL)};
 	Emit e = {0};
 	bool fresh;
-	int fn = kernel_begin(gc, &e, "main", &fresh), loops = 3;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
 		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !p->pair;
 		w.line[0] = p->pair && !p->tiles ? pairs_line(gc->g, op, 0) : w.C;
 		w.line[1] = p->pair ? pairs_line(gc->g, op, 1) : w.K;
 		w.channel = p->tiles ? w.N * 4 : 4; /* amx_turn has put the images side by side */
+		w.images = p->images ? p->images : w.N;
 		find_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K, w.columns ? (int64_t)1 << (w.S - 1) | 1 : tile_rows(w.C, w.C, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
@@ -115,40 +153,27 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		int64_t pixel = w.N * w.line[1] * 4;
 		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel), [S_AK] = k64(&e, p->tiles ? 4 : w.line[0] * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.line[0] * 4),
 			[S_AQ] = k64(&e, w.stride[1] * w.N * w.line[0] * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.line[1] * 4),
-			[S_CM] = k64(&e, w.K * 4), [S_NK] = k64(&e, w.N)};
+			[S_CM] = k64(&e, w.K * 4), [S_NK] = k64(&e, w.images)};
 
 		w.strides = strides_block(&e, st), w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		bool apart = p->parts > 1; /* a task is a part of the rows; else a panel of columns, and those of this call go over the rows together */
+		int loops = 0;
 
-		w.part = p->parts > 1 ? t : k64(&e, 0);
-		V row_lo = i_div(&e, i_mul(&e, w.part, k64(&e, w.OH)), k64(&e, p->parts)), row_hi = i_div(&e, i_mul(&e, i_add(&e, w.part, k64(&e, 1)), k64(&e, w.OH)), k64(&e, p->parts));
-
-		V band = loop_open(&e, row_lo, row_hi, p->band), end = i_min(&e, i_add(&e, band, k64(&e, p->band)), row_hi);
-
-		w.acc = LLVMBuildZExt(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, band, row_lo, ""), e.l->i64, "");
-		if (!w.in) {
-			V last = i_add(&e, i_sub(&e, i_mul(&e, i_sub(&e, end, k64(&e, 1)), k64(&e, w.stride[0])), k64(&e, w.pad[0])), k64(&e, (w.R - 1) * w.dil[0] + 1));
-
-			w.in_row = i_max(&e, k64(&e, 0), i_sub(&e, i_mul(&e, band, k64(&e, w.stride[0])), k64(&e, w.pad[0])));
-			w.in = prologue_band(&e, op, p, 0, w.in_row, i_min(&e, last, k64(&e, w.H)));
-		}
-		if (!w.grad) {
-			w.grad_row = band;
-			w.grad = prologue_band(&e, op, p, 1, band, end);
-		}
-		w.kb = t;
-		if (p->parts > 1) {
-			w.kb = loop_open(&e, k64(&e, 0), k64(&e, w.npanel), 1);
+		w.part = k64(&e, 0);
+		if (apart) {
+			w.part = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 			loops++;
 		}
+		loops += pass_open(&e, op, &w);
+		w.kb = apart ? loop_open(&e, k64(&e, 0), k64(&e, w.npanel), 1) : loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		w.kcol = i_mul(&e, w.kb, k64(&e, nr * 4));
 		V r = loop_open(&e, k64(&e, 0), k64(&e, w.R), 1), r2 = i_mul(&e, r, k64(&e, 2));
-		V o0 = i_max(&e, band, table_at(&e, w.tr, r2)), np = i_sub(&e, i_min(&e, end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
+		V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)), np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
 		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, w.stride[0])), k64(&e, w.pad[0])), i_mul(&e, r, k64(&e, w.dil[0])));
 		V c0 = ptr_at(&e, w.out, i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, w.part, k64(&e, w.R)), r), k64(&e, w.S * w.C * w.K * 4)), w.kcol));
 
 		(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np, c0);
-		for (int i = 0; i < loops; i++)
+		for (int i = 0; i < loops + 2; i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->parts > 1 ? p->parts : w.npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);

@@ -29,7 +29,8 @@ def change(record):
     if " {" in key and "conv2d" in key and rng.random() < 0.3:
         return "%s : winograd{%s}" % (key, tile)
     if " conv2d.dw " in key:
-        return "%s : brgemm{%s,parts=%d,band=%d%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), pairs)
+        images = rng.choice(["", ",images=2", ",images=4"])
+        return "%s : brgemm{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), images, pairs)
     copy = ",copy=1" if "ta=true" in key and rng.random() < 0.5 else ""
     return "%s : brgemm{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(["row", "panel"]), rng.random() < 0.8, copy, pairs)
 
