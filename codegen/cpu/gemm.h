@@ -90,6 +90,21 @@ void turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
 void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk);
 
+typedef struct Mat {         /* a matrix product: out[batch][m][n] */
+	int rank;                /* of out */
+	bool merged;             /* leading axes of A and out are rows */
+	Axis m; int64_t n, k;    /* m: rows of one batch entry (all rows if merged) */
+	int64_t batch;           /* full-batch entries */
+} Mat;
+bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
+int64_t matmul_block(const GemmParams *p);              /* rows of a task */
+bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole rows: a task is a panel of them then */
+void matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
+/* Bytes of the group's workspace: partial sums, tiles, and panels that are not kept; operand k's copy, 0 if it is read as it lies; all of it. */
+int64_t gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p);
+int64_t gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k);
+int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
+
 /* What kernels of several products share (gemm.c). */
 V strides_block(Emit *e, V st[S_COUNT]);
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */

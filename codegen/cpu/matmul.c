@@ -1,0 +1,195 @@
+/* matmul.c: matrix products by the register-blocked microkernel.
+ *
+ * In: a group of one matmul, its operands where gemm.c found or put them.   Out: the main kernel. A task is a block of rows of one matrix of the batch and
+ * goes over all panels of columns; where there are few such blocks, it is a block and a panel. Rows of a turned first operand may be copied first (GemmParams.copy). */
+#include "gemm.h"
+
+typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
+
+static void
+mat_index(Emit *e, void *cx, V row, Ix *ix)
+{
+	const MatAt *at = cx;
+	V left = i_add(e, at->first, row);
+
+	for (int i = at->t->rank - 2; i >= 0; i--) {
+		V x = extent(e, at->t->axis[i]);
+
+		ix[i] = ix_s(i ? i_rem(e, left, x) : left);
+		if (i)
+			left = i_div(e, left, x);
+	}
+}
+
+typedef struct MatPieces { Axis m; const Type *o; int64_t block, blocks; bool merged; } MatPieces;
+
+/* Rows of a block of a batch entry: none beyond a short batch. */
+static V
+mat_pieces(Emit *e, void *cx, V piece)
+{
+	const MatPieces *p = cx;
+	V M = extent(e, p->m), blk = i_mul(e, i_rem(e, piece, k64(e, p->blocks)), k64(e, p->block)), entries = k64(e, 1);
+	V rows = i_max(e, k64(e, 0), i_min(e, k64(e, p->block), i_sub(e, M, blk)));
+	bool marked = false;
+
+	for (int i = 0; !p->merged && i + 2 < p->o->rank; i++) {
+		entries = i_mul(e, entries, extent(e, p->o->axis[i]));
+		marked |= p->o->axis[i].mul != 0;
+	}
+	if (!marked)
+		return rows;
+	V in = LLVMBuildICmp(at2(e, piece, entries), LLVMIntSLT, i_div(e, piece, k64(e, p->blocks)), entries, "");
+
+	return LLVMBuildSelect(at2(e, in, rows), in, rows, k64(e, 0), "");
+}
+
+/* Copies rows [lo, hi) of an entry of a turned operand, which starts at `from`, to the scratch memory: k pieces of a task's rows. */
+static V
+copy_turned(Emit *e, const GemmParams *p, int64_t k, V from, V line, V lo, V hi)
+{
+	int64_t block = matmul_block(p);
+	V to = scratch_ptr(e, 0), i = loop_open(e, k64(e, 0), k64(e, k), 1), rows = i_sub(e, hi, lo);
+	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, lo, k64(e, 4)))), out = ptr_at(e, to, i_mul(e, i, k64(e, block * 4)));
+
+	for (int64_t j = 0; j < block; j += p->lanes) {
+		V ok = row_mask(e, rows, j);
+
+		vec_store(e, ptr_at(e, out, k64(e, j * 4)), vec_load(e, ptr_at(e, in, k64(e, j * 4)), ok), ok);
+	}
+	loop_close(e);
+	return to;
+}
+
+typedef struct Product {
+	const GemmParams *p;
+	const Type *a, *b, *o;
+	Mat m;                   /* k in elements of the microkernel */
+	int64_t nr, npanel, block, blocks; /* columns of a panel, panels, rows of a task, tasks of a full batch entry */
+	bool split;              /* a task is one panel */
+	V M, am_rows;            /* rows of out and of a; here */
+	V ent, lo, hi, aoff, bent; /* the task: its batch entry, rows [lo, hi), a's offset in bytes, b's entry */
+} Product;
+
+static Product
+product_of(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Product x = {.p = p, .a = val_type(g, op->in[0]), .b = val_type(g, op->in[1]), .o = val_type(g, op->out[0])};
+
+	matmul_mat(g, op, &x.m);
+	x.split = matmul_split(&x.m, p);
+	x.m.k /= gemm_unit(p);
+	x.nr = (int64_t)p->nv * p->lanes;
+	x.npanel = ceil_div(x.m.n, x.nr);
+	x.block = matmul_block(p);
+	x.blocks = ceil_div(x.m.m.n, x.block);
+	return x;
+}
+
+/* What of the operands batch entry x->ent multiplies, broadcast axes left out; entries beyond this batch have no rows. */
+static void
+entry_find(Emit *e, Product *x)
+{
+	V entries = k64(e, 1), as = k64(e, 1), bs = k64(e, 1), left = x->ent;
+	bool marked = false;
+
+	x->aoff = x->bent = k64(e, 0);
+	if (x->m.merged)
+		return;
+	for (int i = x->o->rank - 3; i >= 0; i--) {
+		V n = extent(e, x->o->axis[i]), ix = i_rem(e, left, n);
+		int ai = i - (x->o->rank - x->a->rank), bi = i - (x->o->rank - x->b->rank);
+
+		marked |= x->o->axis[i].mul != 0;
+		left = i_div(e, left, n);
+		entries = i_mul(e, entries, n);
+		if (ai >= 0 && x->a->axis[ai].n != 1) {
+			x->aoff = i_add(e, x->aoff, i_mul(e, ix, as));
+			as = i_mul(e, as, extent(e, x->a->axis[ai]));
+		}
+		if (bi >= 0 && x->b->axis[bi].n != 1) {
+			x->bent = i_add(e, x->bent, i_mul(e, ix, bs));
+			bs = i_mul(e, bs, extent(e, x->b->axis[bi]));
+		}
+	}
+	x->aoff = i_mul(e, x->aoff, i_mul(e, x->am_rows, k64(e, x->m.k * 4)));
+	if (marked) {
+		V in = LLVMBuildICmp(here(e), LLVMIntSLT, x->ent, entries, "");
+
+		x->hi = LLVMBuildSelect(here(e), in, x->hi, x->lo, "");
+	}
+}
+
+/* Task t: (batch entry, block of rows [, panel]); with fewer examples the blocks beyond the end are empty. Returns its number without the panel, which *kb is. */
+static V
+task_find(Emit *e, Product *x, V t, V *kb)
+{
+	V rest = t, block;
+
+	*kb = k64(e, 0);
+	if (x->split) {
+		*kb = i_rem(e, t, k64(e, x->npanel));
+		rest = i_div(e, t, k64(e, x->npanel));
+	}
+	block = i_rem(e, rest, k64(e, x->blocks)), x->ent = i_div(e, rest, k64(e, x->blocks));
+	x->lo = i_min(e, i_mul(e, block, k64(e, x->block)), x->M), x->hi = i_min(e, i_mul(e, i_add(e, block, k64(e, 1)), k64(e, x->block)), x->M);
+	entry_find(e, x);
+	return rest;
+}
+
+/* Offset of panel kb of b's entry, bytes. */
+static V
+panel_at(Emit *e, const Product *x, V kb, int64_t entries)
+{
+	if (x->p->pack) /* [panel][entry][k][nr] */
+		return i_mul(e, i_add(e, i_mul(e, kb, k64(e, entries)), x->bent), k64(e, x->m.k * x->nr * 4));
+	return i_add(e, i_mul(e, x->bent, k64(e, x->m.k * x->m.n * 4)), i_mul(e, kb, k64(e, x->nr * 4)));
+}
+
+void
+matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
+{
+	Product x = product_of(gc->g, op, p);
+	bool turned = attr_bool(op, A_ta), ta = turned && !p->tiles, fresh, tile; /* amx_turn has turned it for tiles */
+	int64_t nr = x.nr, n = x.m.n;
+	Emit e = {0};
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+
+	if (fresh) {
+		emit_lanes(&e, p->lanes);
+		x.M = extent(&e, x.m.m);
+		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
+
+		x.am_rows = extent(&e, x.a->axis[x.a->rank - (turned ? 1 : 2)]);
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, x.m.m.mul ? ANY_ROWS : tile_rows(x.m.m.n, x.block, p->mr));
+		V line = i_mul(&e, x.am_rows, k64(&e, 4));
+		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, x.m.k * 4), [S_AK] = p->copy ? k64(&e, x.block * 4) : ta ? line : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
+			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : n * 4), [S_CM] = k64(&e, (tile ? nr : n) * 4), [S_NK] = k64(&e, x.m.k)};
+		V strides = strides_block(&e, st), kb0, lo, count;
+		V task = task_find(&e, &x, loop_open(&e, e.arg_t0, e.arg_t1, 1), &kb0);
+		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
+
+		if (p->copy) {
+			from = copy_turned(&e, p, x.m.k, from, line, x.lo, x.hi);
+			skip = x.lo;
+		}
+		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1), column = i_mul(&e, kb, k64(&e, nr));
+		V panel = ptr_at(&e, B, panel_at(&e, &x, kb, pack_of(gc->g, op, p->pair).taps));
+
+		tiles_open(&e, i_sub(&e, x.hi, x.lo), p->mr, &lo, &count);
+		lo = i_add(&e, x.lo, lo);
+		V row = i_add(&e, i_mul(&e, x.ent, x.M), lo), c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
+		MatAt at = {x.o, row};
+		EpilogueTile et = {.rows = count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)), .piece = task,
+			.done = i_sub(&e, lo, x.lo), .tile = C, .tile_columns = nr, .unroll = p->nv, .index = mat_index, .cx = &at};
+
+		epilogue_fetch(&e, epi, &et, nr < n ? nr : n);
+		tile_call(&e, &tiles, count, kb, x.npanel, ptr_at(&e, from, i_mul(&e, i_sub(&e, lo, skip), st[S_AM])), panel, tile ? C : ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		epilogue_tile(&e, epi, &et);
+		for (int i = 0; i < 3; i++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = x.m.batch * (x.split ? x.npanel : 1) * x.blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	MatPieces pieces = {x.m.m, x.o, x.block, x.blocks, x.m.merged};
+
+	epilogue_finish(gc, gk, epi, mat_pieces, &pieces);
+}
