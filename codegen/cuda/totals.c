@@ -55,26 +55,22 @@ bool
 cu_totals_select(Graph *g, int group, const Op *red)
 {
 	const Type *t = val_type(g, red->in[0]);
-	bool *late = arena_array(g->arena, bool, g->val.n);
-	uint32_t last, first = graph_group_ops(g, group, &last);
 
 	if (type_marked(t) || type_elements(t) < 2)
 		return false;
-	for (uint32_t i = first; i < last; i++) {
+	Late late = cu_late_find(g, group);
+
+	for (uint32_t i = late.first; i < late.last; i++) {
 		const Op *o = &g->op.at[i];
-		bool waits = op_info[o->kind].red >= 0;
+		bool made_before = op_info[o->kind].red >= 0 || (o->nout && !is_number(val_type(g, o->out[0]))); /* all of it is made while the tensor is read */
 
 		if (o->dead || o->group != group)
 			continue;
-		if (!op_fits(g, o, t, last))
+		if (!op_fits(g, o, t, late.last))
 			return false;
-		for (int k = 0; k < o->nin; k++) {
-			if (late[o->in[k].id] && (waits || !is_number(val_type(g, o->out[0]))))
+		for (int k = 0; k < o->nin && made_before; k++)
+			if (cu_late_is(g, &late, o->in[k]))
 				return false;
-			waits |= late[o->in[k].id];
-		}
-		for (int k = 0; k < o->nout; k++)
-			late[o->out[k].id] = waits;
 	}
 	int64_t pieces = type_elements(t) / PIECE;
 
