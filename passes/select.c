@@ -94,13 +94,14 @@ bool
 pass_select(Graph *g, PassCtx *cx)
 {
 	bool *steady = has_variant(cx->target, "keep") ? graph_steady(g, cx->scratch) : NULL;
+	const uint32_t *uses = graph_use_counts(g, cx->scratch);
 
 	if (steady)
 		find_once(g, cx, steady);
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Op *op = NULL;
 		TunedKernel *r = record_of(g, (int)i, cx, &op);
-		SelectCx s = {.arch = cx->arch, .tuned = r ? r->kernel : NULL, .steady = steady, .may = may, .cx = cx};
+		SelectCx s = {.arch = cx->arch, .tuned = r ? r->kernel : NULL, .steady = steady, .uses = uses, .may = may, .cx = cx};
 		const char *error = cx->target->select(cx->target, g, (int)i, &s);
 
 		if (error)

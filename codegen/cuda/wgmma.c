@@ -20,18 +20,33 @@ cu_wgmma_arch(const char *arch)
 }
 
 /* ---------------------------------------------------------------- whether */
-/* Bytes between memory and the group: what it reads of others, what others read of it. */
-static double
-group_traffic(const Graph *g, int group)
+typedef struct Traffic { uint32_t reads; bool before; } Traffic;
+
+/* How often the group's ops read v, and whether one of those before op number `at` has to do with it. */
+static Traffic
+traffic_of(const Graph *g, int group, Val v, uint32_t at)
 {
-	Arena *a = arena_new();
-	uint32_t *uses = graph_use_counts(g, a), *inside = arena_array(a, uint32_t, g->val.n);
-	bool *seen = arena_array(a, bool, g->val.n);
+	Traffic t = {0};
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && op->group == group && k < op->nin + op->nout; k++) {
+			if ((k < op->nin ? op->in[k] : op->out[k - op->nin]).id != v.id)
+				continue;
+			t.reads += k < op->nin;
+			t.before |= i < at;
+		}
+	}
+	return t;
+}
+
+/* Bytes between memory and the group: what it reads of others, what others read of it. uses: by Val.id. */
+static double
+group_traffic(const Graph *g, int group, const uint32_t *uses)
+{
 	double bytes = 0;
 
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
-		for (int k = 0; !g->op.at[i].dead && g->op.at[i].group == group && k < g->op.at[i].nin; k++)
-			inside[g->op.at[i].in[k].id]++;
 	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 
@@ -40,13 +55,15 @@ group_traffic(const Graph *g, int group)
 		for (int k = 0; k < op->nin + op->nout; k++) {
 			Val v = k < op->nin ? op->in[k] : op->out[k - op->nin];
 			const Op *by = val_info(g, v)->op == UINT32_MAX ? NULL : val_op(g, v);
+			Traffic t = traffic_of(g, group, v, i);
+			bool again = t.before;
 
-			if (!seen[v.id] && !(by && by->group == group && inside[v.id] == uses[v.id]))
+			for (int j = 0; j < k && j < op->nin; j++)
+				again |= op->in[j].id == v.id;
+			if (!again && !(by && by->group == group && t.reads == uses[v.id]))
 				bytes += (double)type_bytes(val_type(g, v));
-			seen[v.id] = true;
 		}
 	}
-	arena_free(a);
 	return bytes;
 }
 
@@ -61,7 +78,7 @@ in_chunks(const Graph *g, const Form *f)
 
 /* Why mma.sync is as good; NULL: *p are the tiles. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
 static const char *
-declines(const Graph *g, int group, const Op *op, const char *arch, bool light, bool parts, Tiles *p, double *ratio)
+declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light, bool parts, Tiles *p, double *ratio)
 {
 	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false}, {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false}, {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false}, {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false}};
 	Form f = cu_form(g, op);
@@ -69,9 +86,9 @@ declines(const Graph *g, int group, const Op *op, const char *arch, bool light, 
 	Rates r;
 	int i = light && !parts ? 0 : 1; /* parts are joined in registers beside the sums */
 
-	if (!cuda_rates(NULL, arch, &r))
-		bug("target cuda: no rates of %s", arch);
-	double products = op_flops(g, op) / r.products, memory = group_traffic(g, group) / r.bytes;
+	if (!cuda_rates(NULL, cx->arch, &r))
+		bug("target cuda: no rates of %s", cx->arch);
+	double products = op_flops(g, op) / r.products, memory = group_traffic(g, group, cx->uses ? cx->uses : graph_use_counts(g, g->arena)) / r.bytes;
 
 	*ratio = products / memory;
 	if (!in_chunks(g, &f))
@@ -95,7 +112,7 @@ cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool ligh
 		return false;
 	Looked *l = select_look(cx, op, "wgmma");
 
-	l->why = declines(g, group, op, cx->arch, light, parts, &t, &l->value);
+	l->why = declines(g, group, op, cx, light, parts, &t, &l->value);
 	if (!l->why && cx->may && !cx->may(cx->cx, "wgmma"))
 		l->why = "switched off";
 	l->chosen = !l->why;
