@@ -9,36 +9,44 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export XDG_CACHE_HOME="$build/tests/cuda/cache"
 [ -n "${MANTOU_LIBCUDA:-}" ] || [ ! -f "$build/tests/cudasim/libcuda.so.1" ] || export MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1"
+# part NAME FILE...: a process of its own, beside the others
+part() {
+	name=$1
+	shift
+	names="$names $name"
+	{
+		"$build/tests/cuda/cuda" "$@" >"$dir/$name.out" 2>&1
+		echo $? >"$dir/$name.status"
+	} &
+}
+names=
 if [ -n "${LONG:-}" ]; then
-	set -- tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir
+	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir
 else
 	mkdir "$dir/numeric" # the name of files that need not have every operator
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 10 == 1' >"$dir/numeric/some.ir"
 	cp tests/cuda/tiles.ir tests/cuda/composites.ir "$dir/numeric"
-	set -- tests/numeric/cases.txt "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir"
+	part numeric tests/numeric/cases.txt
+	part groups "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir"
 fi
+CUDA_TEST_ARCH=sm_90a
+export CUDA_TEST_ARCH
+part wgmma tests/cuda/wgmma.ir
+wait
 passed=0 failed=0 skipped=0
-# run NAME FILE...: adds its counts
-run() {
-	name=$1
-	shift
-	"$build/tests/cuda/cuda" "$@" >"$dir/out" 2>&1
-	status=$?
-	cat "$dir/out"
-	if [ $status = 77 ]; then
+for name in $names; do
+	status=$(cat "$dir/$name.status")
+	cat "$dir/$name.out"
+	if [ "$status" = 77 ]; then
 		skipped=$((skipped + 1))
-		return
+		continue
 	fi
-	set -- $(sed -n '$s/^sm_[0-9a-z]*: \([0-9]*\) runs, \([0-9]*\) failures$/\1 \2/p' "$dir/out")
+	set -- $(sed -n '$s/^sm_[0-9a-z]*: \([0-9]*\) runs, \([0-9]*\) failures$/\1 \2/p' "$dir/$name.out")
 	if [ $# != 2 ]; then
-		echo "FAIL $name ends early, status $status: $(tail -n 1 "$dir/out")"
+		echo "FAIL $name ends early, status $status: $(tail -n 1 "$dir/$name.out")"
 		set -- 1 1
 	fi
 	passed=$((passed + ($1 > $2 ? $1 - $2 : 0))) failed=$((failed + $2))
-}
-run cuda "$@"
-CUDA_TEST_ARCH=sm_90a
-export CUDA_TEST_ARCH
-run wgmma tests/cuda/wgmma.ir
+done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
