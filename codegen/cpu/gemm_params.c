@@ -128,16 +128,20 @@ gemm_images_fit(const Graph *g, const Op *op, const GemmParams *p)
 	return !p->images || (op->kind == OP_conv2d_dw && p->images < images_of(g, op, p) && images_of(g, op, p) % p->images == 0);
 }
 
-/* Rows of many images are multiples of many powers of two apart: more than some 32 of them drive each other out of the caches. */
+/* Large pixels: rows of many images drive each other out of the caches, as they are multiples of powers of two apart; more than some 32 do. */
 void
 gemm_images(const Graph *g, const Op *op, GemmParams *p)
 {
-	enum { MOST = 32 };
+	enum { MOST = 32, PIXEL = 128 << 10 };
 	int64_t n = images_of(g, op, p), k = MOST;
 
+	p->images = 0;
+	if (op->kind != OP_conv2d_dw || n <= MOST || n * 4 * (val_type(g, op->in[0])->axis[1].n + val_type(g, op->in[1])->axis[1].n) < PIXEL)
+		return;
 	while (n % k)
 		k--;
-	p->images = op->kind == OP_conv2d_dw && n > MOST && k >= MOST / 4 ? (int)k : 0;
+	if (k >= MOST / 4)
+		p->images = (int)k;
 }
 
 /* Few tasks of whole rows: a task is a panel of them then. */
