@@ -190,14 +190,45 @@ image_pieces(Emit *e, void *cx, V piece)
 	return i_mul(e, k64(e, p->o->axis[3].n * (p->all ? p->o->axis[2].n : 1)), extent(e, p->o->axis[0]));
 }
 
+/* Which pixels and taps meet: what is data in the kernel. */
+typedef struct Walk {
+	int64_t *rows;           /* of each output row: its first input row, filter row, how many of these */
+	int64_t *runs, nrun;     /* output columns with the same taps: first, how many; their first input column, filter column, how many of these */
+	int64_t apart;           /* from a run's pixel to the next, in input pixels: with one image they need not be neighbours */
+	int64_t rstep, rmove, sstep, smove; /* of the filter index, of the input index per tap */
+} Walk;
+
+static Walk
+walk_of(Arena *a, const Op *op, const Type *x, const Type *wt, const Type *o)
+{
+	bool dx = op->kind == OP_conv2d_dx;
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL), OH = o->axis[2].n, OW = o->axis[3].n;
+	Walk w = {.rows = arena_array(a, int64_t, OH * 3), .runs = arena_array(a, int64_t, OW * 5), .apart = o->axis[0].n == 1 && !dx ? stride[1] : 1, .rstep = 1, .rmove = 1, .sstep = 1, .smove = 1};
+
+	for (int64_t i = 0; i < OH; i++) {
+		Taps t = taps_of(dx, i, x->axis[2].n, wt->axis[2].n, stride[0], pad[0], dil[0], &w.rstep, &w.rmove);
+
+		memcpy(&w.rows[i * 3], (int64_t[]){t.at, t.first, t.count}, 24);
+	}
+	for (int64_t i = 0; i < OW; i++) {
+		Taps t = taps_of(dx, i, x->axis[3].n, wt->axis[3].n, stride[1], pad[1], dil[1], &w.sstep, &w.smove);
+		int64_t *last = &w.runs[(w.nrun - 1) * 5];
+
+		/* neighbours with the same taps whose inputs are that far apart are one run of rows */
+		if (w.nrun && t.first == last[3] && t.count == last[4] && t.at == last[2] + last[1] * w.apart)
+			last[1]++;
+		else
+			memcpy(&w.runs[w.nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
+	}
+	return w;
+}
+
 static void
 image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
 	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
-	bool dx = op->kind == OP_conv2d_dx;
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	int64_t H = x->axis[2].n, W = x->axis[3].n, C = x->axis[1].n / gemm_unit(p), OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
+	int64_t W = x->axis[3].n, C = x->axis[1].n / gemm_unit(p), OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
 	Emit e = {0};
 	int w = p->lanes;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr);
@@ -207,42 +238,24 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	if (fresh) {
 		/* one channel: the filter's columns are the innermost sum */
 		bool columns = x->axis[1].n == 1 && S > 1;
-		int64_t *rows = arena_array(e.arena, int64_t, OH * 3), *runs = arena_array(e.arena, int64_t, OW * 5), nrun = 0, rstep = 1, rmove = 1, sstep = 1, smove = 1;
-		/* from a run's pixel to the next, in input pixels: with one image they need not be neighbours */
-		int64_t apart = o->axis[0].n == 1 && !dx ? stride[1] : 1;
-
-		for (int64_t i = 0; i < OH; i++) {
-			Taps t = taps_of(dx, i, H, R, stride[0], pad[0], dil[0], &rstep, &rmove);
-
-			memcpy(&rows[i * 3], (int64_t[]){t.at, t.first, t.count}, 24);
-		}
-		for (int64_t i = 0; i < OW; i++) {
-			Taps t = taps_of(dx, i, W, S, stride[1], pad[1], dil[1], &sstep, &smove);
-			int64_t *last = &runs[(nrun - 1) * 5];
-
-			/* neighbours with the same taps whose inputs are that far apart are one run of rows */
-			if (nrun && t.first == last[3] && t.count == last[4] && t.at == last[2] + last[1] * apart)
-				last[1]++;
-			else
-				memcpy(&runs[nrun++ * 5], (int64_t[]){i, 1, t.at, t.first, t.count}, 40);
-		}
+		Walk walk = walk_of(e.arena, op, x, wt, o);
 		bool tile, made = abuf < 0;
 
 		emit_lanes(&e, w);
 		V n = extent(&e, o->axis[0]), in = made ? scratch_ptr(&e, 0) : buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0, band = made ? prologue_pixels(g, op, p) : OW;
 
-		for (int64_t i = 0; i < nrun && !o->axis[0].mul; i++)
-			counts |= tile_rows(runs[i * 5 + 1] * o->axis[0].n, (band < runs[i * 5 + 1] ? band : runs[i * 5 + 1]) * o->axis[0].n, p->mr);
+		for (int64_t i = 0; i < walk.nrun && !o->axis[0].mul; i++)
+			counts |= tile_rows(walk.runs[i * 5 + 1] * o->axis[0].n, (band < walk.runs[i * 5 + 1] ? band : walk.runs[i * 5 + 1]) * o->axis[0].n, p->mr);
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
-		V st[S_COUNT] = {[S_AM] = k64(&e, apart * C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, smove)),
-			[S_BP] = k64(&e, rstep * S * C * nr * 4), [S_BQ] = k64(&e, sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, C)};
+		V st[S_COUNT] = {[S_AM] = k64(&e, walk.apart * C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, walk.rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, walk.smove)),
+			[S_BP] = k64(&e, walk.rstep * S * C * nr * 4), [S_BQ] = k64(&e, walk.sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, C)};
 		if (columns) {
 			st[S_AK] = st[S_AQ];
 			st[S_BK] = st[S_BQ];
 		}
-		V strides = strides_block(&e, st), trow = table(&e, rows, OH * 3), trun = table(&e, runs, nrun * 5);
+		V strides = strides_block(&e, st), trow = table(&e, walk.rows, OH * 3), trun = table(&e, walk.runs, walk.nrun * 5);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), made0 = k64(&e, 0), made1 = NULL;
 
 		/* one tap, and a run of all columns: the input's pixels are the output's */
@@ -254,7 +267,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : npanel), 1);
 		V kb = p->panel_outer ? t : inner, row = p->panel_outer ? inner : t, row3 = i_mul(&e, row, k64(&e, 3));
 		V h0 = table_at(&e, trow, row3), r0 = table_at(&e, trow, i_add(&e, row3, k64(&e, 1))), np = table_at(&e, trow, i_add(&e, row3, k64(&e, 2)));
-		V run5 = i_mul(&e, loop_open(&e, k64(&e, 0), k64(&e, nrun), 1), k64(&e, 5));
+		V run5 = i_mul(&e, loop_open(&e, k64(&e, 0), k64(&e, walk.nrun), 1), k64(&e, 5));
 		V ow = table_at(&e, trun, run5), len = table_at(&e, trun, i_add(&e, run5, k64(&e, 1))), w0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 2)));
 		V s0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 3))), nq = table_at(&e, trun, i_add(&e, run5, k64(&e, 4)));
 		V a0 = made ? k64(&e, 0) : i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
@@ -269,7 +282,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			nq = LLVMBuildZExt(here(&e), some, e.l->i64, "");
 		}
 		tiles_open(&e, i_mul(&e, made ? i_sub(&e, made1, made0) : len, n), p->mr, &lo, &count);
-		V in_band = i_mul(&e, lo, k64(&e, apart * C * 4));
+		V in_band = i_mul(&e, lo, k64(&e, walk.apart * C * 4));
 
 		lo = i_add(&e, lo, i_mul(&e, made0, n));
 		ImageAt at = {lo, n, row, ow};
