@@ -340,7 +340,8 @@ MODELS = {"mlp": (8, "f32 bf16 f16"), "lenet": (8, "f32 bf16 f16"), "ncf": (100,
 
 
 def model(net, batch, precision):
-    """The first loss, and two steps' for the smaller ones, near the processor's in f32: three times as far as the processor's own in this precision, and some roundings."""
+    """The first loss, and two steps' for the smaller ones, near the processor's in f32: three times as far as the processor's own in this precision, and some roundings;
+    the second with room for an activation within a rounding of zero that falls on the other side, which is a part of some 1e-4 of a gradient."""
     def check():
         path, count = os.path.join(root, "models", net + ".net"), "1" if precision == "bf16" and "f32" not in MODELS[net][1] else "2"
         for name, target, p, env in (("truth", "cpu", "f32", {}), ("cpu", "cpu", precision, {}), ("cuda", "cuda", precision, {"MANTOU_SIM_CHECK": "1" if count == "2" else "0", "MANTOU_SIM_MEMORY": str(8 << 30), "MANTOU_SIM_LIMIT": str(10 ** 15)})):
@@ -353,7 +354,7 @@ def model(net, batch, precision):
         a, b, c = (losses(n + ".log") for n in ("cuda", "cpu", "truth"))
         assert len(a) == len(b) == int(count)
         worst = max(abs(y - z) for y, z in zip(b, c))
-        assert all(abs(x - z) <= 3 * worst + ((2 if i == 0 else 32) * UNIT[precision] + 1e-5) * max(1, abs(z)) for i, (x, z) in enumerate(zip(a, c))), (a, b, c)
+        assert all(abs(x - z) <= 3 * worst + ((2 if i == 0 else 32) * UNIT[precision] + (1e-5 if i == 0 else 1e-4)) * max(1, abs(z)) for i, (x, z) in enumerate(zip(a, c))), (a, b, c)
     check.__name__ = "model_%s_%s" % (net, precision)
     return check
 
