@@ -39,6 +39,7 @@ count() {
 		set -- "$1" "$2" "$3" "$4" "$5" 1 "$7"
 	fi
 	[ "$6" = 0 ] || grep -E '^(FAIL|not ok|[^ ]*: FAIL)|[0-9]+/[0-9]+ .*FAIL' "$3" | head -n 40
+	[ "$7" = 0 ] || sed -n '/^skip /p' "$3" | sort -u | head -n 10
 	passed=$((passed + $5)) failed=$((failed + $6)) skipped=$((skipped + $7))
 	printf '%-12s %s passed, %s failed, %s skipped  (%s s)\n' "$1" "$5" "$6" "$7" "$4"
 }

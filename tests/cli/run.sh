@@ -100,7 +100,7 @@ if [ -f "$sim" ]; then
 	END
 else
 	skipped=$((skipped + 5))
-	echo "SKIP native: no stand-in for the driver"
+	echo "skip native: no stand-in for the driver"
 fi
 t "cuda, misspelt architecture" 2 "did you mean 'sm_90a'" $cuda --arch sm_90b --emit cuda "$net" -o -
 t "cuda makes no llvm" 2 'target cuda makes cuda, ptx and cubin' $cuda --arch sm_80 --emit llvm "$net" -o -
@@ -186,7 +186,7 @@ if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
 	ok "an empty cache entry is made again" $cuda --arch sm_80 --emit ptx "$net" -o "$dir/second.ptx"
 	same "the same PTX again" "$dir/first.ptx" "$dir/second.ptx"
 elif grep -q 'need NVRTC' "$dir/err"; then
-	echo "skipped: PTX and cubins of target cuda: there is no NVRTC here"
+	echo "skip PTX and cubins of target cuda: there is no NVRTC here"
 	skipped=$((skipped + 12))
 else
 	bad "emit ptx: $(head -c 300 "$dir/err")"
