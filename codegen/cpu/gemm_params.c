@@ -168,6 +168,18 @@ copy_pays(const Graph *g, const Op *op, const GemmParams *p)
 	return gemm_copies(g, op, p) && matmul_mat(g, op, &m) && !m.m.mul && m.m.n % 512 == 0 && m.k >= 512 && m.n >= 4 * p->nv * p->lanes && !matmul_split(&m, p);
 }
 
+/* The tile for n columns: no wider than they are, as many rows as the registers leave. */
+static void
+tile_for_columns(GemmParams *p, int64_t n, bool wide)
+{
+	if (n <= 8)
+		p->lanes = 8;
+	while (p->nv > 1 && (p->nv - 1) * p->lanes >= n)
+		p->nv--;
+	if (wide && p->nv <= 2)
+		p->mr = p->nv == 1 ? 14 : 12;
+}
+
 /* Default parameters: tiles that fill the registers (32 vectors of 64 bytes, 16 of 32), blocks that fit the second-level cache. */
 GemmParams
 gemm_params(const Graph *g, const Op *op, int vector_bytes)
@@ -175,19 +187,13 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	bool wide = vector_bytes == 64;
 	GemmParams p = {.mr = 6, .nv = wide ? 4 : 2, .lanes = vector_bytes / 4, .parts = 1, .band = 1, .pack = true};
 	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
-	int w = vector_bytes / 4;
 
 	if (op->kind == OP_matmul) {
 		int64_t n = o->axis[o->rank - 1].n;
 
-		if (n <= 8)
-			p.lanes = w = 8;
-		while (p.nv > 1 && (p.nv - 1) * w >= n)
-			p.nv--;
-		if (wide && p.nv <= 2)
-			p.mr = p.nv == 1 ? 14 : 12;
+		tile_for_columns(&p, n, wide);
 		/* a large second operand is read in strips of its rows, a page each, once for every block of the result's rows */
-		p.pack = attr_bool(op, A_tb) || (n > p.nv * w && o->axis[o->rank - 2].n >= 64 && type_bytes(val_type(g, op->in[1])) >= 512 << 10);
+		p.pack = attr_bool(op, A_tb) || (n > p.nv * p.lanes && o->axis[o->rank - 2].n >= 64 && type_bytes(val_type(g, op->in[1])) >= 512 << 10);
 		p.copy = copy_pays(g, op, &p);
 	} else if (op->kind == OP_conv2d_dw) {
 		const Type *gr = val_type(g, op->in[1]);
@@ -197,8 +203,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		p.mr = wide ? 12 : 6;
 		p.nv = 2;
 		if (o->axis[0].n <= 8)
-			p.lanes = w = 8;
-		if (o->axis[0].n <= w) {
+			p.lanes = 8;
+		if (o->axis[0].n <= p.lanes) {
 			p.nv = 1;
 			p.mr = wide ? 14 : 8;
 		}
@@ -212,13 +218,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	} else {
 		int64_t k = o->axis[1].n, weights = type_bytes(val_type(g, op->in[1]));
 
-		if (k <= 8)
-			p.lanes = w = 8;
-		while (p.nv > 1 && (p.nv - 1) * w >= k)
-			p.nv--;
-		if (wide && p.nv <= 2)
-			p.mr = p.nv == 1 ? 14 : 12;
-		p.panel_outer = weights > type_bytes(a) && k >= 4 * p.nv * w;
+		tile_for_columns(&p, k, wide);
+		p.panel_outer = weights > type_bytes(a) && k >= 4 * p.nv * p.lanes;
 	}
 	return p;
 }

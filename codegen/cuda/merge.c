@@ -116,6 +116,28 @@ with_blocks(Arena *a, const char *text, int entries, int64_t blocks)
 	return r;
 }
 
+/* The launch of the function `name` (before, text: freed) that takes the place of n kernels. */
+static KernelRec
+launch_of(CuProgram *p, const KernelRec *const *k, int n, const char *name, Buf *before, Buf *text, int64_t blocks, const char *kernels)
+{
+	KernelRec r = *k[0];
+
+	r.name = name;
+	r.fn = (int)p->fn.n;
+	r.off = NULL;
+	r.noff = 0;
+	r.rows = blocks;
+	for (int i = 1; i < n; i++) {
+		r.flops += k[i]->flops;
+		r.bytes += k[i]->bytes;
+	}
+	vec_push(p->a, &p->fn, ((CuFunction){.name = name, .before = arena_strndup(p->a, before->at, before->n), .text = arena_strndup(p->a, text->at, text->n),
+		.what = arena_printf(p->a, "%d %s in one launch", n, kernels), .block = BLOCK}));
+	buf_free(before);
+	buf_free(text);
+	return r;
+}
+
 /* One kernel in place of n: each is a row of the table, its first block and its parameters. */
 static KernelRec
 joined(Merge *x, const KernelRec *const *k, int n)
@@ -126,7 +148,6 @@ joined(Merge *x, const KernelRec *const *k, int n)
 	bool counts = strstr(f->text, "ENTRY");
 	int columns = k[0]->noff + 1;
 	int64_t block = 0;
-	KernelRec r = *k[0];
 	Buf before = {0}, text = {0};
 
 	for (int i = 0; i < n; i++)
@@ -137,15 +158,12 @@ joined(Merge *x, const KernelRec *const *k, int n)
 	buf_printf(&before, ", unsigned block, unsigned blocks%s)\n%s", counts ? ", unsigned entry, unsigned part0" : "", with_blocks(p->a, f->text, n, block));
 	block = 0;
 	buf_printf(&before, "static __constant__ long long %s_table[%d][%d] = {\n", name, n + 1, columns);
-	r.flops = r.bytes = 0;
 	for (int i = 0; i < n; i++) {
 		buf_printf(&before, "\t{%lld", (long long)block);
 		for (int j = 0; j + 1 < columns; j++)
 			buf_printf(&before, ", %lld", (long long)k[i]->off[j]);
 		buf_printf(&before, "},\n");
 		block += k[i]->rows;
-		r.flops += k[i]->flops;
-		r.bytes += k[i]->bytes;
 	}
 	buf_printf(&before, "\t{%lld}};\n", (long long)block);
 	buf_printf(&text, "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %lld; b += gridDim.x) {\n\t\tint low = 0, high = %d;\n"
@@ -154,16 +172,7 @@ joined(Merge *x, const KernelRec *const *k, int n)
 	for (int j = 1; j < columns; j++)
 		buf_printf(&text, ", t[%d]", j);
 	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0])%s);\n\t}\n}\n", columns, counts ? ", low, (unsigned)t[0]" : "");
-	r.name = name;
-	r.fn = (int)p->fn.n;
-	r.off = NULL;
-	r.noff = 0;
-	r.rows = block > 65535 ? 65535 : block;
-	vec_push(p->a, &p->fn, ((CuFunction){.name = name, .before = arena_strndup(p->a, before.at, before.n), .text = arena_strndup(p->a, text.at, text.n),
-		.what = arena_printf(p->a, "%d kernels in one launch", n), .block = BLOCK}));
-	buf_free(&before);
-	buf_free(&text);
-	return r;
+	return launch_of(p, k, n, name, &before, &text, block > 65535 ? 65535 : block, "kernels");
 }
 
 /* One kernel in place of n small ones of different functions: a block to each. */
@@ -172,11 +181,9 @@ joined_small(Merge *x, const KernelRec *const *k, int n)
 {
 	CuProgram *p = x->p;
 	const char *name = arena_printf(p->a, "%s_and_%d", k[0]->name, n - 1);
-	KernelRec r = *k[0];
 	Buf before = {0}, text = {0};
 
 	buf_printf(&text, "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %d; b += gridDim.x)\n\t\tswitch (b) {\n", n);
-	r.flops = r.bytes = 0;
 	for (int i = 0; i < n; i++) {
 		buf_printf(&before, "static __device__ void %s_each%d(char *arena, long long n", name, i);
 		buf_printf(&text, "\t\tcase %d: %s_each%d(arena, n", i, name, i);
@@ -186,20 +193,9 @@ joined_small(Merge *x, const KernelRec *const *k, int n)
 		}
 		buf_printf(&before, ", unsigned block, unsigned blocks)\n%s", with_blocks(p->a, p->fn.at[k[i]->fn].text, 1, 1));
 		buf_printf(&text, ", 0, 1); break;\n");
-		r.flops += k[i]->flops;
-		r.bytes += k[i]->bytes;
 	}
 	buf_printf(&text, "\t\t}\n}\n");
-	r.name = name;
-	r.fn = (int)p->fn.n;
-	r.off = NULL;
-	r.noff = 0;
-	r.rows = n;
-	vec_push(p->a, &p->fn, ((CuFunction){.name = name, .before = arena_strndup(p->a, before.at, before.n), .text = arena_strndup(p->a, text.at, text.n),
-		.what = arena_printf(p->a, "%d small kernels in one launch", n), .block = BLOCK}));
-	buf_free(&before);
-	buf_free(&text);
-	return r;
+	return launch_of(p, k, n, name, &before, &text, n, "small kernels");
 }
 
 static void

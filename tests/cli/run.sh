@@ -363,6 +363,8 @@ tune "wider vectors" 'vectors of 16 numbers, the processor.s hold 8' 's/lanes=8/
 tune "not packed" 'must be packed' '/ conv2d /s/pack=1/pack=0/'
 tune "too many parts" '99 parts of 7 rows of pixels' 's/parts=[0-9]*/parts=99/'
 tune "too long a band" 'a band of 99 rows of pixels, there are 7' 's/band=[0-9]*/band=99/'
+tune "images that do not divide the batch" '1000 images a pass do not divide all of them' 's/\(band=[0-9]*\)/\1,images=1000/'
+tune "copied where nothing is turned" 'copy=1 is for a matrix product of a turned first operand' '/ conv2d /s/pack=1/pack=1,copy=1/'
 tune "pairs" 'these operands cannot be multiplied as pairs' '/ conv2d /s/pack=1/pack=1,pairs/'
 tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm{\(.*lanes=8\).*/winograd{\1}/'
 "$mantou" explain --target cuda --arch sm_80 --precision bf16 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u >"$dir/cuda.records"
