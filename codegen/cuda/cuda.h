@@ -24,6 +24,16 @@ typedef struct Memo { uint32_t val; int rank; Ix ix[MAX_RANK]; Cell cell; } Memo
 typedef struct Cse { const char *text, *name; } Cse;
 typedef struct Joined { Ix sum, outer, ext, inner; } Joined; /* sum = outer * ext + inner, 0 <= inner < ext */
 typedef struct Scope { uint32_t memo, cse, joined; } Scope;
+/* Neighbours in the making, element u of `vec` in a loop of its own: what lies along them in memory, as numbers of each channel do, is loaded in vectors before (vectors.c). */
+typedef struct Lanes {
+	const Type *type; int axis, vec; /* of what the loop goes over; its axis of neighbours */
+	Ix first[MAX_RANK], lane;       /* indices of the first one; that of element u along the axis */
+	/* Where loads are put into Cuda.body: [0] where of `first` only the index along the axis is known, if `early`; [1] before the loop. */
+	struct { size_t at; int depth; } place[2];
+	bool early;
+	const char *valid;              /* early: NULL, or a condition under which that index is in range */
+	VEC(Cse) taken[2];              /* addresses and arrays */
+} Lanes;
 typedef struct Out { Val v; const Type *type; int64_t offset; } Out; /* what a kernel stores, and where */
 
 /* A group in the making: tables by Val.id, and the kernel that is open. */
@@ -53,6 +63,7 @@ typedef struct Cuda {
 	VEC(Cse) cse;
 	VEC(Joined) joined;
 	VEC(Cse) top;                   /* pointers and extents, at the kernel's start */
+	Lanes *lanes;                   /* NULL: one element at a time */
 	const Type *root; Ix root_ix[MAX_RANK], root_i; /* elements of this type at root_ix are at root_i */
 } Cuda;
 
@@ -84,6 +95,7 @@ const char *cu_from_memory(Cuda *c, DType t, const char *text); /* a cell's text
 const char *cu_to_memory(Cuda *c, DType t, const char *text);
 Cell cu_cell_let(Cuda *c, const char *text, DType t);   /* a variable */
 Cell cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix);
+bool cu_lanes_take(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell *x); /* false: it does not lie along them */
 void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);
 void cu_stores_at(Cuda *c, int64_t offset);             /* said of stores that go another way: a kernel that writes states asks first whether the loop has ended */
 const char *cu_pointer(Cuda *c, DType t, int64_t offset); /* the name of a pointer into the arena */

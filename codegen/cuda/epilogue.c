@@ -123,7 +123,7 @@ slab_fill(Gemm *x)
 }
 
 /* Loops over slabs, and over this thread's rows of a slab. */
-typedef struct Rows { Scope slab, row; Ix n; int vec, columns, step; } Rows;
+typedef struct Rows { Scope slab, row; Ix n; int vec, columns, step; Lanes lanes; } Rows;
 
 static Rows
 rows_open(Gemm *x, int vec, int columns, int ahead)
@@ -139,6 +139,11 @@ rows_open(Gemm *x, int vec, int columns, int ahead)
 		slab_fill(x);
 		cu_line(c, "__syncthreads();");
 	}
+	int64_t across;
+	bool all = cu_ix_number(x->N, &across) && across % x->p.n == 0;
+
+	if (x->slab == x->p.m) /* no sums wait in registers: a column's numbers are kept for all its rows */
+		cu_lanes_early(c, &r.lanes, all ? NULL : arena_printf(c->a, "%s < %s", r.n, x->N));
 	r.row = cu_scope_open(c, "for (int line = tid / %d; line < %d; line += %d)", columns, x->slab, ahead * r.step);
 	return r;
 }
@@ -295,7 +300,7 @@ leaves_ahead(Epilogue *e, const Rows *r)
 }
 
 static void
-outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
+outputs(Epilogue *e, Rows *r, Ix row, const char *at)
 {
 	Gemm *x = e->x;
 	Cuda *c = x->c;
@@ -313,11 +318,15 @@ outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
 		for (int k = 0; k < e->nout; k++)
 			if (in_vectors(e, &e->out[k]))
 				to[k] = cu_stored_open(c, &e->out[k], e->vec);
+		if (strcmp(first[x->column], r->n))
+			r->lanes = (Lanes){0};
+		cu_lanes_begin(c, &r->lanes, x->space, x->column, e->vec, first);
 		cu_line(c, "#pragma unroll");
 		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", e->vec);
 		u = "u";
 		n[0] = cu_ix_add(c, r->n, u);
 		cu_result_index(x, m, n, ix);
+		r->lanes.lane = ix[x->column];
 		cu_leaves_put(c, &e->leaves, ix, u);
 	}
 	if (x->op) {
@@ -331,6 +340,7 @@ outputs(Epilogue *e, const Rows *r, Ix row, const char *at)
 		state_step(e, k, ix, u);
 	for (int k = 0; k < e->nout; k++)
 		cu_stored_put(c, &e->out[k], to[k], ix, v[k]);
+	cu_lanes_end(c);
 	if (e->vec > 1)
 		cu_scope_close(c, loop);
 	for (int k = 0; k < e->nout; k++)

@@ -124,6 +124,11 @@ void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
 void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
 void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
+/* What lies along neighbours, while element u of them is computed, is loaded where the text ends at cu_lanes_begin, which comes before their loop; what needs of the first one's indices no other than that along
+ * the axis, where it ended at cu_lanes_early, if that was called and *l is not cleared again. From begin to end l->lane is set as soon as it is known. */
+void cu_lanes_early(const Cuda *c, Lanes *l, const char *valid);
+void cu_lanes_begin(Cuda *c, Lanes *l, const Type *type, int axis, int vec, const Ix *first);
+void cu_lanes_end(Cuda *c);
 /* Outputs, of which `vec` neighbours are stored at once: the name of their array; element u, in memory at once if the name is NULL; the store at the first one's indices. */
 const char *cu_stored_open(Cuda *c, const Out *o, int vec);
 void cu_stored_put(Cuda *c, const Out *o, const char *name, const Ix *ix, Cell x);

@@ -69,10 +69,13 @@ unit_line(Cuda *c, const Operand *o, Ix unit)
 	return cu_ix_div(c, unit, cu_ix_k(c, o->per_line));
 }
 
+/* The first element's place in its line: one for all units of a thread, where threads take whole lines. */
 static Ix
-unit_first(Cuda *c, const Operand *o, Ix unit)
+unit_first(const Gemm *x, const Operand *o, Ix unit)
 {
-	return cu_ix_mul(c, cu_ix_rem(c, unit, cu_ix_k(c, o->per_line)), cu_ix_k(c, o->vec));
+	Cuda *c = x->c;
+
+	return cu_ix_mul(c, cu_ix_rem(c, x->threads % o->per_line ? unit : "tid", cu_ix_k(c, o->per_line)), cu_ix_k(c, o->vec));
 }
 
 void
@@ -87,7 +90,7 @@ cu_load_rows(Gemm *x, const Operand *o)
 		cu_line(c, "%s %c%d[%d];", c->it, o->name, i, count);
 	cu_line(c, "bool %c_in[%d];", o->name, count);
 	Scope s = units_open(x, o, count, &unit);
-	Ix row = cu_ix_add(c, o->which ? x->n0 : x->m0, o->along_k ? unit_line(c, o, unit) : unit_first(c, o, unit));
+	Ix row = cu_ix_add(c, o->which ? x->n0 : x->m0, o->along_k ? unit_line(c, o, unit) : unit_first(x, o, unit));
 
 	cu_split_number(c, row, o->which ? x->ext_n : x->ext_m, n, at);
 	for (int i = 0; i < n; i++)
@@ -107,7 +110,7 @@ static Ix
 k_coordinates(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *at)
 {
 	Cuda *c = x->c;
-	Ix in = o->along_k ? unit_first(c, o, unit) : unit_line(c, o, unit);
+	Ix in = o->along_k ? unit_first(x, o, unit) : unit_line(c, o, unit);
 
 	if (tap_by_tile(x)) {
 		at[0] = tap[0];
@@ -212,6 +215,17 @@ store_unit(Gemm *x, const Operand *o, const Ix *ix, const char *keep)
 		cu_scope_close(c, s);
 }
 
+/* Is the index along a unit's chunk in range wherever the unit is? */
+static bool
+chunk_inside(const Gemm *x, const Operand *o)
+{
+	int64_t all;
+
+	if (o->along_k)
+		return tap_by_tile(x) || (x->f.nk == 1 && cu_ix_number(x->K, &all) && all % x->p.k == 0);
+	return cu_ix_number(o->which ? x->N : x->M, &all) && all % o->rows == 0;
+}
+
 /* To registers `keep`. */
 static void
 take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
@@ -220,9 +234,12 @@ take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 	Ix ix[MAX_RANK], first[MAX_RANK], u = "0";
 	const char *valid = unit_at(x, o, unit, tap, ix);
 	Leaves l = {0};
+	Lanes lanes = {0};
 	Scope loop = {0};
 
 	memcpy(first, ix, sizeof first);
+	if (o->vec > 1 && chunk_inside(x, o)) /* before any condition, so that units of one chunk share a load */
+		cu_lanes_early(c, &lanes, NULL);
 
 	for (int i = 0; i < o->vec; i++)
 		cu_line(c, "%s[%d] = 0;", keep, i);
@@ -234,16 +251,18 @@ take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 		cu_leaves_find(c, o->v, o->t, NOVAL, &l);
 		cu_leaves_open(c, &l, o->vec, 1);
 		cu_leaves_load(c, &l, ix);
+		cu_lanes_begin(c, &lanes, o->t, last, o->vec, first);
 		cu_line(c, "#pragma unroll");
 		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", o->vec);
 		u = "u";
-		ix[last] = cu_ix_add(c, ix[last], u);
+		lanes.lane = ix[last] = cu_ix_add(c, ix[last], u);
 		cu_leaves_put(c, &l, ix, u);
 	}
 	Cell v = cu_value_at(c, o->v, ix);
 
 	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
 	cu_line(c, "%s[%s] = %s;", keep, u, cu_to_memory(c, (DType)v.dt, v.v));
+	cu_lanes_end(c);
 	if (o->vec > 1)
 		cu_scope_close(c, loop);
 	if (cu_value_is_out(c, o->v))

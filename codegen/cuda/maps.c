@@ -7,7 +7,8 @@
 #include <ctype.h>
 #include <string.h>
 
-typedef struct Way { int vec; bool flat; int inner; Leaves leaves; } Way; /* inner: the axis that is innermost in memory, -1 */
+enum { FULL_DEVICE = 132 * 8 * 2 }; /* blocks that fill a large device twice */
+typedef struct Way { int vec; bool flat; int inner; Leaves leaves; Lanes lanes; } Way; /* inner: the axis that is innermost in memory, -1 */
 
 static void
 way_find(Cuda *c, const Out *out, int n, Way *w)
@@ -52,9 +53,11 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 		for (int k = 0; k < n; k++)
 			if (cu_vector_place(out[k].type, out[k].offset, t))
 				to[k] = cu_stored_open(c, &out[k], w->vec);
+		cu_lanes_begin(c, &w->lanes, t, w->inner, w->vec, at);
 		cu_line(c, "#pragma unroll");
 		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", w->vec);
 		ix[w->inner] = w->flat ? "q_" : cu_ix_add(c, at[w->inner], "u");
+		w->lanes.lane = w->flat ? "" : ix[w->inner];
 		c->root_i = cu_ix_add(c, e, "u");
 		memcpy(c->root_ix, ix, sizeof(Ix) * t->rank);
 		cu_leaves_put(c, &w->leaves, ix, "u");
@@ -63,6 +66,7 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 		x[k] = cu_value_at(c, out[k].v, ix);
 	for (int k = 0; k < n; k++)
 		cu_stored_put(c, &out[k], to[k], ix, x[k]);
+	cu_lanes_end(c);
 	if (w->vec > 1)
 		cu_scope_close(c, loop);
 	c->root_i = e;
@@ -125,6 +129,32 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 	return true;
 }
 
+/* Threads over vectors. Where all vectors of a thread have the same place along the axis of neighbours, what lies along it is loaded once, before the loop. */
+static void
+neighbours_emit(Cuda *c, const Out *out, int n, Way *w)
+{
+	const Type *t = out[0].type;
+	uint32_t all = (1u << t->rank) - 1;
+	Ix i = cu_fresh(c, 'i'), ext = cu_extent(c, t->axis[w->inner]), place = NULL, ix[MAX_RANK];
+
+	if (BLOCK * w->vec % t->axis[w->inner].n == 0) {
+		place = cu_ix_rem(c, cu_ix_mul(c, "(int)threadIdx.x", cu_ix_k(c, w->vec)), ext);
+		cu_lanes_early(c, &w->lanes, NULL);
+	}
+	Scope s = vectors_open(c, w->vec, i, cu_product(c, t, all));
+
+	if (place) {
+		Ix line = cu_ix_div(c, i, ext);
+
+		vec_push(c->a, &c->joined, ((Joined){i, line, ext, place}));
+	}
+	cu_take_apart(c, t, all, i, ix);
+	if (place && strcmp(ix[w->inner], place))
+		w->lanes = (Lanes){0};
+	vector_emit(c, out, n, w, ix, i);
+	cu_scope_close(c, s);
+}
+
 void
 cu_map_emit(Cuda *c, const Out *out, int n)
 {
@@ -147,12 +177,9 @@ cu_map_emit(Cuda *c, const Out *out, int n)
 		vector_emit(c, out, n, &w, ix, c->root_i);
 		cu_scope_close(c, s);
 	} else {
-		Ix i = cu_fresh(c, 'i');
-		Scope s = vectors_open(c, w.vec, i, cu_product(c, t, all));
-
-		cu_take_apart(c, t, all, i, ix);
-		vector_emit(c, out, n, &w, ix, i);
-		cu_scope_close(c, s);
+		neighbours_emit(c, out, n, &w);
 	}
-	map_close(c, w.vec, (cu_blocks_of(t, all) + w.vec - 1) / w.vec);
+	int64_t blocks = (cu_blocks_of(t, all) + w.vec - 1) / w.vec;
+
+	map_close(c, w.vec, w.lanes.taken[0].n && blocks > FULL_DEVICE ? FULL_DEVICE : blocks);
 }

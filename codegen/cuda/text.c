@@ -376,7 +376,10 @@ Cell
 cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
 {
 	DType dt = (DType)t->dtype;
+	Cell x;
 
+	if (cu_lanes_take(c, t, offset, ix, &x))
+		return x;
 	return cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", cu_pointer(c, dt, offset), element(c, t, ix))), dt);
 }
 
@@ -433,6 +436,8 @@ cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x)
 }
 
 /* ---------------------------------------------------------------- the frame */
+enum { MOST_OFFSETS = 480 };
+
 static const char *
 identifier(Cuda *c, const char *part)
 {
@@ -458,12 +463,13 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->off.n = c->map.n = 0;
 	c->check = c->writes_state = c->flat = c->loose = false;
 	c->root = NULL;
+	c->lanes = NULL;
 	c->head.n = c->body.n = 0;
 }
 
 /* The function of that text. */
 static int
-function_of(Cuda *c, const char *text, const char *what, bool plan)
+function_of(Cuda *c, const char *before, const char *text, const char *what, bool plan)
 {
 	CuProgram *p = c->p;
 	uint64_t hash = hash_bytes(HASH_START, text, strlen(text));
@@ -474,7 +480,7 @@ function_of(Cuda *c, const char *text, const char *what, bool plan)
 		if (f->hash == hash && f->plan == plan && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
-	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = "", .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat, .loose = c->loose,
+	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = before, .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat, .loose = c->loose,
 		.plan = plan, .hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }
@@ -514,17 +520,40 @@ group_flops(const Cuda *c)
 	return flops;
 }
 
+/* More offsets than a launch may have parameters (4 KB, before CUDA 12.1) stand in a table beside the function, which is this kernel's alone then. Empties Cuda.off. */
+static const char *
+offsets_table(Cuda *c, Buf *text)
+{
+	Buf table = {0};
+
+	buf_printf(&table, "static __device__ const long long %s_offsets[%u] = {", c->name, (unsigned)c->off.n);
+	for (uint32_t k = 0; k < c->off.n; k++) {
+		buf_printf(&table, "%s%lld,", k % 16 ? " " : "\n\t", (long long)c->off.at[k]);
+		buf_printf(text, "\tconst long long o%u = %s_offsets[%u];\n", (unsigned)k, c->name, (unsigned)k);
+	}
+	buf_printf(&table, "};\n");
+	const char *before = arena_strndup(c->p->a, table.at, table.n);
+
+	buf_free(&table);
+	c->off.n = 0;
+	c->flat = c->loose = false;
+	return before;
+}
+
 /* The group's figures stand with its first kernel. */
 void
 cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 {
 	Arena *a = c->p->a;
 	Buf text = {0};
-	int64_t *off = arena_array(a, int64_t, c->off.n), grid = blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1;
+	int64_t *off = arena_array(a, int64_t, c->off.n + 1), grid = blocks > 65535 ? 65535 : blocks > 0 ? blocks : 1;
 	bool once = c->group >= 0 && c->g->group.at[c->group].once;
 
+	bool many = c->off.n > MOST_OFFSETS;
+	const char *before = "";
+
 	buf_printf(&text, "(char *arena, long long n");
-	for (uint32_t k = 0; k < c->off.n; k++) {
+	for (uint32_t k = 0; k < c->off.n && !many; k++) {
 		off[k] = c->off.at[k];
 		buf_printf(&text, ", long long o%u", (unsigned)k);
 	}
@@ -535,12 +564,14 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 		buf_printf(&text, ", const __grid_constant__ TensorMap map_%c", c->map_name[k]);
 	}
 	buf_printf(&text, ")\n{\n%s", c->writes_state ? "\tif (halted(arena)) return;\n" : "");
+	if (many)
+		before = offsets_table(c, &text);
 	if (c->head.n)
 		buf_put(&text, c->head.at, c->head.n);
 	if (c->body.n)
 		buf_put(&text, c->body.at, c->body.n);
 	buf_printf(&text, "}\n");
-	int fn = function_of(c, text.at, what, false);
+	int fn = function_of(c, before, text.at, what, false);
 
 	buf_free(&text);
 	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .map = map, .nmap = (int)c->map.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
@@ -558,6 +589,6 @@ cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff)
 		c->gk->k.at[c->gk->k.n - 1 - (uint32_t)k].flops = c->gk->k.at[c->gk->k.n - 1 - (uint32_t)k].bytes = 0;
 	memcpy(copy, off, sizeof *off * (size_t)noff);
 	cu_kernel_open(c, "");
-	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = function_of(c, plan, "a plan of cuDNN", true), .off = copy, .noff = noff, .group = c->group, .rows = 1, .div = 1,
+	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = function_of(c, "", plan, "a plan of cuDNN", true), .off = copy, .noff = noff, .group = c->group, .rows = 1, .div = 1,
 		.grain = 1, .once = c->g->group.at[c->group].once, .flops = group_flops(c), .bytes = group_bytes(c)}));
 }

@@ -1,7 +1,9 @@
 /* vectors.c: neighbours in memory, four or eight at a time: loaded before the elements are computed one by one, stored behind that.
  *
- * In: what is stored, or what elementwise ops are made of, and the type whose elements the kernel goes over.   Out: arrays x.. of what was loaded, y.. of what will be stored. */
+ * In: what is stored, or what elementwise ops are made of, and the type whose elements the kernel goes over.   Out: arrays x.. of what was loaded, y.. of what will be stored. What has as many elements
+ * as the kernel goes over is found before (leaves); what repeats, as the numbers of a batch normalisation do for each pixel, when an element asks for it (lanes): its load is put before the loop. */
 #include "gemm.h"
+#include <string.h>
 
 bool
 cu_vector_type(DType t)
@@ -89,6 +91,100 @@ cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
 
 		cu_memo_put(c, f->v, ix, cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane)), dt));
 	}
+}
+
+/* ---------------------------------------------------------------- what lies along neighbours */
+void
+cu_lanes_early(const Cuda *c, Lanes *l, const char *valid)
+{
+	*l = (Lanes){.place[0] = {c->body.n, c->depth}, .early = true, .valid = valid};
+}
+
+void
+cu_lanes_begin(Cuda *c, Lanes *l, const Type *type, int axis, int vec, const Ix *first)
+{
+	l->place[1].at = c->body.n;
+	l->place[1].depth = c->depth;
+	l->type = type;
+	l->axis = axis;
+	l->vec = vec;
+	memcpy(l->first, first, sizeof(Ix) * type->rank);
+	l->lane = "";
+	c->lanes = l;
+}
+
+void
+cu_lanes_end(Cuda *c)
+{
+	c->lanes = NULL;
+}
+
+/* The indices of t's element beside the first neighbour, if ix is that beside element u: along t's innermost axis the lane, along others one of the first neighbour's, in an axis of that extent.
+ * *many: there are such others. */
+static bool
+lanes_first(const Lanes *l, const Type *t, const Ix *ix, Ix *first, bool *many)
+{
+	int inner = cu_inner_axis(t);
+
+	if (inner < 0 || strcmp(ix[inner], l->lane) || !axis_same(t->axis[inner], l->type->axis[l->axis]) || t->axis[inner].mul || t->axis[inner].n % l->vec)
+		return false;
+	*many = false;
+	for (int i = 0; i < t->rank; i++) {
+		int k = 0;
+
+		first[i] = i == inner ? l->first[l->axis] : ix[i];
+		if (i == inner || (t->axis[i].n == 1 && !t->axis[i].mul))
+			continue;
+		*many = true;
+		while (k < l->type->rank && (k == l->axis || strcmp(l->first[k], ix[i]) || !axis_same(l->type->axis[k], t->axis[i])))
+			k++;
+		if (k == l->type->rank)
+			return false;
+	}
+	return true;
+}
+
+/* The array of the numbers from that address on, loaded at a place of the lanes. */
+static const char *
+lanes_array(Cuda *c, Lanes *l, int place, DType dt, const char *address)
+{
+	const char *name, *valid = place == 0 && l->valid ? arena_printf(c->a, "if (%s) ", l->valid) : "";
+	Buf text = {0}, behind = {0};
+	size_t at = l->place[place].at;
+
+	for (uint32_t k = 0; k < l->taken[place].n; k++)
+		if (!strcmp(l->taken[place].at[k].text, address))
+			return l->taken[place].at[k].name;
+	name = cu_fresh(c, 'x');
+	for (int i = 0; i <= l->place[place].depth; i++)
+		buf_put(&text, "\t", 1);
+	buf_printf(&text, "%s %s[%d]; %stake%d_%d(%s, %s);\n", cu_memory_type(dt), name, l->vec, valid, l->vec, 8 * dtype_info[dt].bytes, name, address);
+	buf_put(&behind, c->body.at + at, c->body.n - at);
+	c->body.n = at;
+	buf_put(&c->body, text.at, text.n);
+	buf_put(&c->body, behind.at, behind.n);
+	for (int k = place; k < 2; k++)
+		l->place[k].at += text.n;
+	buf_free(&text);
+	buf_free(&behind);
+	vec_push(c->a, &l->taken[place], ((Cse){address, name}));
+	return name;
+}
+
+bool
+cu_lanes_take(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell *x)
+{
+	Lanes *l = c->lanes;
+	DType dt = (DType)t->dtype;
+	Ix first[MAX_RANK];
+	bool many;
+
+	if (!l || !cu_vector_type(dt) || offset % 16 || !lanes_first(l, t, ix, first, &many))
+		return false;
+	const char *address = cu_address(c, t, offset, first);
+
+	*x = cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[u]", lanes_array(c, l, many || !l->early, dt, address))), dt);
+	return true;
 }
 
 /* ---------------------------------------------------------------- what is stored */

@@ -190,6 +190,17 @@ def overflows_change_nothing_but_the_scale():
 
 
 @test
+def more_offsets_than_parameters():
+    """A kernel that reads more tensors than a launch has parameters: 502 norms, to clip by all."""
+    image, cpu = program("norms"), program("norms", "f32", "cpu")
+    for i, name in ((image, "n"), (cpu, "c")):
+        train(i, name, "--steps", "2")
+    assert all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(losses("n.log"), losses("c.log"))), (losses("n.log"), losses("c.log"))
+    text = subprocess.run([MANTOU, "build", source("norms"), "--target", "cuda", "--arch", "sm_80", "--emit", "cuda", "-o", "-"], capture_output=True, text=True).stdout
+    assert re.search(r"_offsets\[50\d\] = {", text), "no table"
+
+
+@test
 def killed_and_resumed():
     image, draw, early = program("lstm"), random.Random(1), 0
     args = ["--steps", "40", "--every", "2"]
