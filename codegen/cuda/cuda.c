@@ -177,8 +177,10 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = "rows{threads=256}";
 	else if (contract)
 		gr->kernel = "plain";
-	else if (window)
+	else if (window) {
 		gr->kernel = "window";
+		gr->workspace = cu_windows_workspace(g, group);
+	}
 	else
 		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
 	Looked *dnn = select_looked(cx, DNN_FAMILY);

@@ -118,6 +118,12 @@ uint32_t cu_stream_number(const char *stream);
 Cell cu_cell_random(Cuda *c, const Op *op, Ix element, Cell seed, Cell step);
 const char *cu_suffix(DType t);                         /* of the prelude's functions: f32, i64, ... */
 
+/* ---- windows.c: poolings */
+bool cu_window_neighbours(const Graph *g, const Op *op);  /* may channels be taken some at a time? */
+const char *cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec); /* at ix and the channels behind it: the name of a variable, of an array where vec is not 1 */
+int64_t cu_windows_workspace(const Graph *g, int group);  /* of the group, for what cu_windows_emit finds */
+void cu_windows_emit(Cuda *c, const Op *op);              /* the kernel before a gradient of max pooling: the first maximum of each window */
+
 /* ---- eval.c, eval_sum.c: the value of an element */
 Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
 Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
@@ -126,7 +132,6 @@ Ix cu_row_in(Cuda *c, Ix o, int64_t stride, Ix tap, int64_t dil, int64_t pad);
 Ix cu_row_out(Cuda *c, Ix i, int64_t stride, Ix tap, int64_t dil, int64_t pad, const char **valid);
 const char *cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid); /* `valid`, and the pixel is one of t's */
 Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
-Cell cu_eval_window(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 
 /* ---- rows.c: reductions */
@@ -152,6 +157,7 @@ void cu_totals_emit(Cuda *c, int pieces);
 
 /* ---- maps.c, merge.c */
 void cu_map_emit(Cuda *c, const Out *out, int n);       /* all of one shape */
+Scope cu_vectors_open(Cuda *c, int vec, Ix i, Ix count); /* the loop of threads over vectors of `count` elements in all; i: the number of a vector's first */
 bool cu_asks_index(const Cuda *c);                      /* does the open kernel name an index that a flat one does not have? */
 void cu_merge(CuProgram *p, const Module *m);           /* kernels of one function that do not depend on each other into one launch; then the program's text */
 

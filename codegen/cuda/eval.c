@@ -4,6 +4,7 @@
  * computed from its operands at the indices that the operator maps to, recursively. Equal questions in one scope are answered once.
  * An operand outside whose range an index falls is not read: the question stands inside an if. */
 #include "dnn.h"
+#include "gemm.h"
 #include <string.h>
 
 static bool
@@ -302,7 +303,7 @@ eval_op(Cuda *c, const Op *op, int index, const Ix *ix)
 	if (op_has(k, T_CONTRACT))
 		return (c->parts == op ? cu_dnn_value : cu_eval_contract)(c, op, ix);
 	if (op_has(k, T_WINDOW))
-		return cu_eval_window(c, op, ix);
+		return (Cell){cu_window_values(c, op, ix, 1), val_type(c->g, op->out[0])->dtype};
 	if (k == OP_cast) {
 		Cell x = cu_value_at(c, op->in[0], ix);
 		DType to = (DType)val_type(c->g, op->out[0])->dtype;

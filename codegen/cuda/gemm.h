@@ -117,12 +117,12 @@ void cu_epilogue_emit(Gemm *x);
 bool cu_vector_type(DType t);
 bool cu_vector_place(const Type *t, int64_t offset, const Type *like); /* are elements there that lie as those of `like`, in whole vectors? */
 int cu_inner_axis(const Type *t);                 /* of neighbours in memory; -1: there is one element */
-/* Full-size operands in memory, loaded in vectors before the elements are computed one by one. */
-typedef struct Leaf { Val v; const char *name; } Leaf;
-typedef struct Leaves { VEC(Leaf) at; int vec, rows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
+/* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is made of windows, if that is asked for, likewise. */
+typedef struct Leaf { Val v; const char *name; const Op *window; } Leaf;
+typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
 void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
 void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
-void cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix);
+void cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
 /* What lies along neighbours, while element u of them is computed, is loaded where the text ends at cu_lanes_begin, which comes before their loop; what needs of the first one's indices no other than that along
  * the axis, where it ended at cu_lanes_early, if that was called and *l is not cleared again. From begin to end l->lane is set as soon as it is known. */

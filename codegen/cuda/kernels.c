@@ -313,6 +313,8 @@ group_kernels(Cuda *c)
 		if (cu_special_op(op) && op->kind != OP_store)
 			special = op;
 		contract = op_has((OpKind)op->kind, T_CONTRACT) ? op : contract;
+		if (op->kind == OP_max_pool2d_dx)
+			cu_windows_emit(c, op);
 	}
 	if (special) {
 		special_emit(c, special);

@@ -18,6 +18,7 @@ way_find(Cuda *c, const Out *out, int n, Way *w)
 	int wide = 0;
 
 	w->inner = cu_inner_axis(t);
+	w->leaves.windows = true;
 	for (int k = 0; k < n; k++) {
 		cu_leaves_find(c, out[k].v, t, NOVAL, &w->leaves);
 		if (cu_vector_place(out[k].type, out[k].offset, t)) {
@@ -75,9 +76,8 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 		cu_stored_close(c, &out[k], to[k], w->vec, at);
 }
 
-/* The loop of threads over vectors of `count` elements in all; i: the number of a vector's first. */
-static Scope
-vectors_open(Cuda *c, int vec, Ix i, Ix count)
+Scope
+cu_vectors_open(Cuda *c, int vec, Ix i, Ix count)
 {
 	return cu_scope_open(c, "for (%s %s = (blockIdx.x * BLOCK + threadIdx.x) * %d; %s < %s; %s += gridDim.x * BLOCK * %d)", c->it, i, vec, i, count, i, vec);
 }
@@ -117,7 +117,7 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 	for (int k = 0; k < t->rank; k++)
 		ix[k] = t->axis[k].n == 1 ? "0" : arena_printf(c->a, "q%d", k);
 	i = cu_fresh(c, 'i');
-	Scope s = vectors_open(c, w->vec, i, "o0");
+	Scope s = cu_vectors_open(c, w->vec, i, "o0");
 
 	vector_emit(c, out, n, w, ix, i);
 	cu_scope_close(c, s);
@@ -141,7 +141,7 @@ neighbours_emit(Cuda *c, const Out *out, int n, Way *w)
 		place = cu_ix_rem(c, cu_ix_mul(c, "(int)threadIdx.x", cu_ix_k(c, w->vec)), ext);
 		cu_lanes_early(c, &w->lanes, NULL);
 	}
-	Scope s = vectors_open(c, w->vec, i, cu_product(c, t, all));
+	Scope s = cu_vectors_open(c, w->vec, i, cu_product(c, t, all));
 
 	if (place) {
 		Ix line = cu_ix_div(c, i, ext);

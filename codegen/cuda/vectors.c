@@ -47,6 +47,10 @@ cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
 	}
 	const Op *op = val_op(c->g, v);
 
+	if (l->windows && cu_window_neighbours(c->g, op) && type_same_place(&i->type, like)) {
+		vec_push(c->a, &l->at, ((Leaf){.v = v, .window = op}));
+		return;
+	}
 	if (!op_has((OpKind)op->kind, T_POINTWISE) && op->kind != OP_stop_gradient)
 		return;
 	for (int k = 0; k < op->nin; k++)
@@ -61,6 +65,8 @@ cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
 	for (uint32_t k = 0; k < l->at.n; k++) {
 		Leaf *f = &l->at.at[k];
 
+		if (f->window)
+			continue;
 		f->name = cu_fresh(c, 'x');
 		cu_line(c, "%s %s%s[%d];", cu_memory_type((DType)val_type(c->g, f->v)->dtype), f->name, rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
 	}
@@ -73,12 +79,15 @@ leaf_at(Cuda *c, const Leaves *l, const Leaf *f)
 }
 
 void
-cu_leaves_load(Cuda *c, const Leaves *l, const Ix *ix)
+cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix)
 {
 	for (uint32_t k = 0; k < l->at.n; k++) {
 		const ValInfo *i = val_info(c->g, l->at.at[k].v);
 
-		cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes, leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
+		if (l->at.at[k].window)
+			l->at.at[k].name = cu_window_values(c, l->at.at[k].window, ix, l->vec);
+		else
+			cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes, leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
 	}
 }
 
@@ -89,7 +98,9 @@ cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane)
 		const Leaf *f = &l->at.at[k];
 		DType dt = (DType)val_type(c->g, f->v)->dtype;
 
-		cu_memo_put(c, f->v, ix, cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane)), dt));
+		const char *x = arena_printf(c->a, "%s[%s]", leaf_at(c, l, f), lane);
+
+		cu_memo_put(c, f->v, ix, cu_cell_let(c, f->window ? x : cu_from_memory(c, dt, x), dt));
 	}
 }
 

@@ -21,13 +21,13 @@ part() {
 }
 names=
 if [ -n "${LONG:-}" ]; then
-	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir
+	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir
 else
 	mkdir "$dir/numeric" # the name of files that need not have every operator
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 10 == 1' >"$dir/numeric/some.ir"
-	cp tests/cuda/tiles.ir tests/cuda/composites.ir "$dir/numeric"
+	cp tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir "$dir/numeric"
 	part numeric tests/numeric/cases.txt
-	part groups "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir"
+	part groups "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir" "$dir/numeric/windows.ir"
 fi
 CUDA_TEST_ARCH=sm_90a
 export CUDA_TEST_ARCH
