@@ -371,7 +371,7 @@ part_source(CuProgram *p, int part)
 		buf_printf(&b, "%s", *s);
 	for (uint32_t i = 0; i < p->fn.n; i++)
 		if (p->fn.at[i].part == part)
-			buf_printf(&b, "\n/* graph code, group %s: %s */\n%sKERNEL %s%s", p->fn.at[i].name, p->fn.at[i].what, p->fn.at[i].before, p->fn.at[i].name, p->fn.at[i].text);
+			buf_printf(&b, "\n/* graph code, group %s: %s */\n%sKERNEL%s %s%s", p->fn.at[i].name, p->fn.at[i].what, p->fn.at[i].before, p->fn.at[i].two ? "2" : "", p->fn.at[i].name, p->fn.at[i].text);
 	const char *r = arena_strndup(p->a, b.at, b.n);
 
 	buf_free(&b);

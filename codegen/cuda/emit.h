@@ -3,7 +3,7 @@
 #define CODEGEN_CUDA_EMIT_H
 #include "../codegen.h"
 
-typedef struct CuFunction { const char *name, *before, *text, *what; bool flat, loose, plan; uint64_t hash; int32_t block, shared, part; } CuFunction; /* plan: text is the line of a plan of cuDNN; before: what stands in front of it; text: from the parameters on; what: how threads share the work; flat: o0 counts elements; loose: its threads do not meet; block: threads; shared: bytes of dynamic shared memory; part: of the program's code */
+typedef struct CuFunction { const char *name, *before, *text, *what; bool flat, loose, plan, two; uint64_t hash; int32_t block, shared, part; } CuFunction; /* plan: text is the line of a plan of cuDNN; before: what stands in front of it; text: from the parameters on; what: how threads share the work; flat: o0 counts elements; loose: its threads do not meet; two: it is made for two blocks on a multiprocessor (KERNEL2); block: threads; shared: bytes of dynamic shared memory; part: of the program's code */
 /* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
 typedef struct CuProgram {
 	Arena *a;

@@ -358,6 +358,9 @@ cu_epilogue_emit(Gemm *x)
 	epilogue_find(x, e);
 	vectors_choose(e);
 	states_open(e);
+	x->read = (int)e->leaves.at.n * e->vec * e->ahead;
+	for (int k = 0; k < e->nred; k++)
+		x->states += red_states(e->red[k]);
 	Rows r = rows_open(x, e->vec, e->columns, e->ahead);
 	Scope q = {0};
 	const char *sums;

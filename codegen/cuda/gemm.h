@@ -64,6 +64,7 @@ typedef struct Gemm {
 	Ix M, N, K, tile_m, tile_n, m0, n0, part, row_tiles, col_tiles, blocks_b, number_b;
 	Ix place[2], tap[2], back[2]; /* classes: remainder, first tap, output row of the first */
 	int slab;                /* rows of the tile that lie in shared memory at once, after the sum */
+	int read, states;        /* of the epilogue: numbers of operands that a thread loads ahead, sums that it keeps for a column */
 } Gemm;
 
 /* ---- gemm_form.c */

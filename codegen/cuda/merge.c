@@ -280,8 +280,8 @@ program_text(CuProgram *p)
 					k->fn = number[k->fn] - 1;
 					continue;
 				}
-				buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL %s%s", f->what, (long long)k->rows, f->shared ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared) : "",
-					k->once ? "; once" : "", f->before, f->name, f->text);
+				buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL%s %s%s", f->what, (long long)k->rows, f->shared ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared) : "",
+					k->once ? "; once" : "", f->before, f->two ? "2" : "", f->name, f->text);
 			} else {
 				buf_printf(b, "%s with other offsets%s */\n", f->name, k->once ? "; once" : "");
 			}

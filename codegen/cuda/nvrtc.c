@@ -95,8 +95,11 @@ program_log(Arena *a, const Nvrtc *n, Program p)
 static const char *
 comment_of(Arena *a, const char *source, const char *kernel)
 {
-	const char *at = strstr(source, arena_printf(a, "KERNEL %s(", kernel)), *from = at;
+	const char *at = strstr(source, arena_printf(a, "KERNEL %s(", kernel)), *from;
 
+	if (!at)
+		at = strstr(source, arena_printf(a, "KERNEL2 %s(", kernel));
+	from = at;
 	while (from && from > source && strncmp(from, "/* graph ", 9))
 		from--;
 	return from && from > source ? arena_strndup(a, from + 3, strcspn(from, "\n") - 6) : NULL;
@@ -123,18 +126,52 @@ compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int statu
 	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
 }
 
-/* ptxas -v says for each kernel what it takes. Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would:
- * such a kernel is a defect. NULL: there is none. */
+/* ptxas -v says for each kernel what it takes: the next one, from *at on, that keeps registers in memory, and how many bytes of them. */
+static bool
+next_spill(const char **at, char name[512], int *bytes)
+{
+	for (const char *p = *at; p && (p = strstr(p, "Compiling entry function '")); p++) {
+		const char *frame = strstr(p, "bytes stack frame, ");
+
+		*at = p + 1;
+		*bytes = 0;
+		if (sscanf(p, "Compiling entry function '%511[^']", name) == 1 && frame && sscanf(frame, "bytes stack frame, %d", bytes) == 1 && *bytes)
+			return true;
+	}
+	return false;
+}
+
+/* The source with KERNEL in place of KERNEL2 for those that do not fit beside another block after all; NULL: all do. */
+static const char *
+with_room(Arena *a, const char *source, const char *log)
+{
+	const char *at = log;
+	char name[512], *text = NULL;
+	int bytes;
+
+	while (next_spill(&at, name, &bytes)) {
+		char *kernel = strstr(text ? text : (char *)(uintptr_t)source, arena_printf(a, "KERNEL2 %s(", name));
+
+		if (!kernel)
+			continue;
+		if (!text) {
+			text = arena_strdup(a, source);
+			kernel = text + (kernel - source);
+		}
+		memcpy(kernel, " KERNEL", strlen("KERNEL2"));
+	}
+	return text;
+}
+
+/* Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would: such a kernel is a defect. NULL: there is none. */
 static const char *
 spills(Arena *a, const char *source, const char *log)
 {
-	for (const char *p = log; p && (p = strstr(p, "Compiling entry function '")); p++) {
-		char name[512];
-		const char *frame = strstr(p, "bytes stack frame, "), *comment;
-		int stores = 0;
+	const char *at = log, *comment;
+	char name[512];
+	int stores;
 
-		if (sscanf(p, "Compiling entry function '%511[^']", name) != 1 || !frame || sscanf(frame, "bytes stack frame, %d", &stores) != 1 || !stores)
-			continue;
+	while (next_spill(&at, name, &stores)) {
 		comment = comment_of(a, source, name);
 		if (comment && strstr(comment, "ma{m="))
 			return arena_printf(a, "this is a defect of mantou: a contraction keeps %d bytes of its registers in memory (%s)", stores, comment);
@@ -237,12 +274,13 @@ fetch(Arena *a, const Nvrtc *n, Program p, const char *arch, bool cubin, Buf *ou
 	return NULL;
 }
 
+/* *again: NULL, or what to compile in its place. */
 static const char *
-compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
+compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const char *source, const char **again)
 {
 	const char *option[8] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "--diag-suppress=177,550"};
 	Program p = NULL;
-	int count = 4, status = n->CreateProgram(&p, j->source, "mantou.cu", 0, NULL, NULL);
+	int count = 4, status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
 
 	if (status)
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
@@ -253,13 +291,26 @@ compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
 	status = n->CompileProgram(p, count, option);
 	if (status && j->cubin) /* beside what -v says, ptxas leaves its errors out */
 		status = n->CompileProgram(p, count - 1, option);
-	const char *error = status ? compile_error(a, n, p, j->source, status) : j->cubin ? complaint(a, j->source, program_log(a, n, p)) : NULL;
+	const char *log = !status && j->cubin ? program_log(a, n, p) : NULL, *error = NULL;
 
-	if (!error && j->cubin)
+	*again = log ? with_room(a, source, log) : NULL;
+	if (!*again)
+		error = status ? compile_error(a, n, p, source, status) : j->cubin ? complaint(a, source, log) : NULL;
+	if (!error && !*again && j->cubin)
 		error = fetch(a, n, p, arch, true, &j->cubin_out);
-	if (!error && j->ptx)
+	if (!error && !*again && j->ptx)
 		error = fetch(a, n, p, arch, false, &j->ptx_out);
 	n->DestroyProgram(&p);
+	return error;
+}
+
+static const char *
+compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
+{
+	const char *source = j->source, *again, *error;
+
+	while (!(error = compile_source(a, n, arch, j, source, &again)) && again)
+		source = again;
 	return error;
 }
 

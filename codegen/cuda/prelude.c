@@ -8,6 +8,7 @@
 const char *const cuda_prelude[] = {
 "#define BLOCK 256\n"
 "#define KERNEL extern \"C\" __global__ void __launch_bounds__(BLOCK, 1)\n" /* rather more registers than spilt ones */
+"#define KERNEL2 extern \"C\" __global__ void __launch_bounds__(BLOCK, 2)\n" /* two blocks share a multiprocessor's registers: one stores while the other multiplies */
 "#define FN static __device__ __forceinline__\n"
 "#define INF_f32 __int_as_float(0x7f800000)\n"
 "#define NAN_f32 __int_as_float(0x7fc00000)\n"

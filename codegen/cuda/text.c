@@ -461,7 +461,7 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->shared = 0;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
 	c->off.n = c->map.n = 0;
-	c->check = c->writes_state = c->flat = c->loose = false;
+	c->check = c->writes_state = c->flat = c->loose = c->two = false;
 	c->root = NULL;
 	c->lanes = NULL;
 	c->head.n = c->body.n = 0;
@@ -477,11 +477,11 @@ function_of(Cuda *c, const char *before, const char *text, const char *what, boo
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (f->hash == hash && f->plan == plan && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
+		if (f->hash == hash && f->plan == plan && f->two == c->two && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
 	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = before, .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat, .loose = c->loose,
-		.plan = plan, .hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
+		.plan = plan, .two = c->two, .hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }
 

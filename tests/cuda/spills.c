@@ -1,4 +1,4 @@
-/* spills.c: a contraction whose registers do not suffice is an error that names its group; any other kernel may keep some in memory. So are products of wgmma that
+/* spills.c: a contraction whose registers do not suffice is an error that names its group, but first it is compiled without another block beside it; any other kernel may keep some in memory. So are products of wgmma that
  * ptxas makes wait for each other, and shared memory that no block has.
  *
  * In: an architecture.   Out: NULL, or what nvrtc_compile says wrongly of a kernel that is given too few registers. */
@@ -8,11 +8,12 @@
 const char *spills_wrong(Arena *a, const char *arch);
 
 static const char *
-compiled(Arena *a, const char *arch, const char *what)
+compiled(Arena *a, const char *arch, const char *what, const char *kernel, int threads)
 {
 	NvrtcJob job = {.cubin = true};
-	const char *text = arena_printf(a, "#define KERNEL extern \"C\" __global__ void __launch_bounds__(1024, 1)\n\n/* graph train, group head_3: %s; blocks=1 */\nKERNEL spilling(volatile float *p)\n{\n"
-		"\tfloat x[96];\n\tfor (int i = 0; i < 96; i++) x[i] = p[i * 1024 + threadIdx.x];\n\t__syncthreads();\n\tfor (int i = 0; i < 96; i++) p[i * 1024 + threadIdx.x] = sqrtf(x[95 - i]) * x[i * 7 %% 96];\n}\n", what);
+	const char *text = arena_printf(a, "#define KERNEL extern \"C\" __global__ void __launch_bounds__(%d, 1)\n#define KERNEL2 extern \"C\" __global__ void __launch_bounds__(%d, 1)\n"
+		"\n/* graph train, group head_3: %s; blocks=1 */\n%s spilling(volatile float *p)\n{\n"
+		"\tfloat x[96];\n\tfor (int i = 0; i < 96; i++) x[i] = p[i * 1024 + threadIdx.x];\n\t__syncthreads();\n\tfor (int i = 0; i < 96; i++) p[i * 1024 + threadIdx.x] = sqrtf(x[95 - i]) * x[i * 7 %% 96];\n}\n", threads, 1024, what, kernel);
 
 	job.source = text;
 	const char *error = nvrtc_compile(a, arch, &job, 1);
@@ -53,8 +54,14 @@ wait_wrong(Arena *a, const char *arch)
 const char *
 spills_wrong(Arena *a, const char *arch)
 {
-	const char *tiles = compiled(a, arch, "mma{m=128,n=128,k=32,stages=3,warps=2x2}, a tile to a block"), *map = compiled(a, arch, "an element to a thread");
+	static const char *const contraction = "mma{m=128,n=128,k=32,stages=3,warps=2x2}, a tile to a block";
+	const char *tiles = compiled(a, arch, contraction, "KERNEL", 1024), *map = compiled(a, arch, "an element to a thread", "KERNEL", 1024);
+	const char *alone = compiled(a, arch, contraction, "KERNEL2", 256), *neither = compiled(a, arch, contraction, "KERNEL2", 1024);
 
+	if (alone) /* compiled anew as KERNEL */
+		return arena_printf(a, "of a contraction that has room alone: %s", alone);
+	if (!neither || !strstr(neither, "group head_3: mma{"))
+		return arena_printf(a, "of a contraction that has no room alone either: %s", neither ? neither : "nothing");
 	if (!tiles || !strstr(tiles, "group head_3: mma{"))
 		return arena_printf(a, "of a contraction: %s", tiles ? tiles : "nothing");
 	if (map)
