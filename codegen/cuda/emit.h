@@ -13,8 +13,8 @@ typedef struct CuProgram {
 	int64_t state_from, state_to;   /* where states lie */
 } CuProgram;
 void cu_module_emit(CuProgram *p, const Module *m, const char *arch); /* p: zeros and an arena; text and fn are p's to free */
-/* PTX, a cubin or both of CUDA C text; lines: with the text's line numbers for debuggers, twice the size. */
-typedef struct NvrtcJob { const char *source; bool cubin, ptx, lines; Buf cubin_out, ptx_out; const char *error; } NvrtcJob;
+/* PTX, a cubin or both of CUDA C text; lines: with the text's line numbers for debuggers, twice the size; quick: optimised less, in half the time, where NVRTC can do that (13.0). */
+typedef struct NvrtcJob { const char *source; bool cubin, ptx, lines, quick; Buf cubin_out, ptx_out; const char *error; } NvrtcJob;
 /* All of them, from the cache or by NVRTC, in as many threads as there are processors. NULL, or the first error, in arena. The outs are the caller's to free. */
 const char *nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n);
 #endif

@@ -220,7 +220,7 @@ static char *
 cache_path(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch, bool cubin)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	char *tail = arena_printf(a, "%s %d %d %d.%d", arch, cubin, j->lines, n->major, n->minor);
+	char *tail = arena_printf(a, "%s %d %d%s %d.%d", arch, cubin, j->lines, j->quick ? " quick" : "", n->major, n->minor);
 	size_t bytes = strlen(j->source);
 	uint64_t h = hash_bytes(hash_bytes(HASH_START, j->source, bytes), tail, strlen(tail));
 
@@ -286,6 +286,8 @@ compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const ch
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
 	if (j->lines)
 		option[count++] = "-lineinfo";
+	if (j->quick && n->major >= 13)
+		option[count++] = "--Ofast-compile=min";
 	if (j->cubin)
 		option[count++] = "--ptxas-options=-v";
 	status = n->CompileProgram(p, count, option);

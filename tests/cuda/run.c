@@ -64,6 +64,7 @@ code_load(Code *c, Module *m, const char *arch)
 		fputs(strstr(c->p.text.at, "\n/* graph ") ? strstr(c->p.text.at, "\n/* graph ") : "", stderr);
 	job.source = c->p.text.at;
 	job.cubin = strstr(job.source, ": wgmma{") != NULL; /* what ptxas says of them is an error */
+	job.quick = !job.cubin && getenv("CUDA_TEST_QUICK");
 	error = nvrtc_compile(m->arena, arch, &job, 1);
 	if (!error && cu.load(&c->module, job.ptx_out.at))
 		error = "the device refuses the PTX";
