@@ -2,7 +2,8 @@
 # The suite: installs what is missing, builds in build-check/ (with checks after every pass), runs the groups, prints a line for each.
 #   sh tests/run.sh [GROUP...] [--bless] [--long]
 # --bless rewrites the expected output of the groups golden and lang; --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
-# `N passed, N failed, N skipped`), a folder's meson.build (unit, numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. The last line counts them all; exit status 1 if any failed.
+# `N passed, N failed, N skipped`), a folder's meson.build (unit, numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. Groups that are named run one after the other, all of them
+# two at a time. The last line counts them all; exit status 1 if any failed.
 set -u
 cd "$(dirname "$0")/.."
 bless= long= only=
@@ -24,9 +25,8 @@ MANTOU=$build/mantou BUILD=$build BLESS=$bless LONG=$long
 # Where the build has sanitizers: what lives until the end of a program is not freed by it.
 ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
 export MANTOU BUILD BLESS LONG ASAN_OPTIONS
-passed=0 failed=0 skipped=0
 
-# count GROUP STATUS LOG SECONDS: adds the counts in the log's last line; a group without one has failed.
+# count GROUP STATUS LOG SECONDS: prints and keeps the counts in the log's last line; a group without one has failed.
 count() {
 	line=$(tail -n 1 "$3" 2>/dev/null | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' || true)
 	if [ -z "$line" ]; then
@@ -40,7 +40,7 @@ count() {
 	fi
 	[ "$6" = 0 ] || grep -E '^(FAIL|not ok|[^ ]*: FAIL)|[0-9]+/[0-9]+ .*FAIL' "$3" | head -n 40
 	[ "$7" = 0 ] || sed -n '/^skip /p' "$3" | sort -u | head -n 10
-	passed=$((passed + $5)) failed=$((failed + $6)) skipped=$((skipped + $7))
+	echo "$5 $6 $7" >>"$counts"
 	printf '%-12s %s passed, %s failed, %s skipped  (%s s)\n' "$1" "$5" "$6" "$7" "$4"
 }
 
@@ -92,20 +92,36 @@ if [ ! -f "$build/build.ninja" ]; then
 fi
 ninja -C "$build" >"$build/ninja.log" 2>&1 || { grep -E 'error|FAILED|warning' "$build/ninja.log" | head -n 40; echo "build failed: $build/ninja.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 
-groups=$only
-if [ -z "$groups" ]; then
-	groups="layout meson"
+# lane GROUP...: one after the other
+lane() {
+	for g; do
+		log=$build/$(echo "$g" | tr / -).log
+		start=$(date +%s)
+		group "$g" >"$log" 2>&1 </dev/null
+		count "$g" $? "$log" $(($(date +%s) - start))
+	done
+}
+
+counts=$build/counts
+: >"$counts"
+if [ -n "$only" ]; then
+	lane $only
+else
+	# All groups: those that use one processor most of the time run beside those that use all.
+	beside=
 	for g in tests/*/run.sh; do
 		g=${g#tests/}
-		groups="$groups ${g%/run.sh}"
+		g=${g%/run.sh}
+		[ "$g" = cuda ] || beside="$beside $g"
 	done
-	groups="$groups conformance"
+	if [ "$(nproc)" -gt 1 ]; then
+		lane layout meson cuda conformance &
+		lane $beside
+		wait
+	else
+		lane layout meson cuda $beside conformance
+	fi
 fi
-for g in $groups; do
-	log=$build/$(echo "$g" | tr / -).log
-	start=$(date +%s)
-	group "$g" >"$log" 2>&1 </dev/null
-	count "$g" $? "$log" $(($(date +%s) - start))
-done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed -eq 0 ]
+set -- $(awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}' "$counts")
+echo "$1 passed, $2 failed, $3 skipped"
+[ "$2" -eq 0 ]
