@@ -107,19 +107,19 @@ counts=$build/counts
 if [ -n "$only" ]; then
 	lane $only
 else
-	# All groups: those that use one processor most of the time run beside those that use all.
-	beside=
+	# All groups in two lanes that take about as long: one begins with those that use all processors.
+	first="layout meson cuda conformance train scale" beside=
 	for g in tests/*/run.sh; do
 		g=${g#tests/}
 		g=${g%/run.sh}
-		[ "$g" = cuda ] || beside="$beside $g"
+		case " $first " in *" $g "*) ;; *) beside="$beside $g" ;; esac
 	done
 	if [ "$(nproc)" -gt 1 ]; then
-		lane layout meson cuda conformance &
+		lane $first &
 		lane $beside
 		wait
 	else
-		lane layout meson cuda $beside conformance
+		lane $first $beside
 	fi
 fi
 set -- $(awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}' "$counts")
