@@ -319,7 +319,7 @@ cu_window_neighbours(const Graph *g, const Op *op)
 {
 	const Type *o = val_type(g, op->out[0]);
 
-	if (!op_has((OpKind)op->kind, T_WINDOW) || cu_inner_axis(o) != 1 || (op->kind == OP_max_pool2d_dx && numbers_type(g, op).dtype != DT_u8))
+	if (!op_has((OpKind)op->kind, T_WINDOW) || cu_inner_axis(o) != 1 || o->axis[1].mul || (op->kind == OP_max_pool2d_dx && numbers_type(g, op).dtype != DT_u8))
 		return false;
 	for (int k = 0; k < op->nin; k++) {
 		const Type *t = val_type(g, op->in[k]);
