@@ -321,8 +321,7 @@ outputs(Epilogue *e, Rows *r, Ix row, const char *at)
 		if (strcmp(first[x->column], r->n))
 			r->lanes = (Lanes){0};
 		cu_lanes_begin(c, &r->lanes, x->space, x->column, e->vec, first);
-		cu_line(c, "#pragma unroll");
-		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", e->vec);
+		loop = cu_each_open(c, e->vec);
 		u = "u";
 		n[0] = cu_ix_add(c, r->n, u);
 		cu_result_index(x, m, n, ix);
@@ -341,8 +340,7 @@ outputs(Epilogue *e, Rows *r, Ix row, const char *at)
 	for (int k = 0; k < e->nout; k++)
 		cu_stored_put(c, &e->out[k], to[k], ix, v[k]);
 	cu_lanes_end(c);
-	if (e->vec > 1)
-		cu_scope_close(c, loop);
+	cu_each_close(c, e->vec, loop);
 	for (int k = 0; k < e->nout; k++)
 		cu_stored_close(c, &e->out[k], to[k], e->vec, first);
 	if (e->nred)

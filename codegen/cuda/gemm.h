@@ -130,6 +130,13 @@ void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
 void cu_lanes_early(const Cuda *c, Lanes *l, const char *valid);
 void cu_lanes_begin(Cuda *c, Lanes *l, const Type *type, int axis, int vec, const Ix *first);
 void cu_lanes_end(Cuda *c);
+/* A loop over u of vec neighbours; nothing where vec is 1. */
+Scope cu_each_open(Cuda *c, int vec);
+void cu_each_close(Cuda *c, int vec, Scope s);
+/* Value v at indices `first` and at the neighbours along an axis: between open and close element u of them. *n is zeros, or has lanes that begin early. */
+typedef struct Near { int vec; Scope loop; Leaves leaves; Lanes lanes; } Near;
+Cell cu_near_open(Cuda *c, Near *n, Val v, int axis, const Ix *first, int vec);
+void cu_near_close(Cuda *c, const Near *n);
 /* Outputs, of which `vec` neighbours are stored at once: the name of their array; element u, in memory at once if the name is NULL; the store at the first one's indices. */
 const char *cu_stored_open(Cuda *c, const Out *o, int vec);
 void cu_stored_put(Cuda *c, const Out *o, const char *name, const Ix *ix, Cell x);

@@ -231,42 +231,22 @@ static void
 take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 {
 	Cuda *c = x->c;
-	Ix ix[MAX_RANK], first[MAX_RANK], u = "0";
+	Ix ix[MAX_RANK];
 	const char *valid = unit_at(x, o, unit, tap, ix);
-	Leaves l = {0};
-	Lanes lanes = {0};
-	Scope loop = {0};
+	Near near = {0};
 
-	memcpy(first, ix, sizeof first);
 	if (o->vec > 1 && chunk_inside(x, o)) /* before any condition, so that units of one chunk share a load */
-		cu_lanes_early(c, &lanes, NULL);
-
+		cu_lanes_early(c, &near.lanes, NULL);
 	for (int i = 0; i < o->vec; i++)
 		cu_line(c, "%s[%d] = 0;", keep, i);
 	Scope s = cu_scope_open(c, "if (%s)", valid);
-
-	if (o->vec > 1) {
-		int last = o->t->perm[o->t->rank - 1];
-
-		cu_leaves_find(c, o->v, o->t, NOVAL, &l);
-		cu_leaves_open(c, &l, o->vec, 1);
-		cu_leaves_load(c, &l, ix);
-		cu_lanes_begin(c, &lanes, o->t, last, o->vec, first);
-		cu_line(c, "#pragma unroll");
-		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", o->vec);
-		u = "u";
-		lanes.lane = ix[last] = cu_ix_add(c, ix[last], u);
-		cu_leaves_put(c, &l, ix, u);
-	}
-	Cell v = cu_value_at(c, o->v, ix);
+	Cell v = cu_near_open(c, &near, o->v, o->t->rank ? o->t->perm[o->t->rank - 1] : 0, ix, o->vec);
 
 	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
-	cu_line(c, "%s[%s] = %s;", keep, u, cu_to_memory(c, (DType)v.dt, v.v));
-	cu_lanes_end(c);
-	if (o->vec > 1)
-		cu_scope_close(c, loop);
+	cu_line(c, "%s[%s] = %s;", keep, o->vec > 1 ? "u" : "0", cu_to_memory(c, (DType)v.dt, v.v));
+	cu_near_close(c, &near);
 	if (cu_value_is_out(c, o->v))
-		store_unit(x, o, first, keep);
+		store_unit(x, o, ix, keep);
 	cu_scope_close(c, s);
 }
 

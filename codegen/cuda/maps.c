@@ -55,8 +55,7 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 			if (cu_vector_place(out[k].type, out[k].offset, t))
 				to[k] = cu_stored_open(c, &out[k], w->vec);
 		cu_lanes_begin(c, &w->lanes, t, w->inner, w->vec, at);
-		cu_line(c, "#pragma unroll");
-		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", w->vec);
+		loop = cu_each_open(c, w->vec);
 		ix[w->inner] = w->flat ? "q_" : cu_ix_add(c, at[w->inner], "u");
 		w->lanes.lane = w->flat ? "" : ix[w->inner];
 		c->root_i = cu_ix_add(c, e, "u");
@@ -68,8 +67,7 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 	for (int k = 0; k < n; k++)
 		cu_stored_put(c, &out[k], to[k], ix, x[k]);
 	cu_lanes_end(c);
-	if (w->vec > 1)
-		cu_scope_close(c, loop);
+	cu_each_close(c, w->vec, loop);
 	c->root_i = e;
 	memcpy(c->root_ix, at, sizeof(Ix) * t->rank);
 	for (int k = 0; k < n; k++)

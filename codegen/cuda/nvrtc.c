@@ -150,15 +150,14 @@ with_room(Arena *a, const char *source, const char *log)
 	int bytes;
 
 	while (next_spill(&at, name, &bytes)) {
-		char *kernel = strstr(text ? text : (char *)(uintptr_t)source, arena_printf(a, "KERNEL2 %s(", name));
+		const char *kernel = strstr(text ? text : source, arena_printf(a, "KERNEL2 %s(", name));
 
 		if (!kernel)
 			continue;
-		if (!text) {
-			text = arena_strdup(a, source);
-			kernel = text + (kernel - source);
-		}
-		memcpy(kernel, " KERNEL", strlen("KERNEL2"));
+		size_t place = (size_t)(kernel - (text ? text : source));
+
+		text = text ? text : arena_strdup(a, source);
+		memcpy(text + place, " KERNEL", strlen("KERNEL2"));
 	}
 	return text;
 }

@@ -198,6 +198,51 @@ cu_lanes_take(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell *x)
 	return true;
 }
 
+/* ---------------------------------------------------------------- a value and its neighbours */
+Scope
+cu_each_open(Cuda *c, int vec)
+{
+	if (vec == 1)
+		return (Scope){0};
+	cu_line(c, "#pragma unroll");
+	return cu_scope_open(c, "for (int u = 0; u < %d; u++)", vec);
+}
+
+void
+cu_each_close(Cuda *c, int vec, Scope s)
+{
+	if (vec > 1)
+		cu_scope_close(c, s);
+}
+
+Cell
+cu_near_open(Cuda *c, Near *n, Val v, int axis, const Ix *first, int vec)
+{
+	const Type *t = val_type(c->g, v);
+	Ix ix[MAX_RANK];
+
+	n->vec = vec;
+	if (vec == 1)
+		return cu_value_at(c, v, first);
+	memcpy(ix, first, sizeof(Ix) * t->rank);
+	cu_leaves_find(c, v, t, NOVAL, &n->leaves);
+	cu_leaves_open(c, &n->leaves, vec, 1);
+	cu_leaves_load(c, &n->leaves, first);
+	cu_lanes_begin(c, &n->lanes, t, axis, vec, first);
+	n->loop = cu_each_open(c, vec);
+	ix[axis] = n->lanes.lane = cu_ix_add(c, first[axis], "u");
+	cu_leaves_put(c, &n->leaves, ix, "u");
+	return cu_value_at(c, v, ix);
+}
+
+void
+cu_near_close(Cuda *c, const Near *n)
+{
+	cu_each_close(c, n->vec, n->loop);
+	if (n->vec > 1)
+		cu_lanes_end(c);
+}
+
 /* ---------------------------------------------------------------- what is stored */
 const char *
 cu_stored_open(Cuda *c, const Out *o, int vec)

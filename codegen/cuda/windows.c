@@ -8,8 +8,6 @@
 
 typedef struct Win { int64_t k[2], s[2], p[2]; } Win;
 typedef struct Taps { Scope loop[2], inside; Ix tap[2], in[4]; } Taps;
-/* A value at some neighbours, between near_open and near_close element u of them. */
-typedef struct Near { int vec; Scope loop; Leaves leaves; Lanes lanes; } Near;
 
 static Win
 win_of(const Op *op)
@@ -20,22 +18,6 @@ win_of(const Op *op)
 }
 
 /* ---------------------------------------------------------------- neighbours */
-static Scope
-each_open(Cuda *c, int vec)
-{
-	if (vec == 1)
-		return (Scope){0};
-	cu_line(c, "#pragma unroll");
-	return cu_scope_open(c, "for (int u = 0; u < %d; u++)", vec);
-}
-
-static void
-each_close(Cuda *c, int vec, Scope s)
-{
-	if (vec > 1)
-		cu_scope_close(c, s);
-}
-
 /* The number of neighbour u. */
 static const char *
 one(Cuda *c, int vec, const char *name)
@@ -54,39 +36,11 @@ numbers_open(Cuda *c, int vec, char letter, const char *type, const char *start)
 		return name;
 	}
 	cu_line(c, "%s %s[%d];", type, name, vec);
-	Scope s = each_open(c, vec);
+	Scope s = cu_each_open(c, vec);
 
 	cu_line(c, "%s[u] = %s;", name, start);
-	each_close(c, vec, s);
+	cu_each_close(c, vec, s);
 	return name;
-}
-
-static Cell
-near_open(Cuda *c, Near *n, Val v, const Ix *first, int vec)
-{
-	const Type *t = val_type(c->g, v);
-	Ix ix[MAX_RANK];
-
-	*n = (Near){.vec = vec};
-	if (vec == 1)
-		return cu_value_at(c, v, first);
-	memcpy(ix, first, sizeof(Ix) * t->rank);
-	cu_leaves_find(c, v, t, NOVAL, &n->leaves);
-	cu_leaves_open(c, &n->leaves, vec, 1);
-	cu_leaves_load(c, &n->leaves, first);
-	cu_lanes_begin(c, &n->lanes, t, 1, vec, first);
-	n->loop = each_open(c, vec);
-	ix[1] = n->lanes.lane = cu_ix_add(c, first[1], "u");
-	cu_leaves_put(c, &n->leaves, ix, "u");
-	return cu_value_at(c, v, ix);
-}
-
-static void
-near_close(Cuda *c, const Near *n)
-{
-	each_close(c, n->vec, n->loop);
-	if (n->vec > 1)
-		cu_lanes_end(c);
 }
 
 /* ---------------------------------------------------------------- windows */
@@ -129,25 +83,25 @@ pool(Cuda *c, const Op *op, const Ix *ix, int vec)
 	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
 	bool max = op->kind == OP_max_pool2d;
 	const char *r = numbers_open(c, vec, 'v', cu_c_type(dt), max ? cu_cell_lowest(dt, false).v : "0"), *count = cu_fresh(c, 'i'), *mine = one(c, vec, r);
-	Near n;
+	Near n = {0};
 
 	cu_line(c, "int %s = 0;", count);
 	Taps t = taps_open(c, &w, val_type(c->g, op->in[0]), ix, ix[2], ix[3]);
 
 	cu_line(c, "%s++;", count);
-	Cell x = near_open(c, &n, op->in[0], t.in, vec);
+	Cell x = cu_near_open(c, &n, op->in[0], 1, t.in, vec);
 
 	if (max)
 		cu_line(c, "%s = top_%s(%s, %s);", mine, cu_suffix(dt), x.v, mine);
 	else
 		cu_line(c, "%s = %s;", mine, cu_cell_bin(c, EX_ADD, (Cell){mine, (uint8_t)dt}, x).v);
-	near_close(c, &n);
+	cu_near_close(c, &n);
 	taps_close(c, &t);
 	if (!max) {
-		Scope s = each_open(c, vec);
+		Scope s = cu_each_open(c, vec);
 
 		cu_line(c, "%s = %s;", mine, divided(c, (Cell){mine, (uint8_t)dt}, attr_bool(op, A_count_pad) ? cu_ix_k(c, w.k[0] * w.k[1]) : count).v);
-		each_close(c, vec, s);
+		cu_each_close(c, vec, s);
 	}
 	return r;
 }
@@ -160,15 +114,15 @@ first_maximum(Cuda *c, const Op *op, const Win *w, const Ix *o, int vec)
 	const Type *xt = val_type(c->g, op->in[0]);
 	DType dt = (DType)xt->dtype;
 	const char *best = numbers_open(c, vec, 'v', cu_c_type(dt), cu_cell_lowest(dt, false).v), *at = numbers_open(c, vec, 'i', "int", "-1");
-	Near n;
+	Near n = {0};
 	Taps t = taps_open(c, w, xt, o, o[2], o[3]);
-	Cell x = near_open(c, &n, op->in[0], t.in, vec);
+	Cell x = cu_near_open(c, &n, op->in[0], 1, t.in, vec);
 	Scope s = cu_scope_open(c, "if (%s < 0 || beats_%s(%s, %s))", one(c, vec, at), cu_suffix(dt), x.v, one(c, vec, best));
 
 	cu_line(c, "%s = %s;", one(c, vec, best), x.v);
 	cu_line(c, "%s = %s * %lld + %s;", one(c, vec, at), t.tap[0], (long long)w->k[1], t.tap[1]);
 	cu_scope_close(c, s);
-	near_close(c, &n);
+	cu_near_close(c, &n);
 	taps_close(c, &t);
 	return at;
 }
@@ -244,17 +198,17 @@ add_if_first(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *ix,
 	DType dt = (DType)val_type(c->g, op->in[1])->dtype;
 	const char *at = number_of(c, op, w, o, vec), *here = cu_fresh(c, 'i');
 	Ix mine[2];
-	Near n;
+	Near n = {0};
 
 	for (int d = 0; d < 2; d++)
 		mine[d] = cu_ix_sub(c, cu_ix_add(c, ix[2 + d], cu_ix_k(c, w->p[d])), cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])));
 	cu_line(c, "const int %s = %s * %lld + %s;", here, mine[0], (long long)w->k[1], mine[1]);
-	Cell x = near_open(c, &n, op->in[1], o, vec);
+	Cell x = cu_near_open(c, &n, op->in[1], 1, o, vec);
 	Scope s = cu_scope_open(c, "if (%s == %s)", one(c, vec, at), here);
 
 	cu_line(c, "%s = %s;", one(c, vec, acc), cu_cell_bin(c, EX_ADD, (Cell){one(c, vec, acc), (uint8_t)dt}, x).v);
 	cu_scope_close(c, s);
-	near_close(c, &n);
+	cu_near_close(c, &n);
 }
 
 static void
@@ -262,7 +216,7 @@ add_share(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *o, int
 {
 	const Type *to = val_type(c->g, op->out[0]);
 	const char *count = cu_ix_k(c, w->k[0] * w->k[1]);
-	Near n;
+	Near n = {0};
 
 	if (!attr_bool(op, A_count_pad)) {
 		const char *held[2];
@@ -274,10 +228,10 @@ add_share(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *o, int
 		}
 		count = arena_printf(c->a, "(%s * %s)", held[0], held[1]);
 	}
-	Cell x = near_open(c, &n, op->in[0], o, vec);
+	Cell x = cu_near_open(c, &n, op->in[0], 1, o, vec);
 
 	cu_line(c, "%s = %s;", one(c, vec, acc), cu_cell_bin(c, EX_ADD, (Cell){one(c, vec, acc), x.dt}, divided(c, x, count)).v);
-	near_close(c, &n);
+	cu_near_close(c, &n);
 }
 
 static const char *
@@ -361,10 +315,10 @@ cu_windows_emit(Cuda *c, const Op *op)
 
 	if (vec > 1) {
 		cu_line(c, "unsigned char %s[%d];", y, vec);
-		Scope each = each_open(c, vec);
+		Scope each = cu_each_open(c, vec);
 
 		cu_line(c, "%s[u] = (unsigned char)%s[u];", y, at);
-		each_close(c, vec, each);
+		cu_each_close(c, vec, each);
 		cu_line(c, "put%d_8(%s, %s);", vec, to, y);
 	} else {
 		cu_line(c, "*(%s) = (%s)%s;", to, cu_memory_type((DType)t.dtype), at);
