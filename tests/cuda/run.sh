@@ -1,8 +1,7 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the stand-in of the build, or a GPU's driver.
-# The cases of numeric/, contractions in tiles, composite operators and every tenth group of the CPU's tests; with --long all of these tests, optimised as users' programs are (NVRTC is told
-# to hurry else), and an operator without a case is an error. What NVRTC makes
-# is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it.
+# The cases of numeric/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, optimised as users' programs are (NVRTC is told
+# to hurry else), and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-$PWD/build-check}
@@ -25,11 +24,9 @@ if [ -n "${LONG:-}" ]; then
 	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir
 else
 	export CUDA_TEST_QUICK=1
-	mkdir "$dir/numeric" # the name of files that need not have every operator
-	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 10 == 1' >"$dir/numeric/some.ir"
-	cp tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir "$dir/numeric"
+	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} n % 10 == 1' >"$dir/some.ir"
 	part numeric tests/numeric/cases.txt
-	part groups "$dir/numeric/some.ir" "$dir/numeric/tiles.ir" "$dir/numeric/composites.ir" "$dir/numeric/windows.ir"
+	part groups "$dir/some.ir" tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir
 fi
 CUDA_TEST_ARCH=sm_90a
 export CUDA_TEST_ARCH
