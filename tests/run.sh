@@ -105,6 +105,7 @@ lane() {
 counts=$build/counts
 : >"$counts"
 if [ -n "$only" ]; then
+	all=$only
 	lane $only
 else
 	# All groups in two lanes that take about as long: one begins with those that use all processors.
@@ -114,6 +115,7 @@ else
 		g=${g%/run.sh}
 		case " $first " in *" $g "*) ;; *) beside="$beside $g" ;; esac
 	done
+	all="$first $beside"
 	if [ "$(nproc)" -gt 1 ]; then
 		lane $first &
 		lane $beside
@@ -122,6 +124,9 @@ else
 		lane $first $beside
 	fi
 fi
+ended=$(wc -l <"$counts")
+set -- $all
+[ "$ended" -eq $# ] || { echo "FAIL $(($# - ended)) groups did not end"; echo "0 1 0" >>"$counts"; }
 set -- $(awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}' "$counts")
 echo "$1 passed, $2 failed, $3 skipped"
 [ "$2" -eq 0 ]
