@@ -9,7 +9,7 @@
  *  - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one tensor of its
  *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask);
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;
- *  - a cheap value that contractions read, and that no kernel before them could make on its way, is made by them as they load it, if that
+ *  - a cheap value that contractions (or poolings, if the target fuses them) read, and that no kernel before them could make on its way, is made by them as they load it, if that
  *    costs less than a kernel that stores it (fuse_prologue.c); one that others read too is stored by the first contraction that reads it.
  * Declines leave a verdict with the predicate and the bytes that a fusion would save. */
 #include "fuse.h"
@@ -19,8 +19,10 @@
 enum { SIBLING_ELEMENTS = 16384, BESIDE_OPS = 64 };
 
 static Kind
-kind_of(const Graph *g, const Op *op)
+kind_of(const Fuse *f, const Op *op)
 {
+	const Graph *g = f->g;
+
 	if (op->kind == OP_load || plan_is_alias(g, op))
 		return K_NONE;
 	if (op_has(op->kind, T_CONST | T_RANDOM) || (op_has(op->kind, T_VIEW) && !op_has(op->kind, T_ALIAS)))
@@ -29,6 +31,8 @@ kind_of(const Graph *g, const Op *op)
 		return K_MAP;
 	if (op_has(op->kind, T_REDUCE))
 		return K_RED;
+	if (op_has(op->kind, T_WINDOW) && f->cx->target && f->cx->target->windows_fuse)
+		return K_WINDOW;
 	return op_has(op->kind, T_CONTRACT) ? K_CONTRACT : K_ALONE;
 }
 
@@ -344,16 +348,16 @@ tell_operand(Fuse *f, const Op *op, int k, Kind kind)
 	uint32_t d = f->g->val.at[op->in[k].id].op;
 	int32_t from = f->group_of[op->in[k].id];
 	int64_t bytes = 2 * type_bytes(val_type(f->g, op->in[k]));
-	const Lead *lead = kind == K_CONTRACT && d != UINT32_MAX ? &f->lead[d] : NULL;
+	const Lead *lead = fuse_makes(kind) && d != UINT32_MAX ? &f->lead[d] : NULL;
 
 	if (lead && lead->why) {
 		verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.prologue", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
 			.opb = op_info[op->kind].name, .fired = lead->taken, .why = lead->why, .value = lead->ratio, .bytes_saved = bytes, .loc = op->loc});
 		return;
 	}
-	if (from < 0 || (f->info.at[from].kind != K_MAP && f->info.at[from].kind != K_CONTRACT))
+	if (from < 0 || (f->info.at[from].kind != K_MAP && !fuse_makes(f->info.at[from].kind)))
 		return;
-	tell(f, op, from, false, "fuse.prologue", kind == K_CONTRACT ? "the kernel before makes it on its way and stores it: reading it costs no more than reading what it is made of" :
+	tell(f, op, from, false, "fuse.prologue", fuse_makes(kind) ? "the kernel before makes it on its way and stores it: reading it costs no more than reading what it is made of" :
 		"a kernel of this kind reads its operand from memory", NAN, bytes);
 }
 
@@ -480,7 +484,7 @@ fuse_tables(Fuse *f)
 	for (uint32_t i = 0; i < f->nop; i++) {
 		const Op *op = &g->op.at[i];
 
-		f->kind[i] = kind_of(g, op);
+		f->kind[i] = kind_of(f, op);
 		if (op->kind == OP_load)
 			f->state_of[op->out[0].id] = (int32_t)(module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
 		else if (f->kind[i] == K_NONE)
@@ -493,10 +497,10 @@ fuse_tables(Fuse *f)
 	find_sinks(f);
 	/* kernels of their own, views outside groups and stores read memory */
 	for (uint32_t i = 0; i < f->nop; i++)
-		if (!f->enabled || f->kind[i] == K_ALONE || f->kind[i] == K_CONTRACT || f->kind[i] == K_NONE)
+		if (!f->enabled || f->kind[i] == K_ALONE || fuse_makes(f->kind[i]) || f->kind[i] == K_NONE)
 			for (int k = 0; k < g->op.at[i].nin; k++) {
 				f->stored[g->op.at[i].in[k].id] = true;
-				f->pinned[g->op.at[i].in[k].id] |= f->kind[i] != K_CONTRACT;
+				f->pinned[g->op.at[i].in[k].id] |= !fuse_makes(f->kind[i]);
 			}
 }
 
@@ -514,7 +518,7 @@ place_op(Fuse *f, const Op *op, uint32_t index)
 			place_map(f, op, index);
 		break;
 	case K_RED: place_reduction(f, op, index); break;
-	case K_CONTRACT: place_alone(f, op, index, K_CONTRACT); break;
+	case K_CONTRACT: case K_WINDOW: place_alone(f, op, index, f->kind[index]); break;
 	case K_ALONE:
 		if (op->kind != OP_store)
 			place_alone(f, op, index, K_ALONE);

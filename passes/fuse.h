@@ -4,7 +4,7 @@
 #include "pass.h"
 #include "plan.h"
 
-typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_CONTRACT, K_ALONE } Kind;
+typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_CONTRACT, K_WINDOW, K_ALONE } Kind; /* K_WINDOW: where the target fuses poolings */
 enum { CHEAP_OPS = 8 };
 
 typedef struct GroupInfo {
@@ -51,6 +51,8 @@ typedef struct Fuse {
 
 
 bool fuse_same_space(const Type *a, const Type *b);
+/* May a kernel of this kind make its operands as it loads them? */
+bool fuse_makes(Kind k);
 /* Do a, but for the axes in `without`, and b have the same elements in the same order in memory? Axes of one element count for nothing. */
 bool fuse_same_walk(const Type *a, uint64_t without, const Type *b);
 bool fuse_clonable(const Fuse *f, Val v);

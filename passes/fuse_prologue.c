@@ -67,7 +67,7 @@ why_not(Fuse *f, const Op *op, Lead *l)
 		uint32_t r = f->users[op->out[0].id].at[u];
 		const Op *reader = &f->g->op.at[r];
 
-		if (f->kind[r] == K_CONTRACT)
+		if (fuse_makes(f->kind[r]))
 			continue;
 		if (f->kind[r] != K_RED && (f->kind[r] != K_MAP || !fuse_same_space(val_type(f->g, reader->out[0]), t)))
 			return arena_printf(f->g->module->arena, "%s reads it too, from memory", op_info[reader->kind].name);
@@ -90,7 +90,7 @@ fuse_find_prologues(Fuse *f)
 		bool read = false;
 
 		for (uint32_t u = 0; f->kind[i] == K_MAP && u < f->users[op->out[0].id].n; u++)
-			read |= f->kind[f->users[op->out[0].id].at[u]] == K_CONTRACT;
+			read |= fuse_makes(f->kind[f->users[op->out[0].id].at[u]]);
 		if (!read)
 			continue;
 		f->lead[i].read = true;
@@ -168,7 +168,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 		uint32_t r = f->users[op->out[0].id].at[u];
 		const Op *reader = &f->g->op.at[r];
 
-		if (f->kind[r] != K_CONTRACT || (u && f->users[op->out[0].id].at[u - 1] == r))
+		if (!fuse_makes(f->kind[r]) || (u && f->users[op->out[0].id].at[u - 1] == r))
 			continue;
 		for (int k = 0; k < reader->nin; k++) {
 			const char *why = reader->in[k].id == op->out[0].id ? add_reader(f, reader, k, l, narrow, &make, &store) : NULL;

@@ -22,6 +22,12 @@ fuse_same_space(const Type *a, const Type *b)
 	return true;
 }
 
+bool
+fuse_makes(Kind k)
+{
+	return k == K_CONTRACT || k == K_WINDOW;
+}
+
 static int
 walk_of(const Type *t, uint64_t without, Axis *r)
 {
@@ -216,18 +222,18 @@ why_not_after(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const c
 	*rule = "fuse.rows";
 	if (!fuse_same_space(&gi->space, t))
 		return arena_printf(f->a, "what the reduction keeps of %s is another space than %s", fuse_space_text(f, space), fuse_space_text(f, t));
-	if (gi->kind == K_CONTRACT)
-		return "a reduction must be complete before its first use, and the contraction's tiles are gone by then";
+	if (fuse_makes(gi->kind))
+		return "a reduction must be complete before its first use, and what the kernel has computed is gone by then";
 	return ask_target(f, op_at(f, gi->red_op), op);
 }
 
 static const char *
 why_not_beside(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const char **rule)
 {
-	*rule = gi->kind == K_CONTRACT ? "fuse.epilogue" : "fuse.map";
+	*rule = fuse_makes(gi->kind) ? "fuse.epilogue" : "fuse.map";
 	if (!fuse_same_space(&gi->space, t))
 		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space), fuse_space_text(f, t));
-	if (gi->kind == K_CONTRACT) {
+	if (fuse_makes(gi->kind)) {
 		if (op_has((OpKind)op_at(f, gi->main_op)->kind, T_PARTS))
 			return "a weight gradient is summed in parts: it is complete only after its kernel";
 		if (is_update(f, op, t))
@@ -273,9 +279,9 @@ fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t a
 		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space), fuse_space_text(f, t));
 	if (gi->reduces && gi->axes != axes)
 		return "the producer's kernel reduces over other axes";
-	if (late && gi->kind == K_CONTRACT)
-		return "a reduction must be complete before its first use, and the contraction's tiles are gone by then";
-	const char *why = ask_target(f, op_at(f, gi->kind == K_CONTRACT ? gi->main_op : gi->reduces ? gi->red_op : gi->main_op), op);
+	if (late && fuse_makes(gi->kind))
+		return "a reduction must be complete before its first use, and what the kernel has computed is gone by then";
+	const char *why = ask_target(f, op_at(f, fuse_makes(gi->kind) ? gi->main_op : gi->reduces ? gi->red_op : gi->main_op), op);
 
 	if (why)
 		return why;

@@ -1,6 +1,6 @@
 /* columns.c: reductions that keep the axis that is innermost in memory: sums over all pixels of each channel, over all rows of a matrix.
  *
- * In: a group of elementwise ops and such reductions.   Out: one kernel, a tile of rows and columns to a block: threads read neighbouring columns at once, and every so many rows. It is a
+ * In: a group of elementwise ops, perhaps behind a pooling or its gradient, and such reductions.   Out: one kernel, a tile of rows and columns to a block: threads read neighbouring columns at once, and every so many rows. It is a
  * contraction's epilogue without the contraction (epilogue.c): full-size values are stored on the way, each tile leaves a number for each column, and the block that comes last adds them
  * and makes what the group makes of complete reductions (finish.c). */
 #include "gemm.h"
@@ -34,7 +34,7 @@ form_of(const Type *t)
 	return f;
 }
 
-/* Does the group have nothing but elementwise ops, views and reductions of t by column, and nothing of t's size behind these? */
+/* Does the group have nothing but elementwise ops, poolings, views and reductions of t by column, and nothing of t's size behind these? */
 static bool
 fits(const Graph *g, int group, const Type *t)
 {
@@ -46,7 +46,7 @@ fits(const Graph *g, int group, const Type *t)
 
 		if (o->dead || o->group != group)
 			continue;
-		if (!red && (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW) || op_has((OpKind)o->kind, T_RANDOM)))
+		if (!red && (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW | T_WINDOW) || op_has((OpKind)o->kind, T_RANDOM)))
 			return false;
 		if (red && (cu_late_is(g, &late, o->in[0]) || cu_reduces_to(g, t, t->perm[t->rank - 1], o)))
 			return false;
@@ -72,7 +72,7 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 	while (p.m > 128 && rows_of(t) / p.m * cu_tiles_along(f.n[0].n, p.n) < TILES)
 		p.m /= 2;
 	gr->kernel = arena_printf(g->arena, "columns{m=%d,n=%d}", p.m, p.n);
-	gr->workspace = cu_states_bytes(g, group, &f, &p);
+	gr->workspace = (cu_states_bytes(g, group, &f, &p) + 63) / 64 * 64 + cu_windows_workspace(g, group);
 	return true;
 }
 

@@ -167,7 +167,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		return NULL;
 	else if (contract && !cu_gemm_misfit(g, group, contract))
 		cu_gemm_select(g, group, contract, cx);
-	else if (red && !contract && !window && (cu_columns_select(g, group, red) || cu_totals_select(g, group, red)))
+	else if (red && !contract && (cu_columns_select(g, group, red) || (!window && cu_totals_select(g, group, red))))
 		;
 	else if (red && cu_rows_small(g, red))
 		gr->kernel = "rows{threads=1}";
@@ -210,8 +210,6 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 			return arena_printf(g->arena, "%s has a kernel of its own", op_info[both[i]->kind].name);
 	if (!member)
 		return NULL;
-	if (op_has((OpKind)member->kind, T_WINDOW))
-		return arena_printf(g->arena, "the kernel of %s has no epilogue", op_info[member->kind].name);
 	if (op_has((OpKind)member->kind, T_CONTRACT)) {
 		const char *why = cu_gemm_why_not(g, member);
 
@@ -230,7 +228,7 @@ static void
 cuda_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
 {
 	(void)t;
-	cu_gemm_prologue(g, contract, k, narrow, p);
+	(op_has((OpKind)contract->kind, T_WINDOW) ? cu_windows_prologue : cu_gemm_prologue)(g, contract, k, narrow, p);
 }
 
 /* Not the log-sums, nor a mask. */
@@ -471,6 +469,7 @@ const Target cuda_target = {
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.joins_launches = true,
+	.windows_fuse = true,
 	.rates = cuda_rates,
 	.product_rate = cuda_product_rate,
 	.narrow = cuda_narrow,

@@ -121,6 +121,7 @@ const char *cu_suffix(DType t);                         /* of the prelude's func
 /* ---- windows.c: poolings */
 bool cu_window_neighbours(const Graph *g, const Op *op);  /* may channels be taken some at a time? */
 const char *cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec); /* at ix and the channels behind it: the name of a variable, of an array where vec is not 1 */
+void cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *p); /* what it takes a pooling to make operand k itself */
 int64_t cu_windows_workspace(const Graph *g, int group);  /* of the group, for what cu_windows_emit finds */
 void cu_windows_emit(Cuda *c, const Op *op);              /* the kernel before a gradient of max pooling: the first maximum of each window */
 

@@ -66,7 +66,7 @@ epilogue_find(Gemm *x, Epilogue *e)
 	Val stop = x->op ? x->op->out[0] : NOVAL;
 	bool narrow = x->op && x->p.mma;
 
-	*e = (Epilogue){.x = x};
+	*e = (Epilogue){.x = x, .leaves.windows = !x->op};
 	for (uint32_t i = c->first; i < c->last; i++) {
 		const Op *op = &c->g->op.at[i];
 
@@ -267,8 +267,10 @@ vectors_choose(Epilogue *e)
 		e->vec = 1;
 	e->columns = x->p.n / e->vec;
 	e->step = x->threads / e->columns;
-	/* while sums wait in registers there is no room for it */
+	/* while sums wait in registers there is no room for it, and a window's values are no load */
 	e->ahead = e->leaves.at.n && e->vec > 1 && x->slab == x->p.m ? (x->op ? 4 : 2) : 1;
+	for (uint32_t k = 0; k < e->leaves.at.n; k++)
+		e->ahead = e->leaves.at.at[k].window ? 1 : e->ahead;
 }
 
 static bool

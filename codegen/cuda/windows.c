@@ -86,6 +86,7 @@ pool(Cuda *c, const Op *op, const Ix *ix, int vec)
 	Near n = {0};
 
 	cu_line(c, "int %s = 0;", count);
+	cu_lanes_early(c, &n.lanes, NULL);
 	Taps t = taps_open(c, &w, val_type(c->g, op->in[0]), ix, ix[2], ix[3]);
 
 	cu_line(c, "%s++;", count);
@@ -115,6 +116,8 @@ first_maximum(Cuda *c, const Op *op, const Win *w, const Ix *o, int vec)
 	DType dt = (DType)xt->dtype;
 	const char *best = numbers_open(c, vec, 'v', cu_c_type(dt), cu_cell_lowest(dt, false).v), *at = numbers_open(c, vec, 'i', "int", "-1");
 	Near n = {0};
+
+	cu_lanes_early(c, &n.lanes, NULL);
 	Taps t = taps_open(c, w, xt, o, o[2], o[3]);
 	Cell x = cu_near_open(c, &n, op->in[0], 1, t.in, vec);
 	Scope s = cu_scope_open(c, "if (%s < 0 || beats_%s(%s, %s))", one(c, vec, at), cu_suffix(dt), x.v, one(c, vec, best));
@@ -164,13 +167,17 @@ cu_windows_workspace(const Graph *g, int group)
 static bool
 has_numbers(const Cuda *c)
 {
-	return c->group >= 0 && c->g->group.at[c->group].workspace >= numbers_before(c->g, c->group, NULL);
+	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : "";
+
+	return !strcmp(text, "window") || !strncmp(text, "columns{", strlen("columns{"));
 }
 
 static int64_t
 numbers_offset(const Cuda *c, const Op *op)
 {
-	return c->g->group.at[c->group].workspace_offset + numbers_before(c->g, c->group, op);
+	const Group *gr = &c->g->group.at[c->group];
+
+	return gr->workspace_offset + gr->workspace - cu_windows_workspace(c->g, c->group) + numbers_before(c->g, c->group, op); /* last in the workspace */
 }
 
 /* The number of the window at o: a variable, an array. */
@@ -282,6 +289,19 @@ cu_window_neighbours(const Graph *g, const Op *op)
 			return false;
 	}
 	return true;
+}
+
+/* An element is looked at by each window that holds it; a gradient's by each tap of its window. */
+void
+cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *p)
+{
+	Win w = win_of(op);
+	const Type *t = val_type(g, op->in[k]);
+	bool image = op->kind == OP_max_pool2d || op->kind == OP_avg_pool2d || (op->kind == OP_max_pool2d_dx && k == 0);
+	double taps = (double)(w.k[0] * w.k[1]), bytes = (double)type_elements(t) * (narrow != DT_none ? dtype_info[narrow].bytes : dtype_info[t->dtype].bytes);
+
+	p->times = image ? taps / (double)(w.s[0] * w.s[1]) : taps;
+	p->spare = bytes / MEMORY_RATE * MAP_RATE;
 }
 
 const char *

@@ -15,6 +15,7 @@
  *   ; start: NS               so long; contractions do
  *   ; spare: N                so many operations while they wait for memory
  *   ; launches: joined        the stand-in target joins launches of kernels that do not depend on each other
+ *   ; windows: fused          kernels of the stand-in target's poolings take prologues and epilogues, those that the two lines above let
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
@@ -204,6 +205,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.strided = s->strides ? stand_in_strided : NULL;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
 	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
+	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
