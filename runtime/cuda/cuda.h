@@ -21,7 +21,7 @@ typedef struct CuKernelNode {       /* CUDA_KERNEL_NODE_PARAMS_v2 */
 	void **parameter, **extra, *kernel;
 	CuContext context;
 } CuKernelNode;
-typedef struct CuTensorMap { _Alignas(64) unsigned long long x[16]; } CuTensorMap;
+typedef struct CuTensorMap { _Alignas(128) unsigned long long x[16]; } CuTensorMap;
 enum { CU_16_BITS = 1, CU_SWIZZLE_128 = 3, CU_PROMOTE_128 = 2 };             /* of a tensor map: elements, swizzle, promotion in the second-level cache */
 typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional node is used */
 	int type, reserved0[3];
@@ -92,6 +92,7 @@ typedef struct Cuda {
 	CuPtr order[2]; int64_t order_room, order_epoch[2]; /* by the epoch's parity */
 	Plan plan[CUDA_PLANS]; int nplan;
 	bool no_while, said, told;                  /* an epoch takes a graph a step, and that was said; and of the data set that it does not fit */
+	char why_while[400];                        /* why there is no loop in a graph, as found when the device was opened */
 	CuEvent *event; int nevent;
 	struct CudaDnn *dnn;                        /* NULL: the image holds no plans of cuDNN */
 } Cuda;

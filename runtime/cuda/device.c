@@ -235,11 +235,14 @@ static bool
 device_condition(Cuda *c)
 {
 	c->no_while = !c->cu.cuGraphConditionalHandleCreate || !c->cu.cuGraphAddNode;
-	if (c->no_while)
+	if (c->no_while) {
+		snprintf(c->why_while, sizeof c->why_while, "that takes a driver for CUDA 12.4, this one is for %d.%d", c->version / 1000, c->version % 1000 / 10);
 		return true;
+	}
 	if (device_load(c, &c->condition, condition_text, "the kernel of loops in graphs") && CUDA(c, cuModuleGetFunction, &c->loop_while, c->condition, "loop_while"))
 		return true;
 	c->no_while = true;                      /* said when an epoch is asked for; a device that is lost fails the next call too */
+	snprintf(c->why_while, sizeof c->why_while, "%s", c->h->error.text);
 	c->h->error.text[0] = 0;
 	return true;
 }

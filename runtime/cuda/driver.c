@@ -90,11 +90,11 @@ cuda_ready(RtHost *h)
 	return CUDA(c, cuCtxSetCurrent, c->context);
 }
 
-/* The version of CUDA whose drivers know this PTX: 8.x came with 12.x, 9.x with 13.x. */
+/* The version of CUDA whose drivers know this PTX: 8.x came with 12.x (but 12.6 with none of its own), 9.x with 13.x. */
 static int
 ptx_needs(int64_t version)
 {
-	return version >= 80 ? (int)((version / 10 + 4) * 1000 + version % 10 * 10) : 0;
+	return version >= 80 ? (int)((version / 10 + 4) * 1000 + version % 10 * 10) + (version >= 86 && version < 90 ? 10 : 0) : 0;
 }
 
 /* NULL if the device takes code for arch; version: of PTX. */

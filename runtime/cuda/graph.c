@@ -36,7 +36,7 @@ kernel_map(Cuda *c, const RtRow *r, int k, int64_t n)
 	unsigned long long extent[2] = {(unsigned long long)m->inner, (unsigned long long)(m->outer * (m->mul ? n * m->mul / m->div : 1))}, stride[1] = {2 * extent[0]};
 	unsigned box[2] = {(unsigned)m->box[0], (unsigned)m->box[1]}, step[2] = {1, 1};
 
-	CuTensorMap made; /* where it is made must begin at a multiple of 64 */
+	CuTensorMap made; /* where it is made must begin at a multiple of 128 */
 
 	if (!CUDA(c, cuTensorMapEncodeTiled, &made, CU_16_BITS, 2, (void *)(uintptr_t)(c->arena + (CuPtr)m->offset), extent, stride, box, step, 0, CU_SWIZZLE_128, CU_PROMOTE_128, 0))
 		return false;

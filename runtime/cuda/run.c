@@ -245,10 +245,20 @@ span_loop(Span *s)
 	if (p || c->said)
 		return p;
 	rt_progress_clear(c->h);
-	fprintf(stderr, "note: no loop in a graph: %s; each step is a launch\n", c->h->error.text[0] ? c->h->error.text : "that takes a driver for CUDA 12.4");
+	fprintf(stderr, "note: no loop in a graph: %s; each step is a launch\n", c->h->error.text[0] ? c->h->error.text : c->why_while);
 	c->h->error.text[0] = 0;
 	c->said = true;
 	return NULL;
+}
+
+/* All `launched` steps are done with, and not each of them left a record: a NaN or a fault has ended the run. */
+static bool
+span_ended(Span *s, int64_t launched)
+{
+	if (s->c->cu.cuStreamQuery(s->c->stream))
+		return false;
+	span_collect(s);
+	return s->c->seen - s->first < launched;
 }
 
 /* Graphs of so many steps, then of one, as far as they are not done with. */
@@ -265,6 +275,8 @@ span_steps(Span *s, int64_t steps)
 		good = p && (!s->set->staged || cuda_stage(c, s->set, at)) && CUDA(c, cuGraphLaunch, p->exec, c->stream) && (!s->set->staged || cuda_staged(c, s->set, at));
 		at += n;
 		good = good && span_wait(s, at - s->from, n > RUN_AHEAD ? n : RUN_AHEAD);
+		if (good && span_ended(s, at - s->from))
+			break;
 	}
 	return good;
 }

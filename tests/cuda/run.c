@@ -79,7 +79,7 @@ launch(Code *c, const KernelRec *k, uint64_t arena, long long n, int64_t most)
 {
 	const CuFunction *f = &c->p.fn.at[k->fn];
 	void *function = NULL, **args = arena_array(c->p.a, void *, k->noff + k->nmap + 2);
-	_Alignas(64) uint8_t map[2][128];
+	_Alignas(128) uint8_t map[2][128];
 	int64_t blocks = (k->rows + k->grain - 1) / k->grain;
 
 	args[0] = &arena;

@@ -282,6 +282,35 @@ def what_the_host_calls():
 
 
 @test
+def what_is_infinite_ends_the_run():
+    """Soon, whatever is launched ahead of it: the loss of an early step is no number, and 60 were asked for."""
+    image, said = program("lstm", "f32", "cuda", "-D", "examples=420", "-D", "rate=1e38"), {}
+    for sink in ("epoch", "3", "1", "off"):
+        r = run(image, "train", *data(image), "--quiet", "--no-save", "--no-eval", "--epochs", "1", "--sink", sink, status=1, err="error: ", MANTOU_SIM_LOG="sim.json")
+        c, said[sink] = json.load(open("sim.json")), [l for l in r.stderr.splitlines() if "error: " in l]
+        assert c["graph_launches"] <= 30 and c["kernel_launches"] <= 30 * 60, (sink, c)
+    assert all(said[sink] == said["epoch"] for sink in said), said
+
+
+@test
+def no_loop_in_a_graph():
+    """The note says why, and what comes of it has the same bits."""
+    image = program("lstm")
+    train(image, "loop")
+    r = train(image, "none", MANTOU_SIM_MISSING="cuGraphConditionalHandleCreate")
+    assert re.search("note: no loop in a graph: that takes a driver for CUDA 12.4, this one is for [0-9]+.[0-9];", r.stderr), r.stderr
+    assert bits("none") == bits("loop")
+    c = counted(image, "--no-eval", "--steps", "0")["host_calls"]
+    for n in range(c):                           # the call that loads the condition's kernel
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("none.log")
+        r = subprocess.run([image, "train", "--synthetic", "--no-eval", "--steps", "2", "--no-save"], env=dict(os.environ, MANTOU_SIM_FAIL="%d:221" % n), capture_output=True, text=True)
+        if "no loop in a graph" in r.stderr and "221" in r.stderr:
+            return
+    raise AssertionError("the status of a condition that does not load was never said")
+
+
+@test
 def evaluation_and_inference():
     for net, precision in (("resnet", "f32"), ("resnet", "bf16"), ("gpt", "f16"), ("lenet", "f32"), ("lstm", "bf16")):
         image, cpu, truth = program(net, precision), program(net, precision, "cpu"), program(net, "f32", "ref")
