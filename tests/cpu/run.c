@@ -41,6 +41,9 @@ next_random(uint64_t *s)
 	return *s;
 }
 
+static int run_from;         /* so many runs are left out */
+static const char *run_now;  /* what is under way: the case's line and its variant */
+
 #ifndef TEST_TARGET
 #define TEST_TARGET "cpu"
 #define TEST_CPU
@@ -401,6 +404,9 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 		fputs(text.at, stderr);
 	}
 	r->ncase++;
+	if (r->ncase <= run_from)
+		return;
+	run_now = arena_printf(r->arena, "%s: %s", line, what);
 	if ((error = code_load(&code, m, arch))) {
 		failed(r, line, "%s: %s", what, error);
 		return;

@@ -4,7 +4,8 @@
  * is no libcuda.so.1 (MANTOU_LIBCUDA may name it), no device or no NVRTC.
  * A module's kernels are compiled to PTX, loaded, and launched one after the other in an arena that is copied in whole, with three blocks at
  * most, so that threads must stride. CUDA_TEST_ARCH: another architecture than sm_80. CUDA_TEST_CACHED:
- * NVRTC is not there, only what it made. */
+ * NVRTC is not there, only what it made. A device that has failed is of no use to the cases behind: the last line then says `stopped in run N`, and
+ * CUDA_TEST_FROM=N goes on behind it. */
 #define TEST_TARGET "cuda"
 #include "../../codegen/cuda/emit.h"
 #include "../../runtime/rt.h"
@@ -27,7 +28,7 @@ bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 	F(context, "cuDevicePrimaryCtxRetain", (void **context, int device)) \
 	F(current, "cuCtxSetCurrent", (void *context)) \
 	F(synchronize, "cuCtxSynchronize", (void)) \
-	F(load, "cuModuleLoadData", (void **module, const void *image)) \
+	F(load, "cuModuleLoadDataEx", (void **module, const void *image, unsigned options, int *option, void **value)) \
 	F(unload, "cuModuleUnload", (void *module)) \
 	F(function, "cuModuleGetFunction", (void **function, void *module, const char *name)) \
 	F(attribute, "cuFuncSetAttribute", (void *function, int attribute, int value)) \
@@ -44,12 +45,16 @@ static struct Driver {
 #undef MEMBER
 } cu;
 
+static Run *running;
+
 /* A device that has failed is of no use to the cases behind. */
 static void
 must(int status, const char *what)
 {
-	if (status)
-		die("%s: status %d", what, status);
+	if (!status)
+		return;
+	printf("FAIL %s, %s: status %d\nstopped in run %d, %d failures before\n", run_now ? run_now : "the device", what, status, running ? running->ncase : 0, running ? running->nfailed : 0);
+	exit(3);
 }
 
 static const char *
@@ -57,6 +62,9 @@ code_load(Code *c, Module *m, const char *arch)
 {
 	NvrtcJob job = {.ptx = true, .lines = true};
 	const char *error;
+	char log[500] = "";
+	int option[] = {5, 6}, status; /* the linker's words, and room for them */
+	void *value[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
 
 	c->p = (CuProgram){.a = m->arena};
 	cu_module_emit(&c->p, m, arch);
@@ -66,8 +74,10 @@ code_load(Code *c, Module *m, const char *arch)
 	job.cubin = strstr(job.source, ": wgmma{") != NULL; /* what ptxas says of them is an error */
 	job.quick = !job.cubin && getenv("CUDA_TEST_QUICK");
 	error = nvrtc_compile(m->arena, arch, &job, 1);
-	if (!error && cu.load(&c->module, job.ptx_out.at))
-		error = "the device refuses the PTX";
+	status = error ? 0 : cu.load(&c->module, job.ptx_out.at, 2, option, value);
+	must(status >= 700 ? status : 0, "cuModuleLoadDataEx"); /* of a kernel before */
+	if (status)
+		error = arena_printf(m->arena, "the device refuses the PTX: status %d %s", status, log);
 	buf_free(&job.ptx_out);
 	buf_free(&job.cubin_out);
 	return error;
@@ -181,6 +191,8 @@ main(int argc, char **argv)
 	int major, minor;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	running = &r;
+	run_from = getenv("CUDA_TEST_FROM") ? atoi(getenv("CUDA_TEST_FROM")) : 0;
 	ir_init();
 	diags_init(&r.diags, r.arena, stderr);
 	const Target *t = target_named(TEST_TARGET);

@@ -58,6 +58,10 @@ check "goes on" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --only modes --result
 # Another expectation is not met.
 cp "$dir/p/small/lstm.start.st" "$dir/p/small/lstm.truth.st"
 check "what is wrong is found" 1 "^FAIL +modes lstm.f32: " $gpu "$dir/p" --only modes --results "$dir/wrong.jsonl"
+check "no loop in a graph" 1 "^FAIL +modes lstm.f32: .*no loop in a graph" env MANTOU_SIM_MISSING=cuGraphConditionalHandleCreate $gpu "$dir/p" --only modes --results "$dir/loop.jsonl"
+check "a kernel that fails" 1 "^FAIL +kernels tanh: .*FAIL .*status 700 \| FAIL tanh" env MANTOU_SIM_FAIL=60:700 $gpu "$dir/p" --only kernels --results "$dir/fault.jsonl"
+sed 's/"prepared": "[0-9a-f]*"/"prepared": "other"/' "$dir/p/results.jsonl" >"$dir/other.jsonl"
+check "prepared anew" 0 "^ok +probe driver" $gpu "$dir/p" --only probe --results "$dir/other.jsonl"
 check "no driver" 1 "FAIL +probe driver: OSError" env MANTOU_LIBCUDA=/none.so $gpu "$dir/p" --only probe --results "$dir/none.jsonl"
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

@@ -1,8 +1,8 @@
-"""prepare.py DIR [--arch sm_90] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on one without. Needs the compiler and its build folder
+"""prepare.py DIR [--arch sm_90a] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on one without. Needs the compiler and its build folder
 (MANTOU, BUILD), NVRTC, and the stand-in driver for what is expected of kernels.
 
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
-  small/             programs that train in seconds, with the checkpoints of the processor's program and of the interpreter
+  small/             programs that train in seconds, packed, with the checkpoints of the processor's program and of the interpreter
   model/             programs that are measured, packed
   kernels/           the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without"""
 import argparse, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
@@ -17,8 +17,8 @@ MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"
           ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"), ("lenet", "models/lenet.net", 64, "f32")]
 TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
 # What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
-KERNELS = [("numeric", ["tests/numeric/cases.txt"], "", "sm_80"), ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
-           ("pairs", ["tests/cpu/pairs.ir"], "", "sm_80"), ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir"], "", "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a")]
+KERNELS = [("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a"), ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir"], "", "sm_80"), ("numeric", ["tests/numeric/cases.txt"], "", "sm_80"), ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
+           ("pairs", ["tests/cpu/pairs.ir"], "", "sm_80")]
 TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh", "sm_80"), ("exp", ["tests/numeric/cases.txt"], "exp", "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"], "conv_residual_relu", "sm_90a")]
 
 
@@ -27,6 +27,12 @@ def sh(*args, **more):
     if r.returncode:
         sys.exit("prepare: %s: %s" % (" ".join(args), (r.stderr or r.stdout)[-600:]))
     return r.stdout
+
+
+def packed(path):
+    with open(path, "rb") as f, lzma.open(path + ".xz", "wb", preset=6) as g:
+        shutil.copyfileobj(f, g)
+    os.unlink(path)
 
 
 def small(folder, arch, tiny, about):
@@ -40,7 +46,8 @@ def small(folder, arch, tiny, about):
                 if not os.path.exists(to + ".st"):
                     sh(MANTOU, "build", os.path.join(root, path), "--target", target, "--precision", p, *batch, "-o", "program")
                     sh(os.path.abspath("program"), "train", "--synthetic", "--steps", steps, "--no-eval", "--quiet", "--save", to + ".st", "--log", to + ".log")
-            about["small"].append({"name": name, "net": net, "precision": precision, "program": "small/" + name})
+            packed(os.path.join(folder, name))
+            about["small"].append({"name": name, "net": net, "precision": precision, "program": "small/%s.xz" % name})
 
 
 def models(folder, arch, tiny, about):
@@ -55,11 +62,9 @@ def models(folder, arch, tiny, about):
                 print("prepare: %s is not built: %s" % (name, row["missing"]), file=sys.stderr)
             else:
                 plan = json.loads(sh(MANTOU, "info", *args, "--json"))
-                with open(os.path.join(folder, name), "rb") as f, lzma.open(os.path.join(folder, name + ".xz"), "wb", preset=6) as g:
-                    shutil.copyfileobj(f, g)
                 row.update(program="model/%s.xz" % name, build_s=round(time.time() - begin, 1), program_bytes=os.path.getsize(os.path.join(folder, name)), arena_bytes=plan["arena_bytes"],
                            bytes_per_step=plan["bytes_per_step"], gflop_per_step=plan["gflop_per_step"], kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes")} for x in plan["kernels"]])
-                os.unlink(os.path.join(folder, name))
+                packed(os.path.join(folder, name))
             about["models"].append(row)
 
 
@@ -109,14 +114,14 @@ def kernels(folder, tiny, about):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("dir")
-    p.add_argument("--arch", default="sm_90")
+    p.add_argument("--arch", default="sm_90a")
     p.add_argument("--tiny", action="store_true")
     p.add_argument("--only", default="small,models,kernels")
     a = p.parse_args()
     a.dir = os.path.abspath(a.dir)
     for f in ("small", "model", "kernels"):
         os.makedirs(os.path.join(a.dir, f), exist_ok=True)
-    about = {"arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "kernels": []}
+    about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "kernels": []}
     with tempfile.TemporaryDirectory(prefix="prepare.") as work:
         os.chdir(work)
         for part, make in (("small", lambda: small(os.path.join(a.dir, "small"), a.arch, a.tiny, about)), ("models", lambda: models(os.path.join(a.dir, "model"), a.arch, a.tiny, about)),

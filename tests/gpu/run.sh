@@ -1,9 +1,9 @@
 #!/bin/sh
 # Everything that needs a GPU, in two parts of at most ten minutes: is it right, how fast is it. What runs there is built before, on any machine:
-#   sh tests/gpu/run.sh prepare DIR [--arch sm_90] [--tiny]          DIR: programs, kernels, what is expected of them (README.md)
+#   sh tests/gpu/run.sh prepare DIR [--arch sm_90a] [--tiny]         DIR: programs, kernels, what is expected of them (README.md)
 #   sh tests/gpu/run.sh DIR [--part 1|2] [--only STAGE,...] [--results FILE]
 #   sh tests/gpu/run.sh table FILE
-# Each stage has its time, and adds JSON lines to FILE (DIR/results.jsonl); what stands there is not done again, so a run that was cut off goes on. The table
+# Each stage has its time, and adds JSON lines to FILE (DIR/results.jsonl); what stands there is not done again (what another preparation left there is), so a run that was cut off goes on. The table
 # is printed last; exit status 1 if something failed. --tiny prepares sizes for the stand-in driver (MANTOU_LIBCUDA names it).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -41,7 +41,7 @@ while read -r p stage seconds; do
 	*) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"status\": \"FAIL\", \"why\": \"the stage ended with status $status\"}" >>"$results" ;;
 	esac
 done <<END
-1 probe 40
+1 probe 90
 1 kernels 270
 1 modes 120
 1 loop 90

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """One model of ../bench/torch_models.py on a GPU, timed as `PROGRAM bench --json` is: eager, compiled, or compiled with the whole step as one CUDA graph. The data lie on
-the device, the loss is not read, matrices of f32 stay f32; 16 bits are autocast's, f16 with a gradient scaler (not in a graph, which spares PyTorch the look at it).
+the device, the loss is not read, f32 stays f32, in convolutions too; 16 bits are autocast's, f16 with a gradient scaler (not in a graph, which spares PyTorch the look at it).
 
   torch_cuda.py resnet50 --batch 256 [--precision f32|bf16|f16] [--how eager|compiled|graphs] [--warmup 20] [--steps 100] [--repeat 3] [--device cuda]
 """
@@ -41,6 +41,7 @@ def main(a):
     n, device, dtype = a.batch or batch, a.device, {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[a.precision]
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False      # ours multiplies f32 in f32; for matrices that is PyTorch's own default
     net, (x, target) = network().to(device), (t.to(device) for t in data(n))
     if images:
         net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
