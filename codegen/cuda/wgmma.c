@@ -135,6 +135,8 @@ cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p)
 		return "wgmma multiplies f16 and bf16";
 	if ((p->groups != 1 && p->groups != 2) || (p->m != ROWS && p->m != 2 * ROWS && p->m != 4 * ROWS) || p->m % (ROWS * p->groups) || (p->n != 64 && p->n != 128 && p->n != 256) || p->k != DEPTH)
 		return "tiles of wgmma are 64, 128 or 256 on a side and 64 deep, for one or two groups of 64 rows or more";
+	if (p->n > cu_gemm_threads(p))
+		return "a tile has more columns than its groups have threads, which finish a column each";
 	if (p->m * p->n / cu_gemm_threads(p) > 128)
 		return "more sums than threads hold in registers";
 	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > SHARED_MOST)

@@ -398,7 +398,8 @@ cuda_tune "a side that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a si
 cuda_tune "a depth that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side and 64 deep' 's/ : mma{.*/ : wgmma{m=64,n=64,k=32,stages=3,groups=1}/'
 cuda_tune "half a group" 'for one or two groups of 64 rows' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=2}/'
 cuda_tune "no group" 'matmul takes parameters such as' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=0}/'
-cuda_tune "too many sums for wgmma" 'more sums than threads hold' 's/ : mma{.*/ : wgmma{m=128,n=256,k=64,stages=3,groups=1}/'
+cuda_tune "too many sums for wgmma" 'more sums than threads hold' 's/ : mma{.*/ : wgmma{m=256,n=128,k=64,stages=3,groups=1}/'
+cuda_tune "more columns than threads" 'more columns than its groups have threads' 's/ : mma{.*/ : wgmma{m=64,n=256,k=64,stages=3,groups=1}/'
 cuda_tune "two stages for wgmma" 'wgmma takes 3 to 8 stages' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=2,groups=1}/'
 cuda_tune "more than wgmma's stages hold" 'in 227 KiB of shared memory' 's/ : mma{.*/ : wgmma{m=128,n=256,k=64,stages=5,groups=2}/'
 cp "$dir/same.records" "$dir/tune.tune"
