@@ -178,7 +178,7 @@ const char *const cuda_prelude[] = {
 "FN void products_end() { asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\"); }\n"
 "#define PRODUCTS_WAIT(n) asm volatile(\"wgmma.wait_group.sync.aligned %0;\" :: \"n\"(n) : \"memory\")\n"
 "/* boxes of a tensor map, copied by the device; a barrier counts their bytes, its phases have parities in turn */\n"
-"struct __align__(64) TensorMap { unsigned long long x[16]; };\n"
+"struct __align__(128) TensorMap { unsigned long long x[16]; };\n"
 "FN void barrier_make(unsigned at) { asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" :: \"r\"(at) : \"memory\"); }\n"
 "FN void barriers_made() { asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\"); written_for_wgmma(); }\n"
 "FN void barrier_expect(unsigned at, int bytes) { asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\" :: \"r\"(at), \"r\"(bytes) : \"memory\"); }\n"
