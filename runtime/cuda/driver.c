@@ -142,6 +142,12 @@ cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 		missing = code_missing(c, m->code->ptx_arch, m->code->ptx_version, text, n);
 	if (missing || cuda_load(c, m->code))
 		return missing;
-	snprintf(text, n, "another driver: %s", h->error.text);
+	/* code of one toolkit's major version is promised to work with drivers of that version on */
+	int needs = m->code ? ptx_needs(m->code->ptx_version) / 1000 : 0;
+
+	if (needs > c->version / 1000)
+		snprintf(text, n, "a driver for CUDA %d.0 or newer, as its kernels were compiled by NVRTC %d: %s", needs, needs, h->error.text);
+	else
+		snprintf(text, n, "another driver: %s", h->error.text);
 	return text;
 }

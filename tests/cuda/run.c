@@ -24,6 +24,7 @@ bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 /* The driver's functions that are called: name, symbol, arguments. */
 #define FUNCTIONS(F) \
 	F(init, "cuInit", (unsigned flags)) \
+	F(version, "cuDriverGetVersion", (int *version)) \
 	F(device, "cuDeviceGet", (int *device, int number)) \
 	F(context, "cuDevicePrimaryCtxRetain", (void **context, int device)) \
 	F(current, "cuCtxSetCurrent", (void *context)) \
@@ -76,8 +77,10 @@ code_load(Code *c, Module *m, const char *arch)
 	error = nvrtc_compile(m->arena, arch, &job, 1);
 	status = error ? 0 : cu.load(&c->module, job.ptx_out.at, 2, option, value);
 	must(status >= 700 ? status : 0, "cuModuleLoadDataEx"); /* of a kernel before */
-	if (status)
-		error = arena_printf(m->arena, "the device refuses the PTX: status %d %s", status, log);
+	if (status) {
+		cu.version(&option[0]);
+		error = arena_printf(m->arena, "the driver (of CUDA %d.%d) refuses the PTX: status %d %s", option[0] / 1000, option[0] % 1000 / 10, status, log);
+	}
 	buf_free(&job.ptx_out);
 	buf_free(&job.cubin_out);
 	return error;
