@@ -324,8 +324,10 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 		memcpy(r->arena, &c->top.fault, sizeof c->top.fault);
 		if (rt_fault(r))
 			return RT_FAULT;
-		rt_fail(&h->error, "the loop on the device ended at step %lld of %lld without a reason", (long long)r->step, (long long)s.to);
-		return RT_ERROR;
+		if (!s.mailed) {                     /* else the wish to stop came when all that had been launched was done */
+			rt_fail(&h->error, "the loop on the device ended at step %lld of %lld without a reason", (long long)r->step, (long long)s.to);
+			return RT_ERROR;
+		}
 	}
 	if (r->step >= __atomic_load_n(&r->stop_at, __ATOMIC_SEQ_CST)) {
 		r->step--;                           /* rt_poll is asked at the end of a step */

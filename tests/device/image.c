@@ -83,7 +83,7 @@ source_make(void)
 
 	fprintf(f, "enum { C = %d, FAULT = %d, W = %d, B = %d, WM = %d, BM = %d, AW = %d, AB = %d, SUMS = %d, X = %d, Y = %d, LABEL = %d, SEED = %d, STEP = %d, RATE = %d,\n"
 	        "PRED = %d, LOSS = %d, MAE = %d, NORM = %d, GW = %d, GB = %d, PACKED = %d, DELAY = %d };\n#define STREAM %uu\n", C, FAULT, W, B, WM, BM, AW, AB, SUMS, X, Y, LABEL, SEED, STEP, RATE, PRED,
-	        LOSS, MAE, NORM, GW, GB, PACKED, 20 * atoi(env("RTI_SLEEP_US", "0")), (unsigned)philox_stream("noise"));
+	        LOSS, MAE, NORM, GW, GB, PACKED, 60 * atoi(env("RTI_SLEEP_US", "0")), (unsigned)philox_stream("noise"));
 	for (const char *const *p = cuda_loop_text; *p; p++)
 		fputs(*p, f);
 	fputs(kernel_text, f);

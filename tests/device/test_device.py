@@ -111,6 +111,21 @@ def a_stop_comes_through():
 
 
 @test
+def a_stop_between_launches():
+    """The wish may come when all that was launched is done, in an evaluation too: then nothing on the device has seen it."""
+    for i in range(24):
+        open("c.jsonl", "w").close()
+        p = subprocess.Popen([DEVICE, "train", "--data", ".", "--epochs", "2000", "--no-save", "--quiet", "--sink", "1", "--log", "c.jsonl"],
+                             env=dict(os.environ, RTI_READER=base.NPY, RTI_SLEEP_US="0"), stderr=subprocess.PIPE, text=True)
+        while not os.path.getsize("c.jsonl") and p.poll() is None:
+            time.sleep(0.001)
+        time.sleep(i * 0.0007)
+        p.send_signal(signal.SIGINT)
+        err = p.communicate(timeout=20)[1]
+        assert p.returncode == 130, (p.returncode, err)
+
+
+@test
 def a_data_set_that_does_not_fit():
     base.data_set(20000)
     train("--save", "a.st", "--epochs", "2", image=CPU)
@@ -143,7 +158,7 @@ def bad_drivers():
     bad("libcuda.so.1 has no cuGraphAddKernelNode_v2: the driver is too old", MANTOU_SIM_MISSING="cuGraphAddKernelNode_v2")
     bad("libcuda.so.1 has no cuLaunchKernel: it is no driver", MANTOU_SIM_MISSING="cuLaunchKernel")
     bad(".*capability 7.5\) runs none .*: image 1 of 1 needs compute capability 8.0 or more; build with", MANTOU_SIM_SM="75")
-    bad(".*image 1 of 1 needs a driver for CUDA 13.0, this one is for 12.4", MANTOU_SIM_DRIVER="12040")
+    bad(".*image 1 of 1 needs a driver for CUDA 13.0, this one is for 12.4; take a newer driver, or build with the NVRTC of an older CUDA", MANTOU_SIM_DRIVER="12040")
     for arch, sm, text in (("sm_90a", "80", "9.0 exactly"), ("sm_80", "90", "8.0 to 8.9"), ("sm_86", "80", "8.6 to 8.9")):
         bad(".*needs compute capability " + text, RTI_ARCH=arch, RTI_COMPILE="compute_80", MANTOU_SIM_SM=sm)
     bad(r".*capability 8.0\) runs none of the program's images: image 1 of 2 needs compute capability 9.0 exactly; image 2 of 2 needs compute capability 8.6 to 8.9;",
@@ -175,21 +190,21 @@ def every_call_fails_in_turn():
     for sink, step in (("epoch", 3), ("5", 11), ("off", 41)):
         args = "--steps", "14", "--every", "5", "--quiet", "--sink", sink
         calls = counted("--save", "f.st", *args)["host_calls"]
-        steps, whole = set(), 0
+        steps, whole, tries = set(), 0, len(range(1, calls, step))
         for n in range(1, calls, step):
             if os.path.exists("g.st"):
                 os.unlink("g.st")
             e = dict(os.environ, RTI_READER=base.NPY, MANTOU_SIM_FAIL=str(n))
             r = subprocess.run([DEVICE, "train", "--data", ".", "--save", "g.st", *args], env=e, capture_output=True, text=True, timeout=60)
             failed = re.search(r"^deviceimage: error: .*(cu[A-Z]\w*: CUDA_ERROR_UNKNOWN 999)", r.stderr, re.M)
-            if r.returncode == 0:                # as it closes everything, after the last save
+            if r.returncode == 0:                # as it closes everything, after the last save; or fewer calls than counted, as there were fewer naps
                 assert base.states("g.st") == base.states("f.st") and not failed, (n, r.stderr)
                 whole += 1
             else:
                 assert r.returncode == 1 and failed, (n, r.stderr)
                 if os.path.exists("g.st"):
                     steps.add(int(base.load("g.st")[1]["step"]))
-        assert steps <= {5, 10, 12, 14} and whole <= 25, (steps, whole)
+        assert steps <= {5, 10, 12, 14} and whole < tries / 2, (steps, whole, tries)
 
 
 @test
