@@ -156,6 +156,7 @@ void slot_set(Emit *e, V slot, V v);
 V mask_below(Emit *e, V count);                           /* lanes whose number is below count */
 V mask_and(Emit *e, V a, V b);
 V intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V *args, int nargs);
+void prefetch(Emit *e, V at, int near);                   /* asks for the line at an address, to be read: 3 into the first-level cache, 2 into the second */
 
 /* ---------------------------------------------------------------- arithmetic (math.c, ew.c) */
 typedef enum MathFn { MF_EXP, MF_LOG, MF_LOG1P, MF_TANH, MF_ERF, MF_SIN, MF_COS, MF_POW } MathFn;

@@ -298,11 +298,8 @@ epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t column
 	for (int k = 0; k < p->nfetch; k++) {
 		int bytes = dtype_info[val_type(e->g, p->fetch[k].v)->dtype].bytes;
 
-		for (int64_t j = 0; j < columns * bytes; j += 64) {
-			V args[4] = {ptr_at(e, buffer(e, p->fetch[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))), LLVMConstInt(e->l->i32, 0, 0), LLVMConstInt(e->l->i32, 2, 0), LLVMConstInt(e->l->i32, 1, 0)};
-
-			intrinsic(e, here(e), "llvm.prefetch", (T[]){e->l->ptr}, 1, args, 4);
-		}
+		for (int64_t j = 0; j < columns * bytes; j += 64)
+			prefetch(e, ptr_at(e, buffer(e, p->fetch[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))), 2);
 	}
 	loop_close(e);
 }

@@ -343,6 +343,19 @@ gates_tile(const Main *m, V tile, V first, V count, V panel, V t, V from, V to)
 	loop_close(e);
 }
 
+/* Asks for what the gates of a tile will be added to: lines that lie an example's steps apart, which nothing else brings while the product runs. */
+static void
+gates_fetch(const Main *m, V first, V count, V panel, V t)
+{
+	Emit *e = m->e;
+	V i = loop_open(e, k64(e, 0), count, 1), row = row_of(m, m->in[0], i_add(e, first, i), t, m->s->gates);
+	Unit u = {.e = e, .j = i_mul(e, panel, k64(e, m->s->p.lanes)), .h = m->s->h};
+
+	for (int k = 0; k < m->s->gates; k++)
+		prefetch(e, unit_at(&u, row, k), 3);
+	loop_close(e);
+}
+
 static void
 forward_emit(Main *m)
 {
@@ -368,6 +381,7 @@ forward_emit(Main *m)
 	tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
 	V first = i_add(e, m->lo, at);
 
+	gates_fetch(m, first, count, panel, t);
 	tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, from, i_mul(e, first, k64(e, s->state_row))), ptr_at(e, weights, i_mul(e, panel, k64(e, s->h * nr * 4))),
 	    tile, k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
 	gates_tile(m, tile, first, count, panel, t, from, to);
