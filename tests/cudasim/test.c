@@ -1,6 +1,6 @@
 /* test.c: tests of the simulated device: `simtest GROUP...` runs the groups and counts; `simtest run FILE.ptx` launches a kernel as the file's comments say.
  *
- * In: libcuda.so.1 by the loader's path; NVRTC by MANTOU_NVRTC (none: go without), the loader, or the toolkit's usual place.   Out: a line for each check that fails, and the counts. */
+ * In: libcuda.so.1 by the loader's path, a device's own too (SIM_HARDWARE=1: approximations are held to what PTX promises of one); NVRTC by MANTOU_NVRTC (none: go without), the loader, or the toolkit's usual place.   Out: a line for each check that fails, and the counts. */
 #define _GNU_SOURCE
 #include "test.h"
 

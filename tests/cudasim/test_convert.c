@@ -147,6 +147,13 @@ convert_pair(const Kind *to, const Kind *from, const char *mode, bool sat)
 		cu.cuModuleUnload(m);
 }
 
+/* Are there integers of `from` that `to` has not? PTX refuses .sat where there are none. */
+static bool
+may_saturate(const Kind *to, const Kind *from)
+{
+	return from->family == 'u' ? to->bytes < from->bytes || (to->bytes == from->bytes && to->family == 's') : to->family == 'u' || to->bytes < from->bytes;
+}
+
 void
 test_convert(void)
 {
@@ -159,7 +166,10 @@ test_convert(void)
 
 			if (!is_float(to) && !is_float(from)) {
 				convert_pair(to, from, "", false);
-				convert_pair(to, from, "", true);
+				if (may_saturate(to, from))
+					convert_pair(to, from, "", true);
+			} else if ((to->family == 'b' && from->bytes == 1) || (from->family == 'b' && to->bytes == 1)) {
+				; /* bf16 with 8 bits: no instruction */
 			} else if (!is_float(to)) {
 				for (int k = 0; k < 4; k++)
 					convert_pair(to, from, integer[k], false);

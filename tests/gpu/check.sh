@@ -36,6 +36,7 @@ check "no word" 2 "sh tests/gpu/run.sh prepare DIR" $gpu
 check "prepare" 0 "holds [0-9.]* MB" $gpu prepare "$dir/p" --tiny
 check "part 1" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 1
 has "the device" "name simulated sm_90"
+has "instructions" "^intrinsics convert: [1-9][0-9]* runs, no failures"
 has "kernels" "^kernels tanh: [1-9][0-9]* runs, no failures"
 has "kernels of another architecture" "^kernels wgmma: [1-9][0-9]* runs, no failures"
 has "the cost of a loop" "^\| lstm.f32 sink epoch \| [0-9.]* \|"

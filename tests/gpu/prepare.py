@@ -4,7 +4,7 @@
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
   small/             programs that train in seconds, packed, with the checkpoints of the processor's program and of the interpreter
   model/             programs that are measured, packed
-  kernels/           the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without"""
+  kernels/           the test of instructions; the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without"""
 import argparse, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -95,7 +95,9 @@ def stand_ins(folder, program):
 def kernels(folder, tiny, about):
     program = os.path.join(folder, "cuda")
     shutil.copy(os.path.join(BUILD, "tests", "cuda", "cuda"), program)
-    subprocess.run(["strip", program])
+    shutil.copy(os.path.join(BUILD, "tests", "cudasim", "simtest"), folder)
+    for f in (program, os.path.join(folder, "simtest")):
+        subprocess.run(["strip", f])
     stand_ins(folder, program)
     cache = os.path.abspath("cache")
     sim = os.path.join(BUILD, "tests", "cudasim", "libcuda.so.1")

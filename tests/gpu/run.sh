@@ -41,8 +41,9 @@ while read -r p stage seconds; do
 	*) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"status\": \"FAIL\", \"why\": \"the stage ended with status $status\"}" >>"$results" ;;
 	esac
 done <<END
-1 probe 90
-1 kernels 270
+1 probe 75
+1 intrinsics 45
+1 kernels 250
 1 modes 120
 1 loop 90
 2 models 210

@@ -132,8 +132,28 @@ def probe():
     item("programs", there)
 
 
-# ---- 2: kernels
-KERNEL_SECONDS = 230
+# ---- 2: single instructions
+def instructions(group):
+    folder = os.path.abspath(os.path.join(DIR, "kernels"))
+    program, libraries = os.path.join(folder, "simtest"), [os.path.dirname(os.path.abspath(LIBCUDA))] if os.sep in LIBCUDA else []
+    if not os.path.exists(program):
+        raise Skip("no instructions were prepared")
+    os.chmod(program, 0o755)
+    r = subprocess.run([program, group], capture_output=True, text=True, timeout=30 + HUNG,
+                       env=dict(os.environ, SIM_HARDWARE="1", MANTOU_NVRTC="none", LD_LIBRARY_PATH=":".join(libraries + [os.environ.get("LD_LIBRARY_PATH", "")])))
+    said = r.stdout.strip().splitlines() or [""]
+    m = re.match(r"(\d+) passed, (\d+) failed, ", said[-1])
+    assert m and m.group(2) == "0", "%s: %s %s" % (said[-1], " | ".join(said[:-1][:12]), r.stderr[-300:])
+    return {"runs": int(m.group(1))}
+
+
+def intrinsics():
+    for group in ("ops", "convert", "matrix"):
+        item(group, instructions, group)
+
+
+# ---- 3: kernels
+KERNEL_SECONDS = 220
 
 
 def kernel_cases(row, cache):
@@ -172,7 +192,7 @@ def skipping(why):
     raise Skip(why)
 
 
-# ---- 3: every way to run gives the same bits
+# ---- 4: every way to run gives the same bits
 def same_bits(row):
     from numbers_near import bits, near
     image, folder = path(row), os.path.abspath(os.path.join(DIR, "small"))
@@ -198,7 +218,7 @@ def modes():
         item(row["name"], same_bits, row)
 
 
-# ---- 4: what a loop costs
+# ---- 5: what a loop costs
 def bench(row, *args, steps, seconds=120):
     return json.loads(run(path(row), "bench", "--synthetic", "--json", "--warmup", "2" if TINY else "20", "--steps", steps, "--repeat", "2" if TINY else "3", *args, seconds=seconds))
 
@@ -215,7 +235,7 @@ def loop():
                 item("%s sink %s" % (row["name"], sink), loop_cost, row, sink)
 
 
-# ---- 5: whole models
+# ---- 6: whole models
 def measure(row):
     o = bench(row, steps=1 if TINY else 30 if row["gflop_per_step"] > 500 else 100, seconds=100)
     ms = o["ms_per_step"]["median"]
@@ -243,7 +263,7 @@ def models():
         item(row["name"], measure, row)
 
 
-# ---- 6: PyTorch
+# ---- 7: PyTorch
 RIVAL = []       # asked once: None, or why there is none
 
 
@@ -265,7 +285,7 @@ def torch():
                 item("%s %s" % (row["name"], how), torch_row, row, how)
 
 
-# ---- 7: kernel by kernel
+# ---- 8: kernel by kernel
 def profile(row):
     """Time per kernel beside the bytes that the plan gives it: the rate that they would make. A rate above the memory's says that a cache served it."""
     trace = os.path.join(tempfile.gettempdir(), "mantou-trace.json")
@@ -329,8 +349,8 @@ def table():
     for o in last.values():
         if o["stage"] == "probe" and o["status"] == "ok":
             print("%s: %s" % (o["item"], ", ".join("%s %s" % (k, v) for k, v in o.items() if k not in ("stage", "item", "status", "seconds", "prepared") and v is not None)))
-        elif o["stage"] == "kernels" and o["status"] == "ok":
-            print("kernels %s: %d runs, no failures" % (o["item"], o["runs"]))
+        elif o["stage"] in ("intrinsics", "kernels") and o["status"] == "ok":
+            print("%s %s: %d runs, no failures" % (o["stage"], o["item"], o["runs"]))
     loops = [o for o in last.values() if o["stage"] == "loop" and o["status"] == "ok"]
     if loops:
         print("\n| program and sink mode | steps/s | us a kernel | kernels |\n|---|---|---|---|")
@@ -356,5 +376,5 @@ def table():
     return n["FAIL"] + n["timeout"] > 0
 
 
-STAGES = {"probe": probe, "kernels": kernels, "modes": modes, "loop": loop, "models": models, "torch": torch, "profile": profiles, "table": table}
+STAGES = {"probe": probe, "intrinsics": intrinsics, "kernels": kernels, "modes": modes, "loop": loop, "models": models, "torch": torch, "profile": profiles, "table": table}
 sys.exit(STAGES[STAGE]() or 0)
