@@ -159,6 +159,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 	Element one = element_of(l, t, narrow);
 	Cost make = {0}, store = {(double)type_elements(t) * one.bytes * (l->nleaf + 1), (double)type_elements(t) * one.ops, 1};
 	uint32_t n = 0;
+	bool pools = false;
 
 	if (!l->read || l->never) {
 		l->why = l->never;
@@ -179,11 +180,12 @@ fuse_prologue(Fuse *f, uint32_t index)
 			}
 		}
 		n++;
+		pools |= f->kind[r] == K_WINDOW;
 	}
 	l->ratio = seconds(f, &make) / seconds(f, &store);
 	l->taken = l->ratio < 1 && pass_may(f->cx, "fuse.prologue");
 	l->why = l->ratio < 1 && !l->taken ? "stopped by --pass-limit" :
-		arena_printf(f->g->module->arena, "made in %u contraction%s: %s predicted; stored by a kernel of its own: %s", n, n > 1 ? "s" : "", cost_text(f, &make), cost_text(f, &store));
+		arena_printf(f->g->module->arena, "made in %u %s%s: %s predicted; stored by a kernel of its own: %s", n, pools ? "kernel" : "contraction", n > 1 ? "s" : "", cost_text(f, &make), cost_text(f, &store));
 	if (l->taken) {
 		f->stored[op->out[0].id] = false;
 		f->cone[index] = (uint8_t)l->ops;
