@@ -20,7 +20,7 @@ typedef struct GroupInfo {
 enum { LEAD_LEAVES = 2 };
 /* An elementwise op whose result contractions read: may they make it as they load it? */
 typedef struct Lead {
-	bool read, taken;        /* by contractions; made by them */
+	bool read, taken;        /* by contractions or poolings; made by them */
 	uint32_t ops, nleaf;     /* elementwise ops to make it, and the values of its size that these read */
 	const char *never;       /* what rules it out whatever it costs */
 	const char *why;         /* of the decision: why not, or what each way costs; NULL: none was needed */

@@ -1,5 +1,6 @@
 /* fuse_prologue.c: elementwise values that the contractions which read them make as they load them (prologues).
  *
+ * Contractions stand for poolings too, where the target fuses these.
  * In: the tables of pass fuse in progress, the target's word on each contraction.   Out: Fuse.lead, and, once no kernel before it could
  * take the op, the decision.
  * A candidate is cheap (CHEAP_OPS operations at most, nothing random), read by contractions that can, and made of one value of its size, or of
@@ -57,12 +58,12 @@ why_not(Fuse *f, const Op *op, Lead *l)
 	if (f->pinned[op->out[0].id])
 		return "it stands in memory anyway: a result, or read by a kernel that takes no prologue";
 	if (expr_costly(op_info[op->kind].expr))
-		return "it needs a division or a transcendental function, too dear to be computed for each contraction";
+		return "it needs a division or a transcendental function, too dear to be computed by each kernel that reads it";
 	leaves_of(f, op, t, l, leaf);
 	if (l->ops > CHEAP_OPS)
-		return arena_printf(f->g->module->arena, "%u operations, more than %d, to be computed for each contraction", l->ops, CHEAP_OPS);
+		return arena_printf(f->g->module->arena, "%u operations, more than %d, to be computed by each kernel that reads it", l->ops, CHEAP_OPS);
 	if (draws(f, op))
-		return "random numbers would be drawn again for each contraction";
+		return "random numbers would be drawn again by each kernel that reads it";
 	for (uint32_t u = 0; u < f->users[op->out[0].id].n; u++) {
 		uint32_t r = f->users[op->out[0].id].at[u];
 		const Op *reader = &f->g->op.at[r];
@@ -139,7 +140,7 @@ add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *
 	Prologue p = {0};
 
 	if (!f->cx->target || !f->cx->target->prologue)
-		return "contractions of this target read their operands from memory";
+		return "kernels of this target read their operands from memory";
 	f->cx->target->prologue(f->cx->target, f->g, reader, k, narrow, &p);
 	if (p.why)
 		return arena_printf(f->g->module->arena, "%s: %s", op_info[reader->kind].name, p.why);

@@ -210,6 +210,8 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 			return arena_printf(g->arena, "%s has a kernel of its own", op_info[both[i]->kind].name);
 	if (!member)
 		return NULL;
+	if (op_has((OpKind)member->kind, T_WINDOW) && op_info[op->kind].red >= 0)
+		return cu_columns_can(g, op) ? NULL : "a pooling's values are summed by channel, where channels are innermost in memory: a kernel of its own";
 	if (op_has((OpKind)member->kind, T_CONTRACT)) {
 		const char *why = cu_gemm_why_not(g, member);
 
@@ -225,10 +227,10 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 }
 
 static void
-cuda_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
+cuda_prologue(const Target *t, const Graph *g, const Op *op, int k, DType narrow, Prologue *p)
 {
 	(void)t;
-	(op_has((OpKind)contract->kind, T_WINDOW) ? cu_windows_prologue : cu_gemm_prologue)(g, contract, k, narrow, p);
+	(op_has((OpKind)op->kind, T_WINDOW) ? cu_windows_prologue : cu_gemm_prologue)(g, op, k, narrow, p);
 }
 
 /* Not the log-sums, nor a mask. */

@@ -510,6 +510,19 @@ group_bytes(const Cuda *c)
 	return bytes;
 }
 
+/* Marks what stands in memory and is read to make v; but for first maxima, which a kernel before has found. */
+static void
+reads_mark(const Cuda *c, Val v, bool *seen)
+{
+	if (seen[v.id])
+		return;
+	seen[v.id] = true;
+	const Op *op = c->inside[v.id] ? val_op(c->g, v) : NULL;
+
+	for (int k = op && op->kind == OP_max_pool2d_dx; op && k < op->nin; k++)
+		reads_mark(c, op->in[k], seen);
+}
+
 static double
 group_flops(const Cuda *c)
 {
@@ -540,7 +553,7 @@ offsets_table(Cuda *c, Buf *text)
 	return before;
 }
 
-/* The group's figures stand with its first kernel. */
+/* The group's figures stand with its first kernel, but for those ahead of it. */
 void
 cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 {
@@ -575,7 +588,35 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 
 	buf_free(&text);
 	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .map = map, .nmap = (int)c->map.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
-		.check = c->check, .once = once, .flops = c->nkernel == 1 ? group_flops(c) : 0, .bytes = c->nkernel == 1 ? group_bytes(c) : 0}));
+		.check = c->check, .once = once, .flops = c->nkernel == c->nahead + 1 ? group_flops(c) : 0, .bytes = c->nkernel == c->nahead + 1 ? group_bytes(c) - c->ahead_bytes : 0}));
+}
+
+void
+cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, Val read, double stored)
+{
+	bool *mine = arena_array(c->a, bool, c->g->val.n), *others = arena_array(c->a, bool, c->g->val.n);
+	double bytes = stored;
+
+	reads_mark(c, read, mine);
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &c->g->op.at[i];
+		bool root = !op->dead && (!op->nout || op_info[op->kind].red >= 0);
+
+		for (int k = 0; k < op->nout; k++)
+			root |= !op->dead && cu_value_is_out(c, op->out[k]);
+		for (int k = op->kind == OP_max_pool2d_dx; root && k < op->nin; k++)
+			reads_mark(c, op->in[k], others);
+	}
+	c->ahead_bytes += stored; /* the workspace counts as written and read */
+	for (uint32_t v = 1; v < c->g->val.n; v++)
+		if (mine[v] && !c->inside[v]) {
+			bytes += (double)type_bytes(&c->g->val.at[v].type);
+			c->ahead_bytes += others[v] ? 0 : (double)type_bytes(&c->g->val.at[v].type);
+		}
+	c->nahead++;
+	cu_kernel_close(c, what, blocks);
+	c->gk->k.at[c->gk->k.n - 1].flops = 0;
+	c->gk->k.at[c->gk->k.n - 1].bytes = bytes;
 }
 
 void

@@ -344,5 +344,5 @@ cu_windows_emit(Cuda *c, const Op *op)
 		cu_line(c, "*(%s) = (%s)%s;", to, cu_memory_type((DType)t.dtype), at);
 	}
 	cu_scope_close(c, s);
-	cu_kernel_close(c, arena_printf(c->a, "first maxima, %s to a thread", vec > 1 ? "8 windows" : "a window"), (cu_blocks_of(&t, all) + vec - 1) / vec);
+	cu_kernel_ahead(c, arena_printf(c->a, "first maxima, %s to a thread", vec > 1 ? "8 windows" : "a window"), (cu_blocks_of(&t, all) + vec - 1) / vec, op->in[0], (double)type_bytes(&t));
 }

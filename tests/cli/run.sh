@@ -87,6 +87,26 @@ t "tune with options" 1 'tuning is not built in' "$mantou" tune "$net" --trials 
 # ---- target cuda: text without CUDA, PTX and cubins where NVRTC is
 cuda="$mantou build --target cuda"
 t "cuda without an architecture" 2 'no device here to ask.*sm_90a' env MANTOU_LIBCUDA="$dir/none.so" $cuda --emit cuda "$net" -o -
+# Sums behind a pooling: by channel in its kernel, a mask of dropout between them or not; of the whole tensor in one of their own.
+cat >"$dir/pools.net" <<'END'
+model pools(image: f32[N, 3, 16, 16], target: f32[N, 16, 4, 4]) {
+    x = image |> conv2d(16, 3, pad = 1, bias = false) |> batch_norm |> relu |> dropout(0.1) |> max_pool2d(3, stride = 2, pad = 1)
+    x = x |> conv2d(16, 3, pad = 1, bias = false) |> relu |> max_pool2d(2)
+    e = x - target
+    loss   mean(e * e)
+    output x
+}
+data { reader = synthetic() }
+train {
+    batch     = 32
+    epochs    = 1
+    optimizer = sgd(rate = 0.1)
+}
+END
+"$mantou" info "$dir/pools.net" --target cuda --arch sm_80 --json 2>&1 | tr '{' '\n' | grep -o '"name":.*"kernel": *"[a-z]*' | tr -d ' "' >"$dir/pools"
+for what in 'max_pool2d_dx_max_pool2d0_[0-9]*,.*kernel:columns' 'max_pool2d_max_pool2d1_[0-9]*,.*kernel:window' 'mean_mean0_[0-9]*,.*kernel:total'; do
+	ok "sums behind a pooling: $what" grep -q "$what" "$dir/pools"
+done
 sim=$(dirname "$mantou")/tests/cudasim/libcuda.so.1
 if [ -f "$sim" ]; then
 	while read -r sm arch; do
