@@ -5,7 +5,7 @@
  * A module's kernels are compiled to PTX, loaded, and launched one after the other in an arena that is copied in whole, with three blocks at
  * most, so that threads must stride. CUDA_TEST_ARCH: another architecture than sm_80. CUDA_TEST_CACHED:
  * NVRTC is not there, only what it made. A device that has failed is of no use to the cases behind: the last line then says `stopped in run N`, and
- * CUDA_TEST_FROM=N goes on behind it. */
+ * CUDA_TEST_FROM=N goes on behind it. CUDA_TEST_TRACE: a line before each run. */
 #define TEST_TARGET "cuda"
 #include "../../codegen/cuda/emit.h"
 #include "../../runtime/rt.h"
@@ -67,6 +67,8 @@ code_load(Code *c, Module *m, const char *arch)
 	int option[] = {5, 6}, status; /* the linker's words, and room for them */
 	void *value[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
 
+	if (getenv("CUDA_TEST_TRACE"))
+		printf("run %d: %s\n", running->ncase, run_now);
 	c->p = (CuProgram){.a = m->arena};
 	cu_module_emit(&c->p, m, arch);
 	if (getenv("CPU_TEST_DUMP"))

@@ -61,8 +61,19 @@ cp "$dir/p/small/lstm.start.st" "$dir/p/small/lstm.truth.st"
 check "what is wrong is found" 1 "^FAIL +modes lstm.f32: " $gpu "$dir/p" --only modes --results "$dir/wrong.jsonl"
 check "no loop in a graph" 1 "^FAIL +modes lstm.f32: .*no loop in a graph" env MANTOU_SIM_MISSING=cuGraphConditionalHandleCreate $gpu "$dir/p" --only modes --results "$dir/loop.jsonl"
 check "a kernel that fails" 1 "^FAIL +kernels tanh: .*FAIL .*status 700 \| FAIL tanh" env MANTOU_SIM_FAIL=60:700 $gpu "$dir/p" --only kernels --results "$dir/fault.jsonl"
+mkdir -p "$dir/hang/kernels"
+cp "$dir/p/about.json" "$dir/hang"
+cp "$dir/p/kernels/cache.tar.xz" "$dir/hang/kernels"
+cat >"$dir/hang/kernels/cuda" <<'END'
+#!/bin/sh
+if [ "$CUDA_TEST_FROM" = 0 ]; then echo "run 1: one case" && echo "run 2: another" && exec sleep 100; fi
+echo "run 3: the last"
+echo "$CUDA_TEST_ARCH: 3 runs, 0 failures"
+END
+check "a kernel that hangs" 1 "^FAIL +kernels tanh: .*3 runs, 0 failures .*: 1 failures: FAIL another: hangs" env GPU_HUNG=2 $gpu "$dir/hang" --only kernels --results "$dir/hang.jsonl"
 sed 's/"prepared": "[0-9a-f]*"/"prepared": "other"/' "$dir/p/results.jsonl" >"$dir/other.jsonl"
-check "prepared anew" 0 "^ok +probe driver" $gpu "$dir/p" --only probe --results "$dir/other.jsonl"
+printf '%s\n' '{"stage": "modes", "item": "gone", "prepared": "other", "status": "FAIL", "why": "old"}' >>"$dir/other.jsonl"
+check "prepared anew" 0 "^[2-3] passed, 0 failed" $gpu "$dir/p" --only probe --results "$dir/other.jsonl"
 check "no driver" 1 "FAIL +probe driver: OSError" env MANTOU_LIBCUDA=/none.so $gpu "$dir/p" --only probe --results "$dir/none.jsonl"
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

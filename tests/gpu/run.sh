@@ -28,6 +28,7 @@ results=${results:-$dir/results.jsonl}
 [ -f "$dir/about.json" ] || { echo "run.sh: $dir holds nothing that was prepared" >&2; exit 2; }
 command -v "$python" >/dev/null || { echo "run.sh: no $python" >&2; exit 2; }
 touch "$results"
+id=$(sed -n 's/^ *"id": *"\([0-9a-f]*\)".*/\1/p' "$dir/about.json" | head -n 1)
 # part, stage, seconds
 while read -r p stage seconds; do
 	[ -z "$part" ] || [ "$part" = "$p" ] || continue
@@ -37,8 +38,8 @@ while read -r p stage seconds; do
 	status=$?
 	case $status in
 	0) ;;
-	124 | 137) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"status\": \"timeout\", \"why\": \"not done after $seconds s; run again to go on\"}" >>"$results" ;;
-	*) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"status\": \"FAIL\", \"why\": \"the stage ended with status $status\"}" >>"$results" ;;
+	124 | 137) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"prepared\": \"$id\", \"status\": \"timeout\", \"why\": \"not done after $seconds s; run again to go on\"}" >>"$results" ;;
+	*) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"prepared\": \"$id\", \"status\": \"FAIL\", \"why\": \"the stage ended with status $status\"}" >>"$results" ;;
 	esac
 done <<END
 1 probe 75

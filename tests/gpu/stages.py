@@ -1,17 +1,17 @@
 """stages.py STAGE DIR RESULTS: one stage of run.sh; stages.py table DIR RESULTS: the table. A stage is a list of items; each adds a JSON object with stage, item
 and status (ok, FAIL, skip, with why) to RESULTS, and is not done again where it stands there. Standard library only, but for torch_cuda.py."""
-import atexit, concurrent.futures, contextlib, ctypes, json, lzma, os, re, shutil, statistics, subprocess, sys, tarfile, tempfile, time
+import atexit, concurrent.futures, contextlib, ctypes, json, lzma, os, re, select, shutil, statistics, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
 STAGE, DIR, RESULTS = sys.argv[1], *map(os.path.abspath, sys.argv[2:4])
 sys.path.insert(0, os.path.join(root, "tests", "sink"))
-ABOUT = json.load(open(os.path.join(DIR, "about.json"))) if STAGE != "table" else {}
+ABOUT = json.load(open(os.path.join(DIR, "about.json"))) if os.path.exists(os.path.join(DIR, "about.json")) else {}
 TINY = ABOUT.get("tiny", False)
 LIBCUDA = os.environ.get("MANTOU_LIBCUDA") or "libcuda.so.1"
 UNPACKED = []    # the folder of programs that were packed
 PREPARED = ABOUT.get("id", "")   # results of another preparation do not count
-HUNG = 60 if TINY else 20        # seconds for some steps of a small model: a kernel that waits for ever must not take a stage's time
+HUNG = float(os.environ.get("GPU_HUNG") or (60 if TINY else 20))        # seconds for some steps of a small model: a kernel that waits for ever must not take a stage's time
 
 
 class Skip(Exception):
@@ -156,24 +156,41 @@ def intrinsics():
 KERNEL_SECONDS = 220
 
 
-def kernel_cases(row, cache):
-    folder = os.path.abspath(os.path.join(DIR, "kernels"))
-    begin, bad, at = time.time(), [], 0
-    os.chmod(os.path.join(folder, "cuda"), 0o755)
+def lines_until_quiet(args, env, seconds):
+    """Lines of a program's output, and its status: None if for that long it says nothing, or the stage's time is over."""
+    p = subprocess.Popen(args, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said = b""
     while True:
-        # what a fault of the device took with it is run by the next process, from the case behind it on
-        r = subprocess.run([os.path.join(folder, "cuda"), *(os.path.join(root, f) for f in row["files"]), *([row["word"]] if row["word"] else [])], capture_output=True, text=True, cwd=root, timeout=KERNEL_SECONDS - (time.time() - begin),
-                           env=dict(os.environ, CUDA_TEST_CACHED="1", CUDA_TEST_FROM=str(at), CUDA_TEST_ARCH=row["arch"], XDG_CACHE_HOME=cache, MANTOU_LIBNVRTC=os.path.join(folder, "libnvrtc.so"),
-                                    LD_LIBRARY_PATH=folder + ":" + os.environ.get("LD_LIBRARY_PATH", "")))
-        said = r.stdout.strip().splitlines() or [""]
-        bad += [l for l in said if l.startswith("FAIL")]
-        stopped, ended = re.match(r"stopped in run (\d+),", said[-1]), re.match(r"sm_\w+: (\d+) runs, (\d+) failures$", said[-1])
-        if r.returncode == 77:
+        if not select.select([p.stdout], [], [], max(0, seconds()))[0]:
+            p.kill()
+            p.wait()
+            return said.decode(errors="replace").splitlines(), None
+        part = os.read(p.stdout.fileno(), 65536)
+        if not part:
+            return said.decode(errors="replace").splitlines(), p.wait()
+        said += part
+
+
+def kernel_cases(row, cache):
+    """What fails so that the device is of no more use, or hangs, ends its process; the next one goes on behind that case."""
+    folder, end, bad, at = os.path.abspath(os.path.join(DIR, "kernels")), time.time() + KERNEL_SECONDS, [], 0
+    args = [os.path.join(folder, "cuda"), *(os.path.join(root, f) for f in row["files"]), *([row["word"]] if row["word"] else [])]
+    os.chmod(args[0], 0o755)
+    while True:
+        env = dict(os.environ, CUDA_TEST_CACHED="1", CUDA_TEST_TRACE="1", CUDA_TEST_FROM=str(at), CUDA_TEST_ARCH=row["arch"], XDG_CACHE_HOME=cache, MANTOU_LIBNVRTC=os.path.join(folder, "libnvrtc.so"),
+                   LD_LIBRARY_PATH=folder + ":" + os.environ.get("LD_LIBRARY_PATH", ""))
+        said, status = lines_until_quiet(args, env, lambda: min(HUNG, end - time.time()))
+        if status == 77:
             skipping(said[-1])
-        if not stopped or int(stopped.group(1)) <= at or len(bad) > 40:
+        bad += [l for l in said if l.startswith("FAIL")]
+        begun = [m for m in (re.match(r"run (\d+): (.*)", l) for l in said) if m]
+        ended = re.match(r"sm_\w+: (\d+) runs, (\d+) failures$", said[-1] if said else "")
+        if status is None and begun:
+            bad.append("FAIL %s: hangs" % begun[-1].group(2))
+        if ended or not begun or int(begun[-1].group(1)) <= at or time.time() > end or len(bad) > 40:
             break
-        at = int(stopped.group(1))
-    assert ended and not bad, "%s (on the stand-in: %s): %d failures: %s %s" % (said[-1], row["expected"], len(bad), " | ".join(bad[:12]), r.stderr[-300:])
+        at = int(begun[-1].group(1))
+    assert ended and not bad, "%s (on the stand-in: %s): %d failures: %s" % (said[-1] if said else status, row["expected"], len(bad), " | ".join(bad[:12]))
     return {"runs": int(ended.group(1)), "failures": 0}
 
 
@@ -336,6 +353,8 @@ def profiles():
 # ---- the table
 def table():
     lines = [json.loads(l) for l in open(RESULTS)]
+    this = PREPARED or next((o["prepared"] for o in reversed(lines) if "prepared" in o), "")
+    lines = [o for o in lines if o.get("prepared", this) == this]
     last = {}
     for o in lines:
         last[o["stage"], o["item"]] = o

@@ -285,10 +285,10 @@ def what_the_host_calls():
 def what_is_infinite_ends_the_run():
     """Soon, whatever is launched ahead of it: the loss of an early step is no number, and 60 were asked for."""
     image, said = program("lstm", "f32", "cuda", "-D", "examples=420", "-D", "rate=1e38"), {}
-    for sink in ("epoch", "3", "1", "off"):
+    for sink, most in (("epoch", 1), ("3", 15), ("1", 30), ("off", 0)):
         r = run(image, "train", *data(image), "--quiet", "--no-save", "--no-eval", "--epochs", "1", "--sink", sink, status=1, err="error: ", MANTOU_SIM_LOG="sim.json")
         c, said[sink] = json.load(open("sim.json")), [l for l in r.stderr.splitlines() if "error: " in l]
-        assert c["graph_launches"] <= 30 and c["kernel_launches"] <= 30 * 60, (sink, c)
+        assert c["graph_launches"] <= most and c["kernel_launches"] <= 30 * 60, (sink, c)
     assert all(said[sink] == said["epoch"] for sink in said), said
 
 
