@@ -61,6 +61,14 @@ cp "$dir/p/small/lstm.start.st" "$dir/p/small/lstm.truth.st"
 check "what is wrong is found" 1 "^FAIL +modes lstm.f32: " $gpu "$dir/p" --only modes --results "$dir/wrong.jsonl"
 check "no loop in a graph" 1 "^FAIL +modes lstm.f32: .*no loop in a graph" env MANTOU_SIM_MISSING=cuGraphConditionalHandleCreate $gpu "$dir/p" --only modes --results "$dir/loop.jsonl"
 check "a kernel that fails" 1 "^FAIL +kernels tanh: .*FAIL .*status 700 \| FAIL tanh" env MANTOU_SIM_FAIL=60:700 $gpu "$dir/p" --only kernels --results "$dir/fault.jsonl"
+mkdir "$dir/far"
+cp -r "$dir/p/model" "$dir/far"
+python3 -c 'import json, sys
+a = json.load(open(sys.argv[1]))
+for row in a["models"]:
+    row["losses"][0] *= 1.1
+json.dump(a, open(sys.argv[2], "w"), indent=1)' "$dir/p/about.json" "$dir/far/about.json"
+check "other losses" 1 "^FAIL +models lenet.4.bf16: .*on the processor in f32" $gpu "$dir/far" --only models --results "$dir/far.jsonl"
 mkdir -p "$dir/hang/kernels"
 cp "$dir/p/about.json" "$dir/hang"
 cp "$dir/p/kernels/cache.tar.xz" "$dir/hang/kernels"

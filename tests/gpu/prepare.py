@@ -3,12 +3,14 @@
 
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
   small/             programs that train in seconds, packed, with the checkpoints of the processor's program and of the interpreter
-  model/             programs that are measured, packed
+  model/             programs that are measured, packed; what two steps' losses are on the processor, in f32, stands in about.json
   kernels/           the test of instructions; the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without"""
-import argparse, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
+import argparse, contextlib, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
+sys.path.insert(0, os.path.join(root, "tests", "sink"))
+import numbers_near
 BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(root, "build")))
 MANTOU = os.path.abspath(os.environ.get("MANTOU", os.path.join(BUILD, "mantou")))
 SMALL = [("resnet", "tests/sink/resnet.net"), ("gpt", "tests/sink/gpt.net"), ("lstm", "tests/sink/lstm.net"), ("lenet", "models/lenet.net")]
@@ -50,13 +52,29 @@ def small(folder, arch, tiny, about):
             about["small"].append({"name": name, "net": net, "precision": precision, "program": "small/%s.xz" % name})
 
 
+MOST_BYTES = 12e9   # a step of a larger model is not done on the processor
+
+
+def losses(path, batch):
+    """Of two steps of the processor's program in f32; None if that takes too much memory."""
+    args = [os.path.join(root, path), "--target", "cpu", "--precision", "f32", "--batch", str(batch)]
+    if json.loads(sh(MANTOU, "info", *args, "--json"))["arena_bytes"] > MOST_BYTES:
+        return None
+    sh(MANTOU, "build", *args, "-o", "program")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink("losses.log")
+    sh(os.path.abspath("program"), "train", "--synthetic", "--steps", "2", "--no-eval", "--no-save", "--quiet", "--log", "losses.log")
+    return numbers_near.losses("losses.log")
+
+
 def models(folder, arch, tiny, about):
     for net, path, batch, precisions in TINY if tiny else MODELS:
+        expected = losses(path, batch)
         for precision in precisions.split():
             name, begin = "%s.%d.%s" % (net, batch, precision), time.time()
             args = [os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, "--batch", str(batch)]
             r = subprocess.run([MANTOU, "build", *args, "-o", os.path.join(folder, name)], capture_output=True, text=True)
-            row = {"name": name, "model": net, "batch": batch, "precision": precision}
+            row = {"name": name, "model": net, "batch": batch, "precision": precision, "losses": expected}
             if r.returncode:
                 row["missing"] = r.stderr.strip()[-300:]
                 print("prepare: %s is not built: %s" % (name, row["missing"]), file=sys.stderr)
