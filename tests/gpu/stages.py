@@ -253,7 +253,7 @@ def loop():
 
 
 # ---- 6: whole models
-NEAR = {"f32": 1e-3, "bf16": 0.03, "f16": 0.03}
+NEAR = {"f32": 1e-3, "bf16": 0.01, "f16": 0.01}
 
 
 def first_losses(row):
