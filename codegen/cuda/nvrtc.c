@@ -4,6 +4,7 @@
  * needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC
  * version, with the length and hash of its content in its first line; one that is damaged is made again. An error in generated code is a
  * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice, or whose products by wgmma ptxas makes wait. */
+#define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,6 +38,17 @@ typedef struct Nvrtc {
 	int major, minor;
 } Nvrtc;
 
+/* NVRTC asks the loader for its second half by name alone: one that lies beside it, and not in the loader's path, must be there already. It stays for good, as NVRTC's own memory does. */
+static void
+builtins_open(Arena *a, const Nvrtc *n)
+{
+	Dl_info where;
+	const char *slash = dladdr((void *)(uintptr_t)n->Version, &where) && where.dli_fname ? strrchr(where.dli_fname, '/') : NULL;
+
+	if (slash)
+		dlopen(arena_printf(a, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - where.dli_fname), where.dli_fname, n->major, n->minor), RTLD_NOW | RTLD_LOCAL);
+}
+
 static const char *
 nvrtc_open(Arena *a, Nvrtc *n)
 {
@@ -59,6 +71,7 @@ nvrtc_open(Arena *a, Nvrtc *n)
 		n->library = NULL;
 		return arena_printf(a, "libnvrtc is too old: it has no %s", missing ? missing : "version");
 	}
+	builtins_open(a, n);
 	return NULL;
 }
 
@@ -123,6 +136,8 @@ compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int statu
 	const char *open = log ? strstr(log, ".cu(") : NULL, *ptxas = log ? strstr(log, "ptxas error") : NULL;
 	const char *group = open ? group_at(a, source, strtol(open + 4, NULL, 10)) : ptxas ? comment_of_line(a, source, ptxas) : "no line is named";
 
+	if (log && strstr(log, "libnvrtc-builtins"))
+		return arena_printf(a, "NVRTC %d.%d is not whole: libnvrtc-builtins.so.%d.%d must lie beside libnvrtc.so or in the loader's path: %s", n->major, n->minor, n->major, n->minor, log);
 	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
 }
 

@@ -147,8 +147,11 @@ nvrtc(void)
 	n.tried = true;
 	if (names[0] && !strcmp(names[0], "none"))
 		return NULL;
-	for (size_t i = 0; i < sizeof names / sizeof *names && !l; i++)
+	for (size_t i = 0; i < sizeof names / sizeof *names && !l; i++) {
+		if (names[i] && *names[i] == '/') /* its second half, which it asks the loader for by name */
+			dlopen("/usr/local/cuda/lib64/libnvrtc-builtins.so", RTLD_NOW);
 		l = names[i] && *names[i] ? dlopen(names[i], RTLD_NOW) : NULL;
+	}
 	if (!l)
 		return NULL;
 	find(l, "nvrtcCreateProgram", &n.create);

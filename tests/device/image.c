@@ -65,8 +65,11 @@ nvrtc_open(Nvrtc *n)
 	const char *places[] = {getenv("MANTOU_LIBNVRTC"), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"};
 	void *l = NULL;
 
-	for (size_t i = 0; i < sizeof places / sizeof *places && !l; i++)
+	for (size_t i = 0; i < sizeof places / sizeof *places && !l; i++) {
+		if (i == 4) /* its second half, which it asks the loader for by name */
+			dlopen("/usr/local/cuda/lib64/libnvrtc-builtins.so", RTLD_NOW);
 		l = places[i] && *places[i] ? dlopen(places[i], RTLD_NOW) : NULL;
+	}
 	if (!l)
 		exit(77);
 #define FIND(f, args) if (!(*(void **)&n->f = dlsym(l, "nvrtc" #f))) exit(77);
