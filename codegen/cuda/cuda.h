@@ -48,7 +48,7 @@ typedef struct Cuda {
 	bool *inside, *ready;           /* defined by the group; stored by a kernel before this one */
 	int *phase;                     /* rows.c */
 	const char *it;                 /* C type of indices */
-	int nkernel, nahead; double ahead_bytes; /* kernels so far; of these, some that only find what the group's first one reads: bytes that are not that one's */
+	int nkernel, nahead; double ahead_bytes; /* kernels so far; of these, those ahead of the first that makes what the group does, and of the group's bytes what that one leaves to them */
 	const Op *parts;                /* a contraction whose result cuDNN left in memory (cudnn.c): */
 	Type part_type; int64_t part_at; /* as this type, there */
 	/* the open kernel */
@@ -71,7 +71,7 @@ typedef struct Cuda {
 void cu_line(Cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Scope cu_scope_open(Cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* fmt { */
 void cu_scope_close(Cuda *c, Scope s);
-void cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, Val read, double stored); /* cu_kernel_close, of a kernel that makes `stored` bytes of the workspace out of `read` */
+void cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, double bytes, double less); /* cu_kernel_close, of a kernel that moves `bytes` to find what the next one reads, which then moves `less` */
 Scope cu_loop_open(Cuda *c, const char *count, Ix *i);  /* i from 0 to below count */
 const char *cu_fresh(Cuda *c, char letter);             /* v7 */
 bool cu_ix_number(Ix i, int64_t *k);

@@ -510,19 +510,6 @@ group_bytes(const Cuda *c)
 	return bytes;
 }
 
-/* Marks what stands in memory and is read to make v; but for first maxima, which a kernel before has found. */
-static void
-reads_mark(const Cuda *c, Val v, bool *seen)
-{
-	if (seen[v.id])
-		return;
-	seen[v.id] = true;
-	const Op *op = c->inside[v.id] ? val_op(c->g, v) : NULL;
-
-	for (int k = op && op->kind == OP_max_pool2d_dx; op && k < op->nin; k++)
-		reads_mark(c, op->in[k], seen);
-}
-
 static double
 group_flops(const Cuda *c)
 {
@@ -592,28 +579,10 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 }
 
 void
-cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, Val read, double stored)
+cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, double bytes, double less)
 {
-	bool *mine = arena_array(c->a, bool, c->g->val.n), *others = arena_array(c->a, bool, c->g->val.n);
-	double bytes = stored;
-
-	reads_mark(c, read, mine);
-	for (uint32_t i = c->first; i < c->last; i++) {
-		const Op *op = &c->g->op.at[i];
-		bool root = !op->dead && (!op->nout || op_info[op->kind].red >= 0);
-
-		for (int k = 0; k < op->nout; k++)
-			root |= !op->dead && cu_value_is_out(c, op->out[k]);
-		for (int k = op->kind == OP_max_pool2d_dx; root && k < op->nin; k++)
-			reads_mark(c, op->in[k], others);
-	}
-	c->ahead_bytes += stored; /* the workspace counts as written and read */
-	for (uint32_t v = 1; v < c->g->val.n; v++)
-		if (mine[v] && !c->inside[v]) {
-			bytes += (double)type_bytes(&c->g->val.at[v].type);
-			c->ahead_bytes += others[v] ? 0 : (double)type_bytes(&c->g->val.at[v].type);
-		}
 	c->nahead++;
+	c->ahead_bytes += less;
 	cu_kernel_close(c, what, blocks);
 	c->gk->k.at[c->gk->k.n - 1].flops = 0;
 	c->gk->k.at[c->gk->k.n - 1].bytes = bytes;

@@ -167,9 +167,9 @@ cu_windows_workspace(const Graph *g, int group)
 static bool
 has_numbers(const Cuda *c)
 {
-	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : "";
+	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : NULL;
 
-	return !strcmp(text, "window") || !strncmp(text, "columns{", strlen("columns{"));
+	return text && (!strcmp(text, "window") || !strncmp(text, "columns{", strlen("columns{")));
 }
 
 static int64_t
@@ -314,6 +314,45 @@ cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec)
 	}
 }
 
+/* Marks what is read to make v; but for first maxima, which a kernel before has found. */
+static void
+reads_mark(const Cuda *c, Val v, bool *seen)
+{
+	if (seen[v.id])
+		return;
+	seen[v.id] = true;
+	const Op *op = c->inside[v.id] ? val_op(c->g, v) : NULL;
+
+	for (int k = op && op->kind == OP_max_pool2d_dx; op && k < op->nin; k++)
+		reads_mark(c, op->in[k], seen);
+}
+
+/* Bytes in memory that v is made of; *alone: those that nothing else of the group reads. */
+static double
+read_for(const Cuda *c, Val v, double *alone)
+{
+	bool *mine = arena_array(c->a, bool, c->g->val.n), *others = arena_array(c->a, bool, c->g->val.n);
+	double bytes = 0;
+
+	reads_mark(c, v, mine);
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &c->g->op.at[i];
+		bool root = !op->nout || op_info[op->kind].red >= 0;
+
+		for (int k = 0; k < op->nout; k++)
+			root |= cu_value_is_out(c, op->out[k]);
+		for (int k = op->kind == OP_max_pool2d_dx; root && !op->dead && k < op->nin; k++)
+			reads_mark(c, op->in[k], others);
+	}
+	*alone = 0;
+	for (uint32_t k = 1; k < c->g->val.n; k++)
+		if (mine[k] && !c->inside[k]) {
+			bytes += (double)type_bytes(&c->g->val.at[k].type);
+			*alone += others[k] ? 0 : (double)type_bytes(&c->g->val.at[k].type);
+		}
+	return bytes;
+}
+
 void
 cu_windows_emit(Cuda *c, const Op *op)
 {
@@ -344,5 +383,8 @@ cu_windows_emit(Cuda *c, const Op *op)
 		cu_line(c, "*(%s) = (%s)%s;", to, cu_memory_type((DType)t.dtype), at);
 	}
 	cu_scope_close(c, s);
-	cu_kernel_ahead(c, arena_printf(c->a, "first maxima, %s to a thread", vec > 1 ? "8 windows" : "a window"), (cu_blocks_of(&t, all) + vec - 1) / vec, op->in[0], (double)type_bytes(&t));
+	/* the workspace counts as written and read: it is written here */
+	double alone, stored = (double)type_bytes(&t), read = read_for(c, op->in[0], &alone);
+
+	cu_kernel_ahead(c, arena_printf(c->a, "first maxima, %s to a thread", vec > 1 ? "8 windows" : "a window"), (cu_blocks_of(&t, all) + vec - 1) / vec, read + stored, alone + stored);
 }
