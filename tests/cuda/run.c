@@ -11,6 +11,7 @@
 #include "../../runtime/rt.h"
 
 typedef struct Code { void *module; CuProgram p; } Code;
+static bool code_begins(int run, const char *line, const char *what);
 static const char *code_load(Code *c, Module *m, const char *arch);
 static int64_t code_call(Code *c, RtRun *run, int64_t bytes);
 static void code_free(Code *c);
@@ -46,7 +47,7 @@ static struct Driver {
 #undef MEMBER
 } cu;
 
-static Run *running;
+static struct { int run; char text[600]; } now; /* what is under way */
 
 /* A device that has failed is of no use to the cases behind. */
 static void
@@ -54,8 +55,22 @@ must(int status, const char *what)
 {
 	if (!status)
 		return;
-	printf("FAIL %s, %s: status %d\nstopped in run %d, %d failures before\n", run_now ? run_now : "the device", what, status, running ? running->ncase : 0, running ? running->nfailed : 0);
+	printf("FAIL %s, %s: status %d\nstopped in run %d\n", now.run ? now.text : "the device", what, status, now.run);
 	exit(3);
+}
+
+static bool
+code_begins(int run, const char *line, const char *what)
+{
+	const char *from = getenv("CUDA_TEST_FROM");
+
+	if (from && run <= atoi(from))
+		return false;
+	now.run = run;
+	snprintf(now.text, sizeof now.text, "%s: %s", line, what);
+	if (getenv("CUDA_TEST_TRACE"))
+		printf("run %d: %s\n", now.run, now.text);
+	return true;
 }
 
 static const char *
@@ -67,8 +82,6 @@ code_load(Code *c, Module *m, const char *arch)
 	int option[] = {5, 6}, status; /* the linker's words, and room for them */
 	void *value[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
 
-	if (getenv("CUDA_TEST_TRACE"))
-		printf("run %d: %s\n", running->ncase, run_now);
 	c->p = (CuProgram){.a = m->arena};
 	cu_module_emit(&c->p, m, arch);
 	if (getenv("CPU_TEST_DUMP"))
@@ -196,8 +209,6 @@ main(int argc, char **argv)
 	int major, minor;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	running = &r;
-	run_from = getenv("CUDA_TEST_FROM") ? atoi(getenv("CUDA_TEST_FROM")) : 0;
 	ir_init();
 	diags_init(&r.diags, r.arena, stderr);
 	const Target *t = target_named(TEST_TARGET);
