@@ -136,8 +136,8 @@ host_choose(RtHost *h)
 		}
 		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1, h->nimages, missing);
 	}
-	return rt_fail(&h->error, "%s runs none of the program's images: %s; %s", device ? h->device_name : "this processor", all,
-	               strstr(all, "a driver for CUDA") ? "take a newer driver, or build with the NVRTC of an older CUDA" : "build with another --arch");
+	return rt_fail(&h->error, "%s runs none of the program's images: %s; build with another --arch%s", device ? h->device_name : "this processor", all,
+	               device ? ", for an older driver with its CUDA's NVRTC" : "");
 }
 
 static bool

@@ -158,7 +158,7 @@ def bad_drivers():
     bad("libcuda.so.1 has no cuGraphAddKernelNode_v2: the driver is too old", MANTOU_SIM_MISSING="cuGraphAddKernelNode_v2")
     bad("libcuda.so.1 has no cuLaunchKernel: it is no driver", MANTOU_SIM_MISSING="cuLaunchKernel")
     bad(".*capability 7.5\) runs none .*: image 1 of 1 needs compute capability 8.0 or more; build with", MANTOU_SIM_SM="75")
-    bad(".*image 1 of 1 needs a driver for CUDA 13.0, this one is for 12.4; take a newer driver, or build with the NVRTC of an older CUDA", MANTOU_SIM_DRIVER="12040")
+    bad(".*image 1 of 1 needs a driver for CUDA 13.0, this one is for 12.4; build with another --arch, for an older driver with its CUDA's NVRTC", MANTOU_SIM_DRIVER="12040")
     for arch, sm, text in (("sm_90a", "80", "9.0 exactly"), ("sm_80", "90", "8.0 to 8.9"), ("sm_86", "80", "8.6 to 8.9")):
         bad(".*needs compute capability " + text, RTI_ARCH=arch, RTI_COMPILE="compute_80", MANTOU_SIM_SM=sm)
     bad(r".*capability 8.0\) runs none of the program's images: image 1 of 2 needs compute capability 9.0 exactly; image 2 of 2 needs compute capability 8.6 to 8.9;",
