@@ -99,8 +99,8 @@ typedef struct Target {
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
-	/* Operand k of a contraction or pooling, in type `narrow` if that is not DT_none (pass precision comes later), made by the contraction's kernel. NULL hook: none is. */
-	void (*prologue)(const struct Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p);
+	/* Operand k of a contraction or pooling, in type `narrow` if that is not DT_none (pass precision comes later), made by its kernel. NULL hook: none is. */
+	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, DType narrow, Prologue *p);
 	bool windows_fuse; /* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook prologue */
 	double memory_rate, map_rate, start; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s, seconds from one kernel to the next */
 	/* The target makes few launches of many small kernels that do not depend on each other: updates run together behind all else, what is cast of states alone runs before it, and whole tensors
