@@ -8,7 +8,7 @@ export BUILD="$build" MANTOU="${MANTOU:-$build/mantou}" XDG_CACHE_HOME="$build/t
 mkdir -p "$XDG_CACHE_HOME"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/gpu.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 check() { # check NAME STATUS PATTERN COMMAND...
 	name=$1 want=$2 pattern=$3
 	shift 3
@@ -45,6 +45,7 @@ check "part 2" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 2
 has "models" "^\| lenet, 4, bf16 \| mantou \| [0-9.]* \([0-9.]*\)"
 has "kernel by kernel" "^\| train_conv2d_dw_conv2d0"
 python3 -c 'import torch' 2>/dev/null || has "no rival" "^skip +torch lenet.4.bf16 eager: no torch here"
+check "part 3" 0 "^skip +kit all: no kit was prepared" $gpu "$dir/p" --part 3
 before=$(cksum <"$dir/p/results.jsonl")
 check "once more" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p"
 if [ "$before" = "$(cksum <"$dir/p/results.jsonl")" ]; then passed=$((passed + 1)); else
@@ -82,6 +83,21 @@ check "a kernel that hangs" 1 "^FAIL +kernels tanh: .*3 runs, 0 failures .*: 1 f
 sed 's/"prepared": "[0-9a-f]*"/"prepared": "other"/' "$dir/p/results.jsonl" >"$dir/other.jsonl"
 printf '%s\n' '{"stage": "modes", "item": "gone", "prepared": "other", "status": "FAIL", "why": "old"}' >>"$dir/other.jsonl"
 check "prepared anew" 0 "^[2-3] passed, 0 failed" $gpu "$dir/p" --only probe --results "$dir/other.jsonl"
+# A conformance kit: its programs travel, and are held against its numbers there.
+has_numpy() { for p in python3 /usr/bin/python3; do "$p" -c 'import numpy' 2>/dev/null && python=$p && return 0; done; return 1; }
+if [ ! -f ../shared/reference/run.py ]; then
+	skipped=$((skipped + 1))
+	echo "skip gpu kit: no folder ../shared/reference"
+elif ! has_numpy && ! { sh tests/install.sh python3-numpy && has_numpy; }; then
+	skipped=$((skipped + 1))
+	echo "skip gpu kit: no python3 with numpy"
+else
+	check "prepare a kit" 0 "kit f32: [1-9][0-9]* cases, [1-9][0-9]* programs, 0 that could not be built" env PYTHON="$python" $gpu prepare "$dir/kit" --tiny --only kit --kit ../shared/reference
+	check "the kit" 0 "^conformance kit f32: [1-9][0-9]* cases, no failures" env PYTHON="$python" $gpu "$dir/kit" --part 3
+	check "the kit's failures" 1 "^FAIL +kit f32: 0 passed, [1-9][0-9]* failed, .*FAIL relu: .*700" env PYTHON="$python" MANTOU_SIM_FAIL=30:700 $gpu "$dir/kit" --part 3 --results "$dir/kit.jsonl"
+	sed 's/"cases": [0-9]*/"cases": 999/' "$dir/kit/about.json" >"$dir/about" && mv "$dir/about" "$dir/kit/about.json"
+	check "a case that is missing" 1 "^FAIL +kit f32: [1-9][0-9]* passed, 0 failed, 0 skipped, of 999 cases" env PYTHON="$python" $gpu "$dir/kit" --part 3 --results "$dir/kit2.jsonl"
+fi
 check "no driver" 1 "FAIL +probe driver: OSError" env MANTOU_LIBCUDA=/none.so $gpu "$dir/p" --only probe --results "$dir/none.jsonl"
-echo "$passed passed, $failed failed, 0 skipped"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

@@ -1,10 +1,11 @@
-"""prepare.py DIR [--arch sm_90a] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on one without. Needs the compiler and its build folder
+"""prepare.py DIR [--arch sm_90a] [--kit FOLDER] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on one without. Needs the compiler and its build folder
 (MANTOU, BUILD), NVRTC, and the stand-in driver for what is expected of kernels.
 
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
   small/             programs that train in seconds, packed, with the checkpoints of the processor's program and of the interpreter
   model/             programs that are measured, packed; what two steps' losses are on the processor, in f32, stands in about.json
-  kernels/           the test of instructions; the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without"""
+  kernels/           the test of instructions; the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without
+  kit/               with --kit, a conformance kit (FOLDER/run.py --mantou PATH --ops): itself, and the programs of its cases, packed by precision"""
 import argparse, contextlib, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -131,22 +132,46 @@ def kernels(folder, tiny, about):
         t.add(cache, "cache")
 
 
+def kit(folder, arch, tiny, source, about):
+    """The kit runs here as it will there, with a compiler that keeps each program and leaves one that fails at once: its cases are those that come to a comparison."""
+    for name in ("run.py", "ops.json", "ops.safetensors"):
+        shutil.copy(os.path.join(source, name), folder)
+    for precision in ("f32",) if tiny else ("f32", "bf16", "f16"):
+        os.makedirs("kit/programs")
+        shutil.copy(os.path.join(here, "kit_mantou.sh"), "kit/mantou")
+        os.chmod("kit/mantou", 0o755)
+        row = {"precision": precision, "args": ["--ops", "--bounds", precision, "--build-args", "--target cuda --arch %s --precision %s" % (arch, precision), *(["--filter", "^(relu|gelu)"] if tiny else [])]}
+        r = subprocess.run([sys.executable, os.path.join(folder, "run.py"), "--mantou", "kit/mantou", "-j", str(os.cpu_count()), *row["args"]], capture_output=True, text=True, env=dict(os.environ, KIT_COMPILER=MANTOU))
+        programs = os.listdir("kit/programs")
+        row.update(cases=sum(l.startswith("FAIL") for l in r.stdout.splitlines()), programs=sum("." not in f for f in programs))
+        if not row["programs"]:
+            sys.exit("prepare: kit: " + (r.stdout + r.stderr)[-600:])
+        print("prepare: kit %s: %d cases, %d programs, %d that could not be built" % (precision, row["cases"], row["programs"], len(programs) - row["programs"]), file=sys.stderr)
+        with tarfile.open(os.path.join(folder, precision + ".tar.xz"), "w:xz", preset=6 if tiny else 9 | lzma.PRESET_EXTREME) as t:     # as one: programs differ by their kernels alone
+            t.add("kit")
+        shutil.rmtree("kit")
+        about["kit"].append(row)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("dir")
     p.add_argument("--arch", default="sm_90a")
     p.add_argument("--tiny", action="store_true")
-    p.add_argument("--only", default="small,models,kernels")
+    p.add_argument("--only", default="small,models,kernels,kit")
+    p.add_argument("--kit", metavar="FOLDER", help="a conformance kit")
     a = p.parse_args()
     a.dir = os.path.abspath(a.dir)
-    for f in ("small", "model", "kernels"):
+    for f in ("small", "model", "kernels", *(["kit"] if a.kit else [])):
         os.makedirs(os.path.join(a.dir, f), exist_ok=True)
-    about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "kernels": []}
+    about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "kernels": [], "kit": []}
+    source = os.path.abspath(a.kit) if a.kit else None
     with tempfile.TemporaryDirectory(prefix="prepare.") as work:
         os.chdir(work)
         for part, make in (("small", lambda: small(os.path.join(a.dir, "small"), a.arch, a.tiny, about)), ("models", lambda: models(os.path.join(a.dir, "model"), a.arch, a.tiny, about)),
-                           ("kernels", lambda: kernels(os.path.join(a.dir, "kernels"), a.tiny, about))):
-            if part in a.only:
+                           ("kernels", lambda: kernels(os.path.join(a.dir, "kernels"), a.tiny, about)),
+                           ("kit", lambda: kit(os.path.join(a.dir, "kit"), a.arch, a.tiny, source, about))):
+            if part in a.only and (part != "kit" or source):
                 begin = time.time()
                 make()
                 print("prepare: %s: %.0f s" % (part, time.time() - begin), file=sys.stderr)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Everything that needs a GPU, in two parts of at most ten minutes: is it right, how fast is it. What runs there is built before, on any machine:
-#   sh tests/gpu/run.sh prepare DIR [--arch sm_90a] [--tiny]         DIR: programs, kernels, what is expected of them (README.md)
-#   sh tests/gpu/run.sh DIR [--part 1|2] [--only STAGE,...] [--results FILE]
+# Everything that needs a GPU, in parts of at most ten minutes: is it right, how fast is it, does it do as a conformance kit says. What runs there is built before, on any machine:
+#   sh tests/gpu/run.sh prepare DIR [--arch sm_90a] [--kit FOLDER] [--tiny]      DIR: programs, kernels, what is expected of them (README.md)
+#   sh tests/gpu/run.sh DIR [--part 1|2|3] [--only STAGE,...] [--results FILE]
 #   sh tests/gpu/run.sh table FILE
 # Each stage has its time, and adds JSON lines to FILE (DIR/results.jsonl); what stands there is not done again (what another preparation left there is), so a run that was cut off goes on. The table
 # is printed last; exit status 1 if something failed. --tiny prepares sizes for the stand-in driver (MANTOU_LIBCUDA names it).
@@ -50,5 +50,6 @@ done <<END
 2 models 210
 2 torch 270
 2 profile 90
+3 kit 300
 END
 exec "$python" "$here/stages.py" table "$dir" "$results"

@@ -1,6 +1,6 @@
 """stages.py STAGE DIR RESULTS: one stage of run.sh; stages.py table DIR RESULTS: the table. A stage is a list of items; each adds a JSON object with stage, item
 and status (ok, FAIL, skip, with why) to RESULTS, and is not done again where it stands there. Standard library only, but for torch_cuda.py."""
-import atexit, concurrent.futures, contextlib, ctypes, json, lzma, os, re, select, shutil, statistics, subprocess, sys, tarfile, tempfile, time
+import atexit, concurrent.futures, contextlib, ctypes, importlib.util, json, lzma, os, re, select, shutil, statistics, subprocess, sys, tarfile, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
@@ -367,6 +367,39 @@ def profiles():
         item(row["name"] + " counters", counters, row)
 
 
+# ---- 9: a conformance kit's operators
+KIT_SECONDS = 290
+
+
+def kit_cases(row, end):
+    """Program by program against the kit's own numbers; what was built before stands in for the compiler."""
+    if importlib.util.find_spec("numpy") is None:
+        raise Skip("no numpy here")
+    with tempfile.TemporaryDirectory() as work:
+        with tarfile.open(os.path.join(DIR, "kit", row["precision"] + ".tar.xz")) as t:
+            t.extractall(work)
+        try:
+            r = subprocess.run([sys.executable, os.path.join(DIR, "kit", "run.py"), "--mantou", os.path.join(work, "kit", "mantou"), "--timeout", str(int(HUNG)), "-j", str(min(16, os.cpu_count() or 1)), *row["args"]],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(1, end - time.time()))
+        except subprocess.TimeoutExpired as e:
+            said, ended = (e.stdout or b"").decode(errors="replace").splitlines(), None
+        else:
+            said = r.stdout.decode(errors="replace").splitlines()
+            ended = re.match(r"(\d+) passed, (\d+) failed, \d+ skipped", said[-1] if said else "")
+    bad = [l for l in said if l.startswith("FAIL")]
+    if ended and int(ended.group(1)) == row["cases"] and not bad:
+        return {"cases": row["cases"]}
+    return {"status": "FAIL", "why": "%s, of %d cases; %s" % (said[-1] if ended else "cut off after %d lines" % len(said), row["cases"], " | ".join(bad[:6])), "failures": bad}
+
+
+def kit():
+    end = time.time() + KIT_SECONDS
+    if not ABOUT.get("kit"):
+        return item("all", skipping, "no kit was prepared")
+    for row in ABOUT["kit"]:
+        item(row["precision"], kit_cases, row, end)
+
+
 # ---- the table
 def table():
     lines = [json.loads(l) for l in open(RESULTS)]
@@ -385,6 +418,8 @@ def table():
     for o in last.values():
         if o["stage"] == "probe" and o["status"] == "ok":
             print("%s: %s" % (o["item"], ", ".join("%s %s" % (k, v) for k, v in o.items() if k not in ("stage", "item", "status", "seconds", "prepared") and v is not None)))
+        elif o["stage"] == "kit" and o["status"] == "ok":
+            print("conformance kit %s: %d cases, no failures" % (o["item"], o["cases"]))
         elif o["stage"] in ("intrinsics", "kernels") and o["status"] == "ok":
             print("%s %s: %d runs, no failures" % (o["stage"], o["item"], o["runs"]))
     loops = [o for o in last.values() if o["stage"] == "loop" and o["status"] == "ok"]
@@ -412,5 +447,5 @@ def table():
     return n["FAIL"] + n["timeout"] > 0
 
 
-STAGES = {"probe": probe, "intrinsics": intrinsics, "kernels": kernels, "modes": modes, "loop": loop, "models": models, "torch": torch, "profile": profiles, "table": table}
+STAGES = {"probe": probe, "intrinsics": intrinsics, "kernels": kernels, "modes": modes, "loop": loop, "models": models, "torch": torch, "profile": profiles, "kit": kit, "table": table}
 sys.exit(STAGES[STAGE]() or 0)
