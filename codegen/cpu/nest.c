@@ -381,6 +381,17 @@ rows_of(const Nest *n, const LoopAxis *const *outer, int nouter)
 	return r;
 }
 
+/* Few operations are one task: another thread takes half a microsecond to begin and to end. Else tasks are small enough for any number of threads to share them evenly:
+ * the pool calls a kernel for ranges of tasks, so a small one costs nothing. */
+int64_t
+task_grain(int64_t rows, double work)
+{
+	enum { WORK = 8192, MOST = 64 }; /* operations: 512 instructions of 16 each; tasks, where rows could be cut further */
+	int64_t grain = work * (double)rows < WORK ? rows : rows / MOST;
+
+	return grain < 1 ? 1 : grain;
+}
+
 Tasks
 tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece, int64_t nred, int64_t cost)
 {
@@ -395,13 +406,7 @@ tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis
 	t.piece = piece;
 	t.rows = rows_of(n, outer, nouter);
 	t.rows.rows *= t.npiece * nred;
-	/* a task should be worth some 20 us: about 2^16 instructions of W elements each are more than enough */
-	int64_t work = (t.npiece > 1 ? piece : full_last) * (cost > 1 ? cost : 1);
-
-	t.rows.grain = work >= 65536 ? 1 : 65536 / (work > 0 ? work : 1);
-	nrow *= t.npiece * nred;
-	if (t.rows.grain > nrow)
-		t.rows.grain = nrow > 0 ? nrow : 1;
+	t.rows.grain = task_grain(nrow * t.npiece * nred, (double)(t.npiece > 1 ? piece : full_last) * (double)(cost > 1 ? cost : 1));
 	return t;
 }
 

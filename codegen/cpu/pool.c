@@ -7,7 +7,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { MOST_TAPS = 25, LANES_CHUNK = 256, TASK_WORK = 1 << 14 };
+enum { MOST_TAPS = 25, LANES_CHUNK = 256 };
 
 static bool
 image_ok(const Type *t)
@@ -134,8 +134,7 @@ pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		w.once &= w.k[d] == w.stride[d] && !w.pad[d] && w.in[d] == w.out[d] * w.k[d];
 	}
 	int64_t tasks = w.once ? w.out[0] * chunks : chunks, work = w.out[1] * w.k[0] * w.k[1] * (full < LANES_CHUNK ? full : LANES_CHUNK) * (w.once ? 1 : w.out[0]);
-
-	int64_t grain = work < TASK_WORK ? ceil_div(TASK_WORK, work) : 1;
+	int64_t grain = task_grain(tasks, (double)work);
 
 	if (fresh) {
 		w.x = buffer(&e, xbuf), w.g = buffer(&e, gbuf), w.dx = buffer(&e, dbuf);

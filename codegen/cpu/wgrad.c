@@ -183,14 +183,15 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 static void
 join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst, GraphKernels *gk)
 {
-	enum { GRAIN = 8192 };
+	enum { ROW = 64 };
 	Emit e = {0};
 	bool fresh;
+	int64_t rows = ceil_div(elements, ROW), grain = task_grain(rows, ROW * (double)p->parts);
 	int fn = kernel_begin(gc, &e, "join", &fresh);
 
 	if (fresh) {
-		V in = buffer(&e, src), out = buffer(&e, dst), lo = i_mul(&e, e.arg_t0, k64(&e, GRAIN));
-		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, GRAIN)), k64(&e, elements));
+		V in = buffer(&e, src), out = buffer(&e, dst), lo = i_mul(&e, e.arg_t0, k64(&e, grain * ROW));
+		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain * ROW)), k64(&e, elements));
 		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
 
 		for (int part = 0; part < p->parts; part++) {
@@ -201,7 +202,7 @@ join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst
 		vec_store(&e, ptr_at(&e, out, i_mul(&e, i, k64(&e, 4))), sum, mask);
 		loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = elements, .mul = 0, .div = 1, .grain = GRAIN}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 }
 
 void
