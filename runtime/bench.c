@@ -17,7 +17,7 @@ typedef struct Bench {
 	int graph;
 	double *seconds;             /* by repeat */
 	double first, peak, gflop;   /* peak: FLOP/s; gflop: of one step */
-	int kernels;
+	int kernels, used;           /* used: threads, in the last step */
 	RtData data;
 } Bench;
 
@@ -157,6 +157,7 @@ bench_measure(Bench *b)
 		if (!bench_steps(b, h->opt.bench_steps))
 			return false;
 		b->seconds[i] = (rt_now() - begin) / (double)h->opt.bench_steps;
+		b->used = rt_threads_used(h->threads);
 		peak = bench_peak(h);
 		b->peak = peak > b->peak ? peak : b->peak;
 	}
@@ -311,6 +312,7 @@ bench_profile(Bench *b, Trace *t, int64_t steps)
 	t->seconds = rt_alloc(n);
 	t->begin = rt_alloc(n);
 	t->end = rt_alloc(n);
+	b->h->profiles = true;
 	if (!bench_profile_run(b, t, steps))
 		return false;
 	path = b->h->opt.profile ? rt_printf("%s", b->h->opt.profile) : rt_printf("%s.trace.json", b->h->opt.program);
@@ -337,8 +339,8 @@ bench_print_json(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 	rt_json_text(stdout, h->program.arch);
 	printf(", \"precision\": ");
 	rt_json_text(stdout, h->program.precision);
-	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"steps\": %lld, \"repeats\": %lld", b->infer ? "infer" : "train", (long long)h->program.batch,
-	       rt_threads_count(h->threads), (long long)h->opt.bench_steps, (long long)h->opt.repeat);
+	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"threads_used\": %d, \"steps\": %lld, \"repeats\": %lld", b->infer ? "infer" : "train", (long long)h->program.batch,
+	       rt_threads_count(h->threads), b->used, (long long)h->opt.bench_steps, (long long)h->opt.repeat);
 	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most, n / s.least);
 	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3, s.most * 1e3);
 	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop, gflops, b->peak * 1e-9,
@@ -366,8 +368,15 @@ bench_print_text(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 	const RtHost *h = b->h;
 	double n = (double)(h->program.batch * (b->infer ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
 
-	printf("%s, %s, %s: batch %lld, %d threads, %lld x %lld steps after %lld\n", h->program.model, b->infer ? "inference" : "training", h->program.precision,
-	       (long long)h->program.batch, rt_threads_count(h->threads), (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
+	const int all = rt_threads_count(h->threads), used = b->used;
+	char threads[48];
+
+	if (used < all)
+		snprintf(threads, sizeof threads, "%d of %d threads", used, all);
+	else
+		snprintf(threads, sizeof threads, "%d thread%s", all, all == 1 ? "" : "s");
+	printf("%s, %s, %s: batch %lld, %s, %lld x %lld steps after %lld\n", h->program.model, b->infer ? "inference" : "training", h->program.precision,
+	       (long long)h->program.batch, threads, (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
 	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
 	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
 	printf("%-12s %.1f", "GFLOP/s", gflops);

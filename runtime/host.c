@@ -302,6 +302,13 @@ host_clear_fault(RtHost *h)
 		memset(h->run.arena + h->program.fault_offset, 0, sizeof(RtFault));
 }
 
+void
+rt_host_pace(RtHost *h)
+{
+	if (!h->profiles && !h->image->device)
+		rt_pace_step(h->pace, h->threads, h->mode, rt_now());
+}
+
 int64_t
 rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
 {
@@ -309,6 +316,8 @@ rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
 
 	host_clear_fault(h);
 	h->run.micro = 0;
+	if (loop == &h->program.infer)
+		rt_host_pace(h);
 	if (h->image->device && !walk)
 		status = h->image->device->enter(h, loop);
 	else

@@ -136,6 +136,8 @@ RtThreads *rt_threads_new(int n, RtError *e); /* n - 1 threads beside the caller
 void rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* all tasks, then a barrier */
 void rt_threads_free(RtThreads *p);
 int rt_threads_count(const RtThreads *p);
+void rt_threads_use(RtThreads *p, int n);     /* between jobs: how many take part from now on, 1 to all */
+int rt_threads_used(const RtThreads *p);
 int rt_cpus(void);                            /* that this process may run on */
 
 /* ---------------------------------------------------------------- .npy (npy.c) */
@@ -176,6 +178,16 @@ bool rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e);
 
 /* ---------------------------------------------------------------- the host: one executable at work */
 typedef enum RtMode { RT_M_IDLE, RT_M_TRAIN, RT_M_EVAL } RtMode;
+
+/* How many of the pool's threads short steps use (pace.c): of each mode, and what was measured last. */
+#define PACE_STEPS 16
+typedef struct RtPace {
+	int used, from, skip, ntook;                /* threads now, and before the comparison under way; steps not to measure; steps measured */
+	int way;                                    /* what the next comparison is with */
+	bool compares;                              /* one is under way */
+	double last, rest, before, took[PACE_STEPS]; /* seconds: the step's beginning, the next comparison's, the time of a step before it, times */
+} RtPace;
+void rt_pace_step(RtPace p[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now); /* a step begins */
 typedef struct RtHost RtHost;
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
@@ -200,6 +212,8 @@ struct RtHost {
 	RtOptions opt;
 	RtRun run;
 	RtThreads *threads;
+	RtPace pace[RT_M_EVAL + 1];
+	bool profiles;                              /* kernels are timed one by one: the number of threads stays */
 	uint8_t **scratch;                          /* by thread */
 	RtError error;
 	double start;                               /* rt_now() at the program's start */
@@ -234,6 +248,7 @@ static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
 void rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle); /* points run at a data set */
+void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the processor's */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
 bool rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes); /* makes the host's arena hold what the device's does; false after rt_fail */
 void rt_host_fault(RtHost *h);                          /* sets h->error from the fault record */

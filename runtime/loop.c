@@ -86,7 +86,10 @@ rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput
 void
 rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 {
-	rt_host(run)->fresh = true;
+	RtHost *h = rt_host(run);
+
+	h->fresh = true;
+	rt_host_pace(h);
 	rt_gather(run, run->arena, input_offset, ninput);
 }
 

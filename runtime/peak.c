@@ -148,6 +148,7 @@ peak_measure(RtThreads *p, PeakLoop *loop)
 	int n = rt_threads_count(p);
 	double best = 0;
 
+	rt_threads_use(p, n);
 	for (int sample = 0; sample < PEAK_SAMPLES; sample++) {
 		PeakWork w = {.loop = loop};
 		double begin = rt_now(), seconds, all = 0;
@@ -235,6 +236,7 @@ rt_peak_memory(RtThreads *p)
 	if (!room)
 		return 0;
 	memset(room, 0, 3 * (size_t)STREAM_BYTES);
+	rt_threads_use(p, rt_threads_count(p));
 	for (int sample = 0; sample < STREAM_SAMPLES; sample++) {
 		Stream s = {room, room + n, room + 2 * n, n};
 		double begin = rt_now(), seconds;

@@ -7,7 +7,7 @@
  * run delays nobody, for the caller waits for chunks, not for threads.
  * A job is announced by a generation number. A worker spins on it for a while, as kernels follow each other within microseconds,
  * and then sleeps in the kernel; the caller wakes sleepers only if there are any. The last to finish does the same the other way
- * round. With more threads than processors nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left) of
+ * round. Fewer threads than there are may be told to take part (pace.c); the others look on. With more threads than processors nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left) of
  * a share: a worker that comes late finds another generation or nothing left, and touches nothing. */
 #define _GNU_SOURCE
 #include "host.h"
@@ -38,6 +38,7 @@ struct RtThreads {
 	int64_t tasks;
 	uint32_t shares, chunks;          /* shares in use, chunks of one */
 	int n, spin;
+	int used;                         /* of n: who takes part in a job */
 	bool quit;
 	Share *share;
 	Worker *worker;
@@ -75,13 +76,15 @@ threads_claim(RtThreads *p, uint32_t generation, uint32_t k)
 static void
 threads_chunks(RtThreads *p, uint32_t generation, int index)
 {
-	uint32_t finished = 0, k = (uint32_t)index, tried = 0, all = 0;
+	uint32_t finished = 0, k = (uint32_t)index, tried = 0, all = 0, used = (uint32_t)rt_threads_used(p);
 
-	while (tried < (uint32_t)p->n) {
+	if (k >= used)
+		return;
+	while (tried < used) {
 		int64_t chunk = threads_claim(p, generation, k), t0, t1;
 
 		if (chunk < 0) {
-			k = k + 1 < (uint32_t)p->n ? k + 1 : 0;
+			k = k + 1 < used ? k + 1 : 0;
 			tried++;
 			continue;
 		}
@@ -162,7 +165,7 @@ rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
 
 	if (tasks <= 0)
 		return;
-	if (p->n == 1 || tasks == 1) {
+	if (p->used == 1 || tasks == 1) {
 		work(cx, 0, tasks, 0);
 		return;
 	}
@@ -170,8 +173,8 @@ rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
 	p->work = work;
 	p->cx = cx;
 	p->tasks = tasks;
-	p->shares = tasks < p->n ? (uint32_t)tasks : (uint32_t)p->n;
-	p->chunks = tasks >= THREADS_CHUNKS * (int64_t)p->n ? THREADS_CHUNKS : 1;
+	p->shares = tasks < p->used ? (uint32_t)tasks : (uint32_t)p->used;
+	p->chunks = tasks >= THREADS_CHUNKS * (int64_t)p->used ? THREADS_CHUNKS : (uint32_t)(tasks / p->shares);
 	__atomic_store_n(&p->done, 0, __ATOMIC_RELAXED);
 	for (uint32_t k = 0; k < p->shares; k++)
 		__atomic_store_n(&p->share[k].state, (uint64_t)generation << 32 | p->chunks, __ATOMIC_RELEASE);
@@ -208,7 +211,7 @@ rt_threads_new(int n, RtError *e)
 		return NULL;
 	}
 	memset(p, 0, sizeof *p);
-	p->n = n;
+	p->n = p->used = n;
 	p->spin = n <= rt_cpus() ? THREADS_SPIN : 0;
 	p->worker = rt_alloc(sizeof *p->worker * (size_t)n);
 	p->share = aligned_alloc(64, sizeof *p->share * (size_t)n);
@@ -252,4 +255,16 @@ int
 rt_threads_count(const RtThreads *p)
 {
 	return p->n;
+}
+
+void
+rt_threads_use(RtThreads *p, int n)
+{
+	__atomic_store_n(&p->used, n < 1 ? 1 : n > p->n ? p->n : n, __ATOMIC_RELAXED); /* a thread that is late for the last job may look */
+}
+
+int
+rt_threads_used(const RtThreads *p)
+{
+	return __atomic_load_n(&p->used, __ATOMIC_RELAXED);
 }

@@ -1,4 +1,4 @@
-/* pool.c: the thread pool under many small jobs: every task runs once, whatever the number of threads and of tasks. */
+/* pool.c: the thread pool under many small jobs: every task runs once, whatever the number of threads, of those in use and of tasks; how many short steps use. */
 #include "../../runtime/host.h"
 
 #include <stdlib.h>
@@ -19,6 +19,48 @@ pool_work(void *cx, int64_t t0, int64_t t1, int thread)
 		j->ran[t]++;                         /* a task of its own: no atomics needed if each runs once */
 }
 
+/* Steps that take seconds[threads in use, less 1], for `long_for` seconds; the number in use then. */
+static int
+pool_pace(RtPace *pace, RtThreads *p, RtMode mode, const double *seconds, double *now, double long_for)
+{
+	double end = *now + long_for;
+
+	while (*now < end) {
+		rt_pace_step(pace, p, mode, *now);
+		*now += seconds[rt_threads_used(p) - 1];
+	}
+	/* not within a comparison */
+	while (pace[mode].compares) {
+		rt_pace_step(pace, p, mode, *now);
+		*now += seconds[rt_threads_used(p) - 1];
+	}
+	return rt_threads_used(p);
+}
+
+static int
+pool_paces(int *failed)
+{
+	static const double one[] = {3e-4, 4e-4, 4e-4, 4e-4}, all[] = {3e-4, 2e-4, 2e-4, 1.5e-4}, two[] = {3e-4, 2e-4, 2.5e-4, 2.5e-4}, same[] = {3e-4, 3e-4, 3e-4, 3e-4}, slow[] = {9e-3, 10e-3, 10e-3, 10e-3};
+	static const struct { const char *what; const double *seconds; RtMode mode; int want; } row[] = {
+		{"long steps use all", slow, RT_M_TRAIN, 4}, {"one thread is faster", one, RT_M_TRAIN, 1}, {"of another mode", two, RT_M_EVAL, 2}, {"as before", one, RT_M_TRAIN, 1},
+		{"all are faster now", all, RT_M_TRAIN, 4}, {"two are", two, RT_M_TRAIN, 2}, {"no difference", same, RT_M_TRAIN, 2}, {"long steps stay", slow, RT_M_TRAIN, 2}, {"all again", all, RT_M_TRAIN, 4}};
+	RtPace pace[RT_M_EVAL + 1] = {0};
+	RtError e = {""};
+	RtThreads *p = rt_threads_new(4, &e);
+	double now = 100;
+	int passed = 0;
+
+	for (int i = 0; i < RT_COUNT(row); i++) {
+		int got = p ? pool_pace(pace, p, row[i].mode, row[i].seconds, &now, 2) : 0;
+
+		got == row[i].want ? passed++ : (*failed)++;
+		if (got != row[i].want)
+			printf("FAIL pace, %s: %d threads, expected %d\n", row[i].what, got, row[i].want);
+	}
+	rt_threads_free(p);
+	return passed;
+}
+
 int
 main(void)
 {
@@ -34,6 +76,8 @@ main(void)
 			int tasks = round % 7 == 0 ? round % POOL_TASKS : round % 40;
 			Job j = {.threads = threads[i]};
 
+			rt_threads_use(p, round / 100 % threads[i] + 1);
+			j.threads = rt_threads_used(p);
 			rt_threads_run(p, pool_work, &j, tasks);
 			for (int t = 0; t < POOL_TASKS; t++)
 				good = good && j.ran[t] == (t < tasks);
@@ -44,6 +88,7 @@ main(void)
 		if (!good)
 			printf("FAIL pool: %d threads %s\n", threads[i], e.text);
 	}
+	passed += pool_paces(&failed);
 	printf("%d passed, %d failed, 0 skipped\n", passed, failed);
 	return failed != 0;
 }
