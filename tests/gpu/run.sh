@@ -50,6 +50,6 @@ done <<END
 2 models 210
 2 torch 270
 2 profile 90
-3 kit 300
+3 kit 490
 END
 exec "$python" "$here/stages.py" table "$dir" "$results"
