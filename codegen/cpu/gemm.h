@@ -33,6 +33,10 @@ V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmPara
 void amx_open(Emit *e);
 /* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs side by side. */
 void amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk);
+/* Rows of the first operand in a microkernel's innermost loop, at `a` in this step; row[i]: bytes from row 0 to row i. An address is `a`, an odd row's distance and a scale of the instruction: few
+ * registers, no additions. LLVM's strength reduction would take each row from the one before, a chain that takes longer than the products of a tile of one vector: micro_step hides from it what `a` is. */
+V micro_step(Llvm *l, LLVMBuilderRef b, V a);
+V micro_row(Llvm *l, LLVMBuilderRef b, V step, const V *row, int i);
 /* Attributes of a function of its own: the machine's vectors, never inlined. */
 void fn_machine(Llvm *l, V fn);
 

@@ -120,25 +120,25 @@ product(Micro *m, V a, V b, V sum)
 	return LLVMBuildCall2(m->bl, LLVMGlobalGetValueType(f), f, over, 3, "");
 }
 
-/* The address of row i in a loop's step at `a`: a, a multiple of the rows' distance, and a scale of the instruction. LLVM's strength reduction would take one row after
- * the other from the one before, additions that wait for each other and take longer than the products of a tile of one vector: it does not see through `a` here. */
-static V
-row_at(Micro *m, V a, const V *row, int i)
+V
+micro_step(Llvm *l, LLVMBuilderRef b, V a)
+{
+	T t = LLVMFunctionType(l->ptr, &l->ptr, 1, 0);
+	V nothing = LLVMGetInlineAsm(t, "", 0, "=r,0", 4, 0, 0, LLVMInlineAsmDialectATT, 0);
+
+	return LLVMBuildCall2(b, t, nothing, &a, 1, "");
+}
+
+V
+micro_row(Llvm *l, LLVMBuilderRef b, V step, const V *row, int i)
 {
 	int scale = 0;
 
 	while (i && scale < 3 && !(i >> scale & 1))
 		scale++;
-	return i ? bytes_on(m, a, LLVMBuildShl(m->bl, row[i >> scale], int_k(m, scale), "")) : a;
-}
+	V bytes = i ? LLVMBuildShl(b, row[i >> scale], LLVMConstInt(l->i64, (unsigned)scale, 0), "") : NULL;
 
-static V
-opaque(Micro *m, V a)
-{
-	T t = LLVMFunctionType(m->l->ptr, &m->l->ptr, 1, 0);
-	V nothing = LLVMGetInlineAsm(t, "", 0, "=r,0", 4, 0, 0, LLVMInlineAsmDialectATT, 0);
-
-	return LLVMBuildCall2(m->bl, t, nothing, &a, 1, "");
+	return i ? LLVMBuildInBoundsGEP2(b, l->i8, step, &bytes, 1, "") : step;
 }
 
 static LLVMBasicBlockRef
@@ -182,12 +182,12 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 	V xa = pa, xb = pb, at;
 
 	for (int c = 0; c < chains; c++) {
-		at = opaque(m, xa);
+		at = micro_step(m->l, m->bl, xa);
 		for (int j = 0; j < m->nv; j++) {
 			V bv = vector_load(m, xb, j);
 
 			for (int i = 0; i < m->mr; i++) {
-				now[c * n + i * m->nv + j] = product(m, broadcast(m, row_at(m, at, row, i)), bv, phi[c * n + i * m->nv + j]);
+				now[c * n + i * m->nv + j] = product(m, broadcast(m, micro_row(m->l, m->bl, at, row, i)), bv, phi[c * n + i * m->nv + j]);
 			}
 		}
 		xa = bytes_on(m, xa, ak);
@@ -244,10 +244,10 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 	}
 	for (int j = 0; j < m->nv; j++)
 		bv[j] = vector_load(m, pb, j);
-	V at = opaque(m, pa);
+	V at = micro_step(m->l, m->bl, pa);
 
 	for (int i = 0; i < m->mr; i++) {
-		V x = broadcast(m, row_at(m, at, row, i));
+		V x = broadcast(m, micro_row(m->l, m->bl, at, row, i));
 
 		for (int j = 0; j < m->nv; j++)
 			s[i * m->nv + j] = product(m, x, bv[j], phi[i * m->nv + j]);

@@ -45,12 +45,12 @@ splat_pair(Half *h, V s)
 static void
 step(Half *h, V a, V b, const V *row)
 {
-	V bv[8];
+	V bv[8], at = micro_step(h->c.l, h->c.b, a);
 
 	for (int j = 0; j < h->nv; j++)
 		bv[j] = code_load(&h->c, h->vt, vector_at(h, b, j), mask_of(h, j));
 	for (int i = 0; i < h->mr; i++) {
-		V x = splat_pair(h, code_load(&h->c, h->c.l->i32, i ? code_at(&h->c, a, row[i]) : a, NULL));
+		V x = splat_pair(h, code_load(&h->c, h->c.l->i32, micro_row(h->c.l, h->c.b, at, row, i), NULL));
 
 		for (int j = 0; j < h->nv; j++) {
 			V acc = h->acc[i * h->nv + j];
