@@ -101,8 +101,7 @@ typedef struct Target {
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
 	/* Operand k of a contraction or pooling, in type `narrow` if that is not DT_none (pass precision comes later), made by its kernel. NULL hook: none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, DType narrow, Prologue *p);
-	/* May the kernel of this pooling, or gradient of one, take elementwise prologues and epilogues? What it makes of an operand is asked of hook prologue, what may follow it of may_fuse. NULL hook: none does. */
-	bool (*windows_fuse)(const struct Target *t, const Graph *g, const Op *op);
+	bool windows_fuse; /* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook prologue */
 	double memory_rate, map_rate, start; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s, seconds from one kernel to the next */
 	/* The target makes few launches of many small kernels that do not depend on each other: updates run together behind all else, what is cast of states alone runs before it, and whole tensors
 	 * that are reduced to a number each (the largest of every gradient) do not wait for each other. */

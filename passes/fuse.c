@@ -31,7 +31,7 @@ kind_of(const Fuse *f, const Op *op)
 		return K_MAP;
 	if (op_has(op->kind, T_REDUCE))
 		return K_RED;
-	if (op_has(op->kind, T_WINDOW) && f->cx->target && f->cx->target->windows_fuse && f->cx->target->windows_fuse(f->cx->target, g, op))
+	if (op_has(op->kind, T_WINDOW) && f->cx->target && f->cx->target->windows_fuse)
 		return K_WINDOW;
 	return op_has(op->kind, T_CONTRACT) ? K_CONTRACT : K_ALONE;
 }

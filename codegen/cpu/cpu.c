@@ -144,7 +144,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		if (!cpu_has_kernel(t, (OpKind)op->kind))
 			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[op->kind].name);
 	}
-	if (special && n > 1 && special->kind != OP_max_pool2d_dx)
+	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
 	cx->misfit = cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
@@ -219,14 +219,10 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 {
 	bool reduces = op_info[op->kind].red >= 0;
 
-	if (!member && op->kind == OP_max_pool2d_dx && pool_dx_fuses(g, op))
-		return NULL;
 	if ((special_op(g, op) && op->kind != OP_store) || op_has((OpKind)op->kind, T_COMPOSITE))
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[op->kind].name);
 	if (!member)
 		return NULL;
-	if (member->kind == OP_max_pool2d_dx && pool_dx_fuses(g, member))
-		return op_has((OpKind)op->kind, T_EW) && val_type(g, op->out[0])->dtype == DT_f32 ? NULL : "what follows in a pooling's kernel is elementwise and f32";
 	if (special_op(g, member) && member->kind != OP_store)
 		return arena_printf(g->arena, "%s has a kernel of its own", op_info[member->kind].name);
 	if (op_has((OpKind)member->kind, T_CONTRACT))
@@ -241,23 +237,12 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 	return NULL;
 }
 
-static bool
-cpu_windows_fuse(const Target *t, const Graph *g, const Op *op)
-{
-	(void)t;
-	return op->kind == OP_max_pool2d_dx && pool_dx_fuses(g, op);
-}
-
 static void
 cpu_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
 {
 	const char *arch = g->module->arch;
 
 	(void)t;
-	if (!op_has((OpKind)contract->kind, T_CONTRACT)) {
-		p->why = "its kernel reads operands from memory";
-		return;
-	}
 	prologue_cost(g, contract, k, arch_named(arch ? arch : arch_native()), narrow, p);
 }
 
@@ -388,7 +373,6 @@ const Target cpu_target = {
 	.tunable = cpu_tunable,
 	.variants = (const char *const[]){"winograd", "keep", NULL},
 	.may_fuse = cpu_may_fuse,
-	.windows_fuse = cpu_windows_fuse,
 	.prologue = cpu_prologue,
 	.memory_rate = 45e9,
 	.map_rate = 150e9,

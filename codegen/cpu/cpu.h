@@ -305,8 +305,7 @@ bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map); /* v's 
 void mapped_index(Emit *e, const Type *v, const int8_t *map, const Ix *ix, Ix *r);
 bool value_is_out(const GroupCx *gc, Val v);
 bool special_op(const Graph *g, const Op *op);         /* has a kernel of its own shape (special.c): shares none */
-bool pool_dx_special(const Graph *g, const Op *op);    /* pool.c has a kernel for it, and for the elementwise ops of its group */
-bool pool_dx_fuses(const Graph *g, const Op *op);      /* does that kernel take elementwise ops behind it? */
+bool pool_dx_special(const Graph *g, const Op *op);    /* pool.c has a kernel for it */
 void pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expression like any other */
 Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);

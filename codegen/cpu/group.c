@@ -530,7 +530,7 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 		(attention_op((OpKind)first->kind) ? attention_emit : rnn_emit)(gc, first, gk);
 		return;
 	}
-	if (nspecial && (live == 1 || special->kind == OP_max_pool2d_dx)) {
+	if (nspecial && live == 1) {
 		special_emit(gc, special, gk);
 		return;
 	}

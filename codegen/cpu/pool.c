@@ -3,12 +3,11 @@
  * In: max_pool2d.dx of f32 in HWNC layout, windows of at most 25 pixels.   Out: a kernel that finds each window's first maximum once and hands its gradient
  * over. Lanes run over images and channels, which lie side by side. Windows that cover every pixel just once write what they own, and a task
  * is a row of them; others add to zeros, in order, and a task is a piece of the lanes with all its windows, so that sums have one order.
- * Elementwise ops behind it (pool_dx_fuses) see each value where it is written, if every pixel is in one window.
- * Refuses (pool_dx_special) the rest, casts of its operands in its group too: eval_window.c asks for each pixel which windows it is the maximum of. */
+ * Refuses (pool_dx_special) the rest, casts in its group too: eval_window.c asks for each pixel which windows it is the maximum of. */
 #include "gemm.h"
 #include <string.h>
 
-enum { MOST_TAPS = 25, LANES_CHUNK = 256, WINDOWS_OUTS = 16 };
+enum { MOST_TAPS = 25, LANES_CHUNK = 256 };
 
 static bool
 image_ok(const Type *t)
@@ -18,71 +17,30 @@ image_ok(const Type *t)
 	return t->dtype == DT_f32 && t->rank == 4 && !memcmp(t->perm, hwnc, 4) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
 }
 
-typedef struct Windows {
-	int64_t k[2], stride[2], pad[2], in[2], out[2];
-	bool once;               /* every pixel is in one window */
-	V x, g, dx, oh, ow, plane;
-	const Op *op;
-	Out then[WINDOWS_OUTS]; int nthen; /* what the group stores where that is more than the gradient */
-	bool merged;             /* all of that lies as the pixels do: images and channels run as one */
-	V image, base;           /* else: the image, its first element in a plane */
-} Windows;
-
-static Windows
-windows_of(const Graph *g, const Op *op)
-{
-	const Type *x = val_type(g, op->in[0]), *out = val_type(g, op->in[1]);
-	Windows w = {.once = true, .merged = true, .op = op};
-
-	for (int d = 0; d < 2; d++) {
-		w.k[d] = attr_ints(op, A_k, NULL)[d], w.stride[d] = attr_ints(op, A_stride, NULL)[d], w.pad[d] = attr_ints(op, A_pad, NULL)[d];
-		w.in[d] = x->axis[2 + d].n, w.out[d] = out->axis[2 + d].n;
-		w.once &= w.k[d] == w.stride[d] && !w.pad[d] && w.in[d] == w.out[d] * w.k[d];
-	}
-	return w;
-}
-
+/* Does it share its group? Casts may have joined it (pass precision). */
 static bool
-dx_ok(const Graph *g, const Op *op)
+alone(const Graph *g, const Op *op)
 {
-	const int64_t *k = attr_ints(op, A_k, NULL);
-
-	return op->kind == OP_max_pool2d_dx && k[0] <= MOST_TAPS && k[1] <= MOST_TAPS && k[0] * k[1] <= MOST_TAPS &&
-	       image_ok(val_type(g, op->in[0])) && image_ok(val_type(g, op->in[1])) && image_ok(val_type(g, op->out[0]));
-}
-
-bool
-pool_dx_fuses(const Graph *g, const Op *op)
-{
-	return dx_ok(g, op) && windows_of(g, op).once;
-}
-
-/* Nothing shares its group but what its kernel does behind it. Casts may have joined it (pass precision), of its operands too. */
-static bool
-company_ok(const Graph *g, const Op *op)
-{
-	int others = 0;
-
-	for (uint32_t i = 0; i < g->op.n && op->group >= 0; i++) {
-		const Op *o = &g->op.at[i];
-
-		if (o->dead || o->group != op->group || o->out == op->out)
-			continue;
-		if (!op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW) || op_has((OpKind)o->kind, T_ALIAS))
+	for (uint32_t i = 0; i < g->op.n && op->group >= 0; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == op->group && g->op.at[i].out != op->out)
 			return false;
-		for (int k = 0; k < o->nout; k++)
-			if (o->out[k].id == op->in[0].id || o->out[k].id == op->in[1].id)
-				return false;
-		others++;
-	}
-	return others == 0 || (others < WINDOWS_OUTS && windows_of(g, op).once);
+	return true;
 }
 
 bool
 pool_dx_special(const Graph *g, const Op *op)
 {
-	return dx_ok(g, op) && company_ok(g, op);
+	const int64_t *k = attr_ints(op, A_k, NULL);
+
+	return alone(g, op) && op->kind == OP_max_pool2d_dx && k[0] <= MOST_TAPS && k[1] <= MOST_TAPS && k[0] * k[1] <= MOST_TAPS &&
+	       image_ok(val_type(g, op->in[0])) && image_ok(val_type(g, op->in[1])) && image_ok(val_type(g, op->out[0]));
 }
+
+typedef struct Windows {
+	int64_t k[2], stride[2], pad[2], in[2], out[2];
+	bool once;               /* every pixel is in one window */
+	V x, g, dx, oh, ow, plane;
+} Windows;
 
 /* Pixel (r, s) of the window: where it begins, and whether it is inside (NULL: always is). */
 static V
@@ -106,32 +64,12 @@ pixel(Emit *e, const Windows *w, int64_t r, int64_t s, V *inside)
 	return i_mul(e, i_add(e, i_mul(e, at[0], k64(e, w->in[1])), at[1]), w->plane);
 }
 
-/* What follows, at pixel t of the window: everything is computed before anything is stored. */
-static void
-window_then(Emit *e, const Windows *w, Ix lane, int t, V share)
-{
-	/* a loop of several axes runs on the innermost, but not on one of a single element */
-	bool channels = !is_one(val_type(e->g, w->op->out[0])->axis[1]);
-	Ix ix[MAX_RANK] = {!w->merged ? ix_s(w->image) : channels ? ix_k(e, 0) : lane, channels ? lane : ix_k(e, 0), ix_s(i_add(e, i_mul(e, w->oh, k64(e, w->k[0])), k64(e, t / w->k[1]))),
-		ix_s(i_add(e, i_mul(e, w->ow, k64(e, w->k[1])), k64(e, t % w->k[1])))};
-	Cell c[WINDOWS_OUTS];
-
-	memo_put(e, w->op->out[0], ix, cell_of(share, true, DT_f32), e->depth);
-	for (int k = 0; k < w->nthen; k++)
-		c[k] = lane_eval(e, w->then[k].v, ix);
-	for (int k = 0; k < w->nthen; k++) {
-		const Type *to = val_type(e->g, w->then[k].v);
-
-		store_at(e, buffer(e, w->then[k].buf), (DType)to->dtype, offset_of(e, to, ix), c[k]);
-	}
-}
-
 static void
 window_lane(Emit *e, void *cx, Ix lane, int u)
 {
 	Windows *w = cx;
 	T vt = vec_of(e, e->l->f32), it = vec_of(e, e->l->i32);
-	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL, x4 = i_mul(e, w->merged ? lane.s : i_add(e, w->base, lane.s), k64(e, 4));
+	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL, x4 = i_mul(e, lane.s, k64(e, 4));
 	V g = vec_load(e, ptr_at(e, w->g, i_add(e, i_mul(e, i_mul(e, i_add(e, i_mul(e, w->oh, k64(e, w->out[1])), w->ow), w->plane), k64(e, 4)), x4)), e->mask);
 	int taps = (int)(w->k[0] * w->k[1]);
 
@@ -163,14 +101,8 @@ window_lane(Emit *e, void *cx, Ix lane, int u)
 		first = LLVMBuildSelect(here(e), wins, number, first, "");
 	}
 	for (int t = 0; t < taps; t++) {
-		V mine = LLVMBuildICmp(here(e), LLVMIntEQ, first, splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)), "");
+		V mine = LLVMBuildICmp(here(e), LLVMIntEQ, first, splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)), ""), to = ptr_at(e, w->dx, at[t]);
 		V share = LLVMBuildSelect(here(e), mine, g, LLVMConstNull(vt), "");
-
-		if (w->nthen) {
-			window_then(e, w, lane, t, share);
-			continue;
-		}
-		V to = ptr_at(e, w->dx, at[t]);
 
 		vec_store(e, to, w->once ? share : LLVMBuildFAdd(here(e), vec_load(e, to, mask[t]), share, ""), mask[t]);
 	}
@@ -185,60 +117,27 @@ zero_lane(Emit *e, void *cx, Ix lane, int u)
 	vec_store(e, ptr_at(e, w->dx, i_mul(e, i_add(e, i_mul(e, w->oh, w->plane), lane.s), k64(e, 4))), LLVMConstNull(vec_of(e, e->l->f32)), e->mask);
 }
 
-/* What the group stores, if more than the gradient itself. */
-static void
-find_then(GroupCx *gc, Windows *w)
-{
-	const Type *x = val_type(gc->g, w->op->out[0]);
-	Nest n = {.root = x, .atomic = 1u << 2 | 1u << 3};
-	int8_t id[MAX_RANK];
-	bool others = false;
-
-	for (int i = 0; i < MAX_RANK; i++)
-		id[i] = (int8_t)(i < x->rank ? i : -1);
-	for (uint32_t i = gc->first; i < gc->last; i++) {
-		const Op *op = &gc->g->op.at[i];
-
-		for (int k = 0; k < op->nout && !op->dead; k++) {
-			Val v = op->out[k];
-
-			if (!value_is_out(gc, v))
-				continue;
-			others |= v.id != w->op->out[0].id;
-			w->then[w->nthen++] = (Out){v, group_buffer(gc, v.id)};
-			nest_walk(gc, &n, v, id);
-			nest_leaf(gc, &n, val_type(gc->g, v), id);
-		}
-	}
-	if (!others) {
-		w->nthen = 0;
-		return;
-	}
-	nest_build(gc, &n, 0);
-	/* images, then channels: in one loop, or one of them has one element */
-	for (int i = 0, seen = 0; i < n.nloop; i++)
-		for (int k = 0; k < n.loop[i].naxis; k++)
-			if (n.loop[i].axis[k] < 2 && seen++)
-				w->merged = k > 0;
-}
-
 void
 pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
-	const Type *x = val_type(gc->g, op->in[0]);
-	int xbuf = group_buffer(gc, op->in[0].id), gbuf = group_buffer(gc, op->in[1].id);
-	Windows w = windows_of(gc->g, op);
+	const Type *x = val_type(gc->g, op->in[0]), *g = val_type(gc->g, op->in[1]);
+	int xbuf = group_buffer(gc, op->in[0].id), gbuf = group_buffer(gc, op->in[1].id), dbuf = group_buffer(gc, op->out[0].id);
+	Windows w = {.once = true};
+	int64_t full = x->axis[0].n * x->axis[1].n, chunks = ceil_div(full, LANES_CHUNK);
 	Emit e = {0};
 	bool fresh;
+	int fn = kernel_begin(gc, &e, "windows", &fresh);
 
-	find_then(gc, &w);
-	int64_t full = x->axis[0].n * x->axis[1].n, chunks = w.merged ? ceil_div(full, LANES_CHUNK) : 1;
-	int64_t tasks = w.once ? w.out[0] * chunks : chunks, work = w.out[1] * w.k[0] * w.k[1] * (w.merged && full > LANES_CHUNK ? LANES_CHUNK : full) * (w.once ? 1 : w.out[0]);
+	for (int d = 0; d < 2; d++) {
+		w.k[d] = attr_ints(op, A_k, NULL)[d], w.stride[d] = attr_ints(op, A_stride, NULL)[d], w.pad[d] = attr_ints(op, A_pad, NULL)[d];
+		w.in[d] = x->axis[2 + d].n, w.out[d] = g->axis[2 + d].n;
+		w.once &= w.k[d] == w.stride[d] && !w.pad[d] && w.in[d] == w.out[d] * w.k[d];
+	}
+	int64_t tasks = w.once ? w.out[0] * chunks : chunks, work = w.out[1] * w.k[0] * w.k[1] * (full < LANES_CHUNK ? full : LANES_CHUNK) * (w.once ? 1 : w.out[0]);
 	int64_t grain = task_grain(tasks, (double)work);
-	int dbuf = w.nthen ? -1 : group_buffer(gc, op->out[0].id), fn = kernel_begin(gc, &e, "windows", &fresh);
 
 	if (fresh) {
-		w.x = buffer(&e, xbuf), w.g = buffer(&e, gbuf), w.dx = w.nthen ? NULL : buffer(&e, dbuf);
+		w.x = buffer(&e, xbuf), w.g = buffer(&e, gbuf), w.dx = buffer(&e, dbuf);
 		w.plane = i_mul(&e, extent(&e, x->axis[0]), k64(&e, x->axis[1].n));
 		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, tasks)), 1), chunk = i_rem(&e, t, k64(&e, chunks));
 		V lo = i_min(&e, i_mul(&e, chunk, k64(&e, LANES_CHUNK)), w.plane), hi = i_min(&e, i_add(&e, lo, k64(&e, LANES_CHUNK)), w.plane);
@@ -250,17 +149,9 @@ pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		}
 		w.oh = w.once ? i_div(&e, t, k64(&e, chunks)) : loop_open(&e, k64(&e, 0), k64(&e, w.out[0]), 1);
 		w.ow = loop_open(&e, k64(&e, 0), k64(&e, w.out[1]), 1);
-		if (!w.merged) {
-			w.image = loop_open(&e, k64(&e, 0), extent(&e, x->axis[0]), 1);
-			w.base = i_mul(&e, w.image, k64(&e, x->axis[1].n));
-			lo = k64(&e, 0);
-			hi = k64(&e, x->axis[1].n);
-		}
 		lane_loop(&e, lo, hi, 1, window_lane, &w);
-		for (int i = 0; i < (w.once ? 2 : 3) + !w.merged; i++)
+		for (int i = 0; i < (w.once ? 2 : 3); i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = grain}, fresh, false);
-	for (int k = 0; k < w.nthen; k++)
-		gc->ready[w.then[k].v.id] = true;
 }

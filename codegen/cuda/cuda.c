@@ -456,15 +456,6 @@ cuda_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	return error;
 }
 
-static bool
-cuda_windows_fuse(const Target *t, const Graph *g, const Op *op)
-{
-	(void)t;
-	(void)g;
-	(void)op;
-	return true;
-}
-
 const Target cuda_target = {
 	.name = "cuda",
 	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
@@ -480,7 +471,7 @@ const Target cuda_target = {
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.joins_launches = true,
-	.windows_fuse = cuda_windows_fuse,
+	.windows_fuse = true,
 	.rates = cuda_rates,
 	.product_rate = cuda_product_rate,
 	.narrow = cuda_narrow,

@@ -107,9 +107,6 @@ END
 for what in 'max_pool2d_dx_max_pool2d0_[0-9]*,.*kernel:columns' 'max_pool2d_max_pool2d1_[0-9]*,.*kernel:window' 'mean_mean0_[0-9]*,.*kernel:total'; do
 	ok "sums behind a pooling: $what" grep -q "$what" "$dir/pools"
 done
-# On a processor what follows the gradient of a pooling is done where it is written, if no pixel is in two windows.
-t "behind a gradient of pooling" 0 'fused +max_pool2d.dx -> relu.dx: both walk f32\[32,16,8,8\]' "$mantou" explain "$dir/pools.net"
-t "of windows that overlap" 0 'declined +max_pool2d.dx -> relu.dx: .*takes no elementwise epilogue' "$mantou" explain "$dir/pools.net"
 sim=$(dirname "$mantou")/tests/cudasim/libcuda.so.1
 if [ -f "$sim" ]; then
 	while read -r sm arch; do

@@ -131,13 +131,6 @@ stand_in_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *o
 	return listed(s->epilogues, name, strlen(name)) ? NULL : "the stand-in target has no such epilogue";
 }
 
-static bool
-stand_in_windows(const Target *t, const Graph *g, const Op *op)
-{
-	(void)t, (void)g, (void)op;
-	return true;
-}
-
 static void
 stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *r)
 {
@@ -212,7 +205,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.strided = s->strides ? stand_in_strided : NULL;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
 	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
-	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused") ? stand_in_windows : NULL;
+	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
