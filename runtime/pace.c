@@ -7,7 +7,6 @@
 #include "host.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define PACE_LONG 4e-3   /* seconds of a step */
 #define PACE_REST 0.25   /* seconds from one comparison to the next: it takes some 20 steps that may be slower */
@@ -58,10 +57,10 @@ rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
 	if (rt_threads_count(t) == 1)
 		return;
 	if (!p->used || rt_threads_used(t) != p->used) {
-		/* the first step of its kind, or the first again: no time is known */
+		/* the first step of its kind, or behind those of another: no time is known, and a comparison begins anew */
+		pace_use(p, t, !p->used ? rt_threads_count(t) : p->compares ? p->from : p->used);
 		p->compares = false;
 		p->ntook = 0;
-		pace_use(p, t, p->used ? p->used : rt_threads_count(t));
 		return;
 	}
 	if (p->skip > 0) {

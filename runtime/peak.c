@@ -145,7 +145,7 @@ peak_task(void *cx, int64_t t0, int64_t t1, int thread)
 static double
 peak_measure(RtThreads *p, PeakLoop *loop)
 {
-	int n = rt_threads_count(p);
+	int n = rt_threads_count(p), used = rt_threads_used(p);
 	double best = 0;
 
 	rt_threads_use(p, n);
@@ -160,6 +160,7 @@ peak_measure(RtThreads *p, PeakLoop *loop)
 		if (seconds > 0 && all / seconds > best)
 			best = all / seconds;
 	}
+	rt_threads_use(p, used);
 	return best;
 }
 
@@ -232,6 +233,7 @@ rt_peak_memory(RtThreads *p)
 	int64_t n = STREAM_BYTES / (int64_t)sizeof(float);
 	float *room = aligned_alloc(64, 3 * (size_t)STREAM_BYTES);
 	double best = 0;
+	int used = rt_threads_used(p);
 
 	if (!room)
 		return 0;
@@ -246,6 +248,7 @@ rt_peak_memory(RtThreads *p)
 		if (seconds > 0 && 3.0 * STREAM_BYTES / seconds > best)
 			best = 3.0 * STREAM_BYTES / seconds;
 	}
+	rt_threads_use(p, used);
 	free(room);
 	return best;
 }

@@ -73,16 +73,8 @@ conformance_group() {
 		echo "0 passed, 0 failed, 1 skipped"
 		return 0
 	fi
-	find_python || sh tests/install.sh python3-numpy || return 1
-	find_python || { echo "FAIL no python3 with numpy"; return 1; }
+	python=$(sh tests/numpy.sh) || { echo "FAIL no python3 with numpy"; return 1; }
 	"$python" $kit/run.py --mantou "$MANTOU" -j "$(nproc)" ${KIT_ARGS:-}
-}
-
-find_python() {
-	for python in python3 /usr/bin/python3; do
-		"$python" -c 'import numpy' 2>/dev/null && return 0
-	done
-	return 1
 }
 
 sh tests/install.sh || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }

@@ -134,11 +134,13 @@ micro_row(Llvm *l, LLVMBuilderRef b, V step, const V *row, int i)
 {
 	int scale = 0;
 
-	while (i && scale < 3 && !(i >> scale & 1))
+	if (!i)
+		return step;
+	while (scale < 3 && !(i >> scale & 1))
 		scale++;
-	V bytes = i ? LLVMBuildShl(b, row[i >> scale], LLVMConstInt(l->i64, (unsigned)scale, 0), "") : NULL;
+	V bytes = LLVMBuildShl(b, row[i >> scale], LLVMConstInt(l->i64, (unsigned)scale, 0), "");
 
-	return i ? LLVMBuildInBoundsGEP2(b, l->i8, step, &bytes, 1, "") : step;
+	return LLVMBuildInBoundsGEP2(b, l->i8, step, &bytes, 1, "");
 }
 
 static LLVMBasicBlockRef
@@ -179,10 +181,11 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 	}
 	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntSGE, pi, int_k(m, chains), ""), body, after);
 	LLVMPositionBuilderAtEnd(m->bl, body);
-	V xa = pa, xb = pb, at;
+	V xa = pa, xb = pb;
 
 	for (int c = 0; c < chains; c++) {
-		at = micro_step(m->l, m->bl, xa);
+		V at = micro_step(m->l, m->bl, xa);
+
 		for (int j = 0; j < m->nv; j++) {
 			V bv = vector_load(m, xb, j);
 

@@ -191,9 +191,8 @@ pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to)
 void
 pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk)
 {
-	enum { GRAIN_BYTES = 1 << 16 };
 	int src = group_buffer(gc, val.id);
-	int64_t rows = type_elements(val_type(gc->g, val)) / length / 2, grain = GRAIN_BYTES / (length * 4) + 1;
+	int64_t rows = type_elements(val_type(gc->g, val)) / length / 2, grain = task_grain(rows, (double)length);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "pairs%d", gc->nkernel), &fresh);

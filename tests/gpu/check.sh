@@ -84,14 +84,14 @@ sed 's/"prepared": "[0-9a-f]*"/"prepared": "other"/' "$dir/p/results.jsonl" >"$d
 printf '%s\n' '{"stage": "modes", "item": "gone", "prepared": "other", "status": "FAIL", "why": "old"}' >>"$dir/other.jsonl"
 check "prepared anew" 0 "^[2-3] passed, 0 failed" $gpu "$dir/p" --only probe --results "$dir/other.jsonl"
 # A conformance kit: its programs travel, and are held against its numbers there.
-has_numpy() { for p in python3 /usr/bin/python3; do "$p" -c 'import numpy' 2>/dev/null && python=$p && return 0; done; return 1; }
 if [ ! -f ../shared/reference/run.py ]; then
 	skipped=$((skipped + 1))
 	echo "skip gpu kit: no folder ../shared/reference"
-elif ! has_numpy && ! { sh tests/install.sh python3-numpy && has_numpy; }; then
+elif ! python=$(sh tests/numpy.sh); then
 	skipped=$((skipped + 1))
 	echo "skip gpu kit: no python3 with numpy"
 else
+	check "no kit" 2 "none.*holds no run.py" $gpu prepare "$dir/kit" --only kit --kit "$dir/none"
 	check "prepare a kit" 0 "kit f32: [1-9][0-9]* cases, [1-9][0-9]* programs, 0 that could not be built" env PYTHON="$python" $gpu prepare "$dir/kit" --tiny --only kit --kit ../shared/reference
 	check "the kit" 0 "^conformance kit f32: [1-9][0-9]* cases, no failures" env PYTHON="$python" $gpu "$dir/kit" --part 3
 	check "the kit's failures" 1 "^FAIL +kit f32: 0 passed, [1-9][0-9]* failed, .*FAIL relu: .*700" env PYTHON="$python" MANTOU_SIM_FAIL=30:700 $gpu "$dir/kit" --part 3 --results "$dir/kit.jsonl"

@@ -158,20 +158,26 @@ def main():
     p.add_argument("dir")
     p.add_argument("--arch", default="sm_90a")
     p.add_argument("--tiny", action="store_true")
-    p.add_argument("--only", default="small,models,kernels,kit")
+    p.add_argument("--only", default="small,models,kernels", help="of these and, with --kit, kit")
     p.add_argument("--kit", metavar="FOLDER", help="a conformance kit")
     a = p.parse_args()
     a.dir = os.path.abspath(a.dir)
-    for f in ("small", "model", "kernels", *(["kit"] if a.kit else [])):
+    wanted, source = a.only.split(","), os.path.abspath(a.kit) if a.kit else None
+    if source:
+        wanted.append("kit")
+        if not os.path.isfile(os.path.join(source, "run.py")):
+            p.error("%s holds no run.py" % a.kit)
+    elif "kit" in wanted:
+        p.error("--only kit needs --kit FOLDER")
+    for f in ("small", "model", "kernels", *(["kit"] if source else [])):
         os.makedirs(os.path.join(a.dir, f), exist_ok=True)
     about = {"id": os.urandom(4).hex(), "arch": a.arch, "tiny": a.tiny, "commit": subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(), "small": [], "models": [], "kernels": [], "kit": []}
-    source = os.path.abspath(a.kit) if a.kit else None
     with tempfile.TemporaryDirectory(prefix="prepare.") as work:
         os.chdir(work)
         for part, make in (("small", lambda: small(os.path.join(a.dir, "small"), a.arch, a.tiny, about)), ("models", lambda: models(os.path.join(a.dir, "model"), a.arch, a.tiny, about)),
                            ("kernels", lambda: kernels(os.path.join(a.dir, "kernels"), a.tiny, about)),
                            ("kit", lambda: kit(os.path.join(a.dir, "kit"), a.arch, a.tiny, source, about))):
-            if part in a.only and (part != "kit" or source):
+            if part in wanted:
                 begin = time.time()
                 make()
                 print("prepare: %s: %.0f s" % (part, time.time() - begin), file=sys.stderr)

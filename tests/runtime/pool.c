@@ -57,6 +57,21 @@ pool_paces(int *failed)
 		if (got != row[i].want)
 			printf("FAIL pace, %s: %d threads, expected %d\n", row[i].what, got, row[i].want);
 	}
+	/* a comparison that something else interrupts has chosen nothing */
+	while (p && !pace[RT_M_TRAIN].compares) {
+		rt_pace_step(pace, p, RT_M_TRAIN, now);
+		now += all[rt_threads_used(p) - 1];
+	}
+	if (p) {
+		rt_threads_use(p, 3);
+		rt_pace_step(pace, p, RT_M_TRAIN, now);
+	}
+	if (p && rt_threads_used(p) == 4 && !pace[RT_M_TRAIN].compares) {
+		passed++;
+	} else {
+		(*failed)++;
+		printf("FAIL pace: an interrupted comparison leaves %d threads\n", p ? rt_threads_used(p) : 0);
+	}
 	rt_threads_free(p);
 	return passed;
 }
