@@ -7,7 +7,8 @@
  *    group numbers stay a topological order and no cycle can arise;
  *  - constants, random numbers, broadcasts and transpositions cost no memory: each reader has its own copy (clone);
  *  - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one tensor of its
- *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask);
+ *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask); if that tensor
+ *    has half the bytes (pixels of 8 bits) and the target makes crops on its way, the readers may be crops and reversed views as well;
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;
  *  - a cheap value that contractions (or poolings, if the target fuses them) read, and that no kernel before them could make on its way, is made by them as they load it, if that
  *    costs less than a kernel that stores it (fuse_prologue.c); one that others read too is stored by the first contraction that reads it.
@@ -27,7 +28,7 @@ kind_of(const Fuse *f, const Op *op)
 		return K_NONE;
 	if (op_has(op->kind, T_CONST | T_RANDOM) || (op_has(op->kind, T_VIEW) && !op_has(op->kind, T_ALIAS)))
 		return K_FREE;
-	if (op_has(op->kind, T_POINTWISE))
+	if (op_has(op->kind, T_POINTWISE) || fuse_is_crop(f, op))
 		return K_MAP;
 	if (op_has(op->kind, T_REDUCE))
 		return K_RED;
@@ -46,6 +47,25 @@ reduced_axes(const Graph *g, const Op *op)
 	for (int i = 0; i < n; i++)
 		bits |= 1ull << (axes[i] < 0 ? axes[i] + rank : axes[i]);
 	return bits;
+}
+
+/* Do the readers of value v, which has type t, compute no more of it than there is, if they make it themselves? Where it costs less to read what it is made of (narrow), the place where they read it may be another. */
+static bool
+readers_recompute(const Fuse *f, Val v, const Type *t, bool narrow)
+{
+	for (uint32_t u = 0; u < f->users[v.id].n; u++) {
+		uint32_t r = f->users[v.id].at[u];
+		const Op *reader = &f->g->op.at[r];
+		const Type *to = reader->nout ? val_type(f->g, reader->out[0]) : NULL;
+
+		if (f->kind[r] == K_RED || (f->kind[r] == K_MAP && fuse_same_space(to, t)))
+			continue;
+		bool moved = narrow && to && type_elements(to) <= type_elements(t);
+
+		if (!moved || !(fuse_is_crop(f, reader) || (f->kind[r] == K_FREE && readers_recompute(f, reader->out[0], to, true))))
+			return false;
+	}
+	return true;
 }
 
 /* Which elementwise values are cheap to recompute: see the head of the file. */
@@ -82,16 +102,7 @@ find_cheap(Fuse *f)
 		}
 		if (!ok || ops > CHEAP_OPS)
 			continue;
-		/* readers: all elementwise or reductions over the same number of elements */
-		for (uint32_t u = 0; u < f->users[op->out[0].id].n && ok; u++) {
-			uint32_t r = f->users[op->out[0].id].at[u];
-			const Op *reader = &g->op.at[r];
-
-			if (f->kind[r] == K_MAP)
-				ok = fuse_same_space(val_type(g, reader->out[0]), t);
-			else
-				ok = f->kind[r] == K_RED;
-		}
+		ok = readers_recompute(f, op->out[0], t, f->cx->target && f->cx->target->crops_fuse && leaf && 2 * dtype_info[g->val.at[leaf].type.dtype].bytes <= dtype_info[t->dtype].bytes);
 		f->cone[i] = (uint8_t)ops;
 		f->leaf[i] = leaf;
 		if (ok && !f->stored[op->out[0].id] && pass_may(f->cx, "fuse.recompute")) {

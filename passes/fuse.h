@@ -22,6 +22,8 @@ enum { LEAD_LEAVES = 2 };
 typedef struct Lead {
 	bool read, taken;        /* by contractions or poolings; made by them */
 	uint32_t ops, nleaf;     /* elementwise ops to make it, and the values of its size that these read */
+	uint32_t nbyte;          /* those of these values whose elements have one byte: pixels */
+	uint32_t op[CHEAP_OPS + 1]; /* the first of these ops, by their results */
 	const char *never;       /* what rules it out whatever it costs */
 	const char *why;         /* of the decision: why not, or what each way costs; NULL: none was needed */
 	double ratio;            /* predicted time of making it there to that of storing it; NAN: not asked */
@@ -51,6 +53,8 @@ typedef struct Fuse {
 
 
 bool fuse_same_space(const Type *a, const Type *b);
+/* A crop that the target makes on its way: its operand stands elsewhere, all else is like an elementwise op's. */
+bool fuse_is_crop(const Fuse *f, const Op *op);
 /* May a kernel of this kind make its operands as it loads them? */
 bool fuse_makes(Kind k);
 /* Do a, but for the axes in `without`, and b have the same elements in the same order in memory? Axes of one element count for nothing. */

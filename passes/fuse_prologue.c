@@ -26,26 +26,33 @@ draws(const Fuse *f, const Op *op)
 
 /* One more of the values that something is made of; `most` + 1 of them are too many, and are not told apart. */
 static void
-leaf_add(Lead *l, uint32_t *leaf, uint32_t most, uint32_t v)
+leaf_add(const Fuse *f, Lead *l, uint32_t *leaf, uint32_t most, uint32_t v)
 {
 	uint32_t n = 0;
 
 	while (n < l->nleaf && leaf[n] != v)
 		n++;
-	if (n == l->nleaf && l->nleaf <= most)
-		leaf[l->nleaf++] = v;
+	if (n < l->nleaf || l->nleaf > most)
+		return;
+	leaf[l->nleaf++] = v;
+	l->nbyte += dtype_info[f->g->val.at[v].type.dtype].bytes == 1;
 }
 
-/* Values of t's size that stand in memory and that op is made of, and operations that make it. */
+/* Values of t's size that stand in memory and that op is made of, and operations that make it, each of them once. */
 static void
 leaves_of(const Fuse *f, const Op *op, const Type *t, Lead *l, uint32_t leaf[LEAD_LEAVES + 1])
 {
+	for (uint32_t i = 0; i < l->ops && i <= CHEAP_OPS; i++)
+		if (l->op[i] == op->out[0].id)
+			return;
+	if (l->ops <= CHEAP_OPS)
+		l->op[l->ops] = op->out[0].id;
 	l->ops++;
 	for (int k = 0; k < op->nin; k++) {
 		if (fuse_clonable(f, op->in[k]))
 			leaves_of(f, val_op(f->g, op->in[k]), t, l, leaf);
 		else if (type_elements(val_type(f->g, op->in[k])) >= type_elements(t))
-			leaf_add(l, leaf, LEAD_LEAVES, op->in[k].id);
+			leaf_add(f, l, leaf, LEAD_LEAVES, op->in[k].id);
 	}
 }
 
@@ -118,6 +125,13 @@ element_of(const Lead *l, const Type *t, DType narrow)
 	return (Element){dtype_info[narrow].bytes, l->ops + 2 * l->nleaf + 1};
 }
 
+/* Bytes read for an element where it is made. */
+static double
+leaf_bytes(const Lead *l, Element one)
+{
+	return one.bytes * (l->nleaf - l->nbyte) + l->nbyte;
+}
+
 static double
 seconds(const Fuse *f, const Cost *c)
 {
@@ -144,7 +158,7 @@ add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *
 	f->cx->target->prologue(f->cx->target, f->g, reader, k, narrow, &p);
 	if (p.why)
 		return arena_printf(f->g->module->arena, "%s: %s", op_info[reader->kind].name, p.why);
-	make->bytes += bytes * (l->nleaf + (p.copied ? 2 : 0));
+	make->bytes += elements * leaf_bytes(l, one) + bytes * (p.copied ? 2 : 0);
 	make->ops += fmax(0, elements * p.times * one.ops - p.spare);
 	store->bytes += bytes;
 	return NULL;
@@ -158,7 +172,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 	const Type *t = val_type(f->g, op->out[0]);
 	DType narrow = narrow_of(f);
 	Element one = element_of(l, t, narrow);
-	Cost make = {0}, store = {(double)type_elements(t) * one.bytes * (l->nleaf + 1), (double)type_elements(t) * one.ops, 1};
+	Cost make = {0}, store = {(double)type_elements(t) * (leaf_bytes(l, one) + one.bytes), (double)type_elements(t) * one.ops, 1};
 	uint32_t n = 0;
 	bool pools = false;
 
@@ -213,7 +227,7 @@ group_leaves(const Fuse *f, int32_t gid, Val v, const Type *t, Lead *l)
 			uint32_t in = o->in[k].id;
 
 			if (type_elements(val_type(f->g, o->in[k])) >= type_elements(t) && in < f->nval && f->group_of[in] != gid)
-				leaf_add(l, leaf, 2 * LEAD_LEAVES, in);
+				leaf_add(f, l, leaf, 2 * LEAD_LEAVES, in);
 		}
 		for (int k = 0; k < o->nout; k++)
 			for (uint32_t u = 0; o->out[k].id < f->nval && o->out[k].id != v.id && u < f->users[o->out[k].id].n; u++) {
@@ -247,7 +261,7 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 		return -1;
 	Element one = element_of(&l, t, narrow);
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
-	Cost make = {bytes * (l.nleaf + 1), fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {bytes * (l.nleaf + 2), elements * one.ops, 1};
+	Cost make = {elements * leaf_bytes(&l, one) + bytes, fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {elements * leaf_bytes(&l, one) + 2 * bytes, elements * one.ops, 1};
 	double ratio = seconds(f, &make) / seconds(f, &store);
 	bool taken = ratio < 1 && pass_may(f->cx, "fuse.carry");
 

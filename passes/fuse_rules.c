@@ -23,6 +23,12 @@ fuse_same_space(const Type *a, const Type *b)
 }
 
 bool
+fuse_is_crop(const Fuse *f, const Op *op)
+{
+	return op->kind == OP_crop && f->cx->target && f->cx->target->crops_fuse;
+}
+
+bool
 fuse_makes(Kind k)
 {
 	return k == K_CONTRACT || k == K_WINDOW;
@@ -132,10 +138,23 @@ fuse_is_late(const Fuse *f, const Op *op, int32_t gid)
 	return false;
 }
 
-/* Does op read group gid through a view that puts the elements elsewhere, or what must wait for all of it? */
+/* Does op read group gid's own value at another place than its own? A kernel of elementwise ops computes what is asked for; a contraction has each element once, at its time. */
+static bool
+moves_own(const Fuse *f, const Op *op, int32_t gid)
+{
+	bool view = op_has((OpKind)op->kind, T_VIEW) && !op_has((OpKind)op->kind, T_ALIAS) && op->kind != OP_expand;
+
+	if (!fuse_is_crop(f, op) && !(view && (fuse_makes(f->info.at[gid].kind) || late_val(f, op->in[0], gid))))
+		return false;
+	return op->in[0].id < f->nval && !fuse_clonable(f, op->in[0]) && f->group_of[op->in[0].id] == gid;
+}
+
+/* Does op read group gid through a view or a crop that puts the elements elsewhere, or what must wait for all of it? */
 static bool
 reads_askew(const Fuse *f, const Op *op, int32_t gid)
 {
+	if (moves_own(f, op, gid))
+		return true;
 	for (int k = 0; k < op->nin; k++) {
 		if (waits_for(f, op->in[k], gid) || (view_from(f, op->in[k], gid) && !fuse_view_of(f, op->in[k], gid)))
 			return true;

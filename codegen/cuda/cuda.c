@@ -472,6 +472,7 @@ const Target cuda_target = {
 	.prologue = cuda_prologue,
 	.joins_launches = true,
 	.windows_fuse = true,
+	.crops_fuse = true,
 	.rates = cuda_rates,
 	.product_rate = cuda_product_rate,
 	.narrow = cuda_narrow,

@@ -91,19 +91,17 @@ broadcast_index(const Type *in, int out_rank, const Ix *ix, Ix *r)
 		r[j] = is_one(in->axis[j]) ? "0" : ix[j + out_rank - in->rank];
 }
 
-static Cell
-eval_view(Cuda *c, const Op *op, const Ix *ix)
+/* Which element of its operand is element ix of a view that is no reshape. */
+static void
+view_index(Cuda *c, const Op *op, const Ix *ix, Ix *in)
 {
 	const Type *from = val_type(c->g, op->in[0]), *to = val_type(c->g, op->out[0]);
-	Ix in[MAX_RANK];
 
 	memcpy(in, ix, sizeof(Ix) * to->rank);
 	switch (op->kind) {
 	case OP_stop_gradient:
 	case OP_after:
 		break;
-	case OP_reshape:
-		return eval_reshape(c, op->in[0], from, to, ix);
 	case OP_transpose: {
 		const int64_t *perm = attr_ints(op, A_perm, NULL);
 
@@ -129,8 +127,18 @@ eval_view(Cuda *c, const Op *op, const Ix *ix)
 		break;
 	}
 	default:
-		bug("target cuda has no code for %s: a T_VIEW has a case in eval_view", op_info[op->kind].name);
+		bug("target cuda has no code for %s: a T_VIEW has a case in view_index", op_info[op->kind].name);
 	}
+}
+
+static Cell
+eval_view(Cuda *c, const Op *op, const Ix *ix)
+{
+	Ix in[MAX_RANK];
+
+	if (op->kind == OP_reshape)
+		return eval_reshape(c, op->in[0], val_type(c->g, op->in[0]), val_type(c->g, op->out[0]), ix);
+	view_index(c, op, ix, in);
 	return cu_value_at(c, op->in[0], in);
 }
 
@@ -268,12 +276,44 @@ eval_random(Cuda *c, const Op *op, const Ix *ix)
 	return cu_cell_random(c, op, number, seed, step);
 }
 
+/* A choice between a value and the same value reversed: chosen is where it is read, so that it is read, or made, once. False: it is none. */
+static bool
+eval_place(Cuda *c, const Op *op, const Ix *ix, Cell *r)
+{
+	const Type *to = val_type(c->g, op->out[0]);
+
+	for (int k = 1; op->kind == OP_where && k < 3; k++) {
+		const Op *view = in_memory(c, op->in[k]) ? NULL : val_op(c->g, op->in[k]);
+		Val v = op->in[3 - k];
+		Ix at[MAX_RANK], in[MAX_RANK];
+
+		if (!view || view->kind != OP_reverse || view->in[0].id != v.id || !type_same_shape(val_type(c->g, v), to))
+			continue;
+		broadcast_index(val_type(c->g, op->in[0]), to->rank, ix, at);
+		Cell chosen = cu_value_at(c, op->in[0], at);
+
+		view_index(c, view, ix, in);
+		for (int i = 0; i < to->rank; i++)
+			if (strcmp(in[i], ix[i])) {
+				Ix other = in[i];
+
+				in[i] = cu_fresh(c, 'i');
+				cu_line(c, "const %s %s = %s ? %s : %s;", c->it, in[i], chosen.v, k == 1 ? other : ix[i], k == 1 ? ix[i] : other);
+			}
+		*r = cu_value_at(c, v, in);
+		return true;
+	}
+	return false;
+}
+
 static Cell
 eval_ew(Cuda *c, const Op *op, const Ix *ix)
 {
 	const Type *to = val_type(c->g, op->out[0]);
 	Cell in[8]; /* x y z r g at most */
 
+	if (eval_place(c, op, ix, &in[0]))
+		return in[0];
 	for (int k = 0; k < op->nin; k++) {
 		Ix at[MAX_RANK];
 

@@ -206,6 +206,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.layout_time = s->times ? stand_in_time : NULL;
 	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
+	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
 	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {

@@ -20,7 +20,7 @@ MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"
           ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"), ("lenet", "models/lenet.net", 64, "f32")]
 TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
 # What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
-KERNELS = [("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a"), ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir"], "", "sm_80"), ("numeric", ["tests/numeric/cases.txt"], "", "sm_80"), ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
+KERNELS = [("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a"), ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir", "tests/cuda/images.ir"], "", "sm_80"), ("numeric", ["tests/numeric/cases.txt"], "", "sm_80"), ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
            ("pairs", ["tests/cpu/pairs.ir"], "", "sm_80")]
 TINY_KERNELS = [("tanh", ["tests/numeric/cases.txt"], "tanh", "sm_80"), ("exp", ["tests/numeric/cases.txt"], "exp", "sm_80"), ("wgmma", ["tests/cuda/wgmma.ir"], "conv_residual_relu", "sm_90a")]
 
