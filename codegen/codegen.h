@@ -22,7 +22,7 @@ typedef struct KernelRec {
 	bool scratch;                /* uses the thread's scratch */
 	double flops, bytes;
 } KernelRec;
-typedef struct GraphKernels { const Graph *g; VEC(KernelRec) k; uint32_t nonce; } GraphKernels; /* nonce: so many come first that run once */
+typedef struct GraphKernels { const Graph *g; VEC(KernelRec) k; uint32_t nonce, addressed; } GraphKernels; /* nonce: so many come first that run once; addressed: bits of the first 32 inputs, those that hold an address for each example */
 typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */

@@ -400,6 +400,7 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 	for (int i = 0; i < 4; i++) {
 		const Graph *g = real_graph(m, names[i]);
 		const GraphKernels *gk = NULL;
+		unsigned addressed = 0; /* bits by the model's inputs */
 
 		if (!g)
 			continue;
@@ -412,8 +413,13 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			const Input *x = input_named(g, in->at[j]);
 
 			buf_printf(b, "%s%lld", j ? "," : "", x ? (long long)val_info(g, x->v)->offset : -1);
+			if (gk && x && x - g->input.at < 32 && gk->addressed >> (x - g->input.at) & 1)
+				addressed |= 1u << j;
 		}
-		buf_printf(b, "], \"seed\": %lld, \"step\": %lld, \"rate\": %lld", (long long)special_input(g, IN_SEED),
+		buf_printf(b, "]");
+		if (addressed)
+			buf_printf(b, ", \"addressed\": %u", addressed);
+		buf_printf(b, ", \"seed\": %lld, \"step\": %lld, \"rate\": %lld", (long long)special_input(g, IN_SEED),
 		    (long long)special_input(g, IN_STEP), (long long)special_input(g, IN_RATE));
 		put_results(b, g);
 		put_kernels(b, m, a, gk);

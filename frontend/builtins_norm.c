@@ -228,7 +228,7 @@ table(Call *c, DType t, const double *numbers, int64_t n, int rank)
 	if (same)
 		return num(c, t, numbers[0]);
 	if (n <= 4) {
-		Val index = per_channel(c, counting(c, DT_i32, 1, 0, axis(n)), rank), v = num(c, t, numbers[n - 1]);
+		Val index = counting(c, DT_i32, rank - 1, 0, axis(n)), v = num(c, t, numbers[n - 1]);
 
 		for (int64_t i = n - 1; i-- > 0;) {
 			Val here = ewn(c, OP_eq, index, (double)i), number = num(c, t, numbers[i]);

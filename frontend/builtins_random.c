@@ -40,9 +40,9 @@ static Val
 starts(Call *c, Val numbers, int which, Axis batch, int64_t places, int64_t pad)
 {
 	Val one = op_with(c, OP_slice, numbers, ATTRS(AI(axis, 1), AI(start, which), AI(end, which + 1)));
-	Val start = ewn(c, OP_imod, to_shape(c, one, 1, &batch), (double)places);
+	Val start = ewn(c, OP_imod, one, (double)places);
 
-	return pad ? ewn(c, OP_sub, start, (double)pad) : start;
+	return to_shape(c, pad ? ewn(c, OP_sub, start, (double)pad) : start, 1, &batch);
 }
 
 bool

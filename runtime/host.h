@@ -79,6 +79,7 @@ typedef struct RtGraph {
 	const char *name;
 	bool present;
 	int64_t input[RT_MAX_INPUTS], seed, step, rate;
+	unsigned addressed;                         /* bits by input: those that hold the address of each example (target cuda) */
 	RtResult *result; int nresult;
 	int loss;                                   /* index of the loss among the results that emit reports, -1 */
 	int64_t scalar_offset[RT_MAX_RESULTS]; int32_t scalar_dtype[RT_MAX_RESULTS]; int scalar[RT_MAX_RESULTS]; int nscalar; /* all but outputs */

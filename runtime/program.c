@@ -298,6 +298,7 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 		if (x->i >= 0 && !program_inside(p, x->i, p->input[k].t.bytes))
 			return rt_fail(e, "input %s of graph %s lies outside the arena", p->input[k].t.name, g->name);
 	}
+	g->addressed = (unsigned)rt_json_int(o, "addressed", 0);
 	g->seed = rt_json_int(o, "seed", -1);
 	g->step = rt_json_int(o, "step", -1);
 	g->rate = rt_json_int(o, "rate", -1);

@@ -116,7 +116,7 @@ typedef struct RtCode {             /* kernels of a device */
 	F(records)    /* written so far */ \
 	F(head)       /* where the host reads that number */ \
 	F(mail)       /* not 0 there: end after this step */
-#define RT_LOOP_INPUT(F) F(data) F(stride) F(bytes) F(unit) F(offset) /* of an example; unit: 16, 8, 4 or 1 bytes are copied at a time */
+#define RT_LOOP_INPUT(F) F(data) F(stride) F(bytes) F(unit) F(offset) /* of an example; unit: 16, 8, 4, 2 or 1 bytes are copied at a time; 0: its address takes its place */
 #define RT_LOOP_RESULT(F) F(offset) F(bytes)
 
 typedef int64_t RtEntry(RtRun *run);            /* an RtStatus */

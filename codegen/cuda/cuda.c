@@ -325,6 +325,7 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 		if (m->graph.at[i]->is_loop)
 			continue;
 		gk->g = m->graph.at[i];
+		cu_inputs_find(m, gk);
 		groups_emit(p, m, gk, true);
 		gk->nonce = gk->k.n;
 		groups_emit(p, m, gk, false);

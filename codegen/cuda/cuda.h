@@ -100,12 +100,18 @@ bool cu_lanes_take(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell *x
 void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);
 void cu_stores_at(Cuda *c, int64_t offset);             /* said of stores that go another way: a kernel that writes states asks first whether the loop has ended */
 const char *cu_pointer(Cuda *c, DType t, int64_t offset); /* the name of a pointer into the arena */
+const char *cu_element(Cuda *c, const Type *t, const Ix *ix); /* its number in memory's order */
 const char *cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix); /* of an element */
 void cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x);
 bool cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x);
 void cu_kernel_open(Cuda *c, const char *what);
 void cu_kernel_close(Cuda *c, const char *what, int64_t blocks); /* how threads share the work; blocks of a full batch */
 void cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff); /* in place of a kernel: a plan of cuDNN, with the group's figures */
+
+/* ---- inputs.c: examples read where the data set has them */
+void cu_inputs_find(const Module *m, GraphKernels *gk); /* fills gk->addressed */
+bool cu_input_is_addressed(const Cuda *c, Val v);
+Cell cu_input_at(Cuda *c, Val v, const Ix *ix);
 
 /* ---- ew.c: arithmetic */
 Cell cu_cell_number(Cuda *c, DType t, double x);

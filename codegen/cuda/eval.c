@@ -69,7 +69,7 @@ eval_reshape(Cuda *c, Val x, const Type *from, const Type *to, const Ix *ix)
 	Ix in[MAX_RANK];
 	int i = 0, j = 0;
 
-	if (in_memory(c, x) && type_is_plain(from) && type_is_plain(to))
+	if (in_memory(c, x) && type_is_plain(from) && type_is_plain(to) && !cu_input_is_addressed(c, x))
 		return cu_load_at(c, to, val_info(c->g, x)->offset, ix);
 	while (i < to->rank || j < from->rank) {
 		int i0 = i, j0 = j;
@@ -364,7 +364,9 @@ cu_value_at(Cuda *c, Val v, const Ix *given)
 		ix[i] = is_one(t->axis[i]) ? "0" : given[i];
 	if (cu_memo_find(c, v, ix, t->rank, &x))
 		return x;
-	if (in_memory(c, v))
+	if (in_memory(c, v) && cu_input_is_addressed(c, v))
+		x = cu_input_at(c, v, ix);
+	else if (in_memory(c, v))
 		x = cu_load_at(c, t, val_info(c->g, v)->offset, ix);
 	else
 		x = eval_op(c, val_op(c->g, v), val_info(c->g, v)->index, ix);

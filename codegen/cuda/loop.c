@@ -1,7 +1,7 @@
 /* loop.c: the kernels of the loop itself, a part of every module beside the model's own.
  *
  * In: the state in front of the arena and tables, both made by the runtime; their fields are the lists of rt.h.   Out: CUDA C text.
- * loop_call begins a call of a graph: seed, step and rate to where the graph reads them, and a batch gathered by the epoch's order. It works after the loop's end
+ * loop_call begins a call of a graph: seed, step and rate to where the graph reads them, and a batch gathered by the epoch's order (addresses, where kernels read examples in the data set: inputs.c). It works after the loop's end
  * too, on some batch, so that what runs in vain reads sound inputs. loop_emit ends a step: a record for the host, then whether to go on. */
 #include "loop.h"
 #include "../../runtime/rt.h"
@@ -14,15 +14,16 @@ const char *const cuda_loop_text[] = {
 "typedef struct LoopResult {\n" RT_LOOP_RESULT(FIELD) "} LoopResult;\n"
 "\n",
 "#define LOOP_COPY(T) ((T *)to)[at] = ((const T *)from)[at]\n"
-"/* n examples from number `first` of the order on, by all threads of the grid */\n"
+"/* n examples from number `first` of the order on, or their addresses, by all threads of the grid */\n"
 "static __device__ void loop_gather(char *arena, const LoopInput *in, const long long *order, long long first, long long n)\n"
 "{\n"
-"\tlong long per = in->bytes / in->unit, all = n * per, stride = (long long)gridDim.x * blockDim.x;\n"
+"\tlong long per = in->unit ? in->bytes / in->unit : 1, all = n * per, stride = (long long)gridDim.x * blockDim.x;\n"
 "\tfor (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += stride) {\n"
 "\t\tlong long e = i / per, at = i - e * per;\n"
 "\t\tconst char *from = (const char *)in->data + (order ? order[first + e] : first + e) * in->stride;\n"
 "\t\tchar *to = arena + in->offset + e * in->bytes;\n"
-"\t\tif (in->unit == 16) LOOP_COPY(ulonglong2);\n"
+"\t\tif (in->unit == 0) ((const char **)(arena + in->offset))[e] = from;\n"
+"\t\telse if (in->unit == 16) LOOP_COPY(ulonglong2);\n"
 "\t\telse if (in->unit == 8) LOOP_COPY(long long);\n"
 "\t\telse if (in->unit == 4) LOOP_COPY(int);\n"
 "\t\telse if (in->unit == 2) LOOP_COPY(short);\n"

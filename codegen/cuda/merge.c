@@ -239,7 +239,7 @@ run_join(Merge *x, GraphKernels *out, uint32_t first, uint32_t end)
 static void
 graph_join(Merge *x)
 {
-	GraphKernels out = {.g = x->gk->g};
+	GraphKernels out = {.g = x->gk->g, .addressed = x->gk->addressed};
 
 	for (uint32_t i = 0; i < x->gk->k.n;) {
 		uint32_t end = run_end(x, i);

@@ -346,8 +346,8 @@ cu_pointer(Cuda *c, DType t, int64_t offset)
 	return top_let(c, 'p', arena_printf(c->a, "%s *", m), arena_printf(c->a, "(%s *)(arena + o%u)", m, (unsigned)k));
 }
 
-static const char *
-element(Cuda *c, const Type *t, const Ix *ix)
+const char *
+cu_element(Cuda *c, const Type *t, const Ix *ix)
 {
 	bool root = c->root && type_same_shape(c->root, t) && !memcmp(c->root->perm, t->perm, t->rank);
 	const char *marked = "", *sum = NULL;
@@ -380,7 +380,7 @@ cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
 
 	if (cu_lanes_take(c, t, offset, ix, &x))
 		return x;
-	return cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", cu_pointer(c, dt, offset), element(c, t, ix))), dt);
+	return cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", cu_pointer(c, dt, offset), cu_element(c, t, ix))), dt);
 }
 
 void
@@ -393,7 +393,7 @@ void
 cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x)
 {
 	DType dt = (DType)t->dtype;
-	const char *p = cu_pointer(c, dt, offset), *at = element(c, t, ix);
+	const char *p = cu_pointer(c, dt, offset), *at = cu_element(c, t, ix);
 
 	cu_stores_at(c, offset);
 	cu_line(c, "%s[%s] = %s;", p, at, cu_to_memory(c, dt, x.v));
@@ -402,7 +402,7 @@ cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x)
 const char *
 cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
 {
-	return arena_printf(c->a, "&%s[%s]", cu_pointer(c, (DType)t->dtype, offset), element(c, t, ix));
+	return arena_printf(c->a, "&%s[%s]", cu_pointer(c, (DType)t->dtype, offset), cu_element(c, t, ix));
 }
 
 /* ---------------------------------------------------------------- memo */

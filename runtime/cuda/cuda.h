@@ -80,6 +80,7 @@ typedef struct Cuda {
 	CuFunction *fn, loop_call, loop_emit, loop_while;
 	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
+	CuPtr beside[RT_MAX_INPUTS];                /* by input: the examples of a batch that the host gathered, if the graph takes addresses; 0: none yet */
 	void **parameter;                           /* room for those of one kernel */
 	unsigned char map[RT_MAX_MAPS][sizeof(CuTensorMap)]; /* and for its tensor maps */
 	LoopHead top;                               /* as it last went up or came down */

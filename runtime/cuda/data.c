@@ -42,8 +42,10 @@ data_table(Cuda *c, DeviceSet *s, int graph)
 			continue;
 		in[k] = (LoopInput){.data = (long long)(s->at + (CuPtr)s->offset[k]), .stride = s->staged ? r->data_bytes[k] : r->data_stride[k], .bytes = r->data_bytes[k],
 		                    .offset = g->input[k]};
-		in[k].unit = data_unit(in[k].stride, in[k].bytes, in[k].offset);
-		most = r->batch * (in[k].bytes / in[k].unit) > most ? r->batch * (in[k].bytes / in[k].unit) : most;
+		in[k].unit = g->addressed >> k & 1 ? 0 : data_unit(in[k].stride, in[k].bytes, in[k].offset);
+		int64_t threads = r->batch * (in[k].unit ? in[k].bytes / in[k].unit : 1);
+
+		most = threads > most ? threads : most;
 	}
 	most = (most + DATA_THREADS - 1) / DATA_THREADS;
 	s->blocks[graph] = most < DATA_BLOCKS ? (int)most : DATA_BLOCKS;

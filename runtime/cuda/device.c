@@ -86,6 +86,25 @@ cuda_here(Cuda *c)
 	return CUDA(c, cuCtxSetCurrent, c->context) && (c->h->run.kept != 0 || device_states(c));
 }
 
+/* Examples that the host has gathered, for an input that holds addresses: they lie beside the arena. */
+static bool
+inputs_addressed(Cuda *c, int k, int64_t offset, int64_t n)
+{
+	RtHost *h = c->h;
+	int64_t bytes = h->program.input[k].t.bytes, each = bytes / h->program.batch;
+	CuPtr *at;
+	bool good;
+
+	if (!c->beside[k] && !cuda_alloc(c, &c->beside[k], bytes, "a batch that the host has gathered"))
+		return false;
+	at = rt_alloc(sizeof *at * (size_t)n);
+	for (int64_t i = 0; i < n; i++)
+		at[i] = c->beside[k] + (CuPtr)(i * each);
+	good = cuda_put(c, c->beside[k], h->run.arena + offset, each * n) && cuda_put(c, c->arena + (CuPtr)offset, at, (int64_t)sizeof *at * n);
+	free(at);
+	return good;
+}
+
 bool
 cuda_inputs(Cuda *c, const RtGraph *g, int64_t n)
 {
@@ -94,7 +113,7 @@ cuda_inputs(Cuda *c, const RtGraph *g, int64_t n)
 	for (int k = 0; k < h->program.ninput && h->fresh; k++) {
 		int64_t at = g->input[k], bytes = h->program.input[k].t.bytes / h->program.batch * n;
 
-		if (at >= 0 && !cuda_put(c, c->arena + (CuPtr)at, h->run.arena + at, bytes))
+		if (at >= 0 && !(g->addressed >> k & 1 ? inputs_addressed(c, k, at, n) : cuda_put(c, c->arena + (CuPtr)at, h->run.arena + at, bytes)))
 			return rt_context(&h->error, "input %s to the device", h->program.input[k].t.name);
 	}
 	h->fresh = false;
@@ -298,6 +317,9 @@ cuda_close(RtHost *h)
 		c->cu.cuEventDestroy(c->event[i]);
 	if (c->tables)
 		c->cu.cuMemFree(c->tables);
+	for (int k = 0; k < RT_MAX_INPUTS; k++)
+		if (c->beside[k])
+			c->cu.cuMemFree(c->beside[k]);
 	if (c->base)
 		c->cu.cuMemFree(c->base);
 	if (c->module)

@@ -140,6 +140,12 @@ same "kernels that run once are the groups that do" "$dir/kernels" "$dir/groups"
 t "they come first in their graph" 0 'group eval_cast_[a-z0-9_]*: .*; once' sh -c "grep '^/. graph eval' '$dir/mlp.cu' | head -n 1"
 $cuda $once --disable keep --emit cuda -o "$dir/mlp.cu"
 t "none without variant keep" 1 '' grep -q '; once' "$dir/mlp.cu"
+# images: the first convolution and its weight gradient take pixels out of the data set, normalise, crop and reverse them; a large filter leaves that to one kernel before it
+$cuda --arch sm_80 --precision bf16 --emit cuda models/resnet20-cifar10.net -o "$dir/images.cu"
+t "kernels that read the data set itself" 0 '^2$' sh -c "sed -n '/graph train/,/graph eval/p' '$dir/images.cu' | grep -c 'const unsigned char .const r[0-9]* = '"
+for part in crop where_random_flip mul_normalize; do t "no kernel of $part" 1 '' grep -q "KERNEL train_$part" "$dir/images.cu"; done
+t "one kernel before a large filter" 0 'KERNEL train_where_random_flip' sh -c "'$mantou' build --target cuda --arch sm_80 --precision bf16 --emit cuda models/resnet50.net -o - | grep -B1 -A40 'KERNEL train_where_random_flip' | tee '$dir/own.cu'"
+t "which reads the data set" 0 '^1$' grep -c 'const unsigned char .const r[0-9]* = ' "$dir/own.cu"
 # composite operators: kernels of their own, and what they refuse
 cat >"$dir/composites.net" <<'EOF'
 model composites(x: f32[N, 6, 32]) {

@@ -128,6 +128,41 @@ launch(Code *c, const KernelRec *k, uint64_t arena, long long n, int64_t most)
 	must(cu.synchronize(), k->name);
 }
 
+/* Inputs that hold addresses: examples as a data set has them, the last first and no two bytes aligned, in memory of their own. Returns that memory, 0: there are none. */
+static uint64_t
+addresses(Code *c, RtRun *run, uint8_t *memory)
+{
+	uint64_t at = 0;
+	int64_t bytes = 0;
+
+	for (int pass = 0; pass < 2; pass++) {
+		int64_t from = 0;
+
+		for (uint32_t g = 0; g < c->p.ks.graph.n; g++)
+			for (uint32_t k = 0; k < c->p.ks.graph.at[g]->g->input.n; k++) {
+				const GraphKernels *gk = c->p.ks.graph.at[g];
+				const ValInfo *v = val_info(gk->g, gk->g->input.at[k].v);
+				Axis examples = v->type.axis[0];
+				int64_t each = gk->addressed >> k & 1 ? type_bytes(&v->type) / examples.n : 0, n = examples.mul ? run->n : examples.n;
+
+				for (int64_t e = n; each && e-- > 0; from += each + 1)
+					if (pass)
+						must(cu.copy_in(at + (uint64_t)from, memory + v->offset + e * each, (size_t)each), "cuMemcpyHtoD");
+				for (int64_t e = 0; each && pass && e < n; e++) {
+					uint64_t here = at + (uint64_t)(from - (e + 1) * (each + 1));
+
+					memcpy(memory + v->offset + e * 8, &here, sizeof here);
+				}
+			}
+		bytes = from;
+		if (!bytes)
+			return 0;
+		if (!pass)
+			must(cu.alloc(&at, (size_t)bytes), "cuMemAlloc");
+	}
+	return at;
+}
+
 /* Every kernel, in order; in front of the arena lies the loop's status. */
 static void
 launches(Code *c, RtRun *run, uint8_t *memory, int64_t bytes, int64_t most)
@@ -149,6 +184,7 @@ launches(Code *c, RtRun *run, uint8_t *memory, int64_t bytes, int64_t most)
 static int64_t
 code_call(Code *c, RtRun *run, int64_t bytes)
 {
+	uint64_t beside = addresses(c, run, run->arena);
 	uint8_t *again = strstr(c->p.text.at, "a tile to a block") || strstr(c->p.text.at, "a tensor to a number") ? malloc((size_t)bytes) : NULL;
 	bool same = true;
 
@@ -160,6 +196,8 @@ code_call(Code *c, RtRun *run, int64_t bytes)
 	if (again)
 		same = !memcmp(again, run->arena, (size_t)bytes);
 	free(again);
+	if (beside)
+		must(cu.release(beside), "cuMemFree");
 	if (!same)
 		die("another number of blocks gives other bits");
 	return ((RtFault *)run->arena)->set ? RT_FAULT : RT_OK;
