@@ -1,19 +1,21 @@
 /* cudnn.c: a group's contraction as a plan of cuDNN: what a record asks for, whether cuDNN takes it, and the kernels around it.
  *
  * In: a group with a contraction and a record, `cudnn{engine=-1}` (the first engine of cuDNN's heuristics) or `cudnn{engine=62,knob=2:16,..}`; with `round=1` sums may be rounded to
- * the operands' 16 bits before the group goes on with them, `device=h100` plans for that device of profiles.def.   Out: Group.kernel with the engine and its knobs, its
+ * the operands' 16 bits before the group goes on with them, with `fused=1` too what
+ * follows a convolution is the plan's (dnn_tail.c), `device=h100` plans for that device of profiles.def.   Out: Group.kernel with the engine and its knobs, its
  * workspace; then a line that describes the plan (runtime/cuda/cudnn.h), from which the executable makes it again. No device is needed.
  * cuDNN takes operands and results in memory, channels innermost. What the group makes of an operand, and filters in another order, are made in the workspace by
  * a kernel before; the rest of the group is kernels behind, which read the result where it lies.
  * Refused: what is no product of f16 or bf16, batches that are no outermost axis, results that must be f32, engines whose sums have no fixed order, and what cuDNN refuses. */
 #include "dnn.h"
+#include "dnn_region.h"
 #include "../../runtime/cuda/cudnn.h"
 #include <inttypes.h>
 #include <string.h>
 
 enum { CONFIGS = 48, PLACE = 256, KNOB_TYPES = 1000 }; /* what a record may name: then its line fits DNN_TEXT */
 
-typedef struct Record { int64_t engine, knob[DNN_KNOBS][2]; int nknob; bool round; char device[16]; } Record;
+typedef struct Record { int64_t engine, knob[DNN_KNOBS][2]; int nknob; bool round, fused; char device[16]; } Record;
 
 /* How a group uses the plan: its tensors as types, which operands are made first, and where the result goes. */
 typedef struct Region {
@@ -21,6 +23,8 @@ typedef struct Region {
 	Type type[3];
 	bool made[2];
 	Val direct;              /* the value in whose place the result is written; NOVAL: in the workspace */
+	DnnTail tail;            /* if p.bias */
+	Val added;               /* what it adds as it stands in memory; NOVAL: it is made in the workspace, or nothing is added */
 } Region;
 
 static const struct { const char *name, *arch, *json; } profiles[] = {
@@ -46,6 +50,7 @@ take_number(const char **s, const char *word, int64_t *to)
 static const char *
 record_read(const char *text, Record *r)
 {
+	static const char holds[] = "a record of cuDNN holds engine=N, knob=TYPE:VALUE, round=1, fused=1 and device=NAME, separated by commas";
 	const char *s = text + sizeof DNN_FAMILY; /* behind the brace */
 	int64_t flag = 0;
 
@@ -65,13 +70,19 @@ record_read(const char *text, Record *r)
 			if (flag != 0 && flag != 1)
 				return "round is 0 or 1";
 			r->round = flag;
+		} else if (take_number(&s, "fused=", &flag)) {
+			if (flag != 0 && flag != 1)
+				return "fused is 0 or 1";
+			r->fused = flag;
 		} else if (!strncmp(s, "device=", 7) && sscanf(s + 7, "%15[a-z0-9]%n", r->device, &used) == 1) {
 			s += 7 + used;
 		} else {
-			return "a record of cuDNN holds engine=N, knob=TYPE:VALUE, round=1 and device=NAME, separated by commas";
+			return holds;
 		}
 	}
-	return strcmp(s, "}") ? "a record of cuDNN holds engine=N, knob=TYPE:VALUE, round=1 and device=NAME, separated by commas" : NULL;
+	if (r->fused && !r->round)
+		return "fused=1 rounds what it adds and the filters' factors: it needs round=1";
+	return strcmp(s, "}") ? holds : NULL;
 }
 
 static const char *
@@ -82,7 +93,7 @@ record_text(Arena *a, const Record *r)
 	buf_printf(&b, DNN_FAMILY "{engine=%" PRId64, r->engine);
 	for (int i = 0; i < r->nknob; i++)
 		buf_printf(&b, ",knob=%" PRId64 ":%" PRId64, r->knob[i][0], r->knob[i][1]);
-	buf_printf(&b, "%s}", r->round ? ",round=1" : "");
+	buf_printf(&b, "%s%s}", r->round ? ",round=1" : "", r->fused ? ",fused=1" : "");
 	const char *s = arena_strndup(a, b.at, b.n);
 
 	buf_free(&b);
@@ -247,14 +258,44 @@ used_as(const Graph *g, int group, Val v, DType t, const Type *layout, Val *as)
 	return all;
 }
 
+/* What the tail adds, where it stands in memory as the plan wants it: itself, or what it is a cast of. */
+static Val
+added_of(const Graph *g, int group, const Region *r)
+{
+	Val v = r->tail.add;
+
+	while (v.id && in_group(g, group, val_op(g, v)) && val_op(g, v)->kind == OP_cast)
+		v = val_op(g, v)->in[0];
+	return v.id && !in_group(g, group, val_op(g, v)) && type_same(val_type(g, v), &r->type[2]) ? v : NOVAL;
+}
+
+static const char *
+region_fused(const Graph *g, int group, const Op *op, Region *r)
+{
+	const char *why = cu_dnn_tail(g, group, op, &r->type[2], &r->tail);
+
+	if (why)
+		return why;
+	if (!is_read(g, group, r->tail.result))
+		return "what follows is not stored in 16 bits";
+	r->direct = r->tail.result;
+	r->added = added_of(g, group, r);
+	r->made[1] |= r->tail.scaled;
+	r->p.bias = true;
+	r->p.add = r->tail.add.id != 0;
+	r->p.relu = r->tail.relu;
+	return NULL;
+}
+
 /* The region of a group's contraction. NULL, or why cuDNN has none. */
 static const char *
-region_of(const Graph *g, int group, const Op *op, bool round, Region *r)
+region_of(const Graph *g, int group, const Op *op, const Record *record, Region *r)
 {
+	bool round = record->round;
 	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 	const char *why;
 
-	*r = (Region){.direct = NOVAL};
+	*r = (Region){.direct = NOVAL, .added = NOVAL};
 	if ((a->dtype != DT_f16 && a->dtype != DT_bf16) || val_type(g, op->in[1])->dtype != a->dtype || (o->dtype != a->dtype && o->dtype != DT_f32))
 		return "cuDNN is asked for products of f16 or bf16 alone";
 	for (int k = 0; k < 3; k++)
@@ -266,6 +307,10 @@ region_of(const Graph *g, int group, const Op *op, bool round, Region *r)
 			why = "an axis that follows the batch's size is not the outermost in memory";
 	if (why)
 		return why;
+	for (int k = 0; k < 2; k++)
+		r->made[k] = in_group(g, group, val_op(g, op->in[k])) || memcmp(val_type(g, op->in[k])->perm, r->type[k].perm, r->type[k].rank) != 0;
+	if (record->fused)
+		return region_fused(g, group, op, r);
 	if (!used_as(g, group, op->out[0], (DType)a->dtype, &r->type[2], &r->direct) && !round) {
 		if (op->kind != OP_matmul)
 			return arena_printf(g->arena, "its result is needed in f32, and cuDNN makes it in %s; round=1 in the record allows that", dtype_info[a->dtype].name);
@@ -273,8 +318,6 @@ region_of(const Graph *g, int group, const Op *op, bool round, Region *r)
 		r->direct = type_same(o, &r->type[2]) && is_read(g, group, op->out[0]) ? op->out[0] : NOVAL;
 		r->p.tensor[2].dtype = DNN_DATA_FLOAT;
 	}
-	for (int k = 0; k < 2; k++)
-		r->made[k] = in_group(g, group, val_op(g, op->in[k])) || memcmp(val_type(g, op->in[k])->perm, r->type[k].perm, r->type[k].rank) != 0;
 	return NULL;
 }
 
@@ -284,11 +327,20 @@ room_of(const Type *t)
 	return (type_bytes(t) + PLACE - 1) / PLACE * PLACE;
 }
 
+static Type
+bias_type(const Region *r)
+{
+	return type_of((DType)r->type[2].dtype, 1, &r->type[2].axis[1]);
+}
+
 /* Bytes of the workspace in front of cuDNN's own. */
 static int64_t
 room_before(const Region *r)
 {
-	return (r->made[0] ? room_of(&r->type[0]) : 0) + (r->made[1] ? room_of(&r->type[1]) : 0) + (r->direct.id ? 0 : room_of(&r->type[2]));
+	Type bias = r->p.bias ? bias_type(r) : (Type){0};
+
+	return (r->made[0] ? room_of(&r->type[0]) : 0) + (r->made[1] ? room_of(&r->type[1]) : 0) + (r->direct.id ? 0 : room_of(&r->type[2])) + (r->p.bias ? room_of(&bias) : 0)
+		+ (r->p.add && !r->added.id ? room_of(&r->type[2]) : 0);
 }
 
 /* ---------------------------------------------------------------- choosing */
@@ -428,7 +480,7 @@ cu_dnn_select(Graph *g, int group, const Op *op, const SelectCx *cx)
 	if (!why && !json)
 		why = arena_printf(g->arena, "there is no profile of a device %s%sof %s to plan for", record.device, *record.device ? " " : "", cx->arch ? cx->arch : "no architecture");
 	if (!why)
-		why = region_of(g, group, op, record.round, &r);
+		why = region_of(g, group, op, &record, &r);
 	if (why)
 		return why;
 	bool good = dnn_open(&d) && profile_make(&d, &device, json, &profile) && plan(&d, &record, &r.p, profile);
@@ -446,13 +498,14 @@ void
 cu_dnn_emit(Cuda *c, const Op *op)
 {
 	const Group *gr = &c->g->group.at[c->group];
-	int64_t at = gr->workspace_offset, off[4];
+	int64_t at = gr->workspace_offset, off[DNN_TENSORS + 1];
+	int n = 3;
 	char text[DNN_TEXT];
 	Record record;
 	Region r;
 	const char *why = record_read(gr->kernel, &record);
 
-	why = why ? why : region_of(c->g, c->group, op, record.round, &r);
+	why = why ? why : region_of(c->g, c->group, op, &record, &r);
 	if (why || record.engine < 0 || gr->workspace < room_before(&r))
 		bug("target cuda: '%s' is no kernel of %s: %s", gr->kernel, op_info[op->kind].name, why ? why : "it has no engine, or no workspace");
 	for (int k = 0; k < 2; k++) {
@@ -460,25 +513,42 @@ cu_dnn_emit(Cuda *c, const Op *op)
 
 		off[k] = r.made[k] ? at : val_info(c->g, op->in[k])->offset;
 		if (r.made[k]) {
-			cu_map_emit(c, &o, 1);
+			if (k == 0 || !r.tail.scaled)
+				cu_map_emit(c, &o, 1);
 			at += room_of(&r.type[k]);
+		}
+	}
+	if (r.p.bias) {
+		Type bias = bias_type(&r);
+
+		cu_dnn_tail_emit(c, &r.tail, op->in[1], &r.type[1], off[1], &r.type[2], at);
+		off[n++] = at;
+		at += room_of(&bias);
+	}
+	if (r.p.add) {
+		Out o = {r.tail.add, &r.type[2], at};
+
+		off[n++] = r.added.id ? val_info(c->g, r.added)->offset : at;
+		if (!r.added.id) {
+			cu_map_emit(c, &o, 1);
+			at += room_of(&r.type[2]);
 		}
 	}
 	off[2] = r.direct.id ? val_info(c->g, r.direct)->offset : at;
 	at += r.direct.id ? 0 : room_of(&r.type[2]);
-	off[3] = gr->workspace_offset >= 0 ? at : 0;
+	off[n++] = gr->workspace_offset >= 0 ? at : 0;
 	if (r.direct.id)
 		c->ready[r.direct.id] = true;
 	r.p.engine = record.engine;
 	r.p.nknob = record.nknob;
 	memcpy(r.p.knob, record.knob, sizeof r.p.knob);
 	r.p.workspace = gr->workspace - room_before(&r);
-	for (int k = 0; k < 4; k++)
+	for (int k = 0; k < n; k++)
 		if (off[k] < 0 || off[k] % DNN_ALIGN)
 			bug("target cuda, group %s: a tensor of cuDNN at byte %" PRId64, gr->name, off[k]);
 	if (!dnn_text_write(&r.p, text, sizeof text))
 		bug("target cuda, group %s: the line of its plan is too long", gr->name);
-	cu_plan_close(c, text, off, 4);
+	cu_plan_close(c, text, off, n);
 	c->parts = op;
 	c->part_type = r.type[2];
 	c->part_at = off[2];

@@ -1,6 +1,6 @@
 /* cudnn.c: contractions that the compiler left to cuDNN, in place of kernels: plans, and their way into streams and graphs.
  *
- * In: an image whose functions' names hold lines of plans (RtCode.from < 0), and rows of kernels with the offsets of two operands, the result and the workspace.
+ * In: an image whose functions' names hold lines of plans (RtCode.from < 0), and rows of kernels with the offsets of two operands, the result, what follows a convolution, and the workspace.
  * Out: the library, opened only for such an image; a handle on the run's stream; a plan for each function, made from its engine and knobs for the device that is there.
  * Each plan runs once before the first step, so that what cuDNN loads when it first runs is there before a graph is made: nothing is allocated in a capture.
  * In a graph a plan is a child graph of the nodes that its execution leaves in a capture. */
@@ -75,18 +75,21 @@ cuda_dnn_run(Cuda *c, const RtRow *r)
 {
 	struct CudaDnn *x = c->dnn;
 	DnnPlan pack = {0};
-	int64_t id[3] = {1, 2, 3};
-	void *at[4], *p = dnn_make(&x->lib, &pack, DNN_VARIANT_PACK);
+	int64_t id[DNN_TENSORS];
+	int n = dnn_tensors(&x->problem[r->fn]);
+	void *at[DNN_TENSORS + 1], *p = dnn_make(&x->lib, &pack, DNN_VARIANT_PACK);
 	const DnnPlan *plan = &x->plan[r->fn];
 	Dnn *d = &x->lib;
 	bool good = p != NULL;
 
-	for (int k = 0; k < 4; k++)
+	for (int k = 0; k < n; k++)
+		id[k] = k + 1;
+	for (int k = 0; k <= n; k++)
 		at[k] = (void *)(uintptr_t)(c->arena + (CuPtr)r->off[k]);
 	if (plan->workspace > x->problem[r->fn].workspace)
-		at[3] = (void *)(uintptr_t)x->more;
-	good = good && dnn_ok(d, d->set(p, DNN_PACK_UNIQUE_IDS, DNN_TYPE_INT64, 3, id), "the tensors of a plan") && dnn_ok(d, d->set(p, DNN_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, 3, at), "the tensors of a plan")
-		&& dnn_ok(d, d->set(p, DNN_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &at[3]), "the workspace of a plan") && dnn_ok(d, d->finalize(p), "the tensors of a plan")
+		at[n] = (void *)(uintptr_t)x->more;
+	good = good && dnn_ok(d, d->set(p, DNN_PACK_UNIQUE_IDS, DNN_TYPE_INT64, n, id), "the tensors of a plan") && dnn_ok(d, d->set(p, DNN_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, n, at), "the tensors of a plan")
+		&& dnn_ok(d, d->set(p, DNN_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &at[n]), "the workspace of a plan") && dnn_ok(d, d->finalize(p), "the tensors of a plan")
 		&& dnn_ok(d, d->execute(x->handle, plan->plan, p), "cudnnBackendExecute");
 	dnn_plan_free(d, &pack);
 	return good || dnn_failed(c) || cuda_row_context(c, r);
@@ -124,8 +127,10 @@ dnn_first(Cuda *c)
 			if (!cuda_dnn_is(c, r) || ran[r->fn])
 				continue;
 			ran[r->fn] = true;
-			if (r->noff != 4)
-				good = rt_fail(&c->h->error, "the program's descriptor: a plan of cuDNN has %d offsets, not 4", r->noff) || cuda_row_context(c, r);
+			int want = dnn_tensors(&c->dnn->problem[r->fn]) + 1;
+
+			if (r->noff != want)
+				good = rt_fail(&c->h->error, "the program's descriptor: a plan of cuDNN has %d offsets, not %d", r->noff, want) || cuda_row_context(c, r);
 			else
 				good = cuda_dnn_run(c, r) && (CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
 		}

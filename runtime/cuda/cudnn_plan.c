@@ -1,8 +1,8 @@
-/* cudnn_plan.c: one contraction as an operation graph and a plan of cuDNN, and as a line of text. For the compiler and for executables.
+/* cudnn_plan.c: one contraction, with what follows it, as an operation graph and a plan of cuDNN, and as a line of text. For the compiler and for executables.
  *
  * In: a DnnProblem, or its line.   Out: descriptors of cuDNN's backend, all of which live until the plan is freed.
  * The line: `conv2d.dx bf16:32,64,8,8/4096,1,512,64 .. .. pad=1,1 stride=1,1 dilation=1,1 engine=62 knobs=2:16,7:1 workspace=0`: operands and result as
- * type:extents/strides. A line that is cut or damaged is refused. */
+ * type:extents/strides. Behind the dilation `then=bias,add,relu`, or a part of it, says what follows. A line that is cut or damaged is refused. */
 #define _GNU_SOURCE
 #include "cudnn.h"
 
@@ -39,6 +39,12 @@ put_list(Text *t, const char *before, const int64_t *at, int n)
 		put(t, "%s%lld", i ? "," : before, (long long)at[i]);
 }
 
+int
+dnn_tensors(const DnnProblem *p)
+{
+	return 3 + p->bias + p->add;
+}
+
 bool
 dnn_text_write(const DnnProblem *p, char *to, size_t room)
 {
@@ -56,6 +62,8 @@ dnn_text_write(const DnnProblem *p, char *to, size_t room)
 		put_list(&t, " pad=", p->pad, 2);
 		put_list(&t, " stride=", p->stride, 2);
 		put_list(&t, " dilation=", p->dilation, 2);
+		if (p->bias)
+			put(&t, " then=bias%s%s", p->add ? ",add" : "", p->relu ? ",relu" : "");
 	}
 	put(&t, " engine=%lld", (long long)p->engine);
 	for (int i = 0; i < p->nknob; i++)
@@ -162,6 +170,9 @@ dnn_text_read(DnnProblem *p, const char *text)
 	if (p->op != DNN_PRODUCT && (!take(&s, " pad=") || take_list(&s, p->pad, 2) != 2 || !take(&s, " stride=") || take_list(&s, p->stride, 2) != 2 || !take(&s, " dilation=")
 	    || take_list(&s, p->dilation, 2) != 2 || p->stride[0] < 1 || p->stride[1] < 1 || p->dilation[0] < 1 || p->dilation[1] < 1))
 		return "its padding, stride or dilation is damaged";
+	p->bias = p->op == DNN_CONV && take(&s, " then=bias");
+	p->add = p->bias && take(&s, ",add");
+	p->relu = p->bias && take(&s, ",relu");
 	if (!take(&s, " engine=") || !take_number(&s, &p->engine) || !take_knobs(&s, p))
 		return "its engine is damaged";
 	if (!take(&s, " workspace=") || !take_number(&s, &p->workspace) || *s)
@@ -245,15 +256,17 @@ set_descriptor(Dnn *d, void *to, int name, void *x)
 	return x && set(d, to, name, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &x);
 }
 
+/* Ids above DNN_TENSORS: it is nowhere in memory. */
 static void *
 tensor(Dnn *d, DnnPlan *p, const DnnTensor *t, int64_t id)
 {
 	void *to = dnn_make(d, p, DNN_TENSOR);
 	int64_t align = DNN_ALIGN;
+	bool nowhere = true;
 
 	return to && set(d, to, DNN_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &t->dtype) && set(d, to, DNN_TENSOR_DIMENSIONS, DNN_TYPE_INT64, t->rank, t->dim)
 		&& set(d, to, DNN_TENSOR_STRIDES, DNN_TYPE_INT64, t->rank, t->stride) && set(d, to, DNN_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id)
-		&& set(d, to, DNN_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align) && dnn_ok(d, d->finalize(to), "a tensor") ? to : NULL;
+		&& set(d, to, DNN_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align) && (id <= DNN_TENSORS || set(d, to, DNN_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &nowhere)) && dnn_ok(d, d->finalize(to), "a tensor") ? to : NULL;
 }
 
 static void *
@@ -286,21 +299,68 @@ static const struct Operation { int type, tensor[3], descriptor, alpha, beta; } 
 	[DNN_PRODUCT] = {DNN_OPERATION_MATMUL, {DNN_MATMUL_ADESC, DNN_MATMUL_BDESC, DNN_MATMUL_CDESC}, DNN_MATMUL_DESC, 0, 0},
 };
 
+/* y = x + b, or max(x, 0) where b is NULL; in f32. NULL after an error. */
+static void *
+pointwise(Dnn *d, DnnPlan *to, void *x, void *b, void *y)
+{
+	void *how = dnn_make(d, to, DNN_POINTWISE), *op = dnn_make(d, to, DNN_OPERATION_POINTWISE);
+	int mode = b ? DNN_POINTWISE_ADD : DNN_POINTWISE_RELU_FWD, type = DNN_DATA_FLOAT;
+
+	return how && op && set(d, how, DNN_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, 1, &mode) && set(d, how, DNN_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, 1, &type)
+		&& dnn_ok(d, d->finalize(how), "a pointwise operation") && set_descriptor(d, op, DNN_POINTWISE_DESC, how) && set_descriptor(d, op, DNN_POINTWISE_XDESC, x)
+		&& (!b || set_descriptor(d, op, DNN_POINTWISE_BDESC, b)) && set_descriptor(d, op, DNN_POINTWISE_YDESC, y) && dnn_ok(d, d->finalize(op), "a pointwise operation") ? op : NULL;
+}
+
+/* What follows the convolution whose sums are v: what is added, then the bias, then the rest, as cuDNN has them in one kernel; the last writes y. How many operations, 0 after an error. */
+static int
+following(Dnn *d, DnnPlan *to, const DnnProblem *p, void *v, void *y, void **op)
+{
+	const DnnTensor *o = &p->tensor[2];
+	DnnTensor sums = *o, bias = {.dtype = o->dtype, .rank = 4, .dim = {1, o->dim[1], 1, 1}, .stride = {o->dim[1], 1, o->dim[1], o->dim[1]}};
+	void *b = tensor(d, to, &bias, 4), *z = p->add ? tensor(d, to, o, 5) : NULL;
+	int n = 0;
+
+	sums.dtype = DNN_DATA_FLOAT;
+	if (!b || (p->add && !z))
+		return 0;
+	for (int k = p->add ? 0 : 1; k < 2 + p->relu; k++) { /* 0: what is added, 1: the bias, 2: the rest */
+		void *next = k == 1 + p->relu ? y : tensor(d, to, &sums, DNN_TENSORS + 2 + k);
+
+		if (!next || !(op[n] = pointwise(d, to, v, k == 0 ? z : k == 1 ? b : NULL, next)))
+			return 0;
+		n++;
+		v = next;
+	}
+	return n;
+}
+
 bool
 dnn_graph(Dnn *d, DnnPlan *to, const DnnProblem *p, void *handle)
 {
 	const struct Operation *o = &operations[p->op];
-	void *op = dnn_make(d, to, o->type);
+	void *op[4] = {dnn_make(d, to, o->type)}, *y = tensor(d, to, &p->tensor[2], 3), *v = y;
+	DnnTensor sums = p->tensor[2];
 	float one = 1, zero = 0;
-	bool good = op && set_descriptor(d, op, o->descriptor, p->op == DNN_PRODUCT ? product(d, to) : convolution(d, to, p));
+	int n = 1;
+	bool good = op[0] && y && set_descriptor(d, op[0], o->descriptor, p->op == DNN_PRODUCT ? product(d, to) : convolution(d, to, p));
 
-	for (int k = 0; k < 3 && good; k++)
-		good = set_descriptor(d, op, o->tensor[k], tensor(d, to, &p->tensor[k], k + 1));
+	sums.dtype = DNN_DATA_FLOAT;
+	if (p->bias)
+		v = tensor(d, to, &sums, DNN_TENSORS + 1);
+	for (int k = 0; k < 2 && good; k++)
+		good = set_descriptor(d, op[0], o->tensor[k], tensor(d, to, &p->tensor[k], k + 1));
+	good = good && set_descriptor(d, op[0], o->tensor[2], v);
 	if (good && o->alpha)
-		good = set(d, op, o->alpha, DNN_TYPE_FLOAT, 1, &one) && set(d, op, o->beta, DNN_TYPE_FLOAT, 1, &zero);
-	good = good && dnn_ok(d, d->finalize(op), dnn_op_name[p->op]) && (to->graph = dnn_make(d, to, DNN_OPERATIONGRAPH))
-		&& (!handle || set(d, to->graph, DNN_GRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &handle));
-	return good && set_descriptor(d, to->graph, DNN_GRAPH_OPS, op) && dnn_ok(d, d->finalize(to->graph), "an operation graph");
+		good = set(d, op[0], o->alpha, DNN_TYPE_FLOAT, 1, &one) && set(d, op[0], o->beta, DNN_TYPE_FLOAT, 1, &zero);
+	good = good && dnn_ok(d, d->finalize(op[0]), dnn_op_name[p->op]);
+	if (good && p->bias) {
+		int more = following(d, to, p, v, y, op + 1);
+
+		n += more;
+		good = more > 0;
+	}
+	good = good && (to->graph = dnn_make(d, to, DNN_OPERATIONGRAPH)) && (!handle || set(d, to->graph, DNN_GRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &handle));
+	return good && set(d, to->graph, DNN_GRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, n, op) && dnn_ok(d, d->finalize(to->graph), "an operation graph");
 }
 
 bool

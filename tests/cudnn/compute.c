@@ -1,6 +1,6 @@
 /* compute.c: convolutions, their gradients and products of matrices on the bytes of the stand-in device.
  *
- * In: a Job.   Out: its result, summed in f32 in one order and rounded once; the workspace filled with bytes that are no numbers. An address outside memory, tensors that overlap
+ * In: a Job.   Out: its result, summed in f32 in one order, with what follows, and rounded once; the workspace filled with bytes that are no numbers. An address outside memory, tensors that overlap
  * what is written, a workspace that is missing end with a status, and a line says which. */
 #include "compute.h"
 #include "../../runtime/cuda/cudnn.h"
@@ -135,6 +135,19 @@ multiply(const Job *j, const float *a, const float *b, float *c)
 					c[(n * cd[1] + i) * cd[2] + k] += a[((ad[0] == 1 ? 0 : n) * ad[1] + i) * ad[2] + l] * b[((bd[0] == 1 ? 0 : n) * bd[1] + l) * bd[2] + k];
 }
 
+/* What is added, the bias, the rest. */
+static void
+follow(const Job *j, float *y, const float *add, const float *bias)
+{
+	int64_t k = j->y.dim[1], n = j->y.dim[0] * j->y.dim[2] * j->y.dim[3] * k;
+
+	for (int64_t i = 0; i < n; i++) {
+		float v = y[i] + (add ? add[i] : 0) + bias[i % k];
+
+		y[i] = j->relu && v < 0 ? 0 : v;
+	}
+}
+
 static bool
 apart(unsigned long long a, int64_t na, unsigned long long b, int64_t nb)
 {
@@ -145,13 +158,14 @@ int
 compute_run(const void *job)
 {
 	const Job *j = job;
-	const Tensor *t[3] = {&j->x, &j->w, &j->y}, *o = j->result == j->x.id ? &j->x : j->result == j->w.id ? &j->w : &j->y;
-	uint8_t *at[3], *room = j->workspace_bytes && j->workspace ? memory(j->workspace, (size_t)j->workspace_bytes, 1) : NULL;
-	float *v[3];
+	const Tensor *t[5] = {&j->x, &j->w, &j->y, &j->bias, &j->add}, *o = j->result == j->x.id ? &j->x : j->result == j->w.id ? &j->w : &j->y;
+	int n = 3 + j->biased + j->added;
+	uint8_t *at[5], *room = j->workspace_bytes && j->workspace ? memory(j->workspace, (size_t)j->workspace_bytes, 1) : NULL;
+	float *v[5] = {0};
 
 	if (j->workspace_bytes && !room)
 		return wrong("the workspace lies outside memory");
-	for (int k = 0; k < 3; k++) {
+	for (int k = 0; k < n; k++) {
 		at[k] = memory(t[k]->at, (size_t)bytes_of(t[k]), t[k] == o);
 		if (!at[k])
 			return wrong("a tensor lies outside memory");
@@ -162,13 +176,15 @@ compute_run(const void *job)
 	}
 	if (room)
 		memset(room, 0xff, (size_t)j->workspace_bytes);
-	for (int k = 0; k < 3; k++)
+	for (int k = 0; k < n; k++)
 		v[k] = elements(t[k], t[k] == o ? NULL : at[k], NULL, false);
 	if (j->kind == DNN_OPERATION_MATMUL)
 		multiply(j, v[0], v[1], v[2]);
 	else
 		convolve(j, v[0], v[1], v[2]);
-	for (int k = 0; k < 3; k++) {
+	if (j->biased)
+		follow(j, v[2], v[4], v[3]);
+	for (int k = 0; k < n; k++) {
 		if (t[k] == o)
 			elements(o, at[k], v[k], true);
 		free(v[k]);

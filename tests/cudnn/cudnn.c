@@ -2,7 +2,8 @@
  *
  * In: descriptors of convolutions, their gradients and products of matrices.   Out: plans, without a device too, and their execution on the stand-in driver of tests/cudasim, in
  * the order of the stream or in the graph that it captures. Three engines: 7 (convolutions), 8 (the same with a workspace) and 3 (products); 9 is named first by the heuristics
- * and adds in no fixed order. Refused, as cuDNN does: channels that are not innermost, results in f32 of convolutions, attributes and types that do not belong together.
+ * and adds in no fixed order. A convolution may be followed by an addition of a tensor, of a bias, and by relu, in this order, the bias always, with sums in f32 between and bias and tensor of the result's
+ * type: what the real one has without a device. Refused, as cuDNN does: channels that are not innermost, results in f32 of convolutions, attributes and types that do not belong together.
  * A plan that first runs in a capture is refused too: the real one loads its kernels then.
  *   MANTOU_DNN_REFUSE=N     engine N makes no plan with a handle      MANTOU_DNN_WORKSPACE=N   more bytes of workspace with a handle than without
  *   MANTOU_DNN_EXECUTE=N    executions fail from the Nth on           MANTOU_DNN_LOG=FILE      plans and executions when the process ends */
@@ -65,6 +66,7 @@ static size_t
 size_of(int type)
 {
 	switch (type) {
+	case DNN_TYPE_BOOLEAN: return sizeof(bool);
 	case DNN_TYPE_INT64: return 8;
 	case DNN_TYPE_HANDLE: case DNN_TYPE_VOID_PTR: case DNN_TYPE_BACKEND_DESCRIPTOR: return sizeof(void *);
 	case DNN_TYPE_CHAR: return 1;
@@ -126,6 +128,7 @@ cudnnBackendDestroyDescriptor(void *p)
 
 /* Of which type each attribute is, and of which descriptor: by hundreds, as they are numbered. */
 static const struct { int from, to, descriptor, type; } attributes[] = {
+	{0, 0, DNN_POINTWISE, DNN_TYPE_POINTWISE_MODE}, {1, 1, DNN_POINTWISE, DNN_TYPE_DATA_TYPE}, {750, 753, DNN_OPERATION_POINTWISE, DNN_TYPE_BACKEND_DESCRIPTOR}, {907, 907, DNN_TENSOR, DNN_TYPE_BOOLEAN},
 	{100, 101, DNN_CONVOLUTION, -1}, {102, 106, DNN_CONVOLUTION, DNN_TYPE_INT64}, {200, 200, DNN_ENGINEHEUR, DNN_TYPE_HEUR_MODE}, {201, 204, DNN_ENGINEHEUR, DNN_TYPE_BACKEND_DESCRIPTOR},
 	{300, 302, DNN_ENGINECFG, DNN_TYPE_BACKEND_DESCRIPTOR}, {400, 400, DNN_EXECUTION_PLAN, DNN_TYPE_HANDLE}, {401, 401, DNN_EXECUTION_PLAN, DNN_TYPE_BACKEND_DESCRIPTOR},
 	{407, 407, DNN_EXECUTION_PLAN, DNN_TYPE_BACKEND_DESCRIPTOR}, {600, 600, DNN_KNOB_CHOICE, DNN_TYPE_KNOB_TYPE}, {601, 601, DNN_KNOB_CHOICE, DNN_TYPE_INT64},
@@ -164,10 +167,19 @@ cudnnBackendSetAttribute(void *p, int name, int type, int64_t n, const void *at)
 
 /* ---- problems */
 
+/* Operation k of a graph, NULL behind the last. */
+static const Desc *
+operation_at(const Desc *graph, int64_t k)
+{
+	const Attr *a = attr(graph, DNN_GRAPH_OPS);
+
+	return a && k < a->n ? ((const Desc *const *)a->at)[k] : NULL;
+}
+
 static const Desc *
 operation(const Desc *graph)
 {
-	return inner(graph, DNN_GRAPH_OPS);
+	return operation_at(graph, 0);
 }
 
 static bool
@@ -211,6 +223,58 @@ problem_of(const Desc *op, Job *j)
 	if (j->x.dim[0] != j->y.dim[0] || j->w.dim[0] != j->y.dim[1] || j->x.dim[1] % j->w.dim[1] != 0)
 		return said(BAD_PARAM, "the channels or images of a convolution do not meet");
 	return 0;
+}
+
+static bool
+same_tensor(const Tensor *a, const Tensor *b)
+{
+	return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank) && !memcmp(a->stride, b->stride, sizeof *a->stride * (size_t)a->rank);
+}
+
+/* One operation behind a convolution, on what was made so far, tensor *id. */
+static int
+follows(const Desc *op, Job *j, int64_t *id)
+{
+	const Desc *how = op->type == DNN_OPERATION_POINTWISE ? inner(op, DNN_POINTWISE_DESC) : NULL, *b = how ? inner(op, DNN_POINTWISE_BDESC) : NULL;
+	Tensor x, y, with = {0};
+
+	if (!how || !tensor_of(inner(op, DNN_POINTWISE_XDESC), &x) || !tensor_of(inner(op, DNN_POINTWISE_YDESC), &y) || (b && !tensor_of(b, &with)) || x.id != *id || !same_tensor(&x, &y)
+	    || number(how, DNN_POINTWISE_MATH_PREC) != DNN_DATA_FLOAT)
+		return said(NOT_SUPPORTED, "what follows a convolution does not read it, or not in f32");
+	if (x.dtype != DNN_DATA_FLOAT || !number(inner(op, DNN_POINTWISE_XDESC), DNN_TENSOR_IS_VIRTUAL))
+		return said(NOT_SUPPORTED, "the sums of a convolution that goes on are f32 and nowhere in memory");
+	*id = y.id;
+	if (number(how, DNN_POINTWISE_MODE) == DNN_POINTWISE_RELU_FWD) {
+		if (b || !j->biased || j->relu)
+			return said(NOT_SUPPORTED, "relu without a bias, or twice");
+		j->relu = true;
+	} else if (b && same_tensor(&with, &y) && !j->biased && !j->added) {
+		j->add = with;
+		j->added = true;
+	} else if (b && with.rank == 4 && with.dim[0] * with.dim[2] * with.dim[3] == 1 && with.dim[1] == y.dim[1] && !j->biased) {
+		j->bias = with;
+		j->biased = true;
+	} else {
+		return said(NOT_SUPPORTED, "an addition that is none of a tensor and then a bias");
+	}
+	j->y = y;
+	return 0;
+}
+
+/* A graph: a contraction with what follows it. */
+static int
+graph_of(const Desc *graph, Job *j)
+{
+	int r = operation(graph) ? problem_of(operation(graph), j) : said(BAD_PARAM, "a graph without an operation");
+	int64_t id = j->y.id, k = 1;
+
+	if (r)
+		return r;
+	for (const Desc *op; (op = operation_at(graph, k)) && !r; k++)
+		r = j->kind == DNN_OPERATION_CONVOLUTION_FORWARD ? follows(op, j, &id) : said(NOT_SUPPORTED, "only a convolution is followed by something");
+	if (!r && k > 1 && (!j->biased || j->bias.dtype != j->y.dtype || (j->added && j->add.dtype != j->y.dtype)))
+		r = said(NOT_SUPPORTED, "a convolution that goes on without a bias, or with one of another type");
+	return r;
 }
 
 /* What the engines take. */
@@ -273,10 +337,11 @@ cudnnBackendFinalize(void *p)
 	switch (d->type) {
 	case DNN_TENSOR: r = tensor_of(d, &t) && number(d, DNN_TENSOR_UNIQUE_ID) ? 0 : said(BAD_PARAM, "a tensor lacks something"); break;
 	case DNN_OPERATION_CONVOLUTION_FORWARD: case DNN_OPERATION_CONVOLUTION_BACKWARD_DATA: case DNN_OPERATION_CONVOLUTION_BACKWARD_FILTER: case DNN_OPERATION_MATMUL: r = problem_of(d, &j); break;
-	case DNN_OPERATIONGRAPH: r = operation(d) ? 0 : said(BAD_PARAM, "a graph of one operation is all there is"); break;
+	case DNN_OPERATIONGRAPH: r = graph_of(d, &j); break;
+	case DNN_OPERATION_POINTWISE: r = inner(d, DNN_POINTWISE_DESC) && inner(d, DNN_POINTWISE_XDESC) && inner(d, DNN_POINTWISE_YDESC) ? 0 : said(BAD_PARAM, "a pointwise operation lacks something"); break;
 	case DNN_ENGINEHEUR: r = heuristics(d); break;
 	case DNN_ENGINE:
-		r = inner(d, DNN_ENGINE_OPERATION_GRAPH) ? problem_of(operation(inner(d, DNN_ENGINE_OPERATION_GRAPH)), &j) : said(BAD_PARAM, "an engine needs a graph");
+		r = inner(d, DNN_ENGINE_OPERATION_GRAPH) ? graph_of(inner(d, DNN_ENGINE_OPERATION_GRAPH), &j) : said(BAD_PARAM, "an engine needs a graph");
 		r = r ? r : engine_takes(number(d, DNN_ENGINE_GLOBAL_INDEX), &j);
 		break;
 	case DNN_ENGINECFG: r = inner(d, DNN_ENGINECFG_ENGINE) ? 0 : said(BAD_PARAM, "a configuration needs an engine"); break;
@@ -445,9 +510,9 @@ cudnnBackendExecute(void *handle, void *plan_, void *pack_)
 	int capturing = 0;
 	Job j;
 
-	if (!d->final || !pack->final || problem_of(operation(inner(engine, DNN_ENGINE_OPERATION_GRAPH)), &j))
+	if (!d->final || !pack->final || graph_of(inner(engine, DNN_ENGINE_OPERATION_GRAPH), &j))
 		return said(BAD_PARAM, "no plan, or no pack");
-	if (!address(pack, &j.x) || !address(pack, &j.w) || !address(pack, &j.y))
+	if (!address(pack, &j.x) || !address(pack, &j.w) || !address(pack, &j.y) || (j.biased && !address(pack, &j.bias)) || (j.added && !address(pack, &j.add)))
 		return said(BAD_PARAM, "a tensor has no address of %d bytes", DNN_ALIGN);
 	if (++executions >= setting("MANTOU_DNN_EXECUTE") && setting("MANTOU_DNN_EXECUTE") > 0)
 		return said(EXECUTION_FAILED, "execution %ld fails as asked", executions);

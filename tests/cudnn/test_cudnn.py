@@ -15,10 +15,11 @@ os.environ["MANTOU_LIBCUDNN"] = os.path.join(STANDIN, "libcudnn.so.9")
 tests = []
 NETS = (("odd", "bf16"), ("odd", "f16"), ("resnet", "bf16"), ("resnet", "f16"), ("lenet", "bf16"), ("gpt", "f16"), ("gpt", "bf16"), ("lstm", "bf16"))
 FIRST = "cudnn{engine=-1,round=1}"
+FUSED = "cudnn{engine=-1,round=1,fused=1}"
 
 
 in_sink = sink.source
-sink.source = lambda net: os.path.join(here, "odd.net") if net == "odd" else in_sink(net)
+sink.source = lambda net: os.path.join(here, net + ".net") if net in ("odd", "plain") else in_sink(net)
 
 
 def test(f):
@@ -132,6 +133,8 @@ def what_does_not_fit_is_said():
         ("sm_80", "bf16", conv, "cudnn{engine=}", "begins cudnn{engine=N"), ("sm_80", "bf16", conv, "cudnn{engine=-3}", "begins cudnn{engine=N"),
         ("sm_80", "bf16", conv, "cudnn{knob=2:3}", "begins cudnn{engine=N"), ("sm_80", "bf16", conv, "cudnn{engine=7,knob=2}", "knobs are knob=TYPE:VALUE"),
         ("sm_80", "bf16", conv, "cudnn{engine=-1,knob=2:3}", "knobs are knob=TYPE:VALUE, of an engine"), ("sm_80", "bf16", conv, "cudnn{engine=7,round=2}", "round is 0 or 1"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7,round=1,fused=2}", "fused is 0 or 1"), ("sm_80", "bf16", conv, "cudnn{engine=7,fused=1}", "it needs round=1"),
+        ("sm_80", "bf16", dw, FUSED, "nothing but convolutions"),
         ("sm_80", "bf16", dw, "cudnn{engine=7,knob=4294967298:16,round=1}", "knobs are knob=TYPE:VALUE"), ("sm_80", "bf16", conv, "cudnn{engine=7,foo=1}", "separated by commas"), ("sm_80", "bf16", conv, "cudnn{engine=7x}", "separated by commas"),
         ("sm_80", "bf16", conv, "cudnn{engine=7" + 49 * ",knob=1:1" + "}", "knobs are"), ("sm_80", "bf16", conv, "cudnn{engine=7}", "needed in f32, and cuDNN makes it in bf16; round=1"),
         ("sm_80", "bf16", dw, "cudnn{engine=-1}", "needed in f32"), ("sm_80", "bf16", dw, "cudnn{engine=9,round=1}", "engine 9 adds in no fixed order"),
@@ -148,11 +151,11 @@ def what_does_not_fit_is_said():
 
 
 # ---- executables
-def trains(net, precision):
+def trains(net, precision, kernel=FIRST, only=""):
     def check():
-        image, name = program(net, precision), "dnn." + net + "." + precision
+        image, name = program(net, precision, kernel, only), "dnn." + net + "." + precision
         sink.train(image, name, MANTOU_DNN_LOG="dnn.json")
-        assert json.load(open("dnn.json"))["executions"] > 10
+        assert json.load(open("dnn.json"))["executions"] > (5 if kernel == FUSED else 10)
         near(precision, name, *sink.reference(net, precision))
         want = bits(name)
         for seed, mode in enumerate(("off", "1", "2", "epoch"), 2):
@@ -161,12 +164,43 @@ def trains(net, precision):
         sink.train(image, "half", "--stop", "2", "--sink", "epoch")
         sink.train(image, "half", "--resume", "half.st")
         assert bits("half")[0] == want[0], "stopped and resumed"
-    check.__name__ = "trains_%s_%s" % (net, precision)
+    check.__name__ = "trains_%s_%s%s" % (net, precision, "_fused" if kernel == FUSED else "")
     return check
 
 
 for net, precision in NETS:
     tests.append(trains(net, precision))
+for precision in ("bf16", "f16"):
+    tests.append(trains("plain", precision, FUSED, " conv2d "))
+
+
+@test
+def what_follows_a_convolution_is_the_plans():
+    of = options("plain", "bf16")
+    made, said = text(of, "--tuning", records("fused.tune", FUSED, of, " conv2d "))
+    lines = re.findall(r": (conv2d bf16.*) \*/", made)
+    assert not said and sorted(re.search(" then=([a-z,]*)", x).group(1) for x in lines) == ["bias,add", "bias,add,relu", "bias,relu", "bias,relu"], (said, lines)
+    for group, kernels in (("first", 4), ("second", 3), ("fourth", 3)):                   # filters (with their factors), the bias, the plan, and nothing behind it; images before the first
+        assert len(re.findall(r"graph train, group train_conv2d_%s_[0-9]+: " % group, made)) == kernels, group
+    assert "fused=1" in str(verdicts(of, "--tuning", "fused.tune"))
+    resnet = options("resnet", "bf16")
+    why = {(x["graph"], x["outcome"]): x["why"] for x in verdicts(resnet, "--tuning", records("resnet.tune", FUSED, resnet, " conv2d ")) if "conv2d" in x["kinds"]}
+    assert "that trains are, and cuDNN's patterns for these sum squares" in why["train", "declined"] and ("eval", "fused") in why and ("infer", "fused") in why, why
+
+
+@test
+def evaluates_with_what_follows():
+    """A normalisation that does not train is factors in filters and a bias; batches of 3 with 2 examples over."""
+    fused, own = program("resnet", "bf16", FUSED, " conv2d "), sink.program("resnet", "bf16")
+    losses = {}
+    for name, image in (("fused", fused), ("own", own)):
+        for mode in ("off", "epoch"):
+            sink.train(image, "e", "--sink", mode, evaluate=True, MANTOU_DNN_LOG="dnn.json")
+            losses[name, mode] = [o["eval"]["loss"] for o in sink.base.log("e.log") if "eval" in o]
+        assert losses[name, "off"] == losses[name, "epoch"]
+        assert name == "own" or json.load(open("dnn.json"))["executions"] > 10
+    for a, b in zip(losses["fused", "off"], losses["own", "off"]):
+        assert abs(a - b) < 0.02 * abs(b) and len(losses["own", "off"]) > 0, losses
 
 
 @test
@@ -270,6 +304,13 @@ def damaged_plans():
         os.chmod("damaged", 0o755)
         r = sink.run(os.path.abspath("damaged"), "train", "--data", "digits", "--no-save", "--steps", "1", status=1)
         assert words in r.stderr, (new, r.stderr)
+    blob = open(program("plain", "bf16", FUSED, " conv2d "), "rb").read()
+    for old, new, words in ((b"then=bias,relu", b"then=bias,rely", "its engine is damaged"), (b" then=bias,add", b" tham=bias,add", "its engine is damaged")):
+        with open("damaged", "wb") as f:
+            f.write(blob.replace(old, new))
+        os.chmod("damaged", 0o755)
+        r = sink.run(os.path.abspath("damaged"), "train", "--synthetic", "--no-save", "--steps", "1", status=1)
+        assert words in r.stderr, (new, r.stderr)
 
 
 # ---- the real library
@@ -293,6 +334,13 @@ def the_real_library_plans_for_the_profiles():
             with open("found.tune", "w") as f:
                 f.write("\n".join(sorted(r for r in json.loads(mantou("info", *of, "--tuning", "real.tune", "--json", env=env).stdout)["records"] if "cudnn{" in r)) + "\n")
             assert text(of, "--tuning", "found.tune", env=env)[0] == once
+    for arch in ("sm_80", "sm_90"):
+        for precision in ("bf16", "f16"):
+            of = [os.path.join(root, "models", "resnet50-cifar10.net"), "--target", "cuda", "--arch", arch, "--precision", precision]
+            v = [x for x in verdicts(of, "--tuning", records("fused.tune", FUSED, of, " conv2d "), env=env) if x["graph"] == "infer" and "conv2d" in x["kinds"]]
+            declined = [x["why"] for x in v if x["outcome"] == "declined"]
+            assert len(v) == 53 and len(declined) == 4 and all("nothing follows" in x for x in declined), declined
+    of = [os.path.join(root, "models", "resnet50.net"), "--target", "cuda", "--arch", "sm_90", "--precision", "f16", "--batch", "32"]
     said = text(of, "--tuning", records("real.tune", "cudnn{engine=123456,round=1}", of, " conv2d f16[32,64,56,56]"), env=env)[1]
     assert "cuDNN: engine 123456: CUDNN_STATUS" in said, said
 
