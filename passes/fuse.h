@@ -22,7 +22,7 @@ enum { LEAD_LEAVES = 2 };
 typedef struct Lead {
 	bool read, taken;        /* by contractions or poolings; made by them */
 	uint32_t ops, nleaf;     /* elementwise ops to make it, and the values of its size that these read */
-	uint32_t nbyte;          /* those of these values whose elements have one byte: pixels */
+	uint32_t nbyte;          /* those of these values whose elements have one byte: pixels, masks */
 	uint32_t op[CHEAP_OPS + 1]; /* the first of these ops, by their results */
 	const char *never;       /* what rules it out whatever it costs */
 	const char *why;         /* of the decision: why not, or what each way costs; NULL: none was needed */

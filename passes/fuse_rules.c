@@ -138,13 +138,18 @@ fuse_is_late(const Fuse *f, const Op *op, int32_t gid)
 	return false;
 }
 
-/* Does op read group gid's own value at another place than its own? A kernel of elementwise ops computes what is asked for; a contraction has each element once, at its time. */
+/* Does op read group gid's own value at another place than its own? A kernel of elementwise ops computes what is asked for; a contraction has each element once, at its time, and what
+ * a reduction makes of a row is there for that row alone. */
 static bool
 moves_own(const Fuse *f, const Op *op, int32_t gid)
 {
 	bool view = op_has((OpKind)op->kind, T_VIEW) && !op_has((OpKind)op->kind, T_ALIAS) && op->kind != OP_expand;
 
-	if (!fuse_is_crop(f, op) && !(view && (fuse_makes(f->info.at[gid].kind) || late_val(f, op->in[0], gid))))
+	if (!view && !fuse_is_crop(f, op))
+		return false;
+	if (late_val(f, op->in[0], gid))
+		return true;
+	if (view && !fuse_makes(f->info.at[gid].kind))
 		return false;
 	return op->in[0].id < f->nval && !fuse_clonable(f, op->in[0]) && f->group_of[op->in[0].id] == gid;
 }

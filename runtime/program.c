@@ -299,6 +299,9 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 			return rt_fail(e, "input %s of graph %s lies outside the arena", p->input[k].t.name, g->name);
 	}
 	g->addressed = (unsigned)rt_json_int(o, "addressed", 0);
+	for (k = 0; k < 32; k++)
+		if (g->addressed >> k & 1 && (k >= p->ninput || g->input[k] < 0 || p->input[k].t.bytes / (p->batch > 0 ? p->batch : 1) < 8))
+			return rt_fail(e, "input %d of graph %s has no room for addresses", k, g->name);
 	g->seed = rt_json_int(o, "seed", -1);
 	g->step = rt_json_int(o, "step", -1);
 	g->rate = rt_json_int(o, "rate", -1);

@@ -34,7 +34,7 @@ form_of(const Type *t)
 	return f;
 }
 
-/* Does the group have nothing but elementwise ops, random numbers, poolings, views and reductions of t by column, and nothing of t's size behind these? */
+/* Does the group have nothing but elementwise ops, random numbers, poolings, views, crops and reductions of t by column, and nothing of t's size behind these? */
 static bool
 fits(const Graph *g, int group, const Type *t)
 {
@@ -46,7 +46,7 @@ fits(const Graph *g, int group, const Type *t)
 
 		if (o->dead || o->group != group)
 			continue;
-		if (!red && !op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW | T_WINDOW | T_RANDOM) && o->kind != OP_stop_gradient)
+		if (!red && !op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW | T_WINDOW | T_RANDOM) && o->kind != OP_stop_gradient && o->kind != OP_crop)
 			return false;
 		if (red && (cu_late_is(g, &late, o->in[0]) || cu_reduces_to(g, t, t->perm[t->rank - 1], o)))
 			return false;

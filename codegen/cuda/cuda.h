@@ -74,6 +74,7 @@ void cu_scope_close(Cuda *c, Scope s);
 void cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, double bytes, double less); /* cu_kernel_close, of a kernel that moves `bytes` to find what the next one reads, which then moves `less` */
 Scope cu_loop_open(Cuda *c, const char *count, Ix *i);  /* i from 0 to below count */
 const char *cu_fresh(Cuda *c, char letter);             /* v7 */
+const char *cu_let(Cuda *c, const char *type, char letter, const char *text); /* a variable for a text, one in a scope */
 bool cu_ix_number(Ix i, int64_t *k);
 Ix cu_ix_k(Cuda *c, int64_t k);
 Ix cu_ix_add(Cuda *c, Ix a, Ix b);

@@ -1,8 +1,8 @@
 /* cudnn.c: a group's contraction as a plan of cuDNN: what a record asks for, whether cuDNN takes it, and the kernels around it.
  *
  * In: a group with a contraction and a record, `cudnn{engine=-1}` (the first engine of cuDNN's heuristics) or `cudnn{engine=62,knob=2:16,..}`; with `round=1` sums may be rounded to
- * the operands' 16 bits before the group goes on with them, with `fused=1` too what
- * follows a convolution is the plan's (dnn_tail.c), `device=h100` plans for that device of profiles.def.   Out: Group.kernel with the engine and its knobs, its
+ * the operands' 16 bits before the group goes on with them, with `fused=1` what follows a
+ * convolution is the plan's too (dnn_tail.c), `device=h100` plans for that device of profiles.def.   Out: Group.kernel with the engine and its knobs, its
  * workspace; then a line that describes the plan (runtime/cuda/cudnn.h), from which the executable makes it again. No device is needed.
  * cuDNN takes operands and results in memory, channels innermost. What the group makes of an operand, and filters in another order, are made in the workspace by
  * a kernel before; the rest of the group is kernels behind, which read the result where it lies.
@@ -258,14 +258,15 @@ used_as(const Graph *g, int group, Val v, DType t, const Type *layout, Val *as)
 	return all;
 }
 
-/* What the tail adds, where it stands in memory as the plan wants it: itself, or what it is a cast of. */
+/* What the tail adds, where it stands in memory as the plan wants it: itself, or what was made f32 of it. */
 static Val
 added_of(const Graph *g, int group, const Region *r)
 {
 	Val v = r->tail.add;
+	const Op *op = v.id ? val_op(g, v) : NULL;
 
-	while (v.id && in_group(g, group, val_op(g, v)) && val_op(g, v)->kind == OP_cast)
-		v = val_op(g, v)->in[0];
+	if (in_group(g, group, op) && op->kind == OP_cast && val_type(g, op->in[0])->dtype == r->type[2].dtype && val_type(g, v)->dtype == DT_f32)
+		v = op->in[0];
 	return v.id && !in_group(g, group, val_op(g, v)) && type_same(val_type(g, v), &r->type[2]) ? v : NOVAL;
 }
 

@@ -54,13 +54,13 @@ step(const Graph *g, const Op *op, Val v, DnnTail *t)
 		t->relu = true;
 		return NULL;
 	}
-	if (op->kind == OP_add && x.id != v.id && !t->add.id && type_same_shape(val_type(g, x), o) && !by_channel(g, x, o->axis[1])) {
+	if (op->kind == OP_add && !t->add.id && type_same_shape(val_type(g, x), o) && !by_channel(g, x, o->axis[1])) {
 		t->add = x;
 		return NULL;
 	}
 	bool affine = op->kind == OP_add || op->kind == OP_mul || (op->kind == OP_sub && other == 1);
 
-	if (!affine || x.id == v.id || !by_channel(g, x, o->axis[1]))
+	if (!affine || !by_channel(g, x, o->axis[1]))
 		return arena_printf(g->arena, "%s is neither a number of each channel, nor a tensor added, nor relu", op_info[op->kind].name);
 	if (t->add.id && op->kind == OP_mul)
 		return "a factor behind the addition of a tensor";
@@ -86,11 +86,11 @@ cu_dnn_tail(const Graph *g, int group, const Op *op, const Type *result, DnnTail
 		const Op *reader = only_reader(g, v);
 		const char *why;
 
-		if (!reader || reader->dead || reader->group != group)
+		if (!reader || reader->group != group)
 			return "its sums, or what is made of them, are read by more than one op: those of a batch normalisation that trains are, and cuDNN's patterns for these sum squares";
 		if (reader->kind == OP_cast) {
 			if (!type_same(val_type(g, reader->out[0]), result))
-				return "what follows is not stored in 16 bits";
+				return "what follows is not stored in 16 bits, as its result would be";
 			t->result = reader->out[0];
 			break;
 		}

@@ -72,16 +72,9 @@ cu_input_at(Cuda *c, Val v, const Ix *ix)
 	const Type *t = val_type(c->g, v);
 	DType dt = (DType)t->dtype;
 	Type example = type_of(dt, t->rank - 1, t->axis + 1);
-	const char *text = arena_printf(c->a, "(const %s *)%s[%s]", cu_memory_type(dt), cu_pointer(c, DT_i64, val_info(c->g, v)->offset), ix[0]), *from = NULL;
+	const char *type = arena_printf(c->a, "%s *const", cu_memory_type(dt));
+	const char *from = cu_let(c, type, 'r', arena_printf(c->a, "(const %s *)%s[%s]", cu_memory_type(dt), cu_pointer(c, DT_i64, val_info(c->g, v)->offset), ix[0]));
 
-	for (uint32_t k = c->cse.n; k-- > 0 && !from;)
-		if (!strcmp(c->cse.at[k].text, text))
-			from = c->cse.at[k].name;
-	if (!from) {
-		from = cu_fresh(c, 'r');
-		cu_line(c, "const %s *const %s = %s;", cu_memory_type(dt), from, text);
-		vec_push(c->a, &c->cse, ((Cse){text, from}));
-	}
 	for (int i = 1; i < t->rank; i++)
 		example.perm[i - 1] = (uint8_t)(t->perm[i] - 1);
 	return cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", from, cu_element(c, &example, ix + 1))), dt);

@@ -13,13 +13,21 @@ typedef struct Range { int64_t from, to; } Range;
 typedef struct Touched { VEC(Range) read, written; } Touched;
 typedef struct Merge { CuProgram *p; const Module *m; GraphKernels *gk; Arena *a; } Merge;
 
-/* What the kernels of rec's group read and write, all of them. */
+/* What the kernels of rec's group read and write, all of them; the group's workspace as well, which may be the place of what another group's kernels read. */
 static void
 touches(const Merge *x, const KernelRec *k, Touched *t)
 {
 	const Graph *g = x->gk->g;
 
+	const Group *gr = &g->group.at[k->group];
+
 	t->read.n = t->written.n = 0;
+	if (gr->workspace > 0) {
+		Range own = {gr->workspace_offset, gr->workspace_offset + gr->workspace};
+
+		vec_push(x->a, &t->read, own);
+		vec_push(x->a, &t->written, own);
+	}
 	for (uint32_t last, i = graph_group_ops(g, k->group, &last); i < last; i++) {
 		const Op *op = &g->op.at[i];
 

@@ -81,17 +81,23 @@ cu_ix_k(Cuda *c, int64_t k)
 	return arena_printf(c->a, "%lld", (long long)k);
 }
 
-static Ix
-ix_let(Cuda *c, const char *text)
+const char *
+cu_let(Cuda *c, const char *type, char letter, const char *text)
 {
 	for (uint32_t k = c->cse.n; k-- > 0;)
 		if (!strcmp(c->cse.at[k].text, text))
 			return c->cse.at[k].name;
-	const char *name = cu_fresh(c, 'i');
+	const char *name = cu_fresh(c, letter);
 
-	cu_line(c, "const %s %s = %s;", c->it, name, text);
+	cu_line(c, "const %s %s = %s;", type, name, text);
 	vec_push(c->a, &c->cse, ((Cse){text, name}));
 	return name;
+}
+
+static Ix
+ix_let(Cuda *c, const char *text)
+{
+	return cu_let(c, c->it, 'i', text);
 }
 
 Ix

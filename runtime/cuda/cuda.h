@@ -115,6 +115,7 @@ bool cuda_put(Cuda *c, CuPtr to, const void *from, int64_t bytes);
 bool cuda_get(Cuda *c, void *to, CuPtr from, int64_t bytes);
 bool cuda_fetch(RtHost *h, int64_t offset, int64_t bytes);
 bool cuda_inputs(Cuda *c, const RtGraph *g, int64_t n); /* from the host's arena, if they are fresh */
+bool cuda_beside(Cuda *c, int k);                       /* room for an input's examples that the host gathers, where it holds addresses */
 /* data.c */
 bool cuda_use(Cuda *c, DeviceSet **set);                /* the data set that the run points at */
 bool cuda_order(Cuda *c, int64_t epoch, bool wait);

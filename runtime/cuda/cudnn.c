@@ -124,14 +124,15 @@ dnn_first(Cuda *c)
 		for (int k = 0; k < c->h->program.graph[g].nrow && good; k++) {
 			const RtRow *r = &c->h->program.graph[g].row[k];
 
-			if (!cuda_dnn_is(c, r) || ran[r->fn])
+			if (!cuda_dnn_is(c, r))
 				continue;
-			ran[r->fn] = true;
 			int want = dnn_tensors(&c->dnn->problem[r->fn]) + 1;
+			bool again = ran[r->fn];
 
+			ran[r->fn] = true;
 			if (r->noff != want)
 				good = rt_fail(&c->h->error, "the program's descriptor: a plan of cuDNN has %d offsets, not %d", r->noff, want) || cuda_row_context(c, r);
-			else
+			else if (!again)
 				good = cuda_dnn_run(c, r) && (CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
 		}
 	free(ran);

@@ -1,7 +1,7 @@
 /* cudnn.h: cuDNN's backend interface, and one contraction as a plan of it. Includes nothing of the runtime: the compiler plans by the same code.
  *
  * Numbers and types are those of cuDNN 9 (cudnn_graph.h), by their public names without CUDNN_, so that none of it is needed to build. A contraction is described by
- * a line of text, which stands in an image: an operation, three tensors, an engine and its knobs. That is a tenth of what cuDNN writes of a plan, and makes a
+ * a line of text, which stands in an image: an operation, three tensors, what follows it, an engine and its knobs. That is a tenth of what cuDNN writes of a plan, and makes a
  * plan on any device that has the engine, whereas cuDNN's own text is refused by a driver or a number of multiprocessors other than those it was made for. */
 #ifndef RUNTIME_CUDA_CUDNN_H
 #define RUNTIME_CUDA_CUDNN_H

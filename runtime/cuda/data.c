@@ -2,7 +2,7 @@
  *
  * A data set that fits into free memory is copied once, as the readers made it. One that does not is staged: the host gathers the batches of a step
  * into pinned memory, a stream of copies brings them up beside the steps before, even and odd steps in turn. Either way the kernel loop_call
- * puts a batch into the arena. Orders are the host's shuffles, kept for the epoch and the next one. */
+ * puts a batch into the arena, or the addresses of its examples. Orders are the host's shuffles, kept for the epoch and the next one. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -45,6 +45,9 @@ data_table(Cuda *c, DeviceSet *s, int graph)
 		in[k].unit = g->addressed >> k & 1 ? 0 : data_unit(in[k].stride, in[k].bytes, in[k].offset);
 		int64_t threads = r->batch * (in[k].unit ? in[k].bytes / in[k].unit : 1);
 
+		/* a last, smaller batch is the host's: an epoch must not pass before its memory is found missing */
+		if (!in[k].unit && graph == RT_G_EVAL && r->examples % r->batch && !cuda_beside(c, k))
+			return false;
 		most = threads > most ? threads : most;
 	}
 	most = (most + DATA_THREADS - 1) / DATA_THREADS;

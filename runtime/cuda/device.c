@@ -86,6 +86,19 @@ cuda_here(Cuda *c)
 	return CUDA(c, cuCtxSetCurrent, c->context) && (c->h->run.kept != 0 || device_states(c));
 }
 
+bool
+cuda_beside(Cuda *c, int k)
+{
+	int64_t bytes = c->h->program.input[k].t.bytes;
+
+	if (c->beside[k])
+		return true;
+	if (!cuda_alloc(c, &c->beside[k], bytes, "a batch that the host has gathered"))
+		return false;
+	c->h->device_bytes += (size_t)bytes;
+	return true;
+}
+
 /* Examples that the host has gathered, for an input that holds addresses: they lie beside the arena. */
 static bool
 inputs_addressed(Cuda *c, int k, int64_t offset, int64_t n)
@@ -95,7 +108,7 @@ inputs_addressed(Cuda *c, int k, int64_t offset, int64_t n)
 	CuPtr *at;
 	bool good;
 
-	if (!c->beside[k] && !cuda_alloc(c, &c->beside[k], bytes, "a batch that the host has gathered"))
+	if (!cuda_beside(c, k))
 		return false;
 	at = rt_alloc(sizeof *at * (size_t)n);
 	for (int64_t i = 0; i < n; i++)
