@@ -110,6 +110,29 @@ choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParam
 			(double)winograd_workspace(g, op, p) / 1048576);
 }
 
+/* Long sides: is seven products for eight worth their sums? Not where panels are kept from call to call. */
+static void
+choose_strassen(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
+{
+	GemmParams s = *p;
+
+	s.pack = s.strassen = true;
+	s.copy = false;
+	if (op->kind != OP_matmul || !strassen_pays(g, op, &s))
+		return;
+	Looked *l = select_look(cx, op, "strassen");
+
+	l->why = cx->steady && cx->steady[op->in[1].id] && gemm_keepable(g, op, p) ? "panels of its second operand are kept from call to call" : strassen_why_not(g, op, &s);
+	if (!l->why && cx->may && !cx->may(cx->cx, "strassen"))
+		l->why = "switched off";
+	l->chosen = !l->why;
+	l->value = 7.0 / 8;
+	if (l->chosen) {
+		*p = s;
+		l->why = arena_printf(g->arena, "Strassen's algorithm: seven products of halves for eight, %.1f MiB of workspace", (double)gemm_own_workspace(g, op, p) / 1048576);
+	}
+}
+
 /* Parameters of the other kernels follow from shapes. */
 static bool
 cpu_tunable(const Target *t, const char *kernel)
@@ -158,6 +181,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
 		gemm_images(g, contract, &p);
 		choose_winograd(g, contract, bytes, cx, &p);
+		choose_strassen(g, contract, cx, &p);
 		tuned_choose(g, contract, cx, &p);
 		gr->kept = cx->steady && cx->steady[contract->in[1].id] && !gr->once && gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
 		gr->kernel = gemm_text(g->arena, contract, &p);
@@ -371,7 +395,7 @@ const Target cpu_target = {
 	.layout_time = cpu_layout_time,
 	.select = cpu_select,
 	.tunable = cpu_tunable,
-	.variants = (const char *const[]){"winograd", "keep", NULL},
+	.variants = (const char *const[]){"winograd", "strassen", "keep", NULL},
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,
 	.memory_rate = 45e9,

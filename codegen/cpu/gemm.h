@@ -15,7 +15,7 @@ typedef struct GemmParams {
 	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
 	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
 	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
-	bool winograd;           /* winograd.c instead: mr, nv, lanes are those of its products */
+	bool winograd, strassen; /* winograd.c, strassen.c instead: mr, nv, lanes are those of its products */
 	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
 
@@ -103,6 +103,8 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
 int64_t matmul_block(const GemmParams *p);              /* rows of a task */
 bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole rows: a task is a panel of them then */
+typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
+EpilogueIndex mat_index; /* of a MatAt */
 void matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
 /* Bytes of the group's workspace: partial sums, tiles, and panels that are not kept; operand k's copy, 0 if it is read as it lies; all of it. */
 int64_t gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p);
@@ -188,6 +190,14 @@ int64_t winograd_scratch(const Graph *g, const Op *op, const GemmParams *p); /* 
 double winograd_loads(const Op *op, int k);            /* how often each element of operand k is loaded */
 int64_t winograd_pieces(const Graph *g, const Op *op);
 void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
+
+/* strassen.c: large products of f32. Why it cannot; NULL: it can, and pays where sides are long. */
+const char *strassen_why_not(const Graph *g, const Op *op, const GemmParams *p);
+bool strassen_pays(const Graph *g, const Op *op, const GemmParams *p);
+int64_t strassen_sums(const Graph *g, const Op *op, const GemmParams *p); /* bytes of workspace behind the panels */
+int64_t strassen_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
+int64_t strassen_pieces(const Graph *g, const Op *op, const GemmParams *p);
+void strassen_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk); /* bbuf: of a turned operand, its panels */
 
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);

@@ -227,8 +227,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 const char *
 gemm_text(Arena *a, const Op *op, const GemmParams *p)
 {
-	if (p->winograd)
-		return arena_printf(a, "winograd{mr=%d,nv=%d,lanes=%d}", p->mr, p->nv, p->lanes);
+	if (p->winograd || p->strassen)
+		return arena_printf(a, "%s{mr=%d,nv=%d,lanes=%d}", p->winograd ? "winograd" : "strassen", p->mr, p->nv, p->lanes);
 	if (op->kind == OP_conv2d_dw)
 		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s%s}", p->mr, p->nv, p->lanes, p->parts, p->band,
 		    p->images ? arena_printf(a, ",images=%d", p->images) : "", pairs_text(p));
@@ -252,6 +252,9 @@ gemm_parse(const char *text, GemmParams *p)
 	*p = (GemmParams){.parts = 1, .band = 1, .winograd = true};
 	if (sscanf(text, "winograd{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3)
 		return tile_possible(p);
+	*p = (GemmParams){.parts = 1, .band = 1, .strassen = true, .pack = true};
+	if (sscanf(text, "strassen{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3)
+		return tile_possible(p);
 	*p = (GemmParams){.parts = 1, .band = 1};
 	pairs_parse(text, p);
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d,images=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band, &p->images) >= 5)
@@ -273,6 +276,8 @@ gemm_scratch(const Graph *g, const Op *op, const GemmParams *p)
 
 	if (p->winograd)
 		return winograd_scratch(g, op, p);
+	if (p->strassen)
+		return strassen_scratch(g, op, p);
 	if (p->copy && matmul_mat(g, op, &m))
 		return m.k / gemm_unit(p) * matmul_block(p) * 4;
 	return prologue_scratch(g, op, p);
@@ -284,7 +289,7 @@ gemm_panels(const Graph *g, const Op *op, const GemmParams *p)
 {
 	if (p->winograd)
 		return winograd_weights(g, op, p);
-	if (op->kind == OP_conv2d_dw || !p->pack)
+	if (op->kind == OP_conv2d_dw || !p->pack || (p->strassen && !attr_bool(op, A_tb)))
 		return 0;
 	Pack k = pack_of(g, op, p->pair);
 	int64_t nr = (int64_t)p->nv * p->lanes;
@@ -309,7 +314,7 @@ gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 		return panels + winograd_workspace(g, op, p) - winograd_weights(g, op, p);
 	if (op->kind == OP_conv2d_dw)
 		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
-	return panels;
+	return panels + (p->strassen ? strassen_sums(g, op, p) : 0);
 }
 
 /* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
@@ -328,7 +333,7 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 bool
 gemm_keepable(const Graph *g, const Op *op, const GemmParams *p)
 {
-	return gemm_panels(g, op, p) > 0 && !gemm_copy_bytes(g, op, p, 1);
+	return gemm_panels(g, op, p) > 0 && !p->strassen && !gemm_copy_bytes(g, op, p, 1);
 }
 
 int64_t
@@ -349,6 +354,8 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 
 	if (p->winograd)
 		return winograd_pieces(g, op);
+	if (p->strassen)
+		return strassen_pieces(g, op, p);
 	if (op->kind != OP_matmul)
 		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
 	matmul_mat(g, op, &m);

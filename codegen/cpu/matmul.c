@@ -4,9 +4,7 @@
  * goes over all panels of columns; where there are few such blocks, it is a block and a panel. Rows of a turned first operand may be copied first (GemmParams.copy). */
 #include "gemm.h"
 
-typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
-
-static void
+void
 mat_index(Emit *e, void *cx, V row, Ix *ix)
 {
 	const MatAt *at = cx;

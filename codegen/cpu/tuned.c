@@ -46,6 +46,11 @@ misfit(const Graph *g, const Op *op, const SelectCx *cx, const GemmParams *d, Ge
 			return "winograd is switched off";
 		return winograd_why_not(g, op, p, bytes);
 	}
+	if (p->strassen) {
+		if (cx->may && !cx->may(cx->cx, "strassen"))
+			return "strassen is switched off";
+		return strassen_why_not(g, op, p);
+	}
 	if (p->pair != d->pair)
 		return d->pair ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
 	if (p->tiles != d->tiles || p->f16 != d->f16 || !pairs_fit(g, op, arch_named(cx->arch ? cx->arch : arch_native()), p))
@@ -60,10 +65,11 @@ tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 
 	if (!cx->tuned)
 		return;
-	d.winograd = false;
+	d.winograd = d.strassen = false;
 	cx->misfit = misfit(g, op, cx, &d, &t);
 	if (cx->misfit)
 		return;
 	select_overrule(cx, "winograd", t.winograd);
+	select_overrule(cx, "strassen", t.strassen);
 	*p = t;
 }

@@ -22,7 +22,7 @@ def call(*args):
 
 def change(record):
     key, kernel = record.split(" : ")
-    if not kernel.startswith(("brgemm{", "winograd{")):
+    if not kernel.startswith(("brgemm{", "winograd{", "strassen{")):
         return record
     tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice([8, 16]))
     pairs = ",pairs" if "pairs" in kernel else ""
@@ -31,6 +31,8 @@ def change(record):
     if " conv2d.dw " in key:
         images = rng.choice(["", ",images=2", ",images=4"])
         return "%s : brgemm{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), images, pairs)
+    if "matmul" in key and rng.random() < 0.3:
+        return "%s : strassen{%s}" % (key, tile)
     copy = ",copy=1" if "ta=true" in key and rng.random() < 0.5 else ""
     return "%s : brgemm{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(["row", "panel"]), rng.random() < 0.8, copy, pairs)
 

@@ -1,0 +1,258 @@
+/* strassen.c: large matrix products by Strassen's algorithm, once over: seven products of halves for eight.
+ *
+ * In: a group of one matmul of f32, its second operand as it lies, or in panels if it is turned.   Out: a kernel that adds up its halves (seven operands of half the rows and half the columns each, in panels), and the main one. A task has some rows
+ * of the upper half and the same of the lower: it adds up its own seven first operands in the thread's scratch memory, multiplies panel by panel, and makes of seven products a tile of each quarter of
+ * the result, on which the group's epilogue runs as on any tile.
+ * Source: Strassen 1969, "Gaussian elimination is not optimal". Error: some half as large again as that of the plain product (root mean square), as sums of two numbers are multiplied; held to the bounds of all kernels (tests/cpu).
+ * Refused (strassen_why_not): sides that do not halve into whole vectors and panels, batches of matrices, other types. */
+#include "gemm.h"
+#include <string.h>
+
+enum { PRODUCTS = 7, QUARTERS = 4, SUM_LINES = 16, SUM_BYTES = 700 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
+
+/* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right, 2, 3 below. */
+typedef struct Sum { int8_t a, b, sign; } Sum;
+static const Sum first[PRODUCTS] = {{0, 3, 1}, {2, 3, 1}, {0, 0, 0}, {3, 3, 0}, {0, 1, 1}, {2, 0, -1}, {1, 3, -1}};
+static const Sum second[PRODUCTS] = {{0, 3, 1}, {0, 0, 0}, {1, 3, -1}, {2, 0, -1}, {3, 3, 0}, {0, 1, 1}, {2, 3, 1}};
+/* What each product is of each quarter of the result. */
+static const int8_t share[QUARTERS][PRODUCTS] = {{1, 0, 0, 1, -1, 0, 1}, {0, 0, 1, 0, 1, 0, 0}, {0, 1, 0, 1, 0, 0, 0}, {1, -1, 1, 0, 0, 1, 0}};
+
+typedef struct Halves { int64_t m, n, k, panels, block; bool ta; } Halves; /* of half the sides; rows of a task in each half */
+
+static bool
+halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes;
+	Mat m;
+
+	if (op->kind != OP_matmul || !matmul_mat(g, op, &m) || m.m.mul || m.batch != 1 || m.m.n % 2 || m.n % (2 * nr) || m.k % (2 * p->lanes) || m.k % (2 * SUM_LINES))
+		return false;
+	*h = (Halves){.m = m.m.n / 2, .n = m.n / 2, .k = m.k / 2, .panels = m.n / 2 / nr, .ta = attr_bool(op, A_ta)};
+	int64_t step = h->ta ? p->lanes : p->mr, fit = SUM_BYTES / (PRODUCTS * h->k * 4) / step * step, most = p->mr * 8 / step * step;
+
+	h->block = fit > most ? most : fit;
+	if (h->block < step)
+		h->block = step;
+	return true;
+}
+
+const char *
+strassen_why_not(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Halves h;
+
+	if (p->pair || gemm_half(g, op))
+		return "its operands are no numbers of 32 bits";
+	if (prologue_made(g, op, 0) && prologue_way(g, op, p, 0) != PROLOGUE_COPY)
+		return "its first operand is made on its way";
+	return halves_of(g, op, p, &h) ? NULL : "its sides do not halve into whole vectors and panels";
+}
+
+bool
+strassen_pays(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Halves h;
+
+	/* the sums cost what products with a short side would: seven for eight pays for them where the harmonic mean of the sides is long; a result beyond the caches waits for memory in any case */
+	return halves_of(g, op, p, &h) && 6 / (1.0 / (double)h.m + 1.0 / (double)h.n + 1.0 / (double)h.k) >= SIDE && 16 * h.m * h.n <= MOST_BYTES;
+}
+
+int64_t
+strassen_sums(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Halves h;
+
+	return halves_of(g, op, p, &h) ? PRODUCTS * h.k * h.n * 4 : 0;
+}
+
+static int64_t
+products_bytes(const GemmParams *p, const Halves *h)
+{
+	return PRODUCTS * h->block * p->nv * p->lanes * 4;
+}
+
+int64_t
+strassen_scratch(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Halves h;
+
+	return halves_of(g, op, p, &h) ? PRODUCTS * h.block * h.k * 4 + products_bytes(p, &h) : 0;
+}
+
+int64_t
+strassen_pieces(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Halves h;
+
+	return halves_of(g, op, p, &h) ? ceil_div(h.m, h.block) : 0;
+}
+
+/* The seven sums of the four vectors x. */
+static void
+sums(Emit *e, const Sum s[PRODUCTS], const V x[QUARTERS], V r[PRODUCTS])
+{
+	for (int q = 0; q < PRODUCTS; q++)
+		r[q] = !s[q].sign ? x[s[q].a] : (s[q].sign > 0 ? LLVMBuildFAdd : LLVMBuildFSub)(here(e), x[s[q].a], x[s[q].b], "");
+}
+
+/* Rows, or panels [panel][k][nr], to [panel of a half][product][half of k][nr]. Task: some lines of a panel of a half. */
+static void
+second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int src, int dst, GraphKernels *gk)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, pieces = h->k / SUM_LINES;
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "sums", &fresh);
+
+	if (fresh) {
+		emit_lanes(&e, p->lanes);
+		int64_t line = panels ? nr * 4 : 2 * h->n * 4, apart = panels ? 2 * h->k * nr * 4 : nr * 4; /* bytes from a line to the next, from a panel to the next */
+		V from = buffer(&e, src), to = buffer(&e, dst), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), panel = i_div(&e, t, k64(&e, pieces)), first_line = i_mul(&e, i_rem(&e, t, k64(&e, pieces)), k64(&e, SUM_LINES));
+		V i = i_add(&e, first_line, loop_open(&e, k64(&e, 0), k64(&e, SUM_LINES), 1)), j = loop_open(&e, k64(&e, 0), k64(&e, nr * 4), p->lanes * 4), x[QUARTERS], r[PRODUCTS];
+		V at = i_add(&e, i_mul(&e, panel, k64(&e, apart)), i_add(&e, i_mul(&e, i, k64(&e, line)), j)), out = i_add(&e, i_mul(&e, panel, k64(&e, PRODUCTS * h->k * nr * 4)), i_add(&e, i_mul(&e, i, k64(&e, nr * 4)), j));
+
+		for (int q = 0; q < QUARTERS; q++)
+			x[q] = vec_load(&e, ptr_at(&e, from, i_add(&e, at, k64(&e, (q & 1) * h->panels * apart + (q >> 1) * h->k * line))), NULL);
+		sums(&e, second, x, r);
+		for (int q = 0; q < PRODUCTS; q++)
+			vec_store(&e, ptr_at(&e, to, i_add(&e, out, k64(&e, q * h->k * nr * 4))), r[q], NULL);
+		for (int k = 0; k < 3; k++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->panels * pieces, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* A task's first operands, rows [lo, lo + rows) of both halves: [product][row][k], or [product][k][row] of a turned one, whose rows lie together in memory. */
+static void
+first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, V to)
+{
+	int64_t line = h->ta ? 2 * h->m * 4 : 2 * h->k * 4, down = h->ta ? h->m * 4 : h->m * line, right = h->ta ? h->k * line : h->k * 4, width = h->ta ? h->block : h->k;
+	V i = loop_open(e, k64(e, 0), h->ta ? k64(e, h->k) : rows, 1), j = loop_open(e, k64(e, 0), k64(e, width), p->lanes), mask = NULL, x[QUARTERS], r[PRODUCTS];
+	V at = h->ta ? i_add(e, i_mul(e, i, k64(e, line)), i_mul(e, i_add(e, lo, j), k64(e, 4))) : i_add(e, i_mul(e, i_add(e, lo, i), k64(e, line)), i_mul(e, j, k64(e, 4)));
+
+	if (h->ta)
+		mask = row_mask(e, i_sub(e, rows, j), 0);
+	for (int q = 0; q < QUARTERS; q++)
+		x[q] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (q >> 1) * down + (q & 1) * right))), mask);
+	sums(e, first, x, r);
+	V out = i_mul(e, i_add(e, i_mul(e, i, k64(e, width)), j), k64(e, 4));
+
+	for (int q = 0; q < PRODUCTS; q++)
+		vec_store(e, ptr_at(e, to, i_add(e, out, k64(e, q * h->block * h->k * 4))), r[q], mask);
+	loop_close(e);
+	loop_close(e);
+}
+
+/* A line of the four quarters from that of seven products, a vector. */
+static void
+quarters(Emit *e, const V m[PRODUCTS], V r[QUARTERS])
+{
+	for (int q = 0; q < QUARTERS; q++) {
+		r[q] = NULL;
+		for (int k = 0; k < PRODUCTS; k++)
+			if (share[q][k])
+				r[q] = !r[q] ? m[k] : (share[q][k] > 0 ? LLVMBuildFAdd : LLVMBuildFSub)(here(e), r[q], m[k], "");
+	}
+}
+
+typedef struct Pieces { int64_t rows, block; } Pieces;
+
+static V
+rows_of_piece(Emit *e, void *cx, V piece)
+{
+	const Pieces *p = cx;
+
+	return i_mul(e, k64(e, 2), i_max(e, k64(e, 0), i_min(e, k64(e, p->block), i_sub(e, k64(e, p->rows), i_mul(e, piece, k64(e, p->block))))));
+}
+
+/* The tile of a quarter of the result, rows [r0, r0 + count) of a task and panel kb of the half; opens the loop over quarters. */
+static EpilogueTile
+quarter_open(Emit *e, const GemmParams *p, const Halves *h, V lo, V r0, V count, V kb, MatAt *at, V *quarter)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes;
+
+	*quarter = loop_open(e, k64(e, 0), k64(e, QUARTERS), 1);
+	V below = i_div(e, *quarter, k64(e, 2)), aside = i_rem(e, *quarter, k64(e, 2));
+
+	at->first = i_add(e, i_add(e, lo, r0), i_mul(e, below, k64(e, h->m)));
+	return (EpilogueTile){.rows = count, .column = i_add(e, i_mul(e, kb, k64(e, nr)), i_mul(e, aside, k64(e, h->n))), .columns = k64(e, nr), .done = i_add(e, i_mul(e, r0, k64(e, 2)), i_mul(e, below, count)),
+		.tile_columns = nr, .unroll = p->nv, .index = mat_index, .cx = at};
+}
+
+static void
+main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int abuf, int sums_at, Epilogue *epi, GraphKernels *gk)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, N = 2 * h->n, row_bytes = h->ta ? 4 : h->k * 4;
+	Emit e = {0};
+	bool fresh, tile;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+
+	scratch_check(gc, strassen_scratch(gc->g, op, p));
+	if (fresh) {
+		emit_lanes(&e, p->lanes);
+		V A = buffer(&e, abuf), B = buffer(&e, sums_at), C = epilogue_raw(&e, epi, QUARTERS * p->mr, nr, &tile), a = scratch_ptr(&e, 0), m = scratch_ptr(&e, PRODUCTS * h->block * h->k * 4);
+		Tiles tiles = tiles_make(&e, p, nr, tile_rows(h->m, h->block, p->mr));
+		V st[S_COUNT] = {[S_AM] = k64(&e, row_bytes), [S_AK] = k64(&e, h->ta ? h->block * 4 : 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
+			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, h->k)};
+		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), lo = i_mul(&e, t, k64(&e, h->block)), rows = i_min(&e, k64(&e, h->block), i_sub(&e, k64(&e, h->m), lo)), r0, count;
+
+		first_sums(&e, p, h, A, lo, rows, a);
+		V kb = loop_open(&e, k64(&e, 0), k64(&e, h->panels), 1), quarter;
+		MatAt place = {val_type(gc->g, op->out[0]), NULL};
+
+		tiles_open(&e, rows, p->mr, &r0, &count);
+		EpilogueTile et = quarter_open(&e, p, h, lo, r0, count, kb, &place, &quarter);
+
+		epilogue_fetch(&e, epi, &et, nr);
+		loop_close(&e);
+		loop_close(&e);
+		V q = loop_open(&e, k64(&e, 0), k64(&e, PRODUCTS), 1);
+
+		tiles_open(&e, rows, p->mr, &r0, &count);
+		tile_call(&e, &tiles, count, k64(&e, 0), 1, ptr_at(&e, a, i_add(&e, i_mul(&e, q, k64(&e, h->block * h->k * 4)), i_mul(&e, r0, k64(&e, row_bytes)))),
+		    ptr_at(&e, B, i_mul(&e, i_add(&e, i_mul(&e, kb, k64(&e, PRODUCTS)), q), k64(&e, h->k * nr * 4))), ptr_at(&e, m, i_mul(&e, i_add(&e, i_mul(&e, q, k64(&e, h->block)), r0), k64(&e, nr * 4))),
+		    k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		loop_close(&e);
+		loop_close(&e);
+		tiles_open(&e, rows, p->mr, &r0, &count);
+		V i = loop_open(&e, k64(&e, 0), count, 1), from = ptr_at(&e, m, i_mul(&e, i_add(&e, r0, i), k64(&e, nr * 4))), row = i_add(&e, lo, i_add(&e, r0, i));
+
+		for (int j = 0; j < p->nv; j++) {
+			V x[PRODUCTS], y[QUARTERS];
+
+			for (int k = 0; k < PRODUCTS; k++)
+				x[k] = vec_load(&e, ptr_at(&e, from, k64(&e, (k * h->block * nr + j * p->lanes) * 4)), NULL);
+			quarters(&e, x, y);
+			for (int k = 0; k < QUARTERS; k++) {
+				V at = tile ? i_mul(&e, i, k64(&e, nr * 4)) : i_add(&e, i_mul(&e, row, k64(&e, N * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
+
+				vec_store(&e, ptr_at(&e, C, i_add(&e, at, k64(&e, (tile ? k * p->mr * nr : (k >> 1) * h->m * N + (k & 1) * h->n) * 4 + j * p->lanes * 4))), y[k], NULL);
+			}
+		}
+		loop_close(&e);
+		et = quarter_open(&e, p, h, lo, r0, count, kb, &place, &quarter);
+		et.piece = t;
+		et.tile = tile ? ptr_at(&e, C, i_mul(&e, quarter, k64(&e, p->mr * nr * 4))) : C;
+		epilogue_tile(&e, epi, &et);
+		for (int k = 0; k < 4; k++)
+			loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = ceil_div(h->m, h->block), .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	epilogue_finish(gc, gk, epi, rows_of_piece, &(Pieces){h->m, h->block});
+}
+
+void
+strassen_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
+{
+	int64_t bytes = gemm_panels(gc->g, op, p);
+	Halves h;
+
+	if (!halves_of(gc->g, op, p, &h))
+		bug("%s does not halve", op_info[op->kind].name);
+	gc->flops_less = op_flops(gc->g, op) / 8;
+	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, gc->g->group.at[gc->group].workspace_offset + align64(bytes)}));
+	int to = (int)gc->buf.n - 1;
+
+	second_emit(gc, p, &h, bytes > 0, bbuf, to, gk);
+	main_emit(gc, op, p, &h, abuf, to, epi, gk);
+}
