@@ -8,7 +8,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { PRODUCTS = 7, QUARTERS = 4, SUM_LINES = 16, SUM_BYTES = 700 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
+enum { PRODUCTS = 7, QUARTERS = 4, SUM_LINES = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
 
 /* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right, 2, 3 below. */
 typedef struct Sum { int8_t a, b, sign; } Sum;
