@@ -17,7 +17,7 @@ static const Sum second[PRODUCTS] = {{0, 3, 1}, {0, 0, 0}, {1, 3, -1}, {2, 0, -1
 /* What each product is of each quarter of the result. */
 static const int8_t share[QUARTERS][PRODUCTS] = {{1, 0, 0, 1, -1, 0, 1}, {0, 0, 1, 0, 1, 0, 0}, {0, 1, 0, 1, 0, 0, 0}, {1, -1, 1, 0, 0, 1, 0}};
 
-typedef struct Halves { int64_t m, n, k, panels, block; bool ta; } Halves; /* of half the sides; rows of a task in each half */
+typedef struct Halves { int64_t m, n, k, panels, tasks, block; bool ta; } Halves; /* of half the sides; rows of a task in each half, at most */
 
 static bool
 halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
@@ -33,6 +33,12 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	h->block = fit > most ? most : fit;
 	if (h->block < step)
 		h->block = step;
+	/* rows that lie together: whole vectors; else an even number of tasks of as many rows, give or take one */
+	h->tasks = ceil_div(h->m, h->block);
+	if (!h->ta) {
+		h->tasks += h->tasks > 1 && h->tasks % 2;
+		h->block = ceil_div(h->m, h->tasks);
+	}
 	return true;
 }
 
@@ -84,7 +90,7 @@ strassen_pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
-	return halves_of(g, op, p, &h) ? ceil_div(h.m, h.block) : 0;
+	return halves_of(g, op, p, &h) ? h.tasks : 0;
 }
 
 /* The seven sums of the four vectors x. */
@@ -155,14 +161,26 @@ quarters(Emit *e, const V m[PRODUCTS], V r[QUARTERS])
 	}
 }
 
-typedef struct Pieces { int64_t rows, block; } Pieces;
+/* The first row of a task. */
+static V
+row_of_task(Emit *e, const Halves *h, V task)
+{
+	return h->ta ? i_min(e, k64(e, h->m), i_mul(e, task, k64(e, h->block))) : i_div(e, i_mul(e, task, k64(e, h->m)), k64(e, h->tasks));
+}
+
+/* Which numbers of rows its tiles have, as tiles_make wants it. */
+static int64_t
+rows_set(const GemmParams *p, const Halves *h)
+{
+	return h->ta ? tile_rows(h->m, h->block, p->mr) : tile_rows(h->block, h->block, p->mr) | tile_rows(h->m / h->tasks, h->m / h->tasks, p->mr);
+}
 
 static V
 rows_of_piece(Emit *e, void *cx, V piece)
 {
-	const Pieces *p = cx;
+	const Halves *h = cx;
 
-	return i_mul(e, k64(e, 2), i_max(e, k64(e, 0), i_min(e, k64(e, p->block), i_sub(e, k64(e, p->rows), i_mul(e, piece, k64(e, p->block))))));
+	return i_mul(e, k64(e, 2), i_sub(e, row_of_task(e, h, i_add(e, piece, k64(e, 1))), row_of_task(e, h, piece)));
 }
 
 /* The tile of a quarter of the result, rows [r0, r0 + count) of a task and panel kb of the half; opens the loop over quarters. */
@@ -191,10 +209,10 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
 		V A = buffer(&e, abuf), B = buffer(&e, sums_at), C = epilogue_raw(&e, epi, QUARTERS * p->mr, nr, &tile), a = scratch_ptr(&e, 0), m = scratch_ptr(&e, PRODUCTS * h->block * h->k * 4);
-		Tiles tiles = tiles_make(&e, p, nr, tile_rows(h->m, h->block, p->mr));
+		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h));
 		V st[S_COUNT] = {[S_AM] = k64(&e, row_bytes), [S_AK] = k64(&e, h->ta ? h->block * 4 : 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
 			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, h->k)};
-		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), lo = i_mul(&e, t, k64(&e, h->block)), rows = i_min(&e, k64(&e, h->block), i_sub(&e, k64(&e, h->m), lo)), r0, count;
+		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), lo = row_of_task(&e, h, t), rows = i_sub(&e, row_of_task(&e, h, i_add(&e, t, k64(&e, 1))), lo), r0, count;
 
 		first_sums(&e, p, h, A, lo, rows, a);
 		V kb = loop_open(&e, k64(&e, 0), k64(&e, h->panels), 1), quarter;
@@ -237,8 +255,8 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		for (int k = 0; k < 4; k++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = ceil_div(h->m, h->block), .mul = 0, .div = 1, .grain = 1}, fresh, false);
-	epilogue_finish(gc, gk, epi, rows_of_piece, &(Pieces){h->m, h->block});
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	epilogue_finish(gc, gk, epi, rows_of_piece, (void *)(uintptr_t)h);
 }
 
 void
