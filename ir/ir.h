@@ -84,6 +84,7 @@ typedef enum Trait {
 	T_PARTS = 1 << 17,    /* a contraction that sums over examples: kernels do so in parts, added afterwards */
 	T_INPLACE = 1 << 19,  /* the result may take operand 0's place, of which the kernel then touches what changes and no more; no other operand's */
 	T_ORDER = 1 << 18,    /* operand 1 is not read: who reads the result only runs after it stands */
+	T_CROP = 1 << 20,     /* each element is one of operand 0's, at a place that the other operands shift, or 0 */
 } Trait;
 
 /* OP_name for ops.def and red.def; OP_name, OP_name_dx, _dy, _dz for every row of ew.def. */

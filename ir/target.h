@@ -102,7 +102,7 @@ typedef struct Target {
 	/* Operand k of a contraction or pooling, in type `narrow` if that is not DT_none (pass precision comes later), made by its kernel. NULL hook: none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, DType narrow, Prologue *p);
 	bool windows_fuse; /* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook prologue */
-	bool crops_fuse;   /* a crop is made on the way, like an elementwise op, by whatever reads it: its operand is read where it points */
+	bool crops_fuse;   /* a crop (T_CROP) is made on the way, like an elementwise op, by whatever reads it: its operand is read where it points */
 	double memory_rate, map_rate, start; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s, seconds from one kernel to the next */
 	/* The target makes few launches of many small kernels that do not depend on each other: updates run together behind all else, what is cast of states alone runs before it, and whole tensors
 	 * that are reduced to a number each (the largest of every gradient) do not wait for each other. */

@@ -25,7 +25,7 @@ fuse_same_space(const Type *a, const Type *b)
 bool
 fuse_is_crop(const Fuse *f, const Op *op)
 {
-	return op->kind == OP_crop && f->cx->target && f->cx->target->crops_fuse;
+	return op_has((OpKind)op->kind, T_CROP) && f->cx->target && f->cx->target->crops_fuse;
 }
 
 bool

@@ -46,7 +46,7 @@ fits(const Graph *g, int group, const Type *t)
 
 		if (o->dead || o->group != group)
 			continue;
-		if (!red && !op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW | T_WINDOW | T_RANDOM) && o->kind != OP_stop_gradient && o->kind != OP_crop)
+		if (!red && !op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW | T_WINDOW | T_RANDOM | T_CROP) && o->kind != OP_stop_gradient)
 			return false;
 		if (red && (cu_late_is(g, &late, o->in[0]) || cu_reduces_to(g, t, t->perm[t->rank - 1], o)))
 			return false;
