@@ -110,7 +110,7 @@ choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParam
 			(double)winograd_workspace(g, op, p) / 1048576);
 }
 
-/* Long sides: is seven products for eight worth their sums? Not where panels are kept from call to call. */
+/* Long sides: is seven products for eight worth their sums? */
 static void
 choose_strassen(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 {
@@ -122,7 +122,7 @@ choose_strassen(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 		return;
 	Looked *l = select_look(cx, op, "strassen");
 
-	l->why = cx->steady && cx->steady[op->in[1].id] && gemm_keepable(g, op, p) ? "panels of its second operand are kept from call to call" : strassen_why_not(g, op, &s);
+	l->why = strassen_why_not(g, op, &s);
 	if (!l->why && cx->may && !cx->may(cx->cx, "strassen"))
 		l->why = "switched off";
 	l->chosen = !l->why;

@@ -4,7 +4,7 @@
  * of the upper half and the same of the lower: it adds up its own seven first operands in the thread's scratch memory, multiplies panel by panel, and makes of seven products a tile of each quarter of
  * the result, on which the group's epilogue runs as on any tile.
  * Source: Strassen 1969, "Gaussian elimination is not optimal". Error: some half as large again as that of the plain product (root mean square), as sums of two numbers are multiplied; held to the bounds of all kernels (tests/cpu).
- * Refused (strassen_why_not): sides that do not halve into whole vectors and panels, batches of matrices, other types. */
+ * Refused (strassen_why_not): sides that do not halve into whole vectors and panels, rows that follow the batch's size, batches of matrices, other types. */
 #include "gemm.h"
 #include <string.h>
 
@@ -36,7 +36,7 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	/* rows that lie together: whole vectors; else an even number of tasks of as many rows, give or take one */
 	h->tasks = ceil_div(h->m, h->block);
 	if (!h->ta) {
-		h->tasks += h->tasks > 1 && h->tasks % 2;
+		h->tasks += h->tasks > 1 && h->tasks % 2 && h->tasks < h->m;
 		h->block = ceil_div(h->m, h->tasks);
 	}
 	return true;
@@ -183,20 +183,6 @@ rows_of_piece(Emit *e, void *cx, V piece)
 	return i_mul(e, k64(e, 2), i_sub(e, row_of_task(e, h, i_add(e, piece, k64(e, 1))), row_of_task(e, h, piece)));
 }
 
-/* The tile of a quarter of the result, rows [r0, r0 + count) of a task and panel kb of the half; opens the loop over quarters. */
-static EpilogueTile
-quarter_open(Emit *e, const GemmParams *p, const Halves *h, V lo, V r0, V count, V kb, MatAt *at, V *quarter)
-{
-	int64_t nr = (int64_t)p->nv * p->lanes;
-
-	*quarter = loop_open(e, k64(e, 0), k64(e, QUARTERS), 1);
-	V below = i_div(e, *quarter, k64(e, 2)), aside = i_rem(e, *quarter, k64(e, 2));
-
-	at->first = i_add(e, i_add(e, lo, r0), i_mul(e, below, k64(e, h->m)));
-	return (EpilogueTile){.rows = count, .column = i_add(e, i_mul(e, kb, k64(e, nr)), i_mul(e, aside, k64(e, h->n))), .columns = k64(e, nr), .done = i_add(e, i_mul(e, r0, k64(e, 2)), i_mul(e, below, count)),
-		.tile_columns = nr, .unroll = p->nv, .index = mat_index, .cx = at};
-}
-
 static void
 main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int abuf, int sums_at, Epilogue *epi, GraphKernels *gk)
 {
@@ -215,16 +201,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), lo = row_of_task(&e, h, t), rows = i_sub(&e, row_of_task(&e, h, i_add(&e, t, k64(&e, 1))), lo), r0, count;
 
 		first_sums(&e, p, h, A, lo, rows, a);
-		V kb = loop_open(&e, k64(&e, 0), k64(&e, h->panels), 1), quarter;
-		MatAt place = {val_type(gc->g, op->out[0]), NULL};
-
-		tiles_open(&e, rows, p->mr, &r0, &count);
-		EpilogueTile et = quarter_open(&e, p, h, lo, r0, count, kb, &place, &quarter);
-
-		epilogue_fetch(&e, epi, &et, nr);
-		loop_close(&e);
-		loop_close(&e);
-		V q = loop_open(&e, k64(&e, 0), k64(&e, PRODUCTS), 1);
+		V kb = loop_open(&e, k64(&e, 0), k64(&e, h->panels), 1), q = loop_open(&e, k64(&e, 0), k64(&e, PRODUCTS), 1);
 
 		tiles_open(&e, rows, p->mr, &r0, &count);
 		tile_call(&e, &tiles, count, k64(&e, 0), 1, ptr_at(&e, a, i_add(&e, i_mul(&e, q, k64(&e, h->block * h->k * 4)), i_mul(&e, r0, k64(&e, row_bytes)))),
@@ -248,9 +225,12 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 			}
 		}
 		loop_close(&e);
-		et = quarter_open(&e, p, h, lo, r0, count, kb, &place, &quarter);
-		et.piece = t;
-		et.tile = tile ? ptr_at(&e, C, i_mul(&e, quarter, k64(&e, p->mr * nr * 4))) : C;
+		V quarter = loop_open(&e, k64(&e, 0), k64(&e, QUARTERS), 1), below = i_div(&e, quarter, k64(&e, 2)), aside = i_rem(&e, quarter, k64(&e, 2));
+		MatAt place = {val_type(gc->g, op->out[0]), i_add(&e, i_add(&e, lo, r0), i_mul(&e, below, k64(&e, h->m)))};
+		EpilogueTile et = {.rows = count, .column = i_add(&e, i_mul(&e, kb, k64(&e, nr)), i_mul(&e, aside, k64(&e, h->n))), .columns = k64(&e, nr), .piece = t,
+			.done = i_add(&e, i_mul(&e, r0, k64(&e, 2)), i_mul(&e, below, count)), .tile = tile ? ptr_at(&e, C, i_mul(&e, quarter, k64(&e, p->mr * nr * 4))) : C, .tile_columns = nr, .unroll = p->nv,
+			.index = mat_index, .cx = &place};
+
 		epilogue_tile(&e, epi, &et);
 		for (int k = 0; k < 4; k++)
 			loop_close(&e);
