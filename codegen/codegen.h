@@ -18,6 +18,7 @@ typedef struct KernelRec {
 	int group;                   /* of the graph: its ops give layers, location, flops */
 	int64_t rows; int32_t mul, div; int64_t grain; /* tasks: runtime/README.md */
 	bool check;
+	bool shares;                 /* a thread's share of the tasks is one call (rt_parallel_shares) */
 	bool once;                   /* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
 	bool scratch;                /* uses the thread's scratch */
 	double flops, bytes;

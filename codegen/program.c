@@ -376,8 +376,9 @@ put_kernels(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
 		put_layers(b, m, a, gk->g, k->group);
 		put_number(b, "flops", k->flops);
 		put_number(b, "bytes", k->bytes);
-		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s}", (long long)k->rows, k->mul, k->mul ? k->div : 1,
+		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s", (long long)k->rows, k->mul, k->mul ? k->div : 1,
 		    (long long)k->grain, k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
+		buf_printf(b, "%s}", k->shares ? ", \"shares\": true" : "");
 	}
 	buf_printf(b, "]");
 }

@@ -73,7 +73,7 @@ typedef struct RtRow {          /* one kernel call */
 	RtMap *map; int32_t nmap;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
-	bool check, once;
+	bool check, once, shares;
 } RtRow;
 typedef struct RtGraph {
 	const char *name;
@@ -135,6 +135,7 @@ typedef struct RtThreads RtThreads;
 typedef void RtWork(void *cx, int64_t t0, int64_t t1, int thread);
 RtThreads *rt_threads_new(int n, RtError *e); /* n - 1 threads beside the caller; NULL after rt_fail */
 void rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* all tasks, then a barrier */
+void rt_threads_run_shares(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* the same, each thread's share in one call: for tasks that cost less together */
 void rt_threads_free(RtThreads *p);
 int rt_threads_count(const RtThreads *p);
 void rt_threads_use(RtThreads *p, int n);     /* between jobs: how many take part from now on, 1 to all */

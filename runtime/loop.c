@@ -149,6 +149,14 @@ rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
 	rt_threads_run(rt_host(run)->threads, loop_launch, &l, tasks);
 }
 
+void
+rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
+{
+	Launch l = {.run = run, .kernel = k, .off = off};
+
+	rt_threads_run_shares(rt_host(run)->threads, loop_launch, &l, tasks);
+}
+
 int64_t
 rt_fault(RtRun *run)
 {
@@ -186,7 +194,7 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 		if (r->once && kept)
 			continue;
-		rt_parallel(run, h->image->kernel[r->fn], r->off, rt_row_tasks(r, run->n));
+		(r->shares ? rt_parallel_shares : rt_parallel)(run, h->image->kernel[r->fn], r->off, rt_row_tasks(r, run->n));
 		if (time)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))

@@ -242,6 +242,7 @@ program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->grain = rt_json_int(o, "grain", 1);
 		r->check = rt_json_bool(o, "check", false);
 		r->once = rt_json_bool(o, "once", false);
+		r->shares = rt_json_bool(o, "shares", false);
 		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
 	}

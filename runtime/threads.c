@@ -158,8 +158,8 @@ threads_join(RtThreads *p)
 	__atomic_store_n(&p->waiting, 0, __ATOMIC_SEQ_CST);
 }
 
-void
-rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
+static void
+threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t chunks)
 {
 	uint32_t generation;
 
@@ -174,13 +174,25 @@ rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
 	p->cx = cx;
 	p->tasks = tasks;
 	p->shares = tasks < p->used ? (uint32_t)tasks : (uint32_t)p->used;
-	p->chunks = tasks >= THREADS_CHUNKS * (int64_t)p->used ? THREADS_CHUNKS : (uint32_t)(tasks / p->shares);
+	p->chunks = (uint32_t)(tasks >= chunks * p->shares ? chunks : tasks / p->shares);
 	__atomic_store_n(&p->done, 0, __ATOMIC_RELAXED);
 	for (uint32_t k = 0; k < p->shares; k++)
 		__atomic_store_n(&p->share[k].state, (uint64_t)generation << 32 | p->chunks, __ATOMIC_RELEASE);
 	threads_announce(p);
 	threads_chunks(p, generation, 0);
 	threads_join(p);
+}
+
+void
+rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
+{
+	threads_run(p, work, cx, tasks, THREADS_CHUNKS);
+}
+
+void
+rt_threads_run_shares(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
+{
+	threads_run(p, work, cx, tasks, 1);
 }
 
 int

@@ -172,7 +172,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	gr->workspace = 0;
 	cx->misfit = cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
 	if (composite) {
-		gr->kernel = (attention_op((OpKind)composite->kind) ? attention_select : rnn_select)(g, composite, bytes, &gr->workspace);
+		gr->kernel = attention_op((OpKind)composite->kind) ? attention_select(g, composite, bytes, &gr->workspace) : rnn_select(g, composite, bytes, cx, &gr->workspace);
 		return NULL;
 	}
 	if (contract && gemm_can(g, contract, bytes)) {

@@ -230,7 +230,7 @@ typedef struct GroupCx {
 	double flops_less;       /* operations that its ops name and its kernels do without */
 } GroupCx;
 
-typedef struct Rows { int64_t rows; int32_t mul, div; int64_t grain; } Rows;
+typedef struct Rows { int64_t rows; int32_t mul, div; int64_t grain; bool shares; /* KernelRec.shares */ } Rows;
 typedef struct Out { Val v; int buf; } Out;              /* a value and where it is stored */
 
 /* One loop of a nest: logical axes of the root's type merged into one, outermost first. */

@@ -191,7 +191,12 @@ double winograd_loads(const Op *op, int k);            /* how often each element
 int64_t winograd_pieces(const Graph *g, const Op *op);
 void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
 
-/* strassen.c: large products of f32. Why it cannot; NULL: it can, and pays where sides are long. */
+/* strassen.c: the operands of seven products from four quarters of each factor, vectors: upper left, upper right, lower left, lower right; the result's quarters from the products. */
+enum { STRASSEN_PRODUCTS = 7, STRASSEN_QUARTERS = 4 };
+void strassen_first(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
+void strassen_second(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
+void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUARTERS]);
+/* Large products of f32. Why it cannot; NULL: it can, and pays where sides are long. */
 const char *strassen_why_not(const Graph *g, const Op *op, const GemmParams *p);
 bool strassen_pays(const Graph *g, const Op *op, const GemmParams *p);
 int64_t strassen_sums(const Graph *g, const Op *op, const GemmParams *p); /* bytes of workspace behind the panels */

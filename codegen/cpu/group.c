@@ -217,7 +217,7 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 	}
 	vec_push(c->arena, &gk->k, ((KernelRec){
 		.name = symbol(gc, gc->part), .fn = fn, .off = off, .noff = (int)gc->buf.n, .group = gc->group, .rows = r.rows, .mul = r.mul, .div = r.div,
-		.grain = r.grain, .check = check, .scratch = e->uses_scratch, .once = gc->once || (gc->group >= 0 && gc->g->group.at[gc->group].once),
+		.grain = r.grain, .shares = r.shares, .check = check, .scratch = e->uses_scratch, .once = gc->once || (gc->group >= 0 && gc->g->group.at[gc->group].once),
 		.flops = 0, .bytes = 0}));
 	/* the group's figures stand with one of its kernels: the first, or the one that says it does the work */
 	uint32_t at = gk->k.n - 1;

@@ -155,7 +155,7 @@ launch(Loops *p, const KernelRec *k, V arena, V n, V off)
 	}
 	T args[4] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64};
 
-	call(p, helper(p, "rt_parallel", p->l->voidt, args, 4), (V[]){p->run, fn, off, tasks}, 4);
+	call(p, helper(p, k->shares ? "rt_parallel_shares" : "rt_parallel", p->l->voidt, args, 4), (V[]){p->run, fn, off, tasks}, 4);
 }
 
 /* Kernels [from, to) in the function that is open. */

@@ -7,7 +7,7 @@ bool rnn_op(OpKind k);                                  /* lstm.cells, gru.cells
 /* Why the kernel does not take op, NULL if it does; the text is in g's arena. */
 const char *rnn_refuses(const Graph *g, const Op *op, int vector_bytes);
 /* Kernel text, and the bytes that the group's workspace needs. */
-const char *rnn_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace);
+const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace);
 void rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool attention_op(OpKind k);                            /* attention and its gradient */
 const char *attention_refuses(const Graph *g, const Op *op, int vector_bytes);

@@ -8,7 +8,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { PRODUCTS = 7, QUARTERS = 4, SUM_LINES = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
 
 /* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right, 2, 3 below. */
 typedef struct Sum { int8_t a, b, sign; } Sum;
@@ -119,7 +119,7 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 
 		for (int q = 0; q < QUARTERS; q++)
 			x[q] = vec_load(&e, ptr_at(&e, from, i_add(&e, at, k64(&e, (q & 1) * h->panels * apart + (q >> 1) * h->k * line))), NULL);
-		sums(&e, second, x, r);
+		strassen_second(&e, x, r);
 		for (int q = 0; q < PRODUCTS; q++)
 			vec_store(&e, ptr_at(&e, to, i_add(&e, out, k64(&e, q * h->k * nr * 4))), r[q], NULL);
 		for (int k = 0; k < 3; k++)
@@ -140,7 +140,7 @@ first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, 
 		mask = row_mask(e, i_sub(e, rows, j), 0);
 	for (int q = 0; q < QUARTERS; q++)
 		x[q] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (q >> 1) * down + (q & 1) * right))), mask);
-	sums(e, first, x, r);
+	strassen_first(e, x, r);
 	V out = i_mul(e, i_add(e, i_mul(e, i, k64(e, width)), j), k64(e, 4));
 
 	for (int q = 0; q < PRODUCTS; q++)
@@ -149,9 +149,20 @@ first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, 
 	loop_close(e);
 }
 
-/* A line of the four quarters from that of seven products, a vector. */
-static void
-quarters(Emit *e, const V m[PRODUCTS], V r[QUARTERS])
+void
+strassen_first(Emit *e, const V x[QUARTERS], V r[PRODUCTS])
+{
+	sums(e, first, x, r);
+}
+
+void
+strassen_second(Emit *e, const V x[QUARTERS], V r[PRODUCTS])
+{
+	sums(e, second, x, r);
+}
+
+void
+strassen_quarters(Emit *e, const V m[PRODUCTS], V r[QUARTERS])
 {
 	for (int q = 0; q < QUARTERS; q++) {
 		r[q] = NULL;
@@ -217,7 +228,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 
 			for (int k = 0; k < PRODUCTS; k++)
 				x[k] = vec_load(&e, ptr_at(&e, from, k64(&e, (k * h->block * nr + j * p->lanes) * 4)), NULL);
-			quarters(&e, x, y);
+			strassen_quarters(&e, x, y);
 			for (int k = 0; k < QUARTERS; k++) {
 				V at = tile ? i_mul(&e, i, k64(&e, nr * 4)) : i_add(&e, i_mul(&e, row, k64(&e, N * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 

@@ -331,6 +331,7 @@ t "a kernel variant that was chosen" 0 'done +conv2d.dw: minimal filtering.*sele
 t "and one that was not" 0 'declined +conv2d.dx: stride and dilation are not 1.*select.winograd' "$mantou" explain "$dir/filter.net" half
 t "a kernel variant switched off" 0 'declined +conv2d.dw: switched off.*select.winograd' "$mantou" explain "$dir/filter.net" same --disable winograd
 t "long products by Strassen's algorithm" 0 "done +matmul, 7 times: Strassen's algorithm.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
+t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
 t "switched off" 0 'declined +matmul, 7 times: switched off.*select.strassen' "$mantou" explain --arch x86-64-v3 --disable strassen tests/bench/lstm-512.net
 t "a kernel variant limited" 0 'declined +conv2d.dw: switched off' "$mantou" explain "$dir/filter.net" same --pass-limit select.winograd:1
 t "memory of a thread" 0 '' "$mantou" info --json --precision f32 --batch 32 "$dir/filter.net"

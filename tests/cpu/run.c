@@ -8,7 +8,7 @@
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
  *   dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to the bounds of f32
  *   batch        3 examples of a graph for 4, where the case follows N
- * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names; `half` in them is bf16, and once more f16.
+ * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers between those of a line "; range " (-2 2); `half` in them is bf16, and once more f16.
  * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix tiles: bf16; f16 multiply-adds: f16), and
  * the same modules are compiled for the processors that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
@@ -68,6 +68,18 @@ rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
 	}
 	for (int64_t i = 0; i < tasks; i++, at = (at + stride) % tasks)
 		k(run->arena, off, run->n, at, at + 1, scratch);
+}
+
+/* As many calls, cut anywhere. */
+void
+rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
+{
+	static _Alignas(64) uint8_t scratch[2 << 20];
+
+	for (int64_t n, at = 0; at < tasks; at += n) {
+		n = 1 + (int64_t)(next_random(&shuffle_state) % (uint64_t)(tasks - at));
+		k(run->arena, off, run->n, at, at + n, scratch);
+	}
 }
 
 int64_t
@@ -246,6 +258,20 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	return true;
 }
 
+/* A composite op alone, by the given kernel. */
+static bool
+composite_given(Module *m, const char *arch)
+{
+	Graph *g = m->graph.at[0];
+	SelectCx cx = {.arch = arch, .tuned = given_kernel};
+
+	if (target_named(TEST_TARGET)->select(target_named(TEST_TARGET), g, 0, &cx) || cx.misfit)
+		die("%s: %s: %s", m->name, given_kernel, cx.misfit ? cx.misfit : "refused");
+	g->group.at[0].workspace_offset = m->arena_bytes;
+	m->arena_bytes += (g->group.at[0].workspace + 63) / 64 * 64;
+	return true;
+}
+
 /* ---------------------------------------------------------------- one run */
 static double
 epsilon(DType dt)
@@ -388,7 +414,7 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	if (v->permute)
 		permute_types(g, &seed);
 	naive_plan(m, t, arch);
-	if (v->fuse && !fuse_all(m, arch, &seed))
+	if (v->fuse && !(v->composites ? composite_given(m, arch) : fuse_all(m, arch, &seed)))
 		return;
 	Code code = {0};
 	double scale = 1;
@@ -649,13 +675,17 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 
 		r->arena = arena_new();
 		Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
-		const char *tiles = strstr(text, "\n; tiles ");
+		const char *tiles = strstr(text, "\n; tiles "), *range = strstr(text, "\n; range ");
 
 		given_kernel = tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
 
+		v.composites = given_kernel && !strncmp(given_kernel, "rnn", 3);
 		if (!m)
 			die("groups.ir does not parse");
 		Case c = {.line = (char *)m->name, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3, .nin = 16};
+
+		if (range && sscanf(range, "\n; range %lf %lf", &c.low[0], &c.high[0]) != 2)
+			die("a range without two numbers");
 		const Graph *g = m->graph.at[0];
 		double **x = room(r, g);
 		DType lowest = DT_f64;

@@ -1,4 +1,4 @@
-/* pool.c: the thread pool under many small jobs: every task runs once, whatever the number of threads, of those in use and of tasks; how many short steps use. */
+/* pool.c: the thread pool under many small jobs: every task runs once, of a share in one call if asked, whatever the number of threads, of those in use and of tasks; how many short steps use. */
 #include "../../runtime/host.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #define POOL_TASKS 300
 
-typedef struct Job { int32_t ran[POOL_TASKS]; int threads; bool bad; } Job;
+typedef struct Job { int32_t ran[POOL_TASKS]; int threads, calls; bool bad; } Job;
 
 static void
 pool_work(void *cx, int64_t t0, int64_t t1, int thread)
@@ -15,6 +15,7 @@ pool_work(void *cx, int64_t t0, int64_t t1, int thread)
 
 	if (thread < 0 || thread >= j->threads || t0 < 0 || t1 > POOL_TASKS)
 		__atomic_store_n(&j->bad, true, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&j->calls, 1, __ATOMIC_RELAXED);
 	for (int64_t t = t0; t < t1; t++)
 		j->ran[t]++;                         /* a task of its own: no atomics needed if each runs once */
 }
@@ -93,7 +94,8 @@ main(void)
 
 			rt_threads_use(p, round / 100 % threads[i] + 1);
 			j.threads = rt_threads_used(p);
-			rt_threads_run(p, pool_work, &j, tasks);
+			(round % 3 ? rt_threads_run : rt_threads_run_shares)(p, pool_work, &j, tasks);
+			good = good && (round % 3 || j.calls <= j.threads);
 			for (int t = 0; t < POOL_TASKS; t++)
 				good = good && j.ran[t] == (t < tasks);
 			good = good && !j.bad;
