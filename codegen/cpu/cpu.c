@@ -180,6 +180,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
 		gemm_images(g, contract, &p);
+		gemm_band(g, contract, &p);
 		choose_winograd(g, contract, bytes, cx, &p);
 		choose_strassen(g, contract, cx, &p);
 		tuned_choose(g, contract, cx, &p);

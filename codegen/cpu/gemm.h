@@ -128,6 +128,7 @@ int workspace_at(GroupCx *gc);                         /* the buffer number of t
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 void gemm_images(const Graph *g, const Op *op, GemmParams *p); /* sets images */
+void gemm_band(const Graph *g, const Op *op, GemmParams *p);   /* sets band of a weight gradient that makes no operand band by band */
 bool gemm_images_fit(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.images possible? */
 bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */

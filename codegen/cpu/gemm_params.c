@@ -144,6 +144,20 @@ gemm_images(const Graph *g, const Op *op, GemmParams *p)
 		p->images = (int)k;
 }
 
+/* Operands that lie in memory: a band of the first is read again for each panel, the second once. Short sums would load and store their tiles too often. */
+void
+gemm_band(const Graph *g, const Op *op, GemmParams *p)
+{
+	enum { SUMS = 512, BYTES = 1 << 20 };
+
+	if (op->kind != OP_conv2d_dw || p->tiles || !(p->pair || p->parts == 1))
+		return;
+	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)), rows = val_type(g, op->in[1])->axis[2].n;
+	int64_t fit = BYTES / (sums * val_type(g, op->in[0])->axis[1].n * 4), band = fit * sums < SUMS ? fit : SUMS / sums;
+
+	p->band = (int)(band < 1 ? 1 : band < rows ? band : rows);
+}
+
 /* Few tasks of whole rows: a task is a panel of them then. */
 bool
 matmul_split(const Mat *m, const GemmParams *p)
