@@ -13,7 +13,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { TILE = 4, SPAN = TILE + 2, POINTS = SPAN * SPAN, PLANE_CHUNK = 2048, IMAGES = 4, SUM_BLOCK = 256 };
+enum { TILE = 4, SPAN = TILE + 2, POINTS = SPAN * SPAN, PLANE_CHUNK = 2048, IMAGES = 4, SUM_BLOCK = 256, SOURCES = 8, DEEPEST = 16, AHEAD = 4 };
 #define P1 0.75
 #define P2 1.5
 #define Q1 (P1 * P1)
@@ -325,7 +325,28 @@ typedef struct Cut {
 	int src;                 /* buffer; -1: the kernel makes `made` */
 	Val made;
 	int dst; const char *part;
+	int source[SOURCES], nsource; /* buffers that pixels are made of */
 } Cut;
+
+/* Finds them: values of v's shape from outside the group. */
+static void
+sources_of(GroupCx *gc, Cut *c, Val v, int depth)
+{
+	const Graph *g = gc->g;
+	const Op *def = val_op(g, v);
+	int buf = -1;
+
+	if (!def || def->group != gc->group || def->kind == OP_load)
+		buf = group_buffer(gc, v.id);
+	for (int k = 0; buf < 0 && k < def->nin && depth < DEEPEST; k++)
+		if (type_same_shape(val_type(g, def->in[k]), val_type(g, v)) && val_type(g, def->in[k])->dtype == DT_f32)
+			sources_of(gc, c, def->in[k], depth + 1);
+	for (int i = 0; i < c->nsource; i++)
+		if (c->source[i] == buf)
+			return;
+	if (buf >= 0 && c->nsource < SOURCES)
+		c->source[c->nsource++] = buf;
+}
 
 /* Numbers of a plane that a task of tiles_emit takes: whole images. */
 static int64_t
@@ -345,7 +366,7 @@ always_inside(int64_t first, int64_t tiles, int64_t side)
 static void
 cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
 {
-	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], at[POINTS], mask[POINTS], ok[2][SPAN], pos[2][SPAN], image = NULL, x;
+	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], off[POINTS], mask[POINTS], ok[2][SPAN], pos[2][SPAN], image = NULL, x;
 	bool lanes = e->lanes;
 
 	for (int side = 0; side < 2; side++)
@@ -360,13 +381,13 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 		for (int j = 0; j < c->size; j++) {
 			V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
 
-			at[i * c->size + j] = !from ? NULL : ptr_at(e, from, i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), i_mul(e, plane, k64(e, 4))));
+			off[i * c->size + j] = i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), i_mul(e, plane, k64(e, 4)));
 			mask[i * c->size + j] = both ? splat(e, both) : NULL;
 		}
 	if (from) {
 		x = loop_open(e, lo, hi, e->W);
 		for (int i = 0; i < c->size * c->size; i++)
-			in[i] = vec_load(e, ptr_at(e, at[i], i_mul(e, x, k64(e, 4))), mask[i]);
+			in[i] = vec_load(e, ptr_at(e, ptr_at(e, from, off[i]), i_mul(e, x, k64(e, 4))), mask[i]);
 	} else {
 		/* made where pixels are, and nothing in the padding; pos is inside for both */
 		image = loop_open(e, i_div(e, lo, k64(e, c->C)), i_div(e, hi, k64(e, c->C)), 1);
@@ -381,8 +402,12 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 		}
 		e->lanes = lanes;
 	}
-	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4));
+	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4)), next = i_mul(e, i_add(e, x, k64(e, AHEAD * e->W)), k64(e, 4));
 
+	/* more streams than the processor follows by itself */
+	for (int k = 0; k < c->nsource; k++)
+		for (int i = 0; i < c->size * c->size; i++)
+			prefetch(e, ptr_at(e, ptr_at(e, buffer(e, c->source[k]), off[i]), next), 2);
 	square(e, c->f, c->size, SPAN, in, r);
 	for (int i = 0; i < POINTS; i++)
 		vec_store(e, ptr_at(e, out, i_add(e, to, k64(e, i * point))), r[i], NULL);
@@ -395,8 +420,11 @@ static void
 tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 {
 	int64_t full = s->n.n * c->C, chunk = plane_chunk(c), chunks = ceil_div(full, chunk);
+	Cut with = *c;
 	Emit e = {0};
 	bool fresh;
+
+	sources_of(gc, &with, c->made, 0);
 	int fn = kernel_begin(gc, &e, c->part, &fresh);
 
 	if (fresh) {
@@ -405,7 +433,7 @@ tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 		V tile = i_div(&e, t, k64(&e, chunks)), lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, chunk)), plane);
 		V hi = i_min(&e, i_add(&e, lo, k64(&e, chunk)), plane), at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
 
-		cut_tile(&e, s, c, from, at, lo, hi, ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point_bytes(s->th * s->tw * full));
+		cut_tile(&e, s, &with, from, at, lo, hi, ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point_bytes(s->th * s->tw * full));
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
@@ -584,6 +612,9 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = block_images(s, p), vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr);
 	Emit e = {0};
 	bool fresh, tile;
+	Cut with = *c;
+
+	sources_of(gc, &with, c->made, 0);
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	scratch_check(gc, POINTS * (vpoint + mpoint));
@@ -595,7 +626,7 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 		V strides = strides_block(&e, st), n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), at[2] = {i_div(&e, t, k64(&e, s->tw)), i_rem(&e, t, k64(&e, s->tw))};
 		V first = loop_open(&e, k64(&e, 0), n, most), last = i_min(&e, i_add(&e, first, k64(&e, most)), n), lo, count;
 
-		cut_tile(&e, s, c, from, at, i_mul(&e, first, k64(&e, s->C)), i_mul(&e, last, k64(&e, s->C)), v, vpoint);
+		cut_tile(&e, s, &with, from, at, i_mul(&e, first, k64(&e, s->C)), i_mul(&e, last, k64(&e, s->C)), v, vpoint);
 		V kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), point = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
 		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))), i_mul(&e, kb, k64(&e, s->C * nr * 4))));
 
@@ -624,8 +655,10 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 		V from = buffer(&e, src), to = buffer(&e, dst), m[POINTS], g[9];
 		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, PLANE_CHUNK)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, PLANE_CHUNK)), k64(&e, all)), e.W), x = i_mul(&e, t, k64(&e, 4));
 
-		for (int i = 0; i < POINTS; i++)
+		for (int i = 0; i < POINTS; i++) {
 			m[i] = vec_load(&e, ptr_at(&e, from, i_add(&e, x, k64(&e, i * point))), NULL);
+			prefetch(&e, ptr_at(&e, from, i_add(&e, x, k64(&e, i * point + AHEAD * e.W * 4))), 2);
+		}
 		square(&e, taps, SPAN, 3, m, g);
 		for (int i = 0; i < 9; i++)
 			vec_store(&e, ptr_at(&e, to, i_add(&e, x, k64(&e, i * all * 4))), g[i], NULL);
