@@ -94,20 +94,24 @@ cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 static void
 choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParams *p)
 {
+	GemmParams f = gemm_params(g, op, bytes);
 	const Type *w = op->kind == OP_conv2d || op->kind == OP_conv2d_dx ? val_type(g, op->in[1]) : op->kind == OP_conv2d_dw ? val_type(g, op->out[0]) : NULL;
 
 	if (!w || w->axis[2].n != 3 || w->axis[3].n != 3)
 		return;
 	Looked *l = select_look(cx, op, "winograd");
 
-	l->why = winograd_why_not(g, op, p, bytes);
+	l->why = p->tiles ? "matrix tiles multiply operands of 16 bits many times as fast" : winograd_why_not(g, op, &f, bytes, p->pair);
 	if (!l->why && cx->may && !cx->may(cx->cx, "winograd"))
 		l->why = "switched off";
-	l->chosen = p->winograd = !l->why;
+	l->chosen = !l->why;
 	l->value = winograd_work(g, op) / op_flops(g, op);
-	if (l->chosen)
+	if (l->chosen) {
+		*p = f;
+		p->winograd = true;
 		l->why = arena_printf(g->arena, "minimal filtering F(4x4, 3x3): %.2f of the direct work with its transforms, %.1f MiB of workspace", l->value,
 			(double)winograd_workspace(g, op, p) / 1048576);
+	}
 }
 
 /* Long sides: is seven products for eight worth their sums? */

@@ -99,15 +99,17 @@ prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, 
 		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
 		return;
 	}
-	GemmParams p = gemm_params(g, op, bytes);
+	GemmParams p = gemm_params(g, op, bytes), f = p;
 	bool half = narrow == DT_f16 || narrow == DT_bf16;
 
 	r->times = 1;
 	if (half)
 		pairs_allow(g, op, a, narrow, &p);
-	else
-		p.winograd = op->kind != OP_matmul && !winograd_why_not(g, op, &p, bytes);
-	if (half && !p.pair) /* widened into a copy with or without a prologue */
+	if (op->kind != OP_matmul && !p.tiles && !winograd_why_not(g, op, &f, bytes, p.pair)) {
+		p = f;
+		p.winograd = true;
+	}
+	if (half && !p.pair && !p.winograd) /* widened into a copy with or without a prologue */
 		return;
 	switch (prologue_way(g, op, &p, k)) {
 	case PROLOGUE_TILES: r->times = winograd_loads(op, k); break;

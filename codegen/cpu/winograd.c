@@ -1,6 +1,6 @@
 /* winograd.c: 3x3 convolutions of stride 1 in all three directions by minimal filtering F(4x4, 3x3): a quarter of the multiplications.
  *
- * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw of f32 in HWNC layout, channels in whole vectors (winograd_why_not).
+ * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, channels in whole vectors (winograd_why_not). Operands of 16 bits are widened as they are loaded, all sums are f32.
  * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
  * with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so transforms are loops over planes
  * and the products' rows are (tile, image). An operand that the kernel makes (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products; the last two
@@ -133,6 +133,7 @@ typedef struct Shape {
 	int64_t rows;            /* of the products, of a full batch */
 	bool turned;             /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
+	DType weights;           /* type of the numbers in the buffer of weights */
 } Shape;
 
 static Shape
@@ -140,7 +141,7 @@ shape_of(const Graph *g, const Op *op)
 {
 	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 	int64_t pad = attr_ints(op, A_pad, NULL)[0];
-	Shape s = {.dw = op->kind == OP_conv2d_dw, .turned = op->kind == OP_conv2d_dx};
+	Shape s = {.weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype, .dw = op->kind == OP_conv2d_dw, .turned = op->kind == OP_conv2d_dx};
 
 	if (s.dw)
 		o = val_type(g, op->in[1]);
@@ -230,11 +231,11 @@ winograd_work(const Graph *g, const Op *op)
 }
 
 const char *
-winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes, bool pairs)
 {
 	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	enum { LARGEST = 384 << 20 };
+	enum { LARGEST = 384 << 20, BYTE_COSTS = 5 /* operations in the time that memory takes for a byte */ };
 
 	if (w->axis[2].n != 3 || w->axis[3].n != 3)
 		return "the filter is not 3x3";
@@ -242,8 +243,6 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 		return "stride and dilation are not 1";
 	if (pad[0] != pad[1] || pad[0] > 2)
 		return "padding differs between the axes or is more than 2";
-	if (gemm_half(g, op))
-		return "operands of 16 bits: sums of them need more";
 	Shape s = shape_of(g, op);
 	int lanes = vector_bytes / 4;
 	double direct = 2 * 9.0 * (double)(s.n.n * s.OH * s.OW) * (double)(s.C * s.K), work = winograd_work(g, op);
@@ -252,21 +251,26 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C, (long long)s.K, lanes);
 	if (winograd_workspace(g, op, p) > LARGEST)
 		return arena_printf(g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory", (long long)(winograd_workspace(g, op, p) >> 20), LARGEST >> 20);
+	if (pairs) {
+		double all = work + BYTE_COSTS * 2.0 * (double)winograd_workspace(g, op, p);
+
+		if (all * 2 * 1.25 > direct)
+			return arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its workspace's way through memory %.2f of the direct work", 2 * all / direct);
+	}
 	if (work * 1.25 > direct)
 		return arena_printf(g->arena, "transforms cost what the products save: %.2f of the direct work", work / direct);
 	return NULL;
 }
 
 /* ---------------------------------------------------------------- weights */
-/* Nine taps of row c (of the summed axis, or turned: of the columns), W neighbours along k, to 36 points. */
+/* Nine taps of row c (of the summed axis, or turned: of the columns), W neighbours along k, to 36 points; at: of the first tap, in numbers. */
 static void
 weights_at(Emit *e, const Shape *s, V from, V at, V *u)
 {
-	int64_t bytes = s->C * s->K * 4;
 	V g[9];
 
 	for (int i = 0; i < 9; i++)
-		g[i] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (s->turned ? 8 - i : i) * bytes))), NULL);
+		g[i] = cell_vec(e, load_at(e, from, s->weights, (Off){.s = i_add(e, at, k64(e, (s->turned ? 8 - i : i) * s->C * s->K)), .c = 1}));
 	square(e, weight_points, 3, SPAN, g, u);
 }
 
@@ -294,7 +298,7 @@ weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst,
 		if (!s->turned) {
 			V c = loop_open(&e, k64(&e, 0), k64(&e, w), 1), k = loop_open(&e, k64(&e, 0), columns, w);
 
-			weights_at(&e, s, from, i_mul(&e, i_add(&e, i_mul(&e, i_add(&e, c0, c), k64(&e, s->K)), i_add(&e, k0, k)), k64(&e, 4)), u);
+			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, c0, c), k64(&e, s->K)), i_add(&e, k0, k)), u);
 			for (int i = 0; i < POINTS; i++)
 				vec_store(&e, ptr_at(&e, out, i_add(&e, i_add(&e, i_mul(&e, c, k64(&e, nr * 4)), i_mul(&e, k, k64(&e, 4))), k64(&e, i * point))), u[i], NULL);
 			loop_close(&e);
@@ -302,7 +306,7 @@ weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst,
 			/* rows of memory are columns here */
 			V turn = turn_block(e.l, w), k = loop_open(&e, k64(&e, 0), columns, w), j = loop_open(&e, k64(&e, 0), k64(&e, w), 1);
 
-			weights_at(&e, s, from, i_mul(&e, i_add(&e, i_mul(&e, i_add(&e, i_add(&e, k0, k), j), k64(&e, s->C)), c0), k64(&e, 4)), u);
+			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, i_add(&e, k0, k), j), k64(&e, s->C)), c0), u);
 			for (int i = 0; i < POINTS; i++)
 				vec_store(&e, ptr_at(&e, tile, i_add(&e, i_mul(&e, j, k64(&e, w * 4)), k64(&e, (int64_t)i * w * w * 4))), u[i], NULL);
 			loop_close(&e);
@@ -322,10 +326,11 @@ weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst,
 /* ---------------------------------------------------------------- tiles of an image */
 typedef struct Cut {
 	int64_t H, W, C, pad; int size; Transform *f;
-	int src;                 /* buffer; -1: the kernel makes `made` */
+	int src;                 /* buffer of f32; -1: the kernel makes `made`, or widens it */
 	Val made;
 	int dst; const char *part;
 	int source[SOURCES], nsource; /* buffers that pixels are made of */
+	int width[SOURCES];      /* bytes of their numbers */
 } Cut;
 
 /* Finds them: values of v's shape from outside the group. */
@@ -339,13 +344,15 @@ sources_of(GroupCx *gc, Cut *c, Val v, int depth)
 	if (!def || def->group != gc->group || def->kind == OP_load)
 		buf = group_buffer(gc, v.id);
 	for (int k = 0; buf < 0 && k < def->nin && depth < DEEPEST; k++)
-		if (type_same_shape(val_type(g, def->in[k]), val_type(g, v)) && val_type(g, def->in[k])->dtype == DT_f32)
+		if (type_same_shape(val_type(g, def->in[k]), val_type(g, v)))
 			sources_of(gc, c, def->in[k], depth + 1);
 	for (int i = 0; i < c->nsource; i++)
 		if (c->source[i] == buf)
 			return;
-	if (buf >= 0 && c->nsource < SOURCES)
+	if (buf >= 0 && c->nsource < SOURCES) {
+		c->width[c->nsource] = dtype_info[val_type(g, v)->dtype].bytes;
 		c->source[c->nsource++] = buf;
+	}
 }
 
 /* Numbers of a plane that a task of tiles_emit takes: whole images. */
@@ -381,13 +388,13 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 		for (int j = 0; j < c->size; j++) {
 			V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
 
-			off[i * c->size + j] = i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), i_mul(e, plane, k64(e, 4)));
+			off[i * c->size + j] = i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), plane);
 			mask[i * c->size + j] = both ? splat(e, both) : NULL;
 		}
 	if (from) {
 		x = loop_open(e, lo, hi, e->W);
 		for (int i = 0; i < c->size * c->size; i++)
-			in[i] = vec_load(e, ptr_at(e, ptr_at(e, from, off[i]), i_mul(e, x, k64(e, 4))), mask[i]);
+			in[i] = vec_load(e, ptr_at(e, from, i_mul(e, i_add(e, off[i], x), k64(e, 4))), mask[i]);
 	} else {
 		/* made where pixels are, and nothing in the padding; pos is inside for both */
 		image = loop_open(e, i_div(e, lo, k64(e, c->C)), i_div(e, hi, k64(e, c->C)), 1);
@@ -402,12 +409,12 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 		}
 		e->lanes = lanes;
 	}
-	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4)), next = i_mul(e, i_add(e, x, k64(e, AHEAD * e->W)), k64(e, 4));
+	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4)), next = i_add(e, x, k64(e, AHEAD * e->W));
 
 	/* more streams than the processor follows by itself */
 	for (int k = 0; k < c->nsource; k++)
 		for (int i = 0; i < c->size * c->size; i++)
-			prefetch(e, ptr_at(e, ptr_at(e, buffer(e, c->source[k]), off[i]), next), 2);
+			prefetch(e, ptr_at(e, buffer(e, c->source[k]), i_mul(e, i_add(e, off[i], next), k64(e, c->width[k]))), 2);
 	square(e, c->f, c->size, SPAN, in, r);
 	for (int i = 0; i < POINTS; i++)
 		vec_store(e, ptr_at(e, out, i_add(e, to, k64(e, i * point))), r[i], NULL);
@@ -671,7 +678,8 @@ void
 winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	Shape s = shape_of(gc->g, op);
-	Cut cut = {.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = abuf, .made = op->in[0], .part = "tiles"};
+	bool half = gemm_half(gc->g, op) != DT_none;
+	Cut cut = {.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = half ? -1 : abuf, .made = op->in[0], .part = "tiles"};
 	int64_t at = gc->g->group.at[gc->group].workspace_offset, size[3] = {weights_point(&s, p), point_bytes(s.rows * s.C), point_bytes(s.rows * s.K)};
 	int ws[3], nws = block_images(&s, p) ? 1 : 3;
 
@@ -698,7 +706,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 		tiles_emit(gc, &s, &cut, gk);
 	}
 	if (s.dw) {
-		tiles_emit(gc, &s, &(Cut){.H = s.OH, .W = s.OW, .C = s.K, .size = TILE, .f = gradient_points, .src = bbuf, .made = op->in[1], .dst = ws[2], .part = "gradient"}, gk);
+		tiles_emit(gc, &s, &(Cut){.H = s.OH, .W = s.OW, .C = s.K, .size = TILE, .f = gradient_points, .src = half ? -1 : bbuf, .made = op->in[1], .dst = ws[2], .part = "gradient"}, gk);
 		sums_emit(gc, &s, p, ws[1], ws[2], ws[0], gk);
 		taps_emit(gc, &s, ws[0], epi->raw, gk);
 		return;
