@@ -189,7 +189,7 @@ int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
 int64_t winograd_weights(const Graph *g, const Op *op, const GemmParams *p); /* those of it that are made of the weights, 0 for their gradient */
 int64_t winograd_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 double winograd_loads(const Op *op, int k);            /* how often each element of operand k is loaded */
-int64_t winograd_pieces(const Graph *g, const Op *op);
+int64_t winograd_pieces(const Graph *g, const Op *op, const GemmParams *p);
 void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
 
 /* strassen.c: the operands of seven products from four quarters of each factor, vectors: upper left, upper right, lower left, lower right; the result's quarters from the products. */

@@ -367,7 +367,7 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 	Mat m;
 
 	if (p->winograd)
-		return winograd_pieces(g, op);
+		return winograd_pieces(g, op, p);
 	if (p->strassen)
 		return strassen_pieces(g, op, p);
 	if (op->kind != OP_matmul)

@@ -134,6 +134,7 @@ typedef struct Shape {
 	bool turned;             /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
 	DType weights;           /* type of the numbers in the buffer of weights */
+	int64_t block, split;    /* bands_emit: images of a block, tasks of a tile, each a block; 1: one task has all */
 } Shape;
 
 static Shape
@@ -152,14 +153,6 @@ shape_of(const Graph *g, const Op *op)
 	s.th = ceil_div(s.OH, TILE), s.tw = ceil_div(s.OW, TILE);
 	s.rows = s.th * s.tw * s.n.n;
 	return s;
-}
-
-int64_t
-winograd_pieces(const Graph *g, const Op *op)
-{
-	Shape s = shape_of(g, op);
-
-	return s.th * s.tw;
 }
 
 /* Bytes from one point to the next of `numbers` each. Not their size: 36 streams at powers of two would meet in one set of each cache. */
@@ -182,10 +175,28 @@ weights_point(const Shape *s, const GemmParams *p)
 static int64_t
 block_images(const Shape *s, const GemmParams *p)
 {
-	enum { CACHE = 1 << 20, FEWEST = 24 };
+	enum { CACHE = 1 << 20, FEWEST = 16 };
 	int64_t nr = (int64_t)p->nv * p->lanes, most = CACHE / (POINTS * 4 * (s->C + nr)), blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
 
 	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;
+}
+
+static Shape
+split_shape(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Shape s = shape_of(g, op);
+
+	s.block = block_images(&s, p);
+	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
+	return s;
+}
+
+int64_t
+winograd_pieces(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Shape s = split_shape(g, op, p);
+
+	return s.th * s.tw * s.split;
 }
 
 /* Bytes: weights or their gradient at the points, tiles, products (of the weights' gradient: its other operand). */
@@ -536,8 +547,11 @@ static V
 piece_pixels(Emit *e, void *cx, V piece)
 {
 	const Shape *s = cx;
+	V tile = i_div(e, piece, k64(e, s->split)), images = extent(e, s->n);
 
-	return i_mul(e, i_mul(e, valid(e, i_div(e, piece, k64(e, s->tw)), s->OH), valid(e, i_rem(e, piece, k64(e, s->tw)), s->OW)), extent(e, s->n));
+	if (s->split > 1)
+		images = i_min(e, k64(e, s->block), i_sub(e, images, i_mul(e, i_rem(e, piece, k64(e, s->split)), k64(e, s->block))));
+	return i_mul(e, i_mul(e, valid(e, i_div(e, tile, k64(e, s->tw)), s->OH), valid(e, i_rem(e, tile, k64(e, s->tw)), s->OW)), images);
 }
 
 /* What a tile is turned back from and into. */
@@ -545,6 +559,7 @@ typedef struct Back {
 	V tile[2], kb;           /* which tile, which panel of channels */
 	V from; int64_t point, row; /* products of image `first`: bytes between points, between images */
 	V first, last;           /* images */
+	V piece, start;          /* of the epilogue's states, and its first image */
 	V out; bool raw_tile;
 } Back;
 
@@ -562,8 +577,8 @@ turn_back(Emit *e, const Shape *s, const GemmParams *p, Epilogue *epi, const Bac
 	V first = loop_open(e, b->first, b->last, IMAGES), images = i_min(e, k64(e, IMAGES), i_sub(e, b->last, first));
 	PixelAt at = {h, w, width, images, first};
 	V pixels_of_tile = i_mul(e, height, width);
-	EpilogueTile et = {.rows = i_mul(e, pixels_of_tile, images), .column = column, .columns = columns, .piece = i_add(e, i_mul(e, b->tile[0], k64(e, s->tw)), b->tile[1]),
-		.done = i_mul(e, pixels_of_tile, first), .tile = b->out, .tile_columns = nr, .unroll = p->nv, .index = pixel_index, .cx = &at};
+	EpilogueTile et = {.rows = i_mul(e, pixels_of_tile, images), .column = column, .columns = columns, .piece = b->piece,
+		.done = i_mul(e, pixels_of_tile, i_sub(e, first, b->start)), .tile = b->out, .tile_columns = nr, .unroll = p->nv, .index = pixel_index, .cx = &at};
 	V image = loop_open(e, k64(e, 0), images, 1), c4 = i_mul(e, loop_open(e, k64(e, 0), columns, e->W), k64(e, 4));
 	V in = ptr_at(e, b->from, i_add(e, i_mul(e, i_add(e, i_sub(e, first, b->first), image), k64(e, b->row)), c4)), plane = i_mul(e, n, k64(e, s->K * 4));
 
@@ -601,7 +616,7 @@ pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, Epilogue 
 		bool tile;
 		V from = buffer(&e, src), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile), n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V at = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel));
-		Back b = {.tile = {i_div(&e, at, k64(&e, s->tw)), i_rem(&e, at, k64(&e, s->tw))}, .kb = kb, .first = k64(&e, 0), .last = n, .out = out, .raw_tile = tile,
+		Back b = {.tile = {i_div(&e, at, k64(&e, s->tw)), i_rem(&e, at, k64(&e, s->tw))}, .kb = kb, .piece = at, .start = k64(&e, 0), .first = k64(&e, 0), .last = n, .out = out, .raw_tile = tile,
 			.from = ptr_at(&e, from, i_add(&e, i_mul(&e, i_mul(&e, at, n), k64(&e, s->K * 4)), i_mul(&e, kb, k64(&e, nr * 4)))),
 			.point = point_bytes(s->rows * s->K), .row = s->K * 4};
 
@@ -612,11 +627,11 @@ pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, Epilogue 
 }
 
 /* ---------------------------------------------------------------- all three in one kernel */
-/* Tiles, products and pixels of a task in the thread's scratch memory. Task: a tile of pixels. */
+/* Tiles, products and pixels of a task in the thread's scratch memory. Task: a tile of pixels, of a block of images where their number is known. */
 static void
 bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int weights, Epilogue *epi, GraphKernels *gk)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = block_images(s, p), vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr);
+	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block, vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr);
 	Emit e = {0};
 	bool fresh, tile;
 	Cut with = *c;
@@ -630,8 +645,8 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 		V from = c->src < 0 ? NULL : buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0), m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
 		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
 			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, s->C)};
-		V strides = strides_block(&e, st), n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), at[2] = {i_div(&e, t, k64(&e, s->tw)), i_rem(&e, t, k64(&e, s->tw))};
-		V first = loop_open(&e, k64(&e, 0), n, most), last = i_min(&e, i_add(&e, first, k64(&e, most)), n), lo, count;
+		V strides = strides_block(&e, st), n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), place = i_div(&e, t, k64(&e, s->split)), at[2] = {i_div(&e, place, k64(&e, s->tw)), i_rem(&e, place, k64(&e, s->tw))};
+		V start = i_mul(&e, i_rem(&e, t, k64(&e, s->split)), k64(&e, most)), first = loop_open(&e, start, s->split > 1 ? i_min(&e, n, i_add(&e, start, k64(&e, most))) : n, most), last = i_min(&e, i_add(&e, first, k64(&e, most)), n), lo, count;
 
 		cut_tile(&e, s, &with, from, at, i_mul(&e, first, k64(&e, s->C)), i_mul(&e, last, k64(&e, s->C)), v, vpoint);
 		V kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), point = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
@@ -642,11 +657,11 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 		    ptr_at(&e, m, i_add(&e, i_mul(&e, point, k64(&e, mpoint)), i_mul(&e, lo, k64(&e, nr * 4)))), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		loop_close(&e);
 		loop_close(&e);
-		turn_back(&e, s, p, epi, &(Back){.tile = {at[0], at[1]}, .kb = kb, .first = first, .last = last, .out = out, .raw_tile = tile, .from = m, .point = mpoint, .row = nr * 4});
+		turn_back(&e, s, p, epi, &(Back){.tile = {at[0], at[1]}, .kb = kb, .piece = t, .start = start, .first = first, .last = last, .out = out, .raw_tile = tile, .from = m, .point = mpoint, .row = nr * 4});
 		for (int i = 0; i < 3; i++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * s->split, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
 /* The gradients of nine taps from those at 36 points. */
@@ -677,11 +692,11 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 void
 winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
-	Shape s = shape_of(gc->g, op);
+	Shape s = split_shape(gc->g, op, p);
 	bool half = gemm_half(gc->g, op) != DT_none;
 	Cut cut = {.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = half ? -1 : abuf, .made = op->in[0], .part = "tiles"};
 	int64_t at = gc->g->group.at[gc->group].workspace_offset, size[3] = {weights_point(&s, p), point_bytes(s.rows * s.C), point_bytes(s.rows * s.K)};
-	int ws[3], nws = block_images(&s, p) ? 1 : 3;
+	int ws[3], nws = s.block ? 1 : 3;
 
 	gc->flops_less = op_flops(gc->g, op) - 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
 	for (int i = 0; i < nws; i++) {
