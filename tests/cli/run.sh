@@ -329,6 +329,8 @@ train { batch = 8  optimizer = sgd(rate = 0.1)  seed = 1 }
 END
 t "a kernel variant that was chosen" 0 'done +conv2d.dw: minimal filtering.*select.winograd' "$mantou" explain "$dir/filter.net" same
 t "and one that was not" 0 'declined +conv2d.dx: stride and dilation are not 1.*select.winograd' "$mantou" explain "$dir/filter.net" half
+t "one chosen beside products of pairs" 0 'done +conv2d, 11 times: minimal filtering.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed
+t "and one that those are faster than" 0 'declined +conv2d.dw, 5 times: 16-bit products are twice as fast.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed
 t "a kernel variant switched off" 0 'declined +conv2d.dw: switched off.*select.winograd' "$mantou" explain "$dir/filter.net" same --disable winograd
 t "long products by Strassen's algorithm" 0 "done +matmul, 7 times: Strassen's algorithm.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
 t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
