@@ -6,7 +6,7 @@
  * that a tile of sums is all that the gates' arithmetic needs: it is applied while the tile is in the first-level cache.
  * Backward a step first makes the gates' gradients from the kept gates and the running gradients, then multiplies by W_hh.
  * States and running gradients lie in the workspace in rows of their own, which keeps the rows of a tile in different cache sets.
- * They are small, as a thread's share of them runs as one: the more examples, the less often the weights are read. Every sum is one chain over the
+ * Tasks are small, as a thread's share of them runs as one: the more examples, the less often the weights are read. Every sum is one chain over the
  * columns of W_hh, so how examples are grouped into tiles, tasks and threads changes no bit.
  * Long products go by Strassen's algorithm (strassen.c), where the number of examples is fixed: examples 2i and 2i + 1 are the upper and the lower half of the rows, whoever has them; the left and the right
  * half of the columns are the first two gates and the others (lstm), or the first half of all units and the other (gru, and backward). The seven sums of the weights are made once, those of a step's rows before its products.
