@@ -212,6 +212,20 @@ store_streams(const Graph *g, Val v)
 	return inner && type_bytes(t) >= LARGE && !type_marked(t) && (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16) && inner->n * dtype_info[t->dtype].bytes % LINE == 0;
 }
 
+/* Of a vector whose elements have `align` bytes: past the caches where e->stream says so. */
+static void
+store_marked(Emit *e, V store, unsigned align)
+{
+	LLVMSetAlignment(store, e->stream ? align * (unsigned)e->W : align);
+	if (!e->stream)
+		return;
+	LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->l->i32, 1, 0));
+	V node = LLVMMetadataAsValue(e->l->cx, LLVMMDNodeInContext2(e->l->cx, &one, 1));
+
+	LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->l->cx, "nontemporal", 11), node);
+	e->streamed = true;
+}
+
 void
 store_at(Emit *e, V base, DType dt, Off o, Cell c)
 {
@@ -231,16 +245,7 @@ store_at(Emit *e, V base, DType dt, Off o, Cell c)
 	if (o.c == 1 && !o.g) {
 		p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
 		if (!e->mask) {
-			V s = LLVMBuildStore(b, v, p);
-
-			LLVMSetAlignment(s, e->stream ? align * (unsigned)e->W : align);
-			if (e->stream) {
-				LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->l->i32, 1, 0));
-				V node = LLVMMetadataAsValue(e->l->cx, LLVMMDNodeInContext2(e->l->cx, &one, 1));
-
-				LLVMSetMetadata(s, LLVMGetMDKindIDInContext(e->l->cx, "nontemporal", 11), node);
-				e->streamed = true;
-			}
+			store_marked(e, LLVMBuildStore(b, v, p), align);
 		} else {
 			V args[4] = {v, p, LLVMConstInt(e->l->i32, align, 0), e->mask};
 			T over[2] = {vt, e->l->ptr};
@@ -281,5 +286,5 @@ vec_store(Emit *e, V p, V v, V mask)
 		intrinsic(e, here(e), "llvm.masked.store", (T[]){vec_of(e, e->l->f32), e->l->ptr}, 2, args, 4);
 		return;
 	}
-	LLVMSetAlignment(LLVMBuildStore(here(e), v, p), 4);
+	store_marked(e, LLVMBuildStore(here(e), v, p), 4);
 }

@@ -30,7 +30,7 @@ typedef struct Seq {
 	int64_t k2, sums, sums_row, products, products_row, scratch;
 } Seq;
 
-enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS };
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, STREAMED = 8 << 20 };
 #define HALVES "rnn_strassen"
 
 bool
@@ -209,6 +209,7 @@ typedef struct Main {
 	const Seq *s;
 	V ws, lo, hi;            /* the workspace; examples of these tasks */
 	V in[8], out[5];         /* operands and results; NULL: nobody reads it */
+	bool streams;            /* all results of steps past the caches */
 	V length; DType length_type;
 	Tiles tiles;
 	V strides;
@@ -246,6 +247,17 @@ static Unit
 unit_open(Emit *e, V j, int64_t h)
 {
 	return (Unit){e, j, h % e->W ? mask_below(e, i_sub(e, k64(e, h), j)) : NULL, h};
+}
+
+/* To block `block` of a row of a result, if anybody reads that. */
+static void
+result_store(const Main *m, const Unit *u, V row, int block, Cell c)
+{
+	if (!row)
+		return;
+	u->e->stream = m->streams && !u->mask;
+	unit_store(u, row, block, c);
+	u->e->stream = false;
 }
 
 /* Copies [N,H] rows between the arena and a state of the workspace; either may be absent. */
@@ -469,15 +481,13 @@ lstm_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, cons
 
 	for (int k = 0; k < 4; k++) {
 		g[k] = apply(e, k == 2 ? OP_tanh : OP_sigmoid, add(e, gx[k], sum[k]));
-		if (gates)
-			unit_store(u, gates, k, if_live(e, live, g[k], zero(e)));
+		result_store(m, u, gates, k, if_live(e, live, g[k], zero(e)));
 	}
 	next = cell_fma(e, g[0], g[2], mul(e, g[1], c));
 	h = mul(e, g[3], apply(e, OP_tanh, next));
 	next = if_live(e, live, next, c);
 	unit_store(u, c_row, 0, next);
-	if (cells)
-		unit_store(u, cells, 0, next);
+	result_store(m, u, cells, 0, next);
 	*state = if_live(e, live, h, *state);
 	return if_live(e, live, h, zero(e));
 }
@@ -496,8 +506,8 @@ gru_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const
 	g[1] = apply(e, OP_sigmoid, add(e, gx[1], s[1]));
 	g[2] = apply(e, OP_tanh, cell_fma(e, g[0], s[2], gx[2]));
 	g[3] = s[2];
-	for (int k = 0; k < 4 && gates; k++)
-		unit_store(u, gates, k, if_live(e, live, g[k], zero(e)));
+	for (int k = 0; k < 4; k++)
+		result_store(m, u, gates, k, if_live(e, live, g[k], zero(e)));
 	h = cell_fma(e, g[1], sub(e, *state, g[2]), g[2]);
 	*state = if_live(e, live, h, *state);
 	return if_live(e, live, h, zero(e));
@@ -514,7 +524,6 @@ gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V fro
 	V live = is_live(m, row, t), in_tile = i_mul(e, i, k64(e, (int64_t)s->gates * w * 4)), sums = ptr_at(e, tile, in_tile), inputs = ptr_at(e, input, in_tile);
 	Unit u = unit_open(e, i_mul(e, panel, k64(e, w)), s->h);
 	Cell sum[4], gx[4], y, state = unit_load(&u, ptr_at(e, from, off), 0);
-	V out = row_of(m, m->out[0], row, t, 1);
 
 	for (int k = 0; k < s->gates; k++) {
 		sum[k] = cell_of(vec_load(e, ptr_at(e, sums, k64(e, (int64_t)k * w * 4)), NULL), true, DT_f32);
@@ -522,8 +531,7 @@ gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V fro
 	}
 	y = (s->lstm ? lstm_unit : gru_unit)(m, &u, row, t, live, gx, sum, &state);
 	unit_store(&u, ptr_at(e, to, off), 0, state);
-	if (out)
-		unit_store(&u, out, 0, y);
+	result_store(m, &u, row_of(m, m->out[0], row, t, 1), 0, y);
 	loop_close(e);
 }
 
@@ -600,8 +608,7 @@ grad_store(const Main *m, const Unit *u, V row, V out, int gate, V live, Cell d)
 	d = if_live(e, live, d, zero(e));
 	if (row)
 		unit_store(u, row, gate, d);
-	if (out)
-		unit_store(u, out, gate, d);
+	result_store(m, u, out, gate, d);
 }
 
 /* Operand `base` [N,T,H] at the step processed before step `step` (which is at t), or `start` [N,H] at the first or where that was past the length. */
@@ -730,12 +737,18 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 
 	if (fresh) {
 		Main m = {.e = &e, .s = &s, .ws = buffer(&e, ws)};
+		int64_t bytes = 0;
 
 		e.load_here = true;
 		for (int k = 0; k < nin; k++)
 			m.in[k] = buffer(&e, in[k]);
-		for (int k = 0; k < op->nout; k++)
+		for (int k = 0; k < op->nout; k++) {
 			m.out[k] = out[k] >= 0 ? buffer(&e, out[k]) : NULL;
+			if (out[k] >= 0 && val_type(g, op->out[k])->rank == 3)
+				bytes += type_bytes(val_type(g, op->out[k]));
+		}
+		/* nothing of so much is in a cache when it is read; rows of a step, all steps of an example apart, would drive each other and the weights out of their sets */
+		m.streams = bytes >= STREAMED && s.h * 4 % 64 == 0;
 		if (has_length) {
 			m.length = buffer(&e, in[nin]);
 			m.length_type = (DType)val_type(g, op->in[nin])->dtype;

@@ -8,7 +8,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
 
 /* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right, 2, 3 below. */
 typedef struct Sum { int8_t a, b, sign; } Sum;
@@ -138,8 +138,14 @@ first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, 
 
 	if (h->ta)
 		mask = row_mask(e, i_sub(e, rows, j), 0);
-	for (int q = 0; q < QUARTERS; q++)
-		x[q] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (q >> 1) * down + (q & 1) * right))), mask);
+	for (int q = 0; q < QUARTERS; q++) {
+		V quarter = i_add(e, at, k64(e, (q >> 1) * down + (q & 1) * right));
+
+		x[q] = vec_load(e, ptr_at(e, from, quarter), mask);
+		/* the processor's own prefetching does not see lines that are pages apart; of the first-level cache they would share a set */
+		if (h->ta)
+			prefetch(e, ptr_at(e, from, i_add(e, quarter, k64(e, AHEAD * line))), 2);
+	}
 	strassen_first(e, x, r);
 	V out = i_mul(e, i_add(e, i_mul(e, i, k64(e, width)), j), k64(e, 4));
 
