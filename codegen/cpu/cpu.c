@@ -101,7 +101,7 @@ choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParam
 		return;
 	Looked *l = select_look(cx, op, "winograd");
 
-	l->why = p->tiles ? "matrix tiles multiply operands of 16 bits many times as fast" : winograd_why_not(g, op, &f, bytes, p->pair);
+	l->why = winograd_declined(g, op, p, &f, bytes);
 	if (!l->why && cx->may && !cx->may(cx->cx, "winograd"))
 		l->why = "switched off";
 	l->chosen = !l->why;

@@ -183,7 +183,8 @@ V table_at(Emit *e, V t, V index);
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
 
 /* winograd.c: 3x3 filters. Why it cannot, or does not pay (pairs: beside products of 16-bit operands); NULL: choose it. p: of its own products, f32. */
-const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes, bool pairs);
+const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
+const char *winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes); /* instead of products as `direct` says; NULL: p is better */
 double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */
 int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
 int64_t winograd_weights(const Graph *g, const Op *op, const GemmParams *p); /* those of it that are made of the weights, 0 for their gradient */

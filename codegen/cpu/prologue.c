@@ -105,7 +105,7 @@ prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, 
 	r->times = 1;
 	if (half)
 		pairs_allow(g, op, a, narrow, &p);
-	if (op->kind != OP_matmul && !p.tiles && !winograd_why_not(g, op, &f, bytes, p.pair)) {
+	if (op->kind != OP_matmul && !winograd_declined(g, op, &p, &f, bytes)) {
 		p = f;
 		p.winograd = true;
 	}

@@ -44,7 +44,7 @@ misfit(const Graph *g, const Op *op, const SelectCx *cx, const GemmParams *d, Ge
 			return "minimal filtering is for convolutions";
 		if (cx->may && !cx->may(cx->cx, "winograd"))
 			return "winograd is switched off";
-		return winograd_why_not(g, op, p, bytes, false);
+		return winograd_why_not(g, op, p, bytes);
 	}
 	if (p->strassen) {
 		if (cx->may && !cx->may(cx->cx, "strassen"))

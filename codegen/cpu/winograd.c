@@ -241,12 +241,18 @@ winograd_work(const Graph *g, const Op *op)
 	return products + (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
 }
 
+static double
+direct_work(const Shape *s)
+{
+	return 2 * 9.0 * (double)(s->n.n * s->OH * s->OW) * (double)(s->C * s->K);
+}
+
 const char *
-winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes, bool pairs)
+winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
 {
 	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	enum { LARGEST = 384 << 20, BYTE_COSTS = 5 /* operations in the time that memory takes for a byte */ };
+	enum { LARGEST = 384 << 20 };
 
 	if (w->axis[2].n != 3 || w->axis[3].n != 3)
 		return "the filter is not 3x3";
@@ -256,21 +262,29 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 		return "padding differs between the axes or is more than 2";
 	Shape s = shape_of(g, op);
 	int lanes = vector_bytes / 4;
-	double direct = 2 * 9.0 * (double)(s.n.n * s.OH * s.OW) * (double)(s.C * s.K), work = winograd_work(g, op);
+	double direct = direct_work(&s), work = winograd_work(g, op);
 
 	if (s.C % lanes || s.K % lanes || p->lanes != lanes)
 		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C, (long long)s.K, lanes);
 	if (winograd_workspace(g, op, p) > LARGEST)
 		return arena_printf(g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory", (long long)(winograd_workspace(g, op, p) >> 20), LARGEST >> 20);
-	if (pairs) {
-		double all = work + BYTE_COSTS * 2.0 * (double)winograd_workspace(g, op, p);
-
-		if (all * 2 * 1.25 > direct)
-			return arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its workspace's way through memory %.2f of the direct work", 2 * all / direct);
-	}
 	if (work * 1.25 > direct)
 		return arena_printf(g->arena, "transforms cost what the products save: %.2f of the direct work", work / direct);
 	return NULL;
+}
+
+const char *
+winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes)
+{
+	enum { BYTE_COSTS = 5 /* operations in the time that memory takes for a byte */ };
+	const char *why = direct->tiles ? "matrix tiles multiply operands of 16 bits many times as fast" : winograd_why_not(g, op, p, vector_bytes);
+
+	if (why || !direct->pair)
+		return why;
+	Shape s = shape_of(g, op);
+	double work = 2 * (winograd_work(g, op) + BYTE_COSTS * 2.0 * (double)winograd_workspace(g, op, p));
+
+	return work * 1.25 > direct_work(&s) ? arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its workspace's way through memory %.2f of the direct work", work / direct_work(&s)) : NULL;
 }
 
 /* ---------------------------------------------------------------- weights */
