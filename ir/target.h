@@ -111,6 +111,8 @@ typedef struct Target {
 	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel); /* of r, the rate that this kernel's operations go at; NULL hook: flops */
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
+	/* Is operand 1 of a contraction, a parameter in memory, rounded to `narrow` by its kernel on the way into panels? NULL hook: no, it is to stand in memory in 16 bits. */
+	bool (*packs)(const struct Target *t, const Graph *g, const Op *op, const char *arch, DType narrow);
 	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of none. */
 	bool (*narrow)(const struct Target *t, const Op *op, int k);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */

@@ -6,7 +6,7 @@
  * is computed in f32 registers. So a value is cast once, behind the op that makes it and in that op's group, where it costs no
  * kernel; each group that reads it widens it as it loads; a contraction takes it as it is; views in its place take its type.
  * What stands in f32 (parameters above all, which are the master copy) and is an operand of a contraction is cast by a kernel of
- * its own, once for all readers.
+ * its own, once for all readers; where the target rounds a parameter as it packs it (hook packs), in the group of each contraction, so that no copy of it waits for the backward half.
  * What the target multiplies in 16 bits within a composite op (attention's products) is treated as a contraction.
  * Stays in f32, each with a verdict: results of reductions and what is computed from them and parameters alone (statistics, the finish of a
  * normalisation, losses), whatever flows into a state (gradients of parameters, the optimizer), results of the graph, what is read or made by a kernel
@@ -339,13 +339,23 @@ inside(const Narrow *n, const Op *op, Val v)
 	return def && op->group >= 0 && def->group == op->group && def->kind != OP_load;
 }
 
-/* v in 16 bits, for an operand of a contraction or a concatenation. */
+/* Does op's kernel round its operand v, of a training step, as it packs it? Whatever else reads v takes the parameter itself. */
+static bool
+packed(const Narrow *n, const Op *op, int k, Val v)
+{
+	const Op *def = val_op(n->g, v);
+	const Target *t = n->cx->target;
+
+	return k == 1 && def && def->kind == OP_load && op->group >= 0 && is_f32(n, v) && t && t->packs && !strcmp(n->g->name, "train") && t->packs(t, n->g, op, n->cx->arch, n->p.narrow);
+}
+
+/* Operand k, v, in 16 bits, of a contraction or a concatenation. */
 static Val
-narrow_operand(Narrow *n, const Op *op, Val v)
+narrow_operand(Narrow *n, const Op *op, int k, Val v)
 {
 	Cast *c;
 
-	if (inside(n, op, v)) {
+	if (inside(n, op, v) || packed(n, op, k, v)) {
 		c = cast_of(n, v.id, op->group);
 		if (!c->narrow.id)
 			c->narrow = put_cast(n, op, op->group, v, n->p.narrow);
@@ -415,7 +425,7 @@ rewrite_op(Narrow *n, uint32_t index, Op op)
 		if (!is_f32(n, v) && !n->narrow[n->root[v.id]])
 			in[k] = v;
 		else if ((contract && is_factor(n, &op, k)) || move)
-			in[k] = narrow_operand(n, &op, v);
+			in[k] = narrow_operand(n, &op, k, v);
 		else
 			in[k] = wide_operand(n, &op, v);
 	}

@@ -276,6 +276,15 @@ cpu_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType n
 }
 
 /* ---------------------------------------------------------------- 16 bits */
+static bool
+cpu_packs(const Target *t, const Graph *g, const Op *op, const char *arch, DType narrow)
+{
+	const Arch *a = arch_named(arch ? arch : arch_native());
+
+	(void)t;
+	return a && gemm_packs(g, op, a, narrow);
+}
+
 static DType
 cpu_mixed_dtype(const Target *t, const char *arch)
 {
@@ -406,6 +415,7 @@ const Target cpu_target = {
 	.memory_rate = 45e9,
 	.map_rate = 150e9,
 	.mixed_dtype = cpu_mixed_dtype,
+	.packs = cpu_packs,
 	.arithmetic = cpu_arithmetic,
 	.emit = cpu_emit,
 };

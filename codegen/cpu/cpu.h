@@ -141,6 +141,7 @@ Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
 /* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may stream. */
 bool store_streams(const Graph *g, Val v);
+V vec_half(Emit *e, V v, DType to);                      /* floats rounded to bf16 or f16, as 16-bit integers */
 V vec_load(Emit *e, V p, V mask);                         /* W floats at p, where this stands; mask NULL: all of them */
 void vec_store(Emit *e, V p, V v, V mask);
 V buffer(Emit *e, int k);

@@ -346,7 +346,9 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 		bool made = prologue_made(gc->g, op, k);
 
 		if (!bytes) {
-			a[k] = made ? -1 : group_buffer(gc, op->in[k].id);
+			Val rounded = k == 1 ? prologue_rounded(gc->g, op, p) : NOVAL;
+
+			a[k] = rounded.id ? group_buffer(gc, rounded.id) : made ? -1 : group_buffer(gc, op->in[k].id);
 		} else if (p->pair && pairs_row(gc->g, op, k)) {
 			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
 			a[k] = (int)gc->buf.n - 1;

@@ -92,6 +92,7 @@ Pack pack_of(const Graph *g, const Op *op, bool pair);
 /* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from there on. */
 void turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
+int64_t pack_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk);
 
 typedef struct Mat {         /* a matrix product: out[batch][m][n] */
@@ -153,14 +154,17 @@ void pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, Gra
 /* The same for a value that the kernel makes. */
 void pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
 /* Panels of pairs from two rows of 16-bit numbers each: as copy_rows of pack.c. */
-void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
+void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left);
 /* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
 int64_t pairs_line(const Graph *g, const Op *op, int k); /* from one such row of pairs to the next */
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
 
 /* prologue.c: operands made by the contraction's own kernel. */
-typedef enum PrologueWay { PROLOGUE_TILES, PROLOGUE_BAND, PROLOGUE_PAIRS, PROLOGUE_COPY } PrologueWay;
+typedef enum PrologueWay { PROLOGUE_TILES, PROLOGUE_BAND, PROLOGUE_PAIRS, PROLOGUE_PANELS, PROLOGUE_COPY } PrologueWay;
+/* The f32 value in memory that operand 1 is cast of, if the kernel rounds it on the way into its panels; else NOVAL. */
+Val prologue_rounded(const Graph *g, const Op *op, const GemmParams *p);
+bool gemm_packs(const Graph *g, const Op *op, const Arch *a, DType narrow); /* will it, if op's operands are narrow? */
 bool prologue_made(const Graph *g, const Op *op, int k);
 /* Where operand k is made, if it is. */
 PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k);

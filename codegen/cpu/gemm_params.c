@@ -283,8 +283,8 @@ gemm_parse(const char *text, GemmParams *p)
 	return tile_possible(p);
 }
 
-int64_t
-gemm_scratch(const Graph *g, const Op *op, const GemmParams *p)
+static int64_t
+main_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
@@ -295,6 +295,14 @@ gemm_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	if (p->copy && matmul_mat(g, op, &m))
 		return m.k / gemm_unit(p) * matmul_block(p) * 4;
 	return prologue_scratch(g, op, p);
+}
+
+int64_t
+gemm_scratch(const Graph *g, const Op *op, const GemmParams *p)
+{
+	int64_t a = main_scratch(g, op, p), b = pack_scratch(g, op, p);
+
+	return a > b ? a : b;
 }
 
 /* What the kernel makes of its second operand: panels, or the weights at the points of minimal filtering. */
@@ -336,6 +344,9 @@ int64_t
 gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	bool copy = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_COPY;
+
+	if (k == 1 && prologue_rounded(g, op, p).id)
+		return 0;
 
 	if (!copy && (p->winograd || !gemm_half(g, op) || (p->pair && !pairs_row(g, op, k))))
 		return 0;

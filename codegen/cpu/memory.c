@@ -139,6 +139,12 @@ narrow(Emit *e, V v, DType dt, bool vec)
 }
 
 V
+vec_half(Emit *e, V v, DType to)
+{
+	return LLVMBuildBitCast(here(e), narrow(e, v, to, true), vec_of(e, e->l->i16), "");
+}
+
+V
 round_half(Emit *e, V v, DType to, bool vec)
 {
 	return widen(e, narrow(e, v, to, vec), to, vec);

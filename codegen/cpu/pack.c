@@ -2,7 +2,7 @@
  *
  * In: a matrix, or convolution weights HWIO, in either order of its two inner axes.   Out: a kernel, a task per panel and tap.
  * Rows that are vectors already are copied; others are turned in square blocks of registers (log2 stages of shuffles), the
- * rest of k element by element. Columns beyond the last are zeros. */
+ * rest of k element by element. Columns beyond the last are zeros. Numbers that are cast to 16 bits on this way are read in f32 where they stand: pairs of rows as they are copied, others of a panel first into the thread's scratch memory. */
 #include "gemm.h"
 
 static Pack
@@ -162,28 +162,62 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 	loop_close(e);
 }
 
+int64_t
+pack_scratch(const Graph *g, const Op *op, const GemmParams *p)
+{
+	if (p->winograd || op->kind == OP_conv2d_dw || !prologue_rounded(g, op, p).id)
+		return 0;
+	Pack k = pack_of(g, op, p->pair);
+
+	return k.second ? 0 : (int64_t)p->nv * p->lanes * k.k * 4;
+}
+
+/* Columns of a panel, k numbers of f32 each, rounded to pairs of numbers of 16 bits. */
+static void
+round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to)
+{
+	int64_t n = k->k * 2, w = p->lanes;
+	V j = loop_open(e, k64(e, 0), i_min(e, left, k64(e, p->nv * w)), 1), i = loop_open(e, k64(e, 0), k64(e, n), w), mask = n % w ? row_mask(e, i_sub(e, k64(e, n), i), 0) : NULL;
+	V from = ptr_at(e, in, i_add(e, i_mul(e, j, k64(e, k->j_stride * 2)), i_mul(e, i, k64(e, 4)))), dst = ptr_at(e, to, i_mul(e, i_add(e, i_mul(e, j, k64(e, n)), i), k64(e, 2)));
+	V v = vec_half(e, vec_load(e, from, mask), half);
+
+	if (mask)
+		intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, (V[]){v, dst, LLVMConstInt(e->l->i32, 2, 0), mask}, 4);
+	else
+		LLVMSetAlignment(LLVMBuildStore(here(e), v, dst), 2);
+	loop_close(e);
+	loop_close(e);
+}
+
 void
 pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk)
 {
 	Pack k = pack_of(gc->g, op, p->pair);
-	int w = p->lanes;
+	DType half = prologue_rounded(gc->g, op, p).id ? (DType)val_type(gc->g, op->in[1])->dtype : DT_none;
+	int w = p->lanes, wide = half != DT_none ? 2 : 1; /* bytes of the numbers where they stand, over those of panels */
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "pack", &fresh);
 
+	scratch_check(gc, pack_scratch(gc->g, op, p));
 	if (fresh) {
 		/* task = panel x tap */
 		V from = buffer(&e, src), to = buffer(&e, dst);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V kb = i_div(&e, t, k64(&e, k.taps)), tap = i_rem(&e, t, k64(&e, k.taps));
 		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
-		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride)), i_mul(&e, kb, k64(&e, nr * k.j_stride))));
+		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride * wide)), i_mul(&e, kb, k64(&e, nr * k.j_stride * wide))));
 		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
 
 		emit_lanes(&e, w);
+		if (half != DT_none && !k.second) {
+			round_columns(&e, &k, p, half, in, left, scratch_ptr(&e, 0));
+			in = scratch_ptr(&e, 0);
+			k.j_stride = k.k * 4;
+		}
 		if (k.second)
-			pairs_copy_rows(&e, &k, p, in, out, left);
+			pairs_copy_rows(&e, &k, p, half, in, out, left);
 		else if (k.j_stride == 4)
 			copy_rows(&e, &k, p, in, out, left);
 		else

@@ -135,33 +135,44 @@ pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p)
 	return ways_of(g, op, a, gemm_half(g, op), &can) && can.tiles == p->tiles && can.f16 == p->f16 && (p->pack || op->kind != OP_matmul);
 }
 
+/* Two vectors of 16-bit numbers, as pairs. */
+static V
+beside(Emit *e, V first, V second)
+{
+	T wide = vec_of(e, e->l->i32);
+	V high = LLVMBuildShl(here(e), LLVMBuildZExt(here(e), second, wide, ""), splat(e, LLVMConstInt(e->l->i32, 16, 0)), "");
+
+	return LLVMBuildOr(here(e), LLVMBuildZExt(here(e), first, wide, ""), high, "");
+}
+
 /* Lanes `mask` of two rows of 16-bit numbers, as pairs. */
 static V
 paired(Emit *e, V first, V second, V mask)
 {
-	T narrow = vec_of(e, e->l->i16), wide = vec_of(e, e->l->i32);
+	T narrow = vec_of(e, e->l->i16);
 	V half[2];
 
 	for (int i = 0; i < 2; i++) {
 		V args[4] = {i ? second : first, LLVMConstInt(e->l->i32, 2, 0), mask, LLVMConstNull(narrow)};
 
-		half[i] = LLVMBuildZExt(here(e), intrinsic(e, here(e), "llvm.masked.load", (T[]){narrow, e->l->ptr}, 2, args, 4), wide, "");
+		half[i] = intrinsic(e, here(e), "llvm.masked.load", (T[]){narrow, e->l->ptr}, 2, args, 4);
 	}
-	return LLVMBuildOr(here(e), half[0], LLVMBuildShl(here(e), half[1], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), "");
+	return beside(e, half[0], half[1]);
 }
 
 void
-pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
+pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes;
+	int64_t nr = (int64_t)p->nv * p->lanes, size = half != DT_none ? 4 : 2;
 	V r = loop_open(e, k64(e, 0), k64(e, k->k), 1);
-	V to = ptr_at(e, out, i_mul(e, r, k64(e, nr * 4))), from = ptr_at(e, in, i_mul(e, r, k64(e, k->k_stride)));
+	V to = ptr_at(e, out, i_mul(e, r, k64(e, nr * 4))), from = ptr_at(e, in, i_mul(e, r, k64(e, k->k_stride / 2 * size)));
 
 	for (int j = 0; j < p->nv; j++) {
 		int64_t column = (int64_t)j * p->lanes;
-		V first = ptr_at(e, from, k64(e, column * 2)), second = ptr_at(e, from, k64(e, column * 2 + k->second));
+		V first = ptr_at(e, from, k64(e, column * size)), second = ptr_at(e, from, k64(e, column * size + k->second / 2 * size)), mask = row_mask(e, left, column);
+		V v = half == DT_none ? paired(e, first, second, mask) : beside(e, vec_half(e, vec_load(e, first, mask), half), vec_half(e, vec_load(e, second, mask), half));
 
-		LLVMSetAlignment(LLVMBuildStore(here(e), paired(e, first, second, row_mask(e, left, column)), ptr_at(e, to, k64(e, column * 4))), 4);
+		LLVMSetAlignment(LLVMBuildStore(here(e), v, ptr_at(e, to, k64(e, column * 4))), 4);
 	}
 	loop_close(e);
 }

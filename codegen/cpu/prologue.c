@@ -4,6 +4,7 @@
  *  - tiles: in the transform of minimal filtering's tiles, in registers (winograd.c); padding is put in after it;
  *  - band: some pixels of all images and channels, into the thread's scratch memory, once for all panels and taps that read them;
  *  - pairs: on the way into rows of pairs, which are copied anyway (pack16.c);
+ *  - panels: numbers of f32 that are rounded to 16 bits on the way into the panels of the second operand (pack.c);
  *  - copy: all of it into the group's workspace, by a kernel of the group's own.
  * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any elementwise op will do. */
 #include "gemm.h"
@@ -16,6 +17,18 @@ prologue_made(const Graph *g, const Op *op, int k)
 	const Op *def = val_op(g, op->in[k]);
 
 	return def && op->group >= 0 && def->group == op->group && def->kind != OP_load;
+}
+
+Val
+prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
+{
+	const Op *def = val_op(g, op->in[1]);
+
+	if (!prologue_made(g, op, 1) || op->kind == OP_conv2d_dw || !(p->winograd || (p->pair && p->pack)) || def->kind != OP_cast || val_type(g, def->in[0])->dtype != DT_f32)
+		return NOVAL;
+	const Op *from = val_op(g, def->in[0]);
+
+	return !from || from->group != op->group || from->kind == OP_load ? def->in[0] : NOVAL;
 }
 
 static int64_t
@@ -57,6 +70,8 @@ prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	const Type *t = val_type(g, op->in[k]);
 
+	if (k == 1 && prologue_rounded(g, op, p).id)
+		return PROLOGUE_PANELS;
 	if (p->winograd)
 		return k == 0 || op->kind == OP_conv2d_dw ? PROLOGUE_TILES : PROLOGUE_COPY;
 	if (p->pair && pairs_row(g, op, k))
@@ -90,25 +105,42 @@ prologue_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	return bytes;
 }
 
-void
-prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r)
+/* Parameters of op's kernel if its operands are of type `narrow`; winograd where that is chosen. */
+static GemmParams
+params_narrow(const Graph *g, const Op *op, const Arch *a, DType narrow)
 {
-	int bytes = a->vector_bytes;
+	GemmParams p = gemm_params(g, op, a->vector_bytes), f = p;
 
-	if (!gemm_can(g, op, bytes)) {
-		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
-		return;
-	}
-	GemmParams p = gemm_params(g, op, bytes), f = p;
-	bool half = narrow == DT_f16 || narrow == DT_bf16;
-
-	r->times = 1;
-	if (half)
+	if (narrow == DT_f16 || narrow == DT_bf16)
 		pairs_allow(g, op, a, narrow, &p);
-	if (op->kind != OP_matmul && !winograd_declined(g, op, &p, &f, bytes)) {
+	if (op->kind != OP_matmul && !winograd_declined(g, op, &p, &f, a->vector_bytes)) {
 		p = f;
 		p.winograd = true;
 	}
+	return p;
+}
+
+bool
+gemm_packs(const Graph *g, const Op *op, const Arch *a, DType narrow)
+{
+	if ((op->kind != OP_conv2d && op->kind != OP_conv2d_dx && op->kind != OP_matmul) || !gemm_can(g, op, a->vector_bytes))
+		return false;
+	GemmParams p = params_narrow(g, op, a, narrow);
+
+	return p.winograd || (p.pair && p.pack);
+}
+
+void
+prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r)
+{
+	if (!gemm_can(g, op, a->vector_bytes)) {
+		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
+		return;
+	}
+	GemmParams p = params_narrow(g, op, a, narrow);
+	bool half = narrow == DT_f16 || narrow == DT_bf16;
+
+	r->times = 1;
 	if (half && !p.pair && !p.winograd) /* widened into a copy with or without a prologue */
 		return;
 	switch (prologue_way(g, op, &p, k)) {
@@ -117,7 +149,8 @@ prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, 
 		if (op->kind == OP_conv2d_dw && k == 0)
 			r->times = (double)band_rows(g, op, &p, 0) / (double)(p.band * attr_ints(op, A_stride, NULL)[0]);
 		break;
-	case PROLOGUE_PAIRS: break;
+	case PROLOGUE_PAIRS:
+	case PROLOGUE_PANELS: break;
 	case PROLOGUE_COPY: r->copied = true; break;
 	}
 }

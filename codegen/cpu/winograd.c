@@ -133,7 +133,7 @@ typedef struct Shape {
 	int64_t rows;            /* of the products, of a full batch */
 	bool turned;             /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
-	DType weights;           /* type of the numbers in the buffer of weights */
+	DType weights, rounded;  /* type of the numbers in the buffer of weights; what they are rounded to, DT_none: nothing */
 	int64_t block, split;    /* bands_emit: images of a block, tasks of a tile, each a block; 1: one task has all */
 } Shape;
 
@@ -144,6 +144,7 @@ shape_of(const Graph *g, const Op *op)
 	int64_t pad = attr_ints(op, A_pad, NULL)[0];
 	Shape s = {.weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype, .dw = op->kind == OP_conv2d_dw, .turned = op->kind == OP_conv2d_dx};
 
+	s.rounded = !s.dw && s.weights != (DType)val_type(g, op->in[1])->dtype ? (DType)val_type(g, op->in[1])->dtype : DT_none;
 	if (s.dw)
 		o = val_type(g, op->in[1]);
 	s.n = x->axis[0];
@@ -294,8 +295,11 @@ weights_at(Emit *e, const Shape *s, V from, V at, V *u)
 {
 	V g[9];
 
-	for (int i = 0; i < 9; i++)
+	for (int i = 0; i < 9; i++) {
 		g[i] = cell_vec(e, load_at(e, from, s->weights, (Off){.s = i_add(e, at, k64(e, (s->turned ? 8 - i : i) * s->C * s->K)), .c = 1}));
+		if (s->rounded != DT_none)
+			g[i] = round_half(e, g[i], s->rounded, true);
+	}
 	square(e, weight_points, 3, SPAN, g, u);
 }
 

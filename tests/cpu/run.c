@@ -8,7 +8,7 @@
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
  *   dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to the bounds of f32
  *   batch        3 examples of a graph for 4, where the case follows N
- * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers between those of a line "; range " (-2 2); `half` in them is bf16, and once more f16.
+ * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers between those of a line "; range " (-2 2), held to f32's bounds by a line "; bounds f32" (else to those of the narrowest type that is computed); `half` in them is bf16, and once more f16.
  * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix tiles: bf16; f16 multiply-adds: f16), and
  * the same modules are compiled for the processors that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
@@ -270,6 +270,21 @@ composite_given(Module *m, const char *arch)
 	g->group.at[0].workspace_offset = m->arena_bytes;
 	m->arena_bytes += (g->group.at[0].workspace + 63) / 64 * 64;
 	return true;
+}
+
+/* Inputs become numbers that their types hold. */
+static void
+hold_inputs(const Graph *g, double **x)
+{
+	for (uint32_t k = 0; k < g->input.n; k++) {
+		const Type *t = val_type(g, g->input.at[k].v);
+		uint8_t bytes[8];
+
+		for (int64_t i = 0; i < type_elements(t); i++) {
+			element_write((DType)t->dtype, bytes, x[k][i]);
+			x[k][i] = element_read((DType)t->dtype, bytes);
+		}
+	}
 }
 
 /* ---------------------------------------------------------------- one run */
@@ -578,15 +593,7 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 					lowest = dt;
 			}
 			fill_inputs(&c, p.g, in);
-			for (uint32_t k = 0; k < p.g->input.n; k++) { /* numbers that the dtype holds */
-				const Type *t = val_type(p.g, p.g->input.at[k].v);
-				uint8_t bytes[8];
-
-				for (int64_t i = 0; i < type_elements(t); i++) {
-					element_write((DType)t->dtype, bytes, in[k][i]);
-					in[k][i] = element_read((DType)t->dtype, bytes);
-				}
-			}
+			hold_inputs(p.g, in);
 			bool composite = false;
 
 			for (uint32_t i = 0; i < m->graph.at[0]->op.n; i++)
@@ -675,7 +682,7 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 
 		r->arena = arena_new();
 		Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
-		const char *tiles = strstr(text, "\n; tiles "), *range = strstr(text, "\n; range ");
+		const char *tiles = strstr(text, "\n; tiles "), *range = strstr(text, "\n; range "), *exact = strstr(text, "\n; bounds f32");
 
 		given_kernel = tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
 
@@ -695,10 +702,13 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 		for (uint32_t k = 1; k < g->val.n; k++) {
 			DType dt = (DType)g->val.at[k].type.dtype;
 
-			if (dtype_is_float(dt) && epsilon(dt) > epsilon(lowest))
+			if (dtype_is_float(dt) && g->val.at[k].op != UINT32_MAX && epsilon(dt) > epsilon(lowest))
 				lowest = dt;
 		}
+		if (exact)
+			lowest = DT_f32;
 		fill_inputs(&c, g, x);
+		hold_inputs(g, x);
 		run_module(r, m->name, m, arch, &v, lowest, x);
 		arena_free(r->arena);
 	}

@@ -15,6 +15,7 @@
  *   ; start: NS               so long; contractions do
  *   ; spare: N                so many operations while they wait for memory
  *   ; launches: joined        the stand-in target joins launches of kernels that do not depend on each other
+ *   ; packs: parameters       the stand-in target's contractions round parameters as they pack them
  *   ; windows: fused          kernels of the stand-in target's poolings take prologues and epilogues, those that the two lines above let
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
  *   ; variants: NAME          a kernel variant of the stand-in target
@@ -169,6 +170,13 @@ stand_in_strided(const Target *t, const Graph *g, const Op *op, int k, const Typ
 	return same;
 }
 
+static bool
+stand_in_packs(const Target *t, const Graph *g, const Op *op, const char *arch, DType narrow)
+{
+	(void)t, (void)g, (void)arch, (void)narrow;
+	return op_has((OpKind)op->kind, T_CONTRACT);
+}
+
 /* The lines `; tuning:` as a file of that name; NULL without one. */
 static Tuning *
 tuning(const Golden *g, Diags *d)
@@ -205,6 +213,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.strided = s->strides ? stand_in_strided : NULL;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
 	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
+	s->t.packs = command(g, "packs", 0) && !strcmp(command(g, "packs", 0), "parameters") ? stand_in_packs : NULL;
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
