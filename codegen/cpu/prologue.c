@@ -9,7 +9,7 @@
  * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any elementwise op will do. */
 #include "gemm.h"
 
-enum { BAND_BYTES = 256 << 10, PIXEL_BYTES = 1 << 20, GRADIENT_BAND_BYTES = 2 << 20 };
+enum { PANEL_BYTES = 1 << 20, BAND_BYTES = 256 << 10, PIXEL_BYTES = 1 << 20, GRADIENT_BAND_BYTES = 2 << 20 };
 
 bool
 prologue_made(const Graph *g, const Op *op, int k)
@@ -19,12 +19,25 @@ prologue_made(const Graph *g, const Op *op, int k)
 	return def && op->group >= 0 && def->group == op->group && def->kind != OP_load;
 }
 
+/* Can numbers of f32 be rounded on the way into panels? Columns that must be turned are rounded into the thread's memory first. */
+static bool
+rounds(const Graph *g, const Op *op, const GemmParams *p)
+{
+	if (p->winograd)
+		return true;
+	if (!p->pair || !p->pack)
+		return false;
+	Pack k = pack_of(g, op, true);
+
+	return k.second || k.k * p->nv * p->lanes * 4 <= PANEL_BYTES;
+}
+
 Val
 prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Op *def = val_op(g, op->in[1]);
 
-	if (!prologue_made(g, op, 1) || op->kind == OP_conv2d_dw || !(p->winograd || (p->pair && p->pack)) || def->kind != OP_cast || val_type(g, def->in[0])->dtype != DT_f32)
+	if (!prologue_made(g, op, 1) || op->kind == OP_conv2d_dw || !rounds(g, op, p) || def->kind != OP_cast || val_type(g, def->in[0])->dtype != DT_f32)
 		return NOVAL;
 	const Op *from = val_op(g, def->in[0]);
 
@@ -127,7 +140,7 @@ gemm_packs(const Graph *g, const Op *op, const Arch *a, DType narrow)
 		return false;
 	GemmParams p = params_narrow(g, op, a, narrow);
 
-	return p.winograd || (p.pair && p.pack);
+	return rounds(g, op, &p);
 }
 
 void
