@@ -91,8 +91,8 @@ typedef struct Pack {
 Pack pack_of(const Graph *g, const Op *op, bool pair);
 /* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from there on. */
 void turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
+int64_t pack_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory that pack_emit needs */
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
-int64_t pack_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk);
 
 typedef struct Mat {         /* a matrix product: out[batch][m][n] */
@@ -153,7 +153,7 @@ void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
 void pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk);
 /* The same for a value that the kernel makes. */
 void pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
-/* Panels of pairs from two rows of 16-bit numbers each: as copy_rows of pack.c. */
+/* Panels of pairs from two rows of 16-bit numbers each, or of f32 that are rounded to `half` (DT_none: not): as copy_rows of pack.c. */
 void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left);
 /* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
@@ -186,7 +186,7 @@ V table_at(Emit *e, V t, V index);
 /* wgrad.c; parts: buffer of partial sums, -1 = none. */
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
 
-/* winograd.c: 3x3 filters. Why it cannot, or does not pay (pairs: beside products of 16-bit operands); NULL: choose it. p: of its own products, f32. */
+/* winograd.c: 3x3 filters. Why it cannot, or does not pay beside direct products of f32; NULL: choose it. p: of its own products, f32. */
 const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 const char *winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes); /* instead of products as `direct` says; NULL: p is better */
 double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */

@@ -345,9 +345,6 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	bool copy = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_COPY;
 
-	if (k == 1 && prologue_rounded(g, op, p).id)
-		return 0;
-
 	if (!copy && (p->winograd || !gemm_half(g, op) || (p->pair && !pairs_row(g, op, k))))
 		return 0;
 	int64_t n = type_elements(val_type(g, op->in[k]));

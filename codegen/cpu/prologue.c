@@ -8,6 +8,7 @@
  *  - copy: all of it into the group's workspace, by a kernel of the group's own.
  * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any elementwise op will do. */
 #include "gemm.h"
+#include <string.h>
 
 enum { PANEL_BYTES = 1 << 20, BAND_BYTES = 256 << 10, PIXEL_BYTES = 1 << 20, GRADIENT_BAND_BYTES = 2 << 20 };
 
@@ -40,8 +41,9 @@ prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
 	if (!prologue_made(g, op, 1) || op->kind == OP_conv2d_dw || !rounds(g, op, p) || def->kind != OP_cast || val_type(g, def->in[0])->dtype != DT_f32)
 		return NOVAL;
 	const Op *from = val_op(g, def->in[0]);
+	bool stands = !from || from->group != op->group || from->kind == OP_load;
 
-	return !from || from->group != op->group || from->kind == OP_load ? def->in[0] : NOVAL;
+	return stands && !memcmp(val_type(g, def->in[0])->perm, val_type(g, op->in[1])->perm, sizeof val_type(g, op->in[1])->perm) ? def->in[0] : NOVAL;
 }
 
 static int64_t
