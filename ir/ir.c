@@ -806,6 +806,7 @@ graph_use_counts(const Graph *g, Arena *a)
 	return uses;
 }
 
+/* A marked value differs with n; so does what another group makes in each call, of whatever it is made: who runs in the first call alone comes before it. */
 bool *
 graph_steady(const Graph *g, Arena *a)
 {
@@ -819,9 +820,20 @@ graph_steady(const Graph *g, Arena *a)
 		bool all = op->kind == OP_load || (!op_has((OpKind)op->kind, T_RANDOM | T_EFFECT | T_LOOP) && (op->nin || op_has((OpKind)op->kind, T_CONST)));
 
 		for (int k = 0; k < op->nin; k++)
-			all &= steady[op->in[k].id];
+			all &= steady_for(g, steady, op->in[k], op->group);
+		for (int k = 0; k < op->nout; k++)
+			all &= !type_marked(val_type(g, op->out[k]));
 		for (int k = 0; k < op->nout; k++)
 			steady[op->out[k].id] = all;
 	}
 	return steady;
+}
+
+bool
+steady_for(const Graph *g, const bool *steady, Val v, int32_t group)
+{
+	uint32_t def = g->val.at[v.id].op;
+	int32_t made = def < g->op.n ? g->op.at[def].group : -1;
+
+	return steady[v.id] && (made < 0 || made == group || made >= (int64_t)g->group.n || g->group.at[made].once);
 }

@@ -276,8 +276,11 @@ bool val_is_stored(const Graph *g, Val v);                  /* does its op store
 int64_t check_number(const Module *m, const Op *check);     /* its place in the descriptor's "checks": those of all graphs, in order */
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
-/* By Val.id: made of states and constants alone, in a graph that stores nothing, so that it is the same in every call until somebody else changes a state. */
+/* By Val.id: made of states and constants alone, in a graph that stores nothing, and of a size that does not follow n, so that it is the same in every call
+ * until somebody else changes a state. Through values of other groups only where these run once. */
 bool *graph_steady(const Graph *g, Arena *a);
+/* May a kernel of this group read v in the first call, before all groups that do not run once? What its own group makes, it makes again. */
+bool steady_for(const Graph *g, const bool *steady, Val v, int32_t group);
 
 double op_flops(const Graph *g, const Op *op);              /* by the row's rule; 0 without one */
 

@@ -322,7 +322,7 @@ check_once(Verify *v)
 		const Op *op = &g->op.at[i];
 
 		if (op->group >= 0 && op->group < (int64_t)g->group.n && g->group.at[op->group].once && !op->dead && (!op->nout || !steady[op->out[0].id]))
-			complain(v, op, "group #%d runs once, but this is not made of states and constants alone", (int)op->group);
+			complain(v, op, "group #%d runs once, but this is made of more than states, constants and what groups make that run once", (int)op->group);
 	}
 }
 

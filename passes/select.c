@@ -48,22 +48,37 @@ tell_record(const Graph *g, TunedKernel *r, const Op *op, const char *misfit, bo
 		.loc = op->loc});
 }
 
-/* Marks groups that are made of states and constants alone. */
-static void
-find_once(Graph *g, PassCtx *cx, const bool *steady)
+/* Clears `once` of groups that make anything that is not steady. Whoever reads what such a group makes is not steady either: until nothing changes. Returns graph_steady. */
+static bool *
+settle_once(Graph *g, PassCtx *cx)
 {
-	bool *all = arena_array(cx->scratch, bool, g->group.n);
+	for (;;) {
+		bool changed = false, *steady = graph_steady(g, cx->scratch);
 
-	for (uint32_t i = 0; i < g->group.n; i++)
-		all[i] = true;
-	for (uint32_t i = 0; i < g->op.n; i++) {
-		const Op *op = &g->op.at[i];
+		for (uint32_t i = 0; i < g->op.n; i++) {
+			const Op *op = &g->op.at[i];
+			Group *gr = op->group >= 0 && !op->dead ? &g->group.at[op->group] : NULL;
 
-		if (op->group >= 0 && !op->dead)
-			all[op->group] &= op->nout && steady[op->out[0].id];
+			if (gr && gr->once && !(op->nout && steady[op->out[0].id])) {
+				gr->once = false;
+				changed = true;
+			}
+		}
+		if (!changed)
+			return steady;
 	}
+}
+
+/* Marks groups that are made of states and constants alone, and of what others of them make. Returns graph_steady. */
+static bool *
+find_once(Graph *g, PassCtx *cx)
+{
 	for (uint32_t i = 0; i < g->group.n; i++)
-		g->group.at[i].once = all[i] && may(cx, "keep");
+		g->group.at[i].once = true;
+	settle_once(g, cx);
+	for (uint32_t i = 0; i < g->group.n; i++)
+		g->group.at[i].once = g->group.at[i].once && may(cx, "keep");
+	return settle_once(g, cx);
 }
 
 static bool
@@ -93,11 +108,9 @@ tell_kept(const Graph *g, PassCtx *cx)
 bool
 pass_select(Graph *g, PassCtx *cx)
 {
-	bool *steady = has_variant(cx->target, "keep") ? graph_steady(g, cx->scratch) : NULL;
+	bool *steady = has_variant(cx->target, "keep") ? find_once(g, cx) : NULL;
 	const uint32_t *uses = graph_use_counts(g, cx->scratch);
 
-	if (steady)
-		find_once(g, cx, steady);
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Op *op = NULL;
 		TunedKernel *r = record_of(g, (int)i, cx, &op);

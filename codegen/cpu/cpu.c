@@ -188,7 +188,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		choose_winograd(g, contract, bytes, cx, &p);
 		choose_strassen(g, contract, cx, &p);
 		tuned_choose(g, contract, cx, &p);
-		gr->kept = cx->steady && cx->steady[contract->in[1].id] && !gr->once && gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
+		gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once && gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = gemm_group_workspace(g, group, contract, &p);
 		scratch_plan(g, gemm_scratch(g, contract, &p));

@@ -1,0 +1,134 @@
+"""Evaluation and inference of the models of this folder: python3 test_eval.py MANTOU [NAME...]
+
+A file says in comments what its inputs and results are:
+  # examples: 7                      rows of data; the files' batch is 4, so that the last batch is smaller
+  # x = rng.normal(size=(n, 5))      an input's array, NumPy; `n` examples, `rng` the same for everybody
+  # truth: loss = np.mean(x)         the right value of the loss, a metric or an output, computed on all examples at once
+  # refused: eval: TEXT              the command (build, eval or infer) fails, and its message holds TEXT
+Every model is built by the interpreter, and for the processor in a few settings. All give the same loss, metrics and outputs, and those of the truth.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+FORMS = [("ref", ["--target", "ref"]), ("cpu", []), ("nokeep", ["--disable", "keep"]), ("O0", ["-O", "0"]), ("v3", ["--arch", "x86-64-v3"])]
+NEAR = 1e-5
+
+
+class Failed(Exception):
+    pass
+
+
+def run(*command):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120)
+
+
+class Case:
+    def __init__(self, net, mantou, folder):
+        self.net, self.mantou, self.folder = net, mantou, folder
+        self.examples, self.inputs, self.truths, self.refused = 7, [], {}, {}
+        for line in net.read_text().splitlines():
+            if not line.startswith("# ") or ("=" not in line and ":" not in line):
+                continue
+            key, _, rest = line[2:].partition(":")
+            if key == "examples":
+                self.examples = int(rest)
+            elif key == "truth":
+                name, _, text = rest.partition("=")
+                self.truths[name.strip()] = text.strip()
+            elif key == "refused":
+                command, _, text = rest.partition(":")
+                self.refused[command.strip()] = text.strip()
+            elif line[2:].partition("=")[0].strip().isidentifier():
+                name, _, text = line[2:].partition("=")
+                self.inputs.append((name.strip(), text.strip()))
+
+    def make_data(self):
+        rng = np.random.default_rng(5)
+        self.names = {"np": np, "n": self.examples, "rng": rng}
+        for name, text in self.inputs:
+            self.names[name] = np.asarray(eval(text, self.names))
+            if self.names[name].dtype == np.float64:
+                self.names[name] = self.names[name].astype(np.float32)
+            np.save(self.folder / f"{name}.npy", self.names[name])
+            if self.names[name].dtype == np.float32:
+                self.names[name] = self.names[name].astype(np.float64)
+
+    def expect(self, command, done, what):
+        """True if the command succeeded; a refusal must be the one that the file announces."""
+        text = self.refused.get(command)
+        if text is None and done.returncode:
+            raise Failed(f"{what}: {(done.stderr or done.stdout).strip()[:300]}")
+        if text is not None and (done.returncode != 1 or text not in done.stderr + done.stdout):
+            raise Failed(f"{what}: exit {done.returncode}, and no `{text}` in: {(done.stderr + done.stdout).strip()[:300]}")
+        return text is None
+
+    def results(self, form, options):
+        """Loss, metrics and outputs of one form of the program, by name; {} where it was refused."""
+        program, at = self.folder / form, self.folder
+        if not self.expect("build", run(self.mantou, "build", self.net, "-o", program, *options), f"build {form}"):
+            return {}
+        info = run(program, "info", "--json")
+        if info.returncode:
+            return None                           # this processor does not have the architecture
+        info = json.loads(info.stdout)
+        weights = at / "initial.safetensors"
+        if not weights.exists():
+            done = run(program, "train", "--synthetic", "--steps", "0", "--no-eval", "--save", weights)
+            if done.returncode:
+                raise Failed(f"train {form}: {done.stderr.strip()[:300]}")
+        found = {}
+        if "loss" in self.net.read_text():
+            done = run(program, "eval", "--data", at, "--weights", weights, "--json")
+            if self.expect("eval", done, f"eval {form}"):
+                told = json.loads(done.stdout)
+                if told["examples"] != self.examples:
+                    raise Failed(f"eval {form}: {told['examples']} examples, not {self.examples}")
+                found |= {name: np.array(float(value)) for name, value in {"loss": told.get("loss", np.nan), **told["metrics"]}.items()}
+        if info["outputs"]:
+            given = [f"--input={name}={at / name}.npy" for name, _ in self.inputs]
+            asked = [f"--output={o['name']}={at / o['name']}.{form}.npy" for o in info["outputs"]]
+            if self.expect("infer", run(program, "infer", "--weights", weights, *given, *asked), f"infer {form}"):
+                found |= {o["name"]: np.load(at / f"{o['name']}.{form}.npy") for o in info["outputs"]}
+        return found
+
+    def check(self):
+        self.make_data()
+        truth = {name: np.asarray(eval(text, self.names)) for name, text in self.truths.items()}
+        for form, options in FORMS:
+            found = self.results(form, options)
+            if found is None:
+                continue
+            for name in truth:
+                if name not in found:
+                    raise Failed(f"{form}: no {name}, only {', '.join(found) or 'nothing'}")
+            for name, value in found.items():
+                want = truth.setdefault(name, value)      # without a truth the interpreter's, which comes first
+                if value.shape != want.shape:
+                    raise Failed(f"{form}: {name} has the shape {value.shape}, not {want.shape}")
+                if not np.allclose(value, want, rtol=NEAR, atol=NEAR, equal_nan=True):
+                    raise Failed(f"{form}: {name} is {value.ravel()[:8]}, not {want.ravel()[:8]}")
+
+
+def main(mantou, names):
+    here, failed, passed = pathlib.Path(__file__).parent, 0, 0
+    for net in sorted(here.glob("*.net")):
+        if names and net.stem not in names:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                Case(net, mantou, pathlib.Path(folder)).check()
+                passed += 1
+            except Failed as why:
+                failed += 1
+                print(f"FAIL {net.stem}: {why}")
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
