@@ -239,7 +239,8 @@ m_sincos(const M *m, V x, bool cosine)
 	return real(m, LLVMBuildXor(m->b, bits(m, res), neg, ""));
 }
 
-/* Huge arguments (and NaN, infinities) are rare: one test, then libm for the whole vector. */
+/* Huge arguments (and NaN, infinities) are rare: one test for the vector, then libm for those lanes. The others keep what they have: beside them may lie
+ * what masks leave behind, and no lane's bits may depend on its neighbours. */
 static V
 sincos_any(const M *m, V x, bool cosine)
 {
@@ -251,7 +252,7 @@ sincos_any(const M *m, V x, bool cosine)
 
 	LLVMBuildCondBr(m->b, all, join, slow_bb);
 	LLVMPositionBuilderAtEnd(m->b, slow_bb);
-	V slow = libm_lanes(m, cosine ? "cos" : "sin", x, NULL, false, m->ft);
+	V slow = sel(m, fine, fast, libm_lanes(m, cosine ? "cos" : "sin", x, NULL, false, m->ft));
 
 	LLVMBuildBr(m->b, join);
 	LLVMPositionBuilderAtEnd(m->b, join);
