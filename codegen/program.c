@@ -297,6 +297,8 @@ put_checks(Buf *b, const Module *m, Arena *a)
 			buf_json(b, attr_str(op, A_what) ? attr_str(op, A_what) : "");
 			buf_printf(b, ", \"limit\": %lld, \"per_example\": %lld", (long long)attr_int(op, A_limit),
 			    (long long)(type_elements(t) % m->batch ? 0 : type_elements(t) / m->batch));
+			if (attr_int(op, A_mul))
+				buf_printf(b, ", \"mul\": %lld, \"div\": %lld", (long long)attr_int(op, A_mul), (long long)attr_int(op, A_div));
 			put_text(b, "where", where(m, a, op->loc));
 			buf_printf(b, "}");
 		}
@@ -543,6 +545,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	Arena *a = arena_new();
 	Names in = model_inputs(m);
 	const Graph *eval = real_graph(m, "eval");
+	const char *at;
 
 	buf_printf(b, "{\"version\": 3, \"model\": ");
 	buf_json(b, m->name);
@@ -550,12 +553,15 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	put_text(b, "arch", arch);
 	put_settings(b, m);
 	if (eval && eval->full_only) {
-		const char *at = where(m, a, eval->full_loc);
-
+		at = where(m, a, eval->full_loc);
 		put_text(b, "full_only", arena_printf(a, "%s%s%s%s", eval->full_why ? eval->full_why : "a marked axis meets an unmarked one", *at ? " (" : "", at,
 		    *at ? ")" : ""));
 	} else {
 		put_text(b, "full_only", "");
+	}
+	if (eval && eval->multiple > 1) {
+		buf_printf(b, ", \"multiple\": %lld", (long long)eval->multiple);
+		put_text(b, "multiple_at", where(m, a, eval->multiple_loc));
 	}
 	put_figures(b, m, ks);
 	put_inputs(b, m, &in);

@@ -69,7 +69,7 @@ Val random_uniform(Call *c, int rank, const Axis *axes); /* f32 in [0, 1), strea
 Val keep_mask(Call *c, Val u, double p);               /* u >= p, exactly as in double */
 Val less_maximum(Call *c, Val x, int axis);            /* x - max(x), through which no gradient of max flows */
 Val safe_softmax(Call *c, Val x, int axis, bool logarithm);
-void build_check(Call *c, Val ids, int64_t limit, const char *what, bool has_ignore, int64_t ignore);
+void build_check(Call *c, Val ids, Axis limit, const char *what, bool has_ignore, int64_t ignore);
 bool call_give(Call *c, Val v, Value *result);         /* the result, or the first shape error since the call began */
 
 /* ---- parameters that an operator owns */

@@ -165,12 +165,14 @@ safe_softmax(Call *c, Val x, int at, bool logarithm)
 }
 
 void
-build_check(Call *c, Val ids, int64_t limit, const char *what, bool has_ignore, int64_t ignore)
+build_check(Call *c, Val ids, Axis limit, const char *what, bool has_ignore, int64_t ignore)
 {
 	const char *text = *c->path ? arena_printf(sema_arena(c->sema), "%s: %s", c->path, what) : what;
 
+	if (sema_training(c->sema))
+		limit.mul = 0;
 	if (ids.id)
-		build_op(c->b, OP_check, &ids, 1, ATTRS(AI(limit, limit), AS(what, text), AB(has_ignore, has_ignore), AI(ignore, ignore)), NULL);
+		build_op(c->b, OP_check, &ids, 1, ATTRS(AI(limit, limit.n), AS(what, text), AB(has_ignore, has_ignore), AI(ignore, ignore), AI(mul, limit.mul), AI(div, limit.mul ? limit.div : 1)), NULL);
 }
 
 bool

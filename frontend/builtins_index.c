@@ -18,7 +18,7 @@ builtin_embedding(Call *c, Value *result)
 	DType t = given->kind == V_TENSOR ? val_type(call_graph(c), given->tensor)->dtype : DT_f32;
 	if (!own_param(c, "weight", given, t, 2, (int64_t[]){vocab, width}, "[vocab, width]", init, &w))
 		return false;
-	build_check(c, ids, vocab, "id", false, 0);
+	build_check(c, ids, axis(vocab), "id", false, 0);
 	return call_give(c, op_with2(c, OP_take, w, ids, ATTRS(AI(axis, 0))), result);
 }
 
@@ -33,7 +33,7 @@ builtin_take(Call *c, Value *result)
 	Type t = val_type_of(c, x);
 	if (!arg_axis(c, "axis", t.rank, &at))
 		return false;
-	build_check(c, ids, t.axis[at].n, "id", false, 0);
+	build_check(c, ids, t.axis[at], "id", false, 0);
 	return call_give(c, op_with2(c, OP_take, x, ids, ATTRS(AI(axis, at))), result);
 }
 
@@ -54,7 +54,7 @@ builtin_gather(Call *c, Value *result)
 	}
 	if (!arg_axis(c, "axis", t.rank, &at))
 		return false;
-	build_check(c, index, t.axis[at].n, "index", false, 0);
+	build_check(c, index, t.axis[at], "index", false, 0);
 	return call_give(c, op_with2(c, OP_gather, x, index, ATTRS(AI(axis, at))), result);
 }
 

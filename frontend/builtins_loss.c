@@ -54,7 +54,7 @@ builtin_cross_entropy(Call *c, Value *result)
 	bool has_ignore = ignore->kind != V_NONE;
 	if (has_ignore && !arg_int(c, "ignore", INT32_MIN, INT32_MAX, &ignored))
 		return false;
-	build_check(c, call_arg(c, "label")->tensor, classes, "label", has_ignore, ignored);
+	build_check(c, call_arg(c, "label")->tensor, axis(classes), "label", has_ignore, ignored);
 	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
 	int last = t.rank - 1;
 	Val z = less_maximum(c, x, last);

@@ -414,6 +414,7 @@ drop_marks(Graph *g)
 			g->val.at[k].type.axis[i] = axis(g->val.at[k].type.axis[i].n);
 	g->full_only = false;
 	g->full_why = NULL;
+	g->multiple = 1;
 }
 
 static void

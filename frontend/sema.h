@@ -63,7 +63,6 @@ void sema_stat_store(Call *c, const char *suffix, Val v);
 const char *value_kind_name(const Value *v);          /* "a tensor f32[64,10]", "the integer 3", "a list of 2" ... */
 Value value_tensor(Val v, Loc loc);
 Value value_int(int64_t i, Loc loc);
-int64_t gcd_i64(int64_t a, int64_t b);                 /* of positive numbers: extents of N are kept in lowest terms */
 Value value_tuple(struct Sema *s, const Value *v, int n, Loc loc);
 
 /* ---- the frontend's doors */

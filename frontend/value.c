@@ -160,18 +160,6 @@ value_equal(Sema *s, const Value *a, const Value *b)
 	}
 }
 
-int64_t
-gcd_i64(int64_t a, int64_t b)
-{
-	while (b) {
-		int64_t r = a % b;
-
-		a = b;
-		b = r;
-	}
-	return a;
-}
-
 /* N times mul / div, in lowest terms; i is the extent of a full batch. */
 static bool
 follow(Sema *s, Loc at, const Value *v, int64_t times, int64_t over, Value *out)

@@ -61,6 +61,12 @@ group_is_map(const Graph *g, int group)
 	return true;
 }
 
+Axis
+check_limit(const Op *check)
+{
+	return (Axis){.n = attr_int(check, A_limit), .mul = (int32_t)attr_int(check, A_mul), .div = (int32_t)attr_int(check, A_div)};
+}
+
 int64_t
 check_number(const Module *m, const Op *which)
 {

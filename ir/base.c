@@ -484,3 +484,15 @@ add_i64(int64_t a, int64_t b, int64_t *r)
 {
 	return !__builtin_add_overflow(a, b, r);
 }
+
+int64_t
+gcd_i64(int64_t a, int64_t b)
+{
+	while (b) {
+		int64_t r = a % b;
+
+		a = b;
+		b = r;
+	}
+	return a;
+}

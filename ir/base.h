@@ -54,4 +54,5 @@ bool file_write(const char *path, const void *bytes, size_t n); /* temporary nam
 /* ---- integers with overflow check: false = overflow */
 bool mul_i64(int64_t a, int64_t b, int64_t *r);
 bool add_i64(int64_t a, int64_t b, int64_t *r);
+int64_t gcd_i64(int64_t a, int64_t b); /* of positive numbers: extents of N are kept in lowest terms */
 #endif

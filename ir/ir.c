@@ -556,7 +556,7 @@ module_add_graph(Module *m, const char *name)
 	Graph *g = arena_new_of(m->arena, Graph);
 	ValInfo none = {.name = NULL, .op = UINT32_MAX, .offset = -1};
 
-	*g = (Graph){.module = m, .arena = m->arena, .name = intern(m->arena, name)};
+	*g = (Graph){.module = m, .arena = m->arena, .name = intern(m->arena, name), .multiple = 1};
 	vec_push(g->arena, &g->val, none);
 	vec_push(m->arena, &m->graph, g);
 	return g;

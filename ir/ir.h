@@ -189,6 +189,7 @@ typedef struct Graph {
 	bool is_loop;
 	bool training;           /* N bound: no axis is marked */
 	bool full_only; Loc full_loc; const char *full_why; /* a marked axis met an unmarked one: only whole batches run */
+	int64_t multiple; Loc multiple_loc; /* of it n must be one, or an axis of N/2 has no whole extent; 1: any n */
 	VEC(Op) op;
 	VEC(ValInfo) val;        /* entry 0 unused */
 	VEC(Input) input;
@@ -273,6 +274,7 @@ uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
 bool group_is_map(const Graph *g, int group);               /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
 bool view_moves_nothing(const Graph *g, const Op *op);      /* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the operand's place */
 bool val_is_stored(const Graph *g, Val v);                  /* does its op store it, of a planned graph? A view in its operand's place is there already */
+Axis check_limit(const Op *check);                           /* what its elements are below */
 int64_t check_number(const Module *m, const Op *check);     /* its place in the descriptor's "checks": those of all graphs, in order */
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);

@@ -598,7 +598,7 @@ parse_header(Parse *p, ResultLines *results)
 				return false;
 		while (p_char(p, ','));
 	}
-	while (!p_char(p, '{')) {
+	for (Loc *loc = NULL; !p_char(p, '{');) {
 		if (p_keyword(p, "training")) {
 			g->training = true;
 		} else if (p_keyword(p, "evaluation")) {
@@ -608,8 +608,13 @@ parse_header(Parse *p, ResultLines *results)
 			p_space(p);
 			if (p_peek(p) == '"' && !(g->full_why = p_quoted(p)))
 				return false;
-		} else if (p_char(p, '!')) {
-			if (!p_source_loc(p, &g->full_loc))
+			loc = &g->full_loc;
+		} else if (p_keyword(p, "multiple")) {
+			if (!p_int(p, 1, MAX_ELEMENTS, "what the batch is a multiple of", &g->multiple))
+				return false;
+			loc = &g->multiple_loc;
+		} else if (loc && p_char(p, '!')) {
+			if (!p_source_loc(p, loc))
 				return false;
 		} else {
 			return p_error(p, p_loc(p), "'{' expected before the graph's lines");

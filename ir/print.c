@@ -277,6 +277,10 @@ print_header(Buf *b, const Graph *g)
 		print_quoted(b, g->full_why ? g->full_why : "");
 		print_loc(b, g->module, g->full_loc);
 	}
+	if (g->multiple > 1) {
+		buf_printf(b, " multiple %lld", (long long)g->multiple);
+		print_loc(b, g->module, g->multiple_loc);
+	}
 	buf_printf(b, " {\n");
 }
 

@@ -360,7 +360,7 @@ const char *
 ref_check(RefCtx *cx, const Op *op)
 {
 	const RefTensor *x = ref_in(cx, op, 0);
-	int64_t limit = attr_int(op, A_limit), ignore = attr_int(op, A_ignore);
+	int64_t limit = ref_extent(cx, check_limit(op)), ignore = attr_int(op, A_ignore);
 	bool has_ignore = attr_bool(op, A_has_ignore);
 
 	for (int64_t i = 0; i < x->n; i++)

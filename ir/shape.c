@@ -50,11 +50,28 @@ size_error(Graph *g, const Type *t)
 	return NULL;
 }
 
+/* An extent of N/2 is a whole number only where n is a multiple of 2. */
+static void
+need_multiple(Graph *g, const Op *op, const Type *t)
+{
+	for (int i = 0; i < t->rank; i++) {
+		Axis a = t->axis[i];
+		int64_t div = a.mul > 0 ? a.div / gcd_i64(a.mul, a.div) : 1, common = g->multiple / gcd_i64(g->multiple, div);
+
+		if (g->multiple % div == 0)
+			continue;
+		if (!mul_i64(common, div, &g->multiple))
+			shape_full_only(g, op, "its shape %s is whole for no smaller batch", shape_text(g, t));
+		g->multiple_loc = op->loc;
+	}
+}
+
 const char *
 shape_declared(Graph *g, const Op *op, int *which)
 {
 	const Type *r = val_type(g, op->out[0]);
 
+	need_multiple(g, op, r);
 	return r->dtype == DT_none ? shape_fail(g, which, -1, "needs a result type") : size_error(g, r);
 }
 
@@ -78,6 +95,7 @@ shape_result(Graph *g, Op *op, int k, const Type *t)
 	if (k >= op->nout)
 		return shape_fail(g, NULL, -1, "has %d results, needs more than %d", op->nout, k);
 	r = &val_info(g, op->out[k])->type;
+	need_multiple(g, op, r->dtype == DT_none ? t : r);
 	if (r->dtype == DT_none) {
 		*r = *t;
 		return NULL;
@@ -272,6 +290,8 @@ shape_check(Graph *g, Op *op, int *which)
 {
 	if (attr_int(op, A_limit) < 1)
 		return shape_fail(g, which, -1, "limit is %lld, needs at least 1", (long long)attr_int(op, A_limit));
+	if (attr_int(op, A_mul) < 0 || attr_int(op, A_mul) > INT32_MAX || attr_int(op, A_div) < 1 || attr_int(op, A_div) > INT32_MAX)
+		return shape_fail(g, which, -1, "the limit cannot follow the batch as N * %lld / %lld", (long long)attr_int(op, A_mul), (long long)attr_int(op, A_div));
 	return shape_integer(g, op, which, 0, "input");
 }
 

@@ -5,7 +5,7 @@
  * the batch as the input's does: row-major order then means the same for every batch. */
 #include "shape.h"
 
-/* How the number of elements follows the batch: the number of marked axes, and whether that is all there is to know. */
+/* How the number of elements follows the batch: n to the power of the number of marked axes. */
 static int
 marked_axes(const Type *t)
 {
@@ -28,8 +28,8 @@ shape_reshape(Graph *g, Op *op, int *which)
 	if (type_elements(x) != type_elements(r))
 		return shape_fail(g, which, 0, "input %s has %lld elements, shape %s has %lld", shape_text(g, x), (long long)type_elements(x),
 		                  shape_text(g, r), (long long)type_elements(r));
-	/* With one mark on each side and equal totals, both totals are the same multiple of n. */
-	if (marked_axes(x) != marked_axes(r) || (marked_axes(x) > 1 && !type_same_shape(x, r)))
+	/* As many marks on each side and equal totals: both totals are the same multiple of n to that power. */
+	if (marked_axes(x) != marked_axes(r))
 		shape_full_only(g, op, "%s becomes %s, which follows the batch in another way", shape_text(g, x), shape_text(g, r));
 	return shape_result(g, op, 0, &t);
 }

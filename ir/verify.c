@@ -77,7 +77,7 @@ check_type(Verify *v, const Type *t, const char *what, const char *name)
 			seen |= 1u << t->perm[i];
 		if (a.n < 1 || a.n > MAX_ELEMENTS)
 			complain(v, NULL, "%s %s: axis %d has extent %lld", what, name, i, (long long)a.n);
-		if (a.mul > 0 && (a.div < 1 || v->m->batch * a.mul / a.div != a.n))
+		if (a.mul > 0 && (a.div < 1 || v->m->batch * a.mul != a.n * a.div))
 			complain(v, NULL, "%s %s: axis %d of %s does not fit a batch of %lld", what, name, i, type_words(v, t), (long long)v->m->batch);
 	}
 }
@@ -196,6 +196,7 @@ check_rule(Verify *v, Graph *copy, const Op *op)
 {
 	Op one = *op;
 	bool had = copy->full_only;
+	int64_t multiple = copy->multiple;
 	int which = -1;
 	const char *error = op_info[op->kind].shape(copy, &one, &which);
 
@@ -203,6 +204,8 @@ check_rule(Verify *v, Graph *copy, const Op *op)
 		complain(v, op, "%s: %s", op_info[op->kind].name, error);
 	if (copy->full_only && !had)
 		complain(v, op, "only whole batches can run (%s), but the graph does not say so", copy->full_why ? copy->full_why : "?");
+	if (copy->multiple != multiple)
+		complain(v, op, "only batches of a multiple of %lld can run, but the graph does not say so", (long long)copy->multiple);
 }
 
 static void

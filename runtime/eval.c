@@ -9,9 +9,8 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 	RtRun *run = &h->run;
 	int64_t status;
 
-	if (*h->program.full_only && h->test.examples % h->program.batch)
-		return rt_fail(&h->error, "%lld test examples are no multiple of the batch of %lld, and %s", (long long)h->test.examples, (long long)h->program.batch,
-		               h->program.full_only);
+	if (!rt_batches_fit(&h->program, h->test.examples, "test examples", &h->error))
+		return false;
 	rt_host_use(h, RT_M_EVAL, &h->test, false);
 	pthread_mutex_lock(&h->lock);
 	memset(h->sum, 0, sizeof h->sum);

@@ -340,15 +340,18 @@ rt_host_fault(RtHost *h)
 {
 	RtFault f = {0};
 	const RtCheck *c = NULL;
+	int64_t limit = 1;
 	char where[256] = "";
 
 	if (h->program.fault_offset >= 0)
 		memcpy(&f, h->run.arena + h->program.fault_offset, sizeof f);
 	if (f.op >= 0 && f.op < h->program.ncheck)
 		c = &h->program.check[f.op];
+	if (c)
+		limit = c->mul > 0 && c->div > 0 ? h->run.n * c->mul / c->div : c->limit;
 	if (c && *c->where)
 		snprintf(where, sizeof where, ", %s", c->where);
-	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value", (long long)f.value, c ? (long long)c->limit - 1 : 0,
+	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value", (long long)f.value, (long long)limit - 1,
 	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example : f.element),
 	        h->mode == RT_M_TRAIN ? "step" : "batch", (long long)h->run.step, where);
 }

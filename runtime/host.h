@@ -89,15 +89,15 @@ typedef enum RtLoopKind { RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_
 typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted; int64_t count; } RtLoopOp; /* repeat: counted = "count", end: its end's index */
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
-typedef struct RtCheck { const char *what, *where; int64_t limit, per_example; } RtCheck;
+typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck; /* mul > 0: the limit is n * mul / div */
 typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
 typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, factor; int64_t warmup_steps; double *at; int nat; } RtRate;
 typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; } RtReader;
 
 typedef struct RtProgram {
 	JsonDoc *doc;
-	const char *model, *target, *arch, *precision, *source_hash, *full_only;
-	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N */
+	const char *model, *target, *arch, *precision, *source_hash, *full_only, *multiple_at;
+	int64_t batch, multiple, seed, epochs, sink, accumulate; /* every batch is a multiple of `multiple`; sink: -1 epoch, 0 off, N */
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
 	double gflop_per_step, bytes_per_step;
@@ -112,6 +112,8 @@ typedef struct RtProgram {
 bool rt_program_read(RtProgram *p, const char *text, RtError *e);
 int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
 int64_t rt_row_tasks(const RtRow *r, int64_t n);
+/* So many examples run in batches, the last one smaller: false, and why not, where a model takes whole ones or a multiple of something only. what: "test examples" */
+bool rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *e);
 
 /* ---------------------------------------------------------------- options (options.c) */
 typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;

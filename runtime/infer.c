@@ -64,9 +64,7 @@ infer_inputs(RtHost *h, RtData *d)
 		d->examples = p->batch;
 	if (d->examples == 0)
 		return rt_fail(&h->error, "the inputs hold no examples");
-	if (*p->full_only && d->examples % p->batch)
-		return rt_fail(&h->error, "%lld examples are no multiple of the batch of %lld, and %s", (long long)d->examples, (long long)p->batch, p->full_only);
-	return true;
+	return rt_batches_fit(p, d->examples, "examples", &h->error);
 }
 
 static bool

@@ -113,6 +113,19 @@ rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK])
 	return count;
 }
 
+bool
+rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *e)
+{
+	int64_t last = examples % p->batch;
+
+	if (*p->full_only && last)
+		return rt_fail(e, "%lld %s are no multiple of the batch of %lld, and %s", (long long)examples, what, (long long)p->batch, p->full_only);
+	if (last % p->multiple)
+		return rt_fail(e, "%lld %s leave a last batch of %lld, but the model takes multiples of %lld: N / %lld is no whole number%s%s%s", (long long)examples, what,
+			(long long)last, (long long)p->multiple, (long long)p->multiple, *p->multiple_at ? " (" : "", p->multiple_at, *p->multiple_at ? ")" : "");
+	return true;
+}
+
 int64_t
 rt_row_tasks(const RtRow *r, int64_t n)
 {
@@ -394,7 +407,8 @@ program_checks(RtProgram *p, const Json *list)
 	p->check = rt_alloc(sizeof *p->check * (size_t)p->ncheck);
 	for (const Json *o = list ? list->child : NULL; o; o = o->next)
 		p->check[k++] = (RtCheck){.what = rt_json_str(o, "what", "value"), .where = rt_json_str(o, "where", ""),
-		                          .limit = rt_json_int(o, "limit", 0), .per_example = rt_json_int(o, "per_example", 0)};
+		                          .limit = rt_json_int(o, "limit", 0), .per_example = rt_json_int(o, "per_example", 0),
+		                          .mul = rt_json_int(o, "mul", 0), .div = rt_json_int(o, "div", 1)};
 }
 
 static void
@@ -408,6 +422,8 @@ program_header(RtProgram *p, const Json *o)
 	p->precision = rt_json_str(o, "precision", "f32");
 	p->source_hash = rt_json_str(o, "source_hash", "");
 	p->full_only = rt_json_str(o, "full_only", "");
+	p->multiple = rt_json_int(o, "multiple", 1);
+	p->multiple_at = rt_json_str(o, "multiple_at", "");
 	p->batch = rt_json_int(o, "batch", 1);
 	p->seed = rt_json_int(o, "seed", 0);
 	p->epochs = rt_json_int(o, "epochs", 1);
@@ -443,7 +459,7 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 	if (rt_json_int(o, "version", 0) != RT_VERSION)
 		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d", (long long)rt_json_int(o, "version", 0), RT_VERSION);
 	program_header(p, o);
-	if (p->batch < 1 || p->accumulate < 1 || p->arena_bytes < 0 || p->scratch_bytes < 0
+	if (p->batch < 1 || p->multiple < 1 || p->accumulate < 1 || p->arena_bytes < 0 || p->scratch_bytes < 0
 	    || (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
 		return rt_fail(e, "the program's descriptor: bad batch or sizes");
 	if (!program_inputs(p, rt_json_get(o, "inputs"), e) || !program_states(p, rt_json_get(o, "state"), e))

@@ -67,6 +67,7 @@ train_load(RtHost *h)
 {
 	const RtProgram *p = &h->program;
 	int64_t need = p->batch * p->accumulate;
+	RtError why = {0};
 
 	if (h->opt.steps == 0)                   /* the initial state needs no data */
 		return true;
@@ -81,8 +82,8 @@ train_load(RtHost *h)
 	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))
 		return rt_context(&h->error, "the evaluation after each epoch (--no-eval leaves it out)");
 	h->have_test = true;
-	if (*p->full_only && h->test.examples % p->batch) {
-		fprintf(stderr, "warning: no evaluation after the epochs: %lld test examples are no multiple of the batch, and %s\n", (long long)h->test.examples, p->full_only);
+	if (!rt_batches_fit(p, h->test.examples, "test examples", &why)) {
+		fprintf(stderr, "warning: no evaluation after the epochs: %s\n", why.text);
 		h->have_test = false;
 	}
 	return true;

@@ -17,7 +17,7 @@ special_op(const Graph *g, const Op *op)
 }
 
 /* ---------------------------------------------------------------- check */
-typedef struct Check { const Op *op; V in, first; const Type *plain; } Check;
+typedef struct Check { const Op *op; V in, first, limit; const Type *plain; } Check;
 
 /* The lowest number of an element out of range; elements are looked at in row-major order. */
 static void
@@ -25,7 +25,7 @@ check_lane(Emit *e, void *cx, Ix i, int u)
 {
 	Check *c = cx;
 	DType dt = (DType)c->plain->dtype;
-	Cell x = cell_cast(e, load_at(e, c->in, dt, (Off){.s = i.s, .c = i.c}), DT_i64), limit = cell_const(e, DT_i64, (double)attr_int(c->op, A_limit));
+	Cell x = cell_cast(e, load_at(e, c->in, dt, (Off){.s = i.s, .c = i.c}), DT_i64), limit = cell_of(c->limit, false, DT_i64);
 	Cell bad = cell_bin(e, EX_OR, cell_bin(e, EX_LT, x, cell_const(e, DT_i64, 0)), cell_bin(e, EX_GE, x, limit));
 	T t = vec_of(e, e->l->i64);
 
@@ -57,7 +57,7 @@ emit_check(GroupCx *gc, const Op *op, GraphKernels *gk)
 
 		for (int i = 0; i < t->rank; i++)
 			count = i_mul(e, count, extent(e, t->axis[i]));
-		Check c = {.op = op, .in = buffer(e, in), .first = slot_new(e, vec_of(e, l->i64)), .plain = t};
+		Check c = {.op = op, .in = buffer(e, in), .first = slot_new(e, vec_of(e, l->i64)), .limit = extent(e, check_limit(op)), .plain = t};
 
 		slot_set(e, c.first, splat(e, k64(e, INT64_MAX)));
 		lane_loop(e, k64(e, 0), count, 1, check_lane, &c);

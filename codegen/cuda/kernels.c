@@ -98,11 +98,12 @@ check_emit(Cuda *c, const Op *op)
 	Type plain = type_of((DType)t->dtype, t->rank, t->axis);
 	uint32_t all = (1u << t->rank) - 1;
 	Ix i, ix[MAX_RANK];
-	const char *ignored = "";
+	const char *ignored = "", *limit;
 
 	cu_kernel_open(c, "check");
 	c->check = true;
 	i = cu_fresh(c, 'i');
+	limit = cu_extent(c, check_limit(op));
 	cu_line(c, "long long first = NO_INDEX;");
 	Scope s = cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i, cu_product(c, t, all), i);
 
@@ -111,7 +112,7 @@ check_emit(Cuda *c, const Op *op)
 
 	if (attr_bool(op, A_has_ignore))
 		ignored = arena_printf(c->a, " && %s != %lldll", x.v, (long long)attr_int(op, A_ignore));
-	cu_line(c, "if ((%s < 0 || %s >= %lldll)%s && %s < first) first = %s;", x.v, x.v, (long long)attr_int(op, A_limit), ignored, i, i);
+	cu_line(c, "if ((%s < 0 || %s >= %s)%s && %s < first) first = %s;", x.v, x.v, limit, ignored, i, i);
 	cu_scope_close(c, s);
 	cu_line(c, "first = block_low_i64(first);");
 	s = cu_scope_open(c, "if (threadIdx.x == 0 && first != NO_INDEX && fault_comes_first(arena, %lld))", (long long)check_number(c->m, op));

@@ -99,11 +99,12 @@ fault_of(const Interp *in)
 	const Op *op = in->failed;
 	const RefTensor *x = &in->cx.val[op->in[0].id];
 	RtFault f = {.set = 1, .op = check_number(in->module, op)};
+	double limit = (double)ref_extent(&in->cx, check_limit(op));
 
 	for (; f.element < x->n; f.element++) {
 		double v = x->f[f.element];
 
-		if (!(v >= 0 && v < (double)attr_int(op, A_limit)) && !(attr_bool(op, A_has_ignore) && v == (double)attr_int(op, A_ignore))) {
+		if (!(v >= 0 && v < limit) && !(attr_bool(op, A_has_ignore) && v == (double)attr_int(op, A_ignore))) {
 			f.value = (int64_t)v;
 			break;
 		}

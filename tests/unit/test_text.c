@@ -40,7 +40,7 @@ static const char everything[] =
 	"state @\"odd name\" : i64[3] = constant(1e+300) {kind=stat}\n"
 	"\n"
 	"graph eval(%x: f32[N<=64,2N<=128,3N/2<=96] at 0, %seed: i64[] = seed, %step: i64[] = step as \"batch number\", %r: f64[] = rate)"
-	" -> loss %l, loss second %l, metric accuracy %l, metric %l, output y %t, norm %l full_only \"add: \\\"why\\\"\" !lenet.net:1:2 {\n"
+	" -> loss %l, loss second %l, metric accuracy %l, metric %l, output y %t, norm %l full_only \"add: \\\"why\\\"\" !lenet.net:1:2 multiple 2 !lenet.net:3:4 {\n"
 	"  group #0 first \"rows{vec=16}\" workspace 64 at 128 kept 192 kept_at 256\n"
 	"  group #1 second\n"
 	"  %w = load {state=stem.conv2d0.weight} : f32[6,1,5,5]@2310\n"
