@@ -284,9 +284,11 @@ is_stored(const Graph *g, const char *state)
 
 /* A result is read when the graph has run, and a state is updated in its own place: a result that is nothing but a stored state's
  * old value must be a value of its own. The maximum of a number and itself is the number, NaN too. */
-static void
+static bool
 keep_results(Optimizer *o, Graph *g)
 {
+	bool changed = false;
+
 	for (uint32_t i = 0; i < g->result.n; i++) {
 		Val v = g->result.at[i].v;
 		const char *state = state_of(g, v);
@@ -296,7 +298,9 @@ keep_results(Optimizer *o, Graph *g)
 		o->b.loc = val_op(g, v)->loc;
 		o->b.path = val_op(g, v)->path;
 		g->result.at[i].v = build(&o->b, OP_maximum, v, v);
+		changed = true;
 	}
+	return changed;
 }
 
 static bool
@@ -319,8 +323,7 @@ run_graph(Optimizer *o, Graph *g)
 	}
 	if (changed && o->good.id)
 		update_scale(o);
-	if (changed)
-		keep_results(o, g);
+	changed |= keep_results(o, g); /* graph update of a model that trains nothing empties its sums too */
 	if (o->b.error)
 		bug("graph %s, the optimizer's ops do not build: %s", g->name, o->b.error);
 	if (changed) {
