@@ -253,7 +253,7 @@ put_inputs(Buf *b, const Module *m, const Names *in)
 static void
 put_states(Buf *b, const Module *m)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad"}, *const inits[] = {"constant", "normal", "uniform"};
+	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"}, *const inits[] = {"constant", "normal", "uniform"};
 
 	buf_printf(b, ",\n\"state\": [");
 	for (uint32_t i = 0; i < m->state.n; i++) {
@@ -309,7 +309,7 @@ put_checks(Buf *b, const Module *m, Arena *a)
 static void
 put_results(Buf *b, const Graph *g)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {
@@ -558,6 +558,10 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 		    *at ? ")" : ""));
 	} else {
 		put_text(b, "full_only", "");
+	}
+	if (eval && eval->one_batch) {
+		at = where(m, a, eval->one_batch_loc);
+		put_text(b, "one_batch", arena_printf(a, "%s%s%s%s", eval->one_batch, *at ? " (" : "", at, *at ? ")" : ""));
 	}
 	if (eval && eval->multiple > 1) {
 		buf_printf(b, ", \"multiple\": %lld", (long long)eval->multiple);

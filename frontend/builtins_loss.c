@@ -40,6 +40,15 @@ at_label(Call *c, Val label, int64_t classes, Val *numbers)
 	return ew2(c, OP_eq, add_axis(c, label, t.rank), *numbers);
 }
 
+/* A loss or an accuracy: an average over examples, also where its divisor is another (labels that are ignored). */
+static bool
+give_average(Call *c, Val v, Value *result)
+{
+	if (v.id)
+		sema_average(c->sema, v);
+	return call_give(c, v, result);
+}
+
 bool
 builtin_cross_entropy(Call *c, Value *result)
 {
@@ -68,11 +77,11 @@ builtin_cross_entropy(Call *c, Value *result)
 	}
 	Val each = ew2(c, OP_sub, lse, picked);
 	if (!has_ignore)
-		return call_give(c, reduce_all(c, OP_mean, each), result);
+		return give_average(c, reduce_all(c, OP_mean, each), result);
 	DType ft = val_type(call_graph(c), x)->dtype;
 	Val counts = ewn(c, OP_ne, label, (double)ignored), zero = num(c, ft, 0);
 	Val sum = reduce_all(c, OP_sum, ew3(c, OP_where, counts, each, zero)), n = reduce_all(c, OP_sum, to_dtype(c, counts, ft));
-	return call_give(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, n, 1)), result);
+	return give_average(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, n, 1)), result);
 }
 
 /* ---------------------------------------------------------------- elementwise losses */
@@ -132,7 +141,7 @@ builtin_binary_cross_entropy(Call *c, Value *result)
 	Val tail = ew1(c, OP_log1p, ew1(c, OP_exp, ew1(c, OP_neg, ew1(c, OP_abs, x))));
 	Val above = ewn(c, OP_maximum, x, 0), taken = ew2(c, OP_mul, x, target);
 	Val each = ew2(c, OP_add, ew2(c, OP_sub, above, taken), tail);
-	return call_give(c, reduce_all(c, OP_mean, each), result);
+	return give_average(c, reduce_all(c, OP_mean, each), result);
 }
 
 bool
@@ -141,7 +150,7 @@ builtin_mse(Call *c, Value *result)
 	Val x, y;
 
 	return two_sides(c, "x", "y", false, &x, &y)
-	       && call_give(c, reduce_all(c, OP_mean, ew1(c, OP_square, ew2(c, OP_sub, x, y))), result);
+	       && give_average(c, reduce_all(c, OP_mean, ew1(c, OP_square, ew2(c, OP_sub, x, y))), result);
 }
 
 bool
@@ -150,7 +159,7 @@ builtin_l1(Call *c, Value *result)
 	Val x, y;
 
 	return two_sides(c, "x", "y", false, &x, &y)
-	       && call_give(c, reduce_all(c, OP_mean, ew1(c, OP_abs, ew2(c, OP_sub, x, y))), result);
+	       && give_average(c, reduce_all(c, OP_mean, ew1(c, OP_abs, ew2(c, OP_sub, x, y))), result);
 }
 
 bool
@@ -167,7 +176,7 @@ builtin_smooth_l1(Call *c, Value *result)
 
 		each = ew3(c, OP_where, near, bowl, line);
 	}
-	return call_give(c, reduce_all(c, OP_mean, each), result);
+	return give_average(c, reduce_all(c, OP_mean, each), result);
 }
 
 /* ---------------------------------------------------------------- metrics */
@@ -175,7 +184,7 @@ builtin_smooth_l1(Call *c, Value *result)
 static bool
 share(Call *c, Val right, Value *result)
 {
-	return call_give(c, reduce_all(c, OP_mean, to_dtype(c, right, DT_f32)), result);
+	return give_average(c, reduce_all(c, OP_mean, to_dtype(c, right, DT_f32)), result);
 }
 
 bool

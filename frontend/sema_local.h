@@ -95,6 +95,7 @@ struct Sema {
 	VEC(StatStore) store;
 	VEC(Val) loss; VEC(Loc) loss_loc;
 	VEC(Var) metric, output;        /* of this elaboration */
+	VEC(Val) average;               /* likewise: losses and accuracies, averages over examples by their meaning */
 	VEC(Require) require;
 	/* messages */
 	Map said;                       /* hash of a message and its place */
@@ -154,4 +155,5 @@ void settings_check_inputs(Sema *s);                  /* after the training grap
 
 /* ---- loops (sema_loop.c) */
 void sema_loops(Sema *s);
+void sema_metrics(Sema *s);                           /* metrics of the evaluation graph that are no averages (sema_metric.c) */
 #endif

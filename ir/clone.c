@@ -55,6 +55,8 @@ graph_clone_into(Module *m, const Graph *g)
 	r->full_only = g->full_only;
 	r->full_loc = g->full_loc;
 	r->full_why = copy_text(a, g->full_why);
+	r->one_batch = copy_text(a, g->one_batch);
+	r->one_batch_loc = g->one_batch_loc;
 	r->multiple = g->multiple;
 	r->multiple_loc = g->multiple_loc;
 	for (uint32_t i = 1; i < g->val.n; i++) {

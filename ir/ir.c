@@ -806,6 +806,15 @@ graph_use_counts(const Graph *g, Arena *a)
 	return uses;
 }
 
+/* Of a load or a store: does its state hold a sum over an evaluation's batches? */
+static bool
+is_sum(const Graph *g, const Op *op)
+{
+	const State *s = module_state(g->module, attr_str(op, A_state));
+
+	return s && s->kind == ST_SUM;
+}
+
 /* A marked value differs with n; so does what another group makes in each call, of whatever it is made: who runs in the first call alone comes before it. */
 bool *
 graph_steady(const Graph *g, Arena *a)
@@ -813,11 +822,11 @@ graph_steady(const Graph *g, Arena *a)
 	bool *steady = arena_array(a, bool, g->val.n);
 
 	for (uint32_t i = 0; i < g->op.n; i++)
-		if (g->op.at[i].kind == OP_store && !g->op.at[i].dead)
+		if (g->op.at[i].kind == OP_store && !g->op.at[i].dead && !is_sum(g, &g->op.at[i]))
 			return steady;
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
-		bool all = op->kind == OP_load || (!op_has((OpKind)op->kind, T_RANDOM | T_EFFECT | T_LOOP) && (op->nin || op_has((OpKind)op->kind, T_CONST)));
+		bool all = (op->kind == OP_load && !is_sum(g, op)) || (!op_has((OpKind)op->kind, T_RANDOM | T_EFFECT | T_LOOP) && (op->nin || op_has((OpKind)op->kind, T_CONST)));
 
 		for (int k = 0; k < op->nin; k++)
 			all &= steady_for(g, steady, op->in[k], op->group);

@@ -168,8 +168,8 @@ typedef struct ValInfo {
 typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE } InputKind; /* seed, step: i64[]; rate: f64[] */
 typedef struct Input { Val v; const char *name; InputKind kind; } Input;
 /* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose gradient is not finite, so that
- * the step changed nothing; -1 = none */
-typedef enum ResultKind { RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_COUNT } ResultKind;
+ * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; a metric is averaged over batches instead */
+typedef enum ResultKind { RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_COUNT } ResultKind;
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
 /* A kernel: the ops with Op.group == id, contiguous once scheduled. */
@@ -189,6 +189,7 @@ typedef struct Graph {
 	bool is_loop;
 	bool training;           /* N bound: no axis is marked */
 	bool full_only; Loc full_loc; const char *full_why; /* a marked axis met an unmarked one: only whole batches run */
+	const char *one_batch; Loc one_batch_loc; /* why a metric cannot be put together from several batches; NULL: all can */
 	int64_t multiple; Loc multiple_loc; /* of it n must be one, or an axis of N/2 has no whole extent; 1: any n */
 	VEC(Op) op;
 	VEC(ValInfo) val;        /* entry 0 unused */
@@ -199,7 +200,7 @@ typedef struct Graph {
 } Graph;
 
 /* ---------------------------------------------------------------- module */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD } StateKind; /* STAT: running statistics; SLOT: optimizer; GRAD: accumulated */
+typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM } StateKind; /* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved */
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
@@ -278,7 +279,7 @@ Axis check_limit(const Op *check);                           /* what its element
 int64_t check_number(const Module *m, const Op *check);     /* its place in the descriptor's "checks": those of all graphs, in order */
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
-/* By Val.id: made of states and constants alone, in a graph that stores nothing, and of a size that does not follow n, so that it is the same in every call
+/* By Val.id: made of states and constants alone, in a graph that stores nothing but sums of an evaluation, and of a size that does not follow n, so that it is the same in every call
  * until somebody else changes a state. Through values of other groups only where these run once. */
 bool *graph_steady(const Graph *g, Arena *a);
 /* May a kernel of this group read v in the first call, before all groups that do not run once? What its own group makes, it makes again. */

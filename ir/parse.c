@@ -609,6 +609,11 @@ parse_header(Parse *p, ResultLines *results)
 			if (p_peek(p) == '"' && !(g->full_why = p_quoted(p)))
 				return false;
 			loc = &g->full_loc;
+		} else if (p_keyword(p, "one_batch")) {
+			p_space(p);
+			if (!(g->one_batch = p_quoted(p)))
+				return false;
+			loc = &g->one_batch_loc;
 		} else if (p_keyword(p, "multiple")) {
 			if (!p_int(p, 1, MAX_ELEMENTS, "what the batch is a multiple of", &g->multiple))
 				return false;

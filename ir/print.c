@@ -6,10 +6,10 @@
 #include "text.h"
 #include <string.h>
 
-const char *const text_state_kinds[4] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot", [ST_GRAD] = "grad"};
+const char *const text_state_kinds[ST_SUM + 1] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot", [ST_GRAD] = "grad", [ST_SUM] = "sum"};
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
 const char *const text_input_kinds[4] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate"};
-const char *const text_result_kinds[RES_COUNT] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output", [RES_NORM] = "norm", [RES_SCALE] = "scale", [RES_OVERFLOW] = "overflow"};
+const char *const text_result_kinds[RES_COUNT] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output", [RES_NORM] = "norm", [RES_SCALE] = "scale", [RES_OVERFLOW] = "overflow", [RES_WHOLE] = "whole"};
 
 static bool
 text_is_bare(const char *s)
@@ -31,7 +31,7 @@ text_training_by_name(const char *name)
 const char *
 text_result_name(ResultKind k, const char *value)
 {
-	return k == RES_METRIC || k == RES_OUTPUT ? value : text_result_kinds[k];
+	return k == RES_METRIC || k == RES_WHOLE || k == RES_OUTPUT ? value : text_result_kinds[k];
 }
 
 static bool
@@ -276,6 +276,11 @@ print_header(Buf *b, const Graph *g)
 		buf_printf(b, " full_only ");
 		print_quoted(b, g->full_why ? g->full_why : "");
 		print_loc(b, g->module, g->full_loc);
+	}
+	if (g->one_batch) {
+		buf_printf(b, " one_batch ");
+		print_quoted(b, g->one_batch);
+		print_loc(b, g->module, g->one_batch_loc);
 	}
 	if (g->multiple > 1) {
 		buf_printf(b, " multiple %lld", (long long)g->multiple);

@@ -2,7 +2,7 @@
  *
  * In: graph eval.  Out: a copy of it that keeps only the outputs among its results, without the ops and inputs' checks that
  * nothing else needs: infer asks for the inputs its outputs depend on and no others. Checks of kept ops stay: an id out of
- * range is an error there too. A model without outputs gets no graph infer. */
+ * range is an error there too. Stores go: an evaluation adds up its metrics, inference does not. A model without outputs gets no graph infer. */
 #include "passes.h"
 #include <string.h>
 
@@ -16,7 +16,7 @@ drop_idle_checks(Graph *g, Arena *scratch)
 		live[g->result.at[i].v.id] = true;
 	for (uint32_t i = g->op.n; i-- > 0;) {
 		Op *op = &g->op.at[i];
-		bool used = op->kind == OP_store;
+		bool used = false;
 
 		for (int k = 0; k < op->nout; k++)
 			used |= live[op->out[k].id];
@@ -26,7 +26,7 @@ drop_idle_checks(Graph *g, Arena *scratch)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op *op = &g->op.at[i];
 
-		if (op->kind == OP_check && !live[op->in[0].id])
+		if (op->kind == OP_store || (op->kind == OP_check && !live[op->in[0].id]))
 			op->dead = true;
 	}
 }

@@ -114,6 +114,8 @@ graph_copy(Module *m, const Graph *from, const char *name)
 	g->full_only = from->full_only;
 	g->full_loc = from->full_loc;
 	g->full_why = from->full_why;
+	g->one_batch = from->one_batch;
+	g->one_batch_loc = from->one_batch_loc;
 	g->multiple = from->multiple;
 	g->multiple_loc = from->multiple_loc;
 	g->val.n = 0;

@@ -6,10 +6,11 @@
 bool
 rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 {
+	const RtGraph *g = &h->program.graph[RT_G_EVAL];
 	RtRun *run = &h->run;
 	int64_t status;
 
-	if (!rt_batches_fit(&h->program, h->test.examples, "test examples", &h->error))
+	if (!rt_evaluation_fits(&h->program, h->test.examples, &h->error))
 		return false;
 	rt_host_use(h, RT_M_EVAL, &h->test, false);
 	pthread_mutex_lock(&h->lock);
@@ -28,7 +29,7 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 		return false;
 	*examples = (int64_t)h->weight;
 	for (int i = 0; i < RT_MAX_RESULTS; i++)
-		mean[i] = h->weight > 0 ? h->sum[i] / h->weight : 0;
+		mean[i] = i < g->nscalar && g->result[g->scalar[i]].kind == RT_WHOLE ? h->sum[i] : h->weight > 0 ? h->sum[i] / h->weight : 0;
 	return true;
 }
 
@@ -48,7 +49,7 @@ eval_json(const RtHost *h, const double *mean, int64_t examples)
 	for (int i = 0; i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (r->kind != RT_METRIC)
+		if (r->kind != RT_METRIC && r->kind != RT_WHOLE)
 			continue;
 		fputs(before, stdout);
 		rt_json_text(stdout, r->t.name);

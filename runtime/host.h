@@ -60,9 +60,9 @@ void rt_tensor_to_logical(const RtTensor *t, const uint8_t *at, uint8_t *flat);
 void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat);
 
 typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD } RtStateKind;
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM } RtStateKind; /* SUM: of an evaluation's batches, in no checkpoint */
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
-typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW } RtResultKind;
+typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE } RtResultKind; /* WHOLE: of all batches so far, the last one's counts */
 typedef struct RtResult { RtTensor t; RtResultKind kind; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
@@ -96,7 +96,7 @@ typedef struct RtReader { const char *kind; const char **train, **test; int ntra
 
 typedef struct RtProgram {
 	JsonDoc *doc;
-	const char *model, *target, *arch, *precision, *source_hash, *full_only, *multiple_at;
+	const char *model, *target, *arch, *precision, *source_hash, *full_only, *multiple_at, *one_batch;
 	int64_t batch, multiple, seed, epochs, sink, accumulate; /* every batch is a multiple of `multiple`; sink: -1 epoch, 0 off, N */
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
@@ -113,6 +113,7 @@ bool rt_program_read(RtProgram *p, const char *text, RtError *e);
 int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
 int64_t rt_row_tasks(const RtRow *r, int64_t n);
 /* So many examples run in batches, the last one smaller: false, and why not, where a model takes whole ones or a multiple of something only. what: "test examples" */
+bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e); /* the same for loss and metrics of test examples */
 bool rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *e);
 
 /* ---------------------------------------------------------------- options (options.c) */

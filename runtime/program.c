@@ -126,6 +126,14 @@ rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *
 	return true;
 }
 
+bool
+rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e)
+{
+	if (*p->one_batch && examples > p->batch)
+		return rt_fail(e, "%s; %lld test examples are more than one batch of %lld", p->one_batch, (long long)examples, (long long)p->batch);
+	return rt_batches_fit(p, examples, "test examples", e);
+}
+
 int64_t
 rt_row_tasks(const RtRow *r, int64_t n)
 {
@@ -265,7 +273,7 @@ program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole"};
 	int k = 0;
 
 	g->loss = -1;
@@ -422,6 +430,7 @@ program_header(RtProgram *p, const Json *o)
 	p->precision = rt_json_str(o, "precision", "f32");
 	p->source_hash = rt_json_str(o, "source_hash", "");
 	p->full_only = rt_json_str(o, "full_only", "");
+	p->one_batch = rt_json_str(o, "one_batch", "");
 	p->multiple = rt_json_int(o, "multiple", 1);
 	p->multiple_at = rt_json_str(o, "multiple_at", "");
 	p->batch = rt_json_int(o, "batch", 1);

@@ -2,7 +2,7 @@
 
 A file says in comments what its inputs and results are:
   # examples: 7                      rows of data; the files' batch is 4, so that the last batch is smaller
-  # x = rng.normal(size=(n, 5))      an input's array, NumPy; `n` examples, `rng` the same for everybody
+  # x = rng.normal(size=(n, 5))      an input's array, NumPy; `n` examples, `rng` the same for everybody; or a function that a truth calls
   # truth: loss = np.mean(x)         the right value of the loss, a metric or an output, computed on all examples at once
   # refused: eval: TEXT              the command (build, eval or infer) fails, and its message holds TEXT, of which ... stands for anything
 Every model is built by the interpreter, and for the processor in a few settings. All give the same loss, metrics and outputs, and those of the truth.
@@ -30,7 +30,7 @@ def run(*command):
 class Case:
     def __init__(self, net, mantou, folder):
         self.net, self.mantou, self.folder = net, mantou, folder
-        self.examples, self.inputs, self.truths, self.refused = 7, [], {}, {}
+        self.examples, self.given, self.truths, self.refused = 7, [], {}, {}
         for line in net.read_text().splitlines():
             if not line.startswith("# ") or ("=" not in line and ":" not in line):
                 continue
@@ -45,13 +45,18 @@ class Case:
                 self.refused[command.strip()] = text.strip()
             elif line[2:].partition("=")[0].strip().isidentifier():
                 name, _, text = line[2:].partition("=")
-                self.inputs.append((name.strip(), text.strip()))
+                self.given.append((name.strip(), text.strip()))
 
     def make_data(self):
         rng = np.random.default_rng(5)
+        self.inputs = []
         self.names = {"np": np, "n": self.examples, "rng": rng}
-        for name, text in self.inputs:
-            self.names[name] = np.asarray(eval(text, self.names))
+        for name, text in self.given:
+            value = eval(text, self.names)
+            self.names[name] = value if callable(value) else np.asarray(value)
+            if callable(value):
+                continue
+            self.inputs.append(name)
             if self.names[name].dtype == np.float64:
                 self.names[name] = self.names[name].astype(np.float32)
             np.save(self.folder / f"{name}.npy", self.names[name])
@@ -90,7 +95,7 @@ class Case:
                     raise Failed(f"eval {form}: {told['examples']} examples, not {self.examples}")
                 found |= {name: np.array(float(value)) for name, value in {"loss": told.get("loss", np.nan), **told["metrics"]}.items()}
         if info["outputs"]:
-            given = [f"--input={name}={at / name}.npy" for name, _ in self.inputs]
+            given = [f"--input={name}={at / name}.npy" for name in self.inputs]
             asked = [f"--output={o['name']}={at / o['name']}.{form}.npy" for o in info["outputs"]]
             if self.expect("infer", run(program, "infer", "--weights", weights, *given, *asked), f"infer {form}"):
                 found |= {o["name"]: np.load(at / f"{o['name']}.{form}.npy") for o in info["outputs"]}

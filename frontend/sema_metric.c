@@ -1,0 +1,515 @@
+/* sema_metric.c: metrics of a whole data set, put together from its batches.
+ *
+ * In: graph eval with its metrics, each computed from one batch.   Out: a metric that is an average over examples (a mean over them, what is linear
+ * in such means, or a loss or accuracy of the language) stays as it is, and the runtime averages it, weighted by examples. Any other is rewritten:
+ * sums over examples are added up in states from batch to batch (kind `sum`, in f64), and the rest is computed from them, so that the result, of
+ * kind `whole`, is the value on all examples so far; that of the last batch counts. sqrt(mean(square(y - p))) becomes the root of a sum over a
+ * number; sum(x) the sum over the set; max(x) its maximum.
+ *
+ * A value is a sum of terms each x whole: `each` belongs to examples, `whole` to the set. A product, a square or a difference of such sums is one again,
+ * and a sum over examples takes `whole` out: sum((y - m)^2), m the mean, is sum(y^2) - 2 m sum(y) + n m^2, in f64, as the terms nearly cancel.
+ * What is no such sum (an exponential of both, a median, softmax over examples) cannot be put together: the graph says so (Graph.one_batch), and
+ * a data set of more than one batch is refused. A graph that only takes whole batches (full_only) has lost which axis holds the examples, and stays. */
+#include "sema_local.h"
+
+#include <string.h>
+
+typedef struct Term { Val each, whole; } Term;   /* a product; NOVAL: 1 */
+enum { MAX_TERMS = 32 };
+typedef enum Knows {
+	FIXED = 1,    /* the same in every batch */
+	PURE = 2,     /* of examples, and nothing in it was summed over them */
+	MEAN = 4,     /* an average over examples, or linear in such */
+	NEEDED = 8,   /* a metric that is no average is made of it */
+	FAILED = 16,
+} Knows;
+typedef struct Form { Term *term; int n; } Form;
+typedef struct Metrics {
+	Sema *s;
+	Graph *g;
+	Build *b;
+	uint8_t *knows;          /* by Val.id, of the graph as it was */
+	Form *form;              /* likewise */
+	uint32_t nval, nop;
+	Val first, count;        /* is this the first batch? examples so far, f64 */
+	VEC(Val) sum; VEC(const char *) sum_name;
+	const Op *failed;        /* what cannot be put together */
+} Metrics;
+
+/* ---------------------------------------------------------------- what is known of the values as they stand */
+static bool
+every(const Metrics *m, const Op *op, uint8_t what)
+{
+	bool all = true;
+
+	for (int k = 0; k < op->nin; k++)
+		all &= (m->knows[op->in[k].id] & what) != 0;
+	return all;
+}
+
+static bool
+marked(const Metrics *m, Val v)
+{
+	return type_marked(val_type(m->g, v));
+}
+
+static bool
+is_mean(const Metrics *m, const Op *op)
+{
+	uint8_t a = op->nin > 0 ? m->knows[op->in[0].id] : 0, b = op->nin > 1 ? m->knows[op->in[1].id] : 0;
+
+	switch (op->kind) {
+	case OP_mean:
+		return (a & PURE) || ((a & MEAN) && !marked(m, op->in[0]));
+	case OP_sum: case OP_neg: case OP_reshape: case OP_transpose: case OP_expand: case OP_slice: case OP_reverse: case OP_stop_gradient:
+		return (a & MEAN) && !marked(m, op->in[0]);
+	case OP_cast:
+		return (a & MEAN) && dtype_is_float((DType)val_type(m->g, op->in[0])->dtype) && dtype_is_float((DType)val_type(m->g, op->out[0])->dtype);
+	case OP_add: case OP_sub:
+		return (a & MEAN) && (b & MEAN);
+	case OP_mul:
+		return ((a & MEAN) && (b & FIXED)) || ((a & FIXED) && (b & MEAN));
+	case OP_div:
+		return (a & MEAN) && (b & FIXED);
+	default:
+		return false;
+	}
+}
+
+static void
+learn(Metrics *m)
+{
+	for (uint32_t k = 0; k < m->g->input.n; k++)
+		if (marked(m, m->g->input.at[k].v))
+			m->knows[m->g->input.at[k].v.id] = PURE;
+	for (uint32_t i = 0; i < m->nop; i++) {
+		const Op *op = &m->g->op.at[i];
+		bool fixed = (op->kind == OP_load || op->nin || op_has((OpKind)op->kind, T_CONST)) && !op_has((OpKind)op->kind, T_RANDOM | T_EFFECT) && every(m, op, FIXED);
+		bool pure = every(m, op, FIXED | PURE), mean = is_mean(m, op);
+
+		for (int k = 0; k < op->nout; k++) {
+			bool follows = marked(m, op->out[k]);
+
+			m->knows[op->out[k].id] |= follows ? (pure ? PURE : 0) : fixed ? FIXED | MEAN : mean ? MEAN : 0;
+		}
+	}
+	for (uint32_t i = 0; i < m->s->average.n; i++)
+		m->knows[m->s->average.at[i].id] |= MEAN;
+}
+
+/* ---------------------------------------------------------------- values of the set */
+static bool
+is_float(const Metrics *m, Val v)
+{
+	return dtype_is_float((DType)val_type(m->g, v)->dtype);
+}
+
+static Val
+wide(Metrics *m, Val v)
+{
+	return v.id && is_float(m, v) ? build_cast(m->b, v, DT_f64) : v;
+}
+
+static Val
+times(Metrics *m, Val a, Val b)
+{
+	return !a.id ? b : !b.id ? a : build(m->b, OP_mul, wide(m, a), wide(m, b));
+}
+
+/* part of this batch and what the batches before it made, by `how`: OP_add, OP_maximum, OP_minimum. */
+static Val
+gathered(Metrics *m, Val part, OpKind how)
+{
+	const char *name;
+	Type t;
+	Val old, all;
+	int k = (int)m->sum.n;
+
+	part = wide(m, part);
+	t = *val_type(m->g, part);
+	do
+		name = arena_printf(m->s->module->arena, "metrics.sum%d", k++);
+	while (module_state(m->s->module, name));
+	State *s = module_add_state(m->s->module, name, type_of((DType)t.dtype, t.rank, t.axis), ST_SUM);
+	s->init = INIT_CONSTANT;
+	s->loc = m->b->loc;
+	vec_push(m->s->arena, &m->s->state, (StateExtra){.loc = m->b->loc});
+	old = build_load(m->b, name);
+	if (!m->first.id) {
+		Val step = graph_need_input(m->g, IN_STEP);
+
+		m->first = build(m->b, OP_eq, step, build_const(m->b, (DType)val_type(m->g, step)->dtype, 0));
+	}
+	all = build(m->b, OP_where, m->first, part, build(m->b, how, old, part));
+	vec_push(m->s->arena, &m->sum, all);
+	vec_push(m->s->arena, &m->sum_name, name);
+	return all;
+}
+
+/* The sum of v over its axis of examples, which stays with extent 1, if it has one such axis; NOVAL otherwise. */
+static Val
+over_examples(Metrics *m, Val v)
+{
+	const Type *t = val_type(m->g, v);
+	int64_t axis = -1;
+
+	for (int i = 0; i < t->rank; i++) {
+		if (t->axis[i].mul && axis >= 0)
+			return NOVAL;
+		if (t->axis[i].mul)
+			axis = i;
+	}
+	return axis < 0 ? NOVAL : build_reduce(m->b, OP_sum, wide(m, v), &axis, 1, true);
+}
+
+static Val
+examples(Metrics *m)
+{
+	if (!m->count.id) {
+		Axis n = {.n = m->s->module->batch, .mul = 1, .div = 1};
+		int64_t zero = 0;
+
+		m->count = gathered(m, build_reduce(m->b, OP_sum, build_full(m->b, type_of(DT_f64, 1, &n), 1), &zero, 1, false), OP_add);
+	}
+	return m->count;
+}
+
+/* ---------------------------------------------------------------- sums of products */
+static Form
+form_one(Metrics *m, Val each, Val whole)
+{
+	Form f = {.term = arena_array(m->s->arena, Term, 1), .n = 1};
+
+	f.term[0] = (Term){each, whole};
+	return f;
+}
+
+static bool
+form_whole(const Form *f)
+{
+	return f->n == 1 && !f->term[0].each.id;
+}
+
+static bool
+form_add(Metrics *m, const Form *x, const Form *y, bool less, Form *out)
+{
+	if (x->n + y->n > MAX_TERMS)
+		return false;
+	*out = (Form){.term = arena_array(m->s->arena, Term, (size_t)(x->n + y->n)), .n = x->n + y->n};
+	memcpy(out->term, x->term, sizeof(Term) * (size_t)x->n);
+	for (int i = 0; i < y->n; i++) {
+		Term t = y->term[i];
+
+		if (less)
+			t.whole = t.whole.id ? build(m->b, OP_neg, wide(m, t.whole)) : build_const(m->b, DT_f64, -1);
+		out->term[x->n + i] = t;
+	}
+	return true;
+}
+
+static bool
+form_mul(Metrics *m, const Form *x, const Form *y, Form *out)
+{
+	if (x->n * y->n > MAX_TERMS)
+		return false;
+	*out = (Form){.term = arena_array(m->s->arena, Term, (size_t)(x->n * y->n)), .n = x->n * y->n};
+	for (int i = 0; i < x->n; i++)
+		for (int k = 0; k < y->n; k++)
+			out->term[i * y->n + k] = (Term){times(m, x->term[i].each, y->term[k].each), times(m, x->term[i].whole, y->term[k].whole)};
+	return true;
+}
+
+static Val
+reciprocal(Metrics *m, Val v)
+{
+	return v.id ? build(m->b, OP_div, build_const(m->b, DT_f64, 1), wide(m, v)) : v;
+}
+
+/* ---------------------------------------------------------------- operators */
+/* The same operator on values of the set: floats are f64 there. */
+static Val
+again(Metrics *m, const Op *op, const Val *in)
+{
+	AttrArg *args = arena_array(m->s->arena, AttrArg, op->nattr + 1u);
+	Type t = *val_type(m->g, op->out[0]);
+	Val *wides = arena_array(m->s->arena, Val, op->nin);
+
+	for (int k = 0; k < op->nattr; k++) {
+		const Attr *a = &op->attr[k];
+		AttrKind kind = attr_names[a->name].kind;
+
+		args[k] = (AttrArg){.name = (AttrName)a->name, .kind = kind};
+		switch (kind) {
+		case AK_NUM:
+			args[k].kind = a->is_int ? AK_INT : AK_NUM;
+			if (a->is_int)
+				args[k].i = a->i;
+			else
+				args[k].f = a->f;
+			break;
+		case AK_STR: args[k].s = a->s; break;
+		case AK_INTS: args[k].list = a->list; args[k].n = a->n; break;
+		default: args[k].i = a->i; break;
+		}
+	}
+	args[op->nattr] = (AttrArg){.name = A_COUNT};
+	for (int k = 0; k < op->nin; k++)
+		wides[k] = wide(m, in[k]);
+	if (dtype_is_float((DType)t.dtype))
+		t.dtype = DT_f64;
+	bool given = op->kind == OP_reshape || op->kind == OP_expand || op->kind == OP_cast;
+
+	return build_op(m->b, (OpKind)op->kind, wides, op->nin, args, given ? &t : NULL);
+}
+
+/* A reduction over examples, and whatever other axes, of a value of one or more terms: `whole` stands outside the sum. */
+static bool
+reduce(Metrics *m, const Op *op, const Form *x, Form *out)
+{
+	const Type type = *val_type(m->g, op->in[0]), *t = &type;
+	bool one = x->n == 1 && !x->term[0].whole.id && x->term[0].each.id == op->in[0].id, mean = op->kind == OP_mean;
+	Axis full[MAX_RANK];
+	int64_t per_example = 1;
+	int n, marks = 0;
+	const int64_t *axes = attr_ints(op, A_axes, &n);
+	Val total = NOVAL;
+
+	for (int i = 0; i < t->rank; i++) {
+		marks += t->axis[i].mul != 0;
+		full[i] = t->axis[i].mul ? axis(1) : t->axis[i];
+	}
+	for (int i = 0; i < n; i++)
+		per_example *= full[axes[i]].n;
+	if (marks != 1)
+		return false;
+	for (int i = 0; i < t->rank; i++)        /* of an axis of 2N there are two to an example */
+		if (t->axis[i].mul) {
+			if (t->axis[i].div != 1)
+				return false;
+			per_example *= t->axis[i].mul;
+		}
+	if (one && (op->kind == OP_max || op->kind == OP_min)) {
+		*out = form_one(m, NOVAL, gathered(m, op->out[0], op->kind == OP_max ? OP_maximum : OP_minimum));
+		return true;
+	}
+	if (one && op->kind == OP_sum && !is_float(m, op->out[0])) {
+		*out = form_one(m, NOVAL, gathered(m, op->out[0], OP_add));
+		return true;
+	}
+	if (op->kind != OP_sum && !mean)
+		return false;
+	for (int k = 0; k < x->n; k++) {
+		Val each = x->term[k].each, whole = x->term[k].whole, sum;
+
+		if (each.id && !is_float(m, each) && !one)
+			return false;
+		if (each.id && type_same_shape(val_type(m->g, each), t) && (!whole.id || val_type(m->g, whole)->rank == 0)) {
+			sum = build_reduce(m->b, OP_sum, wide(m, each), axes, n, attr_bool(op, A_keep));
+			sum = times(m, gathered(m, sum, OP_add), whole);
+		} else {
+			sum = each.id ? over_examples(m, each) : examples(m);
+			if (!sum.id)
+				return false;
+			sum = times(m, each.id ? gathered(m, sum, OP_add) : sum, whole);
+			sum = build_expand(m->b, wide(m, sum), t->rank, full);
+			sum = build_reduce(m->b, OP_sum, sum, axes, n, attr_bool(op, A_keep));
+		}
+		total = total.id ? build(m->b, OP_add, total, sum) : sum;
+	}
+	if (mean)
+		total = build(m->b, OP_div, total, build(m->b, OP_mul, examples(m), build_const(m->b, DT_f64, (double)per_example)));
+	*out = form_one(m, NOVAL, total);
+	return true;
+}
+
+/* A value of examples made of sums over them too. */
+static bool
+spread(Metrics *m, const Op *op, Form *out)
+{
+	const Form *x = op->nin > 0 ? &m->form[op->in[0].id] : NULL, *y = op->nin > 1 ? &m->form[op->in[1].id] : NULL;
+
+	if (op->nout != 1 || !is_float(m, op->out[0]))
+		return false;
+	for (int k = 0; k < op->nin; k++)
+		if (!is_float(m, op->in[k]))
+			return false;
+	switch (op->kind) {
+	case OP_add: return form_add(m, x, y, false, out);
+	case OP_sub: return form_add(m, x, y, true, out);
+	case OP_mul: return form_mul(m, x, y, out);
+	case OP_square: return form_mul(m, x, x, out);
+	case OP_neg: return form_add(m, &(Form){0}, x, true, out);
+	case OP_cast: case OP_stop_gradient:
+		*out = *x;
+		return true;
+	case OP_expand: /* broadcasting does it where it is used */
+		*out = *x;
+		return form_whole(x);
+	case OP_div: {
+		Form r;
+
+		if (y->n != 1)
+			return false;
+		r = form_one(m, reciprocal(m, y->term[0].each), reciprocal(m, y->term[0].whole));
+		return form_mul(m, x, &r, out);
+	}
+	default: return false;
+	}
+}
+
+static bool
+put_together(Metrics *m, const Op *op, Form *out)
+{
+	Val *in = arena_array(m->s->arena, Val, op->nin), v = op->out[0];
+	bool whole = op->nout == 1 && !op_has((OpKind)op->kind, T_EFFECT | T_COMPOSITE | T_RANDOM | T_STATE);
+
+	if (m->knows[v.id] & FIXED) {
+		*out = form_one(m, NOVAL, wide(m, v));
+		return true;
+	}
+	if (m->knows[v.id] & PURE) {
+		*out = form_one(m, v, NOVAL);
+		return true;
+	}
+	for (int k = 0; k < op->nin; k++) {
+		const Form *f = &m->form[op->in[k].id];
+
+		if (m->knows[op->in[k].id] & FAILED)
+			return false;
+		whole &= form_whole(f);
+		in[k] = f->n ? f->term[0].whole : NOVAL;
+	}
+	if (whole && !marked(m, v)) {
+		*out = form_one(m, NOVAL, again(m, op, in));
+		return true;
+	}
+	if (marked(m, v))
+		return spread(m, op, out);
+	if (op_info[op->kind].red >= 0 && op->nout == 1)
+		return reduce(m, op, &m->form[op->in[0].id], out);
+	if (op_has((OpKind)op->kind, T_CONTRACT) && every(m, op, FIXED | PURE) && is_float(m, v)) {
+		*out = form_one(m, NOVAL, gathered(m, v, OP_add)); /* a sum of products over examples */
+		return true;
+	}
+	return false;
+}
+
+/* A loss or accuracy of the language, which counts by its examples. */
+static Form
+weighted(Metrics *m, Val v)
+{
+	Axis n = {.n = m->s->module->batch, .mul = 1, .div = 1};
+	int64_t zero = 0;
+	Val here = build_reduce(m->b, OP_sum, build_full(m->b, type_of(DT_f64, 1, &n), 1), &zero, 1, false);
+
+	return form_one(m, NOVAL, build(m->b, OP_div, gathered(m, times(m, v, here), OP_add), examples(m)));
+}
+
+static bool
+is_average(const Metrics *m, Val v)
+{
+	for (uint32_t i = 0; i < m->s->average.n; i++)
+		if (m->s->average.at[i].id == v.id)
+			return true;
+	return false;
+}
+
+/* Forms of all that the metrics need, in the order of the ops. */
+static void
+put_all(Metrics *m)
+{
+	for (uint32_t i = m->nop; i-- > 0;) {
+		const Op *op = &m->g->op.at[i];
+		bool needed = false, ends = false;
+
+		for (int k = 0; k < op->nout; k++) {
+			needed |= (m->knows[op->out[k].id] & NEEDED) != 0;
+			ends |= (m->knows[op->out[k].id] & (PURE | FIXED)) != 0 || is_average(m, op->out[k]);
+		}
+		for (int k = 0; needed && !ends && k < op->nin; k++)
+			m->knows[op->in[k].id] |= NEEDED;
+	}
+	for (uint32_t k = 0; k < m->g->input.n; k++)
+		if (m->knows[m->g->input.at[k].v.id] & PURE)
+			m->form[m->g->input.at[k].v.id] = form_one(m, m->g->input.at[k].v, NOVAL);
+	for (uint32_t i = 0; i < m->nop; i++) {
+		Op op = m->g->op.at[i];              /* the list grows */
+		bool failed = false;
+
+		if (!op.nout || !(m->knows[op.out[0].id] & NEEDED))
+			continue;
+		m->b->loc = op.loc;
+		m->b->path = op.path;
+		if (is_average(m, op.out[0])) {
+			m->form[op.out[0].id] = weighted(m, op.out[0]);
+			continue;
+		}
+		for (int k = 0; k < op.nin; k++)
+			failed |= (m->knows[op.in[k].id] & FAILED) != 0;
+		if (put_together(m, &op, &m->form[op.out[0].id]) && !m->b->error)
+			continue;
+		m->b->error = NULL;
+		m->knows[op.out[0].id] |= FAILED;
+		if (!failed && !m->failed)
+			m->failed = memcpy(arena_array(m->s->arena, Op, 1), &op, sizeof op);
+	}
+}
+
+/* What cannot be put together from batches. */
+static void
+refuse(Metrics *m, const Result *r)
+{
+	const Op *op = m->failed;
+
+	if (m->g->one_batch)
+		return;
+	m->g->one_batch = arena_printf(m->g->arena, "metric %s needs all examples at once: %s%s%s cannot be put together from sums over batches", r->name,
+		op ? op_info[op->kind].name : "it", op && *op->path ? " of " : "", op ? op->path : "");
+	m->g->one_batch_loc = op ? op->loc : (Loc){0};
+}
+
+void
+sema_average(Sema *s, Val v)
+{
+	vec_push(s->arena, &s->average, v);
+}
+
+void
+sema_metrics(Sema *s)
+{
+	Graph *g = s->graph;
+	Metrics m = {.s = s, .g = g, .b = &s->build, .nval = g->val.n, .nop = g->op.n};
+	bool any = false;
+
+	if (g->full_only)
+		return;
+	m.knows = arena_array(s->arena, uint8_t, m.nval);
+	m.form = arena_array(s->arena, Form, m.nval);
+	learn(&m);
+	for (uint32_t i = 0; i < g->result.n; i++)
+		if (g->result.at[i].kind == RES_METRIC && !(m.knows[g->result.at[i].v.id] & MEAN)) {
+			m.knows[g->result.at[i].v.id] |= NEEDED;
+			any = true;
+		}
+	if (!any)
+		return;
+	put_all(&m);
+	for (uint32_t i = 0; i < g->result.n; i++) {
+		Result *r = &g->result.at[i];
+		Val v = r->v;
+
+		if (r->kind != RES_METRIC || (m.knows[v.id] & MEAN))
+			continue;
+		if ((m.knows[v.id] & FAILED) || !form_whole(&m.form[v.id])) {
+			refuse(&m, r);
+			continue;
+		}
+		r->v = m.form[v.id].term[0].whole;
+		r->v = build_cast(m.b, r->v, (DType)val_type(g, v)->dtype);
+		r->kind = RES_WHOLE;
+	}
+	for (uint32_t i = 0; i < m.sum.n; i++)
+		build_op(m.b, OP_store, &m.sum.at[i], 1, ATTRS(AS(state, m.sum_name.at[i])), NULL);
+	if (m.b->error)
+		bug("metrics do not build: %s", m.b->error);
+}
