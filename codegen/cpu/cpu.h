@@ -177,7 +177,11 @@ Cell eval_contract(Emit *e, const Op *op, const Ix *ix);
 Cell eval_window(Emit *e, const Op *op, const Ix *ix);
 void memo_put(Emit *e, Val v, const Ix *ix, Cell c, int level);
 
-Cell eval_plane(Emit *e, Val x, const Ix in[4], V extra, bool extra_vec, Cell fill, V *valid, bool *vec);
+/* Tests of indices: those of each lane, and those of all lanes at once. NULL: none. */
+typedef struct Valid { V lane, one; } Valid;
+void valid_and(Emit *e, Valid *v, V test, bool vec);
+V valid_all(Emit *e, Valid v, bool *vec);                 /* both, as one test */
+Cell eval_plane(Emit *e, Val x, const Ix in[4], Valid extra, Cell fill, V *valid, bool *vec);
 int group_buffer(struct GroupCx *gc, uint32_t val);
 
 /* Accumulators of one reduction op (reduce.c). */

@@ -48,32 +48,27 @@ conv_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 	Ix x[4] = {c->ix[0], cin, in_row(e, &g, 0, c->ix[2], c->at[1]), in_row(e, &g, 1, c->ix[3], c->at[2])};
 	Ix k[4] = {c->ix[1], c->at[0], c->at[1], c->at[2]};
 
-	*a = eval_plane(e, c->op->in[0], x, NULL, false, cell_const(e, c->dt, 0), NULL, NULL);
+	*a = eval_plane(e, c->op->in[0], x, (Valid){NULL, NULL}, cell_const(e, c->dt, 0), NULL, NULL);
 	*b = lane_eval(e, c->op->in[1], k);
 }
 
 /* The output position whose tap k reads row i: (i + pad - k * dilation) / stride, where that is whole. */
 static Ix
-out_row(Emit *e, const Geo *g, int d, Ix i, Ix k, V *ok, bool *vec)
+out_row(Emit *e, const Geo *g, int d, Ix i, Ix k, Valid *valid)
 {
 	Ix t = ix_add_k(e, ix_add(e, i, ix_mul_k(e, k, -g->d[d])), g->p[d]);
 
-	if (g->s[d] == 1) {
-		*ok = NULL;
-		*vec = false;
+	if (g->s[d] == 1)
 		return t;
-	}
 	/* below 0 the unsigned quotient is out of range, so that the plane's own test rejects it */
-	Ix q = ix_lane(&t) ? (Ix){.s = k64(e, 0), .g = ix_vec(e, t)} : t, o;
-	V neg_ok, whole;
-	bool v1, v2;
+	Ix q = ix_lane(&t) ? (Ix){.s = k64(e, 0), .g = ix_vec(e, t)} : t;
+	bool vec;
+	V test = ix_in_range(e, q, k64(e, (int64_t)1 << 31), &vec);
 
-	neg_ok = ix_in_range(e, q, k64(e, (int64_t)1 << 31), &v1);
-	whole = ix_in_range(e, ix_rem(e, q, k64(e, g->s[d])), k64(e, 1), &v2);
-	o = ix_div(e, q, k64(e, g->s[d]));
-	*vec = v1 || v2;
-	*ok = mask_and(e, *vec && !v1 ? splat(e, neg_ok) : neg_ok, *vec && !v2 ? splat(e, whole) : whole);
-	return o;
+	valid_and(e, valid, test, vec);
+	test = ix_in_range(e, ix_rem(e, q, k64(e, g->s[d])), k64(e, 1), &vec);
+	valid_and(e, valid, test, vec);
+	return ix_div(e, q, k64(e, g->s[d]));
 }
 
 static void
@@ -82,8 +77,7 @@ conv_dx_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 	const Type *w = val_type(e->g, c->op->in[1]);
 	Geo g = geo_of(c->op);
 	Ix o = c->at[0], ci = c->ix[1];
-	V ok[2], valid = NULL;
-	bool v[2];
+	Valid valid = {NULL, NULL};
 
 	if (g.groups > 1) {
 		int64_t per = w->axis[0].n / g.groups;
@@ -91,15 +85,12 @@ conv_dx_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 		o = ix_add(e, ix_mul_k(e, ix_div(e, c->ix[1], k64(e, w->axis[1].n)), per), c->at[0]);
 		ci = ix_rem(e, c->ix[1], k64(e, w->axis[1].n));
 	}
-	Ix at[4] = {c->ix[0], o, out_row(e, &g, 0, c->ix[2], c->at[1], &ok[0], &v[0]), out_row(e, &g, 1, c->ix[3], c->at[2], &ok[1], &v[1])};
+	Ix at[4] = {c->ix[0], o, out_row(e, &g, 0, c->ix[2], c->at[1], &valid), ix_k(e, 0)};
 
-	if (ok[0] && ok[1] && v[0] != v[1])
-		for (int d = 0; d < 2; d++)
-			ok[d] = v[d] ? ok[d] : splat(e, ok[d]);
-	valid = mask_and(e, ok[0], ok[1]);
+	at[3] = out_row(e, &g, 1, c->ix[3], c->at[2], &valid);
 	Ix k[4] = {o, ci, c->at[1], c->at[2]};
 
-	*a = eval_plane(e, c->op->in[0], at, valid, (ok[0] && v[0]) || (ok[1] && v[1]), cell_const(e, c->dt, 0), NULL, NULL);
+	*a = eval_plane(e, c->op->in[0], at, valid, cell_const(e, c->dt, 0), NULL, NULL);
 	*b = lane_eval(e, c->op->in[1], k);
 }
 
@@ -115,7 +106,7 @@ conv_dw_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 	Ix x[4] = {c->at[0], ci, in_row(e, &g, 0, c->at[1], c->ix[2]), in_row(e, &g, 1, c->at[2], c->ix[3])};
 	Ix o[4] = {c->at[0], c->ix[0], c->at[1], c->at[2]};
 
-	*a = eval_plane(e, c->op->in[0], x, NULL, false, cell_const(e, c->dt, 0), NULL, NULL);
+	*a = eval_plane(e, c->op->in[0], x, (Valid){NULL, NULL}, cell_const(e, c->dt, 0), NULL, NULL);
 	*b = lane_eval(e, c->op->in[1], o);
 }
 

@@ -5,48 +5,53 @@
 #include "cpu.h"
 #include <string.h>
 
-typedef struct Guard { V mask, pred; } Guard;
-
-static Guard
-guard_push(Emit *e, V valid, bool vec)
+void
+valid_and(Emit *e, Valid *v, V test, bool vec)
 {
-	Guard g = {e->mask, e->pred};
+	V *to = vec ? &v->lane : &v->one;
 
-	if (vec)
-		e->mask = mask_and(e, e->mask, valid);
-	else if (!LLVMIsConstant(valid) || !LLVMConstIntGetZExtValue(valid))
-		e->pred = mask_and(e, e->pred, valid);
-	return g;
+	*to = mask_and(e, *to, test);
 }
 
-static void
-guard_pop(Emit *e, Guard g)
+V
+valid_all(Emit *e, Valid v, bool *vec)
 {
-	e->mask = g.mask;
-	e->pred = g.pred;
+	*vec = v.lane != NULL;
+	return *vec && v.one ? mask_and(e, v.lane, splat(e, v.one)) : *vec ? v.lane : v.one;
 }
 
-/* x at ix where valid, else fill. */
+static bool
+is_true(V v)
+{
+	return !v || (LLVMIsConstant(v) && LLVMConstIntGetZExtValue(v));
+}
+
+/* x at ix where valid, else fill. A test of all lanes stays one: an address that is the same in all lanes is loaded once, whatever the lanes' masks. */
 static Cell
-guarded(Emit *e, Val x, const Ix *ix, V valid, bool vec, Cell fill)
+guarded(Emit *e, Val x, const Ix *ix, Valid valid, Cell fill)
 {
-	Guard g = guard_push(e, valid, vec);
+	V mask = e->mask, pred = e->pred, all;
+	bool vec;
+
+	e->mask = mask_and(e, mask, valid.lane);
+	if (!is_true(valid.one))
+		e->pred = mask_and(e, pred, valid.one);
 	Cell c = lane_eval(e, x, ix);
 
-	guard_pop(e, g);
-	return cell_select(e, cell_of(valid, vec, DT_bool), c, fill);
+	e->mask = mask;
+	e->pred = pred;
+	all = valid_all(e, valid, &vec);
+	return cell_select(e, cell_of(all, vec, DT_bool), c, fill);
 }
 
-/* Two tests, of which either may be of lanes. */
-static V
-both(Emit *e, V a, bool va, V b, bool vb, bool *vec)
+/* x at ix where one test holds, else fill. */
+static Cell
+guarded_by(Emit *e, Val x, const Ix *ix, V test, bool vec, Cell fill)
 {
-	*vec = va || vb;
-	if (va != vb) {
-		a = va ? a : splat(e, a);
-		b = vb ? b : splat(e, b);
-	}
-	return mask_and(e, a, b);
+	Valid v = {NULL, NULL};
+
+	valid_and(e, &v, test, vec);
+	return guarded(e, x, ix, v, fill);
 }
 
 static Cell
@@ -65,7 +70,7 @@ eval_concat(Emit *e, const Op *op, const Ix *ix)
 		in[a] = ix_add(e, ix[a], ix_s(i_sub(e, k64(e, 0), start)));
 		V valid = ix_in_range(e, in[a], ext, &vec);
 
-		r = guarded(e, op->in[k], in, valid, vec, r);
+		r = guarded_by(e, op->in[k], in, valid, vec, r);
 		start = i_add(e, start, ext);
 	}
 	return r;
@@ -78,25 +83,28 @@ eval_pad(Emit *e, const Op *op, const Ix *ix)
 	int64_t a = attr_int(op, A_axis), step = attr_int(op, A_step);
 	const Attr *value = attr_get(op, A_value);
 	Cell fill = cell_const(e, (DType)from->dtype, value->is_int ? (double)value->i : value->f);
-	V ext = extent(e, from->axis[a]), valid;
+	V ext = extent(e, from->axis[a]), test;
 	Ix in[MAX_RANK], t = ix_add_k(e, ix[a], -attr_int(op, A_before));
+	Valid valid = {NULL, NULL};
 	bool vec;
 
 	memcpy(in, ix, sizeof(Ix) * from->rank);
 	if (step == 1) {
 		in[a] = t;
-		valid = ix_in_range(e, t, ext, &vec);
+		test = ix_in_range(e, t, ext, &vec);
+		valid_and(e, &valid, test, vec);
 	} else {
-		bool vr;
 		V span = i_add(e, i_mul(e, i_sub(e, ext, k64(e, 1)), k64(e, step)), k64(e, 1));
-		V inside = ix_in_range(e, t, span, &vec);
-		Ix rem = ix_rem(e, t, k64(e, step));
-		V whole = ix_in_range(e, rem, k64(e, 1), &vr);
 
-		valid = both(e, inside, vec, whole, vr, &vec);
+		test = ix_in_range(e, t, span, &vec);
+		valid_and(e, &valid, test, vec);
+		Ix rem = ix_rem(e, t, k64(e, step));
+
+		test = ix_in_range(e, rem, k64(e, 1), &vec);
+		valid_and(e, &valid, test, vec);
 		in[a] = ix_div(e, t, k64(e, step));
 	}
-	return guarded(e, op->in[0], in, valid, vec, fill);
+	return guarded(e, op->in[0], in, valid, fill);
 }
 
 static Cell
@@ -111,7 +119,7 @@ eval_gather(Emit *e, const Op *op, const Ix *ix)
 	in[a] = ix_of_cell(e, lane_eval(e, op->in[1], ix));
 	V valid = ix_in_range(e, in[a], extent(e, from->axis[a]), &vec);
 
-	return guarded(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
+	return guarded_by(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
 }
 
 static Cell
@@ -129,7 +137,7 @@ eval_take(Emit *e, const Op *op, const Ix *ix)
 		in[i] = ix[i - 1 + ids->rank];
 	V valid = ix_in_range(e, in[a], extent(e, from->axis[a]), &vec);
 
-	return guarded(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
+	return guarded_by(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
 }
 
 static Cell
@@ -137,16 +145,17 @@ eval_crop(Emit *e, const Op *op, const Ix *ix)
 {
 	const Type *from = val_type(e->g, op->in[0]);
 	Ix in[4] = {ix[0], ix[1], ix[2], ix[3]};
-	bool v0, v1, vec;
-	V ok[2];
+	Valid valid = {NULL, NULL};
 
 	for (int d = 0; d < 2; d++)
 		in[2 + d] = ix_add(e, ix[2 + d], ix_of_cell(e, lane_eval(e, op->in[1 + d], ix)));
-	ok[0] = ix_in_range(e, in[2], extent(e, from->axis[2]), &v0);
-	ok[1] = ix_in_range(e, in[3], extent(e, from->axis[3]), &v1);
-	V valid = both(e, ok[0], v0, ok[1], v1, &vec);
+	for (int d = 0; d < 2; d++) {
+		bool vec;
+		V test = ix_in_range(e, in[2 + d], extent(e, from->axis[2 + d]), &vec);
 
-	return guarded(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
+		valid_and(e, &valid, test, vec);
+	}
+	return guarded(e, op->in[0], in, valid, cell_const(e, (DType)from->dtype, 0));
 }
 
 Cell
@@ -199,20 +208,19 @@ eval_gather_dx(Emit *e, const Op *op, const Ix *ix)
 }
 
 /* ---------------------------------------------------------------- shared with windows and contractions */
-/* x[.., h, w] where 0 <= h < H and 0 <= w < W, else fill; h and w are the axes 2 and 3 of in. valid (may be NULL) adds a test. */
+/* x[.., h, w] where 0 <= h < H and 0 <= w < W, else fill; h and w are the axes 2 and 3 of in. extra adds tests; *valid_out (may be NULL): where all hold. */
 Cell
-eval_plane(Emit *e, Val x, const Ix in[4], V extra, bool extra_vec, Cell fill, V *valid_out, bool *valid_vec)
+eval_plane(Emit *e, Val x, const Ix in[4], Valid extra, Cell fill, V *valid_out, bool *valid_vec)
 {
 	const Type *t = val_type(e->g, x);
-	bool v0, v1, vec;
-	V a = ix_in_range(e, in[2], extent(e, t->axis[2]), &v0), b = ix_in_range(e, in[3], extent(e, t->axis[3]), &v1);
-	V valid = both(e, a, v0, b, v1, &vec);
 
-	if (extra)
-		valid = both(e, valid, vec, extra, extra_vec, &vec);
-	if (valid_out) {
-		*valid_out = valid;
-		*valid_vec = vec;
+	for (int d = 0; d < 2; d++) {
+		bool vec;
+		V test = ix_in_range(e, in[2 + d], extent(e, t->axis[2 + d]), &vec);
+
+		valid_and(e, &extra, test, vec);
 	}
-	return guarded(e, x, in, valid, vec, fill);
+	if (valid_out)
+		*valid_out = valid_all(e, extra, valid_vec);
+	return guarded(e, x, in, extra, fill);
 }

@@ -4,8 +4,6 @@
  * two tasks write one element. Windows of up to 16 taps are unrolled, larger ones are loops. */
 #include "cpu.h"
 
-Cell eval_plane(Emit *e, Val x, const Ix in[4], V extra, bool extra_vec, Cell fill, V *valid, bool *vec);
-
 typedef struct Win { int64_t k[2], s[2], p[2]; } Win;
 
 static Win
@@ -90,7 +88,7 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 		Cell m = cell_of(slot_get(e, acc, t), vec, dt), n;
 		V valid;
 		bool vv;
-		Cell x = eval_plane(e, op->in[0], in, NULL, false, start, &valid, &vv);
+		Cell x = eval_plane(e, op->in[0], in, (Valid){NULL, NULL}, start, &valid, &vv);
 
 		if (max) {
 			slot_cell(e, acc, cell_select(e, beats(e, x, m), x, m), vec);
@@ -111,14 +109,17 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 
 /* The a-th window, counted back, that holds row (or column) i: o = floor((i + pad) / stride) - a, if its reach includes i. */
 static Ix
-holder(Emit *e, const Win *w, int d, Ix i, V a, V *ok, bool *vec)
+holder(Emit *e, const Win *w, int d, Ix i, V a, Valid *valid)
 {
 	Ix t = ix_add_k(e, i, w->p[d]), o = ix_div(e, t, k64(e, w->s[d]));
 
 	o = ix_add(e, o, ix_s(i_sub(e, k64(e, 0), a)));
 	Ix rest = ix_add(e, t, ix_mul_k(e, o, -w->s[d]));
 
-	*ok = ix_in_range(e, rest, k64(e, w->k[d]), vec);
+	bool vec;
+	V test = ix_in_range(e, rest, k64(e, w->k[d]), &vec);
+
+	valid_and(e, valid, test, vec);
 	return o;
 }
 
@@ -142,7 +143,7 @@ is_first_max(Emit *e, const Op *op, const Win *w, const Ix *ix, Ix oh, Ix ow)
 		Cell m = cell_of(slot_get(e, best, t), vec, dt), p = cell_of(slot_get(e, at, t64), vec, DT_i64);
 		V valid;
 		bool vv;
-		Cell x = eval_plane(e, op->in[0], in, NULL, false, low, &valid, &vv);
+		Cell x = eval_plane(e, op->in[0], in, (Valid){NULL, NULL}, low, &valid, &vv);
 		Cell tap = cell_of(i_add(e, i_mul(e, tp.v[0], k64(e, w->k[1])), tp.v[1]), false, DT_i64);
 		/* the first tap inside wins over nothing, even if it is -inf */
 		Cell none = cell_bin(e, EX_AND, cell_bin(e, EX_LT, p, cell_const(e, DT_i64, 0)), cell_of(valid, vv, DT_bool));
@@ -170,17 +171,10 @@ eval_pool_dx(Emit *e, const Op *op, const Ix *ix)
 
 	slot_cell(e, acc, cell_const(e, dt, 0), vec);
 	for (Taps tp = taps_begin(n); taps_next(e, &tp);) {
-		V ok[2];
-		bool v[2];
-		Ix oh = holder(e, &w, 0, ix[2], tp.v[0], &ok[0], &v[0]), ow = holder(e, &w, 1, ix[3], tp.v[1], &ok[1], &v[1]);
+		Valid valid = {NULL, NULL};
+		Ix oh = holder(e, &w, 0, ix[2], tp.v[0], &valid), ow = holder(e, &w, 1, ix[3], tp.v[1], &valid);
 		Ix at[4] = {ix[0], ix[1], oh, ow};
-
-		if (v[0] != v[1]) {
-			ok[0] = v[0] ? ok[0] : splat(e, ok[0]);
-			ok[1] = v[1] ? ok[1] : splat(e, ok[1]);
-		}
-		V valid = mask_and(e, ok[0], ok[1]);
-		Cell x = eval_plane(e, g, at, valid, v[0] || v[1], cell_const(e, dt, 0), NULL, NULL);
+		Cell x = eval_plane(e, g, at, valid, cell_const(e, dt, 0), NULL, NULL);
 
 		if (max) {
 			x = cell_select(e, is_first_max(e, op, &w, ix, oh, ow), x, cell_const(e, dt, 0));
