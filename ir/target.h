@@ -27,6 +27,7 @@ typedef struct SelectCx {
 	const char *tuned;       /* a kernel with parameters to be used if it fits (a tuning file's); NULL: none */
 	const char *misfit;      /* out: why it does not; NULL: it was used */
 	bool off;                /* out: as it asks for a variant that is switched off: that is no fault of the record */
+	bool absent;             /* out: whether it fits only a library could tell that is not on this machine */
 	const bool *steady;      /* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may be kept; NULL: nothing is */
 	const uint32_t *uses;    /* by Val.id: how often it is read (graph_use_counts); NULL: nobody has counted */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */

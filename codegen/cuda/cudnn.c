@@ -468,7 +468,7 @@ plan(Dnn *d, Record *r, DnnProblem *p, void *profile)
 }
 
 const char *
-cu_dnn_select(Graph *g, int group, const Op *op, const SelectCx *cx)
+cu_dnn_select(Graph *g, int group, const Op *op, SelectCx *cx)
 {
 	Group *gr = &g->group.at[group];
 	DnnPlan device = {0};
@@ -487,6 +487,7 @@ cu_dnn_select(Graph *g, int group, const Op *op, const SelectCx *cx)
 	bool good = dnn_open(&d) && profile_make(&d, &device, json, &profile) && plan(&d, &record, &r.p, profile);
 
 	dnn_plan_free(&d, &device);
+	cx->absent = !d.library;
 	if (!good)
 		return arena_printf(g->arena, "%s%s", d.library ? "cuDNN: " : "", d.error);
 	gr->kernel = record_text(g->arena, &record);

@@ -7,7 +7,7 @@
 static inline bool cu_dnn_is(const char *kernel) { return kernel && !strncmp(kernel, DNN_FAMILY "{", sizeof DNN_FAMILY); }
 
 /* Kernel and workspace of a group by the record in cx->tuned. NULL, or why it cannot be: the group is as it was. */
-const char *cu_dnn_select(Graph *g, int group, const Op *op, const SelectCx *cx);
+const char *cu_dnn_select(Graph *g, int group, const Op *op, SelectCx *cx);
 /* The plan and the kernels before it; afterwards what is left of the group may ask for the contraction's elements. */
 void cu_dnn_emit(Cuda *c, const Op *op);
 Cell cu_dnn_value(Cuda *c, const Op *op, const Ix *ix);
