@@ -1,4 +1,4 @@
-/* base.c: arena, text buffer, interned strings, FNV-1a hash, edit distance, whole files, checked integers.
+/* base.c: arena, text buffer, interned strings, FNV-1a hash, edit distance, checked integers.
  *
  * An arena is a list of zeroed chunks, newest first; a large piece gets a chunk of its own behind the newest, so that the
  * rest of the newest stays in use. Its intern table is open addressing with linear probing.
@@ -6,13 +6,9 @@
 #include "base.h"
 #include "diag.h"
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { CHUNK_BYTES = 64 * 1024, ALIGN = 16 };
 
@@ -377,98 +373,6 @@ suggest(const char *name, const char *const *names, int n)
 		}
 	}
 	return found;
-}
-
-/* ---------------------------------------------------------------- files */
-
-char *
-file_read(const char *path, size_t *bytes)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t n = 0, cap = 4096;
-	struct stat st;
-	char *text;
-	ssize_t got;
-
-	*bytes = 0;
-	if (fd < 0)
-		return NULL;
-	if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
-		close(fd);
-		errno = EISDIR;
-		return NULL;
-	}
-	if (st.st_size > 0)
-		cap = (size_t)st.st_size + 2; /* the size is a hint: pipes and /proc have none */
-	text = need(malloc(cap), cap);
-	while ((got = read(fd, text + n, cap - n - 1)) != 0) {
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0) {
-			int why = errno;
-
-			free(text);
-			close(fd);
-			errno = why;
-			return NULL;
-		}
-		n += (size_t)got;
-		if (n + 1 >= cap) {
-			cap *= 2;
-			text = need(realloc(text, cap), cap);
-		}
-	}
-	close(fd);
-	text[n] = 0;
-	*bytes = n;
-	return text;
-}
-
-static bool
-write_all(int fd, const char *p, size_t n)
-{
-	while (n) {
-		ssize_t put = write(fd, p, n);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put <= 0)
-			return false;
-		p += put;
-		n -= (size_t)put;
-	}
-	return true;
-}
-
-bool
-file_write(const char *path, const void *bytes, size_t n)
-{
-	struct stat st;
-	bool direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode); /* /dev/stdout, a pipe: nothing to replace */
-	Buf temp = {0};
-	bool good;
-	int fd, why;
-
-	if (direct)
-		buf_printf(&temp, "%s", path);
-	else
-		buf_printf(&temp, "%s.%ld.tmp", path, (long)getpid());
-	fd = open(temp.at, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	good = fd >= 0 && write_all(fd, bytes, n) && (direct || fsync(fd) == 0);
-	why = errno;
-	if (fd >= 0 && close(fd) != 0 && good) {
-		good = false;
-		why = errno;
-	}
-	if (good && !direct && rename(temp.at, path) != 0) {
-		good = false;
-		why = errno;
-	}
-	if (!good && !direct && fd >= 0)
-		unlink(temp.at);
-	buf_free(&temp);
-	errno = why;
-	return good;
 }
 
 /* ---------------------------------------------------------------- integers */

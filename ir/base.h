@@ -49,7 +49,16 @@ const char *suggest(const char *name, const char *const *names, int n);
 
 /* ---- files: NULL/false with errno set on failure */
 char *file_read(const char *path, size_t *bytes); /* malloc'd, 0-terminated beyond the end */
-bool file_write(const char *path, const void *bytes, size_t n); /* temporary name, sync, rename */
+/* Whole or not at all: temporary name, sync, rename; links are followed, devices and pipes written as they are. */
+bool file_write(const char *path, const void *bytes, size_t n);
+bool file_write_executable(const char *path, const void *bytes, size_t n);
+bool file_special(const char *path);     /* a device, a pipe: there is nothing to replace */
+char *file_target(const char *path);     /* malloc'd: what a write to path replaces, symbolic links followed */
+/* Temporaries, malloc'd names that a signal removes if temp_signals was called; temp_free forgets the name and leaves the file. */
+char *temp_folder(const char *beside);
+void temp_note(char *path);
+void temp_free(char *path);
+void temp_signals(void);
 
 /* ---- integers with overflow check: false = overflow */
 bool mul_i64(int64_t a, int64_t b, int64_t *r);

@@ -1,9 +1,11 @@
 /* test_base.c: arena, vectors, text buffer, interned strings, edit distance, files, checked integers, diagnostics. */
 #include "unit.h"
 #include "ir.h"
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void
@@ -136,6 +138,51 @@ files_are_written_whole(void **state)
 	assert_false(file_write("/no/such/folder/file", "a", 1));
 }
 
+/* Links stay links, pipes pipes; a mode stays; names may be as long as names may be. */
+static void
+files_keep_their_kind(void **state)
+{
+	char folder[] = "/tmp/mantou-unit-XXXXXX", file[300], link[300], name[300];
+	struct stat st;
+	size_t n;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(link, sizeof link, "%s/link", folder);
+	snprintf(file, sizeof file, "%s/file", folder);
+	assert_int_equal(symlink("file", link), 0);
+	assert_true(file_write(link, "a", 1)); /* there is no file yet */
+	assert_int_equal(chmod(file, 0640), 0);
+	assert_true(file_write(link, "bc", 2));
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(lstat(file, &st), 0);
+	assert_true(S_ISREG(st.st_mode) && (st.st_mode & 0777) == 0640);
+	char *text = file_read(file, &n);
+
+	assert_string_equal(text, "bc");
+	free(text);
+	unlink(link);
+	assert_int_equal(symlink("link", link), 0);
+	assert_false(file_write(link, "a", 1));
+	unlink(link);
+	assert_int_equal(mkfifo(link, 0600), 0);
+	int fd = open(link, O_RDWR);
+
+	assert_true(fd >= 0 && file_write(link, "d", 1));
+	assert_int_equal(read(fd, name, 1), 1);
+	close(fd);
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+	unlink(link);
+	unlink(file);
+	snprintf(name, sizeof name, "%s/", folder);
+	memset(name + strlen(folder) + 1, 'n', 255);
+	name[strlen(folder) + 256] = 0;
+	assert_true(file_write(name, "e", 1));
+	unlink(name);
+	assert_int_equal(rmdir(folder), 0); /* nothing else was left there */
+}
+
 static void
 overflow_is_noticed(void **state)
 {
@@ -201,7 +248,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arena_gives_zeroed_aligned_memory), cmocka_unit_test(vectors_keep_what_was_pushed),
 		cmocka_unit_test(doubles_read_back), cmocka_unit_test(json_is_escaped), cmocka_unit_test(interned_strings_are_one),
-		cmocka_unit_test(misspelt_names_are_recognised), cmocka_unit_test(files_are_written_whole),
+		cmocka_unit_test(misspelt_names_are_recognised), cmocka_unit_test(files_are_written_whole), cmocka_unit_test(files_keep_their_kind),
 		cmocka_unit_test(overflow_is_noticed), cmocka_unit_test(diagnostics_point_at_characters),
 		cmocka_unit_test(errors_stop_at_twenty),
 	};
