@@ -43,7 +43,7 @@ beside(Arena *a, const char *argv0, const char *file)
 
 /* The stub whose main names the images in order. */
 static const char *
-write_stub(Arena *a, const LinkOptions *o, const char *path)
+write_stub(Arena *a, const LinkOptions *o)
 {
 	Buf b = {0};
 
@@ -54,10 +54,10 @@ write_stub(Arena *a, const LinkOptions *o, const char *path)
 	for (int i = 0; i < o->nobject; i++)
 		buf_printf(&b, "&mantou_image_%d, ", i);
 	buf_printf(&b, "};\n\treturn rt_main(argc, argv, images, %d);\n}\n", o->nobject);
-	bool good = file_write(path, b.at, b.n);
+	bool good = file_write(o->stub, b.at, b.n);
 
 	buf_free(&b);
-	return good ? NULL : arena_printf(a, "cannot write '%s': %s", path, strerror(errno));
+	return good ? NULL : arena_printf(a, "cannot write '%s': %s", o->stub, strerror(errno));
 }
 
 /* What the other end writes, until it closes. */
@@ -107,39 +107,63 @@ run(Arena *a, char *const *argv)
 	while (!error && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (error == ENOENT || (!error && WIFEXITED(status) && WEXITSTATUS(status) == 127))
-		r = arena_printf(a, "there is no C compiler '%s' to link with: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0]);
+		r = arena_printf(a, "there is no C compiler '%s' to link with%s: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0],
+			getenv("CC") ? " (CC names it)" : "");
 	else if (error)
-		r = arena_printf(a, "cannot run '%s': %s", argv[0], strerror(error));
+		r = arena_printf(a, "cannot run '%s': %s; set CC to a C compiler, or unset it for cc", argv[0], strerror(error));
 	else if (!WIFEXITED(status) || WEXITSTATUS(status))
 		r = arena_printf(a, "linking with '%s' failed%s:\n%s", argv[0], hint(text.n ? text.at : ""), text.n ? text.at : "it left no message");
 	buf_free(&text);
 	return r;
 }
 
+/* CC as make and configure scripts read it, a program and options with blanks between: "ccache gcc", "gcc -m64". A program whose path has blanks is one word. */
+static const char **
+compiler_words(Arena *a, int *n)
+{
+	const char *cc = getenv("CC");
+	const char **word = arena_array(a, const char *, (cc ? strlen(cc) : 0) + 2);
+
+	*n = 0;
+	if (cc && strchr(cc, '/') && !access(cc, X_OK)) {
+		word[(*n)++] = cc;
+		return word;
+	}
+	for (const char *p = cc ? cc : ""; *(p += strspn(p, " \t\n")); p += strcspn(p, " \t\n"))
+		word[(*n)++] = arena_strndup(a, p, strcspn(p, " \t\n"));
+	if (!*n)
+		word[(*n)++] = "cc";
+	return word;
+}
+
+/* A name that no program takes for an option or, with @, for a file of options. */
+static const char *
+plain(Arena *a, const char *path)
+{
+	return *path == '/' ? path : arena_printf(a, "./%s", path);
+}
+
 const char *
 link_program(Arena *a, const LinkOptions *o)
 {
 	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL, *cuda = beside(a, o->argv0, "librtcuda.a");
-	const char *stub = arena_printf(a, "%s.main.c", o->output);
-	const char *cc = getenv("CC"), *error;
-	const char **argv = arena_array(a, const char *, o->nobject + 32);
-	int n = 0;
+	int ncc, n = 0;
+	const char **cc = compiler_words(a, &ncc), **argv = arena_array(a, const char *, o->nobject + ncc + 32), *error;
 
 	if (!rt)
 		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR " (installed) beside mantou";
 	if (o->gzip && !gz)
 		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
-	if ((error = write_stub(a, o, stub))) {
-		unlink(stub);
+	if ((error = write_stub(a, o)))
 		return error;
-	}
-	argv[n++] = cc && *cc ? cc : "cc";
+	for (int i = 0; i < ncc; i++)
+		argv[n++] = cc[i];
 	argv[n++] = "-O1";
 	argv[n++] = "-o";
-	argv[n++] = o->output;
-	argv[n++] = stub;
+	argv[n++] = plain(a, o->output);
+	argv[n++] = plain(a, o->stub);
 	for (int i = 0; i < o->nobject; i++)
-		argv[n++] = o->objects[i];
+		argv[n++] = plain(a, o->objects[i]);
 	if (gz) {
 		argv[n++] = "-Wl,-u,rt_gzip_read";
 		argv[n++] = gz;
@@ -167,6 +191,5 @@ link_program(Arena *a, const LinkOptions *o)
 				argv[i] = "-lz";
 		error = run(a, (char *const *)argv);
 	}
-	unlink(stub);
 	return error;
 }

@@ -75,6 +75,7 @@ typedef struct Job {                     /* one compilation */
 	Module *module;                  /* as loaded */
 	Tuning *tuning;                  /* NULL: no file */
 	uint64_t tuning_hash;            /* of the file's bytes; 0 without one */
+	bool seal;                       /* programs end in their length and hash */
 } Job;
 
 /* Reads options that name targets, passes and stages. EXIT_GOOD, or the exit status after a message. */
@@ -85,13 +86,14 @@ int job_load(Job *j);
 void job_context(const Job *j, Module *m, int k, PassCtx *cx);
 /* job_load, then the pipeline for arch[k] to a stage (NULL: to its end, where contracts and the memory budget are held). */
 int job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx);
-int job_output(const Job *j, const char *path, const Buf *b, bool executable); /* to a file (- or NULL: stdout); EXIT_GOOD or after a message */
+int job_output(const Job *j, const char *path, const Buf *b); /* to a file (- or NULL: stdout); EXIT_GOOD or after a message */
 /* Early word on an output path that cannot be written, or that is the input. */
 int job_check_output(const Job *j, const char *path);
 /* Does --emit ask for code (or, of a command that prints a table, IR) in place of what this command prints? job_build then writes it. */
 bool job_emits(const Job *j);
 /* Builds what --emit says (exe by default) into path. */
 int job_build(Job *j, const char *emit, const char *path);
+bool job_sealed(const Job *j, const char *path); /* is it a whole program that was built with j->seal? */
 const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
 bool is_ir_file(const char *file);
 const char *budget_text(Arena *a, const PassCtx *cx); /* of a compiled module: the budget and what was recomputed; NULL without one */

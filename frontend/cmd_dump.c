@@ -304,7 +304,7 @@ cmd_dump(Arena *a, const Options *o)
 		json_module(&b, m);
 	else
 		module_print(&b, m);
-	status = job_output(&j, o->output, &b, false);
+	status = job_output(&j, o->output, &b);
 	buf_free(&b);
 	return status;
 }
@@ -342,7 +342,7 @@ cmd_opt(Arena *a, const Options *o)
 	if (job_emits(&j))
 		return job_build(&j, o->emit, o->output ? o->output : "-");
 	module_print(&b, m);
-	status = job_output(&j, o->output, &b, false);
+	status = job_output(&j, o->output, &b);
 	buf_free(&b);
 	return status;
 }

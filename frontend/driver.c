@@ -8,6 +8,7 @@
 #include "../codegen/codegen.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ check_pass_options(Job *j)
 		char *end = NULL;
 
 		errno = 0;
-		long long count = colon && colon[1] ? strtoll(colon + 1, &end, 10) : -1;
+		long long count = colon && colon[1] >= '0' && colon[1] <= '9' ? strtoll(colon + 1, &end, 10) : -1;
 
 		if (count < 0 || errno || *end || colon == o->pass_limit)
 			return usage_error(j->command, "'%s' is no value for '--pass-limit': needs RULE:N", o->pass_limit);
@@ -306,6 +307,40 @@ load_tuning(Job *j)
 	return EXIT_GOOD;
 }
 
+/* What settings.c would have refused and programs count with. */
+static int
+check_settings(const Job *j)
+{
+	static const char *const counts[] = {"train.epochs", "train.accumulate"};
+
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+		const Setting *s = setting(j->module, counts[i]);
+
+		if (s && (s->kind != SET_INT || s->i < 1 || s->i > INT32_MAX))
+			return failure("'%s': setting %s needs an integer from 1 to %d", j->file, counts[i], INT32_MAX);
+	}
+	return EXIT_GOOD;
+}
+
+/* Text that is planned already goes to code as it stands: what pass plan would have held is held here. */
+static int
+check_plan(Job *j)
+{
+	const Module *m = j->module;
+	Arena *a = arena_new();
+	const char *error = NULL;
+	int stage = stage_number(m->stage), status = EXIT_GOOD;
+
+	if (stage >= STAGE_planned)
+		error = plancheck(m, a);
+	if (!error && stage >= STAGE_selected)
+		error = kernelcheck(m, j->target, j->arch[0], a);
+	if (error)
+		status = failure("'%s' is no plan that can run: %s", j->file, error);
+	arena_free(a);
+	return status;
+}
+
 int
 job_load(Job *j)
 {
@@ -323,6 +358,10 @@ job_load(Job *j)
 		if (status == EXIT_GOOD && j->module->arch && (j->narch > 1 || strcmp(j->arch[0], j->module->arch)))
 			return usage_error(j->command, "--arch: '%s' is already lowered for %s", j->file, j->module->arch);
 	}
+	if (status == EXIT_GOOD && ir)
+		status = check_settings(j);
+	if (status == EXIT_GOOD && ir)
+		status = check_plan(j);
 	return status == EXIT_GOOD ? load_tuning(j) : status;
 }
 
@@ -425,48 +464,82 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 }
 
 /* ---------------------------------------------------------------- output */
+static bool
+same_file(const char *file, const struct stat *st)
+{
+	struct stat other;
+
+	return file && !stat(file, &other) && S_ISREG(other.st_mode) && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
+}
+
+/* NULL, or which of the files that were read it is. */
+static const char *
+is_input(const Job *j, const struct stat *st)
+{
+	if (same_file(j->file, st))
+		return "the input";
+	if (same_file(j->o->tuning, st))
+		return "the tuning file";
+	for (uint32_t i = 0; i < j->diags.source.n; i++)
+		if (same_file(j->diags.source.at[i].name, st))
+			return "a file that the model uses";
+	return NULL;
+}
+
 int
 job_check_output(const Job *j, const char *path)
 {
-	struct stat out, in;
+	struct stat out;
 
 	if (!path || !strcmp(path, "-"))
 		return EXIT_GOOD;
 	if (!stat(path, &out)) {
+		const char *what = S_ISREG(out.st_mode) ? is_input(j, &out) : NULL;
+
 		if (S_ISDIR(out.st_mode))
 			return failure("cannot write '%s': it is a folder; name the output with -o", path);
-		if (!stat(j->file, &in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-			return failure("'%s' is the input: it would be overwritten; name the output with -o", path);
+		if (what)
+			return failure("'%s' is %s: it would be overwritten; name the output with -o", path, what);
 	}
-	const char *slash = strrchr(path, '/');
-	const char *folder = slash == path ? "/" : slash ? arena_strndup(j->arena, path, (size_t)(slash - path)) : ".";
+	char *target = file_target(path);
 
-	if (access(folder, W_OK | X_OK))
-		return failure("cannot write '%s': folder '%s': %s", path, folder, strerror(errno));
-	return EXIT_GOOD;
+	if (!target)
+		return failure("cannot write '%s': %s", path, strerror(errno));
+	const char *slash = strrchr(target, '/');
+	const char *folder = slash == target ? "/" : slash ? arena_strndup(j->arena, target, (size_t)(slash - target)) : ".";
+	bool special = file_special(target), may = !access(special ? target : folder, special ? W_OK : W_OK | X_OK);
+	int why = errno;
+
+	free(target);
+	if (may)
+		return EXIT_GOOD;
+	if (special)
+		return failure("cannot write '%s': %s", path, strerror(why));
+	return failure("cannot write '%s': folder '%s': %s", path, folder, strerror(why));
 }
 
-/* Devices and pipes are written as they are: a rename would replace them. */
-static bool
-is_special(const char *path)
-{
-	struct stat st;
+/* What tells a whole program in the cache from a part of one: a last line that neither a loader nor sh reads, nor a reader of IR. */
+enum { SEAL_BYTES = 48 };
 
-	return !stat(path, &st) && !S_ISREG(st.st_mode);
+static const char *
+seal_of(Arena *a, const void *bytes, size_t n)
+{
+	return arena_printf(a, "\n; mantou %020zu %016" PRIx64 "\n", n, hash_bytes(HASH_START, bytes, n));
 }
 
-/* What a linker would give: all that the umask leaves. */
-static mode_t
-executable_mode(void)
+bool
+job_sealed(const Job *j, const char *path)
 {
-	mode_t mask = umask(022);
+	size_t n;
+	char *bytes = file_read(path, &n);
+	bool whole = bytes && n > SEAL_BYTES && !memcmp(bytes + n - SEAL_BYTES, seal_of(j->arena, bytes, n - SEAL_BYTES), SEAL_BYTES);
 
-	umask(mask);
-	return 0777 & ~mask;
+	free(bytes);
+	return whole;
 }
 
 int
-job_output(const Job *j, const char *path, const Buf *b, bool executable)
+job_output(const Job *j, const char *path, const Buf *b)
 {
 	const char *bytes = b->at ? b->at : "";
 
@@ -474,30 +547,24 @@ job_output(const Job *j, const char *path, const Buf *b, bool executable)
 		fwrite(bytes, 1, b->n, stdout);
 		return EXIT_GOOD;
 	}
-	if (is_special(path)) {
-		FILE *f = fopen(path, "wb");
+	int status = job_check_output(j, path); /* by now it is known which files the model uses */
 
-		if (!f)
-			return failure("cannot write '%s': %s", path, strerror(errno));
-		bool good = fwrite(bytes, 1, b->n, f) == b->n;
+	if (status == EXIT_GOOD && !file_write(path, bytes, b->n))
+		status = failure("cannot write '%s': %s", path, strerror(errno));
+	return status;
+}
 
-		if (fclose(f) || !good)
-			return failure("cannot write '%s': %s", path, strerror(errno));
-		return EXIT_GOOD;
-	}
-	const char *temporary = executable ? arena_printf(j->arena, "%s.tmp%ld", path, (long)getpid()) : path;
+/* A program, with its seal if it goes to the cache. */
+static int
+output_program(const Job *j, const char *path, Buf *b)
+{
+	int status = job_check_output(j, path);
 
-	if (!file_write(temporary, bytes, b->n))
-		return failure("cannot write '%s': %s", path, strerror(errno));
-	if (!executable)
-		return EXIT_GOOD;
-	if (chmod(temporary, executable_mode()) || rename(temporary, path)) {
-		int e = errno;
-
-		unlink(temporary);
-		return failure("cannot write '%s': %s", path, strerror(e));
-	}
-	return EXIT_GOOD;
+	if (j->seal)
+		buf_put(b, seal_of(j->arena, b->at, b->n), SEAL_BYTES);
+	if (status == EXIT_GOOD && !file_write_executable(path, b->at, b->n))
+		status = failure("cannot write '%s': %s", path, strerror(errno));
+	return status;
 }
 
 /* ---------------------------------------------------------------- build */
@@ -540,9 +607,9 @@ build_launcher(Job *j, const char *path)
 	buf_printf(&b, "#!/bin/sh\n# %s, interpreted in double: what stands below is its IR.\nmantou=", m->name);
 	put_quoted(&b, self_path(j));
 	buf_printf(&b, "\n[ -x \"$mantou\" ] || { echo \"$0: the compiler $mantou is gone; build again\" >&2; exit 1; }\n"
-	               "exec \"$mantou\" ref-run \"$0\" -- \"$@\"\n");
+	               "exec \"$mantou\" ref-run -- \"$0\" -- \"$@\"\n");
 	module_print(&b, m);
-	status = job_output(j, path, &b, true);
+	status = output_program(j, path, &b);
 	buf_free(&b);
 	return status;
 }
@@ -597,30 +664,82 @@ may_meet_gzip(const Module *m)
 	return r && r->s && strcmp(r->s, "none") && strcmp(r->s, "synthetic");
 }
 
+/* Objects, the stub and what the linker makes of them lie in a folder of their own, beside the output or, for a device or a pipe, where temporary
+ * files go: it goes as one, also when a signal ends this program. */
+static char *
+link_folder(const Job *j, const char *path)
+{
+	const char *tmp = getenv("TMPDIR");
+	char *target = file_target(path), *folder = NULL;
+
+	if (target && file_special(target))
+		folder = temp_folder(arena_printf(j->arena, "%s/x", tmp && *tmp && !access(tmp, W_OK | X_OK) ? tmp : "/tmp"));
+	else if (target)
+		folder = temp_folder(target);
+	int why = errno;
+
+	free(target);
+	errno = why;
+	return folder;
+}
+
+static char *
+link_file(const Job *j, const char *folder, const char *name)
+{
+	char *path = strdup(arena_printf(j->arena, "%s/%s", folder, name));
+
+	if (!path)
+		die("out of memory");
+	temp_note(path);
+	return path;
+}
+
+/* The linked program, whole, to its place. */
+static int
+take_program(const Job *j, const char *linked, const char *path)
+{
+	Buf b = {0};
+
+	b.at = file_read(linked, &b.n);
+	if (!b.at)
+		return failure("cannot read '%s': %s", linked, strerror(errno));
+	b.cap = b.n + 1;
+	unlink(linked); /* the disk need not hold it twice */
+	int status = output_program(j, path, &b);
+
+	buf_free(&b);
+	return status;
+}
+
 static int
 link_all(Job *j, const char *path, const Buf *code)
 {
-	const char *objects[16], *temporary = arena_printf(j->arena, "%s.tmp%ld", path, (long)getpid());
+	char *folder = link_folder(j, path), *file[16 + 2];
 	int status = EXIT_GOOD, n = 0;
 
+	if (!folder)
+		return failure("cannot write '%s': a folder for temporary files: %s", path, strerror(errno));
 	for (; n < j->narch && status == EXIT_GOOD; n++) {
-		objects[n] = arena_printf(j->arena, "%s.%d.o", temporary, n);
-		if (!file_write(objects[n], code[n].at, code[n].n))
-			status = failure("cannot write '%s': %s", objects[n], strerror(errno));
+		file[n] = link_file(j, folder, arena_printf(j->arena, "%d.o", n));
+		if (!file_write(file[n], code[n].at, code[n].n))
+			status = failure("cannot write '%s': %s", file[n], strerror(errno));
 	}
+	int nobject = n;
+	char *stub = file[n++] = link_file(j, folder, "main.c"), *linked = file[n++] = link_file(j, folder, "program");
+
 	if (status == EXIT_GOOD) {
-		LinkOptions l = {.objects = objects, .nobject = n, .output = temporary, .argv0 = self_path(j), .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
+		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub, .output = linked, .argv0 = self_path(j),
+		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 
-		if (error)
-			status = failure("%s: %s", path, error);
-		else if (rename(temporary, path))
-			status = failure("cannot write '%s': %s", path, strerror(errno));
+		status = error ? failure("%s: %s", path, error) : take_program(j, linked, path);
 	}
-	for (int i = 0; i < n; i++)
-		unlink(objects[i]);
-	if (status != EXIT_GOOD)
-		unlink(temporary);
+	while (n-- > 0) {
+		unlink(file[n]);
+		temp_free(file[n]);
+	}
+	rmdir(folder);
+	temp_free(folder);
 	return status;
 }
 
@@ -635,7 +754,7 @@ build_ir(Job *j, const char *path)
 	if (status != EXIT_GOOD)
 		return status;
 	module_print(&b, m);
-	status = job_output(j, path, &b, false);
+	status = job_output(j, path, &b);
 	buf_free(&b);
 	return status;
 }
@@ -673,7 +792,7 @@ job_build(Job *j, const char *emit, const char *path)
 	double start = milliseconds();
 
 	if (status == EXIT_GOOD)
-		status = exe ? link_all(j, path, code) : job_output(j, path, &code[0], false);
+		status = exe ? link_all(j, path, code) : job_output(j, path, &code[0]);
 	print_time(j, exe ? "link" : "write", start);
 	for (int k = 0; k < j->narch; k++)
 		buf_free(&code[k]);
