@@ -452,6 +452,12 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	}
 	bool good = want == has || (passes_run(*m, cx) && !cx->failed && !j->diags.nerror);
 
+#ifdef MANTOU_CHECK
+	const char *error = good && want == STAGE_planned && want != has ? kernelcheck(*m, j->target, j->arch[k], cx->scratch) : NULL;
+
+	if (error)
+		bug("select: kernelcheck refuses its own choice: %s", error);
+#endif
 	arena_free(cx->scratch);
 	cx->scratch = NULL;
 	if (!good)

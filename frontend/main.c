@@ -2,10 +2,15 @@
  *
  * In: argv.   Out: the exit status of a subcommand: 0 good, 1 failed, 2 wrong usage.
  * Data go to stdout, messages to stderr. Refuses: an unknown subcommand, with the nearest name. */
+#define _GNU_SOURCE
 #include "cmd.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 const Command commands[] = {
 	{"build", C_build, cmd_build, "MODEL.net [-o FILE]", 1, 1, .doc = "compile a model to an executable (default: the model file's name without .net)",
@@ -68,10 +73,9 @@ unknown_command(const char *name)
 	return EXIT_USAGE;
 }
 
-int
-main(int argc, char **argv)
+static int
+run_command(int argc, char **argv)
 {
-	signal(SIGXFSZ, SIG_IGN); /* a full quota is an error of write(), here and in the linker, not a death */
 	if (argc < 2) {
 		print_help(stderr);
 		return EXIT_USAGE;
@@ -110,10 +114,66 @@ main(int argc, char **argv)
 	if (status < 0)
 		status = c->run(a, &o);
 	arena_free(a);
-	/* A full disk or a closed pipe shows only now. */
-	if (fflush(stdout) || ferror(stdout)) {
-		if (status == EXIT_GOOD)
-			status = failure("cannot write to stdout");
-	}
 	return status;
+}
+
+typedef struct Main { int argc; char **argv; int status; } Main;
+
+static void *
+run_thread(void *arg)
+{
+	Main *m = arg;
+
+	m->status = run_command(m->argc, m->argv);
+	/* A full disk or a closed pipe shows only now. */
+	errno = 0;
+	if ((fflush(stdout) || ferror(stdout)) && m->status == EXIT_GOOD)
+		m->status = failure("cannot write to stdout%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+	return NULL;
+}
+
+/* A stack of our own, whatever `ulimit -s` says: the depth of recursion is bounded by the limits of the language and by LLVM, not by that of a user's shell.
+ * Threads that are started later get 8 MiB. Where so much address space is not to be had, half of it may do. */
+static int
+run_deep(int argc, char **argv)
+{
+	Main m = {.argc = argc, .argv = argv};
+	pthread_attr_t attr;
+	pthread_t thread;
+	int error;
+
+	pthread_attr_init(&attr);
+	if (!pthread_attr_setstacksize(&attr, (size_t)8 << 20))
+		pthread_setattr_default_np(&attr);
+	for (size_t bytes = (size_t)256 << 20; bytes >= (size_t)1 << 20; bytes /= 2) {
+		error = pthread_attr_setstacksize(&attr, bytes);
+		if (!error)
+			error = pthread_create(&thread, &attr, run_thread, &m);
+		if (!error) {
+			pthread_join(thread, NULL);
+			pthread_attr_destroy(&attr);
+			return m.status;
+		}
+	}
+	pthread_attr_destroy(&attr);
+	run_thread(&m);
+	return m.status;
+}
+
+/* Files that are opened later must not take the places of closed stdin, stdout and stderr, where messages would then go. Writing to what stands there fails, as it should. */
+static void
+hold_standard_files(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+			open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
+int
+main(int argc, char **argv)
+{
+	hold_standard_files();
+	temp_signals();
+	signal(SIGXFSZ, SIG_IGN); /* a full quota is an error of write(), here and in the linker, not a death */
+	return run_deep(argc, argv);
 }

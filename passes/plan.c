@@ -7,7 +7,7 @@
  * from its start. Views that move nothing share their operand's buffer. A stored value is computed straight into its state's
  * place where every reader of the old value is done by then; else it has its own buffer and the store copies.
  * What is made once and kept (Group.once, Group.kept) has a place of its own through the whole graph.
- * Refuses nothing. plancheck.c checks the outcome independently, debug builds also that kernelcheck.c passes what select chose. */
+ * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
 #include "plan.h"
 #include <string.h>
@@ -347,8 +347,6 @@ pass_plan(Module *m, PassCtx *cx)
 			plan_graph(m, m->graph.at[i], cx, at);
 	const char *error = plancheck(m, cx->scratch);
 
-	if (!error && cx->check && cx->target)
-		error = kernelcheck(m, cx->target, cx->arch, cx->scratch);
 	if (error)
 		bug("plan: %s", error);
 	return true;
