@@ -98,6 +98,8 @@ read_size(const char *text, int64_t *bytes)
 	static const struct { const char *name; int shift; } unit[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"", 0}};
 	char *end;
 
+	if (*text < '0' || *text > '9' || text[1] == 'x' || text[1] == 'X') /* strtod takes blanks, signs, words and 0x10 as well */
+		return false;
 	errno = 0;
 	double x = strtod(text, &end);
 
@@ -125,7 +127,7 @@ read_count(const char *text, int64_t *n)
 
 	errno = 0;
 	*n = strtoll(text, &end, 10);
-	return end != text && !*end && !errno && *n > 0;
+	return *text >= '0' && *text <= '9' && !*end && !errno && *n > 0; /* strtoll takes blanks and signs as well */
 }
 
 static bool
@@ -237,7 +239,7 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	}
 	if (!set_value(a, p, value, o))
 		return usage_error(c->name, "'%s' is no value for '%s': needs %s", value, shown,
-		                   p->kind == COUNT ? "a number from 1" : p->kind == SIZE ? "a size such as 512MiB" : p->argument);
+		                   p->kind == COUNT ? "a number from 1 to 9223372036854775807" : p->kind == SIZE ? "a size such as 512MiB" : p->argument);
 	return -1;
 }
 
@@ -262,7 +264,8 @@ options_read(Arena *a, const Command *c, int argc, char **argv, Options *o)
 	if (c->absent)
 		return absent_command(c, argc, argv);
 	for (int i = 0; i < argc; i++) {
-		if (!ended && !strcmp(argv[i], "--")) {
+		/* `run -- -odd.net -- ARGS`: of a second one only the executable's arguments can come behind */
+		if (!strcmp(argv[i], "--") && (!ended || (c->takes_rest && o->noperand))) {
 			ended = true;
 			if (!c->takes_rest || !o->noperand)
 				continue;
