@@ -62,6 +62,10 @@ t "option before command" 2 'command comes first' "$mantou" --batch 4 build "$ne
 t "misspelt option" 2 "did you mean '--batch'" "$mantou" check --bacth 4 "$net"
 t "option of another command" 2 "option of 'dump'" "$mantou" check --stage typed "$net"
 t "missing value" 2 "needs a value" "$mantou" check "$net" --batch
+for v in -1 +4 ' 4' 4x 0x4 1e3 9223372036854775808 ''; do t "--batch '$v'" 2 'no value for .--batch.' "$mantou" check --batch "$v" "$net"; done
+for v in -1 ' 1GiB' 0x10MiB nan inf 1GB 1GiBx 1e400 99999999TiB 0 ''; do t "--memory '$v'" 2 'no value for .--memory.' "$mantou" check --memory "$v" "$net"; done
+for v in fuse: fuse:x fuse:-1 'fuse: 1' fuse:+1 fuse:1x fuse:99999999999999999999 :1; do t "--pass-limit '$v'" 2 'no value for .--pass-limit.' "$mantou" check --pass-limit "$v" "$net"; done
+for v in 3 -1 22 2x ''; do t "-O '$v'" 2 'no value for .-O.' "$mantou" check -O "$v" "$net"; done
 t "no number" 2 "'x' is no value for '--batch'" "$mantou" check --batch=x "$net"
 t "batch 0" 2 "no value for '--batch'" "$mantou" check --batch=0 "$net"
 t "level 3" 2 "no value for '-O'" "$mantou" check -O3 "$net"
@@ -195,7 +199,7 @@ t "a step is forecast to be shorter" 0 '' test "$(ms --arch sm_90a $wide | cut -
 sed 's/arch=sm_90a/arch=sm_80/' "$dir/wide.ir" >"$dir/other.ir"
 t "text for another architecture" 1 'group [a-z0-9_]* .wgmma.*: wgmma is an instruction of sm_90a, not of sm_80' "$mantou" build --target cuda --arch sm_80 --emit cuda "$dir/other.ir" -o -
 sed 's/"wgmma{m=[^"]*"/"wgmma{m=256,n=256,k=64,stages=8,groups=2}"/' "$dir/wide.ir" >"$dir/other.ir"
-t "text with more shared memory than there is" 1 'group [a-z0-9_]* .wgmma.*: 524352 bytes of shared memory, a block of sm_90a has 232448' "$mantou" build --target cuda --arch sm_90a --emit cuda "$dir/other.ir" -o -
+t "text with more shared memory than there is" 1 'group [a-z0-9_]* .wgmma.*: more sums than threads hold' "$mantou" build --target cuda --arch sm_90a --emit cuda "$dir/other.ir" -o -
 t "no NVRTC" 1 'need NVRTC.*was not found.*cuda-nvrtc' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit ptx "$net" -o "$dir/none"
 t "the text needs no NVRTC" 0 '^KERNEL ' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
 if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
@@ -234,6 +238,65 @@ t "launcher trains" 0 '' "$dir/ref" train --steps 2 --save "$dir/r.safetensors" 
 t "build" 0 '' "$mantou" build "$net" -o "$dir/tiny"
 t "executable trains" 0 'epoch 1/1' "$dir/tiny" train --save "$dir/t.safetensors"
 ok "no temporary files" sh -c "! ls '$dir' | grep -q tmp"
+# What stands under the name that the user gave: links stay links, devices and pipes what they are; names that programs would take for options.
+mkdir "$dir/kinds"
+echo old >"$dir/kinds/target"
+ln -s target "$dir/kinds/link"
+ln -s new "$dir/kinds/dangling"
+ln -s /dev/null "$dir/kinds/null"
+mkfifo "$dir/kinds/pipe"
+for o in "" "--target ref" "--emit ir"; do
+	for f in link dangling null; do t "build $o -o $f" 0 '' "$mantou" build "$net" $o -o "$dir/kinds/$f"; done
+	ok "links are links" sh -c "cd '$dir/kinds' && test -L link -a -L dangling -a -L null -a -f target -a -f new -a -c /dev/null && test \"\$(head -c 3 target)\" != old && cmp target new"
+	timeout 60 cat "$dir/kinds/pipe" >"$dir/kinds/read" &
+	t "build $o into a pipe" 0 '' timeout 60 "$mantou" build "$net" $o -o "$dir/kinds/pipe"
+	wait $!
+	ok "it is a pipe, and all went through" sh -c "cd '$dir/kinds' && test -p pipe && cmp read target"
+done
+t "dump to a link" 0 '' "$mantou" dump "$net" -o "$dir/kinds/link"
+ok "is one" test -L "$dir/kinds/link"
+if mknod "$dir/kinds/device" c 1 3 2>/dev/null && (: >"$dir/kinds/device") 2>/dev/null; then
+	t "build -o device" 0 '' "$mantou" build "$net" -o "$dir/kinds/device"
+	ok "it is a device" test -c "$dir/kinds/device"
+else
+	skipped=$((skipped + 2))
+	echo "skip a device of our own: mknod is not allowed here"
+fi
+(for i in 1 2 3 4; do "$mantou" build "$net" -o "$dir/kinds/twice" & done; wait) >"$dir/said" 2>&1
+t "builds at once to one file" 0 '^model  *tiny' "$dir/kinds/twice" info
+ok "without a word" test ! -s "$dir/said"
+cp "$net" "$dir/kinds/-d.net"
+t "a model called -d.net" 0 '' sh -c "cd '$dir/kinds' && '$mantou' build -- -d.net && ./-d info"
+t "an output called -dd" 0 '' sh -c "cd '$dir/kinds' && '$mantou' build ../tiny.net -o -dd && ./-dd info"
+t "an output called @dd" 0 '' sh -c "cd '$dir/kinds' && '$mantou' build ../tiny.net -o @dd && ./@dd info"
+t "a launcher called -r" 0 '' sh -c "cd '$dir/kinds' && '$mantou' build ../tiny.net --target ref -o -r && ./-r info"
+t "run -- MODEL -- ARGS" 0 '^model  *tiny' sh -c "cd '$dir/kinds' && '$mantou' run -- -d.net -- info"
+odd="$dir/kinds/a b'c\"d
+e$(printf '\377')"
+mkdir "$odd"
+cp "$net" "$odd/m.net"
+for o in cpu ref; do t "an odd path, --target $o" 0 '^model  *tiny' sh -c '"$1" build "$2/m.net" --target $3 -o "$2/$2.out" 2>/dev/null || "$1" build "$2/m.net" --target $3 -o "$2/out" && "$2/out" info' sh "$mantou" "$odd" $o; done
+for s in INT TERM; do for d in 0.02 0.05 0.1 0.2; do timeout -s $s $d "$mantou" build models/lenet.net -o "$dir/kinds/stopped" >/dev/null 2>&1; done; done
+ok "a signal leaves no temporary files" sh -c "! ls -A '$dir/kinds' | grep -q tmp"
+# ---- surroundings: a small stack, no temporary folder, closed and full outputs
+t "a stack of 100 KiB" 0 '' sh -c "ulimit -s 100 && '$mantou' build models/lenet.net -o '$dir/small'"
+awk 'BEGIN { printf "model m(x: f32[N, 4]) {\n    y = "; for (i = 0; i < 10000; i++) printf "("; printf "x"; for (i = 0; i < 10000; i++) printf ")"; print "\n    loss mean(y)\n}\ntrain { batch = 4 }" }' >"$dir/deep.net"
+awk 'BEGIN { printf "setting a = "; for (i = 0; i < 10000; i++) printf "["; print "" }' >"$dir/deep.ir"
+for f in deep.net deep.ir; do t "$f, and a stack of 100 KiB" 1 'nested too deeply' sh -c "ulimit -s 100 && '$mantou' dump '$dir/$f'"; done
+t "no TMPDIR" 0 '' env TMPDIR="$dir/none" "$mantou" build "$net" -o "$dir/small"
+t "no TMPDIR for what goes to a device" 0 '' env TMPDIR="$dir/none" "$mantou" build "$net" -o "$dir/kinds/null"
+for c in "--version" "--help" "ops" "check --help" "check $net" "info $net" "dump $net" "explain $net" "dump $net --format json" "info --json $net"; do
+	if [ -c /dev/full ]; then t "$c to a full disk" 1 'cannot write to stdout' sh -c "'$mantou' $c >/dev/full"; fi
+	t "$c to a closed stdout" 1 'cannot write to stdout' sh -c "'$mantou' $c >&-"
+	t "$c with nothing but stdout" 0 '' sh -c "'$mantou' $c <&- 2>&-"
+done
+t "a build with all three closed" 0 '' sh -c "'$mantou' build '$net' -o '$dir/small' <&- >&- 2>&-"
+t "and an error" 1 '' sh -c "'$mantou' build '$dir/wrong.net' -o '$dir/small' <&- >&- 2>&-"
+t "CC of two words" 0 '' env CC="cc -O2" "$mantou" build "$net" -o "$dir/small"
+t "CC of blanks" 0 '' env CC="  " "$mantou" build "$net" -o "$dir/small"
+ln -s "$(command -v cc)" "$dir/kinds/my cc"
+t "CC with a blank in its path" 0 '' env CC="$dir/kinds/my cc" "$mantou" build "$net" -o "$dir/small"
+t "no CC" 1 "no C compiler 'nocc' .*CC names it.*install one" env CC="nocc -O2" "$mantou" build "$net" -o "$dir/small"
 # A disk or quota that ends at any of these places, in blocks of 512 bytes: a message, the old file whole, nothing beside it.
 mkdir "$dir/quota"
 echo old >"$dir/quota/tiny"
@@ -295,6 +358,14 @@ ok "the second run builds nothing" test "$(find "$dir/cache" -type f | wc -l)" =
 t "run with another constant" 0 'epoch 1/1' "$mantou" run -D width=9 "$net" -- train --no-save
 ok "another constant, another program" test "$(find "$dir/cache" -type f | wc -l)" = $((n + 1))
 t "exit status of the program" 2 '' "$mantou" run "$net" -- trian
+program=$(find "$dir/cache/mantou" -path '*nvrtc*' -prune -o -type f -name tiny -print | head -n 1)
+for damage in 'truncate -s 100000' 'truncate -s 0' 'truncate -s +1' 'dd bs=1 seek=5000 count=4 conv=notrunc if=/dev/zero of='; do
+	for f in $(find "$dir/cache/mantou" -type f -name tiny); do case $damage in dd*) $damage$f 2>/dev/null ;; *) $damage "$f" ;; esac; done
+	cp "$program" "$dir/damaged"
+	t "a damaged program in the cache: $damage" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
+done
+t "no place for a cache" 1 'XDG_CACHE_HOME .*nor HOME' env -u HOME -u XDG_CACHE_HOME "$mantou" run "$net" -- info
+t "a place that is no folder" 1 'cannot make the cache folder.*set XDG_CACHE_HOME' env XDG_CACHE_HOME=/dev/null "$mantou" run "$net" -- info
 (for i in 1 2 3; do "$mantou" run --batch 8 "$net" -- train --no-save --quiet & done; wait) >/dev/null 2>&1
 t "runs at once" 0 '' "$mantou" run --batch 8 "$net" -- train --no-save --quiet
 
@@ -518,6 +589,29 @@ done
 t "the rest of the pipeline" 0 '' "$mantou" dump --stage planned "$dir/typed.ir" -o "$dir/continued.ir"
 same "typed, then on" "$dir/planned.ir" "$dir/continued.ir"
 t "build from IR" 0 '' "$mantou" build "$dir/typed.ir" -o "$dir/fromir"
+# Planned text may be anybody's: plan NAME PATTERN SED
+"$mantou" dump --stage planned --arch x86-64-v3 "$dir/filter.net" -o "$dir/good.ir"
+t "planned text builds" 0 '' "$mantou" build "$dir/good.ir" -o "$dir/fromplan"
+plan() {
+	sed "$3" "$dir/good.ir" >"$dir/plan.ir"
+	if cmp -s "$dir/good.ir" "$dir/plan.ir"; then bad "planned text, $1: sed changes nothing"; fi
+	t "planned text, $1" 1 "$2" "$mantou" build "$dir/plan.ir" -o "$dir/fromplan"
+}
+plan "kept where a state is" 'no plan that can run: graph eval: .* (overwritten|after its store)' '/ eval_/s/kept_at [0-9]*/kept_at 64/'
+plan "kept beyond the arena" 'has no place' '/ eval_/s/kept_at [0-9]*/kept_at 9223372036854775744/'
+plan "less kept" 'it keeps [0-9]* bytes, not 64' '/ eval_/s/kept [0-9]*/kept 64/'
+plan "kept by a kernel that keeps nothing" 'what eval_mean.* keeps is overwritten' 's/^\(  group .* eval_mean.*"rows"\)/\1 kept 64 kept_at 0/'
+plan "a workspace over a state" 'state .* is overwritten|overwritten before|after its store|overlaps' '/ train_/s/\(workspace [0-9]*\) at [0-9]*/\1 at 64/'
+plan "a small workspace" 'it needs a workspace of [0-9]* bytes, not of 64' '/"rows"/s/workspace [0-9]*/workspace 64/'
+plan "a smaller arena" 'outside the arena|no place|beyond the arena' 's/arena_bytes=[0-9]*/arena_bytes=4096/'
+plan "an input over a state" 'overwritten|after its store' 's/^graph eval(%x: \([^ ]*\) at [0-9]*/graph eval(%x: \1 at 64/'
+plan "another family" "its kernel is 'rows'" '/"rows"/s/"rows"/"map"/'
+plan "no kernel" "'nonsense': its kernel is" '/"rows"/s/"rows"/"nonsense"/'
+plan "absurd parameters" 'brgemm.mr=1000000.*: its kernel is .brgemm' '/brgemm/s/mr=[0-9]*/mr=1000000/'
+plan "parameters of no kernel" 'brgemm.rm=.*: its kernel is .brgemm' '/brgemm/s/mr=/rm=/'
+plan "filters that it has not" 'minimal filtering is for convolutions|stride and dilation are not 1' '/matmul/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/head/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/conv2d_half/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/'
+plan "epochs" 'setting train.epochs needs an integer from 1' 's/^setting train.epochs = .*/setting train.epochs = 9223372036854775807/'
+plan "accumulated steps" 'setting train.accumulate needs an integer from 1' 's/^setting train.accumulate = .*/setting train.accumulate = 9223372036854775807/'
 t "backwards" 1 'lies before' "$mantou" dump --stage typed "$dir/fused.ir"
 t "opt --passes" 0 'relu\.dx' "$mantou" opt "$dir/typed.ir" --passes infer,autodiff
 t "opt of no IR" 1 'error' "$mantou" opt "$net"
