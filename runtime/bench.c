@@ -5,7 +5,6 @@
  * as nothing can be that fast. --profile walks the kernels one by one with a clock after the measurements. */
 #include "host.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +18,7 @@ typedef struct Bench {
 	double first, peak, gflop;   /* peak: FLOP/s; gflop: of one step */
 	int kernels, used;           /* used: threads, in the last step */
 	RtData data;
+	char *trace;                 /* the file of --profile */
 } Bench;
 
 typedef struct Trace {
@@ -276,14 +276,9 @@ bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 }
 
 /* Chrome's trace event format: complete events of the last profiled step, in microseconds. */
-static bool
-bench_trace_write(const Bench *b, const Trace *t, const char *path)
+static void
+bench_trace_text(const Bench *b, const Trace *t, FILE *f)
 {
-	FILE *f = fopen(path, "we");
-	bool good;
-
-	if (!f)
-		return rt_fail(&b->h->error, "--profile %s: %s", path, strerror(errno));
 	fprintf(f, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
 	for (int k = 0; k < b->kernels; k++) {
 		const RtRow *r = bench_row(b, k);
@@ -298,29 +293,55 @@ bench_trace_write(const Bench *b, const Trace *t, const char *path)
 		fprintf(f, ", \"flops\": %.9g, \"bytes\": %.9g}}", r->flops, r->bytes);
 	}
 	fprintf(f, "\n]}\n");
-	good = fflush(f) == 0 && !ferror(f);
-	return (fclose(f) == 0 && good) || rt_fail(&b->h->error, "--profile %s: it could not be written whole: %s", path, strerror(errno));
+}
+
+static bool
+bench_trace_write(const Bench *b, const Trace *t)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *f = open_memstream(&text, &bytes);
+	RtError *e = &b->h->error;
+	RtOut out;
+	bool good;
+
+	if (f)
+		bench_trace_text(b, t, f);
+	if (!f || fclose(f) != 0)
+		return rt_fail(e, "out of memory for the trace");
+	good = rt_out_open(&out, b->trace, e);
+	if (good && !rt_out_write(&out, text, bytes, e))
+		good = rt_out_drop(&out) && false;
+	else if (good)
+		good = rt_out_end(&out, false, e);
+	free(text);
+	return good || rt_context(e, "--profile");
 }
 
 static bool
 bench_profile(Bench *b, Trace *t, int64_t steps)
 {
 	size_t n = sizeof(double) * (size_t)(b->kernels + 1);
-	char *path;
-	bool good;
 
 	t->seconds = rt_alloc(n);
 	t->begin = rt_alloc(n);
 	t->end = rt_alloc(n);
 	b->h->profiles = true;
-	if (!bench_profile_run(b, t, steps))
+	if (!bench_profile_run(b, t, steps) || !bench_trace_write(b, t))
 		return false;
-	path = b->h->opt.profile ? rt_printf("%s", b->h->opt.profile) : rt_printf("%s.trace.json", b->h->opt.program);
-	good = bench_trace_write(b, t, path);
-	if (good && !b->h->opt.quiet)
-		fprintf(stderr, "trace: %s (open in a Chrome trace viewer)\n", path);
-	free(path);
-	return good;
+	if (!b->h->opt.quiet)
+		fprintf(stderr, "trace: %s (open in a Chrome trace viewer)\n", b->trace);
+	return true;
+}
+
+/* Before the measurements: the trace can be written. */
+static bool
+bench_trace_try(Bench *b)
+{
+	const RtOptions *o = &b->h->opt;
+
+	b->trace = o->profile ? rt_printf("%s", o->profile) : rt_printf("%s.trace.json", o->program);
+	return !o->profiling || rt_out_try(b->trace, NULL, &b->h->error) || rt_context(&b->h->error, "--profile");
 }
 
 /* ---- reports */
@@ -404,7 +425,7 @@ rt_bench(RtHost *h)
 	Timing s;
 	bool suspect;
 
-	if (!bench_prepare(&b) || !bench_measure(&b) || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
+	if (!bench_trace_try(&b) || !bench_prepare(&b) || !bench_measure(&b) || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
 		return rt_die(h);
 	s = bench_timing(b.seconds, h->opt.repeat);
 	suspect = b.peak > 0 && b.gflop / s.least * 1e9 > b.peak;

@@ -3,13 +3,13 @@
  * Out: a safetensors file of every state line under its name (parameters, running statistics, the optimizer's slots,
  * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
  * Nothing in it depends on time or on names: the same state makes the same bytes.
- * A save writes FILE.tmp beside FILE, syncs it, renames it and syncs the folder: a kill at any moment leaves the last whole
- * file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever fails leaves FILE as it was. */
+ * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment leaves the last
+ * whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever fails leaves FILE as it was. What can be
+ * known of failures is asked before the first step, and from then on the run holds FILE.lock. */
 #define _GNU_SOURCE
 #include "host.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,62 +129,59 @@ checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order, uint8_t *
 }
 
 static bool
-checkpoint_write(RtHost *h, int64_t step, const char *path)
+checkpoint_write(RtHost *h, int64_t step, RtOut *out)
 {
-	int *order = rt_alloc(sizeof *order * (size_t)(h->program.nstate + 1)), n = checkpoint_order(&h->program, order), fd;
+	int *order = rt_alloc(sizeof *order * (size_t)(h->program.nstate + 1)), n = checkpoint_order(&h->program, order);
 	size_t bytes = 0;
 	char *text = checkpoint_header(h, step, order, &bytes);
 	uint8_t *room = checkpoint_room(&h->program);
-	bool good = text != NULL;
+	bool good = text || rt_fail(&h->error, "out of memory for its header");
 
 	if (good)
 		checkpoint_seal(h, text, bytes, order, room);
-	fd = good ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-	good = fd >= 0 && rt_write_all(fd, text, bytes);
+	good = good && rt_out_write(out, text, bytes, &h->error);
 	for (int i = 0; good && i < n; i++)
-		good = rt_write_all(fd, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes);
-	good = good && fsync(fd) == 0;
-	if (!good)
-		rt_fail(&h->error, "cannot save %s: %s", path, strerror(errno));
-	if (fd >= 0 && close(fd) != 0 && good)
-		good = rt_fail(&h->error, "cannot save %s: %s", path, strerror(errno));
+		good = rt_out_write(out, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes, &h->error);
+	good = good && rt_out_sync(out, &h->error);
 	free(room);
 	free(order);
 	free(text);
 	return good;
 }
 
-static void
-checkpoint_sync_folder(const char *path)
+/* FILE is there, and this run neither wrote it nor resumes from it. */
+static bool
+checkpoint_foreign(const RtHost *h)
 {
-	char *folder = rt_printf("%s", path), *slash = strrchr(folder, '/');
-	int fd;
+	struct stat st, from;
 
-	if (slash)
-		slash[slash == folder] = 0;
-	fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0) {
-		fsync(fd);                       /* some file systems cannot: the rename stands all the same */
-		close(fd);
-	}
-	free(folder);
+	if (h->wrote || stat(h->save_path, &st) != 0)
+		return false;
+	if (h->resumed)
+		return st.st_dev != h->resumed_dev || st.st_ino != h->resumed_ino;
+	return !(h->opt.resume && stat(h->opt.resume, &from) == 0 && st.st_dev == from.st_dev && st.st_ino == from.st_ino);
 }
 
-/* Keeps what somebody else wrote as FILE~. A hard link first, so that FILE itself is never absent. */
+/* Keeps what somebody else wrote as FILE~. A hard link first, so that neither FILE nor FILE~ is ever absent. */
 static bool
 checkpoint_keep(RtHost *h)
 {
-	struct stat st;
+	RtOut out;
 	char *old;
 	bool good;
 
-	if (h->wrote || stat(h->save_path, &st) != 0 || (h->resumed && st.st_dev == h->resumed_dev && st.st_ino == h->resumed_ino))
+	if (!checkpoint_foreign(h))
 		return true;
 	old = rt_printf("%s~", h->save_path);
-	unlink(old);
-	good = link(h->save_path, old) == 0 || rename(h->save_path, old) == 0;
+	good = rt_out_open(&out, old, &h->error);
+	if (good && unlink(out.temporary) == 0 && link(h->save_path, out.temporary) == 0) {
+		good = rt_out_end(&out, true, &h->error);
+	} else if (good) {                       /* no hard links here */
+		good = rename(h->save_path, old) == 0 || rt_fail(&h->error, "%s", strerror(errno));
+		rt_out_drop(&out);
+	}
 	if (!good)
-		rt_fail(&h->error, "%s is there already and cannot be renamed to %s: %s", h->save_path, old, strerror(errno));
+		rt_context(&h->error, "%s is there already and cannot be renamed to %s", h->save_path, old);
 	free(old);
 	return good;
 }
@@ -207,7 +204,7 @@ checkpoint_fetch(RtHost *h)
 bool
 rt_checkpoint_save(RtHost *h, int64_t step)
 {
-	char *temporary;
+	RtOut out;
 	bool good;
 
 	if (!h->save_path || h->saved_step == step)
@@ -215,44 +212,47 @@ rt_checkpoint_save(RtHost *h, int64_t step)
 	pthread_mutex_lock(&h->lock);
 	rt_log_flush(h);                         /* the log is never behind a checkpoint */
 	pthread_mutex_unlock(&h->lock);
-	temporary = rt_printf("%s.tmp", h->save_path);
-	good = checkpoint_fetch(h) && checkpoint_write(h, step, temporary) && checkpoint_keep(h);
-	if (good && rename(temporary, h->save_path) != 0)
-		good = rt_fail(&h->error, "cannot rename %s to %s: %s", temporary, h->save_path, strerror(errno));
-	if (good) {
-		checkpoint_sync_folder(h->save_path);
-		h->wrote = true;
-		h->saved_step = step;
-	} else {
-		unlink(temporary);
+	good = checkpoint_fetch(h) && rt_out_open(&out, h->save_path, &h->error);
+	if (good && !(checkpoint_write(h, step, &out) && checkpoint_keep(h))) {
+		rt_out_drop(&out);
+		good = false;
 	}
-	free(temporary);
-	return good;
+	if (!good || !rt_out_end(&out, true, &h->error))
+		return rt_context(&h->error, "cannot save");
+	h->wrote = true;
+	h->saved_step = step;
+	return true;
 }
 
 bool
 rt_checkpoint_try(RtHost *h)
 {
-	char *full, *temporary;
+	static const char other[] = "--save names another file, --no-save none";
 	struct stat st;
-	int fd;
+	char *given, *old;
+	bool good;
 
 	if (h->opt.no_save)
 		return true;
-	h->save_path = h->opt.save ? rt_printf("%s", h->opt.save) : rt_printf("%s.safetensors", h->opt.program);
-	full = realpath(h->save_path, NULL);     /* a link stays a link: its target is replaced */
-	if (full)
-		h->save_path = full;
-	if (stat(h->save_path, &st) == 0 && !S_ISREG(st.st_mode))
-		return rt_fail(&h->error, "--save %s: is not a regular file", h->save_path);
-	temporary = rt_printf("%s.tmp", h->save_path);
-	fd = open(temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return rt_fail(&h->error, "cannot save %s: %s: %s; --save names another file, --no-save none", h->save_path, temporary, strerror(errno));
-	close(fd);
-	unlink(temporary);
-	free(temporary);
-	return true;
+	given = h->opt.save ? rt_printf("%s", h->opt.save) : rt_printf("%s.safetensors", h->opt.program);
+	good = (stat(given, &st) != 0 || S_ISREG(st.st_mode)) && rt_file_descriptor(given) < 0; /* the next checkpoint is to replace it */
+	if (!good)
+		return rt_fail(&h->error, "--save %s: is not a regular file; %s", given, other);
+	if (!rt_out_try(given, &h->save_path, &h->error) || !rt_lock_take(&h->save_lock, h->save_path, &h->error))
+		return rt_context(&h->error, "cannot save %s", given) || rt_hint(&h->error, other);
+	free(given);                             /* a link stays a link: its target is replaced */
+	if (!checkpoint_foreign(h))
+		return true;
+	old = rt_printf("%s~", h->save_path);
+	good = rt_out_try(old, NULL, &h->error) || rt_context(&h->error, "%s is there already and cannot be renamed", h->save_path) || rt_hint(&h->error, other);
+	free(old);
+	return good;
+}
+
+void
+rt_checkpoint_end(RtHost *h)
+{
+	rt_lock_release(&h->save_lock);
 }
 
 /* ---- loading */

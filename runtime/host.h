@@ -14,12 +14,15 @@
 
 #define RT_MAX_RANK 8
 #define RT_NAME "mantou-runtime 0.1.0"
+#define RT_MAX_STEPS ((int64_t)1000000000000000)    /* 10^15, of a run: sums and products of such counts with those of a data set do not overflow */
+#define RT_MAX_THREADS 4096
 #define RT_COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 /* ---------------------------------------------------------------- errors and text (text.c) */
 typedef struct RtError { char text[1536]; } RtError;
 bool rt_fail(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));    /* sets the text; returns false */
 bool rt_context(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* puts "words: " before it; false */
+bool rt_hint(RtError *e, const char *what);   /* puts "; what" behind it; false */
 void *rt_alloc(size_t bytes);                 /* zeroed; exit 1 with a message if there is none */
 void *rt_large(size_t bytes);                 /* for data: of malloc, in huge pages where it is large; not zeroed; NULL if there is none */
 char *rt_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));             /* of rt_alloc */
@@ -29,6 +32,23 @@ void rt_json_number(FILE *f, double x, int digits); /* null where JSON has no nu
 const char *rt_basename(const char *path);
 double rt_now(void);                          /* seconds, monotonic */
 bool rt_write_all(int fd, const void *bytes, size_t n); /* false with errno set */
+
+/* ---------------------------------------------------------------- files that are written (file.c) */
+typedef struct RtOut { const char *path; char *real, *temporary; int fd; } RtOut; /* real, temporary: of a file that is replaced; fd -1: none yet */
+bool rt_out_open(RtOut *o, const char *path, RtError *e);   /* false: nothing to drop */
+bool rt_out_try(const char *path, char **real, RtError *e); /* before the work whose result it is to hold: could it be written? Also removes what killed
+                                                               runs left. real: unless NULL, the file's path through links, malloc'd; NULL of a device */
+bool rt_out_write(RtOut *o, const void *bytes, size_t n, RtError *e);
+bool rt_out_sync(RtOut *o, RtError *e);
+bool rt_out_end(RtOut *o, bool sync, RtError *e);           /* puts it in its place; false: it has been dropped */
+bool rt_out_drop(RtOut *o);                                 /* leaves what was there as it is */
+char *rt_file_real(const char *path);                       /* through links, there or not; malloc'd; NULL with errno set */
+int rt_file_descriptor(const char *path);                   /* 1 of /dev/stdout, 7 of /dev/fd/7; -1 */
+typedef struct RtLock { char *path; int fd; } RtLock;
+bool rt_lock_take(RtLock *l, const char *path, RtError *e); /* PATH.lock; false where another run holds it */
+void rt_lock_release(RtLock *l);
+bool rt_lock_file(int fd);                                  /* a file's own lock; false where another run holds it */
+
 
 /* ---------------------------------------------------------------- element types (dtype.c) */
 typedef struct RtDTypeInfo { const char *name; int bytes; char kind; const char *safetensors, *npy; double low, high; } RtDTypeInfo;
@@ -63,7 +83,7 @@ typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ign
 typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM } RtStateKind; /* SUM: of an evaluation's batches, in no checkpoint */
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE } RtResultKind; /* WHOLE: of all batches so far, the last one's counts */
-typedef struct RtResult { RtTensor t; RtResultKind kind; } RtResult;
+typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; /* an output that depends on no input: the same of every batch */ } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 typedef struct RtRow {          /* one kernel call */
@@ -240,8 +260,9 @@ struct RtHost {
 	FILE *log; int log_error;                   /* errno of the first line that could not be written, 0 */
 	/* stopping and saving */
 	int signal;                                 /* atomic; 0 none */
-	int64_t stop_step, next_save, completed;
+	int64_t first_step, stop_step, next_save, completed; /* first_step: where this process began */
 	bool stopped_by_stop;
+	RtLock save_lock;
 	char *save_path; bool wrote; int64_t saved_step; dev_t resumed_dev; ino_t resumed_ino; bool resumed;
 	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
@@ -278,7 +299,8 @@ void rt_st_free(RtSt *s);
 uint64_t rt_hash(uint64_t h, const void *p, size_t n);
 #define RT_HASH_START 0xcbf29ce484222325ull
 bool rt_checkpoint_save(RtHost *h, int64_t step);
-bool rt_checkpoint_try(RtHost *h);                      /* can the folder be written? before training starts */
+bool rt_checkpoint_try(RtHost *h);                      /* can FILE be saved, and FILE~? before training starts; holds FILE.lock */
+void rt_checkpoint_end(RtHost *h);                      /* lets go of it */
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
 typedef struct RtResume { int64_t step, seed, total, batch, examples; } RtResume;
 bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, and the epoch's partial sums into h->sum */

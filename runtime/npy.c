@@ -5,12 +5,7 @@
  * element types the language does not have, a shape that does not agree with the file's size, ranks above 8. */
 #include "host.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 typedef struct Scan { const char *at, *end; } Scan;
 
@@ -205,22 +200,12 @@ rt_npy_write(const char *path, int dtype, int rank, const int64_t *shape, const 
 {
 	char header[512];
 	size_t n = npy_make_header(header, sizeof header, dtype, rank, shape);
-	struct stat st;
-	bool direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode), good; /* /dev/stdout, a pipe: nothing to replace */
-	char *full = direct ? NULL : realpath(path, NULL);                  /* a link stays a link: its target is replaced */
-	char *to = rt_printf("%s", full ? full : path), *temporary = direct ? to : rt_printf("%s.tmp", to);
-	int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	RtOut o;
 
-	good = (fd >= 0 && rt_write_all(fd, header, n) && rt_write_all(fd, data, bytes)) || rt_fail(e, "%s: %s", path, strerror(errno));
-	if (fd >= 0 && close(fd) != 0 && good)
-		good = rt_fail(e, "%s: %s", path, strerror(errno));
-	if (good && !direct && rename(temporary, to) != 0)
-		good = rt_fail(e, "%s: %s", path, strerror(errno));
-	if (!good && !direct && fd >= 0)
-		unlink(temporary);
-	if (!direct)
-		free(temporary);
-	free(to);
-	free(full);
-	return good;
+	if (!rt_out_open(&o, path, e))
+		return false;
+	if (rt_out_write(&o, header, n, e) && rt_out_write(&o, data, bytes, e))
+		return rt_out_end(&o, false, e);
+	rt_out_drop(&o);
+	return false;
 }

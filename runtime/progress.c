@@ -1,14 +1,16 @@
 /* progress.c: what a training says: epoch lines on stdout, a progress bar on a terminal, the log.
  *
  * The bar stands on stderr and is drawn by the monitor thread, so that it moves in every sink mode; whoever prints a line
- * clears it first. NO_COLOR and dumb terminals are honoured. Log lines are JSON, a line per step, then one per epoch. */
+ * clears it first. NO_COLOR and dumb terminals are honoured. Log lines are JSON, a line per step, then one per epoch; a log is of one run. */
 #define _GNU_SOURCE
 #include "host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PROGRESS_CELLS 24
@@ -134,6 +136,18 @@ progress_values(const RtGraph *g, const double *mean)
 	}
 }
 
+/* Who reads the lines is gone: the run ends as after Ctrl-C, and saves. */
+static void
+progress_flush(RtHost *h)
+{
+	int none = 0;
+
+	if (fflush(stdout) == 0 || errno != EPIPE)
+		return;
+	__atomic_compare_exchange_n(&h->signal, &none, SIGPIPE, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&h->run.stop_at, 0, __ATOMIC_SEQ_CST);
+}
+
 void
 rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed)
 {
@@ -145,7 +159,7 @@ rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, do
 	printf("epoch %lld/%lld", (long long)epoch + 1, (long long)((h->total + per - 1) / per));
 	progress_values(&h->program.graph[h->program.train.reports], mean);
 	printf("  %.1f s  %.0f %s\n", seconds, speed, progress_unit(&h->program));
-	fflush(stdout);
+	progress_flush(h);
 }
 
 void
@@ -157,7 +171,7 @@ rt_eval_report(RtHost *h, const double *mean)
 	printf("eval");
 	progress_values(&h->program.graph[RT_G_EVAL], mean);
 	printf("\n");
-	fflush(stdout);
+	progress_flush(h);
 }
 
 /* A gradient overflowed, and the step changed nothing but the loss scale. Called under the lock. */
@@ -270,28 +284,51 @@ log_keeps(const char *line, int64_t from, int64_t per)
 
 /* A resumed run goes on in the same log: lines of steps after the checkpoint, which a killed run may have left, are dropped. */
 static bool
-log_trim(RtHost *h, int64_t from, int64_t per)
+log_trim(RtHost *h, FILE *old, FILE *out, int64_t from, int64_t per)
 {
-	FILE *old = fopen(h->opt.log, "re"), *out;
-	char *line = NULL, *temporary;
+	char *line = NULL;
 	size_t room = 0;
-	bool good;
+	bool good = true;
 
-	if (!old)
-		return errno == ENOENT || rt_fail(&h->error, "--log %s: %s", h->opt.log, strerror(errno));
-	temporary = rt_printf("%s.tmp", h->opt.log);
-	out = fopen(temporary, "we");
-	good = out != NULL;
 	while (good && getline(&line, &room, old) > 0)
 		if (line[strlen(line) - 1] == '\n' && log_keeps(line, from, per))
 			good = fputs(line, out) >= 0;
-	if (out && fclose(out) != 0)
-		good = false;
-	good = good && rename(temporary, h->opt.log) == 0;
-	if (!good)
-		rt_fail(&h->error, "--log %s: %s", h->opt.log, strerror(errno));
 	free(line);
-	free(temporary);
+	return (fflush(out) == 0 && good) || rt_fail(&h->error, "%s", strerror(errno));
+}
+
+/* A file, which a run has for itself: it begins anew, or goes on where the checkpoint was. */
+static bool
+log_file(RtHost *h, int64_t from, int64_t per)
+{
+	int fd = open(h->opt.log, O_RDWR | O_CREAT | O_CLOEXEC, 0666), new;
+	FILE *old = fd >= 0 ? fdopen(fd, "r+") : NULL;
+	RtOut out;
+	bool good;
+
+	if (!old)
+		return rt_fail(&h->error, "%s", strerror(errno));
+	if (!rt_lock_file(fd)) {
+		fclose(old);
+		return rt_fail(&h->error, "another run writes there; give this one another file");
+	}
+	if (!h->resumed) {
+		h->log = old;
+		return ftruncate(fd, 0) == 0 || rt_fail(&h->error, "%s", strerror(errno));
+	}
+	good = rt_out_try(h->opt.log, NULL, &h->error) && rt_out_open(&out, h->opt.log, &h->error);
+	new = good ? fcntl(out.fd, F_DUPFD_CLOEXEC, 0) : -1; /* the lock is of both */
+	h->log = new >= 0 ? fdopen(new, "w") : NULL;
+	if (good && !h->log) {
+		rt_fail(&h->error, "%s", strerror(errno));
+		good = rt_out_drop(&out) && false;
+	} else if (good) {
+		good = log_trim(h, old, h->log, from, per);
+		if (good)
+			good = rt_out_end(&out, false, &h->error);
+		else
+			rt_out_drop(&out);
+	}
 	fclose(old);
 	return good;
 }
@@ -299,10 +336,20 @@ log_trim(RtHost *h, int64_t from, int64_t per)
 bool
 rt_log_open(RtHost *h, int64_t from, int64_t per)
 {
+	char *real = h->opt.log ? rt_file_real(h->opt.log) : NULL;
+	bool same = real && h->save_path && strcmp(real, h->save_path) == 0;
+	struct stat st;
+	RtOut out;
+
+	free(real);
 	if (!h->opt.log)
 		return true;
-	if (h->resumed && !log_trim(h, from, per))
-		return false;
-	h->log = fopen(h->opt.log, h->resumed ? "ae" : "we");
+	if (same)
+		return rt_fail(&h->error, "--log %s: the checkpoint is saved there", h->opt.log);
+	if (rt_file_descriptor(h->opt.log) < 0 && (stat(h->opt.log, &st) != 0 || S_ISREG(st.st_mode)))
+		return log_file(h, from, per) || rt_context(&h->error, "--log %s", h->opt.log);
+	if (!rt_out_open(&out, h->opt.log, &h->error) || !rt_out_write(&out, "", 0, &h->error)) /* a device or a pipe */
+		return rt_context(&h->error, "--log");
+	h->log = fdopen(out.fd, "w");
 	return h->log || rt_fail(&h->error, "--log %s: %s", h->opt.log, strerror(errno));
 }

@@ -36,6 +36,15 @@ rt_context(RtError *e, const char *fmt, ...)
 	return false;
 }
 
+bool
+rt_hint(RtError *e, const char *what)
+{
+	size_t n = strlen(e->text);
+
+	snprintf(e->text + n, sizeof e->text - n, "; %s", what);
+	return false;
+}
+
 void *
 rt_alloc(size_t bytes)
 {

@@ -105,7 +105,7 @@ train_prepare(RtHost *h)
 
 	if (!h->program.graph[RT_G_TRAIN].present)
 		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
-	if (!train_load(h) || !rt_checkpoint_try(h) || !rt_host_memory(h, h->train.examples))
+	if (!rt_checkpoint_try(h) || !train_load(h) || !rt_host_memory(h, h->train.examples))
 		return false;
 	per = h->train.examples / h->program.batch / h->program.accumulate;
 	if (!train_total(h, per, &h->total))
@@ -315,8 +315,8 @@ train_monitor(RtHost *h, Worker *w, const sigset_t *set)
 	}
 }
 
-int
-rt_train(RtHost *h)
+static int
+train_all(RtHost *h)
 {
 	Worker w = {.h = h, .monitor = pthread_self()};
 	pthread_attr_t attr;
@@ -352,4 +352,15 @@ rt_train(RtHost *h)
 		return rt_die(h);
 	}
 	return w.status;
+}
+
+int
+rt_train(RtHost *h)
+{
+	int status;
+
+	signal(SIGPIPE, SIG_IGN);                /* who reads its lines or its log may leave: an error of write(), and the state is saved */
+	status = train_all(h);
+	rt_checkpoint_end(h);
+	return status;
 }
