@@ -22,19 +22,24 @@ static void
 checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 {
 	const RtProgram *p = &h->program;
-	int n = p->graph[p->train.reports].nscalar;
+	const RtGraph *g = &p->graph[p->train.reports];
 
 	fprintf(f, "{\"__metadata__\":{\"mantou\":\"1\",\"format\":\"pt\",\"model\":");
 	rt_json_text(f, p->model);
 	fprintf(f, ",\"source_hash\":");
 	rt_json_text(f, p->source_hash);
+	fprintf(f, ",\"precision\":");
+	rt_json_text(f, p->precision);
 	fprintf(f, ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%lld\"", (long long)step,
 	        (long long)h->run.seed, (long long)h->total, (long long)p->batch, (long long)h->train.examples);
 	pthread_mutex_lock(&h->lock);
 	fprintf(f, ",\"epoch_weight\":\"%a\",\"epoch_sums\":\"", h->weight);
-	for (int i = 0; i < n && i < RT_MAX_RESULTS; i++)
+	for (int i = 0; i < g->nscalar; i++)
 		fprintf(f, i ? " %a" : "%a", h->sum[i]);
 	pthread_mutex_unlock(&h->lock);
+	fprintf(f, "\",\"epoch_names\":\"");
+	for (int i = 0; i < g->nscalar; i++)
+		fprintf(f, i ? " %s" : "%s", g->result[g->scalar[i]].t.name);
 	fprintf(f, "\",\"checksum\":\"0000000000000000\"}");
 }
 
@@ -406,19 +411,61 @@ checkpoint_meta_int(const RtSt *s, const char *name, int64_t *out)
 	return *text && !*end && !errno;
 }
 
+/* The next word of *text, and steps over it; 0: its length at the end. */
+static size_t
+checkpoint_word(const char **text, const char **word)
+{
+	size_t n;
+
+	*word = *text + strspn(*text, " ");
+	n = strcspn(*word, " ");
+	*text = *word + n;
+	return n;
+}
+
+/* Sums go by name, for a program of another precision reports others; those of files without names by place. */
 static void
 checkpoint_read_sums(RtHost *h, const RtSt *st)
 {
-	const char *text = rt_json_str(st->meta, "epoch_sums", "");
-	char *end;
+	const RtGraph *g = &h->program.graph[h->program.train.reports];
+	const char *text = rt_json_str(st->meta, "epoch_sums", ""), *names = rt_json_str(st->meta, "epoch_names", NULL), *number, *name;
+	size_t n;
 
 	h->weight = strtod(rt_json_str(st->meta, "epoch_weight", "0"), NULL);
-	for (int i = 0; i < RT_MAX_RESULTS; i++) {
-		h->sum[i] = strtod(text, &end);
-		if (end == text)
-			break;
-		text = end;
+	for (int i = 0; i < RT_MAX_RESULTS && checkpoint_word(&text, &number); i++) {
+		int k = i;
+
+		if (names) {
+			n = checkpoint_word(&names, &name);
+			for (k = 0; k < g->nscalar; k++)
+				if (strlen(g->result[g->scalar[k]].t.name) == n && memcmp(g->result[g->scalar[k]].t.name, name, n) == 0)
+					break;
+		}
+		if (k < g->nscalar)
+			h->sum[k] = strtod(number, NULL);
 	}
+}
+
+/* The loss scale and its counters, which programs of f16 and mixed have and others have not. */
+static bool
+checkpoint_scale(const char *name)
+{
+	return strcmp(name, "loss_scale") == 0 || strncmp(name, "loss_scale.", 11) == 0;
+}
+
+/* What a program of another precision makes of the file: the same states but for the loss scale, which begins anew, or is left out. */
+static void
+checkpoint_precision(const RtHost *h, const RtSt *st, const char *path)
+{
+	const char *was = rt_json_str(st->meta, "precision", NULL);
+	bool has = checkpoint_find(st, "loss_scale") != NULL, wants = false;
+
+	for (int k = 0; k < h->program.nstate; k++)
+		wants = wants || checkpoint_scale(h->program.state[k].t.name);
+	if (h->opt.quiet || (has == wants && (!was || strcmp(was, h->program.precision) == 0)))
+		return;
+	fprintf(stderr, "note: %s is of a run in %s, this program computes in %s: it goes on%s, and is no longer the same bits\n", path,
+	        was ? was : has ? "f16 or mixed" : "f32 or bf16", h->program.precision, has == wants ? "" : wants ? " with a new loss scale" : " without a loss scale");
 }
 
 static bool
@@ -428,15 +475,36 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 		for (int k = 0; k < h->program.nstate; k++) {
 			const RtState *s = &h->program.state[k];
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
+			RtError other;
 
+			if (!t && checkpoint_scale(s->t.name))
+				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
 			if (!checkpoint_fits(s, t, true, e))
-				return false;
+				return checkpoint_fits(s, t, false, &other) ? rt_hint(e, "--weights converts parameters, and leaves the optimizer's state") : false;
 			if (pass)
 				checkpoint_copy(h, s, st, t);
 		}
 	return true;
+}
+
+/* States that the program has not: it is of another model or optimizer than the file, and goes on all the same. */
+static void
+checkpoint_unread(const RtHost *h, const RtSt *st, const char *path)
+{
+	int n = 0;
+
+	for (int i = 0; i < st->nentry && !h->opt.quiet; i++) {
+		int k = 0;
+
+		while (k < h->program.nstate && strcmp(h->program.state[k].t.name, st->entry[i].name) != 0)
+			k++;
+		if (k == h->program.nstate && !checkpoint_scale(st->entry[i].name))
+			fprintf(stderr, n++ ? ", %s" : "note: the program has no %s", st->entry[i].name);
+	}
+	if (n)
+		fprintf(stderr, ": left over in %s\n", path);
 }
 
 bool
@@ -453,13 +521,15 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	good = rt_st_parse(&st, f.at, f.n, e);
 	if (good && (!checkpoint_meta_int(&st, "step", &r->step) || !checkpoint_meta_int(&st, "seed", &r->seed)
 	             || !checkpoint_meta_int(&st, "total_steps", &r->total) || !checkpoint_meta_int(&st, "batch", &r->batch)
-	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0))
+	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0 || r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
 		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
 	good = good && checkpoint_states(h, &st, e);
 	if (good) {
 		checkpoint_read_sums(h, &st);
 		if (strcmp(rt_json_str(st.meta, "source_hash", ""), h->program.source_hash) != 0 && !h->opt.quiet)
 			fprintf(stderr, "note: %s was written by a program of another source text\n", path);
+		checkpoint_precision(h, &st, path);
+		checkpoint_unread(h, &st, path);
 		if (stat(path, &info) == 0) {
 			h->resumed = true;
 			h->resumed_dev = info.st_dev;
