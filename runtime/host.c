@@ -172,7 +172,7 @@ host_map(RtHost *h, size_t bytes, const char *what, const char *hint)
 	uint8_t *aligned;
 
 	if (at == MAP_FAILED) {
-		rt_fail(&h->error, "out of memory: %s needs %.1f MiB: %s; %s would need less", what, (double)bytes / 0x1p20, strerror(errno), hint);
+		rt_fail(&h->error, "out of memory: %s needs %.1f MiB: %s; %s would need less", what, (double)room / 0x1p20, strerror(errno), hint);
 		return NULL;
 	}
 	aligned = (uint8_t *)(((uintptr_t)at + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE);
@@ -186,13 +186,14 @@ host_map(RtHost *h, size_t bytes, const char *what, const char *hint)
 
 /* An arena that the machine cannot hold would be killed at some later step without a word. */
 static bool
-host_fits(RtHost *h, size_t bytes)
+host_fits(RtHost *h, size_t arena, size_t scratch, int threads)
 {
 	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	double need = (double)arena + (double)scratch * threads;
 
-	if (pages > 0 && page > 0 && (double)bytes > (double)pages * (double)page)
-		return rt_fail(&h->error, "out of memory: the program needs %.1f MiB, this machine has %.1f MiB; a smaller --batch or a memory budget would need less",
-		               (double)bytes / 0x1p20, (double)pages * (double)page / 0x1p20);
+	if (pages > 0 && page > 0 && need > (double)pages * (double)page)
+		return rt_fail(&h->error, "out of memory: the program needs %.1f MiB (%.1f MiB for each of %d threads), this machine has %.1f MiB; a smaller --batch, "
+		               "fewer --threads or a memory budget would need less", need / 0x1p20, (double)scratch / 0x1p20, threads, (double)pages * (double)page / 0x1p20);
 	return true;
 }
 
@@ -201,15 +202,18 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 {
 	const RtProgram *p = &h->program;
 	size_t scratch = ((size_t)p->scratch_bytes + 127) & ~(size_t)63; /* kernels may read up to a vector past their part */
-	int n = h->opt.threads > 0 ? (int)h->opt.threads : rt_cpus();
+	int n = h->opt.threads > 0 ? (int)h->opt.threads : rt_cpus() < RT_MAX_THREADS ? rt_cpus() : RT_MAX_THREADS;
 
-	if (!h->image->device && !host_fits(h, (size_t)p->arena_bytes + scratch * (size_t)n))
+	if (!h->image->device && !host_fits(h, (size_t)p->arena_bytes, scratch, n))
 		return false;
 	h->arena_bytes = (size_t)p->arena_bytes + 64;
 	h->run.arena = host_map(h, h->arena_bytes, "the arena", "a smaller --batch or a memory budget");
 	h->scratch = rt_alloc(sizeof *h->scratch * (size_t)n);
 	for (int i = 0; h->run.arena && i < n; i++) {
-		h->scratch[i] = host_map(h, scratch, "a thread's scratch memory", "a smaller --threads or --batch");
+		char what[64];
+
+		snprintf(what, sizeof what, "scratch memory of thread %d of %d", i + 1, n);
+		h->scratch[i] = host_map(h, scratch, what, "a smaller --threads or --batch");
 		if (!h->scratch[i])
 			return false;
 	}

@@ -10,13 +10,19 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum OptKind { OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_FLAG, OPT_SINK, OPT_NAMED, OPT_PROFILE, OPT_SEED } OptKind;
+typedef enum OptKind { OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_SEED, OPT_SINK, OPT_NAMED, OPT_PROFILE, OPT_FLAG, OPT_KINDS } OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
 
 static const OptRow option_rows[] = {
 #define OPT(name, arg, commands, kind, field, help) {name, arg, commands, OPT_##kind, offsetof(RtOptions, field), help},
 #include "options.def"
 #undef OPT
+};
+
+/* Numbers from low to high. Measurements are few enough that all steps together are RT_MAX_STEPS at most. */
+static const struct { int64_t low, high; } option_range[OPT_KINDS] = {
+	[OPT_COUNT] = {0, RT_MAX_STEPS}, [OPT_POSITIVE] = {1, RT_MAX_STEPS}, [OPT_SINK] = {1, RT_MAX_STEPS}, [OPT_WARMUP] = {0, 1000000000}, [OPT_BENCH] = {1, 1000000000},
+	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
 };
 
 static const struct { const char *name; char letter; const char *doc, *usage, *example; } option_commands[RT_C_COUNT] = {
@@ -71,14 +77,25 @@ options_wrong(const RtOptions *o, const char *fmt, const char *a, const char *b)
 	return 2;
 }
 
+/* A whole number in the option's range, without space or sign but '-'. */
 static bool
-options_number(const char *text, int64_t *out)
+options_number(const OptRow *r, const char *text, int64_t *out)
 {
 	char *end;
 
 	errno = 0;
 	*out = strtoll(text, &end, 10);
-	return *text && !*end && !errno && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9'));
+	return *text && !*end && !errno && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) && *out >= option_range[r->kind].low && *out <= option_range[r->kind].high;
+}
+
+static int
+options_range(const RtOptions *o, const OptRow *r, const char *words, const char *value)
+{
+	char *wants = rt_printf("--%s wants %sa number from %lld to %lld", r->name, words, (long long)option_range[r->kind].low, (long long)option_range[r->kind].high);
+	int status = options_wrong(o, "%s, not '%s'", wants, value);
+
+	free(wants);
+	return status;
 }
 
 static int
@@ -122,14 +139,12 @@ options_set(RtOptions *o, const OptRow *r, const char *value)
 		return options_named(o, r, value);
 	case OPT_SINK:
 		n = strcmp(value, "epoch") == 0 ? -1 : 0;
-		if (n == 0 && strcmp(value, "off") != 0 && (!options_number(value, &n) || n < 1))
-			return options_wrong(o, "--%s wants epoch, off or a number of steps, not '%s'", r->name, value);
+		if (n == 0 && strcmp(value, "off") != 0 && !options_number(r, value, &n))
+			return options_range(o, r, "epoch, off or ", value);
 		break;
 	default:
-		if (!options_number(value, &n))
-			return options_wrong(o, "--%s wants a number, not '%s'", r->name, value);
-		if (r->kind != OPT_SEED && n < (r->kind == OPT_POSITIVE))
-			return options_wrong(o, r->kind == OPT_POSITIVE ? "--%s wants a number from 1, not '%s'" : "--%s wants a number from 0, not '%s'", r->name, value);
+		if (!options_number(r, value, &n))
+			return options_range(o, r, "", value);
 		o->has_seed = o->has_seed || r->kind == OPT_SEED;
 		break;
 	}

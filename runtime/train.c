@@ -31,8 +31,8 @@ train_total(RtHost *h, int64_t per, int64_t *total)
 
 	if (h->opt.steps >= 0)
 		*total = h->opt.steps;
-	else if (__builtin_mul_overflow(epochs, per, total))
-		return rt_fail(&h->error, "%lld epochs of %lld steps are too many", (long long)epochs, (long long)per);
+	else if (__builtin_mul_overflow(epochs, per, total) || *total > RT_MAX_STEPS)
+		return rt_fail(&h->error, "%lld epochs of %lld steps are more than %lld steps", (long long)epochs, (long long)per, (long long)RT_MAX_STEPS);
 	return true;
 }
 
@@ -120,7 +120,8 @@ train_prepare(RtHost *h)
 		return false;
 	if (h->total > h->run.step && !h->have_train)
 		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
-	h->warmup = r->warmup_steps > 0 ? r->warmup_steps : (int64_t)floor(r->warmup_epochs * (double)per + 0.5);
+	h->warmup = r->warmup_steps > 0 ? r->warmup_steps : (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
+	h->first_step = h->run.step;
 	h->last_step = -1;
 	return rt_log_open(h, h->run.step, per);
 }
