@@ -252,6 +252,17 @@ train_piece(RtHost *h, int64_t sink)
 
 /* ---- the run */
 
+/* The state at the run's end. One without a step has nothing of its own, and may have been an oversight: it replaces no file that was not named. */
+static bool
+train_save(RtHost *h)
+{
+	if (h->opt.save || h->run.step != h->first_step)
+		return rt_checkpoint_save(h, h->run.step);
+	if (!h->opt.no_save && !h->opt.quiet)
+		fprintf(stderr, "note: no step was made: nothing is saved; --save FILE would write the state as it is\n");
+	return true;
+}
+
 static int
 train_run(RtHost *h)
 {
@@ -274,11 +285,13 @@ train_run(RtHost *h)
 			return status;
 	}
 	rt_progress_end(h);
-	if (!rt_checkpoint_save(h, h->run.step))
+	if (!train_save(h))
 		return rt_die(h);
 	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {
-		fprintf(stderr, "%s: stopped after step %lld of %lld%s%s\n", h->opt.program, (long long)h->run.step, (long long)h->total,
-		        h->save_path ? ", saved in " : "", h->save_path ? h->save_path : "");
+		bool saved = h->saved_step == h->run.step;
+
+		fprintf(stderr, "%s: stopped after step %lld of %lld%s%s\n", h->opt.program, (long long)h->run.step, (long long)h->total, saved ? ", saved in " : "",
+		        saved ? h->save_path : "");
 		return 128 + h->signal;
 	}
 	return 0;
