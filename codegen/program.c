@@ -306,8 +306,29 @@ put_checks(Buf *b, const Module *m, Arena *a)
 }
 
 /* ---------------------------------------------------------------- graphs and loops */
+
+/* v is made of states and constants alone: it is the same in every batch. */
+static bool
+is_constant(const Graph *g, Val v, Arena *a)
+{
+	bool *varies = arena_array(a, bool, g->val.n);
+
+	for (uint32_t i = 0; i < g->input.n; i++)
+		varies[g->input.at[i].v.id] = true;
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		bool any = op_has((OpKind)op->kind, T_RANDOM);
+
+		for (int k = 0; k < op->nin; k++)
+			any |= varies[op->in[k].id];
+		for (int k = 0; k < op->nout; k++)
+			varies[op->out[k].id] = any;
+	}
+	return !varies[v.id];
+}
+
 static void
-put_results(Buf *b, const Graph *g)
+put_results(Buf *b, const Graph *g, Arena *a)
 {
 	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole"};
 
@@ -323,7 +344,7 @@ put_results(Buf *b, const Graph *g)
 		buf_printf(b, ", \"mark\": [");
 		for (int k = 0; k < t->rank; k++)
 			buf_printf(b, "%s[%d,%d]", k ? "," : "", t->axis[k].mul, t->axis[k].mul ? t->axis[k].div : 1);
-		buf_printf(b, "], \"offset\": %lld}", (long long)val_info(g, r->v)->offset);
+		buf_printf(b, "], \"offset\": %lld%s}", (long long)val_info(g, r->v)->offset, r->kind == RES_OUTPUT && is_constant(g, r->v, a) ? ", \"constant\": true" : "");
 	}
 	buf_printf(b, "]");
 }
@@ -424,7 +445,7 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			buf_printf(b, ", \"addressed\": %u", addressed);
 		buf_printf(b, ", \"seed\": %lld, \"step\": %lld, \"rate\": %lld", (long long)special_input(g, IN_SEED),
 		    (long long)special_input(g, IN_STEP), (long long)special_input(g, IN_RATE));
-		put_results(b, g);
+		put_results(b, g, a);
 		put_kernels(b, m, a, gk);
 		buf_printf(b, "}");
 	}

@@ -1,13 +1,16 @@
 /* infer.c: the command infer: outputs of .npy inputs.
  *
- * In: any number of examples. They run in batches, the last one smaller; the outputs of the batches stand one after another
- * along the first axis. Inputs that no output depends on may be left out, and are checked and unused where they are given. */
+ * In: any number of examples. They run in batches, the last one smaller. The outputs of the batches are joined along the axis that follows N,
+ * whichever it is; an output that has none, or several, is one thing of a batch and cannot be joined: several batches are an error then,
+ * before the first of them runs, unless it depends on no input. Inputs that no output depends on may be left out, and are checked and
+ * unused where they are given. All outputs stand in memory until the last batch is done. */
 #include "host.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Output { const RtResult *r; const char *file; int dtype; uint8_t *at; size_t used, room; int64_t shape[RT_MAX_RANK]; int64_t rows; } Output;
+/* All of an output: `outer` blocks of `whole` elements, of which `done` are there; a batch has a part of each block. */
+typedef struct Output { const RtResult *r; const char *file; int dtype, axis; uint8_t *at; int64_t shape[RT_MAX_RANK], outer, inner, whole, done; } Output;
 
 static bool
 infer_input(RtHost *h, const RtNamed *named, RtData *d, RtError *e)
@@ -71,6 +74,7 @@ static bool
 infer_outputs(RtHost *h, Output *out)
 {
 	const RtGraph *g = &h->program.graph[RT_G_INFER];
+	char *real[RT_MAX_FILES];
 
 	for (int i = 0; i < h->opt.noutput; i++) {
 		const char **names = rt_alloc(sizeof *names * (size_t)(g->nresult + 1)), *near;
@@ -89,33 +93,93 @@ infer_outputs(RtHost *h, Output *out)
 			return rt_fail(&h->error, "the model has no output %s%s%s%s", h->opt.output[i].name, near ? "; did you mean " : n ? "" : ": it has none at all",
 			               near ? near : "", near ? "?" : "");
 		out[i].file = h->opt.output[i].file;
+		if (!rt_out_try(out[i].file, &real[i], &h->error))
+			return rt_context(&h->error, "--output %s", h->opt.output[i].name);
+		for (int k = 0; k < i; k++)
+			if (real[i] && real[k] && strcmp(real[i], real[k]) == 0)
+				return rt_fail(&h->error, "outputs %s and %s are both to be written to %s", h->opt.output[k].name, h->opt.output[i].name, out[i].file);
 		out[i].dtype = out[i].r->t.dtype == RT_F16 || out[i].r->t.dtype == RT_BF16 ? RT_F32 : out[i].r->t.dtype;
 	}
 	return true;
 }
 
+static void
+infer_words(char *out, size_t room, const RtTensor *t)
+{
+	size_t n = (size_t)snprintf(out, room, "%s[", rt_dtype[t->dtype].name);
+
+	for (int i = 0; i < t->rank && n < room; i++)
+		n += (size_t)snprintf(out + n, room - n, i ? ", %lld" : "%lld", (long long)t->shape[i]);
+	if (n < room)
+		snprintf(out + n, room - n, "]");
+}
+
+/* The axis along which batches are joined, -1 if there is only one batch or all are the same. */
+static bool
+infer_axis(RtHost *h, Output *o, int64_t examples)
+{
+	const RtTensor *t = &o->r->t;
+	int marked = 0;
+	char words[256];
+
+	o->axis = -1;
+	infer_words(words, sizeof words, t);
+	for (int i = 0; i < t->rank; i++) {
+		if (t->mul[i] <= 0)
+			continue;
+		if (examples % h->program.batch * t->mul[i] % t->div[i])
+			return rt_fail(&h->error, "output %s, %s: axis %d holds %lld * N / %lld, and N = %lld examples leave a rest; give a multiple of %lld", t->name, words, i,
+			               (long long)t->mul[i], (long long)t->div[i], (long long)examples, (long long)t->div[i]);
+		o->axis = i;
+		marked++;
+	}
+	if (marked == 1 || examples <= h->program.batch || (!marked && o->r->constant))
+		return true;
+	return rt_fail(&h->error, "output %s, %s, %s: it is of one batch, and %lld examples make several batches of %lld; give %lld examples at most, or build with --batch %lld",
+	               t->name, words, marked ? "has several axes that follow the batch" : "has no axis that follows the batch", (long long)examples,
+	               (long long)h->program.batch, (long long)h->program.batch, (long long)examples);
+}
+
+/* Shape and memory of all of the output. */
+static bool
+infer_room(RtHost *h, Output *o, int64_t examples)
+{
+	const RtTensor *t = &o->r->t;
+	int64_t batch = h->program.batch, rest[RT_MAX_RANK], count, bytes;
+	bool good;
+
+	if (!infer_axis(h, o, examples))
+		return false;
+	rt_tensor_at(t, examples < batch ? examples : batch, o->shape);
+	o->outer = o->inner = 1;
+	for (int i = 0; i < t->rank; i++)
+		*(i < o->axis ? &o->outer : &o->inner) *= i == o->axis ? 1 : o->shape[i];
+	if (examples > batch && o->axis >= 0) {
+		rt_tensor_at(t, examples % batch, rest);
+		o->shape[o->axis] = examples / batch * o->shape[o->axis] + (examples % batch ? rest[o->axis] : 0);
+	}
+	good = !__builtin_mul_overflow(o->axis < 0 ? 1 : o->shape[o->axis], o->inner, &o->whole) && !__builtin_mul_overflow(o->whole, o->outer, &count)
+	       && !__builtin_mul_overflow(count, rt_dtype[o->dtype].bytes, &bytes);
+	if (good)
+		o->at = rt_large((size_t)bytes);
+	return o->at || rt_fail(&h->error, "out of memory for output %s of %lld examples", t->name, (long long)examples);
+}
+
+/* Of the batch that has run. */
 static bool
 infer_append(RtHost *h, Output *o)
 {
 	const RtTensor *t = &o->r->t;
-	int64_t count = rt_tensor_at(t, h->run.n, o->shape), bad;
-	size_t bytes = (size_t)count * (size_t)rt_dtype[o->dtype].bytes;
+	int64_t shape[RT_MAX_RANK], count = rt_tensor_at(t, h->run.n, shape), part = o->outer ? count / o->outer : 0, bad;
+	int from = rt_dtype[t->dtype].bytes, to = rt_dtype[o->dtype].bytes;
 
-	if (o->room - o->used < bytes) {
-		size_t room = o->room * 2 > o->used + bytes ? o->room * 2 : o->used + bytes;
-		uint8_t *more = realloc(o->at, room);
-
-		if (!more)
-			return rt_fail(&h->error, "out of memory for output %s (%zu bytes)", t->name, room);
-		o->at = more;
-		o->room = room;
-	}
-	if (!rt_host_fetch(h, t->offset, count * rt_dtype[t->dtype].bytes))
+	if (o->done == o->whole)                 /* the same as of the first */
+		return true;
+	if (!rt_host_fetch(h, t->offset, count * from))
 		return false;
-	if (bytes)
-		rt_dtype_convert(o->dtype, o->at + o->used, t->dtype, h->run.arena + t->offset, count, false, &bad);
-	o->used += bytes;
-	o->rows += t->rank ? o->shape[0] : 1;
+	for (int64_t i = 0; i < o->outer; i++)
+		rt_dtype_convert(o->dtype, o->at + (i * o->whole + o->done) * to, t->dtype, h->run.arena + t->offset + i * part * from, part, false, &bad);
+	o->done += part;
 	return true;
 }
 
@@ -149,14 +213,9 @@ infer_batch(RtHost *h, const RtData *d, int64_t first, Output *out)
 }
 
 static bool
-infer_write(RtHost *h, Output *o, int64_t batches)
+infer_write(RtHost *h, const Output *o)
 {
-	int rank = o->r->t.rank;
-
-	if (rank == 0 && batches > 1)            /* a number a batch */
-		rank = 1;
-	o->shape[0] = o->rows;
-	return rt_npy_write(o->file, o->dtype, rank, o->shape, o->at, o->used, &h->error);
+	return rt_npy_write(o->file, o->dtype, o->r->t.rank, o->shape, o->at, (size_t)(o->outer * o->whole * rt_dtype[o->dtype].bytes), &h->error);
 }
 
 int
@@ -164,17 +223,18 @@ rt_infer(RtHost *h)
 {
 	Output out[RT_MAX_FILES] = {0};
 	RtData d = {0};
-	int64_t batches = 0;
 	bool good = h->program.graph[RT_G_INFER].present || rt_fail(&h->error, "the model has no output");
 
-	good = good && infer_outputs(h, out) && infer_inputs(h, &d) && rt_host_memory(h, 0) && rt_host_init_state(h)
-	       && rt_checkpoint_weights(h, h->opt.weights, false);
+	good = good && infer_outputs(h, out) && infer_inputs(h, &d);
+	for (int i = 0; good && i < h->opt.noutput; i++)
+		good = infer_room(h, &out[i], d.examples);
+	good = good && rt_host_memory(h, 0) && rt_host_init_state(h) && rt_checkpoint_weights(h, h->opt.weights, false);
 	h->run.examples = d.examples;
 	h->graph = &h->program.graph[RT_G_INFER];
-	for (int64_t first = 0; good && first < d.examples; first += h->program.batch, batches++)
+	for (int64_t first = 0; good && first < d.examples; first += h->program.batch)
 		good = infer_batch(h, &d, first, out);
 	for (int i = 0; good && i < h->opt.noutput; i++)
-		good = infer_write(h, &out[i], batches);
+		good = infer_write(h, &out[i]);
 	for (int i = 0; i < h->opt.noutput; i++)
 		free(out[i].at);
 	rt_data_free(&h->program, &d);

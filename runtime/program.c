@@ -290,6 +290,7 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 				r->kind = (RtResultKind)i;
 		if (!program_inside(p, r->t.offset, r->t.bytes))
 			return rt_fail(e, "result %s of graph %s lies outside the arena", r->t.name, g->name);
+		r->constant = rt_json_bool(o, "constant", false);
 		if (r->kind == RT_OUTPUT)
 			continue;
 		if (g->nscalar == RT_MAX_RESULTS)
