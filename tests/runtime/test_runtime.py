@@ -89,6 +89,11 @@ def log(path):
     return [json.loads(line) for line in open(path)]
 
 
+def left():
+    """Names that no run may leave behind."""
+    return [f for f in os.listdir(".") if ".tmp" in f or f.endswith(".lock")]
+
+
 def steps(path):
     return [o for o in log(path) if "step" in o]
 
@@ -160,9 +165,8 @@ def a_kill_leaves_the_last_whole_checkpoint():
     train("--epochs", "8", "--save", "a.safetensors")
     for wait in (0.05, 0.12, 0.2):
         while True:
-            for f in ("k.safetensors", "k.safetensors.tmp"):
-                if os.path.exists(f):
-                    os.unlink(f)
+            if os.path.exists("k.safetensors"):
+                os.unlink("k.safetensors")
             p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "8", "--every", "2", "--save", "k.safetensors", "--quiet",
                                   "--log", "k.jsonl"], env=dict(os.environ, RTI_READER=NPY, **slow))
             while not os.path.exists("k.safetensors") and p.poll() is None:
@@ -176,7 +180,7 @@ def a_kill_leaves_the_last_whole_checkpoint():
         step = int(load("k.safetensors")[1]["step"])
         assert step % 2 == 0 and 0 < step < 96, step
         train("--resume", "k.safetensors", "--save", "k.safetensors", "--log", "k.jsonl")
-        assert states("a.safetensors") == states("k.safetensors")
+        assert states("a.safetensors") == states("k.safetensors") and left() == [], left()
         assert [o["step"] for o in steps("k.jsonl")] == list(range(96))
 
 
@@ -202,7 +206,9 @@ def ctrl_c_saves_and_exits_130():
 @test
 def a_foreign_file_is_kept():
     open("f.safetensors", "w").write("mine")
+    os.chmod("f.safetensors", 0o640)
     train("--save", "f.safetensors", "--steps", "3", "--every", "1")
+    assert os.stat("f.safetensors").st_mode & 0o777 == 0o640
     assert open("f.safetensors~").read() == "mine"
     first = states("f.safetensors")
     train("--save", "f.safetensors", "--resume", "f.safetensors", "--steps", "5", "--replan")
@@ -215,12 +221,216 @@ def a_foreign_file_is_kept():
     train("--save", "no/such/x.safetensors", status=1, err="No such file")
 
 
+def start(*args, sleep="20000", **more):
+    """A training in the background that takes its time: sleep is a step's, in microseconds."""
+    return subprocess.Popen([IMAGE, "train", "--data", ".", "--quiet", "--no-eval", *args], env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US=sleep),
+                            stderr=subprocess.PIPE, text=True, **more)
+
+
+def wait_for(path, p):
+    while not os.path.exists(path) and p.poll() is None:
+        time.sleep(0.005)
+
+
+def ended(p, status=0, err=""):
+    text = p.communicate(timeout=120)[1]
+    assert p.returncode == status and re.search(err, text), (p.returncode, text)
+
+
+@test
+def one_run_saves_to_a_checkpoint():
+    train("--epochs", "5", "--no-eval", "--save", "a.safetensors", "--every", "1")
+    os.symlink("s.safetensors", "link.safetensors")
+    p = start("--epochs", "5", "--save", "s.safetensors", "--every", "1")
+    wait_for("s.safetensors", p)
+    for name in ("s.safetensors", "./s.safetensors", "link.safetensors"):
+        train("--steps", "3", "--save", name, status=1,
+              err=r"cannot save %s: another run, process %d, saves there .it holds .*s.safetensors.lock.; --save names another file, --no-save none" % (name, p.pid))
+    train("--steps", "3", "--no-save")
+    reads = 0
+    while p.poll() is None:                  # what stands there is whole at any moment
+        run("eval", "--data", ".", "--weights", "s.safetensors")
+        reads += 1
+    ended(p)
+    assert reads > 2 and states("s.safetensors") == states("a.safetensors") and left() == [], (reads, left())
+    p = start("--epochs", "50", "--save", "s.safetensors")
+    wait_for("s.safetensors.lock", p)
+    p.kill()
+    p.communicate()
+    assert os.path.exists("s.safetensors.lock")
+    train("--steps", "3", "--save", "s.safetensors")  # the lock of a killed run holds nobody up
+    assert left() == []
+
+
+@test
+def temporary_files_of_killed_runs():
+    import fcntl
+    names = ["s.safetensors.tmp-0123456789ab", "p.npy.tmp-0123456789ab", "l.jsonl.tmp-0123456789ab", "t.json.tmp-0123456789ab", "s.safetensors~.tmp-0123456789ab"]
+    mine = ["s.safetensors.tmp", "s.safetensors.tmp-backup", "s.safetensors.tmp-0123456789abc", "other.tmp-0123456789ab"]
+    weights("w.safetensors")
+    open("s.safetensors", "w").write("old")
+    for f in names + mine:
+        open(f, "w").write("x")
+    held = open("s.safetensors.tmp-ba9876543210", "w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    train("--steps", "3", "--save", "s.safetensors", "--log", "l.jsonl")
+    train("--resume", "s.safetensors", "--save", "s.safetensors", "--log", "l.jsonl")
+    run("infer", "--weights", "w.safetensors", "--input", "x=x.npy", "--output", "pred=p.npy")
+    run("bench", "--steps", "1", "--warmup", "1", "--repeat", "1", "--profile", "t.json")
+    assert sorted(left()) == sorted(mine + ["s.safetensors.tmp-ba9876543210"]), left()
+    held.close()
+    train("--steps", "3", "--save", "s.safetensors")
+    assert sorted(left()) == sorted(mine), left()
+
+
+@test
+def files_that_cannot_be_written_are_noticed_at_once():
+    def bad(err, *args, **more):
+        r = train("--epochs", "3", *args, status=1, err=err, **more)
+        assert "epoch" not in r.stdout, r.stdout
+    open("f.safetensors", "w").write("mine")
+    os.mkdir("f.safetensors~")
+    bad(r"f.safetensors is there already and cannot be renamed: .*f.safetensors~: is a folder; --save", "--save", "f.safetensors")
+    train("--steps", "3", "--save", "g.safetensors")
+    os.mkdir("g.safetensors~")
+    train("--resume", "g.safetensors", "--save", "g.safetensors")  # no backup is asked for
+    bad("cannot save no/such/f: no/such/f: No such file or directory; --save", "--save", "no/such/f")
+    bad("cannot save x.npy/f: x.npy/f: Not a directory", "--save", "x.npy/f")
+    bad("--log no/such/l: No such file", "--no-save", "--log", "no/such/l")
+    bad("--log .: Is a directory|--log: .: is a folder", "--no-save", "--log", ".")
+    bad("--log .*both.safetensors: the checkpoint is saved there", "--save", "both.safetensors", "--log", "./both.safetensors")
+    run("bench", "--steps", "1000000", "--repeat", "1000", "--profile", "no/such/t.json", status=1, err="--profile: no/such/t.json: No such file")
+    weights("w.safetensors")
+    infer = ["infer", "--weights", "w.safetensors", "--input", "x=x.npy"]
+    run(*infer, "--output", "pred=no/p.npy", status=1, err="--output pred: no/p.npy: No such file")
+    run(*infer, "--output", "pred=.", status=1, err="--output pred: .: is a folder")
+    run(*infer, "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1, err="outputs pred and pred are both to be written to ./p.npy")
+    os.chmod(".", 0o755)
+    if os.geteuid() == 0 and subprocess.run(["cat", IMAGE], user=65534, capture_output=True).returncode == 0:
+        os.mkdir("tight")                    # whose files only their owner may rename, as in /tmp
+        for f in ("f.safetensors", "f.safetensors~"):
+            open("tight/" + f, "w").write("root's")
+        os.chmod("tight", 0o1777)
+        bad("tight/f.safetensors: Operation not permitted", "--save", "tight/f.safetensors", user=65534)
+        os.chown("tight/f.safetensors", 65534, 65534)
+        bad("cannot be renamed: .*tight/f.safetensors~: Operation not permitted", "--save", "tight/f.safetensors", user=65534)
+        bad("h.safetensors: Permission denied", "--save", "h.safetensors", user=65534)
+        bad("--log l.jsonl: Permission denied", "--no-save", "--log", "l.jsonl", user=65534)
+
+
+@test
+def devices_pipes_and_links():
+    weights("w.safetensors")
+    infer = ["infer", "--weights", "w.safetensors", "--input", "x=x.npy", "--output"]
+    run(*infer, "pred=p.npy")
+    want = open("p.npy", "rb").read()
+    run(*infer, "pred=/dev/null")
+    run(*infer, "pred=/dev/full", status=1, err="/dev/full: No space left")
+    os.symlink("to.npy", "link.npy")         # of a file that is not there yet
+    run(*infer, "pred=link.npy")
+    assert os.path.islink("link.npy") and open("to.npy", "rb").read() == want
+    os.mkfifo("fifo")
+    for out in ("pred=fifo", "pred=/dev/stdout", "pred=/dev/fd/1"):
+        cat = subprocess.Popen(["cat", "fifo"], stdout=subprocess.PIPE) if "fifo" in out else None
+        p = subprocess.run([IMAGE] + infer + [out], env=dict(os.environ, RTI_READER=NPY), stdout=subprocess.PIPE, timeout=60)
+        assert (cat.communicate()[0] if cat else p.stdout) == want and p.returncode == 0, out
+    with open("out", "w") as f:              # a descriptor that is a file: written as a descriptor, not replaced
+        f.write("before\n")
+        f.flush()
+        subprocess.run([IMAGE] + infer + ["pred=/dev/stdout"], env=dict(os.environ, RTI_READER=NPY), stdout=f, check=True, timeout=60)
+    assert open("out", "rb").read() == b"before\n" + want
+    with open("out", "w") as f:
+        subprocess.run([IMAGE, "train", "--data", ".", "--no-save", "--no-eval", "--log", "/dev/stdout"], env=dict(os.environ, RTI_READER=NPY), stdout=f, check=True, timeout=60)
+    lines = open("out").read().splitlines()
+    assert len(lines) == 42 and sum(line.startswith("epoch ") for line in lines) == 3 and sum(line.startswith('{"step"') for line in lines) == 36, lines
+    for out in ("/dev/stdout", "/dev/null", "fifo"):
+        train("--save", out, status=1, err="--save %s: is not a regular file" % out)
+    train("--save", "s.safetensors", "--steps", "3")
+    for args in ((), ("--resume", "s.safetensors", "--steps", "5", "--replan")):
+        train("--no-save", "--log", "/dev/null", *args)
+        train("--no-save", "--log", "/dev/full", *args, status=1, err="--log /dev/full: No space left on device: lines are missing")
+        cat = subprocess.Popen(["cat", "fifo"], stdout=subprocess.PIPE, text=True)
+        train("--no-save", "--no-eval", "--log", "fifo", *args)
+        assert '{"step"' in cat.communicate()[0]
+    os.symlink("real.jsonl", "l.jsonl")
+    train("--save", "s.safetensors", "--stop", "5", "--log", "l.jsonl")
+    train("--save", "s.safetensors", "--resume", "s.safetensors", "--log", "l.jsonl")
+    assert os.path.islink("l.jsonl") and [o["step"] for o in steps("real.jsonl")] == list(range(36))
+    p = start("--epochs", "3", "--no-save", "--log", "shared.jsonl")
+    wait_for("shared.jsonl", p)
+    time.sleep(0.1)
+    train("--no-save", "--log", "shared.jsonl", status=1, err="--log shared.jsonl: another run writes there")
+    ended(p)
+    assert [o["step"] for o in steps("shared.jsonl")] == list(range(36)) and left() == []
+
+
+@test
+def who_reads_the_lines_may_leave():
+    train("--epochs", "6", "--no-eval", "--save", "a.safetensors")
+    p = subprocess.Popen([IMAGE, "train", "--data", ".", "--epochs", "6", "--no-eval", "--save", "s.safetensors"], env=dict(os.environ, RTI_READER=NPY, RTI_SLEEP_US="5000"),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p.stdout.readline()
+    p.stdout.close()
+    err = p.stderr.read()
+    assert p.wait(timeout=60) == 128 + signal.SIGPIPE and "stopped after step" in err and "saved in" in err, (p.returncode, err)
+    train("--resume", "s.safetensors", "--save", "s.safetensors", "--no-eval")
+    assert states("s.safetensors") == states("a.safetensors")
+    os.mkfifo("fifo")                        # a log's reader: the run goes on, and says that lines are missing
+    p = start("--epochs", "6", "--save", "l.safetensors", "--log", "fifo", sleep="2000")
+    with open("fifo") as f:
+        f.readline()
+    ended(p, 1, "--log fifo: Broken pipe: lines are missing")
+    assert states("l.safetensors") == states("a.safetensors")
+
+
+@test
+def a_run_without_a_step_replaces_nothing():
+    exe = os.path.abspath("named")
+    shutil.copy(IMAGE, exe)
+
+    def named(*args, status=0, err="nothing is saved; --save FILE"):
+        p = subprocess.run([exe, "train", "--data", ".", *args], env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True, timeout=60)
+        assert p.returncode == status and re.search(err, p.stderr), (args, p.returncode, p.stderr)
+    named("--epochs", "2", err="^$")
+    want = states("named.safetensors")
+    for args in (("--epochs", "0"), ("--steps", "0"), ("--stop", "0"), ("--resume", "named.safetensors"), ("--resume", "named.safetensors", "--stop", "3")):
+        named(*args)
+        assert states("named.safetensors") == want and not os.path.exists("named.safetensors~") and left() == [], args
+    named("--epochs", "0", "--quiet", err="^$")
+    named("--epochs", "0", "--no-save", err="^$")
+    named("--epochs", "0", "--save", "named.safetensors", err="^$")
+    assert load("named.safetensors")[1]["step"] == "0" and states("named.safetensors~") == want
+    named("--stop", "0", "--save", "z.safetensors", err="^$")
+    assert load("z.safetensors")[1]["step"] == "0"
+
+
+@test
+def another_precision_goes_on():
+    half = {"RTI_PRECISION": "f16"}
+    train("--save", "a.safetensors", "--log", "a.jsonl", "--stop", "17")
+    r = train("--resume", "a.safetensors", "--save", "b.safetensors", "--log", "a.jsonl", env=half,
+              err=r"note: a.safetensors is of a run in f32, this program computes in f16: it goes on with a new loss scale, and is no longer the same bits")
+    assert load("b.safetensors")[1]["step"] == "36" and struct.unpack("<f", load("b.safetensors")[0]["loss_scale"][1]) == (32,)
+    train("--save", "whole.safetensors", "--log", "whole.jsonl")
+    same = lambda x, y: all(abs(x[k] - y[k]) < 1e-6 for k in ("loss", "mae", "grad_norm"))
+    one, two = ([o["train"] for o in log(f) if "step" not in o] for f in ("a.jsonl", "whole.jsonl"))
+    assert len(one) == 3 and all(map(same, one, two)), (one, two)  # the epoch's sums found their names
+    train("--save", "c.safetensors", "--stop", "17", env=half)
+    r = train("--resume", "c.safetensors", "--save", "d.safetensors", "--log", "d.jsonl",
+              err=r"note: c.safetensors is of a run in f16, this program computes in f32: it goes on without a loss scale, and is no longer the same bits")
+    assert "loss_scale" not in load("d.safetensors")[0] and same([o["train"] for o in log("d.jsonl") if "step" not in o][0], two[1]), r.stderr
+    assert train("--resume", "c.safetensors", "--no-save", env=half).stderr == "" and train("--resume", "c.safetensors", "--no-save", "--quiet").stderr == ""
+    r = train("--resume", "c.safetensors", "--no-save", env={"RTI_ACCUMULATE": "2"}, status=1, err="dense0.weight.grad is missing: the checkpoint is of another model or optimizer")
+    train("--save", "e.safetensors", "--stop", "2", env={"RTI_ACCUMULATE": "2"})
+    train("--resume", "e.safetensors", "--no-save", "--replan", err="note: the program has no .*dense0.weight.grad.*: left over in e.safetensors")
+
+
 @test
 def default_save_and_no_save():
     exe = os.path.abspath("named")
     shutil.copy(IMAGE, exe)
     subprocess.run([exe, "train", "--data", ".", "--quiet"], check=True, env=dict(os.environ, RTI_READER=NPY))
-    assert os.path.exists("named.safetensors") and not os.path.exists("named.safetensors.tmp")
+    assert os.path.exists("named.safetensors") and left() == []
     os.unlink("named.safetensors")
     subprocess.run([exe, "train", "--data", ".", "--quiet", "--no-save"], check=True, env=dict(os.environ, RTI_READER=NPY))
     assert not os.path.exists("named.safetensors")
@@ -232,14 +442,14 @@ def a_full_disk_keeps_the_old_checkpoint():
     before = states("q.safetensors")
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
     run("train", "--data", ".", "--resume", "q.safetensors", "--steps", "6", "--replan", "--save", "q.safetensors", preexec_fn=limit, status=1,
-        err="cannot save .*q.safetensors.tmp: File too large")
-    assert states("q.safetensors") == before and not os.path.exists("q.safetensors.tmp")
+        err="cannot save.*q.safetensors: File too large")
+    assert states("q.safetensors") == before and left() == []
     train("--steps", "40", "--no-save", "--log", "q.jsonl", preexec_fn=limit, status=1, err="--log q.jsonl: File too large: lines are missing")
     train("--steps", "2", "--save", "q.safetensors")
     infer = ["infer", "--weights", "q.safetensors", "--input", "x=x.npy", "--output"]
     open("old.npy", "w").write("old")
     run(*infer, "pred=old.npy", preexec_fn=limit, status=1, err="old.npy: File too large")
-    assert open("old.npy").read() == "old" and not os.path.exists("old.npy.tmp")
+    assert open("old.npy").read() == "old" and left() == []
     run(*infer, "pred=new.npy", preexec_fn=limit, status=1, err="new.npy: File too large")
     assert not os.path.exists("new.npy")
     os.symlink("old.npy", "link.npy")
@@ -451,7 +661,6 @@ def inference():
     bad("y.npy holds 100 examples, the inputs before it 9", "--input", "x=part9.npy", "--input", "y=y.npy", "--output", "pred=p.npy") if npy("part9.npy", "<f4", [9, 4], x[:36]) is None else 0
     bad("do not make input x", "--input", "x=y.npy", "--output", "pred=p.npy")
     bad("No such file", "--input", "x=none.npy", "--output", "pred=p.npy")
-    bad("no/p.npy: No such file", "--input", "x=x.npy", "--output", "pred=no/p.npy")
     run("infer", "--weights", "w.safetensors", "--input", "x", "--output", "pred=p.npy", status=2, err="NAME=FILE")
 
 
@@ -675,6 +884,19 @@ def the_command_line():
     run("train", "--epochs", "x", status=2, err="wants a number")
     run("train", "--epochs", "-1", status=2, err="number from 0")
     run("train", "--threads=0", status=2, err="number from 1")
+    most = 10 ** 15
+    for command, option, low, high in (("train", "--epochs", 0, most), ("train", "--steps", 0, most), ("train", "--stop", 0, most), ("train", "--every", 1, most),
+                                       ("train", "--sink", 1, most), ("train", "--threads", 1, 4096), ("eval", "--threads", 1, 4096), ("bench", "--warmup", 0, 10 ** 9),
+                                       ("bench", "--steps", 1, 10 ** 9), ("bench", "--repeat", 1, 10 ** 5), ("bench", "--sink", 1, most), ("infer", "--seed", -2 ** 63, 2 ** 63 - 1)):
+        for value in (low - 1, high + 1, 2305843009213693953, 2 ** 63 - 1, 2 ** 63, 2 ** 64 + 2, -2 ** 63 - 1, "1x", "1 ", " 1", "+1", "0x10", "1e3", "1.0", "", "-"):
+            if isinstance(value, int) and low <= value <= high:
+                continue
+            run(command, "%s=%s" % (option, value), status=2, err=r"%s wants .*a number from %d to %d, not '%s'" % (option, low, high, re.escape(str(value))))
+    train("--epochs", str(most), "--no-save", status=1, err="%d epochs of 12 steps are more than %d steps" % (most, most))
+    for option in ("--steps", "--stop"):
+        train(option, str(most), "--steps" if option == "--stop" else "--stop", "2", "--no-save", "--every", str(most), "--sink", str(most))
+    r = subprocess.run(["sh", "-c", 'ulimit -v 400000; exec "$0" train --data . --no-save --threads 4096', IMAGE], env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True)
+    assert r.returncode == 1 and re.search(r"scratch memory of thread \d+ of 4096 needs 2.0 MiB|thread \d+ of 4096 could not be started", r.stderr), r.stderr
     run("train", "--epochs", "2", "--steps", "3", status=2, err="exclude each other")
     run("train", "--partial", status=2, err="--weights")
     run("train", "--replan", status=2, err="--resume")
