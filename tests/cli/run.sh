@@ -369,6 +369,19 @@ t "a place that is no folder" 1 'cannot make the cache folder.*set XDG_CACHE_HOM
 (for i in 1 2 3; do "$mantou" run --batch 8 "$net" -- train --no-save --quiet & done; wait) >/dev/null 2>&1
 t "runs at once" 0 '' "$mantou" run --batch 8 "$net" -- train --no-save --quiet
 
+# ---- batches of inference
+if python3 -c '' 2>/dev/null; then
+	MANTOU_LIBCUDA="$sim" python3 tests/cli/infer.py "$mantou" >"$dir/out" 2>&1
+	grep -v ' passed, ' "$dir/out"
+	read -r p _ f _ s _ <<-END
+		$(tail -n 1 "$dir/out" | grep -E '^[0-9]+ passed' || echo "0 passed, 1 failed, 0 skipped")
+	END
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+else
+	skipped=$((skipped + 1))
+	echo "skip infer: no python3"
+fi
+
 # ---- tables for people and for programs
 json() { python3 -c "import json, sys; o = json.load(open(sys.argv[1])); assert $1, o" "$dir/out"; }
 t "check" 0 'dense0 .*f32\[16,8\] .*40' "$mantou" check "$net"
