@@ -5,6 +5,7 @@
  * another subcommand, a missing or ill-formed value, too few or too many operands. */
 #include "cmd.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ static const Opt opts[] = {
 #undef OPT
 };
 enum { NOPTS = sizeof opts / sizeof *opts };
+#define COUNT_MOST ((int64_t)1 << 40) /* as many elements as a tensor may have: 1099511627776 */
 
 static bool
 is_short(const Opt *p)
@@ -98,11 +100,11 @@ read_size(const char *text, int64_t *bytes)
 	static const struct { const char *name; int shift; } unit[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"", 0}};
 	char *end;
 
-	if (*text < '0' || *text > '9' || text[1] == 'x' || text[1] == 'X') /* strtod takes blanks, signs, words and 0x10 as well */
-		return false;
 	errno = 0;
 	double x = strtod(text, &end);
 
+	if (!(isdigit((unsigned char)*text) || *text == '.') || memchr(text, 'x', (size_t)(end - text)) || memchr(text, 'X', (size_t)(end - text)))
+		return false;                        /* no space, no sign, no hexadecimal digits */
 	if (end == text || errno || !(x > 0) || x > 1e15)
 		return false;
 	while (*end == ' ')
@@ -127,7 +129,7 @@ read_count(const char *text, int64_t *n)
 
 	errno = 0;
 	*n = strtoll(text, &end, 10);
-	return *text >= '0' && *text <= '9' && !*end && !errno && *n > 0; /* strtoll takes blanks and signs as well */
+	return isdigit((unsigned char)*text) && !*end && !errno && *n > 0 && *n <= COUNT_MOST;
 }
 
 static bool
@@ -239,7 +241,7 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	}
 	if (!set_value(a, p, value, o))
 		return usage_error(c->name, "'%s' is no value for '%s': needs %s", value, shown,
-		                   p->kind == COUNT ? "a number from 1 to 9223372036854775807" : p->kind == SIZE ? "a size such as 512MiB" : p->argument);
+		                   p->kind == COUNT ? "a number from 1 to 1099511627776" : p->kind == SIZE ? "a size such as 512MiB" : p->argument);
 	return -1;
 }
 

@@ -67,6 +67,12 @@ for v in -1 ' 1GiB' 0x10MiB nan inf 1GB 1GiBx 1e400 99999999TiB 0 ''; do t "--me
 for v in fuse: fuse:x fuse:-1 'fuse: 1' fuse:+1 fuse:1x fuse:99999999999999999999 :1; do t "--pass-limit '$v'" 2 'no value for .--pass-limit.' "$mantou" check --pass-limit "$v" "$net"; done
 for v in 3 -1 22 2x ''; do t "-O '$v'" 2 'no value for .-O.' "$mantou" check -O "$v" "$net"; done
 t "no number" 2 "'x' is no value for '--batch'" "$mantou" check --batch=x "$net"
+for n in 1099511627777 9223372036854775807 9223372036854775808 -1 +5 ' 5' '5 ' 5x 0x5 1e3 ''; do
+	t "batch '$n'" 2 "' is no value for '--batch': needs a number from 1 to 1099511627776" "$mantou" check "--batch=$n" "$net"
+done
+for n in 0 -1MiB +1MiB ' 1MiB' 0x10MiB inf nan 1e400 9e15GiB 1MB 1MiBx; do
+	t "memory '$n'" 2 "' is no value for '--memory': needs a size" "$mantou" check "--memory=$n" "$net"
+done
 t "batch 0" 2 "no value for '--batch'" "$mantou" check --batch=0 "$net"
 t "level 3" 2 "no value for '-O'" "$mantou" check -O3 "$net"
 t "flag with a value" 2 "takes no value" "$mantou" check --json=yes "$net"
