@@ -5,7 +5,7 @@
  * Nothing in it depends on time or on names: the same state makes the same bytes.
  * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment leaves the last
  * whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever fails leaves FILE as it was. What can be
- * known of failures is asked before the first step, and from then on the run holds FILE.lock. */
+ * known of failures is asked before the data are read, and from the first step on the run holds FILE.lock. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -229,10 +229,11 @@ rt_checkpoint_save(RtHost *h, int64_t step)
 	return true;
 }
 
+static const char save_other[] = "--save names another file, --no-save none";
+
 bool
 rt_checkpoint_try(RtHost *h)
 {
-	static const char other[] = "--save names another file, --no-save none";
 	struct stat st;
 	char *given, *old;
 	bool good;
@@ -242,16 +243,23 @@ rt_checkpoint_try(RtHost *h)
 	given = h->opt.save ? rt_printf("%s", h->opt.save) : rt_printf("%s.safetensors", h->opt.program);
 	good = (stat(given, &st) != 0 || S_ISREG(st.st_mode)) && rt_file_descriptor(given) < 0; /* the next checkpoint is to replace it */
 	if (!good)
-		return rt_fail(&h->error, "--save %s: is not a regular file; %s", given, other);
-	if (!rt_out_try(given, &h->save_path, &h->error) || !rt_lock_take(&h->save_lock, h->save_path, &h->error))
-		return rt_context(&h->error, "cannot save %s", given) || rt_hint(&h->error, other);
+		return rt_fail(&h->error, "--save %s: is not a regular file; %s", given, save_other);
+	if (!rt_out_try(given, &h->save_path, &h->error))
+		return rt_context(&h->error, "cannot save") || rt_hint(&h->error, save_other);
 	free(given);                             /* a link stays a link: its target is replaced */
 	if (!checkpoint_foreign(h))
 		return true;
 	old = rt_printf("%s~", h->save_path);
-	good = rt_out_try(old, NULL, &h->error) || rt_context(&h->error, "%s is there already and cannot be renamed", h->save_path) || rt_hint(&h->error, other);
+	good = rt_out_try(old, NULL, &h->error) || rt_context(&h->error, "%s is there already and cannot be renamed", h->save_path) || rt_hint(&h->error, save_other);
 	free(old);
 	return good;
+}
+
+bool
+rt_checkpoint_begin(RtHost *h)
+{
+	return !h->save_path || rt_lock_take(&h->save_lock, h->save_path, &h->error) || rt_context(&h->error, "cannot save %s", h->save_path)
+	       || rt_hint(&h->error, save_other);
 }
 
 void

@@ -245,7 +245,7 @@ def one_run_saves_to_a_checkpoint():
     wait_for("s.safetensors", p)
     for name in ("s.safetensors", "./s.safetensors", "link.safetensors"):
         train("--steps", "3", "--save", name, status=1,
-              err=r"cannot save %s: another run, process %d, saves there .it holds .*s.safetensors.lock.; --save names another file, --no-save none" % (name, p.pid))
+              err=r"cannot save .*/s.safetensors: another run, process %d, saves there .it holds .*s.safetensors.lock.; --save names another file, --no-save none" % p.pid)
     train("--steps", "3", "--no-save")
     reads = 0
     while p.poll() is None:                  # what stands there is whole at any moment
@@ -294,8 +294,8 @@ def files_that_cannot_be_written_are_noticed_at_once():
     train("--steps", "3", "--save", "g.safetensors")
     os.mkdir("g.safetensors~")
     train("--resume", "g.safetensors", "--save", "g.safetensors")  # no backup is asked for
-    bad("cannot save no/such/f: no/such/f: No such file or directory; --save", "--save", "no/such/f")
-    bad("cannot save x.npy/f: x.npy/f: Not a directory", "--save", "x.npy/f")
+    bad("cannot save: no/such/f: No such file or directory; --save", "--save", "no/such/f", "--data", "nowhere")
+    bad("cannot save: x.npy/f: Not a directory", "--save", "x.npy/f")
     bad("--log no/such/l: No such file", "--no-save", "--log", "no/such/l")
     bad("--log .: Is a directory|--log: .: is a folder", "--no-save", "--log", ".")
     bad("--log .*both.safetensors: the checkpoint is saved there", "--save", "both.safetensors", "--log", "./both.safetensors")
@@ -895,8 +895,8 @@ def the_command_line():
     train("--epochs", str(most), "--no-save", status=1, err="%d epochs of 12 steps are more than %d steps" % (most, most))
     for option in ("--steps", "--stop"):
         train(option, str(most), "--steps" if option == "--stop" else "--stop", "2", "--no-save", "--every", str(most), "--sink", str(most))
-    r = subprocess.run(["sh", "-c", 'ulimit -v 400000; exec "$0" train --data . --no-save --threads 4096', IMAGE], env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True)
-    assert r.returncode == 1 and re.search(r"scratch memory of thread \d+ of 4096 needs 2.0 MiB|thread \d+ of 4096 could not be started", r.stderr), r.stderr
+    r = None if DEVICE else subprocess.run(["sh", "-c", 'ulimit -v 400000; exec "$0" train --data . --no-save --threads 4096', IMAGE], env=dict(os.environ, RTI_READER=NPY), capture_output=True, text=True)
+    assert DEVICE or r.returncode == 1 and re.search(r"scratch memory of thread \d+ of 4096 needs 2.0 MiB|thread \d+ of 4096 could not be started", r.stderr), r.stderr
     run("train", "--epochs", "2", "--steps", "3", status=2, err="exclude each other")
     run("train", "--partial", status=2, err="--weights")
     run("train", "--replan", status=2, err="--resume")

@@ -49,6 +49,6 @@ with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as br
             p.kill()
             p.communicate()
             done += 1
-            saving += os.path.exists(os.path.join(broken, "run.st.tmp"))
+            saving += any(name.startswith("run.st.tmp-") for name in os.listdir(broken))
             early += not os.path.exists(os.path.join(broken, "run.st"))
     print("%d kills, %d of them while a checkpoint was written, %d before the first; %d runs to the end, the same bits" % (done, saving, early, compared))
