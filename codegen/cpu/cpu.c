@@ -303,7 +303,7 @@ cpu_arithmetic(const Target *t, const char *arch, DType narrow)
 	if (a && a->tiles && narrow == DT_bf16)
 		return "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums";
 	if (a && a->fma_f16 && narrow == DT_f16)
-		return "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 steps";
+		return "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 steps, f32 ones where that overflows";
 	if (a && a->dot_bf16 && narrow == DT_bf16)
 		return "bf16 tensors, dot products of bf16 pairs, f32 sums";
 	return narrow == DT_bf16 ? "bf16 tensors, f32 arithmetic" : "f16 tensors, f32 arithmetic";

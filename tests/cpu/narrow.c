@@ -4,10 +4,13 @@
  *  - code for each processor with matrix tiles or f16 multiply-adds holds those instructions, and none of the other kind;
  *  - a kernel's text is refused for processors that lack its instructions;
  *  - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the instruction;
+ *  - sums of f16 whose partial sums overflow are those of f32, forward and in both gradients, and infinite or NaN only where these are;
  *  - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor or a real one;
  *  - emulate.c computes what the manual says where that is not obvious. */
 #include "harness.h"
+#include "memory.h"
 #include "../../codegen/cpu/cpu.h"
+#include "../../ir/interp.h"
 #include "../../runtime/rt.h"
 #include <math.h>
 #include <stdlib.h>
@@ -233,6 +236,105 @@ test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, double usu
 	buf_free(&obj);
 }
 
+/* ---------------------------------------------------------------- partial sums that f16 does not hold */
+/* Numbers of an operand: small ones, and runs of 2 that are 200 or -200, two of whose products (40000) make f16 overflow. */
+static void
+fill_edges(double *x, int64_t n, uint64_t *seed)
+{
+	for (int64_t i = 0; i < n; i++) {
+		int64_t r = (int64_t)floor(normal(seed) * 3);
+
+		x[i] = i / 2 % 3 == 1 ? (r & 1 ? 200 : -200) : (double)(r % 4);
+	}
+}
+
+/* The graph's result in double. */
+static const double *
+in_double(Interp *in, const Graph *g, double *const *x)
+{
+	const char *error;
+
+	interp_begin(in, g, 1);
+	for (int i = 0; i < 2; i++)
+		memcpy(interp_input(in, i)->f, x[i], (size_t)interp_input(in, i)->n * sizeof(double));
+	if ((error = interp_run(in)))
+		die("%s", error);
+	return interp_result(in, 0)->f;
+}
+
+/* Runs text's graph on such numbers. */
+static void
+test_overflow(Arena *a, Diags *d, const char *arch, const char *what, const char *text, bool special)
+{
+	Module *m = planned(a, d, arch, text);
+	const Graph *g = m->graph.at[0];
+	const char *error, *which = arena_printf(a, "%s, %s%s", arch, what, special ? " with an infinity" : "");
+	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+	Buf obj = {0};
+	uint64_t seed = 88172645463325252ull;
+	double *x[2], *size[2];
+
+	check(strstr(g->group.at[0].kernel, ",f16}") != NULL, "a kernel of f16 sums", which);
+	if ((error = target_named("cpu")->emit(target_named("cpu"), m, &o, &obj)))
+		die("%s", error);
+	Jit *j = jit_load(obj.at, obj.n, &error);
+
+	if (!j)
+		die("%s", error);
+	int64_t (*call)(RtRun *) = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(j, "mantou_graph_train_0");
+	RtRun run = {.arena = aligned_alloc(64, (size_t)(m->arena_bytes + 63) / 64 * 64), .n = 1, .batch = 1};
+	Interp *in = interp_new(m, true);
+
+	for (int i = 0; i < 2; i++) {
+		const ValInfo *v = val_info(g, g->input.at[i].v);
+		int64_t n = type_elements(&v->type);
+
+		x[i] = arena_array(a, double, n);
+		size[i] = arena_array(a, double, n);
+		fill_edges(x[i], n, &seed);
+		if (special && i == 0)
+			x[i][n / 2] = INFINITY;
+		tensor_move(&v->type, 1, 1, run.arena + v->offset, x[i], true);
+		for (int64_t e = 0; e < n; e++)
+			size[i][e] = fabs(x[i][e]);
+	}
+	call(&run);
+	const ValInfo *y = val_info(g, g->result.at[0].v);
+	int64_t n = type_elements(&y->type), wrong = 0, infinite = 0;
+	double top = 0, u = 0x1p-11, *got = arena_array(a, double, n), *want = arena_array(a, double, n);
+
+	tensor_move(&y->type, 1, 1, run.arena + y->offset, got, false);
+	memcpy(want, in_double(in, g, x), (size_t)n * sizeof *want);
+	const double *sizes = in_double(in, g, size);
+
+	for (int64_t e = 0; e < n; e++) {
+		wrong += isfinite(want[e]) ? !(fabs(got[e] - want[e]) <= 34 * u * sizes[e]) : !(got[e] == want[e] || (got[e] != got[e] && want[e] != want[e]));
+		infinite += !isfinite(want[e]);
+		top = isfinite(want[e]) && fabs(want[e]) > top ? fabs(want[e]) : top;
+	}
+	check(top > 2 * 65504 && (infinite > 0) == special && infinite < n, "numbers that test it", which);
+	check(wrong == 0, arena_printf(a, "%lld of %lld sums are not near those of f32", (long long)wrong, (long long)n), which);
+	free(run.arena);
+	interp_free(in);
+	jit_close(j);
+	buf_free(&obj);
+}
+
+static void
+test_overflows(Arena *a, Diags *d, const char *arch)
+{
+	static const struct { const char *what, *text; } cases[] = {
+		{"matmul", "graph train(%a: f16[37,70], %b: f16[70,50]) -> output %y {\n  %y = matmul %a, %b {wide=true} : f32[37,50]\n}\n"},
+		{"matmul of a turned operand", "graph train(%a: f16[70,37], %b: f16[70,50]) -> output %y {\n  %y = matmul %a, %b {ta=true wide=true} : f32[37,50]\n}\n"},
+		{"conv2d", "graph train(%x: f16[3,34,5,6]@2301, %w: f16[20,34,3,3]@2310) -> output %y {\n  %y = conv2d %x, %w {pad=[1,1] wide=true} : f32[3,20,5,6]@2301\n}\n"},
+		{"conv2d.dx", "graph train(%g: f16[3,20,5,6]@2301, %w: f16[20,34,3,3]@2310) -> output %y {\n  %y = conv2d.dx %g, %w {pad=[1,1] wide=true} : f32[3,34,5,6]@2301\n}\n"},
+		{"conv2d.dw", "graph train(%x: f16[8,20,4,6]@2301, %g: f16[8,33,4,6]@2301) -> output %y {\n  %y = conv2d.dw %x, %g {pad=[1,1] wide=true} : f32[33,20,3,3]@2310\n}\n"},
+	};
+
+	for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++)
+		test_overflow(a, d, arch, cases[i / 2].what, arena_printf(a, "module narrow {batch=1 stage=lowered hash=0000000000000000}\n%s", cases[i / 2].text), i % 2);
+}
+
 /* ---------------------------------------------------------------- the emulation */
 static float
 dot_of(const uint16_t even_odd[2][2], const uint16_t other[2][2], float c)
@@ -300,6 +402,9 @@ main(void)
 		test_bound(a, &d, arch, 2304, sqrt(2. / 2304), 1e-3);
 		test_bound(a, &d, arch, 100, 1, 1e-3);
 		test_bound(a, &d, arch, 2304, 0x1p-18, 2e-2); /* products below 2^-14 */
+		test_overflows(a, &d, arch);
+		if (strcmp(arch, "emulated-fp16"))
+			test_overflows(a, &d, "emulated-fp16");
 		test_emulation();
 	} else {
 		printf("this processor has no vectors of 64 bytes with bf16: nothing was run\n");
