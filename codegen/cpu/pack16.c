@@ -4,6 +4,8 @@
  * rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k runs over rows (both operands of a weight gradient, whose
  * sum is over images; a transposed first operand), rows 2i and 2i + 1 become one row of pairs, the whole operand once into the
  * workspace; a value that the kernel makes itself is made on that way. The second operand becomes pairs on its way into its panels.
+ * f16 products that the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32: what is asked for is a type, not speed, and what is
+ * unrolled may feed one product's result to the next, step after step.
  * Refuses an odd k, k along the columns of a filter (one channel), batch-dependent rows; those are widened to f32 (gemm.c). */
 #include "gemm.h"
 #include <string.h>
@@ -67,7 +69,7 @@ ways_of(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p)
 	bool even = k > 0 && k % 2 == 0;
 
 	p->tiles = a->tiles && half == DT_bf16 && even;
-	p->f16 = a->fma_f16 && half == DT_f16 && even;
+	p->f16 = a->fma_f16 && half == DT_f16 && even && (gemm_half(g, op) != DT_f16 || attr_bool(op, A_wide));
 	p->pair = p->tiles || p->f16 || (a->dot_bf16 && half == DT_bf16 && even);
 	return p->pair;
 }

@@ -5,6 +5,7 @@
  *  - a kernel's text is refused for processors that lack its instructions;
  *  - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the instruction;
  *  - sums of f16 whose partial sums overflow are those of f32, forward and in both gradients, and infinite or NaN only where these are;
+ *  - products of f16 that the model writes itself, whose results are f16, have sums in f32;
  *  - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor or a real one;
  *  - emulate.c computes what the manual says where that is not obvious. */
 #include "harness.h"
@@ -335,6 +336,16 @@ test_overflows(Arena *a, Diags *d, const char *arch)
 		test_overflow(a, d, arch, cases[i / 2].what, arena_printf(a, "module narrow {batch=1 stage=lowered hash=0000000000000000}\n%s", cases[i / 2].text), i % 2);
 }
 
+/* f16 in, f16 out. */
+static void
+test_own(Arena *a, Diags *d, const char *arch)
+{
+	Module *m = planned(a, d, arch, "module narrow {batch=1 stage=lowered hash=0000000000000000}\n"
+		"graph train(%a: f16[70,66], %b: f16[66,50]) -> output %y {\n  %y = matmul %a, %b : f16[70,50]\n}\n");
+
+	check(!strstr(m->graph.at[0]->group.at[0].kernel, ",f16}"), "f32 sums of a product that the model writes in f16", arch);
+}
+
 /* ---------------------------------------------------------------- the emulation */
 static float
 dot_of(const uint16_t even_odd[2][2], const uint16_t other[2][2], float c)
@@ -403,6 +414,7 @@ main(void)
 		test_bound(a, &d, arch, 100, 1, 1e-3);
 		test_bound(a, &d, arch, 2304, 0x1p-18, 2e-2); /* products below 2^-14 */
 		test_overflows(a, &d, arch);
+		test_own(a, &d, arch);
 		if (strcmp(arch, "emulated-fp16"))
 			test_overflows(a, &d, "emulated-fp16");
 		test_emulation();
