@@ -179,12 +179,12 @@ normal(uint64_t *s)
 }
 
 static void
-test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, double usual)
+test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, bool signs, double usual)
 {
 	enum { M = 30, N = 40 };
 	Module *m = planned(a, d, arch, arena_printf(a, product, "f16", M, k, "f16", k, N, M, N));
 	const Graph *g = m->graph.at[0];
-	const char *error, *which = arena_printf(a, "%s, sums of %d numbers of size %g", arch, k, scale);
+	const char *error, *which = arena_printf(a, "%s, sums of %d numbers of size %g%s", arch, k, scale, signs ? ", both operands of both signs" : "");
 	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
 	Buf obj = {0};
 	uint64_t seed = 88172645463325252ull;
@@ -208,7 +208,7 @@ test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, double usu
 		for (int64_t e = 0; e < type_elements(&v->type); e++) {
 			double n = normal(&seed);
 
-			at[e] = (HalfNumber)(i ? n * scale : fabs(n)); /* half-normal times normal, as activations and weights are */
+			at[e] = (HalfNumber)(i ? n * scale : signs ? n : fabs(n)); /* half-normal times normal, as activations and weights are; gradients have both signs */
 			x[i][e] = (double)at[e];
 		}
 	}
@@ -410,9 +410,10 @@ main(void)
 	if (arch_runs(arch_named("sapphirerapids-noamx")))
 		arch = "sapphirerapids-noamx";
 	if (arch_runs(arch_named(arch))) {
-		test_bound(a, &d, arch, 2304, sqrt(2. / 2304), 1e-3);
-		test_bound(a, &d, arch, 100, 1, 1e-3);
-		test_bound(a, &d, arch, 2304, 0x1p-18, 2e-2); /* products below 2^-14 */
+		test_bound(a, &d, arch, 2304, sqrt(2. / 2304), false, 1e-3);
+		test_bound(a, &d, arch, 2304, sqrt(2. / 2304), true, 1e-3);
+		test_bound(a, &d, arch, 100, 1, false, 1e-3);
+		test_bound(a, &d, arch, 2304, 0x1p-18, false, 2e-2); /* products below 2^-14 */
 		test_overflows(a, &d, arch);
 		test_own(a, &d, arch);
 		if (strcmp(arch, "emulated-fp16"))
