@@ -43,7 +43,7 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, "\",\"checksum\":\"0000000000000000\"}");
 }
 
-/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
+/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. Sums of an evaluation are none of a run's. */
 static int
 checkpoint_order(const RtProgram *p, int *order)
 {
@@ -51,14 +51,14 @@ checkpoint_order(const RtProgram *p, int *order)
 
 	for (int bytes = 8; bytes; bytes /= 2)
 		for (int k = 0; k < p->nstate; k++)
-			if (rt_dtype[p->state[k].t.dtype].bytes == bytes)
+			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && p->state[k].kind != RT_SUM)
 				order[n++] = k;
 	return n;
 }
 
 /* The header with its length in front, padded to a multiple of 8 bytes; malloc'd. */
 static char *
-checkpoint_header(RtHost *h, int64_t step, const int *order, size_t *bytes)
+checkpoint_header(RtHost *h, int64_t step, const int *order, int n, size_t *bytes)
 {
 	const RtProgram *p = &h->program;
 	char *text = NULL;
@@ -70,7 +70,7 @@ checkpoint_header(RtHost *h, int64_t step, const int *order, size_t *bytes)
 		return NULL;
 	fwrite("\0\0\0\0\0\0\0", 1, 8, f);
 	checkpoint_meta(h, f, step);
-	for (int i = 0; i < p->nstate; i++) {
+	for (int i = 0; i < n; i++) {
 		const RtTensor *t = &p->state[order[i]].t;
 
 		putc(',', f);
@@ -115,7 +115,7 @@ checkpoint_room(const RtProgram *p)
 }
 
 static void
-checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order, uint8_t *room)
+checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order, int n, uint8_t *room)
 {
 	static const char key[] = "\"checksum\":\"";
 	char *at = memmem(text, bytes, key, sizeof key - 1), digits[24];
@@ -127,7 +127,7 @@ checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order, uint8_t *
 	sum = rt_hash(RT_HASH_START, text, (size_t)(at - text));
 	sum = rt_hash(sum, at, 16);
 	sum = rt_hash(sum, at + 16, (size_t)(text + bytes - at - 16));
-	for (int i = 0; i < h->program.nstate; i++)
+	for (int i = 0; i < n; i++)
 		sum = rt_hash(sum, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes);
 	snprintf(digits, sizeof digits, "%016llx", (unsigned long long)sum);
 	memcpy(at, digits, 16);
@@ -138,12 +138,12 @@ checkpoint_write(RtHost *h, int64_t step, RtOut *out)
 {
 	int *order = rt_alloc(sizeof *order * (size_t)(h->program.nstate + 1)), n = checkpoint_order(&h->program, order);
 	size_t bytes = 0;
-	char *text = checkpoint_header(h, step, order, &bytes);
+	char *text = checkpoint_header(h, step, order, n, &bytes);
 	uint8_t *room = checkpoint_room(&h->program);
 	bool good = text || rt_fail(&h->error, "out of memory for its header");
 
 	if (good)
-		checkpoint_seal(h, text, bytes, order, room);
+		checkpoint_seal(h, text, bytes, order, n, room);
 	good = good && rt_out_write(out, text, bytes, &h->error);
 	for (int i = 0; good && i < n; i++)
 		good = rt_out_write(out, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes, &h->error);
@@ -485,7 +485,7 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (!t && checkpoint_scale(s->t.name))
+			if (s->kind == RT_SUM || (!t && checkpoint_scale(s->t.name)))
 				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
