@@ -198,6 +198,7 @@ compute_numbers(Sema *s, const Node *n, const Builtin *op, const Value *arg, Val
 {
 	OpKind k = op_named(op->name);
 	double var[7] = {0}, r;
+	int64_t ints[7] = {0}, i64;
 	bool whole = true;
 
 	if (!op->ew || !k || !op_has(k, T_EW) || !op_info[k].expr || op_info[k].nin + op_info[k].nattr != op->nparam)
@@ -206,8 +207,12 @@ compute_numbers(Sema *s, const Node *n, const Builtin *op, const Value *arg, Val
 		if (!value_is_number(&arg[i]))
 			return false;
 		whole &= arg[i].kind == V_INT;
-		var[i < op_info[k].nin ? i : 5 + i - op_info[k].nin] = arg[i].kind == V_INT ? (double)arg[i].i : arg[i].f;
+		int at = i < op_info[k].nin ? i : 5 + i - op_info[k].nin;
+
+		var[at] = arg[i].kind == V_INT ? (double)arg[i].i : arg[i].f;
+		ints[at] = arg[i].i;
 	}
+	whole &= strchr(op_info[k].types, 'I') != NULL;
 	*out = value_broken(n->loc);
 	for (int i = 0; i < op->nparam; i++)
 		if (sema_follows_n(s, n->loc, "the result", &arg[i]))
@@ -215,10 +220,12 @@ compute_numbers(Sema *s, const Node *n, const Builtin *op, const Value *arg, Val
 	r = expr_eval(op_info[k].expr, var);
 	if (!isfinite(r))
 		sema_error(s, n->loc, "%s: the result is not finite", n->s);
-	else if (whole && strchr(op_info[k].types, 'I') && fabs(r) < 9007199254740992.0)
-		*out = value_int((int64_t)r, n->loc);
-	else
+	else if (!whole)
 		*out = value_float(r, n->loc);
+	else if (i64 = expr_eval_int(op_info[k].expr, ints), fabs((double)i64 - r) > 1e-9 * fabs(r)) /* it wrapped */
+		sema_error(s, n->loc, "%s: the result does not fit a 64-bit integer", n->s);
+	else
+		*out = value_int(i64, n->loc);
 	return true;
 }
 

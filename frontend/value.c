@@ -249,7 +249,7 @@ float_binary(Sema *s, Loc at, char op, double a, double b, Value *out)
 	case '-': r = a - b; break;
 	case '*': r = a * b; break;
 	case '/': r = a / b; break;
-	case '%': r = a - floor(a / b) * b; break;
+	case '%': r = floormod(a, b); break;
 	}
 	if (!isfinite(r)) {
 		sema_error(s, at, "%g %c %g is too large for a double", a, op, b);

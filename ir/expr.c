@@ -13,6 +13,7 @@ enum { MAX_DEPTH = 200 };
 
 static const struct { const char *name; ExprKind kind; int args; } calls[] = {
 	{"exp", EX_EXP, 1},   {"log", EX_LOG, 1},     {"log1p", EX_LOG1P, 1}, {"sqrt", EX_SQRT, 1}, {"erf", EX_ERF, 1},
+	{"expm1", EX_EXPM1, 1}, {"floormod", EX_FLOORMOD, 2},
 	{"tanh", EX_TANH, 1}, {"sin", EX_SIN, 1},     {"cos", EX_COS, 1},     {"pow", EX_POW, 2},   {"floor", EX_FLOOR, 1},
 	{"ceil", EX_CEIL, 1}, {"rint", EX_RINT, 1},   {"fabs", EX_FABS, 1},   {"fmin", EX_FMIN, 2}, {"fmax", EX_FMAX, 2},
 	{"idiv", EX_IDIV, 2}, {"imod", EX_IMOD, 2},
@@ -230,16 +231,32 @@ expr_parse(Arena *a, const char *text, const char **error)
 	return e;
 }
 
-/* Remainder with the divisor's sign; exact for every pair of doubles, unlike x - y * floor(x / y). */
-static double
-floor_mod(double x, double y)
+/* The divisor's sign, as Python and NumPy have it. fmod is exact; x - y * floor(x / y) is not, once the quotient has rounded. */
+double
+floormod(double x, double y)
 {
-	double rest;
+	double rest = fmod(x, y);
 
-	if (y == 0)
+	return rest == 0 ? copysign(rest, y) : (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+/* Of integers: by 0 gives 0. */
+static int64_t
+floor_divide(int64_t x, int64_t y, bool rest)
+{
+	int64_t q, r;
+
+	if (y == 0 || (y == -1 && rest))
 		return 0;
-	rest = fmod(x, y);
-	return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+	if (y == -1)
+		return (int64_t)(0 - (uint64_t)x); /* the smallest number has no negative */
+	q = x / y;
+	r = x % y;
+	if (r != 0 && (r < 0) != (y < 0)) {
+		q--;
+		r += y;
+	}
+	return rest ? r : q;
 }
 
 bool
@@ -281,6 +298,7 @@ expr_eval(const Expr *e, const double var[7])
 	case EX_OR: return a || b;
 	case EX_SELECT: return a ? b : c;
 	case EX_EXP: return exp(a);
+	case EX_EXPM1: return expm1(a);
 	case EX_LOG: return log(a);
 	case EX_LOG1P: return log1p(a);
 	case EX_SQRT: return sqrt(a);
@@ -288,6 +306,7 @@ expr_eval(const Expr *e, const double var[7])
 	case EX_TANH: return tanh(a);
 	case EX_SIN: return sin(a);
 	case EX_COS: return cos(a);
+	case EX_FLOORMOD: return floormod(a, b);
 	case EX_POW: return pow(a, b);
 	case EX_FLOOR: return floor(a);
 	case EX_CEIL: return ceil(a);
@@ -295,10 +314,50 @@ expr_eval(const Expr *e, const double var[7])
 	case EX_FABS: return fabs(a);
 	case EX_FMIN: return fmin(a, b);
 	case EX_FMAX: return fmax(a, b);
-	case EX_IDIV: return b == 0 ? 0 : (a - floor_mod(a, b)) / b;
-	case EX_IMOD: return floor_mod(a, b);
+	case EX_IDIV: return b == 0 ? 0 : (a - floormod(a, b)) / b;
+	case EX_IMOD: return b == 0 ? 0 : floormod(a, b);
 	case EX_NUM:
 	case EX_VAR: break;
 	}
 	bug("expression of kind %d", (int)e->kind);
+}
+
+int64_t
+expr_eval_int(const Expr *e, const int64_t var[7])
+{
+	int64_t a, b, c;
+	uint64_t ua, ub;
+
+	if (e->kind == EX_NUM)
+		return (int64_t)e->num;
+	if (e->kind == EX_VAR)
+		return var[strchr(EXPR_VARS, e->var) - EXPR_VARS];
+	a = expr_eval_int(e->a, var);
+	b = e->b ? expr_eval_int(e->b, var) : 0;
+	c = e->c ? expr_eval_int(e->c, var) : 0;
+	ua = (uint64_t)a;
+	ub = (uint64_t)b;
+	switch (e->kind) {
+	case EX_NEG: return (int64_t)(0 - ua);
+	case EX_NOT: return !a;
+	case EX_ADD: return (int64_t)(ua + ub);
+	case EX_SUB: return (int64_t)(ua - ub);
+	case EX_MUL: return (int64_t)(ua * ub);
+	case EX_EQ: return a == b;
+	case EX_NE: return a != b;
+	case EX_LT: return a < b;
+	case EX_LE: return a <= b;
+	case EX_GT: return a > b;
+	case EX_GE: return a >= b;
+	case EX_AND: return a && b;
+	case EX_OR: return a || b;
+	case EX_SELECT: return a ? b : c;
+	case EX_FABS: return a < 0 ? (int64_t)(0 - ua) : a;
+	case EX_FMIN: return a < b ? a : b;
+	case EX_FMAX: return a > b ? a : b;
+	case EX_DIV:
+	case EX_IDIV: return floor_divide(a, b, false);
+	case EX_IMOD: return floor_divide(a, b, true);
+	default: bug("expression of kind %d on integers", (int)e->kind);
+	}
 }

@@ -1,4 +1,4 @@
-/* interp.c: runs whole graphs in double.
+/* interp.c: runs whole graphs with the reference evaluator.
  *
  * In: a module at any stage (groups, layouts and offsets are ignored), inputs, the number of examples.  Out: the graph's results; state
  * updated at the end of the run. Values live from their definition to their last use in blocks that are kept from run to
@@ -13,7 +13,7 @@
 /* last[id]: index of the last op that reads value id; FOREVER for results and what a store reads. */
 #define FOREVER UINT32_MAX
 typedef struct InterpPlan { const Graph *g; uint32_t *last; struct InterpBlock **held; struct InterpPlan *next; } InterpPlan;
-typedef struct InterpBlock { double *f; int64_t cap; bool used; } InterpBlock;
+typedef struct InterpBlock { void *cells; int64_t cap; bool used; } InterpBlock;
 
 /* ---------------------------------------------------------------- memory */
 static InterpBlock *
@@ -30,9 +30,9 @@ block_take(Interp *in, int64_t n)
 	if (!best || best->cap > 4 * n + 4096) {   /* a far larger one would be missed later */
 		best = arena_new_of(in->module->arena, InterpBlock);
 		best->cap = n ? n : 1;
-		best->f = malloc((size_t)best->cap * sizeof(double));
-		if (!best->f)
-			die("out of memory: a tensor of %lld elements in double", (long long)n);
+		best->cells = malloc((size_t)best->cap * REF_CELL);
+		if (!best->cells)
+			die("out of memory: a tensor of %lld elements of %d bytes", (long long)n, REF_CELL);
 		vec_push(in->module->arena, &in->block, best);
 	}
 	best->used = true;
@@ -46,6 +46,7 @@ value_free(Interp *in, Val v)
 		in->plan->held[v.id]->used = false;
 	in->plan->held[v.id] = NULL;
 	in->cx.val[v.id].f = NULL;
+	in->cx.val[v.id].i = NULL;
 }
 
 /* Type, size and memory of a value about to be defined. */
@@ -60,7 +61,7 @@ value_make(Interp *in, Val v)
 	t->n = ref_extents(&in->cx, &t->type, ext);
 	b = block_take(in, t->n);
 	in->plan->held[v.id] = b;
-	t->f = b->f;
+	ref_point(t, b->cells);
 }
 
 /* ---------------------------------------------------------------- life of values */
@@ -118,9 +119,9 @@ interp_new(Module *m, bool round)
 
 		s->type = m->state.at[i].type;
 		s->n = type_elements(&s->type);
-		s->f = calloc((size_t)(s->n ? s->n : 1), sizeof(double));
-		if (!s->f)
-			die("out of memory: state %s of %lld elements in double", m->state.at[i].name, (long long)s->n);
+		ref_point(s, calloc((size_t)(s->n ? s->n : 1), REF_CELL));
+		if (!ref_cells(s))
+			die("out of memory: state %s of %lld elements of %d bytes", m->state.at[i].name, (long long)s->n, REF_CELL);
 	}
 	return in;
 }
@@ -141,9 +142,9 @@ interp_free(Interp *in)
 {
 	run_end(in);
 	for (uint32_t i = 0; i < in->block.n; i++)
-		free(in->block.at[i]->f);
+		free(in->block.at[i]->cells);
 	for (uint32_t i = 0; i < in->module->state.n; i++)
-		free(in->state[i].f);
+		free(ref_cells(&in->state[i]));
 }
 
 void

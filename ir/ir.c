@@ -23,6 +23,14 @@ const DTypeInfo dtype_info[DT_COUNT] = {
 #undef DT
 };
 
+int64_t
+dtype_saturate(DType t, int64_t x)
+{
+	int64_t low = t == DT_u8 ? 0 : t == DT_i32 ? INT32_MIN : INT64_MIN, high = t == DT_u8 ? 255 : t == DT_i32 ? INT32_MAX : INT64_MAX;
+
+	return x < low ? low : x > high ? high : x;
+}
+
 DType
 dtype_named(const char *name, size_t n)
 {

@@ -27,6 +27,7 @@ extern const DTypeInfo dtype_info[DT_COUNT];
 DType dtype_named(const char *name, size_t n); /* DT_none if none */
 static inline bool dtype_is_float(DType t) { return dtype_info[t].kind == 'f'; }
 static inline bool dtype_is_int(DType t) { return dtype_info[t].kind == 'i'; }
+int64_t dtype_saturate(DType t, int64_t x);    /* an attribute's number as one of an integer type: the nearest */
 
 /* One axis: its extent for a full batch, and how it follows the run-time batch n: extent(n) = n * mul / div if mul > 0. */
 typedef struct Axis { int64_t n; int32_t mul, div; } Axis;
@@ -113,7 +114,7 @@ typedef const char *ShapeRule(struct Graph *g, struct Op *op, int *which);
 /* Appends the backward of op to b. dout[i]: gradient of result i or NOVAL. Sets din[k] for every k with need[k];
  * leave NOVAL where it is zero. Shapes of din are those of the inputs. */
 typedef void GradRule(struct Build *b, const struct Op *op, const Val *dout, const bool *need, Val *din);
-/* Reference evaluation in double: see RefTensor below. NULL if good, else a run-time error's message. */
+/* Reference evaluation: see RefTensor below. NULL if good, else a run-time error's message. */
 typedef const char *RefRule(struct RefCtx *cx, const struct Op *op);
 /* Composite ops: appends primitive ops to b and sets out[i]. */
 typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
@@ -339,13 +340,15 @@ bool grad_passes(const Graph *g, const Op *op, int k);
 typedef enum ExprKind {
 	EX_NUM, EX_VAR,                                            /* var: x y z r g a b */
 	EX_NEG, EX_NOT, EX_ADD, EX_SUB, EX_MUL, EX_DIV, EX_EQ, EX_NE, EX_LT, EX_LE, EX_GT, EX_GE, EX_AND, EX_OR, EX_SELECT,
-	EX_EXP, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_TANH, EX_SIN, EX_COS, EX_POW, EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
+	EX_EXP, EX_EXPM1, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_TANH, EX_SIN, EX_COS, EX_FLOORMOD, EX_POW, EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
 	EX_IDIV, EX_IMOD                                           /* floor division and its remainder; by 0 gives 0 */
 } ExprKind;
 typedef struct Expr { ExprKind kind; char var; double num; const struct Expr *a, *b, *c; uint32_t uses; /* bit per variable */ } Expr;
 #define EXPR_VARS "xyzrgab"
 const Expr *expr_parse(Arena *a, const char *text, const char **error);
 double expr_eval(const Expr *e, const double var[7]);          /* order of EXPR_VARS */
+int64_t expr_eval_int(const Expr *e, const int64_t var[7]);    /* + - * wrap; of what ew.def has for integers and conditions */
+double floormod(double x, double y);                           /* the call of that name: remainder of floor division, exact */
 bool expr_costly(const Expr *e);                              /* a division or a transcendental function in it? */
 
 /* ---------------------------------------------------------------- text (print.c, parse.c) */
@@ -360,9 +363,9 @@ Module *module_parse(Arena *a, Diags *d, const char *file, const char *text, siz
 bool module_verify(const Module *m, Buf *errors);             /* false: every violated rule a line, op printed under it */
 
 /* ---------------------------------------------------------------- reference evaluator (ref.c, interp.c) */
-/* Values are double whatever the dtype (i64 beyond 2^53 keeps its bits in .i); rounded to the dtype after each op:
- * f32 to float only if RefCtx.round; integers wrap, saturate as the language says. Logical row-major. */
-typedef struct RefTensor { Type type; int64_t n; /* elements for the actual batch */ double *f; } RefTensor;
+/* Floating numbers and conditions are double, in f; integers of any width are int64_t, in i; the other pointer is NULL. After each op
+ * results are rounded to their dtype: f32 to float only if RefCtx.round; integers wrap, saturate as the language says. Logical row-major. */
+typedef struct RefTensor { Type type; int64_t n; /* elements for the actual batch */ double *f; int64_t *i; } RefTensor;
 typedef struct RefCtx {
 	const Graph *g;
 	Arena *arena;

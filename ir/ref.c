@@ -1,9 +1,8 @@
 /* ref.c: the reference evaluator's core: running one op or one graph, number formats, state, casts, constants, random numbers.
  *
- * In: RefCtx with input and state tensors.  Out: every result in double, rounded to its dtype (f32 to float only if cx->round).
- * This is what all targets are held to, so it is plain. Limits: an integer is a double, so i64 is exact only within
- * +-2^53. Stores happen after all other ops, so that every load of a step sees the old value; a failed check leaves the
- * state alone. */
+ * In: RefCtx with input and state tensors.  Out: every result, in double rounded to its dtype (f32 to float only if cx->round) or in 64-bit
+ * integers wrapped to theirs. This is what all targets are held to, so it is plain and exact. Stores happen after all other ops, so that
+ * every load of a step sees the old value; a failed check leaves the state alone. */
 #include "ref.h"
 #include "../runtime/philox.h"
 #include <math.h>
@@ -42,9 +41,18 @@ ref_out(RefCtx *cx, const Op *op, int k)
 
 	r->type = *val_type(cx->g, op->out[k]);
 	r->n = ref_extents(cx, &r->type, ext);
-	if (!r->f)
-		r->f = arena_array(cx->arena, double, r->n);
+	if (!ref_cells(r))
+		ref_point(r, arena_array(cx->arena, double, r->n));
 	return r;
+}
+
+void
+ref_point(RefTensor *t, void *cells)
+{
+	bool integer = dtype_is_int((DType)t->type.dtype);
+
+	t->f = integer ? NULL : cells;
+	t->i = integer ? cells : NULL;
 }
 
 RefTensor *
@@ -52,7 +60,7 @@ ref_zeros(RefCtx *cx, const Op *op, int k)
 {
 	RefTensor *r = ref_out(cx, op, k);
 
-	memset(r->f, 0, (size_t)r->n * sizeof(double));
+	memset(ref_cells(r), 0, (size_t)r->n * REF_CELL);
 	return r;
 }
 
@@ -95,26 +103,20 @@ ref_bf16(double x)
 	return round_bits(x, 8, -126, 0x1.fep127);
 }
 
-static double
-wrap(double x, int bits, bool is_signed)
+static int64_t
+wrap(DType t, int64_t x)
 {
-	uint64_t u;
-
-	if (x != x)
-		return 0;
-	if (bits == 64 && x == 0x1p63)
-		return x; /* a cast's saturated maximum, see as_i64 */
-	if (x >= 0x1p63 || x < -0x1p63)
-		x = fmod(x, 0x1p64), x = x >= 0x1p63 ? x - 0x1p64 : x < -0x1p63 ? x + 0x1p64 : x;
-	u = (uint64_t)(int64_t)x;
-	if (bits < 64)
-		u &= (1ull << bits) - 1;
-	if (is_signed && bits < 64 && u >> (bits - 1))
-		u |= ~0ull << bits;
-	return is_signed ? (double)(int64_t)u : (double)u;
+	switch (t) {
+	case DT_i32:
+		return (int32_t)(uint32_t)(uint64_t)x;
+	case DT_u8:
+		return (uint8_t)(uint64_t)x;
+	default:
+		return x;
+	}
 }
 
-/* To a value of dtype t; integers wrap. */
+/* To a number of the floating dtype t, or a condition. */
 static double
 ref_round(DType t, double x, bool to_float)
 {
@@ -125,12 +127,6 @@ ref_round(DType t, double x, bool to_float)
 		return ref_f16(x);
 	case DT_bf16:
 		return ref_bf16(x);
-	case DT_i64:
-		return wrap(x, 64, true);
-	case DT_i32:
-		return wrap(x, 32, true);
-	case DT_u8:
-		return wrap(x, 8, false);
 	case DT_bool:
 		return x != 0;
 	default:
@@ -138,26 +134,26 @@ ref_round(DType t, double x, bool to_float)
 	}
 }
 
-static double
-saturate(double x, double low, double high)
-{
-	return x != x ? 0 : x <= low ? low : x >= high ? high : trunc(x);
-}
-
-/* cast's rule. */
-static double
-ref_convert(DType from, DType to, double x, bool to_float)
-{
-	if (dtype_is_float(from) && dtype_is_int(to))
-		return to == DT_u8 ? saturate(x, 0, 255) : to == DT_i32 ? saturate(x, INT32_MIN, INT32_MAX) : saturate(x, -0x1p63, 0x1p63);
-	return ref_round(to, x, to_float);
-}
-
-/* A double that stands for an i64: 2^63 itself is only the saturated maximum. */
+/* Towards 0; NaN to 0. */
 static int64_t
-as_i64(double x)
+saturate(DType t, double x)
 {
-	return x >= 0x1p63 ? INT64_MAX : x < -0x1p63 ? INT64_MIN : (int64_t)x;
+	return x != x ? 0 : dtype_saturate(t, x <= -0x1p63 ? INT64_MIN : x >= 0x1p63 ? INT64_MAX : (int64_t)x);
+}
+
+double
+ref_get(const RefTensor *t, int64_t e)
+{
+	return t->i ? (double)t->i[e] : t->f[e];
+}
+
+void
+ref_set(RefTensor *t, int64_t e, double x)
+{
+	if (t->i)
+		t->i[e] = saturate((DType)t->type.dtype, x);
+	else
+		t->f[e] = x;
 }
 
 static double
@@ -185,44 +181,48 @@ f16_bits(double x)
 }
 
 void
-ref_bytes_in(DType t, const void *bytes, int64_t n, double *f)
+ref_bytes_in(RefTensor *t, const void *bytes)
 {
+	DType dt = (DType)t->type.dtype;
 	const uint8_t *p = bytes;
 
-	for (int64_t i = 0; i < n; i++, p += dtype_info[t].bytes) {
+	for (int64_t e = 0; e < t->n; e++, p += dtype_info[dt].bytes) {
 		union { float f32; double f64; int64_t i64; int32_t i32; uint16_t u16; uint32_t u32; } v;
 
-		memcpy(&v, p, (size_t)dtype_info[t].bytes);
-		switch (t) {
-		case DT_f64: f[i] = v.f64; break;
-		case DT_f32: f[i] = (double)v.f32; break;
-		case DT_f16: f[i] = f16_value(v.u16); break;
-		case DT_bf16: v.u32 = (uint32_t)v.u16 << 16; f[i] = (double)v.f32; break;
-		case DT_i64: f[i] = (double)v.i64; break;
-		case DT_i32: f[i] = v.i32; break;
-		default: f[i] = *p; break;
+		memcpy(&v, p, (size_t)dtype_info[dt].bytes);
+		switch (dt) {
+		case DT_f64: t->f[e] = v.f64; break;
+		case DT_f32: t->f[e] = (double)v.f32; break;
+		case DT_f16: t->f[e] = f16_value(v.u16); break;
+		case DT_bf16: v.u32 = (uint32_t)v.u16 << 16; t->f[e] = (double)v.f32; break;
+		case DT_i64: t->i[e] = v.i64; break;
+		case DT_i32: t->i[e] = v.i32; break;
+		case DT_u8: t->i[e] = *p; break;
+		default: t->f[e] = *p; break;
 		}
 	}
 }
 
 void
-ref_bytes_out(DType t, const double *f, int64_t n, void *bytes)
+ref_bytes_out(const RefTensor *t, void *bytes)
 {
+	DType dt = (DType)t->type.dtype;
 	uint8_t *p = bytes;
 
-	for (int64_t i = 0; i < n; i++, p += dtype_info[t].bytes) {
-		union { float f32; double f64; int64_t i64; int32_t i32; uint16_t u16; uint32_t u32; } v = {.f64 = 0};
+	for (int64_t e = 0; e < t->n; e++, p += dtype_info[dt].bytes) {
+		union { float f32; double f64; int64_t i64; int32_t i32; uint16_t u16; uint32_t u32; uint8_t u8; } v = {.f64 = 0};
 
-		switch (t) {
-		case DT_f64: v.f64 = f[i]; break;
-		case DT_f32: v.f32 = (float)f[i]; break;
-		case DT_f16: v.u16 = f16_bits(f[i]); break;
-		case DT_bf16: v.f32 = (float)ref_bf16(f[i]); v.u16 = (uint16_t)(v.u32 >> 16); break;
-		case DT_i64: v.i64 = as_i64(f[i]); break;
-		case DT_i32: v.i32 = (int32_t)as_i64(f[i]); break;
-		default: v.i32 = 0; v.u16 = (uint16_t)(uint8_t)as_i64(f[i]); break;
+		switch (dt) {
+		case DT_f64: v.f64 = t->f[e]; break;
+		case DT_f32: v.f32 = (float)t->f[e]; break;
+		case DT_f16: v.u16 = f16_bits(t->f[e]); break;
+		case DT_bf16: v.f32 = (float)ref_bf16(t->f[e]); v.u16 = (uint16_t)(v.u32 >> 16); break;
+		case DT_i64: v.i64 = t->i[e]; break;
+		case DT_i32: v.i32 = (int32_t)t->i[e]; break;
+		case DT_u8: v.u8 = (uint8_t)t->i[e]; break;
+		default: v.u8 = t->f[e] != 0; break;
 		}
-		memcpy(p, &v, (size_t)dtype_info[t].bytes);
+		memcpy(p, &v, (size_t)dtype_info[dt].bytes);
 	}
 }
 
@@ -242,9 +242,12 @@ ref_op(RefCtx *cx, const Op *op)
 		RefTensor *r = &cx->val[op->out[k].id];
 		DType t = (DType)r->type.dtype;
 
-		if (t == DT_f64 || (t == DT_f32 && !cx->round))
+		if (t == DT_f64 || t == DT_i64 || (t == DT_f32 && !cx->round))
 			continue;
-		if (t == DT_f32)
+		if (r->i)
+			for (int64_t i = 0; i < r->n; i++)
+				r->i[i] = wrap(t, r->i[i]);
+		else if (t == DT_f32)
 			for (int64_t i = 0; i < r->n; i++)
 				r->f[i] = (double)(float)r->f[i];
 		else
@@ -270,9 +273,9 @@ ref_load(RefCtx *cx, const Op *op)
 	const RefTensor *s = state_tensor(cx, op);
 	RefTensor *r = ref_out(cx, op, 0);
 
-	if (!s || !s->f)
+	if (!s || !ref_cells(s))
 		return ref_fail(cx, "state \"%s\" has no value", attr_str(op, A_state));
-	memcpy(r->f, s->f, (size_t)r->n * sizeof(double));
+	memcpy(ref_cells(r), ref_cells(s), (size_t)r->n * REF_CELL);
 	return NULL;
 }
 
@@ -282,21 +285,35 @@ ref_store(RefCtx *cx, const Op *op)
 	RefTensor *s = state_tensor(cx, op);
 	const RefTensor *x = ref_in(cx, op, 0);
 
-	if (!s || !s->f || s->n != x->n)
+	if (!s || !ref_cells(s) || s->n != x->n)
 		return ref_fail(cx, "state \"%s\" has no place for %lld elements", attr_str(op, A_state), (long long)x->n);
-	memcpy(s->f, x->f, (size_t)x->n * sizeof(double));
+	memcpy(ref_cells(s), ref_cells(x), (size_t)x->n * REF_CELL);
 	return NULL;
 }
 
 /* ---------------------------------------------------------------- constants, copies, casts, checks */
+int64_t
+ref_attr(DType t, const Attr *a)
+{
+	return a->is_int ? dtype_saturate(t, a->i) : saturate(t, a->f);
+}
+
+void
+ref_fill(RefTensor *r, const Op *op)
+{
+	const Attr *v = attr_get(op, A_value);
+
+	for (int64_t i = 0; i < r->n; i++)
+		if (r->i)
+			r->i[i] = ref_attr((DType)r->type.dtype, v);
+		else
+			r->f[i] = attr_num(op, A_value);
+}
+
 const char *
 ref_full(RefCtx *cx, const Op *op)
 {
-	RefTensor *r = ref_out(cx, op, 0);
-	double v = attr_num(op, A_value);
-
-	for (int64_t i = 0; i < r->n; i++)
-		r->f[i] = v;
+	ref_fill(ref_out(cx, op, 0), op);
 	return NULL;
 }
 
@@ -309,8 +326,14 @@ ref_iota(RefCtx *cx, const Op *op)
 	ref_extents(cx, &r->type, ext);
 	for (int i = (int)ax + 1; i < r->type.rank; i++)
 		inner *= ext[i];
-	for (int64_t i = 0; i < r->n; i++)
-		r->f[i] = (double)(int64_t)((uint64_t)start + (uint64_t)step * (uint64_t)(i / inner % ext[ax]));
+	for (int64_t i = 0; i < r->n; i++) {
+		int64_t v = (int64_t)((uint64_t)start + (uint64_t)step * (uint64_t)(i / inner % ext[ax]));
+
+		if (r->i)
+			r->i[i] = v;
+		else
+			r->f[i] = (double)v;
+	}
 	return NULL;
 }
 
@@ -318,14 +341,16 @@ const char *
 ref_random(RefCtx *cx, const Op *op)
 {
 	RefTensor *r = ref_out(cx, op, 0);
-	uint64_t seed = (uint64_t)as_i64(ref_in(cx, op, 0)->f[0]), step = (uint64_t)as_i64(ref_in(cx, op, 1)->f[0]);
+	uint64_t seed = (uint64_t)ref_in(cx, op, 0)->i[0], step = (uint64_t)ref_in(cx, op, 1)->i[0];
 	uint32_t stream = philox_stream(attr_str(op, A_stream)), w[4];
-	bool raw = dtype_is_int((DType)r->type.dtype);
 
 	for (int64_t j = 0; j < r->n; j++) {
 		if (j % 4 == 0)
 			philox_group(seed, stream, step, (uint64_t)j / 4, w);
-		r->f[j] = raw ? (double)w[j % 4] : philox_unit(w[j % 4]);
+		if (r->i)
+			r->i[j] = w[j % 4];
+		else
+			r->f[j] = philox_unit(w[j % 4]);
 	}
 	return NULL;
 }
@@ -340,7 +365,7 @@ ref_copy(RefCtx *cx, const Op *op)
 	if (x->n != r->n)
 		return ref_fail(cx, "%s: a batch of %lld has %lld elements here and cannot become %lld", op_info[op->kind].name,
 		                (long long)cx->n, (long long)x->n, (long long)r->n);
-	memcpy(r->f, x->f, (size_t)r->n * sizeof(double));
+	memcpy(ref_cells(r), ref_cells(x), (size_t)r->n * REF_CELL);
 	return NULL;
 }
 
@@ -349,10 +374,17 @@ ref_cast(RefCtx *cx, const Op *op)
 {
 	const RefTensor *x = ref_in(cx, op, 0);
 	RefTensor *r = ref_out(cx, op, 0);
-	DType from = (DType)x->type.dtype, to = (DType)r->type.dtype;
+	DType to = (DType)r->type.dtype;
 
 	for (int64_t i = 0; i < r->n; i++)
-		r->f[i] = ref_convert(from, to, x->f[i], cx->round);
+		if (x->i && r->i)
+			r->i[i] = x->i[i];
+		else if (r->i)
+			r->i[i] = saturate(to, x->f[i]);
+		else if (x->i) /* rounded once: by way of double an i64 would be rounded twice */
+			r->f[i] = to == DT_bool ? x->i[i] != 0 : to == DT_f32 && cx->round ? (double)(float)x->i[i] : (double)x->i[i];
+		else
+			r->f[i] = x->f[i];
 	return NULL;
 }
 
@@ -364,7 +396,7 @@ ref_check(RefCtx *cx, const Op *op)
 	bool has_ignore = attr_bool(op, A_has_ignore);
 
 	for (int64_t i = 0; i < x->n; i++)
-		if (!(x->f[i] >= 0 && x->f[i] < (double)limit) && !(has_ignore && x->f[i] == (double)ignore))
-			return ref_fail(cx, "%s %lld is outside 0..%lld", attr_str(op, A_what), (long long)as_i64(x->f[i]), (long long)limit - 1);
+		if (!(x->i[i] >= 0 && x->i[i] < limit) && !(has_ignore && x->i[i] == ignore))
+			return ref_fail(cx, "%s %lld is outside 0..%lld", attr_str(op, A_what), (long long)x->i[i], (long long)limit - 1);
 	return NULL;
 }

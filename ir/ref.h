@@ -1,10 +1,11 @@
 /* ref.h: helpers of the reference evaluator (ref*.c). Private to ir/, and for tests.
  *
- * Tensors are dense row-major arrays of double of the actual batch's extents. A rule asks ref_out for its result's array, which
+ * Tensors are dense row-major arrays of double, or int64_t for integers, of the actual batch's extents. A rule asks ref_out for its result's array, which
  * the interpreter may have laid out already, and fills every element. */
 #ifndef IR_REF_H
 #define IR_REF_H
 #include "rules.h"
+#include <assert.h>
 
 static inline const RefTensor *
 ref_in(const RefCtx *cx, const Op *op, int k)
@@ -12,13 +13,23 @@ ref_in(const RefCtx *cx, const Op *op, int k)
 	return &cx->val[op->in[k].id];
 }
 
-RefTensor *ref_out(RefCtx *cx, const Op *op, int k);            /* result k: type, n and f are set; contents undefined */
+RefTensor *ref_out(RefCtx *cx, const Op *op, int k);            /* result k: type, n and f or i are set; contents undefined */
 RefTensor *ref_zeros(RefCtx *cx, const Op *op, int k);          /* the same, filled with 0 */
 int64_t ref_extents(const RefCtx *cx, const Type *t, int64_t ext[MAX_RANK]); /* of the actual batch; returns their product */
 void ref_strides(int rank, const int64_t *ext, int64_t *stride);
 const char *ref_fail(RefCtx *cx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void ref_bytes_in(DType t, const void *bytes, int64_t n, double *f);   /* memory of dtype t to double */
-void ref_bytes_out(DType t, const double *f, int64_t n, void *bytes);
+void ref_bytes_in(RefTensor *t, const void *bytes);             /* memory of its dtype to numbers */
+void ref_bytes_out(const RefTensor *t, void *bytes);
+void ref_point(RefTensor *t, void *cells);                      /* f or i, by its type: cells of REF_CELL bytes */
+static inline void *ref_cells(const RefTensor *t) { return t->f ? (void *)t->f : (void *)t->i; }
+static inline int64_t ref_int(const RefTensor *t, int64_t e) { return t->i ? t->i[e] : (int64_t)t->f[e]; }
+double ref_get(const RefTensor *t, int64_t e);                  /* an element as a double, the nearest one */
+void ref_set(RefTensor *t, int64_t e, double x);                /* to integers: truncated, saturated */
+void ref_fill(RefTensor *r, const Op *op);                      /* every element: attribute value of op */
+int64_t ref_attr(DType t, const Attr *a);                       /* a number for integers of type t: truncated, saturated */
+
+enum { REF_CELL = 8 };                                          /* bytes of an element: moves copy them, whatever they are */
+static_assert(sizeof(double) == REF_CELL && sizeof(int64_t) == REF_CELL, "one size of cells");
 
 /* Odometer over ext[0..rank): adds step strides to n offsets. Starts with all index 0. */
 typedef struct RefWalk { int rank; int64_t ext[MAX_RANK], at[MAX_RANK]; } RefWalk;

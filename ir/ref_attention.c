@@ -83,8 +83,8 @@ attention_of(RefCtx *cx, const Op *op, int first, int fixed, const Type *y, cons
 		mask_strides(&a, ext);
 	}
 	if (a.p > 0) {
-		a.seed = (uint64_t)(int64_t)ref_in(cx, op, next)->f[0];
-		a.step = (uint64_t)(int64_t)ref_in(cx, op, next + 1)->f[0];
+		a.seed = (uint64_t)ref_in(cx, op, next)->i[0];
+		a.step = (uint64_t)ref_in(cx, op, next + 1)->i[0];
 		a.stream = philox_stream(attr_str(op, A_stream));
 	}
 	a.score = arena_array(cx->arena, double, a.s);

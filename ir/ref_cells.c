@@ -10,7 +10,8 @@
 typedef struct Cells {
 	int64_t n, t, h, rows;                 /* rows of W_hh: gates * h */
 	bool reverse;
-	const double *w, *length;
+	const double *w;
+	const int64_t *length;
 	double *sum;                           /* [rows] */
 	double *state;                         /* [h] */
 } Cells;
@@ -25,7 +26,7 @@ cells_of(RefCtx *cx, const Op *op, int y, int w, int length)
 	ref_extents(cx, &ref_in(cx, op, w)->type, we);
 	c.n = ye[0], c.t = ye[1], c.rows = we[0], c.h = we[1];
 	c.w = ref_in(cx, op, w)->f;
-	c.length = attr_bool(op, A_has_length) ? ref_in(cx, op, length)->f : NULL;
+	c.length = attr_bool(op, A_has_length) ? ref_in(cx, op, length)->i : NULL;
 	c.sum = arena_array(cx->arena, double, c.rows);
 	c.state = arena_array(cx->arena, double, c.h);
 	return c;
@@ -40,7 +41,7 @@ step_at(const Cells *c, int64_t s)
 static bool
 alive(const Cells *c, int64_t i, int64_t t)
 {
-	return !c->length || (double)t < c->length[i];
+	return !c->length || t < c->length[i];
 }
 
 static double

@@ -1,8 +1,9 @@
-/* ref_ew.c: reference evaluation of the elementwise rows: the tokens of ew.def pasted into loops over double.
+/* ref_ew.c: reference evaluation of the elementwise rows: the tokens of ew.def pasted into loops over double; on integers the parsed
+ * expression in 64 bits.
  *
  * In: operands that broadcast as NumPy does.  Out: one array. Adjacent axes that all operands walk alike are merged first, so
  * that a row of the innermost axis is long; each row is one call of the row function of (operator, value or derivative).
- * Integers multiply in 64 bits, because a double cannot hold the product of two i32 (and the result wraps). */
+ * Sums and products of integers wrap, which pasted tokens may not (a signed overflow is undefined in C): expr_eval_int does. */
 #include "ref.h"
 #include <math.h>
 #include <string.h>
@@ -11,25 +12,9 @@
 typedef struct EwRow { const double *p[5]; int64_t s[5]; double a, b, *out; int64_t n; } EwRow;
 typedef void EwFn(const EwRow *w);
 
-/* The divisor's sign; by 0 gives 0. */
-static double
-imod(double x, double y)
-{
-	double r;
-
-	if (y == 0)
-		return 0;
-	r = fmod(x, y);
-	return r != 0 && (r < 0) != (y < 0) ? r + y : r;
-}
-
-/* Floor division, exact for |x|, |y| < 2^53 as x - imod is a multiple of y. */
-static double
-idiv(double x, double y)
-{
-	return y == 0 ? 0 : (x - imod(x, y)) / y;
-}
-
+/* Rows for integers alone are never run on double. */
+#define idiv(x, y) 0
+#define imod(x, y) 0
 #define NONE 0
 #define ZERO 0
 #define ROW(fn, expression) \
@@ -53,41 +38,6 @@ static EwFn *const rows[][4] = {
 #include "ew.def"
 #undef EW
 };
-
-/* ---------------------------------------------------------------- integers */
-static void
-mul_integers(const EwRow *w)
-{
-	for (int64_t i = 0; i < w->n; i++) {
-		uint64_t x = (uint64_t)(int64_t)w->p[0][i * w->s[0]], y = (uint64_t)(int64_t)w->p[1][i * w->s[1]];
-
-		w->out[i] = (double)(int64_t)(x * y);
-	}
-}
-
-static void
-square_integers(const EwRow *w)
-{
-	EwRow twice = *w;
-
-	twice.p[1] = w->p[0];
-	twice.s[1] = w->s[0];
-	mul_integers(&twice);
-}
-
-static EwFn *
-row_of(const Op *op, const RefTensor *x)
-{
-	const OpInfo *info = &op_info[op->kind];
-
-	if (dtype_is_int((DType)x->type.dtype)) {
-		if (op->kind == OP_mul)
-			return mul_integers;
-		if (op->kind == OP_square)
-			return square_integers;
-	}
-	return rows[info->ew][info->part];
-}
 
 /* ---------------------------------------------------------------- broadcasting */
 typedef struct Loop { int rank, nin; int64_t ext[MAX_RANK], stride[5][MAX_RANK]; } Loop;
@@ -130,6 +80,28 @@ merge_axes(Loop *l)
 	l->rank = n + 1;
 }
 
+/* A row on integers (and conditions beside them, or as its result). off: of each operand; step: from an element to the next. */
+static void
+integer_row(const RefCtx *cx, const Op *op, const Loop *l, const int64_t *off, RefTensor *r, int64_t first)
+{
+	int64_t n = l->ext[l->rank - 1], v[7] = {0};
+	const OpInfo *info = &op_info[op->kind];
+
+	for (int k = 0; k < op->nattr && k < 2; k++)
+		v[5 + k] = ref_attr((DType)ref_in(cx, op, 0)->type.dtype, &op->attr[k]);
+	for (int64_t i = 0; i < n; i++) {
+		int64_t x;
+
+		for (int k = 0; k < op->nin; k++)
+			v[strchr(EXPR_VARS, info->operands[k]) - EXPR_VARS] = ref_int(ref_in(cx, op, k), off[k] + i * l->stride[k][l->rank - 1]);
+		x = expr_eval_int(info->expr, v);
+		if (r->i)
+			r->i[first + i] = x;
+		else
+			r->f[first + i] = (double)x;
+	}
+}
+
 const char *
 ref_ew(RefCtx *cx, const Op *op)
 {
@@ -140,11 +112,12 @@ ref_ew(RefCtx *cx, const Op *op)
 	RefWalk walk = {0};
 	int64_t off[5] = {0};
 	int var[5];
-	double *out = r->f;
-	EwFn *fn = row_of(op, ref_in(cx, op, 0));
+	int64_t at = 0;
+	bool integers = false;
 
 	ref_extents(cx, &r->type, l.ext);
 	for (int k = 0; k < op->nin; k++) {
+		integers |= ref_in(cx, op, k)->i != NULL;
 		var[k] = (int)(strchr("xyzrg", op_info[op->kind].operands[k]) - "xyzrg");
 		if (!operand_strides(cx, ref_in(cx, op, k), &r->type, l.ext, l.stride[k]))
 			return ref_fail(cx, "%s: operand %d does not broadcast for a batch of %lld", op_info[op->kind].name, k + 1, (long long)cx->n);
@@ -164,13 +137,18 @@ ref_ew(RefCtx *cx, const Op *op)
 	if (r->n == 0)
 		return NULL;
 	do {
+		if (integers) {
+			integer_row(cx, op, &l, off, r, at);
+			at += row.n;
+			continue;
+		}
 		for (int k = 0; k < op->nin; k++) {
 			row.p[var[k]] = ref_in(cx, op, k)->f + off[k];
 			row.s[var[k]] = l.stride[k][l.rank - 1];
 		}
-		row.out = out;
-		fn(&row);
-		out += row.n;
+		row.out = r->f + at;
+		rows[op_info[op->kind].ew][op_info[op->kind].part](&row);
+		at += row.n;
 	} while (ref_next(&walk, op->nin, off, l.stride));
 	return NULL;
 }

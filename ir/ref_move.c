@@ -7,10 +7,12 @@
 
 /* dst[di + walk] = src[si + walk] over ext. */
 static void
-copy_strided(int rank, const int64_t *ext, double *dst, const int64_t *ds, const double *src, const int64_t *ss)
+copy_strided(int rank, const int64_t *ext, const RefTensor *to, const int64_t *ds, const RefTensor *from, const int64_t *ss)
 {
 	RefWalk w = {.rank = rank};
 	int64_t off[2] = {0}, stride[2][MAX_RANK];
+	char *dst = ref_cells(to);
+	const char *src = ref_cells(from);
 
 	for (int i = 0; i < rank; i++) {
 		if (ext[i] == 0)
@@ -20,7 +22,7 @@ copy_strided(int rank, const int64_t *ext, double *dst, const int64_t *ds, const
 		stride[1][i] = ss[i];
 	}
 	do
-		dst[off[0]] = src[off[1]];
+		memcpy(dst + off[0] * REF_CELL, src + off[1] * REF_CELL, REF_CELL);
 	while (ref_next(&w, 2, off, stride));
 }
 
@@ -39,6 +41,13 @@ split_at(const RefCtx *cx, const Type *t, int64_t ax)
 	return s;
 }
 
+/* n elements of x from `from` on to r. */
+static void
+copy_run(const RefTensor *r, int64_t to, const RefTensor *x, int64_t from, int64_t n)
+{
+	memcpy((char *)ref_cells(r) + to * REF_CELL, (const char *)ref_cells(x) + from * REF_CELL, (size_t)n * REF_CELL);
+}
+
 /* ---------------------------------------------------------------- views */
 const char *
 ref_transpose(RefCtx *cx, const Op *op)
@@ -54,7 +63,7 @@ ref_transpose(RefCtx *cx, const Op *op)
 	ref_strides(x->type.rank, xe, xs);
 	for (int i = 0; i < r->type.rank; i++)
 		ss[i] = xs[perm[i]];
-	copy_strided(r->type.rank, ext, r->f, rs, x->f, ss);
+	copy_strided(r->type.rank, ext, r, rs, x, ss);
 	return NULL;
 }
 
@@ -76,7 +85,7 @@ ref_expand(RefCtx *cx, const Op *op)
 			return ref_fail(cx, "expand: axis %d has extent %lld for a batch of %lld, the result %lld", i - lead, (long long)xe[i - lead],
 			                (long long)cx->n, (long long)ext[i]);
 	}
-	copy_strided(r->type.rank, ext, r->f, rs, x->f, ss);
+	copy_strided(r->type.rank, ext, r, rs, x, ss);
 	return NULL;
 }
 
@@ -87,13 +96,12 @@ ref_slice(RefCtx *cx, const Op *op)
 	RefTensor *r = ref_out(cx, op, 0);
 	int64_t ax = attr_int(op, A_axis), start = attr_int(op, A_start), step = attr_int(op, A_step);
 	Split from = split_at(cx, &x->type, ax), to = split_at(cx, &r->type, ax);
-	size_t row = (size_t)to.inner * sizeof(double);
 
 	if (to.n > 0 && start + (to.n - 1) * step >= from.n)
 		return ref_fail(cx, "slice: axis %lld has extent %lld for a batch of %lld", (long long)ax, (long long)from.n, (long long)cx->n);
 	for (int64_t o = 0; o < to.outer; o++)
 		for (int64_t i = 0; i < to.n; i++)
-			memcpy(r->f + (o * to.n + i) * to.inner, x->f + (o * from.n + start + i * step) * to.inner, row);
+			copy_run(r, (o * to.n + i) * to.inner, x, (o * from.n + start + i * step) * to.inner, to.inner);
 	return NULL;
 }
 
@@ -106,7 +114,7 @@ ref_reverse(RefCtx *cx, const Op *op)
 
 	for (int64_t o = 0; o < s.outer; o++)
 		for (int64_t i = 0; i < s.n; i++)
-			memcpy(r->f + (o * s.n + i) * s.inner, x->f + (o * s.n + s.n - 1 - i) * s.inner, (size_t)s.inner * sizeof(double));
+			copy_run(r, (o * s.n + i) * s.inner, x, (o * s.n + s.n - 1 - i) * s.inner, s.inner);
 	return NULL;
 }
 
@@ -125,7 +133,7 @@ ref_concat(RefCtx *cx, const Op *op)
 		if (at + from.n > to.n || from.outer != to.outer || from.inner != to.inner)
 			return ref_fail(cx, "concat: tensor %d does not fit for a batch of %lld", k + 1, (long long)cx->n);
 		for (int64_t o = 0; o < from.outer; o++)
-			memcpy(r->f + (o * to.n + at) * to.inner, x->f + o * from.n * from.inner, (size_t)(from.n * from.inner) * sizeof(double));
+			copy_run(r, (o * to.n + at) * to.inner, x, o * from.n * from.inner, from.n * from.inner);
 		at += from.n;
 	}
 	return NULL;
@@ -138,36 +146,34 @@ ref_pad(RefCtx *cx, const Op *op)
 	RefTensor *r = ref_out(cx, op, 0);
 	int64_t ax = attr_int(op, A_axis), before = attr_int(op, A_before), step = attr_int(op, A_step);
 	Split from = split_at(cx, &x->type, ax), to = split_at(cx, &r->type, ax);
-	double value = attr_num(op, A_value);
 
-	for (int64_t i = 0; i < r->n; i++)
-		r->f[i] = value;
+	ref_fill(r, op);
 	for (int64_t o = 0; o < from.outer; o++)
 		for (int64_t i = 0; i < from.n; i++) {
 			int64_t at = before + i * step;
 
 			if (at >= 0 && at < to.n)
-				memcpy(r->f + (o * to.n + at) * to.inner, x->f + (o * from.n + i) * from.inner, (size_t)to.inner * sizeof(double));
+				copy_run(r, (o * to.n + at) * to.inner, x, (o * from.n + i) * from.inner, to.inner);
 		}
 	return NULL;
 }
 
 /* Offset in x (of extents xe) that element `at` of index addresses; -1 if out of range. */
 static int64_t
-gather_offset(const RefWalk *w, int64_t ax, double id, const int64_t *xe, const int64_t *xs)
+gather_offset(const RefWalk *w, int64_t ax, int64_t id, const int64_t *xe, const int64_t *xs)
 {
 	int64_t off = 0;
 
-	if (!(id >= 0 && id < (double)xe[ax]))
+	if (!(id >= 0 && id < xe[ax]))
 		return -1;
 	for (int i = 0; i < w->rank; i++)
-		off += (i == ax ? (int64_t)id : w->at[i]) * xs[i];
+		off += (i == ax ? id : w->at[i]) * xs[i];
 	return off;
 }
 
 /* Walks index; forward reads from the wide tensor, backward adds to it. */
 static const char *
-gather(RefCtx *cx, const Op *op, const RefTensor *index, const RefTensor *wide, double *wide_f, double *narrow, bool add)
+gather(RefCtx *cx, const Op *op, const RefTensor *index, const RefTensor *wide, const RefTensor *narrow, bool add)
 {
 	int64_t ext[MAX_RANK], xe[MAX_RANK], xs[MAX_RANK], ax = attr_int(op, A_axis), e = 0;
 	RefWalk w = {.rank = index->type.rank};
@@ -182,12 +188,12 @@ gather(RefCtx *cx, const Op *op, const RefTensor *index, const RefTensor *wide, 
 	if (index->n == 0)
 		return NULL;
 	do {
-		int64_t off = gather_offset(&w, ax, index->f[e], xe, xs);
+		int64_t off = gather_offset(&w, ax, index->i[e], xe, xs);
 
 		if (add && off >= 0)
-			wide_f[off] += narrow[e];
-		else if (!add)
-			narrow[e] = off >= 0 ? wide_f[off] : 0;
+			wide->f[off] += narrow->f[e];
+		else if (!add && off >= 0)
+			copy_run(narrow, e, wide, off, 1);
 		e++;
 	} while (ref_next(&w, 0, NULL, NULL));
 	return NULL;
@@ -197,9 +203,8 @@ const char *
 ref_gather(RefCtx *cx, const Op *op)
 {
 	const RefTensor *x = ref_in(cx, op, 0);
-	RefTensor *r = ref_out(cx, op, 0);
 
-	return gather(cx, op, ref_in(cx, op, 1), x, x->f, r->f, false);
+	return gather(cx, op, ref_in(cx, op, 1), x, ref_zeros(cx, op, 0), false);
 }
 
 const char *
@@ -207,25 +212,20 @@ ref_gather_dx(RefCtx *cx, const Op *op)
 {
 	RefTensor *r = ref_zeros(cx, op, 0);
 
-	return gather(cx, op, ref_in(cx, op, 1), r, r->f, ref_in(cx, op, 0)->f, true);
+	return gather(cx, op, ref_in(cx, op, 1), r, ref_in(cx, op, 0), true);
 }
 
 const char *
 ref_take(RefCtx *cx, const Op *op)
 {
 	const RefTensor *x = ref_in(cx, op, 0), *ids = ref_in(cx, op, 1);
-	RefTensor *r = ref_out(cx, op, 0);
+	RefTensor *r = ref_zeros(cx, op, 0);
 	Split s = split_at(cx, &x->type, attr_int(op, A_axis));
 
 	for (int64_t o = 0; o < s.outer; o++)
-		for (int64_t i = 0; i < ids->n; i++) {
-			double *to = r->f + (o * ids->n + i) * s.inner, id = ids->f[i];
-
-			if (id >= 0 && id < (double)s.n)
-				memcpy(to, x->f + (o * s.n + (int64_t)id) * s.inner, (size_t)s.inner * sizeof(double));
-			else
-				memset(to, 0, (size_t)s.inner * sizeof(double));
-		}
+		for (int64_t i = 0; i < ids->n; i++)
+			if (ids->i[i] >= 0 && ids->i[i] < s.n)
+				copy_run(r, (o * ids->n + i) * s.inner, x, (o * s.n + ids->i[i]) * s.inner, s.inner);
 	return NULL;
 }
 
@@ -239,11 +239,11 @@ add_slices(RefCtx *cx, const Op *op, int k, RefTensor *r)
 	for (int64_t o = 0; o < s.outer; o++)
 		for (int64_t i = 0; i < ids->n; i++) {
 			const double *from = g->f + (o * ids->n + i) * s.inner;
-			double id = ids->f[i];
+			int64_t id = ids->i[i];
 
-			if (id >= 0 && id < (double)s.n)
+			if (id >= 0 && id < s.n)
 				for (int64_t j = 0; j < s.inner; j++)
-					r->f[(o * s.n + (int64_t)id) * s.inner + j] += from[j];
+					r->f[(o * s.n + id) * s.inner + j] += from[j];
 		}
 	return NULL;
 }
@@ -260,7 +260,7 @@ ref_take_add(RefCtx *cx, const Op *op)
 	const RefTensor *x = ref_in(cx, op, 0);
 	RefTensor *r = ref_out(cx, op, 0);
 
-	memcpy(r->f, x->f, (size_t)x->n * sizeof(double));
+	copy_run(r, 0, x, 0, x->n);
 	return add_slices(cx, op, 1, r);
 }
 
@@ -270,20 +270,18 @@ ref_crop(RefCtx *cx, const Op *op)
 	const RefTensor *x = ref_in(cx, op, 0), *row = ref_in(cx, op, 1), *column = ref_in(cx, op, 2);
 	RefTensor *r = ref_out(cx, op, 0);
 	int64_t xe[MAX_RANK], re[MAX_RANK];
-	double *out = r->f;
+	int64_t at = 0;
 
+	memset(ref_cells(r), 0, (size_t)r->n * REF_CELL);
 	ref_extents(cx, &x->type, xe);
 	ref_extents(cx, &r->type, re);
 	for (int64_t nc = 0; nc < re[0] * re[1]; nc++) {
-		double top = row->f[nc / re[1]], left = column->f[nc / re[1]];
+		int64_t top = row->i[nc / re[1]], left = column->i[nc / re[1]];
 
 		for (int64_t i = 0; i < re[2]; i++)
-			for (int64_t j = 0; j < re[3]; j++) {
-				double y = (double)i + top, c = (double)j + left;
-				bool inside = y >= 0 && y < (double)xe[2] && c >= 0 && c < (double)xe[3];
-
-				*out++ = inside ? x->f[(nc * xe[2] + (int64_t)y) * xe[3] + (int64_t)c] : 0;
-			}
+			for (int64_t j = 0; j < re[3]; j++, at++) /* of any place: i + top might overflow */
+				if (top >= -i && top < xe[2] - i && left >= -j && left < xe[3] - j)
+					copy_run(r, at, x, (nc * xe[2] + i + top) * xe[3] + j + left, 1);
 	}
 	return NULL;
 }
@@ -300,11 +298,15 @@ ref_cumsum(RefCtx *cx, const Op *op)
 	for (int64_t o = 0; o < s.outer; o++)
 		for (int64_t j = 0; j < s.inner; j++) {
 			double sum = 0;
+			uint64_t whole = 0;
 
 			for (int64_t i = 0; i < s.n; i++) {
 				int64_t at = (o * s.n + (back ? s.n - 1 - i : i)) * s.inner + j;
 
-				r->f[at] = sum += x->f[at];
+				if (x->i)
+					r->i[at] = (int64_t)(whole += (uint64_t)x->i[at]);
+				else
+					r->f[at] = sum += x->f[at];
 			}
 		}
 	return NULL;

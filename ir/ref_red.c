@@ -15,7 +15,7 @@ typedef struct Red {
 	int64_t inner;              /* argmax: elements of the input per step along the reduced axis */
 	int64_t count;              /* elements per result */
 	int64_t along;              /* argmax: extent of the reduced axis */
-	const double *x;
+	const RefTensor *x;
 } Red;
 
 static bool
@@ -31,7 +31,7 @@ static Red
 red_of(const RefCtx *cx, const Op *op)
 {
 	const RefTensor *x = ref_in(cx, op, 0);
-	Red r = {.row = 1, .count = 1, .inner = 1, .along = 1, .x = x->f};
+	Red r = {.row = 1, .count = 1, .inner = 1, .along = 1, .x = x};
 	int64_t ext[MAX_RANK], s = 1;
 	int naxes, last = x->type.rank - 1;
 	const int64_t *axes = attr_ints(op, A_axes, &naxes);
@@ -59,13 +59,13 @@ red_of(const RefCtx *cx, const Op *op)
 	return r;
 }
 
-/* Runs body for every element: x its value, o the result's offset, e its number. */
-#define RED_EACH(red, body) do { \
+/* Runs body for every element: x its value, of cells f (double) or i (int64_t), o the result's offset, e its number. */
+#define RED_EACH(red, cells, body) do { \
 	Red walk_ = *(red); \
 	int64_t off_[1] = {0}, e_ = 0; \
 	do { \
 		for (int64_t i_ = 0; i_ < walk_.row; i_++, e_++) { \
-			const double x = walk_.x[e_]; \
+			const __typeof__(*walk_.x->cells) x = walk_.x->cells[e_]; \
 			const int64_t o = off_[0] + i_ * walk_.row_stride, e = e_; \
 			(void)e; \
 			body; \
@@ -80,43 +80,73 @@ fill(RefTensor *r, double v)
 		r->f[i] = v;
 }
 
+/* Of integers in i64, where it wraps; of conditions a count. */
 static void
-red_sum(const Red *red, double *s)
+red_sum(const Red *red, RefTensor *r)
 {
-	RED_EACH(red, s[o] += x);
+	double *f = r->f;
+	int64_t *s = r->i;
+
+	if (red->x->i)
+		RED_EACH(red, i, s[o] = (int64_t)((uint64_t)s[o] + (uint64_t)x));
+	else if (s)
+		RED_EACH(red, f, s[o] += x != 0);
+	else
+		RED_EACH(red, f, f[o] += x);
 }
 
 static void
-red_extremum(const Red *red, double *s, bool largest)
+red_extremum(const Red *red, RefTensor *r, bool largest)
 {
-	if (largest)
-		RED_EACH(red, s[o] = x > s[o] || x != x ? x : s[o]);
+	double *f = r->f;
+	int64_t *s = r->i;
+
+	for (int64_t i = 0; i < r->n; i++)
+		if (s)
+			s[i] = largest ? INT64_MIN : INT64_MAX;
+	if (f)
+		fill(r, largest ? -INFINITY : INFINITY);
+	if (s && largest)
+		RED_EACH(red, i, s[o] = x > s[o] ? x : s[o]);
+	else if (s)
+		RED_EACH(red, i, s[o] = x < s[o] ? x : s[o]);
+	else if (largest)
+		RED_EACH(red, f, f[o] = x > f[o] || x != x ? x : f[o]);
 	else
-		RED_EACH(red, s[o] = x < s[o] || x != x ? x : s[o]);
+		RED_EACH(red, f, f[o] = x < f[o] || x != x ? x : f[o]);
 }
+
+/* The first of equals; the first NaN. r begins as zeros. */
+#define ARGMAX(T, cells) do { \
+	T *best = arena_array(cx->arena, T, r->n); \
+	bool *any = arena_array(cx->arena, bool, r->n); \
+	RED_EACH(red, cells, { \
+		if (!any[o] || x > best[o] || (x != x && best[o] == best[o])) { \
+			any[o] = true; \
+			best[o] = x; \
+			r->i[o] = e / red->inner % red->along; \
+		} \
+	}); \
+} while (0)
 
 static void
 red_argmax(RefCtx *cx, const Red *red, RefTensor *r)
 {
-	double *best = arena_array(cx->arena, double, r->n);
-
-	for (int64_t i = 0; i < r->n; i++)
-		best[i] = -INFINITY;
-	RED_EACH(red, {
-		if (x > best[o] || (x != x && best[o] == best[o])) {
-			best[o] = x;
-			r->f[o] = (double)(e / red->inner % red->along);
-		}
-	});
+	if (red->x->i)
+		ARGMAX(int64_t, i);
+	else
+		ARGMAX(double, f);
 }
 
 static void
-red_moments(const Red *red, double *mean, double *var, int64_t n)
+red_moments(const Red *red, RefTensor *r, double *var, int64_t n)
 {
-	red_sum(red, mean);
+	double *mean = r->f;
+
+	red_sum(red, r);
 	for (int64_t i = 0; i < n; i++)
 		mean[i] /= (double)red->count;
-	RED_EACH(red, var[o] += (x - mean[o]) * (x - mean[o]));
+	RED_EACH(red, f, var[o] += (x - mean[o]) * (x - mean[o]));
 	for (int64_t i = 0; i < n; i++)
 		var[i] /= (double)red->count;
 }
@@ -127,9 +157,8 @@ red_logsumexp(RefCtx *cx, const Red *red, RefTensor *r)
 {
 	double *sum = arena_array(cx->arena, double, r->n);
 
-	fill(r, -INFINITY);
-	red_extremum(red, r->f, true);
-	RED_EACH(red, sum[o] += isinf(r->f[o]) ? 0 : exp(x - r->f[o]));
+	red_extremum(red, r, true);
+	RED_EACH(red, f, sum[o] += isinf(r->f[o]) ? 0 : exp(x - r->f[o]));
 	for (int64_t i = 0; i < r->n; i++)
 		r->f[i] = isinf(r->f[i]) ? r->f[i] : r->f[i] + log(sum[i]);
 }
@@ -144,26 +173,24 @@ ref_red(RefCtx *cx, const Op *op)
 		return ref_fail(cx, "%s of no elements", op_info[op->kind].name);
 	switch (op->kind) {
 	case OP_sum:
-		red_sum(&red, r->f);
+		red_sum(&red, r);
 		break;
 	case OP_mean:
-		red_sum(&red, r->f);
+		red_sum(&red, r);
 		for (int64_t i = 0; i < r->n; i++)
 			r->f[i] /= (double)red.count;
 		break;
 	case OP_max:
-		fill(r, -INFINITY);
-		red_extremum(&red, r->f, true);
+		red_extremum(&red, r, true);
 		break;
 	case OP_min:
-		fill(r, INFINITY);
-		red_extremum(&red, r->f, false);
+		red_extremum(&red, r, false);
 		break;
 	case OP_argmax:
 		red_argmax(cx, &red, r);
 		break;
 	case OP_moments:
-		red_moments(&red, r->f, ref_zeros(cx, op, 1)->f, r->n);
+		red_moments(&red, r, ref_zeros(cx, op, 1)->f, r->n);
 		break;
 	case OP_logsumexp:
 		red_logsumexp(cx, &red, r);

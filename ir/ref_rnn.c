@@ -12,7 +12,8 @@
 typedef struct Rnn {
 	int64_t n, t, c, h, rows;              /* rows = gates * h */
 	bool lstm, reverse;
-	const double *x, *w, *u, *bw, *bu, *h0, *c0, *length;
+	const double *x, *w, *u, *bw, *bu, *h0, *c0;
+	const int64_t *length;
 	/* of one example, by step of the walk (0 first): */
 	double *a, *b;                         /* [t][rows] */
 	double *hs, *cs;                       /* [t + 1][h]: states before step s */
@@ -40,7 +41,7 @@ rnn_of(RefCtx *cx, const Op *op, int first, bool lstm, int length)
 	r.bu = ref_in(cx, op, first + 4)->f;
 	r.h0 = ref_in(cx, op, first + 5)->f;
 	r.c0 = lstm ? ref_in(cx, op, first + 6)->f : NULL;
-	r.length = attr_bool(op, A_has_length) ? ref_in(cx, op, length)->f : NULL;
+	r.length = attr_bool(op, A_has_length) ? ref_in(cx, op, length)->i : NULL;
 	r.a = arena_alloc(cx->arena, (size_t)(r.t * r.rows) * sizeof(double));
 	r.b = arena_alloc(cx->arena, (size_t)(r.t * r.rows) * sizeof(double));
 	r.hs = arena_alloc(cx->arena, (size_t)((r.t + 1) * r.h) * sizeof(double));
@@ -57,7 +58,7 @@ step_at(const Rnn *r, int64_t s)
 static bool
 alive(const Rnn *r, int64_t i, int64_t t)
 {
-	return !r->length || (double)t < r->length[i];
+	return !r->length || t < r->length[i];
 }
 
 /* out = m v + bias, m [rows, width]. */

@@ -39,18 +39,18 @@ span_of(const Pool *p, int64_t oy, int64_t ox)
 	return (Span){.y0 = y < 0 ? 0 : y, .y1 = least(yend, p->h), .x0 = x < 0 ? 0 : x, .x1 = least(xend, p->w), .padded = (yend - y) * (xend - x)};
 }
 
-/* Offset in the plane of the window's first largest element. */
+/* The window's first largest element, in the plane that begins at element `plane`. */
 static int64_t
-largest(const Pool *p, const double *plane, Span s)
+largest(const Pool *p, const RefTensor *x, int64_t plane, Span s)
 {
-	int64_t best = s.y0 * p->w + s.x0;
+	int64_t best = plane + s.y0 * p->w + s.x0;
 
-	for (int64_t y = s.y0; y < s.y1; y++)
-		for (int64_t x = s.x0; x < s.x1; x++) {
-			double v = plane[y * p->w + x], b = plane[best];
+	for (int64_t i = s.y0; i < s.y1; i++)
+		for (int64_t j = s.x0; j < s.x1; j++) {
+			int64_t at = plane + i * p->w + j;
 
-			if (v > b || (v != v && b == b))
-				best = y * p->w + x;
+			if (x->i ? x->i[at] > x->i[best] : x->f[at] > x->f[best] || (x->f[at] != x->f[at] && x->f[best] == x->f[best]))
+				best = at;
 		}
 	return best;
 }
@@ -61,14 +61,17 @@ ref_max_pool2d(RefCtx *cx, const Op *op)
 	const RefTensor *x = ref_in(cx, op, 0);
 	RefTensor *r = ref_out(cx, op, 0);
 	Pool p = pool_of(cx, op, &x->type, &r->type);
-	double *out = r->f;
+	int64_t out = 0;
 
 	for (int64_t i = 0; i < p.planes; i++)
 		for (int64_t oy = 0; oy < p.oh; oy++)
-			for (int64_t ox = 0; ox < p.ow; ox++) {
-				const double *plane = x->f + i * p.h * p.w;
+			for (int64_t ox = 0; ox < p.ow; ox++, out++) {
+				int64_t at = largest(&p, x, i * p.h * p.w, span_of(&p, oy, ox));
 
-				*out++ = plane[largest(&p, plane, span_of(&p, oy, ox))];
+				if (r->i)
+					r->i[out] = x->i[at];
+				else
+					r->f[out] = x->f[at];
 			}
 	return NULL;
 }
@@ -83,11 +86,8 @@ ref_max_pool2d_dx(RefCtx *cx, const Op *op)
 
 	for (int64_t i = 0; i < p.planes; i++)
 		for (int64_t oy = 0; oy < p.oh; oy++)
-			for (int64_t ox = 0; ox < p.ow; ox++) {
-				int64_t plane = i * p.h * p.w;
-
-				r->f[plane + largest(&p, x->f + plane, span_of(&p, oy, ox))] += *d++;
-			}
+			for (int64_t ox = 0; ox < p.ow; ox++)
+				r->f[largest(&p, x, i * p.h * p.w, span_of(&p, oy, ox))] += *d++;
 	return NULL;
 }
 

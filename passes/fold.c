@@ -12,6 +12,7 @@
  * change a result's type. */
 #include <math.h>
 #include <string.h>
+#include "../ir/ref.h"
 #include "passes.h"
 
 typedef struct Fold { Rewrite rw; PassCtx *cx; bool diffed, changed; uint32_t *uses; /* by old Val.id */ } Fold;
@@ -22,24 +23,27 @@ def_of(const Fold *f, Val v)
 	return val_op(f->rw.g, v);
 }
 
-/* The number if v is a full. */
-static bool
-is_full(const Fold *f, Val v, double *x)
+/* The number if v is a full, else NULL. */
+static const Attr *
+full_value(const Fold *f, Val v)
 {
 	const Op *op = def_of(f, v);
 
-	if (!op || op->kind != OP_full)
-		return false;
-	*x = attr_num(op, A_value);
-	return true;
+	return op && op->kind == OP_full ? attr_get(op, A_value) : NULL;
+}
+
+static double
+as_double(const Attr *a)
+{
+	return a->is_int ? (double)a->i : a->f;
 }
 
 static bool
 is_number(const Fold *f, Val v, double want)
 {
-	double x;
+	const Attr *a = full_value(f, v);
 
-	return is_full(f, v, &x) && x == want && signbit(x) == signbit(want);
+	return a && as_double(a) == want && signbit(as_double(a)) == signbit(want);
 }
 
 static const Type *
@@ -62,31 +66,21 @@ as_result(const Fold *f, const Op *op, Val x)
 }
 
 /* ---------------------------------------------------------------- constants */
-/* The value of an op whose inputs are all full: one element, by the reference. */
+/* The value of an op whose inputs are all full: one element, by the reference; an integer stays one. */
 static bool
-evaluate(const Fold *f, const Op *op, double *result)
+evaluate(const Fold *f, const Op *op, AttrArg *result)
 {
 	Graph *g = f->rw.g;
 	RefTensor *val = arena_array(f->cx->scratch, RefTensor, g->val.n);
 	RefCtx rc = {.g = g, .arena = f->cx->scratch, .n = g->module->batch, .full = g->module->batch, .round = true, .val = val};
 	const RefTensor *out = &val[op->out[0].id];
 
-	for (int k = 0; k < op->nin; k++) {
-		const Type *t = type_in(f, op, k);
-		RefTensor *x = &val[op->in[k].id];
-		double c;
-
-		if (!is_full(f, op->in[k], &c))
+	for (int k = 0; k < op->nin; k++)
+		if (!full_value(f, op->in[k]) || ref_op(&rc, def_of(f, op->in[k])))
 			return false;
-		x->type = *t;
-		x->n = type_elements(t);
-		x->f = arena_array(f->cx->scratch, double, x->n);
-		for (int64_t i = 0; i < x->n; i++)
-			x->f[i] = c;
-	}
-	if (ref_op(&rc, op) || !out->f || out->n < 1)
+	if (ref_op(&rc, op) || out->n < 1)
 		return false;
-	*result = out->f[0];
+	*result = out->i ? (AttrArg)AI(value, out->i[0]) : (AttrArg)AF(value, out->f[0]);
 	return true;
 }
 
@@ -95,33 +89,33 @@ enum { SMALL = 4096 };  /* elements: what is worth evaluating at compile time */
 static bool
 foldable(const Fold *f, const Op *op)
 {
-	double c;
-
 	if (op->nin < 1 || op->nout != 1 || type_elements(type_out(f, op)) > SMALL || type_elements(type_out(f, op)) < 1)
 		return false;
 	if (!op_has(op->kind, T_POINTWISE))
 		return false;
 	for (int k = 0; k < op->nin; k++)
-		if (!is_full(f, op->in[k], &c) || type_elements(type_in(f, op, k)) > SMALL)
+		if (!full_value(f, op->in[k]) || type_elements(type_in(f, op, k)) > SMALL)
 			return false;
-	/* a full holds a double: 64-bit integers beyond 2^53 would be rounded */
-	return type_out(f, op)->dtype != DT_i64 && type_in(f, op, 0)->dtype != DT_i64;
+	return true;
 }
 
 static Val
 fold_constant(Fold *f, const Op *op)
 {
-	double x;
+	const Attr *a = op_has(op->kind, T_VIEW) && op->kind != OP_stop_gradient ? full_value(f, op->in[0]) : NULL;
+	AttrArg x;
 	Val v;
 
-	if (op_has(op->kind, T_VIEW) && op->kind != OP_stop_gradient && is_full(f, op->in[0], &x))
-		;
+	if (a)
+		x = a->is_int ? (AttrArg)AI(value, a->i) : (AttrArg)AF(value, a->f);
 	else if (!foldable(f, op) || !evaluate(f, op, &x))
 		return NOVAL;
 	if (!pass_may(f->cx, "fold.constant"))
 		return NOVAL;
 	Type t = *type_out(f, op);
-	v = build_full(&f->rw.b, type_of((DType)t.dtype, t.rank, t.axis), x);
+
+	t = type_of((DType)t.dtype, t.rank, t.axis);
+	v = build_op(&f->rw.b, OP_full, NULL, 0, ATTRS(x), &t);
 	return as_result(f, op, v);
 }
 
@@ -129,9 +123,9 @@ fold_constant(Fold *f, const Op *op)
 static Val
 fold_where(const Fold *f, const Op *op)
 {
-	double c;
+	const Attr *c = full_value(f, op->in[0]);
 
-	return is_full(f, op->in[0], &c) ? as_result(f, op, op->in[c != 0 ? 1 : 2]) : NOVAL;
+	return c ? as_result(f, op, op->in[as_double(c) != 0 ? 1 : 2]) : NOVAL;
 }
 
 static Val

@@ -177,13 +177,8 @@ eval_const(Emit *e, const Op *op, const Ix *ix)
 	const Type *t = val_type(e->g, op->out[0]);
 	DType dt = (DType)t->dtype;
 
-	if (op->kind == OP_full) {
-		const Attr *a = attr_get(op, A_value);
-
-		if (a->is_int && !dtype_is_float(dt) && dt != DT_bool)
-			return cell_of(LLVMConstInt(ctype(e, dt), (unsigned long long)a->i, 1), false, dt);
-		return cell_const(e, dt, a->is_int ? (double)a->i : a->f);
-	}
+	if (op->kind == OP_full)
+		return cell_attr(e, dt, attr_get(op, A_value));
 	return ix_cell(e, ix_add_k(e, ix_mul_k(e, ix[attr_int(op, A_axis)], attr_int(op, A_step)), attr_int(op, A_start)), dt);
 }
 

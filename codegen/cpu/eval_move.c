@@ -81,8 +81,7 @@ eval_pad(Emit *e, const Op *op, const Ix *ix)
 {
 	const Type *from = val_type(e->g, op->in[0]);
 	int64_t a = attr_int(op, A_axis), step = attr_int(op, A_step);
-	const Attr *value = attr_get(op, A_value);
-	Cell fill = cell_const(e, (DType)from->dtype, value->is_int ? (double)value->i : value->f);
+	Cell fill = cell_attr(e, (DType)from->dtype, attr_get(op, A_value));
 	V ext = extent(e, from->axis[a]), test;
 	Ix in[MAX_RANK], t = ix_add_k(e, ix[a], -attr_int(op, A_before));
 	Valid valid = {NULL, NULL};

@@ -217,6 +217,7 @@ cell_bin(Emit *e, ExprKind k, Cell a, Cell b)
 		break;
 	}
 	case EX_POW: return math_call(e, MF_POW, a, b);
+	case EX_FLOORMOD: return math_call(e, MF_FLOORMOD, a, b);
 	default: bug("expression kind %d", k);
 	}
 	return cell_of(r, a.vec, dt);
@@ -248,11 +249,12 @@ expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
 		return cell_neg(e, c.dt == DT_bool ? as_num(e, c, dt) : c);
 	}
 	case EX_NOT: return cell_not(e, expr_emit(e, x->a, var, dt));
-	case EX_EXP: case EX_LOG: case EX_LOG1P: case EX_SQRT: case EX_ERF: case EX_TANH: case EX_SIN: case EX_COS: case EX_FLOOR: case EX_CEIL:
+	case EX_EXP: case EX_EXPM1: case EX_LOG: case EX_LOG1P: case EX_SQRT: case EX_ERF: case EX_TANH: case EX_SIN: case EX_COS: case EX_FLOOR: case EX_CEIL:
 	case EX_RINT: case EX_FABS:
 		a = as_num(e, expr_emit(e, x->a, var, dt), dt);
 		switch (x->kind) {
 		case EX_EXP: return math_call(e, MF_EXP, a, a);
+		case EX_EXPM1: return math_call(e, MF_EXPM1, a, a);
 		case EX_LOG: return math_call(e, MF_LOG, a, a);
 		case EX_LOG1P: return math_call(e, MF_LOG1P, a, a);
 		case EX_ERF: return math_call(e, MF_ERF, a, a);
@@ -295,7 +297,7 @@ ew_emit(Emit *e, const Op *op, const Cell *in)
 			dt = (DType)in[k].dt; /* of comparisons the operands' type is the one that literals take */
 	}
 	for (int k = 0; k < op->nattr && k < 2; k++)
-		var[5 + k] = cell_const(e, dt, op->attr[k].is_int ? (double)op->attr[k].i : op->attr[k].f);
+		var[5 + k] = cell_attr(e, dt, &op->attr[k]);
 	Cell r = expr_emit(e, info->expr, var, dt);
 
 	return as_num(e, r, out);

@@ -488,6 +488,14 @@ cell_const(const Emit *e, DType dt, double x)
 	return cell_of(LLVMConstInt(t, (unsigned long long)i, 1), false, dt);
 }
 
+Cell
+cell_attr(const Emit *e, DType dt, const Attr *a)
+{
+	if (a->is_int && dtype_is_int(dt))
+		return cell_of(LLVMConstInt(ctype(e, dt), (unsigned long long)dtype_saturate(dt, a->i), 1), false, dt);
+	return cell_const(e, dt, a->is_int ? (double)a->i : a->f);
+}
+
 V
 intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V *args, int nargs)
 {

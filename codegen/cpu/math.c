@@ -1,4 +1,4 @@
-/* math.c: exp log log1p tanh erf sin cos pow as LLVM instructions, one lane or W.
+/* math.c: exp expm1 log log1p tanh erf sin cos pow and the remainder as LLVM instructions, one lane or W.
  *
  * In: a number or vector of f32 or f64.   Out: the same form. f32: polynomials (Remez fits made for these intervals) with
  * Cody-Waite reductions, within 2 ulp of the exact value; pow and the reductions of sin and cos go through f64, huge arguments of
@@ -96,6 +96,26 @@ m_exp(const M *m, V x)
 	V half = LLVMBuildAShr(m->b, k, ki(m, 1), ""), rest = LLVMBuildSub(m->b, k, half, "");
 
 	return mul(m, mul(m, p, pow2i(m, half)), pow2i(m, rest));
+}
+
+/* Of f32: exp(r) - 1 by a polynomial, 2^k (exp(r) - 1) + (2^k - 1) in halves, since 2^128 is no number. */
+static V
+m_expm1(const M *m, V x)
+{
+	V y = sel(m, cmp(m, LLVMRealOGT, x, kf(m, 89)), kf(m, 89), x);
+
+	y = sel(m, cmp(m, LLVMRealOLT, y, kf(m, -30)), kf(m, -30), y); /* -1 from -17.4 down */
+	V t = fma3(m, y, kf(m, 1.4426950408889634), kf(m, 12582912.0));
+	V k = LLVMBuildSub(m->b, bits(m, t), bits(m, kf(m, 12582912.0)), ""), kr = sub(m, t, kf(m, 12582912.0));
+	V r = fma3(m, kr, kf(m, 2.12194440e-4), fma3(m, kr, kf(m, -0.693359375), y));
+	V p = POLY(m, r, 5.000000095e-1, 1.666651861e-1, 4.166620515e-2, 8.368917677e-3, 1.395053466e-3);
+
+	p = fma3(m, mul(m, r, r), p, r);
+	V half = pow2i(m, LLVMBuildSub(m->b, k, ki(m, 1), ""));
+	V q = fma3(m, half, p, sub(m, half, kf(m, 0.5)));
+
+	/* below 2^-25 it is x, with the sign of zero and the bits of subnormal numbers */
+	return sel(m, cmp(m, LLVMRealOLT, fabs1(m, x), kf(m, 0x1p-25)), x, add(m, q, q));
 }
 
 static V
@@ -206,6 +226,17 @@ libm_lanes(const M *m, const char *name, V x, V y, bool dbl, T vt)
 		r = LLVMBuildInsertElement(m->b, r, libm_call(e, m->b, name, dbl, a, y ? 2 : 1), k, "");
 	}
 	return r;
+}
+
+/* Remainder with the divisor's sign, exact: libm's fmod, put right. */
+static V
+m_floormod(const M *m, V x, V y)
+{
+	V r = libm_lanes(m, "fmod", x, y, m->dbl, m->ft);
+	V differ = LLVMBuildICmp(m->b, LLVMIntSLT, LLVMBuildXor(m->b, bits(m, r), bits(m, y), ""), ki(m, 0), "");
+	V s = sel(m, differ, add(m, r, y), r);
+
+	return sel(m, cmp(m, LLVMRealOEQ, r, kf(m, 0)), copysign2(m, r, y), s);
 }
 
 /* ---------------------------------------------------------------- sin and cos of f32 */
@@ -321,17 +352,21 @@ pow_const(const M *m, V x, V y, V *r)
 Cell
 math_call(Emit *e, MathFn f, Cell x, Cell y)
 {
-	static const char *const names[] = {"exp", "log", "log1p", "tanh", "erf", "sin", "cos", "pow"};
+	static const char *const names[] = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "fmod", "pow"};
 	V r;
 
-	if (f == MF_POW && (x.vec || y.vec)) {
+	bool two = f == MF_POW || f == MF_FLOORMOD;
+
+	if (two && (x.vec || y.vec)) {
 		x = cell_of(cell_vec(e, x), true, (DType)x.dt);
 		y = cell_of(cell_vec(e, y), true, (DType)y.dt);
 	}
 	M m = m_of(e, x);
 
-	if (f == MF_POW) {
+	if (two) {
 		m.b = at2(e, x.v, y.v);
+		if (f == MF_FLOORMOD)
+			return cell_of(m_floormod(&m, x.v, y.v), x.vec, (DType)x.dt);
 		if (pow_const(&m, x.v, y.v, &r))
 			return cell_of(r, x.vec, (DType)x.dt);
 	}
@@ -341,6 +376,7 @@ math_call(Emit *e, MathFn f, Cell x, Cell y)
 	}
 	switch (f) {
 	case MF_EXP: r = m_exp(&m, x.v); break;
+	case MF_EXPM1: r = m_expm1(&m, x.v); break;
 	case MF_LOG: r = m_log(&m, x.v); break;
 	case MF_LOG1P: r = m_log1p(&m, x.v); break;
 	case MF_TANH: r = m_tanh(&m, x.v); break;

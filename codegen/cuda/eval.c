@@ -172,8 +172,7 @@ eval_pad(Cuda *c, const Op *op, const Ix *ix)
 {
 	const Type *from = val_type(c->g, op->in[0]);
 	int64_t a = attr_int(op, A_axis), step = attr_int(op, A_step);
-	const Attr *value = attr_get(op, A_value);
-	Cell fill = cu_cell_number(c, (DType)from->dtype, value->is_int ? (double)value->i : value->f);
+	Cell fill = cu_cell_attr(c, (DType)from->dtype, attr_get(op, A_value));
 	Ix ext = cu_extent(c, from->axis[a]), in[MAX_RANK], t = cu_ix_add(c, ix[a], cu_ix_k(c, -attr_int(op, A_before)));
 	const char *valid = cu_in_range(c, t, step == 1 ? ext : cu_ix_mul(c, ext, cu_ix_k(c, step)));
 
@@ -250,13 +249,8 @@ eval_const(Cuda *c, const Op *op, const Ix *ix)
 {
 	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
 
-	if (op->kind == OP_full) {
-		const Attr *a = attr_get(op, A_value);
-
-		if (a->is_int && dt == DT_i64)
-			return (Cell){arena_printf(c->a, "(long long)0x%llxull", (unsigned long long)a->i), DT_i64};
-		return cu_cell_number(c, dt, a->is_int ? (double)a->i : a->f);
-	}
+	if (op->kind == OP_full)
+		return cu_cell_attr(c, dt, attr_get(op, A_value));
 	Ix i = ix[attr_int(op, A_axis)];
 	Cell x = {arena_printf(c->a, "((long long)%s * %lldll + %lldll)", i, (long long)attr_int(op, A_step), (long long)attr_int(op, A_start)), DT_i64};
 

@@ -47,6 +47,18 @@ cu_cell_number(Cuda *c, DType t, double x)
 }
 
 Cell
+cu_cell_attr(Cuda *c, DType t, const Attr *a)
+{
+	int64_t i = a->is_int && dtype_is_int(t) ? dtype_saturate(t, a->i) : 0;
+
+	if (!a->is_int || !dtype_is_int(t))
+		return cu_cell_number(c, t, a->is_int ? (double)a->i : a->f);
+	if (t == DT_i64)
+		return (Cell){arena_printf(c->a, "(long long)0x%llxull", (unsigned long long)i), DT_i64};
+	return (Cell){arena_printf(c->a, t == DT_i32 ? "(int)0x%xu" : "(unsigned char)%u", (unsigned)i), (uint8_t)t};
+}
+
+Cell
 cu_cell_lowest(DType t, bool highest)
 {
 	static const char *const low[DT_COUNT] = {[DT_f64] = "(-INF_f64)", [DT_f32] = "(-INF_f32)", [DT_f16] = "(-INF_f32)", [DT_bf16] = "(-INF_f32)",
@@ -118,6 +130,7 @@ cu_cell_bin(Cuda *c, ExprKind k, Cell a, Cell b)
 	case EX_IDIV: return call(c, "idiv", a, &b);
 	case EX_IMOD: return call(c, "imod", a, &b);
 	case EX_EQ: case EX_NE: case EX_LT: case EX_LE: case EX_GT: case EX_GE: return infix(c, a, compare[k - EX_EQ], b, DT_bool);
+	case EX_FLOORMOD: return call(c, "floormod", a, &b);
 	case EX_FMIN: return call(c, "min", a, &b);
 	case EX_FMAX: return call(c, "max", a, &b);
 	case EX_POW: return (Cell){arena_printf(c->a, dt == DT_f64 ? "pow(%s, %s)" : "powf(%s, %s)", a.v, b.v), a.dt};
@@ -136,7 +149,7 @@ cu_cell_fma(Cuda *c, Cell a, Cell b, Cell s)
 static Cell
 function(Cuda *c, ExprKind k, Cell x)
 {
-	static const char *const name[] = {"exp", "log", "log1p", "sqrt", "erf", "tanh", "sin", "cos", "", "floor", "ceil", "rint", "fabs"};
+	static const char *const name[] = {"exp", "expm1", "log", "log1p", "sqrt", "erf", "tanh", "sin", "cos", "", "", "floor", "ceil", "rint", "fabs"};
 
 	if (!is_f(x.dt))
 		return k == EX_FABS ? call(c, "abs", x, NULL) : x;
@@ -174,7 +187,7 @@ expression(Cuda *c, const Expr *x, const Cell var[7], DType dt)
 		return function(c, x->kind, as_num(c, a, dt));
 	b = expression(c, x->b, var, dt);
 	/* a function's operands are numbers; of comparisons of conditions as they are */
-	if (x->kind == EX_POW)
+	if (x->kind == EX_POW || x->kind == EX_FLOORMOD)
 		return cu_cell_bin(c, x->kind, as_num(c, a, dt), as_num(c, b, dt));
 	if (a.dt == DT_bool && b.dt == DT_bool && (x->kind == EX_ADD || x->kind == EX_SUB || x->kind == EX_MUL || x->kind >= EX_EXP)) {
 		a = as_num(c, a, dt);
@@ -196,7 +209,7 @@ cu_cell_ew(Cuda *c, const Op *op, const Cell *in)
 			dt = (DType)in[k].dt; /* of comparisons the operands' type is the one that literals take */
 	}
 	for (int k = 0; k < op->nattr && k < 2; k++)
-		var[5 + k] = cu_cell_number(c, dt, op->attr[k].is_int ? (double)op->attr[k].i : op->attr[k].f);
+		var[5 + k] = cu_cell_attr(c, dt, &op->attr[k]);
 	return cu_cell_let(c, as_num(c, expression(c, info->expr, var, dt), out).v, out);
 }
 

@@ -2,7 +2,7 @@
  *
  * In: a module whose training graph has its gradients and stores.  Out: the exit status of the runtime's main.
  * The runtime's arena holds what the runtime reads and writes: the fault record at 0, states, each graph's inputs and results.
- * A call copies states and inputs in as double, runs the graph, and copies results and stored states out, rounded to their
+ * A call copies states and inputs in as double or int64_t, runs the graph, and copies results and stored states out, rounded to their
  * types; values in between stay in the interpreter. Every target's layout of the same module differs, the descriptor says where
  * things are. It emits no code: the launcher holds the IR as text. */
 #include "ref.h"
@@ -79,7 +79,7 @@ states_in(Interp *in, const Graph *g, const uint8_t *arena)
 
 	for (uint32_t i = 0; i < m->state.n; i++)
 		if (touches(g, OP_load, m->state.at[i].name))
-			ref_bytes_in((DType)in->state[i].type.dtype, arena + m->state.at[i].offset, in->state[i].n, in->state[i].f);
+			ref_bytes_in(&in->state[i], arena + m->state.at[i].offset);
 }
 
 static void
@@ -89,7 +89,7 @@ states_out(const Interp *in, const Graph *g, uint8_t *arena)
 
 	for (uint32_t i = 0; i < m->state.n; i++)
 		if (touches(g, OP_store, m->state.at[i].name))
-			ref_bytes_out((DType)in->state[i].type.dtype, in->state[i].f, in->state[i].n, arena + m->state.at[i].offset);
+			ref_bytes_out(&in->state[i], arena + m->state.at[i].offset);
 }
 
 /* The first element that the failed check refuses. */
@@ -99,13 +99,13 @@ fault_of(const Interp *in)
 	const Op *op = in->failed;
 	const RefTensor *x = &in->cx.val[op->in[0].id];
 	RtFault f = {.set = 1, .op = check_number(in->module, op)};
-	double limit = (double)ref_extent(&in->cx, check_limit(op));
+	int64_t limit = ref_extent(&in->cx, check_limit(op));
 
 	for (; f.element < x->n; f.element++) {
-		double v = x->f[f.element];
+		int64_t v = x->i[f.element];
 
-		if (!(v >= 0 && v < limit) && !(attr_bool(op, A_has_ignore) && v == (double)attr_int(op, A_ignore))) {
-			f.value = (int64_t)v;
+		if (!(v >= 0 && v < limit) && !(attr_bool(op, A_has_ignore) && v == attr_int(op, A_ignore))) {
+			f.value = v;
 			break;
 		}
 	}
@@ -131,11 +131,8 @@ ref_call(RtRun *run, const char *name)
 
 	states_in(in, g, run->arena);
 	interp_begin(in, g, run->n);
-	for (uint32_t k = 0; k < g->input.n; k++) {
-		RefTensor *t = interp_input(in, (int)k);
-
-		ref_bytes_in((DType)t->type.dtype, run->arena + val_info(g, g->input.at[k].v)->offset, t->n, t->f);
-	}
+	for (uint32_t k = 0; k < g->input.n; k++)
+		ref_bytes_in(interp_input(in, (int)k), run->arena + val_info(g, g->input.at[k].v)->offset);
 	error = interp_run(in);
 	if (error && in->failed && in->failed->kind == OP_check) {
 		RtFault f = fault_of(in);
@@ -146,11 +143,8 @@ ref_call(RtRun *run, const char *name)
 	if (error)
 		die("%s: %s", name, error);
 	states_out(in, g, run->arena);
-	for (uint32_t k = 0; k < g->result.n; k++) {
-		const RefTensor *t = interp_result(in, (int)k);
-
-		ref_bytes_out((DType)t->type.dtype, t->f, t->n, run->arena + val_info(g, g->result.at[k].v)->offset);
-	}
+	for (uint32_t k = 0; k < g->result.n; k++)
+		ref_bytes_out(interp_result(in, (int)k), run->arena + val_info(g, g->result.at[k].v)->offset);
 	return RT_OK;
 }
 

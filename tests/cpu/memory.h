@@ -73,9 +73,9 @@ type_strides(const Type *t, int64_t n, int64_t full, int64_t stride[MAX_RANK])
 	}
 }
 
-/* Copies between logical row-major doubles and memory in t's layout for n examples. */
+/* Copies between logical row-major numbers and memory in t's layout for n examples: doubles, or whole (exact, of integer types) out of it. */
 static void
-tensor_move(const Type *t, int64_t n, int64_t full, uint8_t *at, double *x, bool in)
+tensor_walk(const Type *t, int64_t n, int64_t full, uint8_t *at, double *x, int64_t *whole, bool in)
 {
 	int64_t stride[MAX_RANK], ext[MAX_RANK], idx[MAX_RANK] = {0}, count = 1;
 
@@ -91,13 +91,23 @@ tensor_move(const Type *t, int64_t n, int64_t full, uint8_t *at, double *x, bool
 			off += idx[i] * stride[i];
 		uint8_t *p = at + off * dtype_info[t->dtype].bytes;
 
-		if (in)
+		if (whole && t->dtype == DT_i64)
+			memcpy(&whole[e], p, sizeof *whole);
+		else if (whole)
+			whole[e] = (int64_t)element_read((DType)t->dtype, p);
+		else if (in)
 			element_write((DType)t->dtype, p, x[e]);
 		else
 			x[e] = element_read((DType)t->dtype, p);
 		for (int i = t->rank; i-- > 0 && ++idx[i] == ext[i];)
 			idx[i] = 0;
 	}
+}
+
+static void
+tensor_move(const Type *t, int64_t n, int64_t full, uint8_t *at, double *x, bool in)
+{
+	tensor_walk(t, n, full, at, x, NULL, in);
 }
 
 static int64_t

@@ -331,6 +331,20 @@ compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowes
 	return true;
 }
 
+static bool
+compare_integers(Run *r, const char *what, const char *line, int k, const RefTensor *want, const Type *t, int64_t n, int64_t full, uint8_t *at)
+{
+	int64_t *got = arena_array(r->arena, int64_t, want->n);
+
+	tensor_walk(t, n, full, at, NULL, got, false);
+	for (int64_t e = 0; e < want->n; e++)
+		if (got[e] != want->i[e]) {
+			failed(r, line, "%s, result %d, element %lld: %lld, want %lld", what, k, (long long)e, (long long)got[e], (long long)want->i[e]);
+			return false;
+		}
+	return true;
+}
+
 /* Sums of n numbers that cancel, and variances about a large mean, lose what the inputs' size says: by how much bounds are wider. */
 static double
 error_scale(const Graph *g, const RefTensor *want, double **x)
@@ -352,7 +366,7 @@ error_scale(const Graph *g, const RefTensor *want, double **x)
 		}
 	}
 	for (int64_t i = 0; i < want->n; i++)
-		out = fabs(want->f[i]) > out ? fabs(want->f[i]) : out;
+		out = fabs(ref_get(want, i)) > out ? fabs(ref_get(want, i)) : out;
 	double spread = high > low ? top / (high - low) : 1, cancel = out > 0 ? top * sqrt((double)(x ? type_elements(val_type(g, g->input.at[0].v)) / want->n + 1 : 1)) / out : 1;
 
 	return 1 + spread + (cancel < 100 ? cancel : 100);
@@ -505,6 +519,11 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 		const RefTensor *want = interp_result(in, (int)k);
 		double *got = arena_array(m->arena, double, want->n);
 
+		if (want->i) {
+			if (!compare_integers(r, what, line, (int)k, want, &i->type, n, full, arena + i->offset))
+				break;
+			continue;
+		}
 		tensor_move(&i->type, n, full, arena + i->offset, got, false);
 		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest, scale * error_scale(g, want, x), want->f, got, want->n))
 			break;

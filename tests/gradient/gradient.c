@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../ir/interp.h"
+#include "../../ir/ref.h"
 #include "../../passes/pass.h"
 
 enum { MAX_VARS = 12, MAX_CHECKED = 400 };
@@ -172,9 +173,9 @@ evaluate(const Case *c, Run *r)
 
 		if (v)
 			for (int64_t k = 0; k < type_elements(val_type(g, g->input.at[i].v)); k++)
-				x->f[k] = floor(random01(&seed) * v->high);
+				ref_set(x, k, floor(random01(&seed) * v->high));
 		else
-			x->f[0] = g->input.at[i].kind == IN_RATE ? 1 : 3;
+			ref_set(x, 0, g->input.at[i].kind == IN_RATE ? 1 : 3);
 	}
 	error = interp_run(r->in);
 	if (error) {

@@ -8,6 +8,7 @@
  * At the end: rows of the tables without a case fail. Inputs come from Philox, stream = the case's line, so that any case
  * runs alone; steps and bounds are for values of order 1. */
 #include "../../ir/interp.h"
+#include "../../ir/ref.h"
 #include "../../runtime/philox.h"
 #include <math.h>
 #include <stdlib.h>
@@ -143,6 +144,11 @@ read_attr(const char **p, Case *c, int at)
 		return true;
 	default:
 		a->f = strtod(*p, &end);
+		n = strspn(*p + (**p == '-'), "0123456789") + (**p == '-');
+		if (*p + n == end) { /* whole, and no double may hold it */
+			a->kind = AK_INT;
+			a->i = strtoll(*p, NULL, 10);
+		}
 		*p = end;
 		return true;
 	}
@@ -357,6 +363,17 @@ expanded(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
 }
 
 /* ---------------------------------------------------------------- numbers */
+/* u has 24 bits; of wide ranges 24 more say where between. */
+static double
+whole_between(int64_t low, int64_t high, double u, uint32_t stream, uint64_t *j)
+{
+	double span = (double)high - (double)low + 1;
+
+	if (span > 0x1p24)
+		u += 0x1p-24 * philox_uniform(7, stream, 0, (*j)++);
+	return fmin((double)low + floor(u * span), (double)high);
+}
+
 static void
 fill_inputs(const Case *c, const Graph *g, double **x)
 {
@@ -375,7 +392,7 @@ fill_inputs(const Case *c, const Graph *g, double **x)
 			double u = philox_uniform(7, stream, 0, j++);
 
 			x[k][i] = dtype_is_float((DType)t->dtype) ? low + (high - low) * u
-			          : t->dtype == DT_bool ? u < 0.6 : (double)(c->id_low + (int64_t)(u * (double)(c->id_high - c->id_low + 1)));
+			          : t->dtype == DT_bool ? u < 0.6 : whole_between(c->id_low, c->id_high, u, stream, &j);
 		}
 	}
 }
@@ -385,7 +402,8 @@ run_graph(Interp *in, const Graph *g, int64_t n, double **x)
 {
 	interp_begin(in, g, n);
 	for (uint32_t k = 0; k < g->input.n; k++)
-		memcpy(interp_input(in, (int)k)->f, x[k], (size_t)interp_input(in, (int)k)->n * sizeof(double));
+		for (int64_t i = 0; i < interp_input(in, (int)k)->n; i++)
+			ref_set(interp_input(in, (int)k), i, x[k][i]);
 	return interp_run(in);
 }
 
@@ -429,8 +447,8 @@ compare_expanded(Run *r, const Case *c, Interp *in, const Graph *g, double **x)
 		const RefTensor *a = interp_result(in, (int)k), *b = interp_result(other, (int)k);
 
 		for (int64_t i = 0; i < a->n; i++)
-			if (!agree(a->f[i], b->f[i], SAME)) {
-				failed(r, c->line, "result %u, element %lld: %.12g, expanded %.12g", k, (long long)i, a->f[i], b->f[i]);
+			if (!agree(ref_get(a, i), ref_get(b, i), SAME)) {
+				failed(r, c->line, "result %u, element %lld: %.12g, expanded %.12g", k, (long long)i, ref_get(a, i), ref_get(b, i));
 				break;
 			}
 	}
@@ -557,8 +575,8 @@ run_batches(Run *r, const char *line)
 				return;
 			}
 		for (int64_t i = 0; i < want->n; i++)
-			if (!agree(a->f[i], want->f[i], 0)) {
-				failed(r, line, "result %d, element %lld: %.9g in a batch of 3, want %.9g", k, (long long)i, a->f[i], want->f[i]);
+			if (!agree(ref_get(a, i), ref_get(want, i), 0)) {
+				failed(r, line, "result %d, element %lld: %.9g in a batch of 3, want %.9g", k, (long long)i, ref_get(a, i), ref_get(want, i));
 				return;
 			}
 	}
@@ -597,7 +615,7 @@ check_expression(Run *r, OpKind k)
 		return;
 	}
 	for (int64_t i = 0; i < 200; i++) {
-		double var[7] = {0, 0, 0, 0, 0, -0.5, 1.25}, want, got = interp_result(in, 0)->f[i];
+		double var[7] = {0, 0, 0, 0, 0, -0.5, 1.25}, want, got = ref_get(interp_result(in, 0), i);
 
 		for (int j = 0; j < c.nin; j++)
 			var[strchr("xyzrg", info->operands[j]) - "xyzrg"] = x[j][i];

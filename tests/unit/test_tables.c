@@ -192,6 +192,57 @@ expressions_bind_as_in_c(void **state)
 	assert_true(value_of("(1.5e-1 + .5)") == 0.65);
 }
 
+/* As NumPy: the divisor's sign, of zeros too; exact however large the quotient. */
+static void
+remainders_are_exact(void **state)
+{
+	static const struct { double x, y, want; } known[] = {
+		{7, 3, 1}, {-7, 3, 2}, {7, -3, -2}, {-7, -3, -1}, {1e9, 3, 1}, {1e300, 7, 1}, {1000.5, 0.25, 0}, {1, 0.1, 0.09999999999999995},
+		{-9.01, 0x1p-126, 0}, {6, -3, -0.0}, {-6, 3, 0}, {-0.0, 5, 0}, {5, INFINITY, 5}, {-5, INFINITY, INFINITY}, {5, -INFINITY, -INFINITY},
+		{-5, -INFINITY, -5}, {1, 0, NAN}, {INFINITY, 2, NAN}, {NAN, 2, NAN}, {2, NAN, NAN}, {-5e-324, 1, 1},
+	};
+
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+		double v[7] = {known[i].x, known[i].y}, got = expr_eval(op_info[OP_mod].expr, v);
+
+		if (!same(got, known[i].want) || (!isnan(got) && signbit(got) != signbit(known[i].want)))
+			fail_msg("%g %% %g: %.17g, want %.17g", known[i].x, known[i].y, got, known[i].want);
+	}
+}
+
+static int64_t
+whole(const char *text, int64_t x, int64_t y)
+{
+	const int64_t v[7] = {x, y};
+	Arena *a = arena_new();
+	const char *error = NULL;
+	int64_t r = expr_eval_int(expr_parse(a, text, &error), v);
+
+	arena_free(a);
+	return r;
+}
+
+static void
+integers_wrap(void **state)
+{
+	assert_int_equal(whole("x + y", INT64_MAX, 1), INT64_MIN);
+	assert_int_equal(whole("x - y", INT64_MIN, 1), INT64_MAX);
+	assert_int_equal(whole("x * y", 3037000500, 3037000500), -9223372036709301616);
+	assert_int_equal(whole("-x", INT64_MIN, 0), INT64_MIN);
+	assert_int_equal(whole("fabs(x)", INT64_MIN, 0), INT64_MIN);
+	assert_int_equal(whole("idiv(x, y)", -7, 2), -4);
+	assert_int_equal(whole("idiv(x, y)", INT64_MAX, -2), -4611686018427387904);
+	assert_int_equal(whole("idiv(x, y)", INT64_MIN, -1), INT64_MIN);
+	assert_int_equal(whole("imod(x, y)", INT64_MIN, -1), 0);
+	assert_int_equal(whole("imod(x, y)", -7, 2), 1);
+	assert_int_equal(whole("imod(x, y)", 9007199254740993, 2), 1);
+	assert_int_equal(whole("idiv(x, y) + imod(x, y)", 9, 0), 0);
+	assert_int_equal(whole("fmax(x, y) - fmin(x, y)", 9007199254740993, 9007199254740992), 1);
+	assert_int_equal(whole("x == y || x < y ? 5 : 6", 9007199254740993, 9007199254740992), 6);
+	assert_int_equal(dtype_saturate(DT_u8, 300), 255);
+	assert_int_equal(dtype_saturate(DT_i32, INT64_MIN), INT32_MIN);
+}
+
 static void
 expressions_refuse_nonsense(void **state)
 {
@@ -223,6 +274,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(operators_are_complete), cmocka_unit_test(expressions_bind_as_in_c), cmocka_unit_test(expressions_refuse_nonsense),
+		cmocka_unit_test(remainders_are_exact), cmocka_unit_test(integers_wrap),
 		cmocka_unit_test(pasted_is_parsed), cmocka_unit_test(derivatives_are_differences),
 	};
 
