@@ -81,11 +81,11 @@ scratch_ptr(Emit *e, int64_t byte_offset)
 	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, e->arg_scratch, &off, 1, "scratch");
 }
 
-/* Does the processor round vectors of W numbers to bf16 itself? It takes subnormal numbers for zero. */
+/* Does the processor round vectors of W numbers to bf16 itself? It takes subnormal numbers for zero, as its dot products do: for their operands only. */
 static bool
-converts_bf16(const Emit *e, bool vec)
+converts_bf16(const Emit *e)
 {
-	return vec && e->l->arch->round_bf16 && (e->W == 16 || e->W == 8);
+	return e->l->arch->round_bf16 && (e->W == 16 || e->W == 8);
 }
 
 /* Memory form to the form that arithmetic uses, and back. */
@@ -101,15 +101,21 @@ widen(Emit *e, V v, DType dt, bool vec)
 		return LLVMBuildICmp(b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "");
 	if (dt == DT_bf16) {
 		T it = vec ? vec_of(e, e->l->i32) : e->l->i32;
-
-		/* as numbers, so that a rounding behind another one folds away */
-		if (converts_bf16(e, vec))
-			return LLVMBuildFPExt(b, LLVMBuildBitCast(b, v, vec_of(e, LLVMBFloatTypeInContext(e->l->cx)), ""), t, "");
 		V w = LLVMBuildZExt(b, v, it, ""), k = LLVMConstInt(e->l->i32, 16, 0);
 
 		return LLVMBuildBitCast(b, LLVMBuildShl(b, w, vec ? splat(e, k) : k, ""), t, "");
 	}
 	return v;
+}
+
+/* The bits that widen made v of, if it did: a rounding behind another one has nothing to do. */
+static V
+widened_bf16(const Emit *e, V v, bool vec)
+{
+	V s = LLVMIsABitCastInst(v) ? LLVMGetOperand(v, 0) : NULL;
+	V z = s && LLVMIsAInstruction(s) && LLVMGetInstructionOpcode(s) == LLVMShl ? LLVMGetOperand(s, 0) : NULL;
+
+	return z && LLVMIsAZExtInst(z) && LLVMTypeOf(LLVMGetOperand(z, 0)) == (vec ? vec_of(e, e->l->i16) : e->l->i16) ? LLVMGetOperand(z, 0) : NULL;
 }
 
 static V
@@ -124,16 +130,18 @@ narrow(Emit *e, V v, DType dt, bool vec)
 		return LLVMBuildZExt(b, v, t, "");
 	if (dt != DT_bf16)
 		return v;
-	if (converts_bf16(e, vec))
-		return LLVMBuildBitCast(b, LLVMBuildFPTrunc(b, v, vec_of(e, LLVMBFloatTypeInContext(e->l->cx)), ""), t, "");
-	/* round to nearest even on the bits; a NaN keeps its sign and becomes quiet */
+	V was = widened_bf16(e, v, vec);
+
+	if (was)
+		return was;
+	/* to the nearest, ties to even, on the bits, subnormal numbers like all others; a NaN keeps its sign and becomes quiet */
 	T it = vec ? vec_of(e, e->l->i32) : e->l->i32;
 #define K(x) (vec ? splat(e, LLVMConstInt(e->l->i32, (x), 0)) : LLVMConstInt(e->l->i32, (x), 0))
-	V u = LLVMBuildBitCast(b, v, it, ""), hi = LLVMBuildLShr(b, u, K(16), "");
-	V r = LLVMBuildAdd(b, LLVMBuildAdd(b, u, K(0x7fff), ""), LLVMBuildAnd(b, hi, K(1), ""), "");
+	V u = LLVMBuildBitCast(b, v, it, ""), even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, u, K(0x10000), ""), K(0), "");
+	V r = LLVMBuildSelect(b, even, LLVMBuildAdd(b, u, K(0x7fff), ""), LLVMBuildAdd(b, u, K(0x8000), ""), "");
 	V nan = LLVMBuildFCmp(b, LLVMRealUNO, v, v, "");
 
-	r = LLVMBuildSelect(b, nan, LLVMBuildOr(b, hi, K(0x40), ""), LLVMBuildLShr(b, r, K(16), ""), "");
+	r = LLVMBuildLShr(b, LLVMBuildSelect(b, nan, LLVMBuildOr(b, u, K(0x400000), ""), r, ""), K(16), "");
 #undef K
 	return LLVMBuildTrunc(b, r, t, "");
 }
@@ -141,7 +149,11 @@ narrow(Emit *e, V v, DType dt, bool vec)
 V
 vec_half(Emit *e, V v, DType to)
 {
-	return LLVMBuildBitCast(here(e), narrow(e, v, to, true), vec_of(e, e->l->i16), "");
+	if (to == DT_bf16 && converts_bf16(e))
+		v = LLVMBuildFPTrunc(at1(e, v), v, vec_of(e, LLVMBFloatTypeInContext(e->l->cx)), "");
+	else
+		v = narrow(e, v, to, true);
+	return LLVMBuildBitCast(here(e), v, vec_of(e, e->l->i16), "");
 }
 
 V
