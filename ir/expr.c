@@ -13,7 +13,7 @@ enum { MAX_DEPTH = 200 };
 
 static const struct { const char *name; ExprKind kind; int args; } calls[] = {
 	{"exp", EX_EXP, 1},   {"log", EX_LOG, 1},     {"log1p", EX_LOG1P, 1}, {"sqrt", EX_SQRT, 1}, {"erf", EX_ERF, 1},
-	{"expm1", EX_EXPM1, 1}, {"floormod", EX_FLOORMOD, 2},
+	{"expm1", EX_EXPM1, 1}, {"erfc", EX_ERFC, 1},   {"floormod", EX_FLOORMOD, 2},
 	{"tanh", EX_TANH, 1}, {"sin", EX_SIN, 1},     {"cos", EX_COS, 1},     {"pow", EX_POW, 2},   {"floor", EX_FLOOR, 1},
 	{"ceil", EX_CEIL, 1}, {"rint", EX_RINT, 1},   {"fabs", EX_FABS, 1},   {"fmin", EX_FMIN, 2}, {"fmax", EX_FMAX, 2},
 	{"idiv", EX_IDIV, 2}, {"imod", EX_IMOD, 2},
@@ -303,6 +303,7 @@ expr_eval(const Expr *e, const double var[7])
 	case EX_LOG1P: return log1p(a);
 	case EX_SQRT: return sqrt(a);
 	case EX_ERF: return erf(a);
+	case EX_ERFC: return erfc(a);
 	case EX_TANH: return tanh(a);
 	case EX_SIN: return sin(a);
 	case EX_COS: return cos(a);

@@ -340,7 +340,7 @@ bool grad_passes(const Graph *g, const Op *op, int k);
 typedef enum ExprKind {
 	EX_NUM, EX_VAR,                                            /* var: x y z r g a b */
 	EX_NEG, EX_NOT, EX_ADD, EX_SUB, EX_MUL, EX_DIV, EX_EQ, EX_NE, EX_LT, EX_LE, EX_GT, EX_GE, EX_AND, EX_OR, EX_SELECT,
-	EX_EXP, EX_EXPM1, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_TANH, EX_SIN, EX_COS, EX_FLOORMOD, EX_POW, EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
+	EX_EXP, EX_EXPM1, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_ERFC, EX_TANH, EX_SIN, EX_COS, EX_FLOORMOD, EX_POW, EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
 	EX_IDIV, EX_IMOD                                           /* floor division and its remainder; by 0 gives 0 */
 } ExprKind;
 typedef struct Expr { ExprKind kind; char var; double num; const struct Expr *a, *b, *c; uint32_t uses; /* bit per variable */ } Expr;

@@ -161,7 +161,7 @@ V intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover,
 void prefetch(Emit *e, V at, int near);                   /* asks for the line at an address, to be read: 3 into the first-level cache, 2 into the second */
 
 /* ---------------------------------------------------------------- arithmetic (math.c, ew.c) */
-typedef enum MathFn { MF_EXP, MF_EXPM1, MF_LOG, MF_LOG1P, MF_TANH, MF_ERF, MF_SIN, MF_COS, MF_FLOORMOD, MF_POW } MathFn;
+typedef enum MathFn { MF_EXP, MF_EXPM1, MF_LOG, MF_LOG1P, MF_TANH, MF_ERF, MF_ERFC, MF_SIN, MF_COS, MF_FLOORMOD, MF_POW } MathFn;
 Cell math_call(Emit *e, MathFn f, Cell x, Cell y);
 Cell cell_cast(Emit *e, Cell c, DType to);
 Cell cell_bin(Emit *e, ExprKind k, Cell a, Cell b);
