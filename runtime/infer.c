@@ -127,9 +127,6 @@ infer_axis(RtHost *h, Output *o, int64_t examples)
 	for (int i = 0; i < t->rank; i++) {
 		if (t->mul[i] <= 0)
 			continue;
-		if (examples % h->program.batch * t->mul[i] % t->div[i])
-			return rt_fail(&h->error, "output %s, %s: axis %d holds %lld * N / %lld, and N = %lld examples leave a rest; give a multiple of %lld", t->name, words, i,
-			               (long long)t->mul[i], (long long)t->div[i], (long long)examples, (long long)t->div[i]);
 		o->axis = i;
 		marked++;
 	}
