@@ -11,7 +11,7 @@ import net_gen, net_plan, net_reduce
 from net_compare import Difference, Ill
 from net_run import Crash, Lab, Refused
 
-SUITE = (19, 3415, 928, 1321, 3052, 1102)
+SUITE = (4386, 338, 5689, 5399, 729, 1712)
 lock = threading.Lock()
 total = dict.fromkeys(("models", "programs", "numbers", "refused", "settings", "ill", "differences", "doubts"), 0)
 
@@ -80,7 +80,7 @@ def handle(o, seed, model, entry, d, folder):
     last = found[-1][1] if found else d
     with open(os.path.join(at, "again.sh"), "w") as f:
         f.write("#!/bin/sh\n# seed %d, %s\n# %s\ncd \"$(dirname \"$0\")\" || exit 1\nmantou() { ${MANTOU:-%s} \"$@\"; }\n%s\n" %
-                (seed, net_plan.title(e), last.text.replace("\n", "\n# "), o.mantou, "\n".join(last.commands)))
+                (seed, net_plan.title(e), last.text.replace("\n", "\n# "), o.mantou, "\n".join(c for c in last.commands if "shifted" not in c)))
     say("  %s, %d changes tried; %s\n  commands: %s/again.sh\n%s" % (net_plan.title(e), tried, last.text[:600], at, "\n".join("  | " + line for line in small.text().splitlines())))
 
 

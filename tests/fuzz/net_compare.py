@@ -35,14 +35,14 @@ def gather(lab, program, model, save, weights=None, train=(), data=".", evaluate
     got["checkpoint"] = {k: v for k, v in state.items() if not k.startswith("loss_scale")}
     got["meta"] = {k: meta.get(k) for k in ("step", "seed", "total_steps", "batch")}
     if evaluate:
-        got.update(forward(lab, program, model, weights or save + ".st", save, data, env))
+        got.update(forward(lab, program, model, weights or save + ".st", save, data, env=env))
     return got
 
 
-def forward(lab, program, model, weights, save, data=".", env=None):
-    r = lab.eval(program, weights, data=data, env=env)
+def forward(lab, program, model, weights, save, data=".", threads=2, env=None):
+    r = lab.eval(program, weights, "--threads", threads, data=data, env=env)
     numbers = {"examples": r["examples"], "loss": r["loss"], **r["metrics"]}
-    return {"eval": {k: np.float64(np.nan if v is None else v) for k, v in numbers.items()}, "output": lab.infer(program, weights, model, save, data=data, env=env)}
+    return {"eval": {k: np.float64(np.nan if v is None else v) for k, v in numbers.items()}, "output": lab.infer(program, weights, model, save, "--threads", threads, data=data, env=env)}
 
 
 class Oracle:
@@ -133,3 +133,12 @@ def same(one, two, setting, first):
     if one[0] != two[0]:
         raise Difference("bits", "checkpoint", "%s: the checkpoint differs from that of %s" % (setting, first))
     return len(one[0]) // 4 + len(one[1])
+
+
+def same_forward(one, two, setting):
+    """Evaluation and outputs by another number of threads."""
+    for part in ("eval", "output"):
+        for name, a in one[part].items():
+            if np.asarray(a).tobytes() != np.asarray(two[part][name]).tobytes():
+                raise Difference("bits", part, "%s: %s by another number of threads: %s, but by two %s" % (setting, name, str(a)[:100], str(two[part][name])[:100]))
+    return sum(np.size(a) for part in ("eval", "output") for a in one[part].values())

@@ -1,6 +1,6 @@
 """net_ops.py: the operators of random models, a function or more for each group. Each takes values of the pool that it can work on and adds statements; it raises Unfit where there are none."""
 from net_model import FLOATS, INTS, RANGE, Block, Follow, N, Value, extent, extent_text, shape_text, times
-from net_pool import WORK, Unfit, broadcast, dropped, join, moved, small
+from net_pool import Unfit, broadcast, dropped, join, moved, small
 
 OPS = []           # (group, weight, function)
 
@@ -216,7 +216,7 @@ def softmax(g):
 def dense(g):
     v = g.real((1, 5), lambda v: not isinstance(v.dims[-1], Follow), g.dims((2, 3)))
     k = g.extent()
-    if v.size(g.m.batch) * k > WORK:
+    if v.size(g.m.batch) * k > g.work:
         raise Unfit
     sep = v.sep
     if g.chance(0.2):                            # weights that another may share
@@ -253,7 +253,7 @@ def matmul(g):
     rows, cols = a.dims[-2:-1], b.dims[-1:] if len(b.dims) > 1 else ()
     dims = lead + rows + cols
     n = extent(k, g.m.batch)
-    if Value("", "", dims).size(g.m.batch) * n > WORK:
+    if Value("", "", dims).size(g.m.batch) * n > g.work:
         raise Unfit
     sep = None
     if not isinstance(k, Follow):
@@ -286,7 +286,7 @@ def conv2d(g):
         groups = g.one(*[d for d in range(1, c + 1) if c % d == 0]) if g.chance(0.4) else 1
         o = groups * g.one(1, 2, 3) if groups > 1 else g.extent(17)
         if oh > 0 and ow > 0 and h + 2 * ph >= dh * (kh - 1) + 1 and w + 2 * pw >= dw * (kw - 1) + 1 and g.fits((v.dims[0], o, oh, ow)) \
-                and extent(v.dims[0], g.m.batch) * o * oh * ow * c // groups * kh * kw <= WORK:
+                and extent(v.dims[0], g.m.batch) * o * oh * ow * c // groups * kh * kw <= g.work:
             break
     else:
         raise Unfit
@@ -314,7 +314,7 @@ def conv_transpose2d(g):
         qh, qw = g.rng.randint(0, sh - 1), g.rng.randint(0, sw - 1)
         oh, ow = (h - 1) * sh - 2 * ph + kh + qh, (w - 1) * sw - 2 * pw + kw + qw
         o = g.extent(9)
-        if oh > 0 and ow > 0 and g.fits((v.dims[0], o, oh, ow)) and v.size(g.m.batch) * o * kh * kw <= WORK:
+        if oh > 0 and ow > 0 and g.fits((v.dims[0], o, oh, ow)) and v.size(g.m.batch) * o * kh * kw <= g.work:
             break
     else:
         raise Unfit
@@ -367,7 +367,7 @@ def norm(g):
 def attention(g):
     v = g.real((2, 4), lambda v: not isinstance(v.dims[-1], Follow), (N, g.extent(17), g.extent(17)))
     t, d = v.dims[-2], v.dims[-1]
-    if v.size(g.m.batch) * extent(t, g.m.batch) > WORK:
+    if v.size(g.m.batch) * extent(t, g.m.batch) > g.work:
         raise Unfit
     sep = None if v.sep == len(v.dims) - 2 else v.sep
     kind, e = g.rng.randrange(4), g.extent(17)
@@ -399,7 +399,7 @@ def attention(g):
 def recurrent(g):
     v = g.real((3, 3), lambda v: v.dims[0] == N and v.fixed() is False and not any(isinstance(d, Follow) for d in v.dims[1:]), (N, g.one(1, 2, 3, 5, 7), g.extent(17)))
     t, h, cell = v.dims[1], g.extent(17), g.one("lstm", "gru")
-    if t > 17 or v.size(g.m.batch) * h * 4 > WORK:
+    if t > 17 or v.size(g.m.batch) * h * 4 > g.work:
         raise Unfit
     ins, more = [v], ""
     if g.chance(0.3):
@@ -650,7 +650,7 @@ def control(g):
     elif kind == "for":
         g.stmt("control", "&0 = @0\nfor s, t in [[1, 0.5], [2, 0.25]] { &0 = tanh(&0 * t + s * 0.1) }", [v], [Value(g.name(), "f32", v.dims, None, v.dup, v.sep, 1.0)])
     elif kind == "repeat":
-        if isinstance(v.dims[-1], Follow) or v.size(g.m.batch) * v.dims[-1] > WORK:
+        if isinstance(v.dims[-1], Follow) or v.size(g.m.batch) * v.dims[-1] > g.work:
             raise Unfit
         g.stmt("control", "&0 = @0\nrepeat %d { &0 = &0 + 0.5 * tanh(dense(&0, %d)) }" % (g.one(1, 2, 3), v.dims[-1]), [v], [Value(g.name(), "f32", v.dims, None, v.dup, v.sep, v.mag + 1)])
     else:

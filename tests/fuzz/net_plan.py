@@ -3,7 +3,7 @@
 An entry is a dict: args of `mantou build`, precision, and checks: "near" (training, evaluation and inference as the interpreter's), "bits" (threads, sinks, stop and resume: the same
 bytes), "batch" (evaluation in batches of another size, of what must not depend on it)."""
 import json, random
-from net_compare import Difference, Oracle, forward, gather, near, same
+from net_compare import Difference, Oracle, forward, gather, near, same, same_forward
 from net_model import Follow
 from net_run import Crash, Refused
 
@@ -29,11 +29,13 @@ def entries(model, cuda=None, variants=2):
     rng = random.Random(model.seed * 31 + 7)
     plan = [{"args": [], "precision": "f32", "checks": ["near", "bits"]}]
     for _ in range(variants):
-        kind, args, precision = rng.choice(("level", "pass", "pass", "arch", "precision", "precision", "memory", "several")), [], "f32"
+        kind, args, precision = rng.choice(("level", "pass", "pass", "limit", "arch", "precision", "precision", "memory", "tuning", "tuning", "several")), [], "f32"
         if kind in ("level", "several"):
             args += ["-O" + rng.choice("001")]
         if kind in ("pass", "several"):
             args += ["--disable", rng.choice(PASSES)]
+        if kind == "limit":
+            args += ["--pass-limit", "%s:%d" % (rng.choice(("fuse", "fold", "cse", "layout", "factor", "sparse")), rng.randint(0, 9))]
         if kind in ("arch", "several"):
             args += ["--arch", rng.choice(ARCHS)]
         if kind == "precision" or kind == "several" and rng.random() < 0.5:
@@ -41,6 +43,8 @@ def entries(model, cuda=None, variants=2):
             args += ["--precision", precision]
         if kind == "memory":
             args += ["--memory", "%.2f" % rng.choice((0.5, 0.7, 0.9))]
+        if kind == "tuning" or kind == "precision" and rng.random() < 0.3:
+            args += ["--tuning", str(rng.randint(0, 99))]
         plan.append({"args": args, "precision": precision, "checks": ["near"] + ["bits"] * (rng.random() < 0.5)})
     if not model.full_only:
         plan.append({"args": ["--batch", str(other_batch(model, rng))], "precision": "f32", "checks": ["batch"]})
@@ -53,6 +57,22 @@ def other_batch(model, rng):
     """Another size of batch; even where an axis is a part of N."""
     div = 2 if any(isinstance(d, Follow) and d.div > 1 for s in model.statements() for v in s.outs for d in v.dims) else 1
     return max(div, rng.choice((1, model.batch - 1, model.batch + 1, model.test_examples)) // div * div)
+
+
+def retuned(record, rng):
+    """A tuning file's record with other parameters; those that do not fit are said to and not used."""
+    key, kernel = record.split(" : ")
+    if not kernel.startswith(("brgemm{", "winograd{", "strassen{")):
+        return record
+    tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice((8, 16)))
+    pairs = ",pairs" if "pairs" in kernel else ""
+    if "conv2d" in key and rng.random() < 0.3:
+        return "%s : winograd{%s}" % (key, tile)
+    if "matmul" in key and rng.random() < 0.4:
+        return "%s : strassen{%s}" % (key, tile)
+    if " conv2d.dw " in key:
+        return "%s : brgemm{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), rng.choice(("", ",images=2", ",images=4")), pairs)
+    return "%s : brgemm{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(("row", "panel")), rng.random() < 0.8, ",copy=1" if "ta=true" in key and rng.random() < 0.5 else "", pairs)
 
 
 def title(entry):
@@ -77,6 +97,9 @@ class Examination:
         if "--memory" in args:
             at = args.index("--memory") + 1
             args[at] = str(int(self.memory() * float(args[at])))
+        if "--tuning" in args:
+            at = args.index("--tuning") + 1
+            args[at] = self.tuning(args[:at - 1] + args[at + 1:], int(args[at]))
         try:
             program = lab.build("p%d" % k, args)
             if "batch" in entry["checks"]:
@@ -87,6 +110,8 @@ class Examination:
                 self.numbers += near(self.oracle, got, entry["precision"], setting)
             if "bits" in entry["checks"]:
                 self.bits(program, "p%d" % k, setting)
+                again = forward(lab, program, self.model, "ref.st", "again", threads=random.Random(self.model.seed).choice((1, 3)), env=env)
+                self.numbers += same_forward(again, got, setting)
         except Refused as e:
             self.refuse(entry, str(e))
         except Crash as e:
@@ -104,6 +129,14 @@ class Examination:
 
     def memory(self):
         return json.loads(self.lab.run("./p0", "info", "--json"))["arena_bytes"]
+
+    def tuning(self, args, seed):
+        """A tuning file for this model, every kernel's parameters by chance; its name."""
+        rng, name = random.Random(seed), "random%d.tune" % seed
+        records = json.loads(self.lab.run(self.lab.mantou, "info", "model.net", "--json", "--tuning", "/dev/null", *args))["records"]
+        with open(self.lab.path(name), "w") as f:
+            f.writelines(sorted(retuned(r, rng) + "\n" for r in records))
+        return name
 
     def other_batch(self, program, setting, save):
         m = self.model

@@ -4,7 +4,6 @@ from net_model import BITS, FLOATS, INTS, RANGE, Follow, Input, Model, N, Stmt, 
 
 EXTENTS = (1, 2, 3, 3, 4, 5, 5, 6, 7, 8, 9, 11, 13, 16, 17, 19, 24, 31, 32, 33)
 LARGEST = 6000     # elements of a value
-WORK = 400000      # multiply-adds of a contraction
 
 
 class Unfit(Exception):
@@ -15,7 +14,9 @@ class Gen:
     def __init__(self, seed):
         self.rng, self.m = random.Random(seed), Model(seed)
         self.body, self.pool, self.count, self.block, self.used = self.m.body, [], 0, None, set()
-        self.m.batch = self.rng.choice((2, 3, 4, 4, 5, 6, 7, 8, 8, 9))
+        self.m.batch = self.rng.choice((2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 17 if self.chance(0.5) else 16))
+        self.wide = self.chance(0.15)            # extents that fill blocks of kernels
+        self.work = 3000000 if self.wide else 400000
 
     # ---- chance
     def chance(self, p):
@@ -27,6 +28,8 @@ class Gen:
         return self.rng.choice(items)
 
     def extent(self, most=33):
+        if self.wide and most >= 17 and self.chance(0.5):
+            return self.one(16, 32, 32, 48, 64, 65, 100, 128)
         return self.one(*[e for e in EXTENTS if e <= most])
 
     # ---- names and statements
@@ -37,7 +40,7 @@ class Gen:
     def fits(self, dims):
         if len(dims) > 6 or any(isinstance(d, Follow) and (self.m.batch * d.mul) % d.div for d in dims):
             return False
-        return Value("", "f32", dims).size(self.m.batch) <= LARGEST
+        return Value("", "f32", dims).size(self.m.batch) <= (5 if self.wide else 1) * LARGEST
 
     def stmt(self, group, text, ins, outs, kind="let", **more):
         self.body.append(Stmt(group, text, ins, outs, kind, **more))
@@ -89,7 +92,7 @@ class Gen:
 
     def image(self, least=1):
         return self.real((4, 4), lambda v: not isinstance(v.dims[1], Follow) and all(not isinstance(d, Follow) and d >= least for d in v.dims[2:]),
-                         (N, self.one(1, 2, 3, 4, 5, 6, 8, 9), max(least, self.one(3, 4, 5, 6, 7, 8, 9, 13)), max(least, self.one(2, 4, 5, 7, 8, 11, 12))))
+                         (N, self.one(16, 32) if self.wide else self.one(1, 2, 3, 4, 5, 6, 8, 9), max(least, self.one(3, 4, 5, 6, 7, 8, 9, 13)), max(least, self.one(2, 4, 5, 7, 8, 11, 12))))
 
     def exact(self, kinds=FLOATS[1:2] + INTS, want=lambda v: True):
         return self.pick(lambda v: v.grid is not None and v.dtype in kinds and want(v), lambda: self.input_grid(self.one(*kinds)))
@@ -113,6 +116,8 @@ class Gen:
         if dtype in FLOATS:
             step = self.one(0.25, 0.5, 1.0)
             return self.input(dtype, dims, ("grid", -8 * step, 8 * step, step), grid=(-8 * step, 8 * step, step), dup=True, mag=4)
+        if dtype == "bool":
+            low, high = 0, 1
         if low is None:
             low, high = (0, 255) if dtype == "u8" else self.one((-9, 9), (0, 7), (-1000, 1000), (-3, 3))
         return self.input(dtype, dims, ("int", low, high), grid=(low, high, 1), dup=True, mag=max(abs(low), high, 1))
