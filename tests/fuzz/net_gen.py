@@ -3,6 +3,7 @@
 A pool of values grows by random operators of all groups; what nothing uses in the end goes into losses, metrics and outputs. Seed modulo the number of groups names the group that
 comes first, so that consecutive seeds touch all of them. Values stay small (`mag` is their usual size), arguments of log, sqrt and division away from zero, and what is not
 continuous takes values of a grid alone."""
+import re
 from net_model import Follow, N
 from net_ops import GROUPS, OPS, attempt, dense, random_op
 from net_pool import Gen
@@ -25,7 +26,8 @@ def losses(g):
             continue
         done += 1
         pairs = [w for w in g.pool if w is not v and w.dtype == "f32" and w.dims == v.dims and not (w.dup and v.dup)]
-        f = g.one("mean(square(@0))", "mean(square(@0 - 0.3))", "mean(tanh(@0))", "smooth_l1(@0, 0.37)", "smooth_l1(@0, 0.21, beta = 0.5)", "mse(@0, 0.5)", "l1(@0, 0.731)", "mean(softplus(@0))")
+        f = g.one("mean(square(@0))", "mean(square(@0 - 0.3))", "mean(tanh(@0))", "smooth_l1(@0, 0.37)", "smooth_l1(@0, 0.21, beta = 0.5)",
+                  "mse(@0, 0.5)", "l1(@0, 0.731)", "mean(softplus(@0))")
         ins, w = [v], None
         if pairs and g.chance(0.5):
             w = g.one(*pairs)
@@ -41,6 +43,9 @@ def losses(g):
             g.stmt("metric", "metric %s = %s" % (name, kind), [v], [], "metric", name=name, average=v.sep in (0, "free") and (kind[0] == "m" and kind[:3] != "max" or kind[:4] == "sqrt"))
         if g.chance(0.5):
             output(g, v)
+    for w in [v for v in g.pool if v.name[0] == "w"]:
+        if g.chance(0.1):
+            g.stmt("loss", "loss 0.01 * sum(square(@0))", [w], [], "loss", average=True)
     for v in g.pool:
         if g.chance(0.1) and len(g.m.outputs()) < 4:
             output(g, v)
@@ -57,8 +62,8 @@ def output(g, v):
 
 def settings(g):
     m, s = g.m, g.m.settings
-    rate = g.one("0.05", "0.02", "poly(from = 0.01, peak = 0.05, to = 0.001, warmup_steps = 1)", "poly(peak = 0.04, power = 1.5)", "cosine(peak = 0.05)", "cosine(from = 0.01, peak = 0.05, to = 0.01, warmup_epochs = 1)",
-                 "linear(peak = 0.05)", "step(0.05, at = [1], factor = 0.3)")
+    rate = g.one("0.05", "0.02", "poly(from = 0.01, peak = 0.05, to = 0.001, warmup_steps = 1)", "poly(peak = 0.04, power = 1.5)", "cosine(peak = 0.05)",
+                 "cosine(from = 0.01, peak = 0.05, to = 0.01, warmup_epochs = 1)", "linear(peak = 0.05)", "step(0.05, at = [1], factor = 0.3)")
     slow = rate.replace("0.0", "0.00")           # Adam's steps are of the rate's size
     decay = ", weight_decay = %s" % g.one("0.01", "0.1") if g.chance(0.4) else ""
     s["optimizer"] = g.one("sgd(%s%s)" % (rate, decay), "momentum(%s, momentum = 0.8%s)" % (rate, decay), "momentum(%s%s, nesterov = true)" % (rate, decay),
@@ -73,8 +78,9 @@ def settings(g):
     if g.chance(0.2):
         s["decay_all"] = "true"
     params = [v.name for v in g.pool if v.name[0] == "w"]
-    if params and g.chance(0.3):
-        s["freeze"] = '["%s"]' % g.one(*params)
+    calls = [k + "0" for k in ("dense", "conv2d", "layer_norm", "embedding") if any(re.search(r"\b%s\(@0" % k, x.text) and "weight" not in x.text and "repeat" not in x.text for x in g.m.body)]
+    if params + calls and g.chance(0.3):
+        s["freeze"] = '["%s"]' % g.one(*params + calls)
     if g.chance(0.3):
         s["sink"] = g.one("off", "1", "2", "epoch")
     m.shuffle = g.chance(0.7)

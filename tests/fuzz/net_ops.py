@@ -17,6 +17,9 @@ UNARY = ("relu", "relu6", "leaky_relu(slope = 0.1)", "leaky_relu", "elu", "elu(a
          "hardsigmoid", "square", "abs", "erf", "sin", "cos", "clamp(low = -0.7, high = 0.9)", "stop_gradient")
 GUARDED = ("exp(tanh(@0))", "log(square(@0) + 0.5)", "log1p(square(@0))", "sqrt(square(@0) + 0.25)", "rsqrt(square(@0) + 0.5)", "reciprocal(abs(@0) + 0.75)", "pow(square(@0) + 0.5, 0.7)",
            "-@0", "1 - @0", "@0 / 3", "2 / (square(@0) + 1)", "pow(@0, 2)", "exp(-square(@0))", "pow(abs(@0) + 0.5, tanh(@0))", "maximum(@0, 0.3)", "minimum(0.1, @0)", "sin(@0) * cos(@0)")
+STEEP = ("sigmoid(@0 * 30)", "softplus(@0 * 50) * 0.02", "exp(-abs(@0) * 40)", "tanh(@0 * 20)", "gelu(@0 * 10) * 0.1", "silu(@0 * 40) * 0.025", "elu(@0 * 20) * 0.05", "sin(@0 * 9)", "cos(@0 * 9)",
+         "log(abs(@0) * 1000 + 1) * 0.3", "sqrt(abs(@0) * 100 + 0.01) * 0.1", "erf(@0 * 8)")
+SLIGHT = ("tanh", "erf", "sin", "log1p", "gelu", "silu", "elu", "hardswish", "leaky_relu")    # of small numbers, which must be as exact as others
 
 
 @op("elementwise", 4)
@@ -27,9 +30,17 @@ def unary(g):
         name, more = (f[:-1].split("(", 1) + [""])[:2] if "(" in f else (f, "")
         text = "%s(@0%s)" % (name, ", " + more if more else "") if g.chance(0.7) else "@0 |> " + f
         flat = name in ("relu", "relu6", "clamp", "hardsigmoid", "hardswish")
-    else:
-        text, flat = g.one(*GUARDED), False
+    elif g.chance(0.6):
+        text, name = g.one(*GUARDED), ""
         flat = "imum" in text
+    elif g.chance(0.5):
+        text, flat = g.one(*STEEP), True
+        g.emit("elementwise", text, [v], v.dtype, v.dims, v.sep, 2.0, dup=True)
+        return
+    else:
+        small_text = "%s(@0 * 0.001) * 1000" % g.one(*SLIGHT)
+        g.emit("elementwise", small_text, [v], v.dtype, v.dims, v.sep, v.mag + 0.2, dup=True)
+        return
     g.emit("elementwise", text, [v], v.dtype, v.dims, v.sep, min(v.mag * v.mag, 6) if "square" in text or "pow" in text else min(v.mag, 3) + 0.5, dup=v.dup or flat)
 
 
@@ -41,8 +52,8 @@ def binary(g):
     if b is None:                                # a parameter of some of the axes, others 1
         dims = [d if not isinstance(d, Follow) and g.chance(0.7) else 1 for d in a.dims][g.rng.randint(0, len(a.dims)):]
         b = g.param(tuple(dims) or (1,))
-    f = g.one("@0 + @1", "@0 + @1", "@0 * @1", "@0 * tanh(@1)", "@0 - 0.7 * @1", "maximum(@0, @1 * 0.9)", "minimum(@0 * 1.1, @1)", "@1 / (square(@0) + 1)", "@0 / (abs(@1) + 1)", "pow(abs(@0) + 0.5, tanh(@1))",
-              "where(@1 > 100, @1, @0)")
+    f = g.one("@0 + @1", "@0 + @1", "@0 * @1", "@0 * tanh(@1)", "@0 - 0.7 * @1", "maximum(@0, @1 * 0.9)", "minimum(@0 * 1.1, @1)",
+              "@1 / (square(@0) + 1)", "@0 / (abs(@1) + 1)", "pow(abs(@0) + 0.5, tanh(@1))", "where(@1 > 100, @1, @0)")
     dims = broadcast(a, b)
     g.emit("broadcast", f, [a, b], "f32", dims, join(a, b, rank=len(dims)), a.mag * b.mag if "*" in f else a.mag + b.mag, dup=a.dup or b.dup or dims != a.dims)
 
@@ -77,10 +88,10 @@ def exact_unary(g):
         if v.dtype == "u8" and f == "-@0" or low == RANGE[v.dtype][0]:
             f = "clamp(@0, 0, 5)"
     else:
-        f = g.one("floor(@0)", "ceil(@0)", "round(@0)", "sign(@0)", "abs(@0)", "round(@0 * 0.5)", "floor(@0 / 2)", "clamp(@0, -1, 2)", "@0 % 2", "relu(@0)", "where(@0 == 1, @0, 0)")
+        f = g.one("floor(@0)", "ceil(@0)", "round(@0)", "sign(@0)", "abs(@0)", "round(@0 * 0.5)", "floor(@0 / 2)", "clamp(@0, -1, 2)", "@0 % 2", "@0 % 3", "@0 % 0.75", "relu(@0)", "where(@0 == 1, @0, 0)")
     top = max(abs(low), abs(high))
     grid = (0, 6, min(step, 1)) if "clamp(@0, 1" in f else (-top, top, min(step, 1)) if f != "-@0" else (-high, -low, step)
-    grid = {"clamp(@0, 0, 3)": (0, 3, step), "clamp(@0, 0, 5)": (0, 5, step), "sign(@0)": (-1, 1, 1), "@0 % 2": (0, 2, step), "abs(@0)": (0, top, step), "relu(@0)": (0, max(high, 0), step),
+    grid = {"clamp(@0, 0, 3)": (0, 3, step), "clamp(@0, 0, 5)": (0, 5, step), "sign(@0)": (-1, 1, 1), "@0 % 2": (0, 2, step), "@0 % 3": (0, 3, step), "@0 % 0.75": (0, 0.75, min(step, 0.25)), "abs(@0)": (0, top, step), "relu(@0)": (0, max(high, 0), step),
             "clamp(@0, -1, 2)": (-1, 2, min(step, 1))}.get(f, grid)
     if v.dtype == "u8":
         grid = (max(grid[0], 0),) + grid[1:]
@@ -139,15 +150,16 @@ def choose(g):
     if fit:
         v = g.one(*fit)
         dims = broadcast(c, v)
-        g.emit("where", g.one("where(@0, @1, @1 * 0.5)", "where(@0, @1, 0)", "where(@0, 1, @1)", "where(not @0, tanh(@1), @1)"), [c, v], "f32", dims, join(c, v, rank=len(dims)), v.mag, dup=True)
+        f = g.one("where(@0, @1, @1 * 0.5)", "where(@0, @1, 0)", "where(@0, 1, @1)", "where(not @0, tanh(@1), @1)")
+        g.emit("where", f, [c, v], "f32", dims, join(c, v, rank=len(dims)), v.mag, dup=True)
 
 
 # ---- reductions and scans
 @op("reduce", 4)
 def reduce(g):
     f = g.one("sum", "mean", "mean", "max", "min")
-    exact = g.chance(0.25)
-    v = g.exact(("f32",) + INTS, lambda v: v.dims) if exact else g.real((1, 5), lambda v: not (v.dup and f[0] == "m" and f != "mean"))
+    exact = g.chance(0.3)
+    v = g.exact(("f32", "bool") + INTS, lambda v: v.dims) if exact else g.real((1, 5), lambda v: not (v.dup and f[0] == "m" and f != "mean"))
     axes = sorted(g.rng.sample(range(len(v.dims)), g.rng.randint(1, min(2, len(v.dims)))))
     if g.chance(0.6):
         axes = [a for a in axes if not isinstance(v.dims[a], Follow)] or axes
@@ -159,13 +171,15 @@ def reduce(g):
     if exact:
         if f == "mean":
             grid = None
-            if dtype in INTS:
+            if dtype in INTS + ("bool",):
                 raise Unfit
         elif f == "sum":
-            dtype = "i64" if dtype in INTS else dtype
+            dtype = {"bool": "i32", "f32": "f32"}.get(dtype, "i64")
             grid = small(min(n * grid[0], 0), max(n * grid[1], 0), grid[2], dtype)
             if grid is None:
                 raise Unfit
+        elif dtype == "bool":
+            raise Unfit
     shown = [a - len(v.dims) if g.chance(0.3) else a for a in axes]
     all_axes = len(axes) == len(v.dims) and g.chance(0.5) and not keep
     text = "%s(@0%s%s)" % (f, "" if all_axes else ", axes = %s" % shown if len(axes) > 1 or g.chance(0.5) else ", %d" % shown[0], ", keep = true" if keep else "")
@@ -207,7 +221,7 @@ def softmax(g):
     v = g.real((1, 4))
     a = g.rng.randrange(len(v.dims)) if g.chance(0.5) else len(v.dims) - 1
     f = g.one("softmax", "log_softmax")
-    g.emit("softmax", "%s(@0%s)" % (f, "" if a == len(v.dims) - 1 and g.chance(0.5) else ", axis = %d" % a), [v], "f32", v.dims,
+    g.emit("softmax", "%s(@0%s%s)" % (f, " * 30" if f == "softmax" and g.chance(0.15) else "", "" if a == len(v.dims) - 1 and g.chance(0.5) else ", axis = %d" % a), [v], "f32", v.dims,
            None if isinstance(v.dims[a], Follow) else v.sep, 1.0 if f == "softmax" else v.mag + 3, dup=v.dup)
 
 
@@ -273,6 +287,11 @@ def spatial(g, one, two):
     return str(one) if one == two and g.chance(0.7) else "[%d, %d]" % (one, two)
 
 
+def options(g, **pairs):
+    """Arguments of two axes each that are not what they are by default."""
+    return "".join(", %s = %s" % (name, spatial(g, *p)) for name, p in pairs.items() if p != ((0, 0) if "pad" in name else (1, 1)))
+
+
 @op("conv", 4)
 def conv2d(g):
     v = g.image(2)
@@ -290,7 +309,7 @@ def conv2d(g):
             break
     else:
         raise Unfit
-    more = "".join(", %s = %s" % (name, spatial(g, a, b)) for name, a, b in (("stride", sh, sw), ("pad", ph, pw), ("dilation", dh, dw)) if (a, b) != ((1, 1) if name != "pad" else (0, 0)))
+    more = options(g, stride=(sh, sw), pad=(ph, pw), dilation=(dh, dw))
     more += ", groups = %d" % groups if groups > 1 else ""
     more += g.one("", "", ", bias = false")
     if g.chance(0.15):
@@ -300,8 +319,8 @@ def conv2d(g):
         text, ins = "conv2d(@0, %d, %s%s)" % (o, spatial(g, kh, kw), more), [v]
     y = g.emit("conv", text, ins, "f32", (v.dims[0], o, oh, ow), v.sep if v.sep != 1 else None, v.mag * (2.0 * c / o) ** 0.5 + 0.1, dup=v.dup)
     if g.chance(0.5):
-        g.emit("conv", "@0 |> " + g.one("relu", "batch_norm |> relu", "hardswish", "batch_norm", "leaky_relu") if extent(y.dims[0], g.m.batch) * oh * ow > 6 else "@0 |> tanh", [y], "f32", y.dims,
-               y.sep, 2.0, dup=True)
+        f = g.one("relu", "batch_norm |> relu", "hardswish", "batch_norm", "leaky_relu") if extent(y.dims[0], g.m.batch) * oh * ow > 6 else "tanh"
+        g.emit("conv", "@0 |> " + f, [y], "f32", y.dims, y.sep, 2.0, dup=True)
 
 
 @op("conv_transpose", 2)
@@ -318,8 +337,9 @@ def conv_transpose2d(g):
             break
     else:
         raise Unfit
-    more = "".join(", %s = %s" % (name, spatial(g, a, b)) for name, a, b in (("stride", sh, sw), ("pad", ph, pw), ("output_pad", qh, qw)) if (a, b) != ((1, 1) if name == "stride" else (0, 0)))
-    g.emit("conv_transpose", "conv_transpose2d(@0, %d, %s%s)" % (o, spatial(g, kh, kw), more + g.one("", ", bias = false")), [v], "f32", (v.dims[0], o, oh, ow), v.sep if v.sep != 1 else None,
+    more = options(g, stride=(sh, sw), pad=(ph, pw), output_pad=(qh, qw)) + g.one("", ", bias = false")
+    sep = v.sep if v.sep != 1 else None
+    g.emit("conv_transpose", "conv_transpose2d(@0, %d, %s%s)" % (o, spatial(g, kh, kw), more), [v], "f32", (v.dims[0], o, oh, ow), sep,
            v.mag * (2.0 * c / o) ** 0.5 + 0.1, dup=True)
 
 
@@ -334,7 +354,8 @@ def pool(g):
     more = "" if (sh, sw) == (kh, kw) and g.chance(0.5) else ", stride = " + spatial(g, sh, sw)
     more += ", pad = " + spatial(g, ph, pw) if (ph, pw) != (0, 0) else ""
     more += ", count_pad = false" if f == "avg" and g.chance(0.4) else ""
-    g.emit("pool", "%s_pool2d(@0, %s%s)" % (f, spatial(g, kh, kw), more), [v], "f32", v.dims[:2] + ((h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1), v.sep, v.mag, dup=v.dup or f == "max")
+    dims = v.dims[:2] + ((h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1)
+    g.emit("pool", "%s_pool2d(@0, %s%s)" % (f, spatial(g, kh, kw), more), [v], "f32", dims, v.sep, v.mag, dup=v.dup or f == "max")
 
 
 # ---- layers
@@ -344,7 +365,7 @@ def norm(g):
     axis = -1 if f in ("layer_norm", "rms_norm") else 1
     v = g.real((2, 5), lambda v: not isinstance(v.dims[axis], Follow) and (f == "normalize" or not v.dup))
     c, all_of = v.dims[axis], v.size(g.m.batch)
-    sep, more, text = v.sep, "", None
+    sep, more = v.sep, ""
     if f == "batch_norm":
         if all_of // c < 5 or (g.block and not v.sep == 0):
             raise Unfit
@@ -366,7 +387,7 @@ def norm(g):
 @op("attention", 2.5)
 def attention(g):
     v = g.real((2, 4), lambda v: not isinstance(v.dims[-1], Follow), (N, g.extent(17), g.extent(17)))
-    t, d = v.dims[-2], v.dims[-1]
+    t = v.dims[-2]
     if v.size(g.m.batch) * extent(t, g.m.batch) > g.work:
         raise Unfit
     sep = None if v.sep == len(v.dims) - 2 else v.sep
@@ -566,11 +587,15 @@ def cut(g):
 # ---- what follows the batch
 @op("follow", 3)
 def follow(g):
-    kind = g.one("transpose", "more", "fewer", "sum", "count", "softmax", "cumsum", "reverse", "gram", "positions", "whole")
+    kind = g.one("transpose", "more", "fewer", "sum", "count", "softmax", "cumsum", "reverse", "gram", "positions", "once", "whole")
     if kind == "positions":
         k = g.extent(9)
         text, dims = g.one(("range(N, dtype = f32) * 0.1", (N,)), ("ones([N, %d]) * 0.5" % k, (N, k)), ("reshape(cast(range(N, dtype = i32) % 3, f32), [N, 1])", (N, 1)), ("zeros([%d, N]) + 0.3" % k, (k, N)))
         g.emit("follow", text, [], "f32", dims, None, 0.5, dup=True)
+        return
+    if kind == "once":                           # of parameters alone, but as long as the batch
+        k, d = g.extent(9), g.extent(9)
+        g.emit("follow", "matmul(%s([N, %d]%s), @0)" % (g.one(("ones", k, ""), ("full", k, ", 0.3"))), [g.param((k, d), "normal(0.6)")], "f32", (N, d), None, k ** 0.5, dup=True)
         return
     if kind == "count":                          # how many there are
         v = g.real((1, 4), lambda v: v.dims[0] == N)
@@ -612,7 +637,7 @@ def follow(g):
 # ---- randomness, constants, control
 @op("random", 2)
 def randomness(g):
-    kind = g.one("dropout", "dropout", "random", "crop", "flip")
+    kind = g.one("dropout", "dropout", "random", "crop", "flip", "image")
     if kind == "dropout":
         v = g.real((1, 4))
         g.emit("random", "dropout(@0, %s)" % g.one("0.1", "0.5", "0.3"), [v], "f32", v.dims, v.sep, v.mag * 1.5, dup=True)
@@ -620,6 +645,16 @@ def randomness(g):
         v = g.real((1, 3))
         r = g.emit("random", "random(%s%s)" % (shape_text(v.dims), g.one("", ", -1, 1")), [], "f32", v.dims, None, 0.6)
         g.emit("random", "@0 + 0.2 * @1", [v, r], "f32", v.dims, None, v.mag)
+    elif kind == "image":                        # what a reader's images go through
+        if g.block:
+            raise Unfit
+        h, w, c, p = g.one(4, 5, 8, 9), g.one(4, 6, 7), g.one(1, 3), g.one(0, 1, 2)
+        v = g.pick(lambda v: v.dtype == "u8" and len(v.dims) == 4, lambda: g.input_grid("u8", (N, c, h, w)))
+        c, h, w = v.dims[1:]
+        rows, cols = g.rng.randint(2, h), g.rng.randint(2, w)
+        more = g.one("|> random_crop([%d, %d], pad = %d)" % (rows, cols, p), "|> random_flip |> random_crop([%d, %d])" % (rows, cols), "|> slice(2, 0, %d) |> slice(3, 0, %d) |> random_flip" % (rows, cols))
+        text = g.one("@0 |> cast(f32) |> normalize(mean = 120, std = 60) " + more, "@0 %s |> cast(f32) |> normalize(mean = 120, std = 60)" % more, "(cast(@0, f32) / 255) " + more)
+        g.emit("random", text, [v], "f32", (v.dims[0], c, rows, cols), v.sep, 1.5, dup=True)
     else:
         v = g.image(2)
         if v.dims[0] != N:
