@@ -37,7 +37,7 @@ def losses(g):
         g.stmt("loss", "loss %s%s" % (scale, f), ins, [], "loss", average=average or (v.sep == "free" and (w is None or w.sep in (0, "free"))))
         if g.chance(0.35):
             name = g.name("metric")
-            kind = g.one("mean(@0)", "mean(abs(@0))", "mean(square(@0))", "sqrt(mean(square(@0)) + 0.01)", "sum(@0)", "max(abs(@0))", "mean(cast(@0 > 100, f32))")
+            kind = g.one("mean(@0)", "mean(abs(@0))", "mean(square(@0))", "sqrt(mean(square(@0)) + 0.01)", "sum(square(@0))", "max(abs(@0))", "mean(cast(@0 > 100, f32))")
             if kind.startswith("max") and v.dup:
                 kind = "mean(@0)"
             g.stmt("metric", "metric %s = %s" % (name, kind), [v], [], "metric", name=name, average=v.sep in (0, "free") and (kind[0] == "m" and kind[:3] != "max" or kind[:4] == "sqrt"))
