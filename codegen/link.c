@@ -107,17 +107,20 @@ run(Arena *a, char *const *argv)
 	while (!error && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (error == ENOENT || (!error && WIFEXITED(status) && WEXITSTATUS(status) == 127))
-		r = arena_printf(a, "there is no C compiler '%s' to link with%s: install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0],
+		r = arena_printf(a, "there is no C compiler '%s' to link with%s: "
+			"install one (Debian: apt-get install gcc libc6-dev), or set CC", argv[0],
 			getenv("CC") ? " (CC names it)" : "");
 	else if (error)
-		r = arena_printf(a, "cannot run '%s': %s; set CC to a C compiler, or unset it for cc", argv[0], strerror(error));
+		r = arena_printf(a, "cannot run '%s': %s; set CC to a C compiler, or unset it for cc", argv[0],
+		                 strerror(error));
 	else if (!WIFEXITED(status) || WEXITSTATUS(status))
 		r = arena_printf(a, "linking with '%s' failed%s:\n%s", argv[0], hint(text.n ? text.at : ""), text.n ? text.at : "it left no message");
 	buf_free(&text);
 	return r;
 }
 
-/* CC as make and configure scripts read it, a program and options with blanks between: "ccache gcc", "gcc -m64". A program whose path has blanks is one word. */
+/* CC as make and configure scripts read it, a program and options with blanks between: "ccache gcc", "gcc -m64". A
+ * program whose path has blanks is one word. */
 static const char **
 compiler_words(Arena *a, int *n)
 {

@@ -253,7 +253,8 @@ put_inputs(Buf *b, const Module *m, const Names *in)
 static void
 put_states(Buf *b, const Module *m)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"}, *const inits[] = {"constant", "normal", "uniform"};
+	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"},
+		*const inits[] = {"constant", "normal", "uniform"};
 
 	buf_printf(b, ",\n\"state\": [");
 	for (uint32_t i = 0; i < m->state.n; i++) {
@@ -298,7 +299,8 @@ put_checks(Buf *b, const Module *m, Arena *a)
 			buf_printf(b, ", \"limit\": %lld, \"per_example\": %lld", (long long)attr_int(op, A_limit),
 			    (long long)(type_elements(t) % m->batch ? 0 : type_elements(t) / m->batch));
 			if (attr_int(op, A_mul))
-				buf_printf(b, ", \"mul\": %lld, \"div\": %lld", (long long)attr_int(op, A_mul), (long long)attr_int(op, A_div));
+				buf_printf(b, ", \"mul\": %lld, \"div\": %lld", (long long)attr_int(op, A_mul),
+				           (long long)attr_int(op, A_div));
 			put_text(b, "where", where(m, a, op->loc));
 			buf_printf(b, "}");
 		}
@@ -344,7 +346,8 @@ put_results(Buf *b, const Graph *g, Arena *a)
 		buf_printf(b, ", \"mark\": [");
 		for (int k = 0; k < t->rank; k++)
 			buf_printf(b, "%s[%d,%d]", k ? "," : "", t->axis[k].mul, t->axis[k].mul ? t->axis[k].div : 1);
-		buf_printf(b, "], \"offset\": %lld%s}", (long long)val_info(g, r->v)->offset, r->kind == RES_OUTPUT && is_constant(g, r->v, a) ? ", \"constant\": true" : "");
+		buf_printf(b, "], \"offset\": %lld%s}", (long long)val_info(g, r->v)->offset,
+		           r->kind == RES_OUTPUT && is_constant(g, r->v, a) ? ", \"constant\": true" : "");
 	}
 	buf_printf(b, "]");
 }
@@ -582,7 +585,8 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	}
 	if (eval && eval->one_batch) {
 		at = where(m, a, eval->one_batch_loc);
-		put_text(b, "one_batch", arena_printf(a, "%s%s%s%s", eval->one_batch, *at ? " (" : "", at, *at ? ")" : ""));
+		put_text(b, "one_batch",
+		         arena_printf(a, "%s%s%s%s", eval->one_batch, *at ? " (" : "", at, *at ? ")" : ""));
 	}
 	if (eval && eval->multiple > 1) {
 		buf_printf(b, ", \"multiple\": %lld", (long long)eval->multiple);

@@ -172,7 +172,9 @@ build_check(Call *c, Val ids, Axis limit, const char *what, bool has_ignore, int
 	if (sema_training(c->sema))
 		limit.mul = 0;
 	if (ids.id)
-		build_op(c->b, OP_check, &ids, 1, ATTRS(AI(limit, limit.n), AS(what, text), AB(has_ignore, has_ignore), AI(ignore, ignore), AI(mul, limit.mul), AI(div, limit.mul ? limit.div : 1)), NULL);
+		build_op(c->b, OP_check, &ids, 1,
+		         ATTRS(AI(limit, limit.n), AS(what, text), AB(has_ignore, has_ignore), AI(ignore, ignore),
+		               AI(mul, limit.mul), AI(div, limit.mul ? limit.div : 1)), NULL);
 }
 
 bool

@@ -86,7 +86,8 @@ int job_load(Job *j);
 void job_context(const Job *j, Module *m, int k, PassCtx *cx);
 /* job_load, then the pipeline for arch[k] to a stage (NULL: to its end, where contracts and the memory budget are held). */
 int job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx);
-int job_output(const Job *j, const char *path, const Buf *b); /* to a file (- or NULL: stdout); EXIT_GOOD or after a message */
+/* to a file (- or NULL: stdout); EXIT_GOOD, or another status after a message */
+int job_output(const Job *j, const char *path, const Buf *b);
 /* Early word on an output path that cannot be written, or that is the input. */
 int job_check_output(const Job *j, const char *path);
 /* Does --emit ask for code (or, of a command that prints a table, IR) in place of what this command prints? job_build then writes it. */

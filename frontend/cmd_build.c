@@ -2,7 +2,8 @@
  *
  * `run` keeps executables in XDG_CACHE_HOME/mantou (else ~/.cache/mantou), in a folder named by a hash of the typed IR's text (which holds the sources'
  * hash, constants and settings), the options that shape code, and the bytes of this program. Two runs at once may both build; each renames a whole file
- * into place, and either is right. A program there ends in its length and hash: one that a full disk or a crash has damaged is built again. `ref-run` interprets the IR that stands in a launcher script, or in a file. */
+ * into place, and either is right. A program there ends in its length and hash: one that a full disk or a crash has
+ * damaged is built again. `ref-run` interprets the IR that stands in a launcher script, or in a file. */
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
@@ -118,11 +119,13 @@ cached_program(Job *j, const char **program)
 	const char *folder = cache_folder(j->arena);
 
 	if (!folder)
-		return failure("no place for the cache: neither XDG_CACHE_HOME (a path from /) nor HOME is set; mantou build writes the executable to a file");
+		return failure("no place for the cache: neither XDG_CACHE_HOME (a path from /) nor HOME is set; "
+		               "mantou build writes the executable to a file");
 	char *place = arena_printf(j->arena, "%s/%016" PRIx64, folder, cache_key(j));
 
 	if (!make_folders(place))
-		return failure("cannot make the cache folder '%s': %s; set XDG_CACHE_HOME to a folder that can be written", place, strerror(errno));
+		return failure("cannot make the cache folder '%s': %s; "
+		               "set XDG_CACHE_HOME to a folder that can be written", place, strerror(errno));
 	*program = arena_printf(j->arena, "%s/%s", place, job_stem(j));
 	/* Whoever asks for a pass's dump or times wants to see it run. */
 	if (!access(*program, X_OK) && !j->o->print_after && !j->o->time_passes && job_sealed(j, *program))

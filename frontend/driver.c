@@ -453,7 +453,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	bool good = want == has || (passes_run(*m, cx) && !cx->failed && !j->diags.nerror);
 
 #ifdef MANTOU_CHECK
-	const char *error = good && want == STAGE_planned && want != has ? kernelcheck(*m, j->target, j->arch[k], cx->scratch) : NULL;
+	const char *error = good && want == STAGE_planned && want != has
+		? kernelcheck(*m, j->target, j->arch[k], cx->scratch) : NULL;
 
 	if (error)
 		bug("select: kernelcheck refuses its own choice: %s", error);
@@ -475,7 +476,8 @@ same_file(const char *file, const struct stat *st)
 {
 	struct stat other;
 
-	return file && !stat(file, &other) && S_ISREG(other.st_mode) && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
+	return file && !stat(file, &other) && S_ISREG(other.st_mode) && other.st_dev == st->st_dev
+	       && other.st_ino == st->st_ino;
 }
 
 /* NULL, or which of the files that were read it is. */
@@ -512,7 +514,8 @@ job_check_output(const Job *j, const char *path)
 	if (!target)
 		return failure("cannot write '%s': %s", path, strerror(errno));
 	const char *slash = strrchr(target, '/');
-	const char *folder = slash == target ? "/" : slash ? arena_strndup(j->arena, target, (size_t)(slash - target)) : ".";
+	const char *folder = slash == target ? "/"
+		: slash ? arena_strndup(j->arena, target, (size_t)(slash - target)) : ".";
 	bool special = file_special(target), may = !access(special ? target : folder, special ? W_OK : W_OK | X_OK);
 	int why = errno;
 
@@ -524,7 +527,8 @@ job_check_output(const Job *j, const char *path)
 	return failure("cannot write '%s': folder '%s': %s", path, folder, strerror(why));
 }
 
-/* What tells a whole program in the cache from a part of one: a last line that neither a loader nor sh reads, nor a reader of IR. */
+/* What tells a whole program in the cache from a part of one: a last line that neither a loader nor sh reads, nor a
+ * reader of IR. */
 enum { SEAL_BYTES = 48 };
 
 static const char *
@@ -538,7 +542,8 @@ job_sealed(const Job *j, const char *path)
 {
 	size_t n;
 	char *bytes = file_read(path, &n);
-	bool whole = bytes && n > SEAL_BYTES && !memcmp(bytes + n - SEAL_BYTES, seal_of(j->arena, bytes, n - SEAL_BYTES), SEAL_BYTES);
+	bool whole = bytes && n > SEAL_BYTES
+		&& !memcmp(bytes + n - SEAL_BYTES, seal_of(j->arena, bytes, n - SEAL_BYTES), SEAL_BYTES);
 
 	free(bytes);
 	return whole;
@@ -670,8 +675,8 @@ may_meet_gzip(const Module *m)
 	return r && r->s && strcmp(r->s, "none") && strcmp(r->s, "synthetic");
 }
 
-/* Objects, the stub and what the linker makes of them lie in a folder of their own, beside the output or, for a device or a pipe, where temporary
- * files go: it goes as one, also when a signal ends this program. */
+/* Objects, the stub and what the linker makes of them lie in a folder of their own, beside the output or, for a device
+ * or a pipe, where temporary files go: the folder is removed as a whole, also when a signal ends this program. */
 static char *
 link_folder(const Job *j, const char *path)
 {
@@ -679,7 +684,8 @@ link_folder(const Job *j, const char *path)
 	char *target = file_target(path), *folder = NULL;
 
 	if (target && file_special(target))
-		folder = temp_folder(arena_printf(j->arena, "%s/x", tmp && *tmp && !access(tmp, W_OK | X_OK) ? tmp : "/tmp"));
+		folder = temp_folder(arena_printf(j->arena, "%s/x",
+		                                  tmp && *tmp && !access(tmp, W_OK | X_OK) ? tmp : "/tmp"));
 	else if (target)
 		folder = temp_folder(target);
 	int why = errno;
@@ -734,7 +740,8 @@ link_all(Job *j, const char *path, const Buf *code)
 	char *stub = file[n++] = link_file(j, folder, "main.c"), *linked = file[n++] = link_file(j, folder, "program");
 
 	if (status == EXIT_GOOD) {
-		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub, .output = linked, .argv0 = self_path(j),
+		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub,
+		                 .output = linked, .argv0 = self_path(j),
 		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 

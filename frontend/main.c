@@ -132,8 +132,9 @@ run_thread(void *arg)
 	return NULL;
 }
 
-/* A stack of our own, whatever `ulimit -s` says: the depth of recursion is bounded by the limits of the language and by LLVM, not by that of a user's shell.
- * Threads that are started later get 8 MiB. Where so much address space is not to be had, half of it may do. */
+/* A stack of our own, whatever `ulimit -s` says: the depth of recursion is bounded by the limits of the language and by
+ * LLVM, not by that of a user's shell. Threads that are started later get 8 MiB. Where so much address space is not to
+ * be had, half of it may do. */
 static int
 run_deep(int argc, char **argv)
 {
@@ -160,7 +161,8 @@ run_deep(int argc, char **argv)
 	return m.status;
 }
 
-/* Files that are opened later must not take the places of closed stdin, stdout and stderr, where messages would then go. Writing to what stands there fails, as it should. */
+/* Files that are opened later must not take the places of closed stdin, stdout and stderr, where messages would then
+ * go. Writing to what stands there fails, as it should. */
 static void
 hold_standard_files(void)
 {

@@ -103,7 +103,8 @@ read_size(const char *text, int64_t *bytes)
 	errno = 0;
 	double x = strtod(text, &end);
 
-	if (!(isdigit((unsigned char)*text) || *text == '.') || memchr(text, 'x', (size_t)(end - text)) || memchr(text, 'X', (size_t)(end - text)))
+	if (!(isdigit((unsigned char)*text) || *text == '.') || memchr(text, 'x', (size_t)(end - text))
+	    || memchr(text, 'X', (size_t)(end - text)))
 		return false;                        /* no space, no sign, no hexadecimal digits */
 	if (end == text || errno || !(x > 0) || x > 1e15)
 		return false;
@@ -241,7 +242,8 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	}
 	if (!set_value(a, p, value, o))
 		return usage_error(c->name, "'%s' is no value for '%s': needs %s", value, shown,
-		                   p->kind == COUNT ? "a number from 1 to 1099511627776" : p->kind == SIZE ? "a size such as 512MiB" : p->argument);
+		                   p->kind == COUNT ? "a number from 1 to 1099511627776"
+		                   : p->kind == SIZE ? "a size such as 512MiB" : p->argument);
 	return -1;
 }
 

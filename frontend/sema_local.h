@@ -155,5 +155,6 @@ void settings_check_inputs(Sema *s);                  /* after the training grap
 
 /* ---- loops (sema_loop.c) */
 void sema_loops(Sema *s);
-void sema_metrics(Sema *s);                           /* metrics of the evaluation graph that are no averages (sema_metric.c) */
+/* metrics of the evaluation graph that are no averages (sema_metric.c) */
+void sema_metrics(Sema *s);
 #endif

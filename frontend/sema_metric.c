@@ -1,15 +1,18 @@
 /* sema_metric.c: metrics of a whole data set, put together from its batches.
  *
- * In: graph eval with its metrics, each computed from one batch.   Out: a metric that is an average over examples (a mean over them, what is linear
- * in such means, or a loss or accuracy of the language) stays as it is, and the runtime averages it, weighted by examples. Any other is rewritten:
- * sums over examples are added up in states from batch to batch (kind `sum`, in f64), and the rest is computed from them, so that the result, of
- * kind `whole`, is the value on all examples so far; that of the last batch counts. sqrt(mean(square(y - p))) becomes the root of a sum over a
+ * In: graph eval with its metrics, each computed from one batch.   Out: a metric that is an average over examples (a
+ * mean over them, what is linear in such means, or a loss or accuracy of the language) stays as it is, and the runtime
+ * averages it, weighted by examples. Any other is rewritten: sums over examples are added up in states from batch to
+ * batch (kind `sum`, in f64), and the rest is computed from them, so that the result, of kind `whole`, is the value on
+ * all examples so far; that of the last batch counts. sqrt(mean(square(y - p))) becomes the root of a sum over a
  * number; sum(x) the sum over the set; max(x) its maximum.
  *
- * A value is a sum of terms each x whole: `each` belongs to examples, `whole` to the set. A product, a square or a difference of such sums is one again,
- * and a sum over examples takes `whole` out: sum((y - m)^2), m the mean, is sum(y^2) - 2 m sum(y) + n m^2, in f64, as the terms nearly cancel.
- * What is no such sum (an exponential of both, a median, softmax over examples) cannot be put together: the graph says so (Graph.one_batch), and
- * a data set of more than one batch is refused. A graph that only takes whole batches (full_only) has lost which axis holds the examples, and stays. */
+ * A value is a sum of products `each` x `whole`: `each` belongs to examples, `whole` to the set. A product, a square or
+ * a difference of such sums is one again, and a sum over examples takes `whole` out: sum((y - m)^2), m the mean, is
+ * sum(y^2) - 2 m sum(y) + n m^2, in f64, as the terms nearly cancel. What is no such sum (an exponential of both, a
+ * median, softmax over examples) cannot be put together: the graph says so (Graph.one_batch), and a data set of more
+ * than one batch is refused. A graph that only takes whole batches (full_only) has lost which axis holds the examples,
+ * and stays. */
 #include "sema_local.h"
 
 #include <string.h>
@@ -61,10 +64,12 @@ is_mean(const Metrics *m, const Op *op)
 	switch (op->kind) {
 	case OP_mean:
 		return (a & PURE) || ((a & MEAN) && !marked(m, op->in[0]));
-	case OP_sum: case OP_neg: case OP_reshape: case OP_transpose: case OP_expand: case OP_slice: case OP_reverse: case OP_stop_gradient:
+	case OP_sum: case OP_neg: case OP_reshape: case OP_transpose: case OP_expand: case OP_slice: case OP_reverse:
+	case OP_stop_gradient:
 		return (a & MEAN) && !marked(m, op->in[0]);
 	case OP_cast:
-		return (a & MEAN) && dtype_is_float((DType)val_type(m->g, op->in[0])->dtype) && dtype_is_float((DType)val_type(m->g, op->out[0])->dtype);
+		return (a & MEAN) && dtype_is_float((DType)val_type(m->g, op->in[0])->dtype)
+		       && dtype_is_float((DType)val_type(m->g, op->out[0])->dtype);
 	case OP_add: case OP_sub:
 		return (a & MEAN) && (b & MEAN);
 	case OP_mul:
@@ -84,7 +89,8 @@ learn(Metrics *m)
 			m->knows[m->g->input.at[k].v.id] = PURE;
 	for (uint32_t i = 0; i < m->nop; i++) {
 		const Op *op = &m->g->op.at[i];
-		bool fixed = (op->kind == OP_load || op->nin || op_has((OpKind)op->kind, T_CONST)) && !op_has((OpKind)op->kind, T_RANDOM | T_EFFECT) && every(m, op, FIXED);
+		bool fixed = (op->kind == OP_load || op->nin || op_has((OpKind)op->kind, T_CONST))
+			&& !op_has((OpKind)op->kind, T_RANDOM | T_EFFECT) && every(m, op, FIXED);
 		bool pure = every(m, op, FIXED | PURE), mean = is_mean(m, op);
 
 		for (int k = 0; k < op->nout; k++) {
@@ -169,7 +175,8 @@ examples(Metrics *m)
 		Axis n = {.n = m->s->module->batch, .mul = 1, .div = 1};
 		int64_t zero = 0;
 
-		m->count = gathered(m, build_reduce(m->b, OP_sum, build_full(m->b, type_of(DT_f64, 1, &n), 1), &zero, 1, false), OP_add);
+		m->count = gathered(m, build_reduce(m->b, OP_sum, build_full(m->b, type_of(DT_f64, 1, &n), 1), &zero, 1,
+		                                    false), OP_add);
 	}
 	return m->count;
 }
@@ -215,7 +222,8 @@ form_mul(Metrics *m, const Form *x, const Form *y, Form *out)
 	*out = (Form){.term = arena_array(m->s->arena, Term, (size_t)(x->n * y->n)), .n = x->n * y->n};
 	for (int i = 0; i < x->n; i++)
 		for (int k = 0; k < y->n; k++)
-			out->term[i * y->n + k] = (Term){times(m, x->term[i].each, y->term[k].each), times(m, x->term[i].whole, y->term[k].whole)};
+			out->term[i * y->n + k] = (Term){times(m, x->term[i].each, y->term[k].each),
+			                                 times(m, x->term[i].whole, y->term[k].whole)};
 	return true;
 }
 
@@ -262,7 +270,8 @@ again(Metrics *m, const Op *op, const Val *in)
 	return build_op(m->b, (OpKind)op->kind, wides, op->nin, args, given ? &t : NULL);
 }
 
-/* A reduction over examples, and whatever other axes, of a value of one or more terms: `whole` stands outside the sum. */
+/* A reduction over examples, and whatever other axes, of a value of one or more terms: `whole` stands outside the
+ * sum. */
 static bool
 reduce(Metrics *m, const Op *op, const Form *x, Form *out)
 {
@@ -303,7 +312,8 @@ reduce(Metrics *m, const Op *op, const Form *x, Form *out)
 
 		if (each.id && !is_float(m, each) && !one)
 			return false;
-		if (each.id && type_same_shape(val_type(m->g, each), t) && (!whole.id || val_type(m->g, whole)->rank == 0)) {
+		if (each.id && type_same_shape(val_type(m->g, each), t)
+		    && (!whole.id || val_type(m->g, whole)->rank == 0)) {
 			sum = build_reduce(m->b, OP_sum, wide(m, each), axes, n, attr_bool(op, A_keep));
 			sum = times(m, gathered(m, sum, OP_add), whole);
 		} else {
@@ -317,7 +327,8 @@ reduce(Metrics *m, const Op *op, const Form *x, Form *out)
 		total = total.id ? build(m->b, OP_add, total, sum) : sum;
 	}
 	if (mean)
-		total = build(m->b, OP_div, total, build(m->b, OP_mul, examples(m), build_const(m->b, DT_f64, (double)per_example)));
+		total = build(m->b, OP_div, total,
+		              build(m->b, OP_mul, examples(m), build_const(m->b, DT_f64, (double)per_example)));
 	*out = form_one(m, NOVAL, total);
 	return true;
 }
@@ -463,7 +474,8 @@ refuse(Metrics *m, const Result *r)
 
 	if (m->g->one_batch)
 		return;
-	m->g->one_batch = arena_printf(m->g->arena, "metric %s needs all examples at once: %s%s%s cannot be put together from sums over batches", r->name,
+	m->g->one_batch = arena_printf(m->g->arena, "metric %s needs all examples at once: %s%s%s "
+		"cannot be put together from sums over batches", r->name,
 		op ? op_info[op->kind].name : "it", op && *op->path ? " of " : "", op ? op->path : "");
 	m->g->one_batch_loc = op ? op->loc : (Loc){0};
 }

@@ -64,7 +64,8 @@ group_is_map(const Graph *g, int group)
 Axis
 check_limit(const Op *check)
 {
-	return (Axis){.n = attr_int(check, A_limit), .mul = (int32_t)attr_int(check, A_mul), .div = (int32_t)attr_int(check, A_div)};
+	return (Axis){.n = attr_int(check, A_limit), .mul = (int32_t)attr_int(check, A_mul),
+	              .div = (int32_t)attr_int(check, A_div)};
 }
 
 int64_t

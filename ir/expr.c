@@ -231,7 +231,8 @@ expr_parse(Arena *a, const char *text, const char **error)
 	return e;
 }
 
-/* The divisor's sign, as Python and NumPy have it. fmod is exact; x - y * floor(x / y) is not, once the quotient has rounded. */
+/* The divisor's sign, as Python and NumPy have it. fmod is exact; x - y * floor(x / y) is not, once the quotient has
+ * rounded. */
 double
 floormod(double x, double y)
 {

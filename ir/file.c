@@ -1,10 +1,11 @@
 /* file.c: whole files in and out, and temporaries that no signal leaves behind.
  *
- * In: a path as the user gave it.   Out: its bytes; or a file there that is either what it was or whole. A regular file is replaced: its
- * bytes go to a temporary of a name of its own beside it (O_EXCL, so that two writers never meet in one), are synced, and the temporary takes
- * the name. A symbolic link stays one: what it points to, there or not, is replaced. Devices, pipes and what stands in /proc (/dev/stdout) are
- * written as they are: a rename would put a file in their place.
- * Temporaries are noted in a table, the one global here, that a handler of signals empties: it may call nothing but unlink and rmdir. */
+ * In: a path as the user gave it.   Out: its bytes; or a file there that is either what it was or whole. A regular file
+ * is replaced: its bytes go to a temporary of a name of its own beside it (O_EXCL, so that two writers never meet in
+ * one), are synced, and the temporary takes the name. A symbolic link stays one: what it points to, there or not, is
+ * replaced. Devices, pipes and what stands in /proc (/dev/stdout) are written as they are: a rename would put a file in
+ * their place. Temporaries are noted in a table, the one global here, that a handler of signals empties: it may call
+ * nothing but unlink and rmdir. */
 #define _GNU_SOURCE
 #include "base.h"
 #include "diag.h"
@@ -138,7 +139,8 @@ temp_name(const char *beside, unsigned n)
 	const char *slash = strrchr(beside, '/');
 	Buf b = {0};
 
-	buf_printf(&b, "%.*smantou-%ld-%u.tmp", slash ? (int)(slash + 1 - beside) : 2, slash ? beside : "./", (long)getpid(), n);
+	buf_printf(&b, "%.*smantou-%ld-%u.tmp", slash ? (int)(slash + 1 - beside) : 2, slash ? beside : "./",
+	           (long)getpid(), n);
 	return b.at;
 }
 
@@ -171,7 +173,8 @@ temp_folder(const char *beside)
 
 /* ---------------------------------------------------------------- files out */
 
-/* Links there, which /dev/stdout leads to, are not their text: what they stand for is open already, and others may be writing to it. */
+/* Links there, which /dev/stdout leads to, are not their text: what they stand for is open already, and others may be
+ * writing to it. */
 static bool
 in_proc(const char *path)
 {
@@ -250,7 +253,8 @@ set_mode(int fd, const char *path, bool executable)
 		return;
 	mode_t mode = !stat(path, &old) ? old.st_mode & 0777 : st.st_mode & 0777;
 
-	fchmod(fd, executable ? mode | (mode & 0444) >> 2 : mode); /* not on every file system: the file is whole all the same */
+	/* not on every file system: the file is whole all the same */
+	fchmod(fd, executable ? mode | (mode & 0444) >> 2 : mode);
 }
 
 static bool
@@ -284,7 +288,8 @@ static bool
 put_file(const char *path, const void *bytes, size_t n, bool executable)
 {
 	char *target = file_target(path);
-	bool good = target && (file_special(target) ? write_direct(target, bytes, n) : write_whole(target, bytes, n, executable));
+	bool good = target && (file_special(target) ? write_direct(target, bytes, n)
+	                       : write_whole(target, bytes, n, executable));
 	int why = errno;
 
 	free(target);

@@ -121,7 +121,8 @@ interp_new(Module *m, bool round)
 		s->n = type_elements(&s->type);
 		ref_point(s, calloc((size_t)(s->n ? s->n : 1), REF_CELL));
 		if (!ref_cells(s))
-			die("out of memory: state %s of %lld elements of %d bytes", m->state.at[i].name, (long long)s->n, REF_CELL);
+			die("out of memory: state %s of %lld elements of %d bytes", m->state.at[i].name,
+			    (long long)s->n, REF_CELL);
 	}
 	return in;
 }
@@ -196,7 +197,8 @@ interp_run(Interp *in)
 	if (g->full_only && in->cx.n != in->cx.full)
 		return arena_printf(in->arena, "only whole batches of %lld run: %s", (long long)in->cx.full, g->full_why ? g->full_why : "");
 	if (in->cx.n % g->multiple)
-		return arena_printf(in->arena, "a batch of %lld does not run: it must be a multiple of %lld", (long long)in->cx.n, (long long)g->multiple);
+		return arena_printf(in->arena, "a batch of %lld does not run: it must be a multiple of %lld",
+		                    (long long)in->cx.n, (long long)g->multiple);
 	for (int stores = 0; stores < 2 && !error; stores++)
 		for (uint32_t i = 0; i < g->op.n && !error; i++) {
 			const Op *op = &g->op.at[i];

@@ -17,7 +17,8 @@ typedef struct Interp {
 
 Interp *interp_new(Module *m, bool round);  /* states are zero */
 void interp_free(Interp *in);
-/* Starts a run of g for n examples: input k's array is f or i of interp_input(in, k), to be filled before interp_run. */
+/* Starts a run of g for n examples: input k's array is f or i of interp_input(in, k), to be filled before
+ * interp_run. */
 void interp_begin(Interp *in, const Graph *g, int64_t n);
 RefTensor *interp_input(Interp *in, int k);
 /* NULL, or the message of what went wrong; no state has changed then. */

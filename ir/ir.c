@@ -26,7 +26,8 @@ const DTypeInfo dtype_info[DT_COUNT] = {
 int64_t
 dtype_saturate(DType t, int64_t x)
 {
-	int64_t low = t == DT_u8 ? 0 : t == DT_i32 ? INT32_MIN : INT64_MIN, high = t == DT_u8 ? 255 : t == DT_i32 ? INT32_MAX : INT64_MAX;
+	int64_t low = t == DT_u8 ? 0 : t == DT_i32 ? INT32_MIN : INT64_MIN,
+		high = t == DT_u8 ? 255 : t == DT_i32 ? INT32_MAX : INT64_MAX;
 
 	return x < low ? low : x > high ? high : x;
 }
@@ -823,7 +824,8 @@ is_sum(const Graph *g, const Op *op)
 	return s && s->kind == ST_SUM;
 }
 
-/* A marked value differs with n; so does what another group makes in each call, of whatever it is made: who runs in the first call alone comes before it. */
+/* A marked value differs with n. What a group makes that runs in each call is not steady for others either, whatever it
+ * is made of: groups that run in the first call alone come before it. */
 bool *
 graph_steady(const Graph *g, Arena *a)
 {
@@ -834,7 +836,9 @@ graph_steady(const Graph *g, Arena *a)
 			return steady;
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
-		bool all = (op->kind == OP_load && !is_sum(g, op)) || (!op_has((OpKind)op->kind, T_RANDOM | T_EFFECT | T_LOOP) && (op->nin || op_has((OpKind)op->kind, T_CONST)));
+		bool all = (op->kind == OP_load && !is_sum(g, op))
+			|| (!op_has((OpKind)op->kind, T_RANDOM | T_EFFECT | T_LOOP)
+			    && (op->nin || op_has((OpKind)op->kind, T_CONST)));
 
 		for (int k = 0; k < op->nin; k++)
 			all &= steady_for(g, steady, op->in[k], op->group);

@@ -169,8 +169,11 @@ typedef struct ValInfo {
 typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE } InputKind; /* seed, step: i64[]; rate: f64[] */
 typedef struct Input { Val v; const char *name; InputKind kind; } Input;
 /* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose gradient is not finite, so that
- * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; a metric is averaged over batches instead */
-typedef enum ResultKind { RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_COUNT } ResultKind;
+ * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; a
+ * metric is averaged over batches instead */
+typedef enum ResultKind {
+	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_COUNT
+} ResultKind;
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
 /* A kernel: the ops with Op.group == id, contiguous once scheduled. */
@@ -190,7 +193,8 @@ typedef struct Graph {
 	bool is_loop;
 	bool training;           /* N bound: no axis is marked */
 	bool full_only; Loc full_loc; const char *full_why; /* a marked axis met an unmarked one: only whole batches run */
-	const char *one_batch; Loc one_batch_loc; /* why a metric cannot be put together from several batches; NULL: all can */
+	/* why a metric cannot be put together from several batches; NULL: all can */
+	const char *one_batch; Loc one_batch_loc;
 	int64_t multiple; Loc multiple_loc; /* of it n must be one, or an axis of N/2 has no whole extent; 1: any n */
 	VEC(Op) op;
 	VEC(ValInfo) val;        /* entry 0 unused */
@@ -201,7 +205,8 @@ typedef struct Graph {
 } Graph;
 
 /* ---------------------------------------------------------------- module */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM } StateKind; /* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved */
+/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved */
+typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM } StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
@@ -280,10 +285,12 @@ Axis check_limit(const Op *check);                           /* what its element
 int64_t check_number(const Module *m, const Op *check);     /* its place in the descriptor's "checks": those of all graphs, in order */
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
-/* By Val.id: made of states and constants alone, in a graph that stores nothing but sums of an evaluation, and of a size that does not follow n, so that it is the same in every call
- * until somebody else changes a state. Through values of other groups only where these run once. */
+/* By Val.id: made of states and constants alone, in a graph that stores nothing but sums of an evaluation, and of a
+ * size that does not follow n, so that it is the same in every call until somebody else changes a state. Through values
+ * of other groups only where these run once. */
 bool *graph_steady(const Graph *g, Arena *a);
-/* May a kernel of this group read v in the first call, before all groups that do not run once? What its own group makes, it makes again. */
+/* May a kernel of this group read v in the first call, before all groups that do not run once? What its own group
+ * makes, it makes again. */
 bool steady_for(const Graph *g, const bool *steady, Val v, int32_t group);
 
 double op_flops(const Graph *g, const Op *op);              /* by the row's rule; 0 without one */
@@ -340,15 +347,18 @@ bool grad_passes(const Graph *g, const Op *op, int k);
 typedef enum ExprKind {
 	EX_NUM, EX_VAR,                                            /* var: x y z r g a b */
 	EX_NEG, EX_NOT, EX_ADD, EX_SUB, EX_MUL, EX_DIV, EX_EQ, EX_NE, EX_LT, EX_LE, EX_GT, EX_GE, EX_AND, EX_OR, EX_SELECT,
-	EX_EXP, EX_EXPM1, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_ERFC, EX_TANH, EX_SIN, EX_COS, EX_FLOORMOD, EX_POW, EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
+	EX_EXP, EX_EXPM1, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_ERFC, EX_TANH, EX_SIN, EX_COS, EX_FLOORMOD, EX_POW,
+	EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
 	EX_IDIV, EX_IMOD                                           /* floor division and its remainder; by 0 gives 0 */
 } ExprKind;
 typedef struct Expr { ExprKind kind; char var; double num; const struct Expr *a, *b, *c; uint32_t uses; /* bit per variable */ } Expr;
 #define EXPR_VARS "xyzrgab"
 const Expr *expr_parse(Arena *a, const char *text, const char **error);
 double expr_eval(const Expr *e, const double var[7]);          /* order of EXPR_VARS */
-int64_t expr_eval_int(const Expr *e, const int64_t var[7]);    /* + - * wrap; of what ew.def has for integers and conditions */
-double floormod(double x, double y);                           /* the call of that name: remainder of floor division, exact */
+/* + - * wrap; of what ew.def has for integers and conditions */
+int64_t expr_eval_int(const Expr *e, const int64_t var[7]);
+/* the call of that name: remainder of floor division, exact */
+double floormod(double x, double y);
 bool expr_costly(const Expr *e);                              /* a division or a transcendental function in it? */
 
 /* ---------------------------------------------------------------- text (print.c, parse.c) */
@@ -363,8 +373,9 @@ Module *module_parse(Arena *a, Diags *d, const char *file, const char *text, siz
 bool module_verify(const Module *m, Buf *errors);             /* false: every violated rule a line, op printed under it */
 
 /* ---------------------------------------------------------------- reference evaluator (ref.c, interp.c) */
-/* Floating numbers and conditions are double, in f; integers of any width are int64_t, in i; the other pointer is NULL. After each op
- * results are rounded to their dtype: f32 to float only if RefCtx.round; integers wrap, saturate as the language says. Logical row-major. */
+/* Floating numbers and conditions are double, in f; integers of any width are int64_t, in i; the other pointer is NULL.
+ * After each op results are rounded to their dtype: f32 to float only if RefCtx.round; integers wrap, saturate as the
+ * language says. Logical row-major. */
 typedef struct RefTensor { Type type; int64_t n; /* elements for the actual batch */ double *f; int64_t *i; } RefTensor;
 typedef struct RefCtx {
 	const Graph *g;

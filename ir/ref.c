@@ -1,8 +1,9 @@
 /* ref.c: the reference evaluator's core: running one op or one graph, number formats, state, casts, constants, random numbers.
  *
- * In: RefCtx with input and state tensors.  Out: every result, in double rounded to its dtype (f32 to float only if cx->round) or in 64-bit
- * integers wrapped to theirs. This is what all targets are held to, so it is plain and exact. Stores happen after all other ops, so that
- * every load of a step sees the old value; a failed check leaves the state alone. */
+ * In: RefCtx with input and state tensors.  Out: every result, in double rounded to its dtype (f32 to float only if
+ * cx->round) or in 64-bit integers wrapped to theirs. This is what all targets are held to, so it is plain and exact.
+ * Stores happen after all other ops, so that every load of a step sees the old value; a failed check leaves the state
+ * alone. */
 #include "ref.h"
 #include "../runtime/philox.h"
 #include <math.h>
@@ -210,7 +211,9 @@ ref_bytes_out(const RefTensor *t, void *bytes)
 	uint8_t *p = bytes;
 
 	for (int64_t e = 0; e < t->n; e++, p += dtype_info[dt].bytes) {
-		union { float f32; double f64; int64_t i64; int32_t i32; uint16_t u16; uint32_t u32; uint8_t u8; } v = {.f64 = 0};
+		union {
+			float f32; double f64; int64_t i64; int32_t i32; uint16_t u16; uint32_t u32; uint8_t u8;
+		} v = {.f64 = 0};
 
 		switch (dt) {
 		case DT_f64: v.f64 = t->f[e]; break;
@@ -382,7 +385,8 @@ ref_cast(RefCtx *cx, const Op *op)
 		else if (r->i)
 			r->i[i] = saturate(to, x->f[i]);
 		else if (x->i) /* rounded once: by way of double an i64 would be rounded twice */
-			r->f[i] = to == DT_bool ? x->i[i] != 0 : to == DT_f32 && cx->round ? (double)(float)x->i[i] : (double)x->i[i];
+			r->f[i] = to == DT_bool ? x->i[i] != 0
+				: to == DT_f32 && cx->round ? (double)(float)x->i[i] : (double)x->i[i];
 		else
 			r->f[i] = x->f[i];
 	return NULL;
@@ -397,6 +401,7 @@ ref_check(RefCtx *cx, const Op *op)
 
 	for (int64_t i = 0; i < x->n; i++)
 		if (!(x->i[i] >= 0 && x->i[i] < limit) && !(has_ignore && x->i[i] == ignore))
-			return ref_fail(cx, "%s %lld is outside 0..%lld", attr_str(op, A_what), (long long)x->i[i], (long long)limit - 1);
+			return ref_fail(cx, "%s %lld is outside 0..%lld", attr_str(op, A_what), (long long)x->i[i],
+			                (long long)limit - 1);
 	return NULL;
 }

@@ -1,7 +1,7 @@
 /* ref.h: helpers of the reference evaluator (ref*.c). Private to ir/, and for tests.
  *
- * Tensors are dense row-major arrays of double, or int64_t for integers, of the actual batch's extents. A rule asks ref_out for its result's array, which
- * the interpreter may have laid out already, and fills every element. */
+ * Tensors are dense row-major arrays of double, or int64_t for integers, of the actual batch's extents. A rule asks
+ * ref_out for its result's array, which the interpreter may have laid out already, and fills every element. */
 #ifndef IR_REF_H
 #define IR_REF_H
 #include "rules.h"
@@ -13,7 +13,8 @@ ref_in(const RefCtx *cx, const Op *op, int k)
 	return &cx->val[op->in[k].id];
 }
 
-RefTensor *ref_out(RefCtx *cx, const Op *op, int k);            /* result k: type, n and f or i are set; contents undefined */
+/* result k: type, n and f or i are set; contents undefined */
+RefTensor *ref_out(RefCtx *cx, const Op *op, int k);
 RefTensor *ref_zeros(RefCtx *cx, const Op *op, int k);          /* the same, filled with 0 */
 int64_t ref_extents(const RefCtx *cx, const Type *t, int64_t ext[MAX_RANK]); /* of the actual batch; returns their product */
 void ref_strides(int rank, const int64_t *ext, int64_t *stride);
@@ -26,9 +27,11 @@ static inline int64_t ref_int(const RefTensor *t, int64_t e) { return t->i ? t->
 double ref_get(const RefTensor *t, int64_t e);                  /* an element as a double, the nearest one */
 void ref_set(RefTensor *t, int64_t e, double x);                /* to integers: truncated, saturated */
 void ref_fill(RefTensor *r, const Op *op);                      /* every element: attribute value of op */
-int64_t ref_attr(DType t, const Attr *a);                       /* a number for integers of type t: truncated, saturated */
+/* a number for integers of type t: truncated, saturated */
+int64_t ref_attr(DType t, const Attr *a);
 
-enum { REF_CELL = 8 };                                          /* bytes of an element: moves copy them, whatever they are */
+/* bytes of an element: moves copy them, whatever they are */
+enum { REF_CELL = 8 };
 static_assert(sizeof(double) == REF_CELL && sizeof(int64_t) == REF_CELL, "one size of cells");
 
 /* Odometer over ext[0..rank): adds step strides to n offsets. Starts with all index 0. */

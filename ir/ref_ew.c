@@ -1,9 +1,10 @@
-/* ref_ew.c: reference evaluation of the elementwise rows: the tokens of ew.def pasted into loops over double; on integers the parsed
- * expression in 64 bits.
+/* ref_ew.c: reference evaluation of the elementwise rows: the tokens of ew.def pasted into loops over double; on
+ * integers the parsed expression in 64 bits.
  *
  * In: operands that broadcast as NumPy does.  Out: one array. Adjacent axes that all operands walk alike are merged first, so
  * that a row of the innermost axis is long; each row is one call of the row function of (operator, value or derivative).
- * Sums and products of integers wrap, which pasted tokens may not (a signed overflow is undefined in C): expr_eval_int does. */
+ * Sums and products of integers wrap, which pasted tokens may not (a signed overflow is undefined in C): expr_eval_int
+ * does. */
 #include "ref.h"
 #include <math.h>
 #include <string.h>
@@ -80,7 +81,8 @@ merge_axes(Loop *l)
 	l->rank = n + 1;
 }
 
-/* A row on integers (and conditions beside them, or as its result). off: of each operand; step: from an element to the next. */
+/* A row on integers (and conditions beside them, or as its result). off: of each operand; step: from an element to the
+ * next. */
 static void
 integer_row(const RefCtx *cx, const Op *op, const Loop *l, const int64_t *off, RefTensor *r, int64_t first)
 {
@@ -93,7 +95,8 @@ integer_row(const RefCtx *cx, const Op *op, const Loop *l, const int64_t *off, R
 		int64_t x;
 
 		for (int k = 0; k < op->nin; k++)
-			v[strchr(EXPR_VARS, info->operands[k]) - EXPR_VARS] = ref_int(ref_in(cx, op, k), off[k] + i * l->stride[k][l->rank - 1]);
+			v[strchr(EXPR_VARS, info->operands[k]) - EXPR_VARS] =
+				ref_int(ref_in(cx, op, k), off[k] + i * l->stride[k][l->rank - 1]);
 		x = expr_eval_int(info->expr, v);
 		if (r->i)
 			r->i[first + i] = x;

@@ -7,7 +7,8 @@
 
 /* dst[di + walk] = src[si + walk] over ext. */
 static void
-copy_strided(int rank, const int64_t *ext, const RefTensor *to, const int64_t *ds, const RefTensor *from, const int64_t *ss)
+copy_strided(int rank, const int64_t *ext, const RefTensor *to, const int64_t *ds, const RefTensor *from,
+             const int64_t *ss)
 {
 	RefWalk w = {.rank = rank};
 	int64_t off[2] = {0}, stride[2][MAX_RANK];
@@ -45,7 +46,8 @@ split_at(const RefCtx *cx, const Type *t, int64_t ax)
 static void
 copy_run(const RefTensor *r, int64_t to, const RefTensor *x, int64_t from, int64_t n)
 {
-	memcpy((char *)ref_cells(r) + to * REF_CELL, (const char *)ref_cells(x) + from * REF_CELL, (size_t)n * REF_CELL);
+	memcpy((char *)ref_cells(r) + to * REF_CELL, (const char *)ref_cells(x) + from * REF_CELL,
+	       (size_t)n * REF_CELL);
 }
 
 /* ---------------------------------------------------------------- views */

@@ -49,7 +49,8 @@ largest(const Pool *p, const RefTensor *x, int64_t plane, Span s)
 		for (int64_t j = s.x0; j < s.x1; j++) {
 			int64_t at = plane + i * p->w + j;
 
-			if (x->i ? x->i[at] > x->i[best] : x->f[at] > x->f[best] || (x->f[at] != x->f[at] && x->f[best] == x->f[best]))
+			if (x->i ? x->i[at] > x->i[best]
+			    : x->f[at] > x->f[best] || (x->f[at] != x->f[at] && x->f[best] == x->f[best]))
 				best = at;
 		}
 	return best;

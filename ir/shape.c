@@ -56,7 +56,8 @@ need_multiple(Graph *g, const Op *op, const Type *t)
 {
 	for (int i = 0; i < t->rank; i++) {
 		Axis a = t->axis[i];
-		int64_t div = a.mul > 0 ? a.div / gcd_i64(a.mul, a.div) : 1, common = g->multiple / gcd_i64(g->multiple, div);
+		int64_t div = a.mul > 0 ? a.div / gcd_i64(a.mul, a.div) : 1,
+			common = g->multiple / gcd_i64(g->multiple, div);
 
 		if (g->multiple % div == 0)
 			continue;
@@ -290,8 +291,10 @@ shape_check(Graph *g, Op *op, int *which)
 {
 	if (attr_int(op, A_limit) < 1)
 		return shape_fail(g, which, -1, "limit is %lld, needs at least 1", (long long)attr_int(op, A_limit));
-	if (attr_int(op, A_mul) < 0 || attr_int(op, A_mul) > INT32_MAX || attr_int(op, A_div) < 1 || attr_int(op, A_div) > INT32_MAX)
-		return shape_fail(g, which, -1, "the limit cannot follow the batch as N * %lld / %lld", (long long)attr_int(op, A_mul), (long long)attr_int(op, A_div));
+	if (attr_int(op, A_mul) < 0 || attr_int(op, A_mul) > INT32_MAX || attr_int(op, A_div) < 1
+	    || attr_int(op, A_div) > INT32_MAX)
+		return shape_fail(g, which, -1, "the limit cannot follow the batch as N * %lld / %lld",
+		                  (long long)attr_int(op, A_mul), (long long)attr_int(op, A_div));
 	return shape_integer(g, op, which, 0, "input");
 }
 

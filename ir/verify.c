@@ -205,7 +205,8 @@ check_rule(Verify *v, Graph *copy, const Op *op)
 	if (copy->full_only && !had)
 		complain(v, op, "only whole batches can run (%s), but the graph does not say so", copy->full_why ? copy->full_why : "?");
 	if (copy->multiple != multiple)
-		complain(v, op, "only batches of a multiple of %lld can run, but the graph does not say so", (long long)copy->multiple);
+		complain(v, op, "only batches of a multiple of %lld can run, but the graph does not say so",
+		         (long long)copy->multiple);
 }
 
 static void
@@ -325,7 +326,8 @@ check_once(Verify *v)
 		const Op *op = &g->op.at[i];
 
 		if (op->group >= 0 && op->group < (int64_t)g->group.n && g->group.at[op->group].once && !op->dead && (!op->nout || !steady[op->out[0].id]))
-			complain(v, op, "group #%d runs once, but this is made of more than states, constants and what groups make that run once", (int)op->group);
+			complain(v, op, "group #%d runs once, but this is made of more than "
+			         "states, constants and what groups make that run once", (int)op->group);
 	}
 }
 

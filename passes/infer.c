@@ -2,7 +2,8 @@
  *
  * In: graph eval.  Out: a copy of it that keeps only the outputs among its results, without the ops and inputs' checks that
  * nothing else needs: infer asks for the inputs its outputs depend on and no others. Checks of kept ops stay: an id out of
- * range is an error there too. Stores go: an evaluation adds up its metrics, inference does not. A model without outputs gets no graph infer. */
+ * range is an error there too. Stores go: an evaluation adds up its metrics, inference does not. A model without
+ * outputs gets no graph infer. */
 #include "passes.h"
 #include <string.h>
 

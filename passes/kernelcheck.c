@@ -1,8 +1,10 @@
-/* kernelcheck.c: are the kernels that a text names those that these groups can have, and is there memory enough for them?
+/* kernelcheck.c: are the kernels that a text names those that these groups can have, and is there memory enough for
+ * them?
  *
- * In: a module of stage selected or later, whose text may be anybody's; a target.   Out: NULL, or a sentence that names the group. Method: the target selects
- * again, on a copy, and is told to take the parameters that stand there; what it says then must be what stands there, and its workspace, what it keeps and the
- * memory of threads no less. Which variants were allowed is not known: it is asked with all of them and with none. */
+ * In: a module of stage selected or later, whose text may be anybody's; a target.   Out: NULL, or a sentence that names
+ * the group. Method: the target selects again, on a copy, and is told to take the parameters that stand there; what it
+ * then says must be what stands there, and the text must plan no less workspace, bytes kept and memory of threads.
+ * Which variants were allowed is not known: it is asked with all of them and with none. */
 #include "pass.h"
 #include <string.h>
 
@@ -18,7 +20,8 @@ may(void *cx, const char *variant)
 
 /* What is selected for this text, into the copy's group; *error: why there is nothing. */
 static bool
-same_again(const Target *t, const char *arch, Graph *copy, int group, const Group *text, SelectCx *s, const char **error)
+same_again(const Target *t, const char *arch, Graph *copy, int group, const Group *text, SelectCx *s,
+           const char **error)
 {
 	Group *gr = &copy->group.at[group];
 	const bool *steady = s->steady;
@@ -28,7 +31,8 @@ same_again(const Target *t, const char *arch, Graph *copy, int group, const Grou
 	for (int all = 0; all < 2; all++) { /* the last has the better reason */
 		Asked asked = {all, text->kept > 0};
 
-		*s = (SelectCx){.arch = arch, .tuned = text->kernel, .steady = steady, .uses = uses, .may = may, .cx = &asked};
+		*s = (SelectCx){.arch = arch, .tuned = text->kernel, .steady = steady, .uses = uses, .may = may,
+		                .cx = &asked};
 		gr->kept = 0;
 		copy->module->scratch_bytes = scratch;
 		*error = t->select(t, copy, group, s);
@@ -50,14 +54,18 @@ check_group(const Target *t, const char *arch, Graph *copy, int group, const Gro
 			return NULL;
 		if (!error && t->tunable && t->tunable(t, text->kernel))
 			error = s->misfit;
-		return arena_printf(a, "graph %s: group %s '%s': %s%s%s", name, text->name, text->kernel, error ? error : "its kernel is '", error ? "" : gr->kernel, error ? "" : "'");
+		return arena_printf(a, "graph %s: group %s '%s': %s%s%s", name, text->name, text->kernel,
+		                    error ? error : "its kernel is '", error ? "" : gr->kernel, error ? "" : "'");
 	}
 	if (text->workspace < gr->workspace)
-		return arena_printf(a, "graph %s: group %s '%s': it needs a workspace of %lld bytes, not of %lld", name, text->name, text->kernel, (long long)gr->workspace, (long long)text->workspace);
+		return arena_printf(a, "graph %s: group %s '%s': it needs a workspace of %lld bytes, not of %lld", name,
+		                    text->name, text->kernel, (long long)gr->workspace, (long long)text->workspace);
 	if (text->kept && text->kept < gr->kept)
-		return arena_printf(a, "graph %s: group %s '%s': it keeps %lld bytes, not %lld", name, text->name, text->kernel, (long long)gr->kept, (long long)text->kept);
+		return arena_printf(a, "graph %s: group %s '%s': it keeps %lld bytes, not %lld", name, text->name,
+		                    text->kernel, (long long)gr->kept, (long long)text->kept);
 	if (text->kept && !gr->kept)
-		return arena_printf(a, "graph %s: group %s '%s': it keeps nothing here", name, text->name, text->kernel);
+		return arena_printf(a, "graph %s: group %s '%s': it keeps nothing here", name, text->name,
+		                    text->kernel);
 	return NULL;
 }
 
@@ -84,6 +92,7 @@ kernelcheck(const Module *m, const Target *t, const char *arch, Arena *a)
 		}
 	}
 	if (m->scratch_bytes < copy->scratch_bytes)
-		return arena_printf(a, "kernels need %lld bytes of memory for each thread, the module plans %lld", (long long)copy->scratch_bytes, (long long)m->scratch_bytes);
+		return arena_printf(a, "kernels need %lld bytes of memory for each thread, the module plans %lld",
+		                    (long long)copy->scratch_bytes, (long long)m->scratch_bytes);
 	return NULL;
 }

@@ -64,5 +64,6 @@ typedef struct Precision {
 } Precision;
 Precision precision_of(const Module *m, const Target *t, const char *arch);
 const char *plancheck(const Module *m, Arena *a); /* NULL, or which buffers overlap */
-const char *kernelcheck(const Module *m, const Target *t, const char *arch, Arena *a); /* of a selected module: NULL, or which group cannot have its kernel */
+/* of a selected module: NULL, or which group cannot have its kernel */
+const char *kernelcheck(const Module *m, const Target *t, const char *arch, Arena *a);
 #endif

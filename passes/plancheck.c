@@ -1,10 +1,11 @@
 /* plancheck.c: re-derives every buffer's lifetime from the schedule alone and rejects buffers that overlap.
  *
- * In: a planned module, of pass plan or of a text by anybody.   Out: NULL, or a sentence that names the two buffers. It shares no code with plan.c on
- * purpose: one mistake must not hide in both. Method: replay the schedule op by op over a map from byte ranges to the value they hold
- * (a balanced set would do; a sorted array of live ranges is enough), claim each result's bytes, and complain when an op
- * reads a value some of whose bytes belong to another one by now, when a group writes what it reads unless it goes through both element by element, and when, at the
- * end, the record of faults, a state, or what is kept from call to call has lost its bytes. */
+ * In: a planned module, of pass plan or of a text by anybody.   Out: NULL, or a sentence that names the two buffers. It
+ * shares no code with plan.c on purpose: one mistake must not hide in both. Method: replay the schedule op by op over a
+ * map from byte ranges to the value they hold (a balanced set would do; a sorted array of live ranges is enough), claim
+ * each result's bytes, and complain when an op reads a value some of whose bytes belong to another one by now, when a
+ * group writes what it reads unless it goes through both element by element, and when, at the end, the record of
+ * faults, a state, or what is kept from call to call has lost its bytes. */
 #include "pass.h"
 #include <string.h>
 
@@ -76,7 +77,8 @@ shares(const Graph *g, const Op *op)
 	       val_info(g, op->in[0])->offset == val_info(g, op->out[0])->offset;
 }
 
-enum { FAULTS = 1 << 28, STORED = 1 << 29, KEPT = 1 << 30 }; /* owners: the record of faults, what was copied to a state, what a group keeps; values and states are fewer */
+/* owners: the record of faults, what was copied to a state, what a group keeps; values and states are fewer */
+enum { FAULTS = 1 << 28, STORED = 1 << 29, KEPT = 1 << 30 };
 enum { FAULT_RECORD = 64, LINE = 64 }; /* bytes */
 
 typedef struct Replay {
@@ -142,7 +144,8 @@ replay_kept(Replay *p, bool begin)
 			if (val_info(g, v)->offset < 0)
 				continue;
 			if (begin && !inside(p->m, val_info(g, v)->offset, type_bytes(val_type(g, v))))
-				return arena_printf(p->a, "graph %s: %%%s ends beyond the arena", g->name, val_info(g, v)->name);
+				return arena_printf(p->a, "graph %s: %%%s ends beyond the arena", g->name,
+				                    val_info(g, v)->name);
 			if (begin)
 				claim_value(p, v);
 			else if (!held(p, v))
@@ -158,9 +161,11 @@ replay_end(const Replay *p)
 	const Module *m = p->m;
 
 	if (!holds(&p->r, 0, FAULT_RECORD, FAULTS))
-		return arena_printf(p->a, "graph %s: something overlaps the record of faults, bytes 0 to %d", p->g->name, FAULT_RECORD);
+		return arena_printf(p->a, "graph %s: something overlaps the record of faults, bytes 0 to %d",
+		                    p->g->name, FAULT_RECORD);
 	for (uint32_t s = 0; s < m->state.n; s++)
-		if (!holds(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type), p->state[s]))
+		if (!holds(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type),
+		           p->state[s]))
 			return arena_printf(p->a, "graph %s: state %s is overwritten", p->g->name, m->state.at[s].name);
 	return NULL;
 }
@@ -183,7 +188,8 @@ replay_start(Replay *p)
 		if (val_info(g, g->input.at[i].v)->offset < 0)
 			return arena_printf(p->a, "graph %s: input %%%s has no place", g->name, val_info(g, g->input.at[i].v)->name);
 		if (!inside(m, val_info(g, g->input.at[i].v)->offset, type_bytes(val_type(g, g->input.at[i].v))))
-			return arena_printf(p->a, "graph %s: input %%%s ends beyond the arena", g->name, val_info(g, g->input.at[i].v)->name);
+			return arena_printf(p->a, "graph %s: input %%%s ends beyond the arena", g->name,
+			                    val_info(g, g->input.at[i].v)->name);
 		claim_value(p, g->input.at[i].v);
 	}
 	return replay_kept(p, true);
@@ -221,9 +227,11 @@ replay_load(Replay *p, const Op *op, const ValInfo *v)
 	const State *s = module_state((Module *)(uintptr_t)p->m, name);
 
 	if (v->offset != s->offset)
-		return arena_printf(p->a, "graph %s: %%%s is loaded at %lld, state %s lies at %lld", p->g->name, v->name, (long long)v->offset, name, (long long)s->offset);
+		return arena_printf(p->a, "graph %s: %%%s is loaded at %lld, state %s lies at %lld", p->g->name,
+		                    v->name, (long long)v->offset, name, (long long)s->offset);
 	p->owner[op->out[0].id] = STATE | (uint32_t)(s - p->m->state.at);
-	return held(p, op->out[0]) ? NULL : arena_printf(p->a, "graph %s: load of %s after its store", p->g->name, name);
+	return held(p, op->out[0]) ? NULL
+	       : arena_printf(p->a, "graph %s: load of %s after its store", p->g->name, name);
 }
 
 static const char *
@@ -238,7 +246,8 @@ replay_write(Replay *p, const Op *op, Val out)
 	if (op->kind == OP_load)
 		return replay_load(p, op, v);
 	if (op->group < 0 && !shares(p->g, op))
-		return arena_printf(p->a, "graph %s: %%%s, which no kernel makes, does not lie where its operand does", p->g->name, v->name);
+		return arena_printf(p->a, "graph %s: %%%s, which no kernel makes, does not lie where its operand does",
+		                    p->g->name, v->name);
 	if (shares(p->g, op))
 		p->owner[out.id] = p->owner[op->in[0].id];
 	else if (!made_once(p->g, op))
@@ -255,18 +264,22 @@ replay_store(Replay *p, const Op *op)
 	uint32_t k = (uint32_t)(s - p->m->state.at);
 
 	if (v->offset < 0)
-		return arena_printf(p->a, "graph %s: %%%s is stored to %s but has no place", p->g->name, v->name, s->name);
+		return arena_printf(p->a, "graph %s: %%%s is stored to %s but has no place", p->g->name,
+		                    v->name, s->name);
 	if (v->offset == s->offset && !type_same(&v->type, &s->type))
-		return arena_printf(p->a, "graph %s: %%%s lies in the place of state %s, which is of another type", p->g->name, v->name, s->name);
+		return arena_printf(p->a, "graph %s: %%%s lies in the place of state %s, which is of another type",
+		                    p->g->name, v->name, s->name);
 	if (!held(p, op->in[0]))
-		return arena_printf(p->a, "graph %s: %%%s at %lld is overwritten before it is stored to %s", p->g->name, v->name, (long long)v->offset, s->name);
+		return arena_printf(p->a, "graph %s: %%%s at %lld is overwritten before it is stored to %s", p->g->name,
+		                    v->name, (long long)v->offset, s->name);
 	p->state[k] = v->offset == s->offset ? p->owner[op->in[0].id] : STORED | k;
 	if (v->offset != s->offset)
 		claim(&p->r, s->offset, s->offset + type_bytes(&s->type), STORED | k);
 	return NULL;
 }
 
-/* Does the op that makes v write it over its operand 0, which lies at `offset`, or does a kernel that goes through both element by element? */
+/* Does the op that makes v write it over its operand 0, which lies at `offset`, or does a kernel that goes through both
+ * element by element? */
 static bool
 in_place(const Replay *p, const Group *gr, uint32_t owner, int64_t offset, int64_t bytes)
 {
@@ -279,10 +292,12 @@ in_place(const Replay *p, const Group *gr, uint32_t owner, int64_t offset, int64
 
 	if (op->group < 0 || &g->group.at[op->group] != gr || v->offset != offset || type_bytes(&v->type) != bytes)
 		return false;
-	return kernel_is_map(gr->kernel) || (op_has((OpKind)op->kind, T_INPLACE) && val_info(g, op->in[0])->offset == offset);
+	return kernel_is_map(gr->kernel)
+	       || (op_has((OpKind)op->kind, T_INPLACE) && val_info(g, op->in[0])->offset == offset);
 }
 
-/* A group's kernels read and write in an order of their own: what it reads and what it makes must not meet, but where it works in place. */
+/* A group's kernels read and write in an order of their own: what it reads and what it makes must not meet, but where
+ * it works in place. */
 static const char *
 replay_apart(Replay *p, const Group *gr, uint32_t first, uint32_t next)
 {
@@ -293,7 +308,8 @@ replay_apart(Replay *p, const Group *gr, uint32_t first, uint32_t next)
 
 		for (int k = 0; k < op->nout; k++)
 			if (val_info(g, op->out[k])->offset >= 0 && !held(p, op->out[k]))
-				return arena_printf(p->a, "graph %s: %%%s overlaps something else that %s makes", g->name, val_info(g, op->out[k])->name, gr->name);
+				return arena_printf(p->a, "graph %s: %%%s overlaps something else that %s makes",
+				                    g->name, val_info(g, op->out[k])->name, gr->name);
 		for (int k = 0; k < op->nin; k++) {
 			const ValInfo *v = val_info(g, op->in[k]);
 
@@ -302,7 +318,8 @@ replay_apart(Replay *p, const Group *gr, uint32_t first, uint32_t next)
 			uint32_t at = find(&p->r, v->offset);
 
 			if (at >= p->r.at.n || !in_place(p, gr, p->r.at.at[at].owner, v->offset, type_bytes(&v->type)))
-				return arena_printf(p->a, "graph %s: %s writes over %%%s while it reads it", g->name, gr->name, v->name);
+				return arena_printf(p->a, "graph %s: %s writes over %%%s while it reads it", g->name,
+				                    gr->name, v->name);
 		}
 	}
 	return NULL;
@@ -376,7 +393,8 @@ check_graph(const Module *m, const Graph *g, Arena *a)
 	for (uint32_t i = 0; !error && i < g->result.n; i++) {
 		Val v = g->result.at[i].v;
 
-		/* what lies in a state's place is the state, also when a copy has been stored there since: plan has no other place for it */
+		/* what lies in a state's place is the state, also when a copy has been stored there since: plan has no
+		 * other place for it */
 		uint32_t s = p.owner[v.id] & ~STATE;
 		bool is_state = p.owner[v.id] & STATE && s < m->state.n && p.state[s] == (STORED | s);
 
@@ -392,12 +410,14 @@ plancheck(const Module *m, Arena *a)
 	int64_t end = FAULT_RECORD;
 
 	if (m->arena_bytes < FAULT_RECORD)
-		return arena_printf(a, "an arena of %lld bytes does not hold the record of faults, %d", (long long)m->arena_bytes, FAULT_RECORD);
+		return arena_printf(a, "an arena of %lld bytes does not hold the record of faults, %d",
+		                    (long long)m->arena_bytes, FAULT_RECORD);
 	for (uint32_t s = 0; s < m->state.n; s++) {
 		const State *st = &m->state.at[s];
 
 		if (st->offset < end || st->offset % LINE)
-			return arena_printf(a, "state %s at %lld overlaps what stands before it, or is not aligned", st->name, (long long)st->offset);
+			return arena_printf(a, "state %s at %lld overlaps what stands before it, or is not aligned",
+			                    st->name, (long long)st->offset);
 		if (!inside(m, st->offset, type_bytes(&st->type)))
 			return arena_printf(a, "state %s ends beyond the arena", st->name);
 		end = st->offset + type_bytes(&st->type);

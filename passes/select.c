@@ -48,7 +48,8 @@ tell_record(const Graph *g, TunedKernel *r, const Op *op, const char *misfit, bo
 		.loc = op->loc});
 }
 
-/* Clears `once` of groups that make anything that is not steady. Whoever reads what such a group makes is not steady either: until nothing changes. Returns graph_steady. */
+/* Clears `once` of groups that make anything that is not steady, again and again until nothing changes, as what reads
+ * such a group's values is then not steady either. Returns graph_steady. */
 static bool *
 settle_once(Graph *g, PassCtx *cx)
 {

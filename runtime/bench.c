@@ -425,7 +425,8 @@ rt_bench(RtHost *h)
 	Timing s;
 	bool suspect;
 
-	if (!bench_trace_try(&b) || !bench_prepare(&b) || !bench_measure(&b) || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
+	if (!bench_trace_try(&b) || !bench_prepare(&b) || !bench_measure(&b)
+	    || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
 		return rt_die(h);
 	s = bench_timing(b.seconds, h->opt.repeat);
 	suspect = b.peak > 0 && b.gflop / s.least * 1e9 > b.peak;

@@ -3,9 +3,10 @@
  * Out: a safetensors file of every state line under its name (parameters, running statistics, the optimizer's slots,
  * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
  * Nothing in it depends on time or on names: the same state makes the same bytes.
- * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment leaves the last
- * whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever fails leaves FILE as it was. What can be
- * known of failures is asked before the data are read, and from the first step on the run holds FILE.lock. */
+ * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment
+ * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever
+ * fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
+ * on the run holds FILE.lock. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -43,7 +44,8 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, "\",\"checksum\":\"0000000000000000\"}");
 }
 
-/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. Sums of an evaluation are none of a run's. */
+/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. Sums of an
+ * evaluation are no part of a run's state. */
 static int
 checkpoint_order(const RtProgram *p, int *order)
 {
@@ -136,7 +138,8 @@ checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order, int n, ui
 static bool
 checkpoint_write(RtHost *h, int64_t step, RtOut *out)
 {
-	int *order = rt_alloc(sizeof *order * (size_t)(h->program.nstate + 1)), n = checkpoint_order(&h->program, order);
+	int *order = rt_alloc(sizeof *order * (size_t)(h->program.nstate + 1)),
+		n = checkpoint_order(&h->program, order);
 	size_t bytes = 0;
 	char *text = checkpoint_header(h, step, order, n, &bytes);
 	uint8_t *room = checkpoint_room(&h->program);
@@ -146,7 +149,8 @@ checkpoint_write(RtHost *h, int64_t step, RtOut *out)
 		checkpoint_seal(h, text, bytes, order, n, room);
 	good = good && rt_out_write(out, text, bytes, &h->error);
 	for (int i = 0; good && i < n; i++)
-		good = rt_out_write(out, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes, &h->error);
+		good = rt_out_write(out, checkpoint_bytes(h, &h->program.state[order[i]], room),
+		                    (size_t)h->program.state[order[i]].t.bytes, &h->error);
 	good = good && rt_out_sync(out, &h->error);
 	free(room);
 	free(order);
@@ -164,7 +168,8 @@ checkpoint_foreign(const RtHost *h)
 		return false;
 	if (h->resumed)
 		return st.st_dev != h->resumed_dev || st.st_ino != h->resumed_ino;
-	return !(h->opt.resume && stat(h->opt.resume, &from) == 0 && st.st_dev == from.st_dev && st.st_ino == from.st_ino);
+	return !(h->opt.resume && stat(h->opt.resume, &from) == 0 && st.st_dev == from.st_dev
+	         && st.st_ino == from.st_ino);
 }
 
 /* Keeps what somebody else wrote as FILE~. A hard link first, so that neither FILE nor FILE~ is ever absent. */
@@ -241,7 +246,8 @@ rt_checkpoint_try(RtHost *h)
 	if (h->opt.no_save)
 		return true;
 	given = h->opt.save ? rt_printf("%s", h->opt.save) : rt_printf("%s.safetensors", h->opt.program);
-	good = (stat(given, &st) != 0 || S_ISREG(st.st_mode)) && rt_file_descriptor(given) < 0; /* the next checkpoint is to replace it */
+	/* the next checkpoint is to replace it */
+	good = (stat(given, &st) != 0 || S_ISREG(st.st_mode)) && rt_file_descriptor(given) < 0;
 	if (!good)
 		return rt_fail(&h->error, "--save %s: is not a regular file; %s", given, save_other);
 	if (!rt_out_try(given, &h->save_path, &h->error))
@@ -250,7 +256,9 @@ rt_checkpoint_try(RtHost *h)
 	if (!checkpoint_foreign(h))
 		return true;
 	old = rt_printf("%s~", h->save_path);
-	good = rt_out_try(old, NULL, &h->error) || rt_context(&h->error, "%s is there already and cannot be renamed", h->save_path) || rt_hint(&h->error, save_other);
+	good = rt_out_try(old, NULL, &h->error)
+	       || rt_context(&h->error, "%s is there already and cannot be renamed", h->save_path)
+	       || rt_hint(&h->error, save_other);
 	free(old);
 	return good;
 }
@@ -258,7 +266,8 @@ rt_checkpoint_try(RtHost *h)
 bool
 rt_checkpoint_begin(RtHost *h)
 {
-	return !h->save_path || rt_lock_take(&h->save_lock, h->save_path, &h->error) || rt_context(&h->error, "cannot save %s", h->save_path)
+	return !h->save_path || rt_lock_take(&h->save_lock, h->save_path, &h->error)
+	       || rt_context(&h->error, "cannot save %s", h->save_path)
 	       || rt_hint(&h->error, save_other);
 }
 
@@ -436,7 +445,8 @@ static void
 checkpoint_read_sums(RtHost *h, const RtSt *st)
 {
 	const RtGraph *g = &h->program.graph[h->program.train.reports];
-	const char *text = rt_json_str(st->meta, "epoch_sums", ""), *names = rt_json_str(st->meta, "epoch_names", NULL), *number, *name;
+	const char *text = rt_json_str(st->meta, "epoch_sums", ""), *names = rt_json_str(st->meta, "epoch_names", NULL),
+		*number, *name;
 	size_t n;
 
 	h->weight = strtod(rt_json_str(st->meta, "epoch_weight", "0"), NULL);
@@ -446,7 +456,8 @@ checkpoint_read_sums(RtHost *h, const RtSt *st)
 		if (names) {
 			n = checkpoint_word(&names, &name);
 			for (k = 0; k < g->nscalar; k++)
-				if (strlen(g->result[g->scalar[k]].t.name) == n && memcmp(g->result[g->scalar[k]].t.name, name, n) == 0)
+				if (strlen(g->result[g->scalar[k]].t.name) == n
+				    && memcmp(g->result[g->scalar[k]].t.name, name, n) == 0)
 					break;
 		}
 		if (k < g->nscalar)
@@ -461,7 +472,8 @@ checkpoint_scale(const char *name)
 	return strcmp(name, "loss_scale") == 0 || strncmp(name, "loss_scale.", 11) == 0;
 }
 
-/* What a program of another precision makes of the file: the same states but for the loss scale, which begins anew, or is left out. */
+/* What a program of another precision makes of the file: the same states but for the loss scale, which begins anew, or
+ * is left out. */
 static void
 checkpoint_precision(const RtHost *h, const RtSt *st, const char *path)
 {
@@ -472,8 +484,10 @@ checkpoint_precision(const RtHost *h, const RtSt *st, const char *path)
 		wants = wants || checkpoint_scale(h->program.state[k].t.name);
 	if (h->opt.quiet || (has == wants && (!was || strcmp(was, h->program.precision) == 0)))
 		return;
-	fprintf(stderr, "note: %s is of a run in %s, this program computes in %s: it goes on%s, and is no longer the same bits\n", path,
-	        was ? was : has ? "f16 or mixed" : "f32 or bf16", h->program.precision, has == wants ? "" : wants ? " with a new loss scale" : " without a loss scale");
+	fprintf(stderr, "note: %s is of a run in %s, this program computes in %s: it goes on%s, "
+	        "and is no longer the same bits\n", path,
+	        was ? was : has ? "f16 or mixed" : "f32 or bf16", h->program.precision,
+	        has == wants ? "" : wants ? " with a new loss scale" : " without a loss scale");
 }
 
 static bool
@@ -490,7 +504,9 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
 			if (!checkpoint_fits(s, t, true, e))
-				return checkpoint_fits(s, t, false, &other) ? rt_hint(e, "--weights converts parameters, and leaves the optimizer's state") : false;
+				return checkpoint_fits(s, t, false, &other)
+				       ? rt_hint(e, "--weights converts parameters, and leaves the optimizer's state")
+				       : false;
 			if (pass)
 				checkpoint_copy(h, s, st, t);
 		}
@@ -529,7 +545,8 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	good = rt_st_parse(&st, f.at, f.n, e);
 	if (good && (!checkpoint_meta_int(&st, "step", &r->step) || !checkpoint_meta_int(&st, "seed", &r->seed)
 	             || !checkpoint_meta_int(&st, "total_steps", &r->total) || !checkpoint_meta_int(&st, "batch", &r->batch)
-	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0 || r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
+	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0
+	             || r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
 		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
 	good = good && checkpoint_states(h, &st, e);
 	if (good) {

@@ -29,7 +29,8 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 		return false;
 	*examples = (int64_t)h->weight;
 	for (int i = 0; i < RT_MAX_RESULTS; i++)
-		mean[i] = i < g->nscalar && g->result[g->scalar[i]].kind == RT_WHOLE ? h->sum[i] : h->weight > 0 ? h->sum[i] / h->weight : 0;
+		mean[i] = i < g->nscalar && g->result[g->scalar[i]].kind == RT_WHOLE ? h->sum[i]
+			: h->weight > 0 ? h->sum[i] / h->weight : 0;
 	return true;
 }
 

@@ -1,11 +1,12 @@
 /* file.c: files that a run writes: whole or not at all, and one run at a time.
  *
- * In: a path, as given.   Out: what was there before, or all that was written. A file is written under a name of its own beside its place
- * (FILE.tmp- and 12 random digits) and renamed when it is whole; a link stays a link: the file it leads to is replaced. /dev/stdout and the
- * like are this process's descriptors; devices and pipes are written as they are, and opened only then, for that may wait for a reader.
- * A temporary file is locked (flock) while its run lives: whoever writes the same file next removes those that nobody holds, which a killed
- * run left. FILE.lock, held by the run that saves checkpoints to FILE, turns a second one away; the system lets go of it however the run
- * ends. Where the file system has no locks, none is held and nothing is removed. */
+ * In: a path, as given.   Out: what was there before, or all that was written. A file is written under a name of its
+ * own beside its place (FILE.tmp- and 12 random digits) and renamed when it is whole; a link stays a link: the file it
+ * leads to is replaced. /dev/stdout and the like are this process's descriptors; devices and pipes are written as they
+ * are, and opened only then, for that may wait for a reader. A temporary file is locked (flock) while its run lives:
+ * whoever writes the same file next removes those that nobody holds, which a killed run left. FILE.lock, held by the
+ * run that saves checkpoints to FILE, turns a second one away; the system lets go of it however the run ends. Where the
+ * file system has no locks, none is held and nothing is removed. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -52,7 +53,8 @@ static char *
 file_in_folder(const char *path)
 {
 	const char *name = rt_basename(path);
-	char *folder = name == path ? rt_printf(".") : rt_printf("%.*s", (int)(name - path), path), *real = realpath(folder, NULL), *all = NULL;
+	char *folder = name == path ? rt_printf(".") : rt_printf("%.*s", (int)(name - path), path),
+		*real = realpath(folder, NULL), *all = NULL;
 
 	if (real && *name)
 		all = rt_printf("%s/%s", strcmp(real, "/") == 0 ? "" : real, name);
@@ -76,7 +78,8 @@ rt_file_real(const char *path)
 		if (n < 0)
 			return at;
 		target[n] = 0;
-		next = target[0] == '/' ? rt_printf("%s", target) : rt_printf("%.*s%s", (int)(rt_basename(at) - at), at, target);
+		next = target[0] == '/' ? rt_printf("%s", target)
+			: rt_printf("%.*s%s", (int)(rt_basename(at) - at), at, target);
 		free(at);
 		at = file_in_folder(next);
 		free(next);
@@ -87,8 +90,9 @@ rt_file_real(const char *path)
 	return NULL;
 }
 
-/* May something be renamed to path? What only the rename itself would tell: a folder, another's file in a folder such as /tmp, one that is
- * fixed, one on which another is mounted. That files can be made in the folder shows when one is. */
+/* May something be renamed to path? Finds what only the rename itself would tell: a folder, another user's file in a
+ * folder such as /tmp, an immutable file, one on which another is mounted. Whether files can be made in the folder
+ * shows when one is made. */
 static bool
 file_replaceable(const char *path)
 {
@@ -116,7 +120,8 @@ file_replaceable(const char *path)
 	free(up);
 	errno = EPERM;
 	return !(x.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND))
-	       && (!(folder.st_mode & S_ISVTX) || geteuid() == 0 || geteuid() == st.st_uid || geteuid() == folder.st_uid);
+	       && (!(folder.st_mode & S_ISVTX) || geteuid() == 0 || geteuid() == st.st_uid
+	           || geteuid() == folder.st_uid);
 }
 
 /* ---- temporary files */
@@ -153,7 +158,8 @@ file_lock(int fd)
 static void
 file_clean(const char *path)
 {
-	char *prefix = file_beside(path, FILE_MARK), *folder = rt_printf("%.*s.", (int)(rt_basename(path) - path), path);
+	char *prefix = file_beside(path, FILE_MARK),
+		*folder = rt_printf("%.*s.", (int)(rt_basename(path) - path), path);
 	const char *start = rt_basename(prefix);
 	size_t n = strlen(start);
 	DIR *d = opendir(folder);
@@ -161,7 +167,8 @@ file_clean(const char *path)
 	for (struct dirent *e; d && (e = readdir(d));) {
 		int fd;
 
-		if (strncmp(e->d_name, start, n) != 0 || strlen(e->d_name) != n + FILE_DIGITS || strspn(e->d_name + n, "0123456789abcdef") != FILE_DIGITS)
+		if (strncmp(e->d_name, start, n) != 0 || strlen(e->d_name) != n + FILE_DIGITS
+		    || strspn(e->d_name + n, "0123456789abcdef") != FILE_DIGITS)
 			continue;
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 		if (fd >= 0 && file_lock(fd) == 1)
@@ -268,7 +275,8 @@ rt_out_end(RtOut *o, bool sync, RtError *e)
 		good = rt_fail(e, "%s: %s", o->path, strerror(errno));
 	if (good && sync && o->temporary)
 		file_sync_folder(o->real);
-	rt_out_drop(o);                          /* also of a name that rename() leaves, where both were links to one file */
+	/* also of a name that rename() leaves, where both were links to one file */
+	rt_out_drop(o);
 	return good;
 }
 
@@ -337,7 +345,8 @@ rt_lock_take(RtLock *l, const char *path, RtError *e)
 
 			close(l->fd);
 			l->fd = -1;
-			return holder > 0 ? rt_fail(e, "another run, process %ld, saves there (it holds %s)", holder, l->path)
+			return holder > 0 ? rt_fail(e, "another run, process %ld, saves there (it holds %s)",
+			                            holder, l->path)
 			                  : rt_fail(e, "another run saves there (it holds %s)", l->path);
 		}
 		if (file_same(l->fd, l->path)) {

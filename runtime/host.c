@@ -172,7 +172,8 @@ host_map(RtHost *h, size_t bytes, const char *what, const char *hint)
 	uint8_t *aligned;
 
 	if (at == MAP_FAILED) {
-		rt_fail(&h->error, "out of memory: %s needs %.1f MiB: %s; %s would need less", what, (double)room / 0x1p20, strerror(errno), hint);
+		rt_fail(&h->error, "out of memory: %s needs %.1f MiB: %s; %s would need less", what,
+		        (double)room / 0x1p20, strerror(errno), hint);
 		return NULL;
 	}
 	aligned = (uint8_t *)(((uintptr_t)at + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE);
@@ -192,8 +193,11 @@ host_fits(RtHost *h, size_t arena, size_t scratch, int threads)
 	double need = (double)arena + (double)scratch * threads;
 
 	if (pages > 0 && page > 0 && need > (double)pages * (double)page)
-		return rt_fail(&h->error, "out of memory: the program needs %.1f MiB (%.1f MiB for each of %d threads), this machine has %.1f MiB; a smaller --batch, "
-		               "fewer --threads or a memory budget would need less", need / 0x1p20, (double)scratch / 0x1p20, threads, (double)pages * (double)page / 0x1p20);
+		return rt_fail(&h->error,
+		               "out of memory: the program needs %.1f MiB (%.1f MiB for each of %d threads), "
+		               "this machine has %.1f MiB; a smaller --batch, fewer --threads or a memory budget "
+		               "would need less", need / 0x1p20,
+		               (double)scratch / 0x1p20, threads, (double)pages * (double)page / 0x1p20);
 	return true;
 }
 
@@ -355,7 +359,8 @@ rt_host_fault(RtHost *h)
 		limit = c->mul > 0 && c->div > 0 ? h->run.n * c->mul / c->div : c->limit;
 	if (c && *c->where)
 		snprintf(where, sizeof where, ", %s", c->where);
-	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value", (long long)f.value, (long long)limit - 1,
+	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value",
+	        (long long)f.value, (long long)limit - 1,
 	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example : f.element),
 	        h->mode == RT_M_TRAIN ? "step" : "batch", (long long)h->run.step, where);
 }

@@ -14,7 +14,8 @@
 
 #define RT_MAX_RANK 8
 #define RT_NAME "mantou-runtime 0.1.0"
-#define RT_MAX_STEPS ((int64_t)1000000000000000)    /* 10^15, of a run: sums and products of such counts with those of a data set do not overflow */
+/* 10^15, of a run: sums and products of such counts with those of a data set do not overflow */
+#define RT_MAX_STEPS ((int64_t)1000000000000000)
 #define RT_MAX_THREADS 4096
 #define RT_COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
@@ -34,15 +35,18 @@ double rt_now(void);                          /* seconds, monotonic */
 bool rt_write_all(int fd, const void *bytes, size_t n); /* false with errno set */
 
 /* ---------------------------------------------------------------- files that are written (file.c) */
-typedef struct RtOut { const char *path; char *real, *temporary; int fd; } RtOut; /* real, temporary: of a file that is replaced; fd -1: none yet */
+/* real, temporary: of a file that is replaced; fd -1: none yet */
+typedef struct RtOut { const char *path; char *real, *temporary; int fd; } RtOut;
 bool rt_out_open(RtOut *o, const char *path, RtError *e);   /* false: nothing to drop */
-bool rt_out_try(const char *path, char **real, RtError *e); /* before the work whose result it is to hold: could it be written? Also removes what killed
-                                                               runs left. real: unless NULL, the file's path through links, malloc'd; NULL of a device */
+/* Could the file be written? Asked before the work whose result it is to hold. Also removes what killed runs left.
+ * real: unless NULL, the file's path through links, malloc'd; NULL of a device. */
+bool rt_out_try(const char *path, char **real, RtError *e);
 bool rt_out_write(RtOut *o, const void *bytes, size_t n, RtError *e);
 bool rt_out_sync(RtOut *o, RtError *e);
 bool rt_out_end(RtOut *o, bool sync, RtError *e);           /* puts it in its place; false: it has been dropped */
 bool rt_out_drop(RtOut *o);                                 /* leaves what was there as it is */
-char *rt_file_real(const char *path);                       /* through links, there or not; malloc'd; NULL with errno set */
+/* through links, there or not; malloc'd; NULL with errno set */
+char *rt_file_real(const char *path);
 int rt_file_descriptor(const char *path);                   /* 1 of /dev/stdout, 7 of /dev/fd/7; -1 */
 typedef struct RtLock { char *path; int fd; } RtLock;
 bool rt_lock_take(RtLock *l, const char *path, RtError *e); /* PATH.lock; false where another run holds it */
@@ -80,10 +84,13 @@ void rt_tensor_to_logical(const RtTensor *t, const uint8_t *at, uint8_t *flat);
 void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat);
 
 typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM } RtStateKind; /* SUM: of an evaluation's batches, in no checkpoint */
+/* SUM: of an evaluation's batches, in no checkpoint */
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
-typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE } RtResultKind; /* WHOLE: of all batches so far, the last one's counts */
-typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; /* an output that depends on no input: the same of every batch */ } RtResult;
+/* WHOLE: of all batches so far, the last one's counts */
+typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE } RtResultKind;
+/* constant: of an output that depends on no input, and so is the same in every batch */
+typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 typedef struct RtRow {          /* one kernel call */
@@ -109,7 +116,8 @@ typedef enum RtLoopKind { RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_
 typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted; int64_t count; } RtLoopOp; /* repeat: counted = "count", end: its end's index */
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
-typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck; /* mul > 0: the limit is n * mul / div */
+/* mul > 0: the limit is n * mul / div */
+typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
 typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
 typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, factor; int64_t warmup_steps; double *at; int nat; } RtRate;
 typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; } RtReader;
@@ -117,7 +125,8 @@ typedef struct RtReader { const char *kind; const char **train, **test; int ntra
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *multiple_at, *one_batch;
-	int64_t batch, multiple, seed, epochs, sink, accumulate; /* every batch is a multiple of `multiple`; sink: -1 epoch, 0 off, N */
+	/* every batch is a multiple of `multiple`; sink: -1 epoch, 0 off, N */
+	int64_t batch, multiple, seed, epochs, sink, accumulate;
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
 	double gflop_per_step, bytes_per_step;
@@ -132,9 +141,11 @@ typedef struct RtProgram {
 bool rt_program_read(RtProgram *p, const char *text, RtError *e);
 int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
 int64_t rt_row_tasks(const RtRow *r, int64_t n);
-/* So many examples run in batches, the last one smaller: false, and why not, where a model takes whole ones or a multiple of something only. what: "test examples" */
-bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e); /* the same for loss and metrics of test examples */
+/* May so many examples run in batches, the last one smaller? False, and why not, where a model takes only whole batches
+ * or only multiples of a number. what: "test examples" */
 bool rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *e);
+/* the same for loss and metrics of test examples */
+bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 
 /* ---------------------------------------------------------------- options (options.c) */
 typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;

@@ -1,16 +1,20 @@
 /* infer.c: the command infer: outputs of .npy inputs.
  *
- * In: any number of examples. They run in batches, the last one smaller. The outputs of the batches are joined along the axis that follows N,
- * whichever it is; an output that has none, or several, is one thing of a batch and cannot be joined: several batches are an error then,
- * before the first of them runs, unless it depends on no input. Inputs that no output depends on may be left out, and are checked and
- * unused where they are given. All outputs stand in memory until the last batch is done. */
+ * In: any number of examples. They run in batches, the last one smaller. The outputs of the batches are joined along
+ * the axis that follows N, whichever it is; an output that has none, or several, is one thing of a batch and cannot be
+ * joined: several batches are an error then, before the first of them runs, unless it depends on no input. Inputs that
+ * no output depends on may be left out, and are checked and unused where they are given. All outputs stand in memory
+ * until the last batch is done. */
 #include "host.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* All of an output: `outer` blocks of `whole` elements, of which `done` are there; a batch has a part of each block. */
-typedef struct Output { const RtResult *r; const char *file; int dtype, axis; uint8_t *at; int64_t shape[RT_MAX_RANK], outer, inner, whole, done; } Output;
+typedef struct Output {
+	const RtResult *r; const char *file; int dtype, axis; uint8_t *at;
+	int64_t shape[RT_MAX_RANK], outer, inner, whole, done;
+} Output;
 
 static bool
 infer_input(RtHost *h, const RtNamed *named, RtData *d, RtError *e)
@@ -97,7 +101,8 @@ infer_outputs(RtHost *h, Output *out)
 			return rt_context(&h->error, "--output %s", h->opt.output[i].name);
 		for (int k = 0; k < i; k++)
 			if (real[i] && real[k] && strcmp(real[i], real[k]) == 0)
-				return rt_fail(&h->error, "outputs %s and %s are both to be written to %s", h->opt.output[k].name, h->opt.output[i].name, out[i].file);
+				return rt_fail(&h->error, "outputs %s and %s are both to be written to %s",
+				               h->opt.output[k].name, h->opt.output[i].name, out[i].file);
 		out[i].dtype = out[i].r->t.dtype == RT_F16 || out[i].r->t.dtype == RT_BF16 ? RT_F32 : out[i].r->t.dtype;
 	}
 	return true;
@@ -132,9 +137,13 @@ infer_axis(RtHost *h, Output *o, int64_t examples)
 	}
 	if (marked == 1 || examples <= h->program.batch || (!marked && o->r->constant))
 		return true;
-	return rt_fail(&h->error, "output %s, %s, %s: it is of one batch, and %lld examples make several batches of %lld; give %lld examples at most, or build with --batch %lld",
-	               t->name, words, marked ? "has several axes that follow the batch" : "has no axis that follows the batch", (long long)examples,
-	               (long long)h->program.batch, (long long)h->program.batch, (long long)examples);
+	return rt_fail(&h->error,
+	               "output %s, %s, %s: it is of one batch, and %lld examples make several batches of %lld; "
+	               "give %lld examples at most, or build with --batch %lld",
+	               t->name, words,
+	               marked ? "has several axes that follow the batch" : "has no axis that follows the batch",
+	               (long long)examples, (long long)h->program.batch, (long long)h->program.batch,
+	               (long long)examples);
 }
 
 /* Shape and memory of all of the output. */
@@ -155,11 +164,13 @@ infer_room(RtHost *h, Output *o, int64_t examples)
 		rt_tensor_at(t, examples % batch, rest);
 		o->shape[o->axis] = examples / batch * o->shape[o->axis] + (examples % batch ? rest[o->axis] : 0);
 	}
-	good = !__builtin_mul_overflow(o->axis < 0 ? 1 : o->shape[o->axis], o->inner, &o->whole) && !__builtin_mul_overflow(o->whole, o->outer, &count)
+	good = !__builtin_mul_overflow(o->axis < 0 ? 1 : o->shape[o->axis], o->inner, &o->whole)
+	       && !__builtin_mul_overflow(o->whole, o->outer, &count)
 	       && !__builtin_mul_overflow(count, rt_dtype[o->dtype].bytes, &bytes);
 	if (good)
 		o->at = rt_large((size_t)bytes);
-	return o->at || rt_fail(&h->error, "out of memory for output %s of %lld examples", t->name, (long long)examples);
+	return o->at || rt_fail(&h->error, "out of memory for output %s of %lld examples", t->name,
+	                        (long long)examples);
 }
 
 /* Of the batch that has run. */
@@ -167,7 +178,8 @@ static bool
 infer_append(RtHost *h, Output *o)
 {
 	const RtTensor *t = &o->r->t;
-	int64_t shape[RT_MAX_RANK], count = rt_tensor_at(t, h->run.n, shape), part = o->outer ? count / o->outer : 0, bad;
+	int64_t shape[RT_MAX_RANK], count = rt_tensor_at(t, h->run.n, shape),
+		part = o->outer ? count / o->outer : 0, bad;
 	int from = rt_dtype[t->dtype].bytes, to = rt_dtype[o->dtype].bytes;
 
 	if (o->done == o->whole)                 /* the same as of the first */
@@ -175,7 +187,8 @@ infer_append(RtHost *h, Output *o)
 	if (!rt_host_fetch(h, t->offset, count * from))
 		return false;
 	for (int64_t i = 0; i < o->outer; i++)
-		rt_dtype_convert(o->dtype, o->at + (i * o->whole + o->done) * to, t->dtype, h->run.arena + t->offset + i * part * from, part, false, &bad);
+		rt_dtype_convert(o->dtype, o->at + (i * o->whole + o->done) * to, t->dtype,
+		                 h->run.arena + t->offset + i * part * from, part, false, &bad);
 	o->done += part;
 	return true;
 }
@@ -212,7 +225,8 @@ infer_batch(RtHost *h, const RtData *d, int64_t first, Output *out)
 static bool
 infer_write(RtHost *h, const Output *o)
 {
-	return rt_npy_write(o->file, o->dtype, o->r->t.rank, o->shape, o->at, (size_t)(o->outer * o->whole * rt_dtype[o->dtype].bytes), &h->error);
+	return rt_npy_write(o->file, o->dtype, o->r->t.rank, o->shape, o->at,
+	                    (size_t)(o->outer * o->whole * rt_dtype[o->dtype].bytes), &h->error);
 }
 
 int

@@ -245,7 +245,8 @@ rt_drain(RtHost *h)
 		double weight = h->mode == RT_M_EVAL ? (double)r->n : 1;
 
 		for (int i = 0; i < h->graph->nscalar; i++)
-			h->sum[i] = h->graph->result[h->graph->scalar[i]].kind == RT_WHOLE ? r->value[i] : h->sum[i] + weight * r->value[i];
+			h->sum[i] = h->graph->result[h->graph->scalar[i]].kind == RT_WHOLE ? r->value[i]
+				: h->sum[i] + weight * r->value[i];
 		h->weight += weight;
 		if (h->mode == RT_M_TRAIN) {
 			h->last_step = r->step;

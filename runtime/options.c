@@ -10,7 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum OptKind { OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_SEED, OPT_SINK, OPT_NAMED, OPT_PROFILE, OPT_FLAG, OPT_KINDS } OptKind;
+typedef enum OptKind {
+	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_SEED, OPT_SINK,
+	OPT_NAMED, OPT_PROFILE, OPT_FLAG, OPT_KINDS
+} OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
 
 static const OptRow option_rows[] = {
@@ -21,7 +24,8 @@ static const OptRow option_rows[] = {
 
 /* Numbers from low to high. Measurements are few enough that all steps together are RT_MAX_STEPS at most. */
 static const struct { int64_t low, high; } option_range[OPT_KINDS] = {
-	[OPT_COUNT] = {0, RT_MAX_STEPS}, [OPT_POSITIVE] = {1, RT_MAX_STEPS}, [OPT_SINK] = {1, RT_MAX_STEPS}, [OPT_WARMUP] = {0, 1000000000}, [OPT_BENCH] = {1, 1000000000},
+	[OPT_COUNT] = {0, RT_MAX_STEPS}, [OPT_POSITIVE] = {1, RT_MAX_STEPS}, [OPT_SINK] = {1, RT_MAX_STEPS},
+	[OPT_WARMUP] = {0, 1000000000}, [OPT_BENCH] = {1, 1000000000},
 	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
 };
 
@@ -85,13 +89,15 @@ options_number(const OptRow *r, const char *text, int64_t *out)
 
 	errno = 0;
 	*out = strtoll(text, &end, 10);
-	return *text && !*end && !errno && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) && *out >= option_range[r->kind].low && *out <= option_range[r->kind].high;
+	return *text && !*end && !errno && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9'))
+	       && *out >= option_range[r->kind].low && *out <= option_range[r->kind].high;
 }
 
 static int
 options_range(const RtOptions *o, const OptRow *r, const char *words, const char *value)
 {
-	char *wants = rt_printf("--%s wants %sa number from %lld to %lld", r->name, words, (long long)option_range[r->kind].low, (long long)option_range[r->kind].high);
+	char *wants = rt_printf("--%s wants %sa number from %lld to %lld", r->name, words,
+	                        (long long)option_range[r->kind].low, (long long)option_range[r->kind].high);
 	int status = options_wrong(o, "%s, not '%s'", wants, value);
 
 	free(wants);

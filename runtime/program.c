@@ -119,10 +119,13 @@ rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *
 	int64_t last = examples % p->batch;
 
 	if (*p->full_only && last)
-		return rt_fail(e, "%lld %s are no multiple of the batch of %lld, and %s", (long long)examples, what, (long long)p->batch, p->full_only);
+		return rt_fail(e, "%lld %s are no multiple of the batch of %lld, and %s", (long long)examples, what,
+		               (long long)p->batch, p->full_only);
 	if (last % p->multiple)
-		return rt_fail(e, "%lld %s leave a last batch of %lld, but the model takes multiples of %lld: N / %lld is no whole number%s%s%s", (long long)examples, what,
-			(long long)last, (long long)p->multiple, (long long)p->multiple, *p->multiple_at ? " (" : "", p->multiple_at, *p->multiple_at ? ")" : "");
+		return rt_fail(e, "%lld %s leave a last batch of %lld, but the model takes multiples of %lld: "
+			"N / %lld is no whole number%s%s%s", (long long)examples, what,
+			(long long)last, (long long)p->multiple, (long long)p->multiple, *p->multiple_at ? " (" : "",
+			p->multiple_at, *p->multiple_at ? ")" : "");
 	return true;
 }
 
@@ -130,7 +133,8 @@ bool
 rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e)
 {
 	if (*p->one_batch && examples > p->batch)
-		return rt_fail(e, "%s; %lld test examples are more than one batch of %lld", p->one_batch, (long long)examples, (long long)p->batch);
+		return rt_fail(e, "%s; %lld test examples are more than one batch of %lld", p->one_batch,
+		               (long long)examples, (long long)p->batch);
 	return rt_batches_fit(p, examples, "test examples", e);
 }
 
@@ -416,7 +420,8 @@ program_checks(RtProgram *p, const Json *list)
 	p->check = rt_alloc(sizeof *p->check * (size_t)p->ncheck);
 	for (const Json *o = list ? list->child : NULL; o; o = o->next)
 		p->check[k++] = (RtCheck){.what = rt_json_str(o, "what", "value"), .where = rt_json_str(o, "where", ""),
-		                          .limit = rt_json_int(o, "limit", 0), .per_example = rt_json_int(o, "per_example", 0),
+		                          .limit = rt_json_int(o, "limit", 0),
+		                          .per_example = rt_json_int(o, "per_example", 0),
 		                          .mul = rt_json_int(o, "mul", 0), .div = rt_json_int(o, "div", 1)};
 }
 

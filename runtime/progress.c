@@ -1,7 +1,8 @@
 /* progress.c: what a training says: epoch lines on stdout, a progress bar on a terminal, the log.
  *
  * The bar stands on stderr and is drawn by the monitor thread, so that it moves in every sink mode; whoever prints a line
- * clears it first. NO_COLOR and dumb terminals are honoured. Log lines are JSON, a line per step, then one per epoch; a log is of one run. */
+ * clears it first. NO_COLOR and dumb terminals are honoured. Log lines are JSON, a line per step, then one per epoch; a
+ * log is of one run. */
 #define _GNU_SOURCE
 #include "host.h"
 

@@ -32,7 +32,8 @@ train_total(RtHost *h, int64_t per, int64_t *total)
 	if (h->opt.steps >= 0)
 		*total = h->opt.steps;
 	else if (__builtin_mul_overflow(epochs, per, total) || *total > RT_MAX_STEPS)
-		return rt_fail(&h->error, "%lld epochs of %lld steps are more than %lld steps", (long long)epochs, (long long)per, (long long)RT_MAX_STEPS);
+		return rt_fail(&h->error, "%lld epochs of %lld steps are more than %lld steps", (long long)epochs,
+		               (long long)per, (long long)RT_MAX_STEPS);
 	return true;
 }
 
@@ -120,7 +121,8 @@ train_prepare(RtHost *h)
 		return false;
 	if (h->total > h->run.step && !h->have_train)
 		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
-	h->warmup = r->warmup_steps > 0 ? r->warmup_steps : (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
+	h->warmup = r->warmup_steps > 0 ? r->warmup_steps
+		: (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
 	h->first_step = h->run.step;
 	h->last_step = -1;
 	return rt_checkpoint_begin(h) && rt_log_open(h, h->run.step, per);
@@ -252,14 +254,16 @@ train_piece(RtHost *h, int64_t sink)
 
 /* ---- the run */
 
-/* The state at the run's end. One without a step has nothing of its own, and may have been an oversight: it replaces no file that was not named. */
+/* Saves the state at the end of the run. A run without a step has nothing of its own to save, and may have been an
+ * oversight: it replaces no file that was not named. */
 static bool
 train_save(RtHost *h)
 {
 	if (h->opt.save || h->run.step != h->first_step)
 		return rt_checkpoint_save(h, h->run.step);
 	if (!h->opt.no_save && !h->opt.quiet)
-		fprintf(stderr, "note: no step was made: nothing is saved; --save FILE would write the state as it is\n");
+		fprintf(stderr, "note: no step was made: nothing is saved; "
+		        "--save FILE would write the state as it is\n");
 	return true;
 }
 
@@ -290,8 +294,8 @@ train_run(RtHost *h)
 	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {
 		bool saved = h->saved_step == h->run.step;
 
-		fprintf(stderr, "%s: stopped after step %lld of %lld%s%s\n", h->opt.program, (long long)h->run.step, (long long)h->total, saved ? ", saved in " : "",
-		        saved ? h->save_path : "");
+		fprintf(stderr, "%s: stopped after step %lld of %lld%s%s\n", h->opt.program, (long long)h->run.step,
+		        (long long)h->total, saved ? ", saved in " : "", saved ? h->save_path : "");
 		return 128 + h->signal;
 	}
 	return 0;
@@ -373,7 +377,8 @@ rt_train(RtHost *h)
 {
 	int status;
 
-	signal(SIGPIPE, SIG_IGN);                /* who reads its lines or its log may leave: an error of write(), and the state is saved */
+	/* whoever reads its lines or its log may leave: write() then fails, and the state is saved */
+	signal(SIGPIPE, SIG_IGN);
 	status = train_all(h);
 	rt_checkpoint_end(h);
 	return status;

@@ -1,7 +1,8 @@
 """The part of replay.sh that compares: replay.py MANTOU_BASE MANTOU_NOW KEPT [OPTIONS] [MODEL.net...]
 
-For each model, precision and architecture both compilers print the planned IR and the code. Texts are cut into parts with names (an op's group, a function of the
-machine code or of the CUDA C), so that a difference names the kernels that it concerns. KEPT is a folder of BASE's texts, by the model's text and the options.
+For each model, precision and architecture both compilers print the planned IR and the code. Texts are cut into parts
+with names (an op's group, a function of the machine code or of the CUDA C), so that a difference names the kernels that
+it concerns. KEPT is a folder of BASE's texts, by the model's text and the options.
 """
 import argparse
 import concurrent.futures
@@ -13,7 +14,8 @@ import sys
 import tempfile
 import zlib
 
-ARCHS = {"cpu": ["x86-64-v3", "x86-64-v4", "znver4", "sapphirerapids-noamx", "sapphirerapids"], "cuda": ["sm_80", "sm_90a"]}
+ARCHS = {"cpu": ["x86-64-v3", "x86-64-v4", "znver4", "sapphirerapids-noamx", "sapphirerapids"],
+         "cuda": ["sm_80", "sm_90a"]}
 PRECISIONS = ["f32", "mixed", "bf16", "f16"]
 
 
@@ -34,7 +36,8 @@ def commands(model, precision, target, arch, code):
 
 def kept(folder, mantou, model, command):
     """BASE's text, from the folder where it was made before."""
-    text = b"".join(p.read_bytes() for p in sorted(model.parent.glob("*.net")) if p == model or model.name not in p.name)
+    text = b"".join(p.read_bytes() for p in sorted(model.parent.glob("*.net"))
+                    if p == model or model.name not in p.name)
     at = folder / hashlib.sha256(b"\0".join([text, *(w.encode() for w in command)])).hexdigest()
     if at.exists():
         return zlib.decompress(at.read_bytes())
@@ -94,7 +97,8 @@ def main():
     p.add_argument("--precisions", default=",".join(PRECISIONS)), p.add_argument("--archs")
     p.add_argument("--ir", action="store_true", help="only the IR"), p.add_argument("-j", type=int, default=2)
     options = p.parse_args()
-    models = options.model or sorted(pathlib.Path("models").glob("*.net")) + sorted(pathlib.Path("tests/bench").glob("*.net"))
+    models = options.model or (sorted(pathlib.Path("models").glob("*.net"))
+                               + sorted(pathlib.Path("tests/bench").glob("*.net")))
     if options.models:
         models = [m for m in models if m.stem in options.models.split(",")]
     archs = [(t, a) for t, names in ARCHS.items() for a in names if not options.archs or a in options.archs.split(",")]
@@ -108,7 +112,8 @@ def main():
             different += len(lines)
             for line in lines:
                 print(line, flush=True)
-    print("identical" if not different else f"{different} of {same + different} texts differ", f"({same + different} texts)" if not different else "")
+    print("identical" if not different else f"{different} of {same + different} texts differ",
+          f"({same + different} texts)" if not different else "")
     return different > 0
 
 

@@ -188,7 +188,8 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		choose_winograd(g, contract, bytes, cx, &p);
 		choose_strassen(g, contract, cx, &p);
 		tuned_choose(g, contract, cx, &p);
-		gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once && gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
+		gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once
+			&& gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
 		gr->kernel = gemm_text(g->arena, contract, &p);
 		gr->workspace = gemm_group_workspace(g, group, contract, &p);
 		scratch_plan(g, gemm_scratch(g, contract, &p));
@@ -303,7 +304,8 @@ cpu_arithmetic(const Target *t, const char *arch, DType narrow)
 	if (a && a->tiles && narrow == DT_bf16)
 		return "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums";
 	if (a && a->fma_f16 && narrow == DT_f16)
-		return "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 steps, f32 ones where that overflows";
+		return "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 steps, "
+		       "f32 ones where that overflows";
 	if (a && a->dot_bf16 && narrow == DT_bf16)
 		return "bf16 tensors, dot products of bf16 pairs, f32 sums";
 	return narrow == DT_bf16 ? "bf16 tensors, f32 arithmetic" : "f16 tensors, f32 arithmetic";

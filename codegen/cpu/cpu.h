@@ -118,7 +118,8 @@ T ctype(const Emit *e, DType dt);                         /* type that arithmeti
 T ctype_v(const Emit *e, DType dt, bool vec);
 V cell_vec(Emit *e, Cell c);
 Cell cell_const(const Emit *e, DType dt, double x);
-Cell cell_attr(const Emit *e, DType dt, const Attr *a);       /* a number that an attribute gives: to integers exact, saturated */
+/* a number that an attribute gives: to integers exact, saturated */
+Cell cell_attr(const Emit *e, DType dt, const Attr *a);
 Cell cell_of(V v, bool vec, DType dt);
 
 /* index arithmetic */
@@ -161,7 +162,9 @@ V intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover,
 void prefetch(Emit *e, V at, int near);                   /* asks for the line at an address, to be read: 3 into the first-level cache, 2 into the second */
 
 /* ---------------------------------------------------------------- arithmetic (math.c, ew.c) */
-typedef enum MathFn { MF_EXP, MF_EXPM1, MF_LOG, MF_LOG1P, MF_TANH, MF_ERF, MF_ERFC, MF_SIN, MF_COS, MF_FLOORMOD, MF_POW } MathFn;
+typedef enum MathFn {
+	MF_EXP, MF_EXPM1, MF_LOG, MF_LOG1P, MF_TANH, MF_ERF, MF_ERFC, MF_SIN, MF_COS, MF_FLOORMOD, MF_POW
+} MathFn;
 Cell math_call(Emit *e, MathFn f, Cell x, Cell y);
 Cell cell_cast(Emit *e, Cell c, DType to);
 Cell cell_bin(Emit *e, ExprKind k, Cell a, Cell b);

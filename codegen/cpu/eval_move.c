@@ -26,7 +26,8 @@ is_true(V v)
 	return !v || (LLVMIsConstant(v) && LLVMConstIntGetZExtValue(v));
 }
 
-/* x at ix where valid, else fill. A test of all lanes stays one: an address that is the same in all lanes is loaded once, whatever the lanes' masks. */
+/* x at ix where valid, else fill. A test of all lanes stays one: an address that is the same in all lanes is loaded
+ * once, whatever the lanes' masks. */
 static Cell
 guarded(Emit *e, Val x, const Ix *ix, Valid valid, Cell fill)
 {
@@ -207,7 +208,8 @@ eval_gather_dx(Emit *e, const Op *op, const Ix *ix)
 }
 
 /* ---------------------------------------------------------------- shared with windows and contractions */
-/* x[.., h, w] where 0 <= h < H and 0 <= w < W, else fill; h and w are the axes 2 and 3 of in. extra adds tests; *valid_out (may be NULL): where all hold. */
+/* x[.., h, w] where 0 <= h < H and 0 <= w < W, else fill; h and w are the axes 2 and 3 of in. extra adds tests;
+ * *valid_out (may be NULL): where all hold. */
 Cell
 eval_plane(Emit *e, Val x, const Ix in[4], Valid extra, Cell fill, V *valid_out, bool *valid_vec)
 {

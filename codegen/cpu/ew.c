@@ -249,7 +249,8 @@ expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
 		return cell_neg(e, c.dt == DT_bool ? as_num(e, c, dt) : c);
 	}
 	case EX_NOT: return cell_not(e, expr_emit(e, x->a, var, dt));
-	case EX_EXP: case EX_EXPM1: case EX_LOG: case EX_LOG1P: case EX_SQRT: case EX_ERF: case EX_ERFC: case EX_TANH: case EX_SIN: case EX_COS: case EX_FLOOR: case EX_CEIL:
+	case EX_EXP: case EX_EXPM1: case EX_LOG: case EX_LOG1P: case EX_SQRT: case EX_ERF: case EX_ERFC: case EX_TANH:
+	case EX_SIN: case EX_COS: case EX_FLOOR: case EX_CEIL:
 	case EX_RINT: case EX_FABS:
 		a = as_num(e, expr_emit(e, x->a, var, dt), dt);
 		switch (x->kind) {

@@ -387,7 +387,8 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	/* text may be anybody's */
 	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) && (!p.copy || gemm_copies(gc->g, op, &p)) && gemm_images_fit(gc->g, op, &p) &&
 		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && (!p.strassen || !strassen_why_not(gc->g, op, &p)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace &&
-		(!group->kept || (gemm_keepable(gc->g, op, &p) && gemm_panels(gc->g, op, &p) <= group->kept && steady_for(gc->g, gc->c->steady, op->in[1], gc->group)));
+		(!group->kept || (gemm_keepable(gc->g, op, &p) && gemm_panels(gc->g, op, &p) <= group->kept
+		                  && steady_for(gc->g, gc->c->steady, op->in[1], gc->group)));
 
 	if (!fits) {
 		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name,

@@ -194,8 +194,9 @@ m_erf(const M *m, V x)
 	return copysign2(m, sel(m, cmp(m, LLVMRealOLT, a, kf(m, 0.925)), small, big), x);
 }
 
-/* For a = |x|: 2 / (2 + a) exp(-a^2 + s Q(s)), s = a / (2 + a), the form of Press et al.'s erfcc; 2 - that below 0. Far from 0 the rounding
- * of a^2 is what counts: a^2 units in the last place, half of what a last bit of x itself does. */
+/* For a = |x|: 2 / (2 + a) exp(-a^2 + s Q(s)), s = a / (2 + a), the form of Press et al.'s erfcc; for x < 0, 2 minus
+ * that. Far from 0 the rounding of a^2 is what counts: a^2 units in the last place, half of what a last bit of x itself
+ * does. */
 static V
 m_erfc(const M *m, V x)
 {
@@ -203,7 +204,8 @@ m_erfc(const M *m, V x)
 
 	a = sel(m, cmp(m, LLVMRealOGT, a, kf(m, 12)), kf(m, 12), a); /* 0 from 10.06 up */
 	V inverse = divide(m, kf(m, 1), add(m, a, kf(m, 2))), s = mul(m, a, inverse);
-	V q = POLY(m, s, -1.256758332, -0.3032384495, 0.1614978318, 0.1920180542, 0.06818001697, -0.1305915066, 0.1512939827, -0.471052833, 0.4697766932, -0.1466943814);
+	V q = POLY(m, s, -1.256758332, -0.3032384495, 0.1614978318, 0.1920180542, 0.06818001697, -0.1305915066,
+	           0.1512939827, -0.471052833, 0.4697766932, -0.1466943814);
 	V far = mul(m, add(m, inverse, inverse), m_exp(m, fma3(m, LLVMBuildFNeg(m->b, a, ""), a, mul(m, s, q))));
 
 	return sel(m, cmp(m, LLVMRealOLT, x, kf(m, 0)), sub(m, kf(m, 2), far), far);
@@ -285,8 +287,8 @@ m_sincos(const M *m, V x, bool cosine)
 	return real(m, LLVMBuildXor(m->b, bits(m, res), neg, ""));
 }
 
-/* Huge arguments (and NaN, infinities) are rare: one test for the vector, then libm for those lanes. The others keep what they have: beside them may lie
- * what masks leave behind, and no lane's bits may depend on its neighbours. */
+/* Huge arguments (and NaN, infinities) are rare: one test for the vector, then libm for those lanes. The other lanes
+ * keep their results: beside them may lie what masks leave behind, and no lane's bits may depend on its neighbours. */
 static V
 sincos_any(const M *m, V x, bool cosine)
 {
@@ -367,7 +369,8 @@ pow_const(const M *m, V x, V y, V *r)
 Cell
 math_call(Emit *e, MathFn f, Cell x, Cell y)
 {
-	static const char *const names[] = {"exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sin", "cos", "fmod", "pow"};
+	static const char *const names[] = {"exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sin", "cos",
+	                                    "fmod", "pow"};
 	V r;
 
 	bool two = f == MF_POW || f == MF_FLOORMOD;

@@ -81,7 +81,8 @@ scratch_ptr(Emit *e, int64_t byte_offset)
 	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, e->arg_scratch, &off, 1, "scratch");
 }
 
-/* Does the processor round vectors of W numbers to bf16 itself? It takes subnormal numbers for zero, as its dot products do: for their operands only. */
+/* Does the processor round vectors of W numbers to bf16 itself? Its instruction takes subnormal numbers for zero, as
+ * its dot products do, so it serves for their operands only. */
 static bool
 converts_bf16(const Emit *e)
 {
@@ -115,7 +116,8 @@ widened_bf16(const Emit *e, V v, bool vec)
 	V s = LLVMIsABitCastInst(v) ? LLVMGetOperand(v, 0) : NULL;
 	V z = s && LLVMIsAInstruction(s) && LLVMGetInstructionOpcode(s) == LLVMShl ? LLVMGetOperand(s, 0) : NULL;
 
-	return z && LLVMIsAZExtInst(z) && LLVMTypeOf(LLVMGetOperand(z, 0)) == (vec ? vec_of(e, e->l->i16) : e->l->i16) ? LLVMGetOperand(z, 0) : NULL;
+	return z && LLVMIsAZExtInst(z) && LLVMTypeOf(LLVMGetOperand(z, 0)) == (vec ? vec_of(e, e->l->i16) : e->l->i16)
+	       ? LLVMGetOperand(z, 0) : NULL;
 }
 
 static V
@@ -134,10 +136,12 @@ narrow(Emit *e, V v, DType dt, bool vec)
 
 	if (was)
 		return was;
-	/* to the nearest, ties to even, on the bits, subnormal numbers like all others; a NaN keeps its sign and becomes quiet */
+	/* to the nearest, ties to even, on the bits, subnormal numbers like all others; a NaN keeps its sign and
+	 * becomes quiet */
 	T it = vec ? vec_of(e, e->l->i32) : e->l->i32;
 #define K(x) (vec ? splat(e, LLVMConstInt(e->l->i32, (x), 0)) : LLVMConstInt(e->l->i32, (x), 0))
-	V u = LLVMBuildBitCast(b, v, it, ""), even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, u, K(0x10000), ""), K(0), "");
+	V u = LLVMBuildBitCast(b, v, it, ""),
+		even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, u, K(0x10000), ""), K(0), "");
 	V r = LLVMBuildSelect(b, even, LLVMBuildAdd(b, u, K(0x7fff), ""), LLVMBuildAdd(b, u, K(0x8000), ""), "");
 	V nan = LLVMBuildFCmp(b, LLVMRealUNO, v, v, "");
 

@@ -7,9 +7,11 @@
  *	|c - sum a b| <= 33 u / (1 - 33 u) * sum |a b| + (K + K / FLUSH) 2^-25 + the additions in f32 (K / FLUSH times 2^-24 sum |a b|),
  * the middle term from products and sums below 2^-14. For numbers of the normal distribution, one side of them positive, it is 9e-4 of the result
  * (root mean square, K = 2304), where operands rounded to bf16 cost 2.3e-3; tests/cpu/narrow.c holds the sums to both.
- * Beyond 65504 a lane is infinite, and stays so or becomes NaN in the sum of f32. Sums that are not finite are therefore taken once more, in f32 from the first product on, and each such
- * lane gets that one: a result is finite wherever the sum in f32 is, whether partial sums were or not, and every element has its bits from its own operands, whatever
- * tile it lies in. That matters for gradients, whose scale is raised until something overflows: it must be a number that does, not the way to it. */
+ * Beyond 65504 a lane is infinite, and stays so or becomes NaN in the sum of f32. Sums that are not finite are
+ * therefore taken once more, in f32 from the first product on, and each such lane gets that sum: a result is finite
+ * wherever the sum in f32 is, whether partial sums were or not, and every element has its bits from its own operands,
+ * whatever tile it lies in. That matters for gradients, whose scale is raised until something overflows: it must be a
+ * result that does, not a partial sum. */
 #include "code.h"
 #include <string.h>
 
@@ -50,9 +52,12 @@ widened(Half *h, V pairs, int which)
 {
 	LLVMBuilderRef b = h->c.b;
 	bool one = LLVMGetTypeKind(LLVMTypeOf(pairs)) == LLVMIntegerTypeKind;
-	T narrow = one ? h->c.l->i16 : LLVMVectorType(h->c.l->i16, (unsigned)h->w), half = one ? h->c.l->half : LLVMVectorType(h->c.l->half, (unsigned)h->w);
-	V sixteen = LLVMConstInt(h->c.l->i32, 16, 0), bits = which ? LLVMBuildLShr(b, pairs, one ? sixteen : splat_pair(h, sixteen), "") : pairs;
-	V x = LLVMBuildFPExt(b, LLVMBuildBitCast(b, LLVMBuildTrunc(b, bits, narrow, ""), half, ""), one ? h->c.l->f32 : h->ft, "");
+	T narrow = one ? h->c.l->i16 : LLVMVectorType(h->c.l->i16, (unsigned)h->w),
+		half = one ? h->c.l->half : LLVMVectorType(h->c.l->half, (unsigned)h->w);
+	V sixteen = LLVMConstInt(h->c.l->i32, 16, 0),
+		bits = which ? LLVMBuildLShr(b, pairs, one ? sixteen : splat_pair(h, sixteen), "") : pairs;
+	V x = LLVMBuildFPExt(b, LLVMBuildBitCast(b, LLVMBuildTrunc(b, bits, narrow, ""), half, ""),
+	                     one ? h->c.l->f32 : h->ft, "");
 
 	return one ? splat_pair(h, LLVMBuildBitCast(b, x, h->c.l->i32, "")) : x;
 }
@@ -72,12 +77,14 @@ exact_step(Half *h, V a, V b, const V *row)
 		for (int j = 0; j < h->nv; j++)
 			bv[j] = widened(h, code_load(&h->c, h->vt, vector_at(h, b, j), mask_of(h, j)), which);
 		for (int i = 0; i < h->mr; i++) {
-			V x = LLVMBuildBitCast(bl, widened(h, code_load(&h->c, h->c.l->i32, micro_row(h->c.l, bl, at, row, i), NULL), which), h->ft, "");
+			V x = LLVMBuildBitCast(bl, widened(h, code_load(&h->c, h->c.l->i32,
+				micro_row(h->c.l, bl, at, row, i), NULL), which), h->ft, "");
 
 			for (int j = 0; j < h->nv; j++) {
 				V acc = h->acc[i * h->nv + j], args[3] = {x, bv[j], code_get(&h->c, acc)};
 
-				code_set(&h->c, acc, LLVMBuildCall2(bl, LLVMIntrinsicGetType(h->c.l->cx, id, &h->ft, 1), f, args, 3, ""));
+				code_set(&h->c, acc, LLVMBuildCall2(bl, LLVMIntrinsicGetType(h->c.l->cx, id, &h->ft, 1),
+				                                    f, args, 3, ""));
 			}
 		}
 	}
@@ -141,12 +148,14 @@ static void
 walk_pieces(Half *h, V rest, V room, V pa, V pb, const V *st, const V *row)
 {
 	Code *c = &h->c;
-	LLVMBasicBlockRef chunk = LLVMAppendBasicBlockInContext(c->l->cx, c->fn, "chunk"), after = LLVMAppendBasicBlockInContext(c->l->cx, c->fn, "");
+	LLVMBasicBlockRef chunk = LLVMAppendBasicBlockInContext(c->l->cx, c->fn, "chunk"),
+		after = LLVMAppendBasicBlockInContext(c->l->cx, c->fn, "");
 
 	code_set(c, rest, st[S_NK]);
 	LLVMBuildBr(c->b, chunk);
 	LLVMPositionBuilderAtEnd(c->b, chunk);
-	V r0 = code_get(c, rest), l0 = code_get(c, room), n = LLVMBuildSelect(c->b, LLVMBuildICmp(c->b, LLVMIntSLT, r0, l0, ""), r0, l0, "");
+	V r0 = code_get(c, rest), l0 = code_get(c, room),
+		n = LLVMBuildSelect(c->b, LLVMBuildICmp(c->b, LLVMIntSLT, r0, l0, ""), r0, l0, "");
 
 	walk(h, n, pa, pb, st, row);
 	V r1 = LLVMBuildSub(c->b, r0, n, ""), l1 = LLVMBuildSub(c->b, l0, n, "");
@@ -212,7 +221,8 @@ begin(Half *h, const V *crow, V to)
 	CodeIf add = code_if(c, LLVMBuildICmp(c->b, LLVMIntNE, code_arg(c, 6), code_k(c, 0), ""));
 
 	for (int i = 0; i < h->n; i++)
-		code_store(c, code_load(c, h->ft, vector_at(h, crow[i / h->nv], i % h->nv), mask_of(h, i % h->nv)), vector_at(h, to, i), NULL);
+		code_store(c, code_load(c, h->ft, vector_at(h, crow[i / h->nv], i % h->nv), mask_of(h, i % h->nv)),
+		           vector_at(h, to, i), NULL);
 	code_else(c, &add);
 	for (int i = 0; i < h->n; i++)
 		code_store(c, LLVMConstNull(h->ft), vector_at(h, to, i), NULL);
@@ -227,7 +237,8 @@ repair(Half *h, const V *crow)
 {
 	Code *c = &h->c;
 	LLVMBuilderRef b = c->b;
-	V none = LLVMConstNull(h->ft), any = none, again = code_var(c, LLVMArrayType2(h->ft, (uint64_t)h->n)), strides = code_var(c, LLVMArrayType2(c->l->i64, S_COUNT));
+	V none = LLVMConstNull(h->ft), any = none, again = code_var(c, LLVMArrayType2(h->ft, (uint64_t)h->n)),
+		strides = code_var(c, LLVMArrayType2(c->l->i64, S_COUNT));
 
 	/* a number less itself is 0, or NaN if it is not finite */
 	for (int i = 0; i < h->n; i++) {
@@ -235,19 +246,25 @@ repair(Half *h, const V *crow)
 
 		any = LLVMBuildFAdd(b, any, LLVMBuildFSub(b, x, x, ""), "");
 	}
-	V lanes = LLVMBuildBitCast(b, LLVMBuildFCmp(b, LLVMRealUNO, any, none, ""), LLVMIntTypeInContext(c->l->cx, (unsigned)h->w), "");
+	V lanes = LLVMBuildBitCast(b, LLVMBuildFCmp(b, LLVMRealUNO, any, none, ""),
+	                           LLVMIntTypeInContext(c->l->cx, (unsigned)h->w), "");
 	CodeIf bad = code_if(c, LLVMBuildICmp(b, LLVMIntNE, lanes, LLVMConstNull(LLVMTypeOf(lanes)), ""));
 
 	begin(h, crow, again);
 	for (int i = 0; i < S_COUNT; i++)
-		LLVMBuildStore(b, i == S_CM ? code_k(c, (int64_t)h->nv * h->w * 4) : code_stride(c, code_arg(c, 5), i), code_at(c, strides, code_k(c, i * 8)));
-	V fn = micro(c->l, h->mr, h->nv, h->w, h->mask != NULL, true), args[8] = {code_arg(c, 0), code_arg(c, 1), again, code_arg(c, 3), code_arg(c, 4), strides, code_k(c, 1), code_arg(c, 7)};
+		LLVMBuildStore(b, i == S_CM ? code_k(c, (int64_t)h->nv * h->w * 4) : code_stride(c, code_arg(c, 5), i),
+		               code_at(c, strides, code_k(c, i * 8)));
+	V fn = micro(c->l, h->mr, h->nv, h->w, h->mask != NULL, true),
+		args[8] = {code_arg(c, 0), code_arg(c, 1), again, code_arg(c, 3), code_arg(c, 4), strides,
+		           code_k(c, 1), code_arg(c, 7)};
 
 	LLVMBuildCall2(b, LLVMGlobalGetValueType(fn), fn, args, 8, "");
 	for (int i = 0; i < h->n; i++) {
-		V x = code_load(c, h->ft, vector_at(h, h->total, i), NULL), y = code_load(c, h->ft, vector_at(h, again, i), NULL);
+		V x = code_load(c, h->ft, vector_at(h, h->total, i), NULL),
+			y = code_load(c, h->ft, vector_at(h, again, i), NULL);
 
-		code_store(c, LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, LLVMBuildFSub(b, x, x, ""), none, ""), y, x, ""), vector_at(h, h->total, i), NULL);
+		code_store(c, LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, LLVMBuildFSub(b, x, x, ""), none, ""),
+		                              y, x, ""), vector_at(h, h->total, i), NULL);
 	}
 	code_fi(c, &bad);
 }
@@ -257,7 +274,8 @@ micro(Llvm *l, int mr, int nv, int lanes, bool masked, bool exact)
 {
 	char name[64];
 	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
-	Half h = {.n = mr * nv, .mr = mr, .nv = nv, .w = lanes, .exact = exact, .vt = LLVMVectorType(l->i32, (unsigned)lanes), .ft = LLVMVectorType(l->f32, (unsigned)lanes)};
+	Half h = {.n = mr * nv, .mr = mr, .nv = nv, .w = lanes, .exact = exact,
+	          .vt = LLVMVectorType(l->i32, (unsigned)lanes), .ft = LLVMVectorType(l->f32, (unsigned)lanes)};
 	Code *c = &h.c;
 	V row[64], crow[64];
 
@@ -279,7 +297,8 @@ micro(Llvm *l, int mr, int nv, int lanes, bool masked, bool exact)
 	begin(&h, crow, h.total);
 	for (int i = 0; i < h.n; i++) {
 		h.acc[i] = code_var(c, exact ? h.ft : h.vt);
-		code_set(c, h.acc[i], exact ? code_load(c, h.ft, vector_at(&h, h.total, i), NULL) : LLVMConstNull(h.vt));
+		code_set(c, h.acc[i],
+		         exact ? code_load(c, h.ft, vector_at(&h, h.total, i), NULL) : LLVMConstNull(h.vt));
 	}
 	/* a border pixel may have no tap at all */
 	V taps = LLVMBuildAnd(c->b, LLVMBuildICmp(c->b, LLVMIntSGT, np, code_k(c, 0), ""), LLVMBuildICmp(c->b, LLVMIntSGT, nq, code_k(c, 0), ""), "");
@@ -290,7 +309,8 @@ micro(Llvm *l, int mr, int nv, int lanes, bool masked, bool exact)
 		repair(&h, crow);
 	code_fi(c, &some);
 	for (int i = 0; i < h.n; i++)
-		code_store(c, exact ? code_get(c, h.acc[i]) : code_load(c, h.ft, vector_at(&h, h.total, i), NULL), vector_at(&h, crow[i / nv], i % nv), mask_of(&h, i % nv));
+		code_store(c, exact ? code_get(c, h.acc[i]) : code_load(c, h.ft, vector_at(&h, h.total, i), NULL),
+		           vector_at(&h, crow[i / nv], i % nv), mask_of(&h, i % nv));
 	return code_end(c);
 }
 

@@ -4,9 +4,10 @@
  * rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k runs over rows (both operands of a weight gradient, whose
  * sum is over images; a transposed first operand), rows 2i and 2i + 1 become one row of pairs, the whole operand once into the
  * workspace; a value that the kernel makes itself is made on that way. The second operand becomes pairs on its way into its panels.
- * f16 products that the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32: what is asked for is a type, not speed, and what is
- * unrolled may feed one product's result to the next, step after step.
- * Refuses an odd k, k along the columns of a filter (one channel), batch-dependent rows; those are widened to f32 (gemm.c). */
+ * f16 products that the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32:
+ * what is asked for is a type, not speed, and what is unrolled may feed one product's result to the next, step after
+ * step. Refuses an odd k, k along the columns of a filter (one channel), batch-dependent rows; those are widened to f32
+ * (gemm.c). */
 #include "gemm.h"
 #include <string.h>
 

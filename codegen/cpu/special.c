@@ -25,7 +25,8 @@ check_lane(Emit *e, void *cx, Ix i, int u)
 {
 	Check *c = cx;
 	DType dt = (DType)c->plain->dtype;
-	Cell x = cell_cast(e, load_at(e, c->in, dt, (Off){.s = i.s, .c = i.c}), DT_i64), limit = cell_of(c->limit, false, DT_i64);
+	Cell x = cell_cast(e, load_at(e, c->in, dt, (Off){.s = i.s, .c = i.c}), DT_i64),
+		limit = cell_of(c->limit, false, DT_i64);
 	Cell bad = cell_bin(e, EX_OR, cell_bin(e, EX_LT, x, cell_const(e, DT_i64, 0)), cell_bin(e, EX_GE, x, limit));
 	T t = vec_of(e, e->l->i64);
 
@@ -57,7 +58,8 @@ emit_check(GroupCx *gc, const Op *op, GraphKernels *gk)
 
 		for (int i = 0; i < t->rank; i++)
 			count = i_mul(e, count, extent(e, t->axis[i]));
-		Check c = {.op = op, .in = buffer(e, in), .first = slot_new(e, vec_of(e, l->i64)), .limit = extent(e, check_limit(op)), .plain = t};
+		Check c = {.op = op, .in = buffer(e, in), .first = slot_new(e, vec_of(e, l->i64)),
+		           .limit = extent(e, check_limit(op)), .plain = t};
 
 		slot_set(e, c.first, splat(e, k64(e, INT64_MAX)));
 		lane_loop(e, k64(e, 0), count, 1, check_lane, &c);

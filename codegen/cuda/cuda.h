@@ -116,7 +116,8 @@ Cell cu_input_at(Cuda *c, Val v, const Ix *ix);
 
 /* ---- ew.c: arithmetic */
 Cell cu_cell_number(Cuda *c, DType t, double x);
-Cell cu_cell_attr(Cuda *c, DType t, const Attr *a);              /* a number that an attribute gives: to integers exact, saturated */
+/* a number that an attribute gives: to integers exact, saturated */
+Cell cu_cell_attr(Cuda *c, DType t, const Attr *a);
 Cell cu_cell_lowest(DType t, bool highest);
 Cell cu_cell_cast(Cuda *c, Cell x, DType to);
 Cell cu_cell_bin(Cuda *c, ExprKind k, Cell a, Cell b);

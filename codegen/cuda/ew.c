@@ -149,7 +149,8 @@ cu_cell_fma(Cuda *c, Cell a, Cell b, Cell s)
 static Cell
 function(Cuda *c, ExprKind k, Cell x)
 {
-	static const char *const name[] = {"exp", "expm1", "log", "log1p", "sqrt", "erf", "erfc", "tanh", "sin", "cos", "", "", "floor", "ceil", "rint", "fabs"};
+	static const char *const name[] = {"exp", "expm1", "log", "log1p", "sqrt", "erf", "erfc", "tanh", "sin", "cos",
+	                                   "", "", "floor", "ceil", "rint", "fabs"};
 
 	if (!is_f(x.dt))
 		return k == EX_FABS ? call(c, "abs", x, NULL) : x;

@@ -69,8 +69,10 @@ const char *const cuda_prelude[] = {
 "FN unsigned short f16_bits(float x) { unsigned short b; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(b) : \"f\"(x)); return b; }\n"
 "\n",
 "/* remainder with the divisor's sign */\n"
-"FN float floormod_f32(float x, float y) { float r = fmodf(x, y); return r == 0 ? copysignf(r, y) : (r < 0) != (y < 0) ? r + y : r; }\n"
-"FN double floormod_f64(double x, double y) { double r = fmod(x, y); return r == 0 ? copysign(r, y) : (r < 0) != (y < 0) ? r + y : r; }\n"
+"FN float floormod_f32(float x, float y) { float r = fmodf(x, y); "
+"return r == 0 ? copysignf(r, y) : (r < 0) != (y < 0) ? r + y : r; }\n"
+"FN double floormod_f64(double x, double y) { double r = fmod(x, y); "
+"return r == 0 ? copysign(r, y) : (r < 0) != (y < 0) ? r + y : r; }\n"
 "\n",
 "/* exponentials below the largest m, which may be infinite */\n"
 "FN float exp_below_f32(float x, float m) { return m - m == 0 ? expf(x - m) : 0.0f; }\n"

@@ -1,13 +1,16 @@
-"""infer.py MANTOU: infer joins the batches of a program of 4 examples to what the interpreter's program of 16 makes of all examples at once. Standard library only.
+"""infer.py MANTOU: infer joins the batches of a program of 4 examples to what the interpreter's program of 16 makes of
+all examples at once. Standard library only.
 
-Every place that an axis can have which follows N, N * 2 and N / 2, every element type that an output can have, on every target and in every precision; what
-cannot be joined is named, and nothing is written."""
+Every place that an axis can have which follows N, N * 2 and N / 2, every element type that an output can have, on
+every target and in every precision; what cannot be joined is named, and nothing is written."""
 import os, random, re, struct, subprocess, sys, tempfile
 
 MANTOU, HERE = os.path.abspath(sys.argv[1]), os.path.dirname(os.path.abspath(__file__))
 CODES = {"<f4": "f", "<f8": "d", "<i4": "i", "|b1": "B"}
-JOINED = {"first": 0, "second": 1, "third": 2, "last": 3, "twice": 1, "flags": 1, "wide": 1, "numbers": 1, "best": 0, "ones": 1}
-WHOLE = {"square": r"f32\[4, 4\], has several axes that follow", "total": r"f32\[\], has no axis that follows", "sums": r"f32\[8\], has no axis that follows"}
+JOINED = {"first": 0, "second": 1, "third": 2, "last": 3, "twice": 1, "flags": 1, "wide": 1, "numbers": 1,
+          "best": 0, "ones": 1}
+WHOLE = {"square": r"f32\[4, 4\], has several axes that follow", "total": r"f32\[\], has no axis that follows",
+         "sums": r"f32\[8\], has no axis that follows"}
 SAME = ("held", "five")
 HALF = """model half(x: f32[N, 3, 6, 4], ids: i32[N, 2]) {
     y = x |> dense(8) as d |> mean([1, 2])
@@ -30,7 +33,8 @@ def write(path, descr, shape, values):
     text = ("{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (descr, tuple(shape))).encode()
     text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
     with open(path, "wb") as f:
-        f.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + struct.pack("<%d%s" % (len(values), CODES[descr]), *values))
+        f.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
+                + struct.pack("<%d%s" % (len(values), CODES[descr]), *values))
 
 
 def read(path):
@@ -41,7 +45,8 @@ def read(path):
     count = 1
     for extent in head["shape"]:
         count *= extent
-    values = struct.unpack("<%d%s" % (count, CODES[head["descr"]]), blob[10 + n:]) if len(blob) - 10 - n == count * struct.calcsize(CODES[head["descr"]]) else None
+    values = (struct.unpack("<%d%s" % (count, CODES[head["descr"]]), blob[10 + n:])
+              if len(blob) - 10 - n == count * struct.calcsize(CODES[head["descr"]]) else None)
     return head["descr"], head["shape"], values
 
 
@@ -54,8 +59,10 @@ def infer(program, n, *outputs):
     for name in outputs:
         if os.path.exists(name + ".npy"):
             os.unlink(name + ".npy")
-    return subprocess.run(["./" + program, "infer", "--weights", "w.st", "--input", "x=x%d.npy" % n, "--input", "ids=ids%d.npy" % n,
-                           *[a for name in outputs for a in ("--output", "%s=%s.npy" % (name, name))]], capture_output=True, text=True, timeout=300)
+    return subprocess.run(["./" + program, "infer", "--weights", "w.st", "--input", "x=x%d.npy" % n,
+                           "--input", "ids=ids%d.npy" % n,
+                           *[a for name in outputs for a in ("--output", "%s=%s.npy" % (name, name))]],
+                           capture_output=True, text=True, timeout=300)
 
 
 def near(a, b, bound):
@@ -87,14 +94,19 @@ def compare(program, want, bound):
             if name in ("flags", "best") and bound > 1e-3:  # a rounding may decide otherwise
                 check("%s of %d: %s" % (program, n, name), got[2] is not None and got[:2] == want[n][name][:2], got[:2])
             else:
-                check("%s of %d: %s" % (program, n, name), near(got, want[n][name], 0 if name in exact else bound), (got[:2], want[n][name][:2]))
+                check("%s of %d: %s" % (program, n, name), near(got, want[n][name], 0 if name in exact else bound),
+                      (got[:2], want[n][name][:2]))
         for name, words in WHOLE.items():
             r = infer(program, n, "first", name)
             if n <= 4:
-                check("%s of %d: %s" % (program, n, name), r.returncode == 0 and near(read(name + ".npy"), want[n][name], 8 * bound), r.stderr)
+                check("%s of %d: %s" % (program, n, name),
+                      r.returncode == 0 and near(read(name + ".npy"), want[n][name], 8 * bound), r.stderr)
             else:
-                check("%s of %d: %s" % (program, n, name), r.returncode == 1 and not os.path.exists(name + ".npy") and not os.path.exists("first.npy")
-                      and re.search(r"output %s, %s the batch: .* %d examples make several batches of 4; give 4 examples at most, or build with --batch %d" % (name, words, n, n), r.stderr), r.stderr)
+                check("%s of %d: %s" % (program, n, name),
+                      r.returncode == 1 and not os.path.exists(name + ".npy") and not os.path.exists("first.npy")
+                      and re.search(r"output %s, %s the batch: .* %d examples make several batches of 4; "
+                                    r"give 4 examples at most, or build with --batch %d" % (name, words, n, n),
+                                    r.stderr), r.stderr)
 
 
 def pairs():
@@ -104,16 +116,21 @@ def pairs():
     build("halves", "--batch", "8", net="half.net")
     write("x6.npy", "<f4", [6, 3, 6, 4], [i / 100 for i in range(432)])
     blob = struct.pack("<%df" % 40, *[i / 7 for i in range(40)])
-    head = b'{"d.weight":{"dtype":"F32","shape":[8,4],"data_offsets":[0,128]},"d.bias":{"dtype":"F32","shape":[8],"data_offsets":[128,160]}}'
+    head = (b'{"d.weight":{"dtype":"F32","shape":[8,4],"data_offsets":[0,128]},'
+            b'"d.bias":{"dtype":"F32","shape":[8],"data_offsets":[128,160]}}')
     open("half.st", "wb").write(struct.pack("<Q", len(head)) + head + blob)
-    run = lambda program, n: subprocess.run(["./" + program, "infer", "--weights", "half.st", "--input", "x=x%d.npy" % n, "--output", "pairs=%s.npy" % program], capture_output=True, text=True)
+    run = lambda program, n: subprocess.run(["./" + program, "infer", "--weights", "half.st",
+                                             "--input", "x=x%d.npy" % n, "--output", "pairs=%s.npy" % program],
+                                            capture_output=True, text=True)
     for n in (1, 7):
         r = run("half", n)
         check("pairs of %d" % n, r.returncode == 1 and not os.path.exists("half.npy")
-              and re.search(r"%d examples leave a last batch of %d, but the model takes multiples of 2" % (n, n % 4), r.stderr), r.stderr)
+              and re.search(r"%d examples leave a last batch of %d, but the model takes multiples of 2" % (n, n % 4),
+                            r.stderr), r.stderr)
     for n in (4, 6, 8):
         r = [run(program, n) for program in ("half", "halves")]
-        check("pairs of %d" % n, all(x.returncode == 0 for x in r) and near(read("half.npy"), read("halves.npy"), 1e-5), r)
+        check("pairs of %d" % n, all(x.returncode == 0 for x in r) and near(read("half.npy"), read("halves.npy"), 1e-5),
+              r)
 
 
 def main():
@@ -128,7 +145,8 @@ def main():
         compare(name, want, bound)
     try:
         build("cuda", "--target", "cuda", "--arch", "sm_80")
-        if subprocess.run(["./cuda", "bench", "--steps", "1", "--warmup", "0", "--repeat", "1"], capture_output=True).returncode:
+        if subprocess.run(["./cuda", "bench", "--steps", "1", "--warmup", "0", "--repeat", "1"],
+                          capture_output=True).returncode:
             raise AssertionError("no device, nor one that is simulated")
     except AssertionError as e:
         counts["skipped"] += 1

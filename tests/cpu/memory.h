@@ -73,7 +73,8 @@ type_strides(const Type *t, int64_t n, int64_t full, int64_t stride[MAX_RANK])
 	}
 }
 
-/* Copies between logical row-major numbers and memory in t's layout for n examples: doubles, or whole (exact, of integer types) out of it. */
+/* Copies between logical row-major numbers and memory in t's layout for n examples: doubles either way; out of memory
+ * also integers, exact, into `whole`. */
 static void
 tensor_walk(const Type *t, int64_t n, int64_t full, uint8_t *at, double *x, int64_t *whole, bool in)
 {

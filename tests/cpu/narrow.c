@@ -4,7 +4,8 @@
  *  - code for each processor with matrix tiles or f16 multiply-adds holds those instructions, and none of the other kind;
  *  - a kernel's text is refused for processors that lack its instructions;
  *  - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the instruction;
- *  - sums of f16 whose partial sums overflow are those of f32, forward and in both gradients, and infinite or NaN only where these are;
+ *  - sums of f16 whose partial sums overflow are those of f32, forward and in both gradients, and infinite or NaN only
+ *    where these are;
  *  - products of f16 that the model writes itself, whose results are f16, have sums in f32;
  *  - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor or a real one;
  *  - emulate.c computes what the manual says where that is not obvious. */
@@ -184,7 +185,8 @@ test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, bool signs
 	enum { M = 30, N = 40 };
 	Module *m = planned(a, d, arch, arena_printf(a, product, "f16", M, k, "f16", k, N, M, N));
 	const Graph *g = m->graph.at[0];
-	const char *error, *which = arena_printf(a, "%s, sums of %d numbers of size %g%s", arch, k, scale, signs ? ", both operands of both signs" : "");
+	const char *error, *which = arena_printf(a, "%s, sums of %d numbers of size %g%s", arch, k, scale,
+	                                         signs ? ", both operands of both signs" : "");
 	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
 	Buf obj = {0};
 	uint64_t seed = 88172645463325252ull;
@@ -208,7 +210,8 @@ test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, bool signs
 		for (int64_t e = 0; e < type_elements(&v->type); e++) {
 			double n = normal(&seed);
 
-			at[e] = (HalfNumber)(i ? n * scale : signs ? n : fabs(n)); /* half-normal times normal, as activations and weights are; gradients have both signs */
+			/* half-normal times normal, as activations and weights are; gradients have both signs */
+			at[e] = (HalfNumber)(i ? n * scale : signs ? n : fabs(n));
 			x[i][e] = (double)at[e];
 		}
 	}
@@ -238,7 +241,8 @@ test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, bool signs
 }
 
 /* ---------------------------------------------------------------- partial sums that f16 does not hold */
-/* Numbers of an operand: small ones, and runs of 2 that are 200 or -200, two of whose products (40000) make f16 overflow. */
+/* Numbers of an operand: small ones, and runs of 2 that are 200 or -200, two of whose products (40000) make f16
+ * overflow. */
 static void
 fill_edges(double *x, int64_t n, uint64_t *seed)
 {
@@ -309,12 +313,14 @@ test_overflow(Arena *a, Diags *d, const char *arch, const char *what, const char
 	const double *sizes = in_double(in, g, size);
 
 	for (int64_t e = 0; e < n; e++) {
-		wrong += isfinite(want[e]) ? !(fabs(got[e] - want[e]) <= 34 * u * sizes[e]) : !(got[e] == want[e] || (got[e] != got[e] && want[e] != want[e]));
+		wrong += isfinite(want[e]) ? !(fabs(got[e] - want[e]) <= 34 * u * sizes[e])
+			: !(got[e] == want[e] || (got[e] != got[e] && want[e] != want[e]));
 		infinite += !isfinite(want[e]);
 		top = isfinite(want[e]) && fabs(want[e]) > top ? fabs(want[e]) : top;
 	}
 	check(top > 2 * 65504 && (infinite > 0) == special && infinite < n, "numbers that test it", which);
-	check(wrong == 0, arena_printf(a, "%lld of %lld sums are not near those of f32", (long long)wrong, (long long)n), which);
+	check(wrong == 0, arena_printf(a, "%lld of %lld sums are not near those of f32", (long long)wrong,
+	                               (long long)n), which);
 	free(run.arena);
 	interp_free(in);
 	jit_close(j);
@@ -325,15 +331,22 @@ static void
 test_overflows(Arena *a, Diags *d, const char *arch)
 {
 	static const struct { const char *what, *text; } cases[] = {
-		{"matmul", "graph train(%a: f16[37,70], %b: f16[70,50]) -> output %y {\n  %y = matmul %a, %b {wide=true} : f32[37,50]\n}\n"},
-		{"matmul of a turned operand", "graph train(%a: f16[70,37], %b: f16[70,50]) -> output %y {\n  %y = matmul %a, %b {ta=true wide=true} : f32[37,50]\n}\n"},
-		{"conv2d", "graph train(%x: f16[3,34,5,6]@2301, %w: f16[20,34,3,3]@2310) -> output %y {\n  %y = conv2d %x, %w {pad=[1,1] wide=true} : f32[3,20,5,6]@2301\n}\n"},
-		{"conv2d.dx", "graph train(%g: f16[3,20,5,6]@2301, %w: f16[20,34,3,3]@2310) -> output %y {\n  %y = conv2d.dx %g, %w {pad=[1,1] wide=true} : f32[3,34,5,6]@2301\n}\n"},
-		{"conv2d.dw", "graph train(%x: f16[8,20,4,6]@2301, %g: f16[8,33,4,6]@2301) -> output %y {\n  %y = conv2d.dw %x, %g {pad=[1,1] wide=true} : f32[33,20,3,3]@2310\n}\n"},
+		{"matmul", "graph train(%a: f16[37,70], %b: f16[70,50]) -> output %y {\n"
+		 "  %y = matmul %a, %b {wide=true} : f32[37,50]\n}\n"},
+		{"matmul of a turned operand", "graph train(%a: f16[70,37], %b: f16[70,50]) -> output %y {\n"
+		 "  %y = matmul %a, %b {ta=true wide=true} : f32[37,50]\n}\n"},
+		{"conv2d", "graph train(%x: f16[3,34,5,6]@2301, %w: f16[20,34,3,3]@2310) -> output %y {\n"
+		 "  %y = conv2d %x, %w {pad=[1,1] wide=true} : f32[3,20,5,6]@2301\n}\n"},
+		{"conv2d.dx", "graph train(%g: f16[3,20,5,6]@2301, %w: f16[20,34,3,3]@2310) -> output %y {\n"
+		 "  %y = conv2d.dx %g, %w {pad=[1,1] wide=true} : f32[3,34,5,6]@2301\n}\n"},
+		{"conv2d.dw", "graph train(%x: f16[8,20,4,6]@2301, %g: f16[8,33,4,6]@2301) -> output %y {\n"
+		 "  %y = conv2d.dw %x, %g {pad=[1,1] wide=true} : f32[33,20,3,3]@2310\n}\n"},
 	};
 
 	for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++)
-		test_overflow(a, d, arch, cases[i / 2].what, arena_printf(a, "module narrow {batch=1 stage=lowered hash=0000000000000000}\n%s", cases[i / 2].text), i % 2);
+		test_overflow(a, d, arch, cases[i / 2].what,
+		              arena_printf(a, "module narrow {batch=1 stage=lowered hash=0000000000000000}\n%s",
+		                           cases[i / 2].text), i % 2);
 }
 
 /* f16 in, f16 out. */
@@ -343,7 +356,8 @@ test_own(Arena *a, Diags *d, const char *arch)
 	Module *m = planned(a, d, arch, "module narrow {batch=1 stage=lowered hash=0000000000000000}\n"
 		"graph train(%a: f16[70,66], %b: f16[66,50]) -> output %y {\n  %y = matmul %a, %b : f16[70,50]\n}\n");
 
-	check(!strstr(m->graph.at[0]->group.at[0].kernel, ",f16}"), "f32 sums of a product that the model writes in f16", arch);
+	check(!strstr(m->graph.at[0]->group.at[0].kernel, ",f16}"),
+	      "f32 sums of a product that the model writes in f16", arch);
 }
 
 /* ---------------------------------------------------------------- the emulation */

@@ -332,14 +332,16 @@ compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowes
 }
 
 static bool
-compare_integers(Run *r, const char *what, const char *line, int k, const RefTensor *want, const Type *t, int64_t n, int64_t full, uint8_t *at)
+compare_integers(Run *r, const char *what, const char *line, int k, const RefTensor *want, const Type *t, int64_t n,
+                 int64_t full, uint8_t *at)
 {
 	int64_t *got = arena_array(r->arena, int64_t, want->n);
 
 	tensor_walk(t, n, full, at, NULL, got, false);
 	for (int64_t e = 0; e < want->n; e++)
 		if (got[e] != want->i[e]) {
-			failed(r, line, "%s, result %d, element %lld: %lld, want %lld", what, k, (long long)e, (long long)got[e], (long long)want->i[e]);
+			failed(r, line, "%s, result %d, element %lld: %lld, want %lld", what, k, (long long)e,
+			       (long long)got[e], (long long)want->i[e]);
 			return false;
 		}
 	return true;
@@ -379,7 +381,8 @@ is_exact(const Graph *g)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->kind != OP_cast || !dtype_is_float((DType)val_type(g, op->in[0])->dtype) || val_type(g, op->in[0])->dtype == DT_f64)
+		if (op->kind != OP_cast || !dtype_is_float((DType)val_type(g, op->in[0])->dtype)
+		    || val_type(g, op->in[0])->dtype == DT_f64)
 			return false;
 	}
 	return true;
@@ -538,7 +541,8 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 			continue;
 		}
 		tensor_move(&i->type, n, full, arena + i->offset, got, false);
-		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest, is_exact(g) ? 0 : scale * error_scale(g, want, x), want->f, got, want->n))
+		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest,
+		             is_exact(g) ? 0 : scale * error_scale(g, want, x), want->f, got, want->n))
 			break;
 	}
 	/* what lies behind each value must be as it was */

@@ -2,8 +2,8 @@
  *
  * In: nothing.   Out: a line per function with the worst error and where, exit 1 if one is above its bound or a special value differs.
  * f32 against the double function of libm; f64 against long double. Arguments: random bit patterns (all exponents), random numbers of
- * usual size, the edges (zeros, infinities, NaN, subnormals). And each once more with every other argument replaced by garbage, as masked lanes hold it:
- * the bits of the rest must stay. */
+ * usual size, the edges (zeros, infinities, NaN, subnormals). And each once more with every other argument replaced by
+ * garbage, as masked lanes hold it: the bits of the rest must stay. */
 #include "harness.h"
 #include "../../runtime/rt.h"
 #include <math.h>
@@ -26,7 +26,12 @@ static long double sigmoid(long double x) { return 1 / (1 + expl(-x)); }
 static long double silu(long double x) { return x / (1 + expl(-x)); }
 static long double softplus(long double x) { return fmaxl(x, 0) + log1pl(expl(-fabsl(x))) + (x != x ? x : 0); }
 static long double gelu(long double x) { return 0.5L * x * erfcl(-x * 0.70710678118654752440L); }
-static long double gelu_tanh(long double x) { return x / (1 + expl(-1.5957691216057307117L * (x + 0.044715L * x * x * x))); }
+static long double
+gelu_tanh(long double x)
+{
+	return x / (1 + expl(-1.5957691216057307117L * (x + 0.044715L * x * x * x)));
+}
+
 static long double hardswish(long double x) { return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6; }
 static long double rsqrt(long double x) { return 1 / sqrtl(x); }
 
@@ -172,11 +177,15 @@ main(void)
 	static const Row rows[] = {
 #define ONE(name, low, high, bound, f, ...) {OP_##name, low, high, bound, f, NULL, __VA_ARGS__}
 #define TWO(name, low, high, bound, f, both) {OP_##name, low, high, bound, NULL, f, both, 0}
-		ONE(exp, -100, 90, 1.5, expl, true, 0), ONE(log, 0, 10, 1.5, logl, true, 0), ONE(log1p, -0.9, 3, 2, log1pl, false, 0),
-		ONE(tanh, -9, 9, 2, tanhl, false, 0), ONE(erf, -4, 4, 2, erfl, false, 0), ONE(sin, -100, 100, 2, sinl, false, 0),
+		ONE(exp, -100, 90, 1.5, expl, true, 0), ONE(log, 0, 10, 1.5, logl, true, 0),
+		ONE(log1p, -0.9, 3, 2, log1pl, false, 0),
+		ONE(tanh, -9, 9, 2, tanhl, false, 0), ONE(erf, -4, 4, 2, erfl, false, 0),
+		ONE(sin, -100, 100, 2, sinl, false, 0),
 		ONE(cos, -100, 100, 2, cosl, false, 0), TWO(pow, 0, 4, 1, powl, false), TWO(mod, -9, 9, 0.5, mod, true),
-		ONE(elu, -4, 1, 2, elu, true, 0), ONE(rsqrt, 0, 4, 2, rsqrt, false, 0), ONE(softplus, -20, 20, 4, softplus, false, 0),
-		ONE(hardswish, -4, 4, 4, hardswish, false, 0), ONE(sigmoid, -20, 20, 4, sigmoid, false, 1e-36), ONE(silu, -20, 20, 4, silu, false, 1e-36),
+		ONE(elu, -4, 1, 2, elu, true, 0), ONE(rsqrt, 0, 4, 2, rsqrt, false, 0),
+		ONE(softplus, -20, 20, 4, softplus, false, 0),
+		ONE(hardswish, -4, 4, 4, hardswish, false, 0), ONE(sigmoid, -20, 20, 4, sigmoid, false, 1e-36),
+		ONE(silu, -20, 20, 4, silu, false, 1e-36),
 		/* the rounding of what an exponential is taken of is multiplied by its size */
 		ONE(gelu, -4, 4, 110, gelu, false, 1e-20), ONE(gelu_tanh, -4, 4, 160, gelu_tanh, false, 1e-36),
 	};
@@ -217,7 +226,8 @@ main(void)
 			n += 2;
 			failures += bad + (moved > 0);
 			if (moved)
-				printf("FAIL %-6s %s: %lld numbers have other bits beside garbage\n", op_info[row->kind].name, dbl ? "f64" : "f32", (long long)moved);
+				printf("FAIL %-6s %s: %lld numbers have other bits beside garbage\n",
+				       op_info[row->kind].name, dbl ? "f64" : "f32", (long long)moved);
 			printf("%s %-6s %s worst %.3f ulp at %.9g%s\n", bad ? "FAIL" : "    ", op_info[row->kind].name, dbl ? "f64" : "f32", worst, x[at], row->f ? "" : arena_printf(a, ", %.9g: %.9g", y[at], r[at]));
 		}
 	printf("%d passed, %d failed\n", n - failures, failures);

@@ -2,10 +2,13 @@
 
 A file says in comments what its inputs and results are:
   # examples: 7                      rows of data; the files' batch is 4, so that the last batch is smaller
-  # x = rng.normal(size=(n, 5))      an input's array, NumPy; `n` examples, `rng` the same for everybody; or a function that a truth calls
-  # truth: loss = np.mean(x)         the right value of the loss, a metric or an output, computed on all examples at once
-  # refused: eval: TEXT              the command (build, eval or infer) fails, and its message holds TEXT, of which ... stands for anything
-Every model is built by the interpreter, and for the processor in a few settings. All give the same loss, metrics and outputs, and those of the truth.
+  # x = rng.normal(size=(n, 5))      an input's array, NumPy; `n` examples, `rng` the same for everybody; or a function
+                                     that a truth calls
+  # truth: loss = np.mean(x)         the right value of the loss, a metric or an output, on all examples at once
+  # refused: eval: TEXT              the command (build, eval or infer) fails, and its message holds TEXT, in which ...
+                                     stands for anything
+Every model is built by the interpreter, and for the processor in a few settings. All give the same loss, metrics and
+outputs, and those of the truth.
 """
 import json
 import pathlib
@@ -15,7 +18,8 @@ import tempfile
 
 import numpy as np
 
-FORMS = [("ref", ["--target", "ref"]), ("cpu", []), ("nokeep", ["--disable", "keep"]), ("O0", ["-O", "0"]), ("v3", ["--arch", "x86-64-v3"])]
+FORMS = [("ref", ["--target", "ref"]), ("cpu", []), ("nokeep", ["--disable", "keep"]), ("O0", ["-O", "0"]),
+         ("v3", ["--arch", "x86-64-v3"])]
 NEAR = 1e-5
 
 
@@ -68,8 +72,10 @@ class Case:
         text = self.refused.get(command)
         if text is None and done.returncode:
             raise Failed(f"{what}: {(done.stderr or done.stdout).strip()[:300]}")
-        if text is not None and (done.returncode != 1 or any(part not in done.stderr + done.stdout for part in text.split("..."))):
-            raise Failed(f"{what}: exit {done.returncode}, and no `{text}` in: {(done.stderr + done.stdout).strip()[:300]}")
+        if text is not None and (done.returncode != 1
+                                 or any(part not in done.stderr + done.stdout for part in text.split("..."))):
+            raise Failed(f"{what}: exit {done.returncode}, and no `{text}` in: "
+                         f"{(done.stderr + done.stdout).strip()[:300]}")
         return text is None
 
     def results(self, form, options):
@@ -93,7 +99,8 @@ class Case:
                 told = json.loads(done.stdout)
                 if told["examples"] != self.examples:
                     raise Failed(f"eval {form}: {told['examples']} examples, not {self.examples}")
-                found |= {name: np.array(float(value)) for name, value in {"loss": told.get("loss", np.nan), **told["metrics"]}.items()}
+                found |= {name: np.array(float(value))
+                          for name, value in {"loss": told.get("loss", np.nan), **told["metrics"]}.items()}
         if info["outputs"]:
             given = [f"--input={name}={at / name}.npy" for name in self.inputs]
             asked = [f"--output={o['name']}={at / o['name']}.{form}.npy" for o in info["outputs"]]

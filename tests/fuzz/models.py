@@ -1,11 +1,14 @@
-"""models.py: random models of the .net language, built in random settings: the programs' numbers beside the interpreter's, and the same bits where they are promised.
+"""models.py: random models of the .net language, built in random settings: the programs' numbers beside the
+interpreter's, and the same bits where they are promised.
 
-  models.py --mantou FILE [--seconds S] [--seed FIRST] [--count N] [-j JOBS] [--keep DIR] [--cuda LIBCUDA] [--variants V] [--no-reduce]
+  models.py --mantou FILE [--seconds S] [--seed FIRST] [--count N] [-j JOBS] [--keep DIR] [--cuda LIBCUDA]
+            [--variants V] [--no-reduce]
   models.py --mantou FILE --suite          the seeds of the suite; all groups of operators must be among them
   models.py --show SEED                    that model's text
 
-The last line counts models, programs, numbers compared, refused models and settings, and differences; exit status 1 if there are any. A difference is one where two of three data
-sets show it; one that a single data set shows is a doubt, printed and counted, as a kink that rounding crossed looks like that."""
+The last line counts models, programs, numbers compared, refused models and settings, and differences; exit status 1 if
+there are differences. A difference is one that two of three data sets show; one that a single data set shows is a
+doubt, printed and counted, as a kink that rounding crossed looks like that."""
 import argparse, concurrent.futures, copy, os, shutil, sys, tempfile, threading, time
 import net_gen, net_plan, net_reduce
 from net_compare import Difference, Ill
@@ -13,7 +16,8 @@ from net_run import Crash, Lab, Refused
 
 SUITE = (4220, 3772, 1451, 4000, 1282)
 lock = threading.Lock()
-total = dict.fromkeys(("models", "programs", "numbers", "refused", "settings", "ill", "differences", "doubts", "used"), 0)
+total = dict.fromkeys(("models", "programs", "numbers", "refused", "settings", "ill", "differences",
+                       "doubts", "used"), 0)
 
 
 def say(text):
@@ -69,7 +73,8 @@ def handle(o, seed, model, entry, d, folder):
     sure = confirmed(o, model, entry, d, folder)
     with lock:
         total["differences" if sure else "doubts"] += 1
-        at = os.path.join(o.keep, "%d-%d" % (seed, sum(name.startswith("%d-" % seed) for name in os.listdir(o.keep)) if os.path.isdir(o.keep) else 0))
+        at = os.path.join(o.keep, "%d-%d" % (seed, sum(name.startswith("%d-" % seed) for name in os.listdir(o.keep))
+                                             if os.path.isdir(o.keep) else 0))
         os.makedirs(at)
     say("%s seed %d (%s): %s" % ("DIFFERS" if sure else "doubt", seed, d.check, d.text))
     small, e, tried = model, entry, 0
@@ -79,9 +84,13 @@ def handle(o, seed, model, entry, d, folder):
     found, lab, _ = examine(o, small, [e] if "--memory" not in e["args"] else [dict(e, args=[]), e], at)
     last = found[-1][1] if found else d
     with open(os.path.join(at, "again.sh"), "w") as f:
-        f.write("#!/bin/sh\n# seed %d, %s\n# %s\ncd \"$(dirname \"$0\")\" || exit 1\nmantou() { ${MANTOU:-%s} \"$@\"; }\n%s\n" %
-                (seed, net_plan.title(e), last.text.replace("\n", "\n# "), o.mantou, "\n".join(c for c in last.commands if "shifted" not in c)))
-    say("  %s, %d changes tried; %s\n  commands: %s/again.sh\n%s" % (net_plan.title(e), tried, last.text[:600], at, "\n".join("  | " + line for line in small.text().splitlines())))
+        f.write("#!/bin/sh\n# seed %d, %s\n# %s\ncd \"$(dirname \"$0\")\" || exit 1\n"
+                "mantou() { ${MANTOU:-%s} \"$@\"; }\n%s\n" %
+                (seed, net_plan.title(e), last.text.replace("\n", "\n# "), o.mantou,
+                 "\n".join(c for c in last.commands if "shifted" not in c)))
+    shown = "\n".join("  | " + line for line in small.text().splitlines())
+    say("  %s, %d changes tried; %s\n  commands: %s/again.sh\n%s" % (net_plan.title(e), tried, last.text[:600], at,
+                                                                     shown))
 
 
 def one(o, seed):
@@ -125,7 +134,8 @@ def main():
     p.add_argument("--cuda", help="the simulated device's libcuda.so.1: every tenth model runs on it too")
     p.add_argument("--cache", help="folder for what NVRTC makes")
     p.add_argument("--variants", type=int, default=2)
-    p.add_argument("--reduce", type=float, default=net_reduce.LIMIT, help="seconds to make a model smaller; 0: not at all")
+    p.add_argument("--reduce", type=float, default=net_reduce.LIMIT,
+                   help="seconds to make a model smaller; 0: not at all")
     p.add_argument("--suite", action="store_true")
     p.add_argument("--show", type=int)
     p.add_argument("--verbose", action="store_true")
@@ -156,7 +166,8 @@ def main():
     missing = sorted(set(net_gen.GROUPS) - o.groups) if o.suite else []
     if missing:
         print("the suite's seeds reach no operator of: %s" % ", ".join(missing))
-    print(("%(models)d models, %(programs)d programs, %(numbers)d numbers compared, at most %(used).2f of their bounds apart; %(refused)d models and %(settings)d settings refused, " +
+    print(("%(models)d models, %(programs)d programs, %(numbers)d numbers compared, "
+           "at most %(used).2f of their bounds apart; %(refused)d models and %(settings)d settings refused, " +
            "%(ill)d not finite; %(doubts)d doubts, %(differences)d differences") % total)
     return 1 if total["differences"] or missing else 0
 

@@ -1,7 +1,8 @@
 """net_gen.py: a random well-typed model of the .net language for a seed.
 
-A pool of values grows by random operators of all groups; what nothing uses in the end goes into losses, metrics and outputs. Seed modulo the number of groups names the group that
-comes first, so that consecutive seeds touch all of them. Values stay small (`mag` is their usual size), arguments of log, sqrt and division away from zero, and what is not
+A pool of values grows by random operators of all groups; what nothing uses in the end goes into losses, metrics and
+outputs. Seed modulo the number of groups names the group that comes first, so that consecutive seeds touch all of them.
+Values stay small (`mag` is their usual size), arguments of log, sqrt and division away from zero, and what is not
 continuous takes values of a grid alone."""
 import re
 from net_model import Follow, N
@@ -26,21 +27,25 @@ def losses(g):
             continue
         done += 1
         pairs = [w for w in g.pool if w is not v and w.dtype == "f32" and w.dims == v.dims and not (w.dup and v.dup)]
-        f = g.one("mean(square(@0))", "mean(square(@0 - 0.3))", "mean(tanh(@0))", "smooth_l1(@0, 0.37)", "smooth_l1(@0, 0.21, beta = 0.5)",
-                  "mse(@0, 0.5)", "l1(@0, 0.731)", "mean(softplus(@0))")
+        f = g.one("mean(square(@0))", "mean(square(@0 - 0.3))", "mean(tanh(@0))", "smooth_l1(@0, 0.37)",
+                  "smooth_l1(@0, 0.21, beta = 0.5)", "mse(@0, 0.5)", "l1(@0, 0.731)", "mean(softplus(@0))")
         ins, w = [v], None
         if pairs and g.chance(0.5):
             w = g.one(*pairs)
-            f, ins = g.one("mse(@0, @1)", "smooth_l1(@0, @1, beta = 0.7)", "binary_cross_entropy(@0, sigmoid(@1))", "mean(square(@0 + 0.3 * @1))"), [v, w]
+            f, ins = g.one("mse(@0, @1)", "smooth_l1(@0, @1, beta = 0.7)", "binary_cross_entropy(@0, sigmoid(@1))",
+                           "mean(square(@0 + 0.3 * @1))"), [v, w]
         scale = "%.2g * " % g.one(0.3, 0.1, 0.5) if g.chance(0.5) or v.mag > 3 else ""
         average = v.sep == 0 and (w is None or w.sep == 0)
-        g.stmt("loss", "loss %s%s" % (scale, f), ins, [], "loss", average=average or (v.sep == "free" and (w is None or w.sep in (0, "free"))))
+        g.stmt("loss", "loss %s%s" % (scale, f), ins, [], "loss",
+               average=average or (v.sep == "free" and (w is None or w.sep in (0, "free"))))
         if g.chance(0.35):
             name = g.name("metric")
-            kind = g.one("mean(@0)", "mean(abs(@0))", "mean(square(@0))", "sqrt(mean(square(@0)) + 0.01)", "sum(square(@0))", "max(abs(@0))", "mean(cast(@0 > 100, f32))")
+            kind = g.one("mean(@0)", "mean(abs(@0))", "mean(square(@0))", "sqrt(mean(square(@0)) + 0.01)",
+                         "sum(square(@0))", "max(abs(@0))", "mean(cast(@0 > 100, f32))")
             if kind.startswith("max") and v.dup:
                 kind = "mean(@0)"
-            g.stmt("metric", "metric %s = %s" % (name, kind), [v], [], "metric", name=name, average=v.sep in (0, "free") and (kind[0] == "m" and kind[:3] != "max" or kind[:4] == "sqrt"))
+            g.stmt("metric", "metric %s = %s" % (name, kind), [v], [], "metric", name=name,
+                   average=v.sep in (0, "free") and (kind[0] == "m" and kind[:3] != "max" or kind[:4] == "sqrt"))
         if g.chance(0.5):
             output(g, v)
     for w in [v for v in g.pool if v.name[0] == "w"]:
@@ -57,17 +62,22 @@ def output(g, v):
     if len(g.m.outputs()) >= 8 or any(v is s.ins[0] for s in g.m.outputs()):
         return
     name = g.name("out")
-    g.stmt("output", "output %s = %s" % (name, "@0" if v.dtype not in ("bf16", "f16") else "cast(@0, f32)"), [v], [], "output", name=name)
+    g.stmt("output", "output %s = %s" % (name, "@0" if v.dtype not in ("bf16", "f16") else "cast(@0, f32)"), [v], [],
+           "output", name=name)
 
 
 def settings(g):
     m, s = g.m, g.m.settings
-    rate = g.one("0.05", "0.02", "poly(from = 0.01, peak = 0.05, to = 0.001, warmup_steps = 1)", "poly(peak = 0.04, power = 1.5)", "cosine(peak = 0.05)",
-                 "cosine(from = 0.01, peak = 0.05, to = 0.01, warmup_epochs = 1)", "linear(peak = 0.05)", "step(0.05, at = [1], factor = 0.3)")
+    rate = g.one("0.05", "0.02", "poly(from = 0.01, peak = 0.05, to = 0.001, warmup_steps = 1)",
+                 "poly(peak = 0.04, power = 1.5)", "cosine(peak = 0.05)",
+                 "cosine(from = 0.01, peak = 0.05, to = 0.01, warmup_epochs = 1)", "linear(peak = 0.05)",
+                 "step(0.05, at = [1], factor = 0.3)")
     slow = rate.replace("0.0", "0.00")           # Adam's steps are of the rate's size
     decay = ", weight_decay = %s" % g.one("0.01", "0.1") if g.chance(0.4) else ""
-    s["optimizer"] = g.one("sgd(%s%s)" % (rate, decay), "momentum(%s, momentum = 0.8%s)" % (rate, decay), "momentum(%s%s, nesterov = true)" % (rate, decay),
-                           "adam(%s, eps = 0.01%s)" % (slow, decay), "adamw(%s, beta2 = 0.99, eps = 0.01%s)" % (slow, decay))
+    s["optimizer"] = g.one("sgd(%s%s)" % (rate, decay), "momentum(%s, momentum = 0.8%s)" % (rate, decay),
+                           "momentum(%s%s, nesterov = true)" % (rate, decay),
+                           "adam(%s, eps = 0.01%s)" % (slow, decay),
+                           "adamw(%s, beta2 = 0.99, eps = 0.01%s)" % (slow, decay))
     s["epochs"] = 2
     s["seed"] = g.rng.randint(0, 2 ** 40)
     accumulate = g.one(1, 1, 1, 2, 3)
@@ -78,7 +88,9 @@ def settings(g):
     if g.chance(0.2):
         s["decay_all"] = "true"
     params = [v.name for v in g.pool if v.name[0] == "w"]
-    calls = [k + "0" for k in ("dense", "conv2d", "layer_norm", "embedding") if any(re.search(r"\b%s\(@0" % k, x.text) and "weight" not in x.text and "repeat" not in x.text for x in g.m.body)]
+    calls = [k + "0" for k in ("dense", "conv2d", "layer_norm", "embedding")
+             if any(re.search(r"\b%s\(@0" % k, x.text) and "weight" not in x.text and "repeat" not in x.text
+                    for x in g.m.body)]
     if params + calls and g.chance(0.3):
         s["freeze"] = '["%s"]' % g.one(*params + calls)
     if g.chance(0.3):
@@ -104,7 +116,8 @@ def generate(seed):
         random_op(g)
     if not g.m.inputs or not any(v.dtype == "f32" and v.grid is None for v in g.pool):
         g.input_real((N, 5))
-    if not any("dense" in s.text or "param" in s.text or "conv" in s.text or "norm" in s.text for s in g.m.statements()):
+    if not any("dense" in s.text or "param" in s.text or "conv" in s.text or "norm" in s.text
+               for s in g.m.statements()):
         attempt(g, dense)
     losses(g)
     settings(g)

@@ -1,10 +1,15 @@
-"""net_model.py: a random model in parts: values, statements, inputs, settings; its .net text and its data. Standard library and numpy.
+"""net_model.py: a random model in parts: values, statements, inputs, settings; its .net text and its data. Standard
+library and numpy.
 
-A statement is text with @0, @1 for the values it uses and &0, &1 for those it makes, so that the reducer may drop it or give it other values. A dimension is a number or
-Follow(mul, div), N * mul / div. What a value's `grid`, `dup` and `sep` say keeps comparisons meaningful:
-grid  (low, high, step): multiples of step between the two, exact in every type; only these reach floor, comparisons and whatever else is not continuous
-dup   elements may be equal where they are not exact: no maximum takes them, as rounding would choose between their gradients
-sep   the axis along which element n depends on example n alone; "free" where nothing depends on the batch, None where examples mix"""
+A statement is text with @0, @1 for the values it uses and &0, &1 for those it makes, so that the reducer may drop it or
+give it other values. A dimension is a number or Follow(mul, div), N * mul / div. What a value's `grid`, `dup` and `sep`
+say keeps comparisons meaningful:
+grid  (low, high, step): multiples of step between the two, exact in every type; only these reach floor,
+      comparisons and whatever else is not continuous
+dup   elements may be equal where they are not exact: no maximum takes them, as rounding would choose between their
+      gradients
+sep   the axis along which element n depends on example n alone; "free" where nothing depends on the batch, None
+      where examples mix"""
 import collections, os, re
 import numpy as np
 
@@ -43,7 +48,8 @@ def times(d, k):
 
 class Value:
     def __init__(self, name, dtype, dims, grid=None, dup=False, sep="free", mag=1.0):
-        self.name, self.dtype, self.dims, self.grid, self.dup, self.sep, self.mag = name, dtype, tuple(dims), grid, dup, sep, mag
+        self.name, self.dtype, self.dims, self.grid = name, dtype, tuple(dims), grid
+        self.dup, self.sep, self.mag = dup, sep, mag
 
     def size(self, batch):
         return int(np.prod([extent(d, batch) for d in self.dims], dtype=np.int64))
@@ -53,9 +59,11 @@ class Value:
 
 
 class Stmt:
-    """kind: "let", "loss", "metric" or "output"; metrics and outputs have a name of their own. average: a metric that is a mean over examples."""
+    """kind: "let", "loss", "metric" or "output"; metrics and outputs have a name of their own. average: a metric that
+    is a mean over examples."""
     def __init__(self, group, text, ins, outs, kind="let", name="", average=False):
-        self.group, self.text, self.ins, self.outs, self.kind, self.name, self.average = group, text, list(ins), list(outs), kind, name, average
+        self.group, self.text, self.ins, self.outs = group, text, list(ins), list(outs)
+        self.kind, self.name, self.average = kind, name, average
 
     def show(self, names=None):
         def value(m):
@@ -132,12 +140,17 @@ class Model:
     def text(self):
         lines = []
         for b in self.blocks:
-            lines += ["block %s(%s) {" % (b.name, b.param.name)] + ["    " + s.show().replace("\n", "\n    ") for s in b.body] + ["    return " + b.result.name, "}", ""]
-        lines.append("model m(%s) {" % ", ".join("%s: %s%s" % (i.name, i.dtype, shape_text(i.dims)) for i in self.inputs))
+            lines += (["block %s(%s) {" % (b.name, b.param.name)]
+                      + ["    " + s.show().replace("\n", "\n    ") for s in b.body]
+                      + ["    return " + b.result.name, "}", ""])
+        lines.append("model m(%s) {" % ", ".join("%s: %s%s" % (i.name, i.dtype, shape_text(i.dims))
+                                                 for i in self.inputs))
         lines += ["    " + s.show().replace("\n", "\n    ") for s in self.body] + ["}", ""]
         files = (", ".join('"%s.%s.npy"' % (i.name, part) for i in self.inputs) for part in ("train", "test"))
-        lines.append("data { reader = npy(train = [%s], test = [%s])%s }" % (*files, "" if self.shuffle else "  shuffle = false"))
-        lines += ["train {"] + ["    %s = %s" % kv for kv in [("batch", self.batch)] + list(self.settings.items())] + ["}", ""]
+        lines.append("data { reader = npy(train = [%s], test = [%s])%s }"
+                     % (*files, "" if self.shuffle else "  shuffle = false"))
+        lines += (["train {"] + ["    %s = %s" % kv for kv in [("batch", self.batch)] + list(self.settings.items())]
+                  + ["}", ""])
         return "\n".join(lines)
 
     def write(self, folder, data_seed=0, shift=0.0):
@@ -149,9 +162,11 @@ class Model:
 
     def write_data(self, folder, data_seed=0, shift=0.0, examples=None):
         for k, i in enumerate(self.inputs):
-            name = sum(ord(c) * 31 ** p for p, c in enumerate(i.name))     # of an input's own, whatever others there are
+            # of an input's own, whatever others there are
+            name = sum(ord(c) * 31 ** p for p, c in enumerate(i.name))
             for part, n in (("train", self.train_examples), ("test", examples or self.test_examples)):
-                rng = np.random.RandomState((self.seed * 1000003 + data_seed * 7919 + name * 17 + (part == "test")) % 2 ** 32)
+                rng = np.random.RandomState((self.seed * 1000003 + data_seed * 7919 + name * 17 + (part == "test"))
+                                            % 2 ** 32)
                 x = i.numbers(rng, n)
                 if shift and i.data[0] == "real":
                     x = (x * (1 + shift * rng.uniform(-1, 1, x.shape))).astype(x.dtype)

@@ -1,14 +1,18 @@
-"""net_plan.py: what is tried with a model, and the trying: settings of builds and runs, and which of their numbers must be near or the same.
+"""net_plan.py: what is tried with a model, and the trying: settings of builds and runs, and which of their numbers must
+be near or the same.
 
-An entry is a dict: args of `mantou build`, precision, and checks: "near" (training, evaluation and inference as the interpreter's), "bits" (threads, sinks, stop and resume: the same
-bytes), "batch" (evaluation in batches of another size, of what must not depend on it)."""
+An entry is a dict: args of `mantou build`, precision, and checks: "near" (training, evaluation and inference
+as the interpreter's), "bits" (threads, sinks, stop and resume: the same bytes), "batch" (evaluation in batches of
+another size, of what must not depend on it)."""
 import json, random
 from net_compare import Difference, Oracle, forward, gather, near, same, same_forward
 from net_model import Follow
 from net_run import Crash, Refused
 
-PASSES = ("fold", "factor", "cse", "dce", "sparse", "layout", "recompute", "fuse", "reorder", "winograd", "strassen", "keep", "attention", "lstm", "gru", "fold,cse", "fuse,reorder", "layout,keep")
-FLAGS = {"x86-64-v3": ("avx2", "fma", "f16c"), "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl"), "sapphirerapids": ("amx_bf16", "avx512_fp16")}
+PASSES = ("fold", "factor", "cse", "dce", "sparse", "layout", "recompute", "fuse", "reorder", "winograd", "strassen",
+          "keep", "attention", "lstm", "gru", "fold,cse", "fuse,reorder", "layout,keep")
+FLAGS = {"x86-64-v3": ("avx2", "fma", "f16c"), "x86-64-v4": ("avx512f", "avx512bw", "avx512dq", "avx512vl"),
+         "sapphirerapids": ("amx_bf16", "avx512_fp16")}
 
 
 def processors():
@@ -29,13 +33,16 @@ def entries(model, cuda=None, variants=2):
     rng = random.Random(model.seed * 31 + 7)
     plan = [{"args": [], "precision": "f32", "checks": ["near", "bits"]}]
     for _ in range(variants):
-        kind, args, precision = rng.choice(("level", "pass", "pass", "limit", "arch", "precision", "precision", "memory", "tuning", "tuning", "several")), [], "f32"
+        kind = rng.choice(("level", "pass", "pass", "limit", "arch", "precision", "precision", "memory", "tuning",
+                           "tuning", "several"))
+        args, precision = [], "f32"
         if kind in ("level", "several"):
             args += ["-O" + rng.choice("001")]
         if kind in ("pass", "several"):
             args += ["--disable", rng.choice(PASSES)]
         if kind == "limit":
-            args += ["--pass-limit", "%s:%d" % (rng.choice(("fuse", "fold", "cse", "layout", "factor", "sparse")), rng.randint(0, 9))]
+            args += ["--pass-limit", "%s:%d" % (rng.choice(("fuse", "fold", "cse", "layout", "factor", "sparse")),
+                                                rng.randint(0, 9))]
         if kind in ("arch", "several"):
             args += ["--arch", rng.choice(ARCHS)]
         if kind == "precision" or kind == "several" and rng.random() < 0.5:
@@ -55,7 +62,8 @@ def entries(model, cuda=None, variants=2):
 
 def other_batch(model, rng):
     """Another size of batch; even where an axis is a part of N."""
-    div = 2 if any(isinstance(d, Follow) and d.div > 1 for s in model.statements() for v in s.outs for d in v.dims) else 1
+    div = 2 if any(isinstance(d, Follow) and d.div > 1
+                   for s in model.statements() for v in s.outs for d in v.dims) else 1
     return max(div, rng.choice((1, model.batch - 1, model.batch + 1, model.test_examples)) // div * div)
 
 
@@ -71,8 +79,11 @@ def retuned(record, rng):
     if "matmul" in key and rng.random() < 0.4:
         return "%s : strassen{%s}" % (key, tile)
     if " conv2d.dw " in key:
-        return "%s : brgemm{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), rng.choice(("", ",images=2", ",images=4")), pairs)
-    return "%s : brgemm{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(("row", "panel")), rng.random() < 0.8, ",copy=1" if "ta=true" in key and rng.random() < 0.5 else "", pairs)
+        return "%s : brgemm{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6),
+                                                         rng.choice(("", ",images=2", ",images=4")), pairs)
+    return "%s : brgemm{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(("row", "panel")), rng.random() < 0.8,
+                                                     ",copy=1" if "ta=true" in key and rng.random() < 0.5 else "",
+                                                     pairs)
 
 
 def title(entry):
@@ -110,7 +121,8 @@ class Examination:
                 self.numbers += near(self.oracle, got, entry["precision"], setting)
             if "bits" in entry["checks"]:
                 self.bits(program, "p%d" % k, setting)
-                again = forward(lab, program, self.model, "ref.st", "again", threads=random.Random(self.model.seed).choice((1, 3)), env=env)
+                again = forward(lab, program, self.model, "ref.st", "again",
+                                threads=random.Random(self.model.seed).choice((1, 3)), env=env)
                 self.numbers += same_forward(again, got, setting)
         except Refused as e:
             self.refuse(entry, str(e))
@@ -121,11 +133,13 @@ class Examination:
             raise
 
     def refuse(self, entry, why):
-        """Errors that a setting may bring: no such budget, a batch that does not go. Any other is a difference, as the interpreter took the model."""
+        """Errors that a setting may bring: no such budget, a batch that does not go. Any other is a difference, as the
+        interpreter took the model."""
         self.refused += 1
         if "--memory" in entry["args"] or "--batch" in entry["args"]:
             return
-        raise Difference("status", "program", "%s: the interpreter's program runs, but %s" % (title(entry), why), self.oracle_commands + self.lab.commands)
+        raise Difference("status", "program", "%s: the interpreter's program runs, but %s" % (title(entry), why),
+                         self.oracle_commands + self.lab.commands)
 
     def memory(self):
         return json.loads(self.lab.run("./p0", "info", "--json"))["arena_bytes"]
@@ -133,14 +147,16 @@ class Examination:
     def tuning(self, args, seed):
         """A tuning file for this model, every kernel's parameters by chance; its name."""
         rng, name = random.Random(seed), "random%d.tune" % seed
-        records = json.loads(self.lab.run(self.lab.mantou, "info", "model.net", "--json", "--tuning", "/dev/null", *args))["records"]
+        records = json.loads(self.lab.run(self.lab.mantou, "info", "model.net", "--json", "--tuning",
+                                          "/dev/null", *args))["records"]
         with open(self.lab.path(name), "w") as f:
             f.writelines(sorted(retuned(r, rng) + "\n" for r in records))
         return name
 
     def other_batch(self, program, setting, save):
         m = self.model
-        want = [("output", s.name) for s in m.outputs() if isinstance(s.ins[0].sep, int) and s.ins[0].dims[s.ins[0].sep] == Follow(1, 1)]
+        want = [("output", s.name) for s in m.outputs() if isinstance(s.ins[0].sep, int)
+                and s.ins[0].dims[s.ins[0].sep] == Follow(1, 1)]
         want += [("eval", s.name) for s in m.metrics() if s.average] + [("eval", "examples")]
         if all(s.average for s in m.body if s.kind == "loss"):
             want.append(("eval", "loss"))
@@ -154,7 +170,8 @@ class Examination:
         sinks = [["--threads", str(rng.choice((1, 3))), "--sink", s] for s in rng.sample(("off", "1", "3", "epoch"), 2)]
         for args in sinks:
             lab.train(program, "again", *args, "--allow-nan")
-            self.numbers += same(lab.bits("again"), first, "%s; train %s" % (setting, " ".join(args)), "train --threads 2")
+            self.numbers += same(lab.bits("again"), first, "%s; train %s" % (setting, " ".join(args)),
+                                 "train --threads 2")
         steps = sum("step" in line for line in first[1])
         stop = rng.randint(1, max(1, steps - 1))
         lab.train(program, "half", "--stop", str(stop), "--allow-nan", "--sink", rng.choice(("off", "epoch")))

@@ -1,4 +1,5 @@
-"""net_pool.py: the pool of values that a random model grows in, and what is known of a result: how shapes broadcast, which axis follows the examples. Standard library."""
+"""net_pool.py: the pool of values that a random model grows in, and what is known of a result: how shapes broadcast,
+which axis follows the examples. Standard library."""
 import random
 from net_model import BITS, FLOATS, INTS, RANGE, Follow, Input, Model, N, Stmt, Value, shape_text
 
@@ -71,7 +72,8 @@ class Gen:
         """A value that fits, newer ones and unused ones rather; else what make gives."""
         fit = [v for v in self.pool if want(v)]
         if fit and (make is None or self.chance(0.9)):
-            return self.rng.choices(fit, [1 + 2.0 * k / len(fit) + (v.name not in self.used) for k, v in enumerate(fit)])[0]
+            return self.rng.choices(fit, [1 + 2.0 * k / len(fit) + (v.name not in self.used)
+                                          for k, v in enumerate(fit)])[0]
         if make is None or (self.block and not fit):
             raise Unfit
         v = make() if not self.block else self.rng.choice(fit)
@@ -81,7 +83,8 @@ class Gen:
 
     def real(self, rank=(1, 5), want=lambda v: True, dims=None):
         """A floating tensor that is no grid; f32 nearly always."""
-        return self.pick(lambda v: v.dtype == "f32" and v.grid is None and rank[0] <= len(v.dims) <= rank[1] and want(v), lambda: self.input_real(dims or self.dims(rank)))
+        return self.pick(lambda v: (v.dtype == "f32" and v.grid is None and rank[0] <= len(v.dims) <= rank[1]
+                                    and want(v)), lambda: self.input_real(dims or self.dims(rank)))
 
     def dims(self, rank, first=N):
         k = self.rng.randint(max(1, rank[0]), max(1, min(rank[1], 4)))
@@ -91,11 +94,14 @@ class Gen:
                 return dims
 
     def image(self, least=1):
-        return self.real((4, 4), lambda v: not isinstance(v.dims[1], Follow) and all(not isinstance(d, Follow) and d >= least for d in v.dims[2:]),
-                         (N, self.one(16, 32) if self.wide else self.one(1, 2, 3, 4, 5, 6, 8, 9), max(least, self.one(3, 4, 5, 6, 7, 8, 9, 13)), max(least, self.one(2, 4, 5, 7, 8, 11, 12))))
+        return self.real((4, 4), lambda v: (not isinstance(v.dims[1], Follow)
+                                            and all(not isinstance(d, Follow) and d >= least for d in v.dims[2:])),
+                         (N, self.one(16, 32) if self.wide else self.one(1, 2, 3, 4, 5, 6, 8, 9),
+                          max(least, self.one(3, 4, 5, 6, 7, 8, 9, 13)), max(least, self.one(2, 4, 5, 7, 8, 11, 12))))
 
     def exact(self, kinds=FLOATS[1:2] + INTS, want=lambda v: True):
-        return self.pick(lambda v: v.grid is not None and v.dtype in kinds and want(v), lambda: self.input_grid(self.one(*kinds)))
+        return self.pick(lambda v: v.grid is not None and v.dtype in kinds and want(v),
+                         lambda: self.input_grid(self.one(*kinds)))
 
     def input(self, dtype, dims, data, **more):
         if len(self.m.inputs) >= 7:
@@ -115,7 +121,8 @@ class Gen:
         dims = dims or self.dims((1, 3))
         if dtype in FLOATS:
             step = self.one(0.25, 0.5, 1.0)
-            return self.input(dtype, dims, ("grid", -8 * step, 8 * step, step), grid=(-8 * step, 8 * step, step), dup=True, mag=4)
+            return self.input(dtype, dims, ("grid", -8 * step, 8 * step, step), grid=(-8 * step, 8 * step, step),
+                              dup=True, mag=4)
         if dtype == "bool":
             low, high = 0, 1
         if low is None:
@@ -129,7 +136,9 @@ class Gen:
 
     def param(self, dims, init=None):
         name = self.name("w")
-        init = init or self.one("normal(0.5)", "uniform(-1, 1)", "normal(1)", "xavier_uniform" if len(dims) > 1 else "normal(0.3)", "constant(0.5)" if self.chance(0.3) else "normal(0.7)")
+        init = init or self.one("normal(0.5)", "uniform(-1, 1)", "normal(1)",
+                                "xavier_uniform" if len(dims) > 1 else "normal(0.3)",
+                                "constant(0.5)" if self.chance(0.3) else "normal(0.7)")
         v = Value(name, "f32", dims, dup="constant" in init or init in ("zeros", "ones"))
         if self.block:                           # a label of every call of the block
             self.pool.append(v)
@@ -157,7 +166,8 @@ def broadcast(*values):
 def small(low, high, step, dtype):
     """A grid that every type down to bf16 holds exactly; of integers those of the type."""
     if dtype in INTS:
-        return (low, high, step) if RANGE[dtype][0] <= low and high <= RANGE[dtype][1] and max(-low, high) < 2 ** 50 else None
+        return ((low, high, step) if RANGE[dtype][0] <= low and high <= RANGE[dtype][1] and max(-low, high) < 2 ** 50
+                else None)
     return (low, high, step) if max(abs(low), abs(high)) <= 256 * step else None
 
 

@@ -1,6 +1,8 @@
-"""net_reduce.py: a smaller model with the same difference: greedy, one change at a time, kept where the same check of the same setting still fails.
+"""net_reduce.py: a smaller model with the same difference: greedy, one change at a time, kept where the same check
+of the same setting still fails.
 
-Changes, largest first: results and their statements go, a statement's value is taken from an input or an earlier value of its shape, settings and options go, batches shrink."""
+Changes, largest first: results and their statements go, a statement's value is taken from an input or an earlier
+value of its shape, settings and options go, batches shrink."""
 import copy, re, time
 from net_model import INTS, Follow, Input, N, Stmt
 
@@ -10,7 +12,8 @@ LIMIT = 120        # seconds
 def replace(m, stmt, make):
     """Statement number STMT goes; make(copy, its value) gives what stands in its place."""
     c = copy.deepcopy(m)
-    body, s = next((b, s) for b in [k.body for k in c.blocks] + [c.body] for s in b if s.outs and s.outs[0].name == stmt.outs[0].name)
+    body, s = next((b, s) for b in [k.body for k in c.blocks] + [c.body] for s in b
+                   if s.outs and s.outs[0].name == stmt.outs[0].name)
     value = make(c, body, s)
     if value is None:
         return None
@@ -40,9 +43,12 @@ def earlier(c, body, s):
 def fresh(c, body, s):
     """A new input, where the value's examples stand first."""
     v = s.outs[0]
-    if body is not c.body or not v.dims or v.dims[0] != N or any(isinstance(d, Follow) for d in v.dims[1:]) or len(c.inputs) >= 15:
+    if (body is not c.body or not v.dims or v.dims[0] != N or any(isinstance(d, Follow) for d in v.dims[1:])
+            or len(c.inputs) >= 15):
         return None
-    data = ("real", -2, 2) if v.grid is None else ("int" if v.dtype in INTS + ("bool",) else "grid",) + tuple(v.grid if v.dtype not in INTS + ("bool",) else v.grid[:2])
+    data = (("real", -2, 2) if v.grid is None
+            else ("int" if v.dtype in INTS + ("bool",) else "grid",)
+            + tuple(v.grid if v.dtype not in INTS + ("bool",) else v.grid[:2]))
     i = Input(v.name, v.dtype, v.dims, data, grid=v.grid, sep=0)
     c.inputs.append(i)
     return i
@@ -53,7 +59,8 @@ def constant(c, body, s):
     if v.grid is not None or v.dtype != "f32" or not v.dims or not v.fixed() or s.text.startswith("&0 = param"):
         return None
     from net_model import shape_text
-    p = Stmt("param", "&0 = param(%s, init = uniform(-1, 1)) as %s" % (shape_text(v.dims), v.name + "p"), [], [copy.copy(v)])
+    p = Stmt("param", "&0 = param(%s, init = uniform(-1, 1)) as %s" % (shape_text(v.dims), v.name + "p"), [],
+             [copy.copy(v)])
     p.outs[0].name = v.name + "p"
     body.insert(body.index(s), p)
     return p.outs[0]
@@ -81,7 +88,8 @@ def changes(m, entry):
         c = copy.deepcopy(m)
         c.settings["optimizer"] = "sgd(0.05)"
         yield c, entry
-    for key, value in (("train_examples", m.batch), ("test_examples", m.test_examples - m.batch), ("test_examples", 1), ("shuffle", False)):
+    for key, value in (("train_examples", m.batch), ("test_examples", m.test_examples - m.batch), ("test_examples", 1),
+                       ("shuffle", False)):
         if getattr(m, key) != value and (value is False or value > 0):
             c = copy.deepcopy(m)
             setattr(c, key, value)
@@ -90,7 +98,8 @@ def changes(m, entry):
         plain = re.fullmatch(r"(&0 = )@0 \|> .*\|> (\w+)", s.text)
         if plain:
             c = copy.deepcopy(m)
-            next(x for x in c.statements() if x.outs and x.outs[0].name == s.outs[0].name).text = "&0 = %s(@0)" % plain[2]
+            twin = next(x for x in c.statements() if x.outs and x.outs[0].name == s.outs[0].name)
+            twin.text = "&0 = %s(@0)" % plain[2]
             yield c, entry
     args = entry["args"]
     for k in range(len(args)):
@@ -100,7 +109,8 @@ def changes(m, entry):
 
 
 def reduce(m, entry, fails, limit=LIMIT):
-    """fails(model, entry) says whether the difference is still there. Returns the smallest that was found and how many were tried."""
+    """fails(model, entry) says whether the difference is still there. Returns the smallest that was found and how many
+    were tried."""
     end, tried, again = time.time() + limit, 0, True
     while again and time.time() < end:
         again = False

@@ -448,7 +448,8 @@ compare_expanded(Run *r, const Case *c, Interp *in, const Graph *g, double **x)
 
 		for (int64_t i = 0; i < a->n; i++)
 			if (!agree(ref_get(a, i), ref_get(b, i), SAME)) {
-				failed(r, c->line, "result %u, element %lld: %.12g, expanded %.12g", k, (long long)i, ref_get(a, i), ref_get(b, i));
+				failed(r, c->line, "result %u, element %lld: %.12g, expanded %.12g", k, (long long)i,
+				       ref_get(a, i), ref_get(b, i));
 				break;
 			}
 	}
@@ -576,7 +577,8 @@ run_batches(Run *r, const char *line)
 			}
 		for (int64_t i = 0; i < want->n; i++)
 			if (!agree(ref_get(a, i), ref_get(want, i), 0)) {
-				failed(r, line, "result %d, element %lld: %.9g in a batch of 3, want %.9g", k, (long long)i, ref_get(a, i), ref_get(want, i));
+				failed(r, line, "result %d, element %lld: %.9g in a batch of 3, want %.9g", k,
+				       (long long)i, ref_get(a, i), ref_get(want, i));
 				return;
 			}
 	}

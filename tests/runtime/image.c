@@ -3,8 +3,8 @@
  * Linear regression with noise: pred = x.w + b + 0.01 * uniform(seed, step), loss = mean (pred - y)^2 + 0 * label, momentum
  * 0.9, metric = mean |pred - y|. Inputs x f32[N,4], y f32[N], label i32[N] (checked below 3 in the graph). N is 8.
  * Settings of the descriptor come from the environment (RTI_READER: JSON of the reader, RTI_ACCUMULATE, RTI_EPOCHS, RTI_LIMIT,
- * RTI_SINK, RTI_SLEEP_US: of a step, RTI_PRECISION: f16 adds a loss scale to the states, whose result comes before the metric), so that one
- * program serves all tests. */
+ * RTI_SINK, RTI_SLEEP_US: of a step, RTI_PRECISION: f16 adds a loss scale to the states, whose result comes before the
+ * metric), so that one program serves all tests. */
 #define _GNU_SOURCE
 #include "../../runtime/philox.h"
 #include "../../runtime/rt.h"
@@ -16,8 +16,13 @@
 
 enum { N = 8, C = 4 };
 /* Places in the arena, in bytes. State first, after the fault record. */
-enum { FAULT = 0, W = 64, B = 128, WM = 192, BM = 256, AW = 320, AB = 384, SUMS = 448, SCALE = 456, GOOD = 460, SKIPPED = 464, X = 512, Y = X + 4 * N * C, LABEL = Y + 4 * N, SEED = LABEL + 4 * N, STEP = SEED + 8, RATE = STEP + 8,
-       PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16, PACKED = GB + 16, ARENA = PACKED + 64 }; /* SUMS: of loss and mae; SCALE to SKIPPED: the loss scale, which nothing changes */
+enum {
+	FAULT = 0, W = 64, B = 128, WM = 192, BM = 256, AW = 320, AB = 384, SUMS = 448, /* of loss and mae */
+	SCALE = 456, GOOD = 460, SKIPPED = 464, /* the loss scale, which nothing changes */
+	X = 512, Y = X + 4 * N * C, LABEL = Y + 4 * N, SEED = LABEL + 4 * N, STEP = SEED + 8, RATE = STEP + 8,
+	PRED = RATE + 8, LOSS = PRED + 4 * N, MAE = LOSS + 4, NORM = MAE + 4, GW = NORM + 8, GB = GW + 16,
+	PACKED = GB + 16, ARENA = PACKED + 64
+};
 
 static float *f32(uint8_t *arena, int64_t at) { return (float *)(arena + at); }
 static int64_t i64(const uint8_t *arena, int64_t at) { int64_t v; memcpy(&v, arena + at, 8); return v; }
@@ -316,9 +321,12 @@ states(FILE *f, int accumulate)
 	fprintf(f, "{\"name\": \"dense0.weight.momentum\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [1, 4], \"offset\": %d, \"init\": \"constant\", \"a\": 0}, ", WM);
 	fprintf(f, "{\"name\": \"dense0.bias.momentum\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [1], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", BM);
 	if (scaled()) {
-		fprintf(f, ", {\"name\": \"loss_scale\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [], \"offset\": %d, \"init\": \"constant\", \"a\": 32}", SCALE);
-		fprintf(f, ", {\"name\": \"loss_scale.good\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", GOOD);
-		fprintf(f, ", {\"name\": \"loss_scale.skipped\", \"kind\": \"slot\", \"dtype\": \"f64\", \"shape\": [], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", SKIPPED);
+		fprintf(f, ", {\"name\": \"loss_scale\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [], "
+		        "\"offset\": %d, \"init\": \"constant\", \"a\": 32}", SCALE);
+		fprintf(f, ", {\"name\": \"loss_scale.good\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [], "
+		        "\"offset\": %d, \"init\": \"constant\", \"a\": 0}", GOOD);
+		fprintf(f, ", {\"name\": \"loss_scale.skipped\", \"kind\": \"slot\", \"dtype\": \"f64\", "
+		        "\"shape\": [], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", SKIPPED);
 	}
 	if (accumulate > 1) {
 		fprintf(f, ", {\"name\": \"dense0.weight.grad\", \"kind\": \"grad\", \"dtype\": \"f32\", \"shape\": [1, 4], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", AW);
@@ -334,10 +342,12 @@ describe(int accumulate)
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
 
-	fprintf(f, "{\"version\": 3, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", \"precision\": \"%s\", \"batch\": 8, \"source_hash\": \"0123456789abcdef\", "
+	fprintf(f, "{\"version\": 3, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", "
+	        "\"precision\": \"%s\", \"batch\": 8, \"source_hash\": \"0123456789abcdef\", "
 	        "\"seed\": 3, \"epochs\": %s, \"sink\": %s, \"accumulate\": %d, \"shuffle\": true, \"full_only\": \"%s\", \"memory_total\": %d, \"arena_bytes\": %d, "
 	        "\"scratch_bytes\": 64, \"fault_offset\": %d, \"gflop_per_step\": 1e-6, \"bytes_per_step\": 1000, \"parameters\": 5, \"parameter_bytes\": 20, ",
-	        env("RTI_PRECISION", "f32"), env("RTI_EPOCHS", "3"), env("RTI_SINK", "\"epoch\""), accumulate, env("RTI_FULL_ONLY", ""), ARENA, ARENA, FAULT);
+	        env("RTI_PRECISION", "f32"), env("RTI_EPOCHS", "3"), env("RTI_SINK", "\"epoch\""), accumulate,
+	        env("RTI_FULL_ONLY", ""), ARENA, ARENA, FAULT);
 	fprintf(f, "\"rate\": %s, \"reader\": %s, ", env("RTI_RATE", "{\"kind\": \"cosine\", \"from\": 0.001, \"peak\": 0.05, \"to\": 0.0001, \"warmup_epochs\": 0.5}"),
 	        env("RTI_READER", "{\"kind\": \"npy\", \"train\": [\"x.npy\", \"y.npy\", \"label.npy\"], \"test\": [\"x.npy\", \"y.npy\", \"label.npy\"]}"));
 	fprintf(f, "\"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [8, 4], \"limit\": 0, \"infer\": true}, {\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [8], "

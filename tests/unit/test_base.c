@@ -248,7 +248,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arena_gives_zeroed_aligned_memory), cmocka_unit_test(vectors_keep_what_was_pushed),
 		cmocka_unit_test(doubles_read_back), cmocka_unit_test(json_is_escaped), cmocka_unit_test(interned_strings_are_one),
-		cmocka_unit_test(misspelt_names_are_recognised), cmocka_unit_test(files_are_written_whole), cmocka_unit_test(files_keep_their_kind),
+		cmocka_unit_test(misspelt_names_are_recognised), cmocka_unit_test(files_are_written_whole),
+		cmocka_unit_test(files_keep_their_kind),
 		cmocka_unit_test(overflow_is_noticed), cmocka_unit_test(diagnostics_point_at_characters),
 		cmocka_unit_test(errors_stop_at_twenty),
 	};

@@ -197,8 +197,10 @@ static void
 remainders_are_exact(void **state)
 {
 	static const struct { double x, y, want; } known[] = {
-		{7, 3, 1}, {-7, 3, 2}, {7, -3, -2}, {-7, -3, -1}, {1e9, 3, 1}, {1e300, 7, 1}, {1000.5, 0.25, 0}, {1, 0.1, 0.09999999999999995},
-		{-9.01, 0x1p-126, 0}, {6, -3, -0.0}, {-6, 3, 0}, {-0.0, 5, 0}, {5, INFINITY, 5}, {-5, INFINITY, INFINITY}, {5, -INFINITY, -INFINITY},
+		{7, 3, 1}, {-7, 3, 2}, {7, -3, -2}, {-7, -3, -1}, {1e9, 3, 1}, {1e300, 7, 1}, {1000.5, 0.25, 0},
+		{1, 0.1, 0.09999999999999995},
+		{-9.01, 0x1p-126, 0}, {6, -3, -0.0}, {-6, 3, 0}, {-0.0, 5, 0}, {5, INFINITY, 5},
+		{-5, INFINITY, INFINITY}, {5, -INFINITY, -INFINITY},
 		{-5, -INFINITY, -5}, {1, 0, NAN}, {INFINITY, 2, NAN}, {NAN, 2, NAN}, {2, NAN, NAN}, {-5e-324, 1, 1},
 	};
 
