@@ -197,11 +197,13 @@ typedef struct RedAcc {
 	int npass;
 	bool vec;                /* one state per lane */
 	bool lanes_reduced;      /* lanes are elements of one sum, not separate sums */
+	bool compensated;        /* sums carry in slot 1 what rounding took from them */
 	V slot[MAX_UNROLL][3];
 	Cell shift[MAX_UNROLL];  /* moments: about which number sums are taken; logsumexp: the maximum, from pass 1 on */
 	Cell state[3];           /* after acc_done */
 } RedAcc;
-RedAcc acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll);
+/* chain: how many elements one number adds up, one after the other; sums of many are compensated. 0: few. */
+RedAcc acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll, int64_t chain);
 void acc_first(Emit *e, RedAcc *a, int u, Cell x, V lanes);         /* the first element, before the loops (moments) */
 void acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index);
 void acc_pass_end(Emit *e, RedAcc *a, int u, int pass);

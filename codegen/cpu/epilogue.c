@@ -218,7 +218,7 @@ first_row(Emit *e, TileCx *t, const Ix *column, int n)
 
 	for (int u = 0; u < n; u++)
 		for (int k = 0; k < p->nred; k++) {
-			t->acc[k][u] = acc_new(e, p->red[k].op, true, false, 1);
+			t->acc[k][u] = acc_new(e, p->red[k].op, true, false, 1, 0);
 			if (p->red[k].op->kind != OP_moments)
 				continue;
 			tile_index(e, t, row, column[u], ix);

@@ -50,7 +50,7 @@ static void
 finish_one(Emit *e, Fin *f, int i)
 {
 	Red *d = f->p->red[i];
-	RedAcc a = acc_new(e, d->op, e->lanes, false, 1);
+	RedAcc a = acc_new(e, d->op, e->lanes, false, 1, 0);
 	Cell s[3];
 	V slot[3], nslot = slot_new(e, e->l->i64);
 	bool vec = e->lanes;

@@ -4,7 +4,8 @@
  * (lanes_reduced: joined by a halving tree at the end) or reductions of their own. sum and mean add; moments adds x - K and
  * (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common mean cancels before
  * rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum then sum; max, min and argmax let NaN
- * win. Integers sum in i64, bool in i32. Order is fixed by the shape: the same bits for any number of threads. */
+ * win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what rounding took from them (Knuth's two-sum, TAOCP
+ * 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in i32. Order is fixed by the shape: the same bits for any number of threads. */
 #include "cpu.h"
 #include <string.h>
 
@@ -53,8 +54,9 @@ get(Emit *e, const RedAcc *a, int u, int k)
 }
 
 RedAcc
-acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll)
+acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll, int64_t chain)
 {
+	enum { CHAIN = 1024 };
 	DType x = (DType)val_type(e->g, op->in[0])->dtype;
 	RedAcc a = {.op = op, .dt = acc_dtype(op, x), .nstate = 1, .npass = 1, .vec = vec, .lanes_reduced = lanes_reduced};
 	Cell init[3] = {cell_const(e, a.dt, 0), cell_const(e, a.dt, 0), cell_const(e, a.dt, 0)};
@@ -67,6 +69,10 @@ acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll)
 		init[0] = lowest(e, a.dt, false);
 		init[1] = cell_of(k64(e, INT64_MAX), false, DT_i64);
 		nslot = a.nstate = 2;
+		break;
+	case OP_sum: case OP_mean:
+		a.compensated = chain > CHAIN && a.dt == DT_f32;
+		nslot = 1 + a.compensated;
 		break;
 	case OP_moments: nslot = a.nstate = 2; break;
 	case OP_logsumexp:
@@ -155,7 +161,15 @@ acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index)
 	x = cell_cast(e, x, a->dt);
 	switch (a->op->kind) {
 	case OP_sum: case OP_mean:
-		put(e, a->slot[u][0], cell_bin(e, EX_ADD, s, neutral(e, a, x, zero)), a->vec);
+		x = neutral(e, a, x, zero);
+		d = cell_bin(e, EX_ADD, s, x);
+		put(e, a->slot[u][0], d, a->vec);
+		if (a->compensated) {
+			Cell part = cell_bin(e, EX_SUB, d, s);
+			Cell lost = cell_bin(e, EX_ADD, cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, d, part)), cell_bin(e, EX_SUB, x, part));
+
+			put(e, a->slot[u][1], cell_bin(e, EX_ADD, get(e, a, u, 1), lost), a->vec);
+		}
 		break;
 	case OP_max: case OP_min: {
 		bool min = a->op->kind == OP_min;
@@ -249,9 +263,25 @@ argmax_join(Emit *e, Cell *v, Cell *i, Cell ov, Cell oi)
 	*i = cell_select(e, c, oi, *i);
 }
 
+/* What rounding took goes back to its sum; it is NaN where that is infinite. */
+static void
+acc_settle(Emit *e, RedAcc *a, int u)
+{
+	Cell zero = cell_const(e, a->dt, 0), lost;
+
+	if (!a->compensated)
+		return;
+	lost = get(e, a, u, 1);
+	lost = cell_select(e, cell_bin(e, EX_EQ, cell_bin(e, EX_SUB, lost, lost), zero), lost, zero);
+	put(e, a->slot[u][0], cell_bin(e, EX_ADD, get(e, a, u, 0), lost), a->vec);
+	put(e, a->slot[u][1], zero, a->vec);
+}
+
 void
 acc_merge(Emit *e, RedAcc *a, int unroll)
 {
+	for (int u = 0; u < unroll; u++)
+		acc_settle(e, a, u);
 	for (int u = 1; u < unroll; u++)
 		switch (a->op->kind) {
 		case OP_sum: case OP_mean:
@@ -295,8 +325,10 @@ void
 acc_done(Emit *e, RedAcc *a, int u, Cell count)
 {
 	bool join = a->lanes_reduced && a->vec;
-	Cell s0 = get(e, a, u, 0), s1;
+	Cell s0, s1;
 
+	acc_settle(e, a, u);
+	s0 = get(e, a, u, 0);
 	count = cell_cast(e, count, a->op->kind == OP_moments ? a->dt : DT_i64);
 	switch (a->op->kind) {
 	case OP_sum: case OP_mean:
@@ -461,6 +493,7 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 	bool red[MAX_RANK] = {false};
 	Ix in[MAX_RANK], first[MAX_RANK];
 	V count = k64(e, 1), lin = k64(e, 0);
+	int64_t elements = 1;
 	bool keep = to->rank == t->rank;
 	int depth = 0;
 
@@ -469,10 +502,12 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 	for (int j = 0, o = 0; j < t->rank; j++) {
 		first[j] = red[j] ? ix_k(e, 0) : ix[keep ? j : o];
 		o += !red[j];
-		if (red[j])
+		if (red[j]) {
 			count = i_mul(e, count, extent(e, t->axis[j]));
+			elements *= t->axis[j].n;
+		}
 	}
-	RedAcc a = acc_new(e, op, e->lanes, false, 1);
+	RedAcc a = acc_new(e, op, e->lanes, false, 1, elements);
 
 	memcpy(in, first, sizeof in);
 	if (op->kind == OP_moments)

@@ -264,6 +264,17 @@ phase_end(Rk *r, int u, const Ix *ix, const int *ws)
 	}
 }
 
+/* Elements of a reduction that one accumulator adds up, one after the other. */
+static int64_t
+chain_of(const Rk *r, const Red *d)
+{
+	int64_t n = 1;
+
+	for (int j = 0; j < d->t->rank; j++)
+		n *= d->mask >> j & 1 ? d->t->axis[j].n : 1;
+	return n / (r->partial ? r->npiece : 1) / (r->kept_lanes ? 1 : (int64_t)r->e->W * r->unroll);
+}
+
 static void
 run_phases(Rk *r, const int *ws)
 {
@@ -277,7 +288,7 @@ run_phases(Rk *r, const int *ws)
 			for (int u = 0; u < sets && r->red[i]->phase == r->phase; u++) {
 				RedAcc *a = &r->acc[i * MAX_UNROLL + u];
 
-				*a = acc_new(e, r->red[i]->op, true, !r->kept_lanes, r->kept_lanes ? 1 : r->unroll);
+				*a = acc_new(e, r->red[i]->op, true, !r->kept_lanes, r->kept_lanes ? 1 : r->unroll, chain_of(r, r->red[i]));
 				npass = a->npass > npass ? a->npass : npass;
 			}
 		if (!npass)
