@@ -332,7 +332,7 @@ is_constant(const Graph *g, Val v, Arena *a)
 static void
 put_results(Buf *b, const Graph *g, Arena *a)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {

@@ -44,8 +44,14 @@ at_label(Call *c, Val label, int64_t classes, Val *numbers)
 static bool
 give_average(Call *c, Val v, Value *result)
 {
+	Val arg[4];
+	int n = 0;
+
+	for (int i = 0; i < c->narg && n < 4; i++)
+		if (c->arg[i].kind == V_TENSOR)
+			arg[n++] = c->arg[i].tensor;
 	if (v.id)
-		sema_average(c->sema, v);
+		sema_average(c->sema, v, arg, n);
 	return call_give(c, v, result);
 }
 

@@ -54,8 +54,8 @@ void sema_note(struct Sema *s, Loc at, const char *fmt, ...) __attribute__((form
 Arena *sema_arena(struct Sema *s);
 Build *sema_build(struct Sema *s);
 bool sema_training(const struct Sema *s);
-/* v is an average over examples by its meaning: a metric of it is weighted by them */
-void sema_average(struct Sema *s, Val v);
+/* v, made of these (four at most), is an average over examples by its meaning: a metric of it is weighted by them. */
+void sema_average(struct Sema *s, Val v, const Val *arg, int narg);
 const char *sema_path(struct Sema *s);   /* path of the call being evaluated */
 /* Makes (training) or finds (evaluation) the parameter `path.suffix` (suffix NULL: the path itself) and loads it; once per graph.
  * Errors: two parameters of one name; in evaluation one that training lacks or made with another shape. */

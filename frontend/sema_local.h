@@ -55,6 +55,8 @@ typedef struct Block { const char *name; const Item *item; bool active; } Block;
 /* Beside Module.state, same index. */
 typedef struct StateExtra { uint64_t site; Loc loc; uint32_t loaded[2]; /* Val.id by training */ } StateExtra;
 typedef struct StatStore { const char *state; Val v; Loc loc; const char *path; } StatStore;
+/* What a loss or an accuracy gave, and the tensors it was given. */
+typedef struct Average { Val v, arg[4]; int narg; } Average;
 typedef struct Require { Loc loc; Setting setting; } Require;
 
 typedef enum Phase { PHASE_SETTINGS /* constants for settings: N has no number yet */, PHASE_TRAIN, PHASE_EVAL, PHASE_PROBE } Phase;
@@ -95,7 +97,7 @@ struct Sema {
 	VEC(StatStore) store;
 	VEC(Val) loss; VEC(Loc) loss_loc;
 	VEC(Var) metric, output;        /* of this elaboration */
-	VEC(Val) average;               /* likewise: losses and accuracies, averages over examples by their meaning */
+	VEC(Average) average;           /* likewise: losses and accuracies, averages over examples by their meaning */
 	VEC(Require) require;
 	/* messages */
 	Map said;                       /* hash of a message and its place */

@@ -1,18 +1,20 @@
 /* sema_metric.c: metrics of a whole data set, put together from its batches.
  *
  * In: graph eval with its metrics, each computed from one batch.   Out: a metric that is an average over examples (a
- * mean over them, what is linear in such means, or a loss or accuracy of the language) stays as it is, and the runtime
- * averages it, weighted by examples. Any other is rewritten: sums over examples are added up in states from batch to
- * batch (kind `sum`, in f64), and the rest is computed from them, so that the result, of kind `whole`, is the value on
- * all examples so far; that of the last batch counts. sqrt(mean(square(y - p))) becomes the root of a sum over a
- * number; sum(x) the sum over the set; max(x) its maximum.
+ * mean over them, what is linear in such means, or a loss or accuracy of the language) stays as it is, and the
+ * runtime averages it, weighted by examples. Any other is rewritten: sums over examples are added up in states from
+ * batch to batch (kind `sum`, in f64), and the rest is computed from them, so that the result, of kind `whole`, is
+ * the value on all examples so far; that of the last batch counts. sqrt(mean(square(y - p))) becomes the root of a
+ * sum over a number; sum(x) the sum over the set; max(x) its maximum. What keeps an axis of examples is computed
+ * within its batch, also where examples meet each other there (attention over N, a running sum along N).
  *
- * A value is a sum of products `each` x `whole`: `each` belongs to examples, `whole` to the set. A product, a square or
- * a difference of such sums is one again, and a sum over examples takes `whole` out: sum((y - m)^2), m the mean, is
- * sum(y^2) - 2 m sum(y) + n m^2, in f64, as the terms nearly cancel. What is no such sum (an exponential of both, a
- * median, softmax over examples) cannot be put together: the graph says so (Graph.one_batch), and a data set of more
- * than one batch is refused. A graph that only takes whole batches (full_only) has lost which axis holds the examples,
- * and stays. */
+ * A value is a sum of terms each x whole: `each` belongs to examples, `whole` to the set. A product, a square or a
+ * difference of such sums is one again, and a sum over examples takes `whole` out: sum((y - m)^2), m the mean, is
+ * sum(y^2) - 2 m sum(y) + n m^2. Its terms would nearly cancel, so that y - m is first written (y - c) - (m - c), c
+ * the first batch's mean of y, in a state. What is no such sum (an exponential of both, a softmax over examples)
+ * cannot be put together: the result is of kind `batch`, and the graph says why (Graph.one_batch); it is right for a
+ * data set of one batch and has no value for more. In a graph that takes whole batches only (full_only) an axis of
+ * examples may have been lost; there such a metric stays an average. */
 #include "sema_local.h"
 
 #include <string.h>
@@ -21,7 +23,7 @@ typedef struct Term { Val each, whole; } Term;   /* a product; NOVAL: 1 */
 enum { MAX_TERMS = 32 };
 typedef enum Knows {
 	FIXED = 1,    /* the same in every batch */
-	PURE = 2,     /* of examples, and nothing in it was summed over them */
+	PURE = 2,     /* it has an axis of examples, and nothing in it was summed over all of them */
 	MEAN = 4,     /* an average over examples, or linear in such */
 	NEEDED = 8,   /* a metric that is no average is made of it */
 	FAILED = 16,
@@ -35,8 +37,9 @@ typedef struct Metrics {
 	Form *form;              /* likewise */
 	uint32_t nval, nop;
 	Val first, count;        /* is this the first batch? examples so far, f64 */
+	Val *anchor;             /* by Val.id: its mean over the first batch's examples, f64, the axis kept */
 	VEC(Val) sum; VEC(const char *) sum_name;
-	const Op *failed;        /* what cannot be put together */
+	const Op **failed;       /* by Val.id: what in it cannot be put together */
 } Metrics;
 
 /* ---------------------------------------------------------------- what is known of the values as they stand */
@@ -69,7 +72,7 @@ is_mean(const Metrics *m, const Op *op)
 		return (a & MEAN) && !marked(m, op->in[0]);
 	case OP_cast:
 		return (a & MEAN) && dtype_is_float((DType)val_type(m->g, op->in[0])->dtype)
-		       && dtype_is_float((DType)val_type(m->g, op->out[0])->dtype);
+			&& dtype_is_float((DType)val_type(m->g, op->out[0])->dtype);
 	case OP_add: case OP_sub:
 		return (a & MEAN) && (b & MEAN);
 	case OP_mul:
@@ -81,6 +84,30 @@ is_mean(const Metrics *m, const Op *op)
 	}
 }
 
+/* What a loss or an accuracy of the language gave; NULL: v is none. */
+static const Average *
+average_of(const Metrics *m, Val v)
+{
+	for (uint32_t i = 0; i < m->s->average.n; i++)
+		if (m->s->average.at[i].v.id == v.id)
+			return &m->s->average.at[i];
+	return NULL;
+}
+
+/* A loss or an accuracy of values that belong to examples: it counts by them. */
+static bool
+is_average(const Metrics *m, Val v)
+{
+	const Average *a = average_of(m, v);
+	bool all = true, any = false;
+
+	for (int k = 0; a && k < a->narg; k++) {
+		all &= (m->knows[a->arg[k].id] & (FIXED | PURE)) != 0;
+		any |= (m->knows[a->arg[k].id] & PURE) != 0;
+	}
+	return all && any;
+}
+
 static void
 learn(Metrics *m)
 {
@@ -89,18 +116,20 @@ learn(Metrics *m)
 			m->knows[m->g->input.at[k].v.id] = PURE;
 	for (uint32_t i = 0; i < m->nop; i++) {
 		const Op *op = &m->g->op.at[i];
+		bool random = op_has((OpKind)op->kind, T_RANDOM);
 		bool fixed = (op->kind == OP_load || op->nin || op_has((OpKind)op->kind, T_CONST))
-			&& !op_has((OpKind)op->kind, T_RANDOM | T_EFFECT) && every(m, op, FIXED);
-		bool pure = every(m, op, FIXED | PURE), mean = is_mean(m, op);
+			&& !random && !op_has((OpKind)op->kind, T_EFFECT) && every(m, op, FIXED);
+		bool pure = random || every(m, op, FIXED | PURE), mean = random || is_mean(m, op);
 
 		for (int k = 0; k < op->nout; k++) {
-			bool follows = marked(m, op->out[k]);
+			Val v = op->out[k];
 
-			m->knows[op->out[k].id] |= follows ? (pure ? PURE : 0) : fixed ? FIXED | MEAN : mean ? MEAN : 0;
+			if (marked(m, v))
+				m->knows[v.id] |= pure ? PURE : 0;
+			else
+				m->knows[v.id] |= fixed ? FIXED | MEAN : mean || is_average(m, v) ? MEAN : 0;
 		}
 	}
-	for (uint32_t i = 0; i < m->s->average.n; i++)
-		m->knows[m->s->average.at[i].id] |= MEAN;
 }
 
 /* ---------------------------------------------------------------- values of the set */
@@ -122,9 +151,10 @@ times(Metrics *m, Val a, Val b)
 	return !a.id ? b : !b.id ? a : build(m->b, OP_mul, wide(m, a), wide(m, b));
 }
 
-/* part of this batch and what the batches before it made, by `how`: OP_add, OP_maximum, OP_minimum. */
+/* part of this batch and what the batches before it made, by `how`: OP_add, OP_maximum, OP_minimum; OP_none: the
+ * first batch's stays. */
 static Val
-gathered(Metrics *m, Val part, OpKind how)
+carried(Metrics *m, Val part, OpKind how)
 {
 	const char *name;
 	Type t;
@@ -146,7 +176,7 @@ gathered(Metrics *m, Val part, OpKind how)
 
 		m->first = build(m->b, OP_eq, step, build_const(m->b, (DType)val_type(m->g, step)->dtype, 0));
 	}
-	all = build(m->b, OP_where, m->first, part, build(m->b, how, old, part));
+	all = build(m->b, OP_where, m->first, part, how == OP_none ? old : build(m->b, how, old, part));
 	vec_push(m->s->arena, &m->sum, all);
 	vec_push(m->s->arena, &m->sum_name, name);
 	return all;
@@ -175,10 +205,40 @@ examples(Metrics *m)
 		Axis n = {.n = m->s->module->batch, .mul = 1, .div = 1};
 		int64_t zero = 0;
 
-		m->count = gathered(m, build_reduce(m->b, OP_sum, build_full(m->b, type_of(DT_f64, 1, &n), 1), &zero, 1,
-		                                    false), OP_add);
+		Val ones = build_full(m->b, type_of(DT_f64, 1, &n), 1);
+
+		m->count = carried(m, build_reduce(m->b, OP_sum, ones, &zero, 1, false), OP_add);
 	}
 	return m->count;
+}
+
+/* A value that stands for all batches near v's examples: their mean over the first batch. */
+static Val
+anchor(Metrics *m, Val v)
+{
+	const Type *t = val_type(m->g, v);
+	int64_t axis = -1;
+	Val mean;
+
+	for (int i = 0; i < t->rank; i++)
+		if (t->axis[i].mul)
+			axis = axis < 0 ? i : MAX_RANK;
+	if (v.id >= m->nval || axis < 0 || axis == MAX_RANK || !is_float(m, v))
+		return NOVAL;
+	if (!m->anchor[v.id].id) {
+		mean = build_reduce(m->b, OP_mean, wide(m, v), &axis, 1, true);
+		m->anchor[v.id] = carried(m, mean, OP_none);
+	}
+	return m->anchor[v.id];
+}
+
+/* The number of elements along an axis that follows the batch, in the set. */
+static Val
+extent_of(Metrics *m, Axis a)
+{
+	Val n = examples(m);
+
+	return a.mul == 1 && a.div == 1 ? n : build(m->b, OP_mul, n, build_const(m->b, DT_f64, (double)a.mul / a.div));
 }
 
 /* ---------------------------------------------------------------- sums of products */
@@ -212,6 +272,23 @@ form_add(Metrics *m, const Form *x, const Form *y, bool less, Form *out)
 		out->term[x->n + i] = t;
 	}
 	return true;
+}
+
+/* x - y, one of them of examples, the other of the set: both are taken less what is near the examples. */
+static bool
+form_less(Metrics *m, const Form *x, const Form *y, Form *out)
+{
+	const Form *each = form_whole(y) ? x : y, *whole = form_whole(y) ? y : x;
+	bool plain = each->n == 1 && each->term[0].each.id && !each->term[0].whole.id && form_whole(whole)
+		&& whole->term[0].whole.id;
+	Val c = plain ? anchor(m, each->term[0].each) : NOVAL;
+	Form a, b;
+
+	if (!c.id)
+		return form_add(m, x, y, true, out);
+	a = form_one(m, build(m->b, OP_sub, wide(m, each->term[0].each), c), NOVAL);
+	b = form_one(m, NOVAL, build(m->b, OP_sub, wide(m, whole->term[0].whole), c));
+	return form_add(m, each == x ? &a : &b, each == x ? &b : &a, true, out);
 }
 
 static bool
@@ -270,65 +347,98 @@ again(Metrics *m, const Op *op, const Val *in)
 	return build_op(m->b, (OpKind)op->kind, wides, op->nin, args, given ? &t : NULL);
 }
 
-/* A reduction over examples, and whatever other axes, of a value of one or more terms: `whole` stands outside the
- * sum. */
+/* An average over the examples of each batch, of whatever is computed there. */
+static Form
+weighted(Metrics *m, Val v)
+{
+	Axis n = {.n = m->s->module->batch, .mul = 1, .div = 1};
+	int64_t zero = 0;
+	Val here = build_reduce(m->b, OP_sum, build_full(m->b, type_of(DT_f64, 1, &n), 1), &zero, 1, false);
+
+	return form_one(m, NOVAL, build(m->b, OP_div, carried(m, times(m, v, here), OP_add), examples(m)));
+}
+
+/* Is it a square of one value? Then no sum of it is below 0, whatever cancels. */
+static bool
+is_square(const Metrics *m, Val v)
+{
+	const Op *op = v.id < m->nval ? val_op(m->g, v) : NULL;
+
+	return op && (op->kind == OP_square || (op->kind == OP_mul && op->in[0].id == op->in[1].id));
+}
+
+/* One term of a sum over examples, and whatever other axes: `whole` stands outside the sum. NOVAL: it cannot be told
+ * apart. */
+static Val
+reduce_term(Metrics *m, const Op *op, const Term *x, const Type *t, Axis follows)
+{
+	Axis full[MAX_RANK];
+	int n;
+	const int64_t *axes = attr_ints(op, A_axes, &n);
+	bool keep = attr_bool(op, A_keep);
+	Val sum;
+
+	if (x->each.id && type_same_shape(val_type(m->g, x->each), t)
+	    && (!x->whole.id || val_type(m->g, x->whole)->rank == 0)) {
+		sum = build_reduce(m->b, OP_sum, wide(m, x->each), axes, n, keep);
+		return times(m, carried(m, sum, OP_add), x->whole);
+	}
+	for (int i = 0; i < t->rank; i++)
+		full[i] = t->axis[i].mul ? axis(1) : t->axis[i];
+	sum = x->each.id ? over_examples(m, x->each) : extent_of(m, follows);
+	if (!sum.id)
+		return NOVAL;
+	sum = times(m, x->each.id ? carried(m, sum, OP_add) : sum, x->whole);
+	sum = build_expand(m->b, wide(m, sum), t->rank, full);
+	return build_reduce(m->b, OP_sum, sum, axes, n, keep);
+}
+
+/* A reduction over examples, and whatever other axes, of a value of one or more terms. */
 static bool
 reduce(Metrics *m, const Op *op, const Form *x, Form *out)
 {
 	const Type type = *val_type(m->g, op->in[0]), *t = &type;
 	bool one = x->n == 1 && !x->term[0].whole.id && x->term[0].each.id == op->in[0].id, mean = op->kind == OP_mean;
-	Axis full[MAX_RANK];
-	int64_t per_example = 1;
+	Axis follows = axis(1);
+	int64_t others = 1;
 	int n, marks = 0;
 	const int64_t *axes = attr_ints(op, A_axes, &n);
 	Val total = NOVAL;
 
-	for (int i = 0; i < t->rank; i++) {
-		marks += t->axis[i].mul != 0;
-		full[i] = t->axis[i].mul ? axis(1) : t->axis[i];
-	}
-	for (int i = 0; i < n; i++)
-		per_example *= full[axes[i]].n;
-	if (marks != 1)
-		return false;
-	for (int i = 0; i < t->rank; i++)        /* of an axis of 2N there are two to an example */
+	for (int i = 0; i < t->rank; i++)
 		if (t->axis[i].mul) {
-			if (t->axis[i].div != 1)
-				return false;
-			per_example *= t->axis[i].mul;
+			follows = t->axis[i];
+			marks++;
 		}
+	for (int i = 0; i < n; i++)
+		others *= t->axis[axes[i]].mul ? 1 : t->axis[axes[i]].n;
 	if (one && (op->kind == OP_max || op->kind == OP_min)) {
-		*out = form_one(m, NOVAL, gathered(m, op->out[0], op->kind == OP_max ? OP_maximum : OP_minimum));
+		*out = form_one(m, NOVAL, carried(m, op->out[0], op->kind == OP_max ? OP_maximum : OP_minimum));
 		return true;
 	}
-	if (one && op->kind == OP_sum && !is_float(m, op->out[0])) {
-		*out = form_one(m, NOVAL, gathered(m, op->out[0], OP_add));
+	if (one && op->kind == OP_sum && (marks != 1 || !is_float(m, op->out[0]))) {
+		*out = form_one(m, NOVAL, carried(m, op->out[0], OP_add));
 		return true;
 	}
-	if (op->kind != OP_sum && !mean)
+	if (one && mean && marks != 1) { /* of pairs of a batch's examples */
+		*out = weighted(m, op->out[0]);
+		return true;
+	}
+	if (marks != 1 || x->n < 1 || (op->kind != OP_sum && !mean))
 		return false;
 	for (int k = 0; k < x->n; k++) {
-		Val each = x->term[k].each, whole = x->term[k].whole, sum;
+		bool plain = one || !x->term[k].each.id || is_float(m, x->term[k].each);
+		Val sum = plain ? reduce_term(m, op, &x->term[k], t, follows) : NOVAL;
 
-		if (each.id && !is_float(m, each) && !one)
+		if (!sum.id)
 			return false;
-		if (each.id && type_same_shape(val_type(m->g, each), t)
-		    && (!whole.id || val_type(m->g, whole)->rank == 0)) {
-			sum = build_reduce(m->b, OP_sum, wide(m, each), axes, n, attr_bool(op, A_keep));
-			sum = times(m, gathered(m, sum, OP_add), whole);
-		} else {
-			sum = each.id ? over_examples(m, each) : examples(m);
-			if (!sum.id)
-				return false;
-			sum = times(m, each.id ? gathered(m, sum, OP_add) : sum, whole);
-			sum = build_expand(m->b, wide(m, sum), t->rank, full);
-			sum = build_reduce(m->b, OP_sum, sum, axes, n, attr_bool(op, A_keep));
-		}
 		total = total.id ? build(m->b, OP_add, total, sum) : sum;
 	}
+	if (is_square(m, op->in[0]))
+		total = build(m->b, OP_maximum, total, build_const(m->b, DT_f64, 0));
 	if (mean)
 		total = build(m->b, OP_div, total,
-		              build(m->b, OP_mul, examples(m), build_const(m->b, DT_f64, (double)per_example)));
+			build(m->b, OP_mul, extent_of(m, follows), build_const(m->b, DT_f64, (double)others)));
 	*out = form_one(m, NOVAL, total);
 	return true;
 }
@@ -346,7 +456,7 @@ spread(Metrics *m, const Op *op, Form *out)
 			return false;
 	switch (op->kind) {
 	case OP_add: return form_add(m, x, y, false, out);
-	case OP_sub: return form_add(m, x, y, true, out);
+	case OP_sub: return form_less(m, x, y, out);
 	case OP_mul: return form_mul(m, x, y, out);
 	case OP_square: return form_mul(m, x, x, out);
 	case OP_neg: return form_add(m, &(Form){0}, x, true, out);
@@ -369,9 +479,9 @@ spread(Metrics *m, const Op *op, Form *out)
 }
 
 static bool
-put_together(Metrics *m, const Op *op, Form *out)
+put_together(Metrics *m, const Op *op, Val v, Form *out)
 {
-	Val *in = arena_array(m->s->arena, Val, op->nin), v = op->out[0];
+	Val *in = arena_array(m->s->arena, Val, op->nin);
 	bool whole = op->nout == 1 && !op_has((OpKind)op->kind, T_EFFECT | T_COMPOSITE | T_RANDOM | T_STATE);
 
 	if (m->knows[v.id] & FIXED) {
@@ -382,10 +492,14 @@ put_together(Metrics *m, const Op *op, Form *out)
 		*out = form_one(m, v, NOVAL);
 		return true;
 	}
+	if (op_has((OpKind)op->kind, T_RANDOM)) {
+		*out = weighted(m, v);
+		return true;
+	}
 	for (int k = 0; k < op->nin; k++) {
 		const Form *f = &m->form[op->in[k].id];
 
-		if (m->knows[op->in[k].id] & FAILED)
+		if ((m->knows[op->in[k].id] & FAILED) || !f->n || op->nout != 1)
 			return false;
 		whole &= form_whole(f);
 		in[k] = f->n ? f->term[0].whole : NOVAL;
@@ -399,30 +513,31 @@ put_together(Metrics *m, const Op *op, Form *out)
 	if (op_info[op->kind].red >= 0 && op->nout == 1)
 		return reduce(m, op, &m->form[op->in[0].id], out);
 	if (op_has((OpKind)op->kind, T_CONTRACT) && every(m, op, FIXED | PURE) && is_float(m, v)) {
-		*out = form_one(m, NOVAL, gathered(m, v, OP_add)); /* a sum of products over examples */
+		*out = form_one(m, NOVAL, carried(m, v, OP_add)); /* a sum of products over examples */
 		return true;
 	}
 	return false;
 }
 
-/* A loss or accuracy of the language, which counts by its examples. */
-static Form
-weighted(Metrics *m, Val v)
+/* The form of a result that is needed, or that it has none. */
+static void
+put_result(Metrics *m, const Op *op, int k)
 {
-	Axis n = {.n = m->s->module->batch, .mul = 1, .div = 1};
-	int64_t zero = 0;
-	Val here = build_reduce(m->b, OP_sum, build_full(m->b, type_of(DT_f64, 1, &n), 1), &zero, 1, false);
+	Val v = op->out[k];
+	bool good = !is_average(m, v) && put_together(m, op, v, &m->form[v.id]) && !m->b->error;
 
-	return form_one(m, NOVAL, build(m->b, OP_div, gathered(m, times(m, v, here), OP_add), examples(m)));
-}
-
-static bool
-is_average(const Metrics *m, Val v)
-{
-	for (uint32_t i = 0; i < m->s->average.n; i++)
-		if (m->s->average.at[i].id == v.id)
-			return true;
-	return false;
+	m->b->error = NULL;
+	if (good)
+		return;
+	if (average_of(m, v)) {
+		m->form[v.id] = weighted(m, v);
+		return;
+	}
+	m->knows[v.id] |= FAILED;
+	for (int i = 0; i < op->nin && !m->failed[v.id]; i++)
+		m->failed[v.id] = m->failed[op->in[i].id];
+	if (!m->failed[v.id])
+		m->failed[v.id] = memcpy(arena_array(m->s->arena, Op, 1), op, sizeof *op);
 }
 
 /* Forms of all that the metrics need, in the order of the ops. */
@@ -445,45 +560,37 @@ put_all(Metrics *m)
 			m->form[m->g->input.at[k].v.id] = form_one(m, m->g->input.at[k].v, NOVAL);
 	for (uint32_t i = 0; i < m->nop; i++) {
 		Op op = m->g->op.at[i];              /* the list grows */
-		bool failed = false;
 
-		if (!op.nout || !(m->knows[op.out[0].id] & NEEDED))
-			continue;
 		m->b->loc = op.loc;
 		m->b->path = op.path;
-		if (is_average(m, op.out[0])) {
-			m->form[op.out[0].id] = weighted(m, op.out[0]);
-			continue;
-		}
-		for (int k = 0; k < op.nin; k++)
-			failed |= (m->knows[op.in[k].id] & FAILED) != 0;
-		if (put_together(m, &op, &m->form[op.out[0].id]) && !m->b->error)
-			continue;
-		m->b->error = NULL;
-		m->knows[op.out[0].id] |= FAILED;
-		if (!failed && !m->failed)
-			m->failed = memcpy(arena_array(m->s->arena, Op, 1), &op, sizeof op);
+		for (int k = 0; k < op.nout; k++)
+			if (m->knows[op.out[k].id] & NEEDED)
+				put_result(m, &op, k);
 	}
 }
 
 /* What cannot be put together from batches. */
 static void
-refuse(Metrics *m, const Result *r)
+refuse(Metrics *m, Result *r)
 {
-	const Op *op = m->failed;
+	const Op *op = m->failed[r->v.id];
 
+	r->kind = RES_BATCH;
 	if (m->g->one_batch)
 		return;
-	m->g->one_batch = arena_printf(m->g->arena, "metric %s needs all examples at once: %s%s%s "
-		"cannot be put together from sums over batches", r->name,
+	m->g->one_batch = arena_printf(m->g->arena,
+		"metric %s needs all examples at once: %s%s%s cannot be put together from sums over batches", r->name,
 		op ? op_info[op->kind].name : "it", op && *op->path ? " of " : "", op ? op->path : "");
 	m->g->one_batch_loc = op ? op->loc : (Loc){0};
 }
 
 void
-sema_average(Sema *s, Val v)
+sema_average(Sema *s, Val v, const Val *arg, int narg)
 {
-	vec_push(s->arena, &s->average, v);
+	Average a = {.v = v, .narg = narg};
+
+	memcpy(a.arg, arg, sizeof *arg * (size_t)narg);
+	vec_push(s->arena, &s->average, a);
 }
 
 void
@@ -493,8 +600,8 @@ sema_metrics(Sema *s)
 	Metrics m = {.s = s, .g = g, .b = &s->build, .nval = g->val.n, .nop = g->op.n};
 	bool any = false;
 
-	if (g->full_only)
-		return;
+	m.anchor = arena_array(s->arena, Val, m.nval);
+	m.failed = arena_array(s->arena, const Op *, m.nval);
 	m.knows = arena_array(s->arena, uint8_t, m.nval);
 	m.form = arena_array(s->arena, Form, m.nval);
 	learn(&m);
@@ -513,7 +620,8 @@ sema_metrics(Sema *s)
 		if (r->kind != RES_METRIC || (m.knows[v.id] & MEAN))
 			continue;
 		if ((m.knows[v.id] & FAILED) || !form_whole(&m.form[v.id])) {
-			refuse(&m, r);
+			if (!g->full_only)
+				refuse(&m, r);
 			continue;
 		}
 		r->v = m.form[v.id].term[0].whole;

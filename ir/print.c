@@ -11,8 +11,8 @@ const char *const text_state_kinds[ST_SUM + 1] = {[ST_PARAM] = "param", [ST_STAT
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
 const char *const text_input_kinds[4] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate"};
 const char *const text_result_kinds[RES_COUNT] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output",
-                                                  [RES_NORM] = "norm", [RES_SCALE] = "scale",
-                                                  [RES_OVERFLOW] = "overflow", [RES_WHOLE] = "whole"};
+                                                  [RES_NORM] = "norm", [RES_SCALE] = "scale", [RES_OVERFLOW] = "overflow",
+                                                  [RES_WHOLE] = "whole", [RES_BATCH] = "batch"};
 
 static bool
 text_is_bare(const char *s)
@@ -34,7 +34,7 @@ text_training_by_name(const char *name)
 const char *
 text_result_name(ResultKind k, const char *value)
 {
-	return k == RES_METRIC || k == RES_WHOLE || k == RES_OUTPUT ? value : text_result_kinds[k];
+	return k == RES_METRIC || k == RES_WHOLE || k == RES_BATCH || k == RES_OUTPUT ? value : text_result_kinds[k];
 }
 
 static bool

@@ -1,6 +1,7 @@
 /* eval.c: evaluation: one pass over the test data in file order; the last, smaller batch counts by its examples. */
 #include "host.h"
 
+#include <math.h>
 #include <string.h>
 
 bool
@@ -10,7 +11,7 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 	RtRun *run = &h->run;
 	int64_t status;
 
-	if (!rt_evaluation_fits(&h->program, h->test.examples, &h->error))
+	if (!rt_batches_fit(&h->program, h->test.examples, "test examples", &h->error))
 		return false;
 	rt_host_use(h, RT_M_EVAL, &h->test, false);
 	pthread_mutex_lock(&h->lock);
@@ -28,9 +29,13 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 	if (status != RT_OK)
 		return false;
 	*examples = (int64_t)h->weight;
-	for (int i = 0; i < RT_MAX_RESULTS; i++)
-		mean[i] = i < g->nscalar && g->result[g->scalar[i]].kind == RT_WHOLE ? h->sum[i]
-			: h->weight > 0 ? h->sum[i] / h->weight : 0;
+	for (int i = 0; i < RT_MAX_RESULTS; i++) {
+		RtResultKind kind = i < g->nscalar ? g->result[g->scalar[i]].kind : RT_METRIC;
+
+		mean[i] = kind == RT_WHOLE ? h->sum[i] : h->weight > 0 ? h->sum[i] / h->weight : 0;
+		if (kind == RT_BATCH && h->test.examples > h->program.batch)
+			mean[i] = NAN;
+	}
 	return true;
 }
 
@@ -50,7 +55,7 @@ eval_json(const RtHost *h, const double *mean, int64_t examples)
 	for (int i = 0; i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (r->kind != RT_METRIC && r->kind != RT_WHOLE)
+		if (r->kind != RT_METRIC && r->kind != RT_WHOLE && r->kind != RT_BATCH)
 			continue;
 		fputs(before, stdout);
 		rt_json_text(stdout, r->t.name);
@@ -72,7 +77,8 @@ rt_eval(RtHost *h)
 		return rt_die(h);
 	}
 	if (!rt_data_load(&h->program, &h->opt, false, &h->test, &h->error) || !rt_host_memory(h, 0) || !rt_host_init_state(h)
-	    || !rt_checkpoint_weights(h, h->opt.weights, false) || !rt_evaluate(h, mean, &examples))
+	    || !rt_checkpoint_weights(h, h->opt.weights, false) || !rt_evaluation_fits(&h->program, h->test.examples, &h->error)
+	    || !rt_evaluate(h, mean, &examples))
 		return rt_die(h);
 	if (h->opt.json) {
 		eval_json(h, mean, examples);

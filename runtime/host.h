@@ -87,8 +87,10 @@ typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ign
 /* SUM: of an evaluation's batches, in no checkpoint */
 typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
-/* WHOLE: of all batches so far, the last one's counts */
-typedef enum RtResultKind { RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE } RtResultKind;
+/* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only */
+typedef enum RtResultKind {
+	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH
+} RtResultKind;
 /* constant: of an output that depends on no input, and so is the same in every batch */
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
@@ -144,7 +146,7 @@ int64_t rt_row_tasks(const RtRow *r, int64_t n);
 /* May so many examples run in batches, the last one smaller? False, and why not, where a model takes only whole batches
  * or only multiples of a number. what: "test examples" */
 bool rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *e);
-/* the same for loss and metrics of test examples */
+/* Does every metric have a value on so many test examples? */
 bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 
 /* ---------------------------------------------------------------- options (options.c) */

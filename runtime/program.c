@@ -135,7 +135,7 @@ rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e)
 	if (*p->one_batch && examples > p->batch)
 		return rt_fail(e, "%s; %lld test examples are more than one batch of %lld", p->one_batch,
 		               (long long)examples, (long long)p->batch);
-	return rt_batches_fit(p, examples, "test examples", e);
+	return true;
 }
 
 int64_t
@@ -277,7 +277,7 @@ program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch"};
 	int k = 0;
 
 	g->loss = -1;

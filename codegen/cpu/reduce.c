@@ -5,7 +5,8 @@
  * (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common mean cancels before
  * rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum then sum; max, min and argmax let NaN
  * win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what rounding took from them (Knuth's two-sum, TAOCP
- * 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in i32. Order is fixed by the shape: the same bits for any number of threads. */
+ * 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in i32. Order is fixed
+ * by the shape: the same bits for any number of threads. */
 #include "cpu.h"
 #include <string.h>
 
@@ -166,7 +167,9 @@ acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index)
 		put(e, a->slot[u][0], d, a->vec);
 		if (a->compensated) {
 			Cell part = cell_bin(e, EX_SUB, d, s);
-			Cell lost = cell_bin(e, EX_ADD, cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, d, part)), cell_bin(e, EX_SUB, x, part));
+			Cell lost = cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, d, part));
+
+			lost = cell_bin(e, EX_ADD, lost, cell_bin(e, EX_SUB, x, part));
 
 			put(e, a->slot[u][1], cell_bin(e, EX_ADD, get(e, a, u, 1), lost), a->vec);
 		}
