@@ -28,7 +28,7 @@ def losses(g):
         done += 1
         pairs = [w for w in g.pool if w is not v and w.dtype == "f32" and w.dims == v.dims and not (w.dup and v.dup)]
         f = g.one("mean(square(@0))", "mean(square(@0 - 0.3))", "mean(tanh(@0))", "smooth_l1(@0, 0.37)",
-                  "smooth_l1(@0, 0.21, beta = 0.5)", "mse(@0, 0.5)", "l1(@0, 0.731)", "mean(softplus(@0))")
+                  "smooth_l1(@0, 0.21, beta = 0.5)", "mse(@0, 0.5)", "l1(@0, 300.731)", "mean(softplus(@0))")
         ins, w = [v], None
         if pairs and g.chance(0.5):
             w = g.one(*pairs)
