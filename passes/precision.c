@@ -370,13 +370,22 @@ narrow_operand(Narrow *n, const Op *op, int k, Val v)
 	return c->narrow;
 }
 
+/* Does op ask which numbers are equal, or which is the largest? Then it must see those that stand in memory: an element
+ * that is rounded there would not equal the largest of elements that are not, and the gradient of max would find none. */
+static bool
+compares(const Narrow *n, const Op *op)
+{
+	return op->kind == OP_max || op->kind == OP_min || op->kind == OP_argmax
+		|| (op_info[op->kind].ew >= 0 && val_type(n->g, op->out[0])->dtype == DT_bool);
+}
+
 static Val
 wide_operand(Narrow *n, const Op *op, Val v)
 {
 	Cast *own;
 	Val narrow;
 
-	if (!n->narrow[n->root[v.id]] || (inside(n, op, v) && is_f32(n, v)))
+	if (!n->narrow[n->root[v.id]] || (inside(n, op, v) && is_f32(n, v) && !compares(n, op)))
 		return v;
 	narrow = cast_of(n, v.id, -1)->narrow;
 	own = cast_of(n, v.id, op->group);

@@ -196,10 +196,13 @@ eval_random(Emit *e, const Op *op, const Ix *ix)
 	return random_emit(e, op, (Ix){.s = o.s, .c = o.c, .g = o.g}, seed, step, (DType)t.dtype);
 }
 
+/* Comparisons take numbers as their type has them: one that its kernel keeps in f32 would not equal the same number
+ * read from memory, say the largest of a row. */
 static Cell
 eval_ew(Emit *e, const Op *op, const Ix *ix)
 {
 	const Type *to = val_type(e->g, op->out[0]);
+	bool compares = to->dtype == DT_bool;
 	Cell in[8]; /* x y z r g at most */
 
 	for (int k = 0; k < op->nin; k++) {
@@ -207,6 +210,8 @@ eval_ew(Emit *e, const Op *op, const Ix *ix)
 
 		broadcast_index(e, val_type(e->g, op->in[k]), to->rank, ix, at);
 		in[k] = lane_eval(e, op->in[k], at);
+		if (compares && !in_memory(e, op->in[k]))
+			in[k] = cell_rounded(e, in[k]);
 	}
 	return ew_emit(e, op, in);
 }

@@ -160,6 +160,14 @@ vec_half(Emit *e, V v, DType to)
 	return LLVMBuildBitCast(here(e), v, vec_of(e, e->l->i16), "");
 }
 
+Cell
+cell_rounded(Emit *e, Cell c)
+{
+	if (c.dt == DT_f16 || c.dt == DT_bf16)
+		c.v = round_half(e, c.v, (DType)c.dt, c.vec);
+	return c;
+}
+
 V
 round_half(Emit *e, V v, DType to, bool vec)
 {

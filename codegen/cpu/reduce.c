@@ -160,6 +160,8 @@ acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index)
 	Cell s = get(e, a, u, pass == 1 ? 1 : 0), zero = cell_const(e, a->dt, 0), d;
 
 	x = cell_cast(e, x, a->dt);
+	if (a->op->kind == OP_max || a->op->kind == OP_min || a->op->kind == OP_argmax)
+		x = cell_rounded(e, x); /* whoever looks for it finds it, in memory too */
 	switch (a->op->kind) {
 	case OP_sum: case OP_mean:
 		x = neutral(e, a, x, zero);
