@@ -120,6 +120,7 @@ Cell cu_cell_number(Cuda *c, DType t, double x);
 Cell cu_cell_attr(Cuda *c, DType t, const Attr *a);
 Cell cu_cell_lowest(DType t, bool highest);
 Cell cu_cell_cast(Cuda *c, Cell x, DType to);
+Cell cu_cell_rounded(Cuda *c, Cell x);            /* to its type, where that has 16 bits: arithmetic goes on in f32 */
 Cell cu_cell_bin(Cuda *c, ExprKind k, Cell a, Cell b);
 Cell cu_cell_fma(Cuda *c, Cell a, Cell b, Cell s);
 Cell cu_cell_ew(Cuda *c, const Op *op, const Cell *in);

@@ -88,6 +88,14 @@ cu_cell_cast(Cuda *c, Cell x, DType to)
 	return (Cell){s, (uint8_t)to};
 }
 
+Cell
+cu_cell_rounded(Cuda *c, Cell x)
+{
+	if (x.dt == DT_f16 || x.dt == DT_bf16)
+		x.v = arena_printf(c->a, "%s_value(%s_bits(%s))", dtype_info[x.dt].name, dtype_info[x.dt].name, x.v);
+	return x;
+}
+
 static Cell
 as_num(Cuda *c, Cell x, DType dt)
 {

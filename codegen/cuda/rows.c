@@ -149,6 +149,8 @@ cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index)
 	Cell state = {s, (uint8_t)dt};
 
 	x = cu_cell_cast(c, x, dt);
+	if (a->op->kind == OP_max || a->op->kind == OP_min || a->op->kind == OP_argmax)
+		x = cu_cell_rounded(c, x); /* whoever looks for it finds it, in memory too */
 	if (is_extremum(a)) {
 		cu_line(c, "%s = %s_%s(%s, %s);", s, a->op->kind == OP_min ? "low" : "top", sx, x.v, s);
 	} else if (a->op->kind == OP_argmax) {
