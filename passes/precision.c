@@ -30,6 +30,7 @@ typedef struct Narrow {
 	bool *crosses;           /* of roots: read outside the group that makes it */
 	const char **keep;       /* of roots: why memory holds f32, NULL = it need not */
 	bool *narrow;            /* of roots: memory holds 16 bits */
+	bool *exact;             /* of roots: comparisons read it, so that everybody reads what memory holds */
 	Cast **cast;             /* of roots and values: copies that exist */
 	bool *contract;          /* by op: multiplies 16-bit operands */
 	VEC(Op) out;
@@ -209,6 +210,39 @@ choose_contractions(Narrow *n)
 	}
 }
 
+/* Does op ask which numbers are equal, or which is the largest? */
+static bool
+compares(const Narrow *n, const Op *op)
+{
+	return op->kind == OP_max || op->kind == OP_min || op->kind == OP_argmax
+		|| (op_info[op->kind].ew >= 0 && val_type(n->g, op->out[0])->dtype == DT_bool);
+}
+
+/* Comparisons must see what memory holds: an element that is rounded there would not equal the largest of elements that are not,
+ * and the gradient of max would find none. What is added up to be compared (the label's logit, picked from the others) stays f32. */
+static void
+find_compared(Narrow *n)
+{
+	Graph *g = n->g;
+	bool *asked = arena_array(n->cx->scratch, bool, g->val.n);
+
+	for (uint32_t i = g->op.n; i-- > 0;) {
+		const Op *op = &g->op.at[i];
+		bool sums = (op->kind == OP_sum || op->kind == OP_mean) && asked[n->root[op->out[0].id]];
+
+		for (int k = 0; k < op->nin; k++) {
+			uint32_t root = n->root[op->in[k].id];
+
+			if (compares(n, op))
+				n->exact[root] = asked[root] = true;
+			if (sums) {
+				asked[root] = true;
+				n->keep[root] = "it is added up, and the sum is compared with what is stored as well";
+			}
+		}
+	}
+}
+
 /* Readers and places that hold a root's memory to f32. */
 static void
 find_keepers(Narrow *n)
@@ -370,22 +404,13 @@ narrow_operand(Narrow *n, const Op *op, int k, Val v)
 	return c->narrow;
 }
 
-/* Does op ask which numbers are equal, or which is the largest? Then it must see those that stand in memory: an element
- * that is rounded there would not equal the largest of elements that are not, and the gradient of max would find none. */
-static bool
-compares(const Narrow *n, const Op *op)
-{
-	return op->kind == OP_max || op->kind == OP_min || op->kind == OP_argmax
-		|| (op_info[op->kind].ew >= 0 && val_type(n->g, op->out[0])->dtype == DT_bool);
-}
-
 static Val
 wide_operand(Narrow *n, const Op *op, Val v)
 {
 	Cast *own;
 	Val narrow;
 
-	if (!n->narrow[n->root[v.id]] || (inside(n, op, v) && is_f32(n, v) && !compares(n, op)))
+	if (!n->narrow[n->root[v.id]] || (inside(n, op, v) && is_f32(n, v) && !n->exact[n->root[v.id]]))
 		return v;
 	narrow = cast_of(n, v.id, -1)->narrow;
 	own = cast_of(n, v.id, op->group);
@@ -497,12 +522,14 @@ pass_precision(Graph *g, PassCtx *cx)
 	n.crosses = arena_array(a, bool, nval);
 	n.keep = arena_array(a, const char *, nval);
 	n.narrow = arena_array(a, bool, nval);
+	n.exact = arena_array(a, bool, nval);
 	n.cast = arena_array(a, Cast *, nval);
 	n.contract = arena_array(a, bool, nop);
 	find_activations(&n);
 	find_state_flow(&n);
 	find_crossings(&n);
 	choose_contractions(&n);
+	find_compared(&n);
 	find_keepers(&n);
 	choose_values(&n);
 	for (uint32_t i = 0; i < nop; i++) {
