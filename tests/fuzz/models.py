@@ -9,7 +9,7 @@ interpreter's, and the same bits where they are promised.
 The last line counts models, programs, numbers compared, refused models and settings, and differences; exit status 1 if
 there are differences. A difference is one that two of three data sets show; one that a single data set shows is a
 doubt, printed and counted, as a kink that rounding crossed looks like that."""
-import argparse, concurrent.futures, copy, os, shutil, sys, tempfile, threading, time
+import argparse, concurrent.futures, copy, os, shutil, signal, sys, tempfile, threading, time
 import net_gen, net_plan, net_reduce
 from net_compare import Difference, Ill
 from net_run import Crash, Lab, Refused
@@ -149,6 +149,8 @@ def main():
     if o.suite:
         o.variants = 0
     os.makedirs(o.keep, exist_ok=True)
+    for number in (signal.SIGINT, signal.SIGTERM):     # no further model; what is counted so far is told
+        signal.signal(number, lambda *_: setattr(o, "end", time.time()))
     with tempfile.TemporaryDirectory(prefix="models.") as o.folder, concurrent.futures.ThreadPoolExecutor(o.j) as pool:
         running, errors = set(), []
         for seed in seeds:

@@ -64,7 +64,8 @@ class Lab:
                                       + ["mantou" if w == self.mantou else shlex.quote(w) for w in words]))
         try:
             r = subprocess.run(words, cwd=self.folder, env=dict(os.environ, **more), capture_output=True, text=True,
-                               errors="replace", timeout=LIMIT, stdin=subprocess.DEVNULL)
+                               errors="replace", timeout=LIMIT, stdin=subprocess.DEVNULL,
+                               start_new_session=True)    # Ctrl-C is for the hunt alone
         except subprocess.TimeoutExpired:
             raise Crash("%s: not done after %d s" % (self.commands[-1], LIMIT))
         said = r.stderr.strip()
