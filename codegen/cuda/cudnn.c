@@ -63,7 +63,7 @@ record_read(const char *text, Record *r)
 
 		s++;
 		if (take_number(&s, "knob=", &k[0])) {
-			if (r->nknob == DNN_KNOBS || r->engine < 0 || k[0] < 0 || k[0] >= KNOB_TYPES || !take_number(&s, ":", &k[1]) || k[1] < 0)
+			if (r->nknob == DNN_KNOBS || r->engine < 0 || k[0] < 0 || k[0] >= KNOB_TYPES || !take_number(&s, ":", &k[1]))
 				return "knobs are knob=TYPE:VALUE, of an engine that is named";
 			r->nknob++;
 		} else if (take_number(&s, "round=", &flag)) {
@@ -85,6 +85,7 @@ record_read(const char *text, Record *r)
 	return strcmp(s, "}") ? holds : NULL;
 }
 
+/* Reads back as r: the device too, for on another one a plan may need more, or there may be none. */
 static const char *
 record_text(Arena *a, const Record *r)
 {
@@ -93,7 +94,8 @@ record_text(Arena *a, const Record *r)
 	buf_printf(&b, DNN_FAMILY "{engine=%" PRId64, r->engine);
 	for (int i = 0; i < r->nknob; i++)
 		buf_printf(&b, ",knob=%" PRId64 ":%" PRId64, r->knob[i][0], r->knob[i][1]);
-	buf_printf(&b, "%s%s}", r->round ? ",round=1" : "", r->fused ? ",fused=1" : "");
+	buf_printf(&b, "%s%s", r->round ? ",round=1" : "", r->fused ? ",fused=1" : "");
+	buf_printf(&b, "%s%s}", *r->device ? ",device=" : "", r->device);
 	const char *s = arena_strndup(a, b.at, b.n);
 
 	buf_free(&b);

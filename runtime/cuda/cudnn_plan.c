@@ -101,6 +101,18 @@ take_number(const char **s, int64_t *to)
 	return true;
 }
 
+/* What a knob is set to: some engines know -1. */
+static bool
+take_value(const char **s, int64_t *to)
+{
+	int64_t sign = take(s, "-") ? -1 : 1;
+
+	if (!take_number(s, to))
+		return false;
+	*to *= sign;
+	return true;
+}
+
 /* At most `most` numbers; how many, 0 for a damaged list. */
 static int
 take_list(const char **s, int64_t *to, int most)
@@ -139,7 +151,7 @@ take_knobs(const char **s, DnnProblem *p)
 	if (!take(s, " knobs="))
 		return true;
 	do {
-		if (p->nknob == DNN_KNOBS || !take_number(s, &p->knob[p->nknob][0]) || !take(s, ":") || !take_number(s, &p->knob[p->nknob][1]))
+		if (p->nknob == DNN_KNOBS || !take_number(s, &p->knob[p->nknob][0]) || !take(s, ":") || !take_value(s, &p->knob[p->nknob][1]))
 			return false;
 		p->nknob++;
 	} while (take(s, ","));

@@ -4,6 +4,7 @@
  * the order of the stream or in the graph that it captures. Three engines: 7 (convolutions), 8 (the same with a workspace) and 3 (products); 9 is named first by the heuristics
  * and adds in no fixed order. A convolution may be followed by an addition of a tensor, of a bias, and by relu, in this order, the bias always, with sums in f32 between and bias and tensor of the result's
  * type: what the real one has without a device. Refused, as cuDNN does: channels that are not innermost, results in f32 of convolutions, attributes and types that do not belong together.
+ * Engine 8 needs a workspace, and so does every plan for an H200.
  * A plan that first runs in a capture is refused too: the real one loads its kernels then.
  *   MANTOU_DNN_REFUSE=N     engine N makes no plan with a handle      MANTOU_DNN_WORKSPACE=N   more bytes of workspace with a handle than without
  *   MANTOU_DNN_EXECUTE=N    executions fail from the Nth on           MANTOU_DNN_LOG=FILE      plans and executions when the process ends */
@@ -307,12 +308,14 @@ static int
 plan(Desc *d)
 {
 	const Desc *config = inner(d, DNN_PLAN_ENGINE_CONFIG), *engine = config ? inner(config, DNN_ENGINECFG_ENGINE) : NULL;
+	const Desc *device = inner(d, DNN_PLAN_DEVICEPROP);
+	const Attr *json = device ? attr(device, DNN_DEVICEPROP_JSON) : NULL;
 	const Attr *a = attr(d, DNN_PLAN_HANDLE), *knobs = config ? attr(config, DNN_ENGINECFG_KNOB_CHOICES) : NULL;
 	const Handle *h = a ? *(Handle *const *)a->at : NULL;
 	int64_t n = engine ? number(engine, DNN_ENGINE_GLOBAL_INDEX) : -1;
 	int capturing = 0;
 
-	if (!engine || (!h && !inner(d, DNN_PLAN_DEVICEPROP)))
+	if (!engine || (!h && !device))
 		return said(BAD_PARAM, "a plan needs a configuration, and a handle or a device");
 	for (int64_t i = 0; knobs && i < knobs->n; i++)
 		if (number(((Desc *const *)knobs->at)[i], DNN_KNOB_CHOICE_VALUE) > 100)
@@ -321,7 +324,7 @@ plan(Desc *d)
 		return said(ARCH_MISMATCH, "engine %lld is for other devices", (long long)n);
 	if (h && h->capturing(h->stream, &capturing) == 0 && capturing)
 		return said(EXECUTION_FAILED, "a plan is made while a stream captures");
-	d->workspace = (n == 8 ? WORKSPACE : 0) + (h && setting("MANTOU_DNN_WORKSPACE") > 0 ? setting("MANTOU_DNN_WORKSPACE") : 0);
+	d->workspace = (n == 8 || (json && memmem(json->at, (size_t)json->n, "H200", 4)) ? WORKSPACE : 0) + (h && setting("MANTOU_DNN_WORKSPACE") > 0 ? setting("MANTOU_DNN_WORKSPACE") : 0);
 	plans++;
 	return 0;
 }
@@ -366,23 +369,27 @@ engine_fill(Desc *to, const Desc *graph, int64_t n)
 	return r ? r : cudnnBackendFinalize(to);
 }
 
-/* Lives as long as the process: the heuristics' answers refer to it. */
+/* Lives as long as the process: the heuristics' answers refer to it. Engine 7 has a knob, and where something follows the convolution a second one, which is set to -1. */
 static int
 config_fill(Desc *to, const Desc *graph, int64_t n)
 {
-	void *engine, *knob;
-	int type = 2, r;
-	int64_t value = 16;
+	static const int type[2] = {2, 12};
+	static const int64_t value[2] = {16, -1};
+	void *engine, *knob[2];
+	int64_t n_knob = operation_at(graph, 1) ? 2 : 1;
+	int r;
 
 	cudnnBackendCreateDescriptor(DNN_ENGINE, &engine);
 	r = engine_fill(engine, graph, n);
 	r = r ? r : cudnnBackendSetAttribute(to, DNN_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
 	if (!r && n == 7) {
-		cudnnBackendCreateDescriptor(DNN_KNOB_CHOICE, &knob);
-		cudnnBackendSetAttribute(knob, DNN_KNOB_CHOICE_TYPE, DNN_TYPE_KNOB_TYPE, 1, &type);
-		cudnnBackendSetAttribute(knob, DNN_KNOB_CHOICE_VALUE, DNN_TYPE_INT64, 1, &value);
-		cudnnBackendFinalize(knob);
-		r = cudnnBackendSetAttribute(to, DNN_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &knob);
+		for (int64_t i = 0; i < n_knob; i++) {
+			cudnnBackendCreateDescriptor(DNN_KNOB_CHOICE, &knob[i]);
+			cudnnBackendSetAttribute(knob[i], DNN_KNOB_CHOICE_TYPE, DNN_TYPE_KNOB_TYPE, 1, &type[i]);
+			cudnnBackendSetAttribute(knob[i], DNN_KNOB_CHOICE_VALUE, DNN_TYPE_INT64, 1, &value[i]);
+			cudnnBackendFinalize(knob[i]);
+		}
+		r = cudnnBackendSetAttribute(to, DNN_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, n_knob, knob);
 	}
 	return r ? r : cudnnBackendFinalize(to);
 }

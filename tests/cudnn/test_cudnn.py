@@ -150,6 +150,20 @@ def what_does_not_fit_is_said():
     assert "a plan of cuDNN" in text(of, "--tuning", records("good.tune", "cudnn{engine=7,knob=5:1,round=1,device=h100}", of, dw))[0]
 
 
+@test
+def what_is_selected_reads_back():
+    # a knob of -1, which the heuristics name where something follows; a device whose plans need less than the architecture's first
+    for arch, kernel, only, chosen in (("sm_80", FUSED, " conv2d ", "cudnn{engine=7,knob=2:16,knob=12:-1,round=1,fused=1}"),
+                                       ("sm_90a", "cudnn{engine=-1,round=1,device=h100}", " conv2d.dw", "cudnn{engine=7,knob=2:16,round=1,device=h100}")):
+        of = [sink.source("plain"), "--target", "cuda", "--arch", arch, "--precision", "bf16"]
+        once, said = text(of, "--tuning", records("first.tune", kernel, of, only))
+        assert not said and "a plan of cuDNN" in once, said
+        assert any(chosen in x["why"] for x in verdicts(of, "--tuning", "first.tune")), verdicts(of, "--tuning", "first.tune")
+        assert text(of, "--tuning", records("found.tune", chosen, of, only))[0] == once
+        mantou("dump", *of, "--tuning", "first.tune", "--stage", "planned", "-o", "planned.ir")
+        assert text(["planned.ir", "--target", "cuda", "--arch", arch])[0].split("\n", 1)[1] == once.split("\n", 1)[1]
+
+
 # ---- executables
 def trains(net, precision, kernel=FIRST, only=""):
     def check():
