@@ -250,9 +250,12 @@ rt_checkpoint_try(RtHost *h)
 	good = (stat(given, &st) != 0 || S_ISREG(st.st_mode)) && rt_file_descriptor(given) < 0;
 	if (!good)
 		return rt_fail(&h->error, "--save %s: is not a regular file; %s", given, save_other);
-	if (!rt_out_try(given, &h->save_path, &h->error))
+	if (!rt_out_could(given, &h->save_path, &h->error))
 		return rt_context(&h->error, "cannot save") || rt_hint(&h->error, save_other);
 	free(given);                             /* a link stays a link: its target is replaced */
+	if (!rt_lock_take(&h->save_lock, h->save_path, &h->error))
+		return rt_context(&h->error, "cannot save %s", h->save_path) || rt_hint(&h->error, save_other);
+	rt_out_clean(h->save_path);              /* only now: a run that is turned away touches nothing */
 	if (!checkpoint_foreign(h))
 		return true;
 	old = rt_printf("%s~", h->save_path);
@@ -261,14 +264,6 @@ rt_checkpoint_try(RtHost *h)
 	       || rt_hint(&h->error, save_other);
 	free(old);
 	return good;
-}
-
-bool
-rt_checkpoint_begin(RtHost *h)
-{
-	return !h->save_path || rt_lock_take(&h->save_lock, h->save_path, &h->error)
-	       || rt_context(&h->error, "cannot save %s", h->save_path)
-	       || rt_hint(&h->error, save_other);
 }
 
 void

@@ -3,10 +3,10 @@
  * In: a path, as given.   Out: what was there before, or all that was written. A file is written under a name of its
  * own beside its place (FILE.tmp- and 12 random digits) and renamed when it is whole; a link stays a link: the file it
  * leads to is replaced. /dev/stdout and the like are this process's descriptors; devices and pipes are written as they
- * are, and opened only then, for that may wait for a reader. A temporary file is locked (flock) while its run lives:
+ * are, and opened only then, for that may wait for a reader. A temporary file is locked (flock) until it has its name:
  * whoever writes the same file next removes those that nobody holds, which a killed run left. FILE.lock, held by the
- * run that saves checkpoints to FILE, turns a second one away; the system lets go of it however the run ends. Where the
- * file system has no locks, none is held and nothing is removed. */
+ * run that saves checkpoints to FILE, turns a second one away before it removes anything; the system lets go of it
+ * however the run ends. Where the file system has no locks, none is held and nothing is removed. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -155,8 +155,8 @@ file_lock(int fd)
 }
 
 /* Removes temporary files of path that nobody writes any more. */
-static void
-file_clean(const char *path)
+void
+rt_out_clean(const char *path)
 {
 	char *prefix = file_beside(path, FILE_MARK),
 		*folder = rt_printf("%.*s.", (int)(rt_basename(path) - path), path);
@@ -267,10 +267,14 @@ bool
 rt_out_end(RtOut *o, bool sync, RtError *e)
 {
 	int fd = o->fd;
-	bool good;
+	bool good = true;
 
+	/* Closing tells of bytes that did not arrive, so it comes first; another descriptor keeps the lock, or whoever cleans takes the file. */
 	o->fd = -1;
-	good = fd < 0 || close(fd) == 0 || rt_fail(e, "%s: %s", o->path, strerror(errno));
+	if (fd >= 0 && o->temporary)
+		good = (o->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0 || rt_fail(e, "%s: %s", o->path, strerror(errno));
+	if (fd >= 0 && close(fd) != 0 && good)
+		good = rt_fail(e, "%s: %s", o->path, strerror(errno));
 	if (good && o->temporary && rename(o->temporary, o->real) != 0)
 		good = rt_fail(e, "%s: %s", o->path, strerror(errno));
 	if (good && sync && o->temporary)
@@ -295,19 +299,30 @@ rt_out_drop(RtOut *o)
 }
 
 bool
-rt_out_try(const char *path, char **real, RtError *e)
+rt_out_could(const char *path, char **real, RtError *e)
 {
 	RtOut o;
 
 	if (!rt_out_open(&o, path, e))
 		return false;
-	if (o.real)
-		file_clean(o.real);
-	if (real) {
-		*real = o.real;
-		o.real = NULL;
-	}
+	*real = o.real;
+	o.real = NULL;
 	return rt_out_drop(&o) || rt_fail(e, "%s: no file can be renamed in its folder: %s", path, strerror(errno));
+}
+
+bool
+rt_out_try(const char *path, char **real, RtError *e)
+{
+	char *at = NULL;
+	bool good = rt_out_could(path, &at, e);
+
+	if (good && at)
+		rt_out_clean(at);
+	if (real)
+		*real = at;
+	else
+		free(at);
+	return good;
 }
 
 /* ---- one run at a time */

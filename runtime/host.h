@@ -38,9 +38,11 @@ bool rt_write_all(int fd, const void *bytes, size_t n); /* false with errno set 
 /* real, temporary: of a file that is replaced; fd -1: none yet */
 typedef struct RtOut { const char *path; char *real, *temporary; int fd; } RtOut;
 bool rt_out_open(RtOut *o, const char *path, RtError *e);   /* false: nothing to drop */
-/* Could the file be written? Asked before the work whose result it is to hold. Also removes what killed runs left.
- * real: unless NULL, the file's path through links, malloc'd; NULL of a device. */
-bool rt_out_try(const char *path, char **real, RtError *e);
+/* Could the file be written? Asked before the work whose result it is to hold. real: unless NULL, the file's path
+ * through links, malloc'd; NULL of a device. */
+bool rt_out_could(const char *path, char **real, RtError *e);
+void rt_out_clean(const char *real);                        /* removes what killed runs left of it */
+bool rt_out_try(const char *path, char **real, RtError *e); /* both; real may be NULL */
 bool rt_out_write(RtOut *o, const void *bytes, size_t n, RtError *e);
 bool rt_out_sync(RtOut *o, RtError *e);
 bool rt_out_end(RtOut *o, bool sync, RtError *e);           /* puts it in its place; false: it has been dropped */
@@ -312,8 +314,7 @@ void rt_st_free(RtSt *s);
 uint64_t rt_hash(uint64_t h, const void *p, size_t n);
 #define RT_HASH_START 0xcbf29ce484222325ull
 bool rt_checkpoint_save(RtHost *h, int64_t step);
-bool rt_checkpoint_try(RtHost *h);                      /* can FILE be saved, and FILE~? before anything is read */
-bool rt_checkpoint_begin(RtHost *h);                    /* training starts: FILE.lock is this run's, */
+bool rt_checkpoint_try(RtHost *h);                      /* can FILE be saved, and FILE~? before anything is read; FILE.lock is this run's from here, */
 void rt_checkpoint_end(RtHost *h);                      /* to its end */
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
 typedef struct RtResume { int64_t step, seed, total, batch, examples; } RtResume;

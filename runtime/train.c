@@ -127,7 +127,7 @@ train_prepare(RtHost *h)
 		: (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
 	h->first_step = h->run.step;
 	h->last_step = -1;
-	return rt_checkpoint_begin(h) && rt_log_open(h, h->run.step, per);
+	return rt_log_open(h, h->run.step, per);
 }
 
 /* ---- one epoch */
