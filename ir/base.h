@@ -54,10 +54,10 @@ bool file_write(const char *path, const void *bytes, size_t n);
 bool file_write_executable(const char *path, const void *bytes, size_t n);
 bool file_special(const char *path);     /* a device, a pipe: there is nothing to replace */
 char *file_target(const char *path);     /* malloc'd: what a write to path replaces, symbolic links followed */
-/* Temporaries, malloc'd names that a signal removes if temp_signals was called; temp_free forgets the name and leaves
- * the file. */
+/* Temporaries: a signal removes them if temp_signals was called; what a kill left is removed by whoever makes one
+ * beside it. temp_free forgets the malloc'd name and leaves the file. */
 char *temp_folder(const char *beside);
-void temp_note(char *path);
+void temp_note(const char *path);
 void temp_free(char *path);
 void temp_signals(void);
 

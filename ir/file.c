@@ -4,23 +4,32 @@
  * is replaced: its bytes go to a temporary of a name of its own beside it (O_EXCL, so that two writers never meet in
  * one), are synced, and the temporary takes the name. A symbolic link stays one: what it points to, there or not, is
  * replaced. Devices, pipes and what stands in /proc (/dev/stdout) are written as they are: a rename would put a file in
- * their place. Temporaries are noted in a table, the one global here, that a handler of signals empties: it may call
- * nothing but unlink and rmdir. */
+ * their place. Temporaries are noted in a list, the one global here, whose files a handler of signals removes: it may
+ * call nothing but unlink and rmdir. What no handler sees, a kill, leaves them: each is locked (flock) while it is in
+ * use, and whoever makes one in the same folder first removes those that nobody holds. Where the file system has no
+ * locks they stay. */
 #define _GNU_SOURCE
 #include "base.h"
 #include "diag.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TEMPORARIES = 64, LINKS = 40 /* as Linux follows */ };
+#define TEMP_BEFORE "mantou-"
+#define TEMP_BEHIND ".tmp"
+enum { LINKS = 40 /* as Linux follows */ };
 
-static char *volatile temporary[TEMPORARIES];
+/* One that is forgotten stays in the list: the handler may be at it on another thread. No name comes twice, so that it does no harm there. */
+typedef struct Temporary { struct Temporary *next; int lock; bool live; char path[]; } Temporary;
+
+static Temporary *temporaries;
 
 static void *
 room(void *old, size_t bytes)
@@ -84,12 +93,9 @@ temporaries_remove(int sig)
 {
 	/* Files stand before the folders that hold them in no fixed order: a second turn removes those. */
 	for (int turn = 0; turn < 2; turn++)
-		for (int i = 0; i < TEMPORARIES; i++) {
-			char *path = temporary[i];
-
-			if (path && unlink(path))
-				rmdir(path);
-		}
+		for (const Temporary *t = __atomic_load_n(&temporaries, __ATOMIC_ACQUIRE); t; t = t->next)
+			if (__atomic_load_n(&t->live, __ATOMIC_RELAXED) && unlink(t->path))
+				rmdir(t->path);
 	signal(sig, SIG_DFL);
 	raise(sig);
 }
@@ -106,16 +112,34 @@ temp_signals(void)
 			sigaction(all[i], &sa, NULL);
 }
 
-/* A full table forgets: then a signal leaves that one. */
-void
-temp_note(char *path)
+static Temporary *
+note(const char *path)
 {
-	for (int i = 0; i < TEMPORARIES; i++) {
-		char *none = NULL;
+	size_t n = strlen(path) + 1;
+	Temporary *t = room(NULL, sizeof *t + n);
 
-		if (__atomic_compare_exchange_n(&temporary[i], &none, path, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-			return;
-	}
+	*t = (Temporary){.lock = -1, .live = true};
+	memcpy(t->path, path, n);
+	t->next = __atomic_load_n(&temporaries, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&temporaries, &t->next, t, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+	return t;
+}
+
+/* Its name is nobody's again, or that of a file to stay. */
+static void
+forget(Temporary *t)
+{
+	__atomic_store_n(&t->live, false, __ATOMIC_RELAXED);
+	if (t->lock >= 0)
+		close(t->lock);
+	t->lock = -1;
+}
+
+void
+temp_note(const char *path)
+{
+	note(path);
 }
 
 void
@@ -123,13 +147,84 @@ temp_free(char *path)
 {
 	if (!path)
 		return;
-	for (int i = 0; i < TEMPORARIES; i++) {
-		char *mine = path;
-
-		if (__atomic_compare_exchange_n(&temporary[i], &mine, NULL, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+	for (Temporary *t = __atomic_load_n(&temporaries, __ATOMIC_ACQUIRE); t; t = t->next)
+		if (__atomic_load_n(&t->live, __ATOMIC_RELAXED) && !strcmp(t->path, path)) {
+			forget(t);
 			break;
-	}
+		}
 	free(path);
+}
+
+/* 1: locked; 0: somebody else holds it; -1: there are no locks here. */
+static int
+lock(int fd)
+{
+	while (flock(fd, LOCK_EX | LOCK_NB))
+		if (errno != EINTR)
+			return errno == EWOULDBLOCK ? 0 : -1;
+	return 1;
+}
+
+/* Is this a name of temp_name's? */
+static bool
+is_temp_name(const char *s)
+{
+	if (strncmp(s, TEMP_BEFORE, sizeof TEMP_BEFORE - 1))
+		return false;
+	s += sizeof TEMP_BEFORE - 1;
+	size_t process = strspn(s, "0123456789"), count = s[process] == '-' ? strspn(s + process + 1, "0123456789") : 0;
+
+	return process && count && !strcmp(s + process + 1 + count, TEMP_BEHIND);
+}
+
+/* The files of a folder, and it. One of another kind in it is none of ours: then both stay. Closes fd. */
+static void
+remove_folder(int in, const char *name, int fd)
+{
+	DIR *d = fdopendir(fd);
+
+	if (!d) {
+		close(fd);
+		return;
+	}
+	for (struct dirent *e; (e = readdir(d));)
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			unlinkat(dirfd(d), e->d_name, 0);
+	unlinkat(in, name, AT_REMOVEDIR);
+	closedir(d); /* and with it the lock: nobody takes the folder for its own meanwhile */
+}
+
+/* Removes this user's temporaries in a folder that nobody holds: those of a process that was killed. */
+static void
+temp_clean(const char *beside)
+{
+	const char *slash = strrchr(beside, '/');
+	Buf b = {0};
+
+	buf_printf(&b, "%.*s.", slash ? (int)(slash + 1 - beside) : 0, beside);
+	DIR *d = opendir(b.at);
+
+	buf_free(&b);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		struct stat st;
+
+		if (!is_temp_name(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || st.st_uid != geteuid())
+			continue;
+		int fd = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) ? openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+
+		if (fd < 0)
+			continue;
+		if (lock(fd) != 1) {
+			close(fd);
+		} else if (S_ISDIR(st.st_mode)) {
+			remove_folder(dirfd(d), e->d_name, fd);
+		} else {
+			unlinkat(dirfd(d), e->d_name, 0);
+			close(fd);
+		}
+	}
+	if (d)
+		closedir(d);
 }
 
 /* The name does not grow with that of the file, which may be as long as names may be. */
@@ -139,9 +234,32 @@ temp_name(const char *beside, unsigned n)
 	const char *slash = strrchr(beside, '/');
 	Buf b = {0};
 
-	buf_printf(&b, "%.*smantou-%ld-%u.tmp", slash ? (int)(slash + 1 - beside) : 2, slash ? beside : "./",
+	buf_printf(&b, "%.*s" TEMP_BEFORE "%ld-%u" TEMP_BEHIND, slash ? (int)(slash + 1 - beside) : 2, slash ? beside : "./",
 	           (long)getpid(), n);
 	return b.at;
+}
+
+/* Makes the file or, where fd is NULL, the folder, and locks it by a descriptor of its own, which stays open until it is forgotten. errno EEXIST: under another name. */
+static bool
+temp_make(Temporary *t, int *fd)
+{
+	struct stat a, b;
+
+	if (fd ? (*fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0 : mkdir(t->path, 0777))
+		return false;
+	t->lock = fd ? fcntl(*fd, F_DUPFD_CLOEXEC, 0) : open(t->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (t->lock >= 0 && lock(t->lock) && !fstat(t->lock, &a) && !lstat(t->path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+		return true;
+	int why = t->lock >= 0 || errno == ENOENT ? EEXIST : errno; /* who cleans was quicker, or nothing more can be opened */
+
+	if (why != EEXIST && unlink(t->path))
+		rmdir(t->path);
+	if (fd) {
+		close(*fd);
+		*fd = -1;
+	}
+	errno = why;
+	return false;
 }
 
 static char *
@@ -149,15 +267,17 @@ temp_new(const char *beside, int *fd)
 {
 	static unsigned count;
 
+	temp_clean(beside);
 	for (int tries = 0; tries < 1000; tries++) {
 		char *path = temp_name(beside, __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED));
+		Temporary *t = note(path);
 
-		temp_note(path);
-		if (fd ? (*fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) >= 0 : !mkdir(path, 0777))
+		if (temp_make(t, fd))
 			return path;
 		int why = errno;
 
-		temp_free(path);
+		forget(t);
+		free(path);
 		errno = why;
 		if (why != EEXIST)
 			break;

@@ -284,6 +284,26 @@ cp "$net" "$odd/m.net"
 for o in cpu ref; do t "an odd path, --target $o" 0 '^model  *tiny' sh -c '"$1" build "$2/m.net" --target $3 -o "$2/$2.out" 2>/dev/null || "$1" build "$2/m.net" --target $3 -o "$2/out" && "$2/out" info' sh "$mantou" "$odd" $o; done
 for s in INT TERM; do for d in 0.02 0.05 0.1 0.2; do timeout -s $s $d "$mantou" build models/lenet.net -o "$dir/kinds/stopped" >/dev/null 2>&1; done; done
 ok "a signal leaves no temporary files" sh -c "! ls -A '$dir/kinds' | grep -q tmp"
+# A kill leaves temporaries: whoever writes to that folder next removes them, but not those of a build that runs. The linker waits for a file.
+mkdir "$dir/kill"
+printf '#!/bin/sh\n[ "$0" = "$LATE" ] && : >"$0.linking" && while [ ! -f "$0.go" ] && [ -d %s ]; do sleep 0.05; done\nexec cc "$@"\n' "'$dir/kill'" >"$dir/kill/cc"
+chmod +x "$dir/kill/cc"
+linking() { i=0; while [ ! -f "$dir/kill/cc.linking" ] && [ $i -lt 600 ]; do i=$((i + 1)); sleep 0.05; done; rm -f "$dir/kill/cc.linking"; }
+LATE="$dir/kill/cc" CC="$dir/kill/cc" "$mantou" build "$net" -o "$dir/kill/killed" >"$dir/said" 2>&1 &
+killed=$!
+linking
+kill -9 $killed
+wait $killed 2>/dev/null
+LATE="$dir/kill/cc" CC="$dir/kill/cc" "$mantou" build "$net" -o "$dir/kill/late" >"$dir/said" 2>&1 &
+linking
+: >"$dir/kill/mantou-1-1.tmp"
+mkdir "$dir/kill/mantou-1-x.tmp" "$dir/kill/my-mantou-1-1.tmp"
+t "a build beside a killed and a waiting one" 0 '' "$mantou" build "$net" -o "$dir/kill/other"
+ok "removes what no process holds, and nothing else" test "$(cd "$dir/kill" && ls -d *tmp* | sed "s/^mantou-[0-9]*-[0-9][0-9]*/TEMP/" | LC_ALL=C sort | tr '\n' ' ')" = "TEMP.tmp mantou-1-x.tmp my-mantou-1-1.tmp "
+: >"$dir/kill/cc.go"
+ok "the one that waited" wait $!
+t "is whole" 0 '^model  *tiny' "$dir/kill/late" info
+ok "without a word" test ! -s "$dir/said"
 # ---- surroundings: a small stack, no temporary folder, closed and full outputs
 t "a stack of 100 KiB" 0 '' sh -c "ulimit -s 100 && '$mantou' build models/lenet.net -o '$dir/small'"
 awk 'BEGIN { printf "model m(x: f32[N, 4]) {\n    y = "; for (i = 0; i < 10000; i++) printf "("; printf "x"; for (i = 0; i < 10000; i++) printf ")"; print "\n    loss mean(y)\n}\ntrain { batch = 4 }" }' >"$dir/deep.net"
