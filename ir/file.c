@@ -3,11 +3,11 @@
  * In: a path as the user gave it.   Out: its bytes; or a file there that is either what it was or whole. A regular file
  * is replaced: its bytes go to a temporary of a name of its own beside it (O_EXCL, so that two writers never meet in
  * one), are synced, and the temporary takes the name. A symbolic link stays one: what it points to, there or not, is
- * replaced. Devices, pipes and what stands in /proc (/dev/stdout) are written as they are: a rename would put a file in
- * their place. Temporaries are noted in a list, the one global here, whose files a handler of signals removes: it may
- * call nothing but unlink and rmdir. What no handler sees, a kill, leaves them: each is locked (flock) while it is in
- * use, and whoever makes one in the same folder first removes those that nobody holds. Where the file system has no
- * locks they stay. */
+ * replaced. Devices, pipes and what stands in /proc are written as they are: a rename would put a file in their place.
+ * /dev/stdout and the like are this process's descriptors: what is written goes on where they stand. Temporaries are
+ * noted in a list, the one global here, whose files a handler of signals removes: it may call nothing but unlink and
+ * rmdir. What no handler sees, a kill, leaves them: each is locked (flock) while it is in use, and whoever makes one in
+ * the same folder first removes those that nobody holds. Where the file system has no locks they stay. */
 #define _GNU_SOURCE
 #include "base.h"
 #include "diag.h"
@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -350,10 +351,45 @@ write_all(int fd, const char *p, size_t n)
 	return true;
 }
 
+/* The number in /dev/stdout, /dev/fd/7 and the like, -1. */
+static int
+descriptor_of(const char *path)
+{
+	static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+
+	if (!strcmp(path, "/dev/stdout") || !strcmp(path, "/dev/stderr"))
+		return path[8] == 'o' ? 1 : 2;
+	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+		size_t n = strlen(folders[i]);
+		char *end;
+
+		if (!strncmp(path, folders[i], n) && path[n] >= '0' && path[n] <= '9') {
+			long number = strtol(path + n, &end, 10);
+
+			return *end || number > INT_MAX ? -1 : (int)number;
+		}
+	}
+	return -1;
+}
+
+/* One that is open already is not opened again: that would begin at byte 0 of a file to which others write too. */
+static int
+open_direct(const char *path)
+{
+	int number = descriptor_of(path);
+	struct stat st;
+
+	if (number == 1)
+		fflush(stdout); /* what was said before stands before */
+	if (number >= 0)
+		return fcntl(number, F_DUPFD_CLOEXEC, 0);
+	return open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | (!stat(path, &st) && S_ISREG(st.st_mode) ? O_TRUNC : 0));
+}
+
 static bool
 write_direct(const char *path, const void *bytes, size_t n)
 {
-	int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+	int fd = open_direct(path);
 	bool good = fd >= 0 && write_all(fd, bytes, n);
 	int why = errno;
 

@@ -284,6 +284,17 @@ cp "$net" "$odd/m.net"
 for o in cpu ref; do t "an odd path, --target $o" 0 '^model  *tiny' sh -c '"$1" build "$2/m.net" --target $3 -o "$2/$2.out" 2>/dev/null || "$1" build "$2/m.net" --target $3 -o "$2/out" && "$2/out" info' sh "$mantou" "$odd" $o; done
 for s in INT TERM; do for d in 0.02 0.05 0.1 0.2; do timeout -s $s $d "$mantou" build models/lenet.net -o "$dir/kinds/stopped" >/dev/null 2>&1; done; done
 ok "a signal leaves no temporary files" sh -c "! ls -A '$dir/kinds' | grep -q tmp"
+# Descriptors that are open already: what is written goes on where they stand, and nothing of the file is lost.
+"$mantou" build "$net" --emit ir -o "$dir/emitted"
+for f in /dev/stdout /dev/fd/1 /proc/self/fd/1 "$dir/out-link"; do
+	ln -sf /dev/stdout "$dir/out-link"
+	echo before >"$dir/appended"
+	t "build -o $f >>FILE" 0 '' sh -c "'$mantou' build '$net' --emit ir -o '$f' >>'$dir/appended'"
+	ok "is appended" sh -c "(echo before; cat '$dir/emitted') | cmp - '$dir/appended'"
+	t "build -o $f between lines" 0 '' sh -c "(echo before; '$mantou' build '$net' --emit ir -o '$f'; echo behind) >'$dir/between'"
+	ok "stands between them" sh -c "(echo before; cat '$dir/emitted'; echo behind) | cmp - '$dir/between'"
+done
+t "a descriptor that is closed" 1 "cannot write '/dev/fd/9'" sh -c "'$mantou' build '$net' --emit ir -o /dev/fd/9 9>&-"
 # A kill leaves temporaries: whoever writes to that folder next removes them, but not those of a build that runs. The linker waits for a file.
 mkdir "$dir/kill"
 printf '#!/bin/sh\n[ "$0" = "$LATE" ] && : >"$0.linking" && while [ ! -f "$0.go" ] && [ -d %s ]; do sleep 0.05; done\nexec cc "$@"\n' "'$dir/kill'" >"$dir/kill/cc"
