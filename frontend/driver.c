@@ -63,7 +63,8 @@ name_in(const char *s, const char *const *names, int n)
 	return false;
 }
 
-/* Names that --disable, --passes and --print-after may say: passes, and for --disable operators that have an expansion and targets' kernel variants. */
+/* Names that --disable, --passes and --print-after may say: passes, and for --disable operators that have an expansion and targets' kernel variants, of which several targets may
+ * have one of a name. */
 static int
 pass_names(Arena *a, bool operators, const char ***names)
 {
@@ -77,7 +78,8 @@ pass_names(Arena *a, bool operators, const char ***names)
 			(*names)[n++] = op_info[k].name;
 	for (int i = 0; operators && i < ntargets; i++)
 		for (const char *const *v = targets[i]->variants; v && *v && n < npass_info + OP_COUNT + 16; v++)
-			(*names)[n++] = *v;
+			if (!name_in(*v, *names, n))
+				(*names)[n++] = *v;
 	return n;
 }
 

@@ -82,6 +82,7 @@ t "run without --" 2 'after --' "$mantou" run "$net" train
 t "unknown target" 2 "no 'gpu'" "$mantou" check --target gpu "$net"
 t "unknown arch" 2 '--arch z80' "$mantou" check --arch z80 "$net"
 t "unknown pass" 2 "did you mean 'fuse'" "$mantou" check --disable fuze "$net"
+ok "each is named once" sh -c "'$mantou' check --disable xyzzy '$net' 2>&1 | grep 'there are' | sed 's/.*there are //' | tr -d ' ' | tr ',' '\n' | sort | uniq -d | wc -l | grep -qx 0"
 t "required pass" 2 'nothing runs without' "$mantou" check --disable autodiff "$net"
 t "kernel variant" 0 '' "$mantou" check --disable winograd "$net"
 t "misspelt kernel variant" 2 "did you mean 'winograd'" "$mantou" check --disable winogard "$net"
