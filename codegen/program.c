@@ -448,6 +448,10 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			buf_printf(b, ", \"addressed\": %u", addressed);
 		buf_printf(b, ", \"seed\": %lld, \"step\": %lld, \"rate\": %lld", (long long)special_input(g, IN_SEED),
 		    (long long)special_input(g, IN_STEP), (long long)special_input(g, IN_RATE));
+		if (g->multiple > 1) {
+			buf_printf(b, ", \"multiple\": %lld", (long long)g->multiple);
+			put_text(b, "multiple_at", where(m, a, g->multiple_loc));
+		}
 		put_results(b, g, a);
 		put_kernels(b, m, a, gk);
 		buf_printf(b, "}");
@@ -587,10 +591,6 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 		at = where(m, a, eval->one_batch_loc);
 		put_text(b, "one_batch",
 		         arena_printf(a, "%s%s%s%s", eval->one_batch, *at ? " (" : "", at, *at ? ")" : ""));
-	}
-	if (eval && eval->multiple > 1) {
-		buf_printf(b, ", \"multiple\": %lld", (long long)eval->multiple);
-		put_text(b, "multiple_at", where(m, a, eval->multiple_loc));
 	}
 	put_figures(b, m, ks);
 	put_inputs(b, m, &in);

@@ -336,6 +336,7 @@ Val build_expand(Build *b, Val x, int rank, const Axis *axes);
 Val build_reduce(Build *b, OpKind red, Val x, const int64_t *axes, int n, bool keep);
 Val build_load(Build *b, const char *state);
 Val build_sum_to(Build *b, Val g, const Type *shape);        /* undoes broadcasting: sums g to shape */
+void graph_multiple(Graph *g);                           /* Graph.multiple again, of the ops that are left */
 /* NumPy broadcasting of shapes (marks unify: marked with unmarked of equal extent sets full_only). NULL if good. */
 const char *broadcast_axes(Graph *g, int n, const Type *const *t, Type *out);
 /* ---------------------------------------------------------------- gradients (grad*.c) */

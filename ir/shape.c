@@ -67,6 +67,19 @@ need_multiple(Graph *g, const Op *op, const Type *t)
 	}
 }
 
+void
+graph_multiple(Graph *g)
+{
+	g->multiple = 1;
+	g->multiple_loc = (Loc){0};
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && k < op->nout; k++)
+			need_multiple(g, op, val_type(g, op->out[k]));
+	}
+}
+
 const char *
 shape_declared(Graph *g, const Op *op, int *which)
 {

@@ -11,7 +11,7 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 	RtRun *run = &h->run;
 	int64_t status;
 
-	if (!rt_batches_fit(&h->program, h->test.examples, "test examples", &h->error))
+	if (!rt_batches_fit(&h->program, &h->program.graph[RT_G_EVAL], h->test.examples, "test examples", &h->error))
 		return false;
 	rt_host_use(h, RT_M_EVAL, &h->test, false);
 	pthread_mutex_lock(&h->lock);

@@ -111,6 +111,7 @@ typedef struct RtGraph {
 	bool present;
 	int64_t input[RT_MAX_INPUTS], seed, step, rate;
 	unsigned addressed;                         /* bits by input: those that hold the address of each example (target cuda) */
+	int64_t multiple; const char *multiple_at;  /* what a batch must be one of, and why: where */
 	RtResult *result; int nresult;
 	int loss;                                   /* index of the loss among the results that emit reports, -1 */
 	int64_t scalar_offset[RT_MAX_RESULTS]; int32_t scalar_dtype[RT_MAX_RESULTS]; int scalar[RT_MAX_RESULTS]; int nscalar; /* all but outputs */
@@ -128,9 +129,8 @@ typedef struct RtReader { const char *kind; const char **train, **test; int ntra
 
 typedef struct RtProgram {
 	JsonDoc *doc;
-	const char *model, *target, *arch, *precision, *source_hash, *full_only, *multiple_at, *one_batch;
-	/* every batch is a multiple of `multiple`; sink: -1 epoch, 0 off, N */
-	int64_t batch, multiple, seed, epochs, sink, accumulate;
+	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
+	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N */
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
 	double gflop_per_step, bytes_per_step;
@@ -145,9 +145,9 @@ typedef struct RtProgram {
 bool rt_program_read(RtProgram *p, const char *text, RtError *e);
 int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
 int64_t rt_row_tasks(const RtRow *r, int64_t n);
-/* May so many examples run in batches, the last one smaller? False, and why not, where a model takes only whole batches
- * or only multiples of a number. what: "test examples" */
-bool rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *e);
+/* May so many examples run in batches of this graph, the last one smaller? False, and why not, where it takes only whole
+ * batches or only multiples of a number. what: "test examples" */
+bool rt_batches_fit(const RtProgram *p, const RtGraph *g, int64_t examples, const char *what, RtError *e);
 /* Does every metric have a value on so many test examples? */
 bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 

@@ -71,7 +71,7 @@ infer_inputs(RtHost *h, RtData *d)
 		d->examples = p->batch;
 	if (d->examples == 0)
 		return rt_fail(&h->error, "the inputs hold no examples");
-	return rt_batches_fit(p, d->examples, "examples", &h->error);
+	return rt_batches_fit(p, &p->graph[RT_G_INFER], d->examples, "examples", &h->error);
 }
 
 static bool

@@ -114,18 +114,18 @@ rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK])
 }
 
 bool
-rt_batches_fit(const RtProgram *p, int64_t examples, const char *what, RtError *e)
+rt_batches_fit(const RtProgram *p, const RtGraph *g, int64_t examples, const char *what, RtError *e)
 {
 	int64_t last = examples % p->batch;
 
 	if (*p->full_only && last)
 		return rt_fail(e, "%lld %s are no multiple of the batch of %lld, and %s", (long long)examples, what,
 		               (long long)p->batch, p->full_only);
-	if (last % p->multiple)
+	if (last % g->multiple)
 		return rt_fail(e, "%lld %s leave a last batch of %lld, but the model takes multiples of %lld: "
 			"N / %lld is no whole number%s%s%s", (long long)examples, what,
-			(long long)last, (long long)p->multiple, (long long)p->multiple, *p->multiple_at ? " (" : "",
-			p->multiple_at, *p->multiple_at ? ")" : "");
+			(long long)last, (long long)g->multiple, (long long)g->multiple, *g->multiple_at ? " (" : "",
+			g->multiple_at, *g->multiple_at ? ")" : "");
 	return true;
 }
 
@@ -329,6 +329,10 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 	for (k = 0; k < 32; k++)
 		if (g->addressed >> k & 1 && (k >= p->ninput || g->input[k] < 0 || p->input[k].t.bytes / (p->batch > 0 ? p->batch : 1) < 8))
 			return rt_fail(e, "input %d of graph %s has no room for addresses", k, g->name);
+	g->multiple = rt_json_int(o, "multiple", 1);
+	g->multiple_at = rt_json_str(o, "multiple_at", "");
+	if (g->multiple < 1)
+		return rt_fail(e, "graph %s takes batches of a multiple of %lld", g->name, (long long)g->multiple);
 	g->seed = rt_json_int(o, "seed", -1);
 	g->step = rt_json_int(o, "step", -1);
 	g->rate = rt_json_int(o, "rate", -1);
@@ -437,8 +441,6 @@ program_header(RtProgram *p, const Json *o)
 	p->source_hash = rt_json_str(o, "source_hash", "");
 	p->full_only = rt_json_str(o, "full_only", "");
 	p->one_batch = rt_json_str(o, "one_batch", "");
-	p->multiple = rt_json_int(o, "multiple", 1);
-	p->multiple_at = rt_json_str(o, "multiple_at", "");
 	p->batch = rt_json_int(o, "batch", 1);
 	p->seed = rt_json_int(o, "seed", 0);
 	p->epochs = rt_json_int(o, "epochs", 1);
@@ -474,7 +476,7 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 	if (rt_json_int(o, "version", 0) != RT_VERSION)
 		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d", (long long)rt_json_int(o, "version", 0), RT_VERSION);
 	program_header(p, o);
-	if (p->batch < 1 || p->multiple < 1 || p->accumulate < 1 || p->arena_bytes < 0 || p->scratch_bytes < 0
+	if (p->batch < 1 || p->accumulate < 1 || p->arena_bytes < 0 || p->scratch_bytes < 0
 	    || (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
 		return rt_fail(e, "the program's descriptor: bad batch or sizes");
 	if (!program_inputs(p, rt_json_get(o, "inputs"), e) || !program_states(p, rt_json_get(o, "state"), e))

@@ -83,7 +83,7 @@ train_load(RtHost *h)
 	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))
 		return rt_context(&h->error, "the evaluation after each epoch (--no-eval leaves it out)");
 	h->have_test = true;
-	if (!rt_batches_fit(p, h->test.examples, "test examples", &why)) {
+	if (!rt_batches_fit(p, &p->graph[RT_G_EVAL], h->test.examples, "test examples", &why)) {
 		fprintf(stderr, "warning: no evaluation after the epochs: %s\n", why.text);
 		h->have_test = false;
 	} else if (!rt_evaluation_fits(p, h->test.examples, &why)) {
