@@ -63,8 +63,8 @@ name_in(const char *s, const char *const *names, int n)
 	return false;
 }
 
-/* Names that --disable, --passes and --print-after may say: passes, and for --disable operators that have an expansion and targets' kernel variants, of which several targets may
- * have one of a name. */
+/* Names that --disable, --passes and --print-after may say: passes, and for --disable operators that have an expansion
+ * and targets' kernel variants, of which several targets may have one of a name. */
 static int
 pass_names(Arena *a, bool operators, const char ***names)
 {

@@ -27,7 +27,8 @@
 #define TEMP_BEHIND ".tmp"
 enum { LINKS = 40 /* as Linux follows */ };
 
-/* One that is forgotten stays in the list: the handler may be at it on another thread. No name comes twice, so that it does no harm there. */
+/* One that is forgotten stays in the list: the handler may be at it on another thread. No name comes twice, so that it
+ * does no harm there. */
 typedef struct Temporary { struct Temporary *next; int lock; bool live; char path[]; } Temporary;
 
 static Temporary *temporaries;
@@ -211,7 +212,8 @@ temp_clean(const char *beside)
 
 		if (!is_temp_name(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || st.st_uid != geteuid())
 			continue;
-		int fd = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) ? openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+		bool plain = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
+		int fd = plain ? openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
 
 		if (fd < 0)
 			continue;
@@ -240,7 +242,8 @@ temp_name(const char *beside, unsigned n)
 	return b.at;
 }
 
-/* Makes the file or, where fd is NULL, the folder, and locks it by a descriptor of its own, which stays open until it is forgotten. errno EEXIST: under another name. */
+/* Makes the file or, where fd is NULL, the folder, and locks it by a descriptor of its own, which stays open until it is
+ * forgotten. errno EEXIST: under another name. */
 static bool
 temp_make(Temporary *t, int *fd)
 {
@@ -249,9 +252,11 @@ temp_make(Temporary *t, int *fd)
 	if (fd ? (*fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0 : mkdir(t->path, 0777))
 		return false;
 	t->lock = fd ? fcntl(*fd, F_DUPFD_CLOEXEC, 0) : open(t->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (t->lock >= 0 && lock(t->lock) && !fstat(t->lock, &a) && !lstat(t->path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+	if (t->lock >= 0 && lock(t->lock) && !fstat(t->lock, &a) && !lstat(t->path, &b) && a.st_dev == b.st_dev
+	    && a.st_ino == b.st_ino)
 		return true;
-	int why = t->lock >= 0 || errno == ENOENT ? EEXIST : errno; /* who cleans was quicker, or nothing more can be opened */
+	/* who cleans was quicker, or nothing more can be opened */
+	int why = t->lock >= 0 || errno == ENOENT ? EEXIST : errno;
 
 	if (why != EEXIST && unlink(t->path))
 		rmdir(t->path);

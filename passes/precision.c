@@ -218,8 +218,9 @@ compares(const Narrow *n, const Op *op)
 		|| (op_info[op->kind].ew >= 0 && val_type(n->g, op->out[0])->dtype == DT_bool);
 }
 
-/* Comparisons must see what memory holds: an element that is rounded there would not equal the largest of elements that are not,
- * and the gradient of max would find none. What is added up to be compared (the label's logit, picked from the others) stays f32. */
+/* Comparisons must see what memory holds: an element that is rounded there would not equal the largest of elements that
+ * are not, and the gradient of max would find none. What is added up to be compared (the label's logit, picked from the
+ * others) stays f32. */
 static void
 find_compared(Narrow *n)
 {

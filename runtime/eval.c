@@ -77,7 +77,8 @@ rt_eval(RtHost *h)
 		return rt_die(h);
 	}
 	if (!rt_data_load(&h->program, &h->opt, false, &h->test, &h->error) || !rt_host_memory(h, 0) || !rt_host_init_state(h)
-	    || !rt_checkpoint_weights(h, h->opt.weights, false) || !rt_evaluation_fits(&h->program, h->test.examples, &h->error)
+	    || !rt_checkpoint_weights(h, h->opt.weights, false)
+	    || !rt_evaluation_fits(&h->program, h->test.examples, &h->error)
 	    || !rt_evaluate(h, mean, &examples))
 		return rt_die(h);
 	if (h->opt.json) {

@@ -269,7 +269,8 @@ rt_out_end(RtOut *o, bool sync, RtError *e)
 	int fd = o->fd;
 	bool good = true;
 
-	/* Closing tells of bytes that did not arrive, so it comes first; another descriptor keeps the lock, or whoever cleans takes the file. */
+	/* Closing tells of bytes that did not arrive, so it comes first; another descriptor keeps the lock, or whoever
+	 * cleans takes the file. */
 	o->fd = -1;
 	if (fd >= 0 && o->temporary)
 		good = (o->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0 || rt_fail(e, "%s: %s", o->path, strerror(errno));

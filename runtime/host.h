@@ -314,8 +314,9 @@ void rt_st_free(RtSt *s);
 uint64_t rt_hash(uint64_t h, const void *p, size_t n);
 #define RT_HASH_START 0xcbf29ce484222325ull
 bool rt_checkpoint_save(RtHost *h, int64_t step);
-bool rt_checkpoint_try(RtHost *h);                      /* can FILE be saved, and FILE~? before anything is read; FILE.lock is this run's from here, */
-void rt_checkpoint_end(RtHost *h);                      /* to its end */
+/* Can FILE be saved, and FILE~? Before anything is read; FILE.lock is this run's from here to rt_checkpoint_end. */
+bool rt_checkpoint_try(RtHost *h);
+void rt_checkpoint_end(RtHost *h);
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
 typedef struct RtResume { int64_t step, seed, total, batch, examples; } RtResume;
 bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, and the epoch's partial sums into h->sum */

@@ -148,7 +148,7 @@ V vec_load(Emit *e, V p, V mask);                         /* W floats at p, wher
 void vec_store(Emit *e, V p, V v, V mask);
 V buffer(Emit *e, int k);
 V round_half(Emit *e, V v, DType to, bool vec);            /* to the nearest number of f16 or bf16 */
-Cell cell_rounded(Emit *e, Cell c);                       /* to its type, where that has 16 bits and arithmetic goes on in f32 */
+Cell cell_rounded(Emit *e, Cell c);                       /* to its type, if that has 16 bits: arithmetic is f32 */
 V scratch_ptr(Emit *e, int64_t byte_offset);
 
 /* loops: body is at depth + 1 until closed */

@@ -288,7 +288,8 @@ run_phases(Rk *r, const int *ws)
 			for (int u = 0; u < sets && r->red[i]->phase == r->phase; u++) {
 				RedAcc *a = &r->acc[i * MAX_UNROLL + u];
 
-				*a = acc_new(e, r->red[i]->op, true, !r->kept_lanes, r->kept_lanes ? 1 : r->unroll, chain_of(r, r->red[i]));
+				*a = acc_new(e, r->red[i]->op, true, !r->kept_lanes, r->kept_lanes ? 1 : r->unroll,
+					chain_of(r, r->red[i]));
 				npass = a->npass > npass ? a->npass : npass;
 			}
 		if (!npass)

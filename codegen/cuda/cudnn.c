@@ -63,7 +63,8 @@ record_read(const char *text, Record *r)
 
 		s++;
 		if (take_number(&s, "knob=", &k[0])) {
-			if (r->nknob == DNN_KNOBS || r->engine < 0 || k[0] < 0 || k[0] >= KNOB_TYPES || !take_number(&s, ":", &k[1]))
+			if (r->nknob == DNN_KNOBS || r->engine < 0 || k[0] < 0 || k[0] >= KNOB_TYPES
+			    || !take_number(&s, ":", &k[1]))
 				return "knobs are knob=TYPE:VALUE, of an engine that is named";
 			r->nknob++;
 		} else if (take_number(&s, "round=", &flag)) {

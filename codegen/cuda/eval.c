@@ -313,7 +313,8 @@ eval_ew(Cuda *c, const Op *op, const Ix *ix)
 
 		broadcast_index(val_type(c->g, op->in[k]), to->rank, ix, at);
 		in[k] = cu_value_at(c, op->in[k], at);
-		if (to->dtype == DT_bool && !in_memory(c, op->in[k])) /* comparisons take numbers as their type has them */
+		/* comparisons take numbers as their type has them */
+		if (to->dtype == DT_bool && !in_memory(c, op->in[k]))
 			in[k] = cu_cell_rounded(c, in[k]);
 	}
 	return cu_cell_ew(c, op, in);

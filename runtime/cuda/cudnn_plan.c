@@ -151,7 +151,8 @@ take_knobs(const char **s, DnnProblem *p)
 	if (!take(s, " knobs="))
 		return true;
 	do {
-		if (p->nknob == DNN_KNOBS || !take_number(s, &p->knob[p->nknob][0]) || !take(s, ":") || !take_value(s, &p->knob[p->nknob][1]))
+		if (p->nknob == DNN_KNOBS || !take_number(s, &p->knob[p->nknob][0]) || !take(s, ":")
+		    || !take_value(s, &p->knob[p->nknob][1]))
 			return false;
 		p->nknob++;
 	} while (take(s, ","));

@@ -324,7 +324,9 @@ plan(Desc *d)
 		return said(ARCH_MISMATCH, "engine %lld is for other devices", (long long)n);
 	if (h && h->capturing(h->stream, &capturing) == 0 && capturing)
 		return said(EXECUTION_FAILED, "a plan is made while a stream captures");
-	d->workspace = (n == 8 || (json && memmem(json->at, (size_t)json->n, "H200", 4)) ? WORKSPACE : 0) + (h && setting("MANTOU_DNN_WORKSPACE") > 0 ? setting("MANTOU_DNN_WORKSPACE") : 0);
+	d->workspace = n == 8 || (json && memmem(json->at, (size_t)json->n, "H200", 4)) ? WORKSPACE : 0;
+	if (h && setting("MANTOU_DNN_WORKSPACE") > 0)
+		d->workspace += setting("MANTOU_DNN_WORKSPACE");
 	plans++;
 	return 0;
 }
@@ -369,7 +371,8 @@ engine_fill(Desc *to, const Desc *graph, int64_t n)
 	return r ? r : cudnnBackendFinalize(to);
 }
 
-/* Lives as long as the process: the heuristics' answers refer to it. Engine 7 has a knob, and where something follows the convolution a second one, which is set to -1. */
+/* Lives as long as the process: the heuristics' answers refer to it. Engine 7 has a knob, and where something follows the
+ * convolution a second one, which is set to -1. */
 static int
 config_fill(Desc *to, const Desc *graph, int64_t n)
 {
