@@ -101,7 +101,7 @@ if [ -n "$only" ]; then
 	lane $only
 else
 	# All groups in two lanes that take about as long: one begins with those that use all processors.
-	first="layout meson cuda conformance train scale" beside=
+	first="layout meson cuda conformance train scale gpu" beside=
 	for g in tests/*/run.sh; do
 		g=${g#tests/}
 		g=${g%/run.sh}
