@@ -218,9 +218,7 @@ compares(const Narrow *n, const Op *op)
 		|| (op_info[op->kind].ew >= 0 && val_type(n->g, op->out[0])->dtype == DT_bool);
 }
 
-/* Comparisons must see what memory holds: an element that is rounded there would not equal the largest of elements that
- * are not, and the gradient of max would find none. What is added up to be compared (the label's logit, picked from the
- * others) stays f32. */
+/* What is added up to be compared (the label's logit, picked from the others) stays f32. */
 static void
 find_compared(Narrow *n)
 {
@@ -234,13 +232,38 @@ find_compared(Narrow *n)
 		for (int k = 0; k < op->nin; k++) {
 			uint32_t root = n->root[op->in[k].id];
 
-			if (compares(n, op))
-				n->exact[root] = asked[root] = true;
-			if (sums) {
-				asked[root] = true;
+			asked[root] |= sums || compares(n, op);
+			if (sums)
 				n->keep[root] = "it is added up, and the sum is compared with what is stored as well";
-			}
 		}
+	}
+}
+
+/* Comparisons must see what memory holds: an element that is rounded there, or made again of what is, would not equal the
+ * largest of elements that are not, and the gradient of max would find none. So whatever narrow value a compared one is
+ * made of by elementwise operators is read rounded, in the kernel that makes it too. */
+static void
+find_exact(Narrow *n)
+{
+	Graph *g = n->g;
+	bool *asked = arena_array(n->cx->scratch, bool, g->val.n);
+
+	for (uint32_t i = g->op.n; i-- > 0;) {
+		const Op *op = &g->op.at[i];
+		bool through = compares(n, op);
+
+		for (int k = 0; k < op->nout; k++) {
+			uint32_t root = n->root[op->out[k].id];
+
+			if (!asked[op->out[k].id] && !asked[root])
+				continue;
+			if (n->narrow[root])
+				n->exact[root] = true;
+			else
+				through |= op_has(op->kind, T_POINTWISE | T_VIEW);
+		}
+		for (int k = 0; through && k < op->nin; k++)
+			asked[op->in[k].id] = asked[n->root[op->in[k].id]] = true;
 	}
 }
 
@@ -533,6 +556,7 @@ pass_precision(Graph *g, PassCtx *cx)
 	find_compared(&n);
 	find_keepers(&n);
 	choose_values(&n);
+	find_exact(&n);
 	for (uint32_t i = 0; i < nop; i++) {
 		Op op = g->op.at[i];
 
