@@ -210,7 +210,8 @@ temp_clean(const char *beside)
 	for (struct dirent *e; d && (e = readdir(d));) {
 		struct stat st;
 
-		if (!is_temp_name(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || st.st_uid != geteuid())
+		if (!is_temp_name(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW)
+		    || st.st_uid != geteuid())
 			continue;
 		bool plain = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
 		int fd = plain ? openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
@@ -237,13 +238,13 @@ temp_name(const char *beside, unsigned n)
 	const char *slash = strrchr(beside, '/');
 	Buf b = {0};
 
-	buf_printf(&b, "%.*s" TEMP_BEFORE "%ld-%u" TEMP_BEHIND, slash ? (int)(slash + 1 - beside) : 2, slash ? beside : "./",
-	           (long)getpid(), n);
+	buf_printf(&b, "%.*s" TEMP_BEFORE "%ld-%u" TEMP_BEHIND, slash ? (int)(slash + 1 - beside) : 2,
+	           slash ? beside : "./", (long)getpid(), n);
 	return b.at;
 }
 
-/* Makes the file or, where fd is NULL, the folder, and locks it by a descriptor of its own, which stays open until it is
- * forgotten. errno EEXIST: under another name. */
+/* Makes the file or, where fd is NULL, the folder, and locks it by a descriptor of its own, which stays open until it
+ * is forgotten. errno EEXIST: under another name. */
 static bool
 temp_make(Temporary *t, int *fd)
 {

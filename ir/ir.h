@@ -169,8 +169,8 @@ typedef struct ValInfo {
 typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE } InputKind; /* seed, step: i64[]; rate: f64[] */
 typedef struct Input { Val v; const char *name; InputKind kind; } Input;
 /* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose gradient is not finite, so that
- * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; batch: one
- * that only a single batch has; a metric is averaged over batches instead */
+ * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; batch:
+ * one that only a single batch has; a metric is averaged over batches instead */
 typedef enum ResultKind {
 	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_COUNT
 } ResultKind;

@@ -239,9 +239,9 @@ find_compared(Narrow *n)
 	}
 }
 
-/* Comparisons must see what memory holds: an element that is rounded there, or made again of what is, would not equal the
- * largest of elements that are not, and the gradient of max would find none. So whatever narrow value a compared one is
- * made of by elementwise operators is read rounded, in the kernel that makes it too. */
+/* Comparisons must see what memory holds: an element that is rounded there, or made again of what is, would not equal
+ * the largest of elements that are not, and the gradient of max would find none. So whatever narrow value a compared one
+ * is made of by elementwise operators is read rounded, in the kernel that makes it too. */
 static void
 find_exact(Narrow *n)
 {

@@ -145,8 +145,8 @@ typedef struct RtProgram {
 bool rt_program_read(RtProgram *p, const char *text, RtError *e);
 int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
 int64_t rt_row_tasks(const RtRow *r, int64_t n);
-/* May so many examples run in batches of this graph, the last one smaller? False, and why not, where it takes only whole
- * batches or only multiples of a number. what: "test examples" */
+/* May so many examples run in batches of this graph, the last one smaller? False, and why not, where it takes only
+ * whole batches or only multiples of a number. what: "test examples" */
 bool rt_batches_fit(const RtProgram *p, const RtGraph *g, int64_t examples, const char *what, RtError *e);
 /* Does every metric have a value on so many test examples? */
 bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);

@@ -4,9 +4,9 @@
  * (lanes_reduced: joined by a halving tree at the end) or reductions of their own. sum and mean add; moments adds x - K and
  * (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common mean cancels before
  * rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum then sum; max, min and argmax let NaN
- * win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what rounding took from them (Knuth's two-sum, TAOCP
- * 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in i32. Order is fixed
- * by the shape: the same bits for any number of threads. */
+ * win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what rounding took from them (Knuth's
+ * two-sum, TAOCP 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in
+ * i32. Order is fixed by the shape: the same bits for any number of threads. */
 #include "cpu.h"
 #include <string.h>
 

@@ -371,8 +371,8 @@ engine_fill(Desc *to, const Desc *graph, int64_t n)
 	return r ? r : cudnnBackendFinalize(to);
 }
 
-/* Lives as long as the process: the heuristics' answers refer to it. Engine 7 has a knob, and where something follows the
- * convolution a second one, which is set to -1. */
+/* Lives as long as the process: the heuristics' answers refer to it. Engine 7 has a knob, and where something follows
+ * the convolution a second one, which is set to -1. */
 static int
 config_fill(Desc *to, const Desc *graph, int64_t n)
 {
