@@ -99,7 +99,7 @@ choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParam
 
 	if (!w || w->axis[2].n != 3 || w->axis[3].n != 3)
 		return;
-	Looked *l = select_look(cx, op, "winograd");
+	Looked *l = select_look(cx, g, op, "winograd");
 
 	l->why = winograd_declined(g, op, p, &f, bytes);
 	if (!l->why && cx->may && !cx->may(cx->cx, "winograd"))
@@ -124,7 +124,7 @@ choose_strassen(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 	s.copy = false;
 	if (op->kind != OP_matmul || !strassen_pays(g, op, &s))
 		return;
-	Looked *l = select_look(cx, op, "strassen");
+	Looked *l = select_look(cx, g, op, "strassen");
 
 	l->why = strassen_why_not(g, op, &s);
 	if (!l->why && cx->may && !cx->may(cx->cx, "strassen"))
