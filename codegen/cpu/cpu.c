@@ -182,7 +182,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	if (contract && gemm_can(g, contract, bytes)) {
 		GemmParams p = gemm_params(g, contract, bytes);
 
-		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
+		engine_set(g, contract, engine_choose(g, contract, arch_named(arch ? arch : arch_native()), gemm_half(g, contract)), &p);
 		gemm_images(g, contract, &p);
 		gemm_band(g, contract, &p);
 		choose_winograd(g, contract, bytes, cx, &p);
@@ -292,7 +292,10 @@ cpu_mixed_dtype(const Target *t, const char *arch)
 	const Arch *a = arch_named(arch ? arch : arch_native());
 
 	(void)t;
-	return !a ? DT_none : a->tiles || a->dot_bf16 ? DT_bf16 : a->fma_f16 ? DT_f16 : DT_none;
+	for (int i = ENGINE_COUNT; a && i-- > ENGINE_FMA + 1;)
+		if (engines[i].has(a))
+			return engines[i].type;
+	return DT_none;
 }
 
 static const char *
@@ -301,13 +304,9 @@ cpu_arithmetic(const Target *t, const char *arch, DType narrow)
 	const Arch *a = arch_named(arch ? arch : arch_native());
 
 	(void)t;
-	if (a && a->tiles && narrow == DT_bf16)
-		return "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums";
-	if (a && a->fma_f16 && narrow == DT_f16)
-		return "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 steps, "
-		       "f32 ones where that overflows";
-	if (a && a->dot_bf16 && narrow == DT_bf16)
-		return "bf16 tensors, dot products of bf16 pairs, f32 sums";
+	for (int i = ENGINE_COUNT; a && i-- > ENGINE_FMA + 1;)
+		if (engines[i].type == narrow && engines[i].has(a))
+			return engines[i].doc;
 	return narrow == DT_bf16 ? "bf16 tensors, f32 arithmetic" : "f16 tensors, f32 arithmetic";
 }
 

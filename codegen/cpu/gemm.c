@@ -61,14 +61,6 @@ tile_rows(int64_t rows, int64_t block, int mr)
 	return set;
 }
 
-static V
-microkernel(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
-{
-	if (p->tiles)
-		return gemm_micro_amx(l, mr, nv, masked, !p->pack);
-	return (p->f16 ? gemm_micro_f16 : p->pair ? gemm_micro_pairs : p->one_chain ? gemm_micro_chain : gemm_micro)(l, mr, nv, p->lanes, masked);
-}
-
 Tiles
 tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 {
@@ -76,19 +68,19 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 	int64_t nr = (int64_t)p->nv * w, rest = columns % nr ? columns % nr : nr, npanel = ceil_div(columns, nr);
 	int nv_last = (int)ceil_div(rest, w);
 	bool masked = rest % w != 0;
+	const Engine *engine = engine_of(p);
 	V whole[64], last[64];
-	Tiles t = {0};
+	Tiles t = {.rows = engine->counts};
 
-	t.rows = p->tiles;
-	if (p->tiles)
-		amx_open(e);
+	if (engine->open)
+		engine->open(e);
 	for (int r = 1; r <= p->mr; r++) {
 		if (!(rows >> (r - 1) & 1)) {
 			last[r - 1] = whole[r - 1] = LLVMConstNull(e->l->ptr);
 			continue;
 		}
-		last[r - 1] = microkernel(e->l, p, r, nv_last, masked);
-		whole[r - 1] = npanel > 1 ? microkernel(e->l, p, r, p->nv, false) : last[r - 1];
+		last[r - 1] = engine->micro(e->l, p, r, nv_last, masked);
+		whole[r - 1] = npanel > 1 ? engine->micro(e->l, p, r, p->nv, false) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
 	}
 	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr), LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
@@ -349,10 +341,10 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			Val rounded = k == 1 ? prologue_rounded(gc->g, op, p) : NOVAL;
 
 			a[k] = rounded.id ? group_buffer(gc, rounded.id) : made ? -1 : group_buffer(gc, op->in[k].id);
-		} else if (p->pair && pairs_row(gc->g, op, k)) {
+		} else if (engine_pairs(p) && pairs_row(gc->g, op, k)) {
 			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
 			a[k] = (int)gc->buf.n - 1;
-			if (p->tiles && k == 0)
+			if (engine_of(p)->side_by_side && k == 0)
 				amx_turn(gc, op->in[k], made, a[k], gk);
 			else if (made)
 				pairs_make(gc, op->in[k], pairs_line(gc->g, op, k), a[k], gk);
@@ -362,7 +354,7 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			Type *t = arena_new_of(gc->tmp, Type);
 
 			*t = *val_type(gc->g, op->in[k]);
-			if (!p->pair)
+			if (!engine_pairs(p))
 				t->dtype = DT_f32;
 			store_copy(gc, op->in[k], t, at, gk);
 			a[k] = (int)gc->buf.n - 1;

@@ -3,6 +3,9 @@
 #define CODEGEN_CPU_GEMM_H
 #include "cpu.h"
 
+/* engine.c: by which instructions elements are multiplied. FMA: of f32, to which anything else is widened. */
+typedef enum EngineId { ENGINE_FMA, ENGINE_PAIRS, ENGINE_F16, ENGINE_AMX, ENGINE_COUNT } EngineId;
+
 /* Parameters of a contraction kernel: what select chooses and the tuner writes. */
 typedef struct GemmParams {
 	int mr, nv;              /* register tile: rows x vectors */
@@ -13,8 +16,7 @@ typedef struct GemmParams {
 	int images;              /* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
 	bool pack;               /* second operand copied into panels first */
 	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
-	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
-	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
+	EngineId engine;
 	bool winograd, strassen; /* winograd.c, strassen.c instead: mr, nv, lanes are those of its products */
 	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
@@ -24,9 +26,9 @@ typedef struct GemmParams {
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
-V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.pair: elements of A and B are pairs of bf16 */
-V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* GemmParams.f16: pairs of f16 (micro_fp16.c) */
-/* GemmParams.tiles (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
+V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* ENGINE_PAIRS: elements of A and B are pairs of bf16 */
+V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
+/* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
 V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
 V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.one_chain */
 /* Before the loops of a kernel that uses tiles; amx_close at its end is emit_end's. */
@@ -137,15 +139,33 @@ int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);
 
-/* pack16.c: elements of 16 bits. */
-/* Sets pair, and what goes with it, if the operands' shape allows and the processor multiplies numbers of their type. */
-void pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p);
-/* The same for operands that shall be of type `half`. */
-void pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p);
+typedef struct Engine {
+	const char *text;        /* what the kernel's text says of it, behind its other parameters */
+	const char *doc;         /* for people, of a whole model: tensors, products, sums */
+	DType type;              /* of both operands; DT_none: f32 */
+	int unit;                /* steps of the sum to one element of 32 bits */
+	int least;               /* steps of a sum that it pays for */
+	int most_rows, most_vectors, lanes; /* of a register tile; 0: no more than any kernel's */
+	bool asked;              /* rounds more than one of its type asks for: only where speed was asked for (attribute wide), not a type */
+	bool counts;             /* its microkernel takes the number of rows, one function for many */
+	bool side_by_side;       /* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first (amx_turn) */
+	bool (*has)(const Arch *a);
+	V (*micro)(Llvm *l, const GemmParams *p, int mr, int nv, bool masked);
+	void (*open)(Emit *e);   /* before the loops of a kernel; NULL: nothing */
+	void (*tile)(GemmParams *p, int64_t columns); /* its default register tile; NULL: that of f32 */
+} Engine;
+extern const Engine engines[ENGINE_COUNT];
+static inline const Engine *engine_of(const GemmParams *p) { return &engines[p->engine]; }
+static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; } /* are elements two numbers of 16 bits? */
+/* The one for operands of type `half` (DT_none: f32) on this processor. */
+EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
+void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 const char *pairs_text(const GemmParams *p);           /* what of it the kernel's text says, "" if nothing */
 void pairs_parse(const char *text, GemmParams *p);
 /* Can this processor multiply so? Text may be anybody's. */
 bool pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p);
+
+/* pack16.c: elements of 16 bits. */
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
 void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
 void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
@@ -180,7 +200,7 @@ void prologue_row(Emit *e, Val v, V h, V w0, V w1, V out);
 V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 
 /* Steps of the sum to one element of the operands. */
-static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
+static inline int64_t gemm_unit(const GemmParams *p) { return engine_of(p)->unit; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
 /* wgrad.c; parts: buffer of partial sums, -1 = none. */

@@ -150,7 +150,7 @@ gemm_band(const Graph *g, const Op *op, GemmParams *p)
 {
 	enum { SUMS = 512, BYTES = 1 << 20 };
 
-	if (op->kind != OP_conv2d_dw || p->tiles || !(p->pair || p->parts == 1))
+	if (op->kind != OP_conv2d_dw || engine_of(p)->side_by_side || !(engine_pairs(p) || p->parts == 1))
 		return;
 	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)), rows = val_type(g, op->in[1])->axis[2].n;
 	int64_t fit = BYTES / (sums * val_type(g, op->in[0])->axis[1].n * 4), band = fit * sums < SUMS ? fit : SUMS / sums;
@@ -170,7 +170,7 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
-	return op->kind == OP_matmul && attr_bool(op, A_ta) && !p->tiles && matmul_mat(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(p);
+	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(p);
 }
 
 /* Rows of a turned operand whose distance is a multiple of half a page meet in few sets of the caches. */
@@ -313,7 +313,7 @@ gemm_panels(const Graph *g, const Op *op, const GemmParams *p)
 		return winograd_weights(g, op, p);
 	if (op->kind == OP_conv2d_dw || !p->pack || (p->strassen && !attr_bool(op, A_tb)))
 		return 0;
-	Pack k = pack_of(g, op, p->pair);
+	Pack k = pack_of(g, op, engine_pairs(p));
 	int64_t nr = (int64_t)p->nv * p->lanes;
 
 	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
@@ -345,11 +345,11 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	bool copy = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_COPY;
 
-	if (!copy && (p->winograd || !gemm_half(g, op) || (p->pair && !pairs_row(g, op, k))))
+	if (!copy && (p->winograd || !gemm_half(g, op) || (engine_pairs(p) && !pairs_row(g, op, k))))
 		return 0;
 	int64_t n = type_elements(val_type(g, op->in[k]));
 
-	return align64(!p->pair ? n * 4 : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2 : n * 2);
+	return align64(!engine_pairs(p) ? n * 4 : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2 : n * 2);
 }
 
 bool

@@ -26,7 +26,7 @@ rounds(const Graph *g, const Op *op, const GemmParams *p)
 {
 	if (p->winograd)
 		return true;
-	if (!p->pair || !p->pack)
+	if (!engine_pairs(p) || !p->pack)
 		return false;
 	Pack k = pack_of(g, op, true);
 
@@ -49,7 +49,7 @@ prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
 static int64_t
 pixel_bytes(const Type *t, const GemmParams *p)
 {
-	return t->axis[0].n * t->axis[1].n * (p->pair ? 2 : 4);
+	return t->axis[0].n * t->axis[1].n * (engine_pairs(p) ? 2 : 4);
 }
 
 /* A filter of one tap at every pixel: an output pixel needs its own input pixel and no other. */
@@ -89,9 +89,9 @@ prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
 		return PROLOGUE_PANELS;
 	if (p->winograd)
 		return k == 0 || op->kind == OP_conv2d_dw ? PROLOGUE_TILES : PROLOGUE_COPY;
-	if (p->pair && pairs_row(g, op, k))
+	if (engine_pairs(p) && pairs_row(g, op, k))
 		return PROLOGUE_PAIRS;
-	if (gemm_half(g, op) && !p->pair)
+	if (gemm_half(g, op) && !engine_pairs(p))
 		return PROLOGUE_COPY;
 	if (op->kind == OP_conv2d_dw)
 		return p->parts > 1 && band_bytes(g, op, p, k) <= GRADIENT_BAND_BYTES ? PROLOGUE_BAND : PROLOGUE_COPY;
@@ -127,7 +127,7 @@ params_narrow(const Graph *g, const Op *op, const Arch *a, DType narrow)
 	GemmParams p = gemm_params(g, op, a->vector_bytes), f = p;
 
 	if (narrow == DT_f16 || narrow == DT_bf16)
-		pairs_allow(g, op, a, narrow, &p);
+		engine_set(g, op, engine_choose(g, op, a, narrow), &p);
 	if (op->kind != OP_matmul && !winograd_declined(g, op, &p, &f, a->vector_bytes)) {
 		p = f;
 		p.winograd = true;
@@ -156,7 +156,7 @@ prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, 
 	bool half = narrow == DT_f16 || narrow == DT_bf16;
 
 	r->times = 1;
-	if (half && !p.pair && !p.winograd) /* widened into a copy with or without a prologue */
+	if (half && !engine_pairs(&p) && !p.winograd) /* widened into a copy with or without a prologue */
 		return;
 	switch (prologue_way(g, op, &p, k)) {
 	case PROLOGUE_TILES: r->times = winograd_loads(op, k); break;

@@ -47,7 +47,7 @@ strassen_why_not(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
-	if (p->pair || gemm_half(g, op))
+	if (engine_pairs(p) || gemm_half(g, op))
 		return "its operands are no numbers of 32 bits";
 	if (prologue_made(g, op, 0) && prologue_way(g, op, p, 0) != PROLOGUE_COPY)
 		return "its first operand is made on its way";

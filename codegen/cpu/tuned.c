@@ -22,7 +22,7 @@ misfit_shape(const Graph *g, const Op *op, const GemmParams *d, const GemmParams
 		return "copy=1 is for a matrix product of a turned first operand";
 	if (!p->pack && op->kind != OP_matmul)
 		return "a convolution's weights must be packed: pack=1";
-	if (!p->pack && (attr_bool(op, A_tb) || d->pair))
+	if (!p->pack && (attr_bool(op, A_tb) || engine_pairs(d)))
 		return "this second operand must be packed: pack=1";
 	return p->panel_outer && op->kind == OP_matmul ? "a matrix product has no outer=panel" : NULL;
 }
@@ -51,9 +51,9 @@ misfit(const Graph *g, const Op *op, const SelectCx *cx, const GemmParams *d, Ge
 			return "strassen is switched off";
 		return strassen_why_not(g, op, p);
 	}
-	if (p->pair != d->pair)
-		return d->pair ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
-	if (p->tiles != d->tiles || p->f16 != d->f16 || !pairs_fit(g, op, arch_named(cx->arch ? cx->arch : arch_native()), p))
+	if (engine_pairs(p) != engine_pairs(d))
+		return engine_pairs(d) ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
+	if (p->engine != d->engine || !pairs_fit(g, op, arch_named(cx->arch ? cx->arch : arch_native()), p))
 		return arena_printf(a, "pairs are multiplied by other instructions here, or not in tiles of this size: %s", gemm_text(a, op, d));
 	return misfit_shape(g, op, d, p, a);
 }

@@ -278,9 +278,9 @@ const char *
 winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes)
 {
 	enum { BYTE_COSTS = 5 /* operations in the time that memory takes for a byte */ };
-	const char *why = direct->tiles ? "matrix tiles multiply operands of 16 bits many times as fast" : winograd_why_not(g, op, p, vector_bytes);
+	const char *why = direct->engine == ENGINE_AMX ? "matrix tiles multiply operands of 16 bits many times as fast" : winograd_why_not(g, op, p, vector_bytes);
 
-	if (why || !direct->pair)
+	if (why || !engine_pairs(direct))
 		return why;
 	Shape s = shape_of(g, op);
 	double work = 2 * (winograd_work(g, op) + BYTE_COSTS * 2.0 * (double)winograd_workspace(g, op, p));
