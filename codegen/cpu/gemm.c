@@ -391,7 +391,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];
 
-	if (op->kind == OP_conv2d_dw ? gemm_own_workspace(gc->g, op, &p) > 0 : gemm_panels(gc->g, op, &p) && !p.winograd)
+	if (!p.winograd && (op->kind == OP_conv2d_dw ? gemm_own_workspace(gc->g, op, &p) : gemm_panels(gc->g, op, &p)) > 0)
 		ws = panels_at(gc);
 	epilogue_find(gc, op, gemm_pieces(gc->g, op, &p), gemm_workspace(gc->g, op, &p), &epi);
 	if (p.winograd) {
