@@ -1,13 +1,13 @@
 /* engine.c: the instructions by which contraction kernels multiply elements and add up their products, a row each.
  *
  * In: a contraction, an architecture, the type of its operands.   Out: the row that is used there (engine_choose: the
- * one place; the last that the processor has, so faster ones stand behind), what it asks of a register tile, whether parameters that come from text fit it.
+ * one place; the last that the processor has, so faster ones stand behind), and what it asks of a register tile.
  * Elements have 32 bits: a number of f32, or two neighbours along k of 16 bits (pack16.c). Without a row for their type
  * operands of 16 bits are widened to f32 (gemm.c): where no instruction multiplies them, for an odd k, for k along the
  * columns of a filter (one channel), for rows that follow the batch's size.
- * f16 products that the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32: what
- * is asked for is a type, not speed, and what is unrolled may feed one product's result to the next, step after step.
- * A further one: a value of EngineId, a row here, a microkernel of the contract in gemm.h. */
+ * f16 products that the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32:
+ * what is asked for is a type, not speed, and what is unrolled may feed one product's result to the next, step after
+ * step. A further one: a value of EngineId, a row here, a microkernel of the contract in gemm.h. */
 #include "gemm.h"
 #include <string.h>
 
@@ -143,17 +143,4 @@ pairs_parse(const char *text, GemmParams *p)
 		if (at && !strcmp(at + strlen(engines[i].text), "}"))
 			p->engine = (EngineId)i;
 	}
-}
-
-bool
-pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p)
-{
-	const Engine *e = engine_of(p);
-
-	if (p->engine == ENGINE_FMA)
-		return true;
-	if ((e->most_rows && p->mr > e->most_rows) || (e->most_vectors && p->nv > e->most_vectors)
-	    || (e->lanes && p->lanes != e->lanes))
-		return false;
-	return engine_choose(g, op, a, gemm_half(g, op)) == p->engine && (p->pack || op->kind != OP_matmul);
 }

@@ -3,11 +3,14 @@
 #define CODEGEN_CPU_GEMM_H
 #include "cpu.h"
 
+typedef struct Algo Algo;    /* algo.h: the algorithm that computes it */
+
 /* engine.c: by which instructions elements are multiplied. FMA: of f32, to which anything else is widened. */
 typedef enum EngineId { ENGINE_FMA, ENGINE_PAIRS, ENGINE_F16, ENGINE_AMX, ENGINE_COUNT } EngineId;
 
 /* Parameters of a contraction kernel: what select chooses and the tuner writes. */
 typedef struct GemmParams {
+	const Algo *algo;
 	int mr, nv;              /* register tile: rows x vectors */
 	int lanes;               /* floats of a vector: fewer than the machine's where there are few columns */
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
@@ -17,9 +20,15 @@ typedef struct GemmParams {
 	bool pack;               /* second operand copied into panels first */
 	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
 	EngineId engine;
-	bool winograd, strassen; /* winograd.c, strassen.c instead: mr, nv, lanes are those of its products */
 	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
+
+/* What a choice of these goes by, beside the op and its graph. */
+typedef struct PlanCx {
+	const Arch *arch;
+	DType half;              /* the operands' type where that is f16 or bf16: what it is, or what it will be; DT_none: f32 */
+	SelectCx *select;        /* variants that may be chosen, a tuning file's kernel, what was looked at; NULL: all may */
+} PlanCx;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
  * Strides in bytes, in a block of int64: */
@@ -130,9 +139,6 @@ void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
-void gemm_images(const Graph *g, const Op *op, GemmParams *p); /* sets images */
-void gemm_band(const Graph *g, const Op *op, GemmParams *p);   /* sets band of a weight gradient that makes no operand band by band */
-bool gemm_images_fit(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.images possible? */
 bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */
@@ -162,8 +168,6 @@ EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
 void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 const char *pairs_text(const GemmParams *p);           /* what of it the kernel's text says, "" if nothing */
 void pairs_parse(const char *text, GemmParams *p);
-/* Can this processor multiply so? Text may be anybody's. */
-bool pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p);
 
 /* pack16.c: elements of 16 bits. */
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
@@ -184,12 +188,13 @@ V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are a
 typedef enum PrologueWay { PROLOGUE_TILES, PROLOGUE_BAND, PROLOGUE_PAIRS, PROLOGUE_PANELS, PROLOGUE_COPY } PrologueWay;
 /* The f32 value in memory that operand 1 is cast of, if the kernel rounds it on the way into its panels; else NOVAL. */
 Val prologue_rounded(const Graph *g, const Op *op, const GemmParams *p);
-bool gemm_packs(const Graph *g, const Op *op, const Arch *a, DType narrow); /* will it, if op's operands are narrow? */
+bool gemm_packs(const Graph *g, const Op *op, const PlanCx *cx); /* will it, if op's operands are as cx says? */
+bool pack_rounds(const Graph *g, const Op *op, const GemmParams *p); /* Algo.rounds where pack.c makes the panels */
 bool prologue_made(const Graph *g, const Op *op, int k);
 /* Where operand k is made, if it is. */
 PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k);
 /* For fuse, before anything is chosen. */
-void prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r);
+void prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r);
 int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
 int64_t prologue_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 /* Where this stands: W neighbours along c of image n at pixel (h, w). */
@@ -203,44 +208,31 @@ V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 static inline int64_t gemm_unit(const GemmParams *p) { return engine_of(p)->unit; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
-/* wgrad.c; parts: buffer of partial sums, -1 = none. */
-void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
-
-/* winograd.c: 3x3 filters. Why it cannot, or does not pay beside direct products of f32; NULL: choose it. p: of its own products, f32. */
-const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
-const char *winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes); /* instead of products as `direct` says; NULL: p is better */
-double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */
-int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
-int64_t winograd_weights(const Graph *g, const Op *op, const GemmParams *p); /* those of it that are made of the weights, 0 for their gradient */
-int64_t winograd_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
-double winograd_loads(const Op *op, int k);            /* how often each element of operand k is loaded */
-int64_t winograd_pieces(const Graph *g, const Op *op, const GemmParams *p);
-void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
+/* wgrad.c: the gradient in a convolution's weights. */
+void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
+/* gemm.c, matmul.c: forward, and the gradient in the first operand. */
+void direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 
 /* strassen.c: the operands of seven products from four quarters of each factor, vectors: upper left, upper right, lower left, lower right; the result's quarters from the products. */
 enum { STRASSEN_PRODUCTS = 7, STRASSEN_QUARTERS = 4 };
 void strassen_first(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
 void strassen_second(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
 void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUARTERS]);
-/* Large products of f32. Why it cannot; NULL: it can, and pays where sides are long. */
-const char *strassen_why_not(const Graph *g, const Op *op, const GemmParams *p);
-bool strassen_pays(const Graph *g, const Op *op, const GemmParams *p);
-int64_t strassen_sums(const Graph *g, const Op *op, const GemmParams *p); /* bytes of workspace behind the panels */
-int64_t strassen_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
-int64_t strassen_pieces(const Graph *g, const Op *op, const GemmParams *p);
-void strassen_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk); /* bbuf: of a turned operand, its panels */
-
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);
-bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
-const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);
-bool gemm_parse(const char *text, GemmParams *p);
-/* tuned.c: a tuning file's parameters (cx->tuned) instead of the default ones in p, if they fit; else cx->misfit says why not. */
-void tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p);
+const char *gemm_text(Arena *a, const GemmParams *p);
+bool gemm_parse(const char *text, GemmParams *p);      /* false: no row of algos.def prints such a text */
+int64_t pack_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of the second operand's panels, if it is packed */
+/* Of a row whose text is NAME{mr=,nv=,lanes=}: those of its own products. */
+const char *tile_text(Arena *a, const GemmParams *p);
+bool tile_parse(const char *text, const char *name, GemmParams *p);
 /* The contraction's own, then states of the group's reductions for each task. */
 int64_t gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *p);
 /* Tasks over rows, which keep states of the epilogue's reductions. */
 int64_t gemm_pieces(const Graph *g, const Op *op, const GemmParams *p);
+/* The epilogue of a row's main kernel; where its panels are, made by a kernel of pack.c, if it has any (-1: it has none). */
+void gemm_epilogue(GroupCx *gc, const Op *op, const GemmParams *p, Epilogue *epi);
+int gemm_pack(GroupCx *gc, const Op *op, const GemmParams *p, int b, Epilogue *epi, GraphKernels *gk);
 void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 #endif

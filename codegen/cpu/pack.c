@@ -165,7 +165,7 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 int64_t
 pack_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	if (p->winograd || op->kind == OP_conv2d_dw || !prologue_rounded(g, op, p).id)
+	if (!prologue_rounded(g, op, p).id)
 		return 0;
 	Pack k = pack_of(g, op, engine_pairs(p));
 

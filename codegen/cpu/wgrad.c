@@ -206,9 +206,13 @@ join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst
 }
 
 void
-wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk)
+wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk)
 {
-	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : out, gk);
+	int parts = p->parts > 1 ? panels_at(gc) : -1;
+	Epilogue epi;
+
+	gemm_epilogue(gc, op, p, &epi);
+	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : epi.raw, gk);
 	if (parts >= 0)
-		join_kernel(gc, p, type_elements(val_type(gc->g, op->out[0])), parts, out, gk);
+		join_kernel(gc, p, type_elements(val_type(gc->g, op->out[0])), parts, epi.raw, gk);
 }
