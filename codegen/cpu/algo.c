@@ -165,9 +165,9 @@ weigh(const Line *l, const Graph *g, const Op *op, const PlanCx *cx, GemmParams 
 		why = "switched off";
 	if (!why)
 		*best = p;
-	if (!cx->select)
+	if (!cx->tell)
 		return;
-	Looked *looked = select_look(cx->select, g, op, l->name);
+	Looked *looked = select_look(cx->tell, g, op, l->name);
 
 	looked->chosen = !why;
 	looked->why = why ? why : l->row->chosen(g, op, &p);
@@ -192,15 +192,16 @@ misfit(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *d, Gemm
 static void
 tuned_choose(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *base, GemmParams *best)
 {
-	SelectCx *s = cx->select;
 	GemmParams p;
+	const char *why = misfit(g, op, cx, base, &p);
 
-	s->misfit = misfit(g, op, cx, base, &p);
-	if (s->misfit)
+	if (cx->tell)
+		cx->tell->misfit = why;
+	if (why)
 		return;
 	for (int i = 0; i < LINES; i++)
-		if (line[i].variant)
-			select_overrule(s, line[i].name, p.algo == line[i].row);
+		if (line[i].variant && cx->tell)
+			select_overrule(cx->tell, line[i].name, p.algo == line[i].row);
 	*best = p;
 }
 

@@ -27,7 +27,8 @@ typedef struct GemmParams {
 typedef struct PlanCx {
 	const Arch *arch;
 	DType half;              /* the operands' type where that is f16 or bf16: what it is, or what it will be; DT_none: f32 */
-	SelectCx *select;        /* variants that may be chosen, a tuning file's kernel, what was looked at; NULL: all may */
+	const SelectCx *select;  /* variants that may be chosen, a tuning file's kernel; NULL: all may */
+	SelectCx *tell;          /* gets what was looked at, and why the tuning file's kernel does not fit; NULL: nobody asks */
 } PlanCx;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].

@@ -4,6 +4,7 @@
  *  - a row says all that its kind of row must say, and a variant is one that --disable takes;
  *  - what a row prints it reads, and no other row does;
  *  - each processor and type has its engine, and short or odd sums have f32's;
+ *  - fuse and precision are told of the kernel that select would choose, with the same variants switched off;
  *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one. */
 #include "harness.h"
 #include "../../codegen/cpu/algo.h"
@@ -144,7 +145,7 @@ static const char *
 asked(Arena *a, const Graph *g, const Op *op, const char *arch, const char *text)
 {
 	SelectCx select = {.arch = arch, .tuned = text};
-	GemmParams p = gemm_plan(g, op, &(PlanCx){arch_named(arch), gemm_half(g, op), &select});
+	GemmParams p = gemm_plan(g, op, &(PlanCx){arch_named(arch), gemm_half(g, op), &select, &select});
 
 	check(!select.misfit == !strcmp(gemm_text(a, &p), text), "a kernel that fits is taken", text);
 	return select.misfit;
@@ -180,6 +181,40 @@ test_possible(Arena *a, Diags *d)
 	check(why && strstr(why, "the processor's hold 8"), "wider vectors", "brgemm");
 }
 
+/* ---------------------------------------------------------------- who asks before select */
+static bool
+no_winograd(void *cx, const char *variant)
+{
+	(void)cx;
+	return strcmp(variant, "winograd") != 0;
+}
+
+/* What fuse and precision are told is of the kernel that select chooses under the same switches. */
+static void
+test_before(Arena *a, Diags *d)
+{
+	static const struct { const char *arch; DType narrow; } cases[] = {{"x86-64-v3", DT_none}, {"znver4", DT_none}, {"znver4", DT_bf16}};
+	const Target *t = target_named("cpu");
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (int off = 0; off < 2; off++) {
+			const char *arch = cases[i].arch, *text = arena_printf(a, filter, 32, 64, 16, 16, 64, "", 32, 16, 16);
+			Graph *g = parsed(a, d, arch, text)->graph.at[0];
+			const Op *op = contraction(g);
+			SelectCx before = {.arch = arch, .narrow = cases[i].narrow, .may = off ? no_winograd : NULL}, cx = before;
+			Prologue p = {0};
+
+			vec_push(a, &g->group, ((Group){.name = "g", .workspace_offset = -1, .kept_offset = -1}));
+			t->prologue(t, g, op, 0, &before, &p);
+			check(!p.why && (p.times > 1) == !off && p.copied == off, "what fuse is told", arch);
+			check(before.looked.n == 0, "fuse leaves no verdict of kernels", arch);
+			check(t->packs(t, g, op, &before) == (!off || cases[i].narrow != DT_none), "what precision is told", arch);
+			g->op.at[op - g->op.at].group = 0;
+			cx.narrow = DT_none;
+			check(!t->select(t, g, 0, &cx) && cx.looked.n == 1 && cx.looked.at[0].chosen == !off, "what select says", arch);
+		}
+}
+
 int
 main(void)
 {
@@ -191,6 +226,7 @@ main(void)
 	test_rows(a);
 	test_engines(a, &d);
 	test_possible(a, &d);
+	test_before(a, &d);
 	printf("%d checks, %d failures\n", checks, failures);
 	arena_free(a);
 	return failures != 0;
