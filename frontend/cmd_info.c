@@ -12,23 +12,24 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct Assumed { const Target *target; int threads; Rates r; } Assumed; /* threads 0: a device's rates */
+/* What a forecast counts with; device NULL: threads of a CPU. */
+typedef struct Assumed { const Target *target; const char *device; int threads; Rates r; } Assumed;
 
 /* Two fused multiply-adds a cycle of the widest vectors, and what one core of a server draws from memory. */
 static Assumed
 assume_machine(const Target *t, const char *arch)
 {
-	double hz = 2.5e9, mhz;
+	const Machine *m = t->machine ? t->machine(t, arch) : NULL;
+	double hz = 2.5e9, mhz, memory = m ? m->rates.bytes : 12e9;
 	int vector = t->vector_bytes ? t->vector_bytes(t, arch) : 32;
 	long threads = sysconf(_SC_NPROCESSORS_ONLN);
 	FILE *f = fopen("/proc/cpuinfo", "r");
 	char line[512];
-	Assumed device = {.target = t};
 
-	if (t->rates && t->rates(t, arch, &device.r)) {
+	if (m && m->sms) {
 		if (f)
 			fclose(f);
-		return device;
+		return (Assumed){.target = t, .device = m->model, .r = m->rates};
 	}
 	while (f && fgets(line, sizeof line, f)) {
 		const char *colon = strchr(line, ':');
@@ -42,7 +43,8 @@ assume_machine(const Target *t, const char *arch)
 		fclose(f);
 	if (threads < 1)
 		threads = 1;
-	return (Assumed){.target = t, .threads = (int)threads, .r = {.flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * 12e9}};
+	return (Assumed){.target = t, .threads = (int)threads,
+	                 .r = {.flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * memory}};
 }
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
@@ -175,7 +177,7 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	buf_json(b, arithmetic(j, m));
 	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"device\": ",
 	           m->source_hash, t->seconds * 1e3, mc.threads);
-	buf_json(b, mc.r.device ? mc.r.device : "");
+	buf_json(b, mc.device ? mc.device : "");
 	buf_printf(b, ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gflops_of_group_products\": %.6g, \"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [", mc.r.flops / 1e9,
 	           (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.group_products / 1e9, mc.r.bytes / 1e9, mc.r.start * 1e6);
 	for (uint32_t i = 0; i < ks->n; i++) {
@@ -241,7 +243,7 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	if (t->tuned)
 		put_row(b, "tuned", "%s", t->tuned);
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6, t->bytes / 1e6 / t->examples, ks->n);
-	const char *of = mc.r.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.r.device, mc.r.flops / 1e12,
+	const char *of = mc.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.device, mc.r.flops / 1e12,
 		mc.r.products / 1e12, mc.r.group_products > 0 ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12) : "", mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
 
 	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %s)", t->seconds * 1e3, t->seconds > 0 ? t->examples / t->seconds : 0.0, of);

@@ -105,20 +105,22 @@ cpu_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 	return true;
 }
 
-/* Rates of this target's kernels on two threads of a server processor. Row-major activations have kernels too, of plain loops. */
+/* Shares that this target's kernels reach of the machine's rates. Row-major activations have kernels too, of plain
+ * loops: these wait for their own chains, poolings gather. */
 static double
 cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 {
+	const Rates *r = &machine_of(g)->budget.rates;
 	double bytes = 0;
 
 	(void)t;
 	if (op_has((OpKind)op->kind, T_CONTRACT))
-		return op_flops(g, op) / (wanted ? 150e9 : 8e9);
+		return op_flops(g, op) / (r->products * (wanted ? 150 : 8) / 225);
 	for (int k = 0; k < op->nin + op->nout; k++)
 		bytes += (double)type_bytes(val_type(g, k < op->nin ? op->in[k] : op->out[k - op->nin]));
 	if (op->kind == OP_max_pool2d || op->kind == OP_max_pool2d_dx)
-		return bytes / (wanted ? 30e9 : 8e9);
-	return bytes / (wanted ? 14e9 : 18e9);
+		return bytes / (r->bytes * (wanted ? 30 : 8) / 45);
+	return bytes / (r->bytes * (wanted ? 14 : 18) / 45);
 }
 
 /* ---------------------------------------------------------------- select */
@@ -449,8 +451,6 @@ const Target cpu_target = {
 	.variants = (const char *const[]){"winograd", "strassen", "keep", NULL},
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,
-	.memory_rate = 45e9,
-	.map_rate = 150e9,
 	.mixed_dtype = cpu_mixed_dtype,
 	.packs = cpu_packs,
 	.arithmetic = cpu_arithmetic,

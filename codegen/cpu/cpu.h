@@ -32,6 +32,7 @@ const Arch *arch_named(const char *name);           /* NULL if unknown */
 bool arch_runs(const Arch *a);                      /* on this machine */
 const char *arch_native(void);
 int arch_list(const char **names, int max);
+const Machine *machine_of(const Graph *g);          /* the row that choices for g count with */
 /* host.c: data caches of processor 0 as the system tells of them below `root` (/sys), level 1 first. False: not all of
  * L1 and L2 are there. */
 bool host_caches(const char *root, int64_t bytes[3]);

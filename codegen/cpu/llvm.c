@@ -20,12 +20,15 @@
 #define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
 #define EMULATED "+avx512vbmi,+avx512bf16"
 
+/* On two threads of a Zen 4 server: memory, elementwise ops, contractions. */
+#define BUDGET {.rates = {.bytes = 45e9, .flops = 150e9, .products = 225e9}}
+
 static const Arch arches[] = {
 #define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, ...) \
 	{.name = id, .cpu = llvm, .features = feature, .needs = need, .vector_bytes = vector, __VA_ARGS__, \
 	 .machine = {.arch = id, .model = of, .line = 64, .vector_bytes = vector, .vector_registers = registers, \
 	             .l1 = {l1_kib << 10, 1}, .l2 = {l2_kib << 10, 1}, .l3 = {l3_kib << 10, sharing}, \
-	             .fmas = fma, .loads = load, .hz = ghz * 1e9}},
+	             .fmas = fma, .loads = load, .hz = ghz * 1e9, .rates = {.bytes = 12e9}, .budget = BUDGET}},
 #include "arch.def"
 #undef ARCH
 };
@@ -37,6 +40,12 @@ arch_named(const char *name)
 		if (!strcmp(arches[i].name, name))
 			return &arches[i];
 	return NULL;
+}
+
+const Machine *
+machine_of(const Graph *g)
+{
+	return &arch_named(g->module->arch ? g->module->arch : arch_native())->machine;
 }
 
 int

@@ -293,9 +293,10 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 
 	/* the memory's time beyond that of the products */
 	double elements = (double)(type_elements(val_type(g, op->in[0])) + type_elements(val_type(g, op->in[1])) + type_elements(val_type(g, op->out[0])));
-	double wait = elements * (wide ? 4 : 2) / MEMORY_RATE - op_flops(g, op) / (wide ? MAP_RATE : MMA_RATE);
+	const Rates *rates = &cu_machine(g)->budget.rates;
+	double wait = elements * (wide ? 4 : 2) / rates->bytes - op_flops(g, op) / (wide ? rates->flops : rates->products);
 
-	r->spare = wait > 0 ? wait * MAP_RATE : 0;
+	r->spare = wait > 0 ? wait * rates->flops : 0;
 	r->stores = k == 0 && (op->kind == OP_matmul || (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.stride[0] * f.stride[1] == 1 && !f.pad[0] && !f.pad[1]));
 	/* an element of the image comes once for each tap that meets it */
 	r->times = across;

@@ -11,33 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Device { Machine machine; double bytes, f32, tensor; } Device;
-static const Device devices[] = {
-#define ARCH(id, device, multiprocessors, l1_kib, shared_kib, l2_kib, fma, load, ghz, memory, vectors, products) \
-	{{.arch = #id, .model = device, .line = 128, .vector_bytes = 16, .vector_registers = 255, \
-	  .l1 = {l1_kib << 10, 1}, .l2 = {l2_kib << 10, multiprocessors}, .fmas = fma, .loads = load, .hz = ghz * 1e9, \
-	  .sms = multiprocessors, .shared = shared_kib << 10}, memory, vectors, products},
+/* The time from one kernel to the next: the last blocks run alone, the next kernel's are not there yet. */
+#define BUDGET {.rates = {.bytes = 3e12, .flops = 30e12, .products = 300e12, .start = 2e-6}}
+
+static const Machine devices[] = {
+#define ARCH(id, device, multiprocessors, l1_kib, shared_kib, l2_kib, fma, load, ghz, memory, vectors, tensor, groups) \
+	{.arch = #id, .model = device, .line = 128, .vector_bytes = 16, .vector_registers = 255, \
+	 .l1 = {l1_kib << 10, 1}, .l2 = {l2_kib << 10, multiprocessors}, .fmas = fma, .loads = load, .hz = ghz * 1e9, \
+	 .sms = multiprocessors, .shared = shared_kib << 10, .budget = BUDGET, \
+	 .rates = {.bytes = 0.87 * memory, .flops = 0.8 * vectors, .products = 0.65 * tensor, \
+	           .group_products = 0.65 * groups, .start = 1e-6}},
 #include "arch.def"
 #undef ARCH
 };
 enum { NDEVICE = sizeof devices / sizeof *devices };
 
-static const Device *
-device_of(const char *arch)
-{
-	for (int i = 0; arch && i < NDEVICE; i++)
-		if (!strcmp(devices[i].machine.arch, arch))
-			return &devices[i];
-	return NULL;
-}
-
 const Machine *
 cuda_machine(const Target *t, const char *arch)
 {
-	const Device *d = device_of(arch);
-
 	(void)t;
-	return d ? &d->machine : NULL;
+	for (int i = 0; i < NDEVICE; i++)
+		if (!arch || !strcmp(devices[i].arch, arch))
+			return &devices[i];
+	return NULL;
 }
 
 bool
@@ -65,21 +61,6 @@ cuda_machine_word(const Target *t, const char *arch, Arena *a)
 
 	cuda_machine_here(t, arch, &m);
 	return arena_printf(a, "sm=%d,smem=%s,l2=%s", m.sms, bytes_word(a, m.shared), bytes_word(a, m.l2.bytes));
-}
-
-bool
-cuda_rates(const Target *t, const char *arch, Rates *r)
-{
-	const Device *d = device_of(arch);
-
-	(void)t;
-	if (!d)
-		return false;
-	*r = (Rates){.device = d->machine.model, .bytes = 0.87 * d->bytes, .flops = 0.8 * d->f32,
-	             .products = 0.65 * d->tensor, .start = 1e-6};
-	if (cu_wgmma_arch(arch))
-		r->group_products = r->products / 0.65;
-	return true;
 }
 
 double

@@ -83,12 +83,11 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false}, {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false}, {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false}, {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false}};
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
-	Rates r;
+	const Rates *r = &cuda_machine(NULL, cx->arch)->rates;
 	int i = light && !parts ? 0 : 1; /* parts are joined in registers beside the sums */
 
-	if (!cuda_rates(NULL, cx->arch, &r))
-		bug("target cuda: no rates of %s", cx->arch);
-	double products = op_flops(g, op) / r.products, memory = group_traffic(g, group, cx->uses ? cx->uses : graph_use_counts(g, g->arena)) / r.bytes;
+	double products = op_flops(g, op) / r->products;
+	double memory = group_traffic(g, group, cx->uses ? cx->uses : graph_use_counts(g, g->arena)) / r->bytes;
 
 	*ratio = products / memory;
 	if (!in_chunks(g, &f))

@@ -42,6 +42,12 @@ check_row(const Target *t, const char *name, const Machine *m)
 }
 
 static void
+check_rates(const Rates *r)
+{
+	assert_true(r->bytes >= 1e9 && r->flops > r->bytes && r->products > r->flops && r->start >= 0 && r->start < 1e-3);
+}
+
+static void
 cpu_rows(void **state)
 {
 	const Target *t = target_named("cpu");
@@ -52,6 +58,7 @@ cpu_rows(void **state)
 
 		check_row(t, cpu_names[i], m);
 		assert_int_equal(m->vector_registers, m->vector_bytes == 64 ? 32 : 16);
+		check_rates(&m->budget.rates);
 		assert_true(m->l2.cores == 1 && !m->sms && !m->shared);
 		assert_true(m->l3.bytes ? m->l3.bytes >= 2 * m->l2.bytes && m->l3.cores > 1 : !m->l3.cores);
 	}
@@ -65,14 +72,16 @@ cuda_rows(void **state)
 	(void)state;
 	for (int i = 0; i < COUNT(cuda_names); i++) {
 		const Machine *m = t->machine(t, cuda_names[i]);
-		Rates r;
+		const Rates *r = m ? &m->rates : NULL;
 
 		check_row(t, cuda_names[i], m);
 		assert_true(m->sms > 1 && m->l2.cores == m->sms && !m->l3.bytes);
 		assert_true(m->shared >= 64 << 10 && m->shared < m->l1.bytes);
-		assert_true(t->rates(t, cuda_names[i], &r) && r.products > r.flops);
+		assert_true(r->products > r->flops && (!r->group_products || r->group_products > r->products));
 		/* 80 % of two operations for each multiply-add of every multiprocessor, as sheets round */
-		assert_true(r.flops > 0.78 * 2 * m->sms * m->fmas * m->hz && r.flops < 0.82 * 2 * m->sms * m->fmas * m->hz);
+		assert_true(r->flops > 0.78 * 2 * m->sms * m->fmas * m->hz && r->flops < 0.82 * 2 * m->sms * m->fmas * m->hz);
+		check_rates(r);
+		check_rates(&m->budget.rates);
 	}
 	assert_null(t->machine(t, "sm_1"));
 }
