@@ -84,6 +84,8 @@ typedef struct Rates {
  * all rows of a target, until its kernels are measured on the machine of a row. */
 typedef struct Budget {
 	Rates rates;             /* of a typical machine; no forecast */
+	int64_t l1, l2, l3;      /* bytes that blocks are cut for: fractions of a core's L1 and L2, of the L3 */
+	int64_t task;            /* cpu: operations in half a microsecond, in which another thread begins and ends */
 } Budget;
 
 /* What an architecture's machine is. Choices count with the row of their --arch alone, never with the host that

@@ -172,12 +172,14 @@ weights_point(const Shape *s, const GemmParams *p)
 	return point_bytes(s->C * (s->dw ? s->K : ceil_div(s->K, nr) * nr));
 }
 
-/* Images of a tile whose numbers at the points and products of a panel fit the second-level cache; 0: too few to pay, as each block reads all weights. */
+/* Images of a tile whose numbers at the points and products of a panel fit L2; 0: too few to pay, as each block reads
+ * all weights. */
 static int64_t
-block_images(const Shape *s, const GemmParams *p)
+block_images(const Graph *g, const Shape *s, const GemmParams *p)
 {
-	enum { CACHE = 1 << 20, FEWEST = 16 };
-	int64_t nr = (int64_t)p->nv * p->lanes, most = CACHE / (POINTS * 4 * (s->C + nr)), blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
+	enum { FEWEST = 16 };
+	int64_t nr = (int64_t)p->nv * p->lanes, most = machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
+	int64_t blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
 
 	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;
 }
@@ -187,7 +189,7 @@ split_shape(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
 
-	s.block = block_images(&s, p);
+	s.block = block_images(g, &s, p);
 	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
 	return s;
 }
@@ -205,8 +207,9 @@ int64_t
 winograd_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
+	int64_t tiles = block_images(g, &s, p) ? 0 : point_bytes(s.rows * s.C) + point_bytes(s.rows * s.K);
 
-	return POINTS * (weights_point(&s, p) + (block_images(&s, p) ? 0 : point_bytes(s.rows * s.C) + point_bytes(s.rows * s.K)));
+	return POINTS * (weights_point(&s, p) + tiles);
 }
 
 int64_t
@@ -221,7 +224,7 @@ int64_t
 winograd_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
-	int64_t images = block_images(&s, p);
+	int64_t images = block_images(g, &s, p);
 
 	return images ? POINTS * (point_bytes(images * s.C) + point_bytes(images * p->nv * p->lanes)) : 0;
 }
@@ -253,7 +256,7 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 {
 	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	enum { LARGEST = 384 << 20 };
+	enum { LARGEST = 384 << 20 }; /* a share of the program's memory, far beyond any cache */
 
 	if (w->axis[2].n != 3 || w->axis[3].n != 3)
 		return "the filter is not 3x3";
@@ -277,13 +280,14 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 const char *
 winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes)
 {
-	enum { BYTE_COSTS = 5 /* operations in the time that memory takes for a byte */ };
+	const Rates *r = &machine_of(g)->budget.rates;
 	const char *why = direct->tiles ? "matrix tiles multiply operands of 16 bits many times as fast" : winograd_why_not(g, op, p, vector_bytes);
 
 	if (why || !direct->pair)
 		return why;
 	Shape s = shape_of(g, op);
-	double work = 2 * (winograd_work(g, op) + BYTE_COSTS * 2.0 * (double)winograd_workspace(g, op, p));
+	double byte_costs = r->products / r->bytes; /* operations in the time that memory takes for a byte */
+	double work = 2 * (winograd_work(g, op) + byte_costs * 2.0 * (double)winograd_workspace(g, op, p));
 
 	return work * 1.25 > direct_work(&s) ? arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its workspace's way through memory %.2f of the direct work", work / direct_work(&s)) : NULL;
 }

@@ -59,6 +59,8 @@ cpu_rows(void **state)
 		check_row(t, cpu_names[i], m);
 		assert_int_equal(m->vector_registers, m->vector_bytes == 64 ? 32 : 16);
 		check_rates(&m->budget.rates);
+		assert_true(power_of_two(m->budget.l1) && power_of_two(m->budget.l2) && power_of_two(m->budget.l3));
+		assert_true(m->budget.l1 < m->budget.l2 && m->budget.l2 < m->budget.l3 && m->budget.task >= 1024);
 		assert_true(m->l2.cores == 1 && !m->sms && !m->shared);
 		assert_true(m->l3.bytes ? m->l3.bytes >= 2 * m->l2.bytes && m->l3.cores > 1 : !m->l3.cores);
 	}
