@@ -84,8 +84,10 @@ typedef struct Rates {
  * all rows of a target, until its kernels are measured on the machine of a row. */
 typedef struct Budget {
 	Rates rates;             /* of a typical machine; no forecast */
-	int64_t l1, l2, l3;      /* bytes that blocks are cut for: fractions of a core's L1 and L2, of the L3 */
+	int64_t l1, l2, l3;      /* bytes of a core's L1, L2 and of the L3 that blocks are cut for. cuda: l2 alone */
 	int64_t task;            /* cpu: operations in half a microsecond, in which another thread begins and ends */
+	int64_t shared;          /* cuda: bytes of shared memory that tiles take of a block */
+	int blocks;              /* cuda: that fill the device once */
 } Budget;
 
 /* What an architecture's machine is. Choices count with the row of their --arch alone, never with the host that

@@ -383,15 +383,16 @@ part_source(CuProgram *p, int part)
 static const char *
 asks_too_much(const CuProgram *p, const char *arch)
 {
-	int number = atoi(arch + 3), most = number >= 90 ? 227 : number == 75 ? 64 : number == 80 ? 163 : 99; /* KiB of shared memory for a block */
+	int most = (int)cuda_machine(NULL, arch)->shared;
 
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
 		if (!strncmp(f->what, "wgmma{", 6) && !cu_wgmma_arch(arch))
 			return arena_printf(p->a, "group %s (%s): wgmma is an instruction of sm_90a, not of %s", f->name, f->what, arch);
-		if (f->shared > most << 10)
-			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what, (int)f->shared, arch, most << 10);
+		if (f->shared > most)
+			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what,
+			                    (int)f->shared, arch, most);
 	}
 	return NULL;
 }

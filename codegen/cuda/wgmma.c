@@ -11,7 +11,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128, SHARED_MOST = 227 << 10 };
+enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128 };
 
 bool
 cu_wgmma_arch(const char *arch)
@@ -96,7 +96,8 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 		return arena_printf(g->arena, "memory takes %.3g us, products by mma.sync %.3g us: faster ones would wait", 1e6 * memory, 1e6 * products);
 	if (m <= ROWS / 2 || n <= ROWS / 2)
 		return "the result is narrower than half a tile";
-	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2 || (!parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
+	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2
+	       || (!parts && cu_gemm_tiles(&f, &all[i]) < cu_machine(g)->budget.blocks)))
 		i++;
 	*p = all[i];
 	return NULL;
@@ -138,8 +139,11 @@ cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p)
 		return "a tile has more columns than its groups have threads, which finish a column each";
 	if (p->m * p->n / cu_gemm_threads(p) > 128)
 		return "more sums than threads hold in registers";
-	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > SHARED_MOST)
-		return "wgmma takes 3 to 8 stages, in 227 KiB of shared memory at most";
+	int64_t shared = cuda_machine(NULL, arch)->shared;
+
+	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > shared)
+		return arena_printf(g->arena, "wgmma takes 3 to 8 stages, in %d KiB of shared memory at most",
+		                    (int)(shared >> 10));
 	return NULL;
 }
 

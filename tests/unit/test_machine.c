@@ -79,6 +79,8 @@ cuda_rows(void **state)
 		check_row(t, cuda_names[i], m);
 		assert_true(m->sms > 1 && m->l2.cores == m->sms && !m->l3.bytes);
 		assert_true(m->shared >= 64 << 10 && m->shared < m->l1.bytes);
+		assert_true(m->budget.shared >= 64 << 10 && m->budget.shared <= m->shared);
+		assert_true(m->budget.l2 && m->budget.blocks > 0);
 		assert_true(r->products > r->flops && (!r->group_products || r->group_products > r->products));
 		/* 80 % of two operations for each multiply-add of every multiprocessor, as sheets round */
 		assert_true(r->flops > 0.78 * 2 * m->sms * m->fmas * m->hz && r->flops < 0.82 * 2 * m->sms * m->fmas * m->hz);
