@@ -317,6 +317,12 @@ cmd_info(Arena *a, const Options *o)
 	Kernels ks = {0};
 	Totals t = {0};
 	Buf b = {0};
+
+	if (o->machine != !o->noperand)
+		return o->machine ? usage_error("info", "--machine tells of --arch, not of '%s'", o->operand[0])
+		                  : usage_error("info", "a file is missing: mantou info MODEL.net, or mantou info --machine");
+	if (o->machine)
+		return info_machine(a, o);
 	int status = job_open(&j, a, o, "info", o->operand[0]);
 
 	if (status == EXIT_GOOD && job_emits(&j))
