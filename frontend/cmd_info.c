@@ -15,36 +15,47 @@
 /* What a forecast counts with; device NULL: threads of a CPU. */
 typedef struct Assumed { const Target *target; const char *device; int threads; Rates r; } Assumed;
 
-/* Two fused multiply-adds a cycle of the widest vectors, and what one core of a server draws from memory. */
+/* MHz of the processor here, as it happens to run; 0: the system does not tell. */
+static double
+clock_here(void)
+{
+	FILE *f = fopen("/proc/cpuinfo", "r");
+	char line[512];
+	double mhz = 0;
+
+	while (f && mhz <= 0 && fgets(line, sizeof line, f)) {
+		const char *colon = strchr(line, ':');
+
+		if (!strncmp(line, "cpu MHz", 7) && colon)
+			mhz = strtod(colon + 1, NULL);
+	}
+	if (f)
+		fclose(f);
+	return mhz;
+}
+
+/* What a core of the architecture begins in a cycle, at the clock that the processor here tells if it runs that code,
+ * else at the nominal one; what one core of a server draws from memory; as many threads as there are here. */
 static Assumed
 assume_machine(const Target *t, const char *arch)
 {
 	const Machine *m = t->machine ? t->machine(t, arch) : NULL;
-	double hz = 2.5e9, mhz, memory = m ? m->rates.bytes : 12e9;
-	int vector = t->vector_bytes ? t->vector_bytes(t, arch) : 32;
 	long threads = sysconf(_SC_NPROCESSORS_ONLN);
-	FILE *f = fopen("/proc/cpuinfo", "r");
-	char line[512];
+	Machine here;
 
-	if (m && m->sms) {
-		if (f)
-			fclose(f);
+	if (!m)
+		return (Assumed){.target = t, .threads = 1};
+	if (m->sms)
 		return (Assumed){.target = t, .device = m->model, .r = m->rates};
-	}
-	while (f && fgets(line, sizeof line, f)) {
-		const char *colon = strchr(line, ':');
+	double hz = m->hz, mhz = t->machine_here(t, arch, &here) ? clock_here() : 0;
 
-		if (!strncmp(line, "cpu MHz", 7) && colon && (mhz = strtod(colon + 1, NULL)) > 100) {
-			hz = mhz * 1e6;
-			break;
-		}
-	}
-	if (f)
-		fclose(f);
+	if (mhz > 100)
+		hz = mhz * 1e6;
 	if (threads < 1)
 		threads = 1;
 	return (Assumed){.target = t, .threads = (int)threads,
-	                 .r = {.flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * memory}};
+	                 .r = {.flops = (double)threads * hz * 2 * m->fmas * (m->vector_bytes / 4),
+	                       .bytes = (double)threads * m->rates.bytes}};
 }
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;

@@ -454,6 +454,9 @@ t "a target without machines" 1 'target ref interprets' "$mantou" info --machine
 t "--machine of another command" 2 "option of 'info'" "$mantou" check --machine "$net"
 t "info --json" 0 '' "$mantou" info --json "$net"
 ok "info's JSON" json 'o["parameters"] == 67 and o["parameter_bytes"] == 268 and o["inputs"][0]["shape"] == [16, 4] and o["kernels_per_step"] > 0 and o["arena_bytes"] > 0 and len(o["source_hash"]) == 16'
+gflops() { "$mantou" info --json --arch $1 "$net" | sed -n 's/.*"threads": [1-9].*"gflops": \([0-9.]*\),.*/\1/p'; }
+# Both run here, at a clock that may differ from one to the other; one begins half as many multiply-adds.
+ok "a forecast counts with the architecture's units" awk "BEGIN { exit !($(gflops x86-64) > 0 && $(gflops x86-64) < 0.8 * $(gflops x86-64-v2)) }"
 t "info bf16" 0 'precision +bf16: bf16 tensors' "$mantou" info --precision bf16 "$net"
 t "info bf16 --json" 0 '"arithmetic": "bf16 tensors' "$mantou" info --json --precision bf16 "$net"
 t "info of matrix tiles" 0 'precision +mixed: bf16 tensors, matrix tiles' "$mantou" info --precision mixed --arch sapphirerapids "$net"
