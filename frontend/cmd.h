@@ -117,6 +117,7 @@ int cmd_run(Arena *a, const Options *o);
 int cmd_check(Arena *a, const Options *o);
 int cmd_dump(Arena *a, const Options *o);
 int cmd_info(Arena *a, const Options *o);
+int info_machine(Arena *a, const Options *o); /* info --machine (cmd_machine.c) */
 int cmd_opt(Arena *a, const Options *o);
 int cmd_explain(Arena *a, const Options *o);
 int cmd_ops(Arena *a, const Options *o);

@@ -12,37 +12,50 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct Machine { const Target *target; int threads; Rates r; } Machine; /* threads 0: a device's rates */
+/* What a forecast counts with; device NULL: threads of a CPU. */
+typedef struct Assumed { const Target *target; const char *device; int threads; Rates r; } Assumed;
 
-/* Two fused multiply-adds a cycle of the widest vectors, and what one core of a server draws from memory. */
-static Machine
-assume_machine(const Target *t, const char *arch)
+/* MHz of the processor here, as it happens to run; 0: the system does not tell. */
+static double
+clock_here(void)
 {
-	double hz = 2.5e9, mhz;
-	int vector = t->vector_bytes ? t->vector_bytes(t, arch) : 32;
-	long threads = sysconf(_SC_NPROCESSORS_ONLN);
 	FILE *f = fopen("/proc/cpuinfo", "r");
 	char line[512];
-	Machine device = {.target = t};
+	double mhz = 0;
 
-	if (t->rates && t->rates(t, arch, &device.r)) {
-		if (f)
-			fclose(f);
-		return device;
-	}
-	while (f && fgets(line, sizeof line, f)) {
+	while (f && mhz <= 0 && fgets(line, sizeof line, f)) {
 		const char *colon = strchr(line, ':');
 
-		if (!strncmp(line, "cpu MHz", 7) && colon && (mhz = strtod(colon + 1, NULL)) > 100) {
-			hz = mhz * 1e6;
-			break;
-		}
+		if (!strncmp(line, "cpu MHz", 7) && colon)
+			mhz = strtod(colon + 1, NULL);
 	}
 	if (f)
 		fclose(f);
+	return mhz;
+}
+
+/* What a core of the architecture begins in a cycle, at the clock that the processor here tells if it runs that code,
+ * else at the nominal one; what one core of a server draws from memory; as many threads as there are here. */
+static Assumed
+assume_machine(const Target *t, const char *arch)
+{
+	const Machine *m = t->machine ? t->machine(t, arch) : NULL;
+	long threads = sysconf(_SC_NPROCESSORS_ONLN);
+	Machine here;
+
+	if (!m)
+		return (Assumed){.target = t, .threads = 1};
+	if (m->sms)
+		return (Assumed){.target = t, .device = m->model, .r = m->rates};
+	double hz = m->hz, mhz = t->machine_here(t, arch, &here) ? clock_here() : 0;
+
+	if (mhz > 100)
+		hz = mhz * 1e6;
 	if (threads < 1)
 		threads = 1;
-	return (Machine){.target = t, .threads = (int)threads, .r = {.flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * 12e9}};
+	return (Assumed){.target = t, .threads = (int)threads,
+	                 .r = {.flops = (double)threads * hz * 2 * m->fmas * (m->vector_bytes / 4),
+	                       .bytes = (double)threads * m->rates.bytes}};
 }
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
@@ -86,7 +99,7 @@ collect(Arena *a, const Module *m, const Json *root, const char *graph, Kernels 
 }
 
 static double
-predicted(const Kernel *k, Machine mc)
+predicted(const Kernel *k, Assumed mc)
 {
 	double rate = mc.target->product_rate ? mc.target->product_rate(mc.target, &mc.r, k->kernel) : mc.r.flops, compute = k->flops / rate, memory = k->bytes / mc.r.bytes;
 
@@ -132,7 +145,8 @@ put_tensor_json(Buf *b, const char *name, const Type *t)
 }
 
 static void
-put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *g, const Kernels *ks, const Totals *t, Machine mc)
+put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *g, const Kernels *ks, const Totals *t,
+         Assumed mc)
 {
 	const Graph *infer = module_graph(m, "infer");
 	const char *comma = "";
@@ -174,7 +188,7 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	buf_json(b, arithmetic(j, m));
 	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"device\": ",
 	           m->source_hash, t->seconds * 1e3, mc.threads);
-	buf_json(b, mc.r.device ? mc.r.device : "");
+	buf_json(b, mc.device ? mc.device : "");
 	buf_printf(b, ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gflops_of_group_products\": %.6g, \"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [", mc.r.flops / 1e9,
 	           (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.group_products / 1e9, mc.r.bytes / 1e9, mc.r.start * 1e6);
 	for (uint32_t i = 0; i < ks->n; i++) {
@@ -222,7 +236,7 @@ put_size_row(Buf *b, const char *name, int64_t bytes)
 }
 
 static void
-put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals *t, Machine mc)
+put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals *t, Assumed mc)
 {
 	put_row(b, "model", "%s", m->name);
 	buf_printf(b, "%-18s %s", "target", j->target->name);
@@ -240,7 +254,7 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	if (t->tuned)
 		put_row(b, "tuned", "%s", t->tuned);
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6, t->bytes / 1e6 / t->examples, ks->n);
-	const char *of = mc.r.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.r.device, mc.r.flops / 1e12,
+	const char *of = mc.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.device, mc.r.flops / 1e12,
 		mc.r.products / 1e12, mc.r.group_products > 0 ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12) : "", mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
 
 	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %s)", t->seconds * 1e3, t->seconds > 0 ? t->examples / t->seconds : 0.0, of);
@@ -274,7 +288,7 @@ tuned_text(const Job *j, const PassCtx *cx)
 
 /* Everything that the executable's descriptor says of a training step. */
 static int
-read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Machine mc)
+read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 {
 	EmitOptions e = {.emit = "json", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
 	const Setting *acc = setting(m, "train.accumulate");
@@ -314,6 +328,12 @@ cmd_info(Arena *a, const Options *o)
 	Kernels ks = {0};
 	Totals t = {0};
 	Buf b = {0};
+
+	if (o->machine != !o->noperand)
+		return o->machine ? usage_error("info", "--machine tells of --arch, not of '%s'", o->operand[0])
+		                  : usage_error("info", "a file is missing: mantou info MODEL.net, or mantou info --machine");
+	if (o->machine)
+		return info_machine(a, o);
 	int status = job_open(&j, a, o, "info", o->operand[0]);
 
 	if (status == EXIT_GOOD && job_emits(&j))
@@ -330,7 +350,7 @@ cmd_info(Arena *a, const Options *o)
 
 	if (!g)
 		return failure("'%s' has no graph 'train'", j.file);
-	Machine mc = assume_machine(j.target, j.arch[0]);
+	Assumed mc = assume_machine(j.target, j.arch[0]);
 
 	if (code && (status = read_plan(&j, m, &ks, &t, mc)) != EXIT_GOOD)
 		return status;

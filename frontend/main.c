@@ -20,7 +20,7 @@ const Command commands[] = {
 	{"check", C_check, cmd_check, "MODEL.net", 1, 1, .doc = "parse, elaborate, infer shapes; print a line per layer: name, output shape, parameters, FLOPs",
 	 .example = "mantou check models/resnet50.net --batch 64"},
 	{"dump", C_dump, cmd_dump, "MODEL.net", 1, 1, .doc = "print the IR", .example = "mantou dump models/lenet.net --stage typed --graph train"},
-	{"info", C_info, cmd_info, "MODEL.net", 1, 1, .doc = "print what the executable's info would, from the plan: memory, flops and bytes per kernel, predicted time",
+	{"info", C_info, cmd_info, "MODEL.net | --machine", 0, 1, .doc = "print what the executable's info would, from the plan: memory, flops and bytes per kernel, predicted time",
 	 .example = "mantou info models/resnet50-cifar10.net --batch 128"},
 	{"opt", C_opt, cmd_opt, "FILE.ir --passes A,B,C", 1, 1, .doc = "read textual IR, run passes, print it again",
 	 .example = "mantou dump models/mlp.net --stage typed -o mlp.ir && mantou opt mlp.ir --passes infer,autodiff,dce"},

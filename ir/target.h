@@ -72,8 +72,40 @@ typedef struct Prologue {
 	bool stores;             /* it meets each element once (a tile of columns apart): it could store the operand too, for kernels behind it */
 } Prologue;
 
-/* What a machine is taken to reach, a second; start: seconds from one kernel to the next. */
-typedef struct Rates { const char *device; double bytes, flops, products, group_products, start; } Rates; /* products: of matrix instructions; of those of a group of warps, 0: none */
+/* What a machine is taken to reach, a second: bytes of memory, operations. */
+typedef struct Rates {
+	double bytes, flops;     /* flops: of elementwise ops and of vectors */
+	double products;         /* of contractions; of matrix instructions where there are some */
+	double group_products;   /* of instructions of a group of warps; 0: none */
+	double start;            /* seconds from one kernel to the next */
+} Rates;
+
+/* What choices between ways count with where the machine's own figure is not what they were measured with: the same in
+ * all rows of a target, until its kernels are measured on the machine of a row. */
+typedef struct Budget {
+	Rates rates;             /* of a typical machine; no forecast */
+	int64_t l1, l2, l3;      /* bytes of a core's L1, L2 and of the L3 that blocks are cut for. cuda: l2 alone */
+	int64_t task;            /* cpu: operations in half a microsecond, in which another thread begins and ends */
+	int64_t shared;          /* cuda: bytes of shared memory that tiles take of a block */
+	int blocks;              /* cuda: that fill the device once */
+} Budget;
+
+/* What an architecture's machine is. Choices count with the row of their --arch alone, never with the host that
+ * compiles: one --arch is one executable anywhere. Declared: of the processor or device that `model` names, by its
+ * maker's documents. */
+typedef struct Cache { int64_t bytes; int cores; } Cache; /* of one of them, and the cores that share it; 0: none */
+typedef struct Machine {
+	const char *arch, *model;
+	Cache l1, l2, l3;        /* of data. cuda: l1 and shared memory of a multiprocessor together; no l3 */
+	int line;                /* bytes of a cache line */
+	int vector_bytes, vector_registers; /* of a core. cuda: the widest load of a thread, its registers of 32 bits */
+	double fmas, loads;      /* of full f32 vectors, begun by a core in a cycle. cuda: of f32 numbers, by a multiprocessor */
+	double hz;               /* nominal clock */
+	int sms;                 /* cuda: multiprocessors; 0: a CPU */
+	int64_t shared;          /* cuda: the most bytes of shared memory that a block may have */
+	Rates rates;             /* for forecasts. cpu: bytes alone, that one core draws from memory */
+	Budget budget;
+} Machine;
 
 typedef struct Target {
 	const char *name;        /* cpu, cuda, ref */
@@ -86,6 +118,15 @@ typedef struct Target {
 	/* Canonical arch name ("native" resolved); NULL and a message if unknown. */
 	const char *(*resolve_arch)(const struct Target *t, Arena *a, const char *arch, const char **error);
 	int (*vector_bytes)(const struct Target *t, const char *arch);
+	/* The row of a resolved arch. NULL hook: the target has no machine, it interprets. */
+	const Machine *(*machine)(const struct Target *t, const char *arch);
+	/* The same row with what can be read of the machine here (no measurement): caches of a core; cuda:
+	 * multiprocessors, shared memory, L2. False, and *m is the row: code for arch does not run here, or nothing can be
+	 * read. */
+	bool (*machine_here)(const struct Target *t, const char *arch, Machine *m);
+	/* The word that says in tuning records which machine they are of: "l1=32K,l2=1M"; cuda "sm=132,smem=227K,l2=60M".
+	 * That of machine_here: read if arch runs here, else declared. In a. */
+	const char *(*machine_word)(const struct Target *t, const char *arch, Arena *a);
 	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
 	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its kernels read and write rows, all of them. */
@@ -104,12 +145,11 @@ typedef struct Target {
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx, Prologue *p);
 	bool windows_fuse; /* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook prologue */
 	bool crops_fuse;   /* a crop (T_CROP) is made on the way, like an elementwise op, by whatever reads it: its operand is read where it points */
-	double memory_rate, map_rate, start; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s, seconds from one kernel to the next */
 	/* The target makes few launches of many small kernels that do not depend on each other: updates run together behind all else, what is cast of states alone runs before it, and whole tensors
 	 * that are reduced to a number each (the largest of every gradient) do not wait for each other. */
 	bool joins_launches;
-	bool (*rates)(const struct Target *t, const char *arch, Rates *r); /* for forecasts; NULL hook: those of the processor here */
-	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel); /* of r, the rate that this kernel's operations go at; NULL hook: flops */
+	/* Of r, the rate that this kernel's operations go at. NULL hook: flops. */
+	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel);
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
 	/* Is operand 1 of a contraction, a parameter in memory, rounded to cx->narrow on the way into panels by the kernel that select would choose? NULL hook: no, it is to stand in memory in 16 bits. */
@@ -121,6 +161,13 @@ typedef struct Target {
 	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error message. */
 	const char *(*emit)(const struct Target *t, const Module *m, const EmitOptions *o, Buf *out);
 } Target;
+
+/* Rates for choices between ways; a target without machines makes none. */
+static inline Rates
+target_rates(const Target *t, const char *arch)
+{
+	return t->machine ? t->machine(t, arch)->budget.rates : (Rates){0};
+}
 
 const Target *target_named(const char *name); /* in codegen/ ; NULL if none */
 #endif

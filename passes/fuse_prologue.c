@@ -135,7 +135,9 @@ leaf_bytes(const Lead *l, Element one)
 static double
 seconds(const Fuse *f, const Cost *c)
 {
-	return c->bytes / f->cx->target->memory_rate + c->ops / f->cx->target->map_rate + c->kernels * f->cx->target->start;
+	Rates r = target_rates(f->cx->target, f->cx->arch);
+
+	return c->bytes / r.bytes + c->ops / r.flops + c->kernels * r.start;
 }
 
 static const char *

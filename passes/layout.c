@@ -125,20 +125,20 @@ join_region(Sets *s, const Op *op)
 }
 
 static double
-copy_time(const Type *t, const Target *target)
+copy_time(const Type *t, const Rates *rates)
 {
-	return 2 * (double)type_bytes(t) * TRANSPOSE_SLOWER / target->memory_rate;
+	return 2 * (double)type_bytes(t) * TRANSPOSE_SLOWER / rates->bytes;
 }
 
 static void
-add_copy(Sets *s, Region *r, const Graph *g, Val v, const Target *target)
+add_copy(Sets *s, Region *r, const Graph *g, Val v, const Rates *rates)
 {
-	r[region_of(s, v.id)].wanted += copy_time(val_type(g, v), target);
+	r[region_of(s, v.id)].wanted += copy_time(val_type(g, v), rates);
 }
 
 /* Copies where the target's layout would meet row-major values. */
 static void
-add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Target *target)
+add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Rates *rates)
 {
 	bool reads_rows = op->kind == OP_reshape || op_has((OpKind)op->kind, T_COMPOSITE);
 
@@ -146,13 +146,13 @@ add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Target *targe
 		const ValInfo *v = val_info(g, op->in[k]);
 
 		if (v->type.rank == 4 && v->op == UINT32_MAX && op->nout) /* an input of the graph is row-major */
-			r[region_of(s, op->out[0].id)].wanted += copy_time(&v->type, target);
+			r[region_of(s, op->out[0].id)].wanted += copy_time(&v->type, rates);
 		else if (v->type.rank == 4 && reads_rows)
-			add_copy(s, r, g, op->in[k], target);
+			add_copy(s, r, g, op->in[k], rates);
 	}
 	for (int k = 0; k < op->nout; k++)
 		if (reads_rows && val_type(g, op->out[k])->rank == 4)
-			add_copy(s, r, g, op->out[k], target);
+			add_copy(s, r, g, op->out[k], rates);
 }
 
 static void
@@ -170,6 +170,7 @@ static void
 choose(Sets *s, Graph *g, PassCtx *cx)
 {
 	Region *r = arena_array(cx->scratch, Region, g->val.n);
+	Rates rates = target_rates(cx->target, cx->arch);
 
 	s->region = arena_array(cx->scratch, uint32_t, g->val.n);
 	s->plain = arena_array(cx->scratch, bool, g->val.n);
@@ -190,10 +191,10 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 			own->wanted += cx->target->layout_time(cx->target, g, op, true);
 			own->plain += cx->target->layout_time(cx->target, g, op, false);
 		}
-		add_copies(s, r, g, op, cx->target);
+		add_copies(s, r, g, op, &rates);
 	}
 	for (uint32_t i = 0; i < g->result.n; i++)
-		add_copy(s, r, g, g->result.at[i].v, cx->target);
+		add_copy(s, r, g, g->result.at[i].v, &rates);
 	for (uint32_t v = 1; v < g->val.n; v++) {
 		if (!r[v].op || s->region[v] != v)
 			continue;

@@ -12,7 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { KEYS = 64, QUERIES = 128, QUERIES_CAUSAL = 64, WIDTH = 1024 };
+/* KEYS of a block: whole vectors, and enough for what is done once a block to pay. WIDTH: what a thread's scratch
+ * memory is held to. */
+enum { KEYS = 64, WIDTH = 1024 };
 
 typedef struct Att {
 	const Op *op;
@@ -95,7 +97,8 @@ att_of(const Graph *g, const Op *op, int vector_bytes)
 	}
 	if (a.p > 0)
 		a.nseed = next;
-	a.bq = a.causal ? QUERIES_CAUSAL : QUERIES;
+	/* a tile of scores fills L1; causal, where blocks on the diagonal are half hidden, half of it */
+	a.bq = (int)(machine_of(g)->budget.l1 / (KEYS * 4)) / (a.causal ? 2 : 1);
 	if (a.bq > a.t)
 		a.bq = (int)a.t;
 	a.keys = (GemmParams){.lanes = a.w, .nv = wide ? 4 : 2, .mr = 6};

@@ -56,6 +56,38 @@ cpu_vector_bytes(const Target *t, const char *arch)
 	return a ? a->vector_bytes : 16;
 }
 
+static const Machine *
+cpu_machine(const Target *t, const char *arch)
+{
+	const Arch *a = arch_named(arch ? arch : arch_native());
+
+	(void)t;
+	return a ? &a->machine : NULL;
+}
+
+static bool
+cpu_machine_here(const Target *t, const char *arch, Machine *m)
+{
+	int64_t bytes[3];
+
+	*m = *cpu_machine(t, arch);
+	if (!arch_runs(arch_named(m->arch)) || !host_caches("/sys", bytes))
+		return false;
+	m->l1.bytes = bytes[0];
+	m->l2.bytes = bytes[1];
+	m->l3.bytes = bytes[2];
+	return true;
+}
+
+static const char *
+cpu_machine_word(const Target *t, const char *arch, Arena *a)
+{
+	Machine m;
+
+	cpu_machine_here(t, arch, &m);
+	return arena_printf(a, "l1=%s,l2=%s", bytes_word(a, m.l1.bytes), bytes_word(a, m.l2.bytes));
+}
+
 static const char *
 cpu_refuses(const Target *t, const Graph *g, const Op *op)
 {
@@ -79,20 +111,22 @@ cpu_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 	return true;
 }
 
-/* Rates of this target's kernels on two threads of a server processor. Row-major activations have kernels too, of plain loops. */
+/* Shares that this target's kernels reach of the machine's rates. Row-major activations have kernels too, of plain
+ * loops: these wait for their own chains, poolings gather. */
 static double
 cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 {
+	const Rates *r = &machine_of(g)->budget.rates;
 	double bytes = 0;
 
 	(void)t;
 	if (op_has((OpKind)op->kind, T_CONTRACT))
-		return op_flops(g, op) / (wanted ? 150e9 : 8e9);
+		return op_flops(g, op) / (r->products * (wanted ? 150 : 8) / 225);
 	for (int k = 0; k < op->nin + op->nout; k++)
 		bytes += (double)type_bytes(val_type(g, k < op->nin ? op->in[k] : op->out[k - op->nin]));
 	if (op->kind == OP_max_pool2d || op->kind == OP_max_pool2d_dx)
-		return bytes / (wanted ? 30e9 : 8e9);
-	return bytes / (wanted ? 14e9 : 18e9);
+		return bytes / (r->bytes * (wanted ? 30 : 8) / 45);
+	return bytes / (r->bytes * (wanted ? 14 : 18) / 45);
 }
 
 /* ---------------------------------------------------------------- select */
@@ -370,6 +404,9 @@ const Target cpu_target = {
 	.refuses = cpu_refuses,
 	.resolve_arch = cpu_resolve_arch,
 	.vector_bytes = cpu_vector_bytes,
+	.machine = cpu_machine,
+	.machine_here = cpu_machine_here,
+	.machine_word = cpu_machine_word,
 	.conv_layout = cpu_conv_layout,
 	.layout_time = cpu_layout_time,
 	.select = cpu_select,
@@ -377,8 +414,6 @@ const Target cpu_target = {
 	.variants = algo_variants,
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,
-	.memory_rate = 45e9,
-	.map_rate = 150e9,
 	.mixed_dtype = cpu_mixed_dtype,
 	.packs = cpu_packs,
 	.arithmetic = cpu_arithmetic,

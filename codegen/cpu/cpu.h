@@ -26,11 +26,16 @@ typedef struct Arch {
 	bool fma_f16;            /* multiply-adds of f16 at twice that rate */
 	bool tiles;              /* AMX with bf16 */
 	bool emulated;           /* for tests: those instructions are calls of C functions, and no user can name it */
+	Machine machine;
 } Arch;
 const Arch *arch_named(const char *name);           /* NULL if unknown */
 bool arch_runs(const Arch *a);                      /* on this machine */
 const char *arch_native(void);
 int arch_list(const char **names, int max);
+const Machine *machine_of(const Graph *g);          /* the row that choices for g count with */
+/* host.c: data caches of processor 0 as the system tells of them below `root` (/sys), level 1 first. False: not all of
+ * L1 and L2 are there. */
+bool host_caches(const char *root, int64_t bytes[3]);
 
 typedef struct Llvm {                               /* one LLVM module in the making */
 	LLVMContextRef cx;
@@ -252,6 +257,7 @@ typedef struct Nest {
 	const Type *root;
 	LoopAxis loop[MAX_RANK]; int nloop;
 	uint32_t atomic;         /* root axes that may not be merged */
+	const Machine *machine;  /* nest_build's graph is for it */
 	VEC(LeafAccess) leaf;
 } Nest;
 void nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map);
@@ -267,7 +273,7 @@ void loop_set(Emit *e, const LoopAxis *l, Ix iv, Ix *ix);
 typedef struct Tasks { const LoopAxis *outer[MAX_RANK]; int nouter; const LoopAxis *last; int64_t piece, npiece, nred; bool crossed; Rows rows; } Tasks; /* crossed: the last of `outer` runs faster than the pieces */
 Tasks tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece, int64_t nred, int64_t cost);
 typedef struct TaskAt { V lo, hi, red; } TaskAt;         /* range of the last loop; number of the reduced piece */
-int64_t task_grain(int64_t rows, double work); /* rows of a task, each of so many operations */
+int64_t task_grain(const Machine *m, int64_t rows, double work); /* rows of a task, each of so many operations */
 TaskAt tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix);
 void tasks_close(Emit *e);
 bool group_random(const GroupCx *gc);                    /* has random ops: their numbers come four vectors at a time */

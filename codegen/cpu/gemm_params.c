@@ -7,8 +7,6 @@
 #include "algo.h"
 #include <string.h>
 
-enum { COPY_BYTES = 4 << 20 }; /* of a thread's memory, for GemmParams.copy */
-
 static bool
 perm_is(const Type *t, int a, int b, int c, int d)
 {
@@ -124,19 +122,22 @@ images_of(const Graph *g, const Op *op, const GemmParams *p)
 	return val_type(g, op->in[0])->axis[0].n / gemm_unit(p);
 }
 
-/* Large pixels: rows of many images drive each other out of the caches, as they are multiples of powers of two apart; more than some 32 do. */
+/* Large pixels: rows of many images drive each other out of the caches, as they are multiples of powers of two apart.
+ * At multiples of a KiB, the least of large pixels, L1 keeps a line of as many as it has KiB. */
 static void
 set_images(const Graph *g, const Op *op, GemmParams *p)
 {
-	enum { MOST = 32, PIXEL = 128 << 10 };
-	int64_t n = images_of(g, op, p), k = MOST;
+	const Budget *fits = &machine_of(g)->budget;
+	int64_t n = images_of(g, op, p), most = fits->l1 / 1024, k = most;
 
 	p->images = 0;
-	if (op->kind != OP_conv2d_dw || n <= MOST || n * 4 * (val_type(g, op->in[0])->axis[1].n + val_type(g, op->in[1])->axis[1].n) < PIXEL)
+	if (op->kind != OP_conv2d_dw || n <= most)
+		return;
+	if (n * 4 * (val_type(g, op->in[0])->axis[1].n + val_type(g, op->in[1])->axis[1].n) < fits->l2 / 8)
 		return;
 	while (n % k)
 		k--;
-	if (k >= MOST / 4)
+	if (k >= most / 4)
 		p->images = (int)k;
 }
 
@@ -144,12 +145,13 @@ set_images(const Graph *g, const Op *op, GemmParams *p)
 static void
 set_band(const Graph *g, const Op *op, GemmParams *p)
 {
-	enum { SUMS = 512, BYTES = 1 << 20 };
+	enum { SUMS = 512 }; /* of a tile between its load and its store */
 
 	if (op->kind != OP_conv2d_dw || engine_of(p)->side_by_side || !(engine_pairs(p) || p->parts == 1))
 		return;
 	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)), rows = val_type(g, op->in[1])->axis[2].n;
-	int64_t fit = BYTES / (sums * val_type(g, op->in[0])->axis[1].n * 4), band = fit * sums < SUMS ? fit : SUMS / sums;
+	int64_t fit = machine_of(g)->budget.l2 / (sums * val_type(g, op->in[0])->axis[1].n * 4);
+	int64_t band = fit * sums < SUMS ? fit : SUMS / sums;
 
 	p->band = (int)(band < 1 ? 1 : band < rows ? band : rows);
 }
@@ -166,7 +168,8 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
-	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(p);
+	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m)
+	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(p);
 }
 
 /* Rows of a turned operand whose distance is a multiple of half a page meet in few sets of the caches. */
@@ -190,11 +193,12 @@ tile_for_columns(GemmParams *p, int64_t n, bool wide)
 		p->mr = p->nv == 1 ? 14 : 12;
 }
 
-/* Default parameters: tiles that fill the registers (32 vectors of 64 bytes, 16 of 32), blocks that fit the second-level cache. */
+/* Default parameters: tiles that fill the registers (32 vectors of 64 bytes, 16 of 32), blocks that fit L2. */
 GemmParams
 gemm_params(const Graph *g, const Op *op, int vector_bytes)
 {
 	bool wide = vector_bytes == 64;
+	int64_t fits = machine_of(g)->budget.l2;
 	GemmParams p = {.mr = 6, .nv = wide ? 4 : 2, .lanes = vector_bytes / 4, .parts = 1, .band = 1, .pack = true};
 	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 
@@ -203,7 +207,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 
 		tile_for_columns(&p, n, wide);
 		/* a large second operand is read in strips of its rows, a page each, once for every block of the result's rows */
-		p.pack = attr_bool(op, A_tb) || (n > p.nv * p.lanes && o->axis[o->rank - 2].n >= 64 && type_bytes(val_type(g, op->in[1])) >= 512 << 10);
+		p.pack = attr_bool(op, A_tb) || (n > p.nv * p.lanes && o->axis[o->rank - 2].n >= 64
+		         && type_bytes(val_type(g, op->in[1])) >= fits / 2);
 		p.copy = copy_pays(g, op, &p);
 	} else if (op->kind == OP_conv2d_dw) {
 		const Type *gr = val_type(g, op->in[1]);
@@ -218,9 +223,9 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 			p.nv = 1;
 			p.mr = wide ? 14 : 8;
 		}
-		if (bytes <= 1 << 20)
+		if (bytes <= fits)
 			p.parts = rows < 4 ? (int)rows : 4;
-		p.band = (int)((512 << 10) / (row ? row : 1));
+		p.band = (int)(fits / 2 / (row ? row : 1));
 		if (p.band < 1)
 			p.band = 1;
 		if (p.band > rows)

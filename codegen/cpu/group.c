@@ -281,10 +281,12 @@ wants_dot(const GroupCx *gc)
 	return false;
 }
 
-/* Outputs of one shape; store != NULL: into a larger tensor, shifted along an axis. */
+/* Outputs of one shape; store != NULL: into a larger tensor, shifted along an axis. Where there are fewer rows than
+ * FEW_ROWS the last loop is cut as well, into MOST elements or fewer. */
 static void
 map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shift_axis, V (*shift)(Emit *, void *), void *shift_cx)
 {
+	enum { FEW_ROWS = 16, MOST = 131072 };
 	Nest n = {.root = val_type(gc->g, m->out[0].v)};
 	const LoopAxis *outer[MAX_RANK];
 	int8_t id[MAX_RANK];
@@ -304,16 +306,16 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 
 	m->last = n.nloop ? &n.loop[n.nloop - 1] : NULL;
 	int fn = kernel_begin(gc, e, part, &fresh);
-	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0;
+	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0, task = n.machine->budget.task;
 
 	for (int i = 0; i < nouter; i++)
 		rows *= loop_full(&n, outer[i]);
-	if (rows < 16 && full * rows * cost > 32768) { /* few rows: cut the last loop as well, in whole vectors */
-		piece = (full * rows / 32 + 63) / 64 * 64;
-		if (piece > 131072)
-			piece = 131072;
-		if (piece * cost < 16384)
-			piece = (16384 / cost + 63) / 64 * 64;
+	if (rows < FEW_ROWS && full * rows * cost > 4 * task) { /* in whole vectors */
+		piece = (full * rows / (2 * FEW_ROWS) + 63) / 64 * 64;
+		if (piece > MOST)
+			piece = MOST;
+		if (piece * cost < 2 * task)
+			piece = (2 * task / cost + 63) / 64 * 64;
 	}
 	if (crossed) /* a transposition: the operand's lines are used up while the first-level cache holds them */
 		piece = 16;

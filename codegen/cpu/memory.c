@@ -235,11 +235,14 @@ load_at(Emit *e, V base, DType dt, Off o)
 bool
 store_streams(const Graph *g, Val v)
 {
-	enum { LARGE = 8 << 20, LINE = 64 };
+	const Machine *m = machine_of(g);
 	const Type *t = val_type(g, v);
 	const Axis *inner = t->rank ? &t->axis[t->perm[t->rank - 1]] : NULL;
 
-	return inner && type_bytes(t) >= LARGE && !type_marked(t) && (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16) && inner->n * dtype_info[t->dtype].bytes % LINE == 0;
+	if (!inner || type_bytes(t) < m->budget.l3 / 4 || type_marked(t))
+		return false;
+	return (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16)
+	       && inner->n * dtype_info[t->dtype].bytes % m->line == 0;
 }
 
 /* Of a vector whose elements have `align` bytes: past the caches where e->stream says so. */

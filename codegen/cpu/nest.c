@@ -239,6 +239,7 @@ nest_build(GroupCx *gc, Nest *n, uint32_t reduced)
 {
 	const Type *t = n->root;
 
+	n->machine = machine_of(gc->g);
 	n->nloop = 0;
 	for (int i = 0; i < t->rank; i++) {
 		int a = t->perm[i];
@@ -281,7 +282,7 @@ nest_crossed(const Nest *n)
 		int dense = -1;
 		bool strides = false;
 
-		if (type_bytes(l->type) <= 131072) /* the second-level cache holds it beside the result */
+		if (type_bytes(l->type) <= n->machine->budget.l2 / 8) /* L2 holds it beside the result */
 			continue;
 		for (int i = 0; i < l->type->rank; i++) {
 			int j = l->type->perm[i];
@@ -381,13 +382,14 @@ rows_of(const Nest *n, const LoopAxis *const *outer, int nouter)
 	return r;
 }
 
-/* Few operations are one task: another thread takes half a microsecond to begin and to end. Else tasks are small enough for any number of threads to share them evenly:
- * the pool calls a kernel for ranges of tasks, so a small one costs nothing. */
+/* Few operations are one task: another thread takes as long to begin and to end. Else tasks are small enough for any
+ * number of threads to share them evenly: the pool calls a kernel for ranges of tasks, so a small one costs nothing.
+ * */
 int64_t
-task_grain(int64_t rows, double work)
+task_grain(const Machine *m, int64_t rows, double work)
 {
-	enum { WORK = 8192, MOST = 64 }; /* operations: 512 instructions of 16 each; tasks, where rows could be cut further */
-	int64_t grain = work * (double)rows < WORK ? rows : rows / MOST;
+	enum { MOST = 64 }; /* tasks, where rows could be cut further: more than threads, so that they share evenly */
+	int64_t grain = work * (double)rows < (double)m->budget.task ? rows : rows / MOST;
 
 	return grain < 1 ? 1 : grain;
 }
@@ -406,7 +408,8 @@ tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis
 	t.piece = piece;
 	t.rows = rows_of(n, outer, nouter);
 	t.rows.rows *= t.npiece * nred;
-	t.rows.grain = task_grain(nrow * t.npiece * nred, (double)(t.npiece > 1 ? piece : full_last) * (double)(cost > 1 ? cost : 1));
+	t.rows.grain = task_grain(n->machine, nrow * t.npiece * nred,
+	                          (double)(t.npiece > 1 ? piece : full_last) * (double)(cost > 1 ? cost : 1));
 	return t;
 }
 

@@ -94,7 +94,8 @@ void
 pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk)
 {
 	int src = group_buffer(gc, val.id);
-	int64_t rows = type_elements(val_type(gc->g, val)) / length / 2, grain = task_grain(rows, (double)length);
+	int64_t rows = type_elements(val_type(gc->g, val)) / length / 2;
+	int64_t grain = task_grain(machine_of(gc->g), rows, (double)length);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "pairs%d", gc->nkernel), &fresh);

@@ -134,7 +134,7 @@ pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		w.once &= w.k[d] == w.stride[d] && !w.pad[d] && w.in[d] == w.out[d] * w.k[d];
 	}
 	int64_t tasks = w.once ? w.out[0] * chunks : chunks, work = w.out[1] * w.k[0] * w.k[1] * (full < LANES_CHUNK ? full : LANES_CHUNK) * (w.once ? 1 : w.out[0]);
-	int64_t grain = task_grain(tasks, (double)work);
+	int64_t grain = task_grain(machine_of(gc->g), tasks, (double)work);
 
 	if (fresh) {
 		w.x = buffer(&e, xbuf), w.g = buffer(&e, gbuf), w.dx = buffer(&e, dbuf);

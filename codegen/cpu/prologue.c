@@ -10,7 +10,12 @@
 #include "algo.h"
 #include <string.h>
 
-enum { PANEL_BYTES = 1 << 20, BAND_BYTES = 256 << 10, PIXEL_BYTES = 1 << 20, GRADIENT_BAND_BYTES = 2 << 20 };
+/* What may be made at once: it lies in L2 beside what the products read, but for the rows of a gradient, which are
+ * read along. */
+static int64_t panel_most(const Graph *g) { return machine_of(g)->budget.l2; }
+static int64_t pixel_most(const Graph *g) { return machine_of(g)->budget.l2; }
+static int64_t band_most(const Graph *g) { return machine_of(g)->budget.l2 / 4; }
+static int64_t gradient_most(const Graph *g) { return 2 * machine_of(g)->budget.l2; }
 
 bool
 prologue_made(const Graph *g, const Op *op, int k)
@@ -28,7 +33,7 @@ pack_rounds(const Graph *g, const Op *op, const GemmParams *p)
 		return false;
 	Pack k = pack_of(g, op, true);
 
-	return k.second || k.k * p->nv * p->lanes * 4 <= PANEL_BYTES;
+	return k.second || k.k * p->nv * p->lanes * 4 <= panel_most(g);
 }
 
 static bool
@@ -98,17 +103,17 @@ prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
 	if (gemm_half(g, op) && !engine_pairs(p))
 		return PROLOGUE_COPY;
 	if (op->kind == OP_conv2d_dw)
-		return p->parts > 1 && band_bytes(g, op, p, k) <= GRADIENT_BAND_BYTES ? PROLOGUE_BAND : PROLOGUE_COPY;
+		return p->parts > 1 && band_bytes(g, op, p, k) <= gradient_most(g) ? PROLOGUE_BAND : PROLOGUE_COPY;
 	if (op->kind == OP_matmul || k == 1 || p->panel_outer || !pointwise(g, op))
 		return PROLOGUE_COPY;
-	return pixel_bytes(t, p) <= PIXEL_BYTES ? PROLOGUE_BAND : PROLOGUE_COPY;
+	return pixel_bytes(t, p) <= pixel_most(g) ? PROLOGUE_BAND : PROLOGUE_COPY;
 }
 
 int64_t
 prologue_pixels(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Type *t = val_type(g, op->in[0]);
-	int64_t n = BAND_BYTES / pixel_bytes(t, p);
+	int64_t n = band_most(g) / pixel_bytes(t, p);
 
 	return n < 1 ? 1 : n < t->axis[3].n ? n : t->axis[3].n;
 }

@@ -30,7 +30,7 @@ typedef struct Seq {
 	int64_t k2, sums, sums_row, products, products_row, scratch;
 } Seq;
 
-enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, STREAMED = 8 << 20 };
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS };
 #define HALVES "rnn_strassen"
 
 bool
@@ -124,11 +124,12 @@ halves_why_not(const Seq *s)
 
 /* Do fewer products pay for the sums, of the weights once, of rows and results in each step? Sums of the weights are 7/4 of them, and must come from the caches all the same. */
 static bool
-halves_pay(const Seq *s)
+halves_pay(const Graph *g, const Seq *s)
 {
-	enum { EXAMPLES = 32, ROWS = 1024, UNITS = 256, MOST_BYTES = 16 << 20 };
+	enum { EXAMPLES = 32, ROWS = 1024, UNITS = 256 }; /* that share the sums: how often, whatever the machine */
 
-	return s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS && PRODUCTS * s->h * s->gates * s->h <= MOST_BYTES;
+	return s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS
+	       && PRODUCTS * s->h * s->gates * s->h <= machine_of(g)->budget.l3 / 2;
 }
 
 const char *
@@ -138,7 +139,7 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *work
 	const char *why = halves_why_not(&s), *want = seq_text(g->arena, &h);
 	bool asked = cx->tuned && !why && (!strcmp(cx->tuned, want) || !strcmp(cx->tuned, HALVES));
 
-	if (halves_pay(&s) || asked) {
+	if (halves_pay(g, &s) || asked) {
 		Looked *l = select_look(cx, g, op, "strassen");
 
 		if (!why && cx->may && !cx->may(cx->cx, "strassen"))
@@ -748,7 +749,7 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 				bytes += type_bytes(val_type(g, op->out[k]));
 		}
 		/* nothing of so much is in a cache when it is read; rows of a step, all steps of an example apart, would drive each other and the weights out of their sets */
-		m.streams = bytes >= STREAMED && s.h * 4 % 64 == 0;
+		m.streams = bytes >= machine_of(g)->budget.l3 / 4 && s.h * 4 % 64 == 0;
 		if (has_length) {
 			m.length = buffer(&e, in[nin]);
 			m.length_type = (DType)val_type(g, op->in[nin])->dtype;

@@ -463,7 +463,8 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 	for (int i = 0; i < r.nr; i++)
 		inner *= loop_full(&n, r.rl[i]);
 	if (r.kept_lanes) {
-		int64_t w = 4 * (gc->c->l.arch->vector_bytes / 4 > 0 ? gc->c->l.arch->vector_bytes / 4 : 4), want = 65536 / (inner * cost);
+		int64_t w = 4 * (gc->c->l.arch->vector_bytes / 4 > 0 ? gc->c->l.arch->vector_bytes / 4 : 4);
+		int64_t want = 8 * machine_of(gc->g)->budget.task / (inner * cost);
 
 		piece = want > w ? want / w * w : w;
 	}

@@ -18,6 +18,10 @@ red_mask(const Graph *g, const Op *op)
 	return m;
 }
 
+/* Pieces make the order of sums, and fuse asks for them before there is a plan, so they follow from shapes alone:
+ * elements of a piece at least, units of kept lanes that are tasks enough without, tasks at most. */
+enum { PIECE = 32768, UNITS = 16, MOST = 64 };
+
 int64_t
 red_pieces(const Type *t, uint32_t reduced)
 {
@@ -43,11 +47,11 @@ red_pieces(const Type *t, uint32_t reduced)
 	if (last >= 0 && !(reduced >> last & 1))
 		lane = t->axis[last].n;
 	units = lane > 1 ? kept / lane * ((lane + 63) / 64) : kept;
-	if (total < 65536 || units >= 16)
+	if (total < 2 * PIECE || units >= UNITS)
 		return 1;
-	want = total / 32768;
-	if (want > (64 + units - 1) / units)
-		want = (64 + units - 1) / units;
+	want = total / PIECE;
+	if (want > (MOST + units - 1) / units)
+		want = (MOST + units - 1) / units;
 	if (want > first)
 		want = first;
 	return want < 2 ? 1 : want;

@@ -8,7 +8,7 @@
 #include "algo.h"
 #include <string.h>
 
-enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16 };
 
 /* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right, 2, 3 below. */
 typedef struct Sum { int8_t a, b, sign; } Sum;
@@ -28,7 +28,10 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	if (op->kind != OP_matmul || !matmul_mat(g, op, &m) || m.m.mul || m.batch != 1 || m.m.n % 2 || m.n % (2 * nr) || m.k % (2 * p->lanes) || m.k % (2 * SUM_LINES))
 		return false;
 	*h = (Halves){.m = m.m.n / 2, .n = m.n / 2, .k = m.k / 2, .panels = m.n / 2 / nr, .ta = attr_bool(op, A_ta)};
-	int64_t step = h->ta ? p->lanes : p->mr, fit = SUM_BYTES / (PRODUCTS * h->k * 4) / step * step, most = p->mr * 8 / step * step;
+	/* the sums of a task's rows: measured to be best at 1500 KiB where L2 has 1024 */
+	int64_t sums = machine_of(g)->budget.l2 / 1024 * 1500;
+	int64_t step = h->ta ? p->lanes : p->mr, fit = sums / (PRODUCTS * h->k * 4) / step * step;
+	int64_t most = p->mr * 8 / step * step;
 
 	h->block = fit > most ? most : fit;
 	if (h->block < step)
@@ -59,12 +62,17 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 static double
 time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 {
+	const Budget *b = &machine_of(g)->budget;
 	Halves h;
 
-	(void)best;
+	/* The sums move bytes for each element of the three matrices, the product that is saved has operations by all
+	 * three sides: it pays for them where the harmonic mean of the sides is long, the longer the more operations go in
+	 * the time of a byte; measured, 180 times that number. */
 	if (!halves_of(g, op, p, &h))
 		return INFINITY;
-	return (7 + SIDE / (6 / (1.0 / (double)h.m + 1.0 / (double)h.n + 1.0 / (double)h.k))) / 8;
+	double side = 180 * (b->rates.products / b->rates.bytes);
+
+	return (7 + side / (6 / (1.0 / (double)h.m + 1.0 / (double)h.n + 1.0 / (double)h.k))) / 8;
 }
 
 /* Where it would pay; a result beyond the caches waits for memory in any case. */
@@ -80,7 +88,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	p->engine = ENGINE_FMA;
 	p->pack = true;
 	p->copy = false;
-	return time_of(g, op, p, best) <= 1 && halves_of(g, op, p, &h) && 16 * h.m * h.n <= MOST_BYTES;
+	return time_of(g, op, p, best) <= 1 && halves_of(g, op, p, &h) && 16 * h.m * h.n <= machine_of(g)->budget.l3;
 }
 
 static double

@@ -186,7 +186,7 @@ join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst
 	enum { ROW = 64 };
 	Emit e = {0};
 	bool fresh;
-	int64_t rows = ceil_div(elements, ROW), grain = task_grain(rows, ROW * (double)p->parts);
+	int64_t rows = ceil_div(elements, ROW), grain = task_grain(machine_of(gc->g), rows, ROW * (double)p->parts);
 	int fn = kernel_begin(gc, &e, "join", &fresh);
 
 	if (fresh) {

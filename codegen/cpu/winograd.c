@@ -172,12 +172,14 @@ weights_point(const Shape *s, const GemmParams *p)
 	return point_bytes(s->C * (s->dw ? s->K : ceil_div(s->K, nr) * nr));
 }
 
-/* Images of a tile whose numbers at the points and products of a panel fit the second-level cache; 0: too few to pay, as each block reads all weights. */
+/* Images of a tile whose numbers at the points and products of a panel fit L2; 0: too few to pay, as each block reads
+ * all weights. */
 static int64_t
-block_images(const Shape *s, const GemmParams *p)
+block_images(const Graph *g, const Shape *s, const GemmParams *p)
 {
-	enum { CACHE = 1 << 20, FEWEST = 16 };
-	int64_t nr = (int64_t)p->nv * p->lanes, most = CACHE / (POINTS * 4 * (s->C + nr)), blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
+	enum { FEWEST = 16 };
+	int64_t nr = (int64_t)p->nv * p->lanes, most = machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
+	int64_t blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
 
 	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;
 }
@@ -187,7 +189,7 @@ split_shape(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
 
-	s.block = block_images(&s, p);
+	s.block = block_images(g, &s, p);
 	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
 	return s;
 }
@@ -205,8 +207,9 @@ static int64_t
 all_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
+	int64_t tiles = block_images(g, &s, p) ? 0 : point_bytes(s.rows * s.C) + point_bytes(s.rows * s.K);
 
-	return POINTS * (weights_point(&s, p) + (block_images(&s, p) ? 0 : point_bytes(s.rows * s.C) + point_bytes(s.rows * s.K)));
+	return POINTS * (weights_point(&s, p) + tiles);
 }
 
 static int64_t
@@ -227,7 +230,7 @@ static int64_t
 scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
-	int64_t images = block_images(&s, p);
+	int64_t images = block_images(g, &s, p);
 
 	return images ? POINTS * (point_bytes(images * s.C) + point_bytes(images * p->nv * p->lanes)) : 0;
 }
@@ -270,7 +273,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 static const char *
 why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	enum { LARGEST = 384 << 20 };
+	enum { LARGEST = 384 << 20 }; /* a share of the program's memory, far beyond any cache */
 
 	if (op->kind == OP_matmul)
 		return "minimal filtering is for convolutions";
@@ -299,9 +302,10 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 static double
 work_beside_pairs(const Graph *g, const Op *op, const GemmParams *p)
 {
-	enum { BYTE_COSTS = 5 /* operations in the time that memory takes for a byte */ };
+	const Rates *r = &machine_of(g)->budget.rates;
+	double byte_costs = r->products / r->bytes; /* operations in the time that memory takes for a byte */
 
-	return 2 * (work(g, op) + BYTE_COSTS * 2.0 * (double)all_bytes(g, op, p));
+	return 2 * (work(g, op) + byte_costs * 2.0 * (double)all_bytes(g, op, p));
 }
 
 /* It must promise a fifth of the time. */

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* MANY_BLOCKS: examples go to so many blocks first, then some to a block; half of the multiprocessors, as batches are
+ * powers of two. */
 enum { MOST_ROWS = 8, MANY_BLOCKS = 64 };
 
 typedef struct Cells {

@@ -6,7 +6,7 @@
 #include "gemm.h"
 #include <stdio.h>
 
-enum { FEW_ROWS = 64, TILES = 528 }; /* fewer rows are left to a thread each (rows.c); tiles that fill a large device */
+enum { FEW_ROWS = 64 }; /* fewer are left to a thread each (rows.c) */
 
 static int64_t
 rows_of(const Type *t)
@@ -66,10 +66,11 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 	if (!cu_columns_can(g, red) || !fits(g, group, t))
 		return false;
 	Form f = form_of(t);
+	int64_t full = 4 * cu_machine(g)->budget.blocks; /* four tiles for a multiprocessor */
 
 	while (p.n < f.n[0].n && p.n < 128)
 		p.n *= 2;
-	while (p.m > 128 && rows_of(t) / p.m * cu_tiles_along(f.n[0].n, p.n) < TILES)
+	while (p.m > 128 && rows_of(t) / p.m * cu_tiles_along(f.n[0].n, p.n) < full)
 		p.m /= 2;
 	gr->kernel = arena_printf(g->arena, "columns{m=%d,n=%d}", p.m, p.n);
 	gr->workspace = (cu_states_bytes(g, group, &f, &p) + 63) / 64 * 64 + cu_windows_workspace(g, group);

@@ -3,7 +3,8 @@
 #define CODEGEN_CUDA_COMPOSITE_H
 #include "cuda.h"
 
-enum { COMPOSITE_SHARED = 64 << 10 };                   /* bytes of shared memory that every architecture gives to a block */
+/* Bytes of shared memory that every architecture gives to a block: what is expanded is the same on all. */
+enum { COMPOSITE_SHARED = 64 << 10 };
 
 bool cu_attention_op(OpKind k);                         /* attention and its gradient */
 /* Why the kernel does not take op, NULL if it does; the text is in g's arena. */

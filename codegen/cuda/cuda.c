@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const char *const archs[] = {
-#define ARCH(arch, device, bytes, f32, tensor) #arch,
+#define ARCH(arch, ...) #arch,
 #include "arch.def"
 #undef ARCH
 };
@@ -383,15 +383,16 @@ part_source(CuProgram *p, int part)
 static const char *
 asks_too_much(const CuProgram *p, const char *arch)
 {
-	int number = atoi(arch + 3), most = number >= 90 ? 227 : number == 75 ? 64 : number == 80 ? 163 : 99; /* KiB of shared memory for a block */
+	int most = (int)cuda_machine(NULL, arch)->shared;
 
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
 		if (!strncmp(f->what, "wgmma{", 6) && !cu_wgmma_arch(arch))
 			return arena_printf(p->a, "group %s (%s): wgmma is an instruction of sm_90a, not of %s", f->name, f->what, arch);
-		if (f->shared > most << 10)
-			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what, (int)f->shared, arch, most << 10);
+		if (f->shared > most)
+			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what,
+			                    (int)f->shared, arch, most);
 	}
 	return NULL;
 }
@@ -465,6 +466,9 @@ const Target cuda_target = {
 	.refuses = cuda_refuses,
 	.resolve_arch = cuda_resolve_arch,
 	.vector_bytes = cuda_vector_bytes,
+	.machine = cuda_machine,
+	.machine_here = cuda_machine_here,
+	.machine_word = cuda_machine_word,
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
 	.variants = (const char *const[]){"wgmma", "keep", DNN_FAMILY, NULL},
@@ -474,13 +478,9 @@ const Target cuda_target = {
 	.joins_launches = true,
 	.windows_fuse = true,
 	.crops_fuse = true,
-	.rates = cuda_rates,
 	.product_rate = cuda_product_rate,
 	.narrow = cuda_narrow,
 	.strided = cuda_strided,
-	.memory_rate = MEMORY_RATE,
-	.map_rate = MAP_RATE,
-	.start = START_SECONDS,
 	.mixed_dtype = cuda_mixed_dtype,
 	.arithmetic = cuda_arithmetic,
 	.emit = cuda_emit,

@@ -10,12 +10,6 @@
 #include "emit.h"
 #include "loop.h"
 
-/* Of a typical device, for choices between ways: bytes/s, operations/s of elementwise arithmetic and of 16-bit products, seconds from one kernel to the next: the last blocks run alone, the next
- * kernel's are not there yet. */
-#define START_SECONDS 2e-6
-#define MEMORY_RATE 3e12
-#define MAP_RATE 30e12
-#define MMA_RATE 300e12
 #define BLOCK 256                   /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
 
 typedef const char *Ix;             /* an index: a decimal number, or the name of a variable */
@@ -184,10 +178,17 @@ void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, u
 bool cu_is_turing(const char *arch);                    /* sm_75, which multiplies no bf16 */
 bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf16 by mma.sync? */
 
-/* ---- prelude.c, image.c, native.c, rates.c */
-bool cuda_rates(const Target *t, const char *arch, Rates *r);
+/* ---- prelude.c, image.c, native.c, machine.c */
+const Machine *cuda_machine(const Target *t, const char *arch);
+bool cuda_machine_here(const Target *t, const char *arch, Machine *m);
+const char *cuda_machine_word(const Target *t, const char *arch, Arena *a);
+/* The row of the graph's architecture; of the oldest where none is named. */
+static inline const Machine *cu_machine(const Graph *g) { return cuda_machine(NULL, g->module->arch); }
 double cuda_product_rate(const Target *t, const Rates *r, const char *kernel); /* of tensor cores, if its products are theirs */
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
+/* Multiprocessors, the most bytes of shared memory that a block may have, bytes of L2, of device 0. False as above. */
+typedef struct CudaDevice { int sms, shared, l2; } CudaDevice;
+bool cuda_device_read(CudaDevice *d);
 /* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
 extern const char *const cuda_prelude[]; /* up to a NULL */

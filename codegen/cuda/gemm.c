@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARTIAL_BYTES = 64 << 20, BAND = 8 };
+enum { BAND = 8 };
 
 /* ---------------------------------------------------------------- whether */
 const char *
@@ -111,12 +111,14 @@ has_parts(const Op *op, const Form *f)
 }
 
 static void
-parts_choose(const Op *op, const Form *f, Load load, Tiles *p)
+parts_choose(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
 {
-	int64_t tiles = cu_gemm_tiles(f, p), steps = cu_tiles_along(cu_form_count(f->k, f->nk), p->k), split = (cu_gemm_threads(p) > 128 ? 1 : 2) * MANY_TILES / tiles;
+	const Budget *b = &cu_machine(g)->budget;
+	int64_t tiles = cu_gemm_tiles(f, p), steps = cu_tiles_along(cu_form_count(f->k, f->nk), p->k);
+	int64_t split = (cu_gemm_threads(p) > 128 ? 1 : 2) * b->blocks / tiles;
 
 	split = split > steps / 8 ? steps / 8 : split;
-	while (split > 1 && split * tiles * p->m * p->n * 4 > PARTIAL_BYTES)
+	while (split > 1 && split * tiles * p->m * p->n * 4 > b->l2)
 		split--;
 	if (!load.reduces && split > 1 && has_parts(op, f) && !f->classes)
 		p->split = (int)split;
@@ -133,9 +135,10 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
 	bool parts = has_parts(op, &f);
-	int i = 0;
+	int i = 0, many = cu_machine(g)->budget.blocks;
 
-	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
+	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2)
+	       || (i < 2 && !parts && cu_gemm_tiles(&f, &all[i]) < many)))
 		i++;
 	Tiles p = all[i];
 
@@ -145,7 +148,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
 		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false};
-	parts_choose(op, &f, load, &p);
+	parts_choose(g, op, &f, load, &p);
 	return p;
 }
 
@@ -199,6 +202,7 @@ static const char *
 tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const Tiles *d, Tiles *p)
 {
 	static const int sides[] = {32, 64, 128, 256, 0}, depths[] = {8, 16, 32, 64, 0}, warps[] = {1, 2, 4, 8, 0};
+	const Budget *b = &cuda_machine(NULL, cx->arch)->budget;
 	Arena *a = g->arena;
 	const char *why;
 
@@ -214,11 +218,12 @@ tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const 
 		return "warps of 16 x 16 numbers at least, 8 of them at most";
 	if (!p->groups && (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128))
 		return "more sums than threads hold in registers";
-	if (!p->groups && (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > (cu_is_turing(cx->arch) ? 64 << 10 : 96 << 10)))
+	if (!p->groups && (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > b->shared))
 		return "more shared memory than a block has";
 	Form f = cu_form(g, op);
 
-	if (p->split < 1 || (p->split > 1 && (f.classes || reduces(g, group) || p->split > cu_form_count(f.k, f.nk) || cu_gemm_workspace(g, group, op, p) > PARTIAL_BYTES * 4ll)))
+	if (p->split < 1 || (p->split > 1 && (f.classes || reduces(g, group) || p->split > cu_form_count(f.k, f.nk)
+	    || cu_gemm_workspace(g, group, op, p) > 4 * b->l2)))
 		return "k cannot be split into so many parts here";
 	return NULL;
 }
@@ -268,7 +273,7 @@ cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
 	Group *gr = &g->group.at[group];
 
 	if (p.mma && cu_wgmma_choose(g, group, op, cx, !load.heavy && !load.reduces, has_parts(op, &f), &p))
-		parts_choose(op, &f, load, &p);
+		parts_choose(g, op, &f, load, &p);
 	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
 		p = t;
 	select_overrule(cx, "wgmma", p.groups > 0);
@@ -293,9 +298,10 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 
 	/* the memory's time beyond that of the products */
 	double elements = (double)(type_elements(val_type(g, op->in[0])) + type_elements(val_type(g, op->in[1])) + type_elements(val_type(g, op->out[0])));
-	double wait = elements * (wide ? 4 : 2) / MEMORY_RATE - op_flops(g, op) / (wide ? MAP_RATE : MMA_RATE);
+	const Rates *rates = &cu_machine(g)->budget.rates;
+	double wait = elements * (wide ? 4 : 2) / rates->bytes - op_flops(g, op) / (wide ? rates->flops : rates->products);
 
-	r->spare = wait > 0 ? wait * MAP_RATE : 0;
+	r->spare = wait > 0 ? wait * rates->flops : 0;
 	r->stores = k == 0 && (op->kind == OP_matmul || (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.stride[0] * f.stride[1] == 1 && !f.pad[0] && !f.pad[1]));
 	/* an element of the image comes once for each tap that meets it */
 	r->times = across;

@@ -83,7 +83,6 @@ const char *cu_gemm_why_not(const Graph *g, const Op *op); /* NULL: a kernel in 
 bool cu_gemm_parse(const char *text, Tiles *p);
 int cu_gemm_threads(const Tiles *p);
 int64_t cu_gemm_shared(const Tiles *p);
-enum { MANY_TILES = 132 };       /* that fill a machine: multiprocessors of an H200 */
 int64_t cu_gemm_tiles(const Form *f, const Tiles *p); /* of the result */
 void cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx);
 int64_t cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p);

@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { FULL_DEVICE = 132 * 8 * 2 }; /* blocks that fill a large device twice */
 typedef struct Way { int vec; bool flat; int inner; Leaves leaves; Lanes lanes; } Way; /* inner: the axis that is innermost in memory, -1 */
 
 static void
@@ -179,5 +178,7 @@ cu_map_emit(Cuda *c, const Out *out, int n)
 	}
 	int64_t blocks = (cu_blocks_of(t, all) + w.vec - 1) / w.vec;
 
-	map_close(c, w.vec, w.lanes.taken[0].n && blocks > FULL_DEVICE ? FULL_DEVICE : blocks);
+	int64_t full = 8 * 2 * cu_machine(c->g)->budget.blocks; /* twice 8 blocks of a multiprocessor */
+
+	map_close(c, w.vec, w.lanes.taken[0].n && blocks > full ? full : blocks);
 }

@@ -11,7 +11,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { SHORT_ROW = 64, PIECE = 4096, FEW_ROWS = 132, SLOT = 16 }; /* elements of a piece, at least; bytes of a state */
+enum { SHORT_ROW = 64, PIECE = 4096, SLOT = 16 }; /* elements of a piece, at least; bytes of a state */
 
 int
 cu_red_passes(const Op *op)
@@ -98,11 +98,11 @@ cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 			return 1;
 		states += is_red;
 	}
-	int64_t pieces = count / PIECE, most = (2 * FEW_ROWS + rows - 1) / rows;
+	int64_t few = cu_machine(g)->budget.blocks, pieces = count / PIECE, most = (2 * few + rows - 1) / rows;
 
 	pieces = pieces > most ? most : pieces;
 	pieces = pieces > BLOCK ? BLOCK : pieces;
-	if (rows >= FEW_ROWS || pieces < 2)
+	if (rows >= few || pieces < 2)
 		return 1;
 	*workspace = rows * pieces * states * SLOT;
 	return (int)pieces;

@@ -11,7 +11,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128, SHARED_MOST = 227 << 10 };
+enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128 };
 
 bool
 cu_wgmma_arch(const char *arch)
@@ -83,12 +83,11 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false}, {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false}, {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false}, {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false}};
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
-	Rates r;
+	const Rates *r = &cuda_machine(NULL, cx->arch)->rates;
 	int i = light && !parts ? 0 : 1; /* parts are joined in registers beside the sums */
 
-	if (!cuda_rates(NULL, cx->arch, &r))
-		bug("target cuda: no rates of %s", cx->arch);
-	double products = op_flops(g, op) / r.products, memory = group_traffic(g, group, cx->uses ? cx->uses : graph_use_counts(g, g->arena)) / r.bytes;
+	double products = op_flops(g, op) / r->products;
+	double memory = group_traffic(g, group, cx->uses ? cx->uses : graph_use_counts(g, g->arena)) / r->bytes;
 
 	*ratio = products / memory;
 	if (!in_chunks(g, &f))
@@ -97,7 +96,8 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 		return arena_printf(g->arena, "memory takes %.3g us, products by mma.sync %.3g us: faster ones would wait", 1e6 * memory, 1e6 * products);
 	if (m <= ROWS / 2 || n <= ROWS / 2)
 		return "the result is narrower than half a tile";
-	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2 || (!parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
+	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2
+	       || (!parts && cu_gemm_tiles(&f, &all[i]) < cu_machine(g)->budget.blocks)))
 		i++;
 	*p = all[i];
 	return NULL;
@@ -139,8 +139,11 @@ cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p)
 		return "a tile has more columns than its groups have threads, which finish a column each";
 	if (p->m * p->n / cu_gemm_threads(p) > 128)
 		return "more sums than threads hold in registers";
-	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > SHARED_MOST)
-		return "wgmma takes 3 to 8 stages, in 227 KiB of shared memory at most";
+	int64_t shared = cuda_machine(NULL, arch)->shared;
+
+	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > shared)
+		return arena_printf(g->arena, "wgmma takes 3 to 8 stages, in %d KiB of shared memory at most",
+		                    (int)(shared >> 10));
 	return NULL;
 }
 

@@ -301,7 +301,9 @@ cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue 
 	double taps = (double)(w.k[0] * w.k[1]), bytes = (double)type_elements(t) * (narrow != DT_none ? dtype_info[narrow].bytes : dtype_info[t->dtype].bytes);
 
 	p->times = image ? taps / (double)(w.s[0] * w.s[1]) : taps;
-	p->spare = bytes / MEMORY_RATE * MAP_RATE;
+	const Rates *r = &cu_machine(g)->budget.rates;
+
+	p->spare = bytes / r->bytes * r->flops;
 }
 
 const char *

@@ -119,6 +119,7 @@ for what in 'max_pool2d_dx_max_pool2d0_[0-9]*,.*kernel:columns' 'max_pool2d_max_
 	ok "sums behind a pooling: $what" grep -q "$what" "$dir/pools"
 done
 sim=$(dirname "$mantou")/tests/cudasim/libcuda.so.1
+cuda_machine="$mantou info --machine --target cuda"
 if [ -f "$sim" ]; then
 	while read -r sm arch; do
 		t "native on $sm" 0 "target +cuda $arch\$" env MANTOU_LIBCUDA="$sim" MANTOU_SIM_SM="$sm" "$mantou" info "$net" --target cuda --arch native
@@ -427,8 +428,35 @@ t "check --json" 0 '' "$mantou" check --json "$net"
 ok "check's JSON" json 'o["parameters"] == 67 and o["batch"] == 16'
 t "check --batch" 0 'f32\[32,8\]' "$mantou" check --batch 32 "$net"
 t "check -D" 0 'f32\[16,12\]' "$mantou" check -D width=12 "$net"
+# The machine of an architecture, of which no figure follows from the host; sizes that are read stand beside them.
+t "info --machine" 0 '^declared as +EPYC 9654$' "$mantou" info --machine --arch znver4
+t "its caches" 0 '^L1 +32 KiB .*of a core$' "$mantou" info --machine --arch znver4
+t "its units" 0 '^in a cycle +1 multiply-add and 1 load of full vectors, of a core$' "$mantou" info --machine --arch znver4
+t "its peak" 0 '^nominal clock +2.4 GHz: 76.8 GFLOP/s of f32 a core$' "$mantou" info --machine --arch znver4
+t "the budget of choices" 0 '^blocks for +32 KiB of L1, 1 MiB of L2, 32 MiB of L3$' "$mantou" info --machine --arch haswell
+t "native by default" 0 '^machine +l1=[0-9]+[KM],l2=[0-9]+[KM] \(' "$mantou" info --machine
+t "info --machine --json" 0 '' "$mantou" info --machine --json --arch znver4,haswell
+ok "its JSON" json 'o[0]["arch"] == "znver4" and o[0]["declared"]["l2_bytes"] == 1 << 20 and o[0]["declared"]["fmas_per_cycle"] == 1 and o[1]["arch"] == "haswell" and o[1]["declared"]["vector_registers"] == 16 and len(o) == 2'
+ok "the word is what is read, or what is declared" json 'all([(m["read"] if m["here"] else m["declared"])[k] == int(w[3:-1]) << {"K": 10, "M": 20}[w[-1]] for m in o for k, w in zip(["l1_bytes", "l2_bytes"], m["machine"].split(","))])'
+t "a device that is not here" 0 '^machine +sm=108,smem=163K,l2=40M \(declared' env MANTOU_LIBCUDA="$dir/none.so" $cuda_machine --arch sm_80
+t "its rates" 0 '^nominal clock +1.98 GHz: 66.91 TFLOP/s of f32$' env MANTOU_LIBCUDA="$dir/none.so" $cuda_machine --arch sm_90a
+if [ -f "$sim" ]; then
+	t "a device that is here" 0 '^machine +sm=132,smem=227K,l2=50M \(read here\)$' env MANTOU_LIBCUDA="$sim" MANTOU_SIM_SM=90 $cuda_machine --arch sm_90a
+	t "beside what is declared" 0 '^L2 +60 MiB +50 MiB +shared by 132' env MANTOU_LIBCUDA="$sim" MANTOU_SIM_SM=90 $cuda_machine --arch sm_90a
+	t "code for newer ones does not run on it" 0 '^machine +sm=132,smem=227K,l2=60M \(declared' env MANTOU_LIBCUDA="$sim" MANTOU_SIM_SM=80 $cuda_machine --arch sm_90
+	t "sm_90a runs on 9.0 alone" 0 '^machine +sm=132,smem=227K,l2=60M \(declared' env MANTOU_LIBCUDA="$sim" MANTOU_SIM_SM=100 $cuda_machine --arch sm_90a
+else
+	skipped=$((skipped + 4))
+fi
+t "a machine and a model" 2 "of --arch, not of '.*tiny.net'" "$mantou" info --machine "$net"
+t "neither" 2 'a file is missing.*info --machine' "$mantou" info
+t "a target without machines" 1 'target ref interprets' "$mantou" info --machine --target ref
+t "--machine of another command" 2 "option of 'info'" "$mantou" check --machine "$net"
 t "info --json" 0 '' "$mantou" info --json "$net"
 ok "info's JSON" json 'o["parameters"] == 67 and o["parameter_bytes"] == 268 and o["inputs"][0]["shape"] == [16, 4] and o["kernels_per_step"] > 0 and o["arena_bytes"] > 0 and len(o["source_hash"]) == 16'
+gflops() { "$mantou" info --json --arch $1 "$net" | sed -n 's/.*"threads": [1-9].*"gflops": \([0-9.]*\),.*/\1/p'; }
+# Both run here, at a clock that may differ from one to the other; one begins half as many multiply-adds.
+ok "a forecast counts with the architecture's units" awk "BEGIN { exit !($(gflops x86-64) > 0 && $(gflops x86-64) < 0.8 * $(gflops x86-64-v2)) }"
 t "info bf16" 0 'precision +bf16: bf16 tensors' "$mantou" info --precision bf16 "$net"
 t "info bf16 --json" 0 '"arithmetic": "bf16 tensors' "$mantou" info --json --precision bf16 "$net"
 t "info of matrix tiles" 0 'precision +mixed: bf16 tensors, matrix tiles' "$mantou" info --precision mixed --arch sapphirerapids "$net"

@@ -68,7 +68,7 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *strides, *variants[2]; double spare; } StandIn;
+typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *strides, *variants[2]; double spare; Machine machine; } StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -77,6 +77,13 @@ listed(const char *list, const char *name, size_t n)
 		if (!strncmp(p, name, n) && (!p[n] || p[n] == ','))
 			return true;
 	return false;
+}
+
+static const Machine *
+stand_in_machine(const Target *t, const char *arch)
+{
+	(void)arch;
+	return &((const StandIn *)t)->machine;
 }
 
 static bool
@@ -204,11 +211,12 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
+	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .machine = stand_in_machine},
+	                     .machine.budget.rates = {.bytes = 1e9, .flops = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
-	s->t.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
+	s->machine.budget.rates.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
 	s->strides = command(g, "strides", 0);
 	s->t.strided = s->strides ? stand_in_strided : NULL;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
