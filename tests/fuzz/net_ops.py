@@ -484,7 +484,7 @@ def recurrent(g):
             starts.append("@%d" % len(ins))
             ins.append(s)
         more += ", start = [%s]" % ", ".join(starts)
-    sep = v.sep
+    sep = v.sep if all(i.sep == v.sep for i in ins) else None      # lengths may follow the place in the batch
     if g.chance(0.4):
         outs = [Value(g.name(), "f32", d, None, True, sep, 0.5)
                 for d in [(N, t, h), (N, h), (N, h)][:3 if cell == "lstm" else 2]]
