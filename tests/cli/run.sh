@@ -631,6 +631,12 @@ ok "is one object" json 'o["kind"] == "operator" and o["also"]["kind"] == "init"
 t "ops SETTING --json" 0 '"default": "1"' "$mantou" ops epochs --json
 t "ops --json" 0 '' "$mantou" ops --json
 ok "ops' JSON" json 'any(p["name"] == "relu" for p in o)'
+# whole models of the documents, to the end of the compiler; fragments are elaborated by tests/lang/reference.c
+mkdir "$dir/doc"
+awk -v dir="$dir/doc" '/^```net$/ {n++; f = dir "/" n ".net"; next} /^```/ {f = ""} f {print >f}' README.md frontend/language.md models/README.md
+whole=$(grep -l '^model ' "$dir"/doc/*.net)
+ok "the documents have models" test "$(echo "$whole" | wc -l)" -ge 5
+for f in $whole; do t "model of a document, $(grep '^model ' "$f" | cut -c 1-20)" 0 '' "$mantou" check "$f"; done
 t "time passes" 0 'autodiff' "$mantou" check --time-passes "$net"
 t "print after" 0 'graph train' "$mantou" check --print-after autodiff "$net"
 
