@@ -68,7 +68,7 @@ meson_group() {
 
 bless_lang() {
 	"$build/tests/lang/lang" --bless tests/lang
-	"$build/tests/lang/reference" --bless tests/lang frontend/language.md models/README.md README.md
+	"$build/tests/lang/reference" --bless tests/lang frontend/language.md models/cookbook.md README.md
 }
 
 # Reference numbers from PyTorch, which live outside the repository.

@@ -633,7 +633,7 @@ t "ops --json" 0 '' "$mantou" ops --json
 ok "ops' JSON" json 'any(p["name"] == "relu" for p in o)'
 # whole models of the documents, to the end of the compiler; fragments are elaborated by tests/lang/reference.c
 mkdir "$dir/doc"
-awk -v dir="$dir/doc" '/^```net$/ {n++; f = dir "/" n ".net"; next} /^```/ {f = ""} f {print >f}' README.md frontend/language.md models/README.md
+awk -v dir="$dir/doc" '/^```net$/ {n++; f = dir "/" n ".net"; next} /^```/ {f = ""} f {print >f}' README.md frontend/language.md models/cookbook.md
 whole=$(grep -l '^model ' "$dir"/doc/*.net)
 ok "the documents have models" test "$(echo "$whole" | wc -l)" -ge 5
 for f in $whole; do t "model of a document, $(grep '^model ' "$f" | cut -c 1-20)" 0 '' "$mantou" check "$f"; done
