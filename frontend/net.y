@@ -41,7 +41,7 @@ static int skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, boo
 static int skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at);
 static void refuse(Parser *p, Loc at, const char *text);
 static void unknown_item(Parser *p, Loc at, const char *name);
-static void no_attribute(Parser *p, Loc at, const char *name);
+static void no_attribute(Parser *p, const Node *of, Loc at, const char *name);
 static Name *name_new(Parser *p, const char *name, Loc at);
 }
 
@@ -178,13 +178,13 @@ unary: postfix | '-' unary { $$ = node_unary(p, N_UNARY, "-", @1, $2); } ;
 postfix: primary
 	| postfix '.' NAME {
 		if (strcmp($3, "shape")) {
-			no_attribute(p, @3, $3);
+			no_attribute(p, $1, @3, $3);
 			$$ = node_new(p, N_ERROR, @3);
 		} else {
 			$$ = node_unary(p, N_SHAPE, "shape", @2, $1);
 		} }
 	| postfix '.' NAME '(' args ')' {
-		no_attribute(p, @3, $3);
+		no_attribute(p, $1, @3, $3);
 		$$ = node_new(p, N_ERROR, @3); }
 	| postfix '[' expr ']' { $$ = node_binary(p, N_INDEX, "[", @2, $1, $3); }
 	;
@@ -219,12 +219,14 @@ refuse(Parser *p, Loc at, const char *text)
 	p->failed = true;
 }
 
-/* x.view(...), torch.cat(...), nn.Linear(...): what that is here, if it is known. */
+/* x.view(...), torch.cat(...), nn.Linear(...): what that is here, if it is known. torch.nn.Linear is one mistake. */
 static void
-no_attribute(Parser *p, Loc at, const char *name)
+no_attribute(Parser *p, const Node *of, Loc at, const char *name)
 {
 	const Alias *alias = alias_written(name);
 
+	if (of->kind == N_ERROR)
+		return;
 	if (alias)
 		diag_error(p->diags, at, "only `.shape` follows a point; `%s` is `%s` here: %s", name, alias->here, alias->example);
 	else
