@@ -6,6 +6,7 @@
  * A malformed parameter list is a bug(), found by the first start of the program. */
 #include <stdlib.h>
 #include "builtins.h"
+#include "words.h"
 
 static const Builtin rows[] = {
 #define BUILTIN(nm, pr, f, sh, gr, dc, src) {.name = #nm, .params = pr, .fn = f, .shape = sh, .gradient = gr, .doc = dc, .source = src},
@@ -58,9 +59,27 @@ static const struct { const char *name, *doc, *source; } ew_docs[] = {
 };
 
 static const struct { const char *name, *why; } not_yet[] = {
-	{"resize", "images can be resized by the reader: images(train, test, size = [H, W])"},
+	{"resize", "resize pictures before they become data files"},
 	{"top_k", "argmax gives the largest, top_k_accuracy counts"},
 	{"sort", "no operator orders elements yet"},
+	{"argsort", "no operator orders elements yet"},
+	{"unique", "no operator has a result whose shape depends on values"},
+	{"nonzero", "no operator has a result whose shape depends on values"},
+	{"masked_select", "no operator has a result whose shape depends on values; where keeps the shape"},
+	{"scatter", "gather and take read by index; one_hot and matmul write by index"},
+	{"scatter_add", "gather and take read by index; one_hot and matmul write by index"},
+	{"cumprod", "cumsum of logarithms is the nearest there is"},
+	{"conv3d", "convolutions have two spatial axes"},
+	{"conv_transpose1d", "conv_transpose2d of an image one row high is the nearest there is"},
+	{"unfold", "conv2d, max_pool2d and avg_pool2d are what takes windows"},
+	{"grid_sample", "no operator samples between pixels yet"},
+	{"rnn", "lstm and gru are the recurrences there are"},
+	{"ctc_loss", "cross_entropy with a label for each step is the nearest there is"},
+	{"fft", "no operator transforms to frequencies yet"},
+	{"while", "loops are unrolled: repeat and for take a number of turns that is known when compiling"},
+	{"scan", "lstm, gru and cumsum are the recurrences there are; repeat unrolls a block"},
+	{"color_jitter", "random_crop, random_flip and arithmetic with random are the augmentations there are"},
+	{"random_rotation", "random_crop, random_flip and arithmetic with random are the augmentations there are"},
 	{"nms", "no operator selects boxes yet"},
 	{"roi_align", "no operator samples regions yet"},
 	{"lars", "momentum with a warm-up is the nearest optimizer there is"},
@@ -226,7 +245,7 @@ const char *
 builtin_not_yet(const char *name)
 {
 	for (size_t i = 0; i < sizeof not_yet / sizeof *not_yet; i++)
-		if (!strcmp(not_yet[i].name, name))
+		if (names_alike(not_yet[i].name, name))
 			return not_yet[i].why;
 	return NULL;
 }

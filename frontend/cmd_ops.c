@@ -1,17 +1,12 @@
-/* cmd_ops.c: `ops`: the operators of the language, from the table of builtins and ir's tables of expressions.
+/* cmd_ops.c: `ops`: every name of the language, from words.def and the tables that the compiler works by.
  *
- * Without a name a line each; with one all that is known: arguments with defaults, shapes, gradient, expression, source. */
+ * Without a name a line or two each, by section; with one all that is known: arguments with defaults and what they
+ * may be, shapes, gradient, an example, source. A name may be several things (zeros: an operator and an initial
+ * value): all are printed. Of another library's name it says what that is here. */
 #include "cmd.h"
 
 #include <string.h>
-
-static const char *
-doc_of(const Builtin *p)
-{
-	if (p->doc && *p->doc)
-		return p->doc;
-	return p->ew != OP_none && op_info[p->ew].doc ? op_info[p->ew].doc : "";
-}
+#include "words.h"
 
 static void
 put_field(Buf *b, const char *name, const char *text)
@@ -20,55 +15,147 @@ put_field(Buf *b, const char *name, const char *text)
 		buf_printf(b, "  %-9s %s\n", name, text);
 }
 
+/* "example" and as many lines as it has. */
 static void
-put_operator(Buf *b, const Builtin *p)
+put_example(Buf *b, const char *text)
 {
-	buf_printf(b, "%s(%s)\n", p->name, p->params ? p->params : "");
-	put_field(b, "meaning", doc_of(p));
-	put_field(b, "shape", p->shape);
-	put_field(b, "gradient", p->gradient);
-	put_field(b, "source", p->source);
+	const char *name = "example";
+
+	for (; *text; name = "") {
+		int n = (int)strcspn(text, "\n");
+
+		buf_printf(b, "  %-9s %.*s\n", name, n, text);
+		text += n + (text[n] != 0);
+	}
+}
+
+/* name(params), without the parentheses where nothing is called. */
+static void
+put_head(Buf *b, const Word *w)
+{
+	buf_printf(b, "%s", w->name);
+	if (*w->params || !strcmp(w->kind, "operator"))
+		buf_printf(b, "(%s)", w->params);
 }
 
 static void
-put_json(Buf *b, const Builtin *p)
+put_arguments(Buf *b, const Word *w)
 {
-	static const char *const names[] = {"name", "arguments", "doc", "shape", "gradient", "source"};
-	const char *values[] = {p->name, p->params, doc_of(p), p->shape, p->gradient, p->source};
+	const char *p = w->params;
 
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; w->takes && *p; i++) {
+		int n = (int)strcspn(p, ",");
+
+		buf_printf(b, "  %-20.*s %s\n", n, p, w->takes[i]);
+		p += n + strspn(p + n, ", ");
+	}
+}
+
+static bool
+is_setting(const Word *w)
+{
+	return !strcmp(w->kind, "train") || !strcmp(w->kind, "data");
+}
+
+static void
+put_word(Buf *b, const Word *w)
+{
+	put_head(b, w);
+	buf_printf(b, "\n");
+	put_field(b, "kind", word_kind(w->kind));
+	put_field(b, "meaning", w->doc);
+	if (is_setting(w))
+		put_field(b, "default", w->def ? w->def : "none: it must be set");
+	put_arguments(b, w);
+	put_field(b, "shape", w->shape);
+	put_field(b, "gradient", w->gradient);
+	put_example(b, w->example);
+	put_field(b, "source", w->source);
+}
+
+/* An object, without its closing brace: what else has the name may follow. */
+static void
+put_json(Buf *b, const Word *w)
+{
+	static const char *const names[] = {"name", "kind", "section", "arguments", "doc",
+	                                    "shape", "gradient", "example", "source", "default"};
+	const char *values[] = {w->name, w->kind, w->title, w->params, w->doc,
+	                        w->shape, w->gradient, w->example, w->source, w->def};
+	int n = is_setting(w) && w->def ? 10 : 9;
+
+	for (int i = 0; i < n; i++) {
 		buf_printf(b, "%s\"%s\": ", i ? ", " : "{", names[i]);
 		buf_json(b, values[i] ? values[i] : "");
 	}
-	buf_printf(b, "}");
 }
 
 static int
-one_operator(const Options *o, const char *name, Buf *b)
+no_word(const char *name, const Alias *alias)
 {
-	const Builtin *p = builtin_named(name);
-
-	if (p) {
-		if (o->json)
-			put_json(b, p);
-		else
-			put_operator(b, p);
-		if (o->json)
-			buf_printf(b, "\n");
-		return EXIT_GOOD;
-	}
-	const char *why = builtin_not_yet(name);
-
-	if (why)
-		return failure("operator '%s': %s", name, why);
-	const char *names[512];
+	const char *why = builtin_not_yet(name), *names[1024];
 	int n = 0;
 
-	for (int i = 0; i < nbuiltins && n < 512; i++)
-		names[n++] = builtins[i].name;
-	const char *near = suggest(name, names, n);
+	if (alias)
+		return failure("there is no '%s'; it is '%s' here: %s", name, alias->here, alias->example);
+	if (why)
+		return failure("'%s' is not there yet: %s", name, why);
+	for (int i = 0; i < nwords && n < 1024; i++)
+		names[n++] = words[i].name;
+	const char *near = suggest_known(name, names, n);
 
-	return near ? failure("there is no operator '%s'; did you mean '%s'?", name, near) : failure("there is no operator '%s'; mantou ops lists them", name);
+	return near ? failure("there is no '%s'; did you mean '%s'?", name, near)
+	            : failure("there is no '%s'; mantou ops lists all names", name);
+}
+
+static int
+one_name(const Options *o, const char *name, Buf *b)
+{
+	const Alias *alias = alias_written(name);
+	int found = 0;
+
+	for (int i = 0; i < nwords; i++) {
+		if (strcmp(words[i].name, name))
+			continue;
+		if (!o->json) {
+			put_word(b, &words[i]);
+		} else {
+			buf_printf(b, "%s", found ? ", \"also\": " : "");
+			put_json(b, &words[i]);
+		}
+		found++;
+	}
+	if (!found)
+		return no_word(name, alias);
+	for (int k = 0; o->json && k < found; k++)
+		buf_printf(b, k == found - 1 ? "}\n" : "}");
+	if (!o->json && alias)
+		buf_printf(b, "Other libraries call something else %s; it is %s here: %s\n", name, alias->here,
+		           alias->example);
+	return EXIT_GOOD;
+}
+
+static void
+all_names(const Options *o, Buf *b)
+{
+	const char *section = "";
+
+	for (int i = 0; i < nwords; i++) {
+		const Word *w = &words[i];
+
+		if (o->json) {
+			buf_printf(b, "%s", i ? ",\n " : "[");
+			put_json(b, w);
+			buf_printf(b, "}");
+			continue;
+		}
+		if (strcmp(section, w->section))
+			buf_printf(b, "%s---- %s\n", i ? "\n" : "", w->title);
+		section = w->section;
+		put_head(b, w);
+		buf_printf(b, "\n    %s\n", w->doc);
+	}
+	if (o->json)
+		buf_printf(b, "]\n");
 }
 
 int
@@ -78,22 +165,11 @@ cmd_ops(Arena *a, const Options *o)
 	int status = EXIT_GOOD;
 
 	builtins_init(a);
-	if (o->noperand) {
-		status = one_operator(o, o->operand[0], &b);
-	} else {
-		for (int i = 0; i < nbuiltins; i++) {
-			const Builtin *p = &builtins[i];
-
-			if (o->json) {
-				buf_printf(&b, "%s", i ? ",\n " : "[");
-				put_json(&b, p);
-			} else {
-				buf_printf(&b, "%s(%s)\n    %s\n", p->name, p->params ? p->params : "", doc_of(p));
-			}
-		}
-		if (o->json)
-			buf_printf(&b, "]\n");
-	}
+	words_init(a);
+	if (o->noperand)
+		status = one_name(o, o->operand[0], &b);
+	else
+		all_names(o, &b);
 	if (b.n)
 		fwrite(b.at, 1, b.n, stdout);
 	buf_free(&b);

@@ -32,6 +32,7 @@
 }
 %code {
 #include "../ir/ir.h"
+#include "words.h"
 #include <string.h>
 
 int net_lex(NET_STYPE *v, NET_LTYPE *at, Parser *p);
@@ -40,6 +41,7 @@ static int skip_statement(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at, boo
 static int skip_item(Parser *p, int token, NET_STYPE *v, NET_LTYPE *at);
 static void refuse(Parser *p, Loc at, const char *text);
 static void unknown_item(Parser *p, Loc at, const char *name);
+static void no_attribute(Parser *p, const Node *of, Loc at, const char *name);
 static Name *name_new(Parser *p, const char *name, Loc at);
 }
 
@@ -176,12 +178,14 @@ unary: postfix | '-' unary { $$ = node_unary(p, N_UNARY, "-", @1, $2); } ;
 postfix: primary
 	| postfix '.' NAME {
 		if (strcmp($3, "shape")) {
-			diag_error(p->diags, @3, "a value has no `%s`; only `.shape` follows a point", $3);
-			p->failed = true;
+			no_attribute(p, $1, @3, $3);
 			$$ = node_new(p, N_ERROR, @3);
 		} else {
 			$$ = node_unary(p, N_SHAPE, "shape", @2, $1);
 		} }
+	| postfix '.' NAME '(' args ')' {
+		no_attribute(p, $1, @3, $3);
+		$$ = node_new(p, N_ERROR, @3); }
 	| postfix '[' expr ']' { $$ = node_binary(p, N_INDEX, "[", @2, $1, $3); }
 	;
 primary:
@@ -212,6 +216,22 @@ static void
 refuse(Parser *p, Loc at, const char *text)
 {
 	diag_error(p->diags, at, "%s", text);
+	p->failed = true;
+}
+
+/* x.view(...), torch.cat(...), nn.Linear(...): what that is here, if it is known. torch.nn.Linear is one mistake. */
+static void
+no_attribute(Parser *p, const Node *of, Loc at, const char *name)
+{
+	const Alias *alias = alias_written(name);
+
+	if (of->kind == N_ERROR)
+		return;
+	if (alias)
+		diag_error(p->diags, at, "only `.shape` follows a point; `%s` is `%s` here: %s", name, alias->here, alias->example);
+	else
+		diag_error(p->diags, at, "a value has no `%s`; only `.shape` follows a point, and operators take values as "
+		           "x |> relu or relu(x)", name);
 	p->failed = true;
 }
 
@@ -279,6 +299,9 @@ yyreport_syntax_error(const yypcontext_t *cx, Parser *p)
 			}
 	if (found == YYSYMBOL_YYEOF && p->brace > 0)
 		buf_printf(&b, ": a } is missing");
+	if (is_keyword(found) && alias_written(p->text))
+		buf_printf(&b, " (as an operator `%s` is `%s` here: %s)", p->text, alias_written(p->text)->here,
+		           alias_written(p->text)->example);
 	if (p->text[0] == '=' && !p->text[1] && p->condition == at.line)
 		buf_printf(&b, " (`==` compares)");
 	diag_error(p->diags, at, "%s", b.at);

@@ -6,19 +6,31 @@
 #include <math.h>
 #include <string.h>
 #include "sema_local.h"
+#include "words.h"
 
 typedef struct Given { Value v; const char *name; Loc loc; } Given; /* an argument as written */
 
-static const char *const inits[] = {"zeros", "ones", "constant", "normal", "uniform", "he_normal", "he_normal_in", "xavier_uniform"};
+static const struct { const char *name, *params; } inits[] = {
+	{"zeros", ""}, {"ones", ""}, {"constant", "v"}, {"normal", "std"}, {"uniform", "low, high"},
+	{"he_normal", ""}, {"he_normal_in", ""}, {"xavier_uniform", ""},
+};
 enum { NINITS = sizeof inits / sizeof *inits };
 
 bool
 sema_is_init(const char *name)
 {
 	for (int k = 0; k < NINITS; k++)
-		if (!strcmp(name, inits[k]))
+		if (!strcmp(name, inits[k].name))
 			return true;
 	return false;
+}
+
+bool
+init_word(int k, Word *w)
+{
+	if (k < NINITS)
+		*w = (Word){.kind = "init", .name = inits[k].name, .params = inits[k].params};
+	return k < NINITS;
 }
 
 /* ---------------------------------------------------------------- names that are none */
@@ -49,13 +61,24 @@ sema_unknown_value(Sema *s, Loc at, const char *name)
 		s->errors++;
 		return;
 	}
-	c = candidates_new(s, (f ? f->var.n : 0) + s->constant.n + 2);
+	c = candidates_new(s, (f ? f->var.n : 0) + s->constant.n + DT_COUNT + NINITS + 4);
 	for (uint32_t k = 0; f && k < f->var.n; k++)
 		candidate(&c, f->var.at[k].name);
 	for (uint32_t k = 0; k < s->constant.n; k++)
 		candidate(&c, s->constant.at[k].name);
 	candidate(&c, "training");
-	near = suggest(name, c.at, c.n);
+	near = suggest_known(name, c.at, c.n);
+	if (!near) { /* float32, True, kaiming_normal */
+		c.n = 0;
+		for (int t = DT_none + 1; t < DT_COUNT; t++)
+			candidate(&c, dtype_info[t].name);
+		candidate(&c, "true");
+		candidate(&c, "false");
+		candidate(&c, "none");
+		for (int k = 0; k < NINITS; k++)
+			candidate(&c, inits[k].name);
+		near = suggest_known(name, c.at, c.n);
+	}
 	if (near)
 		sema_error(s, at, "there is no `%s`; did you mean `%s`?", name, near);
 	else if (builtin_named(name) || map_get(&s->block_of, name))
@@ -69,6 +92,7 @@ unknown_call(Sema *s, const Node *n)
 {
 	Candidates c = candidates_new(s, (uint32_t)nbuiltins + s->block.n + NINITS);
 	const char *near, *why = builtin_not_yet(n->s);
+	const Alias *alias = alias_written(n->s);
 
 	if (why) {
 		sema_error(s, n->loc, "`%s` is not there yet: %s", n->s, why);
@@ -83,9 +107,11 @@ unknown_call(Sema *s, const Node *n)
 	for (int k = 0; k < nbuiltins; k++)
 		candidate(&c, builtins[k].name);
 	for (int k = 0; k < NINITS; k++)
-		candidate(&c, inits[k]);
-	near = suggest(n->s, c.at, c.n);
-	if (near)
+		candidate(&c, inits[k].name);
+	near = suggest_known(n->s, c.at, c.n);
+	if (alias)
+		sema_error(s, n->loc, "there is no operator or block `%s`; it is `%s` here: %s", n->s, alias->here, alias->example);
+	else if (near)
 		sema_error(s, n->loc, "there is no operator or block `%s`; did you mean `%s`?", n->s, near);
 	else
 		sema_error(s, n->loc, "there is no operator or block `%s`", n->s);
@@ -179,7 +205,7 @@ bind_arguments(Sema *s, const Node *n, const Given *given, int count, const char
 		if (i < nparam) {
 			sema_error(s, given[k].loc, "%s: argument `%s` is given twice", n->s, param[i]);
 		} else if (given[k].name) {
-			const char *near = suggest(given[k].name, param, nparam);
+			const char *near = suggest_known(given[k].name, param, nparam);
 
 			sema_error(s, given[k].loc, "%s: there is no argument `%s`%s%s%s", n->s, given[k].name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 		} else {

@@ -4,9 +4,21 @@
  * fused("layer"[, "layer"]), peak_memory (beside <= or <), deterministic, no_transpose[("layer")]; `and` joins several. */
 #include <string.h>
 #include "sema_local.h"
+#include "words.h"
 
 static const char *const contracts[] = {"fused", "peak_memory", "deterministic", "no_transpose"};
 enum { NCONTRACTS = sizeof contracts / sizeof *contracts };
+
+bool
+contract_word(int k, Word *w)
+{
+	static const char *const params[] = {"layer, with=none", "", "", "layer=none"};
+
+	_Static_assert(sizeof params / sizeof *params == NCONTRACTS, "a list of arguments for each");
+	if (k < NCONTRACTS)
+		*w = (Word){.kind = "contract", .name = contracts[k], .params = params[k]};
+	return k < NCONTRACTS;
+}
 
 static bool
 is_contract(const char *name)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "sema_local.h"
+#include "words.h"
 
 /* A parameter is NAME:RULE or NAME:RULE=DEFAULT. Rules:
  *   P number >= 0   Q number > 0   U number in [0, 1)   B true or false   J integer >= 0   I integer >= 1
@@ -33,6 +34,16 @@ static const SpecRow specs[] = {
 	{"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},
 };
 enum { NSPECS = sizeof specs / sizeof *specs, MAX_PARAMS = 8 };
+
+/* What each rule asks for, in errors and in `mantou ops`. */
+static const char *const rule_needs[] = {
+	['P'] = "a number, 0 or more", ['Q'] = "a number above 0", ['U'] = "a number from 0 to below 1",
+	['B'] = "true or false",
+	['J'] = "an integer, 0 or more", ['I'] = "an integer from 1 to 2147483647",
+	['R'] = "a number, 0 or more, or one of poly, cosine, linear, step",
+	['E'] = "a list of growing epochs, as in [30, 60]",
+	['F'] = "a file name or a list of them", ['S'] = "a list of strings", ['Z'] = "a size or [rows, columns]",
+};
 
 typedef struct ParamRule { char name[16], rule; char def[12]; bool has_def; } ParamRule;
 
@@ -117,26 +128,29 @@ take_rule(Place p, char rule, const Value *v, Setting *out)
 		*out = (Setting){.kind = SET_NONE};
 		return true;
 	}
-	switch (rule >= 'a' ? rule - 'a' + 'A' : rule) {
-	case 'P': return take_number(p, v, 0, false, HUGE_VAL, "a number, 0 or more", out);
-	case 'Q': return take_number(p, v, 0, true, HUGE_VAL, "a number above 0", out);
-	case 'U': return take_number(p, v, 0, false, 1, "a number from 0 to below 1", out);
-	case 'J': return take_int(p, v, 0, INT64_MAX, "an integer, 0 or more", out);
-	case 'I': return take_int(p, v, 1, INT32_MAX, "an integer from 1 to 2147483647", out);
-	case 'E': return take_ints(p, v, true, 0, "a list of growing epochs, as in [30, 60]", out);
-	case 'F': return take_strings(p, v, true, "a file name or a list of them", out);
-	case 'S': return take_strings(p, v, false, "a list of strings", out);
+	rule = rule >= 'a' ? (char)(rule - 'a' + 'A') : rule;
+	const char *needs = rule_needs[(unsigned char)rule];
+
+	switch (rule) {
+	case 'P': return take_number(p, v, 0, false, HUGE_VAL, needs, out);
+	case 'Q': return take_number(p, v, 0, true, HUGE_VAL, needs, out);
+	case 'U': return take_number(p, v, 0, false, 1, needs, out);
+	case 'J': return take_int(p, v, 0, INT64_MAX, needs, out);
+	case 'I': return take_int(p, v, 1, INT32_MAX, needs, out);
+	case 'E': return take_ints(p, v, true, 0, needs, out);
+	case 'F': return take_strings(p, v, true, needs, out);
+	case 'S': return take_strings(p, v, false, needs, out);
 	case 'Z':
 		if (v->kind == V_LIST && v->n == 2)
-			return take_ints(p, v, false, 1, "a size or [rows, columns]", out);
-		return take_int(p, v, 1, INT32_MAX, "a size or [rows, columns]", out);
+			return take_ints(p, v, false, 1, needs, out);
+		return take_int(p, v, 1, INT32_MAX, needs, out);
 	case 'R':
 		if (v->kind == V_SPEC)
 			return spec_bind(p, "rate", v, out);
-		return take_number(p, v, 0, false, HUGE_VAL, "a number, 0 or more, or one of poly, cosine, linear, step", out);
+		return take_number(p, v, 0, false, HUGE_VAL, needs, out);
 	case 'B':
 		if (v->kind != V_BOOL)
-			return wrong(p, v, "true or false");
+			return wrong(p, v, needs);
 		*out = (Setting){.kind = SET_BOOL, .i = v->i, .f = (double)v->i};
 		return true;
 	}
@@ -199,7 +213,7 @@ spec_find(Place p, const char *group, const Value *v)
 		buf_printf(&list, "%s%s", n ? ", " : "", specs[k].name);
 		names[n++] = specs[k].name;
 	}
-	near = suggest(v->s, names, n);
+	near = suggest_known(v->s, names, n);
 	if (why)
 		sema_error(p.s, v->loc, "`%s` is not there yet: %s", v->s, why);
 	else
@@ -251,7 +265,7 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 		if (i < n) {
 			sema_error(p.s, v->at[k].loc, "%s: argument `%s` is given twice", v->s, names[i]);
 		} else if (v->names[k]) {
-			const char *near = suggest(v->names[k], names, n);
+			const char *near = suggest_known(v->names[k], names, n);
 
 			sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`%s%s%s", v->s, v->names[k], near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 		} else {
@@ -357,12 +371,13 @@ take_memory(Place p, const Value *v, Setting *out)
 	return take_int(p, v, 1, INT64_MAX, "none or a number of bytes, as in 2GiB", out);
 }
 
+/* def: NULL = it must be set; what does not parse as a plain value is made by fill_defaults. */
 static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } rows[] = {
 	{"train", "batch", NULL, take_batch},
 	{"train", "epochs", "1", take_batch},
-	{"train", "optimizer", NULL, take_optimizer},
-	{"train", "precision", NULL, take_precision},
-	{"train", "sink", NULL, take_sink},
+	{"train", "optimizer", "sgd(0.1)", take_optimizer},
+	{"train", "precision", "f32", take_precision},
+	{"train", "sink", "epoch", take_sink},
 	{"train", "seed", "0", take_seed},
 	{"train", "clip_norm", "none", take_clip},
 	{"train", "decay_all", "false", take_bool},
@@ -387,7 +402,7 @@ row_find(Sema *s, const char *item, const Arg *a)
 			return k;
 		names[n++] = rows[k].name;
 	}
-	near = suggest(a->name, names, n);
+	near = suggest_known(a->name, names, n);
 	sema_error(s, a->loc, "%s has no setting `%s`%s%s%s", item, a->name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 	return -1;
 }
@@ -433,7 +448,7 @@ fill_defaults(Sema *s, Setting *set, const Loc *where)
 	Value rate = value_float(0.1, (Loc){0}), sgd = {.kind = V_SPEC, .s = "sgd", .at = &rate, .n = 1, .names = (const char *[1]){NULL}};
 
 	for (int k = 0; k < NROWS; k++)
-		if (!where[k].line && rows[k].def)
+		if (!where[k].line && rows[k].def && k != ROW_OPTIMIZER && k != ROW_PRECISION && k != ROW_SINK)
 			set[k] = default_setting(rows[k].def);
 	if (!where[ROW_OPTIMIZER].line)
 		take_optimizer((Place){s, "train.optimizer", {0}}, &sgd, &set[ROW_OPTIMIZER]);
@@ -490,6 +505,38 @@ settings_read(Sema *s, int64_t batch, const char *precision)
 	s->reader_loc = where[NROWS - 2];
 	s->module->batch = s->batch;
 	return s->errors == errors;
+}
+
+/* ---------------------------------------------------------------- for `mantou ops` */
+
+bool
+settings_word(Arena *a, int k, Word *w)
+{
+	ParamRule rule[MAX_PARAMS];
+	const char **takes;
+	char *text = "";
+
+	*w = (Word){0};
+	if (k >= NSPECS + NROWS)
+		return false;
+	if (k >= NSPECS) {
+		const struct SettingRow *row = &rows[k - NSPECS];
+
+		*w = (Word){.kind = row->item, .name = row->name, .def = row->def};
+		return true;
+	}
+	int n = params_parse(specs[k].params, rule);
+
+	takes = arena_array(a, const char *, n);
+	for (int i = 0; i < n; i++) {
+		bool none = rule[i].rule >= 'a';
+		const char *needs = rule_needs[(unsigned char)(none ? rule[i].rule - 'a' + 'A' : rule[i].rule)];
+
+		takes[i] = none ? arena_printf(a, "none or %s", needs) : needs;
+		text = arena_printf(a, "%s%s%s%s%s", text, i ? ", " : "", rule[i].name, rule[i].has_def ? "=" : "", rule[i].def);
+	}
+	*w = (Word){.kind = specs[k].group, .name = specs[k].name, .params = text, .takes = takes};
+	return true;
 }
 
 /* ---------------------------------------------------------------- readers beside the model's inputs */

@@ -42,6 +42,35 @@ check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|pas
 	head -n 12 "$f" | grep -q "/\* \(.*/\)\?${f##*/}: " || echo "$f does not open with \`/* ${f##*/}: what it does\`"
 done)"
 check "length" "$(for f in $(echo "$files" | grep -E '\.[chly]$'); do n=$(wc -l <"$f"); [ "$n" -le 1500 ] || echo "$f has $n lines, at most 1500"; done)"
+# Links of documents: the file is there, and the heading. A heading's anchor is its text in small letters without signs, - for blanks; the second of a
+# name gets -1.
+documents=$(echo "$files" | grep '\.md$')
+links() { # FILE TARGET [#ANCHOR] of each link, for those whose heading is missing with a fourth word
+	awk '
+	FNR == 1 { code = 0; dir = FILENAME; if (!sub(/[^\/]*$/, "", dir)) dir = "" }
+	/^ *```/ { code = !code }
+	code { next }
+	pass == 1 && /^#+ / {
+		s = tolower($0); sub(/^#+ /, "", s); gsub(/\]\([^)]*\)/, "", s); gsub(/[^a-z0-9_ -]/, "", s); gsub(/ /, "-", s)
+		n = seen[FILENAME, s]++
+		has[FILENAME, n ? s "-" n : s] = 1
+	}
+	pass == 2 {
+		while (match($0, /\]\([^) ]*\)/)) {
+			link = substr($0, RSTART + 2, RLENGTH - 3)
+			$0 = substr($0, RSTART + RLENGTH)
+			if (link ~ /^https?:/) continue
+			at = frag = link; sub(/#.*/, "", at); sub(/^[^#]*#?/, "", frag)
+			file = at == "" ? FILENAME : dir at
+			while (sub(/[^\/]+\/\.\.\//, "", file)) ;
+			print FILENAME, file, frag, frag != "" && !((file, frag) in has) ? "missing" : ""
+		}
+	}' pass=1 $documents pass=2 $documents
+}
+check "links of documents" "$(links | while read -r from file frag missing; do
+	[ -e "$file" ] || echo "$from: there is no $file"
+	[ "$missing" != missing ] || echo "$from: $file has no heading #$frag"
+done)"
 # The pattern is written so that it does not find itself.
 check "paths of one machine" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$' | xargs grep -nE '(^|[^[:alnum:]_.])/(work|root|home/[a-z]+)/[a-z]' 2>/dev/null | grep -v '^tests/layout.sh:' | head -n 10)"
 check "figures to come" "$(echo "$files" | grep -E '\.(md|net|[chly]|def|sh|py)$' | xargs grep -nE '@@[A-Z0-9]+@@' 2>/dev/null | head -n 10)"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The suite: installs what is missing, builds in build-check/ (with checks after every pass), runs the groups, prints a line for each.
 #   sh tests/run.sh [GROUP...] [--bless] [--long]
-# --bless rewrites the expected output of the groups golden and lang; --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
+# --bless rewrites the expected output of the groups golden and lang, and what tables make of frontend/language.md;
+# --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
 # `N passed, N failed, N skipped`), a folder's meson.build (unit, numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. Groups that are named run one after the other, all of them
 # two at a time. The last line counts them all; exit status 1 if any failed.
 set -u
@@ -11,7 +12,7 @@ for word; do
 	case $word in
 	--bless) bless=1 ;;
 	--long) long=1 ;;
-	-h | --help) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
+	-h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
 	-*) echo "run.sh: unknown option $word" >&2; exit 2 ;;
 	layout | meson | conformance) only="$only $word" ;;
 	*)
@@ -58,11 +59,16 @@ group() {
 meson_group() {
 	tests=
 	[ $# -eq 0 ] || tests=$(meson test -C "$build" --no-rebuild --list 2>/dev/null | sed 's/.*[:/] *//' | grep "^$1" | tr '\n' ' ')
-	[ -z "$BLESS" ] || case ${1-lang} in lang*) "$build/tests/lang/lang" --bless tests/lang ;; esac
+	[ -z "$BLESS" ] || case ${1-lang} in lang*) bless_lang ;; esac
 	meson test -C "$build" --no-rebuild --print-errorlogs $tests >"$build/meson-test.log" 2>&1
 	cat "$build/meson-test.log"
 	number() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" "$build/meson-test.log" | tail -n 1 | grep . || echo 0; }
 	echo "$(number Ok) passed, $(($(number Fail) + $(number Timeout))) failed, $(number Skipped) skipped"
+}
+
+bless_lang() {
+	"$build/tests/lang/lang" --bless tests/lang
+	"$build/tests/lang/reference" --bless tests/lang frontend/language.md models/cookbook.md README.md
 }
 
 # Reference numbers from PyTorch, which live outside the repository.

@@ -616,9 +616,58 @@ t "explain an unknown layer" 1 "did you mean 'dense0'" "$mantou" explain "$net" 
 t "ops" 0 '^conv2d\(' "$mantou" ops
 t "ops NAME" 0 'gradient' "$mantou" ops conv2d
 t "ops misspelt" 1 "did you mean 'conv2d'" "$mantou" ops conv2
-t "ops not yet" 1 'resize' "$mantou" ops resize
+t "ops not yet" 1 "'resize' is not there yet" "$mantou" ops resize
+# every kind of name, with its arguments, defaults and an example
+while read -r name pattern; do t "ops $name" 0 "$pattern" "$mantou" ops $name; done <<-'END'
+	conv2d ^conv2d\(x, channels, k, stride=1
+	conv2d ^  example   h = image
+	adamw ^  weight_decay=0.01 +a number, 0 or more
+	cosine ^  kind +schedule of the rate
+	npy ^  example   reader = npy\(
+	clip_norm ^  default +none
+	batch ^  default +none: it must be set
+	shuffle ^            shuffle = false
+	normal ^normal\(std\)
+	fused ^  kind +contract
+	mixed ^  keep_f32=\[\] +a list of strings
+	zeros ^  kind +initial value
+	repeat ^  kind +word of the grammar
+	training ^  kind +name that is always there
+	bf16 ^  kind +type of elements
+	% remainder
+	linear it is dense here: h = x
+END
+# other libraries' names
+while read -r name pattern; do t "ops $name" 1 "$pattern" "$mantou" ops $name; done <<-'END'
+	bmm it is 'matmul' here: h = matmul\(
+	mm it is 'matmul'
+	masked_fill it is 'where' here: h = where\(
+	clip it is 'clamp'
+	cat it is 'concat'
+	concatenate it is 'concat'
+	permute it is 'transpose'
+	einsum it is 'matmul'
+	view it is 'reshape'
+	Conv2d did you mean 'conv2d'
+	BatchNorm2d it is 'batch_norm'
+	CrossEntropyLoss it is 'cross_entropy' here: loss
+	SGD did you mean 'sgd'
+	CosineAnnealingLR did you mean 'cosine'
+	batch_size did you mean 'batch'
+	topk 'topk' is not there yet
+	xyzzy mantou ops lists all names
+END
+t "ops NAME --json" 0 '' "$mantou" ops zeros --json
+ok "is one object" json 'o["kind"] == "operator" and o["also"]["kind"] == "init" and o["example"]'
+t "ops SETTING --json" 0 '"default": "1"' "$mantou" ops epochs --json
 t "ops --json" 0 '' "$mantou" ops --json
 ok "ops' JSON" json 'any(p["name"] == "relu" for p in o)'
+# whole models of the documents, to the end of the compiler; fragments are elaborated by tests/lang/reference.c
+mkdir "$dir/doc"
+awk -v dir="$dir/doc" '/^```net$/ {n++; f = dir "/" n ".net"; next} /^```/ {f = ""} f {print >f}' README.md frontend/language.md models/cookbook.md
+whole=$(grep -l '^model ' "$dir"/doc/*.net)
+ok "the documents have models" test "$(echo "$whole" | wc -l)" -ge 5
+for f in $whole; do t "model of a document, $(grep '^model ' "$f" | cut -c 1-20)" 0 '' "$mantou" check "$f"; done
 t "time passes" 0 'autodiff' "$mantou" check --time-passes "$net"
 t "print after" 0 'graph train' "$mantou" check --print-after autodiff "$net"
 

@@ -7,11 +7,14 @@ A file says in comments what its inputs and results are:
   # truth: loss = np.mean(x)         the right value of the loss, a metric or an output, on all examples at once
   # refused: eval: TEXT              the command (build, eval or infer) fails, and its message holds TEXT, in which ...
                                      stands for anything
+  # blocks: FILE TAG                 the compiled file has the blocks of a document that are fenced as TAG in place of
+                                     this line; every metric then needs a truth
 Every model is built by the interpreter, and for the processor in a few settings. All give the same loss, metrics and
 outputs, and those of the truth.
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,11 +34,24 @@ def run(*command):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120)
 
 
+def with_blocks(net):
+    """The file's text, with the blocks of documents that it asks for."""
+    def blocks(line):
+        file, tag = line[1].split(" ", 1)
+        found = re.findall(rf"^```{re.escape(tag)}\n(.*?)^```", (net.parent / file).read_text(), re.M | re.S)
+        if not found:
+            raise Failed(f"{file} has no block ```{tag}")
+        return "".join(found)
+    return re.sub(r"^ *# blocks: (.*)\n", blocks, net.read_text(), flags=re.M)
+
+
 class Case:
     def __init__(self, net, mantou, folder):
-        self.net, self.mantou, self.folder = net, mantou, folder
+        self.net, self.mantou, self.folder = folder / net.name, mantou, folder
         self.examples, self.given, self.truths, self.refused = 7, [], {}, {}
-        for line in net.read_text().splitlines():
+        self.net.write_text(with_blocks(net))
+        self.complete = "# blocks: " in net.read_text()
+        for line in self.net.read_text().splitlines():
             if not line.startswith("# ") or ("=" not in line and ":" not in line):
                 continue
             key, _, rest = line[2:].partition(":")
@@ -121,6 +137,8 @@ class Case:
                 if name not in found:
                     raise Failed(f"{form}: no {name}, only {', '.join(found) or 'nothing'}")
             for name, value in found.items():
+                if self.complete and name not in self.truths:
+                    raise Failed(f"{name} has no truth")
                 want = truth.setdefault(name, value)      # without a truth the interpreter's, which comes first
                 if value.shape != want.shape:
                     raise Failed(f"{form}: {name} has the shape {value.shape}, not {want.shape}")
