@@ -91,18 +91,20 @@ gemm_parse(const char *text, GemmParams *p)
 }
 
 /* ---------------------------------------------------------------- what is possible */
+/* p's own if it is possible and not that of f32, which stands for any; else the one that would be chosen. */
 static EngineId
-engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const Algo *row)
+engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	EngineId e = engine_choose(g, op, cx->arch, cx->half);
+	bool own = p->engine != ENGINE_FMA && engine_can(g, op, cx->arch, cx->half, p->engine);
+	EngineId e = own ? p->engine : engine_choose(g, op, cx->arch, cx->half);
 
-	return row->engines >> e & 1 ? e : ENGINE_FMA;
+	return p->algo->engines >> e & 1 ? e : ENGINE_FMA;
 }
 
 static const char *
 engine_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	const Engine *e = engine_of(p), *want = &engines[engine_wanted(g, op, cx, p->algo)];
+	const Engine *e = engine_of(p), *want = &engines[engine_wanted(g, op, cx, p)];
 
 	if (e->unit != want->unit)
 		return want->unit > 1 ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
