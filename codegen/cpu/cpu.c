@@ -5,6 +5,7 @@
 #include "cpu.h"
 #include "gemm.h"
 #include "rnn.h"
+#include "../space.h"
 #include <string.h>
 
 static bool
@@ -198,11 +199,11 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	if (special)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract)
-		gr->kernel = "plain";
+		gr->kernel = space_family[FAMILY_cpu_plain].text;
 	else if (reds)
-		gr->kernel = "rows";
+		gr->kernel = space_family[FAMILY_cpu_rows].text;
 	else
-		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
+		gr->kernel = space_family[group_is_map(g, group) ? FAMILY_cpu_map : FAMILY_cpu_move].text;
 	gr->workspace = group_workspace(g, group);
 	return NULL;
 }
