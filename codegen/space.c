@@ -168,7 +168,9 @@ read_pairs(const char **s, const char *form, int *to)
 	do {
 		int *pair = &to[1 + 2 * to[0]];
 
-		if (to[0] == PAIRS_MOST || !read_number(s, &pair[0]) || !accept(s, ":") || !read_number(s, &pair[1]))
+		if (to[0] == PAIRS_MOST || !read_number(s, &pair[0]) || pair[0] < 0 || pair[0] >= PAIR_KINDS)
+			return false;
+		if (!accept(s, ":") || !read_number(s, &pair[1]))
 			return false;
 		to[0]++;
 	} while (accept(s, form));
@@ -517,9 +519,9 @@ space_misfit(Arena *a, const Params *p, const Facts *facts)
 }
 
 bool
-space_tunable(const Params *p)
+space_tunable(FamilyId id)
 {
-	const Family *f = &space_family[p->family];
+	const Family *f = &space_family[id];
 
 	for (int i = 0; i < f->nparam; i++)
 		if (*f->param[i].values && f->param[i].kind != PARAM_word)

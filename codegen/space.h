@@ -16,7 +16,8 @@ typedef enum FamilyId {
 } FamilyId;
 
 typedef enum ParamKind { PARAM_number, PARAM_word, PARAM_pairs, PARAM_name } ParamKind;
-enum { PAIRS_MOST = 48, NAME_SIZE = 16, PARAMS_SIZE = 128 }; /* of a parameter; bytes of a name; numbers of a kernel */
+/* Pairs of a parameter, and what their first number is below; bytes of a name; numbers of a kernel. */
+enum { PAIRS_MOST = 48, PAIR_KINDS = 1000, NAME_SIZE = 16, PARAMS_SIZE = 128 };
 
 /* The columns of tune.def. */
 typedef struct Param {
@@ -70,7 +71,7 @@ const char *space_form(Arena *a, FamilyId f);
 /* NULL, or the first condition that does not hold, with its numbers. */
 const char *space_misfit(Arena *a, const Params *p, const Facts *facts);
 /* May a tuning file choose its parameters? */
-bool space_tunable(const Params *p);
+bool space_tunable(FamilyId f);
 /* All that is worth trying and fits, in a fixed order; parameters without such values stay as in p. each may end it
  * by false. */
 void space_each(const Params *p, const Facts *facts, bool (*each)(void *cx, const Params *p), void *cx);

@@ -112,6 +112,7 @@ other_texts_are_refused(void **state)
 		{"cuda", NULL, "mma{m=64,n=64,k=32,stages=3,warps=2x2,split=1}"},
 		{"cuda", NULL, "attention{rows=16,columns=16}"}, {"cuda", NULL, "attention{fma,rows=16,columns=16}"},
 		{"cuda", NULL, "cudnn{engine=}"}, {"cuda", NULL, "cudnn{knob=2:3}"}, {"cuda", NULL, "cudnn{engine=7,knob=2}"},
+		{"cuda", NULL, "cudnn{engine=7,knob=1000:1}"}, {"cuda", NULL, "cudnn{engine=7,knob=-1:1}"},
 		{"cuda", NULL, "cudnn{engine=7,round=0}"}, {"cuda", NULL, "cudnn{engine=7,fused=1,round=1}"},
 		{"cuda", NULL, "cudnn{engine=7,device=}"}, {"cuda", NULL, "cudnn{engine=7,device=H100}"},
 		{"cuda", NULL, "cudnn{engine=7,device=0123456789abcdef}"}, {"cuda", NULL, "cudnn{engine=7x}"},
@@ -171,7 +172,7 @@ random_params(FamilyId id, uint64_t *seed)
 		case PARAM_pairs:
 			*at = (int)(random_bits(seed) % (PAIRS_MOST + 1));
 			for (int k = 0; k < 2 * *at; k++)
-				at[1 + k] = random_number(seed);
+				at[1 + k] = k % 2 ? random_number(seed) : (int)(random_bits(seed) % PAIR_KINDS);
 			at += 1 + 2 * PAIRS_MOST;
 			break;
 		case PARAM_name:
@@ -364,8 +365,9 @@ only_some_are_tunable(void **state)
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		assert_true(space_parse(cases[i].target, NULL, cases[i].text, &p));
-		assert_int_equal(space_tunable(&p), cases[i].may);
+		assert_int_equal(space_tunable(p.family), cases[i].may);
 	}
+	assert_false(space_tunable(FAMILY_none));
 }
 
 /* ---------------------------------------------------------------- bits */
