@@ -31,24 +31,23 @@ typedef struct SelectCx {
 	const bool *steady;      /* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may be kept; NULL: nothing is */
 	const uint32_t *uses;    /* by Val.id: how often it is read (graph_use_counts); NULL: nobody has counted */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
-	Looked looked[2]; int nlooked; /* variants that the target looked at, for explain */
+	VEC(Looked) looked;      /* out: variants that the target looked at, for explain */
 } SelectCx;
+/* A variant that is looked at for op; the target says the rest. Stays where it is until the next. */
 static inline Looked *
-select_look(SelectCx *cx, const Op *op, const char *variant)
+select_look(SelectCx *cx, const Graph *g, const Op *op, const char *variant)
 {
-	Looked *l = &cx->looked[cx->nlooked++];
-
-	*l = (Looked){.op = op, .variant = variant, .value = NAN};
-	return l;
+	vec_push(g->arena, &cx->looked, ((Looked){.op = op, .variant = variant, .value = NAN}));
+	return &cx->looked.at[cx->looked.n - 1];
 }
 
 /* What was said of this variant; NULL: it was not looked at. */
 static inline Looked *
 select_looked(SelectCx *cx, const char *variant)
 {
-	for (int i = 0; i < cx->nlooked; i++)
-		if (!strcmp(cx->looked[i].variant, variant))
-			return &cx->looked[i];
+	for (uint32_t i = 0; i < cx->looked.n; i++)
+		if (!strcmp(cx->looked.at[i].variant, variant))
+			return &cx->looked.at[i];
 	return NULL;
 }
 /* A tuning file may have chosen otherwise. */

@@ -120,8 +120,8 @@ pass_select(Graph *g, PassCtx *cx)
 
 		if (error)
 			bug("select: group %s of graph %s: %s", g->group.at[i].name, g->name, error);
-		for (int k = 0; k < s.nlooked; k++) {
-			const Looked *l = &s.looked[k];
+		for (uint32_t k = 0; k < s.looked.n; k++) {
+			const Looked *l = &s.looked.at[k];
 
 			verdict(cx, (Verdict){.pass = "select", .rule = arena_printf(cx->scratch, "select.%s", l->variant), .graph = g->name, .a = l->op->path, .opa = op_info[l->op->kind].name,
 				.fired = l->chosen, .why = l->why, .value = l->value, .loc = l->op->loc});

@@ -3,7 +3,7 @@
  * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cpu_refuses). */
 #include "cpu.h"
-#include "gemm.h"
+#include "algo.h"
 #include "rnn.h"
 #include "../space.h"
 #include <string.h>
@@ -42,10 +42,16 @@ cpu_resolve_arch(const Target *t, Arena *a, const char *arch, const char **error
 	return NULL;
 }
 
+static const Arch *
+arch_of(const char *name)
+{
+	return arch_named(name ? name : arch_native());
+}
+
 static int
 cpu_vector_bytes(const Target *t, const char *arch)
 {
-	const Arch *a = arch_named(arch ? arch : arch_native());
+	const Arch *a = arch_of(arch);
 
 	(void)t;
 	return a ? a->vector_bytes : 16;
@@ -91,53 +97,6 @@ cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 }
 
 /* ---------------------------------------------------------------- select */
-/* 3x3 filters: is there a faster way? */
-static void
-choose_winograd(const Graph *g, const Op *op, int bytes, SelectCx *cx, GemmParams *p)
-{
-	GemmParams f = gemm_params(g, op, bytes);
-	const Type *w = op->kind == OP_conv2d || op->kind == OP_conv2d_dx ? val_type(g, op->in[1]) : op->kind == OP_conv2d_dw ? val_type(g, op->out[0]) : NULL;
-
-	if (!w || w->axis[2].n != 3 || w->axis[3].n != 3)
-		return;
-	Looked *l = select_look(cx, op, "winograd");
-
-	l->why = winograd_declined(g, op, p, &f, bytes);
-	if (!l->why && cx->may && !cx->may(cx->cx, "winograd"))
-		l->why = "switched off";
-	l->chosen = !l->why;
-	l->value = winograd_work(g, op) / op_flops(g, op);
-	if (l->chosen) {
-		*p = f;
-		p->winograd = true;
-		l->why = arena_printf(g->arena, "minimal filtering F(4x4, 3x3): %.2f of the direct work with its transforms, %.1f MiB of workspace", l->value,
-			(double)winograd_workspace(g, op, p) / 1048576);
-	}
-}
-
-/* Long sides: is seven products for eight worth their sums? */
-static void
-choose_strassen(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
-{
-	GemmParams s = *p;
-
-	s.pack = s.strassen = true;
-	s.copy = false;
-	if (op->kind != OP_matmul || !strassen_pays(g, op, &s))
-		return;
-	Looked *l = select_look(cx, op, "strassen");
-
-	l->why = strassen_why_not(g, op, &s);
-	if (!l->why && cx->may && !cx->may(cx->cx, "strassen"))
-		l->why = "switched off";
-	l->chosen = !l->why;
-	l->value = 7.0 / 8;
-	if (l->chosen) {
-		*p = s;
-		l->why = arena_printf(g->arena, "Strassen's algorithm: seven products of halves for eight, %.1f MiB of workspace", (double)gemm_own_workspace(g, op, p) / 1048576);
-	}
-}
-
 /* Parameters of the other kernels follow from shapes. */
 static bool
 cpu_tunable(const Target *t, const char *kernel)
@@ -180,26 +139,22 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = attention_op((OpKind)composite->kind) ? attention_select(g, composite, bytes, &gr->workspace) : rnn_select(g, composite, bytes, cx, &gr->workspace);
 		return NULL;
 	}
-	if (contract && gemm_can(g, contract, bytes)) {
-		GemmParams p = gemm_params(g, contract, bytes);
+	if (contract) {
+		GemmParams p = gemm_plan(g, contract, &(PlanCx){arch_of(arch), gemm_half(g, contract), cx});
 
-		pairs_choose(g, contract, arch_named(arch ? arch : arch_native()), &p);
-		gemm_images(g, contract, &p);
-		gemm_band(g, contract, &p);
-		choose_winograd(g, contract, bytes, cx, &p);
-		choose_strassen(g, contract, cx, &p);
-		tuned_choose(g, contract, cx, &p);
-		gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once
-			&& gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
-		gr->kernel = gemm_text(g->arena, contract, &p);
-		gr->workspace = gemm_group_workspace(g, group, contract, &p);
-		scratch_plan(g, gemm_scratch(g, contract, &p));
-		return NULL;
+		gr->kernel = gemm_text(g->arena, &p);
+		if (p.algo->emit) {
+			gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once
+				&& gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
+			gr->workspace = gemm_group_workspace(g, group, contract, &p);
+			scratch_plan(g, gemm_scratch(g, contract, &p));
+			return NULL;
+		}
 	}
 	if (special)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract)
-		gr->kernel = space_family[FAMILY_cpu_plain].text;
+		; /* the plain kernel */
 	else if (reds)
 		gr->kernel = space_family[FAMILY_cpu_rows].text;
 	else
@@ -212,9 +167,8 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 static const char *
 into_tiles(const Target *t, const Graph *g, const Op *contract, const Op *op)
 {
-	int bytes = cpu_vector_bytes(t, g->module->arch);
-
-	if (!gemm_can(g, contract, bytes))
+	(void)t;
+	if (gemm_plain(g, contract, arch_of(g->module->arch)))
 		return "the contraction takes the plain kernel, which has no epilogue";
 	if (op_info[op->kind].red >= 0)
 		return epilogue_reduces(g, contract, op);
@@ -271,44 +225,39 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 static void
 cpu_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
 {
-	const char *arch = g->module->arch;
-
 	(void)t;
-	prologue_cost(g, contract, k, arch_named(arch ? arch : arch_native()), narrow, p);
+	prologue_cost(g, contract, k, &(PlanCx){arch_of(g->module->arch), narrow == DT_f16 || narrow == DT_bf16 ? narrow : DT_none, NULL}, p);
 }
 
 /* ---------------------------------------------------------------- 16 bits */
 static bool
 cpu_packs(const Target *t, const Graph *g, const Op *op, const char *arch, DType narrow)
 {
-	const Arch *a = arch_named(arch ? arch : arch_native());
-
 	(void)t;
-	return a && gemm_packs(g, op, a, narrow);
+	return gemm_packs(g, op, &(PlanCx){arch_of(arch), narrow == DT_f16 || narrow == DT_bf16 ? narrow : DT_none, NULL});
 }
 
 static DType
 cpu_mixed_dtype(const Target *t, const char *arch)
 {
-	const Arch *a = arch_named(arch ? arch : arch_native());
+	const Arch *a = arch_of(arch);
 
 	(void)t;
-	return !a ? DT_none : a->tiles || a->dot_bf16 ? DT_bf16 : a->fma_f16 ? DT_f16 : DT_none;
+	for (int i = ENGINE_COUNT; a && i-- > ENGINE_FMA + 1;)
+		if (engines[i].has(a))
+			return engines[i].type;
+	return DT_none;
 }
 
 static const char *
 cpu_arithmetic(const Target *t, const char *arch, DType narrow)
 {
-	const Arch *a = arch_named(arch ? arch : arch_native());
+	const Arch *a = arch_of(arch);
 
 	(void)t;
-	if (a && a->tiles && narrow == DT_bf16)
-		return "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums";
-	if (a && a->fma_f16 && narrow == DT_f16)
-		return "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 steps, "
-		       "f32 ones where that overflows";
-	if (a && a->dot_bf16 && narrow == DT_bf16)
-		return "bf16 tensors, dot products of bf16 pairs, f32 sums";
+	for (int i = ENGINE_COUNT; a && i-- > ENGINE_FMA + 1;)
+		if (engines[i].type == narrow && engines[i].has(a))
+			return engines[i].doc;
 	return narrow == DT_bf16 ? "bf16 tensors, f32 arithmetic" : "f16 tensors, f32 arithmetic";
 }
 
@@ -412,7 +361,7 @@ const Target cpu_target = {
 	.layout_time = cpu_layout_time,
 	.select = cpu_select,
 	.tunable = cpu_tunable,
-	.variants = (const char *const[]){"winograd", "strassen", "keep", NULL},
+	.variants = algo_variants,
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,
 	.memory_rate = 45e9,

@@ -1,11 +1,11 @@
 /* gemm.c: convolutions through the register-blocked microkernel, and what all contractions share.
  *
  * In: a group of one contraction that gemm_params.c takes. An operand that ops of the group make comes as prologue.c says. Out: a packing kernel where the second operand
- * is not vectors already, the main kernel, and what finishes its reductions. Matrix products are in matmul.c, gradients in weights in wgrad.c, 3x3 filters of stride 1 in winograd.c.
+ * is not vectors already, the main kernel, and what finishes its reductions. Matrix products are in matmul.c; other algorithms have files of their own (algos.def).
  * A convolution is data: per output row the first valid filter row, how many, and the input row they start at; per run
  * of output columns likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
  * no case has code of its own. Tasks are cut by shape, so results have the same bits for any number of threads. */
-#include "gemm.h"
+#include "algo.h"
 #include <string.h>
 
 /* ---------------------------------------------------------------- emission helpers */
@@ -61,14 +61,6 @@ tile_rows(int64_t rows, int64_t block, int mr)
 	return set;
 }
 
-static V
-microkernel(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
-{
-	if (p->tiles)
-		return gemm_micro_amx(l, mr, nv, masked, !p->pack);
-	return (p->f16 ? gemm_micro_f16 : p->pair ? gemm_micro_pairs : p->one_chain ? gemm_micro_chain : gemm_micro)(l, mr, nv, p->lanes, masked);
-}
-
 Tiles
 tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 {
@@ -76,19 +68,19 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 	int64_t nr = (int64_t)p->nv * w, rest = columns % nr ? columns % nr : nr, npanel = ceil_div(columns, nr);
 	int nv_last = (int)ceil_div(rest, w);
 	bool masked = rest % w != 0;
+	const Engine *engine = engine_of(p);
 	V whole[64], last[64];
-	Tiles t = {0};
+	Tiles t = {.rows = engine->counts};
 
-	t.rows = p->tiles;
-	if (p->tiles)
-		amx_open(e);
+	if (engine->open)
+		engine->open(e);
 	for (int r = 1; r <= p->mr; r++) {
 		if (!(rows >> (r - 1) & 1)) {
 			last[r - 1] = whole[r - 1] = LLVMConstNull(e->l->ptr);
 			continue;
 		}
-		last[r - 1] = microkernel(e->l, p, r, nv_last, masked);
-		whole[r - 1] = npanel > 1 ? microkernel(e->l, p, r, p->nv, false) : last[r - 1];
+		last[r - 1] = engine->micro(e->l, p, r, nv_last, masked);
+		whole[r - 1] = npanel > 1 ? engine->micro(e->l, p, r, p->nv, false) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
 	}
 	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr), LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
@@ -349,10 +341,10 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			Val rounded = k == 1 ? prologue_rounded(gc->g, op, p) : NOVAL;
 
 			a[k] = rounded.id ? group_buffer(gc, rounded.id) : made ? -1 : group_buffer(gc, op->in[k].id);
-		} else if (p->pair && pairs_row(gc->g, op, k)) {
+		} else if (engine_pairs(p) && pairs_row(gc->g, op, k)) {
 			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
 			a[k] = (int)gc->buf.n - 1;
-			if (p->tiles && k == 0)
+			if (engine_of(p)->side_by_side && k == 0)
 				amx_turn(gc, op->in[k], made, a[k], gk);
 			else if (made)
 				pairs_make(gc, op->in[k], pairs_line(gc->g, op, k), a[k], gk);
@@ -362,7 +354,7 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 			Type *t = arena_new_of(gc->tmp, Type);
 
 			*t = *val_type(gc->g, op->in[k]);
-			if (!p->pair)
+			if (!engine_pairs(p))
 				t->dtype = DT_f32;
 			store_copy(gc, op->in[k], t, at, gk);
 			a[k] = (int)gc->buf.n - 1;
@@ -372,53 +364,63 @@ find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKer
 }
 
 void
+gemm_epilogue(GroupCx *gc, const Op *op, const GemmParams *p, Epilogue *epi)
+{
+	epilogue_find(gc, op, gemm_pieces(gc->g, op, p), gemm_workspace(gc->g, op, p), epi);
+}
+
+int
+gemm_pack(GroupCx *gc, const Op *op, const GemmParams *p, int b, Epilogue *epi, GraphKernels *gk)
+{
+	int panels = gemm_panels(gc->g, op, p) ? panels_at(gc) : -1;
+
+	gemm_epilogue(gc, op, p, epi);
+	if (panels >= 0) {
+		gc->once = gc->g->group.at[gc->group].kept > 0;
+		pack_emit(gc, op, p, b, panels, gk);
+		gc->once = false;
+	}
+	return panels;
+}
+
+void
+direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk)
+{
+	Epilogue epi;
+	int panels = gemm_pack(gc, op, p, b, &epi, gk);
+
+	(op->kind == OP_matmul ? matmul_emit : image_emit)(gc, op, p, a, panels >= 0 ? panels : b, &epi, gk);
+}
+
+/* Is there room, and what is kept made of what never changes? */
+static bool
+memory_fits(GroupCx *gc, const Op *op, const GemmParams *p)
+{
+	const Group *group = &gc->g->group.at[gc->group];
+
+	if (gemm_group_workspace(gc->g, gc->group, op, p) > group->workspace)
+		return false;
+	return !group->kept || (gemm_keepable(gc->g, op, p) && gemm_panels(gc->g, op, p) <= group->kept
+	                        && steady_for(gc->g, gc->c->steady, op->in[1], gc->group));
+}
+
+void
 gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
 	const Group *group = &gc->g->group.at[gc->group];
+	PlanCx cx = {.arch = gc->c->l.arch, .half = gemm_half(gc->g, op)};
 	GemmParams p;
+	int operand[2];
 
 	if (!gemm_parse(group->kernel, &p))
 		bug("kernel parameters `%s` of %s", group->kernel, group->name);
-	int operand[2], ws = -1;
-	Epilogue epi;
-	bool conv = op->kind == OP_conv2d || op->kind == OP_conv2d_dx;
-	int bytes = gc->c->l.arch->vector_bytes;
-
 	/* text may be anybody's */
-	bool fits = !strcmp(gemm_text(gc->tmp, op, &p), group->kernel) && p.lanes * 4 <= bytes && pairs_fit(gc->g, op, gc->c->l.arch, &p) && (!conv || p.pack || p.winograd) && (!p.copy || gemm_copies(gc->g, op, &p)) && gemm_images_fit(gc->g, op, &p) &&
-		(!p.winograd || !winograd_why_not(gc->g, op, &p, bytes)) && (!p.strassen || !strassen_why_not(gc->g, op, &p)) && gemm_group_workspace(gc->g, gc->group, op, &p) <= group->workspace &&
-		(!group->kept || (gemm_keepable(gc->g, op, &p) && gemm_panels(gc->g, op, &p) <= group->kept
-		                  && steady_for(gc->g, gc->c->steady, op->in[1], gc->group)));
-
-	if (!fits) {
+	if (strcmp(gemm_text(gc->tmp, &p), group->kernel) || gemm_why_not(gc->g, op, &cx, &p) || !memory_fits(gc, op, &p)) {
 		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name,
 			(long long)group->workspace);
 		return;
 	}
 	scratch_check(gc, gemm_scratch(gc->g, op, &p));
 	find_operands(gc, op, &p, operand, gk);
-	int a = operand[0], b = operand[1];
-
-	if (op->kind == OP_conv2d_dw ? gemm_own_workspace(gc->g, op, &p) > 0 : gemm_panels(gc->g, op, &p) && !p.winograd)
-		ws = panels_at(gc);
-	epilogue_find(gc, op, gemm_pieces(gc->g, op, &p), gemm_workspace(gc->g, op, &p), &epi);
-	if (p.winograd) {
-		winograd_emit(gc, op, &p, a, b, &epi, gk);
-		return;
-	}
-	if (op->kind == OP_conv2d_dw) {
-		wgrad_emit(gc, op, &p, a, b, ws, epi.raw, gk);
-		return;
-	}
-	if (ws >= 0) {
-		gc->once = gc->g->group.at[gc->group].kept > 0;
-		pack_emit(gc, op, &p, b, ws, gk);
-		gc->once = false;
-	}
-	if (p.strassen)
-		strassen_emit(gc, op, &p, a, ws >= 0 ? ws : b, &epi, gk);
-	else if (op->kind == OP_matmul)
-		matmul_emit(gc, op, &p, a, ws >= 0 ? ws : b, &epi, gk);
-	else
-		image_emit(gc, op, &p, a, ws >= 0 ? ws : b, &epi, gk);
+	p.algo->emit(gc, op, &p, operand[0], operand[1], gk);
 }

@@ -3,8 +3,14 @@
 #define CODEGEN_CPU_GEMM_H
 #include "cpu.h"
 
+typedef struct Algo Algo;    /* algo.h: the algorithm that computes it */
+
+/* engine.c: by which instructions elements are multiplied. FMA: of f32, to which anything else is widened. */
+typedef enum EngineId { ENGINE_FMA, ENGINE_PAIRS, ENGINE_F16, ENGINE_AMX, ENGINE_COUNT } EngineId;
+
 /* Parameters of a contraction kernel: what select chooses and the tuner writes. */
 typedef struct GemmParams {
+	const Algo *algo;
 	int mr, nv;              /* register tile: rows x vectors */
 	int lanes;               /* floats of a vector: fewer than the machine's where there are few columns */
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
@@ -13,20 +19,25 @@ typedef struct GemmParams {
 	int images;              /* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
 	bool pack;               /* second operand copied into panels first */
 	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
-	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
-	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
-	bool winograd, strassen; /* winograd.c, strassen.c instead: mr, nv, lanes are those of its products */
+	EngineId engine;
 	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
 } GemmParams;
+
+/* What a choice of these goes by, beside the op and its graph. */
+typedef struct PlanCx {
+	const Arch *arch;
+	DType half;              /* the operands' type where that is f16 or bf16: what it is, or what it will be; DT_none: f32 */
+	SelectCx *select;        /* variants that may be chosen, a tuning file's kernel, what was looked at; NULL: all may */
+} PlanCx;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
  * Strides in bytes, in a block of int64: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
-V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.pair: elements of A and B are pairs of bf16 */
-V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* GemmParams.f16: pairs of f16 (micro_fp16.c) */
-/* GemmParams.tiles (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
+V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* ENGINE_PAIRS: elements of A and B are pairs of bf16 */
+V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
+/* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
 V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
 V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.one_chain */
 /* Before the loops of a kernel that uses tiles; amx_close at its end is emit_end's. */
@@ -128,24 +139,37 @@ void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
-void gemm_images(const Graph *g, const Op *op, GemmParams *p); /* sets images */
-void gemm_band(const Graph *g, const Op *op, GemmParams *p);   /* sets band of a weight gradient that makes no operand band by band */
-bool gemm_images_fit(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.images possible? */
 bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
 int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */
 /* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);
 
-/* pack16.c: elements of 16 bits. */
-/* Sets pair, and what goes with it, if the operands' shape allows and the processor multiplies numbers of their type. */
-void pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p);
-/* The same for operands that shall be of type `half`. */
-void pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p);
+typedef struct Engine {
+	const char *text;        /* what the kernel's text says of it, behind its other parameters */
+	const char *doc;         /* for people, of a whole model: tensors, products, sums */
+	DType type;              /* of both operands; DT_none: f32 */
+	int unit;                /* steps of the sum to one element of 32 bits */
+	int least;               /* steps of a sum that it pays for */
+	int most_rows, most_vectors, lanes; /* of a register tile; 0: no more than any kernel's */
+	bool asked;              /* rounds more than one of its type asks for: only where speed was asked for (attribute wide), not a type */
+	bool counts;             /* its microkernel takes the number of rows, one function for many */
+	bool side_by_side;       /* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first (amx_turn) */
+	bool (*has)(const Arch *a);
+	V (*micro)(Llvm *l, const GemmParams *p, int mr, int nv, bool masked);
+	void (*open)(Emit *e);   /* before the loops of a kernel; NULL: nothing */
+	void (*tile)(GemmParams *p, int64_t columns); /* its default register tile; NULL: that of f32 */
+} Engine;
+extern const Engine engines[ENGINE_COUNT];
+static inline const Engine *engine_of(const GemmParams *p) { return &engines[p->engine]; }
+static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; } /* are elements two numbers of 16 bits? */
+/* The one for operands of type `half` (DT_none: f32) on this processor. */
+EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
+void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 const char *pairs_text(const GemmParams *p);           /* what of it the kernel's text says, "" if nothing */
 void pairs_parse(const char *text, GemmParams *p);
-/* Can this processor multiply so? Text may be anybody's. */
-bool pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p);
+
+/* pack16.c: elements of 16 bits. */
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
 void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
 void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
@@ -164,12 +188,13 @@ V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are a
 typedef enum PrologueWay { PROLOGUE_TILES, PROLOGUE_BAND, PROLOGUE_PAIRS, PROLOGUE_PANELS, PROLOGUE_COPY } PrologueWay;
 /* The f32 value in memory that operand 1 is cast of, if the kernel rounds it on the way into its panels; else NOVAL. */
 Val prologue_rounded(const Graph *g, const Op *op, const GemmParams *p);
-bool gemm_packs(const Graph *g, const Op *op, const Arch *a, DType narrow); /* will it, if op's operands are narrow? */
+bool gemm_packs(const Graph *g, const Op *op, const PlanCx *cx); /* will it, if op's operands are as cx says? */
+bool pack_rounds(const Graph *g, const Op *op, const GemmParams *p); /* Algo.rounds where pack.c makes the panels */
 bool prologue_made(const Graph *g, const Op *op, int k);
 /* Where operand k is made, if it is. */
 PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k);
 /* For fuse, before anything is chosen. */
-void prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r);
+void prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r);
 int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
 int64_t prologue_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 /* Where this stands: W neighbours along c of image n at pixel (h, w). */
@@ -180,47 +205,34 @@ void prologue_row(Emit *e, Val v, V h, V w0, V w1, V out);
 V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 
 /* Steps of the sum to one element of the operands. */
-static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
+static inline int64_t gemm_unit(const GemmParams *p) { return engine_of(p)->unit; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
-/* wgrad.c; parts: buffer of partial sums, -1 = none. */
-void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
-
-/* winograd.c: 3x3 filters. Why it cannot, or does not pay beside direct products of f32; NULL: choose it. p: of its own products, f32. */
-const char *winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
-const char *winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes); /* instead of products as `direct` says; NULL: p is better */
-double winograd_work(const Graph *g, const Op *op); /* floating-point operations, with what takes the transforms' time */
-int64_t winograd_workspace(const Graph *g, const Op *op, const GemmParams *p);
-int64_t winograd_weights(const Graph *g, const Op *op, const GemmParams *p); /* those of it that are made of the weights, 0 for their gradient */
-int64_t winograd_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
-double winograd_loads(const Op *op, int k);            /* how often each element of operand k is loaded */
-int64_t winograd_pieces(const Graph *g, const Op *op, const GemmParams *p);
-void winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
+/* wgrad.c: the gradient in a convolution's weights. */
+void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
+/* gemm.c, matmul.c: forward, and the gradient in the first operand. */
+void direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 
 /* strassen.c: the operands of seven products from four quarters of each factor, vectors: upper left, upper right, lower left, lower right; the result's quarters from the products. */
 enum { STRASSEN_PRODUCTS = 7, STRASSEN_QUARTERS = 4 };
 void strassen_first(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
 void strassen_second(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
 void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUARTERS]);
-/* Large products of f32. Why it cannot; NULL: it can, and pays where sides are long. */
-const char *strassen_why_not(const Graph *g, const Op *op, const GemmParams *p);
-bool strassen_pays(const Graph *g, const Op *op, const GemmParams *p);
-int64_t strassen_sums(const Graph *g, const Op *op, const GemmParams *p); /* bytes of workspace behind the panels */
-int64_t strassen_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
-int64_t strassen_pieces(const Graph *g, const Op *op, const GemmParams *p);
-void strassen_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk); /* bbuf: of a turned operand, its panels */
-
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);
-bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
-const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);
-bool gemm_parse(const char *text, GemmParams *p);
-/* tuned.c: a tuning file's parameters (cx->tuned) instead of the default ones in p, if they fit; else cx->misfit says why not. */
-void tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p);
+const char *gemm_text(Arena *a, const GemmParams *p);
+bool gemm_parse(const char *text, GemmParams *p);      /* false: no row of algos.def prints such a text */
+int64_t pack_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of the second operand's panels, if it is packed */
+/* Of a row whose text is NAME{mr=,nv=,lanes=}: those of its own products. */
+const char *tile_text(Arena *a, const GemmParams *p);
+bool tile_parse(const char *text, const char *name, GemmParams *p);
 /* The contraction's own, then states of the group's reductions for each task. */
 int64_t gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *p);
 /* Tasks over rows, which keep states of the epilogue's reductions. */
 int64_t gemm_pieces(const Graph *g, const Op *op, const GemmParams *p);
+/* The epilogue of a row's main kernel; where its panels are, made by a kernel of pack.c, if it has any (-1: it has none). */
+void gemm_epilogue(GroupCx *gc, const Op *op, const GemmParams *p, Epilogue *epi);
+int gemm_pack(GroupCx *gc, const Op *op, const GemmParams *p, int b, Epilogue *epi, GraphKernels *gk);
 void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 #endif

@@ -1,9 +1,10 @@
-/* gemm_params.c: which contractions the register-blocked microkernel takes, with which parameters, and the workspace that they need.
+/* gemm_params.c: the rows of the register-blocked products of the operands themselves (algo_direct, algo_dw): what they
+ * take, with which parameters; and the memory that any row needs.
  *
- * In: a contraction of f32, or of f16 or bf16 with f32 sums, whose layouts fit: HWNC activations and HWIO weights, or row-major matrices. Out: default
- * parameters, their text in the IR, bytes. What a tuning file says of them is tuned.c's.
- * Refuses (gemm_can): other types, groups > 1, batch-dependent inner extents; those take the plain kernel. */
-#include "gemm.h"
+ * In: a contraction of f32, or of f16 or bf16 with f32 sums, whose layouts fit: HWNC activations and HWIO weights, or
+ * row-major matrices.   Out: default parameters, their text in the IR, bytes.
+ * Refuses (possible): other types, groups > 1, batch-dependent inner extents; those take the plain kernel. */
+#include "algo.h"
 #include <string.h>
 
 enum { COPY_BYTES = 4 << 20 }; /* of a thread's memory, for GemmParams.copy */
@@ -88,8 +89,9 @@ matmul_mat(const Graph *g, const Op *op, Mat *m)
 	return true;
 }
 
-bool
-gemm_can(const Graph *g, const Op *op, int vector_bytes)
+/* Layouts, types and extents that the microkernel takes. */
+static bool
+possible(const Graph *g, const Op *op, int vector_bytes)
 {
 	Mat m;
 
@@ -122,15 +124,9 @@ images_of(const Graph *g, const Op *op, const GemmParams *p)
 	return val_type(g, op->in[0])->axis[0].n / gemm_unit(p);
 }
 
-bool
-gemm_images_fit(const Graph *g, const Op *op, const GemmParams *p)
-{
-	return !p->images || (op->kind == OP_conv2d_dw && p->images < images_of(g, op, p) && images_of(g, op, p) % p->images == 0);
-}
-
 /* Large pixels: rows of many images drive each other out of the caches, as they are multiples of powers of two apart; more than some 32 do. */
-void
-gemm_images(const Graph *g, const Op *op, GemmParams *p)
+static void
+set_images(const Graph *g, const Op *op, GemmParams *p)
 {
 	enum { MOST = 32, PIXEL = 128 << 10 };
 	int64_t n = images_of(g, op, p), k = MOST;
@@ -145,12 +141,12 @@ gemm_images(const Graph *g, const Op *op, GemmParams *p)
 }
 
 /* Operands that lie in memory: a band of the first is read again for each panel, the second once. Short sums would load and store their tiles too often. */
-void
-gemm_band(const Graph *g, const Op *op, GemmParams *p)
+static void
+set_band(const Graph *g, const Op *op, GemmParams *p)
 {
 	enum { SUMS = 512, BYTES = 1 << 20 };
 
-	if (op->kind != OP_conv2d_dw || p->tiles || !(p->pair || p->parts == 1))
+	if (op->kind != OP_conv2d_dw || engine_of(p)->side_by_side || !(engine_pairs(p) || p->parts == 1))
 		return;
 	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)), rows = val_type(g, op->in[1])->axis[2].n;
 	int64_t fit = BYTES / (sums * val_type(g, op->in[0])->axis[1].n * 4), band = fit * sums < SUMS ? fit : SUMS / sums;
@@ -170,7 +166,7 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
-	return op->kind == OP_matmul && attr_bool(op, A_ta) && !p->tiles && matmul_mat(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(p);
+	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(p);
 }
 
 /* Rows of a turned operand whose distance is a multiple of half a page meet in few sets of the caches. */
@@ -238,18 +234,6 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	return p;
 }
 
-const char *
-gemm_text(Arena *a, const Op *op, const GemmParams *p)
-{
-	if (p->winograd || p->strassen)
-		return arena_printf(a, "%s{mr=%d,nv=%d,lanes=%d}", p->winograd ? "winograd" : "strassen", p->mr, p->nv, p->lanes);
-	if (op->kind == OP_conv2d_dw)
-		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s%s}", p->mr, p->nv, p->lanes, p->parts, p->band,
-		    p->images ? arena_printf(a, ",images=%d", p->images) : "", pairs_text(p));
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->copy ? ",copy=1" : "",
-	    pairs_text(p));
-}
-
 /* What tables of microkernels hold. */
 static bool
 tile_possible(const GemmParams *p)
@@ -257,66 +241,44 @@ tile_possible(const GemmParams *p)
 	return p->mr > 0 && p->mr <= 64 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
 }
 
-bool
-gemm_parse(const char *text, GemmParams *p)
+const char *
+tile_text(Arena *a, const GemmParams *p)
 {
-	char outer[8] = "";
-	int pack = 0;
-
-	*p = (GemmParams){.parts = 1, .band = 1, .winograd = true};
-	if (sscanf(text, "winograd{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3)
-		return tile_possible(p);
-	*p = (GemmParams){.parts = 1, .band = 1, .strassen = true, .pack = true};
-	if (sscanf(text, "strassen{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3)
-		return tile_possible(p);
-	*p = (GemmParams){.parts = 1, .band = 1};
-	pairs_parse(text, p);
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d,images=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band, &p->images) >= 5)
-		return tile_possible(p) && p->parts > 0 && p->band > 0 && p->images >= 0;
-	*p = (GemmParams){.parts = 1, .band = 1};
-	pairs_parse(text, p);
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
-		return false;
-	p->panel_outer = !strcmp(outer, "panel");
-	p->pack = pack != 0;
-	p->copy = strstr(text, ",copy=1") != NULL;
-	return tile_possible(p);
+	return arena_printf(a, "%s{mr=%d,nv=%d,lanes=%d}", p->algo->name, p->mr, p->nv, p->lanes);
 }
 
-static int64_t
-main_scratch(const Graph *g, const Op *op, const GemmParams *p)
+bool
+tile_parse(const char *text, const char *name, GemmParams *p)
 {
-	Mat m;
+	size_t n = strlen(name);
 
-	if (p->winograd)
-		return winograd_scratch(g, op, p);
-	if (p->strassen)
-		return strassen_scratch(g, op, p);
-	if (p->copy && matmul_mat(g, op, &m))
-		return m.k / gemm_unit(p) * matmul_block(p) * 4;
-	return prologue_scratch(g, op, p);
+	p->parts = p->band = 1;
+	return !strncmp(text, name, n) && sscanf(text + n, "{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3
+		&& tile_possible(p);
+}
+
+/* ---------------------------------------------------------------- bytes, whatever the row */
+int64_t
+pack_bytes(const Graph *g, const Op *op, const GemmParams *p)
+{
+	if (!p->pack)
+		return 0;
+	Pack k = pack_of(g, op, engine_pairs(p));
+	int64_t nr = (int64_t)p->nv * p->lanes;
+
+	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
 }
 
 int64_t
 gemm_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	int64_t a = main_scratch(g, op, p), b = pack_scratch(g, op, p);
-
-	return a > b ? a : b;
+	return p->algo->scratch ? p->algo->scratch(g, op, p) : 0;
 }
 
-/* What the kernel makes of its second operand: panels, or the weights at the points of minimal filtering. */
 int64_t
 gemm_panels(const Graph *g, const Op *op, const GemmParams *p)
 {
-	if (p->winograd)
-		return winograd_weights(g, op, p);
-	if (op->kind == OP_conv2d_dw || !p->pack || (p->strassen && !attr_bool(op, A_tb)))
-		return 0;
-	Pack k = pack_of(g, op, p->pair);
-	int64_t nr = (int64_t)p->nv * p->lanes;
-
-	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
+	return p->algo->panels ? p->algo->panels(g, op, p) : 0;
 }
 
 /* Does op's group keep them from call to call? */
@@ -326,17 +288,10 @@ keeps_panels(const Graph *g, const Op *op)
 	return op->group >= 0 && g->group.at[op->group].kept > 0;
 }
 
-/* Partial sums, tiles, and panels that are not kept. */
 int64_t
 gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
-	int64_t panels = keeps_panels(g, op) ? 0 : gemm_panels(g, op, p);
-
-	if (p->winograd)
-		return panels + winograd_workspace(g, op, p) - winograd_weights(g, op, p);
-	if (op->kind == OP_conv2d_dw)
-		return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
-	return panels + (p->strassen ? strassen_sums(g, op, p) : 0);
+	return (keeps_panels(g, op) ? 0 : gemm_panels(g, op, p)) + (p->algo->workspace ? p->algo->workspace(g, op, p) : 0);
 }
 
 /* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
@@ -345,17 +300,17 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	bool copy = prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_COPY;
 
-	if (!copy && (p->winograd || !gemm_half(g, op) || (p->pair && !pairs_row(g, op, k))))
+	if (!copy && (p->algo->widens || !gemm_half(g, op) || (engine_pairs(p) && !pairs_row(g, op, k))))
 		return 0;
 	int64_t n = type_elements(val_type(g, op->in[k]));
 
-	return align64(!p->pair ? n * 4 : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2 : n * 2);
+	return align64(!engine_pairs(p) ? n * 4 : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2 : n * 2);
 }
 
 bool
 gemm_keepable(const Graph *g, const Op *op, const GemmParams *p)
 {
-	return gemm_panels(g, op, p) > 0 && !p->strassen && !gemm_copy_bytes(g, op, p, 1);
+	return p->algo->keeps && gemm_panels(g, op, p) > 0 && !gemm_copy_bytes(g, op, p, 1);
 }
 
 int64_t
@@ -372,16 +327,7 @@ gemm_workspace(const Graph *g, const Op *op, const GemmParams *p)
 int64_t
 gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
-	Mat m;
-
-	if (p->winograd)
-		return winograd_pieces(g, op, p);
-	if (p->strassen)
-		return strassen_pieces(g, op, p);
-	if (op->kind != OP_matmul)
-		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
-	matmul_mat(g, op, &m);
-	return m.batch * ceil_div(m.m.n, matmul_block(p));
+	return p->algo->pieces(g, op, p);
 }
 
 int64_t
@@ -397,3 +343,155 @@ gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *
 	}
 	return states ? align64(n) + states : n;
 }
+
+/* ---------------------------------------------------------------- products of the operands themselves */
+static bool
+direct_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
+{
+	const Algo *row = p->algo;
+
+	(void)best;
+	if (!possible(g, op, cx->arch->vector_bytes))
+		return false;
+	*p = gemm_params(g, op, cx->arch->vector_bytes);
+	p->algo = row;
+	engine_set(g, op, engine_choose(g, op, cx->arch, cx->half), p);
+	set_images(g, op, p);
+	set_band(g, op, p);
+	return true;
+}
+
+static const char *
+direct_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
+{
+	if (op->kind == OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
+		return "its layouts, types or extents are not those of this kernel";
+	if (p->copy && !gemm_copies(g, op, p))
+		return "copy=1 is for a matrix product of a turned first operand";
+	if (!p->pack && op->kind != OP_matmul)
+		return "a convolution's weights must be packed: pack=1";
+	if (!p->pack && (attr_bool(op, A_tb) || engine_pairs(p)))
+		return "this second operand must be packed: pack=1";
+	return p->panel_outer && op->kind == OP_matmul ? "a matrix product has no outer=panel" : NULL;
+}
+
+static const char *
+direct_text(Arena *a, const GemmParams *p)
+{
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s%s}", p->mr, p->nv, p->lanes,
+	    p->panel_outer ? "panel" : "row", p->pack, p->copy ? ",copy=1" : "", pairs_text(p));
+}
+
+static bool
+direct_parse(const char *text, GemmParams *p)
+{
+	char outer[8] = "";
+	int pack = 0;
+
+	p->parts = p->band = 1;
+	pairs_parse(text, p);
+	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
+		return false;
+	p->panel_outer = !strcmp(outer, "panel");
+	p->pack = pack != 0;
+	p->copy = strstr(text, ",copy=1") != NULL;
+	return tile_possible(p);
+}
+
+static int64_t
+direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
+{
+	int64_t main, pack = pack_scratch(g, op, p);
+	Mat m;
+
+	if (p->copy && matmul_mat(g, op, &m))
+		main = m.k / gemm_unit(p) * matmul_block(p) * 4;
+	else
+		main = prologue_scratch(g, op, p);
+	return main > pack ? main : pack;
+}
+
+static int64_t
+direct_pieces(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Mat m;
+
+	if (op->kind != OP_matmul)
+		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
+	matmul_mat(g, op, &m);
+	return m.batch * ceil_div(m.m.n, matmul_block(p));
+}
+
+const Algo algo_direct = {
+	.name = "brgemm",
+	.doc = "products of the operands themselves: matrices, convolutions and their gradients in the image",
+	.ops = {OP_matmul, OP_conv2d, OP_conv2d_dx},
+	.fields = "mr nv lanes outer pack copy",
+	.engines = ENGINES_ALL,
+	.offer = direct_offer,
+	.why_not = direct_why_not,
+	.text = direct_text,
+	.parse = direct_parse,
+	.panels = pack_bytes,
+	.keeps = true,
+	.scratch = direct_scratch,
+	.pieces = direct_pieces,
+	.rounds = pack_rounds,
+	.emit = direct_emit,
+};
+
+/* ---------------------------------------------------------------- the gradient in a convolution's weights */
+static const char *
+dw_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
+{
+	if (op->kind != OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
+		return "its layouts, types or extents are not those of this kernel";
+	int64_t rows = val_type(g, op->in[1])->axis[2].n;
+
+	if (p->images && (p->images >= images_of(g, op, p) || images_of(g, op, p) % p->images))
+		return arena_printf(g->arena, "%d images a pass do not divide all of them, pairs where they are multiplied "
+		                              "as pairs", p->images);
+	if (p->parts > rows)
+		return arena_printf(g->arena, "%d parts of %lld rows of pixels", p->parts, (long long)rows);
+	if (p->band > rows)
+		return arena_printf(g->arena, "a band of %d rows of pixels, there are %lld", p->band, (long long)rows);
+	return NULL;
+}
+
+static const char *
+dw_text(Arena *a, const GemmParams *p)
+{
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s%s}", p->mr, p->nv, p->lanes, p->parts, p->band,
+	    p->images ? arena_printf(a, ",images=%d", p->images) : "", pairs_text(p));
+}
+
+static bool
+dw_parse(const char *text, GemmParams *p)
+{
+	pairs_parse(text, p);
+	return sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d,images=%d", &p->mr, &p->nv, &p->lanes, &p->parts,
+	              &p->band, &p->images) >= 5 && tile_possible(p) && p->parts > 0 && p->band > 0 && p->images >= 0;
+}
+
+/* Partial sums. */
+static int64_t
+dw_workspace(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
+}
+
+const Algo algo_dw = {
+	.name = "brgemm",
+	.doc = "products of the operands themselves: the gradient in a convolution's weights",
+	.ops = {OP_conv2d_dw},
+	.fields = "mr nv lanes parts band images",
+	.engines = ENGINES_ALL,
+	.offer = direct_offer,
+	.why_not = dw_why_not,
+	.text = dw_text,
+	.parse = dw_parse,
+	.workspace = dw_workspace,
+	.scratch = prologue_scratch,
+	.pieces = direct_pieces,
+	.emit = wgrad_emit,
+};

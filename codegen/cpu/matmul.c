@@ -147,7 +147,7 @@ void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	Product x = product_of(gc->g, op, p);
-	bool turned = attr_bool(op, A_ta), ta = turned && !p->tiles, fresh, tile; /* amx_turn has turned it for tiles */
+	bool turned = attr_bool(op, A_ta), ta = turned && !engine_of(p)->side_by_side, fresh, tile; /* amx_turn has turned it for tiles */
 	int64_t nr = x.nr, n = x.m.n;
 	Emit e = {0};
 	int fn = kernel_begin(gc, &e, "main", &fresh);
@@ -171,7 +171,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			skip = x.lo;
 		}
 		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1), column = i_mul(&e, kb, k64(&e, nr));
-		V panel = ptr_at(&e, B, panel_at(&e, &x, kb, pack_of(gc->g, op, p->pair).taps));
+		V panel = ptr_at(&e, B, panel_at(&e, &x, kb, pack_of(gc->g, op, engine_pairs(p)).taps));
 
 		tiles_open(&e, i_sub(&e, x.hi, x.lo), p->mr, &lo, &count);
 		lo = i_add(&e, x.lo, lo);

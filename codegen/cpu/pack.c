@@ -165,9 +165,9 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 int64_t
 pack_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	if (p->winograd || op->kind == OP_conv2d_dw || !prologue_rounded(g, op, p).id)
+	if (!prologue_rounded(g, op, p).id)
 		return 0;
-	Pack k = pack_of(g, op, p->pair);
+	Pack k = pack_of(g, op, engine_pairs(p));
 
 	return k.second ? 0 : (int64_t)p->nv * p->lanes * k.k * 4;
 }
@@ -192,7 +192,7 @@ round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V l
 void
 pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk)
 {
-	Pack k = pack_of(gc->g, op, p->pair);
+	Pack k = pack_of(gc->g, op, engine_pairs(p));
 	DType half = prologue_rounded(gc->g, op, p).id ? (DType)val_type(gc->g, op->in[1])->dtype : DT_none;
 	int w = p->lanes, wide = half != DT_none ? 2 : 1; /* bytes of the numbers where they stand, over those of panels */
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);

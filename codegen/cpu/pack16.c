@@ -1,13 +1,9 @@
 /* pack16.c: operands of 16 bits for the microkernels of pairs: two numbers that are neighbours along k, side by side in four bytes.
  *
- * In: a contraction of bf16 or f16 operands.   Out: whether it can run on pairs and by which instructions (one place: pairs_allow), and kernels that lay them out. Where k is the innermost axis (activations,
+ * In: a contraction of bf16 or f16 operands that engine.c multiplies as pairs.   Out: kernels that lay them out. Where k is the innermost axis (activations,
  * rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k runs over rows (both operands of a weight gradient, whose
  * sum is over images; a transposed first operand), rows 2i and 2i + 1 become one row of pairs, the whole operand once into the
- * workspace; a value that the kernel makes itself is made on that way. The second operand becomes pairs on its way into its panels.
- * f16 products that the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32:
- * what is asked for is a type, not speed, and what is unrolled may feed one product's result to the next, step after
- * step. Refuses an odd k, k along the columns of a filter (one channel), batch-dependent rows; those are widened to f32
- * (gemm.c). */
+ * workspace; a value that the kernel makes itself is made on that way. The second operand becomes pairs on its way into its panels. */
 #include "gemm.h"
 #include <string.h>
 
@@ -28,114 +24,6 @@ pairs_line(const Graph *g, const Op *op, int k)
 	int64_t length = pairs_row(g, op, k);
 
 	return op->kind == OP_conv2d_dw && length % CONFLICT == 0 ? length + PAD : length;
-}
-
-/* What is summed over; 0: it cannot be paired. */
-static int64_t
-paired_extent(const Graph *g, const Op *op)
-{
-	const Type *a = val_type(g, op->in[0]);
-
-	switch (op->kind) {
-	case OP_matmul:
-		if (attr_bool(op, A_ta))
-			return type_marked(a) ? 0 : a->axis[a->rank - 2].n;
-		return a->axis[a->rank - 1].n;
-	case OP_conv2d_dw:
-		return type_marked(a) ? 0 : a->axis[0].n;
-	default:
-		return a->axis[1].n;
-	}
-}
-
-static int64_t
-column_extent(const Graph *g, const Op *op)
-{
-	const Type *o = val_type(g, op->out[0]);
-
-	return o->axis[op->kind == OP_matmul ? o->rank - 1 : op->kind == OP_conv2d_dw ? 0 : 1].n;
-}
-
-void
-pairs_choose(const Graph *g, const Op *op, const Arch *a, GemmParams *p)
-{
-	pairs_allow(g, op, a, gemm_half(g, op), p);
-}
-
-/* Which instructions of the processor multiply these operands; false: none. */
-static bool
-ways_of(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p)
-{
-	int64_t k = paired_extent(g, op);
-	bool even = k > 0 && k % 2 == 0;
-
-	p->tiles = a->tiles && half == DT_bf16 && even;
-	p->f16 = a->fma_f16 && half == DT_f16 && even && (gemm_half(g, op) != DT_f16 || attr_bool(op, A_wide));
-	p->pair = p->tiles || p->f16 || (a->dot_bf16 && half == DT_bf16 && even);
-	return p->pair;
-}
-
-void
-pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams *p)
-{
-	enum { LEAST = 16 }; /* steps of k: half a tile. With less, f32 is faster; tests want those too */
-	int64_t n = column_extent(g, op);
-
-	if (!ways_of(g, op, a, half, p))
-		return;
-	if (p->tiles && paired_extent(g, op) < LEAST && !a->emulated) {
-		p->tiles = p->pair = false;
-		return;
-	}
-	if (p->tiles) {
-		p->mr = 32;
-		p->lanes = 16;
-		p->nv = n > 16 ? 2 : 1;
-	}
-	if (p->f16 && p->lanes == 16) {
-		p->mr = 14;
-		p->nv = n > 16 ? 2 : 1;
-	}
-	if (op->kind == OP_matmul)
-		p->pack = true;
-	p->copy &= gemm_copies(g, op, p);
-}
-
-static const struct { const char *text; bool tiles, f16; } ways[] = {{",pairs", false, false}, {",amx", true, false}, {",f16", false, true}};
-
-const char *
-pairs_text(const GemmParams *p)
-{
-	for (size_t i = 0; i < sizeof ways / sizeof *ways && p->pair; i++)
-		if (ways[i].tiles == p->tiles && ways[i].f16 == p->f16)
-			return ways[i].text;
-	return "";
-}
-
-void
-pairs_parse(const char *text, GemmParams *p)
-{
-	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-		const char *at = strstr(text, ways[i].text);
-
-		if (at && !strcmp(at + strlen(ways[i].text), "}")) {
-			p->pair = true;
-			p->tiles = ways[i].tiles;
-			p->f16 = ways[i].f16;
-		}
-	}
-}
-
-bool
-pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p)
-{
-	GemmParams can = *p;
-
-	if (!p->pair)
-		return true;
-	if (p->tiles && (p->mr > 32 || p->nv > 2 || p->lanes != 16))
-		return false;
-	return ways_of(g, op, a, gemm_half(g, op), &can) && can.tiles == p->tiles && can.f16 == p->f16 && (p->pack || op->kind != OP_matmul);
 }
 
 /* Two vectors of 16-bit numbers, as pairs. */

@@ -7,7 +7,7 @@
  *  - panels: numbers of f32 that are rounded to 16 bits on the way into the panels of the second operand (pack.c);
  *  - copy: all of it into the group's workspace, by a kernel of the group's own.
  * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any elementwise op will do. */
-#include "gemm.h"
+#include "algo.h"
 #include <string.h>
 
 enum { PANEL_BYTES = 1 << 20, BAND_BYTES = 256 << 10, PIXEL_BYTES = 1 << 20, GRADIENT_BAND_BYTES = 2 << 20 };
@@ -20,17 +20,21 @@ prologue_made(const Graph *g, const Op *op, int k)
 	return def && op->group >= 0 && def->group == op->group && def->kind != OP_load;
 }
 
-/* Can numbers of f32 be rounded on the way into panels? Columns that must be turned are rounded into the thread's memory first. */
-static bool
-rounds(const Graph *g, const Op *op, const GemmParams *p)
+/* Columns that must be turned are rounded into the thread's memory first. */
+bool
+pack_rounds(const Graph *g, const Op *op, const GemmParams *p)
 {
-	if (p->winograd)
-		return true;
-	if (!p->pair || !p->pack)
+	if (!engine_pairs(p) || !p->pack)
 		return false;
 	Pack k = pack_of(g, op, true);
 
 	return k.second || k.k * p->nv * p->lanes * 4 <= PANEL_BYTES;
+}
+
+static bool
+rounds(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return p->algo->rounds && p->algo->rounds(g, op, p);
 }
 
 Val
@@ -38,7 +42,7 @@ prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Op *def = val_op(g, op->in[1]);
 
-	if (!prologue_made(g, op, 1) || op->kind == OP_conv2d_dw || !rounds(g, op, p) || def->kind != OP_cast || val_type(g, def->in[0])->dtype != DT_f32)
+	if (!prologue_made(g, op, 1) || !rounds(g, op, p) || def->kind != OP_cast || val_type(g, def->in[0])->dtype != DT_f32)
 		return NOVAL;
 	const Op *from = val_op(g, def->in[0]);
 	bool stands = !from || from->group != op->group || from->kind == OP_load;
@@ -49,7 +53,7 @@ prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
 static int64_t
 pixel_bytes(const Type *t, const GemmParams *p)
 {
-	return t->axis[0].n * t->axis[1].n * (p->pair ? 2 : 4);
+	return t->axis[0].n * t->axis[1].n * (engine_pairs(p) ? 2 : 4);
 }
 
 /* A filter of one tap at every pixel: an output pixel needs its own input pixel and no other. */
@@ -87,11 +91,11 @@ prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k)
 
 	if (k == 1 && prologue_rounded(g, op, p).id)
 		return PROLOGUE_PANELS;
-	if (p->winograd)
-		return k == 0 || op->kind == OP_conv2d_dw ? PROLOGUE_TILES : PROLOGUE_COPY;
-	if (p->pair && pairs_row(g, op, k))
+	if (p->algo->way)
+		return p->algo->way(op, k);
+	if (engine_pairs(p) && pairs_row(g, op, k))
 		return PROLOGUE_PAIRS;
-	if (gemm_half(g, op) && !p->pair)
+	if (gemm_half(g, op) && !engine_pairs(p))
 		return PROLOGUE_COPY;
 	if (op->kind == OP_conv2d_dw)
 		return p->parts > 1 && band_bytes(g, op, p, k) <= GRADIENT_BAND_BYTES ? PROLOGUE_BAND : PROLOGUE_COPY;
@@ -120,46 +124,28 @@ prologue_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	return bytes;
 }
 
-/* Parameters of op's kernel if its operands are of type `narrow`; winograd where that is chosen. */
-static GemmParams
-params_narrow(const Graph *g, const Op *op, const Arch *a, DType narrow)
-{
-	GemmParams p = gemm_params(g, op, a->vector_bytes), f = p;
-
-	if (narrow == DT_f16 || narrow == DT_bf16)
-		pairs_allow(g, op, a, narrow, &p);
-	if (op->kind != OP_matmul && !winograd_declined(g, op, &p, &f, a->vector_bytes)) {
-		p = f;
-		p.winograd = true;
-	}
-	return p;
-}
-
 bool
-gemm_packs(const Graph *g, const Op *op, const Arch *a, DType narrow)
+gemm_packs(const Graph *g, const Op *op, const PlanCx *cx)
 {
-	if ((op->kind != OP_conv2d && op->kind != OP_conv2d_dx && op->kind != OP_matmul) || !gemm_can(g, op, a->vector_bytes))
-		return false;
-	GemmParams p = params_narrow(g, op, a, narrow);
+	GemmParams p = gemm_plan(g, op, cx);
 
 	return rounds(g, op, &p);
 }
 
 void
-prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r)
+prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r)
 {
-	if (!gemm_can(g, op, a->vector_bytes)) {
+	GemmParams p = gemm_plan(g, op, cx);
+
+	if (!p.algo->emit) {
 		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
 		return;
 	}
-	GemmParams p = params_narrow(g, op, a, narrow);
-	bool half = narrow == DT_f16 || narrow == DT_bf16;
-
 	r->times = 1;
-	if (half && !p.pair && !p.winograd) /* widened into a copy with or without a prologue */
+	if (cx->half != DT_none && !engine_pairs(&p) && !p.algo->widens) /* widened into a copy with or without a prologue */
 		return;
 	switch (prologue_way(g, op, &p, k)) {
-	case PROLOGUE_TILES: r->times = winograd_loads(op, k); break;
+	case PROLOGUE_TILES: r->times = p.algo->loads(op, k); break;
 	case PROLOGUE_BAND:
 		if (op->kind == OP_conv2d_dw && k == 0)
 			r->times = (double)band_rows(g, op, &p, 0) / (double)(p.band * attr_ints(op, A_stride, NULL)[0]);

@@ -146,7 +146,7 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *work
 	bool asked = cx->tuned && !why && (!strcmp(cx->tuned, want) || !strcmp(cx->tuned, any));
 
 	if (halves_pay(&s) || asked) {
-		Looked *l = select_look(cx, op, "strassen");
+		Looked *l = select_look(cx, g, op, "strassen");
 
 		if (!why && cx->may && !cx->may(cx->cx, "strassen"))
 			why = "switched off";

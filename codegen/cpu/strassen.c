@@ -4,8 +4,8 @@
  * of the upper half and the same of the lower: it adds up its own seven first operands in the thread's scratch memory, multiplies panel by panel, and makes of seven products a tile of each quarter of
  * the result, on which the group's epilogue runs as on any tile.
  * Source: Strassen 1969, "Gaussian elimination is not optimal". Error: some half as large again as that of the plain product (root mean square), as sums of two numbers are multiplied; held to the bounds of all kernels (tests/cpu).
- * Refused (strassen_why_not): sides that do not halve into whole vectors and panels, rows that follow the batch's size, batches of matrices, other types. */
-#include "gemm.h"
+ * Refused (why_not): sides that do not halve into whole vectors and panels, rows that follow the batch's size, batches of matrices, other types. */
+#include "algo.h"
 #include <string.h>
 
 enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
@@ -42,33 +42,80 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	return true;
 }
 
-const char *
-strassen_why_not(const Graph *g, const Op *op, const GemmParams *p)
+static const char *
+why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
 	Halves h;
 
-	if (p->pair || gemm_half(g, op))
+	if (cx->half != DT_none)
 		return "its operands are no numbers of 32 bits";
 	if (prologue_made(g, op, 0) && prologue_way(g, op, p, 0) != PROLOGUE_COPY)
 		return "its first operand is made on its way";
 	return halves_of(g, op, p, &h) ? NULL : "its sides do not halve into whole vectors and panels";
 }
 
-bool
-strassen_pays(const Graph *g, const Op *op, const GemmParams *p)
+/* The sums cost what products with a short side would: seven for eight pays for them where the harmonic mean of the
+ * sides is long. */
+static double
+time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 {
 	Halves h;
 
-	/* the sums cost what products with a short side would: seven for eight pays for them where the harmonic mean of the sides is long; a result beyond the caches waits for memory in any case */
-	return halves_of(g, op, p, &h) && 6 / (1.0 / (double)h.m + 1.0 / (double)h.n + 1.0 / (double)h.k) >= SIDE && 16 * h.m * h.n <= MOST_BYTES;
+	(void)best;
+	if (!halves_of(g, op, p, &h))
+		return INFINITY;
+	return (7 + SIDE / (6 / (1.0 / (double)h.m + 1.0 / (double)h.n + 1.0 / (double)h.k))) / 8;
 }
 
-int64_t
-strassen_sums(const Graph *g, const Op *op, const GemmParams *p)
+/* Where it would pay; a result beyond the caches waits for memory in any case. */
+static bool
+offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
+{
+	const Algo *row = p->algo;
+	Halves h;
+
+	(void)cx;
+	*p = *best;
+	p->algo = row;
+	p->engine = ENGINE_FMA;
+	p->pack = true;
+	p->copy = false;
+	return time_of(g, op, p, best) <= 1 && halves_of(g, op, p, &h) && 16 * h.m * h.n <= MOST_BYTES;
+}
+
+static double
+work(const Graph *g, const Op *op)
+{
+	return 7 * op_flops(g, op) / 8;
+}
+
+/* The panels of a turned second operand. */
+static int64_t
+panels(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return attr_bool(op, A_tb) ? pack_bytes(g, op, p) : 0;
+}
+
+static int64_t
+sums_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
 	return halves_of(g, op, p, &h) ? PRODUCTS * h.k * h.n * 4 : 0;
+}
+
+static const char *
+chosen(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return arena_printf(g->arena, "Strassen's algorithm: seven products of halves for eight, %.1f MiB of workspace",
+		(double)gemm_own_workspace(g, op, p) / 1048576);
+}
+
+static bool
+parse(const char *text, GemmParams *p)
+{
+	p->pack = true;
+	return tile_parse(text, "strassen", p);
 }
 
 static int64_t
@@ -77,16 +124,16 @@ products_bytes(const GemmParams *p, const Halves *h)
 	return PRODUCTS * h->block * p->nv * p->lanes * 4;
 }
 
-int64_t
-strassen_scratch(const Graph *g, const Op *op, const GemmParams *p)
+static int64_t
+scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
 	return halves_of(g, op, p, &h) ? PRODUCTS * h.block * h.k * 4 + products_bytes(p, &h) : 0;
 }
 
-int64_t
-strassen_pieces(const Graph *g, const Op *op, const GemmParams *p)
+static int64_t
+pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
@@ -208,7 +255,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 	bool fresh, tile;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
-	scratch_check(gc, strassen_scratch(gc->g, op, p));
+	scratch_check(gc, scratch(gc->g, op, p));
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
 		V A = buffer(&e, abuf), B = buffer(&e, sums_at), C = epilogue_raw(&e, epi, QUARTERS * p->mr, nr, &tile), a = scratch_ptr(&e, 0), m = scratch_ptr(&e, PRODUCTS * h->block * h->k * 4);
@@ -256,18 +303,41 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 	epilogue_finish(gc, gk, epi, rows_of_piece, (void *)(uintptr_t)h);
 }
 
-void
-strassen_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
+static void
+emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKernels *gk)
 {
-	int64_t bytes = gemm_panels(gc->g, op, p);
+	Epilogue epi;
+	int panels_of = gemm_pack(gc, op, p, bbuf, &epi, gk);
 	Halves h;
 
 	if (!halves_of(gc->g, op, p, &h))
 		bug("%s does not halve", op_info[op->kind].name);
 	gc->flops_less = op_flops(gc->g, op) / 8;
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, gc->g->group.at[gc->group].workspace_offset + align64(bytes)}));
+	int64_t at = gc->g->group.at[gc->group].workspace_offset + align64(panels(gc->g, op, p));
+
+	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, at}));
 	int to = (int)gc->buf.n - 1;
 
-	second_emit(gc, p, &h, bytes > 0, bbuf, to, gk);
-	main_emit(gc, op, p, &h, abuf, to, epi, gk);
+	second_emit(gc, p, &h, panels_of >= 0, panels_of >= 0 ? panels_of : bbuf, to, gk);
+	main_emit(gc, op, p, &h, abuf, to, &epi, gk);
 }
+
+const Algo algo_strassen = {
+	.name = "strassen",
+	.doc = "large matrix products of f32 by Strassen's algorithm, once over",
+	.ops = {OP_matmul},
+	.fields = "mr nv lanes",
+	.engines = ENGINES_F32,
+	.offer = offer,
+	.why_not = why_not,
+	.time = time_of,
+	.chosen = chosen,
+	.work = work,
+	.text = tile_text,
+	.parse = parse,
+	.panels = panels,
+	.workspace = sums_bytes,
+	.scratch = scratch,
+	.pieces = pieces,
+	.emit = emit,
+};

@@ -123,7 +123,7 @@ pass_open(Emit *e, const Op *op, Wgrad *w)
 	V first = loop_open(e, k64(e, 0), k64(e, w->N), w->images);
 
 	w->acc = LLVMBuildOr(here(e), w->acc, is_not(e, first, k64(e, 0)), "");
-	w->in = ptr_at(e, w->in, i_mul(e, first, k64(e, p->tiles ? 4 : w->line[0] * 4)));
+	w->in = ptr_at(e, w->in, i_mul(e, first, k64(e, engine_of(p)->side_by_side ? 4 : w->line[0] * 4)));
 	w->grad = ptr_at(e, w->grad, i_mul(e, first, k64(e, w->line[1] * 4)));
 	return 2;
 }
@@ -137,21 +137,21 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		.R = o->axis[2].n, .S = o->axis[3].n, .npanel = ceil_div(gr->axis[1].n, nr), .stride = attr_ints(op, A_stride, NULL), .pad = attr_ints(op, A_pad, NULL),
 		.dil = attr_ints(op, A_dilation, NULL)};
 	Emit e = {0};
-	bool fresh;
+	bool fresh, pairs = engine_pairs(p), turned = engine_of(p)->side_by_side; /* amx_turn has put the images side by side */
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
-		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !p->pair;
-		w.line[0] = p->pair && !p->tiles ? pairs_line(gc->g, op, 0) : w.C;
-		w.line[1] = p->pair ? pairs_line(gc->g, op, 1) : w.K;
-		w.channel = p->tiles ? w.N * 4 : 4; /* amx_turn has put the images side by side */
+		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !pairs;
+		w.line[0] = pairs && !turned ? pairs_line(gc->g, op, 0) : w.C;
+		w.line[1] = pairs ? pairs_line(gc->g, op, 1) : w.K;
+		w.channel = turned ? w.N * 4 : 4;
 		w.images = p->images ? p->images : w.N;
 		find_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K, w.columns ? (int64_t)1 << (w.S - 1) | 1 : tile_rows(w.C, w.C, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
 		w.in_row = w.grad_row = k64(&e, 0);
 		int64_t pixel = w.N * w.line[1] * 4;
-		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel), [S_AK] = k64(&e, p->tiles ? 4 : w.line[0] * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.line[0] * 4),
+		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel), [S_AK] = k64(&e, turned ? 4 : w.line[0] * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.line[0] * 4),
 			[S_AQ] = k64(&e, w.stride[1] * w.N * w.line[0] * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.line[1] * 4),
 			[S_CM] = k64(&e, w.K * 4), [S_NK] = k64(&e, w.images)};
 
@@ -206,9 +206,13 @@ join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst
 }
 
 void
-wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk)
+wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk)
 {
-	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : out, gk);
+	int parts = p->parts > 1 ? panels_at(gc) : -1;
+	Epilogue epi;
+
+	gemm_epilogue(gc, op, p, &epi);
+	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : epi.raw, gk);
 	if (parts >= 0)
-		join_kernel(gc, p, type_elements(val_type(gc->g, op->out[0])), parts, out, gk);
+		join_kernel(gc, p, type_elements(val_type(gc->g, op->out[0])), parts, epi.raw, gk);
 }

@@ -1,6 +1,6 @@
 /* winograd.c: 3x3 convolutions of stride 1 in all three directions by minimal filtering F(4x4, 3x3): a quarter of the multiplications.
  *
- * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, channels in whole vectors (winograd_why_not). Operands of 16 bits are widened as they are loaded, all sums are f32.
+ * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, channels in whole vectors (why_not). Operands of 16 bits are widened as they are loaded, all sums are f32.
  * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
  * with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so transforms are loops over planes
  * and the products' rows are (tile, image). An operand that the kernel makes (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products; the last two
@@ -10,7 +10,7 @@
  * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every constant of the
  * data's transform is exact, and rounding errors are half as large (Barabasz et al. 2020, arXiv:1803.10986 on the choice of points).
  * Error: held to the bounds of all kernels (tests/cpu): root mean square 16 * 2^-23 of the results', 64 * 2^-23 of the largest at most. */
-#include "gemm.h"
+#include "algo.h"
 #include <string.h>
 
 enum { TILE = 4, SPAN = TILE + 2, POINTS = SPAN * SPAN, PLANE_CHUNK = 2048, IMAGES = 4, SUM_BLOCK = 256, SOURCES = 8, DEEPEST = 16, AHEAD = 4 };
@@ -192,8 +192,8 @@ split_shape(const Graph *g, const Op *op, const GemmParams *p)
 	return s;
 }
 
-int64_t
-winograd_pieces(const Graph *g, const Op *op, const GemmParams *p)
+static int64_t
+pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = split_shape(g, op, p);
 
@@ -201,24 +201,30 @@ winograd_pieces(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 /* Bytes: weights or their gradient at the points, tiles, products (of the weights' gradient: its other operand). */
-int64_t
-winograd_workspace(const Graph *g, const Op *op, const GemmParams *p)
+static int64_t
+all_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
 
 	return POINTS * (weights_point(&s, p) + (block_images(&s, p) ? 0 : point_bytes(s.rows * s.C) + point_bytes(s.rows * s.K)));
 }
 
-int64_t
-winograd_weights(const Graph *g, const Op *op, const GemmParams *p)
+static int64_t
+weights_bytes(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
 
 	return s.dw ? 0 : POINTS * weights_point(&s, p);
 }
 
-int64_t
-winograd_scratch(const Graph *g, const Op *op, const GemmParams *p)
+static int64_t
+workspace(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return all_bytes(g, op, p) - weights_bytes(g, op, p);
+}
+
+static int64_t
+scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
 	int64_t images = block_images(&s, p);
@@ -226,14 +232,14 @@ winograd_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	return images ? POINTS * (point_bytes(images * s.C) + point_bytes(images * p->nv * p->lanes)) : 0;
 }
 
-double
-winograd_loads(const Op *op, int k)
+static double
+loads(const Op *op, int k)
 {
 	return op->kind == OP_conv2d_dw && k == 1 ? 1 : (double)POINTS / (TILE * TILE);
 }
 
-double
-winograd_work(const Graph *g, const Op *op)
+static double
+work(const Graph *g, const Op *op)
 {
 	Shape s = shape_of(g, op);
 	double products = 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
@@ -248,12 +254,29 @@ direct_work(const Shape *s)
 	return 2 * 9.0 * (double)(s->n.n * s->OH * s->OW) * (double)(s->C * s->K);
 }
 
-const char *
-winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+/* ---------------------------------------------------------------- the choice */
+static bool
+offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
 {
 	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
+	const Algo *row = p->algo;
+
+	(void)best;
+	*p = gemm_params(g, op, cx->arch->vector_bytes);
+	p->algo = row;
+	return w->axis[2].n == 3 && w->axis[3].n == 3;
+}
+
+static const char *
+why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
+{
 	enum { LARGEST = 384 << 20 };
+
+	if (op->kind == OP_matmul)
+		return "minimal filtering is for convolutions";
+	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL);
+	const int64_t *dil = attr_ints(op, A_dilation, NULL);
 
 	if (w->axis[2].n != 3 || w->axis[3].n != 3)
 		return "the filter is not 3x3";
@@ -262,30 +285,74 @@ winograd_why_not(const Graph *g, const Op *op, const GemmParams *p, int vector_b
 	if (pad[0] != pad[1] || pad[0] > 2)
 		return "padding differs between the axes or is more than 2";
 	Shape s = shape_of(g, op);
-	int lanes = vector_bytes / 4;
-	double direct = direct_work(&s), work = winograd_work(g, op);
+	int lanes = cx->arch->vector_bytes / 4;
 
 	if (s.C % lanes || s.K % lanes || p->lanes != lanes)
 		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C, (long long)s.K, lanes);
-	if (winograd_workspace(g, op, p) > LARGEST)
-		return arena_printf(g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory", (long long)(winograd_workspace(g, op, p) >> 20), LARGEST >> 20);
-	if (work * 1.25 > direct)
-		return arena_printf(g->arena, "transforms cost what the products save: %.2f of the direct work", work / direct);
+	if (all_bytes(g, op, p) > LARGEST)
+		return arena_printf(g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory",
+			(long long)(all_bytes(g, op, p) >> 20), LARGEST >> 20);
 	return NULL;
 }
 
-const char *
-winograd_declined(const Graph *g, const Op *op, const GemmParams *direct, const GemmParams *p, int vector_bytes)
+/* Beside 16-bit products, twice as fast as those of f32, which it takes: with its workspace's way through memory. */
+static double
+work_beside_pairs(const Graph *g, const Op *op, const GemmParams *p)
 {
 	enum { BYTE_COSTS = 5 /* operations in the time that memory takes for a byte */ };
-	const char *why = direct->tiles ? "matrix tiles multiply operands of 16 bits many times as fast" : winograd_why_not(g, op, p, vector_bytes);
 
-	if (why || !direct->pair)
-		return why;
+	return 2 * (work(g, op) + BYTE_COSTS * 2.0 * (double)all_bytes(g, op, p));
+}
+
+/* It must promise a fifth of the time. */
+static double
+time_of(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
+{
 	Shape s = shape_of(g, op);
-	double work = 2 * (winograd_work(g, op) + BYTE_COSTS * 2.0 * (double)winograd_workspace(g, op, p));
 
-	return work * 1.25 > direct_work(&s) ? arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its workspace's way through memory %.2f of the direct work", work / direct_work(&s)) : NULL;
+	return 1.25 * (engine_pairs(best) ? work_beside_pairs(g, op, p) : work(g, op)) / direct_work(&s);
+}
+
+static const char *
+dear(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
+{
+	Shape s = shape_of(g, op);
+	double direct = direct_work(&s);
+
+	if (!engine_pairs(best) || work(g, op) * 1.25 > direct)
+		return arena_printf(g->arena, "transforms cost what the products save: %.2f of the direct work",
+			work(g, op) / direct);
+	return arena_printf(g->arena, "16-bit products are twice as fast as those of f32, which it takes: with its "
+	                              "workspace's way through memory %.2f of the direct work",
+		work_beside_pairs(g, op, p) / direct);
+}
+
+static const char *
+chosen(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return arena_printf(g->arena, "minimal filtering F(4x4, 3x3): %.2f of the direct work with its transforms, "
+	                              "%.1f MiB of workspace",
+		work(g, op) / op_flops(g, op), (double)all_bytes(g, op, p) / 1048576);
+}
+
+static bool
+parse(const char *text, GemmParams *p)
+{
+	return tile_parse(text, "winograd", p);
+}
+
+/* Where a second operand of f32 is rounded: as the weights' tiles are cut (weights_at). */
+static bool
+rounds(const Graph *g, const Op *op, const GemmParams *p)
+{
+	(void)g, (void)p;
+	return op->kind != OP_conv2d_dw;
+}
+
+static PrologueWay
+way(const Op *op, int k)
+{
+	return k == 0 || op->kind == OP_conv2d_dw ? PROLOGUE_TILES : PROLOGUE_COPY;
 }
 
 /* ---------------------------------------------------------------- weights */
@@ -707,15 +774,17 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = all, .mul = 0, .div = 1, .grain = PLANE_CHUNK}, fresh, false);
 }
 
-void
-winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
+static void
+emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKernels *gk)
 {
 	Shape s = split_shape(gc->g, op, p);
 	bool half = gemm_half(gc->g, op) != DT_none;
 	Cut cut = {.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = half ? -1 : abuf, .made = op->in[0], .part = "tiles"};
 	int64_t at = gc->g->group.at[gc->group].workspace_offset, size[3] = {weights_point(&s, p), point_bytes(s.rows * s.C), point_bytes(s.rows * s.K)};
 	int ws[3], nws = s.block ? 1 : 3;
+	Epilogue epi;
 
+	gemm_epilogue(gc, op, p, &epi);
 	gc->flops_less = op_flops(gc->g, op) - 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
 	for (int i = 0; i < nws; i++) {
 		if (i == 0 && !s.dw) {
@@ -733,7 +802,7 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 		gc->once = false;
 	}
 	if (nws == 1) {
-		bands_emit(gc, &s, p, &cut, ws[0], epi, gk);
+		bands_emit(gc, &s, p, &cut, ws[0], &epi, gk);
 	} else {
 		cut.dst = ws[1];
 		tiles_emit(gc, &s, &cut, gk);
@@ -741,12 +810,39 @@ winograd_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf
 	if (s.dw) {
 		tiles_emit(gc, &s, &(Cut){.H = s.OH, .W = s.OW, .C = s.K, .size = TILE, .f = gradient_points, .src = half ? -1 : bbuf, .made = op->in[1], .dst = ws[2], .part = "gradient"}, gk);
 		sums_emit(gc, &s, p, ws[1], ws[2], ws[0], gk);
-		taps_emit(gc, &s, ws[0], epi->raw, gk);
+		taps_emit(gc, &s, ws[0], epi.raw, gk);
 		return;
 	}
 	if (nws == 3) {
 		products_emit(gc, &s, p, ws[1], ws[0], ws[2], gk);
-		pixels_emit(gc, &s, p, ws[2], epi, gk);
+		pixels_emit(gc, &s, p, ws[2], &epi, gk);
 	}
-	epilogue_finish(gc, gk, epi, piece_pixels, &s);
+	epilogue_finish(gc, gk, &epi, piece_pixels, &s);
 }
+
+const Algo algo_winograd = {
+	.name = "winograd",
+	.doc = "3x3 filters of stride 1 by F(4x4, 3x3)",
+	.ops = {OP_conv2d, OP_conv2d_dx, OP_conv2d_dw},
+	.fields = "mr nv lanes",
+	.engines = ENGINES_F32,
+	.offer = offer,
+	.why_not = why_not,
+	.time = time_of,
+	.dear = dear,
+	.chosen = chosen,
+	.work = work,
+	.beaten_by = {[ENGINE_AMX] = "matrix tiles multiply operands of 16 bits many times as fast"},
+	.text = tile_text,
+	.parse = parse,
+	.panels = weights_bytes,
+	.keeps = true,
+	.workspace = workspace,
+	.scratch = scratch,
+	.pieces = pieces,
+	.widens = true,
+	.rounds = rounds,
+	.way = way,
+	.loads = loads,
+	.emit = emit,
+};

@@ -117,7 +117,7 @@ by_dnn(Graph *g, int group, const Op *op, SelectCx *cx)
 	const char *asked = cu_dnn_is(cx->tuned) ? cx->tuned : NULL, *why = "no record of a tuning file asks for it";
 	Group *gr = &g->group.at[group];
 
-	Looked *l = select_look(cx, op, DNN_FAMILY);
+	Looked *l = select_look(cx, g, op, DNN_FAMILY);
 
 	cx->off = asked && cx->may && !cx->may(cx->cx, DNN_FAMILY);
 	if (asked)

@@ -110,7 +110,7 @@ cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool ligh
 
 	if (!cu_wgmma_arch(cx->arch))
 		return false;
-	Looked *l = select_look(cx, op, "wgmma");
+	Looked *l = select_look(cx, g, op, "wgmma");
 
 	l->why = declines(g, group, op, cx, light, parts, &t, &l->value);
 	if (!l->why && cx->may && !cx->may(cx->cx, "wgmma"))

@@ -1,6 +1,7 @@
-/* test_ir.c: types and marks; building ops, broadcasting and its gradient; names, compaction, clones. */
+/* test_ir.c: types and marks; building ops, broadcasting and its gradient; names, compaction, clones; what a target looked at. */
 #include "unit.h"
 #include "ir.h"
+#include "target.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,6 +268,27 @@ clones_stand_alone(void **state)
 	arena_free(other);
 }
 
+/* A target may look at any number of variants for one op. */
+static void
+variants_are_counted_by_nobody(void **state)
+{
+	enum { MANY = 40 };
+	World w = world();
+	SelectCx cx = {0};
+	Op op = {0};
+
+	(void)state;
+	for (int i = 0; i < MANY; i++)
+		select_look(&cx, w.g, &op, arena_printf(w.a, "v%d", i))->value = i;
+	assert_int_equal(cx.looked.n, MANY);
+	for (int i = 0; i < MANY; i++)
+		assert_true(select_looked(&cx, arena_printf(w.a, "v%d", i))->value == i);
+	assert_null(select_looked(&cx, "v40"));
+	select_overrule(&cx, "v39", true);
+	assert_true(select_looked(&cx, "v39")->chosen);
+	arena_free(w.a);
+}
+
 int
 main(void)
 {
@@ -277,6 +299,7 @@ main(void)
 		cmocka_unit_test(sum_to_undoes_broadcasting), cmocka_unit_test(no_op_is_made_for_nothing),
 		cmocka_unit_test(numbers_are_kept_in_one_way), cmocka_unit_test(names_come_from_layers),
 		cmocka_unit_test(compaction_keeps_names_and_meaning), cmocka_unit_test(clones_stand_alone),
+		cmocka_unit_test(variants_are_counted_by_nobody),
 	};
 
 	ir_init();

@@ -1,0 +1,197 @@
+/* algos.c: the tables of algorithms and of engines, and the one choice among them.
+ *
+ * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
+ *  - a row says all that its kind of row must say, and a variant is one that --disable takes;
+ *  - what a row prints it reads, and no other row does;
+ *  - each processor and type has its engine, and short or odd sums have f32's;
+ *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one. */
+#include "harness.h"
+#include "../../codegen/cpu/algo.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int checks, failures;
+
+static void
+check(bool ok, const char *what, const char *which)
+{
+	checks++;
+	failures += !ok;
+	if (!ok)
+		printf("FAIL %s: %s\n", which, what);
+}
+
+/* ---------------------------------------------------------------- rows */
+typedef struct Row { const char *name; const Algo *row; bool variant; } Row;
+#define ALGO(name) {#name, &algo_##name, false},
+#define VARIANT(name) {#name, &algo_##name, true},
+static const Row rows[] = {
+#include "../../codegen/cpu/algos.def"
+};
+#undef ALGO
+#undef VARIANT
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static bool
+listed(const char *variant)
+{
+	for (const char *const *v = algo_variants; *v; v++)
+		if (!strcmp(*v, variant))
+			return true;
+	return false;
+}
+
+static void
+test_rows(Arena *a)
+{
+	for (int i = 0; i < ROWS; i++) {
+		const Algo *r = rows[i].row;
+		bool kernel = r->emit != NULL;
+
+		check(r->name && r->doc && r->offer && r->text, "name, doc, offer, text", rows[i].name);
+		check(r->engines & ENGINES_F32, "an engine for whatever has none of its own", rows[i].name);
+		check(kernel == (r->fields && r->parse && r->why_not && r->pieces && r->ops[0] != OP_none),
+		      "a kernel of its own has operators, parameters, what forbids them, tasks", rows[i].name);
+		check(rows[i].variant == (r->time && r->work && r->chosen), "a variant is weighed", rows[i].name);
+		check(listed(rows[i].name) == rows[i].variant, "--disable", rows[i].name);
+		check(!rows[i].variant || !strcmp(rows[i].name, r->name), "a variant's name is its kernels'", rows[i].name);
+		check(!r->keeps || r->panels, "what is kept is panels", rows[i].name);
+		check(!r->loads == !r->way, "operands that it makes as it loads them", rows[i].name);
+		if (!kernel)
+			continue;
+		GemmParams p = {.algo = r, .mr = 5, .nv = 2, .lanes = 8, .parts = 3, .band = 2, .images = 4, .pack = true}, q;
+		const char *text = r->text(a, &p);
+
+		check(gemm_parse(text, &q) && q.algo == r && !strcmp(gemm_text(a, &q), text), "it reads what it prints", text);
+		p.mr = 65;
+		check(!gemm_parse(r->text(a, &p), &q), "a tile beyond the tables of microkernels", rows[i].name);
+		for (const char *f = r->fields; *f; f += strcspn(f, " "), f += strspn(f, " "))
+			check(strstr(text, arena_printf(a, "%.*s=", (int)strcspn(f, " "), f)) || !strncmp(f, "copy", 4),
+			      "a field that its text has not", f);
+	}
+	check(!gemm_parse("plain", &(GemmParams){0}), "parameters", "plain");
+	check(!rows[ROWS - 1].row->ops[0] == !strcmp(rows[ROWS - 1].name, "plain"), "what takes everything", "plain");
+	check(listed("keep") && !listed("brgemm"), "--disable", "keep");
+}
+
+/* ---------------------------------------------------------------- engines */
+static Module *
+parsed(Arena *a, Diags *d, const char *arch, const char *graph)
+{
+	const char *text = arena_printf(a, "module algos {batch=1 stage=lowered hash=0000000000000000}\n%s", graph);
+	Module *m = module_parse(a, d, "algos", text, strlen(text));
+
+	if (!m)
+		die("the text of a module does not parse:\n%s", text);
+	m->arch = arch;
+	return m;
+}
+
+static const Op *
+contraction(const Graph *g)
+{
+	for (uint32_t i = 0; i < g->op.n; i++)
+		if (op_has((OpKind)g->op.at[i].kind, T_CONTRACT))
+			return &g->op.at[i];
+	die("no contraction");
+}
+
+static const char *
+matmul_text(Arena *a, const char *type, int k, const char *attrs)
+{
+	return arena_printf(a, "graph train(%%x: %s[64,%d], %%w: %s[%d,64]) -> output %%y {\n"
+	                       "  %%y = matmul %%x, %%w {%s}%s\n}\n", type, k, type, k, attrs,
+	                    strcmp(type, "f32") && *attrs ? " : f32[64,64]" : "");
+}
+
+static void
+test_engines(Arena *a, Diags *d)
+{
+	static const struct { const char *arch, *type; int k; const char *attrs; EngineId engine; } cases[] = {
+		{"sapphirerapids", "bf16", 64, "wide=true", ENGINE_AMX}, {"sapphirerapids", "bf16", 16, "wide=true", ENGINE_AMX},
+		{"sapphirerapids", "bf16", 14, "wide=true", ENGINE_FMA}, {"emulated-amx", "bf16", 14, "wide=true", ENGINE_AMX},
+		{"sapphirerapids", "bf16", 63, "wide=true", ENGINE_FMA}, {"znver4", "bf16", 64, "wide=true", ENGINE_PAIRS},
+		{"znver4", "f16", 64, "wide=true", ENGINE_FMA}, {"sapphirerapids-noamx", "bf16", 64, "wide=true", ENGINE_FMA},
+		{"sapphirerapids-noamx", "f16", 64, "wide=true", ENGINE_F16}, {"sapphirerapids", "f16", 64, "wide=true", ENGINE_F16},
+		{"sapphirerapids", "f16", 64, "", ENGINE_FMA}, {"x86-64-v3", "bf16", 64, "wide=true", ENGINE_FMA},
+		{"znver4", "f32", 64, "", ENGINE_FMA},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const char *text = matmul_text(a, cases[i].type, cases[i].k, cases[i].attrs);
+		const Graph *g = parsed(a, d, cases[i].arch, text)->graph.at[0];
+		const Op *op = contraction(g);
+		PlanCx cx = {.arch = arch_named(cases[i].arch), .half = gemm_half(g, op)};
+		GemmParams p = gemm_plan(g, op, &cx);
+
+		check(p.engine == cases[i].engine, cases[i].arch,
+		      arena_printf(a, "%s, %d steps: %s", cases[i].type, cases[i].k, gemm_text(a, &p)));
+		check(!gemm_why_not(g, op, &cx, &p), "what is chosen is possible", gemm_text(a, &p));
+		for (int e = 0; e < ENGINE_COUNT; e++) {
+			GemmParams other = p;
+
+			other.engine = (EngineId)e;
+			check(e == (int)p.engine || gemm_why_not(g, op, &cx, &other), "another engine", gemm_text(a, &other));
+		}
+	}
+}
+
+/* ---------------------------------------------------------------- what is possible, and what pays */
+static const char filter[] = "graph train(%%x: f32[%d,%d,%d,%d]@2301, %%w: f32[16,%d,3,3]@2310) -> output %%y {\n"
+	"  %%y = conv2d %%x, %%w {pad=[1,1]%s} : f32[%d,16,%d,%d]@2301\n}\n";
+
+static const char *
+asked(Arena *a, const Graph *g, const Op *op, const char *arch, const char *text)
+{
+	SelectCx select = {.arch = arch, .tuned = text};
+	GemmParams p = gemm_plan(g, op, &(PlanCx){arch_named(arch), gemm_half(g, op), &select});
+
+	check(!select.misfit == !strcmp(gemm_text(a, &p), text), "a kernel that fits is taken", text);
+	return select.misfit;
+}
+
+static void
+test_possible(Arena *a, Diags *d)
+{
+	const char *arch = "x86-64-v3", *winograd = "winograd{mr=6,nv=2,lanes=8}";
+	const Graph *small = parsed(a, d, arch, arena_printf(a, filter, 2, 8, 3, 3, 8, "", 2, 3, 3))->graph.at[0];
+	const char *two = arena_printf(a, filter, 2, 8, 8, 8, 8, " stride=[2,2]", 2, 4, 4);
+	const Graph *strided = parsed(a, d, arch, two)->graph.at[0];
+	const Graph *odd = parsed(a, d, arch, arena_printf(a, filter, 2, 7, 8, 8, 7, "", 2, 8, 8))->graph.at[0];
+	const Graph *product = parsed(a, d, arch, matmul_text(a, "f32", 64, ""))->graph.at[0];
+	PlanCx cx = {.arch = arch_named(arch)};
+	const char *why;
+
+	check(!strcmp(gemm_plan(small, contraction(small), &cx).algo->name, "brgemm"), "does not pay", winograd);
+	check(!asked(a, small, contraction(small), arch, winograd), "slow, but possible", winograd);
+	why = asked(a, strided, contraction(strided), arch, winograd);
+	check(why && strstr(why, "stride"), "of stride 2", winograd);
+	why = asked(a, odd, contraction(odd), arch, winograd);
+	check(why && strstr(why, "whole vectors"), "of seven channels", winograd);
+	why = asked(a, product, contraction(product), arch, winograd);
+	check(why && strstr(why, "for convolutions"), "of a product", winograd);
+	why = asked(a, product, contraction(product), arch, "strassen{mr=6,nv=2,lanes=8}");
+	check(!why, "short, but possible", "strassen");
+	why = asked(a, small, contraction(small), arch, "strassen{mr=6,nv=2,lanes=8}");
+	check(why && strstr(why, "halve"), "of a convolution", "strassen");
+	why = asked(a, product, contraction(product), arch, "brgemm{mr=6,nv=2,lanes=8,parts=1,band=1}");
+	check(why && strstr(why, "takes parameters such as"), "parameters of another operator", "brgemm");
+	why = asked(a, product, contraction(product), arch, "brgemm{mr=6,nv=2,lanes=16,outer=row,pack=1}");
+	check(why && strstr(why, "the processor's hold 8"), "wider vectors", "brgemm");
+}
+
+int
+main(void)
+{
+	Arena *a = arena_new();
+	Diags d;
+
+	ir_init();
+	diags_init(&d, a, stdout);
+	test_rows(a);
+	test_engines(a, &d);
+	test_possible(a, &d);
+	printf("%d checks, %d failures\n", checks, failures);
+	arena_free(a);
+	return failures != 0;
+}
