@@ -101,10 +101,8 @@ cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 static bool
 cpu_tunable(const Target *t, const char *kernel)
 {
-	GemmParams p;
-
 	(void)t;
-	return gemm_parse(kernel, &p);
+	return space_tunable(space_family_of("cpu", NULL, kernel));
 }
 
 static const char *

@@ -72,7 +72,7 @@ texts_are_read_and_printed(void **state)
 	arena_free(a);
 	assert_true(space_parse("cpu", "conv2d.dw", texts[5].text, &p));
 	assert_int_equal(p.cpu_brgemm_dw.images, 8);
-	assert_int_equal(p.cpu_brgemm_dw.pairs, 3);
+	assert_int_equal(p.cpu_brgemm_dw.pairs, 2);
 	assert_true(space_parse("cuda", "conv2d", texts[22].text, &p));
 	assert_int_equal(p.cuda_cudnn.knob.n, 2);
 	assert_int_equal(p.cuda_cudnn.knob.of[1][0], 12);
