@@ -2,9 +2,8 @@
  *
  * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
+#include "algo.h"
 #include "composite.h"
-#include "dnn.h"
-#include "gemm.h"
 #include "../codegen.h"
 #include <stdlib.h>
 #include <string.h>
@@ -110,27 +109,6 @@ cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 }
 
 /* ---------------------------------------------------------------- select */
-/* Is the contraction cuDNN's, as a record says? Else the record has been dealt with. */
-static bool
-by_dnn(Graph *g, int group, const Op *op, SelectCx *cx)
-{
-	const char *asked = cu_dnn_is(cx->tuned) ? cx->tuned : NULL, *why = "no record of a tuning file asks for it";
-	Group *gr = &g->group.at[group];
-
-	Looked *l = select_look(cx, g, op, DNN_FAMILY);
-
-	cx->off = asked && cx->may && !cx->may(cx->cx, DNN_FAMILY);
-	if (asked)
-		why = cx->off ? "it is switched off" : cu_dnn_select(g, group, op, cx);
-	l->chosen = !why;
-	l->why = why ? why : arena_printf(g->arena, "%s, %lld bytes of workspace", gr->kernel, (long long)gr->workspace);
-	if (asked) {
-		cx->tuned = NULL;
-		cx->misfit = why;
-	}
-	return l->chosen;
-}
-
 static const char *
 cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -163,29 +141,27 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = cu_cells_select(g, special, &gr->workspace);
 	else if (special)
 		gr->kernel = op_info[special->kind].name;
-	else if (contract && by_dnn(g, group, contract, cx))
-		return NULL;
-	else if (contract && !cu_gemm_misfit(g, group, contract))
-		cu_gemm_select(g, group, contract, cx);
+	else if (contract && cu_algo_select(g, group, contract, cx))
+		;
 	else if (red && !contract && (cu_columns_select(g, group, red) || (!window && cu_totals_select(g, group, red))))
 		;
 	else if (red && cu_rows_small(g, red))
-		gr->kernel = "rows{threads=1}";
+		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {1, 1}});
 	else if (red && !contract && !window && (pieces = cu_rows_pieces(g, group, red, &gr->workspace)) > 1)
-		gr->kernel = arena_printf(g->arena, "rows{threads=256,pieces=%d}", pieces);
+		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, pieces}});
 	else if (red)
-		gr->kernel = "rows{threads=256}";
+		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, 1}});
 	else if (contract)
-		gr->kernel = "plain";
+		gr->kernel = space_family[FAMILY_cuda_plain].text;
 	else if (window) {
-		gr->kernel = "window";
+		gr->kernel = space_family[FAMILY_cuda_window].text;
 		gr->workspace = cu_windows_workspace(g, group);
 	}
 	else
-		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
-	Looked *dnn = select_looked(cx, DNN_FAMILY);
+		gr->kernel = space_family[group_is_map(g, group) ? FAMILY_cuda_map : FAMILY_cuda_move].text;
+	Looked *dnn = select_looked(cx, space_family[FAMILY_cuda_cudnn].text);
 
-	if (dnn)
+	if (dnn && !dnn->chosen)
 		dnn->why = arena_printf(g->arena, "%s, not cuDNN: %s", gr->kernel, dnn->why);
 	return NULL;
 }
@@ -251,10 +227,8 @@ cuda_strided(const Target *t, const Graph *g, const Op *op, int k, const Type *x
 static bool
 cuda_tunable(const Target *t, const char *kernel)
 {
-	Tiles p;
-
 	(void)t;
-	return cu_gemm_parse(kernel, &p) || cu_dnn_is(kernel);
+	return space_tunable(space_family_of("cuda", NULL, kernel));
 }
 
 static DType
@@ -388,11 +362,9 @@ asks_too_much(const CuProgram *p, const char *arch)
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (!strncmp(f->what, "wgmma{", 6) && !cu_wgmma_arch(arch))
-			return arena_printf(p->a, "group %s (%s): wgmma is an instruction of sm_90a, not of %s", f->name, f->what, arch);
 		if (f->shared > most)
-			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what,
-			                    (int)f->shared, arch, most);
+			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name,
+			                    f->what, (int)f->shared, arch, most);
 	}
 	return NULL;
 }
@@ -471,7 +443,7 @@ const Target cuda_target = {
 	.machine_word = cuda_machine_word,
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
-	.variants = (const char *const[]){"wgmma", "keep", DNN_FAMILY, NULL},
+	.variants = cu_variants,
 	.tunable = cuda_tunable,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,

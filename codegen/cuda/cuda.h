@@ -7,6 +7,7 @@
 #define CODEGEN_CUDA_H
 #include "../../ir/ir.h"
 #include "../../ir/target.h"
+#include "../space.h"
 #include "emit.h"
 #include "loop.h"
 

@@ -8,8 +8,7 @@
  *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
  * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to the workspace first, and the block that comes last with one adds
  * them all in their order (finish.c): the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
-#include "gemm.h"
-#include <stdio.h>
+#include "algo.h"
 #include <string.h>
 
 enum { BAND = 8 };
@@ -61,36 +60,65 @@ cu_gemm_shared(const Tiles *p)
 }
 
 /* ---------------------------------------------------------------- text */
-static const char *
-tiles_text(Arena *a, const Tiles *p)
+FamilyId
+cu_tiles_family(const Tiles *p)
 {
-	const char *split = p->split > 1 ? arena_printf(a, ",split=%d", p->split) : "";
+	return p->groups ? FAMILY_cuda_wgmma : p->tf32 ? FAMILY_cuda_tf32 : p->mma ? FAMILY_cuda_mma : FAMILY_cuda_ffma;
+}
+
+static Params
+params_of(const Tiles *p)
+{
+	FamilyId f = cu_tiles_family(p);
 
 	if (p->groups)
-		return arena_printf(a, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d%s}", p->m, p->n, p->k, p->stages, p->groups, split);
-	if (p->mma)
-		return arena_printf(a, "%s{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d%s}", p->tf32 ? "tf32" : "mma", p->m, p->n, p->k, p->stages, p->wm, p->wn, split);
-	return arena_printf(a, "ffma{m=%d,n=%d,k=%d%s}", p->m, p->n, p->k, split);
+		return (Params){f, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, p->split}};
+	if (p->mma) /* tf32 has the same parameters */
+		return (Params){f, .cuda_mma = {p->m, p->n, p->k, p->stages, p->wm, p->wn, p->split}};
+	return (Params){f, .cuda_ffma = {p->m, p->n, p->k, p->split}};
+}
+
+
+bool
+cu_tiles_of(const Params *q, Tiles *p)
+{
+	switch (q->family) {
+	case FAMILY_cuda_mma:
+	case FAMILY_cuda_tf32:
+		*p = (Tiles){.mma = true, .tf32 = q->family == FAMILY_cuda_tf32, .m = q->cuda_mma.m, .n = q->cuda_mma.n,
+		             .k = q->cuda_mma.k, .stages = q->cuda_mma.stages, .wm = q->cuda_mma.warps_m,
+		             .wn = q->cuda_mma.warps_n, .split = q->cuda_mma.split};
+		return true;
+	case FAMILY_cuda_wgmma:
+		if (q->cuda_wgmma.groups < 1 || q->cuda_wgmma.groups > 8)
+			return false;
+		*p = (Tiles){.mma = true, .m = q->cuda_wgmma.m, .n = q->cuda_wgmma.n, .k = q->cuda_wgmma.k,
+		             .stages = q->cuda_wgmma.stages, .wm = 4 * q->cuda_wgmma.groups, .wn = 1,
+		             .groups = q->cuda_wgmma.groups, .split = q->cuda_wgmma.split};
+		return true;
+	case FAMILY_cuda_ffma:
+		*p = (Tiles){.m = q->cuda_ffma.m, .n = q->cuda_ffma.n, .k = q->cuda_ffma.k, .stages = 2,
+		             .split = q->cuda_ffma.split};
+		return true;
+	default:
+		return false;
+	}
+}
+
+const char *
+cu_gemm_text(Arena *a, const Tiles *p)
+{
+	Params q = params_of(p);
+
+	return space_text(a, &q);
 }
 
 bool
 cu_gemm_parse(const char *text, Tiles *p)
 {
-	*p = (Tiles){.split = 1, .stages = 2};
-	if (!text)
-		return false;
-	if (sscanf(text, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
-		return p->mma = true;
-	*p = (Tiles){.split = 1};
-	if (sscanf(text, "tf32{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
-		return p->mma = p->tf32 = true;
-	*p = (Tiles){.split = 1, .mma = true, .wn = 1};
-	if (sscanf(text, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->groups, &p->split) >= 5) {
-		p->wm = 4 * p->groups;
-		return p->groups > 0 && p->groups <= 8;
-	}
-	*p = (Tiles){.split = 1, .stages = 2};
-	return sscanf(text, "ffma{m=%d,n=%d,k=%d,split=%d}", &p->m, &p->n, &p->k, &p->split) >= 3;
+	Params q;
+
+	return space_parse("cuda", NULL, text, &q) && cu_tiles_of(&q, p);
 }
 
 /* ---------------------------------------------------------------- which */
@@ -100,18 +128,14 @@ cu_gemm_tiles(const Form *f, const Tiles *p)
 	return cu_form_count(f->b, f->nb) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m) * cu_tiles_along(cu_form_count(f->n, f->nn), p->n);
 }
 
-/* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands that it makes. */
-typedef struct Load { bool heavy, reduces, made[2]; } Load;
-
-/* May k be split, so that few tiles fill the machine? */
-static bool
-has_parts(const Op *op, const Form *f)
+bool
+cu_gemm_has_parts(const Op *op, const Form *f)
 {
 	return op->kind == OP_conv2d_dw || cu_form_count(f->k, f->nk) >= 2048;
 }
 
-static void
-parts_choose(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
+void
+cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
 {
 	const Budget *b = &cu_machine(g)->budget;
 	int64_t tiles = cu_gemm_tiles(f, p), steps = cu_tiles_along(cu_form_count(f->k, f->nk), p->k);
@@ -120,7 +144,7 @@ parts_choose(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
 	split = split > steps / 8 ? steps / 8 : split;
 	while (split > 1 && split * tiles * p->m * p->n * 4 > b->l2)
 		split--;
-	if (!load.reduces && split > 1 && has_parts(op, f) && !f->classes)
+	if (!load.reduces && split > 1 && cu_gemm_has_parts(op, f) && !f->classes)
 		p->split = (int)split;
 }
 
@@ -134,7 +158,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
-	bool parts = has_parts(op, &f);
+	bool parts = cu_gemm_has_parts(op, &f);
 	int i = 0, many = cu_machine(g)->budget.blocks;
 
 	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2)
@@ -148,7 +172,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
 		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false};
-	parts_choose(g, op, &f, load, &p);
+	cu_gemm_parts(g, op, &f, load, &p);
 	return p;
 }
 
@@ -169,8 +193,8 @@ is_large(const Graph *g, const Op *op)
 	return type_elements(val_type(g, op->in[0])) >> 30 || type_elements(val_type(g, op->in[1])) >> 30 || type_elements(val_type(g, op->out[0])) >> 30;
 }
 
-static Load
-load_of(const Graph *g, int group, const Op *op)
+Load
+cu_gemm_load(const Graph *g, int group, const Op *op)
 {
 	int behind = 0;
 	Load l = {.heavy = is_large(g, op), .reduces = reduces(g, group)};
@@ -189,43 +213,15 @@ load_of(const Graph *g, int group, const Op *op)
 	return l;
 }
 
-/* ---------------------------------------------------------------- a tuning file's */
-static bool
-is_one_of(int x, const int *set)
+/* What tune.def asks of a contraction in tiles. */
+Facts
+cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch)
 {
-	while (*set && *set != x)
-		set++;
-	return *set != 0;
-}
-
-static const char *
-tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const Tiles *d, Tiles *p)
-{
-	static const int sides[] = {32, 64, 128, 256, 0}, depths[] = {8, 16, 32, 64, 0}, warps[] = {1, 2, 4, 8, 0};
-	const Budget *b = &cuda_machine(NULL, cx->arch)->budget;
-	Arena *a = g->arena;
-	const char *why;
-
-	if (cu_gemm_parse(cx->tuned, p) && p->tf32 && (val_type(g, op->in[0])->dtype != DT_f32 || cu_is_turing(cx->arch)))
-		return "tf32 multiplies f32, from sm_80 on";
-	if (!cu_gemm_parse(cx->tuned, p) || strcmp(tiles_text(a, p), cx->tuned) || (p->mma != d->mma && !p->tf32))
-		return arena_printf(a, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(a, d));
-	if (p->groups && (why = cu_wgmma_misfit(g, op, cx->arch, p)))
-		return why;
-	if (!p->groups && (!is_one_of(p->m, sides) || !is_one_of(p->n, sides) || !is_one_of(p->k, depths) || (p->tf32 ? p->k < 16 : p->mma ? p->k < 32 : p->k > 32)))
-		return "tiles are 32, 64, 128 or 256 on a side, and 32 or 64 deep for mma, 16 to 64 for tf32, 8 to 32 for ffma";
-	if (p->mma && !p->groups && (!is_one_of(p->wm, warps) || !is_one_of(p->wn, warps) || p->wm * p->wn > 8 || p->m % (16 * p->wm) || p->n % (16 * p->wn)))
-		return "warps of 16 x 16 numbers at least, 8 of them at most";
-	if (!p->groups && (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128))
-		return "more sums than threads hold in registers";
-	if (!p->groups && (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > b->shared))
-		return "more shared memory than a block has";
 	Form f = cu_form(g, op);
 
-	if (p->split < 1 || (p->split > 1 && (f.classes || reduces(g, group) || p->split > cu_form_count(f.k, f.nk)
-	    || cu_gemm_workspace(g, group, op, p) > 4 * b->l2)))
-		return "k cannot be split into so many parts here";
-	return NULL;
+	return (Facts){.M = cu_form_count(f.m, f.nm), .N = cu_form_count(f.n, f.nn), .K = cu_form_count(f.k, f.nk),
+	               .entries = cu_form_count(f.b, f.nb), .matmul = op->kind == OP_matmul, .classes = f.classes,
+	               .reduces = reduces(g, group), .smem = cuda_machine(NULL, arch)->shared};
 }
 
 /* ---------------------------------------------------------------- the group around it */
@@ -264,22 +260,76 @@ cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 	return p->split > 1 ? cu_parts_bytes(&f, p) : cu_states_bytes(g, group, &f, p);
 }
 
-void
-cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
+/* ---------------------------------------------------------------- rows of algos.def */
+static const char *
+mma_why_not(Arena *a, DType t, const char *arch)
 {
-	Form f = cu_form(g, op);
-	Load load = load_of(g, group, op);
-	Tiles p = tiles_choose(g, op, cu_has_mma((DType)val_type(g, op->in[0])->dtype, cx->arch), load), t;
-	Group *gr = &g->group.at[group];
-
-	if (p.mma && cu_wgmma_choose(g, group, op, cx, !load.heavy && !load.reduces, has_parts(op, &f), &p))
-		parts_choose(g, op, &f, load, &p);
-	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
-		p = t;
-	select_overrule(cx, "wgmma", p.groups > 0);
-	gr->kernel = tiles_text(g->arena, &p);
-	gr->workspace = cu_gemm_workspace(g, group, op, &p);
+	(void)a;
+	return cu_has_mma(t, arch) ? NULL : "mma multiplies f16, and bf16 from sm_80 on";
 }
+
+static const char *
+tf32_why_not(Arena *a, DType t, const char *arch)
+{
+	(void)a;
+	return t == DT_f32 && !cu_is_turing(arch) ? NULL : "tf32 multiplies f32, from sm_80 on";
+}
+
+static const char *
+ffma_why_not(Arena *a, DType t, const char *arch)
+{
+	if (!cu_has_mma(t, arch))
+		return NULL;
+	return arena_printf(a, "ffma multiplies f32; of %s there are matrix instructions", dtype_info[t].name);
+}
+
+static const char *
+mma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p, double *value)
+{
+	(void)group, (void)cx, (void)value;
+	*p = tiles_choose(g, op, true, *l);
+	return NULL;
+}
+
+static const char *
+ffma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p, double *value)
+{
+	(void)group, (void)cx, (void)value;
+	*p = tiles_choose(g, op, false, *l);
+	return NULL;
+}
+
+static double mma_rate(const Rates *r) { return r->products; }
+static double tf32_rate(const Rates *r) { return r->products / 2; }
+
+const CuAlgo cu_algo_mma = {
+	.family = FAMILY_cuda_mma,
+	.doc = "tiles multiplied by the matrix instructions of a warp, mma.sync.m16n8k16 of f16 or bf16",
+	.tiles = true,
+	.reduces = true,
+	.why_not = mma_why_not,
+	.offer = mma_offer,
+	.rate = mma_rate,
+	.emit = cu_gemm_emit,
+};
+const CuAlgo cu_algo_tf32 = {
+	.family = FAMILY_cuda_tf32,
+	.doc = "tiles of f32 rounded to 11 bits, mma.sync.m16n8k8",
+	.tiles = true,
+	.reduces = true,
+	.why_not = tf32_why_not,
+	.rate = tf32_rate,
+	.emit = cu_gemm_emit,
+};
+const CuAlgo cu_algo_ffma = {
+	.family = FAMILY_cuda_ffma,
+	.doc = "tiles of f32 by the multiply-adds of 16 x 16 threads",
+	.tiles = true,
+	.reduces = true,
+	.why_not = ffma_why_not,
+	.offer = ffma_offer,
+	.emit = cu_gemm_emit,
+};
 
 void
 cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
@@ -613,7 +663,7 @@ tiles_kernel(Gemm *x)
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
 	c->two = two_fit(x);
-	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), cu_gemm_tiles(&x->f, p) * p->split);
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", cu_gemm_text(c->a, p)), cu_gemm_tiles(&x->f, p) * p->split);
 }
 
 void

@@ -3,10 +3,8 @@
  * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: text of one kernel or more, the first by the group's name.
  * Reductions are emitted first (rows.c), then what is left as maps, one for each shape, a thread to an element. Running sums and scatters have a thread to
  * each line along their axis, so every sum has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
+#include "algo.h"
 #include "composite.h"
-#include "dnn.h"
-#include "gemm.h"
-#include <stdlib.h>
 #include <string.h>
 
 bool
@@ -301,9 +299,10 @@ static void
 group_kernels(Cuda *c)
 {
 	bool stores = c->group >= 0 && group_is_map(c->g, c->group);
-	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : NULL;
 	const Op *special = NULL, *contract = NULL, *red = NULL;
-	Tiles tiles;
+	Params p;
+
+	space_parse("cuda", NULL, c->group >= 0 ? c->g->group.at[c->group].kernel : NULL, &p);
 
 	for (uint32_t i = c->first; i < c->last; i++) {
 		const Op *op = &c->g->op.at[i];
@@ -321,18 +320,20 @@ group_kernels(Cuda *c)
 		special_emit(c, special);
 		return;
 	}
-	if (contract && cu_dnn_is(text)) {
-		cu_dnn_emit(c, contract);
-		if (red)
+	const CuAlgo *algo = contract ? cu_algo_of(p.family) : NULL;
+
+	if (algo && algo->emit) {
+		algo->emit(c, contract);
+		if (red && !algo->reduces)
 			cu_rows_emit(c, !cu_rows_small(c->g, red), 1);
-	} else if (contract && cu_gemm_parse(text, &tiles)) {
-		cu_gemm_emit(c, contract);
-	} else if (red && text && !strncmp(text, "columns{", 8)) {
+	} else if (red && p.family == FAMILY_cuda_columns) {
 		cu_columns_emit(c);
-	} else if (red && text && !strncmp(text, "total{", 6)) {
-		cu_totals_emit(c, atoi(text + strlen("total{pieces=")));
+	} else if (red && p.family == FAMILY_cuda_total) {
+		cu_totals_emit(c, p.cuda_total.pieces);
 	} else if (red) {
-		cu_rows_emit(c, !text || !strstr(text, "threads=1}"), text && strstr(text, "pieces=") ? atoi(strstr(text, "pieces=") + 7) : 1);
+		bool rows = p.family == FAMILY_cuda_rows;
+
+		cu_rows_emit(c, !rows || p.cuda_rows.threads > 1, rows ? p.cuda_rows.pieces : 1);
 	}
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */

@@ -6,8 +6,7 @@
  * half of that by tf32, which on Hopper is 65 % of 65 % (mma.sync alone does not fill its tensor cores; wgmma, and
  * cuDNN's engines, do). */
 #include "../codegen.h"
-#include "dnn.h"
-#include "gemm.h"
+#include "algo.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,10 +69,13 @@ cuda_machine_word(const Target *t, const char *arch, Arena *a)
 double
 cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 {
+	Params p;
+
 	(void)t;
-	if (!strncmp(kernel, "wgmma{", 6) || (cu_dnn_is(kernel) && r->group_products > 0))
-		return r->group_products;
-	if (!strncmp(kernel, "tf32{", 5))
-		return r->products / 2;
-	return !strncmp(kernel, "mma{", 4) || strstr(kernel, "{mma,") || cu_dnn_is(kernel) ? r->products : r->flops; /* contractions; attention */
+	space_parse("cuda", NULL, kernel, &p);
+	const CuAlgo *algo = cu_algo_of(p.family);
+
+	if (p.family == FAMILY_cuda_attention && p.cuda_attention.by)
+		return r->products;
+	return algo && algo->rate ? algo->rate(r) : r->flops;
 }
