@@ -47,14 +47,16 @@ typedef struct Epilogue {
 	int raw;                 /* buffer of the raw sums; -1: a tile on the stack */
 	Out out[EPILOGUE_OUTS], late[EPILOGUE_OUTS]; int nout, nlate;
 	Red red[EPILOGUE_OUTS]; int ws[EPILOGUE_OUTS], nred;
-	int64_t npiece;          /* tasks that keep a state of their own */
+	int64_t npiece;          /* states of each column: of pixel rows, or tasks */
 	Out fetch[EPILOGUE_OUTS]; int nfetch; /* full-size buffers that a tile reads or writes */
+	V carry;                 /* on the stack, [reduction][CARRIED][column of a panel]: what the tiles of a block have added up so far */
 } Epilogue;
 /* Sets the logical indices of row `row` of the tile, all but the columns' axis. */
 typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
 typedef struct EpilogueTile {
 	V rows, column, columns; /* its extent, its first column */
-	V piece, done;           /* the task, rows of these columns that it has seen before */
+	V piece, done;           /* which of the states, rows of these columns that it has seen before */
+	V carried;               /* rows of its block that other tiles have had before it; NULL: it is a block of its own, with a state to be combined with the task's */
 	V tile; int64_t tile_columns; /* where raw is -1 */
 	int unroll;              /* vectors at once */
 	EpilogueIndex *index; void *cx;
@@ -64,9 +66,11 @@ const char *epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
 /* workspace: bytes of the group's that the contraction itself uses; the states follow. */
 void epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epilogue *p);
 int64_t epilogue_workspace(const Graph *g, const Op *red, int64_t npiece);
-/* Where raw sums go: a buffer, or a tile of this function's own. */
-V epilogue_raw(Emit *e, const Epilogue *p, int64_t rows, int64_t columns, bool *tile);
+/* Where raw sums go: a buffer, or a tile of this function's own; and room for what tiles leave to each other. */
+V epilogue_raw(Emit *e, Epilogue *p, int64_t rows, int64_t columns, bool *tile);
 void epilogue_tile(Emit *e, Epilogue *p, const EpilogueTile *t);
+/* Behind the tiles of a block, which t describes as if it were one. */
+void epilogue_block(Emit *e, Epilogue *p, const EpilogueTile *t);
 /* Asks for what epilogue_tile will read and write; `columns` floats of a row. */
 void epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t columns);
 void epilogue_finish(GroupCx *gc, GraphKernels *gk, Epilogue *p, PieceCount *count, void *cx);
@@ -125,6 +129,14 @@ int64_t tile_rows(int64_t rows, int64_t block, int mr);
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
+/* Rows of a product: a tile [lo, lo + count) of the block [first, first + rows). Blocks are cut by the number of rows alone, and what the epilogue reduces it adds up row by row within a block, whatever its
+ * tiles: so none of their sizes changes a bit. Where nothing is reduced there are no blocks, and only tiles are cut. */
+typedef struct RowLoops { V lo, count, first, rows; bool blocks; } RowLoops;
+RowLoops rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows);
+/* Closes what rows_open has opened. `block`: of the index that t has, at the block's first row. */
+void rows_close(Emit *e, const RowLoops *r, Epilogue *epi, const EpilogueTile *t, void *block);
+/* What rows_open makes of `rows` rows, cut into parts of `part` first. */
+int64_t row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
@@ -171,6 +183,7 @@ PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int 
 /* For fuse, before anything is chosen. */
 void prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r);
 int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
+bool prologue_bands(const Graph *g, const Op *op, const GemmParams *p); /* does a kernel whose tasks walk rows of pixels make it so? */
 int64_t prologue_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 /* Where this stands: W neighbours along c of image n at pixel (h, w). */
 Cell prologue_at(Emit *e, Val v, V n, Ix c, V h, V w);

@@ -379,7 +379,7 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 	if (p->strassen)
 		return strassen_pieces(g, op, p);
 	if (op->kind != OP_matmul)
-		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
+		return val_type(g, op->out[0])->axis[2].n;
 	matmul_mat(g, op, &m);
 	return m.batch * ceil_div(m.m.n, matmul_block(p));
 }
