@@ -106,7 +106,7 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	int64_t batch;           /* full-batch entries */
 } Mat;
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
-int64_t matmul_block(const GemmParams *p);              /* rows of a task */
+int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape and the instructions, not of the tile */
 bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole rows: a task is a panel of them then */
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */

@@ -109,11 +109,13 @@ gemm_can(const Graph *g, const Op *op, int vector_bytes)
 	}
 }
 
-/* Rows of a task of a matrix product. */
+/* Some eight tiles of usual size; narrow products have higher ones. */
 int64_t
-matmul_block(const GemmParams *p)
+matmul_block(const Mat *m, const GemmParams *p)
 {
-	return p->mr * 8;
+	enum { VECTOR = 16 };
+
+	return p->tiles ? 256 : p->f16 || m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : 48;
 }
 
 static int64_t
@@ -162,7 +164,7 @@ gemm_band(const Graph *g, const Op *op, GemmParams *p)
 bool
 matmul_split(const Mat *m, const GemmParams *p)
 {
-	return m->batch * ceil_div(m->m.n, matmul_block(p)) < 8;
+	return m->batch * ceil_div(m->m.n, matmul_block(m, p)) < 8;
 }
 
 bool
@@ -170,7 +172,7 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
-	return op->kind == OP_matmul && attr_bool(op, A_ta) && !p->tiles && matmul_mat(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(p);
+	return op->kind == OP_matmul && attr_bool(op, A_ta) && !p->tiles && matmul_mat(g, op, &m) && m.k <= COPY_BYTES / 4 / matmul_block(&m, p);
 }
 
 /* Rows of a turned operand whose distance is a multiple of half a page meet in few sets of the caches. */
@@ -293,7 +295,7 @@ main_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	if (p->strassen)
 		return strassen_scratch(g, op, p);
 	if (p->copy && matmul_mat(g, op, &m))
-		return m.k / gemm_unit(p) * matmul_block(p) * 4;
+		return m.k / gemm_unit(p) * matmul_block(&m, p) * 4;
 	return prologue_scratch(g, op, p);
 }
 
@@ -381,7 +383,7 @@ gemm_pieces(const Graph *g, const Op *op, const GemmParams *p)
 	if (op->kind != OP_matmul)
 		return val_type(g, op->out[0])->axis[2].n;
 	matmul_mat(g, op, &m);
-	return m.batch * ceil_div(m.m.n, matmul_block(p));
+	return m.batch * ceil_div(m.m.n, matmul_block(&m, p));
 }
 
 int64_t

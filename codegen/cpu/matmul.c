@@ -43,9 +43,8 @@ mat_pieces(Emit *e, void *cx, V piece)
 
 /* Copies rows [lo, hi) of an entry of a turned operand, which starts at `from`, to the scratch memory: k pieces of a task's rows. */
 static V
-copy_turned(Emit *e, const GemmParams *p, int64_t k, V from, V line, V lo, V hi)
+copy_turned(Emit *e, const GemmParams *p, int64_t k, int64_t block, V from, V line, V lo, V hi)
 {
-	int64_t block = matmul_block(p);
 	V to = scratch_ptr(e, 0), i = loop_open(e, k64(e, 0), k64(e, k), 1), rows = i_sub(e, hi, lo);
 	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, lo, k64(e, 4)))), out = ptr_at(e, to, i_mul(e, i, k64(e, block * 4)));
 
@@ -78,7 +77,7 @@ product_of(const Graph *g, const Op *op, const GemmParams *p)
 	x.m.k /= gemm_unit(p);
 	x.nr = (int64_t)p->nv * p->lanes;
 	x.npanel = ceil_div(x.m.n, x.nr);
-	x.block = matmul_block(p);
+	x.block = matmul_block(&x.m, p);
 	x.blocks = ceil_div(x.m.m.n, x.block);
 	return x;
 }
@@ -167,7 +166,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
 
 		if (p->copy) {
-			from = copy_turned(&e, p, x.m.k, from, line, x.lo, x.hi);
+			from = copy_turned(&e, p, x.m.k, x.block, from, line, x.lo, x.hi);
 			skip = x.lo;
 		}
 		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1), column = i_mul(&e, kb, k64(&e, nr));
