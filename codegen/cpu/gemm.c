@@ -66,7 +66,7 @@ microkernel(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
 {
 	if (p->tiles)
 		return gemm_micro_amx(l, mr, nv, masked, !p->pack);
-	return (p->f16 ? gemm_micro_f16 : p->pair ? gemm_micro_pairs : p->one_chain ? gemm_micro_chain : gemm_micro)(l, mr, nv, p->lanes, masked);
+	return p->f16 ? gemm_micro_f16(l, mr, nv, p->lanes, masked) : gemm_micro(l, mr, nv, p->lanes, masked, p->chains, p->pair);
 }
 
 Tiles
@@ -460,6 +460,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			(long long)group->workspace);
 		return;
 	}
+	p.chains = gemm_chains(gc->g, op, &p, bytes);
 	scratch_check(gc, gemm_scratch(gc->g, op, &p));
 	find_operands(gc, op, &p, operand, gk);
 	int a = operand[0], b = operand[1];

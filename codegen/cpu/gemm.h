@@ -16,19 +16,17 @@ typedef struct GemmParams {
 	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
 	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
 	bool winograd, strassen; /* winograd.c, strassen.c instead: mr, nv, lanes are those of its products */
-	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
+	int chains;              /* interleaved sums that every result is added up in; 0: as gemm_chains says of the shape, and one in kernels of other operators */
 } GemmParams;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
  * Strides in bytes, in a block of int64: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
-/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
-V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
-V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.pair: elements of A and B are pairs of bf16 */
+/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). chains: 0, 1, 2, 4 or 8. pair: elements of A and B are pairs of bf16 */
+V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* GemmParams.f16: pairs of f16 (micro_fp16.c) */
 /* GemmParams.tiles (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
 V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
-V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.one_chain */
 /* Before the loops of a kernel that uses tiles; amx_close at its end is emit_end's. */
 void amx_open(Emit *e);
 /* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs side by side. */
@@ -196,7 +194,8 @@ V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
-/* wgrad.c; parts: buffer of partial sums, -1 = none. */
+/* wgrad.c: one input channel: are the filter's columns the rows of the product? parts: buffer of partial sums, -1 = none. */
+bool wgrad_columns(const Graph *g, const Op *op, const GemmParams *p);
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
 
 /* winograd.c: 3x3 filters. Why it cannot, or does not pay beside direct products of f32; NULL: choose it. p: of its own products, f32. */
@@ -227,6 +226,8 @@ void strassen_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int
 DType gemm_half(const Graph *g, const Op *op);
 bool gemm_can(const Graph *g, const Op *op, int vector_bytes);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
+/* p->chains, or how many the shape and the machine ask for where that is 0: no size of tiles enters. */
+int gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 const char *gemm_text(Arena *a, const Op *op, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);
 /* tuned.c: a tuning file's parameters (cx->tuned) instead of the default ones in p, if they fit; else cx->misfit says why not. */

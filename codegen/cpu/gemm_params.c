@@ -240,23 +240,64 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	return p;
 }
 
+/* A small tile waits for its own additions: rows of the product, vectors of the default tile. */
+int
+gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+{
+	enum { ENOUGH = 12 }; /* sums that hide the latency of two units */
+	GemmParams d = gemm_params(g, op, vector_bytes);
+	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	int64_t rows = 0;
+	int chains = 1;
+	Mat m;
+
+	if (p->chains || p->winograd || p->strassen || p->tiles || p->f16)
+		return p->chains ? p->chains : 1;
+	if (op->kind == OP_matmul)
+		rows = matmul_mat(g, op, &m) ? m.m.n : 0;
+	else if (op->kind == OP_conv2d_dw)
+		rows = wgrad_columns(g, op, p) ? o->axis[3].n : x->axis[1].n;
+	else
+		rows = o->axis[3].n * o->axis[0].n;
+	while (chains < 8 && 2 * chains * d.nv * (rows < d.mr ? rows : d.mr) <= ENOUGH)
+		chains *= 2;
+	return chains;
+}
+
+static const char *
+chains_text(Arena *a, const GemmParams *p)
+{
+	return p->chains ? arena_printf(a, ",chains=%d", p->chains) : "";
+}
+
 const char *
 gemm_text(Arena *a, const Op *op, const GemmParams *p)
 {
 	if (p->winograd || p->strassen)
 		return arena_printf(a, "%s{mr=%d,nv=%d,lanes=%d}", p->winograd ? "winograd" : "strassen", p->mr, p->nv, p->lanes);
 	if (op->kind == OP_conv2d_dw)
-		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s%s}", p->mr, p->nv, p->lanes, p->parts, p->band,
-		    p->images ? arena_printf(a, ",images=%d", p->images) : "", pairs_text(p));
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->copy ? ",copy=1" : "",
-	    pairs_text(p));
+		return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s%s%s}", p->mr, p->nv, p->lanes, p->parts, p->band,
+		    p->images ? arena_printf(a, ",images=%d", p->images) : "", chains_text(a, p), pairs_text(p));
+	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s%s%s}", p->mr, p->nv, p->lanes, p->panel_outer ? "panel" : "row", p->pack, p->copy ? ",copy=1" : "",
+	    chains_text(a, p), pairs_text(p));
 }
 
 /* What tables of microkernels hold. */
 static bool
 tile_possible(const GemmParams *p)
 {
-	return p->mr > 0 && p->mr <= 64 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
+	bool chains = !p->chains || (p->chains <= 8 && !(p->chains & (p->chains - 1)) && p->mr * p->nv * p->chains <= 64);
+
+	return p->mr > 0 && p->mr <= 64 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16) && chains;
+}
+
+static int
+chains_parse(const char *text)
+{
+	const char *at = strstr(text, ",chains=");
+	int n = 0;
+
+	return at && sscanf(at, ",chains=%d", &n) == 1 && n > 0 ? n : 0;
 }
 
 bool
@@ -273,10 +314,12 @@ gemm_parse(const char *text, GemmParams *p)
 		return tile_possible(p);
 	*p = (GemmParams){.parts = 1, .band = 1};
 	pairs_parse(text, p);
+	p->chains = chains_parse(text);
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d,images=%d", &p->mr, &p->nv, &p->lanes, &p->parts, &p->band, &p->images) >= 5)
 		return tile_possible(p) && p->parts > 0 && p->band > 0 && p->images >= 0;
 	*p = (GemmParams){.parts = 1, .band = 1};
 	pairs_parse(text, p);
+	p->chains = chains_parse(text);
 	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
 		return false;
 	p->panel_outer = !strcmp(outer, "panel");

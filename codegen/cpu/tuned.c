@@ -51,6 +51,8 @@ misfit(const Graph *g, const Op *op, const SelectCx *cx, const GemmParams *d, Ge
 			return "strassen is switched off";
 		return strassen_why_not(g, op, p);
 	}
+	if (p->chains && (p->tiles || p->f16))
+		return "chains are of products without instructions for 16 bits";
 	if (p->pair != d->pair)
 		return d->pair ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
 	if (p->tiles != d->tiles || p->f16 != d->f16 || !pairs_fit(g, op, arch_named(cx->arch ? cx->arch : arch_native()), p))
@@ -62,6 +64,7 @@ void
 tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 {
 	GemmParams d = *p, t;
+	int bytes = arch_named(cx->arch ? cx->arch : arch_native())->vector_bytes;
 
 	if (!cx->tuned)
 		return;
@@ -72,4 +75,7 @@ tuned_choose(const Graph *g, const Op *op, SelectCx *cx, GemmParams *p)
 	select_overrule(cx, "winograd", t.winograd);
 	select_overrule(cx, "strassen", t.strassen);
 	*p = t;
+	/* the default is no part of the text */
+	if (t.chains == gemm_chains(g, op, &(GemmParams){.pair = t.pair}, bytes))
+		p->chains = 0;
 }

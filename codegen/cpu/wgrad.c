@@ -20,6 +20,12 @@ typedef struct Wgrad {
 	int64_t images;          /* of a pass, or pairs of them */
 } Wgrad;
 
+bool
+wgrad_columns(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return val_type(g, op->in[0])->axis[1].n == 1 && val_type(g, op->out[0])->axis[3].n > 1 && !p->pair;
+}
+
 static void
 find_taps(Emit *e, Wgrad *w)
 {
@@ -144,7 +150,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
-		w.columns = w.C == 1 && w.S > 1 && !p->pair;
+		w.columns = wgrad_columns(gc->g, op, p);
 		w.line[0] = p->pair && !p->tiles ? pairs_line(gc->g, op, 0) : w.C;
 		w.line[1] = p->pair ? pairs_line(gc->g, op, 1) : w.K;
 		w.channel = p->tiles ? w.N * 4 : 4; /* amx_turn has put the images side by side */
