@@ -3,9 +3,11 @@
  * In: a tile of raw sums that the microkernel has just written.   Out: the group's outputs for the tile, and the states of its reductions
  * over rows (moments of a batch normalisation, the sums of its gradient, a bias's gradient). The raw sums go to the contraction's own buffer if
  * something else reads them in f32; else they stay in a tile on the stack. What the tile's ops will read and write is fetched into the cache before the
- * microkernel runs, so that memory works while it multiplies. Reductions: rows one after the other through a block of them, which the microkernel's tiles share: what they have added up stands on the stack between
- * them. A block's state is combined with the one that the task keeps in the workspace, [piece][column], for finish.c to combine in the pieces' order. Blocks, pieces and tasks are cut by shape, so the bits
- * are the same for any size of tiles and any number of threads.
+ * microkernel runs, so that memory works while it multiplies. Reductions: rows one after the other through a block of
+ * them, which the microkernel's tiles share: what they have added up stands on the stack between them. A block's state
+ * is combined with the one that the task keeps in the workspace, [piece][column], for finish.c to combine in the
+ * pieces' order. Blocks, pieces and tasks are cut by shape, so the bits are the same for any size of tiles and any
+ * number of threads.
  * Refuses (epilogue_reduces): reductions over columns, of several passes, with an index, of other types than f32. */
 #include "gemm.h"
 #include <string.h>
@@ -264,7 +266,8 @@ sums_store(Emit *e, TileCx *t, int n, const Ix *column)
 			RedAcc *a = &t->acc[k][u];
 
 			for (int j = 0; j < sums_of(a); j++)
-				vec_store(e, carried_at(e, t, k, j, column[u]), slot_get(e, a->slot[0][j], vec_of(e, e->l->f32)), NULL);
+				vec_store(e, carried_at(e, t, k, j, column[u]),
+				          slot_get(e, a->slot[0][j], vec_of(e, e->l->f32)), NULL);
 		}
 }
 
@@ -277,8 +280,11 @@ sums_load(Emit *e, TileCx *t, int n, const Ix *column)
 
 			for (int j = 0; j < sums_of(a); j++)
 				slot_set(e, a->slot[0][j], vec_load(e, carried_at(e, t, k, j, column[u]), NULL));
-			if (a->op->kind == OP_moments)
-				a->shift[0] = cell_of(vec_load(e, carried_at(e, t, k, CARRIED - 1, column[u]), NULL), true, DT_f32);
+			if (a->op->kind != OP_moments)
+				continue;
+			V about = vec_load(e, carried_at(e, t, k, CARRIED - 1, column[u]), NULL);
+
+			a->shift[0] = cell_of(about, true, DT_f32);
 		}
 }
 
@@ -295,11 +301,13 @@ sums_begin(Emit *e, TileCx *t, int n, const Ix *column)
 	for (int u = 0; u < n; u++)
 		for (int k = 0; k < t->p->nred; k++)
 			if (t->acc[k][u].op->kind == OP_moments)
-				vec_store(e, carried_at(e, t, k, CARRIED - 1, column[u]), cell_vec(e, t->acc[k][u].shift[0]), NULL);
+				vec_store(e, carried_at(e, t, k, CARRIED - 1, column[u]),
+				          cell_vec(e, t->acc[k][u].shift[0]), NULL);
 	loop_close(e);
 }
 
-/* Many blocks are added one after the other, so sums carry what rounding took from them (Knuth's two-sum, TAOCP 4.2.2). */
+/* Many blocks are added one after the other, so sums carry what rounding took from them (Knuth's two-sum, TAOCP
+ * 4.2.2). */
 static void
 add_sum(Emit *e, TileCx *t, int k, Cell x, Cell first, const Ix *ix)
 {

@@ -66,7 +66,9 @@ microkernel(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
 {
 	if (p->tiles)
 		return gemm_micro_amx(l, mr, nv, masked, !p->pack);
-	return p->f16 ? gemm_micro_f16(l, mr, nv, p->lanes, masked) : gemm_micro(l, mr, nv, p->lanes, masked, p->chains, p->pair);
+	if (p->f16)
+		return gemm_micro_f16(l, mr, nv, p->lanes, masked);
+	return gemm_micro(l, mr, nv, p->lanes, masked, p->chains, p->pair);
 }
 
 Tiles
@@ -129,7 +131,8 @@ tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 	*count = i_sub(e, hi, *lo);
 }
 
-/* A block of rows is so many units at most: units that usual tiles fill (6, 12, or 14 rows of one vector; matrix tiles have 32), so many of them that combining states costs little and a sum of a block needs no compensation. */
+/* A block of rows is so many units at most: units that usual tiles fill (6, 12, or 14 rows of one vector; matrix tiles
+ * have 32), so many of them that combining states costs little and a sum of a block needs no compensation. */
 typedef struct BlockSize { int64_t unit, units; } BlockSize;
 
 static BlockSize
@@ -141,7 +144,8 @@ block_size(const Epilogue *epi, const GemmParams *p)
 	return p->tiles ? (BlockSize){32, 2} : narrow || p->f16 ? (BlockSize){14, 4} : (BlockSize){12, 4};
 }
 
-/* A number that LLVM shall not compute anew: its strength reduction would take an address in a loop over a tile's rows from the divisions that cut the tile, row by row. */
+/* A number that LLVM shall not compute anew: its strength reduction would take an address in a loop over a tile's rows
+ * from the divisions that cut the tile, row by row. */
 static V
 settled(Emit *e, V x)
 {
@@ -160,8 +164,10 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 		tiles_open(e, rows, p->mr, &r.lo, &r.count);
 		return r;
 	}
-	V units = i_div(e, i_add(e, rows, k64(e, b.unit - 1)), k64(e, b.unit)), n = i_div(e, i_add(e, units, k64(e, b.units - 1)), k64(e, b.units));
-	V some = i_max(e, n, k64(e, 1)), step = i_mul(e, i_div(e, i_add(e, units, i_sub(e, some, k64(e, 1))), some), k64(e, b.unit)), i = loop_open(e, k64(e, 0), n, 1);
+	V units = i_div(e, i_add(e, rows, k64(e, b.unit - 1)), k64(e, b.unit));
+	V n = i_div(e, i_add(e, units, k64(e, b.units - 1)), k64(e, b.units)), some = i_max(e, n, k64(e, 1));
+	V each = i_div(e, i_add(e, units, i_sub(e, some, k64(e, 1))), some), step = i_mul(e, each, k64(e, b.unit));
+	V i = loop_open(e, k64(e, 0), n, 1);
 
 	r.first = settled(e, i_mul(e, i, step));
 	r.rows = settled(e, i_min(e, step, i_sub(e, rows, r.first)));
@@ -316,8 +322,11 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		V n = extent(&e, o->axis[0]), in = made ? scratch_ptr(&e, 0) : buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0, band = bands ? prologue_pixels(g, op, p) : OW;
 
-		for (int64_t i = 0; i < walk.nrun && !o->axis[0].mul; i++)
-			counts |= row_tiles(epi, p, walk.runs[i * 5 + 1] * o->axis[0].n, (band < walk.runs[i * 5 + 1] ? band : walk.runs[i * 5 + 1]) * o->axis[0].n);
+		for (int64_t i = 0; i < walk.nrun && !o->axis[0].mul; i++) {
+			int64_t run = walk.runs[i * 5 + 1];
+
+			counts |= row_tiles(epi, p, run * o->axis[0].n, (band < run ? band : run) * o->axis[0].n);
+		}
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, walk.apart * C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, walk.rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, walk.smove)),
@@ -329,7 +338,8 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		V strides = strides_block(&e, st), trow = table(&e, walk.rows, OH * 3), trun = table(&e, walk.runs, walk.nrun * 5);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), made0 = k64(&e, 0), made1 = NULL;
 
-		/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a band, whether it is made here or stands in memory */
+		/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a
+		 * band, whether it is made here or stands in memory */
 		if (bands) {
 			made0 = loop_open(&e, k64(&e, 0), k64(&e, OW), band);
 			made1 = i_min(&e, i_add(&e, made0, k64(&e, band)), k64(&e, OW));
@@ -353,11 +363,13 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			nq = LLVMBuildZExt(here(&e), some, e.l->i64, "");
 		}
 		RowLoops r = rows_open(&e, epi, p, i_mul(&e, bands ? i_sub(&e, made1, made0) : len, n));
-		V band0 = i_mul(&e, made0, n), lo = i_add(&e, r.lo, band0), first = i_add(&e, r.first, band0), column = i_mul(&e, kb, k64(&e, nr));
+		V band0 = i_mul(&e, made0, n), lo = i_add(&e, r.lo, band0), first = i_add(&e, r.first, band0);
+		V column = i_mul(&e, kb, k64(&e, nr)), columns_left = i_sub(&e, k64(&e, K), column);
 		V from = ptr_at(&e, in, i_add(&e, a0, i_mul(&e, made ? r.lo : lo, k64(&e, walk.apart * C * 4))));
 		ImageAt at = {lo, n, row, ow}, at_block = {first, n, row, ow};
-		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, K), column)), .piece = row, .done = i_add(&e, i_mul(&e, ow, n), first),
-			.carried = i_sub(&e, r.lo, r.first), .tile = out, .tile_columns = nr, .unroll = p->nv, .index = image_index, .cx = &at};
+		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), columns_left),
+			.piece = row, .done = i_add(&e, i_mul(&e, ow, n), first), .carried = i_sub(&e, r.lo, r.first),
+			.tile = out, .tile_columns = nr, .unroll = p->nv, .index = image_index, .cx = &at};
 
 		epilogue_fetch(&e, epi, &et, nr < K ? nr : K);
 		tile_call(&e, &tiles, r.count, kb, npanel, from, ptr_at(&e, wts, b0),

@@ -16,13 +16,14 @@ typedef struct GemmParams {
 	bool pair;               /* operands are 16-bit numbers, their elements pairs along k: half of it, each as wide as an f32 */
 	bool tiles, f16;         /* pairs multiplied by matrix tiles of bf16, as f16 numbers; else by dot products of bf16 */
 	bool winograd, strassen; /* winograd.c, strassen.c instead: mr, nv, lanes are those of its products */
-	int chains;              /* interleaved sums that every result is added up in; 0: as gemm_chains says of the shape, and one in kernels of other operators */
+	int chains;              /* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 } GemmParams;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
  * Strides in bytes, in a block of int64: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
-/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). chains: 0, 1, 2, 4 or 8. pair: elements of A and B are pairs of bf16 */
+/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). chains: 0, 1, 2, 4 or 8. pair: elements of A
+ * and B are pairs of bf16 */
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* GemmParams.f16: pairs of f16 (micro_fp16.c) */
 /* GemmParams.tiles (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
@@ -47,14 +48,14 @@ typedef struct Epilogue {
 	Red red[EPILOGUE_OUTS]; int ws[EPILOGUE_OUTS], nred;
 	int64_t npiece;          /* states of each column: of pixel rows, or tasks */
 	Out fetch[EPILOGUE_OUTS]; int nfetch; /* full-size buffers that a tile reads or writes */
-	V carry;                 /* on the stack, [reduction][CARRIED][column of a panel]: what the tiles of a block have added up so far */
+	V carry;                 /* on the stack: what the tiles of a block have added up so far */
 } Epilogue;
 /* Sets the logical indices of row `row` of the tile, all but the columns' axis. */
 typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
 typedef struct EpilogueTile {
 	V rows, column, columns; /* its extent, its first column */
 	V piece, done;           /* which of the states, rows of these columns that it has seen before */
-	V carried;               /* rows of its block that other tiles have had before it; NULL: it is a block of its own, with a state to be combined with the task's */
+	V carried;               /* rows of its block that other tiles have had before; NULL: it is a block of its own */
 	V tile; int64_t tile_columns; /* where raw is -1 */
 	int unroll;              /* vectors at once */
 	EpilogueIndex *index; void *cx;
@@ -104,7 +105,7 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	int64_t batch;           /* full-batch entries */
 } Mat;
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
-int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape and the instructions, not of the tile */
+int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape, not of the tile */
 bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole rows: a task is a panel of them then */
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */
@@ -127,8 +128,9 @@ int64_t tile_rows(int64_t rows, int64_t block, int mr);
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
-/* Rows of a product: a tile [lo, lo + count) of the block [first, first + rows). Blocks are cut by the number of rows alone, and what the epilogue reduces it adds up row by row within a block, whatever its
- * tiles: so none of their sizes changes a bit. Where nothing is reduced there are no blocks, and only tiles are cut. */
+/* Rows of a product: a tile [lo, lo + count) of the block [first, first + rows). Blocks are cut by the number of rows
+ * alone, and what the epilogue reduces it adds up row by row within a block, whatever its tiles: so none of their sizes
+ * changes a bit. Where nothing is reduced there are no blocks, and only tiles are cut. */
 typedef struct RowLoops { V lo, count, first, rows; bool blocks; } RowLoops;
 RowLoops rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows);
 /* Closes what rows_open has opened. `block`: of the index that t has, at the block's first row. */
@@ -181,7 +183,8 @@ PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int 
 /* For fuse, before anything is chosen. */
 void prologue_cost(const Graph *g, const Op *op, int k, const Arch *a, DType narrow, Prologue *r);
 int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
-bool prologue_bands(const Graph *g, const Op *op, const GemmParams *p); /* does a kernel whose tasks walk rows of pixels make it so? */
+/* Does a kernel whose tasks walk rows of pixels make it so? */
+bool prologue_bands(const Graph *g, const Op *op, const GemmParams *p);
 int64_t prologue_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 /* Where this stands: W neighbours along c of image n at pixel (h, w). */
 Cell prologue_at(Emit *e, Val v, V n, Ix c, V h, V w);
@@ -194,8 +197,9 @@ V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
-/* wgrad.c: one input channel: are the filter's columns the rows of the product? parts: buffer of partial sums, -1 = none. */
+/* wgrad.c. One input channel: are the filter's columns the rows of the product? */
 bool wgrad_columns(const Graph *g, const Op *op, const GemmParams *p);
+/* parts: buffer of partial sums, -1 = none. */
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
 
 /* winograd.c: 3x3 filters. Why it cannot, or does not pay beside direct products of f32; NULL: choose it. p: of its own products, f32. */

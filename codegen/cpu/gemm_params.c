@@ -286,7 +286,7 @@ gemm_text(Arena *a, const Op *op, const GemmParams *p)
 static bool
 tile_possible(const GemmParams *p)
 {
-	bool chains = !p->chains || (p->chains <= 8 && !(p->chains & (p->chains - 1)) && p->mr * p->nv * p->chains <= 64);
+	bool power = !(p->chains & (p->chains - 1)), chains = p->chains <= 8 && power && p->mr * p->nv * p->chains <= 64;
 
 	return p->mr > 0 && p->mr <= 64 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16) && chains;
 }

@@ -173,10 +173,12 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V panel = ptr_at(&e, B, panel_at(&e, &x, kb, pack_of(gc->g, op, p->pair).taps));
 
 		RowLoops r = rows_open(&e, epi, p, i_sub(&e, x.hi, x.lo));
-		V lo = i_add(&e, x.lo, r.lo), entry = i_mul(&e, x.ent, x.M), row = i_add(&e, entry, lo), c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
+		V lo = i_add(&e, x.lo, r.lo), entry = i_mul(&e, x.ent, x.M), row = i_add(&e, entry, lo);
+		V c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 		MatAt at = {x.o, row}, at_block = {x.o, i_add(&e, entry, i_add(&e, x.lo, r.first))};
 		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)), .piece = task,
-			.done = r.first, .carried = i_sub(&e, r.lo, r.first), .tile = C, .tile_columns = nr, .unroll = p->nv, .index = mat_index, .cx = &at};
+			.done = r.first, .carried = i_sub(&e, r.lo, r.first), .tile = C, .tile_columns = nr,
+			.unroll = p->nv, .index = mat_index, .cx = &at};
 
 		epilogue_fetch(&e, epi, &et, nr < n ? nr : n);
 		tile_call(&e, &tiles, r.count, kb, x.npanel, ptr_at(&e, from, i_mul(&e, i_sub(&e, lo, skip), st[S_AM])), panel,

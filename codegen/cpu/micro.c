@@ -4,9 +4,10 @@
  * nested reductions (filter row, filter column, channel; or pixel row, pixel column, image; or 1, 1, k). All strides are
  * run-time numbers, so one function serves every layer, direction and layout of a module: borders, strides, dilation and
  * transposition are data. B's rows are contiguous vectors; A is broadcast element by element, in any layout.
- * Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to hide the latency of their own additions,
- * k is walked in interleaved sums, as many as the caller says (gemm_chains): the order follows from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room of
- * one f32, so nothing else differs. */
+ * Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to hide the latency of
+ * their own additions, k is walked in interleaved sums, as many as the caller says (gemm_chains): the order follows
+ * from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room of one f32, so
+ * nothing else differs. */
 #include "gemm.h"
 #include <string.h>
 
@@ -149,7 +150,8 @@ block(Micro *m, const char *name)
 	return LLVMAppendBasicBlockInContext(m->l->cx, m->fn, name);
 }
 
-/* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for loop_k. Block `from` is replaced by *end. */
+/* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for
+ * loop_k. Block `from` is replaced by *end. */
 static void
 loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
 {

@@ -8,7 +8,8 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20, ROWS = 48, TILE_ROWS = 8 };
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16, SUM_BYTES = 1500 << 10, SIDE = 900, MOST_BYTES = 32 << 20 };
+enum { ROWS = 48, TILE_ROWS = 8 }; /* of a task in each half, of a tile of the epilogue */
 
 /* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right, 2, 3 below. */
 typedef struct Sum { int8_t a, b, sign; } Sum;

@@ -73,9 +73,12 @@ all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 	V row = ptr_at(e, w->in, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W * w->N * 4))), tap, count;
 
 	tiles_open(e, k64(e, w->S), w->p->mr, &tap, &count);
-	V from = ptr_at(e, row, i_add(e, i_mul(e, tap, k64(e, w->dil[1] * w->N * 4)), k64(e, (w->first * w->stride[1] - w->pad[1]) * w->N * 4)));
+	V first = k64(e, (w->first * w->stride[1] - w->pad[1]) * w->N * 4);
+	V from = ptr_at(e, row, i_add(e, i_mul(e, tap, k64(e, w->dil[1] * w->N * 4)), first));
+	V to = ptr_at(e, c0, i_mul(e, tap, k64(e, w->K * 4)));
 
-	tile_call(e, &w->tiles, count, w->kb, w->npanel, from, gradient_at(e, w, o0, k64(e, w->first)), ptr_at(e, c0, i_mul(e, tap, k64(e, w->K * 4))), np, k64(e, w->last - w->first), w->strides, w->acc);
+	tile_call(e, &w->tiles, count, w->kb, w->npanel, from, gradient_at(e, w, o0, k64(e, w->first)), to, np,
+	    k64(e, w->last - w->first), w->strides, w->acc);
 	loop_close(e);
 	for (int64_t s = 0; s < w->S; s++)
 		for (int side = 0; side < 2; side++) {

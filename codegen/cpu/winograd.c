@@ -172,13 +172,14 @@ weights_point(const Shape *s, const GemmParams *p)
 	return point_bytes(s->C * (s->dw ? s->K : ceil_div(s->K, nr) * nr));
 }
 
-/* Images of a tile whose numbers at the points and products of a usual panel fit the L2; 0: too few to pay, as each block reads all weights. Of the shape and the machine alone: images of a
- * block are added up together. */
+/* Images of a tile whose numbers at the points and products of a usual panel fit the L2; 0: too few to pay, as each
+ * block reads all weights. Of the shape and the machine alone: images of a block are added up together. */
 static int64_t
 block_images(const Shape *s, const GemmParams *p)
 {
 	enum { CACHE = 1 << 20, FEWEST = 16 };
-	int64_t panel = p->lanes == 16 ? 64 : 16, nr = s->K < panel ? s->K : panel, most = CACHE / (POINTS * 4 * (s->C + nr)), blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
+	int64_t panel = p->lanes == 16 ? 64 : 16, nr = s->K < panel ? s->K : panel;
+	int64_t most = CACHE / (POINTS * 4 * (s->C + nr)), blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
 
 	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;
 }
