@@ -80,12 +80,14 @@ params_of(const GemmParams *p)
 		q.cpu_brgemm.outer = p->panel_outer;
 		q.cpu_brgemm.pack = p->pack;
 		q.cpu_brgemm.copy = p->copy;
+		q.cpu_brgemm.chains = p->chains;
 		q.cpu_brgemm.pairs = (int)p->engine;
 		break;
 	case FAMILY_cpu_brgemm_dw:
 		q.cpu_brgemm_dw.parts = p->parts;
 		q.cpu_brgemm_dw.band = p->band;
 		q.cpu_brgemm_dw.images = p->images;
+		q.cpu_brgemm_dw.chains = p->chains;
 		q.cpu_brgemm_dw.pairs = (int)p->engine;
 		break;
 	default:
@@ -118,11 +120,13 @@ gemm_of(const Algo *row, const Params *q)
 		p.panel_outer = q->cpu_brgemm.outer;
 		p.pack = q->cpu_brgemm.pack;
 		p.copy = q->cpu_brgemm.copy;
+		p.chains = q->cpu_brgemm.chains;
 		p.engine = (EngineId)q->cpu_brgemm.pairs;
 	} else if (q->family == FAMILY_cpu_brgemm_dw) {
 		p.parts = q->cpu_brgemm_dw.parts;
 		p.band = q->cpu_brgemm_dw.band;
 		p.images = q->cpu_brgemm_dw.images;
+		p.chains = q->cpu_brgemm_dw.chains;
 		p.engine = (EngineId)q->cpu_brgemm_dw.pairs;
 	}
 	return p;
@@ -164,6 +168,7 @@ facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 
 	f.tiles = f.products == ENGINE_AMX;
 	if (op->kind == OP_conv2d_dw) {
+		f.M = val_type(g, op->in[0])->axis[1].n;
 		f.pixel_rows = val_type(g, op->in[1])->axis[2].n;
 		f.n_images = val_type(g, op->in[0])->axis[0].n / engines[f.products].unit;
 	}
@@ -261,6 +266,11 @@ tuned_choose(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *b
 	for (int i = 0; i < LINES; i++)
 		if (line[i].variant && cx->tell)
 			select_overrule(cx->tell, line[i].name, p.algo == line[i].row);
+	GemmParams d = {.algo = p.algo, .engine = p.engine};
+
+	/* the default is no part of the text */
+	if (p.chains == gemm_chains(g, op, &d, cx->arch->vector_bytes))
+		p.chains = 0;
 	*best = p;
 }
 

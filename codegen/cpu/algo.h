@@ -34,6 +34,7 @@ struct Algo {
 	/* What it makes of the second operand before all else, first in the workspace; behind it partial sums, tiles. */
 	int64_t (*panels)(const Graph *g, const Op *op, const GemmParams *p);
 	int64_t (*workspace)(const Graph *g, const Op *op, const GemmParams *p);
+	bool chains;             /* sums of few results are interleaved (gemm_chains) */
 	bool keeps;              /* the panels may be kept from call to call */
 	int64_t (*scratch)(const Graph *g, const Op *op, const GemmParams *p); /* a thread's own */
 	/* Tasks, each of which keeps states of the epilogue's reductions. */

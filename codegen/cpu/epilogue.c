@@ -3,11 +3,16 @@
  * In: a tile of raw sums that the microkernel has just written.   Out: the group's outputs for the tile, and the states of its reductions
  * over rows (moments of a batch normalisation, the sums of its gradient, a bias's gradient). The raw sums go to the contraction's own buffer if
  * something else reads them in f32; else they stay in a tile on the stack. What the tile's ops will read and write is fetched into the cache before the
- * microkernel runs, so that memory works while it multiplies. Reductions: a tile's rows in registers, then combined with the state that the task keeps in the workspace, [task][column], for
- * finish.c to combine in the tasks' order. Tasks are cut by shape, so the bits are the same for any number of threads.
+ * microkernel runs, so that memory works while it multiplies. Reductions: rows one after the other through a block of
+ * them, which the microkernel's tiles share: what they have added up stands on the stack between them. A block's state
+ * is combined with the one that the task keeps in the workspace, [piece][column], for finish.c to combine in the
+ * pieces' order. Blocks, pieces and tasks are cut by shape, so the bits are the same for any size of tiles and any
+ * number of threads.
  * Refuses (epilogue_reduces): reductions over columns, of several passes, with an index, of other types than f32. */
 #include "gemm.h"
 #include <string.h>
+
+enum { CARRIED = 3 }; /* numbers of a column that a tile leaves to the next: two sums, and what they are taken about */
 
 /* Do its states carry a second number, what rounding took from the first? */
 static bool
@@ -135,8 +140,12 @@ epilogue_workspace(const Graph *g, const Op *red, int64_t npiece)
 }
 
 V
-epilogue_raw(Emit *e, const Epilogue *p, int64_t rows, int64_t columns, bool *tile)
+epilogue_raw(Emit *e, Epilogue *p, int64_t rows, int64_t columns, bool *tile)
 {
+	if (p->nred) {
+		p->carry = slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)(p->nred * CARRIED * columns)));
+		LLVMSetAlignment(p->carry, 64);
+	}
 	*tile = p->raw < 0;
 	if (!*tile)
 		return buffer(e, p->raw);
@@ -208,7 +217,15 @@ tile_row(Emit *e, TileCx *t, V row, const Ix *column, int n)
 	}
 }
 
-/* Moments are taken about the element of the tile's first row. */
+static void
+new_sums(Emit *e, TileCx *t, int n)
+{
+	for (int u = 0; u < n; u++)
+		for (int k = 0; k < t->p->nred; k++)
+			t->acc[k][u] = acc_new(e, t->p->red[k].op, true, false, 1, 0);
+}
+
+/* Moments are taken about the element of the first row. */
 static void
 first_row(Emit *e, TileCx *t, const Ix *column, int n)
 {
@@ -218,7 +235,6 @@ first_row(Emit *e, TileCx *t, const Ix *column, int n)
 
 	for (int u = 0; u < n; u++)
 		for (int k = 0; k < p->nred; k++) {
-			t->acc[k][u] = acc_new(e, p->red[k].op, true, false, 1, 0);
 			if (p->red[k].op->kind != OP_moments)
 				continue;
 			tile_index(e, t, row, column[u], ix);
@@ -227,7 +243,71 @@ first_row(Emit *e, TileCx *t, const Ix *column, int n)
 		}
 }
 
-/* Many tiles are added one after the other, so sums carry what rounding took from them (Knuth's two-sum, TAOCP 4.2.2). */
+/* Number j of reduction k and a vector of columns between the tiles of a block. */
+static V
+carried_at(Emit *e, const TileCx *t, int k, int j, Ix column)
+{
+	V at = i_add(e, i_sub(e, column.s, t->t->column), k64(e, (k * CARRIED + j) * t->t->tile_columns));
+
+	return ptr_at(e, t->p->carry, i_mul(e, at, k64(e, 4)));
+}
+
+static int
+sums_of(const RedAcc *a)
+{
+	return a->op->kind == OP_moments ? CARRIED - 1 : 1;
+}
+
+static void
+sums_store(Emit *e, TileCx *t, int n, const Ix *column)
+{
+	for (int u = 0; u < n; u++)
+		for (int k = 0; k < t->p->nred; k++) {
+			RedAcc *a = &t->acc[k][u];
+
+			for (int j = 0; j < sums_of(a); j++)
+				vec_store(e, carried_at(e, t, k, j, column[u]),
+				          slot_get(e, a->slot[0][j], vec_of(e, e->l->f32)), NULL);
+		}
+}
+
+static void
+sums_load(Emit *e, TileCx *t, int n, const Ix *column)
+{
+	for (int u = 0; u < n; u++)
+		for (int k = 0; k < t->p->nred; k++) {
+			RedAcc *a = &t->acc[k][u];
+
+			for (int j = 0; j < sums_of(a); j++)
+				slot_set(e, a->slot[0][j], vec_load(e, carried_at(e, t, k, j, column[u]), NULL));
+			if (a->op->kind != OP_moments)
+				continue;
+			V about = vec_load(e, carried_at(e, t, k, CARRIED - 1, column[u]), NULL);
+
+			a->shift[0] = cell_of(about, true, DT_f32);
+		}
+}
+
+/* Sums of nothing, for the first tile of a block. */
+static void
+sums_begin(Emit *e, TileCx *t, int n, const Ix *column)
+{
+	V first = LLVMBuildICmp(at1(e, t->t->carried), LLVMIntEQ, t->t->carried, k64(e, 0), "");
+
+	loop_open(e, k64(e, 0), LLVMBuildZExt(at1(e, first), first, e->l->i64, ""), 1);
+	new_sums(e, t, n);
+	first_row(e, t, column, n);
+	sums_store(e, t, n, column);
+	for (int u = 0; u < n; u++)
+		for (int k = 0; k < t->p->nred; k++)
+			if (t->acc[k][u].op->kind == OP_moments)
+				vec_store(e, carried_at(e, t, k, CARRIED - 1, column[u]),
+				          cell_vec(e, t->acc[k][u].shift[0]), NULL);
+	loop_close(e);
+}
+
+/* Many blocks are added one after the other, so sums carry what rounding took from them (Knuth's two-sum, TAOCP
+ * 4.2.2). */
 static void
 add_sum(Emit *e, TileCx *t, int k, Cell x, Cell first, const Ix *ix)
 {
@@ -241,7 +321,7 @@ add_sum(Emit *e, TileCx *t, int k, Cell x, Cell first, const Ix *ix)
 	state_store(e, &p->red[k], a, 1, p->npiece, p->ws[k], t->t->piece, ix, cell_select(e, first, cell_const(e, a->dt, 0), cell_bin(e, EX_ADD, c, lost)));
 }
 
-/* The tile's state into the task's, which is empty if the task has seen no row yet. */
+/* The block's state into the task's, which is empty if the task has seen no row yet. */
 static void
 add_state(Emit *e, TileCx *t, int k, int u, Ix column)
 {
@@ -265,20 +345,45 @@ add_state(Emit *e, TileCx *t, int k, int u, Ix column)
 }
 
 static void
-tile_block(Emit *e, void *cx, const Ix *column, int n)
+add_states(Emit *e, TileCx *t, int n, const Ix *column)
 {
-	TileCx *t = cx;
 	bool was = e->load_here;
 
-	/* states of the task are written by the tile before */
-	first_row(e, t, column, n);
-	tile_row(e, t, loop_open(e, k64(e, 0), t->t->rows, 1), column, n);
-	loop_close(e);
+	/* they are written by the block before */
 	e->load_here = true;
 	for (int u = 0; u < n; u++)
 		for (int k = 0; k < t->p->nred; k++)
 			add_state(e, t, k, u, column[u]);
 	e->load_here = was;
+}
+
+static void
+tile_block(Emit *e, void *cx, const Ix *column, int n)
+{
+	TileCx *t = cx;
+	bool carried = t->t->carried && t->p->nred;
+
+	if (carried) {
+		sums_begin(e, t, n, column);
+		sums_load(e, t, n, column);
+	} else {
+		new_sums(e, t, n);
+		first_row(e, t, column, n);
+	}
+	tile_row(e, t, loop_open(e, k64(e, 0), t->t->rows, 1), column, n);
+	loop_close(e);
+	if (carried)
+		sums_store(e, t, n, column);
+	else
+		add_states(e, t, n, column);
+}
+
+static void
+whole_block(Emit *e, void *cx, const Ix *column, int n)
+{
+	new_sums(e, cx, n);
+	sums_load(e, cx, n, column);
+	add_states(e, cx, n, column);
 }
 
 void
@@ -311,6 +416,14 @@ epilogue_tile(Emit *e, Epilogue *p, const EpilogueTile *t)
 
 	if (p->nout || p->nred)
 		lane_blocks(e, t->column, i_add(e, t->column, t->columns), t->unroll, tile_block, &cx);
+}
+
+void
+epilogue_block(Emit *e, Epilogue *p, const EpilogueTile *t)
+{
+	TileCx cx = {.p = p, .t = t};
+
+	lane_blocks(e, t->column, i_add(e, t->column, t->columns), t->unroll, whole_block, &cx);
 }
 
 /* ---------------------------------------------------------------- after all tiles */

@@ -121,6 +121,85 @@ tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 	*count = i_sub(e, hi, *lo);
 }
 
+/* A block of rows is so many units at most: units that usual tiles fill (6, 12, or 14 rows of one vector; matrix tiles
+ * have 32), so many of them that combining states costs little and a sum of a block needs no compensation. */
+typedef struct BlockSize { int64_t unit, units; } BlockSize;
+
+static BlockSize
+block_size(const Epilogue *epi, const GemmParams *p)
+{
+	const Type *o = val_type(epi->gc->g, epi->op->out[0]);
+	bool narrow = epi->gc->c->l.arch->vector_bytes == 64 && o->axis[o->perm[o->rank - 1]].n <= 16;
+
+	if (engine_of(p)->block)
+		return (BlockSize){engine_of(p)->block, engine_of(p)->units};
+	return narrow ? (BlockSize){14, 4} : (BlockSize){12, 4};
+}
+
+/* A number that LLVM shall not compute anew: its strength reduction would take an address in a loop over a tile's rows
+ * from the divisions that cut the tile, row by row. */
+static V
+settled(Emit *e, V x)
+{
+	return LLVMBuildFreeze(here(e), x, "");
+}
+
+RowLoops
+rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
+{
+	BlockSize b = block_size(epi, p);
+	RowLoops r = {.blocks = epi->nred > 0};
+
+	r.first = k64(e, 0);
+	r.rows = rows;
+	if (!r.blocks) {
+		tiles_open(e, rows, p->mr, &r.lo, &r.count);
+		return r;
+	}
+	V units = i_div(e, i_add(e, rows, k64(e, b.unit - 1)), k64(e, b.unit));
+	V n = i_div(e, i_add(e, units, k64(e, b.units - 1)), k64(e, b.units)), some = i_max(e, n, k64(e, 1));
+	V each = i_div(e, i_add(e, units, i_sub(e, some, k64(e, 1))), some), step = i_mul(e, each, k64(e, b.unit));
+	V i = loop_open(e, k64(e, 0), n, 1);
+
+	r.first = settled(e, i_mul(e, i, step));
+	r.rows = settled(e, i_min(e, step, i_sub(e, rows, r.first)));
+	tiles_open(e, r.rows, p->mr, &r.lo, &r.count);
+	r.lo = settled(e, i_add(e, r.first, r.lo));
+	r.count = settled(e, r.count);
+	return r;
+}
+
+void
+rows_close(Emit *e, const RowLoops *r, Epilogue *epi, const EpilogueTile *t, void *block)
+{
+	EpilogueTile whole = *t;
+
+	if (r->blocks) {
+		loop_close(e);
+		whole.rows = r->rows;
+		whole.cx = block;
+		epilogue_block(e, epi, &whole);
+	}
+	loop_close(e);
+}
+
+int64_t
+row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part)
+{
+	BlockSize b = block_size(epi, p);
+	int64_t size[2] = {rows < part ? 0 : part, rows % part}, set = 0;
+
+	if (!epi->nred)
+		return tile_rows(rows, part, p->mr);
+	for (int k = 0; k < 2; k++) {
+		int64_t units = ceil_div(size[k], b.unit), n = ceil_div(units, b.units);
+
+		if (n)
+			set |= tile_rows(size[k], ceil_div(units, n) * b.unit, p->mr);
+	}
+	return set;
+}
+
 /* ---------------------------------------------------------------- convolution forward, and its gradient in x */
 typedef struct Taps { int64_t first, count, at; } Taps; /* filter index, how many, input index of the first */
 
@@ -170,16 +249,14 @@ image_index(Emit *e, void *cx, V row, Ix *ix)
 	ix[3] = ix_s(i_add(e, at->ow, i_div(e, m, at->n)));
 }
 
-typedef struct ImagePieces { const Type *o; bool all; } ImagePieces;
-
-/* A row of pixels each, or all of them. */
+/* A row of pixels each. */
 static V
 image_pieces(Emit *e, void *cx, V piece)
 {
-	const ImagePieces *p = cx;
+	const Type *o = cx;
 
 	(void)piece;
-	return i_mul(e, k64(e, p->o->axis[3].n * (p->all ? p->o->axis[2].n : 1)), extent(e, p->o->axis[0]));
+	return i_mul(e, k64(e, o->axis[3].n), extent(e, o->axis[0]));
 }
 
 /* Which pixels and taps meet: what is data in the kernel. */
@@ -231,14 +308,17 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		/* one channel: the filter's columns are the innermost sum */
 		bool columns = x->axis[1].n == 1 && S > 1;
 		Walk walk = walk_of(e.arena, op, x, wt, o);
-		bool tile, made = abuf < 0;
+		bool tile, made = abuf < 0, bands = made || (epi->nred && prologue_bands(g, op, p));
 
 		emit_lanes(&e, w);
 		V n = extent(&e, o->axis[0]), in = made ? scratch_ptr(&e, 0) : buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
-		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0, band = made ? prologue_pixels(g, op, p) : OW;
+		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0, band = bands ? prologue_pixels(g, op, p) : OW;
 
-		for (int64_t i = 0; i < walk.nrun && !o->axis[0].mul; i++)
-			counts |= tile_rows(walk.runs[i * 5 + 1] * o->axis[0].n, (band < walk.runs[i * 5 + 1] ? band : walk.runs[i * 5 + 1]) * o->axis[0].n, p->mr);
+		for (int64_t i = 0; i < walk.nrun && !o->axis[0].mul; i++) {
+			int64_t run = walk.runs[i * 5 + 1];
+
+			counts |= row_tiles(epi, p, run * o->axis[0].n, (band < run ? band : run) * o->axis[0].n);
+		}
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, walk.apart * C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, walk.rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, walk.smove)),
@@ -250,12 +330,14 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		V strides = strides_block(&e, st), trow = table(&e, walk.rows, OH * 3), trun = table(&e, walk.runs, walk.nrun * 5);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), made0 = k64(&e, 0), made1 = NULL;
 
-		/* one tap, and a run of all columns: the input's pixels are the output's */
-		if (made) {
+		/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a
+		 * band, whether it is made here or stands in memory */
+		if (bands) {
 			made0 = loop_open(&e, k64(&e, 0), k64(&e, OW), band);
 			made1 = i_min(&e, i_add(&e, made0, k64(&e, band)), k64(&e, OW));
-			prologue_row(&e, op->in[0], t, made0, made1, in);
 		}
+		if (made)
+			prologue_row(&e, op->in[0], t, made0, made1, in);
 		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : npanel), 1);
 		V kb = p->panel_outer ? t : inner, row = p->panel_outer ? inner : t, row3 = i_mul(&e, row, k64(&e, 3));
 		V h0 = table_at(&e, trow, row3), r0 = table_at(&e, trow, i_add(&e, row3, k64(&e, 1))), np = table_at(&e, trow, i_add(&e, row3, k64(&e, 2)));
@@ -265,7 +347,6 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		V a0 = made ? k64(&e, 0) : i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
 		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, row, k64(&e, OW)), ow), pixel_c), i_mul(&e, kb, k64(&e, nr * 4)));
 		V b0 = i_add(&e, i_mul(&e, kb, k64(&e, R * S * C * nr * 4)), i_mul(&e, i_add(&e, i_mul(&e, r0, k64(&e, S)), s0), k64(&e, C * nr * 4)));
-		V lo, count;
 
 		if (columns) {
 			V at = k64(&e, S_NK), some = LLVMBuildICmp(here(&e), LLVMIntSGT, nq, k64(&e, 0), "");
@@ -273,29 +354,25 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			LLVMBuildStore(here(&e), nq, LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
 			nq = LLVMBuildZExt(here(&e), some, e.l->i64, "");
 		}
-		tiles_open(&e, i_mul(&e, made ? i_sub(&e, made1, made0) : len, n), p->mr, &lo, &count);
-		V in_band = i_mul(&e, lo, k64(&e, walk.apart * C * 4));
-
-		lo = i_add(&e, lo, i_mul(&e, made0, n));
-		ImageAt at = {lo, n, row, ow};
-		V column = i_mul(&e, kb, k64(&e, nr)), before = i_add(&e, i_mul(&e, ow, n), lo);
-
-		if (p->panel_outer)
-			before = i_add(&e, i_mul(&e, row, i_mul(&e, k64(&e, OW), n)), before);
-		EpilogueTile et = {.rows = count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, K), column)), .piece = p->panel_outer ? k64(&e, 0) : row,
-			.done = before, .tile = out, .tile_columns = nr, .unroll = p->nv, .index = image_index, .cx = &at};
+		RowLoops r = rows_open(&e, epi, p, i_mul(&e, bands ? i_sub(&e, made1, made0) : len, n));
+		V band0 = i_mul(&e, made0, n), lo = i_add(&e, r.lo, band0), first = i_add(&e, r.first, band0);
+		V column = i_mul(&e, kb, k64(&e, nr)), columns_left = i_sub(&e, k64(&e, K), column);
+		V from = ptr_at(&e, in, i_add(&e, a0, i_mul(&e, made ? r.lo : lo, k64(&e, walk.apart * C * 4))));
+		ImageAt at = {lo, n, row, ow}, at_block = {first, n, row, ow};
+		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), columns_left),
+			.piece = row, .done = i_add(&e, i_mul(&e, ow, n), first), .carried = i_sub(&e, r.lo, r.first),
+			.tile = out, .tile_columns = nr, .unroll = p->nv, .index = image_index, .cx = &at};
 
 		epilogue_fetch(&e, epi, &et, nr < K ? nr : K);
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, in, i_add(&e, a0, in_band)), ptr_at(&e, wts, b0),
+		tile_call(&e, &tiles, r.count, kb, npanel, from, ptr_at(&e, wts, b0),
 		    tile ? out : ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
 		epilogue_tile(&e, epi, &et);
-		for (int i = 0; i < 4 + made; i++)
+		rows_close(&e, &r, epi, &et, &at_block);
+		for (int i = 0; i < 3 + bands; i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->panel_outer ? npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
-	ImagePieces pieces = {o, p->panel_outer};
-
-	epilogue_finish(gc, gk, epi, image_pieces, &pieces);
+	epilogue_finish(gc, gk, epi, image_pieces, (void *)(uintptr_t)o);
 }
 
 static int64_t
@@ -420,6 +497,7 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			(long long)group->workspace);
 		return;
 	}
+	p.chains = gemm_chains(gc->g, op, &p, gc->c->l.arch->vector_bytes);
 	scratch_check(gc, gemm_scratch(gc->g, op, &p));
 	find_operands(gc, op, &p, operand, gk);
 	p.algo->emit(gc, op, &p, operand[0], operand[1], gk);

@@ -21,7 +21,7 @@ typedef struct GemmParams {
 	bool pack;               /* second operand copied into panels first */
 	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
 	EngineId engine;
-	bool one_chain;          /* every sum in one chain, whatever the tile: rows may be grouped in any way and keep their bits */
+	int chains;              /* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */
@@ -35,13 +35,13 @@ typedef struct PlanCx {
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
  * Strides in bytes, in a block of int64: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
-/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector) */
-V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked);
-V gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked); /* ENGINE_PAIRS: elements of A and B are pairs of bf16 */
+/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). chains: 0, 1, 2, 4 or 8. pair: elements of A
+ * and B are pairs of bf16 */
+V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
-/* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4. copy_b: masked vectors of B have nothing behind them. */
+/* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4.
+ * copy_b: masked vectors of B have nothing behind them. */
 V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
-V gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked); /* GemmParams.one_chain */
 /* Before the loops of a kernel that uses tiles; amx_close at its end is emit_end's. */
 void amx_open(Emit *e);
 /* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs side by side. */
@@ -60,14 +60,16 @@ typedef struct Epilogue {
 	int raw;                 /* buffer of the raw sums; -1: a tile on the stack */
 	Out out[EPILOGUE_OUTS], late[EPILOGUE_OUTS]; int nout, nlate;
 	Red red[EPILOGUE_OUTS]; int ws[EPILOGUE_OUTS], nred;
-	int64_t npiece;          /* tasks that keep a state of their own */
+	int64_t npiece;          /* states of each column: of pixel rows, or tasks */
 	Out fetch[EPILOGUE_OUTS]; int nfetch; /* full-size buffers that a tile reads or writes */
+	V carry;                 /* on the stack: what the tiles of a block have added up so far */
 } Epilogue;
 /* Sets the logical indices of row `row` of the tile, all but the columns' axis. */
 typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
 typedef struct EpilogueTile {
 	V rows, column, columns; /* its extent, its first column */
-	V piece, done;           /* the task, rows of these columns that it has seen before */
+	V piece, done;           /* which of the states, rows of these columns that it has seen before */
+	V carried;               /* rows of its block that other tiles have had before; NULL: it is a block of its own */
 	V tile; int64_t tile_columns; /* where raw is -1 */
 	int unroll;              /* vectors at once */
 	EpilogueIndex *index; void *cx;
@@ -77,9 +79,11 @@ const char *epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
 /* workspace: bytes of the group's that the contraction itself uses; the states follow. */
 void epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epilogue *p);
 int64_t epilogue_workspace(const Graph *g, const Op *red, int64_t npiece);
-/* Where raw sums go: a buffer, or a tile of this function's own. */
-V epilogue_raw(Emit *e, const Epilogue *p, int64_t rows, int64_t columns, bool *tile);
+/* Where raw sums go: a buffer, or a tile of this function's own; and room for what tiles leave to each other. */
+V epilogue_raw(Emit *e, Epilogue *p, int64_t rows, int64_t columns, bool *tile);
 void epilogue_tile(Emit *e, Epilogue *p, const EpilogueTile *t);
+/* Behind the tiles of a block, which t describes as if it were one. */
+void epilogue_block(Emit *e, Epilogue *p, const EpilogueTile *t);
 /* Asks for what epilogue_tile will read and write; `columns` floats of a row. */
 void epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t columns);
 void epilogue_finish(GroupCx *gc, GraphKernels *gk, Epilogue *p, PieceCount *count, void *cx);
@@ -115,7 +119,7 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	int64_t batch;           /* full-batch entries */
 } Mat;
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
-int64_t matmul_block(const GemmParams *p);              /* rows of a task */
+int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape, not of the tile */
 bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole rows: a task is a panel of them then */
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */
@@ -138,6 +142,15 @@ int64_t tile_rows(int64_t rows, int64_t block, int mr);
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
+/* Rows of a product: a tile [lo, lo + count) of the block [first, first + rows). Blocks are cut by the number of rows
+ * alone, and what the epilogue reduces it adds up row by row within a block, whatever its tiles: so none of their sizes
+ * changes a bit. Where nothing is reduced there are no blocks, and only tiles are cut. */
+typedef struct RowLoops { V lo, count, first, rows; bool blocks; } RowLoops;
+RowLoops rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows);
+/* Closes what rows_open has opened. `block`: of the index that t has, at the block's first row. */
+void rows_close(Emit *e, const RowLoops *r, Epilogue *epi, const EpilogueTile *t, void *block);
+/* What rows_open makes of `rows` rows, cut into parts of `part` first. */
+int64_t row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
 int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
@@ -153,6 +166,9 @@ typedef struct Engine {
 	int unit;                /* steps of the sum to one element of 32 bits */
 	int least;               /* steps of a sum that it pays for */
 	bool asked;              /* rounds more than one of its type asks for: only where speed was asked for (attribute wide), not a type */
+	bool chains;             /* sums of few results are interleaved (gemm_chains) */
+	int block, task;         /* rows of the unit that blocks of rows are made of, of a matrix product's task; 0: as columns ask (gemm.c, matmul_block) */
+	int units;               /* such units of a block */
 	bool counts;             /* its microkernel takes the number of rows, one function for many */
 	bool side_by_side;       /* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first (amx_turn) */
 	bool (*has)(const Arch *a);
@@ -196,6 +212,8 @@ PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int 
 /* For fuse, before anything is chosen. */
 void prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r);
 int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
+/* Does a kernel whose tasks walk rows of pixels make it so? */
+bool prologue_bands(const Graph *g, const Op *op, const GemmParams *p);
 int64_t prologue_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 /* Where this stands: W neighbours along c of image n at pixel (h, w). */
 Cell prologue_at(Emit *e, Val v, V n, Ix c, V h, V w);
@@ -210,6 +228,8 @@ V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
 /* wgrad.c: the gradient in a convolution's weights. */
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
+/* One input channel: are the filter's columns the rows of the product? */
+bool wgrad_columns(const Graph *g, const Op *op, const GemmParams *p);
 /* gemm.c, matmul.c: forward, and the gradient in the first operand. */
 void direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 
@@ -221,6 +241,8 @@ void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUART
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
+/* p->chains, or how many the shape and the machine ask for where that is 0: no size of tiles enters. */
+int gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 const char *gemm_text(Arena *a, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);      /* false: no row of algos.def prints such a text */
 int64_t pack_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of the second operand's panels, if it is packed */

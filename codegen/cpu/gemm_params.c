@@ -109,11 +109,15 @@ possible(const Graph *g, const Op *op, int vector_bytes)
 	}
 }
 
-/* Rows of a task of a matrix product. */
+/* Some eight tiles of usual size; narrow products have higher ones. */
 int64_t
-matmul_block(const GemmParams *p)
+matmul_block(const Mat *m, const GemmParams *p)
 {
-	return p->mr * 8;
+	enum { VECTOR = 16 };
+
+	if (engine_of(p)->task)
+		return engine_of(p)->task;
+	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : 48;
 }
 
 static int64_t
@@ -160,7 +164,7 @@ set_band(const Graph *g, const Op *op, GemmParams *p)
 bool
 matmul_split(const Mat *m, const GemmParams *p)
 {
-	return m->batch * ceil_div(m->m.n, matmul_block(p)) < 8;
+	return m->batch * ceil_div(m->m.n, matmul_block(m, p)) < 8;
 }
 
 bool
@@ -169,7 +173,7 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 	Mat m;
 
 	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m)
-	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(p);
+	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
 }
 
 /* Rows of a turned operand whose distance is a multiple of half a page meet in few sets of the caches. */
@@ -237,6 +241,30 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		p.panel_outer = weights > type_bytes(a) && k >= 4 * p.nv * p.lanes;
 	}
 	return p;
+}
+
+/* A small tile waits for its own additions: rows of the product, vectors of the default tile. */
+int
+gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
+{
+	enum { ENOUGH = 12 }; /* sums that hide the latency of two units */
+	GemmParams d = gemm_params(g, op, vector_bytes);
+	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	int64_t rows = 0;
+	int chains = 1;
+	Mat m;
+
+	if (p->chains || !p->algo->chains || !engine_of(p)->chains)
+		return p->chains ? p->chains : 1;
+	if (op->kind == OP_matmul)
+		rows = matmul_mat(g, op, &m) ? m.m.n : 0;
+	else if (op->kind == OP_conv2d_dw)
+		rows = wgrad_columns(g, op, p) ? o->axis[3].n : x->axis[1].n;
+	else
+		rows = o->axis[3].n * o->axis[0].n;
+	while (chains < 8 && 2 * chains * d.nv * (rows < d.mr ? rows : d.mr) <= ENOUGH)
+		chains *= 2;
+	return chains;
 }
 
 /* ---------------------------------------------------------------- bytes, whatever the row */
@@ -358,7 +386,7 @@ direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	Mat m;
 
 	if (p->copy && matmul_mat(g, op, &m))
-		main = m.k / gemm_unit(p) * matmul_block(p) * 4;
+		main = m.k / gemm_unit(p) * matmul_block(&m, p) * 4;
 	else
 		main = prologue_scratch(g, op, p);
 	return main > pack ? main : pack;
@@ -370,9 +398,9 @@ direct_pieces(const Graph *g, const Op *op, const GemmParams *p)
 	Mat m;
 
 	if (op->kind != OP_matmul)
-		return p->panel_outer ? 1 : val_type(g, op->out[0])->axis[2].n;
+		return val_type(g, op->out[0])->axis[2].n;
 	matmul_mat(g, op, &m);
-	return m.batch * ceil_div(m.m.n, matmul_block(p));
+	return m.batch * ceil_div(m.m.n, matmul_block(&m, p));
 }
 
 const Algo algo_direct = {
@@ -384,6 +412,7 @@ const Algo algo_direct = {
 	.why_not = direct_why_not,
 	.panels = pack_bytes,
 	.keeps = true,
+	.chains = true,
 	.scratch = direct_scratch,
 	.pieces = direct_pieces,
 	.rounds = pack_rounds,
@@ -411,6 +440,7 @@ const Algo algo_dw = {
 	.doc = "products of the operands themselves: the gradient in a convolution's weights",
 	.ops = {OP_conv2d_dw},
 	.engines = ENGINES_ALL,
+	.chains = true,
 	.offer = direct_offer,
 	.why_not = dw_why_not,
 	.workspace = dw_workspace,

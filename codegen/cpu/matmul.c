@@ -43,9 +43,8 @@ mat_pieces(Emit *e, void *cx, V piece)
 
 /* Copies rows [lo, hi) of an entry of a turned operand, which starts at `from`, to the scratch memory: k pieces of a task's rows. */
 static V
-copy_turned(Emit *e, const GemmParams *p, int64_t k, V from, V line, V lo, V hi)
+copy_turned(Emit *e, const GemmParams *p, int64_t k, int64_t block, V from, V line, V lo, V hi)
 {
-	int64_t block = matmul_block(p);
 	V to = scratch_ptr(e, 0), i = loop_open(e, k64(e, 0), k64(e, k), 1), rows = i_sub(e, hi, lo);
 	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, lo, k64(e, 4)))), out = ptr_at(e, to, i_mul(e, i, k64(e, block * 4)));
 
@@ -78,7 +77,7 @@ product_of(const Graph *g, const Op *op, const GemmParams *p)
 	x.m.k /= gemm_unit(p);
 	x.nr = (int64_t)p->nv * p->lanes;
 	x.npanel = ceil_div(x.m.n, x.nr);
-	x.block = matmul_block(p);
+	x.block = matmul_block(&x.m, p);
 	x.blocks = ceil_div(x.m.m.n, x.block);
 	return x;
 }
@@ -158,32 +157,35 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 
 		x.am_rows = extent(&e, x.a->axis[x.a->rank - (turned ? 1 : 2)]);
-		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, x.m.m.mul ? ANY_ROWS : tile_rows(x.m.m.n, x.block, p->mr));
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, x.m.m.mul ? ANY_ROWS : row_tiles(epi, p, x.m.m.n, x.block));
 		V line = i_mul(&e, x.am_rows, k64(&e, 4));
 		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, x.m.k * 4), [S_AK] = p->copy ? k64(&e, x.block * 4) : ta ? line : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
 			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : n * 4), [S_CM] = k64(&e, (tile ? nr : n) * 4), [S_NK] = k64(&e, x.m.k)};
-		V strides = strides_block(&e, st), kb0, lo, count;
+		V strides = strides_block(&e, st), kb0;
 		V task = task_find(&e, &x, loop_open(&e, e.arg_t0, e.arg_t1, 1), &kb0);
 		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
 
 		if (p->copy) {
-			from = copy_turned(&e, p, x.m.k, from, line, x.lo, x.hi);
+			from = copy_turned(&e, p, x.m.k, x.block, from, line, x.lo, x.hi);
 			skip = x.lo;
 		}
 		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1), column = i_mul(&e, kb, k64(&e, nr));
 		V panel = ptr_at(&e, B, panel_at(&e, &x, kb, pack_of(gc->g, op, engine_pairs(p)).taps));
 
-		tiles_open(&e, i_sub(&e, x.hi, x.lo), p->mr, &lo, &count);
-		lo = i_add(&e, x.lo, lo);
-		V row = i_add(&e, i_mul(&e, x.ent, x.M), lo), c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
-		MatAt at = {x.o, row};
-		EpilogueTile et = {.rows = count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)), .piece = task,
-			.done = i_sub(&e, lo, x.lo), .tile = C, .tile_columns = nr, .unroll = p->nv, .index = mat_index, .cx = &at};
+		RowLoops r = rows_open(&e, epi, p, i_sub(&e, x.hi, x.lo));
+		V lo = i_add(&e, x.lo, r.lo), entry = i_mul(&e, x.ent, x.M), row = i_add(&e, entry, lo);
+		V c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
+		MatAt at = {x.o, row}, at_block = {x.o, i_add(&e, entry, i_add(&e, x.lo, r.first))};
+		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)), .piece = task,
+			.done = r.first, .carried = i_sub(&e, r.lo, r.first), .tile = C, .tile_columns = nr,
+			.unroll = p->nv, .index = mat_index, .cx = &at};
 
 		epilogue_fetch(&e, epi, &et, nr < n ? nr : n);
-		tile_call(&e, &tiles, count, kb, x.npanel, ptr_at(&e, from, i_mul(&e, i_sub(&e, lo, skip), st[S_AM])), panel, tile ? C : ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		tile_call(&e, &tiles, r.count, kb, x.npanel, ptr_at(&e, from, i_mul(&e, i_sub(&e, lo, skip), st[S_AM])), panel,
+		    tile ? C : ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		epilogue_tile(&e, epi, &et);
-		for (int i = 0; i < 3; i++)
+		rows_close(&e, &r, epi, &et, &at_block);
+		for (int i = 0; i < 2; i++)
 			loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = x.m.batch * (x.split ? x.npanel : 1) * x.blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);

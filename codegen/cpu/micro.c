@@ -4,9 +4,10 @@
  * nested reductions (filter row, filter column, channel; or pixel row, pixel column, image; or 1, 1, k). All strides are
  * run-time numbers, so one function serves every layer, direction and layout of a module: borders, strides, dilation and
  * transposition are data. B's rows are contiguous vectors; A is broadcast element by element, in any layout.
- * Additions go p, then q, then k, fused multiply-add throughout; a tile too small to hide the latency of its own additions
- * walks k in interleaved sums (chains_of). Of bf16 an element is a pair of neighbours along k in the room of one f32, so nothing
- * else differs. The tile, hence the order, follows from the shapes alone. */
+ * Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to hide the latency of
+ * their own additions, k is walked in interleaved sums, as many as the caller says (gemm_chains): the order follows
+ * from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room of one f32, so
+ * nothing else differs. */
 #include "gemm.h"
 #include <string.h>
 
@@ -15,8 +16,8 @@ typedef struct Micro {
 	V fn, a, b, c, np, nq, strides, acc, mask;
 	LLVMBuilderRef bl;
 	T vt;
-	int mr, nv, w;
-	bool masked, one_chain;
+	int mr, nv, w, chains;
+	bool masked;
 	bool pair;               /* an element of A and B is two bf16 numbers, whose products are added together */
 } Micro;
 
@@ -149,18 +150,8 @@ block(Micro *m, const char *name)
 	return LLVMAppendBasicBlockInContext(m->l->cx, m->fn, name);
 }
 
-/* A small tile waits for its own additions: then nk is walked in `chains` interleaved sums, added at the end of each loop. */
-static int
-chains_of(const Micro *m)
-{
-	int n = m->mr * m->nv, c = 1;
-
-	while (!m->one_chain && c < 8 && 2 * c * n <= 12)
-		c *= 2;
-	return c;
-}
-
-/* `chains` steps at once while nk allows; *left: what remains for loop_k. Block `from` is replaced by *end. */
+/* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for
+ * loop_k. Block `from` is replaced by *end. */
 static void
 loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
 {
@@ -224,7 +215,7 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 static void
 loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
 {
-	int n = m->mr * m->nv, chains = chains_of(m);
+	int n = m->mr * m->nv, chains = m->chains;
 	LLVMBasicBlockRef body, after;
 	V phi[64], before[64], pa, pb, pi, bv[8];
 
@@ -325,20 +316,23 @@ fn_machine(Llvm *l, V fn)
 		LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
 }
 
-static V
-micro_function(Llvm *l, int mr, int nv, int lanes, bool masked, bool one_chain, bool pair)
+V
+gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair)
 {
-	char name[64];
+	char name[64], sums[16] = "";
 	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
 
-	/* most tiles have one chain anyway: those are the same function */
-	one_chain = one_chain && chains_of(&(Micro){.mr = mr, .nv = nv}) > 1;
-	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s", mr, nv, lanes, masked ? "m" : "", one_chain ? "c" : "", pair ? "p" : "");
+	/* a tile of more rows than the product has: it stands in a table only, for rows that follow n */
+	while (chains > 1 && chains * mr * nv > 64)
+		chains /= 2;
+	if (chains > 1)
+		snprintf(sums, sizeof sums, "c%d", chains);
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s", mr, nv, lanes, masked ? "m" : "", sums, pair ? "p" : "");
 	V fn = LLVMGetNamedFunction(l->mod, name);
 
 	if (fn)
 		return fn;
-	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .one_chain = one_chain, .pair = pair, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
+	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .chains = chains > 1 ? chains : 1, .pair = pair, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
 
 	if (mr * nv > 64 || nv > 8)
 		bug("a register tile of %d x %d", mr, nv);
@@ -402,22 +396,4 @@ micro_function(Llvm *l, int mr, int nv, int lanes, bool masked, bool one_chain, 
 	LLVMBuildRetVoid(m.bl);
 	LLVMDisposeBuilder(m.bl);
 	return fn;
-}
-
-V
-gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked)
-{
-	return micro_function(l, mr, nv, lanes, masked, false, false);
-}
-
-V
-gemm_micro_chain(Llvm *l, int mr, int nv, int lanes, bool masked)
-{
-	return micro_function(l, mr, nv, lanes, masked, true, false);
-}
-
-V
-gemm_micro_pairs(Llvm *l, int mr, int nv, int lanes, bool masked)
-{
-	return micro_function(l, mr, nv, lanes, masked, false, true);
 }

@@ -1,6 +1,6 @@
 /* micro_amx.c: the microkernel of bf16 operands on processors with matrix tiles (AMX): 2 x 2 tiles of 16 x 16 sums, 32 steps of k at once.
  *
- * In: a tile of 1 to 32 rows x 1 or 2 vectors of 16 columns, operands in pairs along k.   Out: a function of the contract of gemm_micro_pairs and a
+ * In: a tile of 1 to 32 rows x 1 or 2 vectors of 16 columns, operands in pairs along k.   Out: a function of the contract of gemm_micro for pairs and a
  * last argument, the number of rows. A's pairs must lie side by side (S_AK is 4: amx_turn makes them so), B's rows are what the tile
  * instructions want already. Sums are tiles 0 to 3, A 4 and 5, B 6 and 7, all configured as 16 rows of 64 bytes for the whole kernel
  * (amx_open): edges are a matter of addresses.

@@ -1,6 +1,6 @@
 /* micro_fp16.c: the microkernel of f16 operands on processors that multiply f16 numbers (AVX512-FP16), twice as many at once as of f32.
  *
- * In: a tile of mr rows x nv vectors, operands in pairs along k.   Out: a function of the contract of gemm_micro_pairs. A broadcast of 32 bits
+ * In: a tile of mr rows x nv vectors, operands in pairs along k.   Out: a function of the contract of gemm_micro for pairs. A broadcast of 32 bits
  * feeds even and odd lanes, which are sums of even and odd k; after FLUSH steps of k, counted on through all taps, the two are added and
  * join a sum of f32 in memory, and begin again at zero.
  * Error: within FLUSH steps a lane is rounded FLUSH / 2 times, the addition of the two once more, so with u = 2^-11

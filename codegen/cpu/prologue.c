@@ -118,6 +118,15 @@ prologue_pixels(const Graph *g, const Op *op, const GemmParams *p)
 	return n < 1 ? 1 : n < t->axis[3].n ? n : t->axis[3].n;
 }
 
+bool
+prologue_bands(const Graph *g, const Op *op, const GemmParams *p)
+{
+	GemmParams rows = *p;
+
+	rows.panel_outer = false;
+	return prologue_made(g, op, 0) && prologue_way(g, op, &rows, 0) == PROLOGUE_BAND;
+}
+
 int64_t
 prologue_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {

@@ -73,7 +73,7 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 	s.gates = s.lstm ? 4 : 3;
 	s.h = val_type(g, op->in[s.back ? s.lstm ? 5 : 4 : 1])->axis[1].n;
 	s.rows = s.n.n < 16 && !halves ? ceil_div(s.n.n, 4) : 4;
-	s.p = (GemmParams){.lanes = w, .one_chain = true, .parts = 1, .band = 1, .pack = true};
+	s.p = (GemmParams){.lanes = w, .parts = 1, .band = 1, .pack = true};
 	if (s.back) {
 		s.p.nv = s.h <= w ? 1 : 2;
 		s.p.mr = wide ? s.p.nv == 1 ? 14 : 12 : 6;

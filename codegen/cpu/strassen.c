@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, SUM_LINES = 16, AHEAD = 16 };
+enum { ROWS = 48, TILE_ROWS = 8 }; /* of a task in each half, of a tile of the epilogue */
 
 /* Operand of product q: quarter `a`, plus or minus quarter b if sign is not 0. Quarters: 0 upper left, 1 upper right, 2, 3 below. */
 typedef struct Sum { int8_t a, b, sign; } Sum;
@@ -28,12 +29,12 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 	if (op->kind != OP_matmul || !matmul_mat(g, op, &m) || m.m.mul || m.batch != 1 || m.m.n % 2 || m.n % (2 * nr) || m.k % (2 * p->lanes) || m.k % (2 * SUM_LINES))
 		return false;
 	*h = (Halves){.m = m.m.n / 2, .n = m.n / 2, .k = m.k / 2, .panels = m.n / 2 / nr, .ta = attr_bool(op, A_ta)};
-	/* the sums of a task's rows: measured to be best at 1500 KiB where L2 has 1024 */
+	/* the sums of a task's rows: measured to be best at 1500 KiB where L2 has 1024; of the shape alone, as rows of a
+	 * task are added up together */
 	int64_t sums = machine_of(g)->budget.l2 / 1024 * 1500;
-	int64_t step = h->ta ? p->lanes : p->mr, fit = sums / (PRODUCTS * h->k * 4) / step * step;
-	int64_t most = p->mr * 8 / step * step;
+	int64_t step = h->ta ? 16 : 6, fit = sums / (PRODUCTS * h->k * 4) / step * step;
 
-	h->block = fit > most ? most : fit;
+	h->block = fit > ROWS ? ROWS : fit;
 	if (h->block < step)
 		h->block = step;
 	/* rows that lie together: whole vectors; else an even number of tasks of as many rows, give or take one */
@@ -259,7 +260,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 	scratch_check(gc, scratch(gc->g, op, p));
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
-		V A = buffer(&e, abuf), B = buffer(&e, sums_at), C = epilogue_raw(&e, epi, QUARTERS * p->mr, nr, &tile), a = scratch_ptr(&e, 0), m = scratch_ptr(&e, PRODUCTS * h->block * h->k * 4);
+		V A = buffer(&e, abuf), B = buffer(&e, sums_at), C = epilogue_raw(&e, epi, QUARTERS * TILE_ROWS, nr, &tile), a = scratch_ptr(&e, 0), m = scratch_ptr(&e, PRODUCTS * h->block * h->k * 4);
 		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h));
 		V st[S_COUNT] = {[S_AM] = k64(&e, row_bytes), [S_AK] = k64(&e, h->ta ? h->block * 4 : 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
 			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, h->k)};
@@ -274,7 +275,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		    k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		loop_close(&e);
 		loop_close(&e);
-		tiles_open(&e, rows, p->mr, &r0, &count);
+		tiles_open(&e, rows, TILE_ROWS, &r0, &count);
 		V i = loop_open(&e, k64(&e, 0), count, 1), from = ptr_at(&e, m, i_mul(&e, i_add(&e, r0, i), k64(&e, nr * 4))), row = i_add(&e, lo, i_add(&e, r0, i));
 
 		for (int j = 0; j < p->nv; j++) {
@@ -286,14 +287,14 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 			for (int k = 0; k < QUARTERS; k++) {
 				V at = tile ? i_mul(&e, i, k64(&e, nr * 4)) : i_add(&e, i_mul(&e, row, k64(&e, N * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 
-				vec_store(&e, ptr_at(&e, C, i_add(&e, at, k64(&e, (tile ? k * p->mr * nr : (k >> 1) * h->m * N + (k & 1) * h->n) * 4 + j * p->lanes * 4))), y[k], NULL);
+				vec_store(&e, ptr_at(&e, C, i_add(&e, at, k64(&e, (tile ? k * TILE_ROWS * nr : (k >> 1) * h->m * N + (k & 1) * h->n) * 4 + j * p->lanes * 4))), y[k], NULL);
 			}
 		}
 		loop_close(&e);
 		V quarter = loop_open(&e, k64(&e, 0), k64(&e, QUARTERS), 1), below = i_div(&e, quarter, k64(&e, 2)), aside = i_rem(&e, quarter, k64(&e, 2));
 		MatAt place = {val_type(gc->g, op->out[0]), i_add(&e, i_add(&e, lo, r0), i_mul(&e, below, k64(&e, h->m)))};
 		EpilogueTile et = {.rows = count, .column = i_add(&e, i_mul(&e, kb, k64(&e, nr)), i_mul(&e, aside, k64(&e, h->n))), .columns = k64(&e, nr), .piece = t,
-			.done = i_add(&e, i_mul(&e, r0, k64(&e, 2)), i_mul(&e, below, count)), .tile = tile ? ptr_at(&e, C, i_mul(&e, quarter, k64(&e, p->mr * nr * 4))) : C, .tile_columns = nr, .unroll = p->nv,
+			.done = i_add(&e, i_mul(&e, r0, k64(&e, 2)), i_mul(&e, below, count)), .tile = tile ? ptr_at(&e, C, i_mul(&e, quarter, k64(&e, TILE_ROWS * nr * 4))) : C, .tile_columns = nr, .unroll = p->nv,
 			.index = mat_index, .cx = &place};
 
 		epilogue_tile(&e, epi, &et);

@@ -20,6 +20,12 @@ typedef struct Wgrad {
 	int64_t images;          /* of a pass, or pairs of them */
 } Wgrad;
 
+bool
+wgrad_columns(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return val_type(g, op->in[0])->axis[1].n == 1 && val_type(g, op->out[0])->axis[3].n > 1 && !engine_pairs(p);
+}
+
 static void
 find_taps(Emit *e, Wgrad *w)
 {
@@ -64,10 +70,16 @@ gradient_at(Emit *e, const Wgrad *w, V o, V ow)
 static void
 all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 {
-	V row = ptr_at(e, w->in, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W * w->N * 4)));
+	V row = ptr_at(e, w->in, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W * w->N * 4))), tap, count;
 
-	tile_call(e, &w->tiles, k64(e, w->S), w->kb, w->npanel, ptr_at(e, row, k64(e, (w->first * w->stride[1] - w->pad[1]) * w->N * 4)), gradient_at(e, w, o0, k64(e, w->first)), c0,
-	    np, k64(e, w->last - w->first), w->strides, w->acc);
+	tiles_open(e, k64(e, w->S), w->p->mr, &tap, &count);
+	V first = k64(e, (w->first * w->stride[1] - w->pad[1]) * w->N * 4);
+	V from = ptr_at(e, row, i_add(e, i_mul(e, tap, k64(e, w->dil[1] * w->N * 4)), first));
+	V to = ptr_at(e, c0, i_mul(e, tap, k64(e, w->K * 4)));
+
+	tile_call(e, &w->tiles, count, w->kb, w->npanel, from, gradient_at(e, w, o0, k64(e, w->first)), to, np,
+	    k64(e, w->last - w->first), w->strides, w->acc);
+	loop_close(e);
 	for (int64_t s = 0; s < w->S; s++)
 		for (int side = 0; side < 2; side++) {
 			int64_t lo = side ? w->last : w->ss[s * 3], hi = side ? w->ss[s * 3] + w->ss[s * 3 + 1] : w->first;
@@ -141,13 +153,13 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
-		w.columns = w.C == 1 && w.S > 1 && w.S <= p->mr && !pairs;
+		w.columns = wgrad_columns(gc->g, op, p);
 		w.line[0] = pairs && !turned ? pairs_line(gc->g, op, 0) : w.C;
 		w.line[1] = pairs ? pairs_line(gc->g, op, 1) : w.K;
 		w.channel = turned ? w.N * 4 : 4;
 		w.images = p->images ? p->images : w.N;
 		find_taps(&e, &w);
-		w.tiles = tiles_make(&e, p, w.K, w.columns ? (int64_t)1 << (w.S - 1) | 1 : tile_rows(w.C, w.C, p->mr));
+		w.tiles = tiles_make(&e, p, w.K, w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, w.C, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
 		w.in_row = w.grad_row = k64(&e, 0);
 		int64_t pixel = w.N * w.line[1] * 4;

@@ -172,13 +172,14 @@ weights_point(const Shape *s, const GemmParams *p)
 	return point_bytes(s->C * (s->dw ? s->K : ceil_div(s->K, nr) * nr));
 }
 
-/* Images of a tile whose numbers at the points and products of a panel fit L2; 0: too few to pay, as each block reads
- * all weights. */
+/* Images of a tile whose numbers at the points and products of a usual panel fit L2; 0: too few to pay, as each block
+ * reads all weights. Of the shape and the machine alone: images of a block are added up together. */
 static int64_t
 block_images(const Graph *g, const Shape *s, const GemmParams *p)
 {
 	enum { FEWEST = 16 };
-	int64_t nr = (int64_t)p->nv * p->lanes, most = machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
+	int64_t panel = p->lanes == 16 ? 64 : 16, nr = s->K < panel ? s->K : panel;
+	int64_t most = machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
 	int64_t blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
 
 	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;

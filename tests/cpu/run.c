@@ -846,7 +846,7 @@ run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
 	printf("%s: %d runs, %d failures\n", arch, r->ncase, r->nfailed);
 }
 
-#ifdef TEST_CPU
+#if defined TEST_CPU && !defined TEST_LIBRARY
 /* Every kind of contraction must have gone through the instructions. */
 static void
 run_emulated(Run *r, int argc, char **argv, const char *filter)

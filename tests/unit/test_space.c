@@ -342,8 +342,9 @@ what_is_tried_fits(void **state)
 	assert_int_equal(2 * wide, t.text.n);
 	assert_int_equal(tried(a, "cpu", "winograd{mr=6,nv=4,lanes=16}", 5).text.n, 5);
 	t = tried(a, "cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=7}", UINT32_MAX);
-	/* parts 1 2 4, any band of 7 rows, images 0 and the divisors of 32 below it */
-	assert_int_equal(t.text.n, 2 * (28 + 14 + 9 + 6) * 3 * 7 * 5);
+	/* parts 1 2 4, any band of 7 rows, images 0 and the divisors of 32 below it; chains 0 1 2 of all tiles, 4 of those of
+	 * 16 vectors at most, 8 of those of 8 */
+	assert_int_equal(t.text.n, 2 * (3 * (28 + 14 + 9 + 6) + (16 + 8 + 5 + 4) + (8 + 4 + 2 + 2)) * 3 * 7 * 5);
 	t = tried(a, "cuda", "cudnn{engine=7,knob=2:16,device=h100}", 100);
 	assert_int_equal(t.text.n, 3);
 	assert_string_equal(t.text.at[2], "cudnn{engine=7,knob=2:16,round=1,fused=1,device=h100}");
