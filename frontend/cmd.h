@@ -72,6 +72,7 @@ typedef struct Job {                     /* one compilation */
 	const char *file;
 	const Target *target;
 	const char *arch[16]; int narch; /* canonical, best first, no two the same */
+	const char *machine[16];         /* by arch: as tuning files call it; NULL: records of any machine */
 	Module *module;                  /* as loaded */
 	Tuning *tuning;                  /* NULL: no file */
 	uint64_t tuning_hash;            /* of the file's bytes; 0 without one */

@@ -388,6 +388,18 @@ compare_lines(const void *x, const void *y)
 	return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
+/* A record as the file has it, with its facts, if the kernel is that; else as it would stand there. */
+static const char *
+record_line(Arena *arena, const PassCtx *cx, const char *what, const char *kernel)
+{
+	const TuneRecord *r = cx->tuning ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what) : NULL;
+	const char *value = tuning_value(arena, cx->target, kernel);
+
+	if (r && !strcmp(r->value, kernel))
+		return arena_printf(arena, "%s : %s%s%s", r->key, value, *r->facts ? " ;" : "", r->facts);
+	return arena_printf(arena, "%s %s %s %s : %s", cx->target->name, cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*", what, value);
+}
+
 int
 tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines)
 {
@@ -397,6 +409,7 @@ tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, 
 	for (uint32_t i = 0; i < m->graph.n; i++) {
 		const Graph *g = m->graph.at[i];
 		uint8_t *has = g->is_loop || !a ? NULL : kernels_of(arena, g, a, b), mask = b ? 3 : 1;
+		const TuneKeys *keys = g->is_loop ? NULL : tuning_keys(g, arena, select_keeps(cx));
 
 		for (uint32_t k = 0; !g->is_loop && k < g->group.n; k++) {
 			const char *kernel = g->group.at[k].kernel;
@@ -404,8 +417,8 @@ tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, 
 
 			if ((has && (has[k] & mask) != mask) || !kernel || !cx->target->tunable || !cx->target->tunable(cx->target, kernel))
 				continue;
-			if (tuning_key(&key, g, (int)k, cx->target->name, cx->arch))
-				vec_push(arena, &line, (const char *)arena_printf(arena, "%s : %s", key.at, kernel));
+			if (tuning_key(&key, keys, (int)k))
+				vec_push(arena, &line, record_line(arena, cx, key.at, kernel));
 			buf_free(&key);
 		}
 	}

@@ -286,6 +286,24 @@ load_net(Job *j)
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
+/* Records of which machine count, for each architecture: --machine's; this machine's, if it is one of these; the only one that the file has. */
+static int
+choose_machines(Job *j)
+{
+	const char *given = j->o->machine;
+
+	if (given && !tuning_is_machine(given, strlen(given)))
+		return usage_error(j->command, "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *", given);
+	for (int k = 0; k < j->narch; k++) {
+		j->machine[k] = given;
+		if (!given && j->tuning)
+			j->machine[k] = tuning_machine(j->tuning, j->target->name, j->arch[k]);
+		if (j->tuning)
+			tuning_bind(j->tuning, j->target, j->arch[k], j->machine[k], j->o->locked);
+	}
+	return j->diags.nerror ? EXIT_FAILED : EXIT_GOOD;
+}
+
 /* The tuning file: --tuning's, or MODEL.tune beside the model, if there. What is wrong with its records are warnings. */
 static int
 load_tuning(Job *j)
@@ -298,7 +316,7 @@ load_tuning(Job *j)
 	else if (!path && n > 3 && !strcmp(j->file + n - 3, ".ir"))
 		path = arena_printf(j->arena, "%.*s.tune", (int)(n - 3), j->file);
 	if (!path || (!j->o->tuning && access(path, F_OK)))
-		return EXIT_GOOD;
+		return choose_machines(j);
 	char *text = file_read(path, &bytes);
 
 	if (!text)
@@ -306,7 +324,7 @@ load_tuning(Job *j)
 	j->tuning = tuning_read(j->arena, j->module->diags, path, arena_strndup(j->arena, text, bytes), bytes);
 	j->tuning_hash = hash_bytes(HASH_START, text, bytes);
 	free(text);
-	return EXIT_GOOD;
+	return choose_machines(j);
 }
 
 /* What settings.c would have refused and programs count with. */
@@ -385,7 +403,7 @@ job_context(const Job *j, Module *m, int k, PassCtx *cx)
 
 	*cx = (PassCtx){.module = m, .target = j->target, .arch = j->arch[k], .scratch = arena_new(), .opt = o->level < 0 ? 2 : (int)o->level,
 	                .disabled = o->disable.at, .ndisabled = o->disable.n, .print_after = o->print_after, .time_passes = o->time_passes,
-	                .memory_budget = memory_budget(j), .tuning = j->tuning};
+	                .memory_budget = memory_budget(j), .tuning = j->tuning, .machine = j->machine[k], .locked = o->locked};
 #ifdef MANTOU_CHECK
 	cx->check = true;
 #endif

@@ -3,6 +3,7 @@
 #define PASSES_PASS_H
 #include "../ir/ir.h"
 #include "../ir/target.h"
+#include "tuning.h"
 
 /* A rule fired or declined: why, the predicate's value, bytes saved or that it would save. explain prints these. */
 typedef struct Verdict {
@@ -16,16 +17,6 @@ typedef struct Verdict {
 	int64_t bytes_saved;
 	Loc loc;
 } Verdict;
-
-/* ---- tuning.c: a tuning file's records of this version, and how kernels are called there */
-typedef struct Tuning Tuning;
-typedef struct TunedKernel { const char *key, *kernel; Loc at; bool told; } TunedKernel; /* told: that it does not fit was said */
-Tuning *tuning_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
-TunedKernel *tuning_find(const Tuning *t, const char *key);   /* NULL if there is none */
-const char *tuning_file(const Tuning *t);
-uint32_t tuning_count(const Tuning *t);
-/* Appends a group's key; returns its contraction or first op, NULL if the group is empty. */
-const Op *tuning_key(Buf *b, const Graph *g, int group, const char *target, const char *arch);
 
 typedef struct PassCtx {
 	Module *module;
@@ -43,6 +34,8 @@ typedef struct PassCtx {
 	bool failed;                       /* a pass reported a user error through module->diags */
 	int64_t memory_budget;             /* 0 = none */
 	Tuning *tuning;                    /* NULL = no file */
+	const char *machine;               /* as tuning files call it; NULL: not known, records of any machine */
+	bool locked;                       /* a record that does not fit is an error */
 } PassCtx;
 
 typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */
@@ -51,6 +44,7 @@ typedef bool ModulePassFn(Module *m, PassCtx *cx);
 bool pass_may(PassCtx *cx, const char *rule);
 void verdict(PassCtx *cx, Verdict v);         /* copies texts into the module's arena */
 bool pass_enabled(const PassCtx *cx, const char *name);
+bool select_keeps(const PassCtx *cx);         /* does what kernels make of steady operands stay from call to call? */
 /* The whole pipeline, or cx->only. False after an error (diagnosed). */
 bool passes_run(Module *m, PassCtx *cx);
 typedef struct PassInfo { const char *name; PassFn *fn; ModulePassFn *module_fn; int level; const char *needs, *gives, *graphs, *doc; bool required; } PassInfo;

@@ -147,6 +147,18 @@ cpu_tunable(const Target *t, const char *kernel)
 	return gemm_parse(kernel, &p);
 }
 
+static int
+cpu_kernel_version(const Target *t, const char *family)
+{
+	static const char *const families[] = {"brgemm", "strassen", "winograd"};
+
+	(void)t;
+	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+		if (!strcmp(family, families[i]))
+			return 1;
+	return -1;
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -411,6 +423,7 @@ const Target cpu_target = {
 	.layout_time = cpu_layout_time,
 	.select = cpu_select,
 	.tunable = cpu_tunable,
+	.kernel_version = cpu_kernel_version,
 	.variants = (const char *const[]){"winograd", "strassen", "keep", NULL},
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,

@@ -257,6 +257,18 @@ cuda_tunable(const Target *t, const char *kernel)
 	return cu_gemm_parse(kernel, &p) || cu_dnn_is(kernel);
 }
 
+static int
+cuda_kernel_version(const Target *t, const char *family)
+{
+	static const char *const families[] = {"ffma", "mma", "tf32", "wgmma", DNN_FAMILY};
+
+	(void)t;
+	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+		if (!strcmp(family, families[i]))
+			return 1;
+	return -1;
+}
+
 static DType
 cuda_mixed_dtype(const Target *t, const char *arch)
 {
@@ -469,6 +481,7 @@ const Target cuda_target = {
 	.select = cuda_select,
 	.variants = (const char *const[]){"wgmma", "keep", DNN_FAMILY, NULL},
 	.tunable = cuda_tunable,
+	.kernel_version = cuda_kernel_version,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.joins_launches = true,

@@ -466,9 +466,9 @@ t "as the executable does" 0 "\"scratch_bytes\": $planned," "$dir/filter" info -
 # ---- tuning files
 cp "$dir/filter.net" "$dir/tune.net"
 filter="$dir/tune.net --precision f32 --arch x86-64-v3"
-t "explain prints a layer's records" 0 '^cpu x86-64-v3 [0-9.]+ conv2d.dw f32.* \{pad=\[1,1\]\} group=[0-9.a-f]+ : winograd\{mr=' "$mantou" explain $filter same
+t "explain prints a layer's records" 0 '^cpu x86-64-v3 [^ ]+ conv2d.dw f32.* \{pad=\[1,1\]\} group=[0-9.a-f]+ : winograd\.1\{mr=' "$mantou" explain $filter same
 grep '^cpu' "$dir/out" >"$dir/same.records"
-t "and those of two layers' common kernels" 0 "^cpu x86-64-v3 [0-9.]+ conv2d.dx f32" "$mantou" explain $filter half same
+t "and those of two layers' common kernels" 0 "^cpu x86-64-v3 [^ ]+ conv2d.dx f32" "$mantou" explain $filter half same
 "$mantou" explain $filter half | grep '^cpu' >"$dir/half.records"
 "$mantou" info --json $filter >"$dir/out"
 ok "info --json has all records" json "set(open('$dir/same.records').read().split('\\n')) | set(open('$dir/half.records').read().split('\\n')) == set(o['records']) | {''}"
@@ -476,9 +476,9 @@ t "no tuning file, no word of it" 0 '' "$mantou" info $filter
 ok "none" sh -c "! grep -q '^tuned' '$dir/out'"
 t "a tuning file that is not there" 1 "cannot read the tuning file '.*/none.tune': No such" "$mantou" info --tuning "$dir/none.tune" $filter
 t "a folder" 1 "cannot read the tuning file" "$mantou" info --tuning "$dir" $filter
-sed 's/ : brgemm{mr=[0-9]*,nv=[0-9]*,lanes=8,outer=row/ : brgemm{mr=3,nv=1,lanes=8,outer=panel/' "$dir/half.records" >"$dir/tune.tune"
-t "MODEL.tune beside the model" 0 '^tuned +[1-9][0-9]* kernels, 0 .* records of this version in .*/tune.tune$' "$mantou" info $filter
-t "info --json" 0 '"tuned": "[1-9].*tune.tune"' "$mantou" info --json $filter
+sed 's/ : brgemm.1{mr=[0-9]*,nv=[0-9]*,lanes=8,outer=row/ : brgemm.1{mr=3,nv=1,lanes=8,outer=panel/' "$dir/half.records" >"$dir/tune.tune"
+t "MODEL.tune beside the model" 0 '^tuned +[1-9][0-9]* kernels, 0 misfits, 0 stale, 0 of other machines; [1-9] records in .*/tune.tune$' "$mantou" info $filter
+t "info --json" 0 '"tuned": \{"file": ".*tune.tune", "machine": "[^ ]+", "records": [1-9], "kernels": [1-9][0-9]*, "misfits": 0, "stale": 0, "other_machines": 0\}' "$mantou" info --json $filter
 t "explain says where parameters come from" 0 'done +conv2d: brgemm\{mr=3,nv=1,lanes=8,outer=panel,pack=1\}, from .*/tune.tune:[0-9]+  \[select.tuned' "$mantou" explain $filter half
 t "dump shows them" 0 'brgemm\{mr=3,nv=1,lanes=8,outer=panel,pack=1\}' "$mantou" dump --stage selected $filter
 "$mantou" dump --stage planned $filter >"$dir/planned.ir"
@@ -497,20 +497,25 @@ tune() {
 	sed "$3" "$dir/half.records" >"$dir/tune.tune"
 	t "tuning file: $1" 0 "$2" "$mantou" info $filter
 }
-tune "another version" 'tune.tune:1:15: warning: this and [1-9] more records were made by other versions of mantou' 's/x86-64-v3 [0-9.]*/x86-64-v3 0.0.9/'
-tune "one of another version" 'tune.tune:1:15: warning: this record was made by another version' '1s/x86-64-v3 [0-9.]*/x86-64-v3 9.9.9/'
+tune "a line of an older form" 'tune.tune:1:15: warning: this and [1-9] more records are of an older form.*and ignored' 's/x86-64-v3 [^ ]*/x86-64-v3 0.1.0/;s/ : brgemm.1/ : brgemm/'
+tune "one of an older form" 'tune.tune:1:15: warning: this record is of an older form' '1s/x86-64-v3 [^ ]*/x86-64-v3 9.9.9/'
+tune "is counted" '^tuned +[0-9]+ kernels, 0 misfits, 1 stale, 0 of' '1s/x86-64-v3 [^ ]*/x86-64-v3 9.9.9/'
+tune "another version of a family" 'tune.tune:1:[0-9]+: warning: this and [1-9] more records are of another version of brgemm, not of 1, and ignored' 's/brgemm.1{/brgemm.2{/'
+tune "another machine" '^tuned +0 kernels, 0 misfits, 0 stale, [2-9] of other machines' '1s/x86-64-v3 [^ ]*/x86-64-v3 l1=1K,l2=2K/;2,$s/x86-64-v3 [^ ]*/x86-64-v3 l1=3K/'
+tune "no machine" 'tune.tune:1:15: warning: this is no record.*expected a machine, such as l1=32K,l2=1M, or \*' '1s/x86-64-v3 [^ ]*/x86-64-v3 l1=/'
+tune "no version" 'tune.tune:1:[0-9]+: warning: this is no record.*expected the family.s version' '1s/brgemm.1{/brgemm{/'
 tune "another processor's records" '^tuned +0 kernels' 's/x86-64-v3/znver9/'
-tune "twice the same kernel" 'tune.tune:2:[0-9]+: warning: the same kernel as line 1' 1p
+tune "twice the same kernel" 'tune.tune:2:[0-9]+: warning: the same key as line 1: this record is ignored' 1p
 tune "out of order" 'tune.tune:2:1: warning: not in order: this line belongs before line 1' '1{h;d};2G'
-tune "few words" 'tune.tune:1:[0-9]+: warning: this is no record.*expected TARGET ARCH VERSION' '1s/.*/cpu : brgemm{mr=1}/'
-tune "no operator" 'there is no such operator' 's/ conv2d / conv3d /'
+tune "few words" 'tune.tune:1:[0-9]+: warning: this is no record.*expected TARGET ARCH MACHINE' '1s/.*/cpu : brgemm.1{mr=1}/'
+tune "no operator" 'there is no such operator, nor a rule' 's/ conv2d / conv3d /'
 tune "no kernel" 'expected ` : `' '1s/ : .*//'
-tune "no parameters" 'expected a kernel with parameters' '1s/{mr.*//'
-tune "more behind it" 'expected the end of the line, or a comment' '1s/$/ or so/'
-tune "a comment behind it" '^tuned +[1-9]' 's/$/ # 3 ms/'
+tune "no parameters" 'expected a family, its version and parameters' '1s/{mr.*//'
+tune "more behind it" 'expected the end of the line, or facts' '1s/$/ or so/'
+tune "facts behind it" '^tuned +[1-9]' 's/$/ ; us=3 and more/'
 tune "bytes" 'it is not all text' "1s/conv/$(printf '\001')/"
 tune "many lines" '[0-9]+ more lines are no records' '1s/.*/a\na\na\na\na\na\na\na\na\na\na\na\na/'
-tune "another family" 'do not fit the kernel, and are ignored: conv2d takes parameters such as brgemm' '/ conv2d /s/ : .*/ : attention{x=1}/'
+tune "another family" 'do not fit the kernel, and are ignored: conv2d takes parameters such as brgemm' '/ conv2d /s/ : .*/ : attention.1{x=1}/'
 tune "too many rows" 'do not fit' 's/mr=[0-9]*/mr=536870912/'
 tune "wider vectors" 'vectors of 16 numbers, the processor.s hold 8' 's/lanes=8/lanes=16/'
 tune "not packed" 'must be packed' '/ conv2d /s/pack=1/pack=0/'
@@ -519,7 +524,7 @@ tune "too long a band" 'a band of 99 rows of pixels, there are 7' 's/band=[0-9]*
 tune "images that do not divide the batch" '1000 images a pass do not divide all of them' 's/\(band=[0-9]*\)/\1,images=1000/'
 tune "copied where nothing is turned" 'copy=1 is for a matrix product of a turned first operand' '/ conv2d /s/pack=1/pack=1,copy=1/'
 tune "pairs" 'these operands cannot be multiplied as pairs' '/ conv2d /s/pack=1/pack=1,pairs/'
-tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm{\(.*lanes=8\).*/winograd{\1}/'
+tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm.1{\(.*lanes=8\).*/winograd.1{\1}/'
 "$mantou" explain --target cuda --arch sm_80 --precision bf16 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u >"$dir/cuda.records"
 # cuda_tune NAME PATTERN SED: the same of target cuda
 cuda_arch=sm_80
@@ -527,38 +532,38 @@ cuda_tune() {
 	sed "s/^cuda sm_80 /cuda $cuda_arch /;$3" "$dir/cuda.records" >"$dir/cuda.tune"
 	t "tuning file of target cuda: $1" 0 "$2" $cuda --arch $cuda_arch --precision bf16 --tuning "$dir/cuda.tune" --emit cuda models/lenet.net -o -
 }
-cuda_tune "tiles" 'head[a-z0-9_]*: mma\{m=128,n=64,k=64,stages=2,warps=4x2\}, a tile to a block; blocks=1, threads=256, shared=49152' 's/ : mma{.*/ : mma{m=128,n=64,k=64,stages=2,warps=4x2}/'
-cuda_tune "parts" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2,split=2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2,split=2}/'
-cuda_tune "another family" 'matmul takes parameters such as mma\{' 's/ : mma{.*/ : ffma{m=64,n=64,k=8}/'
+cuda_tune "tiles" 'head[a-z0-9_]*: mma\{m=128,n=64,k=64,stages=2,warps=4x2\}, a tile to a block; blocks=1, threads=256, shared=49152' 's/ : mma.1{.*/ : mma.1{m=128,n=64,k=64,stages=2,warps=4x2}/'
+cuda_tune "parts" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2,split=2\}' 's/ : mma.1{.*/ : mma.1{m=64,n=64,k=32,stages=2,warps=2x2,split=2}/'
+cuda_tune "another family" 'matmul takes parameters such as mma\{' 's/ : mma.1{.*/ : ffma.1{m=64,n=64,k=8}/'
 cuda_tune "an odd side" 'tiles are 32, 64, 128 or 256 on a side' 's/m=[0-9]*/m=48/'
 cuda_tune "too many warps" 'warps of 16 x 16 numbers at least, 8 of them at most' 's/warps=[0-9x]*/warps=8x4/'
-cuda_tune "too large" 'more sums than threads hold' 's/ : mma{.*/ : mma{m=256,n=128,k=32,stages=2,warps=2x2}/'
+cuda_tune "too large" 'more sums than threads hold' 's/ : mma.1{.*/ : mma.1{m=256,n=128,k=32,stages=2,warps=2x2}/'
 cuda_tune "too many stages" 'more shared memory than a block has' 's/stages=[0-9]*/stages=7/'
 cuda_tune "too many parts" 'k cannot be split' 's/}$/,split=9999}/'
-cuda_tune "wgmma where there is none" 'wgmma is an instruction of sm_90a, not of sm_80' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
-cuda_tune "tf32 of 16 bits" 'tf32 multiplies f32, from sm_80 on' 's/ : mma{.*/ : tf32{m=64,n=64,k=32,stages=2,warps=2x2}/'
-"$mantou" explain --target cuda --arch sm_80 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u | sed 's/ : ffma{.*/ : tf32{m=64,n=32,k=32,stages=2,warps=2x1}/' >"$dir/tf32.tune"
+cuda_tune "wgmma where there is none" 'wgmma is an instruction of sm_90a, not of sm_80' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=64,stages=3,groups=1}/'
+cuda_tune "tf32 of 16 bits" 'tf32 multiplies f32, from sm_80 on' 's/ : mma.1{.*/ : tf32.1{m=64,n=64,k=32,stages=2,warps=2x2}/'
+"$mantou" explain --target cuda --arch sm_80 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u | sed 's/ : ffma.1{.*/ : tf32.1{m=64,n=32,k=32,stages=2,warps=2x1}/' >"$dir/tf32.tune"
 t "tf32" 0 'head[a-z0-9_]*: tf32\{m=64,n=32,k=32,stages=2,warps=2x1\}, a tile to a block' $cuda --arch sm_80 --tuning "$dir/tf32.tune" --emit cuda models/lenet.net -o -
 sed 's/^cuda sm_80/cuda sm_75/' "$dir/tf32.tune" >"$dir/turing.tune"
 t "tf32 where there is none" 0 'tf32 multiplies f32, from sm_80 on' $cuda --arch sm_75 --tuning "$dir/turing.tune" --emit cuda models/lenet.net -o -
 cuda_arch=sm_90
-cuda_tune "wgmma without the a" 'wgmma is an instruction of sm_90a, not of sm_90' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
+cuda_tune "wgmma without the a" 'wgmma is an instruction of sm_90a, not of sm_90' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=64,stages=3,groups=1}/'
 cuda_arch=sm_90a
-cuda_tune "wgmma" 'head[a-z0-9_]*: wgmma\{m=64,n=64,k=64,stages=3,groups=1\}, a tile to a block; blocks=1, threads=128, shared=49152' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
-cuda_tune "parts by wgmma" ': wgmma\{m=128,n=64,k=64,stages=4,groups=2,split=2\}' 's/ : mma{.*/ : wgmma{m=128,n=64,k=64,stages=4,groups=2,split=2}/'
-cuda_tune "mma beside wgmma" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2}/'
-cuda_tune "a side that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side' 's/ : mma{.*/ : wgmma{m=64,n=32,k=64,stages=3,groups=1}/'
-cuda_tune "a depth that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side and 64 deep' 's/ : mma{.*/ : wgmma{m=64,n=64,k=32,stages=3,groups=1}/'
-cuda_tune "half a group" 'for one or two groups of 64 rows' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=2}/'
-cuda_tune "no group" 'matmul takes parameters such as' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=0}/'
-cuda_tune "too many sums for wgmma" 'more sums than threads hold' 's/ : mma{.*/ : wgmma{m=256,n=128,k=64,stages=3,groups=1}/'
-cuda_tune "more columns than threads" 'more columns than its groups have threads' 's/ : mma{.*/ : wgmma{m=64,n=256,k=64,stages=3,groups=1}/'
-cuda_tune "two stages for wgmma" 'wgmma takes 3 to 8 stages' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=2,groups=1}/'
-cuda_tune "more than wgmma's stages hold" 'in 227 KiB of shared memory' 's/ : mma{.*/ : wgmma{m=128,n=256,k=64,stages=5,groups=2}/'
+cuda_tune "wgmma" 'head[a-z0-9_]*: wgmma\{m=64,n=64,k=64,stages=3,groups=1\}, a tile to a block; blocks=1, threads=128, shared=49152' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=64,stages=3,groups=1}/'
+cuda_tune "parts by wgmma" ': wgmma\{m=128,n=64,k=64,stages=4,groups=2,split=2\}' 's/ : mma.1{.*/ : wgmma.1{m=128,n=64,k=64,stages=4,groups=2,split=2}/'
+cuda_tune "mma beside wgmma" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2\}' 's/ : mma.1{.*/ : mma.1{m=64,n=64,k=32,stages=2,warps=2x2}/'
+cuda_tune "a side that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side' 's/ : mma.1{.*/ : wgmma.1{m=64,n=32,k=64,stages=3,groups=1}/'
+cuda_tune "a depth that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side and 64 deep' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=32,stages=3,groups=1}/'
+cuda_tune "half a group" 'for one or two groups of 64 rows' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=64,stages=3,groups=2}/'
+cuda_tune "no group" 'matmul takes parameters such as' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=64,stages=3,groups=0}/'
+cuda_tune "too many sums for wgmma" 'more sums than threads hold' 's/ : mma.1{.*/ : wgmma.1{m=256,n=128,k=64,stages=3,groups=1}/'
+cuda_tune "more columns than threads" 'more columns than its groups have threads' 's/ : mma.1{.*/ : wgmma.1{m=64,n=256,k=64,stages=3,groups=1}/'
+cuda_tune "two stages for wgmma" 'wgmma takes 3 to 8 stages' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=64,stages=2,groups=1}/'
+cuda_tune "more than wgmma's stages hold" 'in 227 KiB of shared memory' 's/ : mma.1{.*/ : wgmma.1{m=128,n=256,k=64,stages=5,groups=2}/'
 cp "$dir/same.records" "$dir/tune.tune"
 t "minimal filtering that is switched off" 0 'winograd is switched off' "$mantou" info $filter --disable winograd
 t "explain says that a record does not fit" 0 'declined +conv2d.dw: winograd.*from .*tune.tune:[0-9]+: winograd is switched off  \[select.tuned' "$mantou" explain $filter same --disable winograd
-sed 's/ : winograd{\(.*\)}/ : brgemm{\1,outer=row,pack=1}/' "$dir/same.records" >"$dir/tune.tune"
+sed 's/ : winograd.1{\(.*\)}/ : brgemm.1{\1,outer=row,pack=1}/' "$dir/same.records" >"$dir/tune.tune"
 t "the direct way where minimal filtering was chosen" 0 'declined +conv2d: the tuning file says so  \[select.winograd' "$mantou" explain $filter same
 t "explain a layer" 0 'dense0' "$mantou" explain "$net" dense0
 t "explain two layers" 0 'declined|fused' "$mantou" explain "$net" dense0 relu0
