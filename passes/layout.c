@@ -14,7 +14,7 @@
 #include <string.h>
 
 typedef enum Want { W_NONE, W_ACT, W_WEIGHT } Want;
-typedef struct Region { double wanted, plain; const Op *op; } Region; /* seconds of both ways; the first convolution or pooling */
+typedef struct Region { double wanted, plain; const Op *op; VEC(const Op *) all; } Region; /* seconds of both ways; the first convolution or pooling, and all */
 typedef struct Sets { uint32_t *up; uint8_t *want; uint32_t *region; bool *plain; } Sets; /* plain: by region, stays row-major */
 enum { TRANSPOSE_SLOWER = 3 }; /* than memory: a copy that transposes */
 
@@ -125,20 +125,20 @@ join_region(Sets *s, const Op *op)
 }
 
 static double
-copy_time(const Type *t, const Target *target)
+copy_time(const Type *t, PassCtx *cx)
 {
-	return 2 * (double)type_bytes(t) * TRANSPOSE_SLOWER / target->memory_rate;
+	return 2 * (double)type_bytes(t) * TRANSPOSE_SLOWER / pass_rates(cx).memory;
 }
 
 static void
-add_copy(Sets *s, Region *r, const Graph *g, Val v, const Target *target)
+add_copy(Sets *s, Region *r, const Graph *g, Val v, PassCtx *cx)
 {
-	r[region_of(s, v.id)].wanted += copy_time(val_type(g, v), target);
+	r[region_of(s, v.id)].wanted += copy_time(val_type(g, v), cx);
 }
 
 /* Copies where the target's layout would meet row-major values. */
 static void
-add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Target *target)
+add_copies(Sets *s, Region *r, const Graph *g, const Op *op, PassCtx *cx)
 {
 	bool reads_rows = op->kind == OP_reshape || op_has((OpKind)op->kind, T_COMPOSITE);
 
@@ -146,24 +146,23 @@ add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Target *targe
 		const ValInfo *v = val_info(g, op->in[k]);
 
 		if (v->type.rank == 4 && v->op == UINT32_MAX && op->nout) /* an input of the graph is row-major */
-			r[region_of(s, op->out[0].id)].wanted += copy_time(&v->type, target);
+			r[region_of(s, op->out[0].id)].wanted += copy_time(&v->type, cx);
 		else if (v->type.rank == 4 && reads_rows)
-			add_copy(s, r, g, op->in[k], target);
+			add_copy(s, r, g, op->in[k], cx);
 	}
 	for (int k = 0; k < op->nout; k++)
 		if (reads_rows && val_type(g, op->out[k])->rank == 4)
-			add_copy(s, r, g, op->out[k], target);
+			add_copy(s, r, g, op->out[k], cx);
 }
 
 static void
-tell_choice(const Graph *g, PassCtx *cx, const Region *r)
+tell_choice(const Graph *g, PassCtx *cx, const Region *r, bool wanted)
 {
-	bool wanted = r->wanted <= r->plain;
 	double one = (wanted ? r->wanted : r->plain) * 1e3, other = (wanted ? r->plain : r->wanted) * 1e3;
 
 	verdict(cx, (Verdict){.pass = "layout", .rule = "layout.choice", .graph = g->name, .a = r->op->path, .opa = op_info[r->op->kind].name, .fired = wanted, .loc = r->op->loc,
-		.value = r->wanted / r->plain, .why = arena_printf(cx->scratch, wanted ? "activations from here on lie channels-innermost: %.3g ms predicted with the copies at the borders, %.3g ms row-major"
-		: "activations from here on stay row-major: %.3g ms predicted, %.3g ms channels-innermost with the copies at the borders", one, other)});
+		.value = r->wanted / r->plain, .why = pass_chose(cx, arena_printf(cx->scratch, wanted ? "activations from here on lie channels-innermost: %.3g ms predicted with the copies at the borders, %.3g ms row-major"
+		: "activations from here on stay row-major: %.3g ms predicted, %.3g ms channels-innermost with the copies at the borders", one, other))});
 }
 
 static void
@@ -187,18 +186,21 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 			Region *own = &r[join_region(s, op)];
 
 			own->op = own->op ? own->op : op;
+			vec_push(cx->scratch, &own->all, op);
 			own->wanted += cx->target->layout_time(cx->target, g, op, true);
 			own->plain += cx->target->layout_time(cx->target, g, op, false);
 		}
-		add_copies(s, r, g, op, cx->target);
+		add_copies(s, r, g, op, cx);
 	}
 	for (uint32_t i = 0; i < g->result.n; i++)
-		add_copy(s, r, g, g->result.at[i].v, cx->target);
+		add_copy(s, r, g, g->result.at[i].v, cx);
 	for (uint32_t v = 1; v < g->val.n; v++) {
 		if (!r[v].op || s->region[v] != v)
 			continue;
-		s->plain[v] = r[v].wanted > r[v].plain;
-		tell_choice(g, cx, &r[v]);
+		bool wanted = pass_choose(cx, "layout.choice", &(ChoiceAt){.g = g, .op = r[v].op, .with = r[v].all.at, .nwith = (int)r[v].all.n}, 2, r[v].wanted <= r[v].plain);
+
+		s->plain[v] = !wanted;
+		tell_choice(g, cx, &r[v], wanted);
 	}
 }
 

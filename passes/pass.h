@@ -18,6 +18,14 @@ typedef struct Verdict {
 	Loc loc;
 } Verdict;
 
+/* What a rule chose between ways that are all right, as costs or a tuning file say. */
+typedef struct Decision {
+	const char *what;                  /* the rule and what it chose at, as records call it */
+	const char *a; Loc loc;            /* layer (path) and place of the op */
+	int way, ways, predicted;
+	const TuneRecord *by;              /* NULL: the rule itself */
+} Decision;
+
 typedef struct PassCtx {
 	Module *module;
 	const Target *target;
@@ -27,6 +35,7 @@ typedef struct PassCtx {
 	const char *const *disabled; int ndisabled;
 	const char *limit_rule; int64_t limit, fired;   /* --pass-limit RULE:N */
 	VEC(Verdict) verdict;
+	VEC(Decision) choice;
 	const char *print_after;           /* pass name, "all", or NULL */
 	bool time_passes, check;           /* check: verify and round-trip after every pass */
 	const char *stop_stage;            /* run no pass beyond this stage; NULL = all */
@@ -42,6 +51,15 @@ typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */
 typedef bool ModulePassFn(Module *m, PassCtx *cx);
 /* Permission for a rewrite under --pass-limit; counts it. */
 bool pass_may(PassCtx *cx, const char *rule);
+/* What a choice is about: an op, and those that read it or hang together with it; more: words of the key beyond them, NULL. */
+typedef struct ChoiceAt { const Graph *g; const Op *op; const Op *const *with; int nwith; const char *more; } ChoiceAt;
+/* Which of the ways, 0 .. ways - 1: the tuning file's record of this rule there, else what the rule itself predicts to be best. Each must be legal: asked only where
+ * there is a choice. A record with another number is a misfit. The last of cx->choice says whose word it was. */
+int pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int predicted);
+/* A verdict's words, with those of the last choice's record if the file decided. */
+const char *pass_chose(PassCtx *cx, const char *why);
+typedef struct CostRates { double memory, map, start; } CostRates; /* bytes/s, elementwise operations/s, seconds from one kernel to the next */
+CostRates pass_rates(PassCtx *cx);            /* the target's, or those of the tuning file's record `rates` */
 void verdict(PassCtx *cx, Verdict v);         /* copies texts into the module's arena */
 bool pass_enabled(const PassCtx *cx, const char *name);
 bool select_keeps(const PassCtx *cx);         /* does what kernels make of steady operands stay from call to call? */

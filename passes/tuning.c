@@ -30,7 +30,7 @@ struct Tuning {
 
 typedef struct Line { const char *at; size_t n; uint32_t number; } Line;
 
-const char *const tuning_rules[] = {NULL};
+const char *const tuning_rules[] = {"fuse.beside", "fuse.carry", "fuse.prologue", "fuse.recompute", "fuse.reduce", "layout.choice", "recompute", "reorder.sink", NULL};
 
 /* ---------------------------------------------------------------- the table */
 static uint32_t

@@ -60,7 +60,7 @@ TuneKeys *tuning_keys(const Graph *g, Arena *a, bool keeps);
 /* Appends; returns the group's contraction or first op, NULL if the group is empty. */
 const Op *tuning_key(Buf *b, const TuneKeys *k, int group);
 /* Appends what a choice at op is called: op, how many ops go with it, a hash of theirs. */
-void tuning_choice_key(Buf *b, const char *rule, const Graph *g, const Op *op, const Op *const *with, int n, DType narrow);
+void tuning_choice_key(Buf *b, const char *rule, const Graph *g, const Op *op, const Op *const *with, int n, DType narrow, const char *more);
 const char *tuning_value(Arena *a, const Target *t, const char *kernel); /* as records have it: brgemm.1{mr=6}; without a version if the target has none for it */
 
 /* ---- tuning_write.c: changing */

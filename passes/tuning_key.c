@@ -195,7 +195,7 @@ put_op(Buf *b, const Graph *g, const Op *op)
 }
 
 void
-tuning_choice_key(Buf *b, const char *rule, const Graph *g, const Op *op, const Op *const *with, int n, DType narrow)
+tuning_choice_key(Buf *b, const char *rule, const Graph *g, const Op *op, const Op *const *with, int n, DType narrow, const char *more)
 {
 	Buf text = {0};
 
@@ -209,6 +209,8 @@ tuning_choice_key(Buf *b, const char *rule, const Graph *g, const Op *op, const 
 					buf_printf(&text, " %d=%d", k, j);
 		buf_printf(&text, "\n");
 	}
+	if (more)
+		buf_printf(b, " %s", more);
 	if (narrow != DT_none)
 		buf_printf(b, " narrow=%s", dtype_info[narrow].name);
 	buf_printf(b, " with=%d.%016" PRIx64, n, hash_bytes(HASH_START, text.at ? text.at : "", text.n));
