@@ -40,6 +40,9 @@ typedef struct LinkOptions {
 /* NULL, or what was tried and what went wrong, in arena. */
 const char *link_program(Arena *a, const LinkOptions *o);
 
+/* ---- machines */
+const char *bytes_word(Arena *a, int64_t bytes); /* 48K, 2M: with the largest unit of which it is a whole number */
+
 /* ---- targets.def */
 extern const Target *const targets[];
 extern const int ntargets;

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct Machine { const Target *target; int threads; Rates r; } Machine; /* threads 0: a device's rates */
+typedef struct Assumed { const Target *target; int threads; Rates r; } Assumed; /* threads 0: a device's rates */
 
 /* Two fused multiply-adds a cycle of the widest vectors, and what one core of a server draws from memory. */
-static Machine
+static Assumed
 assume_machine(const Target *t, const char *arch)
 {
 	double hz = 2.5e9, mhz;
@@ -23,7 +23,7 @@ assume_machine(const Target *t, const char *arch)
 	long threads = sysconf(_SC_NPROCESSORS_ONLN);
 	FILE *f = fopen("/proc/cpuinfo", "r");
 	char line[512];
-	Machine device = {.target = t};
+	Assumed device = {.target = t};
 
 	if (t->rates && t->rates(t, arch, &device.r)) {
 		if (f)
@@ -42,7 +42,7 @@ assume_machine(const Target *t, const char *arch)
 		fclose(f);
 	if (threads < 1)
 		threads = 1;
-	return (Machine){.target = t, .threads = (int)threads, .r = {.flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * 12e9}};
+	return (Assumed){.target = t, .threads = (int)threads, .r = {.flops = (double)threads * hz * 4 * (vector / 4), .bytes = (double)threads * 12e9}};
 }
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
@@ -87,7 +87,7 @@ collect(Arena *a, const Module *m, const Json *root, const char *graph, Kernels 
 }
 
 static double
-predicted(const Kernel *k, Machine mc)
+predicted(const Kernel *k, Assumed mc)
 {
 	double rate = mc.target->product_rate ? mc.target->product_rate(mc.target, &mc.r, k->kernel) : mc.r.flops, compute = k->flops / rate, memory = k->bytes / mc.r.bytes;
 
@@ -144,7 +144,8 @@ put_tuned_json(Buf *b, const Job *j, const Tuned *t)
 }
 
 static void
-put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *g, const Kernels *ks, const Totals *t, Machine mc)
+put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *g, const Kernels *ks, const Totals *t,
+         Assumed mc)
 {
 	const Graph *infer = module_graph(m, "infer");
 	const char *comma = "";
@@ -232,7 +233,7 @@ put_size_row(Buf *b, const char *name, int64_t bytes)
 }
 
 static void
-put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals *t, Machine mc)
+put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals *t, Assumed mc)
 {
 	put_row(b, "model", "%s", m->name);
 	buf_printf(b, "%-18s %s", "target", j->target->name);
@@ -285,7 +286,7 @@ count_tuned(const Job *j, const PassCtx *cx)
 
 /* Everything that the executable's descriptor says of a training step. */
 static int
-read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Machine mc)
+read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 {
 	EmitOptions e = {.emit = "json", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
 	const Setting *acc = setting(m, "train.accumulate");
@@ -341,7 +342,7 @@ cmd_info(Arena *a, const Options *o)
 
 	if (!g)
 		return failure("'%s' has no graph 'train'", j.file);
-	Machine mc = assume_machine(j.target, j.arch[0]);
+	Assumed mc = assume_machine(j.target, j.arch[0]);
 
 	if (code && (status = read_plan(&j, m, &ks, &t, mc)) != EXIT_GOOD)
 		return status;

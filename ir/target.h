@@ -75,6 +75,21 @@ typedef struct Prologue {
 /* What a machine is taken to reach, a second; start: seconds from one kernel to the next. */
 typedef struct Rates { const char *device; double bytes, flops, products, group_products, start; } Rates; /* products: of matrix instructions; of those of a group of warps, 0: none */
 
+/* What an architecture's machine is. Choices count with the row of their --arch alone, never with the host that
+ * compiles: one --arch is one executable anywhere. Declared: of the processor or device that `model` names, by its
+ * maker's documents. */
+typedef struct Cache { int64_t bytes; int cores; } Cache; /* of one of them, and the cores that share it; 0: none */
+typedef struct Machine {
+	const char *arch, *model;
+	Cache l1, l2, l3;        /* of data. cuda: l1 and shared memory of a multiprocessor together; no l3 */
+	int line;                /* bytes of a cache line */
+	int vector_bytes, vector_registers; /* of a core. cuda: the widest load of a thread, its registers of 32 bits */
+	double fmas, loads;      /* of full f32 vectors, begun by a core in a cycle. cuda: of f32 numbers, by a multiprocessor */
+	double hz;               /* nominal clock */
+	int sms;                 /* cuda: multiprocessors; 0: a CPU */
+	int64_t shared;          /* cuda: the most bytes of shared memory that a block may have */
+} Machine;
+
 typedef struct Target {
 	const char *name;        /* cpu, cuda, ref */
 	const char *doc;
@@ -86,6 +101,15 @@ typedef struct Target {
 	/* Canonical arch name ("native" resolved); NULL and a message if unknown. */
 	const char *(*resolve_arch)(const struct Target *t, Arena *a, const char *arch, const char **error);
 	int (*vector_bytes)(const struct Target *t, const char *arch);
+	/* The row of a resolved arch. NULL hook: the target has no machine, it interprets. */
+	const Machine *(*machine)(const struct Target *t, const char *arch);
+	/* The same row with what can be read of the machine here (no measurement): caches of a core; cuda:
+	 * multiprocessors, shared memory, L2. False, and *m is the row: code for arch does not run here, or nothing can be
+	 * read. */
+	bool (*machine_here)(const struct Target *t, const char *arch, Machine *m);
+	/* The word that says in tuning records which machine they are of: "l1=32K,l2=1M"; cuda "sm=132,smem=227K,l2=60M".
+	 * That of machine_here: read if arch runs here, else declared. In a. */
+	const char *(*machine_word)(const struct Target *t, const char *arch, Arena *a);
 	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
 	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its kernels read and write rows, all of them. */

@@ -50,6 +50,38 @@ cpu_vector_bytes(const Target *t, const char *arch)
 	return a ? a->vector_bytes : 16;
 }
 
+static const Machine *
+cpu_machine(const Target *t, const char *arch)
+{
+	const Arch *a = arch_named(arch ? arch : arch_native());
+
+	(void)t;
+	return a ? &a->machine : NULL;
+}
+
+static bool
+cpu_machine_here(const Target *t, const char *arch, Machine *m)
+{
+	int64_t bytes[3];
+
+	*m = *cpu_machine(t, arch);
+	if (!arch_runs(arch_named(m->arch)) || !host_caches("/sys", bytes))
+		return false;
+	m->l1.bytes = bytes[0];
+	m->l2.bytes = bytes[1];
+	m->l3.bytes = bytes[2];
+	return true;
+}
+
+static const char *
+cpu_machine_word(const Target *t, const char *arch, Arena *a)
+{
+	Machine m;
+
+	cpu_machine_here(t, arch, &m);
+	return arena_printf(a, "l1=%s,l2=%s", bytes_word(a, m.l1.bytes), bytes_word(a, m.l2.bytes));
+}
+
 static const char *
 cpu_refuses(const Target *t, const Graph *g, const Op *op)
 {
@@ -419,6 +451,9 @@ const Target cpu_target = {
 	.refuses = cpu_refuses,
 	.resolve_arch = cpu_resolve_arch,
 	.vector_bytes = cpu_vector_bytes,
+	.machine = cpu_machine,
+	.machine_here = cpu_machine_here,
+	.machine_word = cpu_machine_word,
 	.conv_layout = cpu_conv_layout,
 	.layout_time = cpu_layout_time,
 	.select = cpu_select,

@@ -26,11 +26,15 @@ typedef struct Arch {
 	bool fma_f16;            /* multiply-adds of f16 at twice that rate */
 	bool tiles;              /* AMX with bf16 */
 	bool emulated;           /* for tests: those instructions are calls of C functions, and no user can name it */
+	Machine machine;
 } Arch;
 const Arch *arch_named(const char *name);           /* NULL if unknown */
 bool arch_runs(const Arch *a);                      /* on this machine */
 const char *arch_native(void);
 int arch_list(const char **names, int max);
+/* host.c: data caches of processor 0 as the system tells of them below `root` (/sys), level 1 first. False: not all of
+ * L1 and L2 are there. */
+bool host_caches(const char *root, int64_t bytes[3]);
 
 typedef struct Llvm {                               /* one LLVM module in the making */
 	LLVMContextRef cx;

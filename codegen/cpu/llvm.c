@@ -1,4 +1,4 @@
-/* llvm.c: the machine side of LLVM: processors, target machine, object, assembly and .ll output.
+/* llvm.c: the machine side of LLVM: processors (arch.def), target machine, object, assembly and .ll output.
  *
  * In: a name of --arch, or a finished module.   Out: bytes.   One LLVM context per module; kernels carry their processor as function
  * attributes. The pass list is short because the emitter writes SSA that needs little: slots to registers, equal
@@ -18,29 +18,16 @@
 #define AVX512_FP16 V4 " avx512vbmi avx512bf16 avx512fp16"
 #define AMX AVX512_FP16 " amx-tile amx-bf16"
 #define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
-#define PLAIN false, false, false, false, false
 #define EMULATED "+avx512vbmi,+avx512bf16"
 
 static const Arch arches[] = {
-	{"x86-64", "x86-64", "", "", 16, PLAIN},
-	{"x86-64-v2", "x86-64-v2", "", V2, 16, PLAIN},
-	{"x86-64-v3", "x86-64-v3", "", V3, 32, PLAIN},
-	{"x86-64-v4", "x86-64-v4", "", V4, 64, PLAIN},
-	{"haswell", "haswell", "", V3, 32, PLAIN},
-	{"skylake", "skylake", "", V3, 32, PLAIN},
-	{"skylake-avx512", "skylake-avx512", "", V4, 64, PLAIN},
-	{"icelake-server", "icelake-server", "", V4 " avx512vbmi", 64, PLAIN},
-	{"sapphirerapids", "sapphirerapids", "", AMX, 64, .round_bf16 = true, .fma_f16 = true, .tiles = true},
-	{"sapphirerapids-noamx", "sapphirerapids", NO_AMX, AVX512_FP16, 64, .round_bf16 = true, .fma_f16 = true},
-	{"emeraldrapids", "emeraldrapids", "", AMX, 64, .round_bf16 = true, .fma_f16 = true, .tiles = true},
-	{"graniterapids", "graniterapids", "", AMX, 64, .round_bf16 = true, .fma_f16 = true, .tiles = true},
-	{"znver2", "znver2", "", V3, 32, PLAIN},
-	{"znver3", "znver3", "", V3, 32, PLAIN},
-	{"znver4", "znver4", "", V4 " avx512vbmi avx512bf16", 64, .round_bf16 = true, .dot_bf16 = true},
-	{"alderlake", "alderlake", "", V3, 32, PLAIN},
-	/* the rows above without and with tiles, for tests/cpu */
-	{"emulated-fp16", "x86-64-v4", EMULATED, V4 " avx512vbmi avx512bf16", 64, .round_bf16 = true, .fma_f16 = true, .emulated = true},
-	{"emulated-amx", "x86-64-v4", EMULATED, V4 " avx512vbmi avx512bf16", 64, .round_bf16 = true, .fma_f16 = true, .tiles = true, .emulated = true},
+#define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, ...) \
+	{.name = id, .cpu = llvm, .features = feature, .needs = need, .vector_bytes = vector, __VA_ARGS__, \
+	 .machine = {.arch = id, .model = of, .line = 64, .vector_bytes = vector, .vector_registers = registers, \
+	             .l1 = {l1_kib << 10, 1}, .l2 = {l2_kib << 10, 1}, .l3 = {l3_kib << 10, sharing}, \
+	             .fmas = fma, .loads = load, .hz = ghz * 1e9}},
+#include "arch.def"
+#undef ARCH
 };
 
 const Arch *

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const char *const archs[] = {
-#define ARCH(arch, device, bytes, f32, tensor) #arch,
+#define ARCH(arch, ...) #arch,
 #include "arch.def"
 #undef ARCH
 };
@@ -477,6 +477,9 @@ const Target cuda_target = {
 	.refuses = cuda_refuses,
 	.resolve_arch = cuda_resolve_arch,
 	.vector_bytes = cuda_vector_bytes,
+	.machine = cuda_machine,
+	.machine_here = cuda_machine_here,
+	.machine_word = cuda_machine_word,
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
 	.variants = (const char *const[]){"wgmma", "keep", DNN_FAMILY, NULL},

@@ -184,10 +184,16 @@ void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, u
 bool cu_is_turing(const char *arch);                    /* sm_75, which multiplies no bf16 */
 bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf16 by mma.sync? */
 
-/* ---- prelude.c, image.c, native.c, rates.c */
+/* ---- prelude.c, image.c, native.c, machine.c */
+const Machine *cuda_machine(const Target *t, const char *arch);
+bool cuda_machine_here(const Target *t, const char *arch, Machine *m);
+const char *cuda_machine_word(const Target *t, const char *arch, Arena *a);
 bool cuda_rates(const Target *t, const char *arch, Rates *r);
 double cuda_product_rate(const Target *t, const Rates *r, const char *kernel); /* of tensor cores, if its products are theirs */
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
+/* Multiprocessors, the most bytes of shared memory that a block may have, bytes of L2, of device 0. False as above. */
+typedef struct CudaDevice { int sms, shared, l2; } CudaDevice;
+bool cuda_device_read(CudaDevice *d);
 /* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
 extern const char *const cuda_prelude[]; /* up to a NULL */
