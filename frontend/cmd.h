@@ -112,6 +112,9 @@ bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read w
 /* ---- cmd_explain.c: a line for each kernel with parameters to choose that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
 int tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
+/* The same of choices that passes made at layer a or b. */
+int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, const char ***lines);
+
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);
 int cmd_run(Arena *a, const Options *o);

@@ -291,12 +291,15 @@ static int
 choose_machines(Job *j)
 {
 	const char *given = j->o->machine;
+	Machine here;
 
 	if (given && !tuning_is_machine(given, strlen(given)))
 		return usage_error(j->command, "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *", given);
 	for (int k = 0; k < j->narch; k++) {
 		j->machine[k] = given;
-		if (!given && j->tuning)
+		if (!given && j->target->machine_here && j->target->machine_here(j->target, j->arch[k], &here))
+			j->machine[k] = j->target->machine_word(j->target, j->arch[k], j->arena);
+		else if (!given && j->tuning)
 			j->machine[k] = tuning_machine(j->tuning, j->target->name, j->arch[k]);
 		if (j->tuning)
 			tuning_bind(j->tuning, j->target, j->arch[k], j->machine[k], j->o->locked);
@@ -460,6 +463,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 		return status;
 	int want = stage ? stage_number(stage) : STAGE_planned, has = stage_number(j->module->stage);
 
+	if (j->o->locked && has > STAGE_diffed)
+		return failure("--locked: '%s' is at stage %s, its choices were made before; a lock holds for a model", j->file, j->module->stage);
 	if (want < has)
 		return failure("'%s' is at stage %s already; stage %s lies before it", j->file, j->module->stage, stage);
 	/* Only one of several architectures may work on the module itself: passes change it. */
@@ -486,6 +491,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	if (stage)
 		return EXIT_GOOD;
 	if (!contracts_hold(*m, cx))
+		return EXIT_FAILED;
+	if (j->o->locked && tuning_lock_state(j->arena, *m, cx, true) != LOCK_HOLDS)
 		return EXIT_FAILED;
 	return check_budget(j, *m, cx);
 }
@@ -626,7 +633,7 @@ build_launcher(Job *j, const char *path)
 {
 	Module *m;
 	PassCtx cx;
-	int status = job_load(j);
+	int status = j->o->locked ? usage_error(j->command, "--locked: target ref has no kernels to select") : job_load(j);
 
 	if (status != EXIT_GOOD)
 		return status;

@@ -47,6 +47,13 @@ typedef struct PassCtx {
 	bool locked;                       /* a record that does not fit is an error */
 } PassCtx;
 
+/* ---- tuning_lock.c */
+/* The record of what a compiled module was made of, a line without its end; steps: of training taken from the seed, with a hash of all states behind them; 0: none. */
+const char *tuning_lock(Arena *a, const Module *m, const PassCtx *cx, const char *graph, int steps, uint64_t states);
+typedef enum TuneLock { LOCK_NONE, LOCK_HOLDS, LOCK_BROKEN } TuneLock;
+/* Of the file's locks of this model, batch and precision; tell: errors that list what is another, or that there is none. */
+TuneLock tuning_lock_state(Arena *a, const Module *m, const PassCtx *cx, bool tell);
+
 typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */
 typedef bool ModulePassFn(Module *m, PassCtx *cx);
 /* Permission for a rewrite under --pass-limit; counts it. */

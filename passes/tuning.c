@@ -301,7 +301,15 @@ static const struct Other { const char *operator, *family; TuneKind kind; int wo
 	{"threads", "threads", TUNE_THREADS, 1, check_threads, "expected TARGET ARCH MACHINE threads MODEL : threads.1{...}"},
 	{"lock", "lock", TUNE_LOCK, 4, check_lock, "expected TARGET ARCH MACHINE lock MODEL GRAPH batch=N PRECISION : lock.1{...}"},
 };
-enum { OTHER_VERSION = 1 };
+
+bool
+tuning_is_other(const char *family, size_t n)
+{
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (strlen(others[i].family) == n && !memcmp(family, others[i].family, n))
+			return true;
+	return false;
+}
 
 static const struct Other *
 other_at(const Line *l, size_t at)
@@ -350,7 +358,7 @@ read_kind(Tuning *t, const Line *l, size_t end, size_t family, TuneRecord *r)
 	}
 	const char *why = family == strlen(o->family) && !strncmp(r->value, o->family, family) ? NULL : o->check("{");
 
-	if (!why && r->version == OTHER_VERSION)
+	if (!why && r->version == TUNE_VERSION)
 		why = o->check(r->value);
 	if (why)
 		malformed(t, l, end + 3, why);
@@ -512,7 +520,7 @@ version_of(const Target *target, const TuneRecord *r)
 	size_t n = strcspn(r->value, "{");
 
 	if (r->kind != TUNE_KERNEL)
-		return OTHER_VERSION;
+		return TUNE_VERSION;
 	if (n >= sizeof family || !target->kernel_version)
 		return -1;
 	memcpy(family, r->value, n);

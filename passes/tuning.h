@@ -49,6 +49,8 @@ bool tuning_is_machine(const char *s, size_t n);            /* `*`, or features:
 /* A parameter's text in a value: 0 of choice{take=0}. Its length; -1: there is none. */
 int tuning_param(const char *value, const char *name, const char **at);
 
+enum { TUNE_VERSION = 1 };   /* of choice, rates, threads, lock */
+bool tuning_is_other(const char *family, size_t n); /* one of these */
 /* The rules that a record may decide, with their names. NULL at the end. */
 extern const char *const tuning_rules[];
 

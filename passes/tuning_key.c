@@ -178,7 +178,7 @@ const char *
 tuning_value(Arena *a, const Target *t, const char *kernel)
 {
 	size_t n = strcspn(kernel, "{");
-	int version = kernel[n] && t->kernel_version ? t->kernel_version(t, arena_strndup(a, kernel, n)) : -1;
+	int version = !kernel[n] ? -1 : tuning_is_other(kernel, n) ? TUNE_VERSION : t->kernel_version ? t->kernel_version(t, arena_strndup(a, kernel, n)) : -1;
 
 	return version < 0 ? kernel : arena_printf(a, "%.*s.%d%s", (int)n, kernel, version, kernel + n);
 }
