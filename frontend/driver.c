@@ -334,7 +334,7 @@ load_tuning(Job *j)
 static int
 check_settings(const Job *j)
 {
-	static const char *const counts[] = {"train.epochs", "train.accumulate"};
+	static const char *const counts[] = {"train.epochs", "train.accumulate", TUNED_THREADS};
 
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const Setting *s = setting(j->module, counts[i]);
@@ -454,6 +454,21 @@ check_budget(const Job *j, const Module *m, const PassCtx *cx)
 	return status;
 }
 
+/* What the file says that short steps begin with, as a setting: the program's text has it, and the descriptor. */
+static void
+begin_threads(Module *m, const PassCtx *cx)
+{
+	Buf what = {0};
+	const char *at;
+
+	buf_printf(&what, "threads %s", m->name);
+	const TuneRecord *r = cx->tuning && cx->opt > 0 && !setting(m, TUNED_THREADS) ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what.at) : NULL;
+
+	buf_free(&what);
+	if (r && tuning_param(r->value, "start", &at) > 0)
+		vec_push(m->arena, &m->setting, ((Setting){.kind = SET_INT, .name = TUNED_THREADS, .i = atoi(at), .f = atoi(at)}));
+}
+
 int
 job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 {
@@ -474,6 +489,7 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	if (want > STAGE_diffed) {
 		(*m)->target = j->target->name;
 		(*m)->arch = j->arch[k];
+		begin_threads(*m, cx);
 	}
 	bool good = want == has || (passes_run(*m, cx) && !cx->failed && !j->diags.nerror);
 
