@@ -47,7 +47,8 @@ typedef struct Command {
 	bool takes_rest;                 /* arguments after -- belong to the executable */
 	const char *doc, *example;
 	bool hidden;
-	const char *absent;              /* why this build has no such command; it then takes no options but --help */
+	const char *absent;              /* why this build has no such command; it then takes no options but --help, */
+	const char *with;                /* or that one, with which it has it; NULL: none */
 } Command;
 
 extern const Command commands[];
@@ -117,6 +118,7 @@ int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b
 
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);
+int cmd_tune(Arena *a, const Options *o);
 int cmd_run(Arena *a, const Options *o);
 int cmd_check(Arena *a, const Options *o);
 int cmd_dump(Arena *a, const Options *o);

@@ -247,15 +247,18 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	return -1;
 }
 
-/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. */
+/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. -1: it has what is asked. */
 static int
 absent_command(const Command *c, int argc, char **argv)
 {
-	for (int i = 0; i < argc; i++)
+	for (int i = 0; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
 			options_help(stdout, c);
 			return EXIT_GOOD;
 		}
+		if (c->with && !strcmp(argv[i], c->with))
+			return -1;
+	}
 	return failure("%s: %s", c->name, c->absent);
 }
 
@@ -265,8 +268,10 @@ options_read(Arena *a, const Command *c, int argc, char **argv, Options *o)
 	bool ended = false;
 
 	*o = (Options){.level = -1};
-	if (c->absent)
-		return absent_command(c, argc, argv);
+	int absent = c->absent ? absent_command(c, argc, argv) : -1;
+
+	if (absent >= 0)
+		return absent;
 	for (int i = 0; i < argc; i++) {
 		/* `run -- -odd.net -- ARGS`: of a second one only the executable's arguments can come behind */
 		if (!strcmp(argv[i], "--") && (!ended || (c->takes_rest && o->noperand))) {
