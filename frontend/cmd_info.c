@@ -290,8 +290,10 @@ count_tuned(const Job *j, const PassCtx *cx)
 		if (v->rule && !strcmp(v->rule, "select.tuned"))
 			*(v->fired ? &t.kernels : &t.misfits) += 1;
 	}
-	for (uint32_t i = 0; i < cx->choice.n; i++)
+	for (uint32_t i = 0; i < cx->choice.n; i++) {
 		t.choices += cx->choice.at[i].by != NULL;
+		t.misfits += cx->choice.at[i].misfit;
+	}
 	t.lock = tuning_lock_state(j->arena, cx->module, cx, false);
 	return t;
 }

@@ -24,6 +24,7 @@ typedef struct Decision {
 	const char *a; Loc loc;            /* layer (path) and place of the op */
 	int way, ways, predicted;
 	const TuneRecord *by;              /* NULL: the rule itself */
+	bool misfit;                       /* as the record names no way that there is */
 } Decision;
 
 typedef struct PassCtx {

@@ -88,6 +88,7 @@ pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int pre
 			c.way = way;
 			c.by = r;
 		} else {
+			c.misfit = true;
 			tell_misfit(cx, r, arena_printf(a, "take=%d: there are %d ways, 0 to %d", way, ways, ways - 1));
 		}
 	}

@@ -17,7 +17,7 @@ typedef struct TuneRecord {
 	int version;
 	const char *facts;           /* what stands behind ` ; `, as it is; "" if nothing does */
 	Loc at;                      /* of the value; of the third word of an old line */
-	bool stale, told;            /* of another version (once tuning_bind has asked the target); that it does not fit was said */
+	bool stale, told;            /* of another version (once tuning_bind has asked the target); it does not fit, which was said */
 } TuneRecord;
 
 /* Facts, for people and for merging. */

@@ -43,7 +43,7 @@ for i in range(int(rounds)):
     with open(path, "w") as f:
         f.writelines(sorted(change(r) + "\n" for r in records))
     info = call("info", "--tuning", path)
-    used, misfits = map(int, re.search(r"^tuned +(\d+) kernels, (\d+) misfits,", info.stdout, re.M).groups())
+    used, misfits = map(int, re.search(r"^tuned +(\d+) kernels, \d+ choices, (\d+) misfits,", info.stdout, re.M).groups())
     if "is no record" in info.stderr or used + misfits == 0 or (misfits > 0) != ("do not fit" in info.stderr):
         sys.exit("round %d: %d used, %d misfits: %s" % (i, used, misfits, info.stderr[:300]))
     call("build", "--tuning", path, "-o", os.path.join(folder, "tuned%d" % i))
