@@ -674,8 +674,11 @@ pass_recompute(Module *m, PassCtx *cx)
 	settle(&h, &c, &bytes, &n);
 	Cost e = recompute_edit(&h, &c, h.g, cx->scratch);
 
+	const char *why = arena_printf(cx->scratch, "%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n, n == 1 ? "" : "s", size_text(h.a, bytes),
+			way.segments ? " in segments" : "", e.flops / 1e9, 100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena), size_text(h.a, planned->arena_bytes));
+	bool asked = cx->choice.n && !strncmp(cx->choice.at[cx->choice.n - 1].what, "recompute ", 10);
+
 	verdict(cx, (Verdict){.pass = "recompute", .rule = "recompute", .graph = h.g->name, .a = "", .fired = true, .value = e.flops, .bytes_saved = planned->arena_bytes - way.arena,
-		.why = arena_printf(cx->scratch, "%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n, n == 1 ? "" : "s", size_text(h.a, bytes),
-			way.segments ? " in segments" : "", e.flops / 1e9, 100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena), size_text(h.a, planned->arena_bytes))});
+		.why = asked ? pass_chose(cx, why) : why});
 	return e.clones > 0;
 }

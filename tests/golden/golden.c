@@ -22,6 +22,7 @@
  *   ; locked: yes             like --locked: a record that is stale or does not fit is an error
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
+ *   ; choice: TEXT            a choice holds it, written `KEY : take=N of WAYS`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
@@ -286,6 +287,26 @@ check_verdicts(const Golden *g, const PassCtx *cx)
 }
 
 static bool
+check_choices(const Golden *g, const PassCtx *cx)
+{
+	bool good = true;
+	const char *text;
+
+	for (int i = 0; (text = command(g, "choice", i)); i++) {
+		bool found = false;
+
+		for (uint32_t k = 0; k < cx->choice.n && !found; k++)
+			found = strstr(arena_printf(g->arena, "%s : take=%d of %d", cx->choice.at[k].what, cx->choice.at[k].way, cx->choice.at[k].ways), text);
+		if (!found)
+			fprintf(stderr, "%s: no choice holds: %s\n", g->path, text);
+		for (uint32_t k = 0; k < cx->choice.n && !found; k++)
+			fprintf(stderr, "  there is: %s : take=%d of %d\n", cx->choice.at[k].what, cx->choice.at[k].way, cx->choice.at[k].ways);
+		good &= found;
+	}
+	return good;
+}
+
+static bool
 compare(const Golden *g, const char *output)
 {
 	const char *e = g->expected;
@@ -352,7 +373,7 @@ run(const Golden *g)
 		fprintf(stderr, "%s: failed\n%s", g->path, messages);
 	if (ran && !want) {
 		module_print(&b, m);
-		good = check_lines(g, b.at) && check_verdicts(g, &cx) && (g->bless ? bless(g, b.at) : compare(g, b.at));
+		good = check_lines(g, b.at) && check_verdicts(g, &cx) && check_choices(g, &cx) && (g->bless ? bless(g, b.at) : compare(g, b.at));
 	}
 	buf_free(&b);
 	free(messages);
