@@ -34,11 +34,17 @@ const char *const tuning_rules[] = {"fuse.beside", "fuse.carry", "fuse.prologue"
 
 /* ---------------------------------------------------------------- the table */
 static uint32_t
-slot_of(const Tuning *t, const char *key)
+hash_of(const char *key)
 {
-	uint32_t at = (uint32_t)hash_bytes(HASH_START, key, strlen(key)) & (t->nslot - 1);
+	return (uint32_t)hash_bytes(HASH_START, key, strlen(key));
+}
 
-	while (t->slot[at] && strcmp(t->record.at[t->slot[at] - 1].key, key))
+static uint32_t
+slot_of(const Tuning *t, const char *key, uint32_t hash)
+{
+	uint32_t at = hash & (t->nslot - 1);
+
+	while (t->slot[at] && (t->record.at[t->slot[at] - 1].hash != hash || strcmp(t->record.at[t->slot[at] - 1].key, key)))
 		at = (at + 1) & (t->nslot - 1);
 	return at;
 }
@@ -46,7 +52,7 @@ slot_of(const Tuning *t, const char *key)
 TuneRecord *
 tuning_named(const Tuning *t, const char *key)
 {
-	uint32_t found = t->nslot ? t->slot[slot_of(t, key)] : 0;
+	uint32_t found = t->nslot ? t->slot[slot_of(t, key, hash_of(key))] : 0;
 
 	return found ? &t->record.at[found - 1] : NULL;
 }
@@ -75,9 +81,10 @@ add_record(Tuning *t, TuneRecord r)
 		t->nslot = t->nslot ? 2 * t->nslot : 64;
 		t->slot = arena_array(t->arena, uint32_t, t->nslot);
 		for (uint32_t i = 0; i < t->record.n; i++)
-			t->slot[slot_of(t, t->record.at[i].key)] = i + 1;
+			t->slot[slot_of(t, t->record.at[i].key, t->record.at[i].hash)] = i + 1;
 	}
-	uint32_t *slot = &t->slot[slot_of(t, r.key)];
+	r.hash = hash_of(r.key);
+	uint32_t *slot = &t->slot[slot_of(t, r.key, r.hash)];
 
 	if (*slot) {
 		if (t->bad++ < SHOWN)
@@ -381,6 +388,18 @@ read_words(Tuning *t, const Line *l, size_t end, size_t at[4], size_t n[4])
 	return true;
 }
 
+/* Without the version behind the family's name. */
+static const char *
+value_of(Arena *a, const char *s, size_t n, size_t family)
+{
+	const char *brace = memchr(s, '{', n);
+	char *r = arena_alloc(a, n + 1);
+
+	memcpy(r, s, family);
+	memcpy(r + family, brace, n - (size_t)(brace - s));
+	return r;
+}
+
 static void
 read_record(Tuning *t, const Line *l)
 {
@@ -427,7 +446,7 @@ read_record(Tuning *t, const Line *l)
 	}
 	if (behind < l->n)
 		r.facts = arena_strndup(t->arena, l->at + behind + 2, l->n - behind - 2);
-	r.value = arena_printf(t->arena, "%.*s%.*s", (int)family, l->at + value, (int)(length - strcspn(l->at + value, "{")), l->at + value + strcspn(l->at + value, "{"));
+	r.value = value_of(t->arena, l->at + value, length, family);
 	r.at = place(t, l, value);
 	if (!read_kind(t, l, end, family, &r))
 		return;

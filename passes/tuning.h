@@ -17,6 +17,7 @@ typedef struct TuneRecord {
 	int version;
 	const char *facts;           /* what stands behind ` ; `, as it is; "" if nothing does */
 	Loc at;                      /* of the value; of the third word of an old line */
+	uint32_t hash;               /* of the key */
 	bool stale, told;            /* of another version (once tuning_bind has asked the target); it does not fit, which was said */
 } TuneRecord;
 
