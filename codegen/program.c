@@ -124,7 +124,8 @@ put_reader(Buf *b, const Module *m)
 static void
 put_settings(Buf *b, const Module *m)
 {
-	const Setting *sink = setting(m, "train.sink"), *precision = setting(m, "train.precision"), *threads = setting(m, TUNED_THREADS);
+	const Setting *sink = setting(m, "train.sink"), *precision = setting(m, "train.precision");
+	const Setting *threads = setting(m, TUNED_THREADS);
 
 	buf_printf(b, ", \"precision\": ");
 	buf_json(b, precision && precision->s ? precision->s : "f32");

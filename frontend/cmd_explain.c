@@ -411,7 +411,8 @@ record_line(Arena *arena, const PassCtx *cx, const char *what, const char *kerne
 
 	if (r && !strcmp(r->value, kernel))
 		return arena_printf(arena, "%s : %s%s%s", r->key, value, *r->facts ? " ;" : "", r->facts);
-	return arena_printf(arena, "%s %s %s %s : %s", cx->target->name, cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*", what, value);
+	return arena_printf(arena, "%s %s %s %s : %s", cx->target->name, cx->arch && *cx->arch ? cx->arch : "-",
+		cx->machine ? cx->machine : "*", what, value);
 }
 
 int

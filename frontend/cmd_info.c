@@ -47,9 +47,16 @@ assume_machine(const Target *t, const char *arch)
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
 typedef VEC(Kernel) Kernels;
-typedef struct Tuned { int kernels, choices, misfits; TuneCount of; TuneLock lock; } Tuned; /* kernels with parameters of the tuning file, choices that it made, kernels that they do not fit */
-static const char *const lock_words[] = {[LOCK_NONE] = "not locked", [LOCK_HOLDS] = "locked", [LOCK_BROKEN] = "the lock does not hold"};
-typedef struct Totals { int64_t parameters, parameter_bytes, arena, scratch; const char *budget; Tuned tuned; double flops, bytes, seconds, examples; } Totals;
+/* kernels with parameters of the tuning file, choices that it made, kernels that they do not fit */
+typedef struct Tuned { int kernels, choices, misfits; TuneCount of; TuneLock lock; } Tuned;
+static const char *const lock_words[] = {[LOCK_NONE] = "not locked", [LOCK_HOLDS] = "locked",
+	[LOCK_BROKEN] = "the lock does not hold"};
+typedef struct Totals {
+	int64_t parameters, parameter_bytes, arena, scratch;
+	const char *budget;
+	Tuned tuned;
+	double flops, bytes, seconds, examples;
+} Totals;
 
 /* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
 static const char *
@@ -140,8 +147,9 @@ put_tuned_json(Buf *b, const Job *j, const Tuned *t)
 	buf_json(b, tuning_file(j->tuning));
 	buf_printf(b, ", \"machine\": ");
 	buf_json(b, j->machine[0] ? j->machine[0] : "*");
-	buf_printf(b, ", \"records\": %u, \"kernels\": %d, \"choices\": %d, \"misfits\": %d, \"stale\": %d, \"other_machines\": %d, \"lock\": \"%s\"}",
-	           (unsigned)tuning_count(j->tuning), t->kernels, t->choices, t->misfits, t->of.stale, t->of.elsewhere, lock_words[t->lock]);
+	buf_printf(b, ", \"records\": %u, \"kernels\": %d, \"choices\": %d, \"misfits\": %d, \"stale\": %d, "
+	           "\"other_machines\": %d, \"lock\": \"%s\"}", (unsigned)tuning_count(j->tuning), t->kernels, t->choices, t->misfits, t->of.stale, t->of.elsewhere,
+	           lock_words[t->lock]);
 }
 
 static void
@@ -258,8 +266,9 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	if (t->budget)
 		put_row(b, "budget", "%s", t->budget);
 	if (j->tuning)
-		put_row(b, "tuned", "%d kernels, %d choices, %d misfits, %d stale, %d of other machines, %s; %u records in %s", t->tuned.kernels, t->tuned.choices, t->tuned.misfits,
-		        t->tuned.of.stale, t->tuned.of.elsewhere, lock_words[t->tuned.lock], (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
+		put_row(b, "tuned", "%d kernels, %d choices, %d misfits, %d stale, %d of other machines, %s; %u records in %s",
+		        t->tuned.kernels, t->tuned.choices, t->tuned.misfits, t->tuned.of.stale, t->tuned.of.elsewhere, lock_words[t->tuned.lock],
+		        (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6, t->bytes / 1e6 / t->examples, ks->n);
 	const char *of = mc.r.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.r.device, mc.r.flops / 1e12,
 		mc.r.products / 1e12, mc.r.group_products > 0 ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12) : "", mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);

@@ -1,8 +1,8 @@
 /* cmd_tune.c: `tune`: tuning files written.
  *
- * In: two tuning files (--merge).   Out: one, by the rules of passes/tuning_write.c, whole or not at all. It is held (FILE.lock) from the first look at it to
- * its end, so that of two who write it the second is told who does, and ends with status 1.
- * Refuses: a file that cannot be read, no name for the result. */
+ * In: two tuning files (--merge).   Out: one, by the rules of passes/tuning_write.c, whole or not at all. It is held
+ * (FILE.lock) from the first look at it to its end, so that of two who write it the second is told who does, and
+ * ends with status 1. Refuses: a file that cannot be read, no name for the result. */
 #include "cmd.h"
 
 #include <errno.h>
@@ -40,7 +40,8 @@ merge(Arena *a, const Options *o, Buf *out)
 	tuning_merge(out, a, &x, &y, &m);
 	for (uint32_t i = 0; i < m.warning.n; i++)
 		message("%s", m.warning.at[i]);
-	message("%d records of %s are new, %d are better; %d lock%s left out", m.added, y.name, m.replaced, m.locks, m.locks == 1 ? "" : "s");
+	message("%d records of %s are new, %d are better; %d lock%s left out", m.added, y.name, m.replaced, m.locks,
+		m.locks == 1 ? "" : "s");
 	return EXIT_GOOD;
 }
 
@@ -62,7 +63,8 @@ cmd_tune(Arena *a, const Options *o)
 		buf_free(&out);
 		return status;
 	}
-	FileHold *hold = file_hold(o->output, arena_printf(a, "mantou tune --merge %s %s", o->operand[0], o->operand[1]), &holder);
+	FileHold *hold = file_hold(o->output, arena_printf(a, "mantou tune --merge %s %s", o->operand[0], o->operand[1]),
+		&holder);
 
 	if (!hold && holder)
 		status = failure("'%s' is being written by %s", o->output, holder);

@@ -286,7 +286,8 @@ load_net(Job *j)
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
-/* Records of which machine count, for each architecture: --machine's; this machine's, if it is one of these; the only one that the file has. */
+/* Records of which machine count, for each architecture: --machine's; this machine's, if it is one of these; the only
+ * one that the file has. */
 static int
 choose_machines(Job *j)
 {
@@ -294,7 +295,8 @@ choose_machines(Job *j)
 	Machine here;
 
 	if (given && !tuning_is_machine(given, strlen(given)))
-		return usage_error(j->command, "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *", given);
+		return usage_error(j->command, "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *",
+			given);
 	for (int k = 0; k < j->narch; k++) {
 		j->machine[k] = given;
 		if (!given && j->target->machine_here && j->target->machine_here(j->target, j->arch[k], &here))
@@ -406,7 +408,8 @@ job_context(const Job *j, Module *m, int k, PassCtx *cx)
 
 	*cx = (PassCtx){.module = m, .target = j->target, .arch = j->arch[k], .scratch = arena_new(), .opt = o->level < 0 ? 2 : (int)o->level,
 	                .disabled = o->disable.at, .ndisabled = o->disable.n, .print_after = o->print_after, .time_passes = o->time_passes,
-	                .memory_budget = memory_budget(j), .tuning = j->tuning, .machine = j->machine[k], .locked = o->locked};
+	                .memory_budget = memory_budget(j), .tuning = j->tuning, .machine = j->machine[k],
+	                .locked = o->locked};
 #ifdef MANTOU_CHECK
 	cx->check = true;
 #endif
@@ -462,11 +465,13 @@ begin_threads(Module *m, const PassCtx *cx)
 	const char *at;
 
 	buf_printf(&what, "threads %s", m->name);
-	const TuneRecord *r = cx->tuning && cx->opt > 0 && !setting(m, TUNED_THREADS) ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what.at) : NULL;
+	bool ask = cx->tuning && cx->opt > 0 && !setting(m, TUNED_THREADS);
+	const TuneRecord *r = ask ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what.at) : NULL;
 
 	buf_free(&what);
 	if (r && tuning_param(r->value, "start", &at) > 0)
-		vec_push(m->arena, &m->setting, ((Setting){.kind = SET_INT, .name = TUNED_THREADS, .i = atoi(at), .f = atoi(at)}));
+		vec_push(m->arena, &m->setting, ((Setting){.kind = SET_INT, .name = TUNED_THREADS, .i = atoi(at),
+			.f = atoi(at)}));
 }
 
 int
@@ -479,7 +484,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	int want = stage ? stage_number(stage) : STAGE_planned, has = stage_number(j->module->stage);
 
 	if (j->o->locked && has > STAGE_diffed)
-		return failure("--locked: '%s' is at stage %s, its choices were made before; a lock holds for a model", j->file, j->module->stage);
+		return failure("--locked: '%s' is at stage %s, its choices were made before; a lock holds for a model",
+			j->file, j->module->stage);
 	if (want < has)
 		return failure("'%s' is at stage %s already; stage %s lies before it", j->file, j->module->stage, stage);
 	/* Only one of several architectures may work on the module itself: passes change it. */

@@ -247,7 +247,8 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	return -1;
 }
 
-/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. -1: it has what is asked. */
+/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. -1: it has what is
+ * asked. */
 static int
 absent_command(const Command *c, int argc, char **argv)
 {

@@ -8,8 +8,9 @@
  * noted in a list, the one global here, whose files a handler of signals removes: it may call nothing but unlink and
  * rmdir. What no handler sees, a kill, leaves them: each is locked (flock) while it is in use, and whoever makes one in
  * the same folder first removes those that nobody holds. Where the file system has no locks they stay.
- * Who reads a file, works long and then replaces it holds it meanwhile, by a lock of a file beside it that says who it is: the file itself is another after
- * a rename. A lock goes with its process, so that what a kill leaves holds nobody up. */
+ * Who reads a file, works long and then replaces it holds it meanwhile, by a lock of a file beside it that says who
+ * it is: the file itself is another after a rename. A lock goes with its process, so that what a kill leaves holds
+ * nobody up. */
 #define _GNU_SOURCE
 #include "base.h"
 #include "diag.h"

@@ -204,7 +204,9 @@ fuse_prologue(Fuse *f, uint32_t index)
 
 	l->taken = chosen && pass_may(f->cx, "fuse.prologue");
 	l->why = chosen && !l->taken ? "stopped by --pass-limit" :
-		pass_chose(f->cx, arena_printf(f->g->module->arena, "made in %u %s%s: %s predicted; stored by a kernel of its own: %s", n, pools ? "kernel" : "contraction", n > 1 ? "s" : "",
+		pass_chose(f->cx, arena_printf(f->g->module->arena,
+			"made in %u %s%s: %s predicted; stored by a kernel of its own: %s", n, pools ? "kernel" : "contraction",
+			n > 1 ? "s" : "",
 			cost_text(f, &make), cost_text(f, &store)));
 	if (l->taken) {
 		f->stored[op->out[0].id] = false;
@@ -268,11 +270,14 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
 	Cost make = {elements * leaf_bytes(&l, one) + bytes, fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {elements * leaf_bytes(&l, one) + 2 * bytes, elements * one.ops, 1};
 	double ratio = seconds(f, &make) / seconds(f, &store);
-	bool chosen = fuse_choose(f, "fuse.carry", &f->g->op.at[d], ratio < 1), taken = chosen && pass_may(f->cx, "fuse.carry");
+	bool chosen = fuse_choose(f, "fuse.carry", &f->g->op.at[d], ratio < 1);
+	bool taken = chosen && pass_may(f->cx, "fuse.carry");
 
 	verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.carry", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
 		.opb = op_info[op->kind].name, .fired = taken, .value = ratio, .bytes_saved = (int64_t)bytes, .loc = op->loc,
 		.why = chosen && !taken ? "stopped by --pass-limit" :
-		pass_chose(f->cx, arena_printf(f->g->module->arena, "made and stored by the contraction: %s predicted; by a kernel of its own: %s", cost_text(f, &make), cost_text(f, &store)))});
+		pass_chose(f->cx, arena_printf(f->g->module->arena,
+			"made and stored by the contraction: %s predicted; by a kernel of its own: %s", cost_text(f, &make),
+			cost_text(f, &store)))});
 	return taken ? gid : -1;
 }

@@ -49,24 +49,29 @@ typedef struct PassCtx {
 } PassCtx;
 
 /* ---- tuning_lock.c */
-/* The record of what a compiled module was made of, a line without its end; steps: of training taken from the seed, with a hash of all states behind them; 0: none. */
+/* The record of what a compiled module was made of, a line without its end; steps: of training taken from the seed,
+ * with a hash of all states behind them; 0: none. */
 const char *tuning_lock(Arena *a, const Module *m, const PassCtx *cx, const char *graph, int steps, uint64_t states);
 typedef enum TuneLock { LOCK_NONE, LOCK_HOLDS, LOCK_BROKEN } TuneLock;
-/* Of the file's locks of this model, batch and precision; tell: errors that list what is another, or that there is none. */
+/* Of the file's locks of this model, batch and precision; tell: errors that list what is another, or that there is
+ * none. */
 TuneLock tuning_lock_state(Arena *a, const Module *m, const PassCtx *cx, bool tell);
 
 typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */
 typedef bool ModulePassFn(Module *m, PassCtx *cx);
 /* Permission for a rewrite under --pass-limit; counts it. */
 bool pass_may(PassCtx *cx, const char *rule);
-/* What a choice is about: an op, and those that read it or hang together with it; more: words of the key beyond them, NULL. */
+/* What a choice is about: an op, and those that read it or hang together with it; more: words of the key beyond them,
+ * NULL. */
 typedef struct ChoiceAt { const Graph *g; const Op *op; const Op *const *with; int nwith; const char *more; } ChoiceAt;
-/* Which of the ways, 0 .. ways - 1: the tuning file's record of this rule there, else what the rule itself predicts to be best. Each must be legal: asked only where
- * there is a choice. A record with another number is a misfit. The last of cx->choice says whose word it was. */
+/* Which of the ways, 0 .. ways - 1: the tuning file's record of this rule there, else what the rule itself predicts
+ * to be best. Each must be legal: asked only where there is a choice. A record with another number is a misfit. The
+ * last of cx->choice says whose word it was. */
 int pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int predicted);
 /* A verdict's words, with those of the last choice's record if the file decided. */
 const char *pass_chose(PassCtx *cx, const char *why);
-typedef struct CostRates { double memory, map, start; } CostRates; /* bytes/s, elementwise operations/s, seconds from one kernel to the next */
+/* bytes/s, elementwise operations/s, seconds from one kernel to the next */
+typedef struct CostRates { double memory, map, start; } CostRates;
 CostRates pass_rates(PassCtx *cx);            /* the target's, or those of the tuning file's record `rates` */
 void verdict(PassCtx *cx, Verdict v);         /* copies texts into the module's arena */
 bool pass_enabled(const PassCtx *cx, const char *name);

@@ -532,7 +532,8 @@ choose_way(Half *h, int ways, int best)
 
 	for (uint32_t i = 0; i < h->g->op.n; i++)
 		with[i] = &h->g->op.at[i];
-	return pass_choose(h->cx, "recompute", &(ChoiceAt){.g = h->g, .op = with[h->g->op.n - 1], .with = with, .nwith = (int)h->g->op.n,
+	return pass_choose(h->cx, "recompute", &(ChoiceAt){.g = h->g, .op = with[h->g->op.n - 1], .with = with,
+		.nwith = (int)h->g->op.n,
 		.more = arena_printf(h->a, "budget=%lld", (long long)h->cx->memory_budget)}, ways, best);
 }
 
@@ -674,8 +675,10 @@ pass_recompute(Module *m, PassCtx *cx)
 	settle(&h, &c, &bytes, &n);
 	Cost e = recompute_edit(&h, &c, h.g, cx->scratch);
 
-	const char *why = arena_printf(cx->scratch, "%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n, n == 1 ? "" : "s", size_text(h.a, bytes),
-			way.segments ? " in segments" : "", e.flops / 1e9, 100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena), size_text(h.a, planned->arena_bytes));
+	const char *why = arena_printf(cx->scratch,
+		"%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n, n == 1 ? "" : "s",
+		size_text(h.a, bytes), way.segments ? " in segments" : "", e.flops / 1e9,
+		100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena), size_text(h.a, planned->arena_bytes));
 	bool asked = cx->choice.n && !strncmp(cx->choice.at[cx->choice.n - 1].what, "recompute ", 10);
 
 	verdict(cx, (Verdict){.pass = "recompute", .rule = "recompute", .graph = h.g->name, .a = "", .fired = true, .value = e.flops, .bytes_saved = planned->arena_bytes - way.arena,

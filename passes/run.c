@@ -71,7 +71,8 @@ int
 pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int predicted)
 {
 	Arena *a = cx->module->arena;
-	DType narrow = cx->target && pass_enabled(cx, "precision") ? precision_of(cx->module, cx->target, cx->arch).narrow : DT_none;
+	bool narrows = cx->target && pass_enabled(cx, "precision");
+	DType narrow = narrows ? precision_of(cx->module, cx->target, cx->arch).narrow : DT_none;
 	Buf what = {0};
 	Decision c = {.a = at->op->path, .loc = at->op->loc, .way = predicted, .ways = ways, .predicted = predicted};
 	const char *take;
@@ -101,14 +102,16 @@ pass_chose(PassCtx *cx, const char *why)
 {
 	const TuneRecord *r = cx->choice.n ? cx->choice.at[cx->choice.n - 1].by : NULL;
 
-	return r ? arena_printf(cx->module->arena, "%s:%u says so; %s", tuning_file(cx->tuning), (unsigned)r->at.line, why) : why;
+	return r ? arena_printf(cx->module->arena, "%s:%u says so; %s", tuning_file(cx->tuning), (unsigned)r->at.line,
+		why) : why;
 }
 
 CostRates
 pass_rates(PassCtx *cx)
 {
 	CostRates c = {cx->target->memory_rate, cx->target->map_rate, cx->target->start};
-	const struct { const char *name; double *to; } rates[] = {{"memory", &c.memory}, {"map", &c.map}, {"start", &c.start}};
+	const struct { const char *name; double *to; } rates[] = {{"memory", &c.memory}, {"map", &c.map},
+		{"start", &c.start}};
 	const TuneRecord *r = record_for(cx, "rates");
 	const char *at;
 

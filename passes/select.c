@@ -39,10 +39,12 @@ record_of(const TuneKeys *keys, int group, PassCtx *cx, const Op **op)
 static void
 tell_record(const Graph *g, TuneRecord *r, const Op *op, const char *misfit, bool off, PassCtx *cx)
 {
-	const char *why = arena_printf(cx->scratch, "%s, from %s:%u%s%s", r->value, tuning_file(cx->tuning), (unsigned)r->at.line, misfit ? ": " : "", misfit ? misfit : "");
+	const char *why = arena_printf(cx->scratch, "%s, from %s:%u%s%s", r->value, tuning_file(cx->tuning),
+		(unsigned)r->at.line, misfit ? ": " : "", misfit ? misfit : "");
 
 	if (misfit && cx->locked && !r->told)
-		diag_error(g->module->diags, r->at, "these parameters do not fit the kernel, and --locked takes no such record: %s", misfit);
+		diag_error(g->module->diags, r->at,
+			"these parameters do not fit the kernel, and --locked takes no such record: %s", misfit);
 	else if (misfit && !off && !r->told && g->module->diags)
 		diag_warning(g->module->diags, r->at, "these parameters do not fit the kernel, and are ignored: %s", misfit);
 	r->told |= misfit && (cx->locked || !off);
@@ -124,7 +126,8 @@ pass_select(Graph *g, PassCtx *cx)
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Op *op = NULL;
 		TuneRecord *r = record_of(keys, (int)i, cx, &op);
-		SelectCx s = {.arch = cx->arch, .tuned = r ? r->value : NULL, .steady = steady, .uses = uses, .may = may, .cx = cx};
+		SelectCx s = {.arch = cx->arch, .tuned = r ? r->value : NULL, .steady = steady, .uses = uses, .may = may,
+			.cx = cx};
 		const char *error = cx->target->select(cx->target, g, (int)i, &s);
 
 		if (error)

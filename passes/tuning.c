@@ -1,14 +1,17 @@
 /* tuning.c: tuning files: kernel parameters and choices of passes that were found by measuring, one record a line.
  *
- *   cpu znver4 l1=32K,l2=1M conv2d f32[32,64,8,8]@2301 f32[64,64,1,1]@2310 -> f32[32,64,8,8]@2301 group=0 : brgemm.1{mr=12,nv=2} ; us=72.1 +-0.7% was=80.4
+ *   cpu znver4 l1=32K,l2=1M matmul f32[64,512] f32[512,10] -> f32[64,10] group=0 : brgemm.1{mr=12,nv=2} ; us=72.1 n=26
  *
- * The key: target, architecture, machine (features that are read; * is any), then what the record is of: an operator with types, attributes and group
- * (tuning_key.c), a rule of a pass with what it chooses at, or `rates`, `threads MODEL`, `lock MODEL GRAPH batch=N PRECISION`. The value: family, its version,
- * parameters. Behind ` ; ` stand facts, words of which any may be missing; lines that begin with # are comments.
- * In: the file's text.   Out: a table by key. A line that is no record, a second one of the same key, a line out of order (bytes, as LC_ALL=C sort): each a
- * warning at its place, never an error. All but the last are left out. What is stale, a line with a compiler's version in the machine's place or a record
- * of another version of its family, is known once the target is (tuning_bind). Records of other targets, architectures and machines are nobody's business
- * here; whether parameters fit a kernel, the target says. */
+ * The key: target, architecture, machine (features that are read; * is any), then what the record is of: an operator
+ * with types, attributes and group (tuning_key.c), a rule of a pass with what it chooses at, or `rates`, `threads
+ * MODEL`, `lock MODEL GRAPH batch=N PRECISION`. The value: family, its version, parameters. Behind ` ; ` stand
+ * facts, words of which any may be missing; lines that begin with # are comments.
+ * In: the file's text.   Out: a table by key. A line that is no record, a second one of the same key, a line out of
+ * order (bytes, as LC_ALL=C
+ * sort): each a warning at its place, never an error. All but the last are left out. What is stale, a line with a
+ * compiler's version in the machine's place or a record of another version of its family, is known once the target is
+ * (tuning_bind). Records of other targets, architectures and machines are nobody's business here; whether parameters
+ * fit a kernel, the target says. */
 #include "passes.h"
 #include <inttypes.h>
 #include <math.h>
@@ -30,7 +33,8 @@ struct Tuning {
 
 typedef struct Line { const char *at; size_t n; uint32_t number; } Line;
 
-const char *const tuning_rules[] = {"fuse.beside", "fuse.carry", "fuse.prologue", "fuse.recompute", "fuse.reduce", "layout.choice", "recompute", "reorder.sink", NULL};
+const char *const tuning_rules[] = {"fuse.beside", "fuse.carry", "fuse.prologue", "fuse.recompute", "fuse.reduce",
+	"layout.choice", "recompute", "reorder.sink", NULL};
 
 /* ---------------------------------------------------------------- the table */
 static uint32_t
@@ -44,8 +48,12 @@ slot_of(const Tuning *t, const char *key, uint32_t hash)
 {
 	uint32_t at = hash & (t->nslot - 1);
 
-	while (t->slot[at] && (t->record.at[t->slot[at] - 1].hash != hash || strcmp(t->record.at[t->slot[at] - 1].key, key)))
-		at = (at + 1) & (t->nslot - 1);
+	for (; t->slot[at]; at = (at + 1) & (t->nslot - 1)) {
+		const TuneRecord *r = &t->record.at[t->slot[at] - 1];
+
+		if (r->hash == hash && !strcmp(r->key, key))
+			break;
+	}
 	return at;
 }
 
@@ -88,7 +96,8 @@ add_record(Tuning *t, TuneRecord r)
 
 	if (*slot) {
 		if (t->bad++ < SHOWN)
-			diag_warning(t->diags, r.at, "the same key as line %" PRIu32 ": this record is ignored", t->record.at[*slot - 1].at.line);
+			diag_warning(t->diags, r.at, "the same key as line %" PRIu32 ": this record is ignored",
+				t->record.at[*slot - 1].at.line);
 		return;
 	}
 	vec_push(t->arena, &t->record, r);
@@ -142,7 +151,8 @@ word(const Line *l, size_t at)
 static bool
 is_word_byte(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.'
+		|| c == '-';
 }
 
 bool
@@ -183,7 +193,8 @@ is_version(const char *s, size_t n)
 	return dots > 0;
 }
 
-/* A name and, in braces, parameters. *version: that behind the name's last point; 0 if there is none. Returns the length of the family's name, 0: this is no value. */
+/* A name and, in braces, parameters. *version: that behind the name's last point; 0 if there is none. Returns the
+ * length of the family's name, 0: this is no value. */
 static size_t
 read_value(const char *s, size_t n, int *version)
 {
@@ -239,14 +250,14 @@ same_word(const Line *l, size_t at, const char *s)
 }
 
 static bool
-has_number(const char *value, const char *name, bool needed, bool positive)
+has_number(const char *value, const char *name, bool positive)
 {
 	const char *at;
 	int n = tuning_param(value, name, &at);
 	char *end;
 
 	if (n < 0)
-		return !needed;
+		return true;
 	double x = strtod(at, &end);
 
 	return n > 0 && end == at + n && isfinite(x) && (positive ? x > 0 : x >= 0) && x <= 1e18;
@@ -275,7 +286,7 @@ is_hash(const char *value, const char *name, bool needed)
 	return n < 0 ? !needed : n == 16 && strspn(at, "0123456789abcdef") >= 16;
 }
 
-/* How many words stand behind the operator, and what the value must be; NULL: it is. */
+/* What the value must be; NULL: it is. */
 static const char *
 check_choice(const char *value)
 {
@@ -285,8 +296,10 @@ check_choice(const char *value)
 static const char *
 check_rates(const char *value)
 {
-	return has_number(value, "memory", false, true) && has_number(value, "map", false, true) && has_number(value, "start", false, false) ? NULL :
-		"expected rates.1{memory=BYTES,map=OPERATIONS,start=SECONDS}, of a second";
+	bool good = has_number(value, "memory", true) && has_number(value, "map", true) && has_number(value, "start",
+		false);
+
+	return good ? NULL : "expected rates.1{memory=BYTES,map=OPERATIONS,start=SECONDS}, of a second";
 }
 
 static const char *
@@ -298,15 +311,25 @@ check_threads(const char *value)
 static const char *
 check_lock(const char *value)
 {
-	return is_hash(value, "kernels", true) && is_hash(value, "states", false) ? NULL : "expected lock.1{kernels=HASH,steps=N,states=HASH}";
+	bool good = is_hash(value, "kernels", true) && is_hash(value, "states", false);
+
+	return good ? NULL : "expected lock.1{kernels=HASH,steps=N,states=HASH}";
 }
 
-/* Records that are not of a kernel: all rules have the first row. words: behind the operator; -1: any. */
-static const struct Other { const char *operator, *family; TuneKind kind; int words; const char *(*check)(const char *value), *form; } others[] = {
+/* Records that are not of a kernel: all rules have the first row. words: how many stand behind the operator; -1:
+ * any. */
+static const struct Other {
+	const char *operator, *family;
+	TuneKind kind;
+	int words;
+	const char *(*check)(const char *value), *form;
+} others[] = {
 	{NULL, "choice", TUNE_CHOICE, -1, check_choice, NULL},
 	{"rates", "rates", TUNE_RATES, 0, check_rates, "expected TARGET ARCH MACHINE rates : rates.1{...}"},
-	{"threads", "threads", TUNE_THREADS, 1, check_threads, "expected TARGET ARCH MACHINE threads MODEL : threads.1{...}"},
-	{"lock", "lock", TUNE_LOCK, 4, check_lock, "expected TARGET ARCH MACHINE lock MODEL GRAPH batch=N PRECISION : lock.1{...}"},
+	{"threads", "threads", TUNE_THREADS, 1, check_threads,
+		"expected TARGET ARCH MACHINE threads MODEL : threads.1{...}"},
+	{"lock", "lock", TUNE_LOCK, 4, check_lock,
+		"expected TARGET ARCH MACHINE lock MODEL GRAPH batch=N PRECISION : lock.1{...}"},
 };
 
 bool
@@ -435,7 +458,8 @@ read_record(Tuning *t, const Line *l)
 	length = word(l, value);
 	family = read_value(l->at + value, length, &r.version);
 	if (!family || !r.version) {
-		malformed(t, l, value, family ? "expected the family's version: brgemm.1{...}" : "expected a family, its version and parameters, such as brgemm.1{mr=6,nv=4,lanes=16,outer=row,pack=1}");
+		malformed(t, l, value, family ? "expected the family's version: brgemm.1{...}"
+			: "expected a family, its version and parameters, such as brgemm.1{mr=6,nv=4,lanes=16,outer=row,pack=1}");
 		return;
 	}
 	size_t behind = value + length;
@@ -481,12 +505,14 @@ tuning_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes
 		if (!record.n || record.at[0] == '#')
 			continue;
 		if (last.n && before(&record, &last) && unordered++ == 0)
-			diag_warning(d, place(t, &record, 0), "not in order: this line belongs before line %" PRIu32 " (LC_ALL=C sort)", last.number);
+			diag_warning(d, place(t, &record, 0),
+				"not in order: this line belongs before line %" PRIu32 " (LC_ALL=C sort)", last.number);
 		last = record;
 		read_record(t, &record);
 	}
 	if (t->bad > SHOWN)
-		diag_warning(d, (Loc){.file = t->source}, "%d more lines are no records, or of keys that were there already, and ignored", t->bad - SHOWN);
+		diag_warning(d, (Loc){.file = t->source},
+			"%d more lines are no records, or of keys that were there already, and ignored", t->bad - SHOWN);
 	if (unordered > 1)
 		diag_warning(d, (Loc){.file = t->source}, "%d more lines are not in order", unordered - 1);
 	return t;
@@ -572,8 +598,11 @@ tuning_bind(Tuning *t, const Target *target, const char *arch, const char *machi
 	if (!first)
 		return;
 	const char *which = n > 1 ? arena_printf(t->arena, "this and %d more records are", n - 1) : "this record is";
-	const char *why = first->kind == TUNE_OLD ? "of an older form, which names a version of mantou in the machine's place" : arena_printf(t->arena, "of another version of %.*s, not of %d",
-		(int)strcspn(first->value, "{"), first->value, version_of(target, first));
+	const char *why = "of an older form, which names a version of mantou in the machine's place";
+
+	if (first->kind != TUNE_OLD)
+		why = arena_printf(t->arena, "of another version of %.*s, not of %d", (int)strcspn(first->value, "{"),
+			first->value, version_of(target, first));
 
 	if (strict)
 		diag_error(t->diags, first->at, "%s %s: stale, and --locked takes no such record", which, why);
@@ -620,7 +649,8 @@ TuneFacts
 tuning_facts(const char *text)
 {
 	TuneFacts f = {.us = NAN, .was = NAN, .error = NAN, .step = NAN};
-	const struct { const char *name; double *to; } numbers[] = {{"us=", &f.us}, {"was=", &f.was}, {"+-", &f.error}, {"step=", &f.step}};
+	const struct { const char *name; double *to; } numbers[] = {{"us=", &f.us}, {"was=", &f.was}, {"+-", &f.error},
+		{"step=", &f.step}};
 	double x;
 
 	for (size_t n; *text; text += n + (text[n] == ' ')) {

@@ -1,10 +1,12 @@
 /* tuning_key.c: what kernels and choices are called in tuning files.
  *
- * In: a graph, a group or an op of it.   Out: text. Names of layers, states and random streams are no part of it, so alike layers share a record.
- * Of a kernel: its contraction (or first op), types of operands and results, attributes that are not the default; how many ops share the kernel and,
- * where it is more than that op alone, a hash of their canonical text: operators, attributes, types, who reads whom; which results stand in memory for
- * others; which operands are one and the same place; which of them are made of states and constants alone, so that what the kernel makes of them is kept.
- * Of a choice: the rule, the op, how many others it is about (readers, for most), a hash of their text. */
+ * In: a graph, a group or an op of it.   Out: text. Names of layers, states and random streams are no part of it, so
+ * alike layers share a record. Of a kernel: its contraction (or first op), types of operands and results, attributes
+ * that are not the default; how many ops share the kernel and, where it is more than that op alone, a hash of their
+ * canonical text: operators, attributes, types, who reads whom; which results stand in memory for others; which
+ * operands are one and the same place; which of them are made of states and constants alone, so that what the kernel
+ * makes of them is kept. Of a choice: the rule, the op, how many others it is about (readers, for most), a hash of
+ * their text. */
 #include "passes.h"
 #include "plan.h"
 #include <inttypes.h>
@@ -91,8 +93,8 @@ main_op(const Graph *g, int group)
 enum { MOST_PLACES = 64 };
 typedef struct Places { uint32_t at[MOST_PLACES]; int n; } Places; /* that the group reads, in order */
 
-/* An operand as others of the group see it: which op of the group makes it; else its type, and which earlier operand it is one with. True if it is more than
- * its type. */
+/* An operand as others of the group see it: which op of the group makes it; else its type, and which earlier operand
+ * it is one with. True if it is more than its type. */
 static bool
 put_operand(Buf *b, const TuneKeys *k, Val v, int group, uint32_t first, Places *p)
 {
@@ -118,7 +120,8 @@ put_operand(Buf *b, const TuneKeys *k, Val v, int group, uint32_t first, Places 
 	return again || kept;
 }
 
-/* All ops of the group but for names. *n: how many stand beside the main one; *plain: nothing is told beyond that one's types and attributes. */
+/* All ops of the group but for names. *n: how many stand beside the main one; *plain: nothing is told beyond that
+ * one's types and attributes. */
 static uint64_t
 structure(const TuneKeys *k, int group, int *n, bool *plain)
 {
@@ -178,8 +181,10 @@ const char *
 tuning_value(Arena *a, const Target *t, const char *kernel)
 {
 	size_t n = strcspn(kernel, "{");
-	int version = !kernel[n] ? -1 : tuning_is_other(kernel, n) ? TUNE_VERSION : t->kernel_version ? t->kernel_version(t, arena_strndup(a, kernel, n)) : -1;
+	int version = kernel[n] && tuning_is_other(kernel, n) ? TUNE_VERSION : -1;
 
+	if (version < 0 && kernel[n] && t->kernel_version)
+		version = t->kernel_version(t, arena_strndup(a, kernel, n));
 	return version < 0 ? kernel : arena_printf(a, "%.*s.%d%s", (int)n, kernel, version, kernel + n);
 }
 
@@ -195,7 +200,8 @@ put_op(Buf *b, const Graph *g, const Op *op)
 }
 
 void
-tuning_choice_key(Buf *b, const char *rule, const Graph *g, const Op *op, const Op *const *with, int n, DType narrow, const char *more)
+tuning_choice_key(Buf *b, const char *rule, const Graph *g, const Op *op, const Op *const *with, int n, DType narrow,
+	const char *more)
 {
 	Buf text = {0};
 

@@ -1,8 +1,9 @@
 /* tuning_lock.c: what a build was made of, as one line of a tuning file.
  *
- * In: a compiled module, the choices that its passes made.   Out: a hash of all selected kernels and choices (their keys and values, each once, in order), the
- * record `lock MODEL GRAPH batch=N PRECISION` that holds it; whether a file's record of it holds, and what is another where it does not.
- * A line of hashes cannot be taken apart, so the record carries 16 bits of each line behind ` ; each=`: lines whose bits are not there are new, or have another
+ * In: a compiled module, the choices that its passes made.   Out: a hash of all selected kernels and choices (their
+ * keys and values, each once, in order), the record `lock MODEL GRAPH batch=N PRECISION` that holds it; whether a
+ * file's record of it holds, and what is another where it does not. A line of hashes cannot be taken apart, so the
+ * record carries 16 bits of each line behind ` ; each=`: lines whose bits are not there are new, or have another
  * value. That is a fact, for people: the lock is the hash of all, and holds or not without it. */
 #include "passes.h"
 #include <inttypes.h>
@@ -35,12 +36,14 @@ items_of(Arena *a, const Module *m, const PassCtx *cx)
 			const Op *op = tuning_key(&what, keys, (int)k);
 
 			if (op && kernel)
-				vec_push(a, &all, ((Item){arena_printf(a, "%s : %s", what.at, tuning_value(a, cx->target, kernel)), arena_strdup(a, what.at), op->loc}));
+				vec_push(a, &all, ((Item){arena_printf(a, "%s : %s", what.at, tuning_value(a, cx->target, kernel)),
+					arena_strdup(a, what.at), op->loc}));
 			buf_free(&what);
 		}
 	}
 	for (uint32_t i = 0; i < cx->choice.n; i++)
-		vec_push(a, &all, ((Item){arena_printf(a, "%s : take=%d", cx->choice.at[i].what, cx->choice.at[i].way), cx->choice.at[i].what, cx->choice.at[i].loc}));
+		vec_push(a, &all, ((Item){arena_printf(a, "%s : take=%d", cx->choice.at[i].what, cx->choice.at[i].way),
+			cx->choice.at[i].what, cx->choice.at[i].loc}));
 	if (all.n)
 		qsort(all.at, all.n, sizeof *all.at, compare_items);
 	r.at = all.at;
@@ -74,7 +77,8 @@ lock_of(Arena *a, const Module *m, const char *graph)
 {
 	const Setting *precision = setting(m, "train.precision");
 
-	return arena_printf(a, "lock %s %s batch=%" PRId64 " %s", m->name, graph, m->batch, precision && precision->s ? precision->s : "f32");
+	return arena_printf(a, "lock %s %s batch=%" PRId64 " %s", m->name, graph, m->batch,
+		precision && precision->s ? precision->s : "f32");
 }
 
 const char *
@@ -83,7 +87,8 @@ tuning_lock(Arena *a, const Module *m, const PassCtx *cx, const char *graph, int
 	Items s = items_of(a, m, cx);
 	Buf b = {0};
 
-	buf_printf(&b, "%s %s %s %s : lock.%d{kernels=%016" PRIx64, cx->target->name, cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*", lock_of(a, m, graph),
+	buf_printf(&b, "%s %s %s %s : lock.%d{kernels=%016" PRIx64, cx->target->name,
+	           cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*", lock_of(a, m, graph),
 	           TUNE_VERSION, hash_of(&s));
 	if (steps)
 		buf_printf(&b, ",steps=%d,states=%016" PRIx64, steps, states);
@@ -127,7 +132,8 @@ tell_others(const PassCtx *cx, const Items *s, const TuneRecord *lock)
 		if (by)
 			diag_note(d, by->at, "the lock was not made with this record: %s", s->at[i].text);
 		else
-			diag_note(d, s->at[i].loc, "the lock was not made with this, of which the file has no record: %s", s->at[i].text);
+			diag_note(d, s->at[i].loc, "the lock was not made with this, of which the file has no record: %s",
+				s->at[i].text);
 	}
 	if (others > LISTED)
 		diag_note(d, lock->at, "%u more are others", others - LISTED);
@@ -145,7 +151,8 @@ tuning_lock_state(Arena *a, const Module *m, const PassCtx *cx, bool tell)
 
 	snprintf(hash, sizeof hash, "%016" PRIx64, hash_of(&s));
 	for (size_t i = 0; cx->tuning && i < sizeof graphs / sizeof *graphs; i++) {
-		const TuneRecord *r = tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, lock_of(a, m, graphs[i]));
+		const char *what = lock_of(a, m, graphs[i]);
+		const TuneRecord *r = tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what);
 		const char *at;
 
 		if (!r || r->kind != TUNE_LOCK)
@@ -159,7 +166,10 @@ tuning_lock_state(Arena *a, const Module *m, const PassCtx *cx, bool tell)
 		tell_others(cx, &s, r);
 	}
 	if (tell && state == LOCK_NONE)
-		diag_error(m->diags, (Loc){0}, "%s has no lock of %s for %s %s %s: mantou info --json prints the one that would hold", cx->tuning ? tuning_file(cx->tuning) : "the tuning file",
-			lock_of(a, m, "train") + strlen("lock "), cx->target->name, cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*");
+		diag_error(m->diags, (Loc){0},
+			"%s has no lock of %s for %s %s %s: mantou info --json prints the one that would hold",
+			cx->tuning ? tuning_file(cx->tuning) : "the tuning file",
+			lock_of(a, m, "train") + strlen("lock "), cx->target->name, cx->arch && *cx->arch ? cx->arch : "-",
+			cx->machine ? cx->machine : "*");
 	return state;
 }

@@ -1,12 +1,13 @@
 /* tuning_write.c: tuning files changed: records put in, taken out, two files merged.
  *
- * In: a file's text, lines to put in.   Out: text in the order of bytes, in which only these lines are others: the rest, of whatever target, machine or
- * model, stays byte for byte. A line whose value stands there already stays with its facts, so that a second search changes nothing. Comments go with the
- * line that they stand before; what a first empty line ends stays at the top. A second record of one key, which readers pass over, goes.
- * Of two records of one key with the same value the one of more samples stays; with different values the one of the larger gain (was / us), if machine and
- * threads are the same, else the first, which is told. So two files are merged, and so a file that has changed since it was read. Locks hold for what they
- * were made of alone: a merge drops them.
- * Files are replaced as a whole (file.c): what cannot be written leaves the old one. */
+ * In: a file's text, lines to put in.   Out: text in the order of bytes, in which only these lines are others: the
+ * rest, of whatever target, machine or model, stays byte for byte. A line whose value stands there already stays
+ * with its facts, so that a second search changes nothing. Comments go with the line that they stand before; what a
+ * first empty line ends stays at the top. A second record of one key, which readers pass over, goes. Of two records
+ * of one key with the same value the one of more samples stays; with different values the one of the larger gain
+ * (was / us), if machine and threads are the same, else the first, which is told. So two files are merged, and so a
+ * file that has changed since it was read. Locks hold for what they were made of alone: a merge drops them. Files are
+ * replaced as a whole (file.c): what cannot be written leaves the old one. */
 #include "passes.h"
 #include <errno.h>
 #include <math.h>
@@ -79,7 +80,8 @@ mark_records(Sheet *s)
 		s->row.at[s->row_of[r->at.line] - 1].record = r;
 	for (uint32_t i = 0; i < s->row.n; i++) {
 		Row *row = &s->row.at[i];
-		const char *text = row->record ? NULL : arena_strndup(s->a, row->at, row->n), *colon = text ? strstr(text, " : ") : NULL;
+		const char *text = row->record ? NULL : arena_strndup(s->a, row->at, row->n);
+		const char *colon = text ? strstr(text, " : ") : NULL;
 
 		row->gone = colon && tuning_named(s->t, arena_strndup(s->a, text, (size_t)(colon - text)));
 	}
@@ -186,7 +188,8 @@ better(const TuneRecord *a, const TuneRecord *b)
 
 	if (same_value(a, b))
 		return fb.samples > fa.samples;
-	if (a->kind == TUNE_OLD || b->kind == TUNE_OLD || a->key[a->machine] == '*' || !fa.threads || fa.threads != fb.threads)
+	if (a->kind == TUNE_OLD || b->kind == TUNE_OLD || a->key[a->machine] == '*' || !fa.threads
+		|| fa.threads != fb.threads)
 		return -1;
 	if (isnan(gain(&fa)) || isnan(gain(&fb)))
 		return -1;
@@ -252,10 +255,12 @@ tuning_edit(Buf *out, Arena *a, const char *text, size_t bytes, const char *base
 static bool
 same_stat(const struct stat *a, const struct stat *b)
 {
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size
+		&& a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* Reads and changes again, should anybody have replaced the file meanwhile; of the moment between that look and the rename the lock keeps all but editors out. */
+/* Reads and changes again, should anybody have replaced the file meanwhile; of the moment between that look and the
+ * rename the lock keeps all but editors out. */
 bool
 tuning_write(Arena *a, const char *path, const char *base, size_t base_bytes, const TuneEdit *e)
 {
@@ -318,7 +323,8 @@ tuning_merge(Buf *out, Arena *a, const TuneText *x, const TuneText *y, TuneMerge
 		int which = better(old->record, r);
 
 		if (which < 0 && (old->n != row.n || memcmp(old->at, row.at, row.n)))
-			vec_push(a, &m->warning, (const char *)arena_printf(a, "%s:%u and %s:%u: %s: machine, threads or gain of one are not known to be comparable: the first stays", x->name,
+			vec_push(a, &m->warning, (const char *)arena_printf(a,
+				"%s:%u and %s:%u: %s: machine, threads or gain cannot be compared: the first stays", x->name,
 				(unsigned)old->record->at.line, y->name, (unsigned)r->at.line, r->key));
 		if (which == 1) {
 			old->at = row.at;

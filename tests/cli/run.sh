@@ -618,10 +618,10 @@ t "no machine" 2 "'l1' is no value for '--machine'" "$mantou" info $filter --mac
 sed 's/^cpu x86-64-v3 [^ ]*/cuda sm_80 sm=1/' "$dir/half.records" >"$dir/tune.tune"
 t "the file's only machine, where the architecture is not here" 0 '"machine": "sm=1"' env MANTOU_LIBCUDA="$dir/none.so" "$mantou" info --target cuda --arch sm_80 --json "$dir/tune.net" --precision f32
 # ---- locks
-locked="$mantou build --locked $filter -o $dir/locked"
+locked="$mantou build --locked $filter -o $dir/fixed"
 rm "$dir/tune.tune"
 t "no file, no lock" 1 'the tuning file has no lock of filter train batch=8 f32 for cpu x86-64-v3' $locked
-ok "nothing is built" test ! -e "$dir/locked"
+ok "nothing is built" test ! -e "$dir/fixed"
 cp "$dir/half.records" "$dir/tune.tune"
 t "a file without a lock" 1 'tune.tune has no lock of filter train batch=8 f32' $locked
 t "info says so" 0 '^tuned .*, not locked; ' "$mantou" info $filter
@@ -630,9 +630,9 @@ LC_ALL=C sort -o "$dir/tune.tune" "$dir/tune.tune"
 cp "$dir/tune.tune" "$dir/whole.tune"
 t "locked" 0 '' $locked
 t "info says that it holds" 0 '^tuned .*, locked; ' "$mantou" info $filter
-cp "$dir/locked" "$dir/locked.1"
+cp "$dir/fixed" "$dir/fixed.1"
 t "locked again" 0 '' $locked
-same "the same bytes" "$dir/locked" "$dir/locked.1"
+same "the same bytes" "$dir/fixed" "$dir/fixed.1"
 t "run --locked" 0 '' "$mantou" run --locked $filter -- train --steps 1 --no-save
 # breaks NAME PATTERN SED: a lock that does not hold
 breaks() {
@@ -651,8 +651,8 @@ t "locked: a misfit of a choice" 1 'error: take=9: there are 2 ways, 0 to 1, and
 cp "$dir/whole.tune" "$dir/tune.tune"
 t "locked: another default" 1 'tune.net:[0-9]+:[0-9]+: note: the lock was not made with this, of which the file has no record: ' $locked --disable winograd
 t "locked: another batch" 1 'has no lock of filter train batch=4 f32' $locked --batch 4
-t "locked: IR" 1 'its choices were made before' "$mantou" build --locked "$dir/planned.ir" -o "$dir/locked"
-t "locked: no kernels" 2 'target ref has no kernels' "$mantou" build --locked --target ref "$dir/tune.net" -o "$dir/locked"
+t "locked: IR" 1 'its choices were made before' "$mantou" build --locked "$dir/planned.ir" -o "$dir/fixed"
+t "locked: no kernels" 2 'target ref has no kernels' "$mantou" build --locked --target ref "$dir/tune.net" -o "$dir/fixed"
 # ---- merging
 merge="$mantou tune --merge $dir/a.tune $dir/b.tune -o $dir/c.tune"
 key='cpu znver4 l1=32K,l2=1M tanh f32[4] -> f32[4] group=0'

@@ -1,5 +1,6 @@
-/* fuzz_tune.c: any bytes as a tuning file: no crash, no read beyond the end; every record is found by its key, and has a value with parameters. Written, the file has the same
- * records, in order, and written again it is the same; with one record put in, which then is there; merged with itself, it has all but the locks. */
+/* fuzz_tune.c: any bytes as a tuning file: no crash, no read beyond the end; every record is found by its key, and
+ * has a value with parameters. Written, the file has the same records, in order, and written again it is the same;
+ * with one record put in, which then is there; merged with itself, it has all but the locks. */
 #include "fuzz.h"
 #include "pass.h"
 
@@ -110,13 +111,18 @@ size_t
 fuzz_seed(int k, uint8_t *out, size_t room)
 {
 	static const char *const files[] = {
-		"# comment\n\n# of the first\ncpu znver4 l1=32K,l2=1M conv2d f32[32,64,8,8]@2301 f32[64,64,1,1]@2310 -> f32[32,64,8,8]@2301 group=0 : brgemm.1{mr=12,nv=2,lanes=16,outer=row,pack=1}\n"
-		"cpu znver4 l1=32K,l2=1M conv2d.dw f32[4,3,8,8]@2301 f32[4,8,8,8]@2301 -> f32[8,3,3,3]@2310 {pad=[1,1]} group=2.0123456789abcdef : brgemm.1{mr=6,nv=2,lanes=8,parts=4,band=9}"
+		"# comment\n\n# of the first\ncpu znver4 l1=32K,l2=1M conv2d f32[32,64,8,8]@2301 f32[64,64,1,1]@2310 "
+		"-> f32[32,64,8,8]@2301 group=0 : brgemm.1{mr=12,nv=2,lanes=16,outer=row,pack=1}\n"
+		"cpu znver4 l1=32K,l2=1M conv2d.dw f32[4,3,8,8]@2301 f32[4,8,8,8]@2301 "
+		"-> f32[8,3,3,3]@2310 {pad=[1,1]} group=2.0123456789abcdef : brgemm.1{mr=6,nv=2,lanes=8,parts=4,band=9}"
 		" ; us=72.1 +-0.7% was=80.4 n=26 step=2.1% bits=same t=2\n",
-		"cpu x86-64-v3 0.0.9 matmul f32[8,8] f32[8,8] -> f32[8,8] group=0 : brgemm{mr=6,nv=2,lanes=8,outer=row,pack=0}\r\n\r\n"
+		"cpu x86-64-v3 0.0.9 matmul f32[8,8] f32[8,8] -> f32[8,8] group=0 : "
+		"brgemm{mr=6,nv=2,lanes=8,outer=row,pack=0}\r\n\r\n"
 		"ref - * tanh f32[4] -> f32[4] group=0 : t.1{}\nref - * tanh f32[4] -> f32[4] group=0 : t.2{} ; n=9",
-		"cpu znver4 * lock lenet train batch=32 f32 : lock.1{kernels=0123456789abcdef,steps=3,states=0123456789abcdef} ; each=0123\n"
-		"cpu znver4 * rates : rates.1{memory=2.8e10,map=1.1e11,start=2e-6}\ncpu znver4 * threads lenet : threads.1{start=1}\n"
+		"cpu znver4 * lock lenet train batch=32 f32 : "
+		"lock.1{kernels=0123456789abcdef,steps=3,states=0123456789abcdef} ; each=0123\n"
+		"cpu znver4 * rates : rates.1{memory=2.8e10,map=1.1e11,start=2e-6}\n"
+		"cpu znver4 * threads lenet : threads.1{start=1}\n"
 		"cpu znver4 * fuse.prologue relu f32[4] -> f32[4] with=1.0123456789abcdef : choice.1{take=0}\n",
 	};
 	size_t n = k < (int)(sizeof files / sizeof *files) ? strlen(files[k]) : 0;

@@ -208,7 +208,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .kernel_version = stand_in_version, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
+	                     .select = stand_in_select, .kernel_version = stand_in_version, .may_fuse = stand_in_may_fuse,
+	                     .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
@@ -221,7 +222,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
-	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags),
+	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), 
+	                .tuning = tuning(g, m->diags),
 	                .machine = command(g, "machine", 0), .locked = command(g, "locked", 0) != NULL};
 	if (cx->tuning)
 		tuning_bind(cx->tuning, &s->t, cx->arch, cx->machine, cx->locked);
@@ -296,11 +298,13 @@ check_choices(const Golden *g, const PassCtx *cx)
 		bool found = false;
 
 		for (uint32_t k = 0; k < cx->choice.n && !found; k++)
-			found = strstr(arena_printf(g->arena, "%s : take=%d of %d", cx->choice.at[k].what, cx->choice.at[k].way, cx->choice.at[k].ways), text);
+			found = strstr(arena_printf(g->arena, "%s : take=%d of %d", cx->choice.at[k].what, cx->choice.at[k].way,
+				cx->choice.at[k].ways), text);
 		if (!found)
 			fprintf(stderr, "%s: no choice holds: %s\n", g->path, text);
 		for (uint32_t k = 0; k < cx->choice.n && !found; k++)
-			fprintf(stderr, "  there is: %s : take=%d of %d\n", cx->choice.at[k].what, cx->choice.at[k].way, cx->choice.at[k].ways);
+			fprintf(stderr, "  there is: %s : take=%d of %d\n", cx->choice.at[k].what, cx->choice.at[k].way,
+				cx->choice.at[k].ways);
 		good &= found;
 	}
 	return good;
@@ -373,7 +377,8 @@ run(const Golden *g)
 		fprintf(stderr, "%s: failed\n%s", g->path, messages);
 	if (ran && !want) {
 		module_print(&b, m);
-		good = check_lines(g, b.at) && check_verdicts(g, &cx) && check_choices(g, &cx) && (g->bless ? bless(g, b.at) : compare(g, b.at));
+		good = check_lines(g, b.at) && check_verdicts(g, &cx) && check_choices(g, &cx)
+		       && (g->bless ? bless(g, b.at) : compare(g, b.at));
 	}
 	buf_free(&b);
 	free(messages);
