@@ -39,7 +39,7 @@ merge(Arena *a, const Options *o, Buf *out)
 		return EXIT_FAILED;
 	tuning_merge(out, a, &x, &y, &m);
 	for (uint32_t i = 0; i < m.warning.n; i++)
-		message("%s", m.warning.at[i]);
+		fprintf(stderr, "mantou: warning: %s\n", m.warning.at[i]);
 	message("%d records of %s are new, %d are better; %d lock%s left out", m.added, y.name, m.replaced, m.locks,
 		m.locks == 1 ? "" : "s");
 	return EXIT_GOOD;

@@ -200,7 +200,7 @@ fuse_prologue(Fuse *f, uint32_t index)
 		pools |= f->kind[r] == K_WINDOW;
 	}
 	l->ratio = seconds(f, &make) / seconds(f, &store);
-	bool chosen = fuse_choose(f, "fuse.prologue", op, l->ratio < 1);
+	bool chosen = fuse_choose(f, "fuse.prologue", op, l, l->ratio < 1);
 
 	l->taken = chosen && pass_may(f->cx, "fuse.prologue");
 	l->why = chosen && !l->taken ? "stopped by --pass-limit" :
@@ -270,7 +270,7 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
 	Cost make = {elements * leaf_bytes(&l, one) + bytes, fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {elements * leaf_bytes(&l, one) + 2 * bytes, elements * one.ops, 1};
 	double ratio = seconds(f, &make) / seconds(f, &store);
-	bool chosen = fuse_choose(f, "fuse.carry", &f->g->op.at[d], ratio < 1);
+	bool chosen = fuse_choose(f, "fuse.carry", &f->g->op.at[d], &l, ratio < 1);
 	bool taken = chosen && pass_may(f->cx, "fuse.carry");
 
 	verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.carry", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,

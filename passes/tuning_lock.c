@@ -1,10 +1,10 @@
 /* tuning_lock.c: what a build was made of, as one line of a tuning file.
  *
  * In: a compiled module, the choices that its passes made.   Out: a hash of all selected kernels and choices (their
- * keys and values, each once, in order), the record `lock MODEL GRAPH batch=N PRECISION` that holds it; whether a
- * file's record of it holds, and what is another where it does not. A line of hashes cannot be taken apart, so the
- * record carries 16 bits of each line behind ` ; each=`: lines whose bits are not there are new, or have another
- * value. That is a fact, for people: the lock is the hash of all, and holds or not without it. */
+ * keys and values, as often as they are there, in order), the record `lock MODEL GRAPH batch=N PRECISION` that holds
+ * it; whether a file's record of it holds, and what is another where it does not. A line of hashes cannot be taken
+ * apart, so the record carries 16 bits of each line behind ` ; each=`: lines whose bits are not there are new, or
+ * have another value. That is a fact, for people: the lock is the hash of all, and holds or not without it. */
 #include "passes.h"
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +12,8 @@
 #include <string.h>
 
 typedef struct Item { const char *text, *what; Loc loc; } Item;
-typedef struct Items { Item *at; uint32_t n; } Items;
+/* no two the same; hash: of all, as often as they are there */
+typedef struct Items { Item *at; uint32_t n; uint64_t hash; } Items;
 
 static int
 compare_items(const void *x, const void *y)
@@ -46,21 +47,14 @@ items_of(Arena *a, const Module *m, const PassCtx *cx)
 			cx->choice.at[i].what, cx->choice.at[i].loc}));
 	if (all.n)
 		qsort(all.at, all.n, sizeof *all.at, compare_items);
+	r.hash = HASH_START;
+	for (uint32_t i = 0; i < all.n; i++)
+		r.hash = hash_bytes(r.hash, all.at[i].text, strlen(all.at[i].text) + 1);
 	r.at = all.at;
 	for (uint32_t i = 0; i < all.n; i++)
 		if (!i || strcmp(all.at[i].text, all.at[i - 1].text))
 			r.at[r.n++] = all.at[i];
 	return r;
-}
-
-static uint64_t
-hash_of(const Items *s)
-{
-	uint64_t h = HASH_START;
-
-	for (uint32_t i = 0; i < s->n; i++)
-		h = hash_bytes(h, s->at[i].text, strlen(s->at[i].text) + 1);
-	return h;
 }
 
 enum { DIGITS = 4 }; /* of an item */
@@ -89,7 +83,7 @@ tuning_lock(Arena *a, const Module *m, const PassCtx *cx, const char *graph, int
 
 	buf_printf(&b, "%s %s %s %s : lock.%d{kernels=%016" PRIx64, cx->target->name,
 	           cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*", lock_of(a, m, graph),
-	           TUNE_VERSION, hash_of(&s));
+	           TUNE_VERSION, s.hash);
 	if (steps)
 		buf_printf(&b, ",steps=%d,states=%016" PRIx64, steps, states);
 	buf_printf(&b, "} ; each=");
@@ -138,7 +132,7 @@ tell_others(const PassCtx *cx, const Items *s, const TuneRecord *lock)
 	if (others > LISTED)
 		diag_note(d, lock->at, "%u more are others", others - LISTED);
 	if (each && !others)
-		diag_note(d, lock->at, "%s", "nothing is new here: it was made of more");
+		diag_note(d, lock->at, "%s", "nothing is new here: it was made of more, or of less");
 }
 
 TuneLock
@@ -149,7 +143,7 @@ tuning_lock_state(Arena *a, const Module *m, const PassCtx *cx, bool tell)
 	char hash[32];
 	TuneLock state = LOCK_NONE;
 
-	snprintf(hash, sizeof hash, "%016" PRIx64, hash_of(&s));
+	snprintf(hash, sizeof hash, "%016" PRIx64, s.hash);
 	for (size_t i = 0; cx->tuning && i < sizeof graphs / sizeof *graphs; i++) {
 		const char *what = lock_of(a, m, graphs[i]);
 		const TuneRecord *r = tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what);
