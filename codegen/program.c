@@ -125,6 +125,7 @@ static void
 put_settings(Buf *b, const Module *m)
 {
 	const Setting *sink = setting(m, "train.sink"), *precision = setting(m, "train.precision");
+	const Setting *threads = setting(m, TUNED_THREADS);
 
 	buf_printf(b, ", \"precision\": ");
 	buf_json(b, precision && precision->s ? precision->s : "f32");
@@ -136,6 +137,8 @@ put_settings(Buf *b, const Module *m)
 		put_text(b, "sink", setting_word(m, "train.sink", "epoch"));
 	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)setting_int(m, "train.accumulate", 1),
 	    setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	if (threads && threads->kind == SET_INT)
+		buf_printf(b, ", \"threads_start\": %lld", (long long)threads->i);
 	put_rate(b, m);
 	put_reader(b, m);
 }

@@ -529,6 +529,16 @@ space_tunable(FamilyId id)
 	return false;
 }
 
+int
+space_version(const char *target, const char *family)
+{
+	for (int i = FAMILY_none + 1; i < FAMILY_COUNT; i++)
+		if (!strcmp(space_family[i].target, target) && !strcmp(space_family[i].text, family)
+		    && space_tunable((FamilyId)i))
+			return space_family[i].version;
+	return -1;
+}
+
 typedef struct Walk {
 	Scope s;
 	Column column[MOST_PARAMS];

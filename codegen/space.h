@@ -72,6 +72,8 @@ const char *space_form(Arena *a, FamilyId f);
 const char *space_misfit(Arena *a, const Params *p, const Facts *facts);
 /* May a tuning file choose its parameters? */
 bool space_tunable(FamilyId f);
+/* The version of the kernels whose text begins with `family`, that a tuning file may choose; -1: there are none. */
+int space_version(const char *target, const char *family);
 /* All that is worth trying and fits, in a fixed order; parameters without such values stay as in p. each may end it
  * by false. */
 void space_each(const Params *p, const Facts *facts, bool (*each)(void *cx, const Params *p), void *cx);

@@ -25,6 +25,7 @@ typedef struct DefineList { Define *at; int n; } DefineList;
 typedef struct Options {
 #define FIELD_FLAG bool
 #define FIELD_TEXT const char *
+#define FIELD_FEATURES const char *
 #define FIELD_COUNT int64_t
 #define FIELD_LEVEL int64_t
 #define FIELD_SIZE int64_t
@@ -47,7 +48,8 @@ typedef struct Command {
 	bool takes_rest;                 /* arguments after -- belong to the executable */
 	const char *doc, *example;
 	bool hidden;
-	const char *absent;              /* why this build has no such command; it then takes no options but --help */
+	const char *absent;              /* why this build has no such command; it then takes no options but --help, */
+	const char *with;                /* or that one, with which it has it; NULL: none */
 } Command;
 
 extern const Command commands[];
@@ -72,6 +74,7 @@ typedef struct Job {                     /* one compilation */
 	const char *file;
 	const Target *target;
 	const char *arch[16]; int narch; /* canonical, best first, no two the same */
+	const char *machine[16];         /* by arch: as tuning files call it; NULL: records of any machine */
 	Module *module;                  /* as loaded */
 	Tuning *tuning;                  /* NULL: no file */
 	uint64_t tuning_hash;            /* of the file's bytes; 0 without one */
@@ -111,8 +114,12 @@ bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read w
 /* ---- cmd_explain.c: a line for each kernel with parameters to choose that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
 int tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
+/* The same of choices that passes made at layer a or b. */
+int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, const char ***lines);
+
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);
+int cmd_tune(Arena *a, const Options *o);
 int cmd_run(Arena *a, const Options *o);
 int cmd_check(Arena *a, const Options *o);
 int cmd_dump(Arena *a, const Options *o);

@@ -96,6 +96,9 @@ cache_key(const Job *j)
 	h = hash_text(h, o->pass_limit);
 	h = hash_bytes(h, &o->level, sizeof o->level);
 	h = hash_bytes(h, &o->memory, sizeof o->memory);
+	for (int k = 0; k < j->narch; k++)
+		h = hash_text(h, j->machine[k]);
+	h = hash_bytes(h, &o->locked, sizeof o->locked);
 	h = hash_bytes(h, &j->tuning_hash, sizeof j->tuning_hash);
 	return hash_file(h, "/proc/self/exe");
 }

@@ -388,15 +388,42 @@ compare_lines(const void *x, const void *y)
 	return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
+/* Sorted, no two the same; how many are left. */
+static int
+sort_lines(const char **line, uint32_t n)
+{
+	int kept = 0;
+
+	if (n)
+		qsort(line, n, sizeof *line, compare_lines);
+	for (uint32_t i = 0; i < n; i++)
+		if (!i || strcmp(line[i], line[i - 1]))
+			line[kept++] = line[i];
+	return kept;
+}
+
+/* A record as the file has it, with its facts, if the kernel is that; else as it would stand there. */
+static const char *
+record_line(Arena *arena, const PassCtx *cx, const char *what, const char *kernel)
+{
+	const TuneRecord *r = cx->tuning ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what) : NULL;
+	const char *value = tuning_value(arena, cx->target, kernel);
+
+	if (r && !strcmp(r->value, kernel))
+		return arena_printf(arena, "%s : %s%s%s", r->key, value, *r->facts ? " ;" : "", r->facts);
+	return arena_printf(arena, "%s %s %s %s : %s", cx->target->name, cx->arch && *cx->arch ? cx->arch : "-",
+		cx->machine ? cx->machine : "*", what, value);
+}
+
 int
 tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines)
 {
 	VEC(const char *) line = {0};
-	int n = 0;
 
 	for (uint32_t i = 0; i < m->graph.n; i++) {
 		const Graph *g = m->graph.at[i];
 		uint8_t *has = g->is_loop || !a ? NULL : kernels_of(arena, g, a, b), mask = b ? 3 : 1;
+		const TuneKeys *keys = g->is_loop ? NULL : tuning_keys(g, arena, select_keeps(cx));
 
 		for (uint32_t k = 0; !g->is_loop && k < g->group.n; k++) {
 			const char *kernel = g->group.at[k].kernel;
@@ -404,18 +431,63 @@ tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, 
 
 			if ((has && (has[k] & mask) != mask) || !kernel || !cx->target->tunable || !cx->target->tunable(cx->target, kernel))
 				continue;
-			if (tuning_key(&key, g, (int)k, cx->target->name, cx->arch))
-				vec_push(arena, &line, (const char *)arena_printf(arena, "%s : %s", key.at, kernel));
+			if (tuning_key(&key, keys, (int)k))
+				vec_push(arena, &line, record_line(arena, cx, key.at, kernel));
 			buf_free(&key);
 		}
 	}
-	if (line.n)
-		qsort(line.at, line.n, sizeof *line.at, compare_lines);
-	for (uint32_t i = 0; i < line.n; i++)
-		if (!i || strcmp(line.at[i], line.at[i - 1]))
-			line.at[n++] = line.at[i];
 	*lines = line.at;
-	return n;
+	return sort_lines(line.at, line.n);
+}
+
+int
+tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, const char ***lines)
+{
+	VEC(const char *) line = {0};
+
+	for (uint32_t i = 0; i < cx->choice.n; i++) {
+		const Decision *d = &cx->choice.at[i];
+
+		if (!a || layer_under(d->a, a) || (b && layer_under(d->a, b)))
+			vec_push(arena, &line, record_line(arena, cx, d->what, arena_printf(arena, "choice{take=%d}", d->way)));
+	}
+	*lines = line.at;
+	return sort_lines(line.at, line.n);
+}
+
+static void
+put_lines(Buf *out, const char *title, const char *const *line, int n)
+{
+	if (n)
+		buf_printf(out, "# %s\n", title);
+	for (int i = 0; i < n; i++)
+		buf_printf(out, "%s\n", line[i]);
+	if (n)
+		buf_printf(out, "\n");
+}
+
+/* What the file has of these lines, with its time and the one before. */
+static void
+put_times(Buf *out, const PassCtx *cx, const char *const *line, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const char *colon = strstr(line[i], " : ");
+		char *key = colon && cx->tuning ? strndup(line[i], (size_t)(colon - line[i])) : NULL;
+		const TuneRecord *r = key ? tuning_named(cx->tuning, key) : NULL;
+		TuneFacts f = tuning_facts(r && r->facts ? r->facts : "");
+
+		free(key);
+		if (!r || isnan(f.us))
+			continue;
+		buf_printf(out, "# %s:%u: %.4g us", tuning_file(cx->tuning), (unsigned)r->at.line, f.us);
+		if (!isnan(f.error))
+			buf_printf(out, " +-%.2g %%", 100 * f.error);
+		if (!isnan(f.was))
+			buf_printf(out, ", %.4g us before", f.was);
+		if (f.samples)
+			buf_printf(out, ", %" PRId64 " samples", f.samples);
+		buf_printf(out, "\n");
+	}
 }
 
 static void
@@ -424,12 +496,11 @@ put_records(Buf *out, Report *r, const PassCtx *cx, const char *a, const char *b
 	const char **line;
 	int n = tuning_records(r->arena, r->m, cx, a, b, &line);
 
-	if (n)
-		buf_printf(out, "# records of these kernels as they are, for a tuning file\n");
-	for (int i = 0; i < n; i++)
-		buf_printf(out, "%s\n", line[i]);
-	if (n)
-		buf_printf(out, "\n");
+	put_times(out, cx, line, n);
+	put_lines(out, "records of these kernels as they are, for a tuning file", line, n);
+	n = tuning_choices(r->arena, cx, a, b, &line);
+	put_times(out, cx, line, n);
+	put_lines(out, "choices of passes here, likewise", line, n);
 }
 
 /* ---------------------------------------------------------------- JSON */

@@ -60,7 +60,16 @@ assume_machine(const Target *t, const char *arch)
 
 typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
 typedef VEC(Kernel) Kernels;
-typedef struct Totals { int64_t parameters, parameter_bytes, arena, scratch; const char *budget, *tuned; double flops, bytes, seconds, examples; } Totals;
+/* kernels with parameters of the tuning file, choices that it made, kernels that they do not fit */
+typedef struct Tuned { int kernels, choices, misfits; TuneCount of; TuneLock lock; } Tuned;
+static const char *const lock_words[] = {[LOCK_NONE] = "not locked", [LOCK_HOLDS] = "locked",
+	[LOCK_BROKEN] = "the lock does not hold"};
+typedef struct Totals {
+	int64_t parameters, parameter_bytes, arena, scratch;
+	const char *budget;
+	Tuned tuned;
+	double flops, bytes, seconds, examples;
+} Totals;
 
 /* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
 static const char *
@@ -145,6 +154,18 @@ put_tensor_json(Buf *b, const char *name, const Type *t)
 }
 
 static void
+put_tuned_json(Buf *b, const Job *j, const Tuned *t)
+{
+	buf_printf(b, ", \"tuned\": {\"file\": ");
+	buf_json(b, tuning_file(j->tuning));
+	buf_printf(b, ", \"machine\": ");
+	buf_json(b, j->machine[0] ? j->machine[0] : "*");
+	buf_printf(b, ", \"records\": %u, \"kernels\": %d, \"choices\": %d, \"misfits\": %d, \"stale\": %d, "
+	           "\"other_machines\": %d, \"lock\": \"%s\"}", (unsigned)tuning_count(j->tuning), t->kernels, t->choices, t->misfits, t->of.stale, t->of.elsewhere,
+	           lock_words[t->lock]);
+}
+
+static void
 put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *g, const Kernels *ks, const Totals *t,
          Assumed mc)
 {
@@ -163,10 +184,8 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 		buf_printf(b, ", \"budget\": ");
 		buf_json(b, t->budget);
 	}
-	if (t->tuned) {
-		buf_printf(b, ", \"tuned\": ");
-		buf_json(b, t->tuned);
-	}
+	if (j->tuning)
+		put_tuned_json(b, j, &t->tuned);
 	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [", t->flops / 1e9, t->bytes, ks->n);
 	for (uint32_t i = 0; i < g->input.n; i++) {
 		if (g->input.at[i].kind != IN_DATA)
@@ -212,7 +231,15 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 		buf_printf(b, "%s\n ", i ? "," : "");
 		buf_json(b, record[i]);
 	}
-	buf_printf(b, "]}\n");
+	n = tuning_choices(j->arena, cx, NULL, NULL, &record);
+	buf_printf(b, "], \"choices\": [");
+	for (int i = 0; i < n; i++) {
+		buf_printf(b, "%s\n ", i ? "," : "");
+		buf_json(b, record[i]);
+	}
+	buf_printf(b, "], \"lock\": ");
+	buf_json(b, tuning_lock(j->arena, m, cx, "train", 0, 0));
+	buf_printf(b, "}\n");
 }
 
 static void
@@ -251,8 +278,10 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		put_size_row(b, "a thread", t->scratch);
 	if (t->budget)
 		put_row(b, "budget", "%s", t->budget);
-	if (t->tuned)
-		put_row(b, "tuned", "%s", t->tuned);
+	if (j->tuning)
+		put_row(b, "tuned", "%d kernels, %d choices, %d misfits, %d stale, %d of other machines, %s; %u records in %s",
+		        t->tuned.kernels, t->tuned.choices, t->tuned.misfits, t->tuned.of.stale, t->tuned.of.elsewhere, lock_words[t->tuned.lock],
+		        (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
 	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6, t->bytes / 1e6 / t->examples, ks->n);
 	const char *of = mc.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.device, mc.r.flops / 1e12,
 		mc.r.products / 1e12, mc.r.group_products > 0 ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12) : "", mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
@@ -269,21 +298,26 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	}
 }
 
-/* How many kernels have their parameters from the tuning file; NULL without one. */
-static const char *
-tuned_text(const Job *j, const PassCtx *cx)
+static Tuned
+count_tuned(const Job *j, const PassCtx *cx)
 {
-	int used = 0, misfit = 0;
+	Tuned t = {0};
 
 	if (!j->tuning)
-		return NULL;
+		return t;
+	t.of = tuning_count_of(j->tuning, j->target->name, cx->arch, cx->machine);
 	for (uint32_t i = 0; i < cx->verdict.n; i++) {
 		const Verdict *v = &cx->verdict.at[i];
 
 		if (v->rule && !strcmp(v->rule, "select.tuned"))
-			*(v->fired ? &used : &misfit) += 1;
+			*(v->fired ? &t.kernels : &t.misfits) += 1;
 	}
-	return arena_printf(j->arena, "%d kernels, %d misfits; %u records of this version in %s", used, misfit, (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
+	for (uint32_t i = 0; i < cx->choice.n; i++) {
+		t.choices += cx->choice.at[i].by != NULL;
+		t.misfits += cx->choice.at[i].misfit;
+	}
+	t.lock = tuning_lock_state(j->arena, cx->module, cx, false);
+	return t;
 }
 
 /* Everything that the executable's descriptor says of a training step. */
@@ -329,10 +363,12 @@ cmd_info(Arena *a, const Options *o)
 	Totals t = {0};
 	Buf b = {0};
 
-	if (o->machine != !o->noperand)
-		return o->machine ? usage_error("info", "--machine tells of --arch, not of '%s'", o->operand[0])
+	bool machine = o->machine && !*o->machine;
+
+	if (machine != !o->noperand)
+		return machine ? usage_error("info", "--machine tells of --arch, not of '%s'", o->operand[0])
 		                  : usage_error("info", "a file is missing: mantou info MODEL.net, or mantou info --machine");
-	if (o->machine)
+	if (machine)
 		return info_machine(a, o);
 	int status = job_open(&j, a, o, "info", o->operand[0]);
 
@@ -363,7 +399,7 @@ cmd_info(Arena *a, const Options *o)
 	t.arena = m->arena_bytes;
 	t.scratch = m->scratch_bytes;
 	t.budget = budget_text(a, &cx);
-	t.tuned = tuned_text(&j, &cx);
+	t.tuned = count_tuned(&j, &cx);
 	if (o->json)
 		put_json(&b, &j, m, &cx, g, &ks, &t, mc);
 	else

@@ -286,6 +286,29 @@ load_net(Job *j)
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
+/* Records of which machine count, for each architecture: --machine's; this machine's, if it is one of these; the only
+ * one that the file has. */
+static int
+choose_machines(Job *j)
+{
+	const char *given = j->o->machine;
+	Machine here;
+
+	if (given && !tuning_is_machine(given, strlen(given)))
+		return usage_error(j->command, "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *",
+			given);
+	for (int k = 0; k < j->narch; k++) {
+		j->machine[k] = given;
+		if (!given && j->target->machine_here && j->target->machine_here(j->target, j->arch[k], &here))
+			j->machine[k] = j->target->machine_word(j->target, j->arch[k], j->arena);
+		else if (!given && j->tuning)
+			j->machine[k] = tuning_machine(j->tuning, j->target->name, j->arch[k]);
+		if (j->tuning)
+			tuning_bind(j->tuning, j->target, j->arch[k], j->machine[k], j->o->locked);
+	}
+	return j->diags.nerror ? EXIT_FAILED : EXIT_GOOD;
+}
+
 /* The tuning file: --tuning's, or MODEL.tune beside the model, if there. What is wrong with its records are warnings. */
 static int
 load_tuning(Job *j)
@@ -298,7 +321,7 @@ load_tuning(Job *j)
 	else if (!path && n > 3 && !strcmp(j->file + n - 3, ".ir"))
 		path = arena_printf(j->arena, "%.*s.tune", (int)(n - 3), j->file);
 	if (!path || (!j->o->tuning && access(path, F_OK)))
-		return EXIT_GOOD;
+		return choose_machines(j);
 	char *text = file_read(path, &bytes);
 
 	if (!text)
@@ -306,14 +329,14 @@ load_tuning(Job *j)
 	j->tuning = tuning_read(j->arena, j->module->diags, path, arena_strndup(j->arena, text, bytes), bytes);
 	j->tuning_hash = hash_bytes(HASH_START, text, bytes);
 	free(text);
-	return EXIT_GOOD;
+	return choose_machines(j);
 }
 
 /* What settings.c would have refused and programs count with. */
 static int
 check_settings(const Job *j)
 {
-	static const char *const counts[] = {"train.epochs", "train.accumulate"};
+	static const char *const counts[] = {"train.epochs", "train.accumulate", TUNED_THREADS};
 
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const Setting *s = setting(j->module, counts[i]);
@@ -385,7 +408,8 @@ job_context(const Job *j, Module *m, int k, PassCtx *cx)
 
 	*cx = (PassCtx){.module = m, .target = j->target, .arch = j->arch[k], .scratch = arena_new(), .opt = o->level < 0 ? 2 : (int)o->level,
 	                .disabled = o->disable.at, .ndisabled = o->disable.n, .print_after = o->print_after, .time_passes = o->time_passes,
-	                .memory_budget = memory_budget(j), .tuning = j->tuning};
+	                .memory_budget = memory_budget(j), .tuning = j->tuning, .machine = j->machine[k],
+	                .locked = o->locked};
 #ifdef MANTOU_CHECK
 	cx->check = true;
 #endif
@@ -433,6 +457,23 @@ check_budget(const Job *j, const Module *m, const PassCtx *cx)
 	return status;
 }
 
+/* What the file says that short steps begin with, as a setting: the program's text has it, and the descriptor. */
+static void
+begin_threads(Module *m, const PassCtx *cx)
+{
+	Buf what = {0};
+	const char *at;
+
+	buf_printf(&what, "threads %s", m->name);
+	bool ask = cx->tuning && cx->opt > 0 && !setting(m, TUNED_THREADS);
+	const TuneRecord *r = ask ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what.at) : NULL;
+
+	buf_free(&what);
+	if (r && tuning_param(r->value, "start", &at) > 0)
+		vec_push(m->arena, &m->setting, ((Setting){.kind = SET_INT, .name = TUNED_THREADS, .i = atoi(at),
+			.f = atoi(at)}));
+}
+
 int
 job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 {
@@ -442,6 +483,9 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 		return status;
 	int want = stage ? stage_number(stage) : STAGE_planned, has = stage_number(j->module->stage);
 
+	if (j->o->locked && has > STAGE_diffed)
+		return failure("--locked: '%s' is at stage %s, its choices were made before; a lock holds for a model",
+			j->file, j->module->stage);
 	if (want < has)
 		return failure("'%s' is at stage %s already; stage %s lies before it", j->file, j->module->stage, stage);
 	/* Only one of several architectures may work on the module itself: passes change it. */
@@ -451,6 +495,7 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	if (want > STAGE_diffed) {
 		(*m)->target = j->target->name;
 		(*m)->arch = j->arch[k];
+		begin_threads(*m, cx);
 	}
 	bool good = want == has || (passes_run(*m, cx) && !cx->failed && !j->diags.nerror);
 
@@ -468,6 +513,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 	if (stage)
 		return EXIT_GOOD;
 	if (!contracts_hold(*m, cx))
+		return EXIT_FAILED;
+	if (j->o->locked && tuning_lock_state(j->arena, *m, cx, true) != LOCK_HOLDS)
 		return EXIT_FAILED;
 	return check_budget(j, *m, cx);
 }
@@ -608,7 +655,7 @@ build_launcher(Job *j, const char *path)
 {
 	Module *m;
 	PassCtx cx;
-	int status = job_load(j);
+	int status = j->o->locked ? usage_error(j->command, "--locked: target ref has no kernels to select") : job_load(j);
 
 	if (status != EXIT_GOOD)
 		return status;

@@ -26,8 +26,11 @@ const Command commands[] = {
 	 .example = "mantou dump models/mlp.net --stage typed -o mlp.ir && mantou opt mlp.ir --passes infer,autodiff,dce"},
 	{"explain", C_explain, cmd_explain, "MODEL.net [A [B]]", 1, 3, .doc = "what was fused and what was not, rule by rule, and why; A and B are layer names",
 	 .example = "mantou explain models/resnet50-cifar10.net stem.conv2d0 stem.batch_norm0"},
-	{"tune", C_tune, NULL, "MODEL.net", 1, 1, .doc = "search kernel parameters, write them to the tuning file (not built in)", .example = "mantou tune models/lenet.net",
-	 .absent = "tuning is not built in: kernels take their parameters from the cost rules (mantou dump --stage selected shows them)"},
+	{"tune", C_tune, cmd_tune, "--merge A.tune B.tune -o C.tune", 2, 2,
+	 .doc = "put tuning files together (the search that writes them is not built in)",
+	 .example = "mantou tune --merge mine.tune yours.tune -o lenet.tune", .with = "--merge",
+	 .absent = "tuning is not built in: kernels take their parameters from the cost rules "
+	           "(mantou dump --stage selected shows them); --merge puts tuning files together"},
 	{"ops", C_ops, cmd_ops, "[NAME]", 0, 1, .doc = "names of the language: operators, settings, optimizers, readers, ...: arguments, defaults, an example", .example = "mantou ops conv2d"},
 	{"ref-run", C_ref_run, cmd_ref_run, "FILE.ir [-- ARGS]", 1, 1, .takes_rest = true, .doc = "interpret textual IR as its executable would run: what `build --target ref` starts",
 	 .example = "mantou build models/mlp.net --target ref --emit ir -o mlp.ir && mantou ref-run mlp.ir -- bench --synthetic", .hidden = true},

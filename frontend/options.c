@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum OptKind { FLAG, TEXT, COUNT, LEVEL, SIZE, LIST, DEFINE } OptKind;
+typedef enum OptKind { FLAG, TEXT, COUNT, LEVEL, SIZE, LIST, DEFINE, FEATURES } OptKind;
 typedef struct Opt { const char *spelling; OptKind kind; const char *argument; unsigned commands; const char *help; size_t at; } Opt;
 
 static const Opt opts[] = {
@@ -170,6 +170,7 @@ set_value(Arena *a, const Opt *p, const char *text, Options *o)
 	switch (p->kind) {
 	case FLAG: *(bool *)field = true; return true;
 	case TEXT: *(const char **)field = text; return *text != 0;
+	case FEATURES: *(const char **)field = text; return true;
 	case COUNT: return read_count(text, field);
 	case SIZE: return read_size(text, field);
 	case LIST: return read_list(a, text, field);
@@ -235,6 +236,10 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 		if (value)
 			return usage_error(c->name, "'%s' takes no value", shown);
 		value = "";
+	} else if (!value && p->kind == FEATURES) {
+		bool given = *i + 1 < argc && (strchr(argv[*i + 1], '=') || !strcmp(argv[*i + 1], "*"));
+
+		value = given ? argv[++*i] : "";
 	} else if (!value) {
 		if (*i + 1 >= argc || !strcmp(argv[*i + 1], "--"))
 			return usage_error(c->name, "'%s' needs a value: %s", shown, p->argument);
@@ -247,15 +252,19 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	return -1;
 }
 
-/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. */
+/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. -1: it has what is
+ * asked. */
 static int
 absent_command(const Command *c, int argc, char **argv)
 {
-	for (int i = 0; i < argc; i++)
+	for (int i = 0; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
 			options_help(stdout, c);
 			return EXIT_GOOD;
 		}
+		if (c->with && !strcmp(argv[i], c->with))
+			return -1;
+	}
 	return failure("%s: %s", c->name, c->absent);
 }
 
@@ -265,8 +274,10 @@ options_read(Arena *a, const Command *c, int argc, char **argv, Options *o)
 	bool ended = false;
 
 	*o = (Options){.level = -1};
-	if (c->absent)
-		return absent_command(c, argc, argv);
+	int absent = c->absent ? absent_command(c, argc, argv) : -1;
+
+	if (absent >= 0)
+		return absent;
 	for (int i = 0; i < argc; i++) {
 		/* `run -- -odd.net -- ARGS`: of a second one only the executable's arguments can come behind */
 		if (!strcmp(argv[i], "--") && (!ended || (c->takes_rest && o->noperand))) {

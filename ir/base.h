@@ -54,6 +54,11 @@ bool file_write(const char *path, const void *bytes, size_t n);
 bool file_write_executable(const char *path, const void *bytes, size_t n);
 bool file_special(const char *path);     /* a device, a pipe: there is nothing to replace */
 char *file_target(const char *path);     /* malloc'd: what a write to path replaces, symbolic links followed */
+/* Keeps others who ask for it from path, by a lock of PATH.lock: from reading it to replacing it. NULL: errno, or
+ * *holder (malloc'd) says who has it. Where the file system has no locks nobody is kept out. */
+typedef struct Temporary FileHold;
+FileHold *file_hold(const char *path, const char *who, char **holder);
+void file_release(FileHold *h);
 /* Temporaries: a signal removes them if temp_signals was called; what a kill left is removed by whoever makes one
  * beside it. temp_free forgets the malloc'd name and leaves the file. */
 char *temp_folder(const char *beside);

@@ -109,6 +109,8 @@ say(Diags *d, Loc at, const char *kind, const char *colour, const char *fmt, va_
 	const char *line = s ? source_line(s, at.line, &bytes) : NULL;
 	unsigned column = at.col;
 
+	if (!d->out)
+		return;
 	if (line) {
 		if (byte > bytes)
 			byte = bytes;
@@ -137,7 +139,7 @@ diag_error(Diags *d, Loc at, const char *fmt, ...)
 	va_list ap;
 
 	if (d->nerror++ >= MAX_ERRORS) {
-		if (!d->full)
+		if (!d->full && d->out)
 			fprintf(d->out, "mantou: more than %d errors; the others are not shown\n", MAX_ERRORS);
 		d->full = true;
 		return;

@@ -13,7 +13,7 @@ typedef struct Source { const char *name; const char *text; size_t bytes; } Sour
 typedef struct Diags {
 	Arena *arena;
 	VEC(Source) source;        /* index = Loc.file; entry 0 is unused */
-	FILE *out;                 /* stderr, or a test's stream */
+	FILE *out;                 /* stderr, or a test's stream; NULL: errors and warnings are counted, no more */
 	bool colour;
 	int nerror, nwarning;
 	bool full;                 /* 20 errors were printed: say nothing more */

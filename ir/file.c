@@ -7,7 +7,10 @@
  * /dev/stdout and the like are this process's descriptors: what is written goes on where they stand. Temporaries are
  * noted in a list, the one global here, whose files a handler of signals removes: it may call nothing but unlink and
  * rmdir. What no handler sees, a kill, leaves them: each is locked (flock) while it is in use, and whoever makes one in
- * the same folder first removes those that nobody holds. Where the file system has no locks they stay. */
+ * the same folder first removes those that nobody holds. Where the file system has no locks they stay.
+ * Who reads a file, works long and then replaces it holds it meanwhile, by a lock of a file beside it that says who
+ * it is: the file itself is another after a rename. A lock goes with its process, so that what a kill leaves holds
+ * nobody up. */
 #define _GNU_SOURCE
 #include "base.h"
 #include "diag.h"
@@ -469,4 +472,84 @@ bool
 file_write_executable(const char *path, const void *bytes, size_t n)
 {
 	return put_file(path, bytes, n, true);
+}
+
+/* ---------------------------------------------------------------- files held */
+
+/* Is what was opened and locked what still has the name? Whoever let go has removed it. */
+static bool
+still_named(int fd, const char *path)
+{
+	struct stat a, b;
+
+	return !fstat(fd, &a) && !lstat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static char *
+holder_of(const char *path)
+{
+	size_t n;
+	char *text = file_read(path, &n);
+
+	if (text)
+		text[strcspn(text, "\n")] = 0;
+	if (text && *text)
+		return text;
+	free(text);
+	return strdup("another process");
+}
+
+FileHold *
+file_hold(const char *path, const char *who, char **holder)
+{
+	char *target = file_target(path), host[256] = "";
+	Buf name = {0}, text = {0};
+
+	*holder = NULL;
+	if (!target)
+		return NULL;
+	buf_printf(&name, "%s.lock", target);
+	free(target);
+	gethostname(host, sizeof host - 1);
+	buf_printf(&text, "process %ld on %s: %s\n", (long)getpid(), host, who);
+	int fd, locked = 1;
+
+	for (;;) {
+		fd = open(name.at, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+		locked = fd < 0 ? -1 : lock(fd);
+		if (fd < 0 || !locked || still_named(fd, name.at))
+			break;
+		close(fd);
+	}
+	if (fd >= 0 && !locked) {
+		close(fd);
+		*holder = holder_of(name.at);
+		fd = -1;
+	} else if (fd >= 0 && (ftruncate(fd, 0) || !write_all(fd, text.at, text.n))) {
+		int why = errno;
+
+		unlink(name.at);
+		close(fd);
+		fd = -1;
+		errno = why;
+	}
+	int why = errno;
+	FileHold *h = fd >= 0 ? note(name.at) : NULL;
+
+	if (h)
+		h->lock = fd;
+	buf_free(&name);
+	buf_free(&text);
+	errno = why;
+	return h;
+}
+
+/* The name goes while the lock is held: who opens it then finds that it is another's. */
+void
+file_release(FileHold *h)
+{
+	if (!h)
+		return;
+	unlink(h->path);
+	forget(h);
 }

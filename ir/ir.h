@@ -262,6 +262,8 @@ Graph *module_graph(const Module *m, const char *name);     /* NULL if none */
 State *module_state(Module *m, const char *name);           /* NULL if none */
 State *module_add_state(Module *m, const char *name, Type t, StateKind kind);
 const Setting *setting(const Module *m, const char *name);  /* NULL if not set */
+/* A setting that a tuning file makes: how many threads short steps begin with. */
+#define TUNED_THREADS "tuning.threads"
 const Setting *setting_arg(const Setting *s, const char *name); /* argument of a call */
 void setting_print(Buf *b, const Setting *s);               /* as in the .net */
 Module *module_clone(const Module *m, Arena *a);

@@ -137,6 +137,9 @@ typedef struct Target {
 	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
 	/* May a tuning file choose the parameters of a kernel of this text? NULL hook: of none. */
 	bool (*tunable)(const struct Target *t, const char *kernel);
+	/* The version of a family of kernels in tuning files (brgemm: 1), raised when times measured before mean nothing;
+	 * -1: there is no such family. NULL hook: none has one. */
+	int (*kernel_version)(const struct Target *t, const char *family);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */

@@ -105,11 +105,19 @@ find_cheap(Fuse *f)
 		ok = readers_recompute(f, op->out[0], t, f->cx->target && f->cx->target->crops_fuse && leaf && 2 * dtype_info[g->val.at[leaf].type.dtype].bytes <= dtype_info[t->dtype].bytes);
 		f->cone[i] = (uint8_t)ops;
 		f->leaf[i] = leaf;
-		if (ok && !f->stored[op->out[0].id] && pass_may(f->cx, "fuse.recompute")) {
-			verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.recompute", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = true, .loc = op->loc,
-				.why = arena_printf(f->cx->module->arena, "%u cheap operation%s: recomputed by the elementwise ops and reductions that read it, never stored", ops, ops > 1 ? "s" : ""),
+		bool asked = ok && !f->stored[op->out[0].id], chosen = asked && fuse_choose(f, "fuse.recompute", op, NULL, true);
+
+		if (asked && (!chosen || pass_may(f->cx, "fuse.recompute")))
+			verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.recompute", .graph = g->name, .a = op->path,
+				.opa = op_info[op->kind].name, .fired = chosen, .loc = op->loc,
+				.why = pass_chose(f->cx, arena_printf(f->cx->module->arena, "%u cheap operation%s: %s", ops,
+					ops > 1 ? "s" : "", chosen
+						? "recomputed by the elementwise ops and reductions that read it, never stored"
+					: "stored all the same")),
 				.value = ops, .bytes_saved = type_bytes(t)});
-		} else {
+		else
+			chosen = false;
+		if (!chosen) {
 			f->stored[op->out[0].id] = true;
 			f->cone[i] = 0;
 		}
@@ -275,7 +283,8 @@ find_update(Fuse *f, const Op *op, uint32_t index, const Type *t)
 		const Op *main_op = &f->g->op.at[gi->main_op];
 
 		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < BESIDE_OPS && fuse_same_space(&gi->space, t) &&
-		    (type_elements(t) <= SIBLING_ELEMENTS || same_gradient(f, op, main_op, type_elements(t))) && pass_may(f->cx, "fuse.beside"))
+		    (type_elements(t) <= SIBLING_ELEMENTS || same_gradient(f, op, main_op, type_elements(t)))
+		    && fuse_choose(f, "fuse.beside", op, NULL, true) && pass_may(f->cx, "fuse.beside"))
 			return i;
 	}
 	return -1;
@@ -323,7 +332,8 @@ find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
 		GroupInfo *gi = &f->info.at[i];
 
 		if (gi->kind == K_RED && gi->axes == axes && gi->nop < 24 && fuse_same_space(&gi->space, space) &&
-		    (!apart || same_gradient(f, op, &f->g->op.at[gi->red_op], type_elements(space))) && pass_may(f->cx, "fuse.reduce"))
+		    (!apart || same_gradient(f, op, &f->g->op.at[gi->red_op], type_elements(space)))
+		    && fuse_choose(f, "fuse.reduce", op, NULL, true) && pass_may(f->cx, "fuse.reduce"))
 			return i;
 	}
 	return -1;

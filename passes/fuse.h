@@ -71,6 +71,9 @@ const char *fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, co
 /* The same for a reduction over `axes` of a tensor like t. */
 const char *fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t axes);
 const char *fuse_space_text(Fuse *f, const Type *t);
+/* Shall the rule fire at op? The tuning file's word, else what is predicted. Asked where it may. l: what op is made
+ * of, where the costs count that; NULL. */
+bool fuse_choose(Fuse *f, const char *rule, const Op *op, const Lead *l, bool predicted);
 /* fuse_prologue.c. Fills Fuse.lead, after find_cheap. */
 void fuse_find_prologues(Fuse *f);
 /* Decides about an op that no kernel before it can take: true if the contractions that read it make it; then it is clonable. */

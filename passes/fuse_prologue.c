@@ -135,7 +135,7 @@ leaf_bytes(const Lead *l, Element one)
 static double
 seconds(const Fuse *f, const Cost *c)
 {
-	Rates r = target_rates(f->cx->target, f->cx->arch);
+	Rates r = pass_rates(f->cx);
 
 	return c->bytes / r.bytes + c->ops / r.flops + c->kernels * r.start;
 }
@@ -201,9 +201,14 @@ fuse_prologue(Fuse *f, uint32_t index)
 		pools |= f->kind[r] == K_WINDOW;
 	}
 	l->ratio = seconds(f, &make) / seconds(f, &store);
-	l->taken = l->ratio < 1 && pass_may(f->cx, "fuse.prologue");
-	l->why = l->ratio < 1 && !l->taken ? "stopped by --pass-limit" :
-		arena_printf(f->g->module->arena, "made in %u %s%s: %s predicted; stored by a kernel of its own: %s", n, pools ? "kernel" : "contraction", n > 1 ? "s" : "", cost_text(f, &make), cost_text(f, &store));
+	bool chosen = fuse_choose(f, "fuse.prologue", op, l, l->ratio < 1);
+
+	l->taken = chosen && pass_may(f->cx, "fuse.prologue");
+	l->why = chosen && !l->taken ? "stopped by --pass-limit" :
+		pass_chose(f->cx, arena_printf(f->g->module->arena,
+			"made in %u %s%s: %s predicted; stored by a kernel of its own: %s", n, pools ? "kernel" : "contraction",
+			n > 1 ? "s" : "",
+			cost_text(f, &make), cost_text(f, &store)));
 	if (l->taken) {
 		f->stored[op->out[0].id] = false;
 		f->cone[index] = (uint8_t)l->ops;
@@ -267,11 +272,14 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
 	Cost make = {elements * leaf_bytes(&l, one) + bytes, fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {elements * leaf_bytes(&l, one) + 2 * bytes, elements * one.ops, 1};
 	double ratio = seconds(f, &make) / seconds(f, &store);
-	bool taken = ratio < 1 && pass_may(f->cx, "fuse.carry");
+	bool chosen = fuse_choose(f, "fuse.carry", &f->g->op.at[d], &l, ratio < 1);
+	bool taken = chosen && pass_may(f->cx, "fuse.carry");
 
 	verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.carry", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
 		.opb = op_info[op->kind].name, .fired = taken, .value = ratio, .bytes_saved = (int64_t)bytes, .loc = op->loc,
-		.why = ratio < 1 && !taken ? "stopped by --pass-limit" :
-		arena_printf(f->g->module->arena, "made and stored by the contraction: %s predicted; by a kernel of its own: %s", cost_text(f, &make), cost_text(f, &store))});
+		.why = chosen && !taken ? "stopped by --pass-limit" :
+		pass_chose(f->cx, arena_printf(f->g->module->arena,
+			"made and stored by the contraction: %s predicted; by a kernel of its own: %s", cost_text(f, &make),
+			cost_text(f, &store)))});
 	return taken ? gid : -1;
 }

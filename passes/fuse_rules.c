@@ -23,6 +23,21 @@ fuse_same_space(const Type *a, const Type *b)
 }
 
 bool
+fuse_choose(Fuse *f, const char *rule, const Op *op, const Lead *l, bool predicted)
+{
+	uint32_t v = op->out[0].id, n = f->users[v].n;
+	const Op **with = arena_array(f->a, const Op *, n);
+	int nwith = 0;
+
+	for (uint32_t u = 0; u < n; u++)
+		if (!u || f->users[v].at[u] != f->users[v].at[u - 1])
+			with[nwith++] = &f->g->op.at[f->users[v].at[u]];
+	const char *more = l ? arena_printf(f->a, "ops=%u of=%u.%u", l->ops, l->nleaf, l->nbyte) : NULL;
+
+	return pass_choose(f->cx, rule, &(ChoiceAt){f->g, op, with, nwith, more}, 2, predicted);
+}
+
+bool
 fuse_is_crop(const Fuse *f, const Op *op)
 {
 	return op_has((OpKind)op->kind, T_CROP) && f->cx->target && f->cx->target->crops_fuse;
@@ -313,5 +328,7 @@ fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t a
 		return askew;
 	if (gi->nop >= GROUP_OPS)
 		return arena_printf(f->a, "the kernel holds %u ops, at most %d", gi->nop, GROUP_OPS);
+	if (!fuse_choose(f, "fuse.reduce", op, NULL, true))
+		return pass_chose(f->cx, "it is reduced in a kernel of its own");
 	return pass_may(f->cx, "fuse.reduce") ? NULL : "stopped by --pass-limit";
 }

@@ -14,7 +14,8 @@
 #include <string.h>
 
 typedef enum Want { W_NONE, W_ACT, W_WEIGHT } Want;
-typedef struct Region { double wanted, plain; const Op *op; } Region; /* seconds of both ways; the first convolution or pooling */
+/* seconds of both ways; the first convolution or pooling, and all */
+typedef struct Region { double wanted, plain; const Op *op; VEC(const Op *) all; } Region;
 typedef struct Sets { uint32_t *up; uint8_t *want; uint32_t *region; bool *plain; } Sets; /* plain: by region, stays row-major */
 enum { TRANSPOSE_SLOWER = 3 }; /* than memory: a copy that transposes */
 
@@ -156,21 +157,23 @@ add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Rates *rates)
 }
 
 static void
-tell_choice(const Graph *g, PassCtx *cx, const Region *r)
+tell_choice(const Graph *g, PassCtx *cx, const Region *r, bool wanted)
 {
-	bool wanted = r->wanted <= r->plain;
 	double one = (wanted ? r->wanted : r->plain) * 1e3, other = (wanted ? r->plain : r->wanted) * 1e3;
 
 	verdict(cx, (Verdict){.pass = "layout", .rule = "layout.choice", .graph = g->name, .a = r->op->path, .opa = op_info[r->op->kind].name, .fired = wanted, .loc = r->op->loc,
-		.value = r->wanted / r->plain, .why = arena_printf(cx->scratch, wanted ? "activations from here on lie channels-innermost: %.3g ms predicted with the copies at the borders, %.3g ms row-major"
-		: "activations from here on stay row-major: %.3g ms predicted, %.3g ms channels-innermost with the copies at the borders", one, other)});
+		.value = r->wanted / r->plain, .why = pass_chose(cx, arena_printf(cx->scratch,
+			wanted ? "activations from here on lie channels-innermost: %.3g ms predicted with the copies at the "
+			"borders, %.3g ms row-major"
+			: "activations from here on stay row-major: %.3g ms predicted, %.3g ms channels-innermost with the copies "
+			"at the borders", one, other))});
 }
 
 static void
 choose(Sets *s, Graph *g, PassCtx *cx)
 {
 	Region *r = arena_array(cx->scratch, Region, g->val.n);
-	Rates rates = target_rates(cx->target, cx->arch);
+	Rates rates = pass_rates(cx);
 
 	s->region = arena_array(cx->scratch, uint32_t, g->val.n);
 	s->plain = arena_array(cx->scratch, bool, g->val.n);
@@ -188,6 +191,7 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 			Region *own = &r[join_region(s, op)];
 
 			own->op = own->op ? own->op : op;
+			vec_push(cx->scratch, &own->all, op);
 			own->wanted += cx->target->layout_time(cx->target, g, op, true);
 			own->plain += cx->target->layout_time(cx->target, g, op, false);
 		}
@@ -198,8 +202,11 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 	for (uint32_t v = 1; v < g->val.n; v++) {
 		if (!r[v].op || s->region[v] != v)
 			continue;
-		s->plain[v] = r[v].wanted > r[v].plain;
-		tell_choice(g, cx, &r[v]);
+		bool wanted = pass_choose(cx, "layout.choice", &(ChoiceAt){.g = g, .op = r[v].op, .with = r[v].all.at,
+			.nwith = (int)r[v].all.n}, 2, r[v].wanted <= r[v].plain);
+
+		s->plain[v] = !wanted;
+		tell_choice(g, cx, &r[v], wanted);
 	}
 }
 

@@ -3,6 +3,7 @@
 #define PASSES_PASS_H
 #include "../ir/ir.h"
 #include "../ir/target.h"
+#include "tuning.h"
 
 /* A rule fired or declined: why, the predicate's value, bytes saved or that it would save. explain prints these. */
 typedef struct Verdict {
@@ -17,15 +18,14 @@ typedef struct Verdict {
 	Loc loc;
 } Verdict;
 
-/* ---- tuning.c: a tuning file's records of this version, and how kernels are called there */
-typedef struct Tuning Tuning;
-typedef struct TunedKernel { const char *key, *kernel; Loc at; bool told; } TunedKernel; /* told: that it does not fit was said */
-Tuning *tuning_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
-TunedKernel *tuning_find(const Tuning *t, const char *key);   /* NULL if there is none */
-const char *tuning_file(const Tuning *t);
-uint32_t tuning_count(const Tuning *t);
-/* Appends a group's key; returns its contraction or first op, NULL if the group is empty. */
-const Op *tuning_key(Buf *b, const Graph *g, int group, const char *target, const char *arch);
+/* What a rule chose between ways that are all right, as costs or a tuning file say. */
+typedef struct Decision {
+	const char *what;                  /* the rule and what it chose at, as records call it */
+	const char *a; Loc loc;            /* layer (path) and place of the op */
+	int way, ways, predicted;
+	const TuneRecord *by;              /* NULL: the rule itself */
+	bool misfit;                       /* as the record names no way that there is */
+} Decision;
 
 typedef struct PassCtx {
 	Module *module;
@@ -36,6 +36,7 @@ typedef struct PassCtx {
 	const char *const *disabled; int ndisabled;
 	const char *limit_rule; int64_t limit, fired;   /* --pass-limit RULE:N */
 	VEC(Verdict) verdict;
+	VEC(Decision) choice;
 	const char *print_after;           /* pass name, "all", or NULL */
 	bool time_passes, check;           /* check: verify and round-trip after every pass */
 	const char *stop_stage;            /* run no pass beyond this stage; NULL = all */
@@ -43,14 +44,37 @@ typedef struct PassCtx {
 	bool failed;                       /* a pass reported a user error through module->diags */
 	int64_t memory_budget;             /* 0 = none */
 	Tuning *tuning;                    /* NULL = no file */
+	const char *machine;               /* as tuning files call it; NULL: not known, records of any machine */
+	bool locked;                       /* a record that does not fit is an error */
 } PassCtx;
+
+/* ---- tuning_lock.c */
+/* The record of what a compiled module was made of, a line without its end; steps: of training taken from the seed,
+ * with a hash of all states behind them; 0: none. */
+const char *tuning_lock(Arena *a, const Module *m, const PassCtx *cx, const char *graph, int steps, uint64_t states);
+typedef enum TuneLock { LOCK_NONE, LOCK_HOLDS, LOCK_BROKEN } TuneLock;
+/* Of the file's locks of this model, batch and precision; tell: errors that list what is another, or that there is
+ * none. */
+TuneLock tuning_lock_state(Arena *a, const Module *m, const PassCtx *cx, bool tell);
 
 typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */
 typedef bool ModulePassFn(Module *m, PassCtx *cx);
 /* Permission for a rewrite under --pass-limit; counts it. */
 bool pass_may(PassCtx *cx, const char *rule);
+/* What a choice is about: an op, and those that read it or hang together with it; more: words of the key beyond them,
+ * NULL. */
+typedef struct ChoiceAt { const Graph *g; const Op *op; const Op *const *with; int nwith; const char *more; } ChoiceAt;
+/* Which of the ways, 0 .. ways - 1: the tuning file's record of this rule there, else what the rule itself predicts
+ * to be best. Each must be legal: asked only where there is a choice. A record with another number is a misfit. The
+ * last of cx->choice says whose word it was. */
+int pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int predicted);
+/* A verdict's words, with those of the last choice's record if the file decided. */
+const char *pass_chose(PassCtx *cx, const char *why);
+/* bytes/s, elementwise operations/s, seconds from one kernel to the next */
+Rates pass_rates(PassCtx *cx);            /* the target's, or those of the tuning file's record `rates` */
 void verdict(PassCtx *cx, Verdict v);         /* copies texts into the module's arena */
 bool pass_enabled(const PassCtx *cx, const char *name);
+bool select_keeps(const PassCtx *cx);         /* does what kernels make of steady operands stay from call to call? */
 /* The whole pipeline, or cx->only. False after an error (diagnosed). */
 bool passes_run(Module *m, PassCtx *cx);
 typedef struct PassInfo { const char *name; PassFn *fn; ModulePassFn *module_fn; int level; const char *needs, *gives, *graphs, *doc; bool required; } PassInfo;

@@ -450,6 +450,7 @@ plan_copy(Half *h, const Choice *c, Arena *a, Cost *e)
 	if (c)
 		*e = recompute_edit(h, c, graph_named(copy, h->g->name, false), a);
 	memset(&cx.verdict, 0, sizeof cx.verdict);
+	memset(&cx.choice, 0, sizeof cx.choice);
 	cx.memory_budget = 0;
 	cx.check = cx.time_passes = false;
 	cx.print_after = cx.only = NULL;
@@ -523,6 +524,19 @@ middle_cost(const Half *h)
 	return cost.n ? cost.at[cost.n / 2] : 0;
 }
 
+/* Of several ways that fit the one that is measured to be fastest need not be that of the fewest flops. */
+static int
+choose_way(Half *h, int ways, int best)
+{
+	const Op **with = arena_array(h->a, const Op *, h->g->op.n);
+
+	for (uint32_t i = 0; i < h->g->op.n; i++)
+		with[i] = &h->g->op.at[i];
+	return pass_choose(h->cx, "recompute", &(ChoiceAt){.g = h->g, .op = with[h->g->op.n - 1], .with = with,
+		.nwith = (int)h->g->op.n,
+		.more = arena_printf(h->a, "budget=%lld", (long long)h->cx->memory_budget)}, ways, best);
+}
+
 /* The cheapest way that fits; arena 0 if none does, and then the least that one needs. */
 static Way
 search(Half *h, int64_t *least)
@@ -530,9 +544,9 @@ search(Half *h, int64_t *least)
 	static const int parts[] = {2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64};
 	enum { PARTS = sizeof parts / sizeof *parts };
 	int64_t budget = h->cx->memory_budget;
-	Way way = {.n = UINT32_MAX}, fit[2 * PARTS], best = {0};
+	Way way = {.n = UINT32_MAX}, fit[2 * PARTS], found[MAX_BISECTED] = {{0}};
 	double dear[2] = {middle_cost(h), INFINITY};
-	int n = 0;
+	int n = 0, tried = 0, best = 0;
 	Choice c;
 
 	measure(h, &way);
@@ -548,7 +562,7 @@ search(Half *h, int64_t *least)
 			if (way.arena <= budget)
 				fit[n++] = way;
 		}
-	for (int tried = 0; tried < MAX_BISECTED && tried < n; tried++) {
+	for (; tried < MAX_BISECTED && tried < n; tried++) {
 		for (int k = tried + 1; k < n; k++)
 			if (fit[k].flops < fit[tried].flops) {
 				Way x = fit[k];
@@ -556,12 +570,10 @@ search(Half *h, int64_t *least)
 				fit[k] = fit[tried];
 				fit[tried] = x;
 			}
-		Way found = bisect(h, fit[tried], choose(h, &fit[tried], &c));
-
-		if (!tried || found.flops < best.flops)
-			best = found;
+		found[tried] = bisect(h, fit[tried], choose(h, &fit[tried], &c));
+		best = found[tried].flops < found[best].flops ? tried : best;
 	}
-	return best;
+	return found[tried > 1 ? choose_way(h, tried, best) : best];
 }
 
 /* ---------------------------------------------------------------- the pass */
@@ -663,8 +675,13 @@ pass_recompute(Module *m, PassCtx *cx)
 	settle(&h, &c, &bytes, &n);
 	Cost e = recompute_edit(&h, &c, h.g, cx->scratch);
 
+	const char *why = arena_printf(cx->scratch,
+		"%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n, n == 1 ? "" : "s",
+		size_text(h.a, bytes), way.segments ? " in segments" : "", e.flops / 1e9,
+		100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena), size_text(h.a, planned->arena_bytes));
+	bool asked = cx->choice.n && !strncmp(cx->choice.at[cx->choice.n - 1].what, "recompute ", 10);
+
 	verdict(cx, (Verdict){.pass = "recompute", .rule = "recompute", .graph = h.g->name, .a = "", .fired = true, .value = e.flops, .bytes_saved = planned->arena_bytes - way.arena,
-		.why = arena_printf(cx->scratch, "%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n, n == 1 ? "" : "s", size_text(h.a, bytes),
-			way.segments ? " in segments" : "", e.flops / 1e9, 100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena), size_text(h.a, planned->arena_bytes))});
+		.why = asked ? pass_chose(cx, why) : why});
 	return e.clones > 0;
 }

@@ -214,6 +214,18 @@ only_stores(const Sched *s, const Node *n, const bool *is_result)
 	return n->reader.n == 0;
 }
 
+/* May it leave the order of the graph? The tuning file may say no. */
+static bool
+runs_early(const Sched *s, PassCtx *cx, const Node *n)
+{
+	const Op **with = arena_array(s->a, const Op *, n->op.n);
+
+	for (uint32_t i = 0; i < n->op.n; i++)
+		with[i] = &s->g->op.at[n->op.at[i]];
+	return pass_choose(cx, "reorder.sink", &(ChoiceAt){.g = s->g, .op = with[0], .with = with + 1,
+		.nwith = (int)n->op.n - 1}, 2, true) && pass_may(cx, "reorder.sink");
+}
+
 typedef struct Waiting { uint32_t n; int64_t bytes; } Waiting; /* updates that wait for a node, and their gradients */
 
 /* Does node `id`, an update or what makes its gradient, run later than the largest of what it reads would let it, and what for?
@@ -286,7 +298,7 @@ pass_reorder(Graph *g, PassCtx *cx)
 	int64_t early = 0;
 
 	for (uint32_t i = 0; i < s.n; i++)
-		s.node[i].sink = enabled && only_stores(&s, &s.node[i], is_result) && pass_may(cx, "reorder.sink");
+		s.node[i].sink = enabled && only_stores(&s, &s.node[i], is_result) && runs_early(&s, cx, &s.node[i]);
 	/* checks first: they and what they need */
 	for (uint32_t i = 0; i < s.n; i++)
 		if (s.node[i].check)

@@ -5,6 +5,7 @@
  * asked, and in check mode verify the module and hold print = print(parse(print)): nothing can hide outside the text.
  * Rewrites ask pass_may, so that --pass-limit bisects a miscompile; verdicts are copied into the module's arena.
  * Refuses: unknown pass names, --disable of a required pass, a pass asked for by name at a stage where it cannot run. */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "passes.h"
@@ -48,6 +49,76 @@ pass_may(PassCtx *cx, const char *rule)
 		return false;
 	cx->fired++;
 	return true;
+}
+
+static TuneRecord *
+record_for(const PassCtx *cx, const char *what)
+{
+	return cx->tuning && cx->opt > 0 ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what) : NULL;
+}
+
+static void
+tell_misfit(PassCtx *cx, TuneRecord *r, const char *why)
+{
+	if (!r->told && cx->locked)
+		diag_error(cx->module->diags, r->at, "%s, and --locked takes no such record", why);
+	else if (!r->told && cx->module->diags)
+		diag_warning(cx->module->diags, r->at, "%s: this record is ignored", why);
+	r->told = true;
+}
+
+int
+pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int predicted)
+{
+	Arena *a = cx->module->arena;
+	bool narrows = cx->target && pass_enabled(cx, "precision");
+	DType narrow = narrows ? precision_of(cx->module, cx->target, cx->arch).narrow : DT_none;
+	Buf what = {0};
+	Decision c = {.a = at->op->path, .loc = at->op->loc, .way = predicted, .ways = ways, .predicted = predicted};
+	const char *take;
+
+	tuning_choice_key(&what, rule, at->g, at->op, at->with, at->nwith, narrow, at->more);
+	c.what = arena_strdup(a, what.at);
+	buf_free(&what);
+	TuneRecord *r = record_for(cx, c.what);
+
+	if (r && tuning_param(r->value, "take", &take) > 0) {
+		int way = atoi(take);
+
+		if (way < ways) {
+			c.way = way;
+			c.by = r;
+		} else {
+			c.misfit = true;
+			tell_misfit(cx, r, arena_printf(a, "take=%d: there are %d ways, 0 to %d", way, ways, ways - 1));
+		}
+	}
+	vec_push(a, &cx->choice, c);
+	return c.way;
+}
+
+const char *
+pass_chose(PassCtx *cx, const char *why)
+{
+	const TuneRecord *r = cx->choice.n ? cx->choice.at[cx->choice.n - 1].by : NULL;
+
+	return r ? arena_printf(cx->module->arena, "%s:%u says so; %s", tuning_file(cx->tuning), (unsigned)r->at.line,
+		why) : why;
+}
+
+Rates
+pass_rates(PassCtx *cx)
+{
+	Rates c = target_rates(cx->target, cx->arch);
+	const struct { const char *name; double *to; } rates[] = {{"memory", &c.bytes}, {"map", &c.flops},
+		{"start", &c.start}};
+	const TuneRecord *r = record_for(cx, "rates");
+	const char *at;
+
+	for (size_t i = 0; r && i < sizeof rates / sizeof *rates; i++)
+		if (tuning_param(r->value, rates[i].name, &at) > 0)
+			*rates[i].to = strtod(at, NULL);
+	return c;
 }
 
 static const char *

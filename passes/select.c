@@ -20,30 +20,34 @@ may(void *cx, const char *variant)
 	return pass_variant(p, variant) && pass_may(p, rule);
 }
 
-/* The tuning file's record of a group; *op: the op that it is named by. */
-static TunedKernel *
-record_of(const Graph *g, int group, PassCtx *cx, const Op **op)
+/* The tuning file's record of a group; *op: the op that it is named by. keys: NULL without a file. */
+static TuneRecord *
+record_of(const TuneKeys *keys, int group, PassCtx *cx, const Op **op)
 {
 	Buf key = {0};
-	TunedKernel *r = NULL;
+	TuneRecord *r = NULL;
 
-	if (!cx->tuning || cx->opt == 0)
+	if (!keys)
 		return NULL;
-	*op = tuning_key(&key, g, group, cx->target->name, cx->arch);
+	*op = tuning_key(&key, keys, group);
 	if (*op)
-		r = tuning_find(cx->tuning, key.at);
+		r = tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, key.at);
 	buf_free(&key);
 	return r && pass_may(cx, "select.tuned") ? r : NULL;
 }
 
 static void
-tell_record(const Graph *g, TunedKernel *r, const Op *op, const char *misfit, bool off, PassCtx *cx)
+tell_record(const Graph *g, TuneRecord *r, const Op *op, const char *misfit, bool off, PassCtx *cx)
 {
-	const char *why = arena_printf(cx->scratch, "%s, from %s:%u%s%s", r->kernel, tuning_file(cx->tuning), (unsigned)r->at.line, misfit ? ": " : "", misfit ? misfit : "");
+	const char *why = arena_printf(cx->scratch, "%s, from %s:%u%s%s", r->value, tuning_file(cx->tuning),
+		(unsigned)r->at.line, misfit ? ": " : "", misfit ? misfit : "");
 
-	if (misfit && !off && !r->told && g->module->diags)
+	if (misfit && cx->locked && !r->told)
+		diag_error(g->module->diags, r->at,
+			"these parameters do not fit the kernel, and --locked takes no such record: %s", misfit);
+	else if (misfit && !off && !r->told && g->module->diags)
 		diag_warning(g->module->diags, r->at, "these parameters do not fit the kernel, and are ignored: %s", misfit);
-	r->told |= misfit && !off;
+	r->told |= misfit && (cx->locked || !off);
 	verdict(cx, (Verdict){.pass = "select", .rule = "select.tuned", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = !misfit, .why = why, .value = NAN,
 		.loc = op->loc});
 }
@@ -91,6 +95,12 @@ has_variant(const Target *t, const char *name)
 	return false;
 }
 
+bool
+select_keeps(const PassCtx *cx)
+{
+	return has_variant(cx->target, "keep") && cx->opt > 0 && !pass_disabled(cx, "keep");
+}
+
 /* What kernels keep from call to call, in one line. */
 static void
 tell_kept(const Graph *g, PassCtx *cx)
@@ -110,12 +120,14 @@ bool
 pass_select(Graph *g, PassCtx *cx)
 {
 	bool *steady = has_variant(cx->target, "keep") ? find_once(g, cx) : NULL;
+	const TuneKeys *keys = cx->tuning && cx->opt > 0 ? tuning_keys(g, cx->scratch, select_keeps(cx)) : NULL;
 	const uint32_t *uses = graph_use_counts(g, cx->scratch);
 
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Op *op = NULL;
-		TunedKernel *r = record_of(g, (int)i, cx, &op);
-		SelectCx s = {.arch = cx->arch, .tuned = r ? r->kernel : NULL, .steady = steady, .uses = uses, .may = may, .cx = cx};
+		TuneRecord *r = record_of(keys, (int)i, cx, &op);
+		SelectCx s = {.arch = cx->arch, .tuned = r ? r->value : NULL, .steady = steady, .uses = uses, .may = may,
+			.cx = cx};
 		const char *error = cx->target->select(cx->target, g, (int)i, &s);
 
 		if (error)

@@ -132,7 +132,11 @@ host_choose(RtHost *h)
 
 		if (!missing) {
 			h->image = m;
-			return rt_program_read(&h->program, m->program, &h->error);
+			if (!rt_program_read(&h->program, m->program, &h->error))
+				return false;
+			for (int mode = 0; mode <= RT_M_EVAL; mode++)
+				h->pace[mode].start = h->program.threads_start;
+			return true;
 		}
 		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1, h->nimages, missing);
 	}

@@ -131,6 +131,7 @@ typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
 	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N */
+	int threads_start;                             /* that short steps begin with; 0: all */
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
 	double gflop_per_step, bytes_per_step;
@@ -222,6 +223,7 @@ typedef enum RtMode { RT_M_IDLE, RT_M_TRAIN, RT_M_EVAL } RtMode;
 /* How many of the pool's threads short steps use (pace.c): of each mode, and what was measured last. */
 #define PACE_STEPS 16
 typedef struct RtPace {
+	int start;                                  /* what the first step uses; 0: all */
 	int used, from, skip, ntook;                /* threads now, and before the comparison under way; steps not to measure; steps measured */
 	int way;                                    /* what the next comparison is with */
 	bool compares;                              /* one is under way */

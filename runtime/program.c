@@ -446,6 +446,7 @@ program_header(RtProgram *p, const Json *o)
 	p->epochs = rt_json_int(o, "epochs", 1);
 	p->sink = sink && sink->kind == JSON_NUMBER ? sink->i : strcmp(rt_json_str(o, "sink", "epoch"), "off") == 0 ? 0 : -1;
 	p->accumulate = rt_json_int(o, "accumulate", 1);
+	p->threads_start = (int)rt_json_int(o, "threads_start", 0);
 	p->shuffle = rt_json_bool(o, "shuffle", true);
 	p->narrow = rt_json_bool(o, "narrow", false);
 	p->memory_total = rt_json_int(o, "memory_total", 0);
@@ -476,7 +477,7 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 	if (rt_json_int(o, "version", 0) != RT_VERSION)
 		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d", (long long)rt_json_int(o, "version", 0), RT_VERSION);
 	program_header(p, o);
-	if (p->batch < 1 || p->accumulate < 1 || p->arena_bytes < 0 || p->scratch_bytes < 0
+	if (p->batch < 1 || p->accumulate < 1 || p->threads_start < 0 || p->arena_bytes < 0 || p->scratch_bytes < 0
 	    || (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
 		return rt_fail(e, "the program's descriptor: bad batch or sizes");
 	if (!program_inputs(p, rt_json_get(o, "inputs"), e) || !program_states(p, rt_json_get(o, "state"), e))

@@ -139,6 +139,13 @@ cpu_tunable(const Target *t, const char *kernel)
 	return space_tunable(space_family_of("cpu", NULL, kernel));
 }
 
+static int
+cpu_kernel_version(const Target *t, const char *family)
+{
+	(void)t;
+	return space_version("cpu", family);
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -410,6 +417,7 @@ const Target cpu_target = {
 	.layout_time = cpu_layout_time,
 	.select = cpu_select,
 	.tunable = cpu_tunable,
+	.kernel_version = cpu_kernel_version,
 	.variants = algo_variants,
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,

@@ -231,6 +231,13 @@ cuda_tunable(const Target *t, const char *kernel)
 	return space_tunable(space_family_of("cuda", NULL, kernel));
 }
 
+static int
+cuda_kernel_version(const Target *t, const char *family)
+{
+	(void)t;
+	return space_version("cuda", family);
+}
+
 static DType
 cuda_mixed_dtype(const Target *t, const char *arch)
 {
@@ -445,6 +452,7 @@ const Target cuda_target = {
 	.select = cuda_select,
 	.variants = cu_variants,
 	.tunable = cuda_tunable,
+	.kernel_version = cuda_kernel_version,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.joins_launches = true,

@@ -39,7 +39,7 @@ def options(net, precision, arch="sm_80"):
 
 def records(path, kernel, of, only=""):
     """A tuning file with this kernel for every record of the model that holds a word."""
-    lines = sorted({r.split(" : ")[0] + " : " + kernel for r in json.loads(mantou("info", *of, "--json").stdout)["records"] if only in r})
+    lines = sorted({r.split(" : ")[0] + " : " + kernel.replace("{", ".1{", 1) for r in json.loads(mantou("info", *of, "--json").stdout)["records"] if only in r})
     assert lines
     with open(path, "w") as f:
         f.write("\n".join(lines) + "\n")
@@ -346,7 +346,7 @@ def the_real_library_plans_for_the_profiles():
             once = text(of, "--tuning", "real.tune", env=env)[0]
             mantou("info", *of, "--tuning", "real.tune", "--json", env=env)
             with open("found.tune", "w") as f:
-                f.write("\n".join(sorted(r for r in json.loads(mantou("info", *of, "--tuning", "real.tune", "--json", env=env).stdout)["records"] if "cudnn{" in r)) + "\n")
+                f.write("\n".join(sorted(r for r in json.loads(mantou("info", *of, "--tuning", "real.tune", "--json", env=env).stdout)["records"] if "cudnn.1{" in r)) + "\n")
             assert text(of, "--tuning", "found.tune", env=env)[0] == once
     for arch in ("sm_80", "sm_90"):
         for precision in ("bf16", "f16"):

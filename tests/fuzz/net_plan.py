@@ -70,18 +70,18 @@ def other_batch(model, rng):
 def retuned(record, rng):
     """A tuning file's record with other parameters; those that do not fit are said to and not used."""
     key, kernel = record.split(" : ")
-    if not kernel.startswith(("brgemm{", "winograd{", "strassen{")):
+    if not kernel.startswith(("brgemm.1{", "winograd.1{", "strassen.1{")):
         return record
     tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice((8, 16)))
     pairs = ",pairs" if "pairs" in kernel else ""
     if "conv2d" in key and rng.random() < 0.3:
-        return "%s : winograd{%s}" % (key, tile)
+        return "%s : winograd.1{%s}" % (key, tile)
     if "matmul" in key and rng.random() < 0.4:
-        return "%s : strassen{%s}" % (key, tile)
+        return "%s : strassen.1{%s}" % (key, tile)
     if " conv2d.dw " in key:
-        return "%s : brgemm{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6),
+        return "%s : brgemm.1{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6),
                                                          rng.choice(("", ",images=2", ",images=4")), pairs)
-    return "%s : brgemm{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(("row", "panel")), rng.random() < 0.8,
+    return "%s : brgemm.1{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(("row", "panel")), rng.random() < 0.8,
                                                      ",copy=1" if "ta=true" in key and rng.random() < 0.5 else "",
                                                      pairs)
 

@@ -17,9 +17,12 @@
  *   ; launches: joined        the stand-in target joins launches of kernels that do not depend on each other
  *   ; packs: parameters       the stand-in target's contractions round parameters as they pack them
  *   ; windows: fused          kernels of the stand-in target's poolings take prologues and epilogues, those that the two lines above let
- *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
+ *   ; tuning: RECORD          a line of a tuning file; the stand-in target takes parameters of stand-in.2{
+ *   ; machine: WORD           whose records these are
+ *   ; locked: yes             like --locked: a record that is stale or does not fit is an error
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
+ *   ; choice: TEXT            a choice holds it, written `KEY : take=N of WAYS`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
@@ -129,6 +132,13 @@ stand_in_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	return NULL;
 }
 
+static int
+stand_in_version(const Target *t, const char *family)
+{
+	(void)t;
+	return strcmp(family, "stand-in") ? -1 : 2;
+}
+
 static const char *
 stand_in_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 {
@@ -191,14 +201,8 @@ tuning(const Golden *g, Diags *d)
 	const char *line;
 	Buf b = {0};
 
-	for (int i = 0; (line = command(g, "tuning", i)); i++) {
-		const char *at = strstr(line, "VERSION");
-
-		if (at)
-			buf_printf(&b, "%.*s" MANTOU_VERSION "%s\n", (int)(at - line), line, at + strlen("VERSION"));
-		else
-			buf_printf(&b, "%s\n", line);
-	}
+	for (int i = 0; (line = command(g, "tuning", i)); i++)
+		buf_printf(&b, "%s\n", line);
 	Tuning *t = b.n ? tuning_read(g->arena, d, "golden.tune", arena_strdup(g->arena, b.at), b.n) : NULL;
 
 	buf_free(&b);
@@ -211,7 +215,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .machine = stand_in_machine},
+	                     .select = stand_in_select, .kernel_version = stand_in_version, .may_fuse = stand_in_may_fuse,
+	                     .prologue = stand_in_prologue, .narrow = stand_in_narrow, .machine = stand_in_machine},
 	                     .machine.budget.rates = {.bytes = 1e9, .flops = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
@@ -225,7 +230,11 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
-	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
+	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), 
+	                .tuning = tuning(g, m->diags),
+	                .machine = command(g, "machine", 0), .locked = command(g, "locked", 0) != NULL};
+	if (cx->tuning)
+		tuning_bind(cx->tuning, &s->t, cx->arch, cx->machine, cx->locked);
 	if (!cx->only && !cx->stop_stage) {
 		fprintf(stderr, "%s: neither `; passes:` nor `; stage:`\n", g->path);
 		return false;
@@ -282,6 +291,28 @@ check_verdicts(const Golden *g, const PassCtx *cx)
 		}
 		if (!found)
 			fprintf(stderr, "%s: no verdict holds: %s\n", g->path, text);
+		good &= found;
+	}
+	return good;
+}
+
+static bool
+check_choices(const Golden *g, const PassCtx *cx)
+{
+	bool good = true;
+	const char *text;
+
+	for (int i = 0; (text = command(g, "choice", i)); i++) {
+		bool found = false;
+
+		for (uint32_t k = 0; k < cx->choice.n && !found; k++)
+			found = strstr(arena_printf(g->arena, "%s : take=%d of %d", cx->choice.at[k].what, cx->choice.at[k].way,
+				cx->choice.at[k].ways), text);
+		if (!found)
+			fprintf(stderr, "%s: no choice holds: %s\n", g->path, text);
+		for (uint32_t k = 0; k < cx->choice.n && !found; k++)
+			fprintf(stderr, "  there is: %s : take=%d of %d\n", cx->choice.at[k].what, cx->choice.at[k].way,
+				cx->choice.at[k].ways);
 		good &= found;
 	}
 	return good;
@@ -354,7 +385,8 @@ run(const Golden *g)
 		fprintf(stderr, "%s: failed\n%s", g->path, messages);
 	if (ran && !want) {
 		module_print(&b, m);
-		good = check_lines(g, b.at) && check_verdicts(g, &cx) && (g->bless ? bless(g, b.at) : compare(g, b.at));
+		good = check_lines(g, b.at) && check_verdicts(g, &cx) && check_choices(g, &cx)
+		       && (g->bless ? bless(g, b.at) : compare(g, b.at));
 	}
 	buf_free(&b);
 	free(messages);

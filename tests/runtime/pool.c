@@ -58,6 +58,22 @@ pool_paces(int *failed)
 		if (got != row[i].want)
 			printf("FAIL pace, %s: %d threads, expected %d\n", row[i].what, got, row[i].want);
 	}
+	/* a program's own number; if steps are long with it, all are tried */
+	for (int i = 0; i < 2; i++) {
+		RtPace first[RT_M_EVAL + 1] = {{.start = 2}, {.start = 2}, {.start = 9}};
+		static const double less[] = {9e-3, 8e-3, 7e-3, 6e-3};
+
+		if (p)
+			rt_pace_step(first, p, i ? RT_M_EVAL : RT_M_TRAIN, now);
+		int begun = p ? rt_threads_used(p) : 0, got = p && !i ? pool_pace(first, p, RT_M_TRAIN, less, &now, 2) : 4;
+
+		if (begun == (i ? 4 : 2) && got == 4) {
+			passed++;
+		} else {
+			(*failed)++;
+			printf("FAIL pace: a program's own number: %d threads, then %d\n", begun, got);
+		}
+	}
 	/* a comparison that something else interrupts has chosen nothing */
 	while (p && !pace[RT_M_TRAIN].compares) {
 		rt_pace_step(pace, p, RT_M_TRAIN, now);

@@ -136,7 +136,7 @@ def by_wgmma():
         args = [source("eights"), "--target", "cuda", "--precision", precision]
         shown = [subprocess.run([MANTOU, "explain", *args, layer, "--arch", "sm_90a"], capture_output=True, text=True).stdout for layer in ("stem", "bottleneck0", "dense0", "head")]
         records = sorted({x for x in "".join(shown).splitlines() if x.startswith("cuda sm_90a ")})
-        tuned = [re.sub(" : mma{.*", " : wgmma{%s%s}" % (first, ",split=2" if second and "conv2d.dw" in x else ""), x) for x in records]
+        tuned = [re.sub(" : mma.1{.*", " : wgmma.1{%s%s}" % (first, ",split=2" if second and "conv2d.dw" in x else ""), x) for x in records]
         with open("wgmma.tune", "w") as f:
             f.write("\n".join(tuned) + "\n")
         r = subprocess.run([MANTOU, "dump", *args, "--arch", "sm_90a", "--tuning", "wgmma.tune", "--stage", "selected"], capture_output=True, text=True)

@@ -22,19 +22,19 @@ def call(*args):
 
 def change(record):
     key, kernel = record.split(" : ")
-    if not kernel.startswith(("brgemm{", "winograd{", "strassen{")):
+    if not kernel.startswith(("brgemm.1{", "winograd.1{", "strassen.1{")):
         return record
     tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice([8, 16]))
     pairs = ",pairs" if "pairs" in kernel else ""
     if " {" in key and "conv2d" in key and rng.random() < 0.3:
-        return "%s : winograd{%s}" % (key, tile)
+        return "%s : winograd.1{%s}" % (key, tile)
     if " conv2d.dw " in key:
         images = rng.choice(["", ",images=2", ",images=4"])
-        return "%s : brgemm{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), images, pairs)
+        return "%s : brgemm.1{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), images, pairs)
     if "matmul" in key and rng.random() < 0.3:
-        return "%s : strassen{%s}" % (key, tile)
+        return "%s : strassen.1{%s}" % (key, tile)
     copy = ",copy=1" if "ta=true" in key and rng.random() < 0.5 else ""
-    return "%s : brgemm{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(["row", "panel"]), rng.random() < 0.8, copy, pairs)
+    return "%s : brgemm.1{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(["row", "panel"]), rng.random() < 0.8, copy, pairs)
 
 
 records = json.loads(call("info", "--json", "--tuning", "/dev/null").stdout)["records"]
@@ -43,7 +43,7 @@ for i in range(int(rounds)):
     with open(path, "w") as f:
         f.writelines(sorted(change(r) + "\n" for r in records))
     info = call("info", "--tuning", path)
-    used, misfits = map(int, re.search(r"^tuned +(\d+) kernels, (\d+) misfits;", info.stdout, re.M).groups())
+    used, misfits = map(int, re.search(r"^tuned +(\d+) kernels, \d+ choices, (\d+) misfits,", info.stdout, re.M).groups())
     if "is no record" in info.stderr or used + misfits == 0 or (misfits > 0) != ("do not fit" in info.stderr):
         sys.exit("round %d: %d used, %d misfits: %s" % (i, used, misfits, info.stderr[:300]))
     call("build", "--tuning", path, "-o", os.path.join(folder, "tuned%d" % i))
