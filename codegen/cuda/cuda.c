@@ -231,6 +231,16 @@ cuda_tunable(const Target *t, const char *kernel)
 	return space_tunable(space_family_of("cuda", NULL, kernel));
 }
 
+static void
+cuda_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx)
+{
+	const Op *op = graph_group_contraction(g, group);
+
+	(void)t;
+	if (op)
+		cu_algo_space(g, group, op, cx, each, each_cx);
+}
+
 static DType
 cuda_mixed_dtype(const Target *t, const char *arch)
 {
@@ -450,6 +460,7 @@ const Target cuda_target = {
 	.select = cuda_select,
 	.variants = cu_variants,
 	.tunable = cuda_tunable,
+	.space = cuda_space,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.joins_launches = true,
