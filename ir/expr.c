@@ -1,10 +1,12 @@
 /* expr.c: the small expression language of ew.def and red.def.
  *
  * In: text such as "x < 0 ? 0 : x". Out: a tree with the variables it uses, or a message. Precedence climbing over
- *   ?:   ||   &&   == !=   < <= > >=   + -   * /   unary - and !   calls, numbers, the variables x y z r g a b.
+ *   ?:   ||   &&   == !=   < <= > >=   + -   * /   unary - and !   calls, numbers, the variables x y z r g a b,
+ * or variables of whatever names the caller has (codegen/tune.def: parameters of kernels, facts of a group).
  * Every number is a double, as the same tokens pasted into C must mean the same: a quotient of two literals is refused,
  * since C would divide integers. Both arms of ?: are evaluated by the emitters, so nothing here may trap. */
 #include "ir.h"
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +27,15 @@ static const struct { const char *text; ExprKind kind; int level; } binary[] = {
 	{"<", EX_LT, 4},  {">", EX_GT, 4},   {"+", EX_ADD, 5}, {"-", EX_SUB, 5}, {"*", EX_MUL, 6}, {"/", EX_DIV, 6},
 };
 
+static const char *const letters[] = {"x", "y", "z", "r", "g", "a", "b"};
+enum { NLETTER = sizeof letters / sizeof *letters };
+static_assert(NLETTER == sizeof EXPR_VARS - 1, "letters are EXPR_VARS");
+
 typedef struct Reader {
 	Arena *arena;
 	const char *at;
 	const char *error;
+	const char *const *names; int nname;
 	int depth;
 } Reader;
 
@@ -108,16 +115,20 @@ parse_call(Reader *r, const char *name, size_t n)
 static const Expr *
 parse_name(Reader *r)
 {
-	const char *name = r->at, *var;
+	const char *name = r->at;
+	int i = 0;
 	Expr *e;
 
 	while (is_letter(*r->at) || is_digit(*r->at))
 		r->at++;
-	var = r->at == name + 1 ? strchr(EXPR_VARS, *name) : NULL;
-	if (!var)
-		return parse_call(r, name, (size_t)(r->at - name));
+	size_t n = (size_t)(r->at - name);
+
+	while (i < r->nname && (strncmp(r->names[i], name, n) != 0 || r->names[i][n]))
+		i++;
+	if (i == r->nname)
+		return parse_call(r, name, n);
 	e = arena_new_of(r->arena, Expr);
-	*e = (Expr){.kind = EX_VAR, .var = *name, .uses = 1u << (var - EXPR_VARS)};
+	*e = (Expr){.kind = EX_VAR, .var = n == 1 ? *name : 0, .index = i, .uses = i < 32 ? 1u << i : 0};
 	return e;
 }
 
@@ -221,7 +232,13 @@ parse_select(Reader *r)
 const Expr *
 expr_parse(Arena *a, const char *text, const char **error)
 {
-	Reader r = {.arena = a, .at = text};
+	return expr_parse_names(a, text, letters, NLETTER, error);
+}
+
+const Expr *
+expr_parse_names(Arena *a, const char *text, const char *const *names, int n, const char **error)
+{
+	Reader r = {.arena = a, .at = text, .names = names, .nname = n};
 	const Expr *e = parse_select(&r);
 
 	skip_space(&r);
@@ -261,6 +278,16 @@ floor_divide(int64_t x, int64_t y, bool rest)
 }
 
 bool
+expr_reads(const Expr *e, int index)
+{
+	if (!e)
+		return false;
+	if (e->kind == EX_VAR)
+		return e->index == index;
+	return expr_reads(e->a, index) || expr_reads(e->b, index) || expr_reads(e->c, index);
+}
+
+bool
 expr_costly(const Expr *e)
 {
 	if (!e)
@@ -271,14 +298,14 @@ expr_costly(const Expr *e)
 }
 
 double
-expr_eval(const Expr *e, const double var[7])
+expr_eval(const Expr *e, const double *var)
 {
 	double a, b, c;
 
 	if (e->kind == EX_NUM)
 		return e->num;
 	if (e->kind == EX_VAR)
-		return var[strchr(EXPR_VARS, e->var) - EXPR_VARS];
+		return var[e->index];
 	a = expr_eval(e->a, var);
 	b = e->b ? expr_eval(e->b, var) : 0;
 	c = e->c ? expr_eval(e->c, var) : 0;
@@ -325,7 +352,7 @@ expr_eval(const Expr *e, const double var[7])
 }
 
 int64_t
-expr_eval_int(const Expr *e, const int64_t var[7])
+expr_eval_int(const Expr *e, const int64_t *var)
 {
 	int64_t a, b, c;
 	uint64_t ua, ub;
@@ -333,7 +360,7 @@ expr_eval_int(const Expr *e, const int64_t var[7])
 	if (e->kind == EX_NUM)
 		return (int64_t)e->num;
 	if (e->kind == EX_VAR)
-		return var[strchr(EXPR_VARS, e->var) - EXPR_VARS];
+		return var[e->index];
 	a = expr_eval_int(e->a, var);
 	b = e->b ? expr_eval_int(e->b, var) : 0;
 	c = e->c ? expr_eval_int(e->c, var) : 0;

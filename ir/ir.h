@@ -346,18 +346,25 @@ bool grad_passes(const Graph *g, const Op *op, int k);
 
 /* ---------------------------------------------------------------- expressions of ew.def (expr.c) */
 typedef enum ExprKind {
-	EX_NUM, EX_VAR,                                            /* var: x y z r g a b */
+	EX_NUM, EX_VAR,                                            /* index: of a name; var: it, if it is a letter */
 	EX_NEG, EX_NOT, EX_ADD, EX_SUB, EX_MUL, EX_DIV, EX_EQ, EX_NE, EX_LT, EX_LE, EX_GT, EX_GE, EX_AND, EX_OR, EX_SELECT,
 	EX_EXP, EX_EXPM1, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_ERFC, EX_TANH, EX_SIN, EX_COS, EX_FLOORMOD, EX_POW,
 	EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
 	EX_IDIV, EX_IMOD                                           /* floor division and its remainder; by 0 gives 0 */
 } ExprKind;
-typedef struct Expr { ExprKind kind; char var; double num; const struct Expr *a, *b, *c; uint32_t uses; /* bit per variable */ } Expr;
+typedef struct Expr {
+	ExprKind kind; char var; int index; double num;
+	const struct Expr *a, *b, *c;
+	uint32_t uses;                                             /* bit per variable, of the first 32 */
+} Expr;
 #define EXPR_VARS "xyzrgab"
 const Expr *expr_parse(Arena *a, const char *text, const char **error);
-double expr_eval(const Expr *e, const double var[7]);          /* order of EXPR_VARS */
+/* The same of n variables of these names, which hide functions; they are read no more afterwards. */
+const Expr *expr_parse_names(Arena *a, const char *text, const char *const *names, int n, const char **error);
+bool expr_reads(const Expr *e, int index);                    /* that variable? */
+double expr_eval(const Expr *e, const double *var);            /* in the order of the names, or of EXPR_VARS */
 /* + - * wrap; of what ew.def has for integers and conditions */
-int64_t expr_eval_int(const Expr *e, const int64_t var[7]);
+int64_t expr_eval_int(const Expr *e, const int64_t *var);
 /* the call of that name: remainder of floor division, exact */
 double floormod(double x, double y);
 bool expr_costly(const Expr *e);                              /* a division or a transcendental function in it? */

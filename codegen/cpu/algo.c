@@ -37,19 +37,11 @@ plain_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *be
 	return true;
 }
 
-static const char *
-plain_text(Arena *a, const GemmParams *p)
-{
-	(void)a, (void)p;
-	return "plain";
-}
-
 const Algo algo_plain = {
-	.name = "plain",
+	.family = FAMILY_cpu_plain,
 	.doc = "element by element, a sum each (eval_contract.c)",
 	.engines = ENGINES_F32,
 	.offer = plain_offer,
-	.text = plain_text,
 };
 
 /* ---------------------------------------------------------------- rows by operator, by text */
@@ -71,22 +63,83 @@ line_of(const Algo *row)
 	bug("an algorithm of no line");
 }
 
+static const char *
+name_of(const Algo *row)
+{
+	return space_family[row->family].text;
+}
+
+/* ---------------------------------------------------------------- text */
+static Params
+params_of(const GemmParams *p)
+{
+	Params q = {.family = p->algo->family};
+
+	switch (q.family) {
+	case FAMILY_cpu_brgemm:
+		q.cpu_brgemm.outer = p->panel_outer;
+		q.cpu_brgemm.pack = p->pack;
+		q.cpu_brgemm.copy = p->copy;
+		q.cpu_brgemm.pairs = (int)p->engine;
+		break;
+	case FAMILY_cpu_brgemm_dw:
+		q.cpu_brgemm_dw.parts = p->parts;
+		q.cpu_brgemm_dw.band = p->band;
+		q.cpu_brgemm_dw.images = p->images;
+		q.cpu_brgemm_dw.pairs = (int)p->engine;
+		break;
+	default:
+		break;
+	}
+	if (space_family[q.family].nparam) { /* all begin with the register tile */
+		q.cpu_brgemm.mr = p->mr;
+		q.cpu_brgemm.nv = p->nv;
+		q.cpu_brgemm.lanes = p->lanes;
+	}
+	return q;
+}
+
 const char *
 gemm_text(Arena *a, const GemmParams *p)
 {
-	return p->algo->text(a, p);
+	Params q = params_of(p);
+
+	return space_text(a, &q);
+}
+
+/* Of a row's kernel, which has parameters. */
+static GemmParams
+gemm_of(const Algo *row, const Params *q)
+{
+	GemmParams p = {.algo = row, .mr = q->cpu_brgemm.mr, .nv = q->cpu_brgemm.nv, .lanes = q->cpu_brgemm.lanes,
+	                .parts = 1, .band = 1, .pack = q->family == FAMILY_cpu_strassen};
+
+	if (q->family == FAMILY_cpu_brgemm) {
+		p.panel_outer = q->cpu_brgemm.outer;
+		p.pack = q->cpu_brgemm.pack;
+		p.copy = q->cpu_brgemm.copy;
+		p.engine = (EngineId)q->cpu_brgemm.pairs;
+	} else if (q->family == FAMILY_cpu_brgemm_dw) {
+		p.parts = q->cpu_brgemm_dw.parts;
+		p.band = q->cpu_brgemm_dw.band;
+		p.images = q->cpu_brgemm_dw.images;
+		p.engine = (EngineId)q->cpu_brgemm_dw.pairs;
+	}
+	return p;
 }
 
 bool
 gemm_parse(const char *text, GemmParams *p)
 {
-	for (int i = 0; i < LINES; i++) {
-		*p = (GemmParams){0};
-		if (line[i].row->parse && line[i].row->parse(text, p)) {
-			p->algo = line[i].row;
+	Params q;
+
+	if (!space_parse("cpu", NULL, text, &q) || !space_family[q.family].nparam)
+		return false;
+	for (int i = 0; i < LINES; i++)
+		if (line[i].row->family == q.family) {
+			*p = gemm_of(line[i].row, &q);
 			return true;
 		}
-	}
 	return false;
 }
 
@@ -99,18 +152,21 @@ engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const Algo *row)
 	return row->engines >> e & 1 ? e : ENGINE_FMA;
 }
 
-static const char *
-engine_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
+/* What tune.def asks of op. */
+static Facts
+facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	const Engine *e = engine_of(p), *want = &engines[engine_wanted(g, op, cx, p->algo)];
+	Facts f = {.matmul = op->kind == OP_matmul, .transposed = op->kind == OP_matmul && attr_bool(op, A_tb),
+	           .products = (int64_t)engine_wanted(g, op, cx, p->algo), .lanes_max = cx->arch->vector_bytes / 4,
+	           .regs = cx->arch->vector_bytes == 64 ? 32 : 16};
 
-	if (e->unit != want->unit)
-		return want->unit > 1 ? "these operands are multiplied as pairs" : "these operands cannot be multiplied as pairs";
-	if (e == want && (!e->most_rows || p->mr <= e->most_rows) && (!e->most_vectors || p->nv <= e->most_vectors)
-	    && (!e->lanes || p->lanes == e->lanes))
-		return NULL;
-	return arena_printf(g->arena, "pairs are multiplied by other instructions here, or not in tiles of this size: %s",
-	                    want->text + 1);
+	f.tiles = f.products == ENGINE_AMX;
+	if (op->kind == OP_conv2d_dw) {
+		f.pixel_rows = val_type(g, op->in[1])->axis[2].n;
+		f.n_images = val_type(g, op->in[0])->axis[0].n / engines[f.products].unit;
+	}
+	f.copies = p->mr > 0 && gemm_copies(g, op, p);
+	return f;
 }
 
 const char *
@@ -118,10 +174,12 @@ gemm_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p
 {
 	const char *why = NULL;
 
-	if (p->lanes * 4 > cx->arch->vector_bytes)
-		return arena_printf(g->arena, "vectors of %d numbers, the processor's hold %d", p->lanes, cx->arch->vector_bytes / 4);
-	if (algo_takes(p->algo, (OpKind)op->kind))
-		why = engine_why_not(g, op, cx, p);
+	if (algo_takes(p->algo, (OpKind)op->kind)) {
+		Params q = params_of(p);
+		Facts f = facts_of(g, op, cx, p);
+
+		why = space_misfit(g->arena, &q, &f);
+	}
 	return why ? why : p->algo->why_not(g, op, cx, p);
 }
 
@@ -158,7 +216,7 @@ weigh(const Line *l, const Graph *g, const Op *op, const PlanCx *cx, GemmParams 
 		return;
 	why = l->row->beaten_by[best->engine];
 	if (!why)
-		why = gemm_why_not(g, op, cx, &p);
+		why = l->row->why_not(g, op, cx, &p); /* its numbers are its own */
 	if (!why && l->row->time(g, op, &p, best) > 1)
 		why = l->row->dear(g, op, &p, best);
 	if (!why && switched_off(l, cx))
@@ -180,12 +238,11 @@ misfit(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *d, Gemm
 {
 	const char *text = cx->select->tuned;
 
-	if (!gemm_parse(text, p) || strcmp(gemm_text(g->arena, p), text)
-	    || (p->algo != d->algo && !strcmp(p->algo->name, d->algo->name)))
+	if (!gemm_parse(text, p) || (p->algo != d->algo && !strcmp(name_of(p->algo), name_of(d->algo))))
 		return arena_printf(g->arena, "%s takes parameters such as %s", op_info[op->kind].name,
 		                    gemm_text(g->arena, d));
 	if (switched_off(line_of(p->algo), cx))
-		return arena_printf(g->arena, "%s is switched off", p->algo->name);
+		return arena_printf(g->arena, "%s is switched off", name_of(p->algo));
 	return gemm_why_not(g, op, cx, p);
 }
 
@@ -213,7 +270,7 @@ gemm_plan(const Graph *g, const Op *op, const PlanCx *cx)
 	for (int i = 0; i < LINES; i++)
 		if (line[i].variant && base.algo->emit)
 			weigh(&line[i], g, op, cx, &best);
-	if (cx->select && cx->select->tuned && base.algo->fields)
+	if (cx->select && cx->select->tuned && base.algo->emit)
 		tuned_choose(g, op, cx, &base, &best);
 	return best;
 }

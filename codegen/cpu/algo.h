@@ -2,16 +2,16 @@
 #ifndef CODEGEN_CPU_ALGO_H
 #define CODEGEN_CPU_ALGO_H
 #include "gemm.h"
+#include "../space.h"
 
 enum { ALGO_OPS = 4, ENGINES_F32 = 1 << ENGINE_FMA, ENGINES_ALL = (1 << ENGINE_COUNT) - 1 };
 
 /* A row of algos.def. Sizes are bytes; g, op, p: the group's contraction and its parameters, p->algo this row. A
  * function that is left out says 0 or no. */
 struct Algo {
-	const char *name;        /* what its kernels' text begins with */
+	FamilyId family;         /* of tune.def: its kernels' text and parameters */
 	const char *doc;
 	OpKind ops[ALGO_OPS];    /* that it is for, up to OP_none; none: all */
-	const char *fields;      /* of its text, chosen by a tuning file; NULL: it has none */
 	unsigned engines;        /* bits of EngineId that its products may use: that of the operands' type, else f32's */
 
 	/* ---- the choice */
@@ -29,11 +29,7 @@ struct Algo {
 	double (*work)(const Graph *g, const Op *op); /* floating-point operations, for explain */
 	const char *beaten_by[ENGINE_COUNT]; /* engines of best that are faster whatever the shape: why */
 
-	/* ---- its kernel's text */
-	const char *(*text)(Arena *a, const GemmParams *p);
 	/* p is zeros; false: the text is no other than another row's, or asks for what tables of microkernels do not hold. */
-	bool (*parse)(const char *text, GemmParams *p);
-
 	/* ---- memory */
 	/* What it makes of the second operand before all else, first in the workspace; behind it partial sums, tiles. */
 	int64_t (*panels)(const Graph *g, const Op *op, const GemmParams *p);

@@ -9,6 +9,7 @@
  * Refuses (attention_refuses): other types, leading axes that differ, widths above 1024; pass expand takes those apart. */
 #include "gemm.h"
 #include "rnn.h"
+#include "../space.h"
 #include <math.h>
 #include <string.h>
 
@@ -117,7 +118,7 @@ attention_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace)
 	/* backward: the rows' sums of g y */
 	*workspace = a.back ? round_to(a.entries * a.t * 4, 64) : 0;
 	scratch_plan(g, a.scratch);
-	return arena_printf(g->arena, "attention{queries=%d,keys=%d,lanes=%d}", a.bq, a.bk, a.w);
+	return space_text(g->arena, &(Params){FAMILY_cpu_attention, .cpu_attention = {a.bq, a.bk, a.w}});
 }
 
 /* ---------------------------------------------------------------- products */

@@ -5,6 +5,7 @@
 #include "cpu.h"
 #include "algo.h"
 #include "rnn.h"
+#include "../space.h"
 #include <string.h>
 
 static bool
@@ -100,10 +101,8 @@ cpu_layout_time(const Target *t, const Graph *g, const Op *op, bool wanted)
 static bool
 cpu_tunable(const Target *t, const char *kernel)
 {
-	GemmParams p;
-
 	(void)t;
-	return gemm_parse(kernel, &p);
+	return space_tunable(space_family_of("cpu", NULL, kernel));
 }
 
 static const char *
@@ -156,9 +155,9 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	else if (contract)
 		; /* the plain kernel */
 	else if (reds)
-		gr->kernel = "rows";
+		gr->kernel = space_family[FAMILY_cpu_rows].text;
 	else
-		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
+		gr->kernel = space_family[group_is_map(g, group) ? FAMILY_cpu_map : FAMILY_cpu_move].text;
 	gr->workspace = group_workspace(g, group);
 	return NULL;
 }

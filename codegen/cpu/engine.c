@@ -59,16 +59,16 @@ tile_amx(GemmParams *p, int64_t columns)
 }
 
 const Engine engines[ENGINE_COUNT] = {
-	[ENGINE_FMA] = {.text = "", .doc = "f32 tensors, f32 multiply-adds", .type = DT_none, .unit = 1, .has = always,
+	[ENGINE_FMA] = {.doc = "f32 tensors, f32 multiply-adds", .type = DT_none, .unit = 1, .has = always,
 	                .micro = micro_fma},
-	[ENGINE_PAIRS] = {.text = ",pairs", .doc = "bf16 tensors, dot products of bf16 pairs, f32 sums",
+	[ENGINE_PAIRS] = {.doc = "bf16 tensors, dot products of bf16 pairs, f32 sums",
 	                  .type = DT_bf16, .unit = 2, .has = dot_bf16, .micro = micro_pairs},
-	[ENGINE_F16] = {.text = ",f16", .doc = "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 "
+	[ENGINE_F16] = {.doc = "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 "
 	                                      "steps, f32 ones where that overflows",
 	                .type = DT_f16, .unit = 2, .asked = true, .has = fma_f16, .micro = micro_f16, .tile = tile_f16},
 	/* with fewer steps than half a tile has, f32 is faster */
-	[ENGINE_AMX] = {.text = ",amx", .doc = "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums", .type = DT_bf16,
-	                .unit = 2, .least = 16, .most_rows = 32, .most_vectors = 2, .lanes = 16, .counts = true,
+	[ENGINE_AMX] = {.doc = "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums", .type = DT_bf16,
+	                .unit = 2, .least = 16, .counts = true,
 	                .side_by_side = true, .has = matrix_tiles, .micro = micro_amx, .open = amx_open, .tile = tile_amx},
 };
 
@@ -126,21 +126,4 @@ engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p)
 	if (op->kind == OP_matmul)
 		p->pack = true;
 	p->copy &= gemm_copies(g, op, p);
-}
-
-const char *
-pairs_text(const GemmParams *p)
-{
-	return engine_of(p)->text;
-}
-
-void
-pairs_parse(const char *text, GemmParams *p)
-{
-	for (int i = ENGINE_FMA + 1; i < ENGINE_COUNT; i++) {
-		const char *at = strstr(text, engines[i].text);
-
-		if (at && !strcmp(at + strlen(engines[i].text), "}"))
-			p->engine = (EngineId)i;
-	}
 }

@@ -6,6 +6,7 @@
 typedef struct Algo Algo;    /* algo.h: the algorithm that computes it */
 
 /* engine.c: by which instructions elements are multiplied. FMA: of f32, to which anything else is widened. */
+/* In the order of tune.def's words of `pairs`. */
 typedef enum EngineId { ENGINE_FMA, ENGINE_PAIRS, ENGINE_F16, ENGINE_AMX, ENGINE_COUNT } EngineId;
 
 /* Parameters of a contraction kernel: what select chooses and the tuner writes. */
@@ -147,12 +148,10 @@ int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes
 V turn_block(Llvm *l, int w);
 
 typedef struct Engine {
-	const char *text;        /* what the kernel's text says of it, behind its other parameters */
 	const char *doc;         /* for people, of a whole model: tensors, products, sums */
 	DType type;              /* of both operands; DT_none: f32 */
 	int unit;                /* steps of the sum to one element of 32 bits */
 	int least;               /* steps of a sum that it pays for */
-	int most_rows, most_vectors, lanes; /* of a register tile; 0: no more than any kernel's */
 	bool asked;              /* rounds more than one of its type asks for: only where speed was asked for (attribute wide), not a type */
 	bool counts;             /* its microkernel takes the number of rows, one function for many */
 	bool side_by_side;       /* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first (amx_turn) */
@@ -167,8 +166,6 @@ static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit
 /* The one for operands of type `half` (DT_none: f32) on this processor. */
 EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
 void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
-const char *pairs_text(const GemmParams *p);           /* what of it the kernel's text says, "" if nothing */
-void pairs_parse(const char *text, GemmParams *p);
 
 /* pack16.c: elements of 16 bits. */
 /* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
@@ -225,9 +222,6 @@ GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 const char *gemm_text(Arena *a, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);      /* false: no row of algos.def prints such a text */
 int64_t pack_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of the second operand's panels, if it is packed */
-/* Of a row whose text is NAME{mr=,nv=,lanes=}: those of its own products. */
-const char *tile_text(Arena *a, const GemmParams *p);
-bool tile_parse(const char *text, const char *name, GemmParams *p);
 /* The contraction's own, then states of the group's reductions for each task. */
 int64_t gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *p);
 /* Tasks over rows, which keep states of the epilogue's reductions. */

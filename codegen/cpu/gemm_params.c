@@ -234,29 +234,6 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	return p;
 }
 
-/* What tables of microkernels hold. */
-static bool
-tile_possible(const GemmParams *p)
-{
-	return p->mr > 0 && p->mr <= 64 && p->nv > 0 && p->nv <= 8 && p->mr * p->nv <= 64 && (p->lanes == 8 || p->lanes == 16);
-}
-
-const char *
-tile_text(Arena *a, const GemmParams *p)
-{
-	return arena_printf(a, "%s{mr=%d,nv=%d,lanes=%d}", p->algo->name, p->mr, p->nv, p->lanes);
-}
-
-bool
-tile_parse(const char *text, const char *name, GemmParams *p)
-{
-	size_t n = strlen(name);
-
-	p->parts = p->band = 1;
-	return !strncmp(text, name, n) && sscanf(text + n, "{mr=%d,nv=%d,lanes=%d", &p->mr, &p->nv, &p->lanes) == 3
-		&& tile_possible(p);
-}
-
 /* ---------------------------------------------------------------- bytes, whatever the row */
 int64_t
 pack_bytes(const Graph *g, const Op *op, const GemmParams *p)
@@ -366,36 +343,7 @@ direct_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 {
 	if (op->kind == OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
 		return "its layouts, types or extents are not those of this kernel";
-	if (p->copy && !gemm_copies(g, op, p))
-		return "copy=1 is for a matrix product of a turned first operand";
-	if (!p->pack && op->kind != OP_matmul)
-		return "a convolution's weights must be packed: pack=1";
-	if (!p->pack && (attr_bool(op, A_tb) || engine_pairs(p)))
-		return "this second operand must be packed: pack=1";
-	return p->panel_outer && op->kind == OP_matmul ? "a matrix product has no outer=panel" : NULL;
-}
-
-static const char *
-direct_text(Arena *a, const GemmParams *p)
-{
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%s,pack=%d%s%s}", p->mr, p->nv, p->lanes,
-	    p->panel_outer ? "panel" : "row", p->pack, p->copy ? ",copy=1" : "", pairs_text(p));
-}
-
-static bool
-direct_parse(const char *text, GemmParams *p)
-{
-	char outer[8] = "";
-	int pack = 0;
-
-	p->parts = p->band = 1;
-	pairs_parse(text, p);
-	if (sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,outer=%7[a-z],pack=%d", &p->mr, &p->nv, &p->lanes, outer, &pack) != 5)
-		return false;
-	p->panel_outer = !strcmp(outer, "panel");
-	p->pack = pack != 0;
-	p->copy = strstr(text, ",copy=1") != NULL;
-	return tile_possible(p);
+	return NULL;
 }
 
 static int64_t
@@ -423,15 +371,12 @@ direct_pieces(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 const Algo algo_direct = {
-	.name = "brgemm",
+	.family = FAMILY_cpu_brgemm,
 	.doc = "products of the operands themselves: matrices, convolutions and their gradients in the image",
 	.ops = {OP_matmul, OP_conv2d, OP_conv2d_dx},
-	.fields = "mr nv lanes outer pack copy",
 	.engines = ENGINES_ALL,
 	.offer = direct_offer,
 	.why_not = direct_why_not,
-	.text = direct_text,
-	.parse = direct_parse,
 	.panels = pack_bytes,
 	.keeps = true,
 	.scratch = direct_scratch,
@@ -446,31 +391,7 @@ dw_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
 	if (op->kind != OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
 		return "its layouts, types or extents are not those of this kernel";
-	int64_t rows = val_type(g, op->in[1])->axis[2].n;
-
-	if (p->images && (p->images >= images_of(g, op, p) || images_of(g, op, p) % p->images))
-		return arena_printf(g->arena, "%d images a pass do not divide all of them, pairs where they are multiplied "
-		                              "as pairs", p->images);
-	if (p->parts > rows)
-		return arena_printf(g->arena, "%d parts of %lld rows of pixels", p->parts, (long long)rows);
-	if (p->band > rows)
-		return arena_printf(g->arena, "a band of %d rows of pixels, there are %lld", p->band, (long long)rows);
 	return NULL;
-}
-
-static const char *
-dw_text(Arena *a, const GemmParams *p)
-{
-	return arena_printf(a, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d%s%s}", p->mr, p->nv, p->lanes, p->parts, p->band,
-	    p->images ? arena_printf(a, ",images=%d", p->images) : "", pairs_text(p));
-}
-
-static bool
-dw_parse(const char *text, GemmParams *p)
-{
-	pairs_parse(text, p);
-	return sscanf(text, "brgemm{mr=%d,nv=%d,lanes=%d,parts=%d,band=%d,images=%d", &p->mr, &p->nv, &p->lanes, &p->parts,
-	              &p->band, &p->images) >= 5 && tile_possible(p) && p->parts > 0 && p->band > 0 && p->images >= 0;
 }
 
 /* Partial sums. */
@@ -481,15 +402,12 @@ dw_workspace(const Graph *g, const Op *op, const GemmParams *p)
 }
 
 const Algo algo_dw = {
-	.name = "brgemm",
+	.family = FAMILY_cpu_brgemm_dw,
 	.doc = "products of the operands themselves: the gradient in a convolution's weights",
 	.ops = {OP_conv2d_dw},
-	.fields = "mr nv lanes parts band images",
 	.engines = ENGINES_ALL,
 	.offer = direct_offer,
 	.why_not = dw_why_not,
-	.text = dw_text,
-	.parse = dw_parse,
 	.workspace = dw_workspace,
 	.scratch = prologue_scratch,
 	.pieces = direct_pieces,

@@ -13,6 +13,7 @@
  * Refuses (rnn_refuses): other types than f32, machines with vectors below 32 bytes; those are unrolled by pass expand. */
 #include "rnn.h"
 #include "gemm.h"
+#include "../space.h"
 #include <string.h>
 
 typedef struct Seq {
@@ -31,7 +32,6 @@ typedef struct Seq {
 } Seq;
 
 enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS, STREAMED = 8 << 20 };
-#define HALVES "rnn_strassen"
 
 bool
 rnn_op(OpKind k)
@@ -110,7 +110,13 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 static const char *
 seq_text(Arena *a, const Seq *s)
 {
-	return arena_printf(a, "%s{mr=%d,nv=%d,lanes=%d,rows=%lld}", s->halves ? HALVES : "rnn", s->p.mr, s->p.nv, s->p.lanes, (long long)s->rows);
+	Params p = {.family = s->halves ? FAMILY_cpu_rnn_strassen : FAMILY_cpu_rnn}; /* of the same parameters */
+
+	p.cpu_rnn.mr = s->p.mr;
+	p.cpu_rnn.nv = s->p.nv;
+	p.cpu_rnn.lanes = s->p.lanes;
+	p.cpu_rnn.rows = (int)s->rows;
+	return space_text(a, &p);
 }
 
 /* Why the products of s, a plan without halves, cannot be taken by halves; NULL: they can. */
@@ -136,7 +142,8 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *work
 {
 	Seq s = seq_of(g, op, vector_bytes, false), h = seq_of(g, op, vector_bytes, true);
 	const char *why = halves_why_not(&s), *want = seq_text(g->arena, &h);
-	bool asked = cx->tuned && !why && (!strcmp(cx->tuned, want) || !strcmp(cx->tuned, HALVES));
+	const char *any = space_family[FAMILY_cpu_rnn_strassen].text; /* the family alone: its parameters follow */
+	bool asked = cx->tuned && !why && (!strcmp(cx->tuned, want) || !strcmp(cx->tuned, any));
 
 	if (halves_pay(&s) || asked) {
 		Looked *l = select_look(cx, g, op, "strassen");
@@ -714,7 +721,9 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
 	const Group *group = &g->group.at[gc->group];
-	Seq plain = seq_of(g, op, gc->c->l.arch->vector_bytes, false), s = seq_of(g, op, gc->c->l.arch->vector_bytes, group->kernel && !strncmp(group->kernel, HALVES, strlen(HALVES)));
+	bool halves = space_family_of("cpu", op_info[op->kind].name, group->kernel) == FAMILY_cpu_rnn_strassen;
+	Seq plain = seq_of(g, op, gc->c->l.arch->vector_bytes, false);
+	Seq s = seq_of(g, op, gc->c->l.arch->vector_bytes, halves);
 	bool has_length = attr_bool(op, A_has_length), fresh;
 	int in[8], out[5], ws, nin = op->nin - has_length;
 	Emit e = {0};

@@ -111,13 +111,6 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 		(double)gemm_own_workspace(g, op, p) / 1048576);
 }
 
-static bool
-parse(const char *text, GemmParams *p)
-{
-	p->pack = true;
-	return tile_parse(text, "strassen", p);
-}
-
 static int64_t
 products_bytes(const GemmParams *p, const Halves *h)
 {
@@ -323,18 +316,15 @@ emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKe
 }
 
 const Algo algo_strassen = {
-	.name = "strassen",
+	.family = FAMILY_cpu_strassen,
 	.doc = "large matrix products of f32 by Strassen's algorithm, once over",
 	.ops = {OP_matmul},
-	.fields = "mr nv lanes",
 	.engines = ENGINES_F32,
 	.offer = offer,
 	.why_not = why_not,
 	.time = time_of,
 	.chosen = chosen,
 	.work = work,
-	.text = tile_text,
-	.parse = parse,
 	.panels = panels,
 	.workspace = sums_bytes,
 	.scratch = scratch,

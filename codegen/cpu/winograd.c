@@ -335,12 +335,6 @@ chosen(const Graph *g, const Op *op, const GemmParams *p)
 		work(g, op) / op_flops(g, op), (double)all_bytes(g, op, p) / 1048576);
 }
 
-static bool
-parse(const char *text, GemmParams *p)
-{
-	return tile_parse(text, "winograd", p);
-}
-
 /* Where a second operand of f32 is rounded: as the weights' tiles are cut (weights_at). */
 static bool
 rounds(const Graph *g, const Op *op, const GemmParams *p)
@@ -821,10 +815,9 @@ emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKe
 }
 
 const Algo algo_winograd = {
-	.name = "winograd",
+	.family = FAMILY_cpu_winograd,
 	.doc = "3x3 filters of stride 1 by F(4x4, 3x3)",
 	.ops = {OP_conv2d, OP_conv2d_dx, OP_conv2d_dw},
-	.fields = "mr nv lanes",
 	.engines = ENGINES_F32,
 	.offer = offer,
 	.why_not = why_not,
@@ -833,8 +826,6 @@ const Algo algo_winograd = {
 	.chosen = chosen,
 	.work = work,
 	.beaten_by = {[ENGINE_AMX] = "matrix tiles multiply operands of 16 bits many times as fast"},
-	.text = tile_text,
-	.parse = parse,
 	.panels = weights_bytes,
 	.keeps = true,
 	.workspace = workspace,

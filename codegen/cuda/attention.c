@@ -13,7 +13,6 @@
  * Refuses (cu_attention_refuses): f64, leading axes that differ, widths beyond a block's shared memory; pass expand takes those apart. */
 #include "attention.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 bool
@@ -160,7 +159,7 @@ cu_attention_select(const Graph *g, const Op *op, const char *arch, int64_t *wor
 
 	att_tiles(&a, arch);
 	*workspace = a.back ? a.entries * a.t * 4 : 0; /* the rows' sums of g y */
-	return arena_printf(g->arena, "attention{%s,rows=%d,columns=%d}", a.mma ? "mma" : "ffma", a.rows, a.columns);
+	return space_text(g->arena, &(Params){FAMILY_cuda_attention, .cuda_attention = {a.mma, a.rows, a.columns}});
 }
 
 /* ---------------------------------------------------------------- forward */
@@ -512,12 +511,15 @@ void
 cu_attention_emit(Cuda *c, const Op *op)
 {
 	Att a = att_of(c->g, op);
-	char how[8];
+	Params p;
 
 	a.c = c;
-	if (sscanf(c->g->group.at[c->group].kernel, "attention{%7[a-z],rows=%d,columns=%d}", how, &a.rows, &a.columns) != 3)
+	space_parse("cuda", NULL, c->g->group.at[c->group].kernel, &p);
+	if (p.family != FAMILY_cuda_attention)
 		bug("target cuda: '%s' is no kernel of attention", c->g->group.at[c->group].kernel);
-	a.mma = !strcmp(how, "mma");
+	a.mma = p.cuda_attention.by;
+	a.rows = p.cuda_attention.rows;
+	a.columns = p.cuda_attention.columns;
 	a.threads = a.mma ? a.rows * 2 : BLOCK;
 	if (!a.back) {
 		tiles_kernel(&a, FORWARD);

@@ -7,7 +7,6 @@
  * block has changes no bit. Gradients of the weights are contractions outside.
  * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory; those are unrolled by pass expand. */
 #include "composite.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST_ROWS = 8, MANY_BLOCKS = 64 };
@@ -80,7 +79,7 @@ cu_cells_select(const Graph *g, const Op *op, int64_t *workspace)
 		s.rows /= 2;
 	s.threads = s.h < BLOCK ? (int)(s.h + 31) / 32 * 32 : BLOCK;
 	*workspace = s.back ? 0 : s.gates * s.h * s.h * dtype_info[s.dt].bytes;
-	return arena_printf(g->arena, "cells{examples=%d,threads=%d}", s.rows, s.threads);
+	return space_text(g->arena, &(Params){FAMILY_cuda_cells, .cuda_cells = {s.rows, s.threads}});
 }
 
 /* ---------------------------------------------------------------- numbers */
@@ -517,10 +516,14 @@ void
 cu_cells_emit(Cuda *c, const Op *op)
 {
 	Cells s = cells_of(c->g, op);
+	Params p;
 
 	s.c = c;
-	if (sscanf(c->g->group.at[c->group].kernel, "cells{examples=%d,threads=%d}", &s.rows, &s.threads) != 2)
+	space_parse("cuda", NULL, c->g->group.at[c->group].kernel, &p);
+	if (p.family != FAMILY_cuda_cells)
 		bug("target cuda: '%s' is no kernel of a recurrence", c->g->group.at[c->group].kernel);
+	s.rows = p.cuda_cells.examples;
+	s.threads = p.cuda_cells.threads;
 	if (s.back)
 		backward_emit(&s);
 	else

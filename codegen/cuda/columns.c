@@ -4,7 +4,6 @@
  * contraction's epilogue without the contraction (epilogue.c): full-size values are stored on the way, each tile leaves a number for each column, and the block that comes last adds them
  * and makes what the group makes of complete reductions (finish.c). */
 #include "gemm.h"
-#include <stdio.h>
 
 enum { FEW_ROWS = 64, TILES = 528 }; /* fewer rows are left to a thread each (rows.c); tiles that fill a large device */
 
@@ -71,7 +70,7 @@ cu_columns_select(const Graph *g, int group, const Op *red)
 		p.n *= 2;
 	while (p.m > 128 && rows_of(t) / p.m * cu_tiles_along(f.n[0].n, p.n) < TILES)
 		p.m /= 2;
-	gr->kernel = arena_printf(g->arena, "columns{m=%d,n=%d}", p.m, p.n);
+	gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_columns, .cuda_columns = {p.m, p.n}});
 	gr->workspace = (cu_states_bytes(g, group, &f, &p) + 63) / 64 * 64 + cu_windows_workspace(g, group);
 	return true;
 }
@@ -81,11 +80,15 @@ cu_columns_emit(Cuda *c)
 {
 	const Op *red = NULL;
 	Gemm x = {.c = c, .threads = BLOCK};
+	Params p;
 
 	for (uint32_t i = c->first; i < c->last; i++) /* the last, as select did: layouts may differ */
 		red = !c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0 ? &c->g->op.at[i] : red;
-	if (!red || sscanf(c->g->group.at[c->group].kernel, "columns{m=%d,n=%d}", &x.p.m, &x.p.n) != 2)
+	space_parse("cuda", NULL, c->g->group.at[c->group].kernel, &p);
+	if (!red || p.family != FAMILY_cuda_columns)
 		bug("target cuda: '%s' is no kernel of such a group", c->g->group.at[c->group].kernel);
+	x.p.m = p.cuda_columns.m;
+	x.p.n = p.cuda_columns.n;
 	x.space = val_type(c->g, red->in[0]);
 	x.column = x.space->perm[x.space->rank - 1];
 	x.f = form_of(x.space);

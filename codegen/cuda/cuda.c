@@ -170,19 +170,19 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	else if (red && !contract && (cu_columns_select(g, group, red) || (!window && cu_totals_select(g, group, red))))
 		;
 	else if (red && cu_rows_small(g, red))
-		gr->kernel = "rows{threads=1}";
+		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {1, 1}});
 	else if (red && !contract && !window && (pieces = cu_rows_pieces(g, group, red, &gr->workspace)) > 1)
-		gr->kernel = arena_printf(g->arena, "rows{threads=256,pieces=%d}", pieces);
+		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, pieces}});
 	else if (red)
-		gr->kernel = "rows{threads=256}";
+		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, 1}});
 	else if (contract)
-		gr->kernel = "plain";
+		gr->kernel = space_family[FAMILY_cuda_plain].text;
 	else if (window) {
-		gr->kernel = "window";
+		gr->kernel = space_family[FAMILY_cuda_window].text;
 		gr->workspace = cu_windows_workspace(g, group);
 	}
 	else
-		gr->kernel = group_is_map(g, group) ? KERNEL_MAP : "move";
+		gr->kernel = space_family[group_is_map(g, group) ? FAMILY_cuda_map : FAMILY_cuda_move].text;
 	Looked *dnn = select_looked(cx, DNN_FAMILY);
 
 	if (dnn)
@@ -251,10 +251,8 @@ cuda_strided(const Target *t, const Graph *g, const Op *op, int k, const Type *x
 static bool
 cuda_tunable(const Target *t, const char *kernel)
 {
-	Tiles p;
-
 	(void)t;
-	return cu_gemm_parse(kernel, &p) || cu_dnn_is(kernel);
+	return space_tunable(space_family_of("cuda", NULL, kernel));
 }
 
 static DType
@@ -379,19 +377,28 @@ part_source(CuProgram *p, int part)
 	return r;
 }
 
+int64_t
+cu_shared_most(const char *arch)
+{
+	int number = arch ? atoi(arch + 3) : 0, most = number >= 90 ? 227 : number == 75 ? 64 : number == 80 ? 163 : 99;
+
+	return most << 10;
+}
+
 /* Text that was read may ask for more than the architecture has. NULL: it does not. */
 static const char *
 asks_too_much(const CuProgram *p, const char *arch)
 {
-	int number = atoi(arch + 3), most = number >= 90 ? 227 : number == 75 ? 64 : number == 80 ? 163 : 99; /* KiB of shared memory for a block */
+	int most = (int)cu_shared_most(arch);
 
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (!strncmp(f->what, "wgmma{", 6) && !cu_wgmma_arch(arch))
+		if (space_family_of("cuda", NULL, f->what) == FAMILY_cuda_wgmma && !cu_wgmma_arch(arch))
 			return arena_printf(p->a, "group %s (%s): wgmma is an instruction of sm_90a, not of %s", f->name, f->what, arch);
-		if (f->shared > most << 10)
-			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name, f->what, (int)f->shared, arch, most << 10);
+		if (f->shared > most)
+			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name,
+			                    f->what, (int)f->shared, arch, most);
 	}
 	return NULL;
 }

@@ -7,6 +7,7 @@
 #define CODEGEN_CUDA_H
 #include "../../ir/ir.h"
 #include "../../ir/target.h"
+#include "../space.h"
 #include "emit.h"
 #include "loop.h"
 
@@ -182,6 +183,7 @@ void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, u
 
 /* ---- cuda.c */
 bool cu_is_turing(const char *arch);                    /* sm_75, which multiplies no bf16 */
+int64_t cu_shared_most(const char *arch);               /* bytes of shared memory that a block can have */
 bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf16 by mma.sync? */
 
 /* ---- prelude.c, image.c, native.c, rates.c */

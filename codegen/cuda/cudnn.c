@@ -10,12 +10,15 @@
 #include "dnn.h"
 #include "dnn_region.h"
 #include "../../runtime/cuda/cudnn.h"
+#include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { CONFIGS = 48, PLACE = 256, KNOB_TYPES = 1000 }; /* what a record may name: then its line fits DNN_TEXT */
+enum { CONFIGS = 48, PLACE = 256 };
 
-typedef struct Record { int64_t engine, knob[DNN_KNOBS][2]; int nknob; bool round, fused; char device[16]; } Record;
+typedef struct Record { int64_t engine, knob[DNN_KNOBS][2]; int nknob; bool round, fused; char device[NAME_SIZE]; } Record;
+static_assert((int)DNN_KNOBS == (int)PAIRS_MOST, "a text holds all knobs of a plan");
 
 /* How a group uses the plan: its tensors as types, which operands are made first, and where the result goes. */
 typedef struct Region {
@@ -34,73 +37,38 @@ static const struct { const char *name, *arch, *json; } profiles[] = {
 enum { NPROFILE = sizeof profiles / sizeof *profiles };
 
 /* ---------------------------------------------------------------- records */
-static bool
-take_number(const char **s, const char *word, int64_t *to)
-{
-	size_t n = strlen(word);
-	int used = 0;
-
-	if (strncmp(*s, word, n) || sscanf(*s + n, "%18" SCNd64 "%n", to, &used) != 1)
-		return false;
-	*s += n + (size_t)used;
-	return true;
-}
-
-/* NULL, or what is wrong with it. */
+/* NULL, or what is wrong with the text. */
 static const char *
-record_read(const char *text, Record *r)
+record_read(Arena *a, const char *text, Record *r)
 {
-	static const char holds[] = "a record of cuDNN holds engine=N, knob=TYPE:VALUE, round=1, fused=1 and device=NAME, separated by commas";
-	const char *s = text + sizeof DNN_FAMILY; /* behind the brace */
-	int64_t flag = 0;
+	Params p;
 
-	*r = (Record){.engine = -2};
-	if (!take_number(&s, "engine=", &r->engine) || r->engine < -1)
-		return "a record of cuDNN begins cudnn{engine=N, where N is an engine's number or -1 for the first that its heuristics name";
-	while (*s == ',') {
-		int64_t *k = r->knob[r->nknob < DNN_KNOBS ? r->nknob : 0];
-		int used = 0;
-
-		s++;
-		if (take_number(&s, "knob=", &k[0])) {
-			if (r->nknob == DNN_KNOBS || r->engine < 0 || k[0] < 0 || k[0] >= KNOB_TYPES
-			    || !take_number(&s, ":", &k[1]))
-				return "knobs are knob=TYPE:VALUE, of an engine that is named";
-			r->nknob++;
-		} else if (take_number(&s, "round=", &flag)) {
-			if (flag != 0 && flag != 1)
-				return "round is 0 or 1";
-			r->round = flag;
-		} else if (take_number(&s, "fused=", &flag)) {
-			if (flag != 0 && flag != 1)
-				return "fused is 0 or 1";
-			r->fused = flag;
-		} else if (!strncmp(s, "device=", 7) && sscanf(s + 7, "%15[a-z0-9]%n", r->device, &used) == 1) {
-			s += 7 + used;
-		} else {
-			return holds;
-		}
-	}
-	if (r->fused && !r->round)
-		return "fused=1 rounds what it adds and the filters' factors: it needs round=1";
-	return strcmp(s, "}") ? holds : NULL;
+	if (!space_parse("cuda", NULL, text, &p) || p.family != FAMILY_cuda_cudnn)
+		return arena_printf(a, "a record of cuDNN is %s", space_form(a, FAMILY_cuda_cudnn));
+	*r = (Record){.engine = p.cuda_cudnn.engine, .nknob = p.cuda_cudnn.knob.n, .round = p.cuda_cudnn.round,
+	              .fused = p.cuda_cudnn.fused};
+	memcpy(r->device, p.cuda_cudnn.device, sizeof r->device);
+	for (int i = 0; i < r->nknob; i++)
+		for (int k = 0; k < 2; k++)
+			r->knob[i][k] = p.cuda_cudnn.knob.of[i][k];
+	return space_misfit(a, &p, NULL);
 }
 
 /* Reads back as r: the device too, for on another one a plan may need more, or there may be none. */
 static const char *
 record_text(Arena *a, const Record *r)
 {
-	Buf b = {0};
+	Params p = {.family = FAMILY_cuda_cudnn};
 
-	buf_printf(&b, DNN_FAMILY "{engine=%" PRId64, r->engine);
+	p.cuda_cudnn.engine = (int)r->engine;
+	p.cuda_cudnn.knob.n = r->nknob;
 	for (int i = 0; i < r->nknob; i++)
-		buf_printf(&b, ",knob=%" PRId64 ":%" PRId64, r->knob[i][0], r->knob[i][1]);
-	buf_printf(&b, "%s%s", r->round ? ",round=1" : "", r->fused ? ",fused=1" : "");
-	buf_printf(&b, "%s%s}", *r->device ? ",device=" : "", r->device);
-	const char *s = arena_strndup(a, b.at, b.n);
-
-	buf_free(&b);
-	return s;
+		for (int k = 0; k < 2; k++)
+			p.cuda_cudnn.knob.of[i][k] = (int)r->knob[i][k];
+	p.cuda_cudnn.round = r->round;
+	p.cuda_cudnn.fused = r->fused;
+	memcpy(p.cuda_cudnn.device, r->device, sizeof r->device);
+	return space_text(a, &p);
 }
 
 /* ---------------------------------------------------------------- the region */
@@ -390,6 +358,7 @@ knobs_of(Dnn *d, void *config, Record *r)
 
 		good = get(d, choice[r->nknob], DNN_KNOB_CHOICE_TYPE, DNN_TYPE_KNOB_TYPE, 1, &one, &type, "the type of a knob")
 			&& get(d, choice[r->nknob], DNN_KNOB_CHOICE_VALUE, DNN_TYPE_INT64, 1, &one, &r->knob[r->nknob][1], "the value of a knob");
+		good = good && type >= 0 && type < PAIR_KINDS && llabs(r->knob[r->nknob][1]) <= INT32_MAX;
 		r->knob[r->nknob][0] = type;
 	}
 	dnn_plan_free(d, &p);
@@ -479,7 +448,7 @@ cu_dnn_select(Graph *g, int group, const Op *op, SelectCx *cx)
 	Region r;
 	Record record;
 	Dnn d;
-	const char *why = record_read(cx->tuned, &record), *json = why ? NULL : profile_of(cx->arch, record.device);
+	const char *why = record_read(g->arena, cx->tuned, &record), *json = why ? NULL : profile_of(cx->arch, record.device);
 
 	if (!why && !json)
 		why = arena_printf(g->arena, "there is no profile of a device %s%sof %s to plan for", record.device, *record.device ? " " : "", cx->arch ? cx->arch : "no architecture");
@@ -508,7 +477,7 @@ cu_dnn_emit(Cuda *c, const Op *op)
 	char text[DNN_TEXT];
 	Record record;
 	Region r;
-	const char *why = record_read(gr->kernel, &record);
+	const char *why = record_read(c->a, gr->kernel, &record);
 
 	why = why ? why : region_of(c->g, c->group, op, &record, &r);
 	if (why || record.engine < 0 || gr->workspace < room_before(&r))

@@ -3,8 +3,8 @@
 #define CODEGEN_CUDA_DNN_H
 #include "cuda.h"
 
-#define DNN_FAMILY "cudnn"                               /* of Group.kernel; the name of the variant for --disable */
-static inline bool cu_dnn_is(const char *kernel) { return kernel && !strncmp(kernel, DNN_FAMILY "{", sizeof DNN_FAMILY); }
+#define DNN_FAMILY "cudnn"                               /* the name of the variant for --disable */
+static inline bool cu_dnn_is(const char *kernel) { return space_family_of("cuda", NULL, kernel) == FAMILY_cuda_cudnn; }
 
 /* Kernel and workspace of a group by the record in cx->tuned. NULL, or why it cannot be: the group is as it was. */
 const char *cu_dnn_select(Graph *g, int group, const Op *op, SelectCx *cx);

@@ -9,7 +9,6 @@
  * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to the workspace first, and the block that comes last with one adds
  * them all in their order (finish.c): the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
 #include "gemm.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { PARTIAL_BYTES = 64 << 20, BAND = 8 };
@@ -61,36 +60,58 @@ cu_gemm_shared(const Tiles *p)
 }
 
 /* ---------------------------------------------------------------- text */
+static Params
+params_of(const Tiles *p)
+{
+	if (p->groups)
+		return (Params){FAMILY_cuda_wgmma, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, p->split}};
+	if (p->mma) /* tf32 has the same parameters */
+		return (Params){p->tf32 ? FAMILY_cuda_tf32 : FAMILY_cuda_mma,
+		                .cuda_mma = {p->m, p->n, p->k, p->stages, p->wm, p->wn, p->split}};
+	return (Params){FAMILY_cuda_ffma, .cuda_ffma = {p->m, p->n, p->k, p->split}};
+}
+
+
+bool
+cu_tiles_of(const Params *q, Tiles *p)
+{
+	switch (q->family) {
+	case FAMILY_cuda_mma:
+	case FAMILY_cuda_tf32:
+		*p = (Tiles){.mma = true, .tf32 = q->family == FAMILY_cuda_tf32, .m = q->cuda_mma.m, .n = q->cuda_mma.n,
+		             .k = q->cuda_mma.k, .stages = q->cuda_mma.stages, .wm = q->cuda_mma.warps_m,
+		             .wn = q->cuda_mma.warps_n, .split = q->cuda_mma.split};
+		return true;
+	case FAMILY_cuda_wgmma:
+		if (q->cuda_wgmma.groups < 1 || q->cuda_wgmma.groups > 8)
+			return false;
+		*p = (Tiles){.mma = true, .m = q->cuda_wgmma.m, .n = q->cuda_wgmma.n, .k = q->cuda_wgmma.k,
+		             .stages = q->cuda_wgmma.stages, .wm = 4 * q->cuda_wgmma.groups, .wn = 1,
+		             .groups = q->cuda_wgmma.groups, .split = q->cuda_wgmma.split};
+		return true;
+	case FAMILY_cuda_ffma:
+		*p = (Tiles){.m = q->cuda_ffma.m, .n = q->cuda_ffma.n, .k = q->cuda_ffma.k, .stages = 2,
+		             .split = q->cuda_ffma.split};
+		return true;
+	default:
+		return false;
+	}
+}
+
 static const char *
 tiles_text(Arena *a, const Tiles *p)
 {
-	const char *split = p->split > 1 ? arena_printf(a, ",split=%d", p->split) : "";
+	Params q = params_of(p);
 
-	if (p->groups)
-		return arena_printf(a, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d%s}", p->m, p->n, p->k, p->stages, p->groups, split);
-	if (p->mma)
-		return arena_printf(a, "%s{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d%s}", p->tf32 ? "tf32" : "mma", p->m, p->n, p->k, p->stages, p->wm, p->wn, split);
-	return arena_printf(a, "ffma{m=%d,n=%d,k=%d%s}", p->m, p->n, p->k, split);
+	return space_text(a, &q);
 }
 
 bool
 cu_gemm_parse(const char *text, Tiles *p)
 {
-	*p = (Tiles){.split = 1, .stages = 2};
-	if (!text)
-		return false;
-	if (sscanf(text, "mma{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
-		return p->mma = true;
-	*p = (Tiles){.split = 1};
-	if (sscanf(text, "tf32{m=%d,n=%d,k=%d,stages=%d,warps=%dx%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->wm, &p->wn, &p->split) >= 6)
-		return p->mma = p->tf32 = true;
-	*p = (Tiles){.split = 1, .mma = true, .wn = 1};
-	if (sscanf(text, "wgmma{m=%d,n=%d,k=%d,stages=%d,groups=%d,split=%d}", &p->m, &p->n, &p->k, &p->stages, &p->groups, &p->split) >= 5) {
-		p->wm = 4 * p->groups;
-		return p->groups > 0 && p->groups <= 8;
-	}
-	*p = (Tiles){.split = 1, .stages = 2};
-	return sscanf(text, "ffma{m=%d,n=%d,k=%d,split=%d}", &p->m, &p->n, &p->k, &p->split) >= 3;
+	Params q;
+
+	return space_parse("cuda", NULL, text, &q) && cu_tiles_of(&q, p);
 }
 
 /* ---------------------------------------------------------------- which */
@@ -187,40 +208,35 @@ load_of(const Graph *g, int group, const Op *op)
 }
 
 /* ---------------------------------------------------------------- a tuning file's */
-static bool
-is_one_of(int x, const int *set)
+/* What tune.def asks of a contraction in tiles. */
+static Facts
+facts_of(const Graph *g, int group, const Op *op, const char *arch)
 {
-	while (*set && *set != x)
-		set++;
-	return *set != 0;
+	Form f = cu_form(g, op);
+
+	return (Facts){.M = cu_form_count(f.m, f.nm), .N = cu_form_count(f.n, f.nn), .K = cu_form_count(f.k, f.nk),
+	               .entries = cu_form_count(f.b, f.nb), .matmul = op->kind == OP_matmul, .classes = f.classes,
+	               .reduces = reduces(g, group), .smem = cu_shared_most(arch)};
 }
 
 static const char *
 tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const Tiles *d, Tiles *p)
 {
-	static const int sides[] = {32, 64, 128, 256, 0}, depths[] = {8, 16, 32, 64, 0}, warps[] = {1, 2, 4, 8, 0};
-	Arena *a = g->arena;
-	const char *why;
+	Facts facts = facts_of(g, group, op, cx->arch);
+	Params q;
+	bool good = space_parse("cuda", op_info[op->kind].name, cx->tuned, &q), tf32 = q.family == FAMILY_cuda_tf32;
+	const char *why = NULL;
 
-	if (cu_gemm_parse(cx->tuned, p) && p->tf32 && (val_type(g, op->in[0])->dtype != DT_f32 || cu_is_turing(cx->arch)))
+	if (tf32 && (val_type(g, op->in[0])->dtype != DT_f32 || cu_is_turing(cx->arch)))
 		return "tf32 multiplies f32, from sm_80 on";
-	if (!cu_gemm_parse(cx->tuned, p) || strcmp(tiles_text(a, p), cx->tuned) || (p->mma != d->mma && !p->tf32))
-		return arena_printf(a, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(a, d));
-	if (p->groups && (why = cu_wgmma_misfit(g, op, cx->arch, p)))
-		return why;
-	if (!p->groups && (!is_one_of(p->m, sides) || !is_one_of(p->n, sides) || !is_one_of(p->k, depths) || (p->tf32 ? p->k < 16 : p->mma ? p->k < 32 : p->k > 32)))
-		return "tiles are 32, 64, 128 or 256 on a side, and 32 or 64 deep for mma, 16 to 64 for tf32, 8 to 32 for ffma";
-	if (p->mma && !p->groups && (!is_one_of(p->wm, warps) || !is_one_of(p->wn, warps) || p->wm * p->wn > 8 || p->m % (16 * p->wm) || p->n % (16 * p->wn)))
-		return "warps of 16 x 16 numbers at least, 8 of them at most";
-	if (!p->groups && (p->n > cu_gemm_threads(p) || p->m * p->n / cu_gemm_threads(p) > 128))
-		return "more sums than threads hold in registers";
-	if (!p->groups && (p->stages < 2 || p->stages > 6 || cu_gemm_shared(p) > (cu_is_turing(cx->arch) ? 64 << 10 : 96 << 10)))
-		return "more shared memory than a block has";
-	Form f = cu_form(g, op);
-
-	if (p->split < 1 || (p->split > 1 && (f.classes || reduces(g, group) || p->split > cu_form_count(f.k, f.nk) || cu_gemm_workspace(g, group, op, p) > PARTIAL_BYTES * 4ll)))
-		return "k cannot be split into so many parts here";
-	return NULL;
+	if (!good || (d->mma ? q.family != FAMILY_cuda_mma && q.family != FAMILY_cuda_wgmma : q.family != FAMILY_cuda_ffma && !tf32))
+		return arena_printf(g->arena, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(g->arena, d));
+	if (q.family == FAMILY_cuda_wgmma)
+		why = cu_wgmma_misfit(g, op, cx->arch);
+	why = why ? why : space_misfit(g->arena, &q, &facts);
+	if (!why && !cu_tiles_of(&q, p))
+		bug("target cuda: %s fits, and is no kernel in tiles", cx->tuned);
+	return why;
 }
 
 /* ---------------------------------------------------------------- the group around it */

@@ -81,6 +81,7 @@ int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 /* ---- gemm.c: parameters */
 const char *cu_gemm_why_not(const Graph *g, const Op *op); /* NULL: a kernel in tiles is possible */
 bool cu_gemm_parse(const char *text, Tiles *p);
+bool cu_tiles_of(const Params *q, Tiles *p); /* false: it is another kernel's, or nothing that a block could be */
 int cu_gemm_threads(const Tiles *p);
 int64_t cu_gemm_shared(const Tiles *p);
 enum { MANY_TILES = 132 };       /* that fill a machine: multiprocessors of an H200 */
@@ -94,7 +95,7 @@ const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i); /* fragment i
 /* ---- wgmma.c */
 bool cu_wgmma_arch(const char *arch);
 bool cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p); /* false: mma.sync */
-const char *cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p);
+const char *cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch); /* NULL: the instruction multiplies them */
 void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
 bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
 void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */

@@ -301,9 +301,11 @@ static void
 group_kernels(Cuda *c)
 {
 	bool stores = c->group >= 0 && group_is_map(c->g, c->group);
-	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : NULL;
 	const Op *special = NULL, *contract = NULL, *red = NULL;
 	Tiles tiles;
+	Params p;
+
+	space_parse("cuda", NULL, c->group >= 0 ? c->g->group.at[c->group].kernel : NULL, &p);
 
 	for (uint32_t i = c->first; i < c->last; i++) {
 		const Op *op = &c->g->op.at[i];
@@ -321,18 +323,20 @@ group_kernels(Cuda *c)
 		special_emit(c, special);
 		return;
 	}
-	if (contract && cu_dnn_is(text)) {
+	if (contract && p.family == FAMILY_cuda_cudnn) {
 		cu_dnn_emit(c, contract);
 		if (red)
 			cu_rows_emit(c, !cu_rows_small(c->g, red), 1);
-	} else if (contract && cu_gemm_parse(text, &tiles)) {
+	} else if (contract && cu_tiles_of(&p, &tiles)) {
 		cu_gemm_emit(c, contract);
-	} else if (red && text && !strncmp(text, "columns{", 8)) {
+	} else if (red && p.family == FAMILY_cuda_columns) {
 		cu_columns_emit(c);
-	} else if (red && text && !strncmp(text, "total{", 6)) {
-		cu_totals_emit(c, atoi(text + strlen("total{pieces=")));
+	} else if (red && p.family == FAMILY_cuda_total) {
+		cu_totals_emit(c, p.cuda_total.pieces);
 	} else if (red) {
-		cu_rows_emit(c, !text || !strstr(text, "threads=1}"), text && strstr(text, "pieces=") ? atoi(strstr(text, "pieces=") + 7) : 1);
+		bool rows = p.family == FAMILY_cuda_rows;
+
+		cu_rows_emit(c, !rows || p.cuda_rows.threads > 1, rows ? p.cuda_rows.pieces : 1);
 	}
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */

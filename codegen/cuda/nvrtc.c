@@ -177,6 +177,16 @@ with_room(Arena *a, const char *source, const char *log)
 	return text;
 }
 
+/* Is it the comment of a contraction in tiles? */
+static bool
+has_sums(const char *comment)
+{
+	const char *kernel = comment ? strstr(comment, ": ") : NULL;
+	FamilyId f = space_family_of("cuda", NULL, kernel ? kernel + 2 : NULL);
+
+	return f == FAMILY_cuda_mma || f == FAMILY_cuda_wgmma || f == FAMILY_cuda_ffma;
+}
+
 /* Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would: such a kernel is a defect. NULL: there is none. */
 static const char *
 spills(Arena *a, const char *source, const char *log)
@@ -187,7 +197,7 @@ spills(Arena *a, const char *source, const char *log)
 
 	while (next_spill(&at, name, &stores)) {
 		comment = comment_of(a, source, name);
-		if (comment && strstr(comment, "ma{m="))
+		if (has_sums(comment))
 			return arena_printf(a, "this is a defect of mantou: a contraction keeps %d bytes of its registers in memory (%s)", stores, comment);
 	}
 	return NULL;

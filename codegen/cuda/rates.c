@@ -2,7 +2,6 @@
  *
  * Of the data sheets' figures (arch.def): 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync and half of that by tf32, which on Hopper is 65 % of 65 %
  * (mma.sync alone does not fill its tensor cores; wgmma, and cuDNN's engines, do). */
-#include "dnn.h"
 #include "gemm.h"
 #include <string.h>
 
@@ -30,10 +29,16 @@ cuda_rates(const Target *t, const char *arch, Rates *r)
 double
 cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 {
+	Params p;
+
 	(void)t;
-	if (!strncmp(kernel, "wgmma{", 6) || (cu_dnn_is(kernel) && r->group_products > 0))
-		return r->group_products;
-	if (!strncmp(kernel, "tf32{", 5))
-		return r->products / 2;
-	return !strncmp(kernel, "mma{", 4) || strstr(kernel, "{mma,") || cu_dnn_is(kernel) ? r->products : r->flops; /* contractions; attention */
+	space_parse("cuda", NULL, kernel, &p);
+	switch (p.family) {
+	case FAMILY_cuda_wgmma: return r->group_products;
+	case FAMILY_cuda_cudnn: return r->group_products > 0 ? r->group_products : r->products;
+	case FAMILY_cuda_tf32: return r->products / 2;
+	case FAMILY_cuda_mma: return r->products;
+	case FAMILY_cuda_attention: return p.cuda_attention.by ? r->products : r->flops;
+	default: return r->flops;
+	}
 }

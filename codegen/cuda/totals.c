@@ -73,8 +73,9 @@ cu_totals_select(Graph *g, int group, const Op *red)
 				return false;
 	}
 	int64_t pieces = type_elements(t) / PIECE;
+	Params p = {FAMILY_cuda_total, .cuda_total = {pieces > BLOCK ? BLOCK : pieces < 1 ? 1 : (int)pieces}};
 
-	g->group.at[group].kernel = arena_printf(g->arena, "total{pieces=%d}", pieces > BLOCK ? BLOCK : pieces < 1 ? 1 : (int)pieces);
+	g->group.at[group].kernel = space_text(g->arena, &p);
 	return true;
 }
 

@@ -11,7 +11,7 @@
 #include "gemm.h"
 #include <string.h>
 
-enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128, SHARED_MOST = 227 << 10 };
+enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128 };
 
 bool
 cu_wgmma_arch(const char *arch)
@@ -123,9 +123,9 @@ cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool ligh
 	return true;
 }
 
-/* Why a tuning file's parameters do not fit; NULL: they do, as far as the instruction is concerned. */
+/* Why the instruction cannot multiply these operands; NULL: it can. */
 const char *
-cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p)
+cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch)
 {
 	DType dt = (DType)val_type(g, op->in[0])->dtype;
 
@@ -133,14 +133,6 @@ cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch, const Tiles *p)
 		return arena_printf(g->arena, "wgmma is an instruction of sm_90a, not of %s", arch ? arch : "this architecture");
 	if (dt != DT_f16 && dt != DT_bf16)
 		return "wgmma multiplies f16 and bf16";
-	if ((p->groups != 1 && p->groups != 2) || (p->m != ROWS && p->m != 2 * ROWS && p->m != 4 * ROWS) || p->m % (ROWS * p->groups) || (p->n != 64 && p->n != 128 && p->n != 256) || p->k != DEPTH)
-		return "tiles of wgmma are 64, 128 or 256 on a side and 64 deep, for one or two groups of 64 rows or more";
-	if (p->n > cu_gemm_threads(p))
-		return "a tile has more columns than its groups have threads, which finish a column each";
-	if (p->m * p->n / cu_gemm_threads(p) > 128)
-		return "more sums than threads hold in registers";
-	if (p->stages < 3 || p->stages > 8 || cu_gemm_shared(p) + WGMMA_BARRIERS > SHARED_MOST)
-		return "wgmma takes 3 to 8 stages, in 227 KiB of shared memory at most";
 	return NULL;
 }
 

@@ -167,9 +167,9 @@ cu_windows_workspace(const Graph *g, int group)
 static bool
 has_numbers(const Cuda *c)
 {
-	const char *text = c->group >= 0 ? c->g->group.at[c->group].kernel : NULL;
+	FamilyId f = space_family_of("cuda", NULL, c->group >= 0 ? c->g->group.at[c->group].kernel : NULL);
 
-	return text && (!strcmp(text, "window") || !strncmp(text, "columns{", strlen("columns{")));
+	return f == FAMILY_cuda_window || f == FAMILY_cuda_columns;
 }
 
 static int64_t

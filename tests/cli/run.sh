@@ -206,7 +206,7 @@ t "a step is forecast to be shorter" 0 '' test "$(ms --arch sm_90a $wide | cut -
 sed 's/arch=sm_90a/arch=sm_80/' "$dir/wide.ir" >"$dir/other.ir"
 t "text for another architecture" 1 'group [a-z0-9_]* .wgmma.*: wgmma is an instruction of sm_90a, not of sm_80' "$mantou" build --target cuda --arch sm_80 --emit cuda "$dir/other.ir" -o -
 sed 's/"wgmma{m=[^"]*"/"wgmma{m=256,n=256,k=64,stages=8,groups=2}"/' "$dir/wide.ir" >"$dir/other.ir"
-t "text with more shared memory than there is" 1 'group [a-z0-9_]* .wgmma.*: more sums than threads hold' "$mantou" build --target cuda --arch sm_90a --emit cuda "$dir/other.ir" -o -
+t "text with more shared memory than there is" 1 'group [a-z0-9_]* .wgmma.*: stages=8 does not fit' "$mantou" build --target cuda --arch sm_90a --emit cuda "$dir/other.ir" -o -
 t "no NVRTC" 1 'need NVRTC.*was not found.*cuda-nvrtc' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit ptx "$net" -o "$dir/none"
 t "the text needs no NVRTC" 0 '^KERNEL ' env MANTOU_LIBNVRTC="$dir/none.so" $cuda --arch sm_80 --emit cuda "$net" -o -
 if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
@@ -515,13 +515,13 @@ tune "bytes" 'it is not all text' "1s/conv/$(printf '\001')/"
 tune "many lines" '[0-9]+ more lines are no records' '1s/.*/a\na\na\na\na\na\na\na\na\na\na\na\na/'
 tune "another family" 'do not fit the kernel, and are ignored: conv2d takes parameters such as brgemm' '/ conv2d /s/ : .*/ : attention{x=1}/'
 tune "too many rows" 'do not fit' 's/mr=[0-9]*/mr=536870912/'
-tune "wider vectors" 'vectors of 16 numbers, the processor.s hold 8' 's/lanes=8/lanes=16/'
-tune "not packed" 'must be packed' '/ conv2d /s/pack=1/pack=0/'
-tune "too many parts" '99 parts of 7 rows of pixels' 's/parts=[0-9]*/parts=99/'
-tune "too long a band" 'a band of 99 rows of pixels, there are 7' 's/band=[0-9]*/band=99/'
-tune "images that do not divide the batch" '1000 images a pass do not divide all of them' 's/\(band=[0-9]*\)/\1,images=1000/'
-tune "copied where nothing is turned" 'copy=1 is for a matrix product of a turned first operand' '/ conv2d /s/pack=1/pack=1,copy=1/'
-tune "pairs" 'these operands cannot be multiplied as pairs' '/ conv2d /s/pack=1/pack=1,pairs/'
+tune "wider vectors" 'lanes=16 does not fit: lanes <= lanes_max, with lanes_max=8, lanes=16' 's/lanes=8/lanes=16/'
+tune "not packed" 'pack=0 does not fit: pack \|\| matmul, with matmul=0, pack=0' '/ conv2d /s/pack=1/pack=0/'
+tune "too many parts" 'parts=99 does not fit: parts <= pixel_rows, with pixel_rows=7, parts=99' 's/parts=[0-9]*/parts=99/'
+tune "too long a band" 'band=99 does not fit: band <= pixel_rows, with pixel_rows=7, band=99' 's/band=[0-9]*/band=99/'
+tune "images that do not divide the batch" 'images=1000 does not fit: .*, with n_images=[0-9]+, images=1000' 's/\(band=[0-9]*\)/\1,images=1000/'
+tune "copied where nothing is turned" 'copy=1 does not fit: !copy \|\| copies, with copies=0, copy=1' '/ conv2d /s/pack=1/pack=1,copy=1/'
+tune "pairs" 'pairs does not fit: pairs == products, with products=0, pairs=1' '/ conv2d /s/pack=1/pack=1,pairs/'
 tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm{\(.*lanes=8\).*/winograd{\1}/'
 "$mantou" explain --target cuda --arch sm_80 --precision bf16 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u >"$dir/cuda.records"
 # cuda_tune NAME PATTERN SED: the same of target cuda
@@ -533,11 +533,11 @@ cuda_tune() {
 cuda_tune "tiles" 'head[a-z0-9_]*: mma\{m=128,n=64,k=64,stages=2,warps=4x2\}, a tile to a block; blocks=1, threads=256, shared=49152' 's/ : mma{.*/ : mma{m=128,n=64,k=64,stages=2,warps=4x2}/'
 cuda_tune "parts" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2,split=2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2,split=2}/'
 cuda_tune "another family" 'matmul takes parameters such as mma\{' 's/ : mma{.*/ : ffma{m=64,n=64,k=8}/'
-cuda_tune "an odd side" 'tiles are 32, 64, 128 or 256 on a side' 's/m=[0-9]*/m=48/'
-cuda_tune "too many warps" 'warps of 16 x 16 numbers at least, 8 of them at most' 's/warps=[0-9x]*/warps=8x4/'
-cuda_tune "too large" 'more sums than threads hold' 's/ : mma{.*/ : mma{m=256,n=128,k=32,stages=2,warps=2x2}/'
-cuda_tune "too many stages" 'more shared memory than a block has' 's/stages=[0-9]*/stages=7/'
-cuda_tune "too many parts" 'k cannot be split' 's/}$/,split=9999}/'
+cuda_tune "an odd side" 'm=48 is not one of 32 64 128 256' 's/m=[0-9]*/m=48/'
+cuda_tune "too many warps" 'x4 does not fit: warps_m \* warps_n <= 8, with warps_m=8, warps_n=4|warps=8 does not fit: imod\(m, 16 \* warps_m\) == 0' 's/warps=[0-9x]*/warps=8x4/'
+cuda_tune "too large" 'x2 does not fit: m \* n <= 4096 \* warps_m \* warps_n, with m=256, n=128, warps_m=2, warps_n=2' 's/ : mma{.*/ : mma{m=256,n=128,k=32,stages=2,warps=2x2}/'
+cuda_tune "too many stages" 'stages=7 is not one of 2\.\.6' 's/stages=[0-9]*/stages=7/'
+cuda_tune "too many parts" 'split=9999 does not fit: split <= K, with K=' 's/}$/,split=9999}/'
 cuda_tune "wgmma where there is none" 'wgmma is an instruction of sm_90a, not of sm_80' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
 cuda_tune "tf32 of 16 bits" 'tf32 multiplies f32, from sm_80 on' 's/ : mma{.*/ : tf32{m=64,n=64,k=32,stages=2,warps=2x2}/'
 "$mantou" explain --target cuda --arch sm_80 models/lenet.net head | grep '^cuda ' | LC_ALL=C sort -u | sed 's/ : ffma{.*/ : tf32{m=64,n=32,k=32,stages=2,warps=2x1}/' >"$dir/tf32.tune"
@@ -550,14 +550,14 @@ cuda_arch=sm_90a
 cuda_tune "wgmma" 'head[a-z0-9_]*: wgmma\{m=64,n=64,k=64,stages=3,groups=1\}, a tile to a block; blocks=1, threads=128, shared=49152' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=1}/'
 cuda_tune "parts by wgmma" ': wgmma\{m=128,n=64,k=64,stages=4,groups=2,split=2\}' 's/ : mma{.*/ : wgmma{m=128,n=64,k=64,stages=4,groups=2,split=2}/'
 cuda_tune "mma beside wgmma" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2}/'
-cuda_tune "a side that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side' 's/ : mma{.*/ : wgmma{m=64,n=32,k=64,stages=3,groups=1}/'
-cuda_tune "a depth that wgmma has not" 'tiles of wgmma are 64, 128 or 256 on a side and 64 deep' 's/ : mma{.*/ : wgmma{m=64,n=64,k=32,stages=3,groups=1}/'
-cuda_tune "half a group" 'for one or two groups of 64 rows' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=2}/'
-cuda_tune "no group" 'matmul takes parameters such as' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=0}/'
-cuda_tune "too many sums for wgmma" 'more sums than threads hold' 's/ : mma{.*/ : wgmma{m=256,n=128,k=64,stages=3,groups=1}/'
-cuda_tune "more columns than threads" 'more columns than its groups have threads' 's/ : mma{.*/ : wgmma{m=64,n=256,k=64,stages=3,groups=1}/'
-cuda_tune "two stages for wgmma" 'wgmma takes 3 to 8 stages' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=2,groups=1}/'
-cuda_tune "more than wgmma's stages hold" 'in 227 KiB of shared memory' 's/ : mma{.*/ : wgmma{m=128,n=256,k=64,stages=5,groups=2}/'
+cuda_tune "a side that wgmma has not" 'n=32 is not one of 64 128 256' 's/ : mma{.*/ : wgmma{m=64,n=32,k=64,stages=3,groups=1}/'
+cuda_tune "a depth that wgmma has not" 'k=32 is not one of 64' 's/ : mma{.*/ : wgmma{m=64,n=64,k=32,stages=3,groups=1}/'
+cuda_tune "half a group" 'groups=2 does not fit: imod\(m, 64 \* groups\) == 0, with m=64, groups=2' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=2}/'
+cuda_tune "no group" 'groups=0 is not one of 1 2' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=3,groups=0}/'
+cuda_tune "too many sums for wgmma" 'groups=1 does not fit: m \* n <= 16384 \* groups' 's/ : mma{.*/ : wgmma{m=256,n=128,k=64,stages=3,groups=1}/'
+cuda_tune "more columns than threads" 'groups=1 does not fit: n <= 128 \* groups, with n=256, groups=1' 's/ : mma{.*/ : wgmma{m=64,n=256,k=64,stages=3,groups=1}/'
+cuda_tune "two stages for wgmma" 'stages=2 is not one of 3\.\.8' 's/ : mma{.*/ : wgmma{m=64,n=64,k=64,stages=2,groups=1}/'
+cuda_tune "more than wgmma's stages hold" 'stages=5 does not fit: 2 \* stages \* \(m \+ n\) \* k \+ 64 <= smem, with smem=232448' 's/ : mma{.*/ : wgmma{m=128,n=256,k=64,stages=5,groups=2}/'
 cp "$dir/same.records" "$dir/tune.tune"
 t "minimal filtering that is switched off" 0 'winograd is switched off' "$mantou" info $filter --disable winograd
 t "explain says that a record does not fit" 0 'declined +conv2d.dw: winograd.*from .*tune.tune:[0-9]+: winograd is switched off  \[select.tuned' "$mantou" explain $filter same --disable winograd

@@ -130,17 +130,17 @@ def without_the_library_records_are_not_taken():
 def what_does_not_fit_is_said():
     conv, dw = " conv2d bf16[4,6", " conv2d.dw bf16[4,6"
     cases = (
-        ("sm_80", "bf16", conv, "cudnn{engine=}", "begins cudnn{engine=N"), ("sm_80", "bf16", conv, "cudnn{engine=-3}", "begins cudnn{engine=N"),
-        ("sm_80", "bf16", conv, "cudnn{knob=2:3}", "begins cudnn{engine=N"), ("sm_80", "bf16", conv, "cudnn{engine=7,knob=2}", "knobs are knob=TYPE:VALUE"),
-        ("sm_80", "bf16", conv, "cudnn{engine=-1,knob=2:3}", "knobs are knob=TYPE:VALUE, of an engine"), ("sm_80", "bf16", conv, "cudnn{engine=7,round=2}", "round is 0 or 1"),
-        ("sm_80", "bf16", conv, "cudnn{engine=7,round=1,fused=2}", "fused is 0 or 1"), ("sm_80", "bf16", conv, "cudnn{engine=7,fused=1}", "it needs round=1"),
+        ("sm_80", "bf16", conv, "cudnn{engine=}", "a record of cuDNN is cudnn{engine=["), ("sm_80", "bf16", conv, "cudnn{engine=-3}", "engine=-3 does not fit: engine >= -1"),
+        ("sm_80", "bf16", conv, "cudnn{knob=2:3}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7,knob=2}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=-1,knob=2:3}", "knob=2:3 does not fit: !knob || engine >= 0, with engine=-1"), ("sm_80", "bf16", conv, "cudnn{engine=7,round=2}", "round=2 is not one of 0 1"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7,round=1,fused=2}", "fused=2 is not one of 0 1"), ("sm_80", "bf16", conv, "cudnn{engine=7,fused=1}", "fused=1 does not fit: !fused || round, with round=0"),
         ("sm_80", "bf16", dw, FUSED, "nothing but convolutions"),
-        ("sm_80", "bf16", dw, "cudnn{engine=7,knob=4294967298:16,round=1}", "knobs are knob=TYPE:VALUE"), ("sm_80", "bf16", conv, "cudnn{engine=7,foo=1}", "separated by commas"), ("sm_80", "bf16", conv, "cudnn{engine=7x}", "separated by commas"),
-        ("sm_80", "bf16", conv, "cudnn{engine=7" + 49 * ",knob=1:1" + "}", "knobs are"), ("sm_80", "bf16", conv, "cudnn{engine=7}", "needed in f32, and cuDNN makes it in bf16; round=1"),
+        ("sm_80", "bf16", dw, "cudnn{engine=7,knob=4294967298:16,round=1}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7,foo=1}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7x}", "a record of cuDNN is"),
+        ("sm_80", "bf16", conv, "cudnn{engine=7" + 49 * ",knob=1:1" + "}", "a record of cuDNN is"), ("sm_80", "bf16", conv, "cudnn{engine=7}", "needed in f32, and cuDNN makes it in bf16; round=1"),
         ("sm_80", "bf16", dw, "cudnn{engine=-1}", "needed in f32"), ("sm_80", "bf16", dw, "cudnn{engine=9,round=1}", "engine 9 adds in no fixed order"),
         ("sm_80", "bf16", dw, "cudnn{engine=55,round=1}", "no engine 55 for this operation"), ("sm_80", "bf16", dw, "cudnn{engine=7,knob=2:101,round=1}", "has no value 101"),
         ("sm_86", "bf16", dw, FIRST, "no profile of a device of sm_86"), ("sm_80", "bf16", dw, "cudnn{engine=-1,round=1,device=h100}", "no profile of a device h100 of sm_80"),
-        ("sm_80", "f32", " conv2d.dw f32[4,6", FIRST, "products of f16 or bf16 alone"), ("sm_80", "bf16", dw, "mma{m=3,n=4,k=5,stages=2,warps=1x1}", "tiles are 32"))
+        ("sm_80", "f32", " conv2d.dw f32[4,6", FIRST, "products of f16 or bf16 alone"), ("sm_80", "bf16", dw, "mma{m=3,n=4,k=5,stages=2,warps=1x1}", "m=3 is not one of 32 64 128 256"))
     for arch, precision, only, kernel, words in cases:
         of = options("lenet", precision, arch)
         made, said = text(of, "--tuning", records("bad.tune", kernel, of, only))

@@ -192,6 +192,33 @@ expressions_bind_as_in_c(void **state)
 	assert_true(value_of("(1.5e-1 + .5)") == 0.65);
 }
 
+/* Variables of the caller's own: whole names, in place of functions; more of them than `uses` has bits. */
+static void
+expressions_have_names(void **state)
+{
+	const char *names[40] = {"mr", "mr2", "m", "floor", "x_1"};
+	int64_t v[40] = {3, 5, 7, 11, 13};
+	Arena *a = arena_new();
+	const char *error = NULL;
+
+	for (int i = 5; i < 40; i++) {
+		names[i] = arena_printf(a, "n%d", i);
+		v[i] = i;
+	}
+	const Expr *e = expr_parse_names(a, "mr * mr2 + m - floor * x_1 + n39", names, 40, &error);
+
+	assert_non_null(e);
+	assert_int_equal(expr_eval_int(e, v), 3 * 5 + 7 - 11 * 13 + 39);
+	for (int i = 0; i < 40; i++)
+		assert_int_equal(expr_reads(e, i), i < 5 || i == 39);
+	assert_null(expr_parse_names(a, "mr * x", names, 40, &error));
+	assert_non_null(strstr(error, "no such function or variable at \"x\""));
+	error = NULL;
+	assert_null(expr_parse_names(a, "n39", names, 39, &error));
+	assert_non_null(error);
+	arena_free(a);
+}
+
 /* As NumPy: the divisor's sign, of zeros too; exact however large the quotient. */
 static void
 remainders_are_exact(void **state)
@@ -276,7 +303,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(operators_are_complete), cmocka_unit_test(expressions_bind_as_in_c), cmocka_unit_test(expressions_refuse_nonsense),
-		cmocka_unit_test(remainders_are_exact), cmocka_unit_test(integers_wrap),
+		cmocka_unit_test(expressions_have_names), cmocka_unit_test(remainders_are_exact), cmocka_unit_test(integers_wrap),
 		cmocka_unit_test(pasted_is_parsed), cmocka_unit_test(derivatives_are_differences),
 	};
 
