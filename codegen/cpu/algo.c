@@ -144,12 +144,14 @@ gemm_parse(const char *text, GemmParams *p)
 }
 
 /* ---------------------------------------------------------------- what is possible */
+/* p's own if it is possible and not that of f32, which stands for any; else the one that would be chosen. */
 static EngineId
-engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const Algo *row)
+engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	EngineId e = engine_choose(g, op, cx->arch, cx->half);
+	bool own = p->engine != ENGINE_FMA && engine_can(g, op, cx->arch, cx->half, p->engine);
+	EngineId e = own ? p->engine : engine_choose(g, op, cx->arch, cx->half);
 
-	return row->engines >> e & 1 ? e : ENGINE_FMA;
+	return p->algo->engines >> e & 1 ? e : ENGINE_FMA;
 }
 
 /* What tune.def asks of op. */
@@ -157,7 +159,7 @@ static Facts
 facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
 	Facts f = {.matmul = op->kind == OP_matmul, .transposed = op->kind == OP_matmul && attr_bool(op, A_tb),
-	           .products = (int64_t)engine_wanted(g, op, cx, p->algo), .lanes_max = cx->arch->vector_bytes / 4,
+	           .products = (int64_t)engine_wanted(g, op, cx, p), .lanes_max = cx->arch->vector_bytes / 4,
 	           .regs = cx->arch->vector_bytes == 64 ? 32 : 16};
 
 	f.tiles = f.products == ENGINE_AMX;

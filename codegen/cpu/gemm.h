@@ -163,7 +163,9 @@ typedef struct Engine {
 extern const Engine engines[ENGINE_COUNT];
 static inline const Engine *engine_of(const GemmParams *p) { return &engines[p->engine]; }
 static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; } /* are elements two numbers of 16 bits? */
-/* The one for operands of type `half` (DT_none: f32) on this processor. */
+/* Can these operands, of type `half` (DT_none: f32), be multiplied so on this processor? FMA can always. */
+bool engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id);
+/* The fastest that can. */
 EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
 void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 
