@@ -75,27 +75,13 @@ params_of(const GemmParams *p)
 {
 	Params q = {.family = p->algo->family};
 
-	switch (q.family) {
-	case FAMILY_cpu_brgemm:
-		q.cpu_brgemm.outer = p->panel_outer;
-		q.cpu_brgemm.pack = p->pack;
-		q.cpu_brgemm.copy = p->copy;
-		q.cpu_brgemm.pairs = (int)p->engine;
-		break;
-	case FAMILY_cpu_brgemm_dw:
-		q.cpu_brgemm_dw.parts = p->parts;
-		q.cpu_brgemm_dw.band = p->band;
-		q.cpu_brgemm_dw.images = p->images;
-		q.cpu_brgemm_dw.pairs = (int)p->engine;
-		break;
-	default:
-		break;
-	}
 	if (space_family[q.family].nparam) { /* all begin with the register tile */
 		q.cpu_brgemm.mr = p->mr;
 		q.cpu_brgemm.nv = p->nv;
 		q.cpu_brgemm.lanes = p->lanes;
 	}
+	if (p->algo->write)
+		p->algo->write(p, &q);
 	return q;
 }
 
@@ -112,19 +98,10 @@ static GemmParams
 gemm_of(const Algo *row, const Params *q)
 {
 	GemmParams p = {.algo = row, .mr = q->cpu_brgemm.mr, .nv = q->cpu_brgemm.nv, .lanes = q->cpu_brgemm.lanes,
-	                .parts = 1, .band = 1, .pack = q->family == FAMILY_cpu_strassen};
+	                .parts = 1, .band = 1};
 
-	if (q->family == FAMILY_cpu_brgemm) {
-		p.panel_outer = q->cpu_brgemm.outer;
-		p.pack = q->cpu_brgemm.pack;
-		p.copy = q->cpu_brgemm.copy;
-		p.engine = (EngineId)q->cpu_brgemm.pairs;
-	} else if (q->family == FAMILY_cpu_brgemm_dw) {
-		p.parts = q->cpu_brgemm_dw.parts;
-		p.band = q->cpu_brgemm_dw.band;
-		p.images = q->cpu_brgemm_dw.images;
-		p.engine = (EngineId)q->cpu_brgemm_dw.pairs;
-	}
+	if (row->read)
+		row->read(q, &p);
 	return p;
 }
 

@@ -58,7 +58,9 @@ test_rows(Arena *a)
 		      "a kernel of its own has operators, parameters, what forbids them, tasks", rows[i].name);
 		check(rows[i].variant == (r->time && r->work && r->chosen), "a variant is weighed", rows[i].name);
 		check(listed(rows[i].name) == rows[i].variant, "--disable", rows[i].name);
-		check(!rows[i].variant || !strcmp(rows[i].name, space_family[r->family].text), "a variant's name is its kernels'", rows[i].name);
+		check(!rows[i].variant || !strcmp(rows[i].name, space_family[r->family].text),
+		      "a variant's name is its kernels'", rows[i].name);
+		check(!r->write || r->read, "what is written is read", rows[i].name);
 		check(!r->keeps || r->panels, "what is kept is panels", rows[i].name);
 		check(!r->loads == !r->way, "operands that it makes as it loads them", rows[i].name);
 		if (!kernel)
