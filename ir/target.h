@@ -21,9 +21,10 @@ typedef struct EmitOptions {
 /* A variant that was looked at for an op, whether it was chosen, and why; value: the work it takes, of the work without it, or NAN. */
 typedef struct Looked { const Op *op; const char *variant, *why; bool chosen; double value; } Looked;
 
-/* What select asks and learns. */
+/* What select asks and learns; passes before it ask of single ops with what they know of it. */
 typedef struct SelectCx {
 	const char *arch;
+	DType narrow;            /* the 16-bit type that operands of products will have (pass precision comes later); DT_none: that which they have */
 	const char *tuned;       /* a kernel with parameters to be used if it fits (a tuning file's); NULL: none */
 	const char *misfit;      /* out: why it does not; NULL: it was used */
 	bool off;                /* out: as it asks for a variant that is switched off: that is no fault of the record */
@@ -107,8 +108,8 @@ typedef struct Target {
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
-	/* Operand k of a contraction or pooling, in type `narrow` if that is not DT_none (pass precision comes later), made by its kernel. NULL hook: none is. */
-	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, DType narrow, Prologue *p);
+	/* Operand k of a contraction or pooling, made by the kernel that select would choose for it alone. NULL hook: none is. */
+	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx, Prologue *p);
 	bool windows_fuse; /* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook prologue */
 	bool crops_fuse;   /* a crop (T_CROP) is made on the way, like an elementwise op, by whatever reads it: its operand is read where it points */
 	double memory_rate, map_rate, start; /* of a typical machine, for choices between ways and not for forecasts: bytes/s of memory, elementwise operations/s, seconds from one kernel to the next */
@@ -119,8 +120,8 @@ typedef struct Target {
 	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel); /* of r, the rate that this kernel's operations go at; NULL hook: flops */
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
-	/* Is operand 1 of a contraction, a parameter in memory, rounded to `narrow` by its kernel on the way into panels? NULL hook: no, it is to stand in memory in 16 bits. */
-	bool (*packs)(const struct Target *t, const Graph *g, const Op *op, const char *arch, DType narrow);
+	/* Is operand 1 of a contraction, a parameter in memory, rounded to cx->narrow on the way into panels by the kernel that select would choose? NULL hook: no, it is to stand in memory in 16 bits. */
+	bool (*packs)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
 	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of none. */
 	bool (*narrow)(const struct Target *t, const Op *op, int k);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */

@@ -151,11 +151,12 @@ add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *
 	const Type *t = val_type(f->g, reader->in[k]);
 	Element one = element_of(l, t, narrow);
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
+	SelectCx kernels = pass_kernels(f->cx, narrow);
 	Prologue p = {0};
 
 	if (!f->cx->target || !f->cx->target->prologue)
 		return "kernels of this target read their operands from memory";
-	f->cx->target->prologue(f->cx->target, f->g, reader, k, narrow, &p);
+	f->cx->target->prologue(f->cx->target, f->g, reader, k, &kernels, &p);
 	if (p.why)
 		return arena_printf(f->g->module->arena, "%s: %s", op_info[reader->kind].name, p.why);
 	make->bytes += elements * leaf_bytes(l, one) + bytes * (p.copied ? 2 : 0);
@@ -255,8 +256,9 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 	if (!f->cx->target || !f->cx->target->prologue)
 		return -1;
 	DType narrow = narrow_of(f);
+	SelectCx kernels = pass_kernels(f->cx, narrow);
 
-	f->cx->target->prologue(f->cx->target, f->g, op, 0, narrow, &p);
+	f->cx->target->prologue(f->cx->target, f->g, op, 0, &kernels, &p);
 	if (p.why || !p.stores || !group_leaves(f, gid, v, t, &l))
 		return -1;
 	Element one = element_of(&l, t, narrow);

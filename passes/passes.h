@@ -13,6 +13,9 @@ ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_layout, pass_recomp
 #define LOSS_SCALE_SKIPPED "loss_scale.skipped"
 
 bool pass_disabled(const PassCtx *cx, const char *name); /* --disable NAME: a pass or a composite operator */
+bool pass_variant(const PassCtx *cx, const char *name);  /* may this variant of a kernel be chosen? Optimisations, as it were: none at -O0 */
+/* What a pass before select asks the target with: no tuning record, as that has the name of a group; --pass-limit does not count. */
+SelectCx pass_kernels(PassCtx *cx, DType narrow);
 void graph_sweep(Graph *g, Arena *scratch);              /* dce without asking: results and effects live */
 Graph *graph_named(const Module *m, const char *name, bool loop);
 void graph_place_after(Module *m, Graph *g, const Graph *before);

@@ -403,8 +403,10 @@ packed(const Narrow *n, const Op *op, int k, Val v)
 {
 	const Op *def = val_op(n->g, v);
 	const Target *t = n->cx->target;
+	SelectCx kernels = pass_kernels(n->cx, n->p.narrow);
 
-	return k == 1 && def && def->kind == OP_load && op->group >= 0 && is_f32(n, v) && t && t->packs && !strcmp(n->g->name, "train") && t->packs(t, n->g, op, n->cx->arch, n->p.narrow);
+	return k == 1 && def && def->kind == OP_load && op->group >= 0 && is_f32(n, v) && t && t->packs
+		&& !strcmp(n->g->name, "train") && t->packs(t, n->g, op, &kernels);
 }
 
 /* Operand k, v, in 16 bits, of a contraction or a concatenation. */

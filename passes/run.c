@@ -77,6 +77,24 @@ pass_disabled(const PassCtx *cx, const char *name)
 }
 
 bool
+pass_variant(const PassCtx *cx, const char *name)
+{
+	return cx->opt > 0 && !pass_disabled(cx, name);
+}
+
+static bool
+may_choose(void *cx, const char *variant)
+{
+	return pass_variant(cx, variant);
+}
+
+SelectCx
+pass_kernels(PassCtx *cx, DType narrow)
+{
+	return (SelectCx){.arch = cx->arch, .narrow = narrow, .may = may_choose, .cx = cx};
+}
+
+bool
 pass_enabled(const PassCtx *cx, const char *name)
 {
 	int i = pass_index(name, strlen(name));

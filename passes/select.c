@@ -17,7 +17,7 @@ may(void *cx, const char *variant)
 	char rule[64];
 
 	snprintf(rule, sizeof rule, "select.%s", variant);
-	return p->opt > 0 && !pass_disabled(p, variant) && pass_may(p, rule);
+	return pass_variant(p, variant) && pass_may(p, rule);
 }
 
 /* The tuning file's record of a group; *op: the op that it is named by. */

@@ -75,27 +75,13 @@ params_of(const GemmParams *p)
 {
 	Params q = {.family = p->algo->family};
 
-	switch (q.family) {
-	case FAMILY_cpu_brgemm:
-		q.cpu_brgemm.outer = p->panel_outer;
-		q.cpu_brgemm.pack = p->pack;
-		q.cpu_brgemm.copy = p->copy;
-		q.cpu_brgemm.pairs = (int)p->engine;
-		break;
-	case FAMILY_cpu_brgemm_dw:
-		q.cpu_brgemm_dw.parts = p->parts;
-		q.cpu_brgemm_dw.band = p->band;
-		q.cpu_brgemm_dw.images = p->images;
-		q.cpu_brgemm_dw.pairs = (int)p->engine;
-		break;
-	default:
-		break;
-	}
 	if (space_family[q.family].nparam) { /* all begin with the register tile */
 		q.cpu_brgemm.mr = p->mr;
 		q.cpu_brgemm.nv = p->nv;
 		q.cpu_brgemm.lanes = p->lanes;
 	}
+	if (p->algo->write)
+		p->algo->write(p, &q);
 	return q;
 }
 
@@ -112,19 +98,10 @@ static GemmParams
 gemm_of(const Algo *row, const Params *q)
 {
 	GemmParams p = {.algo = row, .mr = q->cpu_brgemm.mr, .nv = q->cpu_brgemm.nv, .lanes = q->cpu_brgemm.lanes,
-	                .parts = 1, .band = 1, .pack = q->family == FAMILY_cpu_strassen};
+	                .parts = 1, .band = 1};
 
-	if (q->family == FAMILY_cpu_brgemm) {
-		p.panel_outer = q->cpu_brgemm.outer;
-		p.pack = q->cpu_brgemm.pack;
-		p.copy = q->cpu_brgemm.copy;
-		p.engine = (EngineId)q->cpu_brgemm.pairs;
-	} else if (q->family == FAMILY_cpu_brgemm_dw) {
-		p.parts = q->cpu_brgemm_dw.parts;
-		p.band = q->cpu_brgemm_dw.band;
-		p.images = q->cpu_brgemm_dw.images;
-		p.engine = (EngineId)q->cpu_brgemm_dw.pairs;
-	}
+	if (row->read)
+		row->read(q, &p);
 	return p;
 }
 
@@ -144,12 +121,14 @@ gemm_parse(const char *text, GemmParams *p)
 }
 
 /* ---------------------------------------------------------------- what is possible */
+/* p's own if it is possible and not that of f32, which stands for any; else the one that would be chosen. */
 static EngineId
-engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const Algo *row)
+engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	EngineId e = engine_choose(g, op, cx->arch, cx->half);
+	bool own = p->engine != ENGINE_FMA && engine_can(g, op, cx->arch, cx->half, p->engine);
+	EngineId e = own ? p->engine : engine_choose(g, op, cx->arch, cx->half);
 
-	return row->engines >> e & 1 ? e : ENGINE_FMA;
+	return p->algo->engines >> e & 1 ? e : ENGINE_FMA;
 }
 
 /* What tune.def asks of op. */
@@ -157,7 +136,7 @@ static Facts
 facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
 	Facts f = {.matmul = op->kind == OP_matmul, .transposed = op->kind == OP_matmul && attr_bool(op, A_tb),
-	           .products = (int64_t)engine_wanted(g, op, cx, p->algo), .lanes_max = cx->arch->vector_bytes / 4,
+	           .products = (int64_t)engine_wanted(g, op, cx, p), .lanes_max = cx->arch->vector_bytes / 4,
 	           .regs = cx->arch->vector_bytes == 64 ? 32 : 16};
 
 	f.tiles = f.products == ENGINE_AMX;
@@ -223,9 +202,9 @@ weigh(const Line *l, const Graph *g, const Op *op, const PlanCx *cx, GemmParams 
 		why = "switched off";
 	if (!why)
 		*best = p;
-	if (!cx->select)
+	if (!cx->tell)
 		return;
-	Looked *looked = select_look(cx->select, g, op, l->name);
+	Looked *looked = select_look(cx->tell, g, op, l->name);
 
 	looked->chosen = !why;
 	looked->why = why ? why : l->row->chosen(g, op, &p);
@@ -249,15 +228,16 @@ misfit(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *d, Gemm
 static void
 tuned_choose(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *base, GemmParams *best)
 {
-	SelectCx *s = cx->select;
 	GemmParams p;
+	const char *why = misfit(g, op, cx, base, &p);
 
-	s->misfit = misfit(g, op, cx, base, &p);
-	if (s->misfit)
+	if (cx->tell)
+		cx->tell->misfit = why;
+	if (why)
 		return;
 	for (int i = 0; i < LINES; i++)
-		if (line[i].variant)
-			select_overrule(s, line[i].name, p.algo == line[i].row);
+		if (line[i].variant && cx->tell)
+			select_overrule(cx->tell, line[i].name, p.algo == line[i].row);
 	*best = p;
 }
 
@@ -310,15 +290,18 @@ gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, S
 	enum { MOST_ROWS = 64 }; /* of a tile: what fits then fits with fewer */
 	Trial t = {.g = g, .op = op, .cx = cx, .each = each, .each_cx = each_cx};
 
-	if (!space_parse("cpu", op_info[op->kind].name, kernel, &t.base) || !space_family[t.base.family].nparam)
+	GemmParams base;
+
+	if (!gemm_parse(kernel, &base))
 		return;
+	t.base = params_of(&base);
 	for (int i = 0; i < LINES && !t.ended; i++) {
 		Params q = {.family = line[i].row->family};
 
 		t.row = line[i].row;
 		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) || switched_off(&line[i], cx))
 			continue;
-		t.facts = facts_of(g, op, cx, &(GemmParams){.algo = t.row, .mr = MOST_ROWS});
+		t.facts = facts_of(g, op, cx, &(GemmParams){.algo = t.row, .mr = MOST_ROWS, .engine = base.engine});
 		space_each(&q, &t.facts, trial, &t);
 	}
 }

@@ -29,7 +29,11 @@ struct Algo {
 	double (*work)(const Graph *g, const Op *op); /* floating-point operations, for explain */
 	const char *beaten_by[ENGINE_COUNT]; /* engines of best that are faster whatever the shape: why */
 
-	/* p is zeros; false: the text is no other than another row's, or asks for what tables of microkernels do not hold. */
+	/* ---- its kernel's parameters */
+	/* Those of its family behind mr, nv and lanes, to the text's form and from it; what no text says is set by read. */
+	void (*write)(const GemmParams *p, Params *q);
+	void (*read)(const Params *q, GemmParams *p);
+
 	/* ---- memory */
 	/* What it makes of the second operand before all else, first in the workspace; behind it partial sums, tiles. */
 	int64_t (*panels)(const Graph *g, const Op *op, const GemmParams *p);

@@ -111,9 +111,11 @@ cpu_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, v
 	const Op *op = graph_group_contraction(g, group);
 
 	(void)t;
-	if (op)
-		gemm_space(g, op, &(PlanCx){arch_of(cx->arch), gemm_half(g, op), cx}, g->group.at[group].kernel, each,
-		           each_cx);
+	if (!op)
+		return;
+	PlanCx plan = {.arch = arch_of(cx->arch), .half = gemm_half(g, op), .select = cx};
+
+	gemm_space(g, op, &plan, g->group.at[group].kernel, each, each_cx);
 }
 
 static const char *
@@ -149,7 +151,8 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		return NULL;
 	}
 	if (contract) {
-		GemmParams p = gemm_plan(g, contract, &(PlanCx){arch_of(arch), gemm_half(g, contract), cx});
+		PlanCx plan = {.arch = arch_of(arch), .half = gemm_half(g, contract), .select = cx, .tell = cx};
+		GemmParams p = gemm_plan(g, contract, &plan);
 
 		gr->kernel = gemm_text(g->arena, &p);
 		if (p.algo->emit) {
@@ -231,19 +234,32 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 	return NULL;
 }
 
-static void
-cpu_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
+/* What a pass before select knows of the kernel. */
+static PlanCx
+plan_before(const SelectCx *cx)
 {
+	bool half = cx->narrow == DT_f16 || cx->narrow == DT_bf16;
+
+	return (PlanCx){.arch = arch_of(cx->arch), .half = half ? cx->narrow : DT_none, .select = cx};
+}
+
+static void
+cpu_prologue(const Target *t, const Graph *g, const Op *contract, int k, const SelectCx *cx, Prologue *p)
+{
+	PlanCx plan = plan_before(cx);
+
 	(void)t;
-	prologue_cost(g, contract, k, &(PlanCx){arch_of(g->module->arch), narrow == DT_f16 || narrow == DT_bf16 ? narrow : DT_none, NULL}, p);
+	prologue_cost(g, contract, k, &plan, p);
 }
 
 /* ---------------------------------------------------------------- 16 bits */
 static bool
-cpu_packs(const Target *t, const Graph *g, const Op *op, const char *arch, DType narrow)
+cpu_packs(const Target *t, const Graph *g, const Op *op, const SelectCx *cx)
 {
+	PlanCx plan = plan_before(cx);
+
 	(void)t;
-	return gemm_packs(g, op, &(PlanCx){arch_of(arch), narrow == DT_f16 || narrow == DT_bf16 ? narrow : DT_none, NULL});
+	return gemm_packs(g, op, &plan);
 }
 
 static DType

@@ -98,21 +98,25 @@ column_extent(const Graph *g, const Op *op)
 	return o->axis[op->kind == OP_matmul ? o->rank - 1 : op->kind == OP_conv2d_dw ? 0 : 1].n;
 }
 
-EngineId
-engine_choose(const Graph *g, const Op *op, const Arch *a, DType half)
+bool
+engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id)
 {
+	const Engine *e = &engines[id];
 	int64_t k = summed_extent(g, op);
 	bool asked = gemm_half(g, op) != DT_f16 || attr_bool(op, A_wide);
 
-	for (int i = ENGINE_COUNT; i-- > ENGINE_FMA + 1;) {
-		const Engine *e = &engines[i];
+	return id == ENGINE_FMA || (e->type == half && e->has(a) && k > 0 && k % e->unit == 0 && (asked || !e->asked));
+}
 
-		/* tests want short sums too */
-		if (e->type == half && e->has(a) && k > 0 && k % e->unit == 0 && (asked || !e->asked)
-		    && (k >= e->least || a->emulated))
-			return (EngineId)i;
-	}
-	return ENGINE_FMA;
+EngineId
+engine_choose(const Graph *g, const Op *op, const Arch *a, DType half)
+{
+	int i = ENGINE_COUNT - 1;
+
+	/* tests want short sums too */
+	while (!engine_can(g, op, a, half, (EngineId)i) || (summed_extent(g, op) < engines[i].least && !a->emulated))
+		i--;
+	return (EngineId)i;
 }
 
 void

@@ -28,7 +28,8 @@ typedef struct GemmParams {
 typedef struct PlanCx {
 	const Arch *arch;
 	DType half;              /* the operands' type where that is f16 or bf16: what it is, or what it will be; DT_none: f32 */
-	SelectCx *select;        /* variants that may be chosen, a tuning file's kernel, what was looked at; NULL: all may */
+	const SelectCx *select;  /* variants that may be chosen, a tuning file's kernel; NULL: all may */
+	SelectCx *tell;          /* gets what was looked at, and why the tuning file's kernel does not fit; NULL: nobody asks */
 } PlanCx;
 
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
@@ -162,7 +163,9 @@ typedef struct Engine {
 extern const Engine engines[ENGINE_COUNT];
 static inline const Engine *engine_of(const GemmParams *p) { return &engines[p->engine]; }
 static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; } /* are elements two numbers of 16 bits? */
-/* The one for operands of type `half` (DT_none: f32) on this processor. */
+/* Can these operands, of type `half` (DT_none: f32), be multiplied so on this processor? FMA can always. */
+bool engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id);
+/* The fastest that can. */
 EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
 void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 

@@ -203,10 +203,10 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 }
 
 static void
-cuda_prologue(const Target *t, const Graph *g, const Op *op, int k, DType narrow, Prologue *p)
+cuda_prologue(const Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx, Prologue *p)
 {
 	(void)t;
-	(op_has((OpKind)op->kind, T_WINDOW) ? cu_windows_prologue : cu_gemm_prologue)(g, op, k, narrow, p);
+	(op_has((OpKind)op->kind, T_WINDOW) ? cu_windows_prologue : cu_gemm_prologue)(g, op, k, cx->narrow, p);
 }
 
 /* Not the log-sums, nor a mask. */

@@ -4,6 +4,7 @@
  *  - a row says all that its kind of row must say, and a variant is one that --disable takes;
  *  - what a row prints it reads, and no other row does;
  *  - each processor and type has its engine, and short or odd sums have f32's;
+ *  - fuse and precision are told of the kernel that select would choose, with the same variants switched off;
  *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one;
  *  - what is worth trying (Target.space) is possible. */
 #include "harness.h"
@@ -45,18 +46,22 @@ listed(const char *variant)
 static void
 test_rows(Arena *a)
 {
+	int last = 0;
+
 	for (int i = 0; i < ROWS; i++) {
 		const Algo *r = rows[i].row;
 		bool kernel = r->emit != NULL;
 
+		last = rows[i].variant ? last : i;
 		check(r->family != FAMILY_none && r->doc && r->offer, "family, doc, offer", rows[i].name);
 		check(r->engines & ENGINES_F32, "an engine for whatever has none of its own", rows[i].name);
 		check(kernel == (space_family[r->family].nparam && r->why_not && r->pieces && r->ops[0] != OP_none),
 		      "a kernel of its own has operators, parameters, what forbids them, tasks", rows[i].name);
 		check(rows[i].variant == (r->time && r->work && r->chosen), "a variant is weighed", rows[i].name);
 		check(listed(rows[i].name) == rows[i].variant, "--disable", rows[i].name);
-		check(!rows[i].variant || !strcmp(rows[i].name, space_family[r->family].text), "a variant's name is its kernels'",
-		      rows[i].name);
+		check(!rows[i].variant || !strcmp(rows[i].name, space_family[r->family].text),
+		      "a variant's name is its kernels'", rows[i].name);
+		check(!r->write || r->read, "what is written is read", rows[i].name);
 		check(!r->keeps || r->panels, "what is kept is panels", rows[i].name);
 		check(!r->loads == !r->way, "operands that it makes as it loads them", rows[i].name);
 		if (!kernel)
@@ -70,7 +75,8 @@ test_rows(Arena *a)
 			      text);
 	}
 	check(!gemm_parse("plain", &(GemmParams){0}), "parameters", "plain");
-	check(!rows[ROWS - 1].row->ops[0] == !strcmp(rows[ROWS - 1].name, "plain"), "what takes everything", "plain");
+	check(!strcmp(rows[last].name, "plain") && rows[last].row->ops[0] == OP_none, "the last takes what is left",
+	      rows[last].name);
 	check(listed("keep") && !listed("brgemm"), "--disable", "keep");
 }
 
@@ -107,14 +113,21 @@ matmul_text(Arena *a, const char *type, int k, const char *attrs)
 static void
 test_engines(Arena *a, Diags *d)
 {
-	static const struct { const char *arch, *type; int k; const char *attrs; EngineId engine; } cases[] = {
-		{"sapphirerapids", "bf16", 64, "wide=true", ENGINE_AMX}, {"sapphirerapids", "bf16", 16, "wide=true", ENGINE_AMX},
-		{"sapphirerapids", "bf16", 14, "wide=true", ENGINE_FMA}, {"emulated-amx", "bf16", 14, "wide=true", ENGINE_AMX},
-		{"sapphirerapids", "bf16", 63, "wide=true", ENGINE_FMA}, {"znver4", "bf16", 64, "wide=true", ENGINE_PAIRS},
-		{"znver4", "f16", 64, "wide=true", ENGINE_FMA}, {"sapphirerapids-noamx", "bf16", 64, "wide=true", ENGINE_FMA},
-		{"sapphirerapids-noamx", "f16", 64, "wide=true", ENGINE_F16}, {"sapphirerapids", "f16", 64, "wide=true", ENGINE_F16},
-		{"sapphirerapids", "f16", 64, "", ENGINE_FMA}, {"x86-64-v3", "bf16", 64, "wide=true", ENGINE_FMA},
-		{"znver4", "f32", 64, "", ENGINE_FMA},
+	/* slow: what is possible too, but takes longer; FMA: nothing else is */
+	static const struct { const char *arch, *type; int k; const char *attrs; EngineId engine, slow; } cases[] = {
+		{"sapphirerapids", "bf16", 64, "wide=true", ENGINE_AMX, ENGINE_FMA},
+		{"sapphirerapids", "bf16", 16, "wide=true", ENGINE_AMX, ENGINE_FMA},
+		{"sapphirerapids", "bf16", 14, "wide=true", ENGINE_FMA, ENGINE_AMX},
+		{"sapphirerapids", "bf16", 63, "wide=true", ENGINE_FMA, ENGINE_FMA},
+		{"sapphirerapids", "f16", 64, "wide=true", ENGINE_F16, ENGINE_FMA},
+		{"sapphirerapids", "f16", 64, "", ENGINE_FMA, ENGINE_FMA},
+		{"sapphirerapids-noamx", "f16", 64, "wide=true", ENGINE_F16, ENGINE_FMA},
+		{"sapphirerapids-noamx", "bf16", 64, "wide=true", ENGINE_FMA, ENGINE_FMA},
+		{"emulated-amx", "bf16", 14, "wide=true", ENGINE_AMX, ENGINE_FMA},
+		{"znver4", "bf16", 64, "wide=true", ENGINE_PAIRS, ENGINE_FMA},
+		{"znver4", "f16", 64, "wide=true", ENGINE_FMA, ENGINE_FMA},
+		{"znver4", "f32", 64, "", ENGINE_FMA, ENGINE_FMA},
+		{"x86-64-v3", "bf16", 64, "wide=true", ENGINE_FMA, ENGINE_FMA},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -130,8 +143,9 @@ test_engines(Arena *a, Diags *d)
 		for (int e = 0; e < ENGINE_COUNT; e++) {
 			GemmParams other = p;
 
-			other.engine = (EngineId)e;
-			check(e == (int)p.engine || gemm_why_not(g, op, &cx, &other), "another engine", gemm_text(a, &other));
+			engine_set(g, op, (EngineId)e, &other);
+			check(!gemm_why_not(g, op, &cx, &other) == (e == (int)p.engine || (e && e == (int)cases[i].slow)),
+			      "another engine", gemm_text(a, &other));
 		}
 	}
 }
@@ -144,7 +158,7 @@ static const char *
 asked(Arena *a, const Graph *g, const Op *op, const char *arch, const char *text)
 {
 	SelectCx select = {.arch = arch, .tuned = text};
-	GemmParams p = gemm_plan(g, op, &(PlanCx){arch_named(arch), gemm_half(g, op), &select});
+	GemmParams p = gemm_plan(g, op, &(PlanCx){arch_named(arch), gemm_half(g, op), &select, &select});
 
 	check(!select.misfit == !strcmp(gemm_text(a, &p), text), "a kernel that fits is taken", text);
 	return select.misfit;
@@ -228,7 +242,7 @@ test_space(Arena *a, Diags *d)
 		const Graph *g = parsed(a, d, cases[i].arch, cases[i].graph)->graph.at[0];
 		const Op *op = contraction(g);
 		SelectCx select = {.arch = cases[i].arch};
-		PlanCx cx = {arch_named(cases[i].arch), gemm_half(g, op), &select};
+		PlanCx cx = {.arch = arch_named(cases[i].arch), .half = gemm_half(g, op), .select = &select};
 		GemmParams p = gemm_plan(g, op, &cx);
 		Tried t = {.a = a, .g = g, .op = op, .arch = cases[i].arch, .base = gemm_text(a, &p), .most = 1 << 20};
 		Tried u = t, v = t;
@@ -247,6 +261,42 @@ test_space(Arena *a, Diags *d)
 	}
 }
 
+/* ---------------------------------------------------------------- who asks before select */
+static bool
+no_winograd(void *cx, const char *variant)
+{
+	(void)cx;
+	return strcmp(variant, "winograd") != 0;
+}
+
+/* What fuse and precision are told is of the kernel that select chooses under the same switches. */
+static void
+test_before(Arena *a, Diags *d)
+{
+	static const struct { const char *arch; DType narrow; } cases[] = {
+		{"x86-64-v3", DT_none}, {"znver4", DT_none}, {"znver4", DT_bf16},
+	};
+	const Target *t = target_named("cpu");
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (int off = 0; off < 2; off++) {
+			const char *arch = cases[i].arch, *text = arena_printf(a, filter, 32, 64, 16, 16, 64, "", 32, 16, 16);
+			Graph *g = parsed(a, d, arch, text)->graph.at[0];
+			const Op *op = contraction(g);
+			SelectCx before = {.arch = arch, .narrow = cases[i].narrow, .may = off ? no_winograd : NULL}, cx = before;
+			Prologue p = {0};
+
+			vec_push(a, &g->group, ((Group){.name = "g", .workspace_offset = -1, .kept_offset = -1}));
+			t->prologue(t, g, op, 0, &before, &p);
+			check(!p.why && (p.times > 1) == !off && p.copied == off, "what fuse is told", arch);
+			check(before.looked.n == 0, "fuse leaves no verdict of kernels", arch);
+			check(t->packs(t, g, op, &before) == (!off || cases[i].narrow != DT_none), "what precision is told", arch);
+			g->op.at[op - g->op.at].group = 0;
+			cx.narrow = DT_none;
+			check(!t->select(t, g, 0, &cx) && cx.looked.n == 1 && cx.looked.at[0].chosen == !off, "what select says", arch);
+		}
+}
+
 int
 main(void)
 {
@@ -259,6 +309,7 @@ main(void)
 	test_engines(a, &d);
 	test_possible(a, &d);
 	test_space(a, &d);
+	test_before(a, &d);
 	printf("%d checks, %d failures\n", checks, failures);
 	arena_free(a);
 	return failures != 0;

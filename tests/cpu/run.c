@@ -193,7 +193,7 @@ gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32
 	while (!op_has((OpKind)g->op.at[c].kind, T_CONTRACT))
 		c++;
 	if (t->prologue)
-		t->prologue(t, g, &g->op.at[c], 0, DT_none, &first);
+		t->prologue(t, g, &g->op.at[c], 0, &(SelectCx){.arch = g->module->arch}, &first);
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 		bool whole = i >= c && type_same_shape(val_type(g, op->out[0]), val_type(g, g->op.at[c].out[0])), waits = op_info[op->kind].red >= 0;

@@ -133,12 +133,12 @@ stand_in_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *o
 }
 
 static void
-stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *r)
+stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, const SelectCx *cx, Prologue *r)
 {
 	const char *name = op_info[contract->kind].name;
 	size_t n = strlen(name);
 
-	(void)g, (void)k, (void)narrow;
+	(void)g, (void)k, (void)cx;
 	r->why = "the stand-in target makes no operands there";
 	for (const char *p = ((const StandIn *)t)->prologues; p && *p; p += strcspn(p, ","), p += *p == ',')
 		if (!strncmp(p, name, n) && (!p[n] || p[n] == ',' || p[n] == ':'))
@@ -171,9 +171,9 @@ stand_in_strided(const Target *t, const Graph *g, const Op *op, int k, const Typ
 }
 
 static bool
-stand_in_packs(const Target *t, const Graph *g, const Op *op, const char *arch, DType narrow)
+stand_in_packs(const Target *t, const Graph *g, const Op *op, const SelectCx *cx)
 {
-	(void)t, (void)g, (void)arch, (void)narrow;
+	(void)t, (void)g, (void)cx;
 	return op_has((OpKind)op->kind, T_CONTRACT);
 }
 
