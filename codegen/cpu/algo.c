@@ -75,29 +75,13 @@ params_of(const GemmParams *p)
 {
 	Params q = {.family = p->algo->family};
 
-	switch (q.family) {
-	case FAMILY_cpu_brgemm:
-		q.cpu_brgemm.outer = p->panel_outer;
-		q.cpu_brgemm.pack = p->pack;
-		q.cpu_brgemm.copy = p->copy;
-		q.cpu_brgemm.chains = p->chains;
-		q.cpu_brgemm.pairs = (int)p->engine;
-		break;
-	case FAMILY_cpu_brgemm_dw:
-		q.cpu_brgemm_dw.parts = p->parts;
-		q.cpu_brgemm_dw.band = p->band;
-		q.cpu_brgemm_dw.images = p->images;
-		q.cpu_brgemm_dw.chains = p->chains;
-		q.cpu_brgemm_dw.pairs = (int)p->engine;
-		break;
-	default:
-		break;
-	}
 	if (space_family[q.family].nparam) { /* all begin with the register tile */
 		q.cpu_brgemm.mr = p->mr;
 		q.cpu_brgemm.nv = p->nv;
 		q.cpu_brgemm.lanes = p->lanes;
 	}
+	if (p->algo->write)
+		p->algo->write(p, &q);
 	return q;
 }
 
@@ -114,21 +98,10 @@ static GemmParams
 gemm_of(const Algo *row, const Params *q)
 {
 	GemmParams p = {.algo = row, .mr = q->cpu_brgemm.mr, .nv = q->cpu_brgemm.nv, .lanes = q->cpu_brgemm.lanes,
-	                .parts = 1, .band = 1, .pack = q->family == FAMILY_cpu_strassen};
+	                .parts = 1, .band = 1};
 
-	if (q->family == FAMILY_cpu_brgemm) {
-		p.panel_outer = q->cpu_brgemm.outer;
-		p.pack = q->cpu_brgemm.pack;
-		p.copy = q->cpu_brgemm.copy;
-		p.chains = q->cpu_brgemm.chains;
-		p.engine = (EngineId)q->cpu_brgemm.pairs;
-	} else if (q->family == FAMILY_cpu_brgemm_dw) {
-		p.parts = q->cpu_brgemm_dw.parts;
-		p.band = q->cpu_brgemm_dw.band;
-		p.images = q->cpu_brgemm_dw.images;
-		p.chains = q->cpu_brgemm_dw.chains;
-		p.engine = (EngineId)q->cpu_brgemm_dw.pairs;
-	}
+	if (row->read)
+		row->read(q, &p);
 	return p;
 }
 
@@ -291,4 +264,50 @@ bool
 gemm_plain(const Graph *g, const Op *op, const Arch *a)
 {
 	return !base_of(g, op, &(PlanCx){.arch = a}).algo->emit;
+}
+
+/* ---------------------------------------------------------------- what is worth trying */
+typedef struct Trial {
+	const Graph *g; const Op *op; const PlanCx *cx;
+	const Algo *row;
+	Params base; Facts facts;
+	SpaceEach *each; void *each_cx;
+	bool ended;
+} Trial;
+
+static bool
+trial(void *cx, const Params *q)
+{
+	Trial *t = cx;
+	GemmParams p = gemm_of(t->row, q);
+
+	if (gemm_why_not(t->g, t->op, t->cx, &p))
+		return true;
+	Arena *a = arena_new();
+
+	t->ended = !t->each(t->each_cx, space_text(a, q), space_class(&t->base, q, &t->facts));
+	arena_free(a);
+	return !t->ended;
+}
+
+void
+gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, SpaceEach *each, void *each_cx)
+{
+	enum { MOST_ROWS = 64 }; /* of a tile: what fits then fits with fewer */
+	Trial t = {.g = g, .op = op, .cx = cx, .each = each, .each_cx = each_cx};
+
+	GemmParams base;
+
+	if (!gemm_parse(kernel, &base))
+		return;
+	t.base = params_of(&base);
+	for (int i = 0; i < LINES && !t.ended; i++) {
+		Params q = {.family = line[i].row->family};
+
+		t.row = line[i].row;
+		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) || switched_off(&line[i], cx))
+			continue;
+		t.facts = facts_of(g, op, cx, &(GemmParams){.algo = t.row, .mr = MOST_ROWS, .engine = base.engine});
+		space_each(&q, &t.facts, trial, &t);
+	}
 }

@@ -29,7 +29,11 @@ struct Algo {
 	double (*work)(const Graph *g, const Op *op); /* floating-point operations, for explain */
 	const char *beaten_by[ENGINE_COUNT]; /* engines of best that are faster whatever the shape: why */
 
-	/* p is zeros; false: the text is no other than another row's, or asks for what tables of microkernels do not hold. */
+	/* ---- its kernel's parameters */
+	/* Those of its family behind mr, nv and lanes, to the text's form and from it; what no text says is set by read. */
+	void (*write)(const GemmParams *p, Params *q);
+	void (*read)(const Params *q, GemmParams *p);
+
 	/* ---- memory */
 	/* What it makes of the second operand before all else, first in the workspace; behind it partial sums, tiles. */
 	int64_t (*panels)(const Graph *g, const Op *op, const GemmParams *p);
@@ -62,6 +66,8 @@ extern const char *const algo_variants[]; /* what --disable takes: names of vari
 const char *gemm_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p);
 /* The one choice: of a tuning file's kernel if there is one that fits, else of what is predicted to take least. */
 GemmParams gemm_plan(const Graph *g, const Op *op, const PlanCx *cx);
+/* Target.space of a group whose contraction is op and whose kernel has this text. */
+void gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, SpaceEach *each, void *each_cx);
 /* Does nothing but the plain kernel take op? As gemm_plan would say, for less. */
 bool gemm_plain(const Graph *g, const Op *op, const Arch *a);
 #endif

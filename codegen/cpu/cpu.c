@@ -146,6 +146,19 @@ cpu_kernel_version(const Target *t, const char *family)
 	return space_version("cpu", family);
 }
 
+static void
+cpu_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx)
+{
+	const Op *op = graph_group_contraction(g, group);
+
+	(void)t;
+	if (!op)
+		return;
+	PlanCx plan = {.arch = arch_of(cx->arch), .half = gemm_half(g, op), .select = cx};
+
+	gemm_space(g, op, &plan, g->group.at[group].kernel, each, each_cx);
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -418,6 +431,7 @@ const Target cpu_target = {
 	.select = cpu_select,
 	.tunable = cpu_tunable,
 	.kernel_version = cpu_kernel_version,
+	.space = cpu_space,
 	.variants = algo_variants,
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,

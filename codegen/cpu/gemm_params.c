@@ -403,11 +403,33 @@ direct_pieces(const Graph *g, const Op *op, const GemmParams *p)
 	return m.batch * ceil_div(m.m.n, matmul_block(&m, p));
 }
 
+static void
+direct_write(const GemmParams *p, Params *q)
+{
+	q->cpu_brgemm.outer = p->panel_outer;
+	q->cpu_brgemm.pack = p->pack;
+	q->cpu_brgemm.copy = p->copy;
+	q->cpu_brgemm.chains = p->chains;
+	q->cpu_brgemm.pairs = (int)p->engine;
+}
+
+static void
+direct_read(const Params *q, GemmParams *p)
+{
+	p->panel_outer = q->cpu_brgemm.outer;
+	p->pack = q->cpu_brgemm.pack;
+	p->copy = q->cpu_brgemm.copy;
+	p->chains = q->cpu_brgemm.chains;
+	p->engine = (EngineId)q->cpu_brgemm.pairs;
+}
+
 const Algo algo_direct = {
 	.family = FAMILY_cpu_brgemm,
 	.doc = "products of the operands themselves: matrices, convolutions and their gradients in the image",
 	.ops = {OP_matmul, OP_conv2d, OP_conv2d_dx},
 	.engines = ENGINES_ALL,
+	.write = direct_write,
+	.read = direct_read,
 	.offer = direct_offer,
 	.why_not = direct_why_not,
 	.panels = pack_bytes,
@@ -435,12 +457,34 @@ dw_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
 }
 
+static void
+dw_write(const GemmParams *p, Params *q)
+{
+	q->cpu_brgemm_dw.parts = p->parts;
+	q->cpu_brgemm_dw.band = p->band;
+	q->cpu_brgemm_dw.images = p->images;
+	q->cpu_brgemm_dw.chains = p->chains;
+	q->cpu_brgemm_dw.pairs = (int)p->engine;
+}
+
+static void
+dw_read(const Params *q, GemmParams *p)
+{
+	p->parts = q->cpu_brgemm_dw.parts;
+	p->band = q->cpu_brgemm_dw.band;
+	p->images = q->cpu_brgemm_dw.images;
+	p->chains = q->cpu_brgemm_dw.chains;
+	p->engine = (EngineId)q->cpu_brgemm_dw.pairs;
+}
+
 const Algo algo_dw = {
 	.family = FAMILY_cpu_brgemm_dw,
 	.doc = "products of the operands themselves: the gradient in a convolution's weights",
 	.ops = {OP_conv2d_dw},
 	.engines = ENGINES_ALL,
 	.chains = true,
+	.write = dw_write,
+	.read = dw_read,
 	.offer = direct_offer,
 	.why_not = dw_why_not,
 	.workspace = dw_workspace,

@@ -324,11 +324,19 @@ emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKe
 	main_emit(gc, op, p, &h, abuf, to, &epi, gk);
 }
 
+static void
+params_read(const Params *q, GemmParams *p)
+{
+	(void)q;
+	p->pack = true;
+}
+
 const Algo algo_strassen = {
 	.family = FAMILY_cpu_strassen,
 	.doc = "large matrix products of f32 by Strassen's algorithm, once over",
 	.ops = {OP_matmul},
 	.engines = ENGINES_F32,
+	.read = params_read,
 	.offer = offer,
 	.why_not = why_not,
 	.time = time_of,

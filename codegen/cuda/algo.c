@@ -167,3 +167,33 @@ cu_algo_select(Graph *g, int group, const Op *op, SelectCx *cx)
 	gr->workspace = cu_gemm_workspace(g, group, op, &p);
 	return true;
 }
+
+/* ---------------------------------------------------------------- what is worth trying */
+typedef struct Trial { Params base; Facts facts; SpaceEach *each; void *each_cx; bool ended; } Trial;
+
+static bool
+trial(void *cx, const Params *q)
+{
+	Trial *t = cx;
+	Arena *a = arena_new();
+
+	t->ended = !t->each(t->each_cx, space_text(a, q), space_class(&t->base, q, &t->facts));
+	arena_free(a);
+	return !t->ended;
+}
+
+/* Kernels in tiles; which engines of cuDNN there are only its library could say. */
+void
+cu_algo_space(const Graph *g, int group, const Op *op, const SelectCx *cx, SpaceEach *each, void *each_cx)
+{
+	Trial t = {.facts = cu_gemm_facts(g, group, op, cx->arch), .each = each, .each_cx = each_cx};
+	const CuAlgo *now;
+
+	space_parse("cuda", op_info[op->kind].name, g->group.at[group].kernel, &t.base);
+	now = cu_algo_of(t.base.family);
+	if (!now || !now->tiles)
+		return;
+	for (int i = 0; i < LINES && !t.ended; i++)
+		if (line[i].row->tiles && !switched_off(&line[i], cx) && !why_not(g, op, line[i].row, cx->arch))
+			space_each(&(Params){.family = line[i].row->family}, &t.facts, trial, &t);
+}

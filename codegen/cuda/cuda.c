@@ -238,6 +238,16 @@ cuda_kernel_version(const Target *t, const char *family)
 	return space_version("cuda", family);
 }
 
+static void
+cuda_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx)
+{
+	const Op *op = graph_group_contraction(g, group);
+
+	(void)t;
+	if (op)
+		cu_algo_space(g, group, op, cx, each, each_cx);
+}
+
 static DType
 cuda_mixed_dtype(const Target *t, const char *arch)
 {
@@ -453,6 +463,7 @@ const Target cuda_target = {
 	.variants = cu_variants,
 	.tunable = cuda_tunable,
 	.kernel_version = cuda_kernel_version,
+	.space = cuda_space,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.joins_launches = true,

@@ -3,7 +3,8 @@
  * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
  *  - a row says all that its kind of row must say, and a variant is one that --disable takes;
  *  - each architecture and type has its kernel, and of those in tiles no two offer themselves for the same numbers;
- *  - a tuning file's kernel is taken if it is possible, and else said why not, never wrong. */
+ *  - a tuning file's kernel is taken if it is possible, and else said why not, never wrong;
+ *  - what is worth trying (Target.space) is possible. */
 #include "../../codegen/codegen.h"
 #include "../../codegen/cuda/algo.h"
 #include <stdio.h>
@@ -173,6 +174,55 @@ test_records(Arena *a, Diags *d)
 	}
 }
 
+/* ---------------------------------------------------------------- what is worth trying */
+typedef struct Tried { Arena *a; Graph *g; const char *arch, *base; int n, bits[3]; bool met; } Tried;
+
+/* Each is a record that is taken, and the kernel that stands there has its own bits. */
+static bool
+try_one(void *cx, const char *kernel, BitsClass bits)
+{
+	Tried *t = cx;
+	SelectCx select = {.arch = t->arch, .tuned = kernel, .may = all};
+
+	bool takes = cu_algo_select(t->g, 0, &t->g->op.at[0], &select);
+
+	check(takes && !select.misfit, select.misfit ? select.misfit : "plain", kernel);
+	check(!strcmp(t->g->group.at[0].kernel, kernel), "is not what was asked for", kernel);
+	t->g->group.at[0].kernel = t->base;
+	check(strcmp(kernel, t->base) || bits == BITS_same, "has other bits than itself", kernel);
+	check((bits == BITS_rounds) == (space_family_of("cuda", NULL, kernel) == FAMILY_cuda_tf32), "rounds", kernel);
+	t->met |= !strcmp(kernel, t->base);
+	t->bits[bits]++;
+	return ++t->n > 0;
+}
+
+static void
+test_space(Arena *a, Diags *d)
+{
+	static const struct { const char *arch, *type; bool rounds; } cases[] = {
+		{"sm_75", "f32", false}, {"sm_80", "f32", true}, {"sm_80", "bf16", false}, {"sm_90a", "bf16", false},
+	};
+	int before = 0;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const char *which = arena_printf(a, "%s on %s", cases[i].type, cases[i].arch);
+		Graph *g = product(a, d, cases[i].type, 512);
+		SelectCx cx = {.arch = cases[i].arch, .may = all};
+
+		if (!g || !cu_algo_select(g, 0, &g->op.at[0], &cx))
+			continue;
+		Tried t = {.a = a, .g = g, .arch = cases[i].arch, .base = g->group.at[0].kernel};
+
+		cu_algo_space(g, 0, &g->op.at[0], &cx, try_one, &t);
+		check(t.n > 50 && t.met, "few kernels are tried", which);
+		check(t.bits[BITS_same] > 0 && t.bits[BITS_order] > 0, "classes of bits", which);
+		check((t.bits[BITS_rounds] > 0) == cases[i].rounds, "what rounds", which);
+		if (i == 3)
+			check(t.n > before, "wgmma is tried beside mma", which);
+		before = t.n;
+	}
+}
+
 int
 main(void)
 {
@@ -184,6 +234,7 @@ main(void)
 	test_rows(a);
 	test_defaults(a, &d);
 	test_records(a, &d);
+	test_space(a, &d);
 	printf("%d checks, %d failures\n", checks, failures);
 	arena_free(a);
 	return failures != 0;
