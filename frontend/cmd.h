@@ -74,6 +74,7 @@ typedef struct Job {                     /* one compilation */
 	const char *arch[16]; int narch; /* canonical, best first, no two the same */
 	Module *module;                  /* as loaded */
 	Tuning *tuning;                  /* NULL: no file */
+	Race *race;                      /* kernels of --race; NULL: an ordinary program */
 	uint64_t tuning_hash;            /* of the file's bytes; 0 without one */
 	bool seal;                       /* programs end in their length and hash */
 } Job;

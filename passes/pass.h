@@ -27,6 +27,14 @@ uint32_t tuning_count(const Tuning *t);
 /* Appends a group's key; returns its contraction or first op, NULL if the group is empty. */
 const Op *tuning_key(Buf *b, const Graph *g, int group, const char *target, const char *arch);
 
+/* ---- race.c: a race file's kernels by key, for racing programs */
+typedef struct Race Race;
+typedef struct RaceLine { const char *key, *kernel; VariantClass bits; int64_t bound; Loc at; bool used, told; } RaceLine; /* used: a group has the key; told: a warning was given */
+Race *race_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
+RaceLine *race_first(const Race *r, const char *key);         /* NULL if no line has the key */
+RaceLine *race_next(const Race *r, const RaceLine *l);        /* of the same key */
+void race_tell_unused(const Race *r);                         /* warns of keys that no group had */
+
 typedef struct PassCtx {
 	Module *module;
 	const Target *target;
@@ -43,6 +51,7 @@ typedef struct PassCtx {
 	bool failed;                       /* a pass reported a user error through module->diags */
 	int64_t memory_budget;             /* 0 = none */
 	Tuning *tuning;                    /* NULL = no file */
+	Race *race;                        /* NULL = no racing program */
 } PassCtx;
 
 typedef bool PassFn(Graph *g, PassCtx *cx);   /* changed anything? */

@@ -451,6 +451,7 @@ plan_copy(Half *h, const Choice *c, Arena *a, Cost *e)
 		*e = recompute_edit(h, c, graph_named(copy, h->g->name, false), a);
 	memset(&cx.verdict, 0, sizeof cx.verdict);
 	cx.memory_budget = 0;
+	cx.race = NULL; /* a racing program makes room for its own kernels, not for the others */
 	cx.check = cx.time_passes = false;
 	cx.print_after = cx.only = NULL;
 	cx.stop_stage = NULL;

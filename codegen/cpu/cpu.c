@@ -356,7 +356,7 @@ compile_graph(Compile *c, Graph *g)
 		if (done[last])
 			bug("its ops do not stand together");
 		done[last] = true;
-		group_compile(c, g, last, i, gk);
+		(g->group.at[last].variant.n ? group_race : group_compile)(c, g, last, i, gk);
 	}
 	bug_context = NULL;
 	once_first(c, gk);

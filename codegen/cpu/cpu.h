@@ -298,6 +298,8 @@ void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
 void scratch_plan(Graph *g, int64_t bytes);
 void scratch_check(GroupCx *gc, int64_t bytes);
 void group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
+/* The same of a racing program: its own kernels into gk->k, those of its variants into gk->variant. */
+void group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
 /* Workspace bytes that the group's split reductions need. */
 int64_t group_workspace(const Graph *g, int group);
 /* Begins a kernel function, or finds the one already emitted for this structure; *fresh says whether the body must be emitted. */

@@ -18,6 +18,7 @@
  *   ; packs: parameters       the stand-in target's contractions round parameters as they pack them
  *   ; windows: fused          kernels of the stand-in target's poolings take prologues and epilogues, those that the two lines above let
  *   ; tuning: RECORD          a line of a tuning file, VERSION in it replaced; the stand-in target takes parameters that begin with stand-in{
+ *   ; race: LINE              a line of a race file; a kernel stand-in{bytes=N,threads=M} has a workspace of N bytes and M bytes of memory of threads
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
@@ -119,7 +120,17 @@ stand_in_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	(void)t;
 	cx->misfit = cx->tuned && !fits ? "no parameters of the stand-in target" : NULL;
 	g->group.at[group].kernel = fits ? cx->tuned : "stand-in";
+	g->group.at[group].workspace = fits && strstr(cx->tuned, "bytes=") ? atoll(strstr(cx->tuned, "bytes=") + 6) : 0;
+	if (fits && strstr(cx->tuned, "threads=") && g->module->scratch_bytes < atoll(strstr(cx->tuned, "threads=") + 8))
+		g->module->scratch_bytes = atoll(strstr(cx->tuned, "threads=") + 8);
 	return NULL;
+}
+
+static bool
+stand_in_tunable(const Target *t, const char *kernel)
+{
+	(void)t;
+	return !strncmp(kernel, "stand-in", 8);
 }
 
 static const char *
@@ -177,14 +188,14 @@ stand_in_packs(const Target *t, const Graph *g, const Op *op, const char *arch, 
 	return op_has((OpKind)op->kind, T_CONTRACT);
 }
 
-/* The lines `; tuning:` as a file of that name; NULL without one. */
-static Tuning *
-tuning(const Golden *g, Diags *d)
+/* The lines of this command as a file's text. */
+static Buf
+lines(const Golden *g, const char *name)
 {
 	const char *line;
 	Buf b = {0};
 
-	for (int i = 0; (line = command(g, "tuning", i)); i++) {
+	for (int i = 0; (line = command(g, name, i)); i++) {
 		const char *at = strstr(line, "VERSION");
 
 		if (at)
@@ -192,10 +203,28 @@ tuning(const Golden *g, Diags *d)
 		else
 			buf_printf(&b, "%s\n", line);
 	}
+	return b;
+}
+
+/* The lines `; tuning:` as a file of that name; NULL without one. */
+static Tuning *
+tuning(const Golden *g, Diags *d)
+{
+	Buf b = lines(g, "tuning");
 	Tuning *t = b.n ? tuning_read(g->arena, d, "golden.tune", arena_strdup(g->arena, b.at), b.n) : NULL;
 
 	buf_free(&b);
 	return t;
+}
+
+static Race *
+race(const Golden *g, Diags *d)
+{
+	Buf b = lines(g, "race");
+	Race *r = b.n ? race_read(g->arena, d, "golden.race", arena_strdup(g->arena, b.at), b.n) : NULL;
+
+	buf_free(&b);
+	return r;
 }
 
 static bool
@@ -204,7 +233,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
+	                     .select = stand_in_select, .tunable = stand_in_tunable, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
@@ -217,7 +246,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
-	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags)};
+	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags), .race = race(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
 		fprintf(stderr, "%s: neither `; passes:` nor `; stage:`\n", g->path);
 		return false;
