@@ -23,9 +23,17 @@ typedef struct KernelRec {
 	bool scratch;                /* uses the thread's scratch */
 	double flops, bytes;
 } KernelRec;
-/* Kernels of Group.variant[variant], of a racing program: in no table that a loop runs. Variant 0 is the group's own, whose kernels are in the graph's table. */
+/* Kernels of Group.variant[variant], of a racing program: in no table that a loop runs. Variant 0 is the group's own,
+ * whose kernels are in the graph's table. */
 typedef struct VariantKernels { int group; uint32_t variant; VEC(KernelRec) k; } VariantKernels;
-typedef struct GraphKernels { const Graph *g; VEC(KernelRec) k; VEC(VariantKernels) variant; uint32_t nonce, addressed; } GraphKernels; /* nonce: so many come first that run once; addressed: bits of the first 32 inputs, those that hold an address for each example */
+/* nonce: so many come first that run once; addressed: bits of the first 32 inputs, those that hold an address for each
+ * example */
+typedef struct GraphKernels {
+	const Graph *g;
+	VEC(KernelRec) k;
+	VEC(VariantKernels) variant;
+	uint32_t nonce, addressed;
+} GraphKernels;
 typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */

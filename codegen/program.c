@@ -424,14 +424,16 @@ put_places(Buf *b, const Module *m, const Graph *g, int group, bool writes)
 
 			if (writes ? !val_is_stored(g, v) : inside || val_info(g, v)->offset < 0)
 				continue;
-			buf_printf(b, "%s[%lld,%lld,\"%s\"]", first ? "" : ",", (long long)val_info(g, v)->offset, (long long)type_bytes(val_type(g, v)), dtype_info[val_type(g, v)->dtype].name);
+			buf_printf(b, "%s[%lld,%lld,\"%s\"]", first ? "" : ",", (long long)val_info(g, v)->offset,
+			           (long long)type_bytes(val_type(g, v)), dtype_info[val_type(g, v)->dtype].name);
 			first = false;
 		}
 		if (writes && !op->dead && op->group == group && op->kind == OP_store) {
 			const State *s = module_state((Module *)(uintptr_t)m, attr_str(op, A_state));
 
 			if (s->offset != val_info(g, op->in[0])->offset)
-				buf_printf(b, "%s[%lld,%lld,\"%s\"]", first ? "" : ",", (long long)s->offset, (long long)type_bytes(&s->type), dtype_info[s->type.dtype].name);
+				buf_printf(b, "%s[%lld,%lld,\"%s\"]", first ? "" : ",", (long long)s->offset,
+				           (long long)type_bytes(&s->type), dtype_info[s->type.dtype].name);
 			first = first && s->offset == val_info(g, op->in[0])->offset;
 		}
 	}
@@ -446,7 +448,8 @@ put_variant(Buf *b, const Module *m, Arena *a, const GraphKernels *gk, int group
 
 	buf_printf(b, "%s{\"kernel\": ", which ? ",\n    " : "");
 	buf_json(b, v->kernel);
-	buf_printf(b, ", \"bits\": \"%s\", \"bound\": %lld, \"workspace\": %lld, \"rows\": [", variant_classes[v->bits], (long long)v->bound, (long long)v->workspace);
+	buf_printf(b, ", \"bits\": \"%s\", \"bound\": %lld, \"workspace\": %lld, \"rows\": [", variant_classes[v->bits],
+	           (long long)v->bound, (long long)v->workspace);
 	for (uint32_t i = 0; !which && i < gk->k.n; i++)
 		if (gk->k.at[i].group == group) {
 			buf_printf(b, "%s%u", first ? "" : ",", (unsigned)i);
@@ -472,7 +475,8 @@ put_races(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
 		buf_json(b, gr->name);
 		put_text(b, "record", gr->record);
 		put_layers(b, m, a, gk->g, (int)i);
-		buf_printf(b, ", \"workspace\": [%lld,%lld], \"kept\": [%lld,%lld], \"reads\": [", (long long)gr->workspace_offset, (long long)gr->workspace, (long long)gr->kept_offset,
+		buf_printf(b, ", \"workspace\": [%lld,%lld], \"kept\": [%lld,%lld], \"reads\": [",
+		           (long long)gr->workspace_offset, (long long)gr->workspace, (long long)gr->kept_offset,
 		           (long long)gr->kept);
 		put_places(b, m, gk->g, (int)i, false);
 		buf_printf(b, "], \"writes\": [");

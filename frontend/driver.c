@@ -488,6 +488,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 		return EXIT_FAILED;
 	if (stage)
 		return EXIT_GOOD;
+	if (j->race && k == j->narch - 1)
+		race_tell_unused(j->race);
 	if (!contracts_hold(*m, cx))
 		return EXIT_FAILED;
 	return check_budget(j, *m, cx);
@@ -689,8 +691,6 @@ emit_all(Job *j, const char *emit, Buf *out)
 		if (error)
 			return failure("%s: code for %s: %s", j->file, j->arch[k], error);
 	}
-	if (j->race)
-		race_tell_unused(j->race);
 	return EXIT_GOOD;
 }
 
@@ -768,8 +768,8 @@ link_all(Job *j, const char *path, const Buf *code)
 
 	if (status == EXIT_GOOD) {
 		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub,
-		                 .output = linked, .argv0 = self_path(j),
-		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda"), .race = j->race != NULL};
+		                 .output = linked, .argv0 = self_path(j), .race = j->race != NULL,
+		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 
 		status = error ? failure("%s: %s", path, error) : take_program(j, linked, path);

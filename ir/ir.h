@@ -176,8 +176,9 @@ typedef enum ResultKind {
 } ResultKind;
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
-/* One of several kernels of a group, in a racing program: what it alone needs. Class: `same` bits as the group's kernel, another `order` of sums, `round`: fewer
- * bits; bound, of those two: units of 2^-23 of the largest element of a result that one of its elements may differ by. */
+/* One of several kernels of a group, in a racing program: what it alone needs. Class: `same` bits as the group's own
+ * kernel, another `order` of sums, `round`: fewer bits; bound, of the latter two: how many roundings (2^-23 in f32) of
+ * a result's largest element any of its elements may differ by. */
 typedef enum VariantClass { CLASS_same, CLASS_order, CLASS_round, CLASS_COUNT } VariantClass;
 extern const char *const variant_classes[CLASS_COUNT];
 typedef struct GroupVariant { const char *kernel; VariantClass bits; int64_t bound, workspace, kept; } GroupVariant;
@@ -190,7 +191,8 @@ typedef struct Group {
 	int64_t kept, kept_offset; /* bytes that it makes of states alone, once, and reads in every call of the graph; 0, -1 */
 	bool once;               /* all of it is made of states alone: it runs in the first call, its results stay */
 	const char *record;      /* of a racing program: the key that a tuning file calls the kernel by; else NULL */
-	VEC(GroupVariant) variant;    /* of a racing program: the kernel itself, then others in its place; workspace and kept above are the largest of theirs */
+	/* of a racing program: the kernel itself, then others in its place; workspace and kept are the largest of theirs */
+	VEC(GroupVariant) variant;
 	uint32_t first, last;    /* ops [first, last) once graph_group_ops was asked; never printed */
 } Group;
 
@@ -286,7 +288,7 @@ Op *val_op(const Graph *g, Val v);                          /* its definition; N
 void graph_compact(Graph *g);
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
-void group_room(Group *gr);                                 /* workspace and kept: the largest of its variants'; without any they stay */
+void group_room(Group *gr);                                 /* workspace, kept: its variants' largest; without any they stay */
 bool group_is_map(const Graph *g, int group);               /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
 bool view_moves_nothing(const Graph *g, const Op *op);      /* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the operand's place */
 bool val_is_stored(const Graph *g, Val v);                  /* does its op store it, of a planned graph? A view in its operand's place is there already */

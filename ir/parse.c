@@ -524,7 +524,10 @@ parse_variant(Parse *p)
 	if (v.bits == CLASS_COUNT)
 		return p_error(p, p_loc(p), "same, order or round expected");
 	while (!p_at_line_end(p)) {
-		int64_t *number_at = p_keyword(p, "bound") ? &v.bound : p_keyword(p, "workspace") ? &v.workspace : p_keyword(p, "kept") ? &v.kept : NULL;
+		int64_t *number_at = p_keyword(p, "bound")       ? &v.bound
+		                     : p_keyword(p, "workspace") ? &v.workspace
+		                     : p_keyword(p, "kept")      ? &v.kept
+		                                                 : NULL;
 
 		if (!number_at)
 			return p_error(p, p_loc(p), "bound, workspace or kept expected");

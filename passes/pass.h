@@ -29,7 +29,8 @@ const Op *tuning_key(Buf *b, const Graph *g, int group, const char *target, cons
 
 /* ---- race.c: a race file's kernels by key, for racing programs */
 typedef struct Race Race;
-typedef struct RaceLine { const char *key, *kernel; VariantClass bits; int64_t bound; Loc at; bool used, told; } RaceLine; /* used: a group has the key; told: a warning was given */
+/* used: a group has the key; told: a warning was given */
+typedef struct RaceLine { const char *key, *kernel; VariantClass bits; int64_t bound; Loc at; bool used, told; } RaceLine;
 Race *race_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
 RaceLine *race_first(const Race *r, const char *key);         /* NULL if no line has the key */
 RaceLine *race_next(const Race *r, const RaceLine *l);        /* of the same key */

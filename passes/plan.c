@@ -6,7 +6,8 @@
  * at the same time. Inside a graph: best fit over a free list along the schedule; results live to the graph's end, inputs
  * from its start. Views that move nothing share their operand's buffer. A stored value is computed straight into its state's
  * place where every reader of the old value is done by then; else it has its own buffer and the store copies.
- * A group of a racing program has room for the largest of its kernels; where that breaks the memory budget, those that ask for the most go, and are said.
+ * A group of a racing program has room for the largest of its kernels; where that breaks the memory budget, those that
+ * ask for the most go, and are said.
  * What is made once and kept (Group.once, Group.kept) has a place of its own through the whole graph.
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
@@ -348,7 +349,8 @@ plan_module(Module *m, PassCtx *cx)
 			plan_graph(m, m->graph.at[i], cx, at);
 }
 
-/* Of a racing program: takes out the kernel that asks for the most memory beyond what its group's own kernel needs. False: none does. */
+/* Of a racing program: takes out the kernel that asks for the most memory beyond what its group's own kernel needs.
+ * False: none does. */
 static bool
 drop_variant(Module *m)
 {
@@ -362,7 +364,8 @@ drop_variant(Module *m)
 
 			for (uint32_t v = 1; v < gr->variant.n; v++) {
 				const GroupVariant *own = &gr->variant.at[0], *x = &gr->variant.at[v];
-				int64_t more = (x->workspace > own->workspace ? x->workspace - own->workspace : 0) + (x->kept > own->kept ? x->kept - own->kept : 0);
+				int64_t more = (x->workspace > own->workspace ? x->workspace - own->workspace : 0) +
+				               (x->kept > own->kept ? x->kept - own->kept : 0);
 
 				if (more > most) {
 					from = gr;
@@ -373,8 +376,11 @@ drop_variant(Module *m)
 		}
 	if (!from)
 		return false;
-	diag_warning(m->diags, (Loc){0}, "%s in place of %s does not race: with %lld more bytes the plan is beyond the memory budget", from->variant.at[which].kernel, from->name, (long long)most);
-	memmove(&from->variant.at[which], &from->variant.at[which + 1], sizeof *from->variant.at * (from->variant.n - which - 1));
+	diag_warning(m->diags, (Loc){0},
+	             "%s in place of %s does not race: with %lld more bytes the plan is beyond the memory budget",
+	             from->variant.at[which].kernel, from->name, (long long)most);
+	memmove(&from->variant.at[which], &from->variant.at[which + 1],
+	        sizeof *from->variant.at * (from->variant.n - which - 1));
 	from->variant.n--;
 	group_room(from);
 	return true;

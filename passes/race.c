@@ -1,11 +1,15 @@
-/* race.c: race files: other kernels for groups of a model, which a racing program runs in turn to find the fastest (runtime/race/README.md).
+/* race.c: race files: other kernels for groups of a model, which a racing program runs in turn to find the fastest
+ * (runtime/race/README.md).
  *
- *   KEY : KERNEL                            a kernel for all groups that a tuning file calls KEY (tuning_key, tuning.c); any number of lines to a key
- *   KEY : KERNEL ; bits=order bound=64      class and bound of what it computes (GroupVariant, ir.h); without: bits=same, 64 where a bound is needed
+ *   KEY : KERNEL                         a kernel for all groups that a tuning file calls KEY (tuning_key, tuning.c);
+ *                                        any number of lines to a key
+ *   KEY : KERNEL ; bits=order bound=64   class and bound of what it computes (GroupVariant, ir.h); without: bits=same,
+ *                                        64 where a bound is needed
  *
- * In: the file's text.   Out: a table by key, kernels in the order of their lines. Lines that begin with # are comments. A line that is none of
- * these, or that says what another one says, is a warning at its place, and left out. Whether a kernel fits a group, the target says (select.c); a key
- * that no group has is a warning in the end (race_tell_unused). */
+ * In: the file's text.   Out: a table by key, kernels in the order of their lines. Lines that begin with # are
+ * comments. A line that is none of these, or that says what another one says, is a warning at its place, and left out.
+ * Whether a kernel fits a group, the target says (select.c); a key that no group has is a warning in the end
+ * (race_tell_unused). */
 #include "passes.h"
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +52,8 @@ index_lines(Race *r)
 		for (int32_t k = r->next[i]; k >= 0; k = r->next[k])
 			if (!strcmp(r->line.at[k].kernel, r->line.at[i].kernel) && !r->line.at[k].told) {
 				r->line.at[k].told = true;
-				diag_warning(r->diags, r->line.at[k].at, "line %u asks for this kernel already", (unsigned)r->line.at[i].at.line);
+				diag_warning(r->diags, r->line.at[k].at, "line %u asks for this kernel already",
+				             (unsigned)r->line.at[i].at.line);
 			}
 }
 
@@ -63,7 +68,8 @@ read_facts(const char *s, RaceLine *l)
 		if (!strncmp(s, "bits=", 5)) {
 			int c = 0;
 
-			while (c < CLASS_COUNT && (strlen(variant_classes[c]) != n - 5 || strncmp(variant_classes[c], s + 5, n - 5)))
+			while (c < CLASS_COUNT &&
+			       (strlen(variant_classes[c]) != n - 5 || strncmp(variant_classes[c], s + 5, n - 5)))
 				c++;
 			if (c == CLASS_COUNT)
 				return "bits= is same, order or round";
@@ -87,10 +93,13 @@ read_facts(const char *s, RaceLine *l)
 static void
 read_line(Race *r, const char *text, Loc at)
 {
-	const char *colon = strstr(text, " : "), *kernel = colon ? colon + 3 : NULL, *facts = kernel ? strstr(kernel, " ; ") : NULL;
+	const char *colon = strstr(text, " : "), *kernel = colon ? colon + 3 : NULL,
+	           *facts = kernel ? strstr(kernel, " ; ") : NULL;
 	size_t n = kernel ? facts ? (size_t)(facts - kernel) : strlen(kernel) : 0;
 	RaceLine l = {.at = at};
-	const char *wrong = !n || colon == text || memchr(kernel, ' ', n) ? "expected KEY : KERNEL, and perhaps ` ; bits=order bound=64`" : read_facts(facts ? facts + 3 : "", &l);
+	const char *wrong = !n || colon == text || memchr(kernel, ' ', n)
+	                            ? "expected KEY : KERNEL, and perhaps ` ; bits=order bound=64`"
+	                            : read_facts(facts ? facts + 3 : "", &l);
 
 	if (wrong) {
 		diag_warning(r->diags, at, "this line is ignored: %s", wrong);

@@ -5,8 +5,9 @@
  * kernels (Target.variants) can be switched off and limited like rules; each that was looked at leaves a verdict.
  * In graphs that store nothing (eval, infer) what is made of states and constants alone is made in the first call and kept: whole groups (Group.once), and
  * what a kernel makes of such an operand, packed weights above all (Group.kept). Variant `keep`.
- * In a racing program the other kernels that a race file (race.c) has for a group are selected beside the group's own, each as if a tuning file asked for
- * it; the group then has the largest workspace, bytes kept and memory of threads of them all. One that does not fit is said once and left out.
+ * In a racing program the other kernels that a race file (race.c) has for a group are selected beside the group's own,
+ * each as if a tuning file asked for it; the group then has the largest workspace, bytes kept and memory of threads of
+ * them all. One that does not fit is said once and left out.
  * A group that the target cannot compile is a defect of fuse (it must have asked may_fuse), hence bug(). */
 #include "passes.h"
 #include <math.h>
@@ -101,7 +102,12 @@ select_variant(Graph *g, int group, RaceLine *l, const SelectCx *own, PassCtx *c
 	Group *gr = &g->group.at[group], was = *gr;
 	int64_t scratch = g->module->scratch_bytes;
 	/* what the group's own kernel does not keep, no other does */
-	SelectCx s = {.arch = cx->arch, .tuned = l->kernel, .steady = was.kept ? own->steady : NULL, .uses = own->uses, .may = may_race, .cx = cx};
+	SelectCx s = {.arch = cx->arch,
+	              .tuned = l->kernel,
+	              .steady = was.kept ? own->steady : NULL,
+	              .uses = own->uses,
+	              .may = may_race,
+	              .cx = cx};
 	GroupVariant *v = NULL;
 
 	gr->kept = 0;
@@ -113,7 +119,10 @@ select_variant(Graph *g, int group, RaceLine *l, const SelectCx *own, PassCtx *c
 	} else {
 		g->module->scratch_bytes = scratch;
 		if (!l->told)
-			diag_warning(g->module->diags, l->at, "this kernel does not fit, and does not race: %s", error ? error : s.misfit ? s.misfit : "it has no parameters to choose");
+			diag_warning(g->module->diags, l->at, "this kernel does not fit, and does not race: %s",
+			             error      ? error
+			             : s.misfit ? s.misfit
+			                        : "it has no parameters to choose");
 		l->told = true;
 	}
 	gr->kernel = was.kernel;
@@ -142,7 +151,8 @@ add_variants(Graph *g, int group, const SelectCx *own, PassCtx *cx)
 			continue;
 		if (!gr->variant.n) {
 			gr->record = arena_strdup(g->arena, key.at);
-			vec_push(g->arena, &gr->variant, ((GroupVariant){.kernel = gr->kernel, .workspace = gr->workspace, .kept = gr->kept}));
+			vec_push(g->arena, &gr->variant,
+			         ((GroupVariant){.kernel = gr->kernel, .workspace = gr->workspace, .kept = gr->kept}));
 		}
 		vec_push(g->arena, &gr->variant, *v);
 	}

@@ -589,7 +589,8 @@ group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 	context_free(gc);
 }
 
-/* Each variant is compiled as if it were the only one: its text is part of the key that functions are shared by (group_kernels). */
+/* Each variant is compiled as if it were the only one: its text is part of the key that functions are shared by
+ * (group_kernels). */
 void
 group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 {

@@ -121,7 +121,8 @@ stand_in_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	cx->misfit = cx->tuned && !fits ? "no parameters of the stand-in target" : NULL;
 	g->group.at[group].kernel = fits ? cx->tuned : "stand-in";
 	g->group.at[group].workspace = fits && strstr(cx->tuned, "bytes=") ? atoll(strstr(cx->tuned, "bytes=") + 6) : 0;
-	if (fits && strstr(cx->tuned, "threads=") && g->module->scratch_bytes < atoll(strstr(cx->tuned, "threads=") + 8))
+	if (fits && strstr(cx->tuned, "threads=") &&
+	    g->module->scratch_bytes < atoll(strstr(cx->tuned, "threads=") + 8))
 		g->module->scratch_bytes = atoll(strstr(cx->tuned, "threads=") + 8);
 	return NULL;
 }
@@ -233,9 +234,10 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
 	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .tunable = stand_in_tunable, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
+	                     .select = stand_in_select, .may_fuse = stand_in_may_fuse, .prologue = stand_in_prologue, .narrow = stand_in_narrow, .memory_rate = 1e9, .map_rate = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
+	s->t.tunable = stand_in_tunable;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
 	s->t.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
 	s->strides = command(g, "strides", 0);
@@ -246,7 +248,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
-	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags), .race = race(g, m->diags)};
+	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), .tuning = tuning(g, m->diags),
+	                .race = race(g, m->diags)};
 	if (!cx->only && !cx->stop_stage) {
 		fprintf(stderr, "%s: neither `; passes:` nor `; stage:`\n", g->path);
 		return false;
