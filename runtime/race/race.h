@@ -104,10 +104,12 @@ enum { RACE_RUNGS = 16 };
 typedef struct RaceRun {                     /* a record's race */
 	RaceScore *score;
 	int rung;                            /* 0: the first sample; nrung + 1: over */
+	int look;                            /* how often the last rung was doubled */
 	int leader, winner;                  /* texts; winner 0: the baseline stays */
 	RaceInterval gain;                   /* of the winner, else of the leader: shares of the baseline's time */
 	double charge;                       /* what the group behind loses by it, likewise; in gain already */
 } RaceRun;
+int race_want(const Race *r, int record);                 /* samples that the rung under way asks of each kernel */
 int race_alive(const Race *r, int record);
 bool race_over(const Race *r, int record);
 void race_judge(Race *r, int record);                     /* after samples were added: rungs that are complete */

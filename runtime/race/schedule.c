@@ -96,7 +96,7 @@ assign(const Race *r, int64_t step, int record, const bool *control, int32_t *or
 {
 	const RaceRecord *rec = &r->table.record[record];
 	Key *group = rt_alloc(sizeof *group * (size_t)rec->ngroup), *text = rt_alloc(sizeof *text * (size_t)rec->ntext);
-	int want = r->run[record].rung ? r->rung[r->run[record].rung - 1] : 1, n = 0, m = 0;
+	int want = race_want(r, record), n = 0, m = 0;
 
 	for (int i = 0; i < rec->ngroup; i++)
 		if (!control[rec->group[i]])

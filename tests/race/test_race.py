@@ -28,7 +28,7 @@ def expect(name, good, detail=""):
 
 
 def call(*args, **more):
-    return subprocess.run(args, capture_output=True, text=True, timeout=120, **more)
+    return subprocess.run(args, capture_output=True, text=True, timeout=900, **more)
 
 
 def tile(kernel, mr, nv):
