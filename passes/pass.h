@@ -29,7 +29,7 @@ const Op *tuning_key(Buf *b, const Graph *g, int group, const char *target, cons
 
 /* ---- race.c: a race file's kernels by key, for racing programs */
 typedef struct Race Race;
-/* used: a group has the key; told: a warning was given */
+/* bound 0: none was given; used: a group has the key; told: a warning was given */
 typedef struct RaceLine { const char *key, *kernel; VariantClass bits; int64_t bound; Loc at; bool used, told; } RaceLine;
 Race *race_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
 RaceLine *race_first(const Race *r, const char *key);         /* NULL if no line has the key */

@@ -4,7 +4,7 @@
  *   KEY : KERNEL                         a kernel for all groups that a tuning file calls KEY (tuning_key, tuning.c);
  *                                        any number of lines to a key
  *   KEY : KERNEL ; bits=order bound=64   class and bound of what it computes (GroupVariant, ir.h); without: bits=same,
- *                                        64 where a bound is needed
+ *                                        and a bound by the length of its sums (select.c)
  *
  * In: the file's text.   Out: a table by key, kernels in the order of their lines. Lines that begin with # are
  * comments. A line that is none of these, or that says what another one says, is a warning at its place, and left out.
@@ -13,8 +13,6 @@
 #include "passes.h"
 #include <stdlib.h>
 #include <string.h>
-
-enum { BOUND = 64 };               /* of the kernel tests: in units of 2^-23 of the largest element */
 
 struct Race {
 	Arena *arena;
@@ -86,7 +84,7 @@ read_facts(const char *s, RaceLine *l)
 	}
 	if (l->bits == CLASS_same && l->bound >= 0)
 		return "the same bits have no bound";
-	l->bound = l->bits == CLASS_same ? 0 : l->bound < 0 ? BOUND : l->bound;
+	l->bound = l->bound < 0 ? 0 : l->bound;
 	return NULL;
 }
 

@@ -95,9 +95,20 @@ may_race(void *cx, const char *variant)
 	return p->opt > 0 && !pass_disabled(p, variant);
 }
 
+/* How far from the group's own kernel another one may be that adds up in another order: as far as the kernel tests let
+ * (64) where a sum is of 1,024 products or fewer. Longer ones are sums over examples and pixels: gradients, which nearly
+ * cancel, so that errors are large beside what is left of them. */
+static int64_t
+default_bound(const Graph *g, const Op *op)
+{
+	double products = op->nout ? op_flops(g, op) / 2 / (double)type_elements(val_type(g, op->out[0])) : 0;
+
+	return (int64_t)(64 * sqrt(products > 1024 ? products / 1024 : 1));
+}
+
 /* The kernel of this line in the group's place, NULL if the group cannot have it. The group itself stays as it is. */
 static const GroupVariant *
-select_variant(Graph *g, int group, RaceLine *l, const SelectCx *own, PassCtx *cx)
+select_variant(Graph *g, int group, const Op *op, RaceLine *l, const SelectCx *own, PassCtx *cx)
 {
 	Group *gr = &g->group.at[group], was = *gr;
 	int64_t scratch = g->module->scratch_bytes;
@@ -115,7 +126,10 @@ select_variant(Graph *g, int group, RaceLine *l, const SelectCx *own, PassCtx *c
 
 	if (!error && !s.misfit && !strcmp(gr->kernel, l->kernel)) {
 		v = arena_new_of(cx->scratch, GroupVariant);
-		*v = (GroupVariant){.kernel = gr->kernel, .bits = l->bits, .bound = l->bound, .workspace = gr->workspace, .kept = gr->kept};
+		*v = (GroupVariant){.kernel = gr->kernel, .bits = l->bits, .bound = l->bound, .workspace = gr->workspace,
+		                    .kept = gr->kept};
+		if (v->bits != CLASS_same && !v->bound)
+			v->bound = default_bound(g, op);
 	} else {
 		g->module->scratch_bytes = scratch;
 		if (!l->told)
@@ -145,7 +159,7 @@ add_variants(Graph *g, int group, const SelectCx *own, PassCtx *cx)
 		l->used = true;
 		for (uint32_t i = 0; i < gr->variant.n; i++)
 			known |= !strcmp(l->kernel, gr->variant.at[i].kernel);
-		const GroupVariant *v = known ? NULL : select_variant(g, group, l, own, cx);
+		const GroupVariant *v = known ? NULL : select_variant(g, group, op, l, own, cx);
 
 		if (!v)
 			continue;
