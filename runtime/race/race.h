@@ -153,6 +153,7 @@ struct Race {
 	RaceRun *run;                        /* by record */
 	int64_t next;                        /* number of the next step */
 	int64_t spent;                       /* nanoseconds, those of a resumed journal included */
+	int64_t first;                       /* of that, when the first step was over */
 	int64_t begun;                       /* the clock when this process began, less what was spent before */
 	RaceSamples *reference;              /* by unit: of the reference steps under way */
 	double *expect;                      /* by unit: nanoseconds of the baseline */

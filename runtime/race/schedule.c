@@ -257,9 +257,9 @@ take_samples(Race *r, const bool *control, const int32_t *order, const int64_t *
 
 /* When what is left of the budget is what the last rung takes, it begins. */
 static void
-watch_time(Race *r)
+watch_time(Race *r, int64_t number)
 {
-	double most = 0, step = (double)r->spent / (double)(r->next + 1);
+	double most = 0, step = number > 0 ? (double)(r->spent - r->first) / (double)number : 0;
 
 	for (int i = 0; i < r->table.nrecord; i++) {
 		int alive = race_alive(r, i);
@@ -281,6 +281,8 @@ race_take(Race *r, int64_t number, RaceKind kind, const int32_t *order, const in
 	bool *control;
 	double state[RACE_LIMITS];
 
+	if (number == 0)
+		r->first = r->spent;
 	if (kind == RACE_REFERENCE) {
 		take_references(r, ns);
 		return;
@@ -299,5 +301,5 @@ race_take(Race *r, int64_t number, RaceKind kind, const int32_t *order, const in
 	if (r->steps >= QUIET_WINDOW)
 		r->steps = r->thrown = 0;
 	free(control);
-	watch_time(r);
+	watch_time(r, number);
 }

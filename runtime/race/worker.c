@@ -21,7 +21,7 @@
 
 #define WORKER_LEAST 500000000             /* nanoseconds before any kernel is said to hang, */
 #define WORKER_TIMES 20                    /* and times that of the baseline */
-#define WORKER_PATIENCE 300000000000       /* of kernels whose time is not known yet */
+#define WORKER_PATIENCE 300000000000       /* of kernels whose time is not known yet, and of what is no kernel */
 
 /* ---- the shared page */
 static size_t
@@ -330,10 +330,10 @@ worker_hangs(const Race *r, Watch *w)
 		return s->stuck;
 	now = rt_now();
 	passed = now - w->last < WORKER_COUNTS ? now - w->last : WORKER_COUNTS;
-	w->waited = s->beat == w->beat && s->unit >= 0 ? w->waited + passed : 0;
+	w->waited = s->beat == w->beat ? w->waited + passed : 0;
 	w->beat = s->beat;
 	w->last = now;
-	return w->waited * 1e9 > (double)s->limit;
+	return w->waited * 1e9 > (s->unit >= 0 ? (double)s->limit : (double)WORKER_PATIENCE);
 }
 
 static void
