@@ -388,6 +388,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 			buf_put(out, json.at, json.n);
 		} else {
 			loops_emit(&c, json.at);
+			group_race_align(&c);
 			error = llvm_finish(&c.l, o->emit, out, a);
 		}
 	}

@@ -138,6 +138,8 @@ def test_build(p):
         call(mantou, "build", x, *(arch if x == net else []), *y, "--emit", "asm", "-o", "-").stdout
         for x, y in ((net, ["--race", p.file]), (again, []))
     ]
+    functions = len(re.findall(r"^\t\.p2align\t6", asm[0], re.M))
+    expect("functions begin at cache lines", functions > len(re.findall(r"^\t\.type\t.*,@function", asm[0], re.M)) - 1 > 50)
     expect("code of IR with variants", asm[0] == asm[1] and len(asm[0]) > 100000, [len(x) for x in asm])
 
 
@@ -498,6 +500,14 @@ def test_deaths_without_reason(p):
         racing.returncode == 1 and "died three times" in said and len(seen) == 3,
         (racing.returncode, said, len(seen)),
     )
+
+
+def test_two_at_once(p):
+    racing = started(p, p.costs({}, 0.1), "both", 3, *LONG)
+    done = call(*p.command(p.costs({}, 0.1), "both", *LONG, "--resume"))
+    expect("a second race with the same journal", done.returncode == 1 and "another run" in done.stderr, done.stderr)
+    racing.communicate()
+    expect("harms the first one not", racing.returncode == 0 and p.journal("both")[-1] == {"end": "done"})
 
 
 def test_interrupted(p):
