@@ -185,8 +185,8 @@ judge_out(RaceRun *run, int text, const char *why)
 	run->score[text].why = why;
 }
 
-/* The relative noise of one sample: two samples of a kernel, one behind the other, differ by 0.954 of it or more in half
- * of all cases, if it is normal. */
+/* The relative noise of one sample: of two samples of a kernel, one behind the other, half differ by 0.954 of it or
+ * more, if it is normal. */
 static double
 judge_noise(const Race *r, int record)
 {
@@ -362,18 +362,16 @@ race_hurry(Race *r, int record)
 {
 	RaceRun *run = &r->run[record];
 
-	if (run->rung >= r->nrung)
-		return;
-	if (run->rung < 1)
-		run->rung = 1;
-	while (race_alive(r, record) > 3) {
-		int before = race_alive(r, record);
+	Rank *rank = rt_alloc(sizeof *rank * (size_t)r->table.record[record].ntext);
+	int n = judge_rank_all(r, record, rank);
 
-		judge_rung(r, record);
-		if (race_alive(r, record) == before)
-			break;
+	for (int i = 2; i < n && run->rung < r->nrung; i++)
+		judge_out(run, rank[i].text, "not among the best two when time was short");
+	if (run->rung < r->nrung) {
+		run->leader = rank[0].text;
+		run->rung = r->nrung;
 	}
-	run->rung = r->nrung;
+	free(rank);
 }
 
 void

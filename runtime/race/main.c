@@ -24,7 +24,7 @@ static const RaceOption race_options[] = {
 	{"graph", "train", OPT_GRAPH, "what is timed"},
 	{"threads", "N", OPT_NUMBER, "threads of every kernel (default: the processors this process may use)"},
 	{"seed", "N", OPT_NUMBER, "seed of the order in which kernels run (default 1)"},
-	{"rungs", "N,N,..", OPT_RUNGS, "samples of a kernel after which some leave; the last are fresh (default 2,4,8,16)"},
+	{"rungs", "N,N,..", OPT_RUNGS, "samples of a kernel at which some leave; the last: fresh ones (2,4,8,16)"},
 	{"output", "FILE", OPT_TEXT, "the journal, also -o (default PROGRAM.race)"},
 	{"resume", NULL, OPT_FLAG, "go on with the journal"},
 	{"costs", "FILE", OPT_TEXT, "times from a table in place of the clock: for tests"},

@@ -315,7 +315,7 @@ race_worker_stop(Race *r)
 	}
 }
 
-/* How long a kernel has run as the parent saw it: where the whole machine stood still, that is no time of the kernel's. */
+/* How long a kernel has run as the parent saw it: while the whole machine stood still, no time passed for either. */
 typedef struct Watch { uint64_t beat; double last, waited; } Watch;
 #define WORKER_LOOK 0.02                   /* seconds from one look to the next, */
 #define WORKER_COUNTS 0.04                 /* of which so many count */

@@ -68,7 +68,8 @@ make(Race *r, uint64_t race)
 	for (int t = 0; t < TEXTS; t++)
 		rows[t] = (RaceRows){&row, 1};
 	for (int i = 0; i < RECORDS; i++) {
-		record[i] = (RaceRecord){.key = "", .text = text[i], .ntext = TEXTS, .group = members[i], .ngroup = LAYERS};
+		record[i] = (RaceRecord){.key = "", .text = text[i], .ntext = TEXTS, .group = members[i]};
+		record[i].ngroup = LAYERS;
 		for (int t = 0; t < TEXTS; t++)
 			text[i][t] = (RaceText){.kernel = "abcdef" + t};
 	}
@@ -131,8 +132,8 @@ steps_of(Race *r, const Kind *k, uint64_t race)
 		RaceKind kind = race_plan(r, r->next, order);
 
 		for (int g = 0; g < GROUPS; g++)
-			ns[g] = (int64_t)(1e6 * (1 + g) * truth(k, race, g % RECORDS, order[g]) * exp(k->noise * normal(race,
-				r->next, g)) *
+			ns[g] = (int64_t)(1e6 * (1 + g) * truth(k, race, g % RECORDS, order[g]) *
+			                  exp(k->noise * normal(race, r->next, g)) *
 			                  phase(k, race, r->next, r->table.unit[g].limit));
 		race_take(r, r->next, kind, order, ns);
 		for (int i = 0; i < RECORDS; i++)

@@ -139,7 +139,8 @@ def test_build(p):
         for x, y in ((net, ["--race", p.file]), (again, []))
     ]
     functions = len(re.findall(r"^\t\.p2align\t6", asm[0], re.M))
-    expect("functions begin at cache lines", functions > len(re.findall(r"^\t\.type\t.*,@function", asm[0], re.M)) - 1 > 50)
+    all_of_them = len(re.findall(r"^\t\.type\t.*,@function", asm[0], re.M))
+    expect("functions begin at cache lines", functions >= all_of_them > 50, (functions, all_of_them))
     expect("code of IR with variants", asm[0] == asm[1] and len(asm[0]) > 100000, [len(x) for x in asm])
 
 
@@ -183,6 +184,45 @@ def test_refusals(p):
         done.returncode == 1 and "no kernel of the training step has another" in done.stderr,
         done.stderr,
     )
+
+
+def test_text(p):
+    """What of variants does not read back, or is no plan that can run."""
+    ir = call(mantou, "build", net, *arch, "--race", p.file, "--emit", "ir", "-o", "-").stdout
+    first = re.search(r"^  variant #(\d+) .*$", ir, re.M)
+    path = os.path.join(p.folder, "bad.ir")
+    for name, old, new, message in (
+        (
+            "a class of a variant",
+            first.group(0),
+            first.group(0).replace(" same", " few"),
+            "same, order or round expected",
+        ),
+        (
+            "a variant of another group",
+            first.group(0),
+            first.group(0).replace("#" + first.group(1), "#0"),
+            "a variant stands behind its group's line",
+        ),
+        ("a word behind a variant", first.group(0), first.group(0) + " often", "bound, workspace or kept expected"),
+        (
+            "a variant that needs more",
+            first.group(0),
+            first.group(0) + " workspace 99999999",
+            "has less room than its variant",
+        ),
+        (
+            "a first variant that is not the group's own",
+            first.group(0),
+            first.group(0).replace("mr=6", "mr=5"),
+            "the first must be its own kernel",
+        ),
+        ("a group's word", " record ", " recorded ", "kept_at, once or record expected"),
+        ("parameters of a variant", "mr=4,", "mr=61,", "is no plan that can run"),
+    ):
+        open(path, "w").write(ir.replace(old, new, 1))
+        done = call(mantou, "build", path, "--emit", "ir", "-o", "-")
+        expect(name, done.returncode == 1 and message in done.stderr, done.stderr)
 
 
 def test_budget_of_memory(p):
