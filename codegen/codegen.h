@@ -23,7 +23,17 @@ typedef struct KernelRec {
 	bool scratch;                /* uses the thread's scratch */
 	double flops, bytes;
 } KernelRec;
-typedef struct GraphKernels { const Graph *g; VEC(KernelRec) k; uint32_t nonce, addressed; } GraphKernels; /* nonce: so many come first that run once; addressed: bits of the first 32 inputs, those that hold an address for each example */
+/* Kernels of Group.variant[variant], of a racing program: in no table that a loop runs. Variant 0 is the group's own,
+ * whose kernels are in the graph's table. */
+typedef struct VariantKernels { int group; uint32_t variant; VEC(KernelRec) k; } VariantKernels;
+/* nonce: so many come first that run once; addressed: bits of the first 32 inputs, those that hold an address for each
+ * example */
+typedef struct GraphKernels {
+	const Graph *g;
+	VEC(KernelRec) k;
+	VEC(VariantKernels) variant;
+	uint32_t nonce, addressed;
+} GraphKernels;
 typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
@@ -36,6 +46,7 @@ typedef struct LinkOptions {
 	const char *stub;            /* where main is to be written, NAME.c */
 	const char *argv0;           /* to find librt.a beside the program */
 	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */
+	bool race;                   /* a racing program: librtrace.a, whose main knows the command race */
 } LinkOptions;
 /* NULL, or what was tried and what went wrong, in arena. */
 const char *link_program(Arena *a, const LinkOptions *o);

@@ -2,7 +2,8 @@
  *
  * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib, linked statically
  * where the system has it so, if its reader may meet gzip). The archive is looked for beside the program: in a build folder
- * runtime/librt.a, installed ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes its part. Errors tell what was tried:
+ * runtime/librt.a, installed ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes
+ * its part, and librtrace.a, for racing programs alone. Errors tell what was tried:
  * no cc, no archive, a full disk. */
 #define _GNU_SOURCE
 #include "codegen.h"
@@ -47,13 +48,15 @@ write_stub(Arena *a, const LinkOptions *o)
 {
 	Buf b = {0};
 
-	buf_printf(&b, "struct RtImage;\nint rt_main(int, char **, const struct RtImage *const *, int);\n");
+	const char *entry = o->race ? "rt_race_main" : "rt_main";
+
+	buf_printf(&b, "struct RtImage;\nint %s(int, char **, const struct RtImage *const *, int);\n", entry);
 	for (int i = 0; i < o->nobject; i++)
 		buf_printf(&b, "extern const struct RtImage mantou_image_%d;\n", i);
 	buf_printf(&b, "int\nmain(int argc, char **argv)\n{\n\tconst struct RtImage *const images[] = {");
 	for (int i = 0; i < o->nobject; i++)
 		buf_printf(&b, "&mantou_image_%d, ", i);
-	buf_printf(&b, "};\n\treturn rt_main(argc, argv, images, %d);\n}\n", o->nobject);
+	buf_printf(&b, "};\n\treturn %s(argc, argv, images, %d);\n}\n", entry, o->nobject);
 	bool good = file_write(o->stub, b.at, b.n);
 
 	buf_free(&b);
@@ -150,11 +153,14 @@ const char *
 link_program(Arena *a, const LinkOptions *o)
 {
 	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL, *cuda = beside(a, o->argv0, "librtcuda.a");
+	const char *race = o->race ? beside(a, o->argv0, "librtrace.a") : NULL;
 	int ncc, n = 0;
 	const char **cc = compiler_words(a, &ncc), **argv = arena_array(a, const char *, o->nobject + ncc + 32), *error;
 
 	if (!rt)
 		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR " (installed) beside mantou";
+	if (o->race && !race)
+		return "the archive librtrace.a (the command race) is not beside librt.a";
 	if (o->gzip && !gz)
 		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
 	if ((error = write_stub(a, o)))
@@ -173,6 +179,8 @@ link_program(Arena *a, const LinkOptions *o)
 	}
 	if (cuda)                                      /* what no image refers to stays out */
 		argv[n++] = cuda;
+	if (race)
+		argv[n++] = race;
 	argv[n++] = rt;
 	if (gz) {
 		argv[n++] = "-Wl,-Bstatic,-lz,-Bdynamic";

@@ -387,11 +387,10 @@ put_layers(Buf *b, const Module *m, Arena *a, const Graph *g, int group)
 }
 
 static void
-put_kernels(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
+put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *list, uint32_t n)
 {
-	buf_printf(b, ",\n  \"kernels\": [");
-	for (uint32_t i = 0; gk && i < gk->k.n; i++) {
-		const KernelRec *k = &gk->k.at[i];
+	for (uint32_t i = 0; i < n; i++) {
+		const KernelRec *k = &list[i];
 
 		buf_printf(b, "%s{\"name\": ", i ? ",\n   " : "");
 		buf_json(b, k->name);
@@ -402,14 +401,95 @@ put_kernels(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
 		for (int j = 0; j < k->nmap; j++)
 			buf_printf(b, "%s[%lld,%lld,%lld,%d,%d,%d,%d]%s", j ? "," : ", \"maps\": [", (long long)k->map[j].offset, (long long)k->map[j].inner, (long long)k->map[j].outer,
 			    (int)k->map[j].box[0], (int)k->map[j].box[1], (int)k->map[j].mul, (int)k->map[j].div, j + 1 == k->nmap ? "]" : "");
-		put_layers(b, m, a, gk->g, k->group);
+		put_layers(b, m, a, g, k->group);
 		put_number(b, "flops", k->flops);
 		put_number(b, "bytes", k->bytes);
 		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s", (long long)k->rows, k->mul, k->mul ? k->div : 1,
 		    (long long)k->grain, k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
 		buf_printf(b, "%s}", k->shares ? ", \"shares\": true" : "");
 	}
-	buf_printf(b, "]");
+}
+
+/* ---------------------------------------------------------------- groups of a racing program */
+/* Where a group reads (`what` 0) or writes (1) memory, but for its workspace: [offset, bytes, type], ... */
+static void
+put_places(Buf *b, const Module *m, const Graph *g, int group, bool writes)
+{
+	bool first = true;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && op->group == group && k < (writes ? op->nout : op->nin); k++) {
+			Val v = writes ? op->out[k] : op->in[k];
+			const Op *by = val_op(g, v);
+			bool inside = by && by->group == group;
+
+			if (writes ? !val_is_stored(g, v) : inside || val_info(g, v)->offset < 0)
+				continue;
+			buf_printf(b, "%s[%lld,%lld,\"%s\"]", first ? "" : ",", (long long)val_info(g, v)->offset,
+			           (long long)type_bytes(val_type(g, v)), dtype_info[val_type(g, v)->dtype].name);
+			first = false;
+		}
+		if (writes && !op->dead && op->group == group && op->kind == OP_store) {
+			const State *s = module_state((Module *)(uintptr_t)m, attr_str(op, A_state));
+
+			if (s->offset != val_info(g, op->in[0])->offset)
+				buf_printf(b, "%s[%lld,%lld,\"%s\"]", first ? "" : ",", (long long)s->offset,
+				           (long long)type_bytes(&s->type), dtype_info[s->type.dtype].name);
+			first = first && s->offset == val_info(g, op->in[0])->offset;
+		}
+	}
+}
+
+/* One kernel of a group: the group's own has its rows in the graph's table, another brings them along. */
+static void
+put_variant(Buf *b, const Module *m, Arena *a, const GraphKernels *gk, int group, uint32_t which)
+{
+	const GroupVariant *v = &gk->g->group.at[group].variant.at[which];
+	bool first = true;
+
+	buf_printf(b, "%s{\"kernel\": ", which ? ",\n    " : "");
+	buf_json(b, v->kernel);
+	buf_printf(b, ", \"bits\": \"%s\", \"bound\": %lld, \"workspace\": %lld, \"rows\": [", variant_classes[v->bits],
+	           (long long)v->bound, (long long)v->workspace);
+	for (uint32_t i = 0; !which && i < gk->k.n; i++)
+		if (gk->k.at[i].group == group) {
+			buf_printf(b, "%s%u", first ? "" : ",", (unsigned)i);
+			first = false;
+		}
+	for (uint32_t i = 0; which && i < gk->variant.n; i++)
+		if (gk->variant.at[i].group == group && gk->variant.at[i].variant == which)
+			put_kernels(b, m, a, gk->g, gk->variant.at[i].k.at, gk->variant.at[i].k.n);
+	buf_printf(b, "]}");
+}
+
+static void
+put_races(Buf *b, const Module *m, Arena *a, const GraphKernels *gk)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; gk && i < gk->g->group.n; i++) {
+		const Group *gr = &gk->g->group.at[i];
+
+		if (gr->variant.n < 2)
+			continue;
+		buf_printf(b, n++ ? ",\n   {\"group\": " : ",\n  \"races\": [{\"group\": ");
+		buf_json(b, gr->name);
+		put_text(b, "record", gr->record);
+		put_layers(b, m, a, gk->g, (int)i);
+		buf_printf(b, ", \"workspace\": [%lld,%lld], \"kept\": [%lld,%lld], \"reads\": [",
+		           (long long)gr->workspace_offset, (long long)gr->workspace, (long long)gr->kept_offset,
+		           (long long)gr->kept);
+		put_places(b, m, gk->g, (int)i, false);
+		buf_printf(b, "], \"writes\": [");
+		put_places(b, m, gk->g, (int)i, true);
+		buf_printf(b, "], \"variants\": [");
+		for (uint32_t v = 0; v < gr->variant.n; v++)
+			put_variant(b, m, a, gk, (int)i, v);
+		buf_printf(b, "]}");
+	}
+	buf_printf(b, n ? "]" : "");
 }
 
 static int64_t
@@ -456,7 +536,10 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			put_text(b, "multiple_at", where(m, a, g->multiple_loc));
 		}
 		put_results(b, g, a);
-		put_kernels(b, m, a, gk);
+		buf_printf(b, ",\n  \"kernels\": [");
+		put_kernels(b, m, a, g, gk ? gk->k.at : NULL, gk ? gk->k.n : 0);
+		buf_printf(b, "]");
+		put_races(b, m, a, gk);
 		buf_printf(b, "}");
 	}
 	buf_printf(b, "}");

@@ -77,6 +77,7 @@ typedef struct Job {                     /* one compilation */
 	const char *machine[16];         /* by arch: as tuning files call it; NULL: records of any machine */
 	Module *module;                  /* as loaded */
 	Tuning *tuning;                  /* NULL: no file */
+	Race *race;                      /* kernels of --race; NULL: an ordinary program */
 	uint64_t tuning_hash;            /* of the file's bytes; 0 without one */
 	bool seal;                       /* programs end in their length and hash */
 } Job;

@@ -332,6 +332,25 @@ load_tuning(Job *j)
 	return choose_machines(j);
 }
 
+/* The race file of --race. */
+static int
+load_race(Job *j)
+{
+	size_t bytes = 0;
+
+	if (!j->o->race)
+		return EXIT_GOOD;
+	if (strcmp(j->target->name, "cpu"))
+		return usage_error(j->command, "--race: target %s has no racing programs", j->target->name);
+	char *text = file_read(j->o->race, &bytes);
+
+	if (!text)
+		return failure("cannot read the race file '%s': %s", j->o->race, strerror(errno));
+	j->race = race_read(j->arena, j->module->diags, j->o->race, arena_strndup(j->arena, text, bytes), bytes);
+	free(text);
+	return EXIT_GOOD;
+}
+
 /* What settings.c would have refused and programs count with. */
 static int
 check_settings(const Job *j)
@@ -387,7 +406,9 @@ job_load(Job *j)
 		status = check_settings(j);
 	if (status == EXIT_GOOD && ir)
 		status = check_plan(j);
-	return status == EXIT_GOOD ? load_tuning(j) : status;
+	if (status == EXIT_GOOD)
+		status = load_tuning(j);
+	return status == EXIT_GOOD ? load_race(j) : status;
 }
 
 /* ---------------------------------------------------------------- passes */
@@ -409,7 +430,7 @@ job_context(const Job *j, Module *m, int k, PassCtx *cx)
 	*cx = (PassCtx){.module = m, .target = j->target, .arch = j->arch[k], .scratch = arena_new(), .opt = o->level < 0 ? 2 : (int)o->level,
 	                .disabled = o->disable.at, .ndisabled = o->disable.n, .print_after = o->print_after, .time_passes = o->time_passes,
 	                .memory_budget = memory_budget(j), .tuning = j->tuning, .machine = j->machine[k],
-	                .locked = o->locked};
+	                .locked = o->locked, .race = j->race};
 #ifdef MANTOU_CHECK
 	cx->check = true;
 #endif
@@ -512,6 +533,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 		return EXIT_FAILED;
 	if (stage)
 		return EXIT_GOOD;
+	if (j->race && k == j->narch - 1)
+		race_tell_unused(j->race);
 	if (!contracts_hold(*m, cx))
 		return EXIT_FAILED;
 	if (j->o->locked && tuning_lock_state(j->arena, *m, cx, true) != LOCK_HOLDS)
@@ -537,6 +560,8 @@ is_input(const Job *j, const struct stat *st)
 		return "the input";
 	if (same_file(j->o->tuning, st))
 		return "the tuning file";
+	if (same_file(j->o->race, st))
+		return "the race file";
 	for (uint32_t i = 0; i < j->diags.source.n; i++)
 		if (same_file(j->diags.source.at[i].name, st))
 			return "a file that the model uses";
@@ -790,7 +815,7 @@ link_all(Job *j, const char *path, const Buf *code)
 
 	if (status == EXIT_GOOD) {
 		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub,
-		                 .output = linked, .argv0 = self_path(j),
+		                 .output = linked, .argv0 = self_path(j), .race = j->race != NULL,
 		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 

@@ -35,6 +35,17 @@ view_moves_nothing(const Graph *g, const Op *op)
 	return true;
 }
 
+void
+group_room(Group *gr)
+{
+	for (uint32_t i = 0; i < gr->variant.n; i++) {
+		const GroupVariant *v = &gr->variant.at[i];
+
+		gr->workspace = i && gr->workspace > v->workspace ? gr->workspace : v->workspace;
+		gr->kept = i && gr->kept > v->kept ? gr->kept : v->kept;
+	}
+}
+
 bool
 group_is_map(const Graph *g, int group)
 {

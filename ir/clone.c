@@ -84,6 +84,14 @@ graph_clone_into(Module *m, const Graph *g)
 
 		gr.name = copy_text(a, gr.name);
 		gr.kernel = copy_text(a, gr.kernel);
+		gr.record = copy_text(a, gr.record);
+		memset(&gr.variant, 0, sizeof gr.variant);
+		for (uint32_t k = 0; k < g->group.at[i].variant.n; k++) {
+			GroupVariant v = g->group.at[i].variant.at[k];
+
+			v.kernel = copy_text(a, v.kernel);
+			vec_push(a, &gr.variant, v);
+		}
 		vec_push(a, &r->group, gr);
 	}
 }

@@ -535,6 +535,7 @@ unique_name(Graph *g, const char *wish)
 
 /* ---------------------------------------------------------------- modules and graphs */
 
+const char *const variant_classes[CLASS_COUNT] = {"same", "order", "round"};
 const char *const stage_names[STAGE_COUNT] = {
 #define X(name) #name,
 	STAGES(X)

@@ -176,6 +176,13 @@ typedef enum ResultKind {
 } ResultKind;
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
+/* One of several kernels of a group, in a racing program: what it alone needs. Class: `same` bits as the group's own
+ * kernel, another `order` of sums, `round`: fewer bits; bound, of the latter two: how many roundings (2^-23 in f32) of
+ * a result's largest element any of its elements may differ by. */
+typedef enum VariantClass { CLASS_same, CLASS_order, CLASS_round, CLASS_COUNT } VariantClass;
+extern const char *const variant_classes[CLASS_COUNT];
+typedef struct GroupVariant { const char *kernel; VariantClass bits; int64_t bound, workspace, kept; } GroupVariant;
+
 /* A kernel: the ops with Op.group == id, contiguous once scheduled. */
 typedef struct Group {
 	const char *name;        /* unique in the module, a C identifier; from the ops and the layer */
@@ -183,6 +190,9 @@ typedef struct Group {
 	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
 	int64_t kept, kept_offset; /* bytes that it makes of states alone, once, and reads in every call of the graph; 0, -1 */
 	bool once;               /* all of it is made of states alone: it runs in the first call, its results stay */
+	const char *record;      /* of a racing program: the key that a tuning file calls the kernel by; else NULL */
+	/* of a racing program: the kernel itself, then others in its place; workspace and kept are the largest of theirs */
+	VEC(GroupVariant) variant;
 	uint32_t first, last;    /* ops [first, last) once graph_group_ops was asked; never printed */
 } Group;
 
@@ -281,6 +291,7 @@ void graph_compact(Graph *g);
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
 const Op *graph_group_contraction(const Graph *g, int group); /* NULL: it has none */
+void group_room(Group *gr);                                 /* workspace, kept: its variants' largest; without any they stay */
 bool group_is_map(const Graph *g, int group);               /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
 bool view_moves_nothing(const Graph *g, const Op *op);      /* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the operand's place */
 bool val_is_stored(const Graph *g, Val v);                  /* does its op store it, of a planned graph? A view in its operand's place is there already */

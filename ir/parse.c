@@ -459,7 +459,7 @@ parse_brace_end(Parse *p)
 
 /* ---------------------------------------------------------------- graphs */
 
-/* group #0 NAME "kernel" workspace 64 at 4096 kept 128 kept_at 8192 once */
+/* group #0 NAME "kernel" workspace 64 at 4096 kept 128 kept_at 8192 once record "key" */
 static bool
 parse_group(Parse *p)
 {
@@ -491,11 +491,50 @@ parse_group(Parse *p)
 				return false;
 		} else if (p_keyword(p, "once")) {
 			gr.once = true;
+		} else if (p_keyword(p, "record")) {
+			p_space(p);
+			if (!(gr.record = p_quoted(p)))
+				return false;
 		} else {
-			return p_error(p, p_loc(p), "workspace, at, kept, kept_at or once expected");
+			return p_error(p, p_loc(p), "workspace, at, kept, kept_at, once or record expected");
 		}
 	}
 	vec_push(p->g->arena, &p->g->group, gr);
+	return true;
+}
+
+/* variant #0 "kernel" order bound 64 workspace 64 kept 128: of the last group */
+static bool
+parse_variant(Parse *p)
+{
+	GroupVariant v = {.bits = CLASS_COUNT};
+	Loc at = p_loc(p);
+	int64_t number;
+
+	if (!p_need_char(p, '#', "before the group's number") || !p_int(p, 0, INT32_MAX, "a group's number", &number))
+		return false;
+	if (number + 1 != p->g->group.n)
+		return p_error(p, at, "a variant stands behind its group's line");
+	p_space(p);
+	if (!(v.kernel = p_quoted(p)))
+		return false;
+	for (int i = 0; i < CLASS_COUNT && v.bits == CLASS_COUNT; i++)
+		if (p_keyword(p, variant_classes[i]))
+			v.bits = (VariantClass)i;
+	if (v.bits == CLASS_COUNT)
+		return p_error(p, p_loc(p), "same, order or round expected");
+	while (!p_at_line_end(p)) {
+		int64_t *number_at = p_keyword(p, "bound")       ? &v.bound
+		                     : p_keyword(p, "workspace") ? &v.workspace
+		                     : p_keyword(p, "kept")      ? &v.kept
+		                                                 : NULL;
+
+		if (!number_at)
+			return p_error(p, p_loc(p), "bound, workspace or kept expected");
+		if (!p_int(p, 0, INT64_MAX, "a number", number_at))
+			return false;
+	}
+	vec_push(p->g->arena, &p->g->group.at[number].variant, v);
 	return true;
 }
 
@@ -515,6 +554,9 @@ parse_body(Parse *p)
 				p_skip_line(p);
 		} else if (p_keyword(p, "group")) {
 			if (!parse_group(p))
+				p_skip_line(p);
+		} else if (p_keyword(p, "variant")) {
+			if (!parse_variant(p))
 				p_skip_line(p);
 		} else if (!parse_op(p)) {
 			p_skip_line(p);

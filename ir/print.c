@@ -312,7 +312,25 @@ print_group(Buf *b, const Group *gr, int number)
 		buf_printf(b, " kept_at %lld", (long long)gr->kept_offset);
 	if (gr->once)
 		buf_printf(b, " once");
+	if (gr->record) {
+		buf_printf(b, " record ");
+		print_quoted(b, gr->record);
+	}
 	buf_printf(b, "\n");
+	for (uint32_t i = 0; i < gr->variant.n; i++) {
+		const GroupVariant *v = &gr->variant.at[i];
+
+		buf_printf(b, "  variant #%d ", number);
+		print_quoted(b, v->kernel);
+		buf_printf(b, " %s", variant_classes[v->bits]);
+		if (v->bound)
+			buf_printf(b, " bound %lld", (long long)v->bound);
+		if (v->workspace)
+			buf_printf(b, " workspace %lld", (long long)v->workspace);
+		if (v->kept)
+			buf_printf(b, " kept %lld", (long long)v->kept);
+		buf_printf(b, "\n");
+	}
 }
 
 /* `repeat` opens a brace, its `end` is the closing one; an end that closes nothing stays a word. */

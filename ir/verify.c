@@ -364,6 +364,16 @@ check_groups(Verify *v)
 			complain(v, NULL, "group #%u (%s) has no op", (unsigned)i, names[i]);
 		if (v->stage >= STAGE_selected && !gr->kernel)
 			complain(v, NULL, "group #%u (%s) has no kernel at stage %s", (unsigned)i, names[i], v->m->stage);
+		if (gr->variant.n && (!gr->record || v->stage < STAGE_selected ||
+		                      strcmp(gr->variant.at[0].kernel, gr->kernel ? gr->kernel : "")))
+			complain(v, NULL,
+			         "group #%u (%s) has variants, of which the first must be its own kernel, and a "
+			         "record, at stage selected",
+			         (unsigned)i, names[i]);
+		for (uint32_t k = 0; k < gr->variant.n; k++)
+			if (gr->variant.at[k].workspace > gr->workspace || gr->variant.at[k].kept > gr->kept)
+				complain(v, NULL, "group #%u (%s) has less room than its variant %s needs", (unsigned)i,
+				         names[i], gr->variant.at[k].kernel);
 		if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset < 0)
 			complain(v, NULL, "group #%u (%s) has no place for its workspace", (unsigned)i, names[i]);
 		else if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset % PLACE_ALIGN)

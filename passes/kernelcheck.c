@@ -86,6 +86,14 @@ kernelcheck(const Module *m, const Target *t, const char *arch, Arena *a)
 		for (uint32_t i = 0; i < g->group.n; i++) {
 			const char *error = check_group(t, arch, c, (int)i, &g->group.at[i], &s, a);
 
+			for (uint32_t v = 0; !error && v < g->group.at[i].variant.n; v++) {
+				Group one = g->group.at[i];
+
+				one.kernel = one.variant.at[v].kernel;
+				one.workspace = one.variant.at[v].workspace;
+				one.kept = one.variant.at[v].kept;
+				error = check_group(t, arch, c, (int)i, &one, &s, a);
+			}
 			if (error)
 				return error;
 			c->group.at[i] = g->group.at[i]; /* others ask whether it keeps */

@@ -27,6 +27,15 @@ typedef struct Decision {
 	bool misfit;                       /* as the record names no way that there is */
 } Decision;
 
+/* ---- race.c: a race file's kernels by key, for racing programs */
+typedef struct Race Race;
+/* bound 0: none was given; used: a group has the key; told: a warning was given */
+typedef struct RaceLine { const char *key, *kernel; VariantClass bits; int64_t bound; Loc at; bool used, told; } RaceLine;
+Race *race_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
+RaceLine *race_first(const Race *r, const char *key);         /* NULL if no line has the key */
+RaceLine *race_next(const Race *r, const RaceLine *l);        /* of the same key */
+void race_tell_unused(const Race *r);                         /* warns of keys that no group had */
+
 typedef struct PassCtx {
 	Module *module;
 	const Target *target;
@@ -46,6 +55,7 @@ typedef struct PassCtx {
 	Tuning *tuning;                    /* NULL = no file */
 	const char *machine;               /* as tuning files call it; NULL: not known, records of any machine */
 	bool locked;                       /* a record that does not fit is an error */
+	Race *race;                        /* NULL = no racing program */
 } PassCtx;
 
 /* ---- tuning_lock.c */

@@ -6,6 +6,8 @@
  * at the same time. Inside a graph: best fit over a free list along the schedule; results live to the graph's end, inputs
  * from its start. Views that move nothing share their operand's buffer. A stored value is computed straight into its state's
  * place where every reader of the old value is done by then; else it has its own buffer and the store copies.
+ * A group of a racing program has room for the largest of its kernels; where that breaks the memory budget, those that
+ * ask for the most go, and are said.
  * What is made once and kept (Group.once, Group.kept) has a place of its own through the whole graph.
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
@@ -332,8 +334,8 @@ plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 		g->val.at[v].offset = p.life[p.root[v]].needed ? p.life[p.root[v]].offset : -1;
 }
 
-bool
-pass_plan(Module *m, PassCtx *cx)
+static void
+plan_module(Module *m, PassCtx *cx)
 {
 	int64_t at = FAULT_BYTES;
 
@@ -345,6 +347,51 @@ pass_plan(Module *m, PassCtx *cx)
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
 			plan_graph(m, m->graph.at[i], cx, at);
+}
+
+/* Of a racing program: takes out the kernel that asks for the most memory beyond what its group's own kernel needs.
+ * False: none does. */
+static bool
+drop_variant(Module *m)
+{
+	Group *from = NULL;
+	uint32_t which = 0;
+	int64_t most = 0;
+
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 0; k < m->graph.at[i]->group.n; k++) {
+			Group *gr = &m->graph.at[i]->group.at[k];
+
+			for (uint32_t v = 1; v < gr->variant.n; v++) {
+				const GroupVariant *own = &gr->variant.at[0], *x = &gr->variant.at[v];
+				int64_t more = (x->workspace > own->workspace ? x->workspace - own->workspace : 0) +
+				               (x->kept > own->kept ? x->kept - own->kept : 0);
+
+				if (more > most) {
+					from = gr;
+					which = v;
+					most = more;
+				}
+			}
+		}
+	if (!from)
+		return false;
+	diag_warning(m->diags, (Loc){0},
+	             "%s in place of %s does not race: with %lld more bytes the plan is beyond the memory budget",
+	             from->variant.at[which].kernel, from->name, (long long)most);
+	memmove(&from->variant.at[which], &from->variant.at[which + 1],
+	        sizeof *from->variant.at * (from->variant.n - which - 1));
+	from->variant.n--;
+	group_room(from);
+	return true;
+}
+
+bool
+pass_plan(Module *m, PassCtx *cx)
+{
+	do
+		plan_module(m, cx);
+	while (cx->memory_budget && m->arena_bytes > cx->memory_budget && drop_variant(m));
 	const char *error = plancheck(m, cx->scratch);
 
 	if (error)

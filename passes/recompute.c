@@ -452,6 +452,7 @@ plan_copy(Half *h, const Choice *c, Arena *a, Cost *e)
 	memset(&cx.verdict, 0, sizeof cx.verdict);
 	memset(&cx.choice, 0, sizeof cx.choice);
 	cx.memory_budget = 0;
+	cx.race = NULL; /* a racing program makes room for its own kernels, not for the others */
 	cx.check = cx.time_passes = false;
 	cx.print_after = cx.only = NULL;
 	cx.stop_stage = NULL;

@@ -5,6 +5,9 @@
  * kernels (Target.variants) can be switched off and limited like rules; each that was looked at leaves a verdict.
  * In graphs that store nothing (eval, infer) what is made of states and constants alone is made in the first call and kept: whole groups (Group.once), and
  * what a kernel makes of such an operand, packed weights above all (Group.kept). Variant `keep`.
+ * In a racing program the other kernels that a race file (race.c) has for a group are selected beside the group's own,
+ * each as if a tuning file asked for it; the group then has the largest workspace, bytes kept and memory of threads of
+ * them all. One that does not fit is said once and left out.
  * A group that the target cannot compile is a defect of fuse (it must have asked may_fuse), hence bug(). */
 #include "passes.h"
 #include <math.h>
@@ -86,6 +89,98 @@ find_once(Graph *g, PassCtx *cx)
 	return settle_once(g, cx);
 }
 
+/* ---------------------------------------------------------------- racing programs */
+/* Of a kernel that a race file names: limits and counts are for choices. */
+static bool
+may_race(void *cx, const char *variant)
+{
+	PassCtx *p = cx;
+
+	return p->opt > 0 && !pass_disabled(p, variant);
+}
+
+/* How far from the group's own kernel another one may be that adds up in another order: as far as the kernel tests let
+ * (64) where a sum is of 1,024 products or fewer. Longer ones are sums over examples and pixels: gradients, which nearly
+ * cancel, so that errors are large beside what is left of them. */
+static int64_t
+default_bound(const Graph *g, const Op *op)
+{
+	double products = op->nout ? op_flops(g, op) / 2 / (double)type_elements(val_type(g, op->out[0])) : 0;
+
+	return (int64_t)(64 * sqrt(products > 1024 ? products / 1024 : 1));
+}
+
+/* The kernel of this line in the group's place, NULL if the group cannot have it. The group itself stays as it is. */
+static const GroupVariant *
+select_variant(Graph *g, int group, const Op *op, RaceLine *l, const SelectCx *own, PassCtx *cx)
+{
+	Group *gr = &g->group.at[group], was = *gr;
+	int64_t scratch = g->module->scratch_bytes;
+	/* what the group's own kernel does not keep, no other does */
+	SelectCx s = {.arch = cx->arch,
+	              .tuned = l->kernel,
+	              .steady = was.kept ? own->steady : NULL,
+	              .uses = own->uses,
+	              .may = may_race,
+	              .cx = cx};
+	GroupVariant *v = NULL;
+
+	gr->kept = 0;
+	const char *error = cx->target->select(cx->target, g, group, &s);
+
+	if (!error && !s.misfit && !strcmp(gr->kernel, l->kernel)) {
+		v = arena_new_of(cx->scratch, GroupVariant);
+		*v = (GroupVariant){.kernel = gr->kernel, .bits = l->bits, .bound = l->bound, .workspace = gr->workspace,
+		                    .kept = gr->kept};
+		if (v->bits != CLASS_same && !v->bound)
+			v->bound = default_bound(g, op);
+	} else {
+		g->module->scratch_bytes = scratch;
+		if (!l->told)
+			diag_warning(g->module->diags, l->at, "this kernel does not fit, and does not race: %s",
+			             error      ? error
+			             : s.misfit ? s.misfit
+			                        : "it has no parameters to choose");
+		l->told = true;
+	}
+	gr->kernel = was.kernel;
+	gr->workspace = was.workspace;
+	gr->kept = was.kept;
+	return v;
+}
+
+/* The race file's kernels for the group beside its own, and room for each of them. */
+static void
+add_variants(Graph *g, int group, const TuneKeys *keys, const SelectCx *own, PassCtx *cx)
+{
+	Group *gr = &g->group.at[group];
+	Buf key = {0};
+
+	buf_printf(&key, "%s %s %s ", cx->target->name, cx->arch && *cx->arch ? cx->arch : "-",
+	           cx->machine && *cx->machine ? cx->machine : "*");
+	const Op *op = tuning_key(&key, keys, group);
+
+	for (RaceLine *l = op ? race_first(cx->race, key.at) : NULL; l; l = race_next(cx->race, l)) {
+		bool known = !strcmp(l->kernel, gr->kernel);
+
+		l->used = true;
+		for (uint32_t i = 0; i < gr->variant.n; i++)
+			known |= !strcmp(l->kernel, gr->variant.at[i].kernel);
+		const GroupVariant *v = known ? NULL : select_variant(g, group, op, l, own, cx);
+
+		if (!v)
+			continue;
+		if (!gr->variant.n) {
+			gr->record = arena_strdup(g->arena, key.at);
+			vec_push(g->arena, &gr->variant,
+			         ((GroupVariant){.kernel = gr->kernel, .workspace = gr->workspace, .kept = gr->kept}));
+		}
+		vec_push(g->arena, &gr->variant, *v);
+	}
+	group_room(gr);
+	buf_free(&key);
+}
+
 static bool
 has_variant(const Target *t, const char *name)
 {
@@ -120,12 +215,13 @@ bool
 pass_select(Graph *g, PassCtx *cx)
 {
 	bool *steady = has_variant(cx->target, "keep") ? find_once(g, cx) : NULL;
-	const TuneKeys *keys = cx->tuning && cx->opt > 0 ? tuning_keys(g, cx->scratch, select_keeps(cx)) : NULL;
+	bool asked = cx->race || (cx->tuning && cx->opt > 0);
+	const TuneKeys *keys = asked ? tuning_keys(g, cx->scratch, select_keeps(cx)) : NULL;
 	const uint32_t *uses = graph_use_counts(g, cx->scratch);
 
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Op *op = NULL;
-		TuneRecord *r = record_of(keys, (int)i, cx, &op);
+		TuneRecord *r = record_of(cx->tuning && cx->opt > 0 ? keys : NULL, (int)i, cx, &op);
 		SelectCx s = {.arch = cx->arch, .tuned = r ? r->value : NULL, .steady = steady, .uses = uses, .may = may,
 			.cx = cx};
 		const char *error = cx->target->select(cx->target, g, (int)i, &s);
@@ -140,6 +236,8 @@ pass_select(Graph *g, PassCtx *cx)
 		}
 		if (r)
 			tell_record(g, r, op, s.misfit, s.off, cx);
+		if (cx->race && cx->target->tunable && cx->target->tunable(cx->target, g->group.at[i].kernel))
+			add_variants(g, (int)i, keys, &s, cx);
 	}
 	tell_kept(g, cx);
 	return g->group.n > 0;

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Timing { double median, least, most; } Timing;
-
 typedef struct Bench {
 	RtHost *h;
 	bool infer;
@@ -28,21 +26,6 @@ typedef struct Trace {
 	double origin;
 	int base;
 } Trace;
-
-static int
-bench_compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static Timing
-bench_timing(double *x, int64_t n)
-{
-	qsort(x, (size_t)n, sizeof *x, bench_compare);
-	return (Timing){.median = n & 1 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2, .least = x[0], .most = x[n - 1]};
-}
 
 /* ---- running */
 
@@ -347,7 +330,7 @@ bench_trace_try(Bench *b)
 /* ---- reports */
 
 static void
-bench_print_json(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t profiled)
+bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64_t profiled)
 {
 	const RtHost *h = b->h;
 	double n = (double)(h->program.batch * (b->infer ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
@@ -384,7 +367,7 @@ bench_print_json(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t
 }
 
 static void
-bench_print_text(const Bench *b, Timing s, bool suspect, const Trace *t, int64_t profiled)
+bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64_t profiled)
 {
 	const RtHost *h = b->h;
 	double n = (double)(h->program.batch * (b->infer ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
@@ -422,13 +405,13 @@ rt_bench(RtHost *h)
 	Bench b = {.h = h, .seconds = rt_alloc(sizeof(double) * (size_t)h->opt.repeat)};
 	int64_t profiled = h->opt.bench_steps < 20 ? h->opt.bench_steps : 20;
 	Trace t = {0};
-	Timing s;
+	RtTiming s;
 	bool suspect;
 
 	if (!bench_trace_try(&b) || !bench_prepare(&b) || !bench_measure(&b)
 	    || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
 		return rt_die(h);
-	s = bench_timing(b.seconds, h->opt.repeat);
+	s = rt_timing(b.seconds, h->opt.repeat);
 	suspect = b.peak > 0 && b.gflop / s.least * 1e9 > b.peak;
 	if (h->opt.json)
 		bench_print_json(&b, s, suspect, &t, profiled);

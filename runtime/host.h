@@ -56,6 +56,11 @@ void rt_lock_release(RtLock *l);
 bool rt_lock_file(int fd);                                  /* a file's own lock; false where another run holds it */
 
 
+/* ---------------------------------------------------------------- samples (stats.c) */
+typedef struct RtTiming { double median, least, most; } RtTiming;
+RtTiming rt_timing(double *x, int64_t n);     /* sorts them; n > 0 */
+double rt_median(const double *x, int64_t n); /* leaves them as they are; NAN of none */
+
 /* ---------------------------------------------------------------- element types (dtype.c) */
 typedef struct RtDTypeInfo { const char *name; int bytes; char kind; const char *safetensors, *npy; double low, high; } RtDTypeInfo;
 extern const RtDTypeInfo rt_dtype[RT_DTYPE_COUNT];
@@ -144,6 +149,8 @@ typedef struct RtProgram {
 	RtLoop train, eval, infer;
 } RtProgram;
 bool rt_program_read(RtProgram *p, const char *text, RtError *e);
+/* Fills g->row. nkernel: functions of the image, -1: not known yet. */
+bool rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e);
 int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
 int64_t rt_row_tasks(const RtRow *r, int64_t n);
 /* May so many examples run in batches of this graph, the last one smaller? False, and why not, where it takes only

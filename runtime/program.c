@@ -239,8 +239,8 @@ program_maps(RtRow *r, const Json *list)
 	return true;
 }
 
-static bool
-program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
+bool
+rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 {
 	int k = 0;
 
@@ -339,7 +339,8 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 	if ((g->seed >= 0 && !program_inside(p, g->seed, 8)) || (g->step >= 0 && !program_inside(p, g->step, 8))
 	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)))
 		return rt_fail(e, "seed, step or rate of graph %s lies outside the arena", g->name);
-	return program_results(p, g, rt_json_get(o, "results"), e) && program_rows(g, rt_json_get(o, "kernels"), -1, e);
+	return program_results(p, g, rt_json_get(o, "results"), e) &&
+	       rt_program_rows(g, rt_json_get(o, "kernels"), -1, e);
 }
 
 static bool

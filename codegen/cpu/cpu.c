@@ -372,7 +372,7 @@ compile_graph(Compile *c, Graph *g)
 		if (done[last])
 			bug("its ops do not stand together");
 		done[last] = true;
-		group_compile(c, g, last, i, gk);
+		(g->group.at[last].variant.n ? group_race : group_compile)(c, g, last, i, gk);
 	}
 	bug_context = NULL;
 	once_first(c, gk);
@@ -404,6 +404,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 			buf_put(out, json.at, json.n);
 		} else {
 			loops_emit(&c, json.at);
+			group_race_align(&c);
 			error = llvm_finish(&c.l, o->emit, out, a);
 		}
 	}

@@ -293,6 +293,7 @@ typedef struct Compile {
 	ValTables table;         /* of the graph being compiled */
 	const bool *steady;      /* of it: graph_steady */
 	VEC(V) fn;               /* by index */
+	bool races;              /* some group has several kernels */
 	const char *error;
 } Compile;
 
@@ -304,6 +305,10 @@ void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
 void scratch_plan(Graph *g, int64_t bytes);
 void scratch_check(GroupCx *gc, int64_t bytes);
 void group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
+/* The same of a racing program: its own kernels into gk->k, those of its variants into gk->variant. */
+void group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
+/* Of a racing program, behind all else: functions begin at cache lines, so that their place decides no race. */
+void group_race_align(Compile *c);
 /* Workspace bytes that the group's split reductions need. */
 int64_t group_workspace(const Graph *g, int group);
 /* Begins a kernel function, or finds the one already emitted for this structure; *fresh says whether the body must be emitted. */

@@ -591,6 +591,40 @@ group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 	context_free(gc);
 }
 
+/* Each variant is compiled as if it were the only one: its text is part of the key that functions are shared by
+ * (group_kernels). */
+void
+group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
+{
+	Group *gr = &g->group.at[group], was = *gr;
+
+	c->races = true;
+	for (uint32_t i = 0; i < was.variant.n; i++) {
+		GraphKernels one = {.g = g};
+		const GroupVariant *v = &was.variant.at[i];
+
+		gr->kernel = v->kernel;
+		gr->workspace = v->workspace;
+		gr->kept = v->kept;
+		group_compile(c, g, group, first, i ? &one : gk);
+		if (i) {
+			VariantKernels r = {.group = group, .variant = i};
+
+			memcpy(&r.k, &one.k, sizeof r.k);
+			vec_push(c->arena, &gk->variant, r);
+		}
+	}
+	*gr = was;
+}
+
+void
+group_race_align(Compile *c)
+{
+	for (V f = c->races ? LLVMGetFirstFunction(c->l.mod) : NULL; f; f = LLVMGetNextFunction(f))
+		if (!LLVMIsDeclaration(f))
+			LLVMSetAlignment(f, 64);
+}
+
 int64_t
 group_workspace(const Graph *g, int group)
 {

@@ -20,6 +20,7 @@
  *   ; tuning: RECORD          a line of a tuning file; the stand-in target takes parameters of stand-in.2{
  *   ; machine: WORD           whose records these are
  *   ; locked: yes             like --locked: a record that is stale or does not fit is an error
+ *   ; race: LINE              a line of a race file; a kernel stand-in{bytes=N,threads=M} has a workspace of N bytes and M bytes of memory of threads
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; choice: TEXT            a choice holds it, written `KEY : take=N of WAYS`
@@ -129,6 +130,10 @@ stand_in_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	(void)t;
 	cx->misfit = cx->tuned && !fits ? "no parameters of the stand-in target" : NULL;
 	g->group.at[group].kernel = fits ? cx->tuned : "stand-in";
+	g->group.at[group].workspace = fits && strstr(cx->tuned, "bytes=") ? atoll(strstr(cx->tuned, "bytes=") + 6) : 0;
+	if (fits && strstr(cx->tuned, "threads=") &&
+	    g->module->scratch_bytes < atoll(strstr(cx->tuned, "threads=") + 8))
+		g->module->scratch_bytes = atoll(strstr(cx->tuned, "threads=") + 8);
 	return NULL;
 }
 
@@ -137,6 +142,13 @@ stand_in_version(const Target *t, const char *family)
 {
 	(void)t;
 	return strcmp(family, "stand-in") ? -1 : 2;
+}
+
+static bool
+stand_in_tunable(const Target *t, const char *kernel)
+{
+	(void)t;
+	return !strncmp(kernel, "stand-in", 8);
 }
 
 static const char *
@@ -194,19 +206,37 @@ stand_in_packs(const Target *t, const Graph *g, const Op *op, const SelectCx *cx
 	return op_has((OpKind)op->kind, T_CONTRACT);
 }
 
-/* The lines `; tuning:` as a file of that name; NULL without one. */
-static Tuning *
-tuning(const Golden *g, Diags *d)
+/* The lines of this command as a file's text. */
+static Buf
+lines(const Golden *g, const char *name)
 {
 	const char *line;
 	Buf b = {0};
 
-	for (int i = 0; (line = command(g, "tuning", i)); i++)
+	for (int i = 0; (line = command(g, name, i)); i++)
 		buf_printf(&b, "%s\n", line);
+	return b;
+}
+
+/* The lines `; tuning:` as a file of that name; NULL without one. */
+static Tuning *
+tuning(const Golden *g, Diags *d)
+{
+	Buf b = lines(g, "tuning");
 	Tuning *t = b.n ? tuning_read(g->arena, d, "golden.tune", arena_strdup(g->arena, b.at), b.n) : NULL;
 
 	buf_free(&b);
 	return t;
+}
+
+static Race *
+race(const Golden *g, Diags *d)
+{
+	Buf b = lines(g, "race");
+	Race *r = b.n ? race_read(g->arena, d, "golden.race", arena_strdup(g->arena, b.at), b.n) : NULL;
+
+	buf_free(&b);
+	return r;
 }
 
 static bool
@@ -220,6 +250,7 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                     .machine.budget.rates = {.bytes = 1e9, .flops = 1e9},
 	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
+	s->t.tunable = stand_in_tunable;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
 	s->machine.budget.rates.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
 	s->strides = command(g, "strides", 0);
@@ -230,8 +261,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
 	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
-	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0), 
-	                .tuning = tuning(g, m->diags),
+	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0),
+	                .tuning = tuning(g, m->diags), .race = race(g, m->diags),
 	                .machine = command(g, "machine", 0), .locked = command(g, "locked", 0) != NULL};
 	if (cx->tuning)
 		tuning_bind(cx->tuning, &s->t, cx->arch, cx->machine, cx->locked);
