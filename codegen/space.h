@@ -4,6 +4,7 @@
 #ifndef CODEGEN_SPACE_H
 #define CODEGEN_SPACE_H
 #include "../ir/ir.h"
+#include "../ir/target.h"
 
 /* FAMILY_cpu_brgemm, ..: a row of the table each; FAMILY_none: a text that is no row's. */
 typedef enum FamilyId {
@@ -77,7 +78,6 @@ bool space_tunable(FamilyId f);
 void space_each(const Params *p, const Facts *facts, bool (*each)(void *cx, const Params *p), void *cx);
 /* How the kernel associates its sums: two of one group and of one key give the same bits. */
 const char *space_order_key(Arena *a, const Params *p, const Facts *facts);
-typedef enum BitsClass { BITS_same, BITS_order, BITS_rounds } BitsClass;
 BitsClass space_class(const Params *base, const Params *p, const Facts *facts);
 /* The table for people, in Markdown. */
 void space_document(Buf *out);

@@ -744,6 +744,17 @@ graph_group_ops(const Graph *g, int group, uint32_t *last)
 	return at[group].first;
 }
 
+const Op *
+graph_group_contraction(const Graph *g, int group)
+{
+	const Op *found = NULL;
+
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == group && op_has((OpKind)g->op.at[i].kind, T_CONTRACT))
+			found = &g->op.at[i];
+	return found;
+}
+
 static void
 mark_named(const Graph *g, bool *named)
 {

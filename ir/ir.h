@@ -278,6 +278,7 @@ Op *val_op(const Graph *g, Val v);                          /* its definition; N
 void graph_compact(Graph *g);
 /* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
+const Op *graph_group_contraction(const Graph *g, int group); /* NULL: it has none */
 bool group_is_map(const Graph *g, int group);               /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
 bool view_moves_nothing(const Graph *g, const Op *op);      /* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the operand's place */
 bool val_is_stored(const Graph *g, Val v);                  /* does its op store it, of a planned graph? A view in its operand's place is there already */

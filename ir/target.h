@@ -63,6 +63,11 @@ select_overrule(SelectCx *cx, const char *variant, bool chosen)
 	}
 }
 
+/* What a kernel's results are beside another's: the same bits; sums associated in another way; fewer bits somewhere. */
+typedef enum BitsClass { BITS_same, BITS_order, BITS_rounds } BitsClass;
+/* A kernel worth trying; false: no more of them. */
+typedef bool SpaceEach(void *cx, const char *kernel, BitsClass bits);
+
 /* What it takes a contraction, or a pooling, to make an operand of elementwise ops as it loads it. */
 typedef struct Prologue {
 	const char *why;         /* why it cannot; NULL: it can */
@@ -96,6 +101,9 @@ typedef struct Target {
 	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
 	/* May a tuning file choose the parameters of a kernel of this text? NULL hook: of none. */
 	bool (*tunable)(const struct Target *t, const char *kernel);
+	/* Kernels worth trying in place of the group's, which stands in Group.kernel, in a fixed order: each is one that a
+	 * tuning file may name here. Of cx: arch, may. NULL hook: there are none. */
+	void (*space)(const struct Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */

@@ -259,3 +259,46 @@ gemm_plain(const Graph *g, const Op *op, const Arch *a)
 {
 	return !base_of(g, op, &(PlanCx){.arch = a}).algo->emit;
 }
+
+/* ---------------------------------------------------------------- what is worth trying */
+typedef struct Trial {
+	const Graph *g; const Op *op; const PlanCx *cx;
+	const Algo *row;
+	Params base; Facts facts;
+	SpaceEach *each; void *each_cx;
+	bool ended;
+} Trial;
+
+static bool
+trial(void *cx, const Params *q)
+{
+	Trial *t = cx;
+	GemmParams p = gemm_of(t->row, q);
+
+	if (gemm_why_not(t->g, t->op, t->cx, &p))
+		return true;
+	Arena *a = arena_new();
+
+	t->ended = !t->each(t->each_cx, space_text(a, q), space_class(&t->base, q, &t->facts));
+	arena_free(a);
+	return !t->ended;
+}
+
+void
+gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, SpaceEach *each, void *each_cx)
+{
+	enum { MOST_ROWS = 64 }; /* of a tile: what fits then fits with fewer */
+	Trial t = {.g = g, .op = op, .cx = cx, .each = each, .each_cx = each_cx};
+
+	if (!space_parse("cpu", op_info[op->kind].name, kernel, &t.base) || !space_family[t.base.family].nparam)
+		return;
+	for (int i = 0; i < LINES && !t.ended; i++) {
+		Params q = {.family = line[i].row->family};
+
+		t.row = line[i].row;
+		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) || switched_off(&line[i], cx))
+			continue;
+		t.facts = facts_of(g, op, cx, &(GemmParams){.algo = t.row, .mr = MOST_ROWS});
+		space_each(&q, &t.facts, trial, &t);
+	}
+}

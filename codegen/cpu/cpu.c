@@ -105,6 +105,19 @@ cpu_tunable(const Target *t, const char *kernel)
 	return space_tunable(space_family_of("cpu", NULL, kernel));
 }
 
+static void
+cpu_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx)
+{
+	const Op *op = graph_group_contraction(g, group);
+
+	(void)t;
+	if (!op)
+		return;
+	PlanCx plan = {.arch = arch_of(cx->arch), .half = gemm_half(g, op), .select = cx};
+
+	gemm_space(g, op, &plan, g->group.at[group].kernel, each, each_cx);
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -373,6 +386,7 @@ const Target cpu_target = {
 	.layout_time = cpu_layout_time,
 	.select = cpu_select,
 	.tunable = cpu_tunable,
+	.space = cpu_space,
 	.variants = algo_variants,
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,

@@ -2,9 +2,8 @@
  *
  * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
+#include "algo.h"
 #include "composite.h"
-#include "dnn.h"
-#include "gemm.h"
 #include "../codegen.h"
 #include <stdlib.h>
 #include <string.h>
@@ -110,27 +109,6 @@ cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 }
 
 /* ---------------------------------------------------------------- select */
-/* Is the contraction cuDNN's, as a record says? Else the record has been dealt with. */
-static bool
-by_dnn(Graph *g, int group, const Op *op, SelectCx *cx)
-{
-	const char *asked = cu_dnn_is(cx->tuned) ? cx->tuned : NULL, *why = "no record of a tuning file asks for it";
-	Group *gr = &g->group.at[group];
-
-	Looked *l = select_look(cx, g, op, DNN_FAMILY);
-
-	cx->off = asked && cx->may && !cx->may(cx->cx, DNN_FAMILY);
-	if (asked)
-		why = cx->off ? "it is switched off" : cu_dnn_select(g, group, op, cx);
-	l->chosen = !why;
-	l->why = why ? why : arena_printf(g->arena, "%s, %lld bytes of workspace", gr->kernel, (long long)gr->workspace);
-	if (asked) {
-		cx->tuned = NULL;
-		cx->misfit = why;
-	}
-	return l->chosen;
-}
-
 static const char *
 cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -163,10 +141,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = cu_cells_select(g, special, &gr->workspace);
 	else if (special)
 		gr->kernel = op_info[special->kind].name;
-	else if (contract && by_dnn(g, group, contract, cx))
-		return NULL;
-	else if (contract && !cu_gemm_misfit(g, group, contract))
-		cu_gemm_select(g, group, contract, cx);
+	else if (contract && cu_algo_select(g, group, contract, cx))
+		;
 	else if (red && !contract && (cu_columns_select(g, group, red) || (!window && cu_totals_select(g, group, red))))
 		;
 	else if (red && cu_rows_small(g, red))
@@ -183,9 +159,9 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	}
 	else
 		gr->kernel = space_family[group_is_map(g, group) ? FAMILY_cuda_map : FAMILY_cuda_move].text;
-	Looked *dnn = select_looked(cx, DNN_FAMILY);
+	Looked *dnn = select_looked(cx, space_family[FAMILY_cuda_cudnn].text);
 
-	if (dnn)
+	if (dnn && !dnn->chosen)
 		dnn->why = arena_printf(g->arena, "%s, not cuDNN: %s", gr->kernel, dnn->why);
 	return NULL;
 }
@@ -253,6 +229,16 @@ cuda_tunable(const Target *t, const char *kernel)
 {
 	(void)t;
 	return space_tunable(space_family_of("cuda", NULL, kernel));
+}
+
+static void
+cuda_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx)
+{
+	const Op *op = graph_group_contraction(g, group);
+
+	(void)t;
+	if (op)
+		cu_algo_space(g, group, op, cx, each, each_cx);
 }
 
 static DType
@@ -394,8 +380,6 @@ asks_too_much(const CuProgram *p, const char *arch)
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (space_family_of("cuda", NULL, f->what) == FAMILY_cuda_wgmma && !cu_wgmma_arch(arch))
-			return arena_printf(p->a, "group %s (%s): wgmma is an instruction of sm_90a, not of %s", f->name, f->what, arch);
 		if (f->shared > most)
 			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name,
 			                    f->what, (int)f->shared, arch, most);
@@ -474,8 +458,9 @@ const Target cuda_target = {
 	.vector_bytes = cuda_vector_bytes,
 	.conv_layout = cuda_conv_layout,
 	.select = cuda_select,
-	.variants = (const char *const[]){"wgmma", "keep", DNN_FAMILY, NULL},
+	.variants = cu_variants,
 	.tunable = cuda_tunable,
+	.space = cuda_space,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
 	.joins_launches = true,

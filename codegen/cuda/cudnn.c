@@ -7,6 +7,7 @@
  * cuDNN takes operands and results in memory, channels innermost. What the group makes of an operand, and filters in another order, are made in the workspace by
  * a kernel before; the rest of the group is kernels behind, which read the result where it lies.
  * Refused: what is no product of f16 or bf16, batches that are no outermost axis, results that must be f32, engines whose sums have no fixed order, and what cuDNN refuses. */
+#include "algo.h"
 #include "dnn.h"
 #include "dnn_region.h"
 #include "../../runtime/cuda/cudnn.h"
@@ -439,8 +440,9 @@ plan(Dnn *d, Record *r, DnnProblem *p, void *profile)
 	return good;
 }
 
-const char *
-cu_dnn_select(Graph *g, int group, const Op *op, SelectCx *cx)
+/* A record's plan: the group's kernel, with the engine and its knobs, and workspace. */
+static const char *
+take(Graph *g, int group, const Op *op, SelectCx *cx)
 {
 	Group *gr = &g->group.at[group];
 	DnnPlan device = {0};
@@ -468,8 +470,9 @@ cu_dnn_select(Graph *g, int group, const Op *op, SelectCx *cx)
 }
 
 /* ---------------------------------------------------------------- emitting */
-void
-cu_dnn_emit(Cuda *c, const Op *op)
+/* The plan and the kernels before it. */
+static void
+emit(Cuda *c, const Op *op)
 {
 	const Group *gr = &c->g->group.at[c->group];
 	int64_t at = gr->workspace_offset, off[DNN_TENSORS + 1];
@@ -535,3 +538,13 @@ cu_dnn_value(Cuda *c, const Op *op, const Ix *ix)
 
 	return cu_cell_let(c, cu_cell_cast(c, cu_load_at(c, &c->part_type, c->part_at, ix), t).v, t);
 }
+
+static double rate(const Rates *r) { return r->group_products > 0 ? r->group_products : r->products; }
+
+const CuAlgo cu_algo_cudnn = {
+	.family = FAMILY_cuda_cudnn,
+	.doc = "a plan of cuDNN, where a tuning file's record asks for it",
+	.take = take,
+	.rate = rate,
+	.emit = emit,
+};

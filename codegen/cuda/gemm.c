@@ -8,7 +8,7 @@
  *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
  * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to the workspace first, and the block that comes last with one adds
  * them all in their order (finish.c): the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
-#include "gemm.h"
+#include "algo.h"
 #include <string.h>
 
 enum { PARTIAL_BYTES = 64 << 20, BAND = 8 };
@@ -60,15 +60,22 @@ cu_gemm_shared(const Tiles *p)
 }
 
 /* ---------------------------------------------------------------- text */
+FamilyId
+cu_tiles_family(const Tiles *p)
+{
+	return p->groups ? FAMILY_cuda_wgmma : p->tf32 ? FAMILY_cuda_tf32 : p->mma ? FAMILY_cuda_mma : FAMILY_cuda_ffma;
+}
+
 static Params
 params_of(const Tiles *p)
 {
+	FamilyId f = cu_tiles_family(p);
+
 	if (p->groups)
-		return (Params){FAMILY_cuda_wgmma, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, p->split}};
+		return (Params){f, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, p->split}};
 	if (p->mma) /* tf32 has the same parameters */
-		return (Params){p->tf32 ? FAMILY_cuda_tf32 : FAMILY_cuda_mma,
-		                .cuda_mma = {p->m, p->n, p->k, p->stages, p->wm, p->wn, p->split}};
-	return (Params){FAMILY_cuda_ffma, .cuda_ffma = {p->m, p->n, p->k, p->split}};
+		return (Params){f, .cuda_mma = {p->m, p->n, p->k, p->stages, p->wm, p->wn, p->split}};
+	return (Params){f, .cuda_ffma = {p->m, p->n, p->k, p->split}};
 }
 
 
@@ -98,8 +105,8 @@ cu_tiles_of(const Params *q, Tiles *p)
 	}
 }
 
-static const char *
-tiles_text(Arena *a, const Tiles *p)
+const char *
+cu_gemm_text(Arena *a, const Tiles *p)
 {
 	Params q = params_of(p);
 
@@ -121,25 +128,21 @@ cu_gemm_tiles(const Form *f, const Tiles *p)
 	return cu_form_count(f->b, f->nb) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m) * cu_tiles_along(cu_form_count(f->n, f->nn), p->n);
 }
 
-/* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands that it makes. */
-typedef struct Load { bool heavy, reduces, made[2]; } Load;
-
-/* May k be split, so that few tiles fill the machine? */
-static bool
-has_parts(const Op *op, const Form *f)
+bool
+cu_gemm_has_parts(const Op *op, const Form *f)
 {
 	return op->kind == OP_conv2d_dw || cu_form_count(f->k, f->nk) >= 2048;
 }
 
-static void
-parts_choose(const Op *op, const Form *f, Load load, Tiles *p)
+void
+cu_gemm_parts(const Op *op, const Form *f, Load load, Tiles *p)
 {
 	int64_t tiles = cu_gemm_tiles(f, p), steps = cu_tiles_along(cu_form_count(f->k, f->nk), p->k), split = (cu_gemm_threads(p) > 128 ? 1 : 2) * MANY_TILES / tiles;
 
 	split = split > steps / 8 ? steps / 8 : split;
 	while (split > 1 && split * tiles * p->m * p->n * 4 > PARTIAL_BYTES)
 		split--;
-	if (!load.reduces && split > 1 && has_parts(op, f) && !f->classes)
+	if (!load.reduces && split > 1 && cu_gemm_has_parts(op, f) && !f->classes)
 		p->split = (int)split;
 }
 
@@ -153,7 +156,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
-	bool parts = has_parts(op, &f);
+	bool parts = cu_gemm_has_parts(op, &f);
 	int i = 0;
 
 	while (i < 3 && (n <= all[i].n / 2 || (m <= all[i].m / 2 && i < 2) || (i < 2 && !parts && cu_gemm_tiles(&f, &all[i]) < MANY_TILES)))
@@ -166,7 +169,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
 		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false};
-	parts_choose(op, &f, load, &p);
+	cu_gemm_parts(op, &f, load, &p);
 	return p;
 }
 
@@ -187,8 +190,8 @@ is_large(const Graph *g, const Op *op)
 	return type_elements(val_type(g, op->in[0])) >> 30 || type_elements(val_type(g, op->in[1])) >> 30 || type_elements(val_type(g, op->out[0])) >> 30;
 }
 
-static Load
-load_of(const Graph *g, int group, const Op *op)
+Load
+cu_gemm_load(const Graph *g, int group, const Op *op)
 {
 	int behind = 0;
 	Load l = {.heavy = is_large(g, op), .reduces = reduces(g, group)};
@@ -207,36 +210,15 @@ load_of(const Graph *g, int group, const Op *op)
 	return l;
 }
 
-/* ---------------------------------------------------------------- a tuning file's */
 /* What tune.def asks of a contraction in tiles. */
-static Facts
-facts_of(const Graph *g, int group, const Op *op, const char *arch)
+Facts
+cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch)
 {
 	Form f = cu_form(g, op);
 
 	return (Facts){.M = cu_form_count(f.m, f.nm), .N = cu_form_count(f.n, f.nn), .K = cu_form_count(f.k, f.nk),
 	               .entries = cu_form_count(f.b, f.nb), .matmul = op->kind == OP_matmul, .classes = f.classes,
 	               .reduces = reduces(g, group), .smem = cu_shared_most(arch)};
-}
-
-static const char *
-tiles_misfit(const Graph *g, int group, const Op *op, const SelectCx *cx, const Tiles *d, Tiles *p)
-{
-	Facts facts = facts_of(g, group, op, cx->arch);
-	Params q;
-	bool good = space_parse("cuda", op_info[op->kind].name, cx->tuned, &q), tf32 = q.family == FAMILY_cuda_tf32;
-	const char *why = NULL;
-
-	if (tf32 && (val_type(g, op->in[0])->dtype != DT_f32 || cu_is_turing(cx->arch)))
-		return "tf32 multiplies f32, from sm_80 on";
-	if (!good || (d->mma ? q.family != FAMILY_cuda_mma && q.family != FAMILY_cuda_wgmma : q.family != FAMILY_cuda_ffma && !tf32))
-		return arena_printf(g->arena, "%s takes parameters such as %s", op_info[op->kind].name, tiles_text(g->arena, d));
-	if (q.family == FAMILY_cuda_wgmma)
-		why = cu_wgmma_misfit(g, op, cx->arch);
-	why = why ? why : space_misfit(g->arena, &q, &facts);
-	if (!why && !cu_tiles_of(&q, p))
-		bug("target cuda: %s fits, and is no kernel in tiles", cx->tuned);
-	return why;
 }
 
 /* ---------------------------------------------------------------- the group around it */
@@ -275,22 +257,76 @@ cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 	return p->split > 1 ? cu_parts_bytes(&f, p) : cu_states_bytes(g, group, &f, p);
 }
 
-void
-cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx)
+/* ---------------------------------------------------------------- rows of algos.def */
+static const char *
+mma_why_not(Arena *a, DType t, const char *arch)
 {
-	Form f = cu_form(g, op);
-	Load load = load_of(g, group, op);
-	Tiles p = tiles_choose(g, op, cu_has_mma((DType)val_type(g, op->in[0])->dtype, cx->arch), load), t;
-	Group *gr = &g->group.at[group];
-
-	if (p.mma && cu_wgmma_choose(g, group, op, cx, !load.heavy && !load.reduces, has_parts(op, &f), &p))
-		parts_choose(op, &f, load, &p);
-	if (cx->tuned && !(cx->misfit = tiles_misfit(g, group, op, cx, &p, &t)))
-		p = t;
-	select_overrule(cx, "wgmma", p.groups > 0);
-	gr->kernel = tiles_text(g->arena, &p);
-	gr->workspace = cu_gemm_workspace(g, group, op, &p);
+	(void)a;
+	return cu_has_mma(t, arch) ? NULL : "mma multiplies f16, and bf16 from sm_80 on";
 }
+
+static const char *
+tf32_why_not(Arena *a, DType t, const char *arch)
+{
+	(void)a;
+	return t == DT_f32 && !cu_is_turing(arch) ? NULL : "tf32 multiplies f32, from sm_80 on";
+}
+
+static const char *
+ffma_why_not(Arena *a, DType t, const char *arch)
+{
+	if (!cu_has_mma(t, arch))
+		return NULL;
+	return arena_printf(a, "ffma multiplies f32; of %s there are matrix instructions", dtype_info[t].name);
+}
+
+static const char *
+mma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p, double *value)
+{
+	(void)group, (void)cx, (void)value;
+	*p = tiles_choose(g, op, true, *l);
+	return NULL;
+}
+
+static const char *
+ffma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p, double *value)
+{
+	(void)group, (void)cx, (void)value;
+	*p = tiles_choose(g, op, false, *l);
+	return NULL;
+}
+
+static double mma_rate(const Rates *r) { return r->products; }
+static double tf32_rate(const Rates *r) { return r->products / 2; }
+
+const CuAlgo cu_algo_mma = {
+	.family = FAMILY_cuda_mma,
+	.doc = "tiles multiplied by the matrix instructions of a warp, mma.sync.m16n8k16 of f16 or bf16",
+	.tiles = true,
+	.reduces = true,
+	.why_not = mma_why_not,
+	.offer = mma_offer,
+	.rate = mma_rate,
+	.emit = cu_gemm_emit,
+};
+const CuAlgo cu_algo_tf32 = {
+	.family = FAMILY_cuda_tf32,
+	.doc = "tiles of f32 rounded to 11 bits, mma.sync.m16n8k8",
+	.tiles = true,
+	.reduces = true,
+	.why_not = tf32_why_not,
+	.rate = tf32_rate,
+	.emit = cu_gemm_emit,
+};
+const CuAlgo cu_algo_ffma = {
+	.family = FAMILY_cuda_ffma,
+	.doc = "tiles of f32 by the multiply-adds of 16 x 16 threads",
+	.tiles = true,
+	.reduces = true,
+	.why_not = ffma_why_not,
+	.offer = ffma_offer,
+	.emit = cu_gemm_emit,
+};
 
 void
 cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
@@ -623,7 +659,7 @@ tiles_kernel(Gemm *x)
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
 	c->two = two_fit(x);
-	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", tiles_text(c->a, p)), cu_gemm_tiles(&x->f, p) * p->split);
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", cu_gemm_text(c->a, p)), cu_gemm_tiles(&x->f, p) * p->split);
 }
 
 void

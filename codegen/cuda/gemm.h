@@ -79,6 +79,15 @@ void cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix);
 int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 
 /* ---- gemm.c: parameters */
+/* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands
+ * that it makes. */
+typedef struct Load { bool heavy, reduces, made[2]; } Load;
+Load cu_gemm_load(const Graph *g, int group, const Op *op);
+bool cu_gemm_has_parts(const Op *op, const Form *f); /* may k be split, so that few tiles fill the machine? */
+void cu_gemm_parts(const Op *op, const Form *f, Load load, Tiles *p); /* sets split */
+Facts cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch); /* what tune.def asks of kernels in tiles */
+FamilyId cu_tiles_family(const Tiles *p);
+const char *cu_gemm_text(Arena *a, const Tiles *p);
 const char *cu_gemm_why_not(const Graph *g, const Op *op); /* NULL: a kernel in tiles is possible */
 bool cu_gemm_parse(const char *text, Tiles *p);
 bool cu_tiles_of(const Params *q, Tiles *p); /* false: it is another kernel's, or nothing that a block could be */
@@ -86,7 +95,6 @@ int cu_gemm_threads(const Tiles *p);
 int64_t cu_gemm_shared(const Tiles *p);
 enum { MANY_TILES = 132 };       /* that fill a machine: multiprocessors of an H200 */
 int64_t cu_gemm_tiles(const Form *f, const Tiles *p); /* of the result */
-void cu_gemm_select(const Graph *g, int group, const Op *op, SelectCx *cx);
 int64_t cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p);
 const char *cu_gemm_misfit(const Graph *g, int group, const Op *op);
 void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r);
@@ -94,8 +102,6 @@ const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i); /* fragment i
 
 /* ---- wgmma.c */
 bool cu_wgmma_arch(const char *arch);
-bool cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p); /* false: mma.sync */
-const char *cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch); /* NULL: the instruction multiplies them */
 void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
 bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
 void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */

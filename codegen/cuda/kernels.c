@@ -3,10 +3,8 @@
  * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: text of one kernel or more, the first by the group's name.
  * Reductions are emitted first (rows.c), then what is left as maps, one for each shape, a thread to an element. Running sums and scatters have a thread to
  * each line along their axis, so every sum has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
+#include "algo.h"
 #include "composite.h"
-#include "dnn.h"
-#include "gemm.h"
-#include <stdlib.h>
 #include <string.h>
 
 bool
@@ -302,7 +300,6 @@ group_kernels(Cuda *c)
 {
 	bool stores = c->group >= 0 && group_is_map(c->g, c->group);
 	const Op *special = NULL, *contract = NULL, *red = NULL;
-	Tiles tiles;
 	Params p;
 
 	space_parse("cuda", NULL, c->group >= 0 ? c->g->group.at[c->group].kernel : NULL, &p);
@@ -323,12 +320,12 @@ group_kernels(Cuda *c)
 		special_emit(c, special);
 		return;
 	}
-	if (contract && p.family == FAMILY_cuda_cudnn) {
-		cu_dnn_emit(c, contract);
-		if (red)
+	const CuAlgo *algo = contract ? cu_algo_of(p.family) : NULL;
+
+	if (algo && algo->emit) {
+		algo->emit(c, contract);
+		if (red && !algo->reduces)
 			cu_rows_emit(c, !cu_rows_small(c->g, red), 1);
-	} else if (contract && cu_tiles_of(&p, &tiles)) {
-		cu_gemm_emit(c, contract);
 	} else if (red && p.family == FAMILY_cuda_columns) {
 		cu_columns_emit(c);
 	} else if (red && p.family == FAMILY_cuda_total) {

@@ -2,7 +2,7 @@
  *
  * Of the data sheets' figures (arch.def): 87 % of the memory's rate, 80 % of f32, 65 % of 16-bit products by mma.sync and half of that by tf32, which on Hopper is 65 % of 65 %
  * (mma.sync alone does not fill its tensor cores; wgmma, and cuDNN's engines, do). */
-#include "gemm.h"
+#include "algo.h"
 #include <string.h>
 
 typedef struct Device { const char *arch, *name; double bytes, f32, tensor; } Device;
@@ -33,12 +33,9 @@ cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
 
 	(void)t;
 	space_parse("cuda", NULL, kernel, &p);
-	switch (p.family) {
-	case FAMILY_cuda_wgmma: return r->group_products;
-	case FAMILY_cuda_cudnn: return r->group_products > 0 ? r->group_products : r->products;
-	case FAMILY_cuda_tf32: return r->products / 2;
-	case FAMILY_cuda_mma: return r->products;
-	case FAMILY_cuda_attention: return p.cuda_attention.by ? r->products : r->flops;
-	default: return r->flops;
-	}
+	const CuAlgo *algo = cu_algo_of(p.family);
+
+	if (p.family == FAMILY_cuda_attention && p.cuda_attention.by)
+		return r->products;
+	return algo && algo->rate ? algo->rate(r) : r->flops;
 }

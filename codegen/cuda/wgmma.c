@@ -8,7 +8,7 @@
  * Where memory follows k a line is a row and the layout that of `swizzled`; else a line is a k and holds 64 rows, and blocks of 64 lines follow each other (`stacked`).
  * Of `stages` slots one is being multiplied, one was and may still be read by another warpgroup, the others are being filled. What threads wrote is fenced before wgmma
  * reads it: it goes to shared memory by another way (proxy) than loads and stores. */
-#include "gemm.h"
+#include "algo.h"
 #include <string.h>
 
 enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128 };
@@ -103,38 +103,44 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 	return NULL;
 }
 
-bool
-cu_wgmma_choose(const Graph *g, int group, const Op *op, SelectCx *cx, bool light, bool parts, Tiles *p)
+static const char *
+wgmma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p, double *value)
 {
-	Tiles t;
+	Form f = cu_form(g, op);
+	const char *why = declines(g, group, op, cx, !l->heavy && !l->reduces, cu_gemm_has_parts(op, &f), p, value);
 
-	if (!cu_wgmma_arch(cx->arch))
-		return false;
-	Looked *l = select_look(cx, g, op, "wgmma");
-
-	l->why = declines(g, group, op, cx, light, parts, &t, &l->value);
-	if (!l->why && cx->may && !cx->may(cx->cx, "wgmma"))
-		l->why = "switched off";
-	l->chosen = !l->why;
-	if (!l->chosen)
-		return false;
-	*p = t;
-	l->why = arena_printf(g->arena, "products by mma.sync would take %.2f of the time that memory takes", l->value);
-	return true;
+	if (!why)
+		cu_gemm_parts(op, &f, *l, p);
+	return why;
 }
 
-/* Why the instruction cannot multiply these operands; NULL: it can. */
-const char *
-cu_wgmma_misfit(const Graph *g, const Op *op, const char *arch)
+static const char *
+chosen(Arena *a, double value)
 {
-	DType dt = (DType)val_type(g, op->in[0])->dtype;
+	return arena_printf(a, "products by mma.sync would take %.2f of the time that memory takes", value);
+}
 
+static const char *
+why_not(Arena *a, DType t, const char *arch)
+{
 	if (!cu_wgmma_arch(arch))
-		return arena_printf(g->arena, "wgmma is an instruction of sm_90a, not of %s", arch ? arch : "this architecture");
-	if (dt != DT_f16 && dt != DT_bf16)
-		return "wgmma multiplies f16 and bf16";
-	return NULL;
+		return arena_printf(a, "wgmma is an instruction of sm_90a, not of %s", arch ? arch : "this architecture");
+	return t == DT_f16 || t == DT_bf16 ? NULL : "wgmma multiplies f16 and bf16";
 }
+
+static double rate(const Rates *r) { return r->group_products; }
+
+const CuAlgo cu_algo_wgmma = {
+	.family = FAMILY_cuda_wgmma,
+	.doc = "tiles multiplied by the matrix instructions of four warps, wgmma of f16 or bf16",
+	.tiles = true,
+	.reduces = true,
+	.why_not = why_not,
+	.offer = wgmma_offer,
+	.chosen = chosen,
+	.rate = rate,
+	.emit = cu_gemm_emit,
+};
 
 /* ---------------------------------------------------------------- tensor maps */
 static bool

@@ -532,7 +532,7 @@ cuda_tune() {
 }
 cuda_tune "tiles" 'head[a-z0-9_]*: mma\{m=128,n=64,k=64,stages=2,warps=4x2\}, a tile to a block; blocks=1, threads=256, shared=49152' 's/ : mma{.*/ : mma{m=128,n=64,k=64,stages=2,warps=4x2}/'
 cuda_tune "parts" ': mma\{m=64,n=64,k=32,stages=2,warps=2x2,split=2\}' 's/ : mma{.*/ : mma{m=64,n=64,k=32,stages=2,warps=2x2,split=2}/'
-cuda_tune "another family" 'matmul takes parameters such as mma\{' 's/ : mma{.*/ : ffma{m=64,n=64,k=8}/'
+cuda_tune "another family" 'ffma multiplies f32; of bf16 there are matrix instructions' 's/ : mma{.*/ : ffma{m=64,n=64,k=8}/'
 cuda_tune "an odd side" 'm=48 is not one of 32 64 128 256' 's/m=[0-9]*/m=48/'
 cuda_tune "too many warps" 'x4 does not fit: warps_m \* warps_n <= 8, with warps_m=8, warps_n=4|warps=8 does not fit: imod\(m, 16 \* warps_m\) == 0' 's/warps=[0-9x]*/warps=8x4/'
 cuda_tune "too large" 'x2 does not fit: m \* n <= 4096 \* warps_m \* warps_n, with m=256, n=128, warps_m=2, warps_n=2' 's/ : mma{.*/ : mma{m=256,n=128,k=32,stages=2,warps=2x2}/'

@@ -5,7 +5,8 @@
  *  - what a row prints it reads, and no other row does;
  *  - each processor and type has its engine, and short or odd sums have f32's;
  *  - fuse and precision are told of the kernel that select would choose, with the same variants switched off;
- *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one. */
+ *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one;
+ *  - what is worth trying (Target.space) is possible. */
 #include "harness.h"
 #include "../../codegen/cpu/algo.h"
 #include <stdlib.h>
@@ -231,6 +232,71 @@ test_before(Arena *a, Diags *d)
 		}
 }
 
+/* ---------------------------------------------------------------- what is worth trying */
+typedef struct Tried {
+	Arena *a;
+	const Graph *g; const Op *op; const char *arch, *base;
+	int n, most, bits[3];
+	bool met;                /* the kernel that is there */
+} Tried;
+
+/* Each is a record that is taken, and the kernel that stands there has its own bits. */
+static bool
+try_one(void *cx, const char *kernel, BitsClass bits)
+{
+	Tried *t = cx;
+
+	check(!asked(t->a, t->g, t->op, t->arch, kernel), "is tried, and does not fit", kernel);
+	check(strcmp(kernel, t->base) || bits == BITS_same, "has other bits than itself", kernel);
+	t->met |= !strcmp(kernel, t->base);
+	t->bits[bits]++;
+	return ++t->n < t->most;
+}
+
+static bool
+no_variant(void *cx, const char *variant)
+{
+	(void)cx, (void)variant;
+	return false;
+}
+
+static void
+test_space(Arena *a, Diags *d)
+{
+	static const char dw[] = "graph train(%x: f32[6,8,8,8]@2301, %g: f32[6,16,8,8]@2301) -> output %y {\n"
+		"  %y = conv2d.dw %x, %g {pad=[1,1]} : f32[16,8,3,3]@2310\n}\n";
+	const struct { const char *name, *arch, *graph; bool variant; } cases[] = {
+		{"a product", "x86-64-v3", matmul_text(a, "f32", 64, ""), true},
+		{"a transposed product", "x86-64-v4", matmul_text(a, "f32", 64, "ta=true"), true},
+		{"a product of pairs", "znver4", matmul_text(a, "bf16", 64, "wide=true"), false},
+		{"a product by tiles", "sapphirerapids", matmul_text(a, "bf16", 64, "wide=true"), false},
+		{"3x3 filters", "x86-64-v3", arena_printf(a, filter, 2, 8, 8, 8, 8, "", 2, 8, 8), true},
+		{"their gradient", "x86-64-v3", dw, true},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const Graph *g = parsed(a, d, cases[i].arch, cases[i].graph)->graph.at[0];
+		const Op *op = contraction(g);
+		SelectCx select = {.arch = cases[i].arch};
+		PlanCx cx = {.arch = arch_named(cases[i].arch), .half = gemm_half(g, op), .select = &select};
+		GemmParams p = gemm_plan(g, op, &cx);
+		Tried t = {.a = a, .g = g, .op = op, .arch = cases[i].arch, .base = gemm_text(a, &p), .most = 1 << 20};
+		Tried u = t, v = t;
+
+		gemm_space(g, op, &cx, t.base, try_one, &t);
+		check(t.n > 20 && t.met, "few kernels are tried", cases[i].name);
+		check(t.bits[BITS_same] > 0 && !t.bits[BITS_rounds], "classes of bits", cases[i].name);
+		u.most = 7;
+		gemm_space(g, op, &cx, u.base, try_one, &u);
+		check(u.n == 7, "it ends when it is told to", cases[i].name);
+		select.may = no_variant;
+		gemm_space(g, op, &cx, v.base, try_one, &v);
+		check(v.n > 0 && (v.n < t.n) == cases[i].variant, "variants that are switched off", cases[i].name);
+		gemm_space(g, op, &cx, "plain", try_one, &u);
+		check(u.n == 7, "a kernel without parameters has no others", cases[i].name);
+	}
+}
+
 int
 main(void)
 {
@@ -243,6 +309,7 @@ main(void)
 	test_engines(a, &d);
 	test_possible(a, &d);
 	test_before(a, &d);
+	test_space(a, &d);
 	printf("%d checks, %d failures\n", checks, failures);
 	arena_free(a);
 	return failures != 0;
