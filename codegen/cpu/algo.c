@@ -226,6 +226,15 @@ misfit(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *d, Gemm
 	return gemm_why_not(g, op, cx, p);
 }
 
+/* Is their number of chains what the shape and the machine ask for? Then it is no part of the text. */
+static bool
+default_chains(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
+{
+	GemmParams d = {.algo = p->algo, .engine = p->engine};
+
+	return p->chains == gemm_chains(g, op, &d, cx->arch->vector_bytes);
+}
+
 static void
 tuned_choose(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *base, GemmParams *best)
 {
@@ -239,10 +248,7 @@ tuned_choose(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *b
 	for (int i = 0; i < LINES; i++)
 		if (line[i].variant && cx->tell)
 			select_overrule(cx->tell, line[i].name, p.algo == line[i].row);
-	GemmParams d = {.algo = p.algo, .engine = p.engine};
-
-	/* the default is no part of the text */
-	if (p.chains == gemm_chains(g, op, &d, cx->arch->vector_bytes))
+	if (default_chains(g, op, cx, &p))
 		p.chains = 0;
 	*best = p;
 }
@@ -281,6 +287,9 @@ trial(void *cx, const Params *q)
 	Trial *t = cx;
 	GemmParams p = gemm_of(t->row, q);
 
+	/* the default number of chains is left out of a kernel's text */
+	if (p.chains && default_chains(t->g, t->op, t->cx, &p))
+		return true;
 	if (gemm_why_not(t->g, t->op, t->cx, &p))
 		return true;
 	Arena *a = arena_new();

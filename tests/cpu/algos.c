@@ -143,6 +143,8 @@ test_engines(Arena *a, Diags *d)
 		for (int e = 0; e < ENGINE_COUNT; e++) {
 			GemmParams other = p;
 
+			if (!(p.algo->engines >> e & 1))
+				continue;
 			engine_set(g, op, (EngineId)e, &other);
 			check(!gemm_why_not(g, op, &cx, &other) == (e == (int)p.engine || (e && e == (int)cases[i].slow)),
 			      "another engine", gemm_text(a, &other));
