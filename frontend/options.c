@@ -236,7 +236,7 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 		if (value)
 			return usage_error(c->name, "'%s' takes no value", shown);
 		value = "";
-	} else if (!value && p->kind == FEATURES) {
+	} else if (!value && p->kind == FEATURES && c->bit == C_info) {
 		bool given = *i + 1 < argc && (strchr(argv[*i + 1], '=') || !strcmp(argv[*i + 1], "*"));
 
 		value = given ? argv[++*i] : "";
