@@ -179,7 +179,8 @@ raw_at(Emit *e, const TileCx *t, V row, Ix column, const Ix *ix)
 	if (t->p->raw >= 0)
 		return load_at(e, LLVMBuildFreeze(h, buffer(e, t->p->raw), "raw"), DT_f32, offset_of(e, val_type(e->g, t->p->op->out[0]), ix));
 	const Type *type = val_type(e->g, t->p->op->out[0]);
-	Off o = {.s = i_add(e, i_mul(e, row, k64(e, t->t->tile_columns)), i_sub(e, column.s, t->t->column)), .c = ix[type->perm[type->rank - 1]].c};
+	int64_t line = t->t->tile_line ? t->t->tile_line : t->t->tile_columns;
+	Off o = {.s = i_add(e, i_mul(e, row, k64(e, line)), i_sub(e, column.s, t->t->column)), .c = ix[type->perm[type->rank - 1]].c};
 
 	/* whole vectors, as the microkernel stored them: a masked load would wait for the store to reach the cache */
 	V mask = e->mask;

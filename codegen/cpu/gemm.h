@@ -70,7 +70,8 @@ typedef struct EpilogueTile {
 	V rows, column, columns; /* its extent, its first column */
 	V piece, done;           /* which of the states, rows of these columns that it has seen before */
 	V carried;               /* rows of its block that other tiles have had before; NULL: it is a block of its own */
-	V tile; int64_t tile_columns; /* where raw is -1 */
+	V tile; int64_t tile_columns; /* where raw is -1: its first number, numbers of a panel */
+	int64_t tile_line;       /* from one of its rows to the next; 0: tile_columns */
 	int unroll;              /* vectors at once */
 	EpilogueIndex *index; void *cx;
 } EpilogueTile;
@@ -117,9 +118,14 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	bool merged;             /* leading axes of A and out are rows */
 	Axis m; int64_t n, k;    /* m: rows of one batch entry (all rows if merged) */
 	int64_t batch;           /* full-batch entries */
+	bool starved;            /* the machine has two units for products of its widest vectors: L2 feeds them too slowly */
 } Mat;
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
+/* Two units for multiply-adds of 64 bytes: twice the products in the time of a load. */
+bool machine_starves(const Machine *m);
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape, not of the tile */
+/* Steps of the sum that a task takes before it goes on: all, or so many that its rows and a panel stay in L2. */
+int64_t matmul_steps(const Mat *m, const GemmParams *p);
 bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole rows: a task is a panel of them then */
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */

@@ -46,6 +46,12 @@ weight_ok(const Type *t)
 }
 
 bool
+machine_starves(const Machine *m)
+{
+	return m->fmas * m->vector_bytes > 64;
+}
+
+bool
 matmul_mat(const Graph *g, const Op *op, Mat *m)
 {
 	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
@@ -57,7 +63,8 @@ matmul_mat(const Graph *g, const Op *op, Mat *m)
 
 	if (k.mul || n.mul || b->axis[b->rank - 1].mul || b->axis[b->rank - 2].mul)
 		return false;
-	*m = (Mat){.rank = o->rank, .m = o->axis[o->rank - 2], .n = n.n, .k = k.n, .batch = 1};
+	*m = (Mat){.rank = o->rank, .m = o->axis[o->rank - 2], .n = n.n, .k = k.n, .batch = 1,
+	           .starved = machine_starves(machine_of(g))};
 	bool b_batch = false;
 
 	for (int i = 0; i + 2 < o->rank; i++)
@@ -109,14 +116,21 @@ possible(const Graph *g, const Op *op, int vector_bytes)
 	}
 }
 
-/* Some eight tiles of usual size; narrow products have higher ones. */
+/* Some eight tiles of usual size; narrow products have higher ones. Each task reads all of the second operand, from
+ * beyond L2 where it is large: with two units tasks are up to twice as high, and as many as some processors share
+ * alike. */
 int64_t
 matmul_block(const Mat *m, const GemmParams *p)
 {
-	enum { VECTOR = 16 };
+	enum { VECTOR = 16, HIGH = 96, SHARED = 8, STEP = 6 };
+	int64_t tasks = ceil_div(m->m.n, HIGH);
 
 	if (engine_of(p)->task)
 		return engine_of(p)->task;
+	if (m->n > 2 * VECTOR && m->starved && 2 * tasks >= SHARED) {
+		tasks = ceil_div(tasks, SHARED) * SHARED;
+		return ceil_div(ceil_div(m->m.n, tasks), STEP) * STEP;
+	}
 	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : 48;
 }
 
@@ -124,6 +138,22 @@ static int64_t
 images_of(const Graph *g, const Op *op, const GemmParams *p)
 {
 	return val_type(g, op->in[0])->axis[0].n / gemm_unit(p);
+}
+
+/* Two units: what a pass reads of the first operand for one tile stays in L1 for the next, 256 lines of it; images are
+ * divided before rows of pixels are put together. Not fewer than 8: their lines follow each other. */
+static void
+set_pass(const Graph *g, const Op *op, GemmParams *p)
+{
+	enum { SUMS = 256, FEWEST = 8 };
+	const Type *gr = val_type(g, op->in[1]);
+	int64_t n = images_of(g, op, p), row = gr->axis[3].n, rows = gr->axis[2].n, images = n, band;
+
+	while (images > FEWEST && row * images > SUMS && images % 2 == 0)
+		images /= 2;
+	band = SUMS / (row * images);
+	p->images = images == n ? 0 : (int)images;
+	p->band = (int)(band < 1 ? 1 : band < rows ? band : rows);
 }
 
 /* Large pixels: rows of many images drive each other out of the caches, as they are multiples of powers of two apart.
@@ -135,7 +165,13 @@ set_images(const Graph *g, const Op *op, GemmParams *p)
 	int64_t n = images_of(g, op, p), most = fits->l1 / 1024, k = most;
 
 	p->images = 0;
-	if (op->kind != OP_conv2d_dw || n <= most)
+	if (op->kind != OP_conv2d_dw)
+		return;
+	if (machine_starves(machine_of(g)) && p->engine == ENGINE_FMA) {
+		set_pass(g, op, p);
+		return;
+	}
+	if (n <= most)
 		return;
 	if (n * 4 * (val_type(g, op->in[0])->axis[1].n + val_type(g, op->in[1])->axis[1].n) < fits->l2 / 8)
 		return;
@@ -153,11 +189,23 @@ set_band(const Graph *g, const Op *op, GemmParams *p)
 
 	if (op->kind != OP_conv2d_dw || engine_of(p)->side_by_side || !(engine_pairs(p) || p->parts == 1))
 		return;
+	if (machine_starves(machine_of(g)) && p->engine == ENGINE_FMA)
+		return;
 	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)), rows = val_type(g, op->in[1])->axis[2].n;
 	int64_t fit = machine_of(g)->budget.l2 / (sums * val_type(g, op->in[0])->axis[1].n * 4);
 	int64_t band = fit * sums < SUMS ? fit : SUMS / sums;
 
 	p->band = (int)(band < 1 ? 1 : band < rows ? band : rows);
+}
+
+/* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
+int64_t
+matmul_steps(const Mat *m, const GemmParams *p)
+{
+	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
+	bool fits = matmul_block(m, p) * m->n <= SUMS;
+
+	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }
 
 /* Few tasks of whole rows: a task is a panel of them then. */
@@ -176,13 +224,20 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
 }
 
-/* Rows of a turned operand whose distance is a multiple of half a page meet in few sets of the caches. */
+/* A transposed operand: a tile takes some numbers of each of its rows, a cache line each, and the next tile, which would
+ * take the rest, finds the lines gone. Rows whose distance is a multiple of half a page meet in few sets of the caches;
+ * with two units the products wait for any line from beyond L1. */
 static bool
 copy_pays(const Graph *g, const Op *op, const GemmParams *p)
 {
+	enum { LONG = 512, LINES = 128 };
 	Mat m;
 
-	return gemm_copies(g, op, p) && matmul_mat(g, op, &m) && !m.m.mul && m.m.n % 512 == 0 && m.k >= 512 && m.n >= 4 * p->nv * p->lanes && !matmul_split(&m, p);
+	if (!gemm_copies(g, op, p) || !matmul_mat(g, op, &m) || m.m.mul)
+		return false;
+	if (m.starved)
+		return m.m.n >= 2 * matmul_block(&m, p) && m.k >= LINES && m.n >= p->nv * p->lanes;
+	return m.m.n % LONG == 0 && m.k >= LONG && m.n >= 4 * p->nv * p->lanes && !matmul_split(&m, p);
 }
 
 /* The tile for n columns: no wider than they are, as many rows as the registers leave. */
@@ -221,6 +276,10 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		p.pack = false;
 		p.mr = wide ? 12 : 6;
 		p.nv = 2;
+		if (machine_starves(machine_of(g)) && o->axis[0].n > 2 * p.lanes) {
+			p.nv = o->axis[0].n > 3 * p.lanes ? 4 : 3;
+			p.mr = p.nv == 4 ? 6 : 8;
+		}
 		if (o->axis[0].n <= 8)
 			p.lanes = 8;
 		if (o->axis[0].n <= p.lanes) {
@@ -382,13 +441,16 @@ direct_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 static int64_t
 direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	int64_t main, pack = pack_scratch(g, op, p);
+	int64_t main, pack = pack_scratch(g, op, p), nr = (int64_t)p->nv * p->lanes;
 	Mat m;
 
-	if (p->copy && matmul_mat(g, op, &m))
-		main = m.k / gemm_unit(p) * matmul_block(&m, p) * 4;
-	else
+	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
+		main = p->copy ? m.k / gemm_unit(p) * matmul_block(&m, p) * 4 : 0;
+		if (matmul_steps(&m, p) < m.k)
+			main = align64(main) + matmul_block(&m, p) * ceil_div(m.n, nr) * nr * 4;
+	} else {
 		main = prologue_scratch(g, op, p);
+	}
 	return main > pack ? main : pack;
 }
 

@@ -1,8 +1,9 @@
 /* matmul.c: matrix products by the register-blocked microkernel.
  *
  * In: a group of one matmul, its operands where gemm.c found or put them.   Out: the main kernel. A task is a block of rows of one matrix of the batch and
- * goes over all panels of columns; where there are few such blocks, it is a block and a panel. Rows of a turned first operand may be copied first (GemmParams.copy). */
+ * goes over all panels of columns, of a long sum block by block; where there are few such blocks of rows, it is a block and a panel. Rows of a turned first operand may be copied first (GemmParams.copy). */
 #include "gemm.h"
+#include <string.h>
 
 void
 mat_index(Emit *e, void *cx, V row, Ix *ix)
@@ -142,12 +143,36 @@ panel_at(Emit *e, const Product *x, V kb, int64_t entries)
 	return i_add(e, i_mul(e, x->bent, k64(e, x->m.k * x->m.n * 4)), i_mul(e, kb, k64(e, x->nr * 4)));
 }
 
+/* All steps of a long sum but the last block's: sums go to `c`, rows as S_CM of st says. */
+static void
+first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_t steps, V kb0, V a, V b, int64_t entries, V c)
+{
+	V line = st[S_CM], own[S_COUNT];
+
+	memcpy(own, st, sizeof own);
+	own[S_NK] = k64(e, steps);
+	V strides = strides_block(e, own);
+	V i = loop_open(e, k64(e, 0), k64(e, (x->m.k - 1) / steps), 1), k0 = i_mul(e, i, k64(e, steps)), lo, count;
+	V kb = loop_open(e, kb0, x->split ? i_add(e, kb0, k64(e, 1)) : k64(e, x->npanel), 1);
+	V panel = ptr_at(e, b, i_add(e, panel_at(e, x, kb, entries), i_mul(e, k0, st[S_BK])));
+	V more = LLVMBuildZExt(at1(e, i), LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), ""), e->l->i64, "");
+
+	tiles_open(e, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
+	V from = ptr_at(e, a, i_add(e, i_mul(e, lo, st[S_AM]), i_mul(e, k0, st[S_AK])));
+	V to = ptr_at(e, c, i_add(e, i_mul(e, lo, line), i_mul(e, kb, k64(e, x->nr * 4))));
+
+	tile_call(e, tiles, count, kb, x->npanel, from, panel, to, k64(e, 1), k64(e, 1), strides, more);
+	for (int k = 0; k < 3; k++)
+		loop_close(e);
+}
+
 void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	Product x = product_of(gc->g, op, p);
 	bool turned = attr_bool(op, A_ta), ta = turned && !engine_of(p)->side_by_side, fresh, tile; /* amx_turn has turned it for tiles */
-	int64_t nr = x.nr, n = x.m.n;
+	int64_t nr = x.nr, n = x.m.n, steps = matmul_steps(&x.m, p), last = (x.m.k - 1) / steps * steps;
+	bool blocks = last > 0; /* of the sum */
 	Emit e = {0};
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
@@ -157,10 +182,18 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 
 		x.am_rows = extent(&e, x.a->axis[x.a->rank - (turned ? 1 : 2)]);
-		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, x.m.m.mul ? ANY_ROWS : row_tiles(epi, p, x.m.m.n, x.block));
+		int64_t rows = x.m.m.mul ? ANY_ROWS : row_tiles(epi, p, x.m.m.n, x.block);
+
+		if (blocks && !x.m.m.mul)
+			rows |= tile_rows(x.m.m.n, x.block, p->mr);
+		if (blocks && tile) /* sums of all panels, behind the copy */
+			C = scratch_ptr(&e, p->copy ? align64(x.m.k * x.block * 4) : 0);
+		int64_t out_line = !tile ? n : blocks ? x.npanel * nr : nr;
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows);
 		V line = i_mul(&e, x.am_rows, k64(&e, 4));
 		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, x.m.k * 4), [S_AK] = p->copy ? k64(&e, x.block * 4) : ta ? line : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
-			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : n * 4), [S_CM] = k64(&e, (tile ? nr : n) * 4), [S_NK] = k64(&e, x.m.k)};
+			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : n * 4), [S_CM] = k64(&e, out_line * 4), [S_NK] = k64(&e, x.m.k - last)};
+		int64_t entries = pack_of(gc->g, op, engine_pairs(p)).taps;
 		V strides = strides_block(&e, st), kb0;
 		V task = task_find(&e, &x, loop_open(&e, e.arg_t0, e.arg_t1, 1), &kb0);
 		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
@@ -169,20 +202,31 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			from = copy_turned(&e, p, x.m.k, x.block, from, line, x.lo, x.hi);
 			skip = x.lo;
 		}
+		if (blocks) {
+			V first = i_add(&e, i_mul(&e, x.ent, x.M), x.lo);
+
+			first_steps(&e, &x, &tiles, st, steps, kb0, ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])), B, entries,
+			            tile ? C : ptr_at(&e, C, i_mul(&e, first, k64(&e, n * 4))));
+		}
 		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1), column = i_mul(&e, kb, k64(&e, nr));
-		V panel = ptr_at(&e, B, panel_at(&e, &x, kb, pack_of(gc->g, op, engine_pairs(p)).taps));
+		V panel = ptr_at(&e, B, i_add(&e, panel_at(&e, &x, kb, entries), i_mul(&e, k64(&e, last), st[S_BK])));
 
 		RowLoops r = rows_open(&e, epi, p, i_sub(&e, x.hi, x.lo));
 		V lo = i_add(&e, x.lo, r.lo), entry = i_mul(&e, x.ent, x.M), row = i_add(&e, entry, lo);
 		V c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 		MatAt at = {x.o, row}, at_block = {x.o, i_add(&e, entry, i_add(&e, x.lo, r.first))};
 		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)), .piece = task,
-			.done = r.first, .carried = i_sub(&e, r.lo, r.first), .tile = C, .tile_columns = nr,
+			.done = r.first, .carried = i_sub(&e, r.lo, r.first), .tile = C, .tile_columns = nr, .tile_line = tile ? out_line : 0,
 			.unroll = p->nv, .index = mat_index, .cx = &at};
 
+		V a = ptr_at(&e, from, i_add(&e, i_mul(&e, i_sub(&e, lo, skip), st[S_AM]), i_mul(&e, k64(&e, last), st[S_AK])));
+		V out = tile ? C : ptr_at(&e, C, c0);
+
+		if (blocks && tile)
+			out = ptr_at(&e, C, i_add(&e, i_mul(&e, r.lo, k64(&e, out_line * 4)), i_mul(&e, kb, k64(&e, nr * 4))));
+		et.tile = tile ? out : C;
 		epilogue_fetch(&e, epi, &et, nr < n ? nr : n);
-		tile_call(&e, &tiles, r.count, kb, x.npanel, ptr_at(&e, from, i_mul(&e, i_sub(&e, lo, skip), st[S_AM])), panel,
-		    tile ? C : ptr_at(&e, C, c0), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		tile_call(&e, &tiles, r.count, kb, x.npanel, a, panel, out, k64(&e, 1), k64(&e, 1), strides, k64(&e, blocks));
 		epilogue_tile(&e, epi, &et);
 		rows_close(&e, &r, epi, &et, &at_block);
 		for (int i = 0; i < 2; i++)

@@ -6,7 +6,8 @@
  *  - each processor and type has its engine, and short or odd sums have f32's;
  *  - fuse and precision are told of the kernel that select would choose, with the same variants switched off;
  *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one;
- *  - what is worth trying (Target.space) is possible. */
+ *  - what is worth trying (Target.space) is possible;
+ *  - what is chosen without a tuning file follows from the row of the architecture. */
 #include "harness.h"
 #include "../../codegen/cpu/algo.h"
 #include <stdlib.h>
@@ -149,6 +150,49 @@ test_engines(Arena *a, Diags *d)
 			check(!gemm_why_not(g, op, &cx, &other) == (e == (int)p.engine || (e && e == (int)cases[i].slow)),
 			      "another engine", gemm_text(a, &other));
 		}
+	}
+}
+
+/* ---------------------------------------------------------------- by machine */
+static const char *
+chosen_for(Arena *a, Diags *d, const char *arch, const char *graph)
+{
+	const Graph *g = parsed(a, d, arch, graph)->graph.at[0];
+	GemmParams p = gemm_plan(g, contraction(g), &(PlanCx){.arch = arch_named(arch)});
+
+	return gemm_text(a, &p);
+}
+
+/* One unit for products of 64 bytes, and two. Weight gradients: wide tiles over sums whose operands stay in L1, few
+ * images of a long row of pixels, several short rows; transposed operands are copied; Strassen pays for longer sides. */
+static void
+test_machines(Arena *a, Diags *d)
+{
+	static const char dw[] = "graph train(%%x: f32[32,%d,%d,%d]@2301, %%g: f32[32,%d,%d,%d]@2301) -> output %%y {\n"
+		"  %%y = conv2d.dw %%x, %%g : f32[%d,%d,1,1]@2310\n}\n";
+	static const char product[] = "graph train(%%x: f32[%d,%d], %%w: f32[%d,%d]) -> output %%y {\n"
+		"  %%y = matmul %%x, %%w {ta=true}\n}\n";
+	const struct { const char *graph, *one, *two; } cases[] = {
+		{arena_printf(a, dw, 256, 32, 32, 64, 32, 32, 64, 256), "brgemm{mr=12,nv=2,lanes=16,parts=4,band=1}",
+		 "brgemm{mr=6,nv=4,lanes=16,parts=4,band=1,images=8}"},
+		{arena_printf(a, dw, 512, 4, 4, 2048, 4, 4, 2048, 512), "brgemm{mr=12,nv=2,lanes=16,parts=1,band=4}",
+		 "brgemm{mr=6,nv=4,lanes=16,parts=1,band=2}"},
+		{arena_printf(a, dw, 64, 8, 8, 32, 8, 8, 32, 64), "brgemm{mr=12,nv=2,lanes=16,parts=4,band=5}",
+		 "brgemm{mr=12,nv=2,lanes=16,parts=4,band=1}"},
+		{arena_printf(a, product, 1024, 768, 1024, 768), "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1}",
+		 "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1,copy=1}"},
+		{arena_printf(a, product, 1024, 3072, 1024, 768), "strassen{mr=6,nv=4,lanes=16}",
+		 "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1,copy=1}"},
+		{arena_printf(a, product, 4096, 4096, 4096, 2048), "strassen{mr=6,nv=4,lanes=16}",
+		 "strassen{mr=6,nv=4,lanes=16}"},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const char *one = chosen_for(a, d, "znver4", cases[i].graph);
+		const char *two = chosen_for(a, d, "sapphirerapids-noamx", cases[i].graph);
+
+		check(!strcmp(one, cases[i].one), "chosen for znver4", one);
+		check(!strcmp(two, cases[i].two), "chosen for sapphirerapids-noamx", two);
 	}
 }
 
@@ -309,6 +353,7 @@ main(void)
 	diags_init(&d, a, stdout);
 	test_rows(a);
 	test_engines(a, &d);
+	test_machines(a, &d);
 	test_possible(a, &d);
 	test_space(a, &d);
 	test_before(a, &d);

@@ -159,12 +159,14 @@ main(int argc, char **argv)
 	ir_init();
 	diags_init(&r.diags, r.arena, stderr);
 	if (!text)
-		die("usage: bits FILE.ir [WORD]");
+		die("usage: bits FILE.ir [WORD of a module]");
 	for (char *p = strstr(text, "\nmodule "); p;) {
 		char *next = strstr(p + 1, "\nmodule ");
 
-		if (argc < 3 || strstr(p, argv[2]))
-			run_bits(&r, p + 1, (next ? (size_t)(next - p) : strlen(p)) - 1, arch);
+		size_t bytes = (next ? (size_t)(next - p) : strlen(p)) - 1;
+
+		if (argc < 3 || strstr(arena_strndup(r.arena, p + 1, bytes), argv[2]))
+			run_bits(&r, p + 1, bytes, arch);
 		p = next;
 	}
 	printf("%s: %d points, %d failures\n", arch, r.ncase, r.nfailed);
