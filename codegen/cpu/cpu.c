@@ -3,7 +3,7 @@
  * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cpu_refuses). */
 #include "cpu.h"
-#include "gemm.h"
+#include "depthwise.h"
 #include "rnn.h"
 #include <string.h>
 
@@ -179,6 +179,14 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = attention_op((OpKind)composite->kind) ? attention_select(g, composite, bytes, &gr->workspace) : rnn_select(g, composite, bytes, cx, &gr->workspace);
 		return NULL;
 	}
+	if (contract && depthwise_can(g, contract, bytes)) {
+		DepthParams p = depthwise_params(g, contract, arch_named(arch ? arch : arch_native()));
+
+		gr->kernel = depthwise_text(g->arena, contract, &p);
+		gr->workspace = depthwise_group_workspace(g, group, contract, &p);
+		scratch_plan(g, depthwise_scratch(g, contract, &p));
+		return NULL;
+	}
 	if (contract && gemm_can(g, contract, bytes)) {
 		GemmParams p = gemm_params(g, contract, bytes);
 
@@ -213,7 +221,7 @@ into_tiles(const Target *t, const Graph *g, const Op *contract, const Op *op)
 {
 	int bytes = cpu_vector_bytes(t, g->module->arch);
 
-	if (!gemm_can(g, contract, bytes))
+	if (!gemm_can(g, contract, bytes) && !depthwise_can(g, contract, bytes))
 		return "the contraction takes the plain kernel, which has no epilogue";
 	if (op_info[op->kind].red >= 0)
 		return epilogue_reduces(g, contract, op);
@@ -270,10 +278,13 @@ cpu_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 static void
 cpu_prologue(const Target *t, const Graph *g, const Op *contract, int k, DType narrow, Prologue *p)
 {
-	const char *arch = g->module->arch;
+	const Arch *a = arch_named(g->module->arch ? g->module->arch : arch_native());
 
 	(void)t;
-	prologue_cost(g, contract, k, arch_named(arch ? arch : arch_native()), narrow, p);
+	if (depthwise_can(g, contract, a->vector_bytes))
+		depthwise_prologue(g, contract, k, a, p);
+	else
+		prologue_cost(g, contract, k, a, narrow, p);
 }
 
 /* ---------------------------------------------------------------- 16 bits */

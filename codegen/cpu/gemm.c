@@ -130,10 +130,7 @@ tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 }
 
 /* ---------------------------------------------------------------- convolution forward, and its gradient in x */
-typedef struct Taps { int64_t first, count, at; } Taps; /* filter index, how many, input index of the first */
-
-/* The taps of output index o along one axis. *step: of the filter index; *move: of the input index per tap. */
-static Taps
+Taps
 taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step, int64_t *move)
 {
 	Taps t = {0, 0, 0};

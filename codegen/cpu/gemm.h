@@ -183,7 +183,11 @@ V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
+/* The taps of index o of a result along one axis (gemm.c): filter index, how many, input index of the first. *step: of the filter index; *move: of the input index per tap. */
+typedef struct Taps { int64_t first, count, at; } Taps;
+Taps taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step, int64_t *move);
 /* wgrad.c; parts: buffer of partial sums, -1 = none. */
+void wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, GraphKernels *gk);
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int parts, int out, GraphKernels *gk);
 
 /* winograd.c: 3x3 filters. Why it cannot, or does not pay beside direct products of f32; NULL: choose it. p: of its own products, f32. */

@@ -5,7 +5,7 @@
  * key. Buffers are listed in the order of first appearance, the same for all kernels of a group. Reductions are emitted first
  * (rows.c), then concatenations operand by operand, then what is left as maps, one for each shape. */
 #include "cpu.h"
-#include "gemm.h"
+#include "depthwise.h"
 #include "rnn.h"
 #include <ctype.h>
 #include <string.h>
@@ -518,10 +518,15 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	}
 	const char *text = g->group.at[gc->group].kernel;
 	GemmParams params;
+	DepthParams depth;
 
 	gc->key = arena_printf(gc->tmp, "%s %s", text ? text : "", group_key(gc));
 	if (contract && text && gemm_parse(text, &params)) {
 		gemm_emit(gc, contract, gk);
+		return;
+	}
+	if (contract && text && depthwise_parse(text, &depth)) {
+		depthwise_emit(gc, contract, gk);
 		return;
 	}
 	const Op *first = &g->op.at[gc->first];

@@ -180,13 +180,13 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 }
 
 /* Adds the partial results of `parts` groups of rows, in order. */
-static void
-join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst, GraphKernels *gk)
+void
+wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, GraphKernels *gk)
 {
 	enum { ROW = 64 };
 	Emit e = {0};
 	bool fresh;
-	int64_t rows = ceil_div(elements, ROW), grain = task_grain(rows, ROW * (double)p->parts);
+	int64_t rows = ceil_div(elements, ROW), grain = task_grain(rows, ROW * (double)parts);
 	int fn = kernel_begin(gc, &e, "join", &fresh);
 
 	if (fresh) {
@@ -194,7 +194,7 @@ join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst
 		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain * ROW)), k64(&e, elements));
 		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
 
-		for (int part = 0; part < p->parts; part++) {
+		for (int part = 0; part < parts; part++) {
 			V v = vec_load(&e, ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), mask);
 
 			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
@@ -210,5 +210,5 @@ wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, int par
 {
 	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : out, gk);
 	if (parts >= 0)
-		join_kernel(gc, p, type_elements(val_type(gc->g, op->out[0])), parts, out, gk);
+		wgrad_join(gc, p->parts, type_elements(val_type(gc->g, op->out[0])), parts, out, gk);
 }

@@ -246,7 +246,7 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 		return false;
 	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") && (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
 		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
-	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8) || !strncmp(g->group.at[0].kernel, "strassen", 8) || strstr(g->group.at[0].kernel, "ma{m=") || !strncmp(g->group.at[0].kernel, "tf32{", 5), *hidden = arena_array(m->arena, bool, g->val.n);
+	bool gemm = !strncmp(g->group.at[0].kernel, "brgemm", 6) || !strncmp(g->group.at[0].kernel, "winograd", 8) || !strncmp(g->group.at[0].kernel, "strassen", 8) || !strncmp(g->group.at[0].kernel, "depthwise", 9) || strstr(g->group.at[0].kernel, "ma{m=") || !strncmp(g->group.at[0].kernel, "tf32{", 5), *hidden = arena_array(m->arena, bool, g->val.n);
 
 	if (gemm && !gemm_group(g, t, inside, uses, hidden))
 		return false;

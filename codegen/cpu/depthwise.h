@@ -1,0 +1,73 @@
+/* depthwise.h: convolutions whose groups are smaller than a vector; private to codegen/cpu. */
+#ifndef CODEGEN_CPU_DEPTHWISE_H
+#define CODEGEN_CPU_DEPTHWISE_H
+#include "gemm.h"
+
+/* Parameters: of shape and processor alone. */
+typedef struct DepthParams {
+	int lanes;         /* numbers of a vector */
+	int cols;          /* pixels of a row that a step computes together, or whose gradients it takes */
+	int images, block; /* of a tile: images and channels; not of the weight gradient */
+	int strip, chunk;  /* images that go over rows together, channels of a task */
+	int parts;         /* weight gradient: fixed groups of pixel rows with sums of their own; else 0 */
+} DepthParams;
+
+/* Vectors of a group's kernel hold the channels of `groups` groups: `out` channels of each on the side that lanes are,
+ * `in` on the other. */
+typedef struct DepthLanes {
+	int64_t groups, in, out, whole, vectors, rest;
+} DepthLanes; /* whole: lanes in use; vectors: how many; rest: lanes of the last, 0: all */
+
+/* Is op a convolution, or a gradient of one, that these kernels compute? */
+bool depthwise_can(const Graph *g, const Op *op, int vector_bytes);
+DepthParams depthwise_params(const Graph *g, const Op *op, const Arch *a);
+const char *depthwise_text(Arena *a, const Op *op, const DepthParams *p);
+bool depthwise_parse(const char *text, DepthParams *p);
+/* Bytes of a group's workspace, with the states of its reductions; bytes of a thread's own memory. */
+int64_t depthwise_group_workspace(const Graph *g, int group, const Op *op, const DepthParams *p);
+int64_t depthwise_scratch(const Graph *g, const Op *op, const DepthParams *p);
+void depthwise_prologue(const Graph *g, const Op *op, int k, const Arch *a, Prologue *r);
+void depthwise_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+
+/* What both files share. */
+DepthLanes depthwise_lanes(const Graph *g, const Op *op, const DepthParams *p);
+/* Number j of each group in the other side's W channels `from`, beside the lanes that belong to it. */
+Cell depthwise_spread(Emit *e, const DepthLanes *l, Cell from, int64_t j);
+V depthwise_fma(Emit *e, V x, V y, V sum);      /* in two steps where the processor has no instruction for it */
+V depthwise_mask(const Emit *e, int64_t lanes); /* the first lanes; NULL: all of them */
+/* Where numbers of v stand from pixel (h, w) of image n, channel c, on. */
+V depthwise_at(Emit *e, Val v, V n, V c, V h, V w);
+/* W channels from `c` on of operand k at `pixels` pixels behind (h, w), whose address is `at` (NULL: the kernel makes
+ * the operand). */
+Cell depthwise_load(Emit *e, const Op *op, int k, V at, V n, V c, V h, V w, int64_t pixels);
+
+/* Which pixels of a row meet which taps, for steps of a few pixels. */
+enum { DEPTH_RUNS = 24 };
+typedef struct DepthMeet {
+	int i;
+	int64_t at, tap;
+} DepthMeet; /* pixel of the step, input column from the step's first on, filter column */
+typedef struct DepthRun {
+	int64_t lo, hi;
+	int cols, n;
+	DepthMeet *meet;
+} DepthRun; /* steps [lo, hi) that are alike, their pixels; in the order of input columns */
+typedef struct DepthSteps {
+	const Type *x, *w, *o; /* convolved image, weights, result (or its gradient): set before depthwise_steps */
+	int64_t n, first;      /* steps of a row; input columns from one's first to the next's */
+	DepthRun run[DEPTH_RUNS];
+	int nrun;
+	int64_t *rows, rstep, rmove; /* of each row of o: its first input row, filter row, how many of these; of the
+	                                filter index, of the input index per tap */
+} DepthSteps;
+void depthwise_steps(Arena *a, const Op *op, int cols, DepthSteps *d);
+V depthwise_row(Emit *e, V table, V row, int column); /* of DepthSteps.rows */
+/* Opens what happens if `step` is one of the run's; its number there. */
+V depthwise_run_open(Emit *e, const DepthSteps *d, const DepthRun *run, V step);
+void depthwise_run_close(Emit *e, const DepthSteps *d);
+
+/* depthwise_dw.c: the gradient in the weights. */
+void depthwise_dw_params(const Graph *g, const Op *op, const DepthLanes *l, DepthParams *p);
+int64_t depthwise_dw_workspace(const Graph *g, const Op *op, const DepthParams *p);
+void depthwise_dw_emit(GroupCx *gc, const Op *op, const DepthParams *p, int out, GraphKernels *gk);
+#endif
