@@ -87,6 +87,7 @@ ptr_at(Emit *e, V base, V bytes)
 typedef struct Pack {
 	int64_t taps, k, j, tap_stride, k_stride, j_stride;
 	int64_t second;          /* pairs whose halves do not lie side by side: bytes from the first to the second; else 0 */
+	int64_t groups, group_stride; /* of a convolution: each has k and j of its own */
 } Pack;
 Pack pack_of(const Graph *g, const Op *op, bool pair);
 /* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from there on. */
@@ -179,6 +180,10 @@ void prologue_row(Emit *e, Val v, V h, V w0, V w1, V out);
 /* Rows [h0, h1) of operand k of a weight gradient, to the scratch memory that it returns. */
 V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 
+/* Groups of a convolution: a panel holds columns of one of them. */
+int64_t gemm_groups(const Op *op);
+/* Panel kb of all groups': its group, its number there. */
+void panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel);
 /* Steps of the sum to one element of the operands. */
 static inline int64_t gemm_unit(const GemmParams *p) { return p->pair ? 2 : 1; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */

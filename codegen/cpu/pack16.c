@@ -81,7 +81,7 @@ pairs_allow(const Graph *g, const Op *op, const Arch *a, DType half, GemmParams 
 	enum { LEAST = 16 }; /* steps of k: half a tile. With less, f32 is faster; tests want those too */
 	int64_t n = column_extent(g, op);
 
-	if (!ways_of(g, op, a, half, p))
+	if (gemm_groups(op) > 1 || !ways_of(g, op, a, half, p))
 		return;
 	if (p->tiles && paired_extent(g, op) < LEAST && !a->emulated) {
 		p->tiles = p->pair = false;
@@ -133,6 +133,8 @@ pairs_fit(const Graph *g, const Op *op, const Arch *a, const GemmParams *p)
 
 	if (!p->pair)
 		return true;
+	if (gemm_groups(op) > 1)
+		return false;
 	if (p->tiles && (p->mr > 32 || p->nv > 2 || p->lanes != 16))
 		return false;
 	return ways_of(g, op, a, gemm_half(g, op), &can) && can.tiles == p->tiles && can.f16 == p->f16 && (p->pack || op->kind != OP_matmul);
