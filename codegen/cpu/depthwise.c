@@ -1,273 +1,22 @@
 /* depthwise.c: convolutions whose groups are smaller than a vector, forward and in the gradient of x: depthwise ones,
  * with multipliers too, and those of a few channels a group.
  *
- * In: a group of one contraction with HWNC activations and HWIO weights, groups of at most half a vector's channels,
- * elementwise ops before and behind it, reductions over rows behind it. Out: the kernel. Lanes are channels of the
- * result, as they lie in memory; where a group has several, each vector that is loaded is spread by shuffles, once for
- * each channel of the other side, so that no product is computed in vain. A step computes a few pixels of a row
- * together, so that they share loads; which of them meets which tap is known when the code is made: pixels at the left
- * and the right edge have code of their own, without tests, and rows of the filter that hang out are left out by a
- * table, as in gemm.c. Strides, dilations and the gradient's steps are other lists of the same kind. Memory is what
- * such a kernel waits for, so a task is a row of pixels, of as many images as leave its input rows in the L2 cache for
- * the next row, which the same thread computes as a rule. A tile of sums goes through the epilogue in the L1 cache, and
- * to memory once; sums that nobody else needs go there directly. Elementwise ops that make the operand are evaluated at
- * each vector that is loaded (lane_eval). Tasks are cut by shape, so results have the same bits for any number of
- * threads. Refuses (depthwise_can): larger groups, filters of hundreds of weights a row, dilations of many steps. */
+ * In: a group of one contraction that depthwise_params.c takes, elementwise ops before and behind it, reductions over
+ * rows behind it.   Out: the kernel.
+ * Lanes are channels of the result, as they lie in memory; where a group has several, each vector that is loaded is
+ * spread by shuffles, once for each channel of the other side, so that no product is computed in vain. A step computes
+ * a few pixels of a row together, so that they share loads; which of them meets which tap is known when the code is
+ * made: pixels at the left and the right edge have code of their own, without tests, and rows of the filter that hang
+ * out are left out by a table, as in gemm.c. Strides, dilations and the gradient's steps are other lists of the same
+ * kind. Pixels lie a multiple of some power of two apart and meet in few sets of the L1 cache. So a task of several
+ * rows copies what it meets into a band of the thread's own memory, by vectors of channels, made there once where
+ * elementwise ops make the operand, and reads it from the L1 cache as often as the filter asks. Large tensors under
+ * small filters wait for memory and are read as they lie, row by row, of as many images as leave a filter's rows in the
+ * L2 cache for the next row; there those ops are evaluated at each vector that is loaded (lane_eval). A tile of sums
+ * goes through the epilogue in the L1 cache, and to memory once; sums that nobody else needs go there directly. Tasks
+ * are cut by shape, so results have the same bits for any number of threads. */
 #include "depthwise.h"
 #include <string.h>
-
-enum {
-	MOST_WEIGHTS = 64,
-	MOST_STRIDE = 8,
-	MOST_COLS = 16,
-	MOST_REACH = 32,
-	TILE_BYTES = 16 << 10,
-	STRIP_BYTES = 512 << 10,
-	TASKS = 16
-};
-
-/* ---------------------------------------------------------------- what it takes */
-static bool
-activation_ok(const Type *t)
-{
-	static const uint8_t hwnc[4] = {2, 3, 0, 1};
-
-	return (t->dtype == DT_f32 || t->dtype == DT_f16 || t->dtype == DT_bf16) && t->rank == 4 &&
-	    !memcmp(t->perm, hwnc, 4) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
-}
-
-static bool
-weights_ok(const Type *t)
-{
-	static const uint8_t hwio[4] = {2, 3, 1, 0};
-
-	return (t->dtype == DT_f32 || t->dtype == DT_f16 || t->dtype == DT_bf16) && t->rank == 4 &&
-	    !memcmp(t->perm, hwio, 4);
-}
-
-static const Type *
-weights_of(const Graph *g, const Op *op)
-{
-	return val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
-}
-
-/* Pixels of a step: their sums are a quarter of the registers. */
-static int
-most_cols(int vector_bytes)
-{
-	return vector_bytes == 64 ? 8 : 4;
-}
-
-/* The row in equal parts; of the gradient in x whole strides, so that every step has the same taps. */
-static int
-cols_of(const Op *op, int64_t row, int vector_bytes)
-{
-	int64_t most = most_cols(vector_bytes), cols = ceil_div(row, ceil_div(row, most)),
-	        stride = attr_ints(op, A_stride, NULL)[1];
-
-	if (op->kind != OP_conv2d_dx)
-		return (int)cols;
-	cols = ceil_div(cols, stride) * stride;
-	return (int)(cols > MOST_COLS ? MOST_COLS / stride * stride : cols);
-}
-
-bool
-depthwise_can(const Graph *g, const Op *op, int vector_bytes)
-{
-	if (op->kind != OP_conv2d && op->kind != OP_conv2d_dx && op->kind != OP_conv2d_dw)
-		return false;
-	const Type *w = weights_of(g, op), *x = val_type(g, op->in[0]),
-	           *other = val_type(g, op->kind == OP_conv2d_dw ? op->in[1] : op->out[0]);
-	int64_t groups = attr_int(op, A_groups), in = w->axis[1].n, out = w->axis[0].n / groups,
-	        most = vector_bytes < 32 ? vector_bytes / 4 : vector_bytes / 8;
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *dil = attr_ints(op, A_dilation, NULL);
-	int64_t reach = (w->axis[3].n - 1) * dil[1], per = op->kind == OP_conv2d_dx ? out : in;
-
-	if (groups == 1 || in > most || out > most || !activation_ok(x) || !activation_ok(other) || !weights_ok(w))
-		return false;
-	if (op->kind == OP_conv2d_dw && (w->dtype != DT_f32 || x->axis[0].mul))
-		return false;
-	return w->axis[3].n * per <= MOST_WEIGHTS && stride[1] <= MOST_STRIDE && reach <= MOST_REACH;
-}
-
-DepthLanes
-depthwise_lanes(const Graph *g, const Op *op, const DepthParams *p)
-{
-	const Type *w = weights_of(g, op);
-	int64_t groups = attr_int(op, A_groups), in = w->axis[1].n, out = w->axis[0].n / groups;
-	DepthLanes l = {.in = op->kind == OP_conv2d_dx ? out : in, .out = op->kind == OP_conv2d_dx ? in : out};
-
-	l.groups = p->lanes / (in > out ? in : out);
-	l.whole = l.groups * l.out;
-	l.vectors = ceil_div(groups, l.groups);
-	l.rest = groups % l.groups * l.out;
-	return l;
-}
-
-/* ---------------------------------------------------------------- parameters */
-static int64_t
-round_up(int64_t x, int64_t to)
-{
-	return ceil_div(x, to) * to;
-}
-
-/* Images whose input rows, as many as the filter has, take STRIP_BYTES at most. */
-static int
-strip_of(const Graph *g, const Op *op)
-{
-	const Type *x = val_type(g, op->in[0]), *w = weights_of(g, op);
-	int64_t reach = (w->axis[2].n - 1) * attr_ints(op, A_dilation, NULL)[0] + 1,
-	        rows = reach < x->axis[2].n ? reach : x->axis[2].n;
-	int64_t fit = STRIP_BYTES / (rows * x->axis[3].n * x->axis[1].n * dtype_info[x->dtype].bytes), n = x->axis[0].n;
-
-	if (fit < 1)
-		fit = 1;
-	return (int)(fit < n ? ceil_div(n, ceil_div(n, fit)) : n);
-}
-
-DepthParams
-depthwise_params(const Graph *g, const Op *op, const Arch *a)
-{
-	const Type *o = val_type(g, op->out[0]);
-	int64_t groups = attr_int(op, A_groups);
-	DepthParams p = {.lanes = a->vector_bytes / 4};
-
-	if (p.lanes == 16 && weights_of(g, op)->axis[0].n <= 8 && val_type(g, op->in[0])->axis[1].n <= 8)
-		p.lanes = 8;
-	DepthLanes l = depthwise_lanes(g, op, &p);
-
-	p.strip = strip_of(g, op);
-	if (op->kind == OP_conv2d_dw) {
-		p.cols = cols_of(op, val_type(g, op->in[1])->axis[3].n, a->vector_bytes);
-		depthwise_dw_params(g, op, &l, &p);
-		return p;
-	}
-	int64_t channels = groups * l.out, chunk = round_up(channels, l.whole),
-	        tasks = ceil_div(o->axis[0].n, p.strip) * o->axis[2].n;
-
-	p.cols = cols_of(op, o->axis[3].n, a->vector_bytes);
-	p.images = p.strip < 4 ? p.strip : 4;
-	while (tasks * ceil_div(channels, chunk) < TASKS && chunk > 4 * l.whole)
-		chunk = round_up(ceil_div(chunk, 2), l.whole);
-	int64_t block = TILE_BYTES / (4 * p.cols * p.images) / l.whole * l.whole;
-
-	p.chunk = (int)chunk;
-	p.block = (int)(block < l.whole ? l.whole : block < chunk ? block : chunk);
-	return p;
-}
-
-const char *
-depthwise_text(Arena *a, const Op *op, const DepthParams *p)
-{
-	if (op->kind == OP_conv2d_dw)
-		return arena_printf(a, "depthwise{cols=%d,parts=%d,strip=%d,chunk=%d,lanes=%d}", p->cols, p->parts,
-		    p->strip, p->chunk, p->lanes);
-	return arena_printf(a, "depthwise{cols=%d,images=%d,block=%d,strip=%d,chunk=%d,lanes=%d}", p->cols, p->images,
-	    p->block, p->strip, p->chunk, p->lanes);
-}
-
-bool
-depthwise_parse(const char *text, DepthParams *p)
-{
-	*p = (DepthParams){0};
-	if (sscanf(text, "depthwise{cols=%d,parts=%d,strip=%d,chunk=%d,lanes=%d", &p->cols, &p->parts, &p->strip,
-	        &p->chunk, &p->lanes) == 5)
-		return true;
-	*p = (DepthParams){0};
-	return sscanf(text, "depthwise{cols=%d,images=%d,block=%d,strip=%d,chunk=%d,lanes=%d", &p->cols, &p->images,
-	           &p->block, &p->strip, &p->chunk, &p->lanes) == 6;
-}
-
-/* Text may be anybody's. */
-static bool
-fits(const Graph *g, const Op *op, const DepthParams *p, const Arch *a, Arena *tmp, const char *text)
-{
-	DepthParams d = depthwise_params(g, op, a);
-	int64_t whole = depthwise_lanes(g, op, &d).whole, stride = attr_ints(op, A_stride, NULL)[1];
-	bool dw = op->kind == OP_conv2d_dw;
-
-	if (strcmp(depthwise_text(tmp, op, p), text) || p->lanes != d.lanes || p->cols < 1 || p->cols > MOST_COLS ||
-	    p->strip < 1 || p->chunk < whole || p->chunk % whole)
-		return false;
-	if (dw)
-		return p->parts > 0 && p->parts <= val_type(g, op->in[1])->axis[2].n;
-	return p->block >= whole && p->block % whole == 0 && p->images > 0 &&
-	    (op->kind != OP_conv2d_dx || p->cols % stride == 0);
-}
-
-/* Weights by lanes, [r][s][j][channel], where they do not lie so. */
-static int64_t
-packed_bytes(const Graph *g, const Op *op)
-{
-	const Type *w = weights_of(g, op);
-
-	if (op->kind != OP_conv2d_dx || (w->axis[1].n == 1 && w->axis[0].n == attr_int(op, A_groups)))
-		return 0;
-	return w->axis[0].n * w->axis[1].n * w->axis[2].n * w->axis[3].n * 4;
-}
-
-/* Tasks that keep a state of the epilogue's reductions. */
-static int64_t
-pieces_of(const Graph *g, const Op *op, const DepthParams *p)
-{
-	const Type *o = val_type(g, op->out[0]);
-
-	return ceil_div(o->axis[0].n, p->strip) * o->axis[2].n;
-}
-
-int64_t
-depthwise_group_workspace(const Graph *g, int group, const Op *op, const DepthParams *p)
-{
-	int64_t n = op->kind == OP_conv2d_dw ? depthwise_dw_workspace(g, op, p) : packed_bytes(g, op), states = 0;
-
-	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
-		const Op *x = &g->op.at[i];
-
-		if (!x->dead && x->group == group && op_info[x->kind].red >= 0)
-			states += epilogue_workspace(g, x, pieces_of(g, op, p));
-	}
-	return states ? align64(n) + states : n;
-}
-
-/* Numbers from a row of the tile to the next: vectors of which not all lanes are in use write behind their block. */
-static int64_t
-tile_line(const DepthLanes *l, const DepthParams *p)
-{
-	return round_up(p->block, p->lanes) + (l->whole < p->lanes ? p->lanes : 0);
-}
-
-int64_t
-depthwise_scratch(const Graph *g, const Op *op, const DepthParams *p)
-{
-	DepthLanes l = depthwise_lanes(g, op, p);
-
-	return op->kind == OP_conv2d_dw ? 0 : p->cols * p->images * tile_line(&l, p) * 4;
-}
-
-void
-depthwise_prologue(const Graph *g, const Op *op, int k, const Arch *a, Prologue *r)
-{
-	const Type *x = val_type(g, op->in[0]), *w = weights_of(g, op),
-	           *gr = val_type(g, op->kind == OP_conv2d_dw ? op->in[1] : op->out[0]);
-	const int64_t *stride = attr_ints(op, A_stride, NULL);
-	double cols = cols_of(op, gr->axis[3].n, a->vector_bytes),
-	       span = (double)((w->axis[3].n - 1) * attr_ints(op, A_dilation, NULL)[1]);
-	double machine = 150.0 / 45; /* operations in the time of a byte: Target.map_rate, memory_rate */
-	double bytes =
-	    (double)(type_elements(x) * dtype_info[x->dtype].bytes + type_elements(gr) * dtype_info[gr->dtype].bytes);
-
-	if (op->kind != OP_conv2d_dw && k == 1) {
-		r->why = "the kernel reads the weights again for every pixel";
-		return;
-	}
-	r->times = (double)w->axis[2].n *
-	    (op->kind == OP_conv2d_dx ? (cols + span) / cols
-	            : k == 1          ? 1
-	                              : (cols * (double)stride[1] + span) / (cols * (double)(stride[0] * stride[1])));
-	r->spare = bytes * machine - op_flops(g, op) / 2;
-	if (r->spare < 0)
-		r->spare = 0;
-}
 
 /* ---------------------------------------------------------------- loads */
 V
@@ -417,10 +166,11 @@ typedef struct Depth {
 	DepthSteps s;
 	int weights; /* buffer of weights by lanes */
 	bool tile;
-	int64_t line;
-	V to;
-	V row, h, r, nr;              /* output row, first input row, first filter row, how many */
-	V step, cols, n0, n1, v0, v1; /* of the tile: its step, pixels of a row, images, vectors */
+	int64_t line, band_line;                /* numbers of a tile's row; vectors from one of a band's to the next */
+	V to, band;                             /* NULL: none */
+	V band_n, band_v, band_h, band_nv;      /* what it begins with, its vectors of an image */
+	V row, h, r, nr;                        /* output row, first input row, first filter row, how many */
+	V step, s0, s1, pixels, n0, n1, v0, v1; /* of the tile: steps, pixels of a row, images, vectors */
 } Depth;
 
 /* ---------------------------------------------------------------- a vector of each pixel of a step */
@@ -432,6 +182,17 @@ depthwise_fma(Emit *e, V x, V y, V sum)
 	return intrinsic(e, here(e), "llvm.fmuladd", &vt, 1, (V[]){x, y, sum}, 3);
 }
 
+/* Where the band's vector v of image n stands at pixel (h, w). */
+static V
+band_at(Emit *e, const Depth *d, V n, V v, V h, V w)
+{
+	int64_t W = d->s.x->axis[3].n;
+	V vector = i_add(e, i_mul(e, i_sub(e, n, d->band_n), d->band_nv), i_sub(e, v, d->band_v));
+	V pixel = i_add(e, i_mul(e, i_sub(e, h, d->band_h), k64(e, W)), w);
+
+	return ptr_at(e, d->band, i_mul(e, i_add(e, i_mul(e, vector, k64(e, d->band_line)), pixel), k64(e, e->W * 4)));
+}
+
 /* The products of filter row r. */
 static void
 row_products(Emit *e, const Depth *d, const DepthRun *run, V n, V v, V r, V in_mask, V *acc)
@@ -439,22 +200,27 @@ row_products(Emit *e, const Depth *d, const DepthRun *run, V n, V v, V r, V in_m
 	int64_t S = d->s.w->axis[3].n, channels = val_type(e->g, d->op->out[0])->axis[1].n;
 	V h = i_add(e, d->h, i_mul(e, r, k64(e, d->s.rmove))), filter = i_add(e, d->r, i_mul(e, r, k64(e, d->s.rstep))),
 	  w = i_mul(e, d->step, k64(e, d->s.first));
-	V c = i_mul(e, v, k64(e, d->l.groups * d->l.in)),
-	  at = prologue_made(e->g, d->op, 0) ? NULL : depthwise_at(e, d->op->in[0], n, c, h, w), mask = e->mask;
+	V c = i_mul(e, v, k64(e, d->l.groups * d->l.in)), mask = e->mask, at = NULL;
+
+	if (d->band)
+		at = band_at(e, d, n, v, h, w);
+	else if (!prologue_made(e->g, d->op, 0))
+		at = depthwise_at(e, d->op->in[0], n, c, h, w);
 	DType wt = d->weights == group_buffer(e->gc, d->op->in[1].id) ? (DType)d->s.w->dtype : DT_f32;
 	V weights = ptr_at(e, buffer(e, d->weights),
 	    i_mul(e, i_add(e, i_mul(e, filter, k64(e, S * d->l.in * channels)), i_mul(e, v, k64(e, d->l.whole))),
 	        k64(e, dtype_info[wt].bytes)));
 
 	for (int64_t j = 0; j < d->l.in; j++) {
-		V k[MOST_WEIGHTS] = {0}, x = NULL;
+		V k[DEPTH_WEIGHTS] = {0}, x = NULL;
 
 		for (int i = 0; i < run->n; i++) {
 			const DepthMeet *m = &run->meet[i];
 
 			if (!i || m->at != m[-1].at) {
 				e->mask = in_mask;
-				Cell from = depthwise_load(e, d->op, 0, at, n, c, h, w, m->at);
+				Cell from = d->band ? load_at(e, at, DT_f32, (Off){.s = k64(e, m->at * e->W), .c = 1})
+				                    : depthwise_load(e, d->op, 0, at, n, c, h, w, m->at);
 
 				e->mask = mask;
 				x = depthwise_spread(e, &d->l, from, j).v;
@@ -473,7 +239,7 @@ static void
 step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lanes)
 {
 	T vt = vec_of(e, e->l->f32);
-	V slot[MOST_COLS], acc[MOST_COLS];
+	V slot[DEPTH_COLS], acc[DEPTH_COLS];
 	int cols = d->p->cols;
 	const Ix ix[4] = {ix_s(n), {.s = i_mul(e, v, k64(e, d->l.whole)), .c = 1}, ix_s(d->row),
 	    ix_s(i_mul(e, d->step, k64(e, cols)))};
@@ -495,7 +261,8 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 		Cell c = cell_of(slot_get(e, slot[i], vt), true, DT_f32);
 
 		if (d->tile) {
-			V row = i_add(e, i_mul(e, i_sub(e, n, d->n0), k64(e, run->cols)), k64(e, i)),
+			V pixel = i_add(e, i_mul(e, i_sub(e, d->step, d->s0), k64(e, cols)), k64(e, i));
+			V row = i_add(e, i_mul(e, i_sub(e, n, d->n0), d->pixels), pixel),
 			  at = i_add(
 			      e, i_mul(e, row, k64(e, d->line)), i_mul(e, i_sub(e, v, d->v0), k64(e, d->l.whole)));
 
@@ -514,29 +281,34 @@ step_vector(Emit *e, const Depth *d, const DepthRun *run, V n, V v, int64_t lane
 	e->mask = NULL;
 }
 
+/* Of the tile's vectors those whose lanes are all in use, or the one of the rest; false: there are none. */
+static bool
+vectors_of(Emit *e, const Depth *d, int rest, V *from, V *to)
+{
+	int64_t whole = d->l.rest ? d->l.vectors - 1 : d->l.vectors;
+
+	*from = rest ? i_max(e, d->v0, k64(e, whole)) : d->v0;
+	*to = rest ? d->v1 : i_min(e, d->v1, k64(e, whole));
+	return rest ? d->l.rest > 0 : whole > 0;
+}
+
 static void
 run_tile(Emit *e, Depth *d, const DepthRun *run)
 {
-	V step = d->step, n, v;
-	int64_t whole = d->l.rest ? d->l.vectors - 1 : d->l.vectors;
+	V n = loop_open(e, d->n0, d->n1, 1), v, from, to;
 
-	d->step = depthwise_run_open(e, &d->s, run, step);
-	n = loop_open(e, d->n0, d->n1, 1);
-	e->lanes = true;
-	if (whole) {
-		v = loop_open(e, d->v0, i_min(e, d->v1, k64(e, whole)), 1);
-		step_vector(e, d, run, n, v, d->l.whole);
+	for (int rest = 0; rest < 2; rest++) {
+		if (!vectors_of(e, d, rest, &from, &to))
+			continue;
+		v = loop_open(e, from, to, 1);
+		d->step = loop_open(e, i_max(e, d->s0, k64(e, run->lo)), i_min(e, d->s1, k64(e, run->hi)), 1);
+		e->lanes = true;
+		step_vector(e, d, run, n, v, rest ? d->l.rest : d->l.whole);
+		e->lanes = false;
+		loop_close(e);
 		loop_close(e);
 	}
-	if (d->l.rest) {
-		v = loop_open(e, i_max(e, d->v0, k64(e, whole)), d->v1, 1);
-		step_vector(e, d, run, n, v, d->l.rest);
-		loop_close(e);
-	}
-	e->lanes = false;
 	loop_close(e);
-	depthwise_run_close(e, &d->s);
-	d->step = step;
 }
 
 /* ---------------------------------------------------------------- the kernel */
@@ -545,9 +317,9 @@ depth_index(Emit *e, void *cx, V row, Ix *ix)
 {
 	const Depth *d = cx;
 
-	ix[0] = ix_s(i_add(e, d->n0, i_div(e, row, d->cols)));
+	ix[0] = ix_s(i_add(e, d->n0, i_div(e, row, d->pixels)));
 	ix[2] = ix_s(d->row);
-	ix[3] = ix_s(i_add(e, i_mul(e, d->step, k64(e, d->p->cols)), i_rem(e, row, d->cols)));
+	ix[3] = ix_s(i_add(e, i_mul(e, d->s0, k64(e, d->p->cols)), i_rem(e, row, d->pixels)));
 }
 
 typedef struct DepthPieces {
@@ -569,9 +341,12 @@ static V
 depth_pieces(Emit *e, void *cx, V piece)
 {
 	const DepthPieces *p = cx;
-	V lo, hi = images_from(e, p->o, i_div(e, piece, k64(e, p->o->axis[2].n)), p->p->strip, &lo);
+	int64_t OH = p->o->axis[2].n, blocks = ceil_div(OH, p->p->rows);
+	V lo, hi = images_from(e, p->o, i_div(e, piece, k64(e, blocks)), p->p->strip, &lo);
+	V first = i_mul(e, i_rem(e, piece, k64(e, blocks)), k64(e, p->p->rows));
+	V rows = i_min(e, k64(e, p->p->rows), i_sub(e, k64(e, OH), first));
 
-	return i_mul(e, i_sub(e, hi, lo), k64(e, p->o->axis[3].n));
+	return i_mul(e, i_sub(e, hi, lo), i_mul(e, rows, k64(e, p->o->axis[3].n)));
 }
 
 /* Sums that others read as well are stored by the epilogue, past the caches where they are large: what is stored so
@@ -593,36 +368,89 @@ store_late(const Graph *g, Epilogue *epi)
 	epi->raw = -1;
 }
 
+/* Copies what the task's rows meet, [h0, h1) of images [n0, n1), made where the kernel makes it. */
 static void
-one_task(Emit *e, Depth *d, Epilogue *epi, V t, V trow)
+band_fill(Emit *e, Depth *d, V h0, V h1, V n0, V n1)
+{
+	int64_t per = d->l.groups * d->l.in;
+	V h = loop_open(e, h0, h1, 1), w = loop_open(e, k64(e, 0), k64(e, d->s.x->axis[3].n), 1),
+	  n = loop_open(e, n0, n1, 1), from, to;
+
+	for (int rest = 0; rest < 2; rest++) {
+		if (!vectors_of(e, d, rest, &from, &to))
+			continue;
+		V v = loop_open(e, from, to, 1), c = i_mul(e, v, k64(e, per));
+		V at = prologue_made(e->g, d->op, 0) ? NULL : depthwise_at(e, d->op->in[0], n, c, h, w);
+
+		e->lanes = true;
+		e->mask = depthwise_mask(e, (rest ? d->l.rest : d->l.whole) / d->l.out * d->l.in);
+		Cell x = cell_cast(e, depthwise_load(e, d->op, 0, at, n, c, h, w, 0), DT_f32);
+
+		e->mask = NULL;
+		store_at(e, band_at(e, d, n, v, h, w), DT_f32, (Off){.s = k64(e, 0), .c = 1}, x);
+		e->lanes = false;
+		loop_close(e);
+	}
+	for (int i = 0; i < 3; i++)
+		loop_close(e);
+}
+
+/* Opens a loop over the steps of a row, `n` to a tile. */
+static void
+steps_open(Emit *e, Depth *d, int64_t n)
+{
+	int64_t OW = d->s.o->axis[3].n, cols = d->p->cols;
+
+	d->s0 = loop_open(e, k64(e, 0), k64(e, d->s.n), n);
+	d->s1 = i_min(e, i_add(e, d->s0, k64(e, n)), k64(e, d->s.n));
+	d->pixels = k64(e, n == d->s.n ? OW : n * cols);
+	if (n != d->s.n && OW % cols)
+		d->pixels = i_min(e, d->pixels, i_sub(e, k64(e, OW), i_mul(e, d->s0, k64(e, cols))));
+}
+
+static void
+one_task(Emit *e, Depth *d, Epilogue *epi, V t, V trow, V tband)
 {
 	const DepthParams *p = d->p;
 	int64_t chunk = p->chunk / d->l.whole, block = p->block / d->l.whole, nchunk = ceil_div(d->l.vectors, chunk);
-	V rest = i_div(e, t, k64(e, d->s.o->axis[2].n)), strip = i_div(e, rest, k64(e, nchunk)),
-	  c0 = i_mul(e, i_rem(e, rest, k64(e, nchunk)), k64(e, chunk)), lo;
+	int64_t OH = d->s.o->axis[2].n, blocks = ceil_div(OH, p->rows);
+	V rest = i_div(e, t, k64(e, blocks)), strip = i_div(e, rest, k64(e, nchunk)), b = i_rem(e, t, k64(e, blocks)),
+	  lo;
+	V c0 = i_mul(e, i_rem(e, rest, k64(e, nchunk)), k64(e, chunk));
+	V hi = images_from(e, d->s.o, strip, p->strip, &lo);
+	V c1 = i_min(e, i_add(e, c0, k64(e, chunk)), k64(e, d->l.vectors));
+	V first = i_mul(e, b, k64(e, p->rows)), last = i_min(e, i_add(e, first, k64(e, p->rows)), k64(e, OH));
 
-	d->row = i_rem(e, t, k64(e, d->s.o->axis[2].n));
-	V hi = images_from(e, d->s.o, strip, p->strip, &lo),
-	  c1 = i_min(e, i_add(e, c0, k64(e, chunk)), k64(e, d->l.vectors));
+	if (d->band) {
+		V b2 = i_mul(e, b, k64(e, 2));
 
-	d->h = depthwise_row(e, trow, d->row, 0), d->r = depthwise_row(e, trow, d->row, 1),
-	d->nr = depthwise_row(e, trow, d->row, 2);
-	d->step = loop_open(e, k64(e, 0), k64(e, d->s.n), 1);
-	V before = i_mul(e, d->step, k64(e, p->cols));
-
-	d->cols = d->s.o->axis[3].n % p->cols ? i_min(e, k64(e, p->cols), i_sub(e, k64(e, d->s.o->axis[3].n), before))
-	                                      : k64(e, p->cols);
+		d->band_n = lo, d->band_v = d->v0 = c0, d->v1 = c1, d->band_nv = k64(e, chunk);
+		d->band_h = table_at(e, tband, b2);
+		band_fill(e, d, d->band_h, table_at(e, tband, i_add(e, b2, k64(e, 1))), lo, hi);
+	}
+	/* the copy is walked row by row; what lies in memory as it lies there */
+	if (!d->band)
+		steps_open(e, d, 1);
 	d->n0 = loop_open(e, lo, hi, p->images);
 	d->n1 = i_min(e, i_add(e, d->n0, k64(e, p->images)), hi);
 	d->v0 = loop_open(e, c0, c1, block);
 	d->v1 = i_min(e, i_add(e, d->v0, k64(e, block)), c1);
-	V column = i_mul(e, d->v0, k64(e, d->l.whole)),
-	  end = i_min(e, i_mul(e, d->v1, k64(e, d->l.whole)), k64(e, d->s.o->axis[1].n));
-	EpilogueTile et = {.rows = i_mul(e, i_sub(e, d->n1, d->n0), d->cols),
+	d->row = loop_open(e, first, last, 1);
+	if (d->band)
+		steps_open(e, d, d->s.n);
+	d->h = depthwise_row(e, trow, d->row, 0);
+	d->r = depthwise_row(e, trow, d->row, 1);
+	d->nr = depthwise_row(e, trow, d->row, 2);
+	V column = i_mul(e, d->v0, k64(e, d->l.whole)), rows = i_mul(e, i_sub(e, d->n1, d->n0), d->pixels);
+	V end = i_min(e, i_mul(e, d->v1, k64(e, d->l.whole)), k64(e, d->s.o->axis[1].n));
+	V seen = i_mul(e, i_mul(e, i_sub(e, d->n0, lo), i_sub(e, last, first)), d->pixels);
+
+	seen = i_add(e, seen, i_mul(e, i_mul(e, d->s0, k64(e, p->cols)), i_sub(e, hi, lo)));
+	EpilogueTile et = {.rows = rows,
 	    .column = column,
 	    .columns = i_sub(e, end, column),
-	    .piece = i_add(e, i_mul(e, strip, k64(e, d->s.o->axis[2].n)), d->row),
-	    .done = i_add(e, i_mul(e, before, i_sub(e, hi, lo)), i_mul(e, i_sub(e, d->n0, lo), d->cols)),
+	    .piece = i_add(e, i_mul(e, strip, k64(e, blocks)), b),
+	    .done = i_add(e, seen, i_mul(e, i_sub(e, d->row, first), rows)),
 	    .tile = d->to,
 	    .tile_columns = d->line,
 	    .unroll = p->block >= 4 * p->lanes ? 4 : 1,
@@ -635,8 +463,23 @@ one_task(Emit *e, Depth *d, Epilogue *epi, V t, V trow)
 		run_tile(e, d, &d->s.run[i]);
 	if (d->tile)
 		epilogue_tile(e, epi, &et);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		loop_close(e);
+}
+
+/* First input row and last of each block of rows. */
+static V
+band_table(Emit *e, const Op *op, const Depth *d)
+{
+	int64_t OH = d->s.o->axis[2].n, rows = d->p->rows, n = ceil_div(OH, rows),
+	        *at = arena_array(e->arena, int64_t, 2 * n);
+
+	for (int64_t i = 0; i < n; i++) {
+		int64_t last = (i + 1) * rows < OH ? (i + 1) * rows : OH;
+
+		depthwise_band_range(op, d->s.x, d->s.w, i * rows, last, &at[2 * i], &at[2 * i + 1]);
+	}
+	return table(e, at, 2 * n);
 }
 
 static void
@@ -651,20 +494,22 @@ main_kernel(GroupCx *gc, const Op *op, const DepthParams *p, int weights, Epilog
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
-	int64_t tasks = pieces_of(g, op, p) * ceil_div(d.l.vectors * d.l.whole, p->chunk),
+	int64_t tasks = depthwise_pieces(g, op, p) * ceil_div(d.l.vectors * d.l.whole, p->chunk),
 	        grain = task_grain(tasks, op_flops(g, op) / 2 / (double)tasks);
 
 	if (fresh) {
 		emit_lanes(&e, p->lanes);
 		depthwise_steps(e.arena, op, p->cols, &d.s);
 		d.tile = epi->raw < 0;
-		d.line = tile_line(&d.l, p);
+		d.line = depthwise_tile_line(&d.l, p);
 		d.to = d.tile ? scratch_ptr(&e, 0) : buffer(&e, epi->raw);
-		V trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3),
+		d.band = p->band ? scratch_ptr(&e, depthwise_tile_bytes(g, op, &d.l, p)) : NULL;
+		d.band_line = depthwise_band_line(depthwise_band_rows(g, op, p->rows) * d.s.x->axis[3].n);
+		V tband = p->band ? band_table(&e, op, &d) : NULL, trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3),
 		  t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)),
 		      i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, tasks)), 1);
 
-		one_task(&e, &d, epi, t, trow);
+		one_task(&e, &d, epi, t, trow, tband);
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = grain}, fresh, false);
@@ -715,7 +560,7 @@ depthwise_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	Epilogue epi;
 
 	if (!depthwise_can(gc->g, op, a->vector_bytes) || !depthwise_parse(group->kernel, &p) ||
-	    !fits(gc->g, op, &p, a, gc->tmp, group->kernel) ||
+	    !depthwise_fits(gc->g, op, &p, a, gc->tmp, group->kernel) ||
 	    depthwise_group_workspace(gc->g, gc->group, op, &p) > group->workspace) {
 		gc->c->error =
 		    arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace",
@@ -727,10 +572,10 @@ depthwise_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		depthwise_dw_emit(gc, op, &p, group_buffer(gc, op->out[0].id), gk);
 		return;
 	}
-	int64_t packed = packed_bytes(gc->g, op);
+	int64_t packed = depthwise_packed(gc->g, op);
 	int weights = packed ? workspace_at(gc) : group_buffer(gc, op->in[1].id);
 
-	epilogue_find(gc, op, pieces_of(gc->g, op, &p), packed, &epi);
+	epilogue_find(gc, op, depthwise_pieces(gc->g, op, &p), packed, &epi);
 	store_late(gc->g, &epi);
 	if (packed)
 		pack_kernel(gc, op, &p, weights, gk);

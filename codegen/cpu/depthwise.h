@@ -8,7 +8,9 @@ typedef struct DepthParams {
 	int lanes;         /* numbers of a vector */
 	int cols;          /* pixels of a row that a step computes together, or whose gradients it takes */
 	int images, block; /* of a tile: images and channels; not of the weight gradient */
-	int strip, chunk;  /* images that go over rows together, channels of a task */
+	int rows, strip;   /* of a task: rows, images; of the weight gradient: images that go over rows together */
+	int chunk;         /* of a task: channels */
+	int band;          /* 1: a task copies the rows that it meets first, in the order of its loops */
 	int parts;         /* weight gradient: fixed groups of pixel rows with sums of their own; else 0 */
 } DepthParams;
 
@@ -28,6 +30,21 @@ int64_t depthwise_group_workspace(const Graph *g, int group, const Op *op, const
 int64_t depthwise_scratch(const Graph *g, const Op *op, const DepthParams *p);
 void depthwise_prologue(const Graph *g, const Op *op, int k, const Arch *a, Prologue *r);
 void depthwise_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+
+/* depthwise_params.c, for depthwise.c. */
+enum { DEPTH_COLS = 16, DEPTH_WEIGHTS = 64 }; /* pixels of a step, weights of a filter row for one output: at most */
+/* Can the kernel have these parameters, of this text? It may be anybody's. */
+bool depthwise_fits(const Graph *g, const Op *op, const DepthParams *p, const Arch *a, Arena *tmp, const char *text);
+/* Input rows [lo, hi) that rows [first, last) of the result meet; the most that any `rows` of them do. */
+void depthwise_band_range(
+    const Op *op, const Type *x, const Type *w, int64_t first, int64_t last, int64_t *lo, int64_t *hi);
+int64_t depthwise_band_rows(const Graph *g, const Op *op, int64_t rows);
+int64_t depthwise_band_line(int64_t pixels); /* vectors from one vector of a band's channels to the next */
+int64_t depthwise_tile_line(const DepthLanes *l, const DepthParams *p); /* numbers from a row of the tile to the next */
+int64_t depthwise_tile_bytes(const Graph *g, const Op *op, const DepthLanes *l, const DepthParams *p);
+/* Bytes of weights by lanes, [r][s][j][channel], where they do not lie so; else 0. */
+int64_t depthwise_packed(const Graph *g, const Op *op);
+int64_t depthwise_pieces(const Graph *g, const Op *op, const DepthParams *p); /* tasks that keep states of reductions */
 
 /* What both files share. */
 DepthLanes depthwise_lanes(const Graph *g, const Op *op, const DepthParams *p);

@@ -63,7 +63,7 @@ add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask
 	  g_at = prologue_made(e->g, d->op, 1) ? NULL : depthwise_at(e, d->op->in[1], d->n, o, d->row, ow);
 
 	for (int64_t j = 0; j < d->l.in; j++) {
-		V sum[64] = {0}, x = NULL;
+		V sum[DEPTH_WEIGHTS] = {0}, x = NULL;
 
 		for (int i = 0; i < run->n; i++) {
 			const DepthMeet *m = &run->meet[i];
