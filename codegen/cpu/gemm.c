@@ -278,10 +278,11 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		V ow = table_at(&e, trun, run5), len = table_at(&e, trun, i_add(&e, run5, k64(&e, 1))), w0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 2)));
 		V s0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 3))), nq = table_at(&e, trun, i_add(&e, run5, k64(&e, 4)));
 		panel_find(&e, groups, npanel, kb, &group, &panel);
-		V first = i_mul(&e, group, k64(&e, columns_own)), column = i_add(&e, first, i_mul(&e, panel, k64(&e, nr)));
 		V pixel = made ? k64(&e, 0) : i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
-		V a0 = i_add(&e, pixel, i_mul(&e, group, k64(&e, own * 4))), tap = i_add(&e, i_mul(&e, r0, k64(&e, S)), s0);
-		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, row, k64(&e, OW)), ow), pixel_c), i_mul(&e, column, k64(&e, 4)));
+		V a0 = i_add(&e, pixel, i_mul(&e, group, k64(&e, own * 4)));
+		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, row, k64(&e, OW)), ow), pixel_c),
+		    i_add(&e, i_mul(&e, group, k64(&e, columns_own * 4)), i_mul(&e, panel, k64(&e, nr * 4))));
+		V tap = i_add(&e, i_mul(&e, r0, k64(&e, S)), s0);
 		V b0 = i_add(&e, i_mul(&e, kb, k64(&e, R * S * own * nr * 4)), i_mul(&e, tap, k64(&e, own * nr * 4)));
 		V lo, count;
 
@@ -296,6 +297,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 
 		lo = i_add(&e, lo, i_mul(&e, made0, n));
 		ImageAt at = {lo, n, row, ow};
+		V first = i_mul(&e, group, k64(&e, columns_own)), column = i_add(&e, first, i_mul(&e, panel, k64(&e, nr)));
 		V end = i_add(&e, first, k64(&e, columns_own)), before = i_add(&e, i_mul(&e, ow, n), lo);
 
 		if (p->panel_outer)
