@@ -75,7 +75,7 @@ params_of(const GemmParams *p)
 {
 	Params q = {.family = p->algo->family};
 
-	if (space_family[q.family].nparam) { /* all begin with the register tile */
+	if (space_family[q.family].nparam) { /* most begin with the register tile */
 		q.cpu_brgemm.mr = p->mr;
 		q.cpu_brgemm.nv = p->nv;
 		q.cpu_brgemm.lanes = p->lanes;
@@ -131,6 +131,22 @@ engine_wanted(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *
 	return p->algo->engines >> e & 1 ? e : ENGINE_FMA;
 }
 
+/* Does an op of its group reduce? */
+static bool
+reduces(const Graph *g, const Op *op)
+{
+	bool any = false;
+
+	if (op->group < 0)
+		return false;
+	for (uint32_t last, i = graph_group_ops(g, op->group, &last); i < last; i++) {
+		const Op *x = &g->op.at[i];
+
+		any |= !x->dead && x->group == op->group && op_info[x->kind].red >= 0;
+	}
+	return any;
+}
+
 /* What tune.def asks of op. */
 static Facts
 facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
@@ -146,6 +162,9 @@ facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 		f.n_images = val_type(g, op->in[0])->axis[0].n / engines[f.products].unit;
 	}
 	f.copies = p->mr > 0 && gemm_copies(g, op, p);
+	f.reduces = reduces(g, op);
+	if (p->algo->facts)
+		p->algo->facts(g, op, cx, &f);
 	return f;
 }
 
@@ -312,8 +331,14 @@ gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, S
 	t.base = params_of(&base);
 	for (int i = 0; i < LINES && !t.ended; i++) {
 		Params q = {.family = line[i].row->family};
+		GemmParams own = {.algo = line[i].row};
 
 		t.row = line[i].row;
+		/* what is not searched stays as it is there, or as the row would have it */
+		if (t.row == base.algo)
+			q = t.base;
+		else if (!line[i].variant && algo_takes(t.row, (OpKind)op->kind) && t.row->offer(g, op, cx, NULL, &own))
+			q = params_of(&own);
 		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) || switched_off(&line[i], cx))
 			continue;
 		t.facts = facts_of(g, op, cx, &(GemmParams){.algo = t.row, .mr = MOST_ROWS, .engine = base.engine});

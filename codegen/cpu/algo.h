@@ -30,9 +30,11 @@ struct Algo {
 	const char *beaten_by[ENGINE_COUNT]; /* engines of best that are faster whatever the shape: why */
 
 	/* ---- its kernel's parameters */
-	/* Those of its family behind mr, nv and lanes, to the text's form and from it; what no text says is set by read. */
+	/* Those of its family behind mr, nv and lanes, or in their place, to the text's form and from it; what no text says is set by read. */
 	void (*write)(const GemmParams *p, Params *q);
 	void (*read)(const Params *q, GemmParams *p);
+	/* Facts that its family alone asks for; op need not be one that it takes. */
+	void (*facts)(const Graph *g, const Op *op, const PlanCx *cx, Facts *f);
 
 	/* ---- memory */
 	/* What it makes of the second operand before all else, first in the workspace; behind it partial sums, tiles. */
@@ -50,6 +52,8 @@ struct Algo {
 	bool (*rounds)(const Graph *g, const Op *op, const GemmParams *p);
 	PrologueWay (*way)(const Op *op, int k); /* NULL: prologue.c's */
 	double (*loads)(const Op *op, int k); /* how often each element of operand k is loaded, PROLOGUE_TILES */
+	/* In place of loads, and of what follows from the way: all that fuse is told. */
+	void (*cost)(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r);
 
 	/* a, b: buffers of the operands or of copies, -1: made as they are loaded. NULL: like any other op (group.c). */
 	void (*emit)(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);

@@ -105,7 +105,9 @@ engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id)
 	int64_t k = summed_extent(g, op);
 	bool asked = gemm_half(g, op) != DT_f16 || attr_bool(op, A_wide);
 
-	return id == ENGINE_FMA || (e->type == half && e->has(a) && k > 0 && k % e->unit == 0 && (asked || !e->asked));
+	/* pairs of channels would have to be of one group */
+	return id == ENGINE_FMA || (e->type == half && e->has(a) && k > 0 && k % e->unit == 0 && (asked || !e->asked)
+	                            && gemm_groups(op) == 1);
 }
 
 EngineId

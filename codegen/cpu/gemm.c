@@ -4,7 +4,8 @@
  * is not vectors already, the main kernel, and what finishes its reductions. Matrix products are in matmul.c; other algorithms have files of their own (algos.def).
  * A convolution is data: per output row the first valid filter row, how many, and the input row they start at; per run
  * of output columns likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
- * no case has code of its own. Tasks are cut by shape, so results have the same bits for any number of threads. */
+ * no case has code of its own. Channels in groups: a panel holds columns of one group, whose channels the first
+ * operand's rows begin at. Tasks are cut by shape, so results have the same bits for any number of threads. */
 #include "algo.h"
 #include <string.h>
 
@@ -22,6 +23,13 @@ table(Emit *e, const int64_t *v, int64_t n)
 	LLVMSetGlobalConstant(gv, 1);
 	LLVMSetLinkage(gv, LLVMPrivateLinkage);
 	return gv;
+}
+
+void
+panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel)
+{
+	*group = groups > 1 ? i_div(e, kb, k64(e, npanel)) : k64(e, 0);
+	*panel = groups > 1 ? i_rem(e, kb, k64(e, npanel)) : kb;
 }
 
 V
@@ -129,7 +137,8 @@ static BlockSize
 block_size(const Epilogue *epi, const GemmParams *p)
 {
 	const Type *o = val_type(epi->gc->g, epi->op->out[0]);
-	bool narrow = epi->gc->c->l.arch->vector_bytes == 64 && o->axis[o->perm[o->rank - 1]].n <= 16;
+	int64_t columns = o->axis[o->perm[o->rank - 1]].n / gemm_groups(epi->op);
+	bool narrow = epi->gc->c->l.arch->vector_bytes == 64 && columns <= 16;
 
 	if (engine_of(p)->block)
 		return (BlockSize){engine_of(p)->block, engine_of(p)->units};
@@ -201,10 +210,7 @@ row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part)
 }
 
 /* ---------------------------------------------------------------- convolution forward, and its gradient in x */
-typedef struct Taps { int64_t first, count, at; } Taps; /* filter index, how many, input index of the first */
-
-/* The taps of output index o along one axis. *step: of the filter index; *move: of the input index per tap. */
-static Taps
+Taps
 taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step, int64_t *move)
 {
 	Taps t = {0, 0, 0};
@@ -298,9 +304,10 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	const Graph *g = gc->g;
 	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
 	int64_t W = x->axis[3].n, C = x->axis[1].n / gemm_unit(p), OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
+	int64_t groups = gemm_groups(op), own = C / groups, columns_own = K / groups; /* of a group */
 	Emit e = {0};
 	int w = p->lanes;
-	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(K, nr);
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(columns_own, nr);
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
@@ -319,10 +326,11 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 
 			counts |= row_tiles(epi, p, run * o->axis[0].n, (band < run ? band : run) * o->axis[0].n);
 		}
-		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(K, w) * w : K, counts);
+		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(columns_own, w) * w : columns_own, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
 		V st[S_COUNT] = {[S_AM] = k64(&e, walk.apart * C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, walk.rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, walk.smove)),
-			[S_BP] = k64(&e, walk.rstep * S * C * nr * 4), [S_BQ] = k64(&e, walk.sstep * C * nr * 4), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, C)};
+			[S_BP] = k64(&e, walk.rstep * S * own * nr * 4), [S_BQ] = k64(&e, walk.sstep * own * nr * 4),
+			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, own)};
 		if (columns) {
 			st[S_AK] = st[S_AQ];
 			st[S_BK] = st[S_BQ];
@@ -338,15 +346,19 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		}
 		if (made)
 			prologue_row(&e, op->in[0], t, made0, made1, in);
-		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : npanel), 1);
+		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : groups * npanel), 1), group, panel;
 		V kb = p->panel_outer ? t : inner, row = p->panel_outer ? inner : t, row3 = i_mul(&e, row, k64(&e, 3));
 		V h0 = table_at(&e, trow, row3), r0 = table_at(&e, trow, i_add(&e, row3, k64(&e, 1))), np = table_at(&e, trow, i_add(&e, row3, k64(&e, 2)));
 		V run5 = i_mul(&e, loop_open(&e, k64(&e, 0), k64(&e, walk.nrun), 1), k64(&e, 5));
 		V ow = table_at(&e, trun, run5), len = table_at(&e, trun, i_add(&e, run5, k64(&e, 1))), w0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 2)));
 		V s0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 3))), nq = table_at(&e, trun, i_add(&e, run5, k64(&e, 4)));
-		V a0 = made ? k64(&e, 0) : i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
-		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, row, k64(&e, OW)), ow), pixel_c), i_mul(&e, kb, k64(&e, nr * 4)));
-		V b0 = i_add(&e, i_mul(&e, kb, k64(&e, R * S * C * nr * 4)), i_mul(&e, i_add(&e, i_mul(&e, r0, k64(&e, S)), s0), k64(&e, C * nr * 4)));
+		panel_find(&e, groups, npanel, kb, &group, &panel);
+		V pixel = made ? k64(&e, 0) : i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
+		V a0 = i_add(&e, pixel, i_mul(&e, group, k64(&e, own * 4)));
+		V c0 = i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, row, k64(&e, OW)), ow), pixel_c),
+		    i_add(&e, i_mul(&e, group, k64(&e, columns_own * 4)), i_mul(&e, panel, k64(&e, nr * 4))));
+		V tap = i_add(&e, i_mul(&e, r0, k64(&e, S)), s0);
+		V b0 = i_add(&e, i_mul(&e, kb, k64(&e, R * S * own * nr * 4)), i_mul(&e, tap, k64(&e, own * nr * 4)));
 
 		if (columns) {
 			V at = k64(&e, S_NK), some = LLVMBuildICmp(here(&e), LLVMIntSGT, nq, k64(&e, 0), "");
@@ -356,22 +368,23 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		}
 		RowLoops r = rows_open(&e, epi, p, i_mul(&e, bands ? i_sub(&e, made1, made0) : len, n));
 		V band0 = i_mul(&e, made0, n), lo = i_add(&e, r.lo, band0), first = i_add(&e, r.first, band0);
-		V column = i_mul(&e, kb, k64(&e, nr)), columns_left = i_sub(&e, k64(&e, K), column);
+		V channel0 = i_mul(&e, group, k64(&e, columns_own)), column = i_add(&e, channel0, i_mul(&e, panel, k64(&e, nr)));
+		V columns_left = i_sub(&e, i_add(&e, channel0, k64(&e, columns_own)), column);
 		V from = ptr_at(&e, in, i_add(&e, a0, i_mul(&e, made ? r.lo : lo, k64(&e, walk.apart * C * 4))));
 		ImageAt at = {lo, n, row, ow}, at_block = {first, n, row, ow};
 		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), columns_left),
 			.piece = row, .done = i_add(&e, i_mul(&e, ow, n), first), .carried = i_sub(&e, r.lo, r.first),
 			.tile = out, .tile_columns = nr, .unroll = p->nv, .index = image_index, .cx = &at};
 
-		epilogue_fetch(&e, epi, &et, nr < K ? nr : K);
-		tile_call(&e, &tiles, r.count, kb, npanel, from, ptr_at(&e, wts, b0),
+		epilogue_fetch(&e, epi, &et, nr < columns_own ? nr : columns_own);
+		tile_call(&e, &tiles, r.count, panel, npanel, from, ptr_at(&e, wts, b0),
 		    tile ? out : ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
 		epilogue_tile(&e, epi, &et);
 		rows_close(&e, &r, epi, &et, &at_block);
 		for (int i = 0; i < 3 + bands; i++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->panel_outer ? npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->panel_outer ? groups * npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 	epilogue_finish(gc, gk, epi, image_pieces, (void *)(uintptr_t)o);
 }
 

@@ -9,6 +9,17 @@ typedef struct Algo Algo;    /* algo.h: the algorithm that computes it */
 /* In the order of tune.def's words of `pairs`. */
 typedef enum EngineId { ENGINE_FMA, ENGINE_PAIRS, ENGINE_F16, ENGINE_AMX, ENGINE_COUNT } EngineId;
 
+/* Parameters of the kernels of small groups (depthwise.h): of shape and processor alone. */
+typedef struct DepthParams {
+	int lanes;               /* numbers of a vector */
+	int cols;                /* pixels of a row that a step computes together, or whose gradients it takes */
+	int images, block;       /* of a tile: images and channels; not of the weight gradient */
+	int rows, strip;         /* of a task: rows, images; of the weight gradient: images that go over rows together */
+	int chunk;               /* of a task: channels */
+	int band;                /* 1: a task copies the rows that it meets first, in the order of its loops */
+	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own; else 0 */
+} DepthParams;
+
 /* Parameters of a contraction kernel: what select chooses and the tuner writes. */
 typedef struct GemmParams {
 	const Algo *algo;
@@ -21,6 +32,7 @@ typedef struct GemmParams {
 	bool pack;               /* second operand copied into panels first */
 	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
 	EngineId engine;
+	DepthParams depth;       /* of small groups, in place of all these */
 	int chains;              /* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 } GemmParams;
 
@@ -105,6 +117,7 @@ ptr_at(Emit *e, V base, V bytes)
 typedef struct Pack {
 	int64_t taps, k, j, tap_stride, k_stride, j_stride;
 	int64_t second;          /* pairs whose halves do not lie side by side: bytes from the first to the second; else 0 */
+	int64_t groups, group_stride; /* of a convolution: each has k and j of its own */
 } Pack;
 Pack pack_of(const Graph *g, const Op *op, bool pair);
 /* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from there on. */
@@ -228,12 +241,22 @@ void prologue_row(Emit *e, Val v, V h, V w0, V w1, V out);
 /* Rows [h0, h1) of operand k of a weight gradient, to the scratch memory that it returns. */
 V prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1);
 
+/* Groups of a convolution: a panel holds columns of one of them. */
+int64_t gemm_groups(const Op *op);
+/* Panel kb of all groups': its group, its number there. */
+void panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel);
 /* Steps of the sum to one element of the operands. */
 static inline int64_t gemm_unit(const GemmParams *p) { return engine_of(p)->unit; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
+/* The taps of index o of a result along one axis (gemm.c): filter index, how many, input index of the first. *step: of the
+ * filter index; *move: of the input index per tap. */
+typedef struct Taps { int64_t first, count, at; } Taps;
+Taps taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step, int64_t *move);
 /* wgrad.c: the gradient in a convolution's weights. */
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
+/* Adds `parts` partial results of so many elements each, buffer src, in order. */
+void wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, GraphKernels *gk);
 /* One input channel: are the filter's columns the rows of the product? */
 bool wgrad_columns(const Graph *g, const Op *op, const GemmParams *p);
 /* gemm.c, matmul.c: forward, and the gradient in the first operand. */

@@ -3,7 +3,7 @@
  *
  * In: a contraction of f32, or of f16 or bf16 with f32 sums, whose layouts fit: HWNC activations and HWIO weights, or
  * row-major matrices.   Out: default parameters, their text in the IR, bytes.
- * Refuses (possible): other types, groups > 1, batch-dependent inner extents; those take the plain kernel. */
+ * Refuses (possible): other types, batch-dependent inner extents; those take the plain kernel. */
 #include "algo.h"
 #include <string.h>
 
@@ -94,6 +94,12 @@ matmul_mat(const Graph *g, const Op *op, Mat *m)
 	return true;
 }
 
+int64_t
+gemm_groups(const Op *op)
+{
+	return op->kind == OP_matmul ? 1 : attr_int(op, A_groups);
+}
+
 /* Layouts, types and extents that the microkernel takes. */
 static bool
 possible(const Graph *g, const Op *op, int vector_bytes)
@@ -107,9 +113,9 @@ possible(const Graph *g, const Op *op, int vector_bytes)
 		return matmul_mat(g, op, &m);
 	case OP_conv2d:
 	case OP_conv2d_dx:
-		return attr_int(op, A_groups) == 1 && act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) && act_ok(val_type(g, op->out[0]));
+		return act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) && act_ok(val_type(g, op->out[0]));
 	case OP_conv2d_dw:
-		return attr_int(op, A_groups) == 1 && act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) && weight_ok(val_type(g, op->out[0])) && val_type(g, op->out[0])->dtype == DT_f32 &&
+		return act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) && weight_ok(val_type(g, op->out[0])) && val_type(g, op->out[0])->dtype == DT_f32 &&
 		       !val_type(g, op->in[0])->axis[0].mul;
 	default:
 		return false;
@@ -271,18 +277,19 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		p.copy = copy_pays(g, op, &p);
 	} else if (op->kind == OP_conv2d_dw) {
 		const Type *gr = val_type(g, op->in[1]);
-		int64_t bytes = type_bytes(o), rows = gr->axis[2].n, row = gr->axis[3].n * gr->axis[0].n * 4 * (gr->axis[1].n + a->axis[1].n);
+		int64_t bytes = type_bytes(o), rows = gr->axis[2].n, columns = o->axis[0].n / gemm_groups(op);
+		int64_t row = gr->axis[3].n * gr->axis[0].n * 4 * (gr->axis[1].n + a->axis[1].n);
 
 		p.pack = false;
 		p.mr = wide ? 12 : 6;
 		p.nv = 2;
-		if (machine_starves(machine_of(g)) && o->axis[0].n > 2 * p.lanes) {
-			p.nv = o->axis[0].n > 3 * p.lanes ? 4 : 3;
+		if (machine_starves(machine_of(g)) && columns > 2 * p.lanes) {
+			p.nv = columns > 3 * p.lanes ? 4 : 3;
 			p.mr = p.nv == 4 ? 6 : 8;
 		}
-		if (o->axis[0].n <= 8)
+		if (columns <= 8)
 			p.lanes = 8;
-		if (o->axis[0].n <= p.lanes) {
+		if (columns <= p.lanes) {
 			p.nv = 1;
 			p.mr = wide ? 14 : 8;
 		}
@@ -294,7 +301,7 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		if (p.band > rows)
 			p.band = (int)rows;
 	} else {
-		int64_t k = o->axis[1].n, weights = type_bytes(val_type(g, op->in[1]));
+		int64_t k = o->axis[1].n / gemm_groups(op), weights = type_bytes(val_type(g, op->in[1]));
 
 		tile_for_columns(&p, k, wide);
 		p.panel_outer = weights > type_bytes(a) && k >= 4 * p.nv * p.lanes;
@@ -318,7 +325,7 @@ gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes)
 	if (op->kind == OP_matmul)
 		rows = matmul_mat(g, op, &m) ? m.m.n : 0;
 	else if (op->kind == OP_conv2d_dw)
-		rows = wgrad_columns(g, op, p) ? o->axis[3].n : x->axis[1].n;
+		rows = wgrad_columns(g, op, p) ? o->axis[3].n : x->axis[1].n / gemm_groups(op);
 	else
 		rows = o->axis[3].n * o->axis[0].n;
 	while (chains < 8 && 2 * chains * d.nv * (rows < d.mr ? rows : d.mr) <= ENOUGH)
@@ -335,7 +342,7 @@ pack_bytes(const Graph *g, const Op *op, const GemmParams *p)
 	Pack k = pack_of(g, op, engine_pairs(p));
 	int64_t nr = (int64_t)p->nv * p->lanes;
 
-	return k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
+	return k.groups * k.taps * k.k * ceil_div(k.j, nr) * nr * 4;
 }
 
 int64_t

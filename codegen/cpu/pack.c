@@ -11,7 +11,7 @@ pack_of_elements(const Graph *g, const Op *op, int64_t size)
 	const Type *w = val_type(g, op->in[1]);
 
 	if (op->kind == OP_matmul) {
-		Pack p = {.taps = 1};
+		Pack p = {.taps = 1, .groups = 1};
 
 		for (int i = 0; i + 2 < w->rank; i++)
 			p.taps *= w->axis[i].n;
@@ -25,10 +25,12 @@ pack_of_elements(const Graph *g, const Op *op, int64_t size)
 		p.tap_stride = rows * cols * size;
 		return p;
 	}
-	int64_t o = w->axis[0].n, i = w->axis[1].n;
+	int64_t o = w->axis[0].n, i = w->axis[1].n, groups = gemm_groups(op), own = o / groups;
 	bool dx = op->kind == OP_conv2d_dx;
 
-	return (Pack){.taps = w->axis[2].n * w->axis[3].n, .k = dx ? o : i, .j = dx ? i : o, .tap_stride = o * i * size, .k_stride = dx ? size : o * size, .j_stride = dx ? o * size : size};
+	return (Pack){.taps = w->axis[2].n * w->axis[3].n, .k = dx ? own : i, .j = dx ? i : own,
+	    .tap_stride = o * i * size, .k_stride = dx ? size : o * size, .j_stride = dx ? o * size : size,
+	    .groups = groups, .group_stride = own * size};
 }
 
 Pack
@@ -205,9 +207,13 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 		/* task = panel x tap */
 		V from = buffer(&e, src), to = buffer(&e, dst);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V kb = i_div(&e, t, k64(&e, k.taps)), tap = i_rem(&e, t, k64(&e, k.taps));
+		V group, kb, tap = i_rem(&e, t, k64(&e, k.taps));
+
+		panel_find(&e, k.groups, npanel, i_div(&e, t, k64(&e, k.taps)), &group, &kb);
 		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
 		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride * wide)), i_mul(&e, kb, k64(&e, nr * k.j_stride * wide))));
+
+		in = ptr_at(&e, in, i_mul(&e, group, k64(&e, k.group_stride * wide)));
 		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
 
 		emit_lanes(&e, w);
@@ -224,5 +230,5 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 			turn_rows(&e, &k, p, in, out, left);
 		loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = k.groups * npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }

@@ -156,6 +156,10 @@ prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r
 		return;
 	}
 	r->times = 1;
+	if (p.algo->cost) {
+		p.algo->cost(g, op, &p, k, r);
+		return;
+	}
 	if (cx->half != DT_none && !engine_pairs(&p) && !p.algo->widens) /* widened into a copy with or without a prologue */
 		return;
 	switch (prologue_way(g, op, &p, k)) {

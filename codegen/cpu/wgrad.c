@@ -7,7 +7,8 @@
 
 typedef struct Wgrad {
 	const GemmParams *p;
-	int64_t H, W, C, N, OH, OW, K, R, S, npanel;
+	int64_t H, W, C, N, OH, OW, K, R, S; /* C: of a group, K: of all */
+	int64_t groups, npanel;  /* panels of a group */
 	const int64_t *stride, *pad, *dil;
 	int64_t *rr, *ss;        /* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
 	int64_t channel;         /* bytes from one input channel to the next */
@@ -15,7 +16,8 @@ typedef struct Wgrad {
 	bool columns;            /* the filter's columns are rows, over the output columns [first, last) that all of them meet */
 	int64_t first, last;
 	Tiles tiles;
-	V in, grad, out, strides, tr, ts, part, band, end, acc, kb, kcol; /* band, end: rows of this pass */
+	V in, grad, out, strides, tr, ts, part, band, end, acc; /* band, end: rows of this pass */
+	V group, kb, kcol;       /* group, panel of it, bytes before its columns */
 	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
 	int64_t images;          /* of a pass, or pairs of them */
 } Wgrad;
@@ -97,6 +99,7 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))), column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
 	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column), k64(e, w->N * w->line[0] * 4));
 
+	a0 = i_add(e, a0, i_mul(e, w->group, k64(e, w->C * w->channel)));
 	tiles_open(e, k64(e, w->C), w->p->mr, &lo, &count);
 	tile_call(e, &w->tiles, count, w->kb, w->npanel, ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, w->channel)))), gradient_at(e, w, o0, ow),
 	    ptr_at(e, c0, i_mul(e, i_add(e, i_mul(e, s, k64(e, w->C)), lo), k64(e, w->K * 4))), np, nq, w->strides, w->acc);
@@ -145,8 +148,10 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 {
 	const Type *x = val_type(gc->g, op->in[0]), *gr = val_type(gc->g, op->in[1]), *o = val_type(gc->g, op->out[0]);
 	int64_t nr = (int64_t)p->nv * p->lanes;
-	Wgrad w = {.p = p, .H = x->axis[2].n, .W = x->axis[3].n, .C = x->axis[1].n, .N = x->axis[0].n / gemm_unit(p), .OH = gr->axis[2].n, .OW = gr->axis[3].n, .K = gr->axis[1].n,
-		.R = o->axis[2].n, .S = o->axis[3].n, .npanel = ceil_div(gr->axis[1].n, nr), .stride = attr_ints(op, A_stride, NULL), .pad = attr_ints(op, A_pad, NULL),
+	int64_t groups = gemm_groups(op), own = gr->axis[1].n / groups;
+	Wgrad w = {.p = p, .H = x->axis[2].n, .W = x->axis[3].n, .C = x->axis[1].n / groups, .groups = groups,
+		.N = x->axis[0].n / gemm_unit(p), .OH = gr->axis[2].n, .OW = gr->axis[3].n, .K = gr->axis[1].n,
+		.R = o->axis[2].n, .S = o->axis[3].n, .npanel = ceil_div(own, nr), .stride = attr_ints(op, A_stride, NULL), .pad = attr_ints(op, A_pad, NULL),
 		.dil = attr_ints(op, A_dilation, NULL)};
 	Emit e = {0};
 	bool fresh, pairs = engine_pairs(p), turned = engine_of(p)->side_by_side; /* amx_turn has put the images side by side */
@@ -154,12 +159,12 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 	if (fresh) {
 		w.columns = wgrad_columns(gc->g, op, p);
-		w.line[0] = pairs && !turned ? pairs_line(gc->g, op, 0) : w.C;
+		w.line[0] = pairs && !turned ? pairs_line(gc->g, op, 0) : x->axis[1].n;
 		w.line[1] = pairs ? pairs_line(gc->g, op, 1) : w.K;
 		w.channel = turned ? w.N * 4 : 4;
 		w.images = p->images ? p->images : w.N;
 		find_taps(&e, &w);
-		w.tiles = tiles_make(&e, p, w.K, w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, w.C, p->mr));
+		w.tiles = tiles_make(&e, p, own, w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, w.C, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
 		w.in_row = w.grad_row = k64(&e, 0);
 		int64_t pixel = w.N * w.line[1] * 4;
@@ -177,8 +182,10 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			loops++;
 		}
 		loops += pass_open(&e, op, &w);
-		w.kb = apart ? loop_open(&e, k64(&e, 0), k64(&e, w.npanel), 1) : loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		w.kcol = i_mul(&e, w.kb, k64(&e, nr * 4));
+		V panel = loop_open(&e, apart ? k64(&e, 0) : e.arg_t0, apart ? k64(&e, groups * w.npanel) : e.arg_t1, 1);
+
+		panel_find(&e, groups, w.npanel, panel, &w.group, &w.kb);
+		w.kcol = i_add(&e, i_mul(&e, w.group, k64(&e, own * 4)), i_mul(&e, w.kb, k64(&e, nr * 4)));
 		V r = loop_open(&e, k64(&e, 0), k64(&e, w.R), 1), r2 = i_mul(&e, r, k64(&e, 2));
 		V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)), np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
 		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, w.stride[0])), k64(&e, w.pad[0])), i_mul(&e, r, k64(&e, w.dil[0])));
@@ -188,17 +195,19 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		for (int i = 0; i < loops + 2; i++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->parts > 1 ? p->parts : w.npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	Rows rows = {.rows = p->parts > 1 ? p->parts : groups * w.npanel, .mul = 0, .div = 1, .grain = 1};
+
+	kernel_end(gc, &e, gk, fn, rows, fresh, false);
 }
 
 /* Adds the partial results of `parts` groups of rows, in order. */
-static void
-join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst, GraphKernels *gk)
+void
+wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, GraphKernels *gk)
 {
 	enum { ROW = 64 };
 	Emit e = {0};
 	bool fresh;
-	int64_t rows = ceil_div(elements, ROW), grain = task_grain(machine_of(gc->g), rows, ROW * (double)p->parts);
+	int64_t rows = ceil_div(elements, ROW), grain = task_grain(machine_of(gc->g), rows, ROW * (double)parts);
 	int fn = kernel_begin(gc, &e, "join", &fresh);
 
 	if (fresh) {
@@ -206,7 +215,7 @@ join_kernel(GroupCx *gc, const GemmParams *p, int64_t elements, int src, int dst
 		V hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain * ROW)), k64(&e, elements));
 		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
 
-		for (int part = 0; part < p->parts; part++) {
+		for (int part = 0; part < parts; part++) {
 			V v = vec_load(&e, ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), mask);
 
 			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
@@ -226,5 +235,5 @@ wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKe
 	gemm_epilogue(gc, op, p, &epi);
 	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : epi.raw, gk);
 	if (parts >= 0)
-		join_kernel(gc, p, type_elements(val_type(gc->g, op->out[0])), parts, epi.raw, gk);
+		wgrad_join(gc, p->parts, type_elements(val_type(gc->g, op->out[0])), parts, epi.raw, gk);
 }

@@ -284,6 +284,8 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 
 	if (w->axis[2].n != 3 || w->axis[3].n != 3)
 		return "the filter is not 3x3";
+	if (gemm_groups(op) > 1)
+		return "the channels are in groups";
 	if (stride[0] != 1 || stride[1] != 1 || dil[0] != 1 || dil[1] != 1)
 		return "stride and dilation are not 1";
 	if (pad[0] != pad[1] || pad[0] > 2)

@@ -489,6 +489,18 @@ t "long products by Strassen's algorithm" 0 "done +matmul, 7 times: Strassen's a
 t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
 t "switched off" 0 'declined +matmul, 7 times: switched off.*select.strassen' "$mantou" explain --arch x86-64-v3 --disable strassen tests/bench/lstm-512.net
 t "a kernel variant limited" 0 'declined +conv2d.dw: switched off' "$mantou" explain "$dir/filter.net" same --pass-limit select.winograd:1
+cat >"$dir/each.net" <<'END'
+model each(x: f32[N, 32, 16, 16], label: i32[N]) {
+    logits = x |> conv2d(32, 3, pad = 1, groups = 32, bias = false) as each |> batch_norm as norm |> relu |> conv2d(64, 3, groups = 2) as two |> mean(axes = [2, 3])
+    loss cross_entropy(logits, label)
+    output logits
+}
+data { reader = synthetic() }
+train { batch = 8  optimizer = sgd(rate = 0.1)  seed = 1 }
+END
+t "a depthwise convolution's kernels" 0 'train_conv2d_dw_each_[0-9]+ "depthwise\{cols=4,parts=16' "$mantou" dump --stage selected --arch x86-64-v3 "$dir/each.net"
+t "larger groups' kernels" 0 'train_conv2d_two_[0-9]+ "brgemm\{mr=6,nv=2,lanes=8' "$mantou" dump --stage selected --arch x86-64-v3 "$dir/each.net"
+t "statistics in a depthwise convolution" 0 'fused +conv2d -> moments: reduced where it is made' "$mantou" explain --arch x86-64-v3 "$dir/each.net" each norm
 t "memory of a thread" 0 '' "$mantou" info --json --precision f32 --batch 32 "$dir/filter.net"
 ok "info counts what kernels hold for each thread" json 'o["scratch_bytes"] > 100000'
 planned=$(sed -n 's/.*"scratch_bytes": \([0-9]*\).*/\1/p' "$dir/out")

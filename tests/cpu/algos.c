@@ -64,10 +64,11 @@ test_rows(Arena *a)
 		      "a variant's name is its kernels'", rows[i].name);
 		check(!r->write || r->read, "what is written is read", rows[i].name);
 		check(!r->keeps || r->panels, "what is kept is panels", rows[i].name);
-		check(!r->loads == !r->way, "operands that it makes as it loads them", rows[i].name);
+		check(!r->way == !(r->loads || r->cost), "operands that it makes as it loads them", rows[i].name);
 		if (!kernel)
 			continue;
-		GemmParams p = {.algo = r, .mr = 5, .nv = 2, .lanes = 8, .parts = 3, .band = 2, .images = 4, .pack = true}, q;
+		GemmParams p = {.algo = r, .mr = 5, .nv = 2, .lanes = 8, .parts = 3, .band = 2, .images = 4, .pack = true,
+		                .depth = {8, 4, 3, 24, 5, 6, 48, 1, 7}}, q;
 		const char *text = gemm_text(a, &p);
 
 		check(gemm_parse(text, &q) && q.algo == r && !strcmp(gemm_text(a, &q), text), "it reads what it prints", text);
@@ -219,6 +220,9 @@ test_possible(Arena *a, Diags *d)
 	const Graph *strided = parsed(a, d, arch, two)->graph.at[0];
 	const Graph *odd = parsed(a, d, arch, arena_printf(a, filter, 2, 7, 8, 8, 7, "", 2, 8, 8))->graph.at[0];
 	const Graph *product = parsed(a, d, arch, matmul_text(a, "f32", 64, ""))->graph.at[0];
+	const Graph *grouped = parsed(a, d, arch, "graph train(%x: f32[2,16,8,8]@2301, %w: f32[16,1,3,3]@2310) -> output %y {\n"
+		"  %y = conv2d %x, %w {pad=[1,1] groups=16} : f32[2,16,8,8]@2301\n}\n")->graph.at[0];
+	const char *depthwise = "depthwise{cols=3,images=1,block=%d,rows=5,strip=2,chunk=16,band=1,lanes=8}";
 	PlanCx cx = {.arch = arch_named(arch)};
 	const char *why;
 
@@ -240,6 +244,16 @@ test_possible(Arena *a, Diags *d)
 	check(why && strstr(why, "mr <= 64"), "a tile beyond the tables of microkernels", "brgemm");
 	why = asked(a, product, contraction(product), arch, "brgemm{mr=6,nv=2,lanes=16,outer=row,pack=1}");
 	check(why && strstr(why, "lanes <= lanes_max"), "wider vectors", "brgemm");
+	why = asked(a, grouped, contraction(grouped), arch, "brgemm{mr=6,nv=2,lanes=8,outer=row,pack=1}");
+	check(!why, "groups of one channel, slow, but possible", "brgemm");
+	why = asked(a, grouped, contraction(grouped), arch, winograd);
+	check(why && strstr(why, "groups"), "of groups", winograd);
+	why = asked(a, grouped, contraction(grouped), arch, arena_printf(a, depthwise, 8));
+	check(!why, "parameters that a file chooses", "depthwise");
+	why = asked(a, grouped, contraction(grouped), arch, arena_printf(a, depthwise, 12));
+	check(why && strstr(why, "whole"), "half a vector of channels", "depthwise");
+	why = asked(a, small, contraction(small), arch, arena_printf(a, depthwise, 8));
+	check(why != NULL, "of no groups", "depthwise");
 }
 
 /* ---------------------------------------------------------------- what is worth trying */
@@ -275,6 +289,10 @@ test_space(Arena *a, Diags *d)
 {
 	static const char dw[] = "graph train(%x: f32[6,8,8,8]@2301, %g: f32[6,16,8,8]@2301) -> output %y {\n"
 		"  %y = conv2d.dw %x, %g {pad=[1,1]} : f32[16,8,3,3]@2310\n}\n";
+	static const char each[] = "graph train(%x: f32[6,64,7,10]@2301, %w: f32[64,1,3,3]@2310) -> output %c {\n"
+		"  %c = conv2d %x, %w {pad=[1,1] groups=64} : f32[6,64,7,10]@2301\n}\n";
+	static const char each_dw[] = "graph train(%x: f32[6,64,8,8]@2301, %g: f32[6,64,8,8]@2301) -> output %y {\n"
+		"  %y = conv2d.dw %x, %g {pad=[1,1] groups=64} : f32[64,1,3,3]@2310\n}\n";
 	const struct { const char *name, *arch, *graph; bool variant; } cases[] = {
 		{"a product", "x86-64-v3", matmul_text(a, "f32", 64, ""), true},
 		{"a transposed product", "x86-64-v4", matmul_text(a, "f32", 64, "ta=true"), true},
@@ -282,6 +300,8 @@ test_space(Arena *a, Diags *d)
 		{"a product by tiles", "sapphirerapids", matmul_text(a, "bf16", 64, "wide=true"), false},
 		{"3x3 filters", "x86-64-v3", arena_printf(a, filter, 2, 8, 8, 8, 8, "", 2, 8, 8), true},
 		{"their gradient", "x86-64-v3", dw, true},
+		{"a filter for each channel", "x86-64-v3", each, false},
+		{"its gradient", "x86-64-v3", each_dw, false},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

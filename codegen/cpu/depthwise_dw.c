@@ -1,0 +1,188 @@
+/* depthwise_dw.c: the gradient of a convolution of small groups in its weights (depthwise.c).
+ *
+ * In: a group of conv2d.dw, images and gradient HWNC, which elementwise ops of the group may make.   Out: the kernel,
+ * and where pixel rows are cut into parts with sums of their own, one that adds these in order. Lanes are output
+ * channels. A task walks the rows of its part; for a few pixels of a row, an image and a vector the products with one
+ * filter row are summed in registers and added to the part's sums, which the L1 cache holds: so images and gradient are
+ * read in the order in which they lie, once, and input rows come from the L2 cache again for each filter row. Sums have
+ * one order, whoever computes them. */
+#include "depthwise.h"
+#include <string.h>
+
+enum { PARTS = 16, TASKS = 16 };
+
+void
+depthwise_dw_params(const Graph *g, const Op *op, const DepthLanes *l, DepthParams *p)
+{
+	int64_t rows = val_type(g, op->in[1])->axis[2].n, bytes = type_bytes(val_type(g, op->out[0])),
+	        most = 4 * machine_of(g)->budget.l2 / bytes;
+	int64_t all = l->vectors * l->whole, chunk = all;
+
+	p->parts = (int)(rows < PARTS ? rows : PARTS);
+	if (p->parts > most)
+		p->parts = (int)(most < 1 ? 1 : most);
+	while (p->parts * ceil_div(all, chunk) < TASKS && chunk > 4 * l->whole)
+		chunk = ceil_div(ceil_div(chunk, 2), l->whole) * l->whole;
+	p->chunk = (int)chunk;
+}
+
+typedef struct DepthDw {
+	const Op *op;
+	const DepthParams *p;
+	DepthLanes l;
+	DepthSteps s;
+	V sums;                   /* of the part */
+	V row, h, r, nr, step, n; /* row of the gradient, its first input row and filter row, how many */
+} DepthDw;
+
+/* Vector v of the sums of filter row r, tap s, input channel j. */
+static Off
+sum_at(Emit *e, const DepthDw *d, V r, V v, int64_t s, int64_t j)
+{
+	int64_t O = d->s.w->axis[0].n, I = d->l.in, S = d->s.w->axis[3].n;
+
+	V first = i_add(e, i_mul(e, r, k64(e, S * I * O)), i_mul(e, v, k64(e, d->l.whole)));
+
+	return (Off){.s = i_add(e, first, k64(e, (s * I + j) * O)), .c = 1};
+}
+
+static void
+add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask)
+{
+	V h = i_add(e, d->h, i_mul(e, r, k64(e, d->s.rmove))), filter = i_add(e, d->r, i_mul(e, r, k64(e, d->s.rstep))),
+	  w = i_mul(e, d->step, k64(e, d->s.first)), mask = e->mask;
+	V c = i_mul(e, v, k64(e, d->l.groups * d->l.in)), o = i_mul(e, v, k64(e, d->l.whole)),
+	  ow = i_mul(e, d->step, k64(e, d->p->cols));
+	V x_at = prologue_made(e->g, d->op, 0) ? NULL : depthwise_at(e, d->op->in[0], d->n, c, h, w),
+	  g_at = prologue_made(e->g, d->op, 1) ? NULL : depthwise_at(e, d->op->in[1], d->n, o, d->row, ow);
+
+	for (int64_t j = 0; j < d->l.in; j++) {
+		V sum[DEPTH_WEIGHTS] = {0}, x = NULL;
+
+		for (int i = 0; i < run->n; i++) {
+			const DepthMeet *m = &run->meet[i];
+			V *s = &sum[m->tap],
+			  gr = cell_vec(e, depthwise_load(e, d->op, 1, g_at, d->n, o, d->row, ow, m->i));
+
+			if (!i || m->at != m[-1].at) {
+				e->mask = in_mask;
+				Cell from = depthwise_load(e, d->op, 0, x_at, d->n, c, h, w, m->at);
+
+				e->mask = mask;
+				x = depthwise_spread(e, &d->l, from, j).v;
+			}
+			if (!*s) {
+				e->load_here = true;
+				*s = load_at(e, d->sums, DT_f32, sum_at(e, d, filter, v, m->tap, j)).v;
+				e->load_here = false;
+			}
+			*s = depthwise_fma(e, x, gr, *s);
+		}
+		for (int64_t s = 0; s < d->s.w->axis[3].n; s++)
+			if (sum[s])
+				store_at(
+				    e, d->sums, DT_f32, sum_at(e, d, filter, v, s, j), cell_of(sum[s], true, DT_f32));
+	}
+}
+
+static void
+clear(Emit *e, const DepthDw *d, V v)
+{
+	V r = loop_open(e, k64(e, 0), k64(e, d->s.w->axis[2].n * d->s.w->axis[3].n * d->l.in), 1);
+
+	store_at(e, d->sums, DT_f32,
+	    (Off){.s = i_add(e, i_mul(e, r, k64(e, d->s.w->axis[0].n)), i_mul(e, v, k64(e, d->l.whole))), .c = 1},
+	    cell_of(LLVMConstNull(vec_of(e, e->l->f32)), true, DT_f32));
+	loop_close(e);
+}
+
+/* Vectors [v0, v1): run NULL: their sums are cleared. */
+static void
+vectors(Emit *e, const DepthDw *d, const DepthRun *run, V v0, V v1)
+{
+	int64_t whole = d->l.rest ? d->l.vectors - 1 : d->l.vectors;
+
+	e->lanes = true;
+	for (int rest = 0; rest < 2; rest++) {
+		int64_t lanes = rest ? d->l.rest : d->l.whole;
+
+		if (rest ? !d->l.rest : !whole)
+			continue;
+		V v = loop_open(e, rest ? i_max(e, v0, k64(e, whole)) : v0, rest ? v1 : i_min(e, v1, k64(e, whole)), 1);
+
+		e->mask = depthwise_mask(e, lanes);
+		if (run) {
+			V r = loop_open(e, k64(e, 0), d->nr, 1);
+
+			add_products(e, d, run, v, r, depthwise_mask(e, lanes / d->l.out * d->l.in));
+			loop_close(e);
+		} else {
+			clear(e, d, v);
+		}
+		e->mask = NULL;
+		loop_close(e);
+	}
+	e->lanes = false;
+}
+
+static void
+one_task(Emit *e, DepthDw *d, V t, V trow, V out)
+{
+	const DepthParams *p = d->p;
+	int64_t OH = d->s.o->axis[2].n, N = d->s.o->axis[0].n, chunk = p->chunk / d->l.whole;
+	V part = i_rem(e, t, k64(e, p->parts)), v0 = i_mul(e, i_div(e, t, k64(e, p->parts)), k64(e, chunk)),
+	  v1 = i_min(e, i_add(e, v0, k64(e, chunk)), k64(e, d->l.vectors));
+	V lo = i_div(e, i_mul(e, part, k64(e, OH)), k64(e, p->parts)),
+	  hi = i_div(e, i_mul(e, i_add(e, part, k64(e, 1)), k64(e, OH)), k64(e, p->parts));
+
+	d->sums = ptr_at(e, out, i_mul(e, part, k64(e, type_elements(d->s.w) * 4)));
+	vectors(e, d, NULL, v0, v1);
+	V strip = loop_open(e, k64(e, 0), k64(e, N), p->strip),
+	  end = i_min(e, i_add(e, strip, k64(e, p->strip)), k64(e, N));
+
+	d->row = loop_open(e, lo, hi, 1);
+	d->h = depthwise_row(e, trow, d->row, 0), d->r = depthwise_row(e, trow, d->row, 1),
+	d->nr = depthwise_row(e, trow, d->row, 2);
+	V step = loop_open(e, k64(e, 0), k64(e, d->s.n), 1);
+
+	d->n = loop_open(e, strip, end, 1);
+	for (int i = 0; i < d->s.nrun; i++) {
+		d->step = depthwise_run_open(e, &d->s, &d->s.run[i], step);
+		vectors(e, d, &d->s.run[i], v0, v1);
+		depthwise_run_close(e, &d->s);
+	}
+	for (int i = 0; i < 4; i++)
+		loop_close(e);
+}
+
+void
+depthwise_dw_emit(GroupCx *gc, const Op *op, const GemmParams *params, int a, int b, GraphKernels *gk)
+{
+	const Graph *g = gc->g;
+	const DepthParams *p = &params->depth;
+	int out = group_buffer(gc, op->out[0].id);
+	DepthDw d = {.op = op,
+	    .p = p,
+	    .l = depthwise_lanes(g, op, p),
+	    .s = {.x = val_type(g, op->in[0]), .w = val_type(g, op->out[0]), .o = val_type(g, op->in[1])}};
+	int sums = p->parts > 1 ? workspace_at(gc) : out;
+	Emit e = {0};
+	bool fresh;
+
+	(void)a, (void)b;
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+	int64_t tasks = p->parts * ceil_div(d.l.vectors * d.l.whole, p->chunk);
+
+	if (fresh) {
+		emit_lanes(&e, p->lanes);
+		depthwise_steps(e.arena, op, p->cols, &d.s);
+		V to = buffer(&e, sums), trow = table(&e, d.s.rows, d.s.o->axis[2].n * 3),
+		  t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+
+		one_task(&e, &d, t, trow, to);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = tasks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	if (p->parts > 1)
+		wgrad_join(gc, p->parts, type_elements(d.s.w), sums, out, gk);
+}
