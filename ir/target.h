@@ -86,7 +86,8 @@ typedef struct Rates {
 } Rates;
 
 /* What choices between ways count with where the machine's own figure is not what they were measured with: the same in
- * all rows of a target, until its kernels are measured on the machine of a row. */
+ * all rows of a target, until its kernels are measured on the machine of a row. So far that is the rate of products of
+ * CPUs with two units for multiply-adds of 64 bytes. */
 typedef struct Budget {
 	Rates rates;             /* of a typical machine; no forecast */
 	int64_t l1, l2, l3;      /* bytes of a core's L1, L2 and of the L3 that blocks are cut for. cuda: l2 alone */

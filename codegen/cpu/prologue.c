@@ -1,7 +1,7 @@
 /* prologue.c: operands of a contraction that its own kernel makes of elementwise ops, as it loads them.
  *
  * In: a group whose contraction reads what ops before it in the group compute.   Out: where that happens, chosen by shape and kernel:
- *  - tiles: in the transform of minimal filtering's tiles, in registers (winograd.c); padding is put in after it;
+ *  - tiles: in the transform of Winograd's tiles, in registers (winograd.c); padding is put in after it;
  *  - band: some pixels of all images and channels, into the thread's scratch memory, once for all panels and taps that read them;
  *  - pairs: on the way into rows of pairs, which are copied anyway (pack16.c);
  *  - panels: numbers of f32 that are rounded to 16 bits on the way into the panels of the second operand (pack.c);

@@ -1,4 +1,4 @@
-/* winograd.c: 3x3 convolutions of stride 1 in all three directions by minimal filtering F(4x4, 3x3): a quarter of the multiplications.
+/* winograd.c: 3x3 convolutions of stride 1 in all three directions by Winograd F(4x4, 3x3): a quarter of the multiplications.
  *
  * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, channels in whole vectors (why_not). Operands of 16 bits are widened as they are loaded, all sums are f32.
  * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
@@ -277,7 +277,7 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	enum { LARGEST = 384 << 20 }; /* a share of the program's memory, far beyond any cache */
 
 	if (op->kind == OP_matmul)
-		return "minimal filtering is for convolutions";
+		return "Winograd is for convolutions";
 	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
 	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL);
 	const int64_t *dil = attr_ints(op, A_dilation, NULL);
@@ -337,7 +337,7 @@ dear(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best)
 static const char *
 chosen(const Graph *g, const Op *op, const GemmParams *p)
 {
-	return arena_printf(g->arena, "minimal filtering F(4x4, 3x3): %.2f of the direct work with its transforms, "
+	return arena_printf(g->arena, "Winograd F(4x4, 3x3): %.2f of the direct work with its transforms, "
 	                              "%.1f MiB of workspace",
 		work(g, op) / op_flops(g, op), (double)all_bytes(g, op, p) / 1048576);
 }

@@ -248,7 +248,7 @@ def build(mantou, row, folder):
 
 
 def work(mantou, row):
-    """GFLOP of an example by direct sums, which is what all are asked for; minimal filtering does it with fewer."""
+    """GFLOP of an example by direct sums, which is what all are asked for; Winograd does it with fewer."""
     net, options = net_of(row), ["--json", "--batch", str(row["batch"]), "--precision", "f32"]
     if row["mode"] == "train":
         done = subprocess.run([mantou, "info", net, "--disable", "winograd", *options], capture_output=True, text=True)
@@ -387,7 +387,7 @@ def print_summary(records):
         best = next((c for c in r["contestants"] if c["name"] == r["best_rival"]), None)
         print("%-16s %12s  %-34s %12s %7s %7.2f  %s" % (r["name"], number(ours["median"]), label(best) + ", " + best["precision"] if best else "none ran", number(best["median"]) if best else "-",
               "%.2f" % r["ratio"]["median"] if best else "-", r["least"], "" if not best else "met" if r["met"] else "NOT met"))
-    print("GFLOP/s count sums done directly, for all; minimal filtering does 3x3 convolutions with fewer, so that a share may exceed the peak.")
+    print("GFLOP/s count sums done directly, for all; Winograd does 3x3 convolutions with fewer, so that a share may exceed the peak.")
 
 
 def main():

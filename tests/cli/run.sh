@@ -477,9 +477,9 @@ model filter(x: f32[N, 32, 16, 16], label: i32[N]) {
 data { reader = synthetic() }
 train { batch = 8  optimizer = sgd(rate = 0.1)  seed = 1 }
 END
-t "a kernel variant that was chosen" 0 'done +conv2d.dw: minimal filtering.*select.winograd' "$mantou" explain "$dir/filter.net" same
+t "a kernel variant that was chosen" 0 'done +conv2d.dw: Winograd.*select.winograd' "$mantou" explain "$dir/filter.net" same
 t "and one that was not" 0 'declined +conv2d.dx: stride and dilation are not 1.*select.winograd' "$mantou" explain "$dir/filter.net" half
-t "one chosen beside products of pairs" 0 'done +conv2d, 11 times: minimal filtering.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed
+t "one chosen beside products of pairs" 0 'done +conv2d, 11 times: Winograd.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed
 t "and one that those are faster than" 0 'declined +conv2d.dw, 5 times: 16-bit products are twice as fast.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed
 t "a kernel variant switched off" 0 'declined +conv2d.dw: switched off.*select.winograd' "$mantou" explain "$dir/filter.net" same --disable winograd
 resnet="models/resnet20-cifar10.net --arch x86-64-v3 --precision f32"
@@ -567,7 +567,7 @@ tune "too long a band" 'band=99 does not fit: band <= pixel_rows, with pixel_row
 tune "images that do not divide the batch" 'images=1000 does not fit: .*, with n_images=[0-9]+, images=1000' 's/\(band=[0-9]*\)/\1,images=1000/'
 tune "copied where nothing is turned" 'copy=1 does not fit: !copy \|\| copies, with copies=0, copy=1' '/ conv2d /s/pack=1/pack=1,copy=1/'
 tune "pairs" 'pairs does not fit: pairs == products, with products=0, pairs=1' '/ conv2d /s/pack=1/pack=1,pairs/'
-tune "minimal filtering" 'stride and dilation are not 1' '/ conv2d /s/brgemm.1{\(.*lanes=8\).*/winograd.1{\1}/'
+tune "Winograd" 'stride and dilation are not 1' '/ conv2d /s/brgemm.1{\(.*lanes=8\).*/winograd.1{\1}/'
 "$mantou" explain --target cuda --arch sm_80 --precision bf16 models/lenet.net head | grep '^cuda .* group=' | LC_ALL=C sort -u >"$dir/cuda.records"
 # cuda_tune NAME PATTERN SED: the same of target cuda
 cuda_arch=sm_80
@@ -604,10 +604,10 @@ cuda_tune "more columns than threads" 'groups=1 does not fit: n <= 128 \* groups
 cuda_tune "two stages for wgmma" 'stages=2 is not one of 3\.\.8' 's/ : mma.1{.*/ : wgmma.1{m=64,n=64,k=64,stages=2,groups=1}/'
 cuda_tune "more than wgmma's stages hold" 'stages=5 does not fit: 2 \* stages \* \(m \+ n\) \* k \+ 64 <= smem, with smem=232448' 's/ : mma.1{.*/ : wgmma.1{m=128,n=256,k=64,stages=5,groups=2}/'
 cp "$dir/same.records" "$dir/tune.tune"
-t "minimal filtering that is switched off" 0 'winograd is switched off' "$mantou" info $filter --disable winograd
+t "Winograd that is switched off" 0 'winograd is switched off' "$mantou" info $filter --disable winograd
 t "explain says that a record does not fit" 0 'declined +conv2d.dw: winograd.*from .*tune.tune:[0-9]+: winograd is switched off  \[select.tuned' "$mantou" explain $filter same --disable winograd
 sed 's/ : winograd.1{\(.*\)}/ : brgemm.1{\1,outer=row,pack=1}/' "$dir/same.records" >"$dir/tune.tune"
-t "the direct way where minimal filtering was chosen" 0 'declined +conv2d: the tuning file says so  \[select.winograd' "$mantou" explain $filter same
+t "the direct way where Winograd was chosen" 0 'declined +conv2d: the tuning file says so  \[select.winograd' "$mantou" explain $filter same
 # ---- choices, rates, threads
 choices() { "$mantou" info --json $filter --tuning /dev/null | python3 -c 'import json, sys; print(*json.load(sys.stdin)["choices"], sep="\n")'; }
 choices >"$dir/choices"
@@ -909,7 +909,7 @@ plan "another family" "its kernel is 'rows'" '/"rows"/s/"rows"/"map"/'
 plan "no kernel" "'nonsense': its kernel is" '/"rows"/s/"rows"/"nonsense"/'
 plan "absurd parameters" 'brgemm.mr=1000000.*mr=1000000 does not fit: mr <= 64' '/brgemm/s/mr=[0-9]*/mr=1000000/'
 plan "parameters of no kernel" 'brgemm.rm=.*: [a-z0-9_.]+ takes parameters such as brgemm.mr=' '/brgemm/s/mr=/rm=/'
-plan "filters that it has not" 'minimal filtering is for convolutions|stride and dilation are not 1' '/matmul/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/head/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/conv2d_half/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/'
+plan "filters that it has not" 'Winograd is for convolutions|stride and dilation are not 1' '/matmul/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/head/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/;/conv2d_half/s/"brgemm{[^"]*"/"winograd{mr=6,nv=2,lanes=8}"/'
 plan "epochs" 'setting train.epochs needs an integer from 1' 's/^setting train.epochs = .*/setting train.epochs = 9223372036854775807/'
 plan "accumulated steps" 'setting train.accumulate needs an integer from 1' 's/^setting train.accumulate = .*/setting train.accumulate = 9223372036854775807/'
 t "backwards" 1 'lies before' "$mantou" dump --stage typed "$dir/fused.ir"

@@ -1,6 +1,6 @@
 # Included by run.sh: kernels with parameters of a tuning file, random ones: the same losses within bounds, and the same bits for any number of threads.
 cat >"$dir/tuned.net" <<'END2'
-# Filters for the direct way and for minimal filtering, with a stride and without, 1x1, epilogues and statistics; matrix products with either operand turned.
+# Filters for the direct way and for Winograd, with a stride and without, 1x1, epilogues and statistics; matrix products with either operand turned.
 model tuned(image: f32[N, 16, 10, 10], label: i32[N]) {
     x = image |> conv2d(32, 3, pad = 1, bias = false) |> batch_norm |> relu
     x = relu(x + (x |> conv2d(32, 1) |> silu |> conv2d(32, 3, pad = 1)))
