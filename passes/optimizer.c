@@ -8,18 +8,20 @@
  * the scale; it doubles after GROWTH good steps, as in PyTorch, but begins low, where no gradient of common size overflows, and climbs
  * each RAMP steps until the first overflow.
  * Otherwise decay adds decay w to g, for states whose line says decay. The rate comes in f64; scalars of a step are computed
- * in f64 and cast to the parameter's dtype once. */
+ * in f64 and cast to the parameter's dtype once. Decay and momentum are settings, states that a run may set; where the file
+ * gives 0 there is nothing to set. */
 #include <string.h>
 #include "passes.h"
 
 typedef enum Rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_ADAMW } Rule;
 /* Scalars that all parameters of a graph share, made on first use; for [0] f64 and for the parameters' dtypes. */
-typedef enum Scalar { SC_RATE, SC_STEP_SIZE, SC_ROOT, SC_KEEP, SC_COUNT } Scalar;
+typedef enum Scalar { SC_RATE, SC_STEP_SIZE, SC_ROOT, SC_KEEP, SC_DECAY, SC_MOMENTUM, SC_COUNT } Scalar;
 typedef struct Optimizer {
 	Module *m;
 	Build b;
 	Rule rule;
 	double momentum, decay, beta1, beta2, eps;
+	DType widest;            /* of the parameters' dtypes */
 	bool nesterov;
 	Val scalar[SC_COUNT][DT_COUNT];
 	Val corrected[2];        /* f64: 1 - beta^t */
@@ -60,6 +62,10 @@ read_settings(Optimizer *o)
 	o->beta1 = optimizer_number(o->m, "beta1", 0.9);
 	o->beta2 = optimizer_number(o->m, "beta2", 0.999);
 	o->eps = optimizer_number(o->m, "eps", 1e-8);
+	o->widest = DT_f32;
+	for (uint32_t i = 0; i < o->m->state.n; i++)
+		if (o->m->state.at[i].kind == ST_PARAM && o->m->state.at[i].type.dtype == DT_f64)
+			o->widest = DT_f64;
 	return true;
 }
 
@@ -87,18 +93,28 @@ correction(Optimizer *o, int which)
 	return o->corrected[which] = build(b, OP_sub, number(o, 1), t);
 }
 
+/* A number that a run may set. AdamW computes with it in f64, others cast it to the parameter's dtype. */
+static Val
+scalar_setting(Optimizer *o, const char *name, double value)
+{
+	name = arena_printf(o->m->arena, "optimizer.%s", name);
+	return value == 0 ? number(o, 0) : build_setting(&o->b, o->rule == RULE_ADAMW ? DT_f64 : o->widest, name, value);
+}
+
 static Val
 scalar_f64(Optimizer *o, Scalar s)
 {
 	Build *b = &o->b;
-	Val rate = graph_need_input(b->g, IN_RATE);
+	Val rate = s == SC_DECAY || s == SC_MOMENTUM ? NOVAL : graph_need_input(b->g, IN_RATE);
 
 	switch (s) {
 	case SC_STEP_SIZE: return build(b, OP_div, rate, correction(o, 0));
 	case SC_ROOT: return build(b, OP_sqrt, correction(o, 1));
 	case SC_KEEP:
-		rate = build(b, OP_mul, rate, number(o, o->decay));
+		rate = build(b, OP_mul, rate, scalar_setting(o, "weight_decay", o->decay));
 		return build(b, OP_sub, number(o, 1), rate);
+	case SC_DECAY: return scalar_setting(o, "weight_decay", o->decay);
+	case SC_MOMENTUM: return scalar_setting(o, "momentum", o->momentum);
 	default: return rate;
 	}
 }
@@ -127,6 +143,12 @@ static Val
 times(Optimizer *o, Val x, double c)
 {
 	return build(&o->b, OP_mul, x, build_const(&o->b, val_type(o->b.g, x)->dtype, c));
+}
+
+static Val
+scaled(Optimizer *o, Val x, Scalar s)
+{
+	return build(&o->b, OP_mul, x, scalar(o, s, val_type(o->b.g, x)->dtype));
 }
 
 static Val
@@ -177,10 +199,10 @@ static Val
 step_momentum(Optimizer *o, const Param *p)
 {
 	const char *name = slot(o, p, "momentum");
-	Val v = sum(o, times(o, build_load(&o->b, name), o->momentum), p->g);
+	Val v = sum(o, scaled(o, build_load(&o->b, name), SC_MOMENTUM), p->g);
 
 	put(o, name, v);
-	return descend(o, p, SC_RATE, o->nesterov ? sum(o, p->g, times(o, v, o->momentum)) : v);
+	return descend(o, p, SC_RATE, o->nesterov ? sum(o, p->g, scaled(o, v, SC_MOMENTUM)) : v);
 }
 
 static Val
@@ -217,7 +239,7 @@ update_param(Optimizer *o, const Op *op)
 	if (p.decay && o->rule == RULE_ADAMW)
 		p.w = build(&o->b, OP_mul, p.w, scalar(o, SC_KEEP, (DType)p.type.dtype));
 	else if (p.decay)
-		p.g = sum(o, p.g, times(o, p.w, o->decay));
+		p.g = sum(o, p.g, scaled(o, p.w, SC_DECAY));
 	w = o->rule == RULE_SGD ? descend(o, &p, SC_RATE, p.g) : o->rule == RULE_MOMENTUM ? step_momentum(o, &p) : step_adam(o, &p);
 	put(o, p.name, w);
 }

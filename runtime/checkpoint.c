@@ -43,11 +43,18 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 		fprintf(f, i ? " %s" : "%s", g->result[g->scalar[i]].t.name);
 	fprintf(f, "\"");
 	rt_best_write(h, f);
+	rt_settings_meta(h, f);
 	fprintf(f, ",\"checksum\":\"0000000000000000\"}");
 }
 
-/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. Sums of an
- * evaluation are no part of a run's state. */
+/* Sums of an evaluation are no part of a run's state; settings stand in the metadata. */
+static bool
+checkpoint_holds(const RtState *s)
+{
+	return s->kind != RT_SUM && s->kind != RT_SETTING;
+}
+
+/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
 static int
 checkpoint_order(const RtProgram *p, int *order)
 {
@@ -55,7 +62,7 @@ checkpoint_order(const RtProgram *p, int *order)
 
 	for (int bytes = 8; bytes; bytes /= 2)
 		for (int k = 0; k < p->nstate; k++)
-			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && p->state[k].kind != RT_SUM)
+			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && checkpoint_holds(&p->state[k]))
 				order[n++] = k;
 	return n;
 }
@@ -533,7 +540,7 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (s->kind == RT_SUM || (!t && checkpoint_scale(s->t.name)))
+			if (!checkpoint_holds(s) || (!t && checkpoint_scale(s->t.name)))
 				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
@@ -586,6 +593,7 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	if (good) {
 		checkpoint_read_sums(h, &st);
 		rt_best_read(h, st.meta);
+		rt_settings_resume(h, st.meta, r->step);
 		if (strcmp(rt_json_str(st.meta, "source_hash", ""), h->program.source_hash) != 0 && !h->opt.quiet)
 			fprintf(stderr, "note: %s was written by a program of another source text\n", path);
 		checkpoint_precision(h, &st, path);

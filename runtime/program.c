@@ -183,7 +183,7 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 static bool
 program_states(RtProgram *p, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"};
+	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting"};
 	int k = 0;
 
 	p->nstate = list ? (int)list->n : 0;
@@ -409,7 +409,7 @@ program_rate(RtRate *r, const Json *o)
 	r->to = rt_json_num(o, "to", 0);
 	r->power = r->kind == RT_RATE_LINEAR ? 1 : rt_json_num(o, "power", 2);
 	r->warmup_epochs = rt_json_num(o, "warmup_epochs", 0);
-	r->warmup_steps = rt_json_int(o, "warmup_steps", -1);
+	r->warmup_steps = rt_json_num(o, "warmup_steps", 0);
 	r->factor = rt_json_num(o, "factor", 1);
 	r->at = rt_alloc(sizeof *r->at * (size_t)(at ? at->n : 0));
 	for (const Json *x = at ? at->child : NULL; x; x = x->next)

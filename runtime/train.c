@@ -108,7 +108,7 @@ train_prepare(RtHost *h)
 
 	if (!h->program.graph[RT_G_TRAIN].present)
 		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
-	if (!rt_best_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
+	if (!rt_best_prepare(h) || !rt_settings_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
 	    || !rt_host_memory(h, h->train.examples))
 		return false;
 	per = h->train.examples / h->program.batch / h->program.accumulate;
@@ -124,7 +124,8 @@ train_prepare(RtHost *h)
 		return false;
 	if (h->total > h->run.step && !h->have_train)
 		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
-	h->warmup = r->warmup_steps > 0 ? r->warmup_steps
+	rt_settings_apply(h);
+	h->warmup = r->warmup_steps > 0 ? (int64_t)fmin(r->warmup_steps, (double)RT_MAX_STEPS)
 		: (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
 	h->first_step = h->run.step;
 	h->last_step = -1;

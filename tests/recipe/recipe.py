@@ -60,6 +60,14 @@ def load(path):
             for k, v in head.items()}, meta
 
 
+def same(a, b, what):
+    """Two checkpoints hold the same tensors, bit for bit."""
+    x, y = load(a)[0], load(b)[0]
+    assert x.keys() == y.keys(), (what, x.keys() ^ y.keys())
+    for k in x:
+        assert x[k].tobytes() == y[k].tobytes(), (what, k, x[k], y[k])
+
+
 def log(path):
     return [json.loads(line) for line in open(path)]
 
