@@ -232,6 +232,14 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--partial%s%s", " goes with --weights", "");
 	if (o->replan && !o->resume)
 		return options_wrong(o, "--replan%s%s", " goes with --resume", "");
+	if (o->keep && strcmp(o->keep, "best") != 0)
+		return options_wrong(o, "--keep wants best, not '%s'%s", o->keep, "");
+	if (o->keep && o->no_save)
+		return options_wrong(o, "--keep and --no-save%s%s", " exclude each other", "");
+	if ((o->keep || o->patience) && o->no_eval)
+		return options_wrong(o, "--no-eval leaves out what %s judges%s", o->keep ? "--keep best" : "--stop-after-worse", "");
+	if (o->by && !o->keep && !o->patience)
+		return options_wrong(o, "--by%s%s", " goes with --keep best or --stop-after-worse", "");
 	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "infer") != 0)
 		return options_wrong(o, "--mode wants train or infer, not '%s'%s", o->mode, "");
 	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
