@@ -415,7 +415,7 @@ rt_bench(RtHost *h)
 	suspect = b.peak > 0 && b.gflop / s.least * 1e9 > b.peak;
 	if (h->opt.json)
 		bench_print_json(&b, s, suspect, &t, profiled);
-	else
+	else if (!h->opt.quiet)
 		bench_print_text(&b, s, suspect, &t, profiled);
 	return 0;
 }

@@ -161,7 +161,7 @@ rt_host_open(RtHost *h, const RtImage *const *images, int nimages)
 	h->nimages = nimages;
 	h->accumulate = 1;
 	h->order_epoch = -1;
-	h->saved_step = -1;
+	h->save.step = h->best.save.step = h->best.judged = -1;
 	pthread_mutex_init(&h->lock, NULL);
 	return host_choose(h) && host_check_kernels(h);
 }

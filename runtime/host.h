@@ -167,10 +167,11 @@ typedef struct RtNamed { const char *name, *file; } RtNamed;
 typedef struct RtOptions {
 	RtCommand command;
 	const char *program;                        /* argv[0]'s last part */
-	const char *data, *weights, *resume, *save, *log, *mode;
+	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling;
 	bool partial, replan, no_save, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
+	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool has_seed;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
 } RtOptions;
@@ -274,6 +275,17 @@ typedef struct RtPace {
 	double last, rest, before, took[PACE_STEPS]; /* seconds: the step's beginning, the next comparison's, the time of a step before it, times */
 } RtPace;
 void rt_pace_step(RtPace p[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now); /* a step begins */
+/* A file that a run saves to. step: of what stands there, -1 */
+typedef struct RtSave { char *path; RtLock lock; bool wrote; int64_t step; } RtSave;
+/* What --by judges evaluations by (best.c). */
+typedef struct RtBest {
+	bool on, keeps;                             /* evaluations are judged; the best one's state is saved */
+	char *name; bool largest;                   /* "loss" or a metric; whether more is better */
+	int result;                                 /* its place among the evaluation's scalars */
+	bool any; double value; int64_t epoch;      /* the best so far, */
+	int64_t worse, judged;                      /* the evaluations since then; the step of the last, -1 */
+	RtSave save;
+} RtBest;
 typedef struct RtHost RtHost;
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
@@ -325,8 +337,9 @@ struct RtHost {
 	int signal;                                 /* atomic; 0 none */
 	int64_t first_step, stop_step, next_save, completed; /* first_step: where this process began */
 	bool stopped_by_stop;
-	RtLock save_lock;
-	char *save_path; bool wrote; int64_t saved_step; dev_t resumed_dev; ino_t resumed_ino; bool resumed;
+	RtSave save;
+	dev_t resumed_dev; ino_t resumed_ino; bool resumed;
+	RtBest best;
 	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
 	int64_t epoch_from;                         /* and its first step of it */
@@ -362,12 +375,20 @@ void rt_st_free(RtSt *s);
 uint64_t rt_hash(uint64_t h, const void *p, size_t n);
 #define RT_HASH_START 0xcbf29ce484222325ull
 bool rt_checkpoint_save(RtHost *h, int64_t step);
+bool rt_checkpoint_save_best(RtHost *h, int64_t step);   /* to its file, as it is now */
 /* Can FILE be saved, and FILE~? Before anything is read; FILE.lock is this run's from here to rt_checkpoint_end. */
 bool rt_checkpoint_try(RtHost *h);
 void rt_checkpoint_end(RtHost *h);
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
 typedef struct RtResume { int64_t step, seed, total, batch, examples; } RtResume;
 bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, and the epoch's partial sums into h->sum */
+/* best.c: --keep best, --stop-after-worse */
+bool rt_best_prepare(RtHost *h);                        /* before anything is read; false after rt_fail */
+bool rt_best_begin(RtHost *h);                          /* data are read: can every epoch be judged? false after rt_fail */
+bool rt_best_judge(RtHost *h, const double *mean, int64_t epoch); /* after an evaluation; true: better than all before */
+bool rt_best_over(const RtHost *h);                     /* --stop-after-worse ends the run */
+void rt_best_write(const RtHost *h, FILE *f);           /* into a checkpoint's metadata */
+void rt_best_read(RtHost *h, const Json *meta);
 /* progress.c */
 void rt_progress_draw(RtHost *h);
 void rt_progress_clear(RtHost *h);
@@ -377,8 +398,8 @@ void rt_log_flush(RtHost *h);                           /* nothing without a log
 void rt_overflow_report(RtHost *h, const RtRecord *r);
 bool rt_log_open(RtHost *h, int64_t from_step, int64_t steps_per_epoch);
 void rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed);
-void rt_eval_report(RtHost *h, const double *mean);
-void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, double seconds, double speed);
+void rt_eval_report(RtHost *h, const double *mean, const char *word); /* word: behind the figures */
+void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, bool best, double seconds, double speed);
 /* commands: exit status */
 int rt_train(RtHost *h);
 int rt_eval(RtHost *h);

@@ -40,10 +40,44 @@ static const struct { const char *name; char letter; const char *doc, *usage, *e
 	[RT_C_INFO] = {"info", 'n', "what this program is: sizes, kernels, inputs, outputs", "[--json]", "%s info --json"},
 };
 
+/* The words of text from column `indent` on, where the line stands already, in lines of 80 columns; where one is broken it
+ * ends in `broken`. Then a line's end. */
+static void
+options_wrap(int column, int indent, const char *text, const char *broken)
+{
+	int start = column, room = 80 - (int)strlen(broken);
+
+	while (*text) {
+		int word = (int)strcspn(text, " ");
+
+		if (column > start && column + 1 + word > room) {
+			printf("%s\n%*s", broken, indent, "");
+			column = start = indent;
+		}
+		column += printf("%s%.*s", column > start ? " " : "", word, text);
+		text += word;
+		text += strspn(text, " ");
+	}
+	printf("\n");
+}
+
+static void
+options_example(const RtOptions *o, RtCommand c, const char *before)
+{
+	char *text = rt_printf(option_commands[c].example, o->program);
+
+	options_wrap(printf("%s", before), 4, text, " \\");
+	free(text);
+}
+
 static void
 options_help_command(const RtOptions *o, RtCommand c)
 {
-	printf("usage: %s %s %s\n%s\n\n", o->program, option_commands[c].name, option_commands[c].usage, option_commands[c].doc);
+	char *usage = rt_printf("%s %s %s", o->program, option_commands[c].name, option_commands[c].usage);
+
+	options_wrap(printf("usage: "), 7, usage, "");
+	free(usage);
+	printf("%s\n\n", option_commands[c].doc);
 	for (int i = 0; i < RT_COUNT(option_rows); i++) {
 		const OptRow *r = &option_rows[i];
 		char left[64];
@@ -51,11 +85,10 @@ options_help_command(const RtOptions *o, RtCommand c)
 		if (!strchr(r->commands, option_commands[c].letter))
 			continue;
 		snprintf(left, sizeof left, r->kind == OPT_PROFILE ? "--%s[=%s]" : r->arg ? "--%s %s" : "--%s", r->name, r->arg);
-		printf("  %-22s %s\n", left, r->help);
+		options_wrap(printf("  %-22s ", left), 25, r->help, "");
 	}
-	printf("  %-22s %s\n  %-22s %s\n\nexample: ", "--help", "print this", "--version", "print the version");
-	printf(option_commands[c].example, o->program);
-	printf("\n");
+	printf("  %-22s %s\n  %-22s %s\n\n", "--help", "print this", "--version", "print the version");
+	options_example(o, c, "example: ");
 }
 
 static void
@@ -65,11 +98,8 @@ options_help(const RtOptions *o)
 	for (int c = 0; c < RT_C_COUNT; c++)
 		printf("  %-8s %s\n", option_commands[c].name, option_commands[c].doc);
 	printf("\n%s COMMAND --help lists the command's options. Examples:\n", o->program);
-	for (int c = 0; c < RT_C_COUNT; c++) {
-		printf("  ");
-		printf(option_commands[c].example, o->program);
-		printf("\n");
-	}
+	for (int c = 0; c < RT_C_COUNT; c++)
+		options_example(o, (RtCommand)c, "  ");
 }
 
 static int
@@ -202,6 +232,14 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--partial%s%s", " goes with --weights", "");
 	if (o->replan && !o->resume)
 		return options_wrong(o, "--replan%s%s", " goes with --resume", "");
+	if (o->keep && strcmp(o->keep, "best") != 0)
+		return options_wrong(o, "--keep wants best, not '%s'%s", o->keep, "");
+	if (o->keep && o->no_save)
+		return options_wrong(o, "--keep and --no-save%s%s", " exclude each other", "");
+	if ((o->keep || o->patience) && o->no_eval)
+		return options_wrong(o, "--no-eval leaves out what %s judges%s", o->keep ? "--keep best" : "--stop-after-worse", "");
+	if (o->by && !o->keep && !o->patience)
+		return options_wrong(o, "--by%s%s", " goes with --keep best or --stop-after-worse", "");
 	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "infer") != 0)
 		return options_wrong(o, "--mode wants train or infer, not '%s'%s", o->mode, "");
 	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
