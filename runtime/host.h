@@ -129,8 +129,13 @@ typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the 
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
-typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
-typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, warmup_steps, factor; double *at; int nat; } RtRate;
+typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP, RT_RATE_ONE_CYCLE } RtRateKind;
+typedef struct RtRate {
+	RtRateKind kind;
+	double rate, from, peak, to, power, warmup_epochs, warmup_steps, factor, pct_start, div_factor, final_div_factor;
+	bool three_phase, straight;                 /* of one_cycle */
+	double *at; int nat;
+} RtRate;
 typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; } RtReader;
 
 typedef struct RtProgram {

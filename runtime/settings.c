@@ -17,6 +17,9 @@ static const struct { const char *name; bool open; double below; const char *wan
 	{"momentum", false, 1, "a number from 0 to below 1"},
 	{"clip_norm", true, HUGE_VAL, "a number above 0"},
 	{"factor", true, HUGE_VAL, "a number above 0"},
+	{"pct_start", false, 1, "a number from 0 to below 1"},
+	{"div_factor", true, HUGE_VAL, "a number above 0"},
+	{"final_div_factor", true, HUGE_VAL, "a number above 0"},
 };
 
 static void
@@ -35,11 +38,13 @@ settings_of_rate(RtHost *h)
 {
 	RtRate *r = &h->program.rate;
 	const struct { const char *name, *kinds; double *at; } parts[] = {
-		{"", "c", &r->rate}, {".rate", "s", &r->rate}, {".from", "pol", &r->from}, {".peak", "pol", &r->peak},
+		{"", "c", &r->rate}, {".rate", "s", &r->rate}, {".from", "pol", &r->from}, {".peak", "poly", &r->peak},
 		{".to", "pol", &r->to}, {".power", "p", &r->power}, {".warmup_epochs", "pol", &r->warmup_epochs},
-		{".warmup_steps", "pol", &r->warmup_steps}, {".factor", "s", &r->factor}};
+		{".warmup_steps", "pol", &r->warmup_steps}, {".factor", "s", &r->factor},
+		{".pct_start", "y", &r->pct_start}, {".div_factor", "y", &r->div_factor},
+		{".final_div_factor", "y", &r->final_div_factor}};
 	static const char letter[] = {[RT_RATE_CONSTANT] = 'c', [RT_RATE_POLY] = 'p', [RT_RATE_COSINE] = 'o',
-		[RT_RATE_LINEAR] = 'l', [RT_RATE_STEP] = 's'};
+		[RT_RATE_LINEAR] = 'l', [RT_RATE_STEP] = 's', [RT_RATE_ONE_CYCLE] = 'y'};
 
 	for (int i = 0; i < RT_COUNT(parts); i++)
 		if (strchr(parts[i].kinds, letter[r->kind]))
