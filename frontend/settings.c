@@ -34,6 +34,7 @@ static const SpecRow specs[] = {
 	{"reader", "images", "train:F test:F size:Z"},
 	{"reader", "tokens", "train:F test:F length:I"},
 	{"reader", "synthetic", "examples:I=1024"},
+	{"average", "ema", "decay:U=0.999"},
 	{"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},
 };
 enum { NSPECS = sizeof specs / sizeof *specs, MAX_PARAMS = 8 };
@@ -374,6 +375,14 @@ take_memory(Place p, const Value *v, Setting *out)
 	return take_int(p, v, 1, INT64_MAX, "none or a number of bytes, as in 2GiB", out);
 }
 
+static bool
+take_average(Place p, const Value *v, Setting *out)
+{
+	if (v->kind == V_NONE)
+		return take_rule(p, 'q', v, out);
+	return v->kind == V_SPEC ? spec_bind(p, "average", v, out) : wrong(p, v, "none or an average, as in ema(0.999)");
+}
+
 /* def: NULL = it must be set; what does not parse as a plain value is made by fill_defaults. */
 static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } rows[] = {
 	{"train", "batch", NULL, take_batch},
@@ -387,6 +396,7 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"train", "accumulate", "1", take_batch},
 	{"train", "freeze", "[]", take_freeze},
 	{"train", "memory", "none", take_memory},
+	{"train", "average", "none", take_average},
 	{"data", "reader", "none", take_reader},
 	{"data", "shuffle", "true", take_bool},
 };

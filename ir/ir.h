@@ -216,8 +216,9 @@ typedef struct Graph {
 
 /* ---------------------------------------------------------------- module */
 /* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; SETTING: a
- * number of the recipe that a run may set, which no graph stores and no checkpoint holds */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_COUNT } StateKind;
+ * number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
+ * parameter's running mean, NAME.average */
+typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_COUNT } StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */

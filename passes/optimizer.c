@@ -340,15 +340,14 @@ update_param(Optimizer *o, const Op *op)
 enum { RAMP = 16, GROWTH = 2000 };
 static const double largest_scale = 0x1p24, least_scale = 0x1p-24; /* beyond these no number of f16 is helped */
 
-/* Does every gradient of the graph fit its type? NOVAL where nothing is scaled. */
-static Val
-no_overflow(Optimizer *o)
+Val
+loss_scale_good(Build *b)
 {
-	Graph *g = o->b.g;
+	Graph *g = b->g;
 
 	for (uint32_t i = 0; i < g->result.n; i++)
 		if (g->result.at[i].kind == RES_OVERFLOW)
-			return build(&o->b, OP_lt, g->result.at[i].v, build_const(&o->b, DT_f32, 0));
+			return build(b, OP_lt, g->result.at[i].v, build_const(b, DT_f32, 0));
 	return NOVAL;
 }
 
@@ -426,7 +425,7 @@ run_graph(Optimizer *o, Graph *g)
 	o->b = (Build){.g = g};
 	memset(o->scalar, 0, sizeof o->scalar);
 	memset(o->corrected, 0, sizeof o->corrected);
-	o->good = no_overflow(o);
+	o->good = loss_scale_good(&o->b);
 	for (uint32_t i = 0; i < n; i++) {
 		Op op = g->op.at[i];
 
@@ -459,5 +458,5 @@ pass_optimizer(Module *m, PassCtx *cx)
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
 			changed |= run_graph(&o, m->graph.at[i]);
-	return changed;
+	return optimizer_averages(m) || changed;
 }

@@ -411,6 +411,24 @@ checkpoint_left_over(RtHost *h, const RtSt *st, const char *path)
 		fprintf(stderr, ": left over in %s\n", path);
 }
 
+/* What becomes state k: its own entry; of an average that the file has not, its parameter's. NULL: none, or k is none
+ * of the weights. */
+static const RtStEntry *
+checkpoint_weight(const RtHost *h, const RtSt *st, int k)
+{
+	const RtState *s = &h->program.state[k];
+	const RtStEntry *t;
+	int of;
+
+	if (s->kind != RT_PARAM && s->kind != RT_STAT && s->kind != RT_AVERAGE)
+		return NULL;
+	t = checkpoint_find(st, s->t.name);
+	if (t || s->kind != RT_AVERAGE)
+		return t;
+	of = rt_state_averaged(&h->program, k);
+	return of >= 0 ? checkpoint_find(st, h->program.state[of].t.name) : NULL;
+}
+
 bool
 rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 {
@@ -426,10 +444,10 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 	for (int pass = 0; good && pass < 2; pass++)         /* check all, then copy */
 		for (int k = 0; good && k < p->nstate; k++) {
 			const RtState *s = &p->state[k];
-			const RtStEntry *t = s->kind == RT_PARAM || s->kind == RT_STAT ? checkpoint_find(&st, s->t.name) : NULL;
+			const RtStEntry *t = checkpoint_weight(h, &st, k);
 			RtError why = {"is not in the file"};
 
-			if (s->kind != RT_PARAM && s->kind != RT_STAT)
+			if (s->kind != RT_PARAM && s->kind != RT_STAT && !t)
 				continue;
 			if (t && checkpoint_fits(s, t, false, &why)) {
 				if (pass)
@@ -531,6 +549,21 @@ checkpoint_precision(const RtHost *h, const RtSt *st, const char *path)
 	        has == wants ? "" : wants ? " with a new loss scale" : " without a loss scale");
 }
 
+/* A checkpoint of a run without averages: they begin as the parameters. */
+static void
+checkpoint_averages(RtHost *h, const RtSt *st, const char *path)
+{
+	bool none = false;
+
+	for (int k = 0; k < h->program.nstate; k++)
+		if (h->program.state[k].kind == RT_AVERAGE && !checkpoint_find(st, h->program.state[k].t.name)) {
+			rt_host_init_average(h, k);
+			none = true;
+		}
+	if (none && !h->opt.quiet)
+		fprintf(stderr, "note: %s holds no averages: they begin as the parameters\n", path);
+}
+
 static bool
 checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 {
@@ -540,7 +573,7 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (!checkpoint_holds(s) || (!t && checkpoint_scale(s->t.name)))
+			if (!checkpoint_holds(s) || (!t && (checkpoint_scale(s->t.name) || s->kind == RT_AVERAGE)))
 				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
@@ -591,6 +624,7 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
 	good = good && checkpoint_states(h, &st, e);
 	if (good) {
+		checkpoint_averages(h, &st, path);
 		checkpoint_read_sums(h, &st);
 		rt_best_read(h, st.meta);
 		rt_settings_resume(h, st.meta, r->step);

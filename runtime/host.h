@@ -93,7 +93,7 @@ void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat)
 
 typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
 /* SUM: of an evaluation's batches, in no checkpoint */
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING } RtStateKind;
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 /* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only */
 typedef enum RtResultKind {
@@ -368,6 +368,8 @@ int64_t rt_peak_rss(void);
 void rt_host_touch(RtHost *h);                          /* has the system find the arena's memory, by all threads at once; all zeros after it */
 /* init.c */
 bool rt_host_init_state(RtHost *h);                     /* initial values of everything; the arena is new */
+void rt_host_init_average(RtHost *h, int state);        /* an average is its parameter */
+int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that state NAME.average is the mean of, -1 */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */

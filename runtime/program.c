@@ -183,7 +183,7 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 static bool
 program_states(RtProgram *p, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting"};
+	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting", "average"};
 	int k = 0;
 
 	p->nstate = list ? (int)list->n : 0;

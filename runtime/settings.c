@@ -14,6 +14,7 @@
 
 /* What a number may be, by the last part of its name; others are 0 or more. */
 static const struct { const char *name; bool open; double below; const char *wants; } settings_rules[] = {
+	{"decay", false, 1, "a number from 0 to below 1"},
 	{"momentum", false, 1, "a number from 0 to below 1"},
 	{"clip_norm", true, HUGE_VAL, "a number above 0"},
 	{"factor", true, HUGE_VAL, "a number above 0"},

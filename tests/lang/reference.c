@@ -120,7 +120,7 @@ static const char *
 word_fence(const Word *w)
 {
 	if (!strcmp(w->kind, "train") || !strcmp(w->kind, "optimizer") || !strcmp(w->kind, "rate") ||
-	    !strcmp(w->kind, "precision"))
+	    !strcmp(w->kind, "precision") || !strcmp(w->kind, "average"))
 		return "train";
 	if (!strcmp(w->kind, "data") || !strcmp(w->kind, "reader"))
 		return strcmp(w->name, "tokens") ? "data" : "tokens";
