@@ -59,7 +59,6 @@ static const struct { const char *name, *doc, *source; } ew_docs[] = {
 };
 
 static const struct { const char *name, *why; } not_yet[] = {
-	{"argsort", "sort gives the places too: values, index = sort(x)"},
 	{"unique", "no operator has a result whose shape depends on values"},
 	{"nonzero", "no operator has a result whose shape depends on values"},
 	{"masked_select", "no operator has a result whose shape depends on values; where keeps the shape"},
