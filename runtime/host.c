@@ -239,6 +239,8 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	h->run.allow_nan = h->opt.allow_nan;
 	h->run.stop_at = INT64_MAX;
 	h->threads = rt_threads_new(n, &h->error);
+	if (h->threads && order_examples && !rt_sums_open(h))  /* a run that trains */
+		return false;
 	return h->threads && (!h->image->device || h->image->device->open(h));
 }
 
@@ -303,6 +305,8 @@ rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
 		r->data_stride[k] = d->stride[k];
 		r->data_bytes[k] = d->bytes[k];
 	}
+	r->shard = h->program.shards > 1 ? h->sums.lo : 0;
+	r->shard_end = h->program.shards > 1 ? h->sums.hi : h->accumulate;
 	r->steps_per_epoch = mode == RT_M_EVAL ? (d->examples + r->batch - 1) / r->batch : d->examples / r->batch / h->accumulate;
 	pthread_mutex_unlock(&h->lock);
 }
@@ -352,7 +356,7 @@ rt_host_fault(RtHost *h)
 {
 	RtFault f = {0};
 	const RtCheck *c = NULL;
-	int64_t limit = 1;
+	int64_t limit = 1, first = h->program.shards > 1 && h->mode == RT_M_TRAIN ? h->run.first : 0;
 	char where[256] = "";
 
 	if (h->program.fault_offset >= 0)
@@ -365,6 +369,6 @@ rt_host_fault(RtHost *h)
 		snprintf(where, sizeof where, ", %s", c->where);
 	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value",
 	        (long long)f.value, (long long)limit - 1,
-	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example : f.element),
+	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example + first : f.element),
 	        h->mode == RT_M_TRAIN ? "step" : "batch", (long long)h->run.step, where);
 }
