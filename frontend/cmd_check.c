@@ -191,8 +191,6 @@ cmd_check(Arena *a, const Options *o)
 	Layers ls = {0};
 	int status = job_open(&j, a, o, "check", o->operand[0]);
 
-	if (status == EXIT_GOOD && job_emits(&j))
-		return job_build(&j, o->emit, "-");
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
 	if (status != EXIT_GOOD)
