@@ -97,7 +97,7 @@ sums_part(void *cx, int64_t t0, int64_t t1, int thread)
 
 	(void)thread;
 	for (int64_t t = t0; t < t1; t++) {
-		const RtPart *p = &a->s->part[t];
+		const RtSpan *p = &a->s->part[t];
 
 		rt_sum(p->dtype, a->out + p->at, a->left + p->at, a->right + p->at, p->n);
 	}
@@ -148,7 +148,7 @@ sums_range(RtHost *h)
 		if (!sums_kind(&p->state[k]) && t->offset >= s->begin && t->offset < end)
 			return rt_fail(&h->error, "the program's descriptor: state %s stands among the gradients", t->name);
 		for (int64_t i = 0; sums_kind(&p->state[k]) && i < t->count; i += SUM_CHUNK)
-			s->part[s->npart++] = (RtPart){.at = t->offset - s->begin + i * bytes, .n = t->count - i < SUM_CHUNK ? t->count - i : SUM_CHUNK,
+			s->part[s->npart++] = (RtSpan){.at = t->offset - s->begin + i * bytes, .n = t->count - i < SUM_CHUNK ? t->count - i : SUM_CHUNK,
 			                               .dtype = t->dtype};
 	}
 	return true;

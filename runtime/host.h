@@ -306,12 +306,12 @@ typedef struct RtDevice {
 
 /* ---------------------------------------------------------------- the sum over the shards of a batch (exchange.c) */
 typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
-typedef struct RtPart { int64_t at, n; int dtype; } RtPart; /* elements of one state, at a byte of the range */
+typedef struct RtSpan { int64_t at, n; int dtype; } RtSpan; /* elements of one state, at a byte of the range */
 enum { RT_MAX_NODES = 128 };
 typedef struct RtSums {
 	int64_t shards, lo, hi;                     /* in all; those of this process are [lo, hi) */
 	int64_t begin, bytes;                       /* the states of kind grad in the arena */
-	RtPart *part; int64_t npart;
+	RtSpan *part; int64_t npart;
 	RtNode node[RT_MAX_NODES]; int nnode;       /* complete, of this process's shards so far, from the left */
 	uint8_t *room[RT_MAX_NODES]; int deepest;   /* where their sums stand; the last one's behind the last shard in the arena */
 } RtSums;
