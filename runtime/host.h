@@ -168,7 +168,7 @@ typedef struct RtOptions {
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling;
-	bool partial, replan, no_save, no_eval, allow_nan, synthetic, quiet, json;
+	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat; /* -1: not given; sink -2 */
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool has_seed;
