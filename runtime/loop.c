@@ -199,6 +199,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
 			return RT_FAULT;
+		if (r->loss && rt_loss(run, g->scalar_offset[g->loss], g->scalar_dtype[g->loss]) != RT_OK)
+			return RT_NOT_FINITE;
 	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
