@@ -766,7 +766,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	const Graph *eval = real_graph(m, "eval");
 	const char *at;
 
-	buf_printf(b, "{\"version\": 3, \"model\": ");
+	buf_printf(b, "{\"version\": 4, \"model\": ");
 	buf_json(b, m->name);
 	put_text(b, "target", target);
 	put_text(b, "arch", arch);

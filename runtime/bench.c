@@ -66,7 +66,6 @@ bench_data(Bench *b)
 	RtHost *h = b->h;
 	int64_t examples = h->program.batch * h->program.accumulate * 8;
 
-	b->data.what = "synthetic";
 	if (h->opt.data)
 		return rt_data_load(&h->program, &h->opt, true, &b->data, &h->error);
 	return rt_data_synthetic(&h->program, h->run.seed, examples, &b->data, &h->error);
@@ -96,10 +95,11 @@ bench_prepare(Bench *b)
 	if (b->infer) {
 		h->graph = g;
 		h->fresh = true;
+		h->data = &b->data;
+		h->run.examples = b->data.examples;
+		if (!rt_gather(&h->run, h->run.arena, g->input, h->program.ninput))
+			return false;
 		h->run.examples = h->program.batch;
-		for (int k = 0; k < h->program.ninput; k++)
-			if (g->input[k] >= 0)
-				memcpy(h->run.arena + g->input[k], b->data.at[k], (size_t)(h->program.batch * b->data.stride[k]));
 	} else {
 		rt_host_use(h, RT_M_TRAIN, &b->data, h->program.shuffle);
 		h->run.steps_per_epoch = INT64_MAX / 4; /* batches wrap: one long epoch */

@@ -80,7 +80,9 @@ finite_data(RtHost *h)
 		if (e < 0)
 			continue;
 		example = index * run->batch + e / in->example;
-		example = run->order ? run->order[example] : example;
+		if (h->shuffle && !run->order)           /* a ring keeps its own order */
+			rt_shuffle_order(run->seed, run->epoch, run->examples, h->order);
+		example = h->shuffle ? h->order[example] : example;
 		element = finite_element(&in->t, run->arena + g->input[k], e, in->t.rank > 0 && in->t.shape[0] == run->batch);
 		text = rt_printf("the data hold it: input %s, example %lld of the training data (from 0): %s", in->t.name, (long long)example,
 		                 element);
@@ -154,7 +156,8 @@ rt_not_finite(RtHost *h)
 	rt_shuffle(run);
 	rt_rate(run);
 	for (; run->micro < h->accumulate; run->micro++) {
-		rt_batch(run, g->input, h->program.ninput);
+		if (!rt_gather(run, run->arena, g->input, h->program.ninput))
+			break;
 		if (run->micro == first) {
 			f.text = finite_data(h);
 			f.text = f.text ? f.text : finite_states(h);

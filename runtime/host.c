@@ -284,7 +284,7 @@ rt_peak_rss(void)
 /* ---- running */
 
 void
-rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
+rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle)
 {
 	RtRun *r = &h->run;
 
@@ -296,13 +296,11 @@ rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
 	h->accumulate = mode == RT_M_TRAIN ? h->program.accumulate : 1;
 	r->examples = d->examples;
 	r->n = r->batch;
-	r->order = shuffle ? h->order : NULL;
+	r->order = shuffle && !d->readers ? h->order : NULL; /* a ring keeps its own */
 	h->order_epoch = -1;
-	for (int k = 0; k < h->program.ninput; k++) {
-		r->data[k] = d->at[k];
-		r->data_stride[k] = d->stride[k];
-		r->data_bytes[k] = d->bytes[k];
-	}
+	h->data = d;
+	h->shuffle = shuffle;
+	d->seed = r->seed;
 	r->steps_per_epoch = mode == RT_M_EVAL ? (d->examples + r->batch - 1) / r->batch : d->examples / r->batch / h->accumulate;
 	pthread_mutex_unlock(&h->lock);
 }
@@ -321,19 +319,30 @@ rt_host_pace(RtHost *h)
 		rt_pace_step(h->pace, h->threads, h->mode, rt_now());
 }
 
+static int64_t
+host_run(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
+{
+	if (h->image->device && !walk)
+		return h->image->device->enter(h, loop);
+	return walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
+}
+
 int64_t
 rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
 {
 	int64_t status;
+	jmp_buf escape;
 
 	host_clear_fault(h);
 	h->run.micro = 0;
 	if (loop == &h->program.infer)
 		rt_host_pace(h);
-	if (h->image->device && !walk)
-		status = h->image->device->enter(h, loop);
+	h->escape = &escape;
+	if (setjmp(escape))
+		status = RT_ERROR;               /* rt_batch has said why */
 	else
-		status = walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
+		status = host_run(h, entry, loop, walk);
+	h->escape = NULL;
 	if (status == RT_OK)
 		h->run.step = h->run.until;
 	else if (status == RT_STOPPED)

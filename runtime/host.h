@@ -8,6 +8,7 @@
 #include "rt.h"
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -172,7 +173,7 @@ typedef struct RtOptions {
 	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling;
 	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
-	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat; /* -1: not given; sink -2 */
+	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool has_seed;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
@@ -197,32 +198,68 @@ typedef struct RtNpy { int dtype; bool swap; int rank; int64_t shape[RT_MAX_RANK
 bool rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e); /* also checks that the elements are all there */
 bool rt_npy_write(const char *path, int dtype, int rank, const int64_t *shape, const void *data, size_t bytes, RtError *e);
 
-/* ---------------------------------------------------------------- data sets (data.c, data_*.c) */
-typedef struct RtFile { char *path; uint8_t *at; size_t n; } RtFile;
+/* ---------------------------------------------------------------- files that are read (data_file.c) */
+typedef struct RtFile { char *path; uint8_t *at; size_t n; bool mapped; } RtFile;
 bool rt_file_read(RtFile *f, const char *path, RtError *e);  /* whole; gunzips what begins as gzip */
+bool rt_file_map(RtFile *f, const char *path, RtError *e);   /* the same, mapped where it is a plain file */
+void rt_file_forget(const RtFile *f, size_t from, size_t to); /* gives a mapping's pages back; they can be read again */
 void rt_file_free(RtFile *f);
 /* In librtgz.a: *out is malloc'd. Absent where the link left it out. */
 bool rt_gzip_read(const uint8_t *in, size_t n, uint8_t **out, size_t *nout, char *why, size_t why_bytes) __attribute__((weak));
 typedef struct RtPaths { char **at; int n; } RtPaths;
 bool rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e); /* in name order; none is an error */
+void rt_paths_free(RtPaths *p);
 
-typedef struct RtData {
+/* ---------------------------------------------------------------- data sets (data.c, data_*.c, ring.c) */
+/* Memory of one thread, for readers that make examples: grows as it is asked for, NULL where there is none. */
+enum { RT_SCRATCH = 6 };
+typedef struct RtScratch { void *at[RT_SCRATCH]; size_t room[RT_SCRATCH]; } RtScratch;
+void *rt_scratch(RtScratch *s, int which, size_t bytes);
+void rt_scratch_free(RtScratch *s);
+/* Examples first .. first + examples - 1 of an input: elements of one type, an example every `stride` bytes. */
+typedef struct RtPart { const uint8_t *at; int dtype; bool swap; int64_t first, examples, stride; const char *file; } RtPart;
+typedef struct RtColumn { RtPart *part; int n, room; } RtColumn;
+typedef struct RtData RtData;
+/* Makes an example: input k to out[k], in its own type; out[k] may be NULL. Any thread, any order, always the same. */
+typedef bool RtMakeFn(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t *const *out, RtError *e);
+struct RtData {
+	const RtProgram *p;
 	const char *what;                           /* "training" or "test", for messages */
-	int64_t examples;
-	uint8_t *at[RT_MAX_INPUTS];
-	int64_t stride[RT_MAX_INPUTS], bytes[RT_MAX_INPUTS];
-} RtData;
-/* A reader fills d from the patterns of one set. */
-typedef bool RtReadFn(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, RtError *e);
+	bool train;
+	int64_t examples, seed;
+	int64_t bytes[RT_MAX_INPUTS];               /* of an example of an input in its own type; 0: it is not fed */
+	RtColumn column[RT_MAX_INPUTS];             /* of inputs that stand in files; joined they are the set */
+	RtFile **file; int nfile;                   /* that stay open */
+	int64_t mapped, touched;                    /* bytes of mapped files, and of their pages in memory at most */
+	RtMakeFn *make;                             /* instead of columns */
+	void *maker; void (*maker_free)(void *maker);
+	int readers;                                /* threads that fill a ring of batches; 0: who asks for a batch gathers it */
+	struct RtRing *ring;
+};
+/* A reader opens the files of one set and says where its examples are. */
+typedef bool RtReadFn(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e);
 RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens;
 bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
 bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
-void rt_data_free(const RtProgram *p, RtData *d);
-/* For readers. Room for examples of input k; then elements appended with their check and conversion. index: number of the
- * first element of src within file, for messages. */
-bool rt_data_room(const RtProgram *p, RtData *d, int k, int64_t examples, RtError *e);
-bool rt_data_put(const RtProgram *p, RtData *d, int k, int64_t example, int dtype, const uint8_t *src, bool swap, int64_t examples,
-                 const char *file, RtError *e);
+void rt_data_free(RtData *d);
+/* Example numbers are those of the set. out: of one input, or of all (NULL: not wanted). */
+bool rt_data_copy(const RtData *d, int k, int64_t example, int64_t n, uint8_t *out, RtError *e);
+bool rt_data_example(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t *const *out, RtError *e);
+void rt_data_touch(RtData *d, int64_t examples);             /* so many have been read: gives pages back where there are too many */
+/* For readers. A file that stays open with the set; NULL after rt_fail. */
+RtFile *rt_data_file(RtData *d, const char *path, RtError *e);
+/* The next examples of input k: checked against its limit and type. f: where they stand; NULL: in memory. */
+bool rt_data_add(RtData *d, int k, const RtPart *part, const RtFile *f, RtError *e);
+/* ring.c: batches that threads make ready. */
+typedef struct RtRing RtRing;
+/* What follows an epoch's last batch: nothing, the next epoch, the same again. */
+typedef enum RtAfter { RT_AFTER_NOTHING, RT_AFTER_EPOCH, RT_AFTER_WRAP } RtAfter;
+typedef struct RtCourse { int64_t seed, batch, batches; bool shuffle; RtAfter after; } RtCourse;
+RtRing *rt_ring_new(RtData *d, const RtCourse *c, RtError *e);
+/* Waits for a batch, which stays until the next call; n: its examples. False after rt_fail, with what its first bad example says. */
+bool rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, RtError *e);
+void rt_ring_free(RtRing *r);
+void rt_shuffle_order(int64_t seed, int64_t epoch, int64_t n, int64_t *order);
 /* Parsers of one file, for readers and fuzzing. */
 bool rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes, const char *name, int64_t *records, RtError *e);
 typedef struct RtIdx { int dtype; int rank; int64_t shape[RT_MAX_RANK]; int64_t count; size_t data; } RtIdx;
@@ -285,6 +322,8 @@ struct RtHost {
 	/* data */
 	RtData train, test;
 	bool have_train, have_test;
+	RtData *data; bool shuffle;                 /* in use */
+	jmp_buf *escape;                            /* out of an entry point, where a batch cannot be read; NULL outside of one */
 	/* the loop */
 	RtMode mode;
 	int64_t accumulate, total, warmup;          /* T and W; accumulate is 1 outside training */
@@ -313,7 +352,7 @@ static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 /* host.c: memory, images, entry points */
 bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
-void rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle); /* points run at a data set */
+void rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle); /* points run at a data set */
 void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the processor's */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
 bool rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes); /* makes the host's arena hold what the device's does; false after rt_fail */
@@ -328,7 +367,7 @@ int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one cal
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
 char *rt_not_finite(RtHost *h);                         /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
 double rt_rate_at(const RtHost *h, int64_t step);
-void rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset */
+bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset; false after rt_fail */
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
 void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */

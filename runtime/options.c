@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 typedef enum OptKind {
-	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_SEED, OPT_SINK,
+	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_READERS, OPT_SEED, OPT_SINK,
 	OPT_NAMED, OPT_PROFILE, OPT_FLAG, OPT_KINDS
 } OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
@@ -26,7 +26,7 @@ static const OptRow option_rows[] = {
 static const struct { int64_t low, high; } option_range[OPT_KINDS] = {
 	[OPT_COUNT] = {0, RT_MAX_STEPS}, [OPT_POSITIVE] = {1, RT_MAX_STEPS}, [OPT_SINK] = {1, RT_MAX_STEPS},
 	[OPT_WARMUP] = {0, 1000000000}, [OPT_BENCH] = {1, 1000000000},
-	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
+	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_READERS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
 };
 
 static const struct { const char *name; char letter; const char *doc, *usage, *example; } option_commands[RT_C_COUNT] = {
@@ -248,6 +248,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "eval wants --data DIR%s%s", "", "");
 	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER) && !o->weights)
 		return options_wrong(o, "%s wants --weights FILE%s", option_commands[o->command].name, "");
+	if (o->command == RT_C_INFER && o->data && o->ninput)
+		return options_wrong(o, "--data and --input%s%s", " exclude each other", "");
 	if (o->command == RT_C_INFER && !o->noutput)
 		return options_wrong(o, "infer wants --output NAME=FILE.npy%s%s", "", "");
 	return -1;
@@ -303,7 +305,7 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 {
 	int status;
 
-	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .sink = -2,
+	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .sink = -2,
 	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
 	if (argc < 2) {
 		fprintf(stderr, "usage: %s train|eval|infer|bench|info [options]; `%s --help` says more\n", o->program, o->program);

@@ -8,7 +8,7 @@
 #define RUNTIME_RT_H
 #include <stdint.h>
 
-#define RT_VERSION 3
+#define RT_VERSION 4
 #define RT_MAX_RESULTS 64    /* loss, metrics, norm of one step */
 #define RT_MAX_INPUTS 16
 
@@ -48,9 +48,6 @@ typedef struct RtRun {
 	int64_t examples;        /* of the data set in use */
 	int64_t batch;           /* full batch */
 	const int64_t *order;    /* of this epoch, `examples` long; NULL = file order */
-	const uint8_t *data[RT_MAX_INPUTS];       /* resident data: example e of input k is at data[k] + e * data_stride[k] */
-	int64_t data_stride[RT_MAX_INPUTS];
-	int64_t data_bytes[RT_MAX_INPUTS];        /* of one example */
 	int64_t seed;
 	double rate;             /* of this step */
 	int64_t allow_nan;
