@@ -42,6 +42,7 @@ Val graph_loss(const Graph *g);              /* the first result that is a loss;
 /* Sets KernelRec.loss in graph train, if the loss is made before the first kernel that changes a parameter, a slot or a
  * sum of gradients. For targets whose loops ask rt_loss. */
 void program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a);
+int64_t program_calls(const Module *m, int64_t *shards); /* of graph train in a step: its shards, or what it accumulates; *shards unless NULL */
 void program_json(Buf *b, const Module *m, const char *target, const char *arch, const ProgramKernels *ks);
 
 /* ---- linking */

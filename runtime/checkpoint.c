@@ -32,7 +32,9 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, ",\"precision\":");
 	rt_json_text(f, p->precision);
 	fprintf(f, ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%lld\"", (long long)step,
-	        (long long)h->run.seed, (long long)h->total, (long long)p->batch, (long long)h->train.examples);
+	        (long long)h->run.seed, (long long)h->total, (long long)(p->batch * p->shards), (long long)h->train.examples);
+	if (p->shards > 1)
+		fprintf(f, ",\"shards\":\"%lld\"", (long long)p->shards);
 	pthread_mutex_lock(&h->lock);
 	fprintf(f, ",\"epoch_weight\":\"%a\",\"epoch_sums\":\"", h->weight);
 	for (int i = 0; i < g->nscalar; i++)
@@ -46,8 +48,14 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, ",\"checksum\":\"0000000000000000\"}");
 }
 
-/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. Sums of an
- * evaluation are no part of a run's state. */
+/* Sums of an evaluation are no part of a run's state, nor are those over shards, which every step makes anew. */
+static bool
+checkpoint_kept(const RtProgram *p, const RtState *s)
+{
+	return s->kind != RT_SUM && !(s->kind == RT_GRAD && p->shards > 1);
+}
+
+/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
 static int
 checkpoint_order(const RtProgram *p, int *order)
 {
@@ -55,7 +63,7 @@ checkpoint_order(const RtProgram *p, int *order)
 
 	for (int bytes = 8; bytes; bytes /= 2)
 		for (int k = 0; k < p->nstate; k++)
-			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && p->state[k].kind != RT_SUM)
+			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && checkpoint_kept(p, &p->state[k]))
 				order[n++] = k;
 	return n;
 }
@@ -539,7 +547,7 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (s->kind == RT_SUM || (!t && checkpoint_scale(s->t.name)))
+			if (!checkpoint_kept(&h->program, s) || (!t && checkpoint_scale(s->t.name)))
 				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
@@ -588,6 +596,8 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0
 	             || r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
 		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
+	if (!checkpoint_meta_int(&st, "shards", &r->shards))
+		r->shards = 1;
 	good = good && checkpoint_states(h, &st, e);
 	if (good) {
 		checkpoint_read_sums(h, &st);

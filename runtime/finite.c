@@ -15,7 +15,10 @@
 int64_t
 rt_loss(RtRun *run, int64_t offset, int64_t dtype)
 {
-	if (run->allow_nan || rt_host(run)->mode != RT_M_TRAIN)
+	const RtHost *h = rt_host(run);
+	bool all = h->program.shards < 2 || (run->shard == 0 && run->shard_end == h->program.shards);
+
+	if (run->allow_nan || h->mode != RT_M_TRAIN || !all) /* processes that share a batch end a step together, at emit */
 		return RT_OK;
 	return isfinite(rt_dtype_read((int)dtype, run->arena + offset)) ? RT_OK : RT_NOT_FINITE;
 }
@@ -163,6 +166,8 @@ rt_not_finite(RtHost *h)
 			f.text = f.text ? f.text : finite_states(h);
 		}
 		if (rt_loop_call(h, RT_G_TRAIN, run->micro == first && !f.text ? finite_row : NULL, &f) != RT_OK)
+			break;
+		if (h->program.shards > 1 && rt_merge(run) != RT_OK)
 			break;
 	}
 	run->micro = h->accumulate - 1;

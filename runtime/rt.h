@@ -52,11 +52,13 @@ typedef struct RtRun {
 	double rate;             /* of this step */
 	int64_t allow_nan;
 	volatile int64_t stop_at;/* poll takes the slow way when step + 1 >= stop_at (checkpoint, stop, pause); 0 = at once */
-	int64_t micro;           /* batch within the update, with accumulate > 1 */
+	int64_t micro;           /* batch within the update, with accumulate > 1; shard of the batch */
 	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail; /* head: written by the loop */
 	void *host;              /* the runtime's own */
 	void *self;              /* RtImage.self */
 	int64_t kept;            /* RT_KEPT of the graph whose kernels that run once have run and still stand; 0: none. Whoever writes states sets it to 0 */
+	int64_t shard, shard_end;/* the shards of a batch that this process runs */
+	int64_t first;           /* place in the whole batch of the first example of the shard that runs */
 } RtRun;
 #define RT_KEPT(name) ((int64_t)(name)[0]) /* graphs: train, update, eval, infer */
 
@@ -69,6 +71,7 @@ void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tas
 int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss); /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
 int64_t rt_loss(RtRun *run, int64_t offset, int64_t dtype); /* after the loss's kernel, before anything is updated: RT_OK or RT_NOT_FINITE, of training */
 int64_t rt_poll(RtRun *run);                    /* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
+int64_t rt_merge(RtRun *run);                   /* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
 int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
 
 /* ---- devices

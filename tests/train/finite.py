@@ -68,7 +68,7 @@ save("y.npy", (n,), [rng.gauss(0, 1) for _ in range(n)])
 x[37 * 48 + 5 * 8 + 2] = math.nan
 save("bad.npy", (n, 6, 8), x)
 sgd, adam = (NET.replace("SETTINGS", f"optimizer = {o}") for o in ("sgd(0.01)", "adam(0.01)"))
-for net in (sgd, adam, adam.replace("epochs = 3", "epochs = 3  accumulate = 2")):
+for net in (sgd, adam, adam.replace("epochs = 3", "epochs = 3  accumulate = 2"), adam.replace("epochs = 3", "epochs = 3  shards = 2")):
     message, _ = train(net, define=['file="bad.npy"'])
     expect(r"is nan: the data hold it: input x, example 37 of the training data \(from 0\): element \[5,2\] of f32\[6,8\] is nan", message)
 message, steps = train(sgd, define=["scale=1e39"])
