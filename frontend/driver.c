@@ -278,8 +278,8 @@ load_ir(Job *j, const char *kept, size_t bytes)
 {
 	const Options *o = j->o;
 
-	if (o->batch || o->precision || o->define.n)
-		return usage_error(j->command, "--batch, --precision and -D change a model; '%s' is IR, in which they stand already", j->file);
+	if (o->batch || o->shards || o->precision || o->define.n)
+		return usage_error(j->command, "--batch, --shards, --precision and -D change a model; '%s' is IR, in which they stand already", j->file);
 	char *text = kept ? NULL : file_read(j->file, &bytes);
 
 	if (!text && !kept)
@@ -306,7 +306,7 @@ load_net(Job *j, const char *text, size_t bytes)
 	struct stat st;
 
 	if (text) {
-		j->module = frontend_compile_text(j->arena, &j->diags, j->file, text, bytes, o->define.at, o->define.n, o->batch,
+		j->module = frontend_compile_text(j->arena, &j->diags, j->file, text, bytes, o->define.at, o->define.n, o->batch, o->shards,
 		                                  o->precision);
 		return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 	}
@@ -314,7 +314,7 @@ load_net(Job *j, const char *text, size_t bytes)
 		return failure("cannot read '%s': %s", j->file, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		return failure("'%s' is a folder; a .net or .ir file is needed", j->file);
-	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->precision);
+	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->shards, o->precision);
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
@@ -387,7 +387,7 @@ load_race(Job *j)
 static int
 check_settings(const Job *j)
 {
-	static const char *const counts[] = {"train.epochs", "train.accumulate", TUNED_THREADS};
+	static const char *const counts[] = {"train.epochs", "train.accumulate", "train.shards", TUNED_THREADS};
 
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const Setting *s = setting(j->module, counts[i]);
@@ -395,6 +395,17 @@ check_settings(const Job *j)
 		if (s && (s->kind != SET_INT || s->i < 1 || s->i > INT32_MAX))
 			return failure("'%s': setting %s needs an integer from 1 to %d", j->file, counts[i], INT32_MAX);
 	}
+	return EXIT_GOOD;
+}
+
+/* A batch is cut where the target's loops can put the parts together. */
+static int
+check_shards(const Job *j)
+{
+	const Setting *s = setting(j->module, "train.shards");
+
+	if (s && s->i > 1 && !j->target->shards)
+		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file, (long long)s->i, j->target->name);
 	return EXIT_GOOD;
 }
 
@@ -443,6 +454,8 @@ job_load(Job *j)
 		status = check_settings(j);
 	if (status == EXIT_GOOD && ir)
 		status = check_plan(j);
+	if (status == EXIT_GOOD)
+		status = check_shards(j);
 	if (status == EXIT_GOOD)
 		status = load_tuning(j);
 	return status == EXIT_GOOD ? load_race(j) : status;

@@ -173,10 +173,12 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
 		}
-		for (h->run.micro = 0; h->run.micro < h->accumulate; h->run.micro++) {
+		for (h->run.micro = b->infer ? 0 : h->run.shard; h->run.micro < (b->infer ? 1 : h->run.shard_end); h->run.micro++) {
 			if (!b->infer)
 				rt_batch(&h->run, g->input, h->program.ninput);
 			if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
+				return false;
+			if (!b->infer && h->program.shards > 1 && !bench_status(h, rt_merge(&h->run)))
 				return false;
 		}
 		t->base = g->nrow;

@@ -4,8 +4,8 @@
  * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
  * Nothing in it depends on time or on names: the same state makes the same bytes.
  * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment
- * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever
- * fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
+ * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~, which
+ * is said, unless --overwrite is given. Whatever fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
  * on the run holds FILE.lock. */
 #define _GNU_SOURCE
 #include "host.h"
@@ -32,7 +32,9 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, ",\"precision\":");
 	rt_json_text(f, p->precision);
 	fprintf(f, ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%lld\"", (long long)step,
-	        (long long)h->run.seed, (long long)h->total, (long long)p->batch, (long long)h->train.examples);
+	        (long long)h->run.seed, (long long)h->total, (long long)(p->batch * p->shards), (long long)h->train.examples);
+	if (p->shards > 1)
+		fprintf(f, ",\"shards\":\"%lld\"", (long long)p->shards);
 	pthread_mutex_lock(&h->lock);
 	fprintf(f, ",\"epoch_weight\":\"%a\",\"epoch_sums\":\"", h->weight);
 	for (int i = 0; i < g->nscalar; i++)
@@ -47,11 +49,12 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, ",\"checksum\":\"0000000000000000\"}");
 }
 
-/* Sums of an evaluation are no part of a run's state; settings stand in the metadata. */
+/* Sums of an evaluation are no part of a run's state, nor are those over shards, which every step makes
+ * anew; settings stand in the metadata. */
 static bool
-checkpoint_holds(const RtState *s)
+checkpoint_kept(const RtProgram *p, const RtState *s)
 {
-	return s->kind != RT_SUM && s->kind != RT_SETTING;
+	return s->kind != RT_SUM && s->kind != RT_SETTING && !(s->kind == RT_GRAD && p->shards > 1);
 }
 
 /* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
@@ -62,7 +65,7 @@ checkpoint_order(const RtProgram *p, int *order)
 
 	for (int bytes = 8; bytes; bytes /= 2)
 		for (int k = 0; k < p->nstate; k++)
-			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && checkpoint_holds(&p->state[k]))
+			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && checkpoint_kept(p, &p->state[k]))
 				order[n++] = k;
 	return n;
 }
@@ -187,11 +190,12 @@ checkpoint_keep(RtHost *h, const RtSave *to)
 {
 	RtOut out;
 	char *old;
-	bool good;
+	bool good, again;
 
-	if (!checkpoint_foreign(h, to))
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
 	old = rt_printf("%s~", to->path);
+	again = access(old, F_OK) == 0;
 	good = rt_out_open(&out, old, &h->error);
 	if (good && unlink(out.temporary) == 0 && link(to->path, out.temporary) == 0) {
 		good = rt_out_end(&out, true, &h->error);
@@ -201,6 +205,11 @@ checkpoint_keep(RtHost *h, const RtSave *to)
 	}
 	if (!good)
 		rt_context(&h->error, "%s is there already and cannot be renamed to %s", to->path, old);
+	if (good && !h->opt.quiet) {
+		rt_progress_clear(h);
+		fprintf(stderr, "note: %s was not this run's: it is kept as %s%s; --overwrite would replace it\n", to->path, old,
+		        again ? ", in place of what that was" : "");
+	}
 	free(old);
 	return good;
 }
@@ -274,7 +283,7 @@ checkpoint_take(RtHost *h, const char *given, RtSave *to)
 	if (!rt_lock_take(&to->lock, to->path, &h->error))
 		return rt_context(&h->error, "cannot save %s", to->path) || rt_hint(&h->error, save_other);
 	rt_out_clean(to->path);                  /* only now: a run that is turned away touches nothing */
-	if (!checkpoint_foreign(h, to))
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
 	old = rt_printf("%s~", to->path);
 	good = rt_out_try(old, NULL, &h->error)
@@ -573,7 +582,7 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (!checkpoint_holds(s) || (!t && (checkpoint_scale(s->t.name) || s->kind == RT_AVERAGE)))
+			if (!checkpoint_kept(&h->program, s) || (!t && (checkpoint_scale(s->t.name) || s->kind == RT_AVERAGE)))
 				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
@@ -622,6 +631,8 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0
 	             || r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
 		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
+	if (!checkpoint_meta_int(&st, "shards", &r->shards))
+		r->shards = 1;
 	good = good && checkpoint_states(h, &st, e);
 	if (good) {
 		checkpoint_averages(h, &st, path);

@@ -239,6 +239,8 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	h->run.allow_nan = h->opt.allow_nan;
 	h->run.stop_at = INT64_MAX;
 	h->threads = rt_threads_new(n, &h->error);
+	if (h->threads && order_examples && !rt_sums_open(h))  /* a run that trains */
+		return false;
 	return h->threads && (!h->image->device || h->image->device->open(h));
 }
 
@@ -298,6 +300,8 @@ rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle)
 	r->n = r->batch;
 	r->order = shuffle && !d->readers ? h->order : NULL; /* a ring keeps its own */
 	h->order_epoch = -1;
+	r->shard = h->program.shards > 1 ? h->sums.lo : 0;
+	r->shard_end = h->program.shards > 1 ? h->sums.hi : h->accumulate;
 	h->data = d;
 	h->shuffle = shuffle;
 	d->seed = r->seed;
@@ -361,7 +365,7 @@ rt_host_fault(RtHost *h)
 {
 	RtFault f = {0};
 	const RtCheck *c = NULL;
-	int64_t limit = 1;
+	int64_t limit = 1, first = h->program.shards > 1 && h->mode == RT_M_TRAIN ? h->run.first : 0;
 	char where[256] = "";
 
 	if (h->program.fault_offset >= 0)
@@ -374,6 +378,6 @@ rt_host_fault(RtHost *h)
 		snprintf(where, sizeof where, ", %s", c->where);
 	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value",
 	        (long long)f.value, (long long)limit - 1,
-	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example : f.element),
+	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example + first : f.element),
 	        h->mode == RT_M_TRAIN ? "step" : "batch", (long long)h->run.step, where);
 }

@@ -103,6 +103,8 @@ typedef enum RtResultKind {
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
+/* What a kernel stores; infinities: it may hold some by what it is made of */
+typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
@@ -110,12 +112,13 @@ typedef struct RtRow {          /* one kernel call */
 	RtMap *map; int32_t nmap;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
-	bool check, once, shares;
+	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
+	RtMade *made; int32_t nmade;
 } RtRow;
 typedef struct RtGraph {
 	const char *name;
 	bool present;
-	int64_t input[RT_MAX_INPUTS], seed, step, rate;
+	int64_t input[RT_MAX_INPUTS], seed, step, rate, first;
 	unsigned addressed;                         /* bits by input: those that hold the address of each example (target cuda) */
 	int64_t multiple; const char *multiple_at;  /* what a batch must be one of, and why: where */
 	RtResult *result; int nresult;
@@ -123,8 +126,11 @@ typedef struct RtGraph {
 	int64_t scalar_offset[RT_MAX_RESULTS]; int32_t scalar_dtype[RT_MAX_RESULTS]; int scalar[RT_MAX_RESULTS]; int nscalar; /* all but outputs */
 	RtRow *row; int nrow;
 } RtGraph;
-typedef enum RtLoopKind { RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_RATE, RT_L_CALL, RT_L_EMIT, RT_L_POLL } RtLoopKind;
-typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted; int64_t count; } RtLoopOp; /* repeat: counted = "count", end: its end's index */
+typedef enum RtLoopKind {
+	RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_RATE, RT_L_CALL, RT_L_EMIT, RT_L_POLL, RT_L_MERGE
+} RtLoopKind;
+/* repeat: counted = "count", shards = "shards", end: its end's index */
+typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted, shards; int64_t count; } RtLoopOp;
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 /* mul > 0: the limit is n * mul / div */
@@ -136,12 +142,13 @@ typedef struct RtRate {
 	bool three_phase, straight;                 /* of one_cycle */
 	double *at; int nat;
 } RtRate;
-typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; } RtReader;
+typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
 
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
-	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N */
+	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N; accumulate: calls of graph train a step */
+	int64_t shards;                                /* of a step's batch, `batch` examples each; 1: it is not cut, else also `accumulate` */
 	int threads_start;                             /* that short steps begin with; 0: all */
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
@@ -175,7 +182,7 @@ typedef struct RtOptions {
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling;
-	bool partial, replan, no_save, no_eval, allow_nan, synthetic, quiet, json;
+	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool has_seed;
@@ -242,7 +249,7 @@ struct RtData {
 };
 /* A reader opens the files of one set and says where its examples are. */
 typedef bool RtReadFn(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e);
-RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens;
+RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens, rt_read_csv;
 bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
 bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
 void rt_data_free(RtData *d);
@@ -309,6 +316,22 @@ typedef struct RtDevice {
 	void (*close)(RtHost *h);
 } RtDevice;
 
+/* ---------------------------------------------------------------- the sum over the shards of a batch (exchange.c) */
+typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
+typedef struct RtSpan { int64_t at, n; int dtype; } RtSpan; /* elements of one state, at a byte of the range */
+enum { RT_MAX_NODES = 128 };
+typedef struct RtSums {
+	int64_t shards, lo, hi;                     /* in all; those of this process are [lo, hi) */
+	int64_t begin, bytes;                       /* the states of kind grad in the arena */
+	RtSpan *part; int64_t npart;
+	RtNode node[RT_MAX_NODES]; int nnode;       /* complete, of this process's shards so far, from the left */
+	uint8_t *room[RT_MAX_NODES]; int deepest;   /* where their sums stand; the last one's behind the last shard in the arena */
+} RtSums;
+/* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
+bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
+void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
+bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
+
 struct RtHost {
 	const RtImage *const *images; int nimages;
 	const RtImage *image;
@@ -318,6 +341,7 @@ struct RtHost {
 	RtProgram program;
 	RtOptions opt;
 	RtRun run;
+	RtSums sums;
 	RtThreads *threads;
 	RtPace pace[RT_M_EVAL + 1];
 	bool profiles;                              /* kernels are timed one by one: the number of threads stays */
@@ -374,6 +398,7 @@ int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that st
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
+char *rt_not_finite(RtHost *h);                         /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
 double rt_rate_at(const RtHost *h, int64_t step);
 bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset; false after rt_fail */
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
@@ -392,7 +417,7 @@ bool rt_checkpoint_save_best(RtHost *h, int64_t step);   /* to its file, as it i
 bool rt_checkpoint_try(RtHost *h);
 void rt_checkpoint_end(RtHost *h);
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
-typedef struct RtResume { int64_t step, seed, total, batch, examples; } RtResume;
+typedef struct RtResume { int64_t step, seed, total, batch, shards, examples; } RtResume;
 bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, and the epoch's partial sums into h->sum */
 /* best.c: --keep best, --stop-after-worse */
 bool rt_best_prepare(RtHost *h);                        /* before anything is read; false after rt_fail */

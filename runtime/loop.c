@@ -138,6 +138,7 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 	RtHost *h = rt_host(run);
 
 	h->fresh = true;
+	run->first = run->micro * run->batch;
 	rt_host_pace(h);
 	if (rt_gather(run, run->arena, input_offset, ninput))
 		return;
@@ -254,6 +255,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		memcpy(run->arena + g->step, &run->step, 8);
 	if (g->rate >= 0)
 		memcpy(run->arena + g->rate, &run->rate, 8);
+	if (g->first >= 0)
+		memcpy(run->arena + g->first, &run->first, 8);
 	if (h->image->call) {
 		int64_t status = h->image->call(run, g->name);
 
@@ -272,6 +275,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
 			return RT_FAULT;
+		if (r->loss && rt_loss(run, g->scalar_offset[g->loss], g->scalar_dtype[g->loss]) != RT_OK)
+			return RT_NOT_FINITE;
 	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
@@ -394,6 +399,7 @@ loop_op(RtHost *h, const RtLoopOp *op)
 	case RT_L_RATE: rt_rate(run); return RT_OK;
 	case RT_L_CALL: return rt_loop_call(h, op->graph, NULL, NULL);
 	case RT_L_EMIT: return rt_emit(run, g->scalar_offset, g->scalar_dtype, g->nscalar, g->loss);
+	case RT_L_MERGE: return rt_merge(run);
 	case RT_L_POLL:
 		if (run->step + 1 >= run->stop_at || run->ring_head - run->ring_tail > run->ring_mask / 2)
 			return rt_poll(run);
@@ -416,7 +422,12 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			status = loop_op(h, op);
 			continue;
 		}
-		if (op->counted) {
+		if (op->shards) {
+			for (run->micro = run->shard; run->micro < run->shard_end; run->micro++)
+				if ((status = loop_range(h, l, at + 1, op->end)) != RT_OK)
+					return status;
+			run->micro = op->count - 1;
+		} else if (op->counted) {
 			for (int64_t i = 0; i < op->count && status == RT_OK; i++) {
 				run->micro = i;
 				status = loop_range(h, l, at + 1, op->end);

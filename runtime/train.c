@@ -50,7 +50,8 @@ train_resume(RtHost *h, int64_t per)
 		h->total = r.total;                  /* nothing asked for: as the run was planned */
 	if (!h->opt.has_seed)
 		h->run.seed = r.seed;
-	if (!train_same(h, "T =", r.total, h->total) || !train_same(h, "batch", r.batch, h->program.batch)
+	if (!train_same(h, "T =", r.total, h->total) || !train_same(h, "batch", r.batch, h->program.batch * h->program.shards)
+	    || !train_same(h, "shards =", r.shards, h->program.shards)
 	    || !train_same(h, "seed", r.seed, h->run.seed) || (r.examples && !train_same(h, "a data set of", r.examples, h->train.examples)))
 		return false;
 	if (r.step > h->total)
@@ -77,7 +78,7 @@ train_load(RtHost *h)
 	h->have_train = true;
 	if (h->train.examples < need)
 		return rt_fail(&h->error, "%lld training examples are fewer than %s of %lld", (long long)h->train.examples,
-		               p->accumulate > 1 ? "the batches of one update" : "one batch", (long long)need);
+		               p->accumulate > p->shards ? "the batches of one update" : "one batch", (long long)need);
 	if (h->opt.no_eval || !p->graph[RT_G_EVAL].present || !p->graph[RT_G_EVAL].nscalar || !(p->reader.ntest || h->opt.synthetic || strcmp(p->reader.kind, "synthetic") == 0))
 		return true;
 	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))
@@ -168,9 +169,11 @@ train_last(const RtHost *h)
 static void
 train_not_finite(RtHost *h)
 {
-	char *last = train_last(h);
+	char *last = train_last(h), *first = rt_not_finite(h);
 
-	rt_fail(&h->error, "the loss of step %lld is %g; %s; --allow-nan would go on", (long long)h->run.step, h->last_loss, last);
+	rt_fail(&h->error, "the loss of step %lld is %s%s%s; %s; --allow-nan would go on", (long long)h->run.step,
+	        isnan(h->last_loss) ? "nan" : h->last_loss > 0 ? "inf" : "-inf", first ? ": " : "", first ? first : "", last);
+	free(first);
 	free(last);
 }
 
