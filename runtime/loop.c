@@ -418,8 +418,9 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			continue;
 		}
 		if (op->shards) {
-			for (run->micro = run->shard; run->micro < run->shard_end && status == RT_OK; run->micro++)
-				status = loop_range(h, l, at + 1, op->end);
+			for (run->micro = run->shard; run->micro < run->shard_end; run->micro++)
+				if ((status = loop_range(h, l, at + 1, op->end)) != RT_OK)
+					return status;           /* micro stays that of the shard */
 			run->micro = op->count - 1;
 		} else if (op->counted) {
 			for (int64_t i = 0; i < op->count && status == RT_OK; i++) {
