@@ -117,6 +117,7 @@ rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput
 	int64_t index = (run->step - run->epoch * run->steps_per_epoch) * h->accumulate + run->micro, bytes = 0;
 	Gather g = {.run = run, .d = h->data, .base = base, .offset = input_offset, .ninput = ninput};
 
+	run->first = run->micro * run->batch;
 	if (h->wrap)
 		index %= run->examples / run->batch;
 	g.first = index * run->batch;
@@ -143,7 +144,6 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 	RtHost *h = rt_host(run);
 
 	h->fresh = true;
-	run->first = run->micro * run->batch;
 	rt_host_pace(h);
 	if (rt_gather(run, run->arena, input_offset, ninput))
 		return;
@@ -260,6 +260,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
 			return RT_FAULT;
+		if (r->loss && rt_loss(run, g->scalar_offset[g->loss], g->scalar_dtype[g->loss]) != RT_OK)
+			return RT_NOT_FINITE;
 	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
