@@ -29,6 +29,7 @@ typedef struct Options {
 #define FIELD_COUNT int64_t
 #define FIELD_LEVEL int64_t
 #define FIELD_SIZE int64_t
+#define FIELD_TIME int64_t
 #define FIELD_LIST TextList
 #define FIELD_DEFINE DefineList
 #define OPT(field, spelling, kind, argument, commands, help) FIELD_##kind field;
@@ -48,8 +49,6 @@ typedef struct Command {
 	bool takes_rest;                 /* arguments after -- belong to the executable */
 	const char *doc, *example;
 	bool hidden;
-	const char *absent;              /* why this build has no such command; it then takes no options but --help, */
-	const char *with;                /* or that one, with which it has it; NULL: none */
 } Command;
 
 extern const Command commands[];
