@@ -136,7 +136,8 @@ default_path(Arena *a, const char *model)
 static bool
 read_base(Tune *t)
 {
-	const char *path = t->o->tuning ? t->o->tuning : t->path ? t->path : default_path(t->arena, t->o->operand[0]);
+	const char *path = t->o->tuning ? t->o->tuning
+		: t->path && !file_special(t->path) ? t->path : default_path(t->arena, t->o->operand[0]);
 	size_t n = 0;
 	char *text;
 
@@ -688,8 +689,8 @@ say_end(const Tune *t, const Final *f)
 	for (uint32_t i = 0; i < t->won.n; i++)
 		kept += t->won.at[i].kept;
 	if (f->kept && f->pairs)
-		tune_line(t, "final", "%.4g -> %.4g ms (%.1f %%; 95 %%: %.1f .. %.1f), %d record%s, %s", f->base, f->tuned,
-			100 * (1 / f->ratio - 1), 100 * (1 / f->low - 1), 100 * (1 / f->high - 1), kept, kept == 1 ? "" : "s",
+		tune_line(t, "final", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d record%s, %s", f->base, f->tuned,
+			100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), kept, kept == 1 ? "" : "s",
 			t->path ? t->path : "stdout");
 	else if (f->kept)
 		tune_line(t, "final", "%d record%s, not verified: mantou tune --verify does, where the machine is", kept,
@@ -724,7 +725,7 @@ tune_with(Tune *t)
 		status = search(t, &base, &f);
 	t->stopped = tune_interrupted();
 	if (status == EXIT_GOOD && !o->dry_run && !o->prepare) {
-		status = final_write(t, &base, &f);
+		status = final_write(t, &base);
 		if (status == EXIT_GOOD)
 			say_end(t, &f);
 	}
@@ -771,12 +772,12 @@ cmd_tune(Arena *a, const Options *o)
 	t.path = !o->output ? default_path(a, o->operand[0]) : strcmp(o->output, "-") ? o->output : NULL;
 	if (o->costs && !(t.costs = race_costs_read(o->costs, &e)))
 		return failure("%s", e.text);
-	bool writes = t.path && !o->dry_run && !o->prepare;
+	bool writes = t.path && !file_special(t.path) && !o->dry_run && !o->prepare;
 
 	t.hold = writes ? hold(t.path, arena_printf(a, "mantou tune %s", o->operand[0])) : NULL;
 	if (writes && !t.hold)
 		return EXIT_FAILED;
-	const char *beside = t.path ? t.path : arena_printf(a, "%s/x", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	const char *beside = writes ? t.path : arena_printf(a, "%s/x", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 
 	t.folder = temp_folder(beside);
 	if (!t.folder) {

@@ -80,6 +80,7 @@ typedef struct Tune {
 	int rounds, variants;
 	VEC(Failure) failure;
 	int fd;                          /* of the journal; -1 */
+	const char *lock;                /* to be written; NULL: none */
 	bool stopped;
 } Tune;
 
@@ -90,6 +91,7 @@ typedef struct Final {
 	double ratio, low, high;         /* of the times base : tuned, with its 95 % interval */
 	double predicted;                /* the ratio that the races promise */
 	bool kept;
+	const char *lock;                /* the record that holds for what was timed */
 } Final;
 
 /* ---- tune_child.c */
@@ -130,7 +132,7 @@ bool journal_done(Tune *t);
 /* Writes the file's text with the records that are in, as path. */
 bool final_file(Tune *t, const Program *base, const bool *in, const char *path);
 int final_decide(Tune *t, const Program *base, Final *f); /* which of won are kept */
-int final_write(Tune *t, const Program *base, const Final *f);
+int final_write(Tune *t, const Program *base);
 int final_verify(Tune *t);
 
 /* ---- tune_report.c */

@@ -6,6 +6,7 @@
  * at once, and temporary files go. */
 #define _GNU_SOURCE
 #include "tune.h"
+#include "../runtime/race/race.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -119,6 +120,24 @@ wait_for(pid_t pid)
 }
 
 /* ---------------------------------------------------------------- building */
+/* --costs: a kernel of which the compiler dies is among those that race. */
+static void
+die_if_asked(const Tune *t, const char *race)
+{
+	size_t n;
+	char *text = t->costs ? file_read(race, &n) : NULL, *save = NULL;
+
+	for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+		char *kernel = strstr(line, " : "), *end = kernel ? strstr(kernel, " ; ") : NULL;
+
+		if (end)
+			*end = 0;
+		if (kernel && race_costs_fault(t->costs, kernel + 3, 0) == RACE_COMPILER)
+			raise(SIGKILL);
+	}
+	free(text);
+}
+
 bool
 tune_build(Tune *t, const char *tuning, const char *race, const char *output, int *killed)
 {
@@ -132,6 +151,8 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 
 		if (fd < 0 || null < 0 || dup2(fd, 2) < 0 || dup2(null, 1) < 0)
 			_exit(EXIT_FAILED);
+		if (race)
+			die_if_asked(t, race);
 		o.tuning = tuning;
 		o.race = race;
 		o.output = output;

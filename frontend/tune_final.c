@@ -309,6 +309,13 @@ halve(Tune *t, bool *in)
 	}
 }
 
+/* The record of a program that has trained three steps. */
+static const char *
+lock_of(const Tune *t, const Program *p, const States *s)
+{
+	return tuning_lock(t->arena, p->module, &p->cx, t->o->graph ? t->o->graph : "train", STATES_STEPS, s->hash);
+}
+
 /* One try with these records: 1: kept; 0: no gain; -1: it cannot be told, which was said. */
 static int
 try_records(Tune *t, const Program *base, const bool *in, const States *own, Final *f)
@@ -328,6 +335,8 @@ try_records(Tune *t, const Program *base, const bool *in, const States *own, Fin
 		if (wrong)
 			tune_line(t, "final", "%d records, not written: %s", count_in(t, in), wrong);
 		status = wrong ? 0 : compare(t, &pair, f) ? f->low > 1 : -1;
+		if (status > 0)
+			f->lock = lock_of(t, &tuned, &s);
 	}
 	program_free(&tuned);
 	return status;
@@ -336,8 +345,8 @@ try_records(Tune *t, const Program *base, const bool *in, const States *own, Fin
 static void
 say_try(const Tune *t, const bool *in, const Final *f)
 {
-	tune_line(t, "final", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d records, %d pairs", f->base, f->tuned,
-		100 * (1 / f->ratio - 1), 100 * (1 / f->low - 1), 100 * (1 / f->high - 1), count_in(t, in), f->pairs);
+	tune_line(t, "tried", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d records, %d pairs", f->base, f->tuned,
+		100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), count_in(t, in), f->pairs);
 }
 
 int
@@ -357,7 +366,9 @@ final_decide(Tune *t, const Program *base, Final *f)
 
 		if (good < 0)
 			break;
-		if (now.pairs)
+		bool enough = good && now.ratio - 1 >= (now.predicted - 1) / 2;
+
+		if (now.pairs && !enough)
 			say_try(t, in, &now);
 		if (good && (!f->kept || now.ratio > f->ratio)) {
 			*f = now;
@@ -366,61 +377,43 @@ final_decide(Tune *t, const Program *base, Final *f)
 		}
 		if (!f->pairs)
 			*f = now;
-		if ((good && now.ratio - 1 >= (now.predicted - 1) / 2) || tune_interrupted())
-			break;
-		if (count_in(t, in) < 2)
+		if (enough || tune_interrupted() || count_in(t, in) < 2)
 			break;
 		halve(t, in);
 	}
+	t->lock = f->kept ? f->lock : NULL;
 	for (uint32_t i = 0; i < t->won.n; i++)
 		t->won.at[i].kept = f->kept && best[i];
 	return EXIT_GOOD;
 }
 
 /* ---------------------------------------------------------------- writing */
-/* The lock of what stands in the file then. */
-static const char *
-lock_of(Tune *t, const char *file, const char *program)
-{
-	Program p;
-	States s = states_of(t, program, "locked");
-	const char *lock = NULL;
-
-	if (s.good && tune_program(t, file, &p) == EXIT_GOOD)
-		lock = tuning_lock(t->arena, p.module, &p.cx, t->o->graph ? t->o->graph : "train", STATES_STEPS, s.hash);
-	program_free(&p);
-	return lock;
-}
-
 int
-final_write(Tune *t, const Program *base, const Final *f)
+final_write(Tune *t, const Program *base)
 {
 	bool *in = arena_array(t->arena, bool, t->won.n);
-	const char *file = tune_file(t, "trial.tune"), *path = tune_file(t, "tuned"), *lock = NULL;
 
-	(void)f;
 	for (uint32_t i = 0; i < t->won.n; i++)
 		in[i] = t->won.at[i].kept;
 	if (!count_in(t, in))
 		return EXIT_GOOD;
-	if (!final_file(t, base, in, file))
-		return EXIT_FAILED;
-	if (!t->o->results) {                        /* of another machine: it is verified there */
-		if (!tune_build(t, file, NULL, path, NULL))
-			return EXIT_FAILED;
-		lock = lock_of(t, file, path);
+	TuneEdit e = edit_of(t, base, in, t->lock);
+
+	bool good = true;
+
+	if (t->path && !file_special(t->path)) {
+		good = tuning_write(t->arena, t->path, t->base.text, t->base.bytes, &e);
+	} else {
+		Buf out = {0};
+
+		tuning_edit(&out, t->arena, t->base.text, t->base.bytes, NULL, 0, &e);
+		if (t->path)
+			good = file_write(t->path, out.at, out.n);
+		else
+			fwrite(out.at, 1, out.n, stdout);
+		buf_free(&out);
 	}
-	TuneEdit e = edit_of(t, base, in, lock);
-
-	if (t->path)
-		return tuning_write(t->arena, t->path, t->base.text, t->base.bytes, &e) ? EXIT_GOOD
-			: failure("cannot write '%s': %s", t->path, strerror(errno));
-	Buf out = {0};
-
-	tuning_edit(&out, t->arena, t->base.text, t->base.bytes, NULL, 0, &e);
-	fwrite(out.at, 1, out.n, stdout);
-	buf_free(&out);
-	return EXIT_GOOD;
+	return good ? EXIT_GOOD : failure("cannot write '%s': %s", t->path, strerror(errno));
 }
 
 /* ---------------------------------------------------------------- --verify */
@@ -437,8 +430,7 @@ has_lock(const Program *p)
 static const char *
 lock_states(Tune *t, const Program *p, const States *s)
 {
-	const char *want = tuning_lock(t->arena, p->module, &p->cx, t->o->graph ? t->o->graph : "train", STATES_STEPS,
-		s->hash), *colon = strstr(want, " : ");
+	const char *want = lock_of(t, p, s), *colon = strstr(want, " : ");
 	const char *key = arena_strndup(t->arena, want, (size_t)(colon - want)), *at;
 	const TuneRecord *r = tuning_named(p->job.tuning, key);
 	int n = r ? tuning_param(r->value, "states", &at) : -1;
@@ -476,8 +468,7 @@ final_verify(Tune *t)
 		else if (!compare(t, &pair, &f))
 			status = EXIT_FAILED;
 		if (status == EXIT_GOOD && !has_lock(&p)) {
-			const char *lock = tuning_lock(t->arena, p.module, &p.cx, t->o->graph ? t->o->graph : "train",
-				STATES_STEPS, s.hash);
+			const char *lock = lock_of(t, &p, &s);
 			TuneEdit e = {.line = &lock, .nline = 1};
 
 			if (t->path && !tuning_write(t->arena, t->path, t->base.text, t->base.bytes, &e))
@@ -490,7 +481,7 @@ final_verify(Tune *t)
 	}
 	if (f.pairs)
 		tune_line(t, "verify", "%.4g -> %.4g ms a step (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d pairs%s", f.base, f.tuned,
-			100 * (1 / f.ratio - 1), 100 * (1 / f.low - 1), 100 * (1 / f.high - 1), f.pairs,
+			100 * (1 / f.ratio - 1), 100 * (1 / f.high - 1), 100 * (1 / f.low - 1), f.pairs,
 			f.high < 1 ? ": slower than without the file here" : "");
 	program_free(&own);
 	program_free(&p);

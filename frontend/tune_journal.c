@@ -266,6 +266,8 @@ read_line(Tune *t, const char *line, size_t n)
 
 	if (rt_json_get(o, "round")) {
 		t->race_text = arena_strdup(t->arena, rt_json_str(o, "race", ""));
+		for (const char *p = t->race_text; (p = strchr(p, '\n')); p++)
+			t->variants++;
 		t->rounds = (int)rt_json_int(o, "round", 0);
 	} else if (rt_json_get(o, "done")) {
 		read_done(t, line, n, o);
@@ -321,6 +323,10 @@ journal_open(Tune *t, const char *what)
 	t->fd = -1;
 	if (!t->journal)
 		return true;
+	if (file_special(t->journal)) {
+		failure("cannot write '%s': it is no file", t->journal);
+		return false;
+	}
 	if (!access(t->journal, F_OK))
 		text = file_read(t->journal, &bytes);
 	if (!t->o->resume && text && !has_ended(text, bytes)) {
