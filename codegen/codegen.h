@@ -37,6 +37,7 @@ typedef struct GraphKernels {
 typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
+int64_t program_calls(const Module *m, int64_t *shards); /* of graph train in a step: its shards, or what it accumulates; *shards unless NULL */
 void program_json(Buf *b, const Module *m, const char *target, const char *arch, const ProgramKernels *ks);
 
 /* ---- linking */

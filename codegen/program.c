@@ -53,6 +53,16 @@ setting_int(const Module *m, const char *name, int64_t none)
 	return s && (s->kind == SET_INT || s->kind == SET_BOOL) ? s->i : none;
 }
 
+int64_t
+program_calls(const Module *m, int64_t *shards)
+{
+	int64_t s = setting_int(m, "train.shards", 1);
+
+	if (shards)
+		*shards = s;
+	return s > 1 ? s : setting_int(m, "train.accumulate", 1);
+}
+
 static void
 put_list(Buf *b, const Setting *s)
 {
@@ -126,6 +136,7 @@ put_settings(Buf *b, const Module *m)
 {
 	const Setting *sink = setting(m, "train.sink"), *precision = setting(m, "train.precision");
 	const Setting *threads = setting(m, TUNED_THREADS);
+	int64_t shards, calls = program_calls(m, &shards);
 
 	buf_printf(b, ", \"precision\": ");
 	buf_json(b, precision && precision->s ? precision->s : "f32");
@@ -135,8 +146,9 @@ put_settings(Buf *b, const Module *m)
 		buf_printf(b, ", \"sink\": %lld", (long long)sink->i);
 	else
 		put_text(b, "sink", setting_word(m, "train.sink", "epoch"));
-	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)setting_int(m, "train.accumulate", 1),
-	    setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)calls, setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	if (shards > 1)
+		buf_printf(b, ", \"shards\": %lld", (long long)shards);
 	if (threads && threads->kind == SET_INT)
 		buf_printf(b, ", \"threads_start\": %lld", (long long)threads->i);
 	put_rate(b, m);
@@ -531,6 +543,8 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			buf_printf(b, ", \"addressed\": %u", addressed);
 		buf_printf(b, ", \"seed\": %lld, \"step\": %lld, \"rate\": %lld", (long long)special_input(g, IN_SEED),
 		    (long long)special_input(g, IN_STEP), (long long)special_input(g, IN_RATE));
+		if (special_input(g, IN_FIRST) >= 0)
+			buf_printf(b, ", \"first\": %lld", (long long)special_input(g, IN_FIRST));
 		if (g->multiple > 1) {
 			buf_printf(b, ", \"multiple\": %lld", (long long)g->multiple);
 			put_text(b, "multiple_at", where(m, a, g->multiple_loc));
@@ -629,7 +643,7 @@ put_figures(Buf *b, const Module *m, const ProgramKernels *ks)
 		double times = 1;
 
 		if (!strcmp(gk->g->name, "train"))
-			times = (double)setting_int(m, "train.accumulate", 1);
+			times = (double)program_calls(m, NULL);
 		else if (strcmp(gk->g->name, "update") != 0)
 			continue;
 		for (uint32_t k = 0; k < gk->k.n; k++) {
@@ -661,7 +675,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	const Graph *eval = real_graph(m, "eval");
 	const char *at;
 
-	buf_printf(b, "{\"version\": 3, \"model\": ");
+	buf_printf(b, "{\"version\": 4, \"model\": ");
 	buf_json(b, m->name);
 	put_text(b, "target", target);
 	put_text(b, "arch", arch);

@@ -382,12 +382,13 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"train", "clip_norm", "none", take_clip},
 	{"train", "decay_all", "false", take_bool},
 	{"train", "accumulate", "1", take_batch},
+	{"train", "shards", "1", take_batch},
 	{"train", "freeze", "[]", take_freeze},
 	{"train", "memory", "none", take_memory},
 	{"data", "reader", "none", take_reader},
 	{"data", "shuffle", "true", take_bool},
 };
-enum { NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4 };
+enum { NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4, ROW_ACCUMULATE = 8, ROW_SHARDS = 9 };
 
 static int
 row_find(Sema *s, const char *item, const Arg *a)
@@ -478,8 +479,36 @@ override_precision(Sema *s, const char *name, Setting *set)
 	diag_error(s->diags, (Loc){0}, "--precision %s: needs f32, bf16, f16 or mixed", name);
 }
 
+/* The whole numbers below and above n that are multiples of s. */
+static const char *
+nearest_multiples(Sema *s, int64_t n, int64_t shards)
+{
+	int64_t below = n / shards * shards;
+
+	return below ? arena_printf(s->arena, "%lld or %lld", (long long)below, (long long)(below + shards))
+	             : arena_printf(s->arena, "%lld", (long long)shards);
+}
+
+/* train.shards = S: graphs are made for one of the S equal parts of the batch, and s->batch is its examples from here on. */
+static void
+cut_batch(Sema *s, Setting *set, const Loc *where)
+{
+	Loc at = where[ROW_SHARDS].line ? where[ROW_SHARDS] : where[ROW_BATCH].line ? where[ROW_BATCH] : s->model_loc;
+	int64_t n = s->batch, a = set[ROW_ACCUMULATE].kind == SET_INT ? set[ROW_ACCUMULATE].i : 1;
+
+	s->shards = set[ROW_SHARDS].kind == SET_INT ? set[ROW_SHARDS].i : 1;
+	if (s->shards > 1 && a > 1)
+		sema_error(s, at, "train.accumulate = %lld does not go with train.shards = %lld; the same is batch = %lld, shards = %lld", (long long)a,
+		           (long long)s->shards, (long long)(a * n), (long long)(a * s->shards));
+	else if (n % s->shards)
+		sema_error(s, at, "train.batch is %lld, which %lld shards do not divide: use %s", (long long)n, (long long)s->shards,
+		           nearest_multiples(s, n, s->shards));
+	else
+		s->batch = n / s->shards;
+}
+
 bool
-settings_read(Sema *s, int64_t batch, const char *precision)
+settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision)
 {
 	Setting set[NROWS] = {0};
 	Loc where[NROWS] = {0};
@@ -498,7 +527,12 @@ settings_read(Sema *s, int64_t batch, const char *precision)
 		sema_error(s, s->model_loc, "train.batch is not set: train { batch = ... } says how many examples make a step");
 	/* After an error in it the body is looked through with some batch. */
 	s->batch = set[ROW_BATCH].kind == SET_INT ? set[ROW_BATCH].i : 64;
+	if (shards > 0)
+		set[ROW_SHARDS] = (Setting){.kind = SET_INT, .i = shards, .f = (double)shards};
+	cut_batch(s, set, where);
 	for (int k = 0; k < NROWS; k++) {
+		if (k == ROW_SHARDS && s->shards == 1)
+			continue;                        /* a program without shards is as if there were none */
 		set[k].name = arena_printf(s->arena, "%s.%s", rows[k].item, rows[k].name);
 		vec_push(s->arena, &s->module->setting, set[k]);
 	}
@@ -595,7 +629,7 @@ settings_check_inputs(Sema *s)
 		check_count(s, name, "gives inputs", 2);
 		check_elements(s, name, 0, a->kind == SET_LIST ? 3 * a->arg[0].i * a->arg[1].i : 3 * a->i * a->i, "an image [3, rows, columns]");
 		check_elements(s, name, 1, 1, "a label");
-	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch) {
-		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld", (long long)setting_arg(r, "examples")->i, (long long)s->batch);
+	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch * s->shards) {
+		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld", (long long)setting_arg(r, "examples")->i, (long long)(s->batch * s->shards));
 	}
 }

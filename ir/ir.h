@@ -166,7 +166,8 @@ typedef struct ValInfo {
 	int64_t offset;          /* planned: byte offset in the arena; -1 = none (kept in registers, or not planned yet) */
 } ValInfo;
 
-typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE } InputKind; /* seed, step: i64[]; rate: f64[] */
+/* seed, step, first (place of the shard's first example in the whole batch): i64[]; rate: f64[] */
+typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE, IN_FIRST, IN_COUNT } InputKind;
 typedef struct Input { Val v; const char *name; InputKind kind; } Input;
 /* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose gradient is not finite, so that
  * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; batch:

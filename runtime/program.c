@@ -336,9 +336,10 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 	g->seed = rt_json_int(o, "seed", -1);
 	g->step = rt_json_int(o, "step", -1);
 	g->rate = rt_json_int(o, "rate", -1);
+	g->first = rt_json_int(o, "first", -1);
 	if ((g->seed >= 0 && !program_inside(p, g->seed, 8)) || (g->step >= 0 && !program_inside(p, g->step, 8))
-	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)))
-		return rt_fail(e, "seed, step or rate of graph %s lies outside the arena", g->name);
+	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)) || (g->first >= 0 && !program_inside(p, g->first, 8)))
+		return rt_fail(e, "seed, step, rate or first of graph %s lies outside the arena", g->name);
 	return program_results(p, g, rt_json_get(o, "results"), e) &&
 	       rt_program_rows(g, rt_json_get(o, "kernels"), -1, e);
 }
@@ -346,7 +347,7 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 static bool
 program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 {
-	static const char *const ops[] = {"shuffle", "repeat", "end", "batch", "rate", "call", "emit", "poll"};
+	static const char *const ops[] = {"shuffle", "repeat", "end", "batch", "rate", "call", "emit", "poll", "merge"};
 	static const char *const graphs[RT_G_COUNT] = {"train", "update", "eval", "infer"};
 	int open[8], depth = 0;
 	bool emits[RT_G_COUNT] = {false};
@@ -367,6 +368,7 @@ program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 			if (strcmp(graphs[i], graph) == 0)
 				op->graph = i;
 		op->counted = strcmp(rt_json_str(o, "what", ""), "count") == 0;
+		op->shards = strcmp(rt_json_str(o, "what", ""), "shards") == 0;
 		op->count = rt_json_int(o, "count", 1);
 		emits[op->graph] = emits[op->graph] || op->kind == RT_L_EMIT;
 		if ((op->kind == RT_L_REPEAT && depth == RT_COUNT(open)) || (op->kind == RT_L_END && depth == 0))
@@ -447,6 +449,7 @@ program_header(RtProgram *p, const Json *o)
 	p->epochs = rt_json_int(o, "epochs", 1);
 	p->sink = sink && sink->kind == JSON_NUMBER ? sink->i : strcmp(rt_json_str(o, "sink", "epoch"), "off") == 0 ? 0 : -1;
 	p->accumulate = rt_json_int(o, "accumulate", 1);
+	p->shards = rt_json_int(o, "shards", 1);
 	p->threads_start = (int)rt_json_int(o, "threads_start", 0);
 	p->shuffle = rt_json_bool(o, "shuffle", true);
 	p->narrow = rt_json_bool(o, "narrow", false);
@@ -478,7 +481,7 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 	if (rt_json_int(o, "version", 0) != RT_VERSION)
 		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d", (long long)rt_json_int(o, "version", 0), RT_VERSION);
 	program_header(p, o);
-	if (p->batch < 1 || p->accumulate < 1 || p->threads_start < 0 || p->arena_bytes < 0 || p->scratch_bytes < 0
+	if (p->batch < 1 || p->accumulate < 1 || p->shards < 1 || (p->shards > 1 && p->shards != p->accumulate) || p->threads_start < 0 || p->arena_bytes < 0 || p->scratch_bytes < 0
 	    || (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
 		return rt_fail(e, "the program's descriptor: bad batch or sizes");
 	if (!program_inputs(p, rt_json_get(o, "inputs"), e) || !program_states(p, rt_json_get(o, "state"), e))

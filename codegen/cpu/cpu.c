@@ -448,6 +448,7 @@ const Target cpu_target = {
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,
 	.mixed_dtype = cpu_mixed_dtype,
+	.shards = true,
 	.packs = cpu_packs,
 	.arithmetic = cpu_arithmetic,
 	.emit = cpu_emit,

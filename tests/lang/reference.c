@@ -107,7 +107,7 @@ compile_block(Check *c, const char *where, const char *kind, const char *text)
 	FILE *out = open_memstream(&said, &size);
 
 	diags_init(&d, a, out);
-	bool good = frontend_compile_text(a, &d, "example.net", all, strlen(all), NULL, 0, whole ? 0 : 32, NULL) != NULL;
+	bool good = frontend_compile_text(a, &d, "example.net", all, strlen(all), NULL, 0, whole ? 0 : 32, 0, NULL) != NULL;
 
 	fclose(out);
 	result(c, good && !d.nerror, "%s:\n%s%s", where, text, said);
