@@ -107,6 +107,33 @@ put_rate(Buf *b, const Module *m)
 	buf_printf(b, "}");
 }
 
+/* "name": value; nothing of one that is none. Names of files are lists always. */
+static void
+put_argument(Buf *b, const Setting *x, const char *before)
+{
+	if (x->kind == SET_NONE)
+		return;
+	buf_printf(b, "%s", before);
+	buf_json(b, x->name);
+	buf_printf(b, ": ");
+	if (x->kind == SET_INT)
+		buf_printf(b, "%lld", (long long)x->i);
+	else if (x->kind == SET_NUM)
+		buf_double(b, x->f);
+	else if (x->kind == SET_BOOL)
+		buf_printf(b, "%s", x->i ? "true" : "false");
+	else if (x->kind == SET_STR)
+		buf_json(b, x->s);
+	else if (x->kind == SET_LIST)
+		put_list(b, x);
+	else {
+		buf_printf(b, "{");
+		for (int i = 0; i < x->nargs; i++)
+			put_argument(b, &x->arg[i], i ? ", " : "");
+		buf_printf(b, "}");
+	}
+}
+
 static void
 put_reader(Buf *b, const Module *m)
 {
@@ -118,16 +145,8 @@ put_reader(Buf *b, const Module *m)
 	}
 	buf_printf(b, ", \"reader\": {\"kind\": ");
 	buf_json(b, r->s);
-	for (int i = 0; i < r->nargs; i++) {
-		const Setting *x = &r->arg[i];
-
-		if (x->kind == SET_INT) {
-			buf_printf(b, ", \"%s\": %lld", x->name, (long long)x->i);
-		} else if (x->kind == SET_LIST || x->kind == SET_STR) {
-			buf_printf(b, ", \"%s\": ", x->name);
-			put_list(b, x);
-		}
-	}
+	for (int i = 0; i < r->nargs; i++)
+		put_argument(b, &r->arg[i], ", ");
 	buf_printf(b, "}");
 }
 

@@ -13,7 +13,8 @@
 /* A parameter is NAME:RULE or NAME:RULE=DEFAULT. Rules:
  *   P number >= 0   Q number > 0   U number in [0, 1)   B true or false   J integer >= 0   I integer >= 1
  *   R rate: P or a schedule   E list of epochs, growing   F file name or list of them   S list of strings
- *   Z size: I or [rows, columns]   Lower case: none is allowed too. */
+ *   Z size: I or [rows, columns]   M columns of each input   D a character between fields
+ *   Lower case: none is allowed too. */
 typedef struct SpecRow { const char *group, *name, *params; } SpecRow;
 static const SpecRow specs[] = {
 	{"optimizer", "sgd", "rate:R weight_decay:P=0"},
@@ -28,6 +29,7 @@ static const SpecRow specs[] = {
 	{"reader", "cifar100", "train:F test:F"},
 	{"reader", "idx", "train:F test:F"},
 	{"reader", "npy", "train:F test:F"},
+	{"reader", "csv", "train:F test:F header:B=true columns:m=none delimiter:D=\",\""},
 	{"reader", "images", "train:F test:F size:Z"},
 	{"reader", "tokens", "train:F test:F length:I"},
 	{"reader", "synthetic", "examples:I=1024"},
@@ -43,6 +45,8 @@ static const char *const rule_needs[] = {
 	['R'] = "a number, 0 or more, or one of poly, cosine, linear, step",
 	['E'] = "a list of growing epochs, as in [30, 60]",
 	['F'] = "a file name or a list of them", ['S'] = "a list of strings", ['Z'] = "a size or [rows, columns]",
+	['M'] = "columns of each input, by heading or by number from 0, as in {x = [\"age\", \"rooms\"], y = \"price\"}",
+	['D'] = "\",\", \";\", \"|\", \":\" or \"tab\"",
 };
 
 typedef struct ParamRule { char name[16], rule; char def[12]; bool has_def; } ParamRule;
@@ -121,6 +125,36 @@ take_ints(Place p, const Value *v, bool growing, int64_t low, const char *needs,
 	return true;
 }
 
+/* {x = ["age", 3], y = "price"}: a list of names and numbers for each. */
+static bool
+take_columns(Place p, const Value *v, const char *needs, Setting *out)
+{
+	Setting *list;
+
+	if (v->kind != V_SPEC || strcmp(v->s, NODE_TABLE) || !v->n)
+		return wrong(p, v, needs);
+	list = arena_array(p.s->arena, Setting, v->n);
+	for (int k = 0; k < v->n; k++) {
+		const Value *x = &v->at[k];
+		int n = x->kind == V_LIST ? x->n : 1;
+		Setting *item = arena_array(p.s->arena, Setting, n);
+
+		if (!v->names[k] || !n)
+			return wrong(p, x, needs);
+		for (int j = 0; j < n; j++) {
+			const Value *one = x->kind == V_LIST ? &x->at[j] : x;
+
+			if (one->kind == V_STR)
+				item[j] = (Setting){.kind = SET_STR, .s = one->s};
+			else if (!take_int(p, one, 0, INT32_MAX, needs, &item[j]))
+				return false;
+		}
+		list[k] = (Setting){.kind = SET_LIST, .name = v->names[k], .arg = item, .nargs = n};
+	}
+	*out = (Setting){.kind = SET_CALL, .s = "columns", .arg = list, .nargs = v->n};
+	return true;
+}
+
 static bool
 take_rule(Place p, char rule, const Value *v, Setting *out)
 {
@@ -144,6 +178,12 @@ take_rule(Place p, char rule, const Value *v, Setting *out)
 		if (v->kind == V_LIST && v->n == 2)
 			return take_ints(p, v, false, 1, needs, out);
 		return take_int(p, v, 1, INT32_MAX, needs, out);
+	case 'M': return take_columns(p, v, needs, out);
+	case 'D':
+		if (v->kind != V_STR || (strcmp(v->s, "tab") && (strlen(v->s) != 1 || !strchr(",;|:", *v->s))))
+			return wrong(p, v, needs);
+		*out = (Setting){.kind = SET_STR, .s = v->s};
+		return true;
 	case 'R':
 		if (v->kind == V_SPEC)
 			return spec_bind(p, "rate", v, out);
@@ -189,6 +229,8 @@ default_setting(const char *text)
 		return (Setting){.kind = SET_LIST};
 	if (!strcmp(text, "true") || !strcmp(text, "false"))
 		return (Setting){.kind = SET_BOOL, .i = *text == 't', .f = *text == 't'};
+	if (*text == '"')
+		return (Setting){.kind = SET_STR, .s = ","}; /* the one string that is a default */
 	if (*end)
 		bug("settings: the default %s does not parse", text);
 	if (!strpbrk(text, ".e"))
@@ -603,6 +645,39 @@ check_elements(Sema *s, const char *reader, int k, int64_t want, const char *wha
 	}
 }
 
+/* Every input has as many columns as elements of an example; without headings all are given by number. */
+static void
+check_columns(Sema *s, const Setting *columns, bool header)
+{
+	const Graph *g = module_graph(s->module, "train");
+	int k = 0;
+
+	if (columns->kind != SET_CALL)
+		return;
+	for (const InputDecl *in = s->model->inputs.first; in && (uint32_t)k < g->input.n; in = in->next, k++) {
+		const Setting *list = setting_arg(columns, in->name);
+		int64_t has = type_elements(val_type(g, g->input.at[k].v)) / s->batch;
+
+		if (!list)
+			sema_error(s, s->reader_loc, "data.reader: columns names none for input `%s`", in->name);
+		else if (list->nargs != has)
+			sema_error(s, s->reader_loc, "data.reader: columns gives input `%s` %d, which has %lld element%s an example", in->name, list->nargs,
+			           (long long)has, has == 1 ? "" : "s");
+		for (int j = 0; list && !header && j < list->nargs; j++)
+			if (list->arg[j].kind == SET_STR)
+				sema_error(s, s->reader_loc, "data.reader: column \"%s\" of input `%s` has no heading with header = false: give its number, from 0",
+				           list->arg[j].s, in->name);
+	}
+	for (int i = 0; i < columns->nargs; i++) {
+		bool known = false;
+
+		for (const InputDecl *in = s->model->inputs.first; in; in = in->next)
+			known |= !strcmp(in->name, columns->arg[i].name);
+		if (!known)
+			sema_error(s, s->reader_loc, "data.reader: columns names `%s`, which is no input of the model", columns->arg[i].name);
+	}
+}
+
 void
 settings_check_inputs(Sema *s)
 {
@@ -620,6 +695,8 @@ settings_check_inputs(Sema *s)
 
 		for (int k = 0; k < 2; k++)
 			check_count(s, name, k ? "names test files" : "names training files", setting_arg(r, sets[k])->nargs);
+	} else if (!strcmp(name, "csv")) {
+		check_columns(s, setting_arg(r, "columns"), setting_arg(r, "header")->i);
 	} else if (!strcmp(name, "tokens")) {
 		check_count(s, name, "gives inputs", 2);
 		for (int k = 0; k < 2; k++)

@@ -227,7 +227,7 @@ rt_data_touch(RtData *d, int64_t examples)
 	if (d->mapped <= limit)
 		return;
 	for (int k = 0; k < d->p->ninput; k++)
-		bytes += d->column[k].n ? d->column[k].part->stride + DATA_AROUND : 0;
+		bytes += d->column[k].n ? d->column[k].part->stride + DATA_AROUND : d->bytes[k] ? d->bytes[k] + DATA_AROUND : 0;
 	if (__atomic_add_fetch(&d->touched, examples * bytes, __ATOMIC_RELAXED) < limit)
 		return;
 	__atomic_store_n(&d->touched, 0, __ATOMIC_RELAXED);
@@ -255,7 +255,7 @@ rt_data_free(RtData *d)
 /* ---- sets */
 
 static const struct { const char *kind; RtReadFn *read; } data_readers[] = {
-	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens},
+	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens}, {"csv", rt_read_csv},
 };
 
 /* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so of. */

@@ -134,7 +134,7 @@ enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
 typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
 typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, factor; int64_t warmup_steps; double *at; int nat; } RtRate;
-typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; } RtReader;
+typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
 
 typedef struct RtProgram {
 	JsonDoc *doc;
@@ -239,7 +239,7 @@ struct RtData {
 };
 /* A reader opens the files of one set and says where its examples are. */
 typedef bool RtReadFn(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e);
-RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens;
+RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens, rt_read_csv;
 bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
 bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
 void rt_data_free(RtData *d);

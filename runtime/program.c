@@ -465,6 +465,7 @@ program_header(RtProgram *p, const Json *o)
 	p->reader.kind = rt_json_str(reader, "kind", "none");
 	p->reader.train = program_strings(rt_json_get(reader, "train"), &p->reader.ntrain);
 	p->reader.test = program_strings(rt_json_get(reader, "test"), &p->reader.ntest);
+	p->reader.json = reader;
 	p->reader.length = rt_json_int(reader, "length", 0);
 	p->reader.examples = rt_json_int(reader, "examples", 1024);
 	program_checks(p, rt_json_get(o, "checks"));
