@@ -79,7 +79,7 @@ merge_files(Arena *a, const Options *o)
 	if (!o->output)
 		return usage_error("tune", "--merge needs the name of the result: -o FILE");
 	if (o->noperand != 2)
-		return usage_error("tune", "--merge takes two tuning files");
+		return usage_error("tune", "a file is missing: --merge takes two tuning files");
 	bool to_stdout = !strcmp(o->output, "-"), plain = to_stdout || file_special(o->output);
 	FileHold *h = plain ? NULL
 		: hold(o->output, arena_printf(a, "mantou tune --merge %s %s", o->operand[0], o->operand[1]));
