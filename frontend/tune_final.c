@@ -25,8 +25,11 @@ line_of(const Tune *t, const Program *base, const Won *w)
 {
 	static const char *const bits[] = {"same", "order", "round"};
 
+	const char *value = w->choice ? arena_printf(t->arena, "choice.%d%s", TUNE_VERSION, strchr(w->kernel, '{'))
+		: tuning_value(t->arena, base->cx.target, w->kernel);
+
 	return arena_printf(t->arena, "%s : %s ; us=%.4g +-%.1f%% was=%.4g n=%" PRId64 " step=%.1f%% bits=%s t=%d", w->key,
-		tuning_value(t->arena, base->cx.target, w->kernel), w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
+		value, w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
 		bits[w->bits], t->threads);
 }
 
@@ -55,7 +58,7 @@ edit_of(Tune *t, const Program *base, const bool *in, const char *lock)
 
 		if (!in[i])
 			continue;
-		if (r && r->own && !strcmp(r->own, w->kernel) && !has_general(base, r->what))
+		if (w->back || (r && r->own && !strcmp(r->own, w->kernel) && !has_general(base, r->what)))
 			vec_push(t->arena, &drop, w->key);
 		else
 			vec_push(t->arena, &line, line_of(t, base, w));
@@ -110,7 +113,7 @@ bench(Tune *t, const char *program, double seconds)
 	return ms;
 }
 
-/* By the table of --costs: the sum of its kernels. */
+/* By the table of --costs: the sum of its kernels; what cannot be tuned counts as rows. */
 static double
 costs_of(Tune *t, const Program *p, int64_t step)
 {
@@ -121,6 +124,8 @@ costs_of(Tune *t, const Program *p, int64_t step)
 		for (int k = 0; k < p->record.at[i].ngroup; k++)
 			ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS,
 				p->record.at[i].kernel, NULL);
+	while (unit < (int)p->graph->group.n)
+		ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS, NULL, NULL);
 	t->spent += (int64_t)ns;
 	return ns * 1e-6;
 }
@@ -134,8 +139,8 @@ compare_doubles(const void *x, const void *y)
 }
 
 /* Of the ratios' logarithms. */
-static void
-estimate(const double *ratio, int n, Final *f)
+void
+tune_estimate(const double *ratio, int n, Final *f)
 {
 	static const int out[PAIRS + 1] = {0, 0, 0, 0, 0, 0, 0, 2, 3, 5, 8, 10, 13}; /* of Walsh averages, at each end */
 	double w[PAIRS * (PAIRS + 1) / 2];
@@ -178,7 +183,7 @@ compare(Tune *t, const Pair *p, Final *f)
 				return false;
 		}
 		ratio[n] = ms[0][n] / ms[1][n];
-		estimate(ratio, ++n, f);
+		tune_estimate(ratio, ++n, f);
 		bool late = tune_interrupted() && (double)(tune_now() - since) * 1e-9 > 15 - 2 * step;
 
 		if (n >= PAIRS_LEAST && (f->low > 1 || f->high < 1 || (f->low > 0.995 && f->high < 1.005) || late))
