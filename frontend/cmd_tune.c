@@ -247,7 +247,7 @@ profile(Tune *t, Program *p)
 	char why[128];
 	JsonDoc *doc = NULL;
 	Buf out = {0};
-	int status = tune_run(t, argv, &out, NULL, NULL);
+	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why);
 	const Json *ms = rt_json_get(o, "ms_per_step");
 	double step = 0;
@@ -434,7 +434,7 @@ run_race(Tune *t, double race_ns, bool goes_on)
 		}
 		Buf out = {0};
 
-		status = tune_run(t, argv, &out, say_race, t);
+		status = tune_run(argv, true, &out, say_race, t);
 		buf_free(&out);
 		if (status != 128 + 9 || tune_interrupted())
 			break;

@@ -101,13 +101,14 @@ int64_t tune_now(void);                                  /* nanoseconds, of a cl
 int64_t tune_spent(const Tune *t);                       /* of the budget */
 void tune_catch(void);                                   /* the first Ctrl-C goes to the child, the second ends all */
 bool tune_interrupted(void);
+int64_t tune_deadline(void);                             /* of tune_now: when all is to end after Ctrl-C */
 /* Builds in a child: with --tuning and --race where they are not NULL. False: what it said is printed, or, if *killed
  * is not NULL, that a signal ended it is in there and nothing is said. */
 bool tune_build(Tune *t, const char *tuning, const char *race, const char *output, int *killed);
 /* argv[0] and what stands behind it, to a NULL. Its stdout is in out; each line of its stderr goes to say, or to the
- * terminal if that is NULL. The exit status, 128 + the signal's number; -1: it could not be started. */
+ * terminal if that is NULL. forward: the first Ctrl-C is for it, too. The exit status, 128 + the signal's number; -1: it could not be started. */
 typedef void TuneSay(void *cx, const char *line);
-int tune_run(Tune *t, const char *const *argv, Buf *out, TuneSay *say, void *say_cx);
+int tune_run(const char *const *argv, bool forward, Buf *out, TuneSay *say, void *say_cx);
 const char *tune_file(const Tune *t, const char *name);  /* in the folder */
 
 /* ---- tune_space.c */

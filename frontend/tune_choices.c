@@ -131,7 +131,7 @@ read_rows(Tune *t, const char *program, double seconds, Rows *rows)
 	char why[128];
 	JsonDoc *doc = NULL;
 	Buf out = {0};
-	int status = tune_run(t, argv, &out, NULL, NULL);
+	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why),
 	           *list = rt_json_get(o, "kernels");
 

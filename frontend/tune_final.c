@@ -102,7 +102,7 @@ bench(Tune *t, const char *program, double seconds)
 		argv[t->o->data ? 14 : 13] = "--mode";
 		argv[t->o->data ? 15 : 14] = "infer";
 	}
-	int status = tune_run(t, argv, &out, NULL, NULL);
+	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why);
 	double ms = rt_json_num(rt_json_get(o, "ms_per_step"), "median", NAN);
 
@@ -169,12 +169,17 @@ typedef struct Pair { const char *path[2]; const Program *program[2]; } Pair;
 static bool
 compare(Tune *t, const Pair *p, Final *f)
 {
-	double ratio[PAIRS], ms[2][PAIRS], step = t->step * 1e-9, left = (double)(t->budget - tune_spent(t)) * 1e-9;
-	double seconds = left / (2 * PAIRS_LEAST + 4);
+	double ratio[PAIRS], ms[2][PAIRS], left = (double)(t->budget - tune_spent(t)) * 1e-9, last = 0;
 	int64_t since = tune_now();
+
+	if (tune_interrupted())
+		left = (double)(tune_deadline() - since) * 1e-9;
+	double seconds = left / (2 * PAIRS_LEAST + 4);
 
 	seconds = seconds < 0.2 ? 0.2 : seconds > 2 ? 2 : seconds;
 	for (int n = 0; n < PAIRS;) {
+		double began = (double)tune_now() * 1e-9;
+
 		for (int k = 0; k < 2; k++) {
 			int which = (n + k) & 1;
 
@@ -184,7 +189,8 @@ compare(Tune *t, const Pair *p, Final *f)
 		}
 		ratio[n] = ms[0][n] / ms[1][n];
 		tune_estimate(ratio, ++n, f);
-		bool late = tune_interrupted() && (double)(tune_now() - since) * 1e-9 > 15 - 2 * step;
+		last = (double)tune_now() * 1e-9 - began;
+		bool late = (double)tune_now() * 1e-9 + last > (double)tune_deadline() * 1e-9;
 
 		if (n >= PAIRS_LEAST && (f->low > 1 || f->high < 1 || (f->low > 0.995 && f->high < 1.005) || late))
 			break;
@@ -231,7 +237,7 @@ states_of(Tune *t, const char *program, const char *name)
 		NULL};
 	Buf out = {0};
 	States s = {0};
-	int status = tune_run(t, argv, &out, NULL, NULL);
+	int status = tune_run(argv, false, &out, NULL, NULL);
 	size_t n = 0;
 	char *bytes = status ? NULL : file_read(save, &n);
 	uint64_t head = 0;

@@ -334,9 +334,10 @@ def test_interrupt(place):
     lines = []
     for line in process.stderr:
         lines.append(line)
-        if line.startswith("race 1") and "rung 2" in line:
+        if line.startswith("race 1") and "rung 4" in line:
             process.send_signal(signal.SIGINT)
     process.wait()
+    expect("what leads is written", kernels(place.text()), lines)
     expect("Ctrl-C", process.returncode == 130, (process.returncode, lines))
     done = call(mantou, "info", place.net, *arch)
     expect("the file can be read", done.returncode == 0 and "warning" not in done.stderr, done.stderr)
