@@ -110,6 +110,9 @@ check_options(const Options *o)
 
 	if (o->noperand != 1)
 		return usage_error("tune", "needs a model");
+	if (o->search_level && strcmp(o->search_level, "graph") && strcmp(o->search_level, "kernels")
+	    && strcmp(o->search_level, "all"))
+		return usage_error("tune", "'%s' is no value for '--level': needs graph, kernels or all", o->search_level);
 	if (o->data && o->synthetic)
 		return usage_error("tune", "--data and --synthetic exclude each other");
 	if (!!o->prepare + !!o->results + o->verify + o->dry_run > 1)
@@ -244,7 +247,7 @@ profile(Tune *t, Program *p)
 	char why[128];
 	JsonDoc *doc = NULL;
 	Buf out = {0};
-	int status = tune_run(t, argv, &out, NULL, NULL);
+	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why);
 	const Json *ms = rt_json_get(o, "ms_per_step");
 	double step = 0;
@@ -431,7 +434,7 @@ run_race(Tune *t, double race_ns, bool goes_on)
 		}
 		Buf out = {0};
 
-		status = tune_run(t, argv, &out, say_race, t);
+		status = tune_run(argv, true, &out, say_race, t);
 		buf_free(&out);
 		if (status != 128 + 9 || tune_interrupted())
 			break;
@@ -666,6 +669,15 @@ take_results(Tune *t, Program *p, Final *f)
 	return EXIT_GOOD;
 }
 
+/* Does --level say so? */
+static bool
+searches(const Tune *t, const char *what)
+{
+	const char *level = t->o->search_level;
+
+	return !level || !strcmp(level, "all") || !strcmp(level, what);
+}
+
 static int
 search(Tune *t, Program *base, Final *f)
 {
@@ -674,7 +686,9 @@ search(Tune *t, Program *base, Final *f)
 	if (status != EXIT_GOOD || !journal_open(t, search_text(t, base)))
 		return EXIT_FAILED;
 	status = baseline(t, base);
-	if (status == EXIT_GOOD)
+	if (status == EXIT_GOOD && !t->chosen && searches(t, "graph") && !tune_choices(t, base))
+		status = tune_interrupted() ? EXIT_GOOD : EXIT_FAILED;
+	if (status == EXIT_GOOD && searches(t, "kernels"))
 		status = rounds(t, base);
 	if (status == EXIT_GOOD && t->won.n)
 		status = final_decide(t, base, f);

@@ -1,7 +1,7 @@
 /* tune.h: what the files of `mantou tune` share; private to frontend/. README.md beside it says how a search goes.
  *
  * cmd_tune.c is the command, tune_space.c what is tried, tune_child.c builds and runs programs, tune_journal.c keeps
- * what was seen, tune_final.c decides what is written, tune_report.c says it. */
+ * what was seen, tune_choices.c tries choices of passes, tune_final.c decides what is written, tune_report.c says it. */
 #ifndef FRONTEND_TUNE_H
 #define FRONTEND_TUNE_H
 #include "cmd.h"
@@ -51,6 +51,7 @@ typedef struct Won {
 	BitsClass bits;
 	bool raced_last;                 /* won in the last round */
 	bool kept;                       /* the final says so */
+	bool choice, back;               /* a pass's; that which the rule itself would make */
 } Won;
 
 typedef struct Failure { const char *why; int n; } Failure; /* crash, hang, stray, wrong, nan, .. */
@@ -82,6 +83,7 @@ typedef struct Tune {
 	int fd;                          /* of the journal; -1 */
 	const char *lock;                /* to be written; NULL: none */
 	bool stopped;
+	bool chosen;                     /* choices have been tried */
 } Tune;
 
 /* What of the final. */
@@ -99,13 +101,14 @@ int64_t tune_now(void);                                  /* nanoseconds, of a cl
 int64_t tune_spent(const Tune *t);                       /* of the budget */
 void tune_catch(void);                                   /* the first Ctrl-C goes to the child, the second ends all */
 bool tune_interrupted(void);
+int64_t tune_deadline(void);                             /* of tune_now: when all is to end after Ctrl-C */
 /* Builds in a child: with --tuning and --race where they are not NULL. False: what it said is printed, or, if *killed
  * is not NULL, that a signal ended it is in there and nothing is said. */
 bool tune_build(Tune *t, const char *tuning, const char *race, const char *output, int *killed);
 /* argv[0] and what stands behind it, to a NULL. Its stdout is in out; each line of its stderr goes to say, or to the
- * terminal if that is NULL. The exit status, 128 + the signal's number; -1: it could not be started. */
+ * terminal if that is NULL. forward: the first Ctrl-C is for it, too. The exit status, 128 + the signal's number; -1: it could not be started. */
 typedef void TuneSay(void *cx, const char *line);
-int tune_run(Tune *t, const char *const *argv, Buf *out, TuneSay *say, void *say_cx);
+int tune_run(const char *const *argv, bool forward, Buf *out, TuneSay *say, void *say_cx);
 const char *tune_file(const Tune *t, const char *name);  /* in the folder */
 
 /* ---- tune_space.c */
@@ -128,7 +131,15 @@ bool journal_take(Tune *t, const char *race, const char *text, size_t bytes);
 bool journal_begin(Tune *t, const char *race);
 bool journal_done(Tune *t);
 
+/* Choices that won, from won[from] on. */
+bool journal_choices(Tune *t, uint32_t from);
+
+/* ---- tune_choices.c: false: the search is to end */
+bool tune_choices(Tune *t, Program *base);
+
 /* ---- tune_final.c */
+/* Hodges and Lehmann's estimate of the ratios' middle, with Wilcoxon's interval of 95 % (from six on, twelve at most). */
+void tune_estimate(const double *ratio, int n, Final *f);
 /* Writes the file's text with the records that are in, as path. */
 bool final_file(Tune *t, const Program *base, const bool *in, const char *path);
 int final_decide(Tune *t, const Program *base, Final *f); /* which of won are kept */

@@ -42,7 +42,8 @@ tune_file(const Tune *t, const char *name)
 }
 
 /* ---------------------------------------------------------------- signals */
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, forwards;
+static volatile int64_t interrupted_at;
 static volatile pid_t child;
 static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -52,7 +53,8 @@ interrupt(int number)
 	pid_t who = child;
 
 	if (!interrupted++) {
-		if (who > 0)
+		interrupted_at = tune_now();
+		if (who > 0 && forwards)
 			kill(-who, number);
 		return;
 	}
@@ -79,6 +81,12 @@ tune_interrupted(void)
 	return interrupted != 0;
 }
 
+int64_t
+tune_deadline(void)
+{
+	return interrupted ? interrupted_at + (int64_t)20 * 1000000000 : INT64_MAX;
+}
+
 /* In the child: a group of its own, so that a terminal's Ctrl-C comes through us alone; it ends if we do. */
 static void
 become_child(void)
@@ -89,10 +97,14 @@ become_child(void)
 		signal(caught[i], SIG_DFL);
 }
 
+/* forward: Ctrl-C is for it, too. */
 static pid_t
-start(void)
+start(bool forward)
 {
+	int was = interrupted;
+
 	fflush(NULL);
+	forwards = forward;
 	pid_t pid = fork();
 
 	if (!pid) {
@@ -100,7 +112,7 @@ start(void)
 	} else if (pid > 0) {
 		setpgid(pid, pid);
 		child = pid;
-		if (interrupted)
+		if (forward && interrupted != was)
 			kill(-pid, SIGINT);
 	}
 	return pid;
@@ -143,7 +155,7 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 {
 	const char *said = tune_file(t, "said");
 	int64_t since = tune_now();
-	pid_t pid = start();
+	pid_t pid = start(race != NULL);
 
 	if (!pid) {
 		Options o = *t->o;
@@ -172,7 +184,7 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 	t->build = (double)(tune_now() - since) * 1e-9;
 	if (killed)
 		*killed = status > 128 ? status - 128 : 0;
-	if (status == EXIT_GOOD || (killed && *killed) || tune_interrupted())
+	if (status == EXIT_GOOD || (killed && *killed) || (race && tune_interrupted()))
 		return status == EXIT_GOOD;
 	size_t n;
 	char *text = file_read(said, &n);
@@ -242,11 +254,10 @@ say_it(void *cx, const char *line)
 }
 
 int
-tune_run(Tune *t, const char *const *argv, Buf *out, TuneSay *say, void *cx)
+tune_run(const char *const *argv, bool forward, Buf *out, TuneSay *say, void *cx)
 {
 	int stdout_of[2], stderr_of[2];
 
-	(void)t;
 	if (pipe2(stdout_of, O_CLOEXEC))
 		return -1;
 	if (pipe2(stderr_of, O_CLOEXEC)) {
@@ -254,7 +265,7 @@ tune_run(Tune *t, const char *const *argv, Buf *out, TuneSay *say, void *cx)
 		close(stdout_of[1]);
 		return -1;
 	}
-	pid_t pid = start();
+	pid_t pid = start(forward);
 
 	if (!pid) {
 		dup2(stdout_of[1], 1);

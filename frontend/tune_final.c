@@ -25,8 +25,11 @@ line_of(const Tune *t, const Program *base, const Won *w)
 {
 	static const char *const bits[] = {"same", "order", "round"};
 
+	const char *value = w->choice ? arena_printf(t->arena, "choice.%d%s", TUNE_VERSION, strchr(w->kernel, '{'))
+		: tuning_value(t->arena, base->cx.target, w->kernel);
+
 	return arena_printf(t->arena, "%s : %s ; us=%.4g +-%.1f%% was=%.4g n=%" PRId64 " step=%.1f%% bits=%s t=%d", w->key,
-		tuning_value(t->arena, base->cx.target, w->kernel), w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
+		value, w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
 		bits[w->bits], t->threads);
 }
 
@@ -55,7 +58,7 @@ edit_of(Tune *t, const Program *base, const bool *in, const char *lock)
 
 		if (!in[i])
 			continue;
-		if (r && r->own && !strcmp(r->own, w->kernel) && !has_general(base, r->what))
+		if (w->back || (r && r->own && !strcmp(r->own, w->kernel) && !has_general(base, r->what)))
 			vec_push(t->arena, &drop, w->key);
 		else
 			vec_push(t->arena, &line, line_of(t, base, w));
@@ -99,7 +102,7 @@ bench(Tune *t, const char *program, double seconds)
 		argv[t->o->data ? 14 : 13] = "--mode";
 		argv[t->o->data ? 15 : 14] = "infer";
 	}
-	int status = tune_run(t, argv, &out, NULL, NULL);
+	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why);
 	double ms = rt_json_num(rt_json_get(o, "ms_per_step"), "median", NAN);
 
@@ -110,7 +113,7 @@ bench(Tune *t, const char *program, double seconds)
 	return ms;
 }
 
-/* By the table of --costs: the sum of its kernels. */
+/* By the table of --costs: the sum of its kernels; what cannot be tuned counts as rows. */
 static double
 costs_of(Tune *t, const Program *p, int64_t step)
 {
@@ -121,6 +124,8 @@ costs_of(Tune *t, const Program *p, int64_t step)
 		for (int k = 0; k < p->record.at[i].ngroup; k++)
 			ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS,
 				p->record.at[i].kernel, NULL);
+	while (unit < (int)p->graph->group.n)
+		ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS, NULL, NULL);
 	t->spent += (int64_t)ns;
 	return ns * 1e-6;
 }
@@ -134,8 +139,8 @@ compare_doubles(const void *x, const void *y)
 }
 
 /* Of the ratios' logarithms. */
-static void
-estimate(const double *ratio, int n, Final *f)
+void
+tune_estimate(const double *ratio, int n, Final *f)
 {
 	static const int out[PAIRS + 1] = {0, 0, 0, 0, 0, 0, 0, 2, 3, 5, 8, 10, 13}; /* of Walsh averages, at each end */
 	double w[PAIRS * (PAIRS + 1) / 2];
@@ -164,12 +169,17 @@ typedef struct Pair { const char *path[2]; const Program *program[2]; } Pair;
 static bool
 compare(Tune *t, const Pair *p, Final *f)
 {
-	double ratio[PAIRS], ms[2][PAIRS], step = t->step * 1e-9, left = (double)(t->budget - tune_spent(t)) * 1e-9;
-	double seconds = left / (2 * PAIRS_LEAST + 4);
+	double ratio[PAIRS], ms[2][PAIRS], left = (double)(t->budget - tune_spent(t)) * 1e-9, last = 0;
 	int64_t since = tune_now();
+
+	if (tune_interrupted())
+		left = (double)(tune_deadline() - since) * 1e-9;
+	double seconds = left / (2 * PAIRS_LEAST + 4);
 
 	seconds = seconds < 0.2 ? 0.2 : seconds > 2 ? 2 : seconds;
 	for (int n = 0; n < PAIRS;) {
+		double began = (double)tune_now() * 1e-9;
+
 		for (int k = 0; k < 2; k++) {
 			int which = (n + k) & 1;
 
@@ -178,8 +188,9 @@ compare(Tune *t, const Pair *p, Final *f)
 				return false;
 		}
 		ratio[n] = ms[0][n] / ms[1][n];
-		estimate(ratio, ++n, f);
-		bool late = tune_interrupted() && (double)(tune_now() - since) * 1e-9 > 15 - 2 * step;
+		tune_estimate(ratio, ++n, f);
+		last = (double)tune_now() * 1e-9 - began;
+		bool late = (double)tune_now() * 1e-9 + last > (double)tune_deadline() * 1e-9;
 
 		if (n >= PAIRS_LEAST && (f->low > 1 || f->high < 1 || (f->low > 0.995 && f->high < 1.005) || late))
 			break;
@@ -226,7 +237,7 @@ states_of(Tune *t, const char *program, const char *name)
 		NULL};
 	Buf out = {0};
 	States s = {0};
-	int status = tune_run(t, argv, &out, NULL, NULL);
+	int status = tune_run(argv, false, &out, NULL, NULL);
 	size_t n = 0;
 	char *bytes = status ? NULL : file_read(save, &n);
 	uint64_t head = 0;

@@ -2,7 +2,7 @@
  *
  * In and out, JSON lines, each one write, so that a kill loses no more than the running one:
  *   {"tune": 1, ..}                       what is searched; --resume demands the same
- *   {"profile": {"step": ns, "records": [[KEY, us, share], ..]}}  of the baseline
+ *   {"choices": [{"key", "kernel", ..}, ..]}   choices of passes that won
  *   {"round": 1, "race": TEXT}            a race begins, with this race file; its own journal is FILE.log.race
  *   {"done": 1, "spent": ns, "lines": [..]}   it is over: its lines `result` and `out`
  *   {"end": "done"}                       last; without it the search is not at its end
@@ -224,6 +224,32 @@ journal_done(Tune *t)
 	return good;
 }
 
+bool
+journal_choices(Tune *t, uint32_t from)
+{
+	Buf b = {0};
+
+	buf_printf(&b, "{\"choices\": [");
+	for (uint32_t i = from; i < t->won.n; i++) {
+		const Won *w = &t->won.at[i];
+
+		buf_printf(&b, "%s{\"key\": ", i > from ? ", " : "");
+		buf_json(&b, w->key);
+		buf_printf(&b, ", \"kernel\": ");
+		buf_json(&b, w->kernel);
+		buf_printf(&b, ", \"was\": ");
+		buf_json(&b, w->was);
+		buf_printf(&b, ", \"back\": %s, \"gain\": %.9g, \"us\": %.9g, \"was_us\": %.9g, \"error\": %.9g, \"share\": %.9g"
+			", \"n\": %" PRId64 "}", w->back ? "true" : "false", w->gain, w->us, w->was_us, w->error, w->share, w->n);
+	}
+	buf_printf(&b, "]}");
+	bool good = write_line(t, &b);
+
+	buf_free(&b);
+	t->chosen = true;
+	return good;
+}
+
 /* ---------------------------------------------------------------- reading */
 static void
 read_done(Tune *t, const char *line, size_t n, const Json *o)
@@ -256,6 +282,19 @@ read_done(Tune *t, const char *line, size_t n, const Json *o)
 	t->race_text = NULL;
 }
 
+static void
+read_choices(Tune *t, const Json *list)
+{
+	t->chosen = true;
+	for (const Json *o = list->child; o; o = o->next)
+		vec_push(t->arena, &t->won, ((Won){.key = arena_strdup(t->arena, rt_json_str(o, "key", "")),
+			.kernel = arena_strdup(t->arena, rt_json_str(o, "kernel", "")),
+			.was = arena_strdup(t->arena, rt_json_str(o, "was", "")), .choice = true,
+			.back = rt_json_bool(o, "back", false), .gain = rt_json_num(o, "gain", 0), .us = rt_json_num(o, "us", 0),
+			.was_us = rt_json_num(o, "was_us", 0), .error = rt_json_num(o, "error", 0),
+			.share = rt_json_num(o, "share", 0), .n = rt_json_int(o, "n", 0)}));
+}
+
 static bool
 read_line(Tune *t, const char *line, size_t n)
 {
@@ -271,8 +310,8 @@ read_line(Tune *t, const char *line, size_t n)
 		t->rounds = (int)rt_json_int(o, "round", 0);
 	} else if (rt_json_get(o, "done")) {
 		read_done(t, line, n, o);
-	} else if (rt_json_get(o, "profile")) {
-		t->step = rt_json_num(rt_json_get(o, "profile"), "step", 0);
+	} else if (rt_json_get(o, "choices")) {
+		read_choices(t, rt_json_get(o, "choices"));
 	} else {
 		good = good && rt_json_get(o, "end");
 	}

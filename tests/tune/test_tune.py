@@ -171,6 +171,24 @@ def test_again(place):
     expect("a bad record goes", done.returncode == 0 and kernels(place.text()).get(key) != list_[2], place.text())
 
 
+def test_choices(place):
+    """Choices of passes that a file has the wrong way are turned back; with --level kernels they stay."""
+    shutil.copy(os.path.join(os.path.dirname(net), "choices.net"), place.net)
+    place.clean()
+    table = place.costs({})
+    records = json.loads(call(mantou, "info", place.net, *arch, "--json").stdout)["choices"]
+    wrong = [r.replace("take=1", "take=0") for r in records if " fuse.prologue " in r and "take=1" in r]
+    expect("the model has choices", len(wrong) >= 4, records)
+    bad = "".join(sorted(r + "\n" for r in wrong))
+    open(place.file, "w").write(bad)
+    done = place.tune(table, "--level", "kernels", "--trials", "2")
+    expect("--level kernels", done.returncode == 0 and place.text() == bad and "choices " not in done.stderr, done.stderr)
+    done = place.tune(table, "--level", "graph", "--json")
+    left = [x for x in place.text().splitlines() if " fuse.prologue " in x]
+    expect("--level graph", done.returncode == 0 and len(left) < len(wrong) / 2, place.text())
+    expect("bad choices go, nothing is put in", set(left) <= set(wrong) and json.loads(done.stdout)["written"], place.text())
+
+
 def test_options(place):
     place.clean()
     cost, best = plant(place, 11)
@@ -316,9 +334,10 @@ def test_interrupt(place):
     lines = []
     for line in process.stderr:
         lines.append(line)
-        if line.startswith("race 1") and "rung 2" in line:
+        if line.startswith("race 1") and "rung 4" in line:
             process.send_signal(signal.SIGINT)
     process.wait()
+    expect("what leads is written", kernels(place.text()), lines)
     expect("Ctrl-C", process.returncode == 130, (process.returncode, lines))
     done = call(mantou, "info", place.net, *arch)
     expect("the file can be read", done.returncode == 0 and "warning" not in done.stderr, done.stderr)
