@@ -99,8 +99,9 @@ t "unknown kind" 2 "did you mean 'llvm'" "$mantou" build --emit lvm "$net"
 t "unknown constant" 1 'widht' "$mantou" check -D widht=4 "$net"
 
 # ---- what is not built in says so
-t "tune" 1 'tuning is not built in' "$mantou" tune "$net"
-t "tune with options" 1 'tuning is not built in' "$mantou" tune "$net" --trials 5 --resume
+t "tune of a model that is not there" 1 "cannot read '.*none.net'" "$mantou" tune "$dir/none.net" --dry-run
+t "tune --dry-run" 0 ' variants of [1-9][0-9]* kernels' "$mantou" tune "$net" --trials 5 --dry-run
+t "tune: a time without a unit" 2 "'5' is no value for '--budget': needs a time such as 90s, 10m or 1h" "$mantou" tune "$net" --budget 5
 # ---- target cuda: text without CUDA, PTX and cubins where NVRTC is
 cuda="$mantou build --target cuda"
 t "cuda without an architecture" 2 'no device here to ask.*sm_90a' env MANTOU_LIBCUDA="$dir/none.so" $cuda --emit cuda "$net" -o -
