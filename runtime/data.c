@@ -44,15 +44,11 @@ rt_scratch_free(RtScratch *s)
 
 /* ---- parts of files */
 
-RtFile *
-rt_data_file(RtData *d, const char *path, RtError *e)
+static RtFile *
+data_keep(RtData *d, RtFile *f, const char *path, RtError *e)
 {
-	RtFile *f = rt_alloc(sizeof *f), **more;
+	RtFile **more;
 
-	if (!rt_file_map(f, path, e)) {
-		free(f);
-		return NULL;
-	}
 	more = realloc(d->file, sizeof *more * (size_t)(d->nfile + 1));
 	if (!more) {
 		rt_file_free(f);
@@ -64,6 +60,32 @@ rt_data_file(RtData *d, const char *path, RtError *e)
 	d->file[d->nfile++] = f;
 	d->mapped += f->mapped ? (int64_t)f->n : 0;
 	return f;
+}
+
+RtFile *
+rt_data_file(RtData *d, const char *path, RtError *e)
+{
+	RtFile *f = rt_alloc(sizeof *f);
+
+	if (rt_file_map(f, path, e))
+		return data_keep(d, f, path, e);
+	free(f);
+	return NULL;
+}
+
+RtFile *
+rt_data_stream(RtData *d, FILE *from, const char *name, bool *end, RtError *e)
+{
+	RtFile *f = rt_alloc(sizeof *f);
+	bool good = rt_npy_stream(from, &f->at, &f->n, end, e);
+
+	if (good && !*end) {
+		f->path = rt_printf("%s", name);
+		return data_keep(d, f, name, e);
+	}
+	free(f->at);
+	free(f);
+	return NULL;
 }
 
 static double

@@ -208,6 +208,8 @@ int rt_cpus(void);                            /* that this process may run on */
 /* ---------------------------------------------------------------- .npy (npy.c) */
 typedef struct RtNpy { int dtype; bool swap; int rank; int64_t shape[RT_MAX_RANK]; int64_t count; size_t data; /* byte where the elements begin */ } RtNpy;
 bool rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e); /* also checks that the elements are all there */
+/* The next array of a stream, malloc'd, also where it fails; end: there is none. */
+bool rt_npy_stream(FILE *f, uint8_t **at, size_t *n, bool *end, RtError *e);
 bool rt_npy_write(const char *path, int dtype, int rank, const int64_t *shape, const void *data, size_t bytes, RtError *e);
 
 /* ---------------------------------------------------------------- files that are read (data_file.c) */
@@ -260,6 +262,8 @@ bool rt_data_example(const RtData *d, RtScratch *s, int64_t epoch, int64_t examp
 void rt_data_touch(RtData *d, int64_t examples);             /* so many have been read: gives pages back where there are too many */
 /* For readers. A file that stays open with the set; NULL after rt_fail. */
 RtFile *rt_data_file(RtData *d, const char *path, RtError *e);
+/* The next .npy array of a stream. NULL after rt_fail, or at the stream's end: *end */
+RtFile *rt_data_stream(RtData *d, FILE *from, const char *name, bool *end, RtError *e);
 /* The next examples of input k: checked against its limit and type. f: where they stand; NULL: in memory. */
 bool rt_data_add(RtData *d, int k, const RtPart *part, const RtFile *f, RtError *e);
 /* ring.c: batches that threads make ready. */

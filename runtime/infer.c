@@ -4,7 +4,9 @@
  * the axis that follows N, whichever it is; an output that has none, or several, is one thing of a batch and cannot be
  * joined: several batches are an error then, before the first of them runs, unless it depends on no input. Inputs that
  * no output depends on may be left out, and are checked and unused where they are given. All outputs stand in memory
- * until the last batch is done. */
+ * until the last batch is done. Inputs and outputs called - are streams of .npy arrays on standard input and output: for
+ * each round one array of every such input, in the order of the options, then the outputs likewise, until the input ends.
+ * Files beside them are read in each round. */
 #include "host.h"
 
 #include <stdlib.h>
@@ -17,7 +19,13 @@ typedef struct Output {
 } Output;
 
 static bool
-infer_input(RtHost *h, const RtNamed *named, RtData *d, RtError *e)
+is_stream(const char *file)
+{
+	return strcmp(file, "-") == 0;
+}
+
+static bool
+infer_input(RtHost *h, const RtNamed *named, RtData *d, bool *end, RtError *e)
 {
 	const RtProgram *p = &h->program;
 	const char *names[RT_MAX_INPUTS], *near;
@@ -37,7 +45,9 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, RtError *e)
 	}
 	if (d->bytes[k])
 		return rt_fail(e, "input %s is given twice", named->name);
-	f = rt_data_file(d, named->file, e);
+	f = is_stream(named->file) ? rt_data_stream(d, stdin, "standard input", end, e) : rt_data_file(d, named->file, e);
+	if (!f && *end)
+		return false;
 	if (!f)
 		return rt_context(e, "input %s", named->name);
 	good = rt_npy_header(&a, f->at, f->n, e) || rt_context(e, "%s", f->path);
@@ -56,8 +66,9 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, RtError *e)
 	return good && rt_data_add(d, k, &part, f, e);
 }
 
+/* *end: the stream is at its end, where a round would begin. False then, and after rt_fail. */
 static bool
-infer_inputs(RtHost *h, RtData *d)
+infer_inputs(RtHost *h, RtData *d, bool *end)
 {
 	const RtProgram *p = &h->program;
 
@@ -67,9 +78,16 @@ infer_inputs(RtHost *h, RtData *d)
 	d->p = p;
 	d->what = "input";
 	d->examples = -1;
-	for (int i = 0; i < h->opt.ninput; i++)
-		if (!infer_input(h, &h->opt.input[i], d, &h->error))
+	for (int i = 0, streams = 0; i < h->opt.ninput; i++) {
+		if (!infer_input(h, &h->opt.input[i], d, end, &h->error)) {
+			if (*end && streams) {
+				*end = false;
+				return rt_fail(&h->error, "standard input ends before an array for input %s", h->opt.input[i].name);
+			}
 			return false;
+		}
+		streams += is_stream(h->opt.input[i].file);
+	}
 	for (int k = 0; k < p->ninput; k++)
 		if (p->input[k].infer && !d->bytes[k])
 			return d->examples == 0 ? rt_fail(&h->error, "the inputs hold no examples")
@@ -103,14 +121,17 @@ infer_outputs(RtHost *h, Output *out)
 		if (!out[i].r)
 			return rt_fail(&h->error, "the model has no output %s%s%s%s", h->opt.output[i].name, near ? "; did you mean " : n ? "" : ": it has none at all",
 			               near ? near : "", near ? "?" : "");
-		out[i].file = h->opt.output[i].file;
+		out[i].file = is_stream(h->opt.output[i].file) ? "/dev/stdout" : h->opt.output[i].file;
+		real[i] = NULL;
+		out[i].dtype = out[i].r->t.dtype == RT_F16 || out[i].r->t.dtype == RT_BF16 ? RT_F32 : out[i].r->t.dtype;
+		if (is_stream(h->opt.output[i].file))
+			continue;
 		if (!rt_out_try(out[i].file, &real[i], &h->error))
 			return rt_context(&h->error, "--output %s", h->opt.output[i].name);
 		for (int k = 0; k < i; k++)
 			if (real[i] && real[k] && strcmp(real[i], real[k]) == 0)
 				return rt_fail(&h->error, "outputs %s and %s are both to be written to %s",
 				               h->opt.output[k].name, h->opt.output[i].name, out[i].file);
-		out[i].dtype = out[i].r->t.dtype == RT_F16 || out[i].r->t.dtype == RT_BF16 ? RT_F32 : out[i].r->t.dtype;
 	}
 	return true;
 }
@@ -234,27 +255,65 @@ infer_write(RtHost *h, const Output *o)
 	                    (size_t)(o->outer * o->whole * rt_dtype[o->dtype].bytes), &h->error);
 }
 
+/* Once, before the first round runs. */
+static bool
+infer_prepare(RtHost *h)
+{
+	h->graph = &h->program.graph[RT_G_INFER];
+	return rt_host_memory(h, 0) && rt_host_init_state(h) && rt_checkpoint_weights(h, h->opt.weights, false);
+}
+
+/* All examples of d, and what becomes of them. */
+static bool
+infer_round(RtHost *h, RtData *d, Output *out, int64_t round)
+{
+	bool good = true;
+
+	for (int i = 0; i < h->opt.noutput && round > 0; i++)
+		if (!is_stream(h->opt.output[i].file))
+			return rt_fail(&h->error, "standard input holds more than one array, and output %s goes to a file; "
+			               "--output %s=- takes all", h->opt.output[i].name, h->opt.output[i].name);
+	for (int i = 0; good && i < h->opt.noutput; i++) {
+		out[i].done = 0;
+		good = infer_room(h, &out[i], d->examples);
+	}
+	good = good && (round > 0 || infer_prepare(h));
+	h->run.examples = d->examples;
+	h->data = d;
+	d->seed = h->run.seed;
+	for (int64_t first = 0; good && first < d->examples; first += h->program.batch)
+		good = infer_batch(h, d, first, out);
+	for (int i = 0; good && i < h->opt.noutput; i++)
+		good = infer_write(h, &out[i]);
+	for (int i = 0; i < h->opt.noutput; i++) {
+		free(out[i].at);
+		out[i].at = NULL;
+	}
+	return good;
+}
+
 int
 rt_infer(RtHost *h)
 {
 	Output out[RT_MAX_FILES] = {0};
-	RtData d = {0};
-	bool good = h->program.graph[RT_G_INFER].present || rt_fail(&h->error, "the model has no output");
+	bool good = h->program.graph[RT_G_INFER].present || rt_fail(&h->error, "the model has no output"), streams = false;
 
-	good = good && infer_outputs(h, out) && infer_inputs(h, &d);
-	for (int i = 0; good && i < h->opt.noutput; i++)
-		good = infer_room(h, &out[i], d.examples);
-	good = good && rt_host_memory(h, 0) && rt_host_init_state(h) && rt_checkpoint_weights(h, h->opt.weights, false);
-	h->run.examples = d.examples;
-	h->data = &d;
-	d.seed = h->run.seed;
-	h->graph = &h->program.graph[RT_G_INFER];
-	for (int64_t first = 0; good && first < d.examples; first += h->program.batch)
-		good = infer_batch(h, &d, first, out);
-	for (int i = 0; good && i < h->opt.noutput; i++)
-		good = infer_write(h, &out[i]);
-	for (int i = 0; i < h->opt.noutput; i++)
-		free(out[i].at);
-	rt_data_free(&d);
+	for (int i = 0; i < h->opt.ninput; i++)
+		streams = streams || is_stream(h->opt.input[i].file);
+	good = good && infer_outputs(h, out);
+	for (int64_t round = 0; good && (round == 0 || streams); round++) {
+		RtData d = {0};
+		bool end = false;
+
+		good = infer_inputs(h, &d, &end);
+		if (end && round == 0)
+			rt_fail(&h->error, "standard input is empty");
+		if (end && round > 0) {
+			rt_data_free(&d);
+			return 0;
+		}
+		good = good && infer_round(h, &d, out, round);
+		rt_data_free(&d);
+	}
 	return good ? 0 : rt_die(h);
 }

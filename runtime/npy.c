@@ -1,11 +1,15 @@
 /* npy.c: NumPy's .npy files, read and written (numpy.lib.format, versions 1.0, 2.0 and 3.0).
  *
- * In: a file's bytes, not trusted.   Out: element type, byte order, shape and where the elements begin.
+ * In: a file's bytes, or a stream of arrays, not trusted.   Out: element type, byte order, shape and where the elements begin.
  * The header is a Python dictionary of three known keys; a tiny scanner reads exactly that. Refused by name: Fortran order,
  * element types the language does not have, a shape that does not agree with the file's size, ranks above 8. */
 #include "host.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define NPY_HEAD_MAX ((size_t)1 << 20) /* bytes of a header in a stream */
 
 typedef struct Scan { const char *at, *end; } Scan;
 
@@ -144,8 +148,9 @@ npy_dictionary(RtNpy *h, Scan s, RtError *e)
 	return (have_descr && have_order && have_shape) || rt_fail(e, "bad header: descr, fortran_order or shape is missing");
 }
 
-bool
-rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e)
+/* All but whether the elements are there. */
+static bool
+npy_head(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e)
 {
 	size_t length, start;
 
@@ -165,10 +170,64 @@ rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e)
 	if (!npy_dictionary(h, (Scan){(const char *)file + start, (const char *)file + start + length}, e))
 		return false;
 	h->data = start + length;
+	return true;
+}
+
+bool
+rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e)
+{
+	if (!npy_head(h, file, bytes, e))
+		return false;
 	if ((uint64_t)(bytes - h->data) != (uint64_t)h->count * (uint64_t)rt_dtype[h->dtype].bytes)
 		return rt_fail(e, "%s: %lld elements of %s need %lld bytes, the file has %zu",
 		               (uint64_t)(bytes - h->data) < (uint64_t)h->count * (uint64_t)rt_dtype[h->dtype].bytes ? "truncated" : "wrong size",
 		               (long long)h->count, rt_dtype[h->dtype].name, (long long)h->count * rt_dtype[h->dtype].bytes, bytes - h->data);
+	return true;
+}
+
+/* Reads until there are `bytes` at *at, which grows. */
+static bool
+npy_fill(FILE *f, uint8_t **at, size_t *have, size_t bytes, RtError *e)
+{
+	uint8_t *more = realloc(*at, bytes + 1);
+
+	if (!more)
+		return rt_fail(e, "out of memory for %zu bytes", bytes);
+	*at = more;
+	*have += fread(*at + *have, 1, bytes - *have, f);
+	if (ferror(f))
+		return rt_fail(e, "cannot be read: %s", strerror(errno));
+	return *have == bytes || rt_fail(e, "ends within an array: %zu bytes of %zu", *have, bytes);
+}
+
+bool
+rt_npy_stream(FILE *f, uint8_t **at, size_t *n, bool *end, RtError *e)
+{
+	size_t have = 0, head;
+	uint64_t bytes;
+	RtNpy h;
+	int c = getc(f);
+
+	*at = NULL;
+	*n = 0;
+	*end = c == EOF && !ferror(f);
+	if (*end)
+		return true;
+	ungetc(c, f);
+	if (!npy_fill(f, at, &have, 12, e))
+		return false;
+	if (memcmp(*at, "\x93NUMPY", 6) != 0)
+		return rt_fail(e, "is no .npy array");
+	head = (*at)[6] == 1 ? 10 + ((*at)[8] | (size_t)(*at)[9] << 8)
+	                     : 12 + ((*at)[8] | (size_t)(*at)[9] << 8 | (size_t)(*at)[10] << 16 | (size_t)(*at)[11] << 24);
+	if (head < 12 || head > NPY_HEAD_MAX)
+		return rt_fail(e, "a header of %zu bytes", head);
+	if (!npy_fill(f, at, &have, head, e) || !npy_head(&h, *at, have, e))
+		return false;
+	bytes = (uint64_t)h.count * (uint64_t)rt_dtype[h.dtype].bytes;
+	if (!npy_fill(f, at, &have, head + (size_t)bytes, e))
+		return false;
+	*n = have;
 	return true;
 }
 
