@@ -49,6 +49,7 @@ struct Stmt {
 	Loc loc;
 	Names names;             /* ASSIGN, FOR; METRIC and OUTPUT one */
 	Args exprs;              /* RETURN: one or more, else one (OUTPUT: maybe none) */
+	Node *index;             /* METRIC and OUTPUT: what is put behind the name, or NULL */
 	Body body, other;        /* IF; FOR and REPEAT use body. An else-if is one statement in `other` */
 	Stmt *next;
 };

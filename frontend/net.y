@@ -121,10 +121,16 @@ stmt:
 	| METRIC NAME '=' expr {
 		$$ = stmt_new(p, S_METRIC, @2); $$->names = names_add(p, (Names){0}, $2, @2);
 		$$->exprs = args_add(p, (Args){0}, NULL, @4, $4); }
+	| METRIC NAME '[' expr ']' '=' expr {
+		$$ = stmt_new(p, S_METRIC, @2); $$->names = names_add(p, (Names){0}, $2, @2); $$->index = $4;
+		$$->exprs = args_add(p, (Args){0}, NULL, @7, $7); }
 	| OUTPUT NAME { $$ = stmt_new(p, S_OUTPUT, @2); $$->names = names_add(p, (Names){0}, $2, @2); }
 	| OUTPUT NAME '=' expr {
 		$$ = stmt_new(p, S_OUTPUT, @2); $$->names = names_add(p, (Names){0}, $2, @2);
 		$$->exprs = args_add(p, (Args){0}, NULL, @4, $4); }
+	| OUTPUT NAME '[' expr ']' '=' expr {
+		$$ = stmt_new(p, S_OUTPUT, @2); $$->names = names_add(p, (Names){0}, $2, @2); $$->index = $4;
+		$$->exprs = args_add(p, (Args){0}, NULL, @7, $7); }
 	| REQUIRE expr { $$ = stmt_new(p, S_REQUIRE, @1); $$->exprs = args_add(p, (Args){0}, NULL, @2, $2); }
 	| error {
 		$$ = stmt_new(p, S_ERROR, @1);

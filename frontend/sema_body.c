@@ -339,21 +339,51 @@ is_new(Sema *s, const char *what, const Name *n, const Var *at, uint32_t count)
 	return true;
 }
 
+/* The name of a metric or output: NAME, or NAME[value] with the number or word behind it, so that turns of a loop and
+ * calls of a block give results of their own. False after an error. */
+static bool
+given_name(Sema *s, const char *what, const Stmt *st, Name *out)
+{
+	const char *text = "";
+	Value v;
+
+	*out = *st->names.first;
+	if (!st->index)
+		return true;
+	v = sema_eval(s, st->index);
+	if (value_is_broken(&v) || (v.kind == V_INT && sema_follows_n(s, st->index->loc, what, &v)))
+		return false;
+	if (v.kind == V_INT && v.i >= 0)
+		text = arena_printf(s->arena, "%lld", (long long)v.i);
+	else if (v.kind == V_STR)
+		text = v.s;
+	if (!*text || text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")]) {
+		sema_error(s, st->index->loc, "behind the name of a %s comes an integer, 0 or more, or a word of letters, digits and _, here %s",
+		           what, value_kind_name(&v));
+		return false;
+	}
+	out->name = intern(s->arena, arena_printf(s->arena, "%s%s", out->name, text));
+	return true;
+}
+
 static void
 run_metric(Sema *s, const Stmt *st)
 {
 	Node *n = st->exprs.first->value;
 	Value v = sema_eval(s, n);
+	Name name;
 
-	if (!is_score(s, "metric", n->loc, &v) || !is_new(s, "metric", st->names.first, s->metric.at, s->metric.n))
+	if (!is_score(s, "metric", n->loc, &v) || !given_name(s, "metric", st, &name)
+	    || !is_new(s, "metric", &name, s->metric.at, s->metric.n))
 		return;
-	vec_push(s->arena, &s->metric, ((Var){.name = st->names.first->name, .v = v, .loc = st->loc}));
+	vec_push(s->arena, &s->metric, ((Var){.name = name.name, .v = v, .loc = st->loc}));
 }
 
 static void
 run_output(Sema *s, const Stmt *st)
 {
 	const Name *name = st->names.first;
+	Name given;
 	Node alone = {.kind = N_NAME, .s = name->name, .loc = name->loc};
 	const Node *n = st->exprs.first ? st->exprs.first->value : &alone;
 	Value v = sema_eval(s, n);
@@ -364,8 +394,8 @@ run_output(Sema *s, const Stmt *st)
 		sema_error(s, n->loc, "an output is a tensor, here %s", value_kind_name(&v));
 		return;
 	}
-	if (is_new(s, "output", name, s->output.at, s->output.n))
-		vec_push(s->arena, &s->output, ((Var){.name = name->name, .v = v, .loc = st->loc}));
+	if (given_name(s, "output", st, &given) && is_new(s, "output", &given, s->output.at, s->output.n))
+		vec_push(s->arena, &s->output, ((Var){.name = given.name, .v = v, .loc = st->loc}));
 }
 
 void
