@@ -256,6 +256,7 @@ rt_data_free(RtData *d)
 
 static const struct { const char *kind; RtReadFn *read; } data_readers[] = {
 	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens}, {"csv", rt_read_csv},
+	{"images", rt_read_images},
 };
 
 /* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so of. */
@@ -278,13 +279,15 @@ data_read(RtData *d, const RtOptions *o, RtError *e)
 	for (int i = 0; i < RT_COUNT(data_readers); i++) {
 		if (strcmp(data_readers[i].kind, r->kind) != 0)
 			continue;
+		if (!data_readers[i].read)
+			return rt_fail(e, "the reader %s is not linked into this program", r->kind);
 		if (!(d->train ? r->ntrain : r->ntest))
 			return rt_fail(e, "the reader %s names no %s files", r->kind, d->what);
 		if (!data_readers[i].read(d, folder, d->train ? r->train : r->test, d->train ? r->ntrain : r->ntest, e))
 			return rt_context(e, "%s data", d->what);
 		return d->examples > 0 || rt_fail(e, "%s data: there are no examples in the files", d->what);
 	}
-	return rt_fail(e, "the reader %s (folders of JPEG and PNG files) is not in this version; convert the images to .npy and use the reader npy", r->kind);
+	return rt_fail(e, "there is no reader %s", r->kind);
 }
 
 bool

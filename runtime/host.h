@@ -240,6 +240,8 @@ struct RtData {
 /* A reader opens the files of one set and says where its examples are. */
 typedef bool RtReadFn(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e);
 RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens, rt_read_csv;
+/* In librtimages.a, which is linked where the model's reader needs it. */
+RtReadFn rt_read_images __attribute__((weak));
 bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
 bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
 void rt_data_free(RtData *d);
