@@ -4,8 +4,8 @@
  * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
  * Nothing in it depends on time or on names: the same state makes the same bytes.
  * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment
- * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever
- * fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
+ * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~, which
+ * is said, unless --overwrite is given. Whatever fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
  * on the run holds FILE.lock. */
 #define _GNU_SOURCE
 #include "host.h"
@@ -188,11 +188,12 @@ checkpoint_keep(RtHost *h, const RtSave *to)
 {
 	RtOut out;
 	char *old;
-	bool good;
+	bool good, again;
 
-	if (!checkpoint_foreign(h, to))
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
 	old = rt_printf("%s~", to->path);
+	again = access(old, F_OK) == 0;
 	good = rt_out_open(&out, old, &h->error);
 	if (good && unlink(out.temporary) == 0 && link(to->path, out.temporary) == 0) {
 		good = rt_out_end(&out, true, &h->error);
@@ -202,6 +203,11 @@ checkpoint_keep(RtHost *h, const RtSave *to)
 	}
 	if (!good)
 		rt_context(&h->error, "%s is there already and cannot be renamed to %s", to->path, old);
+	if (good && !h->opt.quiet) {
+		rt_progress_clear(h);
+		fprintf(stderr, "note: %s was not this run's: it is kept as %s%s; --overwrite would replace it\n", to->path, old,
+		        again ? ", in place of what that was" : "");
+	}
 	free(old);
 	return good;
 }
@@ -275,7 +281,7 @@ checkpoint_take(RtHost *h, const char *given, RtSave *to)
 	if (!rt_lock_take(&to->lock, to->path, &h->error))
 		return rt_context(&h->error, "cannot save %s", to->path) || rt_hint(&h->error, save_other);
 	rt_out_clean(to->path);                  /* only now: a run that is turned away touches nothing */
-	if (!checkpoint_foreign(h, to))
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
 	old = rt_printf("%s~", to->path);
 	good = rt_out_try(old, NULL, &h->error)

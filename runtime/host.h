@@ -103,6 +103,8 @@ typedef enum RtResultKind {
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
+/* What a kernel stores; infinities: it may hold some by what it is made of */
+typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
@@ -110,7 +112,8 @@ typedef struct RtRow {          /* one kernel call */
 	RtMap *map; int32_t nmap;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
-	bool check, once, shares;
+	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
+	RtMade *made; int32_t nmade;
 } RtRow;
 typedef struct RtGraph {
 	const char *name;
@@ -173,7 +176,7 @@ typedef struct RtOptions {
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling;
-	bool partial, replan, no_save, no_eval, allow_nan, synthetic, quiet, json;
+	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool has_seed;
@@ -385,6 +388,7 @@ bool rt_host_init_state(RtHost *h);                     /* initial values of eve
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
+char *rt_not_finite(RtHost *h);                         /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
 double rt_rate_at(const RtHost *h, int64_t step);
 bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset; false after rt_fail */
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */

@@ -255,6 +255,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
 			return RT_FAULT;
+		if (r->loss && rt_loss(run, g->scalar_offset[g->loss], g->scalar_dtype[g->loss]) != RT_OK)
+			return RT_NOT_FINITE;
 	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
@@ -401,8 +403,9 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			continue;
 		}
 		if (op->shards) {
-			for (run->micro = run->shard; run->micro < run->shard_end && status == RT_OK; run->micro++)
-				status = loop_range(h, l, at + 1, op->end);
+			for (run->micro = run->shard; run->micro < run->shard_end; run->micro++)
+				if ((status = loop_range(h, l, at + 1, op->end)) != RT_OK)
+					return status;
 			run->micro = op->count - 1;
 		} else if (op->counted) {
 			for (int64_t i = 0; i < op->count && status == RT_OK; i++) {

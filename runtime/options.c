@@ -224,6 +224,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--epochs and --steps%s%s", " exclude each other", "");
 	if (o->save && o->no_save)
 		return options_wrong(o, "--save and --no-save%s%s", " exclude each other", "");
+	if (o->overwrite && o->no_save)
+		return options_wrong(o, "--overwrite and --no-save%s%s", " exclude each other", "");
 	if (o->weights && o->resume)
 		return options_wrong(o, "--weights and --resume%s%s", " exclude each other", "");
 	if (o->data && o->synthetic)

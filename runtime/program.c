@@ -239,6 +239,22 @@ program_maps(RtRow *r, const Json *list)
 	return true;
 }
 
+static bool
+program_made(RtRow *r, const Json *list, RtError *e)
+{
+	r->made = rt_alloc(sizeof *r->made * (size_t)(list ? list->n : 0));
+	for (const Json *o = list ? list->child : NULL; o; o = o->next) {
+		RtMade *m = &r->made[r->nmade++];
+
+		if (!program_shape(&m->t, o, e))
+			return false;
+		m->layer = rt_json_str(o, "name", "");
+		m->where = rt_json_str(o, "where", "");
+		m->infinities = rt_json_bool(o, "infinities", false);
+	}
+	return true;
+}
+
 bool
 rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 {
@@ -268,6 +284,9 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->check = rt_json_bool(o, "check", false);
 		r->once = rt_json_bool(o, "once", false);
 		r->shares = rt_json_bool(o, "shares", false);
+		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
+		if (!program_made(r, rt_json_get(o, "made"), e))
+			return false;
 		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
 	}

@@ -168,9 +168,11 @@ train_last(const RtHost *h)
 static void
 train_not_finite(RtHost *h)
 {
-	char *last = train_last(h);
+	char *last = train_last(h), *first = rt_not_finite(h);
 
-	rt_fail(&h->error, "the loss of step %lld is %g; %s; --allow-nan would go on", (long long)h->run.step, h->last_loss, last);
+	rt_fail(&h->error, "the loss of step %lld is %s%s%s; %s; --allow-nan would go on", (long long)h->run.step,
+	        isnan(h->last_loss) ? "nan" : h->last_loss > 0 ? "inf" : "-inf", first ? ": " : "", first ? first : "", last);
+	free(first);
 	free(last);
 }
 

@@ -399,6 +399,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 		error = c.error;
 	if (!error) {
 		ks.scratch_bytes = m->scratch_bytes;
+		program_mark_loss(m, &ks, a);
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "json")) {
 			buf_put(out, json.at, json.n);
