@@ -155,6 +155,7 @@ link_program(Arena *a, const LinkOptions *o)
 	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL, *cuda = beside(a, o->argv0, "librtcuda.a");
 	const char *race = o->race ? beside(a, o->argv0, "librtrace.a") : NULL;
 	const char *images = o->images ? beside(a, o->argv0, "librtimages.a") : NULL;
+	const char *comm = o->distribute ? beside(a, o->argv0, "librtcomm.a") : NULL;
 	int ncc, n = 0, shared;
 	const char **cc = compiler_words(a, &ncc), **argv = arena_array(a, const char *, o->nobject + ncc + 32), *error;
 
@@ -164,6 +165,8 @@ link_program(Arena *a, const LinkOptions *o)
 		return "the archive librtrace.a (the command race) is not beside librt.a";
 	if (o->images && !images)
 		return "the archive librtimages.a (reads JPEG and PNG) is not beside librt.a";
+	if (o->distribute && !comm)
+		return "the archive librtcomm.a (several processes) is not beside librt.a";
 	if (o->gzip && !gz)
 		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
 	if ((error = write_stub(a, o)))
@@ -186,6 +189,10 @@ link_program(Arena *a, const LinkOptions *o)
 	}
 	if (cuda)                                      /* what no image refers to stays out */
 		argv[n++] = cuda;
+	if (comm) {
+		argv[n++] = "-Wl,-u,rt_comm";
+		argv[n++] = comm;
+	}
 	if (race)
 		argv[n++] = race;
 	argv[n++] = rt;
@@ -196,7 +203,7 @@ link_program(Arena *a, const LinkOptions *o)
 	argv[n++] = "-fsanitize=address,undefined"; /* the archive was built with it as this program was */
 #endif
 	argv[n++] = "-lm";
-	if (cuda)
+	if (cuda || comm)
 		argv[n++] = "-ldl";
 	argv[n++] = "-pthread";
 	argv[n++] = "-static-libgcc";

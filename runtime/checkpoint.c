@@ -8,7 +8,7 @@
  * is said, unless --overwrite is given. Whatever fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
  * on the run holds FILE.lock. */
 #define _GNU_SOURCE
-#include "host.h"
+#include "comm.h"
 
 #include <errno.h>
 #include <math.h>
@@ -327,6 +327,22 @@ rt_checkpoint_end(RtHost *h)
 
 /* ---- loading */
 
+/* The file; of several processes rank 0 reads it, and the others have its bytes. */
+static bool
+checkpoint_read(RtHost *h, RtFile *f, const char *path, RtError *e)
+{
+	bool good;
+
+	if (h->ranks == 1)
+		return rt_file_read(f, path, e);
+	*f = (RtFile){.path = NULL};
+	good = h->rank != 0 || rt_file_read(f, path, e);
+	if (!h->comm->agree(h, good, ""))
+		return false;
+	h->comm->share(h, (void **)&f->at, &f->n);
+	return true;
+}
+
 static const RtStEntry *
 checkpoint_find(const RtSt *s, const char *name)
 {
@@ -425,7 +441,7 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 	RtError *e = &h->error;
 	RtFile f;
 	RtSt st = {0};
-	bool good = rt_file_read(&f, path, e);
+	bool good = checkpoint_read(h, &f, path, e);
 
 	if (!good)
 		return false;
@@ -588,7 +604,7 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	struct stat info;
 	bool good;
 
-	if (!rt_file_read(&f, path, e))
+	if (!checkpoint_read(h, &f, path, e))
 		return false;
 	good = rt_st_parse(&st, f.at, f.n, e);
 	if (good && (!checkpoint_meta_int(&st, "step", &r->step) || !checkpoint_meta_int(&st, "seed", &r->seed)

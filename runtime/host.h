@@ -179,6 +179,7 @@ typedef struct RtOptions {
 	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
+	bool alone; int64_t silence;                /* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool has_seed;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
 } RtOptions;
@@ -260,7 +261,8 @@ bool rt_data_add(RtData *d, int k, const RtPart *part, const RtFile *f, RtError 
 typedef struct RtRing RtRing;
 /* What follows an epoch's last batch: nothing, the next epoch, the same again. */
 typedef enum RtAfter { RT_AFTER_NOTHING, RT_AFTER_EPOCH, RT_AFTER_WRAP } RtAfter;
-typedef struct RtCourse { int64_t seed, batch, batches; bool shuffle; RtAfter after; } RtCourse;
+/* per: 0, or of so many in a row those from lo to below hi are taken */
+typedef struct RtCourse { int64_t seed, batch, batches, per, lo, hi; bool shuffle; RtAfter after; } RtCourse;
 RtRing *rt_ring_new(RtData *d, const RtCourse *c, RtError *e);
 /* Waits for a batch, which stays until the next call; n: its examples. False after rt_fail, with what its first bad example says. */
 bool rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, RtError *e);
@@ -313,17 +315,28 @@ typedef struct RtDevice {
 typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
 typedef struct RtSpan { int64_t at, n; int dtype; } RtSpan; /* elements of one state, at a byte of the range */
 enum { RT_MAX_NODES = 128 };
+typedef struct RtPieces { int64_t lo, hi; RtNode *node; int n; int64_t slot; } RtPieces; /* of a rank; slot: of the first among those that arrive */
 typedef struct RtSums {
 	int64_t shards, lo, hi;                     /* in all; those of this process are [lo, hi) */
 	int64_t begin, bytes;                       /* the states of kind grad in the arena */
 	RtSpan *part; int64_t npart;
 	RtNode node[RT_MAX_NODES]; int nnode;       /* complete, of this process's shards so far, from the left */
 	uint8_t *room[RT_MAX_NODES]; int deepest;   /* where their sums stand; the last one's behind the last shard in the arena */
+	int64_t joined;                             /* the step whose sums have been joined last; -1 */
+	uint8_t *in; int64_t width;                 /* of several processes: room for what arrives, bytes of a part of a chunk */
+	struct RtMsg *msg;
+	RtPieces *rank;                             /* by rank */
+	struct RtVote *vote;                        /* by rank */
 } RtSums;
 /* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
 bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
 void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
+/* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
+int rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out);
+/* This process met a fault, or its own loop ended with one, before the step's sums were joined: the others hear of it. RT_FAULT, with
+ * the lowest shard's fault in the arena. */
+int64_t rt_sums_fault(RtHost *h);
 
 struct RtHost {
 	const RtImage *const *images; int nimages;
@@ -337,6 +350,11 @@ struct RtHost {
 	RtSums sums;
 	RtThreads *threads;
 	RtPace pace[RT_M_EVAL + 1];
+	const struct RtComm *comm;                  /* several processes (comm.h); NULL: linked without */
+	int rank, ranks;                            /* of this process, of all: 0, 1 alone */
+	bool agreed;                                /* h->error is known to all ranks, and the same */
+	FILE *err;                                  /* of several processes: stderr as it was, for what ends the job */
+	int stop;                                   /* of several processes: the signal that all have agreed to stop for */
 	bool profiles;                              /* kernels are timed one by one: the number of threads stays */
 	uint8_t **scratch;                          /* by thread */
 	RtError error;
@@ -357,6 +375,7 @@ struct RtHost {
 	pthread_mutex_t lock;
 	double sum[RT_MAX_RESULTS], weight;         /* of the epoch or evaluation */
 	int64_t drained;                            /* records */
+	RtRecord *kept; int64_t nkept;              /* of an evaluation by several processes: this one's; NULL */
 	int64_t last_step; double last_loss;
 	FILE *log; int log_error;                   /* errno of the first line that could not be written, 0 */
 	/* stopping and saving */
@@ -392,6 +411,7 @@ char *rt_not_finite(RtHost *h);                         /* after RT_NOT_FINITE: 
 double rt_rate_at(const RtHost *h, int64_t step);
 bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset; false after rt_fail */
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
+int rt_stops(const RtHost *h);                          /* the signal that ends this run; 0: none */
 void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */
 /* checkpoint.c, safetensors.c */

@@ -305,7 +305,7 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 {
 	int status;
 
-	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .sink = -2,
+	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .silence = -1, .sink = -2,
 	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
 	if (argc < 2) {
 		fprintf(stderr, "usage: %s train|eval|infer|bench|info [options]; `%s --help` says more\n", o->program, o->program);

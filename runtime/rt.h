@@ -74,6 +74,24 @@ int64_t rt_poll(RtRun *run);                    /* RT_OK or RT_STOPPED; called w
 int64_t rt_merge(RtRun *run);                   /* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
 int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
 
+/* ---- kernels in C
+ *
+ * What kernels of target cpu call where an algorithm is no loop nest. buf: the op's operands, then its results, row-major;
+ * NULL: not there, or not wanted. Tasks [t0, t1) are lines, entries or planes. scratch: of this thread, as many bytes as the
+ * function beside says. Sums have one order, whatever the tasks. */
+typedef void RtCall(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint8_t *scratch);
+typedef struct RtOrder { int64_t dtype, n, inner, count, descending; } RtOrder; /* x [outer, n, inner]: a task is a line */
+typedef struct RtNms { int64_t box_dtype, score_dtype, group_dtype /* 0: none */, boxes, count; double iou, least; } RtNms;
+typedef struct RtRoi { int64_t dtype, box_dtype, channels, height, width, regions, rows, columns, samples, aligned; double scale; } RtRoi;
+RtCall rt_order;         /* (x, index i32 [outer, count, inner]) */
+RtCall rt_nms;           /* (boxes, scores, group, index i32, keep bool): a task is an entry of the leading axes */
+RtCall rt_roi_align;     /* (x, boxes, y): a task is a region */
+RtCall rt_roi_align_dx;  /* (g, boxes, dx): a task is a plane of an example */
+enum { RT_ITEM = 16, RT_PLACE = 32 };
+static inline int64_t rt_order_scratch(int64_t n) { return 2 * RT_ITEM * n; }
+static inline int64_t rt_nms_scratch(int64_t boxes, int64_t count) { return 2 * RT_ITEM * boxes + 48 * count; }
+static inline int64_t rt_roi_scratch(int64_t rows, int64_t columns, int64_t samples, int64_t plane) { return RT_PLACE * (rows + columns) * samples + 8 * plane; }
+
 /* ---- devices
  *
  * A kernel of a device takes (char *arena, long long n, long long off[0], ...) and is right for any number of blocks. 256 bytes in front of the device's

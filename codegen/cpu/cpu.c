@@ -204,6 +204,12 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 			return NULL;
 		}
 	}
+	if (special && calls_op((OpKind)special->kind)) {
+		const char *why = calls_select(g, special);
+
+		if (why)
+			return why;
+	}
 	if (special)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract)

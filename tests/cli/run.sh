@@ -819,7 +819,7 @@ t "explain an unknown layer" 1 "did you mean 'dense0'" "$mantou" explain "$net" 
 t "ops" 0 '^conv2d\(' "$mantou" ops
 t "ops NAME" 0 'gradient' "$mantou" ops conv2d
 t "ops misspelt" 1 "did you mean 'conv2d'" "$mantou" ops conv2
-t "ops not yet" 1 "'resize' is not there yet" "$mantou" ops resize
+t "ops not yet" 1 "'unfold' is not there yet" "$mantou" ops unfold
 # every kind of name, with its arguments, defaults and an example
 while read -r name pattern; do t "ops $name" 0 "$pattern" "$mantou" ops $name; done <<-'END'
 	conv2d ^conv2d\(x, channels, k, stride=1
@@ -857,7 +857,7 @@ while read -r name pattern; do t "ops $name" 1 "$pattern" "$mantou" ops $name; d
 	SGD did you mean 'sgd'
 	CosineAnnealingLR did you mean 'cosine'
 	batch_size did you mean 'batch'
-	topk 'topk' is not there yet
+	conv_3d 'conv_3d' is not there yet
 	xyzzy mantou ops lists all names
 END
 t "ops NAME --json" 0 '' "$mantou" ops zeros --json
