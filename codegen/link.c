@@ -184,7 +184,7 @@ link_program(Arena *a, const LinkOptions *o)
 		argv[n++] = gz;
 	}
 	if (images) {
-		argv[n++] = "-Wl,-u,rt_read_images";
+		argv[n++] = "-Wl,-u,rt_read_images,-u,rt_read_coco";
 		argv[n++] = images;
 	}
 	if (cuda)                                      /* what no image refers to stays out */

@@ -808,7 +808,7 @@ meets_pictures(const Module *m)
 {
 	const Setting *r = setting(m, "data.reader");
 
-	return r && r->s && !strcmp(r->s, "images");
+	return r && r->s && (!strcmp(r->s, "images") || !strcmp(r->s, "coco"));
 }
 
 /* Objects, the stub and what the linker makes of them lie in a folder of their own, beside the output or, for a device

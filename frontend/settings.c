@@ -31,6 +31,8 @@ static const SpecRow specs[] = {
 	{"reader", "npy", "train:F test:F"},
 	{"reader", "csv", "train:F test:F header:B=true columns:m=none delimiter:D=\",\""},
 	{"reader", "images", "train:F test:F size:Z resize:i=none crop:c=none ratio:A=[0.75,1.3333333] flip:B=false"},
+	{"reader", "coco", "train:F test:F images:F size:Z boxes:I flip:B=false"},
+	{"reader", "skipgram", "train:F test:f=none words:I window:I=5 negatives:I=5 sample:P=1e-3 min_count:I=5"},
 	{"reader", "tokens", "train:F test:F length:I"},
 	{"reader", "synthetic", "examples:I=1024"},
 	{"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},
@@ -662,7 +664,7 @@ check_elements(Sema *s, const char *reader, int k, int64_t want, const char *wha
 
 	for (int i = 0; i < k && in; i++)
 		in = in->next;
-	if (!in || (uint32_t)k >= g->input.n || s->model->inputs.n != 2)
+	if (!in || (uint32_t)k >= g->input.n)
 		return;
 	has = type_elements(val_type(g, g->input.at[k].v)) / s->batch;
 	if (has != want) {
@@ -742,6 +744,22 @@ settings_check_inputs(Sema *s)
 		check_count(s, name, "gives inputs", 2);
 		for (int k = 0; k < 2; k++)
 			check_elements(s, name, k, setting_arg(r, "length")->i, k ? "the window's targets" : "the window's ids");
+	} else if (!strcmp(name, "coco")) {
+		int64_t most = setting_arg(r, "boxes")->i;
+
+		check_count(s, name, "gives inputs", 3);
+		check_pictures(s, name, setting_arg(r, "size"), NULL);
+		check_elements(s, name, 1, 4 * most, "boxes [boxes, 4]");
+		check_elements(s, name, 2, most, "labels of the boxes");
+		if (setting_arg(r, "images")->nargs > 2)
+			sema_error(s, s->reader_loc, "data.reader: coco: images names %d folders, needs one, or one for training and one for the test set",
+			           setting_arg(r, "images")->nargs);
+	} else if (!strcmp(name, "skipgram")) {
+		check_count(s, name, "gives inputs", 4);
+		check_elements(s, name, 0, 1, "the word in the middle");
+		check_elements(s, name, 1, 2 * setting_arg(r, "window")->i, "its neighbours, 2 * window");
+		check_elements(s, name, 2, 1, "how many neighbours there are");
+		check_elements(s, name, 3, setting_arg(r, "negatives")->i, "negatives");
 	} else if (!strcmp(name, "images")) {
 		check_count(s, name, "gives inputs", 2);
 		check_pictures(s, name, setting_arg(r, "size"), setting_arg(r, "resize"));

@@ -256,7 +256,7 @@ rt_data_free(RtData *d)
 
 static const struct { const char *kind; RtReadFn *read; } data_readers[] = {
 	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens}, {"csv", rt_read_csv},
-	{"images", rt_read_images},
+	{"images", rt_read_images}, {"coco", rt_read_coco}, {"skipgram", rt_read_skipgram},
 };
 
 /* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so of. */
@@ -303,6 +303,9 @@ rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtEr
 		*d = (RtData){.p = p, .what = train ? "training" : "test", .train = train, .seed = seed};
 		good = strcmp(r->kind, "none") == 0 ? rt_fail(e, "the model has no data block; add one, or use --synthetic") : data_read(d, o, e);
 	}
+	if (good && train && o->words)
+		good = d->words ? d->words(d, o->words, e) || rt_context(e, "--words")
+		       : rt_fail(e, "--words writes the vocabulary of the reader skipgram, and the set has another");
 	if (good)
 		d->readers = data_threads(d, o);
 	else

@@ -12,15 +12,13 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-enum { IMAGES_CHECK = 10000, IMAGES_HEAD = 32768, IMAGES_BRACES = 100000 };
+enum { IMAGES_CHECK = 10000, IMAGES_BRACES = 100000 };
 
 /* name: a path, or that within a shard; class: where its name decides, then label does. */
 typedef struct Image { char *name; const char *class; int64_t label; const RtFile *shard; size_t offset, bytes; } Image;
@@ -379,28 +377,11 @@ images_labels(const RtData *d, Images *v, RtError *e)
 static bool
 images_head(const Image *x, RtScratch *s, RtError *e)
 {
-	const uint8_t *at = x->shard ? x->shard->at + x->offset : NULL;
-	size_t n = x->bytes < IMAGES_HEAD ? x->bytes : IMAGES_HEAD;
-	int width, height, fd;
+	int width, height;
 
-	if (!x->shard) {
-		uint8_t *room = rt_scratch(s, 0, IMAGES_HEAD);
-		ssize_t k;
-
-		fd = room ? open(x->name, O_RDONLY | O_CLOEXEC) : -1;
-		k = fd >= 0 ? read(fd, room, IMAGES_HEAD) : -1;
-		if (k < 0)
-			rt_fail(e, "%s: %s", x->name, strerror(errno));
-		if (fd >= 0)
-			close(fd);
-		if (k < 0)
-			return false;
-		at = room;
-		n = (size_t)k;
-	}
-	if (rt_picture_size(at, n, &width, &height, e))
-		return true;
-	return x->shard ? rt_context(e, "%s: %s", x->shard->path, x->name) : rt_context(e, "%s", x->name);
+	if (!x->shard)
+		return rt_picture_head(x->name, s, e) || rt_context(e, "%s", x->name);
+	return rt_picture_size(x->shard->at + x->offset, x->bytes, &width, &height, e) || rt_context(e, "%s: %s", x->shard->path, x->name);
 }
 
 /* ---- one example */

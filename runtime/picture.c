@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PICTURE_PIXELS = 1 << 27, PICTURE_SCANS = 500 };
+enum { PICTURE_PIXELS = 1 << 27, PICTURE_SCANS = 500, PICTURE_HEAD = 32768 };
 
 static bool
 picture_fits(int64_t width, int64_t height, RtError *e)
@@ -123,6 +123,19 @@ rt_picture_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, R
 	}
 	close(fd);
 	return room || rt_fail(e, "out of memory (%lld bytes)", (long long)st.st_size);
+}
+
+bool
+rt_picture_head(const char *path, RtScratch *s, RtError *e)
+{
+	uint8_t *room = rt_scratch(s, 0, PICTURE_HEAD);
+	int fd = open(path, O_RDONLY | O_CLOEXEC), width, height;
+	ssize_t k = fd >= 0 && room ? read(fd, room, PICTURE_HEAD) : -1;
+	int why = errno;
+
+	if (fd >= 0)
+		close(fd);
+	return k < 0 ? rt_fail(e, "%s", room ? strerror(why) : "out of memory") : rt_picture_size(room, (size_t)k, &width, &height, e);
 }
 
 /* ---- JPEG */

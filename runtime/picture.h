@@ -16,6 +16,8 @@ bool rt_picture_decode(const uint8_t *file, size_t n, int channels, RtScratch *s
 /* A box of the picture is scaled to width x height; of that a window goes to out, channel by channel, mirrored where flip says so.
  * Uses scratch 2 to 4. */
 bool rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox window, bool flip, RtScratch *s, uint8_t *out, RtError *e);
+/* What the first bytes of a file say. */
+bool rt_picture_head(const char *path, RtScratch *s, RtError *e);
 /* The file into scratch 0. */
 bool rt_picture_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, RtError *e);
 #endif
