@@ -93,7 +93,7 @@ void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat)
 
 typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
 /* SUM: of an evaluation's batches, in no checkpoint */
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM } RtStateKind;
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 /* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only */
 typedef enum RtResultKind {
@@ -135,8 +135,13 @@ typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the 
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
-typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
-typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, factor; int64_t warmup_steps; double *at; int nat; } RtRate;
+typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP, RT_RATE_ONE_CYCLE } RtRateKind;
+typedef struct RtRate {
+	RtRateKind kind;
+	double rate, from, peak, to, power, warmup_epochs, warmup_steps, factor, pct_start, div_factor, final_div_factor;
+	bool three_phase, straight;                 /* of one_cycle */
+	double *at; int nat;
+} RtRate;
 typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
 
 typedef struct RtProgram {
@@ -170,6 +175,7 @@ bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 /* ---------------------------------------------------------------- options (options.c) */
 typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
 #define RT_MAX_FILES 64
+#define RT_MAX_SETTINGS 32
 typedef struct RtNamed { const char *name, *file; } RtNamed;
 typedef struct RtOptions {
 	RtCommand command;
@@ -182,6 +188,7 @@ typedef struct RtOptions {
 	bool alone; int64_t silence;                /* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool has_seed;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
+	const char *rate, *set[RT_MAX_SETTINGS]; int nset; /* --set: NAME=VALUE */
 } RtOptions;
 /* Exit status, or -1 to go on. Prints help, version and usage errors. */
 int rt_options_read(RtOptions *o, int argc, char **argv);
@@ -298,6 +305,8 @@ typedef struct RtBest {
 	int64_t worse, judged;                      /* the evaluations since then; the step of the last, -1 */
 	RtSave save;
 } RtBest;
+/* A number that a run may set (settings.c): of the rate, or of a state, -1. set: it is not the program's own */
+typedef struct RtSetting { const char *name; double *rate; int state; double value; bool set; } RtSetting;
 typedef struct RtHost RtHost;
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
@@ -386,6 +395,7 @@ struct RtHost {
 	RtSave save;
 	dev_t resumed_dev; ino_t resumed_ino; bool resumed;
 	RtBest best;
+	RtSetting setting[RT_MAX_SETTINGS]; int nsetting;
 	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
 	int64_t epoch_from;                         /* and its first step of it */
@@ -404,6 +414,8 @@ int64_t rt_peak_rss(void);
 void rt_host_touch(RtHost *h);                          /* has the system find the arena's memory, by all threads at once; all zeros after it */
 /* init.c */
 bool rt_host_init_state(RtHost *h);                     /* initial values of everything; the arena is new */
+void rt_host_init_average(RtHost *h, int state);        /* an average is its parameter */
+int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that state NAME.average is the mean of, -1 */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
@@ -438,6 +450,13 @@ bool rt_best_judge(RtHost *h, const double *mean, int64_t epoch); /* after an ev
 bool rt_best_over(const RtHost *h);                     /* --stop-after-worse ends the run */
 void rt_best_write(const RtHost *h, FILE *f);           /* into a checkpoint's metadata */
 void rt_best_read(RtHost *h, const Json *meta);
+/* settings.c: --rate, --set */
+bool rt_settings_prepare(RtHost *h);                    /* what may be set, and what the command line sets; false after rt_fail */
+void rt_settings_apply(RtHost *h);                      /* into the rate, and the states in the arena */
+bool rt_settings_any(const RtHost *h);                  /* one is not the program's own */
+void rt_settings_meta(const RtHost *h, FILE *f);        /* into a checkpoint's metadata */
+void rt_settings_resume(RtHost *h, const Json *meta, int64_t step); /* from there */
+void rt_settings_json(const RtHost *h, FILE *f);
 /* progress.c */
 void rt_progress_draw(RtHost *h);
 void rt_progress_clear(RtHost *h);

@@ -154,6 +154,24 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 
 /* ---- rate */
 
+/* PyTorch's OneCycleLR at step t of T: phases of [end, from, to], each walked from the end of the one before. */
+static double
+rate_one_cycle(const RtRate *r, double t, double total)
+{
+	double low = r->peak / r->div_factor, least = low / r->final_div_factor, start = 0, f;
+	const double phases[3][3] = {{r->pct_start * total - 1, low, r->peak},
+		{r->three_phase ? 2 * r->pct_start * total - 2 : total - 1, r->peak, r->three_phase ? low : least},
+		{total - 1, low, least}};
+	int n = r->three_phase ? 3 : 2, i = 0;
+
+	for (; i < n - 1 && t > phases[i][0]; i++)
+		start = phases[i][0];
+	f = phases[i][0] > start ? (t - start) / (phases[i][0] - start) : 1;
+	if (r->straight)
+		return phases[i][1] + (phases[i][2] - phases[i][1]) * f;
+	return phases[i][2] + (phases[i][1] - phases[i][2]) / 2 * (cos(3.14159265358979323846 * f) + 1);
+}
+
 double
 rt_rate_at(const RtHost *h, int64_t step)
 {
@@ -170,6 +188,8 @@ rt_rate_at(const RtHost *h, int64_t step)
 		return r->to + (r->peak - r->to) * pow(1 - f, r->power);
 	case RT_RATE_COSINE:
 		return r->to + (r->peak - r->to) * (1 + cos(3.14159265358979323846 * f)) / 2;
+	case RT_RATE_ONE_CYCLE:
+		return rate_one_cycle(r, t, (double)h->total);
 	case RT_RATE_STEP:
 		f = r->rate;
 		for (int i = 0; i < r->nat; i++)

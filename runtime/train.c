@@ -144,7 +144,7 @@ train_open(RtHost *h)
 {
 	if (!h->program.graph[RT_G_TRAIN].present)
 		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
-	if (!rt_best_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
+	if (!rt_best_prepare(h) || !rt_settings_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
 	    || !rt_host_memory(h, h->train.examples) || !train_total(h, train_per_epoch(h), &h->total))
 		return false;
 	if (h->total > 0 && !h->image->device)   /* a step writes nearly all of the arena */
@@ -170,7 +170,8 @@ train_prepare(RtHost *h)
 		return false;
 	if (h->total > h->run.step && !h->have_train)
 		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
-	h->warmup = r->warmup_steps > 0 ? r->warmup_steps
+	rt_settings_apply(h);
+	h->warmup = r->warmup_steps > 0 ? (int64_t)fmin(r->warmup_steps, (double)RT_MAX_STEPS)
 		: (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
 	h->first_step = h->run.step;
 	h->last_step = -1;

@@ -20,19 +20,24 @@
 #define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
 #define EMULATED "+avx512vbmi,+avx512bf16"
 
-/* What the kernels were measured with: caches of Zen 4, and on two threads of it memory, elementwise ops,
- * contractions; 512 instructions of 16 operations each. Two units for multiply-adds of 64 bytes (Emerald Rapids): 350
- * thousand million operations of contractions, the rest as before. */
-#define BUDGET(bytes_a_cycle) \
+/* What the kernels were measured with, arch.def's last but one column: caches of Zen 4, and on two threads of a machine
+ * memory, elementwise ops, contractions; 512 instructions of 16 operations each; how contractions are cut. ZEN4: at most
+ * 64 bytes of products in a cycle. EMERALD: two units for products of 64 bytes, which its L2 feeds too slowly. ZEN5: two
+ * such units, two loads and 64 bytes of L2 a cycle: higher tasks, shorter passes and copies were within 1 % there. */
+#define BUDGET(gb, elementwise, products_, ...) \
 	{.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20, .task = 8192, \
-	 .rates = {.bytes = 45e9, .flops = 150e9, .products = (bytes_a_cycle) > 64 ? 350e9 : 225e9}}
+	 .rates = {.bytes = gb * 1e9, .flops = elementwise * 1e9, .products = products_ * 1e9}, __VA_ARGS__}
+#define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 2)
+#define EMERALD BUDGET(45, 150, 350, .task_rows = 96, .copy_steps = 128, .pass = 256, .dw_vectors = 4)
+#define ZEN5 BUDGET(55, 300, 440, .dw_vectors = 4)
 
 static const Arch arches[] = {
-#define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, ...) \
+#define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, count, \
+             ...) \
 	{.name = id, .cpu = llvm, .features = feature, .needs = need, .vector_bytes = vector, __VA_ARGS__, \
 	 .machine = {.arch = id, .model = of, .line = 64, .vector_bytes = vector, .vector_registers = registers, \
 	             .l1 = {l1_kib << 10, 1}, .l2 = {l2_kib << 10, 1}, .l3 = {l3_kib << 10, sharing}, \
-	             .fmas = fma, .loads = load, .hz = ghz * 1e9, .rates = {.bytes = 12e9}, .budget = BUDGET((vector) * (fma))}},
+	             .fmas = fma, .loads = load, .hz = ghz * 1e9, .rates = {.bytes = 12e9}, .budget = count}},
 #include "arch.def"
 #undef ARCH
 };
