@@ -32,6 +32,7 @@ typedef struct SelectCx {
 	const bool *steady;      /* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may be kept; NULL: nothing is */
 	const uint32_t *uses;    /* by Val.id: how often it is read (graph_use_counts); NULL: nobody has counted */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
+	int steps;               /* of Target.space: parameters in which a kernel may differ from the group's; 0: any number */
 	VEC(Looked) looked;      /* out: variants that the target looked at, for explain */
 } SelectCx;
 /* A variant that is looked at for op; the target says the rest. Stays where it is until the next. */
@@ -151,8 +152,11 @@ typedef struct Target {
 	 * -1: there is no such family. NULL hook: none has one. */
 	int (*kernel_version)(const struct Target *t, const char *family);
 	/* Kernels worth trying in place of the group's, which stands in Group.kernel, in a fixed order: each is one that a
-	 * tuning file may name here. Of cx: arch, may. NULL hook: there are none. */
+	 * tuning file may name here. Of cx: arch, may, steps. NULL hook: there are none. */
 	void (*space)(const struct Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx);
+	/* Predicted time of the group's contraction by this kernel; of use beside another's alone. NAN: nothing is
+	 * predicted of it. NULL hook: of none. */
+	double (*predict)(const struct Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */

@@ -96,12 +96,10 @@ gemm_groups(const Op *op)
 
 /* Layouts, types and extents that the microkernel takes. */
 static bool
-possible(const Graph *g, const Op *op, int vector_bytes)
+possible(const Graph *g, const Op *op)
 {
 	Mat m;
 
-	if (vector_bytes < 32)
-		return false;
 	switch (op->kind) {
 	case OP_matmul:
 		return matmul_mat(g, op, &m);
@@ -244,7 +242,7 @@ copy_pays(const Graph *g, const Op *op, const GemmParams *p)
 static void
 tile_for_columns(GemmParams *p, int64_t n, bool wide)
 {
-	if (n <= 8)
+	if (n <= 8 && p->lanes > 8)
 		p->lanes = 8;
 	while (p->nv > 1 && (p->nv - 1) * p->lanes >= n)
 		p->nv--;
@@ -281,7 +279,7 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 			p.nv = columns > 3 * p.lanes ? 4 : 3;
 			p.mr = p.nv == 4 ? 6 : 8;
 		}
-		if (columns <= 8)
+		if (columns <= 8 && p.lanes > 8)
 			p.lanes = 8;
 		if (columns <= p.lanes) {
 			p.nv = 1;
@@ -421,7 +419,7 @@ direct_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *b
 	const Algo *row = p->algo;
 
 	(void)best;
-	if (!possible(g, op, cx->arch->vector_bytes))
+	if (!possible(g, op))
 		return false;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
@@ -434,7 +432,7 @@ direct_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *b
 static const char *
 direct_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	if (op->kind == OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
+	if (op->kind == OP_conv2d_dw || !possible(g, op))
 		return "its layouts, types or extents are not those of this kernel";
 	return NULL;
 }
@@ -508,7 +506,7 @@ const Algo algo_direct = {
 static const char *
 dw_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	if (op->kind != OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
+	if (op->kind != OP_conv2d_dw || !possible(g, op))
 		return "its layouts, types or extents are not those of this kernel";
 	return NULL;
 }

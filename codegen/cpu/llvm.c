@@ -187,6 +187,61 @@ llvm_close(Llvm *l)
 		LLVMContextDispose(l->cx);
 }
 
+static V
+call_of_type(Llvm *l, LLVMBuilderRef b, const char *name, V *args, unsigned n)
+{
+	unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+	T t = LLVMTypeOf(args[0]);
+	V f = LLVMGetIntrinsicDeclaration(l->mod, id, &t, 1);
+
+	return LLVMBuildCall2(b, LLVMIntrinsicGetType(l->cx, id, &t, 1), f, args, n, "");
+}
+
+V
+llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z)
+{
+	if (strstr(l->arch->needs, " fma"))
+		return call_of_type(l, b, "llvm.fma", (V[]){x, y, z}, 3);
+	return LLVMBuildFAdd(b, LLVMBuildFMul(b, x, y, ""), z, "");   /* llvm.fma would be a call of fmaf for each lane */
+}
+
+/* A constant in every lane of a value of type t. */
+static V
+every_lane(T t, double x)
+{
+	if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
+		return LLVMConstReal(t, x);
+	V k[64], one = LLVMConstReal(LLVMGetElementType(t), x);
+	unsigned n = LLVMGetVectorSize(t);
+
+	for (unsigned i = 0; i < n; i++)
+		k[i] = one;
+	return LLVMConstVector(k, n);
+}
+
+/* Without the instructions of SSE4.1, which would be a call for each lane: numbers below 2^23 (f64: 2^52) lose their
+ * fraction when that is added and subtracted; larger ones, infinities and NaN are as they are. The sign of a zero stays. */
+V
+llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x)
+{
+	T t = LLVMTypeOf(x), element = LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t;
+
+	if (strstr(l->arch->needs, "sse4"))
+		return call_of_type(l, b, name, &x, 1);
+	V size = call_of_type(l, b, "llvm.fabs", &x, 1), big = every_lane(t, element == l->f64 ? 0x1p52 : 0x1p23);
+	V r = LLVMBuildFSub(b, LLVMBuildFAdd(b, size, big, ""), big, "");
+
+	r = call_of_type(l, b, "llvm.copysign", (V[]){r, x}, 2);      /* to nearest, ties to even */
+	if (strcmp(name, "llvm.rint")) {
+		bool floor = !strcmp(name, "llvm.floor");
+		V past = LLVMBuildFCmp(b, floor ? LLVMRealOGT : LLVMRealOLT, r, x, "");
+		V one = LLVMBuildSelect(b, past, every_lane(t, floor ? 1 : -1), every_lane(t, 0), "");
+
+		r = call_of_type(l, b, "llvm.copysign", (V[]){LLVMBuildFSub(b, r, one, ""), x}, 2);
+	}
+	return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, size, big, ""), r, x, "");
+}
+
 const char *
 llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena)
 {

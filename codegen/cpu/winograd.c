@@ -33,9 +33,7 @@ times(Emit *e, V a, double k)
 static V
 fma_k(Emit *e, V a, double k, V c)
 {
-	V args[3] = {a, splat(e, LLVMConstReal(e->l->f32, k)), c};
-
-	return intrinsic(e, here(e), "llvm.fma", (T[]){LLVMTypeOf(a)}, 1, args, 3);
+	return llvm_fma(e->l, here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), c);
 }
 
 static V add(Emit *e, V a, V b) { return LLVMBuildFAdd(here(e), a, b, ""); }
