@@ -2,8 +2,8 @@
  *
  * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`. Chunks of 16 bytes where the innermost axis in memory
  * holds whole ones, else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what
- * is converted to f32 go through registers: loaded and computed before the products of the tile that is being multiplied, put into shared memory after them. Single
- * elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
+ * is converted to f32 go through registers: all that a thread's units are made of is loaded before the products of the tile that is being multiplied, so that no load waits for another; the units are made and put into
+ * shared memory after them. Single elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
 #include "gemm.h"
 #include <string.h>
 
@@ -226,27 +226,74 @@ chunk_inside(const Gemm *x, const Operand *o)
 	return cu_ix_number(o->which ? x->N : x->M, &all) && all % o->rows == 0;
 }
 
-/* To registers `keep`. */
+/* A single element to register `keep`. */
 static void
-take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
+take_element(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 {
 	Cuda *c = x->c;
 	Ix ix[MAX_RANK];
 	const char *valid = unit_at(x, o, unit, tap, ix);
-	Near near = {0};
 
-	if (o->vec > 1 && chunk_inside(x, o)) /* before any condition, so that units of one chunk share a load */
-		cu_lanes_early(c, &near.lanes, NULL);
-	for (int i = 0; i < o->vec; i++)
-		cu_line(c, "%s[%d] = 0;", keep, i);
+	cu_line(c, "%s[0] = 0;", keep);
 	Scope s = cu_scope_open(c, "if (%s)", valid);
-	Cell v = cu_near_open(c, &near, o->v, o->t->rank ? o->t->perm[o->t->rank - 1] : 0, ix, o->vec);
+	Cell v = cu_value_at(c, o->v, ix);
 
 	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
-	cu_line(c, "%s[%s] = %s;", keep, o->vec > 1 ? "u" : "0", cu_to_memory(c, (DType)v.dt, v.v));
-	cu_near_close(c, &near);
+	cu_line(c, "%s[0] = %s;", keep, cu_to_memory(c, (DType)v.dt, v.v));
 	if (cu_value_is_out(c, o->v))
 		store_unit(x, o, ix, keep);
+	cu_scope_close(c, s);
+}
+
+/* What a unit is made of, to registers; whether it is there at all. */
+static void
+take_unit(Gemm *x, Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK];
+
+	cu_line(c, "const int q = j;");
+	cu_line(c, "there_%c[q] = %s;", o->name, unit_at(x, o, unit, tap, ix));
+	if (!o->leaves.at.n)
+		return;
+	Scope s = cu_scope_open(c, "if (there_%c[q])", o->name);
+
+	cu_leaves_load(c, &o->leaves, ix);
+	cu_scope_close(c, s);
+}
+
+/* And the unit made of it, to registers `keep`. */
+static void
+make_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK], at[MAX_RANK];
+	Lanes lanes = {0};
+	int axis = o->t->rank ? o->t->perm[o->t->rank - 1] : 0;
+
+	cu_line(c, "const int q = j;");
+	cu_line(c, "%s keep[%d];", tile_type(&x->p), o->vec);
+	unit_at(x, o, unit, tap, ix);
+	if (chunk_inside(x, o)) /* before any condition, so that units of one chunk share a load */
+		cu_lanes_early(c, &lanes, NULL);
+	for (int i = 0; i < o->vec; i++)
+		cu_line(c, "keep[%d] = 0;", i);
+	Scope s = cu_scope_open(c, "if (there_%c[q])", o->name);
+
+	cu_lanes_begin(c, &lanes, o->t, axis, o->vec, ix);
+	Scope each = cu_each_open(c, o->vec);
+
+	memcpy(at, ix, sizeof at);
+	at[axis] = lanes.lane = cu_ix_add(c, ix[axis], "u");
+	cu_leaves_put(c, &o->leaves, at, "u");
+	Cell v = cu_value_at(c, o->v, at);
+
+	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
+	cu_line(c, "keep[u] = %s;", cu_to_memory(c, (DType)v.dt, v.v));
+	cu_each_close(c, o->vec, each);
+	cu_lanes_end(c);
+	if (cu_value_is_out(c, o->v))
+		store_unit(x, o, ix, "keep");
 	cu_scope_close(c, s);
 }
 
@@ -283,14 +330,17 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 }
 
 void
-cu_load_open(Gemm *x, const Operand *o)
+cu_load_open(Gemm *x, Operand *o)
 {
-	if (in_registers(o))
-		cu_line(x->c, "%s keep_%c[%d][%d];", tile_type(&x->p), o->name, o->each, o->vec);
+	if (!in_registers(o))
+		return;
+	cu_leaves_find(x->c, o->v, o->t, NOVAL, &o->leaves);
+	cu_leaves_open(x->c, &o->leaves, o->vec, o->each);
+	cu_line(x->c, "bool there_%c[%d];", o->name, o->each);
 }
 
 void
-cu_load_tile(Gemm *x, const Operand *o)
+cu_load_tile(Gemm *x, Operand *o)
 {
 	Cuda *c = x->c;
 	Ix unit, tap[3];
@@ -303,10 +353,10 @@ cu_load_tile(Gemm *x, const Operand *o)
 		copy_unit(x, o, unit, tap);
 	} else if (o->direct) {
 		cu_line(c, "%s kept[1];", tile_type(&x->p));
-		take_unit(x, o, unit, tap, "kept");
+		take_element(x, o, unit, tap, "kept");
 		put_unit(x, o, unit, "kept");
 	} else {
-		take_unit(x, o, unit, tap, arena_printf(c->a, "keep_%c[j]", o->name));
+		take_unit(x, o, unit, tap);
 	}
 	cu_scope_close(c, s);
 }
@@ -314,12 +364,15 @@ cu_load_tile(Gemm *x, const Operand *o)
 void
 cu_load_keep(Gemm *x, const Operand *o)
 {
-	Ix unit;
+	Ix unit, tap[3];
 
 	if (!in_registers(o))
 		return;
+	if (tap_by_tile(x))
+		tile_tap(x, tap);
 	Scope s = units_open(x, o, o->each, &unit);
 
-	put_unit(x, o, unit, arena_printf(x->c->a, "keep_%c[j]", o->name));
+	make_unit(x, o, unit, tap);
+	put_unit(x, o, unit, "keep");
 	cu_scope_close(x->c, s);
 }

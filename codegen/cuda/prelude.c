@@ -60,11 +60,16 @@ const char *const cuda_prelude[] = {
 "\n",
 "/* 16 bits, rounded to the nearest, ties to even */\n"
 "FN float bf16_value(unsigned short b) { return __uint_as_float((unsigned)b << 16); }\n"
+"#if __CUDA_ARCH__ >= 800\n"
+"FN unsigned short bf16_bits(float x) { unsigned b; asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(b) : \"f\"(0.0f), \"f\"(x)); return (unsigned short)b; }\n"
+"#else\n"
 "FN unsigned short bf16_bits(float x)\n"
 "{\n"
 "\tunsigned u = __float_as_uint(x);\n"
-"\treturn x != x ? (unsigned short)(u >> 16 | 0x40) : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);\n"
+"\treturn x != x ? (unsigned short)0x7fff : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);\n"
 "}\n"
+"#endif\n"
+"FN unsigned short bf16_upper(float x) { return (unsigned short)(__float_as_uint(x) >> 16); } /* of a number that has 16 bits */\n"
 "FN float f16_value(unsigned short b) { float x; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x) : \"h\"(b)); return x; }\n"
 "FN unsigned short f16_bits(float x) { unsigned short b; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(b) : \"f\"(x)); return b; }\n"
 "\n",

@@ -211,3 +211,26 @@ cu_code_read(Arena *a, const Buf *cubin, const char *name, bool hopper, Code *c)
 	loops_find(a, c);
 	return true;
 }
+
+bool
+cu_code_spills_in_loop(const Code *c)
+{
+	enum { MANY = 64 };
+
+	for (uint32_t k = 0; k < c->loop.n; k++) {
+		int products = 0, kept = 0;
+		bool inner = true;
+
+		for (uint32_t j = 0; j < c->loop.n; j++)
+			inner &= j == k || c->loop.at[j].first < c->loop.at[k].first || c->loop.at[j].last > c->loop.at[k].last;
+		for (int i = c->loop.at[k].first; i <= c->loop.at[k].last; i++) {
+			int kind = c->at[i].kind;
+
+			products += kind == SASS_HMMA || kind == SASS_HGMMA ? MANY : kind == SASS_FFMA;
+			kept += kind == SASS_LDL || kind == SASS_STL;
+		}
+		if (inner && products >= MANY && kept)
+			return true;
+	}
+	return false;
+}

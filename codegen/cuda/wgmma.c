@@ -265,7 +265,7 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 {
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
-	const Operand *o = x->x;
+	Operand *o = x->x;
 	bool async = o[0].async || o[1].async, mapped = o[0].mapped || o[1].mapped;
 	int ahead = p->stages - 2; /* rounds between a tile's way in and its products */
 
