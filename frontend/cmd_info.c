@@ -420,6 +420,23 @@ read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 	return EXIT_GOOD;
 }
 
+static int
+info_sass(Job *j, Module *m, Assumed mc)
+{
+	EmitOptions e = {.emit = "sass", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
+	Buf text = {0};
+
+	if (!mc.device)
+		return usage_error("info", "--sass needs --target cuda");
+	const char *error = j->target->emit(j->target, m, &e, &text);
+
+	if (error)
+		return failure("%s: %s", j->file, error);
+	fwrite(text.at, 1, text.n, stdout);
+	buf_free(&text);
+	return EXIT_GOOD;
+}
+
 int
 cmd_info(Arena *a, const Options *o)
 {
@@ -455,6 +472,8 @@ cmd_info(Arena *a, const Options *o)
 		return failure("'%s' has no graph 'train'", j.file);
 	Assumed mc = assume_machine(j.target, j.arch[0]);
 
+	if (o->sass)
+		return info_sass(&j, m, mc);
 	if (code && (status = read_plan(&j, m, &ks, &t, mc)) != EXIT_GOOD)
 		return status;
 	for (uint32_t i = 0; i < m->state.n; i++) {

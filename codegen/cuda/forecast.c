@@ -10,8 +10,10 @@
 #include "gemm.h"
 #include "sass.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SCHEDULERS = 4, SM_WARPS = 64, SM_BLOCKS = 32, SM_REGISTERS = 65536, KEPT = 1024 }; /* KEPT: bytes of shared memory that the driver takes of a block */
 
@@ -31,7 +33,8 @@ typedef struct Walk {
 	double t, ready[6], slots, shared, waited; /* cycles; instructions; cycles of shared memory; those spent waiting for global memory */
 	int wait_kind[6];
 	double round_slots, round_time, round_loads; /* of the loop over k, a turn: its waits for global memory */
-	double tail;
+	double ticket, ticket_slots, ticket_shared; /* t, slots and shared where the block asks whether it is the last; 0: it does not */
+	double *spent;           /* NULL, or cycles that passed before each instruction began, by its number */
 } Walk;
 
 /* ---------------------------------------------------------------- loops */
@@ -155,16 +158,27 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 			x->waited += times * (x->ready[b] - x->t);
 			*loads += 1;
 		}
+		if (x->spent)
+			x->spent[i - w->c->at] += times * (x->ready[b] - x->t);
 		x->t = x->ready[b];
 	}
+	if (i->kind == SASS_MEMBAR && !i->strong)
+		latency = cu_sass_latency(SASS_BAR, w->hopper);
+	if (x->spent)
+		x->spent[i - w->c->at] += times * (i->stall + (i->kind == SASS_BAR || i->kind == SASS_MEMBAR ? latency : 0));
 	x->slots += times;
 	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM || i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
 		x->shared += times * at_least_one(i->width * 32 / 128.0);
-	if (i->strong)
+	if (i->strong && is_load(i->kind))
 		latency = cu_sass_latency(SASS_ATOMG, w->hopper); /* from L2 */
 	if (i->kind == SASS_BAR || i->kind == SASS_MEMBAR)
 		x->t += latency;
 	x->t += i->stall ? i->stall : 1;
+	if (i->kind == SASS_ATOMG && x->ticket <= 0) { /* what follows is for the last block */
+		x->ticket = x->t + latency;
+		x->ticket_slots = x->slots;
+		x->ticket_shared = x->shared;
+	}
 	if (i->sets < 6) {
 		double ready = x->t + (latency > 0 ? latency : 15);
 
@@ -339,7 +353,14 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 
 	walk(w, &x, 0, w->c->body, 1, &loads, 0);
 	residence(a, w, r);
-	tail = tail_of(w) / w->m->hz;
+	tail = tail_of(w);
+	if (x.ticket > 0) {
+		tail += x.t > x.ticket ? x.t - x.ticket : 0;
+		x.t = x.ticket;
+		x.slots = x.ticket_slots;
+		x.shared = x.ticket_shared;
+	}
+	tail /= w->m->hz;
 	int64_t blocks = w->k->rows, at_once = (int64_t)r->blocks_sm * w->m->sms, whole = blocks / at_once, rest = blocks % at_once;
 	Bound full = wave(a, w, &x, r, r->blocks_sm, rate), last = rest ? wave(a, w, &x, r, (int)((rest + w->m->sms - 1) / w->m->sms), rate) : (Bound){0, NULL};
 	double busy = (double)whole * full.seconds + last.seconds;
@@ -408,6 +429,116 @@ put_forecast(Buf *b, const char *name, const CuForecast *r, const char *comma)
 	buf_printf(b, ", \"waves\": %.4g, \"instructions\": %.0f, \"round\": %.0f, \"why\": ", r->waves, r->slots, r->round_slots);
 	buf_json(b, r->why);
 	buf_printf(b, "}");
+}
+
+/* ---------------------------------------------------------------- listings */
+/* What nvdisasm says of a cubin: $MANTOU_NVDISASM, else that of the toolkit or in the path; NULL: it is not there. A developer's tool: the package cuda-nvdisasm, or nvidia-cuda-nvdisasm of Python. */
+static const char *
+disassembled(Arena *a, const Buf *cubin)
+{
+	const char *given = getenv("MANTOU_NVDISASM"), *text = NULL;
+	char path[] = "/tmp/mantou-XXXXXX", line[4096];
+	int file = mkstemp(path);
+	Buf b = {0};
+
+	if (file < 0)
+		return NULL;
+	close(file);
+	file_write(path, cubin->at, cubin->n);
+	FILE *f = popen(arena_printf(a, "PATH=\"$PATH:/usr/local/cuda/bin\" '%s' -c -plr %s 2>/dev/null", given && *given ? given : "nvdisasm", path), "r");
+
+	while (f && fgets(line, sizeof line, f))
+		buf_put(&b, line, strlen(line));
+	if (f && !pclose(f) && b.n)
+		text = arena_strndup(a, b.at, b.n);
+	buf_free(&b);
+	unlink(path);
+	return text;
+}
+
+/* The line of a listing that stands at an address of a function. */
+static const char *
+listed(Arena *a, const char *listing, const char *function, int number)
+{
+	const char *at = listing ? strstr(listing, arena_printf(a, ".text.%s:", function)) : NULL;
+
+	at = at ? strstr(at, arena_printf(a, "/*%04x*/", 16 * number)) : NULL;
+	if (!at)
+		return "";
+	at = strstr(at, "*/") + 2;
+	at += strspn(at, " \t");
+	return arena_strndup(a, at, strcspn(at, ";\n"));
+}
+
+/* Where a warp's time goes: the instructions before which most of it passes. */
+static void
+put_where(Arena *a, Buf *b, const Work *w, const char *listing)
+{
+	enum { SHOWN = 16 };
+	const Code *c = w->c;
+	double loads = 0;
+	Walk x = {.spent = arena_array(a, double, c->n)};
+	int count[NSASS] = {0};
+
+	walk(w, &x, 0, c->body, 1, &loads, 0);
+	for (int i = 0; i < c->n; i++)
+		count[c->at[i].kind]++;
+	buf_printf(b, "  %d instructions, %d of them the kernel itself:", c->n, c->body);
+	for (int k = 1; k < NSASS; k++)
+		if (count[k])
+			buf_printf(b, " %d %s", count[k], cu_sass_name((SassKind)k));
+	buf_printf(b, "\n");
+	for (uint32_t k = 0; k < c->loop.n; k++)
+		if (c->loop.at[k].last < c->body)
+			buf_printf(b, "  loop %04x to %04x: %.0f turns\n", 16 * c->loop.at[k].first, 16 * c->loop.at[k].last, turns(w, c->loop.at[k]));
+	buf_printf(b, "  a warp's time: %.0f cycles, %.0f to issue, %.0f of shared memory and the first-level cache; most of it passes at\n", x.t, x.slots, x.shared);
+	for (int n = 0; n < SHOWN; n++) {
+		int best = 0;
+
+		for (int i = 1; i < c->n; i++)
+			best = x.spent[i] > x.spent[best] ? i : best;
+		if (x.spent[best] < x.t / 200)
+			break;
+		buf_printf(b, "    %04x %8.0f  %-8s %s\n", 16 * best, x.spent[best], cu_sass_name((SassKind)c->at[best].kind), listed(a, listing, w->f->name, best));
+		x.spent[best] = 0;
+	}
+}
+
+void
+cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
+{
+	bool hopper = atoi(arch + 3) >= 90;
+	Code *known = arena_array(p->a, Code, p->fn.n + 1);
+	const char **listing = arena_array(p->a, const char *, p->fn.n + 1);
+	bool *told = arena_array(p->a, bool, p->fn.n + 1);
+
+	for (uint32_t i = 0; i < p->ks.graph.n; i++) {
+		const GraphKernels *gk = p->ks.graph.at[i];
+
+		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update")); j++) {
+			const KernelRec *k = &gk->k.at[j];
+			Work w = {.m = cuda_machine(NULL, arch), .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
+			CuForecast r = {.blocks = k->rows};
+
+			w.c = told[k->fn] ? NULL : code_of(p->a, p, job, k->fn, hopper, known);
+			if (!w.c)
+				continue;
+			told[k->fn] = true;
+			work_of(&w, gk->g, k);
+			const char *kernel = k->group >= 0 && gk->g->group.at[k->group].kernel ? gk->g->group.at[k->group].kernel : "";
+
+			time_kernel(p->a, &w, cuda_product_rate(NULL, &w.m->rates, kernel), &r);
+			buf_printf(out, "%s: %s\n  %lld blocks of %d threads, %d registers, %d bytes of stack, %d of shared memory; %d blocks an SM (%s), %.2f waves; %.2f us, %.2f of them the tail: %s\n", k->name, w.f->what,
+				(long long)k->rows, w.f->block, r.regs, w.c->frame, r.shared, r.blocks_sm, r.why_blocks, r.waves, 1e6 * r.seconds, 1e6 * r.tail, r.why);
+			int part = p->fn.at[k->fn].part;
+
+			if (!listing[part]) {
+				listing[part] = disassembled(p->a, &job[part].cubin_out);
+				listing[part] = listing[part] ? listing[part] : "";
+			}
+			put_where(p->a, out, &w, listing[part]);
+		}
+	}
 }
 
 void

@@ -12,5 +12,7 @@ typedef struct CuForecast {
 
 /* The kernels of a training step as JSON: {"kernels": [{"name", "us", ...}]}. job: of the program's parts, with cubins. */
 void cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
+/* The same for people, function by function: resources, instructions, loops and their turns, and where a warp's time goes, with nvdisasm's lines if it is there. */
+void cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
 
 #endif

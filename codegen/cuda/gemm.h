@@ -45,6 +45,7 @@ typedef struct Operand {
 	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
 	bool async, direct;      /* cp.async; element by element; else through registers, put into shared memory after the products */
 	bool mapped;             /* none of these: the device copies boxes of a tensor map by itself */
+	bool matrix;             /* its rows and k are those of a matrix in memory: an element's number is a product and a sum */
 	bool fixed;              /* all units of a thread lie in one row */
 	int vec;                 /* elements loaded at once */
 	int rows;                /* m or n of the tile */
@@ -79,6 +80,8 @@ void cu_split_number(Cuda *c, Ix i, const Ix *ext, int n, Ix *out);
 /* Indices of operand `which` at a row (m or n) and k; returns a condition under which they lie in it. */
 const char *cu_operand_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix);
 void cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix);
+/* Makes the number of the result's element in row m, column n known (Cuda.root), where these are a matrix's. */
+void cu_result_root(const Gemm *x, Ix m, Ix n, const Ix *ix);
 /* Which of an operand's coordinates is next to its neighbour in memory: extent of that run (1: none), along k or the rows. */
 int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 
@@ -107,6 +110,7 @@ const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i); /* fragment i
 bool cu_wgmma_arch(const char *arch);
 void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
 bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
+bool cu_is_matrix(const Gemm *x, int which); /* does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
 void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */
 
 /* ---- gemm_load.c */

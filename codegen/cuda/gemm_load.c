@@ -34,6 +34,7 @@ operand(Gemm *x, int which)
 		c->map_name[c->map.n] = o->name;
 		vec_push(c->a, &c->map, map);
 	}
+	o->matrix = !o->mapped && o->vec > 1 && x->op->kind != OP_matmul && cu_is_matrix(x, which);
 	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;
 	o->direct = o->vec == 1;
 	o->fixed = !o->along_k && x->threads % o->per_line == 0;
@@ -86,6 +87,9 @@ cu_load_rows(Gemm *x, const Operand *o)
 	int n = o->which ? f->nn : f->nm, count = o->fixed ? 1 : o->each;
 	Ix unit, at[MAX_RANK];
 
+	if (o->matrix) /* a sum for each */
+		return;
+
 	for (int i = 0; i < n; i++)
 		cu_line(c, "%s %c%d[%d];", c->it, o->name, i, count);
 	cu_line(c, "bool %c_in[%d];", o->name, count);
@@ -135,12 +139,46 @@ tile_tap(Gemm *x, Ix *tap)
 	cu_split_number(c, number, x->ext_k, 2, tap);
 }
 
+/* The same of a matrix in memory: the number of its first element is made known. Where its indices are not asked for the compiler leaves the divisions out. */
+static const char *
+matrix_at(Gemm *x, const Operand *o, Ix unit, Ix *ix)
+{
+	Cuda *c = x->c;
+	const Form *f = &x->f;
+	int n = o->which ? f->nn : f->nm;
+	Ix line = unit_line(c, o, unit), first = unit_first(x, o, unit), from = cu_ix_mul(c, "next", cu_ix_k(c, x->p.k)), row0 = o->which ? x->n0 : x->m0;
+	Ix row = cu_ix_add(c, row0, o->along_k ? line : first), k = cu_ix_add(c, from, o->along_k ? first : line), rows[MAX_RANK], at[MAX_RANK];
+	const char *valid = "1";
+	int64_t whole;
+
+	if (o->units % x->threads)
+		valid = arena_printf(c->a, "%s < %d", unit, o->units);
+	if (!(cu_ix_number(o->which ? x->N : x->M, &whole) && whole % o->rows == 0))
+		valid = cu_both(c, valid, arena_printf(c->a, "%s < %s", row, o->which ? x->N : x->M));
+	if (!(cu_ix_number(x->K, &whole) && whole % x->p.k == 0))
+		valid = cu_both(c, valid, arena_printf(c->a, "%s < %s", k, x->K));
+	cu_split_number(c, row, o->which ? x->ext_n : x->ext_m, n, rows);
+	cu_split_number(c, k, x->ext_k, f->nk, at);
+	cu_operand_index(x, o->which, rows, at, ix);
+	for (int i = 0; i < o->t->rank; i++)
+		if (o->t->axis[i].n == 1 && !o->t->axis[i].mul)
+			ix[i] = "0";
+	c->root = o->t;
+	memcpy(c->root_ix, ix, sizeof(Ix) * o->t->rank);
+	c->root_i = o->along_k ? cu_ix_add(c, cu_ix_mul(c, row, cu_ix_k(c, cu_form_count(f->k, f->nk))), k) :
+		cu_ix_add(c, cu_ix_mul(c, k, cu_ix_k(c, o->which ? cu_form_count(f->n, f->nn) : cu_form_count(f->m, f->nm))), row);
+	return valid;
+}
+
 /* Where unit j begins: its indices, and a condition that it is there at all. */
 static const char *
 unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 {
 	Cuda *c = x->c;
 	int n = o->which ? x->f.nn : x->f.nm;
+
+	if (o->matrix)
+		return matrix_at(x, o, unit, ix);
 	Ix row[MAX_RANK], at[MAX_RANK], k = k_coordinates(x, o, unit, tap, at);
 	const char *j = o->fixed ? "0" : "j", *valid = arena_printf(c->a, "%c_in[%s]", o->name, j);
 	int64_t whole;
@@ -192,6 +230,7 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 		chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line), arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
+	c->root = NULL;
 }
 
 /* What the group makes and others read too is stored once, by the first tile of columns. */
@@ -254,12 +293,13 @@ take_unit(Gemm *x, Operand *o, Ix unit, const Ix *tap)
 
 	cu_line(c, "const int q = j;");
 	cu_line(c, "there_%c[q] = %s;", o->name, unit_at(x, o, unit, tap, ix));
-	if (!o->leaves.at.n)
-		return;
-	Scope s = cu_scope_open(c, "if (there_%c[q])", o->name);
+	if (o->leaves.at.n) {
+		Scope s = cu_scope_open(c, "if (there_%c[q])", o->name);
 
-	cu_leaves_load(c, &o->leaves, ix);
-	cu_scope_close(c, s);
+		cu_leaves_load(c, &o->leaves, ix);
+		cu_scope_close(c, s);
+	}
+	c->root = NULL;
 }
 
 /* And the unit made of it, to registers `keep`. */
@@ -295,6 +335,7 @@ make_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 	if (cu_value_is_out(c, o->v))
 		store_unit(x, o, ix, "keep");
 	cu_scope_close(c, s);
+	c->root = NULL;
 }
 
 /* Registers to shared memory. */

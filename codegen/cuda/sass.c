@@ -151,7 +151,10 @@ insn_of(const uint8_t *p, int here, int n, bool hopper)
 	x.width = widths[high >> 9 & 7];
 	if (k == SASS_LDSM || k == SASS_LDGSTS)
 		x.width = 16;
-	x.strong = (k == SASS_LDG || k == SASS_LDGR) && (high >> 13 & 15) != 0;
+	if (k == SASS_MEMBAR)
+		x.strong = (high >> 12 & 7) > 0; /* of the device, not of the block */
+	else
+		x.strong = (k == SASS_LDG || k == SASS_LDGR) && (high >> 13 & 15) != 0;
 	return x;
 }
 

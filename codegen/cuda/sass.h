@@ -19,7 +19,7 @@ typedef struct Insn {
 	uint8_t sets, reads;     /* scoreboards that tell of its result, and that its operands are read: 0 to 5, 7 none */
 	uint8_t waits;           /* bits of scoreboards that must be free before it begins */
 	bool always;             /* it has no condition */
-	bool strong;             /* a load or store that other multiprocessors see */
+	bool strong;             /* a load that other multiprocessors' stores are seen by, a fence of the device */
 	int32_t target;          /* of a branch or a call: an instruction's number; -1: none */
 } Insn;
 typedef struct SassLoop { int first, last; } SassLoop; /* instructions; last is the branch back */

@@ -152,9 +152,8 @@ has_perm(const Type *t, const char *perm)
 	return true;
 }
 
-/* Does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
-static bool
-is_matrix(const Gemm *x, int which)
+bool
+cu_is_matrix(const Gemm *x, int which)
 {
 	const Form *f = &x->f;
 	const Type *t = val_type(x->c->g, x->op->in[which]);
@@ -191,7 +190,7 @@ cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
 		m->outer *= outer[i].mul ? 1 : outer[i].n;
 		marked += outer[i].mul ? 1 : 0;
 	}
-	return marked <= 1 && is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX && cu_form_count(outer, nouter) < INT32_MAX;
+	return marked <= 1 && cu_is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX && cu_form_count(outer, nouter) < INT32_MAX;
 }
 
 /* One thread has the device copy tile `next` of k: lines of 64 elements along k, or 64 of k with 64 rows each, block by block. The slot's barrier counts their bytes. */
