@@ -98,7 +98,7 @@ at_least_one(double x)
 static double
 slabs(const Work *w)
 {
-	int64_t shared = cu_gemm_shared(&w->p);
+	int64_t shared = w->f->shared;
 	int slab = w->p.m;
 
 	while ((int64_t)slab * (w->p.n + 8) * 4 > shared)
@@ -169,6 +169,8 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	x->slots += times;
 	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM || i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
 		x->shared += times * at_least_one(i->width * 32 / 128.0);
+	if (i->paired && w->gemm) /* numbers of channels, which stay in the first-level cache */
+		latency = w->hopper ? 41 : 38;
 	if (i->strong && is_load(i->kind))
 		latency = cu_sass_latency(SASS_ATOMG, w->hopper); /* from L2 */
 	if (i->kind == SASS_BAR || i->kind == SASS_MEMBAR)
@@ -184,7 +186,7 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 
 		if (ready > x->ready[i->sets]) {
 			x->ready[i->sets] = ready;
-			x->wait_kind[i->sets] = i->kind;
+			x->wait_kind[i->sets] = i->paired ? SASS_OTHER : i->kind;
 		}
 	}
 	if (i->reads < 6 && x->t + 15 > x->ready[i->reads]) {

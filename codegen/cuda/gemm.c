@@ -11,7 +11,7 @@
 #include "algo.h"
 #include <string.h>
 
-enum { BAND = 8 };
+enum { BAND = 8, WHOLE = 80 << 10 }; /* WHOLE: bytes of a tile's sums in shared memory at once, where two blocks have as many */
 
 /* ---------------------------------------------------------------- whether */
 const char *
@@ -623,7 +623,7 @@ two_fit(const Gemm *x)
 	int waiting = 0; /* registers of what is loaded before the products */
 
 	for (int k = 0; k < 2; k++) {
-		if (x->x[k].direct)
+		if (x->x[k].vec == 1)
 			return false;
 		waiting += in_registers(&x->x[k]) ? (int)x->x[k].leaves.at.n * x->x[k].each * 4 : 0;
 	}
@@ -680,6 +680,10 @@ cu_gemm_emit(Cuda *c, const Op *op)
 		bug("target cuda: '%s' is no kernel of a contraction", c->g->group.at[c->group].kernel);
 	x.threads = cu_gemm_threads(&x.p);
 	x.shared = cu_gemm_shared(&x.p);
+	int64_t whole = (int64_t)x.p.m * slab_line(&x.p) * 4;
+
+	if (whole > x.shared && whole <= WHOLE && cu_machine(c->g)->l1.bytes >= 2 * (WHOLE + 1024)) /* no sums wait in registers: rows may be read ahead */
+		x.shared = whole;
 	x.slab = x.p.m;
 	while ((int64_t)x.slab * slab_line(&x.p) * 4 > x.shared)
 		x.slab /= 2;

@@ -43,7 +43,7 @@ typedef struct Operand {
 	char name;               /* a, b */
 	Val v; const Type *t;
 	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
-	bool async, direct;      /* cp.async; element by element; else through registers, put into shared memory after the products */
+	bool async, direct;      /* cp.async; element by element, more of them than registers; else through registers, put into shared memory after the products */
 	bool mapped;             /* none of these: the device copies boxes of a tensor map by itself */
 	bool matrix;             /* its rows and k are those of a matrix in memory: an element's number is a product and a sum */
 	bool fixed;              /* all units of a thread lie in one row */

@@ -7,6 +7,8 @@
 #include "gemm.h"
 #include <string.h>
 
+enum { ONES = 32 }; /* single elements that a thread has under way in registers */
+
 static void
 operand(Gemm *x, int which)
 {
@@ -36,10 +38,10 @@ operand(Gemm *x, int which)
 	}
 	o->matrix = !o->mapped && o->vec > 1 && x->op->kind != OP_matmul && cu_is_matrix(x, which);
 	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;
-	o->direct = o->vec == 1;
 	o->fixed = !o->along_k && x->threads % o->per_line == 0;
 	o->units = o->rows * p->k / o->vec;
 	o->each = (o->units + x->threads - 1) / x->threads;
+	o->direct = o->vec == 1 && (o->each > ONES || made || x->op->kind == OP_conv2d_dw || cu_input_is_addressed(c, o->v)); /* of a weight gradient each needs a pixel of its own: places beside elements would not stay in registers */
 	o->bytes = p->mma ? o->rows * p->k * tile_bytes(p) : (o->rows + 4) * p->k * 4;
 }
 
@@ -284,6 +286,24 @@ take_element(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep
 	cu_scope_close(c, s);
 }
 
+/* The same of one that lies in memory: no more than a load, so that all may be under way at once. */
+static void
+take_one(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK];
+	const char *valid = unit_at(x, o, unit, tap, ix);
+
+	cu_line(c, "ones_%c[j] = 0;", o->name);
+	Scope s = cu_scope_open(c, "if (%s)", valid);
+
+	if (tile_bytes(&x->p) == 2)
+		cu_line(c, "ones_%c[j] = *%s;", o->name, cu_address(c, o->t, val_info(c->g, o->v)->offset, ix));
+	else
+		cu_line(c, "ones_%c[j] = %s;", o->name, cu_cell_cast(c, cu_value_at(c, o->v, ix), DT_f32).v);
+	cu_scope_close(c, s);
+}
+
 /* What a unit is made of, to registers; whether it is there at all. */
 static void
 take_unit(Gemm *x, Operand *o, Ix unit, const Ix *tap)
@@ -375,6 +395,10 @@ cu_load_open(Gemm *x, Operand *o)
 {
 	if (!in_registers(o))
 		return;
+	if (o->vec == 1) {
+		cu_line(x->c, "%s ones_%c[%d];", tile_type(&x->p), o->name, o->each);
+		return;
+	}
 	cu_leaves_find(x->c, o->v, o->t, NOVAL, &o->leaves);
 	cu_leaves_open(x->c, &o->leaves, o->vec, o->each);
 	cu_line(x->c, "bool there_%c[%d];", o->name, o->each);
@@ -396,6 +420,8 @@ cu_load_tile(Gemm *x, Operand *o)
 		cu_line(c, "%s kept[1];", tile_type(&x->p));
 		take_element(x, o, unit, tap, "kept");
 		put_unit(x, o, unit, "kept");
+	} else if (o->vec == 1) {
+		take_one(x, o, unit, tap);
 	} else {
 		take_unit(x, o, unit, tap);
 	}
@@ -409,11 +435,12 @@ cu_load_keep(Gemm *x, const Operand *o)
 
 	if (!in_registers(o))
 		return;
-	if (tap_by_tile(x))
+	if (o->vec > 1 && tap_by_tile(x))
 		tile_tap(x, tap);
 	Scope s = units_open(x, o, o->each, &unit);
 
-	make_unit(x, o, unit, tap);
-	put_unit(x, o, unit, "keep");
+	if (o->vec > 1)
+		make_unit(x, o, unit, tap);
+	put_unit(x, o, unit, o->vec > 1 ? "keep" : arena_printf(x->c->a, "(&ones_%c[j])", o->name));
 	cu_scope_close(x->c, s);
 }

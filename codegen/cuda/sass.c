@@ -158,6 +158,26 @@ insn_of(const uint8_t *p, int here, int n, bool hopper)
 	return x;
 }
 
+/* Loads of 16 bytes whose neighbour, 16 bytes on from the same register, is near. */
+static void
+pairs_find(const uint8_t *text, Insn *in, int n)
+{
+	enum { NEAR = 6 };
+	uint64_t a, b;
+
+	for (int i = 0; i < n; i++)
+		for (int j = i + 1; j < n && j < i + NEAR; j++) {
+			if (in[i].kind != SASS_LDG || in[j].kind != SASS_LDG || in[i].width != 16 || in[j].width != 16)
+				continue;
+			memcpy(&a, text + 16 * (size_t)i, 8);
+			memcpy(&b, text + 16 * (size_t)j, 8);
+			int64_t apart = (int64_t)(b >> 40) - (int64_t)(a >> 40); /* the distance is in bits 40 to 63, the register in 24 to 31 */
+
+			if ((a >> 24 & 255) == (b >> 24 & 255) && (apart == 16 || apart == -16))
+				in[i].paired = in[j].paired = true;
+		}
+}
+
 static void
 loops_find(Arena *a, Code *c)
 {
@@ -206,6 +226,7 @@ cu_code_read(Arena *a, const Buf *cubin, const char *name, bool hopper, Code *c)
 	c->at = in = arena_array(a, Insn, c->n);
 	for (int i = 0; i < c->n; i++)
 		in[i] = insn_of(f.at + text->sh_offset + 16 * (size_t)i, i, c->n, hopper);
+	pairs_find(f.at + text->sh_offset, in, c->n);
 	c->regs = attribute(&f, 0x2f, symbol);
 	c->frame = attribute(&f, 0x11, symbol);
 	c->shared = shared ? (int)shared->sh_size : 0;
