@@ -76,7 +76,8 @@ in_chunks(const Graph *g, const Form *f)
 	return cu_operand_run(g, f, 0, &along_k) % 8 == 0 && cu_operand_run(g, f, 1, &along_k) % 8 == 0;
 }
 
-/* Why mma.sync is as good; NULL: *p are the tiles. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
+/* Why mma.sync is as good; NULL: *p are the tiles. Where memory takes longer than the products wgmma is the better one as well: its operands need no registers, so two blocks share a multiprocessor, and it leaves the warps
+ * to what comes before and behind. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
 static const char *
 declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light, bool parts, Tiles *p, double *ratio)
 {
@@ -92,8 +93,6 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 	*ratio = products / memory;
 	if (!in_chunks(g, &f))
 		return "an operand's rows hold no whole chunks of 16 bytes";
-	if (products <= memory)
-		return arena_printf(g->arena, "memory takes %.3g us, products by mma.sync %.3g us: faster ones would wait", 1e6 * memory, 1e6 * products);
 	if (m <= ROWS / 2 || n <= ROWS / 2)
 		return "the result is narrower than half a tile";
 	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2
