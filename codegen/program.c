@@ -3,6 +3,7 @@
  * In: a planned Module and its kernels (none for target ref, which runs the module itself).   Out: text. Everything that the runtime
  * knows of the model stands here: inputs, states, offsets, settings, loops, kernel tables, locations for messages. */
 #include "codegen.h"
+#include <math.h>
 #include <string.h>
 
 static void
@@ -11,6 +12,20 @@ put_shape(Buf *b, const Type *t)
 	buf_printf(b, "[");
 	for (int i = 0; i < t->rank; i++)
 		buf_printf(b, "%s%lld", i ? "," : "", (long long)t->axis[i].n);
+	buf_printf(b, "]");
+}
+
+/* dtype, shape and layout of a tensor */
+static void
+put_type(Buf *b, const Type *t)
+{
+	buf_printf(b, ", \"dtype\": \"%s\", \"shape\": ", dtype_info[t->dtype].name);
+	put_shape(b, t);
+	if (type_is_plain(t))
+		return;
+	buf_printf(b, ", \"perm\": [");
+	for (int k = 0; k < t->rank; k++)
+		buf_printf(b, "%s%d", k ? "," : "", t->perm[k]);
 	buf_printf(b, "]");
 }
 
@@ -51,6 +66,16 @@ setting_int(const Module *m, const char *name, int64_t none)
 	const Setting *s = setting(m, name);
 
 	return s && (s->kind == SET_INT || s->kind == SET_BOOL) ? s->i : none;
+}
+
+int64_t
+program_calls(const Module *m, int64_t *shards)
+{
+	int64_t s = setting_int(m, "train.shards", 1);
+
+	if (shards)
+		*shards = s;
+	return s > 1 ? s : setting_int(m, "train.accumulate", 1);
 }
 
 static void
@@ -97,6 +122,33 @@ put_rate(Buf *b, const Module *m)
 	buf_printf(b, "}");
 }
 
+/* "name": value; nothing of one that is none. Names of files are lists always. */
+static void
+put_argument(Buf *b, const Setting *x, const char *before)
+{
+	if (x->kind == SET_NONE)
+		return;
+	buf_printf(b, "%s", before);
+	buf_json(b, x->name);
+	buf_printf(b, ": ");
+	if (x->kind == SET_INT)
+		buf_printf(b, "%lld", (long long)x->i);
+	else if (x->kind == SET_NUM)
+		buf_double(b, x->f);
+	else if (x->kind == SET_BOOL)
+		buf_printf(b, "%s", x->i ? "true" : "false");
+	else if (x->kind == SET_STR)
+		buf_json(b, x->s);
+	else if (x->kind == SET_LIST)
+		put_list(b, x);
+	else {
+		buf_printf(b, "{");
+		for (int i = 0; i < x->nargs; i++)
+			put_argument(b, &x->arg[i], i ? ", " : "");
+		buf_printf(b, "}");
+	}
+}
+
 static void
 put_reader(Buf *b, const Module *m)
 {
@@ -108,16 +160,8 @@ put_reader(Buf *b, const Module *m)
 	}
 	buf_printf(b, ", \"reader\": {\"kind\": ");
 	buf_json(b, r->s);
-	for (int i = 0; i < r->nargs; i++) {
-		const Setting *x = &r->arg[i];
-
-		if (x->kind == SET_INT) {
-			buf_printf(b, ", \"%s\": %lld", x->name, (long long)x->i);
-		} else if (x->kind == SET_LIST || x->kind == SET_STR) {
-			buf_printf(b, ", \"%s\": ", x->name);
-			put_list(b, x);
-		}
-	}
+	for (int i = 0; i < r->nargs; i++)
+		put_argument(b, &r->arg[i], ", ");
 	buf_printf(b, "}");
 }
 
@@ -126,6 +170,7 @@ put_settings(Buf *b, const Module *m)
 {
 	const Setting *sink = setting(m, "train.sink"), *precision = setting(m, "train.precision");
 	const Setting *threads = setting(m, TUNED_THREADS);
+	int64_t shards, calls = program_calls(m, &shards);
 
 	buf_printf(b, ", \"precision\": ");
 	buf_json(b, precision && precision->s ? precision->s : "f32");
@@ -135,8 +180,9 @@ put_settings(Buf *b, const Module *m)
 		buf_printf(b, ", \"sink\": %lld", (long long)sink->i);
 	else
 		put_text(b, "sink", setting_word(m, "train.sink", "epoch"));
-	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)setting_int(m, "train.accumulate", 1),
-	    setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)calls, setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	if (shards > 1)
+		buf_printf(b, ", \"shards\": %lld", (long long)shards);
 	if (threads && threads->kind == SET_INT)
 		buf_printf(b, ", \"threads_start\": %lld", (long long)threads->i);
 	put_rate(b, m);
@@ -265,14 +311,8 @@ put_states(Buf *b, const Module *m)
 
 		buf_printf(b, "%s{\"name\": ", i ? ",\n " : "");
 		buf_json(b, s->name);
-		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", kinds[s->kind], dtype_info[s->type.dtype].name);
-		put_shape(b, &s->type);
-		if (!type_is_plain(&s->type)) {
-			buf_printf(b, ", \"perm\": [");
-			for (int k = 0; k < s->type.rank; k++)
-				buf_printf(b, "%s%d", k ? "," : "", s->type.perm[k]);
-			buf_printf(b, "]");
-		}
+		buf_printf(b, ", \"kind\": \"%s\"", kinds[s->kind]);
+		put_type(b, &s->type);
 		buf_printf(b, ", \"offset\": %lld, \"init\": \"%s\"", (long long)s->offset, inits[s->init]);
 		put_number(b, "a", s->a);
 		put_number(b, "b", s->b);
@@ -386,9 +426,102 @@ put_layers(Buf *b, const Module *m, Arena *a, const Graph *g, int group)
 	put_text(b, "where", main_op ? where(m, a, main_op->loc) : "");
 }
 
+/* ---------------------------------------------------------------- a loss that is not finite */
+Val
+graph_loss(const Graph *g)
+{
+	for (uint32_t i = 0; i < g->result.n; i++)
+		if (g->result.at[i].kind == RES_LOSS)
+			return g->result.at[i].v;
+	return NOVAL;
+}
+
+void
+program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a)
+{
+	for (uint32_t i = 0; i < ks->graph.n; i++) {
+		GraphKernels *gk = ks->graph.at[i];
+		const Graph *g = gk->g;
+		Val v = strcmp(g->name, "train") ? NOVAL : graph_loss(g);
+		const Op *by = v.id ? val_op(g, v) : NULL;
+		KernelRec *last = NULL;
+		bool *stores = arena_array(a, bool, g->group.n);
+
+		while (by && by->group < 0 && by->nin)   /* through views */
+			by = val_op(g, by->in[0]);
+		for (uint32_t k = 0; k < g->op.n; k++) {
+			const Op *op = &g->op.at[k];
+			const State *s = !op->dead && op->kind == OP_store ? module_state((Module *)(uintptr_t)m, attr_str(op, A_state)) : NULL;
+			const Op *made = s ? val_op(g, op->in[0]) : NULL;
+			int group = op->group >= 0 ? op->group : made ? made->group : -1;
+
+			/* with accumulate the loss's own kernel adds it to a sum, which a second time does no harm */
+			if (s && s->kind != ST_STAT && group >= 0 && !(by && group == by->group && type_elements(&s->type) == 1))
+				stores[group] = true;
+		}
+		for (uint32_t k = 0; by && by->group >= 0 && k < gk->k.n; k++) {
+			if (gk->k.at[k].group >= 0 && stores[gk->k.at[k].group])
+				break;
+			if (gk->k.at[k].group == by->group)
+				last = &gk->k.at[k];
+		}
+		if (last && !last->once)
+			last->loss = true;
+	}
+}
+
+/* Values that hold infinities because a constant does: masks, and what is made of them. */
+static bool *
+infinite_values(const Graph *g, Arena *a)
+{
+	bool *has = arena_array(a, bool, g->val.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		bool any = op->kind == OP_full && isinf(attr_num(op, A_value));
+
+		for (int k = 0; k < op->nin; k++)
+			any |= has[op->in[k].id];
+		for (int k = 0; k < op->nout; k++)
+			has[op->out[k].id] = any;
+	}
+	return has;
+}
+
+/* The tensors of floats that a group stores, in order, for the search of the first that is not finite. */
+static void
+put_made(Buf *b, const Module *m, Arena *a, const Graph *g, int group, const bool *infinite)
+{
+	int n = 0;
+
+	for (uint32_t last = 0, i = group < 0 ? 0 : graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && op->group == group && k < op->nout; k++) {
+			const Type *t = val_type(g, op->out[k]);
+
+			if (!dtype_is_float((DType)t->dtype) || !val_is_stored(g, op->out[k]))
+				continue;
+			buf_printf(b, n++ ? ",\n     {\"name\": " : ",\n    \"made\": [{\"name\": ");
+			buf_json(b, op->path && *op->path ? op->path : op_info[op->kind].name);
+			put_text(b, "where", where(m, a, op->loc));
+			put_type(b, t);
+			buf_printf(b, ", \"offset\": %lld%s}", (long long)val_info(g, op->out[k])->offset,
+			           infinite[op->out[k].id] ? ", \"infinities\": true" : "");
+		}
+	}
+	buf_printf(b, n ? "]" : "");
+}
+
 static void
 put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *list, uint32_t n)
 {
+	uint32_t searched = 0; /* kernels up to the one that makes the loss */
+
+	for (uint32_t i = 0; i < n; i++)
+		searched = list[i].loss ? i + 1 : searched;
+	const bool *infinite = searched ? infinite_values(g, a) : NULL;
+
 	for (uint32_t i = 0; i < n; i++) {
 		const KernelRec *k = &list[i];
 
@@ -406,7 +539,10 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		put_number(b, "bytes", k->bytes);
 		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s", (long long)k->rows, k->mul, k->mul ? k->div : 1,
 		    (long long)k->grain, k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
-		buf_printf(b, "%s}", k->shares ? ", \"shares\": true" : "");
+		buf_printf(b, "%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "");
+		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
+			put_made(b, m, a, g, k->group, infinite);
+		buf_printf(b, "}");
 	}
 }
 
@@ -531,6 +667,8 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			buf_printf(b, ", \"addressed\": %u", addressed);
 		buf_printf(b, ", \"seed\": %lld, \"step\": %lld, \"rate\": %lld", (long long)special_input(g, IN_SEED),
 		    (long long)special_input(g, IN_STEP), (long long)special_input(g, IN_RATE));
+		if (special_input(g, IN_FIRST) >= 0)
+			buf_printf(b, ", \"first\": %lld", (long long)special_input(g, IN_FIRST));
 		if (g->multiple > 1) {
 			buf_printf(b, ", \"multiple\": %lld", (long long)g->multiple);
 			put_text(b, "multiple_at", where(m, a, g->multiple_loc));
@@ -629,7 +767,7 @@ put_figures(Buf *b, const Module *m, const ProgramKernels *ks)
 		double times = 1;
 
 		if (!strcmp(gk->g->name, "train"))
-			times = (double)setting_int(m, "train.accumulate", 1);
+			times = (double)program_calls(m, NULL);
 		else if (strcmp(gk->g->name, "update") != 0)
 			continue;
 		for (uint32_t k = 0; k < gk->k.n; k++) {
@@ -661,7 +799,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	const Graph *eval = real_graph(m, "eval");
 	const char *at;
 
-	buf_printf(b, "{\"version\": 3, \"model\": ");
+	buf_printf(b, "{\"version\": 4, \"model\": ");
 	buf_json(b, m->name);
 	put_text(b, "target", target);
 	put_text(b, "arch", arch);

@@ -11,6 +11,9 @@
 #define MAX_NEST 200                 /* expressions inside expressions, bodies inside bodies */
 #define MAX_FILE_BYTES (16u << 20)   /* of one .net file */
 
+/* the name of a call that is values in braces: {x = "a", y = "b"} */
+#define NODE_TABLE "{}"
+
 typedef enum NodeKind {
 	N_ERROR,        /* a syntax error was reported here: evaluates to nothing, silently */
 	N_INT, N_FLOAT, N_STR, N_BOOL, N_NONE, N_DTYPE, N_NAME, N_LIST, N_CALL,

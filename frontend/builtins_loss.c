@@ -69,6 +69,9 @@ builtin_cross_entropy(Call *c, Value *result)
 	bool has_ignore = ignore->kind != V_NONE;
 	if (has_ignore && !arg_int(c, "ignore", INT32_MIN, INT32_MAX, &ignored))
 		return false;
+	if (has_ignore && c->training && sema_shards(c->sema, NULL) > 1)
+		return call_fail(c, call_loc(c, "ignore"), "ignore needs the labels counted in the whole batch, and a shard sees its own alone: not with train.shards = %lld",
+		                 (long long)sema_shards(c->sema, NULL));
 	build_check(c, call_arg(c, "label")->tensor, axis(classes), "label", has_ignore, ignored);
 	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
 	int last = t.rank - 1;

@@ -113,7 +113,7 @@ builtin_batch_norm(Call *c, Value *result)
 {
 	Val x, w, bias, running_mean, running_var, mean, variance;
 	double eps, momentum;
-	int64_t channels;
+	int64_t channels, examples;
 	bool has_bias;
 	Type t;
 
@@ -125,6 +125,8 @@ builtin_batch_norm(Call *c, Value *result)
 	    || !sema_param(c, "running_var", &stat, ST_STAT, INIT_CONSTANT, 1, 0, &running_var))
 		return false;
 	if (c->training) {
+		if (sema_shards(c->sema, &examples) > 1 && examples < 16)
+			sema_warning(c->sema, c->loc, "batch_norm sees one shard, %lld examples: its statistics are rough below 16", (long long)examples);
 		if (!batch_statistics(c, x, &t, momentum, running_mean, running_var, &mean, &variance))
 			return false;
 	} else {

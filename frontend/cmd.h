@@ -58,6 +58,10 @@ extern const int ncommands;
 /* ---- options.c: -1 = read; else the exit status: help was printed (0), or wrong usage (2) */
 int options_read(Arena *a, const Command *c, int argc, char **argv, Options *o);
 void options_help(FILE *f, const Command *c);
+/* The words of text, from column `indent` on (0, where the line stands already), in lines of 80 columns; where one is broken it
+ * ends in `broken`. Then a line's end. */
+void put_wrapped(FILE *f, int indent, const char *text, const char *broken);
+void put_help_row(FILE *f, int left, const char *name, const char *text); /* the text begins in column `left` */
 /* "mantou NAME: text" and where to look, on stderr; returns EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* "mantou: error: text" on stderr; returns EXIT_FAILED. */
@@ -100,7 +104,6 @@ bool job_emits(const Job *j);
 int job_build(Job *j, const char *emit, const char *path);
 bool job_sealed(const Job *j, const char *path); /* is it a whole program that was built with j->seal? */
 const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
-bool is_ir_file(const char *file);
 const char *budget_text(Arena *a, const PassCtx *cx); /* of a compiled module: the budget and what was recomputed; NULL without one */
 int64_t machine_memory(void);            /* bytes, 0 if unknown */
 void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */
@@ -115,7 +118,7 @@ bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read w
 /* ---- cmd_explain.c: a line for each kernel with parameters to choose that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
 int tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
-/* The same of choices that passes made at layer a or b. */
+/* The same of choices that passes made at layer a; with b, of those between the two. */
 int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
 /* ---- subcommands */

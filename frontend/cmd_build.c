@@ -1,7 +1,8 @@
 /* cmd_build.c: `build`, `run` and `ref-run`: a model to an executable, and its execution.
  *
  * `run` keeps executables in XDG_CACHE_HOME/mantou (else ~/.cache/mantou), in a folder named by a hash of the typed IR's text (which holds the sources'
- * hash, constants and settings), the options that shape code, and the bytes of this program. Two runs at once may both build; each renames a whole file
+ * hash, constants and settings), the options that shape code, and the bytes of this program; where no folder can be made
+ * there, in TMPDIR/mantou-UID, which must be this user's alone. Two runs at once may both build; each renames a whole file
  * into place, and either is right. A program there ends in its length and hash: one that a full disk or a crash has
  * damaged is built again. `ref-run` interprets the IR that stands in a launcher script, or in a file. */
 #include "cmd.h"
@@ -103,15 +104,49 @@ cache_key(const Job *j)
 	return hash_file(h, "/proc/self/exe");
 }
 
+/* TMPDIR/mantou-UID, made if it is not there. Others may write to where temporary files go, and what lies in the folder is
+ * executed: NULL unless it is a folder that belongs to this user and that nobody else may write to. */
 static const char *
-cache_folder(Arena *a)
+private_folder(Arena *a)
 {
-	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	const char *tmp = getenv("TMPDIR");
+	const char *folder = arena_printf(a, "%s/mantou-%u", tmp && *tmp ? tmp : "/tmp", (unsigned)geteuid());
+	struct stat st;
+
+	if (mkdir(folder, 0700) && errno != EEXIST)
+		return NULL;
+	if (lstat(folder, &st))
+		return NULL;
+	errno = EPERM;
+	return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 022) ? folder : NULL;
+}
+
+/* The folder of this key, which can be written to; NULL after a message. */
+static char *
+cache_place(Job *j)
+{
+	Arena *a = j->arena;
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *folder = NULL, *why = "";
+	uint64_t key = cache_key(j);
 
 	if (xdg && xdg[0] == '/')
-		return arena_printf(a, "%s/mantou", xdg);
-	if (home && *home)
-		return arena_printf(a, "%s/.cache/mantou", home);
+		folder = arena_printf(a, "%s/mantou", xdg);
+	else if (home && *home)
+		folder = arena_printf(a, "%s/.cache/mantou", home);
+	if (folder) {
+		char *place = arena_printf(a, "%s/%016" PRIx64, folder, key);
+
+		if (make_folders(place) && !access(place, W_OK | X_OK))
+			return place;
+		why = arena_printf(a, "'%s': %s", place, strerror(errno));
+	}
+	const char *other = private_folder(a);
+	char *place = arena_printf(a, "%s/%016" PRIx64, other ? other : "", key);
+
+	if (other && make_folders(place))
+		return place;
+	failure("no place for the cache: %s%swhere temporary files go: %s; set XDG_CACHE_HOME to a folder that can be written",
+	        why, folder ? "; " : "", strerror(errno));
 	return NULL;
 }
 
@@ -119,16 +154,10 @@ cache_folder(Arena *a)
 static int
 cached_program(Job *j, const char **program)
 {
-	const char *folder = cache_folder(j->arena);
+	char *place = cache_place(j);
 
-	if (!folder)
-		return failure("no place for the cache: neither XDG_CACHE_HOME (a path from /) nor HOME is set; "
-		               "mantou build writes the executable to a file");
-	char *place = arena_printf(j->arena, "%s/%016" PRIx64, folder, cache_key(j));
-
-	if (!make_folders(place))
-		return failure("cannot make the cache folder '%s': %s; "
-		               "set XDG_CACHE_HOME to a folder that can be written", place, strerror(errno));
+	if (!place)
+		return EXIT_FAILED;
 	*program = arena_printf(j->arena, "%s/%s", place, job_stem(j));
 	/* Whoever asks for a pass's dump or times wants to see it run. */
 	if (!access(*program, X_OK) && !j->o->print_after && !j->o->time_passes && job_sealed(j, *program))
@@ -146,10 +175,6 @@ cmd_run(Arena *a, const Options *o)
 
 	if (status != EXIT_GOOD)
 		return status;
-	if (job_emits(&j))
-		return job_build(&j, o->emit, o->output ? o->output : "-");
-	if (o->output)
-		return usage_error("run", "-o: the executable goes to a cache; mantou build writes it to a file");
 	status = job_load(&j);
 	if (status == EXIT_GOOD)
 		status = cached_program(&j, &program);

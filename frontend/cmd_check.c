@@ -4,6 +4,7 @@
  * forward step of the full batch, in the order of the model; totals; and whether the planned memory fits this machine.
  * Exit status 1 if the model has errors; a plan that does not fit is said, not failed. */
 #include "cmd.h"
+#include "../codegen/codegen.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -144,8 +145,14 @@ print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, 
 static void
 print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, int64_t memory, const char *budget, Buf *out)
 {
-	buf_printf(out, "\n%s: batch %" PRId64 ", %" PRId64 " parameters, ", m->name, m->batch, parameters);
-	print_count(out, flops);
+	int64_t shards;
+
+	program_calls(m, &shards);
+	buf_printf(out, "\n%s: batch %" PRId64, m->name, m->batch * shards);
+	if (shards > 1)
+		buf_printf(out, " in %" PRId64 " shards of %" PRId64, shards, m->batch);
+	buf_printf(out, ", %" PRId64 " parameters, ", parameters);
+	print_count(out, flops * (double)shards);
 	buf_printf(out, "%sFLOP a step forward\n", flops < 1000 ? " " : "");
 	if (!peak)
 		return;
@@ -184,8 +191,6 @@ cmd_check(Arena *a, const Options *o)
 	Layers ls = {0};
 	int status = job_open(&j, a, o, "check", o->operand[0]);
 
-	if (status == EXIT_GOOD && job_emits(&j))
-		return job_build(&j, o->emit, "-");
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
 	if (status != EXIT_GOOD)

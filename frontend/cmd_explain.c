@@ -1,7 +1,7 @@
 /* cmd_explain.c: `explain`: the verdicts of the passes: which rules fired, which declined, why, and the bytes at stake.
  *
  * In: a model and up to two layers; a layer's name is a prefix of paths, at a dot.   Out: with --json a verdict a line in the order of the pipeline,
- * with pinned keys. As text: verdicts by layers in the order of the model, alike ones as one line with their number and graphs; without a layer
+ * with pinned keys, where "outcome" is "fused" for every rule that fired, and "did" is the text's word. As text: verdicts by layers in the order of the model, alike ones as one line with their number and graphs; without a layer
  * named, layers that differ in their numbers only (stage0.conv2d1, stage2.conv2d0) come as one. Then a table of the graphs, and the reasons by the
  * bytes they cost. A layer's kernels come first; with two layers, which kernel holds both, or that none does; then the records of those that have
  * parameters, as a tuning file holds them.
@@ -195,6 +195,13 @@ add_verdict(Report *r, const Verdict *v)
 		add_reason(r, v);
 }
 
+/* What a rule did, as the text has it. */
+static const char *
+outcome(const Verdict *v)
+{
+	return !v->fired ? "declined" : v->pass && strcmp(v->pass, "fuse") ? "done" : "fused";
+}
+
 static void
 put_row(Buf *b, const Module *m, const Row *row, bool colour)
 {
@@ -205,7 +212,7 @@ put_row(Buf *b, const Module *m, const Row *row, bool colour)
 	for (int g = GRAPHS; g-- > 0;)
 		if (row->count[g])
 			first = g;
-	buf_printf(b, "  %s%-8s%s  %s%s%s", colour ? v->fired ? "\033[32m" : "\033[33m" : "", !v->fired ? "declined" : v->pass && strcmp(v->pass, "fuse") ? "done" : "fused", colour ? "\033[0m" : "",
+	buf_printf(b, "  %s%-8s%s  %s%s%s", colour ? v->fired ? "\033[32m" : "\033[33m" : "", outcome(v), colour ? "\033[0m" : "",
 	           text_of(v->opa), v->opa && v->opb ? " -> " : "", text_of(v->opb));
 	if (row->count[first] > 1)
 		buf_printf(b, ", %d times", row->count[first]);
@@ -317,16 +324,40 @@ put_totals(Buf *b, Report *r)
 }
 
 /* ---------------------------------------------------------------- text: which kernels hold a layer */
-/* Bit 0: an op of layer a is in it; bit 1: of layer b. */
+/* Ops that belong to the update of states: stores, and arithmetic whose results only these read. Optimizers of several
+ * layers are merged into one kernel, which says nothing of what those layers compute. */
+static bool *
+update_ops(Arena *arena, const Graph *g)
+{
+	bool *update = arena_array(arena, bool, g->op.n), *read = arena_array(arena, bool, g->val.n), *elsewhere = arena_array(arena, bool, g->val.n);
+
+	for (uint32_t i = 0; i < g->result.n; i++)
+		elsewhere[g->result.at[i].v.id] = true;
+	for (uint32_t i = g->op.n; i-- > 0;) {
+		const Op *op = &g->op.at[i];
+
+		if (op->dead)
+			continue;
+		update[i] = op->kind == OP_store || (op->nout && op_has(op->kind, T_POINTWISE | T_VIEW | T_CONST));
+		for (int k = 0; k < op->nout; k++)
+			update[i] &= read[op->out[k].id] && !elsewhere[op->out[k].id];
+		for (int k = 0; k < op->nin; k++)
+			(update[i] ? read : elsewhere)[op->in[k].id] = true;
+	}
+	return update;
+}
+
+/* Bit 0: an op of layer a is in it; bit 1: of layer b. Of two layers updates do not count. */
 static uint8_t *
 kernels_of(Arena *arena, const Graph *g, const char *a, const char *b)
 {
 	uint8_t *has = arena_array(arena, uint8_t, g->group.n);
+	const bool *update = b ? update_ops(arena, g) : NULL;
 
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->dead || op->group < 0)
+		if (op->dead || op->group < 0 || (update && update[i]))
 			continue;
 		has[op->group] |= layer_under(op->path, a) ? 1 : 0;
 		has[op->group] |= b && layer_under(op->path, b) ? 2 : 0;
@@ -440,6 +471,18 @@ tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, 
 	return sort_lines(line.at, line.n);
 }
 
+/* Was it chosen at layer a; with b, between the two? */
+static bool
+chosen_at(const Decision *d, const char *a, const char *b)
+{
+	bool here = layer_under(d->a, a), there = b && layer_under(d->a, b);
+
+	for (int i = 0; b && i < d->nwith; i++)
+		if ((here && layer_under(d->with[i], b)) || (there && layer_under(d->with[i], a)))
+			return true;
+	return here && !b;
+}
+
 int
 tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, const char ***lines)
 {
@@ -448,7 +491,7 @@ tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, co
 	for (uint32_t i = 0; i < cx->choice.n; i++) {
 		const Decision *d = &cx->choice.at[i];
 
-		if (!a || layer_under(d->a, a) || (b && layer_under(d->a, b)))
+		if (!a || chosen_at(d, a, b))
 			vec_push(arena, &line, record_line(arena, cx, d->what, arena_printf(arena, "choice{take=%d}", d->way)));
 	}
 	*lines = line.at;
@@ -522,7 +565,7 @@ put_json(Buf *b, const Module *m, const Verdict *v)
 		buf_json(b, name);
 		comma = ", ";
 	}
-	buf_printf(b, "], \"outcome\": \"%s\", \"why\": ", v->fired ? "fused" : "declined");
+	buf_printf(b, "], \"outcome\": \"%s\", \"did\": \"%s\", \"why\": ", v->fired ? "fused" : "declined", outcome(v));
 	buf_json(b, v->why ? v->why : "");
 	buf_printf(b, ", \"value\": ");
 	if (isfinite(v->value))

@@ -5,6 +5,7 @@
  * printed: they are no measurements. With --json also the records of all kernels with parameters, as a tuning file holds them. */
 #include "cmd.h"
 
+#include "../codegen/codegen.h"
 #include "../runtime/json.h"
 
 #include <inttypes.h>
@@ -202,15 +203,17 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 {
 	const Graph *infer = module_graph(m, "infer");
 	const char *comma = "";
+	int64_t shards;
 
+	program_calls(m, &shards);
 	buf_printf(b, "{\"model\": ");
 	buf_json(b, m->name);
 	buf_printf(b, ", \"target\": \"%s\", \"arch\": [", j->target->name);
 	for (int k = 0; k < j->narch; k++)
 		buf_printf(b, "%s\"%s\"", k ? ", " : "", j->arch[k]);
-	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64
+	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"shards\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64
 	           ", \"scratch_bytes\": %" PRId64,
-	           precision_name(m), m->batch, t->parameters, t->parameter_bytes, t->arena, t->scratch);
+	           precision_name(m), m->batch * shards, shards, t->parameters, t->parameter_bytes, t->arena, t->scratch);
 	if (t->budget) {
 		buf_printf(b, ", \"budget\": ");
 		buf_json(b, t->budget);
@@ -325,7 +328,10 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		buf_printf(b, "%s%s", k ? ", " : " ", j->arch[k]);
 	buf_printf(b, "\n");
 	put_row(b, "precision", "%s", precision_text(j, m));
-	put_row(b, "batch", "%" PRId64, m->batch);
+	int64_t shards;
+
+	program_calls(m, &shards);
+	put_row(b, "batch", shards > 1 ? "%" PRId64 ", in %" PRId64 " shards of %" PRId64 : "%" PRId64, m->batch * shards, shards, m->batch);
 	put_row(b, "parameters", "%" PRId64, t->parameters);
 	put_size_row(b, "memory", t->arena);
 	if (t->scratch)
@@ -388,8 +394,7 @@ static int
 read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 {
 	EmitOptions e = {.emit = "json", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
-	const Setting *acc = setting(m, "train.accumulate");
-	double times = acc && acc->i > 1 ? (double)acc->i : 1;
+	double times = (double)program_calls(m, NULL);
 	Buf text = {0};
 	char why[128];
 	JsonDoc *doc;

@@ -44,7 +44,7 @@ put_arguments(Buf *b, const Word *w)
 	const char *p = w->params;
 
 	for (int i = 0; w->takes && *p; i++) {
-		int n = (int)strcspn(p, ",");
+		int n = word_param(p);
 
 		buf_printf(b, "  %-20.*s %s\n", n, p, w->takes[i]);
 		p += n + strspn(p + n, ", ");

@@ -16,12 +16,21 @@
 #include <time.h>
 #include <unistd.h>
 
-bool
+static bool
 is_ir_file(const char *file)
 {
 	size_t n = strlen(file);
 
-	return !strcmp(file, "-") || (n > 3 && !strcmp(file + n - 3, ".ir"));
+	return n > 3 && !strcmp(file + n - 3, ".ir");
+}
+
+/* IR begins with its module line, after blank lines and comments; no item of the language is called so. */
+static bool
+is_ir_text(const char *text)
+{
+	for (text += strspn(text, " \t\r\n"); *text == '#' || *text == ';'; text += strspn(text, " \t\r\n"))
+		text += strcspn(text, "\n");
+	return !strncmp(text, "module", 6) && strchr(" \t", text[6]);
 }
 
 const char *
@@ -30,6 +39,8 @@ job_stem(const Job *j)
 	const char *slash = strrchr(j->file, '/'), *base = slash ? slash + 1 : j->file;
 	size_t n = strlen(base);
 
+	if (!strcmp(j->file, "-"))
+		return "model";
 	if (n > 4 && !strcmp(base + n - 4, ".net"))
 		n -= 4;
 	else if (n > 3 && !strcmp(base + n - 3, ".ir"))
@@ -245,20 +256,36 @@ read_stream(FILE *f, size_t *bytes)
 	return b.at;
 }
 
+/* Standard input, to its end, kept in the arena; NULL after a message. */
+static const char *
+read_stdin(Job *j, size_t *bytes)
+{
+	char *text = read_stream(stdin, bytes);
+
+	if (!text) {
+		failure("cannot read standard input: %s", strerror(errno));
+		return NULL;
+	}
+	const char *kept = arena_strndup(j->arena, text, *bytes);
+
+	free(text);
+	return kept;
+}
+
+/* text: of standard input, NULL to read the file. */
 static int
-load_ir(Job *j)
+load_ir(Job *j, const char *kept, size_t bytes)
 {
 	const Options *o = j->o;
-	size_t bytes = 0;
 
-	if (o->batch || o->precision || o->define.n)
-		return usage_error(j->command, "--batch, --precision and -D change a model; '%s' is IR, in which they stand already", j->file);
-	char *text = strcmp(j->file, "-") ? file_read(j->file, &bytes) : read_stream(stdin, &bytes);
+	if (o->batch || o->shards || o->precision || o->define.n)
+		return usage_error(j->command, "--batch, --shards, --precision and -D change a model; '%s' is IR, in which they stand already", j->file);
+	char *text = kept ? NULL : file_read(j->file, &bytes);
 
-	if (!text)
+	if (!text && !kept)
 		return failure("cannot read '%s': %s", j->file, strerror(errno));
-	const char *kept = arena_strndup(j->arena, text, bytes); /* diagnostics show lines of it later */
-
+	if (!kept)
+		kept = arena_strndup(j->arena, text, bytes); /* diagnostics show lines of it later */
 	free(text);
 	j->module = module_parse(j->arena, &j->diags, j->file, kept, bytes);
 	if (!j->module || j->diags.nerror)
@@ -273,16 +300,21 @@ load_ir(Job *j)
 }
 
 static int
-load_net(Job *j)
+load_net(Job *j, const char *text, size_t bytes)
 {
 	const Options *o = j->o;
 	struct stat st;
 
+	if (text) {
+		j->module = frontend_compile_text(j->arena, &j->diags, j->file, text, bytes, o->define.at, o->define.n, o->batch, o->shards,
+		                                  o->precision);
+		return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
+	}
 	if (stat(j->file, &st))
 		return failure("cannot read '%s': %s", j->file, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		return failure("'%s' is a folder; a .net or .ir file is needed", j->file);
-	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->precision);
+	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->shards, o->precision);
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
@@ -355,7 +387,7 @@ load_race(Job *j)
 static int
 check_settings(const Job *j)
 {
-	static const char *const counts[] = {"train.epochs", "train.accumulate", TUNED_THREADS};
+	static const char *const counts[] = {"train.epochs", "train.accumulate", "train.shards", TUNED_THREADS};
 
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const Setting *s = setting(j->module, counts[i]);
@@ -363,6 +395,17 @@ check_settings(const Job *j)
 		if (s && (s->kind != SET_INT || s->i < 1 || s->i > INT32_MAX))
 			return failure("'%s': setting %s needs an integer from 1 to %d", j->file, counts[i], INT32_MAX);
 	}
+	return EXIT_GOOD;
+}
+
+/* A batch is cut where the target's loops can put the parts together. */
+static int
+check_shards(const Job *j)
+{
+	const Setting *s = setting(j->module, "train.shards");
+
+	if (s && s->i > 1 && !j->target->shards)
+		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file, (long long)s->i, j->target->name);
 	return EXIT_GOOD;
 }
 
@@ -388,8 +431,13 @@ check_plan(Job *j)
 int
 job_load(Job *j)
 {
-	bool ir = is_ir_file(j->file) || !strcmp(j->command, "opt");
-	int status = ir ? load_ir(j) : load_net(j);
+	size_t bytes = 0;
+	const char *text = strcmp(j->file, "-") ? NULL : read_stdin(j, &bytes);
+
+	if (!text && !strcmp(j->file, "-"))
+		return EXIT_FAILED;
+	bool ir = !strcmp(j->command, "opt") || (text ? is_ir_text(text) : is_ir_file(j->file));
+	int status = ir ? load_ir(j, text, bytes) : load_net(j, text, bytes);
 
 	if (status != EXIT_GOOD)
 		return status;
@@ -406,6 +454,8 @@ job_load(Job *j)
 		status = check_settings(j);
 	if (status == EXIT_GOOD && ir)
 		status = check_plan(j);
+	if (status == EXIT_GOOD)
+		status = check_shards(j);
 	if (status == EXIT_GOOD)
 		status = load_tuning(j);
 	return status == EXIT_GOOD ? load_race(j) : status;

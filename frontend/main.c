@@ -41,11 +41,12 @@ static void
 print_help(FILE *f)
 {
 	fputs("usage: mantou COMMAND [OPTIONS] FILE\n\n"
-	      "A compiler for training neural networks: a .net file becomes one executable that trains, evaluates and infers.\n\ncommands:\n", f);
+	      "A compiler for training neural networks: a .net file becomes one executable\n"
+	      "that trains, evaluates and infers.\n\ncommands:\n", f);
 	for (int i = 0; i < ncommands; i++)
 		if (!commands[i].hidden)
-			fprintf(f, "  %-8s  %s\n", commands[i].name, commands[i].doc);
-	fputs("\n  --help     this text; mantou COMMAND --help: a command's options and an example\n"
+			put_help_row(f, 12, commands[i].name, commands[i].doc);
+	fputs("\n  --help     this text; mantou COMMAND --help: its options and an example\n"
 	      "  --version  the version\n\nexample:\n  mantou run models/lenet.net -- train --data models/digits\n", f);
 }
 

@@ -198,6 +198,7 @@ primary:
 	| NAME { $$ = node_new(p, N_NAME, @1); $$->s = $1; }
 	| NAME '(' args ')' label { $$ = node_call(p, @1, $1, $3, NULL, $5); }
 	| '[' exprs ']' { $$ = node_list(p, @1, $2); }
+	| '{' args '}' { $$ = node_call(p, @1, NODE_TABLE, $2, NULL, NULL); }
 	| '(' expr ')' { $$ = $2; }
 	;
 args: %empty { $$ = (Args){0}; }

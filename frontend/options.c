@@ -75,10 +75,49 @@ colour_on(FILE *f)
 	return isatty(fileno(f)) && !(no && *no) && !(term && !strcmp(term, "dumb"));
 }
 
+/* ---------------------------------------------------------------- help, in 80 columns */
+enum { HELP_COLUMNS = 80, HELP_LEFT = 24 };
+
+void
+put_wrapped(FILE *f, int indent, const char *text, const char *broken)
+{
+	int column = indent, room = HELP_COLUMNS - (int)strlen(broken);
+
+	while (*text) {
+		int word = (int)strcspn(text, " ");
+
+		if (column > indent && column + 1 + word > room) {
+			fprintf(f, "%s\n%*s", broken, indent, "");
+			column = indent;
+		}
+		column += fprintf(f, "%s%.*s", column > indent ? " " : "", word, text);
+		text += word;
+		text += strspn(text, " ");
+	}
+	fputc('\n', f);
+}
+
+void
+put_help_row(FILE *f, int left, const char *name, const char *text)
+{
+	int n = fprintf(f, "  %s", name);
+
+	if (n + 2 > left)
+		n = fprintf(f, "\n") - 1;
+	fprintf(f, "%*s", left - n, "");
+	put_wrapped(f, left, text, "");
+}
+
 void
 options_help(FILE *f, const Command *c)
 {
-	fprintf(f, "usage: mantou %s [OPTIONS] %s\n\n%s\n\noptions:\n", c->name, c->usage, c->doc);
+	char usage[128];
+
+	snprintf(usage, sizeof usage, "usage: mantou %s [OPTIONS] %s", c->name, c->usage);
+	put_wrapped(f, 0, usage, "");
+	fputc('\n', f);
+	put_wrapped(f, 0, c->doc, "");
+	fputs("\noptions:\n", f);
 	for (int i = 0; i < NOPTS; i++) {
 		const Opt *p = &opts[i];
 		char left[64];
@@ -86,11 +125,11 @@ options_help(FILE *f, const Command *c)
 		if (!(p->commands & c->bit))
 			continue;
 		snprintf(left, sizeof left, "%s%s%s%s", is_short(p) ? "-" : "--", p->spelling, p->kind == FLAG ? "" : " ", p->argument);
-		fprintf(f, "  %-32s  %s\n", left, p->help);
+		put_help_row(f, HELP_LEFT, left, p->help);
 	}
-	fputs("  --                                ends the options", f);
-	fputs(c->takes_rest ? "; what follows goes to the executable\n" : "\n", f);
-	fprintf(f, "\nexample:\n  %s\n", c->example);
+	put_help_row(f, HELP_LEFT, "--", c->takes_rest ? "ends the options; what follows goes to the executable" : "ends the options");
+	fputs("\nexample:\n  ", f);
+	put_wrapped(f, 2, c->example, " \\");
 }
 
 /* "2GiB", "512 MiB", "1000000": bytes. */

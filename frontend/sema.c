@@ -112,6 +112,14 @@ sema_training(const Sema *s)
 	return s->training;
 }
 
+int64_t
+sema_shards(const Sema *s, int64_t *examples)
+{
+	if (examples)
+		*examples = s->batch;
+	return s->shards;
+}
+
 const char *
 sema_path(Sema *s)
 {
@@ -502,7 +510,7 @@ check_layers(Sema *s)
 }
 
 static Module *
-compile_program(Sema *s, int64_t batch, const char *precision)
+compile_program(Sema *s, int64_t batch, int64_t shards, const char *precision)
 {
 	Module *m;
 
@@ -519,7 +527,7 @@ compile_program(Sema *s, int64_t batch, const char *precision)
 	start(s, PHASE_SETTINGS, "constants");
 	sema_constants(s);
 	s->module = m;
-	settings_read(s, batch, precision);
+	settings_read(s, batch, shards, precision);
 	m->stage = "typed";
 	elaborate(s, PHASE_TRAIN);
 	elaborate(s, PHASE_EVAL);
@@ -541,9 +549,9 @@ compile_program(Sema *s, int64_t batch, const char *precision)
 
 /* Whatever kept silent on the way: a failure without a message would be the worst of all. */
 static Module *
-compile(Sema *s, int64_t batch, const char *precision)
+compile(Sema *s, int64_t batch, int64_t shards, const char *precision)
 {
-	Module *m = compile_program(s, batch, precision);
+	Module *m = compile_program(s, batch, shards, precision);
 
 	if (!m && !s->diags->nerror)
 		diag_error(s->diags, s->model_loc, "the model cannot be elaborated");
@@ -553,18 +561,18 @@ compile(Sema *s, int64_t batch, const char *precision)
 /* ---------------------------------------------------------------- doors */
 
 Module *
-frontend_compile_text(Arena *a, Diags *d, const char *name, const char *text, size_t bytes, const Define *define, int ndefine, int64_t batch, const char *precision)
+frontend_compile_text(Arena *a, Diags *d, const char *name, const char *text, size_t bytes, const Define *define, int ndefine, int64_t batch, int64_t shards, const char *precision)
 {
 	Sema *s = arena_new_of(a, Sema);
 
 	*s = (Sema){.arena = a, .diags = d, .define = define, .ndefine = ndefine, .hash = HASH_START};
 	builtins_init(a);
 	read_text(s, name, text, bytes, true);
-	return compile(s, batch, precision);
+	return compile(s, batch, shards, precision);
 }
 
 Module *
-frontend_compile(Arena *a, Diags *d, const char *file, const Define *define, int ndefine, int64_t batch, const char *precision)
+frontend_compile(Arena *a, Diags *d, const char *file, const Define *define, int ndefine, int64_t batch, int64_t shards, const char *precision)
 {
 	Sema *s = arena_new_of(a, Sema);
 	struct stat st;
@@ -583,5 +591,5 @@ frontend_compile(Arena *a, Diags *d, const char *file, const Define *define, int
 	free(real);
 	read_text(s, file, arena_strndup(s->arena, text, bytes), bytes, true);
 	free(text);
-	return compile(s, batch, precision);
+	return compile(s, batch, shards, precision);
 }

@@ -54,6 +54,7 @@ void sema_note(struct Sema *s, Loc at, const char *fmt, ...) __attribute__((form
 Arena *sema_arena(struct Sema *s);
 Build *sema_build(struct Sema *s);
 bool sema_training(const struct Sema *s);
+int64_t sema_shards(const struct Sema *s, int64_t *examples); /* train.shards; examples of one, NULL = not wanted */
 /* v, made of these (four at most), is an average over examples by its meaning: a metric of it is weighted by them. */
 void sema_average(struct Sema *s, Val v, const Val *arg, int narg);
 const char *sema_path(struct Sema *s);   /* path of the call being evaluated */
@@ -70,8 +71,8 @@ Value value_tuple(struct Sema *s, const Value *v, int n, Loc loc);
 /* ---- the frontend's doors */
 typedef struct Define { const char *name, *value; } Define; /* -D */
 /* Reads file (and what it uses), elaborates, and returns the typed module: graphs train, eval, infer (without gradients), settings, loops.
- * batch 0 = the file's; precision NULL = the file's. NULL after diagnostics. */
-Module *frontend_compile(Arena *a, Diags *d, const char *file, const Define *define, int ndefine, int64_t batch, const char *precision);
+ * batch, shards 0 = the file's; precision NULL = the file's. NULL after diagnostics. */
+Module *frontend_compile(Arena *a, Diags *d, const char *file, const Define *define, int ndefine, int64_t batch, int64_t shards, const char *precision);
 /* The same for text in memory (fuzzing, tests). */
-Module *frontend_compile_text(Arena *a, Diags *d, const char *name, const char *text, size_t bytes, const Define *define, int ndefine, int64_t batch, const char *precision);
+Module *frontend_compile_text(Arena *a, Diags *d, const char *name, const char *text, size_t bytes, const Define *define, int ndefine, int64_t batch, int64_t shards, const char *precision);
 #endif

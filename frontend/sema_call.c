@@ -417,6 +417,10 @@ sema_call(Sema *s, const Node *n, const Value *piped)
 	s->steps += CALL_STEPS;
 	if (!sema_step(s, n->loc))
 		return value_broken(n->loc);
+	if (!strcmp(n->s, NODE_TABLE) && !s->in_settings) {
+		sema_error(s, n->loc, "values in braces are an argument of a reader only, as in columns = {x = [\"age\", \"rooms\"]}");
+		return value_broken(n->loc);
+	}
 	if (k && !s->in_settings)
 		return call_block(s, n, &s->block.at[*k], given, n->args.n);
 	op = builtin_named(n->s);

@@ -69,7 +69,7 @@ struct Sema {
 	Build build;
 	Phase phase;
 	bool training;
-	int64_t batch;
+	int64_t batch, shards;   /* examples of a shard; shards of a step's batch, 1: it is not cut */
 	/* the text */
 	VEC(Const) constant; Map const_of;
 	VEC(Block) block; Map block_of;
@@ -152,7 +152,7 @@ void sema_check_layer(Sema *s, Loc at, const char *what, const char *name); /* e
 void sema_require(Sema *s, const Node *n);
 
 /* ---- settings (settings.c) */
-bool settings_read(Sema *s, int64_t batch, const char *precision); /* adds train.* and data.* to the module; sets s->batch */
+bool settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision); /* adds train.* and data.* to the module; sets s->batch, s->shards */
 void settings_check_inputs(Sema *s);                  /* after the training graph: readers against the model's inputs */
 
 /* ---- loops (sema_loop.c) */

@@ -13,7 +13,8 @@
 /* A parameter is NAME:RULE or NAME:RULE=DEFAULT. Rules:
  *   P number >= 0   Q number > 0   U number in [0, 1)   B true or false   J integer >= 0   I integer >= 1
  *   R rate: P or a schedule   E list of epochs, growing   F file name or list of them   S list of strings
- *   Z size: I or [rows, columns]   Lower case: none is allowed too. */
+ *   Z size: I or [rows, columns]   M columns of each input   D a character between fields
+ *   Lower case: none is allowed too. */
 typedef struct SpecRow { const char *group, *name, *params; } SpecRow;
 static const SpecRow specs[] = {
 	{"optimizer", "sgd", "rate:R weight_decay:P=0"},
@@ -28,6 +29,7 @@ static const SpecRow specs[] = {
 	{"reader", "cifar100", "train:F test:F"},
 	{"reader", "idx", "train:F test:F"},
 	{"reader", "npy", "train:F test:F"},
+	{"reader", "csv", "train:F test:F header:B=true columns:m=none delimiter:D=\",\""},
 	{"reader", "images", "train:F test:F size:Z"},
 	{"reader", "tokens", "train:F test:F length:I"},
 	{"reader", "synthetic", "examples:I=1024"},
@@ -43,6 +45,8 @@ static const char *const rule_needs[] = {
 	['R'] = "a number, 0 or more, or one of poly, cosine, linear, step",
 	['E'] = "a list of growing epochs, as in [30, 60]",
 	['F'] = "a file name or a list of them", ['S'] = "a list of strings", ['Z'] = "a size or [rows, columns]",
+	['M'] = "columns of each input, by heading or by number from 0, as in {x = [\"age\", \"rooms\"], y = \"price\"}",
+	['D'] = "\",\", \";\", \"|\", \":\" or \"tab\"",
 };
 
 typedef struct ParamRule { char name[16], rule; char def[12]; bool has_def; } ParamRule;
@@ -121,6 +125,36 @@ take_ints(Place p, const Value *v, bool growing, int64_t low, const char *needs,
 	return true;
 }
 
+/* {x = ["age", 3], y = "price"}: a list of names and numbers for each. */
+static bool
+take_columns(Place p, const Value *v, const char *needs, Setting *out)
+{
+	Setting *list;
+
+	if (v->kind != V_SPEC || strcmp(v->s, NODE_TABLE) || !v->n)
+		return wrong(p, v, needs);
+	list = arena_array(p.s->arena, Setting, v->n);
+	for (int k = 0; k < v->n; k++) {
+		const Value *x = &v->at[k];
+		int n = x->kind == V_LIST ? x->n : 1;
+		Setting *item = arena_array(p.s->arena, Setting, n);
+
+		if (!v->names[k] || !n)
+			return wrong(p, x, needs);
+		for (int j = 0; j < n; j++) {
+			const Value *one = x->kind == V_LIST ? &x->at[j] : x;
+
+			if (one->kind == V_STR)
+				item[j] = (Setting){.kind = SET_STR, .s = one->s};
+			else if (!take_int(p, one, 0, INT32_MAX, needs, &item[j]))
+				return false;
+		}
+		list[k] = (Setting){.kind = SET_LIST, .name = v->names[k], .arg = item, .nargs = n};
+	}
+	*out = (Setting){.kind = SET_CALL, .s = "columns", .arg = list, .nargs = v->n};
+	return true;
+}
+
 static bool
 take_rule(Place p, char rule, const Value *v, Setting *out)
 {
@@ -144,6 +178,12 @@ take_rule(Place p, char rule, const Value *v, Setting *out)
 		if (v->kind == V_LIST && v->n == 2)
 			return take_ints(p, v, false, 1, needs, out);
 		return take_int(p, v, 1, INT32_MAX, needs, out);
+	case 'M': return take_columns(p, v, needs, out);
+	case 'D':
+		if (v->kind != V_STR || (strcmp(v->s, "tab") && (strlen(v->s) != 1 || !strchr(",;|:", *v->s))))
+			return wrong(p, v, needs);
+		*out = (Setting){.kind = SET_STR, .s = v->s};
+		return true;
 	case 'R':
 		if (v->kind == V_SPEC)
 			return spec_bind(p, "rate", v, out);
@@ -189,6 +229,8 @@ default_setting(const char *text)
 		return (Setting){.kind = SET_LIST};
 	if (!strcmp(text, "true") || !strcmp(text, "false"))
 		return (Setting){.kind = SET_BOOL, .i = *text == 't', .f = *text == 't'};
+	if (*text == '"')
+		return (Setting){.kind = SET_STR, .s = ","}; /* the one string that is a default */
 	if (*end)
 		bug("settings: the default %s does not parse", text);
 	if (!strpbrk(text, ".e"))
@@ -382,12 +424,13 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"train", "clip_norm", "none", take_clip},
 	{"train", "decay_all", "false", take_bool},
 	{"train", "accumulate", "1", take_batch},
+	{"train", "shards", "1", take_batch},
 	{"train", "freeze", "[]", take_freeze},
 	{"train", "memory", "none", take_memory},
 	{"data", "reader", "none", take_reader},
 	{"data", "shuffle", "true", take_bool},
 };
-enum { NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4 };
+enum { NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4, ROW_ACCUMULATE = 8, ROW_SHARDS = 9 };
 
 static int
 row_find(Sema *s, const char *item, const Arg *a)
@@ -478,8 +521,36 @@ override_precision(Sema *s, const char *name, Setting *set)
 	diag_error(s->diags, (Loc){0}, "--precision %s: needs f32, bf16, f16 or mixed", name);
 }
 
+/* The whole numbers below and above n that are multiples of s. */
+static const char *
+nearest_multiples(Sema *s, int64_t n, int64_t shards)
+{
+	int64_t below = n / shards * shards;
+
+	return below ? arena_printf(s->arena, "%lld or %lld", (long long)below, (long long)(below + shards))
+	             : arena_printf(s->arena, "%lld", (long long)shards);
+}
+
+/* train.shards = S: graphs are made for one of the S equal parts of the batch, and s->batch is its examples from here on. */
+static void
+cut_batch(Sema *s, Setting *set, const Loc *where)
+{
+	Loc at = where[ROW_SHARDS].line ? where[ROW_SHARDS] : where[ROW_BATCH].line ? where[ROW_BATCH] : s->model_loc;
+	int64_t n = s->batch, a = set[ROW_ACCUMULATE].kind == SET_INT ? set[ROW_ACCUMULATE].i : 1;
+
+	s->shards = set[ROW_SHARDS].kind == SET_INT ? set[ROW_SHARDS].i : 1;
+	if (s->shards > 1 && a > 1)
+		sema_error(s, at, "train.accumulate = %lld does not go with train.shards = %lld; the same is batch = %lld, shards = %lld", (long long)a,
+		           (long long)s->shards, (long long)(a * n), (long long)(a * s->shards));
+	else if (n % s->shards)
+		sema_error(s, at, "train.batch is %lld, which %lld shards do not divide: use %s", (long long)n, (long long)s->shards,
+		           nearest_multiples(s, n, s->shards));
+	else
+		s->batch = n / s->shards;
+}
+
 bool
-settings_read(Sema *s, int64_t batch, const char *precision)
+settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision)
 {
 	Setting set[NROWS] = {0};
 	Loc where[NROWS] = {0};
@@ -498,7 +569,12 @@ settings_read(Sema *s, int64_t batch, const char *precision)
 		sema_error(s, s->model_loc, "train.batch is not set: train { batch = ... } says how many examples make a step");
 	/* After an error in it the body is looked through with some batch. */
 	s->batch = set[ROW_BATCH].kind == SET_INT ? set[ROW_BATCH].i : 64;
+	if (shards > 0)
+		set[ROW_SHARDS] = (Setting){.kind = SET_INT, .i = shards, .f = (double)shards};
+	cut_batch(s, set, where);
 	for (int k = 0; k < NROWS; k++) {
+		if (k == ROW_SHARDS && s->shards == 1)
+			continue;                        /* a program without shards is as if there were none */
 		set[k].name = arena_printf(s->arena, "%s.%s", rows[k].item, rows[k].name);
 		vec_push(s->arena, &s->module->setting, set[k]);
 	}
@@ -569,6 +645,39 @@ check_elements(Sema *s, const char *reader, int k, int64_t want, const char *wha
 	}
 }
 
+/* Every input has as many columns as elements of an example; without headings all are given by number. */
+static void
+check_columns(Sema *s, const Setting *columns, bool header)
+{
+	const Graph *g = module_graph(s->module, "train");
+	int k = 0;
+
+	if (columns->kind != SET_CALL)
+		return;
+	for (const InputDecl *in = s->model->inputs.first; in && (uint32_t)k < g->input.n; in = in->next, k++) {
+		const Setting *list = setting_arg(columns, in->name);
+		int64_t has = type_elements(val_type(g, g->input.at[k].v)) / s->batch;
+
+		if (!list)
+			sema_error(s, s->reader_loc, "data.reader: columns names none for input `%s`", in->name);
+		else if (list->nargs != has)
+			sema_error(s, s->reader_loc, "data.reader: columns gives input `%s` %d, which has %lld element%s an example", in->name, list->nargs,
+			           (long long)has, has == 1 ? "" : "s");
+		for (int j = 0; list && !header && j < list->nargs; j++)
+			if (list->arg[j].kind == SET_STR)
+				sema_error(s, s->reader_loc, "data.reader: column \"%s\" of input `%s` has no heading with header = false: give its number, from 0",
+				           list->arg[j].s, in->name);
+	}
+	for (int i = 0; i < columns->nargs; i++) {
+		bool known = false;
+
+		for (const InputDecl *in = s->model->inputs.first; in; in = in->next)
+			known |= !strcmp(in->name, columns->arg[i].name);
+		if (!known)
+			sema_error(s, s->reader_loc, "data.reader: columns names `%s`, which is no input of the model", columns->arg[i].name);
+	}
+}
+
 void
 settings_check_inputs(Sema *s)
 {
@@ -586,6 +695,8 @@ settings_check_inputs(Sema *s)
 
 		for (int k = 0; k < 2; k++)
 			check_count(s, name, k ? "names test files" : "names training files", setting_arg(r, sets[k])->nargs);
+	} else if (!strcmp(name, "csv")) {
+		check_columns(s, setting_arg(r, "columns"), setting_arg(r, "header")->i);
 	} else if (!strcmp(name, "tokens")) {
 		check_count(s, name, "gives inputs", 2);
 		for (int k = 0; k < 2; k++)
@@ -595,7 +706,7 @@ settings_check_inputs(Sema *s)
 		check_count(s, name, "gives inputs", 2);
 		check_elements(s, name, 0, a->kind == SET_LIST ? 3 * a->arg[0].i * a->arg[1].i : 3 * a->i * a->i, "an image [3, rows, columns]");
 		check_elements(s, name, 1, 1, "a label");
-	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch) {
-		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld", (long long)setting_arg(r, "examples")->i, (long long)s->batch);
+	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch * s->shards) {
+		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld", (long long)setting_arg(r, "examples")->i, (long long)(s->batch * s->shards));
 	}
 }

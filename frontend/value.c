@@ -133,7 +133,11 @@ value_kind_name(const Value *v)
 	case V_DTYPE: snprintf(t, n, "the dtype %s", dtype_info[v->i].name); return t;
 	case V_LIST: snprintf(t, n, v->n ? "a list of %d" : "an empty list", v->n); return t;
 	case V_TUPLE: snprintf(t, n, "%d values", v->n); return t;
-	case V_SPEC: snprintf(t, n, "`%.60s%s`", v->s, v->n ? "(...)" : ""); return t;
+	case V_SPEC:
+		if (*v->s == '{')
+			return v->n ? "values in braces" : "empty braces";
+		snprintf(t, n, "`%.60s%s`", v->s, v->n ? "(...)" : "");
+		return t;
 	}
 	return "a value";
 }

@@ -37,6 +37,19 @@ static const struct { const char *kind, *text; } kinds[] = {
 	{"name", "name that is always there"},
 };
 
+int
+word_param(const char *params)
+{
+	bool quoted = false;
+	int n = 0, depth = 0;
+
+	for (; params[n] && (quoted || depth || params[n] != ','); n++) {
+		quoted ^= params[n] == '"';
+		depth += quoted ? 0 : (params[n] == '[') - (params[n] == ']');
+	}
+	return n;
+}
+
 const char *
 word_kind(const char *kind)
 {

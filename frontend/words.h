@@ -16,6 +16,7 @@ typedef struct Word {
 } Word;
 extern Word *words; extern int nwords;
 void words_init(Arena *a);                                /* after builtins_init */
+int word_param(const char *params);                       /* length of the first of them: a default may hold commas */
 const char *word_kind(const char *kind);                  /* as people say it: "schedule of the rate"; or NULL */
 
 /* What another library calls it, what it is here, and how that is written: "" where the name alone says it. */

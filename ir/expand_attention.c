@@ -83,7 +83,7 @@ attention_dropout(Build *b, const Op *op, const AttentionIn *in, const Type *sco
 
 	if (!(p > 0))
 		return weights;
-	u = build_op(b, OP_random, VALS(in->seed, in->step), ATTRS(AS(stream, attr_str(op, A_stream))), &t);
+	u = build_op(b, OP_random, VALS(in->seed, in->step), ATTRS(AS(stream, attr_str(op, A_stream)), AI(per, attr_int(op, A_per))), &t);
 	/* uniforms are multiples of 2^-24: the bound rounded up to one is the same test, and exact in f32 */
 	keep = build(b, OP_ge, u, build_const(b, DT_f32, ceil(p * 0x1p24) * 0x1p-24));
 	scaled = p < 1 ? build(b, OP_mul, weights, build_const(b, scores->dtype, 1 / (1 - p))) : weights;

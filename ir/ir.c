@@ -691,7 +691,7 @@ graph_input(const Graph *g, InputKind kind)
 Val
 graph_need_input(Graph *g, InputKind kind)
 {
-	static const char *const names[] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate"};
+	static const char *const names[] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
 	Val v = graph_input(g, kind);
 
 	return v.id ? v : graph_add_input(g, type_scalar(kind == IN_RATE ? DT_f64 : DT_i64), names[kind], kind);

@@ -86,6 +86,7 @@ typedef enum Trait {
 	T_INPLACE = 1 << 19,  /* the result may take operand 0's place, of which the kernel then touches what changes and no more; no other operand's */
 	T_ORDER = 1 << 18,    /* operand 1 is not read: who reads the result only runs after it stands */
 	T_CROP = 1 << 20,     /* each element is one of operand 0's, at a place that the other operands shift, or 0 */
+	T_ALONE = 1 << 21,    /* a kernel of its own, of row-major operands; f32 stays f32: order, nms, roi_align and its .dx */
 } Trait;
 
 /* OP_name for ops.def and red.def; OP_name, OP_name_dx, _dy, _dz for every row of ew.def. */
@@ -166,7 +167,8 @@ typedef struct ValInfo {
 	int64_t offset;          /* planned: byte offset in the arena; -1 = none (kept in registers, or not planned yet) */
 } ValInfo;
 
-typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE } InputKind; /* seed, step: i64[]; rate: f64[] */
+/* seed, step, first (place of the shard's first example in the whole batch): i64[]; rate: f64[] */
+typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE, IN_FIRST, IN_COUNT } InputKind;
 typedef struct Input { Val v; const char *name; InputKind kind; } Input;
 /* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose gradient is not finite, so that
  * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; batch:

@@ -580,10 +580,10 @@ parse_input(Parse *p)
 	if (p_keyword(p, "at") && !p_int(p, 0, INT64_MAX, "an offset", &val_info(p->g, in.v)->offset))
 		return false;
 	if (p_char(p, '=')) {
-		int k = p_one_of(p, text_input_kinds, 4);
+		int k = p_one_of(p, text_input_kinds, IN_COUNT);
 
 		if (k < 0)
-			return p_error(p, p_loc(p), "data, seed, step or rate expected");
+			return p_error(p, p_loc(p), "data, seed, step, rate or first expected");
 		in.kind = (InputKind)k;
 	}
 	if (p_keyword(p, "as") && !(in.name = p_word(p, "the input's name")))

@@ -9,7 +9,7 @@
 const char *const text_state_kinds[ST_SUM + 1] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot",
                                                   [ST_GRAD] = "grad", [ST_SUM] = "sum"};
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
-const char *const text_input_kinds[4] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate"};
+const char *const text_input_kinds[IN_COUNT] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
 const char *const text_result_kinds[RES_COUNT] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output",
                                                   [RES_NORM] = "norm", [RES_SCALE] = "scale",
                                                   [RES_OVERFLOW] = "overflow",

@@ -118,7 +118,7 @@ wrap(DType t, int64_t x)
 }
 
 /* To a number of the floating dtype t, or a condition. */
-static double
+double
 ref_round(DType t, double x, bool to_float)
 {
 	switch (t) {
@@ -346,14 +346,16 @@ ref_random(RefCtx *cx, const Op *op)
 	RefTensor *r = ref_out(cx, op, 0);
 	uint64_t seed = (uint64_t)ref_in(cx, op, 0)->i[0], step = (uint64_t)ref_in(cx, op, 1)->i[0];
 	uint32_t stream = philox_stream(attr_str(op, A_stream)), w[4];
+	uint64_t first = (step >> 32) * (uint64_t)attr_int(op, A_per), at;
 
 	for (int64_t j = 0; j < r->n; j++) {
-		if (j % 4 == 0)
-			philox_group(seed, stream, step, (uint64_t)j / 4, w);
+		at = first + (uint64_t)j;
+		if (at % 4 == 0 || j == 0)
+			philox_group(seed, stream, step, at / 4, w);
 		if (r->i)
-			r->i[j] = w[j % 4];
+			r->i[j] = w[at % 4];
 		else
-			r->f[j] = philox_unit(w[j % 4]);
+			r->f[j] = philox_unit(w[at % 4]);
 	}
 	return NULL;
 }

@@ -18,7 +18,7 @@ typedef struct Attention {
 	int64_t mask_row, mask_column;         /* strides of the mask's last two axes */
 	double scale, p;
 	bool causal;
-	uint64_t seed, step;
+	uint64_t seed, step, first;       /* first: number of the first score's random number */
 	uint32_t stream;
 	double *score, *weight, *kept;         /* of one row: s, p; what dropout multiplies by */
 } Attention;
@@ -85,6 +85,7 @@ attention_of(RefCtx *cx, const Op *op, int first, int fixed, const Type *y, cons
 	if (a.p > 0) {
 		a.seed = (uint64_t)ref_in(cx, op, next)->i[0];
 		a.step = (uint64_t)ref_in(cx, op, next + 1)->i[0];
+		a.first = (a.step >> 32) * (uint64_t)attr_int(op, A_per);
 		a.stream = philox_stream(attr_str(op, A_stream));
 	}
 	a.score = arena_array(cx->arena, double, a.s);
@@ -134,7 +135,7 @@ static void
 row_weights(const Attention *a, int64_t i, double lse)
 {
 	for (int64_t j = 0; j < a->s; j++) {
-		uint64_t number = (uint64_t)((a->off[SCORES] + i) * a->s + j);
+		uint64_t number = a->first + (uint64_t)((a->off[SCORES] + i) * a->s + j);
 
 		a->weight[j] = exp(a->score[j] - lse);
 		a->kept[j] = a->p <= 0 ? 1 : philox_uniform(a->seed, a->stream, a->step, number) >= a->p ? 1 / (1 - a->p) : 0;

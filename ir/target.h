@@ -160,6 +160,7 @@ typedef struct Target {
 	/* The target makes few launches of many small kernels that do not depend on each other: updates run together behind all else, what is cast of states alone runs before it, and whole tensors
 	 * that are reduced to a number each (the largest of every gradient) do not wait for each other. */
 	bool joins_launches;
+	bool shards;       /* its loops run the shards of a batch and join them (train.shards) */
 	/* Of r, the rate that this kernel's operations go at. NULL hook: flops. */
 	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel);
 	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */

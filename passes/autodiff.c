@@ -1,7 +1,7 @@
 /* autodiff.c: reverse-mode differentiation of graph train.
  *
  * In: stage typed, graph train with one loss.  Out: gradients behind the forward ops and one `update {state}` op per trained
- * parameter, in the order of state lines; with clip_norm the global norm as a result; with accumulate = a > 1 the gradients are
+ * parameter, in the order of state lines; with clip_norm the global norm as a result; with accumulate = a > 1 or shards the gradients are
  * averaged in states NAME.grad and graph `update` applies them, the loop calls it once in a batches.
  * The rules are grad*.c of ir/. A forward sweep marks the values that depend on a trained parameter through something
  * differentiable; the backward sweep visits those alone, so gradients that nobody needs are never built. Backward ops carry
@@ -292,36 +292,54 @@ updates(Diff *d)
 	graph_stores_last(d->g);
 }
 
-/* ---------------------------------------------------------------- accumulation */
-/* Adds v / a to a state made for it, in graph train; returns the state's name. */
+/* ---------------------------------------------------------------- accumulation and shards */
+/* How graph train's values reach graph update. n: batches or shards of a step. */
+typedef struct Split { int64_t n; bool shards; } Split;
+
+static bool
+is_gradient(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n > 5 && !strcmp(name + n - 5, ".grad");
+}
+
+/* Keeps v in a state made for it, in graph train; returns the state's name. Of a batch, v / n is added to what stands there; a shard's
+ * is stored as it is, what a record reports in f64: the loop's merge adds. */
 static const char *
-accumulate(Diff *d, Val v, const char *name, int64_t a)
+keep_for_update(Diff *d, Val v, const char *name, Split how)
 {
 	Build *b = &d->b;
 	Type t;
 	State *s;
-	Val part;
 
-	if (!dtype_is_float((DType)val_type(d->g, v)->dtype))   /* a metric that counts */
+	if (how.shards && !is_gradient(name))
+		v = build_cast(b, v, DT_f64);
+	else if (!dtype_is_float((DType)val_type(d->g, v)->dtype))   /* a metric that counts */
 		v = build_cast(b, v, DT_f32);
 	t = *val_type(d->g, v);
 	s = module_add_state(d->m, name, type_of((DType)t.dtype, t.rank, t.axis), ST_GRAD);
 
 	s->init = INIT_CONSTANT;
 	s->loc = b->loc;
-	part = build(b, OP_div, v, build_const(b, (DType)t.dtype, (double)a));
-	part = build(b, OP_add, build_load(b, name), part);
-	build_op(b, OP_store, &part, 1, ATTRS(AS(state, name)), NULL);
-	return s->name;
+	name = s->name;
+	if (!how.shards) {
+		v = build(b, OP_div, v, build_const(b, (DType)t.dtype, (double)how.n));
+		v = build(b, OP_add, build_load(b, name), v);
+	}
+	build_op(b, OP_store, &v, 1, ATTRS(AS(state, name)), NULL);
+	return name;
 }
 
-/* In graph update: the sum, and a store that empties it. */
+/* In graph update: the mean over batches, and a store that empties it; or over the shards, whose sum stands there. */
 static Val
-drain(Diff *d, const char *name)
+drain(Diff *d, const char *name, Split how)
 {
 	Val v = build_load(&d->b, name), zero;
 	Type t = *val_type(d->b.g, v);
 
+	if (how.shards)
+		return build(&d->b, OP_div, v, build_const(&d->b, (DType)t.dtype, (double)how.n));
 	zero = build_full(&d->b, t, 0);
 	build_op(&d->b, OP_store, &zero, 1, ATTRS(AS(state, name)), NULL);
 	return v;
@@ -329,7 +347,7 @@ drain(Diff *d, const char *name)
 
 /* Loss and metrics are averaged beside the gradients, so that a record of an update speaks of all its batches. */
 static void
-split_update(Diff *d, int64_t a)
+split_update(Diff *d, Split how)
 {
 	const char **sum = arena_array(d->scratch, const char *, d->ntrained + d->g->result.n);
 	Graph *train = d->g, *update;
@@ -342,7 +360,7 @@ split_update(Diff *d, int64_t a)
 	for (uint32_t i = 0; i < d->ntrained; i++) {
 		d->b.loc = d->trained[i].loc;
 		d->b.path = d->trained[i].path;
-		sum[n++] = accumulate(d, d->trained[i].grad, arena_printf(d->m->arena, "%s.grad", names[i]), a);
+		sum[n++] = keep_for_update(d, d->trained[i].grad, arena_printf(d->m->arena, "%s.grad", names[i]), how);
 	}
 	for (uint32_t i = 0; i < train->result.n; i++) {
 		Result r = train->result.at[i];
@@ -352,8 +370,10 @@ split_update(Diff *d, int64_t a)
 			continue;
 		d->b.loc = def ? def->loc : (Loc){0};
 		d->b.path = def ? def->path : "";
-		sum[n++] = accumulate(d, r.v, arena_printf(d->m->arena, "%s.accumulated", r.name), a);
+		sum[n++] = keep_for_update(d, r.v, arena_printf(d->m->arena, "%s.accumulated", r.name), how);
 	}
+	if (how.shards)
+		shards_redirect(d->m, train);
 	graph_stores_last(train);
 	update = module_add_graph(d->m, "update");
 	update->training = true;
@@ -363,7 +383,7 @@ split_update(Diff *d, int64_t a)
 		d->b.loc = d->trained[i].loc;
 		d->b.path = d->trained[i].path;
 		d->trained[i].state = module_state(d->m, names[i]);
-		d->trained[i].grad = drain(d, sum[i]);
+		d->trained[i].grad = drain(d, sum[i], how);
 	}
 	n = d->ntrained;
 	for (uint32_t i = 0; i < train->result.n; i++) {
@@ -373,16 +393,28 @@ split_update(Diff *d, int64_t a)
 			continue;
 		d->b.loc = val_op(train, r->v) ? val_op(train, r->v)->loc : (Loc){0};
 		d->b.path = "";
-		graph_add_result(update, drain(d, sum[n++]), r->name, r->kind);
+		graph_add_result(update, drain(d, sum[n++], how), r->name, r->kind);
 	}
+	if (how.shards)
+		shards_join(&d->b, d->m, update, how.n);
 	updates(d);
+}
+
+static Split
+split_of(const Module *m)
+{
+	const Setting *acc = setting(m, "train.accumulate"), *shards = setting(m, "train.shards");
+
+	if (shards && shards->i > 1)
+		return (Split){shards->i, true};
+	return (Split){acc && acc->i > 1 ? acc->i : 1, false};
 }
 
 bool
 pass_autodiff(Module *m, PassCtx *cx)
 {
 	Diff d = {.m = m, .g = graph_named(m, "train", false), .scratch = cx->scratch};
-	const Setting *acc = setting(m, "train.accumulate");
+	Split how = split_of(m);
 
 	if (!d.g)
 		return false;
@@ -394,12 +426,16 @@ pass_autodiff(Module *m, PassCtx *cx)
 	d.b.g = d.g;
 	d.scaled = pass_enabled(cx, "precision") && precision_of(m, cx->target, cx->arch).scaled;
 	freeze_states(m);
+	if (how.shards && !shards_number(m, d.g, how.n)) {
+		cx->failed = true;
+		return false;
+	}
 	if (!differentiate(&d).id)
 		return false;
-	if (acc && acc->i > 1)
-		split_update(&d, acc->i);
+	if (how.n > 1)
+		split_update(&d, how);
 	else
 		updates(&d);
-	loop_follow(m, acc && acc->i > 1 ? acc->i : 1);
+	loop_follow(m, how.n, how.shards);
 	return true;
 }

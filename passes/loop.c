@@ -3,7 +3,8 @@
  * In: repeat steps { batch; rate; call train; emit; poll }.  Out: the call's results are the graph's (a gradient norm may have
  * joined them), and with accumulate = a:
  *   repeat steps { repeat a { batch; call train }; rate; call update; emit; poll }
- * where emit reports the results of update, averaged over the a batches. */
+ * where emit reports the results of update, averaged over the a batches. With shards = S:
+ *   repeat steps { repeat {shards S} { batch; call train; merge }; rate; call update; emit; poll } */
 #include "passes.h"
 
 static Op *
@@ -73,7 +74,7 @@ without(Op call, Val rate)
 
 /* The ops again, with batch and call train in a region of their own and call update behind it. */
 static void
-nest(Graph *loop, const Graph *update, int64_t a)
+nest(Graph *loop, const Graph *update, int64_t a, bool shards)
 {
 	Build b = {.g = loop};
 	Op *old = loop->op.at, rate = {0}, train = {0};
@@ -94,7 +95,7 @@ nest(Graph *loop, const Graph *update, int64_t a)
 		b.loc = op.loc;
 		b.path = op.path;
 		if (op.kind == OP_batch)
-			build_op_n(&b, OP_repeat, NULL, 0, ATTRS(AS(what, "count"), AI(count, a)), NULL, 0);
+			build_op_n(&b, OP_repeat, NULL, 0, ATTRS(AS(what, shards ? "shards" : "count"), AI(count, a)), NULL, 0);
 		if (op.kind == OP_emit && call.nout)
 			emit_results(loop, &op, &train, &call);
 		if (op.kind == OP_call)
@@ -103,6 +104,8 @@ nest(Graph *loop, const Graph *update, int64_t a)
 			keep(loop, &op);
 		if (op.kind != OP_call)
 			continue;
+		if (shards)
+			build_op_n(&b, OP_merge, NULL, 0, NULL, NULL, 0);
 		build_op_n(&b, OP_end, NULL, 0, NULL, NULL, 0);
 		if (rate.nout)
 			keep(loop, &rate);
@@ -114,7 +117,7 @@ nest(Graph *loop, const Graph *update, int64_t a)
 }
 
 void
-loop_follow(Module *m, int64_t a)
+loop_follow(Module *m, int64_t a, bool shards)
 {
 	Graph *loop = graph_named(m, "train", true);
 	Op *call = loop ? find_op(loop, OP_call) : NULL, *emit = loop ? find_op(loop, OP_emit) : NULL, before;
@@ -122,7 +125,7 @@ loop_follow(Module *m, int64_t a)
 	if (!call)
 		return;
 	if (a > 1) {
-		nest(loop, graph_named(m, "update", false), a);
+		nest(loop, graph_named(m, "update", false), a, shards);
 		return;
 	}
 	before = *call;

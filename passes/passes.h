@@ -19,7 +19,10 @@ SelectCx pass_kernels(PassCtx *cx, DType narrow);
 void graph_sweep(Graph *g, Arena *scratch);              /* dce without asking: results and effects live */
 Graph *graph_named(const Module *m, const char *name, bool loop);
 void graph_place_after(Module *m, Graph *g, const Graph *before);
-void loop_follow(Module *m, int64_t a);                  /* loop train keeps in step with what autodiff made of graph train */
+void loop_follow(Module *m, int64_t a, bool shards);     /* loop train keeps in step with what autodiff made of graph train: a calls of it a step */
+bool shards_number(Module *m, Graph *train, int64_t s);  /* shards.c; false after errors */
+void shards_redirect(Module *m, Graph *train);           /* stores of running statistics go to states that are joined */
+void shards_join(Build *b, Module *m, Graph *update, int64_t s);
 Graph *graph_copy(Module *m, const Graph *from, const char *name);
 void graph_stores_last(Graph *g);                        /* stores behind all else, in their order */
 

@@ -223,7 +223,7 @@ runs_early(const Sched *s, PassCtx *cx, const Node *n)
 	for (uint32_t i = 0; i < n->op.n; i++)
 		with[i] = &s->g->op.at[n->op.at[i]];
 	return pass_choose(cx, "reorder.sink", &(ChoiceAt){.g = s->g, .op = with[0], .with = with + 1,
-		.nwith = (int)n->op.n - 1}, 2, true) && pass_may(cx, "reorder.sink");
+		.nwith = (int)n->op.n - 1, .update = true}, 2, true) && pass_may(cx, "reorder.sink");
 }
 
 typedef struct Waiting { uint32_t n; int64_t bytes; } Waiting; /* updates that wait for a node, and their gradients */

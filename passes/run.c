@@ -77,6 +77,10 @@ pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int pre
 	Decision c = {.a = at->op->path, .loc = at->op->loc, .way = predicted, .ways = ways, .predicted = predicted};
 	const char *take;
 
+	if (!at->update)
+		c.with = arena_array(a, const char *, at->nwith + 1);
+	for (int i = 0; c.with && i < at->nwith; i++)
+		c.with[c.nwith++] = at->with[i]->path;
 	tuning_choice_key(&what, rule, at->g, at->op, at->with, at->nwith, narrow, at->more);
 	c.what = arena_strdup(a, what.at);
 	buf_free(&what);

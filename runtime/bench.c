@@ -66,7 +66,6 @@ bench_data(Bench *b)
 	RtHost *h = b->h;
 	int64_t examples = h->program.batch * h->program.accumulate * 8;
 
-	b->data.what = "synthetic";
 	if (h->opt.data)
 		return rt_data_load(&h->program, &h->opt, true, &b->data, &h->error);
 	return rt_data_synthetic(&h->program, h->run.seed, examples, &b->data, &h->error);
@@ -96,10 +95,11 @@ bench_prepare(Bench *b)
 	if (b->infer) {
 		h->graph = g;
 		h->fresh = true;
+		h->data = &b->data;
+		h->run.examples = b->data.examples;
+		if (!rt_gather(&h->run, h->run.arena, g->input, h->program.ninput))
+			return false;
 		h->run.examples = h->program.batch;
-		for (int k = 0; k < h->program.ninput; k++)
-			if (g->input[k] >= 0)
-				memcpy(h->run.arena + g->input[k], b->data.at[k], (size_t)(h->program.batch * b->data.stride[k]));
 	} else {
 		rt_host_use(h, RT_M_TRAIN, &b->data, h->program.shuffle);
 		h->run.steps_per_epoch = INT64_MAX / 4; /* batches wrap: one long epoch */
@@ -173,10 +173,12 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
 		}
-		for (h->run.micro = 0; h->run.micro < h->accumulate; h->run.micro++) {
+		for (h->run.micro = b->infer ? 0 : h->run.shard; h->run.micro < (b->infer ? 1 : h->run.shard_end); h->run.micro++) {
 			if (!b->infer)
 				rt_batch(&h->run, g->input, h->program.ninput);
 			if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
+				return false;
+			if (!b->infer && h->program.shards > 1 && !bench_status(h, rt_merge(&h->run)))
 				return false;
 		}
 		t->base = g->nrow;
@@ -415,7 +417,7 @@ rt_bench(RtHost *h)
 	suspect = b.peak > 0 && b.gflop / s.least * 1e9 > b.peak;
 	if (h->opt.json)
 		bench_print_json(&b, s, suspect, &t, profiled);
-	else
+	else if (!h->opt.quiet)
 		bench_print_text(&b, s, suspect, &t, profiled);
 	return 0;
 }

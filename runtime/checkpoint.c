@@ -4,8 +4,8 @@
  * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
  * Nothing in it depends on time or on names: the same state makes the same bytes.
  * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment
- * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever
- * fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
+ * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~, which
+ * is said, unless --overwrite is given. Whatever fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
  * on the run holds FILE.lock. */
 #define _GNU_SOURCE
 #include "host.h"
@@ -32,7 +32,9 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, ",\"precision\":");
 	rt_json_text(f, p->precision);
 	fprintf(f, ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%lld\"", (long long)step,
-	        (long long)h->run.seed, (long long)h->total, (long long)p->batch, (long long)h->train.examples);
+	        (long long)h->run.seed, (long long)h->total, (long long)(p->batch * p->shards), (long long)h->train.examples);
+	if (p->shards > 1)
+		fprintf(f, ",\"shards\":\"%lld\"", (long long)p->shards);
 	pthread_mutex_lock(&h->lock);
 	fprintf(f, ",\"epoch_weight\":\"%a\",\"epoch_sums\":\"", h->weight);
 	for (int i = 0; i < g->nscalar; i++)
@@ -41,11 +43,19 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	fprintf(f, "\",\"epoch_names\":\"");
 	for (int i = 0; i < g->nscalar; i++)
 		fprintf(f, i ? " %s" : "%s", g->result[g->scalar[i]].t.name);
-	fprintf(f, "\",\"checksum\":\"0000000000000000\"}");
+	fprintf(f, "\"");
+	rt_best_write(h, f);
+	fprintf(f, ",\"checksum\":\"0000000000000000\"}");
 }
 
-/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. Sums of an
- * evaluation are no part of a run's state. */
+/* Sums of an evaluation are no part of a run's state, nor are those over shards, which every step makes anew. */
+static bool
+checkpoint_kept(const RtProgram *p, const RtState *s)
+{
+	return s->kind != RT_SUM && !(s->kind == RT_GRAD && p->shards > 1);
+}
+
+/* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
 static int
 checkpoint_order(const RtProgram *p, int *order)
 {
@@ -53,7 +63,7 @@ checkpoint_order(const RtProgram *p, int *order)
 
 	for (int bytes = 8; bytes; bytes /= 2)
 		for (int k = 0; k < p->nstate; k++)
-			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && p->state[k].kind != RT_SUM)
+			if (rt_dtype[p->state[k].t.dtype].bytes == bytes && checkpoint_kept(p, &p->state[k]))
 				order[n++] = k;
 	return n;
 }
@@ -158,13 +168,13 @@ checkpoint_write(RtHost *h, int64_t step, RtOut *out)
 	return good;
 }
 
-/* FILE is there, and this run neither wrote it nor resumes from it. */
+/* FILE is there, and this run neither wrote it nor resumes from it, or from what knew it as its best. */
 static bool
-checkpoint_foreign(const RtHost *h)
+checkpoint_foreign(const RtHost *h, const RtSave *to)
 {
 	struct stat st, from;
 
-	if (h->wrote || stat(h->save_path, &st) != 0)
+	if (to->wrote || stat(to->path, &st) != 0)
 		return false;
 	if (h->resumed)
 		return st.st_dev != h->resumed_dev || st.st_ino != h->resumed_ino;
@@ -174,24 +184,30 @@ checkpoint_foreign(const RtHost *h)
 
 /* Keeps what somebody else wrote as FILE~. A hard link first, so that neither FILE nor FILE~ is ever absent. */
 static bool
-checkpoint_keep(RtHost *h)
+checkpoint_keep(RtHost *h, const RtSave *to)
 {
 	RtOut out;
 	char *old;
-	bool good;
+	bool good, again;
 
-	if (!checkpoint_foreign(h))
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
-	old = rt_printf("%s~", h->save_path);
+	old = rt_printf("%s~", to->path);
+	again = access(old, F_OK) == 0;
 	good = rt_out_open(&out, old, &h->error);
-	if (good && unlink(out.temporary) == 0 && link(h->save_path, out.temporary) == 0) {
+	if (good && unlink(out.temporary) == 0 && link(to->path, out.temporary) == 0) {
 		good = rt_out_end(&out, true, &h->error);
 	} else if (good) {                       /* no hard links here */
-		good = rename(h->save_path, old) == 0 || rt_fail(&h->error, "%s", strerror(errno));
+		good = rename(to->path, old) == 0 || rt_fail(&h->error, "%s", strerror(errno));
 		rt_out_drop(&out);
 	}
 	if (!good)
-		rt_context(&h->error, "%s is there already and cannot be renamed to %s", h->save_path, old);
+		rt_context(&h->error, "%s is there already and cannot be renamed to %s", to->path, old);
+	if (good && !h->opt.quiet) {
+		rt_progress_clear(h);
+		fprintf(stderr, "note: %s was not this run's: it is kept as %s%s; --overwrite would replace it\n", to->path, old,
+		        again ? ", in place of what that was" : "");
+	}
 	free(old);
 	return good;
 }
@@ -211,65 +227,102 @@ checkpoint_fetch(RtHost *h)
 	return end <= begin || rt_host_fetch(h, begin, end - begin);
 }
 
-bool
-rt_checkpoint_save(RtHost *h, int64_t step)
+static bool
+checkpoint_save(RtHost *h, RtSave *to, int64_t step)
 {
 	RtOut out;
 	bool good;
 
-	if (!h->save_path || h->saved_step == step)
+	if (!to->path || to->step == step)
 		return true;
 	pthread_mutex_lock(&h->lock);
 	rt_log_flush(h);                         /* the log is never behind a checkpoint */
 	pthread_mutex_unlock(&h->lock);
-	good = checkpoint_fetch(h) && rt_out_open(&out, h->save_path, &h->error);
-	if (good && !(checkpoint_write(h, step, &out) && checkpoint_keep(h))) {
+	good = checkpoint_fetch(h) && rt_out_open(&out, to->path, &h->error);
+	if (good && !(checkpoint_write(h, step, &out) && checkpoint_keep(h, to))) {
 		rt_out_drop(&out);
 		good = false;
 	}
 	if (!good || !rt_out_end(&out, true, &h->error))
 		return rt_context(&h->error, "cannot save");
-	h->wrote = true;
-	h->saved_step = step;
+	to->wrote = true;
+	to->step = step;
 	return true;
+}
+
+bool
+rt_checkpoint_save(RtHost *h, int64_t step)
+{
+	return checkpoint_save(h, &h->save, step);
+}
+
+bool
+rt_checkpoint_save_best(RtHost *h, int64_t step)
+{
+	return checkpoint_save(h, &h->best.save, step);
 }
 
 static const char save_other[] = "--save names another file, --no-save none";
 
+/* Takes FILE for this run. */
+static bool
+checkpoint_take(RtHost *h, const char *given, RtSave *to)
+{
+	struct stat st;
+	char *old;
+	bool good;
+
+	/* the next checkpoint is to replace it */
+	good = (stat(given, &st) != 0 || S_ISREG(st.st_mode)) && rt_file_descriptor(given) < 0;
+	if (!good)
+		return rt_fail(&h->error, "--save %s: is not a regular file; %s", given, save_other);
+	if (!rt_out_could(given, &to->path, &h->error))
+		return rt_context(&h->error, "cannot save") || rt_hint(&h->error, save_other);
+	if (!rt_lock_take(&to->lock, to->path, &h->error))
+		return rt_context(&h->error, "cannot save %s", to->path) || rt_hint(&h->error, save_other);
+	rt_out_clean(to->path);                  /* only now: a run that is turned away touches nothing */
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
+		return true;
+	old = rt_printf("%s~", to->path);
+	good = rt_out_try(old, NULL, &h->error)
+	       || rt_context(&h->error, "%s is there already and cannot be renamed", to->path)
+	       || rt_hint(&h->error, save_other);
+	free(old);
+	return good;
+}
+
+/* NAME.safetensors: NAME.best.safetensors */
+static char *
+checkpoint_best_name(const char *name)
+{
+	static const char end[] = ".safetensors";
+	size_t n = strlen(name), k = sizeof end - 1;
+
+	return n > k && strcmp(name + n - k, end) == 0 ? rt_printf("%.*s.best%s", (int)(n - k), name, end)
+	                                                : rt_printf("%s.best", name);
+}
+
 bool
 rt_checkpoint_try(RtHost *h)
 {
-	struct stat st;
-	char *given, *old;
+	char *given, *best;
 	bool good;
 
 	if (h->opt.no_save)
 		return true;
 	given = h->opt.save ? rt_printf("%s", h->opt.save) : rt_printf("%s.safetensors", h->opt.program);
-	/* the next checkpoint is to replace it */
-	good = (stat(given, &st) != 0 || S_ISREG(st.st_mode)) && rt_file_descriptor(given) < 0;
-	if (!good)
-		return rt_fail(&h->error, "--save %s: is not a regular file; %s", given, save_other);
-	if (!rt_out_could(given, &h->save_path, &h->error))
-		return rt_context(&h->error, "cannot save") || rt_hint(&h->error, save_other);
+	best = checkpoint_best_name(given);
+	good = checkpoint_take(h, given, &h->save) && (!h->opt.keep || checkpoint_take(h, best, &h->best.save));
 	free(given);                             /* a link stays a link: its target is replaced */
-	if (!rt_lock_take(&h->save_lock, h->save_path, &h->error))
-		return rt_context(&h->error, "cannot save %s", h->save_path) || rt_hint(&h->error, save_other);
-	rt_out_clean(h->save_path);              /* only now: a run that is turned away touches nothing */
-	if (!checkpoint_foreign(h))
-		return true;
-	old = rt_printf("%s~", h->save_path);
-	good = rt_out_try(old, NULL, &h->error)
-	       || rt_context(&h->error, "%s is there already and cannot be renamed", h->save_path)
-	       || rt_hint(&h->error, save_other);
-	free(old);
+	free(best);
 	return good;
 }
 
 void
 rt_checkpoint_end(RtHost *h)
 {
-	rt_lock_release(&h->save_lock);
+	rt_lock_release(&h->best.save.lock);
+	rt_lock_release(&h->save.lock);
 }
 
 /* ---- loading */
@@ -494,7 +547,7 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (s->kind == RT_SUM || (!t && checkpoint_scale(s->t.name)))
+			if (!checkpoint_kept(&h->program, s) || (!t && checkpoint_scale(s->t.name)))
 				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
@@ -543,9 +596,12 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0
 	             || r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
 		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
+	if (!checkpoint_meta_int(&st, "shards", &r->shards))
+		r->shards = 1;
 	good = good && checkpoint_states(h, &st, e);
 	if (good) {
 		checkpoint_read_sums(h, &st);
+		rt_best_read(h, st.meta);
 		if (strcmp(rt_json_str(st.meta, "source_hash", ""), h->program.source_hash) != 0 && !h->opt.quiet)
 			fprintf(stderr, "note: %s was written by a program of another source text\n", path);
 		checkpoint_precision(h, &st, path);

@@ -1,248 +1,308 @@
-/* data.c: data sets, resident in memory in the inputs' own types before training starts.
+/* data.c: data sets: where their examples stand, and how they come into the inputs' own types.
  *
- * In: the descriptor's reader, --data.   Out: RtData: every example of every input, checked and converted.
- * Readers (data_*.c) parse one kind of file each and hand elements to rt_data_put, which checks labels against the model's
- * limit, converts, and names file and element in its errors. Everything is read and checked before the first step. */
+ * In: the descriptor's reader, --data.   Out: RtData. Readers (data_*.c) open one kind of file each. Those whose examples
+ * stand in files as they are name parts of these files, which are mapped: labels and numbers that might not fit are
+ * checked before the first step, elements are converted when a batch is gathered, and no set is ever held in memory. The others
+ * give a function that makes an example.
+ * Pages of mapped files are given back when they are many, so that a set may be larger than the machine's memory. */
 #define _GNU_SOURCE
 #include "host.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- files */
+enum {
+	DATA_LIMIT = 256 << 20,      /* bytes of mapped pages that may stay */
+	DATA_AROUND = 64 << 10,      /* bytes that the system maps around a page that is touched */
+	DATA_CHECK = 64 << 20,       /* bytes that are checked at a time */
+};
 
-static bool
-data_read_fd(RtFile *f, int fd, RtError *e)
+/* ---- memory of a thread */
+
+void *
+rt_scratch(RtScratch *s, int which, size_t bytes)
 {
-	struct stat st;
-	size_t room;
-
-	if (fstat(fd, &st) != 0)
-		return rt_fail(e, "%s: %s", f->path, strerror(errno));
-	if (S_ISDIR(st.st_mode))
-		return rt_fail(e, "%s: is a folder", f->path);
-	room = (size_t)st.st_size + 1;           /* one more: the end shows without growing */
-	f->at = rt_large(room);
-	while (f->at) {
-		ssize_t k;
-
-		if (f->n == room) {
-			uint8_t *more = realloc(f->at, room * 2);
-
-			if (!more)
-				break;
-			f->at = more;
-			room *= 2;
-		}
-		k = read(fd, f->at + f->n, room - f->n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return rt_fail(e, "%s: %s", f->path, strerror(errno));
-		if (k == 0)
-			return true;
-		f->n += (size_t)k;
-	}
-	return rt_fail(e, "%s: out of memory (%zu bytes)", f->path, room);
-}
-
-static bool
-data_gunzip(RtFile *f, RtError *e)
-{
-	uint8_t *out = NULL;
-	size_t n = 0;
-	char why[128];
-
-	if (f->n < 2 || f->at[0] != 0x1f || f->at[1] != 0x8b)
-		return true;
-	if (!rt_gzip_read)
-		return rt_fail(e, "%s: is compressed with gzip, which this executable was built without; unpack it with gunzip", f->path);
-	if (!rt_gzip_read(f->at, f->n, &out, &n, why, sizeof why))
-		return rt_fail(e, "%s: gzip: %s", f->path, why);
-	free(f->at);
-	f->at = out;
-	f->n = n;
-	return true;
-}
-
-bool
-rt_file_read(RtFile *f, const char *path, RtError *e)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	bool good;
-
-	memset(f, 0, sizeof *f);
-	if (fd < 0)
-		return rt_fail(e, "%s: %s", path, strerror(errno));
-	f->path = rt_printf("%s", path);
-	good = data_read_fd(f, fd, e) && data_gunzip(f, e);
-	close(fd);
-	if (!good)
-		rt_file_free(f);
-	return good;
+	if (bytes <= s->room[which] && s->at[which])
+		return s->at[which];
+	free(s->at[which]);
+	s->room[which] = bytes + bytes / 4 + 64;
+	s->at[which] = malloc(s->room[which]);
+	if (!s->at[which])
+		s->room[which] = 0;
+	return s->at[which];
 }
 
 void
-rt_file_free(RtFile *f)
+rt_scratch_free(RtScratch *s)
 {
-	free(f->path);
-	free(f->at);
-	memset(f, 0, sizeof *f);
+	for (int i = 0; i < RT_SCRATCH; i++)
+		free(s->at[i]);
+	memset(s, 0, sizeof *s);
+}
+
+/* ---- parts of files */
+
+RtFile *
+rt_data_file(RtData *d, const char *path, RtError *e)
+{
+	RtFile *f = rt_alloc(sizeof *f), **more;
+
+	if (!rt_file_map(f, path, e)) {
+		free(f);
+		return NULL;
+	}
+	more = realloc(d->file, sizeof *more * (size_t)(d->nfile + 1));
+	if (!more) {
+		rt_file_free(f);
+		free(f);
+		rt_fail(e, "%s: out of memory", path);
+		return NULL;
+	}
+	d->file = more;
+	d->file[d->nfile++] = f;
+	d->mapped += f->mapped ? (int64_t)f->n : 0;
+	return f;
+}
+
+static double
+data_element(const RtPart *p, const uint8_t *src)
+{
+	int bytes = rt_dtype[p->dtype].bytes;
+	uint8_t element[8];
+
+	for (int b = 0; b < bytes; b++)
+		element[b] = src[p->swap ? bytes - 1 - b : b];
+	return rt_dtype_read(p->dtype, element);
+}
+
+/* The first element of examples [from, to) that the input's limit forbids, that is no whole number where ids are wanted or
+ * that its type cannot hold; -1. *x: the element. */
+static int64_t
+data_bad(const RtInput *in, const RtPart *p, int64_t from, int64_t to, double *x)
+{
+	bool integers = rt_dtype[p->dtype].kind != 'f' && rt_dtype[in->t.dtype].kind == 'i' && in->t.dtype != RT_I64;
+	double low = integers ? rt_dtype[in->t.dtype].low : -HUGE_VAL, high = integers ? rt_dtype[in->t.dtype].high : HUGE_VAL;
+	int bytes = rt_dtype[p->dtype].bytes;
+
+	for (int64_t i = from; i < to; i++) {
+		const uint8_t *src = p->at + i * p->stride;
+
+		for (int64_t j = 0; j < in->example; j++, src += bytes) {
+			double v = *x = p->swap ? data_element(p, src) : rt_dtype_read(p->dtype, src);
+
+			if (in->limit > 0 && !(v == floor(v) && ((v > -1 && v < (double)in->limit) || (in->has_ignore && v == (double)in->ignore))))
+				return i * in->example + j;
+			if (v < low || v > high)
+				return i * in->example + j;
+		}
+	}
+	return -1;
+}
+
+static bool
+data_wrong(const RtInput *in, const RtPart *p, int64_t j, double x, RtError *e)
+{
+	long long example = (long long)(j / in->example);
+
+	if (in->limit > 0 && x != floor(x))
+		return rt_fail(e, "%s: %.17g is no whole number, and input %s is %s, a label or id (element %lld, example %lld)", p->file, x, in->t.name,
+		               rt_dtype[in->t.dtype].name, (long long)j, example);
+	if (in->limit > 0 && !(x > -1 && x < (double)in->limit) && !(in->has_ignore && x == (double)in->ignore))
+		return rt_fail(e, "%s: %s %.17g is out of range 0..%lld (element %lld, example %lld)", p->file, in->t.name, x, (long long)in->limit - 1,
+		               (long long)j, example);
+	return rt_fail(e, "%s: %.17g does not fit in %s, the type of input %s (element %lld)", p->file, x, rt_dtype[in->t.dtype].name, in->t.name,
+	               (long long)j);
+}
+
+/* Can an element of the file's type be wrong at all? */
+static bool
+data_doubtful(const RtInput *in, int dtype)
+{
+	bool bytes = dtype == RT_U8 || dtype == RT_BOOL;
+
+	if (in->limit > 0 && !(bytes && in->limit > (dtype == RT_U8 ? 255 : 1)))
+		return true;
+	return rt_dtype[dtype].kind != 'f' && rt_dtype[in->t.dtype].kind == 'i' && rt_dtype[in->t.dtype].bytes < rt_dtype[dtype].bytes;
+}
+
+static bool
+data_check(const RtInput *in, const RtPart *p, const RtFile *f, RtError *e)
+{
+	int64_t step = p->stride > 0 && p->stride < DATA_CHECK ? DATA_CHECK / p->stride : 1;
+
+	for (int64_t from = 0; from < p->examples; from += step) {
+		double x = 0;
+		int64_t to = from + step < p->examples ? from + step : p->examples, bad = data_bad(in, p, from, to, &x);
+
+		if (bad >= 0)
+			return data_wrong(in, p, bad, x, e);
+		if (f)
+			rt_file_forget(f, (size_t)(p->at + from * p->stride - f->at), (size_t)(p->at + to * p->stride - f->at));
+	}
+	return true;
 }
 
 bool
-rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e)
+rt_data_add(RtData *d, int k, const RtPart *part, const RtFile *f, RtError *e)
 {
-	char *full = rt_alloc(2 * strlen(folder) + strlen(pattern) + 2), *out = full;
-	glob_t g = {0};
-	int bad;
+	const RtInput *in = &d->p->input[k];
+	RtColumn *c = &d->column[k];
+	RtPart *more;
+	int64_t first = c->n ? c->part[c->n - 1].first + c->part[c->n - 1].examples : 0;
 
-	p->n = 0;
-	for (const char *c = pattern[0] == '/' ? "" : folder; *c; c++) { /* the folder is a name, not a pattern */
-		if (strchr("*?[]\\", *c))
-			*out++ = '\\';
-		*out++ = *c;
+	if (part->examples <= 0)
+		return true;
+	d->bytes[k] = in->example * rt_dtype[in->t.dtype].bytes;
+	if (d->bytes[k] > 0 && first + part->examples > ((int64_t)1 << 50) / d->bytes[k])
+		return rt_fail(e, "input %s: %lld examples are too many", in->t.name, (long long)(first + part->examples));
+	if (data_doubtful(in, part->dtype) && !data_check(in, part, f, e))
+		return false;
+	if (c->n == c->room) {
+		c->room = c->room ? 2 * c->room : 4;
+		more = realloc(c->part, sizeof *more * (size_t)c->room);
+		if (!more)
+			return rt_fail(e, "out of memory for the parts of input %s", in->t.name);
+		c->part = more;
 	}
-	if (pattern[0] != '/')
-		*out++ = '/';
-	strcpy(out, pattern);
-	bad = glob(full, 0, NULL, &g);
-	free(full);
-	if (bad == GLOB_NOMATCH || (!bad && g.gl_pathc == 0)) {
-		struct stat st;
-
-		globfree(&g);
-		if (stat(folder, &st) != 0)
-			return rt_fail(e, "--data %s: %s", folder, strerror(errno));
-		if (!S_ISDIR(st.st_mode))
-			return rt_fail(e, "--data %s: is a file; --data names the folder that holds %s", folder, pattern);
-		return rt_fail(e, "no file matches %s in %s; --data names the folder", pattern, folder);
-	}
-	if (bad)
-		return rt_fail(e, "%s in %s: %s", pattern, folder, bad == GLOB_NOSPACE ? "out of memory" : strerror(errno));
-	p->at = rt_alloc(sizeof *p->at * g.gl_pathc);
-	for (size_t i = 0; i < g.gl_pathc; i++)
-		p->at[p->n++] = rt_printf("%s", g.gl_pathv[i]);
-	globfree(&g);
+	c->part[c->n] = *part;
+	c->part[c->n++].first = first;
 	return true;
+}
+
+/* ---- examples */
+
+/* The part that holds an example. */
+static const RtPart *
+data_part(const RtColumn *c, int64_t example)
+{
+	int low = 0, high = c->n;
+
+	while (high - low > 1) {
+		int mid = (low + high) / 2;
+
+		*(c->part[mid].first <= example ? &low : &high) = mid;
+	}
+	return &c->part[low];
+}
+
+bool
+rt_data_copy(const RtData *d, int k, int64_t example, int64_t n, uint8_t *out, RtError *e)
+{
+	const RtInput *in = &d->p->input[k];
+
+	while (n > 0) {
+		const RtPart *p = data_part(&d->column[k], example);
+		int64_t from = example - p->first, run = p->examples - from < n ? p->examples - from : n, bad;
+		bool joined = p->stride == in->example * rt_dtype[p->dtype].bytes;
+
+		for (int64_t i = 0; i < run; i += joined ? run : 1)
+			if (!rt_dtype_convert(in->t.dtype, out + i * d->bytes[k], p->dtype, p->at + (from + i) * p->stride,
+			                      (joined ? run : 1) * in->example, p->swap, &bad))
+				return rt_fail(e, "%s: changed while it was in use: an element does not fit in %s", p->file, rt_dtype[in->t.dtype].name);
+		out += run * d->bytes[k];
+		example += run;
+		n -= run;
+	}
+	return true;
+}
+
+bool
+rt_data_example(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t *const *out, RtError *e)
+{
+	if (d->make)
+		return d->make(d, s, epoch, example, out, e);
+	for (int k = 0; k < d->p->ninput; k++)
+		if (out[k] && d->bytes[k] && !rt_data_copy(d, k, example, 1, out[k], e))
+			return false;
+	return true;
+}
+
+void
+rt_data_touch(RtData *d, int64_t examples)
+{
+	int64_t bytes = 0, limit = DATA_LIMIT;
+
+	if (d->mapped <= limit)
+		return;
+	for (int k = 0; k < d->p->ninput; k++)
+		bytes += d->column[k].n ? d->column[k].part->stride + DATA_AROUND : d->bytes[k] ? d->bytes[k] + DATA_AROUND : 0;
+	if (__atomic_add_fetch(&d->touched, examples * bytes, __ATOMIC_RELAXED) < limit)
+		return;
+	__atomic_store_n(&d->touched, 0, __ATOMIC_RELAXED);
+	for (int i = 0; i < d->nfile; i++)
+		rt_file_forget(d->file[i], 0, d->file[i]->n);
+}
+
+void
+rt_data_free(RtData *d)
+{
+	if (d->ring)
+		rt_ring_free(d->ring);
+	for (int k = 0; k < RT_MAX_INPUTS; k++)
+		free(d->column[k].part);
+	for (int i = 0; i < d->nfile; i++) {
+		rt_file_free(d->file[i]);
+		free(d->file[i]);
+	}
+	free(d->file);
+	if (d->maker_free)
+		d->maker_free(d->maker);
+	memset(d, 0, sizeof *d);
 }
 
 /* ---- sets */
 
-bool
-rt_data_room(const RtProgram *p, RtData *d, int k, int64_t examples, RtError *e)
-{
-	const RtInput *in = &p->input[k];
-	int64_t bytes;
-
-	d->bytes[k] = d->stride[k] = in->example * rt_dtype[in->t.dtype].bytes;
-	if (__builtin_mul_overflow(d->bytes[k], examples, &bytes) || bytes > ((int64_t)1 << 50))
-		return rt_fail(e, "input %s: %lld examples are too many", in->t.name, (long long)examples);
-	d->at[k] = rt_large((size_t)bytes);
-	return d->at[k] || rt_fail(e, "out of memory for %lld %s examples of input %s (%lld bytes)", (long long)examples, d->what, in->t.name, (long long)bytes);
-}
-
-/* The first element outside 0..limit-1 that is not the one to ignore, or -1. */
-static int64_t
-data_outside(const RtInput *in, int dtype, const uint8_t *src, bool swap, int64_t n)
-{
-	int bytes = rt_dtype[dtype].bytes;
-
-	for (int64_t j = 0; j < n; j++, src += bytes) {
-		uint8_t element[8];
-		double x;
-
-		for (int b = 0; b < bytes; b++)
-			element[b] = src[swap ? bytes - 1 - b : b];
-		x = rt_dtype_read(dtype, element);
-		if (!(x > -1 && x < (double)in->limit) && !(in->has_ignore && x == (double)in->ignore))
-			return j;
-	}
-	return -1;
-}
-
-static double
-data_element(int dtype, const uint8_t *src, bool swap, int64_t j)
-{
-	int bytes = rt_dtype[dtype].bytes;
-	uint8_t element[8];
-
-	for (int b = 0; b < bytes; b++)
-		element[b] = src[j * bytes + (swap ? bytes - 1 - b : b)];
-	return rt_dtype_read(dtype, element);
-}
-
-/* The first element that is no whole number, or -1. */
-static int64_t
-data_fraction(int dtype, const uint8_t *src, bool swap, int64_t n)
-{
-	for (int64_t j = 0; j < n; j++) {
-		double x = data_element(dtype, src, swap, j);
-
-		if (!(x == floor(x)))
-			return j;
-	}
-	return -1;
-}
-
-bool
-rt_data_put(const RtProgram *p, RtData *d, int k, int64_t example, int dtype, const uint8_t *src, bool swap, int64_t examples, const char *file, RtError *e)
-{
-	const RtInput *in = &p->input[k];
-	int64_t n = examples * in->example, bad;
-
-	if (in->limit > 0 && rt_dtype[dtype].kind == 'f' && (bad = data_fraction(dtype, src, swap, n)) >= 0)
-		return rt_fail(e, "%s: %.17g is no whole number, and input %s is %s, a label or id (element %lld, example %lld)", file, data_element(dtype, src, swap, bad),
-		               in->t.name, rt_dtype[in->t.dtype].name, (long long)bad, (long long)(bad / in->example));
-	if (in->limit > 0 && (bad = data_outside(in, dtype, src, swap, n)) >= 0)
-		return rt_fail(e, "%s: %s %.17g is out of range 0..%lld (element %lld, example %lld)", file, in->t.name, data_element(dtype, src, swap, bad),
-		               (long long)in->limit - 1, (long long)bad, (long long)(bad / in->example));
-	if (!rt_dtype_convert(in->t.dtype, d->at[k] + example * d->stride[k], dtype, src, n, swap, &bad))
-		return rt_fail(e, "%s: %.17g does not fit in %s, the type of input %s (element %lld)", file, data_element(dtype, src, swap, bad),
-		               rt_dtype[in->t.dtype].name, in->t.name, (long long)bad);
-	return true;
-}
-
-void
-rt_data_free(const RtProgram *p, RtData *d)
-{
-	for (int k = 0; k < p->ninput; k++) {
-		free(d->at[k]);
-		d->at[k] = NULL;
-	}
-}
-
 static const struct { const char *kind; RtReadFn *read; } data_readers[] = {
-	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens},
+	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens}, {"csv", rt_read_csv},
 };
+
+/* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so of. */
+static int
+data_threads(const RtData *d, const RtOptions *o)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+	if (o->readers >= 0 && !(d->make && o->readers == 0))
+		return (int)o->readers;
+	return d->make || (pages > 0 && (double)d->mapped > (double)pages * (double)page / 2) ? rt_cpus() : 0;
+}
+
+static bool
+data_read(RtData *d, const RtOptions *o, RtError *e)
+{
+	const RtReader *r = &d->p->reader;
+	const char *folder = o->data ? o->data : ".";
+
+	for (int i = 0; i < RT_COUNT(data_readers); i++) {
+		if (strcmp(data_readers[i].kind, r->kind) != 0)
+			continue;
+		if (!(d->train ? r->ntrain : r->ntest))
+			return rt_fail(e, "the reader %s names no %s files", r->kind, d->what);
+		if (!data_readers[i].read(d, folder, d->train ? r->train : r->test, d->train ? r->ntrain : r->ntest, e))
+			return rt_context(e, "%s data", d->what);
+		return d->examples > 0 || rt_fail(e, "%s data: there are no examples in the files", d->what);
+	}
+	return rt_fail(e, "the reader %s (folders of JPEG and PNG files) is not in this version; convert the images to .npy and use the reader npy", r->kind);
+}
 
 bool
 rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e)
 {
 	const RtReader *r = &p->reader;
-	const char *folder = o->data ? o->data : ".";
+	int64_t seed = o->has_seed ? o->seed : p->seed;
+	bool good;
 
-	memset(d, 0, sizeof *d);
-	d->what = train ? "training" : "test";
-	if (o->synthetic || strcmp(r->kind, "synthetic") == 0)
-		return rt_data_synthetic(p, (o->has_seed ? o->seed : p->seed) + (train ? 0 : 1), r->examples, d, e);
-	if (strcmp(r->kind, "none") == 0)
-		return rt_fail(e, "the model has no data block; add one, or use --synthetic");
-	for (int i = 0; i < RT_COUNT(data_readers); i++) {
-		if (strcmp(data_readers[i].kind, r->kind) != 0)
-			continue;
-		if (!(train ? r->ntrain : r->ntest))
-			return rt_fail(e, "the reader %s names no %s files", r->kind, d->what);
-		if (!data_readers[i].read(p, folder, train ? r->train : r->test, train ? r->ntrain : r->ntest, d, e))
-			return rt_context(e, "%s data", d->what);
-		return d->examples > 0 || rt_fail(e, "%s data: there are no examples in the files", d->what);
+	if (o->synthetic || strcmp(r->kind, "synthetic") == 0) {
+		good = rt_data_synthetic(p, seed + (train ? 0 : 1), r->examples, d, e);
+	} else {
+		*d = (RtData){.p = p, .what = train ? "training" : "test", .train = train, .seed = seed};
+		good = strcmp(r->kind, "none") == 0 ? rt_fail(e, "the model has no data block; add one, or use --synthetic") : data_read(d, o, e);
 	}
-	return rt_fail(e, "the reader %s (folders of JPEG and PNG files) is not in this version; convert the images to .npy and use the reader npy", r->kind);
+	if (good)
+		d->readers = data_threads(d, o);
+	else
+		rt_data_free(d);
+	return good;
 }

@@ -109,17 +109,17 @@ array_misfit(const RtProgram *p, const Array *a, int k, const char *path, RtErro
 	               (long long)in->example);
 }
 
-typedef struct Set { RtPaths path; RtFile *file; Array *head; int64_t examples; } Set; /* the files of one pattern */
+typedef struct Set { RtPaths path; Array *head; RtFile **file; int64_t examples; } Set; /* the files of one pattern */
 
 static bool
-set_open(Set *s, const char *folder, const char *pattern, HeaderFn *header, RtError *e)
+set_open(Set *s, RtData *d, const char *folder, const char *pattern, HeaderFn *header, RtError *e)
 {
 	if (!rt_paths_find(&s->path, folder, pattern, e))
 		return false;
 	s->file = rt_alloc(sizeof *s->file * (size_t)s->path.n);
 	s->head = rt_alloc(sizeof *s->head * (size_t)s->path.n);
 	for (int j = 0; j < s->path.n; j++)
-		if (!rt_file_read(&s->file[j], s->path.at[j], e) || !header(&s->head[j], &s->file[j], e))
+		if (!(s->file[j] = rt_data_file(d, s->path.at[j], e)) || !header(&s->head[j], s->file[j], e))
 			return false;
 	return true;
 }
@@ -127,32 +127,25 @@ set_open(Set *s, const char *folder, const char *pattern, HeaderFn *header, RtEr
 static void
 set_close(Set *s)
 {
-	for (int j = 0; s->file && j < s->path.n; j++)
-		rt_file_free(&s->file[j]);
+	rt_paths_free(&s->path);
 	free(s->file);
 	free(s->head);
 }
 
 static bool
-set_load(const RtProgram *p, Set *s, RtData *d, int k, RtError *e)
+set_load(Set *s, RtData *d, int k, RtError *e)
 {
-	int64_t at = 0;
-
 	for (int j = 0; j < s->path.n; j++) {
-		int64_t n = array_examples(&s->head[j], &p->input[k]);
+		const Array *a = &s->head[j];
+		int64_t n = array_examples(a, &d->p->input[k]);
+		RtPart part = {.at = s->file[j]->at + a->data, .dtype = a->dtype, .swap = a->swap, .examples = n,
+		               .stride = d->p->input[k].example * rt_dtype[a->dtype].bytes, .file = s->file[j]->path};
 
 		if (n < 0)
-			return array_misfit(p, &s->head[j], k, s->path.at[j], e);
-		s->examples += n;
-	}
-	if (!rt_data_room(p, d, k, s->examples, e))
-		return false;
-	for (int j = 0; j < s->path.n; j++) {
-		int64_t n = array_examples(&s->head[j], &p->input[k]);
-
-		if (!rt_data_put(p, d, k, at, s->head[j].dtype, s->file[j].at + s->head[j].data, s->head[j].swap, n, s->path.at[j], e))
+			return array_misfit(d->p, a, k, s->path.at[j], e);
+		if (!rt_data_add(d, k, &part, s->file[j], e))
 			return false;
-		at += n;
+		s->examples += n;
 	}
 	return true;
 }
@@ -174,26 +167,26 @@ set_input(const RtProgram *p, const Set *s, int i, bool any_order, const char *c
 }
 
 static bool
-array_read(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, HeaderFn *header, bool any_order, RtError *e)
+array_read(RtData *d, const char *folder, const char **pattern, int npattern, HeaderFn *header, bool any_order, RtError *e)
 {
-	const char *from[RT_MAX_INPUTS] = {NULL};
-	const char *first = NULL;
+	const RtProgram *p = d->p;
+	const char *from[RT_MAX_INPUTS] = {NULL}, *first = NULL;
 
 	if (npattern != p->ninput)
 		return rt_fail(e, "the reader %s names %d files, the model has %d inputs", p->reader.kind, npattern, p->ninput);
 	for (int i = 0; i < npattern; i++) {
 		Set s = {0};
-		bool good = set_open(&s, folder, pattern[i], header, e);
+		bool good = set_open(&s, d, folder, pattern[i], header, e);
 		int k = good ? set_input(p, &s, i, any_order, from) : 0;
 
-		if (good && !set_load(p, &s, d, k, e))
+		if (good && !set_load(&s, d, k, e))
 			good = from[i] ? rt_context(e, "input %s is fed by %s", p->input[i].t.name, from[i]) : false;
 		if (good)
-			from[k] = s.path.at[0];
+			from[k] = s.file[0]->path;
 		if (good && first && s.examples != d->examples)
-			good = rt_fail(e, "%s holds %lld examples, %s %lld", first, (long long)d->examples, s.path.at[0], (long long)s.examples);
+			good = rt_fail(e, "%s holds %lld examples, %s %lld", first, (long long)d->examples, from[k], (long long)s.examples);
 		d->examples = s.examples;
-		first = good ? s.path.at[0] : NULL;
+		first = good ? from[k] : NULL;
 		set_close(&s);
 		if (!good)
 			return false;
@@ -202,13 +195,13 @@ array_read(const RtProgram *p, const char *folder, const char **pattern, int npa
 }
 
 bool
-rt_read_idx(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, RtError *e)
+rt_read_idx(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e)
 {
-	return array_read(p, folder, pattern, npattern, d, array_idx, true, e);
+	return array_read(d, folder, pattern, npattern, array_idx, true, e);
 }
 
 bool
-rt_read_npy(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, RtError *e)
+rt_read_npy(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e)
 {
-	return array_read(p, folder, pattern, npattern, d, array_npy, false, e);
+	return array_read(d, folder, pattern, npattern, array_npy, false, e);
 }

@@ -41,62 +41,49 @@ cifar_inputs(const RtProgram *p, int *image, int *label, RtError *e)
 }
 
 static bool
-cifar_append(const RtProgram *p, RtData *d, const RtFile *f, int record, int image, int label, RtError *e)
+cifar_file(RtData *d, const char *path, int record, int classes, int image, int label, RtError *e)
 {
-	int64_t n = (int64_t)(f->n / (size_t)record);
+	const int pixels = record - CIFAR_PIXELS;
+	RtFile *f = rt_data_file(d, path, e);
+	int64_t n = 0;
 
-	for (int64_t i = 0; i < n; i++) {
-		const uint8_t *at = f->at + i * record;
+	if (!f || !rt_cifar_check(f->at, f->n, record, pixels - 1, classes, path, &n, e))
+		return false;
+	RtPart images = {.at = f->at + pixels, .dtype = RT_U8, .examples = n, .stride = record, .file = f->path}, labels = images;
 
-		if (image >= 0 && !rt_data_put(p, d, image, d->examples + i, RT_U8, at + record - CIFAR_PIXELS, false, 1, f->path, e))
-			return false;
-		if (label >= 0 && !rt_data_put(p, d, label, d->examples + i, RT_U8, at + record - CIFAR_PIXELS - 1, false, 1, f->path, e))
-			return rt_context(e, "record %lld", (long long)i);
-	}
+	labels.at = f->at + pixels - 1;
+	if ((image >= 0 && !rt_data_add(d, image, &images, f, e)) || (label >= 0 && !rt_data_add(d, label, &labels, f, e)))
+		return false;
 	d->examples += n;
+	rt_file_forget(f, 0, f->n);
 	return true;
 }
 
 static bool
-cifar_read(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, int record, int classes, RtError *e)
+cifar_read(RtData *d, const char *folder, const char **pattern, int npattern, int record, int classes, RtError *e)
 {
-	RtPaths all[8] = {0};
-	RtFile *file[8] = {0};
-	int64_t total = 0, records;
 	int image, label;
-	bool good = cifar_inputs(p, &image, &label, e);
+	bool good = cifar_inputs(d->p, &image, &label, e);
 
-	if (npattern > RT_COUNT(all))
-		return rt_fail(e, "%d file patterns, at most %d are possible", npattern, RT_COUNT(all));
 	for (int i = 0; good && i < npattern; i++) {
-		good = rt_paths_find(&all[i], folder, pattern[i], e);
-		file[i] = rt_alloc(sizeof **file * (size_t)(good ? all[i].n : 1));
-		for (int j = 0; good && j < all[i].n; j++) {
-			good = rt_file_read(&file[i][j], all[i].at[j], e)
-			       && rt_cifar_check(file[i][j].at, file[i][j].n, record, record - CIFAR_PIXELS - 1, classes, all[i].at[j], &records, e);
-			total += good ? records : 0;
-		}
-	}
-	for (int k = 0; good && k < p->ninput; k++)
-		good = rt_data_room(p, d, k, total, e);
-	for (int i = 0; i < npattern; i++) {
-		for (int j = 0; file[i] && j < all[i].n; j++) {
-			good = good && cifar_append(p, d, &file[i][j], record, image, label, e);
-			rt_file_free(&file[i][j]);
-		}
-		free(file[i]);
+		RtPaths all = {0};
+
+		good = rt_paths_find(&all, folder, pattern[i], e);
+		for (int j = 0; good && j < all.n; j++)
+			good = cifar_file(d, all.at[j], record, classes, image, label, e);
+		rt_paths_free(&all);
 	}
 	return good;
 }
 
 bool
-rt_read_cifar10(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, RtError *e)
+rt_read_cifar10(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e)
 {
-	return cifar_read(p, folder, pattern, npattern, d, CIFAR_PIXELS + 1, 10, e);
+	return cifar_read(d, folder, pattern, npattern, CIFAR_PIXELS + 1, 10, e);
 }
 
 bool
-rt_read_cifar100(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, RtError *e)
+rt_read_cifar100(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e)
 {
-	return cifar_read(p, folder, pattern, npattern, d, CIFAR_PIXELS + 2, 100, e);
+	return cifar_read(d, folder, pattern, npattern, CIFAR_PIXELS + 2, 100, e);
 }

@@ -84,7 +84,7 @@ rt_eval(RtHost *h)
 	if (h->opt.json) {
 		eval_json(h, mean, examples);
 	} else if (!h->opt.quiet) {
-		rt_eval_report(h, mean);
+		rt_eval_report(h, mean, "");
 	}
 	return 0;
 }

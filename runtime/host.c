@@ -161,7 +161,7 @@ rt_host_open(RtHost *h, const RtImage *const *images, int nimages)
 	h->nimages = nimages;
 	h->accumulate = 1;
 	h->order_epoch = -1;
-	h->saved_step = -1;
+	h->save.step = h->best.save.step = h->best.judged = -1;
 	pthread_mutex_init(&h->lock, NULL);
 	return host_choose(h) && host_check_kernels(h);
 }
@@ -239,6 +239,8 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	h->run.allow_nan = h->opt.allow_nan;
 	h->run.stop_at = INT64_MAX;
 	h->threads = rt_threads_new(n, &h->error);
+	if (h->threads && order_examples && !rt_sums_open(h))  /* a run that trains */
+		return false;
 	return h->threads && (!h->image->device || h->image->device->open(h));
 }
 
@@ -284,7 +286,7 @@ rt_peak_rss(void)
 /* ---- running */
 
 void
-rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
+rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle)
 {
 	RtRun *r = &h->run;
 
@@ -296,13 +298,13 @@ rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle)
 	h->accumulate = mode == RT_M_TRAIN ? h->program.accumulate : 1;
 	r->examples = d->examples;
 	r->n = r->batch;
-	r->order = shuffle ? h->order : NULL;
+	r->order = shuffle && !d->readers ? h->order : NULL; /* a ring keeps its own */
 	h->order_epoch = -1;
-	for (int k = 0; k < h->program.ninput; k++) {
-		r->data[k] = d->at[k];
-		r->data_stride[k] = d->stride[k];
-		r->data_bytes[k] = d->bytes[k];
-	}
+	r->shard = h->program.shards > 1 ? h->sums.lo : 0;
+	r->shard_end = h->program.shards > 1 ? h->sums.hi : h->accumulate;
+	h->data = d;
+	h->shuffle = shuffle;
+	d->seed = r->seed;
 	r->steps_per_epoch = mode == RT_M_EVAL ? (d->examples + r->batch - 1) / r->batch : d->examples / r->batch / h->accumulate;
 	pthread_mutex_unlock(&h->lock);
 }
@@ -321,19 +323,30 @@ rt_host_pace(RtHost *h)
 		rt_pace_step(h->pace, h->threads, h->mode, rt_now());
 }
 
+static int64_t
+host_run(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
+{
+	if (h->image->device && !walk)
+		return h->image->device->enter(h, loop);
+	return walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
+}
+
 int64_t
 rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
 {
 	int64_t status;
+	jmp_buf escape;
 
 	host_clear_fault(h);
 	h->run.micro = 0;
 	if (loop == &h->program.infer)
 		rt_host_pace(h);
-	if (h->image->device && !walk)
-		status = h->image->device->enter(h, loop);
+	h->escape = &escape;
+	if (setjmp(escape))
+		status = RT_ERROR;               /* rt_batch has said why */
 	else
-		status = walk || !entry ? rt_loop_walk(h, loop) : entry(&h->run);
+		status = host_run(h, entry, loop, walk);
+	h->escape = NULL;
 	if (status == RT_OK)
 		h->run.step = h->run.until;
 	else if (status == RT_STOPPED)
@@ -352,7 +365,7 @@ rt_host_fault(RtHost *h)
 {
 	RtFault f = {0};
 	const RtCheck *c = NULL;
-	int64_t limit = 1;
+	int64_t limit = 1, first = h->program.shards > 1 && h->mode == RT_M_TRAIN ? h->run.first : 0;
 	char where[256] = "";
 
 	if (h->program.fault_offset >= 0)
@@ -365,6 +378,6 @@ rt_host_fault(RtHost *h)
 		snprintf(where, sizeof where, ", %s", c->where);
 	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value",
 	        (long long)f.value, (long long)limit - 1,
-	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example : f.element),
+	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example + first : f.element),
 	        h->mode == RT_M_TRAIN ? "step" : "batch", (long long)h->run.step, where);
 }

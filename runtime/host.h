@@ -8,6 +8,7 @@
 #include "rt.h"
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -102,6 +103,8 @@ typedef enum RtResultKind {
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
+/* What a kernel stores; infinities: it may hold some by what it is made of */
+typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
@@ -109,12 +112,13 @@ typedef struct RtRow {          /* one kernel call */
 	RtMap *map; int32_t nmap;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
-	bool check, once, shares;
+	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
+	RtMade *made; int32_t nmade;
 } RtRow;
 typedef struct RtGraph {
 	const char *name;
 	bool present;
-	int64_t input[RT_MAX_INPUTS], seed, step, rate;
+	int64_t input[RT_MAX_INPUTS], seed, step, rate, first;
 	unsigned addressed;                         /* bits by input: those that hold the address of each example (target cuda) */
 	int64_t multiple; const char *multiple_at;  /* what a batch must be one of, and why: where */
 	RtResult *result; int nresult;
@@ -122,20 +126,24 @@ typedef struct RtGraph {
 	int64_t scalar_offset[RT_MAX_RESULTS]; int32_t scalar_dtype[RT_MAX_RESULTS]; int scalar[RT_MAX_RESULTS]; int nscalar; /* all but outputs */
 	RtRow *row; int nrow;
 } RtGraph;
-typedef enum RtLoopKind { RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_RATE, RT_L_CALL, RT_L_EMIT, RT_L_POLL } RtLoopKind;
-typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted; int64_t count; } RtLoopOp; /* repeat: counted = "count", end: its end's index */
+typedef enum RtLoopKind {
+	RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_RATE, RT_L_CALL, RT_L_EMIT, RT_L_POLL, RT_L_MERGE
+} RtLoopKind;
+/* repeat: counted = "count", shards = "shards", end: its end's index */
+typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted, shards; int64_t count; } RtLoopOp;
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
 typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
 typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, factor; int64_t warmup_steps; double *at; int nat; } RtRate;
-typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; } RtReader;
+typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
 
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
-	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N */
+	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N; accumulate: calls of graph train a step */
+	int64_t shards;                                /* of a step's batch, `batch` examples each; 1: it is not cut, else also `accumulate` */
 	int threads_start;                             /* that short steps begin with; 0: all */
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
@@ -166,10 +174,11 @@ typedef struct RtNamed { const char *name, *file; } RtNamed;
 typedef struct RtOptions {
 	RtCommand command;
 	const char *program;                        /* argv[0]'s last part */
-	const char *data, *weights, *resume, *save, *log, *mode;
+	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling;
-	bool partial, replan, no_save, no_eval, allow_nan, synthetic, quiet, json;
-	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat; /* -1: not given; sink -2 */
+	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
+	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
+	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool has_seed;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
 } RtOptions;
@@ -193,32 +202,68 @@ typedef struct RtNpy { int dtype; bool swap; int rank; int64_t shape[RT_MAX_RANK
 bool rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e); /* also checks that the elements are all there */
 bool rt_npy_write(const char *path, int dtype, int rank, const int64_t *shape, const void *data, size_t bytes, RtError *e);
 
-/* ---------------------------------------------------------------- data sets (data.c, data_*.c) */
-typedef struct RtFile { char *path; uint8_t *at; size_t n; } RtFile;
+/* ---------------------------------------------------------------- files that are read (data_file.c) */
+typedef struct RtFile { char *path; uint8_t *at; size_t n; bool mapped; } RtFile;
 bool rt_file_read(RtFile *f, const char *path, RtError *e);  /* whole; gunzips what begins as gzip */
+bool rt_file_map(RtFile *f, const char *path, RtError *e);   /* the same, mapped where it is a plain file */
+void rt_file_forget(const RtFile *f, size_t from, size_t to); /* gives a mapping's pages back; they can be read again */
 void rt_file_free(RtFile *f);
 /* In librtgz.a: *out is malloc'd. Absent where the link left it out. */
 bool rt_gzip_read(const uint8_t *in, size_t n, uint8_t **out, size_t *nout, char *why, size_t why_bytes) __attribute__((weak));
 typedef struct RtPaths { char **at; int n; } RtPaths;
 bool rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e); /* in name order; none is an error */
+void rt_paths_free(RtPaths *p);
 
-typedef struct RtData {
+/* ---------------------------------------------------------------- data sets (data.c, data_*.c, ring.c) */
+/* Memory of one thread, for readers that make examples: grows as it is asked for, NULL where there is none. */
+enum { RT_SCRATCH = 6 };
+typedef struct RtScratch { void *at[RT_SCRATCH]; size_t room[RT_SCRATCH]; } RtScratch;
+void *rt_scratch(RtScratch *s, int which, size_t bytes);
+void rt_scratch_free(RtScratch *s);
+/* Examples first .. first + examples - 1 of an input: elements of one type, an example every `stride` bytes. */
+typedef struct RtPart { const uint8_t *at; int dtype; bool swap; int64_t first, examples, stride; const char *file; } RtPart;
+typedef struct RtColumn { RtPart *part; int n, room; } RtColumn;
+typedef struct RtData RtData;
+/* Makes an example: input k to out[k], in its own type; out[k] may be NULL. Any thread, any order, always the same. */
+typedef bool RtMakeFn(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t *const *out, RtError *e);
+struct RtData {
+	const RtProgram *p;
 	const char *what;                           /* "training" or "test", for messages */
-	int64_t examples;
-	uint8_t *at[RT_MAX_INPUTS];
-	int64_t stride[RT_MAX_INPUTS], bytes[RT_MAX_INPUTS];
-} RtData;
-/* A reader fills d from the patterns of one set. */
-typedef bool RtReadFn(const RtProgram *p, const char *folder, const char **pattern, int npattern, RtData *d, RtError *e);
-RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens;
+	bool train;
+	int64_t examples, seed;
+	int64_t bytes[RT_MAX_INPUTS];               /* of an example of an input in its own type; 0: it is not fed */
+	RtColumn column[RT_MAX_INPUTS];             /* of inputs that stand in files; joined they are the set */
+	RtFile **file; int nfile;                   /* that stay open */
+	int64_t mapped, touched;                    /* bytes of mapped files, and of their pages in memory at most */
+	RtMakeFn *make;                             /* instead of columns */
+	void *maker; void (*maker_free)(void *maker);
+	int readers;                                /* threads that fill a ring of batches; 0: who asks for a batch gathers it */
+	struct RtRing *ring;
+};
+/* A reader opens the files of one set and says where its examples are. */
+typedef bool RtReadFn(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e);
+RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens, rt_read_csv;
 bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
 bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
-void rt_data_free(const RtProgram *p, RtData *d);
-/* For readers. Room for examples of input k; then elements appended with their check and conversion. index: number of the
- * first element of src within file, for messages. */
-bool rt_data_room(const RtProgram *p, RtData *d, int k, int64_t examples, RtError *e);
-bool rt_data_put(const RtProgram *p, RtData *d, int k, int64_t example, int dtype, const uint8_t *src, bool swap, int64_t examples,
-                 const char *file, RtError *e);
+void rt_data_free(RtData *d);
+/* Example numbers are those of the set. out: of one input, or of all (NULL: not wanted). */
+bool rt_data_copy(const RtData *d, int k, int64_t example, int64_t n, uint8_t *out, RtError *e);
+bool rt_data_example(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t *const *out, RtError *e);
+void rt_data_touch(RtData *d, int64_t examples);             /* so many have been read: gives pages back where there are too many */
+/* For readers. A file that stays open with the set; NULL after rt_fail. */
+RtFile *rt_data_file(RtData *d, const char *path, RtError *e);
+/* The next examples of input k: checked against its limit and type. f: where they stand; NULL: in memory. */
+bool rt_data_add(RtData *d, int k, const RtPart *part, const RtFile *f, RtError *e);
+/* ring.c: batches that threads make ready. */
+typedef struct RtRing RtRing;
+/* What follows an epoch's last batch: nothing, the next epoch, the same again. */
+typedef enum RtAfter { RT_AFTER_NOTHING, RT_AFTER_EPOCH, RT_AFTER_WRAP } RtAfter;
+typedef struct RtCourse { int64_t seed, batch, batches; bool shuffle; RtAfter after; } RtCourse;
+RtRing *rt_ring_new(RtData *d, const RtCourse *c, RtError *e);
+/* Waits for a batch, which stays until the next call; n: its examples. False after rt_fail, with what its first bad example says. */
+bool rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, RtError *e);
+void rt_ring_free(RtRing *r);
+void rt_shuffle_order(int64_t seed, int64_t epoch, int64_t n, int64_t *order);
 /* Parsers of one file, for readers and fuzzing. */
 bool rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes, const char *name, int64_t *records, RtError *e);
 typedef struct RtIdx { int dtype; int rank; int64_t shape[RT_MAX_RANK]; int64_t count; size_t data; } RtIdx;
@@ -237,6 +282,17 @@ typedef struct RtPace {
 	double last, rest, before, took[PACE_STEPS]; /* seconds: the step's beginning, the next comparison's, the time of a step before it, times */
 } RtPace;
 void rt_pace_step(RtPace p[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now); /* a step begins */
+/* A file that a run saves to. step: of what stands there, -1 */
+typedef struct RtSave { char *path; RtLock lock; bool wrote; int64_t step; } RtSave;
+/* What --by judges evaluations by (best.c). */
+typedef struct RtBest {
+	bool on, keeps;                             /* evaluations are judged; the best one's state is saved */
+	char *name; bool largest;                   /* "loss" or a metric; whether more is better */
+	int result;                                 /* its place among the evaluation's scalars */
+	bool any; double value; int64_t epoch;      /* the best so far, */
+	int64_t worse, judged;                      /* the evaluations since then; the step of the last, -1 */
+	RtSave save;
+} RtBest;
 typedef struct RtHost RtHost;
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
@@ -251,6 +307,22 @@ typedef struct RtDevice {
 	void (*close)(RtHost *h);
 } RtDevice;
 
+/* ---------------------------------------------------------------- the sum over the shards of a batch (exchange.c) */
+typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
+typedef struct RtSpan { int64_t at, n; int dtype; } RtSpan; /* elements of one state, at a byte of the range */
+enum { RT_MAX_NODES = 128 };
+typedef struct RtSums {
+	int64_t shards, lo, hi;                     /* in all; those of this process are [lo, hi) */
+	int64_t begin, bytes;                       /* the states of kind grad in the arena */
+	RtSpan *part; int64_t npart;
+	RtNode node[RT_MAX_NODES]; int nnode;       /* complete, of this process's shards so far, from the left */
+	uint8_t *room[RT_MAX_NODES]; int deepest;   /* where their sums stand; the last one's behind the last shard in the arena */
+} RtSums;
+/* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
+bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
+void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
+bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
+
 struct RtHost {
 	const RtImage *const *images; int nimages;
 	const RtImage *image;
@@ -260,6 +332,7 @@ struct RtHost {
 	RtProgram program;
 	RtOptions opt;
 	RtRun run;
+	RtSums sums;
 	RtThreads *threads;
 	RtPace pace[RT_M_EVAL + 1];
 	bool profiles;                              /* kernels are timed one by one: the number of threads stays */
@@ -270,6 +343,8 @@ struct RtHost {
 	/* data */
 	RtData train, test;
 	bool have_train, have_test;
+	RtData *data; bool shuffle;                 /* in use */
+	jmp_buf *escape;                            /* out of an entry point, where a batch cannot be read; NULL outside of one */
 	/* the loop */
 	RtMode mode;
 	int64_t accumulate, total, warmup;          /* T and W; accumulate is 1 outside training */
@@ -286,8 +361,9 @@ struct RtHost {
 	int signal;                                 /* atomic; 0 none */
 	int64_t first_step, stop_step, next_save, completed; /* first_step: where this process began */
 	bool stopped_by_stop;
-	RtLock save_lock;
-	char *save_path; bool wrote; int64_t saved_step; dev_t resumed_dev; ino_t resumed_ino; bool resumed;
+	RtSave save;
+	dev_t resumed_dev; ino_t resumed_ino; bool resumed;
+	RtBest best;
 	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
 	int64_t epoch_from;                         /* and its first step of it */
@@ -297,7 +373,7 @@ static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 /* host.c: memory, images, entry points */
 bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
-void rt_host_use(RtHost *h, RtMode mode, const RtData *d, bool shuffle); /* points run at a data set */
+void rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle); /* points run at a data set */
 void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the processor's */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
 bool rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes); /* makes the host's arena hold what the device's does; false after rt_fail */
@@ -310,8 +386,9 @@ bool rt_host_init_state(RtHost *h);                     /* initial values of eve
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
+char *rt_not_finite(RtHost *h);                         /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
 double rt_rate_at(const RtHost *h, int64_t step);
-void rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset */
+bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset; false after rt_fail */
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
 void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */
@@ -323,12 +400,20 @@ void rt_st_free(RtSt *s);
 uint64_t rt_hash(uint64_t h, const void *p, size_t n);
 #define RT_HASH_START 0xcbf29ce484222325ull
 bool rt_checkpoint_save(RtHost *h, int64_t step);
+bool rt_checkpoint_save_best(RtHost *h, int64_t step);   /* to its file, as it is now */
 /* Can FILE be saved, and FILE~? Before anything is read; FILE.lock is this run's from here to rt_checkpoint_end. */
 bool rt_checkpoint_try(RtHost *h);
 void rt_checkpoint_end(RtHost *h);
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
-typedef struct RtResume { int64_t step, seed, total, batch, examples; } RtResume;
+typedef struct RtResume { int64_t step, seed, total, batch, shards, examples; } RtResume;
 bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, and the epoch's partial sums into h->sum */
+/* best.c: --keep best, --stop-after-worse */
+bool rt_best_prepare(RtHost *h);                        /* before anything is read; false after rt_fail */
+bool rt_best_begin(RtHost *h);                          /* data are read: can every epoch be judged? false after rt_fail */
+bool rt_best_judge(RtHost *h, const double *mean, int64_t epoch); /* after an evaluation; true: better than all before */
+bool rt_best_over(const RtHost *h);                     /* --stop-after-worse ends the run */
+void rt_best_write(const RtHost *h, FILE *f);           /* into a checkpoint's metadata */
+void rt_best_read(RtHost *h, const Json *meta);
 /* progress.c */
 void rt_progress_draw(RtHost *h);
 void rt_progress_clear(RtHost *h);
@@ -338,8 +423,8 @@ void rt_log_flush(RtHost *h);                           /* nothing without a log
 void rt_overflow_report(RtHost *h, const RtRecord *r);
 bool rt_log_open(RtHost *h, int64_t from_step, int64_t steps_per_epoch);
 void rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed);
-void rt_eval_report(RtHost *h, const double *mean);
-void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, double seconds, double speed);
+void rt_eval_report(RtHost *h, const double *mean, const char *word); /* word: behind the figures */
+void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, bool best, double seconds, double speed);
 /* commands: exit status */
 int rt_train(RtHost *h);
 int rt_eval(RtHost *h);

@@ -21,7 +21,7 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, RtError *e)
 {
 	const RtProgram *p = &h->program;
 	const char *names[RT_MAX_INPUTS], *near;
-	RtFile f;
+	RtFile *f;
 	RtNpy a;
 	int64_t row = 1, n;
 	bool good;
@@ -35,23 +35,25 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, RtError *e)
 		near = rt_suggest(named->name, names, p->ninput);
 		return rt_fail(e, "the model has no input %s%s%s%s", named->name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 	}
-	if (d->at[k])
+	if (d->bytes[k])
 		return rt_fail(e, "input %s is given twice", named->name);
-	if (!rt_file_read(&f, named->file, e))
+	f = rt_data_file(d, named->file, e);
+	if (!f)
 		return rt_context(e, "input %s", named->name);
-	good = rt_npy_header(&a, f.at, f.n, e) || rt_context(e, "%s", f.path);
+	good = rt_npy_header(&a, f->at, f->n, e) || rt_context(e, "%s", f->path);
 	for (int i = 1; good && i < a.rank; i++)
 		row *= a.shape[i];
 	if (good && (a.rank < 1 || a.shape[0] % p->input[k].rows || row * p->input[k].rows != p->input[k].example))
-		good = rt_fail(e, "%s: %lld elements a row do not make input %s, which has %lld an example", f.path, (long long)row, named->name,
+		good = rt_fail(e, "%s: %lld elements a row do not make input %s, which has %lld an example", f->path, (long long)row, named->name,
 		               (long long)p->input[k].example);
 	n = good ? a.shape[0] / p->input[k].rows : 0;
 	if (good && d->examples >= 0 && n != d->examples)
-		good = rt_fail(e, "%s holds %lld examples, the inputs before it %lld", f.path, (long long)n, (long long)d->examples);
-	good = good && rt_data_room(p, d, k, n, e) && rt_data_put(p, d, k, 0, a.dtype, f.at + a.data, a.swap, n, f.path, e);
+		good = rt_fail(e, "%s holds %lld examples, the inputs before it %lld", f->path, (long long)n, (long long)d->examples);
+	RtPart part = {.at = f->at + a.data, .dtype = a.dtype, .swap = a.swap, .examples = n,
+	               .stride = p->input[k].example * rt_dtype[a.dtype].bytes, .file = f->path};
+
 	d->examples = n;
-	rt_file_free(&f);
-	return good;
+	return good && rt_data_add(d, k, &part, f, e);
 }
 
 static bool
@@ -59,14 +61,19 @@ infer_inputs(RtHost *h, RtData *d)
 {
 	const RtProgram *p = &h->program;
 
+	if (h->opt.data)
+		return rt_data_load(p, &h->opt, false, d, &h->error)
+		       && rt_batches_fit(p, &p->graph[RT_G_INFER], d->examples, "examples", &h->error);
+	d->p = p;
 	d->what = "input";
 	d->examples = -1;
 	for (int i = 0; i < h->opt.ninput; i++)
 		if (!infer_input(h, &h->opt.input[i], d, &h->error))
 			return false;
 	for (int k = 0; k < p->ninput; k++)
-		if (p->input[k].infer && !d->at[k])
-			return rt_fail(&h->error, "input %s is missing: give --input %s=FILE.npy", p->input[k].t.name, p->input[k].t.name);
+		if (p->input[k].infer && !d->bytes[k])
+			return d->examples == 0 ? rt_fail(&h->error, "the inputs hold no examples")
+			                        : rt_fail(&h->error, "input %s is missing: give --input %s=FILE.npy", p->input[k].t.name, p->input[k].t.name);
 	if (d->examples < 0)                     /* the outputs depend on parameters alone */
 		d->examples = p->batch;
 	if (d->examples == 0)
@@ -194,19 +201,17 @@ infer_append(RtHost *h, Output *o)
 }
 
 static bool
-infer_batch(RtHost *h, const RtData *d, int64_t first, Output *out)
+infer_batch(RtHost *h, RtData *d, int64_t first, Output *out)
 {
 	const RtProgram *p = &h->program;
 	const RtGraph *g = &p->graph[RT_G_INFER];
-	int64_t n = d->examples - first < p->batch ? d->examples - first : p->batch, status;
+	int64_t status;
 
-	h->run.n = n;
 	h->run.step = first / p->batch;
 	h->run.until = h->run.step + 1;
-	for (int k = 0; k < p->ninput; k++)
-		if (g->input[k] >= 0 && d->at[k])
-			memcpy(h->run.arena + g->input[k], d->at[k] + first * d->stride[k], (size_t)(n * d->bytes[k]));
 	h->fresh = true;
+	if (!rt_gather(&h->run, h->run.arena, g->input, p->ninput))
+		return false;
 	status = rt_host_enter(h, h->image->infer, &p->infer, h->program.sink == 0);
 	if (status == RT_FAULT) {
 		rt_host_fault(h);
@@ -241,6 +246,8 @@ rt_infer(RtHost *h)
 		good = infer_room(h, &out[i], d.examples);
 	good = good && rt_host_memory(h, 0) && rt_host_init_state(h) && rt_checkpoint_weights(h, h->opt.weights, false);
 	h->run.examples = d.examples;
+	h->data = &d;
+	d.seed = h->run.seed;
 	h->graph = &h->program.graph[RT_G_INFER];
 	for (int64_t first = 0; good && first < d.examples; first += h->program.batch)
 		good = infer_batch(h, &d, first, out);
@@ -248,6 +255,6 @@ rt_infer(RtHost *h)
 		good = infer_write(h, &out[i]);
 	for (int i = 0; i < h->opt.noutput; i++)
 		free(out[i].at);
-	rt_data_free(&h->program, &d);
+	rt_data_free(&d);
 	return good ? 0 : rt_die(h);
 }

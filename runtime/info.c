@@ -56,8 +56,8 @@ info_json(const RtHost *h)
 	printf("], ");
 	info_string("runs", h->image->device ? "" : p->arch); /* which one: a device is not asked */
 	info_string("precision", p->precision);
-	printf("\"batch\": %lld, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
-	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)p->batch, (long long)p->parameters, (long long)p->parameter_bytes,
+	printf("\"batch\": %lld, \"shards\": %lld, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
+	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)(p->batch * p->shards), (long long)p->shards, (long long)p->parameters, (long long)p->parameter_bytes,
 	       (long long)p->arena_bytes, (long long)p->scratch_bytes, (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step, train->nrow + p->graph[RT_G_UPDATE].nrow);
 	for (int k = 0; k < p->ninput; k++)
 		info_tensor_json(&p->input[k].t, k ? ", " : "");
@@ -105,7 +105,8 @@ info_text(const RtHost *h)
 
 	printf("%-12s %s\n%-12s %s, ", "model", p->model, "target", p->target);
 	info_archs(h, false);
-	printf("\n%-12s %s\n%-12s %lld\n", "precision", p->precision, "batch", (long long)p->batch);
+	printf("\n%-12s %s\n%-12s %lld", "precision", p->precision, "batch", (long long)(p->batch * p->shards));
+	printf(p->shards > 1 ? ", in %lld shards of %lld\n" : "\n", (long long)p->shards, (long long)p->batch);
 	printf("%-12s %lld (%.3f MiB)\n", "parameters", (long long)p->parameters, (double)p->parameter_bytes / 0x1p20);
 	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20, (double)p->scratch_bytes / 0x1p20);
 	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);

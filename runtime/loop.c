@@ -10,87 +10,141 @@
 #include "philox.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- shuffle */
 
 void
+rt_shuffle_order(int64_t seed, int64_t epoch, int64_t n, int64_t *order)
+{
+	uint32_t stream = philox_stream("shuffle"), w[4] = {0};
+
+	for (int64_t i = 0; i < n; i++)
+		order[i] = i;
+	for (int64_t i = n - 1, k = 0; i > 0; i--, k++) {
+		int64_t j, old = order[i];
+
+		if ((k & 3) == 0)
+			philox_group((uint64_t)seed, stream, (uint64_t)epoch, (uint64_t)k >> 2, w);
+		j = (int64_t)(w[k & 3] % (uint64_t)(i + 1));
+		order[i] = order[j];
+		order[j] = old;
+	}
+}
+
+void
 rt_shuffle(RtRun *run)
 {
 	RtHost *h = rt_host(run);
-	uint32_t stream = philox_stream("shuffle"), w[4] = {0};
-	int64_t n = run->examples, k = 0;
 
 	if (!run->order || h->order_epoch == run->epoch)
 		return;
-	for (int64_t i = 0; i < n; i++)
-		h->order[i] = i;
-	for (int64_t i = n - 1; i > 0; i--, k++) {
-		int64_t j, old = h->order[i];
-
-		if ((k & 3) == 0)
-			philox_group((uint64_t)run->seed, stream, (uint64_t)run->epoch, (uint64_t)k >> 2, w);
-		j = (int64_t)(w[k & 3] % (uint64_t)(i + 1));
-		h->order[i] = h->order[j];
-		h->order[j] = old;
-	}
+	rt_shuffle_order(run->seed, run->epoch, run->examples, h->order);
 	h->order_epoch = run->epoch;
 }
 
 /* ---- batch */
 
-typedef struct Gather { const RtRun *run; uint8_t *base; const int64_t *offset; int64_t ninput, first; } Gather;
+typedef struct Gather {
+	const RtRun *run; const RtData *d; uint8_t *base; const int64_t *offset; int64_t ninput, first;
+	uint8_t *const *at;          /* the whole batch, as a ring has it; NULL */
+	pthread_mutex_t lock; bool bad; RtError error;
+} Gather;
+
+static void
+gather_failed(Gather *g, const RtError *e)
+{
+	pthread_mutex_lock(&g->lock);
+	if (!g->bad)
+		g->error = *e;
+	g->bad = true;
+	pthread_mutex_unlock(&g->lock);
+}
 
 static void
 loop_gather(void *cx, int64_t t0, int64_t t1, int thread)
 {
-	const Gather *g = cx;
+	Gather *g = cx;
 	const RtRun *run = g->run;
+	RtError e = {""};
+	bool good = true;
 
 	(void)thread;
-	for (int64_t k = 0; k < g->ninput; k++) {
-		size_t bytes = (size_t)run->data_bytes[k];
-		uint8_t *out;
+	for (int64_t k = 0; good && k < g->ninput; k++) {
+		int64_t bytes = g->d->bytes[k];
+		uint8_t *out = g->base + g->offset[k] + t0 * bytes;
 
-		if (g->offset[k] < 0 || !run->data[k])
+		if (g->offset[k] < 0 || !bytes)
 			continue;
-		out = g->base + g->offset[k];
-		if (!run->order) {
-			memcpy(out + (size_t)t0 * bytes, run->data[k] + (g->first + t0) * run->data_stride[k], (size_t)(t1 - t0) * bytes);
-			continue;
-		}
-		for (int64_t e = t0; e < t1; e++)
-			memcpy(out + (size_t)e * bytes, run->data[k] + run->order[g->first + e] * run->data_stride[k], bytes);
+		if (g->at)
+			memcpy(out, g->at[k] + t0 * bytes, (size_t)((t1 - t0) * bytes));
+		else if (!run->order)
+			good = rt_data_copy(g->d, (int)k, g->first + t0, t1 - t0, out, &e);
+		for (int64_t i = t0; good && !g->at && run->order && i < t1; i++, out += bytes)
+			good = rt_data_copy(g->d, (int)k, run->order[g->first + i], 1, out, &e);
 	}
+	if (!good)
+		gather_failed(g, &e);
 }
 
-void
+/* The batch from the ring, which is made where there is none yet. */
+static bool
+gather_ring(RtHost *h, Gather *g, int64_t index)
+{
+	const RtRun *run = &h->run;
+	RtData *d = h->data;
+	bool eval = h->mode != RT_M_TRAIN;
+	int64_t whole = run->examples / run->batch;
+	RtCourse c = {.seed = run->seed, .batch = run->batch, .shuffle = h->shuffle,
+	              .batches = eval ? (run->examples + run->batch - 1) / run->batch : h->wrap ? whole : whole / h->accumulate * h->accumulate,
+	              .after = eval ? RT_AFTER_NOTHING : h->wrap ? RT_AFTER_WRAP : RT_AFTER_EPOCH};
+
+	if (!d->ring && !(d->ring = rt_ring_new(d, &c, &h->error)))
+		return false;
+	return rt_ring_take(d->ring, run->epoch, index, run->n, &g->at, &h->error);
+}
+
+bool
 rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput)
 {
 	RtHost *h = rt_host(run);
 	int64_t index = (run->step - run->epoch * run->steps_per_epoch) * h->accumulate + run->micro, bytes = 0;
-	Gather g = {.run = run, .base = base, .offset = input_offset, .ninput = ninput};
+	Gather g = {.run = run, .d = h->data, .base = base, .offset = input_offset, .ninput = ninput};
 
 	if (h->wrap)
 		index %= run->examples / run->batch;
 	g.first = index * run->batch;
 	run->n = run->examples - g.first < run->batch ? run->examples - g.first : run->batch;
+	if (g.d->readers && !gather_ring(h, &g, index))
+		return false;
 	for (int64_t k = 0; k < ninput; k++)
-		bytes += run->data_bytes[k] * run->n;
+		bytes += g.d->bytes[k] * run->n;
+	pthread_mutex_init(&g.lock, NULL);
 	if (bytes < 65536)
 		loop_gather(&g, 0, run->n, 0);
 	else
 		rt_threads_run(h->threads, loop_gather, &g, run->n);
+	pthread_mutex_destroy(&g.lock);
+	if (!g.d->readers)
+		rt_data_touch(h->data, run->n);
+	return !g.bad || rt_fail(&h->error, "%s", g.error.text);
 }
 
+/* A batch that cannot be read ends the entry point: nothing of the step is stored. */
 void
 rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 {
 	RtHost *h = rt_host(run);
 
 	h->fresh = true;
+	run->first = run->micro * run->batch;
 	rt_host_pace(h);
-	rt_gather(run, run->arena, input_offset, ninput);
+	if (rt_gather(run, run->arena, input_offset, ninput))
+		return;
+	if (h->escape)
+		longjmp(*h->escape, 1);
+	exit(rt_die(h));
 }
 
 /* ---- rate */
@@ -181,6 +235,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		memcpy(run->arena + g->step, &run->step, 8);
 	if (g->rate >= 0)
 		memcpy(run->arena + g->rate, &run->rate, 8);
+	if (g->first >= 0)
+		memcpy(run->arena + g->first, &run->first, 8);
 	if (h->image->call) {
 		int64_t status = h->image->call(run, g->name);
 
@@ -199,6 +255,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
 			return RT_FAULT;
+		if (r->loss && rt_loss(run, g->scalar_offset[g->loss], g->scalar_dtype[g->loss]) != RT_OK)
+			return RT_NOT_FINITE;
 	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
@@ -321,6 +379,7 @@ loop_op(RtHost *h, const RtLoopOp *op)
 	case RT_L_RATE: rt_rate(run); return RT_OK;
 	case RT_L_CALL: return rt_loop_call(h, op->graph, NULL, NULL);
 	case RT_L_EMIT: return rt_emit(run, g->scalar_offset, g->scalar_dtype, g->nscalar, g->loss);
+	case RT_L_MERGE: return rt_merge(run);
 	case RT_L_POLL:
 		if (run->step + 1 >= run->stop_at || run->ring_head - run->ring_tail > run->ring_mask / 2)
 			return rt_poll(run);
@@ -343,7 +402,12 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			status = loop_op(h, op);
 			continue;
 		}
-		if (op->counted) {
+		if (op->shards) {
+			for (run->micro = run->shard; run->micro < run->shard_end; run->micro++)
+				if ((status = loop_range(h, l, at + 1, op->end)) != RT_OK)
+					return status;
+			run->micro = op->count - 1;
+		} else if (op->counted) {
 			for (int64_t i = 0; i < op->count && status == RT_OK; i++) {
 				run->micro = i;
 				status = loop_range(h, l, at + 1, op->end);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 typedef enum OptKind {
-	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_SEED, OPT_SINK,
+	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_READERS, OPT_SEED, OPT_SINK,
 	OPT_NAMED, OPT_PROFILE, OPT_FLAG, OPT_KINDS
 } OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
@@ -26,7 +26,7 @@ static const OptRow option_rows[] = {
 static const struct { int64_t low, high; } option_range[OPT_KINDS] = {
 	[OPT_COUNT] = {0, RT_MAX_STEPS}, [OPT_POSITIVE] = {1, RT_MAX_STEPS}, [OPT_SINK] = {1, RT_MAX_STEPS},
 	[OPT_WARMUP] = {0, 1000000000}, [OPT_BENCH] = {1, 1000000000},
-	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
+	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_READERS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
 };
 
 static const struct { const char *name; char letter; const char *doc, *usage, *example; } option_commands[RT_C_COUNT] = {
@@ -40,10 +40,44 @@ static const struct { const char *name; char letter; const char *doc, *usage, *e
 	[RT_C_INFO] = {"info", 'n', "what this program is: sizes, kernels, inputs, outputs", "[--json]", "%s info --json"},
 };
 
+/* The words of text from column `indent` on, where the line stands already, in lines of 80 columns; where one is broken it
+ * ends in `broken`. Then a line's end. */
+static void
+options_wrap(int column, int indent, const char *text, const char *broken)
+{
+	int start = column, room = 80 - (int)strlen(broken);
+
+	while (*text) {
+		int word = (int)strcspn(text, " ");
+
+		if (column > start && column + 1 + word > room) {
+			printf("%s\n%*s", broken, indent, "");
+			column = start = indent;
+		}
+		column += printf("%s%.*s", column > start ? " " : "", word, text);
+		text += word;
+		text += strspn(text, " ");
+	}
+	printf("\n");
+}
+
+static void
+options_example(const RtOptions *o, RtCommand c, const char *before)
+{
+	char *text = rt_printf(option_commands[c].example, o->program);
+
+	options_wrap(printf("%s", before), 4, text, " \\");
+	free(text);
+}
+
 static void
 options_help_command(const RtOptions *o, RtCommand c)
 {
-	printf("usage: %s %s %s\n%s\n\n", o->program, option_commands[c].name, option_commands[c].usage, option_commands[c].doc);
+	char *usage = rt_printf("%s %s %s", o->program, option_commands[c].name, option_commands[c].usage);
+
+	options_wrap(printf("usage: "), 7, usage, "");
+	free(usage);
+	printf("%s\n\n", option_commands[c].doc);
 	for (int i = 0; i < RT_COUNT(option_rows); i++) {
 		const OptRow *r = &option_rows[i];
 		char left[64];
@@ -51,11 +85,10 @@ options_help_command(const RtOptions *o, RtCommand c)
 		if (!strchr(r->commands, option_commands[c].letter))
 			continue;
 		snprintf(left, sizeof left, r->kind == OPT_PROFILE ? "--%s[=%s]" : r->arg ? "--%s %s" : "--%s", r->name, r->arg);
-		printf("  %-22s %s\n", left, r->help);
+		options_wrap(printf("  %-22s ", left), 25, r->help, "");
 	}
-	printf("  %-22s %s\n  %-22s %s\n\nexample: ", "--help", "print this", "--version", "print the version");
-	printf(option_commands[c].example, o->program);
-	printf("\n");
+	printf("  %-22s %s\n  %-22s %s\n\n", "--help", "print this", "--version", "print the version");
+	options_example(o, c, "example: ");
 }
 
 static void
@@ -65,11 +98,8 @@ options_help(const RtOptions *o)
 	for (int c = 0; c < RT_C_COUNT; c++)
 		printf("  %-8s %s\n", option_commands[c].name, option_commands[c].doc);
 	printf("\n%s COMMAND --help lists the command's options. Examples:\n", o->program);
-	for (int c = 0; c < RT_C_COUNT; c++) {
-		printf("  ");
-		printf(option_commands[c].example, o->program);
-		printf("\n");
-	}
+	for (int c = 0; c < RT_C_COUNT; c++)
+		options_example(o, (RtCommand)c, "  ");
 }
 
 static int
@@ -194,6 +224,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--epochs and --steps%s%s", " exclude each other", "");
 	if (o->save && o->no_save)
 		return options_wrong(o, "--save and --no-save%s%s", " exclude each other", "");
+	if (o->overwrite && o->no_save)
+		return options_wrong(o, "--overwrite and --no-save%s%s", " exclude each other", "");
 	if (o->weights && o->resume)
 		return options_wrong(o, "--weights and --resume%s%s", " exclude each other", "");
 	if (o->data && o->synthetic)
@@ -202,12 +234,22 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--partial%s%s", " goes with --weights", "");
 	if (o->replan && !o->resume)
 		return options_wrong(o, "--replan%s%s", " goes with --resume", "");
+	if (o->keep && strcmp(o->keep, "best") != 0)
+		return options_wrong(o, "--keep wants best, not '%s'%s", o->keep, "");
+	if (o->keep && o->no_save)
+		return options_wrong(o, "--keep and --no-save%s%s", " exclude each other", "");
+	if ((o->keep || o->patience) && o->no_eval)
+		return options_wrong(o, "--no-eval leaves out what %s judges%s", o->keep ? "--keep best" : "--stop-after-worse", "");
+	if (o->by && !o->keep && !o->patience)
+		return options_wrong(o, "--by%s%s", " goes with --keep best or --stop-after-worse", "");
 	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "infer") != 0)
 		return options_wrong(o, "--mode wants train or infer, not '%s'%s", o->mode, "");
 	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
 		return options_wrong(o, "eval wants --data DIR%s%s", "", "");
 	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER) && !o->weights)
 		return options_wrong(o, "%s wants --weights FILE%s", option_commands[o->command].name, "");
+	if (o->command == RT_C_INFER && o->data && o->ninput)
+		return options_wrong(o, "--data and --input%s%s", " exclude each other", "");
 	if (o->command == RT_C_INFER && !o->noutput)
 		return options_wrong(o, "infer wants --output NAME=FILE.npy%s%s", "", "");
 	return -1;
@@ -263,7 +305,7 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 {
 	int status;
 
-	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .sink = -2,
+	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .sink = -2,
 	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
 	if (argc < 2) {
 		fprintf(stderr, "usage: %s train|eval|infer|bench|info [options]; `%s --help` says more\n", o->program, o->program);

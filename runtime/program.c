@@ -239,6 +239,22 @@ program_maps(RtRow *r, const Json *list)
 	return true;
 }
 
+static bool
+program_made(RtRow *r, const Json *list, RtError *e)
+{
+	r->made = rt_alloc(sizeof *r->made * (size_t)(list ? list->n : 0));
+	for (const Json *o = list ? list->child : NULL; o; o = o->next) {
+		RtMade *m = &r->made[r->nmade++];
+
+		if (!program_shape(&m->t, o, e))
+			return false;
+		m->layer = rt_json_str(o, "name", "");
+		m->where = rt_json_str(o, "where", "");
+		m->infinities = rt_json_bool(o, "infinities", false);
+	}
+	return true;
+}
+
 bool
 rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 {
@@ -268,6 +284,9 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->check = rt_json_bool(o, "check", false);
 		r->once = rt_json_bool(o, "once", false);
 		r->shares = rt_json_bool(o, "shares", false);
+		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
+		if (!program_made(r, rt_json_get(o, "made"), e))
+			return false;
 		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
 	}
@@ -336,9 +355,10 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 	g->seed = rt_json_int(o, "seed", -1);
 	g->step = rt_json_int(o, "step", -1);
 	g->rate = rt_json_int(o, "rate", -1);
+	g->first = rt_json_int(o, "first", -1);
 	if ((g->seed >= 0 && !program_inside(p, g->seed, 8)) || (g->step >= 0 && !program_inside(p, g->step, 8))
-	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)))
-		return rt_fail(e, "seed, step or rate of graph %s lies outside the arena", g->name);
+	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)) || (g->first >= 0 && !program_inside(p, g->first, 8)))
+		return rt_fail(e, "seed, step, rate or first of graph %s lies outside the arena", g->name);
 	return program_results(p, g, rt_json_get(o, "results"), e) &&
 	       rt_program_rows(g, rt_json_get(o, "kernels"), -1, e);
 }
@@ -346,7 +366,7 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 static bool
 program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 {
-	static const char *const ops[] = {"shuffle", "repeat", "end", "batch", "rate", "call", "emit", "poll"};
+	static const char *const ops[] = {"shuffle", "repeat", "end", "batch", "rate", "call", "emit", "poll", "merge"};
 	static const char *const graphs[RT_G_COUNT] = {"train", "update", "eval", "infer"};
 	int open[8], depth = 0;
 	bool emits[RT_G_COUNT] = {false};
@@ -367,6 +387,7 @@ program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 			if (strcmp(graphs[i], graph) == 0)
 				op->graph = i;
 		op->counted = strcmp(rt_json_str(o, "what", ""), "count") == 0;
+		op->shards = strcmp(rt_json_str(o, "what", ""), "shards") == 0;
 		op->count = rt_json_int(o, "count", 1);
 		emits[op->graph] = emits[op->graph] || op->kind == RT_L_EMIT;
 		if ((op->kind == RT_L_REPEAT && depth == RT_COUNT(open)) || (op->kind == RT_L_END && depth == 0))
@@ -447,6 +468,7 @@ program_header(RtProgram *p, const Json *o)
 	p->epochs = rt_json_int(o, "epochs", 1);
 	p->sink = sink && sink->kind == JSON_NUMBER ? sink->i : strcmp(rt_json_str(o, "sink", "epoch"), "off") == 0 ? 0 : -1;
 	p->accumulate = rt_json_int(o, "accumulate", 1);
+	p->shards = rt_json_int(o, "shards", 1);
 	p->threads_start = (int)rt_json_int(o, "threads_start", 0);
 	p->shuffle = rt_json_bool(o, "shuffle", true);
 	p->narrow = rt_json_bool(o, "narrow", false);
@@ -462,6 +484,7 @@ program_header(RtProgram *p, const Json *o)
 	p->reader.kind = rt_json_str(reader, "kind", "none");
 	p->reader.train = program_strings(rt_json_get(reader, "train"), &p->reader.ntrain);
 	p->reader.test = program_strings(rt_json_get(reader, "test"), &p->reader.ntest);
+	p->reader.json = reader;
 	p->reader.length = rt_json_int(reader, "length", 0);
 	p->reader.examples = rt_json_int(reader, "examples", 1024);
 	program_checks(p, rt_json_get(o, "checks"));
@@ -478,7 +501,7 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 	if (rt_json_int(o, "version", 0) != RT_VERSION)
 		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d", (long long)rt_json_int(o, "version", 0), RT_VERSION);
 	program_header(p, o);
-	if (p->batch < 1 || p->accumulate < 1 || p->threads_start < 0 || p->arena_bytes < 0 || p->scratch_bytes < 0
+	if (p->batch < 1 || p->accumulate < 1 || p->shards < 1 || (p->shards > 1 && p->shards != p->accumulate) || p->threads_start < 0 || p->arena_bytes < 0 || p->scratch_bytes < 0
 	    || (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
 		return rt_fail(e, "the program's descriptor: bad batch or sizes");
 	if (!program_inputs(p, rt_json_get(o, "inputs"), e) || !program_states(p, rt_json_get(o, "state"), e))

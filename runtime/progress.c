@@ -164,14 +164,14 @@ rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, do
 }
 
 void
-rt_eval_report(RtHost *h, const double *mean)
+rt_eval_report(RtHost *h, const double *mean, const char *word)
 {
 	if (h->opt.quiet)
 		return;
 	rt_progress_clear(h);
 	printf("eval");
 	progress_values(&h->program.graph[RT_G_EVAL], mean);
-	printf("\n");
+	printf("%s%s\n", *word ? "  " : "", word);
 	progress_flush(h);
 }
 
@@ -256,7 +256,8 @@ log_means(FILE *f, const char *name, const RtGraph *g, const double *mean)
 }
 
 void
-rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, double seconds, double speed)
+rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, bool best, double seconds,
+             double speed)
 {
 	if (!h->log)
 		return;
@@ -265,6 +266,8 @@ rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, 
 	log_means(h->log, "train", &h->program.graph[h->program.train.reports], train);
 	if (eval)
 		log_means(h->log, "eval", &h->program.graph[RT_G_EVAL], eval);
+	if (best)
+		fprintf(h->log, ", \"best\": true");
 	fprintf(h->log, ", \"seconds\": %.3f, \"examples_per_s\": %.1f}\n", seconds, speed);
 	rt_log_flush(h);
 	pthread_mutex_unlock(&h->lock);
@@ -338,7 +341,7 @@ bool
 rt_log_open(RtHost *h, int64_t from, int64_t per)
 {
 	char *real = h->opt.log ? rt_file_real(h->opt.log) : NULL;
-	bool same = real && h->save_path && strcmp(real, h->save_path) == 0;
+	bool same = real && h->save.path && strcmp(real, h->save.path) == 0;
 	struct stat st;
 	RtOut out;
 

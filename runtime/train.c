@@ -50,7 +50,8 @@ train_resume(RtHost *h, int64_t per)
 		h->total = r.total;                  /* nothing asked for: as the run was planned */
 	if (!h->opt.has_seed)
 		h->run.seed = r.seed;
-	if (!train_same(h, "T =", r.total, h->total) || !train_same(h, "batch", r.batch, h->program.batch)
+	if (!train_same(h, "T =", r.total, h->total) || !train_same(h, "batch", r.batch, h->program.batch * h->program.shards)
+	    || !train_same(h, "shards =", r.shards, h->program.shards)
 	    || !train_same(h, "seed", r.seed, h->run.seed) || (r.examples && !train_same(h, "a data set of", r.examples, h->train.examples)))
 		return false;
 	if (r.step > h->total)
@@ -77,7 +78,7 @@ train_load(RtHost *h)
 	h->have_train = true;
 	if (h->train.examples < need)
 		return rt_fail(&h->error, "%lld training examples are fewer than %s of %lld", (long long)h->train.examples,
-		               p->accumulate > 1 ? "the batches of one update" : "one batch", (long long)need);
+		               p->accumulate > p->shards ? "the batches of one update" : "one batch", (long long)need);
 	if (h->opt.no_eval || !p->graph[RT_G_EVAL].present || !p->graph[RT_G_EVAL].nscalar || !(p->reader.ntest || h->opt.synthetic || strcmp(p->reader.kind, "synthetic") == 0))
 		return true;
 	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))
@@ -108,7 +109,8 @@ train_prepare(RtHost *h)
 
 	if (!h->program.graph[RT_G_TRAIN].present)
 		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
-	if (!rt_checkpoint_try(h) || !train_load(h) || !rt_host_memory(h, h->train.examples))
+	if (!rt_best_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
+	    || !rt_host_memory(h, h->train.examples))
 		return false;
 	per = h->train.examples / h->program.batch / h->program.accumulate;
 	if (!train_total(h, per, &h->total))
@@ -158,17 +160,19 @@ train_means(RtHost *h, double mean[RT_MAX_RESULTS])
 static char *
 train_last(const RtHost *h)
 {
-	if (h->saved_step >= 0)
-		return rt_printf("the last good checkpoint is %s, of step %lld", h->save_path, (long long)h->saved_step);
+	if (h->save.step >= 0)
+		return rt_printf("the last good checkpoint is %s, of step %lld", h->save.path, (long long)h->save.step);
 	return rt_printf("%s%s", h->opt.resume ? "the last good checkpoint is " : "nothing was saved", h->opt.resume ? h->opt.resume : "");
 }
 
 static void
 train_not_finite(RtHost *h)
 {
-	char *last = train_last(h);
+	char *last = train_last(h), *first = rt_not_finite(h);
 
-	rt_fail(&h->error, "the loss of step %lld is %g; %s; --allow-nan would go on", (long long)h->run.step, h->last_loss, last);
+	rt_fail(&h->error, "the loss of step %lld is %s%s%s; %s; --allow-nan would go on", (long long)h->run.step,
+	        isnan(h->last_loss) ? "nan" : h->last_loss > 0 ? "inf" : "-inf", first ? ": " : "", first ? first : "", last);
+	free(first);
 	free(last);
 }
 
@@ -183,39 +187,80 @@ train_lost(RtHost *h)
 	free(why);
 }
 
-/* Report, checkpoint, evaluation. False after rt_fail. */
+/* Evaluates, says so and judges. *mean: the values, *done: there are any (a signal may come between). False after
+ * rt_fail. The sums of the epoch and the place in the run stay. */
+static bool
+train_evaluate(RtHost *h, int64_t epoch, double mean[RT_MAX_RESULTS], bool *done, bool *best)
+{
+	int64_t step = h->run.step, per = h->run.steps_per_epoch, examples;
+	double sum[RT_MAX_RESULTS], weight = h->weight;
+
+	*done = *best = false;
+	if (!h->have_test || __atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
+		return true;
+	memcpy(sum, h->sum, sizeof sum);
+	h->error.text[0] = 0;
+	*done = rt_evaluate(h, mean, &examples);
+	h->run.step = step;
+	h->run.epoch = epoch;
+	h->run.steps_per_epoch = per;
+	pthread_mutex_lock(&h->lock);
+	memcpy(h->sum, sum, sizeof sum);
+	h->weight = weight;
+	pthread_mutex_unlock(&h->lock);
+	if (!*done && h->error.text[0])
+		return rt_context(&h->error, "evaluation after epoch %lld", (long long)epoch + 1);
+	if (*done) {
+		*best = h->best.on && rt_best_judge(h, mean, epoch);
+		rt_eval_report(h, mean, *best ? "best" : "");
+	}
+	rt_host_use(h, RT_M_TRAIN, &h->train, h->program.shuffle);
+	return true;
+}
+
+/* A failure ends the run only where nothing comes after it. */
+static bool
+train_checkpoint(RtHost *h, bool best)
+{
+	if ((!best || rt_checkpoint_save_best(h, h->run.step)) && rt_checkpoint_save(h, h->run.step))
+		return true;
+	if (h->run.step == h->total)
+		return false;
+	rt_progress_clear(h);
+	fprintf(stderr, "%s: warning: %s; training goes on\n", h->opt.program, h->error.text);
+	return true;
+}
+
+/* Report, checkpoint, evaluation. Where evaluations are judged the checkpoint comes after it, and says what was best:
+ * first the best one's file, so that no checkpoint names a best that is not there. False after rt_fail. */
 static bool
 train_end_epoch(RtHost *h, int64_t epoch)
 {
 	double mean[RT_MAX_RESULTS], eval[RT_MAX_RESULTS], seconds = rt_now() - h->epoch_start, speed;
-	int64_t examples;
-	bool evaluated = false;
+	bool evaluated, best;
 
 	train_means(h, mean);
 	speed = seconds > 0 ? (double)((h->run.step - h->epoch_from) * h->program.batch * h->program.accumulate) / seconds : 0;
 	rt_epoch_report(h, epoch, mean, seconds, speed);
-	if (!rt_checkpoint_save(h, h->run.step)) {
-		if (h->run.step == h->total)
-			return false;
-		rt_progress_clear(h);
-		fprintf(stderr, "%s: warning: %s; training goes on\n", h->opt.program, h->error.text);
-	}
-	if (h->have_test && !__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {
-		int64_t step = h->run.step, per = h->run.steps_per_epoch;
-
-		h->error.text[0] = 0;
-		evaluated = rt_evaluate(h, eval, &examples);
-		h->run.step = step;
-		h->run.epoch = epoch;
-		h->run.steps_per_epoch = per;
-		if (!evaluated && h->error.text[0])
-			return rt_context(&h->error, "evaluation after epoch %lld", (long long)epoch + 1);
-		if (evaluated)
-			rt_eval_report(h, eval);
-		rt_host_use(h, RT_M_TRAIN, &h->train, h->program.shuffle);
-	}
-	rt_epoch_log(h, epoch, mean, evaluated ? eval : NULL, seconds, speed);
+	if ((!h->best.on && !train_checkpoint(h, false)) || !train_evaluate(h, epoch, eval, &evaluated, &best)
+	    || (h->best.on && !train_checkpoint(h, best)))
+		return false;
+	rt_epoch_log(h, epoch, mean, evaluated ? eval : NULL, best, seconds, speed);
 	return true;
+}
+
+/* A run resumed at the end of an epoch whose evaluation was not judged: it is made now. False after rt_fail. */
+static bool
+train_judge_first(RtHost *h)
+{
+	int64_t per = h->run.steps_per_epoch;
+	double eval[RT_MAX_RESULTS];
+	bool done, best;
+
+	if (!h->best.on || !h->opt.resume || h->run.step == 0 || per < 1 || h->best.judged == h->run.step
+	    || (h->run.step % per && h->run.step != h->total))
+		return true;
+	return train_evaluate(h, (h->run.step - 1) / per, eval, &done, &best) && (!best || train_checkpoint(h, true));
 }
 
 /* Runs to the end of the epoch, the run or the sink's piece. An exit status, or -1 to go on. */
@@ -269,6 +314,22 @@ train_save(RtHost *h)
 	return true;
 }
 
+/* What was best, where it stands, and that it ended the run. */
+static void
+train_best_report(const RtHost *h)
+{
+	const RtBest *b = &h->best;
+
+	if (!b->on || h->opt.quiet)
+		return;
+	if (rt_best_over(h))
+		fprintf(stderr, "%s: stopped after step %lld of %lld: %s was no better in %lld evaluations\n", h->opt.program,
+		        (long long)h->run.step, (long long)h->total, b->name, (long long)b->worse);
+	if (b->any)
+		fprintf(stderr, "%s: the best %s was %.4f, after epoch %lld%s%s\n", h->opt.program, b->name, b->value,
+		        (long long)b->epoch + 1, b->keeps ? ": " : "", b->keeps ? b->save.path : "");
+}
+
 static int
 train_run(RtHost *h)
 {
@@ -277,7 +338,9 @@ train_run(RtHost *h)
 
 	if (h->have_train)
 		rt_host_use(h, RT_M_TRAIN, &h->train, h->program.shuffle);
-	while (h->run.step < h->total) {
+	if (!train_judge_first(h))
+		return rt_die(h);
+	while (h->run.step < h->total && !rt_best_over(h)) {
 		int status;
 
 		if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST) || (h->opt.stop >= 0 && h->run.step >= h->opt.stop))
@@ -293,11 +356,12 @@ train_run(RtHost *h)
 	rt_progress_end(h);
 	if (!train_save(h))
 		return rt_die(h);
+	train_best_report(h);
 	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {
-		bool saved = h->saved_step == h->run.step;
+		bool saved = h->save.step == h->run.step;
 
 		fprintf(stderr, "%s: stopped after step %lld of %lld%s%s\n", h->opt.program, (long long)h->run.step,
-		        (long long)h->total, saved ? ", saved in " : "", saved ? h->save_path : "");
+		        (long long)h->total, saved ? ", saved in " : "", saved ? h->save.path : "");
 		return 128 + h->signal;
 	}
 	return 0;

@@ -334,6 +334,9 @@ bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expres
 Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
 void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
 void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+bool calls_op(OpKind k);                               /* a function of the runtime does it (calls.c) */
+const char *calls_select(Graph *g, const Op *op);      /* NULL, or why it cannot */
+void calls_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool rows_emit(GroupCx *gc, GraphKernels *gk);         /* groups with reductions */
 
 /* Partial states of reductions that several tasks take part in (rows.c, finish.c). */

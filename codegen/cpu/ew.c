@@ -436,10 +436,23 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 	return r.word[e->block_u];
 }
 
+/* Of a shard, the numbers begin at per * (step / 2^32): see `random` in ir/ops.def. */
+static V
+random_first(Emit *e, const Op *op, V step)
+{
+	int64_t per = attr_int(op, A_per);
+
+	return per ? i_mul(e, i_div(e, step, k64(e, (int64_t)1 << 32)), k64(e, per)) : NULL;
+}
+
 /* Element numbers are 64-bit; outside philox_block each lane computes its group of four words and takes its own. */
 Cell
 random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 {
+	V first = random_first(e, op, step.v);
+
+	if (first)
+		element.s = i_add(e, element.s, first);
 	bool vec = ix_lane(&element);
 	V key = LLVMBuildTrunc(at1(e, seed.v), seed.v, e->l->i32, ""), stp = LLVMBuildTrunc(at1(e, step.v), step.v, e->l->i32, "");
 	V u = philox_block(e, op, element, key, stp), j = vec ? ix_vec(e, element) : element.s;

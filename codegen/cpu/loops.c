@@ -158,6 +158,17 @@ launch(Loops *p, const KernelRec *k, V arena, V n, V off)
 	call(p, helper(p, k->shares ? "rt_parallel_shares" : "rt_parallel", p->l->voidt, args, 4), (V[]){p->run, fn, off, tasks}, 4);
 }
 
+/* The step ends before anything is updated where the loss is not finite. */
+static void
+emit_loss(Loops *p, const Graph *g)
+{
+	T args[3] = {p->l->ptr, p->l->i64, p->l->i64};
+	Val v = graph_loss(g);
+
+	leave_if(p, call(p, helper(p, "rt_loss", p->l->i64, args, 3),
+	    (V[]){p->run, kk(p, val_info(g, v)->offset), kk(p, val_type(g, v)->dtype)}, 3));
+}
+
 /* Kernels [from, to) in the function that is open. */
 static void
 emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V arena, V n)
@@ -168,6 +179,8 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 		const KernelRec *k = &gk->k.at[i];
 
 		launch(p, k, arena, n, table(p, k->off, k->noff, "off"));
+		if (k->loss)
+			emit_loss(p, gk->g);
 		if (!k->check)
 			continue;
 		LLVMBasicBlockRef bad = block(p, "fault"), good = block(p, "good");
@@ -230,6 +243,7 @@ emit_graph(Loops *p, const GraphKernels *gk)
 	put_scalar(p, g, IN_SEED, offsetof(RtRun, seed), false, arena);
 	put_scalar(p, g, IN_STEP, offsetof(RtRun, step), false, arena);
 	put_scalar(p, g, IN_RATE, offsetof(RtRun, rate), true, arena);
+	put_scalar(p, g, IN_FIRST, offsetof(RtRun, first), false, arena);
 	emit_once(p, g, once, arena, n);
 	for (uint32_t i = 0; i < npart; i++)
 		leave_if(p, call(p, part[i], (V[]){p->run, arena, n}, 3));
@@ -319,21 +333,24 @@ emit_poll(Loops *p)
 	LLVMPositionBuilderAtEnd(p->b, on);
 }
 
-typedef struct Repeat { LLVMBasicBlockRef head, after; bool counted; V micro; } Repeat;
+typedef struct Repeat { LLVMBasicBlockRef head, after; bool counted, shards; } Repeat;
 
 static Repeat
 repeat_open(Loops *p, const Op *op)
 {
-	Repeat r = {.counted = !strcmp(attr_str(op, A_what), "count")};
+	Repeat r = {.counted = !strcmp(attr_str(op, A_what), "count"), .shards = !strcmp(attr_str(op, A_what), "shards")};
 	LLVMBasicBlockRef body = block(p, "body");
 
-	if (r.counted)
+	if (r.shards)
+		LLVMBuildStore(p->b, FIELD(p, shard), field_at(p, offsetof(RtRun, micro)));
+	else if (r.counted)
 		LLVMBuildStore(p->b, kk(p, 0), field_at(p, offsetof(RtRun, micro)));
 	r.head = block(p, "repeat");
 	r.after = block(p, "after");
 	LLVMBuildBr(p->b, r.head);
 	LLVMPositionBuilderAtEnd(p->b, r.head);
-	V now = r.counted ? FIELD(p, micro) : FIELD(p, step), end = r.counted ? kk(p, attr_int(op, A_count)) : FIELD(p, until);
+	V now = r.counted || r.shards ? FIELD(p, micro) : FIELD(p, step);
+	V end = r.shards ? FIELD(p, shard_end) : r.counted ? kk(p, attr_int(op, A_count)) : FIELD(p, until);
 
 	LLVMBuildCondBr(p->b, LLVMBuildICmp(p->b, LLVMIntSLT, now, end, ""), body, r.after);
 	LLVMPositionBuilderAtEnd(p->b, body);
@@ -343,7 +360,7 @@ repeat_open(Loops *p, const Op *op)
 static void
 repeat_close(Loops *p, const Repeat *r, int64_t count)
 {
-	size_t at = r->counted ? offsetof(RtRun, micro) : offsetof(RtRun, step);
+	size_t at = r->counted || r->shards ? offsetof(RtRun, micro) : offsetof(RtRun, step);
 
 	LLVMBuildStore(p->b, LLVMBuildAdd(p->b, field(p, at), kk(p, 1), ""), field_at(p, at));
 	LLVMBuildBr(p->b, r->head);
@@ -399,6 +416,7 @@ emit_loop(Loops *p, const Graph *loop)
 			callee(p, attr_str(op, A_graph), &index);
 			leave_if(p, call(p, p->graph_fn[index], &p->run, 1));
 			break;
+		case OP_merge: leave_if(p, call(p, helper(p, "rt_merge", p->l->i64, args, 1), &p->run, 1)); break;
 		case OP_emit: emit_record(p, callee(p, program_graph_of(loop, i), &index)); break;
 		case OP_poll: emit_poll(p); break;
 		default: bug("loop %s: no emission of %s", loop->name, op_info[op->kind].name);

@@ -224,4 +224,5 @@ const Target target_ref = {
 	.conv_layout = ref_conv_layout,
 	.select = ref_select,
 	.may_fuse = ref_may_fuse,
+	.shards = true,
 };

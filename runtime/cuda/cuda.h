@@ -54,7 +54,7 @@ typedef struct LoopHead { LoopState state; char room[RT_LOOP_BYTES - sizeof(Loop
 
 /* A data set: on the device whole, or the batches of two steps at a time. */
 typedef struct DeviceSet {
-	const uint8_t *host[RT_MAX_INPUTS];         /* whose copy it is; all NULL: of none */
+	const RtData *host;                         /* whose copy it is; NULL: of none */
 	int64_t examples, offset[RT_MAX_INPUTS];    /* offset: of an input in the copy */
 	CuPtr at;
 	bool staged;

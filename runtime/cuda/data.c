@@ -1,6 +1,6 @@
 /* data.c: data sets and orders on the device, and the memory that it shares with the host.
  *
- * A data set that fits into free memory is copied once, as the readers made it. One that does not is staged: the host gathers the batches of a step
+ * A data set that stands in files and fits into free memory is copied once, in the inputs' own types. Any other is staged: the host gathers the batches of a step
  * into pinned memory, a stream of copies brings them up beside the steps before, even and odd steps in turn. Either way the kernel loop_call
  * puts a batch into the arena, or the addresses of its examples. Orders are the host's shuffles, kept for the epoch and the next one. */
 #include "cuda.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DATA_ALIGN = 256, DATA_THREADS = 256, DATA_BLOCKS = 2048 };
+enum { DATA_PART = 32 << 20, DATA_ALIGN = 256, DATA_THREADS = 256, DATA_BLOCKS = 2048 };
 
 static int64_t
 align(int64_t bytes)
@@ -33,14 +33,15 @@ static bool
 data_table(Cuda *c, DeviceSet *s, int graph)
 {
 	const RtRun *r = &c->h->run;
+	const RtData *d = c->h->data;
 	const RtGraph *g = &c->h->program.graph[graph];
 	LoopInput in[RT_MAX_INPUTS] = {0};
 	int64_t most = 1;
 
 	for (int k = 0; k < c->h->program.ninput; k++) {
-		if (g->input[k] < 0 || !r->data[k])
+		if (g->input[k] < 0 || !d->bytes[k])
 			continue;
-		in[k] = (LoopInput){.data = (long long)(s->at + (CuPtr)s->offset[k]), .stride = s->staged ? r->data_bytes[k] : r->data_stride[k], .bytes = r->data_bytes[k],
+		in[k] = (LoopInput){.data = (long long)(s->at + (CuPtr)s->offset[k]), .stride = d->bytes[k], .bytes = d->bytes[k],
 		                    .offset = g->input[k]};
 		in[k].unit = g->addressed >> k & 1 ? 0 : data_unit(in[k].stride, in[k].bytes, in[k].offset);
 		int64_t threads = r->batch * (in[k].unit ? in[k].bytes / in[k].unit : 1);
@@ -74,12 +75,25 @@ data_set_free(Cuda *c, DeviceSet *s)
 static bool
 data_resident(Cuda *c, DeviceSet *s)
 {
-	const RtRun *r = &c->h->run;
+	RtData *d = c->h->data;
+	RtError *e = &c->h->error;
+	uint8_t *part = rt_large(DATA_PART);
+	bool good = part || rt_fail(e, "out of memory");
 
-	for (int k = 0; k < c->h->program.ninput; k++)
-		if (r->data[k] && !cuda_put(c, s->at + (CuPtr)s->offset[k], r->data[k], r->data_stride[k] * r->examples))
-			return rt_context(&c->h->error, "the data set to the device");
-	return true;
+	for (int k = 0; k < c->h->program.ninput; k++) {
+		int64_t step = d->bytes[k] && d->bytes[k] < DATA_PART ? DATA_PART / d->bytes[k] : 1;
+
+		if (d->bytes[k] > DATA_PART)         /* an example larger than that */
+			free(part), part = rt_large((size_t)d->bytes[k]), good = good && (part || rt_fail(e, "out of memory"));
+		for (int64_t i = 0; good && d->bytes[k] && i < d->examples; i += step) {
+			int64_t n = d->examples - i < step ? d->examples - i : step;
+
+			good = rt_data_copy(d, k, i, n, part, e) && cuda_put(c, s->at + (CuPtr)(s->offset[k] + i * d->bytes[k]), part, n * d->bytes[k]);
+			rt_data_touch(d, n);
+		}
+	}
+	free(part);
+	return good || rt_context(e, "the data set to the device");
 }
 
 static bool
@@ -90,12 +104,12 @@ data_stages(Cuda *c, DeviceSet *s)
 
 	for (int k = 0; k < h->program.ninput; k++) {
 		s->offset[k] = bytes;
-		bytes += h->run.data[k] ? align(batches * h->run.batch * h->run.data_bytes[k]) : 0;
+		bytes += align(batches * h->run.batch * h->data->bytes[k]);
 	}
 	s->staged = true;
-	if (!c->told)
+	if (!c->told && !h->data->make)
 		rt_progress_clear(h);
-	if (!c->told)
+	if (!c->told && !h->data->make)
 		fprintf(stderr, "note: the data set does not fit on the device beside the arena: batches are copied as they are needed, a graph a step\n");
 	c->told = true;
 	if (!cuda_alloc(c, &s->at, bytes, "the batches of two steps"))
@@ -114,20 +128,21 @@ static bool
 data_new(Cuda *c, DeviceSet *s)
 {
 	const RtRun *r = &c->h->run;
+	const RtData *d = c->h->data;
 	size_t available = 0, total = 0, spare;
 	int64_t bytes = 0;
 
 	data_set_free(c, s);
-	memcpy(s->host, r->data, sizeof s->host);
+	s->host = d;
 	s->examples = r->examples;
 	for (int k = 0; k < c->h->program.ninput; k++) {
 		s->offset[k] = bytes;
-		bytes += r->data[k] ? align(r->data_stride[k] * r->examples) : 0;
+		bytes += align(d->bytes[k] * r->examples);
 	}
 	if (!CUDA(c, cuMemGetInfo, &available, &total))
 		return false;
 	spare = available / 8 < (size_t)512 << 20 ? available / 8 : (size_t)512 << 20;
-	if ((size_t)bytes > available - spare)
+	if (d->make || d->readers || (size_t)bytes > available - spare)
 		return data_stages(c, s);
 	c->h->device_bytes += (size_t)bytes;
 	return cuda_alloc(c, &s->at, bytes, "the data set") && data_resident(c, s);
@@ -140,7 +155,7 @@ cuda_use(Cuda *c, DeviceSet **set)
 	const RtRun *r = &c->h->run;
 	DeviceSet *s = *set = &c->set[eval];
 
-	if (memcmp(s->host, r->data, sizeof s->host) == 0 && s->examples == r->examples && s->at)
+	if (s->host == c->h->data && s->examples == r->examples && s->at)
 		return true;
 	return data_new(c, s) && data_table(c, s, eval ? RT_G_EVAL : RT_G_TRAIN);
 }
@@ -162,11 +177,11 @@ cuda_stage(Cuda *c, DeviceSet *s, int64_t step)
 		int64_t batch = (half * h->accumulate + r->micro) * r->batch;
 
 		for (int k = 0; k < h->program.ninput; k++)
-			offset[k] = s->offset[k] + batch * r->data_bytes[k];
-		rt_gather(r, s->pinned, offset, h->program.ninput);
+			offset[k] = s->offset[k] + batch * h->data->bytes[k];
+		good = rt_gather(r, s->pinned, offset, h->program.ninput);
 		for (int k = 0; good && k < h->program.ninput; k++)
-			if (r->data[k])
-				good = CUDA(c, cuMemcpyHtoDAsync, s->at + (CuPtr)offset[k], s->pinned + offset[k], (size_t)(r->n * r->data_bytes[k]), c->copy);
+			if (h->data->bytes[k])
+				good = CUDA(c, cuMemcpyHtoDAsync, s->at + (CuPtr)offset[k], s->pinned + offset[k], (size_t)(r->n * h->data->bytes[k]), c->copy);
 	}
 	r->step = back;
 	r->micro = micro;

@@ -455,7 +455,6 @@ race_prepare(Race *r, const RtImage *const *images, int nimages)
 		return false;
 	if (h->opt.threads < 1)
 		h->opt.threads = rt_cpus() < RT_MAX_THREADS ? rt_cpus() : RT_MAX_THREADS;
-	r->data.what = "synthetic";
 	if (h->opt.data ? !rt_data_load(&h->program, &h->opt, true, &r->data, e)
 	                : !rt_data_synthetic(&h->program, h->program.seed, h->program.batch * h->program.accumulate * 8,
 	                                     &r->data, e))

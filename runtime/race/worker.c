@@ -176,8 +176,11 @@ worker_step(Race *r)
 		worker_scalar(r, g->seed, &run->seed);
 		worker_scalar(r, g->step, &run->step);
 		worker_scalar(r, g->rate, &run->rate);
+		worker_scalar(r, g->first, &run->first);
 		if (!worker_units(r, race_shared_order(r), ns))
 			return false;
+		if (h->program.shards > 1)
+			rt_merge(run);
 	}
 	if (h->accumulate > 1 && rt_loop_call(h, RT_G_UPDATE, NULL, NULL) != RT_OK)
 		return rt_fail(&h->error, "the update of step %lld failed", (long long)run->step);

@@ -48,7 +48,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (!out)
 		abort();
 	diags_init(&d, a, out);
-	m = frontend_compile_text(a, &d, "fuzz.net", (const char *)data, n, NULL, 0, 0, NULL);
+	m = frontend_compile_text(a, &d, "fuzz.net", (const char *)data, n, NULL, 0, 0, 0, NULL);
 	if ((m != NULL) != (d.nerror == 0))
 		abort();
 	if (m && !module_verify(m, &errors)) {

@@ -31,7 +31,7 @@ check(const char *name, const char *text, size_t n, const char *want)
 	if (!out)
 		die("no memory stream");
 	diags_init(&d, a, out);
-	m = frontend_compile_text(a, &d, "text.net", text, n, NULL, 0, 0, NULL);
+	m = frontend_compile_text(a, &d, "text.net", text, n, NULL, 0, 0, 0, NULL);
 	fclose(out);
 	if ((m != NULL) == (d.nerror == 0) && (*want ? strstr(said, want) != NULL : m != NULL)) {
 		passed++;

@@ -1,7 +1,7 @@
 /* lang.c: runs the cases of the language: each .net file of a folder holds its expected output in comments at its end.
  *
  * In: folders or files.   A file may have lines
- *   #: -D NAME=VALUE   #: --batch N   #: --precision P   #: print states settings train eval loops names
+ *   #: -D NAME=VALUE   #: --batch N   #: --shards S   #: --precision P   #: print states settings train eval loops names
  * and ends with lines `#= ` that give the diagnostics and then what was printed, to the letter. `--bless` writes them anew.
  * Out: a line per failure with both texts; the last line counts. Exit 1 if any failed. */
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "../../frontend/sema.h"
 
-typedef struct Options { Define define[16]; int ndefine; int64_t batch; const char *precision, *print; } Options;
+typedef struct Options { Define define[16]; int ndefine; int64_t batch, shards; const char *precision, *print; } Options;
 
 static Options
 options_read(Arena *a, const char *text)
@@ -25,6 +25,8 @@ options_read(Arena *a, const char *text)
 			o.define[o.ndefine++] = (Define){line + 3, eq + 1};
 		} else if (!strncmp(line, "--batch ", 8)) {
 			o.batch = atoll(line + 8);
+		} else if (!strncmp(line, "--shards ", 9)) {
+			o.shards = atoll(line + 9);
 		} else if (!strncmp(line, "--precision ", 12)) {
 			o.precision = line + 12;
 		} else if (!strncmp(line, "print ", 6)) {
@@ -138,7 +140,7 @@ run_case(const char *file, bool bless)
 		die("cannot read %s", file);
 	o = options_read(a, text);
 	diags_init(&d, a, out);
-	m = frontend_compile(a, &d, file, o.define, o.ndefine, o.batch, o.precision);
+	m = frontend_compile(a, &d, file, o.define, o.ndefine, o.batch, o.shards, o.precision);
 	if (!m && !d.nerror)
 		fprintf(out, "failed without an error\n");
 	if (m && d.nerror)

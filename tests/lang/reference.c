@@ -107,7 +107,7 @@ compile_block(Check *c, const char *where, const char *kind, const char *text)
 	FILE *out = open_memstream(&said, &size);
 
 	diags_init(&d, a, out);
-	bool good = frontend_compile_text(a, &d, "example.net", all, strlen(all), NULL, 0, whole ? 0 : 32, NULL) != NULL;
+	bool good = frontend_compile_text(a, &d, "example.net", all, strlen(all), NULL, 0, whole ? 0 : 32, 0, NULL) != NULL;
 
 	fclose(out);
 	result(c, good && !d.nerror, "%s:\n%s%s", where, text, said);
@@ -119,11 +119,16 @@ compile_block(Check *c, const char *where, const char *kind, const char *text)
 static const char *
 word_fence(const Word *w)
 {
+	static const char *const framed[] = {"tokens", "csv"}; /* readers with inputs of their own */
+
 	if (!strcmp(w->kind, "train") || !strcmp(w->kind, "optimizer") || !strcmp(w->kind, "rate") ||
 	    !strcmp(w->kind, "precision"))
 		return "train";
+	for (size_t i = 0; i < sizeof framed / sizeof *framed; i++)
+		if (!strcmp(w->kind, "reader") && !strcmp(w->name, framed[i]))
+			return framed[i];
 	if (!strcmp(w->kind, "data") || !strcmp(w->kind, "reader"))
-		return strcmp(w->name, "tokens") ? "data" : "tokens";
+		return "data";
 	return !strcmp(w->section, "items") || !strcmp(w->name, "return") ? "" : "body";
 }
 
@@ -157,7 +162,7 @@ put_word(Buf *b, const Word *w)
 		buf_printf(b, " %s%s%s", w->def ? "Default: `" : "It has no default", w->def ? w->def : "", w->def ? "`." : ".");
 	buf_printf(b, "\n");
 	for (int i = 0; w->takes && *p; i++) {
-		int n = (int)strcspn(p, ","), name = (int)strcspn(p, "=,");
+		int n = word_param(p), name = (int)strcspn(p, "=,");
 
 		buf_printf(b, "- `%.*s", name, p);
 		if (name < n)
@@ -339,7 +344,7 @@ static bool
 is_argument(const char *name)
 {
 	for (int i = 0; i < nwords; i++)
-		for (const char *p = words[i].params; *p; p += strcspn(p, ","), p += strspn(p, ", "))
+		for (const char *p = words[i].params; *p; p += word_param(p), p += strspn(p, ", "))
 			if (strlen(name) == strcspn(p, "=,") && !memcmp(p, name, strlen(name)))
 				return true;
 	return false;

@@ -342,7 +342,7 @@ describe(int accumulate)
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
 
-	fprintf(f, "{\"version\": 3, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", "
+	fprintf(f, "{\"version\": 4, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", "
 	        "\"precision\": \"%s\", \"batch\": 8, \"source_hash\": \"0123456789abcdef\", "
 	        "\"seed\": 3, \"epochs\": %s, \"sink\": %s, \"accumulate\": %d, \"shuffle\": true, \"full_only\": \"%s\", \"memory_total\": %d, \"arena_bytes\": %d, "
 	        "\"scratch_bytes\": 64, \"fault_offset\": %d, \"gflop_per_step\": 1e-6, \"bytes_per_step\": 1000, \"parameters\": 5, \"parameter_bytes\": 20, ",

@@ -22,7 +22,7 @@ static void
 program(RtProgram *p, const char *inputs, const char *reader)
 {
 	RtError e = {""};
-	char *text = rt_printf("{\"version\": 3, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], \"reader\": %s}", inputs, reader);
+	char *text = rt_printf("{\"version\": 4, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], \"reader\": %s}", inputs, reader);
 
 	memset(p, 0, sizeof *p);
 	CHECK(rt_program_read(p, text, &e));
@@ -35,6 +35,17 @@ put(const char *name, const void *bytes, size_t n)
 
 	if (!f || fwrite(bytes, 1, n, f) != n || fclose(f) != 0)
 		exit(1);
+}
+
+/* All examples of an input, in its own type. */
+static void *
+all(const RtData *d, int k)
+{
+	RtError e = {""};
+	uint8_t *at = rt_alloc((size_t)(d->examples * d->bytes[k]));
+
+	CHECK(rt_data_copy(d, k, 0, d->examples, at, &e));
+	return at;
 }
 
 static const char cifar_inputs[] = "{\"name\": \"label\", \"dtype\": \"i32\", \"shape\": [2], \"limit\": 10}, "
@@ -57,9 +68,9 @@ test_cifar(void)
 	put("b.bin", file, 3073);
 	program(&p, cifar_inputs, "{\"kind\": \"cifar10\", \"train\": \"?.bin\", \"test\": [\"a.bin\"]}");
 	CHECK(rt_data_load(&p, &o, true, &d, &e));
-	CHECK(d.examples == 3 && ((int32_t *)d.at[0])[0] == 3 && ((int32_t *)d.at[0])[1] == 9 && ((int32_t *)d.at[0])[2] == 3);
-	CHECK(((float *)d.at[1])[3072 + 5] == file[3073 + 1 + 5] && d.stride[1] == 3072 * 4);
-	rt_data_free(&p, &d);
+	CHECK(d.examples == 3 && ((int32_t *)all(&d, 0))[0] == 3 && ((int32_t *)all(&d, 0))[1] == 9 && ((int32_t *)all(&d, 0))[2] == 3);
+	CHECK(((float *)all(&d, 1))[3072 + 5] == file[3073 + 1 + 5] && d.bytes[1] == 3072 * 4);
+	rt_data_free(&d);
 	file[3073] = 10;
 	put("a.bin", file, 2 * 3073);
 	CHECK(!rt_data_load(&p, &o, false, &d, &e) && strstr(e.text, "test data: ./a.bin: label 10 of record 1 is out of range 0..9"));
@@ -75,8 +86,8 @@ test_cifar(void)
 	program(&p, "{\"name\": \"image\", \"dtype\": \"u8\", \"shape\": [2, 3, 32, 32]}, {\"name\": \"label\", \"dtype\": \"i64\", \"shape\": [2], \"limit\": 100}",
 	        "{\"kind\": \"cifar100\", \"train\": [\"c.bin\"]}");
 	CHECK(rt_data_load(&p, &o, true, &d, &e));
-	CHECK(d.examples == 2 && ((int64_t *)d.at[1])[0] == 77 && ((int64_t *)d.at[1])[1] == 99 && memcmp(d.at[0] + 3072, file + 3076, 3072) == 0);
-	rt_data_free(&p, &d);
+	CHECK(d.examples == 2 && ((int64_t *)all(&d, 1))[0] == 77 && ((int64_t *)all(&d, 1))[1] == 99 && memcmp((uint8_t *)all(&d, 0) + 3072, file + 3076, 3072) == 0);
+	rt_data_free(&d);
 }
 
 static void
@@ -92,8 +103,8 @@ test_tokens(void)
 	program(&p, "{\"name\": \"ids\", \"dtype\": \"i32\", \"shape\": [2, 4]}, {\"name\": \"next\", \"dtype\": \"i32\", \"shape\": [2, 4]}",
 	        "{\"kind\": \"tokens\", \"train\": [\"t.txt\"], \"length\": 4}");
 	CHECK(rt_data_load(&p, &o, true, &d, &e));
-	CHECK(d.examples == 5 && ((int32_t *)d.at[0])[0] == 'a' && ((int32_t *)d.at[1])[0] == 'b' && ((int32_t *)d.at[0])[4] == 'f' && ((int32_t *)d.at[1])[19] == 'y');
-	rt_data_free(&p, &d);
+	CHECK(d.examples == 5 && ((int32_t *)all(&d, 0))[0] == 'a' && ((int32_t *)all(&d, 1))[0] == 'b' && ((int32_t *)all(&d, 0))[4] == 'f' && ((int32_t *)all(&d, 1))[19] == 'y');
+	rt_data_free(&d);
 	put("t.txt", text, 4);
 	CHECK(!rt_data_load(&p, &o, true, &d, &e) && strstr(e.text, "4 bytes are shorter than one window of 5"));
 	put("t.txt", "\377\0\0\0\0", 5);
@@ -115,8 +126,8 @@ test_idx(void)
 	program(&p, "{\"name\": \"label\", \"dtype\": \"i32\", \"shape\": [2], \"limit\": 10}, {\"name\": \"image\", \"dtype\": \"u8\", \"shape\": [2, 1, 2, 3]}",
 	        "{\"kind\": \"idx\", \"train\": [\"i.idx\", \"l.idx\"]}");
 	CHECK(rt_data_load(&p, &o, true, &d, &e)); /* the model's inputs stand the other way round */
-	CHECK(d.examples == 2 && ((int32_t *)d.at[0])[1] == 9 && d.at[1][6] == 7);
-	rt_data_free(&p, &d);
+	CHECK(d.examples == 2 && ((int32_t *)all(&d, 0))[1] == 9 && ((uint8_t *)all(&d, 1))[6] == 7);
+	rt_data_free(&d);
 }
 
 static void
@@ -132,11 +143,11 @@ test_synthetic(void)
 	        "{\"kind\": \"synthetic\", \"examples\": 50}");
 	CHECK(rt_data_load(&p, &o, true, &d, &e) && rt_data_load(&p, &o, true, &again, &e));
 	for (int i = 0; i < 50; i++)
-		inside = inside && ((int32_t *)d.at[1])[i] >= 0 && ((int32_t *)d.at[1])[i] < 3;
-	CHECK(inside && d.examples == 50 && memcmp(d.at[0], again.at[0], 50 * 5 * 4) == 0);
-	CHECK(((float *)d.at[0])[6] == (float)philox_uniform(0, philox_stream("synthetic.x"), 0, 6));
-	rt_data_free(&p, &d);
-	rt_data_free(&p, &again);
+		inside = inside && ((int32_t *)all(&d, 1))[i] >= 0 && ((int32_t *)all(&d, 1))[i] < 3;
+	CHECK(inside && d.examples == 50 && memcmp(all(&d, 0), all(&again, 0), 50 * 5 * 4) == 0);
+	CHECK(((float *)all(&d, 0))[6] == (float)philox_uniform(0, philox_stream("synthetic.x"), 0, 6));
+	rt_data_free(&d);
+	rt_data_free(&again);
 }
 
 static void
