@@ -142,7 +142,9 @@ turns(const Work *w, SassLoop l)
 		return 1;
 	if (i.fma > 7 && !strncmp(w->f->what, "cells", 5))
 		return at_least_one(w->flops / (threads * 2.0 * i.fma));
-	return i.bytes > 0 ? at_least_one(w->bytes / (threads * turn_bytes(w))) : 1;
+	double bytes = turn_bytes(w);
+
+	return i.bytes > 0 && bytes > 0 ? at_least_one(w->bytes / (threads * bytes)) : 1;
 }
 
 /* ---------------------------------------------------------------- a warp's way */

@@ -306,9 +306,6 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	cu_line(c, "PRODUCTS_WAIT(1);");
 	cu_scope_close(c, s);
 	cu_line(c, "PRODUCTS_WAIT(0);");
-	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int i = 0; i < %d; i++)", p->m / p->groups / ROWS * (p->n / 8) * 4);
-	cu_line(c, "\tSETTLED(acc[i / %d][i / 4 %% %d][i %% 4]);", p->n / 2, p->n / 8);
 	if (mapped)
 		cu_line(c, "rounds += %s;", p->split > 1 ? arena_printf(c->a, "%s > 0 ? %s : 0", count, count) : count); /* the last parts of k may be empty */
 }
