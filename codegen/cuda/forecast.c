@@ -1,11 +1,17 @@
 /* forecast.c: how long a program's kernels take, from their machine code.
  *
- * In: the kernels of the training step, and the cubins of their functions.   Out: JSON, a record for each: blocks that a multiprocessor holds and why no more, waves, instructions, the time, and what binds it.
- * The model. One warp is followed through its code (sass.c): an instruction begins when the scoreboards that it waits for are free and the stall count of the one before is over; loops are followed twice, the second time
- * stands for all later ones. That gives a warp's time alone, its issue slots and its cycles of shared memory. k blocks of W warps on a multiprocessor take the longest of: that time; k W times the slots by 4 schedulers;
- * k W times the cycles of shared memory; k blocks' products at the machine's rate. Blocks come in waves; the device's memory takes the plan's bytes at the machine's rate whatever happens. Behind the last block comes the
- * tail: sums over blocks, whose loads are each waited for. How often a loop turns follows from the plan: rounds of k, the tile's elements by those that a turn takes, the kernel's bytes by those of a turn.
- * A branch ahead that has a condition is not taken: both sides of an `if` cost. Blocks of one wave run in step. Latencies are those of an idle device (sass.c). No device has been measured against it. */
+ * In: the kernels of the training step, and the cubins of their functions.   Out: JSON, a record for each: blocks that
+ * a multiprocessor holds and why no more, waves, instructions, the time, and what binds it. The model. One warp is
+ * followed through its code (sass.c): an instruction begins when the scoreboards that it waits for are free and the
+ * stall count of the one before is over; loops are followed twice, the second time stands for all later ones. That
+ * gives a warp's time alone, its issue slots and its cycles of shared memory. k blocks of W warps on a multiprocessor
+ * take the longest of: that time; k W times the slots by 4 schedulers; k W times the cycles of shared memory; k blocks'
+ * products at the machine's rate. Blocks come in waves; the device's memory takes the plan's bytes at the machine's
+ * rate whatever happens. Behind the last block comes the tail: sums over blocks, whose loads are each waited for. How
+ * often a loop turns follows from the plan: rounds of k, the tile's elements by those that a turn takes, the kernel's
+ * bytes by those of a turn. A branch ahead that has a condition is not taken: both sides of an `if` cost. Blocks of one
+ * wave run in step. Copies into shared memory, by cp.async and by the device, are taken to have come when they are
+ * waited for. Latencies are those of an idle device (sass.c). No device has been measured against it. */
 #include "forecast.h"
 #include "gemm.h"
 #include "sass.h"
@@ -15,7 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCHEDULERS = 4, SM_WARPS = 64, SM_BLOCKS = 32, SM_REGISTERS = 65536, KEPT = 1024 }; /* KEPT: bytes of shared memory that the driver takes of a block */
+/* Of a multiprocessor; KEPT: bytes of shared memory that the driver takes of a block. */
+enum { SCHEDULERS = 4, SM_WARPS = 64, SM_BLOCKS = 32, SM_REGISTERS = 65536, KEPT = 1024 };
 
 typedef struct Work {
 	const Machine *m;
@@ -26,15 +33,17 @@ typedef struct Work {
 	Tiles p;
 	int warps;
 	double rounds, elements, bytes, flops; /* of a block: rounds of k; of a thread: of its result; of the kernel */
-	double finished;         /* numbers that a thread of the last block adds up one after the other */
+	double finished;                       /* numbers that a thread of the last block adds up one after the other */
 } Work;
 /* Of a warp. */
 typedef struct Walk {
-	double t, ready[6], slots, shared, waited; /* cycles; instructions; cycles of shared memory; those spent waiting for global memory */
+	double t, ready[6], slots, shared,
+	    waited; /* cycles; instructions; cycles of shared memory; those spent waiting for global memory */
 	int wait_kind[6];
 	double round_slots, round_time, round_loads; /* of the loop over k, a turn: its waits for global memory */
-	double ticket, ticket_slots, ticket_shared; /* t, slots and shared where the block asks whether it is the last; 0: it does not */
-	double *spent;           /* NULL, or cycles that passed before each instruction began, by its number */
+	double ticket, ticket_slots,
+	    ticket_shared; /* t, slots and shared where the block asks whether it is the last; 0: it does not */
+	double *spent;     /* NULL, or cycles that passed before each instruction began, by its number */
 } Walk;
 
 /* ---------------------------------------------------------------- loops */
@@ -53,10 +62,15 @@ is_store(int kind)
 static bool
 is_product(int kind, const Work *w)
 {
-	return kind == SASS_HMMA || kind == SASS_HGMMA || (w->gemm && !w->p.mma && (kind == SASS_FFMA || kind == SASS_FFMA2 || kind == SASS_FFMA3));
+	return kind == SASS_HMMA || kind == SASS_HGMMA ||
+	       (w->gemm && !w->p.mma && (kind == SASS_FFMA || kind == SASS_FFMA2 || kind == SASS_FFMA3));
 }
 
-typedef struct Inside { int products, fma, loads, strong, stores, shared; double bytes, shared_bytes; bool nested, nested_products; } Inside;
+typedef struct Inside {
+	int products, fma, loads, strong, stores, shared;
+	double bytes, shared_bytes;
+	bool nested, nested_products;
+} Inside;
 
 static Inside
 inside_of(const Work *w, SassLoop l)
@@ -169,7 +183,8 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	if (x->spent)
 		x->spent[i - w->c->at] += times * (i->stall + (i->kind == SASS_BAR || i->kind == SASS_MEMBAR ? latency : 0));
 	x->slots += times;
-	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM || i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
+	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM ||
+	    i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
 		x->shared += times * at_least_one(i->width * 32 / 128.0);
 	if (i->paired && w->gemm) /* numbers of channels, which stay in the first-level cache */
 		latency = w->hopper ? 41 : 38;
@@ -197,17 +212,17 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	}
 }
 
-static void walk(const Work *w, Walk *x, int from, int to, double times, double *loads, int depth);
+/* Follows instructions [from, to), which happen `times` times; inside: they are a loop's, whose end is to - 1. */
+static void walk(const Work *w, Walk *x, int from, int to, double times, double *loads, bool inside);
 
-/* The loop that begins here, but for the one that is being followed. */
+/* The widest loop that begins here and ends before `to`. */
 static const SassLoop *
-loop_at(const Code *c, int at, int to, int depth)
+loop_at(const Code *c, int at, int to)
 {
 	const SassLoop *best = NULL;
-	int skip = depth;
 
 	for (uint32_t k = 0; k < c->loop.n; k++)
-		if (c->loop.at[k].first == at && c->loop.at[k].last < to && (!best || c->loop.at[k].last > best->last) && skip-- <= 0)
+		if (c->loop.at[k].first == at && c->loop.at[k].last < to && (!best || c->loop.at[k].last > best->last))
 			best = &c->loop.at[k];
 	return best;
 }
@@ -219,12 +234,12 @@ loop_walk(const Work *w, Walk *x, SassLoop l, double times, double *loads)
 	double n = turns(w, l), first = x->t, slots, inner = 0;
 	bool round = w->gemm && in.products && !in.nested_products;
 
-	walk(w, x, l.first, l.last + 1, times, loads, 1);
+	walk(w, x, l.first, l.last + 1, times, loads, true);
 	if (n < 2)
 		return;
 	first = x->t;
 	slots = x->slots;
-	walk(w, x, l.first, l.last + 1, times * (n - 1), &inner, 1);
+	walk(w, x, l.first, l.last + 1, times * (n - 1), &inner, true);
 	if (round) {
 		x->round_time = x->t - first;
 		x->round_slots = (x->slots - slots) / (times * (n - 1));
@@ -239,14 +254,14 @@ loop_walk(const Work *w, Walk *x, SassLoop l, double times, double *loads)
 }
 
 static void
-walk(const Work *w, Walk *x, int from, int to, double times, double *loads, int depth)
+walk(const Work *w, Walk *x, int from, int to, double times, double *loads, bool inside)
 {
 	const Code *c = w->c;
 
 	for (int i = from; i < to; i++) {
-		const SassLoop *l = loop_at(c, i, i == from && depth ? to - 1 : to, 0);
+		const SassLoop *l = loop_at(c, i, i == from && inside ? to - 1 : to);
 
-		if (l && !(i == from && depth && l->last == to - 1)) {
+		if (l) {
 			loop_walk(w, x, *l, times, loads);
 			i = l->last;
 			continue;
@@ -279,7 +294,7 @@ tail_of(const Work *w)
 			continue;
 		Walk x = {0};
 
-		walk(w, &x, from, to, 1, &loads, 0);
+		walk(w, &x, from, to, 1, &loads, false);
 		tail += x.t;
 	}
 	for (uint32_t k = 0; k < c->loop.n && w->gemm && w->p.split > 1; k++) { /* parts of k, one after the other */
@@ -288,7 +303,7 @@ tail_of(const Work *w)
 
 		if (c->loop.at[k].first >= c->body || !i.strong || i.nested || i.products)
 			continue;
-		walk(w, &x, c->loop.at[k].first, c->loop.at[k].last + 1, 1, &loads, 1);
+		walk(w, &x, c->loop.at[k].first, c->loop.at[k].last + 1, 1, &loads, true);
 		tail += (x.t + cu_sass_latency(SASS_ATOMG, w->hopper)) * w->finished;
 	}
 	return tail;
@@ -317,12 +332,16 @@ residence(Arena *a, const Work *w, CuForecast *r)
 	r->why_blocks = "blocks";
 	limit(r, SM_WARPS / w->warps, "threads");
 	limit(r, regs ? SM_REGISTERS / (regs * 32 * w->warps) : SM_BLOCKS, arena_printf(a, "%d registers", w->c->regs));
-	limit(r, shared ? (int)(room / (shared + KEPT)) : SM_BLOCKS, arena_printf(a, "%d KiB of shared memory", shared >> 10));
+	limit(r, shared ? (int)(room / (shared + KEPT)) : SM_BLOCKS,
+	      arena_printf(a, "%d KiB of shared memory", shared >> 10));
 	if (r->blocks_sm < 1)
 		r->blocks_sm = 1;
 }
 
-typedef struct Bound { double seconds; const char *why; } Bound;
+typedef struct Bound {
+	double seconds;
+	const char *why;
+} Bound;
 
 static void
 longest(Bound *b, double seconds, const char *why)
@@ -342,10 +361,15 @@ wave(Arena *a, const Work *w, const Walk *x, const CuForecast *r, int blocks, do
 	longest(&b, products, "products");
 	longest(&b, warps * x->shared / hz, "shared memory's and the first-level cache's cycles");
 	longest(&b, warps / SCHEDULERS * x->slots / hz,
-	        x->round_slots > 0 ? arena_printf(a, "issue: %.0f instructions a warp and round", x->round_slots) : arena_printf(a, "issue: %.0f instructions a warp", x->slots));
+	        x->round_slots > 0 ? arena_printf(a, "issue: %.0f instructions a warp and round", x->round_slots)
+	                           : arena_printf(a, "issue: %.0f instructions a warp", x->slots));
 	if (x->t / hz > b.seconds)
-		longest(&b, x->t / hz, x->round_loads >= 2 ? arena_printf(a, "%d block%s an SM (%s), %.0f loads in a row each round, each waited for", r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks, x->round_loads)
-		                                            : arena_printf(a, "%d block%s an SM (%s): a warp's own time, %.0f %% of it waits for memory", r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks, 100 * x->waited / x->t));
+		longest(&b, x->t / hz,
+		        x->round_loads >= 2
+		            ? arena_printf(a, "%d block%s an SM (%s), %.0f loads in a row each round, each waited for",
+		                           r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks, x->round_loads)
+		            : arena_printf(a, "%d block%s an SM (%s): a warp's own time, %.0f %% of it waits for memory",
+		                           r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks, 100 * x->waited / x->t));
 	return b;
 }
 
@@ -355,7 +379,7 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 	Walk x = {0};
 	double loads = 0, memory = w->bytes / w->m->rates.bytes, tail;
 
-	walk(w, &x, 0, w->c->body, 1, &loads, 0);
+	walk(w, &x, 0, w->c->body, 1, &loads, false);
 	residence(a, w, r);
 	tail = tail_of(w);
 	if (x.ticket > 0) {
@@ -365,8 +389,10 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 		x.shared = x.ticket_shared;
 	}
 	tail /= w->m->hz;
-	int64_t blocks = w->k->rows, at_once = (int64_t)r->blocks_sm * w->m->sms, whole = blocks / at_once, rest = blocks % at_once;
-	Bound full = wave(a, w, &x, r, r->blocks_sm, rate), last = rest ? wave(a, w, &x, r, (int)((rest + w->m->sms - 1) / w->m->sms), rate) : (Bound){0, NULL};
+	int64_t blocks = w->k->rows, at_once = (int64_t)r->blocks_sm * w->m->sms, whole = blocks / at_once,
+	        rest = blocks % at_once;
+	Bound full = wave(a, w, &x, r, r->blocks_sm, rate),
+	      last = rest ? wave(a, w, &x, r, (int)((rest + w->m->sms - 1) / w->m->sms), rate) : (Bound){0, NULL};
 	double busy = (double)whole * full.seconds + last.seconds;
 
 	r->waves = (double)blocks / (double)at_once;
@@ -376,7 +402,8 @@ time_kernel(Arena *a, const Work *w, double rate, CuForecast *r)
 	r->seconds = (busy > memory ? busy : memory) + tail + w->m->rates.start;
 	const char *why = busy <= memory ? "memory" : whole ? full.why : last.why;
 
-	if (busy > memory && whole > 0 && whole < 4 && rest && last.seconds > 0.2 * busy && last.seconds > 1.3 * full.seconds * (double)rest / (double)at_once)
+	if (busy > memory && whole > 0 && whole < 4 && rest && last.seconds > 0.2 * busy &&
+	    last.seconds > 1.3 * full.seconds * (double)rest / (double)at_once)
 		why = arena_printf(a, "%s; %.2f waves", why, r->waves);
 	if (tail > 0.25 * r->seconds)
 		why = arena_printf(a, "%s; sums over blocks: %.1f us", why, 1e6 * tail);
@@ -401,7 +428,8 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 
 		if (f.classes) /* each class has its share of the taps */
 			depth = (depth + f.stride[0] * f.stride[1] - 1) / (f.stride[0] * f.stride[1]);
-		w->rounds = (double)((cu_tiles_along(depth, w->p.k) + w->p.split - 1) / w->p.split + w->p.stages - (w->p.groups ? 2 : 1));
+		w->rounds = (double)((cu_tiles_along(depth, w->p.k) + w->p.split - 1) / w->p.split + w->p.stages -
+		                     (w->p.groups ? 2 : 1));
 		w->elements = (double)(w->p.m * w->p.n) / (32.0 * w->warps);
 		int64_t rows = cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m), members = w->p.split > 1 ? w->p.split : rows;
 
@@ -428,15 +456,20 @@ put_forecast(Buf *b, const char *name, const CuForecast *r, const char *comma)
 {
 	buf_printf(b, "%s\n {\"name\": ", comma);
 	buf_json(b, name);
-	buf_printf(b, ", \"us\": %.6g, \"tail_us\": %.4g, \"registers\": %d, \"shared\": %d, \"blocks\": %lld, \"blocks_sm\": %d, \"blocks_why\": ", 1e6 * r->seconds, 1e6 * r->tail, r->regs, r->shared, (long long)r->blocks, r->blocks_sm);
+	buf_printf(b,
+	           ", \"us\": %.6g, \"tail_us\": %.4g, \"registers\": %d, \"shared\": %d, \"blocks\": %lld, \"blocks_sm\": "
+	           "%d, \"blocks_why\": ",
+	           1e6 * r->seconds, 1e6 * r->tail, r->regs, r->shared, (long long)r->blocks, r->blocks_sm);
 	buf_json(b, r->why_blocks);
-	buf_printf(b, ", \"waves\": %.4g, \"instructions\": %.0f, \"round\": %.0f, \"why\": ", r->waves, r->slots, r->round_slots);
+	buf_printf(b, ", \"waves\": %.4g, \"instructions\": %.0f, \"round\": %.0f, \"why\": ", r->waves, r->slots,
+	           r->round_slots);
 	buf_json(b, r->why);
 	buf_printf(b, "}");
 }
 
 /* ---------------------------------------------------------------- listings */
-/* What nvdisasm says of a cubin: $MANTOU_NVDISASM, else that of the toolkit or in the path; NULL: it is not there. A developer's tool: the package cuda-nvdisasm, or nvidia-cuda-nvdisasm of Python. */
+/* What nvdisasm says of a cubin: $MANTOU_NVDISASM, else that of the toolkit or in the path; NULL: it is not there. A
+ * developer's tool: the package cuda-nvdisasm, or nvidia-cuda-nvdisasm of Python. */
 static const char *
 disassembled(Arena *a, const Buf *cubin)
 {
@@ -449,7 +482,9 @@ disassembled(Arena *a, const Buf *cubin)
 		return NULL;
 	close(file);
 	file_write(path, cubin->at, cubin->n);
-	FILE *f = popen(arena_printf(a, "PATH=\"$PATH:/usr/local/cuda/bin\" '%s' -c -plr %s 2>/dev/null", given && *given ? given : "nvdisasm", path), "r");
+	FILE *f = popen(arena_printf(a, "PATH=\"$PATH:/usr/local/cuda/bin\" '%s' -c -plr %s 2>/dev/null",
+	                             given && *given ? given : "nvdisasm", path),
+	                "r");
 
 	while (f && fgets(line, sizeof line, f))
 		buf_put(&b, line, strlen(line));
@@ -484,7 +519,7 @@ put_where(Arena *a, Buf *b, const Work *w, const char *listing)
 	Walk x = {.spent = arena_array(a, double, c->n)};
 	int count[NSASS] = {0};
 
-	walk(w, &x, 0, c->body, 1, &loads, 0);
+	walk(w, &x, 0, c->body, 1, &loads, false);
 	for (int i = 0; i < c->n; i++)
 		count[c->at[i].kind]++;
 	buf_printf(b, "  %d instructions, %d of them the kernel itself:", c->n, c->body);
@@ -494,8 +529,12 @@ put_where(Arena *a, Buf *b, const Work *w, const char *listing)
 	buf_printf(b, "\n");
 	for (uint32_t k = 0; k < c->loop.n; k++)
 		if (c->loop.at[k].last < c->body)
-			buf_printf(b, "  loop %04x to %04x: %.0f turns\n", 16 * c->loop.at[k].first, 16 * c->loop.at[k].last, turns(w, c->loop.at[k]));
-	buf_printf(b, "  a warp's time: %.0f cycles, %.0f to issue, %.0f of shared memory and the first-level cache; most of it passes at\n", x.t, x.slots, x.shared);
+			buf_printf(b, "  loop %04x to %04x: %.0f turns\n", 16 * c->loop.at[k].first, 16 * c->loop.at[k].last,
+			           turns(w, c->loop.at[k]));
+	buf_printf(b,
+	           "  a warp's time: %.0f cycles, %.0f to issue, %.0f of shared memory and the first-level cache; most of "
+	           "it passes at\n",
+	           x.t, x.slots, x.shared);
 	for (int n = 0; n < SHOWN; n++) {
 		int best = 0;
 
@@ -503,7 +542,8 @@ put_where(Arena *a, Buf *b, const Work *w, const char *listing)
 			best = x.spent[i] > x.spent[best] ? i : best;
 		if (x.spent[best] < x.t / 200)
 			break;
-		buf_printf(b, "    %04x %8.0f  %-8s %s\n", 16 * best, x.spent[best], cu_sass_name((SassKind)c->at[best].kind), listed(a, listing, w->f->name, best));
+		buf_printf(b, "    %04x %8.0f  %-8s %s\n", 16 * best, x.spent[best], cu_sass_name((SassKind)c->at[best].kind),
+		           listed(a, listing, w->f->name, best));
 		x.spent[best] = 0;
 	}
 }
@@ -529,11 +569,15 @@ cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 				continue;
 			told[k->fn] = true;
 			work_of(&w, gk->g, k);
-			const char *kernel = k->group >= 0 && gk->g->group.at[k->group].kernel ? gk->g->group.at[k->group].kernel : "";
+			const char *kernel =
+			    k->group >= 0 && gk->g->group.at[k->group].kernel ? gk->g->group.at[k->group].kernel : "";
 
 			time_kernel(p->a, &w, cuda_product_rate(NULL, &w.m->rates, kernel), &r);
-			buf_printf(out, "%s: %s\n  %lld blocks of %d threads, %d registers, %d bytes of stack, %d of shared memory; %d blocks an SM (%s), %.2f waves; %.2f us, %.2f of them the tail: %s\n", k->name, w.f->what,
-				(long long)k->rows, w.f->block, r.regs, w.c->frame, r.shared, r.blocks_sm, r.why_blocks, r.waves, 1e6 * r.seconds, 1e6 * r.tail, r.why);
+			buf_printf(out,
+			           "%s: %s\n  %lld blocks of %d threads, %d registers, %d bytes of stack, %d of shared memory; %d "
+			           "blocks an SM (%s), %.2f waves; %.2f us, %.2f of them the tail: %s\n",
+			           k->name, w.f->what, (long long)k->rows, w.f->block, r.regs, w.c->frame, r.shared, r.blocks_sm,
+			           r.why_blocks, r.waves, 1e6 * r.seconds, 1e6 * r.tail, r.why);
 			int part = p->fn.at[k->fn].part;
 
 			if (!listing[part]) {
@@ -565,7 +609,8 @@ cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 			if (!w.c)
 				continue;
 			work_of(&w, gk->g, k);
-			const char *kernel = k->group >= 0 && gk->g->group.at[k->group].kernel ? gk->g->group.at[k->group].kernel : "";
+			const char *kernel =
+			    k->group >= 0 && gk->g->group.at[k->group].kernel ? gk->g->group.at[k->group].kernel : "";
 
 			time_kernel(p->a, &w, cuda_product_rate(NULL, &w.m->rates, kernel), &r);
 			put_forecast(out, k->name, &r, comma);

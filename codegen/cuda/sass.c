@@ -1,16 +1,22 @@
 /* sass.c: reads a cubin's machine code without a disassembler: instructions, what they wait for, loops.
  *
- * In: a cubin (ELF of 64 bits) and a function's name.   Out: its registers and shared memory, and of each instruction what a forecast asks for.
- * From sm_70 on an instruction is 16 bytes: opcode in bits 0 to 11, condition in 12 to 15, and from bit 105 on what the hardware does not find out by itself: cycles until the next instruction (4 bits), yield,
- * the scoreboard that its result sets and that its operands free (3 bits each), a mask of those it waits for (6) (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018). A branch's
- * distance is in bits 34 on, in words of 4 bytes; from sm_90 on its last 8 bits are 16 to 23. Held against nvdisasm by tests/cuda/sass.c where that is there.
- * Refuses what is no such file. */
+ * In: a cubin (ELF of 64 bits) and a function's name.   Out: its registers and shared memory, and of each instruction
+ * what a forecast asks for. From sm_70 on an instruction is 16 bytes: opcode in bits 0 to 11, condition in 12 to 15,
+ * and from bit 105 on what the hardware does not find out by itself: cycles until the next instruction (4 bits), yield,
+ * the scoreboard that its result sets and that its operands free (3 bits each), a mask of those it waits for (6) (Jia
+ * et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018). A branch's distance is in bits
+ * 34 on, in words of 4 bytes; from sm_90 on its last 8 bits are 16 to 23. tests/cuda/sass.c has a kernel whose code is
+ * known. Refuses what is no such file. */
 #include "sass.h"
 #include <elf.h>
 #include <string.h>
 
-static const struct { const char *name; int code; double latency; } rows[] = {
-	[SASS_OTHER] = {"other", -1, 0},
+static const struct {
+	const char *name;
+	int code;
+	double latency;
+} rows[] = {
+    [SASS_OTHER] = {"other", -1, 0},
 #define SASS(kind, code, latency) [SASS_##kind] = {#kind, code, latency},
 #include "sass.def"
 #undef SASS
@@ -27,11 +33,16 @@ double
 cu_sass_latency(SassKind k, bool hopper)
 {
 	switch (k) {
-	case SASS_LDG: case SASS_LDGR: case SASS_LD: case SASS_LDGSTS: case SASS_UTMALDG:
+	case SASS_LDG:
+	case SASS_LDGR:
+	case SASS_LD:
+	case SASS_LDGSTS:
+	case SASS_UTMALDG:
 		return hopper ? 479 : 466;
 	case SASS_ATOMG:
 		return hopper ? 263 : 262;
-	case SASS_LDS: case SASS_LDSM:
+	case SASS_LDS:
+	case SASS_LDSM:
 		return hopper ? 29 : 29;
 	default:
 		return rows[k].latency;
@@ -39,7 +50,13 @@ cu_sass_latency(SassKind k, bool hopper)
 }
 
 /* ---------------------------------------------------------------- the file */
-typedef struct File { const uint8_t *at; size_t n; const Elf64_Ehdr *head; const Elf64_Shdr *section; const char *names; } File;
+typedef struct File {
+	const uint8_t *at;
+	size_t n;
+	const Elf64_Ehdr *head;
+	const Elf64_Shdr *section;
+	const char *names;
+} File;
 
 static bool
 inside(const File *f, uint64_t at, uint64_t n)
@@ -55,7 +72,8 @@ file_open(const Buf *b, File *f)
 		return false;
 	uint64_t count = f->head->e_shnum;
 
-	if (f->head->e_shentsize != sizeof *f->section || !inside(f, f->head->e_shoff, count * sizeof *f->section) || f->head->e_shstrndx >= count || f->head->e_shoff % 8)
+	if (f->head->e_shentsize != sizeof *f->section || !inside(f, f->head->e_shoff, count * sizeof *f->section) ||
+	    f->head->e_shstrndx >= count || f->head->e_shoff % 8)
 		return false;
 	f->section = (const Elf64_Shdr *)(const void *)(f->at + f->head->e_shoff);
 	for (uint64_t i = 0; i < count; i++)
@@ -76,7 +94,8 @@ section_of(const File *f, const char *kind, const char *name)
 	for (int i = 0; i < f->head->e_shnum; i++) {
 		const char *s = f->names + f->section[i].sh_name;
 
-		if (f->section[i].sh_name < f->section[f->head->e_shstrndx].sh_size && !strncmp(s, kind, n) && !strcmp(s + n, name))
+		if (f->section[i].sh_name < f->section[f->head->e_shstrndx].sh_size && !strncmp(s, kind, n) &&
+		    !strcmp(s + n, name))
 			return &f->section[i];
 	}
 	return NULL;
@@ -91,7 +110,8 @@ word_at(const uint8_t *p)
 	return x;
 }
 
-/* The number that attribute `which` of .nv.info has for a function's symbol: records of format 4 {format, attribute, bytes (16 bits), symbol, number}. */
+/* The number that attribute `which` of .nv.info has for a function's symbol: records of format 4 {format, attribute,
+ * bytes (16 bits), symbol, number}. */
 static int
 attribute(const File *f, int which, uint32_t symbol)
 {
@@ -141,7 +161,13 @@ insn_of(const uint8_t *p, int here, int n, bool hopper)
 	memcpy(&high, p + 8, 8);
 	int code = (int)(low & 0xfff);
 	SassKind k = kind_of(code);
-	Insn x = {.kind = (uint8_t)k, .stall = high >> 41 & 15, .sets = high >> 46 & 7, .reads = high >> 49 & 7, .waits = high >> 52 & 63, .always = (low >> 12 & 15) == 7, .target = -1};
+	Insn x = {.kind = (uint8_t)k,
+	          .stall = high >> 41 & 15,
+	          .sets = high >> 46 & 7,
+	          .reads = high >> 49 & 7,
+	          .waits = high >> 52 & 63,
+	          .always = (low >> 12 & 15) == 7,
+	          .target = -1};
 
 	if (k == SASS_BRA || k == SASS_CALL) {
 		x.target = target_of(low, high, here, hopper);
@@ -171,7 +197,8 @@ pairs_find(const uint8_t *text, Insn *in, int n)
 				continue;
 			memcpy(&a, text + 16 * (size_t)i, 8);
 			memcpy(&b, text + 16 * (size_t)j, 8);
-			int64_t apart = (int64_t)(b >> 40) - (int64_t)(a >> 40); /* the distance is in bits 40 to 63, the register in 24 to 31 */
+			int64_t apart = (int64_t)(b >> 40) -
+			                (int64_t)(a >> 40); /* the distance is in bits 40 to 63, the register in 24 to 31 */
 
 			if ((a >> 24 & 255) == (b >> 24 & 255) && (apart == 16 || apart == -16))
 				in[i].paired = in[j].paired = true;
