@@ -375,7 +375,7 @@ is_constant(const Graph *g, Val v, Arena *a)
 static void
 put_results(Buf *b, const Graph *g, Arena *a)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch", "set", "kept"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {
@@ -393,6 +393,29 @@ put_results(Buf *b, const Graph *g, Arena *a)
 		           r->kind == RES_OUTPUT && is_constant(g, r->v, a) ? ", \"constant\": true" : "");
 	}
 	buf_printf(b, "]");
+}
+
+/* How metrics of the whole set are made of what is kept: settings metric.NAME = FUNCTION(iou = [..]). */
+static void
+put_sets(Buf *b, const Graph *g)
+{
+	const char *before = ", \"sets\": [";
+
+	for (uint32_t i = 0; i < g->result.n; i++) {
+		const Result *r = &g->result.at[i];
+		const Setting *s = r->kind == RES_SET ? setting(g->module, arena_printf(g->arena, "metric.%s", r->name)) : NULL, *iou = s ? setting_arg(s, "iou") : NULL;
+
+		if (!s)
+			continue;
+		buf_printf(b, "%s{\"name\": ", before);
+		buf_json(b, r->name);
+		buf_printf(b, ", \"function\": \"%s\", \"iou\": [", s->s);
+		for (int k = 0; iou && k < iou->nargs; k++)
+			buf_printf(b, "%s%.17g", k ? ", " : "", iou->arg[k].f);
+		buf_printf(b, "]}");
+		before = ", ";
+	}
+	buf_printf(b, before[2] == '"' ? "" : "]");
 }
 
 /* The layers of a kernel's ops, each once; the place is that of its most costly op. */
@@ -674,6 +697,7 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			put_text(b, "multiple_at", where(m, a, g->multiple_loc));
 		}
 		put_results(b, g, a);
+		put_sets(b, g);
 		buf_printf(b, ",\n  \"kernels\": [");
 		put_kernels(b, m, a, g, gk ? gk->k.at : NULL, gk ? gk->k.n : 0);
 		buf_printf(b, "]");

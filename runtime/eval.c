@@ -4,6 +4,24 @@
 #include <math.h>
 #include <string.h>
 
+/* All batches at once; one by one where a metric keeps what each has made. */
+static int64_t
+eval_batches(RtHost *h)
+{
+	RtGraph *g = &h->program.graph[RT_G_EVAL];
+	int64_t steps = h->run.steps_per_epoch, status = RT_OK;
+
+	rt_sets_begin(g);
+	for (int64_t at = 0; at < steps && status == RT_OK; at = h->run.until) {
+		h->run.step = at;
+		h->run.until = g->nset ? at + 1 : steps;
+		status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+		if (status == RT_OK && !rt_sets_take(h, g))
+			return RT_ERROR;
+	}
+	return status;
+}
+
 bool
 rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 {
@@ -19,8 +37,7 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 	h->weight = 0;
 	pthread_mutex_unlock(&h->lock);
 	run->step = run->epoch = 0;
-	run->until = run->steps_per_epoch;
-	status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+	status = eval_batches(h);
 	rt_drain(h);
 	if (status == RT_FAULT) {
 		rt_host_fault(h);
@@ -33,6 +50,8 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 		RtResultKind kind = i < g->nscalar ? g->result[g->scalar[i]].kind : RT_METRIC;
 
 		mean[i] = kind == RT_WHOLE ? h->sum[i] : h->weight > 0 ? h->sum[i] / h->weight : 0;
+		if (kind == RT_SET && !rt_sets_value(g, g->scalar[i], &mean[i], &h->error))
+			return false;
 		if (kind == RT_BATCH && h->test.examples > h->program.batch)
 			mean[i] = NAN;
 	}
@@ -55,7 +74,7 @@ eval_json(const RtHost *h, const double *mean, int64_t examples)
 	for (int i = 0; i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (r->kind != RT_METRIC && r->kind != RT_WHOLE && r->kind != RT_BATCH)
+		if (!rt_is_metric(r->kind))
 			continue;
 		fputs(before, stdout);
 		rt_json_text(stdout, r->t.name);
