@@ -302,7 +302,7 @@ put_inputs(Buf *b, const Module *m, const Names *in)
 static void
 put_states(Buf *b, const Module *m)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"},
+	static const char *const kinds[ST_COUNT] = {"param", "stat", "slot", "grad", "sum", "setting", "average"},
 		*const inits[] = {"constant", "normal", "uniform"};
 
 	buf_printf(b, ",\n\"state\": [");

@@ -220,8 +220,10 @@ typedef struct Graph {
 } Graph;
 
 /* ---------------------------------------------------------------- module */
-/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM } StateKind;
+/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; SETTING: a
+ * number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
+ * parameter's running mean, NAME.average */
+typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_COUNT } StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
@@ -354,6 +356,7 @@ Val build_transpose(Build *b, Val x, const int64_t *perm);
 Val build_expand(Build *b, Val x, int rank, const Axis *axes);
 Val build_reduce(Build *b, OpKind red, Val x, const int64_t *axes, int n, bool keep);
 Val build_load(Build *b, const char *state);
+Val build_setting(Build *b, DType dt, const char *name, double value); /* the setting's state, made of dt where it is not there */
 Val build_sum_to(Build *b, Val g, const Type *shape);        /* undoes broadcasting: sums g to shape */
 void graph_multiple(Graph *g);                           /* Graph.multiple again, of the ops that are left */
 /* NumPy broadcasting of shapes (marks unify: marked with unmarked of equal extent sets full_only). NULL if good. */

@@ -153,7 +153,7 @@ rt_not_finite(RtHost *h)
 
 	for (int k = 0; k < g->nrow; k++)
 		known = known || g->row[k].loss;
-	if (!walks || !known)                    /* the step has run to its end, and has changed the states */
+	if (!walks || !known || h->ranks > 1)                    /* the step has run to its end, and has changed the states */
 		return NULL;
 	run->allow_nan = 1;
 	rt_shuffle(run);

@@ -183,7 +183,7 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 static bool
 program_states(RtProgram *p, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"};
+	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting", "average"};
 	int k = 0;
 
 	p->nstate = list ? (int)list->n : 0;
@@ -457,7 +457,7 @@ program_strings(const Json *list, int *n)
 static void
 program_rate(RtRate *r, const Json *o)
 {
-	static const char *const kinds[] = {"constant", "poly", "cosine", "linear", "step"};
+	static const char *const kinds[] = {"constant", "poly", "cosine", "linear", "step", "one_cycle"};
 	const Json *at = rt_json_get(o, "at");
 
 	for (int i = 0; i < RT_COUNT(kinds); i++)
@@ -469,8 +469,13 @@ program_rate(RtRate *r, const Json *o)
 	r->to = rt_json_num(o, "to", 0);
 	r->power = r->kind == RT_RATE_LINEAR ? 1 : rt_json_num(o, "power", 2);
 	r->warmup_epochs = rt_json_num(o, "warmup_epochs", 0);
-	r->warmup_steps = rt_json_int(o, "warmup_steps", -1);
+	r->warmup_steps = rt_json_num(o, "warmup_steps", 0);
 	r->factor = rt_json_num(o, "factor", 1);
+	r->pct_start = rt_json_num(o, "pct_start", 0.3);
+	r->div_factor = rt_json_num(o, "div_factor", 25);
+	r->final_div_factor = rt_json_num(o, "final_div_factor", 1e4);
+	r->three_phase = rt_json_num(o, "three_phase", 0) != 0;
+	r->straight = rt_json_num(o, "linear", 0) != 0;
 	r->at = rt_alloc(sizeof *r->at * (size_t)(at ? at->n : 0));
 	for (const Json *x = at ? at->child : NULL; x; x = x->next)
 		r->at[r->nat++] = x->f;
