@@ -324,7 +324,7 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .length = -1, .top_k = -1, .top_p = 1, .beam = 1, .samples = -1, .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .sink = -2,
 	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
 	if (argc < 2) {
-		fprintf(stderr, "usage: %s train|eval|infer|bench|info [options]; `%s --help` says more\n", o->program, o->program);
+		fprintf(stderr, "usage: %s train|eval|infer|generate|bench|info [options]; `%s --help` says more\n", o->program, o->program);
 		return 2;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
