@@ -165,6 +165,27 @@ put_reader(Buf *b, const Module *m)
 	buf_printf(b, "}");
 }
 
+/* The section generate: the input that is written, the output that scores what comes next. Carried: some op carries a
+ * state along T, so that a sequence may outgrow T. */
+static void
+put_generate(Buf *b, const Module *m)
+{
+	const Setting *token = setting(m, "generate.token"), *end = setting(m, "generate.end");
+	const Graph *g = module_graph(m, "infer");
+	bool carried = false;
+
+	if (!token || !g)
+		return;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		carried |= op_has((OpKind)g->op.at[i].kind, T_COMPOSITE) && g->op.at[i].kind != OP_attention;
+	buf_printf(b, ", \"generate\": {\"token\": ");
+	buf_json(b, token->s);
+	buf_printf(b, ", \"logits\": ");
+	buf_json(b, setting(m, "generate.logits")->s);
+	buf_printf(b, ", \"start\": %lld, \"end\": %lld, \"carried\": %s}", (long long)setting(m, "generate.start")->i, end && end->kind == SET_INT ? (long long)end->i : -1ll,
+	           carried ? "true" : "false");
+}
+
 static void
 put_settings(Buf *b, const Module *m)
 {
@@ -187,6 +208,7 @@ put_settings(Buf *b, const Module *m)
 		buf_printf(b, ", \"threads_start\": %lld", (long long)threads->i);
 	put_rate(b, m);
 	put_reader(b, m);
+	put_generate(b, m);
 }
 
 /* ---------------------------------------------------------------- inputs, states, checks */

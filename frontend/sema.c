@@ -561,6 +561,7 @@ compile_program(Sema *s, int64_t batch, int64_t shards, const char *precision)
 	s->phase = PHASE_SETTINGS;
 	settings_check_inputs(s);
 	check_layers(s);
+	sema_generate(s);
 	if (s->errors)
 		return NULL;
 	sema_loops(s);

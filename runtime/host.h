@@ -167,6 +167,7 @@ typedef struct RtProgram {
 	double gflop_per_step, bytes_per_step;
 	RtRate rate;
 	RtReader reader;
+	struct { const char *token, *logits; int64_t start, end; bool carried; } generate; /* token NULL: there is no such section; end -1: none; carried: some op carries a state along T */
 	RtInput *input; int ninput;
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
@@ -185,7 +186,7 @@ bool rt_batches_fit(const RtProgram *p, const RtGraph *g, int64_t examples, cons
 bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 
 /* ---------------------------------------------------------------- options (options.c) */
-typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
+typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_GENERATE, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
 #define RT_MAX_FILES 64
 #define RT_MAX_SETTINGS 32
 typedef struct RtNamed { const char *name, *file; } RtNamed;
@@ -199,6 +200,9 @@ typedef struct RtOptions {
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool alone; int64_t silence;                /* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool has_seed;
+	const char *prompt;                         /* of generate */
+	int64_t length, top_k, beam, samples;       /* -1: not given */
+	double temperature, top_p, length_penalty;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
 	const char *rate, *set[RT_MAX_SETTINGS]; int nset; /* --set: NAME=VALUE */
 } RtOptions;
@@ -486,6 +490,7 @@ void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *e
 int rt_train(RtHost *h);
 int rt_eval(RtHost *h);
 int rt_infer(RtHost *h);
+int rt_generate(RtHost *h);
 int rt_bench(RtHost *h);
 int rt_info(RtHost *h);
 int rt_die(RtHost *h);                                  /* prints h->error; returns 1 */

@@ -525,6 +525,13 @@ program_header(RtProgram *p, const Json *o)
 	p->gflop_per_step = rt_json_num(o, "gflop_per_step", 0);
 	p->bytes_per_step = rt_json_num(o, "bytes_per_step", 0);
 	program_rate(&p->rate, rt_json_get(o, "rate"));
+	const Json *generate = rt_json_get(o, "generate");
+
+	p->generate.token = generate ? rt_json_str(generate, "token", "") : NULL;
+	p->generate.logits = rt_json_str(generate, "logits", "");
+	p->generate.start = rt_json_int(generate, "start", 0);
+	p->generate.end = rt_json_int(generate, "end", -1);
+	p->generate.carried = rt_json_bool(generate, "carried", false);
 	p->reader.kind = rt_json_str(reader, "kind", "none");
 	p->reader.train = program_strings(rt_json_get(reader, "train"), &p->reader.ntrain);
 	p->reader.test = program_strings(rt_json_get(reader, "test"), &p->reader.ntest);
