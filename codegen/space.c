@@ -543,6 +543,7 @@ typedef struct Walk {
 	Scope s;
 	Column column[MOST_PARAMS];
 	Params p;
+	const Params *from; int left;  /* parameters that may still be others than in from; -1: any */
 	bool (*each)(void *, const Params *); void *cx;
 } Walk;
 
@@ -552,12 +553,19 @@ static bool walk(Walk *w, int i);
 static bool
 walk_value(Walk *w, int i, int64_t x)
 {
+	bool other = w->left >= 0 && x != value_of(w->s.f, w->from, i), more;
+
+	if (other && !w->left)
+		return true;
 	w->s.v[w->s.at[i]] = x;
 	if (failed(&w->s, &w->column[i], i))
 		return true;
 	if (w->s.f->param[i].kind == PARAM_number || w->s.f->param[i].kind == PARAM_word)
 		w->p.at[place_of(w->s.f, i)] = (int)x;
-	return walk(w, i + 1);
+	w->left -= other;
+	more = walk(w, i + 1);
+	w->left += other;
+	return more;
 }
 
 static bool
@@ -583,13 +591,14 @@ walk(Walk *w, int i)
 }
 
 void
-space_each(const Params *p, const Facts *facts, bool (*each)(void *cx, const Params *p), void *cx)
+space_each(const Params *p, const Facts *facts, int steps, bool (*each)(void *cx, const Params *p), void *cx)
 {
 	const Family *f = &space_family[p->family];
 	Arena *a = arena_new();
 	Walk *w = arena_new_of(a, Walk);
 
-	*w = (Walk){.s = scope_of(a, f, facts), .p = *p, .each = each, .cx = cx};
+	*w = (Walk){.s = scope_of(a, f, facts), .p = *p, .from = p, .left = steps ? steps : -1, .each = each,
+		.cx = cx};
 	for (int i = 0; i < f->nparam; i++)
 		w->column[i] = column_of(&w->s, i);
 	walk(w, 0);

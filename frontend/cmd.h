@@ -15,6 +15,7 @@ enum {
 	C_build = 1 << 0, C_run = 1 << 1, C_check = 1 << 2, C_dump = 1 << 3, C_opt = 1 << 4, C_info = 1 << 5, C_explain = 1 << 6, C_ops = 1 << 7,
 	C_ref_run = 1 << 8, C_tune = 1 << 9,
 	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain,
+	SHAPING = COMMON | C_tune, /* what shapes a program */
 	ALL = COMMON | C_ops | C_ref_run | C_tune,
 };
 
@@ -29,6 +30,7 @@ typedef struct Options {
 #define FIELD_COUNT int64_t
 #define FIELD_LEVEL int64_t
 #define FIELD_SIZE int64_t
+#define FIELD_TIME int64_t
 #define FIELD_LIST TextList
 #define FIELD_DEFINE DefineList
 #define OPT(field, spelling, kind, argument, commands, help) FIELD_##kind field;
@@ -48,8 +50,6 @@ typedef struct Command {
 	bool takes_rest;                 /* arguments after -- belong to the executable */
 	const char *doc, *example;
 	bool hidden;
-	const char *absent;              /* why this build has no such command; it then takes no options but --help, */
-	const char *with;                /* or that one, with which it has it; NULL: none */
 } Command;
 
 extern const Command commands[];

@@ -1,14 +1,24 @@
-/* cmd_tune.c: `tune`: tuning files written.
+/* cmd_tune.c: `tune`: a search for the kernels that make a model's program fastest, measured in its own steps; and two
+ * tuning files put together (--merge).
  *
- * In: two tuning files (--merge).   Out: one, by the rules of passes/tuning_write.c, whole or not at all. It is held
- * (FILE.lock) from the first look at it to its end, so that of two who write it the second is told who does, and
- * ends with status 1. Refuses: a file that cannot be read, no name for the result. */
-#include "cmd.h"
+ * In: a model, its tuning file if there is one.   Out: the file with the records that won, whole or not at all; its
+ * journal FILE.log beside it. It is held (FILE.lock) from the first look at it to its end, so that of two who write it
+ * the second is told who does, and ends with status 1. Phases: the baseline is built and timed; rounds, in each of
+ * which kernels race in a program made for that (runtime/race); the final. Status: 0 done, also if nothing was won; 1
+ * the baseline does not run or the file cannot be written; 2 wrong usage; 130 after Ctrl-C. */
+#define _GNU_SOURCE
+#include "tune.h"
+#include "../runtime/race/race.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+/* ---------------------------------------------------------------- --merge */
 /* A file whose bytes live in a. What is wrong with its records is said, as build says it. */
 static bool
 read_tuning(Arena *a, const char *path, TuneText *t)
@@ -45,37 +55,755 @@ merge(Arena *a, const Options *o, Buf *out)
 	return EXIT_GOOD;
 }
 
-int
-cmd_tune(Arena *a, const Options *o)
+/* The right to write path; NULL: a message was given. */
+static FileHold *
+hold(const char *path, const char *who)
+{
+	char *holder = NULL;
+	FileHold *h = file_hold(path, who, &holder);
+
+	if (!h && holder)
+		failure("'%s' is being written by %s", path, holder);
+	else if (!h)
+		failure("cannot write '%s': %s", path, strerror(errno));
+	free(holder);
+	return h;
+}
+
+static int
+merge_files(Arena *a, const Options *o)
 {
 	Buf out = {0};
-	char *holder;
 	int status;
 
 	if (!o->output)
 		return usage_error("tune", "--merge needs the name of the result: -o FILE");
-	if (!strcmp(o->output, "-") || file_special(o->output)) {
-		status = merge(a, o, &out);
-		if (status == EXIT_GOOD && !strcmp(o->output, "-"))
-			fwrite(out.at, 1, out.n, stdout);
-		else if (status == EXIT_GOOD && !file_write(o->output, out.at, out.n))
-			status = failure("cannot write '%s': %s", o->output, strerror(errno));
-		buf_free(&out);
-		return status;
-	}
-	FileHold *hold = file_hold(o->output, arena_printf(a, "mantou tune --merge %s %s", o->operand[0], o->operand[1]),
-		&holder);
+	if (o->noperand != 2)
+		return usage_error("tune", "a file is missing: --merge takes two tuning files");
+	bool to_stdout = !strcmp(o->output, "-"), plain = to_stdout || file_special(o->output);
+	FileHold *h = plain ? NULL
+		: hold(o->output, arena_printf(a, "mantou tune --merge %s %s", o->operand[0], o->operand[1]));
 
-	if (!hold && holder)
-		status = failure("'%s' is being written by %s", o->output, holder);
-	else if (!hold)
+	status = plain || h ? merge(a, o, &out) : EXIT_FAILED;
+	if (status == EXIT_GOOD && to_stdout)
+		fwrite(out.at, 1, out.n, stdout);
+	else if (status == EXIT_GOOD && !file_write(o->output, out.at, out.n))
 		status = failure("cannot write '%s': %s", o->output, strerror(errno));
-	else
-		status = merge(a, o, &out);
-	if (status == EXIT_GOOD && !file_write(o->output, out.at, out.n))
-		status = failure("cannot write '%s': %s", o->output, strerror(errno));
-	free(holder);
-	file_release(hold);
+	file_release(h);
 	buf_free(&out);
+	return status;
+}
+
+/* ---------------------------------------------------------------- what is searched */
+static int
+cpus(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+}
+
+static int
+check_options(const Options *o)
+{
+	static const char *const graphs[] = {"train"};
+
+	if (o->noperand != 1)
+		return usage_error("tune", "needs a model");
+	if (o->search_level && strcmp(o->search_level, "graph") && strcmp(o->search_level, "kernels")
+	    && strcmp(o->search_level, "all"))
+		return usage_error("tune", "'%s' is no value for '--level': needs graph, kernels or all", o->search_level);
+	if (o->data && o->synthetic)
+		return usage_error("tune", "--data and --synthetic exclude each other");
+	if (!!o->prepare + !!o->results + o->verify + o->dry_run > 1)
+		return usage_error("tune", "--prepare, --results, --verify and --dry-run exclude each other");
+	if (o->graph && strcmp(o->graph, graphs[0]))
+		return usage_error("tune", "--graph %s: only the training step races so far", o->graph);
+	if (o->target && strcmp(o->target, "cpu"))
+		return usage_error("tune", "--target %s: races are of the CPU's kernels", o->target);
+	if (o->locked || o->race || o->emit)
+		return usage_error("tune", "--locked, --race and --emit are options of build");
+	return EXIT_GOOD;
+}
+
+static const char *
+default_path(Arena *a, const char *model)
+{
+	size_t n = strlen(model);
+
+	n -= n > 4 && !strcmp(model + n - 4, ".net") ? 4 : n > 3 && !strcmp(model + n - 3, ".ir") ? 3 : 0;
+	return arena_printf(a, "%.*s.tune", (int)n, model);
+}
+
+/* The file as it is: --tuning's, else that which is written, if it is there. */
+static bool
+read_base(Tune *t)
+{
+	const char *path = t->o->tuning ? t->o->tuning
+		: t->path && !file_special(t->path) ? t->path : default_path(t->arena, t->o->operand[0]);
+	size_t n = 0;
+	char *text;
+
+	t->base = (TuneText){path, "", 0};
+	if (!t->o->tuning && access(path, F_OK))
+		return true;
+	text = file_read(path, &n);
+	if (!text) {
+		failure("cannot read the tuning file '%s': %s", path, strerror(errno));
+		return false;
+	}
+	t->base = (TuneText){path, arena_strndup(t->arena, text, n), n};
+	free(text);
+	return true;
+}
+
+/* What a journal belongs to. */
+static const char *
+search_text(const Tune *t, const Program *p)
+{
+	const Options *o = t->o;
+	Buf b = {0}, all = {0};
+	uint64_t h;
+
+	module_print(&all, p->module);
+	h = hash_bytes(HASH_START, all.at, all.n);
+	h = hash_bytes(h, t->base.text, t->base.bytes);
+	for (int i = 0; i < o->group.n; i++)
+		h = hash_bytes(h, o->group.at[i], strlen(o->group.at[i]) + 1);
+	buf_printf(&b, "{\"tune\": 1, \"model\": ");
+	buf_json(&b, p->module->name);
+	buf_printf(&b, ", \"arch\": \"%s\", \"search\": \"%016" PRIx64 "\", \"seed\": %" PRId64
+		", \"threads\": %d, \"bits\": %d, \"clock\": \"%s\"}", p->cx.arch, h, t->seed, t->threads, (int)t->most,
+		t->costs ? "costs" : "real");
+	const char *text = arena_strdup(t->arena, b.at);
+
+	buf_free(&b);
+	buf_free(&all);
+	return text;
+}
+
+static const char *
+base_file(Tune *t)
+{
+	const char *path = tune_file(t, "base.tune");
+
+	return file_write(path, t->base.text, t->base.bytes) ? path : NULL;
+}
+
+/* ---------------------------------------------------------------- the baseline */
+/* Microseconds of each group of the program, from `bench --profile`. */
+static void
+take_profile(Program *p, const Json *kernels, double step_us)
+{
+	const Graph *g = p->graph;
+	const TuneKeys *keys = tuning_keys(g, p->arena, select_keeps(&p->cx));
+
+	for (uint32_t i = 0; i < g->group.n; i++) {
+		size_t n = strlen(g->group.at[i].name);
+		Buf what = {0};
+		double us = 0;
+
+		for (const Json *k = kernels ? kernels->child : NULL; k; k = k->next) {
+			const char *name = rt_json_str(k, "name", "");
+
+			if (!strncmp(name, g->group.at[i].name, n) && name[n] == '.')
+				us += 1e6 * rt_json_num(k, "seconds", 0);
+		}
+		const Op *op = us > 0 && g->group.at[i].kernel ? tuning_key(&what, keys, (int)i) : NULL;
+
+		for (uint32_t r = 0; op && r < p->record.n; r++)
+			if (!strcmp(p->record.at[r].what, what.at)) {
+				p->record.at[r].us += us / p->record.at[r].ngroup;
+				p->record.at[r].share += us / step_us;
+			}
+		buf_free(&what);
+	}
+}
+
+/* By the table of --costs: 100 us for whatever it does not name. */
+static void
+take_costs(Tune *t, Program *p)
+{
+	double all = 0;
+
+	for (uint32_t i = 0; i < p->record.n; i++) {
+		Record *r = &p->record.at[i];
+
+		r->us = 1e-3 * (double)race_costs_time(t->costs, 1, 0, (int)i, RACE_PRODUCTS, r->kernel, NULL);
+		all += r->us * r->ngroup;
+	}
+	for (uint32_t i = 0; i < p->record.n; i++)
+		p->record.at[i].share = p->record.at[i].us * p->record.at[i].ngroup / all;
+	t->step = 1e3 * all;
+}
+
+static int
+profile(Tune *t, Program *p)
+{
+	const char *program = tune_file(t, "base");
+	const char *argv[] = {program, "bench", "--warmup", "2", "--steps", "2", "--repeat", "3", "--json", "--quiet",
+		arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json")), "--threads",
+		arena_printf(t->arena, "%d", t->threads), t->o->data ? "--data" : "--synthetic", t->o->data, NULL};
+	char why[128];
+	JsonDoc *doc = NULL;
+	Buf out = {0};
+	int status = tune_run(argv, false, &out, NULL, NULL);
+	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why);
+	const Json *ms = rt_json_get(o, "ms_per_step");
+	double step = 0;
+
+	for (const Json *k = rt_json_get(o, "kernels") ? rt_json_get(o, "kernels")->child : NULL; k; k = k->next)
+		step += 1e6 * rt_json_num(k, "seconds", 0);
+	if (ms && step > 0) {
+		t->step = 1e6 * rt_json_num(ms, "median", 0);
+		take_profile(p, rt_json_get(o, "kernels"), step);
+		tune_line(t, "baseline", "%.4g ms a step (%.4g .. %.4g)", t->step * 1e-6, rt_json_num(ms, "min", 0),
+			rt_json_num(ms, "max", 0));
+	}
+	rt_json_free(doc);
+	buf_free(&out);
+	if (status || !(t->step > 0))
+		return tune_interrupted() ? EXIT_STOPPED
+			: failure("the program of %s does not run: `bench` ended with status %d", t->o->operand[0], status);
+	return EXIT_GOOD;
+}
+
+static int
+baseline(Tune *t, Program *p)
+{
+	int64_t since = tune_now();
+	int status = EXIT_GOOD, groups = 0, n = 0;
+	double share = 0;
+
+	if (!tune_build(t, p->job.o->tuning, NULL, tune_file(t, "base"), NULL))
+		return tune_interrupted() ? EXIT_STOPPED : EXIT_FAILED;
+	if (t->costs)
+		take_costs(t, p);
+	else
+		status = profile(t, p);
+	for (uint32_t i = 0; i < p->record.n; i++) {
+		groups += p->record.at[i].ngroup;
+		share += p->record.at[i].share;
+		n++;
+	}
+	t->phase[0] += tune_now() - since;
+	if (status == EXIT_GOOD)
+		tune_line(t, "", "%d kernels that can be tuned, %d of them different, %.0f %% of the step", groups, n,
+			100 * share);
+	return status;
+}
+
+/* ---------------------------------------------------------------- a round */
+static const char *
+race_file(Tune *t, const Program *p, int *variants, int *records)
+{
+	static const char *const bits[] = {"same", "order", "round"};
+	Buf b = {0};
+
+	*variants = *records = 0;
+	for (uint32_t i = 0; i < p->record.n; i++) {
+		const Record *r = &p->record.at[i];
+
+		*records += r->variant.n > 0;
+		for (uint32_t k = 0; k < r->variant.n; k++, ++*variants)
+			buf_printf(&b, "%s : %s ; bits=%s\n", r->key, r->variant.at[k].kernel, bits[r->variant.at[k].bits]);
+	}
+	const char *text = arena_strndup(t->arena, b.at ? b.at : "", b.n);
+
+	buf_free(&b);
+	return text;
+}
+
+static bool
+write_text(const char *path, const char *text, size_t n)
+{
+	if (file_write(path, text, n))
+		return true;
+	failure("cannot write '%s': %s", path, strerror(errno));
+	return false;
+}
+
+/* Where line n of text begins. */
+static char *
+line_at(char *text, int n)
+{
+	while (n-- > 0)
+		text = strchr(text, '\n') + 1;
+	return text;
+}
+
+static void
+count_failure(Tune *t, const char *why)
+{
+	for (uint32_t i = 0; i < t->failure.n; i++)
+		if (!strcmp(t->failure.at[i].why, why)) {
+			t->failure.at[i].n++;
+			return;
+		}
+	vec_push(t->arena, &t->failure, ((Failure){why, 1}));
+}
+
+/* Builds with the first n lines. *killed: the compiler was. */
+static bool
+build_lines(Tune *t, const char *tuning, char *text, int n, int *killed)
+{
+	const char *file = tune_file(t, "race.txt");
+
+	return write_text(file, text, (size_t)(line_at(text, n) - text))
+		&& tune_build(t, tuning, file, tune_file(t, "racing"), killed);
+}
+
+/* Builds the racing program. What kills the compiler is found by halving: the last of the fewest first lines that do;
+ * it goes from text. False: it cannot be built, which was said. */
+static bool
+build_race(Tune *t, const char *tuning, char *text)
+{
+	int lines = 0, killed = 0;
+
+	for (const char *p = text; (p = strchr(p, '\n')); p++)
+		lines++;
+	while (!build_lines(t, tuning, text, lines, &killed)) {
+		int good = 0, bad = lines;
+
+		if (!killed || tune_interrupted())
+			return false;
+		while (bad - good > 1) {
+			int half = (good + bad) / 2;
+
+			build_lines(t, tuning, text, half, &killed);
+			if (tune_interrupted())
+				return false;
+			*(killed ? &bad : &good) = half;
+		}
+		if (!lines)
+			return failure("the compiler was ended by signal %d", killed) == EXIT_GOOD;
+		char *from = line_at(text, bad - 1), *to = line_at(text, bad);
+
+		tune_line(t, "out", "%.*s: it kills the compiler", (int)(to - 1 - from), from);
+		count_failure(t, "kills the compiler");
+		memmove(from, to, strlen(to) + 1);
+		lines--;
+	}
+	return true;
+}
+
+/* Lines of the race: its rungs are told with the search's time, what is out as it is. */
+static void
+say_race(void *cx, const char *line)
+{
+	const Tune *t = cx;
+	int rung, open, left, all;
+
+	if (sscanf(line, "race %d %d kernels, %d of %d variants left", &rung, &open, &left, &all) == 4) {
+		int64_t now = tune_spent(t) / 1000000000, of = t->budget / 1000000000;
+		const char *predicted = strstr(line, ", predicted");
+
+		tune_line(t, arena_printf(t->arena, "race %d", t->rounds), "rung %d, %d kernels, %d of %d variants left, "
+			"%" PRId64 ":%02" PRId64 " of %" PRId64 ":%02" PRId64 "%s", rung, open, left, all, now / 60, now % 60,
+			of / 60, of % 60, predicted ? predicted : "");
+		return;
+	}
+	if (!strncmp(line, "baseline", 8) || strstr(line, "kernels have a faster one"))
+		return;
+	if (!t->o->quiet || !strncmp(line, "mantou", 6))
+		fprintf(stderr, "%s\n", line);
+}
+
+/* Runs it until it is over: a race that something has killed goes on, three times. */
+static int
+run_race(Tune *t, double race_ns, bool goes_on)
+{
+	int64_t since = tune_now();
+	int status = 0;
+
+	for (int k = 0; k < 3; k++) {
+		const char *argv[32] = {tune_file(t, "racing"), "race", "--budget",
+			arena_printf(t->arena, "%.3fs", race_ns * 1e-9), "--seed", arena_printf(t->arena, "%" PRId64, t->seed),
+			"--threads", arena_printf(t->arena, "%d", t->threads), "-o", t->race};
+		int n = 10;
+
+		if (k || goes_on)
+			argv[n++] = "--resume";
+		if (t->o->data) {
+			argv[n++] = "--data";
+			argv[n++] = t->o->data;
+		}
+		if (t->o->costs) {
+			argv[n++] = "--costs";
+			argv[n++] = t->o->costs;
+		}
+		Buf out = {0};
+
+		status = tune_run(argv, true, &out, say_race, t);
+		buf_free(&out);
+		if (status != 128 + 9 || tune_interrupted())
+			break;
+	}
+	t->phase[2] += tune_now() - since;
+	return status;
+}
+
+/* In the table's time what the race says it took. */
+static void
+count_costs(Tune *t, const char *text, size_t n)
+{
+	int64_t spent = 0;
+
+	for (const char *p = text; t->costs && (p = memmem(p, n - (size_t)(p - text), "\"spent\": ", 9)); p++)
+		spent = strtoll(p + 9, NULL, 10);
+	t->spent += spent;
+}
+
+/* p: the program that stands; text: the kernels that race in it. EXIT_STOPPED: after Ctrl-C, with what there is. */
+static int
+race_round(Tune *t, const char *tuning, const char *given, double race_ns)
+{
+	char *text = arena_strdup(t->arena, given);
+	bool goes_on = t->race_text != NULL;
+
+	if (!goes_on && !journal_begin(t, given))
+		return EXIT_FAILED;
+	if (!build_race(t, tuning, text))
+		return tune_interrupted() ? EXIT_STOPPED : EXIT_FAILED;
+	int status = run_race(t, race_ns, goes_on);
+	size_t n = 0;
+	char *lines = file_read(t->race, &n);
+	bool any = lines && journal_take(t, text, lines, n);
+
+	if (lines)
+		count_costs(t, lines, n);
+	free(lines);
+	if (status != 0 && status != EXIT_STOPPED && !tune_interrupted())
+		return failure("the race ended with status %d", status);
+	if (tune_interrupted())
+		return EXIT_STOPPED;
+	if (!any)
+		return failure("the race has no results");
+	return journal_done(t) ? EXIT_GOOD : EXIT_FAILED;
+}
+
+/* Nanoseconds that races may still take: a fifth of the budget is the final's. */
+static double
+left_to_race(const Tune *t)
+{
+	return 0.8 * (double)t->budget - (double)tune_spent(t);
+}
+
+/* A kernel more takes that much of building, nanoseconds. */
+static int
+affordable_variants(const Tune *t, const Program *p, double ns)
+{
+	int groups = 0;
+
+	for (uint32_t i = 0; i < p->module->graph.n; i++)
+		groups += (int)p->module->graph.at[i]->group.n;
+	double each = t->build * 1e9 / (groups ? groups : 1);
+
+	return t->costs ? INT32_MAX : (int)(ns * 0.25 / (each > 0 ? each : 1));
+}
+
+/* At most so many in all: lists are cut from their ends, the longest first. */
+static void
+cut(Program *p, int most)
+{
+	int all = 0;
+
+	for (uint32_t i = 0; i < p->record.n; i++)
+		all += (int)p->record.at[i].variant.n;
+	while (all > most) {
+		Record *longest = NULL;
+
+		for (uint32_t i = 0; i < p->record.n; i++)
+			if (!longest || p->record.at[i].variant.n > longest->variant.n
+			    || (p->record.at[i].variant.n == longest->variant.n && p->record.at[i].share < longest->share))
+				longest = &p->record.at[i];
+		longest->variant.n--;
+		all--;
+	}
+}
+
+static double
+promised_gain(const Tune *t)
+{
+	double gain = 0;
+
+	for (uint32_t i = 0; i < t->won.n; i++)
+		gain += t->won.at[i].raced_last ? t->won.at[i].gain * t->won.at[i].share : 0;
+	return gain;
+}
+
+/* Round after round; the first with the program at hand, later ones with what has won in it. */
+static int
+rounds(Tune *t, Program *base)
+{
+	enum { FIRST = 16, LATER = 8 };
+	const char *tuning = base->job.o->tuning;
+	int status = EXIT_GOOD;
+
+	while (status == EXIT_GOOD && t->rounds < TUNE_ROUNDS && !tune_interrupted()) {
+		double left = left_to_race(t), race_ns = t->rounds ? left : 0.7 * left;
+		const char *text = t->race_text;
+		Program now = {0}, *p = base;
+		int variants = 0, records = 0;
+
+		if (left <= 0 || (t->rounds && !text && (promised_gain(t) < 0.003 || left < 0.1 * (double)t->budget)))
+			break;
+		if (t->won.n) {
+			bool *in = arena_array(t->arena, bool, t->won.n);
+
+			memset(in, 1, t->won.n);
+			tuning = tune_file(t, "round.tune");
+			if (!final_file(t, base, in, tuning))
+				return EXIT_FAILED;
+			status = tune_program(t, tuning, &now);
+			p = &now;
+			for (uint32_t i = 0; i < now.record.n; i++) {
+				const Record *r = program_record(base, now.record.at[i].key);
+
+				now.record.at[i].share = r ? r->share : 0;
+				now.record.at[i].us = r ? r->us : 0;
+				now.record.at[i].own = r ? r->own : NULL;
+			}
+		}
+		t->rounds += !text;
+		if (status == EXIT_GOOD && !text) {
+			tune_candidates(t, p, t->rounds > 1 ? 1 : 2, race_ns, t->rounds > 1 ? LATER : FIRST);
+			int most = affordable_variants(t, p, race_ns);
+
+			if (t->o->trials && t->o->trials - t->variants < most)
+				most = (int)(t->o->trials - t->variants);
+			cut(p, most);
+			text = race_file(t, p, &variants, &records);
+			t->variants += variants;
+		}
+		if (status == EXIT_GOOD && *text) {
+			if (variants)
+				tune_line(t, arena_printf(t->arena, "race %d", t->rounds), "%d kernels, %d variants", records, variants);
+			status = race_round(t, tuning, text, race_ns);
+		}
+		bool none = status == EXIT_GOOD && !*text;
+
+		program_free(&now);
+		if (none)
+			break;
+	}
+	return status == EXIT_STOPPED ? EXIT_GOOD : status;
+}
+
+/* ---------------------------------------------------------------- the whole */
+static int
+dry_run(Tune *t, Program *p)
+{
+	int variants, records;
+
+	t->rounds = 1;
+	tune_candidates(t, p, 2, 1e18, 16);
+	if (t->o->trials)
+		cut(p, (int)t->o->trials);
+	for (uint32_t i = 0; i < p->record.n; i++) {
+		const Record *r = &p->record.at[i];
+		double own = p->cx.target->predict ? 1 : NAN;
+
+		printf("%s  (%d layer%s, %s)\n  %-62s %6.3f\n", r->key, r->ngroup, r->ngroup == 1 ? "" : "s",
+			*r->layer ? r->layer : "the model's body", r->kernel, own);
+		for (uint32_t k = 0; k < r->variant.n; k++)
+			printf("  %-62s %6.3f\n", r->variant.at[k].kernel, r->variant.at[k].predicted);
+	}
+	race_file(t, p, &variants, &records);
+	tune_line(t, "dry run", "%d variants of %d kernels; figures are predicted times, of the kernel's own", variants,
+		records);
+	return EXIT_GOOD;
+}
+
+static int
+prepare(Tune *t, Program *p)
+{
+	int variants, records;
+
+	t->rounds = 1;
+	tune_candidates(t, p, 2, 1e18, 8);
+	if (t->o->trials)
+		cut(p, (int)t->o->trials);
+	char *text = arena_strdup(t->arena, race_file(t, p, &variants, &records));
+
+	if (!build_race(t, p->job.o->tuning, text))
+		return EXIT_FAILED;
+	size_t n;
+	char *bytes = file_read(tune_file(t, "racing"), &n);
+	bool good = bytes && file_write_executable(t->o->prepare, bytes, n);
+
+	free(bytes);
+	if (!good)
+		return failure("cannot write '%s': %s", t->o->prepare, strerror(errno));
+	tune_line(t, "prepared", "%s: %d variants of %d kernels; there: %s race --budget 8m -o RESULTS; here then: "
+		"mantou tune %s --results RESULTS", t->o->prepare, variants, records, t->o->prepare, t->o->operand[0]);
+	return EXIT_GOOD;
+}
+
+/* What a race elsewhere has found. */
+static int
+take_results(Tune *t, Program *p, Final *f)
+{
+	size_t n;
+	char *text = file_read(t->o->results, &n);
+	int known = 0;
+
+	if (!text)
+		return failure("cannot read '%s': %s", t->o->results, strerror(errno));
+	bool any = journal_take(t, "", text, n);
+
+	free(text);
+	if (!any)
+		return failure("'%s' has no results: it is no journal of a race that has ended", t->o->results);
+	for (uint32_t i = 0; i < t->won.n; i++) {
+		Won *w = &t->won.at[i];
+		const Record *r = program_record(p, w->key);
+
+		w->kept = r && !strcmp(r->kernel, w->was);
+		known += w->kept;
+	}
+	if (known < (int)t->won.n)
+		tune_line(t, "results", "%d of %d kernels that won are left out: the program has them not, or others in "
+			"their place", (int)t->won.n - known, (int)t->won.n);
+	f->kept = known > 0;
+	return EXIT_GOOD;
+}
+
+/* Does --level say so? */
+static bool
+searches(const Tune *t, const char *what)
+{
+	const char *level = t->o->search_level;
+
+	return !level || !strcmp(level, "all") || !strcmp(level, what);
+}
+
+static int
+search(Tune *t, Program *base, Final *f)
+{
+	int status = program_own(t, base);
+
+	if (status != EXIT_GOOD || !journal_open(t, search_text(t, base)))
+		return EXIT_FAILED;
+	status = baseline(t, base);
+	if (status == EXIT_GOOD && !t->chosen && searches(t, "graph") && !tune_choices(t, base))
+		status = tune_interrupted() ? EXIT_GOOD : EXIT_FAILED;
+	if (status == EXIT_GOOD && searches(t, "kernels"))
+		status = rounds(t, base);
+	if (status == EXIT_GOOD && t->won.n)
+		status = final_decide(t, base, f);
+	return status;
+}
+
+static void
+say_end(const Tune *t, const Final *f)
+{
+	int kept = 0;
+
+	for (uint32_t i = 0; i < t->won.n; i++)
+		kept += t->won.at[i].kept;
+	if (f->kept && f->pairs)
+		tune_line(t, "final", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d record%s, %s", f->base, f->tuned,
+			100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), kept, kept == 1 ? "" : "s",
+			t->path ? t->path : "stdout");
+	else if (f->kept)
+		tune_line(t, "final", "%d record%s, not verified: mantou tune --verify does, where the machine is", kept,
+			kept == 1 ? "" : "s");
+	else
+		tune_line(t, "final", "nothing was won: %s", t->path && !access(t->path, F_OK) ? "the file stays as it is"
+			: "no file is written");
+}
+
+static int
+tune_with(Tune *t)
+{
+	const Options *o = t->o;
+	Program base = {0};
+	Final f = {0};
+	Buf out = {0};
+	const char *tuning = base_file(t);
+
+	if (!tuning)
+		return failure("cannot write in '%s': %s", t->folder, strerror(errno));
+	if (o->verify)
+		return final_verify(t);
+	int status = tune_program(t, tuning, &base);
+
+	if (status == EXIT_GOOD && o->dry_run)
+		status = dry_run(t, &base);
+	else if (status == EXIT_GOOD && o->prepare)
+		status = prepare(t, &base);
+	else if (status == EXIT_GOOD && o->results)
+		status = program_own(t, &base) == EXIT_GOOD ? take_results(t, &base, &f) : EXIT_FAILED;
+	else if (status == EXIT_GOOD)
+		status = search(t, &base, &f);
+	t->stopped = tune_interrupted();
+	if (status == EXIT_GOOD && !o->dry_run && !o->prepare) {
+		status = final_write(t, &base);
+		if (status == EXIT_GOOD)
+			say_end(t, &f);
+	}
+	journal_close(t, status == EXIT_GOOD && (f.kept || !t->stopped));
+	if (status == EXIT_GOOD && o->explain)
+		report_explain(t, &out);
+	if (status == EXIT_GOOD && o->json)
+		report_json(t, &f, &out);
+	if (out.n)
+		fwrite(out.at, 1, out.n, stdout);
+	buf_free(&out);
+	program_free(&base);
+	return t->stopped ? EXIT_STOPPED : status;
+}
+
+static void
+remove_folder(Tune *t)
+{
+	static const char *const names[] = {"base", "base.tune", "base.safetensors", "base.jsonl", "tuned", "trial.tune",
+		"tuned.safetensors", "tuned.jsonl", "locked.safetensors", "locked.jsonl", "racing", "race.txt", "round.tune",
+		"said", "trace.json"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		unlink(tune_file(t, names[i]));
+	rmdir(t->folder);
+	temp_free(t->folder);
+}
+
+int
+cmd_tune(Arena *a, const Options *o)
+{
+	if (o->merge)
+		return merge_files(a, o);
+	Tune t = {.arena = a, .o = o, .fd = -1, .seed = o->seed ? o->seed : 1};
+	int status = check_options(o);
+	RtError e = {0};
+
+	if (status != EXIT_GOOD)
+		return status;
+	t.begun = tune_now();
+	t.budget = o->budget ? o->budget : (int64_t)300 * 1000000000;
+	t.threads = o->threads ? (int)o->threads : cpus();
+	t.most = o->allow_rounding ? BITS_rounds : o->allow_reassociation ? BITS_order : BITS_same;
+	t.path = !o->output ? default_path(a, o->operand[0]) : strcmp(o->output, "-") ? o->output : NULL;
+	if (o->costs && !(t.costs = race_costs_read(o->costs, &e)))
+		return failure("%s", e.text);
+	bool writes = t.path && !file_special(t.path) && !o->dry_run && !o->prepare;
+
+	t.hold = writes ? hold(t.path, arena_printf(a, "mantou tune %s", o->operand[0])) : NULL;
+	if (writes && !t.hold)
+		return EXIT_FAILED;
+	const char *beside = writes ? t.path : arena_printf(a, "%s/x", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+
+	t.folder = temp_folder(beside);
+	if (!t.folder) {
+		status = failure("cannot write '%s': a folder for temporary files: %s", beside, strerror(errno));
+	} else {
+		if (writes && !o->verify && !o->results)
+			t.journal = arena_printf(a, "%s.log", t.path);
+		t.race = t.journal ? arena_printf(a, "%s.race", t.journal) : tune_file(&t, "race.log");
+		tune_catch();
+		status = read_base(&t) ? tune_with(&t) : EXIT_FAILED;
+		remove_folder(&t);
+	}
+	file_release(t.hold);
 	return status;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum OptKind { FLAG, TEXT, COUNT, LEVEL, SIZE, LIST, DEFINE, FEATURES } OptKind;
+typedef enum OptKind { FLAG, TEXT, COUNT, LEVEL, SIZE, TIME, LIST, DEFINE, FEATURES } OptKind;
 typedef struct Opt { const char *spelling; OptKind kind; const char *argument; unsigned commands; const char *help; size_t at; } Opt;
 
 static const Opt opts[] = {
@@ -172,6 +172,19 @@ read_count(const char *text, int64_t *n)
 	return isdigit((unsigned char)*text) && !*end && !errno && *n > 0 && *n <= COUNT_MOST;
 }
 
+/* "90s", "10m", "1h", 0.5s at least: nanoseconds. */
+static bool
+read_time(const char *text, int64_t *ns)
+{
+	char *end;
+	double x = strtod(text, &end), unit = !strcmp(end, "s") ? 1 : !strcmp(end, "m") ? 60 : !strcmp(end, "h") ? 3600 : 0;
+
+	if (!isdigit((unsigned char)*text) || !(x * unit >= 0.5) || x * unit > 1e6)
+		return false;
+	*ns = (int64_t)(x * unit * 1e9);
+	return true;
+}
+
 static bool
 read_list(Arena *a, const char *text, TextList *list)
 {
@@ -212,6 +225,7 @@ set_value(Arena *a, const Opt *p, const char *text, Options *o)
 	case FEATURES: *(const char **)field = text; return true;
 	case COUNT: return read_count(text, field);
 	case SIZE: return read_size(text, field);
+	case TIME: return read_time(text, field);
 	case LIST: return read_list(a, text, field);
 	case DEFINE: return read_define(a, text, field);
 	case LEVEL:
@@ -287,24 +301,9 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	if (!set_value(a, p, value, o))
 		return usage_error(c->name, "'%s' is no value for '%s': needs %s", value, shown,
 		                   p->kind == COUNT ? "a number from 1 to 1099511627776"
-		                   : p->kind == SIZE ? "a size such as 512MiB" : p->argument);
+		                   : p->kind == SIZE ? "a size such as 512MiB"
+		                   : p->kind == TIME ? "a time such as 90s, 10m or 1h" : p->argument);
 	return -1;
-}
-
-/* A command that this build has not: whatever is asked of it, but for its help, gets the reason. -1: it has what is
- * asked. */
-static int
-absent_command(const Command *c, int argc, char **argv)
-{
-	for (int i = 0; i < argc; i++) {
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-			options_help(stdout, c);
-			return EXIT_GOOD;
-		}
-		if (c->with && !strcmp(argv[i], c->with))
-			return -1;
-	}
-	return failure("%s: %s", c->name, c->absent);
 }
 
 int
@@ -313,10 +312,6 @@ options_read(Arena *a, const Command *c, int argc, char **argv, Options *o)
 	bool ended = false;
 
 	*o = (Options){.level = -1};
-	int absent = c->absent ? absent_command(c, argc, argv) : -1;
-
-	if (absent >= 0)
-		return absent;
 	for (int i = 0; i < argc; i++) {
 		/* `run -- -odd.net -- ARGS`: of a second one only the executable's arguments can come behind */
 		if (!strcmp(argv[i], "--") && (!ended || (c->takes_rest && o->noperand))) {

@@ -417,6 +417,44 @@ take_memory(Place p, const Value *v, Setting *out)
 	return take_int(p, v, 1, INT64_MAX, "none or a number of bytes, as in 2GiB", out);
 }
 
+/* [["head.*", 10], ...]: patterns of parameters, and what a number of the optimizer is multiplied by for them. */
+static bool
+take_factors(Place p, const Value *v, Loc *at, Setting *out)
+{
+	static const char needs[] = "a list of [pattern, factor], as in [[\"head.*\", 10]]";
+	Setting *list;
+
+	*at = v->loc;
+	if (v->kind != V_LIST)
+		return wrong(p, v, needs);
+	list = arena_array(p.s->arena, Setting, v->n);
+	for (int k = 0; k < v->n; k++) {
+		const Value *x = &v->at[k];
+		Setting *pair = arena_array(p.s->arena, Setting, 2);
+
+		if (x->kind != V_LIST || x->n != 2 || x->at[0].kind != V_STR)
+			return wrong(p, x, needs);
+		pair[0] = (Setting){.kind = SET_STR, .s = x->at[0].s};
+		if (!take_number(p, &x->at[1], 0, false, HUGE_VAL, "a number, 0 or more", &pair[1]))
+			return false;
+		list[k] = (Setting){.kind = SET_LIST, .arg = pair, .nargs = 2};
+	}
+	*out = (Setting){.kind = SET_LIST, .arg = list, .nargs = v->n};
+	return true;
+}
+
+static bool
+take_rates(Place p, const Value *v, Setting *out)
+{
+	return take_factors(p, v, &p.s->factors_loc[0], out);
+}
+
+static bool
+take_decays(Place p, const Value *v, Setting *out)
+{
+	return take_factors(p, v, &p.s->factors_loc[1], out);
+}
+
 static bool
 take_average(Place p, const Value *v, Setting *out)
 {
@@ -440,6 +478,8 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"train", "freeze", "[]", take_freeze},
 	{"train", "memory", "none", take_memory},
 	{"train", "average", "none", take_average},
+	{"train", "rates", "[]", take_rates},
+	{"train", "decays", "[]", take_decays},
 	{"data", "reader", "none", take_reader},
 	{"data", "shuffle", "true", take_bool},
 };

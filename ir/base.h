@@ -65,6 +65,7 @@ char *temp_folder(const char *beside);
 void temp_note(const char *path);
 void temp_free(char *path);
 void temp_signals(void);
+void temp_end(int sig); /* a signal handler: removes them, then lets sig do what it does without one */
 
 /* ---- integers with overflow check: false = overflow */
 bool mul_i64(int64_t a, int64_t b, int64_t *r);

@@ -93,8 +93,8 @@ file_read(const char *path, size_t *bytes)
 
 /* ---------------------------------------------------------------- temporaries */
 
-static void
-temporaries_remove(int sig)
+void
+temp_end(int sig)
 {
 	/* Files stand before the folders that hold them in no fixed order: a second turn removes those. */
 	for (int turn = 0; turn < 2; turn++)
@@ -109,7 +109,7 @@ void
 temp_signals(void)
 {
 	static const int all[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXCPU};
-	struct sigaction sa = {.sa_handler = temporaries_remove}, old;
+	struct sigaction sa = {.sa_handler = temp_end}, old;
 
 	sigfillset(&sa.sa_mask);
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)

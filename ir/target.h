@@ -32,6 +32,7 @@ typedef struct SelectCx {
 	const bool *steady;      /* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may be kept; NULL: nothing is */
 	const uint32_t *uses;    /* by Val.id: how often it is read (graph_use_counts); NULL: nobody has counted */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
+	int steps;               /* of Target.space: parameters in which a kernel may differ from the group's; 0: any number */
 	VEC(Looked) looked;      /* out: variants that the target looked at, for explain */
 } SelectCx;
 /* A variant that is looked at for op; the target says the rest. Stays where it is until the next. */
@@ -85,13 +86,17 @@ typedef struct Rates {
 	double start;            /* seconds from one kernel to the next */
 } Rates;
 
-/* What choices between ways count with where the machine's own figure is not what they were measured with: the same in
- * all rows of a target, until its kernels are measured on the machine of a row. So far that is the rate of products of
- * CPUs with two units for multiply-adds of 64 bytes. */
+/* What choices between ways count with where the machine's own figure is not what they were measured with, found by
+ * measurement on a machine of the row's kind: codegen/cpu/llvm.c says which were measured. */
 typedef struct Budget {
 	Rates rates;             /* of a typical machine; no forecast */
 	int64_t l1, l2, l3;      /* bytes of a core's L1, L2 and of the L3 that blocks are cut for. cuda: l2 alone */
 	int64_t task;            /* cpu: operations in half a microsecond, in which another thread begins and ends */
+	/* cpu: how contractions are cut */
+	int task_rows;           /* of a wide matrix product's task, at most: it reads all of the second operand; 0: 48 */
+	int copy_steps;          /* least steps of a sum for which a transposed operand is copied; 0: where lines conflict */
+	int pass;                /* steps of a weight gradient's sum between loads of its tiles; 0: by L2, all images */
+	int dw_vectors;          /* of columns of its tiles, at most */
 	int64_t shared;          /* cuda: bytes of shared memory that tiles take of a block */
 	int blocks;              /* cuda: that fill the device once */
 } Budget;
@@ -147,8 +152,11 @@ typedef struct Target {
 	 * -1: there is no such family. NULL hook: none has one. */
 	int (*kernel_version)(const struct Target *t, const char *family);
 	/* Kernels worth trying in place of the group's, which stands in Group.kernel, in a fixed order: each is one that a
-	 * tuning file may name here. Of cx: arch, may. NULL hook: there are none. */
+	 * tuning file may name here. Of cx: arch, may, steps. NULL hook: there are none. */
 	void (*space)(const struct Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx);
+	/* Predicted time of the group's contraction by this kernel; of use beside another's alone. NAN: nothing is
+	 * predicted of it. NULL hook: of none. */
+	double (*predict)(const struct Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first op; member NULL: may it share any group? Asked by
 	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */

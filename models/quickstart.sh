@@ -22,5 +22,6 @@ What next:
   build/mantou check models/lenet.net                                         its layers: shapes, parameters, FLOPs
   build/mantou explain models/lenet.net                                       what was fused, and why not
   build/mantou dump models/lenet.net                                          the program as the compiler sees it
+  build/mantou tune models/lenet.net --budget 1m                              kernels measured here; build reads what won
   build/mantou run models/mlp.net -- train --data models/digits               another model; models/README.md lists them all
 END

@@ -272,6 +272,8 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
 	Cost make = {elements * leaf_bytes(&l, one) + bytes, fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {elements * leaf_bytes(&l, one) + 2 * bytes, elements * one.ops, 1};
 	double ratio = seconds(f, &make) / seconds(f, &store);
+
+	l.ratio = ratio;
 	bool chosen = fuse_choose(f, "fuse.carry", &f->g->op.at[d], &l, ratio < 1);
 	bool taken = chosen && pass_may(f->cx, "fuse.carry");
 

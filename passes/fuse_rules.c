@@ -34,7 +34,8 @@ fuse_choose(Fuse *f, const char *rule, const Op *op, const Lead *l, bool predict
 			with[nwith++] = &f->g->op.at[f->users[v].at[u]];
 	const char *more = l ? arena_printf(f->a, "ops=%u of=%u.%u", l->ops, l->nleaf, l->nbyte) : NULL;
 
-	return pass_choose(f->cx, rule, &(ChoiceAt){.g = f->g, .op = op, .with = with, .nwith = nwith, .more = more}, 2, predicted);
+	return pass_choose(f->cx, rule, &(ChoiceAt){.g = f->g, .op = op, .with = with, .nwith = nwith, .more = more,
+		.ratio = l ? l->ratio : 0}, 2, predicted);
 }
 
 bool

@@ -203,7 +203,8 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 		if (!r[v].op || s->region[v] != v)
 			continue;
 		bool wanted = pass_choose(cx, "layout.choice", &(ChoiceAt){.g = g, .op = r[v].op, .with = r[v].all.at,
-			.nwith = (int)r[v].all.n}, 2, r[v].wanted <= r[v].plain);
+			.nwith = (int)r[v].all.n,
+			.ratio = r[v].plain > 0 ? r[v].wanted / r[v].plain : 0}, 2, r[v].wanted <= r[v].plain);
 
 		s->plain[v] = !wanted;
 		tell_choice(g, cx, &r[v], wanted);

@@ -24,6 +24,7 @@ typedef struct Decision {
 	const char *a; Loc loc;            /* layer (path) and place of the op */
 	const char **with; int nwith;      /* layers of the ops that it was asked with, but for those of an update of states */
 	int way, ways, predicted;
+	double ratio;                      /* predicted time of way 1, of that of way 0; 0: nobody says */
 	const TuneRecord *by;              /* NULL: the rule itself */
 	bool misfit;                       /* as the record names no way that there is */
 } Decision;
@@ -73,8 +74,8 @@ typedef bool ModulePassFn(Module *m, PassCtx *cx);
 /* Permission for a rewrite under --pass-limit; counts it. */
 bool pass_may(PassCtx *cx, const char *rule);
 /* What a choice is about: an op, and those that read it or hang together with it; more: words of the key beyond them,
- * NULL. */
-typedef struct ChoiceAt { const Graph *g; const Op *op; const Op *const *with; int nwith; const char *more; bool update; } ChoiceAt;
+ * NULL; ratio: as Decision has it. */
+typedef struct ChoiceAt { const Graph *g; const Op *op; const Op *const *with; int nwith; const char *more; bool update; double ratio; } ChoiceAt;
 /* Which of the ways, 0 .. ways - 1: the tuning file's record of this rule there, else what the rule itself predicts
  * to be best. Each must be legal: asked only where there is a choice. A record with another number is a misfit. The
  * last of cx->choice says whose word it was. */

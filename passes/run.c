@@ -74,7 +74,8 @@ pass_choose(PassCtx *cx, const char *rule, const ChoiceAt *at, int ways, int pre
 	bool narrows = cx->target && pass_enabled(cx, "precision");
 	DType narrow = narrows ? precision_of(cx->module, cx->target, cx->arch).narrow : DT_none;
 	Buf what = {0};
-	Decision c = {.a = at->op->path, .loc = at->op->loc, .way = predicted, .ways = ways, .predicted = predicted};
+	Decision c = {.a = at->op->path, .loc = at->op->loc, .way = predicted, .ways = ways, .predicted = predicted,
+	              .ratio = at->ratio};
 	const char *take;
 
 	if (!at->update)

@@ -156,6 +156,7 @@ typedef struct RtRate {
 } RtRate;
 typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
 
+typedef struct RtBucket { int64_t offset, bytes; int kernel; double ready; } RtBucket; /* of gradients: README.md */
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
@@ -171,6 +172,7 @@ typedef struct RtProgram {
 	RtInput *input; int ninput;
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
+	RtBucket *bucket; int nbucket;
 	RtGraph graph[RT_G_COUNT];
 	RtLoop train, eval, infer;
 } RtProgram;
@@ -354,6 +356,9 @@ typedef struct RtSums {
 	int64_t joined;                             /* the step whose sums have been joined last; -1 */
 	uint8_t *in; int64_t width;                 /* of several processes: room for what arrives, bytes of a part of a chunk */
 	struct RtMsg *msg;
+	RtBucket *bucket; int nbucket, started;     /* of the program; those of this step that are under way */
+	bool overlap;                               /* buckets go while the shard still runs */
+	double busy, exposed;                       /* seconds of the exchanges, and those that the loop waited for them */
 	RtPieces *rank;                             /* by rank */
 	struct RtVote *vote;                        /* by rank */
 } RtSums;

@@ -342,6 +342,67 @@ gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, S
 		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) || switched_off(&line[i], cx))
 			continue;
 		t.facts = facts_of(g, op, cx, &(GemmParams){.algo = t.row, .mr = MOST_ROWS, .engine = base.engine});
-		space_each(&q, &t.facts, trial, &t);
+		space_each(&q, &t.facts, cx->select->steps, trial, &t);
 	}
+}
+
+/* ---------------------------------------------------------------- what it is predicted to take */
+/* Rows of the product that are cut into tiles together: pixels of a row of pixels, of all images; a task's rows of a
+ * matrix; input channels. */
+static int64_t
+rows_cut(const Graph *g, const Op *op, const GemmParams *p)
+{
+	const Type *o = val_type(g, op->out[0]), *x = val_type(g, op->in[0]);
+	Mat m;
+
+	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
+		int64_t block = matmul_block(&m, p);
+
+		return m.m.n < block ? m.m.n : block;
+	}
+	if (op->kind == OP_conv2d_dw)
+		return wgrad_columns(g, op, p) ? o->axis[3].n : x->axis[1].n / gemm_groups(op);
+	return o->axis[3].n * o->axis[0].n;
+}
+
+static int64_t
+columns_cut(const Graph *g, const Op *op)
+{
+	const Type *o = val_type(g, op->out[0]);
+
+	if (op->kind == OP_matmul)
+		return o->axis[o->rank - 1].n;
+	return op->kind == OP_conv2d_dw ? o->axis[0].n / gemm_groups(op) : o->axis[1].n / gemm_groups(op);
+}
+
+/* Cycles of a step along k of a tile of so many rows: as multiply-adds, loads (a vector each of the columns, an element
+ * each of the rows) or the wait of sums for themselves bind. */
+static double
+tile_cycles(const Machine *m, double rows, const GemmParams *p)
+{
+	enum { LATENCY = 4 }; /* of a multiply-add */
+	double fma = rows * p->nv / m->fmas, load = (rows + p->nv) / m->loads, wait = (double)LATENCY / p->chains;
+
+	return fmax(fmax(fma, load), wait);
+}
+
+double
+gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel)
+{
+	const Machine *m = machine_of(g);
+	GemmParams p;
+
+	if (!gemm_parse(kernel, &p) || p.mr < 1 || p.nv < 1 || p.lanes < 1)
+		return NAN;
+	p.engine = engine_wanted(g, op, cx, &p);
+	p.chains = p.chains ? p.chains : gemm_chains(g, op, &p, cx->arch->vector_bytes);
+	int64_t rows = rows_cut(g, op, &p), columns = columns_cut(g, op), wide = (int64_t)p.nv * p.lanes;
+	int64_t whole = rows / p.mr, rest = rows % p.mr;
+	double cycles = (double)whole * tile_cycles(m, p.mr, &p) + (rest ? tile_cycles(m, (double)rest, &p) : 0);
+	double products = op_flops(g, op) / 2;
+
+	if (line_of(p.algo)->variant && p.algo->work)
+		products *= p.algo->work(g, op) / op_flops(g, op);
+	return rows < 1 || columns < 1 ? NAN
+		: products / ((double)rows * (double)columns) * cycles * (double)((columns + wide - 1) / wide) / m->hz;
 }

@@ -72,6 +72,8 @@ const char *gemm_why_not(const Graph *g, const Op *op, const PlanCx *cx, const G
 GemmParams gemm_plan(const Graph *g, const Op *op, const PlanCx *cx);
 /* Target.space of a group whose contraction is op and whose kernel has this text. */
 void gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, SpaceEach *each, void *each_cx);
+/* Target.predict: seconds of one core whose operands all lie in L1. */
+double gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel);
 /* Does nothing but the plain kernel take op? As gemm_plan would say, for less. */
 bool gemm_plain(const Graph *g, const Op *op, const Arch *a);
 #endif

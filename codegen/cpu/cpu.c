@@ -159,6 +159,16 @@ cpu_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, v
 	gemm_space(g, op, &plan, g->group.at[group].kernel, each, each_cx);
 }
 
+static double
+cpu_predict(const Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel)
+{
+	const Op *op = graph_group_contraction(g, group);
+	PlanCx plan = {.arch = arch_of(cx->arch), .half = op ? gemm_half(g, op) : DT_none, .select = cx};
+
+	(void)t;
+	return op ? gemm_predict(g, op, &plan, kernel) : NAN;
+}
+
 static const char *
 cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 {
@@ -394,7 +404,6 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	const char *error;
 	Buf json = {0};
 
-	(void)t;
 	if (!arch)
 		return arena_printf(m->arena, "unknown architecture '%s'", o->arch);
 	error = llvm_open(&c.l, m->name, arch, o->opt, a);
@@ -406,6 +415,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	if (!error) {
 		ks.scratch_bytes = m->scratch_bytes;
 		program_mark_loss(m, &ks, a);
+		program_mark_buckets(m, &ks, target_rates(t, o->arch), a);
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "json")) {
 			buf_put(out, json.at, json.n);
@@ -440,6 +450,7 @@ const Target cpu_target = {
 	.tunable = cpu_tunable,
 	.kernel_version = cpu_kernel_version,
 	.space = cpu_space,
+	.predict = cpu_predict,
 	.variants = algo_variants,
 	.may_fuse = cpu_may_fuse,
 	.prologue = cpu_prologue,

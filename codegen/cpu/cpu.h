@@ -46,6 +46,9 @@ typedef struct Llvm {                               /* one LLVM module in the ma
 } Llvm;
 const char *llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena);
 void llvm_close(Llvm *l);
+/* x * y + z: fused where the processor does it in one instruction, else a product and a sum, each rounded. A vector or a scalar. */
+V llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z);
+V llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x); /* llvm.floor, llvm.ceil, llvm.rint of f32 or f64 */
 /* Runs the light pass list, then writes text or object. NULL or a message in arena. */
 const char *llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena);
 

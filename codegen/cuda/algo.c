@@ -195,5 +195,5 @@ cu_algo_space(const Graph *g, int group, const Op *op, const SelectCx *cx, Space
 		return;
 	for (int i = 0; i < LINES && !t.ended; i++)
 		if (line[i].row->tiles && !switched_off(&line[i], cx) && !why_not(g, op, line[i].row, cx->arch))
-			space_each(&(Params){.family = line[i].row->family}, &t.facts, trial, &t);
+			space_each(&(Params){.family = line[i].row->family}, &t.facts, 0, trial, &t);
 }

@@ -8,7 +8,7 @@
  *   behind FACTOR KERNEL       what runs behind this kernel takes FACTOR times as long
  *   fault KIND[@STEP] KERNEL   crash, hang; stray, far: a store beside its memory, or far from it; wrong, nan, ulp: of
  *                              its first result. From that step on; the checks are step 0, and see faults without @;
- *                              in steps only crash and hang have an effect
+ *                              in steps only crash and hang have an effect. compiler: it dies of this kernel
  *
  * In: the file.   Out: costs. Lines that begin with # are comments; anything else is an error with its line. */
 #include "race.h"
@@ -52,7 +52,8 @@ costs_phase(RaceCosts *c, const char *rest)
 static bool
 costs_fault(RaceCosts *c, const char *rest)
 {
-	static const char *const kinds[RACE_FAULTS] = {"", "crash", "hang", "stray", "far", "wrong", "nan", "ulp"};
+	static const char *const kinds[RACE_FAULTS] = {"", "crash", "hang", "stray", "far", "wrong", "nan", "ulp",
+	                                                 "compiler"};
 	char word[32], kernel[512];
 	Fault *f = &c->fault[c->nfault];
 	size_t n;

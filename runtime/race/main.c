@@ -187,19 +187,42 @@ race_rung(const Race *r)
 	return rung;
 }
 
+/* Of the step, what is saved if all records run what leads them now; a share. */
+static double
+race_promise(const Race *r)
+{
+	double step = 0, saved = 0;
+
+	for (int u = 0; u < r->table.nunit; u++)
+		step += race_reference(r, u);
+	for (int i = 0; i < r->table.nrecord; i++) {
+		const RaceScore *s = &r->run[i].score[r->run[i].leader];
+		RaceInterval t = race_interval(s->fresh.n ? &s->fresh : &s->all);
+
+		for (int g = 0; g < r->table.record[i].ngroup && r->run[i].leader && t.middle < 1; g++)
+			saved += (1 - t.middle) * race_reference(r, r->table.group[r->table.record[i].group[g]].unit);
+	}
+	return step > 0 ? saved / step : 0;
+}
+
 static void
 race_say(const Race *r, int rung)
 {
 	int left = 0, all = 0, open = 0;
+	double step = 0;
 
+	for (int u = 0; u < r->table.nunit; u++)
+		step += race_reference(r, u);
 	for (int i = 0; i < r->table.nrecord; i++) {
 		left += race_over(r, i) ? 0 : race_alive(r, i);
 		all += r->table.record[i].ntext;
 		open += !race_over(r, i);
 	}
 	if (!r->h->opt.quiet)
-		fprintf(stderr, "race %-4d %d kernels, %d of %d variants left, %.0f s of %.0f s\n", rung, open, left,
-		        all, (double)r->spent * 1e-9, (double)r->budget * 1e-9);
+		fprintf(stderr,
+		        "race %-4d %d kernels, %d of %d variants left, %.0f s of %.0f s, predicted %.4g ms (%+.1f %%)\n",
+		        rung, open, left, all, (double)r->spent * 1e-9, (double)r->budget * 1e-9,
+		        1e-6 * step * (1 - race_promise(r)), -100 * race_promise(r));
 }
 
 static void

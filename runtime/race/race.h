@@ -37,7 +37,8 @@ bool race_table_read(RaceTable *t, const RtProgram *p, const RtImage *image, RtE
 
 /* ---------------------------------------------------------------- times that no clock gave (costs.c) */
 typedef enum RaceFault {
-	RACE_NO_FAULT, RACE_CRASH, RACE_HANG, RACE_STRAY, RACE_FAR, RACE_WRONG, RACE_NAN, RACE_ULP, RACE_FAULTS
+	RACE_NO_FAULT, RACE_CRASH, RACE_HANG, RACE_STRAY, RACE_FAR, RACE_WRONG, RACE_NAN, RACE_ULP, RACE_COMPILER,
+	RACE_FAULTS
 } RaceFault;
 typedef struct RaceCosts RaceCosts;
 RaceCosts *race_costs_read(const char *path, RtError *e);

@@ -99,8 +99,9 @@ t "unknown kind" 2 "did you mean 'llvm'" "$mantou" build --emit lvm "$net"
 t "unknown constant" 1 'widht' "$mantou" check -D widht=4 "$net"
 
 # ---- what is not built in says so
-t "tune" 1 'tuning is not built in' "$mantou" tune "$net"
-t "tune with options" 1 'tuning is not built in' "$mantou" tune "$net" --trials 5 --resume
+t "tune of a model that is not there" 1 "cannot read '.*none.net'" "$mantou" tune "$dir/none.net" --dry-run
+t "tune --dry-run" 0 ' variants of [1-9][0-9]* kernels' "$mantou" tune "$net" --trials 5 --dry-run
+t "tune: a time without a unit" 2 "'5' is no value for '--budget': needs a time such as 90s, 10m or 1h" "$mantou" tune "$net" --budget 5
 # ---- target cuda: text without CUDA, PTX and cubins where NVRTC is
 cuda="$mantou build --target cuda"
 t "cuda without an architecture" 2 'no device here to ask.*sm_90a' env MANTOU_LIBCUDA="$dir/none.so" $cuda --emit cuda "$net" -o -
@@ -450,6 +451,8 @@ t "info --machine" 0 '^declared as +EPYC 9654$' "$mantou" info --machine --arch 
 t "its caches" 0 '^L1 +32 KiB .*of a core$' "$mantou" info --machine --arch znver4
 t "its units" 0 '^in a cycle +1 multiply-add and 1 load of full vectors, of a core$' "$mantou" info --machine --arch znver4
 t "its peak" 0 '^nominal clock +2.4 GHz: 76.8 GFLOP/s of f32 a core$' "$mantou" info --machine --arch znver4
+t "columns of the budget" 0 '^weight gradients +tiles of 4 vectors, sums of 256 steps a pass$' "$mantou" info --machine --arch emeraldrapids
+t "which another row has not" 0 '^weight gradients +tiles of 4 vectors, whole rows of pixels a pass$' "$mantou" info --machine --arch znver5
 t "the budget of choices" 0 '^blocks for +32 KiB of L1, 1 MiB of L2, 32 MiB of L3$' "$mantou" info --machine --arch haswell
 t "native by default" 0 '^machine +l1=[0-9]+[KM],l2=[0-9]+[KM] \(' "$mantou" info --machine
 t "info --machine --json" 0 '' "$mantou" info --machine --json --arch znver4,haswell
@@ -473,6 +476,19 @@ t "info --json" 0 '' "$mantou" info --json "$net"
 ok "info's JSON" json 'o["parameters"] == 67 and o["parameter_bytes"] == 268 and o["inputs"][0]["shape"] == [16, 4] and o["kernels_per_step"] > 0 and o["arena_bytes"] > 0 and len(o["source_hash"]) == 16'
 gflops() { "$mantou" info --json --arch $1 "$net" | sed -n 's/.*"threads": [1-9].*"gflops": \([0-9.]*\),.*/\1/p'; }
 # Both run here, at a clock that may differ from one to the other; one begins half as many multiply-adds.
+# Without fused multiply-adds a product and a sum, in microkernels as everywhere: no call for each lane.
+for a in x86-64 x86-64-v2; do
+	"$mantou" build models/lenet.net --arch $a -o "$dir/lenet.$a" >/dev/null 2>&1
+	ok "no call of fmaf: $a" sh -c "'$mantou' build models/lenet.net --arch $a --emit asm -o - | grep -q mulps && ! '$mantou' build models/bert-small.net --arch $a --emit asm -o - | grep -E 'call.*(fmaf?|floorf?|rintf?)@'"
+	ok "its convolutions are microkernels: $a" sh -c "'$mantou' dump models/lenet.net --arch $a --stage selected | grep -q 'conv2d_dw_conv2d1.*brgemm.*lanes=4'"
+	"$dir/lenet.$a" train --data models/digits --steps 20 --no-save --quiet --log "$dir/log.$a" >/dev/null 2>&1
+done
+"$mantou" build models/lenet.net --target ref -o "$dir/lenet.ref" && "$dir/lenet.ref" train --data models/digits --steps 4 --no-eval --no-save --quiet --log "$dir/log.ref" >/dev/null 2>&1
+ok "the interpreter's losses" python3 - "$dir/log.ref" "$dir/log.x86-64" "$dir/log.x86-64-v2" <<'END'
+import json, sys
+a, b, c = ([o["loss"] for o in map(json.loads, open(f)) if "step" in o] for f in sys.argv[1:])
+assert len(a) == 4 and len(b) == 20 and b == c and max(abs(x - y) for x, y in zip(a, b)) < 1e-4, (a, b, c)
+END
 ok "a forecast counts with the architecture's units" awk "BEGIN { exit !($(gflops x86-64) > 0 && $(gflops x86-64) < 0.8 * $(gflops x86-64-v2)) }"
 t "info bf16" 0 'precision +bf16: bf16 tensors' "$mantou" info --precision bf16 "$net"
 t "info bf16 --json" 0 '"arithmetic": "bf16 tensors' "$mantou" info --json --precision bf16 "$net"

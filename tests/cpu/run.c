@@ -9,6 +9,7 @@
  *   dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to the bounds of f32
  *   batch        3 examples of a graph for 4, where the case follows N
  * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers between those of a line "; range " (-2 2), held to f32's bounds by a line "; bounds f32" (else to those of the narrowest type that is computed); `half` in them is bf16, and once more f16.
+ * With --space (--space=N: N of them) such a group has each kernel in turn that Target.space names.
  * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix tiles: bf16; f16 multiply-adds: f16), and
  * the same modules are compiled for the processors that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
@@ -215,6 +216,27 @@ gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32
 /* A kernel that the group is to have, as from a tuning file; NULL: what select chooses. */
 static const char *given_kernel;
 
+/* --space: what Target.space says of the group, in its order. */
+typedef struct Points { Arena *arena; int steps; VEC(const char *) text; } Points;
+static Points *points;
+
+static bool
+space_point(void *cx, const char *kernel, BitsClass bits)
+{
+	Points *s = cx;
+
+	(void)bits;
+	vec_push(s->arena, &s->text, (const char *)arena_strdup(s->arena, kernel));
+	return true;
+}
+
+static bool
+may_all(void *cx, const char *variant)
+{
+	(void)cx, (void)variant;
+	return true;
+}
+
 /* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by chance. */
 static bool
 fuse_all(Module *m, const char *arch, uint64_t *seed)
@@ -244,6 +266,11 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 
 	if (t->select(t, g, 0, &cx))
 		return false;
+	if (points && t->space) {
+		cx.may = may_all;
+		cx.steps = points->steps;
+		t->space(t, g, 0, &cx, space_point, points);
+	}
 	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") && (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
 		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
 	bool gemm = t->tunable && t->tunable(t, g->group.at[0].kernel), *hidden = arena_array(m->arena, bool, g->val.n);
@@ -704,6 +731,8 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 }
 
 /* ---------------------------------------------------------------- modules in text */
+static void run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Variant *variant, const char *kernel);
+
 static void
 run_text(Run *r, const char *text, size_t bytes, const char *arch)
 {
@@ -711,44 +740,69 @@ run_text(Run *r, const char *text, size_t bytes, const char *arch)
 		{"plain", false, false, false, 1, 1}, {"fused", false, true, false, 1, 0x2545f4914f6cdd1d}, {"fused again", false, true, false, 1, 0x1020304050607080},
 		{"fused third", false, true, false, 1, 77}, {"permuted", true, false, false, 1, 99}, {"fused permuted", true, true, false, 1, 0x9e3779b97f4a7c15}, {"part of a batch", false, true, false, 3, 5},
 	};
+
+	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
+		run_text_as(r, text, bytes, arch, &variants[i], NULL);
+}
+
+/* kernel: in place of that of a line "; tiles ". */
+static void
+run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Variant *variant, const char *kernel)
+{
 	Arena *keep = r->arena;
+	Variant v = *variant;
 
-	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-		Variant v = variants[i];
+	r->arena = arena_new();
+	Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
+	const char *tiles = strstr(text, "\n; tiles "), *range = strstr(text, "\n; range "),
+	           *exact = strstr(text, "\n; bounds f32");
 
-		r->arena = arena_new();
-		Module *m = module_parse(r->arena, &r->diags, "groups.ir", text, bytes);
-		const char *tiles = strstr(text, "\n; tiles "), *range = strstr(text, "\n; range "), *exact = strstr(text, "\n; bounds f32");
+	given_kernel = kernel ? kernel : tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
+	v.composites = given_kernel && !strncmp(given_kernel, "rnn", 3);
+	if (!m)
+		die("groups.ir does not parse");
+	Case c = {.line = (char *)m->name, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3, .nin = 16};
 
-		given_kernel = tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
+	if (range && sscanf(range, "\n; range %lf %lf", &c.low[0], &c.high[0]) != 2)
+		die("a range without two numbers");
+	const Graph *g = m->graph.at[0];
+	double **x = room(r, g);
+	DType lowest = DT_f64;
 
-		v.composites = given_kernel && !strncmp(given_kernel, "rnn", 3);
-		if (!m)
-			die("groups.ir does not parse");
-		Case c = {.line = (char *)m->name, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3, .nin = 16};
+	if (v.n > m->batch || (v.n == 1 && m->batch > 1))
+		v.n = m->batch;
+	for (uint32_t k = 1; k < g->val.n; k++) {
+		DType dt = (DType)g->val.at[k].type.dtype;
 
-		if (range && sscanf(range, "\n; range %lf %lf", &c.low[0], &c.high[0]) != 2)
-			die("a range without two numbers");
-		const Graph *g = m->graph.at[0];
-		double **x = room(r, g);
-		DType lowest = DT_f64;
-
-		if (v.n > m->batch || (v.n == 1 && m->batch > 1))
-			v.n = m->batch;
-		for (uint32_t k = 1; k < g->val.n; k++) {
-			DType dt = (DType)g->val.at[k].type.dtype;
-
-			if (dtype_is_float(dt) && g->val.at[k].op != UINT32_MAX && epsilon(dt) > epsilon(lowest))
-				lowest = dt;
-		}
-		if (exact)
-			lowest = DT_f32;
-		fill_inputs(&c, g, x);
-		hold_inputs(g, x);
-		run_module(r, m->name, m, arch, &v, lowest, x);
-		arena_free(r->arena);
+		if (dtype_is_float(dt) && g->val.at[k].op != UINT32_MAX && epsilon(dt) > epsilon(lowest))
+			lowest = dt;
 	}
+	if (exact)
+		lowest = DT_f32;
+	fill_inputs(&c, g, x);
+	hold_inputs(g, x);
+	run_module(r, m->name, m, arch, &v, lowest, x);
+	arena_free(r->arena);
 	r->arena = keep;
+}
+
+/* --space: every kernel that the target says is worth trying for the module's group; of many, `most` spread over them. */
+static int space_most = -1;            /* no --space */
+
+static void
+run_space(Run *r, const char *text, size_t bytes, const char *arch)
+{
+	static const Variant fused = {"space", false, true, false, 1, 0x2545f4914f6cdd1d};
+	Points s = {.arena = arena_new(), .steps = space_most ? 2 : 0};
+
+	points = &s;
+	run_text_as(r, text, bytes, arch, &fused, NULL);
+	points = NULL;
+	uint32_t n = s.text.n, most = space_most > 0 && (uint32_t)space_most < n ? (uint32_t)space_most : n;
+
+	for (uint32_t i = 0; i < most; i++)
+		run_text_as(r, text, bytes, arch, &fused, s.text.at[(uint64_t)(2 * i + 1) * n / (2 * most)]);
+	arena_free(s.arena);
 }
 
 /* The text with another type for `half`. */
@@ -786,7 +840,7 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 			bool has = strstr(one, arena_printf(r->arena, " %s[", dtype_info[half].name)) != NULL;
 
 			if (emulated.real ? has && half == emulated.half && strstr(one, "wide=true") : !k || strlen(one) != bytes - 1)
-				run_text(r, one, strlen(one), arch);
+				(space_most < 0 ? run_text : run_space)(r, one, strlen(one), arch);
 		}
 		p = next;
 	}
@@ -888,6 +942,8 @@ main(int argc, char **argv)
 	for (int a = 1; a < argc; a++)
 		if (!strcmp(argv[a], "--emulated"))
 			emulate = true;
+		else if (!strncmp(argv[a], "--space", 7))
+			space_most = argv[a][7] == '=' ? atoi(argv[a] + 8) : 0;
 		else if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
 			filter = argv[a];
 	if (emulate)

@@ -263,7 +263,7 @@ misfits_say_numbers(void **state)
 		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=panel,pack=1}", NULL},
 		{"cpu", "brgemm{mr=0,nv=2,lanes=16,outer=row,pack=1}", "mr=0 does not fit: mr >= 1, with mr=0"},
 		{"cpu", "brgemm{mr=12,nv=6,lanes=16,outer=row,pack=1}", "nv=6 does not fit: mr * nv <= 64, with mr=12, nv=6"},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=12,outer=row,pack=1}", "lanes=12 is not one of 8 16"},
+		{"cpu", "brgemm{mr=12,nv=2,lanes=12,outer=row,pack=1}", "lanes=12 is not one of 4 8 16"},
 		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,pairs}",
 		 "pairs does not fit: pairs == products, with products=0, pairs=1"},
 		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=0}",
@@ -316,8 +316,32 @@ tried(Arena *a, const char *target, const char *text, uint32_t most)
 	Params p;
 
 	assert_true(space_parse(target, NULL, text, &p));
-	space_each(&p, &conv, try_one, &t);
+	space_each(&p, &conv, 0, try_one, &t);
 	return t;
+}
+
+static bool
+try_step(void *cx, const Params *p)
+{
+	Params own = {0};
+
+	assert_true(space_parse("cpu", NULL, "winograd{mr=6,nv=4,lanes=16}", &own));
+	assert_true((p->at[0] != own.at[0]) + (p->at[1] != own.at[1]) + (p->at[2] != own.at[2]) <= 1);
+	*(int *)cx += 1;
+	return true;
+}
+
+/* One step from a kernel: itself, and those of which one parameter is another. */
+static void
+steps_are_counted(void **state)
+{
+	Params own;
+	int one = 0;
+
+	(void)state;
+	assert_true(space_parse("cpu", NULL, "winograd{mr=6,nv=4,lanes=16}", &own));
+	space_each(&own, &conv, 1, try_step, &one);
+	assert_true(one > 4 && one < 40);
 }
 
 static void
@@ -473,7 +497,7 @@ rows_are_sound(void **state)
 		assert_true(size <= PARAMS_SIZE);
 		/* all expressions are parsed, or bug() says which is not */
 		space_misfit(a, &p, &conv);
-		space_each(&p, &(Facts){0}, try_one, &(Tried){.a = a, .most = 0});
+		space_each(&p, &(Facts){0}, 0, try_one, &(Tried){.a = a, .most = 0});
 		space_order_key(a, &p, NULL);
 		assert_int_equal(space_class(&p, &p, NULL), BITS_same);
 		p.family = f == FAMILY_cuda_rows ? FAMILY_cpu_rows : FAMILY_cuda_rows;
@@ -526,7 +550,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(rows_are_sound), cmocka_unit_test(texts_are_read_and_printed),
 		cmocka_unit_test(other_texts_are_refused),
 		cmocka_unit_test(every_kernel_has_one_text), cmocka_unit_test(damaged_texts_are_refused_or_exact),
-		cmocka_unit_test(misfits_say_numbers), cmocka_unit_test(what_is_tried_fits), cmocka_unit_test(only_some_are_tunable),
+		cmocka_unit_test(misfits_say_numbers), cmocka_unit_test(steps_are_counted), cmocka_unit_test(what_is_tried_fits), cmocka_unit_test(only_some_are_tunable),
 		cmocka_unit_test(order_keys_tell_bits_apart), cmocka_unit_test(readme_has_the_table),
 	};
 

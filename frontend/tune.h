@@ -1,0 +1,153 @@
+/* tune.h: what the files of `mantou tune` share; private to frontend/. README.md beside it says how a search goes.
+ *
+ * cmd_tune.c is the command, tune_space.c what is tried, tune_child.c builds and runs programs, tune_journal.c keeps
+ * what was seen, tune_choices.c tries choices of passes, tune_final.c decides what is written, tune_report.c says it. */
+#ifndef FRONTEND_TUNE_H
+#define FRONTEND_TUNE_H
+#include "cmd.h"
+#include "../runtime/json.h"
+
+#include <sys/types.h>
+
+enum { EXIT_STOPPED = 130, TUNE_ROUNDS = 8 };
+
+/* ---- a compiled program, as the search sees it (tune_space.c) */
+typedef struct Variant {
+	const char *kernel;
+	BitsClass bits;
+	double predicted;                /* of the time that the program's own kernel is predicted to take; NAN */
+	int changed;                     /* parameters that are others than its own */
+	uint64_t which;                  /* a hash of their names */
+	double far;                      /* how far they are from half and double of its own */
+} Variant;
+
+/* Groups of one key, which a tuning file gives one kernel. */
+typedef struct Record {
+	const char *key, *what;          /* whole, and from the operator on */
+	const char *layer, *kernel;      /* of the first group */
+	const char *own;                 /* its kernel without a tuning file; NULL: there is none */
+	int ngroup;
+	double us;                       /* microseconds of a group, mean; 0 if nobody has measured */
+	double share;                    /* of the step, all groups */
+	VEC(Variant) variant;            /* to be raced, in their order */
+} Record;
+
+typedef struct Program {
+	Arena *arena;
+	Job job;
+	Module *module;
+	PassCtx cx;
+	const Graph *graph;              /* whose step is timed */
+	VEC(Record) record;
+} Program;
+
+/* ---- what a race found out, of a kernel and of a record, over all rounds (tune_journal.c) */
+typedef struct Raced { const char *kernel; int n; double time, low, high; const char *out; } Raced;
+typedef struct Won {
+	const char *key, *kernel, *was;  /* kernels' texts; was: of the program that the first race began with */
+	double gain, low, high;          /* shares of `was_us` */
+	double us, was_us, error, share; /* error: half of the interval of us, a share; share: of the step */
+	int64_t n;
+	BitsClass bits;
+	bool raced_last;                 /* won in the last round */
+	bool kept;                       /* the final says so */
+	bool choice, back;               /* a pass's; that which the rule itself would make */
+} Won;
+
+typedef struct Failure { const char *why; int n; } Failure; /* crash, hang, stray, wrong, nan, .. */
+
+typedef struct Tune {
+	Arena *arena;
+	const Options *o;
+	const char *path;                /* of the tuning file; NULL: to stdout */
+	const char *journal, *race;      /* of the search, of the running race */
+	char *folder;                    /* of what is built */
+	TuneText base;                   /* the tuning file as it was */
+	FileHold *hold;
+	BitsClass most;                  /* class of bits that is allowed */
+	int threads; int64_t seed;
+	struct RaceCosts *costs;         /* times of a table; NULL: real ones */
+
+	int64_t budget, begun, spent;    /* nanoseconds; spent: before --resume, and by the table's clock */
+	int64_t phase[4];                /* baseline, compiling, racing, final */
+	double step;                     /* nanoseconds of a step of the baseline */
+	double build;                    /* seconds that building it took */
+
+	const char *race_text;           /* of the race that is under way; NULL: none is */
+	VEC(Won) won;
+	VEC(const char *) tried;         /* "KEY : KERNEL" of all rounds */
+	VEC(const char *) line;          /* of the journal: results and outs of all rounds, JSON */
+	uint32_t round_line;             /* the first of the last round */
+	int rounds, variants;
+	VEC(Failure) failure;
+	int fd;                          /* of the journal; -1 */
+	const char *lock;                /* to be written; NULL: none */
+	bool stopped;
+	bool chosen;                     /* choices have been tried */
+} Tune;
+
+/* What of the final. */
+typedef struct Final {
+	int pairs;
+	double base, tuned;              /* milliseconds a step, medians */
+	double ratio, low, high;         /* of the times base : tuned, with its 95 % interval */
+	double predicted;                /* the ratio that the races promise */
+	bool kept;
+	const char *lock;                /* the record that holds for what was timed */
+} Final;
+
+/* ---- tune_child.c */
+int64_t tune_now(void);                                  /* nanoseconds, of a clock that nobody sets */
+int64_t tune_spent(const Tune *t);                       /* of the budget */
+void tune_catch(void);                                   /* the first Ctrl-C goes to the child, the second ends all */
+bool tune_interrupted(void);
+int64_t tune_deadline(void);                             /* of tune_now: when all is to end after Ctrl-C */
+/* Builds in a child: with --tuning and --race where they are not NULL. False: what it said is printed, or, if *killed
+ * is not NULL, that a signal ended it is in there and nothing is said. */
+bool tune_build(Tune *t, const char *tuning, const char *race, const char *output, int *killed);
+/* argv[0] and what stands behind it, to a NULL. Its stdout is in out; each line of its stderr goes to say, or to the
+ * terminal if that is NULL. forward: the first Ctrl-C is for it, too. The exit status, 128 + the signal's number; -1: it could not be started. */
+typedef void TuneSay(void *cx, const char *line);
+int tune_run(const char *const *argv, bool forward, Buf *out, TuneSay *say, void *say_cx);
+const char *tune_file(const Tune *t, const char *name);  /* in the folder */
+
+/* ---- tune_space.c */
+int tune_program(Tune *t, const char *tuning, Program *p); /* compiled with that tuning file; tells what it warns of once */
+void program_free(Program *p);
+Record *program_record(const Program *p, const char *key); /* NULL */
+/* Fills `variant` of records that are worth it: at most `most` for each, of kernels that differ in `steps` parameters;
+ * only: records of this name or layer alone. */
+void tune_candidates(Tune *t, Program *p, int steps, double race_ns, int most);
+int program_own(Tune *t, Program *p);                    /* fills `own` */
+
+/* ---- tune_journal.c */
+bool journal_open(Tune *t, const char *what);            /* what: the search, as a line of JSON */
+void journal_close(Tune *t, bool ended);
+bool journal_put(Tune *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What the journal of a finished race says, into won, tried, line; race: the text of its race file. False: it has no
+ * results. */
+bool journal_take(Tune *t, const char *race, const char *text, size_t bytes);
+/* A line for the journal: the race that begins, the one that is over. */
+bool journal_begin(Tune *t, const char *race);
+bool journal_done(Tune *t);
+
+/* Choices that won, from won[from] on. */
+bool journal_choices(Tune *t, uint32_t from);
+
+/* ---- tune_choices.c: false: the search is to end */
+bool tune_choices(Tune *t, Program *base);
+
+/* ---- tune_final.c */
+/* Hodges and Lehmann's estimate of the ratios' middle, with Wilcoxon's interval of 95 % (from six on, twelve at most). */
+void tune_estimate(const double *ratio, int n, Final *f);
+/* Writes the file's text with the records that are in, as path. */
+bool final_file(Tune *t, const Program *base, const bool *in, const char *path);
+int final_decide(Tune *t, const Program *base, Final *f); /* which of won are kept */
+int final_write(Tune *t, const Program *base);
+int final_verify(Tune *t);
+
+/* ---- tune_report.c */
+void tune_line(const Tune *t, const char *what, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void report_explain(const Tune *t, Buf *out);
+void report_json(const Tune *t, const Final *f, Buf *out);
+#endif

@@ -1,0 +1,399 @@
+/* tune_space.c: what a search tries: the kernels of a compiled program by the keys of tuning files, and others in
+ * their place, the most promising first.
+ *
+ * In: a model, a tuning file.   Out: its program compiled as far as to kernels; for each key a list of kernels.
+ * Order: by predicted time in steps of 5 %, then by how many parameters are others; of parameters that no prediction
+ * knows (bands, copies) those near half and double come first. No set of parameters takes more than half of a list. */
+#include "tune.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- a program */
+static Record *
+record_of(Program *p, const char *what, const char *kernel, const char *layer)
+{
+	PassCtx *cx = &p->cx;
+
+	for (uint32_t i = 0; i < p->record.n; i++)
+		if (!strcmp(p->record.at[i].what, what))
+			return &p->record.at[i];
+	const char *key = arena_printf(p->arena, "%s %s %s %s", cx->target->name, cx->arch && *cx->arch ? cx->arch : "-",
+		cx->machine ? cx->machine : "*", what);
+
+	vec_push(p->arena, &p->record, ((Record){.key = key, .what = key + strlen(key) - strlen(what),
+		.kernel = arena_strdup(p->arena, kernel), .layer = layer ? layer : ""}));
+	return &p->record.at[p->record.n - 1];
+}
+
+static void
+find_records(Program *p)
+{
+	const Graph *g = p->graph;
+	const TuneKeys *keys = tuning_keys(g, p->arena, select_keeps(&p->cx));
+
+	for (uint32_t k = 0; k < g->group.n; k++) {
+		const char *kernel = g->group.at[k].kernel;
+		Buf key = {0};
+
+		if (!kernel || !p->cx.target->tunable || !p->cx.target->tunable(p->cx.target, kernel))
+			continue;
+		const Op *op = tuning_key(&key, keys, (int)k);
+
+		if (op)
+			record_of(p, key.at, kernel, op->path)->ngroup++;
+		buf_free(&key);
+	}
+}
+
+/* The record of group k of the program's graph; NULL: it has none. */
+static Record *
+record_of_group(const Program *p, const TuneKeys *keys, int k)
+{
+	Buf what = {0};
+	const Op *op = tuning_key(&what, keys, k);
+	Record *r = NULL;
+
+	for (uint32_t i = 0; op && i < p->record.n && !r; i++)
+		r = strcmp(p->record.at[i].what, what.at) ? NULL : &p->record.at[i];
+	buf_free(&what);
+	return r;
+}
+
+static const Graph *
+graph_named(const Module *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		if (!strcmp(m->graph.at[i]->name, name))
+			return m->graph.at[i];
+	return NULL;
+}
+
+int
+tune_program(Tune *t, const char *tuning, Program *p)
+{
+	Options *o = arena_new_of(t->arena, Options);
+	const char *graph = t->o->graph ? t->o->graph : "train";
+
+	*o = *t->o;
+	o->tuning = tuning;
+	*p = (Program){.arena = arena_new()};
+	int status = job_open(&p->job, p->arena, o, "tune", o->operand[0]);
+
+	if (status == EXIT_GOOD && t->rounds)
+		p->job.diags.out = NULL;             /* the first of them has said it */
+	if (status == EXIT_GOOD)
+		status = job_compile(&p->job, 0, NULL, &p->module, &p->cx);
+	if (status != EXIT_GOOD)
+		return status;
+	p->graph = graph_named(p->module, graph);
+	if (!p->graph)
+		return failure("%s has no graph %s to be tuned", p->module->name, graph);
+	find_records(p);
+	return EXIT_GOOD;
+}
+
+void
+program_free(Program *p)
+{
+	if (p->arena)
+		arena_free(p->arena);
+	*p = (Program){0};
+}
+
+Record *
+program_record(const Program *p, const char *key)
+{
+	for (uint32_t i = 0; i < p->record.n; i++)
+		if (!strcmp(p->record.at[i].key, key))
+			return &p->record.at[i];
+	return NULL;
+}
+
+int
+program_own(Tune *t, Program *p)
+{
+	Program own;
+	int rounds = t->rounds++, status = tune_program(t, "/dev/null", &own);
+
+	t->rounds = rounds;
+	for (uint32_t i = 0; status == EXIT_GOOD && i < own.record.n; i++) {
+		Record *r = program_record(p, own.record.at[i].key);
+
+		if (r)
+			r->own = arena_strdup(p->arena, own.record.at[i].kernel);
+	}
+	program_free(&own);
+	return status;
+}
+
+/* ---------------------------------------------------------------- what differs */
+/* The next NAME=VALUE of a kernel's text; false: there is none. */
+static bool
+next_param(const char **s, const char **name, size_t *n, double *value)
+{
+	*s += strcspn(*s, "{,");
+	if (!**s)
+		return false;
+	*name = ++*s;
+	*n = strcspn(*name, ",}=");
+	*value = (*name)[*n] == '=' ? strtod(*name + *n + 1, NULL) : NAN;
+	return true;
+}
+
+static bool
+find_param(const char *kernel, const char *name, size_t n, double *value)
+{
+	const char *at;
+	size_t m;
+
+	while (next_param(&kernel, &at, &m, value))
+		if (m == n && !memcmp(at, name, n))
+			return true;
+	return false;
+}
+
+/* Parameters that v has and own has not, or with another value; of words (outer=row) the name alone is compared. */
+static void
+compare_params(Variant *v, const char *own)
+{
+	const char *s = v->kernel, *name;
+	size_t n;
+	double x, y;
+
+	v->which = hash_bytes(HASH_START, v->kernel, strcspn(v->kernel, "{"));
+	while (next_param(&s, &name, &n, &x)) {
+		bool known = find_param(own, name, n, &y);
+
+		if (known && (x == y || (isnan(x) && isnan(y))))
+			continue;
+		v->changed++;
+		v->which = hash_bytes(v->which, name, n);
+		v->far += known && x > 0 && y > 0 ? fabs(fabs(log2(x / y)) - 1) : 1;
+	}
+}
+
+/* ---------------------------------------------------------------- what is tried */
+typedef struct Search {
+	Tune *t; Program *p; Record *r;
+	SelectCx *cx; int group;
+	double own;                      /* predicted of the program's kernel */
+	VEC(Variant) found;
+} Search;
+
+static bool
+was_tried(const Tune *t, const char *key, const char *kernel)
+{
+	size_t n = strlen(key);
+
+	for (uint32_t i = 0; i < t->tried.n; i++)
+		if (!strncmp(t->tried.at[i], key, n) && !strncmp(t->tried.at[i] + n, " : ", 3)
+		    && !strcmp(t->tried.at[i] + n + 3, kernel))
+			return true;
+	return false;
+}
+
+static bool
+found(void *cx, const char *kernel, BitsClass bits)
+{
+	enum { MOST = 20000 };
+	Search *s = cx;
+	const Target *target = s->p->cx.target;
+
+	if (bits > s->t->most || !strcmp(kernel, s->r->kernel) || was_tried(s->t, s->r->key, kernel))
+		return true;
+	Variant v = {.kernel = arena_strdup(s->p->arena, kernel), .bits = bits, .predicted = 1};
+
+	if (target->predict)
+		v.predicted = target->predict(target, s->p->graph, s->group, s->cx, kernel) / s->own;
+	if (!(v.predicted > 0))
+		v.predicted = 1;
+	compare_params(&v, s->r->kernel);
+	vec_push(s->p->arena, &s->found, v);
+	return s->found.n < MOST;
+}
+
+static int
+compare_variants(const void *x, const void *y)
+{
+	const Variant *a = x, *b = y;
+	double p = floor(20 * a->predicted + 0.5), q = floor(20 * b->predicted + 0.5);
+
+	if (p != q)
+		return p < q ? -1 : 1;
+	if (a->changed != b->changed)
+		return a->changed - b->changed;
+	if (a->far != b->far)
+		return a->far < b->far ? -1 : 1;
+	return strcmp(a->kernel, b->kernel);
+}
+
+static bool
+is_in(const Record *r, const char *kernel)
+{
+	for (uint32_t i = 0; i < r->variant.n; i++)
+		if (!strcmp(r->variant.at[i].kernel, kernel))
+			return true;
+	return false;
+}
+
+static int
+of_set(const Record *r, uint64_t which)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < r->variant.n; i++)
+		n += r->variant.at[i].which == which;
+	return n;
+}
+
+/* The same parameters within an eighth as one that is in already. */
+static bool
+too_like(const Record *r, const char *kernel)
+{
+	for (uint32_t i = 0; i < r->variant.n; i++) {
+		const char *s = kernel, *other = r->variant.at[i].kernel, *name;
+		bool like = strcspn(kernel, "{") == strcspn(other, "{") && !strncmp(kernel, other, strcspn(kernel, "{"));
+		size_t n;
+		double x, y;
+
+		while (like && next_param(&s, &name, &n, &x))
+			like = find_param(other, name, n, &y) && (x == y || (x > 1 && fabs(x - y) <= 0.125 * fmax(x, y)));
+		if (like)
+			return true;
+	}
+	return false;
+}
+
+/* The first `most`, no set of parameters more than half of them; then whatever is left. */
+static void
+take_first(Search *s, int most)
+{
+	if (s->found.n)
+		qsort(s->found.at, s->found.n, sizeof *s->found.at, compare_variants);
+	for (int turn = 0; turn < 2; turn++)
+		for (uint32_t i = 0; i < s->found.n && (int)s->r->variant.n < most; i++) {
+			const Variant *v = &s->found.at[i];
+			bool room = turn || (of_set(s->r, v->which) < (most + 1) / 2 && !too_like(s->r, v->kernel));
+
+			if (room && v->predicted < (turn ? 1.5 : 2) && !is_in(s->r, v->kernel))
+				vec_push(s->p->arena, &s->r->variant, *v);
+		}
+}
+
+/* A kernel whose class a record's facts tell. */
+static void
+add_known(Search *s, const char *kernel, const char *facts)
+{
+	TuneFacts f = tuning_facts(facts ? facts : "");
+	BitsClass bits = !strcmp(f.bits, "same") ? BITS_same : !strcmp(f.bits, "round") ? BITS_rounds : BITS_order;
+
+	if (bits <= s->t->most)
+		vec_push(s->p->arena, &s->r->variant, ((Variant){.kernel = kernel, .bits = bits, .predicted = 1}));
+}
+
+/* The kernel that stands there without a tuning file, and those that the file has of other machines. */
+static void
+take_known(Search *s)
+{
+	const Record *r = s->r;
+
+	const TuneRecord *here = s->p->job.tuning ? tuning_named(s->p->job.tuning, r->key) : NULL;
+
+	if (r->own && strcmp(r->own, r->kernel) && !was_tried(s->t, r->key, r->own))
+		add_known(s, r->own, here ? here->facts : "");
+	for (uint32_t i = 0; s->p->job.tuning && i < tuning_count(s->p->job.tuning); i++) {
+		const TuneRecord *x = tuning_at(s->p->job.tuning, i);
+		size_t n = strlen(s->p->cx.target->name);
+
+		if (x->kind != TUNE_KERNEL || strcmp(x->key + x->what, r->what) || strncmp(x->key, s->p->cx.target->name, n))
+			continue;
+		if (!strcmp(x->value, r->kernel) || is_in(r, x->value) || was_tried(s->t, r->key, x->value))
+			continue;
+		add_known(s, x->value, x->facts);
+	}
+}
+
+/* --disable's word on variants of kernels. */
+static bool
+may_choose(void *cx, const char *variant)
+{
+	const PassCtx *p = cx;
+
+	for (int i = 0; i < p->ndisabled; i++)
+		if (!strcmp(p->disabled[i], variant))
+			return false;
+	return p->opt > 0;
+}
+
+static void
+candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most)
+{
+	const Target *target = p->cx.target;
+	SelectCx cx = {.arch = p->cx.arch, .may = may_choose, .cx = &p->cx, .steps = steps};
+	Search s = {.t = t, .p = p, .r = r, .cx = &cx, .group = group};
+
+	s.own = target->predict ? target->predict(target, p->graph, group, &cx, r->kernel) : NAN;
+	take_known(&s);
+	target->space(target, (Graph *)p->graph, group, &cx, found, &s);
+	take_first(&s, most);
+}
+
+/* ---------------------------------------------------------------- which records */
+static bool
+asked_for(const Tune *t, const Record *r)
+{
+	const TextList *g = &t->o->group;
+	const char *op = arena_strndup(t->arena, r->what, strcspn(r->what, " "));
+
+	for (int i = 0; i < g->n; i++)
+		if (!fnmatch(g->at[i], op, 0) || !fnmatch(g->at[i], r->layer, 0) || layer_under(r->layer, g->at[i]))
+			return true;
+	return !g->n;
+}
+
+static bool
+worth_it(const Tune *t, const Record *r)
+{
+	static const double least = 0.002;       /* of the step */
+
+	if (!asked_for(t, r) || (r->us > 0 && r->share < least))
+		return false;
+	if (t->rounds < 2)
+		return true;
+	for (uint32_t i = 0; i < t->won.n; i++)
+		if (!strcmp(t->won.at[i].key, r->key))
+			return t->won.at[i].raced_last;
+	return false;
+}
+
+/* Samples of a record in that time, a third less for controls; what a race takes beyond them is its last rung's. */
+static int
+affordable(const Tune *t, const Record *r, double race_ns)
+{
+	enum { LAST = 48, EACH = 4 };
+	double samples = t->step > 0 ? race_ns / t->step * r->ngroup * 2 / 3 : 1e9;
+	double n = (samples - LAST) / EACH;
+
+	return n < 2 ? 2 : n > 1000 ? 1000 : (int)n;
+}
+
+void
+tune_candidates(Tune *t, Program *p, int steps, double race_ns, int most)
+{
+	const TuneKeys *keys = tuning_keys(p->graph, p->arena, select_keeps(&p->cx));
+
+	if (!p->cx.target->space)
+		return;
+	for (uint32_t k = 0; k < p->graph->group.n; k++) {
+		const char *kernel = p->graph->group.at[k].kernel;
+		Record *r = kernel ? record_of_group(p, keys, (int)k) : NULL;
+		int n = r ? affordable(t, r, race_ns) : 0;
+
+		if (!r || r->variant.n || !worth_it(t, r))
+			continue;
+		candidates_of(t, p, r, (int)k, steps, n < most ? n : most);
+	}
+}

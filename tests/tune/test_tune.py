@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""`mantou tune`: test_tune.py prints FAIL lines and the counts. $MANTOU is the compiler, $LONG adds kills and seeds.
+
+The model is tiny.net. Costs of kernels are planted, so the kernels that must win are known: the cheapest of
+those that --dry-run lists. Each test is a function test_*; `expect` counts."""
+
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+mantou = os.environ["MANTOU"]
+long = bool(os.environ.get("LONG"))
+net = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiny.net")
+arch = ["--arch", "x86-64-v3"]
+few = ["--trials", "36"]
+passed, failed = 0, 0
+
+
+def expect(name, good, detail=""):
+    global passed, failed
+    passed += bool(good)
+    failed += not good
+    if not good:
+        print("FAIL tune: %s%s" % (name, ": " + str(detail)[:600] if detail != "" else ""))
+
+
+def call(*args, **more):
+    return subprocess.run(args, capture_output=True, text=True, timeout=900, **more)
+
+
+class Place:
+    """A folder with the model, and what may be tried there: of each key its own kernel and the others."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.net = os.path.join(folder, "tiny.net")
+        self.file = os.path.join(folder, "tiny.tune")
+        shutil.copy(net, self.net)
+        self.keys = {}
+        key = None
+        for line in call(mantou, "tune", self.net, *arch, *few, "--dry-run").stdout.splitlines():
+            if line.startswith("cpu "):
+                key = line.split("  (")[0]
+                self.keys[key] = []
+            elif key:
+                self.keys[key].append(line.split()[0])
+
+    def costs(self, planted, name="costs", noise=0.0, more=""):
+        path = os.path.join(self.folder, name)
+        with open(path, "w") as f:
+            f.write("noise %g\n%s" % (noise, more))
+            for kernel, us in planted.items():
+                f.write("cost %g %s\n" % (us, kernel))
+        return path
+
+    def command(self, costs, *args):
+        return [mantou, "tune", self.net, *arch, "--costs", costs, "--budget", "1h", "--threads", "1", *few, *args]
+
+    def tune(self, costs, *args):
+        return call(*self.command(costs, *args))
+
+    def clean(self):
+        for name in os.listdir(self.folder):
+            if name.startswith("tiny.tune"):
+                os.unlink(os.path.join(self.folder, name))
+
+    def text(self):
+        return open(self.file).read() if os.path.exists(self.file) else ""
+
+    def left(self):
+        """what a search has left beside its file and journal"""
+        known = {"tiny.net", "tiny.tune", "tiny.tune.log"}
+        return [x for x in os.listdir(self.folder) if x not in known and x.startswith(("tiny", "."))]
+
+
+def kernels(text):
+    """key to kernel of a tuning file, without versions"""
+    out = {}
+    for line in text.splitlines():
+        if " : " in line and " lock " not in line:
+            key, value = line.split(" : ")
+            out[key] = re.sub(r"\.\d+{", "{", value.split(" ")[0])
+    return out
+
+
+def plant(place, seed, low=40, high=400):
+    """A cost for every kernel that is known, and the cheapest of each key, None if that is its own."""
+    r = random.Random(seed)
+    cost, best = {}, {}
+    for list_ in place.keys.values():
+        for kernel in list_:
+            cost.setdefault(kernel, r.uniform(low, high))
+    for list_ in place.keys.values():
+        cost[list_[0]] = r.uniform(0.7, 1) * high
+    for key, list_ in place.keys.items():
+        at = min(list_, key=lambda k: cost[k])
+        best[key] = None if cost[at] > 0.98 * cost[list_[0]] else at
+    return cost, best
+
+
+# ---------------------------------------------------------------- what is found
+def test_planted(place):
+    for seed in range(6 if long else 2):
+        place.clean()
+        cost, best = plant(place, seed)
+        done = place.tune(place.costs(cost))
+        found = kernels(place.text())
+        want = {key: kernel for key, kernel in best.items() if kernel}
+        expect("planted kernels are found, seed %d" % seed, done.returncode == 0, done.stderr)
+        # later rounds may find a neighbour that costs 100, as whatever is not planted does
+        wrong = {k: (v, found.get(k)) for k, v in want.items() if found.get(k) != v and cost.get(found.get(k), 100) > cost[v]}
+        expect("the cheapest of each, seed %d" % seed, want and not wrong, wrong)
+    # an exhaustive race with noise: within 2 % of the best
+    for seed in range(4 if long else 1):
+        place.clean()
+        cost, best = plant(place, 100 + seed)
+        phases = "steps 30..60 all x3\nsteps 90..110 products x2\n"
+        done = place.tune(place.costs(cost, noise=0.1, more=phases), "--seed", str(seed + 1))
+        found = kernels(place.text())
+        far = {}
+        for key, list_ in place.keys.items():
+            least = min([cost[k] for k in list_])
+            has = cost.get(found.get(key, list_[0]), 100)
+            if has > 1.03 * least:
+                far[key] = (found.get(key), has, least)
+        expect("with noise and phases, seed %d" % seed, done.returncode == 0 and len(far) <= 1, (far, done.stderr[-300:]))
+
+
+def test_again(place):
+    """A second search on the file that was written changes no byte; nothing to win writes none."""
+    place.clean()
+    cost, _ = plant(place, 7)
+    table = place.costs(cost, noise=0.02)
+    first = place.tune(table, "--json")
+    text = place.text()
+    report = json.loads(first.stdout)
+    expect("--json", report["written"] and report["final"]["low"] > 0 and report["records"], first.stdout)
+    expect("records of the report are those of the file", {r["record"]: r["kernel"] for r in report["records"]} == kernels(text))
+    expect("states are equal", report["final"]["states"] == "equal")
+    expect("sorted by bytes, with a lock", sorted(text.splitlines()) == text.splitlines() and " lock tiny train " in text, text)
+    second = place.tune(table, "--seed", "5")
+    expect("a second search changes nothing", second.returncode == 0 and place.text() == text, second.stderr)
+    expect("and says so", "nothing was won: the file stays as it is" in second.stderr, second.stderr)
+    expect("nothing is left over", not place.left(), place.left())
+    built = call(mantou, "build", place.net, *arch, "--locked", "-o", os.path.join(place.folder, "program"))
+    expect("build --locked", built.returncode == 0, built.stderr)
+    verified = place.tune(table, "--verify")
+    expect("--verify", verified.returncode == 0 and "lock      holds" in verified.stderr, verified.stderr)
+    edited = re.sub(r"states=[0-9a-f]{4}", "states=0000", text)
+    open(place.file, "w").write(edited)
+    verified = place.tune(table, "--verify")
+    expect("--verify of other states", verified.returncode == 1 and "the lock's states are" in verified.stderr, verified.stderr)
+    open(place.file, "w").write("".join(x + "\n" for x in text.splitlines() if " lock " not in x))
+    verified = place.tune(table, "--verify")
+    expect("--verify makes a lock", verified.returncode == 0 and place.text() == text, verified.stderr)
+    place.clean()
+    done = place.tune(place.costs({}))
+    expect("nothing to win", done.returncode == 0 and not os.path.exists(place.file), done.stderr)
+    key, list_ = next(iter(place.keys.items()))
+    worse = "%s : %s ; us=1 bits=same\n" % (key, re.sub("{", ".1{", list_[2]))
+    open(place.file, "w").write(worse)
+    done = place.tune(place.costs({list_[2]: 300}))
+    expect("a bad record goes", done.returncode == 0 and kernels(place.text()).get(key) != list_[2], place.text())
+
+
+def test_choices(place):
+    """Choices of passes that a file has the wrong way are turned back; with --level kernels they stay."""
+    shutil.copy(os.path.join(os.path.dirname(net), "choices.net"), place.net)
+    place.clean()
+    table = place.costs({})
+    records = json.loads(call(mantou, "info", place.net, *arch, "--json").stdout)["choices"]
+    wrong = [r.replace("take=1", "take=0") for r in records if " fuse.prologue " in r and "take=1" in r]
+    expect("the model has choices", len(wrong) >= 4, records)
+    bad = "".join(sorted(r + "\n" for r in wrong))
+    open(place.file, "w").write(bad)
+    done = place.tune(table, "--level", "kernels", "--trials", "2")
+    expect("--level kernels", done.returncode == 0 and place.text() == bad and "choices " not in done.stderr, done.stderr)
+    done = place.tune(table, "--level", "graph", "--json")
+    left = [x for x in place.text().splitlines() if " fuse.prologue " in x]
+    expect("--level graph", done.returncode == 0 and len(left) < len(wrong) / 2, place.text())
+    expect("bad choices go, nothing is put in", set(left) <= set(wrong) and json.loads(done.stdout)["written"], place.text())
+
+
+def test_options(place):
+    place.clean()
+    cost, best = plant(place, 11)
+    table = place.costs(cost)
+    done = place.tune(table, "--group", "matmul", "-o", "-")
+    found = kernels(done.stdout)
+    expect("--group OPERATOR, -o -", found and all(" matmul " in k for k in found), done.stdout + done.stderr)
+    expect("-o - writes no file", not os.path.exists(place.file) and not os.path.exists(place.file + ".log"))
+    done = place.tune(table, "--group", "stem", "-o", "-")
+    expect("--group LAYER", done.returncode == 0 and len(kernels(done.stdout)) <= 2, done.stdout + done.stderr)
+    done = place.tune(table, "--trials", "5", "--json", "-o", os.path.join(place.folder, "few.tune"))
+    expect("--trials", json.loads(done.stdout)["variants"] <= 5, done.stdout)
+    done = place.tune(table, "--explain", "--quiet")
+    expect("--explain", done.stdout.count("the program's own") >= len(place.keys) and not done.stderr, done.stdout + done.stderr)
+    for words in (["--budget", "5"], ["--budget", "0s"], ["--verify", "--dry-run"], ["--data", "x", "--synthetic"], ["--target", "cuda"], ["--seed", "-1"]):
+        done = call(mantou, "tune", place.net, *words)
+        expect("wrong usage: %s" % words, done.returncode == 2 and "mantou tune --help" in done.stderr, done.stderr)
+    done = call(mantou, "tune")
+    expect("no model", done.returncode == 2, done.stderr)
+    done = call(mantou, "tune", os.path.join(place.folder, "none.net"))
+    expect("a model that is not there", done.returncode == 1 and "none.net" in done.stderr, done.stderr)
+    done = place.tune(os.path.join(place.folder, "none"))
+    expect("costs that are not there", done.returncode == 1, done.stderr)
+
+
+def test_elsewhere(place):
+    """What was prepared races elsewhere; its results make a file without a lock."""
+    place.clean()
+    cost, best = plant(place, 13)
+    table = place.costs(cost)
+    program, results = os.path.join(place.folder, "prepared"), os.path.join(place.folder, "results")
+    done = place.tune(table, "--prepare", program)
+    expect("--prepare", done.returncode == 0 and os.access(program, os.X_OK) and not os.path.exists(place.file), done.stderr)
+    done = call(program, "race", "--costs", table, "--threads", "1", "-o", results)
+    expect("it races", done.returncode == 0, done.stderr)
+    done = place.tune(table, "--results", results)
+    expect("--results", done.returncode == 0 and kernels(place.text()) and " lock " not in place.text(), done.stderr)
+    done = place.tune(table, "--verify")
+    expect("verified", done.returncode == 0 and " lock " in place.text(), done.stderr)
+    open(results, "w").write("{}\n")
+    done = place.tune(table, "--results", results)
+    expect("results that are none", done.returncode == 1 and "has no results" in done.stderr, done.stderr)
+
+
+# ---------------------------------------------------------------- faults
+def test_faults(place):
+    """A kernel that crashes, hangs, stores elsewhere, computes wrongly or kills the compiler is lost, no other is."""
+    cost, best = plant(place, 17)
+    victims = [k for list_ in place.keys.values() for k in list_[1:]]
+    order = random.Random(3).sample(sorted(set(victims)), 7)
+    kinds = ["crash", "stray", "wrong", "nan", "ulp", "compiler", "hang"]
+    faults = "".join("fault %s %s\n" % x for x in zip(kinds, order))
+    place.clean()
+    done = place.tune(place.costs(cost, more=faults), "--json")
+    found = kernels(place.text())
+    report = json.loads(done.stdout) if done.returncode == 0 else {}
+    expect("faults cost themselves only", done.returncode == 0, done.stderr)
+    expect("none of them wins", not set(found.values()) & set(order), found)
+    for key, list_ in place.keys.items():
+        sound = [k for k in list_ if k not in order]
+        least = min(sound, key=lambda k: cost[k])
+        if cost[least] < 0.98 * cost[list_[0]]:
+            expect("the best of the rest wins", cost.get(found.get(key), 100) <= cost[least], (key, found.get(key), least))
+    failures = report.get("failures", {})
+    expect("they are counted", failures.get("kills the compiler") == 1 and sum(failures.values()) >= 6, failures)
+    expect("nothing is left over", not place.left(), place.left())
+
+
+def test_files(place):
+    cost, _ = plant(place, 19)
+    table = place.costs(cost)
+    place.clean()
+    old = "# mine\n\ncpu nothing * matmul f32[1] : brgemm.1{mr=1,nv=1,lanes=8,outer=row,pack=1} ; us=1\n"
+    open(place.file, "w").write(old)
+    place.tune(table)
+    expect("comments and other records stay", place.text().startswith("# mine\n") and "cpu nothing *" in place.text(), place.text()[:200])
+    # a disk that is full, whatever is written first, or a part of it later
+    for size in (0, 200, 5000, 100000, 500000):
+        place.clean()
+        open(place.file, "w").write(old)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        done = call(*place.command(table), preexec_fn=limit)
+        expect("a full disk at %d bytes" % size, done.returncode == 1 and done.stderr, (done.returncode, done.stderr))
+        expect("leaves the file as it was, %d" % size, place.text() == old and not [x for x in place.left() if ".log" not in x], place.left())
+    place.clean()
+    done = place.tune(table, "-o", "/dev/full")
+    expect("a full device", done.returncode == 1 and "/dev/full" in done.stderr, done.stderr)
+    # two at once
+    first = subprocess.Popen(place.command(table), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    time.sleep(0.3)
+    while not os.path.exists(place.file + ".lock") and first.poll() is None:
+        time.sleep(0.05)
+    done = place.tune(table)
+    expect("of two the second says who holds the file", done.returncode == 1 and "is being written by" in done.stderr, done.stderr)
+    first.wait()
+    expect("and the first goes on", first.returncode == 0 and place.text())
+    # a journal that did not end
+    open(place.file + ".log", "a").write('{"round": 9, "race": ""}\n')
+    done = place.tune(table)
+    expect("an unfinished journal", done.returncode == 1 and "--resume" in done.stderr, done.stderr)
+    done = place.tune(table, "--resume")
+    expect("of another search", done.returncode == 1 and "journal of another search" in done.stderr, done.stderr)
+
+
+def test_kill(place):
+    """Killed at any moment: the file parses, and --resume comes to the same end."""
+    cost, _ = plant(place, 23)
+    table = place.costs(cost, noise=0.05)
+    place.clean()
+    began = time.time()
+    place.tune(table)
+    whole, seconds = place.text(), time.time() - began
+    expect("there is something to win", kernels(whole))
+    r = random.Random(29)
+    for i in range(40 if long else 4):
+        place.clean()
+        args, kills = [], 0
+        while kills < 3:
+            process = subprocess.Popen(place.command(table, *args), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            time.sleep(r.uniform(0.02, 0.9) * seconds)
+            process.kill()
+            process.wait()
+            kills += 1
+            if process.returncode == 0:
+                break
+            expect("the file is whole", place.text() in ("", whole), place.text()[:200])
+            ended = os.path.exists(place.file + ".log") and open(place.file + ".log").read().endswith('{"end": "done"}\n')
+            if ended:
+                break
+            args = ["--resume"]
+        if not place.text():
+            done = place.tune(table, "--resume")
+            expect("it goes on", done.returncode == 0, done.stderr)
+        expect("to the same file, kill %d" % i, kernels(place.text()) == kernels(whole), (kernels(place.text()), kernels(whole)))
+        call("sh", "-c", "pkill -9 -f %s/ 2>/dev/null; true" % place.folder)
+
+
+def test_interrupt(place):
+    cost, _ = plant(place, 31)
+    table = place.costs(cost, noise=0.05)
+    place.clean()
+    process = subprocess.Popen(place.command(table), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if line.startswith("race 1") and "rung 4" in line:
+            process.send_signal(signal.SIGINT)
+    process.wait()
+    expect("what leads is written", kernels(place.text()), lines)
+    expect("Ctrl-C", process.returncode == 130, (process.returncode, lines))
+    done = call(mantou, "info", place.net, *arch)
+    expect("the file can be read", done.returncode == 0 and "warning" not in done.stderr, done.stderr)
+    expect("nothing is left over", not [x for x in place.left() if ".race" not in x], place.left())
+
+
+with tempfile.TemporaryDirectory() as at:
+    only = sys.argv[1:]
+    for name, test in list(globals().items()):
+        if name.startswith("test_") and (not only or name in only):
+            folder = os.path.join(at, name)
+            os.mkdir(folder)
+            since = time.time()
+            test(Place(folder))
+            if only:
+                print("%s: %.1f s" % (name, time.time() - since))
+print("%d passed, %d failed, 0 skipped" % (passed, failed))
+sys.exit(failed != 0)
