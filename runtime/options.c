@@ -36,7 +36,7 @@ static const struct { const char *name; char letter; const char *doc, *usage, *e
 	[RT_C_EVAL] = {"eval", 'e', "loss and metrics of the test files", "--data DIR --weights FILE", "%s eval --data data --weights run.safetensors --json"},
 	[RT_C_INFER] = {"infer", 'i', "outputs of .npy inputs", "--weights FILE --input NAME=FILE.npy ... --output NAME=FILE.npy ...",
 	                "%s infer --weights run.safetensors --input image=x.npy --output logits=y.npy"},
-	[RT_C_GENERATE] = {"generate", 'g', "write with a language model or a translator, as its section generate says", "--weights FILE [--prompt TEXT | --input NAME=FILE.npy ...] [options]",
+	[RT_C_GENERATE] = {"generate", 'g', "write with a language model, as its section generate says", "--weights FILE [--prompt TEXT | --input NAME=FILE.npy ...] [options]",
 	                   "%s generate --weights run.safetensors --prompt \"Once\" --length 100 --temperature 0.8"},
 	[RT_C_BENCH] = {"bench", 'b', "measure the speed: 20 warm-up batches, 100 measured, three times", "[--synthetic] [options]",
 	                "%s bench --steps 100 --profile"},
