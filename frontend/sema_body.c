@@ -372,8 +372,9 @@ run_metric(Sema *s, const Stmt *st)
 	Node *n = st->exprs.first->value;
 	Value v = sema_eval(s, n);
 	Name name;
+	bool set = value_is_set_metric(&v); /* of the whole set: add_results takes it apart */
 
-	if (!is_score(s, "metric", n->loc, &v) || !given_name(s, "metric", st, &name)
+	if ((!set && !is_score(s, "metric", n->loc, &v)) || !given_name(s, "metric", st, &name)
 	    || !is_new(s, "metric", &name, s->metric.at, s->metric.n))
 		return;
 	vec_push(s->arena, &s->metric, ((Var){.name = name.name, .v = v, .loc = st->loc}));
