@@ -35,7 +35,11 @@ typedef struct GraphKernels {
 	VEC(VariantKernels) variant;
 	uint32_t nonce, addressed;
 } GraphKernels;
-typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
+/* States first .. last are complete behind graph train's kernel; ready: at which part of the graph's predicted time. */
+typedef struct Bucket { uint32_t first, last, kernel; double ready; } Bucket;
+typedef struct ProgramKernels { VEC(GraphKernels *) graph; Bucket *bucket; uint32_t nbucket; int64_t scratch_bytes; } ProgramKernels;
+/* buckets.c: of a module with shards. For targets whose loops call rt_start. */
+void program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a);
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
 Val graph_loss(const Graph *g);              /* the first result that is a loss; NOVAL */
@@ -52,6 +56,7 @@ typedef struct LinkOptions {
 	const char *stub;            /* where main is to be written, NAME.c */
 	const char *argv0;           /* to find librt.a beside the program */
 	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */
+	bool images;                 /* the reader meets pictures: librtimages.a, libjpeg and libpng */
 	bool distribute;             /* several processes: librtcomm.a */
 	bool race;                   /* a racing program: librtrace.a, whose main knows the command race */
 } LinkOptions;

@@ -1,7 +1,7 @@
 /* link.c: objects and the runtime's archive into an executable, with the system's cc.
  *
  * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib, linked statically
- * where the system has it so, if its reader may meet gzip). The archive is looked for beside the program: in a build folder
+ * where the system has it so, if its reader may meet gzip; libjpeg and libpng likewise, if it meets pictures). The archive is looked for beside the program: in a build folder
  * runtime/librt.a, installed ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes
  * its part, and librtrace.a, for racing programs alone. Errors tell what was tried:
  * no cc, no archive, a full disk. */
@@ -154,14 +154,17 @@ link_program(Arena *a, const LinkOptions *o)
 {
 	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL, *cuda = beside(a, o->argv0, "librtcuda.a");
 	const char *race = o->race ? beside(a, o->argv0, "librtrace.a") : NULL;
+	const char *images = o->images ? beside(a, o->argv0, "librtimages.a") : NULL;
 	const char *comm = o->distribute ? beside(a, o->argv0, "librtcomm.a") : NULL;
-	int ncc, n = 0;
+	int ncc, n = 0, shared;
 	const char **cc = compiler_words(a, &ncc), **argv = arena_array(a, const char *, o->nobject + ncc + 32), *error;
 
 	if (!rt)
 		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR " (installed) beside mantou";
 	if (o->race && !race)
 		return "the archive librtrace.a (the command race) is not beside librt.a";
+	if (o->images && !images)
+		return "the archive librtimages.a (reads JPEG and PNG) is not beside librt.a";
 	if (o->distribute && !comm)
 		return "the archive librtcomm.a (several processes) is not beside librt.a";
 	if (o->gzip && !gz)
@@ -180,6 +183,10 @@ link_program(Arena *a, const LinkOptions *o)
 		argv[n++] = "-Wl,-u,rt_gzip_read";
 		argv[n++] = gz;
 	}
+	if (images) {
+		argv[n++] = "-Wl,-u,rt_read_images,-u,rt_read_coco";
+		argv[n++] = images;
+	}
 	if (cuda)                                      /* what no image refers to stays out */
 		argv[n++] = cuda;
 	if (comm) {
@@ -189,9 +196,9 @@ link_program(Arena *a, const LinkOptions *o)
 	if (race)
 		argv[n++] = race;
 	argv[n++] = rt;
-	if (gz) {
-		argv[n++] = "-Wl,-Bstatic,-lz,-Bdynamic";
-	}
+	shared = n;
+	if (gz || images)
+		argv[n++] = images ? "-Wl,-Bstatic,-ljpeg,-lpng16,-lz,-Bdynamic" : "-Wl,-Bstatic,-lz,-Bdynamic";
 #ifdef __SANITIZE_ADDRESS__
 	argv[n++] = "-fsanitize=address,undefined"; /* the archive was built with it as this program was */
 #endif
@@ -203,10 +210,9 @@ link_program(Arena *a, const LinkOptions *o)
 	argv[n++] = "-Wl,--gc-sections,--as-needed,-s,-z,relro,-z,noexecstack";
 	argv[n] = NULL;
 	error = run(a, (char *const *)argv);
-	if (error && gz && strstr(error, "-lz")) { /* no static zlib here: the shared one */
-		for (int i = 0; i < n; i++)
-			if (!strncmp(argv[i], "-Wl,-Bstatic", 12))
-				argv[i] = "-lz";
+	/* no static libraries here: the shared ones */
+	if (error && shared < n && (gz || images) && (strstr(error, "-lz") || strstr(error, "-ljpeg") || strstr(error, "-lpng"))) {
+		argv[shared] = images ? "-Wl,-ljpeg,-lpng16,-lz" : "-lz";
 		error = run(a, (char *const *)argv);
 	}
 	return error;

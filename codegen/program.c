@@ -739,6 +739,24 @@ put_loops(Buf *b, const Module *m)
 	buf_printf(b, "}");
 }
 
+static void
+put_buckets(Buf *b, const Module *m, const ProgramKernels *ks)
+{
+	if (!ks || !ks->nbucket)
+		return;
+	buf_printf(b, ",\n\"buckets\": [");
+	for (uint32_t i = 0; i < ks->nbucket; i++) {
+		const Bucket *k = &ks->bucket[i];
+		const State *first = &m->state.at[k->first], *last = &m->state.at[k->last];
+
+		buf_printf(b, "%s{\"offset\": %lld, \"bytes\": %lld, \"kernel\": %u", i ? ", " : "", (long long)first->offset,
+		           (long long)(last->offset + type_bytes(&last->type) - first->offset), (unsigned)k->kernel);
+		put_number(b, "ready", k->ready);
+		buf_printf(b, "}");
+	}
+	buf_printf(b, "]");
+}
+
 /* Does a contraction multiply numbers narrower than f32? */
 static bool
 has_narrow_products(const Module *m)
@@ -822,6 +840,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	put_checks(b, m, a);
 	put_graphs(b, m, a, &in, ks);
 	put_loops(b, m);
+	put_buckets(b, m, ks);
 	buf_printf(b, "}\n");
 	arena_free(a);
 }

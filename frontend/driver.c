@@ -803,6 +803,14 @@ may_meet_gzip(const Module *m)
 	return r && r->s && strcmp(r->s, "none") && strcmp(r->s, "synthetic");
 }
 
+static bool
+meets_pictures(const Module *m)
+{
+	const Setting *r = setting(m, "data.reader");
+
+	return r && r->s && (!strcmp(r->s, "images") || !strcmp(r->s, "coco"));
+}
+
 /* Objects, the stub and what the linker makes of them lie in a folder of their own, beside the output or, for a device
  * or a pipe, where temporary files go: the folder is removed as a whole, also when a signal ends this program. */
 static char *
@@ -870,6 +878,7 @@ link_all(Job *j, const char *path, const Buf *code)
 	if (status == EXIT_GOOD) {
 		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub,
 		                 .output = linked, .argv0 = self_path(j), .race = j->race != NULL, .distribute = j->o->distribute != NULL,
+		                 .images = meets_pictures(j->module),
 		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 

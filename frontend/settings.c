@@ -14,7 +14,7 @@
  *   P number >= 0   Q number > 0   U number in [0, 1)   B true or false   J integer >= 0   I integer >= 1
  *   R rate: P or a schedule   E list of epochs, growing   F file name or list of them   S list of strings
  *   Z size: I or [rows, columns]   M columns of each input   D a character between fields
- *   Lower case: none is allowed too. */
+ *   A two numbers, growing   C the same, of at most 1   Lower case: none is allowed too. */
 typedef struct SpecRow { const char *group, *name, *params; } SpecRow;
 static const SpecRow specs[] = {
 	{"optimizer", "sgd", "rate:R weight_decay:P=0"},
@@ -33,7 +33,9 @@ static const SpecRow specs[] = {
 	{"reader", "idx", "train:F test:F"},
 	{"reader", "npy", "train:F test:F"},
 	{"reader", "csv", "train:F test:F header:B=true columns:m=none delimiter:D=\",\""},
-	{"reader", "images", "train:F test:F size:Z"},
+	{"reader", "images", "train:F test:F size:Z resize:i=none crop:c=none ratio:A=[0.75,1.3333333] flip:B=false"},
+	{"reader", "coco", "train:F test:F images:F size:Z boxes:I flip:B=false"},
+	{"reader", "skipgram", "train:F test:f=none words:I window:I=5 negatives:I=5 sample:P=1e-3 min_count:I=5"},
 	{"reader", "tokens", "train:F test:F length:I"},
 	{"reader", "synthetic", "examples:I=1024"},
 	{"average", "ema", "decay:U=0.999"},
@@ -50,10 +52,12 @@ static const char *const rule_needs[] = {
 	['E'] = "a list of growing epochs, as in [30, 60]",
 	['F'] = "a file name or a list of them", ['S'] = "a list of strings", ['Z'] = "a size or [rows, columns]",
 	['M'] = "columns of each input, by heading or by number from 0, as in {x = [\"age\", \"rooms\"], y = \"price\"}",
+	['A'] = "[least, most], two numbers above 0, as in [0.75, 1.3333333]",
+	['C'] = "[least, most], two numbers above 0 and at most 1, as in [0.08, 1]",
 	['D'] = "\",\", \";\", \"|\", \":\" or \"tab\"",
 };
 
-typedef struct ParamRule { char name[24], rule; char def[12]; bool has_def; } ParamRule;
+typedef struct ParamRule { char name[24], rule; char def[24]; bool has_def; } ParamRule;
 
 /* Where a value stands, for messages: "train.batch", "momentum: rate". */
 typedef struct Place { Sema *s; const char *what; Loc loc; } Place;
@@ -129,6 +133,21 @@ take_ints(Place p, const Value *v, bool growing, int64_t low, const char *needs,
 	return true;
 }
 
+/* [least, most], both below high. */
+static bool
+take_pair(Place p, const Value *v, double high, const char *needs, Setting *out)
+{
+	Setting *item = arena_array(p.s->arena, Setting, 2);
+
+	if (v->kind != V_LIST || v->n != 2)
+		return wrong(p, v, needs);
+	for (int k = 0; k < 2; k++)
+		if (!take_number(p, &v->at[k], k ? item[0].f : 0, !k, high, needs, &item[k]))
+			return false;
+	*out = (Setting){.kind = SET_LIST, .arg = item, .nargs = 2};
+	return true;
+}
+
 /* {x = ["age", 3], y = "price"}: a list of names and numbers for each. */
 static bool
 take_columns(Place p, const Value *v, const char *needs, Setting *out)
@@ -182,6 +201,8 @@ take_rule(Place p, char rule, const Value *v, Setting *out)
 		if (v->kind == V_LIST && v->n == 2)
 			return take_ints(p, v, false, 1, needs, out);
 		return take_int(p, v, 1, INT32_MAX, needs, out);
+	case 'A': return take_pair(p, v, HUGE_VAL, needs, out);
+	case 'C': return take_pair(p, v, nextafter(1, 2), needs, out);
 	case 'M': return take_columns(p, v, needs, out);
 	case 'D':
 		if (v->kind != V_STR || (strcmp(v->s, "tab") && (strlen(v->s) != 1 || !strchr(",;|:", *v->s))))
@@ -222,7 +243,7 @@ params_parse(const char *text, ParamRule *at)
 }
 
 static Setting
-default_setting(const char *text)
+default_setting(Arena *a, const char *text)
 {
 	char *end;
 	double f = strtod(text, &end);
@@ -233,6 +254,13 @@ default_setting(const char *text)
 		return (Setting){.kind = SET_LIST};
 	if (!strcmp(text, "true") || !strcmp(text, "false"))
 		return (Setting){.kind = SET_BOOL, .i = *text == 't', .f = *text == 't'};
+	if (*text == '[' && text[1] != ']') {    /* two numbers */
+		Setting *item = arena_array(a, Setting, 2);
+
+		item[0] = (Setting){.kind = SET_NUM, .f = strtod(text + 1, &end)};
+		item[1] = (Setting){.kind = SET_NUM, .f = strtod(end + 1, &end)};
+		return (Setting){.kind = SET_LIST, .arg = item, .nargs = 2};
+	}
 	if (*text == '"')
 		return (Setting){.kind = SET_STR, .s = ","}; /* the one string that is a default */
 	if (*end)
@@ -326,7 +354,7 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 		if (given[i]) {
 			good &= take_rule(inner, rule[i].rule, given[i], &arg[i]);
 		} else if (rule[i].has_def) {
-			arg[i] = default_setting(rule[i].def);
+			arg[i] = default_setting(p.s->arena, rule[i].def);
 		} else {
 			good = false;
 			sema_error(p.s, v->loc, "%s: argument `%s` is missing", v->s, names[i]);
@@ -417,6 +445,44 @@ take_memory(Place p, const Value *v, Setting *out)
 	return take_int(p, v, 1, INT64_MAX, "none or a number of bytes, as in 2GiB", out);
 }
 
+/* [["head.*", 10], ...]: patterns of parameters, and what a number of the optimizer is multiplied by for them. */
+static bool
+take_factors(Place p, const Value *v, Loc *at, Setting *out)
+{
+	static const char needs[] = "a list of [pattern, factor], as in [[\"head.*\", 10]]";
+	Setting *list;
+
+	*at = v->loc;
+	if (v->kind != V_LIST)
+		return wrong(p, v, needs);
+	list = arena_array(p.s->arena, Setting, v->n);
+	for (int k = 0; k < v->n; k++) {
+		const Value *x = &v->at[k];
+		Setting *pair = arena_array(p.s->arena, Setting, 2);
+
+		if (x->kind != V_LIST || x->n != 2 || x->at[0].kind != V_STR)
+			return wrong(p, x, needs);
+		pair[0] = (Setting){.kind = SET_STR, .s = x->at[0].s};
+		if (!take_number(p, &x->at[1], 0, false, HUGE_VAL, "a number, 0 or more", &pair[1]))
+			return false;
+		list[k] = (Setting){.kind = SET_LIST, .arg = pair, .nargs = 2};
+	}
+	*out = (Setting){.kind = SET_LIST, .arg = list, .nargs = v->n};
+	return true;
+}
+
+static bool
+take_rates(Place p, const Value *v, Setting *out)
+{
+	return take_factors(p, v, &p.s->factors_loc[0], out);
+}
+
+static bool
+take_decays(Place p, const Value *v, Setting *out)
+{
+	return take_factors(p, v, &p.s->factors_loc[1], out);
+}
+
 static bool
 take_average(Place p, const Value *v, Setting *out)
 {
@@ -440,6 +506,8 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"train", "freeze", "[]", take_freeze},
 	{"train", "memory", "none", take_memory},
 	{"train", "average", "none", take_average},
+	{"train", "rates", "[]", take_rates},
+	{"train", "decays", "[]", take_decays},
 	{"data", "reader", "none", take_reader},
 	{"data", "shuffle", "true", take_bool},
 };
@@ -505,7 +573,7 @@ fill_defaults(Sema *s, Setting *set, const Loc *where)
 
 	for (int k = 0; k < NROWS; k++)
 		if (!where[k].line && rows[k].def && k != ROW_OPTIMIZER && k != ROW_PRECISION && k != ROW_SINK)
-			set[k] = default_setting(rows[k].def);
+			set[k] = default_setting(s->arena, rows[k].def);
 	if (!where[ROW_OPTIMIZER].line)
 		take_optimizer((Place){s, "train.optimizer", {0}}, &sgd, &set[ROW_OPTIMIZER]);
 	if (!where[ROW_PRECISION].line)
@@ -649,7 +717,7 @@ check_elements(Sema *s, const char *reader, int k, int64_t want, const char *wha
 
 	for (int i = 0; i < k && in; i++)
 		in = in->next;
-	if (!in || (uint32_t)k >= g->input.n || s->model->inputs.n != 2)
+	if (!in || (uint32_t)k >= g->input.n)
 		return;
 	has = type_elements(val_type(g, g->input.at[k].v)) / s->batch;
 	if (has != want) {
@@ -691,10 +759,25 @@ check_columns(Sema *s, const Setting *columns, bool header)
 	}
 }
 
+/* The first input holds pictures of 1 or 3 channels, and what they are scaled to before they are cut covers them. */
+static void
+check_pictures(Sema *s, const char *reader, const Setting *size, const Setting *resize)
+{
+	int64_t high = size->kind == SET_LIST ? size->arg[0].i : size->i, wide = size->kind == SET_LIST ? size->arg[1].i : size->i;
+	const Graph *g = module_graph(s->module, "train");
+	int64_t has = g->input.n ? type_elements(val_type(g, g->input.at[0].v)) / s->batch : 0;
+
+	if (has != high * wide)
+		check_elements(s, reader, 0, 3 * high * wide, "a picture [3, rows, columns], or with 1 channel");
+	if (resize && resize->kind == SET_INT && (resize->i < high || resize->i < wide))
+		sema_error(s, s->reader_loc, "data.reader: %s: resize is %lld, below the size %lld x %lld that is cut out of it", reader, (long long)resize->i,
+		           (long long)high, (long long)wide);
+}
+
 void
 settings_check_inputs(Sema *s)
 {
-	const Setting *r = setting(s->module, "data.reader"), *a;
+	const Setting *r = setting(s->module, "data.reader");
 	const char *name = r ? r->s : NULL;
 
 	if (!r || r->kind != SET_CALL)
@@ -714,10 +797,25 @@ settings_check_inputs(Sema *s)
 		check_count(s, name, "gives inputs", 2);
 		for (int k = 0; k < 2; k++)
 			check_elements(s, name, k, setting_arg(r, "length")->i, k ? "the window's targets" : "the window's ids");
+	} else if (!strcmp(name, "coco")) {
+		int64_t most = setting_arg(r, "boxes")->i;
+
+		check_count(s, name, "gives inputs", 3);
+		check_pictures(s, name, setting_arg(r, "size"), NULL);
+		check_elements(s, name, 1, 4 * most, "boxes [boxes, 4]");
+		check_elements(s, name, 2, most, "labels of the boxes");
+		if (setting_arg(r, "images")->nargs > 2)
+			sema_error(s, s->reader_loc, "data.reader: coco: images names %d folders, needs one, or one for training and one for the test set",
+			           setting_arg(r, "images")->nargs);
+	} else if (!strcmp(name, "skipgram")) {
+		check_count(s, name, "gives inputs", 4);
+		check_elements(s, name, 0, 1, "the word in the middle");
+		check_elements(s, name, 1, 2 * setting_arg(r, "window")->i, "its neighbours, 2 * window");
+		check_elements(s, name, 2, 1, "how many neighbours there are");
+		check_elements(s, name, 3, setting_arg(r, "negatives")->i, "negatives");
 	} else if (!strcmp(name, "images")) {
-		a = setting_arg(r, "size");
 		check_count(s, name, "gives inputs", 2);
-		check_elements(s, name, 0, a->kind == SET_LIST ? 3 * a->arg[0].i * a->arg[1].i : 3 * a->i * a->i, "an image [3, rows, columns]");
+		check_pictures(s, name, setting_arg(r, "size"), setting_arg(r, "resize"));
 		check_elements(s, name, 1, 1, "a label");
 	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch * s->shards) {
 		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld", (long long)setting_arg(r, "examples")->i, (long long)(s->batch * s->shards));

@@ -275,6 +275,8 @@ Graph *module_add_graph(Module *m, const char *name);
 Graph *module_graph(const Module *m, const char *name);     /* NULL if none */
 State *module_state(Module *m, const char *name);           /* NULL if none */
 State *module_add_state(Module *m, const char *name, Type t, StateKind kind);
+/* Does a pattern name a parameter, or a label that begins its path? * stands for any characters, points too. */
+bool label_matches(const char *pattern, const char *name);
 const Setting *setting(const Module *m, const char *name);  /* NULL if not set */
 /* A setting that a tuning file makes: how many threads short steps begin with. */
 #define TUNED_THREADS "tuning.threads"

@@ -17,8 +17,10 @@
 #include "passes.h"
 
 typedef enum Rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_ADAMW, RULE_RMSPROP, RULE_LAMB, RULE_COUNT } Rule;
-/* Scalars that all parameters of a graph share, made on first use; for [0] f64 and for the parameters' dtypes. */
+/* Scalars that all parameters of a graph share, made on first use. */
 typedef enum Scalar { SC_RATE, SC_STEP_SIZE, SC_ROOT, SC_KEEP, SC_DECAY, SC_MOMENTUM, SC_FIRST, SC_COUNT } Scalar;
+/* One of them, for parameters of these factors. */
+typedef struct Shared { Scalar s; DType dt; double rate_times, decay_times; Val v; } Shared;
 typedef struct Optimizer {
 	Module *m;
 	Build b;
@@ -26,7 +28,8 @@ typedef struct Optimizer {
 	double momentum, decay, beta1, beta2, eps, alpha;
 	DType widest;            /* of the parameters' dtypes */
 	bool nesterov, centered;
-	Val scalar[SC_COUNT][DT_COUNT];
+	double rate_times, decay_times; /* of the parameter at work: train.rates, train.decays */
+	VEC(Shared) scalar;      /* made so far, in this graph */
 	Val corrected[2];        /* f64: 1 - beta^t */
 	Val good;                /* loss scaling: bool, no gradient overflowed; NOVAL: no scaling */
 } Optimizer;
@@ -98,12 +101,28 @@ correction(Optimizer *o, int which)
 	return o->corrected[which] = build(b, OP_sub, number(o, 1), t);
 }
 
+static Val
+times(Optimizer *o, Val x, double c)
+{
+	return build(&o->b, OP_mul, x, build_const(&o->b, val_type(o->b.g, x)->dtype, c));
+}
+
 /* A number that a run may set. AdamW computes with it in f64, others cast it to the parameter's dtype. */
 static Val
 scalar_setting(Optimizer *o, const char *name, double value)
 {
+	DType dt = o->rule == RULE_ADAMW ? DT_f64 : o->widest;
+
 	name = arena_printf(o->m->arena, "optimizer.%s", name);
-	return value == 0 ? number(o, 0) : build_setting(&o->b, o->rule == RULE_ADAMW ? DT_f64 : o->widest, name, value);
+	return value == 0 ? build_const(&o->b, dt, 0) : build_setting(&o->b, dt, name, value);
+}
+
+static Val
+scalar_decay(Optimizer *o)
+{
+	Val decay = scalar_setting(o, "weight_decay", o->decay);
+
+	return o->decay_times == 1 ? decay : times(o, decay, o->decay_times);
 }
 
 static Val
@@ -112,14 +131,16 @@ scalar_f64(Optimizer *o, Scalar s)
 	Build *b = &o->b;
 	Val rate = s == SC_DECAY || s == SC_MOMENTUM ? NOVAL : graph_need_input(b->g, IN_RATE);
 
+	if (rate.id && o->rate_times != 1 && s != SC_ROOT && s != SC_FIRST)
+		rate = build(b, OP_mul, rate, number(o, o->rate_times));
 	switch (s) {
 	case SC_STEP_SIZE: return build(b, OP_div, rate, correction(o, 0));
 	case SC_ROOT: return build(b, OP_sqrt, correction(o, 1));
 	case SC_KEEP:
-		rate = build(b, OP_mul, rate, scalar_setting(o, "weight_decay", o->decay));
+		rate = build(b, OP_mul, rate, scalar_decay(o));
 		return build(b, OP_sub, number(o, 1), rate);
 	case SC_FIRST: return correction(o, 0);
-	case SC_DECAY: return scalar_setting(o, "weight_decay", o->decay);
+	case SC_DECAY: return scalar_decay(o);
 	case SC_MOMENTUM: return scalar_setting(o, "momentum", o->momentum);
 	default: return rate;
 	}
@@ -128,28 +149,28 @@ scalar_f64(Optimizer *o, Scalar s)
 static Val
 scalar(Optimizer *o, Scalar s, DType dt)
 {
-	Val *v = &o->scalar[s][dt];
+	Shared made = {s, dt, s == SC_ROOT || s == SC_FIRST || s == SC_MOMENTUM || s == SC_DECAY ? 1 : o->rate_times,
+	               s == SC_KEEP || s == SC_DECAY ? o->decay_times : 1, NOVAL};
 	Loc loc = o->b.loc;
 	const char *path = o->b.path;
 
-	if (v->id)
-		return *v;
+	for (uint32_t i = 0; i < o->scalar.n; i++) {
+		const Shared *k = &o->scalar.at[i];
+
+		if (k->s == s && k->dt == dt && k->rate_times == made.rate_times && k->decay_times == made.decay_times)
+			return k->v;
+	}
 	o->b.loc = (Loc){0};   /* it belongs to no layer */
 	o->b.path = "";
-	*v = build_cast(&o->b, scalar_f64(o, s), dt);
+	made.v = build_cast(&o->b, scalar_f64(o, s), dt);
+	vec_push(o->m->arena, &o->scalar, made);
 	o->b.loc = loc;
 	o->b.path = path;
-	return *v;
+	return made.v;
 }
 
 /* ---------------------------------------------------------------- one parameter */
 typedef struct Param { const char *name; Type type; bool decay, adapts; Val w, g; } Param; /* adapts: lamb's step has its length */
-
-static Val
-times(Optimizer *o, Val x, double c)
-{
-	return build(&o->b, OP_mul, x, build_const(&o->b, val_type(o->b.g, x)->dtype, c));
-}
 
 static Val
 scaled(Optimizer *o, Val x, Scalar s)
@@ -309,6 +330,18 @@ step_rmsprop(Optimizer *o, const Param *p)
 	return descend(o, p, SC_RATE, step);
 }
 
+/* The factor of the first pattern in a list of [pattern, factor] that fits the parameter; 1 if none does. */
+static double
+factor_of(const Module *m, const char *list, const char *name)
+{
+	const Setting *s = setting(m, list);
+
+	for (int k = 0; s && s->kind == SET_LIST && k < s->nargs; k++)
+		if (s->arg[k].nargs == 2 && s->arg[k].arg[0].s && label_matches(s->arg[k].arg[0].s, name))
+			return s->arg[k].arg[1].f;
+	return 1;
+}
+
 static void
 update_param(Optimizer *o, const Op *op)
 {
@@ -318,7 +351,9 @@ update_param(Optimizer *o, const Op *op)
 
 	if (!s)
 		bug("update of @%s, which is no state", attr_str(op, A_state));
-	p = (Param){.name = s->name, .type = s->type, .decay = s->decay && o->decay != 0, .adapts = s->decay, .g = op->in[0]};
+	o->rate_times = factor_of(o->m, "train.rates", s->name);
+	o->decay_times = factor_of(o->m, "train.decays", s->name);
+	p = (Param){.name = s->name, .type = s->type, .decay = s->decay && o->decay != 0 && o->decay_times != 0, .adapts = s->decay, .g = op->in[0]};
 	o->b.loc = op->loc;
 	o->b.path = op->path;
 	p.w = build_load(&o->b, p.name);
@@ -423,7 +458,7 @@ run_graph(Optimizer *o, Graph *g)
 	bool changed = false;
 
 	o->b = (Build){.g = g};
-	memset(o->scalar, 0, sizeof o->scalar);
+	o->scalar.n = 0;
 	memset(o->corrected, 0, sizeof o->corrected);
 	o->good = loss_scale_good(&o->b);
 	for (uint32_t i = 0; i < n; i++) {

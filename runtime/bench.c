@@ -422,6 +422,15 @@ bench_trace_try(Bench *b)
 
 /* ---- reports */
 
+/* Of the time that exchanges take, the part that the loop does not wait for. */
+static double
+bench_hidden(const RtHost *h)
+{
+	double hidden = h->sums.busy > 0 ? 1 - h->sums.exposed / h->sums.busy : 0;
+
+	return hidden > 0 ? hidden : 0;
+}
+
 static void
 bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64_t profiled)
 {
@@ -436,7 +445,8 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	rt_json_text(stdout, h->program.arch);
 	printf(", \"precision\": ");
 	rt_json_text(stdout, h->program.precision);
-	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"threads_used\": %d, \"steps\": %lld, \"repeats\": %lld", b->infer ? "infer" : "train", (long long)h->program.batch,
+	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"threads_used\": %d, \"steps\": %lld, \"repeats\": %lld", b->infer ? "infer" : "train",
+	       (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)),
 	       rt_threads_count(h->threads), b->used, (long long)h->opt.bench_steps, (long long)h->opt.repeat);
 	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most, n / s.least);
 	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3, s.most * 1e3);
@@ -448,6 +458,9 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		rt_json_text(stdout, h->device_name);
 		printf(", \"device_bytes\": %zu", h->device_bytes);
 	}
+	if (h->program.shards > 1 && !b->infer)
+		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld, \"hidden_share\": %.3g", h->ranks, (long long)h->program.shards,
+		       (long long)(h->ranks > 1 ? h->sums.bytes : 0), bench_hidden(h));
 	if (suspect)
 		printf(", \"suspect\": true");
 	if (t->seconds) {
@@ -473,7 +486,8 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	else
 		snprintf(threads, sizeof threads, "%d thread%s", all, all == 1 ? "" : "s");
 	printf("%s, %s, %s: batch %lld, %s, %lld x %lld steps after %lld\n", h->program.model, b->infer ? "inference" : "training", h->program.precision,
-	       (long long)h->program.batch, threads, (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
+	       (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)), threads, (long long)h->opt.repeat, (long long)h->opt.bench_steps,
+	       (long long)h->opt.warmup);
 	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
 	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
 	printf("%-12s %.1f", "GFLOP/s", gflops);
@@ -481,6 +495,9 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		printf(" (%.1f %% of the measured peak of %.1f)%s\n", 100 * gflops * 1e9 / b->peak, b->peak * 1e-9, suspect ? "  suspect: above the peak" : "");
 	else
 		printf(" (the peak of this program's arithmetic is not measured)\n");
+	if (h->ranks > 1)
+		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks, (double)h->sums.bytes * 1e-6,
+		       100 * bench_hidden(h));
 	if (h->image->device)
 		printf("%-12s %s, %.1f MiB for arena and data\n", "device", h->device_name, (double)h->device_bytes / 0x1p20);
 	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory", (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
@@ -504,6 +521,11 @@ rt_bench(RtHost *h)
 	RtTiming s;
 	bool suspect;
 
+	if (h->ranks > 1 && h->opt.profiling) {
+		rt_fail(&h->error, "--profile is for one process: --alone");
+		h->agreed = true;
+		return rt_die(h);
+	}
 	if (!bench_trace_try(&b) || !bench_prepare(&b) || !bench_measure(&b)
 	    || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
 		return rt_die(h);

@@ -630,6 +630,27 @@ checkpoint_unread(const RtHost *h, const RtSt *st, const char *path)
 		fprintf(stderr, ": left over in %s\n", path);
 }
 
+void
+rt_checkpoint_seed(RtHost *h, const char *path)
+{
+	RtError e = {""};
+	RtFile f;
+	RtSt s;
+	const char *text;
+
+	if (!rt_file_map(&f, path, &e))          /* resuming will say so */
+		return;
+	if (rt_st_parse(&s, f.at, f.n, &e)) {
+		text = rt_json_str(s.meta, "seed", NULL);
+		if (text) {
+			h->opt.seed = strtoll(text, NULL, 10);
+			h->opt.has_seed = true;
+		}
+		rt_st_free(&s);
+	}
+	rt_file_free(&f);
+}
+
 bool
 rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 {

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG_DATA = 1, TAG_LIFE = 2, MOST = 64 << 20 /* bytes of a message */ };
+enum { TAG_DATA = 1, TAG_LIFE = 2, MOST = 64 << 20 /* bytes of a message */, QUEUE = 64 };
 
 typedef struct Hello { int64_t pid; uint64_t cpus; char host[64]; } Hello;
 typedef struct Life { int64_t step, bye; } Life;
@@ -33,8 +33,8 @@ typedef struct Comm {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
-	void (*fn)(RtHost *, void *);
-	void *cx;
+	struct { void (*fn)(RtHost *, void *); void *cx; } queue[QUEUE];
+	int64_t head, tail;          /* begun and started jobs; those between wait, the first may run */
 	bool quit, aborts, leaving;
 	int rank, size;
 	RtError error;
@@ -219,13 +219,13 @@ comm_main(void *arg)
 	while (!comm.quit) {
 		struct timespec t;
 
-		if (comm.fn) {
-			void (*fn)(RtHost *, void *) = comm.fn;
+		if (comm.head < comm.tail) {
+			void (*fn)(RtHost *, void *) = comm.queue[comm.head % QUEUE].fn, *cx = comm.queue[comm.head % QUEUE].cx;
 
 			pthread_mutex_unlock(&comm.lock);
-			fn(comm.h, comm.cx);
+			fn(comm.h, cx);
 			pthread_mutex_lock(&comm.lock);
-			comm.fn = NULL;
+			comm.head++;
 			pthread_cond_signal(&comm.done);
 			continue;
 		}
@@ -234,7 +234,7 @@ comm_main(void *arg)
 		t.tv_sec += t.tv_nsec / 1000000000;
 		t.tv_nsec %= 1000000000;
 		pthread_cond_timedwait(&comm.work, &comm.lock, &t);
-		if (!comm.fn && !comm.quit) {
+		if (comm.head == comm.tail && !comm.quit) {
 			pthread_mutex_unlock(&comm.lock);
 			comm_life();
 			pthread_mutex_lock(&comm.lock);
@@ -245,16 +245,33 @@ comm_main(void *arg)
 }
 
 static void
-comm_run(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx)
+comm_post(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx)
 {
 	(void)h;
 	pthread_mutex_lock(&comm.lock);
-	comm.cx = cx;
-	comm.fn = fn;
+	while (comm.tail - comm.head == QUEUE)
+		pthread_cond_wait(&comm.done, &comm.lock);
+	comm.queue[comm.tail % QUEUE].fn = fn;
+	comm.queue[comm.tail++ % QUEUE].cx = cx;
 	pthread_cond_signal(&comm.work);
-	while (comm.fn)
+	pthread_mutex_unlock(&comm.lock);
+}
+
+static void
+comm_wait(RtHost *h)
+{
+	(void)h;
+	pthread_mutex_lock(&comm.lock);
+	while (comm.head < comm.tail)
 		pthread_cond_wait(&comm.done, &comm.lock);
 	pthread_mutex_unlock(&comm.lock);
+}
+
+static void
+comm_run(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx)
+{
+	comm_post(h, fn, cx);
+	comm_wait(h);
 }
 
 /* ---- bytes of all, bytes of rank 0 */
@@ -511,13 +528,14 @@ comm_say(RtHost *h, int nodes, int threads)
 	int64_t s = h->program.shards, most = (s + comm.size - 1) / comm.size;
 
 	double bytes = 0;
+	int buckets = h->program.nbucket ? h->program.nbucket : 1;
 
 	if (h->opt.quiet)
 		return;
 	for (int k = 0; k < h->program.nstate; k++)
 		bytes += h->program.state[k].kind == RT_GRAD ? (double)h->program.state[k].t.bytes : 0;
-	fprintf(stderr, "%d processes on %d node%s (%s), %lld shard%s, %s%lld each, %d thread%s each; %.3g MB to exchange in 1 bucket\n", comm.size, nodes, nodes == 1 ? "" : "s",
-	        rt_mpi_name(comm.mpi), (long long)s, s == 1 ? "" : "s", s % comm.size ? "at most " : "", (long long)most, threads, threads == 1 ? "" : "s", bytes * 1e-6);
+	fprintf(stderr, "%d processes on %d node%s (%s), %lld shard%s, %s%lld each, %d thread%s each; %.3g MB to exchange in %d bucket%s\n", comm.size, nodes, nodes == 1 ? "" : "s",
+	        rt_mpi_name(comm.mpi), (long long)s, s == 1 ? "" : "s", s % comm.size ? "at most " : "", (long long)most, threads, threads == 1 ? "" : "s", bytes * 1e-6, buckets, buckets == 1 ? "" : "s");
 	if (s % comm.size)
 		fprintf(stderr, "note: %d processes do not divide %lld shards: the busiest has %lld, %lld/%lld of the ideal speed\n", comm.size, (long long)s,
 		        (long long)most, (long long)s, (long long)(most * comm.size));
@@ -595,6 +613,6 @@ comm_close(RtHost *h)
 }
 
 const RtComm rt_comm = {
-	.open = comm_open, .run = comm_run, .move = comm_move, .gather = comm_gather, .share = comm_share, .agree = comm_agree, .abort = comm_abort,
+	.open = comm_open, .run = comm_run, .start = comm_post, .wait = comm_wait, .move = comm_move, .gather = comm_gather, .share = comm_share, .agree = comm_agree, .abort = comm_abort,
 	.close = comm_close,
 };

@@ -15,6 +15,9 @@ typedef struct RtComm {
 	int (*open)(RtHost *h);
 	/* Runs fn on the thread that talks to the library; it alone may call move. */
 	void (*run)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
+	/* The same, without waiting for it; wait: until all that was started is done. */
+	void (*start)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
+	void (*wait)(RtHost *h);
 	void (*move)(RtHost *h, const RtMsg *m, int n);
 	/* Every rank's bytes at all of them: *all is malloc'd, those of rank r at *all + at[r], at[ranks] is the end. */
 	void (*gather)(RtHost *h, const void *mine, size_t n, uint8_t **all, size_t *at);

@@ -256,6 +256,7 @@ rt_data_free(RtData *d)
 
 static const struct { const char *kind; RtReadFn *read; } data_readers[] = {
 	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens}, {"csv", rt_read_csv},
+	{"images", rt_read_images}, {"coco", rt_read_coco}, {"skipgram", rt_read_skipgram},
 };
 
 /* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so of. */
@@ -278,13 +279,15 @@ data_read(RtData *d, const RtOptions *o, RtError *e)
 	for (int i = 0; i < RT_COUNT(data_readers); i++) {
 		if (strcmp(data_readers[i].kind, r->kind) != 0)
 			continue;
+		if (!data_readers[i].read)
+			return rt_fail(e, "the reader %s is not linked into this program", r->kind);
 		if (!(d->train ? r->ntrain : r->ntest))
 			return rt_fail(e, "the reader %s names no %s files", r->kind, d->what);
 		if (!data_readers[i].read(d, folder, d->train ? r->train : r->test, d->train ? r->ntrain : r->ntest, e))
 			return rt_context(e, "%s data", d->what);
 		return d->examples > 0 || rt_fail(e, "%s data: there are no examples in the files", d->what);
 	}
-	return rt_fail(e, "the reader %s (folders of JPEG and PNG files) is not in this version; convert the images to .npy and use the reader npy", r->kind);
+	return rt_fail(e, "there is no reader %s", r->kind);
 }
 
 bool
@@ -300,6 +303,9 @@ rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtEr
 		*d = (RtData){.p = p, .what = train ? "training" : "test", .train = train, .seed = seed};
 		good = strcmp(r->kind, "none") == 0 ? rt_fail(e, "the model has no data block; add one, or use --synthetic") : data_read(d, o, e);
 	}
+	if (good && train && o->words)
+		good = d->words ? d->words(d, o->words, e) || rt_context(e, "--words")
+		       : rt_fail(e, "--words writes the vocabulary of the reader skipgram, and the set has another");
 	if (good)
 		d->readers = data_threads(d, o);
 	else

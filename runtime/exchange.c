@@ -88,7 +88,7 @@ rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64
 	}
 }
 
-typedef struct Adding { const RtSums *s; uint8_t *out; const uint8_t *left, *right; } Adding;
+typedef struct Adding { const RtSums *s; int64_t first; uint8_t *out; const uint8_t *left, *right; } Adding;
 
 static void
 sums_part(void *cx, int64_t t0, int64_t t1, int thread)
@@ -97,18 +97,19 @@ sums_part(void *cx, int64_t t0, int64_t t1, int thread)
 
 	(void)thread;
 	for (int64_t t = t0; t < t1; t++) {
-		const RtSpan *p = &a->s->part[t];
+		const RtSpan *p = &a->s->part[a->first + t];
 
 		rt_sum(p->dtype, a->out + p->at, a->left + p->at, a->right + p->at, p->n);
 	}
 }
 
+/* Over spans [from, to). */
 static void
-sums_add(RtHost *h, uint8_t *out, const uint8_t *left, const uint8_t *right)
+sums_add(RtHost *h, int64_t from, int64_t to, uint8_t *out, const uint8_t *left, const uint8_t *right)
 {
-	Adding a = {.s = &h->sums, .out = out, .left = left, .right = right};
+	Adding a = {.s = &h->sums, .first = from, .out = out, .left = left, .right = right};
 
-	rt_threads_run(h->threads, sums_part, &a, h->sums.npart);
+	rt_threads_run(h->threads, sums_part, &a, to - from);
 }
 
 /* ---- the states, and the rooms */
@@ -168,7 +169,7 @@ sums_join(RtHost *h, RtNode x, uint8_t *at, bool last, bool adds)
 		uint8_t *left = s->room[s->nnode - 1], *out = last ? grad : left;
 
 		if (adds)
-			sums_add(h, out, left, at);
+			sums_add(h, 0, s->npart, out, left, at);
 		at = out;
 		x = parent;
 		s->nnode--;
@@ -318,17 +319,65 @@ join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
 	h->comm->move(h, s->msg, n);
 }
 
-/* On the exchange thread. */
+/* On the exchange thread: the bucket of that number. */
 static void
-join_all(RtHost *h, void *cx)
+join_bucket(RtHost *h, void *cx)
 {
 	RtSums *s = &h->sums;
-	bool whole = s->bytes <= SUM_SMALL;
-	int64_t chunk = whole ? s->bytes : s->width * h->ranks;
+	const RtBucket *b = cx;
+	bool whole = b->bytes <= SUM_SMALL, votes = b == &s->bucket[s->nbucket - 1];
+	int64_t from = b->offset - s->begin, end = from + b->bytes, chunk = whole ? b->bytes : s->width * h->ranks;
+	double begin = rt_now();
 
-	(void)cx;
-	for (int64_t at = 0; at < s->bytes; at += chunk)
-		join_chunk(h, at, at + chunk < s->bytes ? at + chunk : s->bytes, whole, at == 0);
+	for (int64_t at = from; at < end; at += chunk)
+		join_chunk(h, at, at + chunk < end ? at + chunk : end, whole, votes && at == from);
+	s->busy += rt_now() - begin;
+}
+
+/* The first span at or behind a byte of the range. */
+static int64_t
+sums_span(const RtSums *s, int64_t at)
+{
+	int64_t low = 0, high = s->npart;
+
+	while (low < high) {
+		int64_t middle = (low + high) / 2;
+
+		if (s->part[middle].at >= at)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+/* The last of this rank's shards has filled a bucket: it joins the node that is complete with it, and goes its way. */
+static void
+sums_start(RtHost *h, int b)
+{
+	RtSums *s = &h->sums;
+	int64_t from = s->bucket[b].offset - s->begin, p0 = sums_span(s, from), p1 = sums_span(s, from + s->bucket[b].bytes);
+	uint8_t *grad = h->run.arena + s->begin;
+	RtNode x = {s->hi - 1, 1}, parent;
+	int n = s->hi - 1 == s->lo ? 0 : s->nnode;
+	bool right;
+
+	for (; n && rt_tree_parent(s->shards, x, &parent, &right) && right && s->node[n - 1].a == parent.a; n--) {
+		sums_add(h, p0, p1, grad, s->room[n - 1], grad);
+		x = parent;
+	}
+	s->started = b + 1;
+	h->comm->start(h, join_bucket, &s->bucket[b]);
+}
+
+void
+rt_start(RtRun *run, int64_t bucket)
+{
+	RtHost *h = rt_host(run);
+
+	/* the last bucket waits for the shard's end: a fault goes with it */
+	if (h->ranks > 1 && h->mode == RT_M_TRAIN && run->micro + 1 == h->sums.hi && bucket == h->sums.started && bucket + 1 < h->sums.nbucket && h->sums.overlap)
+		sums_start(h, (int)bucket);
 }
 
 /* Joins the pieces of all ranks: the sums stand in the states of kind grad, and all know of faults and wishes to stop. */
@@ -337,11 +386,17 @@ sums_exchange(RtHost *h, RtVote mine)
 {
 	RtSums *s = &h->sums;
 	const RtVote *fault = NULL;
+	double begin;
 
 	mine.step = h->run.step;
 	mine.signal = __atomic_load_n(&h->signal, __ATOMIC_SEQ_CST);
 	s->vote[h->rank] = mine;
-	h->comm->run(h, join_all, NULL);
+	while (s->started < s->nbucket)
+		sums_start(h, s->started);
+	s->started = 0;
+	begin = rt_now();
+	h->comm->wait(h);
+	s->exposed += rt_now() - begin;
 	s->joined = h->run.step;
 	for (int r = 0; r < h->ranks; r++) {
 		const RtVote *v = &s->vote[r];
@@ -375,6 +430,31 @@ rt_sums_fault(RtHost *h)
 	return sums_exchange(h, v);
 }
 
+/* The program's buckets, which cover the range; else one. */
+static bool
+sums_buckets(RtHost *h)
+{
+	RtSums *s = &h->sums;
+	int64_t covered = 0, bytes = 0;
+
+	s->nbucket = h->program.nbucket ? h->program.nbucket : 1;
+	s->bucket = rt_alloc(sizeof *s->bucket * (size_t)s->nbucket);
+	s->bucket[0] = (RtBucket){.offset = s->begin, .bytes = s->bytes};
+	s->overlap = h->program.nbucket > 1;
+	for (int64_t i = 0; i < s->npart; i++)
+		bytes += s->part[i].n;
+	for (int i = 0; i < h->program.nbucket; i++) {
+		const RtBucket *b = &h->program.bucket[i];
+
+		s->bucket[i] = *b;
+		if (b->offset < s->begin || b->bytes < 1 || b->offset + b->bytes > s->begin + s->bytes || (b->offset & 63))
+			return rt_fail(&h->error, "the program's descriptor: bucket %d lies outside the gradients", i);
+		for (int64_t k = sums_span(s, b->offset - s->begin); k < s->npart && s->part[k].at < b->offset - s->begin + b->bytes; k++)
+			covered += s->part[k].n;
+	}
+	return !h->program.nbucket || covered == bytes || rt_fail(&h->error, "the program's descriptor: the buckets do not cover the gradients");
+}
+
 static bool
 sums_ranks(RtHost *h)
 {
@@ -403,8 +483,10 @@ sums_ranks(RtHost *h)
 	s->width = s->width > SUM_PART ? SUM_PART : s->width;
 	if (s->width * h->ranks > s->bytes)
 		s->width = ((s->bytes + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63;
-	if (s->bytes <= SUM_SMALL)
-		s->width = s->bytes;
+	if (s->width < SUM_SMALL)
+		s->width = SUM_SMALL;
+	if (!sums_buckets(h))
+		return false;
 	return (s->in = rt_large((size_t)(s->width * slots))) || rt_fail(&h->error, "out of memory for the sums of other processes");
 }
 
@@ -440,6 +522,9 @@ rt_merge(RtRun *run)
 
 	if (k == s->lo)
 		s->nnode = 0;
-	sums_join(h, (RtNode){k, 1}, run->arena + s->begin, k + 1 == s->hi, true);
-	return h->ranks > 1 && k + 1 == s->hi ? sums_exchange(h, (RtVote){.shard = -1}) : RT_OK;
+	if (h->ranks == 1 || k + 1 < s->hi) {
+		sums_join(h, (RtNode){k, 1}, run->arena + s->begin, k + 1 == s->hi, true);
+		return RT_OK;
+	}
+	return sums_exchange(h, (RtVote){.shard = -1});
 }

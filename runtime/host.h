@@ -144,6 +144,7 @@ typedef struct RtRate {
 } RtRate;
 typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
 
+typedef struct RtBucket { int64_t offset, bytes; int kernel; double ready; } RtBucket; /* of gradients: README.md */
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
@@ -158,6 +159,7 @@ typedef struct RtProgram {
 	RtInput *input; int ninput;
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
+	RtBucket *bucket; int nbucket;
 	RtGraph graph[RT_G_COUNT];
 	RtLoop train, eval, infer;
 } RtProgram;
@@ -180,7 +182,7 @@ typedef struct RtNamed { const char *name, *file; } RtNamed;
 typedef struct RtOptions {
 	RtCommand command;
 	const char *program;                        /* argv[0]'s last part */
-	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
+	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling, top;   /* top: --profile=top */
 	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
@@ -245,12 +247,15 @@ struct RtData {
 	int64_t mapped, touched;                    /* bytes of mapped files, and of their pages in memory at most */
 	RtMakeFn *make;                             /* instead of columns */
 	void *maker; void (*maker_free)(void *maker);
+	bool (*words)(const RtData *d, const char *path, RtError *e); /* writes the vocabulary; NULL: there is none */
 	int readers;                                /* threads that fill a ring of batches; 0: who asks for a batch gathers it */
 	struct RtRing *ring;
 };
 /* A reader opens the files of one set and says where its examples are. */
 typedef bool RtReadFn(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e);
-RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens, rt_read_csv;
+RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens, rt_read_csv, rt_read_skipgram;
+/* In librtimages.a, which is linked where the model's reader needs it. */
+RtReadFn rt_read_images __attribute__((weak)), rt_read_coco __attribute__((weak));
 bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
 bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
 void rt_data_free(RtData *d);
@@ -333,6 +338,9 @@ typedef struct RtSums {
 	int64_t joined;                             /* the step whose sums have been joined last; -1 */
 	uint8_t *in; int64_t width;                 /* of several processes: room for what arrives, bytes of a part of a chunk */
 	struct RtMsg *msg;
+	RtBucket *bucket; int nbucket, started;     /* of the program; those of this step that are under way */
+	bool overlap;                               /* buckets go while the shard still runs */
+	double busy, exposed;                       /* seconds of the exchanges, and those that the loop waited for them */
 	RtPieces *rank;                             /* by rank */
 	struct RtVote *vote;                        /* by rank */
 } RtSums;
@@ -437,6 +445,7 @@ bool rt_checkpoint_save(RtHost *h, int64_t step);
 bool rt_checkpoint_save_best(RtHost *h, int64_t step);   /* to its file, as it is now */
 /* Can FILE be saved, and FILE~? Before anything is read; FILE.lock is this run's from here to rt_checkpoint_end. */
 bool rt_checkpoint_try(RtHost *h);
+void rt_checkpoint_seed(RtHost *h, const char *path);       /* the run's seed is the file's, if it can be read: before data that depend on it */
 void rt_checkpoint_end(RtHost *h);
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
 typedef struct RtResume { int64_t step, seed, total, batch, shards, examples; } RtResume;

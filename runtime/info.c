@@ -56,8 +56,8 @@ info_json(const RtHost *h)
 	printf("], ");
 	info_string("runs", h->image->device ? "" : p->arch); /* which one: a device is not asked */
 	info_string("precision", p->precision);
-	printf("\"batch\": %lld, \"shards\": %lld, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
-	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)(p->batch * p->shards), (long long)p->shards, (long long)p->parameters, (long long)p->parameter_bytes,
+	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
+	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)(p->batch * p->shards), (long long)p->shards, p->nbucket, (long long)p->parameters, (long long)p->parameter_bytes,
 	       (long long)p->arena_bytes, (long long)p->scratch_bytes, (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step, train->nrow + p->graph[RT_G_UPDATE].nrow);
 	for (int k = 0; k < p->ninput; k++)
 		info_tensor_json(&p->input[k].t, k ? ", " : "");
@@ -100,6 +100,14 @@ info_kernels(const RtGraph *g)
 	}
 }
 
+/* What several processes exchange in a step, and at which part of a shard's predicted time. */
+static void
+info_buckets(const RtProgram *p)
+{
+	for (int i = 0; i < p->nbucket; i++)
+		printf("%-12s %.3f MB at %.0f %%\n", i ? "" : "buckets", (double)p->bucket[i].bytes * 1e-6, 100 * p->bucket[i].ready);
+}
+
 static void
 info_text(const RtHost *h)
 {
@@ -113,6 +121,7 @@ info_text(const RtHost *h)
 	printf("%-12s %lld (%.3f MiB)\n", "parameters", (long long)p->parameters, (double)p->parameter_bytes / 0x1p20);
 	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20, (double)p->scratch_bytes / 0x1p20);
 	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);
+	info_buckets(p);
 	printf("%-12s %s\n", "reader", p->reader.kind);
 	for (int i = 0; i < h->nsetting; i++)
 		printf("%-12s %s = %.9g\n", i ? "" : "settings", h->setting[i].name, h->setting[i].value);

@@ -288,6 +288,9 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			return RT_FAULT;
 		if (r->loss && rt_loss(run, g->scalar_offset[g->loss], g->scalar_dtype[g->loss]) != RT_OK)
 			return RT_NOT_FINITE;
+		for (int b = 0; graph == RT_G_TRAIN && b < h->program.nbucket; b++)
+			if (h->program.bucket[b].kernel == k)
+				rt_start(run, b);
 	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;

@@ -495,6 +495,15 @@ program_header(RtProgram *p, const Json *o)
 	program_checks(p, rt_json_get(o, "checks"));
 }
 
+static void
+program_buckets(RtProgram *p, const Json *list)
+{
+	p->bucket = rt_alloc(sizeof *p->bucket * (size_t)(list ? list->n : 0));
+	for (const Json *o = list ? list->child : NULL; o; o = o->next)
+		p->bucket[p->nbucket++] = (RtBucket){.offset = rt_json_int(o, "offset", 0), .bytes = rt_json_int(o, "bytes", 0),
+		                                     .kernel = (int)rt_json_int(o, "kernel", 0), .ready = rt_json_num(o, "ready", 1)};
+}
+
 bool
 rt_program_read(RtProgram *p, const char *text, RtError *e)
 {
@@ -514,6 +523,7 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 	for (int i = 0; i < RT_G_COUNT; i++)
 		if (!program_graph(p, i, rt_json_get(o, "graphs"), e))
 			return rt_context(e, "the program's descriptor");
+	program_buckets(p, rt_json_get(o, "buckets"));
 	loops = rt_json_get(o, "loops");
 	return (program_loop(&p->train, rt_json_get(loops, "train"), "train", e) && program_loop(&p->eval, rt_json_get(loops, "eval"), "eval", e)
 	        && program_loop(&p->infer, rt_json_get(loops, "infer"), "infer", e)) || rt_context(e, "the program's descriptor");

@@ -71,6 +71,7 @@ void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tas
 int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss); /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
 int64_t rt_loss(RtRun *run, int64_t offset, int64_t dtype); /* after the loss's kernel, before anything is updated: RT_OK or RT_NOT_FINITE, of training */
 int64_t rt_poll(RtRun *run);                    /* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
+void rt_start(RtRun *run, int64_t bucket);      /* in graph train of a model with shards: the gradients of a bucket stand */
 int64_t rt_merge(RtRun *run);                   /* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
 int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
 

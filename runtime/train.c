@@ -73,6 +73,8 @@ train_load(RtHost *h)
 
 	if (h->opt.steps == 0)                   /* the initial state needs no data */
 		return true;
+	if (h->opt.resume && !h->opt.has_seed)   /* what the reader draws belongs to the run's seed */
+		rt_checkpoint_seed(h, h->opt.resume);
 	if (!rt_data_load(p, &h->opt, true, &h->train, &h->error))
 		return false;
 	h->have_train = true;

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs from Debian what building and testing need; does nothing where all is there. As root, or through sudo.
-#   sh tests/install.sh              compiler, meson, flex, bison, LLVM 19, cmocka, zlib
+#   sh tests/install.sh              compiler, meson, flex, bison, LLVM 19, cmocka, zlib, libjpeg-turbo, libpng
 #   sh tests/install.sh PACKAGE...   these instead
 set -eu
-[ $# -gt 0 ] || set -- gcc libc6-dev meson ninja-build pkg-config flex bison llvm-19-dev libcmocka-dev zlib1g-dev
+[ $# -gt 0 ] || set -- gcc libc6-dev meson ninja-build pkg-config flex bison llvm-19-dev libcmocka-dev zlib1g-dev libjpeg62-turbo-dev libpng-dev
 missing=
 for package; do
 	dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $package"

@@ -404,7 +404,6 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	const char *error;
 	Buf json = {0};
 
-	(void)t;
 	if (!arch)
 		return arena_printf(m->arena, "unknown architecture '%s'", o->arch);
 	error = llvm_open(&c.l, m->name, arch, o->opt, a);
@@ -416,6 +415,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	if (!error) {
 		ks.scratch_bytes = m->scratch_bytes;
 		program_mark_loss(m, &ks, a);
+		program_mark_buckets(m, &ks, target_rates(t, o->arch), a);
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "json")) {
 			buf_put(out, json.at, json.n);

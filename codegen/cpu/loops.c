@@ -169,6 +169,18 @@ emit_loss(Loops *p, const Graph *g)
 	    (V[]){p->run, kk(p, val_info(g, v)->offset), kk(p, val_type(g, v)->dtype)}, 3));
 }
 
+/* Buckets of gradients that are complete behind kernel k. */
+static void
+emit_starts(Loops *p, const GraphKernels *gk, uint32_t k)
+{
+	const ProgramKernels *ks = p->c->ks;
+	T args[2] = {p->l->ptr, p->l->i64};
+
+	for (uint32_t i = 0; i < ks->nbucket && !strcmp(gk->g->name, "train"); i++)
+		if (ks->bucket[i].kernel == k)
+			call(p, helper(p, "rt_start", p->l->voidt, args, 2), (V[]){p->run, kk(p, i)}, 2);
+}
+
 /* Kernels [from, to) in the function that is open. */
 static void
 emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V arena, V n)
@@ -181,8 +193,10 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 		launch(p, k, arena, n, table(p, k->off, k->noff, "off"));
 		if (k->loss)
 			emit_loss(p, gk->g);
-		if (!k->check)
+		if (!k->check) {
+			emit_starts(p, gk, i);
 			continue;
+		}
 		LLVMBasicBlockRef bad = block(p, "fault"), good = block(p, "good");
 		V fault = call(p, helper(p, "rt_fault", p->l->i64, &ptr, 1), &p->run, 1);
 
@@ -190,6 +204,7 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 		LLVMPositionBuilderAtEnd(p->b, bad);
 		LLVMBuildRet(p->b, kk(p, RT_FAULT));
 		LLVMPositionBuilderAtEnd(p->b, good);
+		emit_starts(p, gk, i);
 	}
 }
 

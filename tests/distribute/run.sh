@@ -108,6 +108,9 @@ for m in attention norm; do build $m.mpi $m --distribute mpi; done
 build attention.mpi16 attention --precision f16 --distribute mpi
 build slow slow --distribute mpi
 build range range --distribute mpi
+build wide wide --distribute mpi
+train wide.a wide
+case $("$dir/wide" info --json) in *'"buckets": '[2-9]*) good ;; *) bad "one bucket: nothing overlaps" ;; esac
 train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
 case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
 for library in openmpi mpich; do
@@ -119,6 +122,10 @@ for library in openmpi mpich; do
 	for p in 2 3 8; do ranks $library $p b attention.mpi --threads 1 && same "$library, $p ranks" attention.a b; done
 	ranks $library 7 b norm.mpi --sink off && same "$library, 7 ranks --sink off" norm.a b
 	ranks $library 4 b norm.mpi --sink 3 --threads 2 && same "$library, 4 ranks --sink 3" norm.a b
+	for p in 2 4 5; do ranks $library $p b wide && same "$library, buckets, $p ranks" wide.a b; done
+	ranks $library 3 b wide --sink off && same "$library, buckets, --sink off" wide.a b
+	tests/distribute/ranks $library 2 "$dir/wide" bench --synthetic --steps 4 --warmup 1 --repeat 1 --json >"$dir/out" 2>/dev/null
+	if grep -q '"processes": 2, "shards": 5, "exchange_bytes": [0-9]*, "hidden_share": [0-9]' "$dir/out"; then good; else bad "$library bench: $(cat "$dir/out")"; fi
 	ranks $library 3 b attention.mpi16 && same "$library, f16" f16.a b
 	ranks $library 2 half attention.mpi --stop 3 && ranks $library 5 b attention.mpi --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed with 5" attention.a b
 	train b attention --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed alone" attention.a b

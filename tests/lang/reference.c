@@ -119,7 +119,7 @@ compile_block(Check *c, const char *where, const char *kind, const char *text)
 static const char *
 word_fence(const Word *w)
 {
-	static const char *const framed[] = {"tokens", "csv"}; /* readers with inputs of their own */
+	static const char *const framed[] = {"tokens", "csv", "coco", "skipgram"}; /* readers with inputs of their own */
 
 	if (!strcmp(w->kind, "train") || !strcmp(w->kind, "optimizer") || !strcmp(w->kind, "rate") ||
 	    !strcmp(w->kind, "precision") || !strcmp(w->kind, "average"))
