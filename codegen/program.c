@@ -165,6 +165,27 @@ put_reader(Buf *b, const Module *m)
 	buf_printf(b, "}");
 }
 
+/* The section generate: the input that is written, the output that scores what comes next. Carried: some op carries a
+ * state along T, so that a sequence may outgrow T. */
+static void
+put_generate(Buf *b, const Module *m)
+{
+	const Setting *token = setting(m, "generate.token"), *end = setting(m, "generate.end");
+	const Graph *g = module_graph(m, "infer");
+	bool carried = false;
+
+	if (!token || !g)
+		return;
+	for (uint32_t i = 0; i < g->op.n; i++)
+		carried |= op_has((OpKind)g->op.at[i].kind, T_COMPOSITE) && g->op.at[i].kind != OP_attention;
+	buf_printf(b, ", \"generate\": {\"token\": ");
+	buf_json(b, token->s);
+	buf_printf(b, ", \"logits\": ");
+	buf_json(b, setting(m, "generate.logits")->s);
+	buf_printf(b, ", \"start\": %lld, \"end\": %lld, \"carried\": %s}", (long long)setting(m, "generate.start")->i, end && end->kind == SET_INT ? (long long)end->i : -1ll,
+	           carried ? "true" : "false");
+}
+
 static void
 put_settings(Buf *b, const Module *m)
 {
@@ -187,6 +208,7 @@ put_settings(Buf *b, const Module *m)
 		buf_printf(b, ", \"threads_start\": %lld", (long long)threads->i);
 	put_rate(b, m);
 	put_reader(b, m);
+	put_generate(b, m);
 }
 
 /* ---------------------------------------------------------------- inputs, states, checks */
@@ -375,7 +397,7 @@ is_constant(const Graph *g, Val v, Arena *a)
 static void
 put_results(Buf *b, const Graph *g, Arena *a)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch", "set", "kept"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {
@@ -393,6 +415,29 @@ put_results(Buf *b, const Graph *g, Arena *a)
 		           r->kind == RES_OUTPUT && is_constant(g, r->v, a) ? ", \"constant\": true" : "");
 	}
 	buf_printf(b, "]");
+}
+
+/* How metrics of the whole set are made of what is kept: settings metric.NAME = FUNCTION(iou = [..]). */
+static void
+put_sets(Buf *b, const Graph *g)
+{
+	const char *before = ", \"sets\": [";
+
+	for (uint32_t i = 0; i < g->result.n; i++) {
+		const Result *r = &g->result.at[i];
+		const Setting *s = r->kind == RES_SET ? setting(g->module, arena_printf(g->arena, "metric.%s", r->name)) : NULL, *iou = s ? setting_arg(s, "iou") : NULL;
+
+		if (!s)
+			continue;
+		buf_printf(b, "%s{\"name\": ", before);
+		buf_json(b, r->name);
+		buf_printf(b, ", \"function\": \"%s\", \"iou\": [", s->s);
+		for (int k = 0; iou && k < iou->nargs; k++)
+			buf_printf(b, "%s%.17g", k ? ", " : "", iou->arg[k].f);
+		buf_printf(b, "]}");
+		before = ", ";
+	}
+	buf_printf(b, before[2] == '"' ? "" : "]");
 }
 
 /* The layers of a kernel's ops, each once; the place is that of its most costly op. */
@@ -674,6 +719,7 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 			put_text(b, "multiple_at", where(m, a, g->multiple_loc));
 		}
 		put_results(b, g, a);
+		put_sets(b, g);
 		buf_printf(b, ",\n  \"kernels\": [");
 		put_kernels(b, m, a, g, gk ? gk->k.at : NULL, gk ? gk->k.n : 0);
 		buf_printf(b, "]");

@@ -62,7 +62,7 @@ typedef enum ItemKind { I_USE, I_CONST, I_BLOCK, I_MODEL, I_SETTINGS } ItemKind;
 typedef struct Item {
 	ItemKind kind;
 	Loc loc;                 /* of the name */
-	const char *name;        /* file of a USE; "data" or "train" */
+	const char *name;        /* file of a USE; "data", "train" or "generate" */
 	Node *value;             /* CONST */
 	Params params; Inputs inputs; Body body;
 	Args settings;

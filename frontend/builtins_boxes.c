@@ -205,3 +205,63 @@ builtin_resize(Call *c, Value *result)
 			x = (between ? bilinear : nearest)(c, x, 2 + i, extent[i], size[i]);
 	return call_give(c, x, result);
 }
+
+/* ---------------------------------------------------------------- a metric of the whole set */
+/* An argument of the shape of boxes without the 4, of integers or floats. */
+static bool
+set_arg(Call *c, const char *name, bool integer, Val boxes, Val *out)
+{
+	return (integer ? arg_int_tensor(c, name, out) : arg_float_tensor(c, name, out)) && for_each_box(c, name, *out, boxes);
+}
+
+/* The first axis is N. */
+static bool
+by_example(Call *c, const char *name, Val v)
+{
+	Axis a = val_type_of(c, v).axis[0];
+
+	if (a.mul == 1 && a.div == 1)
+		return true;
+	call_fail(c, call_loc(c, name), "%s is %s, its first axis does not follow N", name, val_text(c, v));
+	call_note_val(c, name, v);
+	return false;
+}
+
+bool
+builtin_average_precision(Call *c, Value *result)
+{
+	static const char *const names[] = {"boxes", "scores", "classes", "truth", "labels", "iou"};
+	const Value *iou = call_arg(c, "iou");
+	Value *at = arena_array(sema_arena(c->sema), Value, 6);
+	Val v[5];
+
+	if (c->training)
+		return call_fail(c, c->loc, "it is a metric of the whole test set and not there in training: write it below `if not training`");
+	if (!arg_boxes(c, "boxes", 3, "[N, D, 4]", &v[0]) || !set_arg(c, "scores", false, v[0], &v[1]) || !set_arg(c, "classes", true, v[0], &v[2])
+	    || !arg_boxes(c, "truth", 3, "[N, M, 4]", &v[3]) || !set_arg(c, "labels", true, v[3], &v[4]))
+		return false;
+	for (int k = 0; k < 5; k++) {
+		if (!by_example(c, names[k], v[k]))
+			return false;
+		at[k] = value_tensor(v[k], c->loc);
+	}
+	if (iou->kind != V_LIST) {
+		double x;
+
+		if (!arg_num(c, "iou", 0, 1, &x))
+			return false;
+		Value *one = arena_array(sema_arena(c->sema), Value, 1);
+
+		*one = (Value){.kind = V_FLOAT, .f = x};
+		at[5] = (Value){.kind = V_LIST, .at = one, .n = 1};
+	} else {
+		for (int k = 0; k < iou->n; k++)
+			if ((iou->at[k].kind != V_INT && iou->at[k].kind != V_FLOAT) || !(iou->at[k].f >= 0 && iou->at[k].f <= 1))
+				return call_fail(c, call_loc(c, "iou"), "iou[%d] is %s, needs a number in 0..1", k, value_text(c, &iou->at[k]));
+		if (!iou->n)
+			return call_fail(c, call_loc(c, "iou"), "iou is an empty list, needs a number or several");
+		at[5] = *iou;
+	}
+	*result = (Value){.kind = V_SPEC, .s = c->op->name, .at = at, .n = 6, .names = (const char **)(uintptr_t)names, .loc = c->loc, .i = 6};
+	return true;
+}

@@ -197,7 +197,7 @@ json_op(Buf *b, const Graph *g, const Op *op)
 static void
 json_graph(Buf *b, const Graph *g)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch", "set", "kept"};
 	const char *comma = "";
 
 	buf_printf(b, "\n  {\"name\": ");

@@ -74,7 +74,7 @@ item:
 	| BLOCK NAME '(' params ')' body { Item *i = item_add(p, I_BLOCK, @2, $2); i->params = $4; i->body = $6; }
 	| MODEL NAME '(' inputs ')' body { Item *i = item_add(p, I_MODEL, @2, $2); i->inputs = $4; i->body = $6; }
 	| NAME '{' settings '}' {
-		if (strcmp($1, "data") && strcmp($1, "train"))
+		if (strcmp($1, "data") && strcmp($1, "train") && strcmp($1, "generate"))
 			unknown_item(p, @1, $1);
 		else
 			item_add(p, I_SETTINGS, @1, $1)->settings = $3; }
@@ -248,7 +248,7 @@ unknown_item(Parser *p, Loc at, const char *name)
 	static const char *const items[] = {"use", "const", "block", "model", "data", "train"};
 	const char *near = suggest(name, items, 6);
 
-	diag_error(p->diags, at, "`%s` begins no item: use, const, block, model, data or train do%s%s%s", name,
+	diag_error(p->diags, at, "`%s` begins no item: use, const, block, model, data, train or generate do%s%s%s", name,
 	           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 	p->failed = p->lost = true;
 }

@@ -395,6 +395,24 @@ declare_inputs(Sema *s)
 
 /* ---------------------------------------------------------------- elaboration */
 
+/* A metric of the whole set: its values are kept, the runtime computes it at the end (setting metric.NAME). */
+static void
+add_set_metric(Sema *s, const Var *metric)
+{
+	const Value *v = &metric->v;
+	Setting *list = arena_array(s->arena, Setting, 1);
+	const Value *iou = &v->at[v->n - 1];
+
+	*list = (Setting){.kind = SET_LIST, .name = v->names[v->n - 1], .arg = arena_array(s->arena, Setting, iou->n), .nargs = iou->n};
+	for (int k = 0; k < iou->n; k++)
+		list->arg[k] = (Setting){.kind = SET_NUM, .f = iou->at[k].f};
+	vec_push(s->module->arena, &s->module->setting, ((Setting){.kind = SET_CALL, .name = arena_printf(s->arena, "metric.%s", metric->name), .s = v->s, .arg = list, .nargs = 1}));
+	s->build.loc = metric->loc;
+	graph_add_result(s->graph, build_const(&s->build, DT_f32, 0), metric->name, RES_SET);
+	for (int k = 0; k < v->n - 1; k++)
+		graph_add_result(s->graph, v->at[k].tensor, arena_printf(s->arena, "%s.%d", metric->name, k), RES_KEPT);
+}
+
 static void
 add_results(Sema *s)
 {
@@ -408,7 +426,10 @@ add_results(Sema *s)
 	if (loss.id)
 		graph_add_result(s->graph, loss, "loss", RES_LOSS);
 	for (uint32_t k = 0; k < s->metric.n; k++)
-		graph_add_result(s->graph, s->metric.at[k].v.tensor, s->metric.at[k].name, RES_METRIC);
+		if (value_is_set_metric(&s->metric.at[k].v))
+			add_set_metric(s, &s->metric.at[k]);
+		else
+			graph_add_result(s->graph, s->metric.at[k].v.tensor, s->metric.at[k].name, RES_METRIC);
 	for (uint32_t k = 0; k < s->output.n && !s->training; k++)
 		graph_add_result(s->graph, s->output.at[k].v.tensor, s->output.at[k].name, RES_OUTPUT);
 }
@@ -541,6 +562,7 @@ compile_program(Sema *s, int64_t batch, int64_t shards, const char *precision)
 	s->phase = PHASE_SETTINGS;
 	settings_check_inputs(s);
 	check_layers(s);
+	sema_generate(s);
 	if (s->errors)
 		return NULL;
 	sema_loops(s);

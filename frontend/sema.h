@@ -64,6 +64,7 @@ bool sema_param(Call *c, const char *suffix, const Type *t, StateKind kind, Init
 /* Running statistics: sema_stat_store writes the new value in the training graph. */
 void sema_stat_store(Call *c, const char *suffix, Val v);
 const char *value_kind_name(const Value *v);          /* "a tensor f32[64,10]", "the integer 3", "a list of 2" ... */
+bool value_is_set_metric(const Value *v);             /* what an operator of whole sets gives, for a metric statement */
 Value value_tensor(Val v, Loc loc);
 Value value_int(int64_t i, Loc loc);
 Value value_tuple(struct Sema *s, const Value *v, int n, Loc loc);

@@ -345,7 +345,9 @@ run_metric(Sema *s, const Stmt *st)
 	Node *n = st->exprs.first->value;
 	Value v = sema_eval(s, n);
 
-	if (!is_score(s, "metric", n->loc, &v) || !is_new(s, "metric", st->names.first, s->metric.at, s->metric.n))
+	bool set = value_is_set_metric(&v); /* of the whole set: add_results takes it apart */
+
+	if ((!set && !is_score(s, "metric", n->loc, &v)) || !is_new(s, "metric", st->names.first, s->metric.at, s->metric.n))
 		return;
 	vec_push(s->arena, &s->metric, ((Var){.name = st->names.first->name, .v = v, .loc = st->loc}));
 }

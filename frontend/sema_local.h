@@ -75,7 +75,7 @@ struct Sema {
 	VEC(Block) block; Map block_of;
 	uint16_t main_file;
 	const Item *model; Loc model_loc;
-	VEC(const Item *) settings;     /* data and train items */
+	VEC(const Item *) settings;     /* data, train and generate items */
 	Map file_of; int files, use_depth; /* by real path: 1 being read, 2 read */
 	bool lost;                      /* an item was lost to a syntax error */
 	bool settings_lost;             /* a setting was */
@@ -154,6 +154,7 @@ void sema_require(Sema *s, const Node *n);
 
 /* ---- settings (settings.c) */
 bool settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision); /* adds train.* and data.* to the module; sets s->batch, s->shards */
+void sema_generate(Sema *s);                           /* after the evaluation graph: adds generate.* to the module */
 void settings_check_inputs(Sema *s);                  /* after the training graph: readers against the model's inputs */
 
 /* ---- loops (sema_loop.c) */

@@ -67,7 +67,7 @@ turn(Loop *l, const char *graph, const Val *order, bool rate)
 	}
 	out = put(l, OP_call, arg, n, ATTRS(AS(graph, graph)), res, nres);
 	for (int k = n = 0; k < nres; k++) /* outputs are written by infer, not reported */
-		if (g->result.at[k].kind != RES_OUTPUT)
+		if (result_reported(g->result.at[k].kind))
 			arg[n++] = out[k];
 	if (rate)
 		arg[n++] = *r;

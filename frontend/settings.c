@@ -639,7 +639,8 @@ settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision)
 
 	s->in_settings = true;
 	for (uint32_t k = 0; k < s->settings.n; k++)
-		read_item(s, s->settings.at[k], set, where);
+		if (strcmp(s->settings.at[k]->name, "generate") != 0) /* sema_generate reads it, when graphs are there */
+			read_item(s, s->settings.at[k], set, where);
 	s->in_settings = false;
 	fill_defaults(s, set, where);
 	if (precision)

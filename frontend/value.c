@@ -112,6 +112,13 @@ text_buffer(void)
 	return ring[next++ % 8];
 }
 
+/* Values of a .net file that are written `name(...)` have names of settings. */
+bool
+value_is_set_metric(const Value *v)
+{
+	return v->kind == V_SPEC && v->n == 6 && !strcmp(v->s, "average_precision");
+}
+
 const char *
 value_kind_name(const Value *v)
 {

@@ -14,7 +14,7 @@ const char *const text_input_kinds[IN_COUNT] = {[IN_DATA] = "data", [IN_SEED] = 
 const char *const text_result_kinds[RES_COUNT] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output",
                                                   [RES_NORM] = "norm", [RES_SCALE] = "scale",
                                                   [RES_OVERFLOW] = "overflow",
-                                                  [RES_WHOLE] = "whole", [RES_BATCH] = "batch"};
+                                                  [RES_WHOLE] = "whole", [RES_BATCH] = "batch", [RES_SET] = "set", [RES_KEPT] = "kept"};
 
 static bool
 text_is_bare(const char *s)
@@ -36,7 +36,7 @@ text_training_by_name(const char *name)
 const char *
 text_result_name(ResultKind k, const char *value)
 {
-	return k == RES_METRIC || k == RES_WHOLE || k == RES_BATCH || k == RES_OUTPUT ? value : text_result_kinds[k];
+	return k == RES_METRIC || k == RES_WHOLE || k == RES_BATCH || k == RES_OUTPUT || k == RES_SET || k == RES_KEPT ? value : text_result_kinds[k];
 }
 
 static bool

@@ -263,7 +263,7 @@ check_graph_results(Verify *v)
 			continue;
 		}
 		t = val_type(v->g, r->v);
-		if (r->kind != RES_OUTPUT && (t->rank || !dtype_is_float((DType)t->dtype)))
+		if (result_reported(r->kind) && (t->rank || !dtype_is_float((DType)t->dtype)))
 			complain(v, NULL, "%s %s is %s, needs a floating scalar", text_result_kinds[r->kind], r->name, type_words(v, t));
 	}
 }

@@ -9,6 +9,7 @@
  *  - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one tensor of its
  *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask); if that tensor
  *    has half the bytes (pixels of 8 bits) and the target makes crops on its way, the readers may be crops and reversed views as well;
+ *  - a value that broadcasting makes 8 times as large as all it is made of is made anew by whatever reads it, whatever that costs (fuse_broadcast.c);
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;
  *  - a cheap value that contractions (or poolings, if the target fuses them) read, and that no kernel before them could make on its way, is made by them as they load it, if that
  *    costs less than a kernel that stores it (fuse_prologue.c); one that others read too is stored by the first contraction that reads it.
@@ -81,7 +82,7 @@ find_cheap(Fuse *f)
 
 		if (f->kind[i] == K_FREE)
 			f->cone[i] = 1;
-		if (f->kind[i] != K_MAP || expr_costly(op_info[op->kind].expr))
+		if (f->kind[i] != K_MAP || f->broadcast[i] || expr_costly(op_info[op->kind].expr))
 			continue;
 		bool ok = true;
 
@@ -488,6 +489,7 @@ fuse_tables(Fuse *f)
 
 	f->kind = arena_array(f->a, Kind, f->nop);
 	f->cone = arena_array(f->a, uint8_t, f->nop);
+	f->broadcast = arena_array(f->a, bool, f->nop);
 	f->leaf = arena_array(f->a, uint32_t, f->nop);
 	f->stored = arena_array(f->a, bool, f->nval);
 	f->group_of = arena_array(f->a, int32_t, f->nval);
@@ -639,6 +641,7 @@ pass_fuse(Graph *g, PassCtx *cx)
 		hoist_parameters(&f);
 	fuse_tables(&f);
 	if (f.enabled) {
+		fuse_find_broadcast(&f);
 		find_cheap(&f);
 		fuse_find_prologues(&f);
 	}

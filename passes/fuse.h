@@ -1,4 +1,4 @@
-/* fuse.h: tables of pass fuse; private to fuse.c, fuse_rules.c and fuse_prologue.c. */
+/* fuse.h: tables of pass fuse; private to fuse.c, fuse_rules.c, fuse_prologue.c and fuse_broadcast.c. */
 #ifndef PASSES_FUSE_H
 #define PASSES_FUSE_H
 #include "pass.h"
@@ -37,6 +37,7 @@ typedef struct Fuse {
 	uint32_t nval, nop;      /* before any clone */
 	Kind *kind;              /* by op */
 	uint8_t *cone;           /* by op: elementwise ops to recompute it, 0 = not cheap */
+	bool *broadcast;         /* by op: its result is made anew by whoever reads it, whatever it costs (fuse_broadcast.c) */
 	uint32_t *leaf;          /* by op: the one full-size value that a cheap op needs, 0 = none */
 	bool *stored;            /* by Val.id: stands in memory */
 	bool *pinned;            /* by Val.id: must, whatever contractions may do: a result, or read by kernels of one op or views */
@@ -74,6 +75,8 @@ const char *fuse_space_text(Fuse *f, const Type *t);
 /* Shall the rule fire at op? The tuning file's word, else what is predicted. Asked where it may. l: what op is made
  * of, where the costs count that; NULL. */
 bool fuse_choose(Fuse *f, const char *rule, const Op *op, const Lead *l, bool predicted);
+/* Fills Fuse.broadcast, and cone of such ops; before find_cheap. */
+void fuse_find_broadcast(Fuse *f);
 /* fuse_prologue.c. Fills Fuse.lead, after find_cheap. */
 void fuse_find_prologues(Fuse *f);
 /* Decides about an op that no kernel before it can take: true if the contractions that read it make it; then it is clonable. */

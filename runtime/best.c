@@ -43,7 +43,7 @@ best_find(RtHost *h)
 	for (int i = 0; g->present && i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (r->kind != RT_LOSS && r->kind != RT_METRIC && r->kind != RT_WHOLE && r->kind != RT_BATCH)
+		if (r->kind != RT_LOSS && !rt_is_metric(r->kind))
 			continue;
 		names[n++] = best_name(r);
 		if (strcmp(names[n - 1], h->best.name) == 0) {

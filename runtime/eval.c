@@ -9,12 +9,12 @@
 
 typedef struct Told { int64_t status, first, n; RtFault fault; } Told;
 
-/* A metric that is put together from batch to batch has no parts: then each does all. */
+/* A metric that is put together from batch to batch, or from all examples, has no parts: then each does all. */
 static bool
 eval_splits(const RtHost *h, const RtGraph *g)
 {
 	for (int i = 0; i < g->nscalar; i++)
-		if (g->result[g->scalar[i]].kind == RT_WHOLE)
+		if (g->result[g->scalar[i]].kind == RT_WHOLE || g->result[g->scalar[i]].kind == RT_SET)
 			return false;
 	return h->ranks > 1;
 }
@@ -65,6 +65,24 @@ eval_join(RtHost *h, int64_t status)
 	return status;
 }
 
+/* Batch by batch, where a metric keeps what each has made. */
+static int64_t
+eval_kept(RtHost *h)
+{
+	RtGraph *g = &h->program.graph[RT_G_EVAL];
+	int64_t batches = h->run.until, status = RT_OK;
+
+	rt_sets_begin(g);
+	for (int64_t at = 0; at < batches && status == RT_OK; at++) {
+		h->run.step = at;
+		h->run.until = at + 1;
+		status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+		if (status == RT_OK && !rt_sets_take(h, g))
+			return RT_ERROR;
+	}
+	return status;
+}
+
 /* This rank's batches, with their records kept. */
 static int64_t
 eval_run(RtHost *h, bool splits)
@@ -79,7 +97,7 @@ eval_run(RtHost *h, bool splits)
 		h->kept = rt_alloc(sizeof *h->kept * (size_t)(run->until - run->step + 1));
 		h->nkept = 0;
 	}
-	status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+	status = h->program.graph[RT_G_EVAL].nset ? eval_kept(h) : rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
 	rt_drain(h);
 	if (!splits)
 		return status;
@@ -116,6 +134,8 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 		RtResultKind kind = i < g->nscalar ? g->result[g->scalar[i]].kind : RT_METRIC;
 
 		mean[i] = kind == RT_WHOLE ? h->sum[i] : h->weight > 0 ? h->sum[i] / h->weight : 0;
+		if (kind == RT_SET && !rt_sets_value(g, g->scalar[i], &mean[i], &h->error))
+			return false;
 		if (kind == RT_BATCH && h->test.examples > h->program.batch)
 			mean[i] = NAN;
 	}
@@ -138,7 +158,7 @@ eval_json(const RtHost *h, const double *mean, int64_t examples)
 	for (int i = 0; i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (r->kind != RT_METRIC && r->kind != RT_WHOLE && r->kind != RT_BATCH)
+		if (!rt_is_metric(r->kind))
 			continue;
 		fputs(before, stdout);
 		rt_json_text(stdout, r->t.name);

@@ -95,10 +95,12 @@ typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ign
 /* SUM: of an evaluation's batches, in no checkpoint */
 typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
-/* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only */
+/* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only; SET: computed at the end from
+ * all examples' KEPT values */
 typedef enum RtResultKind {
-	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH
+	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH, RT_SET, RT_KEPT
 } RtResultKind;
+static inline bool rt_is_metric(RtResultKind k) { return k == RT_METRIC || k == RT_WHOLE || k == RT_BATCH || k == RT_SET; }
 /* constant: of an output that depends on no input, and so is the same in every batch */
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
@@ -115,6 +117,15 @@ typedef struct RtRow {          /* one kernel call */
 	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
 	RtMade *made; int32_t nmade;
 } RtRow;
+enum { RT_SET_ARGS = 5 };
+/* A metric of the whole set: its function, and what it keeps: results by number; all examples' values, dense. */
+typedef struct RtSet {
+	const char *name, *function;
+	double *iou; int niou;
+	int result, kept[RT_SET_ARGS];
+	uint8_t *at[RT_SET_ARGS];
+	int64_t examples, room;
+} RtSet;
 typedef struct RtGraph {
 	const char *name;
 	bool present;
@@ -124,6 +135,7 @@ typedef struct RtGraph {
 	RtResult *result; int nresult;
 	int loss;                                   /* index of the loss among the results that emit reports, -1 */
 	int64_t scalar_offset[RT_MAX_RESULTS]; int32_t scalar_dtype[RT_MAX_RESULTS]; int scalar[RT_MAX_RESULTS]; int nscalar; /* all but outputs */
+	RtSet *set; int nset;
 	RtRow *row; int nrow;
 } RtGraph;
 typedef enum RtLoopKind {
@@ -156,6 +168,7 @@ typedef struct RtProgram {
 	double gflop_per_step, bytes_per_step;
 	RtRate rate;
 	RtReader reader;
+	struct { const char *token, *logits; int64_t start, end; bool carried; } generate; /* token NULL: there is no such section; end -1: none; carried: some op carries a state along T */
 	RtInput *input; int ninput;
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
@@ -175,7 +188,7 @@ bool rt_batches_fit(const RtProgram *p, const RtGraph *g, int64_t examples, cons
 bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 
 /* ---------------------------------------------------------------- options (options.c) */
-typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
+typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_GENERATE, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
 #define RT_MAX_FILES 64
 #define RT_MAX_SETTINGS 32
 typedef struct RtNamed { const char *name, *file; } RtNamed;
@@ -189,6 +202,9 @@ typedef struct RtOptions {
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	bool alone; int64_t silence;                /* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool has_seed;
+	const char *prompt;                         /* of generate */
+	int64_t length, top_k, beam, samples;       /* -1: not given */
+	double temperature, top_p, length_penalty;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
 	const char *rate, *set[RT_MAX_SETTINGS]; int nset; /* --set: NAME=VALUE */
 } RtOptions;
@@ -311,6 +327,12 @@ typedef struct RtBest {
 typedef struct RtSetting { const char *name; double *rate; int state; double value; bool set; } RtSetting;
 typedef struct RtHost RtHost;
 typedef struct RtLane { double begin, end; } RtLane; /* of one thread, in the kernel that runs; end 0: it took no part */
+
+/* ---------------------------------------------------------------- metrics of a whole set (set.c) */
+void rt_sets_begin(RtGraph *g);
+bool rt_sets_take(RtHost *h, RtGraph *g);  /* of the batch that has run */
+bool rt_sets_value(const RtGraph *g, int result, double *value, RtError *e);
+
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
  * offsets in both. States go up when run->kept is 0, inputs when h->fresh is set, before a call; what the host wants to read it asks for. */
@@ -479,6 +501,7 @@ void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *e
 int rt_train(RtHost *h);
 int rt_eval(RtHost *h);
 int rt_infer(RtHost *h);
+int rt_generate(RtHost *h);
 int rt_bench(RtHost *h);
 int rt_info(RtHost *h);
 int rt_die(RtHost *h);                                  /* prints h->error; returns 1 */

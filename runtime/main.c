@@ -45,7 +45,7 @@ static int
 main_command(RtHost *h, const RtImage *const *images, int nimages)
 {
 	static int (*const commands[RT_C_COUNT])(RtHost *) = {
-		[RT_C_TRAIN] = rt_train, [RT_C_EVAL] = rt_eval, [RT_C_INFER] = rt_infer, [RT_C_BENCH] = rt_bench, [RT_C_INFO] = rt_info,
+		[RT_C_TRAIN] = rt_train, [RT_C_EVAL] = rt_eval, [RT_C_INFER] = rt_infer, [RT_C_GENERATE] = rt_generate, [RT_C_BENCH] = rt_bench, [RT_C_INFO] = rt_info,
 	};
 	int status;
 

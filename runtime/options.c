@@ -12,7 +12,7 @@
 
 typedef enum OptKind {
 	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_READERS, OPT_SEED, OPT_SINK,
-	OPT_NAMED, OPT_SET, OPT_PROFILE, OPT_FLAG, OPT_KINDS
+	OPT_NAMED, OPT_SET, OPT_PROFILE, OPT_FLAG, OPT_BEAM, OPT_REAL, OPT_SHARE, OPT_KINDS
 } OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
 
@@ -27,6 +27,7 @@ static const struct { int64_t low, high; } option_range[OPT_KINDS] = {
 	[OPT_COUNT] = {0, RT_MAX_STEPS}, [OPT_POSITIVE] = {1, RT_MAX_STEPS}, [OPT_SINK] = {1, RT_MAX_STEPS},
 	[OPT_WARMUP] = {0, 1000000000}, [OPT_BENCH] = {1, 1000000000},
 	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_READERS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
+	[OPT_BEAM] = {1, 1024},
 };
 
 static const struct { const char *name; char letter; const char *doc, *usage, *example; } option_commands[RT_C_COUNT] = {
@@ -35,6 +36,8 @@ static const struct { const char *name; char letter; const char *doc, *usage, *e
 	[RT_C_EVAL] = {"eval", 'e', "loss and metrics of the test files", "--data DIR --weights FILE", "%s eval --data data --weights run.safetensors --json"},
 	[RT_C_INFER] = {"infer", 'i', "outputs of .npy inputs", "--weights FILE --input NAME=FILE.npy ... --output NAME=FILE.npy ...",
 	                "%s infer --weights run.safetensors --input image=x.npy --output logits=y.npy"},
+	[RT_C_GENERATE] = {"generate", 'g', "write with a language model, as its section generate says", "--weights FILE [--prompt TEXT | --input NAME=FILE.npy ...] [options]",
+	                   "%s generate --weights run.safetensors --prompt \"Once\" --length 100 --temperature 0.8"},
 	[RT_C_BENCH] = {"bench", 'b', "measure the speed: 20 warm-up batches, 100 measured, three times", "[--synthetic] [options]",
 	                "%s bench --steps 100 --profile"},
 	[RT_C_INFO] = {"info", 'n', "what this program is: sizes, kernels, inputs, outputs", "[--json]", "%s info --json"},
@@ -181,6 +184,15 @@ options_set(RtOptions *o, const OptRow *r, const char *value)
 			return options_wrong(o, "too many --%s%s", r->name, "");
 		o->set[o->nset++] = value;
 		return -1;
+	case OPT_REAL: case OPT_SHARE: {
+		char *end;
+		double x = strtod(value, &end), high = r->kind == OPT_SHARE ? 1 : 1000;
+
+		if (end == value || *end || !(x >= 0 && x <= high) || (r->kind == OPT_SHARE && x == 0))
+			return options_wrong(o, "--%s wants a number %s", r->name, r->kind == OPT_SHARE ? "above 0, 1 at most" : "from 0 to 1000");
+		*(double *)field = x;
+		return -1;
+	}
 	case OPT_SINK:
 		n = strcmp(value, "epoch") == 0 ? -1 : 0;
 		if (n == 0 && strcmp(value, "off") != 0 && !options_number(r, value, &n))
@@ -254,10 +266,16 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--mode wants train or infer, not '%s'%s", o->mode, "");
 	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
 		return options_wrong(o, "eval wants --data DIR%s%s", "", "");
-	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER) && !o->weights)
+	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER || o->command == RT_C_GENERATE) && !o->weights)
 		return options_wrong(o, "%s wants --weights FILE%s", option_commands[o->command].name, "");
 	if (o->command == RT_C_INFER && o->data && o->ninput)
 		return options_wrong(o, "--data and --input%s%s", " exclude each other", "");
+	if (o->beam > 1 && o->temperature > 0)
+		return options_wrong(o, "--beam and --temperature%s%s", " exclude each other", "");
+	if ((o->top_k > 0 || o->top_p < 1) && o->temperature <= 0)
+		return options_wrong(o, "%s%s", o->top_k > 0 ? "--top-k" : "--top-p", " goes with --temperature");
+	if (o->length_penalty > 0 && o->beam <= 1)
+		return options_wrong(o, "--length-penalty%s%s", " goes with --beam", "");
 	if (o->command == RT_C_INFER && !o->noutput)
 		return options_wrong(o, "infer wants --output NAME=FILE.npy%s%s", "", "");
 	return -1;
@@ -277,7 +295,7 @@ options_command(RtOptions *o, const char *name)
 	}
 	near = rt_suggest(name, names, RT_C_COUNT);
 	return near ? options_wrong(o, "unknown command '%s'; did you mean %s?", name, near)
-	            : options_wrong(o, "unknown command '%s'; there are train, eval, infer, bench and info%s", name, "");
+	            : options_wrong(o, "unknown command '%s'; there are train, eval, infer, generate, bench and info%s", name, "");
 }
 
 /* One argument of the command, and its value; -1 or an exit status. */
@@ -313,10 +331,10 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 {
 	int status;
 
-	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .silence = -1, .sink = -2,
+	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .length = -1, .top_k = -1, .top_p = 1, .beam = 1, .samples = -1, .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .silence = -1, .sink = -2,
 	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
 	if (argc < 2) {
-		fprintf(stderr, "usage: %s train|eval|infer|bench|info [options]; `%s --help` says more\n", o->program, o->program);
+		fprintf(stderr, "usage: %s train|eval|infer|generate|bench|info [options]; `%s --help` says more\n", o->program, o->program);
 		return 2;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {

@@ -296,7 +296,7 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch"};
+	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch", "set", "kept"};
 	int k = 0;
 
 	g->loss = -1;
@@ -314,7 +314,7 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 		if (!program_inside(p, r->t.offset, r->t.bytes))
 			return rt_fail(e, "result %s of graph %s lies outside the arena", r->t.name, g->name);
 		r->constant = rt_json_bool(o, "constant", false);
-		if (r->kind == RT_OUTPUT)
+		if (r->kind == RT_OUTPUT || r->kind == RT_KEPT)
 			continue;
 		if (g->nscalar == RT_MAX_RESULTS)
 			return rt_fail(e, "more than %d losses and metrics", RT_MAX_RESULTS);
@@ -323,6 +323,45 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 		g->scalar[g->nscalar] = k;
 		g->scalar_offset[g->nscalar] = r->t.offset;
 		g->scalar_dtype[g->nscalar++] = r->t.dtype;
+	}
+	return true;
+}
+
+static int
+result_named(const RtGraph *g, const char *name, RtResultKind kind)
+{
+	int k = 0;
+
+	while (k < g->nresult && (g->result[k].kind != kind || strcmp(g->result[k].t.name, name) != 0))
+		k++;
+	return k < g->nresult ? k : -1;
+}
+
+static bool
+program_sets(RtGraph *g, const Json *list, RtError *e)
+{
+	int k = 0;
+
+	g->nset = list ? (int)list->n : 0;
+	g->set = rt_alloc(sizeof *g->set * (size_t)g->nset);
+	for (const Json *o = list ? list->child : NULL; o; o = o->next, k++) {
+		RtSet *s = &g->set[k];
+		const Json *iou = rt_json_get(o, "iou");
+		int n = 0;
+
+		*s = (RtSet){.name = rt_json_str(o, "name", ""), .function = rt_json_str(o, "function", ""), .niou = iou ? (int)iou->n : 0};
+		s->iou = rt_alloc(sizeof *s->iou * (size_t)s->niou);
+		for (const Json *x = iou ? iou->child : NULL; x; x = x->next)
+			s->iou[n++] = x->f;
+		s->result = result_named(g, s->name, RT_SET);
+		for (int i = 0; i < RT_SET_ARGS; i++) {
+			char name[256];
+
+			snprintf(name, sizeof name, "%s.%d", s->name, i);
+			s->kept[i] = result_named(g, name, RT_KEPT);
+			if (s->result < 0 || s->kept[i] < 0 || !g->result[s->kept[i]].t.rank)
+				return rt_fail(e, "metric %s of graph %s: what it keeps is not there", s->name, g->name);
+		}
 	}
 	return true;
 }
@@ -359,7 +398,7 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 	if ((g->seed >= 0 && !program_inside(p, g->seed, 8)) || (g->step >= 0 && !program_inside(p, g->step, 8))
 	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)) || (g->first >= 0 && !program_inside(p, g->first, 8)))
 		return rt_fail(e, "seed, step, rate or first of graph %s lies outside the arena", g->name);
-	return program_results(p, g, rt_json_get(o, "results"), e) &&
+	return program_results(p, g, rt_json_get(o, "results"), e) && program_sets(g, rt_json_get(o, "sets"), e) &&
 	       rt_program_rows(g, rt_json_get(o, "kernels"), -1, e);
 }
 
@@ -486,6 +525,13 @@ program_header(RtProgram *p, const Json *o)
 	p->gflop_per_step = rt_json_num(o, "gflop_per_step", 0);
 	p->bytes_per_step = rt_json_num(o, "bytes_per_step", 0);
 	program_rate(&p->rate, rt_json_get(o, "rate"));
+	const Json *generate = rt_json_get(o, "generate");
+
+	p->generate.token = generate ? rt_json_str(generate, "token", "") : NULL;
+	p->generate.logits = rt_json_str(generate, "logits", "");
+	p->generate.start = rt_json_int(generate, "start", 0);
+	p->generate.end = rt_json_int(generate, "end", -1);
+	p->generate.carried = rt_json_bool(generate, "carried", false);
 	p->reader.kind = rt_json_str(reader, "kind", "none");
 	p->reader.train = program_strings(rt_json_get(reader, "train"), &p->reader.ntrain);
 	p->reader.test = program_strings(rt_json_get(reader, "test"), &p->reader.ntest);

@@ -132,7 +132,7 @@ progress_values(const RtGraph *g, const double *mean)
 	for (int i = 0; i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (r->kind == RT_LOSS || r->kind == RT_METRIC || r->kind == RT_WHOLE || r->kind == RT_BATCH)
+		if (r->kind == RT_LOSS || rt_is_metric(r->kind))
 			printf("  %s %.4f", r->kind == RT_LOSS ? "loss" : r->t.name, mean[i]);
 	}
 }

@@ -321,7 +321,7 @@ emit_record(Loops *p, const Graph *g)
 	for (uint32_t i = 0; i < g->result.n && n < RT_MAX_RESULTS; i++) {
 		const Result *r = &g->result.at[i];
 
-		if (r->kind == RES_OUTPUT)
+		if (!result_reported(r->kind))
 			continue;
 		if (r->kind == RES_LOSS && loss < 0)
 			loss = n;

@@ -58,7 +58,7 @@ for c in build run check dump info opt explain tune ops ref-run; do
 	t "$c --help has an example" 0 '^  mantou ' "$mantou" $c --help
 done
 "$mantou" build "$net" -o "$dir/helped"
-for c in "$mantou --help" "$dir/helped --help" $(for c in build run check dump info opt explain tune ops; do echo "$mantou,$c,--help"; done) $(for c in train eval infer bench info; do echo "$dir/helped,$c,--help"; done); do
+for c in "$mantou --help" "$dir/helped --help" $(for c in build run check dump info opt explain tune ops; do echo "$mantou,$c,--help"; done) $(for c in train eval infer generate bench info; do echo "$dir/helped,$c,--help"; done); do
 	ok "80 columns: $c" sh -c "\"\$@\" | awk 'length > 80 {bad = 1} END {exit bad || NR < 5}'" - $(echo "$c" | tr , ' ')
 done
 ok "bench --quiet prints nothing" sh -c "test -z \"\$('$dir/helped' bench --quiet --synthetic --warmup 1 --steps 2 --repeat 1 2>&1)\""

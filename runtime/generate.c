@@ -1,0 +1,568 @@
+/* generate.c: the command generate: writes with a language model or a translator, a token at a time.
+ *
+ * In: prompts (of one length), or the start token; the other inputs of each sequence.   Out: what follows the prompt, and its score. For each
+ * place the evaluation graph runs on whole windows [N, T]: row t of its logits scores the token at place t + 1. What stands behind
+ * place t has no effect, as the model is causal. When place T is reached the last floor(T / 2) tokens begin a new window; a
+ * recurrent model, whose state would be lost, writes no further than T.
+ * Choice: the largest logit, of equals the lowest token; or by temperature, cut to K tokens and to a share P of
+ * probability (Holtzman et al. 2020, arXiv:1904.09751); or a beam of hypotheses with a penalty on length (Wu et al. 2016,
+ * arXiv:1609.08144). Scores are sums of log-probabilities of the unscaled logits, in double. */
+#include "host.h"
+#include "philox.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Row { int64_t example; const int32_t *token; int64_t n; } Row; /* what stands in a window; its other inputs */
+typedef struct Generate {
+	RtHost *h;
+	const RtGraph *g;
+	const RtResult *logits;
+	int token;               /* number of the input */
+	int64_t places, vocab;   /* T, V */
+	int64_t n, prompt, length; /* sequences; tokens of a prompt; the most that follow it */
+	int32_t *ids;            /* [n, prompt + length] */
+	double *score;
+	uint8_t *other[RT_MAX_INPUTS]; /* of each sequence */
+	double *row;             /* logits of the rows that ran: [rows, V] */
+	int64_t rows;            /* room */
+	int64_t tokens;          /* written so far */
+} Generate;
+
+/* ---------------------------------------------------------------- the model */
+static int32_t *
+sequence(const Generate *x, int64_t i)
+{
+	return x->ids + i * (x->prompt + x->length);
+}
+
+/* The window of a row, zeros behind it; returns the place of its last token. */
+static int64_t
+window_put(const Generate *x, const Row *r, int64_t slot)
+{
+	const RtInput *in = &x->h->program.input[x->token];
+	uint8_t *at = x->h->run.arena + x->g->input[x->token];
+	int64_t first = 0, half = x->places / 2, bytes = rt_dtype[in->t.dtype].bytes;
+
+	while (r->n - first > x->places) /* place T is reached: the end of the window begins the next */
+		first += x->places + 1 - (half ? half : 1);
+	for (int64_t t = 0; t < x->places; t++)
+		rt_dtype_write(in->t.dtype, at + (slot * x->places + t) * bytes, first + t < r->n ? r->token[first + t] : 0);
+	return r->n - first - 1;
+}
+
+static bool
+run_batch(Generate *x, const Row *row, int64_t n, double *out)
+{
+	RtHost *h = x->h;
+	const RtProgram *p = &h->program;
+	const RtTensor *t = &x->logits->t;
+	int64_t size = rt_dtype[t->dtype].bytes, last[4096], full = *p->full_only || x->g->multiple > 1 ? p->batch : n;
+	int64_t status;
+
+	for (int64_t i = 0; i < full; i++) {
+		const Row *r = &row[i < n ? i : 0];
+		int64_t at = window_put(x, r, i);
+
+		if (i < n)
+			last[i] = at;
+		for (int k = 0; k < p->ninput; k++)
+			if (x->other[k] && x->g->input[k] >= 0) {
+				int64_t bytes = p->input[k].t.bytes / p->batch;
+
+				memcpy(h->run.arena + x->g->input[k] + i * bytes, x->other[k] + r->example * bytes, (size_t)bytes);
+			}
+	}
+	h->run.n = full;
+	h->run.step = 0;
+	h->run.until = 1;
+	h->fresh = true;
+	status = rt_host_enter(h, h->image->infer, &p->infer, p->sink == 0);
+	if (status == RT_FAULT)
+		rt_host_fault(h);
+	if (status != RT_OK && status != RT_STOPPED)
+		return *h->error.text ? false : rt_fail(&h->error, "the program returned status %lld", (long long)status);
+	for (int64_t i = 0; i < n; i++) {
+		int64_t offset = t->offset + (i * x->places + last[i]) * x->vocab * size;
+
+		if (!rt_host_fetch(h, offset, x->vocab * size))
+			return false;
+		for (int64_t v = 0; v < x->vocab; v++)
+			out[i * x->vocab + v] = rt_dtype_read(t->dtype, h->run.arena + offset + v * size);
+	}
+	return true;
+}
+
+/* Logits of what follows each row, into x->row. */
+static bool
+run_rows(Generate *x, const Row *row, int64_t n)
+{
+	int64_t batch = x->h->program.batch < 4096 ? x->h->program.batch : 4096;
+
+	if (n > x->rows) {
+		free(x->row);
+		x->row = malloc(sizeof *x->row * (size_t)(n * x->vocab));
+		x->rows = x->row ? n : 0;
+		if (!x->row)
+			return rt_fail(&x->h->error, "out of memory for logits of %lld sequences", (long long)n);
+	}
+	for (int64_t i = 0; i < n; i += batch)
+		if (!run_batch(x, row + i, n - i < batch ? n - i : batch, x->row + i * x->vocab))
+			return false;
+	return true;
+}
+
+/* ln of the sum of exponentials. */
+static double
+log_sum(const double *x, int64_t n)
+{
+	double top = -INFINITY, sum = 0;
+
+	for (int64_t v = 0; v < n; v++)
+		top = x[v] > top ? x[v] : top;
+	for (int64_t v = 0; v < n; v++)
+		sum += exp(x[v] - top);
+	return top + log(sum);
+}
+
+/* ---------------------------------------------------------------- one token */
+typedef struct Choice { double logit, weight; int32_t token; } Choice;
+
+static int
+by_logit(const void *a, const void *b)
+{
+	const Choice *x = a, *y = b;
+
+	if (x->logit != y->logit)
+		return x->logit > y->logit ? -1 : 1;
+	return (x->token > y->token) - (x->token < y->token);
+}
+
+static int32_t
+largest(const double *logit, int64_t n)
+{
+	int64_t best = 0;
+
+	for (int64_t v = 1; v < n; v++)
+		if (logit[v] > logit[best])
+			best = v;
+	return (int32_t)best;
+}
+
+/* The weights of the first n add up to 1. */
+static void
+normalise(Choice *c, int64_t n)
+{
+	double sum = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		sum += c[i].weight;
+	for (int64_t i = 0; i < n; i++)
+		c[i].weight /= sum;
+}
+
+/* u: uniform in [0, 1). */
+static int32_t
+sample(const Generate *x, const double *logit, double u, Choice *c)
+{
+	const RtOptions *o = &x->h->opt;
+	int64_t n = x->vocab, kept = 0;
+	double sum = 0;
+
+	for (int64_t v = 0; v < n; v++)
+		c[v] = (Choice){.logit = logit[v], .token = (int32_t)v};
+	qsort(c, (size_t)n, sizeof *c, by_logit);
+	for (int64_t i = 0; i < n; i++)
+		c[i].weight = exp((c[i].logit - c[0].logit) / o->temperature);
+	if (o->top_k > 0 && o->top_k < n)
+		n = o->top_k;
+	normalise(c, n);
+	if (o->top_p < 1) {
+		while (kept < n && sum < o->top_p)
+			sum += c[kept++].weight;
+		n = kept ? kept : 1;
+		normalise(c, n);
+	}
+	sum = 0;
+	for (int64_t i = 0; i < n; i++)
+		if ((sum += c[i].weight) > u)
+			return c[i].token;
+	return c[n - 1].token;
+}
+
+/* ---------------------------------------------------------------- sequences of their own */
+/* A token at a time as it comes, where it is text and there is one sequence. */
+static void
+show(const Generate *x, const int32_t *token, int64_t n)
+{
+	if (!x->h->opt.prompt || x->h->opt.quiet || x->h->opt.json)
+		return;
+	for (int64_t i = 0; i < n; i++)
+		putchar(token[i] & 255);
+	fflush(stdout);
+}
+
+static bool
+write_sequences(Generate *x)
+{
+	RtHost *h = x->h;
+	uint32_t stream = philox_stream("generate");
+	int64_t end = h->program.generate.end, live = x->n;
+	Row *row = rt_alloc(sizeof *row * (size_t)x->n);
+	Choice *room = rt_alloc(sizeof *room * (size_t)x->vocab);
+	bool *over = rt_alloc((size_t)x->n), good = true;
+
+	for (int64_t t = x->prompt; good && live && t < x->prompt + x->length; t++) {
+		int64_t n = 0;
+
+		for (int64_t i = 0; i < x->n; i++)
+			if (!over[i])
+				row[n++] = (Row){i, sequence(x, i), t};
+		good = run_rows(x, row, n);
+		for (int64_t k = 0; good && k < n; k++) {
+			int64_t i = row[k].example;
+			const double *logit = x->row + k * x->vocab;
+			double u = h->opt.temperature > 0 ? philox_uniform((uint64_t)h->run.seed, stream, (uint64_t)t, (uint64_t)i) : 0;
+			int32_t token = h->opt.temperature > 0 ? sample(x, logit, u, room) : largest(logit, x->vocab);
+
+			sequence(x, i)[t] = token;
+			x->score[i] += logit[token] - log_sum(logit, x->vocab);
+			x->tokens++;
+			if (x->n == 1)
+				show(x, &token, 1);
+			if (token == end) {
+				over[i] = true;
+				live--;
+				for (int64_t q = t + 1; q < x->prompt + x->length; q++)
+					sequence(x, i)[q] = (int32_t)end;
+			}
+		}
+	}
+	for (int64_t i = 0; good && x->n > 1 && i < x->n; i++) {
+		show(x, sequence(x, i) + x->prompt, x->length);
+		show(x, (int32_t[]){'\n'}, 1);
+	}
+	free(row);
+	free(room);
+	free(over);
+	return good;
+}
+
+/* ---------------------------------------------------------------- beams */
+typedef struct Hypothesis { double score; int32_t *token; } Hypothesis;
+typedef struct Step { double score; int64_t from; int32_t token; } Step;
+typedef struct Beam {
+	Hypothesis *live, *next; int64_t nlive, nfinished;
+	double best; bool any;   /* of the finished ones: penalised score */
+	int64_t examples;        /* number of the sequence */
+} Beam;
+
+/* By falling score; of equals the earlier hypothesis, then the lower token. */
+static int
+by_score(const void *a, const void *b)
+{
+	const Step *x = a, *y = b;
+
+	if (x->score != y->score)
+		return x->score > y->score ? -1 : 1;
+	if (x->from != y->from)
+		return x->from < y->from ? -1 : 1;
+	return (x->token > y->token) - (x->token < y->token);
+}
+
+/* A finished hypothesis, whose n tokens behind the prompt are in `token`: the first best one is the answer. */
+static void
+finish(Generate *x, Beam *b, const int32_t *token, double score, int64_t n)
+{
+	double penalised = score / pow((5 + (double)n) / 6, x->h->opt.length_penalty);
+	int64_t end = x->h->program.generate.end;
+
+	b->nfinished++;
+	if (b->any && penalised <= b->best)
+		return;
+	b->any = true;
+	b->best = penalised;
+	int32_t *to = sequence(x, b->examples);
+
+	memcpy(to, token, sizeof *to * (size_t)(x->prompt + n));
+	for (int64_t q = x->prompt + n; q < x->prompt + x->length; q++)
+		to[q] = (int32_t)(end < 0 ? 0 : end);
+}
+
+/* The first 2B continuations of all live hypotheses: those that end, and those that live on. */
+static void
+beam_step(Generate *x, Beam *b, const double *logit, int64_t t, Step *all)
+{
+	int64_t width = x->h->opt.beam, end = x->h->program.generate.end, n = 0, live = 0;
+
+	for (int64_t i = 0; i < b->nlive; i++) {
+		double sum = log_sum(logit + i * x->vocab, x->vocab);
+
+		for (int64_t v = 0; v < x->vocab; v++)
+			all[n++] = (Step){b->live[i].score + (logit[i * x->vocab + v] - sum), i, (int32_t)v};
+	}
+	qsort(all, (size_t)n, sizeof *all, by_score);
+	for (int64_t k = 0; k < n && k < 2 * width; k++) {
+		const Hypothesis *from = &b->live[all[k].from];
+		bool ends = all[k].token == end;
+
+		if (ends ? k >= width : live >= width)
+			continue;
+		Hypothesis *to = &b->next[live];
+
+		memcpy(to->token, from->token, sizeof *to->token * (size_t)t);
+		to->token[t] = all[k].token;
+		to->score = all[k].score;
+		if (ends)
+			finish(x, b, to->token, to->score, t + 1 - x->prompt);
+		else
+			live++;
+	}
+	Hypothesis *swap = b->live;
+
+	b->live = b->next;
+	b->next = swap;
+	b->nlive = live;
+}
+
+static bool
+write_beams(Generate *x)
+{
+	int64_t width = x->h->opt.beam, room = x->prompt + x->length, nrow = 0;
+	Beam *beam = rt_alloc(sizeof *beam * (size_t)x->n);
+	Row *row = rt_alloc(sizeof *row * (size_t)(x->n * width));
+	Step *all = rt_alloc(sizeof *all * (size_t)(width * x->vocab));
+	bool good = true;
+
+	for (int64_t i = 0; i < x->n; i++) {
+		Beam *b = &beam[i];
+		int32_t *token = rt_alloc(sizeof *token * (size_t)(2 * (width + 1) * room));
+
+		*b = (Beam){.live = rt_alloc(sizeof *b->live * (size_t)(width + 1)), .next = rt_alloc(sizeof *b->next * (size_t)(width + 1)), .nlive = 1, .examples = i};
+		for (int64_t k = 0; k <= width; k++) {
+			b->live[k].token = token + 2 * k * room;
+			b->next[k].token = token + (2 * k + 1) * room;
+		}
+		memcpy(b->live[0].token, sequence(x, i), sizeof *token * (size_t)x->prompt);
+	}
+	for (int64_t t = x->prompt; good && t < room; t++) {
+		nrow = 0;
+		for (int64_t i = 0; i < x->n; i++)
+			for (int64_t k = 0; k < beam[i].nlive && beam[i].nfinished < width; k++)
+				row[nrow++] = (Row){i, beam[i].live[k].token, t};
+		if (!nrow)
+			break;
+		good = run_rows(x, row, nrow);
+		for (int64_t i = 0, at = 0; good && i < x->n; i++) {
+			int64_t n = beam[i].nlive;
+
+			if (beam[i].nfinished >= width || !n)
+				continue;
+			beam_step(x, &beam[i], x->row + at * x->vocab, t, all);
+			at += n;
+			x->tokens++;
+		}
+	}
+	for (int64_t i = 0; good && i < x->n; i++) {
+		Beam *b = &beam[i];
+
+		for (int64_t k = 0; k < b->nlive && b->nfinished < width; k++)
+			finish(x, b, b->live[k].token, b->live[k].score, x->length);
+		x->score[i] = b->best;
+		show(x, sequence(x, i) + x->prompt, x->length);
+		if (x->n > 1)
+			show(x, (int32_t[]){'\n'}, 1);
+	}
+	free(row);
+	free(all);
+	return good;
+}
+
+/* ---------------------------------------------------------------- inputs and outputs */
+static int
+input_named(const RtProgram *p, const char *name)
+{
+	int k = 0;
+
+	while (k < p->ninput && strcmp(p->input[k].t.name, name) != 0)
+		k++;
+	return k < p->ninput ? k : -1;
+}
+
+/* Prompts i32 [n, P]; other inputs as infer takes them. */
+static bool
+take_input(Generate *x, const RtNamed *named, int32_t **prompts)
+{
+	RtHost *h = x->h;
+	const RtProgram *p = &h->program;
+	int k = input_named(p, named->name);
+	RtFile f = {0};
+	RtNpy a;
+	int64_t bad;
+
+	if (k < 0)
+		return rt_fail(&h->error, "the model has no input %s", named->name);
+	if (x->other[k] || (k == x->token && *prompts))
+		return rt_fail(&h->error, "input %s is given twice", named->name);
+	if (!rt_file_read(&f, named->file, &h->error) || !rt_npy_header(&a, f.at, f.n, &h->error))
+		return rt_context(&h->error, "input %s", named->name);
+	int64_t n = a.rank ? a.shape[0] : 0, each = n ? a.count / n : 0;
+	bool good = n >= 1 || rt_fail(&h->error, "%s holds no sequence", named->file);
+
+	if (good && k == x->token)
+		good = (a.rank == 2 && each >= 1) || rt_fail(&h->error, "%s: prompts are [n, P], one token at least", named->file);
+	else if (good)
+		good = (p->input[k].rows == 1 && each == p->input[k].example)
+		       || rt_fail(&h->error, "%s: %lld elements a row do not make input %s, which has %lld an example", named->file, (long long)each, named->name, (long long)p->input[k].example);
+	if (good && x->n && x->n != n)
+		good = rt_fail(&h->error, "%s holds %lld sequences, the inputs before it %lld", named->file, (long long)n, (long long)x->n);
+	if (good) {
+		int to = k == x->token ? RT_I32 : p->input[k].t.dtype;
+		uint8_t *at = rt_alloc((size_t)(a.count * rt_dtype[to].bytes));
+
+		x->n = n;
+		if (!rt_dtype_convert(to, at, a.dtype, f.at + a.data, a.count, a.swap, &bad))
+			good = rt_fail(&h->error, "%s: element %lld does not fit %s", named->file, (long long)bad, rt_dtype[to].name);
+		if (k == x->token) {
+			*prompts = (int32_t *)(void *)at;
+			x->prompt = each;
+		} else {
+			x->other[k] = at;
+		}
+	}
+	rt_file_free(&f);
+	return good;
+}
+
+/* Text is bytes, as the reader tokens reads it. */
+static bool
+take_text(Generate *x, int32_t **prompts)
+{
+	const RtOptions *o = &x->h->opt;
+	int64_t n = (int64_t)strlen(o->prompt), samples = o->samples > 0 ? o->samples : 1;
+
+	if (strcmp(x->h->program.reader.kind, "tokens") != 0)
+		return rt_fail(&x->h->error, "--prompt is text, which the reader tokens takes; this model's reader is %s: give --input %s=FILE.npy", x->h->program.reader.kind,
+		               x->h->program.generate.token);
+	if (*prompts || x->n)
+		return rt_fail(&x->h->error, "--prompt and --input exclude each other");
+	*prompts = rt_alloc(sizeof **prompts * (size_t)(samples * n));
+	for (int64_t i = 0; i < samples * n; i++)
+		(*prompts)[i] = (uint8_t)o->prompt[i % n];
+	x->n = samples;
+	x->prompt = n;
+	return true;
+}
+
+static bool
+take_inputs(Generate *x)
+{
+	RtHost *h = x->h;
+	const RtProgram *p = &h->program;
+	int32_t *prompts = NULL;
+
+	for (int i = 0; i < h->opt.ninput; i++)
+		if (!take_input(x, &h->opt.input[i], &prompts))
+			return false;
+	if (h->opt.prompt && !take_text(x, &prompts))
+		return false;
+	for (int k = 0; k < p->ninput; k++)
+		if (k != x->token && p->input[k].infer && !x->other[k])
+			return rt_fail(&h->error, "input %s is missing: give --input %s=FILE.npy", p->input[k].t.name, p->input[k].t.name);
+	if (!x->n)
+		x->n = h->opt.samples > 0 ? h->opt.samples : 1;
+	x->prompt = prompts ? x->prompt : 1;
+	if (prompts && x->prompt > x->places)
+		return rt_fail(&h->error, "a prompt of %lld tokens, the model has %lld places", (long long)x->prompt, (long long)x->places);
+	x->length = h->opt.length > 0 ? h->opt.length : x->places - (prompts ? x->prompt : 0);
+	if (p->generate.carried && x->prompt + x->length - 1 > x->places)
+		return rt_fail(&h->error, "--length %lld: the prompt and what follows it take %lld places, the model has %lld; a recurrent one cannot begin a new window", (long long)x->length,
+		               (long long)(x->prompt + x->length - 1), (long long)x->places);
+	x->ids = rt_alloc(sizeof *x->ids * (size_t)(x->n * (x->prompt + x->length)));
+	x->score = rt_alloc(sizeof *x->score * (size_t)x->n);
+	for (int64_t i = 0; i < x->n; i++)
+		for (int64_t t = 0; t < x->prompt; t++)
+			sequence(x, i)[t] = prompts ? prompts[i * x->prompt + t] : (int32_t)p->generate.start;
+	free(prompts);
+	return true;
+}
+
+static bool
+put_outputs(Generate *x)
+{
+	RtHost *h = x->h;
+	int64_t shape[2] = {x->n, x->length};
+	int32_t *ids = rt_alloc(sizeof *ids * (size_t)(x->n * x->length));
+	float *score = rt_alloc(sizeof *score * (size_t)x->n);
+	bool good = true;
+
+	for (int64_t i = 0; i < x->n; i++) {
+		memcpy(ids + i * x->length, sequence(x, i) + x->prompt, sizeof *ids * (size_t)x->length);
+		score[i] = (float)x->score[i];
+	}
+	for (int i = 0; i < h->opt.noutput && good; i++)
+		good = !strcmp(h->opt.output[i].name, "ids") ? rt_npy_write(h->opt.output[i].file, RT_I32, 2, shape, ids, sizeof *ids * (size_t)(x->n * x->length), &h->error)
+		                                             : rt_npy_write(h->opt.output[i].file, RT_F32, 1, shape, score, sizeof *score * (size_t)x->n, &h->error);
+	free(ids);
+	free(score);
+	return good;
+}
+
+static void
+put_json(const Generate *x, double seconds)
+{
+	printf("{\"sequences\": %lld, \"tokens\": %lld, \"seconds\": ", (long long)x->n, (long long)x->tokens);
+	rt_json_number(stdout, seconds, 6);
+	printf(", \"tokens_per_s\": ");
+	rt_json_number(stdout, seconds > 0 ? (double)x->tokens / seconds : 0, 6);
+	printf(", \"graph\": \"whole\", \"ids\": [");
+	for (int64_t i = 0; i < x->n; i++) {
+		printf("%s[", i ? ", " : "");
+		for (int64_t t = 0; t < x->length; t++)
+			printf(t ? ", %d" : "%d", (int)sequence(x, i)[x->prompt + t]);
+		printf("]");
+	}
+	printf("]}\n");
+}
+
+/* ---------------------------------------------------------------- the command */
+static bool
+generate_open(Generate *x)
+{
+	RtHost *h = x->h;
+	const RtProgram *p = &h->program;
+
+	if (!p->generate.token)
+		return rt_fail(&h->error, "the model has no section generate, which says what is written: generate { token = INPUT  logits = OUTPUT }");
+	x->g = &p->graph[RT_G_INFER];
+	x->token = input_named(p, p->generate.token);
+	for (int k = 0; k < x->g->nresult; k++)
+		if (!strcmp(x->g->result[k].t.name, p->generate.logits))
+			x->logits = &x->g->result[k];
+	if (x->token < 0 || !x->logits || x->logits->t.rank != 3)
+		return rt_fail(&h->error, "the program's descriptor: what generate names is not there");
+	x->places = x->logits->t.shape[1];
+	x->vocab = x->logits->t.shape[2];
+	for (int i = 0; i < h->opt.noutput; i++)
+		if (strcmp(h->opt.output[i].name, "ids") != 0 && strcmp(h->opt.output[i].name, "score") != 0)
+			return rt_fail(&h->error, "generate has no output %s: ids and score", h->opt.output[i].name);
+	return true;
+}
+
+int
+rt_generate(RtHost *h)
+{
+	Generate x = {.h = h};
+	bool good = generate_open(&x) && take_inputs(&x) && rt_host_memory(h, 0) && rt_host_init_state(h) && rt_checkpoint_weights(h, h->opt.weights, false);
+	double begin = rt_now();
+
+	h->graph = &h->program.graph[RT_G_INFER];
+	good = good && (h->opt.beam > 1 ? write_beams : write_sequences)(&x) && put_outputs(&x);
+	if (good && h->opt.json)
+		put_json(&x, rt_now() - begin);
+	else if (good && h->opt.prompt && !h->opt.quiet && x.n == 1)
+		putchar('\n');
+	return good ? 0 : rt_die(h);
+}

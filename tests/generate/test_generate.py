@@ -1,0 +1,210 @@
+"""The command generate beside NumPy: python3 test_generate.py MANTOU
+
+The model is a table: row t of its logits is table[token t] + place[t], so that whatever follows a prompt can be computed here. A beam that is
+wide enough sees every continuation, and its answer is the best of all of them.
+"""
+import itertools
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+PLACES, VOCAB = 6, 5
+NET = """# A table of what follows what.
+model table(ids: i32[N, 6], next: i32[N, 6]) {
+    logits = embedding(ids, 5, 5) as after
+    place = param([6, 5]) as place
+    logits = logits + place
+    loss cross_entropy(logits, next)
+    output logits
+}
+generate { token = ids  logits = logits  start = 2 %s }
+data { reader = %s }
+train { batch = 3 }
+"""
+NPY = 'npy(train = ["a.npy", "b.npy"], test = ["a.npy", "b.npy"])'
+TOKENS = 'tokens(train = "a.txt", test = "a.txt", length = 6)'
+passed, failed = 0, 0
+
+
+def result(good, what):
+    global passed, failed
+    passed, failed = passed + bool(good), failed + (not good)
+    if not good:
+        print("FAIL " + what)
+
+
+def save_weights(path, arrays):
+    head, at = {}, 0
+    for name, a in arrays.items():
+        head[name] = {"dtype": "F32", "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
+        at += a.nbytes
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(a.tobytes() for a in arrays.values()))
+
+
+class Table:
+    def __init__(self, mantou, folder, name, end, reader=NPY, options=(), vocab=VOCAB):
+        self.dir, self.end = folder, end
+        net = (NET % ("" if end is None else "end = %d" % end, reader)).replace("ids, 5, 5", "ids, %d, %d" % (vocab, vocab)).replace("[6, 5]", "[6, %d]" % vocab)
+        (folder / (name + ".net")).write_text(net)
+        self.exe = folder / name
+        built = subprocess.run([mantou, "build", folder / (name + ".net"), "-o", self.exe, *options], capture_output=True, text=True)
+        if built.returncode:
+            sys.exit("FAIL build %s: %s" % (name, built.stderr))
+        rng = np.random.default_rng(3)
+        self.after = rng.normal(size=(vocab, vocab)).astype(np.float32)
+        self.place = rng.normal(size=(PLACES, vocab)).astype(np.float32)
+        save_weights(folder / (name + ".w"), {"after.weight": self.after, "place": self.place})
+        self.weights = folder / (name + ".w")
+
+    def run(self, *options):
+        return subprocess.run([self.exe, "generate", "--weights", self.weights, *map(str, options)], capture_output=True, cwd=self.dir, timeout=60)
+
+    def ids(self, *options):
+        done = self.run(*options, "--output", "ids=ids.npy", "--output", "score=score.npy")
+        if done.returncode:
+            result(False, "%s: %s" % (options, done.stderr.decode()))
+            return np.zeros((1, 1), np.int32), np.zeros(1)
+        return np.load(self.dir / "ids.npy"), np.load(self.dir / "score.npy")
+
+    def logp(self, token, place):
+        z = (self.after[token] + self.place[place]).astype(np.float64)
+        return z - np.log(np.sum(np.exp(z - z.max()))) - z.max()
+
+    def greedy(self, prompt, length):
+        """Windows begin anew with half of the tokens where place 6 is reached."""
+        seq, score, at = list(prompt), 0.0, len(prompt) - 1
+        while len(seq) < len(prompt) + length:
+            if at == PLACES:
+                at = PLACES // 2 - 1
+            p = self.logp(seq[-1], at)
+            seq.append(int(np.argmax(p)))
+            score += p[seq[-1]]
+            at += 1
+            if seq[-1] == self.end:
+                break
+        out = seq[len(prompt):]
+        return out + [self.end] * (length - len(out)), score
+
+    def best(self, prompt, length, penalty):
+        """Of all continuations, by penalised score."""
+        found = []
+        for n in range(1, length + 1):
+            for tail in itertools.product(range(len(self.after)), repeat=n):
+                ends = tail[-1] == self.end
+                if self.end in tail[:-1] or (n < length and not ends):
+                    continue
+                seq = list(prompt) + list(tail)
+                score = sum(self.logp(seq[i - 1], i - 1)[seq[i]] for i in range(len(prompt), len(seq)))
+                found.append((score / ((5 + n) / 6) ** penalty, list(tail) + [self.end] * (length - n)))
+        return max(found)
+
+
+def close(a, b):
+    return np.allclose(a, b, rtol=0, atol=1e-4)
+
+
+def greedy(mantou, folder):
+    for name, options in (("plain", []), ("ref", ["--target", "ref"])):
+        for end in (None, 1):
+            t = Table(mantou, folder, name + str(end), end, options=options)
+            prompts = np.array([[0, 1], [3, 2], [4, 4], [1, 0]], np.int32)[:, ::1]
+            np.save(folder / "p.npy", prompts)
+            for length in (4, 13):                # within the places, and in three windows
+                ids, score = t.ids("--input", "ids=p.npy", "--length", length)
+                want = [t.greedy(p, length) for p in prompts]
+                result(ids.tolist() == [w[0] for w in want] and close(score, [w[1] for w in want]), "%s end %s length %d: %s, %s" % (name, end, length, ids.tolist(), want))
+            ids, score = t.ids()
+            result(ids.shape == (1, PLACES) and ids[0].tolist() == t.greedy([2], PLACES)[0], "%s end %s from the start" % (name, end))
+
+
+def beams(mantou, folder):
+    t = Table(mantou, folder, "beam", 1)
+    np.save(folder / "p.npy", np.array([[0], [3], [2], [4]], np.int32))
+    for penalty in (0, 1.5):
+        ids, score = t.ids("--input", "ids=p.npy", "--length", 3, "--beam", 200, "--length-penalty", penalty)
+        want = [t.best([p], 3, penalty) for p in (0, 3, 2, 4)]
+        result(ids.tolist() == [w[1] for w in want] and close(score, [w[0] for w in want]), "beam, penalty %g: %s, %s" % (penalty, ids.tolist(), want))
+    narrow, _ = t.ids("--input", "ids=p.npy", "--length", 3, "--beam", 1)
+    plain, _ = t.ids("--input", "ids=p.npy", "--length", 3)
+    result(narrow.tolist() == plain.tolist(), "a beam of one is greedy")
+
+
+def draws(mantou, folder):
+    t = Table(mantou, folder, "draw", None)
+    ids, _ = t.ids("--samples", 3000, "--length", 1, "--temperature", 0.7, "--seed", 4)
+    z = (t.after[2] + t.place[0]).astype(np.float64) / 0.7
+    p = np.exp(z) / np.exp(z).sum()
+    share = np.bincount(ids[:, 0], minlength=VOCAB) / 3000
+    result(np.abs(share - p).max() < 4 * 0.5 / 3000 ** 0.5, "temperature: shares %s, expected %s" % (share, p))
+    again, _ = t.ids("--samples", 3000, "--length", 1, "--temperature", 0.7, "--seed", 4, "--threads", 1)
+    other, _ = t.ids("--samples", 3000, "--length", 1, "--temperature", 0.7, "--seed", 5)
+    result((again == ids).all() and (other != ids).any(), "the seed, and nothing else, says what is drawn")
+    for option, value, kept in (("--top-k", 2, 2), ("--top-p", p[np.argsort(-p)][:3].sum() - 1e-6, 3), ("--top-p", 1e-9, 1)):
+        ids, _ = t.ids("--samples", 500, "--length", 1, "--temperature", 0.7, option, value)
+        result(set(ids[:, 0]) == set(np.argsort(-p)[:kept]), "%s %g: %s, expected %s" % (option, value, set(ids[:, 0]), np.argsort(-p)[:kept]))
+
+
+def text(mantou, folder):
+    t = Table(mantou, folder, "text", None, TOKENS, vocab=128)
+    done = t.run("--prompt", "ab", "--length", 5)
+    want = t.greedy([97, 98], 5)[0]
+    result(done.returncode == 0 and done.stdout == bytes(want) + b"\n", "text: %s, expected %s" % (done.stdout, bytes(want)))
+    told = json.loads(t.run("--prompt", "ab", "--samples", 2, "--length", 4, "--json").stdout)
+    result(told["sequences"] == 2 and told["tokens"] == 8 and told["graph"] == "whole" and told["ids"] == [want[:4]] * 2, "json: %s" % told)
+
+
+def errors(mantou, folder):
+    t = Table(mantou, folder, "error", 1)
+    np.save(folder / "long.npy", np.zeros((2, 7), np.int32))
+    np.save(folder / "flat.npy", np.zeros(7, np.int32))
+    np.save(folder / "far.npy", np.full((1, 2), 9, np.int32))
+    for words, options in (("a prompt of 7 tokens, the model has 6 places", ["--input", "ids=long.npy"]),
+                           ("prompts are [n, P]", ["--input", "ids=flat.npy"]),
+                           ("9", ["--input", "ids=far.npy"]),
+                           ("the model has no input id", ["--input", "id=long.npy"]),
+                           ("no output logits: ids and score", ["--output", "logits=a.npy"]),
+                           ("--prompt is text", ["--prompt", "a"])):
+        done = t.run(*options)
+        result(done.returncode == 1 and words in done.stderr.decode(), "%s: exit %d, %s" % (options, done.returncode, done.stderr.decode()))
+    for words, options in (("exclude each other", ["--beam", 2, "--temperature", 1]), ("goes with --temperature", ["--top-k", 2]),
+                           ("goes with --temperature", ["--top-p", 0.5]), ("goes with --beam", ["--length-penalty", 1]),
+                           ("above 0, 1 at most", ["--top-p", 2]), ("a number from 0 to 1000", ["--temperature", "hot"])):
+        done = t.run(*options)
+        result(done.returncode == 2 and words in done.stderr.decode(), "%s: exit %d, %s" % (options, done.returncode, done.stderr.decode()))
+    net = folder / "none.net"
+    net.write_text(t.exe.with_suffix(".net").read_text().replace("generate {", "# {"))
+    subprocess.run([mantou, "build", net, "-o", folder / "none"], check=True)
+    done = subprocess.run([folder / "none", "generate", "--weights", t.weights], capture_output=True)
+    result(done.returncode == 1 and b"no section generate" in done.stderr, "without the section: %s" % done.stderr)
+
+
+def recurrent(mantou, folder):
+    """What its state cannot carry on is refused."""
+    net = folder / "gru.net"
+    net.write_text(NET.replace("embedding(ids, 5, 5) as after", "embedding(ids, 5, 5) |> gru(5)") % ("", NPY))
+    subprocess.run([mantou, "build", net, "-o", folder / "gru"], check=True)
+    subprocess.run([folder / "gru", "train", "--synthetic", "--steps", "0", "--save", folder / "gru.w", "--quiet", "--no-eval"], check=True)
+    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "7"], capture_output=True)
+    result(done.returncode == 1 and b"cannot begin a new window" in done.stderr, "a recurrent model beyond T: %s" % done.stderr)
+    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "6", "--json"], capture_output=True)
+    result(done.returncode == 0 and len(json.loads(done.stdout)["ids"][0]) == 6, "and to T: %s" % done.stderr)
+
+
+def main():
+    mantou = sys.argv[1]
+    for test in (greedy, beams, draws, text, errors, recurrent):
+        with tempfile.TemporaryDirectory() as folder:
+            test(mantou, pathlib.Path(folder))
+    print("%d passed, %d failed, 0 skipped" % (passed, failed))
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
