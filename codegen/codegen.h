@@ -20,6 +20,7 @@ typedef struct KernelRec {
 	bool check;
 	bool shares;                 /* a thread's share of the tasks is one call (rt_parallel_shares) */
 	bool once;                   /* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
+	bool loss;                   /* the loss stands after it, and no parameter has changed: asked then whether it is finite (rt_loss) */
 	bool scratch;                /* uses the thread's scratch */
 	double flops, bytes;
 } KernelRec;
@@ -37,6 +38,10 @@ typedef struct GraphKernels {
 typedef struct ProgramKernels { VEC(GraphKernels *) graph; int64_t scratch_bytes; } ProgramKernels;
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
+Val graph_loss(const Graph *g);              /* the first result that is a loss; NOVAL */
+/* Sets KernelRec.loss in graph train, if the loss is made before the first kernel that changes a parameter, a slot or a
+ * sum of gradients. For targets whose loops ask rt_loss. */
+void program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a);
 int64_t program_calls(const Module *m, int64_t *shards); /* of graph train in a step: its shards, or what it accumulates; *shards unless NULL */
 void program_json(Buf *b, const Module *m, const char *target, const char *arch, const ProgramKernels *ks);
 
@@ -47,6 +52,7 @@ typedef struct LinkOptions {
 	const char *stub;            /* where main is to be written, NAME.c */
 	const char *argv0;           /* to find librt.a beside the program */
 	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */
+	bool distribute;             /* several processes: librtcomm.a */
 	bool race;                   /* a racing program: librtrace.a, whose main knows the command race */
 } LinkOptions;
 /* NULL, or what was tried and what went wrong, in arena. */

@@ -154,6 +154,7 @@ link_program(Arena *a, const LinkOptions *o)
 {
 	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL, *cuda = beside(a, o->argv0, "librtcuda.a");
 	const char *race = o->race ? beside(a, o->argv0, "librtrace.a") : NULL;
+	const char *comm = o->distribute ? beside(a, o->argv0, "librtcomm.a") : NULL;
 	int ncc, n = 0;
 	const char **cc = compiler_words(a, &ncc), **argv = arena_array(a, const char *, o->nobject + ncc + 32), *error;
 
@@ -161,6 +162,8 @@ link_program(Arena *a, const LinkOptions *o)
 		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR " (installed) beside mantou";
 	if (o->race && !race)
 		return "the archive librtrace.a (the command race) is not beside librt.a";
+	if (o->distribute && !comm)
+		return "the archive librtcomm.a (several processes) is not beside librt.a";
 	if (o->gzip && !gz)
 		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
 	if ((error = write_stub(a, o)))
@@ -179,6 +182,10 @@ link_program(Arena *a, const LinkOptions *o)
 	}
 	if (cuda)                                      /* what no image refers to stays out */
 		argv[n++] = cuda;
+	if (comm) {
+		argv[n++] = "-Wl,-u,rt_comm";
+		argv[n++] = comm;
+	}
 	if (race)
 		argv[n++] = race;
 	argv[n++] = rt;
@@ -189,7 +196,7 @@ link_program(Arena *a, const LinkOptions *o)
 	argv[n++] = "-fsanitize=address,undefined"; /* the archive was built with it as this program was */
 #endif
 	argv[n++] = "-lm";
-	if (cuda)
+	if (cuda || comm)
 		argv[n++] = "-ldl";
 	argv[n++] = "-pthread";
 	argv[n++] = "-static-libgcc";

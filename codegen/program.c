@@ -3,6 +3,7 @@
  * In: a planned Module and its kernels (none for target ref, which runs the module itself).   Out: text. Everything that the runtime
  * knows of the model stands here: inputs, states, offsets, settings, loops, kernel tables, locations for messages. */
 #include "codegen.h"
+#include <math.h>
 #include <string.h>
 
 static void
@@ -11,6 +12,20 @@ put_shape(Buf *b, const Type *t)
 	buf_printf(b, "[");
 	for (int i = 0; i < t->rank; i++)
 		buf_printf(b, "%s%lld", i ? "," : "", (long long)t->axis[i].n);
+	buf_printf(b, "]");
+}
+
+/* dtype, shape and layout of a tensor */
+static void
+put_type(Buf *b, const Type *t)
+{
+	buf_printf(b, ", \"dtype\": \"%s\", \"shape\": ", dtype_info[t->dtype].name);
+	put_shape(b, t);
+	if (type_is_plain(t))
+		return;
+	buf_printf(b, ", \"perm\": [");
+	for (int k = 0; k < t->rank; k++)
+		buf_printf(b, "%s%d", k ? "," : "", t->perm[k]);
 	buf_printf(b, "]");
 }
 
@@ -287,7 +302,7 @@ put_inputs(Buf *b, const Module *m, const Names *in)
 static void
 put_states(Buf *b, const Module *m)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"},
+	static const char *const kinds[ST_COUNT] = {"param", "stat", "slot", "grad", "sum", "setting", "average"},
 		*const inits[] = {"constant", "normal", "uniform"};
 
 	buf_printf(b, ",\n\"state\": [");
@@ -296,14 +311,8 @@ put_states(Buf *b, const Module *m)
 
 		buf_printf(b, "%s{\"name\": ", i ? ",\n " : "");
 		buf_json(b, s->name);
-		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", kinds[s->kind], dtype_info[s->type.dtype].name);
-		put_shape(b, &s->type);
-		if (!type_is_plain(&s->type)) {
-			buf_printf(b, ", \"perm\": [");
-			for (int k = 0; k < s->type.rank; k++)
-				buf_printf(b, "%s%d", k ? "," : "", s->type.perm[k]);
-			buf_printf(b, "]");
-		}
+		buf_printf(b, ", \"kind\": \"%s\"", kinds[s->kind]);
+		put_type(b, &s->type);
 		buf_printf(b, ", \"offset\": %lld, \"init\": \"%s\"", (long long)s->offset, inits[s->init]);
 		put_number(b, "a", s->a);
 		put_number(b, "b", s->b);
@@ -417,9 +426,102 @@ put_layers(Buf *b, const Module *m, Arena *a, const Graph *g, int group)
 	put_text(b, "where", main_op ? where(m, a, main_op->loc) : "");
 }
 
+/* ---------------------------------------------------------------- a loss that is not finite */
+Val
+graph_loss(const Graph *g)
+{
+	for (uint32_t i = 0; i < g->result.n; i++)
+		if (g->result.at[i].kind == RES_LOSS)
+			return g->result.at[i].v;
+	return NOVAL;
+}
+
+void
+program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a)
+{
+	for (uint32_t i = 0; i < ks->graph.n; i++) {
+		GraphKernels *gk = ks->graph.at[i];
+		const Graph *g = gk->g;
+		Val v = strcmp(g->name, "train") ? NOVAL : graph_loss(g);
+		const Op *by = v.id ? val_op(g, v) : NULL;
+		KernelRec *last = NULL;
+		bool *stores = arena_array(a, bool, g->group.n);
+
+		while (by && by->group < 0 && by->nin)   /* through views */
+			by = val_op(g, by->in[0]);
+		for (uint32_t k = 0; k < g->op.n; k++) {
+			const Op *op = &g->op.at[k];
+			const State *s = !op->dead && op->kind == OP_store ? module_state((Module *)(uintptr_t)m, attr_str(op, A_state)) : NULL;
+			const Op *made = s ? val_op(g, op->in[0]) : NULL;
+			int group = op->group >= 0 ? op->group : made ? made->group : -1;
+
+			/* with accumulate the loss's own kernel adds it to a sum, which a second time does no harm */
+			if (s && s->kind != ST_STAT && group >= 0 && !(by && group == by->group && type_elements(&s->type) == 1))
+				stores[group] = true;
+		}
+		for (uint32_t k = 0; by && by->group >= 0 && k < gk->k.n; k++) {
+			if (gk->k.at[k].group >= 0 && stores[gk->k.at[k].group])
+				break;
+			if (gk->k.at[k].group == by->group)
+				last = &gk->k.at[k];
+		}
+		if (last && !last->once)
+			last->loss = true;
+	}
+}
+
+/* Values that hold infinities because a constant does: masks, and what is made of them. */
+static bool *
+infinite_values(const Graph *g, Arena *a)
+{
+	bool *has = arena_array(a, bool, g->val.n);
+
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		bool any = op->kind == OP_full && isinf(attr_num(op, A_value));
+
+		for (int k = 0; k < op->nin; k++)
+			any |= has[op->in[k].id];
+		for (int k = 0; k < op->nout; k++)
+			has[op->out[k].id] = any;
+	}
+	return has;
+}
+
+/* The tensors of floats that a group stores, in order, for the search of the first that is not finite. */
+static void
+put_made(Buf *b, const Module *m, Arena *a, const Graph *g, int group, const bool *infinite)
+{
+	int n = 0;
+
+	for (uint32_t last = 0, i = group < 0 ? 0 : graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		for (int k = 0; !op->dead && op->group == group && k < op->nout; k++) {
+			const Type *t = val_type(g, op->out[k]);
+
+			if (!dtype_is_float((DType)t->dtype) || !val_is_stored(g, op->out[k]))
+				continue;
+			buf_printf(b, n++ ? ",\n     {\"name\": " : ",\n    \"made\": [{\"name\": ");
+			buf_json(b, op->path && *op->path ? op->path : op_info[op->kind].name);
+			put_text(b, "where", where(m, a, op->loc));
+			put_type(b, t);
+			buf_printf(b, ", \"offset\": %lld%s}", (long long)val_info(g, op->out[k])->offset,
+			           infinite[op->out[k].id] ? ", \"infinities\": true" : "");
+		}
+	}
+	buf_printf(b, n ? "]" : "");
+}
+
 static void
 put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *list, uint32_t n)
 {
+	uint32_t searched = 0; /* kernels up to the one that makes the loss */
+
+	for (uint32_t i = 0; i < n; i++)
+		searched = list[i].loss ? i + 1 : searched;
+	const bool *infinite = searched ? infinite_values(g, a) : NULL;
+
 	for (uint32_t i = 0; i < n; i++) {
 		const KernelRec *k = &list[i];
 
@@ -437,7 +539,10 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		put_number(b, "bytes", k->bytes);
 		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s", (long long)k->rows, k->mul, k->mul ? k->div : 1,
 		    (long long)k->grain, k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
-		buf_printf(b, "%s}", k->shares ? ", \"shares\": true" : "");
+		buf_printf(b, "%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "");
+		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
+			put_made(b, m, a, g, k->group, infinite);
+		buf_printf(b, "}");
 	}
 }
 

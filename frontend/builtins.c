@@ -59,10 +59,6 @@ static const struct { const char *name, *doc, *source; } ew_docs[] = {
 };
 
 static const struct { const char *name, *why; } not_yet[] = {
-	{"resize", "resize pictures before they become data files"},
-	{"top_k", "argmax gives the largest, top_k_accuracy counts"},
-	{"sort", "no operator orders elements yet"},
-	{"argsort", "no operator orders elements yet"},
 	{"unique", "no operator has a result whose shape depends on values"},
 	{"nonzero", "no operator has a result whose shape depends on values"},
 	{"masked_select", "no operator has a result whose shape depends on values; where keeps the shape"},
@@ -80,8 +76,6 @@ static const struct { const char *name, *why; } not_yet[] = {
 	{"scan", "lstm, gru and cumsum are the recurrences there are; repeat unrolls a block"},
 	{"color_jitter", "random_crop, random_flip and arithmetic with random are the augmentations there are"},
 	{"random_rotation", "random_crop, random_flip and arithmetic with random are the augmentations there are"},
-	{"nms", "no operator selects boxes yet"},
-	{"roi_align", "no operator samples regions yet"},
 	{"lars", "momentum with a warm-up is the nearest optimizer there is"},
 	{"lamb", "adamw is the nearest optimizer there is"},
 	{"averaged_weights", "weights are not averaged over steps yet"},

@@ -232,7 +232,7 @@ json_graph(Buf *b, const Graph *g)
 static void
 json_module(Buf *b, const Module *m)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad"};
+	static const char *const kinds[ST_COUNT] = {"param", "stat", "slot", "grad", "sum", "setting", "average"};
 
 	buf_printf(b, "{\"name\": ");
 	buf_json(b, m->name);

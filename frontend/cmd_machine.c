@@ -129,8 +129,15 @@ put_budget(Buf *b, const Budget *w)
 		comma = ", ";
 	}
 	buf_printf(b, "\n");
-	if (w->task)
+	if (w->task) {
 		buf_printf(b, "%-20s %lld operations at least\n", "a task", (long long)w->task);
+		buf_printf(b, "%-20s tiles of %d vectors, ", "weight gradients", w->dw_vectors);
+		buf_printf(b, w->pass ? "sums of %d steps a pass\n" : "whole rows of pixels a pass\n", w->pass);
+	}
+	if (w->task_rows)
+		buf_printf(b, "%-20s tasks of %d rows\n", "wide products", w->task_rows);
+	if (w->copy_steps)
+		buf_printf(b, "%-20s copied for sums of %d steps or more\n", "transposed operands", w->copy_steps);
 	if (w->blocks) {
 		buf_printf(b, "%-20s ", "tiles of a block");
 		put_size(b, w->shared);
@@ -199,8 +206,10 @@ put_json(Buf *b, const Target *t, const Machine *m, const Machine *here, const c
 	put_rates_json(b, "choices", &w->rates);
 	buf_printf(b, ", \"budget\": {\"l1_bytes\": %lld, \"l2_bytes\": %lld, \"l3_bytes\": %lld, ", (long long)w->l1,
 	           (long long)w->l2, (long long)w->l3);
-	buf_printf(b, "\"task_operations\": %lld, \"shared_bytes\": %lld, \"blocks\": %d}}", (long long)w->task,
+	buf_printf(b, "\"task_operations\": %lld, \"shared_bytes\": %lld, \"blocks\": %d, ", (long long)w->task,
 	           (long long)w->shared, w->blocks);
+	buf_printf(b, "\"task_rows\": %d, \"copy_steps\": %d, \"pass\": %d, \"dw_vectors\": %d}}", w->task_rows,
+	           w->copy_steps, w->pass, w->dw_vectors);
 }
 
 int

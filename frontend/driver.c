@@ -404,6 +404,10 @@ check_shards(const Job *j)
 {
 	const Setting *s = setting(j->module, "train.shards");
 
+	if (j->o->distribute && strcmp(j->o->distribute, "mpi") != 0)
+		return usage_error(j->command, "--distribute: '%s' is unknown, there is mpi", j->o->distribute);
+	if (j->o->distribute && strcmp(j->target->name, "cpu") != 0)
+		return usage_error(j->command, "--distribute mpi is of target cpu, not %s", j->target->name);
 	if (s && s->i > 1 && !j->target->shards)
 		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file, (long long)s->i, j->target->name);
 	return EXIT_GOOD;
@@ -865,7 +869,7 @@ link_all(Job *j, const char *path, const Buf *code)
 
 	if (status == EXIT_GOOD) {
 		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub,
-		                 .output = linked, .argv0 = self_path(j), .race = j->race != NULL,
+		                 .output = linked, .argv0 = self_path(j), .race = j->race != NULL, .distribute = j->o->distribute != NULL,
 		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 

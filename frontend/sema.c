@@ -495,6 +495,7 @@ check_layers(Sema *s)
 	const Setting *p = setting(s->module, "train.precision");
 
 	sema_match_freeze(s);
+	sema_match_factors(s);
 	for (int k = 0; p && p->kind == SET_CALL && k < p->nargs; k++)
 		for (int i = 0; i < p->arg[k].nargs; i++)
 			sema_check_layer(s, s->mixed_loc, p->arg[k].name, p->arg[k].arg[i].s);

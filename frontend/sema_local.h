@@ -91,7 +91,7 @@ struct Sema {
 	bool stop;                      /* a limit was exceeded, or 20 errors printed */
 	bool in_settings;
 	bool training_failed;           /* evaluation keeps silent about parameters that are missing */
-	Loc freeze_loc, mixed_loc, reader_loc;
+	Loc freeze_loc, mixed_loc, reader_loc, factors_loc[2]; /* of rates and decays */
 	int probe_errors;
 	Map state_of; VEC(StateExtra) state;
 	VEC(StatStore) store;
@@ -146,6 +146,7 @@ bool sema_name_is_free(Sema *s, const char *name, Loc at); /* no assignment to N
 /* ---- parameters (sema_state.c) */
 void sema_stores(Sema *s);
 void sema_match_freeze(Sema *s);
+void sema_match_factors(Sema *s);
 void sema_check_layer(Sema *s, Loc at, const char *what, const char *name); /* error if no layer's path begins with name */
 
 /* ---- contracts (sema_require.c) */

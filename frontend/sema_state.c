@@ -164,7 +164,7 @@ unknown_layer(Sema *s, Loc at, const char *what, const char *name, const char *c
 	for (uint32_t k = 0; k < n; k++)
 		cut[k] = cut_like(s, paths[k], name);
 	near = suggest(name, cut, (int)n);
-	sema_error(s, at, "%s: no %s begins with \"%s\"%s%s%s", what, strcmp(what, "freeze") ? "layer" : "parameter", name,
+	sema_error(s, at, "%s: no %s begins with \"%s\"%s%s%s", what, strcmp(what, "freeze") && strcmp(what, "rates") && strcmp(what, "decays") ? "layer" : "parameter", name,
 	           near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
@@ -212,5 +212,32 @@ sema_match_freeze(Sema *s)
 		}
 		if (!hit)
 			unknown_layer(s, s->freeze_loc, "freeze", f->arg[k].s, names, m->state.n);
+	}
+}
+
+/* Patterns of train.rates and train.decays fit some parameter. */
+void
+sema_match_factors(Sema *s)
+{
+	static const char *const lists[] = {"rates", "decays"};
+	Module *m = s->module;
+
+	for (int l = 0; l < 2; l++) {
+		const Setting *f = setting(m, arena_printf(s->arena, "train.%s", lists[l]));
+
+		for (int k = 0; f && k < f->nargs; k++) {
+			const char **names = arena_array(s->arena, const char *, m->state.n);
+			bool hit = false;
+			uint32_t n = 0;
+
+			for (uint32_t i = 0; i < m->state.n; i++) {
+				if (m->state.at[i].kind != ST_PARAM)
+					continue;
+				names[n++] = m->state.at[i].name;
+				hit |= label_matches(f->arg[k].arg[0].s, names[n - 1]);
+			}
+			if (!hit)
+				unknown_layer(s, s->factors_loc[l], lists[l], f->arg[k].arg[0].s, names, n);
+		}
 	}
 }

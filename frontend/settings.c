@@ -21,10 +21,13 @@ static const SpecRow specs[] = {
 	{"optimizer", "momentum", "rate:R momentum:U=0.9 weight_decay:P=0 nesterov:B=false"},
 	{"optimizer", "adam", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0"},
 	{"optimizer", "adamw", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0.01"},
+	{"optimizer", "rmsprop", "rate:R alpha:U=0.99 eps:Q=1e-8 weight_decay:P=0 momentum:U=0 centered:B=false"},
+	{"optimizer", "lamb", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-6 weight_decay:P=0.01"},
 	{"rate", "poly", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 power:P=2 warmup_steps:j=none"},
 	{"rate", "cosine", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
 	{"rate", "linear", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
 	{"rate", "step", "rate:P at:E factor:Q=0.1"},
+	{"rate", "one_cycle", "peak:P pct_start:U=0.3 div_factor:Q=25 final_div_factor:Q=1e4 three_phase:B=false linear:B=false"},
 	{"reader", "cifar10", "train:F test:F"},
 	{"reader", "cifar100", "train:F test:F"},
 	{"reader", "idx", "train:F test:F"},
@@ -33,6 +36,7 @@ static const SpecRow specs[] = {
 	{"reader", "images", "train:F test:F size:Z"},
 	{"reader", "tokens", "train:F test:F length:I"},
 	{"reader", "synthetic", "examples:I=1024"},
+	{"average", "ema", "decay:U=0.999"},
 	{"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},
 };
 enum { NSPECS = sizeof specs / sizeof *specs, MAX_PARAMS = 8 };
@@ -42,14 +46,14 @@ static const char *const rule_needs[] = {
 	['P'] = "a number, 0 or more", ['Q'] = "a number above 0", ['U'] = "a number from 0 to below 1",
 	['B'] = "true or false",
 	['J'] = "an integer, 0 or more", ['I'] = "an integer from 1 to 2147483647",
-	['R'] = "a number, 0 or more, or one of poly, cosine, linear, step",
+	['R'] = "a number, 0 or more, or one of poly, cosine, linear, step, one_cycle",
 	['E'] = "a list of growing epochs, as in [30, 60]",
 	['F'] = "a file name or a list of them", ['S'] = "a list of strings", ['Z'] = "a size or [rows, columns]",
 	['M'] = "columns of each input, by heading or by number from 0, as in {x = [\"age\", \"rooms\"], y = \"price\"}",
 	['D'] = "\",\", \";\", \"|\", \":\" or \"tab\"",
 };
 
-typedef struct ParamRule { char name[16], rule; char def[12]; bool has_def; } ParamRule;
+typedef struct ParamRule { char name[24], rule; char def[12]; bool has_def; } ParamRule;
 
 /* Where a value stands, for messages: "train.batch", "momentum: rate". */
 typedef struct Place { Sema *s; const char *what; Loc loc; } Place;
@@ -413,6 +417,52 @@ take_memory(Place p, const Value *v, Setting *out)
 	return take_int(p, v, 1, INT64_MAX, "none or a number of bytes, as in 2GiB", out);
 }
 
+/* [["head.*", 10], ...]: patterns of parameters, and what a number of the optimizer is multiplied by for them. */
+static bool
+take_factors(Place p, const Value *v, Loc *at, Setting *out)
+{
+	static const char needs[] = "a list of [pattern, factor], as in [[\"head.*\", 10]]";
+	Setting *list;
+
+	*at = v->loc;
+	if (v->kind != V_LIST)
+		return wrong(p, v, needs);
+	list = arena_array(p.s->arena, Setting, v->n);
+	for (int k = 0; k < v->n; k++) {
+		const Value *x = &v->at[k];
+		Setting *pair = arena_array(p.s->arena, Setting, 2);
+
+		if (x->kind != V_LIST || x->n != 2 || x->at[0].kind != V_STR)
+			return wrong(p, x, needs);
+		pair[0] = (Setting){.kind = SET_STR, .s = x->at[0].s};
+		if (!take_number(p, &x->at[1], 0, false, HUGE_VAL, "a number, 0 or more", &pair[1]))
+			return false;
+		list[k] = (Setting){.kind = SET_LIST, .arg = pair, .nargs = 2};
+	}
+	*out = (Setting){.kind = SET_LIST, .arg = list, .nargs = v->n};
+	return true;
+}
+
+static bool
+take_rates(Place p, const Value *v, Setting *out)
+{
+	return take_factors(p, v, &p.s->factors_loc[0], out);
+}
+
+static bool
+take_decays(Place p, const Value *v, Setting *out)
+{
+	return take_factors(p, v, &p.s->factors_loc[1], out);
+}
+
+static bool
+take_average(Place p, const Value *v, Setting *out)
+{
+	if (v->kind == V_NONE)
+		return take_rule(p, 'q', v, out);
+	return v->kind == V_SPEC ? spec_bind(p, "average", v, out) : wrong(p, v, "none or an average, as in ema(0.999)");
+}
+
 /* def: NULL = it must be set; what does not parse as a plain value is made by fill_defaults. */
 static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } rows[] = {
 	{"train", "batch", NULL, take_batch},
@@ -427,6 +477,9 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"train", "shards", "1", take_batch},
 	{"train", "freeze", "[]", take_freeze},
 	{"train", "memory", "none", take_memory},
+	{"train", "average", "none", take_average},
+	{"train", "rates", "[]", take_rates},
+	{"train", "decays", "[]", take_decays},
 	{"data", "reader", "none", take_reader},
 	{"data", "shuffle", "true", take_bool},
 };

@@ -279,6 +279,20 @@ build_load(Build *b, const char *state)
 }
 
 Val
+build_setting(Build *b, DType dt, const char *name, double value)
+{
+	Module *m = b->g->module;
+
+	if (!module_state(m, name)) {
+		State *s = module_add_state(m, name, type_scalar(dt), ST_SETTING);
+
+		s->init = INIT_CONSTANT;
+		s->a = value;
+	}
+	return build_load(b, name);
+}
+
+Val
 build_sum_to(Build *b, Val g, const Type *shape)
 {
 	const Type *t;

@@ -1,4 +1,4 @@
-/* grad_move.c: gradients of moves and scans: concat, pad, gather, take, crop, cumsum.
+/* grad_move.c: gradients of moves and scans: concat, pad, gather, take, crop, cumsum; and of roi_align.
  *
  * In: the move.  Out: the gradient moved back; gather and take add rows into zeros (gather.dx, take.dx). A crop's gradient
  * is a crop with negated offsets whose size is the input's: out[i] = x[i + row] gives dx[j] = g[j - row], 0 outside. */
@@ -74,4 +74,16 @@ grad_cumsum(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 	if (need[0] && dout[0].id)
 		din[0] = build_op(b, OP_cumsum, dout, 1,
 		                  ATTRS(AI(axis, attr_int(op, A_axis)), AB(reverse, !attr_bool(op, A_reverse))), NULL);
+}
+
+/* Boxes get none. */
+void
+grad_roi_align(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	AttrArg attrs[RULE_ATTRS];
+	Type x = *val_type(b->g, op->in[0]);
+
+	rule_attrs(op, attrs);
+	if (need[0] && dout[0].id)
+		din[0] = build_op(b, OP_roi_align_dx, VALS(dout[0], op->in[1]), attrs, &x);
 }

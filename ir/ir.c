@@ -643,6 +643,30 @@ module_add_state(Module *m, const char *name, Type t, StateKind kind)
 	return &m->state.at[m->state.n - 1];
 }
 
+bool
+label_matches(const char *pattern, const char *name)
+{
+	const char *star = NULL, *from = NULL;
+
+	/* the last * takes one character more wherever what follows it does not fit */
+	for (;;) {
+		if (*pattern == '*') {
+			star = ++pattern;
+			from = name;
+		} else if (!*pattern && (!*name || *name == '.')) {
+			return true;
+		} else if (*pattern && *pattern == *name) {
+			pattern++;
+			name++;
+		} else if (star && *from) {
+			pattern = star;
+			name = ++from;
+		} else {
+			return false;
+		}
+	}
+}
+
 const Setting *
 setting(const Module *m, const char *name)
 {

@@ -86,6 +86,7 @@ typedef enum Trait {
 	T_INPLACE = 1 << 19,  /* the result may take operand 0's place, of which the kernel then touches what changes and no more; no other operand's */
 	T_ORDER = 1 << 18,    /* operand 1 is not read: who reads the result only runs after it stands */
 	T_CROP = 1 << 20,     /* each element is one of operand 0's, at a place that the other operands shift, or 0 */
+	T_ALONE = 1 << 21,    /* a kernel of its own, of row-major operands; f32 stays f32: order, nms, roi_align and its .dx */
 } Trait;
 
 /* OP_name for ops.def and red.def; OP_name, OP_name_dx, _dy, _dz for every row of ew.def. */
@@ -216,8 +217,10 @@ typedef struct Graph {
 } Graph;
 
 /* ---------------------------------------------------------------- module */
-/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM } StateKind;
+/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; SETTING: a
+ * number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
+ * parameter's running mean, NAME.average */
+typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_COUNT } StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
@@ -272,6 +275,8 @@ Graph *module_add_graph(Module *m, const char *name);
 Graph *module_graph(const Module *m, const char *name);     /* NULL if none */
 State *module_state(Module *m, const char *name);           /* NULL if none */
 State *module_add_state(Module *m, const char *name, Type t, StateKind kind);
+/* Does a pattern name a parameter, or a label that begins its path? * stands for any characters, points too. */
+bool label_matches(const char *pattern, const char *name);
 const Setting *setting(const Module *m, const char *name);  /* NULL if not set */
 /* A setting that a tuning file makes: how many threads short steps begin with. */
 #define TUNED_THREADS "tuning.threads"
@@ -350,6 +355,7 @@ Val build_transpose(Build *b, Val x, const int64_t *perm);
 Val build_expand(Build *b, Val x, int rank, const Axis *axes);
 Val build_reduce(Build *b, OpKind red, Val x, const int64_t *axes, int n, bool keep);
 Val build_load(Build *b, const char *state);
+Val build_setting(Build *b, DType dt, const char *name, double value); /* the setting's state, made of dt where it is not there */
 Val build_sum_to(Build *b, Val g, const Type *shape);        /* undoes broadcasting: sums g to shape */
 void graph_multiple(Graph *g);                           /* Graph.multiple again, of the ops that are left */
 /* NumPy broadcasting of shapes (marks unify: marked with unmarked of equal extent sets full_only). NULL if good. */

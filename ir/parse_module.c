@@ -149,8 +149,8 @@ parse_state_flags(Parse *p, State *s)
 
 			if (!p_need_char(p, '=', "after kind"))
 				return false;
-			if ((k = p_one_of(p, text_state_kinds, ST_SUM + 1)) < 0)
-				return p_error(p, p_loc(p), "param, stat, slot or grad expected");
+			if ((k = p_one_of(p, text_state_kinds, ST_COUNT)) < 0)
+				return p_error(p, p_loc(p), "param, stat, slot, grad, sum, setting or average expected");
 			s->kind = (StateKind)k;
 		} else if (p_keyword(p, "decay")) {
 			s->decay = true;

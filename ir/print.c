@@ -6,8 +6,9 @@
 #include "text.h"
 #include <string.h>
 
-const char *const text_state_kinds[ST_SUM + 1] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot",
-                                                  [ST_GRAD] = "grad", [ST_SUM] = "sum"};
+const char *const text_state_kinds[ST_COUNT] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot",
+                                                  [ST_GRAD] = "grad", [ST_SUM] = "sum",
+                                                  [ST_SETTING] = "setting", [ST_AVERAGE] = "average"};
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
 const char *const text_input_kinds[IN_COUNT] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
 const char *const text_result_kinds[RES_COUNT] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output",

@@ -118,7 +118,7 @@ wrap(DType t, int64_t x)
 }
 
 /* To a number of the floating dtype t, or a condition. */
-static double
+double
 ref_round(DType t, double x, bool to_float)
 {
 	switch (t) {

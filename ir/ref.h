@@ -24,6 +24,7 @@ void ref_bytes_out(const RefTensor *t, void *bytes);
 void ref_point(RefTensor *t, void *cells);                      /* f or i, by its type: cells of REF_CELL bytes */
 static inline void *ref_cells(const RefTensor *t) { return t->f ? (void *)t->f : (void *)t->i; }
 static inline int64_t ref_int(const RefTensor *t, int64_t e) { return t->i ? t->i[e] : (int64_t)t->f[e]; }
+double ref_round(DType t, double x, bool to_float);              /* to a floating type; f32 stays double unless to_float */
 double ref_get(const RefTensor *t, int64_t e);                  /* an element as a double, the nearest one */
 void ref_set(RefTensor *t, int64_t e, double x);                /* to integers: truncated, saturated */
 void ref_fill(RefTensor *r, const Op *op);                      /* every element: attribute value of op */

@@ -6,7 +6,9 @@
 #include "ir.h"
 
 ShapeRule shape_ew, shape_red;
-GradRule grad_ew, grad_red;
+ShapeRule shape_nms, shape_order, shape_roi_align, shape_roi_align_dx;
+GradRule grad_ew, grad_red, grad_roi_align;
+RefRule ref_nms, ref_order, ref_roi_align, ref_roi_align_dx;
 ShapeRule shape_attention, shape_attention_dx, shape_avg_pool2d_dx, shape_cast, shape_check, shape_concat,
 	shape_conv2d, shape_conv2d_dw, shape_conv2d_dx, shape_crop, shape_cumsum, shape_expand, shape_gather,
 	shape_gather_dx, shape_given, shape_gru, shape_gru_cells, shape_gru_cells_dx, shape_gru_dx, shape_iota,
@@ -23,5 +25,5 @@ RefRule ref_attention, ref_attention_dx, ref_avg_pool2d, ref_avg_pool2d_dx, ref_
 ExpandRule expand_attention, expand_attention_dx, expand_gru, expand_gru_cells, expand_gru_cells_dx, expand_gru_dx, expand_lstm,
 	expand_lstm_cells, expand_lstm_cells_dx, expand_lstm_dx;
 FlopsRule flops_made, flops_read; /* an operation for each element of the results; of the first operand */
-FlopsRule flops_attention, flops_cells, flops_conv2d, flops_matmul, flops_rnn;
+FlopsRule flops_attention, flops_cells, flops_conv2d, flops_matmul, flops_rnn, flops_roi_align;
 #endif

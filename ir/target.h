@@ -86,13 +86,17 @@ typedef struct Rates {
 	double start;            /* seconds from one kernel to the next */
 } Rates;
 
-/* What choices between ways count with where the machine's own figure is not what they were measured with: the same in
- * all rows of a target, until its kernels are measured on the machine of a row. So far that is the rate of products of
- * CPUs with two units for multiply-adds of 64 bytes. */
+/* What choices between ways count with where the machine's own figure is not what they were measured with, found by
+ * measurement on a machine of the row's kind: codegen/cpu/llvm.c says which were measured. */
 typedef struct Budget {
 	Rates rates;             /* of a typical machine; no forecast */
 	int64_t l1, l2, l3;      /* bytes of a core's L1, L2 and of the L3 that blocks are cut for. cuda: l2 alone */
 	int64_t task;            /* cpu: operations in half a microsecond, in which another thread begins and ends */
+	/* cpu: how contractions are cut */
+	int task_rows;           /* of a wide matrix product's task, at most: it reads all of the second operand; 0: 48 */
+	int copy_steps;          /* least steps of a sum for which a transposed operand is copied; 0: where lines conflict */
+	int pass;                /* steps of a weight gradient's sum between loads of its tiles; 0: by L2, all images */
+	int dw_vectors;          /* of columns of its tiles, at most */
 	int64_t shared;          /* cuda: bytes of shared memory that tiles take of a block */
 	int blocks;              /* cuda: that fill the device once */
 } Budget;

@@ -219,18 +219,18 @@ overflow(Diff *d, const Val *finite)
 	graph_add_result(b->g, first, "overflow", RES_OVERFLOW);
 }
 
-/* All gradients times min(1, c / (norm + 1e-6)); the norm is a result. */
+/* All gradients times min(1, c / (norm + 1e-6)); the norm is a result, c a number that a run may set. */
 static void
 clip(Diff *d, const Val *square, double c)
 {
 	Build *b = &d->b;
-	Val sum = square[0], norm, scale;
+	Val sum = square[0], norm, scale, most = build_setting(b, DT_f32, "clip_norm", c);
 
 	for (uint32_t i = 1; i < d->ntrained; i++)
 		sum = build(b, OP_add, sum, square[i]);
 	norm = build(b, OP_sqrt, sum);
 	scale = build(b, OP_add, norm, build_const(b, DT_f32, 1e-6));
-	scale = build(b, OP_div, build_const(b, DT_f32, c), scale);
+	scale = build(b, OP_div, most, scale);
 	scale = build(b, OP_minimum, scale, build_const(b, DT_f32, 1));
 	for (uint32_t i = 0; i < d->ntrained; i++) {
 		Val *g = &d->trained[i].grad;

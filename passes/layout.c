@@ -55,8 +55,8 @@ fixed_layout(const Graph *g, Val v)
 {
 	const ValInfo *i = val_info(g, v);
 
-	/* kernels of composite operators read and write row-major tensors */
-	return i->type.rank != 4 || i->op == UINT32_MAX || op_has((OpKind)g->op.at[i->op].kind, T_COMPOSITE);
+	/* their kernels read and write row-major tensors */
+	return i->type.rank != 4 || i->op == UINT32_MAX || op_has((OpKind)g->op.at[i->op].kind, T_COMPOSITE | T_ALONE);
 }
 
 static bool
@@ -141,7 +141,7 @@ add_copy(Sets *s, Region *r, const Graph *g, Val v, const Rates *rates)
 static void
 add_copies(Sets *s, Region *r, const Graph *g, const Op *op, const Rates *rates)
 {
-	bool reads_rows = op->kind == OP_reshape || op_has((OpKind)op->kind, T_COMPOSITE);
+	bool reads_rows = op->kind == OP_reshape || op_has((OpKind)op->kind, T_COMPOSITE | T_ALONE);
 
 	for (int k = 0; k < op->nin; k++) {
 		const ValInfo *v = val_info(g, op->in[k]);
@@ -282,7 +282,7 @@ copy_operands(Graph *g, Sets *s, PassCtx *cx)
 		Op op = g->op.at[i];
 		const char *images = op_info[op.kind].images;
 
-		bool composite = op_has((OpKind)op.kind, T_COMPOSITE), plain = images && s->plain[join_region(s, &op)]; /* asked before operands are copies */
+		bool composite = op_has((OpKind)op.kind, T_COMPOSITE | T_ALONE), plain = images && s->plain[join_region(s, &op)]; /* asked before operands are copies */
 
 		for (int k = 0; (images || composite) && k < op.nin; k++) {
 			ValInfo v = *val_info(g, op.in[k]);

@@ -1,32 +1,40 @@
 /* optimizer.c: update ops become the arithmetic of train.optimizer.
  *
  * In: `update {state} (g)` ops in graphs train or update.  Out: stage diffed: elementwise ops, slot states (NAME.momentum,
- * NAME.adam_m, NAME.adam_v, zero at first) and stores at the graph's end. The formulas are pinned by the language ("Arithmetic
+ * NAME.adam_m, NAME.adam_v, NAME.rms_v, NAME.rms_m, zero at first) and stores at the graph's end. The formulas are pinned by the language ("Arithmetic
  * of training"): sgd w -= rate g; momentum v = mu v + g, w -= rate v, or rate (g + mu v) with nesterov; adam (Kingma and Ba
  * 2015) with bias correction and eps outside the square root; adamw (Loshchilov and Hutter 2019) w -= rate decay w first.
+ * rmsprop is PyTorch's: v = alpha v + (1 - alpha) g^2, m likewise of g where centered, s = g / (sqrt(v - m^2) + eps),
+ * w -= rate s, or with momentum b = mu b + s, w -= rate b. lamb (You et al. 2019): Adam's corrected step plus decay w is
+ * r; w -= rate |w| / |r| r, norms by parameter, their ratio 1 where one is 0 and for parameters without decay.
  * With loss scaling a step whose result `overflow` names a state changes no parameter and no slot, is not counted by Adam, and halves
  * the scale; it doubles after GROWTH good steps, as in PyTorch, but begins low, where no gradient of common size overflows, and climbs
  * each RAMP steps until the first overflow.
  * Otherwise decay adds decay w to g, for states whose line says decay. The rate comes in f64; scalars of a step are computed
- * in f64 and cast to the parameter's dtype once. */
+ * in f64 and cast to the parameter's dtype once. Decay and momentum are settings, states that a run may set; where the file
+ * gives 0 there is nothing to set. */
 #include <string.h>
 #include "passes.h"
 
-typedef enum Rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_ADAMW } Rule;
-/* Scalars that all parameters of a graph share, made on first use; for [0] f64 and for the parameters' dtypes. */
-typedef enum Scalar { SC_RATE, SC_STEP_SIZE, SC_ROOT, SC_KEEP, SC_COUNT } Scalar;
+typedef enum Rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_ADAMW, RULE_RMSPROP, RULE_LAMB, RULE_COUNT } Rule;
+/* Scalars that all parameters of a graph share, made on first use. */
+typedef enum Scalar { SC_RATE, SC_STEP_SIZE, SC_ROOT, SC_KEEP, SC_DECAY, SC_MOMENTUM, SC_FIRST, SC_COUNT } Scalar;
+/* One of them, for parameters of these factors. */
+typedef struct Shared { Scalar s; DType dt; double rate_times, decay_times; Val v; } Shared;
 typedef struct Optimizer {
 	Module *m;
 	Build b;
 	Rule rule;
-	double momentum, decay, beta1, beta2, eps;
-	bool nesterov;
-	Val scalar[SC_COUNT][DT_COUNT];
+	double momentum, decay, beta1, beta2, eps, alpha;
+	DType widest;            /* of the parameters' dtypes */
+	bool nesterov, centered;
+	double rate_times, decay_times; /* of the parameter at work: train.rates, train.decays */
+	VEC(Shared) scalar;      /* made so far, in this graph */
 	Val corrected[2];        /* f64: 1 - beta^t */
 	Val good;                /* loss scaling: bool, no gradient overflowed; NOVAL: no scaling */
 } Optimizer;
 
-static const char *const rule_names[] = {"sgd", "momentum", "adam", "adamw"};
+static const char *const rule_names[RULE_COUNT] = {"sgd", "momentum", "adam", "adamw", "rmsprop", "lamb"};
 
 /* Argument of train.optimizer. */
 static double
@@ -44,22 +52,28 @@ read_settings(Optimizer *o)
 	const char *name = s && s->s ? s->s : "sgd";
 	int rule = 0;
 
-	while (rule < 4 && strcmp(name, rule_names[rule]))
+	while (rule < RULE_COUNT && strcmp(name, rule_names[rule]))
 		rule++;
-	if (rule == 4) {
-		const char *best = suggest(name, rule_names, 4);
+	if (rule == RULE_COUNT) {
+		const char *best = suggest(name, rule_names, RULE_COUNT);
 
 		diag_error(o->m->diags, (Loc){0}, "train.optimizer: there is no optimizer `%s`%s%s%s", name, best ? "; did you mean `" : "",
 		           best ? best : "", best ? "`?" : "");
 		return false;
 	}
 	o->rule = (Rule)rule;
-	o->momentum = optimizer_number(o->m, "momentum", 0.9);
+	o->momentum = optimizer_number(o->m, "momentum", o->rule == RULE_RMSPROP ? 0 : 0.9);
 	o->nesterov = optimizer_number(o->m, "nesterov", 0) != 0;
-	o->decay = optimizer_number(o->m, "weight_decay", o->rule == RULE_ADAMW ? 0.01 : 0);
+	o->decay = optimizer_number(o->m, "weight_decay", o->rule == RULE_ADAMW || o->rule == RULE_LAMB ? 0.01 : 0);
 	o->beta1 = optimizer_number(o->m, "beta1", 0.9);
 	o->beta2 = optimizer_number(o->m, "beta2", 0.999);
-	o->eps = optimizer_number(o->m, "eps", 1e-8);
+	o->eps = optimizer_number(o->m, "eps", o->rule == RULE_LAMB ? 1e-6 : 1e-8);
+	o->alpha = optimizer_number(o->m, "alpha", 0.99);
+	o->centered = optimizer_number(o->m, "centered", 0) != 0;
+	o->widest = DT_f32;
+	for (uint32_t i = 0; i < o->m->state.n; i++)
+		if (o->m->state.at[i].kind == ST_PARAM && o->m->state.at[i].type.dtype == DT_f64)
+			o->widest = DT_f64;
 	return true;
 }
 
@@ -88,17 +102,46 @@ correction(Optimizer *o, int which)
 }
 
 static Val
+times(Optimizer *o, Val x, double c)
+{
+	return build(&o->b, OP_mul, x, build_const(&o->b, val_type(o->b.g, x)->dtype, c));
+}
+
+/* A number that a run may set. AdamW computes with it in f64, others cast it to the parameter's dtype. */
+static Val
+scalar_setting(Optimizer *o, const char *name, double value)
+{
+	DType dt = o->rule == RULE_ADAMW ? DT_f64 : o->widest;
+
+	name = arena_printf(o->m->arena, "optimizer.%s", name);
+	return value == 0 ? build_const(&o->b, dt, 0) : build_setting(&o->b, dt, name, value);
+}
+
+static Val
+scalar_decay(Optimizer *o)
+{
+	Val decay = scalar_setting(o, "weight_decay", o->decay);
+
+	return o->decay_times == 1 ? decay : times(o, decay, o->decay_times);
+}
+
+static Val
 scalar_f64(Optimizer *o, Scalar s)
 {
 	Build *b = &o->b;
-	Val rate = graph_need_input(b->g, IN_RATE);
+	Val rate = s == SC_DECAY || s == SC_MOMENTUM ? NOVAL : graph_need_input(b->g, IN_RATE);
 
+	if (rate.id && o->rate_times != 1 && s != SC_ROOT && s != SC_FIRST)
+		rate = build(b, OP_mul, rate, number(o, o->rate_times));
 	switch (s) {
 	case SC_STEP_SIZE: return build(b, OP_div, rate, correction(o, 0));
 	case SC_ROOT: return build(b, OP_sqrt, correction(o, 1));
 	case SC_KEEP:
-		rate = build(b, OP_mul, rate, number(o, o->decay));
+		rate = build(b, OP_mul, rate, scalar_decay(o));
 		return build(b, OP_sub, number(o, 1), rate);
+	case SC_FIRST: return correction(o, 0);
+	case SC_DECAY: return scalar_decay(o);
+	case SC_MOMENTUM: return scalar_setting(o, "momentum", o->momentum);
 	default: return rate;
 	}
 }
@@ -106,27 +149,33 @@ scalar_f64(Optimizer *o, Scalar s)
 static Val
 scalar(Optimizer *o, Scalar s, DType dt)
 {
-	Val *v = &o->scalar[s][dt];
+	Shared made = {s, dt, s == SC_ROOT || s == SC_FIRST || s == SC_MOMENTUM || s == SC_DECAY ? 1 : o->rate_times,
+	               s == SC_KEEP || s == SC_DECAY ? o->decay_times : 1, NOVAL};
 	Loc loc = o->b.loc;
 	const char *path = o->b.path;
 
-	if (v->id)
-		return *v;
+	for (uint32_t i = 0; i < o->scalar.n; i++) {
+		const Shared *k = &o->scalar.at[i];
+
+		if (k->s == s && k->dt == dt && k->rate_times == made.rate_times && k->decay_times == made.decay_times)
+			return k->v;
+	}
 	o->b.loc = (Loc){0};   /* it belongs to no layer */
 	o->b.path = "";
-	*v = build_cast(&o->b, scalar_f64(o, s), dt);
+	made.v = build_cast(&o->b, scalar_f64(o, s), dt);
+	vec_push(o->m->arena, &o->scalar, made);
 	o->b.loc = loc;
 	o->b.path = path;
-	return *v;
+	return made.v;
 }
 
 /* ---------------------------------------------------------------- one parameter */
-typedef struct Param { const char *name; Type type; bool decay; Val w, g; } Param;
+typedef struct Param { const char *name; Type type; bool decay, adapts; Val w, g; } Param; /* adapts: lamb's step has its length */
 
 static Val
-times(Optimizer *o, Val x, double c)
+scaled(Optimizer *o, Val x, Scalar s)
 {
-	return build(&o->b, OP_mul, x, build_const(&o->b, val_type(o->b.g, x)->dtype, c));
+	return build(&o->b, OP_mul, x, scalar(o, s, val_type(o->b.g, x)->dtype));
 }
 
 static Val
@@ -177,28 +226,120 @@ static Val
 step_momentum(Optimizer *o, const Param *p)
 {
 	const char *name = slot(o, p, "momentum");
-	Val v = sum(o, times(o, build_load(&o->b, name), o->momentum), p->g);
+	Val v = sum(o, scaled(o, build_load(&o->b, name), SC_MOMENTUM), p->g);
 
 	put(o, name, v);
-	return descend(o, p, SC_RATE, o->nesterov ? sum(o, p->g, times(o, v, o->momentum)) : v);
+	return descend(o, p, SC_RATE, o->nesterov ? sum(o, p->g, scaled(o, v, SC_MOMENTUM)) : v);
+}
+
+/* A slot's running mean: keep * slot + (1 - keep) * x. */
+static Val
+running(Optimizer *o, const char *name, double keep, Val x)
+{
+	Val old = times(o, build_load(&o->b, name), keep);
+
+	return sum(o, old, times(o, x, 1 - keep));
+}
+
+/* m, and the root of v, corrected, plus eps */
+static Val
+adam_parts(Optimizer *o, const Param *p, Val *m)
+{
+	const char *mname = slot(o, p, "adam_m"), *vname = slot(o, p, "adam_v");
+	Build *b = &o->b;
+	DType dt = (DType)p->type.dtype;
+	Val v, root;
+
+	*m = running(o, mname, o->beta1, p->g);
+	v = times(o, build_load(b, vname), o->beta2);
+	v = sum(o, v, times(o, build(b, OP_square, p->g), 1 - o->beta2));
+	root = scalar(o, SC_ROOT, dt);
+	root = build(b, OP_div, build(b, OP_sqrt, v), root);
+
+	put(o, mname, *m);
+	put(o, vname, v);
+	return sum(o, root, build_const(b, dt, o->eps));
 }
 
 static Val
 step_adam(Optimizer *o, const Param *p)
 {
-	const char *mname = slot(o, p, "adam_m"), *vname = slot(o, p, "adam_v");
+	Val m, root = adam_parts(o, p, &m);
+
+	return descend(o, p, SC_STEP_SIZE, build(&o->b, OP_div, m, root));
+}
+
+static Val
+norm(Optimizer *o, Val x)
+{
+	Build *b = &o->b;
+	Val all = build(b, OP_square, x);
+	int64_t axes[MAX_RANK];
+	int rank = val_type(b->g, x)->rank;
+
+	for (int k = 0; k < rank; k++)
+		axes[k] = k;
+	return build(b, OP_sqrt, rank ? build_reduce(b, OP_sum, all, axes, rank, false) : all);
+}
+
+static Val
+step_lamb(Optimizer *o, const Param *p)
+{
 	Build *b = &o->b;
 	DType dt = (DType)p->type.dtype;
-	Val old = times(o, build_load(b, mname), o->beta1), m = sum(o, old, times(o, p->g, 1 - o->beta1)), v, root;
+	Val m, root = adam_parts(o, p, &m), r, size, length, both, zero;
 
-	old = times(o, build_load(b, vname), o->beta2);
-	v = sum(o, old, times(o, build(b, OP_square, p->g), 1 - o->beta2));
-	root = scalar(o, SC_ROOT, dt);
-	root = build(b, OP_div, build(b, OP_sqrt, v), root);
+	r = build(b, OP_div, build(b, OP_div, m, scalar(o, SC_FIRST, dt)), root);
+	if (p->decay)
+		r = sum(o, r, scaled(o, p->w, SC_DECAY));
+	if (!p->adapts)
+		return descend(o, p, SC_RATE, r);
+	zero = build_const(b, dt, 0);
+	size = norm(o, p->w);
+	length = norm(o, r);
+	both = build(b, OP_and, build(b, OP_gt, size, zero), build(b, OP_gt, length, zero));
+	size = build(b, OP_where, both, build(b, OP_div, size, length), build_const(b, dt, 1));
+	size = build(b, OP_mul, size, scalar(o, SC_RATE, dt));
+	return build(b, OP_sub, p->w, build(b, OP_mul, r, size));
+}
 
-	put(o, mname, m);
+static Val
+step_rmsprop(Optimizer *o, const Param *p)
+{
+	Build *b = &o->b;
+	DType dt = (DType)p->type.dtype;
+	const char *vname = slot(o, p, "rms_v"), *name;
+	Val v = running(o, vname, o->alpha, build(b, OP_square, p->g)), step = v;
+
 	put(o, vname, v);
-	return descend(o, p, SC_STEP_SIZE, build(b, OP_div, m, sum(o, root, build_const(b, dt, o->eps))));
+	if (o->centered) {
+		name = slot(o, p, "rms_m");
+		step = running(o, name, o->alpha, p->g);
+		put(o, name, step);
+		/* rounding may leave less than nothing */
+		step = build(b, OP_sub, v, build(b, OP_square, step));
+		step = build(b, OP_maximum, step, build_const(b, dt, 0));
+	}
+	step = sum(o, build(b, OP_sqrt, step), build_const(b, dt, o->eps));
+	step = build(b, OP_div, p->g, step);
+	if (o->momentum == 0)
+		return descend(o, p, SC_RATE, step);
+	name = slot(o, p, "momentum");
+	step = sum(o, scaled(o, build_load(b, name), SC_MOMENTUM), step);
+	put(o, name, step);
+	return descend(o, p, SC_RATE, step);
+}
+
+/* The factor of the first pattern in a list of [pattern, factor] that fits the parameter; 1 if none does. */
+static double
+factor_of(const Module *m, const char *list, const char *name)
+{
+	const Setting *s = setting(m, list);
+
+	for (int k = 0; s && s->kind == SET_LIST && k < s->nargs; k++)
+		if (s->arg[k].nargs == 2 && s->arg[k].arg[0].s && label_matches(s->arg[k].arg[0].s, name))
+			return s->arg[k].arg[1].f;
+	return 1;
 }
 
 static void
@@ -210,15 +351,23 @@ update_param(Optimizer *o, const Op *op)
 
 	if (!s)
 		bug("update of @%s, which is no state", attr_str(op, A_state));
-	p = (Param){.name = s->name, .type = s->type, .decay = s->decay && o->decay != 0, .g = op->in[0]};
+	o->rate_times = factor_of(o->m, "train.rates", s->name);
+	o->decay_times = factor_of(o->m, "train.decays", s->name);
+	p = (Param){.name = s->name, .type = s->type, .decay = s->decay && o->decay != 0 && o->decay_times != 0, .adapts = s->decay, .g = op->in[0]};
 	o->b.loc = op->loc;
 	o->b.path = op->path;
 	p.w = build_load(&o->b, p.name);
 	if (p.decay && o->rule == RULE_ADAMW)
 		p.w = build(&o->b, OP_mul, p.w, scalar(o, SC_KEEP, (DType)p.type.dtype));
-	else if (p.decay)
-		p.g = sum(o, p.g, times(o, p.w, o->decay));
-	w = o->rule == RULE_SGD ? descend(o, &p, SC_RATE, p.g) : o->rule == RULE_MOMENTUM ? step_momentum(o, &p) : step_adam(o, &p);
+	else if (p.decay && o->rule != RULE_LAMB)
+		p.g = sum(o, p.g, scaled(o, p.w, SC_DECAY));
+	switch (o->rule) {
+	case RULE_SGD: w = descend(o, &p, SC_RATE, p.g); break;
+	case RULE_MOMENTUM: w = step_momentum(o, &p); break;
+	case RULE_RMSPROP: w = step_rmsprop(o, &p); break;
+	case RULE_LAMB: w = step_lamb(o, &p); break;
+	default: w = step_adam(o, &p); break;
+	}
 	put(o, p.name, w);
 }
 
@@ -226,15 +375,14 @@ update_param(Optimizer *o, const Op *op)
 enum { RAMP = 16, GROWTH = 2000 };
 static const double largest_scale = 0x1p24, least_scale = 0x1p-24; /* beyond these no number of f16 is helped */
 
-/* Does every gradient of the graph fit its type? NOVAL where nothing is scaled. */
-static Val
-no_overflow(Optimizer *o)
+Val
+loss_scale_good(Build *b)
 {
-	Graph *g = o->b.g;
+	Graph *g = b->g;
 
 	for (uint32_t i = 0; i < g->result.n; i++)
 		if (g->result.at[i].kind == RES_OVERFLOW)
-			return build(&o->b, OP_lt, g->result.at[i].v, build_const(&o->b, DT_f32, 0));
+			return build(b, OP_lt, g->result.at[i].v, build_const(b, DT_f32, 0));
 	return NOVAL;
 }
 
@@ -310,9 +458,9 @@ run_graph(Optimizer *o, Graph *g)
 	bool changed = false;
 
 	o->b = (Build){.g = g};
-	memset(o->scalar, 0, sizeof o->scalar);
+	o->scalar.n = 0;
 	memset(o->corrected, 0, sizeof o->corrected);
-	o->good = no_overflow(o);
+	o->good = loss_scale_good(&o->b);
 	for (uint32_t i = 0; i < n; i++) {
 		Op op = g->op.at[i];
 
@@ -345,5 +493,5 @@ pass_optimizer(Module *m, PassCtx *cx)
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
 			changed |= run_graph(&o, m->graph.at[i]);
-	return changed;
+	return optimizer_averages(m) || changed;
 }

@@ -11,6 +11,8 @@ ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_layout, pass_recomp
 #define LOSS_SCALE "loss_scale"
 #define LOSS_SCALE_GOOD "loss_scale.good"
 #define LOSS_SCALE_SKIPPED "loss_scale.skipped"
+bool optimizer_averages(Module *m);                      /* the end of pass optimizer (average.c) */
+Val loss_scale_good(Build *b);                           /* does every gradient of the graph fit its type? NOVAL where nothing is scaled (optimizer.c) */
 
 bool pass_disabled(const PassCtx *cx, const char *name); /* --disable NAME: a pass or a composite operator */
 bool pass_variant(const PassCtx *cx, const char *name);  /* may this variant of a kernel be chosen? Optimisations, as it were: none at -O0 */

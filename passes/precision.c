@@ -99,7 +99,7 @@ is_alias(const Op *op)
 static bool
 is_rigid(const Op *op)
 {
-	return op_has(op->kind, T_SCAN | T_SCATTER | T_EFFECT | T_COMPOSITE);
+	return op_has(op->kind, T_SCAN | T_SCATTER | T_EFFECT | T_COMPOSITE | T_ALONE);
 }
 
 static bool

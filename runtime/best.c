@@ -1,8 +1,8 @@
 /* best.c: which evaluation of a training was the best: --keep best, --stop-after-worse, --by.
  *
  * In: the means of the evaluation after each epoch.   Out: whether this one is better than all before, and how many in
- * a row were not. A value that is not a number is never better. The best so far stands in the metadata of every
- * checkpoint, as "best": "NAME min|max VALUE EPOCH WORSE JUDGED", so that a resumed run judges as if it had not stopped;
+ * a row were not. A value that is not a number is never better. The best so far stands in the metadata of each
+ * checkpoint, as "best": "NAME min|max VALUE EPOCH WORSE JUDGED", so that a resumed run judges as one not stopped;
  * JUDGED is the step of the last evaluation, and a run resumed at the end of an epoch that was not judged begins with
  * that evaluation. */
 #include "host.h"

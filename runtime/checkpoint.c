@@ -4,11 +4,11 @@
  * accumulated gradients), with step, seed, T, batch and the partial sums of the epoch in the metadata.
  * Nothing in it depends on time or on names: the same state makes the same bytes.
  * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment
- * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~. Whatever
- * fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
+ * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~, which
+ * is said, unless --overwrite is given. Whatever fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
  * on the run holds FILE.lock. */
 #define _GNU_SOURCE
-#include "host.h"
+#include "comm.h"
 
 #include <errno.h>
 #include <math.h>
@@ -45,14 +45,16 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 		fprintf(f, i ? " %s" : "%s", g->result[g->scalar[i]].t.name);
 	fprintf(f, "\"");
 	rt_best_write(h, f);
+	rt_settings_meta(h, f);
 	fprintf(f, ",\"checksum\":\"0000000000000000\"}");
 }
 
-/* Sums of an evaluation are no part of a run's state, nor are those over shards, which every step makes anew. */
+/* Sums of an evaluation are no part of a run's state, nor are those over shards, which every step makes
+ * anew; settings stand in the metadata. */
 static bool
 checkpoint_kept(const RtProgram *p, const RtState *s)
 {
-	return s->kind != RT_SUM && !(s->kind == RT_GRAD && p->shards > 1);
+	return s->kind != RT_SUM && s->kind != RT_SETTING && !(s->kind == RT_GRAD && p->shards > 1);
 }
 
 /* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */
@@ -188,11 +190,12 @@ checkpoint_keep(RtHost *h, const RtSave *to)
 {
 	RtOut out;
 	char *old;
-	bool good;
+	bool good, again;
 
-	if (!checkpoint_foreign(h, to))
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
 	old = rt_printf("%s~", to->path);
+	again = access(old, F_OK) == 0;
 	good = rt_out_open(&out, old, &h->error);
 	if (good && unlink(out.temporary) == 0 && link(to->path, out.temporary) == 0) {
 		good = rt_out_end(&out, true, &h->error);
@@ -202,6 +205,11 @@ checkpoint_keep(RtHost *h, const RtSave *to)
 	}
 	if (!good)
 		rt_context(&h->error, "%s is there already and cannot be renamed to %s", to->path, old);
+	if (good && !h->opt.quiet) {
+		rt_progress_clear(h);
+		fprintf(stderr, "note: %s was not this run's: it is kept as %s%s; --overwrite would replace it\n", to->path, old,
+		        again ? ", in place of what that was" : "");
+	}
 	free(old);
 	return good;
 }
@@ -275,7 +283,7 @@ checkpoint_take(RtHost *h, const char *given, RtSave *to)
 	if (!rt_lock_take(&to->lock, to->path, &h->error))
 		return rt_context(&h->error, "cannot save %s", to->path) || rt_hint(&h->error, save_other);
 	rt_out_clean(to->path);                  /* only now: a run that is turned away touches nothing */
-	if (!checkpoint_foreign(h, to))
+	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
 	old = rt_printf("%s~", to->path);
 	good = rt_out_try(old, NULL, &h->error)
@@ -320,6 +328,22 @@ rt_checkpoint_end(RtHost *h)
 }
 
 /* ---- loading */
+
+/* The file; of several processes rank 0 reads it, and the others have its bytes. */
+static bool
+checkpoint_read(RtHost *h, RtFile *f, const char *path, RtError *e)
+{
+	bool good;
+
+	if (h->ranks == 1)
+		return rt_file_read(f, path, e);
+	*f = (RtFile){.path = NULL};
+	good = h->rank != 0 || rt_file_read(f, path, e);
+	if (!h->comm->agree(h, good, ""))
+		return false;
+	h->comm->share(h, (void **)&f->at, &f->n);
+	return true;
+}
 
 static const RtStEntry *
 checkpoint_find(const RtSt *s, const char *name)
@@ -412,6 +436,24 @@ checkpoint_left_over(RtHost *h, const RtSt *st, const char *path)
 		fprintf(stderr, ": left over in %s\n", path);
 }
 
+/* What becomes state k: its own entry; of an average that the file has not, its parameter's. NULL: none, or k is none
+ * of the weights. */
+static const RtStEntry *
+checkpoint_weight(const RtHost *h, const RtSt *st, int k)
+{
+	const RtState *s = &h->program.state[k];
+	const RtStEntry *t;
+	int of;
+
+	if (s->kind != RT_PARAM && s->kind != RT_STAT && s->kind != RT_AVERAGE)
+		return NULL;
+	t = checkpoint_find(st, s->t.name);
+	if (t || s->kind != RT_AVERAGE)
+		return t;
+	of = rt_state_averaged(&h->program, k);
+	return of >= 0 ? checkpoint_find(st, h->program.state[of].t.name) : NULL;
+}
+
 bool
 rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 {
@@ -419,7 +461,7 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 	RtError *e = &h->error;
 	RtFile f;
 	RtSt st = {0};
-	bool good = rt_file_read(&f, path, e);
+	bool good = checkpoint_read(h, &f, path, e);
 
 	if (!good)
 		return false;
@@ -427,10 +469,10 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 	for (int pass = 0; good && pass < 2; pass++)         /* check all, then copy */
 		for (int k = 0; good && k < p->nstate; k++) {
 			const RtState *s = &p->state[k];
-			const RtStEntry *t = s->kind == RT_PARAM || s->kind == RT_STAT ? checkpoint_find(&st, s->t.name) : NULL;
+			const RtStEntry *t = checkpoint_weight(h, &st, k);
 			RtError why = {"is not in the file"};
 
-			if (s->kind != RT_PARAM && s->kind != RT_STAT)
+			if (s->kind != RT_PARAM && s->kind != RT_STAT && !t)
 				continue;
 			if (t && checkpoint_fits(s, t, false, &why)) {
 				if (pass)
@@ -532,6 +574,21 @@ checkpoint_precision(const RtHost *h, const RtSt *st, const char *path)
 	        has == wants ? "" : wants ? " with a new loss scale" : " without a loss scale");
 }
 
+/* A checkpoint of a run without averages: they begin as the parameters. */
+static void
+checkpoint_averages(RtHost *h, const RtSt *st, const char *path)
+{
+	bool none = false;
+
+	for (int k = 0; k < h->program.nstate; k++)
+		if (h->program.state[k].kind == RT_AVERAGE && !checkpoint_find(st, h->program.state[k].t.name)) {
+			rt_host_init_average(h, k);
+			none = true;
+		}
+	if (none && !h->opt.quiet)
+		fprintf(stderr, "note: %s holds no averages: they begin as the parameters\n", path);
+}
+
 static bool
 checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 {
@@ -541,7 +598,7 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (!checkpoint_kept(&h->program, s) || (!t && checkpoint_scale(s->t.name)))
+			if (!checkpoint_kept(&h->program, s) || (!t && (checkpoint_scale(s->t.name) || s->kind == RT_AVERAGE)))
 				continue;
 			if (!t)
 				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
@@ -582,7 +639,7 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	struct stat info;
 	bool good;
 
-	if (!rt_file_read(&f, path, e))
+	if (!checkpoint_read(h, &f, path, e))
 		return false;
 	good = rt_st_parse(&st, f.at, f.n, e);
 	if (good && (!checkpoint_meta_int(&st, "step", &r->step) || !checkpoint_meta_int(&st, "seed", &r->seed)
@@ -594,8 +651,10 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 		r->shards = 1;
 	good = good && checkpoint_states(h, &st, e);
 	if (good) {
+		checkpoint_averages(h, &st, path);
 		checkpoint_read_sums(h, &st);
 		rt_best_read(h, st.meta);
+		rt_settings_resume(h, st.meta, r->step);
 		if (strcmp(rt_json_str(st.meta, "source_hash", ""), h->program.source_hash) != 0 && !h->opt.quiet)
 			fprintf(stderr, "note: %s was written by a program of another source text\n", path);
 		checkpoint_precision(h, &st, path);

@@ -1,8 +1,93 @@
 /* eval.c: evaluation: one pass over the test data in file order; the last, smaller batch counts by its examples. */
-#include "host.h"
+#include "comm.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- several processes: each has a run of the batches; all add all records, in the order of the batches */
+
+typedef struct Told { int64_t status, first, n; RtFault fault; } Told;
+
+/* A metric that is put together from batch to batch has no parts: then each does all. */
+static bool
+eval_splits(const RtHost *h, const RtGraph *g)
+{
+	for (int i = 0; i < g->nscalar; i++)
+		if (g->result[g->scalar[i]].kind == RT_WHOLE)
+			return false;
+	return h->ranks > 1;
+}
+
+static void
+eval_record(RtHost *h, const RtRecord *r)
+{
+	for (int i = 0; i < h->graph->nscalar; i++)
+		h->sum[i] += (double)r->n * r->value[i];
+	h->weight += (double)r->n;
+}
+
+/* What the lowest rank that failed ended with, at all of them. */
+static int64_t
+eval_join(RtHost *h, int64_t status)
+{
+	size_t bytes = sizeof(Told) + sizeof(RtRecord) * (size_t)h->nkept, *at = rt_alloc(sizeof *at * (size_t)(h->ranks + 1));
+	uint8_t *mine = rt_alloc(bytes), *all = NULL;
+	Told told = {.status = status, .first = h->run.step, .n = h->run.n}, his;
+
+	if (h->program.fault_offset >= 0)
+		memcpy(&told.fault, h->run.arena + h->program.fault_offset, sizeof told.fault);
+	memcpy(mine, &told, sizeof told);
+	memcpy(mine + sizeof told, h->kept, sizeof(RtRecord) * (size_t)h->nkept);
+	h->comm->gather(h, mine, bytes, &all, at);
+	for (int r = 0; r < h->ranks; r++) {
+		memcpy(&his, all + at[r], sizeof his);
+		if (his.status != RT_OK && status == RT_OK)
+			status = his.status;
+		if (his.status == RT_FAULT) {
+			status = RT_FAULT;
+			memcpy(h->run.arena + h->program.fault_offset, &his.fault, sizeof his.fault);
+			h->run.step = his.first;
+			h->run.n = his.n;
+			h->agreed = true;
+			break;
+		}
+		for (size_t i = at[r] + sizeof his; i < at[r + 1]; i += sizeof(RtRecord)) {
+			RtRecord record;
+
+			memcpy(&record, all + i, sizeof record);
+			eval_record(h, &record);
+		}
+	}
+	free(all);
+	free(mine);
+	free(at);
+	return status;
+}
+
+/* This rank's batches, with their records kept. */
+static int64_t
+eval_run(RtHost *h, bool splits)
+{
+	RtRun *run = &h->run;
+	int64_t batches = run->steps_per_epoch, status;
+
+	run->until = batches;
+	if (splits) {
+		run->step = batches * h->rank / h->ranks;
+		run->until = batches * (h->rank + 1) / h->ranks;
+		h->kept = rt_alloc(sizeof *h->kept * (size_t)(run->until - run->step + 1));
+		h->nkept = 0;
+	}
+	status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+	rt_drain(h);
+	if (!splits)
+		return status;
+	status = eval_join(h, status);
+	free(h->kept);
+	h->kept = NULL;
+	return status;
+}
 
 bool
 rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
@@ -19,9 +104,7 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 	h->weight = 0;
 	pthread_mutex_unlock(&h->lock);
 	run->step = run->epoch = 0;
-	run->until = run->steps_per_epoch;
-	status = rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
-	rt_drain(h);
+	status = eval_run(h, eval_splits(h, g));
 	if (status == RT_FAULT) {
 		rt_host_fault(h);
 		return false;
@@ -71,14 +154,16 @@ rt_eval(RtHost *h)
 {
 	double mean[RT_MAX_RESULTS];
 	int64_t examples = 0;
+	bool good;
 
 	if (!h->program.graph[RT_G_EVAL].present || !h->program.graph[RT_G_EVAL].nscalar) {
 		rt_fail(&h->error, "the model has no loss and no metric: there is nothing to evaluate");
 		return rt_die(h);
 	}
-	if (!rt_data_load(&h->program, &h->opt, false, &h->test, &h->error) || !rt_host_memory(h, 0) || !rt_host_init_state(h)
-	    || !rt_checkpoint_weights(h, h->opt.weights, false)
-	    || !rt_evaluation_fits(&h->program, h->test.examples, &h->error)
+	good = rt_data_load(&h->program, &h->opt, false, &h->test, &h->error) && rt_host_memory(h, 0) && rt_host_init_state(h);
+	if (h->ranks > 1)
+		good = h->comm->agree(h, good, "");
+	if (!good || !rt_checkpoint_weights(h, h->opt.weights, false) || !rt_evaluation_fits(&h->program, h->test.examples, &h->error)
 	    || !rt_evaluate(h, mean, &examples))
 		return rt_die(h);
 	if (h->opt.json) {

@@ -6,7 +6,7 @@
  * In: the states of kind grad, which stand together in the arena and which each run of graph train fills anew.   Out: their sums, in the
  * same place, behind the last shard. Between shards the nodes that are complete wait in rooms of their own, each as large as the states: as
  * many as there are bits in the number of shards. Additions are cut by place and shared by the threads. */
-#include "host.h"
+#include "comm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +179,235 @@ sums_join(RtHost *h, RtNode x, uint8_t *at, bool last, bool adds)
 	s->deepest = s->nnode - last > s->deepest ? s->nnode - last : s->deepest;
 }
 
+/* ---- several processes
+ *
+ * Rank r has shards floor(rS/P) .. floor((r+1)S/P)-1; the largest nodes inside are its pieces. The range is cut into chunks, a chunk into as many
+ * parts as there are ranks: each rank gets all pieces of its part, adds them along the tree, and all get the sums of all parts. So 2 (P-1)/P
+ * of the range go over the wire where each rank has one piece, as with a ring, and nothing waits for a chain of ranks. A range of at
+ * most SUM_SMALL bytes goes whole to all, who add it themselves: one turn in place of two. */
+
+enum { SUM_SMALL = 32 << 10, SUM_PART = 1 << 20, SUM_ARRIVES = 32 << 20 };
+
+/* What a rank says beside its sums. shard: of its first fault, -1. */
+typedef struct RtVote { int64_t step, shard, n, signal; RtFault fault; } RtVote;
+
+int
+rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out)
+{
+	int n = 0;
+
+	for (int64_t k = lo; k < hi; k++) {
+		RtNode x = {k, 1}, parent;
+		bool right;
+
+		while (n && rt_tree_parent(shards, x, &parent, &right) && right && out[n - 1].a == parent.a) {
+			x = parent;
+			n--;
+		}
+		out[n++] = x;
+	}
+	return n;
+}
+
+typedef struct Part { int64_t from, to; } Part; /* bytes of the range */
+
+typedef struct Joining {
+	RtHost *h;
+	RtSums *s;
+	Part mine;
+} Joining;
+
+/* Part q of the chunk [at, end). */
+static Part
+join_part(const RtHost *h, int64_t at, int64_t end, int q, bool whole)
+{
+	int64_t w = ((end - at + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63, from = at + q * w, to = from + w;
+
+	if (whole)
+		return (Part){at, end};
+	return (Part){from < end ? from : end, to < end ? to : end};
+}
+
+/* Where piece i of this rank stands. */
+static uint8_t *
+join_own(const RtHost *h, int i)
+{
+	const RtSums *s = &h->sums;
+
+	return i + 1 == s->rank[h->rank].n ? h->run.arena + s->begin : s->room[i];
+}
+
+/* out = left + right over bytes [from, to) of the range; pointers are to `from`. */
+static void
+join_add(const RtSums *s, Part p, uint8_t *out, const uint8_t *left, const uint8_t *right)
+{
+	int64_t low = 0, high = s->npart;
+
+	while (low < high) {                     /* the first span that ends behind `from` */
+		int64_t middle = (low + high) / 2;
+		const RtSpan *x = &s->part[middle];
+
+		if (x->at + x->n * rt_dtype[x->dtype].bytes > p.from)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	for (; low < s->npart && s->part[low].at < p.to; low++) {
+		const RtSpan *x = &s->part[low];
+		int bytes = rt_dtype[x->dtype].bytes;
+		int64_t from = x->at > p.from ? x->at : p.from, to = x->at + x->n * bytes < p.to ? x->at + x->n * bytes : p.to;
+
+		rt_sum(x->dtype, out + from - p.from, left + from - p.from, right + from - p.from, (to - from) / bytes);
+	}
+}
+
+/* T(x) over this rank's part: where it stands. Sums go to the left operand's place, the last one's to the states. */
+static uint8_t *
+join_tree(const Joining *j, RtNode x, bool root)
+{
+	const RtSums *s = j->s;
+	int64_t k = tree_cut(x.n);
+
+	for (int r = 0; r < j->h->ranks; r++)
+		for (int i = 0; x.a >= s->rank[r].lo && x.a < s->rank[r].hi && i < s->rank[r].n; i++)
+			if (s->rank[r].node[i].a == x.a && s->rank[r].node[i].n == x.n)
+				return r == j->h->rank ? join_own(j->h, i) + j->mine.from : s->in + (s->rank[r].slot + i) * s->width;
+	uint8_t *left = join_tree(j, (RtNode){x.a, k}, false), *right = join_tree(j, (RtNode){x.a + k, x.n - k}, false);
+	uint8_t *out = root ? j->h->run.arena + s->begin + j->mine.from : left;
+
+	join_add(s, j->mine, out, left, right);
+	return out;
+}
+
+static void
+join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
+{
+	RtSums *s = &h->sums;
+	Joining j = {.h = h, .s = s, .mine = join_part(h, at, end, h->rank, whole)};
+	uint8_t *grad = h->run.arena + s->begin;
+	int n = 0;
+
+	for (int r = 0; r < h->ranks; r++) {
+		Part his = join_part(h, at, end, r, whole);
+
+		if (r == h->rank)
+			continue;
+		if (votes) {
+			s->msg[n++] = (RtMsg){r, true, &s->vote[h->rank], sizeof *s->vote};
+			s->msg[n++] = (RtMsg){r, false, &s->vote[r], sizeof *s->vote};
+		}
+		for (int i = 0; i < s->rank[h->rank].n; i++)
+			s->msg[n++] = (RtMsg){r, true, join_own(h, i) + his.from, (size_t)(his.to - his.from)};
+		for (int i = 0; i < s->rank[r].n; i++)
+			s->msg[n++] = (RtMsg){r, false, s->in + (s->rank[r].slot + i) * s->width, (size_t)(j.mine.to - j.mine.from)};
+	}
+	h->comm->move(h, s->msg, n);
+	if (j.mine.to > j.mine.from)
+		join_tree(&j, (RtNode){0, s->shards}, true);
+	if (whole)
+		return;
+	n = 0;
+	for (int r = 0; r < h->ranks; r++) {
+		Part his = join_part(h, at, end, r, whole);
+
+		if (r == h->rank)
+			continue;
+		s->msg[n++] = (RtMsg){r, true, grad + j.mine.from, (size_t)(j.mine.to - j.mine.from)};
+		s->msg[n++] = (RtMsg){r, false, grad + his.from, (size_t)(his.to - his.from)};
+	}
+	h->comm->move(h, s->msg, n);
+}
+
+/* On the exchange thread. */
+static void
+join_all(RtHost *h, void *cx)
+{
+	RtSums *s = &h->sums;
+	bool whole = s->bytes <= SUM_SMALL;
+	int64_t chunk = whole ? s->bytes : s->width * h->ranks;
+
+	(void)cx;
+	for (int64_t at = 0; at < s->bytes; at += chunk)
+		join_chunk(h, at, at + chunk < s->bytes ? at + chunk : s->bytes, whole, at == 0);
+}
+
+/* Joins the pieces of all ranks: the sums stand in the states of kind grad, and all know of faults and wishes to stop. */
+static int64_t
+sums_exchange(RtHost *h, RtVote mine)
+{
+	RtSums *s = &h->sums;
+	const RtVote *fault = NULL;
+
+	mine.step = h->run.step;
+	mine.signal = __atomic_load_n(&h->signal, __ATOMIC_SEQ_CST);
+	s->vote[h->rank] = mine;
+	h->comm->run(h, join_all, NULL);
+	s->joined = h->run.step;
+	for (int r = 0; r < h->ranks; r++) {
+		const RtVote *v = &s->vote[r];
+
+		if (v->step != mine.step)
+			return rt_fail(&h->error, "rank %d is in step %lld, rank %d in step %lld", r, (long long)v->step, h->rank, (long long)mine.step), RT_ERROR;
+		if (v->shard >= 0 && !fault)     /* ranks have their shards in order */
+			fault = v;
+		if (v->signal > h->stop)
+			h->stop = (int)v->signal;
+	}
+	if (h->stop)
+		__atomic_store_n(&h->run.stop_at, 0, __ATOMIC_SEQ_CST);
+	if (!fault)
+		return RT_OK;
+	memcpy(h->run.arena + h->program.fault_offset, &fault->fault, sizeof fault->fault);
+	h->run.first = fault->shard * h->run.batch;
+	h->run.n = fault->n;
+	h->agreed = true;
+	return RT_FAULT;
+}
+
+int64_t
+rt_sums_fault(RtHost *h)
+{
+	RtVote v = {.shard = h->run.micro, .n = h->run.n};
+
+	if (h->ranks == 1 || h->sums.joined == h->run.step || h->program.fault_offset < 0)
+		return RT_FAULT;
+	memcpy(&v.fault, h->run.arena + h->program.fault_offset, sizeof v.fault);
+	return sums_exchange(h, v);
+}
+
+static bool
+sums_ranks(RtHost *h)
+{
+	RtSums *s = &h->sums;
+	int64_t slots = 0, messages;
+
+	s->rank = rt_alloc(sizeof *s->rank * (size_t)h->ranks);
+	s->vote = rt_alloc(sizeof *s->vote * (size_t)h->ranks);
+	for (int r = 0; r < h->ranks; r++) {
+		RtPieces *p = &s->rank[r];
+		RtNode node[RT_MAX_NODES];
+
+		p->lo = s->shards * r / h->ranks;
+		p->hi = s->shards * (r + 1) / h->ranks;
+		p->n = rt_tree_pieces(s->shards, p->lo, p->hi, node);
+		p->node = rt_alloc(sizeof *node * (size_t)p->n);
+		memcpy(p->node, node, sizeof *node * (size_t)p->n);
+		p->slot = slots;
+		slots += r == h->rank ? 0 : p->n;
+	}
+	s->lo = s->rank[h->rank].lo;
+	s->hi = s->rank[h->rank].hi;
+	messages = 4 * (int64_t)h->ranks + slots + (int64_t)s->rank[h->rank].n * h->ranks;
+	s->msg = rt_alloc(sizeof *s->msg * (size_t)messages);
+	s->width = SUM_ARRIVES / (slots ? slots : 1) & ~(int64_t)63;
+	s->width = s->width > SUM_PART ? SUM_PART : s->width;
+	if (s->width * h->ranks > s->bytes)
+		s->width = ((s->bytes + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63;
+	if (s->bytes <= SUM_SMALL)
+		s->width = s->bytes;
+	return (s->in = rt_large((size_t)(s->width * slots))) || rt_fail(&h->error, "out of memory for the sums of other processes");
+}
+
 bool
 rt_sums_open(RtHost *h)
 {
@@ -187,9 +416,10 @@ rt_sums_open(RtHost *h)
 	s->shards = h->program.shards;
 	s->lo = 0;
 	s->hi = s->shards;
+	s->joined = -1;
 	if (s->shards <= 1)
 		return true;
-	if (!sums_range(h))
+	if (!sums_range(h) || (h->ranks > 1 && !sums_ranks(h)))
 		return false;
 	for (int64_t k = s->lo; k < s->hi; k++)
 		sums_join(h, (RtNode){k, 1}, NULL, k + 1 == s->hi, false);
@@ -211,5 +441,5 @@ rt_merge(RtRun *run)
 	if (k == s->lo)
 		s->nnode = 0;
 	sums_join(h, (RtNode){k, 1}, run->arena + s->begin, k + 1 == s->hi, true);
-	return RT_OK;
+	return h->ranks > 1 && k + 1 == s->hi ? sums_exchange(h, (RtVote){.shard = -1}) : RT_OK;
 }

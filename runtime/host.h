@@ -93,7 +93,7 @@ void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat)
 
 typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
 /* SUM: of an evaluation's batches, in no checkpoint */
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM } RtStateKind;
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 /* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only */
 typedef enum RtResultKind {
@@ -103,6 +103,8 @@ typedef enum RtResultKind {
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
+/* What a kernel stores; infinities: it may hold some by what it is made of */
+typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
@@ -110,7 +112,8 @@ typedef struct RtRow {          /* one kernel call */
 	RtMap *map; int32_t nmap;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
-	bool check, once, shares;
+	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
+	RtMade *made; int32_t nmade;
 } RtRow;
 typedef struct RtGraph {
 	const char *name;
@@ -132,8 +135,13 @@ typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the 
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
-typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP } RtRateKind;
-typedef struct RtRate { RtRateKind kind; double rate, from, peak, to, power, warmup_epochs, factor; int64_t warmup_steps; double *at; int nat; } RtRate;
+typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP, RT_RATE_ONE_CYCLE } RtRateKind;
+typedef struct RtRate {
+	RtRateKind kind;
+	double rate, from, peak, to, power, warmup_epochs, warmup_steps, factor, pct_start, div_factor, final_div_factor;
+	bool three_phase, straight;                 /* of one_cycle */
+	double *at; int nat;
+} RtRate;
 typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
 
 typedef struct RtProgram {
@@ -167,17 +175,20 @@ bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 /* ---------------------------------------------------------------- options (options.c) */
 typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
 #define RT_MAX_FILES 64
+#define RT_MAX_SETTINGS 32
 typedef struct RtNamed { const char *name, *file; } RtNamed;
 typedef struct RtOptions {
 	RtCommand command;
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling;
-	bool partial, replan, no_save, no_eval, allow_nan, synthetic, quiet, json;
+	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
+	bool alone; int64_t silence;                /* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool has_seed;
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
+	const char *rate, *set[RT_MAX_SETTINGS]; int nset; /* --set: NAME=VALUE */
 } RtOptions;
 /* Exit status, or -1 to go on. Prints help, version and usage errors. */
 int rt_options_read(RtOptions *o, int argc, char **argv);
@@ -255,7 +266,8 @@ bool rt_data_add(RtData *d, int k, const RtPart *part, const RtFile *f, RtError 
 typedef struct RtRing RtRing;
 /* What follows an epoch's last batch: nothing, the next epoch, the same again. */
 typedef enum RtAfter { RT_AFTER_NOTHING, RT_AFTER_EPOCH, RT_AFTER_WRAP } RtAfter;
-typedef struct RtCourse { int64_t seed, batch, batches; bool shuffle; RtAfter after; } RtCourse;
+/* per: 0, or of so many in a row those from lo to below hi are taken */
+typedef struct RtCourse { int64_t seed, batch, batches, per, lo, hi; bool shuffle; RtAfter after; } RtCourse;
 RtRing *rt_ring_new(RtData *d, const RtCourse *c, RtError *e);
 /* Waits for a batch, which stays until the next call; n: its examples. False after rt_fail, with what its first bad example says. */
 bool rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, RtError *e);
@@ -290,6 +302,8 @@ typedef struct RtBest {
 	int64_t worse, judged;                      /* the evaluations since then; the step of the last, -1 */
 	RtSave save;
 } RtBest;
+/* A number that a run may set (settings.c): of the rate, or of a state, -1. set: it is not the program's own */
+typedef struct RtSetting { const char *name; double *rate; int state; double value; bool set; } RtSetting;
 typedef struct RtHost RtHost;
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
@@ -308,17 +322,28 @@ typedef struct RtDevice {
 typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
 typedef struct RtSpan { int64_t at, n; int dtype; } RtSpan; /* elements of one state, at a byte of the range */
 enum { RT_MAX_NODES = 128 };
+typedef struct RtPieces { int64_t lo, hi; RtNode *node; int n; int64_t slot; } RtPieces; /* of a rank; slot: of the first among those that arrive */
 typedef struct RtSums {
 	int64_t shards, lo, hi;                     /* in all; those of this process are [lo, hi) */
 	int64_t begin, bytes;                       /* the states of kind grad in the arena */
 	RtSpan *part; int64_t npart;
 	RtNode node[RT_MAX_NODES]; int nnode;       /* complete, of this process's shards so far, from the left */
 	uint8_t *room[RT_MAX_NODES]; int deepest;   /* where their sums stand; the last one's behind the last shard in the arena */
+	int64_t joined;                             /* the step whose sums have been joined last; -1 */
+	uint8_t *in; int64_t width;                 /* of several processes: room for what arrives, bytes of a part of a chunk */
+	struct RtMsg *msg;
+	RtPieces *rank;                             /* by rank */
+	struct RtVote *vote;                        /* by rank */
 } RtSums;
 /* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
 bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
 void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
+/* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
+int rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out);
+/* This process met a fault, or its own loop ended with one, before the step's sums were joined: the others hear of it. RT_FAULT, with
+ * the lowest shard's fault in the arena. */
+int64_t rt_sums_fault(RtHost *h);
 
 struct RtHost {
 	const RtImage *const *images; int nimages;
@@ -332,6 +357,11 @@ struct RtHost {
 	RtSums sums;
 	RtThreads *threads;
 	RtPace pace[RT_M_EVAL + 1];
+	const struct RtComm *comm;                  /* several processes (comm.h); NULL: linked without */
+	int rank, ranks;                            /* of this process, of all: 0, 1 alone */
+	bool agreed;                                /* h->error is known to all ranks, and the same */
+	FILE *err;                                  /* of several processes: stderr as it was, for what ends the job */
+	int stop;                                   /* of several processes: the signal that all have agreed to stop for */
 	bool profiles;                              /* kernels are timed one by one: the number of threads stays */
 	uint8_t **scratch;                          /* by thread */
 	RtError error;
@@ -352,6 +382,7 @@ struct RtHost {
 	pthread_mutex_t lock;
 	double sum[RT_MAX_RESULTS], weight;         /* of the epoch or evaluation */
 	int64_t drained;                            /* records */
+	RtRecord *kept; int64_t nkept;              /* of an evaluation by several processes: this one's; NULL */
 	int64_t last_step; double last_loss;
 	FILE *log; int log_error;                   /* errno of the first line that could not be written, 0 */
 	/* stopping and saving */
@@ -361,6 +392,7 @@ struct RtHost {
 	RtSave save;
 	dev_t resumed_dev; ino_t resumed_ino; bool resumed;
 	RtBest best;
+	RtSetting setting[RT_MAX_SETTINGS]; int nsetting;
 	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
 	int64_t epoch_from;                         /* and its first step of it */
@@ -379,13 +411,17 @@ int64_t rt_peak_rss(void);
 void rt_host_touch(RtHost *h);                          /* has the system find the arena's memory, by all threads at once; all zeros after it */
 /* init.c */
 bool rt_host_init_state(RtHost *h);                     /* initial values of everything; the arena is new */
+void rt_host_init_average(RtHost *h, int state);        /* an average is its parameter */
+int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that state NAME.average is the mean of, -1 */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
+char *rt_not_finite(RtHost *h);                         /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
 double rt_rate_at(const RtHost *h, int64_t step);
 bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset; false after rt_fail */
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
+int rt_stops(const RtHost *h);                          /* the signal that ends this run; 0: none */
 void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */
 /* checkpoint.c, safetensors.c */
@@ -410,6 +446,13 @@ bool rt_best_judge(RtHost *h, const double *mean, int64_t epoch); /* after an ev
 bool rt_best_over(const RtHost *h);                     /* --stop-after-worse ends the run */
 void rt_best_write(const RtHost *h, FILE *f);           /* into a checkpoint's metadata */
 void rt_best_read(RtHost *h, const Json *meta);
+/* settings.c: --rate, --set */
+bool rt_settings_prepare(RtHost *h);                    /* what may be set, and what the command line sets; false after rt_fail */
+void rt_settings_apply(RtHost *h);                      /* into the rate, and the states in the arena */
+bool rt_settings_any(const RtHost *h);                  /* one is not the program's own */
+void rt_settings_meta(const RtHost *h, FILE *f);        /* into a checkpoint's metadata */
+void rt_settings_resume(RtHost *h, const Json *meta, int64_t step); /* from there */
+void rt_settings_json(const RtHost *h, FILE *f);
 /* progress.c */
 void rt_progress_draw(RtHost *h);
 void rt_progress_clear(RtHost *h);

@@ -70,6 +70,9 @@ info_json(const RtHost *h)
 	}
 	printf("], ");
 	info_string("reader", p->reader.kind);
+	printf("\"settings\": ");
+	rt_settings_json(h, stdout);
+	printf(", ");
 	printf("\"source_hash\": ");
 	rt_json_text(stdout, p->source_hash);
 	printf("}\n");
@@ -111,6 +114,8 @@ info_text(const RtHost *h)
 	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20, (double)p->scratch_bytes / 0x1p20);
 	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);
 	printf("%-12s %s\n", "reader", p->reader.kind);
+	for (int i = 0; i < h->nsetting; i++)
+		printf("%-12s %s = %.9g\n", i ? "" : "settings", h->setting[i].name, h->setting[i].value);
 	for (int k = 0; k < p->ninput; k++)
 		info_tensor("input", &p->input[k].t);
 	for (int k = 0; k < infer->nresult; k++)
@@ -124,6 +129,8 @@ info_text(const RtHost *h)
 int
 rt_info(RtHost *h)
 {
+	if (!rt_settings_prepare(h))
+		return rt_die(h);
 	if (h->opt.json)
 		info_json(h);
 	else

@@ -298,6 +298,28 @@ init_part(void *cx, int64_t t0, int64_t t1, int thread)
 	}
 }
 
+int
+rt_state_averaged(const RtProgram *p, int state)
+{
+	const char *name = p->state[state].t.name;
+	size_t n = strlen(name) - (sizeof ".average" - 1);
+
+	for (int k = 0; k < p->nstate; k++)
+		if (strncmp(p->state[k].t.name, name, n) == 0 && !p->state[k].t.name[n])
+			return k;
+	return -1;
+}
+
+void
+rt_host_init_average(RtHost *h, int state)
+{
+	int of = rt_state_averaged(&h->program, state);
+	const RtTensor *to = &h->program.state[state].t;
+
+	if (of >= 0 && h->program.state[of].t.bytes == to->bytes)
+		memcpy(h->run.arena + to->offset, h->run.arena + h->program.state[of].t.offset, (size_t)to->bytes);
+}
+
 bool
 rt_host_init_state(RtHost *h)
 {
@@ -309,5 +331,8 @@ rt_host_init_state(RtHost *h)
 			continue;
 		rt_threads_run(h->threads, init_part, &w, (w.s->t.count + INIT_GRAIN - 1) / INIT_GRAIN);
 	}
+	for (int k = 0; k < h->program.nstate; k++)
+		if (h->program.state[k].kind == RT_AVERAGE)
+			rt_host_init_average(h, k);
 	return true;
 }

@@ -100,6 +100,11 @@ gather_ring(RtHost *h, Gather *g, int64_t index)
 	              .batches = eval ? (run->examples + run->batch - 1) / run->batch : h->wrap ? whole : whole / h->accumulate * h->accumulate,
 	              .after = eval ? RT_AFTER_NOTHING : h->wrap ? RT_AFTER_WRAP : RT_AFTER_EPOCH};
 
+	if (h->ranks > 1 && !eval) {
+		c.per = h->accumulate;
+		c.lo = run->shard;
+		c.hi = run->shard_end;
+	}
 	if (!d->ring && !(d->ring = rt_ring_new(d, &c, &h->error)))
 		return false;
 	return rt_ring_take(d->ring, run->epoch, index, run->n, &g->at, &h->error);
@@ -112,6 +117,7 @@ rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput
 	int64_t index = (run->step - run->epoch * run->steps_per_epoch) * h->accumulate + run->micro, bytes = 0;
 	Gather g = {.run = run, .d = h->data, .base = base, .offset = input_offset, .ninput = ninput};
 
+	run->first = run->micro * run->batch;
 	if (h->wrap)
 		index %= run->examples / run->batch;
 	g.first = index * run->batch;
@@ -138,7 +144,6 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 	RtHost *h = rt_host(run);
 
 	h->fresh = true;
-	run->first = run->micro * run->batch;
 	rt_host_pace(h);
 	if (rt_gather(run, run->arena, input_offset, ninput))
 		return;
@@ -148,6 +153,24 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 }
 
 /* ---- rate */
+
+/* PyTorch's OneCycleLR at step t of T: phases of [end, from, to], each walked from the end of the one before. */
+static double
+rate_one_cycle(const RtRate *r, double t, double total)
+{
+	double low = r->peak / r->div_factor, least = low / r->final_div_factor, start = 0, f;
+	const double phases[3][3] = {{r->pct_start * total - 1, low, r->peak},
+		{r->three_phase ? 2 * r->pct_start * total - 2 : total - 1, r->peak, r->three_phase ? low : least},
+		{total - 1, low, least}};
+	int n = r->three_phase ? 3 : 2, i = 0;
+
+	for (; i < n - 1 && t > phases[i][0]; i++)
+		start = phases[i][0];
+	f = phases[i][0] > start ? (t - start) / (phases[i][0] - start) : 1;
+	if (r->straight)
+		return phases[i][1] + (phases[i][2] - phases[i][1]) * f;
+	return phases[i][2] + (phases[i][1] - phases[i][2]) / 2 * (cos(3.14159265358979323846 * f) + 1);
+}
 
 double
 rt_rate_at(const RtHost *h, int64_t step)
@@ -165,6 +188,8 @@ rt_rate_at(const RtHost *h, int64_t step)
 		return r->to + (r->peak - r->to) * pow(1 - f, r->power);
 	case RT_RATE_COSINE:
 		return r->to + (r->peak - r->to) * (1 + cos(3.14159265358979323846 * f)) / 2;
+	case RT_RATE_ONE_CYCLE:
+		return rate_one_cycle(r, t, (double)h->total);
 	case RT_RATE_STEP:
 		f = r->rate;
 		for (int i = 0; i < r->nat; i++)
@@ -255,6 +280,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
 			return RT_FAULT;
+		if (r->loss && rt_loss(run, g->scalar_offset[g->loss], g->scalar_dtype[g->loss]) != RT_OK)
+			return RT_NOT_FINITE;
 	}
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
@@ -300,6 +327,11 @@ rt_drain(RtHost *h)
 		const RtRecord *r = &run->ring[tail & run->ring_mask];
 		double weight = h->mode == RT_M_EVAL ? (double)r->n : 1;
 
+		if (h->kept && h->mode == RT_M_EVAL) {   /* of several processes: rank order comes first */
+			h->kept[h->nkept++] = *r;
+			__atomic_store_n(&run->ring_tail, ++tail, __ATOMIC_RELEASE);
+			continue;
+		}
 		for (int i = 0; i < h->graph->nscalar; i++)
 			h->sum[i] = h->graph->result[h->graph->scalar[i]].kind == RT_WHOLE ? r->value[i]
 				: h->sum[i] + weight * r->value[i];
@@ -317,6 +349,13 @@ rt_drain(RtHost *h)
 }
 
 /* ---- poll */
+
+/* Of several processes all stop after the same step: that whose exchange told them. */
+int
+rt_stops(const RtHost *h)
+{
+	return h->ranks > 1 ? h->stop : __atomic_load_n(&h->signal, __ATOMIC_SEQ_CST);
+}
 
 void
 rt_set_stop(RtHost *h)
@@ -337,7 +376,7 @@ rt_poll(RtRun *run)
 		rt_drain(h);
 	if (h->mode == RT_M_IDLE)
 		return RT_OK;
-	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
+	if (rt_stops(h))
 		return RT_STOPPED;
 	if (h->mode != RT_M_TRAIN)
 		return RT_OK;
@@ -401,8 +440,9 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			continue;
 		}
 		if (op->shards) {
-			for (run->micro = run->shard; run->micro < run->shard_end && status == RT_OK; run->micro++)
-				status = loop_range(h, l, at + 1, op->end);
+			for (run->micro = run->shard; run->micro < run->shard_end; run->micro++)
+				if ((status = loop_range(h, l, at + 1, op->end)) != RT_OK)
+					return status;           /* micro stays that of the shard */
 			run->micro = op->count - 1;
 		} else if (op->counted) {
 			for (int64_t i = 0; i < op->count && status == RT_OK; i++) {

@@ -1,5 +1,5 @@
 /* main.c: main() of every executable: options, then the command. Exit status 0 good, 1 failed, 2 wrong usage, 130 interrupted. */
-#include "host.h"
+#include "comm.h"
 
 #include <string.h>
 
@@ -11,6 +11,8 @@ rt_die(RtHost *h)
 			*c = '?';
 	rt_progress_end(h);
 	fflush(stdout);
+	if (h->ranks > 1 && !h->agreed)          /* the others would wait for this one */
+		h->comm->abort(h);
 	fprintf(stderr, "%s: error: %s\n", h->opt.program, h->error.text);
 	return 1;
 }
@@ -25,12 +27,47 @@ main_flush(RtHost *h, int status)
 	return status;
 }
 
-int
-rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
+/* Copies of one training would overwrite each other's checkpoint. */
+static int
+main_alone(RtHost *h)
+{
+	RtLaunch l = rt_launch();
+
+	if (h->opt.alone || h->opt.command == RT_C_INFO || l.size <= 1)
+		return -1;
+	if (l.rank == 0)
+		fprintf(stderr, "%s: %s started %d processes, but this program is for one: mantou build --distribute mpi makes one for several; --alone runs each by itself\n",
+		        h->opt.program, l.name, l.size);
+	return 2;
+}
+
+static int
+main_command(RtHost *h, const RtImage *const *images, int nimages)
 {
 	static int (*const commands[RT_C_COUNT])(RtHost *) = {
 		[RT_C_TRAIN] = rt_train, [RT_C_EVAL] = rt_eval, [RT_C_INFER] = rt_infer, [RT_C_BENCH] = rt_bench, [RT_C_INFO] = rt_info,
 	};
+	int status;
+
+	h->comm = &rt_comm;
+	h->ranks = 1;
+	if (h->opt.silence >= 0 && !h->comm) {
+		fprintf(stderr, "%s: --patience is of programs for several processes: mantou build --distribute mpi\n", h->opt.program);
+		return 2;
+	}
+	if (!rt_host_open(h, images, nimages))
+		return rt_die(h);
+	status = h->comm ? h->comm->open(h) : main_alone(h);
+	if (status < 0)
+		status = commands[h->opt.command](h);
+	if (h->comm)
+		h->comm->close(h);
+	return status;
+}
+
+int
+rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
+{
 	RtHost *h = rt_alloc(sizeof *h);
 	int status;
 
@@ -39,7 +76,7 @@ rt_main(int argc, char **argv, const RtImage *const *images, int nimages)
 	status = rt_options_read(&h->opt, argc, argv);
 	if (status >= 0)
 		return main_flush(h, status);
-	status = rt_host_open(h, images, nimages) ? commands[h->opt.command](h) : rt_die(h);
+	status = main_command(h, images, nimages);
 	if (nimages && images[0]->device)
 		images[0]->device->close(h);
 	return main_flush(h, status);

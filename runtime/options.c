@@ -12,7 +12,7 @@
 
 typedef enum OptKind {
 	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_READERS, OPT_SEED, OPT_SINK,
-	OPT_NAMED, OPT_PROFILE, OPT_FLAG, OPT_KINDS
+	OPT_NAMED, OPT_SET, OPT_PROFILE, OPT_FLAG, OPT_KINDS
 } OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
 
@@ -173,6 +173,13 @@ options_set(RtOptions *o, const OptRow *r, const char *value)
 		return -1;
 	case OPT_NAMED:
 		return options_named(o, r, value);
+	case OPT_SET:
+		if (!strchr(value, '=') || *value == '=')
+			return options_wrong(o, "--%s wants NAME=X, not '%s'", r->name, value);
+		if (o->nset == RT_MAX_SETTINGS)
+			return options_wrong(o, "too many --%s%s", r->name, "");
+		o->set[o->nset++] = value;
+		return -1;
 	case OPT_SINK:
 		n = strcmp(value, "epoch") == 0 ? -1 : 0;
 		if (n == 0 && strcmp(value, "off") != 0 && !options_number(r, value, &n))
@@ -224,6 +231,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--epochs and --steps%s%s", " exclude each other", "");
 	if (o->save && o->no_save)
 		return options_wrong(o, "--save and --no-save%s%s", " exclude each other", "");
+	if (o->overwrite && o->no_save)
+		return options_wrong(o, "--overwrite and --no-save%s%s", " exclude each other", "");
 	if (o->weights && o->resume)
 		return options_wrong(o, "--weights and --resume%s%s", " exclude each other", "");
 	if (o->data && o->synthetic)
@@ -303,7 +312,7 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 {
 	int status;
 
-	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .sink = -2,
+	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .silence = -1, .sink = -2,
 	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
 	if (argc < 2) {
 		fprintf(stderr, "usage: %s train|eval|infer|bench|info [options]; `%s --help` says more\n", o->program, o->program);

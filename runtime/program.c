@@ -183,7 +183,7 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 static bool
 program_states(RtProgram *p, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum"};
+	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting", "average"};
 	int k = 0;
 
 	p->nstate = list ? (int)list->n : 0;
@@ -239,6 +239,22 @@ program_maps(RtRow *r, const Json *list)
 	return true;
 }
 
+static bool
+program_made(RtRow *r, const Json *list, RtError *e)
+{
+	r->made = rt_alloc(sizeof *r->made * (size_t)(list ? list->n : 0));
+	for (const Json *o = list ? list->child : NULL; o; o = o->next) {
+		RtMade *m = &r->made[r->nmade++];
+
+		if (!program_shape(&m->t, o, e))
+			return false;
+		m->layer = rt_json_str(o, "name", "");
+		m->where = rt_json_str(o, "where", "");
+		m->infinities = rt_json_bool(o, "infinities", false);
+	}
+	return true;
+}
+
 bool
 rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 {
@@ -268,6 +284,9 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->check = rt_json_bool(o, "check", false);
 		r->once = rt_json_bool(o, "once", false);
 		r->shares = rt_json_bool(o, "shares", false);
+		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
+		if (!program_made(r, rt_json_get(o, "made"), e))
+			return false;
 		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
 	}
@@ -399,7 +418,7 @@ program_strings(const Json *list, int *n)
 static void
 program_rate(RtRate *r, const Json *o)
 {
-	static const char *const kinds[] = {"constant", "poly", "cosine", "linear", "step"};
+	static const char *const kinds[] = {"constant", "poly", "cosine", "linear", "step", "one_cycle"};
 	const Json *at = rt_json_get(o, "at");
 
 	for (int i = 0; i < RT_COUNT(kinds); i++)
@@ -411,8 +430,13 @@ program_rate(RtRate *r, const Json *o)
 	r->to = rt_json_num(o, "to", 0);
 	r->power = r->kind == RT_RATE_LINEAR ? 1 : rt_json_num(o, "power", 2);
 	r->warmup_epochs = rt_json_num(o, "warmup_epochs", 0);
-	r->warmup_steps = rt_json_int(o, "warmup_steps", -1);
+	r->warmup_steps = rt_json_num(o, "warmup_steps", 0);
 	r->factor = rt_json_num(o, "factor", 1);
+	r->pct_start = rt_json_num(o, "pct_start", 0.3);
+	r->div_factor = rt_json_num(o, "div_factor", 25);
+	r->final_div_factor = rt_json_num(o, "final_div_factor", 1e4);
+	r->three_phase = rt_json_num(o, "three_phase", 0) != 0;
+	r->straight = rt_json_num(o, "linear", 0) != 0;
 	r->at = rt_alloc(sizeof *r->at * (size_t)(at ? at->n : 0));
 	for (const Json *x = at ? at->child : NULL; x; x = x->next)
 		r->at[r->nat++] = x->f;

@@ -337,8 +337,8 @@ log_file(RtHost *h, int64_t from, int64_t per)
 	return good;
 }
 
-bool
-rt_log_open(RtHost *h, int64_t from, int64_t per)
+static bool
+log_open(RtHost *h, int64_t from, int64_t per)
 {
 	char *real = h->opt.log ? rt_file_real(h->opt.log) : NULL;
 	bool same = real && h->save.path && strcmp(real, h->save.path) == 0;
@@ -356,4 +356,17 @@ rt_log_open(RtHost *h, int64_t from, int64_t per)
 		return rt_context(&h->error, "--log");
 	h->log = fdopen(out.fd, "w");
 	return h->log || rt_fail(&h->error, "--log %s: %s", h->opt.log, strerror(errno));
+}
+
+bool
+rt_log_open(RtHost *h, int64_t from, int64_t per)
+{
+	if (!log_open(h, from, per))
+		return false;
+	if (h->log && rt_settings_any(h)) {
+		fprintf(h->log, "{\"settings\": ");
+		rt_settings_json(h, h->log);
+		fprintf(h->log, ", \"from\": %lld}\n", (long long)from);
+	}
+	return true;
 }

@@ -60,6 +60,15 @@ ring_begin(RtRing *r, int64_t epoch, int64_t index)
 		s->example[i] = r->course.shuffle ? r->order[first + i] : first + i;
 }
 
+/* The batch that this process takes after one. */
+static int64_t
+ring_behind(const RtRing *r, int64_t index)
+{
+	const RtCourse *c = &r->course;
+
+	return c->per && index % c->per + 1 >= c->hi ? index - index % c->per + c->per + c->lo : index + 1;
+}
+
 /* The slot whose examples are wanted first; NULL: there is nothing to do. */
 static Slot *
 ring_next(RtRing *r)
@@ -71,10 +80,10 @@ ring_next(RtRing *r)
 		return NULL;
 	if (s->taken < s->n)
 		return s;
-	last = s->index + 1 == r->course.batches;
+	last = ring_behind(r, s->index) >= r->course.batches;
 	if (r->head - r->tail == r->nslot || (last && r->course.after == RT_AFTER_NOTHING))
 		return NULL;
-	ring_begin(r, s->epoch + (last && r->course.after == RT_AFTER_EPOCH), last ? 0 : s->index + 1);
+	ring_begin(r, s->epoch + (last && r->course.after == RT_AFTER_EPOCH), last ? r->course.lo : ring_behind(r, s->index));
 	return ring_slot(r, r->head - 1);
 }
 

@@ -69,9 +69,28 @@ double rt_rate(RtRun *run);                     /* rate: schedule at run->step, 
 void rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks); /* all tasks, then a barrier */
 void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks); /* the same, each thread's share of the tasks in one call */
 int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss); /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
+int64_t rt_loss(RtRun *run, int64_t offset, int64_t dtype); /* after the loss's kernel, before anything is updated: RT_OK or RT_NOT_FINITE, of training */
 int64_t rt_poll(RtRun *run);                    /* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
 int64_t rt_merge(RtRun *run);                   /* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
 int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
+
+/* ---- kernels in C
+ *
+ * What kernels of target cpu call where an algorithm is no loop nest. buf: the op's operands, then its results, row-major;
+ * NULL: not there, or not wanted. Tasks [t0, t1) are lines, entries or planes. scratch: of this thread, as many bytes as the
+ * function beside says. Sums have one order, whatever the tasks. */
+typedef void RtCall(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint8_t *scratch);
+typedef struct RtOrder { int64_t dtype, n, inner, count, descending; } RtOrder; /* x [outer, n, inner]: a task is a line */
+typedef struct RtNms { int64_t box_dtype, score_dtype, group_dtype /* 0: none */, boxes, count; double iou, least; } RtNms;
+typedef struct RtRoi { int64_t dtype, box_dtype, channels, height, width, regions, rows, columns, samples, aligned; double scale; } RtRoi;
+RtCall rt_order;         /* (x, index i32 [outer, count, inner]) */
+RtCall rt_nms;           /* (boxes, scores, group, index i32, keep bool): a task is an entry of the leading axes */
+RtCall rt_roi_align;     /* (x, boxes, y): a task is a region */
+RtCall rt_roi_align_dx;  /* (g, boxes, dx): a task is a plane of an example */
+enum { RT_ITEM = 16, RT_PLACE = 32 };
+static inline int64_t rt_order_scratch(int64_t n) { return 2 * RT_ITEM * n; }
+static inline int64_t rt_nms_scratch(int64_t boxes, int64_t count) { return 2 * RT_ITEM * boxes + 48 * count; }
+static inline int64_t rt_roi_scratch(int64_t rows, int64_t columns, int64_t samples, int64_t plane) { return RT_PLACE * (rows + columns) * samples + 8 * plane; }
 
 /* ---- devices
  *

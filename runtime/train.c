@@ -4,7 +4,7 @@
  * it waits for signals, drains the telemetry, draws the bar. Everything is read and checked before the first step.
  * A signal sets stop_at to 0: the loop ends within one step, the state is saved, the exit status is 128 + the signal's number. */
 #define _GNU_SOURCE
-#include "host.h"
+#include "comm.h"
 
 #include <errno.h>
 #include <math.h>
@@ -101,31 +101,75 @@ train_plan_stops(RtHost *h)
 	rt_set_stop(h);
 }
 
+static int64_t
+train_per_epoch(const RtHost *h)
+{
+	return h->train.examples / h->program.batch / h->program.accumulate;
+}
+
+/* Of some examples of a set: do all ranks read the same files? */
+static uint64_t
+train_data_hash(const RtHost *h, const RtData *d, uint64_t hash)
+{
+	RtError e;
+
+	for (int64_t i = 0; i < 8 && d->examples > 0 && !d->readers; i++)
+		for (int k = 0; k < h->program.ninput; k++) {
+			uint8_t *room = d->bytes[k] ? rt_alloc((size_t)d->bytes[k]) : NULL;
+
+			if (room && rt_data_copy(d, k, (d->examples - 1) * i / 7, 1, room, &e))
+				hash = rt_hash(hash, room, (size_t)d->bytes[k]);
+			free(room);
+		}
+	return hash;
+}
+
+static bool
+train_agree(RtHost *h, bool good)
+{
+	char *text = good ? rt_printf("training-examples %lld\ntest-examples %lld\ndata %016llx\n", (long long)h->train.examples,
+	                              (long long)(h->have_test ? h->test.examples : 0),
+	                              (unsigned long long)train_data_hash(h, &h->test, train_data_hash(h, &h->train, RT_HASH_START))) : rt_printf("-");
+
+	good = h->comm->agree(h, good, text);
+	free(text);
+	return good;
+}
+
+/* What a rank has for itself, before the first word of the others. */
+static bool
+train_open(RtHost *h)
+{
+	if (!h->program.graph[RT_G_TRAIN].present)
+		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
+	if (!rt_best_prepare(h) || !rt_settings_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
+	    || !rt_host_memory(h, h->train.examples) || !train_total(h, train_per_epoch(h), &h->total))
+		return false;
+	if (h->total > 0 && !h->image->device)   /* a step writes nearly all of the arena */
+		rt_host_touch(h);
+	return rt_host_init_state(h);
+}
+
 static bool
 train_prepare(RtHost *h)
 {
 	const RtRate *r = &h->program.rate;
 	int64_t per;
+	bool good = train_open(h);
 
-	if (!h->program.graph[RT_G_TRAIN].present)
-		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
-	if (!rt_best_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
-	    || !rt_host_memory(h, h->train.examples))
+	if (h->ranks > 1)
+		good = train_agree(h, good);
+	if (!good)
 		return false;
-	per = h->train.examples / h->program.batch / h->program.accumulate;
-	if (!train_total(h, per, &h->total))
-		return false;
-	if (h->total > 0 && !h->image->device)   /* a step writes nearly all of the arena */
-		rt_host_touch(h);
-	if (!rt_host_init_state(h))
-		return false;
+	per = train_per_epoch(h);
 	if (h->opt.weights && !rt_checkpoint_weights(h, h->opt.weights, h->opt.partial))
 		return false;
 	if (h->opt.resume && !train_resume(h, per))
 		return false;
 	if (h->total > h->run.step && !h->have_train)
 		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
-	h->warmup = r->warmup_steps > 0 ? r->warmup_steps
+	rt_settings_apply(h);
+	h->warmup = r->warmup_steps > 0 ? (int64_t)fmin(r->warmup_steps, (double)RT_MAX_STEPS)
 		: (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
 	h->first_step = h->run.step;
 	h->last_step = -1;
@@ -168,9 +212,11 @@ train_last(const RtHost *h)
 static void
 train_not_finite(RtHost *h)
 {
-	char *last = train_last(h);
+	char *last = train_last(h), *first = rt_not_finite(h);
 
-	rt_fail(&h->error, "the loss of step %lld is %g; %s; --allow-nan would go on", (long long)h->run.step, h->last_loss, last);
+	rt_fail(&h->error, "the loss of step %lld is %s%s%s; %s; --allow-nan would go on", (long long)h->run.step,
+	        isnan(h->last_loss) ? "nan" : h->last_loss > 0 ? "inf" : "-inf", first ? ": " : "", first ? first : "", last);
+	free(first);
 	free(last);
 }
 
@@ -194,7 +240,7 @@ train_evaluate(RtHost *h, int64_t epoch, double mean[RT_MAX_RESULTS], bool *done
 	double sum[RT_MAX_RESULTS], weight = h->weight;
 
 	*done = *best = false;
-	if (!h->have_test || __atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
+	if (!h->have_test || rt_stops(h))
 		return true;
 	memcpy(sum, h->sum, sizeof sum);
 	h->error.text[0] = 0;
@@ -274,6 +320,8 @@ train_piece(RtHost *h, int64_t sink)
 		run->until = run->step + sink;
 	train_plan_stops(h);
 	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0);
+	if (status == RT_FAULT)
+		status = rt_sums_fault(h);
 	rt_drain(h);
 	rt_log_flush(h);
 	if (status == RT_FAULT) {
@@ -282,6 +330,7 @@ train_piece(RtHost *h, int64_t sink)
 	}
 	if (status == RT_NOT_FINITE) {
 		train_not_finite(h);
+		h->agreed = true;                /* all ranks have the loss */
 		return rt_die(h);
 	}
 	if (status == RT_ERROR) {
@@ -341,7 +390,7 @@ train_run(RtHost *h)
 	while (h->run.step < h->total && !rt_best_over(h)) {
 		int status;
 
-		if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST) || (h->opt.stop >= 0 && h->run.step >= h->opt.stop))
+		if (rt_stops(h) || (h->opt.stop >= 0 && h->run.step >= h->opt.stop))
 			break;
 		fresh = !first && h->run.step % h->run.steps_per_epoch == 0;
 		if (fresh || first)
@@ -355,12 +404,12 @@ train_run(RtHost *h)
 	if (!train_save(h))
 		return rt_die(h);
 	train_best_report(h);
-	if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST)) {
+	if (rt_stops(h)) {
 		bool saved = h->save.step == h->run.step;
 
 		fprintf(stderr, "%s: stopped after step %lld of %lld%s%s\n", h->opt.program, (long long)h->run.step,
 		        (long long)h->total, saved ? ", saved in " : "", saved ? h->save.path : "");
-		return 128 + h->signal;
+		return 128 + rt_stops(h);
 	}
 	return 0;
 }
@@ -385,6 +434,8 @@ train_monitor(RtHost *h, Worker *w, const sigset_t *set)
 		struct timespec wait = {.tv_nsec = 100000000};
 		int number = sigtimedwait(set, NULL, &wait);
 
+		if (number == SIGUSR1 && h->ranks > 1 && !__atomic_load_n(&w->done, __ATOMIC_ACQUIRE))
+			number = SIGINT;             /* what launchers pass on, and do not kill after */
 		if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
 			if (__atomic_load_n(&h->signal, __ATOMIC_SEQ_CST))
 				_exit(128 + number);         /* asked twice: at once; the last whole checkpoint stays */

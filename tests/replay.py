@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zlib
 
-ARCHS = {"cpu": ["x86-64-v3", "x86-64-v4", "znver4", "sapphirerapids-noamx", "sapphirerapids"],
+ARCHS = {"cpu": ["x86-64-v3", "x86-64-v4", "znver4", "znver5", "sapphirerapids-noamx", "sapphirerapids"],
          "cuda": ["sm_80", "sm_90a"]}
 PRECISIONS = ["f32", "mixed", "bf16", "f16"]
 

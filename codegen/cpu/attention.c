@@ -44,7 +44,7 @@ attention_refuses(const Graph *g, const Op *op, int vector_bytes)
 	const Type *q = val_type(g, op->in[first]);
 	int marks = 0;
 
-	if (vector_bytes < 32)
+	if (vector_bytes < 16)
 		return "the kernel needs vectors of 32 bytes";
 	if (q->dtype != DT_f32)
 		return arena_printf(g->arena, "the operands are %s: the kernel is f32", dtype_info[q->dtype].name);

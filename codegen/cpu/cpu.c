@@ -214,6 +214,12 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 			return NULL;
 		}
 	}
+	if (special && calls_op((OpKind)special->kind)) {
+		const char *why = calls_select(g, special);
+
+		if (why)
+			return why;
+	}
 	if (special)
 		gr->kernel = op_info[special->kind].name;
 	else if (contract)
@@ -409,6 +415,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 		error = c.error;
 	if (!error) {
 		ks.scratch_bytes = m->scratch_bytes;
+		program_mark_loss(m, &ks, a);
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "json")) {
 			buf_put(out, json.at, json.n);

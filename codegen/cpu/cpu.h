@@ -46,6 +46,9 @@ typedef struct Llvm {                               /* one LLVM module in the ma
 } Llvm;
 const char *llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena);
 void llvm_close(Llvm *l);
+/* x * y + z: fused where the processor does it in one instruction, else a product and a sum, each rounded. A vector or a scalar. */
+V llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z);
+V llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x); /* llvm.floor, llvm.ceil, llvm.rint of f32 or f64 */
 /* Runs the light pass list, then writes text or object. NULL or a message in arena. */
 const char *llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena);
 
@@ -334,6 +337,9 @@ bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expres
 Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
 void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
 void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+bool calls_op(OpKind k);                               /* a function of the runtime does it (calls.c) */
+const char *calls_select(Graph *g, const Op *op);      /* NULL, or why it cannot */
+void calls_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool rows_emit(GroupCx *gc, GraphKernels *gk);         /* groups with reductions */
 
 /* Partial states of reductions that several tasks take part in (rows.c, finish.c). */

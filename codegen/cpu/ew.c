@@ -106,9 +106,7 @@ cell_fma(Emit *e, Cell a, Cell b, Cell c)
 	match(e, &a, &b);
 	match(e, &a, &c);
 	match(e, &a, &b);
-	T t = LLVMTypeOf(c.v);
-
-	return cell_of(intrinsic(e, at3(e, a.v, b.v, c.v), "llvm.fma", &t, 1, (V[]){a.v, b.v, c.v}, 3), c.vec, (DType)c.dt);
+	return cell_of(llvm_fma(e->l, at3(e, a.v, b.v, c.v), a.v, b.v, c.v), c.vec, (DType)c.dt);
 }
 
 static Cell
@@ -264,9 +262,9 @@ expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
 		case EX_SIN: return math_call(e, MF_SIN, a, a);
 		case EX_COS: return math_call(e, MF_COS, a, a);
 		case EX_SQRT: return cell_sqrt(e, a);
-		case EX_FLOOR: return unary(e, "llvm.floor", a);
-		case EX_CEIL: return unary(e, "llvm.ceil", a);
-		case EX_RINT: return unary(e, "llvm.rint", a);
+		case EX_FLOOR: return cell_of(llvm_round(e->l, at1(e, a.v), "llvm.floor", a.v), a.vec, (DType)a.dt);
+		case EX_CEIL: return cell_of(llvm_round(e->l, at1(e, a.v), "llvm.ceil", a.v), a.vec, (DType)a.dt);
+		case EX_RINT: return cell_of(llvm_round(e->l, at1(e, a.v), "llvm.rint", a.v), a.vec, (DType)a.dt);
 		default:
 			if (is_f(a.dt))
 				return unary(e, "llvm.fabs", a);

@@ -131,11 +131,9 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	bool merged;             /* leading axes of A and out are rows */
 	Axis m; int64_t n, k;    /* m: rows of one batch entry (all rows if merged) */
 	int64_t batch;           /* full-batch entries */
-	bool starved;            /* the machine has two units for products of its widest vectors: L2 feeds them too slowly */
+	const Budget *budget;    /* of the machine */
 } Mat;
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
-/* Two units for multiply-adds of 64 bytes: twice the products in the time of a load. */
-bool machine_starves(const Machine *m);
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape, not of the tile */
 /* Steps of the sum that a task takes before it goes on: all, or so many that its rows and a panel stay in L2. */
 int64_t matmul_steps(const Mat *m, const GemmParams *p);

@@ -46,12 +46,6 @@ weight_ok(const Type *t)
 }
 
 bool
-machine_starves(const Machine *m)
-{
-	return m->fmas * m->vector_bytes > 64;
-}
-
-bool
 matmul_mat(const Graph *g, const Op *op, Mat *m)
 {
 	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
@@ -64,7 +58,7 @@ matmul_mat(const Graph *g, const Op *op, Mat *m)
 	if (k.mul || n.mul || b->axis[b->rank - 1].mul || b->axis[b->rank - 2].mul)
 		return false;
 	*m = (Mat){.rank = o->rank, .m = o->axis[o->rank - 2], .n = n.n, .k = k.n, .batch = 1,
-	           .starved = machine_starves(machine_of(g))};
+	           .budget = &machine_of(g)->budget};
 	bool b_batch = false;
 
 	for (int i = 0; i + 2 < o->rank; i++)
@@ -102,12 +96,10 @@ gemm_groups(const Op *op)
 
 /* Layouts, types and extents that the microkernel takes. */
 static bool
-possible(const Graph *g, const Op *op, int vector_bytes)
+possible(const Graph *g, const Op *op)
 {
 	Mat m;
 
-	if (vector_bytes < 32)
-		return false;
 	switch (op->kind) {
 	case OP_matmul:
 		return matmul_mat(g, op, &m);
@@ -123,21 +115,20 @@ possible(const Graph *g, const Op *op, int vector_bytes)
 }
 
 /* Some eight tiles of usual size; narrow products have higher ones. Each task reads all of the second operand, from
- * beyond L2 where it is large: with two units tasks are up to twice as high, and as many as some processors share
- * alike. */
+ * beyond L2 where it is large: on some machines tasks are higher (task_rows), and as many as some cores share alike. */
 int64_t
 matmul_block(const Mat *m, const GemmParams *p)
 {
-	enum { VECTOR = 16, HIGH = 96, SHARED = 8, STEP = 6 };
-	int64_t tasks = ceil_div(m->m.n, HIGH);
+	enum { VECTOR = 16, USUAL = 48, SHARED = 8, STEP = 6 };
+	int64_t high = m->budget->task_rows, tasks = high ? ceil_div(m->m.n, high) : 0;
 
 	if (engine_of(p)->task)
 		return engine_of(p)->task;
-	if (m->n > 2 * VECTOR && m->starved && 2 * tasks >= SHARED) {
+	if (m->n > 2 * VECTOR && 2 * tasks >= SHARED) {
 		tasks = ceil_div(tasks, SHARED) * SHARED;
 		return ceil_div(ceil_div(m->m.n, tasks), STEP) * STEP;
 	}
-	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : 48;
+	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : USUAL;
 }
 
 static int64_t
@@ -146,18 +137,19 @@ images_of(const Graph *g, const Op *op, const GemmParams *p)
 	return val_type(g, op->in[0])->axis[0].n / gemm_unit(p);
 }
 
-/* Two units: what a pass reads of the first operand for one tile stays in L1 for the next, 256 lines of it; images are
+/* What a pass reads of the first operand for one tile stays in L1 for the next, a line for each of its steps; images are
  * divided before rows of pixels are put together. Not fewer than 8: their lines follow each other. */
 static void
 set_pass(const Graph *g, const Op *op, GemmParams *p)
 {
-	enum { SUMS = 256, FEWEST = 8 };
+	enum { FEWEST = 8 };
+	const int64_t steps = machine_of(g)->budget.pass;
 	const Type *gr = val_type(g, op->in[1]);
 	int64_t n = images_of(g, op, p), row = gr->axis[3].n, rows = gr->axis[2].n, images = n, band;
 
-	while (images > FEWEST && row * images > SUMS && images % 2 == 0)
+	while (images > FEWEST && row * images > steps && images % 2 == 0)
 		images /= 2;
-	band = SUMS / (row * images);
+	band = steps / (row * images);
 	p->images = images == n ? 0 : (int)images;
 	p->band = (int)(band < 1 ? 1 : band < rows ? band : rows);
 }
@@ -173,7 +165,7 @@ set_images(const Graph *g, const Op *op, GemmParams *p)
 	p->images = 0;
 	if (op->kind != OP_conv2d_dw)
 		return;
-	if (machine_starves(machine_of(g)) && p->engine == ENGINE_FMA) {
+	if (fits->pass && p->engine == ENGINE_FMA) {
 		set_pass(g, op, p);
 		return;
 	}
@@ -195,7 +187,7 @@ set_band(const Graph *g, const Op *op, GemmParams *p)
 
 	if (op->kind != OP_conv2d_dw || engine_of(p)->side_by_side || !(engine_pairs(p) || p->parts == 1))
 		return;
-	if (machine_starves(machine_of(g)) && p->engine == ENGINE_FMA)
+	if (machine_of(g)->budget.pass && p->engine == ENGINE_FMA)
 		return;
 	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)), rows = val_type(g, op->in[1])->axis[2].n;
 	int64_t fit = machine_of(g)->budget.l2 / (sums * val_type(g, op->in[0])->axis[1].n * 4);
@@ -232,17 +224,17 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 
 /* A transposed operand: a tile takes some numbers of each of its rows, a cache line each, and the next tile, which would
  * take the rest, finds the lines gone. Rows whose distance is a multiple of half a page meet in few sets of the caches;
- * with two units the products wait for any line from beyond L1. */
+ * on some machines the products wait for any line from beyond L1 (copy_steps). */
 static bool
 copy_pays(const Graph *g, const Op *op, const GemmParams *p)
 {
-	enum { LONG = 512, LINES = 128 };
+	enum { LONG = 512 };
 	Mat m;
 
 	if (!gemm_copies(g, op, p) || !matmul_mat(g, op, &m) || m.m.mul)
 		return false;
-	if (m.starved)
-		return m.m.n >= 2 * matmul_block(&m, p) && m.k >= LINES && m.n >= p->nv * p->lanes;
+	if (m.budget->copy_steps)
+		return m.m.n >= 2 * matmul_block(&m, p) && m.k >= m.budget->copy_steps && m.n >= p->nv * p->lanes;
 	return m.m.n % LONG == 0 && m.k >= LONG && m.n >= 4 * p->nv * p->lanes && !matmul_split(&m, p);
 }
 
@@ -250,7 +242,7 @@ copy_pays(const Graph *g, const Op *op, const GemmParams *p)
 static void
 tile_for_columns(GemmParams *p, int64_t n, bool wide)
 {
-	if (n <= 8)
+	if (n <= 8 && p->lanes > 8)
 		p->lanes = 8;
 	while (p->nv > 1 && (p->nv - 1) * p->lanes >= n)
 		p->nv--;
@@ -283,11 +275,11 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		p.pack = false;
 		p.mr = wide ? 12 : 6;
 		p.nv = 2;
-		if (machine_starves(machine_of(g)) && columns > 2 * p.lanes) {
+		if (machine_of(g)->budget.dw_vectors > 2 && columns > 2 * p.lanes) {
 			p.nv = columns > 3 * p.lanes ? 4 : 3;
 			p.mr = p.nv == 4 ? 6 : 8;
 		}
-		if (columns <= 8)
+		if (columns <= 8 && p.lanes > 8)
 			p.lanes = 8;
 		if (columns <= p.lanes) {
 			p.nv = 1;
@@ -427,7 +419,7 @@ direct_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *b
 	const Algo *row = p->algo;
 
 	(void)best;
-	if (!possible(g, op, cx->arch->vector_bytes))
+	if (!possible(g, op))
 		return false;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
@@ -440,7 +432,7 @@ direct_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *b
 static const char *
 direct_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	if (op->kind == OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
+	if (op->kind == OP_conv2d_dw || !possible(g, op))
 		return "its layouts, types or extents are not those of this kernel";
 	return NULL;
 }
@@ -514,7 +506,7 @@ const Algo algo_direct = {
 static const char *
 dw_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	if (op->kind != OP_conv2d_dw || !possible(g, op, cx->arch->vector_bytes))
+	if (op->kind != OP_conv2d_dw || !possible(g, op))
 		return "its layouts, types or extents are not those of this kernel";
 	return NULL;
 }

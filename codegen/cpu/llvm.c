@@ -20,19 +20,24 @@
 #define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
 #define EMULATED "+avx512vbmi,+avx512bf16"
 
-/* What the kernels were measured with: caches of Zen 4, and on two threads of it memory, elementwise ops,
- * contractions; 512 instructions of 16 operations each. Two units for multiply-adds of 64 bytes (Emerald Rapids): 350
- * thousand million operations of contractions, the rest as before. */
-#define BUDGET(bytes_a_cycle) \
+/* What the kernels were measured with, arch.def's last but one column: caches of Zen 4, and on two threads of a machine
+ * memory, elementwise ops, contractions; 512 instructions of 16 operations each; how contractions are cut. ZEN4: at most
+ * 64 bytes of products in a cycle. EMERALD: two units for products of 64 bytes, which its L2 feeds too slowly. ZEN5: two
+ * such units, two loads and 64 bytes of L2 a cycle: higher tasks, shorter passes and copies were within 1 % there. */
+#define BUDGET(gb, elementwise, products_, ...) \
 	{.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20, .task = 8192, \
-	 .rates = {.bytes = 45e9, .flops = 150e9, .products = (bytes_a_cycle) > 64 ? 350e9 : 225e9}}
+	 .rates = {.bytes = gb * 1e9, .flops = elementwise * 1e9, .products = products_ * 1e9}, __VA_ARGS__}
+#define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 2)
+#define EMERALD BUDGET(45, 150, 350, .task_rows = 96, .copy_steps = 128, .pass = 256, .dw_vectors = 4)
+#define ZEN5 BUDGET(55, 300, 440, .dw_vectors = 4)
 
 static const Arch arches[] = {
-#define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, ...) \
+#define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, count, \
+             ...) \
 	{.name = id, .cpu = llvm, .features = feature, .needs = need, .vector_bytes = vector, __VA_ARGS__, \
 	 .machine = {.arch = id, .model = of, .line = 64, .vector_bytes = vector, .vector_registers = registers, \
 	             .l1 = {l1_kib << 10, 1}, .l2 = {l2_kib << 10, 1}, .l3 = {l3_kib << 10, sharing}, \
-	             .fmas = fma, .loads = load, .hz = ghz * 1e9, .rates = {.bytes = 12e9}, .budget = BUDGET((vector) * (fma))}},
+	             .fmas = fma, .loads = load, .hz = ghz * 1e9, .rates = {.bytes = 12e9}, .budget = count}},
 #include "arch.def"
 #undef ARCH
 };
@@ -180,6 +185,61 @@ llvm_close(Llvm *l)
 		LLVMDisposeModule(l->mod);
 	if (l->cx)
 		LLVMContextDispose(l->cx);
+}
+
+static V
+call_of_type(Llvm *l, LLVMBuilderRef b, const char *name, V *args, unsigned n)
+{
+	unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+	T t = LLVMTypeOf(args[0]);
+	V f = LLVMGetIntrinsicDeclaration(l->mod, id, &t, 1);
+
+	return LLVMBuildCall2(b, LLVMIntrinsicGetType(l->cx, id, &t, 1), f, args, n, "");
+}
+
+V
+llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z)
+{
+	if (strstr(l->arch->needs, " fma"))
+		return call_of_type(l, b, "llvm.fma", (V[]){x, y, z}, 3);
+	return LLVMBuildFAdd(b, LLVMBuildFMul(b, x, y, ""), z, "");   /* llvm.fma would be a call of fmaf for each lane */
+}
+
+/* A constant in every lane of a value of type t. */
+static V
+every_lane(T t, double x)
+{
+	if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
+		return LLVMConstReal(t, x);
+	V k[64], one = LLVMConstReal(LLVMGetElementType(t), x);
+	unsigned n = LLVMGetVectorSize(t);
+
+	for (unsigned i = 0; i < n; i++)
+		k[i] = one;
+	return LLVMConstVector(k, n);
+}
+
+/* Without the instructions of SSE4.1, which would be a call for each lane: numbers below 2^23 (f64: 2^52) lose their
+ * fraction when that is added and subtracted; larger ones, infinities and NaN are as they are. The sign of a zero stays. */
+V
+llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x)
+{
+	T t = LLVMTypeOf(x), element = LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t;
+
+	if (strstr(l->arch->needs, "sse4"))
+		return call_of_type(l, b, name, &x, 1);
+	V size = call_of_type(l, b, "llvm.fabs", &x, 1), big = every_lane(t, element == l->f64 ? 0x1p52 : 0x1p23);
+	V r = LLVMBuildFSub(b, LLVMBuildFAdd(b, size, big, ""), big, "");
+
+	r = call_of_type(l, b, "llvm.copysign", (V[]){r, x}, 2);      /* to nearest, ties to even */
+	if (strcmp(name, "llvm.rint")) {
+		bool floor = !strcmp(name, "llvm.floor");
+		V past = LLVMBuildFCmp(b, floor ? LLVMRealOGT : LLVMRealOLT, r, x, "");
+		V one = LLVMBuildSelect(b, past, every_lane(t, floor ? 1 : -1), every_lane(t, 0), "");
+
+		r = call_of_type(l, b, "llvm.copysign", (V[]){LLVMBuildFSub(b, r, one, ""), x}, 2);
+	}
+	return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, size, big, ""), r, x, "");
 }
 
 const char *

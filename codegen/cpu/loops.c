@@ -158,6 +158,17 @@ launch(Loops *p, const KernelRec *k, V arena, V n, V off)
 	call(p, helper(p, k->shares ? "rt_parallel_shares" : "rt_parallel", p->l->voidt, args, 4), (V[]){p->run, fn, off, tasks}, 4);
 }
 
+/* The step ends before anything is updated where the loss is not finite. */
+static void
+emit_loss(Loops *p, const Graph *g)
+{
+	T args[3] = {p->l->ptr, p->l->i64, p->l->i64};
+	Val v = graph_loss(g);
+
+	leave_if(p, call(p, helper(p, "rt_loss", p->l->i64, args, 3),
+	    (V[]){p->run, kk(p, val_info(g, v)->offset), kk(p, val_type(g, v)->dtype)}, 3));
+}
+
 /* Kernels [from, to) in the function that is open. */
 static void
 emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V arena, V n)
@@ -168,6 +179,8 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 		const KernelRec *k = &gk->k.at[i];
 
 		launch(p, k, arena, n, table(p, k->off, k->noff, "off"));
+		if (k->loss)
+			emit_loss(p, gk->g);
 		if (!k->check)
 			continue;
 		LLVMBasicBlockRef bad = block(p, "fault"), good = block(p, "good");

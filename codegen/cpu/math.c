@@ -44,9 +44,9 @@ static V sel(const M *m, V c, V a, V b) { return LLVMBuildSelect(m->b, c, a, b, 
 static V cmp(const M *m, LLVMRealPredicate p, V a, V b) { return LLVMBuildFCmp(m->b, p, a, b, ""); }
 static V bits(const M *m, V a) { return LLVMBuildBitCast(m->b, a, m->it, ""); }
 static V real(const M *m, V a) { return LLVMBuildBitCast(m->b, a, m->ft, ""); }
-static V fma3(const M *m, V a, V b, V c) { return intrinsic(m->e, m->b, "llvm.fma", (T[]){m->ft}, 1, (V[]){a, b, c}, 3); }
+static V fma3(const M *m, V a, V b, V c) { return llvm_fma(m->e->l, m->b, a, b, c); }
 static V fabs1(const M *m, V a) { return intrinsic(m->e, m->b, "llvm.fabs", (T[]){m->ft}, 1, (V[]){a}, 1); }
-static V floor1(const M *m, V a) { return intrinsic(m->e, m->b, "llvm.floor", (T[]){m->ft}, 1, (V[]){a}, 1); }
+static V floor1(const M *m, V a) { return llvm_round(m->e->l, m->b, "llvm.floor", a); }
 static V copysign2(const M *m, V a, V s) { return intrinsic(m->e, m->b, "llvm.copysign", (T[]){m->ft}, 1, (V[]){a, s}, 2); }
 
 static V

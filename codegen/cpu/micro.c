@@ -109,10 +109,8 @@ broadcast(Micro *m, V p)
 static V
 product(Micro *m, V a, V b, V sum)
 {
-	V args[3] = {a, b, sum};
-
 	if (!m->pair)
-		return call_intrinsic(m, "llvm.fma", m->vt, args, 3);
+		return llvm_fma(m->l, m->bl, a, b, sum);
 	T pairs = LLVMVectorType(LLVMBFloatTypeInContext(m->l->cx), (unsigned)(2 * m->w));
 	V over[3] = {sum, LLVMBuildBitCast(m->bl, a, pairs, ""), LLVMBuildBitCast(m->bl, b, pairs, "")};
 	const char *name = m->w == 16 ? "llvm.x86.avx512bf16.dpbf16ps.512" : "llvm.x86.avx512bf16.dpbf16ps.256";

@@ -48,7 +48,7 @@ rnn_refuses(const Graph *g, const Op *op, int vector_bytes)
 		if (dtype_is_float((DType)t->dtype) && t->dtype != DT_f32)
 			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k, dtype_info[t->dtype].name);
 	}
-	return vector_bytes < 32 ? "the kernel needs vectors of 32 bytes" : NULL;
+	return vector_bytes < 16 ? "the kernel needs vectors of 32 bytes" : NULL;
 }
 
 static int64_t

@@ -12,7 +12,7 @@ special_op(const Graph *g, const Op *op)
 	case OP_store: case OP_check: case OP_cumsum: case OP_take_add: case OP_take_dx: return true;
 	case OP_gather_dx: return !gather_dx_pulls(g, op);
 	case OP_max_pool2d_dx: return pool_dx_special(g, op);
-	default: return false;
+	default: return calls_op((OpKind)op->kind);
 	}
 }
 
@@ -319,6 +319,9 @@ special_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		if (val_info(gc->g, op->in[0])->offset != val_info(gc->g, op->out[0])->offset)
 			store_copy(gc, op->in[0], val_type(gc->g, op->out[0]), val_info(gc->g, op->out[0])->offset, gk);
 		along_kernel(gc, op, (int)attr_int(op, A_axis), 1, take_add_body, NULL, 0, gk, "add");
+		return;
+	case OP_order: case OP_nms: case OP_roi_align: case OP_roi_align_dx:
+		calls_emit(gc, op, gk);
 		return;
 	default:
 		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, gather_dx_body, NULL, 0, gk, "add");

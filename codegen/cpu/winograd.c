@@ -4,7 +4,8 @@
  * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
  * with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so transforms are loops over planes
  * and the products' rows are (tile, image). An operand that the kernel makes (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products; the last two
- * only where a block of a tile's images does not fit the second-level cache (block_images).
+ * only where a block of a tile's images, of several tiles where images are few, does not fit the second-level cache
+ * (block_images, block_tiles).
  * The gradient in the weights is the forward transform turned round: both operands are transformed, 36 products sum over all rows,
  * and the transform of the weights, transposed, gives the nine taps.
  * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every constant of the
@@ -32,9 +33,7 @@ times(Emit *e, V a, double k)
 static V
 fma_k(Emit *e, V a, double k, V c)
 {
-	V args[3] = {a, splat(e, LLVMConstReal(e->l->f32, k)), c};
-
-	return intrinsic(e, here(e), "llvm.fma", (T[]){LLVMTypeOf(a)}, 1, args, 3);
+	return llvm_fma(e->l, here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), c);
 }
 
 static V add(Emit *e, V a, V b) { return LLVMBuildFAdd(here(e), a, b, ""); }
@@ -134,7 +133,8 @@ typedef struct Shape {
 	bool turned;             /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
 	DType weights, rounded;  /* type of the numbers in the buffer of weights; what they are rounded to, DT_none: nothing */
-	int64_t block, split;    /* bands_emit: images of a block, tasks of a tile, each a block; 1: one task has all */
+	/* bands_emit: images of a block, tasks of a tile, each a block (1: one task has all); tiles of a task */
+	int64_t block, split, tiles;
 } Shape;
 
 static Shape
@@ -172,16 +172,42 @@ weights_point(const Shape *s, const GemmParams *p)
 	return point_bytes(s->C * (s->dw ? s->K : ceil_div(s->K, nr) * nr));
 }
 
-/* Images of a tile whose numbers at the points and products of a usual panel fit L2; 0: too few to pay, as each block
- * reads all weights. Of the shape and the machine alone: images of a block are added up together. */
+enum { FEWEST = 16 }; /* rows of a block that pay: each reads all weights */
+
+/* Rows, images of tiles, whose numbers at the points and products of a usual panel fit L2. */
+static int64_t
+block_rows(const Graph *g, const Shape *s, const GemmParams *p)
+{
+	int64_t panel = p->lanes == 16 ? 64 : 16, nr = s->K < panel ? s->K : panel;
+
+	return machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
+}
+
+/* Tiles of a block that has all images of each, where there are few images and L3 keeps the weights, which each block
+ * reads; 1: no more. Of the shape and the machine alone; a tile's images are added up together, whatever stands beside it. */
+static int64_t
+block_tiles(const Graph *g, const Shape *s, const GemmParams *p)
+{
+	enum { TASKS = 8 };
+	int64_t n = s->n.n, all = s->th * s->tw, tiles = block_rows(g, s, p) / n;
+
+	if (s->dw || n >= FEWEST)
+		return 1;
+	if (tiles > all / TASKS)
+		tiles = all / TASKS;
+	return tiles * n < FEWEST || POINTS * weights_point(s, p) > machine_of(g)->budget.l3 / 3 ? 1 : tiles;
+}
+
+/* Images of a block of block_tiles' tiles; 0: too few to pay. Of the shape and the machine alone: images of a block are
+ * added up together. */
 static int64_t
 block_images(const Graph *g, const Shape *s, const GemmParams *p)
 {
-	enum { FEWEST = 16 };
-	int64_t panel = p->lanes == 16 ? 64 : 16, nr = s->K < panel ? s->K : panel;
-	int64_t most = machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
+	int64_t most = block_rows(g, s, p);
 	int64_t blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
 
+	if (block_tiles(g, s, p) > 1)
+		return s->n.n;
 	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;
 }
 
@@ -192,6 +218,7 @@ split_shape(const Graph *g, const Op *op, const GemmParams *p)
 
 	s.block = block_images(g, &s, p);
 	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
+	s.tiles = block_tiles(g, &s, p);
 	return s;
 }
 
@@ -231,9 +258,9 @@ static int64_t
 scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Shape s = shape_of(g, op);
-	int64_t images = block_images(g, &s, p);
+	int64_t rows = block_images(g, &s, p) * block_tiles(g, &s, p);
 
-	return images ? POINTS * (point_bytes(images * s.C) + point_bytes(images * p->nv * p->lanes)) : 0;
+	return rows ? POINTS * (point_bytes(rows * s.C) + point_bytes(rows * p->nv * p->lanes)) : 0;
 }
 
 static double
@@ -519,11 +546,12 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 		loop_close(e);
 }
 
-/* [point][tile][image][channel]. Task: a tile, and a piece of its planes. */
+/* [point][tile][image][channel], past the caches where they will not keep it. Task: a tile, and a piece of its planes. */
 static void
 tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 {
 	int64_t full = s->n.n * c->C, chunk = plane_chunk(c), chunks = ceil_div(full, chunk);
+	int64_t point = point_bytes(s->th * s->tw * full);
 	Cut with = *c;
 	Emit e = {0};
 	bool fresh;
@@ -532,12 +560,13 @@ tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 	int fn = kernel_begin(gc, &e, c->part, &fresh);
 
 	if (fresh) {
+		e.stream = POINTS * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul;
 		V from = c->src < 0 ? NULL : buffer(&e, c->src), to = buffer(&e, c->dst), plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V tile = i_div(&e, t, k64(&e, chunks)), lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, chunk)), plane);
 		V hi = i_min(&e, i_add(&e, lo, k64(&e, chunk)), plane), at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
 
-		cut_tile(&e, s, &with, from, at, lo, hi, ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point_bytes(s->th * s->tw * full));
+		cut_tile(&e, s, &with, from, at, lo, hi, ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point);
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
@@ -713,11 +742,47 @@ pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, Epilogue 
 }
 
 /* ---------------------------------------------------------------- all three in one kernel */
-/* Tiles, products and pixels of a task in the thread's scratch memory. Task: a tile of pixels, of a block of images where their number is known. */
-static void
-bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int weights, Epilogue *epi, GraphKernels *gk)
+/* What a task of bands_emit works on: `count` tiles from number `place` on, and of each of them images [first, last) out
+ * of those from `start` on that are its own. */
+typedef struct Band { V place, count, start, first, last; } Band;
+
+/* Opens the loop over a task's blocks of images. */
+static Band
+band_open(Emit *e, const Shape *s, V t)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block, vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr);
+	V n = extent(e, s->n), most = k64(e, s->block);
+	Band r = {.place = i_div(e, t, k64(e, s->split)), .count = k64(e, 1)};
+
+	if (s->tiles > 1) {
+		r.place = i_mul(e, t, k64(e, s->tiles));
+		r.count = i_min(e, k64(e, s->tiles), i_sub(e, k64(e, s->th * s->tw), r.place));
+	}
+	r.start = i_mul(e, i_rem(e, t, k64(e, s->split)), most);
+	r.first = loop_open(e, r.start, s->split > 1 ? i_min(e, n, i_add(e, r.start, most)) : n, s->block);
+	r.last = i_min(e, i_add(e, r.first, most), n);
+	return r;
+}
+
+/* Opens the loop over a band's tiles, if there are several: at[] and *piece of each, *row: its first in the band. */
+static void
+band_tile(Emit *e, const Shape *s, const Band *b, V t, V at[2], V *piece, V *row)
+{
+	V j = s->tiles > 1 ? loop_open(e, k64(e, 0), b->count, 1) : k64(e, 0), place = i_add(e, b->place, j);
+
+	at[0] = i_div(e, place, k64(e, s->tw));
+	at[1] = i_rem(e, place, k64(e, s->tw));
+	*piece = s->tiles > 1 ? place : t;
+	*row = i_mul(e, j, i_sub(e, b->last, b->first));
+}
+
+/* Tiles, products and pixels of a task in the thread's scratch memory. Task: a tile of pixels, of a block of images
+ * where their number is known; or several tiles, of all images. */
+static void
+bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int weights, Epilogue *epi,
+           GraphKernels *gk)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block * s->tiles,
+	        vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr), whole = s->tiles > 1 ? s->rows : s->n.n;
 	Emit e = {0};
 	bool fresh, tile;
 	Cut with = *c;
@@ -727,27 +792,43 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 
 	scratch_check(gc, POINTS * (vpoint + mpoint));
 	if (fresh) {
-		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->n.n, most, p->mr));
-		V from = c->src < 0 ? NULL : buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0), m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
-		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
-			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, s->C)};
-		V strides = strides_block(&e, st), n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), place = i_div(&e, t, k64(&e, s->split)), at[2] = {i_div(&e, place, k64(&e, s->tw)), i_rem(&e, place, k64(&e, s->tw))};
-		V start = i_mul(&e, i_rem(&e, t, k64(&e, s->split)), k64(&e, most)), first = loop_open(&e, start, s->split > 1 ? i_min(&e, n, i_add(&e, start, k64(&e, most))) : n, most), last = i_min(&e, i_add(&e, first, k64(&e, most)), n), lo, count;
+		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr));
+		V from = c->src < 0 ? NULL : buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0),
+		  m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
+		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
+		                 [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4),
+		                 [S_NK] = k64(&e, s->C)};
+		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), at[2], piece, row, lo, count;
+		Band band = band_open(&e, s, t);
 
-		cut_tile(&e, s, &with, from, at, i_mul(&e, first, k64(&e, s->C)), i_mul(&e, last, k64(&e, s->C)), v, vpoint);
+		band_tile(&e, s, &band, t, at, &piece, &row);
+		cut_tile(&e, s, &with, from, at, i_mul(&e, band.first, k64(&e, s->C)), i_mul(&e, band.last, k64(&e, s->C)),
+		         ptr_at(&e, v, i_mul(&e, row, k64(&e, s->C * 4))), vpoint);
+		if (s->tiles > 1)
+			loop_close(&e);
+		V rows = i_mul(&e, band.count, i_sub(&e, band.last, band.first));
 		V kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), point = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
-		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))), i_mul(&e, kb, k64(&e, s->C * nr * 4))));
+		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))),
+		                          i_mul(&e, kb, k64(&e, s->C * nr * 4))));
 
-		tiles_open(&e, i_sub(&e, last, first), p->mr, &lo, &count);
-		tile_call(&e, &tiles, count, kb, npanel, ptr_at(&e, v, i_add(&e, i_mul(&e, point, k64(&e, vpoint)), i_mul(&e, lo, k64(&e, s->C * 4)))), b,
-		    ptr_at(&e, m, i_add(&e, i_mul(&e, point, k64(&e, mpoint)), i_mul(&e, lo, k64(&e, nr * 4)))), k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
+		tiles_open(&e, rows, p->mr, &lo, &count);
+		V a = ptr_at(&e, v, i_add(&e, i_mul(&e, point, k64(&e, vpoint)), i_mul(&e, lo, k64(&e, s->C * 4))));
+		V sums = ptr_at(&e, m, i_add(&e, i_mul(&e, point, k64(&e, mpoint)), i_mul(&e, lo, k64(&e, nr * 4))));
+
+		tile_call(&e, &tiles, count, kb, npanel, a, b, sums, k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		loop_close(&e);
 		loop_close(&e);
-		turn_back(&e, s, p, epi, &(Back){.tile = {at[0], at[1]}, .kb = kb, .piece = t, .start = start, .first = first, .last = last, .out = out, .raw_tile = tile, .from = m, .point = mpoint, .row = nr * 4});
-		for (int i = 0; i < 3; i++)
+		band_tile(&e, s, &band, t, at, &piece, &row);
+		turn_back(&e, s, p, epi,
+		          &(Back){.tile = {at[0], at[1]}, .kb = kb, .piece = piece, .start = band.start, .first = band.first,
+		                  .last = band.last, .out = out, .raw_tile = tile, .point = mpoint, .row = nr * 4,
+		                  .from = ptr_at(&e, m, i_mul(&e, row, k64(&e, nr * 4)))});
+		for (int i = 0; i < (s->tiles > 1 ? 4 : 3); i++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * s->split, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	Rows tasks = {.rows = ceil_div(s->th * s->tw, s->tiles) * s->split, .mul = 0, .div = 1, .grain = 1};
+
+	kernel_end(gc, &e, gk, fn, tasks, fresh, false);
 }
 
 /* The gradients of nine taps from those at 36 points. */

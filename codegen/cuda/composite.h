@@ -1,4 +1,5 @@
-/* composite.h: kernels of the composite operators that this target takes: attention (attention.c), recurrences (cells.c). Private to codegen/cuda. */
+/* composite.h: kernels of single operators: of the composite ones that this target takes, attention (attention.c) and
+ * recurrences (cells.c); order, boxes and regions (boxes.c). Private to codegen/cuda. */
 #ifndef CODEGEN_CUDA_COMPOSITE_H
 #define CODEGEN_CUDA_COMPOSITE_H
 #include "cuda.h"
@@ -17,4 +18,6 @@ bool cu_cells_op(OpKind k);                             /* lstm.cells, gru.cells
 const char *cu_cells_refuses(const Graph *g, const Op *op);
 const char *cu_cells_select(const Graph *g, const Op *op, int64_t *workspace);
 void cu_cells_emit(Cuda *c, const Op *op);
+int64_t cu_boxes_workspace(const Graph *g, const Op *op); /* of an op with T_ALONE */
+void cu_boxes_emit(Cuda *c, const Op *op);
 #endif

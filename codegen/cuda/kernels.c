@@ -10,7 +10,7 @@
 bool
 cu_special_op(const Op *op)
 {
-	return op->kind == OP_store || op->kind == OP_check || op->kind == OP_cumsum || op_has((OpKind)op->kind, T_SCATTER | T_COMPOSITE);
+	return op->kind == OP_store || op->kind == OP_check || op->kind == OP_cumsum || op_has((OpKind)op->kind, T_SCATTER | T_COMPOSITE | T_ALONE);
 }
 
 bool
@@ -275,6 +275,8 @@ special_emit(Cuda *c, const Op *op)
 			cu_attention_emit(c, op);
 		else if (cu_cells_op((OpKind)op->kind))
 			cu_cells_emit(c, op);
+		else if (op_has((OpKind)op->kind, T_ALONE))
+			cu_boxes_emit(c, op);
 		else
 			scatter_emit(c, op);
 	}

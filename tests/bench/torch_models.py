@@ -122,6 +122,63 @@ class Transformer(nn.Module):
         return F.linear(self.norms[-1](F.gelu(self.transform(x))), self.table.weight, self.bias)
 
 
+class Inverted(nn.Module):
+    def __init__(self, inputs, grow, channels, stride):
+        super().__init__()
+        wide = inputs * grow
+        self.adds = stride == 1 and inputs == channels
+        self.f = nn.Sequential(
+            *([nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True)] if grow > 1 else []),
+            nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True),
+            nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        return x + self.f(x) if self.adds else self.f(x)
+
+
+def mobilenetv2():
+    layers, inputs = [nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU6(inplace=True)], 32
+    for grow, channels, n, stride in [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+                                      (6, 160, 3, 2), (6, 320, 1, 1)]:
+        for i in range(n):
+            layers.append(Inverted(inputs, grow, channels, stride if i == 0 else 1))
+            inputs = channels
+    layers += [nn.Conv2d(320, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.ReLU6(inplace=True)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
+
+
+class Grouped(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.a, self.an = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.b, self.bn = nn.Conv2d(width, width, 3, stride, 1, groups=32, bias=False), nn.BatchNorm2d(width)
+        self.c, self.cn = nn.Conv2d(width, 2 * width, 1, bias=False), nn.BatchNorm2d(2 * width)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != 2 * width:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, 2 * width, 1, stride, bias=False), nn.BatchNorm2d(2 * width))
+
+    forward = Bottleneck.forward
+
+
+class Unet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        two = lambda i, c: nn.Sequential(*conv_bn_relu(i, c, 3, 1), *conv_bn_relu(c, c, 3, 1))
+        self.down = nn.ModuleList([two(3, 64), two(64, 128), two(128, 256), two(256, 512)])
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * c, c, 2, 2) for c in (256, 128, 64))
+        self.after = nn.ModuleList(two(2 * c, c) for c in (256, 128, 64))
+        self.map = nn.Conv2d(64, 10, 1)
+
+    def forward(self, x):
+        kept = []
+        for i, f in enumerate(self.down):
+            x = f(F.max_pool2d(x, 2) if i else x)
+            kept.append(x)
+        for i, (up, after) in enumerate(zip(self.up, self.after)):
+            x = after(torch.cat([kept[2 - i], up(x)], 1))
+        return self.map(x).mean((2, 3))
+
+
 VGG16 = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
 
 
@@ -166,6 +223,10 @@ MODELS = {
     "vgg16-cifar10": (64, lambda: vgg(VGG16, True, [nn.Dropout(0.5), nn.Linear(512, 10)]), picture(32, 10), sgd, True),
     "vgg16": (16, lambda: vgg(VGG16, False, [nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 1000)]),
               picture(224, 1000), sgd, True),
+    "mobilenetv2": (8, mobilenetv2, picture(224, 1000), sgd, True),
+    "resnext50": (4, lambda: resnet(Grouped, 2, (conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64),
+                                    [(128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)], 1000), picture(224, 1000), sgd, True),
+    "unet": (4, Unet, picture(128, 10), sgd, True),
     "lstm-512": (32, Recurrent, lambda n: (torch.rand(n, 64, 512), torch.randint(10, (n, 64))), adamw, False),
     "lstm-bytes": (32, Lstm, text(256, 64), adamw, False),
     "gpt-bytes": (16, lambda: Transformer(256, 128, 4, 4, 128, True), text(256, 128), adamw, False),

@@ -128,6 +128,7 @@ test_engines(Arena *a, Diags *d)
 		{"emulated-amx", "bf16", 14, "wide=true", ENGINE_AMX, ENGINE_FMA},
 		{"znver4", "bf16", 64, "wide=true", ENGINE_PAIRS, ENGINE_FMA},
 		{"znver4", "f16", 64, "wide=true", ENGINE_FMA, ENGINE_FMA},
+		{"znver5", "bf16", 64, "wide=true", ENGINE_PAIRS, ENGINE_FMA},
 		{"znver4", "f32", 64, "", ENGINE_FMA, ENGINE_FMA},
 		{"x86-64-v3", "bf16", 64, "wide=true", ENGINE_FMA, ENGINE_FMA},
 	};

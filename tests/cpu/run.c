@@ -151,7 +151,7 @@ composites_take(const Graph *g, Val v)
 	const Target *t = target_named(TEST_TARGET);
 
 	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; k < g->op.at[i].nin + g->op.at[i].nout && op_has((OpKind)g->op.at[i].kind, T_COMPOSITE); k++) {
+		for (int k = 0; k < g->op.at[i].nin + g->op.at[i].nout && op_has((OpKind)g->op.at[i].kind, T_COMPOSITE | T_ALONE); k++) {
 			const Op *op = &g->op.at[i];
 
 			if ((k < op->nin ? op->in[k] : op->out[k - op->nin]).id == v.id && !(t->strided && t->strided(t, g, op, k, val_type(g, v))))

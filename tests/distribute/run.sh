@@ -1,6 +1,7 @@
 #!/bin/sh
 # Shards of a batch: the same bits for every sink mode, number of threads, stopped and resumed; near the interpreter, and near one shard where
-# nothing looks across examples.
+# nothing looks across examples. Several processes, under each MPI library that is here: the same checkpoint as one, killed, stopped and resumed; each fault
+# with its text, status and time, and no process left.
 set -u
 cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou}
@@ -60,6 +61,88 @@ train x attention.s3 --resume "$dir/attention.half.st" --replan && good
 grep -q '"shards": 8' <<END && good || bad "info --json"
 $("$dir/attention" info --json)
 END
+
+
+# ---- several processes, with each library that is here
+ranks() { # ranks LIBRARY P NAME PROGRAM ARGS...: as train
+	library=$1 p=$2 name=$3 program=$4
+	shift 4
+	timeout 100 tests/distribute/ranks $library $p "$dir/$program" train --steps 8 --save "$dir/$name.st" --quiet "$@" >"$dir/out" 2>&1 ||
+		{ bad "$library, $p ranks, $program $*: $(grep -v '^[-=]' "$dir/out" | head -n 3 | tr '\n' ' ')"; return 1; }
+}
+# fails WHAT STATUS TEXT COMMAND...: ends with the status, says the text once
+fails() {
+	what=$1 status=$2 text=$3
+	shift 3
+	timeout 60 "$@" >"$dir/out" 2>&1
+	got=$?
+	n=$(grep -c -e "$text" "$dir/out")
+	if [ $got -eq "$status" ] && [ "$n" -eq 1 ]; then good; else bad "$what: status $got, '$text' $n times: $(head -n 4 "$dir/out" | tr '\n' ' ')"; fi
+}
+# Runs until SIGNAL goes to the process that the function `target` names; then status, text, seconds, and no process left.
+interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARGS...
+	what="$2: $1" library=$2 signal=$3 target=$4 status=$5 seconds=$6 text=$7
+	shift 7
+	rm -f "$dir/i.st"
+	tests/distribute/ranks $library 3 "$dir/slow" train --no-eval --quiet --every 1 --save "$dir/i.st" "$@" >"$dir/out" 2>&1 &
+	job=$!
+	for i in $(seq 200); do [ -s "$dir/i.st" ] && break; sleep 0.05; done
+	case $target in
+	launcher) pid=$job ;;
+	rank) pid=$(pgrep -f "^$dir/slow train" | tail -n 1) ;;
+	esac
+	begin=$(date +%s)
+	kill -$signal $pid
+	wait $job 2>/dev/null
+	got=$? took=$(($(date +%s) - begin))
+	for i in $(seq 60); do pgrep -f "^$dir/slow train" >/dev/null || break; sleep 0.1; done
+	left=$(pgrep -f "^$dir/slow train" | tr '\n' ' ')
+	if { [ "$status" = - ] || [ $got -eq "$status" ]; } && [ $took -le "$seconds" ] && [ -z "$left" ] && { [ -z "$text" ] || grep -q -e "$text" "$dir/out"; }; then good
+	else bad "$what: status $got, $took s, left: $left: $(head -n 3 "$dir/out" | tr '\n' ' ')"; fi
+	[ -z "$left" ] || kill -9 $left
+	# the last checkpoint is whole, and goes on with another number of processes
+	if "$dir/slow" train --no-eval --quiet --stop 3 --resume "$dir/i.st" --no-save >"$dir/out" 2>&1; then good; else bad "$what: $(cat "$dir/out")"; fi
+}
+
+for m in attention norm; do build $m.mpi $m --distribute mpi; done
+build attention.mpi16 attention --precision f16 --distribute mpi
+build slow slow --distribute mpi
+build range range --distribute mpi
+train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
+case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
+for library in openmpi mpich; do
+	if ! tests/distribute/ranks $library 1 true >/dev/null 2>&1; then
+		skipped=$((skipped + 1))
+		echo "skip $library: its mpirun is not here (Debian: apt-get install openmpi-bin libopenmpi3 mpich)"
+		continue
+	fi
+	for p in 2 3 8; do ranks $library $p b attention.mpi --threads 1 && same "$library, $p ranks" attention.a b; done
+	ranks $library 7 b norm.mpi --sink off && same "$library, 7 ranks --sink off" norm.a b
+	ranks $library 4 b norm.mpi --sink 3 --threads 2 && same "$library, 4 ranks --sink 3" norm.a b
+	ranks $library 3 b attention.mpi16 && same "$library, f16" f16.a b
+	ranks $library 2 half attention.mpi --stop 3 && ranks $library 5 b attention.mpi --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed with 5" attention.a b
+	train b attention --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed alone" attention.a b
+	"$dir/norm" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/want"
+	tests/distribute/ranks $library 3 "$dir/norm.mpi" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/out" 2>/dev/null
+	if cmp -s "$dir/out" "$dir/want"; then good; else bad "$library eval: $(cat "$dir/out")"; fi
+	run="tests/distribute/ranks $library"
+	fails "$library: more ranks than shards" 2 '5 processes are more than the model.s 4 shards: train.shards = 5' $run 5 "$dir/slow" train --no-save
+	fails "$library: a program for one" 2 'started 2 processes, but this program is for one' $run 2 "$dir/attention" train --no-save
+	fails "$library: info" 2 'info is for one process' $run 2 "$dir/slow" info
+	fails "$library: no such library" 1 'MANTOU_LIBMPI: ' env MANTOU_LIBMPI="$dir/none.so" $run 2 "$dir/slow" train --no-save
+	fails "$library: a file that rank 0 has not" 1 'nix.st: No such file' $run 2 "$dir/slow" train --no-save --resume "$dir/nix.st"
+	fails "$library: other options" 1 'the ranks do not agree: --seed is 0 on rank 0 .*, 1 on rank 1' $run 2 sh -c \
+		'exec "$0" train --no-save --seed ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' "$dir/slow"
+	fails "$library: a number out of range" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet
+	interrupted "a rank killed" $library KILL rank - 5 '' 
+	interrupted "a rank stopped" $library STOP rank 1 7 'silent for 2 s; last in step' --patience 2
+	interrupted "asked to stop" $library USR1 launcher 130 5 'stopped after step [0-9]* of .*, saved in '
+	interrupted "the launcher killed" $library KILL launcher - 5 ''
+done
+# the other's library: each process believes that it is alone
+if command -v mpirun.openmpi >/dev/null && command -v mpirun.mpich >/dev/null; then
+	fails "another library" 2 'started 2 processes, Open MPI .* knows of 1' env MANTOU_LIBMPI=libmpi.so.40 tests/distribute/ranks mpich 2 "$dir/slow" train --no-save
+fi
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -122,7 +122,7 @@ word_fence(const Word *w)
 	static const char *const framed[] = {"tokens", "csv"}; /* readers with inputs of their own */
 
 	if (!strcmp(w->kind, "train") || !strcmp(w->kind, "optimizer") || !strcmp(w->kind, "rate") ||
-	    !strcmp(w->kind, "precision"))
+	    !strcmp(w->kind, "precision") || !strcmp(w->kind, "average"))
 		return "train";
 	for (size_t i = 0; i < sizeof framed / sizeof *framed; i++)
 		if (!strcmp(w->kind, "reader") && !strcmp(w->name, framed[i]))

@@ -60,6 +60,24 @@ def load(path):
             for k, v in head.items()}, meta
 
 
+def save(path, tensors):
+    head, data = {}, b""
+    for name, v in tensors.items():
+        head[name] = {"dtype": {"f4": "F32", "f8": "F64"}[v.dtype.str[1:]], "shape": v.shape, "data_offsets": [len(data), len(data) + v.nbytes]}
+        data += v.tobytes()
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def same(a, b, what):
+    """Two checkpoints hold the same tensors, bit for bit."""
+    x, y = load(a)[0], load(b)[0]
+    assert x.keys() == y.keys(), (what, x.keys() ^ y.keys())
+    for k in x:
+        assert x[k].tobytes() == y[k].tobytes(), (what, k, x[k], y[k])
+
+
 def log(path):
     return [json.loads(line) for line in open(path)]
 

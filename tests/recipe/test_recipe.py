@@ -1,5 +1,9 @@
-"""test_recipe.py MANTOU: runs the tests of this folder's files."""
-import best  # noqa: F401
+"""test_recipe.py MANTOU [NAME...]: runs the tests of this folder's files, or of those named."""
+import importlib
+import sys
+
 import recipe
 
+for name in sys.argv[2:] or ("average", "best", "factors", "optimizers", "settings"):
+    importlib.import_module(name)
 recipe.main()

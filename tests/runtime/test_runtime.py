@@ -211,14 +211,20 @@ def ctrl_c_saves_and_exits_130():
 def a_foreign_file_is_kept():
     open("f.safetensors", "w").write("mine")
     os.chmod("f.safetensors", 0o640)
-    train("--save", "f.safetensors", "--steps", "3", "--every", "1")
+    r = train("--save", "f.safetensors", "--steps", "3", "--every", "1")
+    assert len(re.findall("note: .*/f.safetensors was not this run's: it is kept as .*/f.safetensors~; --overwrite", r.stderr)) == 1, r.stderr
     assert os.stat("f.safetensors").st_mode & 0o777 == 0o640
     assert open("f.safetensors~").read() == "mine"
     first = states("f.safetensors")
     train("--save", "f.safetensors", "--resume", "f.safetensors", "--steps", "5", "--replan")
     assert open("f.safetensors~").read() == "mine"    # resumed from it: replaced
-    train("--save", "f.safetensors", "--steps", "3")
+    r = train("--save", "f.safetensors", "--steps", "3")
     assert states("f.safetensors") == first and states("f.safetensors~") != first
+    assert "/f.safetensors~, in place of what that was; --overwrite" in r.stderr, r.stderr
+    r = train("--save", "f.safetensors", "--steps", "4", "--overwrite")
+    assert r.stderr == "" and states("f.safetensors") != first and states("f.safetensors~") != first, r.stderr
+    assert train("--save", "f.safetensors", "--steps", "3", "--quiet").stderr == "" and states("f.safetensors") == first
+    train("--overwrite", "--no-save", status=2, err="--overwrite and --no-save exclude each other")
     os.mkdir("d.safetensors")
     train("--save", "d.safetensors", status=1, err="not a regular file")
     train("--save", "/dev/null", status=1, err="not a regular file")
@@ -444,7 +450,7 @@ def a_run_without_a_step_replaces_nothing():
         assert states("named.safetensors") == want and not os.path.exists("named.safetensors~") and left() == [], args
     named("--epochs", "0", "--quiet", err="^$")
     named("--epochs", "0", "--no-save", err="^$")
-    named("--epochs", "0", "--save", "named.safetensors", err="^$")
+    named("--epochs", "0", "--save", "named.safetensors", err="^note: .*kept as .*\n$")
     assert load("named.safetensors")[1]["step"] == "0" and states("named.safetensors~") == want
     named("--stop", "0", "--save", "z.safetensors", err="^$")
     assert load("z.safetensors")[1]["step"] == "0"

@@ -60,6 +60,7 @@ cpu_rows(void **state)
 		assert_int_equal(m->vector_registers, m->vector_bytes == 64 ? 32 : 16);
 		check_rates(&m->budget.rates);
 		assert_true(power_of_two(m->budget.l1) && power_of_two(m->budget.l2) && power_of_two(m->budget.l3));
+		assert_true(m->budget.dw_vectors >= 2 && m->budget.dw_vectors <= 4);
 		assert_true(m->budget.l1 < m->budget.l2 && m->budget.l2 < m->budget.l3 && m->budget.task >= 1024);
 		assert_true(m->l2.cores == 1 && !m->sms && !m->shared);
 		assert_true(m->l3.bytes ? m->l3.bytes >= 2 * m->l2.bytes && m->l3.cores > 1 : !m->l3.cores);
@@ -95,11 +96,17 @@ static void
 known_processors(void **state)
 {
 	const Target *t = target_named("cpu");
-	const Machine *zen = t->machine(t, "znver4"), *intel = t->machine(t, "sapphirerapids-noamx");
+	const Machine *zen = t->machine(t, "znver4"), *intel = t->machine(t, "sapphirerapids-noamx"),
+	              *zen5 = t->machine(t, "znver5");
 
 	(void)state;
 	assert_true(zen->l1.bytes == 32 << 10 && zen->l2.bytes == 1 << 20 && zen->fmas == 1);
 	assert_true(intel->l1.bytes == 48 << 10 && intel->l2.bytes == 2 << 20 && intel->fmas == 2);
+	assert_true(zen5->l1.bytes == 48 << 10 && zen5->l2.bytes == 1 << 20 && zen5->fmas == 2 && zen5->loads == 2);
+	/* how contractions are cut: as was measured on each */
+	assert_true(!zen->budget.task_rows && !zen->budget.copy_steps && !zen->budget.pass && zen->budget.dw_vectors == 2);
+	assert_true(intel->budget.task_rows == 96 && intel->budget.copy_steps == 128 && intel->budget.pass == 256);
+	assert_true(!zen5->budget.task_rows && !zen5->budget.pass && zen5->budget.dw_vectors == 4);
 }
 
 static int64_t

@@ -1,0 +1,207 @@
+/* builtins_boxes.c: order of elements, boxes, regions and sizes of images: sort, top_k, nms, roi_align, resize.
+ *
+ * In: bound arguments.   Out: ops. sort and top_k are the places (op order) and a gather, through which the gradient goes.
+ * resize is made of takes along rows, then along columns, whose ids and shares are computed in integers: exact for any extents. */
+#include "builtins.h"
+
+/* ---------------------------------------------------------------- order */
+static bool
+order(Call *c, bool descending, bool has_k, Value *result)
+{
+	int64_t k = 0;
+	Val x;
+	int ax;
+
+	if (!arg_tensor(c, "x", &x))
+		return false;
+	Type t = val_type_of(c, x);
+
+	if (t.rank == 0 || t.dtype == DT_bool) {
+		call_fail(c, c->loc, "x is %s, needs %s", val_text(c, x), t.rank ? "a number type: use cast" : "an axis to go along");
+		call_note_val(c, "x", x);
+		return false;
+	}
+	if (!arg_axis(c, "axis", t.rank, &ax) || (has_k && !arg_int(c, "k", 1, INT32_MAX, &k)))
+		return false;
+	if (k > t.axis[ax].n) {
+		call_fail(c, call_loc(c, "k"), "k is %lld, axis %d of x has extent %lld", (long long)k, ax, (long long)t.axis[ax].n);
+		call_note_val(c, "x", x);
+		return false;
+	}
+	Val index = op_with(c, OP_order, x, ATTRS(AI(axis, ax), AI(count, k), AB(descending, descending)));
+	Val v = op_with2(c, OP_gather, x, index, ATTRS(AI(axis, ax)));
+
+	if (!v.id)
+		return call_give(c, v, result);
+	*result = value_tuple(c->sema, (Value[]){value_tensor(v, c->loc), value_tensor(index, c->loc)}, 2, c->loc);
+	return true;
+}
+
+bool
+builtin_sort(Call *c, Value *result)
+{
+	bool descending;
+
+	return arg_bool(c, "descending", &descending) && order(c, descending, false, result);
+}
+
+bool
+builtin_top_k(Call *c, Value *result)
+{
+	return order(c, true, true, result);
+}
+
+/* ---------------------------------------------------------------- boxes */
+/* The last axis holds x1 y1 x2 y2. */
+static bool
+arg_boxes(Call *c, const char *name, int rank, const char *axes, Val *out)
+{
+	if (!arg_float_tensor(c, name, out))
+		return false;
+	Type t = val_type_of(c, *out);
+
+	if ((rank ? t.rank == rank : t.rank >= 2) && t.axis[t.rank - 1].n == 4 && !t.axis[t.rank - 1].mul)
+		return true;
+	call_fail(c, call_loc(c, name), "%s is %s, needs %s", name, val_text(c, *out), axes);
+	call_note_val(c, name, *out);
+	return false;
+}
+
+/* An argument with a number for each box. */
+static bool
+for_each_box(Call *c, const char *name, Val v, Val boxes)
+{
+	Type t = val_type_of(c, v), b = val_type_of(c, boxes);
+	bool same = t.rank == b.rank - 1;
+
+	for (int i = 0; same && i < t.rank; i++)
+		same = t.axis[i].n == b.axis[i].n;
+	if (same)
+		return true;
+	call_fail(c, call_loc(c, name), "%s is %s, boxes are %s; needs a number for each box", name, val_text(c, v), val_text(c, boxes));
+	call_note_val(c, name, v);
+	call_note_val(c, "boxes", boxes);
+	return false;
+}
+
+bool
+builtin_nms(Call *c, Value *result)
+{
+	bool group = call_arg(c, "group")->kind != V_NONE;
+	int64_t count;
+	double iou, least = -INFINITY;
+	Val in[3];
+
+	if (!arg_boxes(c, "boxes", 0, "[..., P, 4]", &in[0]) || !arg_float_tensor(c, "scores", &in[1]) || !for_each_box(c, "scores", in[1], in[0]))
+		return false;
+	Type t = val_type_of(c, in[1]);
+
+	if (!arg_int(c, "count", 1, INT32_MAX, &count) || !arg_num(c, "iou", 0, 1, &iou))
+		return false;
+	if (count > t.axis[t.rank - 1].n)
+		return call_fail(c, call_loc(c, "count"), "count is %lld, there are %lld boxes", (long long)count, (long long)t.axis[t.rank - 1].n);
+	if (call_arg(c, "least")->kind != V_NONE && !arg_num(c, "least", -INFINITY, INFINITY, &least))
+		return false;
+	if (group && (!arg_int_tensor(c, "group", &in[2]) || !for_each_box(c, "group", in[2], in[0])))
+		return false;
+	Val index = build_op(c->b, OP_nms, in, 2 + group, ATTRS(AI(count, count), AF(iou, iou), AF(least, least), AB(has_group, group)), NULL);
+
+	if (!index.id)
+		return call_give(c, index, result);
+	const Op *op = build_last(c->b);
+
+	*result = value_tuple(c->sema, (Value[]){value_tensor(op->out[0], c->loc), value_tensor(op->out[1], c->loc)}, 2, c->loc);
+	return true;
+}
+
+bool
+builtin_roi_align(Call *c, Value *result)
+{
+	int64_t size[2], samples;
+	double scale;
+	bool aligned;
+	Val x, boxes;
+
+	if (!arg_float_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") || !arg_boxes(c, "boxes", 3, "[N, R, 4]", &boxes))
+		return false;
+	if (val_type_of(c, x).axis[0].n != val_type_of(c, boxes).axis[0].n) {
+		call_fail(c, call_loc(c, "boxes"), "x is %s, boxes are %s; both need the same number of images", val_text(c, x), val_text(c, boxes));
+		call_note_val(c, "x", x);
+		call_note_val(c, "boxes", boxes);
+		return false;
+	}
+	if (!arg_pair(c, "size", 1, size) || !arg_num(c, "scale", 0, INFINITY, &scale) || !arg_int(c, "samples", 1, 64, &samples) || !arg_bool(c, "aligned", &aligned))
+		return false;
+	return call_give(c, op_with2(c, OP_roi_align, x, boxes, ATTRS(AL(size, size, 2), AF(scale, scale), AI(samples, samples), AB(aligned, aligned))), result);
+}
+
+/* ---------------------------------------------------------------- resize */
+/* Row i reads floor(i n / rows). Whole multiples repeat, which moves nothing. */
+static Val
+nearest(Call *c, Val x, int ax, int64_t n, int64_t rows)
+{
+	Type t = val_type_of(c, x);
+
+	if (rows % n == 0) {
+		Axis axes[MAX_RANK];
+
+		memcpy(axes, t.axis, sizeof axes);
+		x = add_axis(c, x, ax + 1);
+		if (!x.id)
+			return x;
+		Type wide = val_type_of(c, x);
+
+		wide.axis[ax + 1] = axis(rows / n);
+		axes[ax] = axis(rows);
+		return to_shape(c, build_expand(c->b, x, wide.rank, wide.axis), t.rank, axes);
+	}
+	Val at = ewn(c, OP_idiv, ewn(c, OP_mul, counting(c, DT_i64, 1, 0, axis(rows)), (double)n), (double)rows);
+
+	return op_with2(c, OP_take, x, at, ATTRS(AI(axis, ax)));
+}
+
+/* Row i lies at max(0, (i + 1/2) n / rows - 1/2) = place / (2 rows), between that row and the next. */
+static Val
+bilinear(Call *c, Val x, int ax, int64_t n, int64_t rows)
+{
+	DType t = (DType)val_type_of(c, x).dtype;
+	Val place = ewn(c, OP_add, ewn(c, OP_mul, counting(c, DT_i64, 1, 0, axis(rows)), 2.0 * (double)n), (double)(n - rows));
+
+	place = ewn(c, OP_maximum, place, 0);
+	Val low = ewn(c, OP_idiv, place, 2.0 * (double)rows), high = ewn(c, OP_minimum, ewn(c, OP_add, low, 1), (double)(n - 1));
+	Val far = ewn(c, OP_div, to_dtype(c, ewn(c, OP_imod, place, 2.0 * (double)rows), t == DT_f64 ? t : DT_f32), 2.0 * (double)rows);
+	Val near = to_dtype(c, ew1(c, OP_neg, ewn(c, OP_sub, far, 1)), t);
+
+	far = to_dtype(c, far, t);
+	if (ax == 2) {
+		far = add_axis(c, far, 1);
+		near = add_axis(c, near, 1);
+	}
+	Val above = op_with2(c, OP_take, x, low, ATTRS(AI(axis, ax))), below = op_with2(c, OP_take, x, high, ATTRS(AI(axis, ax)));
+
+	above = ew2(c, OP_mul, above, near);
+	below = ew2(c, OP_mul, below, far);
+	return ew2(c, OP_add, above, below);
+}
+
+bool
+builtin_resize(Call *c, Value *result)
+{
+	const Value *mode = call_arg(c, "mode");
+	int64_t size[2], extent[2];
+	bool between;
+	Val x;
+
+	if (!arg_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") || !axis_fixed(c, "x", x, 2, &extent[0]) || !axis_fixed(c, "x", x, 3, &extent[1])
+	    || !arg_pair(c, "size", 1, size))
+		return false;
+	if (mode->kind != V_STR || (strcmp(mode->s, "bilinear") != 0 && strcmp(mode->s, "nearest") != 0))
+		return call_fail(c, call_loc(c, "mode"), "mode is %s, needs \"bilinear\" or \"nearest\"", mode->kind == V_STR ? mode->s : value_text(c, mode));
+	between = mode->s[0] == 'b';
+	if (between && !arg_float_tensor(c, "x", &x))
+		return false;
+	for (int i = 0; i < 2 && x.id; i++)
+		if (size[i] != extent[i])
+			x = (between ? bilinear : nearest)(c, x, 2 + i, extent[i], size[i]);
+	return call_give(c, x, result);
+}

@@ -1,0 +1,600 @@
+/* comm.c: the processes of one training: meeting, moving bytes, signs of life, ending together.
+ *
+ * One thread a process, the exchange thread, makes every call of the library, so that the least level of threads is enough. It sleeps until
+ * there is work, looks after signs of life ten times a second, and naps while messages are under way: 20 to 200 us between looks,
+ * as the processors are the kernels'.
+ * Life: rank 0 hears of all and all hear of rank 0, every second. Who is silent for longer than --patience is named, and the job aborted;
+ * the same where this rank itself fails. A process whose launcher died is killed by the kernel.
+ * Ranks but 0 print nothing: their outputs go nowhere, but for what ends the job. */
+#define _GNU_SOURCE
+#include "comm.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TAG_DATA = 1, TAG_LIFE = 2, MOST = 64 << 20 /* bytes of a message */ };
+
+typedef struct Hello { int64_t pid; uint64_t cpus; char host[64]; } Hello;
+typedef struct Life { int64_t step, bye; } Life;
+typedef struct Peer {
+	Life in, out;
+	RtRequest from, to;
+	double seen;
+	bool left;                   /* has said goodbye */
+} Peer;
+
+typedef struct Comm {
+	RtHost *h;
+	RtMpi *mpi;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	void (*fn)(RtHost *, void *);
+	void *cx;
+	bool quit, aborts, leaving;
+	int rank, size;
+	RtError error;
+	Peer *peer;                  /* by rank; of rank 0 all others, of the others rank 0 */
+	Hello *hello;
+	RtRequest *request; int room;
+	double beat, looked;         /* when life was last sent, and looked after */
+	FILE *err;                   /* stderr as it was */
+} Comm;
+static Comm comm;
+
+/* ---- signs of life, and the end */
+
+static const char *
+comm_host(int rank)
+{
+	return comm.hello ? comm.hello[rank].host : "?";
+}
+
+static void
+comm_nap(int64_t ns)
+{
+	struct timespec t = {.tv_nsec = ns};
+
+	nanosleep(&t, NULL);
+}
+
+static void
+comm_kill(void)
+{
+	fflush(comm.err);
+	rt_mpi_abort(comm.mpi, 1);
+	_exit(1);                                /* where MPI_Abort returns */
+}
+
+static void
+comm_silent(int rank, double seconds)
+{
+	const Peer *p = &comm.peer[rank];
+	int speaker = rank == 0 ? 1 : 0;
+
+	if (comm.rank == speaker)
+		fprintf(comm.err, "%s: error: rank %d (%s, pid %lld) silent for %.0f s; last in step %lld\n", comm.h->opt.program, rank, comm_host(rank),
+		        (long long)(comm.hello ? comm.hello[rank].pid : 0), seconds, (long long)p->in.step);
+	else
+		comm_nap(900000000);                 /* the one that speaks ends the job */
+	comm_kill();
+}
+
+static bool
+comm_hears(int rank)
+{
+	return rank != comm.rank && (comm.rank == 0 || rank == 0);
+}
+
+static void
+comm_listen(int rank)
+{
+	Peer *p = &comm.peer[rank];
+
+	rt_mpi_receive(comm.mpi, &p->in, sizeof p->in, rank, TAG_LIFE, &p->from);
+}
+
+static void
+comm_beat(double now)
+{
+	for (int r = 0; r < comm.size; r++) {
+		Peer *p = &comm.peer[r];
+
+		if (!comm_hears(r) || !rt_mpi_done(comm.mpi, &p->to))
+			continue;
+		p->out = (Life){.step = comm.h->run.step};
+		rt_mpi_send(comm.mpi, &p->out, sizeof p->out, r, TAG_LIFE, &p->to);
+	}
+	comm.beat = now;
+}
+
+static void
+comm_life(void)
+{
+	double now = rt_now(), patience = comm.h->opt.silence >= 0 ? (double)comm.h->opt.silence : 30;
+
+	if (__atomic_load_n(&comm.aborts, __ATOMIC_ACQUIRE))
+		comm_kill();
+	if (!comm.peer || now - comm.looked < 0.05)
+		return;
+	if (now - comm.looked > 2)               /* this process was stopped itself: the others may have waited */
+		for (int r = 0; r < comm.size; r++)
+			comm.peer[r].seen = now;
+	comm.looked = now;
+	if (now - comm.beat >= 1 && !comm.leaving)
+		comm_beat(now);
+	for (int r = 0; r < comm.size; r++) {
+		Peer *p = &comm.peer[r];
+
+		if (!comm_hears(r) || p->left)
+			continue;
+		if (rt_mpi_done(comm.mpi, &p->from)) {
+			p->seen = now;
+			p->left = p->in.bye;
+			if (!p->left)
+				comm_listen(r);
+		} else if (patience > 0 && now - p->seen > patience) {
+			comm_silent(r, patience);
+		}
+	}
+}
+
+/* All say goodbye and hear it: no message of life is under way when the library ends. */
+static void
+comm_leave(RtHost *h, void *cx)
+{
+	bool open = comm.peer != NULL;
+
+	(void)h, (void)cx;
+	comm.leaving = true;
+	for (int r = 0; comm.peer && r < comm.size; r++) {
+		Peer *p = &comm.peer[r];
+
+		if (!comm_hears(r))
+			continue;
+		while (!rt_mpi_done(comm.mpi, &p->to))
+			comm_life();
+		p->out = (Life){.step = comm.h->run.step, .bye = 1};
+		rt_mpi_send(comm.mpi, &p->out, sizeof p->out, r, TAG_LIFE, &p->to);
+	}
+	while (open) {
+		open = false;
+		comm_life();
+		for (int r = 0; r < comm.size; r++)
+			open |= comm_hears(r) && (!rt_mpi_done(comm.mpi, &comm.peer[r].to) || !comm.peer[r].left);
+		comm_nap(1000000);
+	}
+	rt_mpi_end(comm.mpi);
+}
+
+/* ---- the exchange thread */
+
+static void
+comm_move(RtHost *h, const RtMsg *m, int n)
+{
+	int64_t nap = 20000;
+
+	(void)h;
+	if (n > comm.room) {
+		comm.request = realloc(comm.request, sizeof *comm.request * (size_t)n);
+		comm.room = n;
+		if (!comm.request)
+			comm_kill();
+	}
+	memset(comm.request, 0, sizeof *comm.request * (size_t)n);
+	for (int send = 0; send < 2; send++)     /* receives first: what comes has a place */
+		for (int i = 0; i < n; i++) {
+			if (m[i].send != send || !m[i].n)
+				continue;
+			if (send)
+				rt_mpi_send(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
+			else
+				rt_mpi_receive(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
+		}
+	for (int first = 0, look = 0;; look++) {
+		int was = first;
+
+		for (int i = first; i < n; i++)
+			if (rt_mpi_done(comm.mpi, &comm.request[i]) && i == first)
+				first++;
+		if (first == n)
+			return;
+		comm_life();
+		if (look < 4)
+			continue;
+		comm_nap(nap);
+		nap = first > was ? 20000 : nap < 200000 ? nap * 2 : 200000;
+	}
+}
+
+static void *
+comm_main(void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&comm.lock);
+	while (!comm.quit) {
+		struct timespec t;
+
+		if (comm.fn) {
+			void (*fn)(RtHost *, void *) = comm.fn;
+
+			pthread_mutex_unlock(&comm.lock);
+			fn(comm.h, comm.cx);
+			pthread_mutex_lock(&comm.lock);
+			comm.fn = NULL;
+			pthread_cond_signal(&comm.done);
+			continue;
+		}
+		clock_gettime(CLOCK_REALTIME, &t);
+		t.tv_nsec += 100000000;
+		t.tv_sec += t.tv_nsec / 1000000000;
+		t.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&comm.work, &comm.lock, &t);
+		if (!comm.fn && !comm.quit) {
+			pthread_mutex_unlock(&comm.lock);
+			comm_life();
+			pthread_mutex_lock(&comm.lock);
+		}
+	}
+	pthread_mutex_unlock(&comm.lock);
+	return NULL;
+}
+
+static void
+comm_run(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx)
+{
+	(void)h;
+	pthread_mutex_lock(&comm.lock);
+	comm.cx = cx;
+	comm.fn = fn;
+	pthread_cond_signal(&comm.work);
+	while (comm.fn)
+		pthread_cond_wait(&comm.done, &comm.lock);
+	pthread_mutex_unlock(&comm.lock);
+}
+
+/* ---- bytes of all, bytes of rank 0 */
+
+typedef struct Gathering { const void *mine; size_t n; uint8_t **all; size_t *at; } Gathering;
+
+static void
+gather_now(RtHost *h, void *cx)
+{
+	Gathering *g = cx;
+	RtMsg *m = rt_alloc(sizeof *m * 2 * (size_t)comm.size);
+	uint64_t *bytes = rt_alloc(sizeof *bytes * (size_t)comm.size);
+	int n = 0;
+
+	bytes[comm.rank] = g->n;
+	for (int r = 0; r < comm.size; r++)
+		if (r != comm.rank) {
+			m[n++] = (RtMsg){r, true, &bytes[comm.rank], 8};
+			m[n++] = (RtMsg){r, false, &bytes[r], 8};
+		}
+	comm_move(h, m, n);
+	g->at[0] = 0;
+	for (int r = 0; r < comm.size; r++)
+		g->at[r + 1] = g->at[r] + bytes[r];
+	*g->all = rt_alloc(g->at[comm.size] + 1);
+	if (g->n)
+		memcpy(*g->all + g->at[comm.rank], g->mine, g->n);
+	n = 0;
+	for (int r = 0; r < comm.size; r++)
+		if (r != comm.rank) {
+			m[n++] = (RtMsg){r, true, *g->all + g->at[comm.rank], g->n};
+			m[n++] = (RtMsg){r, false, *g->all + g->at[r], bytes[r]};
+		}
+	comm_move(h, m, n);
+	free(bytes);
+	free(m);
+}
+
+static void
+comm_gather(RtHost *h, const void *mine, size_t n, uint8_t **all, size_t *at)
+{
+	Gathering g = {.mine = mine, .n = n, .all = all, .at = at};
+
+	comm_run(h, gather_now, &g);
+}
+
+typedef struct Sharing { void **bytes; size_t *n; } Sharing;
+
+static void
+share_now(RtHost *h, void *cx)
+{
+	Sharing *s = cx;
+	RtMsg *m = rt_alloc(sizeof *m * (size_t)comm.size);
+	uint64_t bytes = *s->n;
+
+	for (size_t at = 0, part = 0, head = 1; head || at < bytes; at += part, part = 0) {
+		int n = 0;
+
+		part = head ? 0 : bytes - at < MOST ? bytes - at : MOST;
+		for (int r = comm.rank ? 0 : 1; r < (comm.rank ? 1 : comm.size); r++)
+			m[n++] = (RtMsg){r, comm.rank == 0, head ? (void *)&bytes : (uint8_t *)*s->bytes + at, head ? 8 : part};
+		comm_move(h, m, n);
+		if (head && comm.rank)
+			*s->bytes = rt_alloc(bytes + 1);
+		head = 0;
+	}
+	*s->n = bytes;
+	free(m);
+}
+
+static void
+comm_share(RtHost *h, void **bytes, size_t *n)
+{
+	Sharing s = {bytes, n};
+
+	comm_run(h, share_now, &s);
+}
+
+/* ---- agreement */
+
+/* The first line in which b differs from a. */
+static void
+comm_differs(RtHost *h, const char *a, const char *b, int rank)
+{
+	while (*a && *b) {
+		size_t na = strcspn(a, "\n"), nb = strcspn(b, "\n");
+
+		if (na != nb || memcmp(a, b, na) != 0) {
+			int name = (int)strcspn(a, " ");
+
+			rt_fail(&h->error, "the ranks do not agree: %.*s is %.*s on rank 0 (%s), %.*s on rank %d (%s)", name, a, (int)na - name - 1, a + name + 1,
+			        comm_host(0), (int)nb > name ? (int)nb - name - 1 : 0, (int)nb > name ? b + name + 1 : "", rank, comm_host(rank));
+			return;
+		}
+		a += na + (a[na] == '\n');
+		b += nb + (b[nb] == '\n');
+	}
+	rt_fail(&h->error, "rank 0 (%s) and rank %d (%s) were not given the same options", comm_host(0), rank, comm_host(rank));
+}
+
+/* What goes round: "1" or "0" and the error's text, an end, the lines. */
+static bool
+comm_agree(RtHost *h, bool good, const char *text)
+{
+	char *mine = rt_printf("%d%s%c%s", good, good ? "" : h->error.text, 1, text);
+	size_t *at = rt_alloc(sizeof *at * (size_t)(comm.size + 1));
+	uint8_t *all = NULL;
+	const char *first;
+
+	comm_gather(h, mine, strlen(mine) + 1, &all, at);
+	first = (const char *)all;
+	good = true;
+	for (int r = 0; good && r < comm.size; r++) {
+		const char *s = (const char *)all + at[r];
+		int n = (int)strcspn(s, "\1");
+
+		good = *s == '1';
+		if (!good && (r || (comm.size > 1 && strcmp(s, (const char *)all + at[1]) != 0)))
+			rt_fail(&h->error, "rank %d (%s): %.*s", r, comm_host(r), n - 1, s + 1);
+		else if (!good)
+			rt_fail(&h->error, "%.*s", n - 1, s + 1);
+	}
+	for (int r = 1; good && r < comm.size; r++) {
+		const char *s = (const char *)all + at[r];
+
+		good = strcmp(strchr(s, 1), strchr(first, 1)) == 0;
+		if (!good)
+			comm_differs(h, strchr(first, 1) + 1, strchr(s, 1) + 1, r);
+	}
+	h->agreed = h->agreed || !good;          /* all know, and rank 0 says so */
+	free(all);
+	free(at);
+	free(mine);
+	return good;
+}
+
+/* ---- meeting */
+
+static void
+comm_start(RtHost *h, void *cx)
+{
+	(void)h, (void)cx;
+	if (!rt_mpi_start(comm.mpi, &comm.rank, &comm.size, &comm.error))
+		comm.size = 0;
+}
+
+static void
+comm_begin_life(RtHost *h, void *cx)
+{
+	double now = rt_now();
+
+	(void)h, (void)cx;
+	comm.peer = rt_alloc(sizeof *comm.peer * (size_t)comm.size);
+	comm.looked = now;
+	for (int r = 0; r < comm.size; r++) {
+		comm.peer[r].seen = now;
+		if (comm_hears(r))
+			comm_listen(r);
+	}
+	comm_beat(now);
+}
+
+/* Hosts, processes, processors: who shares them. *nodes: hosts; the threads that a rank of this one may have. */
+static int
+comm_meet(RtHost *h, int *nodes)
+{
+	Hello mine = {.pid = getpid()};
+	size_t *at = rt_alloc(sizeof *at * (size_t)(comm.size + 1));
+	uint8_t *all = NULL;
+	cpu_set_t set;
+	int beside = 0;
+
+	gethostname(mine.host, sizeof mine.host - 1);
+	if (sched_getaffinity(0, sizeof set, &set) == 0)
+		mine.cpus = rt_hash(RT_HASH_START, &set, sizeof set);
+	comm_gather(h, &mine, sizeof mine, &all, at);
+	comm.hello = (Hello *)(void *)all;
+	*nodes = 0;
+	for (int r = 0; r < comm.size; r++) {
+		bool first = true;
+
+		for (int q = 0; q < r; q++)
+			first = first && strcmp(comm.hello[q].host, comm.hello[r].host) != 0;
+		*nodes += first;
+		beside += strcmp(comm.hello[r].host, mine.host) == 0 && comm.hello[r].cpus == mine.cpus;
+	}
+	free(at);
+	return rt_cpus() / beside > 1 ? rt_cpus() / beside : 1;
+}
+
+static void
+comm_hush(RtHost *h)
+{
+	fflush(stdout);
+	fflush(stderr);
+	h->err = comm.err = fdopen(dup(2), "w");
+	if (comm.rank == 0)
+		return;
+	if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
+		h->err = stderr;
+	h->opt.quiet = h->opt.no_save = true;
+	h->opt.save = h->opt.log = NULL;
+}
+
+/* No word of the others but by the launcher: the least that all can say before they have met. */
+static int
+comm_refuse(RtHost *h, int rank, int status)
+{
+	if (rank == 0)
+		fprintf(stderr, "%s: %s\n", h->opt.program, h->error.text);
+	return status;
+}
+
+static int
+comm_thread(RtHost *h)
+{
+	sigset_t all, old;
+	int bad;
+
+	comm.h = h;
+	comm.err = stderr;
+	pthread_mutex_init(&comm.lock, NULL);
+	pthread_cond_init(&comm.work, NULL);
+	pthread_cond_init(&comm.done, NULL);
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);  /* signals are the monitor's */
+	bad = pthread_create(&comm.thread, NULL, comm_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (bad)
+		rt_fail(&h->error, "the exchange thread could not be started: %s", strerror(bad));
+	return bad;
+}
+
+static bool
+comm_same(RtHost *h)
+{
+	const RtOptions *o = &h->opt;
+	char *text = rt_printf("executable %016llx\nshards %lld\n--epochs %lld\n--steps %lld\n--stop %lld\n--every %lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
+	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--partial %d\n--resume %s\n--weights %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
+	                       "command %d\n", (unsigned long long)rt_hash(RT_HASH_START, h->image->program, strlen(h->image->program)),
+	                       (long long)h->program.shards, (long long)o->epochs, (long long)o->steps, (long long)o->stop, (long long)o->every,
+	                       (long long)(o->has_seed ? o->seed : 0), (long long)o->sink, o->allow_nan, o->no_eval, o->synthetic, o->replan, o->partial,
+	                       o->resume ? o->resume : "-", o->weights ? o->weights : "-", o->keep ? o->keep : "-", o->by ? o->by : "-",
+	                       (long long)o->patience, (int)o->command);
+	bool good = comm_agree(h, true, text);
+
+	free(text);
+	return good;
+}
+
+static void
+comm_say(RtHost *h, int nodes, int threads)
+{
+	int64_t s = h->program.shards, most = (s + comm.size - 1) / comm.size;
+
+	double bytes = 0;
+
+	if (h->opt.quiet)
+		return;
+	for (int k = 0; k < h->program.nstate; k++)
+		bytes += h->program.state[k].kind == RT_GRAD ? (double)h->program.state[k].t.bytes : 0;
+	fprintf(stderr, "%d processes on %d node%s (%s), %lld shard%s, %s%lld each, %d thread%s each; %.3g MB to exchange in 1 bucket\n", comm.size, nodes, nodes == 1 ? "" : "s",
+	        rt_mpi_name(comm.mpi), (long long)s, s == 1 ? "" : "s", s % comm.size ? "at most " : "", (long long)most, threads, threads == 1 ? "" : "s", bytes * 1e-6);
+	if (s % comm.size)
+		fprintf(stderr, "note: %d processes do not divide %lld shards: the busiest has %lld, %lld/%lld of the ideal speed\n", comm.size, (long long)s,
+		        (long long)most, (long long)s, (long long)(most * comm.size));
+}
+
+static int
+comm_open(RtHost *h)
+{
+	RtLaunch l = rt_launch();
+	int nodes, threads;
+
+	if (h->opt.alone || !l.name || l.size == 1)
+		return -1;
+	if (h->opt.command == RT_C_INFER || h->opt.command == RT_C_INFO) {
+		rt_fail(&h->error, "%s is for one process, %s started %d", h->opt.command == RT_C_INFER ? "infer" : "info", l.name, l.size);
+		return comm_refuse(h, l.rank, 2);
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (!(comm.mpi = rt_mpi_open(&l, &h->error)) || comm_thread(h))
+		return comm_refuse(h, l.rank, 1);
+	comm_run(h, comm_start, NULL);
+	if (!comm.size) {
+		h->error = comm.error;
+		return comm_refuse(h, l.rank, 1);
+	}
+	if (l.size && comm.size != l.size) {
+		rt_fail(&h->error, "%s started %d processes, %s knows of %d: they do not belong together; MANTOU_LIBMPI=LIBRARY names the launcher's own", l.name,
+		        l.size, rt_mpi_name(comm.mpi), comm.size);
+		return comm_refuse(h, l.rank, 2);
+	}
+	h->rank = comm.rank;
+	h->ranks = comm.size;
+	threads = comm_meet(h, &nodes);
+	comm_run(h, comm_begin_life, NULL);
+	comm_hush(h);
+	if (h->program.shards < comm.size) {
+		rt_fail(&h->error, "%d processes are more than the model's %lld shard%s: train.shards = %d or --shards %d makes as many", comm.size,
+		        (long long)h->program.shards, h->program.shards == 1 ? "" : "s", comm.size, comm.size);
+		h->agreed = true;
+		comm_refuse(h, comm.rank, 2);
+		return 2;
+	}
+	if (!comm_same(h))
+		return rt_die(h);
+	if (h->opt.threads <= 0)
+		h->opt.threads = threads;
+	if (comm.rank == 0)
+		comm_say(h, nodes, (int)h->opt.threads);
+	return -1;
+}
+
+static void
+comm_abort(RtHost *h)
+{
+	fprintf(h->err, "%s: error: rank %d (%s): %s\n", h->opt.program, comm.rank, comm_host(comm.rank), h->error.text);
+	fflush(h->err);
+	__atomic_store_n(&comm.aborts, true, __ATOMIC_RELEASE);
+	for (int i = 0; i < 100; i++)            /* the exchange thread sees it */
+		comm_nap(100000000);
+	_exit(1);
+}
+
+static void
+comm_close(RtHost *h)
+{
+	if (!comm.mpi || comm.size < 1)
+		return;
+	comm_run(h, comm_leave, NULL);
+	pthread_mutex_lock(&comm.lock);
+	comm.quit = true;
+	pthread_cond_signal(&comm.work);
+	pthread_mutex_unlock(&comm.lock);
+	pthread_join(comm.thread, NULL);
+	comm.mpi = NULL;
+}
+
+const RtComm rt_comm = {
+	.open = comm_open, .run = comm_run, .move = comm_move, .gather = comm_gather, .share = comm_share, .agree = comm_agree, .abort = comm_abort,
+	.close = comm_close,
+};
