@@ -118,6 +118,9 @@ bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read w
 /* ---- cmd_explain.c: a line for each kernel with parameters to choose that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
 int tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
+/* tune_report.c: what the journal of a search beside the tuning file says of the kernels of these records. */
+void explain_tried(Buf *out, const char *tuning, const char *const *line, int n);
+
 /* The same of choices that passes made at layer a; with b, of those between the two. */
 int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 

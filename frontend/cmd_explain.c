@@ -541,6 +541,8 @@ put_records(Buf *out, Report *r, const PassCtx *cx, const char *a, const char *b
 
 	put_times(out, cx, line, n);
 	put_lines(out, "records of these kernels as they are, for a tuning file", line, n);
+	if (cx->tuning)
+		explain_tried(out, tuning_file(cx->tuning), line, n);
 	n = tuning_choices(r->arena, cx, a, b, &line);
 	put_times(out, cx, line, n);
 	put_lines(out, "choices of passes here, likewise", line, n);

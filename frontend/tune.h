@@ -1,7 +1,7 @@
-/* tune.h: what the files of `mantou tune` share; private to frontend/. README.md beside it says how a search goes.
+/* tune.h: what the files of `mantou tune` share; private to frontend/. tuning.md beside it says how a search goes.
  *
- * cmd_tune.c is the command, tune_space.c what is tried, tune_child.c builds and runs programs, tune_journal.c keeps
- * what was seen, tune_choices.c tries choices of passes, tune_final.c decides what is written, tune_report.c says it. */
+ * cmd_tune.c is the command, tune_space.c what is tried, tune_choices.c tries choices of passes, tune_child.c builds
+ * and runs programs, tune_journal.c keeps what was seen, tune_final.c decides what is written, tune_report.c says it. */
 #ifndef FRONTEND_TUNE_H
 #define FRONTEND_TUNE_H
 #include "cmd.h"
@@ -106,13 +106,15 @@ int64_t tune_deadline(void);                             /* of tune_now: when al
  * is not NULL, that a signal ended it is in there and nothing is said. */
 bool tune_build(Tune *t, const char *tuning, const char *race, const char *output, int *killed);
 /* argv[0] and what stands behind it, to a NULL. Its stdout is in out; each line of its stderr goes to say, or to the
- * terminal if that is NULL. forward: the first Ctrl-C is for it, too. The exit status, 128 + the signal's number; -1: it could not be started. */
+ * terminal if that is NULL. forward: the first Ctrl-C is for it, too. The exit status, 128 + the signal's number; -1: it
+ * could not be started. */
 typedef void TuneSay(void *cx, const char *line);
 int tune_run(const char *const *argv, bool forward, Buf *out, TuneSay *say, void *say_cx);
 const char *tune_file(const Tune *t, const char *name);  /* in the folder */
 
 /* ---- tune_space.c */
-int tune_program(Tune *t, const char *tuning, Program *p); /* compiled with that tuning file; tells what it warns of once */
+/* Compiled with that tuning file, of which it warns the first time. */
+int tune_program(Tune *t, const char *tuning, Program *p);
 void program_free(Program *p);
 Record *program_record(const Program *p, const char *key); /* NULL */
 /* Fills `variant` of records that are worth it: at most `most` for each, of kernels that differ in `steps` parameters;
@@ -138,7 +140,7 @@ bool journal_choices(Tune *t, uint32_t from);
 bool tune_choices(Tune *t, Program *base);
 
 /* ---- tune_final.c */
-/* Hodges and Lehmann's estimate of the ratios' middle, with Wilcoxon's interval of 95 % (from six on, twelve at most). */
+/* Hodges and Lehmann's estimate of the ratios' middle, with Wilcoxon's interval of 95 % (of six to twelve). */
 void tune_estimate(const double *ratio, int n, Final *f);
 /* Writes the file's text with the records that are in, as path. */
 bool final_file(Tune *t, const Program *base, const bool *in, const char *path);

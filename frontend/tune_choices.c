@@ -19,8 +19,9 @@ enum { SETS = 8, PAIRS = 6 };
 /* A row of `bench --profile`: same: as the other program has it. */
 typedef struct Row { const char *layers; uint64_t what; double cost; bool same; } Row;
 typedef struct Rows { Row *at; int n; } Rows;
-/* A choice: where: layers of the kernels that hold its ops, ", " around each; in: the set that it is in, 0: none yet. */
-typedef struct Turn { const char *key, *layer, *where; int way; bool back; int set; } Turn;
+/* A choice the other way. where: layers of the kernels that hold its ops, ", " around each; back: it is the rule's own
+ * way, which a record forbids; set: that it is in, 0: none yet. */
+typedef struct Turn { const char *key, *where; int way; bool back; int set; } Turn;
 typedef VEC(Turn) Turns;
 
 /* ---------------------------------------------------------------- which */
@@ -59,6 +60,14 @@ add_where(Buf *b, const Rows *rows, const char *layer)
 	}
 }
 
+static bool
+ends_in(const char *s, const char *end)
+{
+	size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
+
 static void
 find_turns(Tune *t, Program *p, const Rows *rows, Turns *turns)
 {
@@ -68,18 +77,18 @@ find_turns(Tune *t, Program *p, const Rows *rows, Turns *turns)
 		Buf where = {0};
 
 		for (uint32_t k = 0; k < turns->n; k++)
-			known |= !strcmp(strstr(turns->at[k].key, d->what) ? d->what : "", d->what)
-				&& !strcmp(turns->at[k].key + strlen(turns->at[k].key) - strlen(d->what), d->what);
+			known |= ends_in(turns->at[k].key, d->what);
 		if (known || !is_open(t, p, d))
 			continue;
 		add_where(&where, rows, d->a ? d->a : "");
 		for (int k = 0; k < d->nwith; k++)
 			add_where(&where, rows, d->with[k] ? d->with[k] : "");
-		const char *key = arena_printf(t->arena, "%s %s %s %s", p->cx.target->name, p->cx.arch && *p->cx.arch ? p->cx.arch : "-",
-			p->cx.machine ? p->cx.machine : "*", d->what);
+		const char *key = arena_printf(t->arena, "%s %s %s %s", p->cx.target->name,
+			p->cx.arch && *p->cx.arch ? p->cx.arch : "-", p->cx.machine ? p->cx.machine : "*", d->what);
 
-		vec_push(t->arena, turns, ((Turn){.key = key, .layer = d->a ? d->a : "", .way = 1 - d->way,
-			.back = d->by && 1 - d->way == d->predicted, .where = arena_printf(t->arena, "%s, ", where.at ? where.at : "")}));
+		vec_push(t->arena, turns, ((Turn){.key = key, .way = 1 - d->way,
+			.back = d->by && 1 - d->way == d->predicted,
+			.where = arena_printf(t->arena, "%s, ", where.at ? where.at : "")}));
 		buf_free(&where);
 	}
 }
@@ -125,8 +134,8 @@ read_rows(Tune *t, const char *program, double seconds, Rows *rows)
 {
 	double step = t->step * 1e-9;
 	int steps = t->costs || step > seconds || !(step > 0) ? 1 : (int)(seconds / step);
-	const char *argv[] = {program, "bench", "--warmup", "1", "--steps", arena_printf(t->arena, "%d", steps), "--repeat", "1",
-		"--json", "--quiet", arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json")), "--threads",
+	const char *argv[] = {program, "bench", "--warmup", "1", "--steps", arena_printf(t->arena, "%d", steps),
+		"--repeat", "1", "--json", "--quiet", arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json")), "--threads",
 		arena_printf(t->arena, "%d", t->threads), t->o->data ? "--data" : "--synthetic", t->o->data, NULL};
 	char why[128];
 	JsonDoc *doc = NULL;
@@ -137,13 +146,14 @@ read_rows(Tune *t, const char *program, double seconds, Rows *rows)
 
 	*rows = (Rows){arena_array(t->arena, Row, list ? list->n : 0), 0};
 	for (const Json *k = list ? list->child : NULL; k; k = k->next) {
-		const char *layers = rt_json_str(k, "layers", ""), *name = rt_json_str(k, "name", ""), *dot = strrchr(name, '.');
+		const char *layers = rt_json_str(k, "layers", ""), *dot = strrchr(rt_json_str(k, "name", ""), '.');
 		double bytes = rt_json_num(k, "bytes", 0), flops = rt_json_num(k, "gflop", 0);
 		uint64_t h = hash_bytes(HASH_START, layers, strlen(layers));
 
 		h = hash_bytes(hash_bytes(h, &bytes, sizeof bytes), &flops, sizeof flops);
 		h = dot ? hash_bytes(h, dot, strlen(dot)) : h;
-		rows->at[rows->n++] = (Row){arena_strdup(t->arena, layers), h, t->costs ? bytes + 1 : rt_json_num(k, "seconds", 0), false};
+		rows->at[rows->n++] = (Row){.layers = arena_strdup(t->arena, layers), .what = h,
+			.cost = t->costs ? bytes + 1 : rt_json_num(k, "seconds", 0)};
 	}
 	rt_json_free(doc);
 	buf_free(&out);
@@ -181,9 +191,11 @@ write_turned(Tune *t, const Turns *turns, int set, const char *path)
 
 	for (uint32_t i = 0; i < turns->n; i++)
 		if (turns->at[i].set == set)
-			vec_push(t->arena, &line, (const char *)arena_printf(t->arena, "%s : choice.%d{take=%d}", turns->at[i].key,
-				TUNE_VERSION, turns->at[i].way));
-	tuning_edit(&out, t->arena, t->base.text, t->base.bytes, NULL, 0, &(TuneEdit){.line = line.at, .nline = line.n});
+			vec_push(t->arena, &line, (const char *)arena_printf(t->arena, "%s : choice.%d{take=%d}",
+				turns->at[i].key, TUNE_VERSION, turns->at[i].way));
+	TuneEdit e = {.line = line.at, .nline = line.n};
+
+	tuning_edit(&out, t->arena, t->base.text, t->base.bytes, NULL, 0, &e);
 	bool good = file_write(path, out.at, out.n);
 
 	buf_free(&out);

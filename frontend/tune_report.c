@@ -73,6 +73,55 @@ report_explain(const Tune *t, Buf *out)
 	}
 }
 
+/* The key of a result as one of these lines, KEY : VALUE, has it. */
+static bool
+in_lines(const char *key, const char *const *line, int n)
+{
+	size_t m = strlen(key);
+
+	for (int i = 0; i < n; i++)
+		if (!strncmp(line[i], key, m) && !strncmp(line[i] + m, " : ", 3))
+			return true;
+	return false;
+}
+
+static void
+explain_line(Buf *out, const char *text, size_t bytes, const char *const *line, int n)
+{
+	char why[128];
+	JsonDoc *doc = NULL;
+	const Json *o = rt_json_parse(text, bytes, &doc, why, sizeof why), *list = rt_json_get(o, "lines");
+
+	for (const Json *x = list ? list->child : NULL; x; x = x->next) {
+		const Json *r = rt_json_get(x, "result");
+
+		if (r && in_lines(rt_json_str(r, "record", ""), line, n))
+			explain_result(out, r);
+	}
+	rt_json_free(doc);
+}
+
+void
+explain_tried(Buf *out, const char *tuning, const char *const *line, int n)
+{
+	Buf path = {0};
+	size_t bytes = 0;
+
+	buf_printf(&path, "%s.log", tuning);
+	char *text = access(path.at, R_OK) || file_special(path.at) ? NULL : file_read(path.at, &bytes);
+
+	for (size_t at = 0; text && at < bytes;) {
+		const char *end = memchr(text + at, '\n', bytes - at);
+		size_t m = end ? (size_t)(end - text) - at : bytes - at;
+
+		if (m > 8 && !memcmp(text + at, "{\"done\":", 8))
+			explain_line(out, text + at, m, line, n);
+		at += m + 1;
+	}
+	free(text);
+	buf_free(&path);
+}
+
 /* ---------------------------------------------------------------- --json */
 static void
 put_number(Buf *b, const char *name, double x)

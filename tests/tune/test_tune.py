@@ -146,6 +146,8 @@ def test_again(place):
     expect("records of the report are those of the file", {r["record"]: r["kernel"] for r in report["records"]} == kernels(text))
     expect("states are equal", report["final"]["states"] == "equal")
     expect("sorted by bytes, with a lock", sorted(text.splitlines()) == text.splitlines() and " lock tiny train " in text, text)
+    layer = call(mantou, "explain", place.net, *arch, "stem").stdout
+    expect("explain LAYER says what was tried", "the program's own" in layer and re.search(r"; gains [0-9.]+ %", layer), layer)
     second = place.tune(table, "--seed", "5")
     expect("a second search changes nothing", second.returncode == 0 and place.text() == text, second.stderr)
     expect("and says so", "nothing was won: the file stays as it is" in second.stderr, second.stderr)
