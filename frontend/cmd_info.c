@@ -59,7 +59,8 @@ assume_machine(const Target *t, const char *arch)
 	                       .bytes = (double)threads * m->rates.bytes}};
 }
 
-typedef struct Kernel { const char *name, *kernel, *layer, *where; double flops, bytes; } Kernel;
+/* forecast: seconds by the machine code, 0 where there is none; why: what binds it then. */
+typedef struct Kernel { const char *name, *kernel, *layer, *where, *why; double flops, bytes, predicted, forecast; } Kernel;
 typedef VEC(Kernel) Kernels;
 /* kernels with parameters of the tuning file, choices that it made, kernels that they do not fit */
 typedef struct Tuned { int kernels, choices, misfits; TuneCount of; TuneLock lock; } Tuned;
@@ -70,6 +71,8 @@ typedef struct Totals {
 	const char *budget;
 	Tuned tuned;
 	double flops, bytes, seconds, examples;
+	double forecast;         /* seconds by the machine code; 0: unknown, because of why */
+	const char *why;
 } Totals;
 
 /* What chose the kernel of a row: the text that select left on the group, whose name the row's begins with. */
@@ -114,6 +117,34 @@ predicted(const Kernel *k, Assumed mc)
 	double rate = mc.target->product_rate ? mc.target->product_rate(mc.target, &mc.r, k->kernel) : mc.r.flops, compute = k->flops / rate, memory = k->bytes / mc.r.bytes;
 
 	return (compute > memory ? compute : memory) + mc.r.start;
+}
+
+/* Times by the machine code, of a target that makes some (codegen/cuda/forecast.c). Why there are none stands in t->why. */
+static void
+read_forecast(Job *j, Module *m, Kernels *ks, Totals *t, double times, uint32_t trained)
+{
+	EmitOptions e = {.emit = "forecast", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
+	char why[128];
+	JsonDoc *doc;
+	Buf text = {0};
+
+	t->why = j->target->emit(j->target, m, &e, &text);
+	const Json *root = t->why ? NULL : rt_json_parse(text.at, text.n, &doc, why, sizeof why);
+	const Json *list = root ? rt_json_get(root, "kernels") : NULL, *o = list ? list->child : NULL;
+
+	if (!t->why && !root)
+		bug("info: the forecast does not parse: %s", why);
+	for (uint32_t i = 0; i < ks->n && root; i++) { /* in the order of the descriptor; plans of cuDNN have none */
+		Kernel *k = &ks->at[i];
+
+		if (o && !strcmp(rt_json_str(o, "name", ""), k->name)) {
+			k->forecast = 1e-6 * rt_json_num(o, "us", 0);
+			k->why = rt_json_str(o, "why", "");
+			o = o->next;
+		}
+		t->forecast += (i < trained ? times : 1) * (k->forecast > 0 ? k->forecast : k->predicted);
+	}
+	buf_free(&text);
 }
 
 static const char *
@@ -208,8 +239,8 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	}
 	buf_printf(b, "], \"arithmetic\": ");
 	buf_json(b, arithmetic(j, m));
-	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"device\": ",
-	           m->source_hash, t->seconds * 1e3, mc.threads);
+	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"forecast_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"device\": ",
+	           m->source_hash, t->seconds * 1e3, t->forecast * 1e3, mc.threads);
 	buf_json(b, mc.device ? mc.device : "");
 	buf_printf(b, ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gflops_of_group_products\": %.6g, \"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [", mc.r.flops / 1e9,
 	           (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.group_products / 1e9, mc.r.bytes / 1e9, mc.r.start * 1e6);
@@ -220,7 +251,12 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 		buf_json(b, k->name ? k->name : "");
 		buf_printf(b, ", \"kernel\": ");
 		buf_json(b, k->kernel ? k->kernel : "");
-		buf_printf(b, ", \"flops\": %.17g, \"bytes\": %.17g, \"predicted_us\": %.6g, \"layer\": ", k->flops, k->bytes, predicted(k, mc) * 1e6);
+		buf_printf(b, ", \"flops\": %.17g, \"bytes\": %.17g, \"predicted_us\": %.6g", k->flops, k->bytes, predicted(k, mc) * 1e6);
+		if (k->forecast > 0) {
+			buf_printf(b, ", \"forecast_us\": %.6g, \"why\": ", k->forecast * 1e6);
+			buf_json(b, k->why);
+		}
+		buf_printf(b, ", \"layer\": ");
 		buf_json(b, k->layer ? k->layer : "");
 		buf_printf(b, ", \"where\": ");
 		buf_json(b, k->where);
@@ -265,6 +301,24 @@ put_size_row(Buf *b, const char *name, int64_t bytes)
 	buf_printf(b, "\n");
 }
 
+/* Both times, and what makes the forecast the longer one: from 1.15 times on. */
+static void
+put_device_kernels(Buf *b, const Kernels *ks, Assumed mc)
+{
+	buf_printf(b, "\n%-40s %10s %10s %10s %10s  %-24s %-24s %s\n", "kernel", "MFLOP", "KB", "us", "forecast", "layer", "where", "reason");
+	for (uint32_t i = 0; i < ks->n; i++) {
+		const Kernel *k = &ks->at[i];
+		double us = predicted(k, mc) * 1e6;
+
+		buf_printf(b, "%-40s %10.3f %10.1f %10.2f ", k->name ? k->name : "", k->flops / 1e6, k->bytes / 1e3, us);
+		if (k->forecast > 0)
+			buf_printf(b, "%10.2f", k->forecast * 1e6);
+		else
+			buf_printf(b, "%10s", "-");
+		buf_printf(b, "  %-24s %-24s %s\n", *k->layer ? k->layer : "-", *k->where ? k->where : "-", k->forecast * 1e6 > 1.15 * us ? k->why : "-");
+	}
+}
+
 static void
 put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals *t, Assumed mc)
 {
@@ -293,8 +347,17 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 		mc.r.products / 1e12, mc.r.group_products > 0 ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12) : "", mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
 
 	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %s)", t->seconds * 1e3, t->seconds > 0 ? t->examples / t->seconds : 0.0, of);
+	if (mc.device && t->why)
+		put_row(b, "forecast", "none: %s", t->why);
+	else if (mc.device)
+		put_row(b, "forecast", "%.3g ms a step, %.4g examples/s (by the machine code: registers, waves, instructions, loads waited for; not measured)",
+		        t->forecast * 1e3, t->forecast > 0 ? t->examples / t->forecast : 0.0);
 	if (!ks->n)
 		return;
+	if (mc.device) {
+		put_device_kernels(b, ks, mc);
+		return;
+	}
 	buf_printf(b, "\n%-40s %10s %10s %10s  %-24s %s\n", "kernel", "MFLOP", "KB", "us", "layer", "where");
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
@@ -352,8 +415,29 @@ read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 	collect(j->arena, m, root, "update", ks);
 	for (uint32_t i = n; i < ks->n; i++)
 		t->seconds += predicted(&ks->at[i], mc);
+	for (uint32_t i = 0; i < ks->n; i++)
+		ks->at[i].predicted = predicted(&ks->at[i], mc);
+	if (mc.device)
+		read_forecast(j, m, ks, t, times, n);
 	t->flops = rt_json_num(root, "gflop_per_step", 0) * 1e9;
 	t->bytes = rt_json_num(root, "bytes_per_step", 0);
+	buf_free(&text);
+	return EXIT_GOOD;
+}
+
+static int
+info_sass(Job *j, Module *m, Assumed mc)
+{
+	EmitOptions e = {.emit = "sass", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
+	Buf text = {0};
+
+	if (!mc.device)
+		return usage_error("info", "--sass needs --target cuda");
+	const char *error = j->target->emit(j->target, m, &e, &text);
+
+	if (error)
+		return failure("%s: %s", j->file, error);
+	fwrite(text.at, 1, text.n, stdout);
 	buf_free(&text);
 	return EXIT_GOOD;
 }
@@ -393,6 +477,8 @@ cmd_info(Arena *a, const Options *o)
 		return failure("'%s' has no graph 'train'", j.file);
 	Assumed mc = assume_machine(j.target, j.arch[0]);
 
+	if (o->sass)
+		return info_sass(&j, m, mc);
 	if (code && (status = read_plan(&j, m, &ks, &t, mc)) != EXIT_GOOD)
 		return status;
 	for (uint32_t i = 0; i < m->state.n; i++) {

@@ -4,6 +4,7 @@
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
 #include "algo.h"
 #include "composite.h"
+#include "forecast.h"
 #include "../codegen.h"
 #include <stdlib.h>
 #include <string.h>
@@ -401,7 +402,9 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 	for (int k = 0; k < parts; k++)
 		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = true, .ptx = o->last};
 	error = nvrtc_compile(p->a, o->arch, job, parts);
-	if (!error) {
+	if (!error && (!strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))) {
+		(*o->emit == 's' ? cu_forecast_sass : cu_forecast_json)(p, o->arch, job, out);
+	} else if (!error) {
 		program_json(&json, m, "cuda", o->arch, &p->ks);
 		error = cuda_image(p, json.at, o, job, parts, out);
 	}
@@ -426,7 +429,7 @@ program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 		program_json(out, m, "cuda", o->arch, &p->ks);
 	else if (!strcmp(o->emit, "cuda"))
 		buf_put(out, p->text.at, p->text.n);
-	else if (!strcmp(o->emit, "obj"))
+	else if (!strcmp(o->emit, "obj") || !strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))
 		error = object_emit(p, m, o, out);
 	else if (!(error = nvrtc_compile(p->a, o->arch, &job, 1)))
 		buf_put(out, cubin ? job.cubin_out.at : job.ptx_out.at, cubin ? job.cubin_out.n : job.ptx_out.n);

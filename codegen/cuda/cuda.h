@@ -55,6 +55,7 @@ typedef struct Cuda {
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
 	bool check, writes_state, flat, loose, two; /* flat: o0 is the number of elements, and nothing else tells shapes apart; loose: threads do not meet, it may share a launch; two: see CuFunction */
 	VEC(Memo) memo;
+	VEC(const char *) rounded;      /* variables whose numbers are bf16 already */
 	VEC(Cse) cse;
 	VEC(Joined) joined;
 	VEC(Cse) top;                   /* pointers and extents, at the kernel's start */

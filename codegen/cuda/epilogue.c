@@ -296,7 +296,9 @@ leaves_ahead(Epilogue *e, const Rows *r)
 
 	cu_split_number(c, row, x->ext_m, x->f.nm, m);
 	cu_result_index(x, m, &r->n, ix);
+	cu_result_root(x, row, r->n, ix);
 	cu_leaves_load(c, &e->leaves, ix);
+	c->root = NULL;
 	cu_scope_close(c, in);
 	cu_scope_close(c, s);
 }
@@ -313,6 +315,7 @@ outputs(Epilogue *e, Rows *r, Ix row, const char *at)
 
 	cu_split_number(c, row, x->ext_m, x->f.nm, m);
 	cu_result_index(x, m, n, first);
+	cu_result_root(x, row, r->n, first);
 	memcpy(ix, first, sizeof ix);
 	if (e->vec > 1) {
 		if (e->ahead == 1)
@@ -345,6 +348,7 @@ outputs(Epilogue *e, Rows *r, Ix row, const char *at)
 	cu_each_close(c, e->vec, loop);
 	for (int k = 0; k < e->nout; k++)
 		cu_stored_close(c, &e->out[k], to[k], e->vec, first);
+	c->root = NULL;
 	if (e->nred)
 		cu_line(c, "seen++;");
 }

@@ -11,7 +11,7 @@
 #include "algo.h"
 #include <string.h>
 
-enum { BAND = 8 };
+enum { BAND = 8, WHOLE = 80 << 10 }; /* WHOLE: bytes of a tile's sums in shared memory at once, where two blocks have as many */
 
 /* ---------------------------------------------------------------- whether */
 const char *
@@ -510,6 +510,7 @@ steps(Gemm *x)
 	cu_scope_close(c, in);
 	if (kept) {
 		in = cu_scope_open(c, "if (at < %s)", count);
+		cu_line(c, "const %s next = %s + at;", it, first);
 		for (int i = 0; i < 2; i++)
 			cu_load_keep(x, &x->x[i]);
 		cu_scope_close(c, in);
@@ -612,17 +613,21 @@ tile_open(Gemm *x)
 	return s;
 }
 
-/* Do 128 registers do for a thread of 256, so that two blocks share a multiprocessor, and one stores while the other multiplies? What follows is drawn from what ptxas made of the kernels of ResNet-50, VGG-16
- * and BERT: by wgmma, whose operands need none, unless one waits in registers or the epilogue reads much ahead. Two parts of k are joined unrolled. Where it is wrong the kernel is compiled anew (nvrtc.c). */
+/* Do 128 registers do for a thread, so that two blocks of 256 share a multiprocessor, and one stores or loads while the other multiplies? Half of them are the sums; where it is wrong, ptxas keeps registers in memory
+ * within the loop of products and the kernel is compiled anew (nvrtc.c). By what ptxas made of the kernels of ResNet-50, VGG-16 and BERT these are too many: units of an operand that are made of three tensors and more, an epilogue
+ * that reads much ahead. Two parts of k are joined unrolled. */
 static bool
 two_fit(const Gemm *x)
 {
 	const Tiles *p = &x->p;
+	int waiting = 0; /* registers of what is loaded before the products */
 
-	for (int k = 0; k < 2; k++)
-		if (in_registers(&x->x[k]) || x->x[k].direct)
+	for (int k = 0; k < 2; k++) {
+		if (x->x[k].vec == 1)
 			return false;
-	return p->groups == 2 && p->m * p->n <= 64 * x->threads && p->split != 2 && x->read <= (x->states ? 32 : 16);
+		waiting += in_registers(&x->x[k]) ? (int)x->x[k].leaves.at.n * x->x[k].each * 4 : 0;
+	}
+	return p->mma && !p->tf32 && p->m * p->n <= 64 * x->threads && p->split != 2 && waiting <= 32 && x->read <= (x->states ? 32 : 16);
 }
 
 static void
@@ -675,6 +680,10 @@ cu_gemm_emit(Cuda *c, const Op *op)
 		bug("target cuda: '%s' is no kernel of a contraction", c->g->group.at[c->group].kernel);
 	x.threads = cu_gemm_threads(&x.p);
 	x.shared = cu_gemm_shared(&x.p);
+	int64_t whole = (int64_t)x.p.m * slab_line(&x.p) * 4;
+
+	if (whole > x.shared && whole <= WHOLE && cu_machine(c->g)->l1.bytes >= 2 * (WHOLE + 1024)) /* no sums wait in registers: rows may be read ahead */
+		x.shared = whole;
 	x.slab = x.p.m;
 	while ((int64_t)x.slab * slab_line(&x.p) * 4 > x.shared)
 		x.slab /= 2;

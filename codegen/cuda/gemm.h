@@ -34,19 +34,24 @@ typedef struct Form {
 	bool classes;            /* conv2d.dx with a stride: b counts the remainders of a pixel's place, each with taps of its own */
 } Form;
 
+/* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is made of windows, if that is asked for, likewise. */
+typedef struct Leaf { Val v; const char *name; const Op *window; } Leaf;
+typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
 /* An operand as it comes into shared memory. */
 typedef struct Operand {
 	int which;               /* 0: A, its lines are m; 1: B, n */
 	char name;               /* a, b */
 	Val v; const Type *t;
 	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
-	bool async, direct;      /* cp.async; element by element; else through registers, put into shared memory after the products */
+	bool async, direct;      /* cp.async; element by element, more of them than registers; else through registers, put into shared memory after the products */
 	bool mapped;             /* none of these: the device copies boxes of a tensor map by itself */
+	bool matrix;             /* its rows and k are those of a matrix in memory: an element's number is a product and a sum */
 	bool fixed;              /* all units of a thread lie in one row */
 	int vec;                 /* elements loaded at once */
 	int rows;                /* m or n of the tile */
 	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
 	int bytes;               /* of a tile in shared memory */
+	Leaves leaves;           /* through registers: what its units are made of, all loaded before the first is made */
 } Operand;
 static inline bool in_registers(const Operand *o) { return !o->async && !o->direct && !o->mapped; }
 
@@ -75,6 +80,8 @@ void cu_split_number(Cuda *c, Ix i, const Ix *ext, int n, Ix *out);
 /* Indices of operand `which` at a row (m or n) and k; returns a condition under which they lie in it. */
 const char *cu_operand_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix);
 void cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix);
+/* Makes the number of the result's element in row m, column n known (Cuda.root), where these are a matrix's. */
+void cu_result_root(const Gemm *x, Ix m, Ix n, const Ix *ix);
 /* Which of an operand's coordinates is next to its neighbour in memory: extent of that run (1: none), along k or the rows. */
 int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 
@@ -103,6 +110,7 @@ const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i); /* fragment i
 bool cu_wgmma_arch(const char *arch);
 void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
 bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
+bool cu_is_matrix(const Gemm *x, int which); /* does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
 void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */
 
 /* ---- gemm_load.c */
@@ -110,9 +118,9 @@ void cu_operands(Gemm *x);
 int cu_slots_at(const Gemm *x, const Operand *o); /* where its slots begin in shared memory */
 const char *cu_slot_text(const Gemm *x, const Operand *o, const char *slot); /* and where this one does */
 void cu_load_rows(Gemm *x, const Operand *o); /* at the tile's start */
-void cu_load_open(Gemm *x, const Operand *o); /* the registers that a tile goes through, if it does */
-void cu_load_tile(Gemm *x, const Operand *o); /* tile `next` of k, global memory to shared memory or registers */
-void cu_load_keep(Gemm *x, const Operand *o); /* registers to shared memory, if it was there */
+void cu_load_open(Gemm *x, Operand *o);       /* the registers that a tile goes through, if it does */
+void cu_load_tile(Gemm *x, Operand *o);       /* tile `next` of k, global memory to shared memory or registers */
+void cu_load_keep(Gemm *x, const Operand *o); /* what these registers hold, made the operand's elements, to shared memory, if it was there */
 
 /* ---- epilogue.c: what follows a contraction in its group */
 const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
@@ -124,9 +132,6 @@ void cu_epilogue_emit(Gemm *x);
 bool cu_vector_type(DType t);
 bool cu_vector_place(const Type *t, int64_t offset, const Type *like); /* are elements there that lie as those of `like`, in whole vectors? */
 int cu_inner_axis(const Type *t);                 /* of neighbours in memory; -1: there is one element */
-/* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is made of windows, if that is asked for, likewise. */
-typedef struct Leaf { Val v; const char *name; const Op *window; } Leaf;
-typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
 void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
 void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
 void cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix);

@@ -217,6 +217,25 @@ cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix)
 			ix[i] = "0";
 }
 
+void
+cu_result_root(const Gemm *x, Ix m, Ix n, const Ix *ix)
+{
+	static const char *const perms[3] = {"01234567", "2310", "0231"};
+	const Form *f = &x->f;
+	Cuda *c = x->c;
+	const Type *o = x->space;
+	const char *perm = perms[x->op && x->op->kind == OP_matmul ? 0 : x->op && x->op->kind == OP_conv2d_dw ? 1 : 2];
+	bool plain = x->op && !f->classes && f->nb == 0;
+
+	for (int i = 0; i < o->rank; i++)
+		plain &= o->perm[i] == perm[i] - '0';
+	c->root = plain ? o : NULL;
+	if (!plain)
+		return;
+	memcpy(c->root_ix, ix, sizeof(Ix) * o->rank);
+	c->root_i = cu_ix_add(c, cu_ix_mul(c, m, cu_ix_k(c, cu_form_count(f->n, f->nn))), n);
+}
+
 int64_t
 cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k)
 {

@@ -2,10 +2,12 @@
  *
  * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`. Chunks of 16 bytes where the innermost axis in memory
  * holds whole ones, else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what
- * is converted to f32 go through registers: loaded and computed before the products of the tile that is being multiplied, put into shared memory after them. Single
- * elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
+ * is converted to f32 go through registers: all that a thread's units are made of is loaded before the products of the tile that is being multiplied, so that no load waits for another; the units are made and put into
+ * shared memory after them. Single elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
 #include "gemm.h"
 #include <string.h>
+
+enum { ONES = 32 }; /* single elements that a thread has under way in registers */
 
 static void
 operand(Gemm *x, int which)
@@ -34,11 +36,12 @@ operand(Gemm *x, int which)
 		c->map_name[c->map.n] = o->name;
 		vec_push(c->a, &c->map, map);
 	}
+	o->matrix = !o->mapped && o->vec > 1 && x->op->kind != OP_matmul && cu_is_matrix(x, which);
 	o->per_line = (o->along_k ? p->k : o->rows) / o->vec;
-	o->direct = o->vec == 1;
 	o->fixed = !o->along_k && x->threads % o->per_line == 0;
 	o->units = o->rows * p->k / o->vec;
 	o->each = (o->units + x->threads - 1) / x->threads;
+	o->direct = o->vec == 1 && (o->each > ONES || made || x->op->kind == OP_conv2d_dw || cu_input_is_addressed(c, o->v)); /* of a weight gradient each needs a pixel of its own: places beside elements would not stay in registers */
 	o->bytes = p->mma ? o->rows * p->k * tile_bytes(p) : (o->rows + 4) * p->k * 4;
 }
 
@@ -85,6 +88,9 @@ cu_load_rows(Gemm *x, const Operand *o)
 	const Form *f = &x->f;
 	int n = o->which ? f->nn : f->nm, count = o->fixed ? 1 : o->each;
 	Ix unit, at[MAX_RANK];
+
+	if (o->matrix) /* a sum for each */
+		return;
 
 	for (int i = 0; i < n; i++)
 		cu_line(c, "%s %c%d[%d];", c->it, o->name, i, count);
@@ -135,12 +141,46 @@ tile_tap(Gemm *x, Ix *tap)
 	cu_split_number(c, number, x->ext_k, 2, tap);
 }
 
+/* The same of a matrix in memory: the number of its first element is made known. Where its indices are not asked for the compiler leaves the divisions out. */
+static const char *
+matrix_at(Gemm *x, const Operand *o, Ix unit, Ix *ix)
+{
+	Cuda *c = x->c;
+	const Form *f = &x->f;
+	int n = o->which ? f->nn : f->nm;
+	Ix line = unit_line(c, o, unit), first = unit_first(x, o, unit), from = cu_ix_mul(c, "next", cu_ix_k(c, x->p.k)), row0 = o->which ? x->n0 : x->m0;
+	Ix row = cu_ix_add(c, row0, o->along_k ? line : first), k = cu_ix_add(c, from, o->along_k ? first : line), rows[MAX_RANK], at[MAX_RANK];
+	const char *valid = "1";
+	int64_t whole;
+
+	if (o->units % x->threads)
+		valid = arena_printf(c->a, "%s < %d", unit, o->units);
+	if (!(cu_ix_number(o->which ? x->N : x->M, &whole) && whole % o->rows == 0))
+		valid = cu_both(c, valid, arena_printf(c->a, "%s < %s", row, o->which ? x->N : x->M));
+	if (!(cu_ix_number(x->K, &whole) && whole % x->p.k == 0))
+		valid = cu_both(c, valid, arena_printf(c->a, "%s < %s", k, x->K));
+	cu_split_number(c, row, o->which ? x->ext_n : x->ext_m, n, rows);
+	cu_split_number(c, k, x->ext_k, f->nk, at);
+	cu_operand_index(x, o->which, rows, at, ix);
+	for (int i = 0; i < o->t->rank; i++)
+		if (o->t->axis[i].n == 1 && !o->t->axis[i].mul)
+			ix[i] = "0";
+	c->root = o->t;
+	memcpy(c->root_ix, ix, sizeof(Ix) * o->t->rank);
+	c->root_i = o->along_k ? cu_ix_add(c, cu_ix_mul(c, row, cu_ix_k(c, cu_form_count(f->k, f->nk))), k) :
+		cu_ix_add(c, cu_ix_mul(c, k, cu_ix_k(c, o->which ? cu_form_count(f->n, f->nn) : cu_form_count(f->m, f->nm))), row);
+	return valid;
+}
+
 /* Where unit j begins: its indices, and a condition that it is there at all. */
 static const char *
 unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 {
 	Cuda *c = x->c;
 	int n = o->which ? x->f.nn : x->f.nm;
+
+	if (o->matrix)
+		return matrix_at(x, o, unit, ix);
 	Ix row[MAX_RANK], at[MAX_RANK], k = k_coordinates(x, o, unit, tap, at);
 	const char *j = o->fixed ? "0" : "j", *valid = arena_printf(c->a, "%c_in[%s]", o->name, j);
 	int64_t whole;
@@ -192,6 +232,7 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 		chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line), arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
+	c->root = NULL;
 }
 
 /* What the group makes and others read too is stored once, by the first tile of columns. */
@@ -226,28 +267,95 @@ chunk_inside(const Gemm *x, const Operand *o)
 	return cu_ix_number(o->which ? x->N : x->M, &all) && all % o->rows == 0;
 }
 
-/* To registers `keep`. */
+/* A single element to register `keep`. */
 static void
-take_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
+take_element(Gemm *x, const Operand *o, Ix unit, const Ix *tap, const char *keep)
 {
 	Cuda *c = x->c;
 	Ix ix[MAX_RANK];
 	const char *valid = unit_at(x, o, unit, tap, ix);
-	Near near = {0};
 
-	if (o->vec > 1 && chunk_inside(x, o)) /* before any condition, so that units of one chunk share a load */
-		cu_lanes_early(c, &near.lanes, NULL);
-	for (int i = 0; i < o->vec; i++)
-		cu_line(c, "%s[%d] = 0;", keep, i);
+	cu_line(c, "%s[0] = 0;", keep);
 	Scope s = cu_scope_open(c, "if (%s)", valid);
-	Cell v = cu_near_open(c, &near, o->v, o->t->rank ? o->t->perm[o->t->rank - 1] : 0, ix, o->vec);
+	Cell v = cu_value_at(c, o->v, ix);
 
 	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
-	cu_line(c, "%s[%s] = %s;", keep, o->vec > 1 ? "u" : "0", cu_to_memory(c, (DType)v.dt, v.v));
-	cu_near_close(c, &near);
+	cu_line(c, "%s[0] = %s;", keep, cu_to_memory(c, (DType)v.dt, v.v));
 	if (cu_value_is_out(c, o->v))
 		store_unit(x, o, ix, keep);
 	cu_scope_close(c, s);
+}
+
+/* The same of one that lies in memory: no more than a load, so that all may be under way at once. */
+static void
+take_one(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK];
+	const char *valid = unit_at(x, o, unit, tap, ix);
+
+	cu_line(c, "ones_%c[j] = 0;", o->name);
+	Scope s = cu_scope_open(c, "if (%s)", valid);
+
+	if (tile_bytes(&x->p) == 2)
+		cu_line(c, "ones_%c[j] = *%s;", o->name, cu_address(c, o->t, val_info(c->g, o->v)->offset, ix));
+	else
+		cu_line(c, "ones_%c[j] = %s;", o->name, cu_cell_cast(c, cu_value_at(c, o->v, ix), DT_f32).v);
+	cu_scope_close(c, s);
+}
+
+/* What a unit is made of, to registers; whether it is there at all. */
+static void
+take_unit(Gemm *x, Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK];
+
+	cu_line(c, "const int q = j;");
+	cu_line(c, "there_%c[q] = %s;", o->name, unit_at(x, o, unit, tap, ix));
+	if (o->leaves.at.n) {
+		Scope s = cu_scope_open(c, "if (there_%c[q])", o->name);
+
+		cu_leaves_load(c, &o->leaves, ix);
+		cu_scope_close(c, s);
+	}
+	c->root = NULL;
+}
+
+/* And the unit made of it, to registers `keep`. */
+static void
+make_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
+{
+	Cuda *c = x->c;
+	Ix ix[MAX_RANK], at[MAX_RANK];
+	Lanes lanes = {0};
+	int axis = o->t->rank ? o->t->perm[o->t->rank - 1] : 0;
+
+	cu_line(c, "const int q = j;");
+	cu_line(c, "%s keep[%d];", tile_type(&x->p), o->vec);
+	unit_at(x, o, unit, tap, ix);
+	if (chunk_inside(x, o)) /* before any condition, so that units of one chunk share a load */
+		cu_lanes_early(c, &lanes, NULL);
+	for (int i = 0; i < o->vec; i++)
+		cu_line(c, "keep[%d] = 0;", i);
+	Scope s = cu_scope_open(c, "if (there_%c[q])", o->name);
+
+	cu_lanes_begin(c, &lanes, o->t, axis, o->vec, ix);
+	Scope each = cu_each_open(c, o->vec);
+
+	memcpy(at, ix, sizeof at);
+	at[axis] = lanes.lane = cu_ix_add(c, ix[axis], "u");
+	cu_leaves_put(c, &o->leaves, at, "u");
+	Cell v = cu_value_at(c, o->v, at);
+
+	v = tile_bytes(&x->p) == 2 ? v : cu_cell_cast(c, v, DT_f32);
+	cu_line(c, "keep[u] = %s;", cu_to_memory(c, (DType)v.dt, v.v));
+	cu_each_close(c, o->vec, each);
+	cu_lanes_end(c);
+	if (cu_value_is_out(c, o->v))
+		store_unit(x, o, ix, "keep");
+	cu_scope_close(c, s);
+	c->root = NULL;
 }
 
 /* Registers to shared memory. */
@@ -283,14 +391,21 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 }
 
 void
-cu_load_open(Gemm *x, const Operand *o)
+cu_load_open(Gemm *x, Operand *o)
 {
-	if (in_registers(o))
-		cu_line(x->c, "%s keep_%c[%d][%d];", tile_type(&x->p), o->name, o->each, o->vec);
+	if (!in_registers(o))
+		return;
+	if (o->vec == 1) {
+		cu_line(x->c, "%s ones_%c[%d];", tile_type(&x->p), o->name, o->each);
+		return;
+	}
+	cu_leaves_find(x->c, o->v, o->t, NOVAL, &o->leaves);
+	cu_leaves_open(x->c, &o->leaves, o->vec, o->each);
+	cu_line(x->c, "bool there_%c[%d];", o->name, o->each);
 }
 
 void
-cu_load_tile(Gemm *x, const Operand *o)
+cu_load_tile(Gemm *x, Operand *o)
 {
 	Cuda *c = x->c;
 	Ix unit, tap[3];
@@ -303,10 +418,12 @@ cu_load_tile(Gemm *x, const Operand *o)
 		copy_unit(x, o, unit, tap);
 	} else if (o->direct) {
 		cu_line(c, "%s kept[1];", tile_type(&x->p));
-		take_unit(x, o, unit, tap, "kept");
+		take_element(x, o, unit, tap, "kept");
 		put_unit(x, o, unit, "kept");
+	} else if (o->vec == 1) {
+		take_one(x, o, unit, tap);
 	} else {
-		take_unit(x, o, unit, tap, arena_printf(c->a, "keep_%c[j]", o->name));
+		take_unit(x, o, unit, tap);
 	}
 	cu_scope_close(c, s);
 }
@@ -314,12 +431,16 @@ cu_load_tile(Gemm *x, const Operand *o)
 void
 cu_load_keep(Gemm *x, const Operand *o)
 {
-	Ix unit;
+	Ix unit, tap[3];
 
 	if (!in_registers(o))
 		return;
+	if (o->vec > 1 && tap_by_tile(x))
+		tile_tap(x, tap);
 	Scope s = units_open(x, o, o->each, &unit);
 
-	put_unit(x, o, unit, arena_printf(x->c->a, "keep_%c[j]", o->name));
+	if (o->vec > 1)
+		make_unit(x, o, unit, tap);
+	put_unit(x, o, unit, o->vec > 1 ? "keep" : arena_printf(x->c->a, "(&ones_%c[j])", o->name));
 	cu_scope_close(x->c, s);
 }

@@ -6,6 +6,7 @@
  * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice, or whose products by wgmma ptxas makes wait. */
 #define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
+#include "sass.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -156,9 +157,20 @@ next_spill(const char **at, char name[512], int *bytes)
 	return false;
 }
 
+/* What ptxas may keep in memory of a contraction's registers, bytes of a thread, outside the loop of its products: another block on the multiprocessor is worth more. */
+enum { SPILT_MOST = 96 };
+
+static bool
+costly(Arena *a, const Buf *cubin, const char *arch, const char *name, int bytes)
+{
+	Code c;
+
+	return bytes > SPILT_MOST || !cu_code_read(a, cubin, name, atoi(arch + 3) >= 90, &c) || cu_code_spills_in_loop(&c);
+}
+
 /* The source with KERNEL in place of KERNEL2 for those that do not fit beside another block after all; NULL: all do. */
 static const char *
-with_room(Arena *a, const char *source, const char *log)
+with_room(Arena *a, const char *source, const char *log, const Buf *cubin, const char *arch)
 {
 	const char *at = log;
 	char name[512], *text = NULL;
@@ -167,7 +179,7 @@ with_room(Arena *a, const char *source, const char *log)
 	while (next_spill(&at, name, &bytes)) {
 		const char *kernel = strstr(text ? text : source, arena_printf(a, "KERNEL2 %s(", name));
 
-		if (!kernel)
+		if (!kernel || !costly(a, cubin, arch, name, bytes))
 			continue;
 		size_t place = (size_t)(kernel - (text ? text : source));
 
@@ -189,7 +201,7 @@ has_sums(const char *comment)
 
 /* Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would: such a kernel is a defect. NULL: there is none. */
 static const char *
-spills(Arena *a, const char *source, const char *log)
+spills(Arena *a, const char *source, const char *log, const Buf *cubin, const char *arch)
 {
 	const char *at = log, *comment;
 	char name[512];
@@ -197,7 +209,7 @@ spills(Arena *a, const char *source, const char *log)
 
 	while (next_spill(&at, name, &stores)) {
 		comment = comment_of(a, source, name);
-		if (has_sums(comment))
+		if (has_sums(comment) && costly(a, cubin, arch, name, stores))
 			return arena_printf(a, "this is a defect of mantou: a contraction keeps %d bytes of its registers in memory (%s)", stores, comment);
 	}
 	return NULL;
@@ -216,9 +228,9 @@ waits(Arena *a, const char *source, const char *log)
 
 /* What is wrong with code that was made all the same; NULL: nothing. */
 static const char *
-complaint(Arena *a, const char *source, const char *log)
+complaint(Arena *a, const char *source, const char *log, const Buf *cubin, const char *arch)
 {
-	const char *why = spills(a, source, log);
+	const char *why = spills(a, source, log, cubin, arch);
 
 	return why ? why : waits(a, source, log);
 }
@@ -319,11 +331,12 @@ compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const ch
 		status = n->CompileProgram(p, count - 1, option);
 	const char *log = !status && j->cubin ? program_log(a, n, p) : NULL, *error = NULL;
 
-	*again = log ? with_room(a, source, log) : NULL;
-	if (!*again)
-		error = status ? compile_error(a, n, p, source, status) : j->cubin ? complaint(a, source, log) : NULL;
-	if (!error && !*again && j->cubin)
+	j->cubin_out.n = 0;
+	if (log)
 		error = fetch(a, n, p, arch, true, &j->cubin_out);
+	*again = log && !error ? with_room(a, source, log, &j->cubin_out, arch) : NULL;
+	if (!*again && !error)
+		error = status ? compile_error(a, n, p, source, status) : log ? complaint(a, source, log, &j->cubin_out, arch) : NULL;
 	if (!error && !*again && j->ptx)
 		error = fetch(a, n, p, arch, false, &j->ptx_out);
 	n->DestroyProgram(&p);

@@ -327,6 +327,9 @@ cu_from_memory(Cuda *c, DType t, const char *text)
 const char *
 cu_to_memory(Cuda *c, DType t, const char *text)
 {
+	for (uint32_t k = 0; t == DT_bf16 && k < c->rounded.n; k++)
+		if (!strcmp(c->rounded.at[k], text)) /* not rounded a second time */
+			return arena_printf(c->a, "bf16_upper(%s)", text);
 	return *c_types[t].store ? arena_printf(c->a, "%s(%s)", c_types[t].store, text) : text;
 }
 
@@ -336,6 +339,8 @@ cu_cell_let(Cuda *c, const char *text, DType t)
 	const char *name = cu_fresh(c, 'v');
 
 	cu_line(c, "const %s %s = %s;", cu_c_type(t), name, text);
+	if (t == DT_bf16 && !strncmp(text, "bf16_value(", 11))
+		vec_push(c->a, &c->rounded, name);
 	return (Cell){name, (uint8_t)t};
 }
 
@@ -471,6 +476,7 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->root = NULL;
 	c->lanes = NULL;
 	c->head.n = c->body.n = 0;
+	c->rounded.n = 0;
 }
 
 /* The function of that text. */

@@ -76,7 +76,8 @@ in_chunks(const Graph *g, const Form *f)
 	return cu_operand_run(g, f, 0, &along_k) % 8 == 0 && cu_operand_run(g, f, 1, &along_k) % 8 == 0;
 }
 
-/* Why mma.sync is as good; NULL: *p are the tiles. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
+/* Why mma.sync is as good; NULL: *p are the tiles. Where memory takes longer than the products wgmma is the better one as well: its operands need no registers, so two blocks share a multiprocessor, and it leaves the warps
+ * to what comes before and behind. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
 static const char *
 declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light, bool parts, Tiles *p, double *ratio)
 {
@@ -92,8 +93,6 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 	*ratio = products / memory;
 	if (!in_chunks(g, &f))
 		return "an operand's rows hold no whole chunks of 16 bytes";
-	if (products <= memory)
-		return arena_printf(g->arena, "memory takes %.3g us, products by mma.sync %.3g us: faster ones would wait", 1e6 * memory, 1e6 * products);
 	if (m <= ROWS / 2 || n <= ROWS / 2)
 		return "the result is narrower than half a tile";
 	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2
@@ -152,9 +151,8 @@ has_perm(const Type *t, const char *perm)
 	return true;
 }
 
-/* Does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
-static bool
-is_matrix(const Gemm *x, int which)
+bool
+cu_is_matrix(const Gemm *x, int which)
 {
 	const Form *f = &x->f;
 	const Type *t = val_type(x->c->g, x->op->in[which]);
@@ -191,7 +189,7 @@ cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
 		m->outer *= outer[i].mul ? 1 : outer[i].n;
 		marked += outer[i].mul ? 1 : 0;
 	}
-	return marked <= 1 && is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX && cu_form_count(outer, nouter) < INT32_MAX;
+	return marked <= 1 && cu_is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX && cu_form_count(outer, nouter) < INT32_MAX;
 }
 
 /* One thread has the device copy tile `next` of k: lines of 64 elements along k, or 64 of k with 64 rows each, block by block. The slot's barrier counts their bytes. */
@@ -265,7 +263,7 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 {
 	Cuda *c = x->c;
 	const Tiles *p = &x->p;
-	const Operand *o = x->x;
+	Operand *o = x->x;
 	bool async = o[0].async || o[1].async, mapped = o[0].mapped || o[1].mapped;
 	int ahead = p->stages - 2; /* rounds between a tile's way in and its products */
 

@@ -20,6 +20,7 @@ static void code_free(Code *c);
 #include <dlfcn.h>
 
 const char *spills_wrong(Arena *a, const char *arch); /* spills.c */
+const char *sass_wrong(Arena *a, const char *arch); /* sass.c */
 bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 
 /* The driver's functions that are called: name, symbol, arguments. */
@@ -269,6 +270,9 @@ main(int argc, char **argv)
 		r.ncase++;
 		if ((error = spills_wrong(r.arena, arch)))
 			failed(&r, "spills", "%s", error);
+		r.ncase++;
+		if ((error = sass_wrong(r.arena, arch)))
+			failed(&r, "sass", "%s", error);
 	}
 	run_all(&r, argc, argv, filter, arch);
 	arena_free(r.arena);

@@ -1,7 +1,7 @@
 """test_data.py [NAME...]: readers of compiled programs; with names only the tests whose name has one of them in it."""
 import hashlib, os, random, subprocess, sys, time
 from common import *
-import test_coco, test_csv, test_images, test_words
+import test_coco, test_csv, test_images, test_runs, test_words
 
 LINE = """train { batch = 8  epochs = 3  optimizer = momentum(0.05) }
 data { reader = npy(train = ["x.npy", "y.npy"], test = ["x.npy", "y.npy"]) }
@@ -98,4 +98,4 @@ model m(x: i32[N, 2], id: i32[N]) {
 
 TESTS = [test_readers_same_bits, test_infer_of_a_set, test_set_is_not_held, test_file_that_shrinks, test_numbers_that_do_not_fit]
 if __name__ == "__main__":
-    sys.exit(main(TESTS + test_csv.TESTS + test_images.TESTS + test_words.TESTS + test_coco.TESTS))
+    sys.exit(main(TESTS + test_csv.TESTS + test_images.TESTS + test_words.TESTS + test_coco.TESTS + test_runs.TESTS))
