@@ -2,7 +2,9 @@
  *
  * The same loop as in training runs over the data round and round (synthetic data unless --data is given); inference has a
  * resident batch. The machine's peak is measured before and between the measurements, and a rate above it is marked suspect,
- * as nothing can be that fast. --profile walks the kernels one by one with a clock after the measurements. */
+ * as nothing can be that fast. --profile walks the kernels one by one with a clock after the measurements; its
+ * trace has the last three steps, a lane for each thread. --profile=top sorts the kernels by time and holds each against
+ * the roofline: the time that its operations take at the measured peak, or its bytes at the memory's measured speed. */
 #include "host.h"
 
 #include <stdlib.h>
@@ -19,13 +21,16 @@ typedef struct Bench {
 	char *trace;                 /* the file of --profile */
 } Bench;
 
+typedef struct Event { int row, thread; double begin, end; } Event;
 typedef struct Trace {
-	const RtGraph *graph;
+	RtHost *h;
 	double *seconds;             /* by row, summed; rows of the update graph after those of train */
-	double *begin, *end;         /* of the last step */
 	double origin;
 	int base;
+	bool records;                /* the last TRACE_STEPS steps */
+	Event *event; size_t nevent, room;
 } Trace;
+enum { TRACE_STEPS = 3, TOP = 20 };
 
 /* ---- running */
 
@@ -156,8 +161,20 @@ bench_time(void *cx, const RtGraph *g, int row, double begin, double end)
 
 	(void)g;
 	t->seconds[t->base + row] += end - begin;
-	t->begin[t->base + row] = begin - t->origin;
-	t->end[t->base + row] = end - t->origin;
+	for (int i = 0, n = rt_threads_count(t->h->threads); t->records && i < n; i++) {
+		RtLane *l = &t->h->lane[i];
+		bool took = t->h->image->device ? i == 0 : l->end > 0;
+
+		if (t->nevent == t->room) {
+			t->room = 2 * t->room + 256;
+			t->event = realloc(t->event, t->room * sizeof *t->event);
+			if (!t->event)
+				abort();                     /* as rt_alloc */
+		}
+		if (took)
+			t->event[t->nevent++] = (Event){t->base + row, i, (l->end > 0 ? l->begin : begin) - t->origin, (l->end > 0 ? l->end : end) - t->origin};
+		*l = (RtLane){0};
+	}
 }
 
 static bool
@@ -165,10 +182,13 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 {
 	RtHost *h = b->h;
 	const RtGraph *g = &h->program.graph[b->graph];
+	RtLane *lane = rt_alloc(sizeof *lane * (size_t)rt_threads_count(h->threads)); /* as long as the program, like all of rt_alloc */
 
 	t->origin = rt_now();
 	for (int64_t i = 0; i < steps; i++, h->run.step++) {
 		t->base = 0;
+		t->records = i + TRACE_STEPS >= steps;
+		h->lane = t->records ? lane : NULL;
 		if (!b->infer) {
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
@@ -185,6 +205,7 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 		if (!b->infer && h->program.accumulate > 1 && !bench_status(h, rt_loop_call(h, RT_G_UPDATE, bench_time, t)))
 			return false;
 	}
+	h->lane = NULL;
 	return true;
 }
 
@@ -211,6 +232,69 @@ bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 		printf("  %-40s %10.1f %6.1f%% %9.1f %8.1f  %s%s%s%s\n", r->name, s * 1e6, all > 0 ? 100 * t->seconds[k] / all : 0, s > 0 ? r->flops / s * 1e-9 : 0,
 		       s > 0 ? r->bytes / s * 1e-9 : 0, r->layers, *r->where ? " (" : "", r->where, *r->where ? ")" : "");
 	}
+}
+
+/* ---- the kernels that take longest, against the roofline */
+
+typedef struct Ranked { int row; double seconds; } Ranked;
+
+static int
+bench_slower(const void *x, const void *y)
+{
+	const Ranked *a = x, *b = y;
+
+	return a->seconds != b->seconds ? (a->seconds < b->seconds ? 1 : -1) : a->row - b->row;
+}
+
+/* What binds a kernel of s seconds, whose operations take f of them at the peak and whose bytes m at the memory's speed. */
+static const char *
+bench_binds(double s, double f, double m)
+{
+	enum { SHORT = 10 }; /* microseconds in which a kernel starts and its threads meet */
+
+	if (f >= m && f > 0.5 * s)
+		return "arithmetic";
+	if (m > f && m > 0.5 * s)
+		return m > s ? "caches: the data stay near" : "memory";
+	if (s < SHORT * 1e-6)
+		return "its start: too short to fill the threads";
+	return f >= m ? "instructions that are no multiply-adds, or short loops" : "access by small pieces, or instructions";
+}
+
+static void
+bench_top_text(const Bench *b, const Trace *t, int64_t steps)
+{
+	Ranked *r = rt_alloc(sizeof *r * (size_t)(b->kernels + 1));
+	double memory = b->h->image->device ? 0 : rt_peak_memory(b->h->threads), all = 0, shown = 0;
+	int n = b->kernels < TOP ? b->kernels : TOP, train = b->h->program.graph[b->graph].nrow;
+
+	for (int k = 0; k < b->kernels; k++) {
+		r[k] = (Ranked){k, t->seconds[k] / (double)steps};
+		all += r[k].seconds;
+	}
+	qsort(r, (size_t)b->kernels, sizeof *r, bench_slower);
+	printf("\n%9s %6s %8s  %s\n", "us/step", "share", "roofline", "layers, kernel: what binds it");
+	for (int k = 0; k < n; k++) {
+		const RtRow *row = bench_row(b, r[k].row);
+		double calls = !b->infer && r[k].row < train ? (double)b->h->program.accumulate : 1, s = r[k].seconds;
+		double f = b->peak > 0 ? calls * row->flops / b->peak : 0, m = memory > 0 ? calls * row->bytes / memory : 0;
+		double most = f > m ? f : m;
+
+		shown += s;
+		printf("%9.1f %5.1f%%", s * 1e6, all > 0 ? 100 * s / all : 0);
+		if (most > 0 && s > 0)
+			printf(" %7.0f%%", 100 * (most < s ? most / s : 1));
+		else
+			printf(" %8s", "-");
+		printf("  %s%s%s%s\n%27s%s%s%s\n", *row->layers ? row->layers : "no layer", *row->where ? " (" : "", row->where, *row->where ? ")" : "", "",
+		       row->name, most > 0 ? ": " : "", most > 0 ? bench_binds(s / calls, f / calls, m / calls) : "");
+	}
+	printf("%9.1f %5.1f%%  the other %d kernels\n", (all - shown) * 1e6, all > 0 ? 100 * (all - shown) / all : 0, b->kernels - n);
+	if (b->peak > 0 && memory > 0)
+		printf("roofline: the time of its operations at %.1f GFLOP/s or of its bytes at %.1f GB/s, both measured here, over its own\n",
+		       b->peak * 1e-9, memory * 1e-9);
+	printf("a kernel's name: graph, costliest operation, its layer, number of the group (as in explain and dump), step within it:\n"
+	       "  .main or .m0 .m1 ..: its work; .pack .taps .weights: operands made ready; .r0 .rows .finish .f0: sums put together\n");
 }
 
 /* Kernels that memory limits: fewer operations than bytes, and more bytes than caches near the processor hold. */
@@ -260,23 +344,27 @@ bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 	printf("]");
 }
 
-/* Chrome's trace event format: complete events of the last profiled step, in microseconds. */
+/* Chrome's trace event format: complete events of the last profiled steps, in microseconds, by thread. */
 static void
 bench_trace_text(const Bench *b, const Trace *t, FILE *f)
 {
 	fprintf(f, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
-	for (int k = 0; k < b->kernels; k++) {
-		const RtRow *r = bench_row(b, k);
+	for (size_t k = 0; k < t->nevent; k++) {
+		const Event *e = &t->event[k];
+		const RtRow *r = bench_row(b, e->row);
 
 		fprintf(f, "%s\n{\"name\": ", k ? "," : "");
 		rt_json_text(f, r->name);
-		fprintf(f, ", \"cat\": \"kernel\", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"layers\": ", t->begin[k] * 1e6,
-		        (t->end[k] - t->begin[k]) * 1e6);
+		fprintf(f, ", \"cat\": \"kernel\", \"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"layers\": ",
+		        e->thread + 1, e->begin * 1e6, (e->end - e->begin) * 1e6);
 		rt_json_text(f, r->layers);
 		fprintf(f, ", \"where\": ");
 		rt_json_text(f, r->where);
 		fprintf(f, ", \"flops\": %.9g, \"bytes\": %.9g}}", r->flops, r->bytes);
 	}
+	for (int i = 0; i < rt_threads_count(b->h->threads); i++)
+		fprintf(f, ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": %d, \"args\": {\"name\": \"%s %d\"}}", i + 1,
+		        b->h->image->device && i == 0 ? "device" : "thread", i + 1);
 	fprintf(f, "\n]}\n");
 }
 
@@ -309,10 +397,13 @@ bench_profile(Bench *b, Trace *t, int64_t steps)
 	size_t n = sizeof(double) * (size_t)(b->kernels + 1);
 
 	t->seconds = rt_alloc(n);
-	t->begin = rt_alloc(n);
-	t->end = rt_alloc(n);
+	t->h = b->h;
 	b->h->profiles = true;
-	if (!bench_profile_run(b, t, steps) || !bench_trace_write(b, t))
+	if (!bench_profile_run(b, t, steps))
+		return false;
+	if (b->h->opt.top)
+		return true;
+	if (!bench_trace_write(b, t))
 		return false;
 	if (!b->h->opt.quiet)
 		fprintf(stderr, "trace: %s (open in a Chrome trace viewer)\n", b->trace);
@@ -326,7 +417,7 @@ bench_trace_try(Bench *b)
 	const RtOptions *o = &b->h->opt;
 
 	b->trace = o->profile ? rt_printf("%s", o->profile) : rt_printf("%s.trace.json", o->program);
-	return !o->profiling || rt_out_try(b->trace, NULL, &b->h->error) || rt_context(&b->h->error, "--profile");
+	return !o->profiling || o->top || rt_out_try(b->trace, NULL, &b->h->error) || rt_context(&b->h->error, "--profile");
 }
 
 /* ---- reports */
@@ -413,7 +504,10 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	if (t->seconds) {
 		Streaming streaming = bench_streaming(b, t, profiled);
 
-		bench_profile_text(b, t, profiled);
+		if (h->opt.top)
+			bench_top_text(b, t, profiled);
+		else
+			bench_profile_text(b, t, profiled);
 		bench_streaming_text(&streaming);
 	}
 }

@@ -5,7 +5,8 @@
  * the kernels' order; with layer, place in the model and index.
  * The step is repeated kernel by kernel, as --sink off runs it, on the same states and examples, so with the same bits; it
  * is then run to its end, so that its record is what it would have been. Infinities do not count in tensors that are made of
- * an infinite constant, as masks are. Devices and the interpreter, which have no rows to walk, are not asked. */
+ * an infinite constant, as masks are. Devices and the interpreter, which have no rows to walk, are not asked, nor are
+ * several processes, which learn of a loss only together, when the states have changed. */
 #include "host.h"
 
 #include <math.h>
@@ -149,7 +150,7 @@ rt_not_finite(RtHost *h)
 	Finite f = {.h = h};
 	RtRun *run = &h->run;
 	int64_t first = run->micro, allow = run->allow_nan;
-	bool walks = !h->image->device && !h->image->call, known = false;
+	bool walks = !h->image->device && !h->image->call && h->ranks < 2, known = false;
 
 	for (int k = 0; k < g->nrow; k++)
 		known = known || g->row[k].loss;

@@ -196,7 +196,7 @@ typedef struct RtOptions {
 	RtCommand command;
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
-	const char *profile; bool profiling;
+	const char *profile; bool profiling, top;   /* top: --profile=top */
 	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
@@ -330,6 +330,7 @@ typedef struct RtBest {
 /* A number that a run may set (settings.c): of the rate, or of a state, -1. set: it is not the program's own */
 typedef struct RtSetting { const char *name; double *rate; int state; double value; bool set; } RtSetting;
 typedef struct RtHost RtHost;
+typedef struct RtLane { double begin, end; } RtLane; /* of one thread, in the kernel that runs; end 0: it took no part */
 
 /* ---------------------------------------------------------------- metrics of a whole set (set.c) */
 void rt_sets_begin(RtGraph *g);
@@ -396,6 +397,7 @@ struct RtHost {
 	bool agreed;                                /* h->error is known to all ranks, and the same */
 	FILE *err;                                  /* of several processes: stderr as it was, for what ends the job */
 	int stop;                                   /* of several processes: the signal that all have agreed to stop for */
+	RtLane *lane;                               /* by thread, while a trace is taken; NULL */
 	bool profiles;                              /* kernels are timed one by one: the number of threads stays */
 	uint8_t **scratch;                          /* by thread */
 	RtError error;

@@ -216,8 +216,14 @@ static void
 loop_launch(void *cx, int64_t t0, int64_t t1, int thread)
 {
 	const Launch *l = cx;
+	RtHost *h = rt_host(l->run);
+	RtLane *lane = h->lane ? &h->lane[thread] : NULL;
 
-	l->kernel(l->run->arena, l->off, l->run->n, t0, t1, rt_host(l->run)->scratch[thread]);
+	if (lane && lane->end <= 0)
+		lane->begin = rt_now();
+	l->kernel(l->run->arena, l->off, l->run->n, t0, t1, h->scratch[thread]);
+	if (lane)
+		lane->end = rt_now();
 }
 
 void

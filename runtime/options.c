@@ -172,7 +172,8 @@ options_set(RtOptions *o, const OptRow *r, const char *value)
 		return -1;
 	case OPT_PROFILE:
 		o->profiling = true;
-		*(const char **)field = value;
+		o->top = value && strcmp(value, "top") == 0;
+		*(const char **)field = o->top ? NULL : value;
 		return -1;
 	case OPT_NAMED:
 		return options_named(o, r, value);

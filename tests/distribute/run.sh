@@ -63,6 +63,32 @@ $("$dir/attention" info --json)
 END
 
 
+# ---- the examples of README.md, as far as they can be checked here
+if bash -n tests/distribute/examples/train.slurm 2>"$dir/out"; then good; else bad "train.slurm: $(cat "$dir/out")"; fi
+for option in $(grep -h 'train --data' tests/distribute/examples/train.slurm tests/distribute/examples/mpijob.yaml | grep -o -e ' --[a-z-]*' | sort -u); do
+	case $option in --mpi | --cpus-per-task | --mca) continue ;; esac
+	"$dir/attention" train --help | grep -q -e "^  $option " || bad "examples: train has no option $option"
+done
+if python3 -c 'import yaml' 2>/dev/null; then
+	if python3 - tests/distribute/examples/mpijob.yaml <<'END' 2>"$dir/out"
+import sys, yaml
+job = yaml.safe_load(open(sys.argv[1]))
+spec = job["spec"]["mpiReplicaSpecs"]
+assert job["apiVersion"] == "kubeflow.org/v2beta1" and job["kind"] == "MPIJob" and set(spec) == {"Launcher", "Worker"}
+assert spec["Launcher"]["replicas"] == 1
+ranks = spec["Worker"]["replicas"] * job["spec"]["slotsPerWorker"]
+for kind in spec.values():
+    pod = kind["template"]["spec"]
+    named = {v["name"] for v in pod["volumes"]}
+    assert all(m["name"] in named for c in pod["containers"] for m in c["volumeMounts"])
+assert "-np %d " % ranks in spec["Launcher"]["template"]["spec"]["containers"][0]["args"][0]
+END
+	then good; else bad "mpijob.yaml: $(tail -n 1 "$dir/out")"; fi
+else
+	skipped=$((skipped + 1))
+	echo "skip mpijob.yaml: there is no module yaml of Python"
+fi
+
 # ---- several processes, with each library that is here
 ranks() { # ranks LIBRARY P NAME PROGRAM ARGS...: as train
 	library=$1 p=$2 name=$3 program=$4

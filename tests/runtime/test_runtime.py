@@ -911,7 +911,19 @@ def bench_reports():
     assert o["mode"] == "infer" and [k["name"] for k in o["kernels"]] == ["pack", "pred"]
     assert json.load(open("t.json"))["traceEvents"][1]["name"] == "pred"
     r = run("bench", "--steps", "3", "--repeat", "1", "--data", ".", "--profile=u.json", "--sink", "off")
-    assert "update" in r.stdout and "examples/s" in r.stdout and len(json.load(open("u.json"))["traceEvents"]) == 5
+    assert "update" in r.stdout and "examples/s" in r.stdout
+    events = json.load(open("u.json"))["traceEvents"]
+    lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    kernels = [e for e in events if e["ph"] == "X"]
+    assert lanes == {1: "thread 1", 2: "thread 2"} and {e["tid"] for e in kernels} <= set(lanes), events
+    assert len(kernels) >= 3 * 5 and sum(e["name"] == kernels[0]["name"] for e in kernels) >= 3     # three steps
+    for tid in lanes:                                 # what one thread does comes one after the other
+        mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels if e["tid"] == tid)
+        assert all(a[1] <= b[0] + 0.01 for a, b in zip(mine, mine[1:])), mine
+    r = run("bench", "--steps", "3", "--repeat", "1", "--data", ".", "--profile=top")
+    rows = re.findall(r"^ +([0-9.]+) +([0-9.]+)% +(?:([0-9]+)%|-)  (.*)\n +(\S+?)(?:: (.*))?$", r.stdout, re.M)
+    assert len(rows) == 5 and [float(x[0]) for x in rows] == sorted((float(x[0]) for x in rows), reverse=True), r.stdout
+    assert "a kernel's name: graph" in r.stdout and "the other 0 kernels" in r.stdout and not os.path.exists("top"), r.stdout
 
 
 @test

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`mantou tune`: test_tune.py prints FAIL lines and the counts. $MANTOU is the compiler, $LONG adds kills and seeds.
+"""`mantou tune`: test_tune.py [TEST...] prints FAIL lines and the counts. $MANTOU is the compiler, $LONG adds kills and
+seeds, $KILLS says how many kills.
 
 The model is tiny.net. Costs of kernels are planted, so the kernels that must win are known: the cheapest of
 those that --dry-run lists. Each test is a function test_*; `expect` counts."""
@@ -305,7 +306,7 @@ def test_kill(place):
     whole, seconds = place.text(), time.time() - began
     expect("there is something to win", kernels(whole))
     r = random.Random(29)
-    for i in range(40 if long else 4):
+    for i in range(int(os.environ.get("KILLS", 40 if long else 4))):
         place.clean()
         args, kills = [], 0
         while kills < 3:
