@@ -98,7 +98,7 @@ order_select(Cuda *c, const Op *op, const Ix *line, Ix n, Ix count)
 	int64_t full = val_type(c->g, op->in[0])->axis[attr_int(op, A_axis)].n;
 	int bits = 8;
 
-	while ((full - 1) >> bits)
+	while (((full - 1) >> bits) != 0)
 		bits += 8;
 	cu_line(c, "unsigned long long edge = 0, known = 0;");
 	cu_line(c, "int left = %s;", count);

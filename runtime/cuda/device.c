@@ -274,7 +274,7 @@ device_condition(Cuda *c)
 	if (device_load(c, &c->condition, condition_text, "the kernel of loops in graphs") && CUDA(c, cuModuleGetFunction, &c->loop_while, c->condition, "loop_while"))
 		return true;
 	c->no_while = true;                      /* said when an epoch is asked for; a device that is lost fails the next call too */
-	snprintf(c->why_while, sizeof c->why_while, "%s", c->h->error.text);
+	snprintf(c->why_while, sizeof c->why_while, "%.*s", (int)sizeof c->why_while - 1, c->h->error.text);
 	c->h->error.text[0] = 0;
 	return true;
 }

@@ -832,7 +832,6 @@ def bad_npy_files():
         npy("b.npy", "<f8", [100, 4], x, version=version)
         train("--no-save", env=reader("npy", ["b.npy"] + good[1:]))
     train("--no-save", env={"RTI_READER": '{"kind": "none"}'}, status=1, err="no data block.*--synthetic")
-    train("--no-save", env=reader("images", ["a"]), status=1, err="images.*not in this version")
     run("train", "--synthetic", "--no-save", "--steps", "3", env={"RTI_READER": '{"kind": "none"}'})
 
 
