@@ -256,6 +256,8 @@ profile(Tune *t, Program *p)
 		step += 1e6 * rt_json_num(k, "seconds", 0);
 	if (ms && step > 0) {
 		t->step = 1e6 * rt_json_num(ms, "median", 0);
+		t->peak = 1e9 * rt_json_num(o, "peak_gflops", 0);
+		t->memory = 1e9 * rt_json_num(rt_json_get(o, "streaming"), "memory_gbytes_s", 0);
 		take_profile(p, rt_json_get(o, "kernels"), step);
 		tune_line(t, "baseline", "%.4g ms a step (%.4g .. %.4g)", t->step * 1e-6, rt_json_num(ms, "min", 0),
 			rt_json_num(ms, "max", 0));

@@ -72,6 +72,7 @@ typedef struct Tune {
 	int64_t phase[4];                /* baseline, compiling, racing, final */
 	double step;                     /* nanoseconds of a step of the baseline */
 	double build;                    /* seconds that building it took */
+	double memory, peak;             /* bytes and floating-point operations a second, as `bench` measures them; 0 */
 
 	const char *race_text;           /* of the race that is under way; NULL: none is */
 	VEC(Won) won;
@@ -140,6 +141,8 @@ bool journal_choices(Tune *t, uint32_t from);
 bool tune_choices(Tune *t, Program *base);
 
 /* ---- tune_final.c */
+/* A kernel's text as records have it; p NULL: a choice's, or rates. */
+const char *tune_value(const Tune *t, const Program *p, const char *kernel);
 /* Hodges and Lehmann's estimate of the ratios' middle, with Wilcoxon's interval of 95 % (of six to twelve). */
 void tune_estimate(const double *ratio, int n, Final *f);
 /* Writes the file's text with the records that are in, as path. */

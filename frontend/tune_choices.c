@@ -19,9 +19,10 @@ enum { SETS = 8, PAIRS = 6 };
 /* A row of `bench --profile`: same: as the other program has it. */
 typedef struct Row { const char *layers; uint64_t what; double cost; bool same; } Row;
 typedef struct Rows { Row *at; int n; } Rows;
-/* A choice the other way. where: layers of the kernels that hold its ops, ", " around each; back: it is the rule's own
- * way, which a record forbids; set: that it is in, 0: none yet. */
-typedef struct Turn { const char *key, *where; int way; bool back; int set; } Turn;
+/* A choice the other way, or other rates for all of them. where: layers of the kernels that hold its ops, ", " around
+ * each; NULL: any; value, was: as kernels stand in the IR, value NULL: no record; back: no record is what it takes; set:
+ * that it is in, 0: none yet. */
+typedef struct Turn { const char *key, *where, *value, *was; bool back; int set; } Turn;
 typedef VEC(Turn) Turns;
 
 /* ---------------------------------------------------------------- which */
@@ -86,8 +87,8 @@ find_turns(Tune *t, Program *p, const Rows *rows, Turns *turns)
 		const char *key = arena_printf(t->arena, "%s %s %s %s", p->cx.target->name,
 			p->cx.arch && *p->cx.arch ? p->cx.arch : "-", p->cx.machine ? p->cx.machine : "*", d->what);
 
-		vec_push(t->arena, turns, ((Turn){.key = key, .way = 1 - d->way,
-			.back = d->by && 1 - d->way == d->predicted,
+		vec_push(t->arena, turns, ((Turn){.key = key, .value = arena_printf(t->arena, "choice{take=%d}", 1 - d->way),
+			.was = arena_printf(t->arena, "choice{take=%d}", d->way), .back = d->by && 1 - d->way == d->predicted,
 			.where = arena_printf(t->arena, "%s, ", where.at ? where.at : "")}));
 		buf_free(&where);
 	}
@@ -170,15 +171,25 @@ match_rows(Rows *a, Rows *b)
 				a->at[i].same = b->at[k].same = true;
 }
 
-/* What differs in these layers; where NULL: what does not. */
+/* What differs in these layers, NULL: anywhere. */
 static double
-sum_rows(const Rows *r, const char *where)
+sum_other(const Rows *r, const char *where)
 {
 	double sum = 0;
 
 	for (int i = 0; i < r->n; i++)
-		if (where ? !r->at[i].same && meets(r->at[i].layers, where) : r->at[i].same)
+		if (!r->at[i].same && (!where || meets(r->at[i].layers, where)))
 			sum += r->at[i].cost;
+	return sum;
+}
+
+static double
+sum_same(const Rows *r)
+{
+	double sum = 0;
+
+	for (int i = 0; i < r->n; i++)
+		sum += r->at[i].same ? r->at[i].cost : 0;
 	return sum;
 }
 
@@ -186,14 +197,21 @@ sum_rows(const Rows *r, const char *where)
 static bool
 write_turned(Tune *t, const Turns *turns, int set, const char *path)
 {
-	VEC(const char *) line = {0};
+	VEC(const char *) line = {0}, drop = {0};
 	Buf out = {0};
 
-	for (uint32_t i = 0; i < turns->n; i++)
-		if (turns->at[i].set == set)
-			vec_push(t->arena, &line, (const char *)arena_printf(t->arena, "%s : choice.%d{take=%d}",
-				turns->at[i].key, TUNE_VERSION, turns->at[i].way));
-	TuneEdit e = {.line = line.at, .nline = line.n};
+	for (uint32_t i = 0; i < turns->n; i++) {
+		const Turn *x = &turns->at[i];
+
+		if (x->set != set)
+			continue;
+		if (x->back)
+			vec_push(t->arena, &drop, x->key);
+		else
+			vec_push(t->arena, &line, (const char *)arena_printf(t->arena, "%s : %s", x->key,
+				tune_value(t, NULL, x->value)));
+	}
+	TuneEdit e = {.line = line.at, .nline = line.n, .drop = drop.at, .ndrop = drop.n};
 
 	tuning_edit(&out, t->arena, t->base.text, t->base.bytes, NULL, 0, &e);
 	bool good = file_write(path, out.at, out.n);
@@ -210,8 +228,8 @@ judge_turn(Tune *t, const Turn *x, Rows pair[2][PAIRS])
 	Final f = {0};
 
 	for (int i = 0; i < PAIRS; i++) {
-		double a = sum_rows(&pair[0][i], x->where), b = sum_rows(&pair[1][i], x->where);
-		double state = sum_rows(&pair[1][i], NULL) / sum_rows(&pair[0][i], NULL);
+		double a = sum_other(&pair[0][i], x->where), b = sum_other(&pair[1][i], x->where);
+		double state = sum_same(&pair[1][i]) / sum_same(&pair[0][i]);
 
 		if (!(a > 0) || !(b > 0) || !(state > 0))
 			return;                              /* it has changed nothing that can be told */
@@ -226,8 +244,7 @@ judge_turn(Tune *t, const Turn *x, Rows pair[2][PAIRS])
 		return;
 	double gain = 1 - 1 / f.ratio;
 
-	vec_push(t->arena, &t->won, ((Won){.key = x->key, .kernel = arena_printf(t->arena, "choice{take=%d}", x->way),
-		.was = arena_printf(t->arena, "choice{take=%d}", 1 - x->way), .choice = true, .back = x->back, .gain = gain,
+	vec_push(t->arena, &t->won, ((Won){.key = x->key, .kernel = x->value, .was = x->was, .choice = true, .back = x->back, .gain = gain,
 		.low = 1 - 1 / f.low, .high = 1 - 1 / f.high, .was_us = sum[0] * 1e6, .us = sum[0] * 1e6 * (1 - gain),
 		.error = (f.high - f.low) / 2 / f.ratio, .share = sum[0] / all, .n = PAIRS}));
 }
@@ -249,11 +266,35 @@ run_set(Tune *t, const Turns *turns, int set)
 			if (!read_rows(t, path[(i + k) & 1], 0.5, &pair[(i + k) & 1][i]))
 				return false;
 		match_rows(&pair[0][i], &pair[1][i]);
+		if (!(sum_other(&pair[0][i], NULL) + sum_other(&pair[1][i], NULL) > 0))
+			return true;                         /* the same kernels */
 	}
 	for (uint32_t i = 0; i < turns->n; i++)
 		if (turns->at[i].set == set)
 			judge_turn(t, &turns->at[i], pair);
 	return true;
+}
+
+/* ---------------------------------------------------------------- rates */
+/* The target's rates where a record says others; what this machine is measured to reach. One is tried, in a set of its
+ * own, before the choices that go by it. */
+static void
+find_rates(Tune *t, Program *p, Turns *turns)
+{
+	const Target *target = p->cx.target;
+	Rates own = target_rates(target, p->cx.arch), now = pass_rates(&p->cx);
+	const char *key = arena_printf(t->arena, "%s %s %s rates", target->name,
+		p->cx.arch && *p->cx.arch ? p->cx.arch : "-", p->cx.machine ? p->cx.machine : "*");
+	bool here = p->job.tuning && tuning_named(p->job.tuning, key);
+	const char *was = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", now.bytes, now.flops, now.start);
+	double bytes = t->memory, flops = own.products > 0 ? own.flops * t->peak / own.products : 0;
+
+	if (here)
+		vec_push(t->arena, turns, ((Turn){.key = key, .was = was, .back = true, .set = 1,
+			.value = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", own.bytes, own.flops, own.start)}));
+	else if (!t->costs && bytes > 0 && flops > 0 && fabs(log(bytes / now.bytes)) + fabs(log(flops / now.flops)) > 0.3)
+		vec_push(t->arena, turns, ((Turn){.key = key, .was = was, .set = 1,
+			.value = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", bytes, flops, now.start)}));
 }
 
 /* What a set takes, nanoseconds: a program, twelve runs. */
@@ -276,6 +317,13 @@ tune_choices(Tune *t, Program *base)
 
 	if (!read_rows(t, tune_file(t, "base"), 0, &rows))
 		return !tune_interrupted();
+	find_rates(t, base, &turns);
+	if (turns.n)
+		set = 2;
+	if (turns.n && set_ns(t) < most && !run_set(t, &turns, 1))
+		return !tune_interrupted();
+	if (t->won.n > had)                          /* what the others are between is another now */
+		return journal_choices(t, had);
 	find_turns(t, base, &rows, &turns);
 	for (; set <= SETS && !tune_interrupted(); set++) {
 		if ((double)tune_spent(t) - since + set_ns(t) > most)

@@ -20,16 +20,23 @@
 enum { PAIRS = 12, PAIRS_LEAST = 6, HALVES = 3, STATES_STEPS = 3 };
 
 /* ---------------------------------------------------------------- records as lines */
+const char *
+tune_value(const Tune *t, const Program *p, const char *kernel)
+{
+	if (p)
+		return tuning_value(t->arena, p->cx.target, kernel);
+	size_t n = strcspn(kernel, "{");
+
+	return arena_printf(t->arena, "%.*s.%d%s", (int)n, kernel, TUNE_VERSION, kernel + n);
+}
+
 static const char *
 line_of(const Tune *t, const Program *base, const Won *w)
 {
 	static const char *const bits[] = {"same", "order", "round"};
 
-	const char *value = w->choice ? arena_printf(t->arena, "choice.%d%s", TUNE_VERSION, strchr(w->kernel, '{'))
-		: tuning_value(t->arena, base->cx.target, w->kernel);
-
 	return arena_printf(t->arena, "%s : %s ; us=%.4g +-%.1f%% was=%.4g n=%" PRId64 " step=%.1f%% bits=%s t=%d", w->key,
-		value, w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
+		tune_value(t, w->choice ? NULL : base, w->kernel), w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
 		bits[w->bits], t->threads);
 }
 

@@ -186,6 +186,11 @@ def test_choices(place):
     open(place.file, "w").write(bad)
     done = place.tune(table, "--level", "kernels", "--trials", "2")
     expect("--level kernels", done.returncode == 0 and place.text() == bad and "choices " not in done.stderr, done.stderr)
+    key = records[0].split(" fuse.")[0].split(" layout.")[0].split(" reorder.")[0]
+    open(place.file, "w").write("%s rates : rates.1{memory=2e11,map=3e10,start=1e-6}\n" % key)
+    done = place.tune(table, "--level", "graph")
+    expect("rates that are far off go", done.returncode == 0 and place.text() and " rates : " not in place.text(), done.stderr)
+    open(place.file, "w").write(bad)
     done = place.tune(table, "--level", "graph", "--json")
     left = [x for x in place.text().splitlines() if " fuse.prologue " in x]
     expect("--level graph", done.returncode == 0 and len(left) < len(wrong) / 2, place.text())
