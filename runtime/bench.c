@@ -362,9 +362,11 @@ bench_trace_text(const Bench *b, const Trace *t, FILE *f)
 		rt_json_text(f, r->where);
 		fprintf(f, ", \"flops\": %.9g, \"bytes\": %.9g}}", r->flops, r->bytes);
 	}
-	for (int i = 0; i < rt_threads_count(b->h->threads); i++)
+	bool device = b->h->image->device;
+
+	for (int i = 0; i < (device ? 1 : rt_threads_count(b->h->threads)); i++)
 		fprintf(f, ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": %d, \"args\": {\"name\": \"%s %d\"}}", i + 1,
-		        b->h->image->device && i == 0 ? "device" : "thread", i + 1);
+		        device ? "device" : "thread", i + 1);
 	fprintf(f, "\n]}\n");
 }
 
