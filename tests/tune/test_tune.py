@@ -274,7 +274,7 @@ def test_files(place):
     place.tune(table)
     expect("comments and other records stay", place.text().startswith("# mine\n") and "cpu nothing *" in place.text(), place.text()[:200])
     # a disk that is full, whatever is written first, or a part of it later
-    for size in (0, 200, 5000, 100000, 500000):
+    for size in (0, 200, 5000, 100000, 200000):
         place.clean()
         open(place.file, "w").write(old)
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
