@@ -181,7 +181,7 @@ compare(Tune *t, const Pair *p, Final *f)
 
 	if (tune_interrupted())
 		left = (double)(tune_deadline() - since) * 1e-9;
-	double seconds = left / (2 * PAIRS_LEAST + 4);
+	double seconds = left / (2 * PAIRS + 4) - 0.5;
 
 	seconds = seconds < 0.2 ? 0.2 : seconds > 2 ? 2 : seconds;
 	for (int n = 0; n < PAIRS;) {
@@ -198,8 +198,9 @@ compare(Tune *t, const Pair *p, Final *f)
 		tune_estimate(ratio, ++n, f);
 		last = (double)tune_now() * 1e-9 - began;
 		bool late = (double)tune_now() * 1e-9 + last > (double)tune_deadline() * 1e-9;
+		bool spent = tune_spent(t) + (int64_t)(last * 1e9) > t->budget;
 
-		if (n >= PAIRS_LEAST && (f->low > 1 || f->high < 1 || (f->low > 0.995 && f->high < 1.005) || late))
+		if (n >= PAIRS_LEAST && (f->low > 1 || f->high < 1 || (f->low > 0.995 && f->high < 1.005) || late || spent))
 			break;
 		if (late)
 			return false;
@@ -372,6 +373,7 @@ final_decide(Tune *t, const Program *base, Final *f)
 {
 	bool *in = arena_array(t->arena, bool, t->won.n), *best = arena_array(t->arena, bool, t->won.n);
 	States own = states_of(t, tune_file(t, "base"), "base");
+	int64_t took = 0;
 	Final now;
 
 	*f = (Final){0};
@@ -380,7 +382,13 @@ final_decide(Tune *t, const Program *base, Final *f)
 	for (uint32_t i = 0; i < t->won.n; i++)
 		in[i] = true;
 	for (int k = 0; k <= HALVES && count_in(t, in); k++) {
+		int64_t left = t->budget - tune_spent(t), since = tune_now();
+
+		if (k && took > left)                    /* another try is beyond the budget */
+			break;
 		int good = try_records(t, base, in, &own, &now);
+
+		took = t->costs ? 0 : tune_now() - since;
 
 		if (good < 0)
 			break;
