@@ -484,11 +484,14 @@ race_round(Tune *t, const char *tuning, const char *given, double race_ns)
 	return journal_done(t) ? EXIT_GOOD : EXIT_FAILED;
 }
 
-/* Nanoseconds that races may still take: a fifth of the budget is the final's. */
+/* Nanoseconds that races may still take: a fifth of the budget is the final's, or what six pairs take at least: two
+ * trainings of three steps, a program, twelve runs of a few steps. */
 static double
 left_to_race(const Tune *t)
 {
-	return 0.8 * (double)t->budget - (double)tune_spent(t);
+	double least = t->costs ? 0 : 1.5e9 * t->build + 2 * (5 * t->step + 1e9) + 12 * (3 * t->step + 0.8e9);
+
+	return (double)t->budget - fmax(0.2 * (double)t->budget, least) - (double)tune_spent(t);
 }
 
 /* A kernel more takes that much of building, nanoseconds. */
