@@ -664,12 +664,13 @@ take_results(Tune *t, Program *p, Final *f)
 		Won *w = &t->won.at[i];
 		const Record *r = program_record(p, w->key);
 
-		w->kept = r && !strcmp(r->kernel, w->was);
+		w->bits = r ? program_class(p, r, w->kernel) : BITS_rounds;
+		w->kept = r && !strcmp(r->kernel, w->was) && w->bits <= t->most;
 		known += w->kept;
 	}
 	if (known < (int)t->won.n)
 		tune_line(t, "results", "%d of %d kernels that won are left out: the program has them not, or others in "
-			"their place", (int)t->won.n - known, (int)t->won.n);
+			"their place, or they need --allow-reassociation", (int)t->won.n - known, (int)t->won.n);
 	f->kept = known > 0;
 	return EXIT_GOOD;
 }

@@ -48,6 +48,7 @@ typedef struct Won {
 	double gain, low, high;          /* shares of `was_us` */
 	double us, was_us, error, share; /* error: half of the interval of us, a share; share: of the step */
 	int64_t n;
+	int threads;                     /* of the race */
 	BitsClass bits;
 	bool raced_last;                 /* won in the last round */
 	bool kept;                       /* the final says so */
@@ -121,6 +122,8 @@ Record *program_record(const Program *p, const char *key); /* NULL */
 /* Fills `variant` of records that are worth it: at most `most` for each, of kernels that differ in `steps` parameters;
  * only: records of this name or layer alone. */
 void tune_candidates(Tune *t, Program *p, int steps, double race_ns, int most);
+/* Of a kernel in the record's place, two parameters from its own at most; BITS_rounds: nobody knows. */
+BitsClass program_class(const Program *p, const Record *r, const char *kernel);
 int program_own(Tune *t, Program *p);                    /* fills `own` */
 
 /* ---- tune_journal.c */

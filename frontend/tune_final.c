@@ -37,7 +37,7 @@ line_of(const Tune *t, const Program *base, const Won *w)
 
 	return arena_printf(t->arena, "%s : %s ; us=%.4g +-%.1f%% was=%.4g n=%" PRId64 " step=%.1f%% bits=%s t=%d", w->key,
 		tune_value(t, w->choice ? NULL : base, w->kernel), w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
-		bits[w->bits], t->threads);
+		bits[w->bits], w->threads ? w->threads : t->threads);
 }
 
 /* Does a record of any machine stand behind this one? Then the kernel without a record is not the one of no file. */

@@ -86,6 +86,7 @@ take_result(Tune *t, const char *race, const Json *r)
 	w->error = gain < 1 ? (w->high - w->low) / 2 / (1 - gain) : 0;
 	w->share = rt_json_num(r, "share", 0);
 	w->n = n;
+	w->threads = (int)rt_json_int(r, "threads", t->threads);
 	w->raced_last = true;
 }
 

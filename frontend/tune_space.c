@@ -341,6 +341,36 @@ candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most)
 	take_first(&s, most);
 }
 
+typedef struct Asked { const char *kernel; BitsClass bits; bool found; } Asked;
+
+static bool
+is_asked(void *cx, const char *kernel, BitsClass bits)
+{
+	Asked *a = cx;
+
+	if (!strcmp(kernel, a->kernel)) {
+		a->bits = bits;
+		a->found = true;
+	}
+	return !a->found;
+}
+
+BitsClass
+program_class(const Program *p, const Record *r, const char *kernel)
+{
+	const TuneKeys *keys = tuning_keys(p->graph, p->arena, select_keeps(&p->cx));
+	const Target *target = p->cx.target;
+	SelectCx cx = {.arch = p->cx.arch, .may = may_choose, .cx = (void *)&p->cx, .steps = 2};
+	Asked asked = {kernel, BITS_rounds, false};
+
+	for (uint32_t k = 0; k < p->graph->group.n && target->space; k++)
+		if (p->graph->group.at[k].kernel && record_of_group(p, keys, (int)k) == r) {
+			target->space(target, (Graph *)p->graph, (int)k, &cx, is_asked, &asked);
+			break;
+		}
+	return asked.bits;
+}
+
 /* ---------------------------------------------------------------- which records */
 static bool
 asked_for(const Tune *t, const Record *r)

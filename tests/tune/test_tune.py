@@ -236,6 +236,20 @@ def test_elsewhere(place):
     expect("--results", done.returncode == 0 and kernels(place.text()) and " lock " not in place.text(), done.stderr)
     done = place.tune(table, "--verify")
     expect("verified", done.returncode == 0 and " lock " in place.text(), done.stderr)
+    # a kernel that adds in another order says so, and needs leave
+    place.clean()
+    plain = {k for list_ in place.keys.values() for k in list_}
+    allowed = call(mantou, "tune", place.net, *arch, "--dry-run", "--allow-reassociation").stdout
+    others = [x.split()[0] for x in allowed.splitlines() if x.startswith("  ") and x.split()[0] not in plain]
+    table = place.costs({k: 5 for k in others}, name="order")
+    place.tune(table, "--prepare", program, "--allow-reassociation", "--trials", "400")
+    os.unlink(results)
+    call(program, "race", "--costs", table, "--threads", "1", "-o", results)
+    place.clean()
+    done = place.tune(table, "--results", results)
+    expect("without leave", done.returncode == 0 and not set(kernels(place.text()).values()) & set(others), place.text())
+    done = place.tune(table, "--results", results, "--allow-reassociation")
+    expect("with leave", " bits=order t=1" in place.text(), (others[:3], done.stderr, place.text()))
     open(results, "w").write("{}\n")
     done = place.tune(table, "--results", results)
     expect("results that are none", done.returncode == 1 and "has no results" in done.stderr, done.stderr)
