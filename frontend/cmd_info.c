@@ -119,7 +119,7 @@ predicted(const Kernel *k, Assumed mc)
 	return (compute > memory ? compute : memory) + mc.r.start;
 }
 
-/* Times by the machine code, of a target that makes some (codegen/cuda/forecast.c). Why there are none stands in t->why. */
+/* Times by the machine code, of a target that makes some (codegen/cuda/forecast/forecast.c). Why there are none stands in t->why. */
 static void
 read_forecast(Job *j, Module *m, Kernels *ks, Totals *t, double times, uint32_t trained)
 {

@@ -87,7 +87,7 @@ typedef struct Rates {
 } Rates;
 
 /* What choices between ways count with where the machine's own figure is not what they were measured with, found by
- * measurement on a machine of the row's kind: codegen/cpu/llvm.c says which were measured. */
+ * measurement on a machine of the row's kind: codegen/cpu/emit/llvm.c says which were measured. */
 typedef struct Budget {
 	Rates rates;             /* of a typical machine; no forecast */
 	int64_t l1, l2, l3;      /* bytes of a core's L1, L2 and of the L3 that blocks are cut for. cuda: l2 alone */

@@ -3,8 +3,8 @@
  * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cpu_refuses). */
 #include "cpu.h"
-#include "algo.h"
-#include "rnn.h"
+#include "contract/algo.h"
+#include "composite/rnn.h"
 #include "../space.h"
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * key. Buffers are listed in the order of first appearance, the same for all kernels of a group. Reductions are emitted first
  * (rows.c), then concatenations operand by operand, then what is left as maps, one for each shape. */
 #include "cpu.h"
-#include "gemm.h"
-#include "rnn.h"
+#include "contract/gemm.h"
+#include "composite/rnn.h"
 #include <ctype.h>
 #include <string.h>
 

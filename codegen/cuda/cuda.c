@@ -2,9 +2,9 @@
  *
  * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but lstm and gru, which pass expand
  * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
-#include "algo.h"
-#include "composite.h"
-#include "forecast.h"
+#include "contract/algo.h"
+#include "composite/composite.h"
+#include "forecast/forecast.h"
 #include "../codegen.h"
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "../../ir/ir.h"
 #include "../../ir/target.h"
 #include "../space.h"
-#include "emit.h"
+#include "emit/emit.h"
 #include "loop.h"
 
 #define BLOCK 256                   /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */

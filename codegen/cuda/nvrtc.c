@@ -6,7 +6,7 @@
  * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice, or whose products by wgmma ptxas makes wait. */
 #define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
-#include "sass.h"
+#include "forecast/sass.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>

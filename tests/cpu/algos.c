@@ -9,7 +9,7 @@
  *  - what is worth trying (Target.space) is possible;
  *  - what is chosen without a tuning file follows from the row of the architecture. */
 #include "harness.h"
-#include "../../codegen/cpu/algo.h"
+#include "../../codegen/cpu/contract/algo.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ typedef struct Row { const char *name; const Algo *row; bool variant; } Row;
 #define ALGO(name) {#name, &algo_##name, false},
 #define VARIANT(name) {#name, &algo_##name, true},
 static const Row rows[] = {
-#include "../../codegen/cpu/algos.def"
+#include "../../codegen/cpu/contract/algos.def"
 };
 #undef ALGO
 #undef VARIANT

@@ -1,4 +1,4 @@
-/* emulate.c: matrix tiles (AMX with bf16) and f16 multiply-adds in C, for kernels of the emulated processors of codegen/cpu/llvm.c.
+/* emulate.c: matrix tiles (AMX with bf16) and f16 multiply-adds in C, for kernels of the emulated processors of codegen/cpu/emit/llvm.c.
  *
  * In: the operands of the instruction.   Out: what the instruction leaves, after Intel's manual (Software Developer's Manual, volume 2: LDTILECFG,
  * TILELOADD, TILEZERO, TDPBF16PS, TILESTORED, TILERELEASE; VFMADD231PH):

@@ -6,7 +6,7 @@
  *  - a tuning file's kernel is taken if it is possible, and else said why not, never wrong;
  *  - what is worth trying (Target.space) is possible. */
 #include "../../codegen/codegen.h"
-#include "../../codegen/cuda/algo.h"
+#include "../../codegen/cuda/contract/algo.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef struct Row { const char *name; const CuAlgo *row; bool variant; } Row;
 #define ALGO(name) {#name, &cu_algo_##name, false},
 #define VARIANT(name) {#name, &cu_algo_##name, true},
 static const Row rows[] = {
-#include "../../codegen/cuda/algos.def"
+#include "../../codegen/cuda/contract/algos.def"
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -7,7 +7,7 @@
  * NVRTC is not there, only what it made. A device that has failed is of no use to the cases behind: the last line then says `stopped in run N`, and
  * CUDA_TEST_FROM=N goes on behind it. CUDA_TEST_TRACE: a line before each run. */
 #define TEST_TARGET "cuda"
-#include "../../codegen/cuda/emit.h"
+#include "../../codegen/cuda/emit/emit.h"
 #include "../../runtime/rt.h"
 
 typedef struct Code { void *module; CuProgram p; } Code;

@@ -1,9 +1,9 @@
-/* sass.c: what codegen/cuda/sass.c reads of machine code, of a kernel whose loads, products and loop are known; files
+/* sass.c: what codegen/cuda/forecast/sass.c reads of machine code, of a kernel whose loads, products and loop are known; files
  * that are cut off are refused.
  *
  * In: an architecture.   Out: NULL, or what was read wrongly. */
-#include "../../codegen/cuda/emit.h"
-#include "../../codegen/cuda/sass.h"
+#include "../../codegen/cuda/emit/emit.h"
+#include "../../codegen/cuda/forecast/sass.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * ptxas makes wait for each other, and shared memory that no block has.
  *
  * In: an architecture.   Out: NULL, or what nvrtc_compile says wrongly of a kernel that is given too few registers. */
-#include "../../codegen/cuda/emit.h"
+#include "../../codegen/cuda/emit/emit.h"
 #include <string.h>
 
 const char *spills_wrong(Arena *a, const char *arch);

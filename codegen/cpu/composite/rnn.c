@@ -1,0 +1,775 @@
+/* rnn.c: the recurrences lstm.cells, gru.cells and their gradients: all steps in one kernel.
+ *
+ * In: a group of that one op, in f32, row-major.   Out: a kernel that packs W_hh into the group's workspace, and the main one.
+ * A task is a block of examples: their recurrences are independent, so nobody waits for anybody between steps. Per step one
+ * product with the packed weights through the microkernel. Forward a panel holds the same vector of units of all gates, so
+ * that a tile of sums is all that the gates' arithmetic needs: it is applied while the tile is in the first-level cache.
+ * Backward a step first makes the gates' gradients from the kept gates and the running gradients, then multiplies by W_hh.
+ * States and running gradients lie in the workspace in rows of their own, which keeps the rows of a tile in different cache sets.
+ * Tasks are small, as a thread's share of them runs as one: the more examples, the less often the weights are read. Every sum is one chain over the
+ * columns of W_hh, so how examples are grouped into tiles, tasks and threads changes no bit.
+ * Long products go by Strassen's algorithm (strassen.c), where the number of examples is fixed: examples 2i and 2i + 1 are the upper and the lower half of the rows, whoever has them; the left and the right
+ * half of the columns are the first two gates and the others (lstm), or the first half of all units and the other (gru, and backward). The seven sums of the weights are made once, those of a step's rows before its products.
+ * Refuses (rnn_refuses): other types than f32, machines with vectors below 32 bytes; those are unrolled by pass expand. */
+#include "rnn.h"
+#include "../contract/gemm.h"
+#include "../../space.h"
+#include <string.h>
+
+typedef struct Seq {
+	bool lstm, back, reverse;
+	const Type *x;           /* [N,T,*]: what follows the batch */
+	Axis n;
+	int64_t t, h;            /* steps, units */
+	int gates;               /* blocks of rows of W_hh: 4 or 3 */
+	GemmParams p;
+	int64_t rows;            /* examples of a task */
+	/* workspace, bytes from its start; rows of it in bytes */
+	int64_t npanel, weights, state[3], state_row, grad, grad_row, bytes;
+	/* Strassen's algorithm: half of the sum's length; the products' first operands [product][pair of examples][k2], backward the products [product][pair][half of h] */
+	bool halves;
+	int64_t k2, sums, sums_row, products, products_row, scratch;
+} Seq;
+
+enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS };
+
+bool
+rnn_op(OpKind k)
+{
+	return k == OP_lstm_cells || k == OP_lstm_cells_dx || k == OP_gru_cells || k == OP_gru_cells_dx;
+}
+
+const char *
+rnn_refuses(const Graph *g, const Op *op, int vector_bytes)
+{
+	for (int k = 0; k < op->nin; k++) {
+		const Type *t = val_type(g, op->in[k]);
+
+		if (dtype_is_float((DType)t->dtype) && t->dtype != DT_f32)
+			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k, dtype_info[t->dtype].name);
+	}
+	return vector_bytes < 16 ? "the kernel needs vectors of 32 bytes" : NULL;
+}
+
+static int64_t
+take(int64_t *at, int64_t bytes)
+{
+	int64_t r = *at;
+
+	*at += (bytes + 63) / 64 * 64;
+	return r;
+}
+
+static Seq
+seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
+{
+	Seq s = {.lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx, .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
+		.reverse = attr_bool(op, A_reverse), .halves = halves, .x = val_type(g, op->in[0])};
+	int w = vector_bytes / 4;
+	bool wide = vector_bytes == 64;
+
+	s.n = s.x->axis[0];
+	s.t = s.x->axis[1].n;
+	s.gates = s.lstm ? 4 : 3;
+	s.h = val_type(g, op->in[s.back ? s.lstm ? 5 : 4 : 1])->axis[1].n;
+	s.rows = s.n.n < 16 && !halves ? ceil_div(s.n.n, 4) : 4;
+	s.p = (GemmParams){.lanes = w, .parts = 1, .band = 1, .pack = true};
+	if (s.back) {
+		s.p.nv = s.h <= w ? 1 : 2;
+		s.p.mr = wide ? s.p.nv == 1 ? 14 : 12 : 6;
+	} else {
+		s.p.nv = halves && s.lstm ? 2 : s.gates;
+		s.p.mr = wide ? s.lstm ? halves ? 12 : 6 : 8 : s.lstm ? halves ? 6 : 2 : halves ? 4 : 3;
+	}
+	/* forward a panel has w units of every gate; backward nv * w columns of W_hh */
+	int64_t units = s.back ? (int64_t)s.p.nv * w : w, pairs = ceil_div(s.n.n, 2);
+
+	s.npanel = ceil_div(s.h, units);
+	s.state_row = (s.npanel * units + w) * 4;
+	if (halves) {
+		s.k2 = (s.back ? s.gates : 1) * s.h / 2;
+		s.npanel /= s.back || !s.lstm ? 2 : 1;
+		s.weights = take(&s.bytes, PRODUCTS * s.npanel * s.k2 * s.p.nv * w * 4);
+		s.sums_row = (s.k2 + w) * 4;
+		s.sums = take(&s.bytes, PRODUCTS * pairs * s.sums_row);
+		s.products_row = (s.h / 2 + w) * 4;
+		s.products = s.back ? take(&s.bytes, PRODUCTS * pairs * s.products_row) : 0;
+		s.scratch = s.back ? 0 : 4 * s.h * (s.lstm ? 1 : 2) * s.gates * w;
+	} else {
+		s.weights = take(&s.bytes, s.npanel * (s.back ? s.gates : 1) * s.h * s.p.nv * w * 4);
+	}
+	for (int i = 0; i < (s.back ? s.lstm ? 2 : 1 : s.lstm ? 3 : 2); i++)
+		s.state[i] = take(&s.bytes, s.n.n * s.state_row);
+	if (s.back) {
+		s.grad_row = (s.gates * s.h + w) * 4;
+		s.grad = take(&s.bytes, s.n.n * s.grad_row);
+	}
+	return s;
+}
+
+static const char *
+seq_text(Arena *a, const Seq *s)
+{
+	Params p = {.family = s->halves ? FAMILY_cpu_rnn_strassen : FAMILY_cpu_rnn}; /* of the same parameters */
+
+	p.cpu_rnn.mr = s->p.mr;
+	p.cpu_rnn.nv = s->p.nv;
+	p.cpu_rnn.lanes = s->p.lanes;
+	p.cpu_rnn.rows = (int)s->rows;
+	return space_text(a, &p);
+}
+
+/* Why the products of s, a plan without halves, cannot be taken by halves; NULL: they can. */
+static const char *
+halves_why_not(const Seq *s)
+{
+	if (s->n.mul || s->n.n % 2)
+		return "pairs of examples are the halves of its rows, and their number is not known, or odd";
+	return s->h % (4 * s->p.lanes) ? "its sides do not halve into whole vectors and panels" : NULL;
+}
+
+/* Do fewer products pay for the sums, of the weights once, of rows and results in each step? Sums of the weights are 7/4 of them, and must come from the caches all the same. */
+static bool
+halves_pay(const Graph *g, const Seq *s)
+{
+	enum { EXAMPLES = 32, ROWS = 1024, UNITS = 256 }; /* that share the sums: how often, whatever the machine */
+
+	return s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS
+	       && PRODUCTS * s->h * s->gates * s->h <= machine_of(g)->budget.l3 / 2;
+}
+
+const char *
+rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace)
+{
+	Seq s = seq_of(g, op, vector_bytes, false), h = seq_of(g, op, vector_bytes, true);
+	const char *why = halves_why_not(&s), *want = seq_text(g->arena, &h);
+	const char *any = space_family[FAMILY_cpu_rnn_strassen].text; /* the family alone: its parameters follow */
+	bool asked = cx->tuned && !why && (!strcmp(cx->tuned, want) || !strcmp(cx->tuned, any));
+
+	if (halves_pay(g, &s) || asked) {
+		Looked *l = select_look(cx, g, op, "strassen");
+
+		if (!why && cx->may && !cx->may(cx->cx, "strassen"))
+			why = "switched off";
+		l->chosen = !why;
+		l->value = 7.0 / 8;
+		l->why = why ? why : arena_printf(g->arena, "Strassen's algorithm in each step: seven products of halves for eight, %.1f MiB of workspace", (double)h.bytes / 1048576);
+		if (!why)
+			s = h;
+	}
+	if (asked)
+		cx->misfit = why;
+	*workspace = s.bytes;
+	scratch_plan(g, s.scratch);
+	return seq_text(g->arena, &s);
+}
+
+/* ---------------------------------------------------------------- vectors of units */
+typedef struct Unit {        /* W units of one example: what is the same for all their loads and stores */
+	Emit *e;
+	V j, mask;               /* first unit; lanes that exist, NULL: all */
+	int64_t h;
+} Unit;
+
+static V
+unit_at(const Unit *u, V row, int block)
+{
+	return ptr_at(u->e, row, i_mul(u->e, i_add(u->e, u->j, k64(u->e, block * u->h)), k64(u->e, 4)));
+}
+
+/* Block `block` of a row that consists of blocks of h numbers. */
+static Cell
+unit_load(const Unit *u, V row, int block)
+{
+	return cell_of(vec_load(u->e, unit_at(u, row, block), u->mask), true, DT_f32);
+}
+
+static void
+unit_store(const Unit *u, V row, int block, Cell c)
+{
+	vec_store(u->e, unit_at(u, row, block), cell_vec(u->e, c), u->mask);
+}
+
+static Cell add(Emit *e, Cell a, Cell b) { return cell_bin(e, EX_ADD, a, b); }
+static Cell sub(Emit *e, Cell a, Cell b) { return cell_bin(e, EX_SUB, a, b); }
+static Cell mul(Emit *e, Cell a, Cell b) { return cell_bin(e, EX_MUL, a, b); }
+static Cell one_minus(Emit *e, Cell a) { return sub(e, cell_const(e, DT_f32, 1), a); }
+static Cell zero(Emit *e) { return cell_of(LLVMConstNull(vec_of(e, e->l->f32)), true, DT_f32); }
+
+static Cell
+apply(Emit *e, OpKind k, Cell x)
+{
+	const Cell var[7] = {x};
+
+	return expr_emit(e, op_info[k].expr, var, DT_f32);
+}
+
+/* live ? a : b; live NULL: a. */
+static Cell
+if_live(Emit *e, V live, Cell a, Cell b)
+{
+	return live ? cell_of(LLVMBuildSelect(here(e), live, cell_vec(e, a), cell_vec(e, b), ""), true, DT_f32) : a;
+}
+
+/* ---------------------------------------------------------------- one kernel being emitted */
+typedef struct Main {
+	Emit *e;
+	const Seq *s;
+	V ws, lo, hi;            /* the workspace; examples of these tasks */
+	V in[8], out[5];         /* operands and results; NULL: nobody reads it */
+	bool streams;            /* all results of steps past the caches */
+	V length; DType length_type;
+	Tiles tiles;
+	V strides;
+} Main;
+
+/* Row `row` of an operand or result [N,T,blocks H] at step t, or of [N,H] for blocks 0. */
+static V
+row_of(const Main *m, V base, V row, V t, int64_t blocks)
+{
+	Emit *e = m->e;
+	V index = blocks ? i_add(e, i_mul(e, row, k64(e, m->s->t)), t) : row;
+
+	return base ? ptr_at(e, base, i_mul(e, index, k64(e, (blocks ? blocks : 1) * m->s->h * 4))) : NULL;
+}
+
+static V
+state_row(const Main *m, int which, V row)
+{
+	return ptr_at(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->state[which])), i_mul(m->e, row, k64(m->e, m->s->state_row)));
+}
+
+static V
+is_live(const Main *m, V row, V t)
+{
+	Emit *e = m->e;
+
+	if (!m->length)
+		return NULL;
+	V n = cell_cast(e, load_at(e, m->length, m->length_type, (Off){.s = row}), DT_i64).v;
+
+	return LLVMBuildICmp(here(e), LLVMIntSLT, t, n, "live");
+}
+
+static Unit
+unit_open(Emit *e, V j, int64_t h)
+{
+	return (Unit){e, j, h % e->W ? mask_below(e, i_sub(e, k64(e, h), j)) : NULL, h};
+}
+
+/* To block `block` of a row of a result, if anybody reads that. */
+static void
+result_store(const Main *m, const Unit *u, V row, int block, Cell c)
+{
+	if (!row)
+		return;
+	u->e->stream = m->streams && !u->mask;
+	unit_store(u, row, block, c);
+	u->e->stream = false;
+}
+
+/* Copies [N,H] rows between the arena and a state of the workspace; either may be absent. */
+static void
+copy_state(const Main *m, V arena, int which, bool in)
+{
+	Emit *e = m->e;
+
+	if (!arena)
+		return;
+	V row = loop_open(e, m->lo, m->hi, 1), j = loop_open(e, k64(e, 0), k64(e, m->s->h), e->W);
+	Unit u = unit_open(e, j, m->s->h);
+	V a = row_of(m, arena, row, NULL, 0), b = state_row(m, which, row);
+
+	unit_store(&u, in ? b : a, 0, unit_load(&u, in ? a : b, 0));
+	loop_close(e);
+	loop_close(e);
+}
+
+/* ---------------------------------------------------------------- packing */
+/* Column j of a forward panel's gate is row gate * H + j of W_hh: blocks are turned. out: [k][gate][w]. */
+static void
+pack_gates(Emit *e, const Seq *s, V from, V out, V panel)
+{
+	int w = s->p.lanes;
+	int64_t nr = (int64_t)s->gates * w, whole = s->h / w * w;
+	V first = i_mul(e, panel, k64(e, w)), left = i_sub(e, k64(e, s->h), first);
+
+	for (int g = 0; g < s->gates; g++) {
+		V in = ptr_at(e, from, i_mul(e, i_add(e, first, k64(e, g * s->h)), k64(e, s->h * 4)));
+		V dst = ptr_at(e, out, k64(e, (int64_t)g * w * 4));
+
+		if (whole) {
+			V k = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
+			V args[5] = {ptr_at(e, in, i_mul(e, k, k64(e, 4))), k64(e, s->h * 4), left, ptr_at(e, dst, i_mul(e, k, k64(e, nr * 4))), k64(e, nr * 4)};
+
+			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
+			loop_close(e);
+		}
+		V k = loop_open(e, k64(e, whole), k64(e, s->h), 1), j = loop_open(e, k64(e, 0), k64(e, w), 1);
+		V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""), col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
+		V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, s->h * 4), ""), i_mul(e, k, k64(e, 4)), "");
+		V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
+
+		LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
+		    ptr_at(e, dst, i_add(e, i_mul(e, k, k64(e, nr * 4)), i_mul(e, j, k64(e, 4)))));
+		loop_close(e);
+		loop_close(e);
+	}
+}
+
+/* A backward panel is nv vectors of columns of W_hh: rows are copied. */
+static void
+pack_columns(Emit *e, const Seq *s, V from, V to, V panel)
+{
+	int w = s->p.lanes;
+	int64_t nr = (int64_t)s->p.nv * w, rows = s->gates * s->h;
+	V first = i_mul(e, panel, k64(e, nr)), out = ptr_at(e, to, i_mul(e, panel, k64(e, rows * nr * 4)));
+	V k = loop_open(e, k64(e, 0), k64(e, rows), 1);
+	V in = ptr_at(e, from, i_add(e, i_mul(e, k, k64(e, s->h * 4)), i_mul(e, first, k64(e, 4)))), dst = ptr_at(e, out, i_mul(e, k, k64(e, nr * 4)));
+
+	for (int j = 0; j < s->p.nv; j++) {
+		V left = i_max(e, i_sub(e, k64(e, s->h), i_add(e, first, k64(e, (int64_t)j * w))), k64(e, 0)), off = k64(e, (int64_t)j * w * 4);
+
+		vec_store(e, ptr_at(e, dst, off), vec_load(e, ptr_at(e, in, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
+	}
+	loop_close(e);
+}
+
+/* Seven sums of the four quarters of a panel, whose right half lies `right` bytes behind the left and whose lower half `down`: lines `line` bytes apart, to `out` + q * apart. */
+static void
+pack_sums(Emit *e, const Seq *s, V from, int64_t right, int64_t down, int64_t line, V out, int64_t apart)
+{
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
+	V k = loop_open(e, k64(e, 0), k64(e, s->k2), 1), x[QUARTERS], r[PRODUCTS];
+
+	for (int64_t j = 0; j < nr * 4; j += s->p.lanes * 4) {
+		for (int q = 0; q < QUARTERS; q++)
+			x[q] = vec_load(e, ptr_at(e, from, i_add(e, i_mul(e, k, k64(e, line)), k64(e, (q & 1) * right + (q >> 1) * down + j))), NULL);
+		strassen_second(e, x, r);
+		for (int q = 0; q < PRODUCTS; q++)
+			vec_store(e, ptr_at(e, out, i_add(e, i_mul(e, k, k64(e, nr * 4)), k64(e, q * apart + j))), r[q], NULL);
+	}
+	loop_close(e);
+}
+
+/* Forward [panel][product][k2][nr], backward [product][panel][k2][nr]. */
+static void
+pack_halves(Emit *e, const Seq *s, V from, V to, V panel)
+{
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, all = (int64_t)s->gates * s->p.lanes * 4;
+
+	if (s->back) {
+		pack_sums(e, s, ptr_at(e, from, i_mul(e, panel, k64(e, nr * 4))), s->h / 2 * 4, s->k2 * s->h * 4, s->h * 4, ptr_at(e, to, i_mul(e, panel, k64(e, bytes))), s->npanel * bytes);
+		return;
+	}
+	V out = ptr_at(e, to, i_mul(e, panel, k64(e, PRODUCTS * bytes))), turned = scratch_ptr(e, 0);
+
+	pack_gates(e, s, from, turned, panel);
+	if (!s->lstm)
+		pack_gates(e, s, from, ptr_at(e, turned, k64(e, s->h * all)), i_add(e, panel, k64(e, s->npanel)));
+	pack_sums(e, s, turned, s->lstm ? nr * 4 : s->h * all, s->k2 * all, all, out, bytes);
+}
+
+static void
+pack_weights(GroupCx *gc, const Seq *s, int src, int dst, GraphKernels *gk)
+{
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "pack", &fresh);
+
+	if (fresh) {
+		V from = buffer(&e, src), to = ptr_at(&e, buffer(&e, dst), k64(&e, s->weights)), panel = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+
+		if (s->halves)
+			pack_halves(&e, s, from, to, panel);
+		else if (s->back)
+			pack_columns(&e, s, from, to, panel);
+		else
+			pack_gates(&e, s, from, ptr_at(&e, to, i_mul(&e, panel, k64(&e, s->h * s->gates * s->p.lanes * 4))), panel);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- products of halves */
+/* The seven first operands of each pair of rows of the task, which lie `row` bytes apart. */
+static void
+halves_sums(const Main *m, V from, int64_t row)
+{
+	Emit *e = m->e;
+	const Seq *s = m->s;
+	V pair = loop_open(e, i_div(e, m->lo, k64(e, 2)), i_div(e, m->hi, k64(e, 2)), 1), k = i_mul(e, loop_open(e, k64(e, 0), k64(e, s->k2), e->W), k64(e, 4)), x[QUARTERS], r[PRODUCTS];
+	V at = i_add(e, i_mul(e, pair, k64(e, 2 * row)), k), to = ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_add(e, i_mul(e, pair, k64(e, s->sums_row)), k));
+
+	for (int q = 0; q < QUARTERS; q++)
+		x[q] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (q & 1) * s->k2 * 4 + (q >> 1) * row))), NULL);
+	strassen_first(e, x, r);
+	for (int q = 0; q < PRODUCTS; q++)
+		vec_store(e, ptr_at(e, to, k64(e, q * ceil_div(s->n.n, 2) * s->sums_row)), r[q], NULL);
+	loop_close(e);
+	loop_close(e);
+}
+
+/* Product q of `count` pairs from `pair` on, for one panel whose seven weights lie `apart` bytes from each other. */
+static void
+halves_call(const Main *m, V q, V pair, V count, V weights, V apart, V to)
+{
+	Emit *e = m->e;
+	const Seq *s = m->s;
+	V row = i_add(e, i_mul(e, q, k64(e, ceil_div(s->n.n, 2))), pair);
+
+	tile_call(e, &m->tiles, count, k64(e, 0), 1, ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_mul(e, row, k64(e, s->sums_row))), ptr_at(e, weights, i_mul(e, q, apart)), to,
+	    k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
+}
+
+/* Forward, one panel: the seven products of `count` pairs, and of them the sums of the pairs' 2 * count rows, for gates_tile: of the gru one tile for each half of the units. */
+static void
+halves_tile(const Main *m, V pair, V count, V weights, V products, V tile)
+{
+	Emit *e = m->e;
+	const Seq *s = m->s;
+	int w = s->p.lanes;
+	int64_t nr = (int64_t)s->p.nv * w, apart = s->p.mr * nr * 4, row = (int64_t)s->gates * w * 4, right = s->lstm ? nr * 4 : 2 * s->p.mr * row;
+	V q = loop_open(e, k64(e, 0), k64(e, PRODUCTS), 1), x[PRODUCTS], r[QUARTERS];
+
+	halves_call(m, q, pair, count, weights, k64(e, s->k2 * nr * 4), ptr_at(e, products, i_mul(e, q, k64(e, apart))));
+	loop_close(e);
+	V i = loop_open(e, k64(e, 0), count, 1);
+
+	for (int64_t j = 0; j < nr * 4; j += w * 4) {
+		for (int k = 0; k < PRODUCTS; k++)
+			x[k] = vec_load(e, ptr_at(e, products, i_add(e, i_mul(e, i, k64(e, nr * 4)), k64(e, k * apart + j))), NULL);
+		strassen_quarters(e, x, r);
+		for (int k = 0; k < QUARTERS; k++)
+			vec_store(e, ptr_at(e, tile, i_add(e, i_mul(e, i, k64(e, 2 * row)), k64(e, (k >> 1) * row + (k & 1) * right + j))), r[k], NULL);
+	}
+	loop_close(e);
+}
+
+/* Backward: a step's gradients times W_hh, added to the running gradients dh. A product at a time, as its first operand then stays in the first-level cache. */
+static void
+halves_back(const Main *m, V grads, V weights, V dh)
+{
+	Emit *e = m->e;
+	const Seq *s = m->s;
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, pairs = ceil_div(s->n.n, 2);
+	V products = ptr_at(e, m->ws, k64(e, s->products)), lo = i_div(e, m->lo, k64(e, 2)), hi = i_div(e, m->hi, k64(e, 2)), at, count, x[PRODUCTS], r[QUARTERS];
+
+	halves_sums(m, grads, s->grad_row);
+	V q = loop_open(e, k64(e, 0), k64(e, PRODUCTS), 1), panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1);
+
+	tiles_open(e, i_sub(e, hi, lo), s->p.mr, &at, &count);
+	V pair = i_add(e, lo, at), row = i_add(e, i_mul(e, q, k64(e, pairs)), pair);
+
+	halves_call(m, q, pair, count, ptr_at(e, weights, i_mul(e, panel, k64(e, bytes))), k64(e, s->npanel * bytes), ptr_at(e, products, i_add(e, i_mul(e, row, k64(e, s->products_row)), i_mul(e, panel, k64(e, nr * 4)))));
+	for (int i = 0; i < 3; i++)
+		loop_close(e);
+	V i = loop_open(e, lo, hi, 1), j = i_mul(e, loop_open(e, k64(e, 0), k64(e, s->h / 2), e->W), k64(e, 4));
+
+	for (int k = 0; k < PRODUCTS; k++)
+		x[k] = vec_load(e, ptr_at(e, products, i_add(e, i_add(e, i_mul(e, i, k64(e, s->products_row)), j), k64(e, k * pairs * s->products_row))), NULL);
+	strassen_quarters(e, x, r);
+	for (int k = 0; k < QUARTERS; k++) {
+		V to = ptr_at(e, dh, i_add(e, i_add(e, i_mul(e, i, k64(e, 2 * s->state_row)), j), k64(e, (k >> 1) * s->state_row + (k & 1) * s->h / 2 * 4)));
+
+		vec_store(e, to, LLVMBuildFAdd(here(e), vec_load(e, to, NULL), r[k], ""), NULL);
+	}
+	loop_close(e);
+	loop_close(e);
+}
+
+/* ---------------------------------------------------------------- forward */
+/* c' = f c + i g, h = o tanh(c'). gx[k] and sum[k]: what the input and the step add to gate k. */
+static Cell
+lstm_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const Cell *sum, Cell *state)
+{
+	Emit *e = m->e;
+	V gates = row_of(m, m->out[2], row, t, 4), cells = row_of(m, m->out[1], row, t, 1), c_row = state_row(m, 2, row);
+	Cell g[4], c = unit_load(u, c_row, 0), next, h;
+
+	for (int k = 0; k < 4; k++) {
+		g[k] = apply(e, k == 2 ? OP_tanh : OP_sigmoid, add(e, gx[k], sum[k]));
+		result_store(m, u, gates, k, if_live(e, live, g[k], zero(e)));
+	}
+	next = cell_fma(e, g[0], g[2], mul(e, g[1], c));
+	h = mul(e, g[3], apply(e, OP_tanh, next));
+	next = if_live(e, live, next, c);
+	unit_store(u, c_row, 0, next);
+	result_store(m, u, cells, 0, next);
+	*state = if_live(e, live, h, *state);
+	return if_live(e, live, h, zero(e));
+}
+
+/* h' = n + z (h - n), n = tanh(gx_n + r (U h + b)_n). */
+static Cell
+gru_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const Cell *sum, Cell *state)
+{
+	Emit *e = m->e;
+	V gates = row_of(m, m->out[1], row, t, 4);
+	Cell s[3], g[4], h;
+
+	for (int k = 0; k < 3; k++)
+		s[k] = add(e, sum[k], unit_load(u, m->in[2], k));
+	g[0] = apply(e, OP_sigmoid, add(e, gx[0], s[0]));
+	g[1] = apply(e, OP_sigmoid, add(e, gx[1], s[1]));
+	g[2] = apply(e, OP_tanh, cell_fma(e, g[0], s[2], gx[2]));
+	g[3] = s[2];
+	for (int k = 0; k < 4; k++)
+		result_store(m, u, gates, k, if_live(e, live, g[k], zero(e)));
+	h = cell_fma(e, g[1], sub(e, *state, g[2]), g[2]);
+	*state = if_live(e, live, h, *state);
+	return if_live(e, live, h, zero(e));
+}
+
+/* The gates of `count` examples from `first` on, whose sums lie in `tile` and what the input adds in `input`; from and to: rows of h before and after the step. */
+static void
+gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V from, V to)
+{
+	Emit *e = m->e;
+	const Seq *s = m->s;
+	int w = s->p.lanes;
+	V i = loop_open(e, k64(e, 0), count, 1), row = i_add(e, first, i), off = i_mul(e, row, k64(e, s->state_row));
+	V live = is_live(m, row, t), in_tile = i_mul(e, i, k64(e, (int64_t)s->gates * w * 4)), sums = ptr_at(e, tile, in_tile), inputs = ptr_at(e, input, in_tile);
+	Unit u = unit_open(e, i_mul(e, panel, k64(e, w)), s->h);
+	Cell sum[4], gx[4], y, state = unit_load(&u, ptr_at(e, from, off), 0);
+
+	for (int k = 0; k < s->gates; k++) {
+		sum[k] = cell_of(vec_load(e, ptr_at(e, sums, k64(e, (int64_t)k * w * 4)), NULL), true, DT_f32);
+		gx[k] = cell_of(vec_load(e, ptr_at(e, inputs, k64(e, (int64_t)k * w * 4)), NULL), true, DT_f32);
+	}
+	y = (s->lstm ? lstm_unit : gru_unit)(m, &u, row, t, live, gx, sum, &state);
+	unit_store(&u, ptr_at(e, to, off), 0, state);
+	result_store(m, &u, row_of(m, m->out[0], row, t, 1), 0, y);
+	loop_close(e);
+}
+
+/* Copies what the input adds to a tile's gates. Its lines lie an example's steps apart, mostly in one set of each cache: they would not wait there for the end of the products. */
+static void
+gates_copy(const Main *m, V first, V count, V panel, V t, V to)
+{
+	Emit *e = m->e;
+	int64_t w = m->s->p.lanes;
+	V i = loop_open(e, k64(e, 0), count, 1), row = row_of(m, m->in[0], i_add(e, first, i), t, m->s->gates), out = ptr_at(e, to, i_mul(e, i, k64(e, m->s->gates * w * 4)));
+	Unit u = unit_open(e, i_mul(e, panel, k64(e, w)), m->s->h);
+
+	for (int k = 0; k < m->s->gates; k++)
+		vec_store(e, ptr_at(e, out, k64(e, k * w * 4)), cell_vec(e, unit_load(&u, row, k)), NULL);
+	loop_close(e);
+}
+
+static void
+forward_emit(Main *m)
+{
+	Emit *e = m->e;
+	const Seq *s = m->s;
+	int w = s->p.lanes;
+	int64_t nr = (int64_t)s->p.nv * w, columns = (int64_t)s->gates * w, sides = s->halves && !s->lstm ? 2 : 1; /* of units of a panel */
+	T floats = LLVMArrayType2(e->l->f32, (uint64_t)((s->halves ? 2 * sides : 1) * s->p.mr * columns));
+	V tile = slot_new(e, floats), input = slot_new(e, floats), start = m->in[s->lstm ? 2 : 3];
+	V products = s->halves ? slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)(PRODUCTS * s->p.mr * nr))) : NULL;
+	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->state_row), [S_AK] = k64(e, 4), [S_AP] = k64(e, 0), [S_AQ] = k64(e, 0), [S_BP] = k64(e, 0), [S_BQ] = k64(e, 0),
+		[S_BK] = k64(e, nr * 4), [S_CM] = k64(e, nr * 4), [S_NK] = k64(e, s->halves ? s->k2 : s->h)};
+	V weights = ptr_at(e, m->ws, k64(e, s->weights)), even = ptr_at(e, m->ws, k64(e, s->state[0])), odd = ptr_at(e, m->ws, k64(e, s->state[1]));
+
+	LLVMSetAlignment(tile, 64);
+	LLVMSetAlignment(input, 64);
+	if (products)
+		LLVMSetAlignment(products, 64);
+	m->strides = strides_block(e, st);
+	copy_state(m, start, 0, true);
+	if (s->lstm)
+		copy_state(m, m->in[3], 2, true);
+	V step = loop_open(e, k64(e, 0), k64(e, s->t), 1), t = s->reverse ? i_sub(e, k64(e, s->t - 1), step) : step;
+	V is_odd = LLVMBuildICmp(here(e), LLVMIntNE, i_rem(e, step, k64(e, 2)), k64(e, 0), "");
+	V from = LLVMBuildSelect(here(e), is_odd, odd, even, ""), to = LLVMBuildSelect(here(e), is_odd, even, odd, "");
+
+	if (s->halves)
+		halves_sums(m, from, s->state_row);
+	V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), part[2] = {panel, i_add(e, panel, k64(e, s->npanel))}, at, count;
+
+	tiles_open(e, i_div(e, i_sub(e, m->hi, m->lo), k64(e, s->halves ? 2 : 1)), s->p.mr, &at, &count);
+	V first = i_add(e, m->lo, i_mul(e, at, k64(e, s->halves ? 2 : 1))), rows = i_mul(e, count, k64(e, s->halves ? 2 : 1));
+
+	for (int i = 0; i < sides; i++)
+		gates_copy(m, first, rows, part[i], t, ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)));
+	if (s->halves)
+		halves_tile(m, i_div(e, first, k64(e, 2)), count, ptr_at(e, weights, i_mul(e, panel, k64(e, PRODUCTS * s->k2 * nr * 4))), products, tile);
+	else
+		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, from, i_mul(e, first, k64(e, s->state_row))), ptr_at(e, weights, i_mul(e, panel, k64(e, s->h * nr * 4))),
+		    tile, k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
+	for (int i = 0; i < sides; i++)
+		gates_tile(m, ptr_at(e, tile, k64(e, i * 2 * s->p.mr * columns * 4)), ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)), first, rows, part[i], t, from, to);
+	for (int i = 0; i < 3; i++)
+		loop_close(e);
+	copy_state(m, m->out[s->lstm ? 3 : 2], (int)(s->t % 2), false);
+	if (s->lstm)
+		copy_state(m, m->out[4], 2, false);
+}
+
+/* ---------------------------------------------------------------- backward */
+/* Stores one gate's gradient where the product reads it and, if anybody wants it, in the result. */
+static void
+grad_store(const Main *m, const Unit *u, V row, V out, int gate, V live, Cell d)
+{
+	Emit *e = m->e;
+
+	d = if_live(e, live, d, zero(e));
+	if (row)
+		unit_store(u, row, gate, d);
+	result_store(m, u, out, gate, d);
+}
+
+/* Operand `base` [N,T,H] at the step processed before step `step` (which is at t), or `start` [N,H] at the first or where that was past the length. */
+static V
+row_before(const Main *m, V base, V start, V row, V step, V t)
+{
+	Emit *e = m->e;
+	V before = m->s->reverse ? i_min(e, i_add(e, t, k64(e, 1)), k64(e, m->s->t - 1)) : i_max(e, i_sub(e, t, k64(e, 1)), k64(e, 0)), live = is_live(m, row, before);
+	V first = LLVMBuildICmp(here(e), LLVMIntEQ, step, k64(e, 0), "");
+
+	if (live)
+		first = LLVMBuildOr(here(e), first, LLVMBuildNot(here(e), live, ""), "");
+	return LLVMBuildSelect(here(e), first, row_of(m, start, row, NULL, 0), row_of(m, base, row, before, 1), "");
+}
+
+static void
+lstm_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
+{
+	Emit *e = m->e;
+	V dh_row = state_row(m, 0, row), dc_row = state_row(m, 1, row), gates = row_of(m, m->in[3], row, t, 4), out = row_of(m, m->out[0], row, t, 4);
+	V d = ptr_at(e, ptr_at(e, m->ws, k64(e, m->s->grad)), i_mul(e, row, k64(e, m->s->grad_row)));
+	Cell g[4], dh = unit_load(u, dh_row, 0), dc = unit_load(u, dc_row, 0), h, c, tc = apply(e, OP_tanh, unit_load(u, row_of(m, m->in[4], row, t, 1), 0));
+	Cell before = unit_load(u, row_before(m, m->in[4], m->in[6], row, step, t), 0);
+
+	for (int k = 0; k < 4; k++)
+		g[k] = unit_load(u, gates, k);
+	h = add(e, dh, unit_load(u, row_of(m, m->in[0], row, t, 1), 0));
+	c = cell_fma(e, mul(e, h, g[3]), one_minus(e, mul(e, tc, tc)), dc);
+	grad_store(m, u, d, out, 0, live, mul(e, mul(e, c, g[2]), mul(e, g[0], one_minus(e, g[0]))));
+	grad_store(m, u, d, out, 1, live, mul(e, mul(e, c, before), mul(e, g[1], one_minus(e, g[1]))));
+	grad_store(m, u, d, out, 2, live, mul(e, mul(e, c, g[0]), one_minus(e, mul(e, g[2], g[2]))));
+	grad_store(m, u, d, out, 3, live, mul(e, mul(e, h, tc), mul(e, g[3], one_minus(e, g[3]))));
+	unit_store(u, dc_row, 0, if_live(e, live, mul(e, c, g[1]), dc));
+	unit_store(u, dh_row, 0, if_live(e, live, zero(e), dh));
+}
+
+static void
+gru_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
+{
+	Emit *e = m->e;
+	V dh_row = state_row(m, 0, row), gates = row_of(m, m->in[2], row, t, 4), di = row_of(m, m->out[0], row, t, 3), dhid = row_of(m, m->out[1], row, t, 3);
+	V d = ptr_at(e, ptr_at(e, m->ws, k64(e, m->s->grad)), i_mul(e, row, k64(e, m->s->grad_row)));
+	Cell g[4], old = unit_load(u, dh_row, 0), h, dn, part, before = unit_load(u, row_before(m, m->in[3], m->in[5], row, step, t), 0);
+
+	for (int k = 0; k < 4; k++)
+		g[k] = unit_load(u, gates, k);
+	h = add(e, old, unit_load(u, row_of(m, m->in[0], row, t, 1), 0));
+	dn = mul(e, mul(e, h, one_minus(e, g[1])), one_minus(e, mul(e, g[2], g[2])));
+	part = mul(e, mul(e, dn, g[3]), mul(e, g[0], one_minus(e, g[0])));
+	grad_store(m, u, d, di, 0, live, part);
+	grad_store(m, u, NULL, dhid, 0, live, part);
+	part = mul(e, mul(e, h, sub(e, before, g[2])), mul(e, g[1], one_minus(e, g[1])));
+	grad_store(m, u, d, di, 1, live, part);
+	grad_store(m, u, NULL, dhid, 1, live, part);
+	grad_store(m, u, NULL, di, 2, live, dn);
+	grad_store(m, u, d, dhid, 2, live, mul(e, dn, g[0]));
+	unit_store(u, dh_row, 0, if_live(e, live, mul(e, h, g[1]), old));
+}
+
+static void
+backward_emit(Main *m)
+{
+	Emit *e = m->e;
+	const Seq *s = m->s;
+	int64_t nr = (int64_t)s->p.nv * s->p.lanes, k = s->gates * s->h;
+	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->grad_row), [S_AK] = k64(e, 4), [S_AP] = k64(e, 0), [S_AQ] = k64(e, 0), [S_BP] = k64(e, 0), [S_BQ] = k64(e, 0),
+		[S_BK] = k64(e, nr * 4), [S_CM] = k64(e, s->halves ? s->products_row : s->state_row), [S_NK] = k64(e, s->halves ? s->k2 : k)};
+	V weights = ptr_at(e, m->ws, k64(e, s->weights)), grads = ptr_at(e, m->ws, k64(e, s->grad)), dh = ptr_at(e, m->ws, k64(e, s->state[0]));
+
+	m->strides = strides_block(e, st);
+	copy_state(m, m->in[1], 0, true);
+	if (s->lstm)
+		copy_state(m, m->in[2], 1, true);
+	V turn = loop_open(e, k64(e, 0), k64(e, s->t), 1), step = i_sub(e, k64(e, s->t - 1), turn), t = s->reverse ? turn : step;
+	V row = loop_open(e, m->lo, m->hi, 1), live = is_live(m, row, t), j = loop_open(e, k64(e, 0), k64(e, s->h), e->W);
+	Unit u = unit_open(e, j, s->h);
+
+	(s->lstm ? lstm_unit_back : gru_unit_back)(m, &u, row, step, t, live);
+	loop_close(e);
+	loop_close(e);
+	if (s->halves) {
+		halves_back(m, grads, weights, dh);
+	} else {
+		V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), at, count;
+
+		tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
+		V first = i_add(e, m->lo, at);
+
+		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, grads, i_mul(e, first, k64(e, s->grad_row))), ptr_at(e, weights, i_mul(e, panel, k64(e, k * nr * 4))),
+		    ptr_at(e, dh, i_add(e, i_mul(e, first, k64(e, s->state_row)), i_mul(e, panel, k64(e, nr * 4)))), k64(e, 1), k64(e, 1), m->strides, k64(e, 1));
+		loop_close(e);
+		loop_close(e);
+	}
+	loop_close(e);
+	copy_state(m, m->out[s->lstm ? 1 : 2], 0, false);
+	if (s->lstm)
+		copy_state(m, m->out[2], 1, false);
+}
+
+/* ---------------------------------------------------------------- the op */
+void
+rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
+{
+	const Graph *g = gc->g;
+	const Group *group = &g->group.at[gc->group];
+	bool halves = space_family_of("cpu", op_info[op->kind].name, group->kernel) == FAMILY_cpu_rnn_strassen;
+	Seq plain = seq_of(g, op, gc->c->l.arch->vector_bytes, false);
+	Seq s = seq_of(g, op, gc->c->l.arch->vector_bytes, halves);
+	bool has_length = attr_bool(op, A_has_length), fresh;
+	int in[8], out[5], ws, nin = op->nin - has_length;
+	Emit e = {0};
+
+	/* text may be anybody's */
+	if (s.bytes > group->workspace || (s.halves && halves_why_not(&plain))) {
+		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name, (long long)group->workspace);
+		return;
+	}
+	scratch_check(gc, s.scratch);
+	if (s.halves)
+		gc->flops_less = (double)(s.n.n * s.t * s.h) * (double)(s.gates * s.h) / 4;
+	for (int k = 0; k < op->nin; k++)
+		in[k] = group_buffer(gc, op->in[k].id);
+	for (int k = 0; k < op->nout; k++)
+		out[k] = val_info(g, op->out[k])->offset >= 0 ? group_buffer(gc, op->out[k].id) : -1;
+	ws = workspace_at(gc);
+	pack_weights(gc, &s, in[s.back ? s.lstm ? 5 : 4 : 1], ws, gk);
+	int fn = kernel_begin(gc, &e, "main", &fresh);
+
+	if (fresh) {
+		Main m = {.e = &e, .s = &s, .ws = buffer(&e, ws)};
+		int64_t bytes = 0;
+
+		e.load_here = true;
+		for (int k = 0; k < nin; k++)
+			m.in[k] = buffer(&e, in[k]);
+		for (int k = 0; k < op->nout; k++) {
+			m.out[k] = out[k] >= 0 ? buffer(&e, out[k]) : NULL;
+			if (out[k] >= 0 && val_type(g, op->out[k])->rank == 3)
+				bytes += type_bytes(val_type(g, op->out[k]));
+		}
+		/* nothing of so much is in a cache when it is read; rows of a step, all steps of an example apart, would drive each other and the weights out of their sets */
+		m.streams = bytes >= machine_of(g)->budget.l3 / 4 && s.h * 4 % 64 == 0;
+		if (has_length) {
+			m.length = buffer(&e, in[nin]);
+			m.length_type = (DType)val_type(g, op->in[nin])->dtype;
+		}
+		m.lo = i_mul(&e, e.arg_t0, k64(&e, s.rows));
+		m.hi = i_min(&e, i_mul(&e, e.arg_t1, k64(&e, s.rows)), extent(&e, s.n));
+		m.tiles = tiles_make(&e, &s.p, (s.halves ? 1 : s.npanel) * s.p.nv * s.p.lanes, ANY_ROWS);
+		if (s.back)
+			backward_emit(&m);
+		else
+			forward_emit(&m);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s.n.mul ? 1 : s.n.n, .mul = s.n.mul, .div = s.n.mul ? s.n.div : 1, .grain = s.rows, .shares = true}, fresh, false);
+}

@@ -1,0 +1,16 @@
+/* rnn.h: kernels of the composite operators that this target takes: recurrences (rnn.c), attention (attention.c). Private to codegen/cpu. */
+#ifndef CODEGEN_CPU_RNN_H
+#define CODEGEN_CPU_RNN_H
+#include "../cpu.h"
+
+bool rnn_op(OpKind k);                                  /* lstm.cells, gru.cells and their gradients */
+/* Why the kernel does not take op, NULL if it does; the text is in g's arena. */
+const char *rnn_refuses(const Graph *g, const Op *op, int vector_bytes);
+/* Kernel text, and the bytes that the group's workspace needs. */
+const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace);
+void rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+bool attention_op(OpKind k);                            /* attention and its gradient */
+const char *attention_refuses(const Graph *g, const Op *op, int vector_bytes);
+const char *attention_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace);
+void attention_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+#endif

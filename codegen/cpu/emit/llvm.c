@@ -1,0 +1,283 @@
+/* llvm.c: the machine side of LLVM: processors (arch.def), target machine, object, assembly and .ll output.
+ *
+ * In: a name of --arch, or a finished module.   Out: bytes.   One LLVM context per module; kernels carry their processor as function
+ * attributes. The pass list is short because the emitter writes SSA that needs little: slots to registers, equal
+ * expressions merged within blocks, empty blocks dropped. Refuses unknown processor names. */
+#include "../cpu.h"
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define V2 "sse4.2"
+#define V3 V2 " avx2 fma f16c bmi2"
+#define V4 V3 " avx512f avx512bw avx512dq avx512vl"
+
+/* Matrix tiles may be hidden by a hypervisor on processors that have them: then `sapphirerapids-noamx` stands for all of these. */
+#define AVX512_FP16 V4 " avx512vbmi avx512bf16 avx512fp16"
+#define AMX AVX512_FP16 " amx-tile amx-bf16"
+#define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
+#define EMULATED "+avx512vbmi,+avx512bf16"
+
+/* What the kernels were measured with, arch.def's last but one column: caches of Zen 4, and on two threads of a machine
+ * memory, elementwise ops, contractions; 512 instructions of 16 operations each; how contractions are cut. ZEN4: at most
+ * 64 bytes of products in a cycle. EMERALD: two units for products of 64 bytes, which its L2 feeds too slowly. ZEN5: two
+ * such units, two loads and 64 bytes of L2 a cycle: higher tasks, shorter passes and copies were within 1 % there. */
+#define BUDGET(gb, elementwise, products_, ...) \
+	{.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20, .task = 8192, \
+	 .rates = {.bytes = gb * 1e9, .flops = elementwise * 1e9, .products = products_ * 1e9}, __VA_ARGS__}
+#define ZEN4 BUDGET(45, 150, 225, .dw_vectors = 2)
+#define EMERALD BUDGET(45, 150, 350, .task_rows = 96, .copy_steps = 128, .pass = 256, .dw_vectors = 4)
+#define ZEN5 BUDGET(55, 300, 440, .dw_vectors = 4)
+
+static const Arch arches[] = {
+#define ARCH(id, llvm, feature, need, vector, registers, fma, load, ghz, l1_kib, l2_kib, l3_kib, sharing, of, count, \
+             ...) \
+	{.name = id, .cpu = llvm, .features = feature, .needs = need, .vector_bytes = vector, __VA_ARGS__, \
+	 .machine = {.arch = id, .model = of, .line = 64, .vector_bytes = vector, .vector_registers = registers, \
+	             .l1 = {l1_kib << 10, 1}, .l2 = {l2_kib << 10, 1}, .l3 = {l3_kib << 10, sharing}, \
+	             .fmas = fma, .loads = load, .hz = ghz * 1e9, .rates = {.bytes = 12e9}, .budget = count}},
+#include "../arch.def"
+#undef ARCH
+};
+
+const Arch *
+arch_named(const char *name)
+{
+	for (size_t i = 0; i < sizeof arches / sizeof *arches; i++)
+		if (!strcmp(arches[i].name, name))
+			return &arches[i];
+	return NULL;
+}
+
+const Machine *
+machine_of(const Graph *g)
+{
+	return &arch_named(g->module->arch ? g->module->arch : arch_native())->machine;
+}
+
+int
+arch_list(const char **names, int max)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < sizeof arches / sizeof *arches && n < max; i++)
+		if (!arches[i].emulated)
+			names[n++] = arches[i].name;
+	return n;
+}
+
+static bool
+has_features(const char *host, const char *needs)
+{
+	char word[64], want[72];
+
+	for (const char *p = needs; *p;) {
+		size_t n = strcspn(p, " ");
+
+		snprintf(word, sizeof word, "%.*s", (int)n, p);
+		snprintf(want, sizeof want, "+%s", word);
+		const char *at = host;
+		bool found = false;
+
+		while ((at = strstr(at, want))) {
+			char end = at[strlen(want)];
+
+			if (end == ',' || end == 0) {
+				found = true;
+				break;
+			}
+			at++;
+		}
+		if (!found)
+			return false;
+		p += n + (p[n] == ' ');
+	}
+	return true;
+}
+
+bool
+arch_runs(const Arch *a)
+{
+	char *feat = LLVMGetHostCPUFeatures();
+	bool r = has_features(feat, a->needs);
+
+	LLVMDisposeMessage(feat);
+	return r;
+}
+
+/* The host's own name if the table has it and every feature is there (a virtual machine may hide some), else the best level. */
+const char *
+arch_native(void)
+{
+	static const char *const levels[] = {"sapphirerapids-noamx", "x86-64-v4", "x86-64-v3", "x86-64-v2"};
+	char *cpu = LLVMGetHostCPUName(), *feat = LLVMGetHostCPUFeatures();
+	const Arch *a = arch_named(cpu);
+	const char *r = "x86-64";
+
+	if (a && has_features(feat, a->needs)) {
+		r = a->name;
+	} else {
+		for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+			if (has_features(feat, arch_named(levels[i])->needs)) {
+				r = levels[i];
+				break;
+			}
+	}
+	LLVMDisposeMessage(cpu);
+	LLVMDisposeMessage(feat);
+	return r;
+}
+
+static void
+targets_init(void)
+{
+	LLVMInitializeX86TargetInfo();
+	LLVMInitializeX86Target();
+	LLVMInitializeX86TargetMC();
+	LLVMInitializeX86AsmPrinter();
+	LLVMInitializeX86AsmParser();
+}
+
+const char *
+llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena)
+{
+	LLVMTargetRef t;
+	char *msg = NULL;
+	const char *triple = "x86_64-pc-linux-gnu";
+
+	targets_init();
+	if (LLVMGetTargetFromTriple(triple, &t, &msg)) {
+		const char *r = arena_printf(arena, "LLVM has no x86-64 target: %s", msg);
+
+		LLVMDisposeMessage(msg);
+		return r;
+	}
+	*l = (Llvm){.arch = a, .cx = LLVMContextCreate()};
+	l->mod = LLVMModuleCreateWithNameInContext(name, l->cx);
+	l->tm = LLVMCreateTargetMachine(t, triple, a->cpu, a->features, opt > 0 ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelLess,
+	    LLVMRelocPIC, LLVMCodeModelDefault);
+	LLVMTargetDataRef dl = LLVMCreateTargetDataLayout(l->tm);
+
+	LLVMSetModuleDataLayout(l->mod, dl);
+	LLVMDisposeTargetData(dl);
+	LLVMSetTarget(l->mod, triple);
+	l->i1 = LLVMInt1TypeInContext(l->cx);
+	l->i8 = LLVMInt8TypeInContext(l->cx);
+	l->i16 = LLVMInt16TypeInContext(l->cx);
+	l->i32 = LLVMInt32TypeInContext(l->cx);
+	l->i64 = LLVMInt64TypeInContext(l->cx);
+	l->f32 = LLVMFloatTypeInContext(l->cx);
+	l->f64 = LLVMDoubleTypeInContext(l->cx);
+	l->half = LLVMHalfTypeInContext(l->cx);
+	l->ptr = LLVMPointerTypeInContext(l->cx, 0);
+	l->voidt = LLVMVoidTypeInContext(l->cx);
+	return NULL;
+}
+
+void
+llvm_close(Llvm *l)
+{
+	if (l->tm)
+		LLVMDisposeTargetMachine(l->tm);
+	if (l->mod)
+		LLVMDisposeModule(l->mod);
+	if (l->cx)
+		LLVMContextDispose(l->cx);
+}
+
+static V
+call_of_type(Llvm *l, LLVMBuilderRef b, const char *name, V *args, unsigned n)
+{
+	unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+	T t = LLVMTypeOf(args[0]);
+	V f = LLVMGetIntrinsicDeclaration(l->mod, id, &t, 1);
+
+	return LLVMBuildCall2(b, LLVMIntrinsicGetType(l->cx, id, &t, 1), f, args, n, "");
+}
+
+V
+llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z)
+{
+	if (strstr(l->arch->needs, " fma"))
+		return call_of_type(l, b, "llvm.fma", (V[]){x, y, z}, 3);
+	return LLVMBuildFAdd(b, LLVMBuildFMul(b, x, y, ""), z, "");   /* llvm.fma would be a call of fmaf for each lane */
+}
+
+/* A constant in every lane of a value of type t. */
+static V
+every_lane(T t, double x)
+{
+	if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
+		return LLVMConstReal(t, x);
+	V k[64], one = LLVMConstReal(LLVMGetElementType(t), x);
+	unsigned n = LLVMGetVectorSize(t);
+
+	for (unsigned i = 0; i < n; i++)
+		k[i] = one;
+	return LLVMConstVector(k, n);
+}
+
+/* Without the instructions of SSE4.1, which would be a call for each lane: numbers below 2^23 (f64: 2^52) lose their
+ * fraction when that is added and subtracted; larger ones, infinities and NaN are as they are. The sign of a zero stays. */
+V
+llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x)
+{
+	T t = LLVMTypeOf(x), element = LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t;
+
+	if (strstr(l->arch->needs, "sse4"))
+		return call_of_type(l, b, name, &x, 1);
+	V size = call_of_type(l, b, "llvm.fabs", &x, 1), big = every_lane(t, element == l->f64 ? 0x1p52 : 0x1p23);
+	V r = LLVMBuildFSub(b, LLVMBuildFAdd(b, size, big, ""), big, "");
+
+	r = call_of_type(l, b, "llvm.copysign", (V[]){r, x}, 2);      /* to nearest, ties to even */
+	if (strcmp(name, "llvm.rint")) {
+		bool floor = !strcmp(name, "llvm.floor");
+		V past = LLVMBuildFCmp(b, floor ? LLVMRealOGT : LLVMRealOLT, r, x, "");
+		V one = LLVMBuildSelect(b, past, every_lane(t, floor ? 1 : -1), every_lane(t, 0), "");
+
+		r = call_of_type(l, b, "llvm.copysign", (V[]){LLVMBuildFSub(b, r, one, ""), x}, 2);
+	}
+	return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, size, big, ""), r, x, "");
+}
+
+const char *
+llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena)
+{
+	LLVMPassBuilderOptionsRef po = LLVMCreatePassBuilderOptions();
+	char *msg = NULL;
+	LLVMErrorRef err;
+
+	if (LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &msg))
+		bug("LLVM rejects the emitted module: %s", msg);
+	LLVMDisposeMessage(msg);
+	err = LLVMRunPasses(l->mod, "function(mem2reg,early-cse,instsimplify,simplifycfg)", l->tm, po);
+	LLVMDisposePassBuilderOptions(po);
+	if (err) {
+		char *m = LLVMGetErrorMessage(err);
+		const char *r = arena_printf(arena, "LLVM's passes failed: %s", m);
+
+		LLVMDisposeErrorMessage(m);
+		return r;
+	}
+	if (!strcmp(emit, "llvm")) {
+		char *text = LLVMPrintModuleToString(l->mod);
+
+		buf_put(out, text, strlen(text));
+		LLVMDisposeMessage(text);
+		return NULL;
+	}
+	LLVMMemoryBufferRef mb;
+
+	msg = NULL;
+	if (LLVMTargetMachineEmitToMemoryBuffer(l->tm, l->mod, !strcmp(emit, "asm") ? LLVMAssemblyFile : LLVMObjectFile, &msg, &mb)) {
+		const char *r = arena_printf(arena, "LLVM could not write code: %s", msg);
+
+		LLVMDisposeMessage(msg);
+		return r;
+	}
+	buf_put(out, LLVMGetBufferStart(mb), LLVMGetBufferSize(mb));
+	LLVMDisposeMemoryBuffer(mb);
+	return NULL;
+}

@@ -1,0 +1,323 @@
+/* memory.c: loads and stores of cells.
+ *
+ * In: a type, logical indices.   Out: an element offset, a vector load (masked at edges), a single number or a gather, whatever the indices
+ * allow; the form in memory becomes the form that arithmetic uses (f16 and bf16 float, bool i1). A load goes to the level of its
+ * address unless Emit.load_here says that this kernel writes there. */
+#include "../cpu.h"
+
+static T
+mtype(const Emit *e, DType dt)
+{
+	switch (dt) {
+	case DT_f16: return e->l->half;
+	case DT_bf16: return e->l->i16;
+	case DT_bool: return e->l->i8;
+	default: return ctype(e, dt);
+	}
+}
+
+void
+strides_of(Emit *e, const Type *t, V stride[MAX_RANK])
+{
+	V s = k64(e, 1);
+
+	for (int i = t->rank; i-- > 0;) {
+		int a = t->perm[i];
+
+		stride[a] = s;
+		s = i_mul(e, s, extent(e, t->axis[a]));
+	}
+}
+
+Off
+offset_of(Emit *e, const Type *t, const Ix *ix)
+{
+	V stride[MAX_RANK], term[MAX_RANK];
+	int lvl[MAX_RANK], n = 0;
+	Off o = {.s = k64(e, 0)};
+
+	strides_of(e, t, stride);
+	for (int j = 0; j < t->rank; j++) {
+		if (ix_is(&ix[j], 0))
+			continue;
+		Ix x = ix_mul(e, ix[j], stride[j]);
+		int l = level_of(e, x.s), k = n++;
+
+		o.c += x.c;
+		o.g = ix_add(e, (Ix){.s = o.s, .g = o.g}, (Ix){.s = k64(e, 0), .g = x.g}).g;
+		for (; k > 0 && lvl[k - 1] > l; k--) {
+			lvl[k] = lvl[k - 1];
+			term[k] = term[k - 1];
+		}
+		lvl[k] = l;
+		term[k] = x.s;
+	}
+	for (int k = 0; k < n; k++)
+		o.s = i_add(e, o.s, term[k]);
+	return o;
+}
+
+V
+buffer(Emit *e, int k)
+{
+	if (k >= MAX_BUF)
+		bug("a kernel with more than %d buffers", MAX_BUF);
+	if (!e->buf[k]) {
+		LLVMBuilderRef b = e->lv[0].b;
+		V at = k64(e, k), slot = LLVMBuildInBoundsGEP2(b, e->l->i64, e->arg_off, &at, 1, "");
+		V off = LLVMBuildLoad2(b, e->l->i64, slot, "off");
+
+		e->buf[k] = LLVMBuildInBoundsGEP2(b, e->l->i8, e->arg_arena, &off, 1, "buf");
+	}
+	return e->buf[k];
+}
+
+V
+scratch_ptr(Emit *e, int64_t byte_offset)
+{
+	V off = k64(e, byte_offset);
+
+	e->uses_scratch = true;
+	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, e->arg_scratch, &off, 1, "scratch");
+}
+
+/* Does the processor round vectors of W numbers to bf16 itself? Its instruction takes subnormal numbers for zero, as
+ * its dot products do, so it serves for their operands only. */
+static bool
+converts_bf16(const Emit *e)
+{
+	return e->l->arch->round_bf16 && (e->W == 16 || e->W == 8);
+}
+
+/* Memory form to the form that arithmetic uses, and back. */
+static V
+widen(Emit *e, V v, DType dt, bool vec)
+{
+	LLVMBuilderRef b = at1(e, v);
+	T t = ctype_v(e, dt, vec);
+
+	if (dt == DT_f16)
+		return LLVMBuildFPExt(b, v, t, "");
+	if (dt == DT_bool)
+		return LLVMBuildICmp(b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "");
+	if (dt == DT_bf16) {
+		T it = vec ? vec_of(e, e->l->i32) : e->l->i32;
+		V w = LLVMBuildZExt(b, v, it, ""), k = LLVMConstInt(e->l->i32, 16, 0);
+
+		return LLVMBuildBitCast(b, LLVMBuildShl(b, w, vec ? splat(e, k) : k, ""), t, "");
+	}
+	return v;
+}
+
+/* The bits that widen made v of, if it did: a rounding behind another one has nothing to do. */
+static V
+widened_bf16(const Emit *e, V v, bool vec)
+{
+	V s = LLVMIsABitCastInst(v) ? LLVMGetOperand(v, 0) : NULL;
+	V z = s && LLVMIsAInstruction(s) && LLVMGetInstructionOpcode(s) == LLVMShl ? LLVMGetOperand(s, 0) : NULL;
+
+	return z && LLVMIsAZExtInst(z) && LLVMTypeOf(LLVMGetOperand(z, 0)) == (vec ? vec_of(e, e->l->i16) : e->l->i16)
+	       ? LLVMGetOperand(z, 0) : NULL;
+}
+
+static V
+narrow(Emit *e, V v, DType dt, bool vec)
+{
+	LLVMBuilderRef b = at1(e, v);
+	T t = vec ? vec_of(e, mtype(e, dt)) : mtype(e, dt);
+
+	if (dt == DT_f16)
+		return LLVMBuildFPTrunc(b, v, t, "");
+	if (dt == DT_bool)
+		return LLVMBuildZExt(b, v, t, "");
+	if (dt != DT_bf16)
+		return v;
+	V was = widened_bf16(e, v, vec);
+
+	if (was)
+		return was;
+	/* to the nearest, ties to even, on the bits, subnormal numbers like all others; a NaN keeps its sign and
+	 * becomes quiet */
+	T it = vec ? vec_of(e, e->l->i32) : e->l->i32;
+#define K(x) (vec ? splat(e, LLVMConstInt(e->l->i32, (x), 0)) : LLVMConstInt(e->l->i32, (x), 0))
+	V u = LLVMBuildBitCast(b, v, it, ""),
+		even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, u, K(0x10000), ""), K(0), "");
+	V r = LLVMBuildSelect(b, even, LLVMBuildAdd(b, u, K(0x7fff), ""), LLVMBuildAdd(b, u, K(0x8000), ""), "");
+	V nan = LLVMBuildFCmp(b, LLVMRealUNO, v, v, "");
+
+	r = LLVMBuildLShr(b, LLVMBuildSelect(b, nan, LLVMBuildOr(b, u, K(0x400000), ""), r, ""), K(16), "");
+#undef K
+	return LLVMBuildTrunc(b, r, t, "");
+}
+
+V
+vec_half(Emit *e, V v, DType to)
+{
+	if (to == DT_bf16 && converts_bf16(e))
+		v = LLVMBuildFPTrunc(at1(e, v), v, vec_of(e, LLVMBFloatTypeInContext(e->l->cx)), "");
+	else
+		v = narrow(e, v, to, true);
+	return LLVMBuildBitCast(here(e), v, vec_of(e, e->l->i16), "");
+}
+
+Cell
+cell_rounded(Emit *e, Cell c)
+{
+	if (c.dt == DT_f16 || c.dt == DT_bf16)
+		c.v = round_half(e, c.v, (DType)c.dt, c.vec);
+	return c;
+}
+
+V
+round_half(Emit *e, V v, DType to, bool vec)
+{
+	return widen(e, narrow(e, v, to, vec), to, vec);
+}
+
+static V
+full_mask(Emit *e)
+{
+	return splat(e, LLVMConstInt(e->l->i1, 1, 0));
+}
+
+static V
+load_mask(Emit *e)
+{
+	return e->pred ? mask_and(e, e->mask, splat(e, e->pred)) : e->mask;
+}
+
+static V
+gather_pointers(Emit *e, T mt, V base, Off o)
+{
+	V idx = ix_vec(e, (Ix){.s = k64(e, 0), .c = o.c, .g = o.g});
+	V p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
+
+	return LLVMBuildGEP2(at2(e, p, idx), mt, p, &idx, 1, "");
+}
+
+Cell
+load_at(Emit *e, V base, DType dt, Off o)
+{
+	T mt = mtype(e, dt), vt;
+	unsigned align = (unsigned)dtype_info[dt].bytes;
+	V p, r, mask;
+
+	if (!o.c && !o.g) {
+		if (e->pred)
+			o.s = LLVMBuildSelect(at2(e, e->pred, o.s), e->pred, o.s, k64(e, 0), "");
+		p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
+		r = LLVMBuildLoad2(e->load_here ? here(e) : at1(e, p), mt, p, "");
+		return cell_of(widen(e, r, dt, false), false, dt);
+	}
+	vt = vec_of(e, mt);
+	mask = load_mask(e);
+	if (o.c == 1 && !o.g) {
+		p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
+		if (!mask) {
+			r = LLVMBuildLoad2(e->load_here ? here(e) : at1(e, p), vt, p, "");
+			LLVMSetAlignment(r, align);
+		} else {
+			V args[4] = {p, LLVMConstInt(e->l->i32, align, 0), mask, LLVMConstNull(vt)};
+			T over[2] = {vt, e->l->ptr};
+
+			r = intrinsic(e, e->load_here ? here(e) : at2(e, p, mask), "llvm.masked.load", over, 2, args, 4);
+		}
+	} else {
+		p = gather_pointers(e, mt, base, o);
+		V args[4] = {p, LLVMConstInt(e->l->i32, align, 0), mask ? mask : full_mask(e), LLVMConstNull(vt)};
+		T over[2] = {vt, LLVMTypeOf(p)};
+
+		r = intrinsic(e, e->load_here ? here(e) : at2(e, p, args[2]), "llvm.masked.gather", over, 2, args, 4);
+	}
+	return cell_of(widen(e, r, dt, true), true, dt);
+}
+
+bool
+store_streams(const Graph *g, Val v)
+{
+	const Machine *m = machine_of(g);
+	const Type *t = val_type(g, v);
+	const Axis *inner = t->rank ? &t->axis[t->perm[t->rank - 1]] : NULL;
+
+	if (!inner || type_bytes(t) < m->budget.l3 / 4 || type_marked(t))
+		return false;
+	return (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16)
+	       && inner->n * dtype_info[t->dtype].bytes % m->line == 0;
+}
+
+/* Of a vector whose elements have `align` bytes: past the caches where e->stream says so. */
+static void
+store_marked(Emit *e, V store, unsigned align)
+{
+	LLVMSetAlignment(store, e->stream ? align * (unsigned)e->W : align);
+	if (!e->stream)
+		return;
+	LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->l->i32, 1, 0));
+	V node = LLVMMetadataAsValue(e->l->cx, LLVMMDNodeInContext2(e->l->cx, &one, 1));
+
+	LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->l->cx, "nontemporal", 11), node);
+	e->streamed = true;
+}
+
+void
+store_at(Emit *e, V base, DType dt, Off o, Cell c)
+{
+	T mt = mtype(e, dt), vt = vec_of(e, mt);
+	unsigned align = (unsigned)dtype_info[dt].bytes;
+	LLVMBuilderRef b = here(e);
+	V p, v;
+
+	if (!o.c && !o.g) {
+		if (c.vec)
+			bug("a vector stored to one element");
+		p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
+		LLVMBuildStore(b, narrow(e, c.v, dt, false), p);
+		return;
+	}
+	v = narrow(e, cell_vec(e, c), dt, true);
+	if (o.c == 1 && !o.g) {
+		p = LLVMBuildGEP2(at2(e, base, o.s), mt, base, &o.s, 1, "");
+		if (!e->mask) {
+			store_marked(e, LLVMBuildStore(b, v, p), align);
+		} else {
+			V args[4] = {v, p, LLVMConstInt(e->l->i32, align, 0), e->mask};
+			T over[2] = {vt, e->l->ptr};
+
+			intrinsic(e, b, "llvm.masked.store", over, 2, args, 4);
+		}
+	} else {
+		p = gather_pointers(e, mt, base, o);
+		V args[4] = {v, p, LLVMConstInt(e->l->i32, align, 0), e->mask ? e->mask : full_mask(e)};
+		T over[2] = {vt, LLVMTypeOf(p)};
+
+		intrinsic(e, b, "llvm.masked.scatter", over, 2, args, 4);
+	}
+}
+
+V
+vec_load(Emit *e, V p, V mask)
+{
+	T vt = vec_of(e, e->l->f32);
+
+	if (mask) {
+		V args[4] = {p, LLVMConstInt(e->l->i32, 4, 0), mask, LLVMConstNull(vt)};
+
+		return intrinsic(e, here(e), "llvm.masked.load", (T[]){vt, e->l->ptr}, 2, args, 4);
+	}
+	V r = LLVMBuildLoad2(here(e), vt, p, "");
+
+	LLVMSetAlignment(r, 4);
+	return r;
+}
+
+void
+vec_store(Emit *e, V p, V v, V mask)
+{
+	if (mask) {
+		V args[4] = {v, p, LLVMConstInt(e->l->i32, 4, 0), mask};
+
+		intrinsic(e, here(e), "llvm.masked.store", (T[]){vec_of(e, e->l->f32), e->l->ptr}, 2, args, 4);
+		return;
+	}
+	store_marked(e, LLVMBuildStore(here(e), v, p), 4);
+}

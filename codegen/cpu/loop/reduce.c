@@ -1,0 +1,538 @@
+/* reduce.c: the rows of red.def as accumulators in registers.
+ *
+ * In: cells of the elements, in loops of others' making.   Out: the reduction's results. Lanes are either parts of one reduction
+ * (lanes_reduced: joined by a halving tree at the end) or reductions of their own. sum and mean add; moments adds x - K and
+ * (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common mean cancels before
+ * rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum then sum; max, min and argmax let NaN
+ * win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what rounding took from them (Knuth's
+ * two-sum, TAOCP 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in
+ * i32. Order is fixed by the shape: the same bits for any number of threads. */
+#include "../cpu.h"
+#include <string.h>
+
+static DType
+acc_dtype(const Op *op, DType x)
+{
+	switch (op->kind) {
+	case OP_sum: case OP_mean:
+		if (x == DT_bool)
+			return DT_i32;
+		if (dtype_is_int(x))
+			return DT_i64;
+		return x == DT_f64 ? DT_f64 : DT_f32;
+	case OP_moments: case OP_logsumexp:
+		return x == DT_f64 ? DT_f64 : DT_f32;
+	default:
+		return x;
+	}
+}
+
+static Cell
+lowest(Emit *e, DType dt, bool highest)
+{
+	if (dtype_is_float(dt))
+		return cell_const(e, dt, highest ? __builtin_inf() : -__builtin_inf());
+	T t = ctype(e, dt);
+	unsigned bits = LLVMGetIntTypeWidth(t);
+	bool uns = dt == DT_u8 || dt == DT_bool;
+	unsigned long long top = uns ? (bits == 1 ? 1 : 255) : (1ull << (bits - 1)) - 1, low = uns ? 0 : 1ull << (bits - 1);
+
+	return cell_of(LLVMConstInt(t, highest ? top : low, 0), false, dt);
+}
+
+static void
+put(Emit *e, V slot, Cell c, bool vec)
+{
+	slot_set(e, slot, vec && !c.vec ? cell_vec(e, c) : c.v);
+}
+
+static Cell
+get(Emit *e, const RedAcc *a, int u, int k)
+{
+	DType dt = a->op->kind == OP_argmax && k == 1 ? DT_i64 : a->dt;
+
+	return cell_of(slot_get(e, a->slot[u][k], ctype_v(e, dt, a->vec)), a->vec, dt);
+}
+
+RedAcc
+acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll, int64_t chain)
+{
+	enum { CHAIN = 1024 };
+	DType x = (DType)val_type(e->g, op->in[0])->dtype;
+	RedAcc a = {.op = op, .dt = acc_dtype(op, x), .nstate = 1, .npass = 1, .vec = vec, .lanes_reduced = lanes_reduced};
+	Cell init[3] = {cell_const(e, a.dt, 0), cell_const(e, a.dt, 0), cell_const(e, a.dt, 0)};
+	int nslot = 1;
+
+	switch (op->kind) {
+	case OP_max: init[0] = lowest(e, a.dt, false); break;
+	case OP_min: init[0] = lowest(e, a.dt, true); break;
+	case OP_argmax:
+		init[0] = lowest(e, a.dt, false);
+		init[1] = cell_of(k64(e, INT64_MAX), false, DT_i64);
+		nslot = a.nstate = 2;
+		break;
+	case OP_sum: case OP_mean:
+		a.compensated = chain > CHAIN && a.dt == DT_f32;
+		nslot = 1 + a.compensated;
+		break;
+	case OP_moments: nslot = a.nstate = 2; break;
+	case OP_logsumexp:
+		init[0] = lowest(e, a.dt, false);
+		nslot = a.nstate = a.npass = 2;
+		break;
+	default: break;
+	}
+	for (int u = 0; u < unroll; u++)
+		for (int k = 0; k < nslot; k++) {
+			a.slot[u][k] = slot_new(e, ctype_v(e, (DType)init[k].dt, vec));
+			put(e, a.slot[u][k], init[k], vec);
+		}
+	return a;
+}
+
+/* In the lanes that do not count the neutral element stands. */
+static Cell
+neutral(Emit *e, const RedAcc *a, Cell x, Cell zero)
+{
+	if (!a->lanes_reduced || !e->mask)
+		return x;
+	return cell_select(e, cell_of(e->mask, true, DT_bool), x, zero);
+}
+
+static Cell
+shuffle_down(Emit *e, Cell c, int by)
+{
+	V m[64];
+
+	for (int i = 0; i < e->W; i++)
+		m[i] = LLVMConstInt(e->l->i32, (unsigned)(i < by ? i + by : i), 0);
+	return cell_of(LLVMBuildShuffleVector(here(e), c.v, LLVMGetPoison(LLVMTypeOf(c.v)), LLVMConstVector(m, (unsigned)e->W), ""), true, (DType)c.dt);
+}
+
+static Cell
+lane0(Emit *e, Cell c)
+{
+	return c.vec ? cell_of(LLVMBuildExtractElement(here(e), c.v, k64(e, 0), ""), false, (DType)c.dt) : c;
+}
+
+Cell
+horizontal_sum(Emit *e, Cell c)
+{
+	if (!c.vec)
+		return c;
+	for (int by = e->W / 2; by >= 1; by /= 2)
+		c = cell_bin(e, EX_ADD, c, shuffle_down(e, c, by));
+	return lane0(e, c);
+}
+
+/* moments: K is the mean of the first vector, or each lane's first element. */
+void
+acc_first(Emit *e, RedAcc *a, int u, Cell x, V lanes)
+{
+	if (a->op->kind != OP_moments)
+		return;
+	x = cell_cast(e, x, a->dt);
+	if (a->lanes_reduced && x.vec) {
+		Cell n = cell_cast(e, cell_of(lanes, false, DT_i64), a->dt);
+
+		x = cell_bin(e, EX_DIV, horizontal_sum(e, neutral(e, a, x, cell_const(e, a->dt, 0))), n);
+	}
+	/* an infinite or NaN K would hide where the first one stands; about 0 the sums find it themselves */
+	Cell fin = cell_bin(e, EX_EQ, cell_bin(e, EX_SUB, x, x), cell_const(e, a->dt, 0));
+
+	a->shift[u] = cell_select(e, fin, x, cell_const(e, a->dt, 0));
+}
+
+static Cell
+beats(Emit *e, Cell x, Cell m, bool min)
+{
+	Cell c = cell_bin(e, min ? EX_LT : EX_GT, x, m);
+
+	if (!dtype_is_float((DType)x.dt))
+		return c;
+	c = cell_bin(e, EX_OR, c, cell_bin(e, EX_NE, x, x));
+	return cell_bin(e, EX_AND, c, cell_bin(e, EX_EQ, m, m));
+}
+
+void
+acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index)
+{
+	Cell s = get(e, a, u, pass == 1 ? 1 : 0), zero = cell_const(e, a->dt, 0), d;
+
+	x = cell_cast(e, x, a->dt);
+	if (a->op->kind == OP_max || a->op->kind == OP_min || a->op->kind == OP_argmax)
+		x = cell_rounded(e, x); /* whoever looks for it finds it, in memory too */
+	switch (a->op->kind) {
+	case OP_sum: case OP_mean:
+		x = neutral(e, a, x, zero);
+		d = cell_bin(e, EX_ADD, s, x);
+		put(e, a->slot[u][0], d, a->vec);
+		if (a->compensated) {
+			Cell part = cell_bin(e, EX_SUB, d, s);
+			Cell lost = cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, d, part));
+
+			lost = cell_bin(e, EX_ADD, lost, cell_bin(e, EX_SUB, x, part));
+
+			put(e, a->slot[u][1], cell_bin(e, EX_ADD, get(e, a, u, 1), lost), a->vec);
+		}
+		break;
+	case OP_max: case OP_min: {
+		bool min = a->op->kind == OP_min;
+
+		x = neutral(e, a, x, lowest(e, a->dt, min));
+		put(e, a->slot[u][0], cell_select(e, beats(e, x, s, min), x, s), a->vec);
+		break;
+	}
+	case OP_argmax: {
+		/* Of equals the lowest index: lanes take their elements in ascending order, so only larger ones replace; the first
+		 * element replaces the start, whatever it is. */
+		Cell i = get(e, a, u, 1), none = cell_bin(e, EX_EQ, i, cell_of(k64(e, INT64_MAX), false, DT_i64));
+		Cell c = cell_bin(e, EX_OR, beats(e, x, s, false), none);
+
+		if (a->lanes_reduced && e->mask)
+			c = cell_bin(e, EX_AND, c, cell_of(e->mask, true, DT_bool));
+		put(e, a->slot[u][0], cell_select(e, c, x, s), a->vec);
+		put(e, a->slot[u][1], cell_select(e, c, index, i), a->vec);
+		break;
+	}
+	case OP_moments:
+		d = neutral(e, a, cell_bin(e, EX_SUB, x, a->shift[u]), zero);
+		put(e, a->slot[u][0], cell_bin(e, EX_ADD, s, d), a->vec);
+		put(e, a->slot[u][1], cell_fma(e, d, d, get(e, a, u, 1)), a->vec);
+		break;
+	case OP_logsumexp:
+		if (pass == 0) {
+			x = neutral(e, a, x, lowest(e, a->dt, false));
+			put(e, a->slot[u][0], cell_select(e, beats(e, x, s, false), x, s), a->vec);
+		} else {
+			x = math_call(e, MF_EXP, cell_bin(e, EX_SUB, x, a->shift[0]), x);
+			put(e, a->slot[u][1], cell_bin(e, EX_ADD, s, neutral(e, a, x, zero)), a->vec);
+		}
+		break;
+	default:
+		bug("reduction %s", op_info[a->op->kind].name);
+	}
+}
+
+/* The shift of logsumexp: the maximum, or 0 where that is infinite (inf - inf is NaN). */
+static Cell
+safe_max(Emit *e, Cell m)
+{
+	Cell fin = cell_bin(e, EX_EQ, cell_bin(e, EX_SUB, m, m), cell_const(e, (DType)m.dt, 0));
+
+	return cell_select(e, fin, m, cell_const(e, (DType)m.dt, 0));
+}
+
+static void
+halve_max(Emit *e, Cell *m, bool min)
+{
+	for (int by = e->W / 2; by >= 1; by /= 2) {
+		Cell o = shuffle_down(e, *m, by);
+
+		*m = cell_select(e, beats(e, o, *m, min), o, *m);
+	}
+	*m = lane0(e, *m);
+}
+
+void
+acc_pass_end(Emit *e, RedAcc *a, int unroll, int pass)
+{
+	if (a->op->kind != OP_logsumexp || pass != 0)
+		return;
+	Cell m = get(e, a, 0, 0);
+
+	if (!a->lanes_reduced && unroll > 1)
+		bug("logsumexp of unrolled lanes");
+	for (int u = 1; u < unroll; u++) {
+		Cell o = get(e, a, u, 0);
+
+		m = cell_select(e, beats(e, o, m, false), o, m);
+	}
+	if (a->lanes_reduced && m.vec)
+		halve_max(e, &m, false);
+	a->state[0] = m;
+	a->shift[0] = safe_max(e, m);
+}
+
+static void
+argmax_join(Emit *e, Cell *v, Cell *i, Cell ov, Cell oi)
+{
+	Cell better = beats(e, ov, *v, false);
+	Cell same = cell_bin(e, EX_OR, cell_bin(e, EX_EQ, ov, *v),
+	    cell_bin(e, EX_AND, cell_bin(e, EX_NE, ov, ov), cell_bin(e, EX_NE, *v, *v)));
+	Cell tie = cell_bin(e, EX_AND, same, cell_bin(e, EX_LT, oi, *i));
+	/* lanes that saw nothing hold the largest index and never win a tie; one that saw only the start value wins over them */
+	Cell c = cell_bin(e, EX_OR, better, tie);
+
+	*v = cell_select(e, c, ov, *v);
+	*i = cell_select(e, c, oi, *i);
+}
+
+/* What rounding took goes back to its sum; it is NaN where that is infinite. */
+static void
+acc_settle(Emit *e, RedAcc *a, int u)
+{
+	Cell zero = cell_const(e, a->dt, 0), lost;
+
+	if (!a->compensated)
+		return;
+	lost = get(e, a, u, 1);
+	lost = cell_select(e, cell_bin(e, EX_EQ, cell_bin(e, EX_SUB, lost, lost), zero), lost, zero);
+	put(e, a->slot[u][0], cell_bin(e, EX_ADD, get(e, a, u, 0), lost), a->vec);
+	put(e, a->slot[u][1], zero, a->vec);
+}
+
+void
+acc_merge(Emit *e, RedAcc *a, int unroll)
+{
+	for (int u = 0; u < unroll; u++)
+		acc_settle(e, a, u);
+	for (int u = 1; u < unroll; u++)
+		switch (a->op->kind) {
+		case OP_sum: case OP_mean:
+			put(e, a->slot[0][0], cell_bin(e, EX_ADD, get(e, a, 0, 0), get(e, a, u, 0)), a->vec);
+			break;
+		case OP_moments:
+			put(e, a->slot[0][0], cell_bin(e, EX_ADD, get(e, a, 0, 0), get(e, a, u, 0)), a->vec);
+			put(e, a->slot[0][1], cell_bin(e, EX_ADD, get(e, a, 0, 1), get(e, a, u, 1)), a->vec);
+			break;
+		case OP_logsumexp:
+			put(e, a->slot[0][1], cell_bin(e, EX_ADD, get(e, a, 0, 1), get(e, a, u, 1)), a->vec);
+			break;
+		case OP_argmax: {
+			Cell v = get(e, a, 0, 0), i = get(e, a, 0, 1);
+
+			argmax_join(e, &v, &i, get(e, a, u, 0), get(e, a, u, 1));
+			put(e, a->slot[0][0], v, a->vec);
+			put(e, a->slot[0][1], i, a->vec);
+			break;
+		}
+		default: {
+			Cell m = get(e, a, 0, 0), o = get(e, a, u, 0);
+
+			put(e, a->slot[0][0], cell_select(e, beats(e, o, m, a->op->kind == OP_min), o, m), a->vec);
+		}
+		}
+}
+
+/* mean = K + s1 / n, M2 = s2 - s1^2 / n; nothing counted: weight 0, any mean. */
+static void
+moments_done(Emit *e, Cell s1, Cell s2, Cell k, Cell count, Cell state[3])
+{
+	Cell n = cell_bin(e, EX_FMAX, count, cell_const(e, (DType)count.dt, 1)), q = cell_bin(e, EX_DIV, s1, n);
+	Cell m2 = cell_bin(e, EX_SUB, s2, cell_bin(e, EX_MUL, s1, q)), zero = cell_const(e, (DType)s1.dt, 0);
+
+	state[0] = cell_bin(e, EX_ADD, k, q);
+	state[1] = cell_select(e, cell_bin(e, EX_LT, m2, zero), zero, m2);
+}
+
+void
+acc_done(Emit *e, RedAcc *a, int u, Cell count)
+{
+	bool join = a->lanes_reduced && a->vec;
+	Cell s0, s1;
+
+	acc_settle(e, a, u);
+	s0 = get(e, a, u, 0);
+	count = cell_cast(e, count, a->op->kind == OP_moments ? a->dt : DT_i64);
+	switch (a->op->kind) {
+	case OP_sum: case OP_mean:
+		a->state[0] = join ? horizontal_sum(e, s0) : s0;
+		break;
+	case OP_max: case OP_min:
+		if (join)
+			halve_max(e, &s0, a->op->kind == OP_min);
+		a->state[0] = s0;
+		break;
+	case OP_argmax:
+		s1 = get(e, a, u, 1);
+		for (int by = e->W / 2; join && by >= 1; by /= 2)
+			argmax_join(e, &s0, &s1, shuffle_down(e, s0, by), shuffle_down(e, s1, by));
+		a->state[0] = join ? lane0(e, s0) : s0;
+		a->state[1] = join ? lane0(e, s1) : s1;
+		break;
+	case OP_moments:
+		s1 = get(e, a, u, 1);
+		if (join) {
+			s0 = horizontal_sum(e, s0);
+			s1 = horizontal_sum(e, s1);
+		}
+		moments_done(e, s0, s1, a->shift[u], count, a->state);
+		break;
+	default: /* logsumexp: state[0] stands since pass 0 */
+		s1 = get(e, a, u, 1);
+		a->state[1] = join ? horizontal_sum(e, s1) : s1;
+	}
+}
+
+void
+state_combine(Emit *e, const RedAcc *a, Cell s[3], const Cell t[3], Cell ns, Cell nt)
+{
+	switch (a->op->kind) {
+	case OP_sum: case OP_mean:
+		s[0] = cell_bin(e, EX_ADD, s[0], t[0]);
+		break;
+	case OP_max: case OP_min:
+		s[0] = cell_select(e, beats(e, t[0], s[0], a->op->kind == OP_min), t[0], s[0]);
+		break;
+	case OP_argmax:
+		argmax_join(e, &s[0], &s[1], t[0], t[1]);
+		break;
+	case OP_moments: {
+		Cell na = cell_cast(e, ns, a->dt), nb = cell_cast(e, nt, a->dt);
+		Cell n = cell_bin(e, EX_FMAX, cell_bin(e, EX_ADD, na, nb), cell_const(e, a->dt, 1));
+		Cell d = cell_bin(e, EX_SUB, t[0], s[0]), w = cell_bin(e, EX_DIV, nb, n);
+
+		s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_ADD, s[1], t[1]), cell_bin(e, EX_MUL, cell_bin(e, EX_MUL, d, d), cell_bin(e, EX_MUL, na, w)));
+		s[0] = cell_fma(e, d, w, s[0]);
+		break;
+	}
+	default: {
+		Cell m = cell_select(e, beats(e, t[0], s[0], false), t[0], s[0]), k = safe_max(e, m);
+		/* each sum was taken about its own safe maximum */
+		Cell fa = math_call(e, MF_EXP, cell_bin(e, EX_SUB, safe_max(e, s[0]), k), m);
+		Cell fb = math_call(e, MF_EXP, cell_bin(e, EX_SUB, safe_max(e, t[0]), k), m);
+
+		s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_MUL, s[1], fa), cell_bin(e, EX_MUL, t[1], fb));
+		s[0] = m;
+	}
+	}
+}
+
+Cell
+state_finish(Emit *e, const RedAcc *a, const Cell s[3], Cell count, int result)
+{
+	DType out = (DType)val_type(e->g, a->op->out[result])->dtype;
+	Cell r;
+
+	switch (a->op->kind) {
+	case OP_mean:
+		r = cell_cast(e, s[0], dtype_is_float(a->dt) ? a->dt : DT_f64);
+		r = cell_bin(e, EX_DIV, r, cell_cast(e, count, (DType)r.dt));
+		break;
+	case OP_argmax: r = s[1]; break;
+	case OP_moments:
+		r = result == 0 ? s[0] : cell_bin(e, EX_DIV, s[1], cell_cast(e, count, a->dt));
+		break;
+	case OP_logsumexp:
+		r = cell_bin(e, EX_ADD, safe_max(e, s[0]), math_call(e, MF_LOG, s[1], s[1]));
+		break;
+	default: r = s[0];
+	}
+	return cell_cast(e, r, out);
+}
+
+/* ---------------------------------------------------------------- lanes over a range */
+void
+lane_blocks(Emit *e, V lo, V hi, int unroll, BlockBody *body, void *cx)
+{
+	bool was = e->lanes;
+	V mask = e->mask, start = lo;
+	int64_t k = 0;
+	bool known = is_const(i_sub(e, hi, lo), &k);
+	Ix at[MAX_UNROLL];
+
+	e->lanes = true;
+	for (int u = unroll; u >= 1; u = u > 1 ? 1 : 0) {
+		int64_t step = (int64_t)e->W * u;
+		V end;
+
+		if (known && k < step)
+			continue;
+		if (known)
+			end = i_add(e, start, k64(e, k / step * step));
+		else
+			end = i_add(e, start, i_mul(e, i_div(e, i_max(e, i_sub(e, hi, start), k64(e, 0)), k64(e, step)), k64(e, step)));
+		V iv = loop_open(e, start, end, step);
+
+		for (int j = 0; j < u; j++)
+			at[j] = (Ix){.s = i_add(e, iv, k64(e, (int64_t)j * e->W)), .c = 1};
+		e->block_n = u;
+		e->random.n = 0;
+		body(e, cx, at, u);
+		e->block_n = e->block_u = 0;
+		e->random.n = 0;
+		loop_close(e);
+		start = end;
+		k = known ? k % step : k;
+	}
+	if (!known || k) {
+		at[0] = (Ix){.s = loop_open(e, start, hi, e->W), .c = 1};
+		e->mask = mask_and(e, mask, mask_below(e, i_sub(e, hi, at[0].s)));
+		body(e, cx, at, 1);
+		loop_close(e);
+	}
+	e->mask = mask;
+	e->lanes = was;
+}
+
+typedef struct Single { LaneBody *body; void *cx; } Single;
+
+static void
+single_block(Emit *e, void *cx, const Ix *i, int n)
+{
+	Single *s = cx;
+
+	for (int j = 0; j < n; j++) {
+		e->block_u = j;
+		s->body(e, s->cx, i[j], j);
+	}
+}
+
+void
+lane_loop(Emit *e, V lo, V hi, int unroll, LaneBody *body, void *cx)
+{
+	Single s = {body, cx};
+
+	lane_blocks(e, lo, hi, unroll, single_block, &s);
+}
+
+/* ---------------------------------------------------------------- as part of an expression */
+/* Loops over the reduced axes inside whatever is being computed: right anywhere, fast only for small axes. */
+Cell
+eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
+{
+	const Type *t = val_type(e->g, op->in[0]), *to = val_type(e->g, op->out[0]);
+	int na;
+	const int64_t *axes = attr_ints(op, A_axes, &na);
+	bool red[MAX_RANK] = {false};
+	Ix in[MAX_RANK], first[MAX_RANK];
+	V count = k64(e, 1), lin = k64(e, 0);
+	int64_t elements = 1;
+	bool keep = to->rank == t->rank;
+	int depth = 0;
+
+	for (int i = 0; i < na; i++)
+		red[axes[i]] = true;
+	for (int j = 0, o = 0; j < t->rank; j++) {
+		first[j] = red[j] ? ix_k(e, 0) : ix[keep ? j : o];
+		o += !red[j];
+		if (red[j]) {
+			count = i_mul(e, count, extent(e, t->axis[j]));
+			elements *= t->axis[j].n;
+		}
+	}
+	RedAcc a = acc_new(e, op, e->lanes, false, 1, elements);
+
+	memcpy(in, first, sizeof in);
+	if (op->kind == OP_moments)
+		acc_first(e, &a, 0, lane_eval(e, op->in[0], first), NULL);
+	for (int pass = 0; pass < a.npass; pass++) {
+		depth = 0;
+		lin = k64(e, 0);
+		for (int j = 0; j < t->rank; j++)
+			if (red[j]) {
+				in[j] = ix_s(loop_open(e, k64(e, 0), extent(e, t->axis[j]), 1));
+				lin = i_add(e, i_mul(e, lin, extent(e, t->axis[j])), in[j].s);
+				depth++;
+			}
+		acc_step(e, &a, 0, pass, lane_eval(e, op->in[0], in), cell_of(lin, false, DT_i64));
+		while (depth-- > 0)
+			loop_close(e);
+		acc_pass_end(e, &a, 1, pass);
+	}
+	Cell n = cell_of(count, false, DT_i64);
+
+	acc_done(e, &a, 0, n);
+	return state_finish(e, &a, a.state, n, index);
+}

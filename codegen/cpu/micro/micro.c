@@ -1,0 +1,397 @@
+/* micro.c: the register-blocked microkernel of all contractions (a batch-reduce GEMM: Georganas et al. 2020, arXiv:1906.06440).
+ *
+ * In: a tile of mr rows x nv vectors.   Out: an internal LLVM function that keeps the whole tile of C in registers while it walks three
+ * nested reductions (filter row, filter column, channel; or pixel row, pixel column, image; or 1, 1, k). All strides are
+ * run-time numbers, so one function serves every layer, direction and layout of a module: borders, strides, dilation and
+ * transposition are data. B's rows are contiguous vectors; A is broadcast element by element, in any layout.
+ * Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to hide the latency of
+ * their own additions, k is walked in interleaved sums, as many as the caller says (gemm_chains): the order follows
+ * from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room of one f32, so
+ * nothing else differs. */
+#include "../contract/gemm.h"
+#include <string.h>
+
+typedef struct Micro {
+	Llvm *l;
+	V fn, a, b, c, np, nq, strides, acc, mask;
+	LLVMBuilderRef bl;
+	T vt;
+	int mr, nv, w, chains;
+	bool masked;
+	bool pair;               /* an element of A and B is two bf16 numbers, whose products are added together */
+} Micro;
+
+static void
+fn_attribute(Llvm *l, V fn, const char *name, const char *value)
+{
+	LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+	    LLVMCreateStringAttribute(l->cx, name, (unsigned)strlen(name), value, (unsigned)strlen(value)));
+}
+
+static V
+stride_of(Micro *m, int which)
+{
+	V at = LLVMConstInt(m->l->i64, (unsigned)which, 0);
+
+	return LLVMBuildLoad2(m->bl, m->l->i64, LLVMBuildInBoundsGEP2(m->bl, m->l->i64, m->strides, &at, 1, ""), "");
+}
+
+static V
+bytes_on(Micro *m, V p, V off)
+{
+	return LLVMBuildInBoundsGEP2(m->bl, m->l->i8, p, &off, 1, "");
+}
+
+static V
+int_k(Micro *m, int64_t x)
+{
+	return LLVMConstInt(m->l->i64, (unsigned long long)x, 1);
+}
+
+static V
+call_intrinsic(Micro *m, const char *name, T t, V *args, unsigned n)
+{
+	T over[2] = {t, m->l->ptr};
+	unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+	size_t nover = strstr(name, "masked") ? 2 : 1;
+	V f = LLVMGetIntrinsicDeclaration(m->l->mod, id, over, nover);
+
+	return LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, over, nover), f, args, n, "");
+}
+
+static V
+vector_load(Micro *m, V p, int j)
+{
+	V at = bytes_on(m, p, int_k(m, (int64_t)j * m->w * 4));
+
+	if (m->masked && j == m->nv - 1) {
+		V args[4] = {at, LLVMConstInt(m->l->i32, 4, 0), m->mask, LLVMConstNull(m->vt)};
+
+		return call_intrinsic(m, "llvm.masked.load", m->vt, args, 4);
+	}
+	V v = LLVMBuildLoad2(m->bl, m->vt, at, "");
+
+	LLVMSetAlignment(v, 4);
+	return v;
+}
+
+static void
+vector_store(Micro *m, V v, V p, int j)
+{
+	V at = bytes_on(m, p, int_k(m, (int64_t)j * m->w * 4));
+
+	if (m->masked && j == m->nv - 1) {
+		T over[2] = {m->vt, m->l->ptr};
+		unsigned id = LLVMLookupIntrinsicID("llvm.masked.store", 17);
+		V f = LLVMGetIntrinsicDeclaration(m->l->mod, id, over, 2);
+		V args[4] = {v, at, LLVMConstInt(m->l->i32, 4, 0), m->mask};
+
+		LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, over, 2), f, args, 4, "");
+		return;
+	}
+	LLVMSetAlignment(LLVMBuildStore(m->bl, v, at), 4);
+}
+
+static V
+broadcast(Micro *m, V p)
+{
+	V s = LLVMBuildLoad2(m->bl, m->l->f32, p, ""), zero[64];
+
+	LLVMSetAlignment(s, 4);
+	for (int i = 0; i < m->w; i++)
+		zero[i] = LLVMConstInt(m->l->i32, 0, 0);
+	V one = LLVMBuildInsertElement(m->bl, LLVMGetPoison(m->vt), s, int_k(m, 0), "");
+
+	return LLVMBuildShuffleVector(m->bl, one, LLVMGetPoison(m->vt), LLVMConstVector(zero, (unsigned)m->w), "");
+}
+
+/* sum + a * b, or sum + a0 * b0 + a1 * b1 of pairs */
+static V
+product(Micro *m, V a, V b, V sum)
+{
+	if (!m->pair)
+		return llvm_fma(m->l, m->bl, a, b, sum);
+	T pairs = LLVMVectorType(LLVMBFloatTypeInContext(m->l->cx), (unsigned)(2 * m->w));
+	V over[3] = {sum, LLVMBuildBitCast(m->bl, a, pairs, ""), LLVMBuildBitCast(m->bl, b, pairs, "")};
+	const char *name = m->w == 16 ? "llvm.x86.avx512bf16.dpbf16ps.512" : "llvm.x86.avx512bf16.dpbf16ps.256";
+	V f = LLVMGetIntrinsicDeclaration(m->l->mod, LLVMLookupIntrinsicID(name, strlen(name)), NULL, 0);
+
+	return LLVMBuildCall2(m->bl, LLVMGlobalGetValueType(f), f, over, 3, "");
+}
+
+V
+micro_step(Llvm *l, LLVMBuilderRef b, V a)
+{
+	T t = LLVMFunctionType(l->ptr, &l->ptr, 1, 0);
+	V nothing = LLVMGetInlineAsm(t, "", 0, "=r,0", 4, 0, 0, LLVMInlineAsmDialectATT, 0);
+
+	return LLVMBuildCall2(b, t, nothing, &a, 1, "");
+}
+
+V
+micro_row(Llvm *l, LLVMBuilderRef b, V step, const V *row, int i)
+{
+	int scale = 0;
+
+	if (!i)
+		return step;
+	while (scale < 3 && !(i >> scale & 1))
+		scale++;
+	V bytes = LLVMBuildShl(b, row[i >> scale], LLVMConstInt(l->i64, (unsigned)scale, 0), "");
+
+	return LLVMBuildInBoundsGEP2(b, l->i8, step, &bytes, 1, "");
+}
+
+static LLVMBasicBlockRef
+block(Micro *m, const char *name)
+{
+	return LLVMAppendBasicBlockInContext(m->l->cx, m->fn, name);
+}
+
+/* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for
+ * loop_k. Block `from` is replaced by *end. */
+static void
+loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+{
+	int n = m->mr * m->nv;
+	LLVMBasicBlockRef head = block(m, "chains"), body = block(m, "chain"), after = block(m, "chains.after");
+	V phi[64], now[64], pa, pb, pi, sum[64];
+
+	LLVMBuildBr(m->bl, head);
+	LLVMPositionBuilderAtEnd(m->bl, head);
+	pi = LLVMBuildPhi(m->bl, m->l->i64, "");
+	pa = LLVMBuildPhi(m->bl, m->l->ptr, "a");
+	pb = LLVMBuildPhi(m->bl, m->l->ptr, "b");
+	for (int i = 0; i < n * chains; i++) {
+		V zero = LLVMConstNull(m->vt);
+
+		phi[i] = LLVMBuildPhi(m->bl, m->vt, "");
+		LLVMAddIncoming(phi[i], i < n ? &s[i] : &zero, &from, 1);
+	}
+	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntSGE, pi, int_k(m, chains), ""), body, after);
+	LLVMPositionBuilderAtEnd(m->bl, body);
+	V xa = pa, xb = pb;
+
+	for (int c = 0; c < chains; c++) {
+		V at = micro_step(m->l, m->bl, xa);
+
+		for (int j = 0; j < m->nv; j++) {
+			V bv = vector_load(m, xb, j);
+
+			for (int i = 0; i < m->mr; i++) {
+				now[c * n + i * m->nv + j] = product(m, broadcast(m, micro_row(m->l, m->bl, at, row, i)), bv, phi[c * n + i * m->nv + j]);
+			}
+		}
+		xa = bytes_on(m, xa, ak);
+		xb = bytes_on(m, xb, bk);
+	}
+	V next = LLVMBuildSub(m->bl, pi, int_k(m, chains), "");
+
+	LLVMAddIncoming(pi, (V[]){nk, next}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pa, (V[]){*a, xa}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pb, (V[]){*b, xb}, (LLVMBasicBlockRef[]){from, body}, 2);
+	for (int i = 0; i < n * chains; i++)
+		LLVMAddIncoming(phi[i], &now[i], &body, 1);
+	LLVMBuildBr(m->bl, head);
+	LLVMPositionBuilderAtEnd(m->bl, after);
+	LLVMMoveBasicBlockAfter(body, head);
+	for (int i = 0; i < n; i++) {
+		for (int c = 0; c < chains; c++)
+			sum[c] = phi[c * n + i];
+		for (int c = chains; c > 1; c /= 2)
+			for (int k = 0; k < c / 2; k++)
+				sum[k] = LLVMBuildFAdd(m->bl, sum[k], sum[k + c / 2], "");
+		s[i] = sum[0];
+	}
+	*a = pa;
+	*b = pb;
+	*left = pi;
+	*end = after;
+}
+
+/* The innermost loop: nk steps of one rank-1 update. s[]: tile, in and out. Ends in *end. */
+static void
+loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+{
+	int n = m->mr * m->nv, chains = m->chains;
+	LLVMBasicBlockRef body, after;
+	V phi[64], before[64], pa, pb, pi, bv[8];
+
+	if (chains > 1)
+		loop_chains(m, chains, &a, &b, nk, &nk, ak, bk, row, s, from, &from);
+	body = block(m, "k");
+	after = block(m, "k.after");
+	memcpy(before, s, sizeof *s * (size_t)n);
+	if (chains > 1)
+		LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, nk, int_k(m, 0), ""), body, after);
+	else
+		LLVMBuildBr(m->bl, body);
+	LLVMPositionBuilderAtEnd(m->bl, body);
+	pi = LLVMBuildPhi(m->bl, m->l->i64, "");
+	pa = LLVMBuildPhi(m->bl, m->l->ptr, "a");
+	pb = LLVMBuildPhi(m->bl, m->l->ptr, "b");
+	for (int i = 0; i < n; i++) {
+		phi[i] = LLVMBuildPhi(m->bl, m->vt, "");
+		LLVMAddIncoming(phi[i], &s[i], &from, 1);
+	}
+	for (int j = 0; j < m->nv; j++)
+		bv[j] = vector_load(m, pb, j);
+	V at = micro_step(m->l, m->bl, pa);
+
+	for (int i = 0; i < m->mr; i++) {
+		V x = broadcast(m, micro_row(m->l, m->bl, at, row, i));
+
+		for (int j = 0; j < m->nv; j++)
+			s[i * m->nv + j] = product(m, x, bv[j], phi[i * m->nv + j]);
+	}
+	V next = LLVMBuildSub(m->bl, pi, int_k(m, 1), ""), na = bytes_on(m, pa, ak), nb = bytes_on(m, pb, bk);
+
+	LLVMAddIncoming(pi, (V[]){nk, next}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pa, (V[]){a, na}, (LLVMBasicBlockRef[]){from, body}, 2);
+	LLVMAddIncoming(pb, (V[]){b, nb}, (LLVMBasicBlockRef[]){from, body}, 2);
+	for (int i = 0; i < n; i++)
+		LLVMAddIncoming(phi[i], &s[i], &body, 1);
+	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, next, int_k(m, 0), ""), body, after);
+	LLVMPositionBuilderAtEnd(m->bl, after);
+	for (int i = 0; i < n && chains > 1; i++) {
+		V merge = LLVMBuildPhi(m->bl, m->vt, "");
+
+		LLVMAddIncoming(merge, (V[]){before[i], s[i]}, (LLVMBasicBlockRef[]){from, body}, 2);
+		s[i] = merge;
+	}
+	*end = after;
+}
+
+/* One of the two outer reductions; the loop count is at least 1. */
+static void
+loop_outer(Micro *m, int depth, V a, V b, const V *st, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+{
+	if (depth == 2) {
+		loop_k(m, a, b, st[S_NK], st[S_AK], st[S_BK], row, s, from, end);
+		return;
+	}
+	int n = m->mr * m->nv;
+	LLVMBasicBlockRef head = block(m, depth ? "q" : "p"), inner;
+	V phi[64], pi, pa, pb;
+
+	LLVMBuildBr(m->bl, head);
+	LLVMPositionBuilderAtEnd(m->bl, head);
+	pi = LLVMBuildPhi(m->bl, m->l->i64, "");
+	pa = LLVMBuildPhi(m->bl, m->l->ptr, "a");
+	pb = LLVMBuildPhi(m->bl, m->l->ptr, "b");
+	for (int i = 0; i < n; i++) {
+		phi[i] = LLVMBuildPhi(m->bl, m->vt, "");
+		LLVMAddIncoming(phi[i], &s[i], &from, 1);
+		s[i] = phi[i];
+	}
+	loop_outer(m, depth + 1, pa, pb, st, row, s, head, &inner);
+	V next = LLVMBuildSub(m->bl, pi, int_k(m, 1), "");
+	V na = bytes_on(m, pa, st[depth ? S_AQ : S_AP]), nb = bytes_on(m, pb, st[depth ? S_BQ : S_BP]);
+	LLVMBasicBlockRef after = block(m, depth ? "q.after" : "p.after");
+
+	LLVMAddIncoming(pi, (V[]){depth ? m->nq : m->np, next}, (LLVMBasicBlockRef[]){from, inner}, 2);
+	LLVMAddIncoming(pa, (V[]){a, na}, (LLVMBasicBlockRef[]){from, inner}, 2);
+	LLVMAddIncoming(pb, (V[]){b, nb}, (LLVMBasicBlockRef[]){from, inner}, 2);
+	for (int i = 0; i < n; i++)
+		LLVMAddIncoming(phi[i], &s[i], &inner, 1);
+	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, next, int_k(m, 0), ""), head, after);
+	LLVMPositionBuilderAtEnd(m->bl, after);
+	*end = after;
+}
+
+void
+fn_machine(Llvm *l, V fn)
+{
+	static const char *const flags[] = {"nounwind", "noinline"};
+	char bits[16];
+
+	snprintf(bits, sizeof bits, "%d", l->arch->vector_bytes * 8);
+	fn_attribute(l, fn, "target-cpu", l->arch->cpu);
+	fn_attribute(l, fn, "target-features", l->arch->features);
+	fn_attribute(l, fn, "prefer-vector-width", bits);
+	fn_attribute(l, fn, "min-legal-vector-width", bits);
+	for (int i = 0; i < 2; i++)
+		LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
+}
+
+V
+gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair)
+{
+	char name[64], sums[16] = "";
+	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
+
+	/* a tile of more rows than the product has: it stands in a table only, for rows that follow n */
+	while (chains > 1 && chains * mr * nv > 64)
+		chains /= 2;
+	if (chains > 1)
+		snprintf(sums, sizeof sums, "c%d", chains);
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s", mr, nv, lanes, masked ? "m" : "", sums, pair ? "p" : "");
+	V fn = LLVMGetNamedFunction(l->mod, name);
+
+	if (fn)
+		return fn;
+	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .chains = chains > 1 ? chains : 1, .pair = pair, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
+
+	if (mr * nv > 64 || nv > 8)
+		bug("a register tile of %d x %d", mr, nv);
+	m.fn = fn = LLVMAddFunction(l->mod, name, LLVMFunctionType(l->voidt, args, 8, 0));
+	LLVMSetLinkage(fn, LLVMInternalLinkage);
+	fn_machine(l, fn);
+	m.a = LLVMGetParam(fn, 0);
+	m.b = LLVMGetParam(fn, 1);
+	m.c = LLVMGetParam(fn, 2);
+	m.np = LLVMGetParam(fn, 3);
+	m.nq = LLVMGetParam(fn, 4);
+	m.strides = LLVMGetParam(fn, 5);
+	m.acc = LLVMGetParam(fn, 6);
+	m.vt = LLVMVectorType(l->f32, (unsigned)m.w);
+	LLVMBasicBlockRef entry = block(&m, "entry"), load = block(&m, "load"), start = block(&m, "start"), end;
+
+	LLVMPositionBuilderAtEnd(m.bl, entry);
+	V st[S_COUNT], row[64], crow[64], s[64], old[64];
+	int n = mr * nv;
+
+	if (masked) {
+		T it = LLVMIntTypeInContext(l->cx, (unsigned)m.w);
+
+		m.mask = LLVMBuildBitCast(m.bl, LLVMBuildTrunc(m.bl, LLVMGetParam(fn, 7), it, ""), LLVMVectorType(l->i1, (unsigned)m.w), "mask");
+	}
+	for (int i = 0; i < S_COUNT; i++)
+		st[i] = stride_of(&m, i);
+	for (int i = 0; i < mr; i++) {
+		row[i] = LLVMBuildMul(m.bl, st[S_AM], int_k(&m, i), "");
+		crow[i] = bytes_on(&m, m.c, LLVMBuildMul(m.bl, st[S_CM], int_k(&m, i), ""));
+	}
+	LLVMBuildCondBr(m.bl, LLVMBuildICmp(m.bl, LLVMIntNE, m.acc, int_k(&m, 0), ""), load, start);
+	LLVMPositionBuilderAtEnd(m.bl, load);
+	for (int i = 0; i < n; i++)
+		old[i] = vector_load(&m, crow[i / nv], i % nv);
+	LLVMBuildBr(m.bl, start);
+	LLVMPositionBuilderAtEnd(m.bl, start);
+	for (int i = 0; i < n; i++) {
+		s[i] = LLVMBuildPhi(m.bl, m.vt, "");
+		LLVMAddIncoming(s[i], (V[]){LLVMConstNull(m.vt), old[i]}, (LLVMBasicBlockRef[]){entry, load}, 2);
+	}
+	/* a border pixel may have no tap at all: C is zero then, or stays */
+	LLVMBasicBlockRef work = block(&m, "work"), done = block(&m, "done");
+	V none = LLVMBuildOr(m.bl, LLVMBuildICmp(m.bl, LLVMIntSLE, m.np, int_k(&m, 0), ""), LLVMBuildICmp(m.bl, LLVMIntSLE, m.nq, int_k(&m, 0), ""), "");
+	V out[64];
+
+	LLVMBuildCondBr(m.bl, none, done, work);
+	LLVMPositionBuilderAtEnd(m.bl, work);
+	memcpy(out, s, sizeof out);
+	loop_outer(&m, 0, m.a, m.b, st, row, s, work, &end);
+	LLVMBuildBr(m.bl, done);
+	LLVMPositionBuilderAtEnd(m.bl, done);
+	for (int i = 0; i < n; i++) {
+		V phi = LLVMBuildPhi(m.bl, m.vt, "");
+
+		LLVMAddIncoming(phi, (V[]){out[i], s[i]}, (LLVMBasicBlockRef[]){start, end}, 2);
+		out[i] = phi;
+	}
+	for (int i = 0; i < n; i++)
+		vector_store(&m, out[i], crow[i / nv], i % nv);
+	LLVMBuildRetVoid(m.bl);
+	LLVMDisposeBuilder(m.bl);
+	return fn;
+}

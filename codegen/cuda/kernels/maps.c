@@ -1,0 +1,184 @@
+/* maps.c: elementwise kernels: every element of one shape, an element or a vector of neighbours to a thread.
+ *
+ * In: what is stored, all of one shape.   Out: one kernel. Everything is computed before anything is stored: an output may take the place of an input.
+ * Neighbours are taken 16 bytes at a time where memory's innermost axis allows it. Where elements are told apart by nothing but their number (parameters and
+ * their updates) the kernel is flat: the number of elements is its first parameter, so that all shapes share a function, and launches are joined (merge.c). */
+#include "../contract/gemm.h"
+#include <ctype.h>
+#include <string.h>
+
+typedef struct Way { int vec; bool flat; int inner; Leaves leaves; Lanes lanes; } Way; /* inner: the axis that is innermost in memory, -1 */
+
+static void
+way_find(Cuda *c, const Out *out, int n, Way *w)
+{
+	const Type *t = out[0].type;
+	bool narrow = false;
+	int wide = 0;
+
+	w->inner = cu_inner_axis(t);
+	w->leaves.windows = true;
+	for (int k = 0; k < n; k++) {
+		cu_leaves_find(c, out[k].v, t, NOVAL, &w->leaves);
+		if (cu_vector_place(out[k].type, out[k].offset, t)) {
+			narrow |= dtype_info[out[k].type->dtype].bytes == 2;
+			wide++;
+		}
+	}
+	for (uint32_t k = 0; k < w->leaves.at.n; k++)
+		narrow |= dtype_info[val_type(c->g, w->leaves.at.at[k].v)->dtype].bytes == 2;
+	w->vec = wide + (int)w->leaves.at.n ? narrow ? 8 : 4 : 1;
+	w->flat = !type_marked(t) && type_elements(t) > 1;
+	if (w->flat && type_elements(t) % w->vec)
+		w->vec = 1;
+}
+
+/* The elements [first, first + vec) of a thread. at: indices of the first one, e its number. */
+static void
+vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
+{
+	const Type *t = out[0].type;
+	Cell *x = arena_array(c->a, Cell, n);
+	const char **to = arena_array(c->a, const char *, n);
+	Ix ix[MAX_RANK];
+	Scope loop = {0};
+
+	c->root = t;
+	c->root_i = e;
+	memcpy(c->root_ix, at, sizeof(Ix) * t->rank);
+	memcpy(ix, at, sizeof ix);
+	if (w->vec > 1) {
+		cu_leaves_open(c, &w->leaves, w->vec, 1);
+		cu_leaves_load(c, &w->leaves, at);
+		for (int k = 0; k < n; k++)
+			if (cu_vector_place(out[k].type, out[k].offset, t))
+				to[k] = cu_stored_open(c, &out[k], w->vec);
+		cu_lanes_begin(c, &w->lanes, t, w->inner, w->vec, at);
+		loop = cu_each_open(c, w->vec);
+		ix[w->inner] = w->flat ? "q_" : cu_ix_add(c, at[w->inner], "u");
+		w->lanes.lane = w->flat ? "" : ix[w->inner];
+		c->root_i = cu_ix_add(c, e, "u");
+		memcpy(c->root_ix, ix, sizeof(Ix) * t->rank);
+		cu_leaves_put(c, &w->leaves, ix, "u");
+	}
+	for (int k = 0; k < n; k++)
+		x[k] = cu_value_at(c, out[k].v, ix);
+	for (int k = 0; k < n; k++)
+		cu_stored_put(c, &out[k], to[k], ix, x[k]);
+	cu_lanes_end(c);
+	cu_each_close(c, w->vec, loop);
+	c->root_i = e;
+	memcpy(c->root_ix, at, sizeof(Ix) * t->rank);
+	for (int k = 0; k < n; k++)
+		cu_stored_close(c, &out[k], to[k], w->vec, at);
+}
+
+Scope
+cu_vectors_open(Cuda *c, int vec, Ix i, Ix count)
+{
+	return cu_scope_open(c, "for (%s %s = (blockIdx.x * BLOCK + threadIdx.x) * %d; %s < %s; %s += gridDim.x * BLOCK * %d)", c->it, i, vec, i, count, i, vec);
+}
+
+static void
+map_close(Cuda *c, int vec, int64_t blocks)
+{
+	cu_kernel_close(c, vec > 1 ? arena_printf(c->a, "%d neighbours to a thread", vec) : "an element to a thread", blocks);
+}
+
+static bool
+names_index(const Buf *b)
+{
+	for (const char *p = b->n ? b->at : ""; *p; p++)
+		if (p[0] == 'q' && (isdigit((unsigned char)p[1]) || p[1] == '_') && !isalnum((unsigned char)p[-1]) && p[-1] != '_')
+			return true;
+	return false;
+}
+
+bool
+cu_asks_index(const Cuda *c)
+{
+	return names_index(&c->body) || names_index(&c->head);
+}
+
+/* False: an element's place is asked for. */
+static bool
+flat_emit(Cuda *c, const Out *out, int n, Way *w)
+{
+	const Type *t = out[0].type;
+	int64_t count = type_elements(t);
+	Ix ix[MAX_RANK], i;
+
+	cu_kernel_open(c, "copy");
+	c->flat = c->loose = true;
+	vec_push(c->a, &c->off, count);
+	for (int k = 0; k < t->rank; k++)
+		ix[k] = t->axis[k].n == 1 ? "0" : arena_printf(c->a, "q%d", k);
+	i = cu_fresh(c, 'i');
+	Scope s = cu_vectors_open(c, w->vec, i, "o0");
+
+	vector_emit(c, out, n, w, ix, i);
+	cu_scope_close(c, s);
+	if (cu_asks_index(c)) {
+		c->nkernel--;
+		return false;
+	}
+	map_close(c, w->vec, (count / w->vec + BLOCK - 1) / BLOCK);
+	return true;
+}
+
+/* Threads over vectors. Where all vectors of a thread have the same place along the axis of neighbours, what lies along it is loaded once, before the loop. */
+static void
+neighbours_emit(Cuda *c, const Out *out, int n, Way *w)
+{
+	const Type *t = out[0].type;
+	uint32_t all = (1u << t->rank) - 1;
+	Ix i = cu_fresh(c, 'i'), ext = cu_extent(c, t->axis[w->inner]), place = NULL, ix[MAX_RANK];
+
+	if (BLOCK * w->vec % t->axis[w->inner].n == 0) {
+		place = cu_ix_rem(c, cu_ix_mul(c, "(int)threadIdx.x", cu_ix_k(c, w->vec)), ext);
+		cu_lanes_early(c, &w->lanes, NULL);
+	}
+	Scope s = cu_vectors_open(c, w->vec, i, cu_product(c, t, all));
+
+	if (place) {
+		Ix line = cu_ix_div(c, i, ext);
+
+		vec_push(c->a, &c->joined, ((Joined){i, line, ext, place}));
+	}
+	cu_take_apart(c, t, all, i, ix);
+	if (place && strcmp(ix[w->inner], place))
+		w->lanes = (Lanes){0};
+	vector_emit(c, out, n, w, ix, i);
+	cu_scope_close(c, s);
+}
+
+void
+cu_map_emit(Cuda *c, const Out *out, int n)
+{
+	const Type *t = out[0].type;
+	uint32_t all = (1u << t->rank) - 1;
+	Ix ix[MAX_RANK];
+	Way w = {0};
+
+	way_find(c, out, n, &w);
+	if (w.flat && flat_emit(c, out, n, &w))
+		return;
+	w.flat = false;
+	if (w.inner < 0 || t->axis[w.inner].mul || t->axis[w.inner].n % w.vec)
+		w.vec = 1;
+	cu_kernel_open(c, "copy");
+	c->loose = true;
+	if (w.vec == 1) {
+		Scope s = cu_threads_open(c, t, all, ix);
+
+		vector_emit(c, out, n, &w, ix, c->root_i);
+		cu_scope_close(c, s);
+	} else {
+		neighbours_emit(c, out, n, &w);
+	}
+	int64_t blocks = (cu_blocks_of(t, all) + w.vec - 1) / w.vec;
+
+	int64_t full = 8 * 2 * cu_machine(c->g)->budget.blocks; /* twice 8 blocks of a multiprocessor */
+
+	map_close(c, w.vec, w.lanes.taken[0].n && blocks > full ? full : blocks);
+}

@@ -1,0 +1,589 @@
+/* rows.c: reductions, and groups around them.
+ *
+ * In: a group with reductions over the same axes of one space.   Out: a kernel with a block (or a thread, where a row is short) for each kept
+ * index. A pass goes over the row for every phase: what depends on no reduction of the group, what depends on those of the first pass, ...;
+ * threads take every BLOCK-th element, their states join in a halving tree, so the order is the same whatever the machine. moments takes
+ * two passes (sum, squares about the mean), logsumexp too (largest, exponentials below it). Values of the row's whole space are
+ * stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a loop of its own.
+ * A block's threads take four neighbours at once where the row goes along memory.
+ * Where rows are few and long and one pass does, a row is cut into pieces, a block to each: they leave their states in the workspace, and the block that comes
+ * last joins them, in the tree of its threads. */
+#include "../contract/gemm.h"
+#include <string.h>
+
+enum { SHORT_ROW = 64, PIECE = 4096, SLOT = 16 }; /* elements of a piece, at least; bytes of a state */
+
+int
+cu_red_passes(const Op *op)
+{
+	return op->kind == OP_moments || op->kind == OP_logsumexp ? 2 : 1;
+}
+
+static DType
+red_dtype(const Op *op, DType x)
+{
+	switch (op->kind) {
+	case OP_sum: case OP_mean:
+		if (!dtype_is_float(x))
+			return x == DT_bool ? DT_i32 : DT_i64;
+		return x == DT_f64 ? DT_f64 : DT_f32;
+	case OP_moments: case OP_logsumexp:
+		return x == DT_f64 ? DT_f64 : DT_f32;
+	default:
+		return x;
+	}
+}
+
+uint32_t
+cu_red_axes(const Graph *g, const Op *op)
+{
+	int rank = val_type(g, op->in[0])->rank, n;
+	const int64_t *axes = attr_ints(op, A_axes, &n);
+	uint32_t bits = 0;
+
+	for (int i = 0; i < n; i++)
+		bits |= 1u << (axes[i] < 0 ? axes[i] + rank : axes[i]);
+	return bits;
+}
+
+bool
+cu_rows_small(const Graph *g, const Op *op)
+{
+	return cu_full_product(val_type(g, op->in[0]), cu_red_axes(g, op)) <= SHORT_ROW;
+}
+
+Late
+cu_late_find(const Graph *g, int group)
+{
+	Late l = {0};
+
+	l.first = graph_group_ops(g, group, &l.last);
+	l.late = arena_array(g->arena, bool, l.last - l.first);
+	for (uint32_t i = l.first; i < l.last; i++) {
+		const Op *op = &g->op.at[i];
+		bool late = op_info[op->kind].red >= 0;
+
+		for (int k = 0; k < op->nin; k++)
+			late |= cu_late_is(g, &l, op->in[k]);
+		l.late[i - l.first] = late && !op->dead && op->group == group;
+	}
+	return l;
+}
+
+bool
+cu_late_is(const Graph *g, const Late *l, Val v)
+{
+	uint32_t by = val_info(g, v)->op;
+
+	return by >= l->first && by < l->last && l->late[by - l->first];
+}
+
+int
+cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
+{
+	const Type *t = val_type(g, red->in[0]);
+	uint32_t axes = cu_red_axes(g, red);
+	Late late = cu_late_find(g, group);
+	int64_t count = cu_full_product(t, axes), rows = cu_full_product(t, ~axes), states = 0;
+
+	for (uint32_t i = late.first; i < late.last; i++) {
+		const Op *o = &g->op.at[i];
+		bool is_red = op_info[o->kind].red >= 0;
+
+		if (o->dead || o->group != group)
+			continue;
+		if (is_red && (cu_late_is(g, &late, o->in[0]) || cu_red_passes(o) > 1 || cu_red_axes(g, o) != axes || !type_same_shape(val_type(g, o->in[0]), t)))
+			return 1;
+		if (!is_red && late.late[i - late.first] && type_elements(val_type(g, o->out[0])) > rows)
+			return 1;
+		states += is_red;
+	}
+	int64_t few = cu_machine(g)->budget.blocks, pieces = count / PIECE, most = (2 * few + rows - 1) / rows;
+
+	pieces = pieces > most ? most : pieces;
+	pieces = pieces > BLOCK ? BLOCK : pieces;
+	if (rows >= few || pieces < 2)
+		return 1;
+	*workspace = rows * pieces * states * SLOT;
+	return (int)pieces;
+}
+
+/* ---------------------------------------------------------------- states */
+static DType
+atom_dtype(const Cuda *c, const Atom *a)
+{
+	return red_dtype(a->op, (DType)val_type(c->g, a->op->in[0])->dtype);
+}
+
+const char *
+cu_atom_type(const Cuda *c, const Atom *a)
+{
+	return cu_c_type(atom_dtype(c, a));
+}
+
+static bool
+is_extremum(const Atom *a)
+{
+	return a->op->kind == OP_max || a->op->kind == OP_min || (a->op->kind == OP_logsumexp && a->pass == 0);
+}
+
+void
+cu_atom_open(Cuda *c, Atom *a)
+{
+	DType dt = atom_dtype(c, a);
+	bool top = is_extremum(a) || a->op->kind == OP_argmax;
+
+	a->s[0] = cu_fresh(c, 'v');
+	cu_line(c, "%s %s = %s;", cu_c_type(dt), a->s[0], top ? cu_cell_lowest(dt, a->op->kind == OP_min).v : "0");
+	if (a->op->kind == OP_argmax) {
+		a->s[1] = cu_fresh(c, 'i');
+		cu_line(c, "long long %s = NO_INDEX;", a->s[1]);
+	}
+}
+
+void
+cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index)
+{
+	DType dt = atom_dtype(c, a);
+	const char *s = a->s[0], *sx = cu_suffix(dt);
+	Cell state = {s, (uint8_t)dt};
+
+	x = cu_cell_cast(c, x, dt);
+	if (a->op->kind == OP_max || a->op->kind == OP_min || a->op->kind == OP_argmax)
+		x = cu_cell_rounded(c, x); /* whoever looks for it finds it, in memory too */
+	if (is_extremum(a)) {
+		cu_line(c, "%s = %s_%s(%s, %s);", s, a->op->kind == OP_min ? "low" : "top", sx, x.v, s);
+	} else if (a->op->kind == OP_argmax) {
+		cu_line(c, "if (%s == NO_INDEX || beats_%s(%s, %s)) { %s = %s; %s = %s; }", a->s[1], sx, x.v, s, s, x.v, a->s[1], index);
+	} else if (a->op->kind == OP_moments && a->pass == 1) {
+		Cell d = cu_cell_let(c, cu_cell_bin(c, EX_SUB, x, a->before).v, dt);
+
+		cu_line(c, "%s = %s;", s, cu_cell_fma(c, d, d, state).v);
+	} else if (a->op->kind == OP_logsumexp) {
+		cu_line(c, "%s = %s + exp_below_%s(%s, %s);", s, s, sx, x.v, a->before.v);
+	} else {
+		cu_line(c, "%s = %s;", s, cu_cell_bin(c, EX_ADD, state, x).v);
+	}
+}
+
+void
+cu_atom_join(Cuda *c, Atom *a)
+{
+	const char *sx = cu_suffix(atom_dtype(c, a));
+
+	if (a->op->kind == OP_argmax)
+		cu_line(c, "block_argmax_%s(&%s, &%s);", sx, a->s[0], a->s[1]);
+	else
+		cu_line(c, "%s = block_%s_%s(%s);", a->s[0], is_extremum(a) ? a->op->kind == OP_min ? "low" : "top" : "sum", sx, a->s[0]);
+}
+
+Cell
+cu_atom_value(Cuda *c, Atom *a, Ix count)
+{
+	DType dt = atom_dtype(c, a), to = (DType)val_type(c->g, a->op->out[0])->dtype;
+	Cell s = {a->s[0], (uint8_t)dt};
+
+	switch (a->op->kind) {
+	case OP_argmax:
+		s = (Cell){a->s[1], DT_i64};
+		break;
+	case OP_mean:
+		s = cu_cell_cast(c, s, dtype_is_float(to) && to != DT_f64 ? DT_f32 : to);
+		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)s.dt), count), s.dt});
+		break;
+	case OP_moments:
+		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type(dt), count), s.dt});
+		if (a->pass == 0)
+			return cu_cell_let(c, s.v, dt);
+		break;
+	case OP_logsumexp:
+		if (a->pass == 0)
+			return s;
+		s = (Cell){arena_printf(c->a, "log_above_%s(%s, %s)", cu_suffix(dt), s.v, a->before.v), (uint8_t)dt};
+		break;
+	default:
+		break;
+	}
+	return cu_cell_let(c, cu_cell_cast(c, s, to).v, to);
+}
+
+/* ---------------------------------------------------------------- at any index: a loop */
+/* Where axis i of the operand is an axis of the result, its index there. */
+static void
+operand_index(const Graph *g, const Op *op, const Ix *ix, Ix *in)
+{
+	uint32_t axes = cu_red_axes(g, op);
+	const Type *t = val_type(g, op->in[0]);
+	bool keep = attr_bool(op, A_keep);
+	int j = 0;
+
+	for (int i = 0; i < t->rank; i++) {
+		bool reduced = axes >> i & 1;
+
+		in[i] = reduced ? "0" : ix[j];
+		j += keep || !reduced;
+	}
+}
+
+Cell
+cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix)
+{
+	const Type *t = val_type(c->g, op->in[0]);
+	uint32_t axes = cu_red_axes(c->g, op);
+	Ix in[MAX_RANK], i, count = cu_product(c, t, axes);
+	Cell value[2] = {{0}};
+
+	operand_index(c->g, op, ix, in);
+	for (int pass = 0; pass < cu_red_passes(op); pass++) {
+		Atom a = {.op = op, .pass = pass, .before = value[0]};
+
+		cu_atom_open(c, &a);
+		Scope s = cu_loop_open(c, count, &i);
+
+		cu_take_apart(c, t, axes, i, in);
+		cu_atom_step(c, &a, cu_value_at(c, op->in[0], in), i);
+		cu_scope_close(c, s);
+		value[pass] = cu_atom_value(c, &a, count);
+	}
+	if (op->kind == OP_moments) {
+		DType to = (DType)val_type(c->g, op->out[0])->dtype;
+
+		value[0] = cu_cell_cast(c, value[0], to);
+		return value[index];
+	}
+	return value[cu_red_passes(op) - 1];
+}
+
+/* ---------------------------------------------------------------- the kernel */
+typedef struct Rows {
+	const Op *red;                  /* one of them: all have its space and axes */
+	const Type *space;
+	uint32_t axes, kept;
+	bool block;
+	int pieces, vec, inner;         /* of a row; neighbours that a thread takes at once, along the axis that is innermost in memory */
+	Ix ix[MAX_RANK], number, count, piece;
+	int nphase;
+	VEC(Atom) atom; VEC(int) at;    /* passes of reductions, and their phases */
+	VEC(Out) whole, row;
+} Rows;
+
+/* The passes over the row that must have ended before v is known, each reduction's own counted. */
+static int
+phase_of(Cuda *c, Val v)
+{
+	if (!c->inside[v.id] || c->ready[v.id])
+		return 0;
+	if (c->phase[v.id] >= 0)
+		return c->phase[v.id];
+	const Op *op = val_op(c->g, v);
+	int p = 0, q;
+
+	for (int k = 0; k < op->nin; k++)
+		p = (q = phase_of(c, op->in[k])) > p ? q : p;
+	return c->phase[v.id] = p + (op_info[op->kind].red >= 0 ? cu_red_passes(op) : 0);
+}
+
+static bool
+is_kept_shape(const Rows *r, const Type *t, bool *keep)
+{
+	int j = 0;
+
+	*keep = t->rank == r->space->rank;
+	for (int i = 0; i < r->space->rank; i++) {
+		bool reduced = r->axes >> i & 1;
+
+		if (reduced && !*keep)
+			continue;
+		if (j >= t->rank || (reduced ? t->axis[j].n != 1 || t->axis[j].mul : !axis_same(t->axis[j], r->space->axis[i])))
+			return false;
+		j++;
+	}
+	return j == t->rank;
+}
+
+/* Indices of a value of the kept shape. */
+static void
+row_index(const Rows *r, const Type *t, Ix *ix)
+{
+	bool keep = t->rank == r->space->rank;
+	int j = 0;
+
+	for (int i = 0; i < r->space->rank; i++)
+		if (keep || !(r->axes >> i & 1))
+			ix[j++] = r->axes >> i & 1 ? "0" : r->ix[i];
+}
+
+static bool
+same_space(const Cuda *c, const Rows *r, const Op *op)
+{
+	const Type *t = val_type(c->g, op->in[0]);
+
+	if (t->rank != r->space->rank || cu_red_axes(c->g, op) != r->axes)
+		return false;
+	for (int i = 0; i < t->rank; i++)
+		if (!axis_same(t->axis[i], r->space->axis[i]))
+			return false;
+	return true;
+}
+
+static void
+rows_plan(Cuda *c, Rows *r)
+{
+	bool keep;
+
+	for (uint32_t i = c->first; i < c->last; i++) {
+		const Op *op = &c->g->op.at[i];
+		int last = 0;
+
+		if (op->dead)
+			continue;
+		if (op_info[op->kind].red >= 0 && same_space(c, r, op))
+			for (int p = 0; p < cu_red_passes(op); p++) {
+				last = phase_of(c, op->in[0]) + p;
+				vec_push(c->a, &r->atom, ((Atom){.op = op, .pass = p}));
+				vec_push(c->a, &r->at, last);
+			}
+		for (int k = 0; k < op->nout; k++) {
+			const ValInfo *v = val_info(c->g, op->out[k]);
+			Out o = {op->out[k], &v->type, v->offset};
+
+			if (!cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id])
+				continue;
+			if (is_kept_shape(r, &v->type, &keep)) {
+				vec_push(c->a, &r->row, o);
+			} else if (type_same_shape(&v->type, r->space)) {
+				vec_push(c->a, &r->whole, o);
+				last = phase_of(c, op->out[k]) > last ? phase_of(c, op->out[k]) : last;
+			}
+		}
+		r->nphase = last + 1 > r->nphase ? last + 1 : r->nphase;
+	}
+}
+
+/* Tells the memo what the reduction's results are at this row. */
+static void
+put_results(Cuda *c, const Rows *r, const Atom *a, Cell value)
+{
+	Ix ix[MAX_RANK];
+
+	for (int k = 0; k < a->op->nout; k++) {
+		const Type *t = val_type(c->g, a->op->out[k]);
+
+		row_index(r, t, ix);
+		for (int i = 0; i < t->rank; i++)
+			ix[i] = t->axis[i].n == 1 && !t->axis[i].mul ? "0" : ix[i];
+		if (a->op->kind == OP_moments && k != a->pass)
+			continue;
+		cu_memo_put(c, a->op->out[k], ix, cu_cell_cast(c, value, (DType)t->dtype));
+	}
+}
+
+/* A state between this block's variables and its place in the workspace, `at` the text of the piece's first byte. */
+static void
+state_move(Cuda *c, const Atom *a, uint32_t k, const char *at, bool put)
+{
+	const char *type[2] = {cu_c_type(atom_dtype(c, a)), "long long"};
+
+	for (int i = 0; i < (a->op->kind == OP_argmax ? 2 : 1); i++) {
+		const char *slot = arena_printf(c->a, "*(volatile %s *)(%s + %u)", type[i], at, k * SLOT + 8 * (unsigned)i);
+
+		cu_line(c, "%s = %s;", put ? slot : a->s[i], put ? a->s[i] : slot);
+	}
+}
+
+static void
+pieces_join(Cuda *c, Rows *r)
+{
+	const char *at = cu_fresh(c, 'p');
+	Ix first = cu_ix_mul(c, r->number, cu_ix_k(c, r->pieces));
+	Scope s;
+
+	cu_line(c, "static unsigned row_tickets[%lld];", (long long)cu_full_product(r->space, r->kept));
+	cu_line(c, "char *const %s = (char *)%s;", at, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
+	s = cu_scope_open(c, "if (threadIdx.x == 0)");
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		state_move(c, &r->atom.at[k], k, arena_printf(c->a, "%s + (%s + %s) * %uLL", at, first, r->piece, r->atom.n * SLOT), true);
+	cu_scope_close(c, s);
+	cu_line(c, "if (!last_here(&row_tickets[%s], %d)) continue;", r->number, r->pieces);
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		cu_atom_open(c, &r->atom.at[k]);
+	s = cu_scope_open(c, "if (threadIdx.x < %d)", r->pieces);
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		state_move(c, &r->atom.at[k], k, arena_printf(c->a, "%s + (%s + (int)threadIdx.x) * %uLL", at, first, r->atom.n * SLOT), false);
+	cu_scope_close(c, s);
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		cu_atom_join(c, &r->atom.at[k]);
+}
+
+static bool
+in_vectors(const Rows *r, const Out *o)
+{
+	return r->vec > 1 && cu_vector_place(o->type, o->offset, r->space);
+}
+
+/* Neighbours are taken at once where the row goes along memory, in whole vectors, and something of it lies there. */
+static void
+vectors_choose(Cuda *c, Rows *r)
+{
+	const Type *t = r->space;
+	Leaves l = {0};
+	bool any = false;
+
+	r->vec = 1;
+	r->inner = cu_inner_axis(t);
+	if (!r->block || r->inner < 0 || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul || t->axis[r->inner].n % 4)
+		return;
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		cu_leaves_find(c, r->atom.at[k].op->in[0], t, NOVAL, &l);
+	r->vec = 4;
+	for (uint32_t k = 0; k < r->whole.n; k++)
+		any |= in_vectors(r, &r->whole.at[k]);
+	if (!any && !l.at.n)
+		r->vec = 1;
+}
+
+/* Elements i .. i + vec of the row, at indices `in`: steps of this phase's reductions, values that are stored in it. */
+static void
+elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
+{
+	const char **to = arena_array(c->a, const char *, r->whole.n + 1);
+	Ix ix[MAX_RANK], at = i;
+	Leaves l = {0};
+	Scope loop = {0};
+
+	memcpy(ix, in, sizeof ix);
+	if (r->vec > 1) {
+		for (uint32_t k = 0; k < r->atom.n; k++)
+			if (r->at.at[k] == phase)
+				cu_leaves_find(c, r->atom.at[k].op->in[0], r->space, NOVAL, &l);
+		for (uint32_t k = 0; k < r->whole.n; k++)
+			if (phase_of(c, r->whole.at[k].v) == phase) {
+				cu_leaves_find(c, r->whole.at[k].v, r->space, NOVAL, &l);
+				if (in_vectors(r, &r->whole.at[k]))
+					to[k] = cu_stored_open(c, &r->whole.at[k], r->vec);
+			}
+		cu_leaves_open(c, &l, r->vec, 1);
+		cu_leaves_load(c, &l, in);
+		cu_line(c, "#pragma unroll");
+		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", r->vec);
+		ix[r->inner] = cu_ix_add(c, in[r->inner], "u");
+		at = cu_ix_add(c, i, "u");
+		cu_leaves_put(c, &l, ix, "u");
+	}
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		if (r->at.at[k] == phase)
+			cu_atom_step(c, &r->atom.at[k], cu_value_at(c, r->atom.at[k].op->in[0], ix), at);
+	for (uint32_t k = 0; k < r->whole.n; k++) {
+		const Out *o = &r->whole.at[k];
+
+		if (phase_of(c, o->v) == phase)
+			cu_stored_put(c, o, to[k], ix, cu_value_at(c, o->v, ix));
+	}
+	if (r->vec > 1)
+		cu_scope_close(c, loop);
+	for (uint32_t k = 0; k < r->whole.n; k++)
+		cu_stored_close(c, &r->whole.at[k], to[k], r->vec, in);
+}
+
+static void
+rows_pass(Cuda *c, Rows *r, int phase)
+{
+	Ix i = cu_fresh(c, 'i'), in[MAX_RANK], first = "0", end = r->count;
+	int64_t many = (int64_t)r->pieces * r->vec;
+
+	if (r->pieces > 1) {
+		Ix length = cu_ix_mul(c, cu_ix_parts(c, r->count, many), cu_ix_k(c, r->vec));
+
+		first = cu_ix_mul(c, r->piece, length);
+		end = cu_fresh(c, 'i');
+		cu_line(c, "const %s %s = %s + %s < %s ? %s + %s : %s;", c->it, end, first, length, r->count, first, length, r->count);
+	}
+	for (uint32_t k = 0; k < r->atom.n; k++)
+		if (r->at.at[k] == phase)
+			cu_atom_open(c, &r->atom.at[k]);
+	Scope s = r->block ? cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i, cu_ix_add(c, first, cu_ix_mul(c, "threadIdx.x", cu_ix_k(c, r->vec))), i, end, i, BLOCK * r->vec)
+		: cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, r->count, i);
+
+	memcpy(in, r->ix, sizeof in);
+	cu_take_apart(c, r->space, r->axes, i, in);
+	elements(c, r, phase, i, in);
+	cu_scope_close(c, s);
+	for (uint32_t k = 0; k < r->atom.n && r->block; k++)
+		if (r->at.at[k] == phase)
+			cu_atom_join(c, &r->atom.at[k]);
+	if (r->pieces > 1)
+		pieces_join(c, r);
+	for (uint32_t k = 0; k < r->atom.n; k++) {
+		Atom *a = &r->atom.at[k];
+
+		if (r->at.at[k] != phase)
+			continue;
+		Cell value = cu_atom_value(c, a, r->count);
+
+		if (a->pass + 1 < cu_red_passes(a->op))
+			r->atom.at[k + 1].before = value;
+		if (a->pass + 1 == cu_red_passes(a->op) || a->op->kind == OP_moments)
+			put_results(c, r, a, value);
+	}
+}
+
+static void
+rows_store(Cuda *c, const Rows *r)
+{
+	Scope s = {0};
+
+	if (!r->row.n)
+		return;
+	if (r->block)
+		s = cu_scope_open(c, "if (threadIdx.x == 0)");
+	for (uint32_t k = 0; k < r->row.n; k++) {
+		const Out *o = &r->row.at[k];
+		Ix ix[MAX_RANK];
+
+		row_index(r, o->type, ix);
+		cu_store_at(c, o->type, o->offset, ix, cu_value_at(c, o->v, ix));
+	}
+	if (r->block)
+		cu_scope_close(c, s);
+}
+
+void
+cu_rows_emit(Cuda *c, bool block, int pieces)
+{
+	Rows r = {.block = block, .pieces = pieces};
+
+	for (uint32_t i = c->first; i < c->last && !r.red; i++)
+		if (!c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0)
+			r.red = &c->g->op.at[i];
+	r.space = val_type(c->g, r.red->in[0]);
+	r.axes = cu_red_axes(c->g, r.red);
+	r.kept = ((1u << r.space->rank) - 1) & ~r.axes;
+	rows_plan(c, &r);
+	if (!r.row.n && !r.whole.n)
+		return;
+	vectors_choose(c, &r);
+	cu_kernel_open(c, "");
+	r.count = cu_product(c, r.space, r.axes);
+	r.number = cu_fresh(c, 'i');
+	Ix rows = cu_product(c, r.space, r.kept), ext[2] = {rows, cu_ix_k(c, pieces)}, at[2];
+	Scope s = pieces > 1 ? cu_scope_open(c, "for (%s unit = blockIdx.x; unit < %s; unit += gridDim.x)", c->it, cu_ix_mul(c, rows, cu_ix_k(c, pieces))) : cu_scope_open(c, block ? "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)" : "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)", c->it,
+		r.number, r.number, rows, r.number);
+
+	if (pieces > 1) {
+		cu_split_number(c, "unit", ext, 2, at);
+		r.number = at[0];
+		r.piece = at[1];
+	}
+	for (int i = 0; i < r.space->rank; i++)
+		r.ix[i] = "0";
+	cu_take_apart(c, r.space, r.kept, r.number, r.ix);
+	for (int p = 0; p < r.nphase; p++)
+		rows_pass(c, &r, p);
+	rows_store(c, &r);
+	cu_scope_close(c, s);
+	cu_kernel_close(c, pieces > 1 ? arena_printf(c->a, "a row to %d blocks", pieces) : block ? "a row to a block" : "a row to a thread", block ? cu_full_product(r.space, r.kept) * pieces : cu_blocks_of(r.space, r.kept));
+	for (uint32_t k = 0; k < r.row.n; k++)
+		c->ready[r.row.at[k].v.id] = true;
+	for (uint32_t k = 0; k < r.whole.n; k++)
+		c->ready[r.whole.at[k].v.id] = true;
+}
