@@ -1,13 +1,13 @@
 /* buckets.c: which gradients travel while the backward half still runs.
  *
  * In: graph train's kernels in order, of a module with shards; its states of kind grad, which plan put side by side.
- * Out: buckets, each a run of these states, so one range of the arena and nothing copied; the kernel behind which a bucket is complete: the
- * last one that writes one of its states, or reads what stands there (processes put sums in its place from then on). Every state
- * is in one bucket; buckets are in the order of their kernels.
- * Boundaries end the exchange soonest, as far as is predicted: with a bucket sent when it is complete and the one before is through, at LINK_START
- * seconds and LINK_BYTES bytes/s, and kernels at the target's rates. By dynamic programming over the states from the last to the first, in
- * which order backward makes them; exact for those. A network that nobody described is taken to be slow: buckets that wait for
- * it cost more than a message more. */
+ * Out: buckets, each a run of these states, so one range of the arena and nothing copied; the kernel behind which a
+ * bucket is complete: the last one that writes one of its states, or reads what stands there (processes put sums in its
+ * place from then on). Every state is in one bucket; buckets are in the order of their kernels.
+ * Boundaries end the exchange soonest, as far as is predicted: with a bucket sent when it is complete and the one
+ * before is through, at LINK_START seconds and LINK_BYTES bytes/s, and kernels at the target's rates. By dynamic
+ * programming over the states from the last to the first, in which order backward makes them; exact for those. A
+ * network that nobody described is taken to be slow: buckets that wait for it cost more than a message more. */
 #include "codegen.h"
 #include <string.h>
 
@@ -16,7 +16,8 @@
 
 enum { MOST = 16 };
 
-typedef struct Item { uint32_t state; int64_t bytes; uint32_t kernel; double ready; } Item; /* kernel: complete behind it */
+/* kernel: complete behind it */
+typedef struct Item { uint32_t state; int64_t bytes; uint32_t kernel; double ready; } Item;
 
 /* The buffer that a value stands in, through views that move nothing. */
 static Val
@@ -69,8 +70,8 @@ complete_behind(const GraphKernels *gk, const uint32_t *last, const char *state)
 	return behind;
 }
 
-/* The cuts of items [0, n): cut[i] is where the bucket that ends before i begins. Of the numbers of buckets up to MOST the least whose
- * exchange ends within LINK_START of the soonest: each costs its process a message and a look. */
+/* The cuts of items [0, n): cut[i] is where the bucket that ends before i begins. Of the numbers of buckets up to MOST
+ * the least whose exchange ends within LINK_START of the soonest: each costs its process a message and a look. */
 static void
 cut_items(const Item *item, uint32_t n, uint32_t *cut, Arena *a)
 {
@@ -143,7 +144,8 @@ program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a)
 		if (m->state.at[i].kind == ST_GRAD) {
 			uint32_t k = complete_behind(gk, last, m->state.at[i].name);
 
-			item[n++] = (Item){.state = i, .bytes = type_bytes(&m->state.at[i].type), .kernel = k, .ready = behind[k]};
+			item[n++] = (Item){
+			        .state = i, .bytes = type_bytes(&m->state.at[i].type), .kernel = k, .ready = behind[k]};
 		}
 	cut = arena_array(a, uint32_t, n + 1);
 	cut_items(item, n, cut, a);

@@ -1,14 +1,15 @@
 /* codegen.h: what the driver and the tests use of codegen/: targets, the program's descriptor, linking.
  *
- * A target's emit() turns a planned Module into an object with one RtImage in it (symbol mantou_image_INDEX); link.c joins objects
- * and the runtime's archive into an executable. */
+ * A target's emit() turns a planned Module into an object with one RtImage in it (symbol mantou_image_INDEX); link.c
+ * joins objects and the runtime's archive into an executable. */
 #ifndef CODEGEN_H
 #define CODEGEN_H
 #include "../ir/ir.h"
 #include "../ir/target.h"
 
 /* ---- kernels of a program, as the descriptor lists them */
-/* A matrix of 16-bit elements in memory, which the device copies in boxes by itself: `outer` rows of `inner` elements, times n * mul / div where mul is not 0. */
+/* A matrix of 16-bit elements in memory, which the device copies in boxes by itself: `outer` rows of `inner` elements,
+ * times n * mul / div where mul is not 0. */
 typedef struct KernelMap { int64_t offset, inner, outer; int32_t box[2], mul, div; } KernelMap;
 typedef struct KernelRec {
 	const char *name;
@@ -19,8 +20,10 @@ typedef struct KernelRec {
 	int64_t rows; int32_t mul, div; int64_t grain; /* tasks: runtime/README.md */
 	bool check;
 	bool shares;                 /* a thread's share of the tasks is one call (rt_parallel_shares) */
-	bool once;                   /* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
-	bool loss;                   /* the loss stands after it, and no parameter has changed: asked then whether it is finite (rt_loss) */
+	/* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
+	bool once;
+	/* the loss stands after it, and no parameter has changed: asked then whether it is finite (rt_loss) */
+	bool loss;
 	bool scratch;                /* uses the thread's scratch */
 	double flops, bytes;
 } KernelRec;
@@ -37,7 +40,12 @@ typedef struct GraphKernels {
 } GraphKernels;
 /* States first .. last are complete behind graph train's kernel; ready: at which part of the graph's predicted time. */
 typedef struct Bucket { uint32_t first, last, kernel; double ready; } Bucket;
-typedef struct ProgramKernels { VEC(GraphKernels *) graph; Bucket *bucket; uint32_t nbucket; int64_t scratch_bytes; } ProgramKernels;
+typedef struct ProgramKernels {
+	VEC(GraphKernels *) graph;
+	Bucket *bucket;
+	uint32_t nbucket;
+	int64_t scratch_bytes;
+} ProgramKernels;
 /* buckets.c: of a module with shards. For targets whose loops call rt_start. */
 void program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a);
 
@@ -46,7 +54,8 @@ Val graph_loss(const Graph *g);              /* the first result that is a loss;
 /* Sets KernelRec.loss in graph train, if the loss is made before the first kernel that changes a parameter, a slot or a
  * sum of gradients. For targets whose loops ask rt_loss. */
 void program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a);
-int64_t program_calls(const Module *m, int64_t *shards); /* of graph train in a step: its shards, or what it accumulates; *shards unless NULL */
+/* of graph train in a step: its shards, or what it accumulates; *shards unless NULL */
+int64_t program_calls(const Module *m, int64_t *shards);
 void program_json(Buf *b, const Module *m, const char *target, const char *arch, const ProgramKernels *ks);
 
 /* ---- linking */

@@ -1,10 +1,10 @@
 /* link.c: objects and the runtime's archive into an executable, with the system's cc.
  *
- * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib, linked statically
- * where the system has it so, if its reader may meet gzip; libjpeg and libpng likewise, if it meets pictures). The archive is looked for beside the program: in a build folder
- * runtime/librt.a, installed ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes
- * its part, and librtrace.a, for racing programs alone. Errors tell what was tried:
- * no cc, no archive, a full disk. */
+ * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib,
+ * linked statically where the system has it so, if its reader may meet gzip; libjpeg and libpng likewise, if it meets
+ * pictures). The archive is looked for beside the program: in a build folder runtime/librt.a, installed
+ * ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes its part, and librtrace.a,
+ * for racing programs alone. Errors tell what was tried: no cc, no archive, a full disk. */
 #define _GNU_SOURCE
 #include "codegen.h"
 #include <errno.h>
@@ -33,7 +33,8 @@ beside(Arena *a, const char *argv0, const char *file)
 		const char *slash = from[f] ? strrchr(from[f], '/') : NULL;
 
 		for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-			const char *path = arena_printf(a, "%.*s/%s%s", (int)(slash - from[f]), from[f], places[i], file);
+			const char *path =
+			        arena_printf(a, "%.*s/%s%s", (int)(slash - from[f]), from[f], places[i], file);
 
 			if (!access(path, R_OK))
 				return path;
@@ -80,7 +81,8 @@ static const char *
 hint(const char *text)
 {
 	if (strstr(text, "No space left"))
-		return " (the disk is full: free some of it, or name another with -o, or another for the compiler's temporary files in TMPDIR)";
+		return " (the disk is full: free some of it, or name another with -o, or another for the compiler's "
+		       "temporary files in TMPDIR)";
 	if (strstr(text, "File too large") || strstr(text, "signal 25"))
 		return " (the file may not grow that large: ulimit -f)";
 	return "";
@@ -117,7 +119,8 @@ run(Arena *a, char *const *argv)
 		r = arena_printf(a, "cannot run '%s': %s; set CC to a C compiler, or unset it for cc", argv[0],
 		                 strerror(error));
 	else if (!WIFEXITED(status) || WEXITSTATUS(status))
-		r = arena_printf(a, "linking with '%s' failed%s:\n%s", argv[0], hint(text.n ? text.at : ""), text.n ? text.at : "it left no message");
+		r = arena_printf(a, "linking with '%s' failed%s:\n%s", argv[0], hint(text.n ? text.at : ""),
+		                 text.n ? text.at : "it left no message");
 	buf_free(&text);
 	return r;
 }
@@ -152,7 +155,8 @@ plain(Arena *a, const char *path)
 const char *
 link_program(Arena *a, const LinkOptions *o)
 {
-	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL, *cuda = beside(a, o->argv0, "librtcuda.a");
+	const char *rt = beside(a, o->argv0, "librt.a"), *gz = o->gzip ? beside(a, o->argv0, "librtgz.a") : NULL,
+	           *cuda = beside(a, o->argv0, "librtcuda.a");
 	const char *race = o->race ? beside(a, o->argv0, "librtrace.a") : NULL;
 	const char *images = o->images ? beside(a, o->argv0, "librtimages.a") : NULL;
 	const char *comm = o->distribute ? beside(a, o->argv0, "librtcomm.a") : NULL;
@@ -160,7 +164,8 @@ link_program(Arena *a, const LinkOptions *o)
 	const char **cc = compiler_words(a, &ncc), **argv = arena_array(a, const char *, o->nobject + ncc + 32), *error;
 
 	if (!rt)
-		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR " (installed) beside mantou";
+		return "the runtime's archive librt.a is neither in runtime/ (build folder) nor in " MANTOU_LIBDIR
+		       " (installed) beside mantou";
 	if (o->race && !race)
 		return "the archive librtrace.a (the command race) is not beside librt.a";
 	if (o->images && !images)
@@ -211,7 +216,8 @@ link_program(Arena *a, const LinkOptions *o)
 	argv[n] = NULL;
 	error = run(a, (char *const *)argv);
 	/* no static libraries here: the shared ones */
-	if (error && shared < n && (gz || images) && (strstr(error, "-lz") || strstr(error, "-ljpeg") || strstr(error, "-lpng"))) {
+	if (error && shared < n && (gz || images) &&
+	    (strstr(error, "-lz") || strstr(error, "-ljpeg") || strstr(error, "-lpng"))) {
 		argv[shared] = images ? "-Wl,-ljpeg,-lpng16,-lz" : "-lz";
 		error = run(a, (char *const *)argv);
 	}

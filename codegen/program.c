@@ -1,7 +1,8 @@
 /* program.c: the descriptor of an executable: one JSON object, described in runtime/README.md.
  *
- * In: a planned Module and its kernels (none for target ref, which runs the module itself).   Out: text. Everything that the runtime
- * knows of the model stands here: inputs, states, offsets, settings, loops, kernel tables, locations for messages. */
+ * In: a planned Module and its kernels (none for target ref, which runs the module itself).   Out: text. Everything
+ * that the runtime knows of the model stands here: inputs, states, offsets, settings, loops, kernel tables, locations
+ * for messages. */
 #include "codegen.h"
 #include <math.h>
 #include <string.h>
@@ -182,8 +183,8 @@ put_generate(Buf *b, const Module *m)
 	buf_json(b, token->s);
 	buf_printf(b, ", \"logits\": ");
 	buf_json(b, setting(m, "generate.logits")->s);
-	buf_printf(b, ", \"start\": %lld, \"end\": %lld, \"carried\": %s}", (long long)setting(m, "generate.start")->i, end && end->kind == SET_INT ? (long long)end->i : -1ll,
-	           carried ? "true" : "false");
+	buf_printf(b, ", \"start\": %lld, \"end\": %lld, \"carried\": %s}", (long long)setting(m, "generate.start")->i,
+	           end && end->kind == SET_INT ? (long long)end->i : -1ll, carried ? "true" : "false");
 }
 
 static void
@@ -195,13 +196,16 @@ put_settings(Buf *b, const Module *m)
 
 	buf_printf(b, ", \"precision\": ");
 	buf_json(b, precision && precision->s ? precision->s : "f32");
-	buf_printf(b, ", \"batch\": %lld, \"source_hash\": \"%016llx\"", (long long)m->batch, (unsigned long long)m->source_hash);
-	buf_printf(b, ", \"seed\": %lld, \"epochs\": %lld", (long long)setting_int(m, "train.seed", 0), (long long)setting_int(m, "train.epochs", 1));
+	buf_printf(b, ", \"batch\": %lld, \"source_hash\": \"%016llx\"", (long long)m->batch,
+	           (unsigned long long)m->source_hash);
+	buf_printf(b, ", \"seed\": %lld, \"epochs\": %lld", (long long)setting_int(m, "train.seed", 0),
+	           (long long)setting_int(m, "train.epochs", 1));
 	if (sink && sink->kind == SET_INT)
 		buf_printf(b, ", \"sink\": %lld", (long long)sink->i);
 	else
 		put_text(b, "sink", setting_word(m, "train.sink", "epoch"));
-	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)calls, setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)calls,
+	           setting_int(m, "data.shuffle", 1) ? "true" : "false");
 	if (shards > 1)
 		buf_printf(b, ", \"shards\": %lld", (long long)shards);
 	if (threads && threads->kind == SET_INT)
@@ -260,7 +264,8 @@ model_inputs(const Module *m)
 static Val
 origin(const Graph *g, Val v)
 {
-	for (const Op *op = val_op(g, v); op && op->kind != OP_slice && (op->kind == OP_cast || op_has((OpKind)op->kind, T_VIEW)); op = val_op(g, v))
+	for (const Op *op = val_op(g, v);
+	     op && op->kind != OP_slice && (op->kind == OP_cast || op_has((OpKind)op->kind, T_VIEW)); op = val_op(g, v))
 		v = op->in[0];
 	return v;
 }
@@ -397,7 +402,8 @@ is_constant(const Graph *g, Val v, Arena *a)
 static void
 put_results(Buf *b, const Graph *g, Arena *a)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch", "set", "kept"};
+	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
+	                                    "overflow", "whole",  "batch",  "set",  "kept"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {
@@ -406,7 +412,8 @@ put_results(Buf *b, const Graph *g, Arena *a)
 
 		buf_printf(b, "%s{\"name\": ", i ? ", " : "");
 		buf_json(b, r->name);
-		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", kinds[r->kind], dtype_info[t->dtype].name);
+		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", kinds[r->kind],
+		           dtype_info[t->dtype].name);
 		put_shape(b, t);
 		buf_printf(b, ", \"mark\": [");
 		for (int k = 0; k < t->rank; k++)
@@ -425,7 +432,9 @@ put_sets(Buf *b, const Graph *g)
 
 	for (uint32_t i = 0; i < g->result.n; i++) {
 		const Result *r = &g->result.at[i];
-		const Setting *s = r->kind == RES_SET ? setting(g->module, arena_printf(g->arena, "metric.%s", r->name)) : NULL, *iou = s ? setting_arg(s, "iou") : NULL;
+		const Setting *s = r->kind == RES_SET ? setting(g->module, arena_printf(g->arena, "metric.%s", r->name))
+		                                      : NULL,
+		              *iou = s ? setting_arg(s, "iou") : NULL;
 
 		if (!s)
 			continue;
@@ -496,12 +505,15 @@ program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a)
 			by = val_op(g, by->in[0]);
 		for (uint32_t k = 0; k < g->op.n; k++) {
 			const Op *op = &g->op.at[k];
-			const State *s = !op->dead && op->kind == OP_store ? module_state((Module *)(uintptr_t)m, attr_str(op, A_state)) : NULL;
+			const State *s = !op->dead && op->kind == OP_store
+			                         ? module_state((Module *)(uintptr_t)m, attr_str(op, A_state))
+			                         : NULL;
 			const Op *made = s ? val_op(g, op->in[0]) : NULL;
 			int group = op->group >= 0 ? op->group : made ? made->group : -1;
 
 			/* with accumulate the loss's own kernel adds it to a sum, which a second time does no harm */
-			if (s && s->kind != ST_STAT && group >= 0 && !(by && group == by->group && type_elements(&s->type) == 1))
+			if (s && s->kind != ST_STAT && group >= 0 &&
+			    !(by && group == by->group && type_elements(&s->type) == 1))
 				stores[group] = true;
 		}
 		for (uint32_t k = 0; by && by->group >= 0 && k < gk->k.n; k++) {
@@ -577,13 +589,16 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 			buf_printf(b, "%s%lld", j ? "," : "", (long long)k->off[j]);
 		buf_printf(b, "]");
 		for (int j = 0; j < k->nmap; j++)
-			buf_printf(b, "%s[%lld,%lld,%lld,%d,%d,%d,%d]%s", j ? "," : ", \"maps\": [", (long long)k->map[j].offset, (long long)k->map[j].inner, (long long)k->map[j].outer,
-			    (int)k->map[j].box[0], (int)k->map[j].box[1], (int)k->map[j].mul, (int)k->map[j].div, j + 1 == k->nmap ? "]" : "");
+			buf_printf(b, "%s[%lld,%lld,%lld,%d,%d,%d,%d]%s", j ? "," : ", \"maps\": [",
+			           (long long)k->map[j].offset, (long long)k->map[j].inner, (long long)k->map[j].outer,
+			           (int)k->map[j].box[0], (int)k->map[j].box[1], (int)k->map[j].mul, (int)k->map[j].div,
+			           j + 1 == k->nmap ? "]" : "");
 		put_layers(b, m, a, g, k->group);
 		put_number(b, "flops", k->flops);
 		put_number(b, "bytes", k->bytes);
-		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s", (long long)k->rows, k->mul, k->mul ? k->div : 1,
-		    (long long)k->grain, k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
+		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s",
+		           (long long)k->rows, k->mul, k->mul ? k->div : 1, (long long)k->grain,
+		           k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
 		buf_printf(b, "%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "");
 		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
 			put_made(b, m, a, g, k->group, infinite);
@@ -729,7 +744,8 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 	buf_printf(b, "}");
 }
 
-/* The graph whose call this loop op belongs to: for batch the call behind it, for emit the one that made its operands. */
+/* The graph whose call this loop op belongs to: for batch the call behind it, for emit the one that made its
+ * operands. */
 const char *
 program_graph_of(const Graph *loop, uint32_t at)
 {
@@ -775,7 +791,8 @@ put_loops(Buf *b, const Module *m)
 				continue;
 			buf_printf(b, "%s{\"op\": \"%s\"", n++ ? ", " : "", op_info[op->kind].name);
 			if (op->kind == OP_repeat)
-				buf_printf(b, ", \"what\": \"%s\", \"count\": %lld", attr_str(op, A_what), (long long)attr_int(op, A_count));
+				buf_printf(b, ", \"what\": \"%s\", \"count\": %lld", attr_str(op, A_what),
+				           (long long)attr_int(op, A_count));
 			if (op->kind == OP_batch || op->kind == OP_call || op->kind == OP_emit)
 				buf_printf(b, ", \"graph\": \"%s\"", program_graph_of(g, k));
 			buf_printf(b, "}");
@@ -795,7 +812,8 @@ put_buckets(Buf *b, const Module *m, const ProgramKernels *ks)
 		const Bucket *k = &ks->bucket[i];
 		const State *first = &m->state.at[k->first], *last = &m->state.at[k->last];
 
-		buf_printf(b, "%s{\"offset\": %lld, \"bytes\": %lld, \"kernel\": %u", i ? ", " : "", (long long)first->offset,
+		buf_printf(b, "%s{\"offset\": %lld, \"bytes\": %lld, \"kernel\": %u", i ? ", " : "",
+		           (long long)first->offset,
 		           (long long)(last->offset + type_bytes(&last->type) - first->offset), (unsigned)k->kernel);
 		put_number(b, "ready", k->ready);
 		buf_printf(b, "}");
@@ -814,7 +832,8 @@ has_narrow_products(const Module *m)
 			const Op *op = &g->op.at[k];
 			DType t = op->nin ? (DType)val_type(g, op->in[0])->dtype : DT_none;
 
-			if (!op->dead && op_has((OpKind)op->kind, T_CONTRACT | T_COMPOSITE) && dtype_is_float(t) && dtype_info[t].bytes < 4)
+			if (!op->dead && op_has((OpKind)op->kind, T_CONTRACT | T_COMPOSITE) && dtype_is_float(t) &&
+			    dtype_info[t].bytes < 4)
 				return true;
 		}
 	}
@@ -846,8 +865,8 @@ put_figures(Buf *b, const Module *m, const ProgramKernels *ks)
 		}
 	int64_t scratch = ks ? ks->scratch_bytes : m->scratch_bytes;
 
-	buf_printf(b, ", \"memory_total\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"fault_offset\": 0", (long long)(m->arena_bytes + scratch),
-	    (long long)m->arena_bytes, (long long)scratch);
+	buf_printf(b, ", \"memory_total\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"fault_offset\": 0",
+	           (long long)(m->arena_bytes + scratch), (long long)m->arena_bytes, (long long)scratch);
 	buf_printf(b, ", \"narrow\": %s", has_narrow_products(m) ? "true" : "false");
 	put_number(b, "gflop_per_step", flops * 1e-9);
 	put_number(b, "bytes_per_step", bytes);
@@ -870,8 +889,10 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	put_settings(b, m);
 	if (eval && eval->full_only) {
 		at = where(m, a, eval->full_loc);
-		put_text(b, "full_only", arena_printf(a, "%s%s%s%s", eval->full_why ? eval->full_why : "a marked axis meets an unmarked one", *at ? " (" : "", at,
-		    *at ? ")" : ""));
+		put_text(b, "full_only",
+		         arena_printf(a, "%s%s%s%s",
+		                      eval->full_why ? eval->full_why : "a marked axis meets an unmarked one",
+		                      *at ? " (" : "", at, *at ? ")" : ""));
 	} else {
 		put_text(b, "full_only", "");
 	}

@@ -17,8 +17,9 @@
 #include "tune.def"
 
 const Family space_family[FAMILY_COUNT] = {
-#define FAMILY(target, name, text, version, ops, class, doc) [FAMILY_##target##_##name] = \
-	{#target, #name, text, false, version, ops, class, doc, target##_##name, sizeof target##_##name / sizeof(Param)},
+#define FAMILY(target, name, text, version, ops, class, doc) \
+	[FAMILY_##target##_##name] = {#target, #name, text, false,           version, \
+	                              ops,     class, doc,  target##_##name, sizeof target##_##name / sizeof(Param)},
 #define END(target, name)
 #define BARE(target, name, text, doc) [FAMILY_##target##_##name] = \
 	{#target, #name, text, true, 1, "", "order", doc, NULL, 0},

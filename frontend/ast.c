@@ -1,7 +1,8 @@
 /* ast.c: constructors of the tree, and the parser's doors.
  *
  * In: what the grammar's actions hand over.   Out: nodes in the parser's arena.
- * Refused here, with an error: nesting beyond MAX_NEST (an error node takes the place), positional arguments after named ones. */
+ * Refused here, with an error: nesting beyond MAX_NEST (an error node takes the place), positional arguments after
+ * named ones. */
 #include "ast.h"
 
 /* The grammar goes on after this error: what it dropped evaluates to nothing. */
@@ -115,7 +116,8 @@ args_add(Parser *p, Args list, const char *name, Loc at, Node *value)
 	Arg *a = arena_new_of(p->arena, Arg);
 
 	if (!name && list.last && list.last->name) {
-		diag_error(p->diags, value->loc, "a positional argument stands after the named one `%s`", list.last->name);
+		diag_error(p->diags, value->loc, "a positional argument stands after the named one `%s`",
+		           list.last->name);
 		p->failed = true;
 	}
 	*a = (Arg){.name = name, .loc = at, .value = value};

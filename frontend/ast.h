@@ -41,7 +41,9 @@ struct Node {
 typedef struct Name { const char *name; Loc loc; struct Name *next; } Name;
 typedef struct Names { Name *first, *last; int n; } Names;
 
-typedef enum StmtKind { S_ERROR, S_ASSIGN, S_RETURN, S_IF, S_FOR, S_REPEAT, S_LOSS, S_METRIC, S_OUTPUT, S_REQUIRE } StmtKind;
+typedef enum StmtKind {
+	S_ERROR, S_ASSIGN, S_RETURN, S_IF, S_FOR, S_REPEAT, S_LOSS, S_METRIC, S_OUTPUT, S_REQUIRE,
+} StmtKind;
 typedef struct Stmt Stmt;
 typedef struct Body { Stmt *first, *last; int n; uint16_t depth; Loc end; } Body;
 struct Stmt {

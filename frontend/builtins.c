@@ -1,15 +1,16 @@
 /* builtins.c: the table of the language's operators.
  *
  * In: builtins.def (operators with a function of their own) and ir/ew.def (elementwise ones, which need no row here).
- * Out: builtins[], each row with its parameter list parsed: names, and defaults as compile-time values. The elaborator binds a
- * call's arguments to that list and calls the function. Also what the language names but does not have yet, with the reason.
- * A malformed parameter list is a bug(), found by the first start of the program. */
+ * Out: builtins[], each row with its parameter list parsed: names, and defaults as compile-time values. The elaborator
+ * binds a call's arguments to that list and calls the function. Also what the language names but does not have yet,
+ * with the reason. A malformed parameter list is a bug(), found by the first start of the program. */
 #include <stdlib.h>
 #include "builtins.h"
 #include "words.h"
 
 static const Builtin rows[] = {
-#define BUILTIN(nm, pr, f, sh, gr, dc, src) {.name = #nm, .params = pr, .fn = f, .shape = sh, .gradient = gr, .doc = dc, .source = src},
+#define BUILTIN(nm, pr, f, sh, gr, dc, src) \
+	{.name = #nm, .params = pr, .fn = f, .shape = sh, .gradient = gr, .doc = dc, .source = src},
 #include "builtins.def"
 #undef BUILTIN
 };
@@ -24,7 +25,8 @@ int nbuiltins;
 
 /* Elementwise rows that are spelt as operators, or that another operator stands for. */
 static const char *const not_by_name[] = {
-	"add", "sub", "mul", "div", "idiv", "imod", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "gelu_tanh",
+        "add", "sub", "mul", "div", "idiv", "imod", "mod", "neg", "eq",
+        "ne",  "lt",  "le",  "gt",  "ge",   "and",  "or",  "not", "gelu_tanh",
 };
 
 /* What the expression does not say by itself. */
@@ -177,7 +179,8 @@ ew_params(Arena *a, const OpInfo *info)
 		Buf number = {0};
 
 		buf_double(&number, d->is_int ? (double)d->i : d->f);
-		text = info->attr_required[i] ? arena_printf(a, "%s, %s", text, name) : arena_printf(a, "%s, %s=%s", text, name, number.at);
+		text = info->attr_required[i] ? arena_printf(a, "%s, %s", text, name)
+		                              : arena_printf(a, "%s, %s=%s", text, name, number.at);
 		buf_free(&number);
 	}
 	return text;
@@ -201,7 +204,8 @@ add_elementwise(Arena *a, OpKind k)
 	const OpInfo *info = &op_info[k];
 	Builtin *op = &builtins[nbuiltins++];
 
-	*op = (Builtin){.name = info->name, .params = ew_params(a, info), .fn = builtin_elementwise, .ew = k, .source = ""};
+	*op = (Builtin){
+	        .name = info->name, .params = ew_params(a, info), .fn = builtin_elementwise, .ew = k, .source = ""};
 	op->shape = info->nin == 1 ? "as x" : "NumPy broadcasting";
 	op->gradient = info->nin == 1 ? "x" : "every floating input";
 	for (size_t i = 0; i < sizeof ew_docs / sizeof *ew_docs; i++)

@@ -1,9 +1,9 @@
-/* builtins.h: what the files of operators (builtins*.c) share: arguments by name, errors that begin with the operator's name,
- * shapes whose axes may follow N, parameters of an operator's own, and short spellings for building ops.
+/* builtins.h: what the files of operators (builtins*.c) share: arguments by name, errors that begin with the operator's
+ * name, shapes whose axes may follow N, parameters of an operator's own, and short spellings for building ops.
  *
- * Conventions: a function that returns bool has reported its error when it returns false. A building function given NOVAL
- * returns NOVAL, so that a chain needs one test at its end, which is call_give. No call builds in two of its arguments: C leaves
- * their order open, and the IR's text must not depend on the compiler that built this one. */
+ * Conventions: a function that returns bool has reported its error when it returns false. A building function given
+ * NOVAL returns NOVAL, so that a chain needs one test at its end, which is call_give. No call builds in two of its
+ * arguments: C leaves their order open, and the IR's text must not depend on the compiler that built this one. */
 #ifndef FRONTEND_BUILTINS_H
 #define FRONTEND_BUILTINS_H
 #include <math.h>
@@ -31,7 +31,8 @@ bool arg_dtype(Call *c, const char *name, DType *out);
 bool arg_pair(Call *c, const char *name, int64_t low, int64_t out[2]);        /* k: a number or one per spatial axis */
 bool arg_axis(Call *c, const char *name, int rank, int *out);                 /* negative from the end */
 bool arg_axes(Call *c, const char *name, int rank, int64_t *out, int *n);     /* none = all; sorted */
-/* Extents that may follow N (marks only in the evaluation graph). hole: index of the one -1, -1 if none; NULL forbids it. */
+/* Extents that may follow N (marks only in the evaluation graph). hole: index of the one -1, -1 if none; NULL forbids
+ * it. */
 bool arg_shape(Call *c, const char *name, Axis *out, int *rank, int *hole);
 bool value_axis(Call *c, const Value *v, Axis *out);   /* an INT as an extent */
 bool value_fixed(Call *c, const Value *v);             /* error if it depends on N */
@@ -42,15 +43,18 @@ const char *shape_too_large(int rank, const Axis *axes); /* NULL if a tensor may
 /* ---- operands of elementwise operators: a tensor, or a number that takes type t */
 bool operand_fits(Call *c, const Value *v, DType t, const char *beside);
 bool operand(Call *c, const Value *v, DType t, const char *beside, Val *out);
-Val full_of(Call *c, Type t, const Value *v);          /* every element is the number v, all 64 bits of an integer kept */
+/* every element is the number v, all 64 bits of an integer kept */
+Val full_of(Call *c, Type t, const Value *v);
 bool same_dtype(Call *c, const char *na, Val a, const char *nb, Val b);
 /* The op k on values of which at least one is a tensor; names[i] is how messages call args[i]. */
-bool elementwise(Call *c, OpKind k, const Value *const *args, const char *const *names, int n, const AttrArg *attrs, Value *result);
+bool elementwise(Call *c, OpKind k, const Value *const *args, const char *const *names, int n, const AttrArg *attrs,
+                 Value *result);
 BuiltinFn builtin_elementwise;                         /* every row of ew.def without a function of its own */
 
 /* ---- building */
 static inline Graph *call_graph(const Call *c) { return c->b->g; }
-static inline Type val_type_of(const Call *c, Val v) { return *val_type(c->b->g, v); } /* a copy: the graph's array moves as it grows */
+/* a copy: the graph's array moves as it grows */
+static inline Type val_type_of(const Call *c, Val v) { return *val_type(c->b->g, v); }
 Val num(Call *c, DType t, double x);
 Val ew1(Call *c, OpKind k, Val x);
 Val ew2(Call *c, OpKind k, Val x, Val y);
@@ -76,8 +80,10 @@ bool call_give(Call *c, Val v, Value *result);         /* the result, or the fir
 typedef struct Init { InitKind kind; double a, b; } Init;
 typedef struct Fans { double in, out; const char *why; /* why there are none, or NULL */ } Fans;
 bool init_value(Call *c, const char *name, Init standard, Fans fans, Init *out);
-/* Argument arg given as a tensor: checked and used. Else the parameter path.suffix, made or found. t: the type beside which it is used. */
-bool own_param(Call *c, const char *suffix, const Value *given, DType t, int rank, const int64_t *dims, const char *meaning, Init init, Val *out);
+/* Argument arg given as a tensor: checked and used. Else the parameter path.suffix, made or found. t: the type beside
+ * which it is used. */
+bool own_param(Call *c, const char *suffix, const Value *given, DType t, int rank, const int64_t *dims,
+               const char *meaning, Init init, Val *out);
 bool own_bias(Call *c, DType t, int64_t n, Init init, bool *has, Val *out); /* argument bias: true, false or a tensor */
 
 #define INIT_ZERO ((Init){INIT_CONSTANT, 0, 0})

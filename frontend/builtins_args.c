@@ -1,9 +1,10 @@
 /* builtins_args.c: arguments of operators, by name, checked.
  *
- * In: a Call whose arguments the elaborator has bound. Out: tensors, numbers, axes and shapes within their ranges, or an error
+ * In: a Call whose arguments the elaborator has bound. Out: tensors, numbers, axes and shapes within their ranges, or
+ * an error
  * "operator: what it has, what it needs" at the argument, with a note where the tensor on the other side was made.
- * An extent that follows N keeps its mark in the evaluation graph; the training graph binds N, so there it is a plain number.
- * Anything else that depends on N is refused: it would make two different networks of one text. */
+ * An extent that follows N keeps its mark in the evaluation graph; the training graph binds N, so there it is a plain
+ * number. Anything else that depends on N is refused: it would make two different networks of one text. */
 #include "builtins.h"
 
 /* ---------------------------------------------------------------- errors */
@@ -129,7 +130,8 @@ arg_rank(Call *c, const char *name, Val v, int rank, const char *axes)
 
 	if (has == rank)
 		return true;
-	call_fail(c, c->loc, "%s has %d ax%s, needs %d %s", strcmp(name, "x") ? name : "input", has, has == 1 ? "is" : "es", rank, axes);
+	call_fail(c, c->loc, "%s has %d ax%s, needs %d %s", strcmp(name, "x") ? name : "input", has,
+	          has == 1 ? "is" : "es", rank, axes);
 	call_note_val(c, strcmp(name, "x") ? name : "input", v);
 	return false;
 }
@@ -152,11 +154,14 @@ arg_int(Call *c, const char *name, int64_t low, int64_t high, int64_t *out)
 	if (!value_fixed(c, a))
 		return false;
 	if (a->i > high && a->i > low)
-		return call_fail(c, call_loc(c, name), "%s is %lld, needs at most %lld", name, (long long)a->i, (long long)high);
+		return call_fail(c, call_loc(c, name), "%s is %lld, needs at most %lld", name, (long long)a->i,
+		                 (long long)high);
 	if (a->i < low) {
 		if (high >= (int64_t)1 << 28)
-			return call_fail(c, call_loc(c, name), "%s is %lld, needs at least %lld", name, (long long)a->i, (long long)low);
-		return call_fail(c, call_loc(c, name), "%s is %lld, needs a number in %lld..%lld", name, (long long)a->i, (long long)low, (long long)high);
+			return call_fail(c, call_loc(c, name), "%s is %lld, needs at least %lld", name, (long long)a->i,
+			                 (long long)low);
+		return call_fail(c, call_loc(c, name), "%s is %lld, needs a number in %lld..%lld", name,
+		                 (long long)a->i, (long long)low, (long long)high);
 	}
 	*out = a->i;
 	return true;
@@ -198,7 +203,8 @@ arg_dtype(Call *c, const char *name, DType *out)
 	const Value *a = call_arg(c, name);
 
 	if (a->kind != V_DTYPE)
-		return call_fail(c, call_loc(c, name), "%s is %s, needs one of f64 f32 f16 bf16 i64 i32 u8 bool", name, value_text(c, a));
+		return call_fail(c, call_loc(c, name), "%s is %s, needs one of f64 f32 f16 bf16 i64 i32 u8 bool", name,
+		                 value_text(c, a));
 	*out = (DType)a->i;
 	return true;
 }
@@ -210,21 +216,26 @@ arg_pair(Call *c, const char *name, int64_t low, int64_t out[2])
 
 	if (a->kind != V_LIST) {
 		if (a->kind != V_INT)
-			return call_fail(c, call_loc(c, name), "%s is %s, needs an integer or a list of 2 [rows, columns]", name, value_text(c, a));
+			return call_fail(c, call_loc(c, name),
+			                 "%s is %s, needs an integer or a list of 2 [rows, columns]", name,
+			                 value_text(c, a));
 		if (!arg_int(c, name, low, (int64_t)1 << 30, &out[0]))
 			return false;
 		out[1] = out[0];
 		return true;
 	}
 	if (a->n != 2)
-		return call_fail(c, call_loc(c, name), "%s is a list of %d, needs an integer or a list of 2 [rows, columns]", name, a->n);
+		return call_fail(c, call_loc(c, name),
+		                 "%s is a list of %d, needs an integer or a list of 2 [rows, columns]", name, a->n);
 	for (int i = 0; i < 2; i++) {
 		if (a->at[i].kind != V_INT)
-			return call_fail(c, call_loc(c, name), "%s[%d] is %s, needs an integer", name, i, value_text(c, &a->at[i]));
+			return call_fail(c, call_loc(c, name), "%s[%d] is %s, needs an integer", name, i,
+			                 value_text(c, &a->at[i]));
 		if (!value_fixed(c, &a->at[i]))
 			return false;
 		if (a->at[i].i < low || a->at[i].i > (int64_t)1 << 30)
-			return call_fail(c, call_loc(c, name), "%s[%d] is %lld, needs at least %lld", name, i, (long long)a->at[i].i, (long long)low);
+			return call_fail(c, call_loc(c, name), "%s[%d] is %lld, needs at least %lld", name, i,
+			                 (long long)a->at[i].i, (long long)low);
 		out[i] = a->at[i].i;
 	}
 	return true;
@@ -244,7 +255,8 @@ axis_number(Call *c, const char *name, const Value *v, int rank, int *out)
 	if (rank == 0)
 		return call_fail(c, at, "%s is %lld, but the tensor is a scalar without axes", name, (long long)v->i);
 	if (v->i < -rank || v->i >= rank)
-		return call_fail(c, at, "%s is %lld, the tensor has %d ax%s: %d..%d", name, (long long)v->i, rank, rank == 1 ? "is" : "es", -rank, rank - 1);
+		return call_fail(c, at, "%s is %lld, the tensor has %d ax%s: %d..%d", name, (long long)v->i, rank,
+		                 rank == 1 ? "is" : "es", -rank, rank - 1);
 	*out = (int)(v->i < 0 ? v->i + rank : v->i);
 	return true;
 }
@@ -368,7 +380,8 @@ axis_fixed(Call *c, const char *what, Val v, int at, int64_t *extent)
 	Axis a = val_type(call_graph(c), v)->axis[at];
 
 	if (a.mul) {
-		call_fail(c, c->loc, "%s is %s, its axis %d follows N and must have a fixed extent here", what, val_text(c, v), at);
+		call_fail(c, c->loc, "%s is %s, its axis %d follows N and must have a fixed extent here", what,
+		          val_text(c, v), at);
 		call_note_val(c, what, v);
 		return false;
 	}

@@ -1,7 +1,8 @@
 /* builtins_boxes.c: order of elements, boxes, regions and sizes of images: sort, top_k, nms, roi_align, resize.
  *
- * In: bound arguments.   Out: ops. sort and top_k are the places (op order) and a gather, through which the gradient goes.
- * resize is made of takes along rows, then along columns, whose ids and shares are computed in integers: exact for any extents. */
+ * In: bound arguments.   Out: ops. sort and top_k are the places (op order) and a gather, through which the gradient
+ * goes. resize is made of takes along rows, then along columns, whose ids and shares are computed in integers: exact
+ * for any extents. */
 #include "builtins.h"
 
 /* ---------------------------------------------------------------- order */
@@ -17,14 +18,16 @@ order(Call *c, bool descending, bool has_k, Value *result)
 	Type t = val_type_of(c, x);
 
 	if (t.rank == 0 || t.dtype == DT_bool) {
-		call_fail(c, c->loc, "x is %s, needs %s", val_text(c, x), t.rank ? "a number type: use cast" : "an axis to go along");
+		call_fail(c, c->loc, "x is %s, needs %s", val_text(c, x),
+		          t.rank ? "a number type: use cast" : "an axis to go along");
 		call_note_val(c, "x", x);
 		return false;
 	}
 	if (!arg_axis(c, "axis", t.rank, &ax) || (has_k && !arg_int(c, "k", 1, INT32_MAX, &k)))
 		return false;
 	if (k > t.axis[ax].n) {
-		call_fail(c, call_loc(c, "k"), "k is %lld, axis %d of x has extent %lld", (long long)k, ax, (long long)t.axis[ax].n);
+		call_fail(c, call_loc(c, "k"), "k is %lld, axis %d of x has extent %lld", (long long)k, ax,
+		          (long long)t.axis[ax].n);
 		call_note_val(c, "x", x);
 		return false;
 	}
@@ -78,7 +81,8 @@ for_each_box(Call *c, const char *name, Val v, Val boxes)
 		same = t.axis[i].n == b.axis[i].n;
 	if (same)
 		return true;
-	call_fail(c, call_loc(c, name), "%s is %s, boxes are %s; needs a number for each box", name, val_text(c, v), val_text(c, boxes));
+	call_fail(c, call_loc(c, name), "%s is %s, boxes are %s; needs a number for each box", name, val_text(c, v),
+	          val_text(c, boxes));
 	call_note_val(c, name, v);
 	call_note_val(c, "boxes", boxes);
 	return false;
@@ -92,25 +96,29 @@ builtin_nms(Call *c, Value *result)
 	double iou, least = -INFINITY;
 	Val in[3];
 
-	if (!arg_boxes(c, "boxes", 0, "[..., P, 4]", &in[0]) || !arg_float_tensor(c, "scores", &in[1]) || !for_each_box(c, "scores", in[1], in[0]))
+	if (!arg_boxes(c, "boxes", 0, "[..., P, 4]", &in[0]) || !arg_float_tensor(c, "scores", &in[1]) ||
+	    !for_each_box(c, "scores", in[1], in[0]))
 		return false;
 	Type t = val_type_of(c, in[1]);
 
 	if (!arg_int(c, "count", 1, INT32_MAX, &count) || !arg_num(c, "iou", 0, 1, &iou))
 		return false;
 	if (count > t.axis[t.rank - 1].n)
-		return call_fail(c, call_loc(c, "count"), "count is %lld, there are %lld boxes", (long long)count, (long long)t.axis[t.rank - 1].n);
+		return call_fail(c, call_loc(c, "count"), "count is %lld, there are %lld boxes", (long long)count,
+		                 (long long)t.axis[t.rank - 1].n);
 	if (call_arg(c, "least")->kind != V_NONE && !arg_num(c, "least", -INFINITY, INFINITY, &least))
 		return false;
 	if (group && (!arg_int_tensor(c, "group", &in[2]) || !for_each_box(c, "group", in[2], in[0])))
 		return false;
-	Val index = build_op(c->b, OP_nms, in, 2 + group, ATTRS(AI(count, count), AF(iou, iou), AF(least, least), AB(has_group, group)), NULL);
+	Val index = build_op(c->b, OP_nms, in, 2 + group,
+	                     ATTRS(AI(count, count), AF(iou, iou), AF(least, least), AB(has_group, group)), NULL);
 
 	if (!index.id)
 		return call_give(c, index, result);
 	const Op *op = build_last(c->b);
 
-	*result = value_tuple(c->sema, (Value[]){value_tensor(op->out[0], c->loc), value_tensor(op->out[1], c->loc)}, 2, c->loc);
+	*result = value_tuple(c->sema, (Value[]){value_tensor(op->out[0], c->loc), value_tensor(op->out[1], c->loc)}, 2,
+	                      c->loc);
 	return true;
 }
 
@@ -122,17 +130,24 @@ builtin_roi_align(Call *c, Value *result)
 	bool aligned;
 	Val x, boxes;
 
-	if (!arg_float_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") || !arg_boxes(c, "boxes", 3, "[N, R, 4]", &boxes))
+	if (!arg_float_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") ||
+	    !arg_boxes(c, "boxes", 3, "[N, R, 4]", &boxes))
 		return false;
 	if (val_type_of(c, x).axis[0].n != val_type_of(c, boxes).axis[0].n) {
-		call_fail(c, call_loc(c, "boxes"), "x is %s, boxes are %s; both need the same number of images", val_text(c, x), val_text(c, boxes));
+		call_fail(c, call_loc(c, "boxes"), "x is %s, boxes are %s; both need the same number of images",
+		          val_text(c, x), val_text(c, boxes));
 		call_note_val(c, "x", x);
 		call_note_val(c, "boxes", boxes);
 		return false;
 	}
-	if (!arg_pair(c, "size", 1, size) || !arg_num(c, "scale", 0, INFINITY, &scale) || !arg_int(c, "samples", 1, 64, &samples) || !arg_bool(c, "aligned", &aligned))
+	if (!arg_pair(c, "size", 1, size) || !arg_num(c, "scale", 0, INFINITY, &scale) ||
+	    !arg_int(c, "samples", 1, 64, &samples) || !arg_bool(c, "aligned", &aligned))
 		return false;
-	return call_give(c, op_with2(c, OP_roi_align, x, boxes, ATTRS(AL(size, size, 2), AF(scale, scale), AI(samples, samples), AB(aligned, aligned))), result);
+	return call_give(
+	        c,
+	        op_with2(c, OP_roi_align, x, boxes,
+	                 ATTRS(AL(size, size, 2), AF(scale, scale), AI(samples, samples), AB(aligned, aligned))),
+	        result);
 }
 
 /* ---------------------------------------------------------------- resize */
@@ -165,11 +180,14 @@ static Val
 bilinear(Call *c, Val x, int ax, int64_t n, int64_t rows)
 {
 	DType t = (DType)val_type_of(c, x).dtype;
-	Val place = ewn(c, OP_add, ewn(c, OP_mul, counting(c, DT_i64, 1, 0, axis(rows)), 2.0 * (double)n), (double)(n - rows));
+	Val place = ewn(c, OP_add, ewn(c, OP_mul, counting(c, DT_i64, 1, 0, axis(rows)), 2.0 * (double)n),
+	                (double)(n - rows));
 
 	place = ewn(c, OP_maximum, place, 0);
-	Val low = ewn(c, OP_idiv, place, 2.0 * (double)rows), high = ewn(c, OP_minimum, ewn(c, OP_add, low, 1), (double)(n - 1));
-	Val far = ewn(c, OP_div, to_dtype(c, ewn(c, OP_imod, place, 2.0 * (double)rows), t == DT_f64 ? t : DT_f32), 2.0 * (double)rows);
+	Val low = ewn(c, OP_idiv, place, 2.0 * (double)rows),
+	    high = ewn(c, OP_minimum, ewn(c, OP_add, low, 1), (double)(n - 1));
+	Val far = ewn(c, OP_div, to_dtype(c, ewn(c, OP_imod, place, 2.0 * (double)rows), t == DT_f64 ? t : DT_f32),
+	              2.0 * (double)rows);
 	Val near = to_dtype(c, ew1(c, OP_neg, ewn(c, OP_sub, far, 1)), t);
 
 	far = to_dtype(c, far, t);
@@ -177,7 +195,8 @@ bilinear(Call *c, Val x, int ax, int64_t n, int64_t rows)
 		far = add_axis(c, far, 1);
 		near = add_axis(c, near, 1);
 	}
-	Val above = op_with2(c, OP_take, x, low, ATTRS(AI(axis, ax))), below = op_with2(c, OP_take, x, high, ATTRS(AI(axis, ax)));
+	Val above = op_with2(c, OP_take, x, low, ATTRS(AI(axis, ax))),
+	    below = op_with2(c, OP_take, x, high, ATTRS(AI(axis, ax)));
 
 	above = ew2(c, OP_mul, above, near);
 	below = ew2(c, OP_mul, below, far);
@@ -192,11 +211,13 @@ builtin_resize(Call *c, Value *result)
 	bool between;
 	Val x;
 
-	if (!arg_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") || !axis_fixed(c, "x", x, 2, &extent[0]) || !axis_fixed(c, "x", x, 3, &extent[1])
-	    || !arg_pair(c, "size", 1, size))
+	if (!arg_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") ||
+	    !axis_fixed(c, "x", x, 2, &extent[0]) || !axis_fixed(c, "x", x, 3, &extent[1]) ||
+	    !arg_pair(c, "size", 1, size))
 		return false;
 	if (mode->kind != V_STR || (strcmp(mode->s, "bilinear") != 0 && strcmp(mode->s, "nearest") != 0))
-		return call_fail(c, call_loc(c, "mode"), "mode is %s, needs \"bilinear\" or \"nearest\"", mode->kind == V_STR ? mode->s : value_text(c, mode));
+		return call_fail(c, call_loc(c, "mode"), "mode is %s, needs \"bilinear\" or \"nearest\"",
+		                 mode->kind == V_STR ? mode->s : value_text(c, mode));
 	between = mode->s[0] == 'b';
 	if (between && !arg_float_tensor(c, "x", &x))
 		return false;
@@ -211,7 +232,8 @@ builtin_resize(Call *c, Value *result)
 static bool
 set_arg(Call *c, const char *name, bool integer, Val boxes, Val *out)
 {
-	return (integer ? arg_int_tensor(c, name, out) : arg_float_tensor(c, name, out)) && for_each_box(c, name, *out, boxes);
+	return (integer ? arg_int_tensor(c, name, out) : arg_float_tensor(c, name, out)) &&
+	       for_each_box(c, name, *out, boxes);
 }
 
 /* The first axis is N. */
@@ -236,9 +258,12 @@ builtin_average_precision(Call *c, Value *result)
 	Val v[5];
 
 	if (c->training)
-		return call_fail(c, c->loc, "it is a metric of the whole test set and not there in training: write it below `if not training`");
-	if (!arg_boxes(c, "boxes", 3, "[N, D, 4]", &v[0]) || !set_arg(c, "scores", false, v[0], &v[1]) || !set_arg(c, "classes", true, v[0], &v[2])
-	    || !arg_boxes(c, "truth", 3, "[N, M, 4]", &v[3]) || !set_arg(c, "labels", true, v[3], &v[4]))
+		return call_fail(c, c->loc,
+		                 "it is a metric of the whole test set and not there in training: write it below `if "
+		                 "not training`");
+	if (!arg_boxes(c, "boxes", 3, "[N, D, 4]", &v[0]) || !set_arg(c, "scores", false, v[0], &v[1]) ||
+	    !set_arg(c, "classes", true, v[0], &v[2]) || !arg_boxes(c, "truth", 3, "[N, M, 4]", &v[3]) ||
+	    !set_arg(c, "labels", true, v[3], &v[4]))
 		return false;
 	for (int k = 0; k < 5; k++) {
 		if (!by_example(c, names[k], v[k]))
@@ -256,12 +281,20 @@ builtin_average_precision(Call *c, Value *result)
 		at[5] = (Value){.kind = V_LIST, .at = one, .n = 1};
 	} else {
 		for (int k = 0; k < iou->n; k++)
-			if ((iou->at[k].kind != V_INT && iou->at[k].kind != V_FLOAT) || !(iou->at[k].f >= 0 && iou->at[k].f <= 1))
-				return call_fail(c, call_loc(c, "iou"), "iou[%d] is %s, needs a number in 0..1", k, value_text(c, &iou->at[k]));
+			if ((iou->at[k].kind != V_INT && iou->at[k].kind != V_FLOAT) ||
+			    !(iou->at[k].f >= 0 && iou->at[k].f <= 1))
+				return call_fail(c, call_loc(c, "iou"), "iou[%d] is %s, needs a number in 0..1", k,
+				                 value_text(c, &iou->at[k]));
 		if (!iou->n)
 			return call_fail(c, call_loc(c, "iou"), "iou is an empty list, needs a number or several");
 		at[5] = *iou;
 	}
-	*result = (Value){.kind = V_SPEC, .s = c->op->name, .at = at, .n = 6, .names = (const char **)(uintptr_t)names, .loc = c->loc, .i = 6};
+	*result = (Value){.kind = V_SPEC,
+	                  .s = c->op->name,
+	                  .at = at,
+	                  .n = 6,
+	                  .names = (const char **)(uintptr_t)names,
+	                  .loc = c->loc,
+	                  .i = 6};
 	return true;
 }

@@ -1,8 +1,8 @@
-/* builtins_build.c: short spellings for building ops, the pieces that several operators share (softmax, random numbers, range
- * checks), and parameters that an operator owns.
+/* builtins_build.c: short spellings for building ops, the pieces that several operators share (softmax, random numbers,
+ * range checks), and parameters that an operator owns.
  *
- * A shape error inside a chain leaves NOVAL and the message in Build.error; call_give turns it into the user's error at the
- * call. */
+ * A shape error inside a chain leaves NOVAL and the message in Build.error; call_give turns it into the user's error at
+ * the call. */
 #include "builtins.h"
 
 /* ---------------------------------------------------------------- one op each */
@@ -220,10 +220,13 @@ spec_numbers(Call *c, const Value *spec, const char *const *names, int n, double
 			for (k = 0; k < n && strcmp(names[k], spec->names[i]); k++)
 				;
 			if (k == n)
-				return call_fail(c, spec->at[i].loc, "init: %s has no argument %s, it takes %s%s%s", spec->s, spec->names[i], names[0], n > 1 ? ", " : "", n > 1 ? names[1] : "");
+				return call_fail(c, spec->at[i].loc, "init: %s has no argument %s, it takes %s%s%s",
+				                 spec->s, spec->names[i], names[0], n > 1 ? ", " : "",
+				                 n > 1 ? names[1] : "");
 		}
 		if (k >= n || set[k])
-			return call_fail(c, spec->loc, "init: %s takes %d number%s, has %d", spec->s, n, n == 1 ? "" : "s", spec->n);
+			return call_fail(c, spec->loc, "init: %s takes %d number%s, has %d", spec->s, n,
+			                 n == 1 ? "" : "s", spec->n);
 		set[k] = true;
 		if (!spec_number(c, spec, i, &out[k]))
 			return false;
@@ -274,7 +277,8 @@ init_spec(Call *c, const Value *v, Fans fans, Init *out)
 			return call_fail(c, v->loc, "init: %s needs a fan, %s", s, fans.why);
 		double edge = sqrt(6 / (fans.in + fans.out));
 
-		*out = he || he_in ? (Init){INIT_NORMAL, 0, sqrt(2 / (he ? fans.out : fans.in))} : (Init){INIT_UNIFORM, -edge, edge};
+		*out = he || he_in ? (Init){INIT_NORMAL, 0, sqrt(2 / (he ? fans.out : fans.in))}
+		                   : (Init){INIT_UNIFORM, -edge, edge};
 		return true;
 	}
 	bug("init: %s is an initial value in sema_call.c and not here", s);
@@ -291,11 +295,13 @@ init_value(Call *c, const char *name, Init standard, Fans fans, Init *out)
 	}
 	if (v->kind == V_SPEC)
 		return init_spec(c, v, fans, out);
-	return call_fail(c, call_loc(c, name), "%s is %s, needs an initial value such as normal(0.02) or zeros", name, value_text(c, v));
+	return call_fail(c, call_loc(c, name), "%s is %s, needs an initial value such as normal(0.02) or zeros", name,
+	                 value_text(c, v));
 }
 
 bool
-own_param(Call *c, const char *suffix, const Value *given, DType t, int rank, const int64_t *dims, const char *meaning, Init init, Val *out)
+own_param(Call *c, const char *suffix, const Value *given, DType t, int rank, const int64_t *dims, const char *meaning,
+          Init init, Val *out)
 {
 	Axis axes[MAX_RANK];
 
@@ -305,7 +311,8 @@ own_param(Call *c, const char *suffix, const Value *given, DType t, int rank, co
 	if (why)
 		return call_fail(c, c->loc, "%s %s would have %s", suffix, meaning, why);
 	if (!given || given->kind == V_NONE || given->kind == V_BOOL) {
-		Type state = type_of(t == DT_f64 ? DT_f64 : DT_f32, rank, axes); /* master weights; narrow uses are casts */
+		/* master weights; narrow uses are casts */
+		Type state = type_of(t == DT_f64 ? DT_f64 : DT_f32, rank, axes);
 
 		if (!sema_param(c, suffix, &state, ST_PARAM, init.kind, init.a, init.b, out))
 			return false;

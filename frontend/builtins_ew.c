@@ -1,8 +1,9 @@
-/* builtins_ew.c: elementwise operators: those that ir/ew.def lists, the spelt ones (+ - * / % == and ...), and the few with
- * more arguments than tensors.
+/* builtins_ew.c: elementwise operators: those that ir/ew.def lists, the spelt ones (+ - * / % == and ...), and the few
+ * with more arguments than tensors.
  *
- * Both tensors of an operator have one dtype; a number beside a tensor takes its dtype, a float only beside floats. Operators on
- * compile-time values alone are computed at once with the row's own expression. What is refused says what cast would help. */
+ * Both tensors of an operator have one dtype; a number beside a tensor takes its dtype, a float only beside floats.
+ * Operators on compile-time values alone are computed at once with the row's own expression. What is refused says what
+ * cast would help. */
 #include "builtins.h"
 
 /* ---------------------------------------------------------------- operands */
@@ -31,14 +32,18 @@ operand_fits(Call *c, const Value *v, DType t, const char *beside)
 		if (!value_fixed(c, v))
 			return false;
 		if (t == DT_bool)
-			return call_fail(c, v->loc, "%s beside %s: a bool tensor goes with true and false", value_text(c, v), beside);
+			return call_fail(c, v->loc, "%s beside %s: a bool tensor goes with true and false",
+			                 value_text(c, v), beside);
 		if (dtype_is_int(t) && !integer_fits(t, v->i))
 			return call_fail(c, v->loc, "%lld does not fit %s", (long long)v->i, beside);
 		return true;
 	case V_FLOAT:
 		if (dtype_is_float(t))
 			return true;
-		return call_fail(c, v->loc, "the float %s beside %s: a float goes with a floating type only, as cast(x, f32) makes", value_text(c, v), beside);
+		return call_fail(
+		        c, v->loc,
+		        "the float %s beside %s: a float goes with a floating type only, as cast(x, f32) makes",
+		        value_text(c, v), beside);
 	case V_BOOL:
 		if (t == DT_bool)
 			return true;
@@ -64,7 +69,8 @@ same_dtype(Call *c, const char *na, Val a, const char *nb, Val b)
 
 	if (ta->dtype == tb->dtype)
 		return true;
-	call_fail(c, c->loc, "%s is %s, %s is %s; both need one type: cast(%s, %s)", na, val_text(c, a), nb, val_text(c, b), nb, dtype_info[ta->dtype].name);
+	call_fail(c, c->loc, "%s is %s, %s is %s; both need one type: cast(%s, %s)", na, val_text(c, a), nb,
+	          val_text(c, b), nb, dtype_info[ta->dtype].name);
 	call_note_val(c, na, a);
 	call_note_val(c, nb, b);
 	return false;
@@ -81,14 +87,21 @@ kind_allowed(Call *c, OpKind k, const char *name, Val x)
 	if (strchr(types, kind))
 		return true;
 	call_fail(c, c->loc, "%s is %s, needs %s: cast(%s, %s)", name, val_text(c, x),
-	          strchr(types, 'F') && strchr(types, 'I') ? "a number type" : strchr(types, 'F') ? "a floating type" : strchr(types, 'I') ? "an integer type" : "bool",
-	          name, strchr(types, 'F') ? "f32" : strchr(types, 'I') ? "i32" : "bool");
+	          strchr(types, 'F') && strchr(types, 'I') ? "a number type"
+	          : strchr(types, 'F')                     ? "a floating type"
+	          : strchr(types, 'I')                     ? "an integer type"
+	                                                   : "bool",
+	          name,
+	          strchr(types, 'F')   ? "f32"
+	          : strchr(types, 'I') ? "i32"
+	                               : "bool");
 	call_note_val(c, name, x);
 	return false;
 }
 
 bool
-elementwise(Call *c, OpKind k, const Value *const *args, const char *const *names, int n, const AttrArg *attrs, Value *result)
+elementwise(Call *c, OpKind k, const Value *const *args, const char *const *names, int n, const AttrArg *attrs,
+            Value *result)
 {
 	int first = -1;
 	Val in[3];
@@ -134,7 +147,8 @@ compute(Call *c, OpKind k, const Value *const *args, int n, const double *attr, 
 		ints &= args[i]->kind == V_INT;
 		var[i] = args[i]->kind == V_INT ? (double)args[i]->i : args[i]->f;
 		if (args[i]->kind == V_INT && (args[i]->i > (int64_t)1 << 53 || args[i]->i < -((int64_t)1 << 53)))
-			return call_fail(c, args[i]->loc, "%lld is too large to compute with here", (long long)args[i]->i);
+			return call_fail(c, args[i]->loc, "%lld is too large to compute with here",
+			                 (long long)args[i]->i);
 	}
 	for (int i = 0; i < 2; i++)
 		var[5 + i] = attr[i];
@@ -165,8 +179,13 @@ attributes(Call *c, const OpInfo *info, DType t, AttrArg *attrs, double *numbers
 			return false;
 		*ints &= v->kind == V_INT;
 		if (t && !dtype_is_float(t) && v->kind == V_FLOAT && call_given(c, name))
-			return call_fail(c, call_loc(c, name), "%s is the float %s, the tensor has integers: cast(x, f32)", name, value_text(c, v));
-		attrs[i] = (AttrArg){.name = info->attr_name[i], .kind = v->kind == V_INT ? AK_INT : AK_NUM, .i = v->i, .f = numbers[i]};
+			return call_fail(c, call_loc(c, name),
+			                 "%s is the float %s, the tensor has integers: cast(x, f32)", name,
+			                 value_text(c, v));
+		attrs[i] = (AttrArg){.name = info->attr_name[i],
+		                     .kind = v->kind == V_INT ? AK_INT : AK_NUM,
+		                     .i = v->i,
+		                     .f = numbers[i]};
 	}
 	attrs[n] = (AttrArg){.name = A_COUNT};
 	return true;
@@ -198,10 +217,12 @@ builtin_elementwise(Call *c, Value *result)
 
 /* ---------------------------------------------------------------- spelt operators */
 
-static const struct { const char *spelling; OpKind kind, integers; } spelt[] = {
-	{"+", OP_add, OP_add}, {"-", OP_sub, OP_sub}, {"*", OP_mul, OP_mul}, {"/", OP_div, OP_idiv}, {"%", OP_mod, OP_imod},
-	{"==", OP_eq, OP_eq}, {"!=", OP_ne, OP_ne}, {"<", OP_lt, OP_lt}, {"<=", OP_le, OP_le}, {">", OP_gt, OP_gt}, {">=", OP_ge, OP_ge},
-	{"and", OP_and, OP_and}, {"or", OP_or, OP_or}, {"not", OP_not, OP_not},
+static const struct { const char *spelling; OpKind kind, integers;
+} spelt[] = {
+        {"+", OP_add, OP_add},  {"-", OP_sub, OP_sub},   {"*", OP_mul, OP_mul}, {"/", OP_div, OP_idiv},
+        {"%", OP_mod, OP_imod}, {"==", OP_eq, OP_eq},    {"!=", OP_ne, OP_ne},  {"<", OP_lt, OP_lt},
+        {"<=", OP_le, OP_le},   {">", OP_gt, OP_gt},     {">=", OP_ge, OP_ge},  {"and", OP_and, OP_and},
+        {"or", OP_or, OP_or},   {"not", OP_not, OP_not},
 };
 
 bool
@@ -226,9 +247,12 @@ builtin_operator(struct Sema *s, Loc at, const char *op, const Value *a, int nar
 	if (!kind || !t || nargs > 2)
 		bug("operator %s with %d operands", op, nargs);
 	b->loc = at;
-	bool good = elementwise(&c, kind, (const Value *const[]){&a[0], &a[nargs - 1]}, nargs == 1 ? one : two, nargs, NULL, result);
+	bool good = elementwise(&c, kind, (const Value *const[]){&a[0], &a[nargs - 1]}, nargs == 1 ? one : two, nargs,
+	                        NULL, result);
 	if (good && kind == OP_idiv)
-		sema_warning(s, at, "`/`: floor division of integers (%s); for a quotient cast first, as in cast(x, f32) / y", val_text(&c, result->tensor));
+		sema_warning(s, at,
+		             "`/`: floor division of integers (%s); for a quotient cast first, as in cast(x, f32) / y",
+		             val_text(&c, result->tensor));
 	b->loc = outer;
 	return good;
 }
@@ -296,7 +320,8 @@ builtin_pow(Call *c, Value *result)
 			return power_of_integers(c, x->i, y->i, result);
 		return compute(c, OP_pow, args, 2, (double[]){0, 0}, true, result);
 	}
-	if (x->kind == V_TENSOR && y->kind == V_INT && !y->mul && (y->i == 2 || y->i == 3)) { /* exact, and no logarithm */
+	/* exact, and no logarithm */
+	if (x->kind == V_TENSOR && y->kind == V_INT && !y->mul && (y->i == 2 || y->i == 3)) {
 		if (!kind_allowed(c, OP_pow, "x", x->tensor))
 			return false;
 		Val square = ew1(c, OP_square, x->tensor);
@@ -312,7 +337,8 @@ builtin_gelu(Call *c, Value *result)
 	const Value *x = call_arg(c, "x"), *how = call_arg(c, "approximate");
 
 	if (how->kind != V_STR || (strcmp(how->s, "none") && strcmp(how->s, "tanh")))
-		return call_fail(c, call_loc(c, "approximate"), "approximate is %s, needs \"none\" or \"tanh\"", how->kind == V_STR ? how->s : value_text(c, how));
+		return call_fail(c, call_loc(c, "approximate"), "approximate is %s, needs \"none\" or \"tanh\"",
+		                 how->kind == V_STR ? how->s : value_text(c, how));
 	OpKind k = how->s[0] == 't' ? OP_gelu_tanh : OP_gelu;
 	if (x->kind != V_TENSOR)
 		return compute(c, k, &x, 1, (double[]){0, 0}, true, result);
@@ -352,12 +378,19 @@ cast_number(Call *c, const Value *x, DType t, Value *result)
 	} else if (dtype_is_float(t)) {
 		*result = (Value){.kind = V_FLOAT, .f = f, .loc = c->loc};
 	} else {
-		int64_t i = x->kind != V_FLOAT ? x->i : f != f ? 0 : f >= 0x1p63 ? INT64_MAX : f <= -0x1p63 ? INT64_MIN : (int64_t)f;
+		int64_t i = x->kind != V_FLOAT ? x->i
+		            : f != f           ? 0
+		            : f >= 0x1p63      ? INT64_MAX
+		            : f <= -0x1p63     ? INT64_MIN
+		                               : (int64_t)f;
 
 		if (t == DT_u8)
 			i = x->kind == V_FLOAT ? (i < 0 ? 0 : i > 255 ? 255 : i) : (uint8_t)i;
 		if (t == DT_i32)
-			i = x->kind == V_FLOAT ? (i < INT32_MIN ? INT32_MIN : i > INT32_MAX ? INT32_MAX : i) : (int32_t)i;
+			i = x->kind == V_FLOAT ? (i < INT32_MIN   ? INT32_MIN
+			                          : i > INT32_MAX ? INT32_MAX
+			                                          : i)
+			                       : (int32_t)i;
 		*result = value_int(i, c->loc);
 	}
 	return true;

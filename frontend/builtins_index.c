@@ -1,7 +1,7 @@
 /* builtins_index.c: operators that read by index: embedding, take, gather, one_hot.
  *
- * Ids may have any integer type. Those that address memory are checked at run time by a check op, which names the operator's
- * path and the number and stops the step before any store. */
+ * Ids may have any integer type. Those that address memory are checked at run time by a check op, which names the
+ * operator's path and the number and stops the step before any store. */
 #include "builtins.h"
 
 bool
@@ -12,8 +12,9 @@ builtin_embedding(Call *c, Value *result)
 	Val ids, w;
 	Init init;
 
-	if (!arg_int_tensor(c, "ids", &ids) || !arg_int(c, "vocab", 1, INT32_MAX, &vocab) || !arg_int(c, "width", 1, INT32_MAX, &width)
-	    || !init_value(c, "init", (Init){INIT_NORMAL, 0, 1}, (Fans){(double)width, (double)vocab, NULL}, &init))
+	if (!arg_int_tensor(c, "ids", &ids) || !arg_int(c, "vocab", 1, INT32_MAX, &vocab) ||
+	    !arg_int(c, "width", 1, INT32_MAX, &width) ||
+	    !init_value(c, "init", (Init){INIT_NORMAL, 0, 1}, (Fans){(double)width, (double)vocab, NULL}, &init))
 		return false;
 	DType t = given->kind == V_TENSOR ? val_type(call_graph(c), given->tensor)->dtype : DT_f32;
 	if (!own_param(c, "weight", given, t, 2, (int64_t[]){vocab, width}, "[vocab, width]", init, &w))
@@ -47,7 +48,8 @@ builtin_gather(Call *c, Value *result)
 		return false;
 	Type t = val_type_of(c, x);
 	if (t.rank != val_type(call_graph(c), index)->rank) {
-		call_fail(c, c->loc, "input is %s, index is %s; both need the same number of axes", val_text(c, x), val_text(c, index));
+		call_fail(c, c->loc, "input is %s, index is %s; both need the same number of axes", val_text(c, x),
+		          val_text(c, index));
 		call_note_val(c, "input", x);
 		call_note_val(c, "index", index);
 		return false;

@@ -1,8 +1,8 @@
 /* builtins_loss.c: losses and metrics, each a scalar.
  *
- * Classes stand on the last axis, the label has the leading axes. The label's logit is picked by comparing class numbers with
- * the label (elementwise and a sum, which fuses and differentiates as any other), never by an index into memory; a label out
- * of range is found by a check op. Losses of f16 and bf16 inputs are computed in f32. */
+ * Classes stand on the last axis, the label has the leading axes. The label's logit is picked by comparing class
+ * numbers with the label (elementwise and a sum, which fuses and differentiates as any other), never by an index into
+ * memory; a label out of range is found by a check op. Losses of f16 and bf16 inputs are computed in f32. */
 #include "builtins.h"
 
 /* logits [..., classes] and label [...]: label comes back as i32 or i64. */
@@ -17,7 +17,10 @@ classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
 	for (int i = 0; agree && i < tl.rank; i++)
 		agree = tl.axis[i].n == t->axis[i].n;
 	if (!agree) {
-		call_fail(c, c->loc, "logits are %s, label is %s; label needs the axes of logits but the last, which counts classes", val_text(c, *logits), val_text(c, *label));
+		call_fail(
+		        c, c->loc,
+		        "logits are %s, label is %s; label needs the axes of logits but the last, which counts classes",
+		        val_text(c, *logits), val_text(c, *label));
 		call_note_val(c, "logits", *logits);
 		call_note_val(c, "label", *label);
 		return false;
@@ -70,7 +73,9 @@ builtin_cross_entropy(Call *c, Value *result)
 	if (has_ignore && !arg_int(c, "ignore", INT32_MIN, INT32_MAX, &ignored))
 		return false;
 	if (has_ignore && c->training && sema_shards(c->sema, NULL) > 1)
-		return call_fail(c, call_loc(c, "ignore"), "ignore needs the labels counted in the whole batch, and a shard sees its own alone: not with train.shards = %lld",
+		return call_fail(c, call_loc(c, "ignore"),
+		                 "ignore needs the labels counted in the whole batch, and a shard sees its own alone: "
+		                 "not with train.shards = %lld",
 		                 (long long)sema_shards(c->sema, NULL));
 	build_check(c, call_arg(c, "label")->tensor, axis(classes), "label", has_ignore, ignored);
 	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
@@ -78,7 +83,8 @@ builtin_cross_entropy(Call *c, Value *result)
 	Val z = less_maximum(c, x, last);
 	Val lse = reduce_over(c, OP_logsumexp, z, last, false);
 	Val hit = at_label(c, label, classes, &numbers);
-	Val picked = reduce_over(c, OP_sum, ew3(c, OP_where, hit, z, num(c, val_type(call_graph(c), x)->dtype, 0)), last, false);
+	Val picked = reduce_over(c, OP_sum, ew3(c, OP_where, hit, z, num(c, val_type(call_graph(c), x)->dtype, 0)),
+	                         last, false);
 	if (smoothing > 0) {
 		Val all = ewn(c, OP_mul, reduce_over(c, OP_mean, z, last, false), smoothing);
 
@@ -89,7 +95,8 @@ builtin_cross_entropy(Call *c, Value *result)
 		return give_average(c, reduce_all(c, OP_mean, each), result);
 	DType ft = val_type(call_graph(c), x)->dtype;
 	Val counts = ewn(c, OP_ne, label, (double)ignored), zero = num(c, ft, 0);
-	Val sum = reduce_all(c, OP_sum, ew3(c, OP_where, counts, each, zero)), n = reduce_all(c, OP_sum, to_dtype(c, counts, ft));
+	Val sum = reduce_all(c, OP_sum, ew3(c, OP_where, counts, each, zero)),
+	    n = reduce_all(c, OP_sum, to_dtype(c, counts, ft));
 	return give_average(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, n, 1)), result);
 }
 
@@ -107,7 +114,8 @@ broadcasts(const Type *a, const Type *b)
 	return true;
 }
 
-/* Two floating tensors of one type, or a tensor and a number. Different shapes broadcast as anywhere, but are rarely meant. */
+/* Two floating tensors of one type, or a tensor and a number. Different shapes broadcast as anywhere, but are rarely
+ * meant. */
 static bool
 two_sides(Call *c, const char *nx, const char *ny, bool same_shape, Val *x, Val *y)
 {
@@ -126,20 +134,24 @@ two_sides(Call *c, const char *nx, const char *ny, bool same_shape, Val *x, Val 
 		bool same = type_same_shape(&tx, &ty);
 
 		if (!same && same_shape) {
-			call_fail(c, c->loc, "%s is %s, %s is %s; their shapes must agree", nx, val_text(c, *x), ny, val_text(c, *y));
+			call_fail(c, c->loc, "%s is %s, %s is %s; their shapes must agree", nx, val_text(c, *x), ny,
+			          val_text(c, *y));
 			call_note_val(c, nx, *x);
 			call_note_val(c, ny, *y);
 			return false;
 		}
 		if (!same && broadcasts(&tx, &ty))
-			sema_warning(c->sema, c->loc, "%s: %s is %s, %s is %s; they broadcast, and the mean is over the result", c->op->name, nx, val_text(c, *x), ny, val_text(c, *y));
+			sema_warning(c->sema, c->loc,
+			             "%s: %s is %s, %s is %s; they broadcast, and the mean is over the result",
+			             c->op->name, nx, val_text(c, *x), ny, val_text(c, *y));
 	}
 	*x = widen(c, *x);
 	*y = widen(c, *y);
 	return true;
 }
 
-/* max(x, 0) - x t + log(1 + exp(-|x|)): exact at both ends, and the halves that a tie and |x| give at 0 make the true slope. */
+/* max(x, 0) - x t + log(1 + exp(-|x|)): exact at both ends, and the halves that a tie and |x| give at 0 make the true
+ * slope. */
 bool
 builtin_binary_cross_entropy(Call *c, Value *result)
 {
@@ -181,7 +193,8 @@ builtin_smooth_l1(Call *c, Value *result)
 		return false;
 	Val d = ew1(c, OP_abs, ew2(c, OP_sub, x, y)), each = d;
 	if (beta > 0) {
-		Val near = ewn(c, OP_lt, d, beta), bowl = ewn(c, OP_mul, ew1(c, OP_square, d), 0.5 / beta), line = ewn(c, OP_sub, d, 0.5 * beta);
+		Val near = ewn(c, OP_lt, d, beta), bowl = ewn(c, OP_mul, ew1(c, OP_square, d), 0.5 / beta),
+		    line = ewn(c, OP_sub, d, 0.5 * beta);
 
 		each = ew3(c, OP_where, near, bowl, line);
 	}
@@ -209,7 +222,8 @@ builtin_accuracy(Call *c, Value *result)
 	return share(c, ew2(c, OP_eq, best, label), result);
 }
 
-/* The label is among the k largest if fewer than k classes beat it: by a larger logit, or an equal one of a lower class. */
+/* The label is among the k largest if fewer than k classes beat it: by a larger logit, or an equal one of a lower
+ * class. */
 bool
 builtin_top_k_accuracy(Call *c, Value *result)
 {
@@ -220,7 +234,8 @@ builtin_top_k_accuracy(Call *c, Value *result)
 	if (!classes_and_label(c, &x, &label, &t, &classes) || !arg_int(c, "k", 1, INT32_MAX, &k))
 		return false;
 	if (k > classes)
-		return call_fail(c, call_loc(c, "k"), "k is %lld, logits have %lld classes", (long long)k, (long long)classes);
+		return call_fail(c, call_loc(c, "k"), "k is %lld, logits have %lld classes", (long long)k,
+		                 (long long)classes);
 	int last = t.rank - 1;
 	Val zero = num(c, val_type(call_graph(c), x)->dtype, 0), hit = at_label(c, label, classes, &numbers);
 	Val own = reduce_over(c, OP_sum, ew3(c, OP_where, hit, x, zero), last, true);

@@ -1,7 +1,7 @@
 /* builtins_make.c: tensors from nothing: explicit parameters, constants, ranges.
  *
- * Shapes of constants may follow N; a parameter's may not, as it outlives a batch. range gives a compile-time list, or with a
- * dtype a tensor. */
+ * Shapes of constants may follow N; a parameter's may not, as it outlives a batch. range gives a compile-time list, or
+ * with a dtype a tensor. */
 #include "builtins.h"
 
 enum { MAX_RANGE = 1 << 20 }; /* items of a compile-time list */
@@ -21,11 +21,13 @@ builtin_param(Call *c, Value *result)
 	const Value *shape = call_arg(c, "shape");
 	for (int i = 0; i < rank; i++) {
 		if (shape->at[i].mul)
-			return call_fail(c, shape->at[i].loc, "shape[%d] depends on N, a parameter has the same shape for every batch", i);
+			return call_fail(c, shape->at[i].loc,
+			                 "shape[%d] depends on N, a parameter has the same shape for every batch", i);
 		dims[i] = axes[i].n;
 		rest *= i >= 2 ? (double)dims[i] : 1;
 	}
-	Fans fans = rank < 2 ? NO_FANS("a parameter of 2 axes or more") : (Fans){(double)dims[1] * rest, (double)dims[0] * rest, NULL};
+	Fans fans = rank < 2 ? NO_FANS("a parameter of 2 axes or more")
+	                     : (Fans){(double)dims[1] * rest, (double)dims[0] * rest, NULL};
 	if (!init_value(c, "init", INIT_ZERO, fans, &init))
 		return false;
 	Type t = type_of(DT_f32, rank, axes);
@@ -77,11 +79,15 @@ range_tensor(Call *c, int64_t start, int64_t step, Axis extent, Value *result)
 		return false;
 	if (t == DT_bool)
 		return call_fail(c, call_loc(c, "dtype"), "dtype is bool, needs a number type");
-	int64_t last = start + (extent.n - 1) * step, low = start < last ? start : last, high = start < last ? last : start;
+	int64_t last = start + (extent.n - 1) * step, low = start < last ? start : last,
+	        high = start < last ? last : start;
 	if ((t == DT_u8 && (low < 0 || high > 255)) || (t == DT_i32 && (low < INT32_MIN || high > INT32_MAX)))
-		return call_fail(c, c->loc, "%lld..%lld does not fit %s", (long long)low, (long long)high, dtype_info[t].name);
+		return call_fail(c, c->loc, "%lld..%lld does not fit %s", (long long)low, (long long)high,
+		                 dtype_info[t].name);
 	Type type = type_of(t, 1, &extent);
-	return call_give(c, build_op(c->b, OP_iota, NULL, 0, ATTRS(AI(start, start), AI(step, step), AI(axis, 0)), &type), result);
+	return call_give(c,
+	                 build_op(c->b, OP_iota, NULL, 0, ATTRS(AI(start, start), AI(step, step), AI(axis, 0)), &type),
+	                 result);
 }
 
 bool
@@ -94,15 +100,17 @@ builtin_range(Call *c, Value *result)
 
 	if (tensor && a->kind == V_INT && a->mul && b->kind == V_NONE && !call_given(c, "step"))
 		return value_axis(c, a, &extent) && range_tensor(c, 0, 1, extent, result);
-	if (!arg_int(c, b->kind == V_NONE ? "a" : "b", -limit, limit, &end) || (b->kind != V_NONE && !arg_int(c, "a", -limit, limit, &start))
-	    || !arg_int(c, "step", -limit, limit, &step))
+	if (!arg_int(c, b->kind == V_NONE ? "a" : "b", -limit, limit, &end) ||
+	    (b->kind != V_NONE && !arg_int(c, "a", -limit, limit, &start)) || !arg_int(c, "step", -limit, limit, &step))
 		return false;
 	if (step == 0)
 		return call_fail(c, call_loc(c, "step"), "step is 0");
-	int64_t n = step > 0 ? (end > start ? (end - start + step - 1) / step : 0) : (start > end ? (start - end - step - 1) / -step : 0);
+	int64_t n = step > 0 ? (end > start ? (end - start + step - 1) / step : 0)
+	                     : (start > end ? (start - end - step - 1) / -step : 0);
 	if (tensor) {
 		if (n < 1)
-			return call_fail(c, c->loc, "%lld..%lld is empty, a tensor needs an element", (long long)start, (long long)end);
+			return call_fail(c, c->loc, "%lld..%lld is empty, a tensor needs an element", (long long)start,
+			                 (long long)end);
 		extent = axis(n);
 		return range_tensor(c, start, step, extent, result);
 	}

@@ -1,15 +1,17 @@
 /* builtins_nn.c: convolutions, dense, matmul and pooling.
  *
- * Each becomes one contraction or window op of the IR, a bias being an addition after it that fusion folds into the kernel.
- * Ranks, channels, groups, windows and given weights are checked here, where the message can speak of the model's text. */
+ * Each becomes one contraction or window op of the IR, a bias being an addition after it that fusion folds into the
+ * kernel. Ranks, channels, groups, windows and given weights are checked here, where the message can speak of the
+ * model's text. */
 #include "builtins.h"
 
 /* x as [N, C, H, W] with floating elements; only N may follow the batch. */
 static bool
 image(Call *c, Val *x, int64_t *channels, int64_t size[2])
 {
-	return arg_float_tensor(c, "x", x) && arg_rank(c, "x", *x, 4, "[N, C, H, W]") && axis_fixed(c, "input", *x, 1, channels)
-	       && axis_fixed(c, "input", *x, 2, &size[0]) && axis_fixed(c, "input", *x, 3, &size[1]);
+	return arg_float_tensor(c, "x", x) && arg_rank(c, "x", *x, 4, "[N, C, H, W]") &&
+	       axis_fixed(c, "input", *x, 1, channels) && axis_fixed(c, "input", *x, 2, &size[0]) &&
+	       axis_fixed(c, "input", *x, 3, &size[1]);
 }
 
 static Val
@@ -30,7 +32,8 @@ window_fits(Call *c, const int64_t size[2], const int64_t k[2], const int64_t pa
 		int64_t reach = dilation[i] * (k[i] - 1) + 1, padded = size[i] + 2 * pad[i];
 
 		if (reach > padded)
-			return call_fail(c, c->loc, "the window spans %lld %s, the input with its padding has %lld", (long long)reach, sides[i], (long long)padded);
+			return call_fail(c, c->loc, "the window spans %lld %s, the input with its padding has %lld",
+			                 (long long)reach, sides[i], (long long)padded);
 	}
 	return true;
 }
@@ -48,17 +51,21 @@ builtin_conv2d(Call *c, Value *result)
 	    || !arg_int(c, "groups", 1, INT32_MAX, &groups))
 		return false;
 	if (in % groups || out % groups)
-		return call_fail(c, call_loc(c, "groups"), "groups is %lld, must divide both the input's %lld channels and the output's %lld", (long long)groups, (long long)in, (long long)out);
+		return call_fail(c, call_loc(c, "groups"),
+		                 "groups is %lld, must divide both the input's %lld channels and the output's %lld",
+		                 (long long)groups, (long long)in, (long long)out);
 	if (!window_fits(c, size, k, pad, dilation))
 		return false;
 	DType t = val_type(call_graph(c), x)->dtype;
 	int64_t dims[] = {out, in / groups, k[0], k[1]};
 	double area = (double)k[0] * (double)k[1], fan_in = (double)(in / groups) * area, fan_out = (double)out * area;
-	if (!init_value(c, "init", (Init){INIT_NORMAL, 0, sqrt(2 / fan_out)}, (Fans){fan_in, fan_out, NULL}, &init)
-	    || !own_param(c, "weight", call_arg(c, "weight"), t, 4, dims, "[channels, C / groups, rows, columns]", init, &w)
-	    || !own_bias(c, t, out, INIT_ZERO, &has_bias, &bias))
+	if (!init_value(c, "init", (Init){INIT_NORMAL, 0, sqrt(2 / fan_out)}, (Fans){fan_in, fan_out, NULL}, &init) ||
+	    !own_param(c, "weight", call_arg(c, "weight"), t, 4, dims, "[channels, C / groups, rows, columns]", init,
+	               &w) ||
+	    !own_bias(c, t, out, INIT_ZERO, &has_bias, &bias))
 		return false;
-	Val y = op_with2(c, OP_conv2d, x, w, ATTRS(AL(stride, stride, 2), AL(pad, pad, 2), AL(dilation, dilation, 2), AI(groups, groups)));
+	Val y = op_with2(c, OP_conv2d, x, w,
+	                 ATTRS(AL(stride, stride, 2), AL(pad, pad, 2), AL(dilation, dilation, 2), AI(groups, groups)));
 	return call_give(c, has_bias ? add_bias(c, y, bias, out, 2) : y, result);
 }
 
@@ -81,9 +88,13 @@ builtin_conv_transpose2d(Call *c, Value *result)
 		int64_t n = (size[i] - 1) * stride[i] - 2 * pad[i] + k[i] + extra[i];
 
 		if (extra[i] >= stride[i])
-			return call_fail(c, call_loc(c, "output_pad"), "output_pad is %lld, needs less than the stride %lld", (long long)extra[i], (long long)stride[i]);
+			return call_fail(c, call_loc(c, "output_pad"),
+			                 "output_pad is %lld, needs less than the stride %lld", (long long)extra[i],
+			                 (long long)stride[i]);
 		if (n < 1)
-			return call_fail(c, call_loc(c, "pad"), "the result would have %lld %s: pad %lld cuts all of it", (long long)n, i ? "columns" : "rows", (long long)pad[i]);
+			return call_fail(c, call_loc(c, "pad"),
+			                 "the result would have %lld %s: pad %lld cuts all of it", (long long)n,
+			                 i ? "columns" : "rows", (long long)pad[i]);
 		axes[2 + i] = axis(n);
 	}
 	const char *why = shape_too_large(4, axes);
@@ -91,12 +102,14 @@ builtin_conv_transpose2d(Call *c, Value *result)
 		return call_fail(c, c->loc, "the result would have %s", why);
 	int64_t dims[] = {in, out, k[0], k[1]}, one[] = {1, 1};
 	double area = (double)k[0] * (double)k[1], fan_in = (double)in * area, fan_out = (double)out * area;
-	if (!init_value(c, "init", (Init){INIT_NORMAL, 0, sqrt(2 / fan_out)}, (Fans){fan_in, fan_out, NULL}, &init)
-	    || !own_param(c, "weight", call_arg(c, "weight"), tx.dtype, 4, dims, "[C, channels, rows, columns]", init, &w)
-	    || !own_bias(c, tx.dtype, out, INIT_ZERO, &has_bias, &bias))
+	if (!init_value(c, "init", (Init){INIT_NORMAL, 0, sqrt(2 / fan_out)}, (Fans){fan_in, fan_out, NULL}, &init) ||
+	    !own_param(c, "weight", call_arg(c, "weight"), tx.dtype, 4, dims, "[C, channels, rows, columns]", init,
+	               &w) ||
+	    !own_bias(c, tx.dtype, out, INIT_ZERO, &has_bias, &bias))
 		return false;
 	Type ty = type_of(tx.dtype, 4, axes);
-	Val y = build_op(c->b, OP_conv2d_dx, VALS(x, w), ATTRS(AL(stride, stride, 2), AL(pad, pad, 2), AL(dilation, one, 2), AI(groups, 1)), &ty);
+	Val y = build_op(c->b, OP_conv2d_dx, VALS(x, w),
+	                 ATTRS(AL(stride, stride, 2), AL(pad, pad, 2), AL(dilation, one, 2), AI(groups, 1)), &ty);
 	return call_give(c, has_bias ? add_bias(c, y, bias, out, 2) : y, result);
 }
 
@@ -157,10 +170,12 @@ builtin_matmul(Call *c, Value *result)
 		return false;
 	Type ta = val_type_of(c, a), tb = val_type_of(c, b);
 	if (!ta.rank || !tb.rank)
-		return call_fail(c, c->loc, "a is %s, b is %s; both need at least 1 axis", val_text(c, a), val_text(c, b));
+		return call_fail(c, c->loc, "a is %s, b is %s; both need at least 1 axis", val_text(c, a),
+		                 val_text(c, b));
 	int64_t ka = ta.axis[ta.rank - 1].n, kb = tb.axis[tb.rank > 1 ? tb.rank - 2 : 0].n;
 	if (ka != kb) {
-		call_fail(c, c->loc, "a is %s with %lld columns, b is %s with %lld rows; they must agree", val_text(c, a), (long long)ka, val_text(c, b), (long long)kb);
+		call_fail(c, c->loc, "a is %s with %lld columns, b is %s with %lld rows; they must agree",
+		          val_text(c, a), (long long)ka, val_text(c, b), (long long)kb);
 		call_note_val(c, "a", a);
 		call_note_val(c, "b", b);
 		return false;
@@ -179,8 +194,8 @@ pool_arguments(Call *c, Val *x, int64_t k[2], int64_t stride[2], int64_t pad[2])
 {
 	int64_t size[2];
 
-	if (!arg_rank(c, "x", *x, 4, "[N, C, H, W]") || !axis_fixed(c, "input", *x, 2, &size[0]) || !axis_fixed(c, "input", *x, 3, &size[1])
-	    || !arg_pair(c, "k", 1, k) || !arg_pair(c, "pad", 0, pad))
+	if (!arg_rank(c, "x", *x, 4, "[N, C, H, W]") || !axis_fixed(c, "input", *x, 2, &size[0]) ||
+	    !axis_fixed(c, "input", *x, 3, &size[1]) || !arg_pair(c, "k", 1, k) || !arg_pair(c, "pad", 0, pad))
 		return false;
 	if (!call_given(c, "stride"))
 		memcpy(stride, k, 2 * sizeof *k);
@@ -188,7 +203,10 @@ pool_arguments(Call *c, Val *x, int64_t k[2], int64_t stride[2], int64_t pad[2])
 		return false;
 	for (int i = 0; i < 2; i++)
 		if (2 * pad[i] > k[i])
-			return call_fail(c, call_loc(c, "pad"), "pad is %lld, at most half of the window's %lld is possible: a window must see the input", (long long)pad[i], (long long)k[i]);
+			return call_fail(c, call_loc(c, "pad"),
+			                 "pad is %lld, at most half of the window's %lld is possible: a window must "
+			                 "see the input",
+			                 (long long)pad[i], (long long)k[i]);
 	return window_fits(c, size, k, pad, (int64_t[]){1, 1});
 }
 
@@ -204,7 +222,8 @@ builtin_max_pool2d(Call *c, Value *result)
 		return call_fail(c, c->loc, "input is %s, needs numbers: cast(x, f32)", val_text(c, x));
 	if (!pool_arguments(c, &x, k, stride, pad))
 		return false;
-	return call_give(c, op_with(c, OP_max_pool2d, x, ATTRS(AL(k, k, 2), AL(stride, stride, 2), AL(pad, pad, 2))), result);
+	return call_give(c, op_with(c, OP_max_pool2d, x, ATTRS(AL(k, k, 2), AL(stride, stride, 2), AL(pad, pad, 2))),
+	                 result);
 }
 
 bool
@@ -214,7 +233,11 @@ builtin_avg_pool2d(Call *c, Value *result)
 	bool count_pad;
 	Val x;
 
-	if (!arg_float_tensor(c, "x", &x) || !pool_arguments(c, &x, k, stride, pad) || !arg_bool(c, "count_pad", &count_pad))
+	if (!arg_float_tensor(c, "x", &x) || !pool_arguments(c, &x, k, stride, pad) ||
+	    !arg_bool(c, "count_pad", &count_pad))
 		return false;
-	return call_give(c, op_with(c, OP_avg_pool2d, x, ATTRS(AL(k, k, 2), AL(stride, stride, 2), AL(pad, pad, 2), AB(count_pad, count_pad))), result);
+	return call_give(c,
+	                 op_with(c, OP_avg_pool2d, x,
+	                         ATTRS(AL(k, k, 2), AL(stride, stride, 2), AL(pad, pad, 2), AB(count_pad, count_pad))),
+	                 result);
 }

@@ -1,8 +1,9 @@
 /* builtins_norm.c: normalisations, written with primitive ops from the start so that fusion sees their parts.
  *
- * All have the form (x - mean) * scale + bias with mean and scale small: scale = rsqrt(variance + eps) * weight is computed on
- * the statistics' shape, so that x is touched once after the moments, forward and backward. Statistics of f16 and bf16 inputs
- * are taken in f32. batch_norm's running variance is the unbiased one (times n / (n - 1)), the normalising one is biased. */
+ * All have the form (x - mean) * scale + bias with mean and scale small: scale = rsqrt(variance + eps) * weight is
+ * computed on the statistics' shape, so that x is touched once after the moments, forward and backward. Statistics of
+ * f16 and bf16 inputs are taken in f32. batch_norm's running variance is the unbiased one (times n / (n - 1)), the
+ * normalising one is biased. */
 #include "builtins.h"
 
 /* (x - mean) * (rsqrt(variance + eps) * weight) + bias; weight and bias already have shapes that broadcast. */
@@ -48,9 +49,17 @@ scale_and_bias(Call *c, Val x, int64_t n, Val *w, bool *has_bias, Val *bias)
 	DType t = val_type(call_graph(c), x)->dtype;
 	Init init;
 
-	if (!init_value(c, "init", INIT_ONE, NO_FANS("the weight has 1 axis"), &init)
-	    || !own_param(c, "weight", given, given->kind == V_TENSOR ? t : t == DT_f64 ? DT_f64 : DT_f32, 1, &n, "[channels]", init, w)
-	    || !own_bias(c, given_bias->kind == V_TENSOR ? t : t == DT_f64 ? DT_f64 : DT_f32, n, INIT_ZERO, has_bias, bias))
+	if (!init_value(c, "init", INIT_ONE, NO_FANS("the weight has 1 axis"), &init) ||
+	    !own_param(c, "weight", given,
+	               given->kind == V_TENSOR ? t
+	               : t == DT_f64           ? DT_f64
+	                                       : DT_f32,
+	               1, &n, "[channels]", init, w) ||
+	    !own_bias(c,
+	              given_bias->kind == V_TENSOR ? t
+	              : t == DT_f64                ? DT_f64
+	                                           : DT_f32,
+	              n, INIT_ZERO, has_bias, bias))
 		return false;
 	*w = widen(c, *w);
 	if (*has_bias)
@@ -65,7 +74,8 @@ channels_of(Call *c, Val *x, Type *t, int64_t *channels)
 		return false;
 	*t = val_type_of(c, *x);
 	if (t->rank < 2) {
-		call_fail(c, c->loc, "input has %d ax%s, needs at least 2 [N, C, ...]", t->rank, t->rank == 1 ? "is" : "es");
+		call_fail(c, c->loc, "input has %d ax%s, needs at least 2 [N, C, ...]", t->rank,
+		          t->rank == 1 ? "is" : "es");
 		call_note_val(c, "input", *x);
 		return false;
 	}
@@ -83,7 +93,8 @@ moved(Call *c, Val a, double p, Val b, double q)
 
 /* The batch's moments, and the running statistics moved towards them. */
 static bool
-batch_statistics(Call *c, Val x, const Type *t, double momentum, Val running_mean, Val running_var, Val *mean, Val *variance)
+batch_statistics(Call *c, Val x, const Type *t, double momentum, Val running_mean, Val running_var, Val *mean,
+                 Val *variance)
 {
 	int64_t axes[MAX_RANK], count = 1, channels = t->axis[1].n;
 	int n = 0;
@@ -94,10 +105,12 @@ batch_statistics(Call *c, Val x, const Type *t, double momentum, Val running_mea
 			count *= t->axis[i].n;
 		}
 	if (count < 2)
-		return call_fail(c, c->loc, "input is %s with one value per channel, statistics need at least two", val_text(c, x));
+		return call_fail(c, c->loc, "input is %s with one value per channel, statistics need at least two",
+		                 val_text(c, x));
 	Val wide = widen(c, x);
 	*mean = moments(c, wide, axes, n, variance);
-	Val m = to_shape(c, *mean, 1, (Axis[]){axis(channels)}), v = to_shape(c, *variance, 1, (Axis[]){axis(channels)});
+	Val m = to_shape(c, *mean, 1, (Axis[]){axis(channels)}),
+	    v = to_shape(c, *variance, 1, (Axis[]){axis(channels)});
 	double unbiased = (double)count / (double)(count - 1);
 	Val new_mean = moved(c, running_mean, 1 - momentum, m, momentum);
 	Val new_var = moved(c, running_var, 1 - momentum, v, momentum * unbiased);
@@ -117,8 +130,8 @@ builtin_batch_norm(Call *c, Value *result)
 	bool has_bias;
 	Type t;
 
-	if (!channels_of(c, &x, &t, &channels) || !arg_num(c, "eps", 0, INFINITY, &eps) || !arg_num(c, "momentum", 0, 1, &momentum)
-	    || !scale_and_bias(c, x, channels, &w, &has_bias, &bias))
+	if (!channels_of(c, &x, &t, &channels) || !arg_num(c, "eps", 0, INFINITY, &eps) ||
+	    !arg_num(c, "momentum", 0, 1, &momentum) || !scale_and_bias(c, x, channels, &w, &has_bias, &bias))
 		return false;
 	Type stat = type_of(t.dtype == DT_f64 ? DT_f64 : DT_f32, 1, (Axis[]){axis(channels)});
 	if (!sema_param(c, "running_mean", &stat, ST_STAT, INIT_CONSTANT, 0, 0, &running_mean)
@@ -126,7 +139,9 @@ builtin_batch_norm(Call *c, Value *result)
 		return false;
 	if (c->training) {
 		if (sema_shards(c->sema, &examples) > 1 && examples < 16)
-			sema_warning(c->sema, c->loc, "batch_norm sees one shard, %lld examples: its statistics are rough below 16", (long long)examples);
+			sema_warning(c->sema, c->loc,
+			             "batch_norm sees one shard, %lld examples: its statistics are rough below 16",
+			             (long long)examples);
 		if (!batch_statistics(c, x, &t, momentum, running_mean, running_var, &mean, &variance))
 			return false;
 	} else {
@@ -176,8 +191,10 @@ builtin_rms_norm(Call *c, Value *result)
 	Type t = val_type_of(c, x);
 	if (!t.rank)
 		return call_fail(c, c->loc, "input is a scalar, needs at least 1 axis [..., C]");
-	if (!axis_fixed(c, "input", x, t.rank - 1, &channels) || !init_value(c, "init", INIT_ONE, NO_FANS("the weight has 1 axis"), &init)
-	    || !own_param(c, "weight", given, given->kind == V_TENSOR || t.dtype == DT_f64 ? t.dtype : DT_f32, 1, &channels, "[channels]", init, &w))
+	if (!axis_fixed(c, "input", x, t.rank - 1, &channels) ||
+	    !init_value(c, "init", INIT_ONE, NO_FANS("the weight has 1 axis"), &init) ||
+	    !own_param(c, "weight", given, given->kind == V_TENSOR || t.dtype == DT_f64 ? t.dtype : DT_f32, 1,
+	               &channels, "[channels]", init, &w))
 		return false;
 	Val wide = widen(c, x), mean = reduce_over(c, OP_mean, ew1(c, OP_square, wide), t.rank - 1, true);
 	Val y = ew2(c, OP_mul, wide, ew1(c, OP_rsqrt, ewn(c, OP_add, mean, eps))), scale = widen(c, w);
@@ -194,10 +211,12 @@ builtin_group_norm(Call *c, Value *result)
 	double eps;
 	Type t;
 
-	if (!channels_of(c, &x, &t, &channels) || !arg_int(c, "groups", 1, INT32_MAX, &groups) || !arg_num(c, "eps", 0, INFINITY, &eps))
+	if (!channels_of(c, &x, &t, &channels) || !arg_int(c, "groups", 1, INT32_MAX, &groups) ||
+	    !arg_num(c, "eps", 0, INFINITY, &eps))
 		return false;
 	if (channels % groups)
-		return call_fail(c, call_loc(c, "groups"), "groups is %lld, must divide the input's %lld channels", (long long)groups, (long long)channels);
+		return call_fail(c, call_loc(c, "groups"), "groups is %lld, must divide the input's %lld channels",
+		                 (long long)groups, (long long)channels);
 	for (int i = 2; i < t.rank; i++) {
 		int64_t extent;
 
@@ -218,8 +237,8 @@ builtin_group_norm(Call *c, Value *result)
 
 /* ---------------------------------------------------------------- normalize: constants per channel */
 
-/* Numbers as [n, 1, ...] against axis 1. Few are chosen by comparing the channel's number, which fuses into whatever reads
- * them; many are laid out once. */
+/* Numbers as [n, 1, ...] against axis 1. Few are chosen by comparing the channel's number, which fuses into whatever
+ * reads them; many are laid out once. */
 static Val
 table(Call *c, DType t, const double *numbers, int64_t n, int rank)
 {
@@ -251,12 +270,14 @@ channel_numbers(Call *c, const char *name, int64_t n, double *out)
 	const Value *v = call_arg(c, name);
 
 	if (v->kind == V_LIST && v->n != n)
-		return call_fail(c, call_loc(c, name), "%s is a list of %d, the input has %lld channels", name, v->n, (long long)n);
+		return call_fail(c, call_loc(c, name), "%s is a list of %d, the input has %lld channels", name, v->n,
+		                 (long long)n);
 	for (int64_t i = 0; i < n; i++) {
 		const Value *item = v->kind == V_LIST ? &v->at[i] : v;
 
 		if (item->kind != V_INT && item->kind != V_FLOAT)
-			return call_fail(c, call_loc(c, name), "%s is %s, needs a list of %lld numbers", name, value_text(c, item), (long long)n);
+			return call_fail(c, call_loc(c, name), "%s is %s, needs a list of %lld numbers", name,
+			                 value_text(c, item), (long long)n);
 		if (!value_fixed(c, item))
 			return false;
 		out[i] = item->kind == V_INT ? (double)item->i : item->f;
@@ -273,12 +294,14 @@ builtin_normalize(Call *c, Value *result)
 
 	if (!channels_of(c, &x, &t, &channels))
 		return false;
-	double *mean = arena_array(sema_arena(c->sema), double, channels), *std = arena_array(sema_arena(c->sema), double, channels);
+	double *mean = arena_array(sema_arena(c->sema), double, channels),
+	       *std = arena_array(sema_arena(c->sema), double, channels);
 	if (!channel_numbers(c, "mean", channels, mean) || !channel_numbers(c, "std", channels, std))
 		return false;
 	for (int64_t i = 0; i < channels; i++) {
 		if (!(std[i] > 0))
-			return call_fail(c, call_loc(c, "std"), "std[%lld] is %g, needs a positive number", (long long)i, std[i]);
+			return call_fail(c, call_loc(c, "std"), "std[%lld] is %g, needs a positive number",
+			                 (long long)i, std[i]);
 		std[i] = 1 / std[i];
 	}
 	Val shifted = ew2(c, OP_sub, x, table(c, t.dtype, mean, channels, t.rank));

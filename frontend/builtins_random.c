@@ -1,7 +1,8 @@
 /* builtins_random.c: dropout, random_crop, random_flip, random.
  *
- * Each draws from the stream that its call's path names (language.md, "Randomness"); the random op is a pure function of seed
- * and step, so backward draws the same numbers again. In evaluation the first three are identity, centre crop and identity. */
+ * Each draws from the stream that its call's path names (language.md, "Randomness"); the random op is a pure function
+ * of seed and step, so backward draws the same numbers again. In evaluation the first three are identity, centre crop
+ * and identity. */
 #include "builtins.h"
 
 bool
@@ -35,7 +36,8 @@ centre(Call *c, Val x, int at, int64_t has, int64_t size)
 	return op_with(c, OP_pad, x, ATTRS(AI(axis, at), AI(before, -start), AI(after, size - has + start)));
 }
 
-/* One of the two starts of every example, number 2n for rows and 2n + 1 for columns, in coordinates of the unpadded image. */
+/* One of the two starts of every example, number 2n for rows and 2n + 1 for columns, in coordinates of the unpadded
+ * image. */
 static Val
 starts(Call *c, Val numbers, int which, Axis batch, int64_t places, int64_t pad)
 {
@@ -52,13 +54,15 @@ builtin_random_crop(Call *c, Value *result)
 	int64_t size[2], pad, has[2];
 	Val x;
 
-	if (!arg_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") || !arg_pair(c, "size", 1, size) || !arg_int(c, "pad", 0, INT32_MAX, &pad)
-	    || !axis_fixed(c, "input", x, 2, &has[0]) || !axis_fixed(c, "input", x, 3, &has[1]))
+	if (!arg_tensor(c, "x", &x) || !arg_rank(c, "x", x, 4, "[N, C, H, W]") || !arg_pair(c, "size", 1, size) ||
+	    !arg_int(c, "pad", 0, INT32_MAX, &pad) || !axis_fixed(c, "input", x, 2, &has[0]) ||
+	    !axis_fixed(c, "input", x, 3, &has[1]))
 		return false;
 	Type t = val_type_of(c, x);
 	for (int i = 0; i < 2; i++)
 		if (size[i] > has[i] + 2 * pad)
-			return call_fail(c, call_loc(c, "size"), "size is %lld %s, the input with its padding has %lld", (long long)size[i], sides[i], (long long)(has[i] + 2 * pad));
+			return call_fail(c, call_loc(c, "size"), "size is %lld %s, the input with its padding has %lld",
+			                 (long long)size[i], sides[i], (long long)(has[i] + 2 * pad));
 	if (!c->training) {
 		Val rows = centre(c, x, 2, has[0], size[0]);
 
@@ -69,7 +73,11 @@ builtin_random_crop(Call *c, Value *result)
 	Val numbers = build_op(c->b, OP_random, VALS(seed, step), ATTRS(AS(stream, c->path)), &tn);
 	Val row = starts(c, numbers, 0, t.axis[0], has[0] + 2 * pad - size[0] + 1, pad);
 	Val column = starts(c, numbers, 1, t.axis[0], has[1] + 2 * pad - size[1] + 1, pad);
-	return call_give(c, row.id && column.id ? build_op(c->b, OP_crop, VALS(x, row, column), ATTRS(AL(size, size, 2)), NULL) : NOVAL, result);
+	return call_give(c,
+	                 row.id && column.id
+	                         ? build_op(c->b, OP_crop, VALS(x, row, column), ATTRS(AL(size, size, 2)), NULL)
+	                         : NOVAL,
+	                 result);
 }
 
 bool
@@ -102,7 +110,8 @@ builtin_random(Call *c, Value *result)
 	if (!(low < high))
 		return call_fail(c, call_loc(c, "high"), "high is %g, needs to be above low %g", high, low);
 	if (t == DT_bool)
-		return call_fail(c, call_loc(c, "dtype"), "dtype is bool: compare with a number, as in random(shape) < 0.5");
+		return call_fail(c, call_loc(c, "dtype"),
+		                 "dtype is bool: compare with a number, as in random(shape) < 0.5");
 	if ((t == DT_u8 && (low < 0 || high > 256)) || (t == DT_i32 && (low < INT32_MIN || high > 0x1p31)))
 		return call_fail(c, call_loc(c, "low"), "%g..%g does not fit %s", low, high, dtype_info[t].name);
 	DType in = dtype_is_int(t) || t == DT_f64 ? DT_f64 : DT_f32;

@@ -1,7 +1,7 @@
 /* builtins_reduce.c: reductions over axes, cumsum, and the softmaxes.
  *
- * A reduction is one row of ir/red.def. softmax takes the maximum off, then the log-sum-exp, so that it neither overflows nor
- * loses digits at large inputs, and backward needs its result alone. */
+ * A reduction is one row of ir/red.def. softmax takes the maximum off, then the log-sum-exp, so that it neither
+ * overflows nor loses digits at large inputs, and backward needs its result alone. */
 #include "builtins.h"
 
 static bool
@@ -20,7 +20,13 @@ reduction(Call *c, OpKind k, bool floats_only, bool bools, Value *result)
 	if (!arg_axes(c, "axes", t.rank, axes, &n) || !arg_bool(c, "keep", &keep))
 		return false;
 	if (!n) /* over nothing: each element by itself */
-		return call_give(c, k != OP_sum ? x : to_dtype(c, x, t.dtype == DT_bool ? DT_i32 : dtype_is_int(t.dtype) ? DT_i64 : t.dtype), result);
+		return call_give(c,
+		                 k != OP_sum ? x
+		                             : to_dtype(c, x,
+		                                        t.dtype == DT_bool      ? DT_i32
+		                                        : dtype_is_int(t.dtype) ? DT_i64
+		                                                                : t.dtype),
+		                 result);
 	return call_give(c, build_reduce(c->b, k, x, axes, n, keep), result);
 }
 

@@ -1,8 +1,8 @@
 /* builtins_shape.c: reshape, transpose and their kin, joining and cutting.
  *
- * Extents may follow N: reshape finds its -1 as an extent times N where the input's elements follow N and the named ones do
- * not. Cutting or padding the batch axis itself is allowed by fixed numbers; such a model runs whole batches only, which the
- * shape rules of the IR record with the reason. */
+ * Extents may follow N: reshape finds its -1 as an extent times N where the input's elements follow N and the named
+ * ones do not. Cutting or padding the batch axis itself is allowed by fixed numbers; such a model runs whole batches
+ * only, which the shape rules of the IR record with the reason. */
 #include "builtins.h"
 
 /* Product of extents and of marks; false if two axes follow N (then only a whole batch has a meaning). */
@@ -26,7 +26,8 @@ hole_extent(Call *c, const Type *x, const Axis *axes, int rank, int hole, int64_
 	if (!product_of(x->axis, x->rank, -1, &all) || !product_of(axes, rank, hole, &named) || !all.mul || named.mul)
 		return left;
 	/* n * all.mul / (all.div * named.n) in lowest terms. */
-	if (!axis_times((Axis){.n = 1, .mul = all.mul, .div = all.div}, axis(1), &left) || (int64_t)left.div * named.n > INT32_MAX)
+	if (!axis_times((Axis){.n = 1, .mul = all.mul, .div = all.div}, axis(1), &left) ||
+	    (int64_t)left.div * named.n > INT32_MAX)
 		return axis(extent);
 	left.div *= (int32_t)named.n;
 	if (!axis_times((Axis){.n = 1, .mul = left.mul, .div = left.div}, axis(1), &left))
@@ -54,7 +55,8 @@ builtin_reshape(Call *c, Value *result)
 	for (int i = 0; i < rank; i++)
 		named *= axes[i].n;
 	if (hole >= 0 ? all % named != 0 : all != named) {
-		call_fail(c, call_loc(c, "shape"), "input %s has %lld elements, the shape %s%lld", val_text(c, x), (long long)all, hole >= 0 ? "a multiple of " : "", (long long)named);
+		call_fail(c, call_loc(c, "shape"), "input %s has %lld elements, the shape %s%lld", val_text(c, x),
+		          (long long)all, hole >= 0 ? "a multiple of " : "", (long long)named);
 		call_note_val(c, "input", x);
 		return false;
 	}
@@ -105,7 +107,8 @@ builtin_transpose(Call *c, Value *result)
 	}
 	for (int i = 0; i < rank; i++) {
 		if (v->at[i].kind != V_INT || v->at[i].mul || v->at[i].i < -rank || v->at[i].i >= rank)
-			return call_fail(c, v->at[i].loc, "axes[%d] is %s, needs an axis of the input: %d..%d", i, value_text(c, &v->at[i]), -rank, rank - 1);
+			return call_fail(c, v->at[i].loc, "axes[%d] is %s, needs an axis of the input: %d..%d", i,
+			                 value_text(c, &v->at[i]), -rank, rank - 1);
 		perm[i] = v->at[i].i < 0 ? v->at[i].i + rank : v->at[i].i;
 		if (used[perm[i]])
 			return call_fail(c, v->at[i].loc, "axes names axis %lld twice", (long long)perm[i]);
@@ -127,7 +130,8 @@ builtin_squeeze(Call *c, Value *result)
 	if (!arg_axis(c, "axis", t.rank, &at))
 		return false;
 	if (t.axis[at].n != 1) {
-		call_fail(c, c->loc, "input is %s, its axis %d has extent %lld, needs 1", val_text(c, x), at, (long long)t.axis[at].n);
+		call_fail(c, c->loc, "input is %s, its axis %d has extent %lld, needs 1", val_text(c, x), at,
+		          (long long)t.axis[at].n);
 		call_note_val(c, "input", x);
 		return false;
 	}
@@ -160,7 +164,8 @@ builtin_expand(Call *c, Value *result)
 		return false;
 	Type t = val_type_of(c, x);
 	if (v->kind != V_LIST || v->n > MAX_RANK || v->n < t.rank)
-		return call_fail(c, call_loc(c, "shape"), "shape is %s, needs a list of %d to %d extents", value_text(c, v), t.rank, MAX_RANK);
+		return call_fail(c, call_loc(c, "shape"), "shape is %s, needs a list of %d to %d extents",
+		                 value_text(c, v), t.rank, MAX_RANK);
 	for (int i = 0; i < v->n; i++) {
 		int k = i - (v->n - t.rank);
 
@@ -169,8 +174,9 @@ builtin_expand(Call *c, Value *result)
 		else if (!value_axis(c, &v->at[i], &axes[i]))
 			return false;
 		if (k >= 0 && t.axis[k].n != 1 && t.axis[k].n != axes[i].n) {
-			call_fail(c, v->at[i].loc, "input is %s, its axis %d has extent %lld and cannot become %lld: only 1 expands", val_text(c, x), k,
-			          (long long)t.axis[k].n, (long long)axes[i].n);
+			call_fail(c, v->at[i].loc,
+			          "input is %s, its axis %d has extent %lld and cannot become %lld: only 1 expands",
+			          val_text(c, x), k, (long long)t.axis[k].n, (long long)axes[i].n);
 			call_note_val(c, "input", x);
 			return false;
 		}
@@ -190,11 +196,13 @@ builtin_concat(Call *c, Value *result)
 	int at;
 
 	if (list->kind != V_LIST || !list->n)
-		return call_fail(c, call_loc(c, "list"), "list is %s, needs a list of at least 1 tensor", value_text(c, list));
+		return call_fail(c, call_loc(c, "list"), "list is %s, needs a list of at least 1 tensor",
+		                 value_text(c, list));
 	Val *in = arena_array(sema_arena(c->sema), Val, list->n);
 	for (int i = 0; i < list->n; i++) {
 		if (list->at[i].kind != V_TENSOR)
-			return call_fail(c, list->at[i].loc, "list[%d] is %s, needs a tensor", i, value_text(c, &list->at[i]));
+			return call_fail(c, list->at[i].loc, "list[%d] is %s, needs a tensor", i,
+			                 value_text(c, &list->at[i]));
 		in[i] = list->at[i].tensor;
 	}
 	Type first = val_type_of(c, in[0]);
@@ -210,7 +218,8 @@ builtin_concat(Call *c, Value *result)
 		for (int k = 0; agree && k < t.rank; k++)
 			agree = k == at || t.axis[k].n == first.axis[k].n;
 		if (!agree) {
-			call_fail(c, c->loc, "list[0] is %s, %s is %s; they may differ along axis %d only", val_text(c, in[0]), name, val_text(c, in[i]), at);
+			call_fail(c, c->loc, "list[0] is %s, %s is %s; they may differ along axis %d only",
+			          val_text(c, in[0]), name, val_text(c, in[i]), at);
 			call_note_val(c, "list[0]", in[0]);
 			call_note_val(c, name, in[i]);
 			return false;
@@ -249,7 +258,8 @@ builtin_split(Call *c, Value *result)
 			return call_fail(c, call_loc(c, "sizes"), "sizes add up to more than fits");
 	}
 	if (sum != t.axis[at].n) {
-		call_fail(c, call_loc(c, "sizes"), "sizes add up to %lld, axis %d of the input has extent %lld", (long long)sum, at, (long long)t.axis[at].n);
+		call_fail(c, call_loc(c, "sizes"), "sizes add up to %lld, axis %d of the input has extent %lld",
+		          (long long)sum, at, (long long)t.axis[at].n);
 		call_note_val(c, "input", x);
 		return false;
 	}
@@ -280,7 +290,8 @@ bound(Call *c, const char *name, int64_t extent, int64_t *out)
 		return call_fail(c, call_loc(c, name), "%s is %s, needs an integer", name, value_text(c, v));
 	*out = v->i < 0 ? v->i + extent : v->i;
 	if (*out < 0 || *out > extent)
-		return call_fail(c, call_loc(c, name), "%s is %lld, the axis has extent %lld", name, (long long)v->i, (long long)extent);
+		return call_fail(c, call_loc(c, name), "%s is %lld, the axis has extent %lld", name, (long long)v->i,
+		                 (long long)extent);
 	return true;
 }
 
@@ -298,7 +309,8 @@ builtin_slice(Call *c, Value *result)
 	    || !bound(c, "start", t.axis[at].n, &start) || !bound(c, "end", t.axis[at].n, &end))
 		return false;
 	if (start >= end)
-		return call_fail(c, call_loc(c, "end"), "start %lld is not below end %lld: nothing is left", (long long)start, (long long)end);
+		return call_fail(c, call_loc(c, "end"), "start %lld is not below end %lld: nothing is left",
+		                 (long long)start, (long long)end);
 	return call_give(c, cut(c, x, at, start, end, step), result);
 }
 
@@ -314,18 +326,22 @@ builtin_pad(Call *c, Value *result)
 	if (!arg_tensor(c, "x", &x))
 		return false;
 	Type t = val_type_of(c, x);
-	if (!arg_axis(c, "axis", t.rank, &at) || !arg_int(c, "before", 0, MAX_ELEMENTS, &before) || !arg_int(c, "after", 0, MAX_ELEMENTS, &after))
+	if (!arg_axis(c, "axis", t.rank, &at) || !arg_int(c, "before", 0, MAX_ELEMENTS, &before) ||
+	    !arg_int(c, "after", 0, MAX_ELEMENTS, &after))
 		return false;
 	if (value->kind == V_BOOL && t.dtype == DT_bool)
 		v = (double)value->i;
 	else if (!arg_num(c, "value", -INFINITY, INFINITY, &v))
 		return false;
 	if (value->kind == V_FLOAT && !dtype_is_float(t.dtype))
-		return call_fail(c, call_loc(c, "value"), "value is the float %s, the input is %s", value_text(c, value), val_text(c, x));
+		return call_fail(c, call_loc(c, "value"), "value is the float %s, the input is %s",
+		                 value_text(c, value), val_text(c, x));
 	if (!before && !after)
 		return call_give(c, x, result);
-	AttrArg fill = {.name = A_value, .kind = value->kind == V_FLOAT ? AK_NUM : AK_INT, .i = (int64_t)value->i, .f = v};
-	return call_give(c, op_with(c, OP_pad, x, ATTRS(AI(axis, at), AI(before, before), AI(after, after), fill)), result);
+	AttrArg fill = {
+	        .name = A_value, .kind = value->kind == V_FLOAT ? AK_NUM : AK_INT, .i = (int64_t)value->i, .f = v};
+	return call_give(c, op_with(c, OP_pad, x, ATTRS(AI(axis, at), AI(before, before), AI(after, after), fill)),
+	                 result);
 }
 
 bool

@@ -1,6 +1,8 @@
-/* cmd.h: what the files of the command line share: options as read, a compilation under way, the subcommands. Private to frontend/.
+/* cmd.h: what the files of the command line share: options as read, a compilation under way, the subcommands. Private
+ * to frontend/.
  *
- * main.c picks a row of the command table, options.c reads its arguments by options.def, cmd_NAME.c carries it out with the
+ * main.c picks a row of the command table, options.c reads its arguments by options.def, cmd_NAME.c carries it out with
+ * the
  * steps of driver.c: load, passes, emit, link. Exit status: 0 good, 1 failed, 2 wrong usage. */
 #ifndef FRONTEND_CMD_H
 #define FRONTEND_CMD_H
@@ -12,8 +14,16 @@
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 enum {
-	C_build = 1 << 0, C_run = 1 << 1, C_check = 1 << 2, C_dump = 1 << 3, C_opt = 1 << 4, C_info = 1 << 5, C_explain = 1 << 6, C_ops = 1 << 7,
-	C_ref_run = 1 << 8, C_tune = 1 << 9,
+	C_build = 1 << 0,
+	C_run = 1 << 1,
+	C_check = 1 << 2,
+	C_dump = 1 << 3,
+	C_opt = 1 << 4,
+	C_info = 1 << 5,
+	C_explain = 1 << 6,
+	C_ops = 1 << 7,
+	C_ref_run = 1 << 8,
+	C_tune = 1 << 9,
 	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain,
 	SHAPING = COMMON | C_tune, /* what shapes a program */
 	ALL = COMMON | C_ops | C_ref_run | C_tune,
@@ -58,8 +68,8 @@ extern const int ncommands;
 /* ---- options.c: -1 = read; else the exit status: help was printed (0), or wrong usage (2) */
 int options_read(Arena *a, const Command *c, int argc, char **argv, Options *o);
 void options_help(FILE *f, const Command *c);
-/* The words of text, from column `indent` on (0, where the line stands already), in lines of 80 columns; where one is broken it
- * ends in `broken`. Then a line's end. */
+/* The words of text, from column `indent` on (0, where the line stands already), in lines of 80 columns; where one is
+ * broken it ends in `broken`. Then a line's end. */
 void put_wrapped(FILE *f, int indent, const char *text, const char *broken);
 void put_help_row(FILE *f, int left, const char *name, const char *text); /* the text begins in column `left` */
 /* "mantou NAME: text" and where to look, on stderr; returns EXIT_USAGE. */
@@ -92,19 +102,22 @@ int job_open(Job *j, Arena *a, const Options *o, const char *command, const char
 int job_load(Job *j);
 /* A context of passes for arch[k], as the options say. */
 void job_context(const Job *j, Module *m, int k, PassCtx *cx);
-/* job_load, then the pipeline for arch[k] to a stage (NULL: to its end, where contracts and the memory budget are held). */
+/* job_load, then the pipeline for arch[k] to a stage (NULL: to its end, where contracts and the memory budget are
+ * held). */
 int job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx);
 /* to a file (- or NULL: stdout); EXIT_GOOD, or another status after a message */
 int job_output(const Job *j, const char *path, const Buf *b);
 /* Early word on an output path that cannot be written, or that is the input. */
 int job_check_output(const Job *j, const char *path);
-/* Does --emit ask for code (or, of a command that prints a table, IR) in place of what this command prints? job_build then writes it. */
+/* Does --emit ask for code (or, of a command that prints a table, IR) in place of what this command prints? job_build
+ * then writes it. */
 bool job_emits(const Job *j);
 /* Builds what --emit says (exe by default) into path. */
 int job_build(Job *j, const char *emit, const char *path);
 bool job_sealed(const Job *j, const char *path); /* is it a whole program that was built with j->seal? */
 const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
-const char *budget_text(Arena *a, const PassCtx *cx); /* of a compiled module: the budget and what was recomputed; NULL without one */
+/* of a compiled module: the budget and what was recomputed; NULL without one */
+const char *budget_text(Arena *a, const PassCtx *cx);
 int64_t machine_memory(void);            /* bytes, 0 if unknown */
 void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */
 void print_count(Buf *b, double n);      /* 4.1 G */
@@ -115,7 +128,8 @@ bool contracts_hold(Module *m, const PassCtx *cx);      /* every `require` of a 
 bool layer_under(const char *path, const char *prefix); /* "a.b" is under "a", "ab" is not */
 bool layer_reads(const Graph *g, const char *b, const char *a); /* does b read what a computes? */
 
-/* ---- cmd_explain.c: a line for each kernel with parameters to choose that holds layers a and b (NULL: any), as tuning files hold them, sorted, no two the same. */
+/* ---- cmd_explain.c: a line for each kernel with parameters to choose that holds layers a and b (NULL: any), as tuning
+ * files hold them, sorted, no two the same. */
 int tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
 /* tune_report.c: what the journal of a search beside the tuning file says of the kernels of these records. */

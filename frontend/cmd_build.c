@@ -1,10 +1,11 @@
 /* cmd_build.c: `build`, `run` and `ref-run`: a model to an executable, and its execution.
  *
- * `run` keeps executables in XDG_CACHE_HOME/mantou (else ~/.cache/mantou), in a folder named by a hash of the typed IR's text (which holds the sources'
- * hash, constants and settings), the options that shape code, and the bytes of this program; where no folder can be made
- * there, in TMPDIR/mantou-UID, which must be this user's alone. Two runs at once may both build; each renames a whole file
- * into place, and either is right. A program there ends in its length and hash: one that a full disk or a crash has
- * damaged is built again. `ref-run` interprets the IR that stands in a launcher script, or in a file. */
+ * `run` keeps executables in XDG_CACHE_HOME/mantou (else ~/.cache/mantou), in a folder named by a hash of the typed
+ * IR's text (which holds the sources' hash, constants and settings), the options that shape code, and the bytes of this
+ * program; where no folder can be made there, in TMPDIR/mantou-UID, which must be this user's alone. Two runs at once
+ * may both build; each renames a whole file into place, and either is right. A program there ends in its length and
+ * hash: one that a full disk or a crash has damaged is built again. `ref-run` interprets the IR that stands in a
+ * launcher script, or in a file. */
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
@@ -20,8 +21,10 @@
 static const char *
 default_output(const Job *j, const char *emit)
 {
-	static const struct { const char *emit, *suffix; } names[] = {{"ir", ".ir"}, {"llvm", ".ll"}, {"asm", ".s"}, {"obj", ".o"}, {"cuda", ".cu"},
-		{"ptx", ".ptx"}, {"cubin", ".cubin"}};
+	static const struct {
+		const char *emit, *suffix;
+	} names[] = {{"ir", ".ir"},   {"llvm", ".ll"}, {"asm", ".s"},      {"obj", ".o"},
+	             {"cuda", ".cu"}, {"ptx", ".ptx"}, {"cubin", ".cubin"}};
 
 	for (size_t i = 0; emit && i < sizeof names / sizeof *names; i++)
 		if (!strcmp(emit, names[i].emit))
@@ -104,7 +107,8 @@ cache_key(const Job *j)
 	return hash_file(h, "/proc/self/exe");
 }
 
-/* TMPDIR/mantou-UID, made if it is not there. Others may write to where temporary files go, and what lies in the folder is
+/* TMPDIR/mantou-UID, made if it is not there. Others may write to where temporary files go, and what lies in the folder
+ * is
  * executed: NULL unless it is a folder that belongs to this user and that nobody else may write to. */
 static const char *
 private_folder(Arena *a)
@@ -145,7 +149,8 @@ cache_place(Job *j)
 
 	if (other && make_folders(place))
 		return place;
-	failure("no place for the cache: %s%swhere temporary files go: %s; set XDG_CACHE_HOME to a folder that can be written",
+	failure("no place for the cache: %s%swhere temporary files go: %s; set XDG_CACHE_HOME to a folder that can be "
+	        "written",
 	        why, folder ? "; " : "", strerror(errno));
 	return NULL;
 }

@@ -1,8 +1,9 @@
 /* cmd_check.c: `check`: a summary of a model, a line per layer.
  *
- * In: the typed training graph; a layer is a call of an operator, named by its path.   Out: name, output shape, parameters and FLOPs of one
- * forward step of the full batch, in the order of the model; totals; and whether the planned memory fits this machine.
- * Exit status 1 if the model has errors; a plan that does not fit is said, not failed. */
+ * In: the typed training graph; a layer is a call of an operator, named by its path.   Out: name, output shape,
+ * parameters and FLOPs of one forward step of the full batch, in the order of the model; totals; and whether the
+ * planned memory fits this machine. Exit status 1 if the model has errors; a plan that does not fit is said, not
+ * failed. */
 #include "cmd.h"
 #include "../codegen/codegen.h"
 
@@ -107,13 +108,15 @@ print_table(Arena *a, const Layers *ls, Buf *out)
 			continue; /* sums and comparisons of the body: in the total */
 		print_count(&flops, l->flops);
 		buf_printf(out, "%-*s  %-*s  %12s  %10s\n", width, l->name, shape_width, shape_text(a, l->type),
-		           l->parameters ? arena_printf(a, "%" PRId64, l->parameters) : "-", l->flops > 0 ? flops.at : "-");
+		           l->parameters ? arena_printf(a, "%" PRId64, l->parameters) : "-",
+		           l->flops > 0 ? flops.at : "-");
 		buf_free(&flops);
 	}
 }
 
 static void
-print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, int64_t peak, int64_t memory, const char *budget, Buf *out)
+print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, int64_t peak, int64_t memory,
+           const char *budget, Buf *out)
 {
 	buf_printf(out, "{\"model\": ");
 	buf_json(out, m->name);
@@ -134,7 +137,8 @@ print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, 
 	}
 	buf_printf(out, "], \"parameters\": %" PRId64 ", \"flops\": %.17g", parameters, flops);
 	if (peak)
-		buf_printf(out, ", \"peak_bytes\": %" PRId64 ", \"memory_bytes\": %" PRId64 ", \"fits\": %s", peak, memory, peak <= memory ? "true" : "false");
+		buf_printf(out, ", \"peak_bytes\": %" PRId64 ", \"memory_bytes\": %" PRId64 ", \"fits\": %s", peak,
+		           memory, peak <= memory ? "true" : "false");
 	if (budget) {
 		buf_printf(out, ", \"budget\": ");
 		buf_json(out, budget);
@@ -143,7 +147,8 @@ print_json(const Module *m, const Layers *ls, int64_t parameters, double flops, 
 }
 
 static void
-print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, int64_t memory, const char *budget, Buf *out)
+print_totals(const Module *m, int64_t parameters, double flops, int64_t peak, int64_t memory, const char *budget,
+             Buf *out)
 {
 	int64_t shards;
 

@@ -1,6 +1,7 @@
 /* cmd_dump.c: `dump` and `opt`: the IR as text, dot or JSON, and passes over textual IR.
  *
- * The text form is module_print's and reads back at every stage; dot (Graphviz) draws a box per kernel; JSON holds the same ops for programs.
+ * The text form is module_print's and reads back at every stage; dot (Graphviz) draws a box per kernel; JSON holds the
+ * same ops for programs.
  * `opt` without --passes only reads, verifies and prints, so that `dump | opt -` gives the same text. */
 #include "cmd.h"
 
@@ -197,7 +198,8 @@ json_op(Buf *b, const Graph *g, const Op *op)
 static void
 json_graph(Buf *b, const Graph *g)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch", "set", "kept"};
+	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
+	                                    "overflow", "whole",  "batch",  "set",  "kept"};
 	const char *comma = "";
 
 	buf_printf(b, "\n  {\"name\": ");
@@ -291,7 +293,9 @@ cmd_dump(Arena *a, const Options *o)
 	if (status != EXIT_GOOD)
 		return status;
 	/* IR that is further on than `fused` is printed as it is. */
-	const char *stage = o->stage ? o->stage : stage_number(j.module->stage) < STAGE_fused ? "fused" : j.module->stage;
+	const char *stage = o->stage                                      ? o->stage
+	                    : stage_number(j.module->stage) < STAGE_fused ? "fused"
+	                                                                  : j.module->stage;
 
 	status = job_compile(&j, 0, stage, &m, &cx);
 	if (status == EXIT_GOOD && o->graph)

@@ -1,11 +1,12 @@
 /* cmd_explain.c: `explain`: the verdicts of the passes: which rules fired, which declined, why, and the bytes at stake.
  *
- * In: a model and up to two layers; a layer's name is a prefix of paths, at a dot.   Out: with --json a verdict a line in the order of the pipeline,
- * with pinned keys, where "outcome" is "fused" for every rule that fired, and "did" is the text's word. As text: verdicts by layers in the order of the model, alike ones as one line with their number and graphs; without a layer
- * named, layers that differ in their numbers only (stage0.conv2d1, stage2.conv2d0) come as one. Then a table of the graphs, and the reasons by the
- * bytes they cost. A layer's kernels come first; with two layers, which kernel holds both, or that none does; then the records of those that have
- * parameters, as a tuning file holds them.
- * Refuses a layer the model does not have, with the nearest name. */
+ * In: a model and up to two layers; a layer's name is a prefix of paths, at a dot.   Out: with --json a verdict a line
+ * in the order of the pipeline, with pinned keys, where "outcome" is "fused" for every rule that fired, and "did" is
+ * the text's word. As text: verdicts by layers in the order of the model, alike ones as one line with their number and
+ * graphs; without a layer named, layers that differ in their numbers only (stage0.conv2d1, stage2.conv2d0) come as one.
+ * Then a table of the graphs, and the reasons by the bytes they cost. A layer's kernels come first; with two layers,
+ * which kernel holds both, or that none does; then the records of those that have parameters, as a tuning file holds
+ * them. Refuses a layer the model does not have, with the nearest name. */
 #include "cmd.h"
 
 #include <inttypes.h>
@@ -58,7 +59,13 @@ check_layer(Arena *a, const Module *m, const char *name)
 /* ---------------------------------------------------------------- text: verdicts by layers */
 /* Verdicts alike but for their graph. */
 typedef struct Row { const Verdict *v; int count[GRAPHS]; int64_t bytes[GRAPHS]; bool differ; } Row;
-typedef struct Pair { const Verdict *v; const char *key; uint32_t number; VEC(Row) row; VEC(const Verdict *) layers; } Pair;
+typedef struct Pair {
+	const Verdict *v;
+	const char *key;
+	uint32_t number;
+	VEC(Row) row;
+	VEC(const Verdict *) layers;
+} Pair;
 typedef struct Reason { const char *why; int count; int64_t bytes; bool differ; } Reason;
 typedef struct Total { int fired, declined; int64_t saved, could; } Total;
 
@@ -84,7 +91,8 @@ same_text(const char *a, const char *b)
 	return !strcmp(text_of(a), text_of(b));
 }
 
-/* Alike texts: "f32[64,10]" of training is "f32[N<=64,10]" of evaluation; with fold, one number is as good as another. */
+/* Alike texts: "f32[64,10]" of training is "f32[N<=64,10]" of evaluation; with fold, one number is as good as
+ * another. */
 static bool
 alike(const char *a, const char *b, bool fold)
 {
@@ -179,7 +187,8 @@ add_verdict(Report *r, const Verdict *v)
 	for (uint32_t i = 0; i < p->row.n && !row; i++) {
 		const Verdict *w = p->row.at[i].v;
 
-		if (w->fired == v->fired && same_text(w->rule, v->rule) && same_text(w->opa, v->opa) && same_text(w->opb, v->opb) && alike(text_of(w->why), text_of(v->why), r->fold))
+		if (w->fired == v->fired && same_text(w->rule, v->rule) && same_text(w->opa, v->opa) &&
+		    same_text(w->opb, v->opb) && alike(text_of(w->why), text_of(v->why), r->fold))
 			row = &p->row.at[i];
 	}
 	if (!row) {
@@ -212,8 +221,8 @@ put_row(Buf *b, const Module *m, const Row *row, bool colour)
 	for (int g = GRAPHS; g-- > 0;)
 		if (row->count[g])
 			first = g;
-	buf_printf(b, "  %s%-8s%s  %s%s%s", colour ? v->fired ? "\033[32m" : "\033[33m" : "", outcome(v), colour ? "\033[0m" : "",
-	           text_of(v->opa), v->opa && v->opb ? " -> " : "", text_of(v->opb));
+	buf_printf(b, "  %s%-8s%s  %s%s%s", colour ? v->fired ? "\033[32m" : "\033[33m" : "", outcome(v),
+	           colour ? "\033[0m" : "", text_of(v->opa), v->opa && v->opb ? " -> " : "", text_of(v->opb));
 	if (row->count[first] > 1)
 		buf_printf(b, ", %d times", row->count[first]);
 	buf_printf(b, "%s%s%s", v->opa || v->opb ? ": " : "", text_of(v->why), row->differ ? " (the first)" : "");
@@ -294,7 +303,8 @@ compare_reasons(const void *x, const void *y)
 static void
 put_totals(Buf *b, Report *r)
 {
-	buf_printf(b, "%s%-8s %8s %8s %9s %13s %13s\n", r->pair.n ? "\n" : "", "graph", "kernels", "fused", "declined", "saved a step", "would save");
+	buf_printf(b, "%s%-8s %8s %8s %9s %13s %13s\n", r->pair.n ? "\n" : "", "graph", "kernels", "fused", "declined",
+	           "saved a step", "would save");
 	for (int g = 0; g < (int)r->m->graph.n && g < GRAPHS; g++) {
 		const Total *t = &r->total[g];
 		Buf saved = {0}, could = {0};
@@ -303,7 +313,8 @@ put_totals(Buf *b, Report *r)
 			continue;
 		print_bytes(&saved, t->saved);
 		print_bytes(&could, t->could);
-		buf_printf(b, "%-8s %8" PRIu32 " %8d %9d %13s %13s\n", r->m->graph.at[g]->name, r->m->graph.at[g]->group.n, t->fired, t->declined, saved.at, could.at);
+		buf_printf(b, "%-8s %8" PRIu32 " %8d %9d %13s %13s\n", r->m->graph.at[g]->name,
+		           r->m->graph.at[g]->group.n, t->fired, t->declined, saved.at, could.at);
 		buf_free(&saved);
 		buf_free(&could);
 	}
@@ -315,7 +326,8 @@ put_totals(Buf *b, Report *r)
 		Buf bytes = {0};
 
 		print_bytes(&bytes, r->reason.at[i].bytes);
-		buf_printf(b, "%13s  %4d %s  %s%s\n", bytes.at, r->reason.at[i].count, r->reason.at[i].count == 1 ? "time " : "times", r->reason.at[i].why,
+		buf_printf(b, "%13s  %4d %s  %s%s\n", bytes.at, r->reason.at[i].count,
+		           r->reason.at[i].count == 1 ? "time " : "times", r->reason.at[i].why,
 		           r->reason.at[i].differ ? " (the first)" : "");
 		buf_free(&bytes);
 	}
@@ -329,7 +341,8 @@ put_totals(Buf *b, Report *r)
 static bool *
 update_ops(Arena *arena, const Graph *g)
 {
-	bool *update = arena_array(arena, bool, g->op.n), *read = arena_array(arena, bool, g->val.n), *elsewhere = arena_array(arena, bool, g->val.n);
+	bool *update = arena_array(arena, bool, g->op.n), *read = arena_array(arena, bool, g->val.n),
+	     *elsewhere = arena_array(arena, bool, g->val.n);
 
 	for (uint32_t i = 0; i < g->result.n; i++)
 		elsewhere[g->result.at[i].v.id] = true;
@@ -437,7 +450,8 @@ sort_lines(const char **line, uint32_t n)
 static const char *
 record_line(Arena *arena, const PassCtx *cx, const char *what, const char *kernel)
 {
-	const TuneRecord *r = cx->tuning ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what) : NULL;
+	const TuneRecord *r =
+	        cx->tuning ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what) : NULL;
 	const char *value = tuning_value(arena, cx->target, kernel);
 
 	if (r && !strcmp(r->value, kernel))
@@ -460,7 +474,8 @@ tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, 
 			const char *kernel = g->group.at[k].kernel;
 			Buf key = {0};
 
-			if ((has && (has[k] & mask) != mask) || !kernel || !cx->target->tunable || !cx->target->tunable(cx->target, kernel))
+			if ((has && (has[k] & mask) != mask) || !kernel || !cx->target->tunable ||
+			    !cx->target->tunable(cx->target, kernel))
 				continue;
 			if (tuning_key(&key, keys, (int)k))
 				vec_push(arena, &line, record_line(arena, cx, key.at, kernel));
@@ -492,7 +507,8 @@ tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, co
 		const Decision *d = &cx->choice.at[i];
 
 		if (!a || chosen_at(d, a, b))
-			vec_push(arena, &line, record_line(arena, cx, d->what, arena_printf(arena, "choice{take=%d}", d->way)));
+			vec_push(arena, &line,
+			         record_line(arena, cx, d->what, arena_printf(arena, "choice{take=%d}", d->way)));
 	}
 	*lines = line.at;
 	return sort_lines(line.at, line.n);
@@ -567,7 +583,8 @@ put_json(Buf *b, const Module *m, const Verdict *v)
 		buf_json(b, name);
 		comma = ", ";
 	}
-	buf_printf(b, "], \"outcome\": \"%s\", \"did\": \"%s\", \"why\": ", v->fired ? "fused" : "declined", outcome(v));
+	buf_printf(b, "], \"outcome\": \"%s\", \"did\": \"%s\", \"why\": ", v->fired ? "fused" : "declined",
+	           outcome(v));
 	buf_json(b, v->why ? v->why : "");
 	buf_printf(b, ", \"value\": ");
 	if (isfinite(v->value))

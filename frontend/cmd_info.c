@@ -1,8 +1,10 @@
 /* cmd_info.c: `info`: what an executable's info would print, from the plan, without building it.
  *
- * In: the planned module and the descriptor that the target makes of it.   Out: parameters, memory, and per kernel of the training step its flops,
- * bytes and a predicted time: the larger of flops over the assumed rate and bytes over the assumed bandwidth, and the start of a kernel. The assumptions are
- * printed: they are no measurements. With --json also the records of all kernels with parameters, as a tuning file holds them. */
+ * In: the planned module and the descriptor that the target makes of it.   Out: parameters, memory, and per kernel of
+ * the training step its flops, bytes and a predicted time: the larger of flops over the assumed rate and bytes over the
+ * assumed bandwidth, and the start of a kernel. The assumptions are
+ * printed: they are no measurements. With --json also the records of all kernels with parameters, as a tuning file
+ * holds them. */
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
@@ -60,7 +62,10 @@ assume_machine(const Target *t, const char *arch)
 }
 
 /* forecast: seconds by the machine code, 0 where there is none; why: what binds it then. */
-typedef struct Kernel { const char *name, *kernel, *layer, *where, *why; double flops, bytes, predicted, forecast; } Kernel;
+typedef struct Kernel {
+	const char *name, *kernel, *layer, *where, *why;
+	double flops, bytes, predicted, forecast;
+} Kernel;
 typedef VEC(Kernel) Kernels;
 /* kernels with parameters of the tuning file, choices that it made, kernels that they do not fit */
 typedef struct Tuned { int kernels, choices, misfits; TuneCount of; TuneLock lock; } Tuned;
@@ -103,8 +108,11 @@ collect(Arena *a, const Module *m, const Json *root, const char *graph, Kernels 
 
 	for (const Json *o = list ? list->child : NULL; g && o; o = o->next) {
 		const Json *layers = rt_json_get(o, "layers");
-		Kernel k = {.name = rt_json_str(o, "name", ""), .layer = layers && layers->child ? layers->child->s : "", .where = rt_json_str(o, "where", ""),
-		            .flops = rt_json_num(o, "flops", 0), .bytes = rt_json_num(o, "bytes", 0)};
+		Kernel k = {.name = rt_json_str(o, "name", ""),
+		            .layer = layers && layers->child ? layers->child->s : "",
+		            .where = rt_json_str(o, "where", ""),
+		            .flops = rt_json_num(o, "flops", 0),
+		            .bytes = rt_json_num(o, "bytes", 0)};
 
 		k.kernel = family(g, k.name);
 		vec_push(a, ks, k);
@@ -114,12 +122,14 @@ collect(Arena *a, const Module *m, const Json *root, const char *graph, Kernels 
 static double
 predicted(const Kernel *k, Assumed mc)
 {
-	double rate = mc.target->product_rate ? mc.target->product_rate(mc.target, &mc.r, k->kernel) : mc.r.flops, compute = k->flops / rate, memory = k->bytes / mc.r.bytes;
+	double rate = mc.target->product_rate ? mc.target->product_rate(mc.target, &mc.r, k->kernel) : mc.r.flops,
+	       compute = k->flops / rate, memory = k->bytes / mc.r.bytes;
 
 	return (compute > memory ? compute : memory) + mc.r.start;
 }
 
-/* Times by the machine code, of a target that makes some (codegen/cuda/forecast/forecast.c). Why there are none stands in t->why. */
+/* Times by the machine code, of a target that makes some (codegen/cuda/forecast/forecast.c). Why there are none stands
+ * in t->why. */
 static void
 read_forecast(Job *j, Module *m, Kernels *ks, Totals *t, double times, uint32_t trained)
 {
@@ -163,7 +173,8 @@ arithmetic(const Job *j, const Module *m)
 
 	if (p.narrow == DT_none)
 		return p.mixed ? "f32: nothing of 16 bits is faster on this processor" : "f32";
-	return j->target->arithmetic ? j->target->arithmetic(j->target, j->arch[0], p.narrow) : arena_printf(j->arena, "%s operands, exact sums", dtype_info[p.narrow].name);
+	return j->target->arithmetic ? j->target->arithmetic(j->target, j->arch[0], p.narrow)
+	                             : arena_printf(j->arena, "%s operands, exact sums", dtype_info[p.narrow].name);
 }
 
 static const char *
@@ -192,8 +203,10 @@ put_tuned_json(Buf *b, const Job *j, const Tuned *t)
 	buf_json(b, tuning_file(j->tuning));
 	buf_printf(b, ", \"machine\": ");
 	buf_json(b, j->machine[0] ? j->machine[0] : "*");
-	buf_printf(b, ", \"records\": %u, \"kernels\": %d, \"choices\": %d, \"misfits\": %d, \"stale\": %d, "
-	           "\"other_machines\": %d, \"lock\": \"%s\"}", (unsigned)tuning_count(j->tuning), t->kernels, t->choices, t->misfits, t->of.stale, t->of.elsewhere,
+	buf_printf(b,
+	           ", \"records\": %u, \"kernels\": %d, \"choices\": %d, \"misfits\": %d, \"stale\": %d, "
+	           "\"other_machines\": %d, \"lock\": \"%s\"}",
+	           (unsigned)tuning_count(j->tuning), t->kernels, t->choices, t->misfits, t->of.stale, t->of.elsewhere,
 	           lock_words[t->lock]);
 }
 
@@ -211,16 +224,19 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	buf_printf(b, ", \"target\": \"%s\", \"arch\": [", j->target->name);
 	for (int k = 0; k < j->narch; k++)
 		buf_printf(b, "%s\"%s\"", k ? ", " : "", j->arch[k]);
-	buf_printf(b, "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"shards\": %" PRId64 ", \"parameters\": %" PRId64 ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64
-	           ", \"scratch_bytes\": %" PRId64,
-	           precision_name(m), m->batch * shards, shards, t->parameters, t->parameter_bytes, t->arena, t->scratch);
+	buf_printf(b,
+	           "], \"precision\": \"%s\", \"batch\": %" PRId64 ", \"shards\": %" PRId64 ", \"parameters\": %" PRId64
+	           ", \"parameter_bytes\": %" PRId64 ", \"arena_bytes\": %" PRId64 ", \"scratch_bytes\": %" PRId64,
+	           precision_name(m), m->batch * shards, shards, t->parameters, t->parameter_bytes, t->arena,
+	           t->scratch);
 	if (t->budget) {
 		buf_printf(b, ", \"budget\": ");
 		buf_json(b, t->budget);
 	}
 	if (j->tuning)
 		put_tuned_json(b, j, &t->tuned);
-	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [", t->flops / 1e9, t->bytes, ks->n);
+	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [",
+	           t->flops / 1e9, t->bytes, ks->n);
 	for (uint32_t i = 0; i < g->input.n; i++) {
 		if (g->input.at[i].kind != IN_DATA)
 			continue;
@@ -239,11 +255,16 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	}
 	buf_printf(b, "], \"arithmetic\": ");
 	buf_json(b, arithmetic(j, m));
-	buf_printf(b, ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"forecast_ms_per_step\": %.6g, \"assumed\": {\"threads\": %d, \"device\": ",
+	buf_printf(b,
+	           ", \"source_hash\": \"%016" PRIx64 "\", \"predicted_ms_per_step\": %.6g, \"forecast_ms_per_step\": "
+	                                              "%.6g, \"assumed\": {\"threads\": %d, \"device\": ",
 	           m->source_hash, t->seconds * 1e3, t->forecast * 1e3, mc.threads);
 	buf_json(b, mc.device ? mc.device : "");
-	buf_printf(b, ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gflops_of_group_products\": %.6g, \"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [", mc.r.flops / 1e9,
-	           (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.group_products / 1e9, mc.r.bytes / 1e9, mc.r.start * 1e6);
+	buf_printf(b,
+	           ", \"gflops\": %.6g, \"gflops_of_products\": %.6g, \"gflops_of_group_products\": %.6g, "
+	           "\"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [",
+	           mc.r.flops / 1e9, (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.group_products / 1e9,
+	           mc.r.bytes / 1e9, mc.r.start * 1e6);
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
 
@@ -251,7 +272,8 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 		buf_json(b, k->name ? k->name : "");
 		buf_printf(b, ", \"kernel\": ");
 		buf_json(b, k->kernel ? k->kernel : "");
-		buf_printf(b, ", \"flops\": %.17g, \"bytes\": %.17g, \"predicted_us\": %.6g", k->flops, k->bytes, predicted(k, mc) * 1e6);
+		buf_printf(b, ", \"flops\": %.17g, \"bytes\": %.17g, \"predicted_us\": %.6g", k->flops, k->bytes,
+		           predicted(k, mc) * 1e6);
 		if (k->forecast > 0) {
 			buf_printf(b, ", \"forecast_us\": %.6g, \"why\": ", k->forecast * 1e6);
 			buf_json(b, k->why);
@@ -305,17 +327,20 @@ put_size_row(Buf *b, const char *name, int64_t bytes)
 static void
 put_device_kernels(Buf *b, const Kernels *ks, Assumed mc)
 {
-	buf_printf(b, "\n%-40s %10s %10s %10s %10s  %-24s %-24s %s\n", "kernel", "MFLOP", "KB", "us", "forecast", "layer", "where", "reason");
+	buf_printf(b, "\n%-40s %10s %10s %10s %10s  %-24s %-24s %s\n", "kernel", "MFLOP", "KB", "us", "forecast",
+	           "layer", "where", "reason");
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
 		double us = predicted(k, mc) * 1e6;
 
-		buf_printf(b, "%-40s %10.3f %10.1f %10.2f ", k->name ? k->name : "", k->flops / 1e6, k->bytes / 1e3, us);
+		buf_printf(b, "%-40s %10.3f %10.1f %10.2f ", k->name ? k->name : "", k->flops / 1e6, k->bytes / 1e3,
+		           us);
 		if (k->forecast > 0)
 			buf_printf(b, "%10.2f", k->forecast * 1e6);
 		else
 			buf_printf(b, "%10s", "-");
-		buf_printf(b, "  %-24s %-24s %s\n", *k->layer ? k->layer : "-", *k->where ? k->where : "-", k->forecast * 1e6 > 1.15 * us ? k->why : "-");
+		buf_printf(b, "  %-24s %-24s %s\n", *k->layer ? k->layer : "-", *k->where ? k->where : "-",
+		           k->forecast * 1e6 > 1.15 * us ? k->why : "-");
 	}
 }
 
@@ -331,7 +356,8 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	int64_t shards;
 
 	program_calls(m, &shards);
-	put_row(b, "batch", shards > 1 ? "%" PRId64 ", in %" PRId64 " shards of %" PRId64 : "%" PRId64, m->batch * shards, shards, m->batch);
+	put_row(b, "batch", shards > 1 ? "%" PRId64 ", in %" PRId64 " shards of %" PRId64 : "%" PRId64,
+	        m->batch * shards, shards, m->batch);
 	put_row(b, "parameters", "%" PRId64, t->parameters);
 	put_size_row(b, "memory", t->arena);
 	if (t->scratch)
@@ -339,18 +365,32 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	if (t->budget)
 		put_row(b, "budget", "%s", t->budget);
 	if (j->tuning)
-		put_row(b, "tuned", "%d kernels, %d choices, %d misfits, %d stale, %d of other machines, %s; %u records in %s",
-		        t->tuned.kernels, t->tuned.choices, t->tuned.misfits, t->tuned.of.stale, t->tuned.of.elsewhere, lock_words[t->tuned.lock],
-		        (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
-	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6, t->bytes / 1e6 / t->examples, ks->n);
-	const char *of = mc.device ? arena_printf(j->arena, "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel", mc.device, mc.r.flops / 1e12,
-		mc.r.products / 1e12, mc.r.group_products > 0 ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12) : "", mc.r.bytes / 1e9, mc.r.start * 1e6) : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9, mc.r.bytes / 1e9);
+		put_row(b, "tuned",
+		        "%d kernels, %d choices, %d misfits, %d stale, %d of other machines, %s; %u records in %s",
+		        t->tuned.kernels, t->tuned.choices, t->tuned.misfits, t->tuned.of.stale, t->tuned.of.elsewhere,
+		        lock_words[t->tuned.lock], (unsigned)tuning_count(j->tuning), tuning_file(j->tuning));
+	put_row(b, "a step", "%.4g GFLOP, %.4g MB moved (%.4g an example), %u kernels", t->flops / 1e9, t->bytes / 1e6,
+	        t->bytes / 1e6 / t->examples, ks->n);
+	const char *of =
+	        mc.device
+	                ? arena_printf(j->arena,
+	                               "%s, %.3g TFLOP/s, %.3g by tensor cores%s, %.3g GB/s, %.3g us to start a kernel",
+	                               mc.device, mc.r.flops / 1e12, mc.r.products / 1e12,
+	                               mc.r.group_products > 0
+	                                       ? arena_printf(j->arena, ", %.3g by wgmma", mc.r.group_products / 1e12)
+	                                       : "",
+	                               mc.r.bytes / 1e9, mc.r.start * 1e6)
+	                : arena_printf(j->arena, "%d threads, %.4g GFLOP/s, %.3g GB/s", mc.threads, mc.r.flops / 1e9,
+	                               mc.r.bytes / 1e9);
 
-	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %s)", t->seconds * 1e3, t->seconds > 0 ? t->examples / t->seconds : 0.0, of);
+	put_row(b, "predicted", "%.3g ms a step, %.4g examples/s (assumed: %s)", t->seconds * 1e3,
+	        t->seconds > 0 ? t->examples / t->seconds : 0.0, of);
 	if (mc.device && t->why)
 		put_row(b, "forecast", "none: %s", t->why);
 	else if (mc.device)
-		put_row(b, "forecast", "%.3g ms a step, %.4g examples/s (by the machine code: registers, waves, instructions, loads waited for; not measured)",
+		put_row(b, "forecast",
+		        "%.3g ms a step, %.4g examples/s (by the machine code: registers, waves, instructions, loads "
+		        "waited for; not measured)",
 		        t->forecast * 1e3, t->forecast > 0 ? t->examples / t->forecast : 0.0);
 	if (!ks->n)
 		return;
@@ -362,8 +402,8 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	for (uint32_t i = 0; i < ks->n; i++) {
 		const Kernel *k = &ks->at[i];
 
-		buf_printf(b, "%-40s %10.3f %10.1f %10.2f  %-24s %s\n", k->name ? k->name : "", k->flops / 1e6, k->bytes / 1e3, predicted(k, mc) * 1e6,
-		           *k->layer ? k->layer : "-", k->where);
+		buf_printf(b, "%-40s %10.3f %10.1f %10.2f  %-24s %s\n", k->name ? k->name : "", k->flops / 1e6,
+		           k->bytes / 1e3, predicted(k, mc) * 1e6, *k->layer ? k->layer : "-", k->where);
 	}
 }
 
@@ -402,7 +442,8 @@ read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 
 	if (error)
 		return failure("%s: %s", j->file, error);
-	const Json *root = rt_json_parse(text.at, text.n, &doc, why, sizeof why); /* kept: the kernels' names lie in it */
+	/* kept: the kernels' names lie in it */
+	const Json *root = rt_json_parse(text.at, text.n, &doc, why, sizeof why);
 
 	if (!root)
 		bug("info: the descriptor does not parse: %s", why);
@@ -456,7 +497,8 @@ cmd_info(Arena *a, const Options *o)
 
 	if (machine != !o->noperand)
 		return machine ? usage_error("info", "--machine tells of --arch, not of '%s'", o->operand[0])
-		                  : usage_error("info", "a file is missing: mantou info MODEL.net, or mantou info --machine");
+		               : usage_error("info",
+		                             "a file is missing: mantou info MODEL.net, or mantou info --machine");
 	if (machine)
 		return info_machine(a, o);
 	int status = job_open(&j, a, o, "info", o->operand[0]);

@@ -98,14 +98,14 @@ put_units(Buf *b, const Machine *m)
 {
 	buf_printf(b, "%-20s %d bytes\n", "cache line", m->line);
 	if (m->sms) {
-		buf_printf(b, "%-20s %d of 32 bits to a thread; loads of up to %d bytes\n", "registers", m->vector_registers,
-		           m->vector_bytes);
-		buf_printf(b, "%-20s %g multiply-adds of f32 and %g loads of 32 bits, of a multiprocessor\n", "in a cycle",
-		           m->fmas, m->loads);
+		buf_printf(b, "%-20s %d of 32 bits to a thread; loads of up to %d bytes\n", "registers",
+		           m->vector_registers, m->vector_bytes);
+		buf_printf(b, "%-20s %g multiply-adds of f32 and %g loads of 32 bits, of a multiprocessor\n",
+		           "in a cycle", m->fmas, m->loads);
 	} else {
 		buf_printf(b, "%-20s %d of %d bytes\n", "vector registers", m->vector_registers, m->vector_bytes);
-		buf_printf(b, "%-20s %g multiply-add%s and %g load%s of full vectors, of a core\n", "in a cycle", m->fmas,
-		           plural(m->fmas), m->loads, plural(m->loads));
+		buf_printf(b, "%-20s %g multiply-add%s and %g load%s of full vectors, of a core\n", "in a cycle",
+		           m->fmas, plural(m->fmas), m->loads, plural(m->loads));
 	}
 	buf_printf(b, "%-20s %.4g GHz: ", "nominal clock", m->hz / 1e9);
 	put_rate(b, peak_of(m));
@@ -156,7 +156,8 @@ static void
 put_text(Buf *b, const Target *t, const Machine *m, const Machine *here, const char *word)
 {
 	buf_printf(b, "%-20s %s %s\n%-20s %s\n", "target", t->name, m->arch, "declared as", m->model);
-	buf_printf(b, "%-20s %s (%s)\n", "machine", word, here ? "read here" : "declared: there is nothing here to read");
+	buf_printf(b, "%-20s %s (%s)\n", "machine", word,
+	           here ? "read here" : "declared: there is nothing here to read");
 	put_sizes(b, m, here);
 	buf_printf(b, "\n");
 	put_units(b, m);
@@ -168,7 +169,8 @@ put_rates_json(Buf *b, const char *name, const Rates *r)
 {
 	buf_printf(b, ", \"%s\": {\"gbytes_per_s\": %.6g, \"gflops\": %.6g, \"gflops_of_products\": %.6g, ", name,
 	           r->bytes / 1e9, r->flops / 1e9, r->products / 1e9);
-	buf_printf(b, "\"gflops_of_group_products\": %.6g, \"start_us\": %.6g}", r->group_products / 1e9, r->start * 1e6);
+	buf_printf(b, "\"gflops_of_group_products\": %.6g, \"start_us\": %.6g}", r->group_products / 1e9,
+	           r->start * 1e6);
 }
 
 static void

@@ -112,7 +112,8 @@ check_options(const Options *o)
 		return usage_error("tune", "needs a model");
 	if (o->search_level && strcmp(o->search_level, "graph") && strcmp(o->search_level, "kernels")
 	    && strcmp(o->search_level, "all"))
-		return usage_error("tune", "'%s' is no value for '--level': needs graph, kernels or all", o->search_level);
+		return usage_error("tune", "'%s' is no value for '--level': needs graph, kernels or all",
+		                   o->search_level);
 	if (o->data && o->synthetic)
 		return usage_error("tune", "--data and --synthetic exclude each other");
 	if (!!o->prepare + !!o->results + o->verify + o->dry_run > 1)
@@ -266,7 +267,8 @@ profile(Tune *t, Program *p)
 	buf_free(&out);
 	if (status || !(t->step > 0))
 		return tune_interrupted() ? EXIT_STOPPED
-			: failure("the program of %s does not run: `bench` ended with status %d", t->o->operand[0], status);
+		                          : failure("the program of %s does not run: `bench` ended with status %d",
+		                                    t->o->operand[0], status);
 	return EXIT_GOOD;
 }
 
@@ -308,7 +310,8 @@ race_file(Tune *t, const Program *p, int *variants, int *records)
 
 		*records += r->variant.n > 0;
 		for (uint32_t k = 0; k < r->variant.n; k++, ++*variants)
-			buf_printf(&b, "%s : %s ; bits=%s\n", r->key, r->variant.at[k].kernel, bits[r->variant.at[k].bits]);
+			buf_printf(&b, "%s : %s ; bits=%s\n", r->key, r->variant.at[k].kernel,
+			           bits[r->variant.at[k].bits]);
 	}
 	const char *text = arena_strndup(t->arena, b.at ? b.at : "", b.n);
 
@@ -400,9 +403,10 @@ say_race(void *cx, const char *line)
 		int64_t now = tune_spent(t) / 1000000000, of = t->budget / 1000000000;
 		const char *predicted = strstr(line, ", predicted");
 
-		tune_line(t, arena_printf(t->arena, "race %d", t->rounds), "rung %d, %d kernels, %d of %d variants left, "
-			"%" PRId64 ":%02" PRId64 " of %" PRId64 ":%02" PRId64 "%s", rung, open, left, all, now / 60, now % 60,
-			of / 60, of % 60, predicted ? predicted : "");
+		tune_line(t, arena_printf(t->arena, "race %d", t->rounds),
+		          "rung %d, %d kernels, %d of %d variants left, "
+		          "%" PRId64 ":%02" PRId64 " of %" PRId64 ":%02" PRId64 "%s",
+		          rung, open, left, all, now / 60, now % 60, of / 60, of % 60, predicted ? predicted : "");
 		return;
 	}
 	if (!strncmp(line, "baseline", 8) || strstr(line, "kernels have a faster one"))
@@ -419,9 +423,16 @@ run_race(Tune *t, double race_ns, bool goes_on)
 	int status = 0;
 
 	for (int k = 0; k < 3; k++) {
-		const char *argv[32] = {tune_file(t, "racing"), "race", "--budget",
-			arena_printf(t->arena, "%.3fs", race_ns * 1e-9), "--seed", arena_printf(t->arena, "%" PRId64, t->seed),
-			"--threads", arena_printf(t->arena, "%d", t->threads), "-o", t->race};
+		const char *argv[32] = {tune_file(t, "racing"),
+		                        "race",
+		                        "--budget",
+		                        arena_printf(t->arena, "%.3fs", race_ns * 1e-9),
+		                        "--seed",
+		                        arena_printf(t->arena, "%" PRId64, t->seed),
+		                        "--threads",
+		                        arena_printf(t->arena, "%d", t->threads),
+		                        "-o",
+		                        t->race};
 		int n = 10;
 
 		if (k || goes_on)
@@ -519,8 +530,8 @@ cut(Program *p, int most)
 		Record *longest = NULL;
 
 		for (uint32_t i = 0; i < p->record.n; i++)
-			if (!longest || p->record.at[i].variant.n > longest->variant.n
-			    || (p->record.at[i].variant.n == longest->variant.n && p->record.at[i].share < longest->share))
+			if (!longest || p->record.at[i].variant.n > longest->variant.n ||
+			    (p->record.at[i].variant.n == longest->variant.n && p->record.at[i].share < longest->share))
 				longest = &p->record.at[i];
 		longest->variant.n--;
 		all--;
@@ -583,7 +594,8 @@ rounds(Tune *t, Program *base)
 		}
 		if (status == EXIT_GOOD && *text) {
 			if (variants)
-				tune_line(t, arena_printf(t->arena, "race %d", t->rounds), "%d kernels, %d variants", records, variants);
+				tune_line(t, arena_printf(t->arena, "race %d", t->rounds), "%d kernels, %d variants",
+				          records, variants);
 			status = race_round(t, tuning, text, race_ns);
 		}
 		bool none = status == EXIT_GOOD && !*text;
@@ -669,8 +681,10 @@ take_results(Tune *t, Program *p, Final *f)
 		known += w->kept;
 	}
 	if (known < (int)t->won.n)
-		tune_line(t, "results", "%d of %d kernels that won are left out: the program has them not, or others in "
-			"their place, or they need --allow-reassociation", (int)t->won.n - known, (int)t->won.n);
+		tune_line(t, "results",
+		          "%d of %d kernels that won are left out: the program has them not, or others in "
+		          "their place, or they need --allow-reassociation",
+		          (int)t->won.n - known, (int)t->won.n);
 	f->kept = known > 0;
 	return EXIT_GOOD;
 }
@@ -709,15 +723,15 @@ say_end(const Tune *t, const Final *f)
 	for (uint32_t i = 0; i < t->won.n; i++)
 		kept += t->won.at[i].kept;
 	if (f->kept && f->pairs)
-		tune_line(t, "final", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d record%s, %s", f->base, f->tuned,
-			100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), kept, kept == 1 ? "" : "s",
-			t->path ? t->path : "stdout");
+		tune_line(t, "final", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d record%s, %s", f->base,
+		          f->tuned, 100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), kept,
+		          kept == 1 ? "" : "s", t->path ? t->path : "stdout");
 	else if (f->kept)
-		tune_line(t, "final", "%d record%s, not verified: mantou tune --verify does, where the machine is", kept,
-			kept == 1 ? "" : "s");
+		tune_line(t, "final", "%d record%s, not verified: mantou tune --verify does, where the machine is",
+		          kept, kept == 1 ? "" : "s");
 	else
-		tune_line(t, "final", "nothing was won: %s", t->path && !access(t->path, F_OK) ? "the file stays as it is"
-			: "no file is written");
+		tune_line(t, "final", "nothing was won: %s",
+		          t->path && !access(t->path, F_OK) ? "the file stays as it is" : "no file is written");
 }
 
 static int
@@ -764,9 +778,21 @@ tune_with(Tune *t)
 static void
 remove_folder(Tune *t)
 {
-	static const char *const names[] = {"base", "base.tune", "base.safetensors", "base.jsonl", "tuned", "trial.tune",
-		"tuned.safetensors", "tuned.jsonl", "locked.safetensors", "locked.jsonl", "racing", "race.txt", "round.tune",
-		"said", "trace.json"};
+	static const char *const names[] = {"base",
+	                                    "base.tune",
+	                                    "base.safetensors",
+	                                    "base.jsonl",
+	                                    "tuned",
+	                                    "trial.tune",
+	                                    "tuned.safetensors",
+	                                    "tuned.jsonl",
+	                                    "locked.safetensors",
+	                                    "locked.jsonl",
+	                                    "racing",
+	                                    "race.txt",
+	                                    "round.tune",
+	                                    "said",
+	                                    "trace.json"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		unlink(tune_file(t, names[i]));

@@ -1,9 +1,11 @@
 /* contracts.c: what `require` promises, held against the planned module.
  *
- * In: settings require.K (frontend/README.md), the plan, the passes' verdicts.   Out: an error at the contract's place for each that is broken, with
+ * In: settings require.K (frontend/README.md), the plan, the passes' verdicts.   Out: an error at the contract's place
+ * for each that is broken, with
  * the reason: the kernels that a layer fell into, and the rules that declined.
- * fused is judged in the training and the evaluation graph: for one layer on the forward ops alone, which the evaluation graph has. Checks of
- * indices are no part of a layer's computation: they have to stand before everything else. */
+ * fused is judged in the training and the evaluation graph: for one layer on the forward ops alone, which the
+ * evaluation graph has. Checks of indices are no part of a layer's computation: they have to stand before everything
+ * else. */
 #include "cmd.h"
 
 #include <inttypes.h>
@@ -47,8 +49,11 @@ location(const Diags *d, const char *where)
 	if (!line || line == where)
 		return (Loc){0};
 	for (uint32_t i = 1; i < d->source.n; i++)
-		if (strlen(d->source.at[i].name) == (size_t)(line - where) && !strncmp(d->source.at[i].name, where, (size_t)(line - where)))
-			return (Loc){.file = (uint16_t)i, .line = (uint32_t)strtoul(line + 1, NULL, 10), .col = (uint16_t)strtoul(col + 1, NULL, 10)};
+		if (strlen(d->source.at[i].name) == (size_t)(line - where) &&
+		    !strncmp(d->source.at[i].name, where, (size_t)(line - where)))
+			return (Loc){.file = (uint16_t)i,
+			             .line = (uint32_t)strtoul(line + 1, NULL, 10),
+			             .col = (uint16_t)strtoul(col + 1, NULL, 10)};
 	return (Loc){0};
 }
 
@@ -59,11 +64,13 @@ note_declined(const Contract *c, const char *graph, const char *a, const char *b
 
 	for (uint32_t i = 0; i < c->cx->verdict.n && told < 3; i++) {
 		const Verdict *v = &c->cx->verdict.at[i];
-		bool between = (layer_under(v->a, a) && layer_under(v->b, b)) || (layer_under(v->a, b) && layer_under(v->b, a));
+		bool between = (layer_under(v->a, a) && layer_under(v->b, b)) ||
+		               (layer_under(v->a, b) && layer_under(v->b, a));
 
 		if (v->fired || !between || strcmp(v->graph, graph) || strncmp(v->rule ? v->rule : "", "fuse", 4))
 			continue;
-		diag_note(c->m->diags, v->loc, "%s, graph %s: %s (%s) and %s (%s): %s", v->rule, v->graph, v->a, v->opa ? v->opa : "", v->b, v->opb ? v->opb : "", v->why);
+		diag_note(c->m->diags, v->loc, "%s, graph %s: %s (%s) and %s (%s): %s", v->rule, v->graph, v->a,
+		          v->opa ? v->opa : "", v->b, v->opb ? v->opb : "", v->why);
 		told++;
 	}
 }
@@ -88,7 +95,9 @@ check_one(Contract *c, const char *layer)
 	if (other < 0)
 		return;
 	c->broken = true;
-	diag_error(c->m->diags, c->at, "require fused(\"%s\"): its forward ops are in more than one kernel, such as %s and %s", layer, g->group.at[first].name, g->group.at[other].name);
+	diag_error(c->m->diags, c->at,
+	           "require fused(\"%s\"): its forward ops are in more than one kernel, such as %s and %s", layer,
+	           g->group.at[first].name, g->group.at[other].name);
 	note_declined(c, g->name, layer, layer);
 }
 
@@ -117,10 +126,13 @@ check_two(Contract *c, const char *a, const char *b)
 		if (together)
 			continue;
 		c->broken = true;
-		diag_error(c->m->diags, c->at, "require fused(\"%s\", \"%s\"): no kernel of graph %s holds ops of both", a, b, graphs[k]);
+		diag_error(c->m->diags, c->at, "require fused(\"%s\", \"%s\"): no kernel of graph %s holds ops of both",
+		           a, b, graphs[k]);
 		note_declined(c, graphs[k], a, b);
 		if (!layer_reads(g, a, b) && !layer_reads(g, b, a))
-			diag_note(c->m->diags, c->at, "in graph %s neither reads what the other computes: no rule could join them", graphs[k]);
+			diag_note(c->m->diags, c->at,
+			          "in graph %s neither reads what the other computes: no rule could join them",
+			          graphs[k]);
 		return;
 	}
 }
@@ -132,7 +144,8 @@ note_copies(const Contract *c, const Graph *g, const char *path)
 	for (uint32_t i = 0; i < c->cx->verdict.n; i++) {
 		const Verdict *v = &c->cx->verdict.at[i];
 
-		if (v->fired || strcmp(v->rule ? v->rule : "", "layout.transpose") || strcmp(v->graph, g->name) || strcmp(v->a ? v->a : "", path ? path : ""))
+		if (v->fired || strcmp(v->rule ? v->rule : "", "layout.transpose") || strcmp(v->graph, g->name) ||
+		    strcmp(v->a ? v->a : "", path ? path : ""))
 			continue;
 		diag_note(c->m->diags, v->loc, "%s: %s", v->rule, v->why);
 		return;
@@ -163,8 +176,11 @@ check_transposes(Contract *c, const char *layer)
 			if (!move || (layer && !layer_under(move->path, layer)))
 				continue;
 			c->broken = true;
-			diag_error(c->m->diags, c->at, "require no_transpose: graph %s has kernel %s, which only moves elements (%s of layer %s)", g->name, g->group.at[n].name,
-			           op_info[move->kind].name, move->path && *move->path ? move->path : "the model's body");
+			diag_error(c->m->diags, c->at,
+			           "require no_transpose: graph %s has kernel %s, which only moves elements (%s of "
+			           "layer %s)",
+			           g->name, g->group.at[n].name, op_info[move->kind].name,
+			           move->path && *move->path ? move->path : "the model's body");
 			note_copies(c, g, move->path);
 			return;
 		}
@@ -186,7 +202,8 @@ note_peak(const Contract *c)
 		for (uint32_t i = 1; i < c->m->graph.at[k]->val.n; i++) {
 			const ValInfo *x = &c->m->graph.at[k]->val.at[i];
 
-			if (x->offset >= 0 && x->op != UINT32_MAX && (!largest || type_bytes(&x->type) > type_bytes(&largest->type))) {
+			if (x->offset >= 0 && x->op != UINT32_MAX &&
+			    (!largest || type_bytes(&x->type) > type_bytes(&largest->type))) {
 				largest = x;
 				of = c->m->graph.at[k];
 			}
@@ -196,7 +213,9 @@ note_peak(const Contract *c)
 	if (largest) {
 		print_bytes(&v, type_bytes(&largest->type));
 		type_print(&type, &largest->type);
-		diag_note(c->m->diags, of->op.at[largest->op].loc, "the largest value is the %s here in graph %s, %s: %s", op_info[of->op.at[largest->op].kind].name, of->name, type.at, v.at);
+		diag_note(c->m->diags, of->op.at[largest->op].loc,
+		          "the largest value is the %s here in graph %s, %s: %s",
+		          op_info[of->op.at[largest->op].kind].name, of->name, type.at, v.at);
 	}
 	buf_free(&s);
 	buf_free(&v);
@@ -214,7 +233,10 @@ check_peak(Contract *c, int64_t limit)
 	c->broken = true;
 	print_bytes(&has, peak);
 	print_bytes(&wants, limit);
-	diag_error(c->m->diags, c->at, "require peak_memory: the plan needs %s (%" PRId64 " bytes), the bound is %s: a smaller batch needs less", has.at, peak, wants.at);
+	diag_error(c->m->diags, c->at,
+	           "require peak_memory: the plan needs %s (%" PRId64
+	           " bytes), the bound is %s: a smaller batch needs less",
+	           has.at, peak, wants.at);
 	note_peak(c);
 	buf_free(&has);
 	buf_free(&wants);
@@ -227,8 +249,10 @@ contracts_hold(Module *m, const PassCtx *cx)
 
 	for (uint32_t i = 0; i < m->setting.n; i++) {
 		const Setting *s = &m->setting.at[i];
-		const Setting *layer = setting_arg(s, "layer"), *with = setting_arg(s, "with"), *limit = setting_arg(s, "limit"), *where = setting_arg(s, "where");
-		const char *a = layer && layer->kind == SET_STR ? layer->s : NULL, *b = with && with->kind == SET_STR ? with->s : NULL;
+		const Setting *layer = setting_arg(s, "layer"), *with = setting_arg(s, "with"),
+		              *limit = setting_arg(s, "limit"), *where = setting_arg(s, "where");
+		const char *a = layer && layer->kind == SET_STR ? layer->s : NULL,
+		           *b = with && with->kind == SET_STR ? with->s : NULL;
 
 		if (!s->name || strncmp(s->name, "require.", 8) || s->kind != SET_CALL)
 			continue;

@@ -1,8 +1,8 @@
 /* driver.c: from options to files: load a model, run the pipeline for each --arch, emit, link, write.
  *
- * In: Options and a file name.   Out: a Module at some stage, or files. Every output file is written under a temporary name and renamed, so that
- * an error leaves what was there before. Refuses, before any work: unknown targets, passes and stages (with the nearest
- * name), --emit of another target, output that cannot be written or that is the input. */
+ * In: Options and a file name.   Out: a Module at some stage, or files. Every output file is written under a temporary
+ * name and renamed, so that an error leaves what was there before. Refuses, before any work: unknown targets, passes
+ * and stages (with the nearest name), --emit of another target, output that cannot be written or that is the input. */
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
@@ -59,7 +59,8 @@ bad_name(const Job *j, const char *option, const char *got, const char *const *n
 		return usage_error(j->command, "--%s: there is no '%s'; did you mean '%s'?", option, got, near);
 	for (int i = 0; i < n; i++)
 		buf_printf(&all, "%s%s", i ? ", " : "", names[i]);
-	int status = usage_error(j->command, "--%s: there is no '%s'; there are %s", option, got, all.at ? all.at : "none");
+	int status =
+	        usage_error(j->command, "--%s: there is no '%s'; there are %s", option, got, all.at ? all.at : "none");
 
 	buf_free(&all);
 	return status;
@@ -114,7 +115,8 @@ check_pass_options(Job *j)
 			return bad_name(j, "disable", name, names, n);
 		for (int k = 0; k < npass_info; k++)
 			if (pass_info[k].required && !strcmp(pass_info[k].name, name))
-				return usage_error(j->command, "--disable: '%s' is no optimisation: nothing runs without it", name);
+				return usage_error(j->command,
+				                   "--disable: '%s' is no optimisation: nothing runs without it", name);
 	}
 	if (o->pass_limit) {
 		const char *colon = strrchr(o->pass_limit, ':');
@@ -124,7 +126,8 @@ check_pass_options(Job *j)
 		long long count = colon && colon[1] >= '0' && colon[1] <= '9' ? strtoll(colon + 1, &end, 10) : -1;
 
 		if (count < 0 || errno || *end || colon == o->pass_limit)
-			return usage_error(j->command, "'%s' is no value for '--pass-limit': needs RULE:N", o->pass_limit);
+			return usage_error(j->command, "'%s' is no value for '--pass-limit': needs RULE:N",
+			                   o->pass_limit);
 	}
 	return EXIT_GOOD;
 }
@@ -147,7 +150,8 @@ static int
 check_emit_of_target(const Job *j)
 {
 	const char *e = j->o->emit;
-	bool cuda = e && (!strcmp(e, "cuda") || !strcmp(e, "ptx") || !strcmp(e, "cubin")), cpu = e && (!strcmp(e, "llvm") || !strcmp(e, "asm") || !strcmp(e, "obj"));
+	bool cuda = e && (!strcmp(e, "cuda") || !strcmp(e, "ptx") || !strcmp(e, "cubin")),
+	     cpu = e && (!strcmp(e, "llvm") || !strcmp(e, "asm") || !strcmp(e, "obj"));
 
 	if (cuda && strcmp(j->target->name, "cuda"))
 		return usage_error(j->command, "--emit %s needs --target cuda", e);
@@ -279,7 +283,10 @@ load_ir(Job *j, const char *kept, size_t bytes)
 	const Options *o = j->o;
 
 	if (o->batch || o->shards || o->precision || o->define.n)
-		return usage_error(j->command, "--batch, --shards, --precision and -D change a model; '%s' is IR, in which they stand already", j->file);
+		return usage_error(
+		        j->command,
+		        "--batch, --shards, --precision and -D change a model; '%s' is IR, in which they stand already",
+		        j->file);
 	char *text = kept ? NULL : file_read(j->file, &bytes);
 
 	if (!text && !kept)
@@ -306,15 +313,16 @@ load_net(Job *j, const char *text, size_t bytes)
 	struct stat st;
 
 	if (text) {
-		j->module = frontend_compile_text(j->arena, &j->diags, j->file, text, bytes, o->define.at, o->define.n, o->batch, o->shards,
-		                                  o->precision);
+		j->module = frontend_compile_text(j->arena, &j->diags, j->file, text, bytes, o->define.at, o->define.n,
+		                                  o->batch, o->shards, o->precision);
 		return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 	}
 	if (stat(j->file, &st))
 		return failure("cannot read '%s': %s", j->file, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		return failure("'%s' is a folder; a .net or .ir file is needed", j->file);
-	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->shards, o->precision);
+	j->module = frontend_compile(j->arena, &j->diags, j->file, o->define.at, o->define.n, o->batch, o->shards,
+	                             o->precision);
 	return j->module && !j->diags.nerror ? EXIT_GOOD : EXIT_FAILED;
 }
 
@@ -327,8 +335,9 @@ choose_machines(Job *j)
 	Machine here;
 
 	if (given && !tuning_is_machine(given, strlen(given)))
-		return usage_error(j->command, "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *",
-			given);
+		return usage_error(j->command,
+		                   "'%s' is no value for '--machine': needs features such as l1=32K,l2=1M, or *",
+		                   given);
 	for (int k = 0; k < j->narch; k++) {
 		j->machine[k] = given;
 		if (!given && j->target->machine_here && j->target->machine_here(j->target, j->arch[k], &here))
@@ -341,7 +350,8 @@ choose_machines(Job *j)
 	return j->diags.nerror ? EXIT_FAILED : EXIT_GOOD;
 }
 
-/* The tuning file: --tuning's, or MODEL.tune beside the model, if there. What is wrong with its records are warnings. */
+/* The tuning file: --tuning's, or MODEL.tune beside the model, if there. What is wrong with its records are
+ * warnings. */
 static int
 load_tuning(Job *j)
 {
@@ -409,7 +419,8 @@ check_shards(const Job *j)
 	if (j->o->distribute && strcmp(j->target->name, "cpu") != 0)
 		return usage_error(j->command, "--distribute mpi is of target cpu, not %s", j->target->name);
 	if (s && s->i > 1 && !j->target->shards)
-		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file, (long long)s->i, j->target->name);
+		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file,
+		               (long long)s->i, j->target->name);
 	return EXIT_GOOD;
 }
 
@@ -447,12 +458,14 @@ job_load(Job *j)
 		return status;
 	if (j->module->target) {
 		if (j->o->target && strcmp(j->o->target, j->module->target))
-			return usage_error(j->command, "--target %s: '%s' is already lowered for %s", j->o->target, j->file, j->module->target);
+			return usage_error(j->command, "--target %s: '%s' is already lowered for %s", j->o->target,
+			                   j->file, j->module->target);
 		status = choose_target(j, j->module->target);
 		if (status == EXIT_GOOD)
 			status = choose_arch(j);
 		if (status == EXIT_GOOD && j->module->arch && (j->narch > 1 || strcmp(j->arch[0], j->module->arch)))
-			return usage_error(j->command, "--arch: '%s' is already lowered for %s", j->file, j->module->arch);
+			return usage_error(j->command, "--arch: '%s' is already lowered for %s", j->file,
+			                   j->module->arch);
 	}
 	if (status == EXIT_GOOD && ir)
 		status = check_settings(j);
@@ -481,10 +494,20 @@ job_context(const Job *j, Module *m, int k, PassCtx *cx)
 {
 	const Options *o = j->o;
 
-	*cx = (PassCtx){.module = m, .target = j->target, .arch = j->arch[k], .scratch = arena_new(), .opt = o->level < 0 ? 2 : (int)o->level,
-	                .disabled = o->disable.at, .ndisabled = o->disable.n, .print_after = o->print_after, .time_passes = o->time_passes,
-	                .memory_budget = memory_budget(j), .tuning = j->tuning, .machine = j->machine[k],
-	                .locked = o->locked, .race = j->race};
+	*cx = (PassCtx){.module = m,
+	                .target = j->target,
+	                .arch = j->arch[k],
+	                .scratch = arena_new(),
+	                .opt = o->level < 0 ? 2 : (int)o->level,
+	                .disabled = o->disable.at,
+	                .ndisabled = o->disable.n,
+	                .print_after = o->print_after,
+	                .time_passes = o->time_passes,
+	                .memory_budget = memory_budget(j),
+	                .tuning = j->tuning,
+	                .machine = j->machine[k],
+	                .locked = o->locked,
+	                .race = j->race};
 #ifdef MANTOU_CHECK
 	cx->check = true;
 #endif
@@ -524,8 +547,8 @@ check_budget(const Job *j, const Module *m, const PassCtx *cx)
 		return EXIT_GOOD;
 	print_bytes(&needs, m->arena_bytes);
 	print_bytes(&has, cx->memory_budget);
-	int status = failure("%s: the plan needs %s, the budget is %s%s: use a smaller --batch", j->file, needs.at, has.at,
-	                     pass_enabled(cx, "recompute") ? "" : "; pass recompute is switched off");
+	int status = failure("%s: the plan needs %s, the budget is %s%s: use a smaller --batch", j->file, needs.at,
+	                     has.at, pass_enabled(cx, "recompute") ? "" : "; pass recompute is switched off");
 
 	buf_free(&needs);
 	buf_free(&has);
@@ -562,7 +585,8 @@ job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx)
 		return failure("--locked: '%s' is at stage %s, its choices were made before; a lock holds for a model",
 			j->file, j->module->stage);
 	if (want < has)
-		return failure("'%s' is at stage %s already; stage %s lies before it", j->file, j->module->stage, stage);
+		return failure("'%s' is at stage %s already; stage %s lies before it", j->file, j->module->stage,
+		               stage);
 	/* Only one of several architectures may work on the module itself: passes change it. */
 	*m = j->narch > 1 ? module_clone(j->module, j->arena) : j->module;
 	job_context(j, *m, k, cx);
@@ -734,19 +758,22 @@ build_launcher(Job *j, const char *path)
 {
 	Module *m;
 	PassCtx cx;
-	int status = j->o->locked ? usage_error(j->command, "--locked: target ref has no kernels to select") : job_load(j);
+	int status =
+	        j->o->locked ? usage_error(j->command, "--locked: target ref has no kernels to select") : job_load(j);
 
 	if (status != EXIT_GOOD)
 		return status;
-	status = job_compile(j, 0, stage_number(j->module->stage) > STAGE_diffed ? j->module->stage : "diffed", &m, &cx);
+	status =
+	        job_compile(j, 0, stage_number(j->module->stage) > STAGE_diffed ? j->module->stage : "diffed", &m, &cx);
 	if (status != EXIT_GOOD)
 		return status;
 	Buf b = {0};
 
 	buf_printf(&b, "#!/bin/sh\n# %s, interpreted in double: what stands below is its IR.\nmantou=", m->name);
 	put_quoted(&b, self_path(j));
-	buf_printf(&b, "\n[ -x \"$mantou\" ] || { echo \"$0: the compiler $mantou is gone; build again\" >&2; exit 1; }\n"
-	               "exec \"$mantou\" ref-run -- \"$0\" -- \"$@\"\n");
+	buf_printf(&b,
+	           "\n[ -x \"$mantou\" ] || { echo \"$0: the compiler $mantou is gone; build again\" >&2; exit 1; }\n"
+	           "exec \"$mantou\" ref-run -- \"$0\" -- \"$@\"\n");
 	module_print(&b, m);
 	status = output_program(j, path, &b);
 	buf_free(&b);
@@ -777,7 +804,11 @@ emit_all(Job *j, const char *emit, Buf *out)
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
 	for (int k = 0; k < j->narch; k++) {
-		EmitOptions e = {.emit = emit, .arch = j->arch[k], .opt = j->o->level < 0 ? 2 : (int)j->o->level, .index = k, .last = k == j->narch - 1};
+		EmitOptions e = {.emit = emit,
+		                 .arch = j->arch[k],
+		                 .opt = j->o->level < 0 ? 2 : (int)j->o->level,
+		                 .index = k,
+		                 .last = k == j->narch - 1};
 		Module *m;
 		PassCtx cx;
 		int status = job_compile(j, k, NULL, &m, &cx);
@@ -876,8 +907,13 @@ link_all(Job *j, const char *path, const Buf *code)
 	char *stub = file[n++] = link_file(j, folder, "main.c"), *linked = file[n++] = link_file(j, folder, "program");
 
 	if (status == EXIT_GOOD) {
-		LinkOptions l = {.objects = (const char *const *)file, .nobject = nobject, .stub = stub,
-		                 .output = linked, .argv0 = self_path(j), .race = j->race != NULL, .distribute = j->o->distribute != NULL,
+		LinkOptions l = {.objects = (const char *const *)file,
+		                 .nobject = nobject,
+		                 .stub = stub,
+		                 .output = linked,
+		                 .argv0 = self_path(j),
+		                 .race = j->race != NULL,
+		                 .distribute = j->o->distribute != NULL,
 		                 .images = meets_pictures(j->module),
 		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);

@@ -13,25 +13,39 @@
 #include <unistd.h>
 
 const Command commands[] = {
-	{"build", C_build, cmd_build, "MODEL.net [-o FILE]", 1, 1, .doc = "compile a model to an executable (default: the model file's name without .net)",
-	 .example = "mantou build models/lenet.net -o lenet && ./lenet train --data models/digits"},
-	{"run", C_run, cmd_run, "MODEL.net [-- ARGS]", 1, 1, .takes_rest = true, .doc = "build into a cache and execute",
-	 .example = "mantou run models/lenet.net -- train --data models/digits --epochs 2"},
-	{"check", C_check, cmd_check, "MODEL.net", 1, 1, .doc = "parse, elaborate, infer shapes; print a line per layer: name, output shape, parameters, FLOPs",
-	 .example = "mantou check models/resnet50.net --batch 64"},
-	{"dump", C_dump, cmd_dump, "MODEL.net", 1, 1, .doc = "print the IR", .example = "mantou dump models/lenet.net --stage typed --graph train"},
-	{"info", C_info, cmd_info, "MODEL.net | --machine", 0, 1, .doc = "print what the executable's info would, from the plan: memory, flops and bytes per kernel, predicted time",
-	 .example = "mantou info models/resnet50-cifar10.net --batch 128"},
-	{"opt", C_opt, cmd_opt, "FILE.ir --passes A,B,C", 1, 1, .doc = "read textual IR, run passes, print it again",
-	 .example = "mantou dump models/mlp.net --stage typed -o mlp.ir && mantou opt mlp.ir --passes infer,autodiff,dce"},
-	{"explain", C_explain, cmd_explain, "MODEL.net [A [B]]", 1, 3, .doc = "what was fused and what was not, rule by rule, and why; A and B are layer names",
-	 .example = "mantou explain models/resnet50-cifar10.net stem.conv2d0 stem.batch_norm0"},
-	{"tune", C_tune, cmd_tune, "MODEL.net | --merge A.tune B.tune -o C.tune", 1, 2,
-	 .doc = "search kernel parameters by measuring them in the model's own steps, and write MODEL.tune, which build reads",
-	 .example = "mantou tune models/lenet.net --budget 1m && mantou build models/lenet.net"},
-	{"ops", C_ops, cmd_ops, "[NAME]", 0, 1, .doc = "names of the language: operators, settings, optimizers, readers, ...: arguments, defaults, an example", .example = "mantou ops conv2d"},
-	{"ref-run", C_ref_run, cmd_ref_run, "FILE.ir [-- ARGS]", 1, 1, .takes_rest = true, .doc = "interpret textual IR as its executable would run: what `build --target ref` starts",
-	 .example = "mantou build models/mlp.net --target ref --emit ir -o mlp.ir && mantou ref-run mlp.ir -- bench --synthetic", .hidden = true},
+        {"build", C_build, cmd_build, "MODEL.net [-o FILE]", 1, 1,
+         .doc = "compile a model to an executable (default: the model file's name without .net)",
+         .example = "mantou build models/lenet.net -o lenet && ./lenet train --data models/digits"},
+        {"run", C_run, cmd_run, "MODEL.net [-- ARGS]", 1, 1, .takes_rest = true,
+         .doc = "build into a cache and execute",
+         .example = "mantou run models/lenet.net -- train --data models/digits --epochs 2"},
+        {"check", C_check, cmd_check, "MODEL.net", 1, 1,
+         .doc = "parse, elaborate, infer shapes; print a line per layer: name, output shape, parameters, FLOPs",
+         .example = "mantou check models/resnet50.net --batch 64"},
+        {"dump", C_dump, cmd_dump, "MODEL.net", 1, 1, .doc = "print the IR",
+         .example = "mantou dump models/lenet.net --stage typed --graph train"},
+        {"info", C_info, cmd_info, "MODEL.net | --machine", 0, 1,
+         .doc = "print what the executable's info would, from the plan: memory, flops and bytes per kernel, predicted "
+                "time",
+         .example = "mantou info models/resnet50-cifar10.net --batch 128"},
+        {"opt", C_opt, cmd_opt, "FILE.ir --passes A,B,C", 1, 1, .doc = "read textual IR, run passes, print it again",
+         .example =
+                 "mantou dump models/mlp.net --stage typed -o mlp.ir && mantou opt mlp.ir --passes infer,autodiff,dce"},
+        {"explain", C_explain, cmd_explain, "MODEL.net [A [B]]", 1, 3,
+         .doc = "what was fused and what was not, rule by rule, and why; A and B are layer names",
+         .example = "mantou explain models/resnet50-cifar10.net stem.conv2d0 stem.batch_norm0"},
+        {"tune", C_tune, cmd_tune, "MODEL.net | --merge A.tune B.tune -o C.tune", 1, 2,
+         .doc = "search kernel parameters by measuring them in the model's own steps, and write MODEL.tune, which "
+                "build reads",
+         .example = "mantou tune models/lenet.net --budget 1m && mantou build models/lenet.net"},
+        {"ops", C_ops, cmd_ops, "[NAME]", 0, 1,
+         .doc = "names of the language: operators, settings, optimizers, readers, ...: arguments, defaults, an example",
+         .example = "mantou ops conv2d"},
+        {"ref-run", C_ref_run, cmd_ref_run, "FILE.ir [-- ARGS]", 1, 1, .takes_rest = true,
+         .doc = "interpret textual IR as its executable would run: what `build --target ref` starts",
+         .example = "mantou build models/mlp.net --target ref --emit ir -o mlp.ir && mantou ref-run mlp.ir -- bench "
+                    "--synthetic",
+         .hidden = true},
 };
 const int ncommands = (int)(sizeof commands / sizeof *commands);
 
@@ -100,7 +114,9 @@ run_command(int argc, char **argv)
 		return EXIT_GOOD;
 	}
 	if (name[0] == '-') {
-		fprintf(stderr, "mantou: a command comes first, then its options: '%s'\nmantou --help lists the commands\n", name);
+		fprintf(stderr,
+		        "mantou: a command comes first, then its options: '%s'\nmantou --help lists the commands\n",
+		        name);
 		return EXIT_USAGE;
 	}
 	const Command *c = find_command(name);

@@ -1,8 +1,9 @@
 /* options.c: reads a subcommand's arguments by the rows of options.def, and prints its help.
  *
- * In: argv after the subcommand.   Out: Options.   GNU conventions: --name=value and --name value, -oFILE and -o FILE, options and operands in any
- * order, -- ends the options. Refuses, with exit status 2: an unknown option (with the nearest name), one that belongs to
- * another subcommand, a missing or ill-formed value, too few or too many operands. */
+ * In: argv after the subcommand.   Out: Options.   GNU conventions: --name=value and --name value, -oFILE and -o FILE,
+ * options and operands in any order, -- ends the options. Refuses, with exit status 2: an unknown option (with the
+ * nearest name), one that belongs to another subcommand, a missing or ill-formed value, too few or too many
+ * operands. */
 #include "cmd.h"
 
 #include <ctype.h>
@@ -13,10 +14,18 @@
 #include <unistd.h>
 
 typedef enum OptKind { FLAG, TEXT, COUNT, LEVEL, SIZE, TIME, LIST, DEFINE, FEATURES } OptKind;
-typedef struct Opt { const char *spelling; OptKind kind; const char *argument; unsigned commands; const char *help; size_t at; } Opt;
+typedef struct Opt {
+	const char *spelling;
+	OptKind kind;
+	const char *argument;
+	unsigned commands;
+	const char *help;
+	size_t at;
+} Opt;
 
 static const Opt opts[] = {
-#define OPT(field, spelling, kind, argument, commands, help) {spelling, kind, argument, commands, help, offsetof(Options, field)},
+#define OPT(field, spelling, kind, argument, commands, help) \
+	{spelling, kind, argument, commands, help, offsetof(Options, field)},
 #include "options.def"
 #undef OPT
 };
@@ -124,10 +133,12 @@ options_help(FILE *f, const Command *c)
 
 		if (!(p->commands & c->bit))
 			continue;
-		snprintf(left, sizeof left, "%s%s%s%s", is_short(p) ? "-" : "--", p->spelling, p->kind == FLAG ? "" : " ", p->argument);
+		snprintf(left, sizeof left, "%s%s%s%s", is_short(p) ? "-" : "--", p->spelling,
+		         p->kind == FLAG ? "" : " ", p->argument);
 		put_help_row(f, HELP_LEFT, left, p->help);
 	}
-	put_help_row(f, HELP_LEFT, "--", c->takes_rest ? "ends the options; what follows goes to the executable" : "ends the options");
+	put_help_row(f, HELP_LEFT, "--",
+	             c->takes_rest ? "ends the options; what follows goes to the executable" : "ends the options");
 	fputs("\nexample:\n  ", f);
 	put_wrapped(f, 2, c->example, " \\");
 }
@@ -136,7 +147,10 @@ options_help(FILE *f, const Command *c)
 static bool
 read_size(const char *text, int64_t *bytes)
 {
-	static const struct { const char *name; int shift; } unit[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"", 0}};
+	static const struct {
+		const char *name;
+		int shift;
+	} unit[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"", 0}};
 	char *end;
 
 	errno = 0;
@@ -177,7 +191,10 @@ static bool
 read_time(const char *text, int64_t *ns)
 {
 	char *end;
-	double x = strtod(text, &end), unit = !strcmp(end, "s") ? 1 : !strcmp(end, "m") ? 60 : !strcmp(end, "h") ? 3600 : 0;
+	double x = strtod(text, &end), unit = !strcmp(end, "s")   ? 1
+	                                      : !strcmp(end, "m") ? 60
+	                                      : !strcmp(end, "h") ? 3600
+	                                                          : 0;
 
 	if (!isdigit((unsigned char)*text) || !(x * unit >= 0.5) || x * unit > 1e6)
 		return false;
@@ -193,7 +210,8 @@ read_list(Arena *a, const char *text, TextList *list)
 
 		if (!n)
 			return false;
-		list->at = arena_grow(a, list->at, sizeof *list->at * (size_t)list->n, sizeof *list->at * (size_t)(list->n + 1));
+		list->at = arena_grow(a, list->at, sizeof *list->at * (size_t)list->n,
+		                      sizeof *list->at * (size_t)(list->n + 1));
 		list->at[list->n++] = arena_strndup(a, p, n);
 		p += n;
 		if (!*p)
@@ -208,7 +226,8 @@ read_define(Arena *a, const char *text, DefineList *list)
 
 	if (!eq || eq == text || !eq[1])
 		return false;
-	list->at = arena_grow(a, list->at, sizeof *list->at * (size_t)list->n, sizeof *list->at * (size_t)(list->n + 1));
+	list->at =
+	        arena_grow(a, list->at, sizeof *list->at * (size_t)list->n, sizeof *list->at * (size_t)(list->n + 1));
 	list->at[list->n++] = (Define){.name = arena_strndup(a, text, (size_t)(eq - text)), .value = eq + 1};
 	return true;
 }
@@ -283,7 +302,8 @@ read_option(Arena *a, const Command *c, int argc, char **argv, int *i, Options *
 	if (!(p->commands & c->bit)) {
 		for (int k = 0; k < ncommands; k++)
 			if (p->commands & commands[k].bit)
-				return usage_error(c->name, "'%s' is an option of '%s', not of '%s'", shown, commands[k].name, c->name);
+				return usage_error(c->name, "'%s' is an option of '%s', not of '%s'", shown,
+				                   commands[k].name, c->name);
 	}
 	if (p->kind == FLAG) {
 		if (value)
@@ -330,8 +350,10 @@ options_read(Arena *a, const Command *c, int argc, char **argv, Options *o)
 			continue;
 		}
 		if (o->noperand == c->most)
-			return c->takes_rest ? usage_error(c->name, "'%s': arguments of the executable stand after --", argv[i])
-			                     : usage_error(c->name, "'%s' is one argument too many: mantou %s %s", argv[i], c->name, c->usage);
+			return c->takes_rest ? usage_error(c->name, "'%s': arguments of the executable stand after --",
+			                                   argv[i])
+			                     : usage_error(c->name, "'%s' is one argument too many: mantou %s %s",
+			                                   argv[i], c->name, c->usage);
 		o->operand[o->noperand++] = argv[i];
 	}
 	if (o->help) {

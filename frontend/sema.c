@@ -1,11 +1,12 @@
-/* sema.c: from .net text to a typed Module: reads the file and what it uses, computes constants and settings, elaborates the
- * model's body twice, and puts loops around the graphs.
+/* sema.c: from .net text to a typed Module: reads the file and what it uses, computes constants and settings,
+ * elaborates the model's body twice, and puts loops around the graphs.
  *
- * In: a file name or text, -D definitions, what the command line overrides.   Out: a module at stage typed: settings, states,
- * graph train (N bound, no axis marked), graph eval (axes that follow the batch are marked), loops. NULL after diagnostics.
- * The body runs once with `training` true and once with false; what both find wrong is said once. Where a body asks for
- * `training`, a third run with N open looks for decisions that depend on N: in the training graph N is a number, so they
- * would go unseen. */
+ * In: a file name or text, -D definitions, what the command line overrides.   Out: a module at stage typed: settings,
+ * states, graph train (N bound, no axis marked), graph eval (axes that follow the batch are marked), loops. NULL after
+ * diagnostics. The body runs once with `training` true and once with false; what both find wrong is said once. Where a
+ * body asks for
+ * `training`, a third run with N open looks for decisions that depend on N: in the training graph N is a number, so
+ * they would go unseen. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -15,13 +16,14 @@
 
 /* ---------------------------------------------------------------- messages */
 
-/* Has this been said already? Elaborating twice finds most mistakes twice, and types read differently where N is open: what
- * another elaboration said of a place is enough, within one the same text is. */
+/* Has this been said already? Elaborating twice finds most mistakes twice, and types read differently where N is open:
+ * what another elaboration said of a place is enough, within one the same text is. */
 static bool
 said_before(Sema *s, const char *kind, Loc at, const char *text)
 {
 	uint64_t h = hash_bytes(hash_bytes(HASH_START, kind, strlen(kind)), &at, sizeof at);
-	const void *place = (const void *)(uintptr_t)(h | 1), *whole = (const void *)(uintptr_t)(hash_bytes(h, text, strlen(text)) | 1);
+	const void *place = (const void *)(uintptr_t)(h | 1),
+	           *whole = (const void *)(uintptr_t)(hash_bytes(h, text, strlen(text)) | 1);
 	const uint32_t *phase = map_get(&s->said, place);
 
 	if (!at.line ? map_get(&s->said, whole) != NULL : phase && (*phase != s->phase || map_get(&s->said, whole)))
@@ -40,7 +42,8 @@ note_calls(Sema *s)
 		/* The innermost and the outermost calls say most. */
 		if (++shown > 8 && f->depth > 2) {
 			if (shown == 9)
-				diag_note(s->diags, f->call, "in block `%s`, called here (%d calls in all)", f->item->name, depth);
+				diag_note(s->diags, f->call, "in block `%s`, called here (%d calls in all)",
+				          f->item->name, depth);
 			continue;
 		}
 		diag_note(s->diags, f->call, "in block `%s`, called here", f->item->name);
@@ -158,8 +161,13 @@ read_use(Sema *s, const Item *it, const char *from)
 	if (k)
 		return;
 	if (++s->files > MAX_FILES || s->use_depth >= MAX_USE_DEPTH || st.st_size > MAX_FILE_BYTES) {
-		sema_error(s, it->loc, st.st_size > MAX_FILE_BYTES ? "use: %s has more than %d bytes" : "use: %s: more than %d files use each other",
-		           path, st.st_size > MAX_FILE_BYTES ? (int)MAX_FILE_BYTES : s->use_depth >= MAX_USE_DEPTH ? MAX_USE_DEPTH : MAX_FILES);
+		sema_error(s, it->loc,
+		           st.st_size > MAX_FILE_BYTES ? "use: %s has more than %d bytes"
+		                                       : "use: %s: more than %d files use each other",
+		           path,
+		           st.st_size > MAX_FILE_BYTES     ? (int)MAX_FILE_BYTES
+		           : s->use_depth >= MAX_USE_DEPTH ? MAX_USE_DEPTH
+		                                           : MAX_FILES);
 		s->lost = true;
 		return;
 	}
@@ -233,7 +241,8 @@ static void
 add_item(Sema *s, const Item *it, const char *file, bool main_file)
 {
 	if (!main_file && (it->kind == I_MODEL || it->kind == I_SETTINGS)) {
-		sema_error(s, it->loc, "a file that is used holds blocks and constants only, no %s", it->kind == I_MODEL ? "model" : it->name);
+		sema_error(s, it->loc, "a file that is used holds blocks and constants only, no %s",
+		           it->kind == I_MODEL ? "model" : it->name);
 		return;
 	}
 	switch (it->kind) {
@@ -297,7 +306,8 @@ define_one(Sema *s, const Define *d)
 			names[i] = s->constant.at[i].name;
 		near = suggest(d->name, names, (int)s->constant.n);
 		if (!s->lost)
-			sema_error(s, (Loc){0}, "-D %s: the program has no such constant%s%s%s", d->name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+			sema_error(s, (Loc){0}, "-D %s: the program has no such constant%s%s%s", d->name,
+			           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 		return;
 	}
 	n = parse_expr(&p, d->value, strlen(d->value));
@@ -305,7 +315,9 @@ define_one(Sema *s, const Define *d)
 	if (!n)
 		return;
 	if (!is_literal(s, n)) {
-		sema_error(s, n->loc, "the value of -D is made of literals: numbers, strings, true, false, none, dtypes and lists");
+		sema_error(
+		        s, n->loc,
+		        "the value of -D is made of literals: numbers, strings, true, false, none, dtypes and lists");
 		return;
 	}
 	s->constant.at[*k].value = n;
@@ -328,7 +340,8 @@ sema_constants(Sema *s)
 		c = &s->constant.at[k];
 		c->ready = true;
 		if (c->now.kind == V_TUPLE || value_holds_tensor(&c->now)) {
-			sema_error(s, c->loc, "the constant `%s` is %s: a constant is one value known when compiling", c->name, value_kind_name(&c->now));
+			sema_error(s, c->loc, "the constant `%s` is %s: a constant is one value known when compiling",
+			           c->name, value_kind_name(&c->now));
 			c->now = value_broken(c->loc);
 		}
 	}
@@ -346,7 +359,8 @@ input_type(Sema *s, const InputDecl *in, Type *t)
 	int64_t elements = 1;
 
 	if (in->shape.n < 1 || in->shape.n > MAX_RANK) {
-		sema_error(s, in->loc, "input `%s` has %d axes, needs 1 to %d, the first of them N", in->name, in->shape.n, MAX_RANK);
+		sema_error(s, in->loc, "input `%s` has %d axes, needs 1 to %d, the first of them N", in->name,
+		           in->shape.n, MAX_RANK);
 		return false;
 	}
 	for (const Arg *a = in->shape.first; a; a = a->next, rank++) {
@@ -356,18 +370,21 @@ input_type(Sema *s, const InputDecl *in, Type *t)
 		if (value_is_broken(&v))
 			return false;
 		if (!rank && !is_n) {
-			sema_error(s, a->value->loc, "the first axis of input `%s` is N, the batch, here %s", in->name, value_kind_name(&v));
+			sema_error(s, a->value->loc, "the first axis of input `%s` is N, the batch, here %s", in->name,
+			           value_kind_name(&v));
 			return false;
 		}
 		if (rank && (v.kind != V_INT || v.mul || v.i < 1)) {
-			sema_error(s, a->value->loc, "an axis of input `%s` is a positive integer, here %s", in->name, value_kind_name(&v));
+			sema_error(s, a->value->loc, "an axis of input `%s` is a positive integer, here %s", in->name,
+			           value_kind_name(&v));
 			return false;
 		}
 		axes[rank] = axis(v.i);
 		if (!rank && s->phase != PHASE_TRAIN)
 			axes[rank] = (Axis){.n = v.i, .mul = 1, .div = 1};
 		if (!mul_i64(elements, v.i, &elements) || elements > MAX_ELEMENTS) {
-			sema_error(s, in->loc, "input `%s` has more than %lld elements", in->name, (long long)MAX_ELEMENTS);
+			sema_error(s, in->loc, "input `%s` has more than %lld elements", in->name,
+			           (long long)MAX_ELEMENTS);
 			return false;
 		}
 	}
@@ -403,10 +420,18 @@ add_set_metric(Sema *s, const Var *metric)
 	Setting *list = arena_array(s->arena, Setting, 1);
 	const Value *iou = &v->at[v->n - 1];
 
-	*list = (Setting){.kind = SET_LIST, .name = v->names[v->n - 1], .arg = arena_array(s->arena, Setting, iou->n), .nargs = iou->n};
+	*list = (Setting){.kind = SET_LIST,
+	                  .name = v->names[v->n - 1],
+	                  .arg = arena_array(s->arena, Setting, iou->n),
+	                  .nargs = iou->n};
 	for (int k = 0; k < iou->n; k++)
 		list->arg[k] = (Setting){.kind = SET_NUM, .f = iou->at[k].f};
-	vec_push(s->module->arena, &s->module->setting, ((Setting){.kind = SET_CALL, .name = arena_printf(s->arena, "metric.%s", metric->name), .s = v->s, .arg = list, .nargs = 1}));
+	vec_push(s->module->arena, &s->module->setting,
+	         ((Setting){.kind = SET_CALL,
+	                    .name = arena_printf(s->arena, "metric.%s", metric->name),
+	                    .s = v->s,
+	                    .arg = list,
+	                    .nargs = 1}));
 	s->build.loc = metric->loc;
 	graph_add_result(s->graph, build_const(&s->build, DT_f32, 0), metric->name, RES_SET);
 	for (int k = 0; k < v->n - 1; k++)
@@ -584,7 +609,8 @@ compile(Sema *s, int64_t batch, int64_t shards, const char *precision)
 /* ---------------------------------------------------------------- doors */
 
 Module *
-frontend_compile_text(Arena *a, Diags *d, const char *name, const char *text, size_t bytes, const Define *define, int ndefine, int64_t batch, int64_t shards, const char *precision)
+frontend_compile_text(Arena *a, Diags *d, const char *name, const char *text, size_t bytes, const Define *define,
+                      int ndefine, int64_t batch, int64_t shards, const char *precision)
 {
 	Sema *s = arena_new_of(a, Sema);
 
@@ -595,7 +621,8 @@ frontend_compile_text(Arena *a, Diags *d, const char *name, const char *text, si
 }
 
 Module *
-frontend_compile(Arena *a, Diags *d, const char *file, const Define *define, int ndefine, int64_t batch, int64_t shards, const char *precision)
+frontend_compile(Arena *a, Diags *d, const char *file, const Define *define, int ndefine, int64_t batch, int64_t shards,
+                 const char *precision)
 {
 	Sema *s = arena_new_of(a, Sema);
 	struct stat st;

@@ -1,8 +1,8 @@
 /* sema_body.c: runs the statements of bodies: scopes, assignment, control flow, what a model gives.
  *
  * In: a body and the frame of the call it belongs to.   Out: ops in the graph, names in the frame, the block's result.
- * if, for and repeat open no scope. Where a condition or a count is unknown because of an error, the names that the body would
- * have set become broken, so that their users keep silent. */
+ * if, for and repeat open no scope. Where a condition or a count is unknown because of an error, the names that the
+ * body would have set become broken, so that their users keep silent. */
 #include <string.h>
 #include "sema_local.h"
 
@@ -169,7 +169,8 @@ run_assign(Sema *s, const Stmt *st)
 {
 	Value v = sema_eval(s, st->exprs.first->value);
 
-	assign_names(s, &st->names, st->exprs.first->value->loc, &v, "a block or operator that returns as many is needed");
+	assign_names(s, &st->names, st->exprs.first->value->loc, &v,
+	             "a block or operator that returns as many is needed");
 }
 
 static void
@@ -228,7 +229,8 @@ run_for(Sema *s, const Stmt *st)
 
 	if (v.kind != V_LIST) {
 		if (!value_is_broken(&v))
-			sema_error(s, n->loc, "for needs a list, here %s%s", value_kind_name(&v), v.kind == V_INT ? ": range(n) lists 0 to n-1" : "");
+			sema_error(s, n->loc, "for needs a list, here %s%s", value_kind_name(&v),
+			           v.kind == V_INT ? ": range(n) lists 0 to n-1" : "");
 		break_names(s, &st->body);
 		for (const Name *m = st->names.first; m; m = m->next)
 			frame_set(s, m->name, m->loc, value_broken(m->loc));
@@ -315,7 +317,8 @@ run_loss(Sema *s, const Stmt *st)
 		return;
 	}
 	if (s->loss.n && val_type(s->graph, s->loss.at[0])->dtype != val_type(s->graph, v.tensor)->dtype) {
-		sema_error(s, n->loc, "losses add up and need one type: this is %s, the first is %s", type_text(s, v.tensor), type_text(s, s->loss.at[0]));
+		sema_error(s, n->loc, "losses add up and need one type: this is %s, the first is %s",
+		           type_text(s, v.tensor), type_text(s, s->loss.at[0]));
 		sema_note(s, s->loss_loc.at[0], "the first loss");
 		return;
 	}
@@ -358,7 +361,9 @@ given_name(Sema *s, const char *what, const Stmt *st, Name *out)
 	else if (v.kind == V_STR)
 		text = v.s;
 	if (!*text || text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")]) {
-		sema_error(s, st->index->loc, "behind the name of a %s comes an integer, 0 or more, or a word of letters, digits and _, here %s",
+		sema_error(s, st->index->loc,
+		           "behind the name of a %s comes an integer, 0 or more, or a word of letters, digits and _, "
+		           "here %s",
 		           what, value_kind_name(&v));
 		return false;
 	}

@@ -1,8 +1,9 @@
-/* sema_call.c: calls: of operators (arguments bound to the row's parameter list), of blocks, and names with arguments that
- * stand for themselves (normal(0.02), momentum(...)).
+/* sema_call.c: calls: of operators (arguments bound to the row's parameter list), of blocks, and names with arguments
+ * that stand for themselves (normal(0.02), momentum(...)).
  *
- * Arguments are evaluated left to right, then the call takes its label: the one given with `as`, else the call's name with a
- * counter of this scope. The label is taken also where the call fails, so that one mistake does not rename what follows. */
+ * Arguments are evaluated left to right, then the call takes its label: the one given with `as`, else the call's name
+ * with a counter of this scope. The label is taken also where the call fails, so that one mistake does not rename what
+ * follows. */
 #include <math.h>
 #include <string.h>
 #include "sema_local.h"
@@ -82,7 +83,8 @@ sema_unknown_value(Sema *s, Loc at, const char *name)
 	if (near)
 		sema_error(s, at, "there is no `%s`; did you mean `%s`?", name, near);
 	else if (builtin_named(name) || map_get(&s->block_of, name))
-		sema_error(s, at, "`%s` is %s: a call needs ( )", name, builtin_named(name) ? "an operator" : "a block");
+		sema_error(s, at, "`%s` is %s: a call needs ( )", name,
+		           builtin_named(name) ? "an operator" : "a block");
 	else
 		sema_error(s, at, "there is no `%s` here", name);
 }
@@ -110,7 +112,8 @@ unknown_call(Sema *s, const Node *n)
 		candidate(&c, inits[k].name);
 	near = suggest_known(n->s, c.at, c.n);
 	if (alias)
-		sema_error(s, n->loc, "there is no operator or block `%s`; it is `%s` here: %s", n->s, alias->here, alias->example);
+		sema_error(s, n->loc, "there is no operator or block `%s`; it is `%s` here: %s", n->s, alias->here,
+		           alias->example);
 	else if (near)
 		sema_error(s, n->loc, "there is no operator or block `%s`; did you mean `%s`?", n->s, near);
 	else
@@ -174,7 +177,8 @@ eval_arguments(Sema *s, const Node *n, const Value *piped, Given *out)
 		Value v = k == 0 && piped ? *piped : sema_eval(s, a->value);
 
 		if (v.kind == V_TUPLE) {
-			sema_error(s, a->value->loc, "%d values as one argument of `%s`: give each a name first", v.n, n->s);
+			sema_error(s, a->value->loc, "%d values as one argument of `%s`: give each a name first", v.n,
+			           n->s);
 			v = value_broken(a->value->loc);
 		}
 		good &= !value_is_broken(&v);
@@ -207,7 +211,8 @@ bind_arguments(Sema *s, const Node *n, const Given *given, int count, const char
 		} else if (given[k].name) {
 			const char *near = suggest_known(given[k].name, param, nparam);
 
-			sema_error(s, given[k].loc, "%s: there is no argument `%s`%s%s%s", n->s, given[k].name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+			sema_error(s, given[k].loc, "%s: there is no argument `%s`%s%s%s", n->s, given[k].name,
+			           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 		} else {
 			sema_error(s, given[k].loc, "%s: %d arguments, takes at most %d", n->s, count, nparam);
 			return false;
@@ -284,7 +289,14 @@ call_operator(Sema *s, const Node *n, const Builtin *op, const Given *given, int
 {
 	Value out = value_broken(n->loc), *arg = arena_array(s->arena, Value, op->nparam);
 	bool *has = arena_array(s->arena, bool, op->nparam);
-	Call c = {.sema = s, .op = op, .loc = n->loc, .arg = arg, .given = has, .narg = op->nparam, .b = &s->build, .training = s->training};
+	Call c = {.sema = s,
+	          .op = op,
+	          .loc = n->loc,
+	          .arg = arg,
+	          .given = has,
+	          .narg = op->nparam,
+	          .b = &s->build,
+	          .training = s->training};
 	uint64_t site;
 	int errors;
 
@@ -299,7 +311,8 @@ call_operator(Sema *s, const Node *n, const Builtin *op, const Given *given, int
 	errors = s->errors;
 	if (!op->fn(&c, &out) || value_is_broken(&out)) {
 		if (s->errors == errors)
-			sema_error(s, n->loc, "%s: %s", op->name, s->build.error ? s->build.error : "not for these arguments");
+			sema_error(s, n->loc, "%s: %s", op->name,
+			           s->build.error ? s->build.error : "not for these arguments");
 		out = value_broken(n->loc);
 	} else if (!s->frame && value_holds_tensor(&out)) {
 		sema_error(s, n->loc, "%s makes a tensor: here a value known when compiling is needed", op->name);
@@ -418,7 +431,9 @@ sema_call(Sema *s, const Node *n, const Value *piped)
 	if (!sema_step(s, n->loc))
 		return value_broken(n->loc);
 	if (!strcmp(n->s, NODE_TABLE) && !s->in_settings) {
-		sema_error(s, n->loc, "values in braces are an argument of a reader only, as in columns = {x = [\"age\", \"rooms\"]}");
+		sema_error(s, n->loc,
+		           "values in braces are an argument of a reader only, as in columns = {x = [\"age\", "
+		           "\"rooms\"]}");
 		return value_broken(n->loc);
 	}
 	if (k && !s->in_settings)

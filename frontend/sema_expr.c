@@ -1,7 +1,8 @@
 /* sema_expr.c: evaluates expressions: tensors become ops of the current graph, all else is computed at once.
  *
  * In: a node and the elaborator's state.   Out: a value; a broken one after an error.
- * Chains that hang on the left (operators, pipes, indices) are unrolled in a loop, so that the C stack is bounded by nesting.
+ * Chains that hang on the left (operators, pipes, indices) are unrolled in a loop, so that the C stack is bounded by
+ * nesting.
  * `and` and `or` of compile-time values do not evaluate their right side where the left one decides. */
 #include <string.h>
 #include "sema_local.h"
@@ -16,7 +17,8 @@ sema_step(Sema *s, Loc at)
 	} else if (++s->steps > MAX_STEPS) {
 		sema_error(s, at, "the model takes more than %d steps to elaborate", MAX_STEPS);
 		s->stop = true;
-	} else if (s->graph && s->graph->op.n >= MAX_OPS) { /* the next would be refused, again and again until MAX_STEPS */
+	} else if (s->graph &&
+	           s->graph->op.n >= MAX_OPS) { /* the next would be refused, again and again until MAX_STEPS */
 		sema_error(s, at, "the graph has too many operators (limit %d)", MAX_OPS);
 		s->stop = true;
 	}
@@ -119,7 +121,8 @@ eval_name(Sema *s, const Node *n)
 	if (s->in_settings || sema_is_init(n->s))
 		return (Value){.kind = V_SPEC, .s = n->s, .loc = n->loc};
 	if (k && !s->lost) {
-		sema_error(s, n->loc, "the constant `%s` is not computed yet: constants are computed in file order", n->s);
+		sema_error(s, n->loc, "the constant `%s` is not computed yet: constants are computed in file order",
+		           n->s);
 		sema_note(s, s->constant.at[*k].loc, "it stands here");
 		return value_broken(n->loc);
 	}
@@ -170,7 +173,8 @@ eval_index(Sema *s, const Node *n, Value list)
 	    (list.kind == V_TENSOR && !list.tensor.id))
 		return value_broken(n->loc);
 	if (list.kind != V_LIST) {
-		sema_error(s, n->loc, "[ ] indexes lists, here %s%s", value_kind_name(&list), list.kind == V_TENSOR ? ": slice(x, axis, start, end) takes a part of a tensor" : "");
+		sema_error(s, n->loc, "[ ] indexes lists, here %s%s", value_kind_name(&list),
+		           list.kind == V_TENSOR ? ": slice(x, axis, start, end) takes a part of a tensor" : "");
 		return value_broken(n->loc);
 	}
 	if (i.kind != V_INT) {
@@ -205,7 +209,8 @@ eval_tensor_operator(Sema *s, const Node *n, const char *op, const Value *v, int
 	s->build.error = NULL;
 	if (!builtin_operator(s, n->loc, op, v, count, &out)) {
 		if (s->errors == errors)
-			sema_error(s, n->loc, "`%s`: %s", op, s->build.error ? s->build.error : "not for these operands");
+			sema_error(s, n->loc, "`%s`: %s", op,
+			           s->build.error ? s->build.error : "not for these operands");
 		out = value_broken(n->loc);
 	} else if (out.kind == V_TENSOR && !out.tensor.id && s->errors == errors) {
 		sema_error(s, n->loc, "`%s`: %s", op, s->build.error ? s->build.error : "not for these operands");
@@ -350,7 +355,9 @@ sema_condition(Sema *s, const Node *n, bool *out)
 	if (value_is_broken(&v))
 		return false;
 	if (v.kind == V_TENSOR)
-		sema_error(s, n->loc, "a condition is known when compiling, here is a tensor: where(cond, x, y) chooses at run time");
+		sema_error(
+		        s, n->loc,
+		        "a condition is known when compiling, here is a tensor: where(cond, x, y) chooses at run time");
 	else if (v.kind != V_BOOL)
 		sema_error(s, n->loc, "a condition is true or false, here %s", value_kind_name(&v));
 	else {

@@ -1,7 +1,7 @@
 /* sema_generate.c: the section generate: how to write with a language model or a translator, a token at a time.
  *
- * In: its settings and the elaborated graphs.   Out: settings generate.token, .logits, .start, .end of the module. token names an
- * integer input [N, T], logits an output [N, T, V] of the evaluation graph; start and end are tokens. */
+ * In: its settings and the elaborated graphs.   Out: settings generate.token, .logits, .start, .end of the module.
+ * token names an integer input [N, T], logits an output [N, T, V] of the evaluation graph; start and end are tokens. */
 #include "sema_local.h"
 #include "words.h"
 
@@ -20,7 +20,8 @@ known(Sema *s, const Arg *a)
 		if (!strcmp(names[k], a->name))
 			return k;
 	near = suggest_known(a->name, names, GENERATE_SETTINGS);
-	sema_error(s, a->loc, "generate has no setting `%s`%s%s%s", a->name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+	sema_error(s, a->loc, "generate has no setting `%s`%s%s%s", a->name, near ? "; did you mean `" : "",
+	           near ? near : "", near ? "`?" : "");
 	return -1;
 }
 
@@ -37,7 +38,8 @@ take_token(Sema *s, const Arg *a, Setting *out)
 		return true;
 	}
 	if (v.kind != V_INT || v.mul || v.i < 0 || v.i > INT32_MAX) {
-		sema_error(s, a->value->loc, "generate.%s is %s, needs a token: an integer, 0 or more", a->name, value_kind_name(&v));
+		sema_error(s, a->value->loc, "generate.%s is %s, needs a token: an integer, 0 or more", a->name,
+		           value_kind_name(&v));
 		return false;
 	}
 	*out = (Setting){.kind = SET_INT, .i = v.i, .f = (double)v.i};
@@ -94,11 +96,15 @@ check_shapes(Sema *s, const Setting *set, const Loc *where)
 	if (!token)
 		sema_error(s, where[TOKEN], "generate.token is `%s`, the model has no such input", set[TOKEN].s);
 	else if (!dtype_is_int((DType)token->dtype) || !by_example(token, 2))
-		sema_error(s, where[TOKEN], "generate.token is %s, needs an integer input [N, T]", arena_printf(s->arena, "`%s`: %s", set[TOKEN].s, words_of(s, token)));
+		sema_error(s, where[TOKEN], "generate.token is %s, needs an integer input [N, T]",
+		           arena_printf(s->arena, "`%s`: %s", set[TOKEN].s, words_of(s, token)));
 	if (!logits)
 		sema_error(s, where[LOGITS], "generate.logits is `%s`, the model has no such output", set[LOGITS].s);
-	else if (!dtype_is_float((DType)logits->dtype) || !by_example(logits, 3) || (token && token->rank == 2 && logits->axis[1].n != token->axis[1].n))
-		sema_error(s, where[LOGITS], "generate.logits is `%s`: %s, needs an output [N, T, V] with the T of the token", set[LOGITS].s, words_of(s, logits));
+	else if (!dtype_is_float((DType)logits->dtype) || !by_example(logits, 3) ||
+	         (token && token->rank == 2 && logits->axis[1].n != token->axis[1].n))
+		sema_error(s, where[LOGITS],
+		           "generate.logits is `%s`: %s, needs an output [N, T, V] with the T of the token",
+		           set[LOGITS].s, words_of(s, logits));
 }
 
 void
@@ -130,14 +136,16 @@ sema_generate(Sema *s)
 			else if (a->value->kind == N_NAME)
 				set[k] = (Setting){.kind = SET_NAME, .s = a->value->s};
 			else
-				sema_error(s, a->value->loc, "generate.%s is the name of %s", a->name, k == TOKEN ? "an input" : "an output");
+				sema_error(s, a->value->loc, "generate.%s is the name of %s", a->name,
+				           k == TOKEN ? "an input" : "an output");
 		}
 	}
 	if (!section.line || s->errors > errors)
 		return;
 	for (int k = 0; k < START; k++)
 		if (!set[k].s)
-			sema_error(s, section, "generate.%s is not set: it names %s", names[k], k ? "the output that scores the next token" : "the input that is written");
+			sema_error(s, section, "generate.%s is not set: it names %s", names[k],
+			           k ? "the output that scores the next token" : "the input that is written");
 	if (s->errors > errors)
 		return;
 	check_shapes(s, set, where);

@@ -1,8 +1,8 @@
 /* sema_local.h: what the files of the elaborator (sema*.c, settings.c, value.c) share and operators do not see.
  *
  * One Sema lives for one compilation. The text is read once; constants and the model's body are evaluated once per
- * elaboration (training, evaluation). An expression that failed evaluates to a broken value, which passes silently through
- * everything that uses it: one mistake makes one message. */
+ * elaboration (training, evaluation). An expression that failed evaluates to a broken value, which passes silently
+ * through everything that uses it: one mistake makes one message. */
 #ifndef FRONTEND_SEMA_LOCAL_H
 #define FRONTEND_SEMA_LOCAL_H
 #include "ast.h"
@@ -59,7 +59,12 @@ typedef struct StatStore { const char *state; Val v; Loc loc; const char *path; 
 typedef struct Average { Val v, arg[4]; int narg; } Average;
 typedef struct Require { Loc loc; Setting setting; } Require;
 
-typedef enum Phase { PHASE_SETTINGS /* constants for settings: N has no number yet */, PHASE_TRAIN, PHASE_EVAL, PHASE_PROBE } Phase;
+typedef enum Phase {
+	PHASE_SETTINGS /* constants for settings: N has no number yet */,
+	PHASE_TRAIN,
+	PHASE_EVAL,
+	PHASE_PROBE
+} Phase;
 
 struct Sema {
 	Arena *arena;
@@ -147,13 +152,15 @@ bool sema_name_is_free(Sema *s, const char *name, Loc at); /* no assignment to N
 void sema_stores(Sema *s);
 void sema_match_freeze(Sema *s);
 void sema_match_factors(Sema *s);
-void sema_check_layer(Sema *s, Loc at, const char *what, const char *name); /* error if no layer's path begins with name */
+/* error if no layer's path begins with name */
+void sema_check_layer(Sema *s, Loc at, const char *what, const char *name);
 
 /* ---- contracts (sema_require.c) */
 void sema_require(Sema *s, const Node *n);
 
 /* ---- settings (settings.c) */
-bool settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision); /* adds train.* and data.* to the module; sets s->batch, s->shards */
+/* adds train.* and data.* to the module; sets s->batch, s->shards */
+bool settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision);
 void sema_generate(Sema *s);                           /* after the evaluation graph: adds generate.* to the module */
 void settings_check_inputs(Sema *s);                  /* after the training graph: readers against the model's inputs */
 

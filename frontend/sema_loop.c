@@ -54,7 +54,8 @@ static void
 turn(Loop *l, const char *graph, const Val *order, bool rate)
 {
 	const Graph *g = module_graph(l->s->module, graph);
-	Type *in = arena_array(l->s->arena, Type, g->input.n), *res = arena_array(l->s->arena, Type, g->result.n), f64 = type_scalar(DT_f64);
+	Type *in = arena_array(l->s->arena, Type, g->input.n), *res = arena_array(l->s->arena, Type, g->result.n),
+	     f64 = type_scalar(DT_f64);
 	int nin = data_types(g, in), nres = result_types(g, false, res), n;
 	Val *arg = arena_array(l->s->arena, Val, nin + nres + 1);
 	const Val *out = put(l, OP_batch, order, order ? 1 : 0, NULL, in, nin), *r = NULL;

@@ -1,7 +1,8 @@
 /* sema_require.c: `require`: contracts that the compiler checks later, and conditions that are known at once.
  *
- * Out: a Require per contract, which becomes the setting require.K = NAME(arguments, where = "file:line:column"). The names are
- * fused("layer"[, "layer"]), peak_memory (beside <= or <), deterministic, no_transpose[("layer")]; `and` joins several. */
+ * Out: a Require per contract, which becomes the setting require.K = NAME(arguments, where = "file:line:column"). The
+ * names are fused("layer"[, "layer"]), peak_memory (beside <= or <), deterministic, no_transpose[("layer")]; `and`
+ * joins several. */
 #include <string.h>
 #include "sema_local.h"
 #include "words.h"
@@ -37,11 +38,14 @@ add_contract(Sema *s, const Node *n, const char *name, const Setting *arg, int n
 
 	/* Once, though the body is elaborated twice and a block may be called often. */
 	for (uint32_t k = 0; k < s->require.n; k++)
-		if (s->require.at[k].loc.file == n->loc.file && s->require.at[k].loc.line == n->loc.line && s->require.at[k].loc.col == n->loc.col)
+		if (s->require.at[k].loc.file == n->loc.file && s->require.at[k].loc.line == n->loc.line &&
+		    s->require.at[k].loc.col == n->loc.col)
 			return;
 	for (int k = 0; k < nargs; k++)
 		all[k] = arg[k];
-	all[nargs] = (Setting){.kind = SET_STR, .name = "where", .s = arena_printf(s->arena, "%s:%u:%u", src->name, n->loc.line, n->loc.col)};
+	all[nargs] = (Setting){.kind = SET_STR,
+	                       .name = "where",
+	                       .s = arena_printf(s->arena, "%s:%u:%u", src->name, n->loc.line, n->loc.col)};
 	set = (Setting){.kind = SET_CALL, .s = name, .arg = all, .nargs = nargs + 1};
 	vec_push(s->arena, &s->require, ((Require){.loc = n->loc, .setting = set}));
 }
@@ -78,7 +82,11 @@ plain_contract(Sema *s, const Node *n)
 	int low = !strcmp(n->s, "fused"), high = low ? 2 : !strcmp(n->s, "no_transpose"), k = 0;
 
 	if (n->args.n < low || n->args.n > high) {
-		sema_error(s, n->loc, "%s takes %s, here %d", n->s, low ? "one or two layers" : high ? "at most one layer" : "no argument", n->args.n);
+		sema_error(s, n->loc, "%s takes %s, here %d", n->s,
+		           low    ? "one or two layers"
+		           : high ? "at most one layer"
+		                  : "no argument",
+		           n->args.n);
 		return;
 	}
 	for (const Arg *a = n->args.first; a; a = a->next, k++) {
@@ -87,7 +95,8 @@ plain_contract(Sema *s, const Node *n)
 		if (value_is_broken(&v))
 			return;
 		if (v.kind != V_STR || a->name) {
-			sema_error(s, a->value->loc, "%s takes the path of a layer as a string, here %s", n->s, a->name ? "a named argument" : value_kind_name(&v));
+			sema_error(s, a->value->loc, "%s takes the path of a layer as a string, here %s", n->s,
+			           a->name ? "a named argument" : value_kind_name(&v));
 			return;
 		}
 		arg[k] = (Setting){.kind = SET_STR, .name = names[k], .s = v.s};
@@ -104,7 +113,8 @@ mentions(const Node *n, const char *name)
 static bool
 is_unknown_name(Sema *s, const Node *n)
 {
-	return n->kind == N_NAME && !frame_find(s->frame, n->s) && !map_get(&s->const_of, n->s) && strcmp(n->s, "training") && strcmp(n->s, "N");
+	return n->kind == N_NAME && !frame_find(s->frame, n->s) && !map_get(&s->const_of, n->s) &&
+	       strcmp(n->s, "training") && strcmp(n->s, "N");
 }
 
 static void
@@ -115,8 +125,10 @@ unknown_contract(Sema *s, const Node *n)
 	if (s->lost || s->frame->lost)
 		s->errors++;
 	else
-		sema_error(s, n->loc, "there is no contract `%s`%s%s%s: fused, peak_memory, deterministic and no_transpose are known", n->s,
-		           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+		sema_error(
+		        s, n->loc,
+		        "there is no contract `%s`%s%s%s: fused, peak_memory, deterministic and no_transpose are known",
+		        n->s, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 }
 
 void

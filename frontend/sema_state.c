@@ -1,7 +1,8 @@
 /* sema_state.c: parameters and running statistics: made by the training graph, found again by the evaluation graph.
  *
- * A parameter's name is its call's path and a suffix. Evaluation must reach the same name through the same calls of the file,
- * in the same shape; otherwise a layer under `if training` has shifted the numbers, and the error asks for `as`. */
+ * A parameter's name is its call's path and a suffix. Evaluation must reach the same name through the same calls of the
+ * file, in the same shape; otherwise a layer under `if training` has shifted the numbers, and the error asks for
+ * `as`. */
 #include <string.h>
 #include "sema_local.h"
 
@@ -63,7 +64,10 @@ find_state(Call *c, const char *name, const Type *t)
 
 	if (!k) {
 		if (!s->training_failed)
-			sema_error(s, c->loc, "%s: evaluation uses the parameter `%s`, which training does not make: a layer that both use needs a label, as in %s(...) as NAME", c->op->name, name, c->op->name);
+			sema_error(s, c->loc,
+			           "%s: evaluation uses the parameter `%s`, which training does not make: a layer that "
+			           "both use needs a label, as in %s(...) as NAME",
+			           c->op->name, name, c->op->name);
 		s->errors++;
 		return false;
 	}
@@ -72,12 +76,16 @@ find_state(Call *c, const char *name, const Type *t)
 		return false;
 	}
 	if (x->site != s->call_site && !s->training_failed) {
-		sema_error(s, c->loc, "%s: evaluation takes the parameter `%s` that another call made in training: give both calls labels, as in %s(...) as NAME", c->op->name, name, c->op->name);
+		sema_error(s, c->loc,
+		           "%s: evaluation takes the parameter `%s` that another call made in training: give both "
+		           "calls labels, as in %s(...) as NAME",
+		           c->op->name, name, c->op->name);
 		sema_note(s, x->loc, "in training it was made here");
 		return false;
 	}
 	if (!type_same(t, &st->type)) {
-		sema_error(s, c->loc, "%s: the parameter `%s` is %s in evaluation and %s in training", c->op->name, name, type_text(s, t), type_text(s, &st->type));
+		sema_error(s, c->loc, "%s: the parameter `%s` is %s in evaluation and %s in training", c->op->name,
+		           name, type_text(s, t), type_text(s, &st->type));
 		sema_note(s, x->loc, "in training it was made here");
 		return false;
 	}
@@ -97,7 +105,8 @@ sema_param(Call *c, const char *suffix, const Type *t, StateKind kind, InitKind 
 		return false;
 	}
 	if (type_marked(t)) {
-		sema_error(s, c->loc, "%s: the shape %s of its parameter `%s` depends on N", c->op->name, type_text(s, t), name);
+		sema_error(s, c->loc, "%s: the shape %s of its parameter `%s` depends on N", c->op->name,
+		           type_text(s, t), name);
 		return false;
 	}
 	if (s->training ? !make_state(c, name, t, kind, init, a, b) : !find_state(c, name, t))
@@ -115,7 +124,8 @@ sema_stat_store(Call *c, const char *suffix, Val v)
 
 	/* A store ends a step: they are all put at the graph's end. */
 	if (s->training && v.id)
-		vec_push(s->arena, &s->store, ((StatStore){.state = state_name(s, c, suffix), .v = v, .loc = c->loc, .path = c->path}));
+		vec_push(s->arena, &s->store,
+		         ((StatStore){.state = state_name(s, c, suffix), .v = v, .loc = c->loc, .path = c->path}));
 }
 
 void
@@ -164,8 +174,9 @@ unknown_layer(Sema *s, Loc at, const char *what, const char *name, const char *c
 	for (uint32_t k = 0; k < n; k++)
 		cut[k] = cut_like(s, paths[k], name);
 	near = suggest(name, cut, (int)n);
-	sema_error(s, at, "%s: no %s begins with \"%s\"%s%s%s", what, strcmp(what, "freeze") && strcmp(what, "rates") && strcmp(what, "decays") ? "layer" : "parameter", name,
-	           near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+	sema_error(s, at, "%s: no %s begins with \"%s\"%s%s%s", what,
+	           strcmp(what, "freeze") && strcmp(what, "rates") && strcmp(what, "decays") ? "layer" : "parameter",
+	           name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 /* A layer name in `what` must begin a path of the training or evaluation graph. */

@@ -1,8 +1,8 @@
-/* settings.c: the settings of data and train: names, defaults, values, and the calls that stand in them (optimizers, rates,
- * readers, mixed), each with its parameters in a table row.
+/* settings.c: the settings of data and train: names, defaults, values, and the calls that stand in them (optimizers,
+ * rates, readers, mixed), each with its parameters in a table row.
  *
- * In: the data and train items of the program, and what the command line overrides.   Out: Setting entries train.* and data.* of
- * the module, every default filled in, every argument of a call named.
+ * In: the data and train items of the program, and what the command line overrides.   Out: Setting entries train.* and
+ * data.* of the module, every default filled in, every argument of a call named.
  * Refuses: unknown or repeated names (with the nearest known one), values of the wrong kind or out of range. */
 #include <math.h>
 #include <stdlib.h>
@@ -17,44 +17,51 @@
  *   A two numbers, growing   C the same, of at most 1   Lower case: none is allowed too. */
 typedef struct SpecRow { const char *group, *name, *params; } SpecRow;
 static const SpecRow specs[] = {
-	{"optimizer", "sgd", "rate:R weight_decay:P=0"},
-	{"optimizer", "momentum", "rate:R momentum:U=0.9 weight_decay:P=0 nesterov:B=false"},
-	{"optimizer", "adam", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0"},
-	{"optimizer", "adamw", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0.01"},
-	{"optimizer", "rmsprop", "rate:R alpha:U=0.99 eps:Q=1e-8 weight_decay:P=0 momentum:U=0 centered:B=false"},
-	{"optimizer", "lamb", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-6 weight_decay:P=0.01"},
-	{"rate", "poly", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 power:P=2 warmup_steps:j=none"},
-	{"rate", "cosine", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
-	{"rate", "linear", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
-	{"rate", "step", "rate:P at:E factor:Q=0.1"},
-	{"rate", "one_cycle", "peak:P pct_start:U=0.3 div_factor:Q=25 final_div_factor:Q=1e4 three_phase:B=false linear:B=false"},
-	{"reader", "cifar10", "train:F test:F"},
-	{"reader", "cifar100", "train:F test:F"},
-	{"reader", "idx", "train:F test:F"},
-	{"reader", "npy", "train:F test:F"},
-	{"reader", "csv", "train:F test:F header:B=true columns:m=none delimiter:D=\",\""},
-	{"reader", "images", "train:F test:F size:Z resize:i=none crop:c=none ratio:A=[0.75,1.3333333] flip:B=false"},
-	{"reader", "coco", "train:F test:F images:F size:Z boxes:I flip:B=false"},
-	{"reader", "skipgram", "train:F test:f=none words:I window:I=5 negatives:I=5 sample:P=1e-3 min_count:I=5"},
-	{"reader", "tokens", "train:F test:F length:I"},
-	{"reader", "synthetic", "examples:I=1024"},
-	{"average", "ema", "decay:U=0.999"},
-	{"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},
+        {"optimizer", "sgd", "rate:R weight_decay:P=0"},
+        {"optimizer", "momentum", "rate:R momentum:U=0.9 weight_decay:P=0 nesterov:B=false"},
+        {"optimizer", "adam", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0"},
+        {"optimizer", "adamw", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0.01"},
+        {"optimizer", "rmsprop", "rate:R alpha:U=0.99 eps:Q=1e-8 weight_decay:P=0 momentum:U=0 centered:B=false"},
+        {"optimizer", "lamb", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-6 weight_decay:P=0.01"},
+        {"rate", "poly", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 power:P=2 warmup_steps:j=none"},
+        {"rate", "cosine", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
+        {"rate", "linear", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
+        {"rate", "step", "rate:P at:E factor:Q=0.1"},
+        {"rate", "one_cycle",
+         "peak:P pct_start:U=0.3 div_factor:Q=25 final_div_factor:Q=1e4 three_phase:B=false linear:B=false"},
+        {"reader", "cifar10", "train:F test:F"},
+        {"reader", "cifar100", "train:F test:F"},
+        {"reader", "idx", "train:F test:F"},
+        {"reader", "npy", "train:F test:F"},
+        {"reader", "csv", "train:F test:F header:B=true columns:m=none delimiter:D=\",\""},
+        {"reader", "images", "train:F test:F size:Z resize:i=none crop:c=none ratio:A=[0.75,1.3333333] flip:B=false"},
+        {"reader", "coco", "train:F test:F images:F size:Z boxes:I flip:B=false"},
+        {"reader", "skipgram", "train:F test:f=none words:I window:I=5 negatives:I=5 sample:P=1e-3 min_count:I=5"},
+        {"reader", "tokens", "train:F test:F length:I"},
+        {"reader", "synthetic", "examples:I=1024"},
+        {"average", "ema", "decay:U=0.999"},
+        {"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},
 };
 enum { NSPECS = sizeof specs / sizeof *specs, MAX_PARAMS = 8 };
 
 /* What each rule asks for, in errors and in `mantou ops`. */
 static const char *const rule_needs[] = {
-	['P'] = "a number, 0 or more", ['Q'] = "a number above 0", ['U'] = "a number from 0 to below 1",
-	['B'] = "true or false",
-	['J'] = "an integer, 0 or more", ['I'] = "an integer from 1 to 2147483647",
-	['R'] = "a number, 0 or more, or one of poly, cosine, linear, step, one_cycle",
-	['E'] = "a list of growing epochs, as in [30, 60]",
-	['F'] = "a file name or a list of them", ['S'] = "a list of strings", ['Z'] = "a size or [rows, columns]",
-	['M'] = "columns of each input, by heading or by number from 0, as in {x = [\"age\", \"rooms\"], y = \"price\"}",
-	['A'] = "[least, most], two numbers above 0, as in [0.75, 1.3333333]",
-	['C'] = "[least, most], two numbers above 0 and at most 1, as in [0.08, 1]",
-	['D'] = "\",\", \";\", \"|\", \":\" or \"tab\"",
+        ['P'] = "a number, 0 or more",
+        ['Q'] = "a number above 0",
+        ['U'] = "a number from 0 to below 1",
+        ['B'] = "true or false",
+        ['J'] = "an integer, 0 or more",
+        ['I'] = "an integer from 1 to 2147483647",
+        ['R'] = "a number, 0 or more, or one of poly, cosine, linear, step, one_cycle",
+        ['E'] = "a list of growing epochs, as in [30, 60]",
+        ['F'] = "a file name or a list of them",
+        ['S'] = "a list of strings",
+        ['Z'] = "a size or [rows, columns]",
+        ['M'] = "columns of each input, by heading or by number from 0, as in {x = [\"age\", \"rooms\"], y = "
+                "\"price\"}",
+        ['A'] = "[least, most], two numbers above 0, as in [0.75, 1.3333333]",
+        ['C'] = "[least, most], two numbers above 0 and at most 1, as in [0.08, 1]",
+        ['D'] = "\",\", \";\", \"|\", \":\" or \"tab\"",
 };
 
 typedef struct ParamRule { char name[24], rule; char def[24]; bool has_def; } ParamRule;
@@ -291,7 +298,8 @@ spec_find(Place p, const char *group, const Value *v)
 	if (why)
 		sema_error(p.s, v->loc, "`%s` is not there yet: %s", v->s, why);
 	else
-		sema_error(p.s, v->loc, "%s: there is no %s `%s`%s%s%s: %s are known", p.what, group, v->s, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "", list.at);
+		sema_error(p.s, v->loc, "%s: there is no %s `%s`%s%s%s: %s are known", p.what, group, v->s,
+		           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "", list.at);
 	buf_free(&list);
 	return NULL;
 }
@@ -341,7 +349,8 @@ spec_bind(Place p, const char *group, const Value *v, Setting *out)
 		} else if (v->names[k]) {
 			const char *near = suggest_known(v->names[k], names, n);
 
-			sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`%s%s%s", v->s, v->names[k], near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+			sema_error(p.s, v->at[k].loc, "%s: there is no argument `%s`%s%s%s", v->s, v->names[k],
+			           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
 		} else {
 			sema_error(p.s, v->loc, "%s: %d arguments, takes at most %d", v->s, v->n, n);
 			return false;
@@ -488,7 +497,8 @@ take_average(Place p, const Value *v, Setting *out)
 {
 	if (v->kind == V_NONE)
 		return take_rule(p, 'q', v, out);
-	return v->kind == V_SPEC ? spec_bind(p, "average", v, out) : wrong(p, v, "none or an average, as in ema(0.999)");
+	return v->kind == V_SPEC ? spec_bind(p, "average", v, out)
+	                         : wrong(p, v, "none or an average, as in ema(0.999)");
 }
 
 /* def: NULL = it must be set; what does not parse as a plain value is made by fill_defaults. */
@@ -511,7 +521,10 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"data", "reader", "none", take_reader},
 	{"data", "shuffle", "true", take_bool},
 };
-enum { NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4, ROW_ACCUMULATE = 8, ROW_SHARDS = 9 };
+enum {
+	NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4,
+	ROW_ACCUMULATE = 8, ROW_SHARDS = 9,
+};
 
 static int
 row_find(Sema *s, const char *item, const Arg *a)
@@ -527,7 +540,8 @@ row_find(Sema *s, const char *item, const Arg *a)
 		names[n++] = rows[k].name;
 	}
 	near = suggest_known(a->name, names, n);
-	sema_error(s, a->loc, "%s has no setting `%s`%s%s%s", item, a->name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+	sema_error(s, a->loc, "%s has no setting `%s`%s%s%s", item, a->name, near ? "; did you mean `" : "",
+	           near ? near : "", near ? "`?" : "");
 	return -1;
 }
 
@@ -535,7 +549,8 @@ row_find(Sema *s, const char *item, const Arg *a)
 static Value
 setting_value(Sema *s, int row, const Node *n)
 {
-	if (n->kind == N_NAME && (row == ROW_SINK || row == ROW_PRECISION) && (!strcmp(n->s, "epoch") || !strcmp(n->s, "off") || !strcmp(n->s, "mixed")))
+	if (n->kind == N_NAME && (row == ROW_SINK || row == ROW_PRECISION) &&
+	    (!strcmp(n->s, "epoch") || !strcmp(n->s, "off") || !strcmp(n->s, "mixed")))
 		return (Value){.kind = V_SPEC, .s = n->s, .loc = n->loc};
 	return sema_eval(s, n);
 }
@@ -569,7 +584,8 @@ read_item(Sema *s, const Item *item, Setting *set, Loc *where)
 static void
 fill_defaults(Sema *s, Setting *set, const Loc *where)
 {
-	Value rate = value_float(0.1, (Loc){0}), sgd = {.kind = V_SPEC, .s = "sgd", .at = &rate, .n = 1, .names = (const char *[1]){NULL}};
+	Value rate = value_float(0.1, (Loc){0}),
+	      sgd = {.kind = V_SPEC, .s = "sgd", .at = &rate, .n = 1, .names = (const char *[1]){NULL}};
 
 	for (int k = 0; k < NROWS; k++)
 		if (!where[k].line && rows[k].def && k != ROW_OPTIMIZER && k != ROW_PRECISION && k != ROW_SINK)
@@ -612,7 +628,8 @@ nearest_multiples(Sema *s, int64_t n, int64_t shards)
 	             : arena_printf(s->arena, "%lld", (long long)shards);
 }
 
-/* train.shards = S: graphs are made for one of the S equal parts of the batch, and s->batch is its examples from here on. */
+/* train.shards = S: graphs are made for one of the S equal parts of the batch, and s->batch is its examples from here
+ * on. */
 static void
 cut_batch(Sema *s, Setting *set, const Loc *where)
 {
@@ -621,11 +638,13 @@ cut_batch(Sema *s, Setting *set, const Loc *where)
 
 	s->shards = set[ROW_SHARDS].kind == SET_INT ? set[ROW_SHARDS].i : 1;
 	if (s->shards > 1 && a > 1)
-		sema_error(s, at, "train.accumulate = %lld does not go with train.shards = %lld; the same is batch = %lld, shards = %lld", (long long)a,
-		           (long long)s->shards, (long long)(a * n), (long long)(a * s->shards));
+		sema_error(s, at,
+		           "train.accumulate = %lld does not go with train.shards = %lld; the same is batch = %lld, "
+		           "shards = %lld",
+		           (long long)a, (long long)s->shards, (long long)(a * n), (long long)(a * s->shards));
 	else if (n % s->shards)
-		sema_error(s, at, "train.batch is %lld, which %lld shards do not divide: use %s", (long long)n, (long long)s->shards,
-		           nearest_multiples(s, n, s->shards));
+		sema_error(s, at, "train.batch is %lld, which %lld shards do not divide: use %s", (long long)n,
+		           (long long)s->shards, nearest_multiples(s, n, s->shards));
 	else
 		s->batch = n / s->shards;
 }
@@ -639,7 +658,8 @@ settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision)
 
 	s->in_settings = true;
 	for (uint32_t k = 0; k < s->settings.n; k++)
-		if (strcmp(s->settings.at[k]->name, "generate") != 0) /* sema_generate reads it, when graphs are there */
+		if (strcmp(s->settings.at[k]->name, "generate") !=
+		    0) /* sema_generate reads it, when graphs are there */
 			read_item(s, s->settings.at[k], set, where);
 	s->in_settings = false;
 	fill_defaults(s, set, where);
@@ -648,7 +668,8 @@ settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision)
 	if (batch > 0)
 		set[ROW_BATCH] = (Setting){.kind = SET_INT, .i = batch, .f = (double)batch};
 	else if (!where[ROW_BATCH].line && !s->lost && !s->settings_lost)
-		sema_error(s, s->model_loc, "train.batch is not set: train { batch = ... } says how many examples make a step");
+		sema_error(s, s->model_loc,
+		           "train.batch is not set: train { batch = ... } says how many examples make a step");
 	/* After an error in it the body is looked through with some batch. */
 	s->batch = set[ROW_BATCH].kind == SET_INT ? set[ROW_BATCH].i : 64;
 	if (shards > 0)
@@ -691,7 +712,8 @@ settings_word(Arena *a, int k, Word *w)
 		const char *needs = rule_needs[(unsigned char)(none ? rule[i].rule - 'a' + 'A' : rule[i].rule)];
 
 		takes[i] = none ? arena_printf(a, "none or %s", needs) : needs;
-		text = arena_printf(a, "%s%s%s%s%s", text, i ? ", " : "", rule[i].name, rule[i].has_def ? "=" : "", rule[i].def);
+		text = arena_printf(a, "%s%s%s%s%s", text, i ? ", " : "", rule[i].name, rule[i].has_def ? "=" : "",
+		                    rule[i].def);
 	}
 	*w = (Word){.kind = specs[k].group, .name = specs[k].name, .params = text, .takes = takes};
 	return true;
@@ -703,7 +725,8 @@ static void
 check_count(Sema *s, const char *reader, const char *what, int gives)
 {
 	if (gives != s->model->inputs.n) {
-		sema_error(s, s->reader_loc, "data.reader: %s %s: %d; the model has %d input%s", reader, what, gives, s->model->inputs.n, s->model->inputs.n == 1 ? "" : "s");
+		sema_error(s, s->reader_loc, "data.reader: %s %s: %d; the model has %d input%s", reader, what, gives,
+		           s->model->inputs.n, s->model->inputs.n == 1 ? "" : "s");
 		sema_note(s, s->model_loc, "the model");
 	}
 }
@@ -722,7 +745,8 @@ check_elements(Sema *s, const char *reader, int k, int64_t want, const char *wha
 		return;
 	has = type_elements(val_type(g, g->input.at[k].v)) / s->batch;
 	if (has != want) {
-		sema_error(s, in->loc, "input `%s` has %lld element%s an example, %s gives %lld: %s", in->name, (long long)has, has == 1 ? "" : "s", reader, (long long)want, what);
+		sema_error(s, in->loc, "input `%s` has %lld element%s an example, %s gives %lld: %s", in->name,
+		           (long long)has, has == 1 ? "" : "s", reader, (long long)want, what);
 		sema_note(s, s->reader_loc, "the reader");
 	}
 }
@@ -743,11 +767,14 @@ check_columns(Sema *s, const Setting *columns, bool header)
 		if (!list)
 			sema_error(s, s->reader_loc, "data.reader: columns names none for input `%s`", in->name);
 		else if (list->nargs != has)
-			sema_error(s, s->reader_loc, "data.reader: columns gives input `%s` %d, which has %lld element%s an example", in->name, list->nargs,
-			           (long long)has, has == 1 ? "" : "s");
+			sema_error(s, s->reader_loc,
+			           "data.reader: columns gives input `%s` %d, which has %lld element%s an example",
+			           in->name, list->nargs, (long long)has, has == 1 ? "" : "s");
 		for (int j = 0; list && !header && j < list->nargs; j++)
 			if (list->arg[j].kind == SET_STR)
-				sema_error(s, s->reader_loc, "data.reader: column \"%s\" of input `%s` has no heading with header = false: give its number, from 0",
+				sema_error(s, s->reader_loc,
+				           "data.reader: column \"%s\" of input `%s` has no heading with header = "
+				           "false: give its number, from 0",
 				           list->arg[j].s, in->name);
 	}
 	for (int i = 0; i < columns->nargs; i++) {
@@ -756,7 +783,8 @@ check_columns(Sema *s, const Setting *columns, bool header)
 		for (const InputDecl *in = s->model->inputs.first; in; in = in->next)
 			known |= !strcmp(in->name, columns->arg[i].name);
 		if (!known)
-			sema_error(s, s->reader_loc, "data.reader: columns names `%s`, which is no input of the model", columns->arg[i].name);
+			sema_error(s, s->reader_loc, "data.reader: columns names `%s`, which is no input of the model",
+			           columns->arg[i].name);
 	}
 }
 
@@ -764,15 +792,17 @@ check_columns(Sema *s, const Setting *columns, bool header)
 static void
 check_pictures(Sema *s, const char *reader, const Setting *size, const Setting *resize)
 {
-	int64_t high = size->kind == SET_LIST ? size->arg[0].i : size->i, wide = size->kind == SET_LIST ? size->arg[1].i : size->i;
+	int64_t high = size->kind == SET_LIST ? size->arg[0].i : size->i,
+	        wide = size->kind == SET_LIST ? size->arg[1].i : size->i;
 	const Graph *g = module_graph(s->module, "train");
 	int64_t has = g->input.n ? type_elements(val_type(g, g->input.at[0].v)) / s->batch : 0;
 
 	if (has != high * wide)
 		check_elements(s, reader, 0, 3 * high * wide, "a picture [3, rows, columns], or with 1 channel");
 	if (resize && resize->kind == SET_INT && (resize->i < high || resize->i < wide))
-		sema_error(s, s->reader_loc, "data.reader: %s: resize is %lld, below the size %lld x %lld that is cut out of it", reader, (long long)resize->i,
-		           (long long)high, (long long)wide);
+		sema_error(s, s->reader_loc,
+		           "data.reader: %s: resize is %lld, below the size %lld x %lld that is cut out of it", reader,
+		           (long long)resize->i, (long long)high, (long long)wide);
 }
 
 void
@@ -791,13 +821,15 @@ settings_check_inputs(Sema *s)
 		static const char *const sets[] = {"train", "test"};
 
 		for (int k = 0; k < 2; k++)
-			check_count(s, name, k ? "names test files" : "names training files", setting_arg(r, sets[k])->nargs);
+			check_count(s, name, k ? "names test files" : "names training files",
+			            setting_arg(r, sets[k])->nargs);
 	} else if (!strcmp(name, "csv")) {
 		check_columns(s, setting_arg(r, "columns"), setting_arg(r, "header")->i);
 	} else if (!strcmp(name, "tokens")) {
 		check_count(s, name, "gives inputs", 2);
 		for (int k = 0; k < 2; k++)
-			check_elements(s, name, k, setting_arg(r, "length")->i, k ? "the window's targets" : "the window's ids");
+			check_elements(s, name, k, setting_arg(r, "length")->i,
+			               k ? "the window's targets" : "the window's ids");
 	} else if (!strcmp(name, "coco")) {
 		int64_t most = setting_arg(r, "boxes")->i;
 
@@ -806,7 +838,9 @@ settings_check_inputs(Sema *s)
 		check_elements(s, name, 1, 4 * most, "boxes [boxes, 4]");
 		check_elements(s, name, 2, most, "labels of the boxes");
 		if (setting_arg(r, "images")->nargs > 2)
-			sema_error(s, s->reader_loc, "data.reader: coco: images names %d folders, needs one, or one for training and one for the test set",
+			sema_error(s, s->reader_loc,
+			           "data.reader: coco: images names %d folders, needs one, or one for training and one "
+			           "for the test set",
 			           setting_arg(r, "images")->nargs);
 	} else if (!strcmp(name, "skipgram")) {
 		check_count(s, name, "gives inputs", 4);
@@ -819,6 +853,7 @@ settings_check_inputs(Sema *s)
 		check_pictures(s, name, setting_arg(r, "size"), setting_arg(r, "resize"));
 		check_elements(s, name, 1, 1, "a label");
 	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch * s->shards) {
-		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld", (long long)setting_arg(r, "examples")->i, (long long)(s->batch * s->shards));
+		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld",
+		           (long long)setting_arg(r, "examples")->i, (long long)(s->batch * s->shards));
 	}
 }

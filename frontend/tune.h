@@ -1,7 +1,8 @@
 /* tune.h: what the files of `mantou tune` share; private to frontend/. tuning.md beside it says how a search goes.
  *
  * cmd_tune.c is the command, tune_space.c what is tried, tune_choices.c tries choices of passes, tune_child.c builds
- * and runs programs, tune_journal.c keeps what was seen, tune_final.c decides what is written, tune_report.c says it. */
+ * and runs programs, tune_journal.c keeps what was seen, tune_final.c decides what is written, tune_report.c says
+ * it. */
 #ifndef FRONTEND_TUNE_H
 #define FRONTEND_TUNE_H
 #include "cmd.h"
@@ -108,8 +109,8 @@ int64_t tune_deadline(void);                             /* of tune_now: when al
  * is not NULL, that a signal ended it is in there and nothing is said. */
 bool tune_build(Tune *t, const char *tuning, const char *race, const char *output, int *killed);
 /* argv[0] and what stands behind it, to a NULL. Its stdout is in out; each line of its stderr goes to say, or to the
- * terminal if that is NULL. forward: the first Ctrl-C is for it, too. The exit status, 128 + the signal's number; -1: it
- * could not be started. */
+ * terminal if that is NULL. forward: the first Ctrl-C is for it, too. The exit status, 128 + the signal's number; -1:
+ * it could not be started. */
 typedef void TuneSay(void *cx, const char *line);
 int tune_run(const char *const *argv, bool forward, Buf *out, TuneSay *say, void *say_cx);
 const char *tune_file(const Tune *t, const char *name);  /* in the folder */

@@ -20,8 +20,8 @@ enum { SETS = 8, PAIRS = 6 };
 typedef struct Row { const char *layers; uint64_t what; double cost; bool same; } Row;
 typedef struct Rows { Row *at; int n; } Rows;
 /* A choice the other way, or other rates for all of them. where: layers of the kernels that hold its ops, ", " around
- * each; NULL: any; value, was: as kernels stand in the IR, value NULL: no record; back: no record is what it takes; set:
- * that it is in, 0: none yet. */
+ * each; NULL: any; value, was: as kernels stand in the IR, value NULL: no record; back: no record is what it takes;
+ * set: that it is in, 0: none yet. */
 typedef struct Turn { const char *key, *where, *value, *was; bool back; int set; } Turn;
 typedef VEC(Turn) Turns;
 
@@ -87,9 +87,12 @@ find_turns(Tune *t, Program *p, const Rows *rows, Turns *turns)
 		const char *key = arena_printf(t->arena, "%s %s %s %s", p->cx.target->name,
 			p->cx.arch && *p->cx.arch ? p->cx.arch : "-", p->cx.machine ? p->cx.machine : "*", d->what);
 
-		vec_push(t->arena, turns, ((Turn){.key = key, .value = arena_printf(t->arena, "choice{take=%d}", 1 - d->way),
-			.was = arena_printf(t->arena, "choice{take=%d}", d->way), .back = d->by && 1 - d->way == d->predicted,
-			.where = arena_printf(t->arena, "%s, ", where.at ? where.at : "")}));
+		vec_push(t->arena, turns,
+		         ((Turn){.key = key,
+		                 .value = arena_printf(t->arena, "choice{take=%d}", 1 - d->way),
+		                 .was = arena_printf(t->arena, "choice{take=%d}", d->way),
+		                 .back = d->by && 1 - d->way == d->predicted,
+		                 .where = arena_printf(t->arena, "%s, ", where.at ? where.at : "")}));
 		buf_free(&where);
 	}
 }
@@ -135,9 +138,22 @@ read_rows(Tune *t, const char *program, double seconds, Rows *rows)
 {
 	double step = t->step * 1e-9;
 	int steps = t->costs || step > seconds || !(step > 0) ? 1 : (int)(seconds / step);
-	const char *argv[] = {program, "bench", "--warmup", "1", "--steps", arena_printf(t->arena, "%d", steps),
-		"--repeat", "1", "--json", "--quiet", arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json")), "--threads",
-		arena_printf(t->arena, "%d", t->threads), t->o->data ? "--data" : "--synthetic", t->o->data, NULL};
+	const char *argv[] = {program,
+	                      "bench",
+	                      "--warmup",
+	                      "1",
+	                      "--steps",
+	                      arena_printf(t->arena, "%d", steps),
+	                      "--repeat",
+	                      "1",
+	                      "--json",
+	                      "--quiet",
+	                      arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json")),
+	                      "--threads",
+	                      arena_printf(t->arena, "%d", t->threads),
+	                      t->o->data ? "--data" : "--synthetic",
+	                      t->o->data,
+	                      NULL};
 	char why[128];
 	JsonDoc *doc = NULL;
 	Buf out = {0};
@@ -244,9 +260,20 @@ judge_turn(Tune *t, const Turn *x, Rows pair[2][PAIRS])
 		return;
 	double gain = 1 - 1 / f.ratio;
 
-	vec_push(t->arena, &t->won, ((Won){.key = x->key, .kernel = x->value, .was = x->was, .choice = true, .back = x->back, .gain = gain,
-		.low = 1 - 1 / f.low, .high = 1 - 1 / f.high, .was_us = sum[0] * 1e6, .us = sum[0] * 1e6 * (1 - gain),
-		.error = (f.high - f.low) / 2 / f.ratio, .share = sum[0] / all, .n = PAIRS}));
+	vec_push(t->arena, &t->won,
+	         ((Won){.key = x->key,
+	                .kernel = x->value,
+	                .was = x->was,
+	                .choice = true,
+	                .back = x->back,
+	                .gain = gain,
+	                .low = 1 - 1 / f.low,
+	                .high = 1 - 1 / f.high,
+	                .was_us = sum[0] * 1e6,
+	                .us = sum[0] * 1e6 * (1 - gain),
+	                .error = (f.high - f.low) / 2 / f.ratio,
+	                .share = sum[0] / all,
+	                .n = PAIRS}));
 }
 
 /* False: Ctrl-C, or a program that does not run. */
@@ -286,15 +313,26 @@ find_rates(Tune *t, Program *p, Turns *turns)
 	const char *key = arena_printf(t->arena, "%s %s %s rates", target->name,
 		p->cx.arch && *p->cx.arch ? p->cx.arch : "-", p->cx.machine ? p->cx.machine : "*");
 	bool here = p->job.tuning && tuning_named(p->job.tuning, key);
-	const char *was = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", now.bytes, now.flops, now.start);
+	const char *was =
+	        arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", now.bytes, now.flops, now.start);
 	double bytes = t->memory, flops = own.products > 0 ? own.flops * t->peak / own.products : 0;
 
 	if (here)
-		vec_push(t->arena, turns, ((Turn){.key = key, .was = was, .back = true, .set = 1,
-			.value = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", own.bytes, own.flops, own.start)}));
-	else if (!t->costs && bytes > 0 && flops > 0 && fabs(log(bytes / now.bytes)) + fabs(log(flops / now.flops)) > 0.3)
-		vec_push(t->arena, turns, ((Turn){.key = key, .was = was, .set = 1,
-			.value = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", bytes, flops, now.start)}));
+		vec_push(t->arena, turns,
+		         ((Turn){.key = key,
+		                 .was = was,
+		                 .back = true,
+		                 .set = 1,
+		                 .value = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", own.bytes,
+		                                       own.flops, own.start)}));
+	else if (!t->costs && bytes > 0 && flops > 0 &&
+	         fabs(log(bytes / now.bytes)) + fabs(log(flops / now.flops)) > 0.3)
+		vec_push(t->arena, turns,
+		         ((Turn){.key = key,
+		                 .was = was,
+		                 .set = 1,
+		                 .value = arena_printf(t->arena, "rates{memory=%.3g,map=%.3g,start=%.3g}", bytes, flops,
+		                                       now.start)}));
 }
 
 /* What a set takes, nanoseconds: a program, twelve runs. */

@@ -35,9 +35,9 @@ line_of(const Tune *t, const Program *base, const Won *w)
 {
 	static const char *const bits[] = {"same", "order", "round"};
 
-	return arena_printf(t->arena, "%s : %s ; us=%.4g +-%.1f%% was=%.4g n=%" PRId64 " step=%.1f%% bits=%s t=%d", w->key,
-		tune_value(t, w->choice ? NULL : base, w->kernel), w->us, 100 * w->error, w->was_us, w->n, 100 * w->share,
-		bits[w->bits], w->threads ? w->threads : t->threads);
+	return arena_printf(t->arena, "%s : %s ; us=%.4g +-%.1f%% was=%.4g n=%" PRId64 " step=%.1f%% bits=%s t=%d",
+	                    w->key, tune_value(t, w->choice ? NULL : base, w->kernel), w->us, 100 * w->error, w->was_us,
+	                    w->n, 100 * w->share, bits[w->bits], w->threads ? w->threads : t->threads);
 }
 
 /* Does a record of any machine stand behind this one? Then the kernel without a record is not the one of no file. */
@@ -97,9 +97,20 @@ bench(Tune *t, const char *program, double seconds)
 {
 	double step = t->step * 1e-9;
 	int steps = step > 0 && step < seconds ? (int)(seconds / step) : 1;
-	const char *argv[24] = {program, "bench", "--warmup", steps > 2 ? "2" : "1", "--steps",
-		arena_printf(t->arena, "%d", steps), "--repeat", "1", "--threads", arena_printf(t->arena, "%d", t->threads),
-		"--json", "--quiet", t->o->data ? "--data" : "--synthetic", t->o->data};
+	const char *argv[24] = {program,
+	                        "bench",
+	                        "--warmup",
+	                        steps > 2 ? "2" : "1",
+	                        "--steps",
+	                        arena_printf(t->arena, "%d", steps),
+	                        "--repeat",
+	                        "1",
+	                        "--threads",
+	                        arena_printf(t->arena, "%d", t->threads),
+	                        "--json",
+	                        "--quiet",
+	                        t->o->data ? "--data" : "--synthetic",
+	                        t->o->data};
 	const char *graph = t->o->graph;
 	char why[128];
 	JsonDoc *doc = NULL;
@@ -132,7 +143,8 @@ costs_of(Tune *t, const Program *p, int64_t step)
 			ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS,
 				p->record.at[i].kernel, NULL);
 	while (unit < (int)p->graph->group.n)
-		ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS, NULL, NULL);
+		ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS, NULL,
+		                              NULL);
 	t->spent += (int64_t)ns;
 	return ns * 1e-6;
 }
@@ -149,7 +161,8 @@ compare_doubles(const void *x, const void *y)
 void
 tune_estimate(const double *ratio, int n, Final *f)
 {
-	static const int out[PAIRS + 1] = {0, 0, 0, 0, 0, 0, 0, 2, 3, 5, 8, 10, 13}; /* of Walsh averages, at each end */
+	/* of Walsh averages, at each end */
+	static const int out[PAIRS + 1] = {0, 0, 0, 0, 0, 0, 0, 2, 3, 5, 8, 10, 13};
 	double w[PAIRS * (PAIRS + 1) / 2];
 	int m = 0;
 
@@ -200,7 +213,8 @@ compare(Tune *t, const Pair *p, Final *f)
 		bool late = (double)tune_now() * 1e-9 + last > (double)tune_deadline() * 1e-9;
 		bool spent = tune_spent(t) + (int64_t)(last * 1e9) > t->budget;
 
-		if (n >= PAIRS_LEAST && (f->low > 1 || f->high < 1 || (f->low > 0.995 && f->high < 1.005) || late || spent))
+		if (n >= PAIRS_LEAST &&
+		    (f->low > 1 || f->high < 1 || (f->low > 0.995 && f->high < 1.005) || late || spent))
 			break;
 		if (late)
 			return false;
@@ -240,9 +254,22 @@ states_of(Tune *t, const char *program, const char *name)
 {
 	const char *save = tune_file(t, arena_printf(t->arena, "%s.safetensors", name)),
 	           *log = tune_file(t, arena_printf(t->arena, "%s.jsonl", name));
-	const char *argv[] = {program, "train", "--steps", "3", "--no-eval", "--allow-nan", "--quiet", "--save", save, "--log",
-		log, "--threads", arena_printf(t->arena, "%d", t->threads), t->o->data ? "--data" : "--synthetic", t->o->data,
-		NULL};
+	const char *argv[] = {program,
+	                      "train",
+	                      "--steps",
+	                      "3",
+	                      "--no-eval",
+	                      "--allow-nan",
+	                      "--quiet",
+	                      "--save",
+	                      save,
+	                      "--log",
+	                      log,
+	                      "--threads",
+	                      arena_printf(t->arena, "%d", t->threads),
+	                      t->o->data ? "--data" : "--synthetic",
+	                      t->o->data,
+	                      NULL};
 	Buf out = {0};
 	States s = {0};
 	int status = tune_run(argv, false, &out, NULL, NULL);
@@ -284,7 +311,8 @@ compare_states(Tune *t, const Program *base, const bool *in, const States *a, co
 		return "the states after three steps are others, though sums are associated alike";
 	for (int i = 0; i < STATES_STEPS; i++)
 		if (!(fabs(a->loss[i] - b->loss[i]) <= bound * (fabs(a->loss[i]) + 1e-3)))
-			return arena_printf(t->arena, "the loss of step %d is %g in place of %g", i + 1, b->loss[i], a->loss[i]);
+			return arena_printf(t->arena, "the loss of step %d is %g in place of %g", i + 1, b->loss[i],
+			                    a->loss[i]);
 	return NULL;
 }
 
@@ -364,8 +392,9 @@ try_records(Tune *t, const Program *base, const bool *in, const States *own, Fin
 static void
 say_try(const Tune *t, const bool *in, const Final *f)
 {
-	tune_line(t, "tried", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d records, %d pairs", f->base, f->tuned,
-		100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), count_in(t, in), f->pairs);
+	tune_line(t, "tried", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d records, %d pairs", f->base,
+	          f->tuned, 100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), count_in(t, in),
+	          f->pairs);
 }
 
 int
@@ -482,7 +511,8 @@ final_verify(Tune *t)
 		status = tune_program(t, "/dev/null", &own);
 	if (status == EXIT_GOOD && has_lock(&p) && tuning_lock_state(t->arena, p.module, &p.cx, true) != LOCK_HOLDS)
 		status = EXIT_FAILED;
-	if (status == EXIT_GOOD && (!tune_build(t, file, NULL, tuned, NULL) || !tune_build(t, "/dev/null", NULL, base, NULL)))
+	if (status == EXIT_GOOD &&
+	    (!tune_build(t, file, NULL, tuned, NULL) || !tune_build(t, "/dev/null", NULL, base, NULL)))
 		status = EXIT_FAILED;
 	if (status == EXIT_GOOD) {
 		States s = states_of(t, tuned, "tuned");
@@ -506,9 +536,9 @@ final_verify(Tune *t)
 		}
 	}
 	if (f.pairs)
-		tune_line(t, "verify", "%.4g -> %.4g ms a step (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d pairs%s", f.base, f.tuned,
-			100 * (1 / f.ratio - 1), 100 * (1 / f.high - 1), 100 * (1 / f.low - 1), f.pairs,
-			f.high < 1 ? ": slower than without the file here" : "");
+		tune_line(t, "verify", "%.4g -> %.4g ms a step (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d pairs%s", f.base,
+		          f.tuned, 100 * (1 / f.ratio - 1), 100 * (1 / f.high - 1), 100 * (1 / f.low - 1), f.pairs,
+		          f.high < 1 ? ": slower than without the file here" : "");
 	program_free(&own);
 	program_free(&p);
 	return status == EXIT_GOOD && f.high < 1 ? EXIT_FAILED : status;

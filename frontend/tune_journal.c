@@ -240,8 +240,11 @@ journal_choices(Tune *t, uint32_t from)
 		buf_json(&b, w->kernel);
 		buf_printf(&b, ", \"was\": ");
 		buf_json(&b, w->was);
-		buf_printf(&b, ", \"back\": %s, \"gain\": %.9g, \"us\": %.9g, \"was_us\": %.9g, \"error\": %.9g, \"share\": %.9g"
-			", \"n\": %" PRId64 "}", w->back ? "true" : "false", w->gain, w->us, w->was_us, w->error, w->share, w->n);
+		buf_printf(&b,
+		           ", \"back\": %s, \"gain\": %.9g, \"us\": %.9g, \"was_us\": %.9g, \"error\": %.9g, "
+		           "\"share\": %.9g"
+		           ", \"n\": %" PRId64 "}",
+		           w->back ? "true" : "false", w->gain, w->us, w->was_us, w->error, w->share, w->n);
 	}
 	buf_printf(&b, "]}");
 	bool good = write_line(t, &b);
@@ -288,12 +291,18 @@ read_choices(Tune *t, const Json *list)
 {
 	t->chosen = true;
 	for (const Json *o = list->child; o; o = o->next)
-		vec_push(t->arena, &t->won, ((Won){.key = arena_strdup(t->arena, rt_json_str(o, "key", "")),
-			.kernel = arena_strdup(t->arena, rt_json_str(o, "kernel", "")),
-			.was = arena_strdup(t->arena, rt_json_str(o, "was", "")), .choice = true,
-			.back = rt_json_bool(o, "back", false), .gain = rt_json_num(o, "gain", 0), .us = rt_json_num(o, "us", 0),
-			.was_us = rt_json_num(o, "was_us", 0), .error = rt_json_num(o, "error", 0),
-			.share = rt_json_num(o, "share", 0), .n = rt_json_int(o, "n", 0)}));
+		vec_push(t->arena, &t->won,
+		         ((Won){.key = arena_strdup(t->arena, rt_json_str(o, "key", "")),
+		                .kernel = arena_strdup(t->arena, rt_json_str(o, "kernel", "")),
+		                .was = arena_strdup(t->arena, rt_json_str(o, "was", "")),
+		                .choice = true,
+		                .back = rt_json_bool(o, "back", false),
+		                .gain = rt_json_num(o, "gain", 0),
+		                .us = rt_json_num(o, "us", 0),
+		                .was_us = rt_json_num(o, "was_us", 0),
+		                .error = rt_json_num(o, "error", 0),
+		                .share = rt_json_num(o, "share", 0),
+		                .n = rt_json_int(o, "n", 0)}));
 }
 
 static bool
@@ -333,9 +342,11 @@ read_all(Tune *t, const char *head, const char *text, size_t bytes, size_t *cut)
 		if (!end)
 			break;
 		if (line++ == 0 ? n != strlen(head) || memcmp(at, head, n) : !read_line(t, at, n)) {
-			failure(line == 1 ? "'%s' is the journal of another search: of another model or tuning file, or with "
+			failure(line == 1 ? "'%s' is the journal of another search: of another model or tuning file, "
+			                    "or with "
 			                    "other options; without --resume a new one begins once it is gone"
-			                  : "'%s', line %d: this is no line of a search", t->journal, line);
+			                  : "'%s', line %d: this is no line of a search",
+			        t->journal, line);
 			return false;
 		}
 		*cut += n + 1;
@@ -370,8 +381,10 @@ journal_open(Tune *t, const char *what)
 	if (!access(t->journal, F_OK))
 		text = file_read(t->journal, &bytes);
 	if (!t->o->resume && text && !has_ended(text, bytes)) {
-		failure("'%s' is the journal of a search that is not at its end: --resume goes on with it; to begin anew "
-		        "remove it", t->journal);
+		failure("'%s' is the journal of a search that is not at its end: --resume goes on with it; to begin "
+		        "anew "
+		        "remove it",
+		        t->journal);
 		good = false;
 	}
 	bool old = t->o->resume && text && !has_ended(text, bytes);

@@ -53,7 +53,8 @@ explain_result(Buf *b, const Json *r)
 		buf_printf(b, "; gains %.1f %% (%.1f .. %.1f)\n", 100 * gain, 100 * rt_json_num(r, "low", NAN),
 			100 * rt_json_num(r, "high", NAN));
 	else
-		buf_printf(b, "; its kernel stays%s\n", rt_json_bool(r, "finished", true) ? "" : ": the budget ended first");
+		buf_printf(b, "; its kernel stays%s\n",
+		           rt_json_bool(r, "finished", true) ? "" : ": the budget ended first");
 	buf_printf(b, "    %-58s %4s %8s %17s  why it left\n", "kernel", "n", "median", "interval of 95 %");
 	for (const Json *k = list ? list->child : NULL; k; k = k->next)
 		put_kernel(b, k, winner, list->child == k);

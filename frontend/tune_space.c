@@ -20,8 +20,8 @@ record_of(Program *p, const char *what, const char *kernel, const char *layer)
 	for (uint32_t i = 0; i < p->record.n; i++)
 		if (!strcmp(p->record.at[i].what, what))
 			return &p->record.at[i];
-	const char *key = arena_printf(p->arena, "%s %s %s %s", cx->target->name, cx->arch && *cx->arch ? cx->arch : "-",
-		cx->machine ? cx->machine : "*", what);
+	const char *key = arena_printf(p->arena, "%s %s %s %s", cx->target->name,
+	                               cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*", what);
 
 	vec_push(p->arena, &p->record, ((Record){.key = key, .what = key + strlen(key) - strlen(what),
 		.kernel = arena_strdup(p->arena, kernel), .layer = layer ? layer : ""}));
@@ -255,12 +255,14 @@ too_like(const Record *r, const char *kernel)
 {
 	for (uint32_t i = 0; i < r->variant.n; i++) {
 		const char *s = kernel, *other = r->variant.at[i].kernel, *name;
-		bool like = strcspn(kernel, "{") == strcspn(other, "{") && !strncmp(kernel, other, strcspn(kernel, "{"));
+		bool like =
+		        strcspn(kernel, "{") == strcspn(other, "{") && !strncmp(kernel, other, strcspn(kernel, "{"));
 		size_t n;
 		double x, y;
 
 		while (like && next_param(&s, &name, &n, &x))
-			like = find_param(other, name, n, &y) && (x == y || (x > 1 && fabs(x - y) <= 0.125 * fmax(x, y)));
+			like = find_param(other, name, n, &y) &&
+			       (x == y || (x > 1 && fabs(x - y) <= 0.125 * fmax(x, y)));
 		if (like)
 			return true;
 	}
@@ -308,7 +310,8 @@ take_known(Search *s)
 		const TuneRecord *x = tuning_at(s->p->job.tuning, i);
 		size_t n = strlen(s->p->cx.target->name);
 
-		if (x->kind != TUNE_KERNEL || strcmp(x->key + x->what, r->what) || strncmp(x->key, s->p->cx.target->name, n))
+		if (x->kind != TUNE_KERNEL || strcmp(x->key + x->what, r->what) ||
+		    strncmp(x->key, s->p->cx.target->name, n))
 			continue;
 		if (!strcmp(x->value, r->kernel) || is_in(r, x->value) || was_tried(s->t, r->key, x->value))
 			continue;

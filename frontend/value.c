@@ -1,8 +1,8 @@
 /* value.c: compile-time values: making, naming, comparing, arithmetic.
  *
- * Integers are 64 bits; overflow is an error, `/` floors, `%` has the divisor's sign, a division by zero is an error, of floats
- * too. An integer that follows N is N times mul / div in lowest terms: only times and divided by a constant keep it an extent;
- * anything else is an error that names N. */
+ * Integers are 64 bits; overflow is an error, `/` floors, `%` has the divisor's sign, a division by zero is an error,
+ * of floats too. An integer that follows N is N times mul / div in lowest terms: only times and divided by a constant
+ * keep it an extent; anything else is an error that names N. */
 #include <math.h>
 #include <string.h>
 #include "sema_local.h"
@@ -179,7 +179,8 @@ follow(Sema *s, Loc at, const Value *v, int64_t times, int64_t over, Value *out)
 
 	*out = value_int(0, at);
 	if (times < 1 || over < 1) {
-		sema_error(s, at, "%s makes no extent of N: only a positive constant does", times < 1 ? "this factor" : "this divisor");
+		sema_error(s, at, "%s makes no extent of N: only a positive constant does",
+		           times < 1 ? "this factor" : "this divisor");
 		return false;
 	}
 	if (!mul_i64(v->mul, times, &mul) || !mul_i64(v->div, over, &div))
@@ -192,7 +193,8 @@ follow(Sema *s, Loc at, const Value *v, int64_t times, int64_t over, Value *out)
 		return false;
 	}
 	if (s->batch && out->i % over) {
-		sema_error(s, at, "N * %lld / %lld is no whole number for a batch of %lld", (long long)mul, (long long)div, (long long)s->batch);
+		sema_error(s, at, "N * %lld / %lld is no whole number for a batch of %lld", (long long)mul,
+		           (long long)div, (long long)s->batch);
 		return false;
 	}
 	out->i /= over;
@@ -211,7 +213,10 @@ follow_binary(Sema *s, Loc at, const char *op, const Value *a, const Value *b, V
 		if (*op == '/' && !b->mul && b->i)
 			return follow(s, at, a, 1, b->i, out);
 	}
-	sema_error(s, at, "the result of `%s` depends on N: N may go into extents only, as it is or times or divided by a constant", op);
+	sema_error(s, at,
+	           "the result of `%s` depends on N: N may go into extents only, as it is or times or divided by a "
+	           "constant",
+	           op);
 	return false;
 }
 
@@ -315,9 +320,11 @@ value_binary(Sema *s, Loc at, const char *op, const Value *a, const Value *b, Va
 	}
 	if (!value_is_number(a) || !value_is_number(b)) {
 		if (a->kind == V_LIST || b->kind == V_LIST)
-			sema_error(s, at, "`%s` on %s and %s: lists join with +, and with lists only", op, value_kind_name(a), value_kind_name(b));
+			sema_error(s, at, "`%s` on %s and %s: lists join with +, and with lists only", op,
+			           value_kind_name(a), value_kind_name(b));
 		else
-			sema_error(s, at, "`%s` needs numbers, here %s and %s", op, value_kind_name(a), value_kind_name(b));
+			sema_error(s, at, "`%s` needs numbers, here %s and %s", op, value_kind_name(a),
+			           value_kind_name(b));
 		return false;
 	}
 	if (value_follows_n(a) || value_follows_n(b))

@@ -30,11 +30,22 @@ const int naliases = sizeof aliases / sizeof *aliases;
 Word *words;
 int nwords;
 
-static const struct { const char *kind, *text; } kinds[] = {
-	{"operator", "operator"}, {"optimizer", "optimizer"}, {"rate", "schedule of the rate"}, {"reader", "reader of data"},
-	{"precision", "precision"}, {"average", "average"}, {"init", "initial value"}, {"train", "setting of train"}, {"data", "setting of data"},
-	{"contract", "contract"}, {"sign", "sign"}, {"type", "type of elements"}, {"word", "word of the grammar"},
-	{"name", "name that is always there"},
+static const struct { const char *kind, *text;
+} kinds[] = {
+        {"operator", "operator"},
+        {"optimizer", "optimizer"},
+        {"rate", "schedule of the rate"},
+        {"reader", "reader of data"},
+        {"precision", "precision"},
+        {"average", "average"},
+        {"init", "initial value"},
+        {"train", "setting of train"},
+        {"data", "setting of data"},
+        {"contract", "contract"},
+        {"sign", "sign"},
+        {"type", "type of elements"},
+        {"word", "word of the grammar"},
+        {"name", "name that is always there"},
 };
 
 int

@@ -29,8 +29,8 @@ const Alias *alias_written(const char *name);
 /* One of names: alike, else by an alias, else the nearest spelling, else NULL. */
 const char *suggest_known(const char *name, const char *const *names, int n);
 
-/* ---- where words come from beside builtins[]: each fills in kind, name, params, takes and def of its k-th name, and is
- * false behind the last */
+/* ---- where words come from beside builtins[]: each fills in kind, name, params, takes and def of its k-th name, and
+ * is false behind the last */
 bool settings_word(Arena *a, int k, Word *w);             /* settings.c */
 bool init_word(int k, Word *w);                           /* sema_call.c */
 bool contract_word(int k, Word *w);                       /* sema_require.c */

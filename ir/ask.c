@@ -57,7 +57,8 @@ group_is_map(const Graph *g, int group)
 
 		if (op->dead || op->group != group)
 			continue;
-		if (!op_has(k, T_POINTWISE | T_CONST | T_RANDOM) && k != OP_store && k != OP_load && k != OP_stop_gradient && k != OP_expand)
+		if (!op_has(k, T_POINTWISE | T_CONST | T_RANDOM) && k != OP_store && k != OP_load &&
+		    k != OP_stop_gradient && k != OP_expand)
 			return false;
 		if (!op->nout || k == OP_load)
 			continue;

@@ -1,7 +1,7 @@
 /* base.c: arena, text buffer, interned strings, FNV-1a hash, edit distance, checked integers.
  *
- * An arena is a list of zeroed chunks, newest first; a large piece gets a chunk of its own behind the newest, so that the
- * rest of the newest stays in use. Its intern table is open addressing with linear probing.
+ * An arena is a list of zeroed chunks, newest first; a large piece gets a chunk of its own behind the newest, so that
+ * the rest of the newest stays in use. Its intern table is open addressing with linear probing.
  * Out of memory ends the program (environment error): no caller has anything better to do. */
 #include "base.h"
 #include "diag.h"
@@ -228,14 +228,19 @@ buf_double(Buf *b, double x)
 static int
 utf8_length(const unsigned char *s, size_t n)
 {
-	int len = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+	int len = s[0] < 0x80                   ? 1
+	          : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+	          : (s[0] & 0xf0) == 0xe0       ? 3
+	          : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+	                                        : 0;
 
 	if (len == 0 || (size_t)len > n)
 		return 0;
 	for (int i = 1; i < len; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+	    (s[0] == 0xf4 && s[1] > 0x8f))
 		return 0;
 	return len;
 }

@@ -1,8 +1,8 @@
 /* build.c: making ops. One call fills attributes in, infers and checks result types, names the results.
  *
- * Out: the op at the graph's end, or NOVAL with Build.error; nothing is left behind then, and calls that are handed NOVAL
- * after an error stay silent, so that a chain of calls needs one check at its end. Wrong counts or attributes are bugs.
- * A result is named after its layer's path and operator, so that a line added to a model renames nothing else.
+ * Out: the op at the graph's end, or NOVAL with Build.error; nothing is left behind then, and calls that are handed
+ * NOVAL after an error stay silent, so that a chain of calls needs one check at its end. Wrong counts or attributes are
+ * bugs. A result is named after its layer's path and operator, so that a line added to a model renames nothing else.
  * Also here: the shape rules of elementwise operators (NumPy broadcasting) and of reductions, one for each table. */
 #include "ir.h"
 #include "shape.h"
@@ -28,7 +28,8 @@ set_attr(Graph *g, Op *op, Attr *a, const AttrArg *arg)
 	AttrKind want = attr_names[arg->name].kind;
 
 	if (arg->kind != want && !(want == AK_NUM && arg->kind == AK_INT))
-		bug("operator %s: attribute %s given as the wrong kind", op_info[op->kind].name, attr_names[arg->name].name);
+		bug("operator %s: attribute %s given as the wrong kind", op_info[op->kind].name,
+		    attr_names[arg->name].name);
 	switch (arg->kind) {
 	case AK_INT:
 	case AK_BOOL:
@@ -39,7 +40,8 @@ set_attr(Graph *g, Op *op, Attr *a, const AttrArg *arg)
 	case AK_STR: a->s = intern(g->arena, arg->s); break;
 	case AK_INTS:
 		a->n = (uint16_t)arg->n;
-		a->list = memcpy(arena_array(g->arena, int64_t, arg->n), arg->n ? arg->list : &(int64_t){0}, sizeof(int64_t) * (size_t)arg->n);
+		a->list = memcpy(arena_array(g->arena, int64_t, arg->n), arg->n ? arg->list : &(int64_t){0},
+		                 sizeof(int64_t) * (size_t)arg->n);
 		break;
 	case AK_NUMS: bug("attribute %s of a kind not in use", attr_names[arg->name].name);
 	}
@@ -84,7 +86,8 @@ fill_attrs(Graph *g, Op *op, const AttrArg *args)
 
 /* ---------------------------------------------------------------- ops */
 
-/* "stage0.conv2d0" for its conv2d, "stage0.conv2d0.dx" for conv2d.dx, "stage0.bn0.moments" for another op of the layer. */
+/* "stage0.conv2d0" for its conv2d, "stage0.conv2d0.dx" for conv2d.dx, "stage0.bn0.moments" for another op of the
+ * layer. */
 static const char *
 result_name(const Build *b, OpKind k)
 {
@@ -98,7 +101,8 @@ result_name(const Build *b, OpKind k)
 		n--;
 	if (n && strncmp(op, label, n) == 0 && (op[n] == 0 || op[n] == '.'))
 		return arena_printf(b->g->arena, "%s%s", path, op + n);
-	if (n < strlen(label) && strncmp(op, label, strlen(label)) == 0 && (op[strlen(label)] == 0 || op[strlen(label)] == '.'))
+	if (n < strlen(label) && strncmp(op, label, strlen(label)) == 0 &&
+	    (op[strlen(label)] == 0 || op[strlen(label)] == '.'))
 		return arena_printf(b->g->arena, "%s%s", path, op + strlen(label));
 	return arena_printf(b->g->arena, "%s.%s", path, op);
 }
@@ -154,7 +158,8 @@ build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, con
 			bug("operator %s: operand %d is no value", info->name, i);
 	if (k == OP_none || (info->ew >= 0 && !info->expr))
 		bug("operator %s has no expression", info->name ? info->name : "none");
-	if ((info->nin >= 0 && nin != info->nin) || (info->nout >= 0 && nout != info->nout) || nin > UINT16_MAX || nout > UINT16_MAX)
+	if ((info->nin >= 0 && nin != info->nin) || (info->nout >= 0 && nout != info->nout) || nin > UINT16_MAX ||
+	    nout > UINT16_MAX)
 		bug("operator %s with %d operands and %d results", info->name, nin, nout);
 	if (g->op.n >= MAX_OPS) {
 		set_error(b, arena_printf(g->arena, "the graph has too many operators (limit %d)", MAX_OPS), -1);
@@ -315,7 +320,8 @@ build_sum_to(Build *b, Val g, const Type *shape)
 
 /* ---------------------------------------------------------------- shapes of elementwise operators */
 
-/* One axis of the result; false if the two do not broadcast. An unmarked 1 gives way; so does a marked one of a batch of 1. */
+/* One axis of the result; false if the two do not broadcast. An unmarked 1 gives way; so does a marked one of a batch
+ * of 1. */
 static bool
 broadcast_axis(Graph *g, Axis a, Axis b, Axis *out)
 {
@@ -328,7 +334,9 @@ broadcast_axis(Graph *g, Axis a, Axis b, Axis *out)
 		return b.n == 1;
 	if (a.n != 1 && !axis_same(a, b) && !g->full_only) {
 		g->full_only = true;
-		g->full_why = arena_printf(g->arena, "an axis of extent %lld that follows the batch meets one that does not", (long long)a.n);
+		g->full_why =
+		        arena_printf(g->arena, "an axis of extent %lld that follows the batch meets one that does not",
+		                     (long long)a.n);
 	}
 	return true;
 }
@@ -351,8 +359,11 @@ broadcast_axes(Graph *g, int n, const Type *const *t, Type *out)
 			Axis had = out->axis[lead + k];
 
 			if (!broadcast_axis(g, had, t[i]->axis[k], &out->axis[lead + k]))
-				return arena_printf(g->arena, "shapes %s and %s do not broadcast: %lld against %lld along axis %d from the end",
-				                    shape_text(g, t[0]), shape_text(g, t[i]), (long long)had.n, (long long)t[i]->axis[k].n, t[i]->rank - k);
+				return arena_printf(g->arena,
+				                    "shapes %s and %s do not broadcast: %lld against %lld along axis "
+				                    "%d from the end",
+				                    shape_text(g, t[0]), shape_text(g, t[i]), (long long)had.n,
+				                    (long long)t[i]->axis[k].n, t[i]->rank - k);
 		}
 	}
 	return NULL;
@@ -383,10 +394,13 @@ ew_dtype(Graph *g, const Op *op, int *which, DType *out)
 		}
 		if (!strchr(info->part ? "F" : info->types, kind - 'a' + 'A'))
 			return shape_fail(g, which, i, "input is %s, needs %s: use cast", type_text(g, t),
-			                  !strchr(info->types, 'F') ? (strchr(info->types, 'B') ? "bool" : "an integer type")
-			                  : info->part || !strchr(info->types, 'I') ? "a floating type" : "a number type");
+			                  !strchr(info->types, 'F')
+			                          ? (strchr(info->types, 'B') ? "bool" : "an integer type")
+			                  : info->part || !strchr(info->types, 'I') ? "a floating type"
+			                                                            : "a number type");
 		if (first >= 0 && t->dtype != in_type(g, op, first)->dtype)
-			return shape_fail(g, which, i, "operand %d is %s, operand %d is %s: use cast", first + 1, type_text(g, in_type(g, op, first)), i + 1, type_text(g, t));
+			return shape_fail(g, which, i, "operand %d is %s, operand %d is %s: use cast", first + 1,
+			                  type_text(g, in_type(g, op, first)), i + 1, type_text(g, t));
 		first = first < 0 ? i : first;
 	}
 	if (first < 0)
@@ -439,7 +453,9 @@ red_dtype(Graph *g, const Op *op, int *which, DType *out)
 		/* fall through */
 	case OP_max:
 	case OP_min:
-		return kind != 'b' ? NULL : shape_fail(g, which, 0, "input is %s, needs a number type: use cast", type_text(g, x));
+		return kind != 'b'
+		               ? NULL
+		               : shape_fail(g, which, 0, "input is %s, needs a number type: use cast", type_text(g, x));
 	default:
 		return shape_float(g, op, which, 0);
 	}
@@ -461,9 +477,11 @@ shape_red(Graph *g, Op *op, int *which)
 		return error;
 	for (int i = 0; i < n; i++) {
 		if (axes[i] < 0 || axes[i] >= x->rank)
-			return shape_fail(g, which, 0, "axis %lld is out of range for %s", (long long)axes[i], shape_text(g, x));
+			return shape_fail(g, which, 0, "axis %lld is out of range for %s", (long long)axes[i],
+			                  shape_text(g, x));
 		if (i && axes[i] <= axes[i - 1])
-			return shape_fail(g, which, -1, "axes must ascend: %lld after %lld", (long long)axes[i], (long long)axes[i - 1]);
+			return shape_fail(g, which, -1, "axes must ascend: %lld after %lld", (long long)axes[i],
+			                  (long long)axes[i - 1]);
 		reduced |= 1u << axes[i];
 	}
 	if (op->kind == OP_argmax && n != 1)

@@ -1,7 +1,8 @@
 /* clone.c: deep copies of modules.
  *
- * In: a module of any stage.   Out: one that shares nothing with it but diagnostics: every text, list and attribute lies in the
- * new arena, so that the original's can be freed, and passes that run on the copy leave the original alone. */
+ * In: a module of any stage.   Out: one that shares nothing with it but diagnostics: every text, list and attribute
+ * lies in the new arena, so that the original's can be freed, and passes that run on the copy leave the original
+ * alone. */
 #include "ir.h"
 #include <string.h>
 

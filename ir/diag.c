@@ -74,8 +74,12 @@ char_width(const char *p, size_t n)
 		c = (c & 31) << 6 | (u[1] & 63u);
 	if (c >= 0x300 && c < 0x370)
 		return 0;
-	return (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0) || (c >= 0xac00 && c < 0xd7a4) || (c >= 0xf900 && c < 0xfb00) ||
-	    (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61) || (c >= 0x1f300 && c < 0x1fb00) || (c >= 0x20000 && c < 0x40000) ? 2 : 1;
+	return (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0) || (c >= 0xac00 && c < 0xd7a4) ||
+	                       (c >= 0xf900 && c < 0xfb00) || (c >= 0xfe30 && c < 0xfe70) ||
+	                       (c >= 0xff00 && c < 0xff61) || (c >= 0x1f300 && c < 0x1fb00) ||
+	                       (c >= 0x20000 && c < 0x40000)
+	               ? 2
+	               : 1;
 }
 
 static void
@@ -198,7 +202,10 @@ bug_at(const char *file, int line, const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "\n  found at %s:%d%s%s\n", file, line, bug_context ? ", in " : "", bug_context ? bug_context : "");
-	fputs("  please report it with the command line and the .net file; the same command with --print-after all shows the last good text\n", stderr);
+	fprintf(stderr, "\n  found at %s:%d%s%s\n", file, line, bug_context ? ", in " : "",
+	        bug_context ? bug_context : "");
+	fputs("  please report it with the command line and the .net file; the same command with --print-after all "
+	      "shows the last good text\n",
+	      stderr);
 	abort();
 }

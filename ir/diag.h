@@ -24,7 +24,8 @@ uint16_t diags_add_source(Diags *d, const char *name, const char *text, size_t b
 /* "file:line:col: error: text", the source line, a caret; tabs and UTF-8 count as a reader sees them. */
 void diag_error(Diags *d, Loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void diag_warning(Diags *d, Loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void diag_note(Diags *d, Loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4))); /* belongs to the error before it */
+/* belongs to the error before it */
+void diag_note(Diags *d, Loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Environment error: "mantou: text" on stderr, exit 1. */
 _Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

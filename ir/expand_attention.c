@@ -1,8 +1,8 @@
 /* expand_attention.c: attention and attention.dx in primitive ops.
  *
- * In: the composite op.  Out: scores = q k^T scale (+ mask, causal by comparing two iotas), their row log-sum, weights =
- * exp(scores - log-sum), dropout on the weights, and y = weights v. Backward recomputes the weights from the log-sum (Dao et
- * al. 2022) and the dropout from (seed, step, stream): nothing of size T x S is kept from the forward pass.
+ * In: the composite op.  Out: scores = q k^T scale (+ mask, causal by comparing two iotas), their row log-sum, weights
+ * = exp(scores - log-sum), dropout on the weights, and y = weights v. Backward recomputes the weights from the log-sum
+ * (Dao et al. 2022) and the dropout from (seed, step, stream): nothing of size T x S is kept from the forward pass.
  * wide: the operands of 16 bits are made f32 first, and all is f32.
  * With D = rowsum(g y): ds = p (dp - D), dq = scale ds k, dk = scale ds^T q, dv = w^T g. */
 #include <math.h>
@@ -83,7 +83,8 @@ attention_dropout(Build *b, const Op *op, const AttentionIn *in, const Type *sco
 
 	if (!(p > 0))
 		return weights;
-	u = build_op(b, OP_random, VALS(in->seed, in->step), ATTRS(AS(stream, attr_str(op, A_stream)), AI(per, attr_int(op, A_per))), &t);
+	u = build_op(b, OP_random, VALS(in->seed, in->step),
+	             ATTRS(AS(stream, attr_str(op, A_stream)), AI(per, attr_int(op, A_per))), &t);
 	/* uniforms are multiples of 2^-24: the bound rounded up to one is the same test, and exact in f32 */
 	keep = build(b, OP_ge, u, build_const(b, DT_f32, ceil(p * 0x1p24) * 0x1p-24));
 	scaled = p < 1 ? build(b, OP_mul, weights, build_const(b, scores->dtype, 1 / (1 - p))) : weights;

@@ -1,10 +1,10 @@
 /* expand_cells.c: the recurrences lstm.cells, gru.cells and their gradients unrolled over T into primitive ops.
  *
  * In: the op; gx [N,T,G*H] holds what does not depend on earlier steps.  Out: the same results.
- * A step has one product with W_hh and its gates. Backward, the derivatives of the gates become coefficient tensors for all
- * steps at once, and a step only multiplies the running gradient by them and by W_hh.
- * `length` masks: past it a step leaves h and c alone and y and the gates are 0; backward the coefficients there are 0 and
- * the running gradient passes. */
+ * A step has one product with W_hh and its gates. Backward, the derivatives of the gates become coefficient tensors for
+ * all steps at once, and a step only multiplies the running gradient by them and by W_hh.
+ * `length` masks: past it a step leaves h and c alone and y and the gates are 0; backward the coefficients there are 0
+ * and the running gradient passes. */
 #include "rnn.h"
 #include "rules.h"
 
@@ -69,7 +69,8 @@ expand_lstm_cells(Build *b, const Op *op, Val *out)
 {
 	Val gx = op->in[0], w_hh = op->in[1], h = op->in[2], c = op->in[3];
 	Rnn r = rnn_begin(b, op, gx, val_type(b->g, w_hh)->axis[1].n, 4);
-	Val *ys = arena_array(b->g->arena, Val, r.t), *cs = arena_array(b->g->arena, Val, r.t), *gs = arena_array(b->g->arena, Val, r.t);
+	Val *ys = arena_array(b->g->arena, Val, r.t), *cs = arena_array(b->g->arena, Val, r.t),
+	    *gs = arena_array(b->g->arena, Val, r.t);
 
 	for (int64_t i = 0; i < r.t; i++) {
 		int64_t t = rnn_step(&r, i);
@@ -98,7 +99,8 @@ static LstmCoefficients
 lstm_coefficients(const Rnn *r, Val gates, Val c, Val c_before)
 {
 	Build *b = r->b;
-	Val i = rnn_gate(r, gates, 0), f = rnn_gate(r, gates, 1), g = rnn_gate(r, gates, 2), o = rnn_gate(r, gates, 3), tc = build(b, OP_tanh, c);
+	Val i = rnn_gate(r, gates, 0), f = rnn_gate(r, gates, 1), g = rnn_gate(r, gates, 2), o = rnn_gate(r, gates, 3),
+	    tc = build(b, OP_tanh, c);
 	LstmCoefficients k;
 
 	k.cell[0] = rnn_masked(r, rnn_ew(r, OP_mul, g, rnn_ew(r, OP_mul, i, one_minus(r, i))), 0);
@@ -195,14 +197,17 @@ expand_gru_cells(Build *b, const Op *op, Val *out)
 	out[2] = h;
 }
 
-/* Coefficients of dh, for all steps: gates r, z, n on x's side, n on h's side, and what passes straight to the step before. */
+/* Coefficients of dh, for all steps: gates r, z, n on x's side, n on h's side, and what passes straight to the step
+ * before. */
 typedef struct GruCoefficients { Val gate[3], n_hidden, pass; } GruCoefficients;
 
 static GruCoefficients
 gru_coefficients(const Rnn *r, Val gates, Val h_before)
 {
-	Val reset = rnn_gate(r, gates, 0), z = rnn_gate(r, gates, 1), n = rnn_gate(r, gates, 2), ghn = rnn_gate(r, gates, 3);
-	Val fresh = one_minus(r, z), dn = rnn_masked(r, rnn_ew(r, OP_mul, fresh, one_minus(r, build(r->b, OP_square, n))), 0), t;
+	Val reset = rnn_gate(r, gates, 0), z = rnn_gate(r, gates, 1), n = rnn_gate(r, gates, 2),
+	    ghn = rnn_gate(r, gates, 3);
+	Val fresh = one_minus(r, z),
+	    dn = rnn_masked(r, rnn_ew(r, OP_mul, fresh, one_minus(r, build(r->b, OP_square, n))), 0), t;
 	GruCoefficients k;
 
 	k.gate[2] = dn;

@@ -1,12 +1,12 @@
 /* expand_rnn.c: lstm, gru and their gradients as matrix products over all steps and one op for the recurrence.
  *
  * In: the composite op; x [N,T,C], gates of G = 4 (i f g o) or 3 (r z n) blocks of H.  Out: the same results.
- * Forward: x W_ih^T + b for all steps is one product; lstm.cells (gru.cells) does what only steps in order can do and keeps
- * the activated gates. Backward: lstm.cells.dx walks back and gives the gates' gradients of all steps; the gradients of x, of
- * the weights and of the biases are one product or sum each over all steps.
- * The gates come from the forward op where it stands in the same graph; else they are computed again in two products from x
- * and the previous h (y moved by one step). With reverse the first live step of a row follows dead ones, so its previous
- * state is the start. Targets without a kernel for the recurrence have it unrolled: expand_cells.c. */
+ * Forward: x W_ih^T + b for all steps is one product; lstm.cells (gru.cells) does what only steps in order can do and
+ * keeps the activated gates. Backward: lstm.cells.dx walks back and gives the gates' gradients of all steps; the
+ * gradients of x, of the weights and of the biases are one product or sum each over all steps.
+ * The gates come from the forward op where it stands in the same graph; else they are computed again in two products
+ * from x and the previous h (y moved by one step). With reverse the first live step of a row follows dead ones, so its
+ * previous state is the start. Targets without a kernel for the recurrence have it unrolled: expand_cells.c. */
 #include "rnn.h"
 #include "rules.h"
 

@@ -13,12 +13,13 @@
 
 enum { MAX_DEPTH = 200 };
 
-static const struct { const char *name; ExprKind kind; int args; } calls[] = {
-	{"exp", EX_EXP, 1},   {"log", EX_LOG, 1},     {"log1p", EX_LOG1P, 1}, {"sqrt", EX_SQRT, 1}, {"erf", EX_ERF, 1},
-	{"expm1", EX_EXPM1, 1}, {"erfc", EX_ERFC, 1},   {"floormod", EX_FLOORMOD, 2},
-	{"tanh", EX_TANH, 1}, {"sin", EX_SIN, 1},     {"cos", EX_COS, 1},     {"pow", EX_POW, 2},   {"floor", EX_FLOOR, 1},
-	{"ceil", EX_CEIL, 1}, {"rint", EX_RINT, 1},   {"fabs", EX_FABS, 1},   {"fmin", EX_FMIN, 2}, {"fmax", EX_FMAX, 2},
-	{"idiv", EX_IDIV, 2}, {"imod", EX_IMOD, 2},
+static const struct { const char *name; ExprKind kind; int args;
+} calls[] = {
+        {"exp", EX_EXP, 1},     {"log", EX_LOG, 1},     {"log1p", EX_LOG1P, 1}, {"sqrt", EX_SQRT, 1},
+        {"erf", EX_ERF, 1},     {"expm1", EX_EXPM1, 1}, {"erfc", EX_ERFC, 1},   {"floormod", EX_FLOORMOD, 2},
+        {"tanh", EX_TANH, 1},   {"sin", EX_SIN, 1},     {"cos", EX_COS, 1},     {"pow", EX_POW, 2},
+        {"floor", EX_FLOOR, 1}, {"ceil", EX_CEIL, 1},   {"rint", EX_RINT, 1},   {"fabs", EX_FABS, 1},
+        {"fmin", EX_FMIN, 2},   {"fmax", EX_FMAX, 2},   {"idiv", EX_IDIV, 2},   {"imod", EX_IMOD, 2},
 };
 
 /* Longest spelling first where one begins another. level: binding strength, higher binds tighter. */
@@ -139,7 +140,8 @@ parse_number(Reader *r)
 	size_t n = strspn(r->at, "0123456789."); /* strtod alone would also take hexadecimal and names */
 	Expr *e;
 
-	if ((r->at[n] == 'e' || r->at[n] == 'E') && is_digit(r->at[n + 1 + (r->at[n + 1] == '-' || r->at[n + 1] == '+')])) {
+	if ((r->at[n] == 'e' || r->at[n] == 'E') &&
+	    is_digit(r->at[n + 1 + (r->at[n + 1] == '-' || r->at[n + 1] == '+')])) {
 		n += 2;
 		n += strspn(r->at + n, "0123456789");
 	}

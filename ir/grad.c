@@ -1,9 +1,9 @@
 /* grad.c: helpers of the gradient rules, and the rules of operators that only convert or stop.
  *
- * In: the forward op and the gradients of its results.  Out: ops appended to the builder, one gradient per wanted input.
- * Every rule is the vector-Jacobian product written with operators of the tables, so that gradients of gradients, folding
- * and fusion need nothing of their own. A rule runs only in graphs whose shapes are known; where a count follows the batch
- * it is computed by a reduction instead of being a constant. */
+ * In: the forward op and the gradients of its results.  Out: ops appended to the builder, one gradient per wanted
+ * input. Every rule is the vector-Jacobian product written with operators of the tables, so that gradients of
+ * gradients, folding and fusion need nothing of their own. A rule runs only in graphs whose shapes are known; where a
+ * count follows the batch it is computed by a reduction instead of being a constant. */
 #include "grad.h"
 #include "rules.h"
 
@@ -53,7 +53,9 @@ rule_keep(Build *b, Val r, const Type *x, const int64_t *axes, int n)
 	for (int i = 0; i < n; i++)
 		kept[axes[i]] = axis(1);
 	t = type_of(x->dtype, x->rank, kept);
-	return type_same_shape(val_type(b->g, r), &t) && val_type(b->g, r)->rank == x->rank ? r : build_reshape(b, r, x->rank, kept);
+	return type_same_shape(val_type(b->g, r), &t) && val_type(b->g, r)->rank == x->rank
+	               ? r
+	               : build_reshape(b, r, x->rank, kept);
 }
 
 Val
@@ -137,7 +139,8 @@ rule_of(OpKind k)
 bool
 grad_passes(const Graph *g, const Op *op, int k)
 {
-	if (!dtype_is_float(val_type(g, op->in[k])->dtype) || !op->nout || !dtype_is_float(val_type(g, op->out[0])->dtype))
+	if (!dtype_is_float(val_type(g, op->in[k])->dtype) || !op->nout ||
+	    !dtype_is_float(val_type(g, op->out[0])->dtype))
 		return false;
 	if (op_has(op->kind, T_EW)) {
 		const Expr *e = op_info[op->kind].part ? NULL : op_info[op->kind + 1 + k].expr;

@@ -5,12 +5,15 @@
 
 GradRule grad_ew, grad_red; /* generic: every row of ew.def, of red.def */
 
-/* Ops are built in the order of C's statements: no two building calls stand in one argument list, whose order C leaves open. */
+/* Ops are built in the order of C's statements: no two building calls stand in one argument list, whose order C leaves
+ * open. */
 #define RULE_ATTRS 9   /* the longest attribute list of ops.def and its end mark fit */
 
-/* op's attributes as arguments for build_op, for an op that takes the same list (conv2d and conv2d.dx, attention and its .dx). */
+/* op's attributes as arguments for build_op, for an op that takes the same list (conv2d and conv2d.dx, attention and
+ * its .dx). */
 void rule_attrs(const Op *op, AttrArg out[RULE_ATTRS]);
-/* r, a reduction of x over axes without keep, in x's rank with extent 1 for those axes; r itself if it has that shape. */
+/* r, a reduction of x over axes without keep, in x's rank with extent 1 for those axes; r itself if it has that
+ * shape. */
 Val rule_keep(Build *b, Val r, const Type *x, const int64_t *axes, int n);
 /* x in the shape of like: expand, or x itself. */
 Val rule_like(Build *b, Val x, const Type *like);

@@ -1,9 +1,9 @@
-/* grad_composite.c: gradients of attention, lstm and gru: one gradient op each, which a target may have a kernel for and
- * pass expand replaces otherwise.
+/* grad_composite.c: gradients of attention, lstm and gru: one gradient op each, which a target may have a kernel for
+ * and pass expand replaces otherwise.
  *
- * In: the composite op.  Out: NAME.dx with the forward's results that it needs (attention: y and the rows' log-sums; lstm:
- * y and c; gru: y). A float mask that wants a gradient, or a gradient of the log-sums, gets the scores' gradient written
- * out, because attention.dx does not return it. */
+ * In: the composite op.  Out: NAME.dx with the forward's results that it needs (attention: y and the rows' log-sums;
+ * lstm: y and c; gru: y). A float mask that wants a gradient, or a gradient of the log-sums, gets the scores' gradient
+ * written out, because attention.dx does not return it. */
 #include "grad.h"
 #include "rules.h"
 

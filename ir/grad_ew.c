@@ -1,7 +1,8 @@
 /* grad_ew.c: the gradient of every elementwise operator, read from its line in ew.def.
  *
- * In: an op NAME of ew.def.  Out: NAME.dx, .dy, .dz on the operands their expressions use (op_info[].operands), summed to
- * the input's shape where the input was broadcast. `g` alone gives the incoming gradient itself and `-g` a neg; a product
+ * In: an op NAME of ew.def.  Out: NAME.dx, .dy, .dz on the operands their expressions use (op_info[].operands), summed
+ * to the input's shape where the input was broadcast. `g` alone gives the incoming gradient itself and `-g` a neg; a
+ * product
  * `g * y` becomes a mul, so that common operators meet the folder and the other operators' rules in their plain form.
  * NONE and ZERO columns give no gradient. */
 #include "grad.h"
@@ -35,7 +36,8 @@ derivative(Build *b, const Op *op, const OpInfo *d, OpKind kind, Val g)
 		return g;
 	if (e->kind == EX_NEG && is_var(e->a, 'g'))
 		return build(b, OP_neg, g);
-	if ((e->kind == EX_MUL || e->kind == EX_DIV) && is_var(e->a, 'g') && e->b->kind == EX_VAR && strchr("xyzr", e->b->var))
+	if ((e->kind == EX_MUL || e->kind == EX_DIV) && is_var(e->a, 'g') && e->b->kind == EX_VAR &&
+	    strchr("xyzr", e->b->var))
 		return build(b, e->kind == EX_MUL ? OP_mul : OP_div, g, operand_named(op, e->b->var, g));
 	for (const char *l = d->operands; *l; l++)
 		in[n++] = operand_named(op, *l, g);

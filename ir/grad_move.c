@@ -1,7 +1,8 @@
 /* grad_move.c: gradients of moves and scans: concat, pad, gather, take, crop, cumsum; and of roi_align.
  *
- * In: the move.  Out: the gradient moved back; gather and take add rows into zeros (gather.dx, take.dx). A crop's gradient
- * is a crop with negated offsets whose size is the input's: out[i] = x[i + row] gives dx[j] = g[j - row], 0 outside. */
+ * In: the move.  Out: the gradient moved back; gather and take add rows into zeros (gather.dx, take.dx). A crop's
+ * gradient is a crop with negated offsets whose size is the input's: out[i] = x[i + row] gives dx[j] = g[j - row], 0
+ * outside. */
 #include "grad.h"
 #include "rules.h"
 
@@ -19,7 +20,8 @@ grad_concat(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 	}
 }
 
-/* before and after may be negative (they cut), so the opposite counts bring x's positions back to 0, step, 2 step, ... */
+/* before and after may be negative (they cut), so the opposite counts bring x's positions back to 0, step, 2 step,
+ * ... */
 void
 grad_pad(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 {

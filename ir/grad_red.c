@@ -72,7 +72,8 @@ grad_red(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 	else if (op->kind == OP_max || op->kind == OP_min)
 		dx = extremum_dx(&r, g);
 	else if (op->kind == OP_logsumexp)
-		dx = build(b, OP_exp, build(b, OP_sub, op->in[0], kept(&r, op->out[0]))), dx = build(b, OP_mul, dx, kept(&r, g));
+		dx = build(b, OP_exp, build(b, OP_sub, op->in[0], kept(&r, op->out[0]))),
+		dx = build(b, OP_mul, dx, kept(&r, g));
 	else
 		bug("no gradient rule for the reduction %s", op_info[op->kind].name);
 	if (dx.id)

@@ -1,5 +1,5 @@
-/* grad_window.c: gradients of pooling. In: the pool.  Out: max_pool2d.dx (needs x: the first maximum of a window takes the
- * gradient) or avg_pool2d.dx (needs the gradient alone), in the input's shape. */
+/* grad_window.c: gradients of pooling. In: the pool.  Out: max_pool2d.dx (needs x: the first maximum of a window takes
+ * the gradient) or avg_pool2d.dx (needs the gradient alone), in the input's shape. */
 #include "grad.h"
 #include "rules.h"
 

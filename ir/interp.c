@@ -1,8 +1,9 @@
 /* interp.c: runs whole graphs with the reference evaluator.
  *
- * In: a module at any stage (groups, layouts and offsets are ignored), inputs, the number of examples.  Out: the graph's results; state
- * updated at the end of the run. Values live from their definition to their last use in blocks that are kept from run to
- * run and handed out best fit, so that a step costs no system calls once the first is done. Stores wait until every other op
+ * In: a module at any stage (groups, layouts and offsets are ignored), inputs, the number of examples.  Out: the
+ * graph's results; state updated at the end of the run. Values live from their definition to their last use in blocks
+ * that are kept from run to run and handed out best fit, so that a step costs no system calls once the first is done.
+ * Stores wait until every other op
  * has run: loads see the old value and a failed check changes nothing.
  * Loops are the runtime's: the ref target calls one graph at a time. */
 #include "interp.h"
@@ -12,7 +13,12 @@
 
 /* last[id]: index of the last op that reads value id; FOREVER for results and what a store reads. */
 #define FOREVER UINT32_MAX
-typedef struct InterpPlan { const Graph *g; uint32_t *last; struct InterpBlock **held; struct InterpPlan *next; } InterpPlan;
+typedef struct InterpPlan {
+	const Graph *g;
+	uint32_t *last;
+	struct InterpBlock **held;
+	struct InterpPlan *next;
+} InterpPlan;
 typedef struct InterpBlock { void *cells; int64_t cap; bool used; } InterpBlock;
 
 /* ---------------------------------------------------------------- memory */
@@ -155,7 +161,8 @@ interp_begin(Interp *in, const Graph *g, int64_t n)
 	plan_use(in, plan_of(in, g));
 	in->failed = NULL;
 	in->arena = arena_new();
-	in->cx = (RefCtx){.g = g, .arena = in->arena, .n = n, .full = in->module->batch, .round = in->round, .state = in->state};
+	in->cx = (RefCtx){
+	        .g = g, .arena = in->arena, .n = n, .full = in->module->batch, .round = in->round, .state = in->state};
 	in->cx.val = arena_array(in->arena, RefTensor, g->val.n);
 	for (uint32_t i = 0; i < g->input.n; i++)
 		value_make(in, g->input.at[i].v);
@@ -195,7 +202,8 @@ interp_run(Interp *in)
 	const char *error = NULL;
 
 	if (g->full_only && in->cx.n != in->cx.full)
-		return arena_printf(in->arena, "only whole batches of %lld run: %s", (long long)in->cx.full, g->full_why ? g->full_why : "");
+		return arena_printf(in->arena, "only whole batches of %lld run: %s", (long long)in->cx.full,
+		                    g->full_why ? g->full_why : "");
 	if (in->cx.n % g->multiple)
 		return arena_printf(in->arena, "a batch of %lld does not run: it must be a multiple of %lld",
 		                    (long long)in->cx.n, (long long)g->multiple);

@@ -3,8 +3,8 @@
  * ir_init fills op_info from ops.def, red.def and ew.def: structural rows as they stand, a row per reduction, four per
  * elementwise line (value and three derivatives), with expressions and attribute lists parsed once. Where the tables
  * disagree it stops with bug(), so that a bad line never reaches a model.
- * A graph keeps its value names in a hash set, so that making a name unique stays cheap in graphs of a million values; a
- * module keeps its states' names in another. */
+ * A graph keeps its value names in a hash set, so that making a name unique stays cheap in graphs of a million values;
+ * a module keeps its states' names in another. */
 #include "ir.h"
 #include "rules.h"
 #include <assert.h>
@@ -249,7 +249,8 @@ parse_attrs(Arena *a, OpInfo *info)
 			bug("operator %s: no attribute \"%.*s\" in attrs.def", info->name, (int)n, p);
 		names[k] = (uint8_t)name;
 		required[k] = p[n] != '=';
-		defaults[k] = required[k] ? (Attr){.name = (uint8_t)name} : parse_default(a, name, p + n + 1, info->name);
+		defaults[k] =
+		        required[k] ? (Attr){.name = (uint8_t)name} : parse_default(a, name, p + n + 1, info->name);
 		info->nattr++;
 		p += strcspn(p, " ");
 		p += strspn(p, " ");
@@ -282,7 +283,8 @@ fill_ew(Arena *a, int row, int part)
 	const EwRow *w = &ew_rows[row];
 	OpInfo *info = &op_info[w->kind + part];
 	static const char *const suffix[4] = {"", ".dx", ".dy", ".dz"};
-	static const char *const doc[4] = {"", "derivative in x, times g: ", "derivative in y, times g: ", "derivative in z, times g: "};
+	static const char *const doc[4] = {
+	        "", "derivative in x, times g: ", "derivative in y, times g: ", "derivative in z, times g: "};
 	const char *error = NULL;
 
 	info->name = arena_printf(a, "%s%s", w->name, suffix[part]);
@@ -375,9 +377,13 @@ ir_init(void)
 		OpInfo *info = &op_info[k];
 
 		if (!info->name || !info->shape || !info->doc || !info->attrs)
-			bug("operator %d (%s): its row lacks a name, shape rule, attributes or doc", k, info->name ? info->name : "?");
-		if (info->images && (info->nin < 0 || strcspn(info->images, ">") != (size_t)info->nin || strlen(info->images) != (size_t)(info->nin + 1 + info->nout)))
-			bug("operator %s: images is \"%s\", needs a letter for each of its operands, > and one for each result", info->name, info->images);
+			bug("operator %d (%s): its row lacks a name, shape rule, attributes or doc", k,
+			    info->name ? info->name : "?");
+		if (info->images && (info->nin < 0 || strcspn(info->images, ">") != (size_t)info->nin ||
+		                     strlen(info->images) != (size_t)(info->nin + 1 + info->nout)))
+			bug("operator %s: images is \"%s\", needs a letter for each of its operands, > and one for "
+			    "each result",
+			    info->name, info->images);
 		if (info->ew < 0)
 			parse_attrs(a, info);
 	}
@@ -589,8 +595,8 @@ module_graph(const Module *m, const char *name)
 	return loop; /* a loop may be called like the graph it runs, which comes first here */
 }
 
-/* States by name: open addressing over indices of Module.state, since models have thousands. States that were pushed by hand are
- * entered on the next look-up; a shorter list than was entered means another list, and a new index. */
+/* States by name: open addressing over indices of Module.state, since models have thousands. States that were pushed by
+ * hand are entered on the next look-up; a shorter list than was entered means another list, and a new index. */
 typedef struct StateIndex { uint32_t *at /* index + 1, 0 = empty */, cap, n /* entered so far */; } StateIndex;
 
 static uint32_t *
@@ -715,7 +721,8 @@ graph_input(const Graph *g, InputKind kind)
 Val
 graph_need_input(Graph *g, InputKind kind)
 {
-	static const char *const names[] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
+	static const char *const names[] = {
+	        [IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
 	Val v = graph_input(g, kind);
 
 	return v.id ? v : graph_add_input(g, type_scalar(kind == IN_RATE ? DT_f64 : DT_i64), names[kind], kind);
@@ -743,8 +750,8 @@ range_holds(const Graph *g, const Group *gr, int32_t id)
 {
 	uint32_t a = gr->first, b = gr->last;
 
-	return a < b && b <= g->op.n && g->op.at[a].group == id && g->op.at[b - 1].group == id && (a == 0 || g->op.at[a - 1].group != id) &&
-	       (b == g->op.n || g->op.at[b].group != id);
+	return a < b && b <= g->op.n && g->op.at[a].group == id && g->op.at[b - 1].group == id &&
+	       (a == 0 || g->op.at[a - 1].group != id) && (b == g->op.n || g->op.at[b].group != id);
 }
 
 uint32_t
@@ -816,7 +823,8 @@ graph_compact(Graph *g)
 			continue;
 		to[i] = n;
 		g->val.at[n] = g->val.at[i];
-		g->val.at[n++].op = UINT32_MAX; /* set again below; stays so for inputs and for what lost its definition */
+		/* set again below; stays so for inputs and for what lost its definition */
+		g->val.at[n++].op = UINT32_MAX;
 	}
 	g->val.n = n;
 	for (uint32_t i = 0; i < g->op.n; i++) {

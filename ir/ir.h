@@ -1,7 +1,9 @@
-/* ir.h: the one IR. A Module is state lines, graphs and loops; a Graph is a list of ops over values; every prototype of ir/.
+/* ir.h: the one IR. A Module is state lines, graphs and loops; a Graph is a list of ops over values; every prototype of
+ * ir/.
  *
  * Values are 32-bit indices; definitions stand before uses; a type on every value. The same Op goes through all stages
- * typed -> diffed -> lowered -> fused -> scheduled -> selected -> planned; later stages fill fields that print.c shows. */
+ * typed -> diffed -> lowered -> fused -> scheduled -> selected -> planned; later stages fill fields that print.c
+ * shows. */
 #ifndef IR_IR_H
 #define IR_IR_H
 #include "base.h"
@@ -29,7 +31,8 @@ static inline bool dtype_is_float(DType t) { return dtype_info[t].kind == 'f'; }
 static inline bool dtype_is_int(DType t) { return dtype_info[t].kind == 'i'; }
 int64_t dtype_saturate(DType t, int64_t x);    /* an attribute's number as one of an integer type: the nearest */
 
-/* One axis: its extent for a full batch, and how it follows the run-time batch n: extent(n) = n * mul / div if mul > 0. */
+/* One axis: its extent for a full batch, and how it follows the run-time batch n: extent(n) = n * mul / div if mul >
+ * 0. */
 typedef struct Axis { int64_t n; int32_t mul, div; } Axis;
 static inline Axis axis(int64_t n) { return (Axis){.n = n, .mul = 0, .div = 1}; }
 static inline bool axis_same(Axis a, Axis b) { return a.n == b.n && a.mul == b.mul && (!a.mul || a.div == b.div); }
@@ -43,8 +46,10 @@ int64_t type_elements(const Type *t);                       /* full batch */
 int64_t type_bytes(const Type *t);                          /* full batch, without padding */
 bool type_same(const Type *a, const Type *b);               /* dtype, shape, marks and layout */
 bool type_same_shape(const Type *a, const Type *b);         /* extents only, not the marks */
-bool type_same_place(const Type *a, const Type *b);         /* shape, marks and layout: elements of equal indices lie at equal numbers */
-/* Between the shapes of a reshape: moves j (axes of from) and i (of to) on to the end of the next axes that hold the same elements, and the same marks. */
+/* shape, marks and layout: elements of equal indices lie at equal numbers */
+bool type_same_place(const Type *a, const Type *b);
+/* Between the shapes of a reshape: moves j (axes of from) and i (of to) on to the end of the next axes that hold the
+ * same elements, and the same marks. */
 void type_block(const Type *from, const Type *to, int *j, int *i);
 bool type_is_plain(const Type *t);                          /* identity layout */
 bool type_marked(const Type *t);                            /* some axis follows n */
@@ -59,8 +64,18 @@ typedef enum AttrName {
 #undef ATTR
 	A_COUNT
 } AttrName;
-/* f also holds i for a NUM that is an integer (is_int). INTS: n and list. An Axis list (reshape's shape) lives in the result type. */
-typedef struct Attr { uint8_t name, is_int; uint16_t n; union { int64_t i; double f; const char *s; const int64_t *list; }; } Attr;
+/* f also holds i for a NUM that is an integer (is_int). INTS: n and list. An Axis list (reshape's shape) lives in the
+ * result type. */
+typedef struct Attr {
+	uint8_t name, is_int;
+	uint16_t n;
+	union {
+		int64_t i;
+		double f;
+		const char *s;
+		const int64_t *list;
+	};
+} Attr;
 extern const struct AttrNameInfo { const char *name; AttrKind kind; } attr_names[A_COUNT];
 
 /* ---------------------------------------------------------------- operators */
@@ -83,10 +98,13 @@ typedef enum Trait {
 	T_ALIAS = 1 << 15,    /* the same elements in row-major order: the result may share the operand's buffer */
 	T_AXES = 1 << 16,     /* axis i of the result is axis i of the operand (of like rank): one layout serves both */
 	T_PARTS = 1 << 17,    /* a contraction that sums over examples: kernels do so in parts, added afterwards */
-	T_INPLACE = 1 << 19,  /* the result may take operand 0's place, of which the kernel then touches what changes and no more; no other operand's */
+	/* the result may take operand 0's place, of which the kernel then touches what changes and no more; no other
+	 * operand's */
+	T_INPLACE = 1 << 19,
 	T_ORDER = 1 << 18,    /* operand 1 is not read: who reads the result only runs after it stands */
 	T_CROP = 1 << 20,     /* each element is one of operand 0's, at a place that the other operands shift, or 0 */
-	T_ALONE = 1 << 21,    /* a kernel of its own, of row-major operands; f32 stays f32: order, nms, roi_align and its .dx */
+	/* a kernel of its own, of row-major operands; f32 stays f32: order, nms, roi_align and its .dx */
+	T_ALONE = 1 << 21,
 } Trait;
 
 /* OP_name for ops.def and red.def; OP_name, OP_name_dx, _dy, _dz for every row of ew.def. */
@@ -109,8 +127,8 @@ typedef struct Val { uint32_t id; } Val; /* index into Graph.val; 0 = none */
 
 struct Graph; struct Module; struct Op; struct Build; struct RefCtx;
 /* Result types of op from its inputs' types and attributes. NULL if good, else the message (without operator name or
- * location), in the graph's arena; *which = the operand to blame with a note, -1 if none. An op whose result type already
- * stands there (reshape, full, expand, cast...) is checked against it. */
+ * location), in the graph's arena; *which = the operand to blame with a note, -1 if none. An op whose result type
+ * already stands there (reshape, full, expand, cast...) is checked against it. */
 typedef const char *ShapeRule(struct Graph *g, struct Op *op, int *which);
 /* Appends the backward of op to b. dout[i]: gradient of result i or NOVAL. Sets din[k] for every k with need[k];
  * leave NOVAL where it is zero. Shapes of din are those of the inputs. */
@@ -119,15 +137,19 @@ typedef void GradRule(struct Build *b, const struct Op *op, const Val *dout, con
 typedef const char *RefRule(struct RefCtx *cx, const struct Op *op);
 /* Composite ops: appends primitive ops to b and sets out[i]. */
 typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
-/* Floating point operations of one execution with a full batch: 2 for a multiply-add; NULL in a row: it computes nothing. */
+/* Floating point operations of one execution with a full batch: 2 for a multiply-add; NULL in a row: it computes
+ * nothing. */
 typedef double FlopsRule(const struct Graph *g, const struct Op *op);
 
 typedef struct OpInfo {
 	const char *name;      /* as in the text: conv2d, conv2d.dx, relu.dx */
 	int8_t nin, nout;      /* -1: any number (concat, call, batch) */
 	uint32_t traits;
-	const char *attrs;     /* "stride=[1,1] pad=[0,0] groups=1 axis": order of printing; without '=' it must be given */
-	const char *images;    /* whose layout the target chooses, a letter an operand, > and a letter a result: a activation N C H W, w weight O I H W; NULL: none */
+	/* "stride=[1,1] pad=[0,0] groups=1 axis": order of printing; without '=' it must be given */
+	const char *attrs;
+	/* whose layout the target chooses, a letter an operand, > and a letter a result: a activation N C H W, w weight
+	 * O I H W; NULL: none */
+	const char *images;
 	ShapeRule *shape; GradRule *grad; RefRule *ref; ExpandRule *expand; FlopsRule *flops;
 	const char *doc, *source;
 	/* elementwise rows */
@@ -156,7 +178,8 @@ typedef struct Op {
 	Val *in, *out;
 	Attr *attr;              /* in the order of op_info[kind].attrs, all filled in */
 	Loc loc;
-	const char *path;        /* the layer: call path with labels, "stage0.bottleneck1.conv_bn2.conv2d0"; "" in the model's body */
+	/* the layer: call path with labels, "stage0.bottleneck1.conv_bn2.conv2d0"; "" in the model's body */
+	const char *path;
 } Op;
 
 typedef struct ValInfo {
@@ -164,18 +187,21 @@ typedef struct ValInfo {
 	const char *name;        /* without %; unique in its graph */
 	uint32_t op;             /* index of the defining op; UINT32_MAX for a graph input or nothing */
 	uint16_t index;          /* which result */
-	int64_t offset;          /* planned: byte offset in the arena; -1 = none (kept in registers, or not planned yet) */
+	/* planned: byte offset in the arena; -1 = none (kept in registers, or not planned yet) */
+	int64_t offset;
 } ValInfo;
 
 /* seed, step, first (place of the shard's first example in the whole batch): i64[]; rate: f64[] */
 typedef enum InputKind { IN_DATA, IN_SEED, IN_STEP, IN_RATE, IN_FIRST, IN_COUNT } InputKind;
 typedef struct Input { Val v; const char *name; InputKind kind; } Input;
-/* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose gradient is not finite, so that
- * the step changed nothing; -1 = none. whole: a metric on all examples so far, of which the last batch's counts; batch:
- * one that only a single batch has; a metric is averaged over batches instead. set: a metric NAME that setting metric.NAME computes at
- * the end of an evaluation from all examples' kept values NAME.0, NAME.1, ...; its own value is 0 */
+/* norm: of the gradients before clipping. scale: the loss scale of this step. overflow: index of the state whose
+ * gradient is not finite, so that the step changed nothing; -1 = none. whole: a metric on all examples so far, of which
+ * the last batch's counts; batch: one that only a single batch has; a metric is averaged over batches instead. set: a
+ * metric NAME that setting metric.NAME computes at the end of an evaluation from all examples' kept values NAME.0,
+ * NAME.1, ...; its own value is 0 */
 typedef enum ResultKind {
-	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_SET, RES_KEPT, RES_COUNT
+	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_SET, RES_KEPT,
+	RES_COUNT,
 } ResultKind;
 /* Is it one of the scalars that each batch reports? */
 static inline bool result_reported(ResultKind k) { return k != RES_OUTPUT && k != RES_KEPT; }
@@ -191,12 +217,15 @@ typedef struct GroupVariant { const char *kernel; VariantClass bits; int64_t bou
 /* A kernel: the ops with Op.group == id, contiguous once scheduled. */
 typedef struct Group {
 	const char *name;        /* unique in the module, a C identifier; from the ops and the layer */
-	const char *kernel;      /* family and parameters as text: "rows{vec=16}", "brgemm{mr=6,nv=4,...}"; NULL before select */
+	/* family and parameters as text: "rows{vec=16}", "brgemm{mr=6,nv=4,...}"; NULL before select */
+	const char *kernel;
 	int64_t workspace, workspace_offset; /* bytes of partial results, and where; 0, -1 */
-	int64_t kept, kept_offset; /* bytes that it makes of states alone, once, and reads in every call of the graph; 0, -1 */
+	/* bytes that it makes of states alone, once, and reads in every call of the graph; 0, -1 */
+	int64_t kept, kept_offset;
 	bool once;               /* all of it is made of states alone: it runs in the first call, its results stay */
 	const char *record;      /* of a racing program: the key that a tuning file calls the kernel by; else NULL */
-	/* of a racing program: the kernel itself, then others in its place; workspace and kept are the largest of theirs */
+	/* of a racing program: the kernel itself, then others in its place; workspace and kept are the largest of
+	 * theirs */
 	VEC(GroupVariant) variant;
 	uint32_t first, last;    /* ops [first, last) once graph_group_ops was asked; never printed */
 } Group;
@@ -207,7 +236,8 @@ typedef struct Graph {
 	const char *name;        /* train, update, eval, infer, or a loop's name */
 	bool is_loop;
 	bool training;           /* N bound: no axis is marked */
-	bool full_only; Loc full_loc; const char *full_why; /* a marked axis met an unmarked one: only whole batches run */
+	/* a marked axis met an unmarked one: only whole batches run */
+	bool full_only; Loc full_loc; const char *full_why;
 	/* why a metric cannot be put together from several batches; NULL: all can */
 	const char *one_batch; Loc one_batch_loc;
 	int64_t multiple; Loc multiple_loc; /* of it n must be one, or an axis of N/2 has no whole extent; 1: any n */
@@ -220,8 +250,8 @@ typedef struct Graph {
 } Graph;
 
 /* ---------------------------------------------------------------- module */
-/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; SETTING: a
- * number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
+/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; SETTING:
+ * a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
  * parameter's running mean, NAME.average */
 typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_COUNT } StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
@@ -243,7 +273,8 @@ typedef struct Setting {
 	const char *name;        /* of this argument, or NULL in a list; the full name at the top */
 	int64_t i; double f;     /* f also holds i */
 	const char *s;           /* text, or a call's or a name's name */
-	struct Setting *arg; int nargs; /* of a list or call; every argument of a call is named and defaults are filled in */
+	/* of a list or call; every argument of a call is named and defaults are filled in */
+	struct Setting *arg; int nargs;
 } Setting;
 
 /* What a module has been through, in order: STAGE_typed .. STAGE_planned. passes/README.md says what each promises. */
@@ -289,7 +320,8 @@ Module *module_clone(const Module *m, Arena *a);
 
 Val graph_add_val(Graph *g, Type t, const char *name, uint32_t op, int index); /* name made unique: x, x.1, x.2 */
 Val graph_add_input(Graph *g, Type t, const char *name, InputKind kind);
-Val graph_input(const Graph *g, InputKind kind);            /* seed, step, rate; added on first use by graph_need_input */
+/* seed, step, rate; added on first use by graph_need_input */
+Val graph_input(const Graph *g, InputKind kind);
 Val graph_need_input(Graph *g, InputKind kind);
 void graph_add_result(Graph *g, Val v, const char *name, ResultKind kind);
 static inline ValInfo *val_info(const Graph *g, Val v) { return &g->val.at[v.id]; }
@@ -297,15 +329,22 @@ static inline const Type *val_type(const Graph *g, Val v) { return &g->val.at[v.
 Op *val_op(const Graph *g, Val v);                          /* its definition; NULL for an input */
 /* Drops dead ops and values nobody names; renumbers Val.id and ValInfo.op; names stay. */
 void graph_compact(Graph *g);
-/* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is made. */
+/* The ops of a group: the first; *last is one behind the last. Other ops stand between them only before the schedule is
+ * made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
 const Op *graph_group_contraction(const Graph *g, int group); /* NULL: it has none */
-void group_room(Group *gr);                                 /* workspace, kept: its variants' largest; without any they stay */
-bool group_is_map(const Graph *g, int group);               /* elementwise all through, of one shape (or single numbers): every element is read before it is written */
-bool view_moves_nothing(const Graph *g, const Op *op);      /* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the operand's place */
-bool val_is_stored(const Graph *g, Val v);                  /* does its op store it, of a planned graph? A view in its operand's place is there already */
+/* workspace, kept: its variants' largest; without any they stay */
+void group_room(Group *gr);
+/* elementwise all through, of one shape (or single numbers): every element is read before it is written */
+bool group_is_map(const Graph *g, int group);
+/* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the
+ * operand's place */
+bool view_moves_nothing(const Graph *g, const Op *op);
+/* does its op store it, of a planned graph? A view in its operand's place is there already */
+bool val_is_stored(const Graph *g, Val v);
 Axis check_limit(const Op *check);                           /* what its elements are below */
-int64_t check_number(const Module *m, const Op *check);     /* its place in the descriptor's "checks": those of all graphs, in order */
+/* its place in the descriptor's "checks": those of all graphs, in order */
+int64_t check_number(const Module *m, const Op *check);
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
 /* By Val.id: made of states and constants alone, in a graph that stores nothing but sums of an evaluation, and of a
@@ -326,7 +365,8 @@ double attr_num(const Op *op, AttrName n);
 const char *attr_str(const Op *op, AttrName n);
 const int64_t *attr_ints(const Op *op, AttrName n, int *count); /* count may be NULL */
 
-/* ---------------------------------------------------------------- building: one call makes an op, infers and checks its types */
+/* ---------------------------------------------------------------- building: one call makes an op, infers and checks
+ * its types */
 typedef struct Build {
 	Graph *g;
 	Loc loc;                 /* for the ops made from now on */
@@ -335,7 +375,15 @@ typedef struct Build {
 	int which;               /* operand to blame, -1 */
 } Build;
 /* Values for attributes: ATTRS(AI(axis, 1), AL(axes, list, n), AF(slope, 0.1), AS(state, "w"), AB(keep, true)) */
-typedef struct AttrArg { AttrName name; AttrKind kind; int64_t i; double f; const char *s; const int64_t *list; int n; } AttrArg;
+typedef struct AttrArg {
+	AttrName name;
+	AttrKind kind;
+	int64_t i;
+	double f;
+	const char *s;
+	const int64_t *list;
+	int n;
+} AttrArg;
 #define AI(nm, x) {.name = A_##nm, .kind = AK_INT, .i = (x)}
 #define AB(nm, x) {.name = A_##nm, .kind = AK_BOOL, .i = (x)}
 #define AF(nm, x) {.name = A_##nm, .kind = AK_NUM, .f = (x)}
@@ -358,23 +406,57 @@ Val build_transpose(Build *b, Val x, const int64_t *perm);
 Val build_expand(Build *b, Val x, int rank, const Axis *axes);
 Val build_reduce(Build *b, OpKind red, Val x, const int64_t *axes, int n, bool keep);
 Val build_load(Build *b, const char *state);
-Val build_setting(Build *b, DType dt, const char *name, double value); /* the setting's state, made of dt where it is not there */
+/* the setting's state, made of dt where it is not there */
+Val build_setting(Build *b, DType dt, const char *name, double value);
 Val build_sum_to(Build *b, Val g, const Type *shape);        /* undoes broadcasting: sums g to shape */
 void graph_multiple(Graph *g);                           /* Graph.multiple again, of the ops that are left */
 /* NumPy broadcasting of shapes (marks unify: marked with unmarked of equal extent sets full_only). NULL if good. */
 const char *broadcast_axes(Graph *g, int n, const Type *const *t, Type *out);
 /* ---------------------------------------------------------------- gradients (grad*.c) */
-GradRule grad_op;                                            /* the rule of any op: a row of ew.def, of red.def, or its own */
+/* the rule of any op: a row of ew.def, of red.def, or its own */
+GradRule grad_op;
 /* May a gradient of op's results reach input k? False for integers, derivatives NONE and 0, and ops without a rule. */
 bool grad_passes(const Graph *g, const Op *op, int k);
 
 /* ---------------------------------------------------------------- expressions of ew.def (expr.c) */
 typedef enum ExprKind {
-	EX_NUM, EX_VAR,                                            /* index: of a name; var: it, if it is a letter */
-	EX_NEG, EX_NOT, EX_ADD, EX_SUB, EX_MUL, EX_DIV, EX_EQ, EX_NE, EX_LT, EX_LE, EX_GT, EX_GE, EX_AND, EX_OR, EX_SELECT,
-	EX_EXP, EX_EXPM1, EX_LOG, EX_LOG1P, EX_SQRT, EX_ERF, EX_ERFC, EX_TANH, EX_SIN, EX_COS, EX_FLOORMOD, EX_POW,
-	EX_FLOOR, EX_CEIL, EX_RINT, EX_FABS, EX_FMIN, EX_FMAX,
-	EX_IDIV, EX_IMOD                                           /* floor division and its remainder; by 0 gives 0 */
+	EX_NUM,
+	EX_VAR, /* index: of a name; var: it, if it is a letter */
+	EX_NEG,
+	EX_NOT,
+	EX_ADD,
+	EX_SUB,
+	EX_MUL,
+	EX_DIV,
+	EX_EQ,
+	EX_NE,
+	EX_LT,
+	EX_LE,
+	EX_GT,
+	EX_GE,
+	EX_AND,
+	EX_OR,
+	EX_SELECT,
+	EX_EXP,
+	EX_EXPM1,
+	EX_LOG,
+	EX_LOG1P,
+	EX_SQRT,
+	EX_ERF,
+	EX_ERFC,
+	EX_TANH,
+	EX_SIN,
+	EX_COS,
+	EX_FLOORMOD,
+	EX_POW,
+	EX_FLOOR,
+	EX_CEIL,
+	EX_RINT,
+	EX_FABS,
+	EX_FMIN,
+	EX_FMAX,
+	EX_IDIV,
+	EX_IMOD /* floor division and its remainder; by 0 gives 0 */
 } ExprKind;
 typedef struct Expr {
 	ExprKind kind; char var; int index; double num;
@@ -397,12 +479,15 @@ bool expr_costly(const Expr *e);                              /* a division or a
 void module_print(Buf *b, const Module *m);
 void graph_print(Buf *b, const Graph *g);
 void op_print(Buf *b, const Graph *g, const Op *op);          /* one line without its end */
-void op_print_attrs(Buf *b, const Op *op, bool names);        /* " {pad=[1,1]}", nothing if all are the default; without names: of states, streams */
-/* NULL after diagnostics. Accepts what module_print wrote at any stage, and hand-written parts (locations, paths, groups optional). */
+/* " {pad=[1,1]}", nothing if all are the default; without names: of states, streams */
+void op_print_attrs(Buf *b, const Op *op, bool names);
+/* NULL after diagnostics. Accepts what module_print wrote at any stage, and hand-written parts (locations, paths,
+ * groups optional). */
 Module *module_parse(Arena *a, Diags *d, const char *file, const char *text, size_t bytes);
 
 /* ---------------------------------------------------------------- verifier: structure, and what the stage promises */
-bool module_verify(const Module *m, Buf *errors);             /* false: every violated rule a line, op printed under it */
+/* false: every violated rule a line, op printed under it */
+bool module_verify(const Module *m, Buf *errors);
 
 /* ---------------------------------------------------------------- reference evaluator (ref.c, interp.c) */
 /* Floating numbers and conditions are double, in f; integers of any width are int64_t, in i; the other pointer is NULL.

@@ -1,8 +1,9 @@
-/* parse.c: IR text to a Module. Takes what print.c wrote at any stage, and hand-written text that leaves optional parts out.
+/* parse.c: IR text to a Module. Takes what print.c wrote at any stage, and hand-written text that leaves optional parts
+ * out.
  *
  * In: lines (README.md has the grammar).  Out: a module whose result types agree with the shape rules, or NULL after
- * messages with line, caret and, for misspelt names, a suggestion. A bad line is skipped and its results count as broken:
- * what uses them is passed over silently, so that one mistake makes one message.
+ * messages with line, caret and, for misspelt names, a suggestion. A bad line is skipped and its results count as
+ * broken: what uses them is passed over silently, so that one mistake makes one message.
  * Refuses nothing that is merely pointless; verify.c judges the module as a whole. */
 #include "parse.h"
 #include <math.h>
@@ -131,7 +132,9 @@ attr_hint(Parse *p, const OpInfo *info, const char *name)
 		names[i] = attr_names[info->attr_name[i]].name;
 		list = arena_printf(p->scratch, "%s%s%s", list, i ? ", " : "; it takes ", names[i]);
 	}
-	return *p_hint(p, name, names, info->nattr) ? p_hint(p, name, names, info->nattr) : *list ? list : "; it takes none";
+	return *p_hint(p, name, names, info->nattr) ? p_hint(p, name, names, info->nattr)
+	       : *list                              ? list
+	                                            : "; it takes none";
 }
 
 static bool
@@ -221,7 +224,8 @@ parse_attrs(Parse *p, Op *op, Loc at)
 		}
 	for (int i = 0; i < info->nattr; i++)
 		if (info->attr_required[i] && !(given & 1u << i))
-			return p_error(p, at, "%s needs the attribute %s", info->name, attr_names[info->attr_name[i]].name);
+			return p_error(p, at, "%s needs the attribute %s", info->name,
+			               attr_names[info->attr_name[i]].name);
 	return true;
 }
 
@@ -284,11 +288,11 @@ parse_operands(Parse *p, OpLine *l)
 			vec_push(p->scratch, &l->in_at, at);
 		} while (p_char(p, ','));
 	if (info->nin >= 0 && (int)l->in.n != info->nin)
-		return p_error(p, l->at, "%s takes %d operand%s, %u %s given", info->name, info->nin, info->nin == 1 ? "" : "s",
-		               (unsigned)l->in.n, l->in.n == 1 ? "is" : "are");
+		return p_error(p, l->at, "%s takes %d operand%s, %u %s given", info->name, info->nin,
+		               info->nin == 1 ? "" : "s", (unsigned)l->in.n, l->in.n == 1 ? "is" : "are");
 	if (info->nout >= 0 && (int)l->result.n != info->nout)
-		return p_error(p, l->at, "%s has %d result%s, %u %s named", info->name, info->nout, info->nout == 1 ? "" : "s",
-		               (unsigned)l->result.n, l->result.n == 1 ? "is" : "are");
+		return p_error(p, l->at, "%s has %d result%s, %u %s named", info->name, info->nout,
+		               info->nout == 1 ? "" : "s", (unsigned)l->result.n, l->result.n == 1 ? "is" : "are");
 	return true;
 }
 
@@ -303,7 +307,8 @@ parse_offsets(Parse *p, OpLine *l)
 			return false;
 		vec_push(p->scratch, &l->offset, at);
 	} while (p_char(p, ','));
-	return l->offset.n == l->result.n || p_error(p, l->at, "%u offsets for %u results", (unsigned)l->offset.n, (unsigned)l->result.n);
+	return l->offset.n == l->result.n ||
+	       p_error(p, l->at, "%u offsets for %u results", (unsigned)l->offset.n, (unsigned)l->result.n);
 }
 
 /* " : types #group at offsets !location "path"", in this order or another; each may be left out. */
@@ -595,7 +600,8 @@ parse_input(Parse *p)
 typedef struct ResultLine { Loc at; const char *value; Result r; } ResultLine;
 typedef struct ResultLines { VEC(ResultLine) line; } ResultLines;
 
-/* loss %v | metric NAME %v | output NAME %v | norm %v | scale %v | overflow %v | %v; the values are defined further down. */
+/* loss %v | metric NAME %v | output NAME %v | norm %v | scale %v | overflow %v | %v; the values are defined further
+ * down. */
 static bool
 parse_result(Parse *p, ResultLines *out)
 {
@@ -693,7 +699,8 @@ add_groups(Parse *p)
 	for (uint32_t i = 0; i < g->op.n; i++)
 		most = g->op.at[i].group > most ? g->op.at[i].group : most;
 	if (most >= (int64_t)g->group.n && (g->group.n || most >= (int64_t)g->op.n)) {
-		p_error(p, p_loc(p), "graph %s: an op is of group #%lld, which no group line describes", g->name, (long long)most);
+		p_error(p, p_loc(p), "graph %s: an op is of group #%lld, which no group line describes", g->name,
+		        (long long)most);
 		return;
 	}
 	while ((int64_t)g->group.n <= most) {
@@ -770,7 +777,8 @@ parse_item(Parse *p)
 		return true;
 	default:
 		word = p_bare(p);
-		return p_error(p, at, "a line begins with module, setting, state, graph or loop%s", word ? p_hint(p, word, names, 5) : "");
+		return p_error(p, at, "a line begins with module, setting, state, graph or loop%s",
+		               word ? p_hint(p, word, names, 5) : "");
 	}
 }
 

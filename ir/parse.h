@@ -1,9 +1,11 @@
-/* parse.h: the reader of IR text, shared by parse_word.c (words, numbers, types) and parse.c (lines). Private to ir/. */
+/* parse.h: the reader of IR text, shared by parse_word.c (words, numbers, types) and parse.c (lines). Private to
+ * ir/. */
 #ifndef IR_PARSE_H
 #define IR_PARSE_H
 #include "text.h"
 
-typedef struct NameMap { const char **name; uint32_t *id; uint32_t n, cap; } NameMap; /* interned name -> value; id 0: broken */
+/* interned name -> value; id 0: broken */
+typedef struct NameMap { const char **name; uint32_t *id; uint32_t n, cap; } NameMap;
 
 typedef struct Parse {
 	Module *m;
@@ -30,7 +32,8 @@ bool p_at_line_end(Parse *p);
 bool p_char(Parse *p, char c);                               /* takes c if it comes next */
 bool p_need_char(Parse *p, char c, const char *where);
 bool p_keyword(Parse *p, const char *word);                  /* takes the bare word if it comes next */
-int p_one_of(Parse *p, const char *const *words, int n);     /* takes the first of words that comes next: its index, or -1 */
+/* takes the first of words that comes next: its index, or -1 */
+int p_one_of(Parse *p, const char *const *words, int n);
 const char *p_bare(Parse *p);                                /* bare word, interned; NULL if none, without error */
 const char *p_word(Parse *p, const char *what);              /* bare or "quoted"; NULL after an error */
 const char *p_quoted(Parse *p);

@@ -1,7 +1,7 @@
 /* parse_module.c: the lines of IR text that stand outside graphs: the module line, settings, states.
  *
- * Each function reads what follows its keyword and adds it to the module, or reports an error and returns false; the caller
- * then skips the line. */
+ * Each function reads what follows its keyword and adds it to the module, or reports an error and returns false; the
+ * caller then skips the line. */
 #include "parse.h"
 #include <string.h>
 
@@ -21,7 +21,8 @@ parse_setting_args(Parse *p, Setting *s, char close, int depth)
 
 		if (arg.n && !p_need_char(p, ',', "between values"))
 			return false;
-		if (close == ')' && (!(a.name = p_word(p, "the argument's name")) || !p_need_char(p, '=', "after the argument's name")))
+		if (close == ')' &&
+		    (!(a.name = p_word(p, "the argument's name")) || !p_need_char(p, '=', "after the argument's name")))
 			return false;
 		if (!parse_setting_value(p, &a, depth + 1))
 			return false;
@@ -128,13 +129,15 @@ parse_init(Parse *p, State *s)
 		const char *word = (p_peek(p) < '0' || p_peek(p) > '9') && p_peek(p) != '-' ? p_bare(p) : NULL;
 
 		if (word)
-			return p_error(p, at, "there is no initial value \"%s\"%s", word, p_hint(p, word, text_inits, 3));
+			return p_error(p, at, "there is no initial value \"%s\"%s", word,
+			               p_hint(p, word, text_inits, 3));
 		return p_number(p, "the initial value", &is_int, &i, &s->a);
 	}
 	s->init = (InitKind)k;
 	if (!p_need_char(p, '(', "before the numbers") || !p_number(p, "the initial value", &is_int, &i, &s->a))
 		return false;
-	if (k != INIT_CONSTANT && (!p_need_char(p, ',', "between the two numbers") || !p_number(p, "the initial value", &is_int, &i, &s->b)))
+	if (k != INIT_CONSTANT &&
+	    (!p_need_char(p, ',', "between the two numbers") || !p_number(p, "the initial value", &is_int, &i, &s->b)))
 		return false;
 	return p_need_char(p, ')', "after the numbers");
 }
@@ -150,7 +153,8 @@ parse_state_flags(Parse *p, State *s)
 			if (!p_need_char(p, '=', "after kind"))
 				return false;
 			if ((k = p_one_of(p, text_state_kinds, ST_COUNT)) < 0)
-				return p_error(p, p_loc(p), "param, stat, slot, grad, sum, setting or average expected");
+				return p_error(p, p_loc(p),
+				               "param, stat, slot, grad, sum, setting or average expected");
 			s->kind = (StateKind)k;
 		} else if (p_keyword(p, "decay")) {
 			s->decay = true;
@@ -219,7 +223,8 @@ parse_module_field(Parse *p)
 	k = p_one_of(p, names, 7);
 	if (k < 0) {
 		name = p_bare(p);
-		return p_error(p, at, "one of batch, stage, hash, target, arch, arena_bytes, scratch_bytes expected%s", name ? p_hint(p, name, names, 7) : "");
+		return p_error(p, at, "one of batch, stage, hash, target, arch, arena_bytes, scratch_bytes expected%s",
+		               name ? p_hint(p, name, names, 7) : "");
 	}
 	if (!p_need_char(p, '=', "after the name"))
 		return false;

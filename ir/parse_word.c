@@ -1,7 +1,8 @@
 /* parse_word.c: the smallest parts of IR text: words, strings, numbers, types, source locations.
  *
- * Every function takes what it reads or reports an error with its place and returns false. Nothing is read beyond the text's
- * end, whatever its bytes; numbers are checked against their range; a zero byte is an ordinary wrong character. */
+ * Every function takes what it reads or reports an error with its place and returns false. Nothing is read beyond the
+ * text's end, whatever its bytes; numbers are checked against their range; a zero byte is an ordinary wrong
+ * character. */
 #include "parse.h"
 #include <math.h>
 #include <stdlib.h>
@@ -296,8 +297,8 @@ check_mark(Parse *p, Loc start, Axis a)
 	if (p->m->batch == 0 && a.n * a.div % a.mul == 0)
 		p->m->batch = a.n * a.div / a.mul;
 	if (!mul_i64(p->m->batch, a.mul, &scaled) || scaled / a.div != a.n)
-		return p_error(p, start, "the extent for a full batch is %lld, but a batch of %lld makes %lld", (long long)a.n,
-		               (long long)p->m->batch, (long long)(scaled / a.div));
+		return p_error(p, start, "the extent for a full batch is %lld, but a batch of %lld makes %lld",
+		               (long long)a.n, (long long)p->m->batch, (long long)(scaled / a.div));
 	return true;
 }
 
@@ -358,7 +359,8 @@ p_type(Parse *p, Type *t)
 	name = p_bare(p);
 	dtype = name ? dtype_named(name, strlen(name)) : DT_none;
 	if (dtype == DT_none)
-		return p_error(p, start, name ? "there is no type \"%s\"%s" : "a type expected%s%s", name ? name : "", name ? dtype_hint(p, name) : "");
+		return p_error(p, start, name ? "there is no type \"%s\"%s" : "a type expected%s%s", name ? name : "",
+		               name ? dtype_hint(p, name) : "");
 	if (!p_need_char(p, '[', "after the element type"))
 		return false;
 	while (!p_char(p, ']')) {

@@ -10,11 +10,12 @@ const char *const text_state_kinds[ST_COUNT] = {[ST_PARAM] = "param", [ST_STAT] 
                                                   [ST_GRAD] = "grad", [ST_SUM] = "sum",
                                                   [ST_SETTING] = "setting", [ST_AVERAGE] = "average"};
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
-const char *const text_input_kinds[IN_COUNT] = {[IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
-const char *const text_result_kinds[RES_COUNT] = {[RES_LOSS] = "loss", [RES_METRIC] = "metric", [RES_OUTPUT] = "output",
-                                                  [RES_NORM] = "norm", [RES_SCALE] = "scale",
-                                                  [RES_OVERFLOW] = "overflow",
-                                                  [RES_WHOLE] = "whole", [RES_BATCH] = "batch", [RES_SET] = "set", [RES_KEPT] = "kept"};
+const char *const text_input_kinds[IN_COUNT] = {
+        [IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
+const char *const text_result_kinds[RES_COUNT] = {
+        [RES_LOSS] = "loss",   [RES_METRIC] = "metric",     [RES_OUTPUT] = "output", [RES_NORM] = "norm",
+        [RES_SCALE] = "scale", [RES_OVERFLOW] = "overflow", [RES_WHOLE] = "whole",   [RES_BATCH] = "batch",
+        [RES_SET] = "set",     [RES_KEPT] = "kept"};
 
 static bool
 text_is_bare(const char *s)
@@ -36,7 +37,9 @@ text_training_by_name(const char *name)
 const char *
 text_result_name(ResultKind k, const char *value)
 {
-	return k == RES_METRIC || k == RES_WHOLE || k == RES_BATCH || k == RES_OUTPUT || k == RES_SET || k == RES_KEPT ? value : text_result_kinds[k];
+	return k == RES_METRIC || k == RES_WHOLE || k == RES_BATCH || k == RES_OUTPUT || k == RES_SET || k == RES_KEPT
+	               ? value
+	               : text_result_kinds[k];
 }
 
 static bool
@@ -381,7 +384,8 @@ print_state(Buf *b, const Module *m, const State *s)
 		buf_printf(b, ", ");
 		buf_double(b, s->b);
 	}
-	buf_printf(b, ") {kind=%s%s%s}", text_state_kinds[s->kind], s->decay ? " decay" : "", s->frozen ? " frozen" : "");
+	buf_printf(b, ") {kind=%s%s%s}", text_state_kinds[s->kind], s->decay ? " decay" : "",
+	           s->frozen ? " frozen" : "");
 	if (s->offset >= 0)
 		buf_printf(b, " at %lld", (long long)s->offset);
 	print_loc(b, m, s->loc);
@@ -393,7 +397,8 @@ print_module_line(Buf *b, const Module *m)
 {
 	buf_printf(b, "module ");
 	print_word(b, m->name);
-	buf_printf(b, " {batch=%lld stage=%s hash=%016llx", (long long)m->batch, m->stage, (unsigned long long)m->source_hash);
+	buf_printf(b, " {batch=%lld stage=%s hash=%016llx", (long long)m->batch, m->stage,
+	           (unsigned long long)m->source_hash);
 	if (m->target) {
 		buf_printf(b, " target=");
 		print_word(b, m->target);

@@ -1,4 +1,5 @@
-/* ref.c: the reference evaluator's core: running one op or one graph, number formats, state, casts, constants, random numbers.
+/* ref.c: the reference evaluator's core: running one op or one graph, number formats, state, casts, constants, random
+ * numbers.
  *
  * In: RefCtx with input and state tensors.  Out: every result, in double rounded to its dtype (f32 to float only if
  * cx->round) or in 64-bit integers wrapped to theirs. This is what all targets are held to, so it is plain and exact.
@@ -289,7 +290,8 @@ ref_store(RefCtx *cx, const Op *op)
 	const RefTensor *x = ref_in(cx, op, 0);
 
 	if (!s || !ref_cells(s) || s->n != x->n)
-		return ref_fail(cx, "state \"%s\" has no place for %lld elements", attr_str(op, A_state), (long long)x->n);
+		return ref_fail(cx, "state \"%s\" has no place for %lld elements", attr_str(op, A_state),
+		                (long long)x->n);
 	memcpy(ref_cells(s), ref_cells(x), (size_t)x->n * REF_CELL);
 	return NULL;
 }
@@ -324,7 +326,8 @@ const char *
 ref_iota(RefCtx *cx, const Op *op)
 {
 	RefTensor *r = ref_out(cx, op, 0);
-	int64_t start = attr_int(op, A_start), step = attr_int(op, A_step), ax = attr_int(op, A_axis), ext[MAX_RANK], inner = 1;
+	int64_t start = attr_int(op, A_start), step = attr_int(op, A_step), ax = attr_int(op, A_axis), ext[MAX_RANK],
+	        inner = 1;
 
 	ref_extents(cx, &r->type, ext);
 	for (int i = (int)ax + 1; i < r->type.rank; i++)
@@ -368,8 +371,8 @@ ref_copy(RefCtx *cx, const Op *op)
 	RefTensor *r = ref_out(cx, op, 0);
 
 	if (x->n != r->n)
-		return ref_fail(cx, "%s: a batch of %lld has %lld elements here and cannot become %lld", op_info[op->kind].name,
-		                (long long)cx->n, (long long)x->n, (long long)r->n);
+		return ref_fail(cx, "%s: a batch of %lld has %lld elements here and cannot become %lld",
+		                op_info[op->kind].name, (long long)cx->n, (long long)x->n, (long long)r->n);
 	memcpy(ref_cells(r), ref_cells(x), (size_t)r->n * REF_CELL);
 	return NULL;
 }

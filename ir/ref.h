@@ -16,7 +16,8 @@ ref_in(const RefCtx *cx, const Op *op, int k)
 /* result k: type, n and f or i are set; contents undefined */
 RefTensor *ref_out(RefCtx *cx, const Op *op, int k);
 RefTensor *ref_zeros(RefCtx *cx, const Op *op, int k);          /* the same, filled with 0 */
-int64_t ref_extents(const RefCtx *cx, const Type *t, int64_t ext[MAX_RANK]); /* of the actual batch; returns their product */
+/* of the actual batch; returns their product */
+int64_t ref_extents(const RefCtx *cx, const Type *t, int64_t ext[MAX_RANK]);
 void ref_strides(int rank, const int64_t *ext, int64_t *stride);
 const char *ref_fail(RefCtx *cx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ref_bytes_in(RefTensor *t, const void *bytes);             /* memory of its dtype to numbers */
@@ -24,7 +25,8 @@ void ref_bytes_out(const RefTensor *t, void *bytes);
 void ref_point(RefTensor *t, void *cells);                      /* f or i, by its type: cells of REF_CELL bytes */
 static inline void *ref_cells(const RefTensor *t) { return t->f ? (void *)t->f : (void *)t->i; }
 static inline int64_t ref_int(const RefTensor *t, int64_t e) { return t->i ? t->i[e] : (int64_t)t->f[e]; }
-double ref_round(DType t, double x, bool to_float);              /* to a floating type; f32 stays double unless to_float */
+/* to a floating type; f32 stays double unless to_float */
+double ref_round(DType t, double x, bool to_float);
 double ref_get(const RefTensor *t, int64_t e);                  /* an element as a double, the nearest one */
 void ref_set(RefTensor *t, int64_t e, double x);                /* to integers: truncated, saturated */
 void ref_fill(RefTensor *r, const Op *op);                      /* every element: attribute value of op */

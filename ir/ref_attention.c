@@ -1,8 +1,9 @@
 /* ref_attention.c: reference evaluation of attention and its gradient, row by row in plain loops.
  *
  * In: q [..., T, D], k [..., S, D], v [..., S, E], leading axes broadcast; a mask that broadcasts to the scores.
- * Out: y and the rows' log-sum-exp. For a row: s = scale q k^T (+ mask), p = exp(s - lse), w = dropout(p), y = w v. Backward, with
- * dp = dropout(g v^T) and D = g . y: ds = p (dp - D), dq = scale ds k, dk = scale ds^T q, dv = w^T g. Nothing of size T x S is kept. */
+ * Out: y and the rows' log-sum-exp. For a row: s = scale q k^T (+ mask), p = exp(s - lse), w = dropout(p), y = w v.
+ * Backward, with dp = dropout(g v^T) and D = g . y: ds = p (dp - D), dq = scale ds k, dk = scale ds^T q, dv = w^T g.
+ * Nothing of size T x S is kept. */
 #include "ref.h"
 #include "../runtime/philox.h"
 #include <math.h>
@@ -138,7 +139,9 @@ row_weights(const Attention *a, int64_t i, double lse)
 		uint64_t number = a->first + (uint64_t)((a->off[SCORES] + i) * a->s + j);
 
 		a->weight[j] = exp(a->score[j] - lse);
-		a->kept[j] = a->p <= 0 ? 1 : philox_uniform(a->seed, a->stream, a->step, number) >= a->p ? 1 / (1 - a->p) : 0;
+		a->kept[j] = a->p <= 0                                                     ? 1
+		             : philox_uniform(a->seed, a->stream, a->step, number) >= a->p ? 1 / (1 - a->p)
+		                                                                           : 0;
 	}
 }
 
@@ -184,7 +187,8 @@ row_back(const Attention *a, int64_t i, const double *g, const double *y, double
 	for (int64_t x = 0; x < a->e; x++)
 		rows += g[x] * y[x];
 	for (int64_t j = 0; j < a->s; j++) {
-		const double *v = a->v->f + a->off[V] + j * a->e, *k = a->k->f + a->off[K] + j * a->d, *q = a->q->f + a->off[Q] + i * a->d;
+		const double *v = a->v->f + a->off[V] + j * a->e, *k = a->k->f + a->off[K] + j * a->d,
+		             *q = a->q->f + a->off[Q] + i * a->d;
 		double dp = 0, ds, w = dropped(a, j, a->weight[j]);
 
 		for (int64_t x = 0; x < a->e; x++) {

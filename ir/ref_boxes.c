@@ -1,6 +1,7 @@
 /* ref_boxes.c: reference evaluation of order, nms and roi_align.
  *
- * In: tensors of the actual batch; boxes as x1 y1 x2 y2.   Out: places, masks, regions. NaN stands above every number and
+ * In: tensors of the actual batch; boxes as x1 y1 x2 y2.   Out: places, masks, regions. NaN stands above every number
+ * and
  * -0 equals 0. What nms decides depends on rounding, so its arithmetic is that of the boxes' type; all else is double.
  * roi_align: He et al. 2017 as torchvision has it; sums over a map's element go by box, bin and sample. */
 #include "ref.h"
@@ -60,7 +61,8 @@ ref_order(RefCtx *cx, const Op *op)
 			for (int64_t i = 0; i < n; i++) {
 				int64_t at = (o * n + i) * inner + j;
 
-				line[i] = (Ranked){.f = x->f ? x->f[at] : 0, .i = x->i ? x->i[at] : 0, .at = (int32_t)i};
+				line[i] =
+				        (Ranked){.f = x->f ? x->f[at] : 0, .i = x->i ? x->i[at] : 0, .at = (int32_t)i};
 			}
 			qsort(line, (size_t)n, sizeof *line, attr_bool(op, A_descending) ? by_fall : by_rise);
 			for (int64_t i = 0; i < count; i++)
@@ -82,7 +84,8 @@ suppresses(const RefTensor *boxes, int64_t a, int64_t b, double iou)
 		if (isnan(p[k]) || isnan(q[k]))
 			return false;
 #define R(x) ref_round(t, x, true)
-	double w = fmax(R(fmin(p[2], q[2]) - fmax(p[0], q[0])), 0), h = fmax(R(fmin(p[3], q[3]) - fmax(p[1], q[1])), 0), inter = R(w * h);
+	double w = fmax(R(fmin(p[2], q[2]) - fmax(p[0], q[0])), 0), h = fmax(R(fmin(p[3], q[3]) - fmax(p[1], q[1])), 0),
+	       inter = R(w * h);
 	double first = R(R(p[2] - p[0]) * R(p[3] - p[1])), second = R(R(q[2] - q[0]) * R(q[3] - q[1]));
 
 	return R(inter / R(R(first + second) - inter)) > R(iou);
@@ -92,7 +95,8 @@ suppresses(const RefTensor *boxes, int64_t a, int64_t b, double iou)
 const char *
 ref_nms(RefCtx *cx, const Op *op)
 {
-	const RefTensor *boxes = ref_in(cx, op, 0), *scores = ref_in(cx, op, 1), *group = attr_bool(op, A_has_group) ? ref_in(cx, op, 2) : NULL;
+	const RefTensor *boxes = ref_in(cx, op, 0), *scores = ref_in(cx, op, 1),
+	                *group = attr_bool(op, A_has_group) ? ref_in(cx, op, 2) : NULL;
 	RefTensor *index = ref_zeros(cx, op, 0), *keep = ref_zeros(cx, op, 1);
 	int64_t ext[MAX_RANK], count = attr_int(op, A_count);
 	double iou = attr_num(op, A_iou), least = attr_num(op, A_least);
@@ -115,7 +119,8 @@ ref_nms(RefCtx *cx, const Op *op)
 			for (int64_t k = 0; k < found && free; k++) {
 				int64_t other = index->i[row * count + k];
 
-				free = (group && group->i[first + other] != group->i[first + at]) || !suppresses(boxes, first + other, first + at, iou);
+				free = (group && group->i[first + other] != group->i[first + at]) ||
+				       !suppresses(boxes, first + other, first + at, iou);
 			}
 			if (!free)
 				continue;
@@ -141,8 +146,15 @@ roi_of(const RefCtx *cx, const Op *op, const Type *x)
 
 	ref_extents(cx, x, xe);
 	ref_extents(cx, &ref_in(cx, op, 1)->type, be);
-	return (Roi){.n = xe[0], .c = xe[1], .h = xe[2], .w = xe[3], .r = be[1], .size = {size[0], size[1]}, .samples = attr_int(op, A_samples),
-	             .scale = attr_num(op, A_scale), .shift = attr_bool(op, A_aligned) ? 0.5 : 0};
+	return (Roi){.n = xe[0],
+	             .c = xe[1],
+	             .h = xe[2],
+	             .w = xe[3],
+	             .r = be[1],
+	             .size = {size[0], size[1]},
+	             .samples = attr_int(op, A_samples),
+	             .scale = attr_num(op, A_scale),
+	             .shift = attr_bool(op, A_aligned) ? 0.5 : 0};
 }
 
 /* Sample k of bin i of size bins from `low` to `high` (of the map), along an axis of extent n. */
@@ -165,7 +177,8 @@ place_of(const Roi *p, double low, double high, int64_t i, int64_t k, int64_t si
 }
 
 static void
-add_sample(const double *plane, double *into, double value, double *sum, const Place *row, const Place *column, int64_t w)
+add_sample(const double *plane, double *into, double value, double *sum, const Place *row, const Place *column,
+           int64_t w)
 {
 	for (int i = 0; i < 2; i++)
 		for (int j = 0; j < 2; j++) {
@@ -217,7 +230,8 @@ roi_all(const Roi *p, const RefTensor *boxes, const double *x, double *dx, doubl
 			for (int64_t c = 0; c < p->c; c++) {
 				int64_t at = (n * p->c + c) * plane;
 
-				roi_box(p, boxes->f + 4 * (n * p->r + r), x ? x + at : NULL, dx ? dx + at : NULL, regions + ((n * p->r + r) * p->c + c) * bins);
+				roi_box(p, boxes->f + 4 * (n * p->r + r), x ? x + at : NULL, dx ? dx + at : NULL,
+				        regions + ((n * p->r + r) * p->c + c) * bins);
 			}
 }
 

@@ -1,8 +1,10 @@
-/* ref_cells.c: reference evaluation of the recurrences lstm.cells, gru.cells and of their gradients, one example and one step at a time.
+/* ref_cells.c: reference evaluation of the recurrences lstm.cells, gru.cells and of their gradients, one example and
+ * one step at a time.
  *
- * In: what does not depend on earlier steps (gx), W_hh, start states, lengths or none; backward the gates that the forward op
- * gave.  Out: as ops.def says. Steps at or past an example's length give 0 and leave the states alone; c of such a step is the
- * state that stands, its gates and their gradients are 0, and the running gradients pass it unchanged. */
+ * In: what does not depend on earlier steps (gx), W_hh, start states, lengths or none; backward the gates that the
+ * forward op
+ * gave.  Out: as ops.def says. Steps at or past an example's length give 0 and leave the states alone; c of such a step
+ * is the state that stands, its gates and their gradients are 0, and the running gradients pass it unchanged. */
 #include "ref.h"
 #include <math.h>
 #include <string.h>
@@ -121,13 +123,15 @@ ref_lstm_cells_dx(RefCtx *cx, const Op *op)
 		memcpy(dc, gc + i * H, (size_t)H * sizeof *dc);
 		for (int64_t s = r.t; s-- > 0;) {
 			int64_t at = i * r.t + step_at(&r, s);
-			const double *g = gates + at * 4 * H, *before = s ? cs + (i * r.t + step_at(&r, s - 1)) * H : c0 + i * H;
+			const double *g = gates + at * 4 * H,
+			             *before = s ? cs + (i * r.t + step_at(&r, s - 1)) * H : c0 + i * H;
 			double *d = out + at * 4 * H;
 
 			if (!alive(&r, i, step_at(&r, s)))
 				continue;
 			for (int64_t j = 0; j < H; j++) {
-				double in = g[j], f = g[H + j], u = g[2 * H + j], o = g[3 * H + j], tc = tanh(cs[at * H + j]);
+				double in = g[j], f = g[H + j], u = g[2 * H + j], o = g[3 * H + j],
+				       tc = tanh(cs[at * H + j]);
 				double h = dh[j] + gy[at * H + j], c = dc[j] + h * o * (1 - tc * tc);
 
 				d[j] = c * u * in * (1 - in);
@@ -177,7 +181,8 @@ const char *
 ref_gru_cells_dx(RefCtx *cx, const Op *op)
 {
 	Cells r = cells_of(cx, op, 0, 4, 6);
-	const double *gy = ref_in(cx, op, 0)->f, *gh = ref_in(cx, op, 1)->f, *gates = ref_in(cx, op, 2)->f, *y = ref_in(cx, op, 3)->f;
+	const double *gy = ref_in(cx, op, 0)->f, *gh = ref_in(cx, op, 1)->f, *gates = ref_in(cx, op, 2)->f,
+	             *y = ref_in(cx, op, 3)->f;
 	const double *h0 = ref_in(cx, op, 5)->f;
 	double *di = ref_zeros(cx, op, 0)->f, *dhid = ref_zeros(cx, op, 1)->f, *dh0 = ref_out(cx, op, 2)->f;
 	int64_t H = r.h;
@@ -189,13 +194,15 @@ ref_gru_cells_dx(RefCtx *cx, const Op *op)
 		for (int64_t s = r.t; s-- > 0;) {
 			int64_t at = i * r.t + step_at(&r, s);
 			bool first = !s || !alive(&r, i, step_at(&r, s - 1));
-			const double *g = gates + at * 4 * H, *before = first ? h0 + i * H : y + (i * r.t + step_at(&r, s - 1)) * H;
+			const double *g = gates + at * 4 * H,
+			             *before = first ? h0 + i * H : y + (i * r.t + step_at(&r, s - 1)) * H;
 			double *a = di + at * 3 * H, *b = dhid + at * 3 * H;
 
 			if (!alive(&r, i, step_at(&r, s)))
 				continue;
 			for (int64_t j = 0; j < H; j++) {
-				double reset = g[j], z = g[H + j], n = g[2 * H + j], d = dh[j] + gy[at * H + j], dn = d * (1 - z) * (1 - n * n);
+				double reset = g[j], z = g[H + j], n = g[2 * H + j], d = dh[j] + gy[at * H + j],
+				       dn = d * (1 - z) * (1 - n * n);
 
 				a[j] = b[j] = dn * g[3 * H + j] * reset * (1 - reset);
 				a[H + j] = b[H + j] = d * (before[j] - n) * z * (1 - z);

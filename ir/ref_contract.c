@@ -1,8 +1,8 @@
 /* ref_contract.c: reference evaluation of matmul and of the conv2d family.
  *
- * In: dense double arrays.  Out: sums in double, in the order of k. A convolution copies the patches of one image and group into a
- * matrix (im2col) and multiplies: y = W P; its gradients are P's transpose times g, and W^T g added back to the places
- * the patches came from. One matrix product serves all: four rows at a time, two columns per vector. */
+ * In: dense double arrays.  Out: sums in double, in the order of k. A convolution copies the patches of one image and
+ * group into a matrix (im2col) and multiplies: y = W P; its gradients are P's transpose times g, and W^T g added back
+ * to the places the patches came from. One matrix product serves all: four rows at a time, two columns per vector. */
 #include "ref.h"
 #include <string.h>
 
@@ -19,7 +19,8 @@ pair_at(const double *p)
 
 /* Rows i..i+3 of C += A B; b's row k is contiguous. */
 static void
-four_rows(int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b, int64_t bk, double *c, int64_t ci)
+four_rows(int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b, int64_t bk, double *c,
+          int64_t ci)
 {
 	double *c0 = c, *c1 = c + ci, *c2 = c + 2 * ci, *c3 = c + 3 * ci;
 	int64_t j = 0;
@@ -58,7 +59,8 @@ four_rows(int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const d
 
 /* C [M,N] += A B with A(i,k) = a[i*ai + k*ak], B(k,j) = b[k*bk + j], C(i,j) = c[i*ci + j]. Sums run over k in order. */
 static void
-ref_gemm(int64_t m, int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b, int64_t bk, double *c, int64_t ci)
+ref_gemm(int64_t m, int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b, int64_t bk,
+         double *c, int64_t ci)
 {
 	int64_t i = 0;
 
@@ -147,7 +149,8 @@ static Conv
 conv_of(const RefCtx *cx, const Op *op, const Type *x, const Type *w, const Type *y)
 {
 	int64_t xe[MAX_RANK], we[MAX_RANK], ye[MAX_RANK];
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL);
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL),
+	              *dil = attr_ints(op, A_dilation, NULL);
 	Conv v = {.groups = attr_int(op, A_groups)};
 
 	ref_extents(cx, x, xe);
@@ -166,7 +169,8 @@ conv_of(const RefCtx *cx, const Op *op, const Type *x, const Type *w, const Type
 	return v;
 }
 
-/* Copies the image into patches (row stride rs, pixel stride ps; 0 outside the image), or back: adds patches into it. */
+/* Copies the image into patches (row stride rs, pixel stride ps; 0 outside the image), or back: adds patches into
+ * it. */
 static void
 patches(const Conv *v, double *image, double *p, int64_t rs, int64_t ps, bool back)
 {
@@ -202,7 +206,8 @@ ref_conv2d(RefCtx *cx, const Op *op)
 		int64_t g = i % v.groups;
 
 		patches(&v, x->f + i * v.c * v.h * v.w, p, v.pixels, 1, false);
-		ref_gemm(v.o, v.pixels, v.patch, w->f + g * v.o * v.patch, v.patch, 1, p, v.pixels, y->f + i * v.o * v.pixels, v.pixels);
+		ref_gemm(v.o, v.pixels, v.patch, w->f + g * v.o * v.patch, v.patch, 1, p, v.pixels,
+		         y->f + i * v.o * v.pixels, v.pixels);
 	}
 	return NULL;
 }
@@ -219,7 +224,8 @@ ref_conv2d_dx(RefCtx *cx, const Op *op)
 		int64_t g = i % v.groups;
 
 		memset(p, 0, (size_t)(v.patch * v.pixels) * sizeof(double));
-		ref_gemm(v.patch, v.pixels, v.o, w->f + g * v.o * v.patch, 1, v.patch, y->f + i * v.o * v.pixels, v.pixels, p, v.pixels);
+		ref_gemm(v.patch, v.pixels, v.o, w->f + g * v.o * v.patch, 1, v.patch, y->f + i * v.o * v.pixels,
+		         v.pixels, p, v.pixels);
 		patches(&v, x->f + i * v.c * v.h * v.w, p, v.pixels, 1, true);
 	}
 	return NULL;
@@ -237,7 +243,8 @@ ref_conv2d_dw(RefCtx *cx, const Op *op)
 		int64_t g = i % v.groups;
 
 		patches(&v, x->f + i * v.c * v.h * v.w, p, 1, v.patch, false);
-		ref_gemm(v.o, v.patch, v.pixels, y->f + i * v.o * v.pixels, v.pixels, 1, p, v.patch, w->f + g * v.o * v.patch, v.patch);
+		ref_gemm(v.o, v.patch, v.pixels, y->f + i * v.o * v.pixels, v.pixels, 1, p, v.patch,
+		         w->f + g * v.o * v.patch, v.patch);
 	}
 	return NULL;
 }

@@ -1,10 +1,10 @@
 /* ref_ew.c: reference evaluation of the elementwise rows: the tokens of ew.def pasted into loops over double; on
  * integers the parsed expression in 64 bits.
  *
- * In: operands that broadcast as NumPy does.  Out: one array. Adjacent axes that all operands walk alike are merged first, so
- * that a row of the innermost axis is long; each row is one call of the row function of (operator, value or derivative).
- * Sums and products of integers wrap, which pasted tokens may not (a signed overflow is undefined in C): expr_eval_int
- * does. */
+ * In: operands that broadcast as NumPy does.  Out: one array. Adjacent axes that all operands walk alike are merged
+ * first, so that a row of the innermost axis is long; each row is one call of the row function of (operator, value or
+ * derivative). Sums and products of integers wrap, which pasted tokens may not (a signed overflow is undefined in C):
+ * expr_eval_int does. */
 #include "ref.h"
 #include <math.h>
 #include <string.h>
@@ -123,7 +123,8 @@ ref_ew(RefCtx *cx, const Op *op)
 		integers |= ref_in(cx, op, k)->i != NULL;
 		var[k] = (int)(strchr("xyzrg", op_info[op->kind].operands[k]) - "xyzrg");
 		if (!operand_strides(cx, ref_in(cx, op, k), &r->type, l.ext, l.stride[k]))
-			return ref_fail(cx, "%s: operand %d does not broadcast for a batch of %lld", op_info[op->kind].name, k + 1, (long long)cx->n);
+			return ref_fail(cx, "%s: operand %d does not broadcast for a batch of %lld",
+			                op_info[op->kind].name, k + 1, (long long)cx->n);
 	}
 	if (l.rank == 0) {
 		l.rank = 1;

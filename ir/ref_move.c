@@ -1,7 +1,8 @@
 /* ref_move.c: reference evaluation of views, moves and scans.
  *
- * In: one or two tensors.  Out: elements in other places. Most rules are one strided copy: an odometer over the result's (or the
- * input's) extents with the strides and the start of the other side. Out of range indices read 0 and add nowhere. */
+ * In: one or two tensors.  Out: elements in other places. Most rules are one strided copy: an odometer over the
+ * result's (or the input's) extents with the strides and the start of the other side. Out of range indices read 0 and
+ * add nowhere. */
 #include "ref.h"
 #include <string.h>
 
@@ -84,8 +85,8 @@ ref_expand(RefCtx *cx, const Op *op)
 	for (int i = 0; i < r->type.rank; i++) {
 		ss[i] = i < lead || xe[i - lead] == 1 ? 0 : xs[i - lead];
 		if (i >= lead && xe[i - lead] != 1 && xe[i - lead] != ext[i])
-			return ref_fail(cx, "expand: axis %d has extent %lld for a batch of %lld, the result %lld", i - lead, (long long)xe[i - lead],
-			                (long long)cx->n, (long long)ext[i]);
+			return ref_fail(cx, "expand: axis %d has extent %lld for a batch of %lld, the result %lld",
+			                i - lead, (long long)xe[i - lead], (long long)cx->n, (long long)ext[i]);
 	}
 	copy_strided(r->type.rank, ext, r, rs, x, ss);
 	return NULL;
@@ -100,7 +101,8 @@ ref_slice(RefCtx *cx, const Op *op)
 	Split from = split_at(cx, &x->type, ax), to = split_at(cx, &r->type, ax);
 
 	if (to.n > 0 && start + (to.n - 1) * step >= from.n)
-		return ref_fail(cx, "slice: axis %lld has extent %lld for a batch of %lld", (long long)ax, (long long)from.n, (long long)cx->n);
+		return ref_fail(cx, "slice: axis %lld has extent %lld for a batch of %lld", (long long)ax,
+		                (long long)from.n, (long long)cx->n);
 	for (int64_t o = 0; o < to.outer; o++)
 		for (int64_t i = 0; i < to.n; i++)
 			copy_run(r, (o * to.n + i) * to.inner, x, (o * from.n + start + i * step) * to.inner, to.inner);
@@ -133,7 +135,8 @@ ref_concat(RefCtx *cx, const Op *op)
 		Split from = split_at(cx, &x->type, ax);
 
 		if (at + from.n > to.n || from.outer != to.outer || from.inner != to.inner)
-			return ref_fail(cx, "concat: tensor %d does not fit for a batch of %lld", k + 1, (long long)cx->n);
+			return ref_fail(cx, "concat: tensor %d does not fit for a batch of %lld", k + 1,
+			                (long long)cx->n);
 		for (int64_t o = 0; o < from.outer; o++)
 			copy_run(r, (o * to.n + at) * to.inner, x, o * from.n * from.inner, from.n * from.inner);
 		at += from.n;
@@ -186,7 +189,8 @@ gather(RefCtx *cx, const Op *op, const RefTensor *index, const RefTensor *wide, 
 	ref_strides(wide->type.rank, xe, xs);
 	for (int i = 0; i < w.rank; i++)
 		if (i != ax && ext[i] > xe[i])
-			return ref_fail(cx, "%s: axis %d of the index is longer than the input's for a batch of %lld", op_info[op->kind].name, i, (long long)cx->n);
+			return ref_fail(cx, "%s: axis %d of the index is longer than the input's for a batch of %lld",
+			                op_info[op->kind].name, i, (long long)cx->n);
 	if (index->n == 0)
 		return NULL;
 	do {

@@ -1,9 +1,9 @@
 /* ref_red.c: reference evaluation of the reductions of red.def over any axes.
  *
- * In: a tensor and the axes to reduce.  Out: one or two arrays over the others. The input is read once (or twice) in row-major
- * order while an odometer follows the result's offset, so that each result element meets its elements in row-major order.
- * moments and logsumexp take two passes (mean, then squares about it; largest, then exponentials below it): the same values
- * as the table's one-pass forms, without their cancellation. max, min and argmax let a NaN win. */
+ * In: a tensor and the axes to reduce.  Out: one or two arrays over the others. The input is read once (or twice) in
+ * row-major order while an odometer follows the result's offset, so that each result element meets its elements in
+ * row-major order. moments and logsumexp take two passes (mean, then squares about it; largest, then exponentials below
+ * it): the same values as the table's one-pass forms, without their cancellation. max, min and argmax let a NaN win. */
 #include "ref.h"
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* ref_rnn.c: reference evaluation of lstm and gru and of their gradients, one example and one step at a time.
  *
- * In: x [N,T,C], PyTorch's weights and gate order, start states, lengths or none.  Out: as ops.def says. Steps at or past an
- * example's length give 0 and leave the state alone; c of such a step is the state that stands.
+ * In: x [N,T,C], PyTorch's weights and gate order, start states, lengths or none.  Out: as ops.def says. Steps at or
+ * past an example's length give 0 and leave the state alone; c of such a step is the state that stands.
  * Backward runs the forward pass again and keeps the gates of every step (it does not read y and c), then walks back:
  *   lstm  h' = o tanh(c'), c' = f c + i g          gru  h' = (1 - z) n + z h, n = tanh(a_n + r b_n)
  * with a = W x + b_ih and b = U h + b_hh; da and db are the gradients of these two. */
@@ -87,12 +87,14 @@ rnn_step(const Rnn *r, int64_t s, const double *x)
 	affine(r->u, h, r->bu, r->rows, H, b);
 	for (int64_t j = 0; j < H; j++)
 		if (r->lstm) {
-			double i = sigmoid(a[j] + b[j]), f = sigmoid(a[H + j] + b[H + j]), g = tanh(a[2 * H + j] + b[2 * H + j]);
+			double i = sigmoid(a[j] + b[j]), f = sigmoid(a[H + j] + b[H + j]),
+			       g = tanh(a[2 * H + j] + b[2 * H + j]);
 
 			c1[j] = f * c[j] + i * g;
 			h1[j] = sigmoid(a[3 * H + j] + b[3 * H + j]) * tanh(c1[j]);
 		} else {
-			double reset = sigmoid(a[j] + b[j]), z = sigmoid(a[H + j] + b[H + j]), n = tanh(a[2 * H + j] + reset * b[2 * H + j]);
+			double reset = sigmoid(a[j] + b[j]), z = sigmoid(a[H + j] + b[H + j]),
+			       n = tanh(a[2 * H + j] + reset * b[2 * H + j]);
 
 			h1[j] = (1 - z) * n + z * h[j];
 		}
@@ -169,8 +171,10 @@ gates_back(const Rnn *r, int64_t s, double *dh, double *dc, double *da, double *
 
 	for (int64_t j = 0; j < H; j++)
 		if (r->lstm) {
-			double i = sigmoid(a[j] + b[j]), f = sigmoid(a[H + j] + b[H + j]), g = tanh(a[2 * H + j] + b[2 * H + j]);
-			double o = sigmoid(a[3 * H + j] + b[3 * H + j]), tc = tanh(c1[j]), d = dc[j] + dh[j] * o * (1 - tc * tc);
+			double i = sigmoid(a[j] + b[j]), f = sigmoid(a[H + j] + b[H + j]),
+			       g = tanh(a[2 * H + j] + b[2 * H + j]);
+			double o = sigmoid(a[3 * H + j] + b[3 * H + j]), tc = tanh(c1[j]),
+			       d = dc[j] + dh[j] * o * (1 - tc * tc);
 
 			da[j] = db[j] = d * g * i * (1 - i);
 			da[H + j] = db[H + j] = d * c[j] * f * (1 - f);
@@ -179,7 +183,8 @@ gates_back(const Rnn *r, int64_t s, double *dh, double *dc, double *da, double *
 			dc[j] = d * f;
 			dh[j] = 0;
 		} else {
-			double reset = sigmoid(a[j] + b[j]), z = sigmoid(a[H + j] + b[H + j]), n = tanh(a[2 * H + j] + reset * b[2 * H + j]);
+			double reset = sigmoid(a[j] + b[j]), z = sigmoid(a[H + j] + b[H + j]),
+			       n = tanh(a[2 * H + j] + reset * b[2 * H + j]);
 			double dn = dh[j] * (1 - z) * (1 - n * n);
 
 			da[j] = db[j] = dn * b[2 * H + j] * reset * (1 - reset);
@@ -192,7 +197,8 @@ gates_back(const Rnn *r, int64_t s, double *dh, double *dc, double *da, double *
 
 /* Gradients of m, bias and v of m v + bias. */
 static void
-affine_back(const double *d, const double *m, const double *v, int64_t rows, int64_t width, double *dm, double *dbias, double *dv)
+affine_back(const double *d, const double *m, const double *v, int64_t rows, int64_t width, double *dm, double *dbias,
+            double *dv)
 {
 	for (int64_t k = 0; k < rows; k++) {
 		dbias[k] += d[k];
@@ -209,13 +215,19 @@ backward(RefCtx *cx, const Op *op, bool lstm)
 	int ng = lstm ? 3 : 2;
 	Rnn r = rnn_of(cx, op, ng, lstm, lstm ? 12 : 9);
 	const double *gy = ref_in(cx, op, 0)->f, *gh = ref_in(cx, op, 1)->f, *gc = lstm ? ref_in(cx, op, 2)->f : NULL;
-	RnnGrad d = {.x = ref_zeros(cx, op, 0)->f, .w = ref_zeros(cx, op, 1)->f, .u = ref_zeros(cx, op, 2)->f, .bw = ref_zeros(cx, op, 3)->f,
-	             .bu = ref_zeros(cx, op, 4)->f, .h0 = ref_zeros(cx, op, 5)->f, .c0 = lstm ? ref_zeros(cx, op, 6)->f : NULL};
+	RnnGrad d = {.x = ref_zeros(cx, op, 0)->f,
+	             .w = ref_zeros(cx, op, 1)->f,
+	             .u = ref_zeros(cx, op, 2)->f,
+	             .bw = ref_zeros(cx, op, 3)->f,
+	             .bu = ref_zeros(cx, op, 4)->f,
+	             .h0 = ref_zeros(cx, op, 5)->f,
+	             .c0 = lstm ? ref_zeros(cx, op, 6)->f : NULL};
 
 	d.da = arena_alloc(cx->arena, (size_t)r.rows * sizeof(double));
 	d.db = arena_alloc(cx->arena, (size_t)r.rows * sizeof(double));
 	for (int64_t i = 0; i < r.n; i++) {
-		double *dh = d.h0 + i * r.h, *dc = lstm ? d.c0 + i * r.h : NULL;  /* the running gradients end as the start's */
+		/* the running gradients end as the start's */
+		double *dh = d.h0 + i * r.h, *dc = lstm ? d.c0 + i * r.h : NULL;
 
 		rnn_run(&r, i);
 		memcpy(dh, gh + i * r.h, (size_t)r.h * sizeof(double));

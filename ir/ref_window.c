@@ -1,6 +1,7 @@
-/* ref_window.c: reference evaluation of pooling. In: [N, C, H, W], window, stride and padding.  Out: the largest element or the mean
- * of each window, and their gradients. Padding never wins a maximum; the first maximum of a window (row-major) takes
- * the gradient; the first NaN beats everything. A mean's divisor is the window clipped to the padded image (PyTorch), or to the image. */
+/* ref_window.c: reference evaluation of pooling. In: [N, C, H, W], window, stride and padding.  Out: the largest
+ * element or the mean of each window, and their gradients. Padding never wins a maximum; the first maximum of a window
+ * (row-major) takes the gradient; the first NaN beats everything. A mean's divisor is the window clipped to the padded
+ * image (PyTorch), or to the image. */
 #include "ref.h"
 
 typedef struct Pool { int64_t planes, h, w, oh, ow, k[2], stride[2], pad[2]; } Pool;
@@ -10,7 +11,8 @@ static Pool
 pool_of(const RefCtx *cx, const Op *op, const Type *x, const Type *y)
 {
 	int64_t xe[MAX_RANK], ye[MAX_RANK];
-	const int64_t *k = attr_ints(op, A_k, NULL), *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL);
+	const int64_t *k = attr_ints(op, A_k, NULL), *stride = attr_ints(op, A_stride, NULL),
+	              *pad = attr_ints(op, A_pad, NULL);
 	Pool p;
 
 	ref_extents(cx, x, xe);
@@ -36,7 +38,11 @@ span_of(const Pool *p, int64_t oy, int64_t ox)
 	int64_t y = oy * p->stride[0] - p->pad[0], x = ox * p->stride[1] - p->pad[1];
 	int64_t yend = least(y + p->k[0], p->h + p->pad[0]), xend = least(x + p->k[1], p->w + p->pad[1]);
 
-	return (Span){.y0 = y < 0 ? 0 : y, .y1 = least(yend, p->h), .x0 = x < 0 ? 0 : x, .x1 = least(xend, p->w), .padded = (yend - y) * (xend - x)};
+	return (Span){.y0 = y < 0 ? 0 : y,
+	              .y1 = least(yend, p->h),
+	              .x0 = x < 0 ? 0 : x,
+	              .x1 = least(xend, p->w),
+	              .padded = (yend - y) * (xend - x)};
 }
 
 /* The window's first largest element, in the plane that begins at element `plane`. */

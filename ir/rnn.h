@@ -1,4 +1,5 @@
-/* rnn.h: what the expansions of lstm and gru (expand_rnn.c) and of their recurrences (expand_cells.c) share. Private to ir/. */
+/* rnn.h: what the expansions of lstm and gru (expand_rnn.c) and of their recurrences (expand_cells.c) share. Private to
+ * ir/. */
 #ifndef IR_RNN_H
 #define IR_RNN_H
 #include "grad.h"
@@ -28,7 +29,8 @@ Val rnn_flat(const Rnn *r, Val v);           /* [N,T,W] -> [N*T,W] */
 Val rnn_steps(const Rnn *r, Val v);          /* and back */
 Val rnn_first(const Rnn *r, Val v);          /* [N,W] -> [N,1,W]: one step of a concat over T */
 Val rnn_gate(const Rnn *r, Val v, int k);    /* block k of width h along the last axis */
-Val rnn_previous(const Rnn *r, Val v, Val start); /* v of the step processed before, the start's for the first live one */
+/* v of the step processed before, the start's for the first live one */
+Val rnn_previous(const Rnn *r, Val v, Val start);
 Val rnn_masked(const Rnn *r, Val v, double dead); /* v where alive, else dead */
 Val rnn_project(const Rnn *r, Val x, Val w, Val bias); /* x W^T + bias for all steps: [N,T,G*H]; bias may be NOVAL */
 /* Gates [N,T,4H] after their activations from the sums of both sides, 0 where dead: i f g o; r z n and U h + b of n. */

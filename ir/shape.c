@@ -1,8 +1,8 @@
 /* shape.c: shape rules of state, constants, casts and checks, and the helpers that all shape rules share.
  *
- * In: an op with its inputs' types and attributes.  Out: result types, or a message that names the numbers and axes of both
- * sides. Extents are those of the full batch; a mark (Axis.mul / div) says how an axis follows the run-time batch and
- * is carried through; where it cannot be, the graph becomes full_only with a reason instead of an error.
+ * In: an op with its inputs' types and attributes.  Out: result types, or a message that names the numbers and axes of
+ * both sides. Extents are those of the full batch; a mark (Axis.mul / div) says how an axis follows the run-time batch
+ * and is carried through; where it cannot be, the graph becomes full_only with a reason instead of an error.
  * Refuses: tensors without elements, above MAX_ELEMENTS, above MAX_RANK. */
 #include "shape.h"
 
@@ -43,9 +43,11 @@ size_error(Graph *g, const Type *t)
 
 	for (int i = 0; i < t->rank; i++) {
 		if (t->axis[i].n < 1)
-			return shape_fail(g, NULL, -1, "result %s would have no elements: axis %d has extent %lld", shape_text(g, t), i, (long long)t->axis[i].n);
+			return shape_fail(g, NULL, -1, "result %s would have no elements: axis %d has extent %lld",
+			                  shape_text(g, t), i, (long long)t->axis[i].n);
 		if (!mul_i64(n, t->axis[i].n, &n) || n > MAX_ELEMENTS)
-			return shape_fail(g, NULL, -1, "result %s has more than %lld elements", shape_text(g, t), (long long)MAX_ELEMENTS);
+			return shape_fail(g, NULL, -1, "result %s has more than %lld elements", shape_text(g, t),
+			                  (long long)MAX_ELEMENTS);
 	}
 	return NULL;
 }
@@ -115,9 +117,12 @@ shape_result(Graph *g, Op *op, int k, const Type *t)
 		return NULL;
 	}
 	if (r->dtype != t->dtype || r->rank != t->rank || !type_same_shape(r, t))
-		return shape_fail(g, NULL, -1, "result %d is declared %s, its inputs make %s", k, type_text(g, r), type_text(g, t));
+		return shape_fail(g, NULL, -1, "result %d is declared %s, its inputs make %s", k, type_text(g, r),
+		                  type_text(g, t));
 	if (!same_marks(r, t) && !g->full_only)
-		return shape_fail(g, NULL, -1, "result %d is declared %s, but its inputs follow the batch in another way", k, type_text(g, r));
+		return shape_fail(g, NULL, -1,
+		                  "result %d is declared %s, but its inputs follow the batch in another way", k,
+		                  type_text(g, r));
 	return NULL;
 }
 
@@ -142,7 +147,8 @@ shape_unify(Graph *g, const Op *op, Axis a, Axis b, Axis *out)
 	if (a.n != b.n)
 		return false;
 	if (!axis_same(a, b))
-		shape_full_only(g, op, "an axis of extent %lld that follows the batch meets one that does not", (long long)a.n);
+		shape_full_only(g, op, "an axis of extent %lld that follows the batch meets one that does not",
+		                (long long)a.n);
 	return true;
 }
 
@@ -159,8 +165,9 @@ shape_rank(Graph *g, const Op *op, int *which, int k, int rank, const char *axes
 
 	if (t->rank == rank)
 		return NULL;
-	return shape_fail(g, which, k, "%s has %d %s %s, needs %d %s", k == 0 ? "input" : arena_printf(g->arena, "operand %d", k + 1),
-	                  t->rank, t->rank == 1 ? "axis" : "axes", shape_text(g, t), rank, axes);
+	return shape_fail(g, which, k, "%s has %d %s %s, needs %d %s",
+	                  k == 0 ? "input" : arena_printf(g->arena, "operand %d", k + 1), t->rank,
+	                  t->rank == 1 ? "axis" : "axes", shape_text(g, t), rank, axes);
 }
 
 const char *
@@ -188,7 +195,8 @@ shape_one_dtype(Graph *g, const Op *op, int *which, int k, int from, int to)
 
 	for (int i = from; i < to; i++)
 		if (in_type(g, op, i)->dtype != t->dtype)
-			return shape_fail(g, which, i, "operand %d is %s, operand %d is %s: use cast", k + 1, type_text(g, t), i + 1, type_text(g, in_type(g, op, i)));
+			return shape_fail(g, which, i, "operand %d is %s, operand %d is %s: use cast", k + 1,
+			                  type_text(g, t), i + 1, type_text(g, in_type(g, op, i)));
 	return NULL;
 }
 
@@ -198,8 +206,10 @@ shape_axis(Graph *g, const Op *op, int *which, const Type *t, int *out)
 	int64_t ax = attr_int(op, A_axis);
 
 	*out = (int)ax;
-	return ax >= 0 && ax < t->rank ? NULL
-	       : shape_fail(g, which, 0, "axis %lld is out of range for %d %s %s", (long long)ax, t->rank, t->rank == 1 ? "axis" : "axes", shape_text(g, t));
+	return ax >= 0 && ax < t->rank
+	               ? NULL
+	               : shape_fail(g, which, 0, "axis %lld is out of range for %d %s %s", (long long)ax, t->rank,
+	                            t->rank == 1 ? "axis" : "axes", shape_text(g, t));
 }
 
 const char *
@@ -212,7 +222,8 @@ shape_pair(Graph *g, const Op *op, int *which, AttrName name, int64_t low, int64
 		return shape_fail(g, which, -1, "%s has %d numbers, needs 2", attr_names[name].name, n);
 	for (int i = 0; i < 2; i++) {
 		if (list[i] < low || list[i] > MAX_ELEMENTS)
-			return shape_fail(g, which, -1, "%s is %lld, needs at least %lld", attr_names[name].name, (long long)list[i], (long long)low);
+			return shape_fail(g, which, -1, "%s is %lld, needs at least %lld", attr_names[name].name,
+			                  (long long)list[i], (long long)low);
 		out[i] = list[i];
 	}
 	return NULL;
@@ -257,9 +268,11 @@ shape_store(Graph *g, Op *op, int *which)
 	if (!s)
 		return shape_fail(g, which, -1, "there is no state line \"%s\"", attr_str(op, A_state));
 	if (op->kind == OP_store ? s->type.dtype != t->dtype : !dtype_is_float(t->dtype))
-		return shape_fail(g, which, 0, "input is %s, state \"%s\" is %s", type_text(g, t), s->name, type_text(g, &s->type));
+		return shape_fail(g, which, 0, "input is %s, state \"%s\" is %s", type_text(g, t), s->name,
+		                  type_text(g, &s->type));
 	if (t->rank != s->type.rank || !type_same_shape(t, &s->type))
-		return shape_fail(g, which, 0, "input is %s, state \"%s\" is %s", type_text(g, t), s->name, type_text(g, &s->type));
+		return shape_fail(g, which, 0, "input is %s, state \"%s\" is %s", type_text(g, t), s->name,
+		                  type_text(g, &s->type));
 	return NULL;
 }
 
@@ -358,13 +371,16 @@ shape_gather_dx(Graph *g, Op *op, int *which)
 	const char *error;
 	int ax;
 
-	if ((error = shape_declared(g, op, which)) || (error = shape_integer(g, op, which, 1, "index")) || (error = shape_axis(g, op, which, r, &ax)))
+	if ((error = shape_declared(g, op, which)) || (error = shape_integer(g, op, which, 1, "index")) ||
+	    (error = shape_axis(g, op, which, r, &ax)))
 		return error;
 	if (d->rank != index->rank || !type_same_shape(d, index) || d->rank != r->rank || d->dtype != r->dtype)
-		return shape_fail(g, which, 1, "gradient is %s, index %s, result %s", type_text(g, d), type_text(g, index), type_text(g, r));
+		return shape_fail(g, which, 1, "gradient is %s, index %s, result %s", type_text(g, d),
+		                  type_text(g, index), type_text(g, r));
 	for (int i = 0; i < r->rank; i++)
 		if (i != ax && index->axis[i].n > r->axis[i].n)
-			return shape_fail(g, which, 1, "axis %d of index has extent %lld, the result's has %lld", i, (long long)index->axis[i].n, (long long)r->axis[i].n);
+			return shape_fail(g, which, 1, "axis %d of index has extent %lld, the result's has %lld", i,
+			                  (long long)index->axis[i].n, (long long)r->axis[i].n);
 	return NULL;
 }
 
@@ -381,11 +397,15 @@ shape_slices(Graph *g, Op *op, int *which, int k, const Type *r)
 		return error;
 	good = d->dtype == r->dtype && d->rank == r->rank - 1 + ids->rank;
 	for (int i = 0; good && i < d->rank; i++) {
-		int64_t want = i < ax ? r->axis[i].n : i < ax + ids->rank ? ids->axis[i - ax].n : r->axis[i - ids->rank + 1].n;
+		int64_t want = i < ax               ? r->axis[i].n
+		               : i < ax + ids->rank ? ids->axis[i - ax].n
+		                                    : r->axis[i - ids->rank + 1].n;
 
 		good = d->axis[i].n == want;
 	}
-	return good ? NULL : shape_fail(g, which, k, "gradient is %s, ids %s, result %s along axis %d", type_text(g, d), type_text(g, ids), type_text(g, r), ax);
+	return good ? NULL
+	            : shape_fail(g, which, k, "gradient is %s, ids %s, result %s along axis %d", type_text(g, d),
+	                         type_text(g, ids), type_text(g, r), ax);
 }
 
 const char *

@@ -23,33 +23,40 @@ attention_agree(Graph *g, Op *op, int *which, int first, int fixed, Type *y, Typ
 		return error;
 	for (int i = first; i < first + 3; i++)
 		if (in_type(g, op, i)->rank < 2)
-			return shape_fail(g, which, i, "%c is %s, needs at least 2 axes", "qkv"[i - first], type_text(g, in_type(g, op, i)));
-	if ((error = shape_float(g, op, which, first)) || (error = shape_one_dtype(g, op, which, first, first + 1, first + 3)))
+			return shape_fail(g, which, i, "%c is %s, needs at least 2 axes", "qkv"[i - first],
+			                  type_text(g, in_type(g, op, i)));
+	if ((error = shape_float(g, op, which, first)) ||
+	    (error = shape_one_dtype(g, op, which, first, first + 1, first + 3)))
 		return error;
 	q = in_type(g, op, first), k = in_type(g, op, first + 1), v = in_type(g, op, first + 2);
 	if (wide && q->dtype != DT_f16 && q->dtype != DT_bf16)
-		return shape_fail(g, which, first, "wide sums are of f16 or bf16 products, the operands are %s", dtype_info[q->dtype].name);
+		return shape_fail(g, which, first, "wide sums are of f16 or bf16 products, the operands are %s",
+		                  dtype_info[q->dtype].name);
 	DType sums = wide ? DT_f32 : (DType)q->dtype;
 
 	if (!shape_unify(g, op, q->axis[q->rank - 1], k->axis[k->rank - 1], &width))
-		return shape_fail(g, which, first + 1, "q %s has width %lld, k %s has %lld", shape_text(g, q), (long long)q->axis[q->rank - 1].n,
-		                  shape_text(g, k), (long long)k->axis[k->rank - 1].n);
+		return shape_fail(g, which, first + 1, "q %s has width %lld, k %s has %lld", shape_text(g, q),
+		                  (long long)q->axis[q->rank - 1].n, shape_text(g, k),
+		                  (long long)k->axis[k->rank - 1].n);
 	if (!shape_unify(g, op, k->axis[k->rank - 2], v->axis[v->rank - 2], &width))
-		return shape_fail(g, which, first + 2, "k %s has %lld keys, v %s has %lld", shape_text(g, k), (long long)k->axis[k->rank - 2].n,
-		                  shape_text(g, v), (long long)v->axis[v->rank - 2].n);
+		return shape_fail(g, which, first + 2, "k %s has %lld keys, v %s has %lld", shape_text(g, k),
+		                  (long long)k->axis[k->rank - 2].n, shape_text(g, v),
+		                  (long long)v->axis[v->rank - 2].n);
 	for (int i = 0; i < 3; i++) {
 		const Type *x = in_type(g, op, first + i);
 
 		lead[i] = type_of((DType)x->dtype, x->rank - 2, x->axis);
 	}
 	if ((error = broadcast_axes(g, 2, (const Type *[]){&lead[0], &lead[1]}, &t)))
-		return shape_fail(g, which, first + 1, "leading axes of q %s and k %s: %s", shape_text(g, q), shape_text(g, k), error);
+		return shape_fail(g, which, first + 1, "leading axes of q %s and k %s: %s", shape_text(g, q),
+		                  shape_text(g, k), error);
 	*scores = t;
 	scores->axis[t.rank] = q->axis[q->rank - 2];
 	scores->axis[t.rank + 1] = k->axis[k->rank - 2];
 	*scores = type_of(sums, t.rank + 2, scores->axis);
 	if ((error = broadcast_axes(g, 2, (const Type *[]){&t, &lead[2]}, y)))
-		return shape_fail(g, which, first + 2, "leading axes of q %s and v %s: %s", shape_text(g, q), shape_text(g, v), error);
+		return shape_fail(g, which, first + 2, "leading axes of q %s and v %s: %s", shape_text(g, q),
+		                  shape_text(g, v), error);
 	y->axis[y->rank] = q->axis[q->rank - 2];
 	y->axis[y->rank + 1] = v->axis[v->rank - 1];
 	*y = type_of(sums, y->rank + 2, y->axis);
@@ -57,9 +64,12 @@ attention_agree(Graph *g, Op *op, int *which, int first, int fixed, Type *y, Typ
 		const Type *m = in_type(g, op, mask);
 
 		if (m->dtype != DT_bool && m->dtype != sums)
-			return shape_fail(g, which, mask, "mask is %s, needs bool or %s", type_text(g, m), dtype_info[sums].name);
-		if ((error = broadcast_axes(g, 2, (const Type *[]){scores, m}, &t)) || t.rank != scores->rank || !type_same_shape(&t, scores))
-			return shape_fail(g, which, mask, "mask %s does not broadcast to the scores %s", shape_text(g, m), shape_text(g, scores));
+			return shape_fail(g, which, mask, "mask is %s, needs bool or %s", type_text(g, m),
+			                  dtype_info[sums].name);
+		if ((error = broadcast_axes(g, 2, (const Type *[]){scores, m}, &t)) || t.rank != scores->rank ||
+		    !type_same_shape(&t, scores))
+			return shape_fail(g, which, mask, "mask %s does not broadcast to the scores %s",
+			                  shape_text(g, m), shape_text(g, scores));
 	}
 	return NULL;
 }
@@ -92,7 +102,11 @@ shape_attention_dx(Graph *g, Op *op, int *which)
 		const Type *t = in_type(g, op, k), *want = k == 5 ? &lse : &y;
 
 		if (t->dtype != want->dtype || t->rank != want->rank || !type_same_shape(t, want))
-			return shape_fail(g, which, k, "%s is %s, needs %s", k == 0 ? "gradient" : k == 4 ? "y" : "lse", type_text(g, t), type_text(g, want));
+			return shape_fail(g, which, k, "%s is %s, needs %s",
+			                  k == 0   ? "gradient"
+			                  : k == 4 ? "y"
+			                           : "lse",
+			                  type_text(g, t), type_text(g, want));
 	}
 	for (int i = 0; i < 3; i++) {
 		const Type *x = in_type(g, op, 1 + i);
@@ -115,7 +129,8 @@ want_type(Graph *g, const Op *op, int *which, int k, const char *name, const Typ
 		return shape_fail(g, which, k, "%s is %s, needs %s", name, type_text(g, t), type_text(g, want));
 	for (int i = 0; i < t->rank; i++)
 		if (!axis_same(t->axis[i], want->axis[i]))
-			shape_full_only(g, op, "%s %s follows the batch in another way than the input", name, shape_text(g, t));
+			shape_full_only(g, op, "%s %s follows the batch in another way than the input", name,
+			                shape_text(g, t));
 	return NULL;
 }
 
@@ -133,14 +148,16 @@ rnn_agree(Graph *g, Op *op, int *which, int first, int gates, Type *x, int64_t *
 	*x = *in_type(g, op, first);
 	dt = (DType)x->dtype;
 	if (x->rank != 3)
-		return shape_fail(g, which, first, "input has %d axes %s, needs 3 [N, T, C]", x->rank, shape_text(g, x));
+		return shape_fail(g, which, first, "input has %d axes %s, needs 3 [N, T, C]", x->rank,
+		                  shape_text(g, x));
 	if ((error = shape_float(g, op, which, first)))
 		return error;
 	if (x->axis[1].mul || x->axis[2].mul)
 		shape_full_only(g, op, "the steps or the width of %s follow the batch", shape_text(g, x));
 	rows = in_type(g, op, first + 1)->axis[0].n;
 	if (in_type(g, op, first + 1)->rank != 2 || rows % gates)
-		return shape_fail(g, which, first + 1, "w_ih is %s, needs %d rows per unit", type_text(g, in_type(g, op, first + 1)), gates);
+		return shape_fail(g, which, first + 1, "w_ih is %s, needs %d rows per unit",
+		                  type_text(g, in_type(g, op, first + 1)), gates);
 	*hidden = rows / gates;
 	n = x->axis[0];
 	want[0] = *x;
@@ -174,7 +191,8 @@ rnn_forward(Graph *g, Op *op, int *which, int gates)
 	Type x, y, h;
 	int64_t hidden;
 
-	if (error || (error = rnn_agree(g, op, which, 0, gates, &x, &hidden)) || (error = rnn_length(g, op, which, fixed, x.axis[0])))
+	if (error || (error = rnn_agree(g, op, which, 0, gates, &x, &hidden)) ||
+	    (error = rnn_length(g, op, which, fixed, x.axis[0])))
 		return error;
 	y = type_of((DType)x.dtype, 3, (Axis[]){x.axis[0], x.axis[1], axis(hidden)});
 	h = type_of((DType)x.dtype, 2, (Axis[]){x.axis[0], axis(hidden)});
@@ -192,7 +210,8 @@ rnn_backward(Graph *g, Op *op, int *which, int gates)
 	Type x, y, h;
 	int64_t hidden;
 
-	if (error || (error = rnn_agree(g, op, which, ng, gates, &x, &hidden)) || (error = rnn_length(g, op, which, fixed, x.axis[0])))
+	if (error || (error = rnn_agree(g, op, which, ng, gates, &x, &hidden)) ||
+	    (error = rnn_length(g, op, which, fixed, x.axis[0])))
 		return error;
 	y = type_of((DType)x.dtype, 3, (Axis[]){x.axis[0], x.axis[1], axis(hidden)});
 	h = type_of((DType)x.dtype, 2, (Axis[]){x.axis[0], axis(hidden)});
@@ -237,7 +256,8 @@ shape_gru_dx(Graph *g, Op *op, int *which)
 }
 
 /* ---------------------------------------------------------------- their recurrences */
-/* The extents that all operands share, read from w_hh (operand w, `rows` rows per unit) and the first result's pattern x. */
+/* The extents that all operands share, read from w_hh (operand w, `rows` rows per unit) and the first result's pattern
+ * x. */
 typedef struct Cells { DType dt; Axis n, t; int64_t h; } Cells;
 
 static const char *
@@ -249,7 +269,8 @@ cells_of(Graph *g, Op *op, int *which, int x, int blocks, int w, int rows, Cells
 	if ((error = shape_float(g, op, which, x)))
 		return error;
 	if (xt->rank != 3)
-		return shape_fail(g, which, x, "it has %d axes %s, needs 3 [N, T, %d H]", xt->rank, shape_text(g, xt), blocks);
+		return shape_fail(g, which, x, "it has %d axes %s, needs 3 [N, T, %d H]", xt->rank, shape_text(g, xt),
+		                  blocks);
 	if (wt->rank != 2 || wt->axis[0].n != rows * wt->axis[1].n)
 		return shape_fail(g, which, w, "w_hh is %s, needs %d rows per column", type_text(g, wt), rows);
 	if (xt->axis[1].mul || xt->axis[2].mul)
@@ -287,8 +308,9 @@ cells_shape(Graph *g, Op *op, int *which, const CellsOperand *in, int nin, int r
 	if ((error = cells_of(g, op, which, x, in[x].blocks, w, rows, &c)))
 		return error;
 	for (int k = 0; k < nin; k++) {
-		Type want = in[k].blocks >= 0 ? cells_type(&c, in[k].blocks) : in[k].blocks == CELLS_W ?
-		    type_of(c.dt, 2, (Axis[]){axis(rows * c.h), axis(c.h)}) : type_of(c.dt, 1, (Axis[]){axis(rows * c.h)});
+		Type want = in[k].blocks >= 0         ? cells_type(&c, in[k].blocks)
+		            : in[k].blocks == CELLS_W ? type_of(c.dt, 2, (Axis[]){axis(rows * c.h), axis(c.h)})
+		                                      : type_of(c.dt, 1, (Axis[]){axis(rows * c.h)});
 
 		if ((error = want_type(g, op, which, k, in[k].name, &want)))
 			return error;
@@ -315,7 +337,8 @@ shape_lstm_cells(Graph *g, Op *op, int *which)
 const char *
 shape_lstm_cells_dx(Graph *g, Op *op, int *which)
 {
-	static const CellsOperand in[] = {{"gradient", 1}, {"gradient", 0}, {"gradient", 0}, {"gates", 4}, {"c", 1}, {"w_hh", CELLS_W}, {"c0", 0}};
+	static const CellsOperand in[] = {{"gradient", 1}, {"gradient", 0},   {"gradient", 0}, {"gates", 4},
+	                                  {"c", 1},        {"w_hh", CELLS_W}, {"c0", 0}};
 
 	return cells_shape(g, op, which, in, 7, 4, (const int[]){4, 0, 0});
 }
@@ -331,18 +354,22 @@ shape_gru_cells(Graph *g, Op *op, int *which)
 const char *
 shape_gru_cells_dx(Graph *g, Op *op, int *which)
 {
-	static const CellsOperand in[] = {{"gradient", 1}, {"gradient", 0}, {"gates", 4}, {"y", 1}, {"w_hh", CELLS_W}, {"h0", 0}};
+	static const CellsOperand in[] = {{"gradient", 1}, {"gradient", 0},   {"gates", 4},
+	                                  {"y", 1},        {"w_hh", CELLS_W}, {"h0", 0}};
 
 	return cells_shape(g, op, which, in, 6, 3, (const int[]){3, 3, 0});
 }
 
-/* ---------------------------------------------------------------- flops: of the matrix products, as for contractions */
+/* ---------------------------------------------------------------- flops: of the matrix products, as for
+ * contractions */
 double
 flops_attention(const Graph *g, const Op *op)
 {
 	bool backward = op->kind == OP_attention_dx;
-	const Type *q = val_type(g, op->in[backward]), *k = val_type(g, op->in[backward + 1]), *v = val_type(g, op->in[backward + 2]);
-	double d = (double)q->axis[q->rank - 1].n, e = (double)v->axis[v->rank - 1].n, s = (double)k->axis[k->rank - 2].n;
+	const Type *q = val_type(g, op->in[backward]), *k = val_type(g, op->in[backward + 1]),
+	           *v = val_type(g, op->in[backward + 2]);
+	double d = (double)q->axis[q->rank - 1].n, e = (double)v->axis[v->rank - 1].n,
+	       s = (double)k->axis[k->rank - 2].n;
 	double rows = d > 0 ? (double)type_elements(q) / d : 0;
 
 	/* forward q k^T and p v; backward the scores again, g v^T, p^T g, and the products for q and k */
@@ -354,7 +381,8 @@ flops_rnn(const Graph *g, const Op *op)
 {
 	int x = op->kind == OP_lstm_dx ? 3 : op->kind == OP_gru_dx ? 2 : 0;
 	const Type *t = val_type(g, op->in[x]);
-	double weights = (double)(type_elements(val_type(g, op->in[x + 1])) + type_elements(val_type(g, op->in[x + 2])));
+	double weights =
+	        (double)(type_elements(val_type(g, op->in[x + 1])) + type_elements(val_type(g, op->in[x + 2])));
 
 	/* backward the gates again, the products for x and h, and those for the weights */
 	return 2 * (double)t->axis[0].n * (double)t->axis[1].n * weights * (x ? 3 : 1);

@@ -1,38 +1,52 @@
-/* target.h: what passes may ask of a target, and what the driver calls. One struct Target per row of codegen/targets.def. */
+/* target.h: what passes may ask of a target, and what the driver calls. One struct Target per row of
+ * codegen/targets.def. */
 #ifndef IR_TARGET_H
 #define IR_TARGET_H
 #include "ir.h"
 #include <math.h>
 #include <string.h>
 
-/* A kernel whose text begins with this promises that element i of every operand is read before element i of any result is written, and no other
+/* A kernel whose text begins with this promises that element i of every operand is read before element i of any result
+ * is written, and no other
  * element: a result may take an operand's place. select writes it, plan builds upon it, and it reads back from text. */
 #define KERNEL_MAP "map"
-static inline bool kernel_is_map(const char *kernel) { return kernel && strncmp(kernel, KERNEL_MAP, sizeof KERNEL_MAP - 1) == 0; }
+static inline bool
+kernel_is_map(const char *kernel)
+{
+	return kernel && strncmp(kernel, KERNEL_MAP, sizeof KERNEL_MAP - 1) == 0;
+}
 
 typedef struct EmitOptions {
 	const char *emit;        /* "llvm", "asm", "obj"; "json": nothing but the program's descriptor */
-	const char *arch;        /* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
+	/* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
+	const char *arch;
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
 	bool last;               /* the last of them: what may run on newer machines as well stands there */
 } EmitOptions;
 
-/* A variant that was looked at for an op, whether it was chosen, and why; value: the work it takes, of the work without it, or NAN. */
+/* A variant that was looked at for an op, whether it was chosen, and why; value: the work it takes, of the work without
+ * it, or NAN. */
 typedef struct Looked { const Op *op; const char *variant, *why; bool chosen; double value; } Looked;
 
 /* What select asks and learns; passes before it ask of single ops with what they know of it. */
 typedef struct SelectCx {
 	const char *arch;
-	DType narrow;            /* the 16-bit type that operands of products will have (pass precision comes later); DT_none: that which they have */
+	/* the 16-bit type that operands of products will have (pass precision comes later); DT_none: that which they
+	 * have */
+	DType narrow;
 	const char *tuned;       /* a kernel with parameters to be used if it fits (a tuning file's); NULL: none */
 	const char *misfit;      /* out: why it does not; NULL: it was used */
-	bool off;                /* out: as it asks for a variant that is switched off: that is no fault of the record */
+	/* out: as it asks for a variant that is switched off: that is no fault of the record */
+	bool off;
 	bool absent;             /* out: whether it fits only a library could tell that is not on this machine */
-	const bool *steady;      /* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may be kept; NULL: nothing is */
+	/* by Val.id: made of states and constants alone, in a graph that stores nothing: what a kernel makes of it may
+	 * be kept; NULL: nothing is */
+	const bool *steady;
 	const uint32_t *uses;    /* by Val.id: how often it is read (graph_use_counts); NULL: nobody has counted */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
-	int steps;               /* of Target.space: parameters in which a kernel may differ from the group's; 0: any number */
+	/* of Target.space: parameters in which a kernel may differ from the group's; 0: any number */
+	int steps;
 	VEC(Looked) looked;      /* out: variants that the target looked at, for explain */
 } SelectCx;
 /* A variant that is looked at for op; the target says the rest. Stays where it is until the next. */
@@ -75,7 +89,9 @@ typedef struct Prologue {
 	double times;            /* how often each element is computed */
 	bool copied;             /* the operand is written to memory and read back all the same */
 	double spare;            /* operations that the contraction can do while it waits for memory */
-	bool stores;             /* it meets each element once (a tile of columns apart): it could store the operand too, for kernels behind it */
+	/* it meets each element once (a tile of columns apart): it could store the operand too, for kernels behind
+	 * it */
+	bool stores;
 } Prologue;
 
 /* What a machine is taken to reach, a second: bytes of memory, operations. */
@@ -93,8 +109,10 @@ typedef struct Budget {
 	int64_t l1, l2, l3;      /* bytes of a core's L1, L2 and of the L3 that blocks are cut for. cuda: l2 alone */
 	int64_t task;            /* cpu: operations in half a microsecond, in which another thread begins and ends */
 	/* cpu: how contractions are cut */
-	int task_rows;           /* of a wide matrix product's task, at most: it reads all of the second operand; 0: 48 */
-	int copy_steps;          /* least steps of a sum for which a transposed operand is copied; 0: where lines conflict */
+	/* of a wide matrix product's task, at most: it reads all of the second operand; 0: 48 */
+	int task_rows;
+	/* least steps of a sum for which a transposed operand is copied; 0: where lines conflict */
+	int copy_steps;
 	int pass;                /* steps of a weight gradient's sum between loads of its tiles; 0: by L2, all images */
 	int dw_vectors;          /* of columns of its tiles, at most */
 	int64_t shared;          /* cuda: bytes of shared memory that tiles take of a block */
@@ -110,7 +128,8 @@ typedef struct Machine {
 	Cache l1, l2, l3;        /* of data. cuda: l1 and shared memory of a multiprocessor together; no l3 */
 	int line;                /* bytes of a cache line */
 	int vector_bytes, vector_registers; /* of a core. cuda: the widest load of a thread, its registers of 32 bits */
-	double fmas, loads;      /* of full f32 vectors, begun by a core in a cycle. cuda: of f32 numbers, by a multiprocessor */
+	/* of full f32 vectors, begun by a core in a cycle. cuda: of f32 numbers, by a multiprocessor */
+	double fmas, loads;
 	double hz;               /* nominal clock */
 	int sms;                 /* cuda: multiprocessors; 0: a CPU */
 	int64_t shared;          /* cuda: the most bytes of shared memory that a block may have */
@@ -123,8 +142,9 @@ typedef struct Target {
 	const char *doc;
 	const char *default_arch;
 	bool (*has_kernel)(const struct Target *t, OpKind k);  /* false: must be expanded or lowered first */
-	/* Why this composite op is expanded although its operator has a kernel (a type, a shape that the kernel does not take); NULL: it stays.
-	 * The text lives as long as g. A target that takes whatever has_kernel says leaves it out. */
+	/* Why this composite op is expanded although its operator has a kernel (a type, a shape that the kernel does
+	 * not take); NULL: it stays. The text lives as long as g. A target that takes whatever has_kernel says leaves
+	 * it out. */
 	const char *(*refuses)(const struct Target *t, const Graph *g, const Op *op);
 	/* Canonical arch name ("native" resolved); NULL and a message if unknown. */
 	const char *(*resolve_arch)(const struct Target *t, Arena *a, const char *arch, const char **error);
@@ -132,54 +152,71 @@ typedef struct Target {
 	/* The row of a resolved arch. NULL hook: the target has no machine, it interprets. */
 	const Machine *(*machine)(const struct Target *t, const char *arch);
 	/* The same row with what can be read of the machine here (no measurement): caches of a core; cuda:
-	 * multiprocessors, shared memory, L2. False, and *m is the row: code for arch does not run here, or nothing can be
-	 * read. */
+	 * multiprocessors, shared memory, L2. False, and *m is the row: code for arch does not run here, or nothing can
+	 * be read. */
 	bool (*machine_here)(const struct Target *t, const char *arch, Machine *m);
-	/* The word that says in tuning records which machine they are of: "l1=32K,l2=1M"; cuda "sm=132,smem=227K,l2=60M".
+	/* The word that says in tuning records which machine they are of: "l1=32K,l2=1M"; cuda
+	 * "sm=132,smem=227K,l2=60M".
 	 * That of machine_here: read if arch runs here, else declared. In a. */
 	const char *(*machine_word)(const struct Target *t, const char *arch, Arena *a);
-	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical one. */
+	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical
+	 * one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
-	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its kernels read and write rows, all of them. */
+	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its
+	 * kernels read and write rows, all of them. */
 	bool (*strided)(const struct Target *t, const Graph *g, const Op *op, int k, const Type *x);
-	/* Predicted seconds of a convolution or pooling with its activations in that layout (`wanted`) or row-major, for the choice between them. NULL hook: always as wanted. */
+	/* Predicted seconds of a convolution or pooling with its activations in that layout (`wanted`) or row-major,
+	 * for the choice between them. NULL hook: always as wanted. */
 	double (*layout_time)(const struct Target *t, const Graph *g, const Op *op, bool wanted);
-	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it cannot. */
+	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it
+	 * cannot. */
 	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
 	/* May a tuning file choose the parameters of a kernel of this text? NULL hook: of none. */
 	bool (*tunable)(const struct Target *t, const char *kernel);
-	/* The version of a family of kernels in tuning files (brgemm: 1), raised when times measured before mean nothing;
+	/* The version of a family of kernels in tuning files (brgemm: 1), raised when times measured before mean
+	 * nothing;
 	 * -1: there is no such family. NULL hook: none has one. */
 	int (*kernel_version)(const struct Target *t, const char *family);
-	/* Kernels worth trying in place of the group's, which stands in Group.kernel, in a fixed order: each is one that a
-	 * tuning file may name here. Of cx: arch, may, steps. NULL hook: there are none. */
+	/* Kernels worth trying in place of the group's, which stands in Group.kernel, in a fixed order: each is one
+	 * that a tuning file may name here. Of cx: arch, may, steps. NULL hook: there are none. */
 	void (*space)(const struct Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx);
 	/* Predicted time of the group's contraction by this kernel; of use beside another's alone. NAN: nothing is
 	 * predicted of it. NULL hook: of none. */
 	double (*predict)(const struct Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
-	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first op; member NULL: may it share any group? Asked by
-	 * fuse beyond the general rules. NULL = yes, else the failed predicate. */
+	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first
+	 * op; member NULL: may it share any group? Asked by fuse beyond the general rules. NULL = yes, else the failed
+	 * predicate. */
 	const char *(*may_fuse)(const struct Target *t, const Graph *g, const Op *member, const Op *op);
-	/* Operand k of a contraction or pooling, made by the kernel that select would choose for it alone. NULL hook: none is. */
+	/* Operand k of a contraction or pooling, made by the kernel that select would choose for it alone. NULL hook:
+	 * none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx, Prologue *p);
-	bool windows_fuse; /* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook prologue */
-	bool crops_fuse;   /* a crop (T_CROP) is made on the way, like an elementwise op, by whatever reads it: its operand is read where it points */
-	/* The target makes few launches of many small kernels that do not depend on each other: updates run together behind all else, what is cast of states alone runs before it, and whole tensors
-	 * that are reduced to a number each (the largest of every gradient) do not wait for each other. */
+	/* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook
+	 * prologue */
+	bool windows_fuse;
+	/* a crop (T_CROP) is made on the way, like an elementwise op, by whatever reads it: its operand is read where
+	 * it points */
+	bool crops_fuse;
+	/* The target makes few launches of many small kernels that do not depend on each other: updates run together
+	 * behind all else, what is cast of states alone runs before it, and whole tensors that are reduced to a number
+	 * each (the largest of every gradient) do not wait for each other. */
 	bool joins_launches;
 	bool shards;       /* its loops run the shards of a batch and join them (train.shards) */
 	/* Of r, the rate that this kernel's operations go at. NULL hook: flops. */
 	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel);
-	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all stays in f32. NULL hook: bf16. */
+	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all
+	 * stays in f32. NULL hook: bf16. */
 	DType (*mixed_dtype)(const struct Target *t, const char *arch);
-	/* Is operand 1 of a contraction, a parameter in memory, rounded to cx->narrow on the way into panels by the kernel that select would choose? NULL hook: no, it is to stand in memory in 16 bits. */
+	/* Is operand 1 of a contraction, a parameter in memory, rounded to cx->narrow on the way into panels by the
+	 * kernel that select would choose? NULL hook: no, it is to stand in memory in 16 bits. */
 	bool (*packs)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
-	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of none. */
+	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of
+	 * none. */
 	bool (*narrow)(const struct Target *t, const Op *op, int k);
 	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
 	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
-	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error message. */
+	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error
+	 * message. */
 	const char *(*emit)(const struct Target *t, const Module *m, const EmitOptions *o, Buf *out);
 } Target;
 

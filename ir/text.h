@@ -12,7 +12,8 @@ extern const char *const text_result_kinds[RES_COUNT];  /* by ResultKind */
 static inline bool
 text_is_bare_char(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '+' || c == '/';
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+	       c == '-' || c == '+' || c == '/';
 }
 /* A graph of this name is for training unless its header says otherwise. */
 bool text_training_by_name(const char *name);

@@ -1,8 +1,9 @@
 /* verify.c: is the module well formed, and does it keep what its stage promises?
  *
  * In: any module.  Out: true, or a line per violated rule with the op under it (the first 40).
- * Any stage: ids in range, definitions before uses, one definition each, unique names, counts and attributes as the tables
- * say, types as the shape rules give them, states that exist with their types, loops balanced and alone with loop ops.
+ * Any stage: ids in range, definitions before uses, one definition each, unique names, counts and attributes as the
+ * tables say, types as the shape rules give them, states that exist with their types, loops balanced and alone with
+ * loop ops.
  * diffed: no update is left.   fused: every op that needs one has a group.   scheduled: groups are contiguous.
  * selected: each group has a kernel.   planned: what crosses groups has a place inside the arena.
  * The rules run on a copy of the values, so that a wrong type is reported and not repaired. */
@@ -78,7 +79,8 @@ check_type(Verify *v, const Type *t, const char *what, const char *name)
 		if (a.n < 1 || a.n > MAX_ELEMENTS)
 			complain(v, NULL, "%s %s: axis %d has extent %lld", what, name, i, (long long)a.n);
 		if (a.mul > 0 && (a.div < 1 || v->m->batch * a.mul != a.n * a.div))
-			complain(v, NULL, "%s %s: axis %d of %s does not fit a batch of %lld", what, name, i, type_words(v, t), (long long)v->m->batch);
+			complain(v, NULL, "%s %s: axis %d of %s does not fit a batch of %lld", what, name, i,
+			         type_words(v, t), (long long)v->m->batch);
 	}
 }
 
@@ -135,7 +137,8 @@ check_attrs(Verify *v, const Op *op)
 		const Attr *a = &op->attr[i];
 
 		if (a->name != info->attr_name[i]) {
-			complain(v, NULL, "%s: attribute %d is not %s", info->name, i, attr_names[info->attr_name[i]].name);
+			complain(v, NULL, "%s: attribute %d is not %s", info->name, i,
+			         attr_names[info->attr_name[i]].name);
 			return false;
 		}
 		if (attr_names[a->name].kind == AK_STR && !a->s) {
@@ -153,7 +156,8 @@ check_operands(Verify *v, const Op *op)
 	bool good = true;
 
 	if ((info->nin >= 0 && op->nin != info->nin) || (info->nout >= 0 && op->nout != info->nout)) {
-		complain(v, op, "%s has %d operands and %d results, needs %d and %d", info->name, op->nin, op->nout, info->nin, info->nout);
+		complain(v, op, "%s has %d operands and %d results, needs %d and %d", info->name, op->nin, op->nout,
+		         info->nin, info->nout);
 		return false;
 	}
 	for (int k = 0; k < op->nin; k++)
@@ -184,7 +188,8 @@ check_results(Verify *v, const Op *op, uint32_t index)
 		if (v->defined[op->out[k].id])
 			complain(v, op, "%%%s is defined twice", x->name);
 		if (x->op != index || x->index != k)
-			complain(v, op, "%%%s does not know its definition (it says op %u, result %u)", x->name, (unsigned)x->op, (unsigned)x->index);
+			complain(v, op, "%%%s does not know its definition (it says op %u, result %u)", x->name,
+			         (unsigned)x->op, (unsigned)x->index);
 		v->defined[op->out[k].id] = true;
 	}
 	return good;
@@ -203,7 +208,8 @@ check_rule(Verify *v, Graph *copy, const Op *op)
 	if (error)
 		complain(v, op, "%s: %s", op_info[op->kind].name, error);
 	if (copy->full_only && !had)
-		complain(v, op, "only whole batches can run (%s), but the graph does not say so", copy->full_why ? copy->full_why : "?");
+		complain(v, op, "only whole batches can run (%s), but the graph does not say so",
+		         copy->full_why ? copy->full_why : "?");
 	if (copy->multiple != multiple)
 		complain(v, op, "only batches of a multiple of %lld can run, but the graph does not say so",
 		         (long long)copy->multiple);
@@ -222,7 +228,8 @@ check_state_use(Verify *v, const Op *op)
 		return; /* the shape rule has said so */
 	t = op->kind == OP_load ? val_type(v->g, op->out[0]) : NULL;
 	if (t && !type_same(t, &s->type))
-		complain(v, op, "state %s is %s, it is loaded as %s", s->name, type_words(v, &s->type), type_words(v, t));
+		complain(v, op, "state %s is %s, it is loaded as %s", s->name, type_words(v, &s->type),
+		         type_words(v, t));
 	if (op->kind == OP_update && v->stage >= STAGE_diffed)
 		complain(v, op, "update belongs before stage diffed");
 }
@@ -245,7 +252,8 @@ check_inputs(Verify *v)
 		v->defined[in->v.id] = true;
 		t = val_type(v->g, in->v);
 		if (in->kind != IN_DATA && (t->rank || t->dtype != (in->kind == IN_RATE ? DT_f64 : DT_i64)))
-			complain(v, NULL, "input %s, the %s, is %s", in->name, text_input_kinds[in->kind], type_words(v, t));
+			complain(v, NULL, "input %s, the %s, is %s", in->name, text_input_kinds[in->kind],
+			         type_words(v, t));
 		if (val_info(v->g, in->v)->op != UINT32_MAX)
 			complain(v, NULL, "input %s has a defining op", in->name);
 	}
@@ -264,7 +272,8 @@ check_graph_results(Verify *v)
 		}
 		t = val_type(v->g, r->v);
 		if (result_reported(r->kind) && (t->rank || !dtype_is_float((DType)t->dtype)))
-			complain(v, NULL, "%s %s is %s, needs a floating scalar", text_result_kinds[r->kind], r->name, type_words(v, t));
+			complain(v, NULL, "%s %s is %s, needs a floating scalar", text_result_kinds[r->kind], r->name,
+			         type_words(v, t));
 	}
 }
 
@@ -279,7 +288,8 @@ check_loop_shape(Verify *v)
 		if (op->dead || op->kind == OP_none || op->kind >= OP_COUNT)
 			continue;
 		if (v->g->is_loop != op_has(op->kind, T_LOOP))
-			complain(v, op, "%s %s", op_info[op->kind].name, v->g->is_loop ? "cannot stand in a loop" : "stands in loops only");
+			complain(v, op, "%s %s", op_info[op->kind].name,
+			         v->g->is_loop ? "cannot stand in a loop" : "stands in loops only");
 		depth += op->kind == OP_repeat;
 		if (op->kind == OP_end && depth-- == 0) {
 			complain(v, op, "end closes no repeat");
@@ -325,7 +335,8 @@ check_once(Verify *v)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
 
-		if (op->group >= 0 && op->group < (int64_t)g->group.n && g->group.at[op->group].once && !op->dead && (!op->nout || !steady[op->out[0].id]))
+		if (op->group >= 0 && op->group < (int64_t)g->group.n && g->group.at[op->group].once && !op->dead &&
+		    (!op->nout || !steady[op->out[0].id]))
 			complain(v, op, "group #%d runs once, but this is made of more than "
 			         "states, constants and what groups make that run once", (int)op->group);
 	}
@@ -346,11 +357,14 @@ check_groups(Verify *v)
 			continue;
 		if (op->group < -1 || op->group >= (int64_t)g->group.n)
 			complain(v, op, "there is no group #%d", (int)op->group);
-		else if (v->stage < STAGE_fused ? op->group != -1 : op->group == -1 && !may_stand_alone(op) && !g->is_loop)
+		else if (v->stage < STAGE_fused ? op->group != -1
+		                                : op->group == -1 && !may_stand_alone(op) && !g->is_loop)
 			complain(v, op, "%s group at stage %s", v->stage < STAGE_fused ? "a" : "no", v->m->stage);
-		if (v->stage >= STAGE_scheduled && op->group != last && op->group >= 0 && op->group < (int64_t)g->group.n) {
+		if (v->stage >= STAGE_scheduled && op->group != last && op->group >= 0 &&
+		    op->group < (int64_t)g->group.n) {
 			if (seen[op->group])
-				complain(v, op, "group #%d (%s) is not contiguous", (int)op->group, g->group.at[op->group].name);
+				complain(v, op, "group #%d (%s) is not contiguous", (int)op->group,
+				         g->group.at[op->group].name);
 			seen[op->group] = true;
 		}
 		last = op->group;
@@ -363,7 +377,8 @@ check_groups(Verify *v)
 		if (v->stage >= STAGE_scheduled && !seen[i])
 			complain(v, NULL, "group #%u (%s) has no op", (unsigned)i, names[i]);
 		if (v->stage >= STAGE_selected && !gr->kernel)
-			complain(v, NULL, "group #%u (%s) has no kernel at stage %s", (unsigned)i, names[i], v->m->stage);
+			complain(v, NULL, "group #%u (%s) has no kernel at stage %s", (unsigned)i, names[i],
+			         v->m->stage);
 		if (gr->variant.n && (!gr->record || v->stage < STAGE_selected ||
 		                      strcmp(gr->variant.at[0].kernel, gr->kernel ? gr->kernel : "")))
 			complain(v, NULL,
@@ -377,9 +392,11 @@ check_groups(Verify *v)
 		if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset < 0)
 			complain(v, NULL, "group #%u (%s) has no place for its workspace", (unsigned)i, names[i]);
 		else if (v->stage >= STAGE_planned && gr->workspace > 0 && gr->workspace_offset % PLACE_ALIGN)
-			complain(v, NULL, "the workspace of group #%u (%s) lies at byte %lld, no multiple of %d", (unsigned)i, names[i], (long long)gr->workspace_offset, PLACE_ALIGN);
+			complain(v, NULL, "the workspace of group #%u (%s) lies at byte %lld, no multiple of %d",
+			         (unsigned)i, names[i], (long long)gr->workspace_offset, PLACE_ALIGN);
 		if (v->stage >= STAGE_planned && gr->kept > 0 && (gr->kept_offset < 0 || gr->kept_offset % PLACE_ALIGN))
-			complain(v, NULL, "what group #%u (%s) keeps has no place that is a multiple of %d", (unsigned)i, names[i], PLACE_ALIGN);
+			complain(v, NULL, "what group #%u (%s) keeps has no place that is a multiple of %d",
+			         (unsigned)i, names[i], PLACE_ALIGN);
 	}
 	check_unique(v, names, g->group.n, "groups");
 }
@@ -406,10 +423,13 @@ check_places(Verify *v)
 		const ValInfo *x = &g->val.at[i];
 		int64_t end;
 
-		if (x->offset < 0 ? needed[i] : !add_i64(x->offset, type_bytes(&x->type), &end) || end > v->m->arena_bytes)
-			complain(v, NULL, "%%%s %s", x->name, x->offset < 0 ? "has no place" : "lies outside the arena");
+		if (x->offset < 0 ? needed[i]
+		                  : !add_i64(x->offset, type_bytes(&x->type), &end) || end > v->m->arena_bytes)
+			complain(v, NULL, "%%%s %s", x->name,
+			         x->offset < 0 ? "has no place" : "lies outside the arena");
 		else if (x->offset > 0 && x->offset % PLACE_ALIGN)
-			complain(v, NULL, "%%%s lies at byte %lld, no multiple of %d", x->name, (long long)x->offset, PLACE_ALIGN);
+			complain(v, NULL, "%%%s lies at byte %lld, no multiple of %d", x->name, (long long)x->offset,
+			         PLACE_ALIGN);
 	}
 }
 
@@ -433,7 +453,8 @@ check_graph(Verify *v, const Graph *g)
 
 		if (op->dead)
 			continue;
-		if (op->kind == OP_none || op->kind >= OP_COUNT || (op_info[op->kind].ew >= 0 && !op_info[op->kind].expr)) {
+		if (op->kind == OP_none || op->kind >= OP_COUNT ||
+		    (op_info[op->kind].ew >= 0 && !op_info[op->kind].expr)) {
 			complain(v, NULL, "op %u is of no kind", (unsigned)i);
 			continue;
 		}
@@ -472,7 +493,8 @@ check_states(Verify *v)
 		if (s->offset < 0 || !add_i64(s->offset, type_bytes(&s->type), &end) || end > v->m->arena_bytes)
 			complain(v, NULL, "state %s has no place inside the arena", s->name);
 		else if (s->offset % PLACE_ALIGN)
-			complain(v, NULL, "state %s lies at byte %lld, no multiple of %d", s->name, (long long)s->offset, PLACE_ALIGN);
+			complain(v, NULL, "state %s lies at byte %lld, no multiple of %d", s->name,
+			         (long long)s->offset, PLACE_ALIGN);
 	}
 	check_unique(v, names, v->m->state.n, "states");
 }

@@ -1,14 +1,14 @@
 /* autodiff.c: reverse-mode differentiation of graph train.
  *
- * In: stage typed, graph train with one loss.  Out: gradients behind the forward ops and one `update {state}` op per trained
- * parameter, in the order of state lines; with clip_norm the global norm as a result; with accumulate = a > 1 or shards the gradients are
- * averaged in states NAME.grad and graph `update` applies them, the loop calls it once in a batches.
- * The rules are grad*.c of ir/. A forward sweep marks the values that depend on a trained parameter through something
- * differentiable; the backward sweep visits those alone, so gradients that nobody needs are never built. Backward ops carry
- * the location and the layer of the forward op they belong to.
- * Where gradients are f16, they are those of the loss times a scale, a state; in f32 they are divided by it again before anything looks at
- * them. A gradient that is not finite is a result of the graph, and the optimizer leaves the step out.
- * A parameter is left alone, weight decay included, if it is frozen or the loss does not reach it. */
+ * In: stage typed, graph train with one loss.  Out: gradients behind the forward ops and one `update {state}` op per
+ * trained parameter, in the order of state lines; with clip_norm the global norm as a result; with accumulate = a > 1
+ * or shards the gradients are averaged in states NAME.grad and graph `update` applies them, the loop calls it once in a
+ * batches. The rules are grad*.c of ir/. A forward sweep marks the values that depend on a trained parameter through
+ * something differentiable; the backward sweep visits those alone, so gradients that nobody needs are never built.
+ * Backward ops carry the location and the layer of the forward op they belong to.
+ * Where gradients are f16, they are those of the loss times a scale, a state; in f32 they are divided by it again
+ * before anything looks at them. A gradient that is not finite is a result of the graph, and the optimizer leaves the
+ * step out. A parameter is left alone, weight decay included, if it is frozen or the loss does not reach it. */
 #include <string.h>
 #include "passes.h"
 
@@ -85,12 +85,14 @@ backward_op(Diff *d, Op op)
 		if (!need[k] || !din[k].id)
 			continue;
 		if (!type_same_shape(val_type(d->g, din[k]), val_type(d->g, op.in[k])))
-			bug("the gradient of %s in its input %d has another shape than the input", op_info[op.kind].name, k);
+			bug("the gradient of %s in its input %d has another shape than the input",
+			    op_info[op.kind].name, k);
 		*sum = sum->id ? build(&d->b, OP_add, *sum, din[k]) : din[k];
 	}
 }
 
-/* The loads of each state among the forward ops, in order: *next[i] is the index + 1 of the load behind op i, 0 = none. */
+/* The loads of each state among the forward ops, in order: *next[i] is the index + 1 of the load behind op i, 0 =
+ * none. */
 static uint32_t *
 list_loads(Diff *d, uint32_t nforward, uint32_t **next)
 {
@@ -181,7 +183,9 @@ differentiate(Diff *d)
 	d->b.path = def->path;
 	if (d->scaled)
 		loss_scale_states(d);
-	d->grad[loss.id] = d->scaled ? build_cast(&d->b, build_load(&d->b, LOSS_SCALE), (DType)val_type(d->g, loss)->dtype) : build_full(&d->b, *val_type(d->g, loss), 1);
+	d->grad[loss.id] =
+	        d->scaled ? build_cast(&d->b, build_load(&d->b, LOSS_SCALE), (DType)val_type(d->g, loss)->dtype)
+	                  : build_full(&d->b, *val_type(d->g, loss), 1);
 	for (uint32_t i = nforward; i-- > 0;)
 		backward_op(d, d->g->op.at[i]);
 	collect(d, nforward);
@@ -207,7 +211,8 @@ over_all_axes(Build *b, OpKind red, Val x)
 	return rank ? build_reduce(b, red, x, axes, rank, false) : x;
 }
 
-/* Result overflow: which gradient is not finite. Backward comes to the last parameter first: the last of these that is not finite overflowed first. */
+/* Result overflow: which gradient is not finite. Backward comes to the last parameter first: the last of these that is
+ * not finite overflowed first. */
 static void
 overflow(Diff *d, const Val *finite)
 {
@@ -215,7 +220,8 @@ overflow(Diff *d, const Val *finite)
 	Val first = build_const(b, DT_f32, -1);
 
 	for (uint32_t i = 0; i < d->ntrained; i++)
-		first = build(b, OP_where, finite[i], first, build_const(b, DT_f32, (double)state_index(d->m, d->trained[i].state)));
+		first = build(b, OP_where, finite[i], first,
+		              build_const(b, DT_f32, (double)state_index(d->m, d->trained[i].state)));
 	graph_add_result(b->g, first, "overflow", RES_OVERFLOW);
 }
 
@@ -240,13 +246,15 @@ clip(Diff *d, const Val *square, double c)
 	graph_add_result(b->g, norm, "norm", RES_NORM);
 }
 
-/* Scaling divides all gradients by the scale, which is a power of two; the largest magnitude in one, a NaN if there is one, tells whether it is finite. What is asked of each gradient stands together, before
- * what is made of all of them: no reduction waits for another. */
+/* Scaling divides all gradients by the scale, which is a power of two; the largest magnitude in one, a NaN if there is
+ * one, tells whether it is finite. What is asked of each gradient stands together, before what is made of all of them:
+ * no reduction waits for another. */
 static void
 scale_and_clip(Diff *d, const Setting *c)
 {
 	Build *b = &d->b;
-	Val scale = NOVAL, inverse = NOVAL, *finite = arena_array(d->scratch, Val, d->ntrained), *square = arena_array(d->scratch, Val, d->ntrained);
+	Val scale = NOVAL, inverse = NOVAL, *finite = arena_array(d->scratch, Val, d->ntrained),
+	    *square = arena_array(d->scratch, Val, d->ntrained);
 
 	of_no_layer(b);
 	if (d->scaled) {
@@ -260,8 +268,11 @@ scale_and_clip(Diff *d, const Setting *c)
 		if (d->scaled) {
 			b->loc = t->loc;
 			b->path = t->path;
-			finite[i] = build(b, OP_le, over_all_axes(b, OP_max, build(b, OP_abs, build_cast(b, t->grad, DT_f32))), build_const(b, DT_f32, 0x1.fffffep127));
-			t->grad = build(b, OP_mul, t->grad, build_cast(b, inverse, (DType)val_type(b->g, t->grad)->dtype));
+			finite[i] = build(b, OP_le,
+			                  over_all_axes(b, OP_max, build(b, OP_abs, build_cast(b, t->grad, DT_f32))),
+			                  build_const(b, DT_f32, 0x1.fffffep127));
+			t->grad = build(b, OP_mul, t->grad,
+			                build_cast(b, inverse, (DType)val_type(b->g, t->grad)->dtype));
 			of_no_layer(b);
 		}
 		if (c)
@@ -304,8 +315,8 @@ is_gradient(const char *name)
 	return n > 5 && !strcmp(name + n - 5, ".grad");
 }
 
-/* Keeps v in a state made for it, in graph train; returns the state's name. Of a batch, v / n is added to what stands there; a shard's
- * is stored as it is, what a record reports in f64: the loop's merge adds. */
+/* Keeps v in a state made for it, in graph train; returns the state's name. Of a batch, v / n is added to what stands
+ * there; a shard's is stored as it is, what a record reports in f64: the loop's merge adds. */
 static const char *
 keep_for_update(Diff *d, Val v, const char *name, Split how)
 {

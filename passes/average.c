@@ -2,9 +2,9 @@
  *
  * In: stores of parameters in graphs train or update; train.average = ema(decay).   Out: states NAME.average
  * of kind average, and stores of them: after update t, from 0, average = d average + (1 - d) w, d = 0 for t = 0 and
- * else decay (PyTorch's AveragedModel with get_ema_multi_avg_fn: the first update is copied). Graphs eval and infer load
- * NAME.average in place of NAME. Parameters that nothing updates have no average, nor have running statistics, which
- * are means already. The decay is a setting of the run; a step that loss scaling leaves out moves no average. */
+ * else decay (PyTorch's AveragedModel with get_ema_multi_avg_fn: the first update is copied). Graphs eval and infer
+ * load NAME.average in place of NAME. Parameters that nothing updates have no average, nor have running statistics,
+ * which are means already. The decay is a setting of the run; a step that loss scaling leaves out moves no average. */
 #include <string.h>
 #include "passes.h"
 
@@ -92,7 +92,8 @@ read_averages(Module *m, Graph *g)
 
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op *op = &g->op.at[i];
-		const char *name = op->kind == OP_load ? arena_printf(m->arena, "%s.average", attr_str(op, A_state)) : NULL;
+		const char *name =
+		        op->kind == OP_load ? arena_printf(m->arena, "%s.average", attr_str(op, A_state)) : NULL;
 		State *s = name ? module_state(m, name) : NULL;
 		Attr *attr;
 

@@ -1,8 +1,8 @@
 /* cse.c: one op for equal ops on equal inputs (value numbering by hashing).
  *
- * In: up to stage lowered.  Out: of ops with the same operator, attributes, inputs and result types the first stays, under
- * its name, location and layer; later ones' uses are renamed. Random ops are functions of seed, step and stream and merge;
- * loads merge, because stores of a step are seen by the next one.  Declines: effects. */
+ * In: up to stage lowered.  Out: of ops with the same operator, attributes, inputs and result types the first stays,
+ * under its name, location and layer; later ones' uses are renamed. Random ops are functions of seed, step and stream
+ * and merge; loads merge, because stores of a step are seen by the next one.  Declines: effects. */
 #include <string.h>
 #include "passes.h"
 
@@ -22,7 +22,8 @@ same_attr(const Attr *x, const Attr *y)
 static bool
 same_op(const Graph *g, const Op *x, const Op *y)
 {
-	if (x->kind != y->kind || x->nin != y->nin || x->nout != y->nout || x->nattr != y->nattr || x->group != y->group)
+	if (x->kind != y->kind || x->nin != y->nin || x->nout != y->nout || x->nattr != y->nattr ||
+	    x->group != y->group)
 		return false;
 	for (int i = 0; i < x->nin; i++)
 		if (x->in[i].id != y->in[i].id)

@@ -1,8 +1,8 @@
 /* dce.c: remove ops whose results nobody needs.
  *
  * In: any stage up to lowered; definitions stand before uses.   Out: same stage; order and names of survivors kept.
- * One backward sweep is enough, because a use always comes later than its definition. Declines nothing: effects, and what
- * they and the graph's results reach, stay. */
+ * One backward sweep is enough, because a use always comes later than its definition. Declines nothing: effects, and
+ * what they and the graph's results reach, stay. */
 #include "passes.h"
 
 static bool

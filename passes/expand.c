@@ -2,8 +2,9 @@
  *
  * In: stage diffed.  Out: every composite op left is one that the target implements. `--disable attention` (lstm, gru)
  * expands that operator, its gradient and its recurrence on any target; without a target everything is expanded. The
- * expansions themselves are functions named by ops.def; what they build may be composite again (lstm leaves lstm.cells), so
- * the pass goes on until nothing is left to do. Every expansion leaves a verdict: what the target said. */
+ * expansions themselves are functions named by ops.def; what they build may be composite again (lstm leaves
+ * lstm.cells), so the pass goes on until nothing is left to do. Every expansion leaves a verdict: what the target
+ * said. */
 #include <math.h>
 #include <string.h>
 #include "passes.h"
@@ -57,8 +58,15 @@ expand_ops(Graph *g, PassCtx *cx)
 		op_info[op->kind].expand(&rw.b, op, out);
 		for (int k = 0; k < op->nout; k++)
 			rewrite_to(&rw, op->out[k], out[k]);
-		verdict(cx, (Verdict){.pass = "expand", .rule = "expand", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name,
-		        .fired = true, .why = why, .value = NAN, .loc = op->loc});
+		verdict(cx, (Verdict){.pass = "expand",
+		                      .rule = "expand",
+		                      .graph = g->name,
+		                      .a = op->path,
+		                      .opa = op_info[op->kind].name,
+		                      .fired = true,
+		                      .why = why,
+		                      .value = NAN,
+		                      .loc = op->loc});
 	}
 	rewrite_end(&rw);
 }

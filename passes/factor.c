@@ -1,10 +1,11 @@
 /* factor.c: factors that are the same for all elements of a sum come out of it.
  *
- * In: lowered algebra up to stage lowered.   Out: sum(x * k) = sum(x) * k, sum(x / k) = sum(x) / k, sum(-x) = -sum(x) over axes on which k has
- * one element, for sum and mean of f32 and f64; a chain of them in one step. A sum over axes of one element each is a reshape.
- * Gradients of broadcast operands are full of such sums: taken out, many become the same sum, which cse then finds, and none needs a
- * product of full size. Rule: factor.sum.
- * Equal as numbers are, not bit for bit: the products are rounded elsewhere, and 0 * infinity may arise on one side only.
+ * In: lowered algebra up to stage lowered.   Out: sum(x * k) = sum(x) * k, sum(x / k) = sum(x) / k, sum(-x) = -sum(x)
+ * over axes on which k has one element, for sum and mean of f32 and f64; a chain of them in one step. A sum over axes
+ * of one element each is a reshape. Gradients of broadcast operands are full of such sums: taken out, many become the
+ * same sum, which cse then finds, and none needs a product of full size. Rule: factor.sum.
+ * Equal as numbers are, not bit for bit: the products are rounded elsewhere, and 0 * infinity may arise on one side
+ * only.
  * Declines: integers (their sums are exact, and wrap), narrow floats (the sum would be rounded before the factor). */
 #include "passes.h"
 

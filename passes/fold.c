@@ -2,14 +2,16 @@
  *
  * In: up to stage lowered.  Out: the same values, bit for bit, NaN and the sign of zero included.
  *   fold.constant  an elementwise op, cast or view on `full` inputs becomes one `full`, computed by the reference
- *   fold.identity  x * 1, x / 1, x - 0, x + -0 (integers: + 0), x ^ 1, -(-x), where on a constant; views that change nothing;
+ * fold.identity  x * 1, x / 1, x - 0, x + -0 (integers: + 0), x ^ 1, -(-x), where on a constant; views that change
+ * nothing;
  *                  a cast to the same type; stop_gradient, once gradients are made
  *   fold.view      reshape of reshape, transpose of transpose, expand of expand, reverse of reverse
  *   fold.matmul    matmul of what is transposed, transpose of a matmul that nobody else reads: ta and tb say it
  *   fold.cast      cast of cast, where the first holds every value of what it was made from
- *   fold.expand    elementwise ops broadcast by themselves: the operand before an expand, if another operand has the shape
- * Declines: x + 0 (turns -0 into 0), x * 0 (NaN, infinity), a sum over one element (turns -0 into 0), anything that would
- * change a result's type. */
+ * fold.expand    elementwise ops broadcast by themselves: the operand before an expand, if another operand has the
+ * shape
+ * Declines: x + 0 (turns -0 into 0), x * 0 (NaN, infinity), a sum over one element (turns -0 into 0), anything that
+ * would change a result's type. */
 #include <math.h>
 #include <string.h>
 #include "../ir/ref.h"
@@ -72,7 +74,12 @@ evaluate(const Fold *f, const Op *op, AttrArg *result)
 {
 	Graph *g = f->rw.g;
 	RefTensor *val = arena_array(f->cx->scratch, RefTensor, g->val.n);
-	RefCtx rc = {.g = g, .arena = f->cx->scratch, .n = g->module->batch, .full = g->module->batch, .round = true, .val = val};
+	RefCtx rc = {.g = g,
+	             .arena = f->cx->scratch,
+	             .n = g->module->batch,
+	             .full = g->module->batch,
+	             .round = true,
+	             .val = val};
 	const RefTensor *out = &val[op->out[0].id];
 
 	for (int k = 0; k < op->nin; k++)
@@ -89,7 +96,8 @@ enum { SMALL = 4096 };  /* elements: what is worth evaluating at compile time */
 static bool
 foldable(const Fold *f, const Op *op)
 {
-	if (op->nin < 1 || op->nout != 1 || type_elements(type_out(f, op)) > SMALL || type_elements(type_out(f, op)) < 1)
+	if (op->nin < 1 || op->nout != 1 || type_elements(type_out(f, op)) > SMALL ||
+	    type_elements(type_out(f, op)) < 1)
 		return false;
 	if (!op_has(op->kind, T_POINTWISE))
 		return false;
@@ -229,7 +237,9 @@ fold_chain(Fold *f, const Op *op, const char **rule)
 	*rule = op->kind == OP_cast ? "fold.cast" : "fold.view";
 	switch (op->kind) {
 	case OP_reshape:
-		return type_same(val_type(f->rw.g, x), &t) ? x : !pass_may(f->cx, *rule) ? NOVAL : build_reshape(b, x, t.rank, t.axis);
+		return type_same(val_type(f->rw.g, x), &t) ? x
+		       : !pass_may(f->cx, *rule)           ? NOVAL
+		                                           : build_reshape(b, x, t.rank, t.axis);
 	case OP_transpose:
 		return pass_may(f->cx, *rule) ? merge_transposes(f, op, inner) : NOVAL;
 	case OP_expand:
@@ -237,7 +247,8 @@ fold_chain(Fold *f, const Op *op, const char **rule)
 	case OP_reverse:
 		return attr_int(op, A_axis) == attr_int(inner, A_axis) ? x : NOVAL;
 	case OP_cast:
-		if (!holds((DType)type_out(f, inner)->dtype, (DType)val_type(f->rw.g, x)->dtype) || !pass_may(f->cx, *rule))
+		if (!holds((DType)type_out(f, inner)->dtype, (DType)val_type(f->rw.g, x)->dtype) ||
+		    !pass_may(f->cx, *rule))
 			return NOVAL;
 		return build_cast(b, x, (DType)t.dtype);
 	default:
@@ -267,7 +278,8 @@ fold_operands(Fold *f, Op *op)
 	for (int k = 0; k < 2; k++) {
 		const Op *t = def_of(f, op->in[k]);
 
-		if (!t || t->kind != OP_transpose || !swaps_last(t) || !type_is_plain(val_type(f->rw.g, t->in[0])) || !pass_may(f->cx, "fold.matmul"))
+		if (!t || t->kind != OP_transpose || !swaps_last(t) || !type_is_plain(val_type(f->rw.g, t->in[0])) ||
+		    !pass_may(f->cx, "fold.matmul"))
 			continue;
 		op->in[k] = t->in[0];
 		flag[k] = !flag[k];
@@ -292,10 +304,12 @@ fold_product(Fold *f, const Op *op)
 	const Op *m = op->kind == OP_transpose ? def_of(f, op->in[0]) : NULL;
 	Val v = op->nin ? op->in[0] : NOVAL;
 
-	if (!m || m->kind != OP_matmul || attr_bool(m, A_wide) || !swaps_last(op) || v.id >= f->rw.nval || f->uses[v.id] != 1 || !type_is_plain(type_out(f, op)) ||
-	    !type_is_plain(val_type(f->rw.g, v)) || !pass_may(f->cx, "fold.matmul"))
+	if (!m || m->kind != OP_matmul || attr_bool(m, A_wide) || !swaps_last(op) || v.id >= f->rw.nval ||
+	    f->uses[v.id] != 1 || !type_is_plain(type_out(f, op)) || !type_is_plain(val_type(f->rw.g, v)) ||
+	    !pass_may(f->cx, "fold.matmul"))
 		return NOVAL;
-	return build_op(&f->rw.b, OP_matmul, VALS(m->in[1], m->in[0]), ATTRS(AB(ta, !attr_bool(m, A_tb)), AB(tb, !attr_bool(m, A_ta))), NULL);
+	return build_op(&f->rw.b, OP_matmul, VALS(m->in[1], m->in[0]),
+	                ATTRS(AB(ta, !attr_bool(m, A_tb)), AB(tb, !attr_bool(m, A_ta))), NULL);
 }
 
 /* ---------------------------------------------------------------- expands that elementwise ops do not need */
@@ -333,7 +347,8 @@ fold_expands(Fold *f, Op *op)
 		if (!e || e->kind != OP_expand)
 			continue;
 		x = e->in[0];
-		if (type_is_plain(val_type(f->rw.g, x)) && others_span(f, op, k, val_type(f->rw.g, x)) && pass_may(f->cx, "fold.expand")) {
+		if (type_is_plain(val_type(f->rw.g, x)) && others_span(f, op, k, val_type(f->rw.g, x)) &&
+		    pass_may(f->cx, "fold.expand")) {
 			op->in[k] = x;
 			f->changed = true;
 		}
@@ -360,7 +375,9 @@ fold_op(Fold *f, const Op *op)
 bool
 pass_fold(Graph *g, PassCtx *cx)
 {
-	Fold f = {.cx = cx, .diffed = stage_number(g->module->stage) >= STAGE_diffed, .uses = graph_use_counts(g, cx->scratch)};
+	Fold f = {.cx = cx,
+	          .diffed = stage_number(g->module->stage) >= STAGE_diffed,
+	          .uses = graph_use_counts(g, cx->scratch)};
 
 	f.rw = rewrite_begin(g, cx->scratch);
 	for (uint32_t i = 0; i < f.rw.nold; i++) {

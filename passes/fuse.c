@@ -1,19 +1,26 @@
-/* fuse.c: kernels are groups of ops: elementwise ops with what they read, ending in stores, reductions, or a contraction's operands.
+/* fuse.c: kernels are groups of ops: elementwise ops with what they read, ending in stores, reductions, or a
+ * contraction's operands.
  *
- * In: lowered graphs with layouts.   Out: Op.group for every op that needs a kernel; stage fused. Loads, and reshapes that move
- * nothing, stay outside groups.
+ * In: lowered graphs with layouts.   Out: Op.group for every op that needs a kernel; stage fused. Loads, and reshapes
+ * that move nothing, stay outside groups.
  * The rule is about iteration spaces and kinds, never about operators' names:
- *  - an elementwise op joins the group of its latest operand if that group walks the same space (extents and layout), so that
+ * - an elementwise op joins the group of its latest operand if that group walks the same space (extents and layout), so
+ * that
  *    group numbers stay a topological order and no cycle can arise;
  *  - constants, random numbers, broadcasts and transpositions cost no memory: each reader has its own copy (clone);
- *  - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one tensor of its
- *    own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask); if that tensor
- *    has half the bytes (pixels of 8 bits) and the target makes crops on its way, the readers may be crops and reversed views as well;
- *  - a value that broadcasting makes 8 times as large as all it is made of is made anew by whatever reads it, whatever that costs (fuse_broadcast.c);
+ * - a cheap elementwise value that only same-sized elementwise ops and reductions read, and that needs at most one
+ * tensor of its
+ * own size, is recomputed in each reader rather than stored (the normalised activation of a batch norm, its mask); if
+ * that tensor
+ * has half the bytes (pixels of 8 bits) and the target makes crops on its way, the readers may be crops and reversed
+ * views as well;
+ * - a value that broadcasting makes 8 times as large as all it is made of is made anew by whatever reads it, whatever
+ * that costs (fuse_broadcast.c);
  *  - reductions over the same axes of the same space share a group with the elementwise ops that feed only them;
- *  - a cheap value that contractions (or poolings, if the target fuses them) read, and that no kernel before them could make on its way, is made by them as they load it, if that
- *    costs less than a kernel that stores it (fuse_prologue.c); one that others read too is stored by the first contraction that reads it.
- * Declines leave a verdict with the predicate and the bytes that a fusion would save. */
+ * - a cheap value that contractions (or poolings, if the target fuses them) read, and that no kernel before them could
+ * make on its way, is made by them as they load it, if that
+ * costs less than a kernel that stores it (fuse_prologue.c); one that others read too is stored by the first
+ * contraction that reads it. Declines leave a verdict with the predicate and the bytes that a fusion would save. */
 #include "fuse.h"
 #include <math.h>
 #include <string.h>
@@ -43,14 +50,16 @@ reduced_axes(const Graph *g, const Op *op)
 {
 	int rank = val_type(g, op->in[0])->rank, n;
 	const int64_t *axes = attr_ints(op, A_axes, &n);
-	uint64_t bits = op->kind == OP_argmax ? 1ull << MAX_RANK : 0; /* an index too, not the element alone: only with its like */
+	/* an index too, not the element alone: only with its like */
+	uint64_t bits = op->kind == OP_argmax ? 1ull << MAX_RANK : 0;
 
 	for (int i = 0; i < n; i++)
 		bits |= 1ull << (axes[i] < 0 ? axes[i] + rank : axes[i]);
 	return bits;
 }
 
-/* Do the readers of value v, which has type t, compute no more of it than there is, if they make it themselves? Where it costs less to read what it is made of (narrow), the place where they read it may be another. */
+/* Do the readers of value v, which has type t, compute no more of it than there is, if they make it themselves? Where
+ * it costs less to read what it is made of (narrow), the place where they read it may be another. */
 static bool
 readers_recompute(const Fuse *f, Val v, const Type *t, bool narrow)
 {
@@ -63,7 +72,8 @@ readers_recompute(const Fuse *f, Val v, const Type *t, bool narrow)
 			continue;
 		bool moved = narrow && to && type_elements(to) <= type_elements(t);
 
-		if (!moved || !(fuse_is_crop(f, reader) || (f->kind[r] == K_FREE && readers_recompute(f, reader->out[0], to, true))))
+		if (!moved || !(fuse_is_crop(f, reader) ||
+		                (f->kind[r] == K_FREE && readers_recompute(f, reader->out[0], to, true))))
 			return false;
 	}
 	return true;
@@ -103,19 +113,32 @@ find_cheap(Fuse *f)
 		}
 		if (!ok || ops > CHEAP_OPS)
 			continue;
-		ok = readers_recompute(f, op->out[0], t, f->cx->target && f->cx->target->crops_fuse && leaf && 2 * dtype_info[g->val.at[leaf].type.dtype].bytes <= dtype_info[t->dtype].bytes);
+		ok = readers_recompute(f, op->out[0], t,
+		                       f->cx->target && f->cx->target->crops_fuse && leaf &&
+		                               2 * dtype_info[g->val.at[leaf].type.dtype].bytes <=
+		                                       dtype_info[t->dtype].bytes);
 		f->cone[i] = (uint8_t)ops;
 		f->leaf[i] = leaf;
-		bool asked = ok && !f->stored[op->out[0].id], chosen = asked && fuse_choose(f, "fuse.recompute", op, NULL, true);
+		bool asked = ok && !f->stored[op->out[0].id],
+		     chosen = asked && fuse_choose(f, "fuse.recompute", op, NULL, true);
 
 		if (asked && (!chosen || pass_may(f->cx, "fuse.recompute")))
-			verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.recompute", .graph = g->name, .a = op->path,
-				.opa = op_info[op->kind].name, .fired = chosen, .loc = op->loc,
-				.why = pass_chose(f->cx, arena_printf(f->cx->module->arena, "%u cheap operation%s: %s", ops,
-					ops > 1 ? "s" : "", chosen
-						? "recomputed by the elementwise ops and reductions that read it, never stored"
-					: "stored all the same")),
-				.value = ops, .bytes_saved = type_bytes(t)});
+			verdict(f->cx,
+			        (Verdict){.pass = "fuse",
+			                  .rule = "fuse.recompute",
+			                  .graph = g->name,
+			                  .a = op->path,
+			                  .opa = op_info[op->kind].name,
+			                  .fired = chosen,
+			                  .loc = op->loc,
+			                  .why = pass_chose(
+			                          f->cx, arena_printf(f->cx->module->arena, "%u cheap operation%s: %s",
+			                                              ops, ops > 1 ? "s" : "",
+			                                              chosen ? "recomputed by the elementwise ops and "
+			                                                       "reductions that read it, never stored"
+			                                                     : "stored all the same")),
+			                  .value = ops,
+			                  .bytes_saved = type_bytes(t)});
 		else
 			chosen = false;
 		if (!chosen) {
@@ -146,11 +169,14 @@ put(Fuse *f, Op op, int32_t gid)
 		Val *in = arena_array(f->g->arena, Val, op.nin);
 
 		for (int k = 0; k < op.nin; k++)
-			in[k] = fuse_clonable(f, op.in[k]) || fuse_view_of(f, op.in[k], gid) ? clone_into(f, gid, op.in[k]) : op.in[k];
+			in[k] = fuse_clonable(f, op.in[k]) || fuse_view_of(f, op.in[k], gid)
+			                ? clone_into(f, gid, op.in[k])
+			                : op.in[k];
 		op.in = in;
 		f->info.at[gid].nop++;
 		for (int k = 0; k < op.nin; k++)
-			if (in[k].id < f->nval && f->state_of[in[k].id] >= 0 && f->last_reader[f->state_of[in[k].id]] < gid)
+			if (in[k].id < f->nval && f->state_of[in[k].id] >= 0 &&
+			    f->last_reader[f->state_of[in[k].id]] < gid)
 				f->last_reader[f->state_of[in[k].id]] = gid;
 	}
 	vec_push(f->g->arena, &f->out, op);
@@ -242,8 +268,18 @@ tell(Fuse *f, const Op *op, int32_t gid, bool fired, const char *rule, const cha
 	uint32_t from = producer(f, op, gid);
 	const Op *b = &f->g->op.at[from != UINT32_MAX ? from : f->info.at[gid].main_op];
 
-	verdict(f->cx, (Verdict){.pass = "fuse", .rule = rule, .graph = f->g->name, .a = b->path, .b = op->path, .opa = op_info[b->kind].name, .opb = op_info[op->kind].name,
-		.fired = fired, .why = why, .value = value, .bytes_saved = bytes, .loc = op->loc});
+	verdict(f->cx, (Verdict){.pass = "fuse",
+	                         .rule = rule,
+	                         .graph = f->g->name,
+	                         .a = b->path,
+	                         .b = op->path,
+	                         .opa = op_info[b->kind].name,
+	                         .opb = op_info[op->kind].name,
+	                         .fired = fired,
+	                         .why = why,
+	                         .value = value,
+	                         .bytes_saved = bytes,
+	                         .loc = op->loc});
 }
 
 /* Does op, with what will be cloned for it, read v? */
@@ -256,21 +292,26 @@ reads(const Fuse *f, const Op *op, Val v)
 	return false;
 }
 
-/* Do both, with what will be cloned for them, read the same tensor of n elements that is no state's old value: a gradient? */
+/* Do both, with what will be cloned for them, read the same tensor of n elements that is no state's old value: a
+ * gradient? */
 static bool
 same_gradient(const Fuse *f, const Op *a, const Op *b, int64_t n)
 {
 	for (int k = 0; k < a->nin; k++) {
 		const Op *def = val_op(f->g, a->in[k]);
 
-		if (fuse_clonable(f, a->in[k]) ? same_gradient(f, def, b, n) : def && def->kind != OP_load && type_elements(val_type(f->g, a->in[k])) == n && reads(f, b, a->in[k]))
+		if (fuse_clonable(f, a->in[k])
+		            ? same_gradient(f, def, b, n)
+		            : def && def->kind != OP_load && type_elements(val_type(f->g, a->in[k])) == n &&
+		                      reads(f, b, a->in[k]))
 			return true;
 	}
 	return false;
 }
 
-/* An update may run beside another of its layer and shape, if both are small or read the same gradient (Adam's two moments): one kernel for both.
- * It reads nothing of groups from there on. Of other layers: no, one would wait for the other's gradient. */
+/* An update may run beside another of its layer and shape, if both are small or read the same gradient (Adam's two
+ * moments): one kernel for both. It reads nothing of groups from there on. Of other layers: no, one would wait for the
+ * other's gradient. */
 static int32_t
 find_update(Fuse *f, const Op *op, uint32_t index, const Type *t)
 {
@@ -283,9 +324,10 @@ find_update(Fuse *f, const Op *op, uint32_t index, const Type *t)
 
 		const Op *main_op = &f->g->op.at[gi->main_op];
 
-		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path && !strcmp(main_op->path, op->path) && gi->nop < BESIDE_OPS && fuse_same_space(&gi->space, t) &&
-		    (type_elements(t) <= SIBLING_ELEMENTS || same_gradient(f, op, main_op, type_elements(t)))
-		    && fuse_choose(f, "fuse.beside", op, NULL, true) && pass_may(f->cx, "fuse.beside"))
+		if (gi->kind == K_MAP && !gi->reduces && f->sink[gi->main_op] && main_op->path &&
+		    !strcmp(main_op->path, op->path) && gi->nop < BESIDE_OPS && fuse_same_space(&gi->space, t) &&
+		    (type_elements(t) <= SIBLING_ELEMENTS || same_gradient(f, op, main_op, type_elements(t))) &&
+		    fuse_choose(f, "fuse.beside", op, NULL, true) && pass_may(f->cx, "fuse.beside"))
 			return i;
 	}
 	return -1;
@@ -309,20 +351,25 @@ place_map(Fuse *f, const Op *op, uint32_t index)
 			tell(f, op, gid, false, rule, why, value, traffic(f, op, gid));
 			gid = -1;
 		} else {
-			tell(f, op, gid, true, rule, arena_printf(f->a, "both walk %s", fuse_space_text(f, t)), NAN, traffic(f, op, gid));
+			tell(f, op, gid, true, rule, arena_printf(f->a, "both walk %s", fuse_space_text(f, t)), NAN,
+			     traffic(f, op, gid));
 		}
 	}
 	if (gid < 0 && f->enabled) {
 		gid = find_update(f, op, index, t);
 		if (gid >= 0)
-			tell(f, op, gid, true, "fuse.beside", "an update beside another of its layer, small or of the same gradient: one kernel for both", NAN, 0);
+			tell(f, op, gid, true, "fuse.beside",
+			     "an update beside another of its layer, small or of the same gradient: one kernel for "
+			     "both",
+			     NAN, 0);
 	}
 	if (gid < 0)
 		gid = new_group(f, K_MAP, t, index);
 	put(f, *op, gid);
 }
 
-/* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups. Where launches are joined, totals of different tensors have a group each. */
+/* A group of reductions over the same axes and space into which op may go: all its operands come from earlier groups.
+ * Where launches are joined, totals of different tensors have a group each. */
 static int32_t
 find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
 {
@@ -345,10 +392,12 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 {
 	const Type *t = val_type(f->g, op->in[0]);
 	uint64_t axes = reduced_axes(f->g, op);
-	int32_t gid = f->enabled ? find_reduction(f, op, t, axes) : -1, from = f->enabled && gid < 0 ? latest_group(f, op) : -1;
+	int32_t gid = f->enabled ? find_reduction(f, op, t, axes) : -1,
+	        from = f->enabled && gid < 0 ? latest_group(f, op) : -1;
 
 	if (gid >= 0) {
-		tell(f, op, gid, true, "fuse.reduce", "the same axes of the same space: one pass over the operands", NAN, type_bytes(t));
+		tell(f, op, gid, true, "fuse.reduce", "the same axes of the same space: one pass over the operands",
+		     NAN, type_bytes(t));
 	} else if (from >= 0) {
 		const char *why = fuse_why_unreduced(f, from, op, t, axes);
 
@@ -373,14 +422,27 @@ tell_operand(Fuse *f, const Op *op, int k, Kind kind)
 	const Lead *lead = fuse_makes(kind) && d != UINT32_MAX ? &f->lead[d] : NULL;
 
 	if (lead && lead->why) {
-		verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.prologue", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
-			.opb = op_info[op->kind].name, .fired = lead->taken, .why = lead->why, .value = lead->ratio, .bytes_saved = bytes, .loc = op->loc});
+		verdict(f->cx, (Verdict){.pass = "fuse",
+		                         .rule = "fuse.prologue",
+		                         .graph = f->g->name,
+		                         .a = f->g->op.at[d].path,
+		                         .b = op->path,
+		                         .opa = op_info[f->g->op.at[d].kind].name,
+		                         .opb = op_info[op->kind].name,
+		                         .fired = lead->taken,
+		                         .why = lead->why,
+		                         .value = lead->ratio,
+		                         .bytes_saved = bytes,
+		                         .loc = op->loc});
 		return;
 	}
 	if (from < 0 || (f->info.at[from].kind != K_MAP && !fuse_makes(f->info.at[from].kind)))
 		return;
-	tell(f, op, from, false, "fuse.prologue", fuse_makes(kind) ? "the kernel before makes it on its way and stores it: reading it costs no more than reading what it is made of" :
-		"a kernel of this kind reads its operand from memory", NAN, bytes);
+	tell(f, op, from, false, "fuse.prologue",
+	     fuse_makes(kind) ? "the kernel before makes it on its way and stores it: reading it costs no more than "
+	                        "reading what it is made of"
+	                      : "a kernel of this kind reads its operand from memory",
+	     NAN, bytes);
 }
 
 /* Contractions, windows, moves: kernels of one op, but for what contractions make of an operand as they load it. */
@@ -406,14 +468,17 @@ place_store(Fuse *f, const Op *op, uint32_t index)
 {
 	int32_t gid = !f->enabled ? -1 : op->in[0].id < f->nval ? f->group_of[op->in[0].id] : op->group;
 
-	/* stores stand behind all else: every reader of the old value has its group. A later one would have to run before this. */
-	if (gid >= 0 && (f->info.at[gid].kind != K_MAP || f->last_reader[module_state(f->g->module, attr_str(op, A_state)) - f->g->module->state.at] > gid))
+	/* stores stand behind all else: every reader of the old value has its group. A later one would have to run
+	 * before this. */
+	if (gid >= 0 &&
+	    (f->info.at[gid].kind != K_MAP ||
+	     f->last_reader[module_state(f->g->module, attr_str(op, A_state)) - f->g->module->state.at] > gid))
 		gid = -1;
 	put(f, *op, gid >= 0 ? gid : new_group(f, K_ALONE, NULL, index));
 }
 
-/* Stores whose value is another state's old value would wait for each other's readers (a and b swapped): such a value is copied
- * first, as all stores come behind all copies. A cast to its own type is the copy. */
+/* Stores whose value is another state's old value would wait for each other's readers (a and b swapped): such a value
+ * is copied first, as all stores come behind all copies. A cast to its own type is the copy. */
 static void
 copy_old_value(Fuse *f, Op *op, uint32_t index)
 {
@@ -453,7 +518,8 @@ static const char *
 group_name(Fuse *f, const GroupInfo *gi, uint32_t number)
 {
 	const Op *op = &f->g->op.at[gi->main_op];
-	char *s = arena_printf(f->g->arena, "%s_%s_%s_%u", f->g->name, op_info[op->kind].name, op->path ? op->path : "", number);
+	char *s = arena_printf(f->g->arena, "%s_%s_%s_%u", f->g->name, op_info[op->kind].name, op->path ? op->path : "",
+	                       number);
 
 	for (char *p = s; *p; p++)
 		if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9')))
@@ -509,7 +575,8 @@ fuse_tables(Fuse *f)
 
 		f->kind[i] = kind_of(f, op);
 		if (op->kind == OP_load)
-			f->state_of[op->out[0].id] = (int32_t)(module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
+			f->state_of[op->out[0].id] =
+			        (int32_t)(module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
 		else if (f->kind[i] == K_NONE)
 			f->state_of[op->out[0].id] = f->state_of[op->in[0].id];
 		for (int k = 0; k < op->nin; k++)
@@ -581,7 +648,9 @@ take_over(Fuse *f)
 	Graph *g = f->g;
 
 	for (uint32_t i = 0; i < f->info.n; i++)
-		vec_push(g->arena, &g->group, ((Group){.name = group_name(f, &f->info.at[i], i), .workspace_offset = -1, .kept_offset = -1}));
+		vec_push(
+		        g->arena, &g->group,
+		        ((Group){.name = group_name(f, &f->info.at[i], i), .workspace_offset = -1, .kept_offset = -1}));
 	g->op.at = f->out.at;
 	g->op.n = f->out.n;
 	g->op.cap = f->out.cap;
@@ -598,8 +667,10 @@ take_over(Fuse *f)
 	graph_compact(g);
 }
 
-/* Small values made of states, constants and the step's numbers alone (the factor and offset of a normalisation that does not train, Adam's corrections) come
- * first: an op joins the group of its latest operand, and that should be the one that makes its activation or gradient. */
+/* Small values made of states, constants and the step's numbers alone (the factor and offset of a normalisation that
+ * does not train, Adam's corrections) come
+ * first: an op joins the group of its latest operand, and that should be the one that makes its activation or
+ * gradient. */
 static void
 hoist_parameters(Fuse *f)
 {
@@ -613,11 +684,13 @@ hoist_parameters(Fuse *f)
 	for (uint32_t i = 0; i < g->input.n; i++)
 		early[g->input.at[i].v.id] = g->input.at[i].kind != IN_DATA;
 	for (uint32_t i = 0; i < g->op.n; i++) {
-		first[i] = op[i].nout && (op_has((OpKind)op[i].kind, T_POINTWISE | T_VIEW | T_CONST) || op[i].kind == OP_load);
+		first[i] = op[i].nout &&
+		           (op_has((OpKind)op[i].kind, T_POINTWISE | T_VIEW | T_CONST) || op[i].kind == OP_load);
 		for (int k = 0; k < op[i].nin; k++)
 			first[i] &= early[op[i].in[k].id];
 		for (int k = 0; k < op[i].nout; k++)
-			first[i] &= type_elements(val_type(g, op[i].out[k])) <= SMALL && !type_marked(val_type(g, op[i].out[k]));
+			first[i] &= type_elements(val_type(g, op[i].out[k])) <= SMALL &&
+			            !type_marked(val_type(g, op[i].out[k]));
 		first[i] = first[i] && pass_may(f->cx, "fuse.hoist");
 		for (int k = 0; k < op[i].nout; k++)
 			early[op[i].out[k].id] = first[i];
@@ -635,7 +708,12 @@ hoist_parameters(Fuse *f)
 bool
 pass_fuse(Graph *g, PassCtx *cx)
 {
-	Fuse f = {.g = g, .cx = cx, .a = cx->scratch, .nval = g->val.n, .nop = g->op.n, .enabled = pass_enabled(cx, "fuse")};
+	Fuse f = {.g = g,
+	          .cx = cx,
+	          .a = cx->scratch,
+	          .nval = g->val.n,
+	          .nop = g->op.n,
+	          .enabled = pass_enabled(cx, "fuse")};
 
 	if (f.enabled)
 		hoist_parameters(&f);

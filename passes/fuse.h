@@ -4,7 +4,8 @@
 #include "pass.h"
 #include "plan.h"
 
-typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_CONTRACT, K_WINDOW, K_ALONE } Kind; /* K_WINDOW: where the target fuses poolings */
+/* K_WINDOW: where the target fuses poolings */
+typedef enum Kind { K_NONE, K_FREE, K_MAP, K_RED, K_CONTRACT, K_WINDOW, K_ALONE } Kind;
 enum { CHEAP_OPS = 8 };
 
 typedef struct GroupInfo {
@@ -37,10 +38,12 @@ typedef struct Fuse {
 	uint32_t nval, nop;      /* before any clone */
 	Kind *kind;              /* by op */
 	uint8_t *cone;           /* by op: elementwise ops to recompute it, 0 = not cheap */
-	bool *broadcast;         /* by op: its result is made anew by whoever reads it, whatever it costs (fuse_broadcast.c) */
+	/* by op: its result is made anew by whoever reads it, whatever it costs (fuse_broadcast.c) */
+	bool *broadcast;
 	uint32_t *leaf;          /* by op: the one full-size value that a cheap op needs, 0 = none */
 	bool *stored;            /* by Val.id: stands in memory */
-	bool *pinned;            /* by Val.id: must, whatever contractions may do: a result, or read by kernels of one op or views */
+	/* by Val.id: must, whatever contractions may do: a result, or read by kernels of one op or views */
+	bool *pinned;
 	Lead *lead;              /* by op */
 	int32_t *group_of;       /* by Val.id: group that computes it, -1 */
 	VEC(GroupInfo) info;
@@ -58,16 +61,19 @@ bool fuse_same_space(const Type *a, const Type *b);
 bool fuse_is_crop(const Fuse *f, const Op *op);
 /* May a kernel of this kind make its operands as it loads them? */
 bool fuse_makes(Kind k);
-/* Do a, but for the axes in `without`, and b have the same elements in the same order in memory? Axes of one element count for nothing. */
+/* Do a, but for the axes in `without`, and b have the same elements in the same order in memory? Axes of one element
+ * count for nothing. */
 bool fuse_same_walk(const Type *a, uint64_t without, const Type *b);
 bool fuse_clonable(const Fuse *f, Val v);
-/* Does v come from group gid by a view outside groups that keeps every element's place in the walk? Then the group may have its own copy. */
+/* Does v come from group gid by a view outside groups that keeps every element's place in the walk? Then the group may
+ * have its own copy. */
 bool fuse_view_of(const Fuse *f, Val v, int32_t gid);
 /* Does op, with what will be cloned for it, need a reduction of group gid to be complete? */
 bool fuse_is_late(const Fuse *f, const Op *op, int32_t gid);
 /* A whole tensor reduced to a number, in a kernel whose launch the target joins with others? */
 bool fuse_is_total(const Fuse *f, const Op *reduction, uint64_t axes);
-/* Why an elementwise op with results of type t may not join group gid, from which it reads; NULL if it may. *rule: what would have fired. */
+/* Why an elementwise op with results of type t may not join group gid, from which it reads; NULL if it may. *rule: what
+ * would have fired. */
 const char *fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **rule, double *value);
 /* The same for a reduction over `axes` of a tensor like t. */
 const char *fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t axes);
@@ -79,8 +85,10 @@ bool fuse_choose(Fuse *f, const char *rule, const Op *op, const Lead *l, bool pr
 void fuse_find_broadcast(Fuse *f);
 /* fuse_prologue.c. Fills Fuse.lead, after find_cheap. */
 void fuse_find_prologues(Fuse *f);
-/* Decides about an op that no kernel before it can take: true if the contractions that read it make it; then it is clonable. */
+/* Decides about an op that no kernel before it can take: true if the contractions that read it make it; then it is
+ * clonable. */
 bool fuse_prologue(Fuse *f, uint32_t index);
-/* The group of elementwise ops that makes the first operand of contraction `index`, if the contraction's kernel should make it and store it for whoever else reads it; else -1. */
+/* The group of elementwise ops that makes the first operand of contraction `index`, if the contraction's kernel should
+ * make it and store it for whoever else reads it; else -1. */
 int32_t fuse_carries(Fuse *f, const Op *op, int32_t latest);
 #endif

@@ -1,10 +1,11 @@
 /* fuse_broadcast.c: values that broadcasting makes much larger than all they are made of.
  *
- * In: the tables of a pass in progress (fuse.h), kinds and `stored` filled in.   Out: Fuse.cone of ops whose result is at least RATIO
- * times as large as the tensors that it is made of, whatever it costs to compute: readers make it anew, and it is neither
- * written nor kept for the backward half. So the tanh of an additive attention, [N, T, S, C] of [N, T, C] and [N, S, C],
- * is made by the sum over C, and by each sum of its gradient.
- * Declined: what a kernel of one op, a contraction or a view outside groups reads, a result of the graph; constants alone. */
+ * In: the tables of a pass in progress (fuse.h), kinds and `stored` filled in.   Out: Fuse.cone of ops whose result is
+ * at least RATIO times as large as the tensors that it is made of, whatever it costs to compute: readers make it anew,
+ * and it is neither written nor kept for the backward half. So the tanh of an additive attention, [N, T, S, C] of [N,
+ * T, C] and [N, S, C], is made by the sum over C, and by each sum of its gradient.
+ * Declined: what a kernel of one op, a contraction or a view outside groups reads, a result of the graph; constants
+ * alone. */
 #include "fuse.h"
 #include <math.h>
 
@@ -58,7 +59,9 @@ why_stored(const Fuse *f, const Op *op, uint32_t ops)
 {
 	if (f->stored[op->out[0].id])
 		return "it is a result of the graph, or a kernel of another kind reads it from memory";
-	return ops > BROADCAST_OPS ? arena_printf(f->cx->module->arena, "%u operations to make it anew, at most %d", ops, BROADCAST_OPS) : NULL;
+	return ops > BROADCAST_OPS ? arena_printf(f->cx->module->arena, "%u operations to make it anew, at most %d",
+	                                          ops, BROADCAST_OPS)
+	                           : NULL;
 }
 
 void
@@ -83,9 +86,20 @@ fuse_find_broadcast(Fuse *f)
 
 		if (!why && !pass_may(f->cx, "fuse.broadcast"))
 			continue;
-		verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.broadcast", .graph = f->g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = !why, .loc = op->loc,
-			.why = why ? why : arena_printf(f->cx->module->arena, "%lld elements made of %lld: made anew by whatever reads it, never stored", (long long)own, (long long)n),
-			.value = (double)own / (double)n, .bytes_saved = type_bytes(t)});
+		verdict(f->cx, (Verdict){.pass = "fuse",
+		                         .rule = "fuse.broadcast",
+		                         .graph = f->g->name,
+		                         .a = op->path,
+		                         .opa = op_info[op->kind].name,
+		                         .fired = !why,
+		                         .loc = op->loc,
+		                         .why = why ? why
+		                                    : arena_printf(f->cx->module->arena,
+		                                                   "%lld elements made of %lld: made anew by whatever "
+		                                                   "reads it, never stored",
+		                                                   (long long)own, (long long)n),
+		                         .value = (double)own / (double)n,
+		                         .bytes_saved = type_bytes(t)});
 		if (why)
 			continue;
 		made[i] = n;

@@ -1,13 +1,15 @@
 /* fuse_prologue.c: elementwise values that the contractions which read them make as they load them (prologues).
  *
  * Contractions stand for poolings too, where the target fuses these.
- * In: the tables of pass fuse in progress, the target's word on each contraction.   Out: Fuse.lead, and, once no kernel before it could
- * take the op, the decision.
- * A candidate is cheap (CHEAP_OPS operations at most, nothing random), read by contractions that can, and made of one value of its size, or of
- * two if nothing else reads it: the normalised activation before a convolution, the gradient behind a batch normalisation. Elementwise readers of
- * a value of one leaf have it computed again as well. What remains is a matter of cost: a kernel of its own reads the leaves, computes, and
- * stores what each contraction reads; a prologue reads the leaves and computes in each contraction, as often as that one's way of loading asks.
- * Operations that a contraction can do while it waits for memory cost nothing. Times are bytes and operations at the rates of a typical machine of the target, so that the same file gives the same program everywhere. */
+ * In: the tables of pass fuse in progress, the target's word on each contraction.   Out: Fuse.lead, and, once no kernel
+ * before it could take the op, the decision.
+ * A candidate is cheap (CHEAP_OPS operations at most, nothing random), read by contractions that can, and made of one
+ * value of its size, or of two if nothing else reads it: the normalised activation before a convolution, the gradient
+ * behind a batch normalisation. Elementwise readers of a value of one leaf have it computed again as well. What remains
+ * is a matter of cost: a kernel of its own reads the leaves, computes, and stores what each contraction reads; a
+ * prologue reads the leaves and computes in each contraction, as often as that one's way of loading asks. Operations
+ * that a contraction can do while it waits for memory cost nothing. Times are bytes and operations at the rates of a
+ * typical machine of the target, so that the same file gives the same program everywhere. */
 #include "fuse.h"
 #include "passes.h"
 #include <math.h>
@@ -65,10 +67,13 @@ why_not(Fuse *f, const Op *op, Lead *l)
 	if (f->pinned[op->out[0].id])
 		return "it stands in memory anyway: a result, or read by a kernel that takes no prologue";
 	if (expr_costly(op_info[op->kind].expr))
-		return "it needs a division or a transcendental function, too dear to be computed by each kernel that reads it";
+		return "it needs a division or a transcendental function, too dear to be computed by each kernel that "
+		       "reads it";
 	leaves_of(f, op, t, l, leaf);
 	if (l->ops > CHEAP_OPS)
-		return arena_printf(f->g->module->arena, "%u operations, more than %d, to be computed by each kernel that reads it", l->ops, CHEAP_OPS);
+		return arena_printf(f->g->module->arena,
+		                    "%u operations, more than %d, to be computed by each kernel that reads it", l->ops,
+		                    CHEAP_OPS);
 	if (draws(f, op))
 		return "random numbers would be drawn again by each kernel that reads it";
 	for (uint32_t u = 0; u < f->users[op->out[0].id].n; u++) {
@@ -78,7 +83,8 @@ why_not(Fuse *f, const Op *op, Lead *l)
 		if (fuse_makes(f->kind[r]))
 			continue;
 		if (f->kind[r] != K_RED && (f->kind[r] != K_MAP || !fuse_same_space(val_type(f->g, reader->out[0]), t)))
-			return arena_printf(f->g->module->arena, "%s reads it too, from memory", op_info[reader->kind].name);
+			return arena_printf(f->g->module->arena, "%s reads it too, from memory",
+			                    op_info[reader->kind].name);
 		maps++;
 	}
 	if (l->nleaf == 0)
@@ -86,7 +92,8 @@ why_not(Fuse *f, const Op *op, Lead *l)
 	if (l->nleaf > LEAD_LEAVES)
 		return "it is made of three tensors of its size: reading them again costs more than reading it";
 	if (l->nleaf > 1 && maps)
-		return "it is made of two tensors of its size, and elementwise kernels read it too: it is stored for these";
+		return "it is made of two tensors of its size, and elementwise kernels read it too: it is stored for "
+		       "these";
 	return NULL;
 }
 
@@ -108,13 +115,15 @@ fuse_find_prologues(Fuse *f)
 }
 
 typedef struct Cost { double bytes, ops; int kernels; } Cost;
-typedef struct Element { double bytes, ops; } Element; /* of the operand: in memory, and to make it with its conversions from 16 bits and to them */
+/* of the operand: in memory, and to make it with its conversions from 16 bits and to them */
+typedef struct Element { double bytes, ops; } Element;
 
 /* The type that operands of contractions will have; DT_none: their own. */
 static DType
 narrow_of(const Fuse *f)
 {
-	return pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow : DT_none;
+	return pass_enabled(f->cx, "precision") ? precision_of(f->g->module, f->cx->target, f->cx->arch).narrow
+	                                        : DT_none;
 }
 
 static Element
@@ -143,10 +152,12 @@ seconds(const Fuse *f, const Cost *c)
 static const char *
 cost_text(const Fuse *f, const Cost *c)
 {
-	return arena_printf(f->g->module->arena, "%.3g MiB and %.3g Mflop, %.3g ms", c->bytes / 1048576, c->ops / 1e6, 1e3 * seconds(f, c));
+	return arena_printf(f->g->module->arena, "%.3g MiB and %.3g Mflop, %.3g ms", c->bytes / 1048576, c->ops / 1e6,
+	                    1e3 * seconds(f, c));
 }
 
-/* Adds what contraction `reader` costs if it makes operand k itself, and what it costs to read it. NULL, or why it cannot. */
+/* Adds what contraction `reader` costs if it makes operand k itself, and what it costs to read it. NULL, or why it
+ * cannot. */
 static const char *
 add_reader(Fuse *f, const Op *reader, int k, const Lead *l, DType narrow, Cost *make, Cost *store)
 {
@@ -175,7 +186,8 @@ fuse_prologue(Fuse *f, uint32_t index)
 	const Type *t = val_type(f->g, op->out[0]);
 	DType narrow = narrow_of(f);
 	Element one = element_of(l, t, narrow);
-	Cost make = {0}, store = {(double)type_elements(t) * (leaf_bytes(l, one) + one.bytes), (double)type_elements(t) * one.ops, 1};
+	Cost make = {0}, store = {(double)type_elements(t) * (leaf_bytes(l, one) + one.bytes),
+	                          (double)type_elements(t) * one.ops, 1};
 	uint32_t n = 0;
 	bool pools = false;
 
@@ -190,7 +202,9 @@ fuse_prologue(Fuse *f, uint32_t index)
 		if (!fuse_makes(f->kind[r]) || (u && f->users[op->out[0].id].at[u - 1] == r))
 			continue;
 		for (int k = 0; k < reader->nin; k++) {
-			const char *why = reader->in[k].id == op->out[0].id ? add_reader(f, reader, k, l, narrow, &make, &store) : NULL;
+			const char *why = reader->in[k].id == op->out[0].id
+			                          ? add_reader(f, reader, k, l, narrow, &make, &store)
+			                          : NULL;
 
 			if (why) {
 				l->why = why;
@@ -204,11 +218,13 @@ fuse_prologue(Fuse *f, uint32_t index)
 	bool chosen = fuse_choose(f, "fuse.prologue", op, l, l->ratio < 1);
 
 	l->taken = chosen && pass_may(f->cx, "fuse.prologue");
-	l->why = chosen && !l->taken ? "stopped by --pass-limit" :
-		pass_chose(f->cx, arena_printf(f->g->module->arena,
-			"made in %u %s%s: %s predicted; stored by a kernel of its own: %s", n, pools ? "kernel" : "contraction",
-			n > 1 ? "s" : "",
-			cost_text(f, &make), cost_text(f, &store)));
+	l->why = chosen && !l->taken
+	                 ? "stopped by --pass-limit"
+	                 : pass_chose(f->cx,
+	                              arena_printf(f->g->module->arena,
+	                                           "made in %u %s%s: %s predicted; stored by a kernel of its own: %s",
+	                                           n, pools ? "kernel" : "contraction", n > 1 ? "s" : "",
+	                                           cost_text(f, &make), cost_text(f, &store)));
 	if (l->taken) {
 		f->stored[op->out[0].id] = false;
 		f->cone[index] = (uint8_t)l->ops;
@@ -216,7 +232,8 @@ fuse_prologue(Fuse *f, uint32_t index)
 	return l->taken;
 }
 
-/* Of a group of elementwise ops: operations for an element, tensors of t's size that it reads; false if anything but v is read outside it. */
+/* Of a group of elementwise ops: operations for an element, tensors of t's size that it reads; false if anything but v
+ * is read outside it. */
 static bool
 group_leaves(const Fuse *f, int32_t gid, Val v, const Type *t, Lead *l)
 {
@@ -234,11 +251,13 @@ group_leaves(const Fuse *f, int32_t gid, Val v, const Type *t, Lead *l)
 		for (int k = 0; k < o->nin; k++) {
 			uint32_t in = o->in[k].id;
 
-			if (type_elements(val_type(f->g, o->in[k])) >= type_elements(t) && in < f->nval && f->group_of[in] != gid)
+			if (type_elements(val_type(f->g, o->in[k])) >= type_elements(t) && in < f->nval &&
+			    f->group_of[in] != gid)
 				leaf_add(f, l, leaf, 2 * LEAD_LEAVES, in);
 		}
 		for (int k = 0; k < o->nout; k++)
-			for (uint32_t u = 0; o->out[k].id < f->nval && o->out[k].id != v.id && u < f->users[o->out[k].id].n; u++) {
+			for (uint32_t u = 0;
+			     o->out[k].id < f->nval && o->out[k].id != v.id && u < f->users[o->out[k].id].n; u++) {
 				const Op *reader = &f->g->op.at[f->users[o->out[k].id].at[u]];
 
 				if (f->pinned[o->out[k].id] || !reader->nout || f->group_of[reader->out[0].id] != gid)
@@ -258,7 +277,8 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 	Prologue p = {0};
 	Lead l = {0};
 
-	if (gid < 0 || gid != latest || d == UINT32_MAX || d >= f->nop || f->kind[d] != K_MAP || f->info.at[gid].kind != K_MAP || f->info.at[gid].reduces || op->in[1].id == v.id)
+	if (gid < 0 || gid != latest || d == UINT32_MAX || d >= f->nop || f->kind[d] != K_MAP ||
+	    f->info.at[gid].kind != K_MAP || f->info.at[gid].reduces || op->in[1].id == v.id)
 		return -1;
 	if (!f->cx->target || !f->cx->target->prologue)
 		return -1;
@@ -270,18 +290,31 @@ fuse_carries(Fuse *f, const Op *op, int32_t latest)
 		return -1;
 	Element one = element_of(&l, t, narrow);
 	double elements = (double)type_elements(t), bytes = elements * one.bytes;
-	Cost make = {elements * leaf_bytes(&l, one) + bytes, fmax(0, elements * p.times * one.ops - p.spare), 0}, store = {elements * leaf_bytes(&l, one) + 2 * bytes, elements * one.ops, 1};
+	Cost make = {elements * leaf_bytes(&l, one) + bytes, fmax(0, elements * p.times * one.ops - p.spare), 0},
+	     store = {elements * leaf_bytes(&l, one) + 2 * bytes, elements * one.ops, 1};
 	double ratio = seconds(f, &make) / seconds(f, &store);
 
 	l.ratio = ratio;
 	bool chosen = fuse_choose(f, "fuse.carry", &f->g->op.at[d], &l, ratio < 1);
 	bool taken = chosen && pass_may(f->cx, "fuse.carry");
 
-	verdict(f->cx, (Verdict){.pass = "fuse", .rule = "fuse.carry", .graph = f->g->name, .a = f->g->op.at[d].path, .b = op->path, .opa = op_info[f->g->op.at[d].kind].name,
-		.opb = op_info[op->kind].name, .fired = taken, .value = ratio, .bytes_saved = (int64_t)bytes, .loc = op->loc,
-		.why = chosen && !taken ? "stopped by --pass-limit" :
-		pass_chose(f->cx, arena_printf(f->g->module->arena,
-			"made and stored by the contraction: %s predicted; by a kernel of its own: %s", cost_text(f, &make),
-			cost_text(f, &store)))});
+	verdict(f->cx,
+	        (Verdict){.pass = "fuse",
+	                  .rule = "fuse.carry",
+	                  .graph = f->g->name,
+	                  .a = f->g->op.at[d].path,
+	                  .b = op->path,
+	                  .opa = op_info[f->g->op.at[d].kind].name,
+	                  .opb = op_info[op->kind].name,
+	                  .fired = taken,
+	                  .value = ratio,
+	                  .bytes_saved = (int64_t)bytes,
+	                  .loc = op->loc,
+	                  .why = chosen && !taken
+	                                 ? "stopped by --pass-limit"
+	                                 : pass_chose(f->cx, arena_printf(f->g->module->arena,
+	                                                                  "made and stored by the contraction: %s "
+	                                                                  "predicted; by a kernel of its own: %s",
+	                                                                  cost_text(f, &make), cost_text(f, &store)))});
 	return taken ? gid : -1;
 }

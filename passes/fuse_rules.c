@@ -1,15 +1,17 @@
-/* fuse_rules.c: may this op join that group? The predicates of pass fuse, each with the sentence that explain prints when it fails.
+/* fuse_rules.c: may this op join that group? The predicates of pass fuse, each with the sentence that explain prints
+ * when it fails.
  *
  * In: the tables of a pass in progress (fuse.h).   Out: NULL, or why not.
- * A group walks one space. Its values are of that space; or, once its reductions are complete, of what they keep of it ("late"), or of
- * the whole space again, if the target holds a row of it (softmax, layer normalisation). Spaces are compared as walks: the extents
- * in memory order without those of one element. */
+ * A group walks one space. Its values are of that space; or, once its reductions are complete, of what they keep of it
+ * ("late"), or of the whole space again, if the target holds a row of it (softmax, layer normalisation). Spaces are
+ * compared as walks: the extents in memory order without those of one element. */
 #include "fuse.h"
 #include <math.h>
 #include <string.h>
 
 enum { GROUP_OPS = 96, NUMBER_OPS = 4096 };
-static const char askew[] = "it reads the producer through a view that puts the elements elsewhere, or what must wait for all of it";
+static const char askew[] =
+        "it reads the producer through a view that puts the elements elsewhere, or what must wait for all of it";
 
 bool
 fuse_same_space(const Type *a, const Type *b)
@@ -95,7 +97,8 @@ fuse_clonable(const Fuse *f, Val v)
 {
 	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
 
-	return d != UINT32_MAX && d < f->nop && !f->stored[v.id] && (f->kind[d] == K_FREE || (f->kind[d] == K_MAP && f->cone[d]));
+	return d != UINT32_MAX && d < f->nop && !f->stored[v.id] &&
+	       (f->kind[d] == K_FREE || (f->kind[d] == K_MAP && f->cone[d]));
 }
 
 /* The view outside groups that makes v of something in group gid; NULL if v is none. */
@@ -104,7 +107,8 @@ view_from(const Fuse *f, Val v, int32_t gid)
 {
 	uint32_t d = v.id < f->nval ? f->g->val.at[v.id].op : UINT32_MAX;
 
-	if (d == UINT32_MAX || d >= f->nop || f->kind[d] != K_NONE || f->g->op.at[d].kind == OP_load || f->group_of[v.id] != gid)
+	if (d == UINT32_MAX || d >= f->nop || f->kind[d] != K_NONE || f->g->op.at[d].kind == OP_load ||
+	    f->group_of[v.id] != gid)
 		return NULL;
 	if (op_has((OpKind)f->g->op.at[d].kind, T_ORDER))
 		return NULL;
@@ -129,7 +133,8 @@ fuse_view_of(const Fuse *f, Val v, int32_t gid)
 {
 	const Op *view = view_from(f, v, gid);
 
-	return view && !waits_for(f, view->in[0], gid) && fuse_same_walk(val_type(f->g, view->in[0]), 0, val_type(f->g, v)) &&
+	return view && !waits_for(f, view->in[0], gid) &&
+	       fuse_same_walk(val_type(f->g, view->in[0]), 0, val_type(f->g, v)) &&
 	       (!view_from(f, view->in[0], gid) || fuse_view_of(f, view->in[0], gid));
 }
 
@@ -154,8 +159,9 @@ fuse_is_late(const Fuse *f, const Op *op, int32_t gid)
 	return false;
 }
 
-/* Does op read group gid's own value at another place than its own? A kernel of elementwise ops computes what is asked for; a contraction has each element once, at its time, and what
- * a reduction makes of a row is there for that row alone. */
+/* Does op read group gid's own value at another place than its own? A kernel of elementwise ops computes what is asked
+ * for; a contraction has each element once, at its time, and what a reduction makes of a row is there for that row
+ * alone. */
 static bool
 moves_own(const Fuse *f, const Op *op, int32_t gid)
 {
@@ -194,7 +200,8 @@ reads_state(const Fuse *f, const Op *op, int64_t n)
 
 		if (!def || n <= 1)
 			continue;
-		if (def->kind == OP_load ? type_elements(val_type(f->g, op->in[k])) == n : fuse_clonable(f, op->in[k]) && reads_state(f, def, n))
+		if (def->kind == OP_load ? type_elements(val_type(f->g, op->in[k])) == n
+		                         : fuse_clonable(f, op->in[k]) && reads_state(f, def, n))
 			return true;
 	}
 	return false;
@@ -217,7 +224,8 @@ most_ops(const GroupInfo *gi)
 static const char *
 ask_target(const Fuse *f, const Op *member, const Op *op)
 {
-	return f->cx->target && f->cx->target->may_fuse ? f->cx->target->may_fuse(f->cx->target, f->g, member, op) : "the target takes nothing of the kind";
+	return f->cx->target && f->cx->target->may_fuse ? f->cx->target->may_fuse(f->cx->target, f->g, member, op)
+	                                                : "the target takes nothing of the kind";
 }
 
 static const Op *
@@ -242,7 +250,8 @@ reads_other_total(const Fuse *f, const Op *op, int32_t gid)
 	for (int k = 0; k < op->nin; k++) {
 		Val v = op->in[k];
 
-		if (fuse_clonable(f, v) ? reads_other_total(f, val_op(f->g, v), gid) : v.id < f->nval && f->late[v.id] && f->group_of[v.id] != gid)
+		if (fuse_clonable(f, v) ? reads_other_total(f, val_op(f->g, v), gid)
+		                        : v.id < f->nval && f->late[v.id] && f->group_of[v.id] != gid)
 			return true;
 	}
 	return false;
@@ -256,14 +265,18 @@ why_not_after(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const c
 
 	*rule = "fuse.finish";
 	if (fuse_is_total(f, op_at(f, gi->red_op), gi->axes) && reads_other_total(f, op, (int32_t)(gi - f->info.at)))
-		return "it needs the totals of several tensors: their kernels do not wait for each other, and launches are joined";
+		return "it needs the totals of several tensors: their kernels do not wait for each other, and launches "
+		       "are joined";
 	if (fuse_same_walk(space, gi->axes, t))
-		return is_update(f, op, t) ? "it updates a state, in a kernel of its own that may write in place" : ask_target(f, op_at(f, gi->red_op), op);
+		return is_update(f, op, t) ? "it updates a state, in a kernel of its own that may write in place"
+		                           : ask_target(f, op_at(f, gi->red_op), op);
 	*rule = "fuse.rows";
 	if (!fuse_same_space(&gi->space, t))
-		return arena_printf(f->a, "what the reduction keeps of %s is another space than %s", fuse_space_text(f, space), fuse_space_text(f, t));
+		return arena_printf(f->a, "what the reduction keeps of %s is another space than %s",
+		                    fuse_space_text(f, space), fuse_space_text(f, t));
 	if (fuse_makes(gi->kind))
-		return "a reduction must be complete before its first use, and what the kernel has computed is gone by then";
+		return "a reduction must be complete before its first use, and what the kernel has computed is gone by "
+		       "then";
 	return ask_target(f, op_at(f, gi->red_op), op);
 }
 
@@ -272,7 +285,8 @@ why_not_beside(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const 
 {
 	*rule = fuse_makes(gi->kind) ? "fuse.epilogue" : "fuse.map";
 	if (!fuse_same_space(&gi->space, t))
-		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space), fuse_space_text(f, t));
+		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space),
+		                    fuse_space_text(f, t));
 	if (fuse_makes(gi->kind)) {
 		if (op_has((OpKind)op_at(f, gi->main_op)->kind, T_PARTS))
 			return "a weight gradient is summed in parts: it is complete only after its kernel";
@@ -292,7 +306,8 @@ fuse_why_apart(Fuse *f, int32_t gid, const Op *op, const Type *t, const char **r
 	*value = NAN;
 	if (gi->kind == K_ALONE)
 		return "the producer's kernel takes no elementwise epilogue on this target";
-	const char *why = gi->reduces && fuse_is_late(f, op, gid) ? why_not_after(f, gi, op, t, rule) : why_not_beside(f, gi, op, t, rule);
+	const char *why = gi->reduces && fuse_is_late(f, op, gid) ? why_not_after(f, gi, op, t, rule)
+	                                                          : why_not_beside(f, gi, op, t, rule);
 
 	if (why)
 		return why;
@@ -316,12 +331,18 @@ fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t a
 	if (gi->kind == K_CONTRACT && op_has((OpKind)op_at(f, gi->main_op)->kind, T_PARTS))
 		return "a weight gradient is summed in parts: it is complete only after its kernel";
 	if (!fuse_same_space(&gi->space, t))
-		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space), fuse_space_text(f, t));
+		return arena_printf(f->a, "the producer's kernel walks %s, this %s", fuse_space_text(f, &gi->space),
+		                    fuse_space_text(f, t));
 	if (gi->reduces && gi->axes != axes)
 		return "the producer's kernel reduces over other axes";
 	if (late && fuse_makes(gi->kind))
-		return "a reduction must be complete before its first use, and what the kernel has computed is gone by then";
-	const char *why = ask_target(f, op_at(f, fuse_makes(gi->kind) ? gi->main_op : gi->reduces ? gi->red_op : gi->main_op), op);
+		return "a reduction must be complete before its first use, and what the kernel has computed is gone by "
+		       "then";
+	const char *why = ask_target(f,
+	                             op_at(f, fuse_makes(gi->kind) ? gi->main_op
+	                                      : gi->reduces        ? gi->red_op
+	                                                           : gi->main_op),
+	                             op);
 
 	if (why)
 		return why;

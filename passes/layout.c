@@ -1,14 +1,15 @@
 /* layout.c: physical layout of every tensor: which logical axis lies innermost in memory.
  *
- * In: lowered graphs, every value row-major.   Out: Type.perm of activations around convolutions and pooling as the target
- * wants them (HWNC on the CPU: a pixel is a slab of batch x channels, so borders are skipped and any stride is free), of
- * convolution weights HWIO (what packing and the weight gradient read and write in whole vectors), in all graphs alike; and
- * State.type, so that the optimizer runs over contiguous memory.
- * Method: values that elementwise ops and moves tie together share one layout (union-find). Sets that convolutions and poolings (column images of
- * ops.def) join are a region, which takes the target's layout if that is predicted to be faster, with the copies at its borders, than
- * staying row-major (Target.layout_time). Graph inputs stay row-major: the first elementwise op on them reads with strides.
- * Outputs that infer writes get a copy in row-major order. Reshapes of a permuted value move data: each is a verdict.
- * Last come transpositions around composite operators (layout_views.c). */
+ * In: lowered graphs, every value row-major.   Out: Type.perm of activations around convolutions and pooling as the
+ * target wants them (HWNC on the CPU: a pixel is a slab of batch x channels, so borders are skipped and any stride is
+ * free), of convolution weights HWIO (what packing and the weight gradient read and write in whole vectors), in all
+ * graphs alike; and State.type, so that the optimizer runs over contiguous memory.
+ * Method: values that elementwise ops and moves tie together share one layout (union-find). Sets that convolutions and
+ * poolings (column images of ops.def) join are a region, which takes the target's layout if that is predicted to be
+ * faster, with the copies at its borders, than staying row-major (Target.layout_time). Graph inputs stay row-major: the
+ * first elementwise op on them reads with strides. Outputs that infer writes get a copy in row-major order. Reshapes of
+ * a permuted value move data: each is a verdict. Last come transpositions around composite operators
+ * (layout_views.c). */
 #include "layout_views.h"
 #include <math.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 typedef enum Want { W_NONE, W_ACT, W_WEIGHT } Want;
 /* seconds of both ways; the first convolution or pooling, and all */
 typedef struct Region { double wanted, plain; const Op *op; VEC(const Op *) all; } Region;
-typedef struct Sets { uint32_t *up; uint8_t *want; uint32_t *region; bool *plain; } Sets; /* plain: by region, stays row-major */
+/* plain: by region, stays row-major */
+typedef struct Sets { uint32_t *up; uint8_t *want; uint32_t *region; bool *plain; } Sets;
 enum { TRANSPOSE_SLOWER = 3 }; /* than memory: a copy that transposes */
 
 static const uint8_t hwio[4] = {2, 3, 1, 0}; /* of a weight O I H W */
@@ -73,7 +75,8 @@ tie(Sets *s, const Graph *g, const Op *op)
 	for (int k = 0; k < op->nin + op->nout; k++) {
 		Val v = k < op->nout ? op->out[k] : op->in[k - op->nout];
 
-		if (fixed_layout(g, v) || (op_has(op->kind, T_EW) && !same_extents(val_type(g, v), val_type(g, op->out[0]))))
+		if (fixed_layout(g, v) ||
+		    (op_has(op->kind, T_EW) && !same_extents(val_type(g, v), val_type(g, op->out[0]))))
 			continue;
 		if (first.id)
 			join(s, first.id, v.id);
@@ -161,12 +164,23 @@ tell_choice(const Graph *g, PassCtx *cx, const Region *r, bool wanted)
 {
 	double one = (wanted ? r->wanted : r->plain) * 1e3, other = (wanted ? r->plain : r->wanted) * 1e3;
 
-	verdict(cx, (Verdict){.pass = "layout", .rule = "layout.choice", .graph = g->name, .a = r->op->path, .opa = op_info[r->op->kind].name, .fired = wanted, .loc = r->op->loc,
-		.value = r->wanted / r->plain, .why = pass_chose(cx, arena_printf(cx->scratch,
-			wanted ? "activations from here on lie channels-innermost: %.3g ms predicted with the copies at the "
-			"borders, %.3g ms row-major"
-			: "activations from here on stay row-major: %.3g ms predicted, %.3g ms channels-innermost with the copies "
-			"at the borders", one, other))});
+	verdict(cx, (Verdict){.pass = "layout",
+	                      .rule = "layout.choice",
+	                      .graph = g->name,
+	                      .a = r->op->path,
+	                      .opa = op_info[r->op->kind].name,
+	                      .fired = wanted,
+	                      .loc = r->op->loc,
+	                      .value = r->wanted / r->plain,
+	                      .why = pass_chose(
+	                              cx, arena_printf(cx->scratch,
+	                                               wanted ? "activations from here on lie channels-innermost: %.3g "
+	                                                        "ms predicted with the copies at the "
+	                                                        "borders, %.3g ms row-major"
+	                                                      : "activations from here on stay row-major: %.3g ms "
+	                                                        "predicted, %.3g ms channels-innermost with the copies "
+	                                                        "at the borders",
+	                                               one, other))});
 }
 
 static void
@@ -252,7 +266,8 @@ mark_states(Module *m, Sets *sets, Arena *a)
 
 			if (op->kind == OP_load && sets[i].want[root_of(&sets[i], op->out[0].id)] == W_WEIGHT)
 				weight[module_state(m, attr_str(op, A_state)) - m->state.at] = true;
-			if (op->kind == OP_store && sets[i].want[root_of(&sets[i], op->in[0].id)] == W_WEIGHT && val_type(g, op->in[0])->rank == 4)
+			if (op->kind == OP_store && sets[i].want[root_of(&sets[i], op->in[0].id)] == W_WEIGHT &&
+			    val_type(g, op->in[0])->rank == 4)
 				weight[module_state(m, attr_str(op, A_state)) - m->state.at] = true;
 		}
 	}
@@ -265,12 +280,20 @@ mark_states(Module *m, Sets *sets, Arena *a)
 static void
 tell_copy(const Graph *g, PassCtx *cx, const Op *op, const ValInfo *v, const char *why)
 {
-	verdict(cx, (Verdict){.pass = "layout", .rule = "layout.transpose", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = false, .loc = op->loc,
-		.why = why, .value = NAN, .bytes_saved = 2 * type_bytes(&v->type)});
+	verdict(cx, (Verdict){.pass = "layout",
+	                      .rule = "layout.transpose",
+	                      .graph = g->name,
+	                      .a = op->path,
+	                      .opa = op_info[op->kind].name,
+	                      .fired = false,
+	                      .loc = op->loc,
+	                      .why = why,
+	                      .value = NAN,
+	                      .bytes_saved = 2 * type_bytes(&v->type)});
 }
 
-/* Operands of convolutions and pools that lie row-major (graph inputs, parameters used as images) get one copy in the target's layout; operands of
- * composite operators that do not, a row-major one. */
+/* Operands of convolutions and pools that lie row-major (graph inputs, parameters used as images) get one copy in the
+ * target's layout; operands of composite operators that do not, a row-major one. */
 static void
 copy_operands(Graph *g, Sets *s, PassCtx *cx)
 {
@@ -282,7 +305,9 @@ copy_operands(Graph *g, Sets *s, PassCtx *cx)
 		Op op = g->op.at[i];
 		const char *images = op_info[op.kind].images;
 
-		bool composite = op_has((OpKind)op.kind, T_COMPOSITE | T_ALONE), plain = images && s->plain[join_region(s, &op)]; /* asked before operands are copies */
+		/* asked before operands are copies */
+		bool composite = op_has((OpKind)op.kind, T_COMPOSITE | T_ALONE),
+		     plain = images && s->plain[join_region(s, &op)];
 
 		for (int k = 0; (images || composite) && k < op.nin; k++) {
 			ValInfo v = *val_info(g, op.in[k]);
@@ -293,14 +318,23 @@ copy_operands(Graph *g, Sets *s, PassCtx *cx)
 			if (op.in[k].id >= nval || !memcmp(t.perm, v.type.perm, t.rank))
 				continue;
 			if (!copy[op.in[k].id]) {
-				Op move = {.kind = OP_reshape, .nin = 1, .nout = 1, .group = -1, .loc = op.loc, .path = op.path};
+				Op move = {.kind = OP_reshape,
+				           .nin = 1,
+				           .nout = 1,
+				           .group = -1,
+				           .loc = op.loc,
+				           .path = op.path};
 
 				move.in = arena_array(g->arena, Val, 1);
 				move.out = arena_array(g->arena, Val, 1);
 				move.in[0] = op.in[k];
 				move.out[0] = graph_add_val(g, t, v.name, out.n, 0);
 				copy[op.in[k].id] = move.out[0].id;
-				tell_copy(g, cx, &op, &v, composite ? "the operand lies channels-innermost, this kernel reads rows: one copy" : "the operand lies row-major, this kernel reads another layout: one copy");
+				tell_copy(g, cx, &op, &v,
+				          composite ? "the operand lies channels-innermost, this kernel reads rows: "
+				                      "one copy"
+				                    : "the operand lies row-major, this kernel reads another layout: "
+				                      "one copy");
 				vec_push(g->arena, &out, move);
 			}
 			Val *in = arena_array(g->arena, Val, op.nin);
@@ -342,7 +376,9 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 		Op *op = &g->op.at[i];
 
 		if (op->kind == OP_reshape && !type_is_plain(val_type(g, op->in[0])))
-			tell_copy(g, cx, op, val_info(g, op->in[0]), "a reshape needs row-major elements, its operand lies channels-innermost: the copy stays");
+			tell_copy(g, cx, op, val_info(g, op->in[0]),
+			          "a reshape needs row-major elements, its operand lies channels-innermost: the copy "
+			          "stays");
 		/* a stored value has its state's layout */
 		if (op->kind == OP_store) {
 			State *st = module_state(m, attr_str(op, A_state));
@@ -364,7 +400,8 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 
 		b.loc = val_op(g, v)->loc;
 		b.path = val_op(g, v)->path;
-		tell_copy(g, cx, val_op(g, v), val_info(g, v), "results are row-major, this lies channels-innermost: one copy");
+		tell_copy(g, cx, val_op(g, v), val_info(g, v),
+		          "results are row-major, this lies channels-innermost: one copy");
 		t = type_of((DType)t.dtype, t.rank, t.axis);
 		g->result.at[i].v = build_op(&b, OP_reshape, &v, 1, NULL, &t);
 	}

@@ -1,9 +1,11 @@
 /* layout_views.c: transpositions around composite operators, as layouts of what these read and make.
  *
- * In: a lowered graph whose layouts are chosen otherwise.   Out: the result of a transposition that composite operators alone read lies as its operand does, and what a composite operator
- * makes and transpositions read lies as these want it: nothing moves then, the transposition is a view (view_moves_nothing). So attention reads queries, keys and
- * values where the projections left them, heads side by side, and leaves its result where the next projection reads it; its gradient likewise.
- * The target says which layouts of which operands and results its kernels take (Target.strided), and a verdict what came of it.
+ * In: a lowered graph whose layouts are chosen otherwise.   Out: the result of a transposition that composite operators
+ * alone read lies as its operand does, and what a composite operator makes and transpositions read lies as these want
+ * it: nothing moves then, the transposition is a view (view_moves_nothing). So attention reads queries, keys and values
+ * where the projections left them, heads side by side, and leaves its result where the next projection reads it; its
+ * gradient likewise. The target says which layouts of which operands and results its kernels take (Target.strided), and
+ * a verdict what came of it.
  * Declined: what others read too, or what is a result of the graph, which lies in rows. */
 #include "layout_views.h"
 #include <math.h>
@@ -43,7 +45,8 @@ unmoved(const Graph *g, const Op *view, bool turned)
 	return to;
 }
 
-/* Why v cannot lie as t says: the first reader that reads it otherwise. NULL: all read it so, composite operators or, if `views`, transpositions that then move nothing. */
+/* Why v cannot lie as t says: the first reader that reads it otherwise. NULL: all read it so, composite operators or,
+ * if `views`, transpositions that then move nothing. */
 static const char *
 why_rows(const Views *x, Val v, const Type *t, bool views)
 {
@@ -63,7 +66,9 @@ why_rows(const Views *x, Val v, const Type *t, bool views)
 			return arena_printf(x->cx->module->arena, "%s reads it too, in rows", op_info[op->kind].name);
 		for (int k = 0; k < op->nin; k++)
 			if (op->in[k].id == v.id && !takes(x, op, k, t))
-				return arena_printf(x->cx->module->arena, "the kernel of %s reads rows that lie together", op_info[op->kind].name);
+				return arena_printf(x->cx->module->arena,
+				                    "the kernel of %s reads rows that lie together",
+				                    op_info[op->kind].name);
 	}
 	return NULL;
 }
@@ -73,8 +78,19 @@ decide(const Views *x, const Op *view, const Op *composite, Val v, const Type *t
 {
 	if (!why && !pass_may(x->cx, "layout.fold"))
 		why = "stopped by --pass-limit";
-	verdict(x->cx, (Verdict){.pass = "layout", .rule = "layout.fold", .graph = x->g->name, .a = view->path, .b = composite->path, .opa = op_info[view->kind].name, .opb = op_info[composite->kind].name,
-		.fired = !why, .loc = view->loc, .value = NAN, .bytes_saved = 2 * type_bytes(t), .why = why ? why : "the kernel goes through memory in the other order: nothing moves"});
+	verdict(x->cx,
+	        (Verdict){.pass = "layout",
+	                  .rule = "layout.fold",
+	                  .graph = x->g->name,
+	                  .a = view->path,
+	                  .b = composite->path,
+	                  .opa = op_info[view->kind].name,
+	                  .opb = op_info[composite->kind].name,
+	                  .fired = !why,
+	                  .loc = view->loc,
+	                  .value = NAN,
+	                  .bytes_saved = 2 * type_bytes(t),
+	                  .why = why ? why : "the kernel goes through memory in the other order: nothing moves"});
 	if (!why)
 		memcpy(val_info(x->g, v)->type.perm, t->perm, sizeof t->perm);
 	return !why;
@@ -117,7 +133,11 @@ fold_result(const Views *x, const Op *op, int k)
 		return false;
 	Type t = unmoved(x->g, view, true);
 
-	return decide(x, view, op, v, &t, takes(x, op, op->nin + k, &t) ? why_rows(x, v, &t, true) : arena_printf(x->cx->module->arena, "the kernel of %s writes rows that lie together", op_info[op->kind].name));
+	return decide(x, view, op, v, &t,
+	              takes(x, op, op->nin + k, &t)
+	                      ? why_rows(x, v, &t, true)
+	                      : arena_printf(x->cx->module->arena, "the kernel of %s writes rows that lie together",
+	                                     op_info[op->kind].name));
 }
 
 bool

@@ -1,7 +1,7 @@
 /* loop.c: keeps loop train in step with what autodiff made of graph train.
  *
- * In: repeat steps { batch; rate; call train; emit; poll }.  Out: the call's results are the graph's (a gradient norm may have
- * joined them), and with accumulate = a:
+ * In: repeat steps { batch; rate; call train; emit; poll }.  Out: the call's results are the graph's (a gradient norm
+ * may have joined them), and with accumulate = a:
  *   repeat steps { repeat a { batch; call train }; rate; call update; emit; poll }
  * where emit reports the results of update, averaged over the a batches. With shards = S:
  *   repeat steps { repeat {shards S} { batch; call train; merge }; rate; call update; emit; poll } */
@@ -25,7 +25,8 @@ call_results(Graph *loop, uint32_t at, const Graph *callee)
 
 	for (uint32_t i = 0; i < callee->result.n; i++)
 		out[i] = i < call->nout ? call->out[i]
-		       : graph_add_val(loop, *val_type(callee, callee->result.at[i].v), callee->result.at[i].name, at, (int)i);
+		                        : graph_add_val(loop, *val_type(callee, callee->result.at[i].v),
+		                                        callee->result.at[i].name, at, (int)i);
 	call->out = out;
 	call->nout = (uint16_t)callee->result.n;
 }
@@ -95,7 +96,8 @@ nest(Graph *loop, const Graph *update, int64_t a, bool shards)
 		b.loc = op.loc;
 		b.path = op.path;
 		if (op.kind == OP_batch)
-			build_op_n(&b, OP_repeat, NULL, 0, ATTRS(AS(what, shards ? "shards" : "count"), AI(count, a)), NULL, 0);
+			build_op_n(&b, OP_repeat, NULL, 0, ATTRS(AS(what, shards ? "shards" : "count"), AI(count, a)),
+			           NULL, 0);
 		if (op.kind == OP_emit && call.nout)
 			emit_results(loop, &op, &train, &call);
 		if (op.kind == OP_call)

@@ -1,18 +1,20 @@
 /* optimizer.c: update ops become the arithmetic of train.optimizer.
  *
- * In: `update {state} (g)` ops in graphs train or update.  Out: stage diffed: elementwise ops, slot states (NAME.momentum,
- * NAME.adam_m, NAME.adam_v, NAME.rms_v, NAME.rms_m, zero at first) and stores at the graph's end. The formulas are pinned by the language ("Arithmetic
- * of training"): sgd w -= rate g; momentum v = mu v + g, w -= rate v, or rate (g + mu v) with nesterov; adam (Kingma and Ba
- * 2015) with bias correction and eps outside the square root; adamw (Loshchilov and Hutter 2019) w -= rate decay w first.
+ * In: `update {state} (g)` ops in graphs train or update.  Out: stage diffed: elementwise ops, slot states
+ * (NAME.momentum, NAME.adam_m, NAME.adam_v, NAME.rms_v, NAME.rms_m, zero at first) and stores at the graph's end. The
+ * formulas are pinned by the language ("Arithmetic
+ * of training"): sgd w -= rate g; momentum v = mu v + g, w -= rate v, or rate (g + mu v) with nesterov; adam (Kingma
+ * and Ba 2015) with bias correction and eps outside the square root; adamw (Loshchilov and Hutter 2019) w -= rate decay
+ * w first.
  * rmsprop is PyTorch's: v = alpha v + (1 - alpha) g^2, m likewise of g where centered, s = g / (sqrt(v - m^2) + eps),
- * w -= rate s, or with momentum b = mu b + s, w -= rate b. lamb (You et al. 2019): Adam's corrected step plus decay w is
- * r; w -= rate |w| / |r| r, norms by parameter, their ratio 1 where one is 0 and for parameters without decay.
- * With loss scaling a step whose result `overflow` names a state changes no parameter and no slot, is not counted by Adam, and halves
- * the scale; it doubles after GROWTH good steps, as in PyTorch, but begins low, where no gradient of common size overflows, and climbs
- * each RAMP steps until the first overflow.
- * Otherwise decay adds decay w to g, for states whose line says decay. The rate comes in f64; scalars of a step are computed
- * in f64 and cast to the parameter's dtype once. Decay and momentum are settings, states that a run may set; where the file
- * gives 0 there is nothing to set. */
+ * w -= rate s, or with momentum b = mu b + s, w -= rate b. lamb (You et al. 2019): Adam's corrected step plus decay w
+ * is r; w -= rate |w| / |r| r, norms by parameter, their ratio 1 where one is 0 and for parameters without decay.
+ * With loss scaling a step whose result `overflow` names a state changes no parameter and no slot, is not counted by
+ * Adam, and halves the scale; it doubles after GROWTH good steps, as in PyTorch, but begins low, where no gradient of
+ * common size overflows, and climbs each RAMP steps until the first overflow.
+ * Otherwise decay adds decay w to g, for states whose line says decay. The rate comes in f64; scalars of a step are
+ * computed in f64 and cast to the parameter's dtype once. Decay and momentum are settings, states that a run may set;
+ * where the file gives 0 there is nothing to set. */
 #include <string.h>
 #include "passes.h"
 
@@ -57,8 +59,8 @@ read_settings(Optimizer *o)
 	if (rule == RULE_COUNT) {
 		const char *best = suggest(name, rule_names, RULE_COUNT);
 
-		diag_error(o->m->diags, (Loc){0}, "train.optimizer: there is no optimizer `%s`%s%s%s", name, best ? "; did you mean `" : "",
-		           best ? best : "", best ? "`?" : "");
+		diag_error(o->m->diags, (Loc){0}, "train.optimizer: there is no optimizer `%s`%s%s%s", name,
+		           best ? "; did you mean `" : "", best ? best : "", best ? "`?" : "");
 		return false;
 	}
 	o->rule = (Rule)rule;
@@ -170,7 +172,8 @@ scalar(Optimizer *o, Scalar s, DType dt)
 }
 
 /* ---------------------------------------------------------------- one parameter */
-typedef struct Param { const char *name; Type type; bool decay, adapts; Val w, g; } Param; /* adapts: lamb's step has its length */
+/* adapts: lamb's step has its length */
+typedef struct Param { const char *name; Type type; bool decay, adapts; Val w, g; } Param;
 
 static Val
 scaled(Optimizer *o, Val x, Scalar s)
@@ -353,7 +356,11 @@ update_param(Optimizer *o, const Op *op)
 		bug("update of @%s, which is no state", attr_str(op, A_state));
 	o->rate_times = factor_of(o->m, "train.rates", s->name);
 	o->decay_times = factor_of(o->m, "train.decays", s->name);
-	p = (Param){.name = s->name, .type = s->type, .decay = s->decay && o->decay != 0 && o->decay_times != 0, .adapts = s->decay, .g = op->in[0]};
+	p = (Param){.name = s->name,
+	            .type = s->type,
+	            .decay = s->decay && o->decay != 0 && o->decay_times != 0,
+	            .adapts = s->decay,
+	            .g = op->in[0]};
 	o->b.loc = op->loc;
 	o->b.path = op->path;
 	p.w = build_load(&o->b, p.name);
@@ -393,9 +400,12 @@ update_scale(Optimizer *o)
 
 	b->loc = (Loc){0};
 	b->path = "";
-	Val scale = build_load(b, LOSS_SCALE), count = build_load(b, LOSS_SCALE_GOOD), skipped = build_load(b, LOSS_SCALE_SKIPPED);
-	Val zero = build_const(b, DT_f32, 0), one = build_const(b, DT_f32, 1), two = build_const(b, DT_f32, 2), half = build_const(b, DT_f32, 0.5), bad;
-	Val most = build_const(b, DT_f32, largest_scale), least = build_const(b, DT_f32, least_scale), due, grown, shrunk;
+	Val scale = build_load(b, LOSS_SCALE), count = build_load(b, LOSS_SCALE_GOOD),
+	    skipped = build_load(b, LOSS_SCALE_SKIPPED);
+	Val zero = build_const(b, DT_f32, 0), one = build_const(b, DT_f32, 1), two = build_const(b, DT_f32, 2),
+	    half = build_const(b, DT_f32, 0.5), bad;
+	Val most = build_const(b, DT_f32, largest_scale), least = build_const(b, DT_f32, least_scale), due, grown,
+	    shrunk;
 
 	count = build(b, OP_where, o->good, build(b, OP_add, count, one), zero);
 	due = build(b, OP_gt, skipped, build_const(b, DT_f64, 0));
@@ -425,13 +435,14 @@ static bool
 is_stored(const Graph *g, const char *state)
 {
 	for (uint32_t i = 0; i < g->op.n; i++)
-		if (g->op.at[i].kind == OP_store && !g->op.at[i].dead && strcmp(attr_str(&g->op.at[i], A_state), state) == 0)
+		if (g->op.at[i].kind == OP_store && !g->op.at[i].dead &&
+		    strcmp(attr_str(&g->op.at[i], A_state), state) == 0)
 			return true;
 	return false;
 }
 
-/* A result is read when the graph has run, and a state is updated in its own place: a result that is nothing but a stored state's
- * old value must be a value of its own. The maximum of a number and itself is the number, NaN too. */
+/* A result is read when the graph has run, and a state is updated in its own place: a result that is nothing but a
+ * stored state's old value must be a value of its own. The maximum of a number and itself is the number, NaN too. */
 static bool
 keep_results(Optimizer *o, Graph *g)
 {

@@ -22,7 +22,8 @@ typedef struct Verdict {
 typedef struct Decision {
 	const char *what;                  /* the rule and what it chose at, as records call it */
 	const char *a; Loc loc;            /* layer (path) and place of the op */
-	const char **with; int nwith;      /* layers of the ops that it was asked with, but for those of an update of states */
+	/* layers of the ops that it was asked with, but for those of an update of states */
+	const char **with; int nwith;
 	int way, ways, predicted;
 	double ratio;                      /* predicted time of way 1, of that of way 0; 0: nobody says */
 	const TuneRecord *by;              /* NULL: the rule itself */
@@ -32,7 +33,13 @@ typedef struct Decision {
 /* ---- race.c: a race file's kernels by key, for racing programs */
 typedef struct Race Race;
 /* bound 0: none was given; used: a group has the key; told: a warning was given */
-typedef struct RaceLine { const char *key, *kernel; VariantClass bits; int64_t bound; Loc at; bool used, told; } RaceLine;
+typedef struct RaceLine {
+	const char *key, *kernel;
+	VariantClass bits;
+	int64_t bound;
+	Loc at;
+	bool used, told;
+} RaceLine;
 Race *race_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes); /* text must live as long as d */
 RaceLine *race_first(const Race *r, const char *key);         /* NULL if no line has the key */
 RaceLine *race_next(const Race *r, const RaceLine *l);        /* of the same key */
@@ -75,7 +82,15 @@ typedef bool ModulePassFn(Module *m, PassCtx *cx);
 bool pass_may(PassCtx *cx, const char *rule);
 /* What a choice is about: an op, and those that read it or hang together with it; more: words of the key beyond them,
  * NULL; ratio: as Decision has it. */
-typedef struct ChoiceAt { const Graph *g; const Op *op; const Op *const *with; int nwith; const char *more; bool update; double ratio; } ChoiceAt;
+typedef struct ChoiceAt {
+	const Graph *g;
+	const Op *op;
+	const Op *const *with;
+	int nwith;
+	const char *more;
+	bool update;
+	double ratio;
+} ChoiceAt;
 /* Which of the ways, 0 .. ways - 1: the tuning file's record of this rule there, else what the rule itself predicts
  * to be best. Each must be legal: asked only where there is a choice. A record with another number is a misfit. The
  * last of cx->choice says whose word it was. */
@@ -89,7 +104,14 @@ bool pass_enabled(const PassCtx *cx, const char *name);
 bool select_keeps(const PassCtx *cx);         /* does what kernels make of steady operands stay from call to call? */
 /* The whole pipeline, or cx->only. False after an error (diagnosed). */
 bool passes_run(Module *m, PassCtx *cx);
-typedef struct PassInfo { const char *name; PassFn *fn; ModulePassFn *module_fn; int level; const char *needs, *gives, *graphs, *doc; bool required; } PassInfo;
+typedef struct PassInfo {
+	const char *name;
+	PassFn *fn;
+	ModulePassFn *module_fn;
+	int level;
+	const char *needs, *gives, *graphs, *doc;
+	bool required;
+} PassInfo;
 extern const PassInfo pass_info[]; extern const int npass_info;
 /* What train.precision asks for, resolved for a target. */
 typedef struct Precision {

@@ -3,33 +3,38 @@
 #define PASSES_PASSES_H
 #include "pass.h"
 
-PassFn pass_expand, pass_fold, pass_factor, pass_sparse, pass_cse, pass_dce, pass_fuse, pass_precision, pass_reorder, pass_select;
+PassFn pass_expand, pass_fold, pass_factor, pass_sparse, pass_cse, pass_dce, pass_fuse, pass_precision, pass_reorder,
+        pass_select;
 ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_layout, pass_recompute, pass_plan;
 
-/* States of dynamic loss scaling (Micikevicius et al. 2018, arXiv:1710.03740): the scale, a power of two; good steps since it last changed; steps
- * left out. Autodiff makes them, the optimizer brings them up to date. */
+/* States of dynamic loss scaling (Micikevicius et al. 2018, arXiv:1710.03740): the scale, a power of two; good steps
+ * since it last changed; steps left out. Autodiff makes them, the optimizer brings them up to date. */
 #define LOSS_SCALE "loss_scale"
 #define LOSS_SCALE_GOOD "loss_scale.good"
 #define LOSS_SCALE_SKIPPED "loss_scale.skipped"
 bool optimizer_averages(Module *m);                      /* the end of pass optimizer (average.c) */
-Val loss_scale_good(Build *b);                           /* does every gradient of the graph fit its type? NOVAL where nothing is scaled (optimizer.c) */
+/* does every gradient of the graph fit its type? NOVAL where nothing is scaled (optimizer.c) */
+Val loss_scale_good(Build *b);
 
 bool pass_disabled(const PassCtx *cx, const char *name); /* --disable NAME: a pass or a composite operator */
-bool pass_variant(const PassCtx *cx, const char *name);  /* may this variant of a kernel be chosen? Optimisations, as it were: none at -O0 */
-/* What a pass before select asks the target with: no tuning record, as that has the name of a group; --pass-limit does not count. */
+/* may this variant of a kernel be chosen? Optimisations, as it were: none at -O0 */
+bool pass_variant(const PassCtx *cx, const char *name);
+/* What a pass before select asks the target with: no tuning record, as that has the name of a group; --pass-limit does
+ * not count. */
 SelectCx pass_kernels(PassCtx *cx, DType narrow);
 void graph_sweep(Graph *g, Arena *scratch);              /* dce without asking: results and effects live */
 Graph *graph_named(const Module *m, const char *name, bool loop);
 void graph_place_after(Module *m, Graph *g, const Graph *before);
-void loop_follow(Module *m, int64_t a, bool shards);     /* loop train keeps in step with what autodiff made of graph train: a calls of it a step */
+/* loop train keeps in step with what autodiff made of graph train: a calls of it a step */
+void loop_follow(Module *m, int64_t a, bool shards);
 bool shards_number(Module *m, Graph *train, int64_t s);  /* shards.c; false after errors */
 void shards_redirect(Module *m, Graph *train);           /* stores of running statistics go to states that are joined */
 void shards_join(Build *b, Module *m, Graph *update, int64_t s);
 Graph *graph_copy(Module *m, const Graph *from, const char *name);
 void graph_stores_last(Graph *g);                        /* stores behind all else, in their order */
 
-/* Replaces ops in the middle of a graph. Begin takes the ops out; then, for each old op in order, keep puts it back (with
- * inputs renamed) or new ops are built on rw->b and `to` says which values stand for its results; end closes. */
+/* Replaces ops in the middle of a graph. Begin takes the ops out; then, for each old op in order, keep puts it back
+ * (with inputs renamed) or new ops are built on rw->b and `to` says which values stand for its results; end closes. */
 typedef struct Rewrite {
 	Graph *g;
 	Build b;

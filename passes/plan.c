@@ -1,13 +1,14 @@
 /* plan.c: gives every buffer of the module its place in the one arena, before anything runs.
  *
- * In: scheduled graphs (ops of a group contiguous, kernels chosen).   Out: State.offset, ValInfo.offset, Group.workspace_offset,
- * Module.arena_bytes, stage planned. A value read by no other group and no result keeps offset -1: it lives in registers.
- * Layout: the fault record (64 bytes at 0), the states in order, then one region that all graphs share, since they never run
- * at the same time. Inside a graph: best fit over a free list along the schedule; results live to the graph's end, inputs
- * from its start. Views that move nothing share their operand's buffer. A stored value is computed straight into its state's
- * place where every reader of the old value is done by then; else it has its own buffer and the store copies.
- * A group of a racing program has room for the largest of its kernels; where that breaks the memory budget, those that
- * ask for the most go, and are said.
+ * In: scheduled graphs (ops of a group contiguous, kernels chosen).   Out: State.offset, ValInfo.offset,
+ * Group.workspace_offset, Module.arena_bytes, stage planned. A value read by no other group and no result keeps offset
+ * -1: it lives in registers.
+ * Layout: the fault record (64 bytes at 0), the states in order, then one region that all graphs share, since they
+ * never run at the same time. Inside a graph: best fit over a free list along the schedule; results live to the graph's
+ * end, inputs from its start. Views that move nothing share their operand's buffer. A stored value is computed straight
+ * into its state's place where every reader of the old value is done by then; else it has its own buffer and the store
+ * copies. A group of a racing program has room for the largest of its kernels; where that breaks the memory budget,
+ * those that ask for the most go, and are said.
  * What is made once and kept (Group.once, Group.kept) has a place of its own through the whole graph.
  * Refuses nothing. plancheck.c checks the outcome independently. */
 #include "pass.h"
@@ -172,7 +173,8 @@ find_roots(Plan *p)
 	}
 }
 
-/* Op reads operand k at its position: the buffer lives until then, and is needed unless the value stays inside one group. */
+/* Op reads operand k at its position: the buffer lives until then, and is needed unless the value stays inside one
+ * group. */
 static void
 note_read(Plan *p, const Op *op, int k, int32_t at)
 {
@@ -209,7 +211,8 @@ find_lifetimes(Plan *p)
 			p->life[g->op.at[i].out[k].id].needed |= !read[g->op.at[i].out[k].id];
 	/* made before all else, and read in later calls too */
 	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; k < g->op.at[i].nout && g->op.at[i].group >= 0 && g->group.at[g->op.at[i].group].once; k++) {
+		for (int k = 0; k < g->op.at[i].nout && g->op.at[i].group >= 0 && g->group.at[g->op.at[i].group].once;
+		     k++) {
 			p->life[g->op.at[i].out[k].id].from = 0;
 			p->life[g->op.at[i].out[k].id].to = p->npos;
 		}
@@ -257,9 +260,12 @@ place_stores(Plan *p)
 		State *s = module_state(p->m, attr_str(op, A_state));
 		int32_t last = p->last_read[s - p->m->state.at];
 		bool produced = def != UINT32_MAX && !l->fixed && r == op->in[0].id;
-		/* in the same group the old value may be read if the group is elementwise: each element before it is written */
-		bool ordered = produced && (last < l->from ||
-			(last == l->from && ((op_has(g->op.at[def].kind, T_EW) && in_map(g, &g->op.at[def])) || adds_in_place(p, &g->op.at[def], (int32_t)(s - p->m->state.at)))));
+		/* in the same group the old value may be read if the group is elementwise: each element before it is
+		 * written */
+		bool ordered = produced &&
+		               (last < l->from ||
+		                (last == l->from && ((op_has(g->op.at[def].kind, T_EW) && in_map(g, &g->op.at[def])) ||
+		                                     adds_in_place(p, &g->op.at[def], (int32_t)(s - p->m->state.at)))));
 
 		if (ordered && type_same(&g->val.at[r].type, &s->type)) {
 			l->fixed = true;

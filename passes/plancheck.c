@@ -67,7 +67,8 @@ holds(const Ranges *r, int64_t from, int64_t to, uint32_t owner)
 {
 	uint32_t i = find(r, from);
 
-	return from == to || (i < r->at.n && r->at.at[i].from <= from && r->at.at[i].to >= to && r->at.at[i].owner == owner);
+	return from == to ||
+	       (i < r->at.n && r->at.at[i].from <= from && r->at.at[i].to >= to && r->at.at[i].owner == owner);
 }
 
 static bool
@@ -117,8 +118,8 @@ made_once(const Graph *g, const Op *op)
 	return op->group >= 0 && g->group.at[op->group].once && !op->dead;
 }
 
-/* What groups keep from call to call: claimed before the first op, or asked for behind the last. The workspace of a group that runs once is its own
- * as well, as that runs before everything. */
+/* What groups keep from call to call: claimed before the first op, or asked for behind the last. The workspace of a
+ * group that runs once is its own as well, as that runs before everything. */
 static const char *
 replay_kept(Replay *p, bool begin)
 {
@@ -126,7 +127,9 @@ replay_kept(Replay *p, bool begin)
 
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Group *gr = &g->group.at[i];
-		int64_t from[2] = {gr->kept > 0 ? gr->kept_offset : 0, gr->once && gr->workspace > 0 ? gr->workspace_offset : 0}, bytes[2] = {gr->kept, gr->once ? gr->workspace : 0};
+		int64_t from[2] = {gr->kept > 0 ? gr->kept_offset : 0,
+		                   gr->once && gr->workspace > 0 ? gr->workspace_offset : 0},
+		        bytes[2] = {gr->kept, gr->once ? gr->workspace : 0};
 
 		for (int k = 0; k < 2; k++) {
 			if (bytes[k] > 0 && (!inside(p->m, from[k], bytes[k]) || from[k] % LINE))
@@ -149,7 +152,8 @@ replay_kept(Replay *p, bool begin)
 			if (begin)
 				claim_value(p, v);
 			else if (!held(p, v))
-				return arena_printf(p->a, "graph %s: %%%s is made once, and overwritten", g->name, val_info(g, v)->name);
+				return arena_printf(p->a, "graph %s: %%%s is made once, and overwritten", g->name,
+				                    val_info(g, v)->name);
 		}
 	return NULL;
 }
@@ -179,14 +183,16 @@ replay_start(Replay *p)
 
 	claim(&p->r, 0, FAULT_RECORD, FAULTS);
 	for (uint32_t s = 0; s < m->state.n; s++) {
-		claim(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type), STATE | s);
+		claim(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type),
+		      STATE | s);
 		p->state[s] = STATE | s;
 	}
 	for (uint32_t v = 0; v < g->val.n; v++)
 		p->owner[v] = v;
 	for (uint32_t i = 0; i < g->input.n; i++) {
 		if (val_info(g, g->input.at[i].v)->offset < 0)
-			return arena_printf(p->a, "graph %s: input %%%s has no place", g->name, val_info(g, g->input.at[i].v)->name);
+			return arena_printf(p->a, "graph %s: input %%%s has no place", g->name,
+			                    val_info(g, g->input.at[i].v)->name);
 		if (!inside(m, val_info(g, g->input.at[i].v)->offset, type_bytes(val_type(g, g->input.at[i].v))))
 			return arena_printf(p->a, "graph %s: input %%%s ends beyond the arena", g->name,
 			                    val_info(g, g->input.at[i].v)->name);
@@ -212,9 +218,11 @@ replay_reads(const Replay *p, uint32_t first, uint32_t next)
 			if (v->op != UINT32_MAX && v->op >= first && v->op < next)
 				continue;
 			if (v->offset < 0)
-				return arena_printf(p->a, "graph %s: %%%s is read by another group but has no place", g->name, v->name);
+				return arena_printf(p->a, "graph %s: %%%s is read by another group but has no place",
+				                    g->name, v->name);
 			if (!held(p, op->in[k]))
-				return arena_printf(p->a, "graph %s: %%%s at %lld is overwritten before %s reads it", g->name, v->name, (long long)v->offset, op_info[op->kind].name);
+				return arena_printf(p->a, "graph %s: %%%s at %lld is overwritten before %s reads it",
+				                    g->name, v->name, (long long)v->offset, op_info[op->kind].name);
 		}
 	}
 	return NULL;
@@ -345,7 +353,8 @@ replay_workspace(Replay *p, const Group *gr, uint32_t first, uint32_t next)
 			const ValInfo *v = val_info(g, k < op->nout ? op->out[k] : op->in[k - op->nout]);
 
 			if (v->offset >= 0 && v->offset < to && v->offset + type_bytes(&v->type) > from)
-				return arena_printf(p->a, "graph %s: the workspace of %s overlaps %%%s", g->name, gr->name, v->name);
+				return arena_printf(p->a, "graph %s: the workspace of %s overlaps %%%s", g->name,
+				                    gr->name, v->name);
 		}
 	}
 	claim(&p->r, from, to, 0);
@@ -399,7 +408,8 @@ check_graph(const Module *m, const Graph *g, Arena *a)
 		bool is_state = p.owner[v.id] & STATE && s < m->state.n && p.state[s] == (STORED | s);
 
 		if (val_info(g, v)->offset < 0 || (!is_state && !held(&p, v)))
-			return arena_printf(a, "graph %s: result %%%s does not live to the end", g->name, val_info(g, v)->name);
+			return arena_printf(a, "graph %s: result %%%s does not live to the end", g->name,
+			                    val_info(g, v)->name);
 	}
 	return error;
 }

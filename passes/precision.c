@@ -1,16 +1,19 @@
-/* precision.c: which tensors stand in memory in 16 bits, which contractions multiply 16-bit operands, and the casts between.
+/* precision.c: which tensors stand in memory in 16 bits, which contractions multiply 16-bit operands, and the casts
+ * between.
  *
  * In: fused graphs in f32, and train.precision: bf16, f16, or mixed with the target's choice of one.
  * Out: contractions of 16-bit operands whose sums are f32 (attribute wide), tensors between kernels in 16 bits, casts.
- * After fuse, because a cast belongs where a value goes through memory, and only the groups tell that: within a kernel everything
- * is computed in f32 registers. So a value is cast once, behind the op that makes it and in that op's group, where it costs no
- * kernel; each group that reads it widens it as it loads; a contraction takes it as it is; views in its place take its type.
- * What stands in f32 (parameters above all, which are the master copy) and is an operand of a contraction is cast by a kernel of
- * its own, once for all readers; where the target rounds a parameter as it packs it (hook packs), in the group of each contraction, so that no copy of it waits for the backward half.
- * What the target multiplies in 16 bits within a composite op (attention's products) is treated as a contraction.
- * Stays in f32, each with a verdict: results of reductions and what is computed from them and parameters alone (statistics, the finish of a
- * normalisation, losses), whatever flows into a state (gradients of parameters, the optimizer), results of the graph, what is read or made by a kernel
- * that works in f32 only, and under mixed what the target says is no faster, tensors too small to matter, and layers of keep_f32. */
+ * After fuse, because a cast belongs where a value goes through memory, and only the groups tell that: within a kernel
+ * everything is computed in f32 registers. So a value is cast once, behind the op that makes it and in that op's group,
+ * where it costs no kernel; each group that reads it widens it as it loads; a contraction takes it as it is; views in
+ * its place take its type. What stands in f32 (parameters above all, which are the master copy) and is an operand of a
+ * contraction is cast by a kernel of its own, once for all readers; where the target rounds a parameter as it packs it
+ * (hook packs), in the group of each contraction, so that no copy of it waits for the backward half. What the target
+ * multiplies in 16 bits within a composite op (attention's products) is treated as a contraction. Stays in f32, each
+ * with a verdict: results of reductions and what is computed from them and parameters alone (statistics, the finish of
+ * a normalisation, losses), whatever flows into a state (gradients of parameters, the optimizer), results of the graph,
+ * what is read or made by a kernel that works in f32 only, and under mixed what the target says is no faster, tensors
+ * too small to matter, and layers of keep_f32. */
 #include "passes.h"
 #include <math.h>
 #include <string.h>
@@ -92,7 +95,8 @@ forced(const Narrow *n, const Op *op)
 static bool
 is_alias(const Op *op)
 {
-	return op->group < 0 && (op->nin == 1 || op_has(op->kind, T_ORDER)) && op->nout == 1 && op_has(op->kind, T_VIEW);
+	return op->group < 0 && (op->nin == 1 || op_has(op->kind, T_ORDER)) && op->nout == 1 &&
+	       op_has(op->kind, T_VIEW);
 }
 
 /* Kernels that load and store the types that stand in memory: no cast goes into their group. */
@@ -180,8 +184,16 @@ find_crossings(Narrow *n)
 static void
 tell(Narrow *n, const Op *op, bool fired, const char *rule, const char *why, int64_t bytes)
 {
-	verdict(n->cx, (Verdict){.pass = "precision", .rule = rule, .graph = n->g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = fired, .why = why, .value = NAN,
-		.bytes_saved = bytes, .loc = op->loc});
+	verdict(n->cx, (Verdict){.pass = "precision",
+	                         .rule = rule,
+	                         .graph = n->g->name,
+	                         .a = op->path,
+	                         .opa = op_info[op->kind].name,
+	                         .fired = fired,
+	                         .why = why,
+	                         .value = NAN,
+	                         .bytes_saved = bytes,
+	                         .loc = op->loc});
 }
 
 /* NULL: the contraction multiplies 16-bit operands. */
@@ -206,7 +218,8 @@ choose_contractions(Narrow *n)
 		const char *why = why_wide(n, op);
 
 		n->contract[i] = !why;
-		tell(n, op, !why, "precision.contract", why ? why : arena_printf(g->arena, "%s operands, f32 sums", dtype_info[n->p.narrow].name), 0);
+		tell(n, op, !why, "precision.contract",
+		     why ? why : arena_printf(g->arena, "%s operands, f32 sums", dtype_info[n->p.narrow].name), 0);
 	}
 }
 
@@ -240,8 +253,8 @@ find_compared(Narrow *n)
 }
 
 /* Comparisons must see what memory holds: an element that is rounded there, or made again of what is, would not equal
- * the largest of elements that are not, and the gradient of max would find none. So whatever narrow value a compared one
- * is made of by elementwise operators is read rounded, in the kernel that makes it too. */
+ * the largest of elements that are not, and the gradient of max would find none. So whatever narrow value a compared
+ * one is made of by elementwise operators is read rounded, in the kernel that makes it too. */
 static void
 find_exact(Narrow *n)
 {
@@ -281,10 +294,13 @@ find_keepers(Narrow *n)
 
 			if (n->contract[i] && is_factor(n, op, k))
 				continue;
-			if (is_rigid(op) && !(op->kind == OP_store && val_op(g, op->in[k]) && val_op(g, op->in[k])->group == op->group))
-				*keep = arena_printf(g->arena, "%s reads it, whose kernel works in f32", op_info[op->kind].name);
+			if (is_rigid(op) &&
+			    !(op->kind == OP_store && val_op(g, op->in[k]) && val_op(g, op->in[k])->group == op->group))
+				*keep = arena_printf(g->arena, "%s reads it, whose kernel works in f32",
+				                     op_info[op->kind].name);
 			else if (op_has(op->kind, T_CONTRACT))
-				*keep = arena_printf(g->arena, "%s reads it, which multiplies in f32", op_info[op->kind].name);
+				*keep = arena_printf(g->arena, "%s reads it, which multiplies in f32",
+				                     op_info[op->kind].name);
 		}
 	}
 	for (uint32_t i = 0; i < g->result.n; i++)
@@ -332,7 +348,12 @@ choose_values(Narrow *n)
 			int64_t bytes = type_bytes(val_type(g, v)) / 2;
 
 			n->narrow[v.id] = !why;
-			tell(n, op, !why, "precision.store", why ? why : arena_printf(g->arena, "stored as %s: rounded once, behind the last op of its kernel", dtype_info[n->p.narrow].name), bytes);
+			tell(n, op, !why, "precision.store",
+			     why ? why
+			         : arena_printf(g->arena,
+			                        "stored as %s: rounded once, behind the last op of its kernel",
+			                        dtype_info[n->p.narrow].name),
+			     bytes);
 		}
 	}
 }
@@ -397,7 +418,8 @@ inside(const Narrow *n, const Op *op, Val v)
 	return def && op->group >= 0 && def->group == op->group && def->kind != OP_load;
 }
 
-/* Does op's kernel round its operand v, of a training step, as it packs it? Whatever else reads v takes the parameter itself. */
+/* Does op's kernel round its operand v, of a training step, as it packs it? Whatever else reads v takes the parameter
+ * itself. */
 static bool
 packed(const Narrow *n, const Op *op, int k, Val v)
 {

@@ -1,33 +1,39 @@
-/* recompute.c: activations that the backward half reads are computed again instead of kept, until the plan fits the budget.
+/* recompute.c: activations that the backward half reads are computed again instead of kept, until the plan fits the
+ * budget.
  *
- * In: lowered graphs with layouts, and a budget (train.memory, --memory).   Out: graph train with clones of forward ops in front of
- * their backward readers, same stage; nothing where there is no budget or the plan fits as it is.
+ * In: lowered graphs with layouts, and a budget (train.memory, --memory).   Out: graph train with clones of forward ops
+ * in front of their backward readers, same stage; nothing where there is no budget or the plan fits as it is.
  * Two ways, the first before the second:
- *  - alone: a value that elementwise ops and views make of values that are kept (the normalised activation of a batch norm, from
- *    the convolution's result) is computed by a chain of its own, which fuse makes one kernel of; fewest operands first;
- *  - segments (Chen et al. 2016, arXiv:1604.06174): the forward half is cut where few bytes cross; what crosses is kept, all else
- *    of a segment is computed again when the backward half first needs some of it. Dearest contractions may be excepted. Cheapest
+ * - alone: a value that elementwise ops and views make of values that are kept (the normalised activation of a batch
+ * norm, from
+ * the convolution's result) is computed by a chain of its own, which fuse makes one kernel of; fewest operands first;
+ * - segments (Chen et al. 2016, arXiv:1604.06174): the forward half is cut where few bytes cross; what crosses is kept,
+ * all else
+ * of a segment is computed again when the backward half first needs some of it. Dearest contractions may be excepted.
+ * Cheapest
  *    segment first, by flops a byte; the last one is kept, as its backward half begins at once.
- * How many values is found by bisection; every guess is measured by running the rest of the pipeline on a copy of the module, so
- * what is promised is what plan makes of it. Of several ways that fit, the one with the fewest flops wins.
- * A clone reads what is kept through op `after`, which waits for a gradient: the latest operand of a contraction of the backward
- * half, which stands in memory anyway. Fuse therefore cannot put the clone into a forward kernel, nor reorder run it early.
- * The clones are the same ops on the same operands: random numbers are functions of seed, step and element, statistics are results
- * of reductions and kept, stores are not cloned. So results are the same bits wherever the kernels are the same.
- * Declines: inputs, states, results, results of reductions, what is read by effects alone, what is small. An error with the
- * smallest budget that works, if none of this suffices. Rules: recompute.alone, recompute.segment. */
+ * How many values is found by bisection; every guess is measured by running the rest of the pipeline on a copy of the
+ * module, so what is promised is what plan makes of it. Of several ways that fit, the one with the fewest flops wins.
+ * A clone reads what is kept through op `after`, which waits for a gradient: the latest operand of a contraction of the
+ * backward half, which stands in memory anyway. Fuse therefore cannot put the clone into a forward kernel, nor reorder
+ * run it early. The clones are the same ops on the same operands: random numbers are functions of seed, step and
+ * element, statistics are results of reductions and kept, stores are not cloned. So results are the same bits wherever
+ * the kernels are the same.
+ * Declines: inputs, states, results, results of reductions, what is read by effects alone, what is small. An error with
+ * the smallest budget that works, if none of this suffices. Rules: recompute.alone, recompute.segment. */
 #include "recompute.h"
 #include <math.h>
 #include <string.h>
 
 enum { MAX_LEAVES = 4, MAX_CHAIN = 48, MAX_BISECTED = 4, SMALL_SHARE = 4096 };
 
-/* A way to choose: number of segments (0: alone only), contractions dearer than this many flops a byte are kept, the first n. */
+/* A way to choose: number of segments (0: alone only), contractions dearer than this many flops a byte are kept, the
+ * first n. */
 typedef struct Way { int segments; double dear; uint32_t n; int64_t arena; double flops; } Way;
 
 /* ---------------------------------------------------------------- the two halves of the graph */
-/* Forward is what loss, metrics, outputs, checks and running statistics come of, and what stands before the loss: results of forward ops that
- * only the backward half reads. */
+/* Forward is what loss, metrics, outputs, checks and running statistics come of, and what stands before the loss:
+ * results of forward ops that only the backward half reads. */
 static bool *
 find_forward(const Graph *g, Arena *a)
 {
@@ -43,7 +49,8 @@ find_forward(const Graph *g, Arena *a)
 	}
 	for (uint32_t i = g->op.n; i-- > 0;) {
 		const Op *op = &g->op.at[i];
-		bool used = op->kind == OP_store ? module_state(g->module, attr_str(op, A_state))->kind == ST_STAT : op_has(op->kind, T_EFFECT);
+		bool used = op->kind == OP_store ? module_state(g->module, attr_str(op, A_state))->kind == ST_STAT
+		                                 : op_has(op->kind, T_EFFECT);
 
 		for (int k = 0; k < op->nout; k++)
 			used |= live[op->out[k].id];
@@ -58,7 +65,8 @@ find_forward(const Graph *g, Arena *a)
 static bool
 clonable(const Op *op, bool any)
 {
-	return is_cheap(op) || is_free(op) || (any && !op_has(op->kind, T_EFFECT | T_LOOP | T_STATE | T_SCATTER | T_REDUCE));
+	return is_cheap(op) || is_free(op) ||
+	       (any && !op_has(op->kind, T_EFFECT | T_LOOP | T_STATE | T_SCATTER | T_REDUCE));
 }
 
 /* ---------------------------------------------------------------- what the plan without recomputation keeps */
@@ -162,7 +170,8 @@ is_later(const Graph *g, Val a, Val b)
 	return !b.id || val_info(g, a)->op > val_info(g, b)->op;
 }
 
-/* The latest operand from the backward half of a kernel of its own, in memory whatever fuse does; else the latest that its producers wait for. */
+/* The latest operand from the backward half of a kernel of its own, in memory whatever fuse does; else the latest that
+ * its producers wait for. */
 static Val
 anchor_of(const Half *h, const Op *op)
 {
@@ -187,8 +196,8 @@ anchor_of(const Half *h, const Op *op)
 	return latest;
 }
 
-/* What clones wait for, so early that the kernel that a reader joins is still to come. Backward ops that read forward values alone wait for what
- * their readers do; where that is too late, for the latest of all so far. */
+/* What clones wait for, so early that the kernel that a reader joins is still to come. Backward ops that read forward
+ * values alone wait for what their readers do; where that is too late, for the latest of all so far. */
 static void
 find_anchors(Half *h)
 {
@@ -201,7 +210,8 @@ find_anchors(Half *h)
 		for (int k = 0; h->anchor[i].id && k < g->op.at[i].nin; k++) {
 			uint32_t def = val_info(g, g->op.at[i].in[k])->op;
 
-			if (def != UINT32_MAX && !h->forward[def] && !h->anchor[def].id && val_info(g, h->anchor[i])->op < def)
+			if (def != UINT32_MAX && !h->forward[def] && !h->anchor[def].id &&
+			    val_info(g, h->anchor[i])->op < def)
 				h->anchor[def] = h->anchor[i];
 		}
 	for (uint32_t i = 0; i < g->op.n; i++) {
@@ -236,7 +246,8 @@ find_able(Half *h)
 
 		h->able[i] = clonable(op, true);
 		for (int k = 0; k < op->nin && h->able[i]; k++)
-			h->able[i] = h->stored[op->in[k].id] || recompute_at_hand(h, op->in[k]) || h->able[val_info(h->g, op->in[k])->op];
+			h->able[i] = h->stored[op->in[k].id] || recompute_at_hand(h, op->in[k]) ||
+			             h->able[val_info(h->g, op->in[k])->op];
 	}
 }
 
@@ -301,7 +312,8 @@ gain(const Half *h, uint32_t v, const Chain *w)
 static bool
 candidate(const Half *h, const Choice *c, uint32_t v)
 {
-	return h->back[v] && is_large(h, v) && h->able[val_info(h->g, (Val){v})->op] && !c->drop[v] && !c->pinned[v] && !is_result(h, v);
+	return h->back[v] && is_large(h, v) && h->able[val_info(h->g, (Val){v})->op] && !c->drop[v] && !c->pinned[v] &&
+	       !is_result(h, v);
 }
 
 /* Values that are computed again alone, those with the fewest leaves first, up to n; how many. */
@@ -328,7 +340,8 @@ choose_alone(const Half *h, Choice *c, uint32_t n)
 	return count;
 }
 
-typedef struct Segment { uint32_t first, last; int64_t bytes; double flops; bool dropped; } Segment; /* ops first..last */
+/* ops first..last */
+typedef struct Segment { uint32_t first, last; int64_t bytes; double flops; bool dropped; } Segment;
 typedef VEC(Segment) Segments;
 
 /* Cuts about every total / n bytes, within the half before where fewest bytes cross. */
@@ -377,7 +390,8 @@ weigh(const Half *h, Choice *c, Segment *s, int32_t scope, double dear)
 		for (int k = 0; k < op->nout; k++) {
 			uint32_t v = op->out[k].id;
 
-			if (!h->able[i] || !is_large(h, v) || c->pinned[v] || c->drop[v] || h->last[v] > s->last || is_result(h, v) || too_dear(h, op, v, dear))
+			if (!h->able[i] || !is_large(h, v) || c->pinned[v] || c->drop[v] || h->last[v] > s->last ||
+			    is_result(h, v) || too_dear(h, op, v, dear))
 				continue;
 			c->drop[v] = SEGMENT;
 			c->scope[v] = -2 - scope;
@@ -394,7 +408,8 @@ pin(const Half *h, Choice *c, const Segment *s)
 	for (uint32_t v = 1; v < h->g->val.n; v++) {
 		uint32_t def = h->g->val.at[v].op;
 
-		if (def != UINT32_MAX && h->stored[v] && ((def < s->first && h->last[v] >= s->first) || (def <= s->last && h->last[v] > s->last)))
+		if (def != UINT32_MAX && h->stored[v] &&
+		    ((def < s->first && h->last[v] >= s->first) || (def <= s->last && h->last[v] > s->last)))
 			c->pinned[v] = true;
 	}
 }
@@ -424,7 +439,8 @@ choose(const Half *h, const Way *way, Choice *c)
 		Segment *best = NULL;
 
 		for (uint32_t i = 0; i < s.n; i++)
-			if (!s.at[i].dropped && s.at[i].bytes && (!best || s.at[i].flops * (double)best->bytes < best->flops * (double)s.at[i].bytes))
+			if (!s.at[i].dropped && s.at[i].bytes &&
+			    (!best || s.at[i].flops * (double)best->bytes < best->flops * (double)s.at[i].bytes))
 				best = &s.at[i];
 		if (!best)
 			break;
@@ -581,7 +597,8 @@ search(Half *h, int64_t *least)
 static const char *
 size_text(Arena *a, int64_t bytes)
 {
-	return bytes < 1 << 20 ? arena_printf(a, "%.2f KiB", (double)bytes / 0x1p10) : arena_printf(a, "%.2f MiB", (double)bytes / 0x1p20);
+	return bytes < 1 << 20 ? arena_printf(a, "%.2f KiB", (double)bytes / 0x1p10)
+	                       : arena_printf(a, "%.2f MiB", (double)bytes / 0x1p20);
 }
 
 /* Asks for each value, and says what becomes of it. */
@@ -598,22 +615,40 @@ settle(Half *h, Choice *c, int64_t *bytes, uint32_t *n)
 
 			if (!h->back[v] || !is_large(h, v))
 				continue;
-			bool alone = c->drop[v] == ALONE, fired = c->drop[v] && pass_may(h->cx, alone ? "recompute.alone" : "recompute.segment");
+			bool alone = c->drop[v] == ALONE,
+			     fired = c->drop[v] && pass_may(h->cx, alone ? "recompute.alone" : "recompute.segment");
 
 			if (alone)
 				walk_op(h, c, op, &w);
-			const char *why = is_result(h, v) ? "it is a result of the graph" : c->drop[v] ? "stopped by --pass-limit" : c->pinned[v] ? "later segments begin with it" : !h->able[i] ? "its kernel, or one that it needs, is not run a second time" :
-				"it costs more than the budget asks for";
+			const char *why = is_result(h, v) ? "it is a result of the graph"
+			                  : c->drop[v]    ? "stopped by --pass-limit"
+			                  : c->pinned[v]  ? "later segments begin with it"
+			                  : !h->able[i]   ? "its kernel, or one that it needs, is not run a second time"
+			                                  : "it costs more than the budget asks for";
 
 			if (fired)
-				why = alone ? arena_printf(h->a, "computed again from %d kept value%s by %d cheap op%s, %.3g MFLOP", w.nleaf, w.nleaf == 1 ? "" : "s", w.nop, w.nop == 1 ? "" : "s", w.flops / 1e6) :
-				      arena_printf(h->a, "computed again with its segment, %.3g MFLOP of its own", op_flops(g, op) / 1e6);
+				why = alone ? arena_printf(h->a,
+				                           "computed again from %d kept value%s by %d cheap op%s, %.3g "
+				                           "MFLOP",
+				                           w.nleaf, w.nleaf == 1 ? "" : "s", w.nop,
+				                           w.nop == 1 ? "" : "s", w.flops / 1e6)
+				            : arena_printf(h->a,
+				                           "computed again with its segment, %.3g MFLOP of its own",
+				                           op_flops(g, op) / 1e6);
 			else
 				c->drop[v] = KEPT;
 			*bytes += fired ? h->bytes[v] : 0;
 			*n += fired;
-			verdict(h->cx, (Verdict){.pass = "recompute", .rule = alone ? "recompute.alone" : "recompute.segment", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name,
-				.fired = fired, .why = why, .value = op_flops(g, op), .bytes_saved = h->bytes[v], .loc = op->loc});
+			verdict(h->cx, (Verdict){.pass = "recompute",
+			                         .rule = alone ? "recompute.alone" : "recompute.segment",
+			                         .graph = g->name,
+			                         .a = op->path,
+			                         .opa = op_info[op->kind].name,
+			                         .fired = fired,
+			                         .why = why,
+			                         .value = op_flops(g, op),
+			                         .bytes_saved = h->bytes[v],
+			                         .loc = op->loc});
 		}
 }
 
@@ -646,8 +681,10 @@ impossible(const Half *h, int64_t least)
 {
 	int64_t budget = h->cx->memory_budget;
 
-	diag_error(h->m->diags, (Loc){0}, "the memory budget of %s (%lld bytes) is too small: with activations recomputed the least that does is %s, --memory %lld; a smaller --batch needs less",
-		size_text(h->a, budget), (long long)budget, size_text(h->a, least), (long long)least);
+	diag_error(h->m->diags, (Loc){0},
+	           "the memory budget of %s (%lld bytes) is too small: with activations recomputed the least that does "
+	           "is %s, --memory %lld; a smaller --batch needs less",
+	           size_text(h->a, budget), (long long)budget, size_text(h->a, least), (long long)least);
 	h->cx->failed = true;
 	return false;
 }
@@ -676,13 +713,20 @@ pass_recompute(Module *m, PassCtx *cx)
 	settle(&h, &c, &bytes, &n);
 	Cost e = recompute_edit(&h, &c, h.g, cx->scratch);
 
-	const char *why = arena_printf(cx->scratch,
-		"%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n, n == 1 ? "" : "s",
-		size_text(h.a, bytes), way.segments ? " in segments" : "", e.flops / 1e9,
-		100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena), size_text(h.a, planned->arena_bytes));
+	const char *why = arena_printf(
+	        cx->scratch, "%u value%s of %s recomputed%s, %.3g GFLOP more a step (%.1f %%): %s instead of %s", n,
+	        n == 1 ? "" : "s", size_text(h.a, bytes), way.segments ? " in segments" : "", e.flops / 1e9,
+	        100 * e.flops / (h.flops > 0 ? h.flops : 1), size_text(h.a, way.arena),
+	        size_text(h.a, planned->arena_bytes));
 	bool asked = cx->choice.n && !strncmp(cx->choice.at[cx->choice.n - 1].what, "recompute ", 10);
 
-	verdict(cx, (Verdict){.pass = "recompute", .rule = "recompute", .graph = h.g->name, .a = "", .fired = true, .value = e.flops, .bytes_saved = planned->arena_bytes - way.arena,
-		.why = asked ? pass_chose(cx, why) : why});
+	verdict(cx, (Verdict){.pass = "recompute",
+	                      .rule = "recompute",
+	                      .graph = h.g->name,
+	                      .a = "",
+	                      .fired = true,
+	                      .value = e.flops,
+	                      .bytes_saved = planned->arena_bytes - way.arena,
+	                      .why = asked ? pass_chose(cx, why) : why});
 	return e.clones > 0;
 }

@@ -29,7 +29,8 @@ enum { NO_SCOPE = -1 };      /* segments have numbers below this, values alone t
 
 static inline bool is_cheap(const Op *op) { return op_has(op->kind, T_POINTWISE | T_VIEW); }
 static inline bool is_free(const Op *op) { return op_has(op->kind, T_CONST | T_RANDOM); }
-/* Never stored, but there whenever someone asks: states, constants, and what is small and no mere arithmetic of something large. */
+/* Never stored, but there whenever someone asks: states, constants, and what is small and no mere arithmetic of
+ * something large. */
 bool recompute_at_hand(const Half *h, Val v);
 
 typedef struct Cost { double flops; uint32_t clones; } Cost;

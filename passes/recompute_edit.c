@@ -1,9 +1,9 @@
 /* recompute_edit.c: puts the clones that pass recompute decided on into a graph.
  *
- * In: the tables of the two halves, a choice of values that are not kept.   Out: each backward op that reads one, or what is made of
- * one and never stored, reads a clone instead. Clones stand behind the anchor of their first reader, or behind what they read, if that is
- * later; those of a segment, and those of one value alone, share their operands. Forward ops are left as they are.
- * Kept values are read through op `after`: not before the anchor stands. */
+ * In: the tables of the two halves, a choice of values that are not kept.   Out: each backward op that reads one, or
+ * what is made of one and never stored, reads a clone instead. Clones stand behind the anchor of their first reader, or
+ * behind what they read, if that is later; those of a segment, and those of one value alone, share their operands.
+ * Forward ops are left as they are. Kept values are read through op `after`: not before the anchor stands. */
 #include "recompute.h"
 
 typedef struct Memo { Val of, is; int32_t scope; uint32_t behind; } Memo; /* behind: the old op that it stands behind */
@@ -65,7 +65,8 @@ later(Edit *e, Val v, Val anchor, int32_t scope)
 	return op.out[0];
 }
 
-/* What stands for forward value v behind the anchor, if no op has to be cloned for it. *scope becomes that of its clone. */
+/* What stands for forward value v behind the anchor, if no op has to be cloned for it. *scope becomes that of its
+ * clone. */
 static bool
 ready(Edit *e, Val v, Val anchor, int32_t *scope, Val *is)
 {

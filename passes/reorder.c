@@ -2,13 +2,16 @@
  *
  * In: a fused graph.   Out: the same ops in another legal order, ops of a group contiguous; stage scheduled.
  * The frontend's and autodiff's order (forward, then backward in reverse) is the backbone; two kinds of group leave it.
- *  - Sources (no activation goes in: constants, packed weights, masks) run just before their first reader: they live short.
- *  - Sinks (all results go to stores: the optimizer) run as soon as their operands stand and every reader of the old value is
+ * - Sources (no activation goes in: constants, packed weights, masks) run just before their first reader: they live
+ * short.
+ * - Sinks (all results go to stores: the optimizer) run as soon as their operands stand and every reader of the old
+ * value is
  *    done: a gradient dies at once, and no full set of gradients ever exists. Where every gradient must be there first
- *    (clip_norm), the data dependences say so by themselves. Loads and small values that they need and that no data goes into
+ * (clip_norm), the data dependences say so by themselves. Loads and small values that they need and that no data goes
+ * into
  *    (the rate, Adam's corrections) come first of all: behind the last gradient, they would hold up every update.
- * Where the target wants updates together (few launches for all parameters) they wait for the graph's end, and casts of states stand at its start.
- * Checks come before any store, so that bad input stops a step before it changes anything.
+ * Where the target wants updates together (few launches for all parameters) they wait for the graph's end, and casts of
+ * states stand at its start. Checks come before any store, so that bad input stops a step before it changes anything.
  * Linear in ops and edges. */
 #include "pass.h"
 #include "plan.h"
@@ -76,7 +79,8 @@ emit_now(Sched *s, uint32_t id)
 	}
 }
 
-/* Emits a node after the sources that it still waits for. Depth is bounded by chains of sources; each is visited once. */
+/* Emits a node after the sources that it still waits for. Depth is bounded by chains of sources; each is visited
+ * once. */
 static void
 emit(Sched *s, uint32_t id)
 {
@@ -180,7 +184,8 @@ order_stores(Sched *s, const uint32_t *node_of)
 		const Op *op = &g->op.at[i];
 
 		if (op->kind == OP_load)
-			state_of[op->out[0].id] = 1 + (module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
+			state_of[op->out[0].id] =
+			        1 + (module_state(g->module, attr_str(op, A_state)) - g->module->state.at);
 		for (int k = 0; k < op->nin; k++) {
 			int64_t st = state_of[op->in[k].id];
 
@@ -193,7 +198,8 @@ order_stores(Sched *s, const uint32_t *node_of)
 	}
 	for (uint32_t i = 0; i < g->op.n; i++)
 		if (g->op.at[i].kind == OP_store) {
-			Readers *r = &readers[module_state(g->module, attr_str(&g->op.at[i], A_state)) - g->module->state.at];
+			Readers *r = &readers[module_state(g->module, attr_str(&g->op.at[i], A_state)) -
+			                      g->module->state.at];
 
 			for (uint32_t k = 0; k < r->reader.n; k++)
 				add_dep(s, node_of[i], r->reader.at[k]);
@@ -228,7 +234,8 @@ runs_early(const Sched *s, PassCtx *cx, const Node *n)
 
 typedef struct Waiting { uint32_t n; int64_t bytes; } Waiting; /* updates that wait for a node, and their gradients */
 
-/* Does node `id`, an update or what makes its gradient, run later than the largest of what it reads would let it, and what for?
+/* Does node `id`, an update or what makes its gradient, run later than the largest of what it reads would let it, and
+ * what for?
  * at: position of nodes in the schedule; w: by node; depth: elementwise kernels between update and gradient. */
 static void
 note_waiting(const Sched *s, uint32_t id, const uint32_t *node_of, const uint32_t *at, Waiting *w, int depth)
@@ -278,8 +285,17 @@ tell_waiting(const Sched *s, PassCtx *cx, const uint32_t *node_of)
 		most = w[i].n > w[most].n ? i : most;
 	if (!s->n || w[most].n < 2)
 		return 0;
-	verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.sink", .graph = s->g->name, .a = "", .fired = false, .value = (double)w[most].n, .bytes_saved = w[most].bytes,
-		.why = arena_printf(cx->module->arena, "%u updates wait for a number that every gradient goes into (clipping, loss scaling): their gradients stand in memory at once", w[most].n)});
+	verdict(cx, (Verdict){.pass = "reorder",
+	                      .rule = "reorder.sink",
+	                      .graph = s->g->name,
+	                      .a = "",
+	                      .fired = false,
+	                      .value = (double)w[most].n,
+	                      .bytes_saved = w[most].bytes,
+	                      .why = arena_printf(cx->module->arena,
+	                                          "%u updates wait for a number that every gradient goes into "
+	                                          "(clipping, loss scaling): their gradients stand in memory at once",
+	                                          w[most].n)});
 	return w[most].n;
 }
 
@@ -345,10 +361,25 @@ pass_reorder(Graph *g, PassCtx *cx)
 	g->op.cap = g->op.n;
 	early -= waiting;
 	if (early > 0 && s.together)
-		verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.together", .graph = g->name, .a = "", .fired = true, .value = (double)early,
-			.why = arena_printf(cx->module->arena, "%lld updates run behind all gradients: few launches for all of them", (long long)early)});
+		verdict(cx, (Verdict){.pass = "reorder",
+		                      .rule = "reorder.together",
+		                      .graph = g->name,
+		                      .a = "",
+		                      .fired = true,
+		                      .value = (double)early,
+		                      .why = arena_printf(
+		                              cx->module->arena,
+		                              "%lld updates run behind all gradients: few launches for all of them",
+		                              (long long)early)});
 	else if (early > 0)
-		verdict(cx, (Verdict){.pass = "reorder", .rule = "reorder.sink", .graph = g->name, .a = "", .fired = true, .value = (double)early,
-			.why = arena_printf(cx->module->arena, "%lld updates run as soon as their gradient is done", (long long)early)});
+		verdict(cx, (Verdict){.pass = "reorder",
+		                      .rule = "reorder.sink",
+		                      .graph = g->name,
+		                      .a = "",
+		                      .fired = true,
+		                      .value = (double)early,
+		                      .why = arena_printf(cx->module->arena,
+		                                          "%lld updates run as soon as their gradient is done",
+		                                          (long long)early)});
 	return changed;
 }

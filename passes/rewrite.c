@@ -1,8 +1,8 @@
 /* rewrite.c: editing a graph in place: replacing ops in the middle, and stores behind all else.
  *
- * In: a graph, definitions before uses.  Out: the same order with ops replaced; names of surviving values are kept, and a
- * value that stands for an old one takes its name. Old ops are taken out first and put back one by one, so that ops built in
- * between land where the op they replace stood. */
+ * In: a graph, definitions before uses.  Out: the same order with ops replaced; names of surviving values are kept, and
+ * a value that stands for an old one takes its name. Old ops are taken out first and put back one by one, so that ops
+ * built in between land where the op they replace stood. */
 #include <string.h>
 #include "passes.h"
 

@@ -1,10 +1,11 @@
 /* run.c: the runner of the pipeline in passes.def.
  *
  * In: a module at any stage.  Out: the same module at a later one, or false after an error in module->diags.
- * For each row: is it due at this stage, switched on, on this level; then run it on the graphs it names, time it, print when
- * asked, and in check mode verify the module and hold print = print(parse(print)): nothing can hide outside the text.
- * Rewrites ask pass_may, so that --pass-limit bisects a miscompile; verdicts are copied into the module's arena.
- * Refuses: unknown pass names, --disable of a required pass, a pass asked for by name at a stage where it cannot run. */
+ * For each row: is it due at this stage, switched on, on this level; then run it on the graphs it names, time it, print
+ * when asked, and in check mode verify the module and hold print = print(parse(print)): nothing can hide outside the
+ * text. Rewrites ask pass_may, so that --pass-limit bisects a miscompile; verdicts are copied into the module's arena.
+ * Refuses: unknown pass names, --disable of a required pass, a pass asked for by name at a stage where it cannot
+ * run. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,7 +13,15 @@
 
 const PassInfo pass_info[] = {
 #define PASS(n, f, mf, lv, nd, gv, gr, rq, dc) \
-	{.name = #n, .fn = f, .module_fn = mf, .level = lv, .needs = nd, .gives = gv, .graphs = gr, .required = rq, .doc = dc},
+	{.name = #n, \
+	 .fn = f, \
+	 .module_fn = mf, \
+	 .level = lv, \
+	 .needs = nd, \
+	 .gives = gv, \
+	 .graphs = gr, \
+	 .required = rq, \
+	 .doc = dc},
 #include "passes.def"
 #undef PASS
 };
@@ -54,7 +63,8 @@ pass_may(PassCtx *cx, const char *rule)
 static TuneRecord *
 record_for(const PassCtx *cx, const char *what)
 {
-	return cx->tuning && cx->opt > 0 ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what) : NULL;
+	return cx->tuning && cx->opt > 0 ? tuning_find(cx->tuning, cx->target->name, cx->arch, cx->machine, what)
+	                                 : NULL;
 }
 
 static void
@@ -210,8 +220,8 @@ unknown_name(Module *m, const char *option, const char *name, bool operators)
 {
 	const char *best = suggest_name(name, operators);
 
-	diag_error(m->diags, (Loc){0}, "%s: there is no pass `%s`%s%s%s", option, name, best ? "; did you mean `" : "", best ? best : "",
-	           best ? "`?" : "");
+	diag_error(m->diags, (Loc){0}, "%s: there is no pass `%s`%s%s%s", option, name, best ? "; did you mean `" : "",
+	           best ? best : "", best ? "`?" : "");
 	return false;
 }
 
@@ -228,7 +238,8 @@ check_disabled(Module *m, const PassCtx *cx)
 		if (p >= 0 && pass_info[p].required) {
 			diag_error(m->diags, (Loc){0}, "--disable: pass `%s` is required: %s", name, pass_info[p].doc);
 			good = false;
-		} else if (p < 0 && !is_variant(cx, name) && !(k != OP_none && op_has(k, T_COMPOSITE) && op_info[k].expand)) {
+		} else if (p < 0 && !is_variant(cx, name) &&
+		           !(k != OP_none && op_has(k, T_COMPOSITE) && op_info[k].expand)) {
 			good = unknown_name(m, "--disable", name, true);
 		}
 	}
@@ -241,12 +252,16 @@ check_names(Module *m, const PassCtx *cx)
 	bool good = check_disabled(m, cx);
 	size_t n = cx->limit_rule ? strcspn(cx->limit_rule, ".") : 0;
 
-	if (cx->print_after && strcmp(cx->print_after, "all") && pass_index(cx->print_after, strlen(cx->print_after)) < 0)
+	if (cx->print_after && strcmp(cx->print_after, "all") &&
+	    pass_index(cx->print_after, strlen(cx->print_after)) < 0)
 		good = unknown_name(m, "--print-after", cx->print_after, false);
 	if (cx->limit_rule && pass_index(cx->limit_rule, n) < 0)
 		good = unknown_name(m, "--pass-limit", arena_strndup(cx->scratch, cx->limit_rule, n), false);
 	if (cx->stop_stage && stage_number(cx->stop_stage) < 0) {
-		diag_error(m->diags, (Loc){0}, "there is no stage `%s`; stages are typed, diffed, lowered, fused, scheduled, selected, planned", cx->stop_stage);
+		diag_error(m->diags, (Loc){0},
+		           "there is no stage `%s`; stages are typed, diffed, lowered, fused, scheduled, selected, "
+		           "planned",
+		           cx->stop_stage);
 		good = false;
 	}
 	return good;
@@ -295,7 +310,8 @@ first_difference(Arena *a, const char *x, const char *y)
 	for (size_t i = 0; x[i] && x[i] == y[i]; i++)
 		if (x[i] == '\n')
 			line = i + 1;
-	return arena_printf(a, "  printed: %.*s\n  reread:  %.*s", (int)strcspn(x + line, "\n"), x + line, (int)strcspn(y + line, "\n"), y + line);
+	return arena_printf(a, "  printed: %.*s\n  reread:  %.*s", (int)strcspn(x + line, "\n"), x + line,
+	                    (int)strcspn(y + line, "\n"), y + line);
 }
 
 static void
@@ -315,7 +331,8 @@ check_module(const Module *m, const char *pass)
 		bug("the IR printed after pass %s does not read back", pass);
 	module_print(&second, again);
 	if (first.n != second.n || memcmp(first.at, second.at, first.n))
-		bug("the IR printed after pass %s reads back as another:\n%s", pass, first_difference(a, first.at, second.at));
+		bug("the IR printed after pass %s reads back as another:\n%s", pass,
+		    first_difference(a, first.at, second.at));
 	buf_free(&errors);
 	buf_free(&first);
 	buf_free(&second);
@@ -378,7 +395,8 @@ print_times(const PassTime *t, int n)
 		total += t[i].s;
 	fprintf(stderr, "%-12s %10s %6s\n", "pass", "ms", "share");
 	for (int i = 0; i < n; i++)
-		fprintf(stderr, "%-12s %10.3f %5.1f%%%s\n", t[i].name, 1e3 * t[i].s, total > 0 ? 100 * t[i].s / total : 0, t[i].changed ? "" : "  no change");
+		fprintf(stderr, "%-12s %10.3f %5.1f%%%s\n", t[i].name, 1e3 * t[i].s,
+		        total > 0 ? 100 * t[i].s / total : 0, t[i].changed ? "" : "  no change");
 	fprintf(stderr, "%-12s %10.3f\n", "all", 1e3 * total);
 }
 
@@ -409,12 +427,16 @@ stage_allows(Module *m, const PassInfo *p)
 
 	/* a row that keeps the stage may still run at the one that follows it */
 	if (at < stage_number(p->needs)) {
-		diag_error(m->diags, (Loc){0}, "pass `%s` needs stage %s, the module is at %s", p->name, p->needs, m->stage);
+		diag_error(m->diags, (Loc){0}, "pass `%s` needs stage %s, the module is at %s", p->name, p->needs,
+		           m->stage);
 		return false;
 	}
 	if (*p->gives ? at >= ahead : at > ahead) {
-		diag_error(m->diags, (Loc){0}, "pass `%s` cannot run at stage %s: it belongs before %s", p->name, m->stage,
-		           *p->gives ? p->gives : ahead + 1 < STAGE_COUNT ? stage_names[ahead + 1] : "the end");
+		diag_error(m->diags, (Loc){0}, "pass `%s` cannot run at stage %s: it belongs before %s", p->name,
+		           m->stage,
+		           *p->gives                 ? p->gives
+		           : ahead + 1 < STAGE_COUNT ? stage_names[ahead + 1]
+		                                     : "the end");
 		return false;
 	}
 	return true;

@@ -1,14 +1,15 @@
 /* select.c: gives each group its kernel: family and parameters as one printable text, and the workspace it needs.
  *
- * In: a scheduled graph.   Out: Group.kernel, Group.workspace; stage selected. The target decides, by its default parameters or by those of a tuning
- * file's record of this kernel (tuning.c), if they fit; a record that does not is said once and left out, each leaves a verdict, `select.tuned`. Variants of
- * kernels (Target.variants) can be switched off and limited like rules; each that was looked at leaves a verdict.
- * In graphs that store nothing (eval, infer) what is made of states and constants alone is made in the first call and kept: whole groups (Group.once), and
- * what a kernel makes of such an operand, packed weights above all (Group.kept). Variant `keep`.
- * In a racing program the other kernels that a race file (race.c) has for a group are selected beside the group's own,
- * each as if a tuning file asked for it; the group then has the largest workspace, bytes kept and memory of threads of
- * them all. One that does not fit is said once and left out.
- * A group that the target cannot compile is a defect of fuse (it must have asked may_fuse), hence bug(). */
+ * In: a scheduled graph.   Out: Group.kernel, Group.workspace; stage selected. The target decides, by its default
+ * parameters or by those of a tuning file's record of this kernel (tuning.c), if they fit; a record that does not is
+ * said once and left out, each leaves a verdict, `select.tuned`. Variants of kernels (Target.variants) can be switched
+ * off and limited like rules; each that was looked at leaves a verdict. In graphs that store nothing (eval, infer) what
+ * is made of states and constants alone is made in the first call and kept: whole groups (Group.once), and what a
+ * kernel makes of such an operand, packed weights above all (Group.kept). Variant `keep`. In a racing program the other
+ * kernels that a race file (race.c) has for a group are selected beside the group's own, each as if a tuning file asked
+ * for it; the group then has the largest workspace, bytes kept and memory of threads of them all. One that does not fit
+ * is said once and left out. A group that the target cannot compile is a defect of fuse (it must have asked may_fuse),
+ * hence bug(). */
 #include "passes.h"
 #include <math.h>
 #include <string.h>
@@ -49,10 +50,18 @@ tell_record(const Graph *g, TuneRecord *r, const Op *op, const char *misfit, boo
 		diag_error(g->module->diags, r->at,
 			"these parameters do not fit the kernel, and --locked takes no such record: %s", misfit);
 	else if (misfit && !off && !r->told && g->module->diags)
-		diag_warning(g->module->diags, r->at, "these parameters do not fit the kernel, and are ignored: %s", misfit);
+		diag_warning(g->module->diags, r->at, "these parameters do not fit the kernel, and are ignored: %s",
+		             misfit);
 	r->told |= misfit && (cx->locked || !off);
-	verdict(cx, (Verdict){.pass = "select", .rule = "select.tuned", .graph = g->name, .a = op->path, .opa = op_info[op->kind].name, .fired = !misfit, .why = why, .value = NAN,
-		.loc = op->loc});
+	verdict(cx, (Verdict){.pass = "select",
+	                      .rule = "select.tuned",
+	                      .graph = g->name,
+	                      .a = op->path,
+	                      .opa = op_info[op->kind].name,
+	                      .fired = !misfit,
+	                      .why = why,
+	                      .value = NAN,
+	                      .loc = op->loc});
 }
 
 /* Clears `once` of groups that make anything that is not steady, again and again until nothing changes, as what reads
@@ -100,8 +109,8 @@ may_race(void *cx, const char *variant)
 }
 
 /* How far from the group's own kernel another one may be that adds up in another order: as far as the kernel tests let
- * (64) where a sum is of 1,024 products or fewer. Longer ones are sums over examples and pixels: gradients, which nearly
- * cancel, so that errors are large beside what is left of them. */
+ * (64) where a sum is of 1,024 products or fewer. Longer ones are sums over examples and pixels: gradients, which
+ * nearly cancel, so that errors are large beside what is left of them. */
 static int64_t
 default_bound(const Graph *g, const Op *op)
 {
@@ -130,7 +139,10 @@ select_variant(Graph *g, int group, const Op *op, RaceLine *l, const SelectCx *o
 
 	if (!error && !s.misfit && !strcmp(gr->kernel, l->kernel)) {
 		v = arena_new_of(cx->scratch, GroupVariant);
-		*v = (GroupVariant){.kernel = gr->kernel, .bits = l->bits, .bound = l->bound, .workspace = gr->workspace,
+		*v = (GroupVariant){.kernel = gr->kernel,
+		                    .bits = l->bits,
+		                    .bound = l->bound,
+		                    .workspace = gr->workspace,
 		                    .kept = gr->kept};
 		if (v->bits != CLASS_same && !v->bound)
 			v->bound = default_bound(g, op);
@@ -207,8 +219,17 @@ tell_kept(const Graph *g, PassCtx *cx)
 		kernels += g->group.at[i].kept > 0;
 	}
 	if (kernels)
-		verdict(cx, (Verdict){.pass = "select", .rule = "select.keep", .graph = g->name, .a = "", .fired = true, .value = (double)kernels, .bytes_saved = 2 * bytes,
-			.why = arena_printf(cx->module->arena, "%lld kernels make of their weights in the first call what they read in every one", (long long)kernels)});
+		verdict(cx, (Verdict){.pass = "select",
+		                      .rule = "select.keep",
+		                      .graph = g->name,
+		                      .a = "",
+		                      .fired = true,
+		                      .value = (double)kernels,
+		                      .bytes_saved = 2 * bytes,
+		                      .why = arena_printf(cx->module->arena,
+		                                          "%lld kernels make of their weights in the first call what "
+		                                          "they read in every one",
+		                                          (long long)kernels)});
 }
 
 bool
@@ -222,8 +243,12 @@ pass_select(Graph *g, PassCtx *cx)
 	for (uint32_t i = 0; i < g->group.n; i++) {
 		const Op *op = NULL;
 		TuneRecord *r = record_of(cx->tuning && cx->opt > 0 ? keys : NULL, (int)i, cx, &op);
-		SelectCx s = {.arch = cx->arch, .tuned = r ? r->value : NULL, .steady = steady, .uses = uses, .may = may,
-			.cx = cx};
+		SelectCx s = {.arch = cx->arch,
+		              .tuned = r ? r->value : NULL,
+		              .steady = steady,
+		              .uses = uses,
+		              .may = may,
+		              .cx = cx};
 		const char *error = cx->target->select(cx->target, g, (int)i, &s);
 
 		if (error)
@@ -231,8 +256,15 @@ pass_select(Graph *g, PassCtx *cx)
 		for (uint32_t k = 0; k < s.looked.n; k++) {
 			const Looked *l = &s.looked.at[k];
 
-			verdict(cx, (Verdict){.pass = "select", .rule = arena_printf(cx->scratch, "select.%s", l->variant), .graph = g->name, .a = l->op->path, .opa = op_info[l->op->kind].name,
-				.fired = l->chosen, .why = l->why, .value = l->value, .loc = l->op->loc});
+			verdict(cx, (Verdict){.pass = "select",
+			                      .rule = arena_printf(cx->scratch, "select.%s", l->variant),
+			                      .graph = g->name,
+			                      .a = l->op->path,
+			                      .opa = op_info[l->op->kind].name,
+			                      .fired = l->chosen,
+			                      .why = l->why,
+			                      .value = l->value,
+			                      .loc = l->op->loc});
 		}
 		if (r)
 			tell_record(g, r, op, s.misfit, s.off, cx);

@@ -1,13 +1,17 @@
 /* shards.c: graph train for one of the S equal parts of a batch (train.shards = S).
  *
- * In: stage typed, the module's batch being that of a shard; while autodiff works.   Out: three things that tell a shard from a batch.
- *  - Random numbers are those of the whole batch: input `first` is the place of the shard's first example in its batch, and a random
- *    op whose leading axis is the examples is given first * 2^32 + step mod 2^32 in place of the step, and `per`, its elements of one
+ * In: stage typed, the module's batch being that of a shard; while autodiff works.   Out: three things that tell a
+ * shard from a batch.
+ * - Random numbers are those of the whole batch: input `first` is the place of the shard's first example in its batch,
+ * and a random
+ * op whose leading axis is the examples is given first * 2^32 + step mod 2^32 in place of the step, and `per`, its
+ * elements of one
  *    example: element j of the shard is element first * per + j of the batch.
  *  - Running statistics: what a shard would store goes to a state NAME.shard of kind grad.
  *  - Graph update stores the mean of these over the shards, whose sum loop op `merge` leaves there.
- * Whether the leading axis is the examples is told by its extent, that of the shard. Refuses a random op of which another axis, or a
- * multiple of the extent, might be: the batch may have something outside its examples there (a reshape to [T * N]). */
+ * Whether the leading axis is the examples is told by its extent, that of the shard. Refuses a random op of which
+ * another axis, or a multiple of the extent, might be: the batch may have something outside its examples there (a
+ * reshape to [T * N]). */
 #include <string.h>
 #include "passes.h"
 
@@ -86,9 +90,12 @@ shards_number(Module *m, Graph *train, int64_t s)
 			Buf type = {0};
 
 			type_print(&type, val_type(train, op->out[0]));
-			diag_error(m->diags, op->loc, "%s draws random numbers of %s, where the examples of a shard, %lld, are not the first axis: with "
-			           "train.shards = %lld they cannot be those of the whole batch", op->path && *op->path ? op->path : op_info[op->kind].name,
-			           type.at, (long long)m->batch, (long long)s);
+			diag_error(m->diags, op->loc,
+			           "%s draws random numbers of %s, where the examples of a shard, %lld, are not the "
+			           "first axis: with "
+			           "train.shards = %lld they cannot be those of the whole batch",
+			           op->path && *op->path ? op->path : op_info[op->kind].name, type.at,
+			           (long long)m->batch, (long long)s);
 			buf_free(&type);
 			good = false;
 		}

@@ -127,7 +127,8 @@ tuning_at(const Tuning *t, uint32_t i)
 static Loc
 place(const Tuning *t, const Line *l, size_t byte)
 {
-	return (Loc){.file = t->source, .line = l->number, .col = (uint16_t)(byte < UINT16_MAX ? byte + 1 : UINT16_MAX)};
+	return (Loc){
+	        .file = t->source, .line = l->number, .col = (uint16_t)(byte < UINT16_MAX ? byte + 1 : UINT16_MAX)};
 }
 
 static void
@@ -404,7 +405,8 @@ read_words(Tuning *t, const Line *l, size_t end, size_t at[4], size_t n[4])
 		at[i] = i ? at[i - 1] + n[i - 1] + 1 : 0;
 		n[i] = at[i] < end ? word(l, at[i]) : 0;
 		if (!n[i] || at[i] + n[i] > end || at[i] > UINT16_MAX) {
-			malformed(t, l, at[i] < l->n ? at[i] : l->n, "expected TARGET ARCH MACHINE OPERATOR OPERANDS... : KERNEL");
+			malformed(t, l, at[i] < l->n ? at[i] : l->n,
+			          "expected TARGET ARCH MACHINE OPERATOR OPERANDS... : KERNEL");
 			return false;
 		}
 	}
@@ -458,8 +460,10 @@ read_record(Tuning *t, const Line *l)
 	length = word(l, value);
 	family = read_value(l->at + value, length, &r.version);
 	if (!family || !r.version) {
-		malformed(t, l, value, family ? "expected the family's version: brgemm.1{...}"
-			: "expected a family, its version and parameters, such as brgemm.1{mr=6,nv=4,lanes=16,outer=row,pack=1}");
+		malformed(t, l, value,
+		          family ? "expected the family's version: brgemm.1{...}"
+		                 : "expected a family, its version and parameters, such as "
+		                   "brgemm.1{mr=6,nv=4,lanes=16,outer=row,pack=1}");
 		return;
 	}
 	size_t behind = value + length;
@@ -512,7 +516,8 @@ tuning_read(Arena *a, Diags *d, const char *file, const char *text, size_t bytes
 	}
 	if (t->bad > SHOWN)
 		diag_warning(d, (Loc){.file = t->source},
-			"%d more lines are no records, or of keys that were there already, and ignored", t->bad - SHOWN);
+		             "%d more lines are no records, or of keys that were there already, and ignored",
+		             t->bad - SHOWN);
 	if (unordered > 1)
 		diag_warning(d, (Loc){.file = t->source}, "%d more lines are not in order", unordered - 1);
 	return t;

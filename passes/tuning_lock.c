@@ -37,8 +37,10 @@ items_of(Arena *a, const Module *m, const PassCtx *cx)
 			const Op *op = tuning_key(&what, keys, (int)k);
 
 			if (op && kernel)
-				vec_push(a, &all, ((Item){arena_printf(a, "%s : %s", what.at, tuning_value(a, cx->target, kernel)),
-					arena_strdup(a, what.at), op->loc}));
+				vec_push(a, &all,
+				         ((Item){arena_printf(a, "%s : %s", what.at,
+				                              tuning_value(a, cx->target, kernel)),
+				                 arena_strdup(a, what.at), op->loc}));
 			buf_free(&what);
 		}
 	}
@@ -126,8 +128,9 @@ tell_others(const PassCtx *cx, const Items *s, const TuneRecord *lock)
 		if (by)
 			diag_note(d, by->at, "the lock was not made with this record: %s", s->at[i].text);
 		else
-			diag_note(d, s->at[i].loc, "the lock was not made with this, of which the file has no record: %s",
-				s->at[i].text);
+			diag_note(d, s->at[i].loc,
+			          "the lock was not made with this, of which the file has no record: %s",
+			          s->at[i].text);
 	}
 	if (others > LISTED)
 		diag_note(d, lock->at, "%u more are others", others - LISTED);
@@ -161,9 +164,9 @@ tuning_lock_state(Arena *a, const Module *m, const PassCtx *cx, bool tell)
 	}
 	if (tell && state == LOCK_NONE)
 		diag_error(m->diags, (Loc){0},
-			"%s has no lock of %s for %s %s %s: mantou info --json prints the one that would hold",
-			cx->tuning ? tuning_file(cx->tuning) : "the tuning file",
-			lock_of(a, m, "train") + strlen("lock "), cx->target->name, cx->arch && *cx->arch ? cx->arch : "-",
-			cx->machine ? cx->machine : "*");
+		           "%s has no lock of %s for %s %s %s: mantou info --json prints the one that would hold",
+		           cx->tuning ? tuning_file(cx->tuning) : "the tuning file",
+		           lock_of(a, m, "train") + strlen("lock "), cx->target->name,
+		           cx->arch && *cx->arch ? cx->arch : "-", cx->machine ? cx->machine : "*");
 	return state;
 }

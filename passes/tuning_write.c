@@ -323,9 +323,12 @@ tuning_merge(Buf *out, Arena *a, const TuneText *x, const TuneText *y, TuneMerge
 		int which = better(old->record, r);
 
 		if (which < 0 && (old->n != row.n || memcmp(old->at, row.at, row.n)))
-			vec_push(a, &m->warning, (const char *)arena_printf(a,
-				"%s:%u and %s:%u: %s: machine, threads or gain cannot be compared: the first stays", x->name,
-				(unsigned)old->record->at.line, y->name, (unsigned)r->at.line, r->key));
+			vec_push(a, &m->warning,
+			         (const char *)arena_printf(a,
+			                                    "%s:%u and %s:%u: %s: machine, threads or gain cannot be "
+			                                    "compared: the first stays",
+			                                    x->name, (unsigned)old->record->at.line, y->name,
+			                                    (unsigned)r->at.line, r->key));
 		if (which == 1) {
 			old->at = row.at;
 			old->n = row.n;

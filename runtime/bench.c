@@ -1,9 +1,11 @@
-/* bench.c: the command bench, after the AIIA protocol: warm-up batches, then several measurements of a fixed number of batches.
+/* bench.c: the command bench, after the AIIA protocol: warm-up batches, then several measurements of a fixed number of
+ * batches.
  *
- * The same loop as in training runs over the data round and round (synthetic data unless --data is given); inference has a
- * resident batch. The machine's peak is measured before and between the measurements, and a rate above it is marked suspect,
- * as nothing can be that fast. --profile walks the kernels one by one with a clock after the measurements; its
- * trace has the last three steps, a lane for each thread. --profile=top sorts the kernels by time and holds each against
+ * The same loop as in training runs over the data round and round (synthetic data unless --data is given); inference
+ * has a resident batch. The machine's peak is measured before and between the measurements, and a rate above it is
+ * marked suspect, as nothing can be that fast. --profile walks the kernels one by one with a clock after the
+ * measurements; its trace has the last three steps, a lane for each thread. --profile=top sorts the kernels by time and
+ * holds each against
  * the roofline: the time that its operations take at the measured peak, or its bytes at the memory's measured speed. */
 #include "host.h"
 
@@ -53,8 +55,11 @@ bench_steps(Bench *b, int64_t n)
 	while (h->run.step < end) {
 		int64_t status;
 
-		h->run.until = b->infer ? h->run.step + 1 : sink > 0 && !h->image->device && h->run.step + sink < end ? h->run.step + sink : end;
-		status = rt_host_enter(h, b->infer ? h->image->infer : h->image->train, b->infer ? &h->program.infer : &h->program.train, sink == 0);
+		h->run.until = b->infer                                                    ? h->run.step + 1
+		               : sink > 0 && !h->image->device && h->run.step + sink < end ? h->run.step + sink
+		                                                                           : end;
+		status = rt_host_enter(h, b->infer ? h->image->infer : h->image->train,
+		                       b->infer ? &h->program.infer : &h->program.train, sink == 0);
 		if (!bench_status(h, status))
 			return false;
 		if (b->infer)                        /* an inference may leave step alone */
@@ -86,11 +91,13 @@ bench_prepare(Bench *b)
 	b->graph = b->infer ? RT_G_INFER : RT_G_TRAIN;
 	g = &h->program.graph[b->graph];
 	if (!g->present)
-		return rt_fail(&h->error, b->infer ? "the model has no output: --mode infer has nothing to time" : "the model has no loss: use --mode infer");
+		return rt_fail(&h->error, b->infer ? "the model has no output: --mode infer has nothing to time"
+		                                   : "the model has no loss: use --mode infer");
 	if (!bench_data(b))
 		return false;
 	if (b->data.examples < h->program.batch)
-		return rt_fail(&h->error, "%lld training examples are fewer than one batch of %lld", (long long)b->data.examples, (long long)h->program.batch);
+		return rt_fail(&h->error, "%lld training examples are fewer than one batch of %lld",
+		               (long long)b->data.examples, (long long)h->program.batch);
 	if (!rt_host_memory(h, b->data.examples) || !rt_host_init_state(h))
 		return false;
 	h->run.allow_nan = 1;                    /* random labels may well diverge */
@@ -124,7 +131,8 @@ bench_prepare(Bench *b)
 static double
 bench_peak(const RtHost *h)
 {
-	return h->image->device ? 0 : rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
+	return h->image->device ? 0
+	                        : rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
 }
 
 static bool
@@ -172,7 +180,8 @@ bench_time(void *cx, const RtGraph *g, int row, double begin, double end)
 				abort();                     /* as rt_alloc */
 		}
 		if (took)
-			t->event[t->nevent++] = (Event){t->base + row, i, (l->end > 0 ? l->begin : begin) - t->origin, (l->end > 0 ? l->end : end) - t->origin};
+			t->event[t->nevent++] = (Event){t->base + row, i, (l->end > 0 ? l->begin : begin) - t->origin,
+			                                (l->end > 0 ? l->end : end) - t->origin};
 		*l = (RtLane){0};
 	}
 }
@@ -182,7 +191,8 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 {
 	RtHost *h = b->h;
 	const RtGraph *g = &h->program.graph[b->graph];
-	RtLane *lane = rt_alloc(sizeof *lane * (size_t)rt_threads_count(h->threads)); /* as long as the program, like all of rt_alloc */
+	/* as long as the program, like all of rt_alloc */
+	RtLane *lane = rt_alloc(sizeof *lane * (size_t)rt_threads_count(h->threads));
 
 	t->origin = rt_now();
 	for (int64_t i = 0; i < steps; i++, h->run.step++) {
@@ -193,7 +203,8 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
 		}
-		for (h->run.micro = b->infer ? 0 : h->run.shard; h->run.micro < (b->infer ? 1 : h->run.shard_end); h->run.micro++) {
+		for (h->run.micro = b->infer ? 0 : h->run.shard; h->run.micro < (b->infer ? 1 : h->run.shard_end);
+		     h->run.micro++) {
 			if (!b->infer)
 				rt_batch(&h->run, g->input, h->program.ninput);
 			if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
@@ -202,7 +213,8 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 				return false;
 		}
 		t->base = g->nrow;
-		if (!b->infer && h->program.accumulate > 1 && !bench_status(h, rt_loop_call(h, RT_G_UPDATE, bench_time, t)))
+		if (!b->infer && h->program.accumulate > 1 &&
+		    !bench_status(h, rt_loop_call(h, RT_G_UPDATE, bench_time, t)))
 			return false;
 	}
 	h->lane = NULL;
@@ -229,8 +241,10 @@ bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 		const RtRow *r = bench_row(b, k);
 		double s = t->seconds[k] / (double)steps;
 
-		printf("  %-40s %10.1f %6.1f%% %9.1f %8.1f  %s%s%s%s\n", r->name, s * 1e6, all > 0 ? 100 * t->seconds[k] / all : 0, s > 0 ? r->flops / s * 1e-9 : 0,
-		       s > 0 ? r->bytes / s * 1e-9 : 0, r->layers, *r->where ? " (" : "", r->where, *r->where ? ")" : "");
+		printf("  %-40s %10.1f %6.1f%% %9.1f %8.1f  %s%s%s%s\n", r->name, s * 1e6,
+		       all > 0 ? 100 * t->seconds[k] / all : 0, s > 0 ? r->flops / s * 1e-9 : 0,
+		       s > 0 ? r->bytes / s * 1e-9 : 0, r->layers, *r->where ? " (" : "", r->where,
+		       *r->where ? ")" : "");
 	}
 }
 
@@ -246,7 +260,8 @@ bench_slower(const void *x, const void *y)
 	return a->seconds != b->seconds ? (a->seconds < b->seconds ? 1 : -1) : a->row - b->row;
 }
 
-/* What binds a kernel of s seconds, whose operations take f of them at the peak and whose bytes m at the memory's speed. */
+/* What binds a kernel of s seconds, whose operations take f of them at the peak and whose bytes m at the memory's
+ * speed. */
 static const char *
 bench_binds(double s, double f, double m)
 {
@@ -258,7 +273,8 @@ bench_binds(double s, double f, double m)
 		return m > s ? "caches: the data stay near" : "memory";
 	if (s < SHORT * 1e-6)
 		return "its start: too short to fill the threads";
-	return f >= m ? "instructions that are no multiply-adds, or short loops" : "access by small pieces, or instructions";
+	return f >= m ? "instructions that are no multiply-adds, or short loops"
+	              : "access by small pieces, or instructions";
 }
 
 static void
@@ -277,7 +293,8 @@ bench_top_text(const Bench *b, const Trace *t, int64_t steps)
 	for (int k = 0; k < n; k++) {
 		const RtRow *row = bench_row(b, r[k].row);
 		double calls = !b->infer && r[k].row < train ? (double)b->h->program.accumulate : 1, s = r[k].seconds;
-		double f = b->peak > 0 ? calls * row->flops / b->peak : 0, m = memory > 0 ? calls * row->bytes / memory : 0;
+		double f = b->peak > 0 ? calls * row->flops / b->peak : 0,
+		       m = memory > 0 ? calls * row->bytes / memory : 0;
 		double most = f > m ? f : m;
 
 		shown += s;
@@ -286,15 +303,20 @@ bench_top_text(const Bench *b, const Trace *t, int64_t steps)
 			printf(" %7.0f%%", 100 * (most < s ? most / s : 1));
 		else
 			printf(" %8s", "-");
-		printf("  %s%s%s%s\n%27s%s%s%s\n", *row->layers ? row->layers : "no layer", *row->where ? " (" : "", row->where, *row->where ? ")" : "", "",
-		       row->name, most > 0 ? ": " : "", most > 0 ? bench_binds(s / calls, f / calls, m / calls) : "");
+		printf("  %s%s%s%s\n%27s%s%s%s\n", *row->layers ? row->layers : "no layer", *row->where ? " (" : "",
+		       row->where, *row->where ? ")" : "", "", row->name, most > 0 ? ": " : "",
+		       most > 0 ? bench_binds(s / calls, f / calls, m / calls) : "");
 	}
-	printf("%9.1f %5.1f%%  the other %d kernels\n", (all - shown) * 1e6, all > 0 ? 100 * (all - shown) / all : 0, b->kernels - n);
+	printf("%9.1f %5.1f%%  the other %d kernels\n", (all - shown) * 1e6, all > 0 ? 100 * (all - shown) / all : 0,
+	       b->kernels - n);
 	if (b->peak > 0 && memory > 0)
-		printf("roofline: the time of its operations at %.1f GFLOP/s or of its bytes at %.1f GB/s, both measured here, over its own\n",
+		printf("roofline: the time of its operations at %.1f GFLOP/s or of its bytes at %.1f GB/s, both "
+		       "measured here, over its own\n",
 		       b->peak * 1e-9, memory * 1e-9);
-	printf("a kernel's name: graph, costliest operation, its layer, number of the group (as in explain and dump), step within it:\n"
-	       "  .main or .m0 .m1 ..: its work; .pack .taps .weights: operands made ready; .r0 .rows .finish .f0: sums put together\n");
+	printf("a kernel's name: graph, costliest operation, its layer, number of the group (as in explain and dump), "
+	       "step within it:\n"
+	       "  .main or .m0 .m1 ..: its work; .pack .taps .weights: operands made ready; .r0 .rows .finish .f0: "
+	       "sums put together\n");
 }
 
 /* Kernels that memory limits: fewer operations than bytes, and more bytes than caches near the processor hold. */
@@ -322,7 +344,8 @@ bench_streaming_text(const Streaming *s)
 {
 	if (s->seconds <= 0 || s->peak <= 0)
 		return;
-	printf("  %-40s %10.1f %7s %9s %8.1f  %.0f %% of the memory's %.1f GB/s, measured (sum of two vectors)\n", "kernels that memory limits", s->seconds * 1e6, "", "", s->bytes / s->seconds * 1e-9,
+	printf("  %-40s %10.1f %7s %9s %8.1f  %.0f %% of the memory's %.1f GB/s, measured (sum of two vectors)\n",
+	       "kernels that memory limits", s->seconds * 1e6, "", "", s->bytes / s->seconds * 1e-9,
 	       100 * s->bytes / s->seconds / s->peak, s->peak * 1e-9);
 }
 
@@ -335,7 +358,8 @@ bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 
 		printf("%s{\"name\": ", k ? ", " : "");
 		rt_json_text(stdout, r->name);
-		printf(", \"seconds\": %.9g, \"gflop\": %.9g, \"bytes\": %.9g, \"layers\": ", t->seconds[k] / (double)steps, r->flops * 1e-9, r->bytes);
+		printf(", \"seconds\": %.9g, \"gflop\": %.9g, \"bytes\": %.9g, \"layers\": ",
+		       t->seconds[k] / (double)steps, r->flops * 1e-9, r->bytes);
 		rt_json_text(stdout, r->layers);
 		printf(", \"where\": ");
 		rt_json_text(stdout, r->where);
@@ -355,7 +379,9 @@ bench_trace_text(const Bench *b, const Trace *t, FILE *f)
 
 		fprintf(f, "%s\n{\"name\": ", k ? "," : "");
 		rt_json_text(f, r->name);
-		fprintf(f, ", \"cat\": \"kernel\", \"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"layers\": ",
+		fprintf(f,
+		        ", \"cat\": \"kernel\", \"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, "
+		        "\"args\": {\"layers\": ",
 		        e->thread + 1, e->begin * 1e6, (e->end - e->begin) * 1e6);
 		rt_json_text(f, r->layers);
 		fprintf(f, ", \"where\": ");
@@ -365,8 +391,10 @@ bench_trace_text(const Bench *b, const Trace *t, FILE *f)
 	bool device = b->h->image->device;
 
 	for (int i = 0; i < (device ? 1 : rt_threads_count(b->h->threads)); i++)
-		fprintf(f, ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": %d, \"args\": {\"name\": \"%s %d\"}}", i + 1,
-		        device ? "device" : "thread", i + 1);
+		fprintf(f,
+		        ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": %d, \"args\": {\"name\": "
+		        "\"%s %d\"}}",
+		        i + 1, device ? "device" : "thread", i + 1);
 	fprintf(f, "\n]}\n");
 }
 
@@ -419,7 +447,8 @@ bench_trace_try(Bench *b)
 	const RtOptions *o = &b->h->opt;
 
 	b->trace = o->profile ? rt_printf("%s", o->profile) : rt_printf("%s.trace.json", o->program);
-	return !o->profiling || o->top || rt_out_try(b->trace, NULL, &b->h->error) || rt_context(&b->h->error, "--profile");
+	return !o->profiling || o->top || rt_out_try(b->trace, NULL, &b->h->error) ||
+	       rt_context(&b->h->error, "--profile");
 }
 
 /* ---- reports */
@@ -447,28 +476,34 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	rt_json_text(stdout, h->program.arch);
 	printf(", \"precision\": ");
 	rt_json_text(stdout, h->program.precision);
-	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"threads_used\": %d, \"steps\": %lld, \"repeats\": %lld", b->infer ? "infer" : "train",
-	       (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)),
+	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"threads_used\": %d, \"steps\": %lld, "
+	       "\"repeats\": %lld",
+	       b->infer ? "infer" : "train", (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)),
 	       rt_threads_count(h->threads), b->used, (long long)h->opt.bench_steps, (long long)h->opt.repeat);
-	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most, n / s.least);
-	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3, s.most * 1e3);
-	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop, gflops, b->peak * 1e-9,
-	       b->peak > 0 ? gflops * 1e9 / b->peak : 0);
-	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(), b->kernels, b->first);
+	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most,
+	       n / s.least);
+	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3,
+	       s.most * 1e3);
+	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop,
+	       gflops, b->peak * 1e-9, b->peak > 0 ? gflops * 1e9 / b->peak : 0);
+	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(),
+	       b->kernels, b->first);
 	if (h->image->device) {
 		printf(", \"device\": ");
 		rt_json_text(stdout, h->device_name);
 		printf(", \"device_bytes\": %zu", h->device_bytes);
 	}
 	if (h->program.shards > 1 && !b->infer)
-		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld, \"hidden_share\": %.3g", h->ranks, (long long)h->program.shards,
-		       (long long)(h->ranks > 1 ? h->sums.bytes : 0), bench_hidden(h));
+		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld, \"hidden_share\": %.3g",
+		       h->ranks, (long long)h->program.shards, (long long)(h->ranks > 1 ? h->sums.bytes : 0),
+		       bench_hidden(h));
 	if (suspect)
 		printf(", \"suspect\": true");
 	if (t->seconds) {
 		Streaming streaming = bench_streaming(b, t, profiled);
 
-		printf(", \"streaming\": {\"seconds\": %.9g, \"bytes\": %.9g, \"memory_gbytes_s\": %.9g}", streaming.seconds, streaming.bytes, streaming.peak * 1e-9);
+		printf(", \"streaming\": {\"seconds\": %.9g, \"bytes\": %.9g, \"memory_gbytes_s\": %.9g}",
+		       streaming.seconds, streaming.bytes, streaming.peak * 1e-9);
 		bench_profile_json(b, t, profiled);
 	}
 	printf("}\n");
@@ -487,22 +522,26 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		snprintf(threads, sizeof threads, "%d of %d threads", used, all);
 	else
 		snprintf(threads, sizeof threads, "%d thread%s", all, all == 1 ? "" : "s");
-	printf("%s, %s, %s: batch %lld, %s, %lld x %lld steps after %lld\n", h->program.model, b->infer ? "inference" : "training", h->program.precision,
-	       (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)), threads, (long long)h->opt.repeat, (long long)h->opt.bench_steps,
-	       (long long)h->opt.warmup);
+	printf("%s, %s, %s: batch %lld, %s, %lld x %lld steps after %lld\n", h->program.model,
+	       b->infer ? "inference" : "training", h->program.precision,
+	       (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)), threads, (long long)h->opt.repeat,
+	       (long long)h->opt.bench_steps, (long long)h->opt.warmup);
 	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
 	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
 	printf("%-12s %.1f", "GFLOP/s", gflops);
 	if (b->peak > 0)
-		printf(" (%.1f %% of the measured peak of %.1f)%s\n", 100 * gflops * 1e9 / b->peak, b->peak * 1e-9, suspect ? "  suspect: above the peak" : "");
+		printf(" (%.1f %% of the measured peak of %.1f)%s\n", 100 * gflops * 1e9 / b->peak, b->peak * 1e-9,
+		       suspect ? "  suspect: above the peak" : "");
 	else
 		printf(" (the peak of this program's arithmetic is not measured)\n");
 	if (h->ranks > 1)
-		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks, (double)h->sums.bytes * 1e-6,
-		       100 * bench_hidden(h));
+		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks,
+		       (double)h->sums.bytes * 1e-6, 100 * bench_hidden(h));
 	if (h->image->device)
-		printf("%-12s %s, %.1f MiB for arena and data\n", "device", h->device_name, (double)h->device_bytes / 0x1p20);
-	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory", (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
+		printf("%-12s %s, %.1f MiB for arena and data\n", "device", h->device_name,
+		       (double)h->device_bytes / 0x1p20);
+	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory",
+	       (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
 	if (t->seconds) {
 		Streaming streaming = bench_streaming(b, t, profiled);
 

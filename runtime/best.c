@@ -92,7 +92,8 @@ rt_best_begin(RtHost *h)
 	if (!h->have_test)
 		return rt_fail(&h->error, "%s: there is no evaluation after the epochs, which it judges by", option);
 	if (g->result[g->scalar[b->result]].kind == RT_BATCH && h->test.examples > h->program.batch)
-		return rt_fail(&h->error, "%s: %s has a value only where one batch holds all test examples", option, b->name);
+		return rt_fail(&h->error, "%s: %s has a value only where one batch holds all test examples", option,
+		               b->name);
 	return true;
 }
 
@@ -128,7 +129,8 @@ rt_best_write(const RtHost *h, FILE *f)
 
 	if (b->on && b->judged >= 0)
 		fprintf(f, ",\"best\":\"%s %s %a %lld %lld %lld\"", b->name, b->largest ? "max" : "min",
-		        b->any ? b->value : (double)NAN, (long long)b->epoch, (long long)b->worse, (long long)b->judged);
+		        b->any ? b->value : (double)NAN, (long long)b->epoch, (long long)b->worse,
+		        (long long)b->judged);
 }
 
 void
@@ -146,7 +148,8 @@ rt_best_read(RtHost *h, const Json *meta)
 		return;
 	if (strcmp(name, b->name) != 0 || (strcmp(direction, "max") == 0) != b->largest) {
 		if (!h->opt.quiet)
-			fprintf(stderr, "note: %s judged by %s:%s: what is best begins anew\n", h->opt.resume, name, direction);
+			fprintf(stderr, "note: %s judged by %s:%s: what is best begins anew\n", h->opt.resume, name,
+			        direction);
 		return;
 	}
 	b->any = !isnan(value);

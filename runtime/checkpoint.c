@@ -5,8 +5,8 @@
  * Nothing in it depends on time or on names: the same state makes the same bytes.
  * A save writes a temporary file beside FILE, syncs it, renames it and syncs the folder (file.c): a kill at any moment
  * leaves the last whole file. A FILE that this run neither wrote nor resumed from is first kept as FILE~, which
- * is said, unless --overwrite is given. Whatever fails leaves FILE as it was. What can be known of failures is asked before the data are read, and from the first step
- * on the run holds FILE.lock. */
+ * is said, unless --overwrite is given. Whatever fails leaves FILE as it was. What can be known of failures is asked
+ * before the data are read, and from the first step on the run holds FILE.lock. */
 #define _GNU_SOURCE
 #include "comm.h"
 
@@ -31,8 +31,11 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 	rt_json_text(f, p->source_hash);
 	fprintf(f, ",\"precision\":");
 	rt_json_text(f, p->precision);
-	fprintf(f, ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%lld\"", (long long)step,
-	        (long long)h->run.seed, (long long)h->total, (long long)(p->batch * p->shards), (long long)h->train.examples);
+	fprintf(f,
+	        ",\"step\":\"%lld\",\"seed\":\"%lld\",\"total_steps\":\"%lld\",\"batch\":\"%lld\",\"examples\":\"%"
+	        "lld\"",
+	        (long long)step, (long long)h->run.seed, (long long)h->total, (long long)(p->batch * p->shards),
+	        (long long)h->train.examples);
 	if (p->shards > 1)
 		fprintf(f, ",\"shards\":\"%lld\"", (long long)p->shards);
 	pthread_mutex_lock(&h->lock);
@@ -142,7 +145,8 @@ checkpoint_seal(RtHost *h, char *text, size_t bytes, const int *order, int n, ui
 	sum = rt_hash(sum, at, 16);
 	sum = rt_hash(sum, at + 16, (size_t)(text + bytes - at - 16));
 	for (int i = 0; i < n; i++)
-		sum = rt_hash(sum, checkpoint_bytes(h, &h->program.state[order[i]], room), (size_t)h->program.state[order[i]].t.bytes);
+		sum = rt_hash(sum, checkpoint_bytes(h, &h->program.state[order[i]], room),
+		              (size_t)h->program.state[order[i]].t.bytes);
 	snprintf(digits, sizeof digits, "%016llx", (unsigned long long)sum);
 	memcpy(at, digits, 16);
 }
@@ -207,8 +211,8 @@ checkpoint_keep(RtHost *h, const RtSave *to)
 		rt_context(&h->error, "%s is there already and cannot be renamed to %s", to->path, old);
 	if (good && !h->opt.quiet) {
 		rt_progress_clear(h);
-		fprintf(stderr, "note: %s was not this run's: it is kept as %s%s; --overwrite would replace it\n", to->path, old,
-		        again ? ", in place of what that was" : "");
+		fprintf(stderr, "note: %s was not this run's: it is kept as %s%s; --overwrite would replace it\n",
+		        to->path, old, again ? ", in place of what that was" : "");
 	}
 	free(old);
 	return good;
@@ -388,7 +392,8 @@ static bool
 checkpoint_fits(const RtState *s, const RtStEntry *t, bool exact, RtError *e)
 {
 	int dtype = checkpoint_dtype(t->dtype);
-	bool types = dtype == s->t.dtype || (!exact && dtype && rt_dtype[dtype].kind == 'f' && rt_dtype[s->t.dtype].kind == 'f');
+	bool types = dtype == s->t.dtype ||
+	             (!exact && dtype && rt_dtype[dtype].kind == 'f' && rt_dtype[s->t.dtype].kind == 'f');
 	char have[160], want[160];
 
 	if (types && t->rank == s->t.rank && memcmp(t->shape, s->t.shape, sizeof *t->shape * (size_t)t->rank) == 0)
@@ -405,7 +410,8 @@ checkpoint_copy(RtHost *h, const RtState *s, const RtSt *st, const RtStEntry *t)
 	int64_t bad;
 
 	h->run.kept = 0;
-	rt_dtype_convert(s->t.dtype, room ? room : at, checkpoint_dtype(t->dtype), st->data + t->begin, s->t.count, false, &bad);
+	rt_dtype_convert(s->t.dtype, room ? room : at, checkpoint_dtype(t->dtype), st->data + t->begin, s->t.count,
+	                 false, &bad);
 	if (room)
 		rt_tensor_from_logical(&s->t, at, room);
 	free(room);
@@ -486,10 +492,14 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 				near = t ? NULL : rt_suggest(s->t.name, names, st.nentry);
 				free(names);
 				good = t ? rt_fail(e, "%s: %s", path, why.text)
-				         : rt_fail(e, "%s: parameter %s is missing%s%s%s; --partial would keep its initial value", path, s->t.name, near ? " (there is " : "",
-				                   near ? near : "", near ? ")" : "");
+				         : rt_fail(e,
+				                   "%s: parameter %s is missing%s%s%s; --partial would keep its "
+				                   "initial value",
+				                   path, s->t.name, near ? " (there is " : "", near ? near : "",
+				                   near ? ")" : "");
 			} else if (pass) {
-				fprintf(stderr, "note: %s: %s%s%s: it keeps its initial value\n", path, t ? "" : s->t.name, t ? "" : " ", why.text);
+				fprintf(stderr, "note: %s: %s%s%s: it keeps its initial value\n", path,
+				        t ? "" : s->t.name, t ? "" : " ", why.text);
 			}
 		}
 	if (good && (partial || !h->opt.quiet))
@@ -598,10 +608,14 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 			const RtStEntry *t = checkpoint_find(st, s->t.name);
 			RtError other;
 
-			if (!checkpoint_kept(&h->program, s) || (!t && (checkpoint_scale(s->t.name) || s->kind == RT_AVERAGE)))
+			if (!checkpoint_kept(&h->program, s) ||
+			    (!t && (checkpoint_scale(s->t.name) || s->kind == RT_AVERAGE)))
 				continue;
 			if (!t)
-				return rt_fail(e, "%s is missing: the checkpoint is of another model or optimizer; --weights takes its parameters alone", s->t.name);
+				return rt_fail(e,
+				               "%s is missing: the checkpoint is of another model or optimizer; "
+				               "--weights takes its parameters alone",
+				               s->t.name);
 			if (!checkpoint_fits(s, t, true, e))
 				return checkpoint_fits(s, t, false, &other)
 				       ? rt_hint(e, "--weights converts parameters, and leaves the optimizer's state")
@@ -663,11 +677,13 @@ rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r)
 	if (!checkpoint_read(h, &f, path, e))
 		return false;
 	good = rt_st_parse(&st, f.at, f.n, e);
-	if (good && (!checkpoint_meta_int(&st, "step", &r->step) || !checkpoint_meta_int(&st, "seed", &r->seed)
-	             || !checkpoint_meta_int(&st, "total_steps", &r->total) || !checkpoint_meta_int(&st, "batch", &r->batch)
-	             || !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0
-	             || r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
-		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights takes its parameters");
+	if (good &&
+	    (!checkpoint_meta_int(&st, "step", &r->step) || !checkpoint_meta_int(&st, "seed", &r->seed) ||
+	     !checkpoint_meta_int(&st, "total_steps", &r->total) || !checkpoint_meta_int(&st, "batch", &r->batch) ||
+	     !checkpoint_meta_int(&st, "examples", &r->examples) || r->step < 0 || r->total < 0 ||
+	     r->step > RT_MAX_STEPS || r->total > RT_MAX_STEPS))
+		good = rt_fail(e, "holds no step, seed, T and batch: it is no checkpoint of a training; --weights "
+		                  "takes its parameters");
 	if (!checkpoint_meta_int(&st, "shards", &r->shards))
 		r->shards = 1;
 	good = good && checkpoint_states(h, &st, e);

@@ -1,10 +1,10 @@
 /* comm.c: the processes of one training: meeting, moving bytes, signs of life, ending together.
  *
- * One thread a process, the exchange thread, makes every call of the library, so that the least level of threads is enough. It sleeps until
- * there is work, looks after signs of life ten times a second, and naps while messages are under way: 20 to 200 us between looks,
- * as the processors are the kernels'.
- * Life: rank 0 hears of all and all hear of rank 0, every second. Who is silent for longer than --patience is named, and the job aborted;
- * the same where this rank itself fails. A process whose launcher died is killed by the kernel.
+ * One thread a process, the exchange thread, makes every call of the library, so that the least level of threads is
+ * enough. It sleeps until there is work, looks after signs of life ten times a second, and naps while messages are
+ * under way: 20 to 200 us between looks, as the processors are the kernels'.
+ * Life: rank 0 hears of all and all hear of rank 0, every second. Who is silent for longer than --patience is named,
+ * and the job aborted; the same where this rank itself fails. A process whose launcher died is killed by the kernel.
  * Ranks but 0 print nothing: their outputs go nowhere, but for what ends the job. */
 #define _GNU_SOURCE
 #include "comm.h"
@@ -77,8 +77,9 @@ comm_silent(int rank, double seconds)
 	int speaker = rank == 0 ? 1 : 0;
 
 	if (comm.rank == speaker)
-		fprintf(comm.err, "%s: error: rank %d (%s, pid %lld) silent for %.0f s; last in step %lld\n", comm.h->opt.program, rank, comm_host(rank),
-		        (long long)(comm.hello ? comm.hello[rank].pid : 0), seconds, (long long)p->in.step);
+		fprintf(comm.err, "%s: error: rank %d (%s, pid %lld) silent for %.0f s; last in step %lld\n",
+		        comm.h->opt.program, rank, comm_host(rank), (long long)(comm.hello ? comm.hello[rank].pid : 0),
+		        seconds, (long long)p->in.step);
 	else
 		comm_nap(900000000);                 /* the one that speaks ends the job */
 	comm_kill();
@@ -220,7 +221,8 @@ comm_main(void *arg)
 		struct timespec t;
 
 		if (comm.head < comm.tail) {
-			void (*fn)(RtHost *, void *) = comm.queue[comm.head % QUEUE].fn, *cx = comm.queue[comm.head % QUEUE].cx;
+			void (*fn)(RtHost *, void *) = comm.queue[comm.head % QUEUE].fn,
+			                          *cx = comm.queue[comm.head % QUEUE].cx;
 
 			pthread_mutex_unlock(&comm.lock);
 			fn(comm.h, cx);
@@ -332,7 +334,8 @@ share_now(RtHost *h, void *cx)
 
 		part = head ? 0 : bytes - at < MOST ? bytes - at : MOST;
 		for (int r = comm.rank ? 0 : 1; r < (comm.rank ? 1 : comm.size); r++)
-			m[n++] = (RtMsg){r, comm.rank == 0, head ? (void *)&bytes : (uint8_t *)*s->bytes + at, head ? 8 : part};
+			m[n++] = (RtMsg){r, comm.rank == 0, head ? (void *)&bytes : (uint8_t *)*s->bytes + at,
+			                 head ? 8 : part};
 		comm_move(h, m, n);
 		if (head && comm.rank)
 			*s->bytes = rt_alloc(bytes + 1);
@@ -362,14 +365,17 @@ comm_differs(RtHost *h, const char *a, const char *b, int rank)
 		if (na != nb || memcmp(a, b, na) != 0) {
 			int name = (int)strcspn(a, " ");
 
-			rt_fail(&h->error, "the ranks do not agree: %.*s is %.*s on rank 0 (%s), %.*s on rank %d (%s)", name, a, (int)na - name - 1, a + name + 1,
-			        comm_host(0), (int)nb > name ? (int)nb - name - 1 : 0, (int)nb > name ? b + name + 1 : "", rank, comm_host(rank));
+			rt_fail(&h->error, "the ranks do not agree: %.*s is %.*s on rank 0 (%s), %.*s on rank %d (%s)",
+			        name, a, (int)na - name - 1, a + name + 1, comm_host(0),
+			        (int)nb > name ? (int)nb - name - 1 : 0, (int)nb > name ? b + name + 1 : "", rank,
+			        comm_host(rank));
 			return;
 		}
 		a += na + (a[na] == '\n');
 		b += nb + (b[nb] == '\n');
 	}
-	rt_fail(&h->error, "rank 0 (%s) and rank %d (%s) were not given the same options", comm_host(0), rank, comm_host(rank));
+	rt_fail(&h->error, "rank 0 (%s) and rank %d (%s) were not given the same options", comm_host(0), rank,
+	        comm_host(rank));
 }
 
 /* What goes round: "1" or "0" and the error's text, an end, the lines. */
@@ -509,13 +515,17 @@ static bool
 comm_same(RtHost *h)
 {
 	const RtOptions *o = &h->opt;
-	char *text = rt_printf("executable %016llx\nshards %lld\n--epochs %lld\n--steps %lld\n--stop %lld\n--every %lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
-	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--partial %d\n--resume %s\n--weights %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
-	                       "command %d\n", (unsigned long long)rt_hash(RT_HASH_START, h->image->program, strlen(h->image->program)),
-	                       (long long)h->program.shards, (long long)o->epochs, (long long)o->steps, (long long)o->stop, (long long)o->every,
-	                       (long long)(o->has_seed ? o->seed : 0), (long long)o->sink, o->allow_nan, o->no_eval, o->synthetic, o->replan, o->partial,
-	                       o->resume ? o->resume : "-", o->weights ? o->weights : "-", o->keep ? o->keep : "-", o->by ? o->by : "-",
-	                       (long long)o->patience, (int)o->command);
+	char *text = rt_printf("executable %016llx\nshards %lld\n--epochs %lld\n--steps %lld\n--stop %lld\n--every "
+	                       "%lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
+	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--partial %d\n--resume %s\n--weights "
+	                       "%s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
+	                       "command %d\n",
+	                       (unsigned long long)rt_hash(RT_HASH_START, h->image->program, strlen(h->image->program)),
+	                       (long long)h->program.shards, (long long)o->epochs, (long long)o->steps,
+	                       (long long)o->stop, (long long)o->every, (long long)(o->has_seed ? o->seed : 0),
+	                       (long long)o->sink, o->allow_nan, o->no_eval, o->synthetic, o->replan, o->partial,
+	                       o->resume ? o->resume : "-", o->weights ? o->weights : "-", o->keep ? o->keep : "-",
+	                       o->by ? o->by : "-", (long long)o->patience, (int)o->command);
 	bool good = comm_agree(h, true, text);
 
 	free(text);
@@ -534,11 +544,17 @@ comm_say(RtHost *h, int nodes, int threads)
 		return;
 	for (int k = 0; k < h->program.nstate; k++)
 		bytes += h->program.state[k].kind == RT_GRAD ? (double)h->program.state[k].t.bytes : 0;
-	fprintf(stderr, "%d processes on %d node%s (%s), %lld shard%s, %s%lld each, %d thread%s each; %.3g MB to exchange in %d bucket%s\n", comm.size, nodes, nodes == 1 ? "" : "s",
-	        rt_mpi_name(comm.mpi), (long long)s, s == 1 ? "" : "s", s % comm.size ? "at most " : "", (long long)most, threads, threads == 1 ? "" : "s", bytes * 1e-6, buckets, buckets == 1 ? "" : "s");
+	fprintf(stderr,
+	        "%d processes on %d node%s (%s), %lld shard%s, %s%lld each, %d thread%s each; %.3g MB to exchange in "
+	        "%d bucket%s\n",
+	        comm.size, nodes, nodes == 1 ? "" : "s", rt_mpi_name(comm.mpi), (long long)s, s == 1 ? "" : "s",
+	        s % comm.size ? "at most " : "", (long long)most, threads, threads == 1 ? "" : "s", bytes * 1e-6,
+	        buckets, buckets == 1 ? "" : "s");
 	if (s % comm.size)
-		fprintf(stderr, "note: %d processes do not divide %lld shards: the busiest has %lld, %lld/%lld of the ideal speed\n", comm.size, (long long)s,
-		        (long long)most, (long long)s, (long long)(most * comm.size));
+		fprintf(stderr,
+		        "note: %d processes do not divide %lld shards: the busiest has %lld, %lld/%lld of the ideal "
+		        "speed\n",
+		        comm.size, (long long)s, (long long)most, (long long)s, (long long)(most * comm.size));
 }
 
 static int
@@ -550,7 +566,8 @@ comm_open(RtHost *h)
 	if (h->opt.alone || !l.name || l.size == 1)
 		return -1;
 	if (h->opt.command == RT_C_INFER || h->opt.command == RT_C_INFO) {
-		rt_fail(&h->error, "%s is for one process, %s started %d", h->opt.command == RT_C_INFER ? "infer" : "info", l.name, l.size);
+		rt_fail(&h->error, "%s is for one process, %s started %d",
+		        h->opt.command == RT_C_INFER ? "infer" : "info", l.name, l.size);
 		return comm_refuse(h, l.rank, 2);
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -562,8 +579,10 @@ comm_open(RtHost *h)
 		return comm_refuse(h, l.rank, 1);
 	}
 	if (l.size && comm.size != l.size) {
-		rt_fail(&h->error, "%s started %d processes, %s knows of %d: they do not belong together; MANTOU_LIBMPI=LIBRARY names the launcher's own", l.name,
-		        l.size, rt_mpi_name(comm.mpi), comm.size);
+		rt_fail(&h->error,
+		        "%s started %d processes, %s knows of %d: they do not belong together; MANTOU_LIBMPI=LIBRARY "
+		        "names the launcher's own",
+		        l.name, l.size, rt_mpi_name(comm.mpi), comm.size);
 		return comm_refuse(h, l.rank, 2);
 	}
 	h->rank = comm.rank;
@@ -572,8 +591,11 @@ comm_open(RtHost *h)
 	comm_run(h, comm_begin_life, NULL);
 	comm_hush(h);
 	if (h->program.shards < comm.size) {
-		rt_fail(&h->error, "%d processes are more than the model's %lld shard%s: train.shards = %d or --shards %d makes as many", comm.size,
-		        (long long)h->program.shards, h->program.shards == 1 ? "" : "s", comm.size, comm.size);
+		rt_fail(&h->error,
+		        "%d processes are more than the model's %lld shard%s: train.shards = %d or --shards %d makes "
+		        "as many",
+		        comm.size, (long long)h->program.shards, h->program.shards == 1 ? "" : "s", comm.size,
+		        comm.size);
 		h->agreed = true;
 		comm_refuse(h, comm.rank, 2);
 		return 2;
@@ -590,7 +612,8 @@ comm_open(RtHost *h)
 static void
 comm_abort(RtHost *h)
 {
-	fprintf(h->err, "%s: error: rank %d (%s): %s\n", h->opt.program, comm.rank, comm_host(comm.rank), h->error.text);
+	fprintf(h->err, "%s: error: rank %d (%s): %s\n", h->opt.program, comm.rank, comm_host(comm.rank),
+	        h->error.text);
 	fflush(h->err);
 	__atomic_store_n(&comm.aborts, true, __ATOMIC_RELEASE);
 	for (int i = 0; i < 100; i++)            /* the exchange thread sees it */
@@ -613,6 +636,14 @@ comm_close(RtHost *h)
 }
 
 const RtComm rt_comm = {
-	.open = comm_open, .run = comm_run, .start = comm_post, .wait = comm_wait, .move = comm_move, .gather = comm_gather, .share = comm_share, .agree = comm_agree, .abort = comm_abort,
-	.close = comm_close,
+        .open = comm_open,
+        .run = comm_run,
+        .start = comm_post,
+        .wait = comm_wait,
+        .move = comm_move,
+        .gather = comm_gather,
+        .share = comm_share,
+        .agree = comm_agree,
+        .abort = comm_abort,
+        .close = comm_close,
 };

@@ -5,13 +5,15 @@
 #define RUNTIME_COMM_H
 #include "host.h"
 
-/* One message of a move: n bytes at `at` to a rank, or from it. Between two ranks messages match in the order of their lists. */
+/* One message of a move: n bytes at `at` to a rank, or from it. Between two ranks messages match in the order of their
+ * lists. */
 typedef struct RtMsg { int rank; bool send; void *at; size_t n; } RtMsg;
 
-/* Calls may come from any one thread at a time; all ranks make the same ones in the same order. A rank that dies or falls silent ends
- * the process inside them. */
+/* Calls may come from any one thread at a time; all ranks make the same ones in the same order. A rank that dies or
+ * falls silent ends the process inside them. */
 typedef struct RtComm {
-	/* Finds the launcher's library, meets the others. -1: go on (h->ranks may still be 1); else an exit status, its text printed. */
+	/* Finds the launcher's library, meets the others. -1: go on (h->ranks may still be 1); else an exit status, its
+	 * text printed. */
 	int (*open)(RtHost *h);
 	/* Runs fn on the thread that talks to the library; it alone may call move. */
 	void (*run)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
@@ -19,11 +21,13 @@ typedef struct RtComm {
 	void (*start)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
 	void (*wait)(RtHost *h);
 	void (*move)(RtHost *h, const RtMsg *m, int n);
-	/* Every rank's bytes at all of them: *all is malloc'd, those of rank r at *all + at[r], at[ranks] is the end. */
+	/* Every rank's bytes at all of them: *all is malloc'd, those of rank r at *all + at[r], at[ranks] is the
+	 * end. */
 	void (*gather)(RtHost *h, const void *mine, size_t n, uint8_t **all, size_t *at);
 	/* Rank 0's bytes to all: where it is not 0, *bytes is malloc'd. */
 	void (*share)(RtHost *h, void **bytes, size_t *n);
-	/* All are well, and text ("name value\n" lines) is the same on all of them; else rt_fail on all, with what differs first. */
+	/* All are well, and text ("name value\n" lines) is the same on all of them; else rt_fail on all, with what
+	 * differs first. */
 	bool (*agree)(RtHost *h, bool good, const char *text);
 	void (*abort)(RtHost *h);                   /* ends the job; does not return */
 	void (*close)(RtHost *h);
@@ -31,7 +35,8 @@ typedef struct RtComm {
 extern const RtComm rt_comm __attribute__((weak));
 
 /* What the environment says: how many processes the launcher started. */
-typedef struct RtLaunch { const char *name; int size, rank; } RtLaunch; /* name NULL: there is no launcher; size 0: unknown */
+/* name NULL: there is no launcher; size 0: unknown */
+typedef struct RtLaunch { const char *name; int size, rank; } RtLaunch;
 RtLaunch rt_launch(void);
 
 /* ---- mpi.c */

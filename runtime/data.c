@@ -1,9 +1,9 @@
 /* data.c: data sets: where their examples stand, and how they come into the inputs' own types.
  *
- * In: the descriptor's reader, --data.   Out: RtData. Readers (data_*.c) open one kind of file each. Those whose examples
- * stand in files as they are name parts of these files, which are mapped: labels and numbers that might not fit are
- * checked before the first step, elements are converted when a batch is gathered, and no set is ever held in memory. The others
- * give a function that makes an example.
+ * In: the descriptor's reader, --data.   Out: RtData. Readers (data_*.c) open one kind of file each. Those whose
+ * examples stand in files as they are name parts of these files, which are mapped: labels and numbers that might not
+ * fit are checked before the first step, elements are converted when a batch is gathered, and no set is ever held in
+ * memory. The others give a function that makes an example.
  * Pages of mapped files are given back when they are many, so that a set may be larger than the machine's memory. */
 #define _GNU_SOURCE
 #include "host.h"
@@ -99,13 +99,14 @@ data_element(const RtPart *p, const uint8_t *src)
 	return rt_dtype_read(p->dtype, element);
 }
 
-/* The first element of examples [from, to) that the input's limit forbids, that is no whole number where ids are wanted or
- * that its type cannot hold; -1. *x: the element. */
+/* The first element of examples [from, to) that the input's limit forbids, that is no whole number where ids are wanted
+ * or that its type cannot hold; -1. *x: the element. */
 static int64_t
 data_bad(const RtInput *in, const RtPart *p, int64_t from, int64_t to, double *x)
 {
 	bool integers = rt_dtype[p->dtype].kind != 'f' && rt_dtype[in->t.dtype].kind == 'i' && in->t.dtype != RT_I64;
-	double low = integers ? rt_dtype[in->t.dtype].low : -HUGE_VAL, high = integers ? rt_dtype[in->t.dtype].high : HUGE_VAL;
+	double low = integers ? rt_dtype[in->t.dtype].low : -HUGE_VAL,
+	       high = integers ? rt_dtype[in->t.dtype].high : HUGE_VAL;
 	int bytes = rt_dtype[p->dtype].bytes;
 
 	for (int64_t i = from; i < to; i++) {
@@ -114,7 +115,8 @@ data_bad(const RtInput *in, const RtPart *p, int64_t from, int64_t to, double *x
 		for (int64_t j = 0; j < in->example; j++, src += bytes) {
 			double v = *x = p->swap ? data_element(p, src) : rt_dtype_read(p->dtype, src);
 
-			if (in->limit > 0 && !(v == floor(v) && ((v > -1 && v < (double)in->limit) || (in->has_ignore && v == (double)in->ignore))))
+			if (in->limit > 0 && !(v == floor(v) && ((v > -1 && v < (double)in->limit) ||
+			                                         (in->has_ignore && v == (double)in->ignore))))
 				return i * in->example + j;
 			if (v < low || v > high)
 				return i * in->example + j;
@@ -129,13 +131,15 @@ data_wrong(const RtInput *in, const RtPart *p, int64_t j, double x, RtError *e)
 	long long example = (long long)(j / in->example);
 
 	if (in->limit > 0 && x != floor(x))
-		return rt_fail(e, "%s: %.17g is no whole number, and input %s is %s, a label or id (element %lld, example %lld)", p->file, x, in->t.name,
-		               rt_dtype[in->t.dtype].name, (long long)j, example);
+		return rt_fail(
+		        e,
+		        "%s: %.17g is no whole number, and input %s is %s, a label or id (element %lld, example %lld)",
+		        p->file, x, in->t.name, rt_dtype[in->t.dtype].name, (long long)j, example);
 	if (in->limit > 0 && !(x > -1 && x < (double)in->limit) && !(in->has_ignore && x == (double)in->ignore))
-		return rt_fail(e, "%s: %s %.17g is out of range 0..%lld (element %lld, example %lld)", p->file, in->t.name, x, (long long)in->limit - 1,
-		               (long long)j, example);
-	return rt_fail(e, "%s: %.17g does not fit in %s, the type of input %s (element %lld)", p->file, x, rt_dtype[in->t.dtype].name, in->t.name,
-	               (long long)j);
+		return rt_fail(e, "%s: %s %.17g is out of range 0..%lld (element %lld, example %lld)", p->file,
+		               in->t.name, x, (long long)in->limit - 1, (long long)j, example);
+	return rt_fail(e, "%s: %.17g does not fit in %s, the type of input %s (element %lld)", p->file, x,
+	               rt_dtype[in->t.dtype].name, in->t.name, (long long)j);
 }
 
 /* Can an element of the file's type be wrong at all? */
@@ -146,7 +150,8 @@ data_doubtful(const RtInput *in, int dtype)
 
 	if (in->limit > 0 && !(bytes && in->limit > (dtype == RT_U8 ? 255 : 1)))
 		return true;
-	return rt_dtype[dtype].kind != 'f' && rt_dtype[in->t.dtype].kind == 'i' && rt_dtype[in->t.dtype].bytes < rt_dtype[dtype].bytes;
+	return rt_dtype[dtype].kind != 'f' && rt_dtype[in->t.dtype].kind == 'i' &&
+	       rt_dtype[in->t.dtype].bytes < rt_dtype[dtype].bytes;
 }
 
 static bool
@@ -161,7 +166,8 @@ data_check(const RtInput *in, const RtPart *p, const RtFile *f, RtError *e)
 		if (bad >= 0)
 			return data_wrong(in, p, bad, x, e);
 		if (f)
-			rt_file_forget(f, (size_t)(p->at + from * p->stride - f->at), (size_t)(p->at + to * p->stride - f->at));
+			rt_file_forget(f, (size_t)(p->at + from * p->stride - f->at),
+			               (size_t)(p->at + to * p->stride - f->at));
 	}
 	return true;
 }
@@ -178,7 +184,8 @@ rt_data_add(RtData *d, int k, const RtPart *part, const RtFile *f, RtError *e)
 		return true;
 	d->bytes[k] = in->example * rt_dtype[in->t.dtype].bytes;
 	if (d->bytes[k] > 0 && first + part->examples > ((int64_t)1 << 50) / d->bytes[k])
-		return rt_fail(e, "input %s: %lld examples are too many", in->t.name, (long long)(first + part->examples));
+		return rt_fail(e, "input %s: %lld examples are too many", in->t.name,
+		               (long long)(first + part->examples));
 	if (data_doubtful(in, part->dtype) && !data_check(in, part, f, e))
 		return false;
 	if (c->n == c->room) {
@@ -220,9 +227,11 @@ rt_data_copy(const RtData *d, int k, int64_t example, int64_t n, uint8_t *out, R
 		bool joined = p->stride == in->example * rt_dtype[p->dtype].bytes;
 
 		for (int64_t i = 0; i < run; i += joined ? run : 1)
-			if (!rt_dtype_convert(in->t.dtype, out + i * d->bytes[k], p->dtype, p->at + (from + i) * p->stride,
-			                      (joined ? run : 1) * in->example, p->swap, &bad))
-				return rt_fail(e, "%s: changed while it was in use: an element does not fit in %s", p->file, rt_dtype[in->t.dtype].name);
+			if (!rt_dtype_convert(in->t.dtype, out + i * d->bytes[k], p->dtype,
+			                      p->at + (from + i) * p->stride, (joined ? run : 1) * in->example, p->swap,
+			                      &bad))
+				return rt_fail(e, "%s: changed while it was in use: an element does not fit in %s",
+				               p->file, rt_dtype[in->t.dtype].name);
 		out += run * d->bytes[k];
 		example += run;
 		n -= run;
@@ -249,7 +258,9 @@ rt_data_touch(RtData *d, int64_t examples)
 	if (d->mapped <= limit)
 		return;
 	for (int k = 0; k < d->p->ninput; k++)
-		bytes += d->column[k].n ? d->column[k].part->stride + DATA_AROUND : d->bytes[k] ? d->bytes[k] + DATA_AROUND : 0;
+		bytes += d->column[k].n ? d->column[k].part->stride + DATA_AROUND
+		         : d->bytes[k]  ? d->bytes[k] + DATA_AROUND
+		                        : 0;
 	if (__atomic_add_fetch(&d->touched, examples * bytes, __ATOMIC_RELAXED) < limit)
 		return;
 	__atomic_store_n(&d->touched, 0, __ATOMIC_RELAXED);
@@ -276,12 +287,15 @@ rt_data_free(RtData *d)
 
 /* ---- sets */
 
-static const struct { const char *kind; RtReadFn *read; } data_readers[] = {
-	{"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx}, {"npy", rt_read_npy}, {"tokens", rt_read_tokens}, {"csv", rt_read_csv},
-	{"images", rt_read_images}, {"coco", rt_read_coco}, {"skipgram", rt_read_skipgram},
+static const struct { const char *kind; RtReadFn *read;
+} data_readers[] = {
+        {"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx},
+        {"npy", rt_read_npy},         {"tokens", rt_read_tokens},     {"csv", rt_read_csv},
+        {"images", rt_read_images},   {"coco", rt_read_coco},         {"skipgram", rt_read_skipgram},
 };
 
-/* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so of. */
+/* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so
+ * of. */
 static int
 data_threads(const RtData *d, const RtOptions *o)
 {
@@ -323,7 +337,9 @@ rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtEr
 		good = rt_data_synthetic(p, seed + (train ? 0 : 1), r->examples, d, e);
 	} else {
 		*d = (RtData){.p = p, .what = train ? "training" : "test", .train = train, .seed = seed};
-		good = strcmp(r->kind, "none") == 0 ? rt_fail(e, "the model has no data block; add one, or use --synthetic") : data_read(d, o, e);
+		good = strcmp(r->kind, "none") == 0
+		               ? rt_fail(e, "the model has no data block; add one, or use --synthetic")
+		               : data_read(d, o, e);
 	}
 	if (good && train && o->words)
 		good = d->words ? d->words(d, o->words, e) || rt_context(e, "--words")

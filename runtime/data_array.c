@@ -1,14 +1,16 @@
 /* data_array.c: readers of whole arrays: idx (MNIST's format) and npy, one array per model input.
  *
  * In: a pattern per array; the files of one pattern are joined along the first axis, in name order.
- * Out: input k from pattern k (idx: a later input where the numbers of elements ask for it), reshaped where the number of
- * elements per example agrees. Refuses: arrays whose numbers of examples differ, other element counts, broken headers. */
+ * Out: input k from pattern k (idx: a later input where the numbers of elements ask for it), reshaped where the number
+ * of elements per example agrees. Refuses: arrays whose numbers of examples differ, other element counts, broken
+ * headers. */
 #include "host.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Array { int dtype; bool swap; int rank; int64_t shape[RT_MAX_RANK]; size_t data; } Array; /* one file's header */
+/* one file's header */
+typedef struct Array { int dtype; bool swap; int rank; int64_t shape[RT_MAX_RANK]; size_t data; } Array;
 typedef bool HeaderFn(Array *a, const RtFile *f, RtError *e);
 
 bool
@@ -23,7 +25,8 @@ rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e)
 	h->dtype = types[file[2]];
 	h->rank = file[3];
 	if (!h->dtype)
-		return rt_fail(e, "IDX element type 0x%02x is not one of 08 (u8), 0c (i32), 0d (f32), 0e (f64)", file[2]);
+		return rt_fail(e, "IDX element type 0x%02x is not one of 08 (u8), 0c (i32), 0d (f32), 0e (f64)",
+		               file[2]);
 	if (h->rank < 1 || h->rank > RT_MAX_RANK)
 		return rt_fail(e, "%d axes, 1 to %d are possible", h->rank, RT_MAX_RANK);
 	h->data = 4 + 4 * (size_t)h->rank;
@@ -40,8 +43,9 @@ rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e)
 	}
 	need = (uint64_t)h->count * (uint64_t)rt_dtype[h->dtype].bytes;
 	if (need != n - h->data)
-		return rt_fail(e, "%s: %lld elements of %s need %llu bytes, the file has %zu", need > n - h->data ? "truncated" : "wrong size",
-		               (long long)h->count, rt_dtype[h->dtype].name, (unsigned long long)need, n - h->data);
+		return rt_fail(e, "%s: %lld elements of %s need %llu bytes, the file has %zu",
+		               need > n - h->data ? "truncated" : "wrong size", (long long)h->count,
+		               rt_dtype[h->dtype].name, (unsigned long long)need, n - h->data);
 	return true;
 }
 
@@ -105,8 +109,8 @@ array_misfit(const RtProgram *p, const Array *a, int k, const char *path, RtErro
 	memcpy(wanted.shape, in->t.shape, sizeof wanted.shape);
 	array_words(a, have, sizeof have);
 	array_words(&wanted, want, sizeof want);
-	return rt_fail(e, "%s: holds %s, which cannot be reshaped to input %s: %s has %lld elements an example", path, have, in->t.name, want,
-	               (long long)in->example);
+	return rt_fail(e, "%s: holds %s, which cannot be reshaped to input %s: %s has %lld elements an example", path,
+	               have, in->t.name, want, (long long)in->example);
 }
 
 typedef struct Set { RtPaths path; Array *head; RtFile **file; int64_t examples; } Set; /* the files of one pattern */
@@ -150,8 +154,9 @@ set_load(Set *s, RtData *d, int k, RtError *e)
 	return true;
 }
 
-/* The input that pattern i feeds: input i, or (idx: images before labels, whatever the model's order) the first free one that fits, or the first free one,
- * which then is refused. from: the file that feeds an input, NULL where it is free. */
+/* The input that pattern i feeds: input i, or (idx: images before labels, whatever the model's order) the first free
+ * one that fits, or the first free one, which then is refused. from: the file that feeds an input, NULL where it is
+ * free. */
 static int
 set_input(const RtProgram *p, const Set *s, int i, bool any_order, const char *const *from)
 {
@@ -167,13 +172,15 @@ set_input(const RtProgram *p, const Set *s, int i, bool any_order, const char *c
 }
 
 static bool
-array_read(RtData *d, const char *folder, const char **pattern, int npattern, HeaderFn *header, bool any_order, RtError *e)
+array_read(RtData *d, const char *folder, const char **pattern, int npattern, HeaderFn *header, bool any_order,
+           RtError *e)
 {
 	const RtProgram *p = d->p;
 	const char *from[RT_MAX_INPUTS] = {NULL}, *first = NULL;
 
 	if (npattern != p->ninput)
-		return rt_fail(e, "the reader %s names %d files, the model has %d inputs", p->reader.kind, npattern, p->ninput);
+		return rt_fail(e, "the reader %s names %d files, the model has %d inputs", p->reader.kind, npattern,
+		               p->ninput);
 	for (int i = 0; i < npattern; i++) {
 		Set s = {0};
 		bool good = set_open(&s, d, folder, pattern[i], header, e);
@@ -184,7 +191,8 @@ array_read(RtData *d, const char *folder, const char **pattern, int npattern, He
 		if (good)
 			from[k] = s.file[0]->path;
 		if (good && first && s.examples != d->examples)
-			good = rt_fail(e, "%s holds %lld examples, %s %lld", first, (long long)d->examples, from[k], (long long)s.examples);
+			good = rt_fail(e, "%s holds %lld examples, %s %lld", first, (long long)d->examples, from[k],
+			               (long long)s.examples);
 		d->examples = s.examples;
 		first = good ? from[k] : NULL;
 		set_close(&s);

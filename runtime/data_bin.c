@@ -11,7 +11,8 @@
 #define CIFAR_PIXELS 3072
 
 bool
-rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes, const char *name, int64_t *records, RtError *e)
+rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes, const char *name, int64_t *records,
+               RtError *e)
 {
 	if (n == 0)
 		return rt_fail(e, "%s: is empty", name);
@@ -20,7 +21,8 @@ rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes
 	*records = (int64_t)(n / (size_t)record);
 	for (int64_t i = 0; i < *records; i++)
 		if (file[i * record + label] >= classes)
-			return rt_fail(e, "%s: label %d of record %lld is out of range 0..%d", name, file[i * record + label], (long long)i, classes - 1);
+			return rt_fail(e, "%s: label %d of record %lld is out of range 0..%d", name,
+			               file[i * record + label], (long long)i, classes - 1);
 	return true;
 }
 
@@ -33,8 +35,11 @@ cifar_inputs(const RtProgram *p, int *image, int *label, RtError *e)
 		int *which = p->input[k].example == CIFAR_PIXELS ? image : p->input[k].example == 1 ? label : NULL;
 
 		if (!which || *which >= 0)
-			return rt_fail(e, "input %s has %lld elements an example; the reader %s gives an image of %d and a label of 1", p->input[k].t.name,
-			               (long long)p->input[k].example, p->reader.kind, CIFAR_PIXELS);
+			return rt_fail(e,
+			               "input %s has %lld elements an example; the reader %s gives an image of %d and "
+			               "a label of 1",
+			               p->input[k].t.name, (long long)p->input[k].example, p->reader.kind,
+			               CIFAR_PIXELS);
 		*which = k;
 	}
 	return true;
@@ -49,10 +54,12 @@ cifar_file(RtData *d, const char *path, int record, int classes, int image, int 
 
 	if (!f || !rt_cifar_check(f->at, f->n, record, pixels - 1, classes, path, &n, e))
 		return false;
-	RtPart images = {.at = f->at + pixels, .dtype = RT_U8, .examples = n, .stride = record, .file = f->path}, labels = images;
+	RtPart images = {.at = f->at + pixels, .dtype = RT_U8, .examples = n, .stride = record, .file = f->path},
+	       labels = images;
 
 	labels.at = f->at + pixels - 1;
-	if ((image >= 0 && !rt_data_add(d, image, &images, f, e)) || (label >= 0 && !rt_data_add(d, label, &labels, f, e)))
+	if ((image >= 0 && !rt_data_add(d, image, &images, f, e)) ||
+	    (label >= 0 && !rt_data_add(d, label, &labels, f, e)))
 		return false;
 	d->examples += n;
 	rt_file_forget(f, 0, f->n);

@@ -1,11 +1,13 @@
 /* data_coco.c: pictures and boxes: coco(train, test, images, size, boxes, flip) reads COCO's JSON (Lin et al. 2014).
  *
- * In: a JSON file with images, annotations and categories, and the folder of the pictures.   Out: image u8[N, C, H, W], boxes
- * f32[N, M, 4] as x1 y1 x2 y2 and labels i32[N, M]. A picture is scaled to fit, put at the top left, the rest is 0. Category ids
- * in rising order are 0, 1, ...; rows without a box are 0 with label -1. The JSON is scanned once and never held as a tree: what is
- * not asked for (outlines) is passed over.
- * Left out, and counted in a note: crowds, boxes without area, those beyond the first M; of training, pictures without a box.
- * Refuses: other JSON, boxes of pictures or categories that are not there, pictures of another size than the JSON says. */
+ * In: a JSON file with images, annotations and categories, and the folder of the pictures.   Out: image u8[N, C, H, W],
+ * boxes f32[N, M, 4] as x1 y1 x2 y2 and labels i32[N, M]. A picture is scaled to fit, put at the top left, the rest is
+ * 0. Category ids in rising order are 0, 1, ...; rows without a box are 0 with label -1. The JSON is scanned once and
+ * never held as a tree: what is not asked for (outlines) is passed over.
+ * Left out, and counted in a note: crowds, boxes without area, those beyond the first M; of training, pictures without
+ * a box.
+ * Refuses: other JSON, boxes of pictures or categories that are not there, pictures of another size than the JSON
+ * says. */
 #include "picture.h"
 #include "philox.h"
 
@@ -69,7 +71,8 @@ scan_string(Scan *s, char *out, size_t room)
 		char c = *s->at++;
 
 		if (c == '\\') {
-			const char *of = "\"\\/bfnrt", *is = "\"\\/\b\f\n\r\t", *which = s->at < s->end && *s->at ? strchr(of, *s->at) : NULL;
+			const char *of = "\"\\/bfnrt", *is = "\"\\/\b\f\n\r\t",
+			           *which = s->at < s->end && *s->at ? strchr(of, *s->at) : NULL;
 
 			if (which)
 				c = is[which - of];
@@ -148,7 +151,8 @@ scan_object(Scan *s, ScanMember *member, void *cx)
 	if (scan_char(s, '}'))
 		return true;
 	do {
-		if (!scan_string(s, name, sizeof name) || !(scan_char(s, ':') || scan_fail(s, "a colon expected")) || !member(s, name, cx))
+		if (!scan_string(s, name, sizeof name) || !(scan_char(s, ':') || scan_fail(s, "a colon expected")) ||
+		    !member(s, name, cx))
 			return false;
 	} while (scan_char(s, ','));
 	return scan_char(s, '}') || scan_fail(s, "a comma or the object's end expected");
@@ -237,8 +241,10 @@ coco_annotation(Scan *s, const char *name, void *cx)
 	}
 	if (strcmp(name, "bbox") != 0)
 		return scan_skip(s);
-	return (scan_char(s, '[') && scan_number(s, &x->x) && scan_char(s, ',') && scan_number(s, &x->y) && scan_char(s, ',') && scan_number(s, &x->width)
-	        && scan_char(s, ',') && scan_number(s, &x->height) && scan_char(s, ']')) || scan_fail(s, "a box of four numbers expected");
+	return (scan_char(s, '[') && scan_number(s, &x->x) && scan_char(s, ',') && scan_number(s, &x->y) &&
+	        scan_char(s, ',') && scan_number(s, &x->width) && scan_char(s, ',') && scan_number(s, &x->height) &&
+	        scan_char(s, ']')) ||
+	       scan_fail(s, "a box of four numbers expected");
 }
 
 static bool
@@ -257,7 +263,8 @@ coco_part(Scan *s, const char *name, void *cx)
 	if (strcmp(name, "annotations") == 0)
 		return scan_list(s, coco_annotation, (void **)&v->box, &v->nbox, &v->box_room, sizeof *v->box);
 	if (strcmp(name, "categories") == 0)
-		return scan_list(s, coco_category, (void **)&v->category, &v->ncategory, &v->category_room, sizeof *v->category);
+		return scan_list(s, coco_category, (void **)&v->category, &v->ncategory, &v->category_room,
+		                 sizeof *v->category);
 	return scan_skip(s);
 }
 
@@ -281,7 +288,8 @@ coco_numbers(const void *a, const void *b)
 static int64_t
 coco_label(const Coco *v, int64_t id)
 {
-	const int64_t *at = v->ncategory ? bsearch(&id, v->category, (size_t)v->ncategory, sizeof *at, coco_numbers) : NULL;
+	const int64_t *at =
+	        v->ncategory ? bsearch(&id, v->category, (size_t)v->ncategory, sizeof *at, coco_numbers) : NULL;
 
 	return at ? at - v->category : -1;
 }
@@ -289,7 +297,8 @@ coco_label(const Coco *v, int64_t id)
 static CocoImage *
 coco_find(const Coco *v, CocoImage **by_id, int64_t id)
 {
-	CocoImage key = {.id = id}, *k = &key, **at = v->nimage ? bsearch(&k, by_id, (size_t)v->nimage, sizeof *by_id, coco_by_id) : NULL;
+	CocoImage key = {.id = id}, *k = &key,
+	          **at = v->nimage ? bsearch(&k, by_id, (size_t)v->nimage, sizeof *by_id, coco_by_id) : NULL;
 
 	return at ? *at : NULL;
 }
@@ -310,7 +319,8 @@ coco_boxes(Coco *v, const char *path, CocoImage **by_id, RtError *e)
 
 			if (!x || coco_label(v, b->category) < 0) {
 				free(kept);
-				return rt_fail(e, "%s: annotation %lld is of %s %lld, which is not there", path, (long long)i, x ? "category" : "image",
+				return rt_fail(e, "%s: annotation %lld is of %s %lld, which is not there", path,
+				               (long long)i, x ? "category" : "image",
 				               (long long)(x ? b->category : b->image));
 			}
 			if (b->crowd || !(b->width > 0 && b->height > 0)) {
@@ -347,7 +357,8 @@ coco_join(Coco *v, const char *path, bool train, RtError *e)
 	for (int64_t i = 0; good && i < v->nimage; i++) {
 		by_id[i] = &v->image[i];
 		if (!v->image[i].name || v->image[i].width < 1 || v->image[i].height < 1)
-			good = rt_fail(e, "%s: image %lld of the list lacks file_name, width or height", path, (long long)i);
+			good = rt_fail(e, "%s: image %lld of the list lacks file_name, width or height", path,
+			               (long long)i);
 	}
 	if (good) {
 		if (v->nimage)
@@ -387,8 +398,10 @@ static void
 coco_note(const RtData *d, const Coco *v)
 {
 	if (v->crowds + v->empty + v->beyond > 0)
-		fprintf(stderr, "note: %s data: %lld crowds, %lld boxes without area and %lld beyond the first %lld of a picture are left out\n", d->what,
-		        (long long)v->crowds, (long long)v->empty, (long long)v->beyond, (long long)v->most);
+		fprintf(stderr,
+		        "note: %s data: %lld crowds, %lld boxes without area and %lld beyond the first %lld of a "
+		        "picture are left out\n",
+		        d->what, (long long)v->crowds, (long long)v->empty, (long long)v->beyond, (long long)v->most);
 }
 
 /* ---- one example */
@@ -410,7 +423,8 @@ coco_pixels(const Coco *v, const CocoImage *x, bool flip, RtScratch *s, uint8_t 
 {
 	int64_t plane = (int64_t)v->rows * v->columns;
 	bool by_rows = (int64_t)v->rows * x->width <= (int64_t)v->columns * x->height;
-	int height = by_rows ? v->rows : (int)(x->height * v->columns / x->width), width = by_rows ? (int)(x->width * v->rows / x->height) : v->columns;
+	int height = by_rows ? v->rows : (int)(x->height * v->columns / x->width),
+	    width = by_rows ? (int)(x->width * v->rows / x->height) : v->columns;
 	const uint8_t *file;
 	uint8_t *small;
 	size_t n;
@@ -421,14 +435,17 @@ coco_pixels(const Coco *v, const CocoImage *x, bool flip, RtScratch *s, uint8_t 
 	width = width < 1 ? 1 : width;
 	height = height < 1 ? 1 : height;
 	if (good && (p.width != x->width || p.height != x->height))
-		good = rt_fail(e, "is %d x %d pixels, the JSON file says %lld x %lld", p.width, p.height, (long long)x->width, (long long)x->height);
+		good = rt_fail(e, "is %d x %d pixels, the JSON file says %lld x %lld", p.width, p.height,
+		               (long long)x->width, (long long)x->height);
 	small = good ? rt_scratch(s, 0, (size_t)width * (size_t)height * (size_t)v->channels) : NULL;
-	good = good && (small || rt_fail(e, "out of memory"))
-	       && rt_picture_scale(&p, (RtBox){.width = p.width, .height = p.height}, width, height, (RtBox){.width = width, .height = height}, flip, s, small, e);
+	good = good && (small || rt_fail(e, "out of memory")) &&
+	       rt_picture_scale(&p, (RtBox){.width = p.width, .height = p.height}, width, height,
+	                        (RtBox){.width = width, .height = height}, flip, s, small, e);
 	memset(out, 0, (size_t)(plane * v->channels));
 	for (int c = 0; good && c < v->channels; c++)
 		for (int i = 0; i < height; i++)
-			memcpy(out + c * plane + (int64_t)i * v->columns, small + ((int64_t)c * height + i) * width, (size_t)width);
+			memcpy(out + c * plane + (int64_t)i * v->columns, small + ((int64_t)c * height + i) * width,
+			       (size_t)width);
 	if (!good)
 		rt_context(e, "%s", path);
 	free(path);
@@ -440,8 +457,11 @@ coco_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t
 {
 	const Coco *v = d->maker;
 	const CocoImage *x = &v->image[example];
-	double down = (double)v->rows / (double)x->height, across = (double)v->columns / (double)x->width, scale = down < across ? down : across;
-	bool flip = d->train && v->flip && philox_uniform((uint64_t)d->seed, philox_stream("images"), (uint64_t)epoch, 64 * (uint64_t)example + 40) < 0.5;
+	double down = (double)v->rows / (double)x->height, across = (double)v->columns / (double)x->width,
+	       scale = down < across ? down : across;
+	bool flip = d->train && v->flip &&
+	            philox_uniform((uint64_t)d->seed, philox_stream("images"), (uint64_t)epoch,
+	                           64 * (uint64_t)example + 40) < 0.5;
 	int types[3] = {d->p->input[0].t.dtype, d->p->input[1].t.dtype, d->p->input[2].t.dtype};
 
 	for (int64_t i = 0; i < v->most; i++) {
@@ -453,7 +473,8 @@ coco_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t
 		for (int k = 0; out[1] && k < 4; k++)
 			rt_dtype_write(types[1], out[1] + (4 * i + k) * rt_dtype[types[1]].bytes, box[k]);
 		if (out[2])
-			rt_dtype_write(types[2], out[2] + i * rt_dtype[types[2]].bytes, there ? (double)coco_label(v, v->box[x->first + i].category) : -1);
+			rt_dtype_write(types[2], out[2] + i * rt_dtype[types[2]].bytes,
+			               there ? (double)coco_label(v, v->box[x->first + i].category) : -1);
 	}
 	if (!out[0])
 		return true;
@@ -495,7 +516,8 @@ coco_settings(RtData *d, Coco *v, const char *folder, RtError *e)
 
 	of = of && !d->train && of->next ? of->next : of;
 	if (!of || !high || d->p->ninput != 3)
-		return rt_fail(e, "the reader coco gives 3 inputs, image, boxes and labels; the model has %d", d->p->ninput);
+		return rt_fail(e, "the reader coco gives 3 inputs, image, boxes and labels; the model has %d",
+		               d->p->ninput);
 	v->folder = of->s[0] == '/' ? rt_printf("%s", of->s) : rt_printf("%s/%s", folder, of->s);
 	v->rows = (int)high->i;
 	v->columns = (int)(high != size && high->next ? high->next->i : high->i);
@@ -503,12 +525,14 @@ coco_settings(RtData *d, Coco *v, const char *folder, RtError *e)
 	v->flip = rt_json_bool(json, "flip", false);
 	v->channels = (int)(in[0].example / ((int64_t)v->rows * v->columns));
 	if ((v->channels != 1 && v->channels != 3) || in[0].example != (int64_t)v->channels * v->rows * v->columns)
-		return rt_fail(e, "input %s has %lld elements an example; the reader coco gives a picture of %d x %d with 1 or 3 channels", in[0].t.name,
-		               (long long)in[0].example, v->rows, v->columns);
+		return rt_fail(e,
+		               "input %s has %lld elements an example; the reader coco gives a picture of %d x %d with "
+		               "1 or 3 channels",
+		               in[0].t.name, (long long)in[0].example, v->rows, v->columns);
 	for (int k = 0; k < 3; k++) {
 		if (k && in[k].example != (k == 1 ? 4 : 1) * v->most)
-			return rt_fail(e, "input %s has %lld elements an example; the reader coco gives %lld", in[k].t.name, (long long)in[k].example,
-			               (long long)((k == 1 ? 4 : 1) * v->most));
+			return rt_fail(e, "input %s has %lld elements an example; the reader coco gives %lld",
+			               in[k].t.name, (long long)in[k].example, (long long)((k == 1 ? 4 : 1) * v->most));
 		d->bytes[k] = in[k].example * rt_dtype[in[k].t.dtype].bytes;
 	}
 	return true;
@@ -544,11 +568,13 @@ rt_read_coco(RtData *d, const char *folder, const char **pattern, int npattern, 
 	d->make = coco_make;
 	if (!coco_settings(d, v, folder, e))
 		return false;
-	good = rt_paths_find(&paths, folder, pattern[0], e)
-	       && ((paths.n == 1 && npattern == 1) || rt_fail(e, "the reader coco reads one JSON file, %s names %d", pattern[0], paths.n * npattern))
-	       && coco_file(v, paths.at[0], d->train, e);
+	good = rt_paths_find(&paths, folder, pattern[0], e) &&
+	       ((paths.n == 1 && npattern == 1) ||
+	        rt_fail(e, "the reader coco reads one JSON file, %s names %d", pattern[0], paths.n * npattern)) &&
+	       coco_file(v, paths.at[0], d->train, e);
 	if (good && labels->limit > 0 && v->ncategory > labels->limit)
-		good = rt_fail(e, "%s: %lld categories, input %s takes 0..%lld", paths.at[0], (long long)v->ncategory, labels->t.name, (long long)labels->limit - 1);
+		good = rt_fail(e, "%s: %lld categories, input %s takes 0..%lld", paths.at[0], (long long)v->ncategory,
+		               labels->t.name, (long long)labels->limit - 1);
 	rt_paths_free(&paths);
 	if (!good || !coco_heads(v, e))
 		return false;

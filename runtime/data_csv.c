@@ -1,12 +1,13 @@
-/* data_csv.c: text tables (RFC 4180, and what spreadsheets and NumPy make of it): csv(train, test, header, columns, delimiter).
+/* data_csv.c: text tables (RFC 4180, and what spreadsheets and NumPy make of it): csv(train, test, header, columns,
+ * delimiter).
  *
- * In: files of rows of numbers; fields may stand in quotes, with "" for one; lines end with LF or CRLF; empty lines count for
- * nothing. columns names the columns of each input by the heading or by number from 0; without it the columns fill the inputs in
- * the model's order.   Out: a row an example, parsed when its batch is made: only an offset for every eighth row is held.
- * Every row is parsed once before the first step. Refuses, by line and column: what is no number, an empty field, another number
- * of fields, ids outside of the model's limit, numbers that their type cannot hold.
- * Numbers of up to 19 digits whose power of ten is exact are made of integer and power (Clinger 1990, the fast path); strtod does
- * the others. Both round as strtod does. */
+ * In: files of rows of numbers; fields may stand in quotes, with "" for one; lines end with LF or CRLF; empty lines
+ * count for nothing. columns names the columns of each input by the heading or by number from 0; without it the columns
+ * fill the inputs in the model's order.   Out: a row an example, parsed when its batch is made: only an offset for
+ * every eighth row is held. Every row is parsed once before the first step. Refuses, by line and column: what is no
+ * number, an empty field, another number of fields, ids outside of the model's limit, numbers that their type cannot
+ * hold. Numbers of up to 19 digits whose power of ten is exact are made of integer and power (Clinger 1990, the fast
+ * path); strtod does the others. Both round as strtod does. */
 #include "host.h"
 
 #include <math.h>
@@ -23,7 +24,14 @@ typedef struct CsvFile {
 	int64_t first, rows;         /* numbers of its examples in the set */
 	uint64_t *offset; int64_t room; /* of rows 0, 8, ... */
 } CsvFile;
-typedef struct Csv { const RtProgram *p; const Json *columns; char delimiter; bool header; CsvFile *file; int nfile; } Csv;
+typedef struct Csv {
+	const RtProgram *p;
+	const Json *columns;
+	char delimiter;
+	bool header;
+	CsvFile *file;
+	int nfile;
+} Csv;
 
 /* A place in the text. */
 typedef struct Text { const char *at, *end; char delimiter; int64_t line; } Text;
@@ -54,8 +62,8 @@ csv_slow(const char *at, const char *end, double *x)
 static bool
 csv_number(const char *at, const char *end, double *x)
 {
-	static const double power[] = {1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
-	                               1e20, 1e21, 1e22};
+	static const double power[] = {1,    1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+	                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 	const char *c = at;
 	bool minus = c < end && *c == '-', any = false;
 	uint64_t m = 0;
@@ -87,8 +95,8 @@ csv_number(const char *at, const char *end, double *x)
 	return true;
 }
 
-/* The next field without blanks and quotes around it: [*from, *to). False where a quote is not closed. What ends it, the
- * delimiter or the line's end, stays. */
+/* The next field without blanks and quotes around it: [*from, *to). False where a quote is not closed. What ends it,
+ * the delimiter or the line's end, stays. */
 static bool
 csv_field(Text *t, const char **from, const char **to)
 {
@@ -143,8 +151,10 @@ csv_fail(const CsvFile *f, int64_t line, int column, const char *from, const cha
 {
 	const char *name = column < f->ncolumn && f->column[column].name ? f->column[column].name : "";
 
-	rt_fail(e, "column %d%s%.64s%s: \"%.*s\" %s", column, *name ? " (" : "", name, *name ? ")" : "", (int)(to - from < 40 ? to - from : 40), from, what);
-	return line > 0 ? rt_context(e, "%s:%lld", f->f->path, (long long)line) : rt_context(e, "%s: changed while it was in use", f->f->path);
+	rt_fail(e, "column %d%s%.64s%s: \"%.*s\" %s", column, *name ? " (" : "", name, *name ? ")" : "",
+	        (int)(to - from < 40 ? to - from : 40), from, what);
+	return line > 0 ? rt_context(e, "%s:%lld", f->f->path, (long long)line)
+	                : rt_context(e, "%s: changed while it was in use", f->f->path);
 }
 
 /* A number into its place; NULL or what is wrong with it. */
@@ -182,13 +192,16 @@ csv_row(const Csv *v, const CsvFile *f, Text *t, uint8_t *const *out, RtError *e
 		double x;
 
 		if (!csv_field(t, &from, &to))
-			return csv_fail(f, line, c, t->at, t->end, "begins a quote that is not closed, or has text behind it", e);
+			return csv_fail(f, line, c, t->at, t->end,
+			                "begins a quote that is not closed, or has text behind it", e);
 		if (c < f->ncolumn && f->column[c].k >= 0) {
 			const RtInput *in = &v->p->input[f->column[c].k];
 			uint8_t room[8], *at = out[f->column[c].k];
 
 			at = at ? at + f->column[c].at * rt_dtype[in->t.dtype].bytes : room;
-			bad = from == to ? "is empty: a number is needed" : !csv_number(from, to, &x) ? "is no number" : csv_put(in, x, at);
+			bad = from == to                  ? "is empty: a number is needed"
+			      : !csv_number(from, to, &x) ? "is no number"
+			                                  : csv_put(in, x, at);
 			if (bad)
 				return csv_fail(f, line, c, from, to, bad, e);
 		}
@@ -201,7 +214,8 @@ csv_row(const Csv *v, const CsvFile *f, Text *t, uint8_t *const *out, RtError *e
 		if (c + 1 == f->ncolumn)
 			return true;
 		rt_fail(e, "%d fields, the first row has %d", c + 1, f->ncolumn);
-		return line > 0 ? rt_context(e, "%s:%lld", f->f->path, (long long)line) : rt_context(e, "%s: changed while it was in use", f->f->path);
+		return line > 0 ? rt_context(e, "%s:%lld", f->f->path, (long long)line)
+		                : rt_context(e, "%s: changed while it was in use", f->f->path);
 	}
 }
 
@@ -218,7 +232,10 @@ csv_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t 
 	while (example >= f->first + f->rows)
 		f++;
 	row = example - f->first;
-	t = (Text){.at = (const char *)f->f->at + f->offset[row / CSV_EVERY], .end = (const char *)f->f->at + f->f->n, .delimiter = v->delimiter, .line = INT64_MIN / 2};
+	t = (Text){.at = (const char *)f->f->at + f->offset[row / CSV_EVERY],
+	           .end = (const char *)f->f->at + f->f->n,
+	           .delimiter = v->delimiter,
+	           .line = INT64_MIN / 2};
 	for (int64_t skip = row % CSV_EVERY; skip >= 0; skip--) {
 		if (!csv_begin(&t))
 			return rt_fail(e, "%s: changed while it was in use", f->f->path);
@@ -243,7 +260,8 @@ csv_find(const Csv *v, const CsvFile *f, const Json *item, RtError *e)
 	if (item->kind != JSON_STRING) {
 		if (item->i < f->ncolumn)
 			return (int)item->i;
-		rt_fail(e, "%s: there is no column %lld, the first row has %d", f->f->path, (long long)item->i, f->ncolumn);
+		rt_fail(e, "%s: there is no column %lld, the first row has %d", f->f->path, (long long)item->i,
+		        f->ncolumn);
 		return -1;
 	}
 	for (int c = 0; c < f->ncolumn; c++) {
@@ -253,7 +271,8 @@ csv_find(const Csv *v, const CsvFile *f, const Json *item, RtError *e)
 			names[n++] = f->column[c].name;
 	}
 	near = rt_suggest(item->s, names, n);
-	rt_fail(e, "%s: there is no column \"%s\"%s%s%s%s", f->f->path, item->s, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
+	rt_fail(e, "%s: there is no column \"%s\"%s%s%s%s", f->f->path, item->s, near ? "; did you mean \"" : "",
+	        near ? near : "", near ? "\"?" : "",
 	        v->header ? "" : ": with header = false columns are given by number, from 0");
 	return -1;
 }
@@ -271,13 +290,14 @@ csv_named(const Csv *v, CsvFile *f, RtError *e)
 			if (c < 0)
 				return false;
 			if (f->column[c].k >= 0)
-				return rt_fail(e, "%s: column %d feeds two inputs, %s and %s", f->f->path, c, v->p->input[f->column[c].k].t.name, v->p->input[k].t.name);
+				return rt_fail(e, "%s: column %d feeds two inputs, %s and %s", f->f->path, c,
+				               v->p->input[f->column[c].k].t.name, v->p->input[k].t.name);
 			f->column[c].k = k;
 			f->column[c].at = at;
 		}
 		if (at != v->p->input[k].example)
-			return rt_fail(e, "columns names %lld columns for input %s, which has %lld elements an example", (long long)at, v->p->input[k].t.name,
-			               (long long)v->p->input[k].example);
+			return rt_fail(e, "columns names %lld columns for input %s, which has %lld elements an example",
+			               (long long)at, v->p->input[k].t.name, (long long)v->p->input[k].example);
 	}
 	return true;
 }
@@ -291,8 +311,10 @@ csv_in_order(const Csv *v, CsvFile *f, RtError *e)
 	for (int k = 0; k < v->p->ninput; k++)
 		need += v->p->input[k].example;
 	if (need != f->ncolumn)
-		return rt_fail(e, "%s: has %d columns, the inputs hold %lld elements an example: columns = {...} says which feed which", f->f->path, f->ncolumn,
-		               (long long)need);
+		return rt_fail(e,
+		               "%s: has %d columns, the inputs hold %lld elements an example: columns = {...} says "
+		               "which feed which",
+		               f->f->path, f->ncolumn, (long long)need);
 	for (int k = 0; k < v->p->ninput; k++)
 		for (int64_t at = 0; at < v->p->input[k].example; at++, c++)
 			f->column[c].k = k, f->column[c].at = at;
@@ -315,14 +337,16 @@ csv_head(const Csv *v, CsvFile *f, Text *t, RtError *e)
 		const char *from, *to;
 
 		if (!csv_field(t, &from, &to))
-			return rt_fail(e, "%s:%lld: a quote is not closed, or has text behind it", f->f->path, (long long)back.line);
+			return rt_fail(e, "%s:%lld: a quote is not closed, or has text behind it", f->f->path,
+			               (long long)back.line);
 		if (f->ncolumn == room) {
 			room = room ? 2 * room : 16;
 			f->column = realloc(f->column, sizeof *f->column * (size_t)room);
 			if (!f->column || room > CSV_COLUMNS)
 				return rt_fail(e, "%s: too many columns", f->f->path);
 		}
-		f->column[f->ncolumn++] = (CsvColumn){.k = -1, .name = v->header ? rt_printf("%.*s", (int)(to - from), from) : NULL};
+		f->column[f->ncolumn++] =
+		        (CsvColumn){.k = -1, .name = v->header ? rt_printf("%.*s", (int)(to - from), from) : NULL};
 		if (t->at == t->end || *t->at != t->delimiter)
 			break;
 		t->at++;
@@ -370,7 +394,8 @@ csv_file(RtData *d, Csv *v, const char *path, RtError *e)
 	v->file = more;
 	f = &v->file[v->nfile++];
 	*f = (CsvFile){.f = rf, .first = d->examples};
-	t = (Text){.at = (const char *)rf->at, .end = (const char *)rf->at + rf->n, .delimiter = v->delimiter, .line = 1};
+	t = (Text){
+	        .at = (const char *)rf->at, .end = (const char *)rf->at + rf->n, .delimiter = v->delimiter, .line = 1};
 	if (!csv_head(v, f, &t, e))
 		return false;
 	while (csv_begin(&t)) {
@@ -410,7 +435,9 @@ rt_read_csv(RtData *d, const char *folder, const char **pattern, int npattern, R
 	Csv *v = rt_alloc(sizeof *v);
 	bool good = true;
 
-	*v = (Csv){.p = d->p, .columns = columns && columns->kind == JSON_OBJECT ? columns : NULL, .header = rt_json_bool(json, "header", true),
+	*v = (Csv){.p = d->p,
+	           .columns = columns && columns->kind == JSON_OBJECT ? columns : NULL,
+	           .header = rt_json_bool(json, "header", true),
 	           .delimiter = strcmp(delimiter, "tab") == 0 ? '\t' : *delimiter};
 	d->maker = v;
 	d->maker_free = csv_free;

@@ -1,7 +1,7 @@
 /* data_file.c: files that are read: whole into memory, or mapped; and the files that a pattern names.
  *
- * In: a path or a pattern.   Out: the file's bytes. What begins as gzip is unpacked into memory. A mapped file costs the
- * memory of the pages that were touched, until rt_file_forget gives them back.
+ * In: a path or a pattern.   Out: the file's bytes. What begins as gzip is unpacked into memory. A mapped file costs
+ * the memory of the pages that were touched, until rt_file_forget gives them back.
  * Refuses: folders, files that cannot be read, patterns without a file. A mapped file that becomes shorter, or that its
  * disk cannot read, ends the program with a message (SIGBUS), as no access to a mapping can fail otherwise. */
 #define _GNU_SOURCE
@@ -126,7 +126,10 @@ file_gunzip(RtFile *f, RtError *e)
 	if (f->n < 2 || f->at[0] != 0x1f || f->at[1] != 0x8b)
 		return true;
 	if (!rt_gzip_read)
-		return rt_fail(e, "%s: is compressed with gzip, which this executable was built without; unpack it with gunzip", f->path);
+		return rt_fail(
+		        e,
+		        "%s: is compressed with gzip, which this executable was built without; unpack it with gunzip",
+		        f->path);
 	if (!rt_gzip_read(f->at, f->n, &out, &n, why, sizeof why))
 		return rt_fail(e, "%s: gzip: %s", f->path, why);
 	file_drop(f);
@@ -233,11 +236,13 @@ rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e)
 		if (stat(folder, &st) != 0)
 			return rt_fail(e, "--data %s: %s", folder, strerror(errno));
 		if (!S_ISDIR(st.st_mode))
-			return rt_fail(e, "--data %s: is a file; --data names the folder that holds %s", folder, pattern);
+			return rt_fail(e, "--data %s: is a file; --data names the folder that holds %s", folder,
+			               pattern);
 		return rt_fail(e, "no file matches %s in %s; --data names the folder", pattern, folder);
 	}
 	if (bad)
-		return rt_fail(e, "%s in %s: %s", pattern, folder, bad == GLOB_NOSPACE ? "out of memory" : strerror(errno));
+		return rt_fail(e, "%s in %s: %s", pattern, folder,
+		               bad == GLOB_NOSPACE ? "out of memory" : strerror(errno));
 	p->at = rt_alloc(sizeof *p->at * g.gl_pathc);
 	for (size_t i = 0; i < g.gl_pathc; i++)
 		p->at[p->n++] = rt_printf("%s", g.gl_pathv[i]);

@@ -1,4 +1,5 @@
-/* data_gzip.c: gzip through zlib. Alone in librtgz.a, so that an executable whose data cannot be compressed needs no zlib.
+/* data_gzip.c: gzip through zlib. Alone in librtgz.a, so that an executable whose data cannot be compressed needs no
+ * zlib.
  *
  * In: a whole gzip file, several members one after another allowed.   Out: its contents.
  * Refuses: broken or truncated streams, wrong check sums, contents above 2^40 bytes. */

@@ -1,11 +1,13 @@
 /* data_images.c: pictures and their labels: images(train, test, size, resize, crop, ratio, flip).
  *
- * In: a folder with a folder for each class; a text of lines `path label`; or tar shards, WebDataset's (KEY.jpg and KEY.cls) or with a
- * folder for each class. {000..099} in a name counts. Classes are numbered in byte order of their names over all that is named, pictures
- * of a folder stand in byte order of class/name, those of lists and shards in their order.
- * Out: image u8[N, C, rows, columns] and label. Crops are drawn by the example's number and the epoch: the same whoever makes them.
- * Refuses: no pictures, labels that the model does not have, headers of no picture (of up to 10,000 files before the first step); what
- * is broken farther on is an error when its batch is asked for. */
+ * In: a folder with a folder for each class; a text of lines `path label`; or tar shards, WebDataset's (KEY.jpg and
+ * KEY.cls) or with a folder for each class. {000..099} in a name counts. Classes are numbered in byte order of their
+ * names over all that is named, pictures of a folder stand in byte order of class/name, those of lists and shards in
+ * their order.
+ * Out: image u8[N, C, rows, columns] and label. Crops are drawn by the example's number and the epoch: the same whoever
+ * makes them.
+ * Refuses: no pictures, labels that the model does not have, headers of no picture (of up to 10,000 files before the
+ * first step); what is broken farther on is an error when its batch is asked for. */
 #define _GNU_SOURCE
 #include "picture.h"
 #include "philox.h"
@@ -108,7 +110,10 @@ images_folder(Images *v, const char *folder, RtError *e)
 			good = folder_class(v, folder, f->d_name, e);
 	if (d)
 		closedir(d);
-	return good && (v->n > before || rt_fail(e, "%s: no folder in it holds .jpg, .jpeg or .png files: a folder for each class is needed", folder));
+	return good &&
+	       (v->n > before ||
+	        rt_fail(e, "%s: no folder in it holds .jpg, .jpeg or .png files: a folder for each class is needed",
+	                folder));
 }
 
 /* Of a folder's pictures: class/name. */
@@ -146,8 +151,10 @@ images_list(Images *v, const char *path, const RtFile *f, RtError *e)
 			snprintf(text, sizeof text, "%.*s", (int)(last - label), label);
 			x.label = strtoll(text, &rest, 10);
 			if (name == at || *rest || rest == text)
-				return rt_fail(e, "%s:%lld: `path label` is needed, as in cats/1.jpg 0", path, (long long)line);
-			x.name = *at == '/' ? rt_printf("%.*s", (int)(name - at), at) : rt_printf("%.*s%.*s", folder, path, (int)(name - at), at);
+				return rt_fail(e, "%s:%lld: `path label` is needed, as in cats/1.jpg 0", path,
+				               (long long)line);
+			x.name = *at == '/' ? rt_printf("%.*s", (int)(name - at), at)
+			                    : rt_printf("%.*s%.*s", folder, path, (int)(name - at), at);
 			if (!images_add(v, &x, e))
 				return false;
 		}
@@ -185,7 +192,8 @@ tar_flush(Tar *t, RtError *e)
 
 	if (t->now.name && !t->labelled) {
 		if (!slash || slash == t->now.name)
-			return rt_fail(e, "%s: %s has no .cls beside it and stands in no folder of a class", t->f->path, t->now.name);
+			return rt_fail(e, "%s: %s has no .cls beside it and stands in no folder of a class", t->f->path,
+			               t->now.name);
 		while (class > t->now.name && class[-1] != '/')
 			class--;
 		t->now.class = images_class(t->v, class, (size_t)(slash - class));
@@ -265,14 +273,21 @@ images_tar(Images *v, const RtFile *f, RtError *e)
 		bool prefix = memcmp(h + 257, "ustar", 5) == 0 && h[345] && h[156] != 'L' && h[156] != 'x';
 
 		if (memcmp(h + 257, "ustar", 5) != 0 || bytes > f->n - at - 512) {
-			good = rt_fail(e, "%s: %s at byte %zu", f->path, memcmp(h + 257, "ustar", 5) ? "no header of a tar file" : "truncated: a member's end is missing, which begins", at);
+			good = rt_fail(e, "%s: %s at byte %zu", f->path,
+			               memcmp(h + 257, "ustar", 5)
+			                       ? "no header of a tar file"
+			                       : "truncated: a member's end is missing, which begins",
+			               at);
 			break;
 		}
 		if (h[156] == 'L' || h[156] == 'x') {
 			free(named);
-			named = h[156] == 'L' ? rt_printf("%.*s", (int)bytes, (const char *)h + 512) : tar_pax((const char *)h + 512, (size_t)bytes);
+			named = h[156] == 'L' ? rt_printf("%.*s", (int)bytes, (const char *)h + 512)
+			                      : tar_pax((const char *)h + 512, (size_t)bytes);
 		} else {
-			char *name = named ? named : prefix ? rt_printf("%.155s/%.100s", (const char *)h + 345, (const char *)h) : rt_printf("%.100s", (const char *)h);
+			char *name = named    ? named
+			             : prefix ? rt_printf("%.155s/%.100s", (const char *)h + 345, (const char *)h)
+			                      : rt_printf("%.100s", (const char *)h);
 
 			if (h[156] == '0' || h[156] == 0)
 				good = tar_member(&t, name, at + 512, (size_t)bytes, e);
@@ -313,17 +328,21 @@ images_path(RtData *d, Images *v, const char *path, RtError *e)
 static bool
 images_pattern(RtData *d, Images *v, const char *folder, const char *pattern, RtError *e)
 {
-	const char *open = strchr(pattern, '{'), *dots = open ? strstr(open, "..") : NULL, *close = dots ? strchr(dots, '}') : NULL;
+	const char *open = strchr(pattern, '{'), *dots = open ? strstr(open, "..") : NULL,
+	           *close = dots ? strchr(dots, '}') : NULL;
 	RtPaths paths = {0};
 	bool good = true;
 
-	if (close && strspn(open + 1, "0123456789") == (size_t)(dots - open - 1) && strspn(dots + 2, "0123456789") == (size_t)(close - dots - 2)) {
+	if (close && strspn(open + 1, "0123456789") == (size_t)(dots - open - 1) &&
+	    strspn(dots + 2, "0123456789") == (size_t)(close - dots - 2)) {
 		long from = strtol(open + 1, NULL, 10), to = strtol(dots + 2, NULL, 10);
 
 		if (from > to || to - from > IMAGES_BRACES)
-			return rt_fail(e, "%s: %ld..%ld names no files, or more than %d", pattern, from, to, IMAGES_BRACES);
+			return rt_fail(e, "%s: %ld..%ld names no files, or more than %d", pattern, from, to,
+			               IMAGES_BRACES);
 		for (long i = from; good && i <= to; i++) {
-			char *one = rt_printf("%.*s%0*ld%s", (int)(open - pattern), pattern, (int)(dots - open - 1), i, close + 1);
+			char *one = rt_printf("%.*s%0*ld%s", (int)(open - pattern), pattern, (int)(dots - open - 1), i,
+			                      close + 1);
 
 			good = images_pattern(d, v, folder, one, e);
 			free(one);
@@ -365,9 +384,11 @@ images_labels(const RtData *d, Images *v, RtError *e)
 			else
 				high = mid;
 		}
-		if (in && in->limit > 0 && (x->label < 0 || x->label >= in->limit) && !(in->has_ignore && x->label == in->ignore))
-			return rt_fail(e, "%s: class %lld%s%s%s is out of range 0..%lld, which input %s has", x->name, (long long)x->label, x->class ? " (" : "",
-			               x->class ? x->class : "", x->class ? ")" : "", (long long)in->limit - 1, in->t.name);
+		if (in && in->limit > 0 && (x->label < 0 || x->label >= in->limit) &&
+		    !(in->has_ignore && x->label == in->ignore))
+			return rt_fail(e, "%s: class %lld%s%s%s is out of range 0..%lld, which input %s has", x->name,
+			               (long long)x->label, x->class ? " (" : "", x->class ? x->class : "",
+			               x->class ? ")" : "", (long long)in->limit - 1, in->t.name);
 	}
 	return true;
 }
@@ -381,7 +402,8 @@ images_head(const Image *x, RtScratch *s, RtError *e)
 
 	if (!x->shard)
 		return rt_picture_head(x->name, s, e) || rt_context(e, "%s", x->name);
-	return rt_picture_size(x->shard->at + x->offset, x->bytes, &width, &height, e) || rt_context(e, "%s: %s", x->shard->path, x->name);
+	return rt_picture_size(x->shard->at + x->offset, x->bytes, &width, &height, e) ||
+	       rt_context(e, "%s: %s", x->shard->path, x->name);
 }
 
 /* ---- one example */
@@ -389,7 +411,8 @@ images_head(const Image *x, RtScratch *s, RtError *e)
 static double
 images_draw(const RtData *d, int64_t epoch, int64_t example, int j)
 {
-	return philox_uniform((uint64_t)d->seed, philox_stream("images"), (uint64_t)epoch, 64 * (uint64_t)example + (uint64_t)j);
+	return philox_uniform((uint64_t)d->seed, philox_stream("images"), (uint64_t)epoch,
+	                      64 * (uint64_t)example + (uint64_t)j);
 }
 
 /* The part of the picture that training sees, by area and aspect (Szegedy et al. 2015); false after ten tries. */
@@ -399,7 +422,8 @@ images_crop(const RtData *d, const Images *v, int64_t epoch, int64_t example, co
 	double low = log(v->ratio[0]), high = log(v->ratio[1]);
 
 	for (int i = 0; i < 10; i++) {
-		double area = (double)p->height * p->width * (v->least + (v->most - v->least) * images_draw(d, epoch, example, 4 * i));
+		double area = (double)p->height * p->width *
+		              (v->least + (v->most - v->least) * images_draw(d, epoch, example, 4 * i));
 		double aspect = exp(low + (high - low) * images_draw(d, epoch, example, 4 * i + 1));
 		double w = nearbyint(sqrt(area * aspect)), h = nearbyint(sqrt(area / aspect));
 
@@ -418,7 +442,8 @@ static void
 images_whole(const Images *v, const RtPicture *p, int *width, int *height)
 {
 	int64_t w = p->width, h = p->height;
-	bool wide = w > h, by_rows = (double)v->rows * (double)w >= (double)v->columns * (double)h; /* rows need the larger factor */
+	/* rows need the larger factor */
+	bool wide = w > h, by_rows = (double)v->rows * (double)w >= (double)v->columns * (double)h;
 
 	if (v->resize) {
 		*height = wide ? v->resize : (int)(h * v->resize / w);
@@ -442,7 +467,8 @@ images_pixels(const RtData *d, const Images *v, RtScratch *s, int64_t epoch, int
 	bool flip = d->train && v->flip && images_draw(d, epoch, example, 40) < 0.5;
 	int width = v->columns, height = v->rows;
 
-	if ((!x->shard && !rt_picture_read(x->name, s, &file, &n, e)) || !rt_picture_decode(file, n, v->channels, s, &p, e))
+	if ((!x->shard && !rt_picture_read(x->name, s, &file, &n, e)) ||
+	    !rt_picture_decode(file, n, v->channels, s, &p, e))
 		return false;
 	if (!d->train || !v->crops || !images_crop(d, v, epoch, example, &p, &box)) {
 		box = (RtBox){.width = p.width, .height = p.height};
@@ -472,7 +498,8 @@ images_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8
 		if (bytes != out[v->image])
 			free(bytes);
 		if (!good)
-			return x->shard ? rt_context(e, "%s: %s", x->shard->path, x->name) : rt_context(e, "%s", x->name);
+			return x->shard ? rt_context(e, "%s: %s", x->shard->path, x->name)
+			                : rt_context(e, "%s", x->name);
 	}
 	return true;
 }
@@ -506,10 +533,15 @@ images_item(const Json *list, int k, double fallback)
 static bool
 images_settings(const RtData *d, Images *v, RtError *e)
 {
-	const Json *json = d->p->reader.json, *size = rt_json_get(json, "size"), *crop = rt_json_get(json, "crop"), *ratio = rt_json_get(json, "ratio");
+	const Json *json = d->p->reader.json, *size = rt_json_get(json, "size"), *crop = rt_json_get(json, "crop"),
+	           *ratio = rt_json_get(json, "ratio");
 	int64_t pixels;
 
-	*v = (Images){.image = -1, .label = -1, .resize = (int)rt_json_int(json, "resize", 0), .flip = rt_json_bool(json, "flip", false), .crops = crop != NULL};
+	*v = (Images){.image = -1,
+	              .label = -1,
+	              .resize = (int)rt_json_int(json, "resize", 0),
+	              .flip = rt_json_bool(json, "flip", false),
+	              .crops = crop != NULL};
 	v->rows = (int)images_item(size, 0, size ? size->f : 0);
 	v->columns = (int)images_item(size, 1, size ? size->f : 0);
 	v->least = images_item(crop, 0, 1);
@@ -519,10 +551,14 @@ images_settings(const RtData *d, Images *v, RtError *e)
 	pixels = (int64_t)v->rows * v->columns;
 	for (int k = 0; k < d->p->ninput; k++) {
 		int64_t n = d->p->input[k].example;
-		int *which = pixels > 0 && (n == 3 * pixels || n == pixels) && n > 1 ? &v->image : n == 1 ? &v->label : NULL;
+		int *which = pixels > 0 && (n == 3 * pixels || n == pixels) && n > 1 ? &v->image
+		             : n == 1                                                ? &v->label
+		                                                                     : NULL;
 
 		if (!which || *which >= 0)
-			return rt_fail(e, "input %s has %lld elements an example; the reader images gives a picture of %d x %d with 1 or 3 channels, and a label",
+			return rt_fail(e,
+			               "input %s has %lld elements an example; the reader images gives a picture of %d "
+			               "x %d with 1 or 3 channels, and a label",
 			               d->p->input[k].t.name, (long long)n, v->rows, v->columns);
 		*which = k;
 		v->channels = which == &v->image ? (int)(n / pixels) : v->channels;

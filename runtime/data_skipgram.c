@@ -1,10 +1,11 @@
-/* data_skipgram.c: words and their neighbours for word vectors: skipgram(train, test, words, window, negatives, sample, min_count)
- * (Mikolov et al. 2013, arXiv:1310.4546).
+/* data_skipgram.c: words and their neighbours for word vectors: skipgram(train, test, words, window, negatives, sample,
+ * min_count) (Mikolov et al. 2013, arXiv:1310.4546).
  *
- * In: files of words between white space, one sequence together.   Out: inputs center, near, count, negative, in the model's order.
- * The vocabulary is that of the training files: words found min_count times, the `words` most frequent of them, by falling count,
- * of equals in byte order. Held are 4 bytes a word of the text, and for one or two epochs those that the subsampling leaves.
- * An epoch's draws depend on the seed, the epoch and a word's place alone, so any thread makes any example. */
+ * In: files of words between white space, one sequence together.   Out: inputs center, near, count, negative, in the
+ * model's order. The vocabulary is that of the training files: words found min_count times, the `words` most frequent
+ * of them, by falling count, of equals in byte order. Held are 4 bytes a word of the text, and for one or two epochs
+ * those that the subsampling leaves. An epoch's draws depend on the seed, the epoch and a word's place alone, so any
+ * thread makes any example. */
 #include "host.h"
 #include "philox.h"
 
@@ -117,7 +118,8 @@ skip_file(Skip *v, const char *path, bool count, RtError *e)
 			good = rt_fail(e, "%s: out of memory for %lld different words", path, (long long)v->table.n);
 		else if (w && w->id >= 0) {
 			if (v->n == v->room) {
-				int32_t *more = realloc(v->id, sizeof *more * (size_t)(v->room = v->room ? 2 * v->room : 1 << 20));
+				int32_t *more = realloc(
+				        v->id, sizeof *more * (size_t)(v->room = v->room ? 2 * v->room : 1 << 20));
 
 				if (!more) {
 					good = rt_fail(e, "%s: out of memory for %lld words", path, (long long)v->n);
@@ -186,7 +188,8 @@ skip_vocabulary(Skip *v, int64_t words, int64_t least, double sample, RtError *e
 
 		sum += pow((double)v->word[i]->count, 0.75);
 		v->share[i] = sum / powers;
-		v->stays[i] = sample <= 0 || stays >= 1 ? 1 : (float)(ceil(stays * 0x1p24) * 0x1p-24); /* numbers are multiples of 2^-24 */
+		/* numbers are multiples of 2^-24 */
+		v->stays[i] = sample <= 0 || stays >= 1 ? 1 : (float)(ceil(stays * 0x1p24) * 0x1p-24);
 	}
 	v->share[v->nword - 1] = 1;
 	return true;
@@ -310,18 +313,22 @@ skip_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t
 	if (d->train && !x)
 		return rt_fail(e, "out of memory for the words of an epoch");
 	j = example % (n > 0 ? n : 1);
-	reach = d->train ? 1 + philox_number(seed, v->window_stream, step, (uint64_t)j) % (uint32_t)v->window : v->window;
+	reach = d->train ? 1 + philox_number(seed, v->window_stream, step, (uint64_t)j) % (uint32_t)v->window
+	                 : v->window;
 	for (int64_t i = j - reach; out[SKIP_NEAR] && i <= j + reach; i++)
 		if (i >= 0 && i < n && i != j)
 			skip_put(d, SKIP_NEAR, count++, id[i], out[SKIP_NEAR]);
 	for (int64_t i = count; out[SKIP_NEAR] && i < 2 * v->window; i++)
 		skip_put(d, SKIP_NEAR, i, 0, out[SKIP_NEAR]);
 	if (out[SKIP_COUNT])
-		skip_put(d, SKIP_COUNT, 0, (int32_t)((j < reach ? j : reach) + (n - 1 - j < reach ? n - 1 - j : reach)), out[SKIP_COUNT]);
+		skip_put(d, SKIP_COUNT, 0, (int32_t)((j < reach ? j : reach) + (n - 1 - j < reach ? n - 1 - j : reach)),
+		         out[SKIP_COUNT]);
 	if (out[SKIP_CENTER])
 		skip_put(d, SKIP_CENTER, 0, n > 0 ? id[j] : 0, out[SKIP_CENTER]);
 	for (int64_t q = 0; out[SKIP_NEGATIVE] && q < v->negatives; q++)
-		skip_put(d, SKIP_NEGATIVE, q, skip_negative(v, philox_uniform(seed, v->negative_stream, step, (uint64_t)(j * v->negatives + q))),
+		skip_put(d, SKIP_NEGATIVE, q,
+		         skip_negative(
+		                 v, philox_uniform(seed, v->negative_stream, step, (uint64_t)(j * v->negatives + q))),
 		         out[SKIP_NEGATIVE]);
 	if (x)
 		skip_release(v, x);
@@ -357,13 +364,16 @@ skip_inputs(RtData *d, const Skip *v, RtError *e)
 	const RtProgram *p = d->p;
 
 	if (p->ninput != SKIP_INPUTS)
-		return rt_fail(e, "the reader skipgram gives 4 inputs, center, near, count and negative; the model has %d", p->ninput);
+		return rt_fail(e,
+		               "the reader skipgram gives 4 inputs, center, near, count and negative; the model has %d",
+		               p->ninput);
 	for (int k = 0; k < SKIP_INPUTS; k++) {
 		if (p->input[k].example != want[k])
-			return rt_fail(e, "input %s has %lld elements an example, the reader skipgram gives %lld", p->input[k].t.name, (long long)p->input[k].example,
-			               (long long)want[k]);
+			return rt_fail(e, "input %s has %lld elements an example, the reader skipgram gives %lld",
+			               p->input[k].t.name, (long long)p->input[k].example, (long long)want[k]);
 		if (k != SKIP_COUNT && p->input[k].limit > 0 && v->nword > p->input[k].limit)
-			return rt_fail(e, "the vocabulary has %d words, input %s takes 0..%lld", (int)v->nword, p->input[k].t.name, (long long)p->input[k].limit - 1);
+			return rt_fail(e, "the vocabulary has %d words, input %s takes 0..%lld", (int)v->nword,
+			               p->input[k].t.name, (long long)p->input[k].limit - 1);
 		d->bytes[k] = want[k] * rt_dtype[p->input[k].t.dtype].bytes;
 	}
 	return true;
@@ -375,17 +385,21 @@ rt_read_skipgram(RtData *d, const char *folder, const char **pattern, int npatte
 	const RtReader *r = &d->p->reader;
 	Skip *v = rt_alloc(sizeof *v);
 
-	*v = (Skip){.window = rt_json_int(r->json, "window", 5), .negatives = rt_json_int(r->json, "negatives", 5),
-	            .window_stream = philox_stream("window"), .negative_stream = philox_stream("negative"), .epoch = {{.epoch = -2}, {.epoch = -1}}};
+	*v = (Skip){.window = rt_json_int(r->json, "window", 5),
+	            .negatives = rt_json_int(r->json, "negatives", 5),
+	            .window_stream = philox_stream("window"),
+	            .negative_stream = philox_stream("negative"),
+	            .epoch = {{.epoch = -2}, {.epoch = -1}}};
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_cond_init(&v->free, NULL);
 	d->maker = v;
 	d->maker_free = skip_free;
 	d->make = skip_make;
 	d->words = skip_words;
-	if (!skip_files(v, folder, r->train, r->ntrain, true, e)
-	    || !skip_vocabulary(v, rt_json_int(r->json, "words", 1), rt_json_int(r->json, "min_count", 5), rt_json_num(r->json, "sample", 1e-3), e)
-	    || !skip_inputs(d, v, e) || !skip_files(v, folder, pattern, npattern, false, e))
+	if (!skip_files(v, folder, r->train, r->ntrain, true, e) ||
+	    !skip_vocabulary(v, rt_json_int(r->json, "words", 1), rt_json_int(r->json, "min_count", 5),
+	                     rt_json_num(r->json, "sample", 1e-3), e) ||
+	    !skip_inputs(d, v, e) || !skip_files(v, folder, pattern, npattern, false, e))
 		return false;
 	if (d->train && !skip_draw(v, (uint64_t)d->seed, 0, &v->epoch[0]))
 		return rt_fail(e, "out of memory for the words of an epoch");

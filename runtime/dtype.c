@@ -1,7 +1,8 @@
 /* dtype.c: element types: names, reading, writing, conversion.
  *
- * In: little-endian elements as in the arena, or files' elements that may be byte-swapped.   Out: the language's conversions:
- * float to integer truncates and saturates, NaN to 0; to bool is != 0; to a narrower float rounds once, to nearest even.
+ * In: little-endian elements as in the arena, or files' elements that may be byte-swapped.   Out: the language's
+ * conversions: float to integer truncates and saturates, NaN to 0; to bool is != 0; to a narrower float rounds once, to
+ * nearest even.
  * Refuses: an integer that the wanted integer type cannot hold, as no data file means that. */
 #include "host.h"
 
@@ -74,7 +75,8 @@ rt_f64_to_f16(double x)
 		return sign | 0x7e00;
 	if (a >= 65520.0)
 		return sign | 0x7c00;
-	if (a < 0x1p-14)                         /* subnormal: a multiple of 2^-24; 1024 of them is the smallest normal's code */
+	/* subnormal: a multiple of 2^-24; 1024 of them is the smallest normal's code */
+	if (a < 0x1p-14)
 		return (uint16_t)(sign | (uint16_t)nearbyint(a * 0x1p24));
 	(void)frexp(a, &exponent);
 	scaled = nearbyint(ldexp(a, 11 - exponent)); /* 1024 .. 2048 */
@@ -176,7 +178,8 @@ dtype_read_integer(int dtype, const uint8_t *at)
 	return *at;
 }
 
-/* The conversions that data sets need most; false: another one, or elements that do not fit. gcc makes vectors of these loops. */
+/* The conversions that data sets need most; false: another one, or elements that do not fit. gcc makes vectors of these
+ * loops. */
 #define CONVERT(From, To) for (int64_t j = 0; j < n; j++) { \
 		From x; \
 		To y; \

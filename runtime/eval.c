@@ -31,7 +31,8 @@ eval_record(RtHost *h, const RtRecord *r)
 static int64_t
 eval_join(RtHost *h, int64_t status)
 {
-	size_t bytes = sizeof(Told) + sizeof(RtRecord) * (size_t)h->nkept, *at = rt_alloc(sizeof *at * (size_t)(h->ranks + 1));
+	size_t bytes = sizeof(Told) + sizeof(RtRecord) * (size_t)h->nkept,
+	       *at = rt_alloc(sizeof *at * (size_t)(h->ranks + 1));
 	uint8_t *mine = rt_alloc(bytes), *all = NULL;
 	Told told = {.status = status, .first = h->run.step, .n = h->run.n}, his;
 
@@ -97,7 +98,8 @@ eval_run(RtHost *h, bool splits)
 		h->kept = rt_alloc(sizeof *h->kept * (size_t)(run->until - run->step + 1));
 		h->nkept = 0;
 	}
-	status = h->program.graph[RT_G_EVAL].nset ? eval_kept(h) : rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
+	status = h->program.graph[RT_G_EVAL].nset ? eval_kept(h)
+	                                          : rt_host_enter(h, h->image->eval, &h->program.eval, rt_sink(h) == 0);
 	rt_drain(h);
 	if (!splits)
 		return status;
@@ -180,11 +182,12 @@ rt_eval(RtHost *h)
 		rt_fail(&h->error, "the model has no loss and no metric: there is nothing to evaluate");
 		return rt_die(h);
 	}
-	good = rt_data_load(&h->program, &h->opt, false, &h->test, &h->error) && rt_host_memory(h, 0) && rt_host_init_state(h);
+	good = rt_data_load(&h->program, &h->opt, false, &h->test, &h->error) && rt_host_memory(h, 0) &&
+	       rt_host_init_state(h);
 	if (h->ranks > 1)
 		good = h->comm->agree(h, good, "");
-	if (!good || !rt_checkpoint_weights(h, h->opt.weights, false) || !rt_evaluation_fits(&h->program, h->test.examples, &h->error)
-	    || !rt_evaluate(h, mean, &examples))
+	if (!good || !rt_checkpoint_weights(h, h->opt.weights, false) ||
+	    !rt_evaluation_fits(&h->program, h->test.examples, &h->error) || !rt_evaluate(h, mean, &examples))
 		return rt_die(h);
 	if (h->opt.json) {
 		eval_json(h, mean, examples);

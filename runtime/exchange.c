@@ -1,11 +1,13 @@
 /* exchange.c: the sum over the shards of a batch.
  *
- * The sum of x_0 .. x_(S-1) is T(0, S), where T(a, 1) = x_a and T(a, n) = T(a, k) + T(a + k, n - k), k the largest power of two below n:
- * one addition an element in the element's own type, to nearest even, the left operand first. Pairs (a, n) that occur are nodes. Nothing
- * else enters, so that the bits depend on S alone, whoever adds and in whatever order the shards come.
- * In: the states of kind grad, which stand together in the arena and which each run of graph train fills anew.   Out: their sums, in the
- * same place, behind the last shard. Between shards the nodes that are complete wait in rooms of their own, each as large as the states: as
- * many as there are bits in the number of shards. Additions are cut by place and shared by the threads. */
+ * The sum of x_0 .. x_(S-1) is T(0, S), where T(a, 1) = x_a and T(a, n) = T(a, k) + T(a + k, n - k), k the largest
+ * power of two below n: one addition an element in the element's own type, to nearest even, the left operand first.
+ * Pairs (a, n) that occur are nodes. Nothing else enters, so that the bits depend on S alone, whoever adds and in
+ * whatever order the shards come.
+ * In: the states of kind grad, which stand together in the arena and which each run of graph train fills anew.   Out:
+ * their sums, in the same place, behind the last shard. Between shards the nodes that are complete wait in rooms of
+ * their own, each as large as the states: as many as there are bits in the number of shards. Additions are cut by place
+ * and shared by the threads. */
 #include "comm.h"
 
 #include <stdlib.h>
@@ -65,7 +67,8 @@ bf16_round(float x)
 	return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* out = left + right; out may be either. The sum of two 16-bit numbers rounded to f32 (f16: exact in f64) and again is rounded as once. */
+/* out = left + right; out may be either. The sum of two 16-bit numbers rounded to f32 (f16: exact in f64) and again is
+ * rounded as once. */
 void
 rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n)
 {
@@ -80,11 +83,13 @@ rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64
 		break;
 	case RT_BF16:
 		for (int64_t i = 0; i < n; i++)
-			((uint16_t *)out)[i] = bf16_round(bf16_value(((const uint16_t *)left)[i]) + bf16_value(((const uint16_t *)right)[i]));
+			((uint16_t *)out)[i] = bf16_round(bf16_value(((const uint16_t *)left)[i]) +
+			                                  bf16_value(((const uint16_t *)right)[i]));
 		break;
 	default:                         /* f16: verify.c lets no integer be a gradient */
 		for (int64_t i = 0; i < n; i++)
-			((uint16_t *)out)[i] = rt_f64_to_f16((double)rt_f16_to_f32(((const uint16_t *)left)[i]) + (double)rt_f16_to_f32(((const uint16_t *)right)[i]));
+			((uint16_t *)out)[i] = rt_f64_to_f16((double)rt_f16_to_f32(((const uint16_t *)left)[i]) +
+			                                     (double)rt_f16_to_f32(((const uint16_t *)right)[i]));
 	}
 }
 
@@ -139,7 +144,8 @@ sums_range(RtHost *h)
 		parts += (t->count + SUM_CHUNK - 1) / SUM_CHUNK;
 	}
 	if (!parts)
-		return rt_fail(&h->error, "the program's descriptor: %lld shards, and nothing to add", (long long)p->shards);
+		return rt_fail(&h->error, "the program's descriptor: %lld shards, and nothing to add",
+		               (long long)p->shards);
 	s->bytes = (end - s->begin + 63) & ~(int64_t)63;
 	s->part = rt_alloc(sizeof *s->part * (size_t)parts);
 	for (int k = 0; k < p->nstate; k++) {
@@ -147,9 +153,11 @@ sums_range(RtHost *h)
 		int bytes = rt_dtype[t->dtype].bytes;
 
 		if (!sums_kind(&p->state[k]) && t->offset >= s->begin && t->offset < end)
-			return rt_fail(&h->error, "the program's descriptor: state %s stands among the gradients", t->name);
+			return rt_fail(&h->error, "the program's descriptor: state %s stands among the gradients",
+			               t->name);
 		for (int64_t i = 0; sums_kind(&p->state[k]) && i < t->count; i += SUM_CHUNK)
-			s->part[s->npart++] = (RtSpan){.at = t->offset - s->begin + i * bytes, .n = t->count - i < SUM_CHUNK ? t->count - i : SUM_CHUNK,
+			s->part[s->npart++] = (RtSpan){.at = t->offset - s->begin + i * bytes,
+			                               .n = t->count - i < SUM_CHUNK ? t->count - i : SUM_CHUNK,
 			                               .dtype = t->dtype};
 	}
 	return true;
@@ -182,10 +190,11 @@ sums_join(RtHost *h, RtNode x, uint8_t *at, bool last, bool adds)
 
 /* ---- several processes
  *
- * Rank r has shards floor(rS/P) .. floor((r+1)S/P)-1; the largest nodes inside are its pieces. The range is cut into chunks, a chunk into as many
- * parts as there are ranks: each rank gets all pieces of its part, adds them along the tree, and all get the sums of all parts. So 2 (P-1)/P
- * of the range go over the wire where each rank has one piece, as with a ring, and nothing waits for a chain of ranks. A range of at
- * most SUM_SMALL bytes goes whole to all, who add it themselves: one turn in place of two. */
+ * Rank r has shards floor(rS/P) .. floor((r+1)S/P)-1; the largest nodes inside are its pieces. The range is cut into
+ * chunks, a chunk into as many parts as there are ranks: each rank gets all pieces of its part, adds them along the
+ * tree, and all get the sums of all parts. So 2 (P-1)/P of the range go over the wire where each rank has one piece, as
+ * with a ring, and nothing waits for a chain of ranks. A range of at most SUM_SMALL bytes goes whole to all, who add it
+ * themselves: one turn in place of two. */
 
 enum { SUM_SMALL = 32 << 10, SUM_PART = 1 << 20, SUM_ARRIVES = 32 << 20 };
 
@@ -256,7 +265,8 @@ join_add(const RtSums *s, Part p, uint8_t *out, const uint8_t *left, const uint8
 	for (; low < s->npart && s->part[low].at < p.to; low++) {
 		const RtSpan *x = &s->part[low];
 		int bytes = rt_dtype[x->dtype].bytes;
-		int64_t from = x->at > p.from ? x->at : p.from, to = x->at + x->n * bytes < p.to ? x->at + x->n * bytes : p.to;
+		int64_t from = x->at > p.from ? x->at : p.from,
+		        to = x->at + x->n * bytes < p.to ? x->at + x->n * bytes : p.to;
 
 		rt_sum(x->dtype, out + from - p.from, left + from - p.from, right + from - p.from, (to - from) / bytes);
 	}
@@ -272,7 +282,8 @@ join_tree(const Joining *j, RtNode x, bool root)
 	for (int r = 0; r < j->h->ranks; r++)
 		for (int i = 0; x.a >= s->rank[r].lo && x.a < s->rank[r].hi && i < s->rank[r].n; i++)
 			if (s->rank[r].node[i].a == x.a && s->rank[r].node[i].n == x.n)
-				return r == j->h->rank ? join_own(j->h, i) + j->mine.from : s->in + (s->rank[r].slot + i) * s->width;
+				return r == j->h->rank ? join_own(j->h, i) + j->mine.from
+				                       : s->in + (s->rank[r].slot + i) * s->width;
 	uint8_t *left = join_tree(j, (RtNode){x.a, k}, false), *right = join_tree(j, (RtNode){x.a + k, x.n - k}, false);
 	uint8_t *out = root ? j->h->run.arena + s->begin + j->mine.from : left;
 
@@ -300,7 +311,8 @@ join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
 		for (int i = 0; i < s->rank[h->rank].n; i++)
 			s->msg[n++] = (RtMsg){r, true, join_own(h, i) + his.from, (size_t)(his.to - his.from)};
 		for (int i = 0; i < s->rank[r].n; i++)
-			s->msg[n++] = (RtMsg){r, false, s->in + (s->rank[r].slot + i) * s->width, (size_t)(j.mine.to - j.mine.from)};
+			s->msg[n++] = (RtMsg){r, false, s->in + (s->rank[r].slot + i) * s->width,
+			                      (size_t)(j.mine.to - j.mine.from)};
 	}
 	h->comm->move(h, s->msg, n);
 	if (j.mine.to > j.mine.from)
@@ -356,7 +368,8 @@ static void
 sums_start(RtHost *h, int b)
 {
 	RtSums *s = &h->sums;
-	int64_t from = s->bucket[b].offset - s->begin, p0 = sums_span(s, from), p1 = sums_span(s, from + s->bucket[b].bytes);
+	int64_t from = s->bucket[b].offset - s->begin, p0 = sums_span(s, from),
+	        p1 = sums_span(s, from + s->bucket[b].bytes);
 	uint8_t *grad = h->run.arena + s->begin;
 	RtNode x = {s->hi - 1, 1}, parent;
 	int n = s->hi - 1 == s->lo ? 0 : s->nnode;
@@ -376,11 +389,13 @@ rt_start(RtRun *run, int64_t bucket)
 	RtHost *h = rt_host(run);
 
 	/* the last bucket waits for the shard's end: a fault goes with it */
-	if (h->ranks > 1 && h->mode == RT_M_TRAIN && run->micro + 1 == h->sums.hi && bucket == h->sums.started && bucket + 1 < h->sums.nbucket && h->sums.overlap)
+	if (h->ranks > 1 && h->mode == RT_M_TRAIN && run->micro + 1 == h->sums.hi && bucket == h->sums.started &&
+	    bucket + 1 < h->sums.nbucket && h->sums.overlap)
 		sums_start(h, (int)bucket);
 }
 
-/* Joins the pieces of all ranks: the sums stand in the states of kind grad, and all know of faults and wishes to stop. */
+/* Joins the pieces of all ranks: the sums stand in the states of kind grad, and all know of faults and wishes to
+ * stop. */
 static int64_t
 sums_exchange(RtHost *h, RtVote mine)
 {
@@ -402,7 +417,9 @@ sums_exchange(RtHost *h, RtVote mine)
 		const RtVote *v = &s->vote[r];
 
 		if (v->step != mine.step)
-			return rt_fail(&h->error, "rank %d is in step %lld, rank %d in step %lld", r, (long long)v->step, h->rank, (long long)mine.step), RT_ERROR;
+			return rt_fail(&h->error, "rank %d is in step %lld, rank %d in step %lld", r,
+			               (long long)v->step, h->rank, (long long)mine.step),
+			       RT_ERROR;
 		if (v->shard >= 0 && !fault)     /* ranks have their shards in order */
 			fault = v;
 		if (v->signal > h->stop)
@@ -447,12 +464,15 @@ sums_buckets(RtHost *h)
 		const RtBucket *b = &h->program.bucket[i];
 
 		s->bucket[i] = *b;
-		if (b->offset < s->begin || b->bytes < 1 || b->offset + b->bytes > s->begin + s->bytes || (b->offset & 63))
+		if (b->offset < s->begin || b->bytes < 1 || b->offset + b->bytes > s->begin + s->bytes ||
+		    (b->offset & 63))
 			return rt_fail(&h->error, "the program's descriptor: bucket %d lies outside the gradients", i);
-		for (int64_t k = sums_span(s, b->offset - s->begin); k < s->npart && s->part[k].at < b->offset - s->begin + b->bytes; k++)
+		for (int64_t k = sums_span(s, b->offset - s->begin);
+		     k < s->npart && s->part[k].at < b->offset - s->begin + b->bytes; k++)
 			covered += s->part[k].n;
 	}
-	return !h->program.nbucket || covered == bytes || rt_fail(&h->error, "the program's descriptor: the buckets do not cover the gradients");
+	return !h->program.nbucket || covered == bytes ||
+	       rt_fail(&h->error, "the program's descriptor: the buckets do not cover the gradients");
 }
 
 static bool
@@ -487,7 +507,8 @@ sums_ranks(RtHost *h)
 		s->width = SUM_SMALL;
 	if (!sums_buckets(h))
 		return false;
-	return (s->in = rt_large((size_t)(s->width * slots))) || rt_fail(&h->error, "out of memory for the sums of other processes");
+	return (s->in = rt_large((size_t)(s->width * slots))) ||
+	       rt_fail(&h->error, "out of memory for the sums of other processes");
 }
 
 bool

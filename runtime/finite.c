@@ -1,12 +1,14 @@
-/* finite.c: a loss that is not finite: the step ends before anything is updated, and is repeated to find out where that began.
+/* finite.c: a loss that is not finite: the step ends before anything is updated, and is repeated to find out where that
+ * began.
  *
- * In: the loss, as soon as its kernel has run (rt_loss).   Out: for the message of train: the first tensor of the step that is not
- * finite: an input (with the example's number in the data set), a state from before the step, or what a kernel stored, in
- * the kernels' order; with layer, place in the model and index.
- * The step is repeated kernel by kernel, as --sink off runs it, on the same states and examples, so with the same bits; it
- * is then run to its end, so that its record is what it would have been. Infinities do not count in tensors that are made of
- * an infinite constant, as masks are. Devices and the interpreter, which have no rows to walk, are not asked, nor are
- * several processes, which learn of a loss only together, when the states have changed. */
+ * In: the loss, as soon as its kernel has run (rt_loss).   Out: for the message of train: the first tensor of the step
+ * that is not
+ * finite: an input (with the example's number in the data set), a state from before the step, or what a kernel stored,
+ * in the kernels' order; with layer, place in the model and index.
+ * The step is repeated kernel by kernel, as --sink off runs it, on the same states and examples, so with the same bits;
+ * it is then run to its end, so that its record is what it would have been. Infinities do not count in tensors that are
+ * made of an infinite constant, as masks are. Devices and the interpreter, which have no rows to walk, are not asked,
+ * nor are several processes, which learn of a loss only together, when the states have changed. */
 #include "host.h"
 
 #include <math.h>
@@ -19,7 +21,8 @@ rt_loss(RtRun *run, int64_t offset, int64_t dtype)
 	const RtHost *h = rt_host(run);
 	bool all = h->program.shards < 2 || (run->shard == 0 && run->shard_end == h->program.shards);
 
-	if (run->allow_nan || h->mode != RT_M_TRAIN || !all) /* processes that share a batch end a step together, at emit */
+	/* processes that share a batch end a step together, at emit */
+	if (run->allow_nan || h->mode != RT_M_TRAIN || !all)
 		return RT_OK;
 	return isfinite(rt_dtype_read((int)dtype, run->arena + offset)) ? RT_OK : RT_NOT_FINITE;
 }
@@ -87,9 +90,10 @@ finite_data(RtHost *h)
 		if (h->shuffle && !run->order)           /* a ring keeps its own order */
 			rt_shuffle_order(run->seed, run->epoch, run->examples, h->order);
 		example = h->shuffle ? h->order[example] : example;
-		element = finite_element(&in->t, run->arena + g->input[k], e, in->t.rank > 0 && in->t.shape[0] == run->batch);
-		text = rt_printf("the data hold it: input %s, example %lld of the training data (from 0): %s", in->t.name, (long long)example,
-		                 element);
+		element = finite_element(&in->t, run->arena + g->input[k], e,
+		                         in->t.rank > 0 && in->t.shape[0] == run->batch);
+		text = rt_printf("the data hold it: input %s, example %lld of the training data (from 0): %s",
+		                 in->t.name, (long long)example, element);
 		free(element);
 		return text;
 	}
@@ -102,7 +106,9 @@ finite_states(RtHost *h)
 {
 	for (int k = 0; k < h->program.nstate; k++) {
 		const RtState *s = &h->program.state[k];
-		int64_t e = s->kind != RT_PARAM && s->kind != RT_SLOT ? -1 : finite_scan(&s->t, h->run.arena + s->t.offset, false);
+		int64_t e = s->kind != RT_PARAM && s->kind != RT_SLOT
+		                    ? -1
+		                    : finite_scan(&s->t, h->run.arena + s->t.offset, false);
 		char *element, *text;
 
 		if (e < 0)
@@ -136,9 +142,11 @@ finite_row(void *cx, const RtGraph *g, int row, double begin, double end)
 		if (e < 0)
 			continue;
 		element = finite_element(&m->t, at, e, 0);
-		f->text = rt_printf("the first tensor that is not finite is made by %s%s%s%s: %s; kernel %s, of %s; the batch's data and "
-		                    "the parameters are finite", m->layer, *m->where ? " (" : "", m->where, *m->where ? ")" : "",
-		                    element, r->name, *r->layers ? r->layers : "no layer");
+		f->text = rt_printf("the first tensor that is not finite is made by %s%s%s%s: %s; kernel %s, of %s; "
+		                    "the batch's data and "
+		                    "the parameters are finite",
+		                    m->layer, *m->where ? " (" : "", m->where, *m->where ? ")" : "", element, r->name,
+		                    *r->layers ? r->layers : "no layer");
 		free(element);
 	}
 }
@@ -154,7 +162,8 @@ rt_not_finite(RtHost *h)
 
 	for (int k = 0; k < g->nrow; k++)
 		known = known || g->row[k].loss;
-	if (!walks || !known || h->ranks > 1)                    /* the step has run to its end, and has changed the states */
+	/* the step has run to its end, and has changed the states */
+	if (!walks || !known || h->ranks > 1)
 		return NULL;
 	run->allow_nan = 1;
 	rt_shuffle(run);

@@ -1,12 +1,12 @@
 /* generate.c: the command generate: writes with a language model or a translator, a token at a time.
  *
- * In: prompts (of one length), or the start token; the other inputs of each sequence.   Out: what follows the prompt, and its score. For each
- * place the evaluation graph runs on whole windows [N, T]: row t of its logits scores the token at place t + 1. What stands behind
- * place t has no effect, as the model is causal. When place T is reached the last floor(T / 2) tokens begin a new window; a
- * recurrent model, whose state would be lost, writes no further than T.
+ * In: prompts (of one length), or the start token; the other inputs of each sequence.   Out: what follows the prompt,
+ * and its score. For each place the evaluation graph runs on whole windows [N, T]: row t of its logits scores the token
+ * at place t + 1. What stands behind place t has no effect, as the model is causal. When place T is reached the last
+ * floor(T / 2) tokens begin a new window; a recurrent model, whose state would be lost, writes no further than T.
  * Choice: the largest logit, of equals the lowest token; or by temperature, cut to K tokens and to a share P of
- * probability (Holtzman et al. 2020, arXiv:1904.09751); or a beam of hypotheses with a penalty on length (Wu et al. 2016,
- * arXiv:1609.08144). Scores are sums of log-probabilities of the unscaled logits, in double. */
+ * probability (Holtzman et al. 2020, arXiv:1904.09751); or a beam of hypotheses with a penalty on length (Wu et al.
+ * 2016, arXiv:1609.08144). Scores are sums of log-probabilities of the unscaled logits, in double. */
 #include "host.h"
 #include "philox.h"
 
@@ -15,7 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct Row { int64_t example; const int32_t *token; int64_t n; } Row; /* what stands in a window; its other inputs */
+/* what stands in a window; its other inputs */
+typedef struct Row { int64_t example; const int32_t *token; int64_t n; } Row;
 typedef struct Generate {
 	RtHost *h;
 	const RtGraph *g;
@@ -49,7 +50,8 @@ window_put(const Generate *x, const Row *r, int64_t slot)
 	while (r->n - first > x->places) /* place T is reached: the end of the window begins the next */
 		first += x->places + 1 - (half ? half : 1);
 	for (int64_t t = 0; t < x->places; t++)
-		rt_dtype_write(in->t.dtype, at + (slot * x->places + t) * bytes, first + t < r->n ? r->token[first + t] : 0);
+		rt_dtype_write(in->t.dtype, at + (slot * x->places + t) * bytes,
+		               first + t < r->n ? r->token[first + t] : 0);
 	return r->n - first - 1;
 }
 
@@ -72,7 +74,8 @@ run_batch(Generate *x, const Row *row, int64_t n, double *out)
 			if (x->other[k] && x->g->input[k] >= 0) {
 				int64_t bytes = p->input[k].t.bytes / p->batch;
 
-				memcpy(h->run.arena + x->g->input[k] + i * bytes, x->other[k] + r->example * bytes, (size_t)bytes);
+				memcpy(h->run.arena + x->g->input[k] + i * bytes, x->other[k] + r->example * bytes,
+				       (size_t)bytes);
 			}
 	}
 	h->run.n = full;
@@ -83,7 +86,8 @@ run_batch(Generate *x, const Row *row, int64_t n, double *out)
 	if (status == RT_FAULT)
 		rt_host_fault(h);
 	if (status != RT_OK && status != RT_STOPPED)
-		return *h->error.text ? false : rt_fail(&h->error, "the program returned status %lld", (long long)status);
+		return *h->error.text ? false
+		                      : rt_fail(&h->error, "the program returned status %lld", (long long)status);
 	for (int64_t i = 0; i < n; i++) {
 		int64_t offset = t->offset + (i * x->places + last[i]) * x->vocab * size;
 
@@ -224,7 +228,9 @@ write_sequences(Generate *x)
 		for (int64_t k = 0; good && k < n; k++) {
 			int64_t i = row[k].example;
 			const double *logit = x->row + k * x->vocab;
-			double u = h->opt.temperature > 0 ? philox_uniform((uint64_t)h->run.seed, stream, (uint64_t)t, (uint64_t)i) : 0;
+			double u = h->opt.temperature > 0
+			                   ? philox_uniform((uint64_t)h->run.seed, stream, (uint64_t)t, (uint64_t)i)
+			                   : 0;
 			int32_t token = h->opt.temperature > 0 ? sample(x, logit, u, room) : largest(logit, x->vocab);
 
 			sequence(x, i)[t] = token;
@@ -340,7 +346,10 @@ write_beams(Generate *x)
 		Beam *b = &beam[i];
 		int32_t *token = rt_alloc(sizeof *token * (size_t)(2 * (width + 1) * room));
 
-		*b = (Beam){.live = rt_alloc(sizeof *b->live * (size_t)(width + 1)), .next = rt_alloc(sizeof *b->next * (size_t)(width + 1)), .nlive = 1, .examples = i};
+		*b = (Beam){.live = rt_alloc(sizeof *b->live * (size_t)(width + 1)),
+		            .next = rt_alloc(sizeof *b->next * (size_t)(width + 1)),
+		            .nlive = 1,
+		            .examples = i};
 		for (int64_t k = 0; k <= width; k++) {
 			b->live[k].token = token + 2 * k * room;
 			b->next[k].token = token + (2 * k + 1) * room;
@@ -412,19 +421,23 @@ take_input(Generate *x, const RtNamed *named, int32_t **prompts)
 	bool good = n >= 1 || rt_fail(&h->error, "%s holds no sequence", named->file);
 
 	if (good && k == x->token)
-		good = (a.rank == 2 && each >= 1) || rt_fail(&h->error, "%s: prompts are [n, P], one token at least", named->file);
+		good = (a.rank == 2 && each >= 1) ||
+		       rt_fail(&h->error, "%s: prompts are [n, P], one token at least", named->file);
 	else if (good)
-		good = (p->input[k].rows == 1 && each == p->input[k].example)
-		       || rt_fail(&h->error, "%s: %lld elements a row do not make input %s, which has %lld an example", named->file, (long long)each, named->name, (long long)p->input[k].example);
+		good = (p->input[k].rows == 1 && each == p->input[k].example) ||
+		       rt_fail(&h->error, "%s: %lld elements a row do not make input %s, which has %lld an example",
+		               named->file, (long long)each, named->name, (long long)p->input[k].example);
 	if (good && x->n && x->n != n)
-		good = rt_fail(&h->error, "%s holds %lld sequences, the inputs before it %lld", named->file, (long long)n, (long long)x->n);
+		good = rt_fail(&h->error, "%s holds %lld sequences, the inputs before it %lld", named->file,
+		               (long long)n, (long long)x->n);
 	if (good) {
 		int to = k == x->token ? RT_I32 : p->input[k].t.dtype;
 		uint8_t *at = rt_alloc((size_t)(a.count * rt_dtype[to].bytes));
 
 		x->n = n;
 		if (!rt_dtype_convert(to, at, a.dtype, f.at + a.data, a.count, a.swap, &bad))
-			good = rt_fail(&h->error, "%s: element %lld does not fit %s", named->file, (long long)bad, rt_dtype[to].name);
+			good = rt_fail(&h->error, "%s: element %lld does not fit %s", named->file, (long long)bad,
+			               rt_dtype[to].name);
 		if (k == x->token) {
 			*prompts = (int32_t *)(void *)at;
 			x->prompt = each;
@@ -444,8 +457,10 @@ take_text(Generate *x, int32_t **prompts)
 	int64_t n = (int64_t)strlen(o->prompt), samples = o->samples > 0 ? o->samples : 1;
 
 	if (strcmp(x->h->program.reader.kind, "tokens") != 0)
-		return rt_fail(&x->h->error, "--prompt is text, which the reader tokens takes; this model's reader is %s: give --input %s=FILE.npy", x->h->program.reader.kind,
-		               x->h->program.generate.token);
+		return rt_fail(&x->h->error,
+		               "--prompt is text, which the reader tokens takes; this model's reader is %s: give "
+		               "--input %s=FILE.npy",
+		               x->h->program.reader.kind, x->h->program.generate.token);
 	if (*prompts || x->n)
 		return rt_fail(&x->h->error, "--prompt and --input exclude each other");
 	*prompts = rt_alloc(sizeof **prompts * (size_t)(samples * n));
@@ -470,16 +485,20 @@ take_inputs(Generate *x)
 		return false;
 	for (int k = 0; k < p->ninput; k++)
 		if (k != x->token && p->input[k].infer && !x->other[k])
-			return rt_fail(&h->error, "input %s is missing: give --input %s=FILE.npy", p->input[k].t.name, p->input[k].t.name);
+			return rt_fail(&h->error, "input %s is missing: give --input %s=FILE.npy", p->input[k].t.name,
+			               p->input[k].t.name);
 	if (!x->n)
 		x->n = h->opt.samples > 0 ? h->opt.samples : 1;
 	x->prompt = prompts ? x->prompt : 1;
 	if (prompts && x->prompt > x->places)
-		return rt_fail(&h->error, "a prompt of %lld tokens, the model has %lld places", (long long)x->prompt, (long long)x->places);
+		return rt_fail(&h->error, "a prompt of %lld tokens, the model has %lld places", (long long)x->prompt,
+		               (long long)x->places);
 	x->length = h->opt.length > 0 ? h->opt.length : x->places - (prompts ? x->prompt : 0);
 	if (p->generate.carried && x->prompt + x->length - 1 > x->places)
-		return rt_fail(&h->error, "--length %lld: the prompt and what follows it take %lld places, the model has %lld; a recurrent one cannot begin a new window", (long long)x->length,
-		               (long long)(x->prompt + x->length - 1), (long long)x->places);
+		return rt_fail(&h->error,
+		               "--length %lld: the prompt and what follows it take %lld places, the model has %lld; a "
+		               "recurrent one cannot begin a new window",
+		               (long long)x->length, (long long)(x->prompt + x->length - 1), (long long)x->places);
 	x->ids = rt_alloc(sizeof *x->ids * (size_t)(x->n * (x->prompt + x->length)));
 	x->score = rt_alloc(sizeof *x->score * (size_t)x->n);
 	for (int64_t i = 0; i < x->n; i++)
@@ -503,8 +522,11 @@ put_outputs(Generate *x)
 		score[i] = (float)x->score[i];
 	}
 	for (int i = 0; i < h->opt.noutput && good; i++)
-		good = !strcmp(h->opt.output[i].name, "ids") ? rt_npy_write(h->opt.output[i].file, RT_I32, 2, shape, ids, sizeof *ids * (size_t)(x->n * x->length), &h->error)
-		                                             : rt_npy_write(h->opt.output[i].file, RT_F32, 1, shape, score, sizeof *score * (size_t)x->n, &h->error);
+		good = !strcmp(h->opt.output[i].name, "ids")
+		               ? rt_npy_write(h->opt.output[i].file, RT_I32, 2, shape, ids,
+		                              sizeof *ids * (size_t)(x->n * x->length), &h->error)
+		               : rt_npy_write(h->opt.output[i].file, RT_F32, 1, shape, score,
+		                              sizeof *score * (size_t)x->n, &h->error);
 	free(ids);
 	free(score);
 	return good;
@@ -535,7 +557,8 @@ generate_open(Generate *x)
 	const RtProgram *p = &h->program;
 
 	if (!p->generate.token)
-		return rt_fail(&h->error, "the model has no section generate, which says what is written: generate { token = INPUT  logits = OUTPUT }");
+		return rt_fail(&h->error, "the model has no section generate, which says what is written: generate { "
+		                          "token = INPUT  logits = OUTPUT }");
 	x->g = &p->graph[RT_G_INFER];
 	x->token = input_named(p, p->generate.token);
 	for (int k = 0; k < x->g->nresult; k++)
@@ -555,7 +578,8 @@ int
 rt_generate(RtHost *h)
 {
 	Generate x = {.h = h};
-	bool good = generate_open(&x) && take_inputs(&x) && rt_host_memory(h, 0) && rt_host_init_state(h) && rt_checkpoint_weights(h, h->opt.weights, false);
+	bool good = generate_open(&x) && take_inputs(&x) && rt_host_memory(h, 0) && rt_host_init_state(h) &&
+	            rt_checkpoint_weights(h, h->opt.weights, false);
 	double begin = rt_now();
 
 	h->graph = &h->program.graph[RT_G_INFER];

@@ -1,7 +1,7 @@
 /* host.c: one executable at work: which image runs, its memory, its entry points.
  *
- * Memory is taken once, before the first step: the arena (2 MiB aligned, huge pages asked for), a scratch area per thread, the
- * telemetry ring, room for the order. Nothing is allocated in the loop. */
+ * Memory is taken once, before the first step: the arena (2 MiB aligned, huge pages asked for), a scratch area per
+ * thread, the telemetry ring, room for the order. Nothing is allocated in the loop. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -21,8 +21,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* AMX is in CPUID leaf 7, also where the kernel does not keep its state: that says XGETBV, bits 17 and 18. The kernel grants the tile registers
- * on request, to the process and before it has threads. */
+/* AMX is in CPUID leaf 7, also where the kernel does not keep its state: that says XGETBV, bits 17 and 18. The kernel
+ * grants the tile registers on request, to the process and before it has threads. */
 static bool
 host_amx(int bit)
 {
@@ -48,11 +48,12 @@ static int
 host_cpu_has(const char *name)
 {
 #define HAS(feature) if (strcmp(name, feature) == 0) return __builtin_cpu_supports(feature) != 0;
-	HAS("sse3") HAS("ssse3") HAS("sse4.1") HAS("sse4.2") HAS("popcnt") HAS("avx") HAS("avx2") HAS("fma") HAS("bmi") HAS("bmi2")
-	HAS("avx512f") HAS("avx512bw") HAS("avx512cd") HAS("avx512dq") HAS("avx512vl") HAS("avx512vnni") HAS("avx512vbmi")
-	HAS("avx512ifma") HAS("avx512bf16")
+	HAS("sse3")
+	HAS("ssse3") HAS("sse4.1") HAS("sse4.2") HAS("popcnt") HAS("avx") HAS("avx2") HAS("fma") HAS("bmi") HAS("bmi2")
+	        HAS("avx512f") HAS("avx512bw") HAS("avx512cd") HAS("avx512dq") HAS("avx512vl") HAS("avx512vnni")
+	                HAS("avx512vbmi") HAS("avx512ifma") HAS("avx512bf16")
 #undef HAS
-	if (strcmp(name, "avx512fp16") == 0) {
+	                        if (strcmp(name, "avx512fp16") == 0) {
 		unsigned a, b, c, d;
 
 		return __builtin_cpu_supports("avx512f") && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
@@ -122,7 +123,8 @@ host_choose(RtHost *h)
 
 	for (int i = 0; i < h->nimages; i++)
 		if (h->images[i]->version != RT_VERSION)
-			return rt_fail(&h->error, "the program was built for runtime version %d, this is %d", h->images[i]->version, RT_VERSION);
+			return rt_fail(&h->error, "the program was built for runtime version %d, this is %d",
+			               h->images[i]->version, RT_VERSION);
 	if (device && h->opt.command != RT_C_INFO && !device->ready(h))
 		return false;
 	for (int i = 0; i < h->nimages; i++) {
@@ -138,9 +140,11 @@ host_choose(RtHost *h)
 				h->pace[mode].start = h->program.threads_start;
 			return true;
 		}
-		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1, h->nimages, missing);
+		snprintf(all + used, sizeof all - used, "%simage %d of %d needs %s", used ? "; " : "", i + 1,
+		         h->nimages, missing);
 	}
-	return rt_fail(&h->error, "%s runs none of the program's images: %s; build with another --arch%s", device ? h->device_name : "this processor", all,
+	return rt_fail(&h->error, "%s runs none of the program's images: %s; build with another --arch%s",
+	               device ? h->device_name : "this processor", all,
 	               device ? ", for an older driver with its CUDA's NVRTC" : "");
 }
 
@@ -150,7 +154,8 @@ host_check_kernels(RtHost *h)
 	for (int g = 0; g < RT_G_COUNT && !h->image->call; g++)
 		for (int k = 0; k < h->program.graph[g].nrow; k++)
 			if (h->program.graph[g].row[k].fn >= h->image->nkernel)
-				return rt_fail(&h->error, "the program's descriptor: kernel %s has no function", h->program.graph[g].row[k].name);
+				return rt_fail(&h->error, "the program's descriptor: kernel %s has no function",
+				               h->program.graph[g].row[k].name);
 	return true;
 }
 
@@ -172,7 +177,9 @@ static void *
 host_map(RtHost *h, size_t bytes, const char *what, const char *hint)
 {
 	size_t room = ((bytes ? bytes : 1) + HOST_HUGE - 1) / HOST_HUGE * HOST_HUGE;
-	uint8_t *at = mmap(NULL, room + HOST_HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (h->image->device ? MAP_NORESERVE : 0), -1, 0); /* little of a device's is written here */
+	/* little of a device's is written here */
+	uint8_t *at = mmap(NULL, room + HOST_HUGE, PROT_READ | PROT_WRITE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS | (h->image->device ? MAP_NORESERVE : 0), -1, 0);
 	uint8_t *aligned;
 
 	if (at == MAP_FAILED) {
@@ -209,7 +216,8 @@ bool
 rt_host_memory(RtHost *h, int64_t order_examples)
 {
 	const RtProgram *p = &h->program;
-	size_t scratch = ((size_t)p->scratch_bytes + 127) & ~(size_t)63; /* kernels may read up to a vector past their part */
+	/* kernels may read up to a vector past their part */
+	size_t scratch = ((size_t)p->scratch_bytes + 127) & ~(size_t)63;
 	int n = h->opt.threads > 0 ? (int)h->opt.threads : rt_cpus() < RT_MAX_THREADS ? rt_cpus() : RT_MAX_THREADS;
 
 	if (!h->image->device && !host_fits(h, (size_t)p->arena_bytes, scratch, n))
@@ -305,7 +313,8 @@ rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle)
 	h->data = d;
 	h->shuffle = shuffle;
 	d->seed = r->seed;
-	r->steps_per_epoch = mode == RT_M_EVAL ? (d->examples + r->batch - 1) / r->batch : d->examples / r->batch / h->accumulate;
+	r->steps_per_epoch =
+	        mode == RT_M_EVAL ? (d->examples + r->batch - 1) / r->batch : d->examples / r->batch / h->accumulate;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -377,7 +386,7 @@ rt_host_fault(RtHost *h)
 	if (c && *c->where)
 		snprintf(where, sizeof where, ", %s", c->where);
 	rt_fail(&h->error, "%s %lld is out of range 0..%lld (%s %lld of %s %lld%s)", c ? c->what : "value",
-	        (long long)f.value, (long long)limit - 1,
-	        c && c->per_example > 0 ? "example" : "element", (long long)(c && c->per_example > 0 ? f.element / c->per_example + first : f.element),
+	        (long long)f.value, (long long)limit - 1, c && c->per_example > 0 ? "example" : "element",
+	        (long long)(c && c->per_example > 0 ? f.element / c->per_example + first : f.element),
 	        h->mode == RT_M_TRAIN ? "step" : "batch", (long long)h->run.step, where);
 }

@@ -1,7 +1,7 @@
 /* host.h: what the runtime's own files share. Private: generated code sees rt.h only.
  *
- * Errors: a function that can fail returns false after rt_fail(); callers add context with rt_context() on the way up, and
- * the command prints the text once. Only the exhaustion of memory for small tables ends the program on the spot. */
+ * Errors: a function that can fail returns false after rt_fail(); callers add context with rt_context() on the way up,
+ * and the command prints the text once. Only the exhaustion of memory for small tables ends the program on the spot. */
 #ifndef RUNTIME_HOST_H
 #define RUNTIME_HOST_H
 #include "json.h"
@@ -22,11 +22,14 @@
 
 /* ---------------------------------------------------------------- errors and text (text.c) */
 typedef struct RtError { char text[1536]; } RtError;
-bool rt_fail(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));    /* sets the text; returns false */
-bool rt_context(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* puts "words: " before it; false */
+/* sets the text; returns false */
+bool rt_fail(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* puts "words: " before it; false */
+bool rt_context(RtError *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool rt_hint(RtError *e, const char *what);   /* puts "; what" behind it; false */
 void *rt_alloc(size_t bytes);                 /* zeroed; exit 1 with a message if there is none */
-void *rt_large(size_t bytes);                 /* for data: of malloc, in huge pages where it is large; not zeroed; NULL if there is none */
+/* for data: of malloc, in huge pages where it is large; not zeroed; NULL if there is none */
+void *rt_large(size_t bytes);
 char *rt_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));             /* of rt_alloc */
 const char *rt_suggest(const char *name, const char *const *names, int n);               /* nearest, or NULL */
 void rt_json_text(FILE *f, const char *s);    /* a JSON string with its quotes */
@@ -63,12 +66,20 @@ RtTiming rt_timing(double *x, int64_t n);     /* sorts them; n > 0 */
 double rt_median(const double *x, int64_t n); /* leaves them as they are; NAN of none */
 
 /* ---------------------------------------------------------------- element types (dtype.c) */
-typedef struct RtDTypeInfo { const char *name; int bytes; char kind; const char *safetensors, *npy; double low, high; } RtDTypeInfo;
+typedef struct RtDTypeInfo {
+	const char *name;
+	int bytes;
+	char kind;
+	const char *safetensors, *npy;
+	double low, high;
+} RtDTypeInfo;
 extern const RtDTypeInfo rt_dtype[RT_DTYPE_COUNT];
 int rt_dtype_named(const char *name);         /* 0 if none */
 double rt_dtype_read(int dtype, const uint8_t *at);            /* i64 beyond 2^53 is rounded */
-void rt_dtype_write(int dtype, uint8_t *at, double x);         /* rounds to nearest even; integers truncate and saturate, NaN to 0 */
-/* n elements of one type to another. An integer that the other integer type cannot hold is refused: *bad is its index. */
+/* rounds to nearest even; integers truncate and saturate, NaN to 0 */
+void rt_dtype_write(int dtype, uint8_t *at, double x);
+/* n elements of one type to another. An integer that the other integer type cannot hold is refused: *bad is its
+ * index. */
 bool rt_dtype_convert(int to, uint8_t *out, int from, const uint8_t *in, int64_t n, bool swap, int64_t *bad);
 float rt_bf16_to_f32(uint16_t h);
 float rt_f16_to_f32(uint16_t h);
@@ -91,7 +102,15 @@ int64_t rt_tensor_place(const RtTensor *t, int64_t j);
 void rt_tensor_to_logical(const RtTensor *t, const uint8_t *at, uint8_t *flat);
 void rt_tensor_from_logical(const RtTensor *t, uint8_t *at, const uint8_t *flat);
 
-typedef struct RtInput { RtTensor t; int64_t limit; bool has_ignore; int64_t ignore; /* a number that may stand beside 0..limit-1 */ bool infer; int64_t example; /* elements of one example */ int64_t rows; /* first-axis rows of one example */ } RtInput;
+typedef struct RtInput {
+	RtTensor t;
+	int64_t limit;
+	bool has_ignore;
+	int64_t ignore; /* a number that may stand beside 0..limit-1 */
+	bool infer;
+	int64_t example; /* elements of one example */
+	int64_t rows;    /* first-axis rows of one example */
+} RtInput;
 /* SUM: of an evaluation's batches, in no checkpoint */
 typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
@@ -100,10 +119,15 @@ typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ do
 typedef enum RtResultKind {
 	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH, RT_SET, RT_KEPT
 } RtResultKind;
-static inline bool rt_is_metric(RtResultKind k) { return k == RT_METRIC || k == RT_WHOLE || k == RT_BATCH || k == RT_SET; }
+static inline bool
+rt_is_metric(RtResultKind k)
+{
+	return k == RT_METRIC || k == RT_WHOLE || k == RT_BATCH || k == RT_SET;
+}
 /* constant: of an output that depends on no input, and so is the same in every batch */
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
-typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap; /* a matrix of 16-bit elements: README.md */
+/* a matrix of 16-bit elements: README.md */
+typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap;
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 /* What a kernel stores; infinities: it may hold some by what it is made of */
 typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
@@ -130,11 +154,16 @@ typedef struct RtGraph {
 	const char *name;
 	bool present;
 	int64_t input[RT_MAX_INPUTS], seed, step, rate, first;
-	unsigned addressed;                         /* bits by input: those that hold the address of each example (target cuda) */
+	/* bits by input: those that hold the address of each example (target cuda) */
+	unsigned addressed;
 	int64_t multiple; const char *multiple_at;  /* what a batch must be one of, and why: where */
 	RtResult *result; int nresult;
 	int loss;                                   /* index of the loss among the results that emit reports, -1 */
-	int64_t scalar_offset[RT_MAX_RESULTS]; int32_t scalar_dtype[RT_MAX_RESULTS]; int scalar[RT_MAX_RESULTS]; int nscalar; /* all but outputs */
+	/* all but outputs */
+	int64_t scalar_offset[RT_MAX_RESULTS];
+	int32_t scalar_dtype[RT_MAX_RESULTS];
+	int scalar[RT_MAX_RESULTS];
+	int nscalar;
 	RtSet *set; int nset;
 	RtRow *row; int nrow;
 } RtGraph;
@@ -147,28 +176,40 @@ typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the 
 enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
-typedef enum RtRateKind { RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP, RT_RATE_ONE_CYCLE } RtRateKind;
+typedef enum RtRateKind {
+	RT_RATE_CONSTANT, RT_RATE_POLY, RT_RATE_COSINE, RT_RATE_LINEAR, RT_RATE_STEP, RT_RATE_ONE_CYCLE,
+} RtRateKind;
 typedef struct RtRate {
 	RtRateKind kind;
-	double rate, from, peak, to, power, warmup_epochs, warmup_steps, factor, pct_start, div_factor, final_div_factor;
+	double rate, from, peak, to, power, warmup_epochs, warmup_steps, factor, pct_start, div_factor,
+	        final_div_factor;
 	bool three_phase, straight;                 /* of one_cycle */
 	double *at; int nat;
 } RtRate;
-typedef struct RtReader { const char *kind; const char **train, **test; int ntrain, ntest; int64_t length, examples; const Json *json; /* all of its arguments */ } RtReader;
+typedef struct RtReader {
+	const char *kind;
+	const char **train, **test;
+	int ntrain, ntest;
+	int64_t length, examples;
+	const Json *json; /* all of its arguments */
+} RtReader;
 
 typedef struct RtBucket { int64_t offset, bytes; int kernel; double ready; } RtBucket; /* of gradients: README.md */
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
-	int64_t batch, seed, epochs, sink, accumulate; /* sink: -1 epoch, 0 off, N; accumulate: calls of graph train a step */
-	int64_t shards;                                /* of a step's batch, `batch` examples each; 1: it is not cut, else also `accumulate` */
+	/* sink: -1 epoch, 0 off, N; accumulate: calls of graph train a step */
+	int64_t batch, seed, epochs, sink, accumulate;
+	/* of a step's batch, `batch` examples each; 1: it is not cut, else also `accumulate` */
+	int64_t shards;
 	int threads_start;                             /* that short steps begin with; 0: all */
 	bool shuffle, narrow;                          /* narrow: products of bf16 or f16 */
 	int64_t memory_total, arena_bytes, scratch_bytes, fault_offset, parameters, parameter_bytes;
 	double gflop_per_step, bytes_per_step;
 	RtRate rate;
 	RtReader reader;
-	struct { const char *token, *logits; int64_t start, end; bool carried; } generate; /* token NULL: there is no such section; end -1: none; carried: some op carries a state along T */
+	/* token NULL: there is no such section; end -1: none; carried: some op carries a state along T */
+	struct { const char *token, *logits; int64_t start, end; bool carried; } generate;
 	RtInput *input; int ninput;
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
@@ -179,7 +220,8 @@ typedef struct RtProgram {
 bool rt_program_read(RtProgram *p, const char *text, RtError *e);
 /* Fills g->row. nkernel: functions of the image, -1: not known yet. */
 bool rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e);
-int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]); /* extents for n examples; returns the elements */
+/* extents for n examples; returns the elements */
+int64_t rt_tensor_at(const RtTensor *t, int64_t n, int64_t shape[RT_MAX_RANK]);
 int64_t rt_row_tasks(const RtRow *r, int64_t n);
 /* May so many examples run in batches of this graph, the last one smaller? False, and why not, where it takes only
  * whole batches or only multiples of a number. what: "test examples" */
@@ -188,7 +230,9 @@ bool rt_batches_fit(const RtProgram *p, const RtGraph *g, int64_t examples, cons
 bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 
 /* ---------------------------------------------------------------- options (options.c) */
-typedef enum RtCommand { RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_GENERATE, RT_C_BENCH, RT_C_INFO, RT_C_COUNT } RtCommand;
+typedef enum RtCommand {
+	RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_GENERATE, RT_C_BENCH, RT_C_INFO, RT_C_COUNT,
+} RtCommand;
 #define RT_MAX_FILES 64
 #define RT_MAX_SETTINGS 32
 typedef struct RtNamed { const char *name, *file; } RtNamed;
@@ -198,9 +242,11 @@ typedef struct RtOptions {
 	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling, top;   /* top: --profile=top */
 	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
-	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers; /* -1: not given; sink -2 */
+	/* -1: not given; sink -2 */
+	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers;
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
-	bool alone; int64_t silence;                /* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
+	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
+	bool alone; int64_t silence;
 	bool has_seed;
 	const char *prompt;                         /* of generate */
 	int64_t length, top_k, beam, samples;       /* -1: not given */
@@ -216,7 +262,8 @@ typedef struct RtThreads RtThreads;
 typedef void RtWork(void *cx, int64_t t0, int64_t t1, int thread);
 RtThreads *rt_threads_new(int n, RtError *e); /* n - 1 threads beside the caller; NULL after rt_fail */
 void rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* all tasks, then a barrier */
-void rt_threads_run_shares(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* the same, each thread's share in one call: for tasks that cost less together */
+/* the same, each thread's share in one call: for tasks that cost less together */
+void rt_threads_run_shares(RtThreads *p, RtWork *work, void *cx, int64_t tasks);
 void rt_threads_free(RtThreads *p);
 int rt_threads_count(const RtThreads *p);
 void rt_threads_use(RtThreads *p, int n);     /* between jobs: how many take part from now on, 1 to all */
@@ -224,11 +271,20 @@ int rt_threads_used(const RtThreads *p);
 int rt_cpus(void);                            /* that this process may run on */
 
 /* ---------------------------------------------------------------- .npy (npy.c) */
-typedef struct RtNpy { int dtype; bool swap; int rank; int64_t shape[RT_MAX_RANK]; int64_t count; size_t data; /* byte where the elements begin */ } RtNpy;
-bool rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e); /* also checks that the elements are all there */
+typedef struct RtNpy {
+	int dtype;
+	bool swap;
+	int rank;
+	int64_t shape[RT_MAX_RANK];
+	int64_t count;
+	size_t data; /* byte where the elements begin */
+} RtNpy;
+/* also checks that the elements are all there */
+bool rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e);
 /* The next array of a stream, malloc'd, also where it fails; end: there is none. */
 bool rt_npy_stream(FILE *f, uint8_t **at, size_t *n, bool *end, RtError *e);
-bool rt_npy_write(const char *path, int dtype, int rank, const int64_t *shape, const void *data, size_t bytes, RtError *e);
+bool rt_npy_write(const char *path, int dtype, int rank, const int64_t *shape, const void *data, size_t bytes,
+                  RtError *e);
 
 /* ---------------------------------------------------------------- files that are read (data_file.c) */
 typedef struct RtFile { char *path; uint8_t *at; size_t n; bool mapped; } RtFile;
@@ -237,9 +293,11 @@ bool rt_file_map(RtFile *f, const char *path, RtError *e);   /* the same, mapped
 void rt_file_forget(const RtFile *f, size_t from, size_t to); /* gives a mapping's pages back; they can be read again */
 void rt_file_free(RtFile *f);
 /* In librtgz.a: *out is malloc'd. Absent where the link left it out. */
-bool rt_gzip_read(const uint8_t *in, size_t n, uint8_t **out, size_t *nout, char *why, size_t why_bytes) __attribute__((weak));
+bool rt_gzip_read(const uint8_t *in, size_t n, uint8_t **out, size_t *nout, char *why, size_t why_bytes)
+        __attribute__((weak));
 typedef struct RtPaths { char **at; int n; } RtPaths;
-bool rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e); /* in name order; none is an error */
+/* in name order; none is an error */
+bool rt_paths_find(RtPaths *p, const char *folder, const char *pattern, RtError *e);
 void rt_paths_free(RtPaths *p);
 
 /* ---------------------------------------------------------------- data sets (data.c, data_*.c, ring.c) */
@@ -249,7 +307,13 @@ typedef struct RtScratch { void *at[RT_SCRATCH]; size_t room[RT_SCRATCH]; } RtSc
 void *rt_scratch(RtScratch *s, int which, size_t bytes);
 void rt_scratch_free(RtScratch *s);
 /* Examples first .. first + examples - 1 of an input: elements of one type, an example every `stride` bytes. */
-typedef struct RtPart { const uint8_t *at; int dtype; bool swap; int64_t first, examples, stride; const char *file; } RtPart;
+typedef struct RtPart {
+	const uint8_t *at;
+	int dtype;
+	bool swap;
+	int64_t first, examples, stride;
+	const char *file;
+} RtPart;
 typedef struct RtColumn { RtPart *part; int n, room; } RtColumn;
 typedef struct RtData RtData;
 /* Makes an example: input k to out[k], in its own type; out[k] may be NULL. Any thread, any order, always the same. */
@@ -266,7 +330,8 @@ struct RtData {
 	RtMakeFn *make;                             /* instead of columns */
 	void *maker; void (*maker_free)(void *maker);
 	bool (*words)(const RtData *d, const char *path, RtError *e); /* writes the vocabulary; NULL: there is none */
-	int readers;                                /* threads that fill a ring of batches; 0: who asks for a batch gathers it */
+	/* threads that fill a ring of batches; 0: who asks for a batch gathers it */
+	int readers;
 	struct RtRing *ring;
 };
 /* A reader opens the files of one set and says where its examples are. */
@@ -280,7 +345,8 @@ void rt_data_free(RtData *d);
 /* Example numbers are those of the set. out: of one input, or of all (NULL: not wanted). */
 bool rt_data_copy(const RtData *d, int k, int64_t example, int64_t n, uint8_t *out, RtError *e);
 bool rt_data_example(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t *const *out, RtError *e);
-void rt_data_touch(RtData *d, int64_t examples);             /* so many have been read: gives pages back where there are too many */
+/* so many have been read: gives pages back where there are too many */
+void rt_data_touch(RtData *d, int64_t examples);
 /* For readers. A file that stays open with the set; NULL after rt_fail. */
 RtFile *rt_data_file(RtData *d, const char *path, RtError *e);
 /* The next .npy array of a stream. NULL after rt_fail, or at the stream's end: *end */
@@ -294,12 +360,14 @@ typedef enum RtAfter { RT_AFTER_NOTHING, RT_AFTER_EPOCH, RT_AFTER_WRAP } RtAfter
 /* per: 0, or of so many in a row those from lo to below hi are taken */
 typedef struct RtCourse { int64_t seed, batch, batches, per, lo, hi; bool shuffle; RtAfter after; } RtCourse;
 RtRing *rt_ring_new(RtData *d, const RtCourse *c, RtError *e);
-/* Waits for a batch, which stays until the next call; n: its examples. False after rt_fail, with what its first bad example says. */
+/* Waits for a batch, which stays until the next call; n: its examples. False after rt_fail, with what its first bad
+ * example says. */
 bool rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const **at, RtError *e);
 void rt_ring_free(RtRing *r);
 void rt_shuffle_order(int64_t seed, int64_t epoch, int64_t n, int64_t *order);
 /* Parsers of one file, for readers and fuzzing. */
-bool rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes, const char *name, int64_t *records, RtError *e);
+bool rt_cifar_check(const uint8_t *file, size_t n, int record, int label, int classes, const char *name,
+                    int64_t *records, RtError *e);
 typedef struct RtIdx { int dtype; int rank; int64_t shape[RT_MAX_RANK]; int64_t count; size_t data; } RtIdx;
 bool rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e);
 
@@ -310,10 +378,12 @@ typedef enum RtMode { RT_M_IDLE, RT_M_TRAIN, RT_M_EVAL } RtMode;
 #define PACE_STEPS 16
 typedef struct RtPace {
 	int start;                                  /* what the first step uses; 0: all */
-	int used, from, skip, ntook;                /* threads now, and before the comparison under way; steps not to measure; steps measured */
+	/* threads now, and before the comparison under way; steps not to measure; steps measured */
+	int used, from, skip, ntook;
 	int way;                                    /* what the next comparison is with */
 	bool compares;                              /* one is under way */
-	double last, rest, before, took[PACE_STEPS]; /* seconds: the step's beginning, the next comparison's, the time of a step before it, times */
+	/* seconds: the step's beginning, the next comparison's, the time of a step before it, times */
+	double last, rest, before, took[PACE_STEPS];
 } RtPace;
 void rt_pace_step(RtPace p[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now); /* a step begins */
 /* A file that a run saves to. step: of what stands there, -1 */
@@ -330,7 +400,8 @@ typedef struct RtBest {
 /* A number that a run may set (settings.c): of the rate, or of a state, -1. set: it is not the program's own */
 typedef struct RtSetting { const char *name; double *rate; int state; double value; bool set; } RtSetting;
 typedef struct RtHost RtHost;
-typedef struct RtLane { double begin, end; } RtLane; /* of one thread, in the kernel that runs; end 0: it took no part */
+/* of one thread, in the kernel that runs; end 0: it took no part */
+typedef struct RtLane { double begin, end; } RtLane;
 
 /* ---------------------------------------------------------------- metrics of a whole set (set.c) */
 void rt_sets_begin(RtGraph *g);
@@ -338,15 +409,21 @@ bool rt_sets_take(RtHost *h, RtGraph *g);  /* of the batch that has run */
 bool rt_sets_value(const RtGraph *g, int result, double *value, RtError *e);
 
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
-/* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states, inputs and outputs stand at the same
- * offsets in both. States go up when run->kept is 0, inputs when h->fresh is set, before a call; what the host wants to read it asks for. */
+/* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states,
+ * inputs and outputs stand at the same offsets in both. States go up when run->kept is 0, inputs when h->fresh is set,
+ * before a call; what the host wants to read it asks for. */
 typedef struct RtDevice {
-	bool (*ready)(RtHost *h);                   /* finds driver and device, sets h->device_name; false after rt_fail */
-	const char *(*missing)(RtHost *h, const RtImage *m, char *text, size_t n); /* what the image needs that is not there; NULL */
+	/* finds driver and device, sets h->device_name; false after rt_fail */
+	bool (*ready)(RtHost *h);
+	/* what the image needs that is not there; NULL */
+	const char *(*missing)(RtHost *h, const RtImage *m, char *text, size_t n);
 	bool (*open)(RtHost *h);                    /* code and memory, before the first call; false after rt_fail */
-	int64_t (*call)(RtHost *h, int graph, RtTimeFn *time, void *cx); /* a loop's `call`, kernel by kernel; then scalars stand in the host's arena */
-	int64_t (*enter)(RtHost *h, const RtLoop *loop); /* an entry point: steps [step, until). RT_ERROR after rt_fail */
-	bool (*fetch)(RtHost *h, int64_t offset, int64_t bytes); /* the device's arena to the host's; false after rt_fail */
+	/* a loop's `call`, kernel by kernel; then scalars stand in the host's arena */
+	int64_t (*call)(RtHost *h, int graph, RtTimeFn *time, void *cx);
+	/* an entry point: steps [step, until). RT_ERROR after rt_fail */
+	int64_t (*enter)(RtHost *h, const RtLoop *loop);
+	/* the device's arena to the host's; false after rt_fail */
+	bool (*fetch)(RtHost *h, int64_t offset, int64_t bytes);
 	void (*close)(RtHost *h);
 } RtDevice;
 
@@ -354,19 +431,23 @@ typedef struct RtDevice {
 typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
 typedef struct RtSpan { int64_t at, n; int dtype; } RtSpan; /* elements of one state, at a byte of the range */
 enum { RT_MAX_NODES = 128 };
-typedef struct RtPieces { int64_t lo, hi; RtNode *node; int n; int64_t slot; } RtPieces; /* of a rank; slot: of the first among those that arrive */
+/* of a rank; slot: of the first among those that arrive */
+typedef struct RtPieces { int64_t lo, hi; RtNode *node; int n; int64_t slot; } RtPieces;
 typedef struct RtSums {
 	int64_t shards, lo, hi;                     /* in all; those of this process are [lo, hi) */
 	int64_t begin, bytes;                       /* the states of kind grad in the arena */
 	RtSpan *part; int64_t npart;
 	RtNode node[RT_MAX_NODES]; int nnode;       /* complete, of this process's shards so far, from the left */
-	uint8_t *room[RT_MAX_NODES]; int deepest;   /* where their sums stand; the last one's behind the last shard in the arena */
+	/* where their sums stand; the last one's behind the last shard in the arena */
+	uint8_t *room[RT_MAX_NODES]; int deepest;
 	int64_t joined;                             /* the step whose sums have been joined last; -1 */
-	uint8_t *in; int64_t width;                 /* of several processes: room for what arrives, bytes of a part of a chunk */
+	/* of several processes: room for what arrives, bytes of a part of a chunk */
+	uint8_t *in; int64_t width;
 	struct RtMsg *msg;
 	RtBucket *bucket; int nbucket, started;     /* of the program; those of this step that are under way */
 	bool overlap;                               /* buckets go while the shard still runs */
-	double busy, exposed;                       /* seconds of the exchanges, and those that the loop waited for them */
+	/* seconds of the exchanges, and those that the loop waited for them */
+	double busy, exposed;
 	RtPieces *rank;                             /* by rank */
 	struct RtVote *vote;                        /* by rank */
 } RtSums;
@@ -376,8 +457,8 @@ void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, 
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
 /* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
 int rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out);
-/* This process met a fault, or its own loop ended with one, before the step's sums were joined: the others hear of it. RT_FAULT, with
- * the lowest shard's fault in the arena. */
+/* This process met a fault, or its own loop ended with one, before the step's sums were joined: the others hear of it.
+ * RT_FAULT, with the lowest shard's fault in the arena. */
 int64_t rt_sums_fault(RtHost *h);
 
 struct RtHost {
@@ -396,7 +477,8 @@ struct RtHost {
 	int rank, ranks;                            /* of this process, of all: 0, 1 alone */
 	bool agreed;                                /* h->error is known to all ranks, and the same */
 	FILE *err;                                  /* of several processes: stderr as it was, for what ends the job */
-	int stop;                                   /* of several processes: the signal that all have agreed to stop for */
+	/* of several processes: the signal that all have agreed to stop for */
+	int stop;
 	RtLane *lane;                               /* by thread, while a trace is taken; NULL */
 	bool profiles;                              /* kernels are timed one by one: the number of threads stays */
 	uint8_t **scratch;                          /* by thread */
@@ -407,7 +489,8 @@ struct RtHost {
 	RtData train, test;
 	bool have_train, have_test;
 	RtData *data; bool shuffle;                 /* in use */
-	jmp_buf *escape;                            /* out of an entry point, where a batch cannot be read; NULL outside of one */
+	/* out of an entry point, where a batch cannot be read; NULL outside of one */
+	jmp_buf *escape;
 	/* the loop */
 	RtMode mode;
 	int64_t accumulate, total, warmup;          /* T and W; accumulate is 1 outside training */
@@ -441,10 +524,12 @@ bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring,
 void rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle); /* points run at a data set */
 void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the processor's */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
-bool rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes); /* makes the host's arena hold what the device's does; false after rt_fail */
+/* makes the host's arena hold what the device's does; false after rt_fail */
+bool rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes);
 void rt_host_fault(RtHost *h);                          /* sets h->error from the fault record */
 int64_t rt_peak_rss(void);
-void rt_host_touch(RtHost *h);                          /* has the system find the arena's memory, by all threads at once; all zeros after it */
+/* has the system find the arena's memory, by all threads at once; all zeros after it */
+void rt_host_touch(RtHost *h);
 /* init.c */
 bool rt_host_init_state(RtHost *h);                     /* initial values of everything; the arena is new */
 void rt_host_init_average(RtHost *h, int state);        /* an average is its parameter */
@@ -453,16 +538,30 @@ int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that st
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
-char *rt_not_finite(RtHost *h);                         /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
+/* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
+char *rt_not_finite(RtHost *h);
 double rt_rate_at(const RtHost *h, int64_t step);
-bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput); /* rt_batch to base + offset; false after rt_fail */
+/* rt_batch to base + offset; false after rt_fail */
+bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput);
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
 int rt_stops(const RtHost *h);                          /* the signal that ends this run; 0: none */
 void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */
 /* checkpoint.c, safetensors.c */
-typedef struct RtStEntry { const char *name, *dtype; int rank; int64_t shape[RT_MAX_RANK]; uint64_t begin, end; } RtStEntry;
-typedef struct RtSt { JsonDoc *doc; const Json *meta; RtStEntry *entry; int nentry; const uint8_t *data; size_t data_bytes; } RtSt;
+typedef struct RtStEntry {
+	const char *name, *dtype;
+	int rank;
+	int64_t shape[RT_MAX_RANK];
+	uint64_t begin, end;
+} RtStEntry;
+typedef struct RtSt {
+	JsonDoc *doc;
+	const Json *meta;
+	RtStEntry *entry;
+	int nentry;
+	const uint8_t *data;
+	size_t data_bytes;
+} RtSt;
 bool rt_st_parse(RtSt *s, const uint8_t *file, size_t n, RtError *e);
 void rt_st_free(RtSt *s);
 uint64_t rt_hash(uint64_t h, const void *p, size_t n);
@@ -471,20 +570,25 @@ bool rt_checkpoint_save(RtHost *h, int64_t step);
 bool rt_checkpoint_save_best(RtHost *h, int64_t step);   /* to its file, as it is now */
 /* Can FILE be saved, and FILE~? Before anything is read; FILE.lock is this run's from here to rt_checkpoint_end. */
 bool rt_checkpoint_try(RtHost *h);
-void rt_checkpoint_seed(RtHost *h, const char *path);       /* the run's seed is the file's, if it can be read: before data that depend on it */
+/* the run's seed is the file's, if it can be read: before data that depend on it */
+void rt_checkpoint_seed(RtHost *h, const char *path);
 void rt_checkpoint_end(RtHost *h);
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
 typedef struct RtResume { int64_t step, seed, total, batch, shards, examples; } RtResume;
-bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r); /* states, and the epoch's partial sums into h->sum */
+/* states, and the epoch's partial sums into h->sum */
+bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r);
 /* best.c: --keep best, --stop-after-worse */
 bool rt_best_prepare(RtHost *h);                        /* before anything is read; false after rt_fail */
-bool rt_best_begin(RtHost *h);                          /* data are read: can every epoch be judged? false after rt_fail */
-bool rt_best_judge(RtHost *h, const double *mean, int64_t epoch); /* after an evaluation; true: better than all before */
+/* data are read: can every epoch be judged? false after rt_fail */
+bool rt_best_begin(RtHost *h);
+/* after an evaluation; true: better than all before */
+bool rt_best_judge(RtHost *h, const double *mean, int64_t epoch);
 bool rt_best_over(const RtHost *h);                     /* --stop-after-worse ends the run */
 void rt_best_write(const RtHost *h, FILE *f);           /* into a checkpoint's metadata */
 void rt_best_read(RtHost *h, const Json *meta);
 /* settings.c: --rate, --set */
-bool rt_settings_prepare(RtHost *h);                    /* what may be set, and what the command line sets; false after rt_fail */
+/* what may be set, and what the command line sets; false after rt_fail */
+bool rt_settings_prepare(RtHost *h);
 void rt_settings_apply(RtHost *h);                      /* into the rate, and the states in the arena */
 bool rt_settings_any(const RtHost *h);                  /* one is not the program's own */
 void rt_settings_meta(const RtHost *h, FILE *f);        /* into a checkpoint's metadata */
@@ -500,7 +604,8 @@ void rt_overflow_report(RtHost *h, const RtRecord *r);
 bool rt_log_open(RtHost *h, int64_t from_step, int64_t steps_per_epoch);
 void rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, double speed);
 void rt_eval_report(RtHost *h, const double *mean, const char *word); /* word: behind the figures */
-void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, bool best, double seconds, double speed);
+void rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, bool best, double seconds,
+                  double speed);
 /* commands: exit status */
 int rt_train(RtHost *h);
 int rt_eval(RtHost *h);
@@ -509,8 +614,10 @@ int rt_generate(RtHost *h);
 int rt_bench(RtHost *h);
 int rt_info(RtHost *h);
 int rt_die(RtHost *h);                                  /* prints h->error; returns 1 */
-bool rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples); /* one pass over h->test; false: error or stop */
+/* one pass over h->test; false: error or stop */
+bool rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples);
 /* peak.c: best of several samples, in FLOP/s, of all the threads together */
 double rt_peak_memory(RtThreads *p); /* best of several samples, in bytes/s; 0: no room to measure */
-double rt_peak_flops(RtThreads *p, bool narrow, const char *needs); /* narrow: RtProgram.narrow; needs: of the image that runs; 0: unknown */
+/* narrow: RtProgram.narrow; needs: of the image that runs; 0: unknown */
+double rt_peak_flops(RtThreads *p, bool narrow, const char *needs);
 #endif

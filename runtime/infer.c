@@ -4,9 +4,9 @@
  * the axis that follows N, whichever it is; an output that has none, or several, is one thing of a batch and cannot be
  * joined: several batches are an error then, before the first of them runs, unless it depends on no input. Inputs that
  * no output depends on may be left out, and are checked and unused where they are given. All outputs stand in memory
- * until the last batch is done. Inputs and outputs called - are streams of .npy arrays on standard input and output: for
- * each round one array of every such input, in the order of the options, then the outputs likewise, until the input ends.
- * Files beside them are read in each round. */
+ * until the last batch is done. Inputs and outputs called - are streams of .npy arrays on standard input and output:
+ * for each round one array of every such input, in the order of the options, then the outputs likewise, until the input
+ * ends. Files beside them are read in each round. */
 #include "host.h"
 
 #include <stdlib.h>
@@ -41,11 +41,13 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, bool *end, RtError *e)
 		for (int i = 0; i < p->ninput; i++)
 			names[i] = p->input[i].t.name;
 		near = rt_suggest(named->name, names, p->ninput);
-		return rt_fail(e, "the model has no input %s%s%s%s", named->name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+		return rt_fail(e, "the model has no input %s%s%s%s", named->name, near ? "; did you mean " : "",
+		               near ? near : "", near ? "?" : "");
 	}
 	if (d->bytes[k])
 		return rt_fail(e, "input %s is given twice", named->name);
-	f = is_stream(named->file) ? rt_data_stream(d, stdin, "standard input", end, e) : rt_data_file(d, named->file, e);
+	f = is_stream(named->file) ? rt_data_stream(d, stdin, "standard input", end, e)
+	                           : rt_data_file(d, named->file, e);
 	if (!f && *end)
 		return false;
 	if (!f)
@@ -54,11 +56,12 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, bool *end, RtError *e)
 	for (int i = 1; good && i < a.rank; i++)
 		row *= a.shape[i];
 	if (good && (a.rank < 1 || a.shape[0] % p->input[k].rows || row * p->input[k].rows != p->input[k].example))
-		good = rt_fail(e, "%s: %lld elements a row do not make input %s, which has %lld an example", f->path, (long long)row, named->name,
-		               (long long)p->input[k].example);
+		good = rt_fail(e, "%s: %lld elements a row do not make input %s, which has %lld an example", f->path,
+		               (long long)row, named->name, (long long)p->input[k].example);
 	n = good ? a.shape[0] / p->input[k].rows : 0;
 	if (good && d->examples >= 0 && n != d->examples)
-		good = rt_fail(e, "%s holds %lld examples, the inputs before it %lld", f->path, (long long)n, (long long)d->examples);
+		good = rt_fail(e, "%s holds %lld examples, the inputs before it %lld", f->path, (long long)n,
+		               (long long)d->examples);
 	RtPart part = {.at = f->at + a.data, .dtype = a.dtype, .swap = a.swap, .examples = n,
 	               .stride = p->input[k].example * rt_dtype[a.dtype].bytes, .file = f->path};
 
@@ -82,7 +85,8 @@ infer_inputs(RtHost *h, RtData *d, bool *end)
 		if (!infer_input(h, &h->opt.input[i], d, end, &h->error)) {
 			if (*end && streams) {
 				*end = false;
-				return rt_fail(&h->error, "standard input ends before an array for input %s", h->opt.input[i].name);
+				return rt_fail(&h->error, "standard input ends before an array for input %s",
+				               h->opt.input[i].name);
 			}
 			return false;
 		}
@@ -91,7 +95,8 @@ infer_inputs(RtHost *h, RtData *d, bool *end)
 	for (int k = 0; k < p->ninput; k++)
 		if (p->input[k].infer && !d->bytes[k])
 			return d->examples == 0 ? rt_fail(&h->error, "the inputs hold no examples")
-			                        : rt_fail(&h->error, "input %s is missing: give --input %s=FILE.npy", p->input[k].t.name, p->input[k].t.name);
+			                        : rt_fail(&h->error, "input %s is missing: give --input %s=FILE.npy",
+			                                  p->input[k].t.name, p->input[k].t.name);
 	if (d->examples < 0)                     /* the outputs depend on parameters alone */
 		d->examples = p->batch;
 	if (d->examples == 0)
@@ -119,7 +124,10 @@ infer_outputs(RtHost *h, Output *out)
 		near = rt_suggest(h->opt.output[i].name, names, n);
 		free(names);
 		if (!out[i].r)
-			return rt_fail(&h->error, "the model has no output %s%s%s%s", h->opt.output[i].name, near ? "; did you mean " : n ? "" : ": it has none at all",
+			return rt_fail(&h->error, "the model has no output %s%s%s%s", h->opt.output[i].name,
+			               near ? "; did you mean "
+			               : n  ? ""
+			                    : ": it has none at all",
 			               near ? near : "", near ? "?" : "");
 		out[i].file = is_stream(h->opt.output[i].file) ? "/dev/stdout" : h->opt.output[i].file;
 		real[i] = NULL;
@@ -271,8 +279,10 @@ infer_round(RtHost *h, RtData *d, Output *out, int64_t round)
 
 	for (int i = 0; i < h->opt.noutput && round > 0; i++)
 		if (!is_stream(h->opt.output[i].file))
-			return rt_fail(&h->error, "standard input holds more than one array, and output %s goes to a file; "
-			               "--output %s=- takes all", h->opt.output[i].name, h->opt.output[i].name);
+			return rt_fail(&h->error,
+			               "standard input holds more than one array, and output %s goes to a file; "
+			               "--output %s=- takes all",
+			               h->opt.output[i].name, h->opt.output[i].name);
 	for (int i = 0; good && i < h->opt.noutput; i++) {
 		out[i].done = 0;
 		good = infer_room(h, &out[i], d->examples);
@@ -296,7 +306,8 @@ int
 rt_infer(RtHost *h)
 {
 	Output out[RT_MAX_FILES] = {0};
-	bool good = h->program.graph[RT_G_INFER].present || rt_fail(&h->error, "the model has no output"), streams = false;
+	bool good = h->program.graph[RT_G_INFER].present || rt_fail(&h->error, "the model has no output"),
+	     streams = false;
 
 	for (int i = 0; i < h->opt.ninput; i++)
 		streams = streams || is_stream(h->opt.input[i].file);

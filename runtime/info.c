@@ -29,14 +29,16 @@ info_archs(const RtHost *h, bool json)
 	for (int i = 0; i < h->nimages; i++) {
 		char why[128];
 		JsonDoc *doc;
-		const Json *o = rt_json_parse(h->images[i]->program, strlen(h->images[i]->program), &doc, why, sizeof why);
+		const Json *o =
+		        rt_json_parse(h->images[i]->program, strlen(h->images[i]->program), &doc, why, sizeof why);
 
 		if (i)
 			printf(", ");
 		if (json)
 			rt_json_text(stdout, rt_json_str(o, "arch", ""));
 		else
-			printf("%s%s", rt_json_str(o, "arch", ""), h->nimages > 1 && h->images[i] == h->image && !h->image->device ? " (runs here)" : "");
+			printf("%s%s", rt_json_str(o, "arch", ""),
+			       h->nimages > 1 && h->images[i] == h->image && !h->image->device ? " (runs here)" : "");
 		rt_json_free(doc);
 	}
 }
@@ -56,9 +58,13 @@ info_json(const RtHost *h)
 	printf("], ");
 	info_string("runs", h->image->device ? "" : p->arch); /* which one: a device is not asked */
 	info_string("precision", p->precision);
-	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, \"parameters\": %lld, \"parameter_bytes\": %lld, \"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
-	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [", (long long)(p->batch * p->shards), (long long)p->shards, p->nbucket, (long long)p->parameters, (long long)p->parameter_bytes,
-	       (long long)p->arena_bytes, (long long)p->scratch_bytes, (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step, train->nrow + p->graph[RT_G_UPDATE].nrow);
+	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, \"parameters\": %lld, \"parameter_bytes\": %lld, "
+	       "\"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
+	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [",
+	       (long long)(p->batch * p->shards), (long long)p->shards, p->nbucket, (long long)p->parameters,
+	       (long long)p->parameter_bytes, (long long)p->arena_bytes, (long long)p->scratch_bytes,
+	       (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step,
+	       train->nrow + p->graph[RT_G_UPDATE].nrow);
 	for (int k = 0; k < p->ninput; k++)
 		info_tensor_json(&p->input[k].t, k ? ", " : "");
 	printf("], \"outputs\": [");
@@ -92,11 +98,13 @@ info_kernels(const RtGraph *g)
 {
 	if (!g->nrow)
 		return;
-	printf("\n%s: %d kernels\n  %-40s %10s %10s %8s  %s\n", g->name, g->nrow, "kernel", "MFLOP", "MB", "tasks", "layers");
+	printf("\n%s: %d kernels\n  %-40s %10s %10s %8s  %s\n", g->name, g->nrow, "kernel", "MFLOP", "MB", "tasks",
+	       "layers");
 	for (int k = 0; k < g->nrow; k++) {
 		const RtRow *r = &g->row[k];
 
-		printf("  %-40s %10.3f %10.3f %8lld  %s\n", r->name, r->flops * 1e-6, r->bytes * 1e-6, (long long)((r->rows + r->grain - 1) / r->grain), r->layers);
+		printf("  %-40s %10.3f %10.3f %8lld  %s\n", r->name, r->flops * 1e-6, r->bytes * 1e-6,
+		       (long long)((r->rows + r->grain - 1) / r->grain), r->layers);
 	}
 }
 
@@ -105,7 +113,8 @@ static void
 info_buckets(const RtProgram *p)
 {
 	for (int i = 0; i < p->nbucket; i++)
-		printf("%-12s %.3f MB at %.0f %%\n", i ? "" : "buckets", (double)p->bucket[i].bytes * 1e-6, 100 * p->bucket[i].ready);
+		printf("%-12s %.3f MB at %.0f %%\n", i ? "" : "buckets", (double)p->bucket[i].bytes * 1e-6,
+		       100 * p->bucket[i].ready);
 }
 
 static void
@@ -119,7 +128,8 @@ info_text(const RtHost *h)
 	printf("\n%-12s %s\n%-12s %lld", "precision", p->precision, "batch", (long long)(p->batch * p->shards));
 	printf(p->shards > 1 ? ", in %lld shards of %lld\n" : "\n", (long long)p->shards, (long long)p->batch);
 	printf("%-12s %lld (%.3f MiB)\n", "parameters", (long long)p->parameters, (double)p->parameter_bytes / 0x1p20);
-	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20, (double)p->scratch_bytes / 0x1p20);
+	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20,
+	       (double)p->scratch_bytes / 0x1p20);
 	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);
 	info_buckets(p);
 	printf("%-12s %s\n", "reader", p->reader.kind);

@@ -1,12 +1,13 @@
 /* init.c: initial values of all states, by all threads, the same bits for any number of them.
  *
  * In: the descriptor's states (kind of value, a, b), the seed.   Out: their elements in the arena.
- * Element j of a state is a function of (seed, name, j) alone (philox.h), so tasks of INIT_GRAIN elements need nothing of each other.
- * What the language pins is the double that philox_normal gives, rounded to f32. Sines and logarithms of the C library take a second for 20
- * million elements; here blocks of them are computed in vectors by short series with a known bound of error, and an element is drawn
- * again by philox_normal where both ends of the error's interval do not round to one f32 (the rounding test of Ziv, "Fast evaluation of elementary
- * mathematical functions with correctly rounded last bit", 1991). That happens about once in 100,000 elements.
- * Other element types take philox_normal always. */
+ * Element j of a state is a function of (seed, name, j) alone (philox.h), so tasks of INIT_GRAIN elements need nothing
+ * of each other. What the language pins is the double that philox_normal gives, rounded to f32. Sines and logarithms of
+ * the C library take a second for 20 million elements; here blocks of them are computed in vectors by short series with
+ * a known bound of error, and an element is drawn again by philox_normal where both ends of the error's interval do not
+ * round to one f32 (the rounding test of Ziv, "Fast evaluation of elementary mathematical functions with correctly
+ * rounded last bit", 1991). That happens about once in 100,000 elements. Other element types take philox_normal
+ * always. */
 #include "host.h"
 #include "philox.h"
 
@@ -44,7 +45,13 @@ init_group(const InitWork *w, int64_t group, double x[4])
 
 /* ---- a block, in vectors: loops over arrays of fixed length, which compilers turn into vector code */
 
-typedef struct Block { uint32_t n[4][GROUPS]; double x[4][GROUPS]; double radius[2][GROUPS]; float low[4][GROUPS]; int32_t doubtful[4][GROUPS]; } Block;
+typedef struct Block {
+	uint32_t n[4][GROUPS];
+	double x[4][GROUPS];
+	double radius[2][GROUPS];
+	float low[4][GROUPS];
+	int32_t doubtful[4][GROUPS];
+} Block;
 
 #define INLINE static inline __attribute__((always_inline)) void
 
@@ -67,8 +74,8 @@ block_numbers(Block *b, uint32_t k0, uint32_t k1, uint64_t group)
 		}
 }
 
-/* radius = sqrt(-2 ln t), t = 1 - u a multiple of 2^-24 in (0, 1]. With t = 2^k z and z in [sqrt(1/2), sqrt(2)): ln z = 2 artanh(s), s = (z - 1) / (z + 1), by its
- * series to s^17; what is left out is below 2^-49 of it. */
+/* radius = sqrt(-2 ln t), t = 1 - u a multiple of 2^-24 in (0, 1]. With t = 2^k z and z in [sqrt(1/2), sqrt(2)): ln z =
+ * 2 artanh(s), s = (z - 1) / (z + 1), by its series to s^17; what is left out is below 2^-49 of it. */
 INLINE
 block_radius(double *radius, const uint32_t *n)
 {
@@ -98,14 +105,17 @@ block_radius(double *radius, const uint32_t *n)
 	}
 }
 
-/* Cosine and sine of 2 pi v: the nearest quarter turn taken off as an integer, Taylor's series to a^16 and a^17 within an eighth of a turn: wrong by less than 2^-50. */
+/* Cosine and sine of 2 pi v: the nearest quarter turn taken off as an integer, Taylor's series to a^16 and a^17 within
+ * an eighth of a turn: wrong by less than 2^-50. */
 INLINE
 block_turn(double *cosine, double *sine, const uint32_t *n)
 {
 	for (int i = 0; i < GROUPS; i++) {
 		int32_t v = (int32_t)(n[i] >> 8), quarter = (v + (1 << 21)) >> 22;
-		double a = (double)(v - (quarter << 22)) * (6.283185307179586476925286766559 * 0x1p-24), a2 = a * a, s, c;
-		double swap = (double)(quarter & 1), minus_c = 1 - (double)((quarter + 1) & 2), minus_s = 1 - (double)(quarter & 2);
+		double a = (double)(v - (quarter << 22)) * (6.283185307179586476925286766559 * 0x1p-24), a2 = a * a, s,
+		       c;
+		double swap = (double)(quarter & 1), minus_c = 1 - (double)((quarter + 1) & 2),
+		       minus_s = 1 - (double)(quarter & 2);
 
 		s = 1.0 / 355687428096000;
 		s = s * a2 - 1.0 / 1307674368000;
@@ -130,8 +140,9 @@ block_turn(double *cosine, double *sine, const uint32_t *n)
 	}
 }
 
-/* The error bound: 2^-46 of the radius covers both series, the roundings here, and those that philox_normal makes of its own (its angle's error is up to 2^-50);
- * 2^-44 leaves room. 2^-120 keeps zeros, whose sign must be right, in doubt. */
+/* The error bound: 2^-46 of the radius covers both series, the roundings here, and those that philox_normal makes of
+ * its own (its angle's error is up to 2^-50); 2^-44 leaves room. 2^-120 keeps zeros, whose sign must be right, in
+ * doubt. */
 INLINE
 block_round(Block *b, double mean, double deviation)
 {
@@ -139,7 +150,8 @@ block_round(Block *b, double mean, double deviation)
 
 	for (int k = 0; k < 4; k++)
 		for (int i = 0; i < GROUPS; i++) {
-			double r = b->radius[k >> 1][i], y = deviation * (r * b->x[k][i]) + mean, error = r * wide + floor;
+			double r = b->radius[k >> 1][i], y = deviation * (r * b->x[k][i]) + mean,
+			       error = r * wide + floor;
 			float low = (float)(y - error), high = (float)(y + error);
 
 			b->low[k][i] = low;
@@ -190,7 +202,8 @@ static BlockFn *
 block_choose(void)
 {
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
 		return block_avx512;
 	if (__builtin_cpu_supports("avx2"))
 		return block_avx2;
@@ -222,8 +235,8 @@ init_block(const InitWork *w, BlockFn *draw, int64_t j, float out[BLOCK])
 
 /* ---- places */
 
-/* Places in memory of a tensor's elements in logical row-major order, one after the other: a division per axis and element would cost
- * more than the random numbers. */
+/* Places in memory of a tensor's elements in logical row-major order, one after the other: a division per axis and
+ * element would cost more than the random numbers. */
 typedef struct InitWalk { const RtTensor *t; int64_t i[RT_MAX_RANK], at; } InitWalk;
 
 static InitWalk
@@ -327,7 +340,8 @@ rt_host_init_state(RtHost *h)
 	for (int k = 0; k < h->program.nstate; k++) {
 		InitWork w = {.h = h, .s = &h->program.state[k], .stream = philox_stream(h->program.state[k].t.name)};
 
-		if (!w.s->t.count || (w.s->init == 'c' && w.s->a == 0)) /* the arena is new: zeros, which no memory stands behind yet */
+		/* the arena is new: zeros, which no memory stands behind yet */
+		if (!w.s->t.count || (w.s->init == 'c' && w.s->a == 0))
 			continue;
 		rt_threads_run(h->threads, init_part, &w, (w.s->t.count + INIT_GRAIN - 1) / INIT_GRAIN);
 	}

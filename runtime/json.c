@@ -1,9 +1,9 @@
 /* json.c: a strict JSON reader (RFC 8259).
  *
  * In: text, not trusted: safetensors headers come from anywhere.   Out: a tree of Json nodes in one chunked pool.
- * Recursive descent with a depth limit of 64. Strings are unescaped into the pool and must be UTF-8. Beyond what the standard refuses, an
- * escaped zero byte, half a surrogate pair and a number of more than 63 characters are errors. Members of one name are
- * kept; rt_json_get finds the first. */
+ * Recursive descent with a depth limit of 64. Strings are unescaped into the pool and must be UTF-8. Beyond what the
+ * standard refuses, an escaped zero byte, half a surrogate pair and a number of more than 63 characters are errors.
+ * Members of one name are kept; rt_json_get finds the first. */
 #include "json.h"
 
 #include <errno.h>
@@ -64,7 +64,8 @@ json_error(Parser *p, const char *why)
 static void
 json_space(Parser *p)
 {
-	while (p->at < p->n && (p->text[p->at] == ' ' || p->text[p->at] == '\n' || p->text[p->at] == '\t' || p->text[p->at] == '\r'))
+	while (p->at < p->n &&
+	       (p->text[p->at] == ' ' || p->text[p->at] == '\n' || p->text[p->at] == '\t' || p->text[p->at] == '\r'))
 		p->at++;
 }
 
@@ -91,7 +92,10 @@ json_hex4(Parser *p, uint32_t *code)
 	*code = 0;
 	for (int i = 0; i < 4; i++, p->at++) {
 		int c = json_peek(p);
-		int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+		int d = c >= '0' && c <= '9'   ? c - '0'
+		        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+		        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+		                               : -1;
 
 		if (d < 0)
 			return json_error(p, "expected four hexadecimal digits after \\u");
@@ -179,7 +183,12 @@ json_sequence(const char *s, size_t room)
 				return 0;
 			code = code << 6 | (u[i] & 0x3F);
 		}
-		return code < (n == 2 ? 0x80u : n == 3 ? 0x800u : 0x10000u) || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF ? 0 : n;
+		return code < (n == 2   ? 0x80u
+		               : n == 3 ? 0x800u
+		                        : 0x10000u) ||
+		                       (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF
+		               ? 0
+		               : n;
 	}
 	return 0;
 }

@@ -21,7 +21,8 @@ typedef struct Json {
 
 typedef struct JsonDoc JsonDoc;
 
-/* The root, or NULL with a message ("byte 17: expected ':'"). Depth is limited, memory is a small multiple of the text. */
+/* The root, or NULL with a message ("byte 17: expected ':'"). Depth is limited, memory is a small multiple of the
+ * text. */
 const Json *rt_json_parse(const char *text, size_t bytes, JsonDoc **doc, char *error, size_t error_bytes);
 void rt_json_free(JsonDoc *doc);
 

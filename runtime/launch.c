@@ -1,7 +1,8 @@
 /* launch.c: was this process started as one of several?
  *
- * In: the environment that launchers leave. Open MPI's mpirun sets OMPI_COMM_WORLD_SIZE and _RANK, MPICH's (Hydra) and srun --mpi=pmi2
- * PMI_SIZE and PMI_RANK, srun SLURM_STEP_NUM_TASKS and SLURM_PROCID, any PMIx launcher PMIX_RANK, which says no size. */
+ * In: the environment that launchers leave. Open MPI's mpirun sets OMPI_COMM_WORLD_SIZE and _RANK, MPICH's (Hydra) and
+ * srun --mpi=pmi2 PMI_SIZE and PMI_RANK, srun SLURM_STEP_NUM_TASKS and SLURM_PROCID, any PMIx launcher PMIX_RANK, which
+ * says no size. */
 #include "comm.h"
 
 #include <stdlib.h>

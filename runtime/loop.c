@@ -1,11 +1,11 @@
 /* loop.c: the helpers that generated loops call, each the run-time half of one loop op, and the walker of --sink off.
  *
- * The walker runs the descriptor's loop ops one by one and dispatches kernel by kernel; compiled entry points do the same work
- * through the same helpers, so that all sink modes give the same bits.
+ * The walker runs the descriptor's loop ops one by one and dispatches kernel by kernel; compiled entry points do the
+ * same work through the same helpers, so that all sink modes give the same bits.
  * Conventions: `step` counts updates and is raised after its last op; batch b of an epoch is
- * (step - epoch * steps_per_epoch) * accumulate + micro. `call` writes seed, step and rate into the arena where the graph
- * reads them, runs the kernels in order, and after a kernel with a check asks rt_fault. `emit` comes once per update: with
- * accumulate > 1 graph `update` has averaged what it reports. */
+ * (step - epoch * steps_per_epoch) * accumulate + micro. `call` writes seed, step and rate into the arena where the
+ * graph reads them, runs the kernels in order, and after a kernel with a check asks rt_fault. `emit` comes once per
+ * update: with accumulate > 1 graph `update` has averaged what it reports. */
 #include "host.h"
 #include "philox.h"
 
@@ -96,9 +96,15 @@ gather_ring(RtHost *h, Gather *g, int64_t index)
 	RtData *d = h->data;
 	bool eval = h->mode != RT_M_TRAIN;
 	int64_t whole = run->examples / run->batch;
-	RtCourse c = {.seed = run->seed, .batch = run->batch, .shuffle = h->shuffle,
-	              .batches = eval ? (run->examples + run->batch - 1) / run->batch : h->wrap ? whole : whole / h->accumulate * h->accumulate,
-	              .after = eval ? RT_AFTER_NOTHING : h->wrap ? RT_AFTER_WRAP : RT_AFTER_EPOCH};
+	RtCourse c = {.seed = run->seed,
+	              .batch = run->batch,
+	              .shuffle = h->shuffle,
+	              .batches = eval      ? (run->examples + run->batch - 1) / run->batch
+	                         : h->wrap ? whole
+	                                   : whole / h->accumulate * h->accumulate,
+	              .after = eval      ? RT_AFTER_NOTHING
+	                       : h->wrap ? RT_AFTER_WRAP
+	                                 : RT_AFTER_EPOCH};
 
 	if (h->ranks > 1 && !eval) {
 		c.per = h->accumulate;
@@ -281,7 +287,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 		if (r->once && kept)
 			continue;
-		(r->shares ? rt_parallel_shares : rt_parallel)(run, h->image->kernel[r->fn], r->off, rt_row_tasks(r, run->n));
+		(r->shares ? rt_parallel_shares : rt_parallel)(run, h->image->kernel[r->fn], r->off,
+		                                               rt_row_tasks(r, run->n));
 		if (time)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
@@ -318,7 +325,8 @@ rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, i
 
 	for (int64_t i = 0; i < nresult && i < RT_MAX_RESULTS; i++)
 		r.value[i] = rt_dtype_read(result_dtype[i], run->arena + result_offset[i]);
-	bad = h->mode == RT_M_TRAIN && loss >= 0 && loss < RT_MAX_RESULTS && !isfinite(r.value[loss]) && !run->allow_nan;
+	bad = h->mode == RT_M_TRAIN && loss >= 0 && loss < RT_MAX_RESULTS && !isfinite(r.value[loss]) &&
+	      !run->allow_nan;
 	if (h->mode == RT_M_TRAIN)
 		r.rate = rt_rate_at(h, run->step);
 	rt_publish(run, &r);

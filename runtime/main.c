@@ -1,4 +1,5 @@
-/* main.c: main() of every executable: options, then the command. Exit status 0 good, 1 failed, 2 wrong usage, 130 interrupted. */
+/* main.c: main() of every executable: options, then the command. Exit status 0 good, 1 failed, 2 wrong usage, 130
+ * interrupted. */
 #include "comm.h"
 
 #include <string.h>
@@ -36,7 +37,9 @@ main_alone(RtHost *h)
 	if (h->opt.alone || h->opt.command == RT_C_INFO || l.size <= 1)
 		return -1;
 	if (l.rank == 0)
-		fprintf(stderr, "%s: %s started %d processes, but this program is for one: mantou build --distribute mpi makes one for several; --alone runs each by itself\n",
+		fprintf(stderr,
+		        "%s: %s started %d processes, but this program is for one: mantou build --distribute mpi makes "
+		        "one for several; --alone runs each by itself\n",
 		        h->opt.program, l.name, l.size);
 	return 2;
 }
@@ -45,14 +48,16 @@ static int
 main_command(RtHost *h, const RtImage *const *images, int nimages)
 {
 	static int (*const commands[RT_C_COUNT])(RtHost *) = {
-		[RT_C_TRAIN] = rt_train, [RT_C_EVAL] = rt_eval, [RT_C_INFER] = rt_infer, [RT_C_GENERATE] = rt_generate, [RT_C_BENCH] = rt_bench, [RT_C_INFO] = rt_info,
+	        [RT_C_TRAIN] = rt_train,       [RT_C_EVAL] = rt_eval,   [RT_C_INFER] = rt_infer,
+	        [RT_C_GENERATE] = rt_generate, [RT_C_BENCH] = rt_bench, [RT_C_INFO] = rt_info,
 	};
 	int status;
 
 	h->comm = &rt_comm;
 	h->ranks = 1;
 	if (h->opt.silence >= 0 && !h->comm) {
-		fprintf(stderr, "%s: --patience is of programs for several processes: mantou build --distribute mpi\n", h->opt.program);
+		fprintf(stderr, "%s: --patience is of programs for several processes: mantou build --distribute mpi\n",
+		        h->opt.program);
 		return 2;
 	}
 	if (!rt_host_open(h, images, nimages))

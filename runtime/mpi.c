@@ -1,8 +1,10 @@
 /* mpi.c: an MPI library, found when the program runs.
  *
- * In: what the environment says of the launcher, MANTOU_LIBMPI.   Out: a dozen functions on bytes. No header and no library is needed to
- * build: handles are constants of the library's binary interface (mpi_abi.def), told by which symbols it has. The launcher's own
- * library is looked for first: with another each process believes that it is alone, which the caller finds by the size. */
+ * In: what the environment says of the launcher, MANTOU_LIBMPI.   Out: a dozen functions on bytes. No header and no
+ * library is needed to
+ * build: handles are constants of the library's binary interface (mpi_abi.def), told by which symbols it has. The
+ * launcher's own library is looked for first: with another each process believes that it is alone, which the caller
+ * finds by the size. */
 #define _GNU_SOURCE
 #include "comm.h"
 
@@ -12,7 +14,14 @@
 
 typedef struct Abi { const char *name; bool symbols; uintptr_t world, byte, ignore; int funneled, request; } Abi;
 static const Abi abis[] = {
-#define ABI(n, s, w, b, i, f, r) {.name = #n, .symbols = s, .world = (uintptr_t)(w), .byte = (uintptr_t)(b), .ignore = i, .funneled = f, .request = r},
+#define ABI(n, s, w, b, i, f, r) \
+	{.name = #n, \
+	 .symbols = s, \
+	 .world = (uintptr_t)(w), \
+	 .byte = (uintptr_t)(b), \
+	 .ignore = i, \
+	 .funneled = f, \
+	 .request = r},
 #include "mpi_abi.def"
 #undef ABI
 };
@@ -32,17 +41,20 @@ struct RtMpi {
 	int (*version)(char *, int *);
 };
 
-static const struct { const char *file, *launcher; } libraries[] = {
-	{"libmpi.so.40", "Open MPI"}, {"libmpich.so.12", "MPICH"}, {"libmpi.so.12", "MPICH"}, {"libmpi_abi.so.0", ""}, {"libmpi_abi.so", ""},
-	{"libmpi.so", ""},
+static const struct { const char *file, *launcher;
+} libraries[] = {
+        {"libmpi.so.40", "Open MPI"}, {"libmpich.so.12", "MPICH"}, {"libmpi.so.12", "MPICH"},
+        {"libmpi_abi.so.0", ""},      {"libmpi_abi.so", ""},       {"libmpi.so", ""},
 };
 
 static bool
 mpi_symbols(RtMpi *m, void *lib, const char *file, RtError *e)
 {
-	const struct { const char *name; void *at; } want[] = {
-		{"MPI_Init_thread", &m->init}, {"MPI_Comm_size", &m->size}, {"MPI_Comm_rank", &m->rank}, {"MPI_Isend", &m->send}, {"MPI_Irecv", &m->receive},
-		{"MPI_Test", &m->test}, {"MPI_Abort", &m->abort}, {"MPI_Finalize", &m->end}, {"MPI_Get_library_version", &m->version},
+	const struct { const char *name; void *at;
+	} want[] = {
+	        {"MPI_Init_thread", &m->init}, {"MPI_Comm_size", &m->size}, {"MPI_Comm_rank", &m->rank},
+	        {"MPI_Isend", &m->send},       {"MPI_Irecv", &m->receive},  {"MPI_Test", &m->test},
+	        {"MPI_Abort", &m->abort},      {"MPI_Finalize", &m->end},   {"MPI_Get_library_version", &m->version},
 	};
 	int which = dlsym(lib, "ompi_mpi_comm_world") ? 0 : strstr(rt_basename(file), "abi") ? 2 : 1;
 
@@ -83,12 +95,16 @@ rt_mpi_open(const RtLaunch *l, RtError *e)
 		for (int i = 0; i < RT_COUNT(libraries); i++) {
 			if ((strcmp(libraries[i].launcher, l->name) == 0) != own)
 				continue;
-			snprintf(tried + strlen(tried), sizeof tried - strlen(tried), "%s%s", *tried ? ", " : "", libraries[i].file);
+			snprintf(tried + strlen(tried), sizeof tried - strlen(tried), "%s%s", *tried ? ", " : "",
+			         libraries[i].file);
 			if ((lib = dlopen(libraries[i].file, RTLD_NOW | RTLD_GLOBAL)))
 				return mpi_symbols(m, lib, libraries[i].file, e) ? m : NULL;
 		}
-	rt_fail(e, "%s started %d processes, but there is no MPI library: looked for %s (Debian: apt-get install %s), MANTOU_LIBMPI names another; --alone runs "
-	        "without", l->name, l->size, tried, strcmp(l->name, "MPICH") == 0 ? "libmpich12" : "libopenmpi3");
+	rt_fail(e,
+	        "%s started %d processes, but there is no MPI library: looked for %s (Debian: apt-get install %s), "
+	        "MANTOU_LIBMPI names another; --alone runs "
+	        "without",
+	        l->name, l->size, tried, strcmp(l->name, "MPICH") == 0 ? "libmpich12" : "libopenmpi3");
 	return NULL;
 }
 
@@ -124,7 +140,8 @@ rt_mpi_start(RtMpi *m, int *rank, int *size, RtError *e)
 {
 	int level = 0;
 
-	if (m->init(NULL, NULL, m->abi.funneled, &level) != 0 || m->rank(m->abi.world, rank) != 0 || m->size(m->abi.world, size) != 0)
+	if (m->init(NULL, NULL, m->abi.funneled, &level) != 0 || m->rank(m->abi.world, rank) != 0 ||
+	    m->size(m->abi.world, size) != 0)
 		return rt_fail(e, "%s does not start", m->file);
 	mpi_version(m);
 	return true;

@@ -1,8 +1,9 @@
 /* npy.c: NumPy's .npy files, read and written (numpy.lib.format, versions 1.0, 2.0 and 3.0).
  *
- * In: a file's bytes, or a stream of arrays, not trusted.   Out: element type, byte order, shape and where the elements begin.
- * The header is a Python dictionary of three known keys; a tiny scanner reads exactly that. Refused by name: Fortran order,
- * element types the language does not have, a shape that does not agree with the file's size, ranks above 8. */
+ * In: a file's bytes, or a stream of arrays, not trusted.   Out: element type, byte order, shape and where the elements
+ * begin. The header is a Python dictionary of three known keys; a tiny scanner reads exactly that. Refused by name:
+ * Fortran order, element types the language does not have, a shape that does not agree with the file's size, ranks
+ * above 8. */
 #include "host.h"
 
 #include <errno.h>
@@ -129,7 +130,8 @@ npy_dictionary(RtNpy *h, Scan s, RtError *e)
 		} else if (strcmp(key, "fortran_order") == 0 && !have_order) {
 			have_order = true;
 			if (scan_word(&s, "True"))
-				return rt_fail(e, "the array is in Fortran order; save it with numpy.ascontiguousarray");
+				return rt_fail(e,
+				               "the array is in Fortran order; save it with numpy.ascontiguousarray");
 			if (!scan_word(&s, "False"))
 				return rt_fail(e, "bad header: fortran_order is neither True nor False");
 		} else if (strcmp(key, "shape") == 0 && !have_shape) {
@@ -145,7 +147,8 @@ npy_dictionary(RtNpy *h, Scan s, RtError *e)
 			break;
 		}
 	}
-	return (have_descr && have_order && have_shape) || rt_fail(e, "bad header: descr, fortran_order or shape is missing");
+	return (have_descr && have_order && have_shape) ||
+	       rt_fail(e, "bad header: descr, fortran_order or shape is missing");
 }
 
 /* All but whether the elements are there. */
@@ -180,8 +183,11 @@ rt_npy_header(RtNpy *h, const uint8_t *file, size_t bytes, RtError *e)
 		return false;
 	if ((uint64_t)(bytes - h->data) != (uint64_t)h->count * (uint64_t)rt_dtype[h->dtype].bytes)
 		return rt_fail(e, "%s: %lld elements of %s need %lld bytes, the file has %zu",
-		               (uint64_t)(bytes - h->data) < (uint64_t)h->count * (uint64_t)rt_dtype[h->dtype].bytes ? "truncated" : "wrong size",
-		               (long long)h->count, rt_dtype[h->dtype].name, (long long)h->count * rt_dtype[h->dtype].bytes, bytes - h->data);
+		               (uint64_t)(bytes - h->data) < (uint64_t)h->count * (uint64_t)rt_dtype[h->dtype].bytes
+		                       ? "truncated"
+		                       : "wrong size",
+		               (long long)h->count, rt_dtype[h->dtype].name,
+		               (long long)h->count * rt_dtype[h->dtype].bytes, bytes - h->data);
 	return true;
 }
 
@@ -218,8 +224,9 @@ rt_npy_stream(FILE *f, uint8_t **at, size_t *n, bool *end, RtError *e)
 		return false;
 	if (memcmp(*at, "\x93NUMPY", 6) != 0)
 		return rt_fail(e, "is no .npy array");
-	head = (*at)[6] == 1 ? 10 + ((*at)[8] | (size_t)(*at)[9] << 8)
-	                     : 12 + ((*at)[8] | (size_t)(*at)[9] << 8 | (size_t)(*at)[10] << 16 | (size_t)(*at)[11] << 24);
+	head = (*at)[6] == 1
+	               ? 10 + ((*at)[8] | (size_t)(*at)[9] << 8)
+	               : 12 + ((*at)[8] | (size_t)(*at)[9] << 8 | (size_t)(*at)[10] << 16 | (size_t)(*at)[11] << 24);
 	if (head < 12 || head > NPY_HEAD_MAX)
 		return rt_fail(e, "a header of %zu bytes", head);
 	if (!npy_fill(f, at, &have, head, e) || !npy_head(&h, *at, have, e))
@@ -238,7 +245,8 @@ npy_make_header(char *out, size_t room, int dtype, int rank, const int64_t *shap
 	char text[256];
 	size_t n, total;
 
-	n = (size_t)snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", rt_dtype[dtype].npy);
+	n = (size_t)snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+	                     rt_dtype[dtype].npy);
 	for (int i = 0; i < rank; i++)
 		n += (size_t)snprintf(text + n, sizeof text - n, i ? ", %lld" : "%lld", (long long)shape[i]);
 	n += (size_t)snprintf(text + n, sizeof text - n, rank == 1 ? ",), }" : "), }");

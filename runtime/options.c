@@ -1,7 +1,7 @@
 /* options.c: the command line of an executable, from the table options.def.
  *
- * GNU conventions: --name VALUE or --name=VALUE, `--` ends options, --help and --version on stdout with status 0, wrong usage on
- * stderr with status 2 and a suggestion for a misspelt name. */
+ * GNU conventions: --name VALUE or --name=VALUE, `--` ends options, --help and --version on stdout with status 0, wrong
+ * usage on stderr with status 2 and a suggestion for a misspelt name. */
 #include "host.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 typedef enum OptKind {
-	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_READERS, OPT_SEED, OPT_SINK,
-	OPT_NAMED, OPT_SET, OPT_PROFILE, OPT_FLAG, OPT_BEAM, OPT_REAL, OPT_SHARE, OPT_KINDS
+	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_READERS, OPT_SEED,
+	OPT_SINK, OPT_NAMED, OPT_SET, OPT_PROFILE, OPT_FLAG, OPT_BEAM, OPT_REAL, OPT_SHARE, OPT_KINDS,
 } OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
 
@@ -23,28 +23,39 @@ static const OptRow option_rows[] = {
 };
 
 /* Numbers from low to high. Measurements are few enough that all steps together are RT_MAX_STEPS at most. */
-static const struct { int64_t low, high; } option_range[OPT_KINDS] = {
-	[OPT_COUNT] = {0, RT_MAX_STEPS}, [OPT_POSITIVE] = {1, RT_MAX_STEPS}, [OPT_SINK] = {1, RT_MAX_STEPS},
-	[OPT_WARMUP] = {0, 1000000000}, [OPT_BENCH] = {1, 1000000000},
-	[OPT_REPEAT] = {1, 100000}, [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_READERS] = {1, RT_MAX_THREADS}, [OPT_SEED] = {INT64_MIN, INT64_MAX},
-	[OPT_BEAM] = {1, 1024},
+static const struct { int64_t low, high;
+} option_range[OPT_KINDS] = {
+        [OPT_COUNT] = {0, RT_MAX_STEPS},     [OPT_POSITIVE] = {1, RT_MAX_STEPS},
+        [OPT_SINK] = {1, RT_MAX_STEPS},      [OPT_WARMUP] = {0, 1000000000},
+        [OPT_BENCH] = {1, 1000000000},       [OPT_REPEAT] = {1, 100000},
+        [OPT_THREADS] = {1, RT_MAX_THREADS}, [OPT_READERS] = {1, RT_MAX_THREADS},
+        [OPT_SEED] = {INT64_MIN, INT64_MAX}, [OPT_BEAM] = {1, 1024},
 };
 
-static const struct { const char *name; char letter; const char *doc, *usage, *example; } option_commands[RT_C_COUNT] = {
-	[RT_C_TRAIN] = {"train", 't', "train, printing a line per epoch, and save checkpoints", "[--data DIR] [options]",
-	                "%s train --data data --epochs 2 --save run.safetensors --log run.jsonl"},
-	[RT_C_EVAL] = {"eval", 'e', "loss and metrics of the test files", "--data DIR --weights FILE", "%s eval --data data --weights run.safetensors --json"},
-	[RT_C_INFER] = {"infer", 'i', "outputs of .npy inputs", "--weights FILE --input NAME=FILE.npy ... --output NAME=FILE.npy ...",
-	                "%s infer --weights run.safetensors --input image=x.npy --output logits=y.npy"},
-	[RT_C_GENERATE] = {"generate", 'g', "write with a language model, as its section generate says", "--weights FILE [--prompt TEXT | --input NAME=FILE.npy ...] [options]",
-	                   "%s generate --weights run.safetensors --prompt \"Once\" --length 100 --temperature 0.8"},
-	[RT_C_BENCH] = {"bench", 'b', "measure the speed: 20 warm-up batches, 100 measured, three times", "[--synthetic] [options]",
-	                "%s bench --steps 100 --profile"},
-	[RT_C_INFO] = {"info", 'n', "what this program is: sizes, kernels, inputs, outputs", "[--json]", "%s info --json"},
+static const struct {
+	const char *name;
+	char letter;
+	const char *doc, *usage, *example;
+} option_commands[RT_C_COUNT] = {
+        [RT_C_TRAIN] = {"train", 't', "train, printing a line per epoch, and save checkpoints",
+                        "[--data DIR] [options]",
+                        "%s train --data data --epochs 2 --save run.safetensors --log run.jsonl"},
+        [RT_C_EVAL] = {"eval", 'e', "loss and metrics of the test files", "--data DIR --weights FILE",
+                       "%s eval --data data --weights run.safetensors --json"},
+        [RT_C_INFER] = {"infer", 'i', "outputs of .npy inputs",
+                        "--weights FILE --input NAME=FILE.npy ... --output NAME=FILE.npy ...",
+                        "%s infer --weights run.safetensors --input image=x.npy --output logits=y.npy"},
+        [RT_C_GENERATE] = {"generate", 'g', "write with a language model, as its section generate says",
+                           "--weights FILE [--prompt TEXT | --input NAME=FILE.npy ...] [options]",
+                           "%s generate --weights run.safetensors --prompt \"Once\" --length 100 --temperature 0.8"},
+        [RT_C_BENCH] = {"bench", 'b', "measure the speed: 20 warm-up batches, 100 measured, three times",
+                        "[--synthetic] [options]", "%s bench --steps 100 --profile"},
+        [RT_C_INFO] = {"info", 'n', "what this program is: sizes, kernels, inputs, outputs", "[--json]",
+                       "%s info --json"},
 };
 
-/* The words of text from column `indent` on, where the line stands already, in lines of 80 columns; where one is broken it
- * ends in `broken`. Then a line's end. */
+/* The words of text from column `indent` on, where the line stands already, in lines of 80 columns; where one is broken
+ * it ends in `broken`. Then a line's end. */
 static void
 options_wrap(int column, int indent, const char *text, const char *broken)
 {
@@ -87,7 +98,11 @@ options_help_command(const RtOptions *o, RtCommand c)
 
 		if (!strchr(r->commands, option_commands[c].letter))
 			continue;
-		snprintf(left, sizeof left, r->kind == OPT_PROFILE ? "--%s[=%s]" : r->arg ? "--%s %s" : "--%s", r->name, r->arg);
+		snprintf(left, sizeof left,
+		         r->kind == OPT_PROFILE ? "--%s[=%s]"
+		         : r->arg               ? "--%s %s"
+		                                : "--%s",
+		         r->name, r->arg);
 		options_wrap(printf("  %-22s ", left), 25, r->help, "");
 	}
 	printf("  %-22s %s\n  %-22s %s\n\n", "--help", "print this", "--version", "print the version");
@@ -189,7 +204,8 @@ options_set(RtOptions *o, const OptRow *r, const char *value)
 		double x = strtod(value, &end), high = r->kind == OPT_SHARE ? 1 : 1000;
 
 		if (end == value || *end || !(x >= 0 && x <= high) || (r->kind == OPT_SHARE && x == 0))
-			return options_wrong(o, "--%s wants a number %s", r->name, r->kind == OPT_SHARE ? "above 0, 1 at most" : "from 0 to 1000");
+			return options_wrong(o, "--%s wants a number %s", r->name,
+			                     r->kind == OPT_SHARE ? "above 0, 1 at most" : "from 0 to 1000");
 		*(double *)field = x;
 		return -1;
 	}
@@ -212,7 +228,8 @@ static const OptRow *
 options_find(const char *name, size_t n, char letter)
 {
 	for (int i = 0; i < RT_COUNT(option_rows); i++)
-		if (strlen(option_rows[i].name) == n && memcmp(option_rows[i].name, name, n) == 0 && strchr(option_rows[i].commands, letter))
+		if (strlen(option_rows[i].name) == n && memcmp(option_rows[i].name, name, n) == 0 &&
+		    strchr(option_rows[i].commands, letter))
 			return &option_rows[i];
 	return NULL;
 }
@@ -259,7 +276,8 @@ options_combinations(const RtOptions *o)
 	if (o->keep && o->no_save)
 		return options_wrong(o, "--keep and --no-save%s%s", " exclude each other", "");
 	if ((o->keep || o->patience) && o->no_eval)
-		return options_wrong(o, "--no-eval leaves out what %s judges%s", o->keep ? "--keep best" : "--stop-after-worse", "");
+		return options_wrong(o, "--no-eval leaves out what %s judges%s",
+		                     o->keep ? "--keep best" : "--stop-after-worse", "");
 	if (o->by && !o->keep && !o->patience)
 		return options_wrong(o, "--by%s%s", " goes with --keep best or --stop-after-worse", "");
 	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "infer") != 0)
@@ -295,7 +313,8 @@ options_command(RtOptions *o, const char *name)
 	}
 	near = rt_suggest(name, names, RT_C_COUNT);
 	return near ? options_wrong(o, "unknown command '%s'; did you mean %s?", name, near)
-	            : options_wrong(o, "unknown command '%s'; there are train, eval, infer, generate, bench and info%s", name, "");
+	            : options_wrong(o, "unknown command '%s'; there are train, eval, infer, generate, bench and info%s",
+	                            name, "");
 }
 
 /* One argument of the command, and its value; -1 or an exit status. */
@@ -331,10 +350,24 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 {
 	int status;
 
-	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model", .length = -1, .top_k = -1, .top_p = 1, .beam = 1, .samples = -1, .epochs = -1, .steps = -1, .stop = -1, .readers = -1, .silence = -1, .sink = -2,
-	                 .warmup = 20, .bench_steps = 100, .repeat = 3};
+	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model",
+	                 .length = -1,
+	                 .top_k = -1,
+	                 .top_p = 1,
+	                 .beam = 1,
+	                 .samples = -1,
+	                 .epochs = -1,
+	                 .steps = -1,
+	                 .stop = -1,
+	                 .readers = -1,
+	                 .silence = -1,
+	                 .sink = -2,
+	                 .warmup = 20,
+	                 .bench_steps = 100,
+	                 .repeat = 3};
 	if (argc < 2) {
-		fprintf(stderr, "usage: %s train|eval|infer|generate|bench|info [options]; `%s --help` says more\n", o->program, o->program);
+		fprintf(stderr, "usage: %s train|eval|infer|generate|bench|info [options]; `%s --help` says more\n",
+		        o->program, o->program);
 		return 2;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
@@ -352,7 +385,9 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 			return 0;
 		}
 		if (strcmp(argv[i], "--") == 0)
-			return i + 1 < argc ? options_wrong(o, "unexpected argument '%s' of %s", argv[i + 1], option_commands[o->command].name) : options_combinations(o);
+			return i + 1 < argc ? options_wrong(o, "unexpected argument '%s' of %s", argv[i + 1],
+			                                    option_commands[o->command].name)
+			                    : options_combinations(o);
 		status = options_argument(o, argc, argv, &i);
 	}
 	return status < 0 ? options_combinations(o) : status;

@@ -1,9 +1,10 @@
 /* order.c: places of elements in order, and greedy suppression of boxes (non-maximum suppression).
  *
- * In: lines of numbers; boxes x1 y1 x2 y2 with scores.   Out: i32 places. An element becomes a key of 64 bits whose order as an
- * integer is the element's: -0 is 0, NaN above all; falling order takes the key's complement. Keys are sorted by radix, a
- * byte at a time from the lowest, which is stable; of a few wanted elements those are found first, a byte at a time from the
- * highest, in O(n). Suppression walks boxes by falling score and holds each against those kept so far. */
+ * In: lines of numbers; boxes x1 y1 x2 y2 with scores.   Out: i32 places. An element becomes a key of 64 bits whose
+ * order as an integer is the element's: -0 is 0, NaN above all; falling order takes the key's complement. Keys are
+ * sorted by radix, a byte at a time from the lowest, which is stable; of a few wanted elements those are found first, a
+ * byte at a time from the highest, in O(n). Suppression walks boxes by falling score and holds each against those kept
+ * so far. */
 #include "host.h"
 
 #include <assert.h>
@@ -136,7 +137,8 @@ rt_order(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint8_t 
 typedef struct Kept { double x1, y1, x2, y2, area; int64_t group; } Kept;
 static_assert(sizeof(Kept) == 48, "rt.h says how much scratch memory a kept box takes");
 
-/* To the boxes' type. A sum, difference, product or quotient of two numbers of a narrower type, rounded to double and then to that type, is that type's own. */
+/* To the boxes' type. A sum, difference, product or quotient of two numbers of a narrower type, rounded to double and
+ * then to that type, is that type's own. */
 static double
 rounded(int64_t dtype, double x)
 {
@@ -195,7 +197,8 @@ rt_nms(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint8_t *s
 		int64_t n = 0, found = 0;
 
 		for (int64_t i = 0; i < p->boxes; i++)
-			if (rt_dtype_read((int)p->score_dtype, buf[1] + rt_dtype[p->score_dtype].bytes * (t * p->boxes + i)) > p->least)
+			if (rt_dtype_read((int)p->score_dtype,
+			                  buf[1] + rt_dtype[p->score_dtype].bytes * (t * p->boxes + i)) > p->least)
 				item[n++] = (Item){~key_at(p->score_dtype, buf[1], t * p->boxes + i), i};
 		sort_items(item, room, n);
 		for (int64_t i = 0; i < n && found < p->count; i++) {

@@ -1,11 +1,12 @@
 /* pace.c: how many of the pool's threads a step uses.
  *
- * In: the time at which each step begins, of training, of evaluation, of inference.   Out: the pool's number of threads in use. Kernels of a few microseconds
- * may be faster on fewer threads: what one writes and another reads must travel, and where the processors share no cache, or a virtual machine's are moved
- * apart while it runs, that takes longer than the work. So short steps are measured: now and then some are done with half or twice as many threads, and the
- * faster number stays, and the next comparison goes on from there. Results do not depend on it (threads.c). Steps of
- * more than PACE_LONG are not asked. The first step uses all threads, or as many as a tuning file found to be best
- * for this program; if its steps are long here, that is compared with all, once. */
+ * In: the time at which each step begins, of training, of evaluation, of inference.   Out: the pool's number of threads
+ * in use. Kernels of a few microseconds may be faster on fewer threads: what one writes and another reads must travel,
+ * and where the processors share no cache, or a virtual machine's are moved apart while it runs, that takes longer than
+ * the work. So short steps are measured: now and then some are done with half or twice as many threads, and the faster
+ * number stays, and the next comparison goes on from there. Results do not depend on it (threads.c). Steps of more than
+ * PACE_LONG are not asked. The first step uses all threads, or as many as a tuning file found to be best for this
+ * program; if its steps are long here, that is compared with all, once. */
 #include "host.h"
 
 #include <stdlib.h>
@@ -25,7 +26,8 @@ pace_less(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* A number of threads to compare with, in the way that p goes or else another one: half, twice as many, one. now, if there is none. */
+/* A number of threads to compare with, in the way that p goes or else another one: half, twice as many, one. now, if
+ * there is none. */
 static int
 pace_other(RtPace *p, int now, int all)
 {
@@ -59,7 +61,8 @@ rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
 	if (rt_threads_count(t) == 1)
 		return;
 	if (!p->used || rt_threads_used(t) != p->used) {
-		/* the first step of its kind, or behind those of another: no time is known, and a comparison begins anew */
+		/* the first step of its kind, or behind those of another: no time is known, and a comparison begins
+		 * anew */
 		pace_use(p, t, p->used ? (p->compares ? p->from : p->used) : p->start && p->start < rt_threads_count(t)
 			? p->start : rt_threads_count(t));
 		p->compares = false;
@@ -87,7 +90,9 @@ rt_pace_step(RtPace all[RT_M_EVAL + 1], RtThreads *t, RtMode mode, double now)
 		}
 		return;
 	}
-	other = middle < PACE_LONG ? pace_other(p, p->used, rt_threads_count(t)) : p->start ? rt_threads_count(t) : p->used;
+	other = middle < PACE_LONG ? pace_other(p, p->used, rt_threads_count(t))
+	        : p->start         ? rt_threads_count(t)
+	                           : p->used;
 	p->start = 0;
 	if (other == p->used) {
 		p->rest = now + PACE_REST;

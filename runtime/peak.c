@@ -1,10 +1,13 @@
-/* peak.c: the machine's peaks, measured with all threads at once: multiply-adds in independent chains in registers; bytes of memory in a sum of two
- * vectors (STREAM's add: two read, one written past the caches; McCalpin 1995), which no elementwise kernel can pass for long.
+/* peak.c: the machine's peaks, measured with all threads at once: multiply-adds in independent chains in registers;
+ * bytes of memory in a sum of two
+ * vectors (STREAM's add: two read, one written past the caches; McCalpin 1995), which no elementwise kernel can pass
+ * for long.
  *
- * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16 also the bf16 dot
- * products and the f16 multiply-adds of AVX-512 where their image asks for them and the processor has them: the largest result counts. The best of
- * several short samples, because machines are shared. Two operations per multiply-add. Tiles (AMX) are not measured: the peak of an image
- * that asks for them is unknown, and none of its figures can be called suspect. */
+ * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16
+ * also the bf16 dot products and the f16 multiply-adds of AVX-512 where their image asks for them and the processor has
+ * them: the largest result counts. The best of several short samples, because machines are shared. Two operations per
+ * multiply-add. Tiles (AMX) are not measured: the peak of an image that asks for them is unknown, and none of its
+ * figures can be called suspect. */
 #include "host.h"
 
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /* picture.c: JPEG and PNG files as rows of bytes, by libjpeg-turbo and libpng.
  *
- * In: a file's bytes, not trusted.   Out: 8-bit RGB or grey. The format is told by the first bytes. JPEG is decoded by the accurate
- * integer DCT with smooth chroma, the library's defaults; CMYK is taken as Adobe writes it, inverted. Of PNG, palettes and fewer bits
- * become bytes, of 16 bits the upper 8 are kept, alpha is dropped. Grey of colour is 0.299 R + 0.587 G + 0.114 B in 16-bit fixed point.
- * Refuses: other formats, broken and truncated data, more than 2^27 pixels, more than 500 scans of a progressive JPEG. */
+ * In: a file's bytes, not trusted.   Out: 8-bit RGB or grey. The format is told by the first bytes. JPEG is decoded by
+ * the accurate integer DCT with smooth chroma, the library's defaults; CMYK is taken as Adobe writes it, inverted. Of
+ * PNG, palettes and fewer bits become bytes, of 16 bits the upper 8 are kept, alpha is dropped. Grey of colour is 0.299
+ * R + 0.587 G + 0.114 B in 16-bit fixed point.
+ * Refuses: other formats, broken and truncated data, more than 2^27 pixels, more than 500 scans of a progressive
+ * JPEG. */
 #include "picture.h"
 
 #include <errno.h>
@@ -21,8 +23,9 @@ enum { PICTURE_PIXELS = 1 << 27, PICTURE_SCANS = 500, PICTURE_HEAD = 32768 };
 static bool
 picture_fits(int64_t width, int64_t height, RtError *e)
 {
-	return (width > 0 && height > 0 && width * height <= PICTURE_PIXELS)
-	       || rt_fail(e, "%lld x %lld pixels, at most %d million are read", (long long)width, (long long)height, PICTURE_PIXELS / 1000000);
+	return (width > 0 && height > 0 && width * height <= PICTURE_PIXELS) ||
+	       rt_fail(e, "%lld x %lld pixels, at most %d million are read", (long long)width, (long long)height,
+	               PICTURE_PIXELS / 1000000);
 }
 
 static bool
@@ -135,7 +138,8 @@ rt_picture_head(const char *path, RtScratch *s, RtError *e)
 
 	if (fd >= 0)
 		close(fd);
-	return k < 0 ? rt_fail(e, "%s", room ? strerror(why) : "out of memory") : rt_picture_size(room, (size_t)k, &width, &height, e);
+	return k < 0 ? rt_fail(e, "%s", room ? strerror(why) : "out of memory")
+	             : rt_picture_size(room, (size_t)k, &width, &height, e);
 }
 
 /* ---- JPEG */
@@ -230,11 +234,13 @@ jpeg_decode(const uint8_t *file, size_t n, RtScratch *s, RtPicture *p, RtError *
 	good = picture_fits(j->z.image_width, j->z.image_height, e);
 	if (good) {
 		bool cmyk = j->z.jpeg_color_space == JCS_CMYK || j->z.jpeg_color_space == JCS_YCCK;
-		size_t bytes = (size_t)j->z.image_width * j->z.image_height * 3, line = cmyk ? (size_t)j->z.image_width * 4 : 0;
+		size_t bytes = (size_t)j->z.image_width * j->z.image_height * 3,
+		       line = cmyk ? (size_t)j->z.image_width * 4 : 0;
 		uint8_t *out = rt_scratch(s, 1, bytes + line);
 
 		j->z.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
-		*p = (RtPicture){.width = (int)j->z.image_width, .height = (int)j->z.image_height, .channels = 3, .at = out};
+		*p = (RtPicture){
+		        .width = (int)j->z.image_width, .height = (int)j->z.image_height, .channels = 3, .at = out};
 		good = out || rt_fail(e, "out of memory (%zu bytes)", bytes);
 		if (good && jpeg_start_decompress(&j->z))
 			jpeg_rows(j, out, cmyk ? out + bytes : NULL);

@@ -1,5 +1,5 @@
-/* picture.h: JPEG and PNG files as rows of bytes, and their scaling. Of librtimages.a, which only executables are linked with whose
- * reader meets images. */
+/* picture.h: JPEG and PNG files as rows of bytes, and their scaling. Of librtimages.a, which only executables are
+ * linked with whose reader meets images. */
 #ifndef RUNTIME_PICTURE_H
 #define RUNTIME_PICTURE_H
 #include "host.h"
@@ -9,13 +9,15 @@ typedef struct RtPicture { int width, height, channels; const uint8_t *at; } RtP
 /* A rectangle of a picture, in pixels. */
 typedef struct RtBox { int x, y, width, height; } RtBox;
 
-/* What a file's first bytes say: false after rt_fail where that is no picture, or one that is too large. 0 x 0: not within these bytes. */
+/* What a file's first bytes say: false after rt_fail where that is no picture, or one that is too large. 0 x 0: not
+ * within these bytes. */
 bool rt_picture_size(const uint8_t *file, size_t n, int *width, int *height, RtError *e);
 /* The whole picture, in scratch 1, with 1 or 3 channels. */
 bool rt_picture_decode(const uint8_t *file, size_t n, int channels, RtScratch *s, RtPicture *p, RtError *e);
-/* A box of the picture is scaled to width x height; of that a window goes to out, channel by channel, mirrored where flip says so.
- * Uses scratch 2 to 4. */
-bool rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox window, bool flip, RtScratch *s, uint8_t *out, RtError *e);
+/* A box of the picture is scaled to width x height; of that a window goes to out, channel by channel, mirrored where
+ * flip says so. Uses scratch 2 to 4. */
+bool rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox window, bool flip, RtScratch *s,
+                      uint8_t *out, RtError *e);
 /* What the first bytes of a file say. */
 bool rt_picture_head(const char *path, RtScratch *s, RtError *e);
 /* The file into scratch 0. */

@@ -1,8 +1,8 @@
 /* program.c: reads an image's descriptor (README.md) into tables.
  *
  * In: the JSON text that codegen wrote.   Out: RtProgram; strings point into its document.
- * The text comes from the compiler, yet is checked where a mistake would make the runtime write outside its memory: types,
- * ranks, counts, offsets of what the runtime itself reads and writes, loops that do not nest. */
+ * The text comes from the compiler, yet is checked where a mistake would make the runtime write outside its memory:
+ * types, ranks, counts, offsets of what the runtime itself reads and writes, loops that do not nest. */
 #include "host.h"
 
 #include <string.h>
@@ -50,7 +50,8 @@ tensor_move(const RtTensor *t, uint8_t *at, uint8_t *flat, bool out)
 	int64_t index[RT_MAX_RANK] = {0}, place = 0, size = rt_dtype[t->dtype].bytes;
 
 	for (int64_t j = 0; j < t->count; j++) {
-		memcpy(out ? flat + j * size : at + place * size, out ? at + place * size : flat + j * size, (size_t)size);
+		memcpy(out ? flat + j * size : at + place * size, out ? at + place * size : flat + j * size,
+		       (size_t)size);
 		for (int i = t->rank; i-- > 0;) {
 			place += t->stride[i];
 			if (++index[i] < t->shape[i])
@@ -173,7 +174,9 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 		in->ignore = rt_json_int(o, "ignore", 0);
 		in->infer = rt_json_bool(o, "infer", true);
 		if (in->t.rank < 1 || in->t.shape[0] % p->batch || in->t.shape[0] == 0)
-			return rt_fail(e, "input %s: its first axis is no multiple of the batch: such an input cannot be read", in->t.name);
+			return rt_fail(
+			        e, "input %s: its first axis is no multiple of the batch: such an input cannot be read",
+			        in->t.name);
 		in->rows = in->t.shape[0] / p->batch;
 		in->example = in->t.count / p->batch;
 	}
@@ -234,7 +237,8 @@ program_maps(RtRow *r, const Json *list)
 			x[n++] = v->i;
 		if (n != 7 || o->n != 7 || x[6] < 1)
 			return false;
-		r->map[k] = (RtMap){.offset = x[0], .inner = x[1], .outer = x[2], .box = {x[3], x[4]}, .mul = x[5], .div = x[6]};
+		r->map[k] = (RtMap){
+		        .offset = x[0], .inner = x[1], .outer = x[2], .box = {x[3], x[4]}, .mul = x[5], .div = x[6]};
 	}
 	return true;
 }
@@ -287,7 +291,8 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
 		if (!program_made(r, rt_json_get(o, "made"), e))
 			return false;
-		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 || (nkernel >= 0 && r->fn >= nkernel))
+		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 ||
+		    (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
 	}
 	return true;
@@ -296,7 +301,8 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"loss", "metric", "output", "norm", "scale", "overflow", "whole", "batch", "set", "kept"};
+	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
+	                                    "overflow", "whole",  "batch",  "set",  "kept"};
 	int k = 0;
 
 	g->loss = -1;
@@ -349,7 +355,9 @@ program_sets(RtGraph *g, const Json *list, RtError *e)
 		const Json *iou = rt_json_get(o, "iou");
 		int n = 0;
 
-		*s = (RtSet){.name = rt_json_str(o, "name", ""), .function = rt_json_str(o, "function", ""), .niou = iou ? (int)iou->n : 0};
+		*s = (RtSet){.name = rt_json_str(o, "name", ""),
+		             .function = rt_json_str(o, "function", ""),
+		             .niou = iou ? (int)iou->n : 0};
 		s->iou = rt_alloc(sizeof *s->iou * (size_t)s->niou);
 		for (const Json *x = iou ? iou->child : NULL; x; x = x->next)
 			s->iou[n++] = x->f;
@@ -360,7 +368,8 @@ program_sets(RtGraph *g, const Json *list, RtError *e)
 			snprintf(name, sizeof name, "%s.%d", s->name, i);
 			s->kept[i] = result_named(g, name, RT_KEPT);
 			if (s->result < 0 || s->kept[i] < 0 || !g->result[s->kept[i]].t.rank)
-				return rt_fail(e, "metric %s of graph %s: what it keeps is not there", s->name, g->name);
+				return rt_fail(e, "metric %s of graph %s: what it keeps is not there", s->name,
+				               g->name);
 		}
 	}
 	return true;
@@ -385,7 +394,8 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 	}
 	g->addressed = (unsigned)rt_json_int(o, "addressed", 0);
 	for (k = 0; k < 32; k++)
-		if (g->addressed >> k & 1 && (k >= p->ninput || g->input[k] < 0 || p->input[k].t.bytes / (p->batch > 0 ? p->batch : 1) < 8))
+		if (g->addressed >> k & 1 &&
+		    (k >= p->ninput || g->input[k] < 0 || p->input[k].t.bytes / (p->batch > 0 ? p->batch : 1) < 8))
 			return rt_fail(e, "input %d of graph %s has no room for addresses", k, g->name);
 	g->multiple = rt_json_int(o, "multiple", 1);
 	g->multiple_at = rt_json_str(o, "multiple_at", "");
@@ -510,7 +520,9 @@ program_header(RtProgram *p, const Json *o)
 	p->batch = rt_json_int(o, "batch", 1);
 	p->seed = rt_json_int(o, "seed", 0);
 	p->epochs = rt_json_int(o, "epochs", 1);
-	p->sink = sink && sink->kind == JSON_NUMBER ? sink->i : strcmp(rt_json_str(o, "sink", "epoch"), "off") == 0 ? 0 : -1;
+	p->sink = sink && sink->kind == JSON_NUMBER                     ? sink->i
+	          : strcmp(rt_json_str(o, "sink", "epoch"), "off") == 0 ? 0
+	                                                                : -1;
 	p->accumulate = rt_json_int(o, "accumulate", 1);
 	p->shards = rt_json_int(o, "shards", 1);
 	p->threads_start = (int)rt_json_int(o, "threads_start", 0);
@@ -546,8 +558,10 @@ program_buckets(RtProgram *p, const Json *list)
 {
 	p->bucket = rt_alloc(sizeof *p->bucket * (size_t)(list ? list->n : 0));
 	for (const Json *o = list ? list->child : NULL; o; o = o->next)
-		p->bucket[p->nbucket++] = (RtBucket){.offset = rt_json_int(o, "offset", 0), .bytes = rt_json_int(o, "bytes", 0),
-		                                     .kernel = (int)rt_json_int(o, "kernel", 0), .ready = rt_json_num(o, "ready", 1)};
+		p->bucket[p->nbucket++] = (RtBucket){.offset = rt_json_int(o, "offset", 0),
+		                                     .bytes = rt_json_int(o, "bytes", 0),
+		                                     .kernel = (int)rt_json_int(o, "kernel", 0),
+		                                     .ready = rt_json_num(o, "ready", 1)};
 }
 
 bool
@@ -559,10 +573,12 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 	if (!o)
 		return rt_fail(e, "the program's descriptor: %s", why);
 	if (rt_json_int(o, "version", 0) != RT_VERSION)
-		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d", (long long)rt_json_int(o, "version", 0), RT_VERSION);
+		return rt_fail(e, "the program's descriptor has version %lld, this runtime reads %d",
+		               (long long)rt_json_int(o, "version", 0), RT_VERSION);
 	program_header(p, o);
-	if (p->batch < 1 || p->accumulate < 1 || p->shards < 1 || (p->shards > 1 && p->shards != p->accumulate) || p->threads_start < 0 || p->arena_bytes < 0 || p->scratch_bytes < 0
-	    || (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
+	if (p->batch < 1 || p->accumulate < 1 || p->shards < 1 || (p->shards > 1 && p->shards != p->accumulate) ||
+	    p->threads_start < 0 || p->arena_bytes < 0 || p->scratch_bytes < 0 ||
+	    (p->fault_offset >= 0 && !program_inside(p, p->fault_offset, sizeof(RtFault))))
 		return rt_fail(e, "the program's descriptor: bad batch or sizes");
 	if (!program_inputs(p, rt_json_get(o, "inputs"), e) || !program_states(p, rt_json_get(o, "state"), e))
 		return rt_context(e, "the program's descriptor");
@@ -571,6 +587,8 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 			return rt_context(e, "the program's descriptor");
 	program_buckets(p, rt_json_get(o, "buckets"));
 	loops = rt_json_get(o, "loops");
-	return (program_loop(&p->train, rt_json_get(loops, "train"), "train", e) && program_loop(&p->eval, rt_json_get(loops, "eval"), "eval", e)
-	        && program_loop(&p->infer, rt_json_get(loops, "infer"), "infer", e)) || rt_context(e, "the program's descriptor");
+	return (program_loop(&p->train, rt_json_get(loops, "train"), "train", e) &&
+	        program_loop(&p->eval, rt_json_get(loops, "eval"), "eval", e) &&
+	        program_loop(&p->infer, rt_json_get(loops, "infer"), "infer", e)) ||
+	       rt_context(e, "the program's descriptor");
 }

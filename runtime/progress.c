@@ -1,8 +1,8 @@
 /* progress.c: what a training says: epoch lines on stdout, a progress bar on a terminal, the log.
  *
- * The bar stands on stderr and is drawn by the monitor thread, so that it moves in every sink mode; whoever prints a line
- * clears it first. NO_COLOR and dumb terminals are honoured. Log lines are JSON, a line per step, then one per epoch; a
- * log is of one run. */
+ * The bar stands on stderr and is drawn by the monitor thread, so that it moves in every sink mode; whoever prints a
+ * line clears it first. NO_COLOR and dumb terminals are honoured. Log lines are JSON, a line per step, then one per
+ * epoch; a log is of one run. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -76,16 +76,18 @@ progress_cells(char *bar, int cells, int64_t done, int64_t per)
 static void
 progress_line(RtHost *h, char *out, size_t room, int columns)
 {
-	int64_t per = h->run.steps_per_epoch, done = h->last_step + 1, epoch = h->last_step / per, in = done - epoch * per, left = h->total - done;
-	double now = rt_now(), speed = now > h->epoch_start ? (double)(done - h->epoch_from) / (now - h->epoch_start) : 0;
+	int64_t per = h->run.steps_per_epoch, done = h->last_step + 1, epoch = h->last_step / per,
+	        in = done - epoch * per, left = h->total - done;
+	double now = rt_now(),
+	       speed = now > h->epoch_start ? (double)(done - h->epoch_from) / (now - h->epoch_start) : 0;
 	int64_t seconds = speed > 0 ? (int64_t)((double)left / speed) : 0;
 	const char *on = progress_colour() ? "\033[36m" : "", *off = *on ? "\033[0m" : "";
 	char head[64], tail[160], bar[PROGRESS_CELLS * 4 + 8];
 	int cells;
 
 	snprintf(head, sizeof head, "epoch %lld/%lld ", (long long)epoch + 1, (long long)((h->total + per - 1) / per));
-	snprintf(tail, sizeof tail, " %lld/%lld  loss %.4f  %.1f steps/s  %lld:%02lld left", (long long)in, (long long)per, h->last_loss, speed,
-	         (long long)(seconds / 60), (long long)(seconds % 60));
+	snprintf(tail, sizeof tail, " %lld/%lld  loss %.4f  %.1f steps/s  %lld:%02lld left", (long long)in,
+	         (long long)per, h->last_loss, speed, (long long)(seconds / 60), (long long)(seconds % 60));
 	cells = columns - 1 - (int)(strlen(head) + strlen(tail));
 	cells = cells > PROGRESS_CELLS ? PROGRESS_CELLS : cells < 0 ? 0 : cells;
 	progress_cells(bar, cells, in, per);
@@ -193,18 +195,24 @@ rt_overflow_report(RtHost *h, const RtRecord *r)
 	if (h->bar_shown)
 		fputs("\r\033[K", stderr);
 	h->bar_shown = false;
-	fprintf(stderr, "step %lld: the gradient of %s is not finite at loss scale %g; the step is left out, the scale is halved\n", (long long)r->step,
-	        h->program.state[(int)state].t.name, scale);
+	fprintf(stderr,
+	        "step %lld: the gradient of %s is not finite at loss scale %g; the step is left out, the scale is "
+	        "halved\n",
+	        (long long)r->step, h->program.state[(int)state].t.name, scale);
 }
 
 /* ---- log */
 
-/* Key of a scalar in JSON: the loss is "loss", the norm "grad_norm", the loss scale "scale", metrics have their own names. */
+/* Key of a scalar in JSON: the loss is "loss", the norm "grad_norm", the loss scale "scale", metrics have their own
+ * names. */
 static void
 log_scalar(FILE *f, const RtResult *r, double x, const char *before)
 {
 	fputs(before, f);
-	rt_json_text(f, r->kind == RT_LOSS ? "loss" : r->kind == RT_NORM ? "grad_norm" : r->kind == RT_SCALE ? "scale" : r->t.name);
+	rt_json_text(f, r->kind == RT_LOSS    ? "loss"
+	                : r->kind == RT_NORM  ? "grad_norm"
+	                : r->kind == RT_SCALE ? "scale"
+	                                      : r->t.name);
 	fputs(": ", f);
 	rt_json_number(f, x, r->t.dtype == RT_F64 ? 17 : 9);
 }
@@ -286,7 +294,8 @@ log_keeps(const char *line, int64_t from, int64_t per)
 	return true;
 }
 
-/* A resumed run goes on in the same log: lines of steps after the checkpoint, which a killed run may have left, are dropped. */
+/* A resumed run goes on in the same log: lines of steps after the checkpoint, which a killed run may have left, are
+ * dropped. */
 static bool
 log_trim(RtHost *h, FILE *old, FILE *out, int64_t from, int64_t per)
 {

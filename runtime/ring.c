@@ -2,8 +2,8 @@
  *
  * In: a data set, the order of its epochs, a number of threads.   Out: batches, one after the other, in the inputs' own
  * types. Which thread makes an example decides nothing: an example has a place in its batch, and what is random in it
- * depends on its number and the epoch. A thread takes some examples of the first batch that still wants any, so that the
- * batch which is asked for next is finished first.
+ * depends on its number and the epoch. A thread takes some examples of the first batch that still wants any, so that
+ * the batch which is asked for next is finished first.
  * An example that cannot be read fails its batch, when that is asked for: the message is that of the lowest place. */
 #include "host.h"
 
@@ -83,7 +83,8 @@ ring_next(RtRing *r)
 	last = ring_behind(r, s->index) >= r->course.batches;
 	if (r->head - r->tail == r->nslot || (last && r->course.after == RT_AFTER_NOTHING))
 		return NULL;
-	ring_begin(r, s->epoch + (last && r->course.after == RT_AFTER_EPOCH), last ? r->course.lo : ring_behind(r, s->index));
+	ring_begin(r, s->epoch + (last && r->course.after == RT_AFTER_EPOCH),
+	           last ? r->course.lo : ring_behind(r, s->index));
 	return ring_slot(r, r->head - 1);
 }
 
@@ -140,8 +141,8 @@ ring_thread(void *arg)
 	return NULL;
 }
 
-/* Another batch is asked for than the one that was expected, or no thread has come to it: at the start, after a pass that
- * stopped, where threads are slower than the loop. */
+/* Another batch is asked for than the one that was expected, or no thread has come to it: at the start, after a pass
+ * that stopped, where threads are slower than the loop. */
 static void
 ring_restart(RtRing *r, int64_t epoch, int64_t index)
 {
@@ -173,7 +174,8 @@ rt_ring_take(RtRing *r, int64_t epoch, int64_t index, int64_t n, uint8_t *const 
 		pthread_cond_wait(&r->ready, &r->lock);
 	r->ended = true;
 	if (s->n != n)
-		good = rt_fail(e, "batch %lld of the %s set: %lld examples are ready, %lld wanted", (long long)index, r->d->what, (long long)s->n, (long long)n);
+		good = rt_fail(e, "batch %lld of the %s set: %lld examples are ready, %lld wanted", (long long)index,
+		               r->d->what, (long long)s->n, (long long)n);
 	else if (s->bad >= 0)
 		good = rt_fail(e, "%s", s->error.text);
 	*at = s->at;
@@ -195,8 +197,10 @@ ring_memory(RtRing *r, RtError *e)
 	for (int i = 0; i < r->nslot; i++) {
 		r->slot[i].example = rt_alloc(sizeof *r->slot[i].example * (size_t)r->course.batch);
 		for (int k = 0; k < r->d->p->ninput; k++)
-			if (r->d->bytes[k] && !(r->slot[i].at[k] = rt_large((size_t)(r->d->bytes[k] * r->course.batch))))
-				return rt_fail(e, "out of memory for %d batches of %lld bytes that readers fill", r->nslot, (long long)bytes);
+			if (r->d->bytes[k] &&
+			    !(r->slot[i].at[k] = rt_large((size_t)(r->d->bytes[k] * r->course.batch))))
+				return rt_fail(e, "out of memory for %d batches of %lld bytes that readers fill",
+				               r->nslot, (long long)bytes);
 	}
 	return true;
 }
@@ -225,7 +229,8 @@ rt_ring_new(RtData *d, const RtCourse *c, RtError *e)
 	pthread_mutex_unlock(&r->lock);
 	pthread_attr_destroy(&attr);
 	if (bad) {
-		rt_fail(e, "reader thread %d of %d could not be started: %s", r->nthread + 1, d->readers, strerror(bad));
+		rt_fail(e, "reader thread %d of %d could not be started: %s", r->nthread + 1, d->readers,
+		        strerror(bad));
 		rt_ring_free(r);
 		return NULL;
 	}

@@ -1,19 +1,23 @@
-/* roi.c: roi_align and its gradient: regions of a map by bilinear samples (He et al. 2017, arXiv:1703.06870; torchvision's rules).
+/* roi.c: roi_align and its gradient: regions of a map by bilinear samples (He et al. 2017, arXiv:1703.06870;
+ * torchvision's rules).
  *
- * In: a map x [N,C,H,W] or the gradient of its regions, boxes [N,R,4] as x1 y1 x2 y2.   Out: regions [N,R,C,rows,columns] or
- * the gradient of x. Places are computed in double, values in f32 where the map is f32, else in double. A sample lies between two rows and two columns,
- * and these do not depend on each other: their places are found once for a box, for all channels. The gradient of an element
- * is added up by box, bin and sample, whatever the tasks. A box with a coordinate that is not finite is NaN and gives none. */
+ * In: a map x [N,C,H,W] or the gradient of its regions, boxes [N,R,4] as x1 y1 x2 y2.   Out: regions
+ * [N,R,C,rows,columns] or the gradient of x. Places are computed in double, values in f32 where the map is f32, else in
+ * double. A sample lies between two rows and two columns, and these do not depend on each other: their places are found
+ * once for a box, for all channels. The gradient of an element is added up by box, bin and sample, whatever the tasks.
+ * A box with a coordinate that is not finite is NaN and gives none. */
 #include "host.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-typedef struct Place { int64_t low, high; double near, far; } Place; /* rows or columns low and high with their shares; low -1: outside */
+/* rows or columns low and high with their shares; low -1: outside */
+typedef struct Place { int64_t low, high; double near, far; } Place;
 static_assert(sizeof(Place) == RT_PLACE, "rt.h says how much scratch memory a place takes");
 
-/* The samples of `size` bins along an axis of extent n, from box coordinate a to b of the map. False: all are outside. */
+/* The samples of `size` bins along an axis of extent n, from box coordinate a to b of the map. False: all are
+ * outside. */
 static bool
 places(const RtRoi *p, double a, double b, int64_t size, int64_t n, Place *to)
 {
@@ -25,7 +29,8 @@ places(const RtRoi *p, double a, double b, int64_t size, int64_t n, Place *to)
 	double bin = length / (double)size;
 
 	for (int64_t i = 0; i < size * p->samples; i++) {
-		double y = a + (double)(i / p->samples) * bin + ((double)(i % p->samples) + 0.5) * bin / (double)p->samples;
+		double y = a + (double)(i / p->samples) * bin +
+		           ((double)(i % p->samples) + 0.5) * bin / (double)p->samples;
 
 		to[i].low = -1;
 		if (y < -1 || y > (double)n)
@@ -57,7 +62,10 @@ region_at(const RtRoi *p, const uint8_t *boxes, int64_t box, Samples *s, uint8_t
 	}
 	s->row = (Place *)(void *)scratch;
 	s->column = s->row + p->rows * p->samples;
-	return places(p, x[1], x[3], p->rows, p->height, s->row) && places(p, x[0], x[2], p->columns, p->width, s->column) ? REGION_SOME : REGION_NONE;
+	return places(p, x[1], x[3], p->rows, p->height, s->row) &&
+	                       places(p, x[0], x[2], p->columns, p->width, s->column)
+	               ? REGION_SOME
+	               : REGION_NONE;
 }
 
 /* ---------------------------------------------------------------- f32 */
@@ -76,7 +84,8 @@ bin_f32(const RtRoi *p, const float *x, const Place *row, const Place *column)
 			const Place *c = &column[j];
 
 			if (c->low >= 0)
-				sum += near * ((float)c->near * a[c->low] + (float)c->far * a[c->high]) + far * ((float)c->near * b[c->low] + (float)c->far * b[c->high]);
+				sum += near * ((float)c->near * a[c->low] + (float)c->far * a[c->high]) +
+				       far * ((float)c->near * b[c->low] + (float)c->far * b[c->high]);
 		}
 	}
 	return sum / (float)(p->samples * p->samples);
@@ -123,8 +132,10 @@ bin_any(const RtRoi *p, const uint8_t *x, const Place *row, const Place *column)
 			const Place *c = &column[j];
 
 			if (c->low >= 0)
-				sum += row[i].near * (c->near * value(p, x, a + c->low) + c->far * value(p, x, a + c->high))
-				     + row[i].far * (c->near * value(p, x, b + c->low) + c->far * value(p, x, b + c->high));
+				sum += row[i].near *
+				               (c->near * value(p, x, a + c->low) + c->far * value(p, x, a + c->high)) +
+				       row[i].far *
+				               (c->near * value(p, x, b + c->low) + c->far * value(p, x, b + c->high));
 		}
 	return sum / (double)(p->samples * p->samples);
 }
@@ -162,7 +173,8 @@ rt_roi_align(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint
 		for (int64_t i = 0; region != REGION_SOME && i < p->channels * bins; i++)
 			rt_dtype_write((int)p->dtype, y + i * bytes, region == REGION_NAN ? (double)NAN : 0);
 		for (int64_t i = 0; region == REGION_SOME && i < p->channels * bins; i++) {
-			const Place *row = s.row + i % bins / p->columns * p->samples, *column = s.column + i % p->columns * p->samples;
+			const Place *row = s.row + i % bins / p->columns * p->samples,
+			            *column = s.column + i % p->columns * p->samples;
 			const uint8_t *x = buf[0] + (t / p->regions * p->channels + i / bins) * plane * bytes;
 
 			if (p->dtype == RT_F32)
@@ -178,7 +190,8 @@ static void
 add_plane(const RtRoi *p, const uint8_t *g, const Samples *s, void *to)
 {
 	for (int64_t i = 0; i < p->rows * p->columns; i++) {
-		const Place *row = s->row + i / p->columns * p->samples, *column = s->column + i % p->columns * p->samples;
+		const Place *row = s->row + i / p->columns * p->samples,
+		            *column = s->column + i % p->columns * p->samples;
 
 		if (p->dtype == RT_F32)
 			add_bin_f32(p, to, row, column, ((const float *)(const void *)g)[i]);
@@ -198,14 +211,16 @@ planes_f32(const RtRoi *p, uint8_t *const *buf, int64_t from, int64_t to, uint8_
 	for (int64_t r = n * p->regions; r < (n + 1) * p->regions; r++)
 		if (region_at(p, buf[1], r, &s, scratch) == REGION_SOME)
 			for (int64_t t = from; t < to; t++)
-				add_plane(p, buf[0] + (r * p->channels + t % p->channels) * bins * 4, &s, buf[2] + t * plane * 4);
+				add_plane(p, buf[0] + (r * p->channels + t % p->channels) * bins * 4, &s,
+				          buf[2] + t * plane * 4);
 }
 
 /* A plane in double, rounded at the end. */
 static void
 plane_any(const RtRoi *p, uint8_t *const *buf, int64_t t, uint8_t *scratch)
 {
-	int64_t n = t / p->channels, bins = p->rows * p->columns, plane = p->height * p->width, bytes = rt_dtype[p->dtype].bytes;
+	int64_t n = t / p->channels, bins = p->rows * p->columns, plane = p->height * p->width,
+	        bytes = rt_dtype[p->dtype].bytes;
 	double *sum = (double *)(void *)(scratch + RT_PLACE * (p->rows + p->columns) * p->samples);
 	Samples s;
 

@@ -1,8 +1,9 @@
 /* rt.h: the whole interface between generated code and runtime, versioned. Includes nothing of the compiler; may be
  * included from anywhere.
  *
- * An executable holds one RtImage per --arch. An image is a descriptor (JSON text, described in runtime/README.md), a table of
- * kernels and three entry points, which are emissions of the module's loops. The runtime owns no training loop: with
+ * An executable holds one RtImage per --arch. An image is a descriptor (JSON text, described in runtime/README.md), a
+ * table of kernels and three entry points, which are emissions of the module's loops. The runtime owns no training
+ * loop: with
  * --sink off a table walker runs the descriptor's loop ops one by one, otherwise the entry points run them. */
 #ifndef RUNTIME_RT_H
 #define RUNTIME_RT_H
@@ -29,7 +30,8 @@ typedef enum RtStatus {
 } RtStatus;
 
 /* Written by check kernels (the first fault of a step is kept: smallest op index, then smallest element). */
-typedef struct RtFault { int64_t set; int64_t op; int64_t element; int64_t value; } RtFault; /* op: index into descriptor "checks" */
+/* op: index into descriptor "checks" */
+typedef struct RtFault { int64_t set; int64_t op; int64_t element; int64_t value; } RtFault;
 
 typedef struct RtRecord {    /* one telemetry record: `emit` */
 	int64_t step, epoch, n;  /* n: examples of the batch (weight of an evaluation batch) */
@@ -37,7 +39,8 @@ typedef struct RtRecord {    /* one telemetry record: `emit` */
 	double value[RT_MAX_RESULTS]; /* the call's results in the order of the descriptor's graph "results" */
 } RtRecord;
 
-/* Shared by generated code and runtime; generated code reaches fields by offsetof, so only append, and raise RT_VERSION. */
+/* Shared by generated code and runtime; generated code reaches fields by offsetof, so only append, and raise
+ * RT_VERSION. */
 typedef struct RtRun {
 	uint8_t *arena;
 	int64_t n;               /* examples of the current batch */
@@ -51,12 +54,16 @@ typedef struct RtRun {
 	int64_t seed;
 	double rate;             /* of this step */
 	int64_t allow_nan;
-	volatile int64_t stop_at;/* poll takes the slow way when step + 1 >= stop_at (checkpoint, stop, pause); 0 = at once */
+	/* poll takes the slow way when step + 1 >= stop_at (checkpoint, stop, pause); 0 = at once */
+	volatile int64_t stop_at;
 	int64_t micro;           /* batch within the update, with accumulate > 1; shard of the batch */
-	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail; /* head: written by the loop */
+	/* head: written by the loop */
+	RtRecord *ring; int64_t ring_mask; volatile int64_t ring_head; volatile int64_t ring_tail;
 	void *host;              /* the runtime's own */
 	void *self;              /* RtImage.self */
-	int64_t kept;            /* RT_KEPT of the graph whose kernels that run once have run and still stand; 0: none. Whoever writes states sets it to 0 */
+	/* RT_KEPT of the graph whose kernels that run once have run and still stand; 0: none. Whoever writes states
+	 * sets it to 0 */
+	int64_t kept;
 	int64_t shard, shard_end;/* the shards of a batch that this process runs */
 	int64_t first;           /* place in the whole batch of the first example of the shard that runs */
 } RtRun;
@@ -64,26 +71,41 @@ typedef struct RtRun {
 
 /* Helpers that generated loops call; each is the emission of one loop op. */
 void rt_shuffle(RtRun *run);                    /* shuffle: fills run->order for run->epoch */
-void rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput); /* batch: gathers examples into arena + offset (parallel), sets n */
+/* batch: gathers examples into arena + offset (parallel), sets n */
+void rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput);
 double rt_rate(RtRun *run);                     /* rate: schedule at run->step, double, contract's formulas */
 void rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks); /* all tasks, then a barrier */
-void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks); /* the same, each thread's share of the tasks in one call */
-int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss); /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
-int64_t rt_loss(RtRun *run, int64_t offset, int64_t dtype); /* after the loss's kernel, before anything is updated: RT_OK or RT_NOT_FINITE, of training */
-int64_t rt_poll(RtRun *run);                    /* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
-void rt_start(RtRun *run, int64_t bucket);      /* in graph train of a model with shards: the gradients of a bucket stand */
-int64_t rt_merge(RtRun *run);                   /* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
+/* the same, each thread's share of the tasks in one call */
+void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks);
+/* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
+int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss);
+/* after the loss's kernel, before anything is updated: RT_OK or RT_NOT_FINITE, of training */
+int64_t rt_loss(RtRun *run, int64_t offset, int64_t dtype);
+/* RT_OK or RT_STOPPED; called when step + 1 >= stop_at or the ring is half full */
+int64_t rt_poll(RtRun *run);
+/* in graph train of a model with shards: the gradients of a bucket stand */
+void rt_start(RtRun *run, int64_t bucket);
+/* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
+int64_t rt_merge(RtRun *run);
 int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
 
 /* ---- kernels in C
  *
- * What kernels of target cpu call where an algorithm is no loop nest. buf: the op's operands, then its results, row-major;
- * NULL: not there, or not wanted. Tasks [t0, t1) are lines, entries or planes. scratch: of this thread, as many bytes as the
- * function beside says. Sums have one order, whatever the tasks. */
+ * What kernels of target cpu call where an algorithm is no loop nest. buf: the op's operands, then its results,
+ * row-major;
+ * NULL: not there, or not wanted. Tasks [t0, t1) are lines, entries or planes. scratch: of this thread, as many bytes
+ * as the function beside says. Sums have one order, whatever the tasks. */
 typedef void RtCall(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint8_t *scratch);
-typedef struct RtOrder { int64_t dtype, n, inner, count, descending; } RtOrder; /* x [outer, n, inner]: a task is a line */
-typedef struct RtNms { int64_t box_dtype, score_dtype, group_dtype /* 0: none */, boxes, count; double iou, least; } RtNms;
-typedef struct RtRoi { int64_t dtype, box_dtype, channels, height, width, regions, rows, columns, samples, aligned; double scale; } RtRoi;
+/* x [outer, n, inner]: a task is a line */
+typedef struct RtOrder { int64_t dtype, n, inner, count, descending; } RtOrder;
+typedef struct RtNms {
+	int64_t box_dtype, score_dtype, group_dtype /* 0: none */, boxes, count;
+	double iou, least;
+} RtNms;
+typedef struct RtRoi {
+	int64_t dtype, box_dtype, channels, height, width, regions, rows, columns, samples, aligned;
+	double scale;
+} RtRoi;
 RtCall rt_order;         /* (x, index i32 [outer, count, inner]) */
 RtCall rt_nms;           /* (boxes, scores, group, index i32, keep bool): a task is an entry of the leading axes */
 RtCall rt_roi_align;     /* (x, boxes, y): a task is a region */
@@ -91,12 +113,17 @@ RtCall rt_roi_align_dx;  /* (g, boxes, dx): a task is a plane of an example */
 enum { RT_ITEM = 16, RT_PLACE = 32 };
 static inline int64_t rt_order_scratch(int64_t n) { return 2 * RT_ITEM * n; }
 static inline int64_t rt_nms_scratch(int64_t boxes, int64_t count) { return 2 * RT_ITEM * boxes + 48 * count; }
-static inline int64_t rt_roi_scratch(int64_t rows, int64_t columns, int64_t samples, int64_t plane) { return RT_PLACE * (rows + columns) * samples + 8 * plane; }
+static inline int64_t
+rt_roi_scratch(int64_t rows, int64_t columns, int64_t samples, int64_t plane)
+{
+	return RT_PLACE * (rows + columns) * samples + 8 * plane;
+}
 
 /* ---- devices
  *
- * A kernel of a device takes (char *arena, long long n, long long off[0], ...) and is right for any number of blocks. 256 bytes in front of the device's
- * arena hold its loop's state, of which status comes first; the fault record is at offset 0. A kernel that stores states begins with
+ * A kernel of a device takes (char *arena, long long n, long long off[0], ...) and is right for any number of blocks.
+ * 256 bytes in front of the device's arena hold its loop's state, of which status comes first; the fault record is at
+ * offset 0. A kernel that stores states begins with
  * `if (*(long long *)(arena - 256) | *(long long *)arena) return;`: after a stop or a fault nothing changes any more.
  * The lists here make C structs for the host and CUDA text for the device; every field is a long long. */
 typedef struct RtModule {
@@ -113,7 +140,8 @@ typedef struct RtCode {             /* kernels of a device */
 	int64_t nmodule;
 	const char *const *name;        /* functions by the kernel table's "fn"; RtImage.nkernel of them */
 	const int32_t *block, *shared;  /* by fn: threads of a block; bytes of dynamic shared memory */
-	const int32_t *from;            /* by fn: its module; -1: it is no kernel, its name is the line of a plan of cuDNN (runtime/cuda/cudnn.h) */
+	/* by fn: its module; -1: it is no kernel, its name is the line of a plan of cuDNN (runtime/cuda/cudnn.h) */
+	const int32_t *from;
 } RtCode;
 
 #define RT_LOOP_BYTES 256
@@ -137,7 +165,8 @@ typedef struct RtCode {             /* kernels of a device */
 	F(records)    /* written so far */ \
 	F(head)       /* where the host reads that number */ \
 	F(mail)       /* not 0 there: end after this step */
-#define RT_LOOP_INPUT(F) F(data) F(stride) F(bytes) F(unit) F(offset) /* of an example; unit: 16, 8, 4, 2 or 1 bytes are copied at a time; 0: its address takes its place */
+/* offset: of an example; unit: 16, 8, 4, 2 or 1 bytes are copied at a time; 0: its address takes its place */
+#define RT_LOOP_INPUT(F) F(data) F(stride) F(bytes) F(unit) F(offset)
 #define RT_LOOP_RESULT(F) F(offset) F(bytes)
 
 typedef int64_t RtEntry(RtRun *run);            /* an RtStatus */
@@ -146,16 +175,19 @@ typedef struct RtImage {
 	int32_t version;
 	int32_t nkernel;
 	const char *program;     /* JSON descriptor */
-	const char *needs;       /* CPU features, space-separated as __builtin_cpu_supports names them: "avx2 fma avx512f" */
+	/* CPU features, space-separated as __builtin_cpu_supports names them: "avx2 fma avx512f" */
+	const char *needs;
 	RtKernel *const *kernel;
-	RtEntry *train, *eval, *infer; /* NULL where the model has none. train: steps [step, until) of one epoch at most;
-	                                  eval: batches [step, until); infer: one batch whose inputs stand in the arena */
+	/* NULL where the model has none. train: steps [step, until) of one epoch at most; eval: batches [step, until);
+	 * infer: one batch whose inputs stand in the arena */
+	RtEntry *train, *eval, *infer;
 	void *self;              /* the interpreter's module; NULL in compiled images */
-	/* Not NULL: runs one call of a graph ("train", "eval", ...) in place of its kernels when the descriptor's loops are walked
-	 * (the interpreter has no kernels). seed, step and rate stand in the arena; ends with RT_OK or RT_FAULT. An image whose
-	 * entry points are NULL is always walked. */
+	/* Not NULL: runs one call of a graph ("train", "eval", ...) in place of its kernels when the descriptor's loops
+	 * are walked (the interpreter has no kernels). seed, step and rate stand in the arena; ends with RT_OK or
+	 * RT_FAULT. An image whose entry points are NULL is always walked. */
 	int64_t (*call)(RtRun *run, const char *graph);
-	const RtCode *code;            /* of a device, which runs the loops too: then kernel and the entry points are NULL */
+	/* of a device, which runs the loops too: then kernel and the entry points are NULL */
+	const RtCode *code;
 	const struct RtDevice *device; /* how the host reaches it, of an archive that this reference links in */
 } RtImage;
 

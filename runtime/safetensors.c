@@ -1,10 +1,10 @@
 /* safetensors.c: the container of checkpoints: 8 bytes of header length, a JSON header, then the elements.
  *
  * In: a file's bytes, not trusted.   Out: entries sorted by name, their bytes inside the data, and the metadata.
- * Refused: a header longer than the file or 64 MiB, entries that overlap, leave holes, end beyond the file, have a size that
- * disagrees with type and shape, or share a name. Where the metadata carries this project's check sum it is verified: it covers
- * header and elements, with the sum's own digits read as zeros, piece by piece: before them, they, the header's rest, each
- * entry in the order of the file. */
+ * Refused: a header longer than the file or 64 MiB, entries that overlap, leave holes, end beyond the file, have a size
+ * that disagrees with type and shape, or share a name. Where the metadata carries this project's check sum it is
+ * verified: it covers header and elements, with the sum's own digits read as zeros, piece by piece: before them, they,
+ * the header's rest, each entry in the order of the file. */
 #define _GNU_SOURCE
 #include "host.h"
 
@@ -13,7 +13,8 @@
 
 #define ST_HEADER_MAX ((uint64_t)64 << 20)
 
-/* 64-bit FNV-1a over words, then over the bytes left: each step is a bijection of the state, so that any single changed bit shows. */
+/* 64-bit FNV-1a over words, then over the bytes left: each step is a bijection of the state, so that any single changed
+ * bit shows. */
 uint64_t
 rt_hash(uint64_t h, const void *p, size_t n)
 {
@@ -75,13 +76,15 @@ st_entry(RtSt *s, const Json *o, RtStEntry *t, RtError *e)
 		t->shape[t->rank++] = (int64_t)extent;
 		bytes *= extent;
 	}
-	if (!offsets || offsets->kind != JSON_LIST || offsets->n != 2 || !st_offset(offsets->child, &t->begin) || !st_offset(offsets->child->next, &t->end))
+	if (!offsets || offsets->kind != JSON_LIST || offsets->n != 2 || !st_offset(offsets->child, &t->begin) ||
+	    !st_offset(offsets->child->next, &t->end))
 		return rt_fail(e, "%s: no data_offsets of two numbers", t->name);
 	if (t->begin > t->end || t->end > s->data_bytes)
-		return rt_fail(e, "%s: bytes %llu to %llu lie outside the file's %zu (truncated?)", t->name, (unsigned long long)t->begin,
-		               (unsigned long long)t->end, s->data_bytes);
+		return rt_fail(e, "%s: bytes %llu to %llu lie outside the file's %zu (truncated?)", t->name,
+		               (unsigned long long)t->begin, (unsigned long long)t->end, s->data_bytes);
 	if (t->end - t->begin != bytes)
-		return rt_fail(e, "%s: %llu bytes, its type and shape need %llu", t->name, (unsigned long long)(t->end - t->begin), (unsigned long long)bytes);
+		return rt_fail(e, "%s: %llu bytes, its type and shape need %llu", t->name,
+		               (unsigned long long)(t->end - t->begin), (unsigned long long)bytes);
 	return true;
 }
 
@@ -112,11 +115,13 @@ st_layout(RtSt *s, RtError *e)
 		if (t->begin < at)
 			return rt_fail(e, "%s overlaps %s", t->name, i ? s->entry[i - 1].name : "the header");
 		if (t->begin > at)
-			return rt_fail(e, "a hole of %llu bytes before %s", (unsigned long long)(t->begin - at), t->name);
+			return rt_fail(e, "a hole of %llu bytes before %s", (unsigned long long)(t->begin - at),
+			               t->name);
 		at = t->end;
 	}
 	if (at != s->data_bytes)
-		return rt_fail(e, "%llu bytes after the last tensor belong to none", (unsigned long long)(s->data_bytes - at));
+		return rt_fail(e, "%llu bytes after the last tensor belong to none",
+		               (unsigned long long)(s->data_bytes - at));
 	return true;
 }
 
@@ -139,7 +144,8 @@ st_verify(const RtSt *s, const uint8_t *file, size_t header, RtError *e)
 	char want[24];
 
 	if (!have)
-		return !rt_json_str(s->meta, "mantou", NULL) || rt_fail(e, "the check sum is missing: the file is damaged");
+		return !rt_json_str(s->meta, "mantou", NULL) ||
+		       rt_fail(e, "the check sum is missing: the file is damaged");
 	at = memmem(text, header, key, sizeof key - 1);
 	if (!at || (size_t)(text + header - at) < sizeof key - 1 + 16)
 		return rt_fail(e, "the check sum is damaged");
@@ -150,7 +156,8 @@ st_verify(const RtSt *s, const uint8_t *file, size_t header, RtError *e)
 	for (int i = 0; i < s->nentry; i++)
 		sum = rt_hash(sum, s->data + s->entry[i].begin, (size_t)(s->entry[i].end - s->entry[i].begin));
 	snprintf(want, sizeof want, "%016llx", (unsigned long long)sum);
-	return strcmp(want, have) == 0 || rt_fail(e, "the check sum is %s, the contents give %s: the file is damaged", have, want);
+	return strcmp(want, have) == 0 ||
+	       rt_fail(e, "the check sum is %s, the contents give %s: the file is damaged", have, want);
 }
 
 bool
@@ -165,7 +172,9 @@ rt_st_parse(RtSt *s, const uint8_t *file, size_t n, RtError *e)
 		return rt_fail(e, n ? "not a safetensors file: %zu bytes" : "is empty", n);
 	memcpy(&header, file, 8);
 	if (header > n - 8)
-		return rt_fail(e, "the header announces %llu bytes, the file has %zu (truncated, or no safetensors file)", (unsigned long long)header, n - 8);
+		return rt_fail(e,
+		               "the header announces %llu bytes, the file has %zu (truncated, or no safetensors file)",
+		               (unsigned long long)header, n - 8);
 	if (header > ST_HEADER_MAX)
 		return rt_fail(e, "a header of %llu bytes is over the limit of 64 MiB", (unsigned long long)header);
 	o = rt_json_parse((const char *)file + 8, (size_t)header, &s->doc, why, sizeof why);

@@ -1,8 +1,9 @@
-/* scale.c: a box of a picture scaled by Pillow's bilinear filter: a triangle, as wide as one output pixel where that is wider than
- * an input pixel (Turkowski 1990; Pillow's Resample).
+/* scale.c: a box of a picture scaled by Pillow's bilinear filter: a triangle, as wide as one output pixel where that is
+ * wider than an input pixel (Turkowski 1990; Pillow's Resample).
  *
- * In: rows of 1 or 3 bytes a pixel.   Out: a window of the scaled box, channel by channel. First columns, then rows, each with
- * weights of 22 fraction bits and rounded to bytes; only what the window needs is made. Nothing outside of the box is read. */
+ * In: rows of 1 or 3 bytes a pixel.   Out: a window of the scaled box, channel by channel. First columns, then rows,
+ * each with weights of 22 fraction bits and rounded to bytes; only what the window needs is made. Nothing outside of
+ * the box is read. */
 #include "picture.h"
 
 #include <math.h>
@@ -22,7 +23,8 @@ scale_weights(Weights *w, int in, int out, int at, int n, RtScratch *s, int whic
 	int32_t *room;
 
 	w->taps = (int)ceil(wide) * 2 + 1;
-	room = rt_scratch(s, which, sizeof *room * (size_t)n * (size_t)(2 + w->taps) + sizeof(double) * (size_t)w->taps + 8);
+	room = rt_scratch(s, which,
+	                  sizeof *room * (size_t)n * (size_t)(2 + w->taps) + sizeof(double) * (size_t)w->taps + 8);
 	if (!room)
 		return false;
 	w->first = room;
@@ -110,16 +112,19 @@ scale_out(const int32_t *sum, int channels, int width, bool flip, uint8_t *out, 
 }
 
 bool
-rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox window, bool flip, RtScratch *s, uint8_t *out, RtError *e)
+rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox window, bool flip, RtScratch *s,
+                 uint8_t *out, RtError *e)
 {
 	Weights across, down;
-	int64_t line = (int64_t)window.width * p->channels, stride = (int64_t)p->width * p->channels, plane = (int64_t)window.width * window.height;
+	int64_t line = (int64_t)window.width * p->channels, stride = (int64_t)p->width * p->channels,
+	        plane = (int64_t)window.width * window.height;
 	const uint8_t *in = p->at + box.y * stride + (int64_t)box.x * p->channels;
 	int from, to;
 	uint8_t *narrow;
 	int32_t *sum;
 
-	if (!scale_weights(&across, box.width, width, window.x, window.width, s, 2) || !scale_weights(&down, box.height, height, window.y, window.height, s, 3))
+	if (!scale_weights(&across, box.width, width, window.x, window.width, s, 2) ||
+	    !scale_weights(&down, box.height, height, window.y, window.height, s, 3))
 		return rt_fail(e, "out of memory for weights");
 	from = down.first[0];
 	to = down.first[window.height - 1] + down.count[window.height - 1];
@@ -128,12 +133,14 @@ rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox win
 		return rt_fail(e, "out of memory for a scaled picture");
 	sum = (int32_t *)(void *)(narrow + (((to - from) * line + 63) & ~(int64_t)63));
 	for (int i = from; i < to; i++)
-		(p->channels == 3 ? scale_row3 : scale_row1)(&across, window.width, in + i * stride, narrow + (i - from) * line);
+		(p->channels == 3 ? scale_row3 : scale_row1)(&across, window.width, in + i * stride,
+		                                             narrow + (i - from) * line);
 	for (int i = 0; i < window.height; i++) {
 		for (int64_t j = 0; j < line; j++)
 			sum[j] = 1 << (SCALE_BITS - 1);
 		for (int j = 0; j < down.count[i]; j++)
-			scale_add(sum, narrow + (down.first[i] + j - from) * line, down.k[(size_t)i * (size_t)down.taps + (size_t)j], line);
+			scale_add(sum, narrow + (down.first[i] + j - from) * line,
+			          down.k[(size_t)i * (size_t)down.taps + (size_t)j], line);
 		scale_out(sum, p->channels, window.width, flip, out + (int64_t)i * window.width, plane);
 	}
 	return true;

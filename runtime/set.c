@@ -1,9 +1,11 @@
-/* set.c: metrics of a whole data set: what they are made of is kept for all examples, in file order, and read once at the end.
+/* set.c: metrics of a whole data set: what they are made of is kept for all examples, in file order, and read once at
+ * the end.
  *
- * In: after each batch of an evaluation the kept values, in the arena.   Out: average_precision, as COCO computes it (Lin et
- * al. 2014, arXiv:1405.0312; pycocotools): for each class and image the results, by falling score and stable, take the free true box
- * that overlaps most, at least by the threshold (of equals the last); over the set, by falling score, precision is made falling
- * and read at 101 recalls. The mean over classes that have a true box and over thresholds; NaN if there is no true box. */
+ * In: after each batch of an evaluation the kept values, in the arena.   Out: average_precision, as COCO computes it
+ * (Lin et al. 2014, arXiv:1405.0312; pycocotools): for each class and image the results, by falling score and stable,
+ * take the free true box that overlaps most, at least by the threshold (of equals the last); over the set, by falling
+ * score, precision is made falling and read at 101 recalls. The mean over classes that have a true box and over
+ * thresholds; NaN if there is no true box. */
 #include "host.h"
 
 #include <math.h>
@@ -60,7 +62,8 @@ rt_sets_take(RtHost *h, RtGraph *g)
 }
 
 /* ---------------------------------------------------------------- average precision */
-typedef struct Found { double score; int64_t example, place; bool right; } Found; /* place: among the example's results */
+/* place: among the example's results */
+typedef struct Found { double score; int64_t example, place; bool right; } Found;
 typedef struct Ap {
 	const RtSet *s;
 	const RtTensor *t[RT_SET_ARGS];
@@ -102,7 +105,8 @@ overlap(const Ap *a, int64_t result, int64_t truth)
 		p[k] = ap_read(a, BOXES, 4 * result + k);
 		q[k] = ap_read(a, TRUTH, 4 * truth + k);
 	}
-	double w = fmin(p[2], q[2]) - fmax(p[0], q[0]), h = fmin(p[3], q[3]) - fmax(p[1], q[1]), inter = w > 0 && h > 0 ? w * h : 0;
+	double w = fmin(p[2], q[2]) - fmax(p[0], q[0]), h = fmin(p[3], q[3]) - fmax(p[1], q[1]),
+	       inter = w > 0 && h > 0 ? w * h : 0;
 
 	return inter / ((p[2] - p[0]) * (p[3] - p[1]) + (q[2] - q[0]) * (q[3] - q[1]) - inter);
 }

@@ -100,9 +100,10 @@ settings_unknown(RtHost *h, const char *given, size_t n)
 		names[i] = h->setting[i].name;
 	}
 	near = rt_suggest(wrong, names, h->nsetting);
-	rt_fail(&h->error, "--set %s: is nothing that a run of this program may set%s%s%s; there are %s. What the model's "
-	        "file does not give, or gives as 0, is built in", wrong, near ? "; did you mean " : "", near ? near : "",
-	        near ? "?" : "", all);
+	rt_fail(&h->error,
+	        "--set %s: is nothing that a run of this program may set%s%s%s; there are %s. What the model's "
+	        "file does not give, or gives as 0, is built in",
+	        wrong, near ? "; did you mean " : "", near ? near : "", near ? "?" : "", all);
 	free(wrong);
 	free(all);
 	return false;
@@ -135,7 +136,8 @@ rt_settings_apply(RtHost *h)
 		if (s->rate)
 			*s->rate = s->value;
 		if (t)
-			rt_dtype_convert(t->dtype, h->run.arena + t->offset, RT_F64, (const uint8_t *)&s->value, 1, false, &bad);
+			rt_dtype_convert(t->dtype, h->run.arena + t->offset, RT_F64, (const uint8_t *)&s->value, 1,
+			                 false, &bad);
 	}
 	h->run.kept = 0;
 }
@@ -225,7 +227,9 @@ rt_settings_resume(RtHost *h, const Json *meta, int64_t step)
 			s->value = before;
 			s->set = true;
 		} else if (s->value != before && !h->opt.quiet) {
-			fprintf(stderr, "note: %s is %.9g from step %lld on; %s was made with %.9g, and this is no longer the same bits\n",
+			fprintf(stderr,
+			        "note: %s is %.9g from step %lld on; %s was made with %.9g, and this is no longer the "
+			        "same bits\n",
 			        s->name, s->value, (long long)step, h->opt.resume, before);
 		}
 	}

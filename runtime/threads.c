@@ -1,13 +1,15 @@
 /* threads.c: the runtime's own pool: persistent threads, spin then futex.
  *
- * In: a function and a number of tasks.   Out: all tasks done. Kernels cut tasks by shape and tasks touch nothing of each other, so
- * that who runs a task changes nothing in the results.
- * The tasks are cut into chunks; thread k's share is the k-th part of them, the same for every kernel of one size, so that its
- * caches stay warm. Whoever has finished its share takes chunks of others: on a busy machine a thread that the system does not
- * run delays nobody, for the caller waits for chunks, not for threads.
- * A job is announced by a generation number. A worker spins on it for a while, as kernels follow each other within microseconds,
- * and then sleeps in the kernel; the caller wakes sleepers only if there are any. The last to finish does the same the other way
- * round. Fewer threads than there are may be told to take part (pace.c); the others look on. With more threads than processors nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left) of
+ * In: a function and a number of tasks.   Out: all tasks done. Kernels cut tasks by shape and tasks touch nothing of
+ * each other, so that who runs a task changes nothing in the results.
+ * The tasks are cut into chunks; thread k's share is the k-th part of them, the same for every kernel of one size, so
+ * that its caches stay warm. Whoever has finished its share takes chunks of others: on a busy machine a thread that the
+ * system does not run delays nobody, for the caller waits for chunks, not for threads.
+ * A job is announced by a generation number. A worker spins on it for a while, as kernels follow each other within
+ * microseconds, and then sleeps in the kernel; the caller wakes sleepers only if there are any. The last to finish does
+ * the same the other way round. Fewer threads than there are may be told to take part (pace.c); the others look on.
+ * With more threads than processors nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left)
+ * of
  * a share: a worker that comes late finds another generation or nothing left, and touches nothing. */
 #define _GNU_SOURCE
 #include "host.h"
@@ -20,7 +22,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define THREADS_SPIN 20000   /* pauses, some 300 us: longer than a serial kernel between two parallel ones; waking a thread costs 5 to 50 us */
+/* Pauses, some 300 us: longer than a serial kernel between two parallel ones; waking a thread costs 5 to 50 us. */
+#define THREADS_SPIN 20000
 #define THREADS_STACK ((size_t)8 << 20)
 
 #define THREADS_CHUNKS 4     /* of a share, where there are tasks enough */
@@ -67,7 +70,8 @@ threads_claim(RtThreads *p, uint32_t generation, uint32_t k)
 	uint64_t state = __atomic_load_n(&p->share[k].state, __ATOMIC_ACQUIRE);
 
 	while (state >> 32 == generation && (uint32_t)state)
-		if (__atomic_compare_exchange_n(&p->share[k].state, &state, state - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		if (__atomic_compare_exchange_n(&p->share[k].state, &state, state - 1, false, __ATOMIC_ACQ_REL,
+		                                __ATOMIC_ACQUIRE))
 			return (int64_t)p->chunks - (int64_t)(uint32_t)state;
 	return -1;
 }
@@ -96,7 +100,8 @@ threads_chunks(RtThreads *p, uint32_t generation, int index)
 			p->work(p->cx, t0, t1, index);
 		finished++;
 	}
-	if (finished && __atomic_add_fetch(&p->done, finished, __ATOMIC_SEQ_CST) == all && __atomic_load_n(&p->waiting, __ATOMIC_SEQ_CST))
+	if (finished && __atomic_add_fetch(&p->done, finished, __ATOMIC_SEQ_CST) == all &&
+	    __atomic_load_n(&p->waiting, __ATOMIC_SEQ_CST))
 		threads_futex(&p->done, FUTEX_WAKE, 1);
 }
 
@@ -272,7 +277,8 @@ rt_threads_count(const RtThreads *p)
 void
 rt_threads_use(RtThreads *p, int n)
 {
-	__atomic_store_n(&p->used, n < 1 ? 1 : n > p->n ? p->n : n, __ATOMIC_RELAXED); /* a thread that is late for the last job may look */
+	/* a thread that is late for the last job may look */
+	__atomic_store_n(&p->used, n < 1 ? 1 : n > p->n ? p->n : n, __ATOMIC_RELAXED);
 }
 
 int

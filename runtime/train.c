@@ -1,8 +1,9 @@
 /* train.c: the command train.
  *
- * Two threads: the worker (the pool's first thread) runs the loop, saves and evaluates; the process's main thread is the monitor:
- * it waits for signals, drains the telemetry, draws the bar. Everything is read and checked before the first step.
- * A signal sets stop_at to 0: the loop ends within one step, the state is saved, the exit status is 128 + the signal's number. */
+ * Two threads: the worker (the pool's first thread) runs the loop, saves and evaluates; the process's main thread is
+ * the monitor: it waits for signals, drains the telemetry, draws the bar. Everything is read and checked before the
+ * first step. A signal sets stop_at to 0: the loop ends within one step, the state is saved, the exit status is 128 +
+ * the signal's number. */
 #define _GNU_SOURCE
 #include "comm.h"
 
@@ -19,7 +20,9 @@ train_same(RtHost *h, const char *what, int64_t was, int64_t is)
 {
 	if (was == is || h->opt.replan)
 		return true;
-	return rt_fail(&h->error, "%s: the checkpoint has %s %lld, this run %lld; with --replan it goes on with the new one, and is then no longer the same bits",
+	return rt_fail(&h->error,
+	               "%s: the checkpoint has %s %lld, this run %lld; with --replan it goes on with the new one, and "
+	               "is then no longer the same bits",
 	               h->opt.resume, what, (long long)was, (long long)is);
 }
 
@@ -50,14 +53,17 @@ train_resume(RtHost *h, int64_t per)
 		h->total = r.total;                  /* nothing asked for: as the run was planned */
 	if (!h->opt.has_seed)
 		h->run.seed = r.seed;
-	if (!train_same(h, "T =", r.total, h->total) || !train_same(h, "batch", r.batch, h->program.batch * h->program.shards)
-	    || !train_same(h, "shards =", r.shards, h->program.shards)
-	    || !train_same(h, "seed", r.seed, h->run.seed) || (r.examples && !train_same(h, "a data set of", r.examples, h->train.examples)))
+	if (!train_same(h, "T =", r.total, h->total) ||
+	    !train_same(h, "batch", r.batch, h->program.batch * h->program.shards) ||
+	    !train_same(h, "shards =", r.shards, h->program.shards) || !train_same(h, "seed", r.seed, h->run.seed) ||
+	    (r.examples && !train_same(h, "a data set of", r.examples, h->train.examples)))
 		return false;
 	if (r.step > h->total)
-		return rt_fail(&h->error, "%s is at step %lld, beyond this run's last step %lld", h->opt.resume, (long long)r.step, (long long)h->total);
+		return rt_fail(&h->error, "%s is at step %lld, beyond this run's last step %lld", h->opt.resume,
+		               (long long)r.step, (long long)h->total);
 	h->run.step = r.step;
-	if (r.step < h->total && (per < 1 || r.step % per == 0)) { /* an epoch begins; a run that is over saves what it had */
+	/* an epoch begins; a run that is over saves what it had */
+	if (r.step < h->total && (per < 1 || r.step % per == 0)) {
 		memset(h->sum, 0, sizeof h->sum);
 		h->weight = 0;
 	}
@@ -79,9 +85,11 @@ train_load(RtHost *h)
 		return false;
 	h->have_train = true;
 	if (h->train.examples < need)
-		return rt_fail(&h->error, "%lld training examples are fewer than %s of %lld", (long long)h->train.examples,
+		return rt_fail(&h->error, "%lld training examples are fewer than %s of %lld",
+		               (long long)h->train.examples,
 		               p->accumulate > p->shards ? "the batches of one update" : "one batch", (long long)need);
-	if (h->opt.no_eval || !p->graph[RT_G_EVAL].present || !p->graph[RT_G_EVAL].nscalar || !(p->reader.ntest || h->opt.synthetic || strcmp(p->reader.kind, "synthetic") == 0))
+	if (h->opt.no_eval || !p->graph[RT_G_EVAL].present || !p->graph[RT_G_EVAL].nscalar ||
+	    !(p->reader.ntest || h->opt.synthetic || strcmp(p->reader.kind, "synthetic") == 0))
 		return true;
 	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))
 		return rt_context(&h->error, "the evaluation after each epoch (--no-eval leaves it out)");
@@ -99,7 +107,8 @@ static void
 train_plan_stops(RtHost *h)
 {
 	h->stop_step = h->opt.stop >= 0 && h->opt.stop < h->total ? h->opt.stop : INT64_MAX;
-	h->next_save = h->opt.every > 0 && !h->opt.no_save ? h->run.step + h->opt.every - h->run.step % h->opt.every : INT64_MAX;
+	h->next_save = h->opt.every > 0 && !h->opt.no_save ? h->run.step + h->opt.every - h->run.step % h->opt.every
+	                                                   : INT64_MAX;
 	rt_set_stop(h);
 }
 
@@ -129,9 +138,11 @@ train_data_hash(const RtHost *h, const RtData *d, uint64_t hash)
 static bool
 train_agree(RtHost *h, bool good)
 {
-	char *text = good ? rt_printf("training-examples %lld\ntest-examples %lld\ndata %016llx\n", (long long)h->train.examples,
-	                              (long long)(h->have_test ? h->test.examples : 0),
-	                              (unsigned long long)train_data_hash(h, &h->test, train_data_hash(h, &h->train, RT_HASH_START))) : rt_printf("-");
+	char *text = good ? rt_printf("training-examples %lld\ntest-examples %lld\ndata %016llx\n",
+	                              (long long)h->train.examples, (long long)(h->have_test ? h->test.examples : 0),
+	                              (unsigned long long)train_data_hash(h, &h->test,
+	                                                                  train_data_hash(h, &h->train, RT_HASH_START)))
+	                  : rt_printf("-");
 
 	good = h->comm->agree(h, good, text);
 	free(text);
@@ -144,8 +155,9 @@ train_open(RtHost *h)
 {
 	if (!h->program.graph[RT_G_TRAIN].present)
 		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
-	if (!rt_best_prepare(h) || !rt_settings_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) || !rt_best_begin(h)
-	    || !rt_host_memory(h, h->train.examples) || !train_total(h, train_per_epoch(h), &h->total))
+	if (!rt_best_prepare(h) || !rt_settings_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) ||
+	    !rt_best_begin(h) || !rt_host_memory(h, h->train.examples) ||
+	    !train_total(h, train_per_epoch(h), &h->total))
 		return false;
 	if (h->total > 0 && !h->image->device)   /* a step writes nearly all of the arena */
 		rt_host_touch(h);
@@ -169,7 +181,8 @@ train_prepare(RtHost *h)
 	if (h->opt.resume && !train_resume(h, per))
 		return false;
 	if (h->total > h->run.step && !h->have_train)
-		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps", (long long)h->total);
+		return rt_fail(&h->error, "--steps 0 reads no data, but the checkpoint's run has %lld steps",
+		               (long long)h->total);
 	rt_settings_apply(h);
 	h->warmup = r->warmup_steps > 0 ? (int64_t)fmin(r->warmup_steps, (double)RT_MAX_STEPS)
 		: (int64_t)fmin(floor(r->warmup_epochs * (double)per + 0.5), (double)RT_MAX_STEPS);
@@ -208,7 +221,8 @@ train_last(const RtHost *h)
 {
 	if (h->save.step >= 0)
 		return rt_printf("the last good checkpoint is %s, of step %lld", h->save.path, (long long)h->save.step);
-	return rt_printf("%s%s", h->opt.resume ? "the last good checkpoint is " : "nothing was saved", h->opt.resume ? h->opt.resume : "");
+	return rt_printf("%s%s", h->opt.resume ? "the last good checkpoint is " : "nothing was saved",
+	                 h->opt.resume ? h->opt.resume : "");
 }
 
 static void
@@ -217,7 +231,10 @@ train_not_finite(RtHost *h)
 	char *last = train_last(h), *first = rt_not_finite(h);
 
 	rt_fail(&h->error, "the loss of step %lld is %s%s%s; %s; --allow-nan would go on", (long long)h->run.step,
-	        isnan(h->last_loss) ? "nan" : h->last_loss > 0 ? "inf" : "-inf", first ? ": " : "", first ? first : "", last);
+	        isnan(h->last_loss) ? "nan"
+	        : h->last_loss > 0  ? "inf"
+	                            : "-inf",
+	        first ? ": " : "", first ? first : "", last);
 	free(first);
 	free(last);
 }
@@ -286,7 +303,9 @@ train_end_epoch(RtHost *h, int64_t epoch)
 	bool evaluated, best;
 
 	train_means(h, mean);
-	speed = seconds > 0 ? (double)((h->run.step - h->epoch_from) * h->program.batch * h->program.accumulate) / seconds : 0;
+	speed = seconds > 0
+	                ? (double)((h->run.step - h->epoch_from) * h->program.batch * h->program.accumulate) / seconds
+	                : 0;
 	rt_epoch_report(h, epoch, mean, seconds, speed);
 	if ((!h->best.on && !train_checkpoint(h, false)) || !train_evaluate(h, epoch, eval, &evaluated, &best)
 	    || (h->best.on && !train_checkpoint(h, best)))
@@ -318,7 +337,8 @@ train_piece(RtHost *h, int64_t sink)
 
 	run->epoch = epoch;
 	run->until = (epoch + 1) * per < h->total ? (epoch + 1) * per : h->total;
-	if (sink > 0 && !h->image->device && run->until - run->step > sink) /* a device keeps several pieces under way */
+	/* a device keeps several pieces under way */
+	if (sink > 0 && !h->image->device && run->until - run->step > sink)
 		run->until = run->step + sink;
 	train_plan_stops(h);
 	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0);
@@ -340,7 +360,8 @@ train_piece(RtHost *h, int64_t sink)
 		return rt_die(h);
 	}
 	if (status != RT_OK && status != RT_STOPPED) {
-		rt_fail(&h->error, "the program returned status %lld at step %lld", (long long)status, (long long)run->step);
+		rt_fail(&h->error, "the program returned status %lld at step %lld", (long long)status,
+		        (long long)run->step);
 		return rt_die(h);
 	}
 	if ((run->step % per == 0 || run->step == h->total) && !train_end_epoch(h, epoch))
@@ -372,8 +393,8 @@ train_best_report(const RtHost *h)
 	if (!b->on || h->opt.quiet)
 		return;
 	if (rt_best_over(h))
-		fprintf(stderr, "%s: stopped after step %lld of %lld: %s was no better in %lld evaluations\n", h->opt.program,
-		        (long long)h->run.step, (long long)h->total, b->name, (long long)b->worse);
+		fprintf(stderr, "%s: stopped after step %lld of %lld: %s was no better in %lld evaluations\n",
+		        h->opt.program, (long long)h->run.step, (long long)h->total, b->name, (long long)b->worse);
 	if (b->any)
 		fprintf(stderr, "%s: the best %s was %.4f, after epoch %lld%s%s\n", h->opt.program, b->name, b->value,
 		        (long long)b->epoch + 1, b->keeps ? ": " : "", b->keeps ? b->save.path : "");

@@ -19,20 +19,15 @@ check "top level" "$(echo "$files" | sed 's|/.*||' | sort -u | grep -vxE 'meson\
 
 # Which rooms a room may look into: frontend sees all, codegen and passes see what lies below, the runtime stands alone (rt.h, philox.h and cudnn.h are open to all).
 includes() { # includes ROOM ALLOWED-ERE
-	for f in $(echo "$files" | grep -E "^$1/.*\.([chly]|def)$"); do
-		grep -n '^#include "' "$f" | while IFS=: read -r line text; do
-			name=${text#*\"} name=${name%%\"*}
-			case $name in
-			../*) room=$(echo "$name" | sed 's|^\(\.\./\)*||;s|/.*||') ;;
-			*) continue ;; # of its own folder
-			esac
-			base=${name##*/}
-			case $room in
-			runtime) [ "$base" = rt.h ] || [ "$base" = philox.h ] || [ "$base" = cudnn.h ] || [ "$1" = runtime ] || [ "$1" = frontend ] || echo "$f:$line includes $name" ;;
-			*) echo "$room" | grep -qxE "$2" || [ -f "$(dirname "$f")/../$base" ] || echo "$f:$line includes $name" ;;
-			esac
-		done
-	done
+	grep -n '^#include "\.\./' $(echo "$files" | grep -E "^$1/.*\.([chly]|def)$") /dev/null | awk -F: -v of="$1" -v allowed="^($2)\$" '{
+		name = $3; sub(/^[^"]*"/, "", name); sub(/".*/, "", name)
+		path = $1; sub(/[^\/]*$/, "", path); path = path name
+		while (sub(/[^\/.]+\/\.\.\//, "", path)) ;
+		room = path; sub(/\/.*/, "", room)
+		base = path; sub(/.*\//, "", base)
+		open = room == "runtime" && (base ~ /^(rt|philox|cudnn)\.h$/ || of == "runtime" || of == "frontend")
+		if (!open && room !~ allowed) print $1 ":" $2 " includes " name
+	}'
 }
 for rule in 'ir:ir' 'passes:passes|ir' 'codegen:codegen|passes|ir' 'frontend:frontend|codegen|passes|ir' 'runtime:runtime'; do
 	check "includes of ${rule%%:*}" "$(includes "${rule%%:*}" "${rule#*:}")"
@@ -41,6 +36,9 @@ done
 check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.[chly]$'); do
 	head -n 12 "$f" | grep -q "/\* \(.*/\)\?${f##*/}: " || echo "$f does not open with \`/* ${f##*/}: what it does\`"
 done)"
+check "line length" "$(for f in $(echo "$files" | grep -E '\.[ch]$' | grep -v '/prelude\.c$'); do
+	expand -t 8 "$f" | awk -v f="$f" 'length > 120 { print f ":" NR " has " length " columns, at most 120" }'
+done | head -n 20)"
 check "length" "$(for f in $(echo "$files" | grep -E '\.[chly]$'); do n=$(wc -l <"$f"); [ "$n" -le 1500 ] || echo "$f has $n lines, at most 1500"; done)"
 # Links of documents: the file is there, and the heading. A heading's anchor is its text in small letters without signs, - for blanks; the second of a
 # name gets -1.

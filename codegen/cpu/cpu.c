@@ -1,7 +1,8 @@
 /* cpu.c: the struct Target of the CPU: what it has kernels for, how groups are chosen and compiled.
  *
- * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator has a kernel but lstm and gru, which pass expand
- * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cpu_refuses). */
+ * In: a planned Module.   Out: an object (or text) with one RtImage. Every operator has a kernel but lstm and gru,
+ * which pass expand turns into products over all steps and a recurrence; of composite operators a kernel may refuse an
+ * op (cpu_refuses). */
 #include "cpu.h"
 #include "contract/algo.h"
 #include "composite/rnn.h"
@@ -99,7 +100,8 @@ cpu_refuses(const Target *t, const Graph *g, const Op *op)
 	return rnn_op((OpKind)op->kind) ? rnn_refuses(g, op, bytes) : NULL;
 }
 
-/* Activations of convolutions and pools: H W N C, so that a vector is 16 channels of one pixel of one image and rows of images follow. */
+/* Activations of convolutions and pools: H W N C, so that a vector is 16 channels of one pixel of one image and rows of
+ * images follow. */
 static bool
 cpu_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 {
@@ -191,14 +193,18 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 			contract = op;
 		reds += op_info[op->kind].red >= 0;
 		if (!cpu_has_kernel(t, (OpKind)op->kind))
-			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[op->kind].name);
+			return arena_printf(g->arena, "%s has no kernel and must be expanded first",
+			                    op_info[op->kind].name);
 	}
 	if (special && n > 1)
 		return arena_printf(g->arena, "%s shares its group", op_info[special->kind].name);
 	gr->workspace = 0;
-	cx->misfit = cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
+	cx->misfit =
+	        cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
 	if (composite) {
-		gr->kernel = attention_op((OpKind)composite->kind) ? attention_select(g, composite, bytes, &gr->workspace) : rnn_select(g, composite, bytes, cx, &gr->workspace);
+		gr->kernel = attention_op((OpKind)composite->kind)
+		                     ? attention_select(g, composite, bytes, &gr->workspace)
+		                     : rnn_select(g, composite, bytes, cx, &gr->workspace);
 		return NULL;
 	}
 	if (contract) {
@@ -207,8 +213,10 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 		gr->kernel = gemm_text(g->arena, &p);
 		if (p.algo->emit) {
-			gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once
-				&& gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep") ? gemm_panels(g, contract, &p) : 0;
+			gr->kept = cx->steady && steady_for(g, cx->steady, contract->in[1], group) && !gr->once &&
+			                           gemm_keepable(g, contract, &p) && cx->may(cx->cx, "keep")
+			                   ? gemm_panels(g, contract, &p)
+			                   : 0;
 			gr->workspace = gemm_group_workspace(g, group, contract, &p);
 			scratch_plan(g, gemm_scratch(g, contract, &p));
 			return NULL;
@@ -241,10 +249,13 @@ into_tiles(const Target *t, const Graph *g, const Op *contract, const Op *op)
 		return "the contraction takes the plain kernel, which has no epilogue";
 	if (op_info[op->kind].red >= 0)
 		return epilogue_reduces(g, contract, op);
-	return op_has((OpKind)op->kind, T_EW) && val_type(g, op->out[0])->dtype == DT_f32 ? NULL : "a contraction's epilogue is elementwise and f32";
+	return op_has((OpKind)op->kind, T_EW) && val_type(g, op->out[0])->dtype == DT_f32
+	               ? NULL
+	               : "a contraction's epilogue is elementwise and f32";
 }
 
-/* A reduction into the kernel of elementwise ops that makes its operand: not where lanes are few kept columns. The elementwise kernel alone merges all axes. */
+/* A reduction into the kernel of elementwise ops that makes its operand: not where lanes are few kept columns. The
+ * elementwise kernel alone merges all axes. */
 static const char *
 into_map(const Target *t, const Graph *g, const Op *red)
 {
@@ -253,7 +264,10 @@ into_map(const Target *t, const Graph *g, const Op *red)
 
 	if (of->rank < 2 || (red_mask(g, red) >> column & 1) || of->axis[column].mul || of->axis[column].n * 8 > bytes)
 		return NULL;
-	return arena_printf(g->arena, "%lld columns fill at most half a vector: elementwise ops alone go over rows and columns together", (long long)of->axis[column].n);
+	return arena_printf(
+	        g->arena,
+	        "%lld columns fill at most half a vector: elementwise ops alone go over rows and columns together",
+	        (long long)of->axis[column].n);
 }
 
 /* An op of the whole space into a kernel that reduces `of` over the axes of `red`. */
@@ -263,8 +277,11 @@ into_rows(const Graph *g, const Op *red, const Type *of)
 	int64_t pieces = red_pieces(of, red_mask(g, red));
 
 	if (pieces > 1)
-		return arena_printf(g->arena, "the reduction keeps %lld numbers of %lld: it is cut into %lld pieces, and no kernel holds all of a row",
-			(long long)kept_elements(of, red_mask(g, red)), (long long)type_elements(of), (long long)pieces);
+		return arena_printf(g->arena,
+		                    "the reduction keeps %lld numbers of %lld: it is cut into %lld pieces, and no "
+		                    "kernel holds all of a row",
+		                    (long long)kept_elements(of, red_mask(g, red)), (long long)type_elements(of),
+		                    (long long)pieces);
 	return NULL;
 }
 
@@ -384,7 +401,8 @@ compile_graph(Compile *c, Graph *g)
 		if (op->group == last)
 			continue;
 		last = op->group;
-		bug_context = arena_printf(c->arena, "target cpu, group %s of graph %s", g->group.at[last].name, g->name);
+		bug_context =
+		        arena_printf(c->arena, "target cpu, group %s of graph %s", g->group.at[last].name, g->name);
 		if (done[last])
 			bug("its ops do not stand together");
 		done[last] = true;

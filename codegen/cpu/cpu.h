@@ -1,8 +1,8 @@
 /* cpu.h: private interface of the CPU target.
  *
- * Code is made by pulling: a kernel's loops run over the space of what it stores, and lane_eval() emits whatever computes one
- * vector of a value at an index, back to what lies in memory. Every instruction goes to the outermost loop level on which
- * its operands stand (Level), so that nothing needs to be hoisted afterwards. */
+ * Code is made by pulling: a kernel's loops run over the space of what it stores, and lane_eval() emits whatever
+ * computes one vector of a value at an index, back to what lies in memory. Every instruction goes to the outermost loop
+ * level on which its operands stand (Level), so that nothing needs to be hoisted afterwards. */
 #ifndef CODEGEN_CPU_H
 #define CODEGEN_CPU_H
 #include "../../ir/ir.h"
@@ -46,7 +46,8 @@ typedef struct Llvm {                               /* one LLVM module in the ma
 } Llvm;
 const char *llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena);
 void llvm_close(Llvm *l);
-/* x * y + z: fused where the processor does it in one instruction, else a product and a sum, each rounded. A vector or a scalar. */
+/* x * y + z: fused where the processor does it in one instruction, else a product and a sum, each rounded. A vector or
+ * a scalar. */
 V llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z);
 V llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x); /* llvm.floor, llvm.ceil, llvm.rint of f32 or f64 */
 /* Runs the light pass list, then writes text or object. NULL or a message in arena. */
@@ -103,7 +104,8 @@ typedef struct Emit {        /* one kernel function in the making */
 
 void emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name);
 void emit_end(Emit *e);
-void amx_close(Emit *e);                                  /* releases matrix tiles if the kernel has some (micro_amx.c) */
+/* releases matrix tiles if the kernel has some (micro_amx.c) */
+void amx_close(Emit *e);
 void emit_lanes(Emit *e, int w);                          /* vectors of w lanes from here on */
 int level_of(const Emit *e, V v);
 LLVMBuilderRef at1(Emit *e, V a);
@@ -149,7 +151,8 @@ void strides_of(Emit *e, const Type *t, V stride[MAX_RANK]); /* in elements, by 
 Off offset_of(Emit *e, const Type *t, const Ix *ix);
 Cell load_at(Emit *e, V base, DType dt, Off o);
 void store_at(Emit *e, V base, DType dt, Off o, Cell c);
-/* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may stream. */
+/* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may
+ * stream. */
 bool store_streams(const Graph *g, Val v);
 V vec_half(Emit *e, V v, DType to);                      /* floats rounded to bf16 or f16, as 16-bit integers */
 V vec_load(Emit *e, V p, V mask);                         /* W floats at p, where this stands; mask NULL: all of them */
@@ -168,7 +171,8 @@ void slot_set(Emit *e, V slot, V v);
 V mask_below(Emit *e, V count);                           /* lanes whose number is below count */
 V mask_and(Emit *e, V a, V b);
 V intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V *args, int nargs);
-void prefetch(Emit *e, V at, int near);                   /* asks for the line at an address, to be read: 3 into the first-level cache, 2 into the second */
+/* asks for the line at an address, to be read: 3 into the first-level cache, 2 into the second */
+void prefetch(Emit *e, V at, int near);
 
 /* ---------------------------------------------------------------- arithmetic (math.c, ew.c) */
 typedef enum MathFn {
@@ -183,7 +187,8 @@ Cell expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt); /* var: in 
 Cell ew_emit(Emit *e, const Op *op, const Cell *in);
 Cell random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt);
 
-/* ---------------------------------------------------------------- evaluation (eval.c, eval_move.c, eval_contract.c, eval_window.c, reduce.c) */
+/* ---------------------------------------------------------------- evaluation (eval.c, eval_move.c, eval_contract.c,
+ * eval_window.c, reduce.c) */
 Cell lane_eval(Emit *e, Val v, const Ix *ix);
 Cell eval_move(Emit *e, const Op *op, const Ix *ix);
 Cell eval_contract(Emit *e, const Op *op, const Ix *ix);
@@ -202,13 +207,15 @@ int group_buffer(struct GroupCx *gc, uint32_t val);
 typedef struct RedAcc {
 	const Op *op;
 	DType dt;                /* of the accumulator */
-	int nstate;              /* numbers of the state between kernels: mean and M2, maximum and sum, value and index */
+	/* numbers of the state between kernels: mean and M2, maximum and sum, value and index */
+	int nstate;
 	int npass;
 	bool vec;                /* one state per lane */
 	bool lanes_reduced;      /* lanes are elements of one sum, not separate sums */
 	bool compensated;        /* sums carry in slot 1 what rounding took from them */
 	V slot[MAX_UNROLL][3];
-	Cell shift[MAX_UNROLL];  /* moments: about which number sums are taken; logsumexp: the maximum, from pass 1 on */
+	/* moments: about which number sums are taken; logsumexp: the maximum, from pass 1 on */
+	Cell shift[MAX_UNROLL];
 	Cell state[3];           /* after acc_done */
 } RedAcc;
 /* chain: how many elements one number adds up, one after the other; sums of many are compensated. 0: few. */
@@ -216,15 +223,18 @@ RedAcc acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll, 
 void acc_first(Emit *e, RedAcc *a, int u, Cell x, V lanes);         /* the first element, before the loops (moments) */
 void acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index);
 void acc_pass_end(Emit *e, RedAcc *a, int u, int pass);
-void acc_merge(Emit *e, RedAcc *a, int unroll);                     /* unrolled accumulators into the first (lanes_reduced) */
+/* unrolled accumulators into the first (lanes_reduced) */
+void acc_merge(Emit *e, RedAcc *a, int unroll);
 void acc_done(Emit *e, RedAcc *a, int u, Cell count);               /* fills state */
-void state_combine(Emit *e, const RedAcc *a, Cell s[3], const Cell t[3], Cell ns, Cell nt); /* s with t; ns, nt: elements behind each */
+/* s with t; ns, nt: elements behind each */
+void state_combine(Emit *e, const RedAcc *a, Cell s[3], const Cell t[3], Cell ns, Cell nt);
 Cell state_finish(Emit *e, const RedAcc *a, const Cell s[3], Cell count, int result);
 typedef void LaneBody(Emit *e, void *cx, Ix i, int u);
 typedef void BlockBody(Emit *e, void *cx, const Ix *i, int n);       /* n vectors at once */
 void lane_blocks(Emit *e, V lo, V hi, int unroll, BlockBody *body, void *cx);
 bool eval_contract_dot(const Graph *g, const Op *op);
-void lane_loop(Emit *e, V lo, V hi, int unroll, LaneBody *body, void *cx); /* W (and unroll * W) at a time, masked rest */
+/* W (and unroll * W) at a time, masked rest */
+void lane_loop(Emit *e, V lo, V hi, int unroll, LaneBody *body, void *cx);
 Cell horizontal_sum(Emit *e, Cell c);
 Cell eval_reduce(Emit *e, const Op *op, int index, const Ix *ix);
 
@@ -266,15 +276,26 @@ typedef struct Nest {
 void nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map);
 void nest_leaf(GroupCx *gc, Nest *n, const Type *t, const int8_t *map);
 void nest_build(GroupCx *gc, Nest *n, uint32_t reduced);
-const LeafAccess *nest_crossed(const Nest *n);           /* an operand that strides along the last loop and lies dense along another; NULL */
-int nest_order(const Nest *n, const LeafAccess *l, const LoopAxis **outer); /* all loops but the last, as l lies in memory; their number */
+/* an operand that strides along the last loop and lies dense along another; NULL */
+const LeafAccess *nest_crossed(const Nest *n);
+/* all loops but the last, as l lies in memory; their number */
+int nest_order(const Nest *n, const LeafAccess *l, const LoopAxis **outer);
 V loop_extent(Emit *e, const Nest *n, const LoopAxis *l);
 int64_t loop_full(const Nest *n, const LoopAxis *l);
 void loop_set(Emit *e, const LoopAxis *l, Ix iv, Ix *ix);
 
 /* How a nest becomes tasks: outer loops times pieces of the last one times pieces of the reduced range. */
-typedef struct Tasks { const LoopAxis *outer[MAX_RANK]; int nouter; const LoopAxis *last; int64_t piece, npiece, nred; bool crossed; Rows rows; } Tasks; /* crossed: the last of `outer` runs faster than the pieces */
-Tasks tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece, int64_t nred, int64_t cost);
+/* crossed: the last of `outer` runs faster than the pieces */
+typedef struct Tasks {
+	const LoopAxis *outer[MAX_RANK];
+	int nouter;
+	const LoopAxis *last;
+	int64_t piece, npiece, nred;
+	bool crossed;
+	Rows rows;
+} Tasks;
+Tasks tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece,
+               int64_t nred, int64_t cost);
 typedef struct TaskAt { V lo, hi, red; } TaskAt;         /* range of the last loop; number of the reduced piece */
 int64_t task_grain(const Machine *m, int64_t rows, double work); /* rows of a task, each of so many operations */
 TaskAt tasks_open(Emit *e, const Nest *n, const Tasks *t, Ix *ix);
@@ -283,7 +304,8 @@ bool group_random(const GroupCx *gc);                    /* has random ops: thei
 int64_t group_cost(const GroupCx *gc);                   /* instructions per element, roughly */
 
 typedef struct FnRec { const char *key; uint64_t hash; int fn; const char *name; bool scratch; } FnRec;
-/* Tables by Val.id of one graph. Every group uses them in turn and leaves them as it found them: clearing all for each would be quadratic. */
+/* Tables by Val.id of one graph. Every group uses them in turn and leaves them as it found them: clearing all for each
+ * would be quadratic. */
 typedef struct ValTables { bool *inside, *ready; int *buf_of, *ws_of, *phase, *number; } ValTables;
 typedef struct Compile {
 	Llvm l;
@@ -314,7 +336,8 @@ void group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *g
 void group_race_align(Compile *c);
 /* Workspace bytes that the group's split reductions need. */
 int64_t group_workspace(const Graph *g, int group);
-/* Begins a kernel function, or finds the one already emitted for this structure; *fresh says whether the body must be emitted. */
+/* Begins a kernel function, or finds the one already emitted for this structure; *fresh says whether the body must be
+ * emitted. */
 int kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh);
 void kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, bool check);
 
@@ -327,7 +350,8 @@ static inline int64_t align64(int64_t bytes) { return (bytes + 63) & ~(int64_t)6
 static inline bool is_one(Axis a) { return a.n == 1 && !a.mul; }
 int64_t kept_elements(const Type *t, uint32_t reduced);
 int64_t states_bytes(const Type *t, uint32_t mask, const Op *op);
-bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map); /* v's axes are t's kept ones? axis of v -> axis of t */
+/* v's axes are t's kept ones? axis of v -> axis of t */
+bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map);
 void mapped_index(Emit *e, const Type *v, const int8_t *map, const Ix *ix, Ix *r);
 bool value_is_out(const GroupCx *gc, Val v);
 bool special_op(const Graph *g, const Op *op);         /* has a kernel of its own shape (special.c): shares none */

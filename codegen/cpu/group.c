@@ -1,9 +1,10 @@
 /* group.c: one group of a planned graph into kernels; functions shared by groups of equal structure.
  *
- * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: functions in the LLVM module and KernelRecs.
- * Two groups are equal when their ops, attributes, types, connections and coinciding addresses are: the text that says so is the
- * key. Buffers are listed in the order of first appearance, the same for all kernels of a group. Reductions are emitted first
- * (rows.c), then concatenations operand by operand, then what is left as maps, one for each shape. */
+ * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: functions in the LLVM
+ * module and KernelRecs. Two groups are equal when their ops, attributes, types, connections and coinciding addresses
+ * are: the text that says so is the key. Buffers are listed in the order of first appearance, the same for all kernels
+ * of a group. Reductions are emitted first (rows.c), then concatenations operand by operand, then what is left as maps,
+ * one for each shape. */
 #include "cpu.h"
 #include "contract/gemm.h"
 #include "composite/rnn.h"
@@ -158,7 +159,11 @@ kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 		return c->fns.at[*slot - 1].fn;
 	}
 	emit_begin(e, &c->l, gc, symbol(gc, part));
-	vec_push(c->arena, &c->fns, ((FnRec){.key = arena_strdup(c->arena, key), .hash = hash, .fn = (int)c->fn.n, .name = symbol(gc, part)}));
+	vec_push(c->arena, &c->fns,
+	         ((FnRec){.key = arena_strdup(c->arena, key),
+	                  .hash = hash,
+	                  .fn = (int)c->fn.n,
+	                  .name = symbol(gc, part)}));
 	vec_push(c->arena, &c->fn, e->fn);
 	*slot = c->fns.n;
 	return (int)c->fn.n - 1;
@@ -187,7 +192,9 @@ touched(const GroupCx *gc, uint32_t v)
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *op = &g->op.at[i];
-		bool table = !op->dead && ((op->kind == OP_take && op->in[0].id == v) || (op_has((OpKind)op->kind, T_INPLACE) && (op->in[0].id == v || op->out[0].id == v)));
+		bool table = !op->dead &&
+		             ((op->kind == OP_take && op->in[0].id == v) ||
+		              (op_has((OpKind)op->kind, T_INPLACE) && (op->in[0].id == v || op->out[0].id == v)));
 
 		if (table)
 			rows += type_bytes(val_type(g, op->kind == OP_take ? op->out[0] : op->in[1]));
@@ -215,15 +222,28 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 		if (gc->buf.at[i].val)
 			bytes += touched(gc, gc->buf.at[i].val);
 	}
-	vec_push(c->arena, &gk->k, ((KernelRec){
-		.name = symbol(gc, gc->part), .fn = fn, .off = off, .noff = (int)gc->buf.n, .group = gc->group, .rows = r.rows, .mul = r.mul, .div = r.div,
-		.grain = r.grain, .shares = r.shares, .check = check, .scratch = e->uses_scratch, .once = gc->once || (gc->group >= 0 && gc->g->group.at[gc->group].once),
-		.flops = 0, .bytes = 0}));
+	vec_push(c->arena, &gk->k,
+	         ((KernelRec){.name = symbol(gc, gc->part),
+	                      .fn = fn,
+	                      .off = off,
+	                      .noff = (int)gc->buf.n,
+	                      .group = gc->group,
+	                      .rows = r.rows,
+	                      .mul = r.mul,
+	                      .div = r.div,
+	                      .grain = r.grain,
+	                      .shares = r.shares,
+	                      .check = check,
+	                      .scratch = e->uses_scratch,
+	                      .once = gc->once || (gc->group >= 0 && gc->g->group.at[gc->group].once),
+	                      .flops = 0,
+	                      .bytes = 0}));
 	/* the group's figures stand with one of its kernels: the first, or the one that says it does the work */
 	uint32_t at = gk->k.n - 1;
 
 	if (gc->nkernel++ && strcmp(gc->part, "main") != 0) {
-		gk->k.at[gc->main_kernel].bytes = bytes > gk->k.at[gc->main_kernel].bytes ? bytes : gk->k.at[gc->main_kernel].bytes;
+		gk->k.at[gc->main_kernel].bytes =
+		        bytes > gk->k.at[gc->main_kernel].bytes ? bytes : gk->k.at[gc->main_kernel].bytes;
 		return;
 	}
 	if (gc->nkernel > 1)
@@ -234,7 +254,17 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 }
 
 /* ---------------------------------------------------------------- maps */
-typedef struct Map { GroupCx *gc; const Out *out; int nout; const LoopAxis *last; Ix ix[MAX_RANK]; int64_t shift_axis; int64_t shift; V shift_v; const Type *store; } Map;
+typedef struct Map {
+	GroupCx *gc;
+	const Out *out;
+	int nout;
+	const LoopAxis *last;
+	Ix ix[MAX_RANK];
+	int64_t shift_axis;
+	int64_t shift;
+	V shift_v;
+	const Type *store;
+} Map;
 
 static void
 map_at(Emit *e, Map *m, const Ix *ix)
@@ -284,7 +314,8 @@ wants_dot(const GroupCx *gc)
 /* Outputs of one shape; store != NULL: into a larger tensor, shifted along an axis. Where there are fewer rows than
  * FEW_ROWS the last loop is cut as well, into MOST elements or fewer. */
 static void
-map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shift_axis, V (*shift)(Emit *, void *), void *shift_cx)
+map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shift_axis, V (*shift)(Emit *, void *),
+           void *shift_cx)
 {
 	enum { FEW_ROWS = 16, MOST = 131072 };
 	Nest n = {.root = val_type(gc->g, m->out[0].v)};
@@ -306,7 +337,8 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 
 	m->last = n.nloop ? &n.loop[n.nloop - 1] : NULL;
 	int fn = kernel_begin(gc, e, part, &fresh);
-	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0, task = n.machine->budget.task;
+	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0,
+	        task = n.machine->budget.task;
 
 	for (int i = 0; i < nouter; i++)
 		rows *= loop_full(&n, outer[i]);
@@ -404,7 +436,8 @@ static void
 emit_maps(GroupCx *gc, GraphKernels *gk)
 {
 	Arena *a = gc->tmp;
-	Out *out = arena_array(a, Out, 2 * (gc->last - gc->first) + 8), *set = arena_array(a, Out, 2 * (gc->last - gc->first) + 8);
+	Out *out = arena_array(a, Out, 2 * (gc->last - gc->first) + 8),
+	    *set = arena_array(a, Out, 2 * (gc->last - gc->first) + 8);
 	int n = 0;
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
@@ -456,8 +489,16 @@ context_new(Compile *c, Graph *g, int group)
 	GroupCx *gc = arena_new_of(tmp, GroupCx);
 	const ValTables *t = &c->table;
 
-	*gc = (GroupCx){.c = c, .tmp = tmp, .g = g, .group = group, .first = UINT32_MAX, .inside = t->inside, .ready = t->ready, .buf_of = t->buf_of,
-		.ws_of = t->ws_of, .phase = t->phase};
+	*gc = (GroupCx){.c = c,
+	                .tmp = tmp,
+	                .g = g,
+	                .group = group,
+	                .first = UINT32_MAX,
+	                .inside = t->inside,
+	                .ready = t->ready,
+	                .buf_of = t->buf_of,
+	                .ws_of = t->ws_of,
+	                .phase = t->phase};
 	return gc;
 }
 
@@ -564,8 +605,9 @@ void
 scratch_check(GroupCx *gc, int64_t bytes)
 {
 	if (gc->c->m->scratch_bytes < bytes)
-		gc->c->error = arena_printf(gc->c->arena, "group %s needs %lld bytes of memory for each thread, the module plans %lld", gc->g->group.at[gc->group].name, (long long)bytes,
-			(long long)gc->c->m->scratch_bytes);
+		gc->c->error = arena_printf(
+		        gc->c->arena, "group %s needs %lld bytes of memory for each thread, the module plans %lld",
+		        gc->g->group.at[gc->group].name, (long long)bytes, (long long)gc->c->m->scratch_bytes);
 }
 
 /* The group's ops begin at `first` and stand together. */

@@ -1,8 +1,9 @@
 /* loops.c: the module's loops as functions, the kernel table and the RtImage.
  *
- * In: compiled kernels of every graph, the descriptor's text.   Out: one function per graph (a call: scalars in, kernels in order,
- * the fault record asked after each check), one per loop (RtEntry), and mantou_image_INDEX. These are the emissions of the loop
- * ops for --sink N and epoch; --sink off walks the descriptor's tables instead and does the same, op by op. */
+ * In: compiled kernels of every graph, the descriptor's text.   Out: one function per graph (a call: scalars in,
+ * kernels in order, the fault record asked after each check), one per loop (RtEntry), and mantou_image_INDEX. These are
+ * the emissions of the loop ops for --sink N and epoch; --sink off walks the descriptor's tables instead and does the
+ * same, op by op. */
 #include "cpu.h"
 #include "../../runtime/rt.h"
 #include <assert.h>
@@ -11,7 +12,8 @@
 
 const char *program_graph_of(const Graph *loop, uint32_t at);
 
-enum { PART_KERNELS = 64 }; /* of a graph in one function: LLVM's register allocation is not linear in a function's calls */
+/* of a graph in one function: LLVM's register allocation is not linear in a function's calls */
+enum { PART_KERNELS = 64 };
 
 typedef struct Loops {
 	Compile *c;
@@ -155,7 +157,8 @@ launch(Loops *p, const KernelRec *k, V arena, V n, V off)
 	}
 	T args[4] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64};
 
-	call(p, helper(p, k->shares ? "rt_parallel_shares" : "rt_parallel", p->l->voidt, args, 4), (V[]){p->run, fn, off, tasks}, 4);
+	call(p, helper(p, k->shares ? "rt_parallel_shares" : "rt_parallel", p->l->voidt, args, 4),
+	     (V[]){p->run, fn, off, tasks}, 4);
 }
 
 /* The step ends before anything is updated where the loss is not finite. */
@@ -212,7 +215,8 @@ static V
 emit_part(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to)
 {
 	T args[3] = {p->l->ptr, p->l->ptr, p->l->i64};
-	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "%s.part%u", gk->g->name, from), LLVMFunctionType(p->l->i64, args, 3, 0));
+	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "%s.part%u", gk->g->name, from),
+	                       LLVMFunctionType(p->l->i64, args, 3, 0));
 
 	LLVMSetLinkage(fn, LLVMInternalLinkage);
 	begin_fn(p, fn);
@@ -221,7 +225,8 @@ emit_part(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to)
 	return fn;
 }
 
-/* Runs what is made once, unless the last call was this graph's and no state has changed since; other graphs use the same memory. */
+/* Runs what is made once, unless the last call was this graph's and no state has changed since; other graphs use the
+ * same memory. */
 static void
 emit_once(Loops *p, const Graph *g, V once, V arena, V n)
 {
@@ -230,7 +235,8 @@ emit_once(Loops *p, const Graph *g, V once, V arena, V n)
 	if (once) {
 		LLVMBasicBlockRef make = block(p, "once"), on = block(p, "on");
 
-		LLVMBuildCondBr(p->b, LLVMBuildICmp(p->b, LLVMIntEQ, LLVMBuildLoad2(p->b, p->l->i64, at, ""), mark, ""), on, make);
+		LLVMBuildCondBr(p->b, LLVMBuildICmp(p->b, LLVMIntEQ, LLVMBuildLoad2(p->b, p->l->i64, at, ""), mark, ""),
+		                on, make);
 		LLVMPositionBuilderAtEnd(p->b, make);
 		leave_if(p, call(p, once, (V[]){p->run, arena, n}, 3));
 		LLVMBuildStore(p->b, mark, at);
@@ -247,10 +253,12 @@ emit_graph(Loops *p, const GraphKernels *gk)
 	const Graph *g = gk->g;
 	uint32_t nk = gk->k.n - gk->nonce, npart = nk > PART_KERNELS ? (nk + PART_KERNELS - 1) / PART_KERNELS : 0;
 	V *part = arena_array(p->c->arena, V, npart), once = gk->nonce ? emit_part(p, gk, 0, gk->nonce) : NULL;
-	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "mantou_graph_%s_%d", g->name, p->c->o->index), LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
+	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "mantou_graph_%s_%d", g->name, p->c->o->index),
+	                       LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
 
 	for (uint32_t i = 0; i < npart; i++)
-		part[i] = emit_part(p, gk, gk->nonce + i * PART_KERNELS, gk->nonce + (i + 1 < npart ? (i + 1) * PART_KERNELS : nk));
+		part[i] = emit_part(p, gk, gk->nonce + i * PART_KERNELS,
+		                    gk->nonce + (i + 1 < npart ? (i + 1) * PART_KERNELS : nk));
 	LLVMSetVisibility(fn, LLVMHiddenVisibility); /* external for those who load the object in process */
 	begin_fn(p, fn);
 	V arena = LLVMBuildLoad2(p->b, p->l->ptr, field_at(p, offsetof(RtRun, arena)), ""), n = FIELD(p, n);
@@ -329,15 +337,19 @@ emit_record(Loops *p, const Graph *g)
 		dtype[n++] = val_type(g, r->v)->dtype;
 	}
 	leave_if(p, call(p, helper(p, "rt_emit", p->l->i64, args, 5),
-	    (V[]){p->run, table(p, off, (int)n, "results"), table32(p, dtype, (int)n, "dtypes"), kk(p, n), kk(p, loss)}, 5));
+	                 (V[]){p->run, table(p, off, (int)n, "results"), table32(p, dtype, (int)n, "dtypes"), kk(p, n),
+	                       kk(p, loss)},
+	                 5));
 }
 
 static void
 emit_poll(Loops *p)
 {
 	LLVMBasicBlockRef ask = block(p, "poll"), on = block(p, "on");
-	V step = LLVMBuildAdd(p->b, FIELD(p, step), kk(p, 1), ""), due = LLVMBuildICmp(p->b, LLVMIntSGE, step, volatile_field(p, offsetof(RtRun, stop_at)), "");
-	V used = LLVMBuildSub(p->b, volatile_field(p, offsetof(RtRun, ring_head)), volatile_field(p, offsetof(RtRun, ring_tail)), "");
+	V step = LLVMBuildAdd(p->b, FIELD(p, step), kk(p, 1), ""),
+	  due = LLVMBuildICmp(p->b, LLVMIntSGE, step, volatile_field(p, offsetof(RtRun, stop_at)), "");
+	V used = LLVMBuildSub(p->b, volatile_field(p, offsetof(RtRun, ring_head)),
+	                      volatile_field(p, offsetof(RtRun, ring_tail)), "");
 	V full = LLVMBuildICmp(p->b, LLVMIntSGT, used, LLVMBuildAShr(p->b, FIELD(p, ring_mask), kk(p, 1), ""), "");
 	T ptr = p->l->ptr;
 
@@ -353,7 +365,8 @@ typedef struct Repeat { LLVMBasicBlockRef head, after; bool counted, shards; } R
 static Repeat
 repeat_open(Loops *p, const Op *op)
 {
-	Repeat r = {.counted = !strcmp(attr_str(op, A_what), "count"), .shards = !strcmp(attr_str(op, A_what), "shards")};
+	Repeat r = {.counted = !strcmp(attr_str(op, A_what), "count"),
+	            .shards = !strcmp(attr_str(op, A_what), "shards")};
 	LLVMBasicBlockRef body = block(p, "body");
 
 	if (r.shards)
@@ -387,7 +400,8 @@ repeat_close(Loops *p, const Repeat *r, int64_t count)
 static V
 emit_loop(Loops *p, const Graph *loop)
 {
-	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "loop.%s", loop->name), LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
+	V fn = LLVMAddFunction(p->l->mod, arena_printf(p->c->arena, "loop.%s", loop->name),
+	                       LLVMFunctionType(p->l->i64, &p->l->ptr, 1, 0));
 	Repeat stack[8];
 	int64_t counts[8] = {0};
 	int depth = 0, index;
@@ -418,7 +432,8 @@ emit_loop(Loops *p, const Graph *loop)
 			g = callee(p, program_graph_of(loop, i), &index);
 			int n = input_offsets(p, g, off);
 
-			call(p, helper(p, "rt_batch", p->l->voidt, args, 3), (V[]){p->run, table(p, off, n, "inputs"), kk(p, n)}, 3);
+			call(p, helper(p, "rt_batch", p->l->voidt, args, 3),
+			     (V[]){p->run, table(p, off, n, "inputs"), kk(p, n)}, 3);
 			break;
 		}
 		case OP_rate: {
@@ -445,7 +460,8 @@ emit_loop(Loops *p, const Graph *loop)
 static V
 text(Loops *p, const char *s)
 {
-	V str = LLVMConstStringInContext(p->l->cx, s, (unsigned)strlen(s), 0), g = LLVMAddGlobal(p->l->mod, LLVMTypeOf(str), "text");
+	V str = LLVMConstStringInContext(p->l->cx, s, (unsigned)strlen(s), 0),
+	  g = LLVMAddGlobal(p->l->mod, LLVMTypeOf(str), "text");
 
 	LLVMSetInitializer(g, str);
 	LLVMSetGlobalConstant(g, 1);
@@ -470,14 +486,25 @@ loops_emit(Compile *c, const char *json)
 		for (int k = 0; k < 3; k++)
 			if (c->m->graph.at[i]->is_loop && !strcmp(c->m->graph.at[i]->name, names[k]))
 				entry[k] = emit_loop(&p, c->m->graph.at[i]);
-	V table_fn = LLVMConstArray2(c->l.ptr, c->fn.at, c->fn.n), kernels = LLVMAddGlobal(c->l.mod, LLVMTypeOf(table_fn), "kernels");
+	V table_fn = LLVMConstArray2(c->l.ptr, c->fn.at, c->fn.n),
+	  kernels = LLVMAddGlobal(c->l.mod, LLVMTypeOf(table_fn), "kernels");
 
 	LLVMSetInitializer(kernels, table_fn);
 	LLVMSetGlobalConstant(kernels, 1);
 	LLVMSetLinkage(kernels, LLVMPrivateLinkage);
 	/* RtImage, field by field */
-	V f[] = {LLVMConstInt(c->l.i32, RT_VERSION, 0), LLVMConstInt(c->l.i32, c->fn.n, 0), text(&p, json), text(&p, c->l.arch->needs), kernels,
-		entry[0] ? entry[0] : null, entry[1] ? entry[1] : null, entry[2] ? entry[2] : null, null, null, null, null};
+	V f[] = {LLVMConstInt(c->l.i32, RT_VERSION, 0),
+	         LLVMConstInt(c->l.i32, c->fn.n, 0),
+	         text(&p, json),
+	         text(&p, c->l.arch->needs),
+	         kernels,
+	         entry[0] ? entry[0] : null,
+	         entry[1] ? entry[1] : null,
+	         entry[2] ? entry[2] : null,
+	         null,
+	         null,
+	         null,
+	         null};
 
 	static_assert(sizeof(RtImage) == 2 * 4 + 10 * 8, "the RtImage that loops.c writes is not that of rt.h");
 	V image = LLVMConstStructInContext(c->l.cx, f, sizeof f / sizeof *f, 0);

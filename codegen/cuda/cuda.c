@@ -1,7 +1,9 @@
-/* cuda.c: the struct Target of CUDA: what it has kernels for, how groups are chosen, and a planned module as CUDA C, PTX or a cubin.
+/* cuda.c: the struct Target of CUDA: what it has kernels for, how groups are chosen, and a planned module as CUDA C,
+ * PTX or a cubin.
  *
- * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel but lstm and gru, which pass expand
- * turns into products over all steps and a recurrence; of composite operators a kernel may refuse an op (cuda_refuses). */
+ * In: a planned Module.   Out: text, what NVRTC makes of it, or an object with an image. Every operator has a kernel
+ * but lstm and gru, which pass expand turns into products over all steps and a recurrence; of composite operators a
+ * kernel may refuse an op (cuda_refuses). */
 #include "contract/algo.h"
 #include "composite/composite.h"
 #include "forecast/forecast.h"
@@ -44,7 +46,8 @@ cuda_refuses(const Target *t, const Graph *g, const Op *op)
 	return cu_cells_op((OpKind)op->kind) ? cu_cells_refuses(g, op) : NULL;
 }
 
-/* The architecture for the device here: its own (sm_90a runs on 9.0 alone), or the nearest older one of the same major version, or the newest of all (its PTX runs on what comes later). */
+/* The architecture for the device here: its own (sm_90a runs on 9.0 alone), or the nearest older one of the same major
+ * version, or the newest of all (its PTX runs on what comes later). */
 static const char *
 native_arch(void)
 {
@@ -55,7 +58,8 @@ native_arch(void)
 	for (int i = NARCH; i-- > 0;) {
 		int number = atoi(archs[i] + 3);
 
-		if (strchr(archs[i], 'a') ? number == 10 * major + minor : number / 10 <= major && (number / 10 < major || number % 10 <= minor))
+		if (strchr(archs[i], 'a') ? number == 10 * major + minor
+		                          : number / 10 <= major && (number / 10 < major || number % 10 <= minor))
 			return archs[i];
 	}
 	return NULL;
@@ -123,7 +127,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 
 		if (op->dead || op->group != group)
 			continue;
-		n += !(k == OP_cast && special && cu_attention_op((OpKind)special->kind) && val_op(g, op->in[0]) == special);
+		n += !(k == OP_cast && special && cu_attention_op((OpKind)special->kind) &&
+		       val_op(g, op->in[0]) == special);
 		if (!cuda_has_kernel(t, k))
 			return arena_printf(g->arena, "%s has no kernel and must be expanded first", op_info[k].name);
 		if (cu_special_op(op) && k != OP_store)
@@ -170,7 +175,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	return NULL;
 }
 
-/* Is what a row's reductions go over the innermost of memory? Then a block reads it in order, and holds it for what follows. */
+/* Is what a row's reductions go over the innermost of memory? Then a block reads it in order, and holds it for what
+ * follows. */
 static bool
 holds_row(const Graph *g, const Op *red)
 {
@@ -191,17 +197,22 @@ cuda_may_fuse(const Target *t, const Graph *g, const Op *member, const Op *op)
 	if (!member)
 		return NULL;
 	if (op_has((OpKind)member->kind, T_WINDOW) && op_info[op->kind].red >= 0)
-		return cu_columns_can(g, op) ? NULL : "a pooling's values are summed by channel, where channels are innermost in memory: a kernel of its own";
+		return cu_columns_can(g, op) ? NULL
+		                             : "a pooling's values are summed by channel, where channels are innermost "
+		                               "in memory: a kernel of its own";
 	if (op_has((OpKind)member->kind, T_CONTRACT)) {
 		const char *why = cu_gemm_why_not(g, member);
 
 		if (why)
-			return arena_printf(g->arena, "the kernel of %s has no epilogue: %s", op_info[member->kind].name, why);
+			return arena_printf(g->arena, "the kernel of %s has no epilogue: %s",
+			                    op_info[member->kind].name, why);
 		return op_info[op->kind].red >= 0 ? cu_epilogue_reduces(g, member, op) : NULL;
 	}
 	if (op_info[op->kind].red >= 0 && op_info[member->kind].red < 0 && !holds_row(g, op) && !cu_columns_can(g, op))
-		return "the reduction is not along what is innermost in memory: elementwise ops alone are read in order";
-	if (op_info[member->kind].red >= 0 && op_info[op->kind].red < 0 && !holds_row(g, member) && type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
+		return "the reduction is not along what is innermost in memory: elementwise ops alone are read in "
+		       "order";
+	if (op_info[member->kind].red >= 0 && op_info[op->kind].red < 0 && !holds_row(g, member) &&
+	    type_same_shape(val_type(g, op->out[0]), val_type(g, member->in[0])))
 		return "the reduction is not along what is innermost in memory: no block holds a row";
 	return NULL;
 }
@@ -263,7 +274,9 @@ static const char *
 cuda_arithmetic(const Target *t, const char *arch, DType narrow)
 {
 	if (narrow == DT_bf16)
-		return cuda_mixed_dtype(t, arch) == DT_bf16 ? "bf16 tensors, matrix instructions of bf16, f32 sums" : "bf16 tensors, f32 multiply-adds: this architecture has no instruction for bf16";
+		return cuda_mixed_dtype(t, arch) == DT_bf16
+		               ? "bf16 tensors, matrix instructions of bf16, f32 sums"
+		               : "bf16 tensors, f32 multiply-adds: this architecture has no instruction for bf16";
 	return "f16 tensors, matrix instructions of f16, f32 sums";
 }
 
@@ -274,7 +287,8 @@ loose_op(CuProgram *p, const Module *m, GraphKernels *gk, uint32_t at)
 	const Graph *g = gk->g;
 	const Op *op = &g->op.at[at];
 
-	if (op->kind == OP_load || (op_has((OpKind)op->kind, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset))
+	if (op->kind == OP_load ||
+	    (op_has((OpKind)op->kind, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset))
 		return;
 	if (op->kind != OP_store)
 		bug("graph %s: %s is in no group", g->name, op_info[op->kind].name);
@@ -297,7 +311,8 @@ groups_emit(CuProgram *p, const Module *m, GraphKernels *gk, bool once)
 			loose_op(p, m, gk, i);
 		} else if (op->group != last) {
 			last = op->group;
-			bug_context = arena_printf(m->arena, "target cuda, group %s of graph %s", g->group.at[last].name, g->name);
+			bug_context = arena_printf(m->arena, "target cuda, group %s of graph %s",
+			                           g->group.at[last].name, g->name);
 			cu_group_emit(p, m, gk, last, i);
 		}
 	}
@@ -312,7 +327,8 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 		const State *s = &m->state.at[i];
 
 		p->state_from = s->offset < p->state_from ? s->offset : p->state_from;
-		p->state_to = s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
+		p->state_to =
+		        s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
 	}
 	for (uint32_t i = 0; i < m->graph.n; i++) {
 		GraphKernels *gk = arena_new_of(p->a, GraphKernels);
@@ -332,7 +348,8 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	cu_merge(p, m);
 }
 
-/* Functions are compiled in parts: threads share them, and what a change leaves alone is found in the cache. Returns the number of parts. */
+/* Functions are compiled in parts: threads share them, and what a change leaves alone is found in the cache. Returns
+ * the number of parts. */
 static int
 parts_cut(CuProgram *p)
 {
@@ -367,7 +384,9 @@ part_source(CuProgram *p, int part)
 		buf_printf(&b, "%s", *s);
 	for (uint32_t i = 0; i < p->fn.n; i++)
 		if (p->fn.at[i].part == part)
-			buf_printf(&b, "\n/* graph code, group %s: %s */\n%sKERNEL%s %s%s", p->fn.at[i].name, p->fn.at[i].what, p->fn.at[i].before, p->fn.at[i].two ? "2" : "", p->fn.at[i].name, p->fn.at[i].text);
+			buf_printf(&b, "\n/* graph code, group %s: %s */\n%sKERNEL%s %s%s", p->fn.at[i].name,
+			           p->fn.at[i].what, p->fn.at[i].before, p->fn.at[i].two ? "2" : "", p->fn.at[i].name,
+			           p->fn.at[i].text);
 	const char *r = arena_strndup(p->a, b.at, b.n);
 
 	buf_free(&b);
@@ -384,8 +403,8 @@ asks_too_much(const CuProgram *p, const char *arch)
 		const CuFunction *f = &p->fn.at[i];
 
 		if (f->shared > most)
-			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d", f->name,
-			                    f->what, (int)f->shared, arch, most);
+			return arena_printf(p->a, "group %s (%s): %d bytes of shared memory, a block of %s has %d",
+			                    f->name, f->what, (int)f->shared, arch, most);
 	}
 	return NULL;
 }

@@ -1,8 +1,9 @@
 /* cuda.h: private interface of the CUDA target.
  *
- * Code is CUDA C text, made by pulling: a kernel loops over what it stores, and cu_value_at() writes whatever computes one value at an
- * index, back to what lies in memory, as local variables. Each question at equal indices is answered once in a scope (Memo), each
- * index expression has one variable (Cse). A scope is a pair of braces; what it defines ends with it. */
+ * Code is CUDA C text, made by pulling: a kernel loops over what it stores, and cu_value_at() writes whatever computes
+ * one value at an index, back to what lies in memory, as local variables. Each question at equal indices is answered
+ * once in a scope (Memo), each index expression has one variable (Cse). A scope is a pair of braces; what it defines
+ * ends with it. */
 #ifndef CODEGEN_CUDA_H
 #define CODEGEN_CUDA_H
 #include "../../ir/ir.h"
@@ -11,7 +12,7 @@
 #include "emit/emit.h"
 #include "loop.h"
 
-#define BLOCK 256                   /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
+#define BLOCK 256 /* threads of a block, but in tiles of a contraction; the prelude's trees are made for it */
 
 typedef const char *Ix;             /* an index: a decimal number, or the name of a variable */
 typedef struct Cell { const char *v; uint8_t dt; } Cell; /* a value: C text of few tokens; f16 and bf16 are floats */
@@ -19,11 +20,13 @@ typedef struct Memo { uint32_t val; int rank; Ix ix[MAX_RANK]; Cell cell; } Memo
 typedef struct Cse { const char *text, *name; } Cse;
 typedef struct Joined { Ix sum, outer, ext, inner; } Joined; /* sum = outer * ext + inner, 0 <= inner < ext */
 typedef struct Scope { uint32_t memo, cse, joined; } Scope;
-/* Neighbours in the making, element u of `vec` in a loop of its own: what lies along them in memory, as numbers of each channel do, is loaded in vectors before (vectors.c). */
+/* Neighbours in the making, element u of `vec` in a loop of its own: what lies along them in memory, as numbers of each
+ * channel do, is loaded in vectors before (vectors.c). */
 typedef struct Lanes {
 	const Type *type; int axis, vec; /* of what the loop goes over; its axis of neighbours */
 	Ix first[MAX_RANK], lane;       /* indices of the first one; that of element u along the axis */
-	/* Where loads are put into Cuda.body: [0] where of `first` only the index along the axis is known, if `early`; [1] before the loop. */
+	/* Where loads are put into Cuda.body: [0] where of `first` only the index along the axis is known, if `early`;
+	 * [1] before the loop. */
 	struct { size_t at; int depth; } place[2];
 	bool early;
 	const char *valid;              /* early: NULL, or a condition under which that index is in range */
@@ -43,7 +46,9 @@ typedef struct Cuda {
 	bool *inside, *ready;           /* defined by the group; stored by a kernel before this one */
 	int *phase;                     /* rows.c */
 	const char *it;                 /* C type of indices */
-	int nkernel, nahead; double ahead_bytes; /* kernels so far; of these, those ahead of the first that makes what the group does, and of the group's bytes what that one leaves to them */
+	/* kernels so far; of these, those ahead of the first that makes what the group does, and of the group's bytes
+	 * what that one leaves to them */
+	int nkernel, nahead; double ahead_bytes;
 	const Op *parts;                /* a contraction whose result cuDNN left in memory (cudnn.c): */
 	Type part_type; int64_t part_at; /* as this type, there */
 	/* the open kernel */
@@ -53,7 +58,9 @@ typedef struct Cuda {
 	VEC(int64_t) off;               /* offsets that are its parameters */
 	VEC(KernelMap) map; char map_name[2]; /* tensor maps behind them, map_X */
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
-	bool check, writes_state, flat, loose, two; /* flat: o0 is the number of elements, and nothing else tells shapes apart; loose: threads do not meet, it may share a launch; two: see CuFunction */
+	/* flat: o0 is the number of elements, and nothing else tells shapes apart; loose: threads do not meet, it may
+	 * share a launch; two: see CuFunction */
+	bool check, writes_state, flat, loose, two;
 	VEC(Memo) memo;
 	VEC(const char *) rounded;      /* variables whose numbers are bf16 already */
 	VEC(Cse) cse;
@@ -67,17 +74,20 @@ typedef struct Cuda {
 void cu_line(Cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Scope cu_scope_open(Cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* fmt { */
 void cu_scope_close(Cuda *c, Scope s);
-void cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, double bytes, double less); /* cu_kernel_close, of a kernel that moves `bytes` to find what the next one reads, which then moves `less` */
+/* cu_kernel_close, of a kernel that moves `bytes` to find what the next one reads, which then moves `less` */
+void cu_kernel_ahead(Cuda *c, const char *what, int64_t blocks, double bytes, double less);
 Scope cu_loop_open(Cuda *c, const char *count, Ix *i);  /* i from 0 to below count */
 const char *cu_fresh(Cuda *c, char letter);             /* v7 */
-const char *cu_let(Cuda *c, const char *type, char letter, const char *text); /* a variable for a text, one in a scope */
+/* a variable for a text, one in a scope */
+const char *cu_let(Cuda *c, const char *type, char letter, const char *text);
 bool cu_ix_number(Ix i, int64_t *k);
 Ix cu_ix_k(Cuda *c, int64_t k);
 Ix cu_ix_add(Cuda *c, Ix a, Ix b);
 Ix cu_ix_sub(Cuda *c, Ix a, Ix b);
 Ix cu_ix_mul(Cuda *c, Ix a, Ix b);
 Ix cu_ix_div(Cuda *c, Ix a, Ix b);                      /* of numbers >= 0 */
-Ix cu_ix_parts(Cuda *c, Ix a, int64_t each);            /* parts of `each`, the last perhaps a smaller one, that a takes */
+/* parts of `each`, the last perhaps a smaller one, that a takes */
+Ix cu_ix_parts(Cuda *c, Ix a, int64_t each);
 Ix cu_ix_rem(Cuda *c, Ix a, Ix b);
 Ix cu_ix_join(Cuda *c, Ix outer, Ix ext, Ix inner);     /* outer * ext + inner */
 const char *cu_in_range(Cuda *c, Ix i, Ix ext);         /* a condition; "1" and "0" where that is known */
@@ -93,17 +103,21 @@ const char *cu_from_memory(Cuda *c, DType t, const char *text); /* a cell's text
 const char *cu_to_memory(Cuda *c, DType t, const char *text);
 Cell cu_cell_let(Cuda *c, const char *text, DType t);   /* a variable */
 Cell cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix);
-bool cu_lanes_take(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell *x); /* false: it does not lie along them */
+/* false: it does not lie along them */
+bool cu_lanes_take(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell *x);
 void cu_store_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell x);
-void cu_stores_at(Cuda *c, int64_t offset);             /* said of stores that go another way: a kernel that writes states asks first whether the loop has ended */
+/* said of stores that go another way: a kernel that writes states asks first whether the loop has ended */
+void cu_stores_at(Cuda *c, int64_t offset);
 const char *cu_pointer(Cuda *c, DType t, int64_t offset); /* the name of a pointer into the arena */
 const char *cu_element(Cuda *c, const Type *t, const Ix *ix); /* its number in memory's order */
 const char *cu_address(Cuda *c, const Type *t, int64_t offset, const Ix *ix); /* of an element */
 void cu_memo_put(Cuda *c, Val v, const Ix *ix, Cell x);
 bool cu_memo_find(const Cuda *c, Val v, const Ix *ix, int rank, Cell *x);
 void cu_kernel_open(Cuda *c, const char *what);
-void cu_kernel_close(Cuda *c, const char *what, int64_t blocks); /* how threads share the work; blocks of a full batch */
-void cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff); /* in place of a kernel: a plan of cuDNN, with the group's figures */
+/* how threads share the work; blocks of a full batch */
+void cu_kernel_close(Cuda *c, const char *what, int64_t blocks);
+/* in place of a kernel: a plan of cuDNN, with the group's figures */
+void cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff);
 
 /* ---- inputs.c: examples read where the data set has them */
 void cu_inputs_find(const Module *m, GraphKernels *gk); /* fills gk->addressed */
@@ -127,23 +141,29 @@ const char *cu_suffix(DType t);                         /* of the prelude's func
 
 /* ---- windows.c: poolings */
 bool cu_window_neighbours(const Graph *g, const Op *op);  /* may channels be taken some at a time? */
-const char *cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec); /* at ix and the channels behind it: the name of a variable, of an array where vec is not 1 */
-void cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *p); /* what it takes a pooling to make operand k itself */
+/* at ix and the channels behind it: the name of a variable, of an array where vec is not 1 */
+const char *cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec);
+/* what it takes a pooling to make operand k itself */
+void cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *p);
 int64_t cu_windows_workspace(const Graph *g, int group);  /* of the group, for what cu_windows_emit finds */
-void cu_windows_emit(Cuda *c, const Op *op);              /* the kernel before a gradient of max pooling: the first maximum of each window */
+/* the kernel before a gradient of max pooling: the first maximum of each window */
+void cu_windows_emit(Cuda *c, const Op *op);
 
 /* ---- eval.c, eval_sum.c: the value of an element */
 Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
 Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
-/* Of convolutions, in one direction: the row that a tap of output row o reads, o * stride + tap * dil - pad; the output row of which a tap reads row i, if *valid, which it adds to. */
+/* Of convolutions, in one direction: the row that a tap of output row o reads, o * stride + tap * dil - pad; the output
+ * row of which a tap reads row i, if *valid, which it adds to. */
 Ix cu_row_in(Cuda *c, Ix o, int64_t stride, Ix tap, int64_t dil, int64_t pad);
 Ix cu_row_out(Cuda *c, Ix i, int64_t stride, Ix tap, int64_t dil, int64_t pad, const char **valid);
-const char *cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid); /* `valid`, and the pixel is one of t's */
+/* `valid`, and the pixel is one of t's */
+const char *cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid);
 Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 
 /* ---- rows.c: reductions */
-typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; } Atom; /* one pass of one reduction: its state */
+/* one pass of one reduction: its state */
+typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; } Atom;
 /* Which ops of a group are its reductions, or wait for one: late[i - first]. */
 typedef struct Late { uint32_t first, last; bool *late; } Late;
 Late cu_late_find(const Graph *g, int group);
@@ -155,19 +175,24 @@ void cu_atom_open(Cuda *c, Atom *a);
 void cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index);
 void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block */
 Cell cu_atom_value(Cuda *c, Atom *a, Ix count);         /* what the next pass, or the result, takes of it */
-int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace); /* blocks to a row, 1 unless rows are few and long; of these: bytes of workspace */
+/* blocks to a row, 1 unless rows are few and long; of these: bytes of workspace */
+int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace);
 void cu_rows_emit(Cuda *c, bool block, int pieces);
 bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
 
 /* ---- totals.c: whole tensors to a number */
-bool cu_totals_select(Graph *g, int group, const Op *red); /* sets the kernel; false: the group has what such a kernel cannot do */
+/* sets the kernel; false: the group has what such a kernel cannot do */
+bool cu_totals_select(Graph *g, int group, const Op *red);
 void cu_totals_emit(Cuda *c, int pieces);
 
 /* ---- maps.c, merge.c */
 void cu_map_emit(Cuda *c, const Out *out, int n);       /* all of one shape */
-Scope cu_vectors_open(Cuda *c, int vec, Ix i, Ix count); /* the loop of threads over vectors of `count` elements in all; i: the number of a vector's first */
-bool cu_asks_index(const Cuda *c);                      /* does the open kernel name an index that a flat one does not have? */
-void cu_merge(CuProgram *p, const Module *m);           /* kernels of one function that do not depend on each other into one launch; then the program's text */
+/* the loop of threads over vectors of `count` elements in all; i: the number of a vector's first */
+Scope cu_vectors_open(Cuda *c, int vec, Ix i, Ix count);
+/* does the open kernel name an index that a flat one does not have? */
+bool cu_asks_index(const Cuda *c);
+/* kernels of one function that do not depend on each other into one launch; then the program's text */
+void cu_merge(CuProgram *p, const Module *m);
 
 /* ---- kernels.c */
 Scope cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix); /* the loop of threads over a set of axes of t */
@@ -186,12 +211,14 @@ bool cuda_machine_here(const Target *t, const char *arch, Machine *m);
 const char *cuda_machine_word(const Target *t, const char *arch, Arena *a);
 /* The row of the graph's architecture; of the oldest where none is named. */
 static inline const Machine *cu_machine(const Graph *g) { return cuda_machine(NULL, g->module->arch); }
-double cuda_product_rate(const Target *t, const Rates *r, const char *kernel); /* of tensor cores, if its products are theirs */
+/* of tensor cores, if its products are theirs */
+double cuda_product_rate(const Target *t, const Rates *r, const char *kernel);
 bool cuda_device_version(int *major, int *minor);       /* false: there is no device, or no driver */
 /* Multiprocessors, the most bytes of shared memory that a block may have, bytes of L2, of device 0. False as above. */
 typedef struct CudaDevice { int sms, shared, l2; } CudaDevice;
 bool cuda_device_read(CudaDevice *d);
-/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the same as PTX. NULL, or what went wrong. */
+/* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the
+ * same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
 extern const char *const cuda_prelude[]; /* up to a NULL */
 #endif

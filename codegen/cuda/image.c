@@ -1,7 +1,8 @@
 /* image.c: the object of one CUDA image: data alone, written by LLVM for the machine that will call the device.
  *
- * In: the descriptor's text, cubins, PTX or none, the functions.   Out: an object with RtCode and RtImage (runtime/rt.h), field by field. The address of
- * rt_cuda, the runtime's half of this target, is in it: that draws librtcuda.a into the executable. */
+ * In: the descriptor's text, cubins, PTX or none, the functions.   Out: an object with RtCode and RtImage
+ * (runtime/rt.h), field by field. The address of rt_cuda, the runtime's half of this target, is in it: that draws
+ * librtcuda.a into the executable. */
 #include "cuda.h"
 #include "../../runtime/rt.h"
 #include <assert.h>
@@ -52,7 +53,8 @@ packed(Image *m, Arena *a, const Buf *b, bool zero, int64_t *n)
 	uint8_t *out = arena_array(a, uint8_t, room);
 
 	z.next_out = out;
-	if (deflateInit2(&z, 5, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK || deflate(&z, Z_FINISH) != Z_STREAM_END)
+	if (deflateInit2(&z, 5, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK ||
+	    deflate(&z, Z_FINISH) != Z_STREAM_END)
 		bug("code could not be compressed");
 	*n = (int64_t)z.total_out;
 	deflateEnd(&z);
@@ -68,7 +70,8 @@ image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
 	static_assert(sizeof(RtModule) == 4 * 8, "the RtModule that image.c writes is not that of rt.h");
 	for (int k = 0; k < parts; k++) {
 		int64_t n = 0, ptx_n = 0;
-		V code = packed(m, a, &job[k].cubin_out, false, &n), text = ptx ? packed(m, a, &job[k].ptx_out, true, &ptx_n) : null;
+		V code = packed(m, a, &job[k].cubin_out, false, &n),
+		  text = ptx ? packed(m, a, &job[k].ptx_out, true, &ptx_n) : null;
 		V f[] = {code, number(m->i64, n), text, number(m->i64, ptx_n)};
 
 		module[k] = LLVMConstStructInContext(m->cx, f, 4, 0);
@@ -81,8 +84,10 @@ static V
 image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	uint32_t n = p->fn.n;
-	V *name = arena_array(p->a, V, n), *block = arena_array(p->a, V, n), *shared = arena_array(p->a, V, n), *from = arena_array(p->a, V, n);
-	const char *ptx_arch = arena_printf(p->a, "compute_%s", o->arch + 3), *at = o->last ? strstr(job[0].ptx_out.at, ".version ") : NULL;
+	V *name = arena_array(p->a, V, n), *block = arena_array(p->a, V, n), *shared = arena_array(p->a, V, n),
+	  *from = arena_array(p->a, V, n);
+	const char *ptx_arch = arena_printf(p->a, "compute_%s", o->arch + 3),
+	           *at = o->last ? strstr(job[0].ptx_out.at, ".version ") : NULL;
 	int64_t version = 0;
 
 	if (at) /* .version 9.0 */
@@ -96,10 +101,15 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 		shared[i] = number(m->i32, p->fn.at[i].shared);
 		from[i] = number(m->i32, p->fn.at[i].part);
 	}
-	V f[] = {bytes(m, o->arch, strlen(o->arch), true, 1), o->last ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr),
-		number(m->i64, version), image_modules(m, p->a, job, parts, o->last), number(m->i64, parts), constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
-		constant(m, LLVMConstArray2(m->i32, block, n), true, "block"), constant(m, LLVMConstArray2(m->i32, shared, n), true, "shared"),
-		constant(m, LLVMConstArray2(m->i32, from, n), true, "from")};
+	V f[] = {bytes(m, o->arch, strlen(o->arch), true, 1),
+	         o->last ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr),
+	         number(m->i64, version),
+	         image_modules(m, p->a, job, parts, o->last),
+	         number(m->i64, parts),
+	         constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
+	         constant(m, LLVMConstArray2(m->i32, block, n), true, "block"),
+	         constant(m, LLVMConstArray2(m->i32, shared, n), true, "shared"),
+	         constant(m, LLVMConstArray2(m->i32, from, n), true, "from")};
 
 	static_assert(sizeof(RtCode) == 9 * 8, "the RtCode that image.c writes is not that of rt.h");
 	return constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), true, "code");
@@ -109,11 +119,22 @@ static void
 image_fill(Image *m, const CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts)
 {
 	V null = LLVMConstNull(m->ptr);
-	V f[] = {number(m->i32, RT_VERSION), number(m->i32, p->fn.n), bytes(m, json, strlen(json), true, 1), bytes(m, "", 0, true, 1), null, null, null, null, null, null,
-		image_code(m, p, o, job, parts), LLVMAddGlobal(m->mod, m->ptr, "rt_cuda")};
+	V f[] = {number(m->i32, RT_VERSION),
+	         number(m->i32, p->fn.n),
+	         bytes(m, json, strlen(json), true, 1),
+	         bytes(m, "", 0, true, 1),
+	         null,
+	         null,
+	         null,
+	         null,
+	         null,
+	         null,
+	         image_code(m, p, o, job, parts),
+	         LLVMAddGlobal(m->mod, m->ptr, "rt_cuda")};
 
 	static_assert(sizeof(RtImage) == 2 * 4 + 10 * 8, "the RtImage that image.c writes is not that of rt.h");
-	constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), false, arena_printf(p->a, "mantou_image_%d", o->index));
+	constant(m, LLVMConstStructInContext(m->cx, f, sizeof f / sizeof *f, 0), false,
+	         arena_printf(p->a, "mantou_image_%d", o->index));
 }
 
 const char *
@@ -137,7 +158,8 @@ cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob 
 	LLVMSetTarget(m.mod, triple);
 	image_fill(&m, p, json, o, job, parts);
 	if (!LLVMGetTargetFromTriple(triple, &t, &msg))
-		tm = LLVMCreateTargetMachine(t, triple, "x86-64", "", LLVMCodeGenLevelNone, LLVMRelocPIC, LLVMCodeModelDefault);
+		tm = LLVMCreateTargetMachine(t, triple, "x86-64", "", LLVMCodeGenLevelNone, LLVMRelocPIC,
+		                             LLVMCodeModelDefault);
 	if (!tm || LLVMTargetMachineEmitToMemoryBuffer(tm, m.mod, LLVMObjectFile, &msg, &mb))
 		error = arena_printf(p->a, "LLVM could not write the image: %s", msg ? msg : "it has no x86-64 target");
 	else

@@ -1,9 +1,11 @@
 /* merge.c: launches joined, and the program's text.
  *
- * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c, totals.c) none of which reads or writes what another writes, those of one
- * function become one launch: its offsets and counts stand in a table in constant memory, and a block finds its kernel there. So the optimizer takes a few
- * launches for all parameters, and so do their copies in 16 bits and what their gradients are reduced to. Small kernels of one block each become one launch too, whatever their functions.
- * Functions that nothing calls any more are left out; the text follows the order of calls. */
+ * In: the kernels of every graph, one after the other.   Out: in a run of flat kernels (maps.c, totals.c) none of which
+ * reads or writes what another writes, those of one function become one launch: its offsets and counts stand in a table
+ * in constant memory, and a block finds its kernel there. So the optimizer takes a few launches for all parameters, and
+ * so do their copies in 16 bits and what their gradients are reduced to. Small kernels of one block each become one
+ * launch too, whatever their functions. Functions that nothing calls any more are left out; the text follows the order
+ * of calls. */
 #include "cuda.h"
 #include <string.h>
 
@@ -13,7 +15,8 @@ typedef struct Range { int64_t from, to; } Range;
 typedef struct Touched { VEC(Range) read, written; } Touched;
 typedef struct Merge { CuProgram *p; const Module *m; GraphKernels *gk; Arena *a; } Merge;
 
-/* What the kernels of rec's group read and write, all of them; the group's workspace as well, which may be the place of what another group's kernels read. */
+/* What the kernels of rec's group read and write, all of them; the group's workspace as well, which may be the place of
+ * what another group's kernels read. */
 static void
 touches(const Merge *x, const KernelRec *k, Touched *t)
 {
@@ -97,12 +100,15 @@ run_end(const Merge *x, uint32_t first)
 	return i;
 }
 
-/* The kernel's text, for one of `entries` that have so many blocks together: another number of the block and of the blocks. */
+/* The kernel's text, for one of `entries` that have so many blocks together: another number of the block and of the
+ * blocks. */
 static const char *
 with_blocks(Arena *a, const char *text, int entries, int64_t blocks)
 {
 	static const char *const from[] = {"blockIdx.x", "gridDim.x", "ENTRY", "ENTRIES", "PART0", "PARTS"};
-	const char *const to[] = {"block", "blocks", "entry", arena_printf(a, "%d", entries), "part0", arena_printf(a, "%lld", (long long)blocks)};
+	const char *const to[] = {"block", "blocks",
+	                          "entry", arena_printf(a, "%d", entries),
+	                          "part0", arena_printf(a, "%lld", (long long)blocks)};
 	Buf b = {0};
 
 	text = strchr(text, '\n') + 1;
@@ -126,7 +132,8 @@ with_blocks(Arena *a, const char *text, int entries, int64_t blocks)
 
 /* The launch of the function `name` (before, text: freed) that takes the place of n kernels. */
 static KernelRec
-launch_of(CuProgram *p, const KernelRec *const *k, int n, const char *name, Buf *before, Buf *text, int64_t blocks, const char *kernels)
+launch_of(CuProgram *p, const KernelRec *const *k, int n, const char *name, Buf *before, Buf *text, int64_t blocks,
+          const char *kernels)
 {
 	KernelRec r = *k[0];
 
@@ -139,8 +146,12 @@ launch_of(CuProgram *p, const KernelRec *const *k, int n, const char *name, Buf 
 		r.flops += k[i]->flops;
 		r.bytes += k[i]->bytes;
 	}
-	vec_push(p->a, &p->fn, ((CuFunction){.name = name, .before = arena_strndup(p->a, before->at, before->n), .text = arena_strndup(p->a, text->at, text->n),
-		.what = arena_printf(p->a, "%d %s in one launch", n, kernels), .block = BLOCK}));
+	vec_push(p->a, &p->fn,
+	         ((CuFunction){.name = name,
+	                       .before = arena_strndup(p->a, before->at, before->n),
+	                       .text = arena_strndup(p->a, text->at, text->n),
+	                       .what = arena_printf(p->a, "%d %s in one launch", n, kernels),
+	                       .block = BLOCK}));
 	buf_free(before);
 	buf_free(text);
 	return r;
@@ -163,7 +174,8 @@ joined(Merge *x, const KernelRec *const *k, int n)
 	buf_printf(&before, "static __device__ void %s_each(char *arena, long long n", name);
 	for (int i = 0; i + 1 < columns; i++)
 		buf_printf(&before, ", long long o%d", i);
-	buf_printf(&before, ", unsigned block, unsigned blocks%s)\n%s", counts ? ", unsigned entry, unsigned part0" : "", with_blocks(p->a, f->text, n, block));
+	buf_printf(&before, ", unsigned block, unsigned blocks%s)\n%s",
+	           counts ? ", unsigned entry, unsigned part0" : "", with_blocks(p->a, f->text, n, block));
 	block = 0;
 	buf_printf(&before, "static __constant__ long long %s_table[%d][%d] = {\n", name, n + 1, columns);
 	for (int i = 0; i < n; i++) {
@@ -174,12 +186,17 @@ joined(Merge *x, const KernelRec *const *k, int n)
 		block += k[i]->rows;
 	}
 	buf_printf(&before, "\t{%lld}};\n", (long long)block);
-	buf_printf(&text, "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %lld; b += gridDim.x) {\n\t\tint low = 0, high = %d;\n"
-		"\t\twhile (high - low > 1) {\n\t\t\tint middle = (low + high) / 2;\n\t\t\tif (b < %s_table[middle][0]) high = middle; else low = middle;\n\t\t}\n"
-		"\t\tconst long long *t = %s_table[low];\n\t\t%s_each(arena, n", (long long)block, n, name, name, name);
+	buf_printf(&text,
+	           "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %lld; b += gridDim.x) "
+	           "{\n\t\tint low = 0, high = %d;\n"
+	           "\t\twhile (high - low > 1) {\n\t\t\tint middle = (low + high) / 2;\n\t\t\tif (b < "
+	           "%s_table[middle][0]) high = middle; else low = middle;\n\t\t}\n"
+	           "\t\tconst long long *t = %s_table[low];\n\t\t%s_each(arena, n",
+	           (long long)block, n, name, name, name);
 	for (int j = 1; j < columns; j++)
 		buf_printf(&text, ", t[%d]", j);
-	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0])%s);\n\t}\n}\n", columns, counts ? ", low, (unsigned)t[0]" : "");
+	buf_printf(&text, ", b - (unsigned)t[0], (unsigned)(t[%d] - t[0])%s);\n\t}\n}\n", columns,
+	           counts ? ", low, (unsigned)t[0]" : "");
 	return launch_of(p, k, n, name, &before, &text, block > 65535 ? 65535 : block, "kernels");
 }
 
@@ -191,7 +208,10 @@ joined_small(Merge *x, const KernelRec *const *k, int n)
 	const char *name = arena_printf(p->a, "%s_and_%d", k[0]->name, n - 1);
 	Buf before = {0}, text = {0};
 
-	buf_printf(&text, "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %d; b += gridDim.x)\n\t\tswitch (b) {\n", n);
+	buf_printf(&text,
+	           "(char *arena, long long n)\n{\n\tfor (unsigned b = blockIdx.x; b < %d; b += gridDim.x)\n\t\tswitch "
+	           "(b) {\n",
+	           n);
 	for (int i = 0; i < n; i++) {
 		buf_printf(&before, "static __device__ void %s_each%d(char *arena, long long n", name, i);
 		buf_printf(&text, "\t\tcase %d: %s_each%d(arena, n", i, name, i);
@@ -199,7 +219,8 @@ joined_small(Merge *x, const KernelRec *const *k, int n)
 			buf_printf(&before, ", long long o%d", j);
 			buf_printf(&text, ", %lld", (long long)k[i]->off[j]);
 		}
-		buf_printf(&before, ", unsigned block, unsigned blocks)\n%s", with_blocks(p->a, p->fn.at[k[i]->fn].text, 1, 1));
+		buf_printf(&before, ", unsigned block, unsigned blocks)\n%s",
+		           with_blocks(p->a, p->fn.at[k[i]->fn].text, 1, 1));
 		buf_printf(&text, ", 0, 1); break;\n");
 	}
 	buf_printf(&text, "\t\t}\n}\n");
@@ -210,10 +231,12 @@ static void
 tell_joined(Merge *x, const KernelRec *const *k, int n)
 {
 	for (int i = 0; i < n; i++)
-		buf_printf(&x->p->text, "/* graph %s, group %s: joined%s */\n", x->gk->g->name, x->gk->g->group.at[k[i]->group].name, k[i]->once ? "; once" : "");
+		buf_printf(&x->p->text, "/* graph %s, group %s: joined%s */\n", x->gk->g->name,
+		           x->gk->g->group.at[k[i]->group].name, k[i]->once ? "; once" : "");
 }
 
-/* The run [first, end): one kernel for each function, in the order of their first; those that are alone and small share one. */
+/* The run [first, end): one kernel for each function, in the order of their first; those that are alone and small share
+ * one. */
 static void
 run_join(Merge *x, GraphKernels *out, uint32_t first, uint32_t end)
 {
@@ -279,17 +302,22 @@ program_text(CuProgram *p)
 			const CuFunction *f = &p->fn.at[k->fn];
 			const Graph *g = p->ks.graph.at[i]->g;
 
-			buf_printf(b, "\n/* graph %s, group %s: ", g->name, k->group >= 0 ? g->group.at[k->group].name : "-");
+			buf_printf(b, "\n/* graph %s, group %s: ", g->name,
+			           k->group >= 0 ? g->group.at[k->group].name : "-");
 			if (!number[k->fn]) {
 				vec_push(p->a, &new.fn, *f);
 				number[k->fn] = (int)new.fn.n;
 				if (f->plan) {
-					buf_printf(b, "%s%s */\n/* %s: %s */\n", f->what, k->once ? "; once" : "", f->name, f->text);
+					buf_printf(b, "%s%s */\n/* %s: %s */\n", f->what, k->once ? "; once" : "",
+					           f->name, f->text);
 					k->fn = number[k->fn] - 1;
 					continue;
 				}
-				buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL%s %s%s", f->what, (long long)k->rows, f->shared ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared) : "",
-					k->once ? "; once" : "", f->before, f->two ? "2" : "", f->name, f->text);
+				buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL%s %s%s", f->what, (long long)k->rows,
+				           f->shared
+				                   ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared)
+				                   : "",
+				           k->once ? "; once" : "", f->before, f->two ? "2" : "", f->name, f->text);
 			} else {
 				buf_printf(b, "%s with other offsets%s */\n", f->name, k->once ? "; once" : "");
 			}

@@ -1,9 +1,11 @@
 /* nvrtc.c: CUDA C to PTX and cubins by NVRTC, which is looked for when it is needed, and a cache of what it made.
  *
- * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of NVRTC's C API that are
- * needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC
- * version, with the length and hash of its content in its first line; one that is damaged is made again. An error in generated code is a
- * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not suffice, or whose products by wgmma ptxas makes wait. */
+ * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of
+ * NVRTC's C API that are needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else
+ * ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC version, with the length and hash of its content
+ * in its first line; one that is damaged is made again. An error in generated code is a
+ * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not
+ * suffice, or whose products by wgmma ptxas makes wait. */
 #define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
 #include "forecast/sass.h"
@@ -21,14 +23,15 @@ typedef struct NvrtcProgram *Program;
 /* NVRTC's functions that are called: name, result, arguments. */
 #define FUNCTIONS(F) \
 	F(Version, (int *major, int *minor)) \
-	F(CreateProgram, (Program *p, const char *source, const char *name, int headers, const char *const *header, const char *const *header_name)) \
+	F(CreateProgram, (Program * p, const char *source, const char *name, int headers, const char *const *header, \
+	                  const char *const *header_name)) \
 	F(CompileProgram, (Program p, int options, const char *const *option)) \
-	F(DestroyProgram, (Program *p)) \
-	F(GetPTXSize, (Program p, size_t *bytes)) \
+	F(DestroyProgram, (Program * p)) \
+	F(GetPTXSize, (Program p, size_t * bytes)) \
 	F(GetPTX, (Program p, char *bytes)) \
-	F(GetCUBINSize, (Program p, size_t *bytes)) \
+	F(GetCUBINSize, (Program p, size_t * bytes)) \
 	F(GetCUBIN, (Program p, char *bytes)) \
-	F(GetProgramLogSize, (Program p, size_t *bytes)) \
+	F(GetProgramLogSize, (Program p, size_t * bytes)) \
 	F(GetProgramLog, (Program p, char *text))
 
 typedef struct Nvrtc {
@@ -39,22 +42,30 @@ typedef struct Nvrtc {
 	int major, minor;
 } Nvrtc;
 
-/* NVRTC asks the loader for its second half by name alone: one that lies beside it, and not in the loader's path, must be there already. It stays for good, as NVRTC's own memory does. */
+/* NVRTC asks the loader for its second half by name alone: one that lies beside it, and not in the loader's path, must
+ * be there already. It stays for good, as NVRTC's own memory does. */
 static void
 builtins_open(Arena *a, const Nvrtc *n)
 {
 	Dl_info where;
-	const char *slash = dladdr((void *)(uintptr_t)n->Version, &where) && where.dli_fname ? strrchr(where.dli_fname, '/') : NULL;
+	const char *slash =
+	        dladdr((void *)(uintptr_t)n->Version, &where) && where.dli_fname ? strrchr(where.dli_fname, '/') : NULL;
 
 	if (slash)
-		dlopen(arena_printf(a, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - where.dli_fname), where.dli_fname, n->major, n->minor), RTLD_NOW | RTLD_LOCAL);
+		dlopen(arena_printf(a, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - where.dli_fname),
+		                    where.dli_fname, n->major, n->minor),
+		       RTLD_NOW | RTLD_LOCAL);
 }
 
 static const char *
 nvrtc_open(Arena *a, Nvrtc *n)
 {
-	static const char *const places[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12",
-		"/usr/local/cuda/lib64/libnvrtc.so"};
+	static const char *const places[] = {"libnvrtc.so.13",
+	                                     "libnvrtc.so.12",
+	                                     "libnvrtc.so",
+	                                     "/usr/local/cuda/lib64/libnvrtc.so.13",
+	                                     "/usr/local/cuda/lib64/libnvrtc.so.12",
+	                                     "/usr/local/cuda/lib64/libnvrtc.so"};
 	const char *given = getenv("MANTOU_LIBNVRTC"), *missing = NULL;
 
 	if (given && *given)
@@ -62,8 +73,11 @@ nvrtc_open(Arena *a, Nvrtc *n)
 	for (size_t i = 0; !(given && *given) && !n->library && i < sizeof places / sizeof *places; i++)
 		n->library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
 	if (!n->library)
-		return arena_printf(a, "PTX and cubins need NVRTC, and %s was not found: it comes with the CUDA toolkit (package cuda-nvrtc, or nvidia-cuda-nvrtc of Python), in the loader's path, in "
-			"/usr/local/cuda/lib64 or where MANTOU_LIBNVRTC says; --emit cuda works without", given && *given ? given : "libnvrtc.so.13 or .12");
+		return arena_printf(a,
+		                    "PTX and cubins need NVRTC, and %s was not found: it comes with the CUDA toolkit "
+		                    "(package cuda-nvrtc, or nvidia-cuda-nvrtc of Python), in the loader's path, in "
+		                    "/usr/local/cuda/lib64 or where MANTOU_LIBNVRTC says; --emit cuda works without",
+		                    given && *given ? given : "libnvrtc.so.13 or .12");
 #define FIND(f, args) if (!(*(void **)(&n->f) = dlsym(n->library, "nvrtc" #f))) missing = "nvrtc" #f;
 	FUNCTIONS(FIND)
 #undef FIND
@@ -135,14 +149,21 @@ compile_error(Arena *a, const Nvrtc *n, Program p, const char *source, int statu
 {
 	char *log = program_log(a, n, p);
 	const char *open = log ? strstr(log, ".cu(") : NULL, *ptxas = log ? strstr(log, "ptxas error") : NULL;
-	const char *group = open ? group_at(a, source, strtol(open + 4, NULL, 10)) : ptxas ? comment_of_line(a, source, ptxas) : "no line is named";
+	const char *group = open    ? group_at(a, source, strtol(open + 4, NULL, 10))
+	                    : ptxas ? comment_of_line(a, source, ptxas)
+	                            : "no line is named";
 
 	if (log && strstr(log, "libnvrtc-builtins"))
-		return arena_printf(a, "NVRTC %d.%d is not whole: libnvrtc-builtins.so.%d.%d must lie beside libnvrtc.so or in the loader's path: %s", n->major, n->minor, n->major, n->minor, log);
-	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status, group, log ? log : "");
+		return arena_printf(a,
+		                    "NVRTC %d.%d is not whole: libnvrtc-builtins.so.%d.%d must lie beside libnvrtc.so "
+		                    "or in the loader's path: %s",
+		                    n->major, n->minor, n->major, n->minor, log);
+	return arena_printf(a, "this is a defect of mantou: NVRTC refuses generated code (status %d; %s):\n%s", status,
+	                    group, log ? log : "");
 }
 
-/* ptxas -v says for each kernel what it takes: the next one, from *at on, that keeps registers in memory, and how many bytes of them. */
+/* ptxas -v says for each kernel what it takes: the next one, from *at on, that keeps registers in memory, and how many
+ * bytes of them. */
 static bool
 next_spill(const char **at, char name[512], int *bytes)
 {
@@ -151,13 +172,15 @@ next_spill(const char **at, char name[512], int *bytes)
 
 		*at = p + 1;
 		*bytes = 0;
-		if (sscanf(p, "Compiling entry function '%511[^']", name) == 1 && frame && sscanf(frame, "bytes stack frame, %d", bytes) == 1 && *bytes)
+		if (sscanf(p, "Compiling entry function '%511[^']", name) == 1 && frame &&
+		    sscanf(frame, "bytes stack frame, %d", bytes) == 1 && *bytes)
 			return true;
 	}
 	return false;
 }
 
-/* What ptxas may keep in memory of a contraction's registers, bytes of a thread, outside the loop of its products: another block on the multiprocessor is worth more. */
+/* What ptxas may keep in memory of a contraction's registers, bytes of a thread, outside the loop of its products:
+ * another block on the multiprocessor is worth more. */
 enum { SPILT_MOST = 96 };
 
 static bool
@@ -165,7 +188,8 @@ costly(Arena *a, const Buf *cubin, const char *arch, const char *name, int bytes
 {
 	Code c;
 
-	return bytes > SPILT_MOST || !cu_code_read(a, cubin, name, atoi(arch + 3) >= 90, &c) || cu_code_spills_in_loop(&c);
+	return bytes > SPILT_MOST || !cu_code_read(a, cubin, name, atoi(arch + 3) >= 90, &c) ||
+	       cu_code_spills_in_loop(&c);
 }
 
 /* The source with KERNEL in place of KERNEL2 for those that do not fit beside another block after all; NULL: all do. */
@@ -199,7 +223,8 @@ has_sums(const char *comment)
 	return f == FAMILY_cuda_mma || f == FAMILY_cuda_wgmma || f == FAMILY_cuda_ffma;
 }
 
-/* Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would: such a kernel is a defect. NULL: there is none. */
+/* Sums of a contraction that leave the registers in its innermost loop cost more than any other choice of tiles would:
+ * such a kernel is a defect. NULL: there is none. */
 static const char *
 spills(Arena *a, const char *source, const char *log, const Buf *cubin, const char *arch)
 {
@@ -210,12 +235,16 @@ spills(Arena *a, const char *source, const char *log, const Buf *cubin, const ch
 	while (next_spill(&at, name, &stores)) {
 		comment = comment_of(a, source, name);
 		if (has_sums(comment) && costly(a, cubin, arch, name, stores))
-			return arena_printf(a, "this is a defect of mantou: a contraction keeps %d bytes of its registers in memory (%s)", stores, comment);
+			return arena_printf(a,
+			                    "this is a defect of mantou: a contraction keeps %d bytes of its registers "
+			                    "in memory (%s)",
+			                    stores, comment);
 	}
 	return NULL;
 }
 
-/* ptxas says, and goes on, where it makes products of wgmma wait for each other (C7510 and its neighbours): then they are no faster than mma.sync. */
+/* ptxas says, and goes on, where it makes products of wgmma wait for each other (C7510 and its neighbours): then they
+ * are no faster than mma.sync. */
 static const char *
 waits(Arena *a, const char *source, const char *log)
 {
@@ -223,7 +252,8 @@ waits(Arena *a, const char *source, const char *log)
 
 	if (!message)
 		return NULL;
-	return arena_printf(a, "this is a defect of mantou: ptxas makes products of wgmma wait (%s): %s", comment_of_line(a, source, message), arena_strndup(a, message, strcspn(message, "\n")));
+	return arena_printf(a, "this is a defect of mantou: ptxas makes products of wgmma wait (%s): %s",
+	                    comment_of_line(a, source, message), arena_strndup(a, message, strcspn(message, "\n")));
 }
 
 /* What is wrong with code that was made all the same; NULL: nothing. */
@@ -256,7 +286,8 @@ static char *
 cache_path(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch, bool cubin)
 {
 	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	char *tail = arena_printf(a, "%s %d %d%s %d.%d", arch, cubin, j->lines, j->quick ? " quick" : "", n->major, n->minor);
+	char *tail = arena_printf(a, "%s %d %d%s %d.%d", arch, cubin, j->lines, j->quick ? " quick" : "", n->major,
+	                          n->minor);
 	size_t bytes = strlen(j->source);
 	uint64_t h = hash_bytes(hash_bytes(HASH_START, j->source, bytes), tail, strlen(tail));
 
@@ -273,8 +304,9 @@ cache_read(const char *path, Buf *out)
 	uint64_t hash;
 	int head = 0;
 	char *text = file_read(path, &n);
-	bool good = text && sscanf(text, "mantou nvrtc %zu %" SCNx64 "%n", &bytes, &hash, &head) == 2 && head > 0 && text[head] == '\n' && n - (size_t)head - 1 == bytes
-		&& hash_bytes(HASH_START, text + head + 1, bytes) == hash;
+	bool good = text && sscanf(text, "mantou nvrtc %zu %" SCNx64 "%n", &bytes, &hash, &head) == 2 && head > 0 &&
+	            text[head] == '\n' && n - (size_t)head - 1 == bytes &&
+	            hash_bytes(HASH_START, text + head + 1, bytes) == hash;
 
 	if (good)
 		buf_put(out, text + head + 1, bytes);
@@ -302,7 +334,8 @@ fetch(Arena *a, const Nvrtc *n, Program p, const char *arch, bool cubin, Buf *ou
 	size_t bytes = 0;
 
 	if ((cubin ? n->GetCUBINSize : n->GetPTXSize)(p, &bytes) || !bytes)
-		return arena_printf(a, "NVRTC %d.%d makes no %s for %s", n->major, n->minor, cubin ? "cubin" : "PTX", arch);
+		return arena_printf(a, "NVRTC %d.%d makes no %s for %s", n->major, n->minor, cubin ? "cubin" : "PTX",
+		                    arch);
 	char *code = arena_array(a, char, bytes);
 
 	(cubin ? n->GetCUBIN : n->GetPTX)(p, code);
@@ -314,7 +347,8 @@ fetch(Arena *a, const Nvrtc *n, Program p, const char *arch, bool cubin, Buf *ou
 static const char *
 compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const char *source, const char **again)
 {
-	const char *option[8] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3), "--fmad=false", "--std=c++17", "--diag-suppress=177,550"};
+	const char *option[8] = {arena_printf(a, "--gpu-architecture=%s%s", j->cubin ? "sm_" : "compute_", arch + 3),
+	                         "--fmad=false", "--std=c++17", "--diag-suppress=177,550"};
 	Program p = NULL;
 	int count = 4, status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
 
@@ -336,7 +370,9 @@ compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const ch
 		error = fetch(a, n, p, arch, true, &j->cubin_out);
 	*again = log && !error ? with_room(a, source, log, &j->cubin_out, arch) : NULL;
 	if (!*again && !error)
-		error = status ? compile_error(a, n, p, source, status) : log ? complaint(a, source, log, &j->cubin_out, arch) : NULL;
+		error = status ? compile_error(a, n, p, source, status)
+		        : log  ? complaint(a, source, log, &j->cubin_out, arch)
+		               : NULL;
 	if (!error && !*again && j->ptx)
 		error = fetch(a, n, p, arch, false, &j->ptx_out);
 	n->DestroyProgram(&p);
@@ -367,7 +403,8 @@ work(void *arg)
 		Arena *a = arena_new();
 		char *cubin = cache_path(a, w->n, j, w->arch, true), *ptx = cache_path(a, w->n, j, w->arch, false);
 
-		if (!cubin || (j->cubin && !cache_read(cubin, &j->cubin_out)) || (j->ptx && !cache_read(ptx, &j->ptx_out))) {
+		if (!cubin || (j->cubin && !cache_read(cubin, &j->cubin_out)) ||
+		    (j->ptx && !cache_read(ptx, &j->ptx_out))) {
 			j->cubin_out.n = j->ptx_out.n = 0;
 			const char *error = compile(a, w->n, w->arch, j);
 
@@ -394,7 +431,8 @@ nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n)
 
 	if (error)
 		return error;
-	while (threads < n - 1 && threads < processors - 1 && threads < (int)(sizeof thread / sizeof *thread) && !pthread_create(&thread[threads], NULL, work, &w))
+	while (threads < n - 1 && threads < processors - 1 && threads < (int)(sizeof thread / sizeof *thread) &&
+	       !pthread_create(&thread[threads], NULL, work, &w))
 		threads++;
 	work(&w);
 	while (threads > 0)

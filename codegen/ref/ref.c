@@ -1,10 +1,10 @@
 /* ref.c: target ref: an RtImage without kernels whose calls run the interpreter.
  *
  * In: a module whose training graph has its gradients and stores.  Out: the exit status of the runtime's main.
- * The runtime's arena holds what the runtime reads and writes: the fault record at 0, states, each graph's inputs and results.
- * A call copies states and inputs in as double or int64_t, runs the graph, and copies results and stored states out,
- * rounded to their types; values in between stay in the interpreter. Every target's layout of the same module differs,
- * the descriptor says where things are. It emits no code: the launcher holds the IR as text. */
+ * The runtime's arena holds what the runtime reads and writes: the fault record at 0, states, each graph's inputs and
+ * results. A call copies states and inputs in as double or int64_t, runs the graph, and copies results and stored
+ * states out, rounded to their types; values in between stay in the interpreter. Every target's layout of the same
+ * module differs, the descriptor says where things are. It emits no code: the launcher holds the IR as text. */
 #include "ref.h"
 #include "../codegen.h"
 #include "../../ir/interp.h"
@@ -34,7 +34,8 @@ place_value(Graph *g, Val v, int64_t *end)
 		info->offset = place(end, &info->type);
 }
 
-/* Gives states, inputs and results their places. Graphs share nothing: the results of one may be read after another ran. */
+/* Gives states, inputs and results their places. Graphs share nothing: the results of one may be read after another
+ * ran. */
 static void
 lay_out(Module *m)
 {

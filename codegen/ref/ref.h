@@ -5,6 +5,7 @@
 #include "../../ir/target.h"
 
 extern const Target target_ref;
-/* What the launcher of `build --target ref` runs: the executable's main for module m (stage diffed or later). Exit status. */
+/* What the launcher of `build --target ref` runs: the executable's main for module m (stage diffed or later). Exit
+ * status. */
 int ref_main(Module *m, int argc, char **argv);
 #endif

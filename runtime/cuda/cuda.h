@@ -1,7 +1,7 @@
 /* cuda.h: what the files of the CUDA device share: the driver's types, the device of one executable.
  *
- * Names, numbers and layouts of types are those of the driver's binary interface, so that no toolkit is needed to build. A function that
- * can fail returns false after rt_fail on the host's error. */
+ * Names, numbers and layouts of types are those of the driver's binary interface, so that no toolkit is needed to
+ * build. A function that can fail returns false after rt_fail on the host's error. */
 #ifndef RUNTIME_CUDA_H
 #define RUNTIME_CUDA_H
 #include "../host.h"
@@ -22,20 +22,30 @@ typedef struct CuKernelNode {       /* CUDA_KERNEL_NODE_PARAMS_v2 */
 	CuContext context;
 } CuKernelNode;
 typedef struct CuTensorMap { _Alignas(128) unsigned long long x[16]; } CuTensorMap;
-enum { CU_16_BITS = 1, CU_SWIZZLE_128 = 3, CU_PROMOTE_128 = 2 };             /* of a tensor map: elements, swizzle, promotion in the second-level cache */
+/* of a tensor map: elements, swizzle, promotion in the second-level cache */
+enum { CU_16_BITS = 1, CU_SWIZZLE_128 = 3, CU_PROMOTE_128 = 2 };
 typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional node is used */
 	int type, reserved0[3];
 	union {
 		long long reserved1[29];
-		struct { unsigned long long handle; int type; unsigned size; CuGraph *body; CuContext context; } conditional;
+		struct {
+			unsigned long long handle;
+			int type;
+			unsigned size;
+			CuGraph *body;
+			CuContext context;
+		} conditional;
 	} as;
 	long long reserved2;
 } CuNodeParams;
 enum { CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600 };                           /* statuses */
-enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 }; /* attributes, options */
+/* attributes, options */
+enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 };
 enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
-enum { CUDA_CURRENT = 1 };                  /* run->kept: states are the device's, but no graph's kernels that run once stand */
-enum { CUDA_HEAD = 0, CUDA_MAIL = 64, CUDA_RECORDS = 256 };                                      /* places in Cuda.mapped */
+/* run->kept: states are the device's, but no graph's kernels that run once stand */
+enum { CUDA_CURRENT = 1 };
+/* places in Cuda.mapped */
+enum { CUDA_HEAD = 0, CUDA_MAIL = 64, CUDA_RECORDS = 256 };
 enum { CU_CAPTURE_THREAD = 1 };              /* a capture that other threads do not disturb */
 enum { CU_NODE_CONDITIONAL = 13, CU_WHILE = 1, CU_ASSIGN_DEFAULT = 1 };
 
@@ -50,7 +60,8 @@ typedef struct LoopState { RT_LOOP_STATE(FIELD) } LoopState;
 typedef struct LoopInput { RT_LOOP_INPUT(FIELD) } LoopInput;
 typedef struct LoopResult { RT_LOOP_RESULT(FIELD) } LoopResult;
 #undef FIELD
-typedef struct LoopHead { LoopState state; char room[RT_LOOP_BYTES - sizeof(LoopState)]; RtFault fault; } LoopHead; /* from the arena - 256 */
+/* from the arena - 256 */
+typedef struct LoopHead { LoopState state; char room[RT_LOOP_BYTES - sizeof(LoopState)]; RtFault fault; } LoopHead;
 
 /* A data set: on the device whole, or the batches of two steps at a time. */
 typedef struct DeviceSet {
@@ -80,7 +91,8 @@ typedef struct Cuda {
 	CuFunction *fn, loop_call, loop_emit, loop_while;
 	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
-	CuPtr beside[RT_MAX_INPUTS];                /* by input: the examples of a batch that the host gathered, if the graph takes addresses; 0: none yet */
+	/* by input: the examples of a batch that the host gathered, if the graph takes addresses; 0: none yet */
+	CuPtr beside[RT_MAX_INPUTS];
 	void **parameter;                           /* room for those of one kernel */
 	unsigned char map[RT_MAX_MAPS][sizeof(CuTensorMap)]; /* and for its tensor maps */
 	LoopHead top;                               /* as it last went up or came down */
@@ -92,8 +104,10 @@ typedef struct Cuda {
 	DeviceSet set[2];                           /* training, test */
 	CuPtr order[2]; int64_t order_room, order_epoch[2]; /* by the epoch's parity */
 	Plan plan[CUDA_PLANS]; int nplan;
-	bool no_while, said, told;                  /* an epoch takes a graph a step, and that was said; and of the data set that it does not fit */
-	char why_while[400];                        /* why there is no loop in a graph, as found when the device was opened */
+	/* an epoch takes a graph a step, and that was said; and of the data set that it does not fit */
+	bool no_while, said, told;
+	/* why there is no loop in a graph, as found when the device was opened */
+	char why_while[400];
 	CuEvent *event; int nevent;
 	struct CudaDnn *dnn;                        /* NULL: the image holds no plans of cuDNN */
 } Cuda;
@@ -109,13 +123,15 @@ bool cuda_takes_ptx(const Cuda *c, const RtCode *code); /* does the device take 
 bool cuda_load(Cuda *c, const RtCode *code);            /* the image's module */
 bool cuda_open(RtHost *h);
 void cuda_close(RtHost *h);
-bool cuda_here(Cuda *c);                                /* the calling thread uses the device; states go up if they are new */
+/* the calling thread uses the device; states go up if they are new */
+bool cuda_here(Cuda *c);
 bool cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what); /* what: for the message */
 bool cuda_put(Cuda *c, CuPtr to, const void *from, int64_t bytes);
 bool cuda_get(Cuda *c, void *to, CuPtr from, int64_t bytes);
 bool cuda_fetch(RtHost *h, int64_t offset, int64_t bytes);
 bool cuda_inputs(Cuda *c, const RtGraph *g, int64_t n); /* from the host's arena, if they are fresh */
-bool cuda_beside(Cuda *c, int k);                       /* room for an input's examples that the host gathers, where it holds addresses */
+/* room for an input's examples that the host gathers, where it holds addresses */
+bool cuda_beside(Cuda *c, int k);
 /* data.c */
 bool cuda_use(Cuda *c, DeviceSet **set);                /* the data set that the run points at */
 bool cuda_order(Cuda *c, int64_t epoch, bool wait);
@@ -128,10 +144,12 @@ Plan *cuda_plan(Cuda *c, const RtLoop *l, int64_t steps);
 void cuda_plans_free(Cuda *c);
 CuPtr cuda_input_table(const Cuda *c, int graph);
 CuPtr cuda_result_table(const Cuda *c, int graph);
-bool cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to); /* parameters: in c->parameter, until the next */
+/* parameters: in c->parameter, until the next */
+bool cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to);
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
 /* cudnn.c */
-bool cuda_dnn_open(Cuda *c);                            /* library, handle and plans, if the image has any; behind the arena */
+/* library, handle and plans, if the image has any; behind the arena */
+bool cuda_dnn_open(Cuda *c);
 void cuda_dnn_close(Cuda *c);
 bool cuda_dnn_is(const Cuda *c, const RtRow *r);        /* is the row a plan of cuDNN? */
 bool cuda_dnn_run(Cuda *c, const RtRow *r);             /* on the stream */

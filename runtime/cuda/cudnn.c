@@ -1,9 +1,12 @@
-/* cudnn.c: contractions that the compiler left to cuDNN, in place of kernels: plans, and their way into streams and graphs.
+/* cudnn.c: contractions that the compiler left to cuDNN, in place of kernels: plans, and their way into streams and
+ * graphs.
  *
- * In: an image whose functions' names hold lines of plans (RtCode.from < 0), and rows of kernels with the offsets of two operands, the result, what follows a convolution, and the workspace.
- * Out: the library, opened only for such an image; a handle on the run's stream; a plan for each function, made from its engine and knobs for the device that is there.
- * Each plan runs once before the first step, so that what cuDNN loads when it first runs is there before a graph is made: nothing is allocated in a capture.
- * In a graph a plan is a child graph of the nodes that its execution leaves in a capture. */
+ * In: an image whose functions' names hold lines of plans (RtCode.from < 0), and rows of kernels with the offsets of
+ * two operands, the result, what follows a convolution, and the workspace.
+ * Out: the library, opened only for such an image; a handle on the run's stream; a plan for each function, made from
+ * its engine and knobs for the device that is there. Each plan runs once before the first step, so that what cuDNN
+ * loads when it first runs is there before a graph is made: nothing is allocated in a capture. In a graph a plan is a
+ * child graph of the nodes that its execution leaves in a capture. */
 #include "cuda.h"
 #include "cudnn.h"
 
@@ -16,7 +19,8 @@ struct CudaDnn {
 	int n;
 	DnnProblem *problem;     /* by fn; without a plan: a kernel */
 	DnnPlan *plan;
-	CuPtr more; int64_t more_bytes; /* where a plan needs more workspace here than on the device that it was built for */
+	/* where a plan needs more workspace here than on the device that it was built for */
+	CuPtr more; int64_t more_bytes;
 };
 
 static bool
@@ -32,7 +36,8 @@ without(Cuda *c)
 	char said[sizeof c->h->error.text];
 
 	memcpy(said, c->h->error.text, sizeof said);
-	return rt_fail(&c->h->error, "%s; this program has plans of cuDNN 9: built with --disable cudnn it needs none", said);
+	return rt_fail(&c->h->error, "%s; this program has plans of cuDNN 9: built with --disable cudnn it needs none",
+	               said);
 }
 
 static bool
@@ -54,10 +59,12 @@ dnn_function(Cuda *c, int fn)
 	const char *why = dnn_text_read(&x->problem[fn], c->h->image->code->name[fn]);
 
 	if (why)
-		return rt_fail(&c->h->error, "the description of a plan is damaged: %s: %.120s", why, c->h->image->code->name[fn]);
+		return rt_fail(&c->h->error, "the description of a plan is damaged: %s: %.120s", why,
+		               c->h->image->code->name[fn]);
 	if (!dnn_plan(&x->lib, &x->plan[fn], &x->problem[fn], x->handle, NULL)) {
 		dnn_failed(c);
-		return rt_context(&c->h->error, "cuDNN %zu makes no plan of engine %lld for %s here", x->lib.version(), (long long)x->problem[fn].engine, dnn_op_name[x->problem[fn].op]);
+		return rt_context(&c->h->error, "cuDNN %zu makes no plan of engine %lld for %s here", x->lib.version(),
+		                  (long long)x->problem[fn].engine, dnn_op_name[x->problem[fn].op]);
 	}
 	if (x->plan[fn].workspace > x->problem[fn].workspace && x->plan[fn].workspace > x->more_bytes)
 		x->more_bytes = x->plan[fn].workspace;
@@ -88,9 +95,11 @@ cuda_dnn_run(Cuda *c, const RtRow *r)
 		at[k] = (void *)(uintptr_t)(c->arena + (CuPtr)r->off[k]);
 	if (plan->workspace > x->problem[r->fn].workspace)
 		at[n] = (void *)(uintptr_t)x->more;
-	good = good && dnn_ok(d, d->set(p, DNN_PACK_UNIQUE_IDS, DNN_TYPE_INT64, n, id), "the tensors of a plan") && dnn_ok(d, d->set(p, DNN_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, n, at), "the tensors of a plan")
-		&& dnn_ok(d, d->set(p, DNN_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &at[n]), "the workspace of a plan") && dnn_ok(d, d->finalize(p), "the tensors of a plan")
-		&& dnn_ok(d, d->execute(x->handle, plan->plan, p), "cudnnBackendExecute");
+	good = good && dnn_ok(d, d->set(p, DNN_PACK_UNIQUE_IDS, DNN_TYPE_INT64, n, id), "the tensors of a plan") &&
+	       dnn_ok(d, d->set(p, DNN_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, n, at), "the tensors of a plan") &&
+	       dnn_ok(d, d->set(p, DNN_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &at[n]), "the workspace of a plan") &&
+	       dnn_ok(d, d->finalize(p), "the tensors of a plan") &&
+	       dnn_ok(d, d->execute(x->handle, plan->plan, p), "cudnnBackendExecute");
 	dnn_plan_free(d, &pack);
 	return good || dnn_failed(c) || cuda_row_context(c, r);
 }
@@ -108,7 +117,9 @@ cuda_dnn_add(Cuda *c, CuGraph graph, const CuNode *after, size_t n, const RtRow 
 	int status = c->cu.cuStreamEndCapture(c->stream, &child);
 
 	if (good)
-		good = (cuda_ok(c, status, "cuStreamEndCapture") && CUDA(c, cuGraphAddChildGraphNode, made, graph, after, n, child)) || cuda_row_context(c, r);
+		good = (cuda_ok(c, status, "cuStreamEndCapture") &&
+		        CUDA(c, cuGraphAddChildGraphNode, made, graph, after, n, child)) ||
+		       cuda_row_context(c, r);
 	if (child)
 		c->cu.cuGraphDestroy(child);
 	return good;
@@ -131,9 +142,13 @@ dnn_first(Cuda *c)
 
 			ran[r->fn] = true;
 			if (r->noff != want)
-				good = rt_fail(&c->h->error, "the program's descriptor: a plan of cuDNN has %d offsets, not %d", r->noff, want) || cuda_row_context(c, r);
+				good = rt_fail(&c->h->error,
+				               "the program's descriptor: a plan of cuDNN has %d offsets, not %d",
+				               r->noff, want) ||
+				       cuda_row_context(c, r);
 			else if (!again)
-				good = cuda_dnn_run(c, r) && (CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
+				good = cuda_dnn_run(c, r) &&
+				       (CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
 		}
 	free(ran);
 	return good;

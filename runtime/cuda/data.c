@@ -1,8 +1,9 @@
 /* data.c: data sets and orders on the device, and the memory that it shares with the host.
  *
- * A data set that stands in files and fits into free memory is copied once, in the inputs' own types. Any other is staged: the host gathers the batches of a step
- * into pinned memory, a stream of copies brings them up beside the steps before, even and odd steps in turn. Either way the kernel loop_call
- * puts a batch into the arena, or the addresses of its examples. Orders are the host's shuffles, kept for the epoch and the next one. */
+ * A data set that stands in files and fits into free memory is copied once, in the inputs' own types. Any other is
+ * staged: the host gathers the batches of a step into pinned memory, a stream of copies brings them up beside the steps
+ * before, even and odd steps in turn. Either way the kernel loop_call puts a batch into the arena, or the addresses of
+ * its examples. Orders are the host's shuffles, kept for the epoch and the next one. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -41,7 +42,9 @@ data_table(Cuda *c, DeviceSet *s, int graph)
 	for (int k = 0; k < c->h->program.ninput; k++) {
 		if (g->input[k] < 0 || !d->bytes[k])
 			continue;
-		in[k] = (LoopInput){.data = (long long)(s->at + (CuPtr)s->offset[k]), .stride = d->bytes[k], .bytes = d->bytes[k],
+		in[k] = (LoopInput){.data = (long long)(s->at + (CuPtr)s->offset[k]),
+		                    .stride = d->bytes[k],
+		                    .bytes = d->bytes[k],
 		                    .offset = g->input[k]};
 		in[k].unit = g->addressed >> k & 1 ? 0 : data_unit(in[k].stride, in[k].bytes, in[k].offset);
 		int64_t threads = r->batch * (in[k].unit ? in[k].bytes / in[k].unit : 1);
@@ -84,11 +87,13 @@ data_resident(Cuda *c, DeviceSet *s)
 		int64_t step = d->bytes[k] && d->bytes[k] < DATA_PART ? DATA_PART / d->bytes[k] : 1;
 
 		if (d->bytes[k] > DATA_PART)         /* an example larger than that */
-			free(part), part = rt_large((size_t)d->bytes[k]), good = good && (part || rt_fail(e, "out of memory"));
+			free(part), part = rt_large((size_t)d->bytes[k]),
+			            good = good && (part || rt_fail(e, "out of memory"));
 		for (int64_t i = 0; good && d->bytes[k] && i < d->examples; i += step) {
 			int64_t n = d->examples - i < step ? d->examples - i : step;
 
-			good = rt_data_copy(d, k, i, n, part, e) && cuda_put(c, s->at + (CuPtr)(s->offset[k] + i * d->bytes[k]), part, n * d->bytes[k]);
+			good = rt_data_copy(d, k, i, n, part, e) &&
+			       cuda_put(c, s->at + (CuPtr)(s->offset[k] + i * d->bytes[k]), part, n * d->bytes[k]);
 			rt_data_touch(d, n);
 		}
 	}
@@ -110,15 +115,18 @@ data_stages(Cuda *c, DeviceSet *s)
 	if (!c->told && !h->data->make)
 		rt_progress_clear(h);
 	if (!c->told && !h->data->make)
-		fprintf(stderr, "note: the data set does not fit on the device beside the arena: batches are copied as they are needed, a graph a step\n");
+		fprintf(stderr, "note: the data set does not fit on the device beside the arena: batches are copied as "
+		                "they are needed, a graph a step\n");
 	c->told = true;
 	if (!cuda_alloc(c, &s->at, bytes, "the batches of two steps"))
 		return false;
 	h->device_bytes += (size_t)bytes;
 	if (!CUDA(c, cuMemHostAlloc, (void **)&s->pinned, (size_t)bytes, CU_PORTABLE))
-		return rt_context(&h->error, "%.1f MiB of pinned memory for the batches of two steps", (double)bytes / 0x1p20);
+		return rt_context(&h->error, "%.1f MiB of pinned memory for the batches of two steps",
+		                  (double)bytes / 0x1p20);
 	for (int i = 0; i < 2; i++)
-		if (!CUDA(c, cuEventCreate, &s->copied[i], CU_NO_TIMING) || !CUDA(c, cuEventCreate, &s->used[i], CU_NO_TIMING))
+		if (!CUDA(c, cuEventCreate, &s->copied[i], CU_NO_TIMING) ||
+		    !CUDA(c, cuEventCreate, &s->used[i], CU_NO_TIMING))
 			return false;
 	return true;
 }
@@ -170,7 +178,8 @@ cuda_stage(Cuda *c, DeviceSet *s, int64_t step)
 	RtRun *r = &h->run;
 	int half = (int)(step & 1);
 	int64_t back = r->step, micro = r->micro, offset[RT_MAX_INPUTS];
-	bool good = CUDA(c, cuEventSynchronize, s->copied[half]) && CUDA(c, cuStreamWaitEvent, c->copy, s->used[half], 0);
+	bool good =
+	        CUDA(c, cuEventSynchronize, s->copied[half]) && CUDA(c, cuStreamWaitEvent, c->copy, s->used[half], 0);
 
 	r->step = step;
 	for (r->micro = 0; good && r->micro < h->accumulate; r->micro++) {
@@ -181,11 +190,13 @@ cuda_stage(Cuda *c, DeviceSet *s, int64_t step)
 		good = rt_gather(r, s->pinned, offset, h->program.ninput);
 		for (int k = 0; good && k < h->program.ninput; k++)
 			if (h->data->bytes[k])
-				good = CUDA(c, cuMemcpyHtoDAsync, s->at + (CuPtr)offset[k], s->pinned + offset[k], (size_t)(r->n * h->data->bytes[k]), c->copy);
+				good = CUDA(c, cuMemcpyHtoDAsync, s->at + (CuPtr)offset[k], s->pinned + offset[k],
+				            (size_t)(r->n * h->data->bytes[k]), c->copy);
 	}
 	r->step = back;
 	r->micro = micro;
-	return good && CUDA(c, cuEventRecord, s->copied[half], c->copy) && CUDA(c, cuStreamWaitEvent, c->stream, s->copied[half], 0);
+	return good && CUDA(c, cuEventRecord, s->copied[half], c->copy) &&
+	       CUDA(c, cuStreamWaitEvent, c->stream, s->copied[half], 0);
 }
 
 bool
@@ -196,7 +207,8 @@ cuda_staged(Cuda *c, DeviceSet *s, int64_t step)
 
 /* ---- orders */
 
-/* The order of an epoch on its way up; with wait: there. The shuffle's memory is used again for the epoch after it, when this one has been waited for. */
+/* The order of an epoch on its way up; with wait: there. The shuffle's memory is used again for the epoch after it,
+ * when this one has been waited for. */
 bool
 cuda_order(Cuda *c, int64_t epoch, bool wait)
 {
@@ -223,7 +235,8 @@ cuda_order(Cuda *c, int64_t epoch, bool wait)
 	r->epoch = epoch;
 	rt_shuffle(r);
 	r->epoch = back;
-	if (!CUDA(c, cuMemcpyHtoDAsync, c->order[half], h->order, (size_t)bytes, c->copy) || (wait && !CUDA(c, cuStreamSynchronize, c->copy)))
+	if (!CUDA(c, cuMemcpyHtoDAsync, c->order[half], h->order, (size_t)bytes, c->copy) ||
+	    (wait && !CUDA(c, cuStreamSynchronize, c->copy)))
 		return rt_context(&h->error, "the order of epoch %lld to the device", (long long)epoch + 1);
 	c->order_epoch[half] = epoch;
 	return true;
@@ -247,8 +260,10 @@ cuda_room(Cuda *c, int64_t steps)
 	c->mapped = NULL;
 	c->rates = 0;
 	c->capacity = c->seen = 0;
-	if (!CUDA(c, cuMemHostAlloc, (void **)&c->mapped, (size_t)(CUDA_RECORDS + 8 * capacity * c->words), CU_PORTABLE | CU_MAPPED)
-	    || !CUDA(c, cuMemHostGetDevicePointer, &c->mapped_at, c->mapped, 0) || !cuda_alloc(c, &c->rates, 8 * capacity, "the rates of a launch"))
+	if (!CUDA(c, cuMemHostAlloc, (void **)&c->mapped, (size_t)(CUDA_RECORDS + 8 * capacity * c->words),
+	          CU_PORTABLE | CU_MAPPED) ||
+	    !CUDA(c, cuMemHostGetDevicePointer, &c->mapped_at, c->mapped, 0) ||
+	    !cuda_alloc(c, &c->rates, 8 * capacity, "the rates of a launch"))
 		return rt_context(&c->h->error, "records of %lld steps", (long long)steps);
 	memset(c->mapped, 0, (size_t)(CUDA_RECORDS + 8 * capacity * c->words));
 	c->capacity = capacity;

@@ -1,26 +1,29 @@
 /* device.c: the device's memory and code: made before the first step, and what goes to and fro.
  *
- * One allocation holds the loop's state (256 bytes) and the arena. Copies go through a stream and are waited for, so that they stand in order with
- * kernels. An arena that does not fit is refused with the batch that would. */
+ * One allocation holds the loop's state (256 bytes) and the arena. Copies go through a stream and are waited for, so
+ * that they stand in order with kernels. An arena that does not fit is refused with the batch that would. */
 #include "cuda.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICE_SHARED = 48 << 10, DEVICE_OTHER = 1 << 9 }; /* bytes of shared memory that a block has without asking; beside the arena */
+/* bytes of shared memory that a block has without asking; beside the arena */
+enum { DEVICE_SHARED = 48 << 10, DEVICE_OTHER = 1 << 9 };
 
-/* Sets the condition of a loop's node: whether neither status nor fault is set. Alone in its module: the function that it calls is the driver's. */
+/* Sets the condition of a loop's node: whether neither status nor fault is set. Alone in its module: the function that
+ * it calls is the driver's. */
 static const char condition_text[] =
-	".version 8.0\n.target sm_75\n.address_size 64\n"
-	".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
-	".visible .entry loop_while(.param .u64 arena, .param .u64 handle)\n{\n"
-	"\t.reg .pred %p<2>;\n\t.reg .b32 %r<2>;\n\t.reg .b64 %d<6>;\n"
-	"\tld.param.u64 %d0, [arena];\n\tld.param.u64 %d1, [handle];\n"
-	"\tld.u64 %d2, [%d0+-256];\n\tld.u64 %d3, [%d0];\n"
-	"\tor.b64 %d4, %d2, %d3;\n\tsetp.eq.s64 %p1, %d4, 0;\n\tselp.b32 %r1, 1, 0, %p1;\n"
-	"\t{\n\t.param .b64 a;\n\t.param .b32 b;\n\tst.param.b64 [a], %d1;\n\tst.param.b32 [b], %r1;\n\tcall.uni cudaGraphSetConditional, (a, b);\n\t}\n"
-	"\tret;\n}\n";
+        ".version 8.0\n.target sm_75\n.address_size 64\n"
+        ".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
+        ".visible .entry loop_while(.param .u64 arena, .param .u64 handle)\n{\n"
+        "\t.reg .pred %p<2>;\n\t.reg .b32 %r<2>;\n\t.reg .b64 %d<6>;\n"
+        "\tld.param.u64 %d0, [arena];\n\tld.param.u64 %d1, [handle];\n"
+        "\tld.u64 %d2, [%d0+-256];\n\tld.u64 %d3, [%d0];\n"
+        "\tor.b64 %d4, %d2, %d3;\n\tsetp.eq.s64 %p1, %d4, 0;\n\tselp.b32 %r1, 1, 0, %p1;\n"
+        "\t{\n\t.param .b64 a;\n\t.param .b32 b;\n\tst.param.b64 [a], %d1;\n\tst.param.b32 [b], %r1;\n\tcall.uni "
+        "cudaGraphSetConditional, (a, b);\n\t}\n"
+        "\tret;\n}\n";
 
 bool
 cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what)
@@ -33,8 +36,11 @@ cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what)
 	*to = 0;
 	if (status != CU_OUT_OF_MEMORY || c->cu.cuMemGetInfo(&available, &total))
 		return cuda_ok(c, status, "cuMemAlloc") || rt_context(&c->h->error, "%s", what);
-	return rt_fail(&c->h->error, "out of memory: %s needs %.1f MiB, the device has %.1f MiB free of %.1f beside the arena's %.1f; a smaller batch leaves more", what,
-	               (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20, (double)c->h->program.arena_bytes / 0x1p20);
+	return rt_fail(&c->h->error,
+	               "out of memory: %s needs %.1f MiB, the device has %.1f MiB free of %.1f beside the arena's "
+	               "%.1f; a smaller batch leaves more",
+	               what, (double)bytes / 0x1p20, (double)available / 0x1p20, (double)total / 0x1p20,
+	               (double)c->h->program.arena_bytes / 0x1p20);
 }
 
 /* ---- copies */
@@ -42,13 +48,15 @@ cuda_alloc(Cuda *c, CuPtr *to, int64_t bytes, const char *what)
 bool
 cuda_put(Cuda *c, CuPtr to, const void *from, int64_t bytes)
 {
-	return bytes <= 0 || (CUDA(c, cuMemcpyHtoDAsync, to, from, (size_t)bytes, c->stream) && CUDA(c, cuStreamSynchronize, c->stream));
+	return bytes <= 0 || (CUDA(c, cuMemcpyHtoDAsync, to, from, (size_t)bytes, c->stream) &&
+	                      CUDA(c, cuStreamSynchronize, c->stream));
 }
 
 bool
 cuda_get(Cuda *c, void *to, CuPtr from, int64_t bytes)
 {
-	return bytes <= 0 || (CUDA(c, cuMemcpyDtoHAsync, to, from, (size_t)bytes, c->stream) && CUDA(c, cuStreamSynchronize, c->stream));
+	return bytes <= 0 || (CUDA(c, cuMemcpyDtoHAsync, to, from, (size_t)bytes, c->stream) &&
+	                      CUDA(c, cuStreamSynchronize, c->stream));
 }
 
 bool
@@ -58,7 +66,8 @@ cuda_fetch(RtHost *h, int64_t offset, int64_t bytes)
 
 	if (h->run.kept == 0)                    /* the host's are newer */
 		return true;
-	return CUDA(c, cuCtxSetCurrent, c->context) && cuda_get(c, h->run.arena + offset, c->arena + (CuPtr)offset, bytes);
+	return CUDA(c, cuCtxSetCurrent, c->context) &&
+	       cuda_get(c, h->run.arena + offset, c->arena + (CuPtr)offset, bytes);
 }
 
 /* States stand together. */
@@ -113,7 +122,8 @@ inputs_addressed(Cuda *c, int k, int64_t offset, int64_t n)
 	at = rt_alloc(sizeof *at * (size_t)n);
 	for (int64_t i = 0; i < n; i++)
 		at[i] = c->beside[k] + (CuPtr)(i * each);
-	good = cuda_put(c, c->beside[k], h->run.arena + offset, each * n) && cuda_put(c, c->arena + (CuPtr)offset, at, (int64_t)sizeof *at * n);
+	good = cuda_put(c, c->beside[k], h->run.arena + offset, each * n) &&
+	       cuda_put(c, c->arena + (CuPtr)offset, at, (int64_t)sizeof *at * n);
 	free(at);
 	return good;
 }
@@ -126,7 +136,8 @@ cuda_inputs(Cuda *c, const RtGraph *g, int64_t n)
 	for (int k = 0; k < h->program.ninput && h->fresh; k++) {
 		int64_t at = g->input[k], bytes = h->program.input[k].t.bytes / h->program.batch * n;
 
-		if (at >= 0 && !(g->addressed >> k & 1 ? inputs_addressed(c, k, at, n) : cuda_put(c, c->arena + (CuPtr)at, h->run.arena + at, bytes)))
+		if (at >= 0 && !(g->addressed >> k & 1 ? inputs_addressed(c, k, at, n)
+		                                       : cuda_put(c, c->arena + (CuPtr)at, h->run.arena + at, bytes)))
 			return rt_context(&h->error, "input %s to the device", h->program.input[k].t.name);
 	}
 	h->fresh = false;
@@ -154,10 +165,15 @@ device_memory(Cuda *c)
 	for (int k = 0; k < p->nstate; k++)
 		state += p->state[k].t.bytes;
 	room = (int64_t)available - state - DEVICE_OTHER;
-	fit = room > 0 && p->arena_bytes > state ? (int64_t)((double)room / (double)(p->arena_bytes - state) * (double)p->batch) : 0;
+	fit = room > 0 && p->arena_bytes > state
+	              ? (int64_t)((double)room / (double)(p->arena_bytes - state) * (double)p->batch)
+	              : 0;
 	fit = fit < p->batch ? fit : p->batch - 1;
-	return rt_fail(&c->h->error, "out of memory: the arena needs %.1f MiB (%.1f of them states) for batches of %lld, the device has %.1f MiB free of %.1f; %s%lld",
-	               (double)bytes / 0x1p20, (double)state / 0x1p20, (long long)p->batch, (double)available / 0x1p20, (double)total / 0x1p20,
+	return rt_fail(&c->h->error,
+	               "out of memory: the arena needs %.1f MiB (%.1f of them states) for batches of %lld, the device "
+	               "has %.1f MiB free of %.1f; %s%lld",
+	               (double)bytes / 0x1p20, (double)state / 0x1p20, (long long)p->batch, (double)available / 0x1p20,
+	               (double)total / 0x1p20,
 	               fit > 0 ? "the largest batch that fits is about " : "no batch fits: ", (long long)fit);
 }
 
@@ -173,7 +189,8 @@ device_load(Cuda *c, CuModule *to, const void *code, const char *what)
 		return true;
 	if (*log)
 		rt_context(&c->h->error, "%s", log);
-	return rt_context(&c->h->error, "the driver (of CUDA %d.%d) does not take %s", c->version / 1000, c->version % 1000 / 10, what);
+	return rt_context(&c->h->error, "the driver (of CUDA %d.%d) does not take %s", c->version / 1000,
+	                  c->version % 1000 / 10, what);
 }
 
 static bool
@@ -201,8 +218,10 @@ device_module(Cuda *c, CuModule *to, const uint8_t *code, int64_t packed, const 
 	size_t n;
 
 	if (packed && (!rt_gzip_read || !rt_gzip_read(code, (size_t)packed, &plain, &n, why, sizeof why)))
-		return rt_fail(&c->h->error, "%s cannot be unpacked: %s", what, rt_gzip_read ? why : "this program was linked without gzip");
-	bool good = quiet ? c->cu.cuModuleLoadDataEx(to, plain ? plain : code, 0, NULL, NULL) == 0 : device_load(c, to, plain ? plain : code, what);
+		return rt_fail(&c->h->error, "%s cannot be unpacked: %s", what,
+		               rt_gzip_read ? why : "this program was linked without gzip");
+	bool good = quiet ? c->cu.cuModuleLoadDataEx(to, plain ? plain : code, 0, NULL, NULL) == 0
+	                  : device_load(c, to, plain ? plain : code, what);
 
 	free(plain);
 	return good;
@@ -234,7 +253,8 @@ cuda_load(Cuda *c, const RtCode *code)
 	for (int64_t i = 0; i < code->nmodule; i++) {
 		const RtModule *m = &code->module[i];
 
-		if (!device_module(c, &c->module[i], ptx ? m->ptx : m->code, ptx ? m->ptx_packed : m->packed, what, false)) {
+		if (!device_module(c, &c->module[i], ptx ? m->ptx : m->code, ptx ? m->ptx_packed : m->packed, what,
+		                   false)) {
 			device_unload(c, code);
 			return false;
 		}
@@ -256,8 +276,10 @@ device_code(Cuda *c)
 			continue;
 		if (!device_function(c, &c->fn[i], code->from[i], code->name[i]))
 			return false;
-		if (code->shared[i] > DEVICE_SHARED && !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, code->shared[i]))
-			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", code->name[i], (int)code->shared[i]);
+		if (code->shared[i] > DEVICE_SHARED &&
+		    !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, code->shared[i]))
+			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", code->name[i],
+			                  (int)code->shared[i]);
 	}
 	return true;
 }
@@ -268,12 +290,15 @@ device_condition(Cuda *c)
 {
 	c->no_while = !c->cu.cuGraphConditionalHandleCreate || !c->cu.cuGraphAddNode;
 	if (c->no_while) {
-		snprintf(c->why_while, sizeof c->why_while, "that takes a driver for CUDA 12.4, this one is for %d.%d", c->version / 1000, c->version % 1000 / 10);
+		snprintf(c->why_while, sizeof c->why_while, "that takes a driver for CUDA 12.4, this one is for %d.%d",
+		         c->version / 1000, c->version % 1000 / 10);
 		return true;
 	}
-	if (device_load(c, &c->condition, condition_text, "the kernel of loops in graphs") && CUDA(c, cuModuleGetFunction, &c->loop_while, c->condition, "loop_while"))
+	if (device_load(c, &c->condition, condition_text, "the kernel of loops in graphs") &&
+	    CUDA(c, cuModuleGetFunction, &c->loop_while, c->condition, "loop_while"))
 		return true;
-	c->no_while = true;                      /* said when an epoch is asked for; a device that is lost fails the next call too */
+	/* said when an epoch is asked for; a device that is lost fails the next call too */
+	c->no_while = true;
 	snprintf(c->why_while, sizeof c->why_while, "%.*s", (int)sizeof c->why_while - 1, c->h->error.text);
 	c->h->error.text[0] = 0;
 	return true;
@@ -286,13 +311,15 @@ device_tables(Cuda *c)
 	LoopResult r[RT_MAX_RESULTS];
 	int most = 0;
 
-	if (!cuda_alloc(c, &c->tables, RT_G_COUNT * (int64_t)(sizeof(LoopInput) * RT_MAX_INPUTS + sizeof r), "the loops' tables"))
+	if (!cuda_alloc(c, &c->tables, RT_G_COUNT * (int64_t)(sizeof(LoopInput) * RT_MAX_INPUTS + sizeof r),
+	                "the loops' tables"))
 		return false;
 	for (int g = 0; g < RT_G_COUNT; g++) {
 		const RtGraph *graph = &p->graph[g];
 
 		for (int k = 0; k < graph->nscalar; k++)
-			r[k] = (LoopResult){.offset = graph->scalar_offset[k], .bytes = rt_dtype[graph->scalar_dtype[k]].bytes};
+			r[k] = (LoopResult){.offset = graph->scalar_offset[k],
+			                    .bytes = rt_dtype[graph->scalar_dtype[k]].bytes};
 		if (!cuda_put(c, cuda_result_table(c, g), r, (int64_t)sizeof *r * graph->nscalar))
 			return false;
 		c->words = graph->nscalar + 1 > c->words ? graph->nscalar + 1 : c->words;
@@ -309,9 +336,12 @@ cuda_open(RtHost *h)
 	Cuda *c = h->device;
 
 	if (h->program.fault_offset != 0 || !h->image->code)
-		return rt_fail(&h->error, "the program's descriptor: a device's fault record is at offset 0, and its image has code");
-	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) && CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c)
-	       && device_condition(c) && device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top) && cuda_dnn_open(c);
+		return rt_fail(
+		        &h->error,
+		        "the program's descriptor: a device's fault record is at offset 0, and its image has code");
+	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) &&
+	       CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c) && device_condition(c) &&
+	       device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top) && cuda_dnn_open(c);
 }
 
 /* Whatever there is of it; after an error too. */

@@ -1,9 +1,9 @@
 /* driver.c: the CUDA driver, found when the program runs; the first device; which images it runs.
  *
- * In: libcuda.so.1 of the loader's path, or what MANTOU_LIBCUDA names.   Out: a table of its functions, a device, the module that it took,
- * or one line on what is missing.
- * A cubin of sm_XY runs on the same major version from minor Y on, one of sm_XYa on exactly X.Y; PTX of compute_XY on anything from X.Y on whose
- * driver knows the version of the PTX. */
+ * In: libcuda.so.1 of the loader's path, or what MANTOU_LIBCUDA names.   Out: a table of its functions, a device, the
+ * module that it took, or one line on what is missing.
+ * A cubin of sm_XY runs on the same major version from minor Y on, one of sm_XYa on exactly X.Y; PTX of compute_XY on
+ * anything from X.Y on whose driver knows the version of the PTX. */
 #define _GNU_SOURCE
 #include "cuda.h"
 
@@ -35,7 +35,9 @@ driver_open(Cuda *c)
 	int since = 0;
 
 	if (!library)
-		return rt_fail(&c->h->error, "this program needs an NVIDIA driver: %s (MANTOU_LIBCUDA names another file)", dlerror());
+		return rt_fail(&c->h->error,
+		               "this program needs an NVIDIA driver: %s (MANTOU_LIBCUDA names another file)",
+		               dlerror());
 #define CU(f, symbol, from, arguments) \
 	*(void **)&c->cu.f = dlsym(library, #symbol); \
 	if (!c->cu.f && from < CUDA_NEEDS_WHILE && !missing) { \
@@ -45,7 +47,8 @@ driver_open(Cuda *c)
 #include "driver.def"
 #undef CU
 	if (missing && since > CUDA_OLDEST - 1000)
-		return rt_fail(&c->h->error, "%s has no %s: the driver is too old, one for CUDA 12.0 is needed", file, missing);
+		return rt_fail(&c->h->error, "%s has no %s: the driver is too old, one for CUDA 12.0 is needed", file,
+		               missing);
 	return !missing || rt_fail(&c->h->error, "%s has no %s: it is no driver of CUDA", file, missing);
 }
 
@@ -59,7 +62,8 @@ driver_device(Cuda *c)
 	if (!CUDA(c, cuDriverGetVersion, &c->version) || !CUDA(c, cuDeviceGetCount, &n))
 		return false;
 	if (c->version < CUDA_OLDEST)
-		return rt_fail(&c->h->error, "the driver is for CUDA %d.%d, 12.0 or newer is needed", c->version / 1000, c->version % 1000 / 10);
+		return rt_fail(&c->h->error, "the driver is for CUDA %d.%d, 12.0 or newer is needed", c->version / 1000,
+		               c->version % 1000 / 10);
 	if (n < 1)
 		return rt_fail(&c->h->error, "the driver finds no CUDA device");
 	if (!CUDA(c, cuDeviceGet, &c->device, 0) || !CUDA(c, cuDeviceGetAttribute, &c->major, CU_MAJOR, c->device)
@@ -90,11 +94,14 @@ cuda_ready(RtHost *h)
 	return CUDA(c, cuCtxSetCurrent, c->context);
 }
 
-/* The version of CUDA whose drivers know this PTX: 8.x came with 12.x (but 12.6 with none of its own), 9.x with 13.x. */
+/* The version of CUDA whose drivers know this PTX: 8.x came with 12.x (but 12.6 with none of its own), 9.x with
+ * 13.x. */
 static int
 ptx_needs(int64_t version)
 {
-	return version >= 80 ? (int)((version / 10 + 4) * 1000 + version % 10 * 10) + (version >= 86 && version < 90 ? 10 : 0) : 0;
+	return version >= 80
+	               ? (int)((version / 10 + 4) * 1000 + version % 10 * 10) + (version >= 86 && version < 90 ? 10 : 0)
+	               : 0;
 }
 
 /* NULL if the device takes code for arch; version: of PTX. */
@@ -104,13 +111,21 @@ code_missing(const Cuda *c, const char *arch, int64_t version, char *why, size_t
 	const char *digits = strpbrk(arch, "0123456789");
 	char *end = NULL;
 	long number = digits ? strtol(digits, &end, 10) : 0, major = number / 10, minor = number % 10;
-	bool ptx = strncmp(arch, "compute_", 8) == 0, exact = end && *end == 'a', newer = c->major > major || (c->major == major && c->minor >= minor);
+	bool ptx = strncmp(arch, "compute_", 8) == 0, exact = end && *end == 'a',
+	     newer = c->major > major || (c->major == major && c->minor >= minor);
 	int needs = ptx ? ptx_needs(version) : 0;
 
-	if (exact ? c->major != major || c->minor != minor : ptx ? !newer : !number || c->major != major || c->minor < minor)
-		snprintf(why, n, exact ? "compute capability %ld.%ld exactly" : ptx ? "compute capability %ld.%ld or more" : "compute capability %ld.%ld to %ld.9", major, minor, major);
+	if (exact ? c->major != major || c->minor != minor
+	    : ptx ? !newer
+	          : !number || c->major != major || c->minor < minor)
+		snprintf(why, n,
+		         exact ? "compute capability %ld.%ld exactly"
+		         : ptx ? "compute capability %ld.%ld or more"
+		               : "compute capability %ld.%ld to %ld.9",
+		         major, minor, major);
 	else if (needs > c->version)
-		snprintf(why, n, "a driver for CUDA %d.%d, this one is for %d.%d", needs / 1000, needs % 1000 / 10, c->version / 1000, c->version % 1000 / 10);
+		snprintf(why, n, "a driver for CUDA %d.%d, this one is for %d.%d", needs / 1000, needs % 1000 / 10,
+		         c->version / 1000, c->version % 1000 / 10);
 	else
 		return NULL;
 	return why;
@@ -146,7 +161,8 @@ cuda_missing(RtHost *h, const RtImage *m, char *text, size_t n)
 	int needs = m->code ? ptx_needs(m->code->ptx_version) / 1000 : 0;
 
 	if (needs > c->version / 1000)
-		snprintf(text, n, "a driver for CUDA %d.0 or newer, as its kernels were compiled by NVRTC %d: %s", needs, needs, h->error.text);
+		snprintf(text, n, "a driver for CUDA %d.0 or newer, as its kernels were compiled by NVRTC %d: %s",
+		         needs, needs, h->error.text);
 	else
 		snprintf(text, n, "another driver: %s", h->error.text);
 	return text;

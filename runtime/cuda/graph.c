@@ -1,8 +1,9 @@
 /* graph.c: loops as CUDA graphs: one step, several, or a loop node around one.
  *
- * In: a loop's ops, in the descriptor.   Out: a graph whose kernels stand in a chain, as their order is what the plan of memory relies on: for each
- * call loop_call (seed, step, rate, and a batch), its kernels, and for each emit loop_emit (a record; the next step). In a loop node loop_while
- * comes last. All arguments are constant: what changes by step lies in front of the arena. */
+ * In: a loop's ops, in the descriptor.   Out: a graph whose kernels stand in a chain, as their order is what the plan
+ * of memory relies on: for each call loop_call (seed, step, rate, and a batch), its kernels, and for each emit
+ * loop_emit (a record; the next step). In a loop node loop_while comes last. All arguments are constant: what changes
+ * by step lies in front of the arena. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -25,7 +26,8 @@ cuda_result_table(const Cuda *c, int graph)
 bool
 cuda_row_context(Cuda *c, const RtRow *r)
 {
-	return rt_context(&c->h->error, "kernel %s (%s%s%s)", r->name, r->layers, *r->layers && *r->where ? ", " : "", r->where);
+	return rt_context(&c->h->error, "kernel %s (%s%s%s)", r->name, r->layers, *r->layers && *r->where ? ", " : "",
+	                  r->where);
 }
 
 /* A map of rows of r->map[k].inner elements, as many as n examples have. */
@@ -33,12 +35,15 @@ static bool
 kernel_map(Cuda *c, const RtRow *r, int k, int64_t n)
 {
 	const RtMap *m = &r->map[k];
-	unsigned long long extent[2] = {(unsigned long long)m->inner, (unsigned long long)(m->outer * (m->mul ? n * m->mul / m->div : 1))}, stride[1] = {2 * extent[0]};
+	unsigned long long extent[2] = {(unsigned long long)m->inner,
+	                                (unsigned long long)(m->outer * (m->mul ? n * m->mul / m->div : 1))},
+	                   stride[1] = {2 * extent[0]};
 	unsigned box[2] = {(unsigned)m->box[0], (unsigned)m->box[1]}, step[2] = {1, 1};
 
 	CuTensorMap made; /* where it is made must begin at a multiple of 128 */
 
-	if (!CUDA(c, cuTensorMapEncodeTiled, &made, CU_16_BITS, 2, (void *)(uintptr_t)(c->arena + (CuPtr)m->offset), extent, stride, box, step, 0, CU_SWIZZLE_128, CU_PROMOTE_128, 0))
+	if (!CUDA(c, cuTensorMapEncodeTiled, &made, CU_16_BITS, 2, (void *)(uintptr_t)(c->arena + (CuPtr)m->offset),
+	          extent, stride, box, step, 0, CU_SWIZZLE_128, CU_PROMOTE_128, 0))
 		return false;
 	memcpy(c->map[k], &made, sizeof made);
 	return true;
@@ -59,8 +64,14 @@ cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to)
 			return cuda_row_context(c, r);
 		c->parameter[2 + r->noff + k] = c->map[k];
 	}
-	*to = (CuKernelNode){.function = c->fn[r->fn], .grid = {tasks < 1 ? 1 : tasks < GRAPH_BLOCKS ? (unsigned)tasks : GRAPH_BLOCKS, 1, 1},
-	                      .block = {(unsigned)code->block[r->fn], 1, 1}, .shared = (unsigned)code->shared[r->fn], .parameter = c->parameter};
+	*to = (CuKernelNode){.function = c->fn[r->fn],
+	                     .grid = {tasks < 1              ? 1
+	                              : tasks < GRAPH_BLOCKS ? (unsigned)tasks
+	                                                     : GRAPH_BLOCKS,
+	                              1, 1},
+	                     .block = {(unsigned)code->block[r->fn], 1, 1},
+	                     .shared = (unsigned)code->shared[r->fn],
+	                     .parameter = c->parameter};
 	return true;
 }
 
@@ -103,10 +114,14 @@ chain_begin_call(Chain *h, int graph)
 	Cuda *c = h->c;
 	const RtGraph *g = &c->h->program.graph[graph];
 	CuPtr table = cuda_input_table(c, graph);
-	long long inputs = h->batch ? c->h->program.ninput : 0, n = c->h->run.batch, micro = h->micro, seed = g->seed, step = g->step, rate = g->rate;
+	long long inputs = h->batch ? c->h->program.ninput : 0, n = c->h->run.batch, micro = h->micro, seed = g->seed,
+	          step = g->step, rate = g->rate;
 	void *parameter[] = {&c->arena, &table, &inputs, &n, &micro, &seed, &step, &rate};
 	unsigned blocks = h->batch ? (unsigned)c->set[c->h->mode == RT_M_EVAL].blocks[graph] : 1;
-	CuKernelNode node = {.function = c->loop_call, .grid = {blocks, 1, 1}, .block = {h->batch ? GRAPH_THREADS : 1, 1, 1}, .parameter = parameter};
+	CuKernelNode node = {.function = c->loop_call,
+	                     .grid = {blocks, 1, 1},
+	                     .block = {h->batch ? GRAPH_THREADS : 1, 1, 1},
+	                     .parameter = parameter};
 
 	h->batch = false;
 	return chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_call");
@@ -143,7 +158,11 @@ chain_call(Chain *h, int graph, bool once)
 static long long
 exponent(int dtype)
 {
-	return dtype == RT_F64 ? 0x7ff0000000000000 : dtype == RT_F32 ? 0x7f800000 : dtype == RT_F16 ? 0x7c00 : dtype == RT_BF16 ? 0x7f80 : 0;
+	return dtype == RT_F64    ? 0x7ff0000000000000
+	       : dtype == RT_F32  ? 0x7f800000
+	       : dtype == RT_F16  ? 0x7c00
+	       : dtype == RT_BF16 ? 0x7f80
+	                          : 0;
 }
 
 static bool
@@ -159,7 +178,8 @@ chain_emit(Chain *h, int graph)
 	return chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_emit");
 }
 
-/* Ops [at, end) of a loop, once; a counted repeat as many times as it says. Training writes states, so there nothing runs once. */
+/* Ops [at, end) of a loop, once; a counted repeat as many times as it says. Training writes states, so there nothing
+ * runs once. */
 static bool
 chain_ops(Chain *h, const RtLoop *l, int at, int end)
 {
@@ -251,7 +271,10 @@ cuda_plan(Cuda *c, const RtLoop *l, int64_t steps)
 		c->nplan++;
 		return p;
 	}
-	rt_context(&c->h->error, "a graph of %s", l == &c->h->program.eval ? "eval" : l == &c->h->program.infer ? "infer" : "train");
+	rt_context(&c->h->error, "a graph of %s",
+	           l == &c->h->program.eval    ? "eval"
+	           : l == &c->h->program.infer ? "infer"
+	                                       : "train");
 	plan_free(c, p);
 	return NULL;
 }

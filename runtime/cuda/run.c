@@ -1,17 +1,21 @@
 /* run.c: steps on the device, and the table by which the host calls it.
  *
- * A span is a run of steps without the host: to the end of the epoch, the next save or stop, or as many as there is room for records. What it needs
- * goes up first: state, rates as the host computes them, the epoch's order. Then one launch runs it all (--sink epoch), or graphs of N steps
- * follow one another, some under way at any time. Meanwhile this thread sleeps, moves records into the run's ring, and passes a wish to stop on as mail.
- * A span that ends early leaves the launches behind it without effect. Kernel by kernel (--sink off, profiles, the last batch of an evaluation) is cuda_call. */
+ * A span is a run of steps without the host: to the end of the epoch, the next save or stop, or as many as there is
+ * room for records. What it needs
+ * goes up first: state, rates as the host computes them, the epoch's order. Then one launch runs it all (--sink epoch),
+ * or graphs of N steps follow one another, some under way at any time. Meanwhile this thread sleeps, moves records into
+ * the run's ring, and passes a wish to stop on as mail. A span that ends early leaves the launches behind it without
+ * effect. Kernel by kernel (--sink off, profiles, the last batch of an evaluation) is cuda_call. */
 #include "cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { RUN_SPAN = 1 << 20, RUN_AHEAD = 4 };                             /* steps of a launch; that wait while others run, where graphs have one */
-enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 64 }; /* a nap is this part of the wait so far, between the two */
+/* steps of a launch; that wait while others run, where graphs have one */
+enum { RUN_SPAN = 1 << 20, RUN_AHEAD = 4 };
+/* a nap is this part of the wait so far, between the two */
+enum { RUN_NAP_NS = 10000, RUN_LONG_NAP_NS = 2000000, RUN_NAPS = 64 };
 
 /* ---- kernel by kernel */
 
@@ -24,7 +28,9 @@ run_launch(Cuda *c, const RtRow *r, int64_t n)
 		return cuda_dnn_run(c, r);
 	if (!cuda_kernel(c, r, &n, &k))
 		return false;
-	return CUDA(c, cuLaunchKernel, k.function, k.grid[0], 1, 1, k.block[0], 1, 1, k.shared, c->stream, k.parameter, NULL) || cuda_row_context(c, r);
+	return CUDA(c, cuLaunchKernel, k.function, k.grid[0], 1, 1, k.block[0], 1, 1, k.shared, c->stream, k.parameter,
+	            NULL) ||
+	       cuda_row_context(c, r);
 }
 
 static bool
@@ -32,8 +38,9 @@ call_scalars(Cuda *c, const RtGraph *g)
 {
 	const RtRun *r = &c->h->run;
 
-	return (g->seed < 0 || cuda_put(c, c->arena + (CuPtr)g->seed, &r->seed, 8)) && (g->step < 0 || cuda_put(c, c->arena + (CuPtr)g->step, &r->step, 8))
-	       && (g->rate < 0 || cuda_put(c, c->arena + (CuPtr)g->rate, &r->rate, 8));
+	return (g->seed < 0 || cuda_put(c, c->arena + (CuPtr)g->seed, &r->seed, 8)) &&
+	       (g->step < 0 || cuda_put(c, c->arena + (CuPtr)g->step, &r->step, 8)) &&
+	       (g->rate < 0 || cuda_put(c, c->arena + (CuPtr)g->rate, &r->rate, 8));
 }
 
 static bool
@@ -87,7 +94,8 @@ call_rows(Cuda *c, const RtGraph *g, RtTimeFn *time, void *cx)
 
 		if (!(r->once && kept)) {
 			ran[k] = true;
-			good = run_launch(c, r, c->h->run.n) && (time || CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
+			good = run_launch(c, r, c->h->run.n) &&
+			       (time || CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
 		}
 		if (time && good)
 			good = CUDA(c, cuEventRecord, c->event[k + 1], c->stream);
@@ -104,7 +112,8 @@ call_results(Cuda *c, const RtGraph *g)
 	RtHost *h = c->h;
 
 	for (int k = 0; k < g->nscalar; k++)
-		if (!CUDA(c, cuMemcpyDtoHAsync, h->run.arena + g->scalar_offset[k], c->arena + (CuPtr)g->scalar_offset[k], (size_t)rt_dtype[g->scalar_dtype[k]].bytes, c->stream))
+		if (!CUDA(c, cuMemcpyDtoHAsync, h->run.arena + g->scalar_offset[k],
+		          c->arena + (CuPtr)g->scalar_offset[k], (size_t)rt_dtype[g->scalar_dtype[k]].bytes, c->stream))
 			return false;
 	return cuda_get(c, h->run.arena, c->arena, sizeof(RtFault));
 }
@@ -116,8 +125,8 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 	const RtGraph *g = &h->program.graph[graph];
 
 	c->top = (LoopHead){0};
-	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_inputs(c, g, h->run.n) || !call_scalars(c, g) || !call_rows(c, g, time, cx)
-	    || !call_results(c, g))
+	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_inputs(c, g, h->run.n) ||
+	    !call_scalars(c, g) || !call_rows(c, g, time, cx) || !call_results(c, g))
 		return RT_ERROR;
 	h->run.kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : RT_OK;
@@ -167,7 +176,8 @@ span_collect(Span *s)
 	}
 }
 
-/* Until no more than `ahead` of the steps launched so far are not done yet; 0: until all is. Naps grow with the wait, so that a short span is not found late. */
+/* Until no more than `ahead` of the steps launched so far are not done yet; 0: until all is. Naps grow with the wait,
+ * so that a short span is not found late. */
 static bool
 span_wait(Span *s, int64_t launched, int64_t ahead)
 {
@@ -187,7 +197,9 @@ span_wait(Span *s, int64_t launched, int64_t ahead)
 		if (status == 0 || (status == CU_NOT_READY && ahead && launched - (c->seen - s->first) <= ahead))
 			return true;
 		if (status != CU_NOT_READY)
-			return cuda_ok(c, status, "cuStreamQuery") || rt_context(&c->h->error, "the kernels of %s (--sink off names the one that fails)", c->h->mode == RT_M_EVAL ? "eval" : "train");
+			return cuda_ok(c, status, "cuStreamQuery") ||
+			       rt_context(&c->h->error, "the kernels of %s (--sink off names the one that fails)",
+			                  c->h->mode == RT_M_EVAL ? "eval" : "train");
 		nap.tv_nsec = (long)((rt_now() - begin) * (1e9 / RUN_NAPS));
 		nap.tv_nsec = nap.tv_nsec < RUN_NAP_NS ? RUN_NAP_NS : nap.tv_nsec < most ? nap.tv_nsec : most;
 		nanosleep(&nap, NULL);
@@ -227,10 +239,24 @@ span_begin(Span *s)
 		return false;
 	s->first = c->seen;
 	__atomic_store_n((int64_t *)(c->mapped + CUDA_MAIL), 0, __ATOMIC_SEQ_CST);
-	c->top = (LoopHead){.state = {.step = s->from, .until = s->to, .base = s->from, .start = r->epoch * r->steps_per_epoch, .accumulate = h->accumulate, .batch = r->batch,
-		.batches = r->examples / r->batch, .staged = s->set->staged, .seed = r->seed, .finite = train && !r->allow_nan, .rates = train ? (long long)c->rates : 0,
-		.order = r->order && !s->set->staged ? (long long)c->order[r->epoch & 1] : 0, .ring = (long long)c->mapped_at + CUDA_RECORDS, .mask = c->capacity - 1, .words = c->words,
-		.records = c->seen, .head = (long long)c->mapped_at + CUDA_HEAD, .mail = (long long)c->mapped_at + CUDA_MAIL}};
+	c->top = (LoopHead){.state = {.step = s->from,
+	                              .until = s->to,
+	                              .base = s->from,
+	                              .start = r->epoch * r->steps_per_epoch,
+	                              .accumulate = h->accumulate,
+	                              .batch = r->batch,
+	                              .batches = r->examples / r->batch,
+	                              .staged = s->set->staged,
+	                              .seed = r->seed,
+	                              .finite = train && !r->allow_nan,
+	                              .rates = train ? (long long)c->rates : 0,
+	                              .order = r->order && !s->set->staged ? (long long)c->order[r->epoch & 1] : 0,
+	                              .ring = (long long)c->mapped_at + CUDA_RECORDS,
+	                              .mask = c->capacity - 1,
+	                              .words = c->words,
+	                              .records = c->seen,
+	                              .head = (long long)c->mapped_at + CUDA_HEAD,
+	                              .mail = (long long)c->mapped_at + CUDA_MAIL}};
 	return cuda_put(c, c->base, &c->top, sizeof c->top) && (train || run_once(c, h->graph));
 }
 
@@ -245,7 +271,8 @@ span_loop(Span *s)
 	if (p || c->said)
 		return p;
 	rt_progress_clear(c->h);
-	fprintf(stderr, "note: no loop in a graph: %s; each step is a launch\n", c->h->error.text[0] ? c->h->error.text : c->why_while);
+	fprintf(stderr, "note: no loop in a graph: %s; each step is a launch\n",
+	        c->h->error.text[0] ? c->h->error.text : c->why_while);
 	c->h->error.text[0] = 0;
 	c->said = true;
 	return NULL;
@@ -272,7 +299,8 @@ span_steps(Span *s, int64_t steps)
 		int64_t n = s->to - at >= steps ? steps : 1;
 		Plan *p = cuda_plan(c, s->loop, n);
 
-		good = p && (!s->set->staged || cuda_stage(c, s->set, at)) && CUDA(c, cuGraphLaunch, p->exec, c->stream) && (!s->set->staged || cuda_staged(c, s->set, at));
+		good = p && (!s->set->staged || cuda_stage(c, s->set, at)) &&
+		       CUDA(c, cuGraphLaunch, p->exec, c->stream) && (!s->set->staged || cuda_staged(c, s->set, at));
 		at += n;
 		good = good && span_wait(s, at - s->from, n > RUN_AHEAD ? n : RUN_AHEAD);
 		if (good && span_ended(s, at - s->from))
@@ -295,7 +323,8 @@ span_run(Span *s)
 		p = span_loop(s);
 	if (p ? !CUDA(c, cuGraphLaunch, p->exec, c->stream) : !span_steps(s, sink > 0 ? sink : 1))
 		return false;
-	if (h->mode == RT_M_TRAIN && !h->wrap && !s->set->staged && next * h->run.steps_per_epoch < h->total && !cuda_order(c, next, false))
+	if (h->mode == RT_M_TRAIN && !h->wrap && !s->set->staged && next * h->run.steps_per_epoch < h->total &&
+	    !cuda_order(c, next, false))
 		return false;
 	return span_wait(s, 0, 0);
 }
@@ -324,8 +353,10 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 		memcpy(r->arena, &c->top.fault, sizeof c->top.fault);
 		if (rt_fault(r))
 			return RT_FAULT;
-		if (!s.mailed) {                     /* else the wish to stop came when all that had been launched was done */
-			rt_fail(&h->error, "the loop on the device ended at step %lld of %lld without a reason", (long long)r->step, (long long)s.to);
+		/* else the wish to stop came when all that had been launched was done */
+		if (!s.mailed) {
+			rt_fail(&h->error, "the loop on the device ended at step %lld of %lld without a reason",
+			        (long long)r->step, (long long)s.to);
 			return RT_ERROR;
 		}
 	}
@@ -348,11 +379,13 @@ run_infer(Cuda *c)
 	c->top = (LoopHead){.state = {.seed = h->run.seed, .step = h->run.step}};
 	for (int k = 0; k < g->nrow; k++)
 		check |= g->row[k].check;
-	if (!cuda_inputs(c, g, h->run.n) || ((g->seed >= 0 || g->step >= 0) && !cuda_put(c, c->base, &c->top, sizeof c->top)))
+	if (!cuda_inputs(c, g, h->run.n) ||
+	    ((g->seed >= 0 || g->step >= 0) && !cuda_put(c, c->base, &c->top, sizeof c->top)))
 		return RT_ERROR;
 	p = cuda_plan(c, &h->program.infer, 1);
-	if (!p || !run_once(c, g) || !CUDA(c, cuGraphLaunch, p->exec, c->stream) || !CUDA(c, cuStreamSynchronize, c->stream)
-	    || (check && !cuda_get(c, h->run.arena, c->arena, sizeof(RtFault)))) {
+	if (!p || !run_once(c, g) || !CUDA(c, cuGraphLaunch, p->exec, c->stream) ||
+	    !CUDA(c, cuStreamSynchronize, c->stream) ||
+	    (check && !cuda_get(c, h->run.arena, c->arena, sizeof(RtFault)))) {
 		rt_context(&h->error, "the kernels of infer");
 		return RT_ERROR;
 	}
@@ -380,5 +413,11 @@ cuda_enter(RtHost *h, const RtLoop *loop)
 }
 
 const RtDevice rt_cuda = {
-	.ready = cuda_ready, .missing = cuda_missing, .open = cuda_open, .call = cuda_call, .enter = cuda_enter, .fetch = cuda_fetch, .close = cuda_close,
+        .ready = cuda_ready,
+        .missing = cuda_missing,
+        .open = cuda_open,
+        .call = cuda_call,
+        .enter = cuda_enter,
+        .fetch = cuda_fetch,
+        .close = cuda_close,
 };

@@ -220,7 +220,8 @@ race_say(const Race *r, int rung)
 	}
 	if (!r->h->opt.quiet)
 		fprintf(stderr,
-		        "race %-4d %d kernels, %d of %d variants left, %.0f s of %.0f s, predicted %.4g ms (%+.1f %%)\n",
+		        "race %-4d %d kernels, %d of %d variants left, %.0f s of %.0f s, predicted %.4g ms (%+.1f "
+		        "%%)\n",
 		        rung, open, left, all, (double)r->spent * 1e-9, (double)r->budget * 1e-9,
 		        1e-6 * step * (1 - race_promise(r)), -100 * race_promise(r));
 }

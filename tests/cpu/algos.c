@@ -67,14 +67,23 @@ test_rows(Arena *a)
 		check(!r->way == !(r->loads || r->cost), "operands that it makes as it loads them", rows[i].name);
 		if (!kernel)
 			continue;
-		GemmParams p = {.algo = r, .mr = 5, .nv = 2, .lanes = 8, .parts = 3, .band = 2, .images = 4, .pack = true,
-		                .depth = {8, 4, 3, 24, 5, 6, 48, 1, 7}}, q;
+		GemmParams p = {.algo = r,
+		                .mr = 5,
+		                .nv = 2,
+		                .lanes = 8,
+		                .parts = 3,
+		                .band = 2,
+		                .images = 4,
+		                .pack = true,
+		                .depth = {8, 4, 3, 24, 5, 6, 48, 1, 7}},
+		           q;
 		const char *text = gemm_text(a, &p);
 
-		check(gemm_parse(text, &q) && q.algo == r && !strcmp(gemm_text(a, &q), text), "it reads what it prints", text);
+		check(gemm_parse(text, &q) && q.algo == r && !strcmp(gemm_text(a, &q), text), "it reads what it prints",
+		      text);
 		for (int k = 0; k < ALGO_OPS && r->ops[k] != OP_none; k++)
-			check(space_family_of("cpu", op_info[r->ops[k]].name, text) == r->family, "tune.def names its operator",
-			      text);
+			check(space_family_of("cpu", op_info[r->ops[k]].name, text) == r->family,
+			      "tune.def names its operator", text);
 	}
 	check(!gemm_parse("plain", &(GemmParams){0}), "parameters", "plain");
 	check(!strcmp(rows[last].name, "plain") && rows[last].row->ops[0] == OP_none, "the last takes what is left",
@@ -149,7 +158,8 @@ test_engines(Arena *a, Diags *d)
 			if (!(p.algo->engines >> e & 1))
 				continue;
 			engine_set(g, op, (EngineId)e, &other);
-			check(!gemm_why_not(g, op, &cx, &other) == (e == (int)p.engine || (e && e == (int)cases[i].slow)),
+			check(!gemm_why_not(g, op, &cx, &other) ==
+			              (e == (int)p.engine || (e && e == (int)cases[i].slow)),
 			      "another engine", gemm_text(a, &other));
 		}
 	}
@@ -166,7 +176,8 @@ chosen_for(Arena *a, Diags *d, const char *arch, const char *graph)
 }
 
 /* One unit for products of 64 bytes, and two. Weight gradients: wide tiles over sums whose operands stay in L1, few
- * images of a long row of pixels, several short rows; transposed operands are copied; Strassen pays for longer sides. */
+ * images of a long row of pixels, several short rows; transposed operands are copied; Strassen pays for longer
+ * sides. */
 static void
 test_machines(Arena *a, Diags *d)
 {
@@ -221,8 +232,10 @@ test_possible(Arena *a, Diags *d)
 	const Graph *strided = parsed(a, d, arch, two)->graph.at[0];
 	const Graph *odd = parsed(a, d, arch, arena_printf(a, filter, 2, 7, 8, 8, 7, "", 2, 8, 8))->graph.at[0];
 	const Graph *product = parsed(a, d, arch, matmul_text(a, "f32", 64, ""))->graph.at[0];
-	const Graph *grouped = parsed(a, d, arch, "graph train(%x: f32[2,16,8,8]@2301, %w: f32[16,1,3,3]@2310) -> output %y {\n"
-		"  %y = conv2d %x, %w {pad=[1,1] groups=16} : f32[2,16,8,8]@2301\n}\n")->graph.at[0];
+	const Graph *grouped = parsed(a, d, arch,
+	                              "graph train(%x: f32[2,16,8,8]@2301, %w: f32[16,1,3,3]@2310) -> output %y {\n"
+	                              "  %y = conv2d %x, %w {pad=[1,1] groups=16} : f32[2,16,8,8]@2301\n}\n")
+	                               ->graph.at[0];
 	const char *depthwise = "depthwise{cols=3,images=1,block=%d,rows=5,strip=2,chunk=16,band=1,lanes=8}";
 	PlanCx cx = {.arch = arch_named(arch)};
 	const char *why;
@@ -347,20 +360,24 @@ test_before(Arena *a, Diags *d)
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		for (int off = 0; off < 2; off++) {
-			const char *arch = cases[i].arch, *text = arena_printf(a, filter, 32, 64, 16, 16, 64, "", 32, 16, 16);
+			const char *arch = cases[i].arch,
+			           *text = arena_printf(a, filter, 32, 64, 16, 16, 64, "", 32, 16, 16);
 			Graph *g = parsed(a, d, arch, text)->graph.at[0];
 			const Op *op = contraction(g);
-			SelectCx before = {.arch = arch, .narrow = cases[i].narrow, .may = off ? no_winograd : NULL}, cx = before;
+			SelectCx before = {.arch = arch, .narrow = cases[i].narrow, .may = off ? no_winograd : NULL},
+			         cx = before;
 			Prologue p = {0};
 
 			vec_push(a, &g->group, ((Group){.name = "g", .workspace_offset = -1, .kept_offset = -1}));
 			t->prologue(t, g, op, 0, &before, &p);
 			check(!p.why && (p.times > 1) == !off && p.copied == off, "what fuse is told", arch);
 			check(before.looked.n == 0, "fuse leaves no verdict of kernels", arch);
-			check(t->packs(t, g, op, &before) == (!off || cases[i].narrow != DT_none), "what precision is told", arch);
+			check(t->packs(t, g, op, &before) == (!off || cases[i].narrow != DT_none),
+			      "what precision is told", arch);
 			g->op.at[op - g->op.at].group = 0;
 			cx.narrow = DT_none;
-			check(!t->select(t, g, 0, &cx) && cx.looked.n == 1 && cx.looked.at[0].chosen == !off, "what select says", arch);
+			check(!t->select(t, g, 0, &cx) && cx.looked.n == 1 && cx.looked.at[0].chosen == !off,
+			      "what select says", arch);
 		}
 }
 

@@ -30,7 +30,10 @@ expand(Arena *a, const char *text, Space *s)
 	size_t list = strcspn(from, ",}");
 
 	for (const char *at = from; at < from + list; at += strcspn(at, "|,}") + 1)
-		expand(a, arena_printf(a, "%.*s%.*s%s", (int)(from - text), text, (int)strcspn(at, "|,}"), at, from + list), s);
+		expand(a,
+		       arena_printf(a, "%.*s%.*s%s", (int)(from - text), text, (int)strcspn(at, "|,}"), at,
+		                    from + list),
+		       s);
 }
 
 /* The results of the module by this kernel, as bytes; false: the kernel does not fit. */
@@ -72,8 +75,8 @@ results_by(Run *r, const char *text, size_t bytes, const char *arch, const char 
 	fill_inputs(&c, g, x);
 	hold_inputs(g, x);
 	for (uint32_t k = 0; k < g->input.n; k++)
-		tensor_move(val_type(g, g->input.at[k].v), run.n, run.batch, arena + val_info(g, g->input.at[k].v)->offset,
-		            x[k], true);
+		tensor_move(val_type(g, g->input.at[k].v), run.n, run.batch,
+		            arena + val_info(g, g->input.at[k].v)->offset, x[k], true);
 	if (code_call(&code, &run, m->arena_bytes))
 		die("%s: %s: a fault", m->name, kernel);
 	for (uint32_t k = 0; k < g->result.n; k++) {
@@ -151,7 +154,8 @@ main(int argc, char **argv)
 {
 	Run r = {.arena = arena_new()};
 	const Target *t = target_named("cpu");
-	const char *want = getenv("CPU_TEST_ARCH"), *error, *arch = t->resolve_arch(t, r.arena, want ? want : "native", &error);
+	const char *want = getenv("CPU_TEST_ARCH"), *error,
+	           *arch = t->resolve_arch(t, r.arena, want ? want : "native", &error);
 	size_t n;
 	char *text = argc > 1 ? file_read(argv[1], &n) : NULL;
 

@@ -1,12 +1,15 @@
-/* emulate.c: matrix tiles (AMX with bf16) and f16 multiply-adds in C, for kernels of the emulated processors of codegen/cpu/emit/llvm.c.
+/* emulate.c: matrix tiles (AMX with bf16) and f16 multiply-adds in C, for kernels of the emulated processors of
+ * codegen/cpu/emit/llvm.c.
  *
- * In: the operands of the instruction.   Out: what the instruction leaves, after Intel's manual (Software Developer's Manual, volume 2: LDTILECFG,
- * TILELOADD, TILEZERO, TDPBF16PS, TILESTORED, TILERELEASE; VFMADD231PH):
- *  - a tile has the rows and bytes of a row that the configuration says; loads and products clear what lies behind them;
- *  - TDPBF16PS sums products of even and of odd k of a row each in f32 by fused multiply-add, adds the two, then adds that to the tile,
+ * In: the operands of the instruction.   Out: what the instruction leaves, after Intel's manual (Software Developer's
+ * Manual, volume 2: LDTILECFG, TILELOADD, TILEZERO, TDPBF16PS, TILESTORED, TILERELEASE; VFMADD231PH):
+ * - a tile has the rows and bytes of a row that the configuration says; loads and products clear what lies behind them;
+ * - TDPBF16PS sums products of even and of odd k of a row each in f32 by fused multiply-add, adds the two, then adds
+ * that to the tile,
  *    rounds to nearest, takes subnormal numbers for zero and gives none;
  *  - an f16 multiply-add is rounded once, subnormal numbers as they are.
- * Stops the program where the processor would fault: no configuration, one that is not valid, shapes that do not fit. */
+ * Stops the program where the processor would fault: no configuration, one that is not valid, shapes that do not
+ * fit. */
 #include "harness.h"
 #include <math.h>
 #include <stdint.h>
@@ -128,12 +131,13 @@ emulate_tdpbf16ps(int c, int a, int b)
 		fault("operands that do not fit");
 	_mm_setcsr(NEAREST_MASKED | FLUSH_AND_ZERO);
 	for (int m = 0; m < x->rows; m++)
-		dot_row((float *)(void *)x->at[m], (const uint32_t *)(const void *)y->at[m], z, y->bytes / 4, x->bytes / 4);
+		dot_row((float *)(void *)x->at[m], (const uint32_t *)(const void *)y->at[m], z, y->bytes / 4,
+		        x->bytes / 4);
 	_mm_setcsr(mode);
 }
 
-/* a * b + c with one rounding: the product is exact in double, and its sum with c is rounded to odd, first to double and then to float: what
- * rounds to f16 behind that cannot tell it from the exact number. */
+/* a * b + c with one rounding: the product is exact in double, and its sum with c is rounded to odd, first to double
+ * and then to float: what rounds to f16 behind that cannot tell it from the exact number. */
 static inline float
 fma_to_odd(float a, float b, float c)
 {
@@ -156,9 +160,14 @@ emulate_fma_f16(HalfNumber *sum, const HalfNumber *a, const HalfNumber *b, int64
 		float x[3][8];
 
 		for (int k = 0; k < 3; k++)
-			_mm256_storeu_ps(x[k], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((k == 0 ? a : k == 1 ? b : sum) + i))));
+			_mm256_storeu_ps(
+			        x[k], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((k == 0   ? a
+			                                                                               : k == 1 ? b
+			                                                                                        : sum) +
+			                                                                              i))));
 		for (int k = 0; k < 8; k++)
 			x[2][k] = fma_to_odd(x[0][k], x[1][k], x[2][k]);
-		_mm_storeu_si128((__m128i *)(void *)(sum + i), _mm256_cvtps_ph(_mm256_loadu_ps(x[2]), _MM_FROUND_TO_NEAREST_INT));
+		_mm_storeu_si128((__m128i *)(void *)(sum + i),
+		                 _mm256_cvtps_ph(_mm256_loadu_ps(x[2]), _MM_FROUND_TO_NEAREST_INT));
 	}
 }

@@ -1,7 +1,8 @@
 /* jit.c: an object of the CPU target loaded into this process, with LLVM's ORC.
  *
- * In: the bytes that emit wrote, so LLVM's targets are set up already.   Out: addresses of its symbols. Symbols of this process are visible to it:
- * rt_parallel and whatever else emitted code calls is the test's own. Errors come as LLVM words them. */
+ * In: the bytes that emit wrote, so LLVM's targets are set up already.   Out: addresses of its symbols. Symbols of this
+ * process are visible to it: rt_parallel and whatever else emitted code calls is the test's own. Errors come as LLVM
+ * words them. */
 #define _GNU_SOURCE
 #include "harness.h"
 #include <llvm-c/Core.h>
@@ -33,7 +34,8 @@ jit_load(const void *object, size_t bytes, const char **error)
 
 	ask_for_tiles();
 	if (!(err = LLVMOrcCreateLLJIT(&j, NULL))) {
-		err = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&gen, LLVMOrcLLJITGetGlobalPrefix(j), NULL, NULL);
+		err = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&gen, LLVMOrcLLJITGetGlobalPrefix(j), NULL,
+		                                                           NULL);
 		if (!err) {
 			LLVMOrcJITDylibAddGenerator(LLVMOrcLLJITGetMainJITDylib(j), gen);
 			err = LLVMOrcLLJITAddObjectFile(j, LLVMOrcLLJITGetMainJITDylib(j),

@@ -1,7 +1,7 @@
 /* naive.c: the plainest plan: every op a group of its own, every value a place of its own, nothing shared.
  *
- * In: a module whose ops the target has kernels for.   Out: groups, offsets, arena_bytes, stage planned. For tests, and to see what the
- * planner gains. Views are copies; stores are copies behind everything else. */
+ * In: a module whose ops the target has kernels for.   Out: groups, offsets, arena_bytes, stage planned. For tests, and
+ * to see what the planner gains. Views are copies; stores are copies behind everything else. */
 #include "harness.h"
 
 #define ALIGN 64
@@ -41,8 +41,11 @@ naive_plan(Module *m, const Target *t, const char *arch)
 				continue;
 			}
 			op->group = (int32_t)g->group.n;
-			vec_push(g->arena, &g->group, ((Group){.name = arena_printf(g->arena, "%s_%u_%s", g->name, (unsigned)k, op_info[op->kind].name),
-				.workspace_offset = -1, .kept_offset = -1}));
+			vec_push(g->arena, &g->group,
+			         ((Group){.name = arena_printf(g->arena, "%s_%u_%s", g->name, (unsigned)k,
+			                                       op_info[op->kind].name),
+			                  .workspace_offset = -1,
+			                  .kept_offset = -1}));
 			const char *error = t->select(t, g, op->group, &(SelectCx){.arch = arch});
 			Group *gr = &g->group.at[op->group];
 

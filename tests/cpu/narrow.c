@@ -1,13 +1,16 @@
 /* narrow.c: contractions of 16 bits on processors that this machine may not be.
  *
  * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
- *  - code for each processor with matrix tiles or f16 multiply-adds holds those instructions, and none of the other kind;
+ * - code for each processor with matrix tiles or f16 multiply-adds holds those instructions, and none of the other
+ * kind;
  *  - a kernel's text is refused for processors that lack its instructions;
- *  - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the instruction;
+ * - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the
+ * instruction;
  *  - sums of f16 whose partial sums overflow are those of f32, forward and in both gradients, and infinite or NaN only
  *    where these are;
  *  - products of f16 that the model writes itself, whose results are f16, have sums in f32;
- *  - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor or a real one;
+ * - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor
+ * or a real one;
  *  - emulate.c computes what the manual says where that is not obvious. */
 #include "harness.h"
 #include "memory.h"
@@ -83,11 +86,14 @@ test_instructions(Arena *a, Diags *d)
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		const Arch *arch = arch_named(names[i]);
-		const char *bf16 = emitted(a, d, names[i], "asm", arena_printf(a, product, "bf16", 70, 66, "bf16", 66, 50, 70, 50));
-		const char *f16 = emitted(a, d, names[i], "asm", arena_printf(a, product, "f16", 70, 66, "f16", 66, 50, 70, 50));
+		const char *bf16 = emitted(a, d, names[i], "asm",
+		                           arena_printf(a, product, "bf16", 70, 66, "bf16", 66, 50, 70, 50));
+		const char *f16 =
+		        emitted(a, d, names[i], "asm", arena_printf(a, product, "f16", 70, 66, "f16", 66, 50, 70, 50));
 
 		check(!strstr(bf16, "tdpbf16ps") == !arch->tiles, "matrix tiles for bf16", names[i]);
-		check(!strstr(bf16, "ldtilecfg") == !arch->tiles && !strstr(bf16, "tilerelease") == !arch->tiles, "their configuration", names[i]);
+		check(!strstr(bf16, "ldtilecfg") == !arch->tiles && !strstr(bf16, "tilerelease") == !arch->tiles,
+		      "their configuration", names[i]);
 		check(strstr(f16, "vfmadd231ph") != NULL, "f16 multiply-adds", names[i]);
 		check(!strstr(f16, "tileload"), "no tiles for f16", names[i]);
 		check(!strstr(bf16, "emulate_") && !strstr(f16, "emulate_"), "nothing emulated", names[i]);
@@ -98,15 +104,21 @@ test_instructions(Arena *a, Diags *d)
 static void
 test_foreign_text(Arena *a, Diags *d)
 {
-	static const struct { const char *from, *to, *half; } cases[] = {{"sapphirerapids", "sapphirerapids-noamx", "bf16"}, {"sapphirerapids", "znver4", "f16"}, {"znver4", "sapphirerapids", "bf16"}};
+	static const struct {
+		const char *from, *to, *half;
+	} cases[] = {{"sapphirerapids", "sapphirerapids-noamx", "bf16"},
+	             {"sapphirerapids", "znver4", "f16"},
+	             {"znver4", "sapphirerapids", "bf16"}};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		Module *m = planned(a, d, cases[i].from, arena_printf(a, product, cases[i].half, 70, 66, cases[i].half, 66, 50, 70, 50));
+		Module *m = planned(a, d, cases[i].from,
+		                    arena_printf(a, product, cases[i].half, 70, 66, cases[i].half, 66, 50, 70, 50));
 		EmitOptions o = {.emit = "obj", .arch = cases[i].to, .opt = 2};
 		Buf out = {0};
 		const char *error = target_named("cpu")->emit(target_named("cpu"), m, &o, &out);
 
-		check(error && strstr(error, "computes no matmul"), "a kernel's text for another processor", cases[i].to);
+		check(error && strstr(error, "computes no matmul"), "a kernel's text for another processor",
+		      cases[i].to);
 		buf_free(&out);
 	}
 }
@@ -125,13 +137,15 @@ bodies(Arena *a, const char *text)
 		next = p + n + (p[n] == '\n');
 		in |= !strncmp(p, "define", 6);
 		if (in) {
-			const char *line = arena_printf(a, "%.*s", (int)n, p), *call = strstr(line, "@llvm.x86."), *other = strstr(line, "@emulate_");
+			const char *line = arena_printf(a, "%.*s", (int)n, p), *call = strstr(line, "@llvm.x86."),
+			           *other = strstr(line, "@emulate_");
 			size_t keep = strcspn(line, "#");
 
 			if (call || other) {
 				buf_put(&b, line, (size_t)((call ? call : other) - line));
 				for (const char *q = call ? call + 10 : other + 9; *q && *q != '#'; q++)
-					if ((q[-1] == '(' || q[-1] == ' ') && (!strncmp(q, "i8 ", 3) || !strncmp(q, "i32 ", 4))) {
+					if ((q[-1] == '(' || q[-1] == ' ') &&
+					    (!strncmp(q, "i8 ", 3) || !strncmp(q, "i32 ", 4))) {
 						buf_printf(&b, "number ");
 						q += *(q + 1) == '8' ? 2 : 3;
 					} else {
@@ -154,13 +168,16 @@ bodies(Arena *a, const char *text)
 static void
 test_same_code(Arena *a, Diags *d)
 {
-	const char *text[] = {arena_printf(a, product, "bf16", 70, 66, "bf16", 66, 50, 70, 50), arena_printf(a, weights, "bf16", "bf16")};
+	const char *text[] = {arena_printf(a, product, "bf16", 70, 66, "bf16", 66, 50, 70, 50),
+	                      arena_printf(a, weights, "bf16", "bf16")};
 
 	for (int i = 0; i < 2; i++) {
-		const char *real = bodies(a, emitted(a, d, "sapphirerapids", "llvm", text[i])), *emulated = bodies(a, emitted(a, d, "emulated-amx", "llvm", text[i]));
+		const char *real = bodies(a, emitted(a, d, "sapphirerapids", "llvm", text[i])),
+		           *emulated = bodies(a, emitted(a, d, "emulated-amx", "llvm", text[i]));
 
 		check(strstr(real, "tdpbf16ps") != NULL, "a kernel of matrix tiles", i ? "conv2d.dw" : "matmul");
-		check(!strcmp(real, emulated), "emulated and real code differ in more than the instruction", i ? "conv2d.dw" : "matmul");
+		check(!strcmp(real, emulated), "emulated and real code differ in more than the instruction",
+		      i ? "conv2d.dw" : "matmul");
 	}
 }
 
@@ -226,13 +243,17 @@ test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, bool signs
 				want += x[0][r * k + e] * x[1][e * N + c];
 				size += fabs(x[0][r * k + e] * x[1][e * N + c]);
 			}
-			double flushes = k / 64 + 1, bound = 33 * u / (1 - 33 * u) * size + (k + flushes) * 0x1p-25 + flushes * 0x1p-24 * size, e = fabs(y[r * N + c] - want);
+			double flushes = k / 64 + 1,
+			       bound = 33 * u / (1 - 33 * u) * size + (k + flushes) * 0x1p-25 +
+			               flushes * 0x1p-24 * size,
+			       e = fabs(y[r * N + c] - want);
 
 			worst = e / bound > worst ? e / bound : worst;
 			err2 += e * e;
 			sum2 += want * want;
 		}
-	printf("%s: %.2g of the bound at most, %.2g of the result (root mean square)\n", which, worst, sqrt(err2 / sum2));
+	printf("%s: %.2g of the bound at most, %.2g of the result (root mean square)\n", which, worst,
+	       sqrt(err2 / sum2));
 	check(worst <= 1, "the bound of the sums' error", which);
 	check(sqrt(err2 / sum2) <= usual, "the usual error", which);
 	free(run.arena);
@@ -390,21 +411,32 @@ fma_half(double a, double b, double c)
 static void
 test_emulation(void)
 {
-	enum { ONE = 0x3f80, BIG = 0x4c80 /* 2^26 */, MINUS_BIG = 0xcc80, TINY = 0x0040 /* subnormal */, SMALL = 0x0080 /* 2^-126 */, HALF = 0x3f00 };
+	enum {
+		ONE = 0x3f80,
+		BIG = 0x4c80 /* 2^26 */,
+		MINUS_BIG = 0xcc80,
+		TINY = 0x0040 /* subnormal */,
+		SMALL = 0x0080 /* 2^-126 */,
+		HALF = 0x3f00
+	};
 	const uint16_t ones[2][2] = {{ONE, ONE}, {ONE, ONE}};
 
 	check(dot_of((const uint16_t[2][2]){{ONE, ONE}, {ONE, ONE}}, ones, 0.5f) == 4.5f, "a sum", "tdpbf16ps");
 	/* even: 2^26 + 1 is 2^26; odd: -2^26 + 1 is -2^26 (rounded to even); the sum in order of k would be 2 */
-	check(dot_of((const uint16_t[2][2]){{BIG, MINUS_BIG}, {ONE, ONE}}, ones, 0) == 0, "even and odd apart", "tdpbf16ps");
-	check(dot_of((const uint16_t[2][2]){{TINY, 0}, {0, 0}}, (const uint16_t[2][2]){{BIG, 0}, {0, 0}}, 0) == 0, "subnormal operands are zero", "tdpbf16ps");
-	check(dot_of((const uint16_t[2][2]){{SMALL, 0}, {0, 0}}, (const uint16_t[2][2]){{HALF, 0}, {0, 0}}, 0) == 0, "no subnormal result", "tdpbf16ps");
+	check(dot_of((const uint16_t[2][2]){{BIG, MINUS_BIG}, {ONE, ONE}}, ones, 0) == 0, "even and odd apart",
+	      "tdpbf16ps");
+	check(dot_of((const uint16_t[2][2]){{TINY, 0}, {0, 0}}, (const uint16_t[2][2]){{BIG, 0}, {0, 0}}, 0) == 0,
+	      "subnormal operands are zero", "tdpbf16ps");
+	check(dot_of((const uint16_t[2][2]){{SMALL, 0}, {0, 0}}, (const uint16_t[2][2]){{HALF, 0}, {0, 0}}, 0) == 0,
+	      "no subnormal result", "tdpbf16ps");
 	/* the square of 1 + 2^-10, less 1 + 2^-9, is 2^-20 exactly */
 	check(fma_half(0x1.004p0, 0x1.004p0, -0x1.008p0) == 0x1p-20, "the product is not rounded", "fma_f16");
 	check(fma_half(0x1.004p0, 1, 2048) == 2050, "2^-10 above the middle of two numbers", "fma_f16");
 	check(fma_half(1, 1, 2048) == 2048, "to even in the middle", "fma_f16");
 	check(fma_half(0x1p-12, 0x1p-12, 2048 + 2) == 2050, "a product too small to count", "fma_f16");
 	check(fma_half(0x1p-12, 0x1p-12, 0x1p-14) == 0x1.004p-14, "a subnormal product counts", "fma_f16");
-	check(fma_half(0x1p-12, -0x1p-13, 0x1p-23) == 0x1p-23 && fma_half(0x1p-12, 0x1.8p-13, 0x1p-23) == 0x1.8p-23, "half of the least number", "fma_f16");
+	check(fma_half(0x1p-12, -0x1p-13, 0x1p-23) == 0x1p-23 && fma_half(0x1p-12, 0x1.8p-13, 0x1p-23) == 0x1.8p-23,
+	      "half of the least number", "fma_f16");
 	check(isinf(fma_half(65504, 1, 65504)) && fma_half(65504, 1, 15) == 65504, "what is too large", "fma_f16");
 }
 

@@ -1,19 +1,24 @@
 /* run.c: every kernel of the CPU target against the reference evaluator, in process.
  *
- * In: case files in the form of numeric/cases.txt, and a word that names must contain (optional).   Out: a line per failure, the number of
- * runs, exit 1 if any failed. Each case runs forward, and backward where it has a gradient, composites expanded all the way but in the first of the variants:
- *   composites   those that the target has kernels for, what it refuses expanded; in f32, bf16 and f16; their operands and results in layouts that the kernels take
+ * In: case files in the form of numeric/cases.txt, and a word that names must contain (optional).   Out: a line per
+ * failure, the number of runs, exit 1 if any failed. Each case runs forward, and backward where it has a gradient,
+ * composites expanded all the way but in the first of the variants:
+ * composites   those that the target has kernels for, what it refuses expanded; in f32, bf16 and f16; their operands
+ * and results in layouts that the kernels take
  *   plain        every op alone, every value in memory, row-major
  *   permuted     every value in a random physical layout
  *   fused        all ops of the graph in one kernel group as far as the target allows, values between them in registers
- *   dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to the bounds of f32
+ * dtypes       f64, bf16 and f16 in place of f32; contractions also of bf16 and f16 operands with sums in f32, held to
+ * the bounds of f32
  *   batch        3 examples of a graph for 4, where the case follows N
- * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers between those of a line "; range " (-2 2), held to f32's bounds by a line "; bounds f32" (else to those of the narrowest type that is computed); `half` in them is bf16, and once more f16.
+ * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers
+ * between those of a line "; range " (-2 2), held to f32's bounds by a line "; bounds f32" (else to those of the
+ * narrowest type that is computed); `half` in them is bf16, and once more f16.
  * With --space (--space=N: N of them) such a group has each kernel in turn that Target.space names.
- * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix tiles: bf16; f16 multiply-adds: f16), and
- * the same modules are compiled for the processors that have them.
- * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values are guard bytes,
- * the arena ends at a page that faults, tasks run one by one in a shuffled order. */
+ * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix
+ * tiles: bf16; f16 multiply-adds: f16), and the same modules are compiled for the processors that have them.
+ * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values
+ * are guard bytes, the arena ends at a page that faults, tasks run one by one in a shuffled order. */
 #define main numeric_main
 #include "../numeric/run.c"
 #undef main
@@ -30,7 +35,8 @@
 
 typedef struct Variant { const char *name; bool permute, fuse, composites; int64_t n; uint64_t seed; } Variant;
 
-/* Of the run that is going on: type of its operands where the processor is emulated, the processor that it stands for; what has run. */
+/* Of the run that is going on: type of its operands where the processor is emulated, the processor that it stands for;
+ * what has run. */
 static struct { DType half; const char *real; int kernels[OP_COUNT]; } emulated;
 
 static uint64_t
@@ -89,7 +95,8 @@ rt_fault(RtRun *run)
 	return ((RtFault *)run->arena)->set != 0;
 }
 
-/* ---------------------------------------------------------------- code; another target's test has its own (TEST_TARGET) */
+/* ---------------------------------------------------------------- code; another target's test has its own
+ * (TEST_TARGET) */
 typedef struct Code { Jit *jit; int64_t (*call)(RtRun *); } Code;
 
 /* Before each run; false: it is left out. */
@@ -122,7 +129,8 @@ code_load(Code *c, Module *m, const char *arch)
 	c->jit = jit_load(obj.at, obj.n, &error);
 	if (!c->jit)
 		die("%s", error);
-	c->call = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(c->jit, arena_printf(m->arena, "mantou_graph_%s_0", m->graph.at[0]->name));
+	c->call = (int64_t(*)(RtRun *))(uintptr_t)jit_symbol(
+	        c->jit, arena_printf(m->arena, "mantou_graph_%s_0", m->graph.at[0]->name));
 	if (!c->call)
 		die("the object has no function for graph %s", m->graph.at[0]->name);
 	buf_free(&obj);
@@ -151,10 +159,13 @@ composites_take(const Graph *g, Val v)
 	const Target *t = target_named(TEST_TARGET);
 
 	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0; k < g->op.at[i].nin + g->op.at[i].nout && op_has((OpKind)g->op.at[i].kind, T_COMPOSITE | T_ALONE); k++) {
+		for (int k = 0;
+		     k < g->op.at[i].nin + g->op.at[i].nout && op_has((OpKind)g->op.at[i].kind, T_COMPOSITE | T_ALONE);
+		     k++) {
 			const Op *op = &g->op.at[i];
 
-			if ((k < op->nin ? op->in[k] : op->out[k - op->nin]).id == v.id && !(t->strided && t->strided(t, g, op, k, val_type(g, v))))
+			if ((k < op->nin ? op->in[k] : op->out[k - op->nin]).id == v.id &&
+			    !(t->strided && t->strided(t, g, op, k, val_type(g, v))))
 				return false;
 		}
 	return true;
@@ -181,8 +192,9 @@ permute_types(Graph *g, uint64_t *seed)
 	}
 }
 
-/* Would fuse make such a group around a register-blocked contraction? Before it elementwise ops that only it and the group read (a prologue, hidden), but for
- * the first operand itself where the kernel can store it; after it ops of its space, reductions that its tiles can take, and small values: made of these, or copies that nobody else reads. */
+/* Would fuse make such a group around a register-blocked contraction? Before it elementwise ops that only it and the
+ * group read (a prologue, hidden), but for the first operand itself where the kernel can store it; after it ops of its
+ * space, reductions that its tiles can take, and small values: made of these, or copies that nobody else reads. */
 static bool
 gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32_t *uses, bool *hidden)
 {
@@ -197,17 +209,20 @@ gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32
 		t->prologue(t, g, &g->op.at[c], 0, &(SelectCx){.arch = g->module->arch}, &first);
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
-		bool whole = i >= c && type_same_shape(val_type(g, op->out[0]), val_type(g, g->op.at[c].out[0])), waits = op_info[op->kind].red >= 0;
+		bool whole = i >= c && type_same_shape(val_type(g, op->out[0]), val_type(g, g->op.at[c].out[0])),
+		     waits = op_info[op->kind].red >= 0;
 
 		for (int k = 0; k < op->nin; k++)
 			waits |= late[op->in[k].id];
 		for (int k = 0; k < op->nout; k++) {
 			late[op->out[k].id] = waits;
-			hidden[op->out[k].id] = i < c ? !first.stores || op->out[k].id != g->op.at[c].in[0].id : !(whole || waits);
+			hidden[op->out[k].id] =
+			        i < c ? !first.stores || op->out[k].id != g->op.at[c].in[0].id : !(whole || waits);
 			if (hidden[op->out[k].id] && inside[op->out[k].id] != uses[op->out[k].id])
 				return false;
 		}
-		if ((waits && (i < c || (whole && op_info[op->kind].red < 0))) || (i > c && op_info[op->kind].red >= 0 && t->may_fuse(t, g, &g->op.at[c], op)))
+		if ((waits && (i < c || (whole && op_info[op->kind].red < 0))) ||
+		    (i > c && op_info[op->kind].red >= 0 && t->may_fuse(t, g, &g->op.at[c], op)))
 			return false;
 	}
 	return true;
@@ -237,7 +252,8 @@ may_all(void *cx, const char *variant)
 	return true;
 }
 
-/* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by chance. */
+/* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by
+ * chance. */
 static bool
 fuse_all(Module *m, const char *arch, uint64_t *seed)
 {
@@ -271,7 +287,8 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 		cx.steps = points->steps;
 		t->space(t, g, 0, &cx, space_point, points);
 	}
-	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") && (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
+	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") &&
+	    (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
 		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
 	bool gemm = t->tunable && t->tunable(t, g->group.at[0].kernel), *hidden = arena_array(m->arena, bool, g->val.n);
 
@@ -322,7 +339,8 @@ epsilon(DType dt)
 }
 
 static bool
-compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowest, double scale, const double *want, const double *got, int64_t n)
+compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowest, double scale, const double *want,
+        const double *got, int64_t n)
 {
 	double top = 0, err2 = 0, sum2 = 0, worst = 0, eps = epsilon(lowest);
 	int64_t at = -1;
@@ -337,7 +355,8 @@ compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowes
 		double d = special ? 0 : fabs(want[i] - got[i]);
 
 		if (special && !(want[i] == got[i] || (want[i] != want[i] && got[i] != got[i]))) {
-			failed(r, line, "%s, result %d, element %lld: %g, want %g", what, k, (long long)i, got[i], want[i]);
+			failed(r, line, "%s, result %d, element %lld: %g, want %g", what, k, (long long)i, got[i],
+			       want[i]);
 			return false;
 		}
 		err2 += d * d;
@@ -352,7 +371,8 @@ compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowes
 	if (scale == 0 ? worst > 0 : worst > bound * (top + 1e-30) || err2 > (16 * eps) * (16 * eps) * sum2 + 1e-60) {
 		if (!dtype_is_float(dt) && worst == 0)
 			return true;
-		failed(r, line, "%s, result %d, element %lld: %.9g, want %.9g (largest %.3g)", what, k, (long long)at, got[at], want[at], top);
+		failed(r, line, "%s, result %d, element %lld: %.9g, want %.9g (largest %.3g)", what, k, (long long)at,
+		       got[at], want[at], top);
 		return false;
 	}
 	return true;
@@ -374,7 +394,8 @@ compare_integers(Run *r, const char *what, const char *line, int k, const RefTen
 	return true;
 }
 
-/* Sums of n numbers that cancel, and variances about a large mean, lose what the inputs' size says: by how much bounds are wider. */
+/* Sums of n numbers that cancel, and variances about a large mean, lose what the inputs' size says: by how much bounds
+ * are wider. */
 static double
 error_scale(const Graph *g, const RefTensor *want, double **x)
 {
@@ -396,7 +417,12 @@ error_scale(const Graph *g, const RefTensor *want, double **x)
 	}
 	for (int64_t i = 0; i < want->n; i++)
 		out = fabs(ref_get(want, i)) > out ? fabs(ref_get(want, i)) : out;
-	double spread = high > low ? top / (high - low) : 1, cancel = out > 0 ? top * sqrt((double)(x ? type_elements(val_type(g, g->input.at[0].v)) / want->n + 1 : 1)) / out : 1;
+	double spread = high > low ? top / (high - low) : 1,
+	       cancel = out > 0 ? top *
+	                                  sqrt((double)(x ? type_elements(val_type(g, g->input.at[0].v)) / want->n + 1
+	                                                  : 1)) /
+	                                  out
+	                        : 1;
 
 	return 1 + spread + (cancel < 100 ? cancel : 100);
 }
@@ -439,7 +465,8 @@ f16_sums(const Graph *g)
 	return false;
 }
 
-/* Counts contractions that go through the emulated instructions, false if there are none; the real ones must compile. */
+/* Counts contractions that go through the emulated instructions, false if there are none; the real ones must
+ * compile. */
 static bool
 emulated_module(Module *m, const char *what)
 {
@@ -451,7 +478,8 @@ emulated_module(Module *m, const char *what)
 		const Op *op = &g->op.at[i];
 		const char *kernel = op->group >= 0 ? g->group.at[op->group].kernel : NULL;
 
-		if (kernel && op_has((OpKind)op->kind, T_CONTRACT) && strstr(kernel, emulated.half == DT_f16 ? ",f16}" : ",amx}")) {
+		if (kernel && op_has((OpKind)op->kind, T_CONTRACT) &&
+		    strstr(kernel, emulated.half == DT_f16 ? ",f16}" : ",amx}")) {
 			emulated.kernels[op->kind]++;
 			n++;
 		}
@@ -582,7 +610,8 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 			continue;
 		for (int64_t b = bytes; b < end; b++)
 			if (arena[i->offset + b] != POISON) {
-				failed(r, line, "%s: byte %lld behind %%%s was written", what, (long long)(b - bytes), i->name);
+				failed(r, line, "%s: byte %lld behind %%%s was written", what, (long long)(b - bytes),
+				       i->name);
 				b = end;
 			}
 	}
@@ -615,7 +644,8 @@ has_kernel(const Graph *g, const Op *op)
 {
 	const Target *t = target_named(TEST_TARGET);
 
-	return op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) && !(t->refuses && t->refuses(t, g, op));
+	return op_has((OpKind)op->kind, T_COMPOSITE) && t->has_kernel(t, (OpKind)op->kind) &&
+	       !(t->refuses && t->refuses(t, g, op));
 }
 
 static void
@@ -652,7 +682,8 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 				DType dt = (DType)m->graph.at[0]->val.at[k].type.dtype;
 
 				/* inputs are numbers of their type on both sides: what is computed gives the bounds */
-				if (k && dtype_is_float(dt) && m->graph.at[0]->val.at[k].op != UINT32_MAX && epsilon(dt) > epsilon(lowest))
+				if (k && dtype_is_float(dt) && m->graph.at[0]->val.at[k].op != UINT32_MAX &&
+				    epsilon(dt) > epsilon(lowest))
 					lowest = dt;
 			}
 			fill_inputs(&c, p.g, in);
@@ -663,7 +694,8 @@ run_variant(Run *r, const char *line, const char *arch, const Variant *v, bool b
 				if (v->composites && has_kernel(m->graph.at[0], &m->graph.at[0]->op.at[i]))
 					kept = true;
 				else
-					composite |= op_has((OpKind)m->graph.at[0]->op.at[i].kind, T_COMPOSITE | T_STATE);
+					composite |=
+					        op_has((OpKind)m->graph.at[0]->op.at[i].kind, T_COMPOSITE | T_STATE);
 			if (!composite && kept == v->composites)
 				run_module(r, line, m, arch, &one, lowest, in);
 		}
@@ -686,7 +718,8 @@ with_wide(Run *r, const char *line)
 static void
 run_emulated_line(Run *r, const char *line, const char *arch)
 {
-	static const Variant variants[] = {{"plain", false, false, false, 4, 1}, {"fused", false, true, false, 4, 0x2545f4914f6cdd1d}};
+	static const Variant variants[] = {{"plain", false, false, false, 4, 1},
+	                                   {"fused", false, true, false, 4, 0x2545f4914f6cdd1d}};
 	const char *half = dtype_info[emulated.half].name;
 
 	if (strncmp(line, "matmul ", 7) && strncmp(line, "conv2d ", 7) && !strstr(line, "wide=true"))
@@ -694,18 +727,24 @@ run_emulated_line(Run *r, const char *line, const char *arch)
 	if (strstr(line, "wide=true") ? !strstr(line, arena_printf(r->arena, " %s[", half)) : !strstr(line, "f32["))
 		return;
 	for (int k = 0; k < 2; k++)
-		run_variant(r, strstr(line, "wide=true") ? line : with_wide(r, with_dtype(r, line, half)), arch, &variants[k], true);
+		run_variant(r, strstr(line, "wide=true") ? line : with_wide(r, with_dtype(r, line, half)), arch,
+		            &variants[k], true);
 }
 
 static void
 run_line(Run *r, const char *line, const char *arch, bool narrow)
 {
 	static const Variant variants[] = {
-		{"plain", false, false, false, 4, 1}, {"permuted", true, false, false, 4, 0x9e3779b97f4a7c15}, {"fused", false, true, false, 4, 0x2545f4914f6cdd1d},
-		{"fused permuted", true, true, false, 4, 0x1234567812345678},
+	        {"plain", false, false, false, 4, 1},
+	        {"permuted", true, false, false, 4, 0x9e3779b97f4a7c15},
+	        {"fused", false, true, false, 4, 0x2545f4914f6cdd1d},
+	        {"fused permuted", true, true, false, 4, 0x1234567812345678},
 	};
-	Variant batch = {"batch of 3", false, false, false, 3, 5}, permuted = {"permuted batch of 3", true, false, false, 3, 0xdeadbeefcafe1234};
-	Variant composites = {"composites", false, false, true, 4, 3}, permuted_composites = {"permuted composites", true, false, true, 4, 11}, part = {"composites, batch of 3", false, false, true, 3, 4};
+	Variant batch = {"batch of 3", false, false, false, 3, 5},
+	        permuted = {"permuted batch of 3", true, false, false, 3, 0xdeadbeefcafe1234};
+	Variant composites = {"composites", false, false, true, 4, 3},
+	        permuted_composites = {"permuted composites", true, false, true, 4, 11},
+	        part = {"composites, batch of 3", false, false, true, 3, 4};
 
 	if (emulated.real) {
 		run_emulated_line(r, line, arch);
@@ -722,23 +761,32 @@ run_line(Run *r, const char *line, const char *arch, bool narrow)
 	}
 	if (narrow && strstr(line, "f32[") && !strstr(line, "wide=true"))
 		for (int k = 0; k < 3; k++)
-			run_variant(r, with_dtype(r, line, (const char *[]){"f64", "bf16", "f16"}[k]), arch, &variants[k % 2], false);
+			run_variant(r, with_dtype(r, line, (const char *[]){"f64", "bf16", "f16"}[k]), arch,
+			            &variants[k % 2], false);
 	for (int k = 0; k < 2 && narrow && strstr(line, "f32[") && !strstr(line, "wide=true"); k++)
-		run_variant(r, with_dtype(r, line, k ? "f16" : "bf16"), arch, strpbrk(line, "N") ? &part : &composites, !strpbrk(line, "N"));
+		run_variant(r, with_dtype(r, line, k ? "f16" : "bf16"), arch, strpbrk(line, "N") ? &part : &composites,
+		            !strpbrk(line, "N"));
 	if (narrow && (!strncmp(line, "matmul ", 7) || !strncmp(line, "conv2d ", 7)))
 		for (size_t k = 0; k < 8; k++)
-			run_variant(r, with_wide(r, with_dtype(r, line, k % 2 ? "bf16" : "f16")), arch, &variants[k / 2], k / 2 == 0);
+			run_variant(r, with_wide(r, with_dtype(r, line, k % 2 ? "bf16" : "f16")), arch,
+			            &variants[k / 2], k / 2 == 0);
 }
 
 /* ---------------------------------------------------------------- modules in text */
-static void run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Variant *variant, const char *kernel);
+static void run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Variant *variant,
+                        const char *kernel);
 
 static void
 run_text(Run *r, const char *text, size_t bytes, const char *arch)
 {
 	static const Variant variants[] = {
-		{"plain", false, false, false, 1, 1}, {"fused", false, true, false, 1, 0x2545f4914f6cdd1d}, {"fused again", false, true, false, 1, 0x1020304050607080},
-		{"fused third", false, true, false, 1, 77}, {"permuted", true, false, false, 1, 99}, {"fused permuted", true, true, false, 1, 0x9e3779b97f4a7c15}, {"part of a batch", false, true, false, 3, 5},
+	        {"plain", false, false, false, 1, 1},
+	        {"fused", false, true, false, 1, 0x2545f4914f6cdd1d},
+	        {"fused again", false, true, false, 1, 0x1020304050607080},
+	        {"fused third", false, true, false, 1, 77},
+	        {"permuted", true, false, false, 1, 99},
+	        {"fused permuted", true, true, false, 1, 0x9e3779b97f4a7c15},
+	        {"part of a batch", false, true, false, 3, 5},
 	};
 
 	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
@@ -786,7 +834,8 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 	r->arena = keep;
 }
 
-/* --space: every kernel that the target says is worth trying for the module's group; of many, `most` spread over them. */
+/* --space: every kernel that the target says is worth trying for the module's group; of many, `most` spread over
+ * them. */
 static int space_most = -1;            /* no --space */
 
 static void
@@ -839,7 +888,8 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 			const char *one = with_half(r, p + 1, bytes - 1, dtype_info[half].name);
 			bool has = strstr(one, arena_printf(r->arena, " %s[", dtype_info[half].name)) != NULL;
 
-			if (emulated.real ? has && half == emulated.half && strstr(one, "wide=true") : !k || strlen(one) != bytes - 1)
+			if (emulated.real ? has && half == emulated.half && strstr(one, "wide=true")
+			                  : !k || strlen(one) != bytes - 1)
 				(space_most < 0 ? run_text : run_space)(r, one, strlen(one), arch);
 		}
 		p = next;
@@ -847,14 +897,16 @@ run_file(Run *r, const char *path, const char *filter, const char *arch)
 	free(text);
 }
 
-/* Every operator that the target has code for must have run from cases.txt or groups.ir: the cases of numeric/ are too small to reach whole vectors,
- * tails and pieces. conv2d.dx and its like run in the backward of a case. Left out: derivatives of ew.def, some of which autodiff writes as other
- * operators; loads and stores, which need a module with states (tests/train). */
+/* Every operator that the target has code for must have run from cases.txt or groups.ir: the cases of numeric/ are too
+ * small to reach whole vectors, tails and pieces. conv2d.dx and its like run in the backward of a case. Left out:
+ * derivatives of ew.def, some of which autodiff writes as other operators; loads and stores, which need a module with
+ * states (tests/train). */
 static void
 check_kernels(Run *r, const Target *t)
 {
 	for (int k = OP_none + 1; k < OP_COUNT; k++)
-		if (t->has_kernel(t, (OpKind)k) && !op_has((OpKind)k, T_STATE) && !(op_info[k].ew >= 0 && op_info[k].part) && !r->seen[k])
+		if (t->has_kernel(t, (OpKind)k) && !op_has((OpKind)k, T_STATE) &&
+		    !(op_info[k].ew >= 0 && op_info[k].part) && !r->seen[k])
 			failed(r, op_info[k].name, "no line in tests/cpu/cases.txt");
 }
 
@@ -905,12 +957,16 @@ run_all(Run *r, int argc, char **argv, const char *filter, const char *arch)
 static void
 run_emulated(Run *r, int argc, char **argv, const char *filter)
 {
-	static const struct { const char *arch, *real; DType half; } machines[] = {{"emulated-amx", "sapphirerapids", DT_bf16}, {"emulated-fp16", "sapphirerapids-noamx", DT_f16}};
+	static const struct {
+		const char *arch, *real;
+		DType half;
+	} machines[] = {{"emulated-amx", "sapphirerapids", DT_bf16}, {"emulated-fp16", "sapphirerapids-noamx", DT_f16}};
 	static const OpKind kinds[] = {OP_matmul, OP_conv2d, OP_conv2d_dx, OP_conv2d_dw};
 
 	for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
 		if (!arch_runs(arch_named(machines[i].arch))) {
-			printf("%s: this processor has no vectors of 64 bytes with bf16: nothing was run\n", machines[i].arch);
+			printf("%s: this processor has no vectors of 64 bytes with bf16: nothing was run\n",
+			       machines[i].arch);
 			continue;
 		}
 		memset(&emulated, 0, sizeof emulated);
@@ -919,7 +975,8 @@ run_emulated(Run *r, int argc, char **argv, const char *filter)
 		emulated.real = machines[i].real;
 		run_all(r, argc, argv, filter, machines[i].arch);
 		for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-			printf("%s: %d kernels of %s\n", machines[i].arch, emulated.kernels[kinds[k]], op_info[kinds[k]].name);
+			printf("%s: %d kernels of %s\n", machines[i].arch, emulated.kernels[kinds[k]],
+			       op_info[kinds[k]].name);
 			if (!*filter && !emulated.kernels[kinds[k]])
 				failed(r, op_info[kinds[k]].name, "no kernel of it on %s", machines[i].arch);
 		}
@@ -937,7 +994,8 @@ main(int argc, char **argv)
 	ir_init();
 	diags_init(&r.diags, r.arena, stderr);
 	const Target *t = target_named(TEST_TARGET);
-	const char *arch = t->resolve_arch(t, r.arena, getenv("CPU_TEST_ARCH") ? getenv("CPU_TEST_ARCH") : "native", &error);
+	const char *arch =
+	        t->resolve_arch(t, r.arena, getenv("CPU_TEST_ARCH") ? getenv("CPU_TEST_ARCH") : "native", &error);
 
 	for (int a = 1; a < argc; a++)
 		if (!strcmp(argv[a], "--emulated"))

@@ -1,9 +1,9 @@
 /* ulp.c: exp, log, log1p, tanh, erf, sin, cos and pow of the CPU target against libm, in units in the last place.
  *
- * In: nothing.   Out: a line per function with the worst error and where, exit 1 if one is above its bound or a special value differs.
- * f32 against the double function of libm; f64 against long double. Arguments: random bit patterns (all exponents), random numbers of
- * usual size, the edges (zeros, infinities, NaN, subnormals). And each once more with every other argument replaced by
- * garbage, as masked lanes hold it: the bits of the rest must stay. */
+ * In: nothing.   Out: a line per function with the worst error and where, exit 1 if one is above its bound or a special
+ * value differs. f32 against the double function of libm; f64 against long double. Arguments: random bit patterns (all
+ * exponents), random numbers of usual size, the edges (zeros, infinities, NaN, subnormals). And each once more with
+ * every other argument replaced by garbage, as masked lanes hold it: the bits of the rest must stay. */
 #include "harness.h"
 #include "../../runtime/rt.h"
 #include <math.h>
@@ -61,8 +61,9 @@ bits(uint64_t *s)
 static double
 number_f32(uint64_t *s, int64_t i, double low, double high)
 {
-	static const float edges[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 1e-40f, -1e-40f, 1e-45f, 3.4e38f, -3.4e38f, 88.72f, 88.73f, -87.4f, -103.9f,
-		-104.1f, 0.6f, 0.925f, 4.0f, 0.5f, 2.0f, 1048576.0f, 1e30f};
+	static const float edges[] = {0.0f,    -0.0f,  INFINITY, -INFINITY, NAN,    1.0f,   -1.0f,      1e-40f,
+	                              -1e-40f, 1e-45f, 3.4e38f,  -3.4e38f,  88.72f, 88.73f, -87.4f,     -103.9f,
+	                              -104.1f, 0.6f,   0.925f,   4.0f,      0.5f,   2.0f,   1048576.0f, 1e30f};
 	uint32_t u = (uint32_t)bits(s);
 	float f;
 
@@ -206,7 +207,8 @@ main(void)
 			int64_t at = 0;
 
 			for (int64_t i = 0; i < COUNT; i++) {
-				x[i] = number_f32(&s, i, dbl && row->kind == OP_exp ? -740 : row->low, dbl && row->kind == OP_exp ? 709 : row->high);
+				x[i] = number_f32(&s, i, dbl && row->kind == OP_exp ? -740 : row->low,
+				                  dbl && row->kind == OP_exp ? 709 : row->high);
 				y[i] = number_f32(&s, i % 2 ? COUNT : i / 2 % 30, -8, 8);
 			}
 			apply(a, &d, arch, row->kind, dbl ? DT_f64 : DT_f32, x, row->f ? NULL : y, r);
@@ -228,7 +230,9 @@ main(void)
 			if (moved)
 				printf("FAIL %-6s %s: %lld numbers have other bits beside garbage\n",
 				       op_info[row->kind].name, dbl ? "f64" : "f32", (long long)moved);
-			printf("%s %-6s %s worst %.3f ulp at %.9g%s\n", bad ? "FAIL" : "    ", op_info[row->kind].name, dbl ? "f64" : "f32", worst, x[at], row->f ? "" : arena_printf(a, ", %.9g: %.9g", y[at], r[at]));
+			printf("%s %-6s %s worst %.3f ulp at %.9g%s\n", bad ? "FAIL" : "    ", op_info[row->kind].name,
+			       dbl ? "f64" : "f32", worst, x[at],
+			       row->f ? "" : arena_printf(a, ", %.9g: %.9g", y[at], r[at]));
 		}
 	printf("%d passed, %d failed\n", n - failures, failures);
 	arena_free(a);

@@ -122,8 +122,8 @@ test_defaults(Arena *a, Diags *d)
 		bool takes = g && cu_algo_select(g, 0, &g->op.at[0], &cx);
 
 		check(takes == (cases[i].family != FAMILY_cuda_plain), "the plain kernel", which);
-		check(!takes || space_family_of("cuda", "matmul", g->group.at[0].kernel) == cases[i].family, "its kernel",
-		      which);
+		check(!takes || space_family_of("cuda", "matmul", g->group.at[0].kernel) == cases[i].family,
+		      "its kernel", which);
 		cx = (SelectCx){.arch = cases[i].arch, .may = none};
 		check(!takes || (cu_algo_select(g, 0, &g->op.at[0], &cx)
 		                 && space_family_of("cuda", NULL, g->group.at[0].kernel) != FAMILY_cuda_wgmma),
@@ -134,25 +134,27 @@ test_defaults(Arena *a, Diags *d)
 static void
 test_records(Arena *a, Diags *d)
 {
-	static const struct { const char *arch, *type, *text, *why; bool off; } cases[] = {
-		{"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2}", NULL, false},
-		{"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2,split=4}", NULL, false},
-		{"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2,split=513}", "split <= K", false},
-		{"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2", "takes parameters such as mma{", false},
-		{"sm_80", "bf16", "columns{m=64,n=64}", "takes parameters such as mma{", false},
-		{"sm_80", "bf16", "ffma{m=64,n=64,k=16}", "of bf16 there are matrix instructions", false},
-		{"sm_75", "bf16", "ffma{m=64,n=64,k=16}", NULL, false},
-		{"sm_75", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2}", "bf16 from sm_80 on", false},
-		{"sm_75", "f16", "mma{m=128,n=128,k=64,stages=3,warps=4x2}", "stages=3 does not fit", false},
-		{"sm_80", "f32", "tf32{m=64,n=64,k=16,stages=2,warps=2x2}", NULL, false},
-		{"sm_75", "f32", "tf32{m=64,n=64,k=16,stages=2,warps=2x2}", "from sm_80 on", false},
-		{"sm_80", "bf16", "tf32{m=64,n=64,k=16,stages=2,warps=2x2}", "tf32 multiplies f32", false},
-		{"sm_90a", "bf16", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", NULL, false},
-		{"sm_90a", "bf16", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", "wgmma is switched off", true},
-		{"sm_90", "bf16", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", "an instruction of sm_90a, not of sm_90", false},
-		{"sm_90a", "f32", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", "wgmma multiplies f16 and bf16", false},
-		{"sm_80", "bf16", "cudnn{engine=7,round=2}", "round=2 is not one of 0 1", false},
-		{"sm_80", "bf16", "cudnn{engine=7,round=1}", "it is switched off", true},
+	static const struct { const char *arch, *type, *text, *why; bool off;
+	} cases[] = {
+	        {"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2}", NULL, false},
+	        {"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2,split=4}", NULL, false},
+	        {"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2,split=513}", "split <= K", false},
+	        {"sm_80", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2", "takes parameters such as mma{", false},
+	        {"sm_80", "bf16", "columns{m=64,n=64}", "takes parameters such as mma{", false},
+	        {"sm_80", "bf16", "ffma{m=64,n=64,k=16}", "of bf16 there are matrix instructions", false},
+	        {"sm_75", "bf16", "ffma{m=64,n=64,k=16}", NULL, false},
+	        {"sm_75", "bf16", "mma{m=64,n=64,k=64,stages=4,warps=2x2}", "bf16 from sm_80 on", false},
+	        {"sm_75", "f16", "mma{m=128,n=128,k=64,stages=3,warps=4x2}", "stages=3 does not fit", false},
+	        {"sm_80", "f32", "tf32{m=64,n=64,k=16,stages=2,warps=2x2}", NULL, false},
+	        {"sm_75", "f32", "tf32{m=64,n=64,k=16,stages=2,warps=2x2}", "from sm_80 on", false},
+	        {"sm_80", "bf16", "tf32{m=64,n=64,k=16,stages=2,warps=2x2}", "tf32 multiplies f32", false},
+	        {"sm_90a", "bf16", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", NULL, false},
+	        {"sm_90a", "bf16", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", "wgmma is switched off", true},
+	        {"sm_90", "bf16", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", "an instruction of sm_90a, not of sm_90",
+	         false},
+	        {"sm_90a", "f32", "wgmma{m=64,n=64,k=64,stages=3,groups=1}", "wgmma multiplies f16 and bf16", false},
+	        {"sm_80", "bf16", "cudnn{engine=7,round=2}", "round=2 is not one of 0 1", false},
+	        {"sm_80", "bf16", "cudnn{engine=7,round=1}", "it is switched off", true},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -169,8 +171,8 @@ test_records(Arena *a, Diags *d)
 		      cx.misfit ? cx.misfit : "taken", which);
 		check(!strcmp(g->group.at[0].kernel, cases[i].text) == !why, g->group.at[0].kernel, which);
 		check(cx.off == cases[i].off, "whose fault it is", which);
-		check(g->group.at[0].workspace == (strstr(cases[i].text, "split=4}") ? 4 * 512 * 512 * 4 : 0), "workspace",
-		      which);
+		check(g->group.at[0].workspace == (strstr(cases[i].text, "split=4}") ? 4 * 512 * 512 * 4 : 0),
+		      "workspace", which);
 	}
 }
 

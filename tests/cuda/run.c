@@ -1,11 +1,13 @@
-/* run.c: every kernel of the CUDA target against the reference evaluator, on whatever device libcuda.so.1 offers: a GPU, or the stand-in.
+/* run.c: every kernel of the CUDA target against the reference evaluator, on whatever device libcuda.so.1 offers: a
+ * GPU, or the stand-in.
  *
- * In: case files and variants of tests/cpu/run.c, whose code this is but for what loads and calls kernels.   Out: as there; exit 77 where there
- * is no libcuda.so.1 (MANTOU_LIBCUDA may name it), no device or no NVRTC.
- * A module's kernels are compiled to PTX, loaded, and launched one after the other in an arena that is copied in whole, with three blocks at
- * most, so that threads must stride. CUDA_TEST_ARCH: another architecture than sm_80. CUDA_TEST_CACHED:
- * NVRTC is not there, only what it made. A device that has failed is of no use to the cases behind: the last line then says `stopped in run N`, and
- * CUDA_TEST_FROM=N goes on behind it. CUDA_TEST_TRACE: a line before each run. */
+ * In: case files and variants of tests/cpu/run.c, whose code this is but for what loads and calls kernels.   Out: as
+ * there; exit 77 where there is no libcuda.so.1 (MANTOU_LIBCUDA may name it), no device or no NVRTC.
+ * A module's kernels are compiled to PTX, loaded, and launched one after the other in an arena that is copied in whole,
+ * with three blocks at most, so that threads must stride. CUDA_TEST_ARCH: another architecture than sm_80.
+ * CUDA_TEST_CACHED: NVRTC is not there, only what it made. A device that has failed is of no use to the cases behind:
+ * the last line then says `stopped in run N`, and CUDA_TEST_FROM=N goes on behind it. CUDA_TEST_TRACE: a line before
+ * each run. */
 #define TEST_TARGET "cuda"
 #include "../../codegen/cuda/emit/emit.h"
 #include "../../runtime/rt.h"
@@ -35,9 +37,13 @@ bool cuda_device_version(int *major, int *minor); /* the target's native.c */
 	F(unload, "cuModuleUnload", (void *module)) \
 	F(function, "cuModuleGetFunction", (void **function, void *module, const char *name)) \
 	F(attribute, "cuFuncSetAttribute", (void *function, int attribute, int value)) \
-	F(launch, "cuLaunchKernel", (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra)) \
-	F(map, "cuTensorMapEncodeTiled", (void *map, int type, unsigned rank, void *at, const uint64_t *extent, const uint64_t *stride, const unsigned *box, const unsigned *step, int interleave, int swizzle, int promotion, int fill)) \
-	F(alloc, "cuMemAlloc_v2", (uint64_t *at, size_t bytes)) \
+	F(launch, "cuLaunchKernel", \
+	  (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+	   unsigned shared, void *stream, void **args, void **extra)) \
+	F(map, "cuTensorMapEncodeTiled", \
+	  (void *map, int type, unsigned rank, void *at, const uint64_t *extent, const uint64_t *stride, \
+	   const unsigned *box, const unsigned *step, int interleave, int swizzle, int promotion, int fill)) \
+	F(alloc, "cuMemAlloc_v2", (uint64_t * at, size_t bytes)) \
 	F(release, "cuMemFree_v2", (uint64_t at)) \
 	F(copy_in, "cuMemcpyHtoD_v2", (uint64_t to, const void *from, size_t bytes)) \
 	F(copy_out, "cuMemcpyDtoH_v2", (void *to, uint64_t from, size_t bytes))
@@ -95,7 +101,8 @@ code_load(Code *c, Module *m, const char *arch)
 	must(status >= 700 ? status : 0, "cuModuleLoadDataEx"); /* of a kernel before */
 	if (status) {
 		cu.version(&option[0]);
-		error = arena_printf(m->arena, "the driver (of CUDA %d.%d) refuses the PTX: status %d %s", option[0] / 1000, option[0] % 1000 / 10, status, log);
+		error = arena_printf(m->arena, "the driver (of CUDA %d.%d) refuses the PTX: status %d %s",
+		                     option[0] / 1000, option[0] % 1000 / 10, status, log);
 	}
 	buf_free(&job.ptx_out);
 	buf_free(&job.cubin_out);
@@ -117,19 +124,25 @@ launch(Code *c, const KernelRec *k, uint64_t arena, long long n, int64_t most)
 		args[i + 2] = (void *)(uintptr_t)&k->off[i];
 	for (int i = 0; i < k->nmap; i++) {
 		const KernelMap *m = &k->map[i];
-		uint64_t extent[2] = {(uint64_t)m->inner, (uint64_t)(m->outer * (m->mul ? n * m->mul / m->div : 1))}, stride[1] = {2 * (uint64_t)m->inner};
+		uint64_t extent[2] = {(uint64_t)m->inner, (uint64_t)(m->outer * (m->mul ? n * m->mul / m->div : 1))},
+		         stride[1] = {2 * (uint64_t)m->inner};
 
-		must(cu.map(map[i], 1, 2, (void *)(uintptr_t)(arena + (uint64_t)m->offset), extent, stride, (unsigned[]){(unsigned)m->box[0], (unsigned)m->box[1]}, (unsigned[]){1, 1}, 0, 3, 2, 0), k->name);
+		must(cu.map(map[i], 1, 2, (void *)(uintptr_t)(arena + (uint64_t)m->offset), extent, stride,
+		            (unsigned[]){(unsigned)m->box[0], (unsigned)m->box[1]}, (unsigned[]){1, 1}, 0, 3, 2, 0),
+		     k->name);
 		args[k->noff + 2 + i] = map[i];
 	}
 	must(cu.function(&function, c->module, f->name), f->name);
 	if (f->shared > 48 << 10)
 		must(cu.attribute(function, 8, f->shared), f->name);
-	must(cu.launch(function, (unsigned)(blocks > most ? most : blocks), 1, 1, (unsigned)f->block, 1, 1, (unsigned)f->shared, NULL, args, NULL), k->name);
+	must(cu.launch(function, (unsigned)(blocks > most ? most : blocks), 1, 1, (unsigned)f->block, 1, 1,
+	               (unsigned)f->shared, NULL, args, NULL),
+	     k->name);
 	must(cu.synchronize(), k->name);
 }
 
-/* Inputs that hold addresses: examples as a data set has them, the last first and no two bytes aligned, in memory of their own. Returns that memory, 0: there are none. */
+/* Inputs that hold addresses: examples as a data set has them, the last first and no two bytes aligned, in memory of
+ * their own. Returns that memory, 0: there are none. */
 static uint64_t
 addresses(Code *c, RtRun *run, uint8_t *memory)
 {
@@ -144,11 +157,14 @@ addresses(Code *c, RtRun *run, uint8_t *memory)
 				const GraphKernels *gk = c->p.ks.graph.at[g];
 				const ValInfo *v = val_info(gk->g, gk->g->input.at[k].v);
 				Axis examples = v->type.axis[0];
-				int64_t each = gk->addressed >> k & 1 ? type_bytes(&v->type) / examples.n : 0, n = examples.mul ? run->n : examples.n;
+				int64_t each = gk->addressed >> k & 1 ? type_bytes(&v->type) / examples.n : 0,
+				        n = examples.mul ? run->n : examples.n;
 
 				for (int64_t e = n; each && e-- > 0; from += each + 1)
 					if (pass)
-						must(cu.copy_in(at + (uint64_t)from, memory + v->offset + e * each, (size_t)each), "cuMemcpyHtoD");
+						must(cu.copy_in(at + (uint64_t)from, memory + v->offset + e * each,
+						                (size_t)each),
+						     "cuMemcpyHtoD");
 				for (int64_t e = 0; each && pass && e < n; e++) {
 					uint64_t here = at + (uint64_t)(from - (e + 1) * (each + 1));
 
@@ -186,7 +202,9 @@ static int64_t
 code_call(Code *c, RtRun *run, int64_t bytes)
 {
 	uint64_t beside = addresses(c, run, run->arena);
-	uint8_t *again = strstr(c->p.text.at, "a tile to a block") || strstr(c->p.text.at, "a tensor to a number") ? malloc((size_t)bytes) : NULL;
+	uint8_t *again = strstr(c->p.text.at, "a tile to a block") || strstr(c->p.text.at, "a tensor to a number")
+	                         ? malloc((size_t)bytes)
+	                         : NULL;
 	bool same = true;
 
 	if (again) {
@@ -221,7 +239,9 @@ device_open(void)
 
 	if (!library)
 		return "there is no libcuda.so.1 here";
-#define FIND(name, symbol, args) if (!(*(void **)(&cu.name) = dlsym(library, symbol))) return symbol " is not in libcuda.so.1";
+#define FIND(name, symbol, args) \
+	if (!(*(void **)(&cu.name) = dlsym(library, symbol))) \
+		return symbol " is not in libcuda.so.1";
 	FUNCTIONS(FIND)
 #undef FIND
 	if (cu.init(0) || cu.device(&device, 0) || cu.context(&context, device) || cu.current(context))

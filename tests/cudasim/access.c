@@ -1,9 +1,11 @@
 /* access.c: what lanes read and write: state spaces, bounds, alignment, unwritten bytes, races in shared memory.
  *
- * In: a warp and an instruction with a base register and an offset.   Out: lanes' registers or memory; a report where an access is wrong.
- * Neighbouring lanes that touch neighbouring bytes of global memory, the common case, are checked and copied as one range.
- * Races: every warp has a vector clock (Lamport, Mattern); a word of shared memory keeps who wrote and who read it last and at which time of that warp
- * (FastTrack, Flanagan and Freund 2009, with two readers kept). Barriers join clocks; within a warp, bar.warp.sync begins a new time. */
+ * In: a warp and an instruction with a base register and an offset.   Out: lanes' registers or memory; a report where
+ * an access is wrong. Neighbouring lanes that touch neighbouring bytes of global memory, the common case, are checked
+ * and copied as one range.
+ * Races: every warp has a vector clock (Lamport, Mattern); a word of shared memory keeps who wrote and who read it last
+ * and at which time of that warp (FastTrack, Flanagan and Freund 2009, with two readers kept). Barriers join clocks;
+ * within a warp, bar.warp.sync begins a new time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,9 +40,12 @@ race(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t other, const char *w
 	uint32_t t = (other - 1) % (MAX_WARPS * LANES), nx = l->block[0], ny = l->block[1];
 
 	if ((other - 1) / LANES == BULK_CLOCK)
-		report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "race: %s shared memory at %u, which a bulk copy %s, without waiting for it", access_verb[how], at, what);
-	report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "race: %s shared memory at %u, which thread (%u,%u,%u) %s, with no barrier between", access_verb[how], at,
-	       t % nx, t / nx % ny, t / nx / ny, what);
+		report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED,
+		       "race: %s shared memory at %u, which a bulk copy %s, without waiting for it", access_verb[how],
+		       at, what);
+	report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED,
+	       "race: %s shared memory at %u, which thread (%u,%u,%u) %s, with no barrier between", access_verb[how],
+	       at, t % nx, t / nx % ny, t / nx / ny, what);
 }
 
 /* Did what thread `other` did at `when` come before what this lane does now? */
@@ -76,8 +81,10 @@ word_access(const Touch *t, SharedWord *v, uint32_t at, uint8_t bytes)
 	Warp *w = t->w;
 	uint32_t self = t->self, clock = w->clock[(self - 1) / LANES];
 
-	if (v->write && v->write != self && v->write_bytes & bytes && !(t->how == ACCESS_ATOMIC && v->atomic) && !ordered(w, self, v->write, v->write_clock)) {
-		bool same = t->how == ACCESS_WRITE && worker->storing && t->x->fn == op_store && !memcmp(t->now, worker->storing, (size_t)t->x->bytes * t->x->n);
+	if (v->write && v->write != self && v->write_bytes & bytes && !(t->how == ACCESS_ATOMIC && v->atomic) &&
+	    !ordered(w, self, v->write, v->write_clock)) {
+		bool same = t->how == ACCESS_WRITE && worker->storing && t->x->fn == op_store &&
+		            !memcmp(t->now, worker->storing, (size_t)t->x->bytes * t->x->n);
 
 		if (!same)
 			race(w, t->x, t->lane, at, v->write, "wrote", t->how);
@@ -116,9 +123,13 @@ shared_state(Warp *w, const Ins *x, int lane, Block *b, uint32_t at, uint32_t by
 
 	for (uint32_t i = 0; i < bytes; i++) {
 		if (s[i] & MEM_PENDING && how != ACCESS_ASYNC_END)
-			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "%s shared memory at %u, which an asynchronous copy is still writing: its end was not waited for", access_verb[how], at + i);
+			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED,
+			       "%s shared memory at %u, which an asynchronous copy is still writing: its end was not "
+			       "waited for",
+			       access_verb[how], at + i);
 		if ((how == ACCESS_READ || how == ACCESS_ATOMIC) && !(s[i] & MEM_WRITTEN))
-			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "%s shared memory at %u, which nobody has written", access_verb[how], at + i);
+			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "%s shared memory at %u, which nobody has written",
+			       access_verb[how], at + i);
 		if (how == ACCESS_ASYNC)
 			s[i] |= MEM_PENDING;
 		else if (how != ACCESS_READ)
@@ -135,16 +146,27 @@ shared_at(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t bytes, uint32_t
 	if (rank) {
 		at &= (1u << RANK_SHIFT) - 1;
 		if (rank > (uint32_t)b->group->nblock)
-			report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s shared memory of block %u of a cluster of %d", access_verb[how], rank - 1, b->group->nblock);
+			report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+			       "%s shared memory of block %u of a cluster of %d", access_verb[how], rank - 1,
+			       b->group->nblock);
 		b = b->group->block[rank - 1];
 	}
 	if (at < SHARED_BASE || at - SHARED_BASE >= b->shared_bytes || bytes > b->shared_bytes - (at - SHARED_BASE))
-		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s %u bytes of shared memory at %u, out of bounds: the block has %u bytes from %u", access_verb[how], bytes, at,
-		       b->shared_bytes, SHARED_BASE);
+		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+		       "%s %u bytes of shared memory at %u, out of bounds: the block has %u bytes from %u",
+		       access_verb[how], bytes, at, b->shared_bytes, SHARED_BASE);
 	if (at & (align - 1))
-		report(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "%s %u bytes of shared memory at %u, which is not a multiple of %u", access_verb[how], bytes, at, align);
+		report(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS,
+		       "%s %u bytes of shared memory at %u, which is not a multiple of %u", access_verb[how], bytes, at,
+		       align);
 	if (w->block->launch->checks) {
-		Touch t = { w, x, lane, w->block->rank * MAX_WARPS * LANES + w->base + (uint32_t)lane + 1, at, how, b->shared + (at - SHARED_BASE) };
+		Touch t = {w,
+		           x,
+		           lane,
+		           w->block->rank * MAX_WARPS * LANES + w->base + (uint32_t)lane + 1,
+		           at,
+		           how,
+		           b->shared + (at - SHARED_BASE)};
 
 		shared_race(&t, b, at - SHARED_BASE, bytes);
 		shared_state(w, x, lane, b, at - SHARED_BASE, bytes, how);
@@ -163,17 +185,22 @@ global_fault(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, const
 		if (!(state[i] & MEM_ALLOCATED))
 			break;
 		if (how != ACCESS_READ && state[i] & MEM_READONLY)
-			report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at, "%s %u bytes at 0x%llx, which is constant", access_verb[how], bytes, where);
+			report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at,
+			          "%s %u bytes at 0x%llx, which is constant", access_verb[how], bytes, where);
 		if (how != ACCESS_WRITE && !(state[i] & MEM_WRITTEN))
-			report_at(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, at, "%s %u bytes at 0x%llx, of which byte %u was never written", access_verb[how], bytes, where, i);
+			report_at(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, at,
+			          "%s %u bytes at 0x%llx, of which byte %u was never written", access_verb[how], bytes,
+			          where, i);
 	}
-	report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at, "%s %u bytes at 0x%llx, out of bounds", access_verb[how], bytes, where);
+	report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at, "%s %u bytes at 0x%llx, out of bounds", access_verb[how],
+	          bytes, where);
 }
 
 static inline bool
 state_good(const uint8_t *s, uint64_t bytes, Access how)
 {
-	uint8_t bad = 0, want = how == ACCESS_WRITE ? MEM_ALLOCATED : MEM_ALLOCATED | MEM_WRITTEN, never = how == ACCESS_READ ? 0 : MEM_READONLY;
+	uint8_t bad = 0, want = how == ACCESS_WRITE ? MEM_ALLOCATED : MEM_ALLOCATED | MEM_WRITTEN,
+	        never = how == ACCESS_READ ? 0 : MEM_READONLY;
 
 	for (uint64_t i = 0; i < bytes; i++)
 		bad |= (uint8_t)((s[i] & want) ^ want) | (s[i] & never);
@@ -206,11 +233,13 @@ local_at(Warp *w, const Ins *x, int lane, uint64_t at, uint32_t bytes, Access ho
 	uint64_t k = (uint64_t)lane * size + at;
 
 	if (at >= size || bytes > size - at)
-		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s %u bytes of local memory at %llu, out of bounds: the thread has %u bytes", access_verb[how], bytes,
-		       (unsigned long long)at, size);
+		report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+		       "%s %u bytes of local memory at %llu, out of bounds: the thread has %u bytes", access_verb[how],
+		       bytes, (unsigned long long)at, size);
 	for (uint32_t i = 0; i < bytes && w->block->launch->checks; i++) {
 		if (how == ACCESS_READ && !w->frame_state[k + i])
-			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "reads local memory at %llu, which was never written", (unsigned long long)(at + i));
+			report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED,
+			       "reads local memory at %llu, which was never written", (unsigned long long)(at + i));
 		w->frame_state[k + i] |= how != ACCESS_READ;
 	}
 	return w->frame + k;
@@ -222,13 +251,18 @@ access_at(Warp *w, const Ins *x, int lane, Space space, uint64_t at, uint32_t by
 	if (space == SPACE_GENERIC) {
 		uint64_t window = at >> WINDOW_SHIFT;
 
-		space = window == WINDOW_SHARED ? SPACE_SHARED : window == WINDOW_LOCAL ? SPACE_LOCAL : window == WINDOW_PARAM ? SPACE_PARAM : SPACE_GLOBAL;
+		space = window == WINDOW_SHARED  ? SPACE_SHARED
+		        : window == WINDOW_LOCAL ? SPACE_LOCAL
+		        : window == WINDOW_PARAM ? SPACE_PARAM
+		                                 : SPACE_GLOBAL;
 		at = space == SPACE_GLOBAL ? at : at & ((1ull << WINDOW_SHIFT) - 1);
 	}
 	if (space == SPACE_SHARED)
 		return shared_at(w, x, lane, (uint32_t)at, bytes, bytes, how);
 	if (at & (bytes - 1))
-		report_at(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, at, "%s %u bytes at 0x%llx, which is not a multiple of %u", access_verb[how], bytes, (unsigned long long)at, bytes);
+		report_at(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, at,
+		          "%s %u bytes at 0x%llx, which is not a multiple of %u", access_verb[how], bytes,
+		          (unsigned long long)at, bytes);
 	if (space == SPACE_LOCAL)
 		return local_at(w, x, lane, at, bytes, how);
 	if (space == SPACE_FRAME)
@@ -237,8 +271,9 @@ access_at(Warp *w, const Ins *x, int lane, Space space, uint64_t at, uint32_t by
 		Launch *l = worker->launch;
 
 		if (how != ACCESS_READ || at + bytes > l->func->param_bytes)
-			report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s %u bytes of the parameters at %llu: they are %u bytes, to be read only", access_verb[how], bytes,
-			       (unsigned long long)at, l->func->param_bytes);
+			report(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+			       "%s %u bytes of the parameters at %llu: they are %u bytes, to be read only",
+			       access_verb[how], bytes, (unsigned long long)at, l->func->param_bytes);
 		return l->param + at;
 	}
 	return global_at(w, x, lane, at, bytes, how);
@@ -246,13 +281,15 @@ access_at(Warp *w, const Ins *x, int lane, Space space, uint64_t at, uint32_t by
 
 /* loads and stores */
 
-/* The common case of shared memory, whole words of this block: true if nothing is wrong with it, and then it is noted; else the long way finds out. */
+/* The common case of shared memory, whole words of this block: true if nothing is wrong with it, and then it is noted;
+ * else the long way finds out. */
 static inline bool
 shared_quick(const Warp *w, Block *b, uint32_t self, uint32_t at, uint32_t bytes, bool write)
 {
 	uint32_t clock = w->clock[(self - 1) / LANES], offset = at - SHARED_BASE;
 
-	if (at < SHARED_BASE || offset >= b->shared_bytes || bytes > b->shared_bytes - offset || (offset & (bytes - 1)) || bytes & 3)
+	if (at < SHARED_BASE || offset >= b->shared_bytes || bytes > b->shared_bytes - offset ||
+	    (offset & (bytes - 1)) || bytes & 3)
 		return false;
 	for (uint32_t k = offset / 4; k < (offset + bytes) / 4; k++) {
 		SharedWord *v = &b->word[k];
@@ -267,7 +304,8 @@ shared_quick(const Warp *w, Block *b, uint32_t self, uint32_t at, uint32_t bytes
 			word_read(v, self, clock, 15);
 			continue;
 		}
-		if (state & MEM_PENDING * 0x01010101u || (v->read && !ordered(w, self, v->read, v->read_clock)) || (v->read2 && !ordered(w, self, v->read2, v->read2_clock)))
+		if (state & MEM_PENDING * 0x01010101u || (v->read && !ordered(w, self, v->read, v->read_clock)) ||
+		    (v->read2 && !ordered(w, self, v->read2, v->read2_clock)))
 			return false;
 		v->write = (uint16_t)self;
 		v->write_clock = clock;
@@ -285,7 +323,8 @@ lane_at(Warp *w, const Ins *x, uint32_t lane, uint64_t at, uint32_t bytes, bool 
 	Block *b = w->block;
 	bool shared = x->space == SPACE_SHARED || (x->space == SPACE_GENERIC && at >> WINDOW_SHIFT == WINDOW_SHARED);
 
-	if (shared && b->launch->checks && shared_quick(w, b, b->rank * MAX_WARPS * LANES + w->base + lane + 1, (uint32_t)at, bytes, write))
+	if (shared && b->launch->checks &&
+	    shared_quick(w, b, b->rank * MAX_WARPS * LANES + w->base + lane + 1, (uint32_t)at, bytes, write))
 		return b->shared + ((uint32_t)at - SHARED_BASE);
 	return access_at(w, x, (int)lane, (Space)x->space, at, bytes, write ? ACCESS_WRITE : ACCESS_READ);
 }
@@ -427,7 +466,10 @@ op_frame_copy(Warp *w, const Ins *x, uint32_t m)
 void
 op_isspace(Warp *w, const Ins *x, uint32_t m)
 {
-	static const uint8_t window[] = { [SPACE_SHARED] = WINDOW_SHARED, [SPACE_LOCAL] = WINDOW_LOCAL, [SPACE_PARAM] = WINDOW_PARAM, [SPACE_FRAME] = 0 };
+	static const uint8_t window[] = {[SPACE_SHARED] = WINDOW_SHARED,
+	                                 [SPACE_LOCAL] = WINDOW_LOCAL,
+	                                 [SPACE_PARAM] = WINDOW_PARAM,
+	                                 [SPACE_FRAME] = 0};
 
 	FOR_LANES(i, m) lane_set(w, x->d, 1, (int)i, REG(w, uint64_t, x->a)[i] >> WINDOW_SHIFT == window[x->space]);
 }
@@ -462,10 +504,13 @@ atomic_float(int op, int type, uint64_t old, uint64_t v)
 	if (type == TYPE_F32)
 		return float_bits((float)as_double(old, 4) + (float)as_double(v, 4));
 	if (type == TYPE_F16X2)
-		return pack_f16(lo_f16((uint32_t)old) + lo_f16((uint32_t)v), hi_f16((uint32_t)old) + hi_f16((uint32_t)v));
+		return pack_f16(lo_f16((uint32_t)old) + lo_f16((uint32_t)v),
+		                hi_f16((uint32_t)old) + hi_f16((uint32_t)v));
 	if (type == TYPE_BF16X2)
-		return pack_bf16(lo_bf16((uint32_t)old) + lo_bf16((uint32_t)v), hi_bf16((uint32_t)old) + hi_bf16((uint32_t)v));
-	r = type == TYPE_F16 ? float_f16(f16_float((uint16_t)old) + f16_float((uint16_t)v)) : float_bf16(bf16_float((uint16_t)old) + bf16_float((uint16_t)v));
+		return pack_bf16(lo_bf16((uint32_t)old) + lo_bf16((uint32_t)v),
+		                 hi_bf16((uint32_t)old) + hi_bf16((uint32_t)v));
+	r = type == TYPE_F16 ? float_f16(f16_float((uint16_t)old) + f16_float((uint16_t)v))
+	                     : float_bf16(bf16_float((uint16_t)old) + bf16_float((uint16_t)v));
 	(void)op;
 	return r;
 }
@@ -494,7 +539,8 @@ atomic_int(int op, int type, uint32_t bytes, uint64_t old, uint64_t v, uint64_t 
 static uint64_t
 atomic_apply(uint8_t *p, const Ins *x, uint64_t v, uint64_t other)
 {
-	bool is_float = x->wide == ATOMIC_ADD && ((x->type >= TYPE_F16 && x->type <= TYPE_F64) || x->type == TYPE_F16X2 || x->type == TYPE_BF16X2);
+	bool is_float = x->wide == ATOMIC_ADD && ((x->type >= TYPE_F16 && x->type <= TYPE_F64) ||
+	                                          x->type == TYPE_F16X2 || x->type == TYPE_BF16X2);
 
 	for (;;) {
 		uint64_t old = 0, now;
@@ -502,12 +548,16 @@ atomic_apply(uint8_t *p, const Ins *x, uint64_t v, uint64_t other)
 		uint16_t old16;
 
 		memcpy(&old, p, x->bytes);
-		now = is_float ? atomic_float(x->wide, x->type, old, v) : atomic_int(x->wide, x->type, x->bytes, old, v, other);
+		now = is_float ? atomic_float(x->wide, x->type, old, v)
+		               : atomic_int(x->wide, x->type, x->bytes, old, v, other);
 		old32 = (uint32_t)old;
 		old16 = (uint16_t)old;
-		if (x->bytes == 8 ? __atomic_compare_exchange_n((uint64_t *)(void *)p, &old, now, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) :
-		    x->bytes == 4 ? __atomic_compare_exchange_n((uint32_t *)(void *)p, &old32, (uint32_t)now, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) :
-		                    __atomic_compare_exchange_n((uint16_t *)(void *)p, &old16, (uint16_t)now, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		if (x->bytes == 8   ? __atomic_compare_exchange_n((uint64_t *)(void *)p, &old, now, false,
+		                                                  __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+		    : x->bytes == 4 ? __atomic_compare_exchange_n((uint32_t *)(void *)p, &old32, (uint32_t)now, false,
+		                                                  __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+		                    : __atomic_compare_exchange_n((uint16_t *)(void *)p, &old16, (uint16_t)now, false,
+		                                                  __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 			return old;
 	}
 }
@@ -518,10 +568,12 @@ op_atom(Warp *w, const Ins *x, uint32_t m)
 	const uint32_t *reg = w->block->launch->module->extra + x->extra;
 
 	FOR_LANES(i, m) {
-		uint8_t *p = access_at(w, x, (int)i, (Space)x->space, lane_address(w, x, x->a, (int)i), (uint32_t)x->bytes * x->n, ACCESS_ATOMIC);
+		uint8_t *p = access_at(w, x, (int)i, (Space)x->space, lane_address(w, x, x->a, (int)i),
+		                       (uint32_t)x->bytes * x->n, ACCESS_ATOMIC);
 
 		for (uint32_t k = 0; k < x->n; k++) {
-			uint64_t v = lane_get(w, reg[k], x->bytes, (int)i), other = reg[8 + k] ? lane_get(w, reg[8 + k], x->bytes, (int)i) : 0;
+			uint64_t v = lane_get(w, reg[k], x->bytes, (int)i),
+			         other = reg[8 + k] ? lane_get(w, reg[8 + k], x->bytes, (int)i) : 0;
 			uint64_t old = atomic_apply(p + k * x->bytes, x, v, other);
 
 			if (reg[16 + k])

@@ -1,8 +1,9 @@
 /* alu.c: operations that read and write only registers: 32 lanes at a time, from the table alu.def.
  *
  * In: a warp, an instruction with the offsets of its operands, a mask.   Out: the lanes of the mask of its result.
- * Each row becomes a loop over 32 lanes, once without a mask, which the compiler vectorises. Values are computed for every lane and only
- * stored for those of the mask, so no expression may trap. The file is built twice, with and without AVX2 (ALU_ROWS names its table). */
+ * Each row becomes a loop over 32 lanes, once without a mask, which the compiler vectorises. Values are computed for
+ * every lane and only stored for those of the mask, so no expression may trap. The file is built twice, with and
+ * without AVX2 (ALU_ROWS names its table). */
 #include "sim.h"
 
 #include <math.h>
@@ -111,7 +112,8 @@ static inline uint32_t
 dot4(uint32_t a, uint32_t b, uint32_t c, int as, int bs)
 {
 	for (int k = 0; k < 4; k++) {
-		int32_t x = as ? (int8_t)(a >> 8 * k) : (int32_t)(a >> 8 * k & 255), y = bs ? (int8_t)(b >> 8 * k) : (int32_t)(b >> 8 * k & 255);
+		int32_t x = as ? (int8_t)(a >> 8 * k) : (int32_t)(a >> 8 * k & 255),
+		        y = bs ? (int8_t)(b >> 8 * k) : (int32_t)(b >> 8 * k & 255);
 
 		c += (uint32_t)(x * y);
 	}
@@ -123,7 +125,8 @@ static inline uint32_t
 dot2(uint32_t a, uint32_t b, uint32_t c, int as, int bs)
 {
 	for (int k = 0; k < 2; k++) {
-		int32_t x = as ? (int16_t)(a >> 16 * k) : (int32_t)(a >> 16 * k & 65535), y = bs ? (int8_t)(b >> 8 * k) : (int32_t)(b >> 8 * k & 255);
+		int32_t x = as ? (int16_t)(a >> 16 * k) : (int32_t)(a >> 16 * k & 65535),
+		        y = bs ? (int8_t)(b >> 8 * k) : (int32_t)(b >> 8 * k & 255);
 
 		c += (uint32_t)(x * y);
 	}
@@ -157,8 +160,8 @@ saturate(float a)
 	return a > 0 ? a < 1 ? a : 1.0f : 0.0f;
 }
 
-/* a * b + c for 16-bit operands, in float, rounded to odd: rounding that again to 16 bits is as if there had been one rounding.
- * The product is exact in double; the sum's error is found by Knuth's two-sum. */
+/* a * b + c for 16-bit operands, in float, rounded to odd: rounding that again to 16 bits is as if there had been one
+ * rounding. The product is exact in double; the sum's error is found by Knuth's two-sum. */
 static inline float
 fma_odd(float a, float b, float c)
 {
@@ -191,10 +194,24 @@ half_nan_bf16(uint16_t a, uint16_t b)
 }
 
 /* A row of 16-bit floats is a scalar function, its operation and that on pairs. */
-#define HALF1(op, t, value) static inline uint16_t half1_##op##_##t(uint16_t x) { float a = t##_float(x); return float_##t(value); }
-#define HALF2(op, t, value) static inline uint16_t half2_##op##_##t(uint16_t x, uint16_t y) { float a = t##_float(x), b = t##_float(y); return float_##t(value); }
+#define HALF1(op, t, value) \
+	static inline uint16_t half1_##op##_##t(uint16_t x) \
+	{ \
+		float a = t##_float(x); \
+		return float_##t(value); \
+	}
+#define HALF2(op, t, value) \
+	static inline uint16_t half2_##op##_##t(uint16_t x, uint16_t y) \
+	{ \
+		float a = t##_float(x), b = t##_float(y); \
+		return float_##t(value); \
+	}
 #define HALF3(op, t, value) \
-	static inline uint16_t half3_##op##_##t(uint16_t x, uint16_t y, uint16_t z) { float a = t##_float(x), b = t##_float(y), c = t##_float(z); return float_##t(value); }
+	static inline uint16_t half3_##op##_##t(uint16_t x, uint16_t y, uint16_t z) \
+	{ \
+		float a = t##_float(x), b = t##_float(y), c = t##_float(z); \
+		return float_##t(value); \
+	}
 
 #define BODY(D, LOAD, value) \
 	D *d = REG(w, D, x->d); \
@@ -205,33 +222,54 @@ half_nan_bf16(uint16_t a, uint16_t b)
 		IVDEP for (int i = 0; i < LANES; i++) { LOAD D r = (D)(value); d[i] = m >> i & 1 ? r : d[i]; } \
 	}
 #define A1(id, names, D, A, value) \
-	static void op_##id(Warp *w, const Ins *x, uint32_t m) { const A *va = REG(w, A, x->a); BODY(D, A a = va[i];, value) }
+	static void op_##id(Warp *w, const Ins *x, uint32_t m) \
+	{ \
+		const A *va = REG(w, A, x->a); \
+		BODY(D, A a = va[i];, value) \
+	}
 #define A2(id, names, D, A, B, value) \
-	static void op_##id(Warp *w, const Ins *x, uint32_t m) { const A *va = REG(w, A, x->a); const B *vb = REG(w, B, x->b); BODY(D, A a = va[i]; B b = vb[i];, value) }
+	static void op_##id(Warp *w, const Ins *x, uint32_t m) \
+	{ \
+		const A *va = REG(w, A, x->a); \
+		const B *vb = REG(w, B, x->b); \
+		BODY(D, A a = va[i]; B b = vb[i];, value) \
+	}
 #define A3(id, names, D, A, B, C, value) \
-	static void op_##id(Warp *w, const Ins *x, uint32_t m) { \
-		const A *va = REG(w, A, x->a); const B *vb = REG(w, B, x->b); const C *vc = REG(w, C, x->c); const int64_t imm = x->imm; \
+	static void op_##id(Warp *w, const Ins *x, uint32_t m) \
+	{ \
+		const A *va = REG(w, A, x->a); \
+		const B *vb = REG(w, B, x->b); \
+		const C *vc = REG(w, C, x->c); \
+		const int64_t imm = x->imm; \
 		(void)imm; \
-		BODY(D, A a = va[i]; B b = vb[i]; C c = vc[i]; (void)a; (void)b;, value) }
+		BODY(D, A a = va[i]; B b = vb[i]; C c = vc[i]; (void)a; (void)b;, value) \
+	}
 #define H1(op, t, value) \
 	HALF1(op, t, value) \
 	A1(op##_##t, #op "." #t, uint16_t, uint16_t, half1_##op##_##t(a)) \
-	A1(op##_##t##x2, #op "." #t "x2", uint32_t, uint32_t, half1_##op##_##t((uint16_t)a) | (uint32_t)half1_##op##_##t((uint16_t)(a >> 16)) << 16)
+	A1(op##_##t##x2, #op "." #t "x2", uint32_t, uint32_t, \
+	   half1_##op##_##t((uint16_t)a) | (uint32_t)half1_##op##_##t((uint16_t)(a >> 16)) << 16)
 #define H2(op, t, value) \
 	HALF2(op, t, value) \
 	A2(op##_##t, #op "." #t, uint16_t, uint16_t, uint16_t, half2_##op##_##t(a, b)) \
 	A2(op##_##t##x2, #op "." #t "x2", uint32_t, uint32_t, uint32_t, \
-	   half2_##op##_##t((uint16_t)a, (uint16_t)b) | (uint32_t)half2_##op##_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16)) << 16)
+	   half2_##op##_##t((uint16_t)a, (uint16_t)b) | \
+	           (uint32_t)half2_##op##_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16)) << 16)
 #define H2N(op, t, value) \
-	A2(op##n_##t, #op ".NaN." #t, uint16_t, uint16_t, uint16_t, half_nan_##t(a, b) ? 0x7fff : half2_##op##_##t(a, b)) \
+	A2(op##n_##t, #op ".NaN." #t, uint16_t, uint16_t, uint16_t, \
+	   half_nan_##t(a, b) ? 0x7fff : half2_##op##_##t(a, b)) \
 	A2(op##n_##t##x2, #op ".NaN." #t "x2", uint32_t, uint32_t, uint32_t, \
 	   (half_nan_##t((uint16_t)a, (uint16_t)b) ? 0x7fffu : half2_##op##_##t((uint16_t)a, (uint16_t)b)) | \
-	   (half_nan_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16)) ? 0x7fffu : half2_##op##_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16))) << 16)
+	           (half_nan_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16)) \
+	                    ? 0x7fffu \
+	                    : half2_##op##_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16))) \
+	                   << 16)
 #define H3(op, t, value) \
 	HALF3(op, t, value) \
 	A3(op##_##t, #op "." #t, uint16_t, uint16_t, uint16_t, uint16_t, half3_##op##_##t(a, b, c)) \
-	A3(op##_##t##x2, #op "." #t "x2", uint32_t, uint32_t, uint32_t, uint32_t, half3_##op##_##t((uint16_t)a, (uint16_t)b, (uint16_t)c) | \
-	   (uint32_t)half3_##op##_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16), (uint16_t)(c >> 16)) << 16)
+	A3(op##_##t##x2, #op "." #t "x2", uint32_t, uint32_t, uint32_t, uint32_t, \
+	   half3_##op##_##t((uint16_t)a, (uint16_t)b, (uint16_t)c) | \
+	           (uint32_t)half3_##op##_##t((uint16_t)(a >> 16), (uint16_t)(b >> 16), (uint16_t)(c >> 16)) << 16)
 #define COMPARE(id, A, LOADA, value) \
 	static void op_##id(Warp *w, const Ins *x, uint32_t m) { \
 		const A *va = REG(w, A, x->a), *vb = REG(w, A, x->b); uint32_t r = 0, *d = REG(w, uint32_t, x->d); \
@@ -239,11 +277,14 @@ half_nan_bf16(uint16_t a, uint16_t b)
 		*d = (*d & ~m) | (r & m); }
 #define C2(id, names, A, value) COMPARE(cmp_##id, A, A a = va[i]; A b = vb[i];, value)
 #define ORDERED(M, T, t) \
-	M(T, t, eq, a == b) M(T, t, ne, a < b || a > b) M(T, t, lt, a < b) M(T, t, le, a <= b) M(T, t, gt, a > b) M(T, t, ge, a >= b) \
-	M(T, t, equ, !(a < b || a > b)) M(T, t, neu, a != b) M(T, t, ltu, !(a >= b)) M(T, t, leu, !(a > b)) M(T, t, gtu, !(a <= b)) \
-	M(T, t, geu, !(a < b)) M(T, t, num, a == a && b == b) M(T, t, nan, a != a || b != b)
+	M(T, t, eq, a == b) \
+	M(T, t, ne, a<b || a> b) M(T, t, lt, a < b) M(T, t, le, a <= b) M(T, t, gt, a > b) M(T, t, ge, a >= b) \
+	        M(T, t, equ, !(a < b || a > b)) M(T, t, neu, a != b) M(T, t, ltu, !(a >= b)) M(T, t, leu, !(a > b)) \
+	                M(T, t, gtu, !(a <= b)) M(T, t, geu, !(a < b)) M(T, t, num, a == a && b == b) \
+	                        M(T, t, nan, a != a || b != b)
 #define CF1(T, t, cmp, value) COMPARE(cmp_##cmp##_##t, T, T a = va[i]; T b = vb[i];, value)
-#define CH1(T, t, cmp, value) COMPARE(cmp_##cmp##_##t, uint16_t, float a = t##_float(va[i]); float b = t##_float(vb[i]);, value)
+#define CH1(T, t, cmp, value) \
+	COMPARE(cmp_##cmp##_##t, uint16_t, float a = t##_float(va[i]); float b = t##_float(vb[i]);, value)
 #define CF(T, t) ORDERED(CF1, T, t)
 #define CH(t) ORDERED(CH1, uint16_t, t)
 #define S3(id, names, T) \
@@ -254,8 +295,11 @@ half_nan_bf16(uint16_t a, uint16_t b)
 	static void op_##id(Warp *w, const Ins *x, uint32_t m) { \
 		uint32_t *d = REG(w, uint32_t, x->d), a = *REG(w, uint32_t, x->a); *d = (*d & ~m) | ((value) & m); }
 #define P2(id, names, value) \
-	static void op_##id(Warp *w, const Ins *x, uint32_t m) { \
-		uint32_t *d = REG(w, uint32_t, x->d), a = *REG(w, uint32_t, x->a), b = *REG(w, uint32_t, x->b); *d = (*d & ~m) | ((value) & m); }
+	static void op_##id(Warp *w, const Ins *x, uint32_t m) \
+	{ \
+		uint32_t *d = REG(w, uint32_t, x->d), a = *REG(w, uint32_t, x->a), b = *REG(w, uint32_t, x->b); \
+		*d = (*d & ~m) | ((value)&m); \
+	}
 
 #include "alu.def"
 

@@ -22,7 +22,8 @@ cuInit(unsigned flags)
 	if (!device.set.devices)
 		return api_leave(CUDA_ERROR_NO_DEVICE);
 	if (!device.ready) {
-		if (!arena_open(&device.memory, device.set.memory, true) || !arena_open(&device.host, device.set.memory, false))
+		if (!arena_open(&device.memory, device.set.memory, true) ||
+		    !arena_open(&device.host, device.set.memory, false))
 			return api_leave(CUDA_ERROR_OUT_OF_MEMORY);
 		stream_start();
 		device.ready = true;
@@ -40,7 +41,8 @@ cuDriverGetVersion(int *version)
 	return api_leave(CUDA_SUCCESS);
 }
 
-/* Tables between parts of the driver that are not public: there are none. NVRTC asks for one where it finds a driver, and goes without. */
+/* Tables between parts of the driver that are not public: there are none. NVRTC asks for one where it finds a driver,
+ * and goes without. */
 CUresult
 cuGetExportTable(const void **table, const CUuuid *id)
 {
@@ -86,8 +88,13 @@ CUresult
 cuGetProcAddress_v2(const char *name, void **to, int version, unsigned long long flags, int *status)
 {
 	/* Programs made with an earlier toolkit get the version of the call that it knew. */
-	static const struct { const char *name; int since; void (*symbol)(void); } earlier[] = { { "cuGraphAddNode", 12030, (void (*)(void))cuGraphAddNode },
-		{ "cuGraphAddDependencies", 12030, (void (*)(void))cuGraphAddDependencies }, { "cuGraphAddKernelNode", 12000, (void (*)(void))cuGraphAddKernelNode } };
+	static const struct {
+		const char *name;
+		int since;
+		void (*symbol)(void);
+	} earlier[] = {{"cuGraphAddNode", 12030, (void (*)(void))cuGraphAddNode},
+	               {"cuGraphAddDependencies", 12030, (void (*)(void))cuGraphAddDependencies},
+	               {"cuGraphAddKernelNode", 12000, (void (*)(void))cuGraphAddKernelNode}};
 
 	ENTER(false);
 	(void)flags;
@@ -118,7 +125,8 @@ device_enter(const char *name, CUdevice d)
 
 	if (r)
 		return r;
-	return device.ready ? d ? api_leave(CUDA_ERROR_INVALID_DEVICE) : CUDA_SUCCESS : api_leave(CUDA_ERROR_NOT_INITIALIZED);
+	return device.ready ? d ? api_leave(CUDA_ERROR_INVALID_DEVICE) : CUDA_SUCCESS
+	                    : api_leave(CUDA_ERROR_NOT_INITIALIZED);
 }
 
 #define ENTER_DEVICE(d) do { CUresult entered_ = device_enter(__func__, d); if (entered_) return entered_; } while (0)
@@ -192,7 +200,19 @@ cuDeviceGetAttribute(int *to, CUdevice_attribute a, CUdevice d)
 	case 11: *to = 0x7fffffff; break;               /* pitch */
 	case 12: *to = 65536; break;                    /* registers of a block */
 	case 13: *to = 1000000; break;                  /* clock, kHz */
-	case 15: case 19: case 20: case 31: case 41: case 78: case 79: case 80: case 90: case 95: case 99: *to = 1; break;
+	case 15:
+	case 19:
+	case 20:
+	case 31:
+	case 41:
+	case 78:
+	case 79:
+	case 80:
+	case 90:
+	case 95:
+	case 99:
+		*to = 1;
+		break;
 	case 16: *to = sm >= 90 ? 132 : sm >= 80 ? 108 : 40; break; /* multiprocessors */
 	case 36: *to = 1000000; break;                  /* memory clock, kHz */
 	case 37: *to = 5120; break;                     /* bus, bits */

@@ -1,6 +1,7 @@
 /* api_graph.c: calls about graphs: capture from streams, nodes, instances.
  *
- * A stream that captures puts what it is given into a graph; an event recorded there stands for the nodes so far, and a stream that waits for it joins the capture.
+ * A stream that captures puts what it is given into a graph; an event recorded there stands for the nodes so far, and a
+ * stream that waits for it joins the capture.
  * Refused: work of the legacy stream, waiting for the host, streams that were not joined. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +23,16 @@ capture_reset(Stream *s)
 CUresult
 capture_put(Stream *s, const Work *k)
 {
-	static const int types[] = { [WORK_LAUNCH] = CU_GRAPH_NODE_TYPE_KERNEL, [WORK_CALL] = CU_GRAPH_NODE_TYPE_KERNEL, [WORK_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY, [WORK_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
-		[WORK_HOST] = CU_GRAPH_NODE_TYPE_HOST, [WORK_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY, [WORK_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH };
+	static const int types[] = {[WORK_LAUNCH] = CU_GRAPH_NODE_TYPE_KERNEL, [WORK_CALL] = CU_GRAPH_NODE_TYPE_KERNEL,
+	                            [WORK_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,   [WORK_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
+	                            [WORK_HOST] = CU_GRAPH_NODE_TYPE_HOST,     [WORK_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,
+	                            [WORK_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH};
 	Work mine = *k;
 	Node *node;
 
-	if (k->kind > WORK_CHILD || (k->kind != WORK_EMPTY && !types[k->kind] && k->kind != WORK_LAUNCH && k->kind != WORK_CALL) || k->kind == WORK_GRAPH) {
+	if (k->kind > WORK_CHILD ||
+	    (k->kind != WORK_EMPTY && !types[k->kind] && k->kind != WORK_LAUNCH && k->kind != WORK_CALL) ||
+	    k->kind == WORK_GRAPH) {
 		s->capture_failed = true;
 		work_free(&mine);
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -97,7 +102,8 @@ cuStreamBeginCapture_v2(CUstream h, int mode)
 }
 
 CUresult
-cuStreamBeginCaptureToGraph(CUstream h, CUgraph g, const CUgraphNode *deps, const CUgraphEdgeData *edge, size_t n, int mode)
+cuStreamBeginCaptureToGraph(CUstream h, CUgraph g, const CUgraphNode *deps, const CUgraphEdgeData *edge, size_t n,
+                            int mode)
 {
 	ENTER(true);
 	return api_leave(g && !edge ? capture_begin(h, g, deps, n, mode) : CUDA_ERROR_INVALID_VALUE);
@@ -142,7 +148,9 @@ cuStreamEndCapture(CUstream h, CUgraph *to)
 	if (s->origin != s)
 		return api_leave(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
 	g = s->capture;
-	r = s->capture_failed ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : s->capture_owned && !capture_joined(g, s) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
+	r = s->capture_failed                           ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+	    : s->capture_owned && !capture_joined(g, s) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+	                                                : CUDA_SUCCESS;
 	*to = r ? NULL : g;
 	if (r && s->capture_owned)
 		graph_free(g);
@@ -159,7 +167,9 @@ cuStreamIsCapturing(CUstream h, int *to)
 	s = stream_of(h);
 	if (!s || !to)
 		return api_leave(CUDA_ERROR_INVALID_VALUE);
-	*to = !s->capture ? CU_STREAM_CAPTURE_STATUS_NONE : s->capture_failed ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	*to = !s->capture         ? CU_STREAM_CAPTURE_STATUS_NONE
+	      : s->capture_failed ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+	                          : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	return api_leave(CUDA_SUCCESS);
 }
 
@@ -229,7 +239,8 @@ add(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, size_t n, int type, con
 static CUresult
 kernel_work(Work *k, const CUDA_KERNEL_NODE_PARAMS *p)
 {
-	CUlaunchConfig c = { p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY, p->blockDimZ, p->sharedMemBytes, NULL, NULL, 0 };
+	CUlaunchConfig c = {p->gridDimX,  p->gridDimY,       p->gridDimZ, p->blockDimX, p->blockDimY,
+	                    p->blockDimZ, p->sharedMemBytes, NULL,        NULL,         0};
 
 	return work_launch(k, &c, p->func ? p->func : p->kern, p->kernelParams, p->extra);
 }
@@ -258,7 +269,8 @@ cuGraphAddMemcpyNode(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, size_t
 }
 
 CUresult
-cuGraphAddMemsetNode(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, size_t n, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext c)
+cuGraphAddMemsetNode(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, size_t n, const CUDA_MEMSET_NODE_PARAMS *p,
+                     CUcontext c)
 {
 	Work k;
 	CUresult r;
@@ -353,7 +365,8 @@ conditional_work(Work *k, Graph *g, CUDA_CONDITIONAL_NODE_PARAMS *p)
 }
 
 CUresult
-cuGraphAddNode_v2(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
+cuGraphAddNode_v2(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, const CUgraphEdgeData *edge, size_t n,
+                  CUgraphNodeParams *p)
 {
 	Work k = { .kind = WORK_EMPTY };
 	CUresult r = CUDA_SUCCESS;
@@ -368,7 +381,9 @@ cuGraphAddNode_v2(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, const CUg
 		case CU_GRAPH_NODE_TYPE_KERNEL: r = kernel_work(&k, &p->as.kernel); break;
 		case CU_GRAPH_NODE_TYPE_MEMCPY: r = work_copy_3d(&k, &p->as.memcpy.copyParams); break;
 		case CU_GRAPH_NODE_TYPE_MEMSET: r = work_set_make(&k, &p->as.memset); break;
-		case CU_GRAPH_NODE_TYPE_HOST: k = (Work){ .kind = WORK_HOST, .as.host = { p->as.host.fn, p->as.host.userData } }; break;
+		case CU_GRAPH_NODE_TYPE_HOST:
+			k = (Work){.kind = WORK_HOST, .as.host = {p->as.host.fn, p->as.host.userData}};
+			break;
 		case CU_GRAPH_NODE_TYPE_GRAPH: r = child_work(&k, p->as.graph.graph, g); break;
 		case CU_GRAPH_NODE_TYPE_EMPTY: break;
 		case CU_GRAPH_NODE_TYPE_CONDITIONAL: r = conditional_work(&k, g, &p->as.conditional); break;
@@ -378,7 +393,8 @@ cuGraphAddNode_v2(CUgraphNode *to, CUgraph g, const CUgraphNode *deps, const CUg
 }
 
 CUresult
-cuGraphAddDependencies_v2(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edge, size_t n)
+cuGraphAddDependencies_v2(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edge,
+                          size_t n)
 {
 	ENTER(true);
 	(void)edge;
@@ -468,7 +484,8 @@ node_of(Graph *g, const Node *original)
 	return NULL;
 }
 
-/* Launches that wait already keep their parameters on the machine; here the caller must not change a graph that is pending. */
+/* Launches that wait already keep their parameters on the machine; here the caller must not change a graph that is
+ * pending. */
 CUresult
 cuGraphExecKernelNodeSetParams_v2(CUgraphExec e, CUgraphNode original, const CUDA_KERNEL_NODE_PARAMS *p)
 {
@@ -537,7 +554,8 @@ same_shape(const Graph *a, const Graph *b)
 	bool same = a->n == b->n;
 
 	for (int i = 0; same && i < a->n; i++) {
-		same = a->node[i]->work.kind == b->node[i]->work.kind && a->node[i]->ndep == b->node[i]->ndep && a->node[i]->work.kind != WORK_CONDITIONAL;
+		same = a->node[i]->work.kind == b->node[i]->work.kind && a->node[i]->ndep == b->node[i]->ndep &&
+		       a->node[i]->work.kind != WORK_CONDITIONAL;
 		for (int k = 0; same && k < a->node[i]->ndep; k++)
 			same = a->node[i]->dep[k]->index == b->node[i]->dep[k]->index;
 		if (same && a->node[i]->work.kind == WORK_CHILD)

@@ -1,7 +1,7 @@
 /* api_memory.c: calls that allocate, copy and fill memory.
  *
- * A copy from pageable memory of the host takes its bytes before the call returns, one to it ends before the call returns; page-locked memory is read and
- * written when the copy runs. Freeing waits for all work. */
+ * A copy from pageable memory of the host takes its bytes before the call returns, one to it ends before the call
+ * returns; page-locked memory is read and written when the copy runs. Freeing waits for all work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,7 +147,9 @@ CUresult
 cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
 {
 	ENTER(true);
-	return api_leave(!at || !bytes ? CUDA_ERROR_INVALID_VALUE : flags & 2 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS);
+	return api_leave(!at || !bytes ? CUDA_ERROR_INVALID_VALUE
+	                 : flags & 2   ? CUDA_ERROR_NOT_SUPPORTED
+	                               : CUDA_SUCCESS);
 }
 
 CUresult
@@ -229,7 +231,8 @@ CUresult
 cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
 	ENTER(true);
-	return api_leave(!on_device(to) || !on_device(from) ? CUDA_ERROR_INVALID_VALUE : copy(to, from, bytes, NULL, false));
+	return api_leave(!on_device(to) || !on_device(from) ? CUDA_ERROR_INVALID_VALUE
+	                                                    : copy(to, from, bytes, NULL, false));
 }
 
 CUresult
@@ -250,7 +253,8 @@ CUresult
 cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream h)
 {
 	ENTER(true);
-	return api_leave(!on_device(to) || !on_device(from) ? CUDA_ERROR_INVALID_VALUE : copy(to, from, bytes, h, false));
+	return api_leave(!on_device(to) || !on_device(from) ? CUDA_ERROR_INVALID_VALUE
+	                                                    : copy(to, from, bytes, h, false));
 }
 
 static CUresult
@@ -259,7 +263,9 @@ copy_3d(const CUDA_MEMCPY3D *p, CUstream h, bool wait)
 	Work k;
 	CUresult r = p ? work_copy_3d(&k, p) : CUDA_ERROR_INVALID_VALUE;
 
-	return r ? r : stream_put(stream_of(h), &k, wait || !device_arena(k.as.copy.to, 1) || !device_arena(k.as.copy.from, 1));
+	return r ? r
+	         : stream_put(stream_of(h), &k,
+	                      wait || !device_arena(k.as.copy.to, 1) || !device_arena(k.as.copy.from, 1));
 }
 
 static CUresult

@@ -104,7 +104,8 @@ cuModuleLoadDataEx(CUmodule *to, const void *image, unsigned n, CUjit_option *op
 }
 
 CUresult
-cuLibraryLoadData(CUlibrary *to, const void *image, CUjit_option *option, void **value, unsigned n, int *library_option, void **library_value, unsigned nlibrary)
+cuLibraryLoadData(CUlibrary *to, const void *image, CUjit_option *option, void **value, unsigned n, int *library_option,
+                  void **library_value, unsigned nlibrary)
 {
 	ENTER(true);
 	(void)library_option;
@@ -258,7 +259,9 @@ cuFuncGetAttribute(int *to, CUfunction_attribute a, CUfunction f)
 	case CU_FUNC_NUM_REGS: *to = 32; break;
 	case CU_FUNC_PTX_VERSION: *to = f->module->target; break;
 	case CU_FUNC_BINARY_VERSION: *to = device.set.sm; break;
-	case CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES: *to = f->max_dynamic ? (int)f->max_dynamic : 49152 - (int)f->shared_static; break;
+	case CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		*to = f->max_dynamic ? (int)f->max_dynamic : 49152 - (int)f->shared_static;
+		break;
 	default: *to = 0; break;
 	}
 	return api_leave(CUDA_SUCCESS);
@@ -272,7 +275,10 @@ cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v)
 	ENTER(true);
 	if (!known_func(f))
 		return api_leave(CUDA_ERROR_INVALID_HANDLE);
-	most = device.set.sm >= 90 ? 232448 : device.set.sm == 80 || device.set.sm == 87 ? 166912 : device.set.sm >= 86 ? 101376 : 65536;
+	most = device.set.sm >= 90                          ? 232448
+	       : device.set.sm == 80 || device.set.sm == 87 ? 166912
+	       : device.set.sm >= 86                        ? 101376
+	                                                    : 65536;
 	if (a == CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
 		if (v < 0 || v + (int)f->shared_static > most)
 			return api_leave(CUDA_ERROR_INVALID_VALUE);
@@ -329,7 +335,11 @@ cuOccupancyMaxActiveBlocksPerMultiprocessor(int *to, CUfunction f, int threads, 
 	sm = device.set.sm;
 	by_threads = (sm == 75 ? 1024 : sm == 86 || sm == 89 ? 1536 : 2048) / ((threads + 31) / 32 * 32);
 	shared = f->shared_static + dynamic + (sm == 75 ? 0 : 1024);
-	by_shared = (int)((size_t)(sm >= 90 ? 233472 : sm == 80 ? 167936 : sm >= 86 ? 102400 : 65536) / (shared ? shared : 1));
+	by_shared = (int)((size_t)(sm >= 90   ? 233472
+	                           : sm == 80 ? 167936
+	                           : sm >= 86 ? 102400
+	                                      : 65536) /
+	                  (shared ? shared : 1));
 	blocks = sm >= 90 ? 32 : 16;
 	blocks = by_threads < blocks ? by_threads : blocks;
 	*to = threads > 1024 ? 0 : by_shared < blocks ? by_shared : blocks;
@@ -351,7 +361,8 @@ launch(const CUlaunchConfig *c, Func *f, void **params, void **more)
 }
 
 CUresult
-cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned dynamic, CUstream s, void **params, void **more)
+cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+               unsigned dynamic, CUstream s, void **params, void **more)
 {
 	CUlaunchConfig c = { gx, gy, gz, bx, by, bz, dynamic, s, NULL, 0 };
 
@@ -367,7 +378,8 @@ cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, void **mo
 }
 
 CUresult
-cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned dynamic, CUstream s, void **params)
+cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                          unsigned dynamic, CUstream s, void **params)
 {
 	CUlaunchConfig c = { gx, gy, gz, bx, by, bz, dynamic, s, NULL, 0 };
 

@@ -8,11 +8,18 @@ static const uint8_t type_size[] = { 1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4 };
 
 /* Common to both kinds: sizes, strides, alignment. */
 static CUresult
-encode(TensorMap *t, int type, unsigned rank, const void *at, const uint64_t *dim, const uint64_t *stride, const unsigned *step, int interleave, int swizzle_mode, int fill)
+encode(TensorMap *t, int type, unsigned rank, const void *at, const uint64_t *dim, const uint64_t *stride,
+       const unsigned *step, int interleave, int swizzle_mode, int fill)
 {
-	if (type < 0 || type >= (int)sizeof type_size || rank < 1 || rank > 5 || interleave || swizzle_mode < 0 || swizzle_mode > 3 || (uintptr_t)at % 16 || !dim || !step)
+	if (type < 0 || type >= (int)sizeof type_size || rank < 1 || rank > 5 || interleave || swizzle_mode < 0 ||
+	    swizzle_mode > 3 || (uintptr_t)at % 16 || !dim || !step)
 		return CUDA_ERROR_INVALID_VALUE;
-	*t = (TensorMap){ .magic = TENSOR_MAP_MAGIC, .rank = (uint8_t)rank, .swizzle = (uint8_t)swizzle_mode, .fill_nan = (uint8_t)fill, .bytes = type_size[type], .address = (uintptr_t)at };
+	*t = (TensorMap){.magic = TENSOR_MAP_MAGIC,
+	                 .rank = (uint8_t)rank,
+	                 .swizzle = (uint8_t)swizzle_mode,
+	                 .fill_nan = (uint8_t)fill,
+	                 .bytes = type_size[type],
+	                 .address = (uintptr_t)at};
 	for (unsigned d = 0; d < rank; d++) {
 		if (!dim[d] || dim[d] > 1ull << 32 || !step[d] || step[d] > 8)
 			return CUDA_ERROR_INVALID_VALUE;
@@ -28,15 +35,18 @@ encode(TensorMap *t, int type, unsigned rank, const void *at, const uint64_t *di
 }
 
 CUresult
-cuTensorMapEncodeTiled(CUtensorMap *to, int type, unsigned rank, void *at, const uint64_t *dim, const uint64_t *stride, const unsigned *box, const unsigned *step, int interleave,
-                       int swizzle_mode, int promotion, int fill)
+cuTensorMapEncodeTiled(CUtensorMap *to, int type, unsigned rank, void *at, const uint64_t *dim, const uint64_t *stride,
+                       const unsigned *box, const unsigned *step, int interleave, int swizzle_mode, int promotion,
+                       int fill)
 {
 	TensorMap t;
 	CUresult r;
 
 	ENTER(false);
 	(void)promotion;
-	r = to && (uintptr_t)to % 64 == 0 && box ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill) : CUDA_ERROR_INVALID_VALUE;
+	r = to && (uintptr_t)to % 64 == 0 && box
+	            ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill)
+	            : CUDA_ERROR_INVALID_VALUE;
 	for (unsigned d = 0; !r && d < rank; d++) {
 		r = !box[d] || box[d] > 256 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 		t.box[d] = (uint16_t)box[d];
@@ -51,16 +61,20 @@ cuTensorMapEncodeTiled(CUtensorMap *to, int type, unsigned rank, void *at, const
 }
 
 CUresult
-cuTensorMapEncodeIm2col(CUtensorMap *to, int type, unsigned rank, void *at, const uint64_t *dim, const uint64_t *stride, const int *lower, const int *upper, unsigned channels,
-                        unsigned pixels, const unsigned *step, int interleave, int swizzle_mode, int promotion, int fill)
+cuTensorMapEncodeIm2col(CUtensorMap *to, int type, unsigned rank, void *at, const uint64_t *dim, const uint64_t *stride,
+                        const int *lower, const int *upper, unsigned channels, unsigned pixels, const unsigned *step,
+                        int interleave, int swizzle_mode, int promotion, int fill)
 {
 	TensorMap t;
 	CUresult r;
 
 	ENTER(false);
 	(void)promotion;
-	r = to && (uintptr_t)to % 64 == 0 && lower && upper && rank >= 3 ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill) : CUDA_ERROR_INVALID_VALUE;
-	if (!r && (!channels || channels > 256 || !pixels || pixels > 1024 || channels * t.bytes % 16 || (swizzle_mode && channels * t.bytes > 16u << swizzle_mode)))
+	r = to && (uintptr_t)to % 64 == 0 && lower && upper && rank >= 3
+	            ? encode(&t, type, rank, at, dim, stride, step, interleave, swizzle_mode, fill)
+	            : CUDA_ERROR_INVALID_VALUE;
+	if (!r && (!channels || channels > 256 || !pixels || pixels > 1024 || channels * t.bytes % 16 ||
+	           (swizzle_mode && channels * t.bytes > 16u << swizzle_mode)))
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r) {
 		t.im2col = 1;

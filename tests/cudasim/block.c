@@ -1,9 +1,10 @@
 /* block.c: runs a launch: blocks on worker threads, the warps of a block in turns.
  *
  * In: a kernel, its grid, its parameters.   Out: its effects, its status, counts of instructions.
- * A group is a block, or the blocks of a cluster. A worker takes groups by number; a group that runs long without storing anything is set aside and another is started
- * beside it, so that blocks that wait for later blocks come to an end. Warps run in random order, a few thousand steps each. Shared memory and registers come from
- * the worker's own room, poisoned for each block. */
+ * A group is a block, or the blocks of a cluster. A worker takes groups by number; a group that runs long without
+ * storing anything is set aside and another is started beside it, so that blocks that wait for later blocks come to an
+ * end. Warps run in random order, a few thousand steps each. Shared memory and registers come from the worker's own
+ * room, poisoned for each block. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,8 @@ warp_prepare(Warp *w, const Launch *l)
 	fill_special(w, SR_DYNAMIC_SMEM, l->dynamic);
 	fill_special(w, SR_TOTAL_SMEM, w->block->shared_bytes);
 	fill_special(w, SR_CLUSTER_NCTARANK, l->cluster[0] * l->cluster[1] * l->cluster[2]);
-	*REG(w, uint32_t, SR_IS_EXPLICIT_CLUSTER * 128u) = l->cluster[0] * l->cluster[1] * l->cluster[2] > 1 ? ALL_LANES : 0;
+	*REG(w, uint32_t, SR_IS_EXPLICIT_CLUSTER * 128u) =
+	        l->cluster[0] * l->cluster[1] * l->cluster[2] > 1 ? ALL_LANES : 0;
 }
 
 static void
@@ -133,7 +135,8 @@ block_room(const Launch *l, int nwarp)
 	uint32_t shared = (block_shared(l) + 15) & ~15u;
 	size_t warp = align64(sizeof(Warp)) + regs_bytes(l) + 2 * align64((size_t)l->func->frame_to * LANES);
 
-	return align64(sizeof(Block)) + 2 * align64(shared) + align64((shared / 4 + 1) * sizeof(SharedWord)) + (size_t)nwarp * warp;
+	return align64(sizeof(Block)) + 2 * align64(shared) + align64((shared / 4 + 1) * sizeof(SharedWord)) +
+	       (size_t)nwarp * warp;
 }
 
 static void *
@@ -180,7 +183,8 @@ block_new(Group *g, Launch *l, uint8_t **at, uint32_t rank)
 static Group *
 group_new(Launch *l)
 {
-	int nblock = (int)(l->cluster[0] * l->cluster[1] * l->cluster[2]), nthread = (int)(l->block[0] * l->block[1] * l->block[2]);
+	int nblock = (int)(l->cluster[0] * l->cluster[1] * l->cluster[2]),
+	    nthread = (int)(l->block[0] * l->block[1] * l->block[2]);
 	size_t room = block_room(l, (nthread + LANES - 1) / LANES) * (size_t)nblock + 64;
 	Group *g = calloc(1, sizeof *g);
 	uint8_t *at = g ? aligned_alloc(64, align64(room)) : NULL;
@@ -262,7 +266,9 @@ group_stuck(Group *g)
 				elsewhere += !o->done && (o->barrier != w->barrier || o->pc != w->pc);
 			}
 			report(w, &g->launch->module->ins[w->pc ? w->pc - 1 : 0], -1, CUDA_ERROR_LAUNCH_FAILED,
-			       "a barrier is not reached by all threads: of %d warps %d have ended and %d wait elsewhere", g->block[k]->nwarp, ended, elsewhere);
+			       "a barrier is not reached by all threads: of %d warps %d have ended and %d wait "
+			       "elsewhere",
+			       g->block[k]->nwarp, ended, elsewhere);
 		}
 	abort();
 }
@@ -301,7 +307,8 @@ group_round(Group *g)
 		return true;
 	}
 	for (int i = 0; i < n && !ran; i++)
-		ran += list[i]->barrier < 0 && (list[i]->cluster_phase < 0 || g->cluster_phase != (uint32_t)list[i]->cluster_phase);
+		ran += list[i]->barrier < 0 &&
+		       (list[i]->cluster_phase < 0 || g->cluster_phase != (uint32_t)list[i]->cluster_phase);
 	if (!ran)
 		group_stuck(g);
 	return true;
@@ -325,7 +332,8 @@ group_run(Group *g)
 			for (int k = 0; k < g->nblock; k++)
 				for (int i = 0; i < g->block[k]->nwarp; i++)
 					w = g->block[k]->warp[i]->done ? w : g->block[k]->warp[i];
-			report(w, &l->module->ins[w->pc == UINT32_MAX ? 0 : w->pc], -1, CUDA_ERROR_LAUNCH_TIMEOUT, "the block has run %llu instructions: given up", (unsigned long long)(g->ran + ran));
+			report(w, &l->module->ins[w->pc == UINT32_MAX ? 0 : w->pc], -1, CUDA_ERROR_LAUNCH_TIMEOUT,
+			       "the block has run %llu instructions: given up", (unsigned long long)(g->ran + ran));
 		}
 		if (stores != worker->stores) {
 			stores = worker->stores;
@@ -414,7 +422,8 @@ typedef struct Pool {
 	int threads, busy;
 } Pool;
 
-static Pool pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .rest = PTHREAD_COND_INITIALIZER };
+static Pool pool = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .rest = PTHREAD_COND_INITIALIZER};
 
 static void *
 pool_thread(void *unused)
@@ -473,7 +482,8 @@ pool_finish(void)
 CUresult
 launch_run(Launch *l)
 {
-	l->blocks = (uint64_t)(l->grid[0] / l->cluster[0]) * (l->grid[1] / l->cluster[1]) * (l->grid[2] / l->cluster[2]);
+	l->blocks =
+	        (uint64_t)(l->grid[0] / l->cluster[0]) * (l->grid[1] / l->cluster[1]) * (l->grid[2] / l->cluster[2]);
 	l->taken = 0;
 	l->status = CUDA_SUCCESS;
 	pthread_mutex_init(&l->lock, NULL);

@@ -1,8 +1,10 @@
-/* bulk.c: mbarrier objects; bulk and tensor copies, which no thread makes: they run beside the warps and report their bytes to an mbarrier.
+/* bulk.c: mbarrier objects; bulk and tensor copies, which no thread makes: they run beside the warps and report their
+ * bytes to an mbarrier.
  *
- * In: addresses, tensor maps as cuTensorMapEncode* wrote them.   Out: bytes in shared or global memory, some time after the copy was issued: at random
- * between turns of the warps, or when nothing else can run. Until then the bytes are marked, so that who reads without waiting is reported.
- * An mbarrier carries a vector clock: arriving releases, a test that succeeds acquires. */
+ * In: addresses, tensor maps as cuTensorMapEncode* wrote them.   Out: bytes in shared or global memory, some time after
+ * the copy was issued: at random between turns of the warps, or when nothing else can run. Until then the bytes are
+ * marked, so that who reads without waiting is reported. An mbarrier carries a vector clock: arriving releases, a test
+ * that succeeds acquires. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +32,8 @@ mbarrier_find(Warp *w, const Ins *x, int lane, uint64_t at)
 	for (int i = 0; i < b->nmbarrier; i++)
 		if (b->mbarrier[i].at == at)
 			return &b->mbarrier[i];
-	report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "uses an mbarrier at %llu, where none was made", (unsigned long long)at);
+	report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "uses an mbarrier at %llu, where none was made",
+	       (unsigned long long)at);
 }
 
 /* Ends the phase if all have arrived and all bytes have come. */
@@ -49,7 +52,8 @@ mbarrier_arrive(Warp *w, const Ins *x, int lane, uint64_t at)
 	Mbarrier *v = mbarrier_find(w, x, lane, at);
 
 	if (!v->pending)
-		report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED, "arrives at an mbarrier at %u more often than the %u times it was made for", v->at, v->count);
+		report(w, x, lane, CUDA_ERROR_LAUNCH_FAILED,
+		       "arrives at an mbarrier at %u more often than the %u times it was made for", v->at, v->count);
 	clock_join(w, v->clock, w->clock);
 	w->clock[w->block->rank * MAX_WARPS + w->index]++;
 	v->pending--;
@@ -208,7 +212,8 @@ listed_address(Warp *w, const uint32_t *e, int lane)
 
 /* A load of runs of bytes into shared memory of this block and of others of its cluster; marks them. */
 static void
-bulk_issue(Warp *w, const Ins *x, int lane, const uint8_t *data, const uint32_t *offset, uint32_t runs, uint32_t run, uint32_t bar, uint32_t mask)
+bulk_issue(Warp *w, const Ins *x, int lane, const uint8_t *data, const uint32_t *offset, uint32_t runs, uint32_t run,
+           uint32_t bar, uint32_t mask)
 {
 	Group *g = w->block->group;
 
@@ -251,30 +256,36 @@ op_bulk(Warp *w, const Ins *x, uint32_t m)
 
 	FOR_LANES(i, m) {
 		uint32_t bytes = REG(w, uint32_t, x->b)[i], runs = bytes / 16;
-		uint64_t to = listed_address(w, e, (int)i) & (x->type ? (1ull << WINDOW_SHIFT) - 1 : ~0ull), from = listed_address(w, e + 4, (int)i);
+		uint64_t to = listed_address(w, e, (int)i) & (x->type ? (1ull << WINDOW_SHIFT) - 1 : ~0ull),
+		         from = listed_address(w, e + 4, (int)i);
 		uint8_t *data;
 		uint32_t *offset;
 
 		if (!bytes || bytes % 16 || to % 16 || from % 16)
-			report(w, x, (int)i, CUDA_ERROR_MISALIGNED_ADDRESS, "a bulk copy of %u bytes: size and addresses are multiples of 16", bytes);
+			report(w, x, (int)i, CUDA_ERROR_MISALIGNED_ADDRESS,
+			       "a bulk copy of %u bytes: size and addresses are multiples of 16", bytes);
 		data = malloc(bytes);
 		offset = malloc((size_t)runs * sizeof *offset);
 		if (!data || !offset)
 			abort();
 		for (uint32_t k = 0; k < runs; k++) {
-			memcpy(data + k * 16, access_at(w, x, (int)i, (Space)x->space, from + k * 16, 16, ACCESS_READ), 16);
+			memcpy(data + k * 16, access_at(w, x, (int)i, (Space)x->space, from + k * 16, 16, ACCESS_READ),
+			       16);
 			offset[k] = ((uint32_t)to & ((1u << RANK_SHIFT) - 1)) + k * 16;
 			if (!x->type)
-				memcpy(access_at(w, x, (int)i, SPACE_GLOBAL, to + k * 16, 16, ACCESS_WRITE), data + k * 16, 16);
+				memcpy(access_at(w, x, (int)i, SPACE_GLOBAL, to + k * 16, 16, ACCESS_WRITE),
+				       data + k * 16, 16);
 		}
 		if (x->type)
-			bulk_issue(w, x, (int)i, data, offset, runs, 16, (uint32_t)listed_address(w, e + 8, (int)i), block_mask(w, (uint32_t)to, x->c, (int)i));
+			bulk_issue(w, x, (int)i, data, offset, runs, 16, (uint32_t)listed_address(w, e + 8, (int)i),
+			           block_mask(w, (uint32_t)to, x->c, (int)i));
 		free(data);
 		free(offset);
 	}
 }
 
-/* Stores are made when issued: what they read from shared memory is read at once, which the groups need not wait for. */
+/* Stores are made when issued: what they read from shared memory is read at once, which the groups need not wait
+ * for. */
 void
 op_bulk_commit(Warp *w, const Ins *x, uint32_t m)
 {
@@ -322,16 +333,19 @@ map_read(Warp *w, const Ins *x, int lane, uint64_t at)
 	uint8_t bytes[128];
 
 	if (at % 64)
-		report_at(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, at, "a tensor map at 0x%llx, which is not a multiple of 64", (unsigned long long)at);
+		report_at(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, at,
+		          "a tensor map at 0x%llx, which is not a multiple of 64", (unsigned long long)at);
 	for (uint64_t k = 0; k < 128; k += 8)
 		memcpy(bytes + k, access_at(w, x, lane, SPACE_GENERIC, at + k, 8, ACCESS_READ), 8);
 	memcpy(&t, bytes, sizeof t);
 	if (t.magic != TENSOR_MAP_MAGIC)
-		report_at(w, x, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, at, "no tensor map is at 0x%llx", (unsigned long long)at);
+		report_at(w, x, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, at, "no tensor map is at 0x%llx",
+		          (unsigned long long)at);
 	return t;
 }
 
-/* Coordinates of element number k of the box: the first axis fastest. For im2col the pixels run over W, H, D, N within the bounding box. */
+/* Coordinates of element number k of the box: the first axis fastest. For im2col the pixels run over W, H, D, N within
+ * the bounding box. */
 static void
 box_coordinates(const TensorMap *t, const int64_t *c, const int64_t *filter, uint64_t k, int64_t *to)
 {
@@ -387,9 +401,12 @@ tensor_lane(Warp *w, const Ins *x, int lane)
 	for (int d = 0; d < 3; d++)
 		filter[d] = e[17 + d] ? (int64_t)lane_get(w, e[17 + d], 2, lane) : 0;
 	if (t.rank != x->n || (x->type && t.im2col != x->bytes))
-		report(w, x, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, "a tensor map of %d dimensions is used with %d", t.rank, x->n);
+		report(w, x, lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, "a tensor map of %d dimensions is used with %d",
+		       t.rank, x->n);
 	if (memory % (t.swizzle || !x->type ? 128 : 16) && x->type)
-		report(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "a tensor copy to shared memory at %llu, which is not a multiple of %d", (unsigned long long)memory, t.swizzle ? 128 : 16);
+		report(w, x, lane, CUDA_ERROR_MISALIGNED_ADDRESS,
+		       "a tensor copy to shared memory at %llu, which is not a multiple of %d",
+		       (unsigned long long)memory, t.swizzle ? 128 : 16);
 	n = box_elements(&t);
 	data = calloc(n, t.bytes);
 	offset = malloc((size_t)n * sizeof *offset);
@@ -404,14 +421,17 @@ tensor_lane(Warp *w, const Ins *x, int lane)
 		in = element_at(&t, to, &at);
 		offset[k] = swizzle(((uint32_t)memory & ((1u << RANK_SHIFT) - 1)) + (uint32_t)k * t.bytes, t.swizzle);
 		if (x->type && in)
-			memcpy(data + k * t.bytes, access_at(w, x, lane, SPACE_GLOBAL, at, t.bytes, ACCESS_READ), t.bytes);
+			memcpy(data + k * t.bytes, access_at(w, x, lane, SPACE_GLOBAL, at, t.bytes, ACCESS_READ),
+			       t.bytes);
 		else if (x->type && t.fill_nan)
 			memset(data + k * t.bytes, 0xff, t.bytes);
 		else if (!x->type && in)
-			memcpy(access_at(w, x, lane, SPACE_GLOBAL, at, t.bytes, ACCESS_WRITE), access_at(w, x, lane, SPACE_SHARED, offset[k], t.bytes, ACCESS_READ), t.bytes);
+			memcpy(access_at(w, x, lane, SPACE_GLOBAL, at, t.bytes, ACCESS_WRITE),
+			       access_at(w, x, lane, SPACE_SHARED, offset[k], t.bytes, ACCESS_READ), t.bytes);
 	}
 	if (x->type)
-		bulk_issue(w, x, lane, data, offset, (uint32_t)n, t.bytes, (uint32_t)listed_address(w, e + 8, lane), block_mask(w, (uint32_t)memory, x->c, lane));
+		bulk_issue(w, x, lane, data, offset, (uint32_t)n, t.bytes, (uint32_t)listed_address(w, e + 8, lane),
+		           block_mask(w, (uint32_t)memory, x->c, lane));
 	free(data);
 	free(offset);
 }

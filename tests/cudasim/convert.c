@@ -1,7 +1,7 @@
 /* convert.c: conversions that no row of alu.def covers: saturating, directed, from and to 8-bit floats.
  *
- * In: a lane's source as its type says.   Out: the destination's bits. Everything passes through long double, whose 64 bits of significand hold every
- * source exactly, and is rounded once. Slow, and the measure for the rows of alu.def. */
+ * In: a lane's source as its type says.   Out: the destination's bits. Everything passes through long double, whose 64
+ * bits of significand hold every source exactly, and is rounded once. Slow, and the measure for the rows of alu.def. */
 #include <fenv.h>
 #include <math.h>
 #include <string.h>
@@ -11,8 +11,13 @@
 #include "tensor.h"
 
 typedef struct Format { int bits, lowest; long double most; } Format; /* significand; exponent of the smallest step */
-static const Format formats[] = { [T_F16] = { 11, -24, 65504 }, [T_BF16] = { 8, -133, 0x1.fep127L }, [T_F32] = { 24, -149, 0x1.fffffep127L },
-	[T_F64] = { 53, -1074, 0x1.fffffffffffffp1023L }, [T_E4M3] = { 4, -9, 448 }, [T_E5M2] = { 3, -16, 57344 }, [T_TF32] = { 11, -136, 0x1.ffcp127L } };
+static const Format formats[] = {[T_F16] = {11, -24, 65504},
+                                 [T_BF16] = {8, -133, 0x1.fep127L},
+                                 [T_F32] = {24, -149, 0x1.fffffep127L},
+                                 [T_F64] = {53, -1074, 0x1.fffffffffffffp1023L},
+                                 [T_E4M3] = {4, -9, 448},
+                                 [T_E5M2] = {3, -16, 57344},
+                                 [T_TF32] = {11, -136, 0x1.ffcp127L}};
 
 /* mode: 0 nearest even, 1 to zero, 2 down, 3 up, 9 nearest away */
 static long double
@@ -181,17 +186,24 @@ widen(uint64_t v, int to, uint32_t wide)
 void
 op_convert(Warp *w, const Ins *x, uint32_t m)
 {
-	FOR_LANES(i, m) lane_set(w, x->d, x->wide, (int)i, widen(convert(x, lane_get(w, x->a, x->bytes, (int)i), x->type, x->sub), x->type, x->wide));
+	FOR_LANES(i, m)
+	lane_set(w, x->d, x->wide, (int)i,
+	         widen(convert(x, lane_get(w, x->a, x->bytes, (int)i), x->type, x->sub), x->type, x->wide));
 }
 
 /* Two floats into a pair: the first operand is the upper half. */
 void
 op_convert_pack(Warp *w, const Ins *x, uint32_t m)
 {
-	int one = x->type == T_F16X2 ? T_F16 : x->type == T_BF16X2 ? T_BF16 : x->type == T_E4M3X2 ? T_E4M3 : T_E5M2, half = one == T_F16 || one == T_BF16 ? 16 : 8;
+	int one = x->type == T_F16X2    ? T_F16
+	          : x->type == T_BF16X2 ? T_BF16
+	          : x->type == T_E4M3X2 ? T_E4M3
+	                                : T_E5M2,
+	    half = one == T_F16 || one == T_BF16 ? 16 : 8;
 
 	FOR_LANES(i, m) {
-		uint64_t hi = convert(x, REG(w, uint32_t, x->a)[i], one, T_F32), lo = convert(x, REG(w, uint32_t, x->b)[i], one, T_F32);
+		uint64_t hi = convert(x, REG(w, uint32_t, x->a)[i], one, T_F32),
+		         lo = convert(x, REG(w, uint32_t, x->b)[i], one, T_F32);
 
 		lane_set(w, x->d, x->wide, (int)i, hi << half | lo);
 	}

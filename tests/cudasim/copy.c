@@ -1,7 +1,7 @@
 /* copy.c: cp.async: copies of a thread from global to shared memory that land when they are waited for.
  *
- * In: addresses and sizes.   Out: the bytes, in shared memory, at the wait that covers their group and not before: who reads too early is reported.
- * The source is read when the copy is issued. */
+ * In: addresses and sizes.   Out: the bytes, in shared memory, at the wait that covers their group and not before: who
+ * reads too early is reported. The source is read when the copy is issued. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,13 +22,16 @@ op_cp_async(Warp *w, const Ins *x, uint32_t m)
 	const uint32_t *e = w->block->launch->module->extra + x->extra;
 
 	FOR_LANES(i, m) {
-		uint32_t given = !e[4] ? x->bytes : e[5] ? (*REG(w, uint32_t, e[4]) >> i & 1 ? 0 : x->bytes) : REG(w, uint32_t, e[4])[i];
+		uint32_t given = !e[4]  ? x->bytes
+		                 : e[5] ? (*REG(w, uint32_t, e[4]) >> i & 1 ? 0 : x->bytes)
+		                        : REG(w, uint32_t, e[4])[i];
 		uint64_t from = source_address(w, e, i);
 		uint32_t to = (uint32_t)lane_address(w, x, x->a, (int)i);
 		AsyncCopy *c;
 
 		if (given > x->bytes)
-			report(w, x, (int)i, CUDA_ERROR_ILLEGAL_INSTRUCTION, "cp.async of %u bytes is given %u", x->bytes, given);
+			report(w, x, (int)i, CUDA_ERROR_ILLEGAL_INSTRUCTION, "cp.async of %u bytes is given %u",
+			       x->bytes, given);
 		if (w->ncopy == w->capcopy) {
 			w->capcopy = w->capcopy ? 2 * w->capcopy : 64;
 			w->copy = realloc(w->copy, (size_t)w->capcopy * sizeof *w->copy);
@@ -36,9 +39,15 @@ op_cp_async(Warp *w, const Ins *x, uint32_t m)
 				abort();
 		}
 		c = &w->copy[w->ncopy];
-		*c = (AsyncCopy){ .to = to, .bytes = x->bytes, .lane = (uint8_t)i, .group = w->group[i], .line = (uint32_t)(x - w->block->launch->module->ins) };
+		*c = (AsyncCopy){.to = to,
+		                 .bytes = x->bytes,
+		                 .lane = (uint8_t)i,
+		                 .group = w->group[i],
+		                 .line = (uint32_t)(x - w->block->launch->module->ins)};
 		if (from & (x->bytes - 1u))
-			report_at(w, x, (int)i, CUDA_ERROR_MISALIGNED_ADDRESS, from, "copies %u bytes from 0x%llx, which is not a multiple of %u", x->bytes, (unsigned long long)from, x->bytes);
+			report_at(w, x, (int)i, CUDA_ERROR_MISALIGNED_ADDRESS, from,
+			          "copies %u bytes from 0x%llx, which is not a multiple of %u", x->bytes,
+			          (unsigned long long)from, x->bytes);
 		for (uint32_t k = 0, n; k < given; k += n) { /* what is given need not be a power of two */
 			n = given - k >= 8 ? 8 : given - k >= 4 ? 4 : given - k >= 2 ? 2 : 1;
 			memcpy(c->data + k, access_at(w, x, (int)i, SPACE_GENERIC, from + k, n, ACCESS_READ), n);
@@ -79,7 +88,9 @@ op_cp_wait(Warp *w, const Ins *x, uint32_t m)
 	uint32_t limit[LANES];
 
 	for (int i = 0; i < LANES; i++)
-		limit[i] = x->imm < 0 ? UINT32_MAX : w->group[i] > (uint32_t)x->imm ? w->group[i] - (uint32_t)x->imm : 0;
+		limit[i] = x->imm < 0                       ? UINT32_MAX
+		           : w->group[i] > (uint32_t)x->imm ? w->group[i] - (uint32_t)x->imm
+		                                            : 0;
 	copies_land(w, x, m, limit);
 }
 

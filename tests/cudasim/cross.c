@@ -1,6 +1,7 @@
 /* cross.c: lanes of a warp that exchange values: shuffles, votes, matches, reductions, matrix loads and stores.
  *
- * In: the lanes of the member mask, all at this instruction.   Out: their results. A shuffle from a lane that takes no part gives 0xffffffff. */
+ * In: the lanes of the member mask, all at this instruction.   Out: their results. A shuffle from a lane that takes no
+ * part gives 0xffffffff. */
 #include <string.h>
 
 #include "sim.h"
@@ -52,7 +53,8 @@ op_match(Warp *w, const Ins *x, uint32_t m)
 	FOR_LANES(i, m) {
 		uint32_t same = 0;
 
-		FOR_LANES(j, m) same |= (uint32_t)(lane_get(w, x->a, x->bytes, (int)i) == lane_get(w, x->a, x->bytes, (int)j)) << j;
+		FOR_LANES(j, m)
+		same |= (uint32_t)(lane_get(w, x->a, x->bytes, (int)i) == lane_get(w, x->a, x->bytes, (int)j)) << j;
 		all &= same == m;
 		if (!x->sub)
 			REG(w, uint32_t, x->d)[i] = same;
@@ -115,7 +117,8 @@ op_warp_sync(Warp *w, const Ins *x, uint32_t m)
 	w->clock[w->block->rank * MAX_WARPS + w->index]++;
 }
 
-/* Lane i of each eight gives the address of row i; 16-bit element (r, c) of a matrix lies in lane 4 r + c / 2, or with trans in that of (c, r). */
+/* Lane i of each eight gives the address of row i; 16-bit element (r, c) of a matrix lies in lane 4 r + c / 2, or with
+ * trans in that of (c, r). */
 void
 op_ldmatrix(Warp *w, const Ins *x, uint32_t m)
 {
@@ -128,11 +131,15 @@ op_ldmatrix(Warp *w, const Ins *x, uint32_t m)
 		uint16_t e[8][8];
 
 		for (uint32_t r = 0; r < 8; r++)
-			memcpy(e[r], access_at(w, x, (int)(k * 8 + r), (Space)x->space, lane_address(w, x, x->a, (int)(k * 8 + r)), 16, ACCESS_READ), 16);
+			memcpy(e[r],
+			       access_at(w, x, (int)(k * 8 + r), (Space)x->space,
+			                 lane_address(w, x, x->a, (int)(k * 8 + r)), 16, ACCESS_READ),
+			       16);
 		for (uint32_t i = 0; i < LANES; i++) {
 			uint32_t r = i / 4, c = i % 4 * 2;
 
-			out[k][i] = x->type ? e[c][r] | (uint32_t)e[c + 1][r] << 16 : e[r][c] | (uint32_t)e[r][c + 1] << 16;
+			out[k][i] =
+			        x->type ? e[c][r] | (uint32_t)e[c + 1][r] << 16 : e[r][c] | (uint32_t)e[r][c + 1] << 16;
 		}
 	}
 	for (uint32_t k = 0; k < x->n; k++)
@@ -157,7 +164,9 @@ op_stmatrix(Warp *w, const Ins *x, uint32_t m)
 			*(x->type ? &e[c + 1][r] : &e[r][c + 1]) = (uint16_t)(v[i] >> 16);
 		}
 		for (uint32_t r = 0; r < 8; r++)
-			memcpy(access_at(w, x, (int)(k * 8 + r), (Space)x->space, lane_address(w, x, x->a, (int)(k * 8 + r)), 16, ACCESS_WRITE), e[r], 16);
+			memcpy(access_at(w, x, (int)(k * 8 + r), (Space)x->space,
+			                 lane_address(w, x, x->a, (int)(k * 8 + r)), 16, ACCESS_WRITE),
+			       e[r], 16);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* cu.h: the types of the driver's interface that the stand-in implements and its tests use.
  *
- * Declared here so that neither needs a CUDA toolkit. Names, numbers and layouts are those of the driver's binary interface, CUDA 13.0; what is not listed is
- * not implemented. */
+ * Declared here so that neither needs a CUDA toolkit. Names, numbers and layouts are those of the driver's binary
+ * interface, CUDA 13.0; what is not listed is not implemented. */
 #ifndef CU_H
 #define CU_H
 #include <stddef.h>
@@ -28,8 +28,9 @@ typedef enum CUresult {
 } CUresult;
 
 typedef enum CUgraphNodeType {
-	CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_HOST, CU_GRAPH_NODE_TYPE_GRAPH,
-	CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+	CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_HOST,
+	CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+	CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
 } CUgraphNodeType;
 enum { CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE, CU_GRAPH_COND_TYPE_SWITCH };
 enum { CU_GRAPH_COND_ASSIGN_DEFAULT = 1 };
@@ -37,9 +38,15 @@ enum { CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING };
 enum { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED };
 enum { CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_INVALIDATED };
 enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_UNIFIED };
-enum { CU_JIT_INFO_LOG_BUFFER = 3, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
-enum { CU_FUNC_MAX_THREADS_PER_BLOCK, CU_FUNC_SHARED_SIZE_BYTES, CU_FUNC_CONST_SIZE_BYTES, CU_FUNC_LOCAL_SIZE_BYTES, CU_FUNC_NUM_REGS,
-	CU_FUNC_PTX_VERSION, CU_FUNC_BINARY_VERSION, CU_FUNC_CACHE_MODE_CA, CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_CARVEOUT };
+enum {
+	CU_JIT_INFO_LOG_BUFFER = 3, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER,
+	CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+};
+enum {
+	CU_FUNC_MAX_THREADS_PER_BLOCK, CU_FUNC_SHARED_SIZE_BYTES, CU_FUNC_CONST_SIZE_BYTES, CU_FUNC_LOCAL_SIZE_BYTES,
+	CU_FUNC_NUM_REGS, CU_FUNC_PTX_VERSION, CU_FUNC_BINARY_VERSION, CU_FUNC_CACHE_MODE_CA,
+	CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_CARVEOUT,
+};
 enum { CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4 };
 #define CU_STREAM_LEGACY ((CUstream)1)
 #define CU_STREAM_PER_THREAD ((CUstream)2)
@@ -107,7 +114,11 @@ typedef struct CUDA_MEMCPY3D {
 	size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
-typedef struct CUDA_MEMCPY_NODE_PARAMS { int flags, reserved; CUcontext ctx; CUDA_MEMCPY3D copyParams; } CUDA_MEMCPY_NODE_PARAMS;
+typedef struct CUDA_MEMCPY_NODE_PARAMS {
+	int flags, reserved;
+	CUcontext ctx;
+	CUDA_MEMCPY3D copyParams;
+} CUDA_MEMCPY_NODE_PARAMS;
 
 typedef struct CUgraphNodeParams {
 	CUgraphNodeType type;
@@ -126,8 +137,16 @@ typedef struct CUgraphNodeParams {
 } CUgraphNodeParams;
 
 typedef struct CUgraphEdgeData { unsigned char from_port, to_port, type, reserved[5]; } CUgraphEdgeData;
-typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS { unsigned long long flags; CUstream hUploadStream; CUgraphNode hErrNode_out; int result_out; } CUDA_GRAPH_INSTANTIATE_PARAMS;
-typedef struct CUgraphExecUpdateResultInfo { int result; CUgraphNode errorNode, errorFromNode; } CUgraphExecUpdateResultInfo;
+typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS {
+	unsigned long long flags;
+	CUstream hUploadStream;
+	CUgraphNode hErrNode_out;
+	int result_out;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+typedef struct CUgraphExecUpdateResultInfo {
+	int result;
+	CUgraphNode errorNode, errorFromNode;
+} CUgraphExecUpdateResultInfo;
 
 typedef struct CUlaunchAttribute {
 	int id;

@@ -1,8 +1,9 @@
 /* declare.c: variables and functions of a PTX module.
  *
- * In: the parser at a declaration.   Out: global variables in device memory with their initial values, places in shared and local memory, functions with their
- * parameters, registers and limits. Parameters of a .func lie in the frame of the thread; an earlier declaration keeps its places.
- * Shared variables that a .func uses lie below those of every kernel; those from outside follow the kernel's own, and are placed when its body ends. */
+ * In: the parser at a declaration.   Out: global variables in device memory with their initial values, places in shared
+ * and local memory, functions with their parameters, registers and limits. Parameters of a .func lie in the frame of
+ * the thread; an earlier declaration keeps its places. Shared variables that a .func uses lie below those of every
+ * kernel; those from outside follow the kernel's own, and are placed when its body ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,13 @@
 
 /* variables */
 
-typedef struct Decl { uint32_t bytes, align; uint64_t elements; bool array, open; const char *name; uint32_t len; } Decl;
+typedef struct Decl {
+	uint32_t bytes, align;
+	uint64_t elements;
+	bool array, open;
+	const char *name;
+	uint32_t len;
+} Decl;
 
 /* After the state space: [.align n] .type name[n]... */
 static Decl
@@ -28,7 +35,8 @@ parse_decl(Parser *p)
 		} else if (lex_is(&p->lex, ".v2") || lex_is(&p->lex, ".v4")) {
 			d.elements *= (uint64_t)(p->lex.text[2] - '0');
 			lex_next(&p->lex);
-		} else if (parse_accept(p, ".ptr") || parse_accept(p, ".global") || parse_accept(p, ".shared") || parse_accept(p, ".const") || parse_accept(p, ".local")) {
+		} else if (parse_accept(p, ".ptr") || parse_accept(p, ".global") || parse_accept(p, ".shared") ||
+		           parse_accept(p, ".const") || parse_accept(p, ".local")) {
 			continue;
 		} else {
 			uint32_t n = p->lex.len - 1 < sizeof type - 1 ? p->lex.len - 1 : (uint32_t)sizeof type - 1;
@@ -93,7 +101,8 @@ parse_value(Parser *p, uint32_t bytes)
 	}
 	s = sym_find(p, p->lex.text, p->lex.len, &range);
 	if (!s || s->kind != SYM_GLOBAL)
-		parse_fail(p, CUDA_ERROR_INVALID_PTX, "an initial value names what is no global variable: %.*s", (int)p->lex.len, p->lex.text);
+		parse_fail(p, CUDA_ERROR_INVALID_PTX, "an initial value names what is no global variable: %.*s",
+		           (int)p->lex.len, p->lex.text);
 	lex_next(&p->lex);
 	if (close)
 		parse_want(p, ")");
@@ -144,7 +153,8 @@ parse_global(Parser *p, bool constant)
 		g = &p->m->global[p->m->nglobal++];
 		*g = (Global){ copy_text(d.name, d.len), device_alloc(bytes, p->m), bytes, constant };
 		if (!g->address)
-			parse_fail(p, CUDA_ERROR_OUT_OF_MEMORY, "no memory for variable %s of %llu bytes", g->name, (unsigned long long)bytes);
+			parse_fail(p, CUDA_ERROR_OUT_OF_MEMORY, "no memory for variable %s of %llu bytes", g->name,
+			           (unsigned long long)bytes);
 	}
 	s->address = g->address;
 	initial = calloc(1, bytes ? bytes : 1);
@@ -168,13 +178,15 @@ parse_shared(Parser *p, bool external)
 	if (index < 0) {
 		p->m->shared = grow(p->m->shared, p->m->nshared, &p->capshared, sizeof *p->m->shared);
 		index = p->m->nshared++;
-		p->m->shared[index] = (SharedVar){ copy_text(d.name, d.len), (uint32_t)(d.bytes * d.elements), d.align, 0, external || d.open, -1 };
+		p->m->shared[index] = (SharedVar){
+		        copy_text(d.name, d.len), (uint32_t)(d.bytes * d.elements), d.align, 0, external || d.open, -1};
 	}
 	s->at = (uint32_t)index;
 	parse_want(p, ";");
 }
 
-/* Those that a .func uses lie below those of every kernel; those from outside follow all others, and are placed when the body ends. */
+/* Those that a .func uses lie below those of every kernel; those from outside follow all others, and are placed when
+ * the body ends. */
 uint32_t
 shared_use(Parser *p, uint32_t index)
 {
@@ -245,7 +257,8 @@ func_new(Parser *p, char *name)
 	return f;
 }
 
-/* (.param .u64 a, .param .align 8 .b8 b[16]): of a kernel, offsets into the launch's parameters; of a .func, into the frame. */
+/* (.param .u64 a, .param .align 8 .b8 b[16]): of a kernel, offsets into the launch's parameters; of a .func, into the
+ * frame. */
 static int
 parse_params(Parser *p, bool entry, Param **list)
 {
@@ -294,7 +307,8 @@ parse_limits(Parser *p, Func *f)
 {
 	while (p->lex.tok == TOK_WORD && *p->lex.text == '.') {
 		uint32_t v[3] = { 1, 1, 1 };
-		bool threads = lex_is(&p->lex, ".maxntid"), exact = lex_is(&p->lex, ".reqntid"), cluster = lex_is(&p->lex, ".reqnctapercluster");
+		bool threads = lex_is(&p->lex, ".maxntid"), exact = lex_is(&p->lex, ".reqntid"),
+		     cluster = lex_is(&p->lex, ".reqnctapercluster");
 
 		lex_next(&p->lex);
 		if (p->lex.tok == TOK_INT)
@@ -321,18 +335,22 @@ func_place_shared(Parser *p, Func *f)
 	f->shared_static = bytes;
 	for (int i = 0; i < p->m->nshared; i++)
 		if (p->m->shared[i].external)
-			p->m->shared[i].offset = align_up(bytes, p->m->shared[i].align < 16 ? 16 : p->m->shared[i].align);
+			p->m->shared[i].offset =
+			        align_up(bytes, p->m->shared[i].align < 16 ? 16 : p->m->shared[i].align);
 	for (int i = p->shared_first; i < p->m->nfixup; i++) {
 		const SharedVar *v = &p->m->shared[p->m->fixup[i].shared];
 
 		if (v->external && !f->entry)
-			parse_fail(p, CUDA_ERROR_INVALID_PTX, "function %s uses shared memory that the launch sizes: only kernels may", f->name);
+			parse_fail(p, CUDA_ERROR_INVALID_PTX,
+			           "function %s uses shared memory that the launch sizes: only kernels may", f->name);
 		p->m->ins[p->m->fixup[i].ins].imm += SHARED_BASE + v->offset;
 	}
 	for (int i = 0; i < f->nconstant; i++)
 		if (f->constant[i].shared >= 0) {
 			if (p->m->shared[f->constant[i].shared].external && !f->entry)
-				parse_fail(p, CUDA_ERROR_INVALID_PTX, "function %s uses shared memory that the launch sizes: only kernels may", f->name);
+				parse_fail(p, CUDA_ERROR_INVALID_PTX,
+				           "function %s uses shared memory that the launch sizes: only kernels may",
+				           f->name);
 			f->constant[i].value += SHARED_BASE + p->m->shared[f->constant[i].shared].offset;
 			f->constant[i].shared = -1;
 		}
@@ -393,7 +411,8 @@ parse_function(Parser *p, bool entry)
 	f->count = p->m->nins - f->first;
 	scope_close(p);
 	if (p->npending)
-		parse_fail(p, CUDA_ERROR_INVALID_PTX, "function %s branches to %.*s, which is nowhere", f->name, (int)p->pending[0].len, p->pending[0].name);
+		parse_fail(p, CUDA_ERROR_INVALID_PTX, "function %s branches to %.*s, which is nowhere", f->name,
+		           (int)p->pending[0].len, p->pending[0].name);
 	f->regs_to = p->regs;
 	f->frame_to = p->frame;
 	func_place_shared(p, f);

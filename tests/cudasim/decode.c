@@ -1,8 +1,9 @@
 /* decode.c: an instruction of PTX text becomes one or a few Ins: operands, arithmetic, control.
  *
- * In: the parser with a guard, the dotted parts of the opcode and its operands.   Out: Ins at the end of the module's code.
- * What modifiers ask for is an instruction of its own: add.ftz.sat.f32 becomes flush a, flush b, add, flush, saturate. So the table of operations
- * stays small. A result narrower than its register goes through a temporary. Conversions, memory, warps and tensors are in decode_*.c. */
+ * In: the parser with a guard, the dotted parts of the opcode and its operands.   Out: Ins at the end of the module's
+ * code. What modifiers ask for is an instruction of its own: add.ftz.sat.f32 becomes flush a, flush b, add, flush,
+ * saturate. So the table of operations stays small. A result narrower than its register goes through a temporary.
+ * Conversions, memory, warps and tensors are in decode_*.c. */
 #include "half.h"
 #include "ptx.h"
 
@@ -87,9 +88,11 @@ top(Parser *p, int k)
 void
 resize(Parser *p, uint32_t to, uint32_t to_bytes, uint32_t from, uint32_t from_bytes, bool is_signed)
 {
-	static const char *const name[4][4] = { /* [from][to] by 2 4 8 bytes */
-		{ "mov.b16", "widen.b32.b16", "widen.b64.b16", "" }, { "low.b16.b32", "mov.b32", "widen.b64.b32", "" }, { "low.b16.b64", "low.b32.b64", "mov.b64", "" } };
-	static const char *const name_signed[2][3] = { { "", "cvt.s32.s16", "cvt.s64.s16" }, { "", "", "cvt.s64.s32" } };
+	static const char *const name[4][4] = {/* [from][to] by 2 4 8 bytes */
+	                                       {"mov.b16", "widen.b32.b16", "widen.b64.b16", ""},
+	                                       {"low.b16.b32", "mov.b32", "widen.b64.b32", ""},
+	                                       {"low.b16.b64", "low.b32.b64", "mov.b64", ""}};
+	static const char *const name_signed[2][3] = {{"", "cvt.s32.s16", "cvt.s64.s16"}, {"", "", "cvt.s64.s32"}};
 	int f = from_bytes == 2 ? 0 : from_bytes == 4 ? 1 : 2, t = to_bytes == 2 ? 0 : to_bytes == 4 ? 1 : 2;
 
 	emit_row(p, is_signed && t > f ? name_signed[f][t] : name[f][t], to, from, 0, 0);
@@ -199,7 +202,8 @@ finish(Parser *p, const Opnd *o, uint32_t from, uint32_t bytes, bool is_signed)
 static bool
 is_modifier(const char *s)
 {
-	static const char *const names[] = { "ftz", "sat", "approx", "full", "rn", "rz", "rm", "rp", "relu", "uni", "noftz" };
+	static const char *const names[] = {"ftz", "sat", "approx", "full", "rn",   "rz",
+	                                    "rm",  "rp",  "relu",   "uni",  "noftz"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strcmp(s, names[i]))
@@ -222,7 +226,10 @@ join(const Parser *p, char *to, size_t n, const char *base, bool modifiers)
 const char *
 flush_name(const char *type)
 {
-	return !strcmp(type, "f32") ? "ftz.f32" : !strcmp(type, "f16") ? "ftz.f16" : !strcmp(type, "f16x2") ? "ftz.f16x2" : NULL;
+	return !strcmp(type, "f32")     ? "ftz.f32"
+	       : !strcmp(type, "f16")   ? "ftz.f16"
+	       : !strcmp(type, "f16x2") ? "ftz.f16x2"
+	                                : NULL;
 }
 
 uint32_t
@@ -275,7 +282,8 @@ decode_alu(Parser *p)
 	if (p->ntop < n + 1)
 		decode_unknown(p);
 	for (int k = 0; k < n; k++)
-		s[k] = bytes[k] == 1 ? use_pred(p, top(p, k + 1)) : flushed(p, flush, use(p, top(p, k + 1), bytes[k]), bytes[k]);
+		s[k] = bytes[k] == 1 ? use_pred(p, top(p, k + 1))
+		                     : flushed(p, flush, use(p, top(p, k + 1), bytes[k]), bytes[k]);
 	d = define(p, top(p, 0), r->d);
 	Ins *x = emit_row(p, name, d, s[0], s[1], s[2]);
 	if (!strcmp(p->part[0], "lop3") && p->ntop == 5)
@@ -298,21 +306,28 @@ static void
 decode_bfi(Parser *p)
 {
 	bool wide = !strcmp(p->part[1], "b64");
-	uint32_t bytes = wide ? 8 : 4, mask = parse_temp(p, bytes), at = use(p, top(p, 3), 4), len = use(p, top(p, 4), 4), moved = parse_temp(p, bytes);
+	uint32_t bytes = wide ? 8 : 4, mask = parse_temp(p, bytes), at = use(p, top(p, 3), 4),
+	         len = use(p, top(p, 4), 4), moved = parse_temp(p, bytes);
 
 	emit_row(p, wide ? "bfi.mask.b64" : "bfi.mask.b32", mask, use(p, top(p, 1), bytes), at, len);
 	emit_row(p, wide ? "shlbyte.b64" : "shlbyte.b32", moved, use(p, top(p, 1), bytes), at, 0);
-	emit_row(p, wide ? "select.b64" : "select.b32", define(p, top(p, 0), bytes), moved, use(p, top(p, 2), bytes), mask);
+	emit_row(p, wide ? "select.b64" : "select.b32", define(p, top(p, 0), bytes), moved, use(p, top(p, 2), bytes),
+	         mask);
 }
 
-/* add.cc, addc, sub.cc, subc, mad.cc, madc: the carry is a predicate of the function, kept in the last temporary of that size. */
+/* add.cc, addc, sub.cc, subc, mad.cc, madc: the carry is a predicate of the function, kept in the last temporary of
+ * that size. */
 static void
 decode_carry(Parser *p)
 {
 	const char *type = p->part[p->npart - 1], *base = p->part[0];
-	bool wide = type[1] == '6', minus = *base == 's', in = base[strlen(base) - 1] == 'c', out = has(p, "cc"), mad = *base == 'm';
-	uint32_t bytes = wide ? 8 : 4, a, b, d = define(p, top(p, 0), bytes), t = parse_temp(p, bytes), u = parse_temp(p, bytes), first = parse_temp(p, 1), second = parse_temp(p, 1);
-	const char *lt = wide ? "lt.u64" : "lt.u32", *op = minus ? wide ? "sub.u64" : "sub.u32" : wide ? "add.u64" : "add.u32";
+	bool wide = type[1] == '6', minus = *base == 's', in = base[strlen(base) - 1] == 'c', out = has(p, "cc"),
+	     mad = *base == 'm';
+	uint32_t bytes = wide ? 8 : 4, a, b, d = define(p, top(p, 0), bytes), t = parse_temp(p, bytes),
+	         u = parse_temp(p, bytes), first = parse_temp(p, 1), second = parse_temp(p, 1);
+	const char *lt = wide ? "lt.u64" : "lt.u32", *op = minus  ? wide ? "sub.u64" : "sub.u32"
+	                                                   : wide ? "add.u64"
+	                                                          : "add.u32";
 	uint32_t one = parse_const(p, 1, bytes, -1), zero = parse_const(p, 0, bytes, -1), *carry = &p->temp[0][11];
 
 	if (!*carry)
@@ -418,7 +433,8 @@ decode_call(Parser *p)
 {
 	static const Opnd none = { .kind = OPND_VECTOR };
 	int k = p->ntop > 1 && top(p, 0)->kind == OPND_VECTOR;
-	const Opnd *result = k ? top(p, 0) : &none, *callee = top(p, k), *args = p->ntop > k + 1 ? top(p, k + 1) : &none;
+	const Opnd *result = k ? top(p, 0) : &none, *callee = top(p, k),
+	           *args = p->ntop > k + 1 ? top(p, k + 1) : &none;
 	char name[256];
 	Func *f;
 
@@ -472,7 +488,8 @@ decode_barrier(Parser *p)
 	}
 	bool red = has(p, "red"), arrive = has(p, "arrive");
 	int first = red ? 1 : 0, n = p->ntop - first - red;
-	uint32_t id = use(p, top(p, first), 4), count = n > 1 ? use(p, top(p, first + 1), 4) : 0, pred = red ? use_pred(p, top(p, p->ntop - 1)) : 0;
+	uint32_t id = use(p, top(p, first), 4), count = n > 1 ? use(p, top(p, first + 1), 4) : 0,
+	         pred = red ? use_pred(p, top(p, p->ntop - 1)) : 0;
 	uint32_t d = red ? define(p, top(p, 0), has(p, "popc") ? 4 : 1) : 0;
 
 	x = emit(p, arrive ? op_barrier_arrive : NULL, KIND_BARRIER);
@@ -505,7 +522,8 @@ decode_control(Parser *p)
 		emit(p, op_trap, KIND_PLAIN);
 	else if (!strcmp(b, "fence") && has(p, "proxy"))
 		emit(p, op_proxy_fence, KIND_PLAIN);
-	else if (!strcmp(b, "membar") || !strcmp(b, "fence") || !strcmp(b, "setmaxnreg") || !strcmp(b, "griddepcontrol") || !strcmp(b, "pmevent"))
+	else if (!strcmp(b, "membar") || !strcmp(b, "fence") || !strcmp(b, "setmaxnreg") ||
+	         !strcmp(b, "griddepcontrol") || !strcmp(b, "pmevent"))
 		emit(p, op_nothing, KIND_PLAIN);
 	else if (!strcmp(b, "nanosleep"))
 		emit(p, op_nothing, KIND_YIELD);

@@ -1,6 +1,7 @@
 /* decode_convert.c: comparisons, moves and conversions.
  *
- * In: the parser at such an instruction.   Out: Ins. A conversion that is a row of alu.def becomes that; the rest an operation that looks at the types when it runs. */
+ * In: the parser at such an instruction.   Out: Ins. A conversion that is a row of alu.def becomes that; the rest an
+ * operation that looks at the types when it runs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -82,14 +83,21 @@ decode_set(Parser *p)
 	const char *type = p->part[p->npart - 1], *result = p->part[p->npart - 2], *combine = bool_part(p);
 	bool pairs = strlen(type) > 2 && !strcmp(type + strlen(type) - 2, "x2"), one = *result == 'f' || *result == 'b';
 	uint32_t bytes = type_bytes(result), t = parse_temp(p, 1), d = define(p, top(p, 0), bytes);
-	uint64_t yes = !one ? ~0ull : !strcmp(result, "f32") ? 0x3f800000 : !strncmp(result, "f16", 3) ? 0x3c00 : 0x3f80;
+	uint64_t yes = !one                         ? ~0ull
+	               : !strcmp(result, "f32")     ? 0x3f800000
+	               : !strncmp(result, "f16", 3) ? 0x3c00
+	                                            : 0x3f80;
 
 	if (!pairs) {
 		compare(p, t, p->part[1], type, top(p, 1), top(p, 2), 0);
 		if (combine)
 			emit_row(p, combine, t, t, use_pred(p, top(p, 3)), 0);
 		yes = bytes == 8 ? yes : yes & ((1ull << bytes * 8) - 1);
-		emit_row(p, bytes == 2 ? "selp.b16" : bytes == 4 ? "selp.b32" : "selp.b64", d, parse_const(p, yes, bytes, -1), parse_const(p, 0, bytes, -1), t);
+		emit_row(p,
+		         bytes == 2   ? "selp.b16"
+		         : bytes == 4 ? "selp.b32"
+		                      : "selp.b64",
+		         d, parse_const(p, yes, bytes, -1), parse_const(p, 0, bytes, -1), t);
 		return;
 	}
 	uint32_t half[2];
@@ -162,14 +170,17 @@ decode_mov(Parser *p)
 	uint32_t bytes = type_bytes(p->part[p->npart - 1]);
 	char name[16];
 
-	if (from->kind == OPND_LABEL && from->name[0] == '%') { /* special registers that change, and those that mean nothing here */
+	/* special registers that change, and those that mean nothing here */
+	if (from->kind == OPND_LABEL && from->name[0] == '%') {
 		bytes = bytes ? bytes : 4;
 		Ins *x = emit(p, op_clock, KIND_PLAIN);
 
 		x->d = define(p, to, bytes);
 		x->bytes = (uint8_t)bytes;
-		if (memcmp(from->name, "%clock", 6) && memcmp(from->name, "%globaltim", 10) && memcmp(from->name, "%envreg", 7) && memcmp(from->name, "%pm", 3))
-			parse_fail(p, CUDA_ERROR_INVALID_PTX, "special register %.*s is not simulated", (int)from->name_len, from->name);
+		if (memcmp(from->name, "%clock", 6) && memcmp(from->name, "%globaltim", 10) &&
+		    memcmp(from->name, "%envreg", 7) && memcmp(from->name, "%pm", 3))
+			parse_fail(p, CUDA_ERROR_INVALID_PTX, "special register %.*s is not simulated",
+			           (int)from->name_len, from->name);
 		x->imm = from->name[1] == 'e';
 		return;
 	}
@@ -208,7 +219,8 @@ convert_ints(Parser *p, const char *to, const char *from)
 	const Opnd *o = top(p, 0), *a = top(p, 1);
 	uint32_t tb = type_bytes(to), fb = type_bytes(from);
 
-	if (!is_int_type(to) || !is_int_type(from) || has(p, "sat") || tb < 2 || fb < 2 || o->kind != OPND_REG || o->bytes != tb)
+	if (!is_int_type(to) || !is_int_type(from) || has(p, "sat") || tb < 2 || fb < 2 || o->kind != OPND_REG ||
+	    o->bytes != tb)
 		return false;
 	resize(p, o->reg, tb, use(p, a, fb), fb, *from == 's');
 	return true;
@@ -224,7 +236,8 @@ convert_row(Parser *p, const char *to, const char *from)
 	const Opnd *o = top(p, 0);
 	uint32_t tb = type_bytes(to), fb = type_bytes(from), s;
 
-	if (has(p, "rz") || has(p, "rm") || has(p, "rp") || has(p, "relu") || tb < 2 || fb < 2 || o->kind != OPND_REG || o->bytes != tb)
+	if (has(p, "rz") || has(p, "rm") || has(p, "rp") || has(p, "relu") || tb < 2 || fb < 2 || o->kind != OPND_REG ||
+	    o->bytes != tb)
 		return false;
 	for (int k = 0; k < 4; k++)
 		if (has(p, integer[k]))
@@ -265,7 +278,8 @@ convert_any(Parser *p, const char *to, const char *from)
 {
 	const Opnd *o = top(p, 0), *a = top(p, 1);
 	bool two = p->ntop == 3, unpack = !strncmp(from, "e4m3x2", 6) || !strncmp(from, "e5m2x2", 6);
-	uint32_t b = two ? use(p, top(p, 2), 4) : 0, wide = o->kind == OPND_REG ? o->bytes : type_bytes(to), fb = type_bytes(from), s;
+	uint32_t b = two ? use(p, top(p, 2), 4) : 0, wide = o->kind == OPND_REG ? o->bytes : type_bytes(to),
+	         fb = type_bytes(from), s;
 
 	if (!type_code(to) || !type_code(from) || wide == 1)
 		decode_unknown(p);
@@ -297,8 +311,10 @@ decode_cvt(Parser *p)
 
 	if (p->npart < 3)
 		decode_unknown(p);
-	if (p->ntop == 3 && !has(p, "rz") && !has(p, "relu") && !has(p, "satfinite") && !strcmp(from, "f32") && (!strcmp(to, "f16x2") || !strcmp(to, "bf16x2"))) {
-		emit_row(p, *to == 'f' ? "cvt.f16x2.f32" : "cvt.bf16x2.f32", define(p, top(p, 0), 4), use(p, top(p, 1), 4), use(p, top(p, 2), 4), 0);
+	if (p->ntop == 3 && !has(p, "rz") && !has(p, "relu") && !has(p, "satfinite") && !strcmp(from, "f32") &&
+	    (!strcmp(to, "f16x2") || !strcmp(to, "bf16x2"))) {
+		emit_row(p, *to == 'f' ? "cvt.f16x2.f32" : "cvt.bf16x2.f32", define(p, top(p, 0), 4),
+		         use(p, top(p, 1), 4), use(p, top(p, 2), 4), 0);
 		return;
 	}
 	if (!convert_ints(p, to, from) && !convert_row(p, to, from))
@@ -312,7 +328,10 @@ decode_cvta(Parser *p)
 	bool to = has(p, "to");
 	int from = 1;
 	Space space = space_of(p, &from);
-	uint64_t window = space == SPACE_SHARED ? WINDOW_SHARED : space == SPACE_LOCAL ? WINDOW_LOCAL : space == SPACE_PARAM ? WINDOW_PARAM : 0;
+	uint64_t window = space == SPACE_SHARED  ? WINDOW_SHARED
+	                  : space == SPACE_LOCAL ? WINDOW_LOCAL
+	                  : space == SPACE_PARAM ? WINDOW_PARAM
+	                                         : 0;
 	const Opnd *o = top(p, 0);
 	uint32_t a = use(p, top(p, 1), 8), d = define(p, o, 8);
 

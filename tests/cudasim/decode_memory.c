@@ -1,7 +1,8 @@
 /* decode_memory.c: loads, stores, atomics, asynchronous copies by a thread.
  *
- * In: the parser at such an instruction.   Out: one Ins with the state space, the size and number of elements, and a list of registers.
- * Cache hints and memory orders are read and dropped: the interpreter runs one warp at a time and has no caches. */
+ * In: the parser at such an instruction.   Out: one Ins with the state space, the size and number of elements, and a
+ * list of registers. Cache hints and memory orders are read and dropped: the interpreter runs one warp at a time and
+ * has no caches. */
 #include "ptx.h"
 
 #include <string.h>
@@ -11,9 +12,12 @@
 Space
 space_of(Parser *p, int *from)
 {
-	static const struct { const char *name; Space space; } spaces[] = { { "global", SPACE_GLOBAL }, { "shared", SPACE_SHARED }, { "shared::cta", SPACE_SHARED },
-		{ "shared::cluster", SPACE_SHARED }, { "local", SPACE_LOCAL }, { "param", SPACE_PARAM }, { "param::entry", SPACE_PARAM }, { "param::func", SPACE_PARAM },
-		{ "const", SPACE_CONST } };
+	static const struct {
+		const char *name;
+		Space space;
+	} spaces[] = {{"global", SPACE_GLOBAL},          {"shared", SPACE_SHARED},     {"shared::cta", SPACE_SHARED},
+	              {"shared::cluster", SPACE_SHARED}, {"local", SPACE_LOCAL},       {"param", SPACE_PARAM},
+	              {"param::entry", SPACE_PARAM},     {"param::func", SPACE_PARAM}, {"const", SPACE_CONST}};
 
 	for (int i = *from; i < p->npart; i++)
 		for (size_t k = 0; k < sizeof spaces / sizeof *spaces; k++)
@@ -139,7 +143,9 @@ decode_atomic(Parser *p, bool result)
 
 		reg[k] = use(p, n > 1 ? &p->opnd[value->first + k] : value, bytes);
 		reg[8 + k] = op == ATOMIC_CAS ? use(p, top(p, first + 2), bytes) : 0;
-		reg[16 + k] = !d || d->kind == OPND_SINK ? 0 : define(p, d->kind == OPND_VECTOR ? &p->opnd[d->first + k] : d, bytes);
+		reg[16 + k] = !d || d->kind == OPND_SINK
+		                      ? 0
+		                      : define(p, d->kind == OPND_VECTOR ? &p->opnd[d->first + k] : d, bytes);
 	}
 	x = emit(p, op_atom, KIND_PLAIN);
 	x->space = (uint8_t)space;
@@ -230,7 +236,8 @@ decode_memory(Parser *p)
 		decode_cp_async(p);
 	else if (!strcmp(b, "isspacep"))
 		decode_isspacep(p);
-	else if (!strcmp(b, "prefetch") || !strcmp(b, "prefetchu") || !strcmp(b, "discard") || !strcmp(b, "applypriority"))
+	else if (!strcmp(b, "prefetch") || !strcmp(b, "prefetchu") || !strcmp(b, "discard") ||
+	         !strcmp(b, "applypriority"))
 		emit(p, op_nothing, KIND_PLAIN);
 	else if (!strcmp(b, "createpolicy"))
 		emit_row(p, "mov.b64", define(p, top(p, 0), 8), parse_const(p, 0, 8, -1), 0, 0);

@@ -1,7 +1,8 @@
-/* decode_tensor.c: instructions of a whole warp or more: shuffles, votes, matrix loads and products, mbarrier, bulk and tensor copies.
+/* decode_tensor.c: instructions of a whole warp or more: shuffles, votes, matrix loads and products, mbarrier, bulk and
+ * tensor copies.
  *
- * In: the parser at such an instruction.   Out: one Ins whose registers stand in the module's list of operands. A matrix product lists d, a, b, c;
- * the shape and types are kept in the fields that mma.c reads. */
+ * In: the parser at such an instruction.   Out: one Ins whose registers stand in the module's list of operands. A
+ * matrix product lists d, a, b, c; the shape and types are kept in the fields that mma.c reads. */
 #include "ptx.h"
 
 #include <stdlib.h>
@@ -14,8 +15,10 @@ decode_shfl(Parser *p)
 {
 	static const char *const modes[] = { "up", "down", "bfly", "idx" };
 	const Opnd *to = top(p, 0);
-	uint32_t d = define(p, to, 4), pred = to->pair >= 0 && p->opnd[to->pair].kind != OPND_SINK ? define(p, &p->opnd[to->pair], 1) : 0;
-	uint32_t a = use(p, top(p, 1), 4), b = use(p, top(p, 2), 4), c = use(p, top(p, 3), 4), mask = p->ntop > 4 ? use(p, top(p, 4), 4) : 0;
+	uint32_t d = define(p, to, 4),
+	         pred = to->pair >= 0 && p->opnd[to->pair].kind != OPND_SINK ? define(p, &p->opnd[to->pair], 1) : 0;
+	uint32_t a = use(p, top(p, 1), 4), b = use(p, top(p, 2), 4), c = use(p, top(p, 3), 4),
+	         mask = p->ntop > 4 ? use(p, top(p, 4), 4) : 0;
 	Ins *x = emit(p, op_shfl, KIND_TOGETHER);
 
 	x->d = d;
@@ -35,7 +38,8 @@ decode_vote(Parser *p)
 {
 	static const char *const modes[] = { "all", "any", "uni", "ballot" };
 	bool ballot = has(p, "ballot");
-	uint32_t d = define(p, top(p, 0), ballot ? 4 : 1), a = use_pred(p, top(p, 1)), mask = p->ntop > 2 ? use(p, top(p, 2), 4) : 0;
+	uint32_t d = define(p, top(p, 0), ballot ? 4 : 1), a = use_pred(p, top(p, 1)),
+	         mask = p->ntop > 2 ? use(p, top(p, 2), 4) : 0;
 	Ins *x = emit(p, op_vote, KIND_TOGETHER);
 
 	x->d = d;
@@ -50,7 +54,8 @@ static void
 decode_match(Parser *p)
 {
 	const Opnd *to = top(p, 0);
-	uint32_t bytes = has(p, "b64") ? 8 : 4, d = define(p, to, 4), a = use(p, top(p, 1), bytes), mask = use(p, top(p, 2), 4);
+	uint32_t bytes = has(p, "b64") ? 8 : 4, d = define(p, to, 4), a = use(p, top(p, 1), bytes),
+	         mask = use(p, top(p, 2), 4);
 	uint32_t pred = to->pair >= 0 ? define(p, &p->opnd[to->pair], 1) : 0;
 	Ins *x = emit(p, op_match, KIND_TOGETHER);
 
@@ -85,7 +90,8 @@ static void
 decode_elect(Parser *p)
 {
 	const Opnd *to = top(p, 0);
-	uint32_t mask = use(p, top(p, 1), 4), d = to->kind == OPND_REG && to->bytes == 4 ? to->reg : 0, pred = to->pair >= 0 ? define(p, &p->opnd[to->pair], 1) : 0;
+	uint32_t mask = use(p, top(p, 1), 4), d = to->kind == OPND_REG && to->bytes == 4 ? to->reg : 0,
+	         pred = to->pair >= 0 ? define(p, &p->opnd[to->pair], 1) : 0;
 	Ins *x = emit(p, op_elect, KIND_TOGETHER);
 
 	x->d = d;
@@ -223,7 +229,8 @@ decode_mma(Parser *p)
 	list_extra(p, reg, n);
 }
 
-/* wgmma.mma_async.sync.aligned.m64nNkK.f32.atype.btype {d}, a, b-descriptor, scale-d, scale-a, scale-b[, trans-a, trans-b] */
+/* wgmma.mma_async.sync.aligned.m64nNkK.f32.atype.btype {d}, a, b-descriptor, scale-d, scale-a, scale-b[, trans-a,
+ * trans-b] */
 static void
 decode_wgmma(Parser *p)
 {
@@ -290,8 +297,13 @@ decode_wgmma(Parser *p)
 static void
 decode_mbarrier(Parser *p)
 {
-	static const struct { const char *name; int op; } ops[] = { { "init", MBAR_INIT }, { "inval", MBAR_INVAL }, { "arrive", MBAR_ARRIVE },
-		{ "arrive_drop", MBAR_ARRIVE_DROP }, { "expect_tx", MBAR_EXPECT }, { "complete_tx", MBAR_COMPLETE }, { "test_wait", MBAR_TEST }, { "try_wait", MBAR_TEST } };
+	static const struct {
+		const char *name;
+		int op;
+	} ops[] = {{"init", MBAR_INIT},        {"inval", MBAR_INVAL},
+	           {"arrive", MBAR_ARRIVE},    {"arrive_drop", MBAR_ARRIVE_DROP},
+	           {"expect_tx", MBAR_EXPECT}, {"complete_tx", MBAR_COMPLETE},
+	           {"test_wait", MBAR_TEST},   {"try_wait", MBAR_TEST}};
 	int op = -1, first = 0;
 	uint32_t d = 0, b = 0;
 	const Opnd *to = top(p, 0);
@@ -354,12 +366,14 @@ decode_bulk(Parser *p)
 		list_address(p, x, top(p, 3));
 }
 
-/* cp.async.bulk.tensor.Nd.dst.src[.tile|.im2col]...[.multicast] [dst], [map, {c}], [mbar][, {offsets}][, mask]; stores: [map, {c}], [src] */
+/* cp.async.bulk.tensor.Nd.dst.src[.tile|.im2col]...[.multicast] [dst], [map, {c}], [mbar][, {offsets}][, mask]; stores:
+ * [map, {c}], [src] */
 static void
 decode_bulk_tensor(Parser *p)
 {
 	int dims = p->part[4][0] - '0';
-	bool load = !strncmp(p->part[5], "shared", 6), im2col = has(p, "im2col") || has(p, "im2col_no_offs"), multicast = has(p, "multicast::cluster");
+	bool load = !strncmp(p->part[5], "shared", 6), im2col = has(p, "im2col") || has(p, "im2col_no_offs"),
+	     multicast = has(p, "multicast::cluster");
 	const Opnd *map = top(p, load ? 1 : 0), *memory = top(p, load ? 0 : 1);
 	uint32_t coord[8] = { 0 }, offset[3] = { 0 }, mask = 0;
 	int next = 3;
@@ -441,7 +455,8 @@ decode_tensor(Parser *p)
 		decode_bulk_any(p);
 	else if (!strcmp(b, "mapa")) {
 		bool wide = has(p, "u64");
-		uint32_t d = define(p, top(p, 0), wide ? 8 : 4), a = use(p, top(p, 1), wide ? 8 : 4), r = use(p, top(p, 2), 4);
+		uint32_t d = define(p, top(p, 0), wide ? 8 : 4), a = use(p, top(p, 1), wide ? 8 : 4),
+		         r = use(p, top(p, 2), 4);
 		Ins *x = emit(p, op_mapa, KIND_PLAIN);
 
 		x->d = d;

@@ -1,7 +1,8 @@
 /* device.c: the device's settings, memory and log.
  *
- * In: environment variables (README.md lists them).   Out: struct Device, the one variable of the library; a JSON object when the process ends.
- * A symbol that is to be missing is struck from the library's own table of dynamic symbols when it is loaded, so that dlsym does not find it either. */
+ * In: environment variables (README.md lists them).   Out: struct Device, the one variable of the library; a JSON
+ * object when the process ends. A symbol that is to be missing is struck from the library's own table of dynamic
+ * symbols when it is loaded, so that dlsym does not find it either. */
 #define _GNU_SOURCE
 #include "device.h"
 
@@ -54,8 +55,10 @@ device_settings(void)
 int
 device_ptx_version(void)
 {
-	static const struct { int driver, ptx; } rows[] = { { 13000, 90 }, { 12090, 88 }, { 12080, 87 }, { 12070, 86 }, { 12050, 85 }, { 12040, 84 }, { 12030, 83 },
-		{ 12020, 82 }, { 12010, 81 }, { 12000, 80 }, { 11080, 78 }, { 11070, 77 }, { 0, 70 } };
+	static const struct {
+		int driver, ptx;
+	} rows[] = {{13000, 90}, {12090, 88}, {12080, 87}, {12070, 86}, {12050, 85}, {12040, 84}, {12030, 83},
+	            {12020, 82}, {12010, 81}, {12000, 80}, {11080, 78}, {11070, 77}, {0, 70}};
 
 	for (size_t i = 0;; i++)
 		if (device.set.driver >= rows[i].driver)
@@ -65,7 +68,9 @@ device_ptx_version(void)
 Arena *
 device_arena(uint64_t at, uint64_t bytes)
 {
-	return arena_has(&device.memory, at, bytes) ? &device.memory : arena_has(&device.host, at, bytes) ? &device.host : NULL;
+	return arena_has(&device.memory, at, bytes) ? &device.memory
+	       : arena_has(&device.host, at, bytes) ? &device.host
+	                                            : NULL;
 }
 
 /* Memory of the user (owner NULL) or of a module. */
@@ -131,7 +136,8 @@ device_log(void)
 	COUNT(allocations);
 	COUNT(frees);
 #undef COUNT
-	fprintf(f, "\"memory_peak\": %llu, \"leaks\": %d, \"lost\": %d}\n", (unsigned long long)device.memory.peak, device_leaks(), (int)device.lost);
+	fprintf(f, "\"memory_peak\": %llu, \"leaks\": %d, \"lost\": %d}\n", (unsigned long long)device.memory.peak,
+	        device_leaks(), (int)device.lost);
 	fclose(f);
 }
 

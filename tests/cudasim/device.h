@@ -4,8 +4,10 @@
 #include "sim.h"
 
 typedef struct Counts {
-	uint64_t host_calls, kernel_launches, graph_launches, graph_kernels, blocks, warp_instructions, thread_instructions;
-	uint64_t bytes_to_device, bytes_to_host, bytes_on_device, bytes_set, copies, memsets, waits, allocations, frees, conditional_runs;
+	uint64_t host_calls, kernel_launches, graph_launches, graph_kernels, blocks, warp_instructions,
+	        thread_instructions;
+	uint64_t bytes_to_device, bytes_to_host, bytes_on_device, bytes_set, copies, memsets, waits, allocations, frees,
+	        conditional_runs;
 } Counts;
 
 typedef struct Settings {

@@ -1,7 +1,8 @@
 /* graph.c: graphs: nodes, copies, running.
  *
- * In: nodes with dependencies.   Out: each node run after those it depends on, in random order where they leave a choice.
- * An instance is a copy of the graph. Conditional nodes read a value that a kernel sets; bodies are graphs whose handles belong to the outermost one.
+ * In: nodes with dependencies.   Out: each node run after those it depends on, in random order where they leave a
+ * choice. An instance is a copy of the graph. Conditional nodes read a value that a kernel sets; bodies are graphs
+ * whose handles belong to the outermost one.
  * Refused: host nodes inside of a conditional body, as on the machine; cycles. */
 #include "work.h"
 
@@ -159,7 +160,8 @@ condition_value(const GraphRun *run, uint64_t handle)
 static CUresult
 conditional_run(Work *k, uint64_t *random, GraphRun *run)
 {
-	unsigned v = condition_value(run, k->as.cond.handle), body = k->as.cond.type == CU_GRAPH_COND_TYPE_SWITCH ? v : !v;
+	unsigned v = condition_value(run, k->as.cond.handle),
+	         body = k->as.cond.type == CU_GRAPH_COND_TYPE_SWITCH ? v : !v;
 	CUresult r = CUDA_SUCCESS;
 
 	if (k->as.cond.type == CU_GRAPH_COND_TYPE_WHILE) {
@@ -202,7 +204,8 @@ graph_run(Graph *g, uint64_t *random, GraphRun *run)
 		Node *node = g->node[k];
 
 		ready[pick] = ready[--n];
-		r = node->work.kind == WORK_CONDITIONAL ? conditional_run(&node->work, random, run) : work_run(&node->work, random, run);
+		r = node->work.kind == WORK_CONDITIONAL ? conditional_run(&node->work, random, run)
+		                                        : work_run(&node->work, random, run);
 		for (int i = 0; i < g->n; i++)
 			for (int j = 0; j < g->node[i]->ndep; j++)
 				if (g->node[i]->dep[j] == node && !--left[i])

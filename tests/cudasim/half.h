@@ -1,6 +1,7 @@
 /* half.h: 16-bit and 8-bit floating point formats as integers, to and from float.
  *
- * Widening is exact. Narrowing rounds to nearest, ties to even; NaN becomes the machine's one NaN. Written so that the compiler vectorises loops over them. */
+ * Widening is exact. Narrowing rounds to nearest, ties to even; NaN becomes the machine's one NaN. Written so that the
+ * compiler vectorises loops over them. */
 #ifndef HALF_H
 #define HALF_H
 #include <stdint.h>

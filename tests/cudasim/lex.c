@@ -1,7 +1,7 @@
 /* lex.c: scanner of PTX text.
  *
- * In: text that ends with a NUL.   Out: words (opcodes with their dots, names, directives), numbers as bits, strings, single marks. Comments are skipped.
- * An opcode such as cp.async.ca.shared::cta.global is one word. */
+ * In: text that ends with a NUL.   Out: words (opcodes with their dots, names, directives), numbers as bits, strings,
+ * single marks. Comments are skipped. An opcode such as cp.async.ca.shared::cta.global is one word. */
 #include "ptx.h"
 
 #include <ctype.h>
@@ -41,7 +41,8 @@ lex_space(Lex *l)
 static bool
 lex_in_word(const char *c)
 {
-	return isalnum((unsigned char)*c) || *c == '_' || *c == '$' || *c == '%' || *c == '.' || (c[0] == ':' && c[1] == ':') || (c[0] == ':' && c[-1] == ':');
+	return isalnum((unsigned char)*c) || *c == '_' || *c == '$' || *c == '%' || *c == '.' ||
+	       (c[0] == ':' && c[1] == ':') || (c[0] == ':' && c[-1] == ':');
 }
 
 static void

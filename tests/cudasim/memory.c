@@ -1,8 +1,9 @@
 /* memory.c: memory of the device and page-locked memory of the host, guarded and poisoned.
  *
  * In: sizes.   Out: addresses in an arena, with a byte of state for each byte: allocated, written, read-only.
- * The device's arena lies at addresses where nothing is mapped, so that the host cannot read it by mistake; its bytes are kept elsewhere. Between
- * allocations stay at least 256 bytes that belong to nobody; freed memory is used again only when nothing else is left, lowest first. New memory holds 0xff
+ * The device's arena lies at addresses where nothing is mapped, so that the host cannot read it by mistake; its bytes
+ * are kept elsewhere. Between allocations stay at least 256 bytes that belong to nobody; freed memory is used again
+ * only when nothing else is left, lowest first. New memory holds 0xff
  * bytes: NaN in every float format. */
 #define _GNU_SOURCE
 #include "sim.h"
@@ -47,11 +48,13 @@ arena_insert(Arena *a, int k, Allocation v)
 	a->n++;
 }
 
-/* After the last allocation, or, if that is too far, in the first gap between living ones; entries of freed ones in it are forgotten. */
+/* After the last allocation, or, if that is too far, in the first gap between living ones; entries of freed ones in it
+ * are forgotten. */
 static int
 arena_gap(Arena *a, uint64_t room, uint64_t *at)
 {
-	uint64_t end = a->base + GUARD, last = a->n ? a->allocation[a->n - 1].at + a->allocation[a->n - 1].bytes + GUARD : end;
+	uint64_t end = a->base + GUARD,
+	         last = a->n ? a->allocation[a->n - 1].at + a->allocation[a->n - 1].bytes + GUARD : end;
 
 	*at = (last + GUARD - 1) / GUARD * GUARD;
 	if (*at + room <= a->base + a->size)
@@ -127,7 +130,10 @@ arena_find(const Arena *a, uint64_t at)
 {
 	int k = arena_index(a, at);
 
-	return k >= 0 && !a->allocation[k].freed && (at - a->allocation[k].at < a->allocation[k].bytes || at == a->allocation[k].at) ? &a->allocation[k] : NULL;
+	return k >= 0 && !a->allocation[k].freed &&
+	                       (at - a->allocation[k].at < a->allocation[k].bytes || at == a->allocation[k].at)
+	               ? &a->allocation[k]
+	               : NULL;
 }
 
 const Allocation *

@@ -1,9 +1,9 @@
 /* mma.c: mma.sync m16n8k*, from registers to registers.
  *
  * In: fragments of A (16 x K, rows), B (K x 8, columns) and C (16 x 8) spread over 32 lanes.   Out: D = A B + C.
- * With lane = 4 g + t and e elements to a register, register r of A holds row g + 8 (r & 1), columns t e + 4 e (r >> 1); register r of B column g, rows
- * t e + 4 e r (PTX ISA, "Matrix Fragments"). Products are exact in float and summed in the order of k; the machine's own order and rounding are not
- * documented. Integers are summed exactly. */
+ * With lane = 4 g + t and e elements to a register, register r of A holds row g + 8 (r & 1), columns t e + 4 e (r >>
+ * 1); register r of B column g, rows t e + 4 e r (PTX ISA, "Matrix Fragments"). Products are exact in float and summed
+ * in the order of k; the machine's own order and rounding are not documented. Integers are summed exactly. */
 #include <string.h>
 
 #include "half.h"
@@ -70,7 +70,8 @@ mma_finish_int(Warp *w, const Ins *x, const uint32_t *d, const uint32_t *c, floa
 {
 	for (int r = 0; r < 4; r++)
 		for (int i = 0; i < LANES; i++) {
-			int64_t v = (int64_t)sum[i / 4 + 8 * (r >> 1)][i % 4 * 2 + (r & 1)] + (int32_t)REG(w, uint32_t, c[r])[i];
+			int64_t v = (int64_t)sum[i / 4 + 8 * (r >> 1)][i % 4 * 2 + (r & 1)] +
+			            (int32_t)REG(w, uint32_t, c[r])[i];
 
 			if (x->bytes)
 				v = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v;
@@ -81,7 +82,10 @@ mma_finish_int(Warp *w, const Ins *x, const uint32_t *d, const uint32_t *c, floa
 void
 op_mma(Warp *w, const Ins *x, uint32_t m)
 {
-	int e = x->type <= ELEMENT_BF16 ? 2 : x->type == ELEMENT_TF32 ? 1 : 4, na = x->n / (4 * e) * 2, nb = na / 2, nd = x->wide ? 2 : 4;
+	int e = x->type <= ELEMENT_BF16   ? 2
+	        : x->type == ELEMENT_TF32 ? 1
+	                                  : 4,
+	    na = x->n / (4 * e) * 2, nb = na / 2, nd = x->wide ? 2 : 4;
 	const uint32_t *d = w->block->launch->module->extra + x->extra, *ra = d + nd, *rb = ra + na, *c = rb + nb;
 	float a[16 * 32], b[32 * 8], sum[16][8];
 
@@ -110,6 +114,7 @@ op_mma(Warp *w, const Ins *x, uint32_t m)
 	}
 	for (int r = 0; r < nd; r++)
 		for (int i = 0; i < LANES; i++)
-			REG(w, uint32_t, d[r])[i] = x->wide ? pack_f16(sum[i / 4 + 8 * r][i % 4 * 2], sum[i / 4 + 8 * r][i % 4 * 2 + 1])
-			                                    : float_bits(sum[i / 4 + 8 * (r >> 1)][i % 4 * 2 + (r & 1)]);
+			REG(w, uint32_t, d[r])
+			[i] = x->wide ? pack_f16(sum[i / 4 + 8 * r][i % 4 * 2], sum[i / 4 + 8 * r][i % 4 * 2 + 1])
+			              : float_bits(sum[i / 4 + 8 * (r >> 1)][i % 4 * 2 + (r & 1)]);
 }

@@ -1,9 +1,10 @@
 /* parse.c: reads a PTX module: directives, declarations, bodies; instructions are handed to decode.c.
  *
- * In: PTX text as NVRTC writes it.   Out: a Module, its global variables placed in device memory and filled, or a message with the line.
- * Names live in nested scopes, as inline assembly opens braces of its own; a branch forward is settled when the scope that holds the label ends.
- * Registers of .func bodies lie below those of every kernel, so that a kernel can call them: a module that has such bodies is read twice, the second
- * time with their size known. Recursion has no place to put its registers and is refused.
+ * In: PTX text as NVRTC writes it.   Out: a Module, its global variables placed in device memory and filled, or a
+ * message with the line. Names live in nested scopes, as inline assembly opens braces of its own; a branch forward is
+ * settled when the scope that holds the label ends. Registers of .func bodies lie below those of every kernel, so that
+ * a kernel can call them: a module that has such bodies is read twice, the second time with their size known. Recursion
+ * has no place to put its registers and is refused.
  * Refused: textures, surfaces, samplers, calls through pointers, aliases, 128-bit registers. */
 #include "ptx.h"
 
@@ -199,8 +200,9 @@ scope_close(Parser *p)
 int
 type_code(const char *name)
 {
-	static const char *const names[] = { "", "u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64", "b8", "b16", "b32", "b64",
-		"pred", "f16x2", "bf16x2", "tf32", "e4m3x2", "e5m2x2", "e4m3", "e5m2" };
+	static const char *const names[] = {"",      "u8",     "s8",   "u16",    "s16",    "u32",  "s32", "u64", "s64",
+	                                    "f16",   "bf16",   "f32",  "f64",    "b8",     "b16",  "b32", "b64", "pred",
+	                                    "f16x2", "bf16x2", "tf32", "e4m3x2", "e5m2x2", "e4m3", "e5m2"};
 
 	for (int i = 1; i < (int)(sizeof names / sizeof *names); i++)
 		if (!strcmp(names[i], name))
@@ -350,7 +352,9 @@ parse_word_operand(Parser *p, int k)
 	if (s != &o->copy)
 		o->copy = *s;
 	o->sym = &o->copy;
-	o->kind = s->kind == SYM_REG || s->kind == SYM_SPECIAL ? OPND_REG : s->kind == SYM_LABEL ? OPND_LABEL : OPND_SYM;
+	o->kind = s->kind == SYM_REG || s->kind == SYM_SPECIAL ? OPND_REG
+	          : s->kind == SYM_LABEL                       ? OPND_LABEL
+	                                                       : OPND_SYM;
 	o->reg = s->at;
 	o->bytes = s->bytes;
 	if (o->kind == OPND_SYM && lex_is(&p->lex, "+")) {
@@ -408,7 +412,8 @@ parse_operand(Parser *p)
 		if (lex_is(&p->lex, "-")) {
 			lex_next(&p->lex);
 			p->opnd[k].kind = p->lex.tok == TOK_F64 ? OPND_F64 : OPND_INT;
-			p->opnd[k].value = p->lex.tok == TOK_F64 ? (int64_t)(p->lex.value ^ 1ull << 63) : (int64_t)(0 - p->lex.value);
+			p->opnd[k].value = p->lex.tok == TOK_F64 ? (int64_t)(p->lex.value ^ 1ull << 63)
+			                                         : (int64_t)(0 - p->lex.value);
 			lex_next(&p->lex);
 		} else {
 			p->opnd[k].value = (int64_t)parse_int(p);
@@ -533,7 +538,8 @@ parse_directive(Parser *p)
 {
 	bool external = false;
 
-	while (parse_accept(p, ".visible") || parse_accept(p, ".weak") || parse_accept(p, ".common") || lex_is(&p->lex, ".extern"))
+	while (parse_accept(p, ".visible") || parse_accept(p, ".weak") || parse_accept(p, ".common") ||
+	       lex_is(&p->lex, ".extern"))
 		external |= parse_accept(p, ".extern");
 	if (parse_accept(p, ".reg"))
 		parse_registers(p);
@@ -650,11 +656,47 @@ parse_file(Parser *p)
 static void
 parse_special(Parser *p)
 {
-	static const char *const names[SR_COUNT] = { "", "%tid.x", "%tid.y", "%tid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z",
-		"%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt",
-		"%lanemask_ge", "%smid", "%nsmid", "%gridid", "%dynamic_smem_size", "%total_smem_size", "%cluster_ctaid.x", "%cluster_ctaid.y",
-		"%cluster_ctaid.z", "%cluster_nctaid.x", "%cluster_nctaid.y", "%cluster_nctaid.z", "%cluster_ctarank", "%cluster_nctarank", "%clusterid.x",
-		"%clusterid.y", "%clusterid.z", "%nclusterid.x", "%nclusterid.y", "%nclusterid.z", "%is_explicit_cluster" };
+	static const char *const names[SR_COUNT] = {"",
+	                                            "%tid.x",
+	                                            "%tid.y",
+	                                            "%tid.z",
+	                                            "%ntid.x",
+	                                            "%ntid.y",
+	                                            "%ntid.z",
+	                                            "%ctaid.x",
+	                                            "%ctaid.y",
+	                                            "%ctaid.z",
+	                                            "%nctaid.x",
+	                                            "%nctaid.y",
+	                                            "%nctaid.z",
+	                                            "%laneid",
+	                                            "%warpid",
+	                                            "%nwarpid",
+	                                            "%lanemask_eq",
+	                                            "%lanemask_lt",
+	                                            "%lanemask_le",
+	                                            "%lanemask_gt",
+	                                            "%lanemask_ge",
+	                                            "%smid",
+	                                            "%nsmid",
+	                                            "%gridid",
+	                                            "%dynamic_smem_size",
+	                                            "%total_smem_size",
+	                                            "%cluster_ctaid.x",
+	                                            "%cluster_ctaid.y",
+	                                            "%cluster_ctaid.z",
+	                                            "%cluster_nctaid.x",
+	                                            "%cluster_nctaid.y",
+	                                            "%cluster_nctaid.z",
+	                                            "%cluster_ctarank",
+	                                            "%cluster_nctarank",
+	                                            "%clusterid.x",
+	                                            "%clusterid.y",
+	                                            "%clusterid.z",
+	                                            "%nclusterid.x",
+	                                            "%nclusterid.y",
+	                                            "%nclusterid.z",
+	                                            "%is_explicit_cluster"};
 
 	for (uint32_t i = 1; i < SR_COUNT; i++) {
 		Sym *s = sym_add(p, names[i], (uint32_t)strlen(names[i]), SYM_SPECIAL);

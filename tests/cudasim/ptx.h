@@ -1,4 +1,5 @@
-/* ptx.h: between the scanner, the reader of declarations (parse.c) and the reader of instructions (decode*.c) of PTX text. */
+/* ptx.h: between the scanner, the reader of declarations (parse.c) and the reader of instructions (decode*.c) of PTX
+ * text. */
 #ifndef PTX_H
 #define PTX_H
 #include "sim.h"
@@ -19,7 +20,9 @@ void lex_next(Lex *l);
 bool lex_is(const Lex *l, const char *word);
 const char *lex_unknown(const Lex *l, char *to, size_t n); /* a copy to print */
 
-typedef enum SymKind { SYM_REG, SYM_REGS, SYM_GLOBAL, SYM_SHARED, SYM_LOCAL, SYM_PARAM, SYM_FRAME, SYM_FUNC, SYM_LABEL, SYM_SPECIAL } SymKind;
+typedef enum SymKind {
+	SYM_REG, SYM_REGS, SYM_GLOBAL, SYM_SHARED, SYM_LOCAL, SYM_PARAM, SYM_FRAME, SYM_FUNC, SYM_LABEL, SYM_SPECIAL,
+} SymKind;
 typedef struct Sym {
 	const char *name;
 	uint32_t len, hash;
@@ -31,7 +34,9 @@ typedef struct Sym {
 	uint64_t address;
 } Sym;
 
-typedef enum OpndKind { OPND_REG, OPND_INT, OPND_F32, OPND_F64, OPND_SYM, OPND_MEMORY, OPND_VECTOR, OPND_SINK, OPND_LABEL } OpndKind;
+typedef enum OpndKind {
+	OPND_REG, OPND_INT, OPND_F32, OPND_F64, OPND_SYM, OPND_MEMORY, OPND_VECTOR, OPND_SINK, OPND_LABEL,
+} OpndKind;
 typedef struct Opnd {
 	OpndKind kind;
 	bool negated;
@@ -49,11 +54,13 @@ typedef struct Opnd {
 #define MAX_PARTS 16
 #define HASH_SIZE 4096
 
-typedef struct Pending { const char *name; uint32_t len, ins; int depth; } Pending; /* a branch to a label not seen yet */
+/* a branch to a label not seen yet */
+typedef struct Pending { const char *name; uint32_t len, ins; int depth; } Pending;
 
 #define MAX_TABLES 64
 #define MAX_TABLE 128
-typedef struct Table { const char *name, *label[MAX_TABLE]; uint32_t len, label_len[MAX_TABLE]; int n; } Table; /* of brx.idx */
+/* of brx.idx */
+typedef struct Table { const char *name, *label[MAX_TABLE]; uint32_t len, label_len[MAX_TABLE]; int n; } Table;
 
 typedef struct Parser {
 	Lex lex;
@@ -78,14 +85,16 @@ typedef struct Parser {
 	uint32_t shared_bytes, func_shared;
 	Table table[MAX_TABLES];
 	int ntable;
-	int capins, capextra, capfunc, capglobal, capshared, capfixup, caploc, capconst; /* room of the module's lists */
+	/* room of the module's lists */
+	int capins, capextra, capfunc, capglobal, capshared, capfixup, caploc, capconst;
 	int shared_first;          /* fixups of this function begin here */
 
 	/* The instruction being decoded. */
 	Opnd opnd[MAX_OPNDS];
 	int nopnd, top[16], ntop;
 	char parts_text[128], none[1];
-	char *part_room[MAX_PARTS + 16], **part; /* empty before the first and after the last, so that any may be looked at */
+	/* empty before the first and after the last, so that any may be looked at */
+	char *part_room[MAX_PARTS + 16], **part;
 	int npart;
 	uint32_t guard;
 	int line;
@@ -124,8 +133,10 @@ void parse_function(Parser *p, bool entry);
 void decode(Parser *p);
 void branch_to(Parser *p, Ins *x, const char *name, uint32_t len);
 Ins *emit(Parser *p, OpFn *fn, Kind kind);
-Ins *emit_row(Parser *p, const char *name, uint32_t d, uint32_t a, uint32_t b, uint32_t c); /* a row of alu.def; fails if there is none */
-uint32_t use(Parser *p, const Opnd *o, uint32_t bytes);  /* where the operand's value lies, as a register of that many bytes */
+/* a row of alu.def; fails if there is none */
+Ins *emit_row(Parser *p, const char *name, uint32_t d, uint32_t a, uint32_t b, uint32_t c);
+/* where the operand's value lies, as a register of that many bytes */
+uint32_t use(Parser *p, const Opnd *o, uint32_t bytes);
 uint32_t use_pred(Parser *p, const Opnd *o);
 uint32_t define(Parser *p, const Opnd *o, uint32_t bytes);   /* where a result goes; ended by finish() */
 void finish(Parser *p, const Opnd *o, uint32_t from, uint32_t bytes, bool is_signed);
@@ -137,7 +148,8 @@ void use_address(Parser *p, Ins *x, const Opnd *o);
 Space space_of(Parser *p, int *from);
 _Noreturn void decode_unknown(Parser *p);
 
-const char *flush_name(const char *type);                /* of the operation that flushes subnormals of the type, or NULL */
+/* of the operation that flushes subnormals of the type, or NULL */
+const char *flush_name(const char *type);
 uint32_t flushed(Parser *p, const char *flush, uint32_t reg, uint32_t bytes);
 void resize(Parser *p, uint32_t to, uint32_t to_bytes, uint32_t from, uint32_t from_bytes, bool is_signed);
 
@@ -153,7 +165,9 @@ bool decode_memory(Parser *p);
 bool decode_warp(Parser *p);
 bool decode_tensor(Parser *p);
 
-enum { T_U8 = 1, T_S8, T_U16, T_S16, T_U32, T_S32, T_U64, T_S64, T_F16, T_BF16, T_F32, T_F64, T_B8, T_B16, T_B32, T_B64, T_PRED, T_F16X2, T_BF16X2, T_TF32,
-	T_E4M3X2, T_E5M2X2, T_E4M3, T_E5M2 };
+enum {
+	T_U8 = 1, T_S8, T_U16, T_S16, T_U32, T_S32, T_U64, T_S64, T_F16, T_BF16, T_F32, T_F64, T_B8, T_B16, T_B32,
+	T_B64, T_PRED, T_F16X2, T_BF16X2, T_TF32, T_E4M3X2, T_E5M2X2, T_E4M3, T_E5M2,
+};
 int type_code(const char *name);
 #endif

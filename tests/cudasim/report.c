@@ -1,6 +1,7 @@
 /* report.c: says what a kernel did wrong, and ends its launch.
  *
- * In: warp, instruction, lane, and the fault in words.   Out: kernel, block, thread, source line and nearest allocation on stderr, once a launch; the launch's status. */
+ * In: warp, instruction, lane, and the fault in words.   Out: kernel, block, thread, source line and nearest allocation
+ * on stderr, once a launch; the launch's status. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,8 @@ module_line(const Module *m, uint32_t ins, char *to, size_t bytes)
 	}
 	if (low > 0 && m->loc[low - 1].line && m->loc[low - 1].file < 256 && m->file[m->loc[low - 1].file]) {
 		for (int i = 0; i < m->nfunc; i++) /* not of the function before */
-			if (ins >= m->func[i]->first && ins < m->func[i]->first + m->func[i]->count && m->loc[low - 1].ins >= m->func[i]->first) {
+			if (ins >= m->func[i]->first && ins < m->func[i]->first + m->func[i]->count &&
+			    m->loc[low - 1].ins >= m->func[i]->first) {
 				snprintf(to, bytes, "%s:%u", m->file[m->loc[low - 1].file], m->loc[low - 1].line);
 				return to;
 			}
@@ -41,9 +43,11 @@ print_near(uint64_t at)
 		fprintf(stderr, "  nothing is allocated\n");
 		return;
 	}
-	fprintf(stderr, "  nearest allocation%s: %llu bytes at 0x%llx", v->freed ? ", freed" : "", (unsigned long long)v->bytes, (unsigned long long)v->at);
+	fprintf(stderr, "  nearest allocation%s: %llu bytes at 0x%llx", v->freed ? ", freed" : "",
+	        (unsigned long long)v->bytes, (unsigned long long)v->at);
 	if (at >= v->at + v->bytes)
-		fprintf(stderr, "; the address is %llu bytes past its end\n", (unsigned long long)(at - v->at - v->bytes));
+		fprintf(stderr, "; the address is %llu bytes past its end\n",
+		        (unsigned long long)(at - v->at - v->bytes));
 	else if (at >= v->at)
 		fprintf(stderr, "; the address is %llu bytes from its start\n", (unsigned long long)(at - v->at));
 	else
@@ -64,8 +68,9 @@ report_fault(Warp *w, const Ins *x, int lane, CUresult status, const uint64_t *a
 		l->status = status;
 		fprintf(stderr, "simulated device: ");
 		vfprintf(stderr, format, ap);
-		fprintf(stderr, "\n  kernel %s, block (%u,%u,%u), %s (%u,%u,%u), %s\n", l->func->name, b->id[0], b->id[1], b->id[2], lane < 0 ? "warp of thread" : "thread",
-		        t % nx, t / nx % ny, t / nx / ny, module_line(l->module, (uint32_t)(x - l->module->ins), line, sizeof line));
+		fprintf(stderr, "\n  kernel %s, block (%u,%u,%u), %s (%u,%u,%u), %s\n", l->func->name, b->id[0],
+		        b->id[1], b->id[2], lane < 0 ? "warp of thread" : "thread", t % nx, t / nx % ny, t / nx / ny,
+		        module_line(l->module, (uint32_t)(x - l->module->ins), line, sizeof line));
 		if (at)
 			print_near(*at);
 	}

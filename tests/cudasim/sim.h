@@ -1,8 +1,9 @@
 /* sim.h: what the files of the simulated device share: instructions, modules, memory, blocks, launches, reports.
  *
- * A module is PTX text, decoded once into an array of Ins. A warp of 32 lanes runs one Ins at a time: every operand is an offset into the
- * warp's register file, where a 32-bit register is 32 lanes of 4 bytes; constants and special registers are registers filled beforehand.
- * A guard predicate and the lanes that are here give a mask; an operation writes only lanes of its mask. */
+ * A module is PTX text, decoded once into an array of Ins. A warp of 32 lanes runs one Ins at a time: every operand is
+ * an offset into the warp's register file, where a 32-bit register is 32 lanes of 4 bytes; constants and special
+ * registers are registers filled beforehand. A guard predicate and the lanes that are here give a mask; an operation
+ * writes only lanes of its mask. */
 #ifndef SIM_H
 #define SIM_H
 #include <pthread.h>
@@ -17,7 +18,9 @@
 #define ALL_LANES 0xffffffffu
 #define MAX_WARPS 32                     /* of a block */
 #define MAX_CLUSTER 8                    /* blocks */
-#define CLOCKS (MAX_WARPS * MAX_CLUSTER + 1) /* entries of a vector clock: warps of a cluster, and copies that no thread makes */
+#define CLOCKS \
+	(MAX_WARPS * MAX_CLUSTER + \
+	 1) /* entries of a vector clock: warps of a cluster, and copies that no thread makes */
 #define BULK_CLOCK (MAX_WARPS * MAX_CLUSTER)
 #define SHARED_BASE 1024u                /* what the machine keeps of shared memory; address 0 is never valid */
 #define SHARED_LIMIT (227u << 10)        /* a block's dynamic and static shared memory at most */
@@ -38,7 +41,9 @@ typedef struct Module Module;
 typedef struct Func Func;
 typedef void OpFn(Warp *w, const Ins *x, uint32_t m);
 
-typedef enum Space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM, SPACE_CONST, SPACE_FRAME } Space;
+typedef enum Space {
+	SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM, SPACE_CONST, SPACE_FRAME,
+} Space;
 
 /* What the warp's loop does with an instruction besides calling its function. */
 typedef enum Kind {
@@ -56,7 +61,8 @@ struct Ins {
 	OpFn *fn, *inner;       /* inner: what a wrapper calls (directed rounding) */
 	uint32_t d, a, b, c;    /* byte offsets into the register file */
 	uint32_t guard;         /* offset | 1 if negated; 0: none */
-	uint32_t target;        /* branch: index of an instruction; call: function; lanes together: register of the member mask, 0: all */
+	/* branch: index of an instruction; call: function; lanes together: register of the member mask, 0: all */
+	uint32_t target;
 	int64_t imm;            /* address offset, immediate */
 	uint8_t kind, type, space, bytes; /* bytes: of one element */
 	uint8_t n, wide, flags, sub;      /* n: elements; wide: bytes of the register of an element */
@@ -68,16 +74,18 @@ enum { INS_SIGNED = 1 };
 
 /* Special registers: 32-bit, in this order at the start of every register file. */
 enum Special {
-	SR_ZERO, SR_TID_X, SR_TID_Y, SR_TID_Z, SR_NTID_X, SR_NTID_Y, SR_NTID_Z, SR_CTAID_X, SR_CTAID_Y, SR_CTAID_Z, SR_NCTAID_X, SR_NCTAID_Y,
-	SR_NCTAID_Z, SR_LANEID, SR_WARPID, SR_NWARPID, SR_LANEMASK_EQ, SR_LANEMASK_LT, SR_LANEMASK_LE, SR_LANEMASK_GT, SR_LANEMASK_GE, SR_SMID,
-	SR_NSMID, SR_GRIDID, SR_DYNAMIC_SMEM, SR_TOTAL_SMEM, SR_CLUSTER_CTAID_X, SR_CLUSTER_CTAID_Y, SR_CLUSTER_CTAID_Z, SR_CLUSTER_NCTAID_X,
-	SR_CLUSTER_NCTAID_Y, SR_CLUSTER_NCTAID_Z, SR_CLUSTER_CTARANK, SR_CLUSTER_NCTARANK, SR_CLUSTERID_X, SR_CLUSTERID_Y, SR_CLUSTERID_Z,
-	SR_NCLUSTERID_X, SR_NCLUSTERID_Y, SR_NCLUSTERID_Z, SR_IS_EXPLICIT_CLUSTER, SR_COUNT
+	SR_ZERO, SR_TID_X, SR_TID_Y, SR_TID_Z, SR_NTID_X, SR_NTID_Y, SR_NTID_Z, SR_CTAID_X, SR_CTAID_Y, SR_CTAID_Z,
+	SR_NCTAID_X, SR_NCTAID_Y, SR_NCTAID_Z, SR_LANEID, SR_WARPID, SR_NWARPID, SR_LANEMASK_EQ, SR_LANEMASK_LT,
+	SR_LANEMASK_LE, SR_LANEMASK_GT, SR_LANEMASK_GE, SR_SMID, SR_NSMID, SR_GRIDID, SR_DYNAMIC_SMEM, SR_TOTAL_SMEM,
+	SR_CLUSTER_CTAID_X, SR_CLUSTER_CTAID_Y, SR_CLUSTER_CTAID_Z, SR_CLUSTER_NCTAID_X, SR_CLUSTER_NCTAID_Y,
+	SR_CLUSTER_NCTAID_Z, SR_CLUSTER_CTARANK, SR_CLUSTER_NCTARANK, SR_CLUSTERID_X, SR_CLUSTERID_Y, SR_CLUSTERID_Z,
+	SR_NCLUSTERID_X, SR_NCLUSTERID_Y, SR_NCLUSTERID_Z, SR_IS_EXPLICIT_CLUSTER, SR_COUNT,
 };
 
 /* module.c, parse.c, decode.c */
 typedef struct Param { uint32_t offset, bytes; } Param;
-typedef struct Const { uint32_t reg, bytes; uint64_t value; int32_t shared; } Const; /* shared: index of a shared variable whose address is added, or -1 */
+/* shared: index of a shared variable whose address is added, or -1 */
+typedef struct Const { uint32_t reg, bytes; uint64_t value; int32_t shared; } Const;
 typedef struct SharedVar { char *name; uint32_t bytes, align, offset; bool external; int32_t func; } SharedVar;
 typedef struct Fixup { uint32_t ins; int32_t shared; } Fixup; /* an offset that waits for the variable's place */
 typedef struct Loc { uint32_t ins, file, line; } Loc;
@@ -133,7 +141,8 @@ Func *module_func(Module *m, const char *name);
 const char *module_line(const Module *m, uint32_t ins, char *to, size_t bytes); /* "file.cu:12" or "PTX line 40" */
 
 /* alu.c: operations on registers only, by name; built once for any processor and once for AVX2. */
-typedef struct AluRow { const char *names; OpFn *fn; uint8_t d, a, b, c; } AluRow; /* bytes of each operand; 0: none; 1: predicate */
+/* bytes of each operand; 0: none; 1: predicate */
+typedef struct AluRow { const char *names; OpFn *fn; uint8_t d, a, b, c; } AluRow;
 extern const AluRow alu_rows_v1[], alu_rows_v3[];
 const AluRow *alu_find(const char *name); /* lookup.c */
 
@@ -146,13 +155,15 @@ typedef struct Arena {
 	struct Allocation *allocation; /* by address */
 	int n, cap;
 } Arena;
-typedef struct Allocation { uint64_t at, bytes; bool freed; int owner; } Allocation; /* owner: 0 the user, else a module */
+/* owner: 0 the user, else a module */
+typedef struct Allocation { uint64_t at, bytes; bool freed; int owner; } Allocation;
 
 bool arena_open(Arena *a, uint64_t size, bool hidden);
 uint64_t arena_alloc(Arena *a, uint64_t bytes, int owner);
 bool arena_free(Arena *a, uint64_t at);
 const Allocation *arena_find(const Arena *a, uint64_t at); /* that holds the address, or NULL */
-const Allocation *arena_near(const Arena *a, uint64_t at); /* the last that begins at or before it, freed ones too; or the first */
+/* the last that begins at or before it, freed ones too; or the first */
+const Allocation *arena_near(const Arena *a, uint64_t at);
 void arena_state(Arena *a, uint64_t at, uint64_t bytes, uint8_t set, uint8_t clear);
 static inline bool
 arena_has(const Arena *a, uint64_t at, uint64_t bytes)
@@ -193,7 +204,8 @@ struct Warp {
 	int barrier;                 /* waits at this barrier of the block, or -1 */
 	int cluster_phase;           /* waits for this phase of the cluster's barrier, or -1 */
 	bool done;
-	uint32_t hold;               /* steps for which lanes elsewhere are left waiting, so that a loop on one of them ends */
+	/* steps for which lanes elsewhere are left waiting, so that a loop on one of them ends */
+	uint32_t hold;
 	uint32_t clock[CLOCKS]; /* vector clock over warps of the cluster: what this warp has seen */
 	AsyncCopy *copy;             /* issued by cp.async and not waited for */
 	int ncopy, capcopy;
@@ -205,7 +217,12 @@ struct Warp {
 	uint32_t fair;               /* steps since other lanes ran */
 };
 
-typedef struct Barrier { uint32_t arrived, expected; uint32_t waiting; uint32_t clock[CLOCKS]; uint32_t result_or, result_and, result_count; } Barrier;
+typedef struct Barrier {
+	uint32_t arrived, expected;
+	uint32_t waiting;
+	uint32_t clock[CLOCKS];
+	uint32_t result_or, result_and, result_count;
+} Barrier;
 typedef struct Mbarrier Mbarrier;
 
 struct Block {
@@ -272,28 +289,33 @@ typedef enum Access { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC, ACCESS_ASYNC, AC
 uint8_t *access_at(Warp *w, const Ins *x, int lane, Space space, uint64_t at, uint32_t bytes, Access how);
 uint64_t lane_address(Warp *w, const Ins *x, uint32_t reg, int lane);
 uint8_t *shared_at(Warp *w, const Ins *x, int lane, uint32_t at, uint32_t bytes, uint32_t align, Access how);
-OpFn op_load, op_store, op_load_param, op_atom, op_cp_async, op_cp_commit, op_cp_wait, op_cp_mbarrier, op_frame_copy, op_isspace;
+OpFn op_load, op_store, op_load_param, op_atom, op_cp_async, op_cp_commit, op_cp_wait, op_cp_mbarrier, op_frame_copy,
+        op_isspace;
 void clock_join(Warp *w, uint32_t *clock, const uint32_t *other);
 void bulk_land(struct Group *g, bool all);
 bool group_bulk_pending(const struct Group *g);
 
 /* warp.c */
 bool warp_run(Warp *w, uint32_t steps); /* false: the warp waits or is done */
-OpFn op_clock, op_builtin, op_trap, op_nothing, op_rounded, op_activemask, op_nanosleep, op_barrier_arrive, op_warp_sync, op_cluster_arrive, op_elect;
+OpFn op_clock, op_builtin, op_trap, op_nothing, op_rounded, op_activemask, op_nanosleep, op_barrier_arrive,
+        op_warp_sync, op_cluster_arrive, op_elect;
 
 /* cross.c: lanes of a warp together */
 OpFn op_shfl, op_vote, op_match, op_redux, op_ldmatrix, op_stmatrix, op_movmatrix;
 /* mma.c */
 OpFn op_mma;
 /* bulk.c: mbarrier, bulk and tensor copies; wgmma.c */
-OpFn op_mbarrier, op_bulk, op_bulk_commit, op_bulk_wait, op_tensor, op_mapa, op_wgmma, op_wgmma_commit, op_wgmma_wait, op_proxy_fence;
+OpFn op_mbarrier, op_bulk, op_bulk_commit, op_bulk_wait, op_tensor, op_mapa, op_wgmma, op_wgmma_commit, op_wgmma_wait,
+        op_proxy_fence;
 
 /* convert.c */
 OpFn op_convert, op_convert_pack, op_convert_unpack;
 
 /* report.c */
-_Noreturn void report(Warp *w, const Ins *x, int lane, CUresult status, const char *format, ...) __attribute__((format(printf, 5, 6)));
-_Noreturn void report_at(Warp *w, const Ins *x, int lane, CUresult status, uint64_t at, const char *format, ...) __attribute__((format(printf, 6, 7)));
+_Noreturn void report(Warp *w, const Ins *x, int lane, CUresult status, const char *format, ...)
+        __attribute__((format(printf, 5, 6)));
+_Noreturn void report_at(Warp *w, const Ins *x, int lane, CUresult status, uint64_t at, const char *format, ...)
+        __attribute__((format(printf, 6, 7)));
 
 static inline uint64_t
 random_next(uint64_t *state)
@@ -306,7 +328,9 @@ random_next(uint64_t *state)
 }
 
 #define REG(w, type, offset) ((type *)(void *)((w)->rf + (offset)))
-#define FOR_LANES(i, m) for (uint32_t rest_##i = (m), i; rest_##i && (i = (uint32_t)__builtin_ctz(rest_##i), 1); rest_##i &= rest_##i - 1)
+#define FOR_LANES(i, m) \
+	for (uint32_t rest_##i = (m), i; rest_##i && (i = (uint32_t)__builtin_ctz(rest_##i), 1); \
+	     rest_##i &= rest_##i - 1)
 
 static inline uint64_t
 lane_get(const Warp *w, uint32_t offset, uint32_t bytes, int lane)

@@ -1,9 +1,9 @@
 /* stream.c: streams, events, and the thread that runs what waits in them; the gate that every call passes.
  *
- * In: tasks at the end of streams.   Out: each run when the streams' rules allow, in random order where they leave a choice.
- * The legacy stream waits for all that stand before it in blocking streams, and they for it (numbers of tasks, given in the order of the calls). The host
- * goes on meanwhile, so that it sees memory that a graph changes while it runs. When a task fails, the device is lost: all that waits is dropped,
- * and every later call returns the status. */
+ * In: tasks at the end of streams.   Out: each run when the streams' rules allow, in random order where they leave a
+ * choice. The legacy stream waits for all that stand before it in blocking streams, and they for it (numbers of tasks,
+ * given in the order of the calls). The host goes on meanwhile, so that it sees memory that a graph changes while it
+ * runs. When a task fails, the device is lost: all that waits is dropped, and every later call returns the status. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -14,7 +14,13 @@
 #include <unistd.h>
 
 /* Kept beside the device, under its lock. */
-static struct Streams { Stream *first, *legacy, *per_thread; Event *event; uint64_t number, random; bool running; const Stream *busy; } streams;
+static struct Streams {
+	Stream *first, *legacy, *per_thread;
+	Event *event;
+	uint64_t number, random;
+	bool running;
+	const Stream *busy;
+} streams;
 extern _Thread_local CUcontext context_current;
 
 /* the gate */
@@ -23,7 +29,8 @@ static bool
 is_sticky(CUresult r)
 {
 	return r == CUDA_ERROR_UNKNOWN || r == CUDA_ERROR_DEVICE_UNAVAILABLE || r == CUDA_ERROR_ECC_UNCORRECTABLE ||
-		(r >= CUDA_ERROR_ILLEGAL_ADDRESS && r <= CUDA_ERROR_LAUNCH_FAILED && r != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+	       (r >= CUDA_ERROR_ILLEGAL_ADDRESS && r <= CUDA_ERROR_LAUNCH_FAILED &&
+	        r != CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
 /* Counts the call, fails it if it is the one to fail, and takes the lock. */
@@ -36,7 +43,8 @@ api_enter(const char *name, bool context)
 	device.count.host_calls++;
 	if (device.set.fail_call && device.count.host_calls == device.set.fail_call) {
 		r = device.set.fail_code;
-		fprintf(stderr, "simulated device: call %llu, %s, fails with %d as asked\n", (unsigned long long)device.set.fail_call, name, (int)r);
+		fprintf(stderr, "simulated device: call %llu, %s, fails with %d as asked\n",
+		        (unsigned long long)device.set.fail_call, name, (int)r);
 		if (is_sticky(r))
 			device_lose(r);
 	} else if (device.lost) {
@@ -235,7 +243,8 @@ stream_wait(Stream *s, uint64_t number)
 		pthread_cond_wait(&device.changed, &device.lock);
 }
 
-/* Puts the work at the end of the stream, or into the graph that it captures; waits for it if asked. Takes over what the work holds. */
+/* Puts the work at the end of the stream, or into the graph that it captures; waits for it if asked. Takes over what
+ * the work holds. */
 CUresult
 stream_put(Stream *s, const Work *k, bool wait)
 {
@@ -353,7 +362,10 @@ cuStreamQuery(CUstream h)
 
 	ENTER(true);
 	s = stream_of(h);
-	return api_leave(!s ? CUDA_ERROR_INVALID_HANDLE : s->capture ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : s->head ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+	return api_leave(!s           ? CUDA_ERROR_INVALID_HANDLE
+	                 : s->capture ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+	                 : s->head    ? CUDA_ERROR_NOT_READY
+	                              : CUDA_SUCCESS);
 }
 
 CUresult
@@ -491,7 +503,10 @@ CUresult
 cuEventQuery(CUevent e)
 {
 	ENTER(true);
-	return api_leave(!event_valid(e) ? CUDA_ERROR_INVALID_HANDLE : e->capture ? CUDA_ERROR_CAPTURED_EVENT : e->done >= e->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+	return api_leave(!event_valid(e)          ? CUDA_ERROR_INVALID_HANDLE
+	                 : e->capture             ? CUDA_ERROR_CAPTURED_EVENT
+	                 : e->done >= e->recorded ? CUDA_SUCCESS
+	                                          : CUDA_ERROR_NOT_READY);
 }
 
 CUresult

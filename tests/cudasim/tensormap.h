@@ -1,4 +1,5 @@
-/* tensormap.h: what a CUtensorMap holds here. The machine's own layout is not public; programs must not look into it. */
+/* tensormap.h: what a CUtensorMap holds here. The machine's own layout is not public; programs must not look into
+ * it. */
 #ifndef TENSORMAP_H
 #define TENSORMAP_H
 #include <stdint.h>

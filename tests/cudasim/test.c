@@ -1,6 +1,9 @@
-/* test.c: tests of the simulated device: `simtest GROUP...` runs the groups and counts; `simtest run FILE.ptx` launches a kernel as the file's comments say.
+/* test.c: tests of the simulated device: `simtest GROUP...` runs the groups and counts; `simtest run FILE.ptx` launches
+ * a kernel as the file's comments say.
  *
- * In: libcuda.so.1 by the loader's path, a device's own too (SIM_HARDWARE=1: approximations are held to what PTX promises of one); NVRTC by MANTOU_NVRTC (none: go without), the loader, or the toolkit's usual place.   Out: a line for each check that fails, and the counts. */
+ * In: libcuda.so.1 by the loader's path, a device's own too (SIM_HARDWARE=1: approximations are held to what PTX
+ * promises of one); NVRTC by MANTOU_NVRTC (none: go without), the loader, or the toolkit's usual place.   Out: a line
+ * for each check that fails, and the counts. */
 #define _GNU_SOURCE
 #include "test.h"
 
@@ -139,7 +142,8 @@ static Nvrtc *
 nvrtc(void)
 {
 	static Nvrtc n;
-	const char *names[] = { getenv("MANTOU_NVRTC"), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so" };
+	const char *names[] = {getenv("MANTOU_NVRTC"), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
+	                       "/usr/local/cuda/lib64/libnvrtc.so"};
 	void *l = NULL;
 
 	if (n.tried)
@@ -258,12 +262,14 @@ test_download(void *to, CUdeviceptr from, size_t bytes)
 CUresult
 test_launch(CUfunction f, unsigned grid, unsigned block, unsigned dynamic, void **params)
 {
-	CUresult r = f ? cu.cuLaunchKernel(f, grid, 1, 1, block, 1, 1, dynamic, NULL, params, NULL) : CUDA_ERROR_INVALID_HANDLE;
+	CUresult r = f ? cu.cuLaunchKernel(f, grid, 1, 1, block, 1, 1, dynamic, NULL, params, NULL)
+	               : CUDA_ERROR_INVALID_HANDLE;
 
 	return r ? r : cu.cuCtxSynchronize();
 }
 
-/* A file of PTX whose comments say how to launch it: `// launch NAME grid block dynamic`, `// buffer BYTES [filled]`, `// number N`. What comes of it is the status. */
+/* A file of PTX whose comments say how to launch it: `// launch NAME grid block dynamic`, `// buffer BYTES [filled]`,
+ * `// number N`. What comes of it is the status. */
 static int
 run_file(const char *name)
 {
@@ -310,8 +316,12 @@ run_file(const char *name)
 int
 main(int argc, char **argv)
 {
-	static const struct { const char *name; void (*run)(void); } groups[] = { { "ops", test_ops }, { "convert", test_convert }, { "kernels", test_kernels }, { "matrix", test_matrix },
-		{ "streams", test_streams }, { "graphs", test_graphs }, { "memory", test_memory }, { "bulk", test_bulk }, { "speed", test_speed } };
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} groups[] = {{"ops", test_ops},       {"convert", test_convert}, {"kernels", test_kernels},
+	              {"matrix", test_matrix}, {"streams", test_streams}, {"graphs", test_graphs},
+	              {"memory", test_memory}, {"bulk", test_bulk},       {"speed", test_speed}};
 
 	if (!test_open())
 		return 1;

@@ -1,7 +1,8 @@
-/* test_bulk.c: mbarrier, tensor copies with and without swizzle, im2col, clusters, wgmma, against indices and sums written out in C. Needs NVRTC.
+/* test_bulk.c: mbarrier, tensor copies with and without swizzle, im2col, clusters, wgmma, against indices and sums
+ * written out in C. Needs NVRTC.
  *
- * Where a byte of a swizzled tile lies is taken from the manual's pictures: 16-byte piece j of row r moves to j ^ (r % 8) for 128 bytes, j ^ (r / 2 % 4) for 64 and
- * j ^ (r / 4 % 2) for 32. */
+ * Where a byte of a swizzled tile lies is taken from the manual's pictures: 16-byte piece j of row r moves to j ^ (r %
+ * 8) for 128 bytes, j ^ (r / 2 % 4) for 64 and j ^ (r / 4 % 2) for 32. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ map2(CUdeviceptr at, uint64_t cols, uint64_t rows, unsigned box_cols, unsigned b
 	CUtensorMap m;
 	uint64_t dim[2] = { cols, rows }, stride[1] = { cols * 2 };
 	unsigned box[2] = { box_cols, box_rows }, step[2] = { 1, 1 };
-	CUresult r = cu.cuTensorMapEncodeTiled(&m, TYPE_BF16, 2, (void *)(uintptr_t)at, dim, stride, box, step, 0, mode, 0, 0);
+	CUresult r = cu.cuTensorMapEncodeTiled(&m, TYPE_BF16, 2, (void *)(uintptr_t)at, dim, stride, box, step, 0, mode,
+	                                       0, 0);
 
 	check(!r, "a tensor map: %d", (int)r);
 	return m;
@@ -61,9 +63,11 @@ bulk_tile(void)
 				for (int x = 0; x < width; x++) {
 					bool inside = r + y >= 0 && r + y < ROWS && c + x >= 0 && c + x < COLS;
 
-					wrong += moved(out, y, x, width, mode) != (inside ? in[(r + y) * COLS + c + x] : 0);
+					wrong += moved(out, y, x, width, mode) !=
+					         (inside ? in[(r + y) * COLS + c + x] : 0);
 				}
-			check(!s && !wrong, "tensor copy with swizzle %d at %d %d: status %d, %d elements wrong", mode, c, r, (int)s, wrong);
+			check(!s && !wrong, "tensor copy with swizzle %d at %d %d: status %d, %d elements wrong", mode,
+			      c, r, (int)s, wrong);
 		}
 	}
 	CUtensorMap m = map2(a, COLS, ROWS, 16, 8, 0), two[2];
@@ -72,10 +76,14 @@ bulk_tile(void)
 	int c = 64, r = 36, n = 128;
 	void *params[] = { &m, &c, &r, &n };
 
-	check(cu.cuTensorMapEncodeTiled((void *)((char *)two + 32), TYPE_BF16, 2, (void *)(uintptr_t)a, dim, stride, box, step, 0, 0, 0, 0) == CUDA_ERROR_INVALID_VALUE, "a tensor map begins at a multiple of 64");
+	check(cu.cuTensorMapEncodeTiled((void *)((char *)two + 32), TYPE_BF16, 2, (void *)(uintptr_t)a, dim, stride,
+	                                box, step, 0, 0, 0, 0) == CUDA_ERROR_INVALID_VALUE,
+	      "a tensor map begins at a multiple of 64");
 	check(!test_launch(test_function(module, "put"), 1, 64, 0, params), "a tensor is stored");
 	test_download(out, a, sizeof in);
-	check(out[36 * COLS + 64] == 1 && out[39 * COLS + 71] == 56 && out[35 * COLS + 64] == in[35 * COLS + 64] && out[37 * COLS + 63] == in[37 * COLS + 63], "a stored tile is clipped");
+	check(out[36 * COLS + 64] == 1 && out[39 * COLS + 71] == 56 && out[35 * COLS + 64] == in[35 * COLS + 64] &&
+	              out[37 * COLS + 63] == in[37 * COLS + 63],
+	      "a stored tile is clipped");
 	cu.cuMemFree_v2(a);
 	cu.cuMemFree_v2(b);
 }
@@ -95,7 +103,9 @@ bulk_im2col(void)
 	for (size_t i = 0; i < sizeof in / sizeof *in; i++)
 		in[i] = (u16)(i + 1);
 	a = test_upload(in, sizeof in);
-	check(!cu.cuTensorMapEncodeIm2col(&m, TYPE_BF16, 4, (void *)(uintptr_t)a, dim, stride, lower, upper, C, PIXELS, step, 0, 0, 0, 0), "a map of windows");
+	check(!cu.cuTensorMapEncodeIm2col(&m, TYPE_BF16, 4, (void *)(uintptr_t)a, dim, stride, lower, upper, C, PIXELS,
+	                                  step, 0, 0, 0, 0),
+	      "a map of windows");
 	for (int fh = 0; fh < 3; fh++)
 		for (int fw = 0; fw < 3; fw++) {
 			void *params[] = { &b, &m, &zero, &w, &h, &zero, &fw, &fh, &n };
@@ -134,7 +144,8 @@ bulk_cluster(void)
 	test_download(got, b, sizeof got);
 	for (int k = 0; k < 4; k++)
 		for (int t = 0; t < 32; t++)
-			wrong += got[k * 64 + t] != (uint32_t)((k ^ 1) * 100 + 31 - t) || got[k * 64 + 32 + t] != (uint32_t)(u16)(t * 16 * 3);
+			wrong += got[k * 64 + t] != (uint32_t)((k ^ 1) * 100 + 31 - t) ||
+			         got[k * 64 + 32 + t] != (uint32_t)(u16)(t * 16 * 3);
 	check(!r && !wrong, "a cluster exchanges values and copies for both: status %d, %d wrong", (int)r, wrong);
 	for (int i = 0; i < 64 * 9; i++)
 		data[i] = random32();
@@ -151,7 +162,8 @@ bulk_cluster(void)
 			v = v * 3 + data[i * 64 + t];
 		wrong += v != sums[t];
 	}
-	check(!r && !wrong, "a ring of two buffers between a warp that fetches and two that add: status %d, %d wrong", (int)r, wrong);
+	check(!r && !wrong, "a ring of two buffers between a warp that fetches and two that add: status %d, %d wrong",
+	      (int)r, wrong);
 	cu.cuMemFree_v2(a);
 	cu.cuMemFree_v2(b);
 }
@@ -171,7 +183,8 @@ bulk_wgmma(int kind)
 		b[i] = float_bf16((float)((int)(random32() % 33) - 16) / 4);
 	pa = test_upload(a, sizeof a);
 	pb = test_upload(b, sizeof b);
-	CUtensorMap ma = map2(pa, 64, 64, 64, 64, 3), mb = kind == 1 ? map2(pb, 32, 64, 32, 64, 2) : map2(pb, 64, 32, 64, 32, 3);
+	CUtensorMap ma = map2(pa, 64, 64, 64, 64, 3),
+	            mb = kind == 1 ? map2(pb, 32, 64, 32, 64, 2) : map2(pb, 64, 32, 64, 32, 3);
 	void *params[] = { &pd, &ma, &mb, &kind };
 	CUresult r = test_launch(test_function(module, "group"), 1, 128, 0, params);
 
@@ -184,7 +197,11 @@ bulk_wgmma(int kind)
 				s += bf16_float(a[i * 64 + k]) * bf16_float(kind == 1 ? b[k * 32 + j] : b[j * 64 + k]);
 			wrong += s != d[i * 32 + j];
 		}
-	check(!r && !wrong, "wgmma, %s: status %d, %d elements wrong", kind == 0 ? "both from shared memory" : kind == 1 ? "B with its rows along K" : "A from registers", (int)r, wrong);
+	check(!r && !wrong, "wgmma, %s: status %d, %d elements wrong",
+	      kind == 0   ? "both from shared memory"
+	      : kind == 1 ? "B with its rows along K"
+	                  : "A from registers",
+	      (int)r, wrong);
 	cu.cuMemFree_v2(pa);
 	cu.cuMemFree_v2(pb);
 	cu.cuMemFree_v2(pd);

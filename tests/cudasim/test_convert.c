@@ -1,6 +1,8 @@
-/* test_convert.c: cvt between all pairs of types, every rounding that the pair has, against a conversion written another way.
+/* test_convert.c: cvt between all pairs of types, every rounding that the pair has, against a conversion written
+ * another way.
  *
- * The measure rounds by looking for the two neighbours in the target type and choosing between them; the interpreter scales and rounds. */
+ * The measure rounds by looking for the two neighbours in the target type and choosing between them; the interpreter
+ * scales and rounds. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +13,9 @@
 #define N 512
 
 typedef struct Kind { const char *name; int bytes; char family; } Kind; /* u s f */
-static const Kind kinds[] = { { "u8", 1, 'u' }, { "s8", 1, 's' }, { "u16", 2, 'u' }, { "s16", 2, 's' }, { "u32", 4, 'u' }, { "s32", 4, 's' }, { "u64", 8, 'u' }, { "s64", 8, 's' },
-	{ "f16", 2, 'f' }, { "bf16", 2, 'b' }, { "f32", 4, 'f' }, { "f64", 8, 'f' } };
+static const Kind kinds[] = {{"u8", 1, 'u'},  {"s8", 1, 's'},   {"u16", 2, 'u'}, {"s16", 2, 's'},
+                             {"u32", 4, 'u'}, {"s32", 4, 's'},  {"u64", 8, 'u'}, {"s64", 8, 's'},
+                             {"f16", 2, 'f'}, {"bf16", 2, 'b'}, {"f32", 4, 'f'}, {"f64", 8, 'f'}};
 
 static bool
 is_float(const Kind *k)
@@ -34,14 +37,22 @@ value(const Kind *k, uint64_t v)
 			return -(long double)((~v & mask) + 1);
 		return (long double)v;
 	}
-	return k->family == 'b' ? bf16_float((uint16_t)v) : k->bytes == 2 ? f16_float((uint16_t)v) : k->bytes == 4 ? bits_float((uint32_t)v) : (long double)d;
+	return k->family == 'b' ? bf16_float((uint16_t)v)
+	       : k->bytes == 2  ? f16_float((uint16_t)v)
+	       : k->bytes == 4  ? bits_float((uint32_t)v)
+	                        : (long double)d;
 }
 
 /* Positive floats of a type in order are its bits in order. */
 static uint64_t
 nearest(const Kind *k, long double x, const char *mode)
 {
-	uint64_t sign = 1ull << (k->bytes * 8 - 1), low = 0, high = (k->family == 'b' ? 0x7f80 : k->bytes == 2 ? 0x7c00 : k->bytes == 4 ? 0x7f800000u : 0x7ff0000000000000u), s = signbit(x) ? sign : 0;
+	uint64_t sign = 1ull << (k->bytes * 8 - 1), low = 0,
+	         high = (k->family == 'b' ? 0x7f80
+	                 : k->bytes == 2  ? 0x7c00
+	                 : k->bytes == 4  ? 0x7f800000u
+	                                  : 0x7ff0000000000000u),
+	         s = signbit(x) ? sign : 0;
 	long double a = fabsl(x);
 	bool up;
 
@@ -61,7 +72,10 @@ nearest(const Kind *k, long double x, const char *mode)
 		return s | low;
 	if (isinf(above)) /* as if the next one were there */
 		above = below + step;
-	up = !strcmp(mode, "rn") ? a - below > above - a || (a - below == above - a && low & 1) : !strcmp(mode, "rm") ? s != 0 : !strcmp(mode, "rp") ? s == 0 : false;
+	up = !strcmp(mode, "rn")   ? a - below > above - a || (a - below == above - a && low & 1)
+	     : !strcmp(mode, "rm") ? s != 0
+	     : !strcmp(mode, "rp") ? s == 0
+	                           : false;
 	return s | (up ? high : low);
 }
 
@@ -78,7 +92,11 @@ want(const Kind *to, const Kind *from, const char *mode, bool sat, uint64_t v)
 		if (x != x)
 			return to->bytes == 2 ? 0x7fff : to->bytes == 4 ? 0x7fffffff : 0x7fffffffffffffffu;
 		if (mode[2]) /* to an integer, in the same type */
-			x = copysignl(mode[1] == 'n' ? rintl(x) : mode[1] == 'z' ? truncl(x) : mode[1] == 'm' ? floorl(x) : ceill(x), x);
+			x = copysignl(mode[1] == 'n'   ? rintl(x)
+			              : mode[1] == 'z' ? truncl(x)
+			              : mode[1] == 'm' ? floorl(x)
+			                               : ceill(x),
+			              x);
 		return nearest(to, x, mode[2] ? "rn" : mode);
 	}
 	if (!is_float(from) && !sat)
@@ -96,7 +114,10 @@ want(const Kind *to, const Kind *from, const char *mode, bool sat, uint64_t v)
 static uint64_t
 operand(const Kind *k)
 {
-	static const double awkward[] = { 0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 1e-8, -6e-8, 3e-8, 65504, 65520, -70000, 127.5, 255.5, 32767.5, 2147483648.0, -2147483649.0, 4294967295.5, 1e19, 1e-40, 3e38, -4e38, 1.0, 5e-324 };
+	static const double awkward[] = {0.0,   -0.0,    0.5,          1.5,           2.5,          -0.5,   -1.5,
+	                                 1e-8,  -6e-8,   3e-8,         65504,         65520,        -70000, 127.5,
+	                                 255.5, 32767.5, 2147483648.0, -2147483649.0, 4294967295.5, 1e19,   1e-40,
+	                                 3e38,  -4e38,   1.0,          5e-324};
 	uint64_t v = random32() | (uint64_t)random32() << 32, bits;
 	double d = random32() % 3 ? awkward[v % 25] : ldexp((double)(int64_t)v, -(int)(random32() % 80) - 20);
 
@@ -105,7 +126,10 @@ operand(const Kind *k)
 	if (random32() % 16 == 0)
 		d = v & 1 ? INFINITY : NAN;
 	memcpy(&bits, &d, 8);
-	return k->family == 'b' ? float_bf16((float)d) : k->bytes == 2 ? float_f16((float)d) : k->bytes == 4 ? float_bits((float)d) : bits;
+	return k->family == 'b' ? float_bf16((float)d)
+	       : k->bytes == 2  ? float_f16((float)d)
+	       : k->bytes == 4  ? float_bits((float)d)
+	                        : bits;
 }
 
 static void
@@ -119,9 +143,14 @@ convert_pair(const Kind *to, const Kind *from, const char *mode, bool sat)
 	CUmodule m;
 	CUresult r;
 
-	snprintf(text, sizeof text, ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 d, .param .u64 a)\n{\n\t.reg .b64 %%p<4>;\n\t.reg .b32 %%t<4>;\n\t.reg .b%d %%d;\n\t.reg .b%d %%a;\n"
-		"\tld.param.u64 %%p0, [d];\n\tld.param.u64 %%p1, [a];\n\tmov.u32 %%t0, %%tid.x;\n\tmov.u32 %%t1, %%ctaid.x;\n\tmad.lo.u32 %%t2, %%t1, 128, %%t0;\n\tmul.wide.u32 %%p2, %%t2, 8;\n\tadd.u64 %%p0, %%p0, %%p2;\n\tadd.u64 %%p1, %%p1, %%p2;\n"
-		"\tld.global.b%d %%a, [%%p1];\n\tcvt%s%s%s.%s.%s %%d, %%a;\n\tst.global.b%d [%%p0], %%d;\n\tret;\n}\n", tb * 8, fb * 8, fb * 8, *mode ? "." : "", mode, sat ? ".sat" : "", to->name, from->name, tb * 8);
+	snprintf(text, sizeof text,
+	         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 d, .param .u64 "
+	         "a)\n{\n\t.reg .b64 %%p<4>;\n\t.reg .b32 %%t<4>;\n\t.reg .b%d %%d;\n\t.reg .b%d %%a;\n"
+	         "\tld.param.u64 %%p0, [d];\n\tld.param.u64 %%p1, [a];\n\tmov.u32 %%t0, %%tid.x;\n\tmov.u32 %%t1, "
+	         "%%ctaid.x;\n\tmad.lo.u32 %%t2, %%t1, 128, %%t0;\n\tmul.wide.u32 %%p2, %%t2, 8;\n\tadd.u64 %%p0, "
+	         "%%p0, %%p2;\n\tadd.u64 %%p1, %%p1, %%p2;\n"
+	         "\tld.global.b%d %%a, [%%p1];\n\tcvt%s%s%s.%s.%s %%d, %%a;\n\tst.global.b%d [%%p0], %%d;\n\tret;\n}\n",
+	         tb * 8, fb * 8, fb * 8, *mode ? "." : "", mode, sat ? ".sat" : "", to->name, from->name, tb * 8);
 	m = test_module(text);
 	for (int i = 0; i < N; i++)
 		in[i] = operand(from);
@@ -131,7 +160,8 @@ convert_pair(const Kind *to, const Kind *from, const char *mode, bool sat)
 	r = test_launch(test_function(m, "k"), N / 128, 128, 0, params);
 	test_download(out, po, sizeof out);
 	for (int i = N; i-- > 0;) {
-		uint64_t w = want(to, from, mode, sat, in[i]), mask = to->bytes == 8 ? ~0ull : (1ull << to->bytes * 8) - 1, got = out[i] & mask;
+		uint64_t w = want(to, from, mode, sat, in[i]),
+		         mask = to->bytes == 8 ? ~0ull : (1ull << to->bytes * 8) - 1, got = out[i] & mask;
 		bool nan = is_float(to) && value(to, got) != value(to, got) && value(to, w) != value(to, w);
 
 		if (got != w && !nan)
@@ -139,7 +169,8 @@ convert_pair(const Kind *to, const Kind *from, const char *mode, bool sat)
 	}
 	int w = wrong < 0 ? 0 : wrong;
 
-	check(!r && wrong < 0, "cvt.%s%s.%s.%s: status %d, of %llx gives %llx, not %llx", mode, sat ? ".sat" : "", to->name, from->name, (int)r, (unsigned long long)in[w], (unsigned long long)out[w],
+	check(!r && wrong < 0, "cvt.%s%s.%s.%s: status %d, of %llx gives %llx, not %llx", mode, sat ? ".sat" : "",
+	      to->name, from->name, (int)r, (unsigned long long)in[w], (unsigned long long)out[w],
 	      (unsigned long long)want(to, from, mode, sat, in[w]));
 	cu.cuMemFree_v2(pi);
 	cu.cuMemFree_v2(po);
@@ -151,13 +182,14 @@ convert_pair(const Kind *to, const Kind *from, const char *mode, bool sat)
 static bool
 may_saturate(const Kind *to, const Kind *from)
 {
-	return from->family == 'u' ? to->bytes < from->bytes || (to->bytes == from->bytes && to->family == 's') : to->family == 'u' || to->bytes < from->bytes;
+	return from->family == 'u' ? to->bytes < from->bytes || (to->bytes == from->bytes && to->family == 's')
+	                           : to->family == 'u' || to->bytes < from->bytes;
 }
 
 void
 test_convert(void)
 {
-	static const char *const modes[] = { "rn", "rz", "rm", "rp" }, *const integer[] = { "rni", "rzi", "rmi", "rpi" };
+	static const char *const modes[] = {"rn", "rz", "rm", "rp"}, *const integer[] = {"rni", "rzi", "rmi", "rpi"};
 
 	for (size_t i = 0; i < 12; i++)
 		for (size_t j = 0; j < 12; j++) {

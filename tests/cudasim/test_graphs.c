@@ -10,7 +10,14 @@ static CUstream stream;
 static CUgraphNode
 kernel(CUgraph g, const char *name, CUgraphNode after, void **params)
 {
-	CUDA_KERNEL_NODE_PARAMS p = { .func = test_function(module, name), .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = params };
+	CUDA_KERNEL_NODE_PARAMS p = {.func = test_function(module, name),
+	                             .gridDimX = 1,
+	                             .gridDimY = 1,
+	                             .gridDimZ = 1,
+	                             .blockDimX = 1,
+	                             .blockDimY = 1,
+	                             .blockDimZ = 1,
+	                             .kernelParams = params};
 	CUgraphNode n = NULL;
 
 	check(!cu.cuGraphAddKernelNode_v2(&n, g, &after, after != NULL, &p), "node %s", name);
@@ -65,7 +72,13 @@ graphs_nodes(void)
 	CUgraph g, child;
 	CUgraphNode a, b, c, d;
 	CUDA_MEMSET_NODE_PARAMS set = { .dst = at + 8, .value = 0x55, .elementSize = 1, .width = 4, .height = 1 };
-	CUDA_MEMCPY3D copy = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = at, .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = got, .WidthInBytes = 16, .Height = 1, .Depth = 1 };
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+	                      .srcDevice = at,
+	                      .dstMemoryType = CU_MEMORYTYPE_HOST,
+	                      .dstHost = got,
+	                      .WidthInBytes = 16,
+	                      .Height = 1,
+	                      .Depth = 1};
 
 	cu.cuGraphCreate(&g, 0);
 	cu.cuGraphCreate(&child, 0);
@@ -78,13 +91,17 @@ graphs_nodes(void)
 	CUgraphNode e = number(g, "mul", c, at + 12, 1);
 
 	check(!cu.cuGraphAddMemcpyNode(&d, g, &e, 1, &copy, NULL), "a copy");
-	check(cu.cuGraphAddMemsetNode(&d, g, &e, 1, &(CUDA_MEMSET_NODE_PARAMS){ .dst = at, .elementSize = 3, .width = 4, .height = 1 }, NULL) == CUDA_ERROR_INVALID_VALUE, "a fill of threes is refused");
+	check(cu.cuGraphAddMemsetNode(&d, g, &e, 1,
+	                              &(CUDA_MEMSET_NODE_PARAMS){.dst = at, .elementSize = 3, .width = 4, .height = 1},
+	                              NULL) == CUDA_ERROR_INVALID_VALUE,
+	      "a fill of threes is refused");
 	memset(got, 0, sizeof got);
 	launch(g, 2);
 	check(got[0] == ((2 + 1) * 10 + 1) * 10 && got[2] == 0x55555555, "kinds of nodes: %u %x", got[0], got[2]);
 	test_download(got, at, sizeof got);
 	check(got[1] == 14, "both launches ran all nodes: %u", got[1]);
-	check(!cu.cuGraphAddDependencies_v2(g, &e, &a, NULL, 1) && !cu.cuGraphAddDependencies_v2(g, &a, &e, NULL, 1), "a cycle");
+	check(!cu.cuGraphAddDependencies_v2(g, &e, &a, NULL, 1) && !cu.cuGraphAddDependencies_v2(g, &a, &e, NULL, 1),
+	      "a cycle");
 	CUgraphExec x;
 
 	check(cu.cuGraphInstantiateWithFlags(&x, g, 0) == CUDA_ERROR_INVALID_VALUE, "a cycle is refused");
@@ -121,7 +138,8 @@ graphs_order(void)
 			sorted &= v[k] == (uint32_t)k - 2;
 		}
 		in_order += sorted;
-		check(v[0] == 12 && v[1] == 100 && v[12] == 200 && seen == 0x3ff, "order of nodes: %u first, %u last, %x", v[1], v[12], seen);
+		check(v[0] == 12 && v[1] == 100 && v[12] == 200 && seen == 0x3ff,
+		      "order of nodes: %u first, %u last, %x", v[1], v[12], seen);
 	}
 	check(in_order < 8, "nodes without order run in several orders");
 	cu.cuGraphDestroy(g);
@@ -162,7 +180,14 @@ graphs_while(void)
 	test_download(v, at, sizeof v);
 	check(v[0] == 6 && v[1] == 729 * 729 && v[2] == 606, "the other branch: %u %u %u", v[0], v[1], v[2]);
 	n = 3;
-	CUDA_KERNEL_NODE_PARAMS p = { .func = test_function(module, "more"), .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = more };
+	CUDA_KERNEL_NODE_PARAMS p = {.func = test_function(module, "more"),
+	                             .gridDimX = 1,
+	                             .gridDimY = 1,
+	                             .gridDimZ = 1,
+	                             .blockDimX = 1,
+	                             .blockDimY = 1,
+	                             .blockDimZ = 1,
+	                             .kernelParams = more};
 
 	check(!cu.cuGraphExecKernelNodeSetParams_v2(x, b, &p), "new parameters for a node of the body");
 	cu.cuMemsetD32Async(at, 0, 1, stream);
@@ -172,8 +197,11 @@ graphs_while(void)
 	CUDA_HOST_NODE_PARAMS host = { (CUhostFn *)abort, NULL };
 
 	cu.cuGraphExecDestroy(x);
-	check(!cu.cuGraphAddHostNode(&a, body, NULL, 0, &host) && cu.cuGraphInstantiateWithFlags(&x, g, 0) == CUDA_ERROR_NOT_SUPPORTED, "the host inside a loop is refused");
-	check(cu.cuGraphConditionalHandleCreate(&h, NULL, NULL, 0, 0) == CUDA_ERROR_INVALID_VALUE, "a handle without a graph");
+	check(!cu.cuGraphAddHostNode(&a, body, NULL, 0, &host) &&
+	              cu.cuGraphInstantiateWithFlags(&x, g, 0) == CUDA_ERROR_NOT_SUPPORTED,
+	      "the host inside a loop is refused");
+	check(cu.cuGraphConditionalHandleCreate(&h, NULL, NULL, 0, 0) == CUDA_ERROR_INVALID_VALUE,
+	      "a handle without a graph");
 	cu.cuGraphDestroy(g);
 	cu.cuMemFree_v2(at);
 }
@@ -197,16 +225,20 @@ graphs_update(void)
 	number(g, "add", a, at, 1);
 	check(!cu.cuGraphInstantiateWithFlags(&x, g, 0) && !cu.cuGraphLaunch(x, stream), "an instance");
 	set.value = 70;
-	check(!cu.cuGraphExecMemsetNodeSetParams(x, a, &set, NULL) && !cu.cuGraphLaunch(x, stream) && !cu.cuStreamSynchronize(stream), "another fill");
+	check(!cu.cuGraphExecMemsetNodeSetParams(x, a, &set, NULL) && !cu.cuGraphLaunch(x, stream) &&
+	              !cu.cuStreamSynchronize(stream),
+	      "another fill");
 	test_download(v, at, sizeof v);
 	check(v[0] == 71, "a fill with new parameters: %u", v[0]);
 	cu.cuGraphAddMemsetNode(&a, h, NULL, 0, &set, NULL);
 	number(h, "mul", a, at, 2);
 	number(other, "mul", NULL, at, 2);
-	check(!cu.cuGraphExecUpdate_v2(x, h, &info) && !cu.cuGraphLaunch(x, stream) && !cu.cuStreamSynchronize(stream), "nodes of another graph");
+	check(!cu.cuGraphExecUpdate_v2(x, h, &info) && !cu.cuGraphLaunch(x, stream) && !cu.cuStreamSynchronize(stream),
+	      "nodes of another graph");
 	test_download(v, at, sizeof v);
 	check(v[0] == 140, "an updated instance: %u", v[0]);
-	check(cu.cuGraphExecUpdate_v2(x, other, &info) == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE && info.result == 2, "another shape is refused");
+	check(cu.cuGraphExecUpdate_v2(x, other, &info) == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE && info.result == 2,
+	      "another shape is refused");
 	cu.cuGraphExecDestroy(x);
 	cu.cuGraphDestroy(g);
 	cu.cuGraphDestroy(h);

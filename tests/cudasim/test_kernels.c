@@ -1,6 +1,7 @@
 /* test_kernels.c: kernels in CUDA C, compiled by NVRTC for three architectures, against the same computation in C.
  *
- * In: NVRTC, if there is one.   Out: checks; one skip a group where it is missing. Text in BOTH(...) is compiled for the device and by the C compiler. */
+ * In: NVRTC, if there is one.   Out: checks; one skip a group where it is missing. Text in BOTH(...) is compiled for
+ * the device and by the C compiler. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,8 @@ BOTH(text_wide, static long long wide(long long a, long long b, unsigned n)
 {
 	unsigned long long r = 0;
 	for (unsigned i = 0; i < n; i++) {
-		r += (unsigned long long)(a / (b | 3)) + (unsigned long long)(a % ((b >> 7) | 2)) + ((unsigned long long)a * (unsigned long long)b >> 11);
+		r += (unsigned long long)(a / (b | 3)) + (unsigned long long)(a % ((b >> 7) | 2)) +
+		     ((unsigned long long)a * (unsigned long long)b >> 11);
 		a = (long long)((unsigned long long)a << 13) ^ (a >> 7) ^ b;
 		b = (long long)((unsigned long long)b * 6364136223846793005ull + 1442695040888963407ull);
 	}
@@ -69,7 +71,8 @@ kernels_integer(void)
 	check(!wrong, "%s: parting lanes: %d of %d wrong", arch, wrong, N);
 	wrong = 0;
 	for (unsigned i = 0; i < N; i++)
-		wrong += l[i] != wide((long long)(0x123456789abcdefull * (i + 1)), (long long)(i * 0x9e3779b97f4a7c15ull), i % 13);
+		wrong += l[i] != wide((long long)(0x123456789abcdefull * (i + 1)),
+		                      (long long)(i * 0x9e3779b97f4a7c15ull), i % 13);
 	check(!wrong, "%s: 64-bit integers: %d of %d wrong", arch, wrong, N);
 	cu.cuMemFree_v2(a);
 	cu.cuMemFree_v2(b);
@@ -141,7 +144,8 @@ kernels_reduce(void)
 	test_download(to, b, sizeof to);
 	check((double)to[0] == want, "%s: sum %g, not %g", arch, (double)to[0], want);
 	check(to[1] == 0.5f + 3 + 7.5f + 14, "%s: function with constants gives %g", arch, (double)to[1]);
-	check(!cu.cuModuleGetGlobal_v2(&visits, &bytes, module, "visits") && bytes == 4, "%s: a variable is found", arch);
+	check(!cu.cuModuleGetGlobal_v2(&visits, &bytes, module, "visits") && bytes == 4, "%s: a variable is found",
+	      arch);
 	test_download(&count, visits, 4);
 	check(count == 5 + 7 * 2, "%s: variable counts %d", arch, count);
 	cu.cuMemFree_v2(a);
@@ -170,7 +174,8 @@ kernels_shared(void)
 	check(!go("k_histogram", 3, 128, 1024, ph), "%s: histogram runs", arch);
 	test_download(bin, b, sizeof bin);
 	check(!memcmp(bin, want, sizeof bin), "%s: histogram", arch);
-	CUresult r = cu.cuLaunchKernel(test_function(module, "k_transpose"), M / 32, M / 32, 1, 32, 8, 1, 0, NULL, pt, NULL);
+	CUresult r =
+	        cu.cuLaunchKernel(test_function(module, "k_transpose"), M / 32, M / 32, 1, 32, 8, 1, 0, NULL, pt, NULL);
 
 	check(!r && !cu.cuCtxSynchronize(), "%s: transpose runs", arch);
 	test_download(out, e, sizeof out);
@@ -190,7 +195,8 @@ kernels_votes(void)
 	int met[6] = { 0 }, local[32], zero = 0, k = 5, n = 0;
 	double sum = 0;
 	uint64_t bits = 0;
-	CUdeviceptr a = test_room(sizeof v), count = test_upload(&zero, 4), to = test_room(sizeof met), s = test_upload(&sum, 8), b = test_upload(&bits, 8), l = test_room(sizeof local);
+	CUdeviceptr a = test_room(sizeof v), count = test_upload(&zero, 4), to = test_room(sizeof met),
+	            s = test_upload(&sum, 8), b = test_upload(&bits, 8), l = test_room(sizeof local);
 	void *pv[] = { &a }, *pm[] = { &count, &to }, *pd[] = { &s, &b, &n }, *pl[] = { &l, &k };
 
 	check(!go("k_votes", 1, 32, 0, pv), "%s: votes run", arch);
@@ -202,8 +208,11 @@ kernels_votes(void)
 			group |= (unsigned)(j / 5 == t / 5) << j;
 			r |= (t >> j & 1) << (31 - j);
 		}
-		wrong += v[t] != 0x49249249 || v[32 + t] || !v[64 + t] || v[96 + t] != group || v[128 + t] != (t % 2 ? 0xaaaaaaaa : 6) || v[160 + t] != (t % 8 < 3 ? t : t - 3) || v[192 + t] != 9 ||
-			v[224 + t] != (unsigned)__builtin_popcount(t) + (t ? (unsigned)__builtin_clz(t) : 32) + (unsigned)__builtin_ffs((int)t) + r;
+		wrong += v[t] != 0x49249249 || v[32 + t] || !v[64 + t] || v[96 + t] != group ||
+		         v[128 + t] != (t % 2 ? 0xaaaaaaaa : 6) || v[160 + t] != (t % 8 < 3 ? t : t - 3) ||
+		         v[192 + t] != 9 ||
+		         v[224 + t] != (unsigned)__builtin_popcount(t) + (t ? (unsigned)__builtin_clz(t) : 32) +
+		                               (unsigned)__builtin_ffs((int)t) + r;
 	}
 	check(!wrong, "%s: votes: %u lanes wrong", arch, wrong);
 	check(!go("k_meet", 6, 32, 0, pm), "%s: blocks that wait for later ones", arch);
@@ -212,7 +221,8 @@ kernels_votes(void)
 	check(!go("k_double", 2, 64, 0, pd), "%s: atomics run", arch);
 	test_download(&sum, s, 8);
 	test_download(&bits, b, 8);
-	check(sum == 2 * 0.25 * 63 * 32 && bits == 63ull << 33, "%s: atomics: %g, %llx", arch, sum, (unsigned long long)bits);
+	check(sum == 2 * 0.25 * 63 * 32 && bits == 63ull << 33, "%s: atomics: %g, %llx", arch, sum,
+	      (unsigned long long)bits);
 	check(!go("k_local", 1, 32, 0, pl), "%s: local arrays run", arch);
 	test_download(local, l, sizeof local);
 	for (int t = 0; t < 32; t++) {

@@ -1,6 +1,8 @@
-/* test_matrix.c: mma of every shape and type, ldmatrix and stmatrix, and a matrix product with cp.async in CUDA C, against plain triple loops.
+/* test_matrix.c: mma of every shape and type, ldmatrix and stmatrix, and a matrix product with cp.async in CUDA C,
+ * against plain triple loops.
  *
- * Fragments are taken apart here by the tables of the PTX manual, element by element, and not by the formula that mma.c uses. */
+ * Fragments are taken apart here by the tables of the PTX manual, element by element, and not by the formula that mma.c
+ * uses. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +10,19 @@
 #include "half.h"
 #include "test.h"
 
-typedef struct Shape { const char *name, *types; int k, per; bool half; const char *arch; } Shape; /* per: elements of a register of A */
+/* per: elements of a register of A */
+typedef struct Shape { const char *name, *types; int k, per; bool half; const char *arch; } Shape;
 
-static const Shape shapes[] = { { "m16n8k16", "f32.bf16.bf16.f32", 16, 2, false, "sm_80" }, { "m16n8k16", "f32.f16.f16.f32", 16, 2, false, "sm_80" },
-	{ "m16n8k8", "f32.f16.f16.f32", 8, 2, false, "sm_75" }, { "m16n8k8", "f32.bf16.bf16.f32", 8, 2, false, "sm_80" }, { "m16n8k16", "f16.f16.f16.f16", 16, 2, true, "sm_80" },
-	{ "m16n8k8", "f16.f16.f16.f16", 8, 2, true, "sm_75" }, { "m16n8k8", "f32.tf32.tf32.f32", 8, 1, false, "sm_80" }, { "m16n8k4", "f32.tf32.tf32.f32", 4, 1, false, "sm_80" },
-	{ "m16n8k32", "s32.s8.s8.s32", 32, 4, false, "sm_80" }, { "m16n8k16", "s32.u8.s8.s32", 16, 4, false, "sm_80" } };
+static const Shape shapes[] = {{"m16n8k16", "f32.bf16.bf16.f32", 16, 2, false, "sm_80"},
+                               {"m16n8k16", "f32.f16.f16.f32", 16, 2, false, "sm_80"},
+                               {"m16n8k8", "f32.f16.f16.f32", 8, 2, false, "sm_75"},
+                               {"m16n8k8", "f32.bf16.bf16.f32", 8, 2, false, "sm_80"},
+                               {"m16n8k16", "f16.f16.f16.f16", 16, 2, true, "sm_80"},
+                               {"m16n8k8", "f16.f16.f16.f16", 8, 2, true, "sm_75"},
+                               {"m16n8k8", "f32.tf32.tf32.f32", 8, 1, false, "sm_80"},
+                               {"m16n8k4", "f32.tf32.tf32.f32", 4, 1, false, "sm_80"},
+                               {"m16n8k32", "s32.s8.s8.s32", 32, 4, false, "sm_80"},
+                               {"m16n8k16", "s32.u8.s8.s32", 16, 4, false, "sm_80"}};
 
 static char *
 mma_text(const Shape *s)
@@ -25,7 +34,10 @@ mma_text(const Shape *s)
 	if (!text)
 		abort();
 #define PUT(...) (t += snprintf(t, room - (size_t)(t - text), __VA_ARGS__))
-	PUT(".version 8.0\n.target %s\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n\t.reg .b32 %%x<32>;\n\t.reg .b32 %%t;\n\t.reg .b64 %%a<3>;\n\tld.param.u64 %%a0, [p];\n\tmov.u32 %%t, %%tid.x;\n\tmul.wide.u32 %%a1, %%t, 64;\n\tadd.u64 %%a2, %%a0, %%a1;\n", s->arch);
+	PUT(".version 8.0\n.target %s\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n\t.reg .b32 "
+	    "%%x<32>;\n\t.reg .b32 %%t;\n\t.reg .b64 %%a<3>;\n\tld.param.u64 %%a0, [p];\n\tmov.u32 %%t, "
+	    "%%tid.x;\n\tmul.wide.u32 %%a1, %%t, 64;\n\tadd.u64 %%a2, %%a0, %%a1;\n",
+	    s->arch);
 	for (int i = nd; i < nd + na + nb + nd; i++)
 		PUT("\tld.global.u32 %%x%d, [%%a2+%d];\n", i, (i - nd) * 4);
 	PUT("\tmma.sync.aligned.%s.row.col.%s ", s->name, s->types);
@@ -54,7 +66,9 @@ element(const char *type, double *v)
 	if (*type == 's' || *type == 'u')
 		return (uint32_t)r & 255;
 	*v = r / 8.0;
-	return !strncmp(type, "bf16", 4) ? float_bf16((float)*v) : !strncmp(type, "f16", 3) ? float_f16((float)*v) : float_bits((float)*v);
+	return !strncmp(type, "bf16", 4)  ? float_bf16((float)*v)
+	       : !strncmp(type, "f16", 3) ? float_f16((float)*v)
+	                                  : float_bits((float)*v);
 }
 
 static void
@@ -75,7 +89,8 @@ matrix_mma(const Shape *s)
 		int group = l >> 2, t = l & 3;
 
 		for (int i = 0; i < na * s->per; i++) { /* a_i: row and column by the manual */
-			int reg = i / s->per, row = reg % 2 ? group + 8 : group, col = t * s->per + i % s->per + (reg >= 2 ? 4 * s->per : 0);
+			int reg = i / s->per, row = reg % 2 ? group + 8 : group,
+			    col = t * s->per + i % s->per + (reg >= 2 ? 4 * s->per : 0);
 
 			lane[l][reg] |= element(ta, &a[row][col]) << bits * (i % s->per);
 		}
@@ -105,7 +120,9 @@ matrix_mma(const Shape *s)
 
 			for (int k = 0; k < s->k; k++)
 				sum += a[row][k] * b[k][col];
-			got = integer ? (double)(int32_t)lane[l][11 + i] : s->half ? (double)f16_float((uint16_t)(lane[l][11 + i / 2] >> 16 * (i & 1))) : (double)bits_float(lane[l][11 + i]);
+			got = integer   ? (double)(int32_t)lane[l][11 + i]
+			      : s->half ? (double)f16_float((uint16_t)(lane[l][11 + i / 2] >> 16 * (i & 1)))
+			                : (double)bits_float(lane[l][11 + i]);
 			wrong += s->half ? fabs(got - sum) > 0.5 : got != sum;
 		}
 	check(!r && !wrong, "mma %s.%s: status %d, %d elements wrong", s->name, s->types, (int)r, wrong);
@@ -119,11 +136,18 @@ matrix_mma(const Shape *s)
 static void
 matrix_load(bool trans)
 {
-	static const char form[] = ".version 8.0\n.target sm_90\n.address_size 64\n.shared .align 16 .b8 room[1024];\n.visible .entry k(.param .u64 p)\n{\n\t.reg .b32 %%r<16>;\n\t.reg .b64 %%a<3>;\n\tld.param.u64 %%a0, [p];\n"
-		"\tmov.u32 %%r0, %%tid.x;\n\tmov.u32 %%r1, room;\n\tshl.b32 %%r2, %%r0, 4;\n\tadd.u32 %%r3, %%r1, %%r2;\n\tmul.wide.u32 %%a1, %%r0, 16;\n\tadd.u64 %%a2, %%a0, %%a1;\n"
-		"\tld.global.v4.u32 {%%r4, %%r5, %%r6, %%r7}, [%%a2];\n\tst.shared.v4.u32 [%%r3], {%%r4, %%r5, %%r6, %%r7};\n\tbar.sync 0;\n"
-		"\tldmatrix.sync.aligned.m8n8.x4%s.shared.b16 {%%r8, %%r9, %%r10, %%r11}, [%%r3];\n\tst.global.v4.u32 [%%a2+512], {%%r8, %%r9, %%r10, %%r11};\n\tbar.sync 0;\n"
-		"\tstmatrix.sync.aligned.m8n8.x4%s.shared.b16 [%%r3+512], {%%r8, %%r9, %%r10, %%r11};\n\tbar.sync 0;\n\tld.shared.v4.u32 {%%r4, %%r5, %%r6, %%r7}, [%%r3+512];\n\tst.global.v4.u32 [%%a2+1024], {%%r4, %%r5, %%r6, %%r7};\n\tret;\n}\n";
+	static const char form[] =
+	        ".version 8.0\n.target sm_90\n.address_size 64\n.shared .align 16 .b8 room[1024];\n.visible .entry "
+	        "k(.param .u64 p)\n{\n\t.reg .b32 %%r<16>;\n\t.reg .b64 %%a<3>;\n\tld.param.u64 %%a0, [p];\n"
+	        "\tmov.u32 %%r0, %%tid.x;\n\tmov.u32 %%r1, room;\n\tshl.b32 %%r2, %%r0, 4;\n\tadd.u32 %%r3, %%r1, "
+	        "%%r2;\n\tmul.wide.u32 %%a1, %%r0, 16;\n\tadd.u64 %%a2, %%a0, %%a1;\n"
+	        "\tld.global.v4.u32 {%%r4, %%r5, %%r6, %%r7}, [%%a2];\n\tst.shared.v4.u32 [%%r3], {%%r4, %%r5, %%r6, "
+	        "%%r7};\n\tbar.sync 0;\n"
+	        "\tldmatrix.sync.aligned.m8n8.x4%s.shared.b16 {%%r8, %%r9, %%r10, %%r11}, [%%r3];\n\tst.global.v4.u32 "
+	        "[%%a2+512], {%%r8, %%r9, %%r10, %%r11};\n\tbar.sync 0;\n"
+	        "\tstmatrix.sync.aligned.m8n8.x4%s.shared.b16 [%%r3+512], {%%r8, %%r9, %%r10, %%r11};\n\tbar.sync "
+	        "0;\n\tld.shared.v4.u32 {%%r4, %%r5, %%r6, %%r7}, [%%r3+512];\n\tst.global.v4.u32 [%%a2+1024], {%%r4, "
+	        "%%r5, %%r6, %%r7};\n\tret;\n}\n";
 	char text[2048];
 	uint16_t in[256], out[768];
 	CUmodule m;
@@ -144,7 +168,8 @@ matrix_load(bool trans)
 			for (int h = 0; h < 2; h++) {
 				int row = l / 4, col = l % 4 * 2 + h;
 
-				wrong += out[256 + (l * 4 + i) * 2 + h] != 64 * i + (trans ? 8 * col + row : 8 * row + col);
+				wrong += out[256 + (l * 4 + i) * 2 + h] !=
+				         64 * i + (trans ? 8 * col + row : 8 * row + col);
 			}
 	check(!wrong, "ldmatrix%s: %d elements wrong", trans ? ".trans" : "", wrong);
 	check(!memcmp(out + 512, in, sizeof in), "stmatrix%s brings it back", trans ? ".trans" : "");
@@ -189,7 +214,8 @@ matrix_gemm(void)
 				s += (double)bf16_float(a[i * K + k]) * (double)bf16_float(b[j * K + k]);
 			worst = fabs((double)d[i * N + j] - s) > worst ? fabs((double)d[i * N + j] - s) : worst;
 		}
-	check(!r && worst < 1e-3, "a matrix product with cp.async, ldmatrix and mma: status %d, wrong by %g", (int)r, worst);
+	check(!r && worst < 1e-3, "a matrix product with cp.async, ldmatrix and mma: status %d, wrong by %g", (int)r,
+	      worst);
 	cu.cuModuleUnload(m);
 }
 

@@ -56,9 +56,26 @@ memory_rectangles(void)
 {
 	unsigned char a[8][16], b[6][8];
 	CUdeviceptr p = test_room(16 * 20), where = 0;
-	CUDA_MEMCPY2D in = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = a, .srcPitch = 16, .srcXInBytes = 2, .srcY = 1, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = p, .dstPitch = 20,
-		.dstXInBytes = 4, .WidthInBytes = 5, .Height = 6 };
-	CUDA_MEMCPY2D out = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = p, .srcPitch = 20, .srcXInBytes = 4, .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = b, .dstPitch = 8, .WidthInBytes = 5, .Height = 6 };
+	CUDA_MEMCPY2D in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+	                    .srcHost = a,
+	                    .srcPitch = 16,
+	                    .srcXInBytes = 2,
+	                    .srcY = 1,
+	                    .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+	                    .dstDevice = p,
+	                    .dstPitch = 20,
+	                    .dstXInBytes = 4,
+	                    .WidthInBytes = 5,
+	                    .Height = 6};
+	CUDA_MEMCPY2D out = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+	                     .srcDevice = p,
+	                     .srcPitch = 20,
+	                     .srcXInBytes = 4,
+	                     .dstMemoryType = CU_MEMORYTYPE_HOST,
+	                     .dstHost = b,
+	                     .dstPitch = 8,
+	                     .WidthInBytes = 5,
+	                     .Height = 6};
 	unsigned kind = 0;
 	void *room = NULL;
 	int wrong = 0;
@@ -74,9 +91,14 @@ memory_rectangles(void)
 	check(!wrong, "rectangles: %d bytes wrong", wrong);
 	in.Height = 17;
 	check(cu.cuMemcpy2D_v2(&in) == CUDA_ERROR_INVALID_VALUE, "a rectangle that leaves the memory is refused");
-	check(!cu.cuPointerGetAttribute(&kind, 2, p) && kind == CU_MEMORYTYPE_DEVICE && !cu.cuPointerGetAttribute(&where, 3, p + 1) && where == p + 1, "an address on the device");
-	check(!cu.cuMemAllocHost_v2(&room, 64) && !cu.cuPointerGetAttribute(&kind, 2, (uintptr_t)room) && kind == CU_MEMORYTYPE_HOST, "an address of the host");
-	check(cu.cuPointerGetAttribute(&kind, 2, (uintptr_t)&kind) == CUDA_ERROR_INVALID_VALUE, "an address that is not the driver's");
+	check(!cu.cuPointerGetAttribute(&kind, 2, p) && kind == CU_MEMORYTYPE_DEVICE &&
+	              !cu.cuPointerGetAttribute(&where, 3, p + 1) && where == p + 1,
+	      "an address on the device");
+	check(!cu.cuMemAllocHost_v2(&room, 64) && !cu.cuPointerGetAttribute(&kind, 2, (uintptr_t)room) &&
+	              kind == CU_MEMORYTYPE_HOST,
+	      "an address of the host");
+	check(cu.cuPointerGetAttribute(&kind, 2, (uintptr_t)&kind) == CUDA_ERROR_INVALID_VALUE,
+	      "an address that is not the driver's");
 	cu.cuMemFreeHost(room);
 	cu.cuMemFree_v2(p);
 }
@@ -115,8 +137,10 @@ memory_reuse(void)
 static void
 memory_modules(void)
 {
-	static const char text[] = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .global .align 4 .u32 v[4] = {1, 2, 3};\n.visible .const .align 8 .f64 c = 0d3FF8000000000000;\n"
-		".visible .global .align 8 .u64 p = generic(v);\n.visible .entry k()\n{\n\tret;\n}\n";
+	static const char text[] =
+	        ".version 8.0\n.target sm_75\n.address_size 64\n.visible .global .align 4 .u32 v[4] = {1, 2, "
+	        "3};\n.visible .const .align 8 .f64 c = 0d3FF8000000000000;\n"
+	        ".visible .global .align 8 .u64 p = generic(v);\n.visible .entry k()\n{\n\tret;\n}\n";
 	static const unsigned char elf[64] = { 0x7f, 'E', 'L', 'F' };
 	CUmodule m = test_module(text), n;
 	CUfunction f;
@@ -137,25 +161,34 @@ memory_modules(void)
 	check(cu.cuModuleGetFunction(&f, m, "none") == CUDA_ERROR_NOT_FOUND, "a kernel that is not there");
 	f = test_function(m, "k");
 	check(!cu.cuFuncGetAttribute(&count, CU_FUNC_MAX_THREADS_PER_BLOCK, f) && count == 1024, "an attribute");
-	check(!cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 256, 0) && blocks > 0, "occupancy %d", blocks);
-	check(cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 60000, NULL, NULL, NULL) == CUDA_ERROR_INVALID_VALUE, "much shared memory is refused");
-	check(!cu.cuFuncSetAttribute(f, CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000) && !cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 60000, NULL, NULL, NULL), "until it is asked for");
+	check(!cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 256, 0) && blocks > 0, "occupancy %d",
+	      blocks);
+	check(cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 60000, NULL, NULL, NULL) == CUDA_ERROR_INVALID_VALUE,
+	      "much shared memory is refused");
+	check(!cu.cuFuncSetAttribute(f, CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000) &&
+	              !cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 60000, NULL, NULL, NULL),
+	      "until it is asked for");
 	check(cu.cuModuleLoadData(&n, elf) == CUDA_ERROR_NO_BINARY_FOR_GPU, "machine code is refused");
-	check(!cu.cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &name) && !strcmp(name, "CUDA_ERROR_ILLEGAL_ADDRESS"), "the name of a status");
+	check(!cu.cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &name) && !strcmp(name, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+	      "the name of a status");
 	check(!cu.cuGetProcAddress_v2("cuMemAlloc", &address, 13000, 0, NULL) && address, "a call by its name");
-	check(cu.cuGetProcAddress_v2("cuNothing", &address, 13000, 0, NULL) == CUDA_ERROR_NOT_FOUND, "a name that is not there");
+	check(cu.cuGetProcAddress_v2("cuNothing", &address, 13000, 0, NULL) == CUDA_ERROR_NOT_FOUND,
+	      "a name that is not there");
 	check(!cu.cuGetProcAddress_v2("cuGraphAddNode", &address, 12010, 0, NULL), "an earlier version of a call");
 	void *later = NULL;
 
-	check(!cu.cuGetProcAddress_v2("cuGraphAddNode", &later, 12030, 0, NULL) && later && later != address, "and a later one");
+	check(!cu.cuGetProcAddress_v2("cuGraphAddNode", &later, 12030, 0, NULL) && later && later != address,
+	      "and a later one");
 	check(!cu.cuModuleUnload(m) && cu.cuModuleUnload(m) == CUDA_ERROR_INVALID_HANDLE, "unloading");
 }
 
-/* Damaged text: files of the folder ptx/ with bytes changed, pieces left out or doubled. Loading ends, well or badly. */
+/* Damaged text: files of the folder ptx/ with bytes changed, pieces left out or doubled. Loading ends, well or
+ * badly. */
 static void
 memory_reader(void)
 {
-	static const char *const files[] = { "bounds-good", "race-line", "bulk", "async-late", "constant", "mask", "local-unwritten", "barrier-loop" };
+	static const char *const files[] = {"bounds-good", "race-line",       "bulk",        "async-late", "constant",
+	                                    "mask",        "local-unwritten", "barrier-loop"};
 	const char *dir = getenv("SIM_TESTS");
 	int loaded = 0;
 	char path[512];
@@ -178,7 +211,8 @@ memory_reader(void)
 			if (i % 4 == 0)
 				bad[at] = (char)(32 + random32() % 95);
 			else if (i % 4 == 1)
-				memmove(bad + at, bad + (at + len < n ? at + len : n), n + 1 - (at + len < n ? at + len : n));
+				memmove(bad + at, bad + (at + len < n ? at + len : n),
+				        n + 1 - (at + len < n ? at + len : n));
 			else if (i % 4 == 2)
 				memcpy(bad + to, text + at, at + len < n && to + len < n ? len : 0);
 			else

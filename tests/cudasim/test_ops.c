@@ -1,7 +1,7 @@
 /* test_ops.c: every arithmetic instruction, one at a time, on random and on awkward operands, against plain C.
  *
- * In: a table of opcodes, each with the types of its operands and what it should give.   Out: a check for each. The kernel is written for the instruction:
- * it loads operands by thread number, applies it, stores the result. */
+ * In: a table of opcodes, each with the types of its operands and what it should give.   Out: a check for each. The
+ * kernel is written for the instruction: it loads operands by thread number, applies it, stores the result. */
 #include <fenv.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@
 #define N 4096
 
 typedef uint64_t Want(uint64_t a, uint64_t b, uint64_t c);
-typedef struct Case { const char *op, *types, *tail; Want *want; double ulps; } Case; /* types: result and operands, by letter; tail: constants after them */
+/* types: result and operands, by letter; tail: constants after them */
+typedef struct Case { const char *op, *types, *tail; Want *want; double ulps; } Case;
 
 static float
 f(uint64_t v)
@@ -45,7 +46,14 @@ ud(double v)
 	return v != v ? 0x7fffffffffffffffu : x;
 }
 
-#define WANT(name, value) static uint64_t want_##name(uint64_t a, uint64_t b, uint64_t c) { (void)a; (void)b; (void)c; return (uint64_t)(value); }
+#define WANT(name, value) \
+	static uint64_t want_##name(uint64_t a, uint64_t b, uint64_t c) \
+	{ \
+		(void)a; \
+		(void)b; \
+		(void)c; \
+		return (uint64_t)(value); \
+	}
 #define A32 ((uint32_t)a)
 #define B32 ((uint32_t)b)
 #define C32 ((uint32_t)c)
@@ -87,8 +95,13 @@ WANT(fdiv, u(f(a) / f(b)))
 WANT(ffma, u(fmaf(f(a), f(b), f(c))))
 WANT(fadd_ftz, u(flush_float(flush_float(f(a)) + flush_float(f(b)))))
 WANT(fmul_sat, u(f(a) * f(b) > 0 ? f(a) * f(b) < 1 ? f(a) * f(b) : 1 : 0))
-WANT(fmin, f(a) != f(a) ? u(f(b)) : f(b) != f(b) ? u(f(a)) : f(a) < f(b) || (f(a) == f(b) && signbit(f(a))) ? u(f(a)) : u(f(b)))
-WANT(fmax_nan, f(a) != f(a) || f(b) != f(b) ? 0x7fffffffu : f(a) > f(b) || (f(a) == f(b) && signbit(f(b))) ? u(f(a)) : u(f(b)))
+WANT(fmin, f(a) != f(a)                                     ? u(f(b))
+           : f(b) != f(b)                                   ? u(f(a))
+           : f(a) < f(b) || (f(a) == f(b) && signbit(f(a))) ? u(f(a))
+                                                            : u(f(b)))
+WANT(fmax_nan, f(a) != f(a) || f(b) != f(b)                     ? 0x7fffffffu
+               : f(a) > f(b) || (f(a) == f(b) && signbit(f(b))) ? u(f(a))
+                                                                : u(f(b)))
 WANT(fneg, A32 ^ 0x80000000)
 WANT(fsqrt, u(sqrtf(f(a))))
 WANT(frcp, u(1 / f(a)))
@@ -119,8 +132,12 @@ cut(long double exact, int up)
 	return r;
 }
 
-WANT(fmul_rz, u(f(a) * f(b) - f(a) * f(b) != 0 && f(a) - f(a) == 0 && f(b) - f(b) == 0 ? copysignf(0x1.fffffep127f, f(a) * f(b)) : cut((long double)f(a) * f(b), 0)))
-WANT(bfe, C32 % 256 == 0 ? 0 : (B32 & 255) > 31 ? 0 : (A32 >> (B32 & 255)) & ((C32 & 255) > 31 ? ~0u : (1u << (C32 & 255)) - 1))
+WANT(fmul_rz,
+     u(f(a) * f(b) - f(a) * f(b) != 0 && f(a) - f(a) == 0 && f(b) - f(b) == 0 ? copysignf(0x1.fffffep127f, f(a) * f(b))
+                                                                              : cut((long double)f(a) * f(b), 0)))
+WANT(bfe, C32 % 256 == 0     ? 0
+          : (B32 & 255) > 31 ? 0
+                             : (A32 >> (B32 & 255)) & ((C32 & 255) > 31 ? ~0u : (1u << (C32 & 255)) - 1))
 WANT(prmt, A32 >> 24 | (A32 >> 16 & 255) << 8 | (B32 & 255) << 16 | ((A32 >> 7 & 1) * 255u) << 24)
 WANT(shf, (uint32_t)(((uint64_t)B32 << 32 | A32) >> (C32 & 31)))
 
@@ -190,7 +207,8 @@ narrow16(double v, int bf)
 {
 	float r = (float)v;
 
-	if ((double)r != v && !(float_bits(r) & 1) && r - r == 0) /* to odd, so that the second rounding is the only one */
+	/* to odd, so that the second rounding is the only one */
+	if ((double)r != v && !(float_bits(r) & 1) && r - r == 0)
 		r = bits_float(float_bits(r) + (fabs(v) > fabs((double)r) ? 1 : (uint32_t)-1));
 	return bf ? float_bf16(r) : float_f16(r);
 }
@@ -219,32 +237,82 @@ hfma(double x, double y, double z)
 HALF(add, hadd)
 HALF(mul, hmul)
 HALF(fma, hfma)
-WANT(fma_h2, want_fma_h(a & 0xffff, b & 0xffff, c & 0xffff) | want_fma_h(a >> 16 & 0xffff, b >> 16 & 0xffff, c >> 16 & 0xffff) << 16)
+WANT(fma_h2, want_fma_h(a & 0xffff, b & 0xffff, c & 0xffff) |
+                     want_fma_h(a >> 16 & 0xffff, b >> 16 & 0xffff, c >> 16 & 0xffff) << 16)
 WANT(add_b2, want_add_b(a & 0xffff, b & 0xffff, 0) | want_add_b(a >> 16 & 0xffff, b >> 16 & 0xffff, 0) << 16)
 
 /* letters: w u16, i u32, l u64, f f32, d f64, h f16, b bf16, H f16x2, B bf16x2, s shift count, t bit position */
 static const Case cases[] = {
-	{ "add.u32", "iii", "", want_add, 0 }, { "sub.s32", "iii", "", want_sub, 0 }, { "add.s64", "lll", "", want_add, 0 }, { "add.s16", "www", "", want_add, 0 },
-	{ "mul.lo.s32", "iii", "", want_mul, 0 }, { "mul.lo.u64", "lll", "", want_mul, 0 }, { "mul.hi.u32", "iii", "", want_mulhi_u, 0 },
-	{ "mul.hi.s32", "iii", "", want_mulhi_s, 0 }, { "mul.wide.u32", "lii", "", want_wide_u, 0 }, { "mul.wide.s32", "lii", "", want_wide_s, 0 },
-	{ "mad.lo.s32", "iiii", "", want_mad, 0 }, { "mad.wide.s32", "liil", "", want_madwide_s, 0 }, { "add.sat.s32", "iii", "", want_adds, 0 },
-	{ "div.u32", "iii", "", want_divu, 0 }, { "div.s32", "iii", "", want_divs, 0 }, { "rem.s32", "iii", "", want_rems, 0 }, { "div.u64", "lll", "", want_divu64, 0 },
-	{ "min.s32", "iii", "", want_mins, 0 }, { "max.u32", "iii", "", want_maxu, 0 }, { "abs.s32", "ii", "", want_abs, 0 }, { "popc.b64", "il", "", want_popc, 0 },
-	{ "clz.b32", "ii", "", want_clz, 0 }, { "shl.b32", "iis", "", want_shl, 0 }, { "shr.u32", "iis", "", want_shr_u, 0 }, { "shr.s32", "iis", "", want_shr_s, 0 },
-	{ "shl.b64", "lls", "", want_shl64, 0 }, { "and.b32", "iii", "", want_and, 0 }, { "xor.b64", "lll", "", want_xor, 0 }, { "not.b32", "ii", "", want_not, 0 },
-	{ "lop3.b32", "iiii", ", 0x6f", want_lop3, 0 }, { "brev.b32", "ii", "", want_brev, 0 }, { "bfi.b32", "iii", ", 5, 9", want_bfi, 0 },
-	{ "bfind.s32", "ii", "", want_find, 0 }, { "bfe.u32", "iitt", "", want_bfe, 0 }, { "prmt.b32", "iii", ", 0x8423", want_prmt, 0 },
-	{ "shf.r.wrap.b32", "iiii", "", want_shf, 0 }, { "copysign.f32", "iii", "", want_selsign, 0 },
-	DOTS("dp4a", dp4a), DOTS("dp2a.lo", dp2a_lo), DOTS("dp2a.hi", dp2a_hi),
-	{ "add.f32", "fff", "", want_fadd, 0 }, { "sub.rn.f32", "fff", "", want_fsub, 0 }, { "mul.f32", "fff", "", want_fmul, 0 }, { "div.rn.f32", "fff", "", want_fdiv, 0 },
-	{ "fma.rn.f32", "ffff", "", want_ffma, 0 }, { "add.ftz.f32", "fff", "", want_fadd_ftz, 0 }, { "mul.sat.f32", "fff", "", want_fmul_sat, 0 },
-	{ "mul.rz.f32", "fff", "", want_fmul_rz, 0 }, { "min.f32", "fff", "", want_fmin, 0 }, { "max.NaN.f32", "fff", "", want_fmax_nan, 0 }, { "neg.f32", "ff", "", want_fneg, 0 },
-	{ "sqrt.rn.f32", "ff", "", want_fsqrt, 0 }, { "rcp.rn.f32", "ff", "", want_frcp, 0 }, { "rsqrt.approx.f32", "ff", "", want_frsqrt, 2 },
-	{ "ex2.approx.f32", "ff", "", want_fex2, 2 }, { "lg2.approx.f32", "ff", "", want_flg2, 2 }, { "tanh.approx.f32", "ff", "", want_ftanh, 4 },
-	{ "add.f64", "ddd", "", want_dadd, 0 }, { "mul.f64", "ddd", "", want_dmul, 0 }, { "div.rn.f64", "ddd", "", want_ddiv, 0 }, { "fma.rn.f64", "dddd", "", want_dfma, 0 },
-	{ "sqrt.rn.f64", "dd", "", want_dsqrt, 0 }, { "add.rn.f16", "hhh", "", want_add_h, 0 }, { "mul.rn.f16", "hhh", "", want_mul_h, 0 },
-	{ "fma.rn.f16", "hhhh", "", want_fma_h, 0 }, { "add.rn.bf16", "bbb", "", want_add_b, 0 }, { "mul.rn.bf16", "bbb", "", want_mul_b, 0 },
-	{ "fma.rn.bf16", "bbbb", "", want_fma_b, 0 }, { "fma.rn.f16x2", "HHHH", "", want_fma_h2, 0 }, { "add.rn.bf16x2", "BBB", "", want_add_b2, 0 },
+        {"add.u32", "iii", "", want_add, 0},
+        {"sub.s32", "iii", "", want_sub, 0},
+        {"add.s64", "lll", "", want_add, 0},
+        {"add.s16", "www", "", want_add, 0},
+        {"mul.lo.s32", "iii", "", want_mul, 0},
+        {"mul.lo.u64", "lll", "", want_mul, 0},
+        {"mul.hi.u32", "iii", "", want_mulhi_u, 0},
+        {"mul.hi.s32", "iii", "", want_mulhi_s, 0},
+        {"mul.wide.u32", "lii", "", want_wide_u, 0},
+        {"mul.wide.s32", "lii", "", want_wide_s, 0},
+        {"mad.lo.s32", "iiii", "", want_mad, 0},
+        {"mad.wide.s32", "liil", "", want_madwide_s, 0},
+        {"add.sat.s32", "iii", "", want_adds, 0},
+        {"div.u32", "iii", "", want_divu, 0},
+        {"div.s32", "iii", "", want_divs, 0},
+        {"rem.s32", "iii", "", want_rems, 0},
+        {"div.u64", "lll", "", want_divu64, 0},
+        {"min.s32", "iii", "", want_mins, 0},
+        {"max.u32", "iii", "", want_maxu, 0},
+        {"abs.s32", "ii", "", want_abs, 0},
+        {"popc.b64", "il", "", want_popc, 0},
+        {"clz.b32", "ii", "", want_clz, 0},
+        {"shl.b32", "iis", "", want_shl, 0},
+        {"shr.u32", "iis", "", want_shr_u, 0},
+        {"shr.s32", "iis", "", want_shr_s, 0},
+        {"shl.b64", "lls", "", want_shl64, 0},
+        {"and.b32", "iii", "", want_and, 0},
+        {"xor.b64", "lll", "", want_xor, 0},
+        {"not.b32", "ii", "", want_not, 0},
+        {"lop3.b32", "iiii", ", 0x6f", want_lop3, 0},
+        {"brev.b32", "ii", "", want_brev, 0},
+        {"bfi.b32", "iii", ", 5, 9", want_bfi, 0},
+        {"bfind.s32", "ii", "", want_find, 0},
+        {"bfe.u32", "iitt", "", want_bfe, 0},
+        {"prmt.b32", "iii", ", 0x8423", want_prmt, 0},
+        {"shf.r.wrap.b32", "iiii", "", want_shf, 0},
+        {"copysign.f32", "iii", "", want_selsign, 0},
+        DOTS("dp4a", dp4a),
+        DOTS("dp2a.lo", dp2a_lo),
+        DOTS("dp2a.hi", dp2a_hi),
+        {"add.f32", "fff", "", want_fadd, 0},
+        {"sub.rn.f32", "fff", "", want_fsub, 0},
+        {"mul.f32", "fff", "", want_fmul, 0},
+        {"div.rn.f32", "fff", "", want_fdiv, 0},
+        {"fma.rn.f32", "ffff", "", want_ffma, 0},
+        {"add.ftz.f32", "fff", "", want_fadd_ftz, 0},
+        {"mul.sat.f32", "fff", "", want_fmul_sat, 0},
+        {"mul.rz.f32", "fff", "", want_fmul_rz, 0},
+        {"min.f32", "fff", "", want_fmin, 0},
+        {"max.NaN.f32", "fff", "", want_fmax_nan, 0},
+        {"neg.f32", "ff", "", want_fneg, 0},
+        {"sqrt.rn.f32", "ff", "", want_fsqrt, 0},
+        {"rcp.rn.f32", "ff", "", want_frcp, 0},
+        {"rsqrt.approx.f32", "ff", "", want_frsqrt, 2},
+        {"ex2.approx.f32", "ff", "", want_fex2, 2},
+        {"lg2.approx.f32", "ff", "", want_flg2, 2},
+        {"tanh.approx.f32", "ff", "", want_ftanh, 4},
+        {"add.f64", "ddd", "", want_dadd, 0},
+        {"mul.f64", "ddd", "", want_dmul, 0},
+        {"div.rn.f64", "ddd", "", want_ddiv, 0},
+        {"fma.rn.f64", "dddd", "", want_dfma, 0},
+        {"sqrt.rn.f64", "dd", "", want_dsqrt, 0},
+        {"add.rn.f16", "hhh", "", want_add_h, 0},
+        {"mul.rn.f16", "hhh", "", want_mul_h, 0},
+        {"fma.rn.f16", "hhhh", "", want_fma_h, 0},
+        {"add.rn.bf16", "bbb", "", want_add_b, 0},
+        {"mul.rn.bf16", "bbb", "", want_mul_b, 0},
+        {"fma.rn.bf16", "bbbb", "", want_fma_b, 0},
+        {"fma.rn.f16x2", "HHHH", "", want_fma_h2, 0},
+        {"add.rn.bf16x2", "BBB", "", want_add_b2, 0},
 };
 
 static int
@@ -257,9 +325,13 @@ letter_bytes(char c)
 static uint64_t
 operand(char c)
 {
-	static const uint32_t floats[] = { 0, 0x80000000, 1, 0x80000001, 0x007fffff, 0x00800000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x3f800000, 0xbf800000, 0x33800000, 0x4b800000 };
-	static const uint16_t halves[] = { 0, 0x8000, 1, 0x83ff, 0x0400, 0x7bff, 0x7c00, 0xfc00, 0x7e00, 0x3c00, 0x3f80, 0x7f80, 0x7f7f, 0x0080 };
-	static const uint64_t ints[] = { 0, 1, ~0ull, 0x7fffffff, 0x80000000, 0x7fffffffffffffffu, 0x8000000000000000u, 31, 32, 0xffff };
+	static const uint32_t floats[] = {0,          0x80000000, 1,          0x80000001, 0x007fffff,
+	                                  0x00800000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000,
+	                                  0x3f800000, 0xbf800000, 0x33800000, 0x4b800000};
+	static const uint16_t halves[] = {0,      0x8000, 1,      0x83ff, 0x0400, 0x7bff, 0x7c00,
+	                                  0xfc00, 0x7e00, 0x3c00, 0x3f80, 0x7f80, 0x7f7f, 0x0080};
+	static const uint64_t ints[] = {0,  1,  ~0ull, 0x7fffffff, 0x80000000, 0x7fffffffffffffffu, 0x8000000000000000u,
+	                                31, 32, 0xffff};
 	bool odd = random32() & 1;
 	uint64_t v = random32() | (uint64_t)random32() << 32;
 
@@ -287,25 +359,35 @@ kernel_text(const Case *k)
 
 	if (!text)
 		abort();
-	n += (size_t)snprintf(text + n, room - n, ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 d, .param .u64 a, .param .u64 b, .param .u64 c)\n{\n"
-		"\t.reg .b32 %%t<4>;\n\t.reg .b64 %%p<8>;\n\tmov.u32 %%t0, %%ctaid.x;\n\tmov.u32 %%t1, %%ntid.x;\n\tmov.u32 %%t2, %%tid.x;\n\tmad.lo.u32 %%t3, %%t0, %%t1, %%t2;\n");
+	n += (size_t)snprintf(text + n, room - n,
+	                      ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 d, .param "
+	                      ".u64 a, .param .u64 b, .param .u64 c)\n{\n"
+	                      "\t.reg .b32 %%t<4>;\n\t.reg .b64 %%p<8>;\n\tmov.u32 %%t0, %%ctaid.x;\n\tmov.u32 %%t1, "
+	                      "%%ntid.x;\n\tmov.u32 %%t2, %%tid.x;\n\tmad.lo.u32 %%t3, %%t0, %%t1, %%t2;\n");
 	for (int i = 0; i < count; i++) {
 		int bytes = letter_bytes(k->types[i]);
 
-		n += (size_t)snprintf(text + n, room - n, "\t.reg .b%d %%%s;\n\tld.param.u64 %%p%d, [%s];\n\tmul.wide.u32 %%p4, %%t3, 8;\n\tadd.u64 %%p%d, %%p%d, %%p4;\n", bytes * 8, names[i], i,
-			names[i], i, i);
+		n += (size_t)snprintf(text + n, room - n,
+		                      "\t.reg .b%d %%%s;\n\tld.param.u64 %%p%d, [%s];\n\tmul.wide.u32 %%p4, %%t3, "
+		                      "8;\n\tadd.u64 %%p%d, %%p%d, %%p4;\n",
+		                      bytes * 8, names[i], i, names[i], i, i);
 		if (i)
-			n += (size_t)snprintf(text + n, room - n, "\tld.global.b%d %%%s, [%%p%d];\n", bytes * 8, names[i], i);
+			n += (size_t)snprintf(text + n, room - n, "\tld.global.b%d %%%s, [%%p%d];\n", bytes * 8,
+			                      names[i], i);
 	}
 	n += (size_t)snprintf(text + n, room - n, "\t%s %%d", k->op);
 	for (int i = 1; i < count; i++)
 		n += (size_t)snprintf(text + n, room - n, ", %%%s", names[i]);
-	snprintf(text + n, room - n, "%s;\n\tst.global.b%d [%%p0], %%d;\n\tret;\n}\n", k->tail, letter_bytes(*k->types) * 8);
+	snprintf(text + n, room - n, "%s;\n\tst.global.b%d [%%p0], %%d;\n\tret;\n}\n", k->tail,
+	         letter_bytes(*k->types) * 8);
 	return text;
 }
 
 /* What PTX promises of a device's approximations, where that is less than the stand-in keeps: ulps, and a distance. */
-static const struct { const char *op; double ulps, off; } promised[] = { { "rsqrt.approx.f32", 2.2, 0 }, { "lg2.approx.f32", 2, 0x1p-22 }, { "tanh.approx.f32", 4096, 0 } };
+static const struct {
+	const char *op;
+	double ulps, off;
+} promised[] = {{"rsqrt.approx.f32", 2.2, 0}, {"lg2.approx.f32", 2, 0x1p-22}, {"tanh.approx.f32", 4096, 0}};
 
 static bool
 close_enough(const Case *k, uint64_t got, uint64_t want)
@@ -329,14 +411,17 @@ close_enough(const Case *k, uint64_t got, uint64_t want)
 			ulps = promised[i].ulps;
 			off += promised[i].off;
 		}
-	return t == 'f' && ulps > 0 && fabs((double)f(got) - (double)f(want)) <= ulps * ldexp(fabs((double)f(want)), -23) + off;
+	return t == 'f' && ulps > 0 &&
+	       fabs((double)f(got) - (double)f(want)) <= ulps * ldexp(fabs((double)f(want)), -23) + off;
 }
 
-/* Random programs: integer instructions of the table on random registers, some under predicates, with branches forward and loops, thread by thread against C. */
+/* Random programs: integer instructions of the table on random registers, some under predicates, with branches forward
+ * and loops, thread by thread against C. */
 
 enum { INTS = 8, LONGS = 4, SHORTS = 4, PREDS = 4, STEPS = 80, THREADS = 192 };
 typedef enum StepKind { STEP_OP, STEP_COMPARE, STEP_SKIP, STEP_LOOP, STEP_LABEL } StepKind;
-typedef struct Step { StepKind kind; const Case *c; int reg[4], guard, target; bool negated; } Step; /* guard: predicate, or -1 */
+/* guard: predicate, or -1 */
+typedef struct Step { StepKind kind; const Case *c; int reg[4], guard, target; bool negated; } Step;
 typedef struct State { uint32_t i[INTS], count[STEPS]; uint64_t l[LONGS]; uint16_t w[SHORTS]; bool p[PREDS]; } State;
 
 static int
@@ -352,7 +437,9 @@ random_program(Step *step)
 		Step *s = &step[k];
 		int what = random_below(10);
 
-		*s = (Step){ .kind = STEP_OP, .guard = random_below(3) ? -1 : random_below(PREDS), .negated = random_below(2) };
+		*s = (Step){.kind = STEP_OP,
+		            .guard = random_below(3) ? -1 : random_below(PREDS),
+		            .negated = random_below(2)};
 		do
 			s->c = &cases[random_below((int)(sizeof cases / sizeof *cases))];
 		while (strpbrk(s->c->types, "fdhbHB"));
@@ -365,7 +452,8 @@ random_program(Step *step)
 			s->kind = STEP_SKIP;
 			s->guard = random_below(PREDS);
 			s->target = k + 1 + random_below(STEPS - k - 1 < 12 ? STEPS - k - 1 : 12);
-		} else if (what == 3 && k > 3) { /* again what came before, a number of times that depends on the thread */
+		} else if (what == 3 &&
+		           k > 3) { /* again what came before, a number of times that depends on the thread */
 			s->kind = STEP_LOOP;
 			s->target = k - 1 - random_below(k < 6 ? k - 1 : 5);
 		}
@@ -378,7 +466,8 @@ random_text(const Step *step, char *text, size_t room)
 	static const char letters[] = "ilw";
 	char *t = text;
 
-	PUT(".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 to)\n{\n\t.reg .b32 %%i<%d>, %%n<%d>, %%x<4>;\n\t.reg .b64 %%l<%d>, %%a<4>;\n\t.reg .b16 %%w<%d>;\n\t.reg .pred %%p<%d>, %%q;\n",
+	PUT(".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 to)\n{\n\t.reg .b32 %%i<%d>, "
+	    "%%n<%d>, %%x<4>;\n\t.reg .b64 %%l<%d>, %%a<4>;\n\t.reg .b16 %%w<%d>;\n\t.reg .pred %%p<%d>, %%q;\n",
 	    INTS, STEPS, LONGS, SHORTS, PREDS);
 	PUT("\tmov.u32 %%x0, %%ctaid.x;\n\tmad.lo.u32 %%x1, %%x0, %%ntid.x, %%tid.x;\n");
 	for (int k = 0; k < INTS; k++)
@@ -402,11 +491,14 @@ random_text(const Step *step, char *text, size_t room)
 		else if (s->kind == STEP_SKIP)
 			PUT("bra L%d;\n", s->target);
 		else if (s->kind == STEP_LOOP)
-			PUT("add.u32 %%n%d, %%n%d, 1;\n\tand.b32 %%x3, %%x1, 3;\n\tsetp.lt.u32 %%q, %%n%d, %%x3;\n\t@%%q bra L%d;\n", k, k, k, s->target);
+			PUT("add.u32 %%n%d, %%n%d, 1;\n\tand.b32 %%x3, %%x1, 3;\n\tsetp.lt.u32 %%q, %%n%d, "
+			    "%%x3;\n\t@%%q bra L%d;\n",
+			    k, k, k, s->target);
 		else {
 			PUT("%s ", s->c->op);
 			for (int j = 0; s->c->types[j]; j++)
-				PUT("%s%%%c%d", j ? ", " : "", strchr(letters, s->c->types[j]) ? s->c->types[j] : 'i', s->reg[j]);
+				PUT("%s%%%c%d", j ? ", " : "", strchr(letters, s->c->types[j]) ? s->c->types[j] : 'i',
+				    s->reg[j]);
 			PUT("%s;\n", s->c->tail);
 		}
 	}
@@ -529,9 +621,11 @@ test_ops(void)
 		for (int l = N; l-- > 0;)
 			if (!close_enough(k, v[0][l], k->want(v[1][l], v[2][l], v[3][l])))
 				wrong = l;
-		check(!r && wrong < 0, "%s: status %d, of (%llx, %llx, %llx) gives %llx, not %llx", k->op, (int)r, (unsigned long long)v[1][wrong < 0 ? 0 : wrong],
-		      (unsigned long long)v[2][wrong < 0 ? 0 : wrong], (unsigned long long)v[3][wrong < 0 ? 0 : wrong], (unsigned long long)v[0][wrong < 0 ? 0 : wrong],
-		      (unsigned long long)k->want(v[1][wrong < 0 ? 0 : wrong], v[2][wrong < 0 ? 0 : wrong], v[3][wrong < 0 ? 0 : wrong]));
+		check(!r && wrong < 0, "%s: status %d, of (%llx, %llx, %llx) gives %llx, not %llx", k->op, (int)r,
+		      (unsigned long long)v[1][wrong < 0 ? 0 : wrong], (unsigned long long)v[2][wrong < 0 ? 0 : wrong],
+		      (unsigned long long)v[3][wrong < 0 ? 0 : wrong], (unsigned long long)v[0][wrong < 0 ? 0 : wrong],
+		      (unsigned long long)k->want(v[1][wrong < 0 ? 0 : wrong], v[2][wrong < 0 ? 0 : wrong],
+		                                  v[3][wrong < 0 ? 0 : wrong]));
 		for (int j = 0; j < 4; j++)
 			cu.cuMemFree_v2(p[j]);
 		if (m)

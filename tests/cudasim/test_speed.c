@@ -1,4 +1,5 @@
-/* test_speed.c: how fast the interpreter is: instructions of threads in a second. Not part of the suite: `simtest speed` prints it. */
+/* test_speed.c: how fast the interpreter is: instructions of threads in a second. Not part of the suite: `simtest
+ * speed` prints it. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ now(void)
 }
 
 static void
-speed(const char *name, CUmodule m, const unsigned *grid, const unsigned *block, void **params, double work, const char *unit)
+speed(const char *name, CUmodule m, const unsigned *grid, const unsigned *block, void **params, double work,
+      const char *unit)
 {
 	CUfunction f = test_function(m, name);
 	double best = 1e9;

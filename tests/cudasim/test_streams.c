@@ -39,13 +39,15 @@ streams_order(void)
 	check(!cu.cuEventCreate(&e, 2), "an event");
 	for (uint32_t i = 0; i < 40; i++) { /* a chain through three streams, held together by one event */
 		step(at, 3, i, s[i % 3]);
-		check(!cu.cuEventRecord(e, s[i % 3]) && !cu.cuStreamWaitEvent(s[(i + 1) % 3], e, 0), "an event in a chain");
+		check(!cu.cuEventRecord(e, s[i % 3]) && !cu.cuStreamWaitEvent(s[(i + 1) % 3], e, 0),
+		      "an event in a chain");
 		want = want * 3 + i;
 	}
 	check(!cu.cuEventSynchronize(e) && !cu.cuEventQuery(e), "waiting for an event");
 	check(value(at) == want, "a chain through streams: %u, not %u", value(at), want);
 	for (int k = 0; k < 3; k++)
-		check(!cu.cuStreamSynchronize(s[k]) && !cu.cuStreamQuery(s[k]) && !cu.cuStreamDestroy_v2(s[k]), "end of a stream");
+		check(!cu.cuStreamSynchronize(s[k]) && !cu.cuStreamQuery(s[k]) && !cu.cuStreamDestroy_v2(s[k]),
+		      "end of a stream");
 	check(cu.cuStreamQuery(s[0]) == CUDA_ERROR_INVALID_HANDLE, "a stream that is gone");
 	cu.cuEventDestroy_v2(e);
 	cu.cuMemFree_v2(at);
@@ -152,11 +154,14 @@ streams_capture(void)
 	check(!cu.cuGraphLaunch(x, s) && !cu.cuGraphLaunch(x, s) && !cu.cuStreamSynchronize(s), "two launches");
 	test_download(got, at, sizeof got);
 	check(got[0] == 111 && got[1] == 111 && calls == 2, "a captured graph gives %u %u", got[0], got[1]);
-	check(!cu.cuStreamBeginCapture_v2(s, 0) && cu.cuStreamSynchronize(s) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "waiting inside a capture is refused");
+	check(!cu.cuStreamBeginCapture_v2(s, 0) && cu.cuStreamSynchronize(s) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	      "waiting inside a capture is refused");
 	check(!cu.cuStreamEndCapture(s, &g) && !cu.cuGraphDestroy(g), "the capture ends all the same");
-	check(!cu.cuStreamBeginCapture_v2(s, 0) && !cu.cuEventRecord(fork, s) && !cu.cuStreamWaitEvent(t, fork, 0), "a capture");
+	check(!cu.cuStreamBeginCapture_v2(s, 0) && !cu.cuEventRecord(fork, s) && !cu.cuStreamWaitEvent(t, fork, 0),
+	      "a capture");
 	step(other, 1, 1, t);
-	check(cu.cuStreamEndCapture(s, &g) == CUDA_ERROR_STREAM_CAPTURE_UNJOINED && !g, "work that was not joined is refused");
+	check(cu.cuStreamEndCapture(s, &g) == CUDA_ERROR_STREAM_CAPTURE_UNJOINED && !g,
+	      "work that was not joined is refused");
 	check(!cu.cuGraphExecDestroy(x), "end of the instance");
 	cu.cuStreamDestroy_v2(s);
 	cu.cuStreamDestroy_v2(t);

@@ -1,8 +1,9 @@
 /* warp.c: runs a warp: lanes that part and meet again, calls, barriers.
  *
  * In: a warp.   Out: its lanes further on, until it waits for others, ends, or has had its steps.
- * Lanes at the lowest place in the code run first, so that those that parted meet again at the first place that all reach; a loop that waits for lanes
- * elsewhere is left after a while. Instructions of lanes together park the lanes that come first. */
+ * Lanes at the lowest place in the code run first, so that those that parted meet again at the first place that all
+ * reach; a loop that waits for lanes elsewhere is left after a while. Instructions of lanes together park the lanes
+ * that come first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,8 @@ string_at(Warp *w, const Ins *x, int lane, uint64_t at)
 	const Arena *a = device_arena(at, 1);
 
 	if (!a)
-		report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at, "passes text at 0x%llx, where nothing is", (unsigned long long)at);
+		report_at(w, x, lane, CUDA_ERROR_ILLEGAL_ADDRESS, at, "passes text at 0x%llx, where nothing is",
+		          (unsigned long long)at);
 	return (const char *)a->host + (at - a->base);
 }
 
@@ -54,7 +56,9 @@ static void
 print_lane(Warp *w, const Ins *x, int lane, uint64_t format, uint64_t list)
 {
 	const char *s = string_at(w, x, lane, format);
-	const uint8_t *arg = list >> WINDOW_SHIFT == WINDOW_LOCAL ? access_at(w, x, lane, SPACE_GENERIC, list, 1, ACCESS_WRITE) : NULL;
+	const uint8_t *arg = list >> WINDOW_SHIFT == WINDOW_LOCAL
+	                             ? access_at(w, x, lane, SPACE_GENERIC, list, 1, ACCESS_WRITE)
+	                             : NULL;
 	size_t at = 0;
 
 	while (*s) {
@@ -186,10 +190,11 @@ warp_stuck(Warp *w)
 		if (w->pcs[j] == w->pcs[i])
 			missing &= ~(1u << j);
 		else
-			snprintf(there, sizeof there, "wait at %s", module_line(worker->launch->module, w->pcs[j], line, sizeof line));
+			snprintf(there, sizeof there, "wait at %s",
+			         module_line(worker->launch->module, w->pcs[j], line, sizeof line));
 	}
-	report(w, x, (int)i, CUDA_ERROR_LAUNCH_FAILED, "%s is not reached by all its lanes: lanes 0x%08x %s", x->kind == KIND_BARRIER ? "a barrier" : "an instruction of lanes together",
-	       missing, there);
+	report(w, x, (int)i, CUDA_ERROR_LAUNCH_FAILED, "%s is not reached by all its lanes: lanes 0x%08x %s",
+	       x->kind == KIND_BARRIER ? "a barrier" : "an instruction of lanes together", missing, there);
 }
 
 /* Runs x for the lanes of m whose company is complete, parks the others. Returns the lanes that have done it. */
@@ -204,7 +209,8 @@ warp_together(Warp *w, const Ins *x, uint32_t m, uint32_t pc)
 		uint32_t i = (uint32_t)__builtin_ctz(rest), e = expected(w, x, i);
 
 		if (!(e >> i & 1))
-			report(w, x, (int)i, CUDA_ERROR_ILLEGAL_INSTRUCTION, "the lane is not in its own member mask 0x%08x", REG(w, uint32_t, x->target)[i]);
+			report(w, x, (int)i, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+			       "the lane is not in its own member mask 0x%08x", REG(w, uint32_t, x->target)[i]);
 		if (e & ~here) {
 			w->parked |= 1u << i;
 			w->pcs[i] = pc;
@@ -259,7 +265,10 @@ barrier_results(Block *b, const Ins *x, const Barrier *bar)
 			continue;
 		for (int i = 0; i < LANES; i++)
 			if (w->live >> i & 1)
-				lane_set(w, x->d, x->sub == 2 ? 4 : 1, i, x->sub == 2 ? bar->result_count : x->sub == 3 ? bar->result_and : bar->result_or);
+				lane_set(w, x->d, x->sub == 2 ? 4 : 1, i,
+				         x->sub == 2   ? bar->result_count
+				         : x->sub == 3 ? bar->result_and
+				                       : bar->result_or);
 	}
 }
 
@@ -267,7 +276,8 @@ static void
 warp_barrier(Warp *w, const Ins *x, uint32_t m)
 {
 	Block *b = w->block;
-	uint32_t lane = (uint32_t)__builtin_ctz(m), id = REG(w, uint32_t, x->a)[lane], count = x->n ? REG(w, uint32_t, x->b)[lane] : 0;
+	uint32_t lane = (uint32_t)__builtin_ctz(m), id = REG(w, uint32_t, x->a)[lane],
+	         count = x->n ? REG(w, uint32_t, x->b)[lane] : 0;
 	uint32_t mine = b->rank * MAX_WARPS + w->index;
 	Barrier *bar;
 
@@ -275,7 +285,8 @@ warp_barrier(Warp *w, const Ins *x, uint32_t m)
 		report(w, x, (int)lane, CUDA_ERROR_ILLEGAL_INSTRUCTION, "barrier %u for %u threads", id, count);
 	bar = &b->barrier[id];
 	if (bar->arrived && bar->expected != count)
-		report(w, x, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u is used with %u and with %u threads at once", id, bar->expected, count);
+		report(w, x, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
+		       "barrier %u is used with %u and with %u threads at once", id, bar->expected, count);
 	if (x->sub >= 2 && x->sub <= 4)
 		barrier_reduce(w, x, bar, m);
 	bar->expected = count;
@@ -404,7 +415,8 @@ warp_call(Warp *w, const Ins *x, uint32_t m)
 static void
 warp_return(Warp *w, uint32_t m)
 {
-	uint32_t stay = w->mask & ~m, lane = m ? (uint32_t)__builtin_ctz(m) : 0, to = m ? w->calls[lane][w->depth[lane] - 1] : 0;
+	uint32_t stay = w->mask & ~m, lane = m ? (uint32_t)__builtin_ctz(m) : 0,
+	         to = m ? w->calls[lane][w->depth[lane] - 1] : 0;
 	bool one = !stay && m;
 
 	FOR_LANES(i, m) {

@@ -1,6 +1,7 @@
 /* work.c: what a stream's task or a graph's node does: launches, copies, fills, calls of the host.
  *
- * In: a Work.   Out: its effect on memory, counts, a status. Ranges are checked when the work is made, as the driver does; what a kernel does wrong shows when it runs. */
+ * In: a Work.   Out: its effect on memory, counts, a status. Ranges are checked when the work is made, as the driver
+ * does; what a kernel does wrong shows when it runs. */
 #include "work.h"
 
 #include <stdlib.h>
@@ -42,7 +43,8 @@ copy_row(const Copy *c, uint64_t to, uint64_t from, const uint8_t *staged)
 		for (uint64_t i = 0; i < c->width; i++) {
 			uint8_t written = fa->state[from - fa->base + i] & MEM_WRITTEN;
 
-			ta->state[to - ta->base + i] = (uint8_t)((ta->state[to - ta->base + i] & ~MEM_WRITTEN) | written);
+			ta->state[to - ta->base + i] =
+			        (uint8_t)((ta->state[to - ta->base + i] & ~MEM_WRITTEN) | written);
 		}
 	else if (ta)
 		arena_state(ta, to, c->width, MEM_WRITTEN, 0);
@@ -56,9 +58,14 @@ copy_run(const Copy *c)
 
 	for (uint64_t z = 0; z < c->depth; z++)
 		for (uint64_t y = 0; y < c->height; y++)
-			copy_row(c, c->to + z * c->to_slice + y * c->to_pitch, c->from + z * c->from_slice + y * c->from_pitch, c->staged ? c->staged + (z * c->height + y) * c->width : NULL);
+			copy_row(c, c->to + z * c->to_slice + y * c->to_pitch,
+			         c->from + z * c->from_slice + y * c->from_pitch,
+			         c->staged ? c->staged + (z * c->height + y) * c->width : NULL);
 	__atomic_fetch_add(&device.count.copies, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(td && fd ? &device.count.bytes_on_device : td ? &device.count.bytes_to_device : &device.count.bytes_to_host, bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(td && fd ? &device.count.bytes_on_device
+	                   : td     ? &device.count.bytes_to_device
+	                            : &device.count.bytes_to_host,
+	                   bytes, __ATOMIC_RELAXED);
 }
 
 CUresult
@@ -66,7 +73,7 @@ work_copy_make(Work *k, uint64_t to, uint64_t from, uint64_t bytes)
 {
 	if (!range_valid(to, bytes) || !range_valid(from, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
-	*k = (Work){ .kind = WORK_COPY, .as.copy = { .to = to, .from = from, .width = bytes, .height = 1, .depth = 1 } };
+	*k = (Work){.kind = WORK_COPY, .as.copy = {.to = to, .from = from, .width = bytes, .height = 1, .depth = 1}};
 	return CUDA_SUCCESS;
 }
 
@@ -77,7 +84,8 @@ work_copy_3d(Work *k, const CUDA_MEMCPY3D *p)
 	uint64_t to = p->dstMemoryType == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)p->dstHost : p->dstDevice;
 	uint64_t from = p->srcMemoryType == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)p->srcHost : p->srcDevice;
 
-	if (p->dstMemoryType == CU_MEMORYTYPE_ARRAY || p->srcMemoryType == CU_MEMORYTYPE_ARRAY || !c.width || !c.height || !c.depth)
+	if (p->dstMemoryType == CU_MEMORYTYPE_ARRAY || p->srcMemoryType == CU_MEMORYTYPE_ARRAY || !c.width ||
+	    !c.height || !c.depth)
 		return CUDA_ERROR_INVALID_VALUE;
 	c.to_pitch = p->dstPitch ? p->dstPitch : c.width;
 	c.from_pitch = p->srcPitch ? p->srcPitch : c.width;
@@ -99,9 +107,16 @@ work_set_make(Work *k, const CUDA_MEMSET_NODE_PARAMS *p)
 {
 	uint64_t bytes = p->elementSize, row = p->width * bytes, pitch = p->height > 1 ? p->pitch : row;
 
-	if ((bytes != 1 && bytes != 2 && bytes != 4) || p->dst % bytes || !p->height || pitch < row || !arena_of(p->dst) || !range_valid(p->dst, (p->height - 1) * pitch + row))
+	if ((bytes != 1 && bytes != 2 && bytes != 4) || p->dst % bytes || !p->height || pitch < row ||
+	    !arena_of(p->dst) || !range_valid(p->dst, (p->height - 1) * pitch + row))
 		return CUDA_ERROR_INVALID_VALUE;
-	*k = (Work){ .kind = WORK_SET, .as.set = { .to = p->dst, .pitch = pitch, .width = p->width, .height = p->height, .value = p->value, .bytes = p->elementSize } };
+	*k = (Work){.kind = WORK_SET,
+	            .as.set = {.to = p->dst,
+	                       .pitch = pitch,
+	                       .width = p->width,
+	                       .height = p->height,
+	                       .value = p->value,
+	                       .bytes = p->elementSize}};
 	return CUDA_SUCCESS;
 }
 
@@ -149,10 +164,12 @@ static CUresult
 launch_limits(const Launch *l)
 {
 	const Func *f = l->func;
-	uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2], blocks = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
+	uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2],
+	         blocks = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
 	uint32_t most = f->max_dynamic ? f->max_dynamic : 49152 > f->shared_static ? 49152 - f->shared_static : 0;
 
-	if (!threads || !l->grid[0] || !l->grid[1] || !l->grid[2] || l->grid[0] > 0x7fffffff || l->grid[1] > 65535 || l->grid[2] > 65535 || threads > 1024 || l->block[2] > 64)
+	if (!threads || !l->grid[0] || !l->grid[1] || !l->grid[2] || l->grid[0] > 0x7fffffff || l->grid[1] > 65535 ||
+	    l->grid[2] > 65535 || threads > 1024 || l->block[2] > 64)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (l->dynamic > most)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -175,8 +192,14 @@ work_launch(Work *k, const CUlaunchConfig *c, Func *f, void **params, void **mor
 	l = calloc(1, sizeof *l);
 	if (!l)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*l = (Launch){ .module = f->module, .func = f, .grid = { c->gridDimX, c->gridDimY, c->gridDimZ }, .block = { c->blockDimX, c->blockDimY, c->blockDimZ },
-		.cluster = { 1, 1, 1 }, .dynamic = c->sharedMemBytes, .limit = device.set.limit, .checks = device.set.checks };
+	*l = (Launch){.module = f->module,
+	              .func = f,
+	              .grid = {c->gridDimX, c->gridDimY, c->gridDimZ},
+	              .block = {c->blockDimX, c->blockDimY, c->blockDimZ},
+	              .cluster = {1, 1, 1},
+	              .dynamic = c->sharedMemBytes,
+	              .limit = device.set.limit,
+	              .checks = device.set.checks};
 	for (int i = 0; i < 3; i++)
 		if (f->cluster[i])
 			l->cluster[i] = f->cluster[i];
@@ -222,7 +245,8 @@ work_run(Work *k, uint64_t *random, GraphRun *run)
 	case WORK_COPY: copy_run(&k->as.copy); break;
 	case WORK_SET: set_run(&k->as.set); break;
 	case WORK_CALL:
-		__atomic_fetch_add(run ? &device.count.graph_kernels : &device.count.kernel_launches, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(run ? &device.count.graph_kernels : &device.count.kernel_launches, 1,
+		                   __ATOMIC_RELAXED);
 		return (CUresult)k->as.call.fn(k->as.call.data);
 	case WORK_HOST: k->as.host.fn(k->as.host.data); break;
 	case WORK_GRAPH: return exec_run(k->as.exec, random);

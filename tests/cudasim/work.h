@@ -4,9 +4,16 @@
 #include "api.h"
 #include "device.h"
 
-typedef enum WorkKind { WORK_LAUNCH, WORK_CALL, WORK_COPY, WORK_SET, WORK_HOST, WORK_EMPTY, WORK_RECORD, WORK_WAIT, WORK_GRAPH, WORK_CHILD, WORK_CONDITIONAL, WORK_FREE } WorkKind;
+typedef enum WorkKind {
+	WORK_LAUNCH, WORK_CALL, WORK_COPY, WORK_SET, WORK_HOST, WORK_EMPTY, WORK_RECORD, WORK_WAIT, WORK_GRAPH,
+	WORK_CHILD, WORK_CONDITIONAL, WORK_FREE,
+} WorkKind;
 
-typedef struct Copy { uint64_t to, from, width, height, depth, to_pitch, from_pitch, to_slice, from_slice; uint8_t *staged; } Copy; /* staged: the source's bytes, of pageable memory */
+/* staged: the source's bytes, of pageable memory */
+typedef struct Copy {
+	uint64_t to, from, width, height, depth, to_pitch, from_pitch, to_slice, from_slice;
+	uint8_t *staged;
+} Copy;
 typedef struct Set { uint64_t to, pitch, width, height; uint32_t value, bytes; } Set;
 
 typedef struct Work {

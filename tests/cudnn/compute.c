@@ -1,7 +1,8 @@
 /* compute.c: convolutions, their gradients and products of matrices on the bytes of the stand-in device.
  *
- * In: a Job.   Out: its result, summed in f32 in one order, with what follows, and rounded once; the workspace filled with bytes that are no numbers. An address outside memory, tensors that overlap
- * what is written, a workspace that is missing end with a status, and a line says which. */
+ * In: a Job.   Out: its result, summed in f32 in one order, with what follows, and rounded once; the workspace filled
+ * with bytes that are no numbers. An address outside memory, tensors that overlap what is written, a workspace that is
+ * missing end with a status, and a line says which. */
 #include "compute.h"
 #include "../../runtime/cuda/cudnn.h"
 #include "../cudasim/half.h"
@@ -58,12 +59,17 @@ value_put(int dtype, void *at, float v)
 	memcpy(at, dtype == DNN_DATA_FLOAT ? (const void *)&v : &half, dtype == DNN_DATA_FLOAT ? 4 : 2);
 }
 
-/* Elements in the order of dims 0, 2, 3, 1 (channels innermost), or 0, 1, 2 of matrices: read into floats, or written. */
+/* Elements in the order of dims 0, 2, 3, 1 (channels innermost), or 0, 1, 2 of matrices: read into floats, or
+ * written. */
 static float *
 elements(const Tensor *t, uint8_t *at, float *v, bool write)
 {
-	int64_t d[4] = {t->dim[0], t->rank == 4 ? t->dim[2] : t->dim[1], t->rank == 4 ? t->dim[3] : t->dim[2], t->rank == 4 ? t->dim[1] : 1}, i = 0;
-	int64_t s[4] = {t->stride[0], t->rank == 4 ? t->stride[2] : t->stride[1], t->rank == 4 ? t->stride[3] : t->stride[2], t->rank == 4 ? t->stride[1] : 0}, size = t->dtype == DNN_DATA_FLOAT ? 4 : 2;
+	int64_t d[4] = {t->dim[0], t->rank == 4 ? t->dim[2] : t->dim[1], t->rank == 4 ? t->dim[3] : t->dim[2],
+	                t->rank == 4 ? t->dim[1] : 1},
+	        i = 0;
+	int64_t s[4] = {t->stride[0], t->rank == 4 ? t->stride[2] : t->stride[1],
+	                t->rank == 4 ? t->stride[3] : t->stride[2], t->rank == 4 ? t->stride[1] : 0},
+	        size = t->dtype == DNN_DATA_FLOAT ? 4 : 2;
 
 	if (!v)
 		v = calloc((size_t)(d[0] * d[1] * d[2] * d[3]) + 1, sizeof *v);
@@ -87,7 +93,8 @@ elements(const Tensor *t, uint8_t *at, float *v, bool write)
 static void
 tap(const Job *j, float *x, float *w, float *y)
 {
-	int64_t each = j->w.dim[1], groups = j->x.dim[1] / each, out = j->w.dim[0] / groups, line = j->w.dim[2] * j->w.dim[3] * each;
+	int64_t each = j->w.dim[1], groups = j->x.dim[1] / each, out = j->w.dim[0] / groups,
+	        line = j->w.dim[2] * j->w.dim[3] * each;
 
 	for (int64_t k = 0; k < j->w.dim[0]; k++) {
 		float *wk = w + k * line, *xk = x + k / out * each, s = 0;
@@ -116,10 +123,13 @@ convolve(const Job *j, float *x, float *w, float *y)
 			for (int64_t q = 0; q < yd[3]; q++)
 				for (int64_t r = 0; r < wd[2]; r++)
 					for (int64_t s = 0; s < wd[3]; s++) {
-						int64_t h = p * j->stride[0] + r * j->dilation[0] - j->pad[0], v = q * j->stride[1] + s * j->dilation[1] - j->pad[1];
+						int64_t h = p * j->stride[0] + r * j->dilation[0] - j->pad[0],
+						        v = q * j->stride[1] + s * j->dilation[1] - j->pad[1];
 
 						if (h >= 0 && h < xd[2] && v >= 0 && v < xd[3])
-							tap(j, x + ((n * xd[2] + h) * xd[3] + v) * xd[1], w + (r * wd[3] + s) * wd[1], y + ((n * yd[2] + p) * yd[3] + q) * yd[1]);
+							tap(j, x + ((n * xd[2] + h) * xd[3] + v) * xd[1],
+							    w + (r * wd[3] + s) * wd[1],
+							    y + ((n * yd[2] + p) * yd[3] + q) * yd[1]);
 					}
 }
 
@@ -132,7 +142,9 @@ multiply(const Job *j, const float *a, const float *b, float *c)
 		for (int64_t i = 0; i < cd[1]; i++)
 			for (int64_t l = 0; l < ad[2]; l++)
 				for (int64_t k = 0; k < cd[2]; k++)
-					c[(n * cd[1] + i) * cd[2] + k] += a[((ad[0] == 1 ? 0 : n) * ad[1] + i) * ad[2] + l] * b[((bd[0] == 1 ? 0 : n) * bd[1] + l) * bd[2] + k];
+					c[(n * cd[1] + i) * cd[2] + k] +=
+					        a[((ad[0] == 1 ? 0 : n) * ad[1] + i) * ad[2] + l] *
+					        b[((bd[0] == 1 ? 0 : n) * bd[1] + l) * bd[2] + k];
 }
 
 /* What is added, the bias, the rest. */
@@ -158,9 +170,12 @@ int
 compute_run(const void *job)
 {
 	const Job *j = job;
-	const Tensor *t[5] = {&j->x, &j->w, &j->y, &j->bias, &j->add}, *o = j->result == j->x.id ? &j->x : j->result == j->w.id ? &j->w : &j->y;
+	const Tensor *t[5] = {&j->x, &j->w, &j->y, &j->bias, &j->add}, *o = j->result == j->x.id   ? &j->x
+	                                                                    : j->result == j->w.id ? &j->w
+	                                                                                           : &j->y;
 	int n = 3 + j->biased + j->added;
-	uint8_t *at[5], *room = j->workspace_bytes && j->workspace ? memory(j->workspace, (size_t)j->workspace_bytes, 1) : NULL;
+	uint8_t *at[5],
+	        *room = j->workspace_bytes && j->workspace ? memory(j->workspace, (size_t)j->workspace_bytes, 1) : NULL;
 	float *v[5] = {0};
 
 	if (j->workspace_bytes && !room)

@@ -10,7 +10,8 @@ typedef struct Job {
 	int kind;                /* of cuDNN's operation descriptors */
 	Tensor x, w, y;          /* image, filter, result of the forward convolution; or the factors and the product */
 	int64_t pad[2], stride[2], dilation[2], result; /* result: id of the tensor that is made */
-	Tensor bias, add; bool biased, added, relu;     /* what follows a convolution: then y is where its end is written, in y's type */
+	/* what follows a convolution: then y is where its end is written, in y's type */
+	Tensor bias, add; bool biased, added, relu;
 	unsigned long long workspace; int64_t workspace_bytes;
 } Job;
 typedef void *MemoryFn(unsigned long long at, size_t bytes, int write);

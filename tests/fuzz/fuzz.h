@@ -1,5 +1,5 @@
-/* fuzz.h: what a fuzz target of a reader is. Built with libFuzzer (-fsanitize=fuzzer) it needs nothing else; linked with
- * fuzz_main.c it is a short run with a fixed seed for the suite. */
+/* fuzz.h: what a fuzz target of a reader is. Built with libFuzzer (-fsanitize=fuzzer) it needs nothing else; linked
+ * with fuzz_main.c it is a short run with a fixed seed for the suite. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 #include <stddef.h>

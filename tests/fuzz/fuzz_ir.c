@@ -1,8 +1,9 @@
 /* fuzz_ir.c: any bytes into the reader of IR text.
  *
- * Promise under test: no crash, no read beyond the end; what the reader takes and the verifier accepts prints, reads back
- * and prints as the same bytes. Under libFuzzer the target stands alone; else its own main (not fuzz_main.c) edits a few texts
- * by words of the format, which reach the shape rules, where changed bits end in the scanner: fuzz_ir [ROUNDS [SEED]]; or it
+ * Promise under test: no crash, no read beyond the end; what the reader takes and the verifier accepts prints, reads
+ * back and prints as the same bytes. Under libFuzzer the target stands alone; else its own main (not fuzz_main.c) edits
+ * a few texts by words of the format, which reach the shape rules, where changed bits end in the scanner: fuzz_ir
+ * [ROUNDS [SEED]]; or it
  * replays files: fuzz_ir FILE...; or writes those texts for libFuzzer to start from: fuzz_ir --seeds FOLDER. */
 #include "fuzz.h"
 #include "ir.h"
@@ -59,25 +60,71 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef WITH_LIBFUZZER
 
 static const char *const seeds[] = {
-	"module m {batch=64 stage=typed hash=0f target=cpu arch=x86-64-v3}\nsetting train.o = f(a = [1, 2.5], b = none)\n"
-	"state @w : f32[6,1,5,5]@2310 = normal(0, 0.1) {kind=param decay} at 64 !a.net:8:12\n"
-	"graph train(%x: f32[64,1,28,28], %i: i32[64], %s: i64[] = seed, %t: i64[] = step) -> loss %l, metric accuracy %l {\n"
-	"  %w = load {state=w} : f32[6,1,5,5]@2310\n  %c = conv2d %x, %w {pad=[2,2] stride=[1,2]}\n  %m, %v = moments %c {axes=[0,2,3]}\n"
-	"  %p = max_pool2d %c {k=[2,2] stride=[2,2]}\n  %l = mean %p {axes=[0,1,2,3] keep=false} !a.net:1:2 \"p\"\n"
-	"  %g = conv2d.dx %c, %w {pad=[2,2] stride=[1,2]} : f32[64,1,28,28]\n  %u = random %s, %t {stream=\"a\"} : f32[3]\n"
-	"  check %i {limit=10 what=label}\n  store %w {state=w}\n}\nloop train() {\n  %o = shuffle : i64[]\n  repeat {what=steps} {\n    poll\n  }\n}\n",
-	"graph g(%x: f32[N<=8,6,4], %i: i64[N<=8], %w: f32[12,4], %u: f32[12,3], %b: f32[12], %h: f32[N<=8,3]) -> %y {\n"
-	"  %y, %c, %d, %e = lstm %x, %w, %u, %b, %b, %h, %h\n  %q, %z = attention %x, %x, %x {scale=0.5 causal=true}\n"
-	"  %r = reshape %x : f32[N<=8,24]\n  %t = transpose %x {perm=[2,0,1]}\n  %s = slice %x {axis=1 start=0 end=6 step=2}\n"
-	"  %a = concat %x, %x {axis=1}\n  %f = pad %x {axis=1 before=1 after=-2 step=3}\n  %k = take %w, %i\n  %n = matmul %x, %w {tb=true}\n"
-	"  %m = expand %h : f32[2,N<=8,3]\n  %o = cumsum %x {axis=2 reverse=true}\n  %v = full {value=-0.0} : f32[2]\n"
-	"  %cl = clamp %x {low=-1 high=1e-3}\n  %j = argmax %x {axes=[1]}\n}\n",
-	("module m {stage=planned arena_bytes=4096}\ngraph g(%x: f32[4] at 0) -> output %y full_only \"why\" !a:1:1 {\n"
-	"  group #0 a \"k{v=1}\" workspace 64 at 128\n  %a = relu %x #0\n  %y = exp %a #0 at 64\n}\n"),
+        "module m {batch=64 stage=typed hash=0f target=cpu arch=x86-64-v3}\nsetting train.o = f(a = [1, 2.5], b = "
+        "none)\n"
+        "state @w : f32[6,1,5,5]@2310 = normal(0, 0.1) {kind=param decay} at 64 !a.net:8:12\n"
+        "graph train(%x: f32[64,1,28,28], %i: i32[64], %s: i64[] = seed, %t: i64[] = step) -> loss %l, metric accuracy "
+        "%l {\n"
+        "  %w = load {state=w} : f32[6,1,5,5]@2310\n  %c = conv2d %x, %w {pad=[2,2] stride=[1,2]}\n  %m, %v = moments "
+        "%c {axes=[0,2,3]}\n"
+        "  %p = max_pool2d %c {k=[2,2] stride=[2,2]}\n  %l = mean %p {axes=[0,1,2,3] keep=false} !a.net:1:2 \"p\"\n"
+        "  %g = conv2d.dx %c, %w {pad=[2,2] stride=[1,2]} : f32[64,1,28,28]\n  %u = random %s, %t {stream=\"a\"} : "
+        "f32[3]\n"
+        "  check %i {limit=10 what=label}\n  store %w {state=w}\n}\nloop train() {\n  %o = shuffle : i64[]\n  repeat "
+        "{what=steps} {\n    poll\n  }\n}\n",
+        "graph g(%x: f32[N<=8,6,4], %i: i64[N<=8], %w: f32[12,4], %u: f32[12,3], %b: f32[12], %h: f32[N<=8,3]) -> %y "
+        "{\n"
+        "  %y, %c, %d, %e = lstm %x, %w, %u, %b, %b, %h, %h\n  %q, %z = attention %x, %x, %x {scale=0.5 causal=true}\n"
+        "  %r = reshape %x : f32[N<=8,24]\n  %t = transpose %x {perm=[2,0,1]}\n  %s = slice %x {axis=1 start=0 end=6 "
+        "step=2}\n"
+        "  %a = concat %x, %x {axis=1}\n  %f = pad %x {axis=1 before=1 after=-2 step=3}\n  %k = take %w, %i\n  %n = "
+        "matmul %x, %w {tb=true}\n"
+        "  %m = expand %h : f32[2,N<=8,3]\n  %o = cumsum %x {axis=2 reverse=true}\n  %v = full {value=-0.0} : f32[2]\n"
+        "  %cl = clamp %x {low=-1 high=1e-3}\n  %j = argmax %x {axes=[1]}\n}\n",
+        ("module m {stage=planned arena_bytes=4096}\ngraph g(%x: f32[4] at 0) -> output %y full_only \"why\" !a:1:1 {\n"
+         "  group #0 a \"k{v=1}\" workspace 64 at 128\n  %a = relu %x #0\n  %y = exp %a #0 at 64\n}\n"),
 };
 static const char *const words[] = {
-	"%x", "%y", " : f32[4]", "[", "]", "{", "}", "(", ")", ",", "\n", "-", "N<=", "99999999999", "-1", "axis=", "axes=[0]", "\"", "\\", " !a:1:1", " #0", " at 0",
-	" = ", "@10", "nan", "1e308", "relu ", "add ", "sum ", "conv2d ", "slice ", "matmul ", "pad ", "attention ", "end", "repeat {what=s} {", "group #0 a\n", "0", "/0", "stride=[0,0]",
+        "%x",
+        "%y",
+        " : f32[4]",
+        "[",
+        "]",
+        "{",
+        "}",
+        "(",
+        ")",
+        ",",
+        "\n",
+        "-",
+        "N<=",
+        "99999999999",
+        "-1",
+        "axis=",
+        "axes=[0]",
+        "\"",
+        "\\",
+        " !a:1:1",
+        " #0",
+        " at 0",
+        " = ",
+        "@10",
+        "nan",
+        "1e308",
+        "relu ",
+        "add ",
+        "sum ",
+        "conv2d ",
+        "slice ",
+        "matmul ",
+        "pad ",
+        "attention ",
+        "end",
+        "repeat {what=s} {",
+        "group #0 a\n",
+        "0",
+        "/0",
+        "stride=[0,0]",
 };
 
 static uint64_t

@@ -1,8 +1,9 @@
-/* fuzz_main.c: a mutation run of fixed seed over a target's valid files: fuzz_NAME [ROUNDS [SEED]]; or those files written into a
- * folder, where libFuzzer starts from them: fuzz_NAME --seeds FOLDER.
+/* fuzz_main.c: a mutation run of fixed seed over a target's valid files: fuzz_NAME [ROUNDS [SEED]]; or those files
+ * written into a folder, where libFuzzer starts from them: fuzz_NAME --seeds FOLDER.
  *
- * Every input ends at a page that cannot be read, so that reading one byte too many is a crash also without a sanitizer; a
- * round of ten seconds is a crash too. In a debugger, `round` says which input it was. Mutations: bits, bytes, interesting numbers, cuts, copies, insertions. */
+ * Every input ends at a page that cannot be read, so that reading one byte too many is a crash also without a
+ * sanitizer; a round of ten seconds is a crash too. In a debugger, `round` says which input it was. Mutations: bits,
+ * bytes, interesting numbers, cuts, copies, insertions. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
@@ -28,7 +29,18 @@ fuzz_next(uint64_t *s)
 static size_t
 fuzz_mutate(uint8_t *b, size_t n, uint64_t *s)
 {
-	static const uint64_t numbers[] = {0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff, 0xffffffffffffffff};
+	static const uint64_t numbers[] = {0,
+	                                   1,
+	                                   0x7f,
+	                                   0x80,
+	                                   0xff,
+	                                   0x7fff,
+	                                   0xffff,
+	                                   0x7fffffff,
+	                                   0x80000000,
+	                                   0xffffffff,
+	                                   0x7fffffffffffffff,
+	                                   0xffffffffffffffff};
 	uint64_t r = fuzz_next(s);
 	size_t at = n ? fuzz_next(s) % n : 0, len = fuzz_next(s) % 9, from = n ? fuzz_next(s) % n : 0;
 
@@ -88,7 +100,8 @@ main(int argc, char **argv)
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
 	long page = sysconf(_SC_PAGESIZE);
 	size_t span = ((FUZZ_ROOM + (size_t)page - 1) / (size_t)page) * (size_t)page;
-	uint8_t *map = mmap(NULL, span + (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *work = malloc(FUZZ_ROOM);
+	uint8_t *map = mmap(NULL, span + (size_t)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+	        *work = malloc(FUZZ_ROOM);
 	uint64_t s = seed;
 	int seeds = 0;
 

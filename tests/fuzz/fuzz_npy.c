@@ -28,8 +28,10 @@ size_t
 fuzz_seed(int k, uint8_t *out, size_t room)
 {
 	static const char *const heads[] = {
-		"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", "{'descr': '|u1', 'fortran_order': False, 'shape': (24,), }",
-		"{'descr': '>f8', 'fortran_order': False, 'shape': (), }", "{\"shape\": (3, 2, 1, 1), 'fortran_order': False, 'descr': '<i4'}",
+	        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
+	        "{'descr': '|u1', 'fortran_order': False, 'shape': (24,), }",
+	        "{'descr': '>f8', 'fortran_order': False, 'shape': (), }",
+	        "{\"shape\": (3, 2, 1, 1), 'fortran_order': False, 'descr': '<i4'}",
 	};
 	static const size_t sizes[] = {24, 24, 8, 24};
 	size_t length, start = k == 3 ? 12 : 10;

@@ -30,11 +30,18 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 				abort();
 			continue;
 		}
-		if (p.channels != channels || p.width < 1 || p.height < 1 || (width && (p.width != width || p.height != height)))
+		if (p.channels != channels || p.width < 1 || p.height < 1 ||
+		    (width && (p.width != width || p.height != height)))
 			abort();
-		if (!rt_picture_scale(&p, (RtBox){.width = p.width, .height = p.height}, 9, 8, (RtBox){.width = 9, .height = 8}, n & 1, &s, out, &e)
-		    || !rt_picture_scale(&p, (RtBox){.x = p.width / 2, .y = p.height / 2, .width = (p.width + 1) / 2, .height = (p.height + 1) / 2}, 40, 33,
-		                         (RtBox){.x = 31, .y = 25, .width = 9, .height = 8}, !(n & 1), &s, out, &e))
+		if (!rt_picture_scale(&p, (RtBox){.width = p.width, .height = p.height}, 9, 8,
+		                      (RtBox){.width = 9, .height = 8}, n & 1, &s, out, &e) ||
+		    !rt_picture_scale(&p,
+		                      (RtBox){.x = p.width / 2,
+		                              .y = p.height / 2,
+		                              .width = (p.width + 1) / 2,
+		                              .height = (p.height + 1) / 2},
+		                      40, 33, (RtBox){.x = 31, .y = 25, .width = 9, .height = 8}, !(n & 1), &s, out,
+		                      &e))
 			abort();
 	}
 	return 0;
@@ -90,7 +97,9 @@ grow_put(png_structp z, png_bytep at, size_t n)
 static size_t
 seed_png(uint8_t *out, size_t room, int kind)
 {
-	static const int color[] = {PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_PALETTE, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_GRAY}, depth[] = {8, 4, 16, 1};
+	static const int color[] = {PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_PALETTE, PNG_COLOR_TYPE_GRAY_ALPHA,
+	                            PNG_COLOR_TYPE_GRAY},
+	                 depth[] = {8, 4, 16, 1};
 	static png_color palette[16];
 	Grow g = {.at = out, .room = room};
 	png_structp z = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
@@ -98,8 +107,8 @@ seed_png(uint8_t *out, size_t room, int kind)
 	uint8_t row[16 * 8] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 	png_set_write_fn(z, &g, grow_put, NULL);
-	png_set_IHDR(z, info, 16, 9, depth[kind], color[kind], kind == 2 ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-	             PNG_FILTER_TYPE_DEFAULT);
+	png_set_IHDR(z, info, 16, 9, depth[kind], color[kind], kind == 2 ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE,
+	             PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
 	if (kind == 1)
 		png_set_PLTE(z, info, palette, 16);
 	png_write_info(z, info);

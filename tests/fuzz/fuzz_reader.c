@@ -1,6 +1,7 @@
-/* fuzz_reader.c: any bytes as a file of the reader that FUZZ_READER names: csv, coco, images (a tar shard or a list), skipgram. The set is loaded
- * and every example made, or there is an error with words. Files are the bytes themselves: the linker gives this file's functions in
- * place of those that open them (--wrap); pictures inside are not decoded, which fuzz_picture.c does. */
+/* fuzz_reader.c: any bytes as a file of the reader that FUZZ_READER names: csv, coco, images (a tar shard or a list),
+ * skipgram. The set is loaded and every example made, or there is an error with words. Files are the bytes themselves:
+ * the linker gives this file's functions in place of those that open them (--wrap); pictures inside are not decoded,
+ * which fuzz_picture.c does. */
 #include "../../runtime/host.h"
 #include "../../runtime/picture.h"
 #include "fuzz.h"
@@ -72,15 +73,24 @@ __wrap_rt_picture_decode(const uint8_t *file, size_t n, int channels, RtScratch 
 }
 
 #define IMAGE "{\"name\": \"image\", \"dtype\": \"u8\", \"shape\": [2, 3, 4, 4]}"
-static const struct { const char *name, *inputs, *more; } kinds[] = {
-	{"csv", "{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 2]}, {\"name\": \"y\", \"dtype\": \"i32\", \"shape\": [2], \"limit\": 10}",
-	 "\"columns\": {\"x\": [\"a\", \"c\"], \"y\": [\"b\"]}"},
-	{"coco", IMAGE ", {\"name\": \"b\", \"dtype\": \"f32\", \"shape\": [2, 3, 4]}, {\"name\": \"l\", \"dtype\": \"i32\", \"shape\": [2, 3], \"limit\": 5}",
-	 "\"images\": [\"in\"], \"size\": [4, 4], \"boxes\": 3, \"flip\": true"},
-	{"images", IMAGE ", {\"name\": \"l\", \"dtype\": \"i32\", \"shape\": [2], \"limit\": 5}", "\"size\": 4, \"crop\": [0.1, 1], \"ratio\": [0.75, 1.5], \"flip\": true"},
-	{"skipgram", "{\"name\": \"c\", \"dtype\": \"i32\", \"shape\": [2]}, {\"name\": \"n\", \"dtype\": \"i32\", \"shape\": [2, 4]}, "
-	 "{\"name\": \"k\", \"dtype\": \"i32\", \"shape\": [2]}, {\"name\": \"q\", \"dtype\": \"i32\", \"shape\": [2, 3]}",
-	 "\"words\": 20, \"window\": 2, \"negatives\": 3, \"sample\": 0.01, \"min_count\": 2"},
+static const struct { const char *name, *inputs, *more;
+} kinds[] = {
+        {"csv",
+         "{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 2]}, {\"name\": \"y\", \"dtype\": \"i32\", \"shape\": "
+         "[2], \"limit\": 10}",
+         "\"columns\": {\"x\": [\"a\", \"c\"], \"y\": [\"b\"]}"},
+        {"coco",
+         IMAGE ", {\"name\": \"b\", \"dtype\": \"f32\", \"shape\": [2, 3, 4]}, {\"name\": \"l\", \"dtype\": \"i32\", "
+               "\"shape\": [2, 3], \"limit\": 5}",
+         "\"images\": [\"in\"], \"size\": [4, 4], \"boxes\": 3, \"flip\": true"},
+        {"images", IMAGE ", {\"name\": \"l\", \"dtype\": \"i32\", \"shape\": [2], \"limit\": 5}",
+         "\"size\": 4, \"crop\": [0.1, 1], \"ratio\": [0.75, 1.5], \"flip\": true"},
+        {"skipgram",
+         "{\"name\": \"c\", \"dtype\": \"i32\", \"shape\": [2]}, {\"name\": \"n\", \"dtype\": \"i32\", \"shape\": [2, "
+         "4]}, "
+         "{\"name\": \"k\", \"dtype\": \"i32\", \"shape\": [2]}, {\"name\": \"q\", \"dtype\": \"i32\", \"shape\": [2, "
+         "3]}",
+         "\"words\": 20, \"window\": 2, \"negatives\": 3, \"sample\": 0.01, \"min_count\": 2"},
 };
 
 static void
@@ -90,8 +100,10 @@ fuzz_program(RtProgram *p)
 
 	for (int i = 0; i < RT_COUNT(kinds); i++)
 		if (strcmp(kinds[i].name, FUZZ_READER) == 0) {
-			char *text = rt_printf("{\"version\": %d, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], \"reader\": {\"kind\": \"%s\", \"train\": [\"/dev/null\"], "
-			                       "\"test\": [\"/dev/null\"], %s}}", RT_VERSION, kinds[i].inputs, FUZZ_READER, kinds[i].more);
+			char *text = rt_printf("{\"version\": %d, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], "
+			                       "\"reader\": {\"kind\": \"%s\", \"train\": [\"/dev/null\"], "
+			                       "\"test\": [\"/dev/null\"], %s}}",
+			                       RT_VERSION, kinds[i].inputs, FUZZ_READER, kinds[i].more);
 
 			if (!rt_program_read(p, text, &e)) {
 				fprintf(stderr, "%s\n", e.text);
@@ -153,16 +165,18 @@ seed_tar(uint8_t *out, const char *name, char kind, const char *text)
 size_t
 fuzz_seed(int k, uint8_t *out, size_t room)
 {
-	static const struct { const char *reader, *text; } seeds[] = {
-		{"csv", "a,\"b\",c\r\n1,2,3\n\n-1.5e3,9,.25\n"},
-		{"csv", "b,a,c\n0,1,2\n\"3\" , \"1e400\",7.\n4,123456789012345678901,nan"},
-		{"coco", "{\"images\": [{\"id\": 1, \"file_name\": \"a\\u0062.png\", \"width\": 16, \"height\": 8}, "
-		         "{\"id\": 2, \"file_name\": \"c\", \"width\": 16, \"height\": 8}], "
-		         "\"annotations\": [{\"image_id\": 1, \"category_id\": 5, \"bbox\": [1, 2.5, 3, 4], \"iscrowd\": 0, \"segmentation\": [[1, 2]]}], "
-		         "\"categories\": [{\"id\": 5}]}"},
-		{"images", "a/1.png 3\nb.jpg\t0\r\n/c d 4\n"},
-		{"images", NULL},                    /* a shard */
-		{"skipgram", "a b c a c b a d c a b\na b c d e a b"},
+	static const struct { const char *reader, *text;
+	} seeds[] = {
+	        {"csv", "a,\"b\",c\r\n1,2,3\n\n-1.5e3,9,.25\n"},
+	        {"csv", "b,a,c\n0,1,2\n\"3\" , \"1e400\",7.\n4,123456789012345678901,nan"},
+	        {"coco", "{\"images\": [{\"id\": 1, \"file_name\": \"a\\u0062.png\", \"width\": 16, \"height\": 8}, "
+	                 "{\"id\": 2, \"file_name\": \"c\", \"width\": 16, \"height\": 8}], "
+	                 "\"annotations\": [{\"image_id\": 1, \"category_id\": 5, \"bbox\": [1, 2.5, 3, 4], "
+	                 "\"iscrowd\": 0, \"segmentation\": [[1, 2]]}], "
+	                 "\"categories\": [{\"id\": 5}]}"},
+	        {"images", "a/1.png 3\nb.jpg\t0\r\n/c d 4\n"},
+	        {"images", NULL}, /* a shard */
+	        {"skipgram", "a b c a c b a d c a b\na b c d e a b"},
 	};
 	size_t n = 0;
 

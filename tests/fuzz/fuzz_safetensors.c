@@ -40,10 +40,13 @@ size_t
 fuzz_seed(int k, uint8_t *out, size_t room)
 {
 	static const char *const heads[] = {
-		("{\"__metadata__\":{\"step\":\"17\",\"epoch_sums\":\"0x1p3 0x1.8p0\"},\"dense0.weight\":{\"dtype\":\"F32\",\"shape\":[1,4],\"data_offsets\":[0,16]},"
-		"\"dense0.bias\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[16,20]},\"empty\":{\"dtype\":\"U8\",\"shape\":[0,3],\"data_offsets\":[20,20]}}"),
-		"{\"a\\u00e9\\ud83d\\ude00\\n\":{\"dtype\":\"BF16\",\"shape\":[2,5],\"data_offsets\":[0,20]}}",
-		"{\"x\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},\"y\":{\"dtype\":\"I32\",\"shape\":[3],\"data_offsets\":[8,20]}}   ",
+	        ("{\"__metadata__\":{\"step\":\"17\",\"epoch_sums\":\"0x1p3 "
+	         "0x1.8p0\"},\"dense0.weight\":{\"dtype\":\"F32\",\"shape\":[1,4],\"data_offsets\":[0,16]},"
+	         "\"dense0.bias\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[16,20]},\"empty\":{\"dtype\":"
+	         "\"U8\",\"shape\":[0,3],\"data_offsets\":[20,20]}}"),
+	        "{\"a\\u00e9\\ud83d\\ude00\\n\":{\"dtype\":\"BF16\",\"shape\":[2,5],\"data_offsets\":[0,20]}}",
+	        "{\"x\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},\"y\":{\"dtype\":\"I32\",\"shape\":[3],"
+	        "\"data_offsets\":[8,20]}}   ",
 	};
 	uint64_t length;
 

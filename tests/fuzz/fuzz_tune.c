@@ -34,7 +34,8 @@ hold_same(const Tuning *x, const Tuning *y, bool locks)
 		n++;
 		if (!s || s->kind != r->kind || s->version != r->version || s->stale != r->stale)
 			abort();
-		if (r->kind != TUNE_OLD && (strcmp(s->value, r->value) || strcmp(s->facts, r->facts) || !strchr(r->value, '{')))
+		if (r->kind != TUNE_OLD &&
+		    (strcmp(s->value, r->value) || strcmp(s->facts, r->facts) || !strchr(r->value, '{')))
 			abort();
 	}
 	if (tuning_at(y, n))

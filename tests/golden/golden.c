@@ -2,33 +2,38 @@
  *
  * A file holds its commands, its input, a line of dashes and the expected output:
  *   ; passes: fold,dce        the passes, or `; stage: lowered` for the pipeline up to a stage
- *   ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
+ * ; disable: attention      like --disable        ; limit: fold.cast:1   like --pass-limit        ; level: 1   like -O
  *   ; memory: 4096            like --memory
- *   ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and what follows them and a point)
+ * ; kernels: attention,lstm composite operators that the stand-in target has kernels for (and what follows them and a
+ * point)
  *   ; narrow: attention:3     composite operators whose first operands, here three, it takes in 16 bits
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
- *   ; strides: attention:0213 what kernels of this composite operator take an operand or result to lie like, beside rows
+ * ; strides: attention:0213 what kernels of this composite operator take an operand or result to lie like, beside rows
  *   ; times: W P              a convolution or pooling takes it W us in that layout, P us row-major; a copy 6 ns a byte
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
- *   ; prologues: OP,OP:N,OP:N+ contractions of the stand-in target that make operands themselves, each element once or N (1..9) times, and could store
- *                             them (+); a byte and an operation take it a nanosecond, the way from one kernel to the next nothing, or
+ * ; prologues: OP,OP:N,OP:N+ contractions of the stand-in target that make operands themselves, each element once or N
+ * (1..9) times, and could store
+ * them (+); a byte and an operation take it a nanosecond, the way from one kernel to the next nothing, or
  *   ; start: NS               so long; contractions do
  *   ; spare: N                so many operations while they wait for memory
  *   ; launches: joined        the stand-in target joins launches of kernels that do not depend on each other
  *   ; packs: parameters       the stand-in target's contractions round parameters as they pack them
- *   ; windows: fused          kernels of the stand-in target's poolings take prologues and epilogues, those that the two lines above let
+ * ; windows: fused          kernels of the stand-in target's poolings take prologues and epilogues, those that the two
+ * lines above let
  *   ; tuning: RECORD          a line of a tuning file; the stand-in target takes parameters of stand-in.2{
  *   ; machine: WORD           whose records these are
  *   ; locked: yes             like --locked: a record that is stale or does not fit is an error
- *   ; race: LINE              a line of a race file; a kernel stand-in{bytes=N,threads=M} has a workspace of N bytes and M bytes of memory of threads
+ * ; race: LINE              a line of a race file; a kernel stand-in{bytes=N,threads=M} has a workspace of N bytes and
+ * M bytes of memory of threads
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; choice: TEXT            a choice holds it, written `KEY : take=N of WAYS`
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
- * After every pass the module is verified and printed, parsed and printed again (PassCtx.check). --bless rewrites what follows
- * the separator; commands, must and never stay. A line `FAIL file` for each that differs, exit 1 if there was one. */
+ * After every pass the module is verified and printed, parsed and printed again (PassCtx.check). --bless rewrites what
+ * follows the separator; commands, must and never stay. A line `FAIL file` for each that differs, exit 1 if there was
+ * one. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +77,12 @@ split(Golden *g)
 }
 
 /* ---------------------------------------------------------------- the target: kernels by name, nothing else */
-typedef struct StandIn { Target t; const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *strides, *variants[2]; double spare; Machine machine; } StandIn;
+typedef struct StandIn {
+	Target t;
+	const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *strides, *variants[2];
+	double spare;
+	Machine machine;
+} StandIn;
 
 static bool
 listed(const char *list, const char *name, size_t n)
@@ -97,7 +107,8 @@ stand_in_kernel(const Target *t, OpKind k)
 
 	const char *name = op_info[k].name;
 
-	return !op_has(k, T_COMPOSITE) || listed(s->kernels, name, strlen(name)) || listed(s->kernels, name, strcspn(name, "."));
+	return !op_has(k, T_COMPOSITE) || listed(s->kernels, name, strlen(name)) ||
+	       listed(s->kernels, name, strcspn(name, "."));
 }
 
 static bool
@@ -171,7 +182,9 @@ stand_in_prologue(const Target *t, const Graph *g, const Op *contract, int k, co
 	r->why = "the stand-in target makes no operands there";
 	for (const char *p = ((const StandIn *)t)->prologues; p && *p; p += strcspn(p, ","), p += *p == ',')
 		if (!strncmp(p, name, n) && (!p[n] || p[n] == ',' || p[n] == ':'))
-			*r = (Prologue){.times = p[n] == ':' ? p[n + 1] - '0' : 1, .stores = p[n] == ':' && p[n + 2] == '+', .spare = ((const StandIn *)t)->spare};
+			*r = (Prologue){.times = p[n] == ':' ? p[n + 1] - '0' : 1,
+			                .stores = p[n] == ':' && p[n + 2] == '+',
+			                .spare = ((const StandIn *)t)->spare};
 }
 
 static bool
@@ -242,13 +255,28 @@ race(const Golden *g, Diags *d)
 static bool
 prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 {
-	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0), *level = command(g, "level", 0), *memory = command(g, "memory", 0);
+	const char *disable = command(g, "disable", 0), *limit = command(g, "limit", 0),
+	           *level = command(g, "level", 0), *memory = command(g, "memory", 0);
 
-	*s = (StandIn){.t = {.name = "stand-in", .doc = "", .default_arch = "", .has_kernel = stand_in_kernel, .conv_layout = stand_in_layout,
-	                     .select = stand_in_select, .kernel_version = stand_in_version, .may_fuse = stand_in_may_fuse,
-	                     .prologue = stand_in_prologue, .narrow = stand_in_narrow, .machine = stand_in_machine},
-	                     .machine.budget.rates = {.bytes = 1e9, .flops = 1e9},
-	                     .kernels = command(g, "kernels", 0), .layout = command(g, "layout", 0), .times = command(g, "times", 0), .epilogues = command(g, "epilogues", 0), .prologues = command(g, "prologues", 0), .narrow = command(g, "narrow", 0), .variants = {command(g, "variants", 0)}};
+	*s = (StandIn){.t = {.name = "stand-in",
+	                     .doc = "",
+	                     .default_arch = "",
+	                     .has_kernel = stand_in_kernel,
+	                     .conv_layout = stand_in_layout,
+	                     .select = stand_in_select,
+	                     .kernel_version = stand_in_version,
+	                     .may_fuse = stand_in_may_fuse,
+	                     .prologue = stand_in_prologue,
+	                     .narrow = stand_in_narrow,
+	                     .machine = stand_in_machine},
+	               .machine.budget.rates = {.bytes = 1e9, .flops = 1e9},
+	               .kernels = command(g, "kernels", 0),
+	               .layout = command(g, "layout", 0),
+	               .times = command(g, "times", 0),
+	               .epilogues = command(g, "epilogues", 0),
+	               .prologues = command(g, "prologues", 0),
+	               .narrow = command(g, "narrow", 0),
+	               .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
 	s->t.tunable = stand_in_tunable;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
@@ -260,10 +288,17 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->t.packs = command(g, "packs", 0) && !strcmp(command(g, "packs", 0), "parameters") ? stand_in_packs : NULL;
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
 	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
-	*cx = (PassCtx){.module = m, .target = &s->t, .opt = level ? atoi(level) : 2, .check = true, .memory_budget = memory ? atoll(memory) : 0,
-	                .only = command(g, "passes", 0), .stop_stage = command(g, "stage", 0),
-	                .tuning = tuning(g, m->diags), .race = race(g, m->diags),
-	                .machine = command(g, "machine", 0), .locked = command(g, "locked", 0) != NULL};
+	*cx = (PassCtx){.module = m,
+	                .target = &s->t,
+	                .opt = level ? atoi(level) : 2,
+	                .check = true,
+	                .memory_budget = memory ? atoll(memory) : 0,
+	                .only = command(g, "passes", 0),
+	                .stop_stage = command(g, "stage", 0),
+	                .tuning = tuning(g, m->diags),
+	                .race = race(g, m->diags),
+	                .machine = command(g, "machine", 0),
+	                .locked = command(g, "locked", 0) != NULL};
 	if (cx->tuning)
 		tuning_bind(cx->tuning, &s->t, cx->arch, cx->machine, cx->locked);
 	if (!cx->only && !cx->stop_stage) {
@@ -318,7 +353,9 @@ check_verdicts(const Golden *g, const PassCtx *cx)
 		for (uint32_t k = 0; k < cx->verdict.n && !found; k++) {
 			const Verdict *v = &cx->verdict.at[k];
 
-			found = strstr(arena_printf(g->arena, "%s %s %s %s: %s", v->fired ? "fired" : "declined", v->rule, v->opa ? v->opa : "-", v->opb ? v->opb : "-", v->why), text);
+			found = strstr(arena_printf(g->arena, "%s %s %s %s: %s", v->fired ? "fired" : "declined",
+			                            v->rule, v->opa ? v->opa : "-", v->opb ? v->opb : "-", v->why),
+			               text);
 		}
 		if (!found)
 			fprintf(stderr, "%s: no verdict holds: %s\n", g->path, text);
@@ -337,8 +374,9 @@ check_choices(const Golden *g, const PassCtx *cx)
 		bool found = false;
 
 		for (uint32_t k = 0; k < cx->choice.n && !found; k++)
-			found = strstr(arena_printf(g->arena, "%s : take=%d of %d", cx->choice.at[k].what, cx->choice.at[k].way,
-				cx->choice.at[k].ways), text);
+			found = strstr(arena_printf(g->arena, "%s : take=%d of %d", cx->choice.at[k].what,
+			                            cx->choice.at[k].way, cx->choice.at[k].ways),
+			               text);
 		if (!found)
 			fprintf(stderr, "%s: no choice holds: %s\n", g->path, text);
 		for (uint32_t k = 0; k < cx->choice.n && !found; k++)

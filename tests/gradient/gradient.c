@@ -1,12 +1,15 @@
-/* gradient.c: every gradient rule and every expansion against central differences of the reference evaluator, in double.
+/* gradient.c: every gradient rule and every expansion against central differences of the reference evaluator, in
+ * double.
  *
  * In: cases.txt. A case is a name, parameters and inputs, and a body in the IR's text:
- *   case NAME [zero]            zero: all gradients are zero, whatever differences say (a case without it fails if they are)
+ * case NAME [zero]            zero: all gradients are zero, whatever differences say (a case without it fails if they
+ * are)
  *   a : f32[3,4] [low high]     a parameter, uniform in low..high (default -1.5 1.5)
  *   ids : i32[4] 5              an input of integers in 0..4; bool inputs take 2
- *   %y = relu %a : f32[3,4]     the loss is sum(v * w) over all values v whose name begins with y; w fixed, uneven weights
- * Each case runs three times: composite ops kept, composite ops expanded, and expanded with fold, cse and dce; every run's loss
- * must agree with the forward graph's and its gradients with central differences. A last line counts; exit 1 on a failure. */
+ * %y = relu %a : f32[3,4]     the loss is sum(v * w) over all values v whose name begins with y; w fixed, uneven
+ * weights Each case runs three times: composite ops kept, composite ops expanded, and expanded with fold, cse and dce;
+ * every run's loss must agree with the forward graph's and its gradients with central differences. A last line counts;
+ * exit 1 on a failure. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +40,8 @@ typedef struct Run {
 static void
 module_text(const Case *c, Buf *b)
 {
-	buf_printf(b, "module gradient {batch=1 stage=typed hash=0000000000000000}\nsetting train.optimizer = sgd(rate = 1, weight_decay = 0)\n");
+	buf_printf(b, "module gradient {batch=1 stage=typed hash=0000000000000000}\nsetting train.optimizer = sgd(rate "
+	              "= 1, weight_decay = 0)\n");
 	for (int i = 0; i < c->nvar; i++)
 		if (c->var[i].param)
 			buf_printf(b, "state @%s : %s = constant(0) {kind=param}\n", c->var[i].name, c->var[i].type);
@@ -48,7 +52,8 @@ module_text(const Case *c, Buf *b)
 	buf_printf(b, ") {\n");
 	for (int i = 0; i < c->nvar; i++)
 		if (c->var[i].param)
-			buf_printf(b, "  %%%s = load {state=%s} : %s\n", c->var[i].name, c->var[i].name, c->var[i].type);
+			buf_printf(b, "  %%%s = load {state=%s} : %s\n", c->var[i].name, c->var[i].name,
+			           c->var[i].type);
 	buf_printf(b, "%s}\n", c->body.at ? c->body.at : "");
 }
 
@@ -208,7 +213,8 @@ compare_state(const Case *c, Run *forward, const Run *step, uint32_t i, const do
 		o->largest = fmax(o->largest, fabs(wanted));
 		if (!(fabs(wanted - is) <= o->worst)) {
 			o->worst = fabs(wanted - is) == fabs(wanted - is) ? fabs(wanted - is) : INFINITY;
-			snprintf(o->where, sizeof o->where, "%s[%lld]: %.9g, differences say %.9g", name, (long long)k, is, wanted);
+			snprintf(o->where, sizeof o->where, "%s[%lld]: %.9g, differences say %.9g", name, (long long)k,
+			         is, wanted);
 		}
 	}
 }
@@ -237,7 +243,8 @@ run_variant(const Case *c, const char *passes, bool keep)
 			free(before);
 		}
 		if (o.worst > BOUND * (1 + o.largest) || (o.largest == 0) != c->zero) {
-			fprintf(stderr, "FAIL %s (%s): off by %.3g of %.3g: %s\n", c->name, passes, o.worst, o.largest, o.where);
+			fprintf(stderr, "FAIL %s (%s): off by %.3g of %.3g: %s\n", c->name, passes, o.worst, o.largest,
+			        o.where);
 			good = false;
 		}
 	} else {
@@ -268,7 +275,8 @@ read_var(Case *c, const char *line)
 static void
 run_case(const Case *c, const char *filter, int count[3])
 {
-	static const char *const passes[] = {"autodiff,optimizer", "autodiff,optimizer,expand", "autodiff,optimizer,expand,fold,cse,dce"};
+	static const char *const passes[] = {"autodiff,optimizer", "autodiff,optimizer,expand",
+	                                     "autodiff,optimizer,expand,fold,cse,dce"};
 	bool good = true;
 
 	if (filter && !strstr(c->name, filter)) {

@@ -1,7 +1,7 @@
 /* bytes.c: texts that cannot stand in a file of tests/lang: any bytes, any size, any nesting.
  *
- * Each case is compiled from memory; it must end, and say what it is expected to say: a part of the first message, "" for
- * none (a module comes out). Out: a line per failure; exit 1 if any failed. */
+ * Each case is compiled from memory; it must end, and say what it is expected to say: a part of the first message, ""
+ * for none (a module comes out). Out: a line per failure; exit 1 if any failed. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../frontend/sema.h"
@@ -64,7 +64,9 @@ static void
 check_nesting(void)
 {
 	Buf b = {0};
-	static const struct { const char *open, *close; } pairs[] = {{"(", ")"}, {"[", "]"}, {"relu(", ")"}, {"-", ""}, {"not ", ""}, {"[1][", "]"}};
+	static const struct {
+		const char *open, *close;
+	} pairs[] = {{"(", ")"}, {"[", "]"}, {"relu(", ")"}, {"-", ""}, {"not ", ""}, {"[1][", "]"}};
 
 	for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++)
 		for (int n = 300; n <= 100000; n *= 300) {
@@ -127,7 +129,8 @@ check_blocks(void)
 int
 main(void)
 {
-	static const char zero[] = HEAD "y = x\0x" TAIL, in_string[] = HEAD "y = \"a\0b\"" TAIL, in_comment[] = "# a\0b\xff\n" HEAD TAIL;
+	static const char zero[] = HEAD "y = x\0x" TAIL, in_string[] = HEAD "y = \"a\0b\"" TAIL,
+	                  in_comment[] = "# a\0b\xff\n" HEAD TAIL;
 	Buf b = {0};
 
 	ir_init();
@@ -139,7 +142,8 @@ main(void)
 	check("any byte in a comment", in_comment, sizeof in_comment - 1, "");
 	check_text("byte order mark", "\xef\xbb\xbf" HEAD TAIL, "");
 	check_text("half a byte order mark", "\xef\xbb" HEAD TAIL, "byte 0xef");
-	check_text("carriage returns", "model m(x: f32[N, 3]) {\r\n    loss mean(x)\r\n}\r\ntrain { batch = 2 }\r\n", "");
+	check_text("carriage returns", "model m(x: f32[N, 3]) {\r\n    loss mean(x)\r\n}\r\ntrain { batch = 2 }\r\n",
+	           "");
 	check_text("high bytes", HEAD "y = \x80\xff\xfe" TAIL, "byte 0x80");
 	check_text("UTF-8 in a string", HEAD "y = \"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"" TAIL, "");
 	check_text("overlong UTF-8", HEAD "y = \"\xc0\x80\"" TAIL, "byte 0xc0 in the string");
@@ -168,15 +172,24 @@ main(void)
 	check_buf("many bad characters", &b, "more than 20 errors");
 	many(&b, "", 100000, "{", "");
 	check_buf("open braces", &b, "unexpected `{`");
-	many(&b, "", 17 << 10, "################################################################"
-	     "################################################################################################################################"
-	     "################################################################################################################################"
-	     "################################################################################################################################"
-	     "################################################################################################################################"
-	     "################################################################################################################################"
-	     "################################################################################################################################"
-	     "################################################################################################################################"
-	     "################################################################\n", HEAD TAIL);
+	many(&b, "", 17 << 10,
+	     "################################################################"
+	     "#########################################################################################################"
+	     "#######################"
+	     "#########################################################################################################"
+	     "#######################"
+	     "#########################################################################################################"
+	     "#######################"
+	     "#########################################################################################################"
+	     "#######################"
+	     "#########################################################################################################"
+	     "#######################"
+	     "#########################################################################################################"
+	     "#######################"
+	     "#########################################################################################################"
+	     "#######################"
+	     "################################################################\n",
+	     HEAD TAIL);
 	check_buf("too large", &b, "at most 16777216 are read");
 	check_nesting();
 	check_blocks();

@@ -1,8 +1,9 @@
 /* lang.c: runs the cases of the language: each .net file of a folder holds its expected output in comments at its end.
  *
  * In: folders or files.   A file may have lines
- *   #: -D NAME=VALUE   #: --batch N   #: --shards S   #: --precision P   #: print states settings train eval loops names
- * and ends with lines `#= ` that give the diagnostics and then what was printed, to the letter. `--bless` writes them anew.
+ * #: -D NAME=VALUE   #: --batch N   #: --shards S   #: --precision P   #: print states settings train eval loops names
+ * and ends with lines `#= ` that give the diagnostics and then what was printed, to the letter. `--bless` writes them
+ * anew.
  * Out: a line per failure with both texts; the last line counts. Exit 1 if any failed. */
 #include <dirent.h>
 #include <stdlib.h>
@@ -10,7 +11,12 @@
 #include <unistd.h>
 #include "../../frontend/sema.h"
 
-typedef struct Options { Define define[16]; int ndefine; int64_t batch, shards; const char *precision, *print; } Options;
+typedef struct Options {
+	Define define[16];
+	int ndefine;
+	int64_t batch, shards;
+	const char *precision, *print;
+} Options;
 
 static Options
 options_read(Arena *a, const char *text)
@@ -50,7 +56,8 @@ print_states(Buf *b, const Module *m)
 		buf_double(b, s->a);
 		buf_printf(b, ", ");
 		buf_double(b, s->b);
-		buf_printf(b, ")%s%s%s\n", s->kind == ST_STAT ? " stat" : "", s->decay ? " decay" : "", s->frozen ? " frozen" : "");
+		buf_printf(b, ")%s%s%s\n", s->kind == ST_STAT ? " stat" : "", s->decay ? " decay" : "",
+		           s->frozen ? " frozen" : "");
 	}
 }
 

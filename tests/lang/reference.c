@@ -76,8 +76,9 @@ frame_add(Check *c, const char *name, const char *text)
 	}
 	while (line > text && line[-1] != '\n')
 		line--;
-	c->frame[c->nframe++] = (Frame){
-		arena_strdup(c->arena, name), arena_strndup(c->arena, text, (size_t)(line - text)), arena_strdup(c->arena, dots + 4)};
+	c->frame[c->nframe++] =
+	        (Frame){arena_strdup(c->arena, name), arena_strndup(c->arena, text, (size_t)(line - text)),
+	                arena_strdup(c->arena, dots + 4)};
 }
 
 static bool
@@ -107,7 +108,8 @@ compile_block(Check *c, const char *where, const char *kind, const char *text)
 	FILE *out = open_memstream(&said, &size);
 
 	diags_init(&d, a, out);
-	bool good = frontend_compile_text(a, &d, "example.net", all, strlen(all), NULL, 0, whole ? 0 : 32, 0, NULL) != NULL;
+	bool good =
+	        frontend_compile_text(a, &d, "example.net", all, strlen(all), NULL, 0, whole ? 0 : 32, 0, NULL) != NULL;
 
 	fclose(out);
 	result(c, good && !d.nerror, "%s:\n%s%s", where, text, said);
@@ -119,7 +121,8 @@ compile_block(Check *c, const char *where, const char *kind, const char *text)
 static const char *
 word_fence(const Word *w)
 {
-	static const char *const framed[] = {"tokens", "csv", "coco", "skipgram"}; /* readers with inputs of their own */
+	static const char *const framed[] = {"tokens", "csv", "coco",
+	                                     "skipgram"}; /* readers with inputs of their own */
 
 	if (!strcmp(w->kind, "train") || !strcmp(w->kind, "optimizer") || !strcmp(w->kind, "rate") ||
 	    !strcmp(w->kind, "precision") || !strcmp(w->kind, "average"))
@@ -159,7 +162,8 @@ put_word(Buf *b, const Word *w)
 	}
 	buf_printf(b, "`: %s.", w->doc);
 	if (!strcmp(w->kind, "train") || !strcmp(w->kind, "data"))
-		buf_printf(b, " %s%s%s", w->def ? "Default: `" : "It has no default", w->def ? w->def : "", w->def ? "`." : ".");
+		buf_printf(b, " %s%s%s", w->def ? "Default: `" : "It has no default", w->def ? w->def : "",
+		           w->def ? "`." : ".");
 	buf_printf(b, "\n");
 	for (int i = 0; w->takes && *p; i++) {
 		int n = word_param(p), name = (int)strcspn(p, "=,");
@@ -223,7 +227,8 @@ static bool
 put_options(Buf *b, const char *program)
 {
 	bool ours = !strcmp(program, "mantou");
-	size_t n = ours ? sizeof mantou_options / sizeof *mantou_options : sizeof program_options / sizeof *program_options;
+	size_t n = ours ? sizeof mantou_options / sizeof *mantou_options
+	                : sizeof program_options / sizeof *program_options;
 
 	buf_printf(b, "\n| option | of | meaning |\n|---|---|---|\n");
 	for (size_t i = 0; i < n; i++) {
@@ -261,8 +266,8 @@ remake(Check *c, const char *file, const char *text, Buf *out)
 				continue;
 			char *id = arena_strndup(c->arena, text + n, strcspn(text + n, " "));
 
-			result(c, made[k].put(out, id) && end, "%s: %s%s: no such thing, or no `<!-- end -->`", file, made[k].mark,
-			       id);
+			result(c, made[k].put(out, id) && end, "%s: %s%s: no such thing, or no `<!-- end -->`", file,
+			       made[k].mark, id);
 			if (end)
 				line = (size_t)(end - text) + 1;
 		}
@@ -290,7 +295,8 @@ check_blocks(Check *c, const char *file, const char *text, bool frames)
 			result(c, false, "%s:%d: the block has no end", file, line - 1);
 			return;
 		}
-		char *tag = arena_strndup(c->arena, p + 3, n - 3), *body = arena_strndup(c->arena, next, (size_t)(end + 1 - next));
+		char *tag = arena_strndup(c->arena, p + 3, n - 3),
+		     *body = arena_strndup(c->arena, next, (size_t)(end + 1 - next));
 		char *where = arena_printf(c->arena, "%s:%d", file, line - 1);
 
 		for (const char *q = next; q < end + 1; q++)
@@ -333,9 +339,10 @@ check_words(Check *c, const char *reference)
 			!strcmp(w->name, "train") || !strcmp(w->name, "generate");
 
 		result(c, w->known || grammar, "words.def: %s `%s` is in no table of the compiler", w->kind, w->name);
-		result(c, *w->doc && *w->example, "%s `%s` has no row in words.def, or no sentence or example", w->kind, w->name);
-		result(c, strstr(reference, mark) != NULL, "%s `%s`: its section %s is not in the reference", w->kind, w->name,
-		       w->section);
+		result(c, *w->doc && *w->example, "%s `%s` has no row in words.def, or no sentence or example", w->kind,
+		       w->name);
+		result(c, strstr(reference, mark) != NULL, "%s `%s`: its section %s is not in the reference", w->kind,
+		       w->name, w->section);
 		result(c, word_kind(w->kind) != NULL, "`%s`: there is no kind %s", w->name, w->kind);
 	}
 }
@@ -366,17 +373,19 @@ check_aliases(Check *c)
 		const Alias *a = &aliases[i];
 		bool operator = *a->example != 0;
 
-		result(c, is_word(a->here) || (!operator && is_argument(a->here)), "aliases.def: %s: there is no `%s` here",
-		       a->name, a->here);
+		result(c, is_word(a->here) || (!operator&& is_argument(a->here)),
+		       "aliases.def: %s: there is no `%s` here", a->name, a->here);
 		result(c, strcmp(a->name, a->here) != 0, "aliases.def: %s is its own alias", a->name);
 		if (!operator)
 			continue;
 		for (int k = 0; k < nbuiltins; k++)
 			if (names_alike(a->name, builtins[k].name))
-				result(c, false, "aliases.def: %s needs no row: it is the operator %s", a->name, builtins[k].name);
+				result(c, false, "aliases.def: %s needs no row: it is the operator %s", a->name,
+				       builtins[k].name);
 		result(c, alias_written(a->name) == a, "aliases.def: %s has two examples", a->name);
 		result(c, !builtin_not_yet(a->name), "aliases.def: %s is among what is not there yet", a->name);
-		result(c, strstr(a->example, a->here) != NULL, "aliases.def: %s: its example has no `%s`", a->name, a->here);
+		result(c, strstr(a->example, a->here) != NULL, "aliases.def: %s: its example has no `%s`", a->name,
+		       a->here);
 		compile_block(c, arena_printf(c->arena, "aliases.def: %s", a->name), "body",
 		              arena_printf(c->arena, "%s\n", a->example));
 	}

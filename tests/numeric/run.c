@@ -1,12 +1,14 @@
 /* run.c: runs numeric/cases.txt: every operator forward and backward on the reference evaluator, in double.
  *
- * In: the case file, and a word that names must contain (optional).  Out: a line per failure, the number of cases, exit 1 if any failed.
- * Gradient: the operator's rule against central differences of L = sum w r, with w random; a case whose gradients are all zero fails
- * unless it says `flat`. An operator with an expansion is run both ways, forward and backward: the values must agree.
+ * In: the case file, and a word that names must contain (optional).  Out: a line per failure, the number of cases, exit
+ * 1 if any failed.
+ * Gradient: the operator's rule against central differences of L = sum w r, with w random; a case whose gradients are
+ * all zero fails unless it says `flat`. An operator with an expansion is run both ways, forward and backward: the
+ * values must agree.
  * Rows of ew.def: the tokens pasted into C against the parsed expression, values and derivatives, at random points.
  * Lines with N: an incomplete batch gives what a graph of that size gives. Lines with =>: the shape rule's message.
- * At the end: rows of the tables without a case fail. Inputs come from Philox, stream = the case's line, so that any case
- * runs alone; steps and bounds are for values of order 1. */
+ * At the end: rows of the tables without a case fail. Inputs come from Philox, stream = the case's line, so that any
+ * case runs alone; steps and bounds are for values of order 1. */
 #include "../../ir/interp.h"
 #include "../../ir/ref.h"
 #include "../../runtime/philox.h"
@@ -166,13 +168,15 @@ read_directives(const char *p, Case *c)
 			c->flat = true;
 		else if (strcmp(word, "full") == 0)
 			c->full = true;
-		else if (strcmp(word, "ids") == 0 && sscanf(p, "%lld %lld%n", (long long *)&c->id_low, (long long *)&c->id_high, &n) == 2)
+		else if (strcmp(word, "ids") == 0 &&
+		         sscanf(p, "%lld %lld%n", (long long *)&c->id_low, (long long *)&c->id_high, &n) == 2)
 			p += n;
 		else if (strcmp(word, "fixed") == 0 && sscanf(p, "%d%n", &c->fixed, &n) == 1)
 			p += n;
 		else if (strcmp(word, "range") == 0) {
 			c->nrange = 0;
-			while (c->nrange < 4 && sscanf(p, "%lf %lf%n", &c->low[c->nrange], &c->high[c->nrange], &n) == 2) {
+			while (c->nrange < 4 &&
+			       sscanf(p, "%lf %lf%n", &c->low[c->nrange], &c->high[c->nrange], &n) == 2) {
 				c->nrange++;
 				p += n;
 			}
@@ -189,7 +193,8 @@ read_case(Run *r, const char *line, Batch batch, Case *c)
 	const char *p = line;
 	int n, nattr = 0;
 
-	*c = (Case){.line = arena_strdup(r->arena, line), .fixed = -1, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3};
+	*c = (Case){
+	        .line = arena_strdup(r->arena, line), .fixed = -1, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3};
 	if (sscanf(p, "%31s%n", name, &n) != 1 || (c->kind = op_named(name)) == OP_none)
 		return false;
 	p += n;
@@ -221,7 +226,8 @@ read_case(Run *r, const char *line, Batch batch, Case *c)
 }
 
 /* ---------------------------------------------------------------- graphs */
-/* A module with one graph: operands as inputs, the operator, its results; if wanted its gradients (results behind them). */
+/* A module with one graph: operands as inputs, the operator, its results; if wanted its gradients (results behind
+ * them). */
 typedef struct Problem {
 	Module *m;
 	Graph *g;
@@ -300,7 +306,8 @@ problem_backward(Run *r, const Case *c, Problem *p, Build *b)
 	return true;
 }
 
-/* The same module with every composite op expanded, but for those that keep (if it is given) wants to stay. NULL if there is nothing to expand. */
+/* The same module with every composite op expanded, but for those that keep (if it is given) wants to stay. NULL if
+ * there is nothing to expand. */
 static Module *
 expanded(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
 {
@@ -335,7 +342,9 @@ expanded(Run *r, const Module *from, bool (*keep)(const Graph *, const Op *))
 				const Attr *a = &op.attr[k];
 				AttrKind kind = attr_names[a->name].kind;
 
-				attrs[k] = (AttrArg){.name = (AttrName)a->name, .kind = kind == AK_NUM && a->is_int ? AK_INT : kind, .n = a->n};
+				attrs[k] = (AttrArg){.name = (AttrName)a->name,
+				                     .kind = kind == AK_NUM && a->is_int ? AK_INT : kind,
+				                     .n = a->n};
 				if (kind == AK_STR)
 					attrs[k].s = a->s;
 				else if (kind == AK_INTS)
@@ -477,7 +486,8 @@ check_operand(Run *r, const Case *c, const Problem *p, int k, const double *g, d
 		low = weighted(in, p, x);
 		x[k][i] = at;
 		if (!(fabs((high - low) / (2 * STEP) - g[i]) <= BOUND * (largest + 0.01))) {
-			failed(r, c->line, "operand %d, element %lld: gradient %.9g, difference %.9g", k, (long long)i, g[i], (high - low) / (2 * STEP));
+			failed(r, c->line, "operand %d, element %lld: gradient %.9g, difference %.9g", k, (long long)i,
+			       g[i], (high - low) / (2 * STEP));
 			break;
 		}
 	}
@@ -571,7 +581,8 @@ run_batches(Run *r, const char *line)
 		const RefTensor *a = interp_result(in4, k), *want = interp_result(in3, k);
 
 		for (int i = 0; i < want->type.rank; i++)
-			if (a->type.rank != want->type.rank || ref_extent(&in4->cx, a->type.axis[i]) != want->type.axis[i].n) {
+			if (a->type.rank != want->type.rank ||
+			    ref_extent(&in4->cx, a->type.axis[i]) != want->type.axis[i].n) {
 				failed(r, line, "result %d, axis %d: another extent for a batch of 3", k, i);
 				return;
 			}
@@ -592,7 +603,14 @@ static void
 check_expression(Run *r, OpKind k)
 {
 	const OpInfo *info = &op_info[k];
-	Case c = {.line = (char *)info->name, .kind = k, .low = {-3}, .high = {3}, .nrange = 1, .id_low = -5, .id_high = 5, .fixed = -1};
+	Case c = {.line = (char *)info->name,
+	          .kind = k,
+	          .low = {-3},
+	          .high = {3},
+	          .nrange = 1,
+	          .id_low = -5,
+	          .id_high = 5,
+	          .fixed = -1};
 	DType dt = strchr(info->types, 'F') ? DT_f64 : strchr(info->types, 'I') ? DT_i32 : DT_bool;
 	Axis n = axis(200);
 	Problem p = {0};
@@ -638,7 +656,8 @@ check_tables(Run *r)
 
 		if (info->ew >= 0 && info->expr)
 			check_expression(r, (OpKind)k);
-		if ((info->ew >= 0 && info->part > 0) || op_has((OpKind)k, T_LOOP | T_STATE) || k == OP_update || r->seen[k])
+		if ((info->ew >= 0 && info->part > 0) || op_has((OpKind)k, T_LOOP | T_STATE) || k == OP_update ||
+		    r->seen[k])
 			continue;
 		if (!(info->expand && strstr(info->name, ".dx")))  /* these run inside their operator's cases */
 			failed(r, info->name, "no line in tests/numeric/cases.txt");

@@ -1,8 +1,9 @@
 /* image.c: an executable written by hand, to test the runtime without the compiler.
  *
- * Linear regression with noise: pred = x.w + b + 0.01 * uniform(seed, step), loss = mean (pred - y)^2 + 0 * label, momentum
- * 0.9, metric = mean |pred - y|. Inputs x f32[N,4], y f32[N], label i32[N] (checked below 3 in the graph). N is 8.
- * Settings of the descriptor come from the environment (RTI_READER: JSON of the reader, RTI_ACCUMULATE, RTI_EPOCHS, RTI_LIMIT,
+ * Linear regression with noise: pred = x.w + b + 0.01 * uniform(seed, step), loss = mean (pred - y)^2 + 0 * label,
+ * momentum 0.9, metric = mean |pred - y|. Inputs x f32[N,4], y f32[N], label i32[N] (checked below 3 in the graph). N
+ * is 8. Settings of the descriptor come from the environment (RTI_READER: JSON of the reader, RTI_ACCUMULATE,
+ * RTI_EPOCHS, RTI_LIMIT,
  * RTI_SINK, RTI_SLEEP_US: of a step, RTI_PRECISION: f16 adds a loss scale to the states, whose result comes before the
  * metric), so that one program serves all tests. */
 #define _GNU_SOURCE
@@ -66,7 +67,8 @@ k_pred(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, ui
 		for (int k = 0; k < C; k++)
 			sum += x[t * C + k] * w[k];
 		if (off[0])
-			sum += (float)(0.01 * philox_uniform((uint64_t)i64(arena, SEED), philox_stream("noise"), (uint64_t)i64(arena, STEP), (uint64_t)t));
+			sum += (float)(0.01 * philox_uniform((uint64_t)i64(arena, SEED), philox_stream("noise"),
+			                                     (uint64_t)i64(arena, STEP), (uint64_t)t));
 		f32(arena, PRED)[t] = sum;
 	}
 }
@@ -114,8 +116,10 @@ k_grad(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, ui
 static void
 k_update(uint8_t *arena, const int64_t *off, int64_t n, int64_t t0, int64_t t1, uint8_t *scratch)
 {
-	float rate = (float)f64(arena, RATE), *w = f32(arena, W), *b = f32(arena, B), *wm = f32(arena, WM), *bm = f32(arena, BM);
-	float *gw = f32(arena, off[0] ? AW : GW), *gb = f32(arena, off[0] ? AB : GB), a = off[0] ? 1 / (float)off[0] : 1, norm = 0;
+	float rate = (float)f64(arena, RATE), *w = f32(arena, W), *b = f32(arena, B), *wm = f32(arena, WM),
+	      *bm = f32(arena, BM);
+	float *gw = f32(arena, off[0] ? AW : GW), *gb = f32(arena, off[0] ? AB : GB),
+	      a = off[0] ? 1 / (float)off[0] : 1, norm = 0;
 
 	(void)n; (void)t0; (void)t1; (void)scratch;
 	for (int k = 0; k < C; k++) {
@@ -266,11 +270,16 @@ infer(RtRun *run)
 /* ---- descriptor */
 
 #define KERNEL(name, fn, off, rows, mul, check) \
-	"{\"name\": \"" name "\", \"fn\": " #fn ", \"off\": [" #off "], \"layers\": [\"dense0\"], \"where\": \"line.net:3:5\", \"flops\": 64, \"bytes\": 128, " \
+	"{\"name\": \"" name "\", \"fn\": " #fn ", \"off\": [" #off \
+	"], \"layers\": [\"dense0\"], \"where\": \"line.net:3:5\", \"flops\": 64, \"bytes\": 128, " \
 	"\"rows\": " #rows ", \"mul\": " #mul ", \"div\": 8, \"grain\": 1, \"check\": " #check "}"
 #define PACK \
-	"{\"name\": \"pack\", \"fn\": 5, \"off\": [0], \"layers\": [\"dense0\"], \"where\": \"line.net:3:5\", \"flops\": 0, \"bytes\": 40, \"rows\": 1, \"once\": true},"
-#define SCALAR(name, kind, at) "{\"name\": \"" name "\", \"kind\": \"" kind "\", \"dtype\": \"f32\", \"shape\": [], \"mark\": [], \"offset\": %d}", at
+	"{\"name\": \"pack\", \"fn\": 5, \"off\": [0], \"layers\": [\"dense0\"], \"where\": \"line.net:3:5\", " \
+	"\"flops\": 0, \"bytes\": 40, \"rows\": 1, \"once\": true},"
+#define SCALAR(name, kind, at) \
+	"{\"name\": \"" name "\", \"kind\": \"" kind \
+	"\", \"dtype\": \"f32\", \"shape\": [], \"mark\": [], \"offset\": %d}", \
+	        at
 
 static const char *
 env(const char *name, const char *fallback)
@@ -281,22 +290,29 @@ env(const char *name, const char *fallback)
 static void
 graph(FILE *f, const char *name, const char *kernel_list)
 {
-	fprintf(f, "\"%s\": {\"inputs\": [%d, %d, %d], \"seed\": %d, \"step\": %d, \"rate\": %d, \"kernels\": [%s], \"results\": [", name, X, Y, LABEL, SEED, STEP,
-	        RATE, kernel_list);
+	fprintf(f,
+	        "\"%s\": {\"inputs\": [%d, %d, %d], \"seed\": %d, \"step\": %d, \"rate\": %d, \"kernels\": [%s], "
+	        "\"results\": [",
+	        name, X, Y, LABEL, SEED, STEP, RATE, kernel_list);
 }
 
 static void
 graphs(FILE *f, int accumulate)
 {
-	graph(f, "train", accumulate > 1
-	      ? KERNEL("check", 0, 0, 1, 0, true) "," KERNEL("pred", 1, 1, 1, 8, false) "," KERNEL("loss", 2, 0, 1, 0, false) "," KERNEL("grad", 3, 1, 1, 0, false)
-	      : KERNEL("check", 0, 0, 1, 0, true) "," KERNEL("pred", 1, 1, 1, 8, false) "," KERNEL("loss", 2, 0, 1, 0, false) "," KERNEL("grad", 3, 0, 1, 0, false)
-	        "," KERNEL("update", 4, 0, 1, 0, false));
+	graph(f, "train",
+	      accumulate > 1
+	              ? KERNEL("check", 0, 0, 1, 0, true) "," KERNEL("pred", 1, 1, 1, 8, false) "," KERNEL(
+	                        "loss", 2, 0, 1, 0, false) "," KERNEL("grad", 3, 1, 1, 0, false)
+	              : KERNEL("check", 0, 0, 1, 0, true) "," KERNEL("pred", 1, 1, 1, 8, false) "," KERNEL(
+	                        "loss", 2, 0, 1, 0, false) "," KERNEL("grad", 3, 0, 1, 0,
+	                                                              false) "," KERNEL("update", 4, 0, 1, 0, false));
 	if (accumulate > 1) {
 		fprintf(f, "]}, ");
 		char update[512];
 
-		snprintf(update, sizeof update, "{\"name\": \"update\", \"fn\": 4, \"off\": [%d], \"flops\": 10, \"bytes\": 20, \"rows\": 1}", accumulate);
+		snprintf(update, sizeof update,
+		         "{\"name\": \"update\", \"fn\": 4, \"off\": [%d], \"flops\": 10, \"bytes\": 20, \"rows\": 1}",
+		         accumulate);
 		graph(f, "update", update);
 	}
 	fprintf(f, SCALAR("loss", "loss", LOSS));
@@ -310,16 +326,31 @@ graphs(FILE *f, int accumulate)
 	fprintf(f, ", " SCALAR("mae", "metric", MAE));
 	fprintf(f, "]}, ");
 	graph(f, "infer", PACK KERNEL("pred", 1, 0, 1, 8, false));
-	fprintf(f, "{\"name\": \"pred\", \"kind\": \"output\", \"dtype\": \"f32\", \"shape\": [8], \"mark\": [[1, 1]], \"offset\": %d}]}", PRED);
+	fprintf(f,
+	        "{\"name\": \"pred\", \"kind\": \"output\", \"dtype\": \"f32\", \"shape\": [8], \"mark\": [[1, 1]], "
+	        "\"offset\": %d}]}",
+	        PRED);
 }
 
 static void
 states(FILE *f, int accumulate)
 {
-	fprintf(f, "{\"name\": \"dense0.weight\", \"kind\": \"param\", \"dtype\": \"f32\", \"shape\": [1, 4], \"offset\": %d, \"init\": \"normal\", \"a\": 0, \"b\": 0.5}, ", W);
-	fprintf(f, "{\"name\": \"dense0.bias\", \"kind\": \"param\", \"dtype\": \"f32\", \"shape\": [1], \"offset\": %d, \"init\": \"uniform\", \"a\": -0.5, \"b\": 0.5}, ", B);
-	fprintf(f, "{\"name\": \"dense0.weight.momentum\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [1, 4], \"offset\": %d, \"init\": \"constant\", \"a\": 0}, ", WM);
-	fprintf(f, "{\"name\": \"dense0.bias.momentum\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [1], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", BM);
+	fprintf(f,
+	        "{\"name\": \"dense0.weight\", \"kind\": \"param\", \"dtype\": \"f32\", \"shape\": [1, 4], \"offset\": "
+	        "%d, \"init\": \"normal\", \"a\": 0, \"b\": 0.5}, ",
+	        W);
+	fprintf(f,
+	        "{\"name\": \"dense0.bias\", \"kind\": \"param\", \"dtype\": \"f32\", \"shape\": [1], \"offset\": %d, "
+	        "\"init\": \"uniform\", \"a\": -0.5, \"b\": 0.5}, ",
+	        B);
+	fprintf(f,
+	        "{\"name\": \"dense0.weight.momentum\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [1, 4], "
+	        "\"offset\": %d, \"init\": \"constant\", \"a\": 0}, ",
+	        WM);
+	fprintf(f,
+	        "{\"name\": \"dense0.bias.momentum\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [1], "
+	        "\"offset\": %d, \"init\": \"constant\", \"a\": 0}",
+	        BM);
 	if (scaled()) {
 		fprintf(f, ", {\"name\": \"loss_scale\", \"kind\": \"slot\", \"dtype\": \"f32\", \"shape\": [], "
 		        "\"offset\": %d, \"init\": \"constant\", \"a\": 32}", SCALE);
@@ -329,9 +360,18 @@ states(FILE *f, int accumulate)
 		        "\"shape\": [], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", SKIPPED);
 	}
 	if (accumulate > 1) {
-		fprintf(f, ", {\"name\": \"dense0.weight.grad\", \"kind\": \"grad\", \"dtype\": \"f32\", \"shape\": [1, 4], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", AW);
-		fprintf(f, ", {\"name\": \"dense0.bias.grad\", \"kind\": \"grad\", \"dtype\": \"f32\", \"shape\": [1], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", AB);
-		fprintf(f, ", {\"name\": \"sums\", \"kind\": \"grad\", \"dtype\": \"f32\", \"shape\": [2], \"offset\": %d, \"init\": \"constant\", \"a\": 0}", SUMS);
+		fprintf(f,
+		        ", {\"name\": \"dense0.weight.grad\", \"kind\": \"grad\", \"dtype\": \"f32\", \"shape\": [1, "
+		        "4], \"offset\": %d, \"init\": \"constant\", \"a\": 0}",
+		        AW);
+		fprintf(f,
+		        ", {\"name\": \"dense0.bias.grad\", \"kind\": \"grad\", \"dtype\": \"f32\", \"shape\": [1], "
+		        "\"offset\": %d, \"init\": \"constant\", \"a\": 0}",
+		        AB);
+		fprintf(f,
+		        ", {\"name\": \"sums\", \"kind\": \"grad\", \"dtype\": \"f32\", \"shape\": [2], \"offset\": "
+		        "%d, \"init\": \"constant\", \"a\": 0}",
+		        SUMS);
 	}
 }
 
@@ -342,29 +382,46 @@ describe(int accumulate)
 	size_t n;
 	FILE *f = open_memstream(&text, &n);
 
-	fprintf(f, "{\"version\": 4, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", "
+	fprintf(f,
+	        "{\"version\": 4, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", "
 	        "\"precision\": \"%s\", \"batch\": 8, \"source_hash\": \"0123456789abcdef\", "
-	        "\"seed\": 3, \"epochs\": %s, \"sink\": %s, \"accumulate\": %d, \"shuffle\": true, \"full_only\": \"%s\", \"memory_total\": %d, \"arena_bytes\": %d, "
-	        "\"scratch_bytes\": 64, \"fault_offset\": %d, \"gflop_per_step\": 1e-6, \"bytes_per_step\": 1000, \"parameters\": 5, \"parameter_bytes\": 20, ",
+	        "\"seed\": 3, \"epochs\": %s, \"sink\": %s, \"accumulate\": %d, \"shuffle\": true, \"full_only\": "
+	        "\"%s\", \"memory_total\": %d, \"arena_bytes\": %d, "
+	        "\"scratch_bytes\": 64, \"fault_offset\": %d, \"gflop_per_step\": 1e-6, \"bytes_per_step\": 1000, "
+	        "\"parameters\": 5, \"parameter_bytes\": 20, ",
 	        env("RTI_PRECISION", "f32"), env("RTI_EPOCHS", "3"), env("RTI_SINK", "\"epoch\""), accumulate,
 	        env("RTI_FULL_ONLY", ""), ARENA, ARENA, FAULT);
-	fprintf(f, "\"rate\": %s, \"reader\": %s, ", env("RTI_RATE", "{\"kind\": \"cosine\", \"from\": 0.001, \"peak\": 0.05, \"to\": 0.0001, \"warmup_epochs\": 0.5}"),
-	        env("RTI_READER", "{\"kind\": \"npy\", \"train\": [\"x.npy\", \"y.npy\", \"label.npy\"], \"test\": [\"x.npy\", \"y.npy\", \"label.npy\"]}"));
-	fprintf(f, "\"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [8, 4], \"limit\": 0, \"infer\": true}, {\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [8], "
-	        "\"limit\": 0, \"infer\": false}, {\"name\": \"label\", \"dtype\": \"i32\", \"shape\": [8], \"limit\": %s, \"infer\": false}], \"state\": [", env("RTI_LIMIT", "3"));
+	fprintf(f, "\"rate\": %s, \"reader\": %s, ",
+	        env("RTI_RATE",
+	            "{\"kind\": \"cosine\", \"from\": 0.001, \"peak\": 0.05, \"to\": 0.0001, \"warmup_epochs\": 0.5}"),
+	        env("RTI_READER", "{\"kind\": \"npy\", \"train\": [\"x.npy\", \"y.npy\", \"label.npy\"], \"test\": "
+	                          "[\"x.npy\", \"y.npy\", \"label.npy\"]}"));
+	fprintf(f,
+	        "\"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [8, 4], \"limit\": 0, \"infer\": true}, "
+	        "{\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [8], "
+	        "\"limit\": 0, \"infer\": false}, {\"name\": \"label\", \"dtype\": \"i32\", \"shape\": [8], \"limit\": "
+	        "%s, \"infer\": false}], \"state\": [",
+	        env("RTI_LIMIT", "3"));
 	states(f, accumulate);
-	fprintf(f, "], \"checks\": [{\"what\": \"embedding0: id\", \"limit\": 3, \"where\": \"line.net:3:9\", \"per_example\": 1}], \"graphs\": {");
+	fprintf(f, "], \"checks\": [{\"what\": \"embedding0: id\", \"limit\": 3, \"where\": \"line.net:3:9\", "
+	           "\"per_example\": 1}], \"graphs\": {");
 	graphs(f, accumulate);
 	fprintf(f, "}, \"loops\": {\"train\": [{\"op\": \"shuffle\"}, {\"op\": \"repeat\", \"what\": \"steps\"}, ");
 	if (accumulate > 1)
-		fprintf(f, "{\"op\": \"repeat\", \"what\": \"count\", \"count\": %d}, {\"op\": \"batch\", \"graph\": \"train\"}, {\"op\": \"call\", \"graph\": \"train\"}, "
+		fprintf(f,
+		        "{\"op\": \"repeat\", \"what\": \"count\", \"count\": %d}, {\"op\": \"batch\", \"graph\": "
+		        "\"train\"}, {\"op\": \"call\", \"graph\": \"train\"}, "
 		        "{\"op\": \"end\"}, {\"op\": \"rate\"}, {\"op\": \"call\", \"graph\": \"update\"}, "
-		        "{\"op\": \"emit\", \"graph\": \"update\"}, ", accumulate);
+		        "{\"op\": \"emit\", \"graph\": \"update\"}, ",
+		        accumulate);
 	else
-		fprintf(f, "{\"op\": \"batch\", \"graph\": \"train\"}, {\"op\": \"rate\"}, {\"op\": \"call\", \"graph\": \"train\"}, {\"op\": \"emit\", \"graph\": \"train\"}, ");
-	fprintf(f, "{\"op\": \"poll\"}, {\"op\": \"end\"}], \"eval\": [{\"op\": \"repeat\", \"what\": \"batches\"}, {\"op\": \"batch\", \"graph\": \"eval\"}, "
-	        "{\"op\": \"call\", \"graph\": \"eval\"}, {\"op\": \"emit\", \"graph\": \"eval\"}, {\"op\": \"poll\"}, {\"op\": \"end\"}], "
-	        "\"infer\": [{\"op\": \"call\", \"graph\": \"infer\"}]}}");
+		fprintf(f, "{\"op\": \"batch\", \"graph\": \"train\"}, {\"op\": \"rate\"}, {\"op\": \"call\", "
+		           "\"graph\": \"train\"}, {\"op\": \"emit\", \"graph\": \"train\"}, ");
+	fprintf(f, "{\"op\": \"poll\"}, {\"op\": \"end\"}], \"eval\": [{\"op\": \"repeat\", \"what\": \"batches\"}, "
+	           "{\"op\": \"batch\", \"graph\": \"eval\"}, "
+	           "{\"op\": \"call\", \"graph\": \"eval\"}, {\"op\": \"emit\", \"graph\": \"eval\"}, {\"op\": "
+	           "\"poll\"}, {\"op\": \"end\"}], "
+	           "\"infer\": [{\"op\": \"call\", \"graph\": \"infer\"}]}}");
 	fclose(f);
 	return text;
 }
@@ -374,8 +431,13 @@ int
 main(int argc, char **argv)
 {
 	int accumulate = atoi(env("RTI_ACCUMULATE", "1"));
-	RtImage image = {.version = RT_VERSION, .nkernel = 6, .needs = env("RTI_NEEDS", ""), .kernel = kernels, .train = accumulate > 1 ? train_accumulate : train,
-	                 .eval = eval, .infer = infer};
+	RtImage image = {.version = RT_VERSION,
+	                 .nkernel = 6,
+	                 .needs = env("RTI_NEEDS", ""),
+	                 .kernel = kernels,
+	                 .train = accumulate > 1 ? train_accumulate : train,
+	                 .eval = eval,
+	                 .infer = infer};
 	const RtImage *images[] = {&image};
 
 	image.program = describe(accumulate);

@@ -1,12 +1,15 @@
-/* initial.c: initial values are those of philox.h, bit by bit: in every vector form that this processor runs, for any number of
- * threads, in every order of memory and element type. It takes init.c in, whose vector forms nobody else can name. */
+/* initial.c: initial values are those of philox.h, bit by bit: in every vector form that this processor runs, for any
+ * number of threads, in every order of memory and element type. It takes init.c in, whose vector forms nobody else can
+ * name. */
 #include "../../runtime/init.c"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 static int passed, failed;
-#define CHECK(x, ...) ((x) ? (void)passed++ : (failed++, (void)printf("FAIL %d: %s: ", __LINE__, #x), (void)printf(__VA_ARGS__), (void)printf("\n")))
+#define CHECK(x, ...) \
+	((x) ? (void)passed++ \
+	     : (failed++, (void)printf("FAIL %d: %s: ", __LINE__, #x), (void)printf(__VA_ARGS__), (void)printf("\n")))
 
 static double
 truth(uint64_t seed, uint32_t stream, char init, double a, double b, int64_t j)
@@ -19,8 +22,10 @@ truth(uint64_t seed, uint32_t stream, char init, double a, double b, int64_t j)
 static void
 check_form(const char *name, BlockFn *draw)
 {
-	static const struct { char init; double a, b; } kind[] = {
-		{'n', 0, 1}, {'n', 0, 0.0294627825}, {'n', 3, 0.25}, {'n', -1e-3, 1e-30}, {'n', 0, 1e30}, {'n', 0, 0}, {'u', -0.1, 0.1}, {'u', 0, 3},
+	static const struct { char init; double a, b;
+	} kind[] = {
+	        {'n', 0, 1}, {'n', 0, 0.0294627825}, {'n', 3, 0.25}, {'n', -1e-3, 1e-30}, {'n', 0, 1e30},
+	        {'n', 0, 0}, {'u', -0.1, 0.1},       {'u', 0, 3},
 	};
 	int64_t doubtful = 0, wrong = 0, all = 0;
 
@@ -60,7 +65,8 @@ check_bounds(void)
 		block_radius(r, n);
 		block_turn(c, s, n);
 		for (int i = 0; i < GROUPS; i++) {
-			double angle = 6.283185307179586476925286766559 * philox_unit(n[i]), is = sqrt(-2.0 * log(1.0 - philox_unit(n[i])));
+			double angle = 6.283185307179586476925286766559 * philox_unit(n[i]),
+			       is = sqrt(-2.0 * log(1.0 - philox_unit(n[i])));
 
 			radius = fmax(radius, is > 0 ? fabs(r[i] - is) / is : fabs(r[i]));
 			turn = fmax(turn, fmax(fabs(c[i] - cos(angle)), fabs(s[i] - sin(angle))));
@@ -73,12 +79,31 @@ static void
 check_states(int threads)
 {
 	RtState state[] = {
-		{.t = {.name = "a.weight", .dtype = RT_F32, .rank = 2, .shape = {300, 101}, .count = 30300}, .init = 'n', .b = 0.05},
-		{.t = {.name = "b.weight", .dtype = RT_F32, .rank = 4, .shape = {24, 5, 3, 3}, .count = 1080, .permuted = true, .stride = {1, 24, 360, 120}}, .init = 'n', .a = 1, .b = 2},
-		{.t = {.name = "c.weight", .dtype = RT_F64, .rank = 1, .shape = {5001}, .count = 5001}, .init = 'n', .b = 1},
-		{.t = {.name = "d.weight", .dtype = RT_F32, .rank = 1, .shape = {3}, .count = 3}, .init = 'u', .a = -1, .b = 1},
-		{.t = {.name = "e.bias", .dtype = RT_F32, .rank = 1, .shape = {9}, .count = 9}, .init = 'c', .a = 0.5},
-		{.t = {.name = "f.weight", .dtype = RT_BF16, .rank = 1, .shape = {77}, .count = 77}, .init = 'u', .a = 0, .b = 4},
+	        {.t = {.name = "a.weight", .dtype = RT_F32, .rank = 2, .shape = {300, 101}, .count = 30300},
+	         .init = 'n',
+	         .b = 0.05},
+	        {.t = {.name = "b.weight",
+	               .dtype = RT_F32,
+	               .rank = 4,
+	               .shape = {24, 5, 3, 3},
+	               .count = 1080,
+	               .permuted = true,
+	               .stride = {1, 24, 360, 120}},
+	         .init = 'n',
+	         .a = 1,
+	         .b = 2},
+	        {.t = {.name = "c.weight", .dtype = RT_F64, .rank = 1, .shape = {5001}, .count = 5001},
+	         .init = 'n',
+	         .b = 1},
+	        {.t = {.name = "d.weight", .dtype = RT_F32, .rank = 1, .shape = {3}, .count = 3},
+	         .init = 'u',
+	         .a = -1,
+	         .b = 1},
+	        {.t = {.name = "e.bias", .dtype = RT_F32, .rank = 1, .shape = {9}, .count = 9}, .init = 'c', .a = 0.5},
+	        {.t = {.name = "f.weight", .dtype = RT_BF16, .rank = 1, .shape = {77}, .count = 77},
+	         .init = 'u',
+	         .a = 0,
+	         .b = 4},
 	};
 	static RtHost h;
 	int64_t room = 0, wrong = 0;
@@ -101,7 +126,10 @@ check_states(int threads)
 			int64_t at = t->permuted ? rt_tensor_place(t, j) : j, bytes = rt_dtype[t->dtype].bytes;
 			uint8_t x[8];
 
-			rt_dtype_write(t->dtype, x, state[k].init == 'c' ? state[k].a : truth(11, philox_stream(t->name), state[k].init, state[k].a, state[k].b, j));
+			rt_dtype_write(t->dtype, x,
+			               state[k].init == 'c' ? state[k].a
+			                                    : truth(11, philox_stream(t->name), state[k].init,
+			                                            state[k].a, state[k].b, j));
 			wrong += memcmp(x, h.run.arena + t->offset + at * bytes, (size_t)bytes) != 0;
 		}
 	}

@@ -1,4 +1,5 @@
-/* pool.c: the thread pool under many small jobs: every task runs once, of a share in one call if asked, whatever the number of threads, of those in use and of tasks; how many short steps use. */
+/* pool.c: the thread pool under many small jobs: every task runs once, of a share in one call if asked, whatever the
+ * number of threads, of those in use and of tasks; how many short steps use. */
 #include "../../runtime/host.h"
 
 #include <stdlib.h>
@@ -41,10 +42,19 @@ pool_pace(RtPace *pace, RtThreads *p, RtMode mode, const double *seconds, double
 static int
 pool_paces(int *failed)
 {
-	static const double one[] = {3e-4, 4e-4, 4e-4, 4e-4}, all[] = {3e-4, 2e-4, 2e-4, 1.5e-4}, two[] = {3e-4, 2e-4, 2.5e-4, 2.5e-4}, same[] = {3e-4, 3e-4, 3e-4, 3e-4}, slow[] = {9e-3, 10e-3, 10e-3, 10e-3};
-	static const struct { const char *what; const double *seconds; RtMode mode; int want; } row[] = {
-		{"long steps use all", slow, RT_M_TRAIN, 4}, {"one thread is faster", one, RT_M_TRAIN, 1}, {"of another mode", two, RT_M_EVAL, 2}, {"as before", one, RT_M_TRAIN, 1},
-		{"all are faster now", all, RT_M_TRAIN, 4}, {"two are", two, RT_M_TRAIN, 2}, {"no difference", same, RT_M_TRAIN, 2}, {"long steps stay", slow, RT_M_TRAIN, 2}, {"all again", all, RT_M_TRAIN, 4}};
+	static const double one[] = {3e-4, 4e-4, 4e-4, 4e-4}, all[] = {3e-4, 2e-4, 2e-4, 1.5e-4},
+	                    two[] = {3e-4, 2e-4, 2.5e-4, 2.5e-4}, same[] = {3e-4, 3e-4, 3e-4, 3e-4},
+	                    slow[] = {9e-3, 10e-3, 10e-3, 10e-3};
+	static const struct { const char *what; const double *seconds; RtMode mode; int want;
+	} row[] = {{"long steps use all", slow, RT_M_TRAIN, 4},
+	           {"one thread is faster", one, RT_M_TRAIN, 1},
+	           {"of another mode", two, RT_M_EVAL, 2},
+	           {"as before", one, RT_M_TRAIN, 1},
+	           {"all are faster now", all, RT_M_TRAIN, 4},
+	           {"two are", two, RT_M_TRAIN, 2},
+	           {"no difference", same, RT_M_TRAIN, 2},
+	           {"long steps stay", slow, RT_M_TRAIN, 2},
+	           {"all again", all, RT_M_TRAIN, 4}};
 	RtPace pace[RT_M_EVAL + 1] = {0};
 	RtError e = {""};
 	RtThreads *p = rt_threads_new(4, &e);
@@ -65,7 +75,8 @@ pool_paces(int *failed)
 
 		if (p)
 			rt_pace_step(first, p, i ? RT_M_EVAL : RT_M_TRAIN, now);
-		int begun = p ? rt_threads_used(p) : 0, got = p && !i ? pool_pace(first, p, RT_M_TRAIN, less, &now, 2) : 4;
+		int begun = p ? rt_threads_used(p) : 0,
+		    got = p && !i ? pool_pace(first, p, RT_M_TRAIN, less, &now, 2) : 4;
 
 		if (begun == (i ? 4 : 2) && got == 4) {
 			passed++;

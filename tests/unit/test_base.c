@@ -47,9 +47,19 @@ static void
 doubles_read_back(void **state)
 {
 	uint64_t seed = 7;
-	const struct { double x; const char *text; } fixed[] = {
-		{0, "0"}, {-0.0, "-0"}, {0.1, "0.1"}, {1e22, "1e+22"}, {1.0 / 3, "0.3333333333333333"}, {5e-324, "5e-324"},
-		{INFINITY, "inf"}, {-INFINITY, "-inf"}, {NAN, "nan"}, {100, "1e+02"}, {123456, "123456"},
+	const struct { double x; const char *text;
+	} fixed[] = {
+	        {0, "0"},
+	        {-0.0, "-0"},
+	        {0.1, "0.1"},
+	        {1e22, "1e+22"},
+	        {1.0 / 3, "0.3333333333333333"},
+	        {5e-324, "5e-324"},
+	        {INFINITY, "inf"},
+	        {-INFINITY, "-inf"},
+	        {NAN, "nan"},
+	        {100, "1e+02"},
+	        {123456, "123456"},
 	};
 
 	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
@@ -208,12 +218,14 @@ diagnostics_point_at_characters(void **state)
 
 	diags_init(&d, a, f);
 	file = diags_add_source(&d, "m.net", text, sizeof text - 1);
-	diag_error(&d, (Loc){.file = file, .line = 2, .col = 13}, "no operator \"%s\"", "relo"); /* byte 13 is the 11th character */
+	diag_error(&d, (Loc){.file = file, .line = 2, .col = 13}, "no operator \"%s\"",
+	           "relo"); /* byte 13 is the 11th character */
 	diag_note(&d, (Loc){.file = file, .line = 9, .col = 1}, "a line that is not there");
 	diag_warning(&d, (Loc){0}, "no place");
 	fclose(f);
-	assert_string_equal(out, "m.net:2:11: error: no operator \"relo\"\n    \tx = \xc3\xa9\xc3\xa9 + relo(y)\n    \t         ^\n"
-	                         "m.net:9:1: note: a line that is not there\nmantou: warning: no place\n");
+	assert_string_equal(
+	        out, "m.net:2:11: error: no operator \"relo\"\n    \tx = \xc3\xa9\xc3\xa9 + relo(y)\n    \t         ^\n"
+	             "m.net:9:1: note: a line that is not there\nmantou: warning: no place\n");
 	assert_int_equal(d.nerror, 1);
 	assert_int_equal(d.nwarning, 1);
 	free(out);
@@ -246,12 +258,17 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arena_gives_zeroed_aligned_memory), cmocka_unit_test(vectors_keep_what_was_pushed),
-		cmocka_unit_test(doubles_read_back), cmocka_unit_test(json_is_escaped), cmocka_unit_test(interned_strings_are_one),
-		cmocka_unit_test(misspelt_names_are_recognised), cmocka_unit_test(files_are_written_whole),
-		cmocka_unit_test(files_keep_their_kind),
-		cmocka_unit_test(overflow_is_noticed), cmocka_unit_test(diagnostics_point_at_characters),
-		cmocka_unit_test(errors_stop_at_twenty),
+	        cmocka_unit_test(arena_gives_zeroed_aligned_memory),
+	        cmocka_unit_test(vectors_keep_what_was_pushed),
+	        cmocka_unit_test(doubles_read_back),
+	        cmocka_unit_test(json_is_escaped),
+	        cmocka_unit_test(interned_strings_are_one),
+	        cmocka_unit_test(misspelt_names_are_recognised),
+	        cmocka_unit_test(files_are_written_whole),
+	        cmocka_unit_test(files_keep_their_kind),
+	        cmocka_unit_test(overflow_is_noticed),
+	        cmocka_unit_test(diagnostics_point_at_characters),
+	        cmocka_unit_test(errors_stop_at_twenty),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

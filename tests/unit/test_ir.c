@@ -1,4 +1,5 @@
-/* test_ir.c: types and marks; building ops, broadcasting and its gradient; names, compaction, clones; what a target looked at. */
+/* test_ir.c: types and marks; building ops, broadcasting and its gradient; names, compaction, clones; what a target
+ * looked at. */
 #include "unit.h"
 #include "ir.h"
 #include "target.h"
@@ -79,7 +80,8 @@ broadcasting_is_numpys(void **state)
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		World w = world();
-		Val x = graph_add_input(w.g, cases[i].x, "x", IN_DATA), y = graph_add_input(w.g, cases[i].y, "y", IN_DATA);
+		Val x = graph_add_input(w.g, cases[i].x, "x", IN_DATA),
+		    y = graph_add_input(w.g, cases[i].y, "y", IN_DATA);
 		Val r = build(&w.b, OP_add, x, y);
 
 		assert_int_equal(r.id != 0, cases[i].result != NULL);
@@ -96,7 +98,8 @@ static void
 comparisons_and_where(void **state)
 {
 	World w = world();
-	Val x = graph_add_input(w.g, type2(DT_i32, 3, 4), "x", IN_DATA), f = graph_add_input(w.g, type2(DT_f32, 3, 4), "f", IN_DATA);
+	Val x = graph_add_input(w.g, type2(DT_i32, 3, 4), "x", IN_DATA),
+	    f = graph_add_input(w.g, type2(DT_f32, 3, 4), "f", IN_DATA);
 	Val c = build(&w.b, OP_lt, x, x);
 
 	expect_type(val_type(w.g, c), "bool[3,4]");
@@ -120,7 +123,8 @@ marks_unify_or_bind_the_batch(void **state)
 	World w = world();
 	Axis n = {8, 1, 1};
 	Val x = graph_add_input(w.g, type_of(DT_f32, 2, (Axis[]){n, axis(4)}), "x", IN_DATA);
-	Val c = graph_add_input(w.g, type2(DT_f32, 1, 4), "c", IN_DATA), full = graph_add_input(w.g, type2(DT_f32, 8, 4), "full", IN_DATA);
+	Val c = graph_add_input(w.g, type2(DT_f32, 1, 4), "c", IN_DATA),
+	    full = graph_add_input(w.g, type2(DT_f32, 8, 4), "full", IN_DATA);
 
 	expect_type(val_type(w.g, build(&w.b, OP_add, x, c)), "f32[N<=8,4]");
 	assert_false(w.g->full_only);
@@ -136,7 +140,8 @@ reductions_have_their_types(void **state)
 	World w = world();
 	const int64_t axes[] = {2, 0};
 	Axis a[] = {{8, 1, 1}, axis(3), axis(5)};
-	Val f = graph_add_input(w.g, type_of(DT_f32, 3, a), "f", IN_DATA), i = graph_add_input(w.g, type_of(DT_u8, 3, a), "i", IN_DATA);
+	Val f = graph_add_input(w.g, type_of(DT_f32, 3, a), "f", IN_DATA),
+	    i = graph_add_input(w.g, type_of(DT_u8, 3, a), "i", IN_DATA);
 	Val c = graph_add_input(w.g, type_of(DT_bool, 3, a), "c", IN_DATA);
 
 	expect_type(val_type(w.g, build_reduce(&w.b, OP_sum, f, axes, 2, false)), "f32[3]");
@@ -159,7 +164,8 @@ reductions_have_their_types(void **state)
 static void
 sum_to_undoes_broadcasting(void **state)
 {
-	const Type to[] = {type_scalar(DT_f32), type2(DT_f32, 3, 4), type2(DT_f32, 1, 4), type2(DT_f32, 3, 1), type2(DT_f32, 1, 1)};
+	const Type to[] = {type_scalar(DT_f32), type2(DT_f32, 3, 4), type2(DT_f32, 1, 4), type2(DT_f32, 3, 1),
+	                   type2(DT_f32, 1, 1)};
 	const int ops[] = {1, 0, 2, 2, 2};
 
 	for (int i = 0; i < 5; i++) {
@@ -221,7 +227,8 @@ names_come_from_layers(void **state)
 	assert_string_equal(val_info(w.g, build(&w.b, OP_exp, r))->name, "stage0.relu3.exp");
 	assert_string_equal(val_info(w.g, build(&w.b, OP_relu, r))->name, "stage0.relu3.1");
 	assert_string_equal(val_info(w.g, graph_add_val(w.g, type_scalar(DT_f32), "a b", UINT32_MAX, 0))->name, "a_b");
-	assert_string_equal(val_info(w.g, graph_add_val(w.g, type_scalar(DT_f32), "relu.1", UINT32_MAX, 0))->name, "relu.2");
+	assert_string_equal(val_info(w.g, graph_add_val(w.g, type_scalar(DT_f32), "relu.1", UINT32_MAX, 0))->name,
+	                    "relu.2");
 	arena_free(w.a);
 }
 
@@ -230,7 +237,8 @@ compaction_keeps_names_and_meaning(void **state)
 {
 	World w = world();
 	Val x = graph_add_input(w.g, type2(DT_f32, 3, 4), "x", IN_DATA);
-	Val a = build(&w.b, OP_relu, x), b = build(&w.b, OP_exp, x), c = build(&w.b, OP_add, a, b), unused = build(&w.b, OP_neg, c);
+	Val a = build(&w.b, OP_relu, x), b = build(&w.b, OP_exp, x), c = build(&w.b, OP_add, a, b),
+	    unused = build(&w.b, OP_neg, c);
 	Buf errors = {0};
 
 	graph_add_result(w.g, c, "c", RES_OUTPUT);

@@ -44,7 +44,8 @@ check_row(const Target *t, const char *name, const Machine *m)
 static void
 check_rates(const Rates *r)
 {
-	assert_true(r->bytes >= 1e9 && r->flops > r->bytes && r->products > r->flops && r->start >= 0 && r->start < 1e-3);
+	assert_true(r->bytes >= 1e9 && r->flops > r->bytes && r->products > r->flops && r->start >= 0 &&
+	            r->start < 1e-3);
 }
 
 static void
@@ -84,7 +85,8 @@ cuda_rows(void **state)
 		assert_true(m->budget.l2 && m->budget.blocks > 0);
 		assert_true(r->products > r->flops && (!r->group_products || r->group_products > r->products));
 		/* 80 % of two operations for each multiply-add of every multiprocessor, as sheets round */
-		assert_true(r->flops > 0.78 * 2 * m->sms * m->fmas * m->hz && r->flops < 0.82 * 2 * m->sms * m->fmas * m->hz);
+		assert_true(r->flops > 0.78 * 2 * m->sms * m->fmas * m->hz &&
+		            r->flops < 0.82 * 2 * m->sms * m->fmas * m->hz);
 		check_rates(r);
 		check_rates(&m->budget.rates);
 	}
@@ -104,7 +106,8 @@ known_processors(void **state)
 	assert_true(intel->l1.bytes == 48 << 10 && intel->l2.bytes == 2 << 20 && intel->fmas == 2);
 	assert_true(zen5->l1.bytes == 48 << 10 && zen5->l2.bytes == 1 << 20 && zen5->fmas == 2 && zen5->loads == 2);
 	/* how contractions are cut: as was measured on each */
-	assert_true(!zen->budget.task_rows && !zen->budget.copy_steps && !zen->budget.pass && zen->budget.dw_vectors == 2);
+	assert_true(!zen->budget.task_rows && !zen->budget.copy_steps && !zen->budget.pass &&
+	            zen->budget.dw_vectors == 2);
 	assert_true(intel->budget.task_rows == 96 && intel->budget.copy_steps == 128 && intel->budget.pass == 256);
 	assert_true(!zen5->budget.task_rows && !zen5->budget.pass && zen5->budget.dw_vectors == 4);
 }
@@ -139,7 +142,8 @@ words(void **state)
 
 		assert_false(strpbrk(word, " :;"));
 		assert_true(number(word, "l1=") == m.l1.bytes && number(word, "l2=") == m.l2.bytes);
-		assert_true(here || (m.l1.bytes == row->l1.bytes && m.l2.bytes == row->l2.bytes && m.l3.bytes == row->l3.bytes));
+		assert_true(here || (m.l1.bytes == row->l1.bytes && m.l2.bytes == row->l2.bytes &&
+		                     m.l3.bytes == row->l3.bytes));
 	}
 	/* without a driver */
 	setenv("MANTOU_LIBCUDA", "/nonexistent/libcuda.so.1", 1);

@@ -12,35 +12,39 @@ static const char *readme;
 static bool bless;
 
 /* ---------------------------------------------------------------- text */
-static const struct { const char *target, *op, *text; FamilyId family; } texts[] = {
-	{"cpu", "conv2d", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}", FAMILY_cpu_brgemm},
-	{"cpu", "conv2d.dx", "brgemm{mr=6,nv=4,lanes=16,outer=panel,pack=1,pairs}", FAMILY_cpu_brgemm},
-	{"cpu", "matmul", "brgemm{mr=6,nv=2,lanes=8,outer=row,pack=0,copy=1}", FAMILY_cpu_brgemm},
-	{"cpu", "matmul", "brgemm{mr=32,nv=2,lanes=16,outer=row,pack=1,copy=1,amx}", FAMILY_cpu_brgemm},
-	{"cpu", "conv2d.dw", "brgemm{mr=14,nv=1,lanes=16,parts=4,band=9}", FAMILY_cpu_brgemm_dw},
-	{"cpu", "conv2d.dw", "brgemm{mr=12,nv=2,lanes=16,parts=1,band=1,images=8,f16}", FAMILY_cpu_brgemm_dw},
-	{"cpu", "conv2d.dw", "brgemm{mr=12,nv=2,lanes=16,parts=1,band=1,pairs}", FAMILY_cpu_brgemm_dw},
-	{"cpu", "conv2d", "winograd{mr=6,nv=4,lanes=16}", FAMILY_cpu_winograd},
-	{"cpu", "matmul", "strassen{mr=6,nv=4,lanes=16}", FAMILY_cpu_strassen},
-	{"cpu", "lstm.cells", "rnn{mr=6,nv=4,lanes=16,rows=6}", FAMILY_cpu_rnn},
-	{"cpu", "gru.cells.dx", "rnn_strassen{mr=6,nv=4,lanes=16,rows=12}", FAMILY_cpu_rnn_strassen},
-	{"cpu", "attention", "attention{queries=128,keys=64,lanes=16}", FAMILY_cpu_attention},
-	{"cpu", "sum", "rows", FAMILY_cpu_rows}, {"cpu", NULL, "map", FAMILY_cpu_map},
-	{"cpu", NULL, "move", FAMILY_cpu_move},
-	{"cpu", "matmul", "plain", FAMILY_cpu_plain},
-	{"cuda", "matmul", "mma{m=128,n=64,k=32,stages=3,warps=2x2}", FAMILY_cuda_mma},
-	{"cuda", "matmul", "mma{m=128,n=64,k=32,stages=3,warps=2x4,split=4}", FAMILY_cuda_mma},
-	{"cuda", "conv2d", "tf32{m=64,n=32,k=16,stages=2,warps=4x1}", FAMILY_cuda_tf32},
-	{"cuda", "conv2d", "wgmma{m=128,n=256,k=64,stages=4,groups=2,split=2}", FAMILY_cuda_wgmma},
-	{"cuda", "conv2d.dw", "ffma{m=64,n=32,k=16}", FAMILY_cuda_ffma},
-	{"cuda", "conv2d", "cudnn{engine=-1}", FAMILY_cuda_cudnn},
-	{"cuda", "conv2d", "cudnn{engine=7,knob=2:16,knob=12:-1,round=1,fused=1,device=h100}", FAMILY_cuda_cudnn},
-	{"cuda", "mean", "columns{m=1024,n=32}", FAMILY_cuda_columns}, {"cuda", "max", "total{pieces=7}", FAMILY_cuda_total},
-	{"cuda", "sum", "rows{threads=1}", FAMILY_cuda_rows}, {"cuda", "sum", "rows{threads=256,pieces=4}", FAMILY_cuda_rows},
-	{"cuda", "attention.dx", "attention{mma,rows=64,columns=32}", FAMILY_cuda_attention},
-	{"cuda", "attention", "attention{ffma,rows=16,columns=16}", FAMILY_cuda_attention},
-	{"cuda", "lstm.cells", "cells{examples=4,threads=128}", FAMILY_cuda_cells},
-	{"cuda", NULL, "window", FAMILY_cuda_window},
+static const struct { const char *target, *op, *text; FamilyId family;
+} texts[] = {
+        {"cpu", "conv2d", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}", FAMILY_cpu_brgemm},
+        {"cpu", "conv2d.dx", "brgemm{mr=6,nv=4,lanes=16,outer=panel,pack=1,pairs}", FAMILY_cpu_brgemm},
+        {"cpu", "matmul", "brgemm{mr=6,nv=2,lanes=8,outer=row,pack=0,copy=1}", FAMILY_cpu_brgemm},
+        {"cpu", "matmul", "brgemm{mr=32,nv=2,lanes=16,outer=row,pack=1,copy=1,amx}", FAMILY_cpu_brgemm},
+        {"cpu", "conv2d.dw", "brgemm{mr=14,nv=1,lanes=16,parts=4,band=9}", FAMILY_cpu_brgemm_dw},
+        {"cpu", "conv2d.dw", "brgemm{mr=12,nv=2,lanes=16,parts=1,band=1,images=8,f16}", FAMILY_cpu_brgemm_dw},
+        {"cpu", "conv2d.dw", "brgemm{mr=12,nv=2,lanes=16,parts=1,band=1,pairs}", FAMILY_cpu_brgemm_dw},
+        {"cpu", "conv2d", "winograd{mr=6,nv=4,lanes=16}", FAMILY_cpu_winograd},
+        {"cpu", "matmul", "strassen{mr=6,nv=4,lanes=16}", FAMILY_cpu_strassen},
+        {"cpu", "lstm.cells", "rnn{mr=6,nv=4,lanes=16,rows=6}", FAMILY_cpu_rnn},
+        {"cpu", "gru.cells.dx", "rnn_strassen{mr=6,nv=4,lanes=16,rows=12}", FAMILY_cpu_rnn_strassen},
+        {"cpu", "attention", "attention{queries=128,keys=64,lanes=16}", FAMILY_cpu_attention},
+        {"cpu", "sum", "rows", FAMILY_cpu_rows},
+        {"cpu", NULL, "map", FAMILY_cpu_map},
+        {"cpu", NULL, "move", FAMILY_cpu_move},
+        {"cpu", "matmul", "plain", FAMILY_cpu_plain},
+        {"cuda", "matmul", "mma{m=128,n=64,k=32,stages=3,warps=2x2}", FAMILY_cuda_mma},
+        {"cuda", "matmul", "mma{m=128,n=64,k=32,stages=3,warps=2x4,split=4}", FAMILY_cuda_mma},
+        {"cuda", "conv2d", "tf32{m=64,n=32,k=16,stages=2,warps=4x1}", FAMILY_cuda_tf32},
+        {"cuda", "conv2d", "wgmma{m=128,n=256,k=64,stages=4,groups=2,split=2}", FAMILY_cuda_wgmma},
+        {"cuda", "conv2d.dw", "ffma{m=64,n=32,k=16}", FAMILY_cuda_ffma},
+        {"cuda", "conv2d", "cudnn{engine=-1}", FAMILY_cuda_cudnn},
+        {"cuda", "conv2d", "cudnn{engine=7,knob=2:16,knob=12:-1,round=1,fused=1,device=h100}", FAMILY_cuda_cudnn},
+        {"cuda", "mean", "columns{m=1024,n=32}", FAMILY_cuda_columns},
+        {"cuda", "max", "total{pieces=7}", FAMILY_cuda_total},
+        {"cuda", "sum", "rows{threads=1}", FAMILY_cuda_rows},
+        {"cuda", "sum", "rows{threads=256,pieces=4}", FAMILY_cuda_rows},
+        {"cuda", "attention.dx", "attention{mma,rows=64,columns=32}", FAMILY_cuda_attention},
+        {"cuda", "attention", "attention{ffma,rows=16,columns=16}", FAMILY_cuda_attention},
+        {"cuda", "lstm.cells", "cells{examples=4,threads=128}", FAMILY_cuda_cells},
+        {"cuda", NULL, "window", FAMILY_cuda_window},
 };
 enum { NTEXT = sizeof texts / sizeof *texts };
 
@@ -83,39 +87,55 @@ texts_are_read_and_printed(void **state)
 static void
 other_texts_are_refused(void **state)
 {
-	static const struct { const char *target, *op, *text; } bad[] = {
-		{"cpu", NULL, NULL}, {"cpu", NULL, ""}, {"cpu", NULL, "brgemm"}, {"cpu", NULL, "brgemm{}"},
-		{"cpu", NULL, "rows{}"},
-		{"cpu", NULL, "map{}"}, {"cpu", NULL, "maps"}, {"cuda", NULL, "rows"},
-		{"cuda", NULL, "winograd{mr=6,nv=4,lanes=16}"},
-		{"cpu", "conv2d.dw", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}"},
-		{"cpu", "conv2d", "brgemm{mr=14,nv=1,lanes=16,parts=4,band=9}"},
-		{"cpu", "matmul", "winograd{mr=6,nv=4,lanes=16}"},
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,copy=0}"}, /* what is left out is left out */
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,none}"},
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=rows,pack=1}"},
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=,pack=1}"},
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,amx,pairs}"},
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,amxx}"},
-		{"cpu", NULL, "brgemm{nv=2,mr=12,lanes=16,outer=row,pack=1}"},
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row}"},
-		{"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1"},
-		{"cpu", NULL, "winograd{mr=06,nv=4,lanes=16}"}, {"cpu", NULL, "winograd{mr=+6,nv=4,lanes=16}"},
-		{"cpu", NULL, "winograd{mr=-0,nv=4,lanes=16}"}, {"cpu", NULL, "winograd{mr= 6,nv=4,lanes=16}"},
-		{"cpu", NULL, "winograd{mr=2147483648,nv=4,lanes=16}"},
-		{"cpu", NULL, "winograd{mr=4294967302,nv=4,lanes=16}"},
-		{"cpu", NULL, "winograd{mr=99999999999999999999,nv=4,lanes=16}"},
-		{"cpu", NULL, "winograd{mr=6,nv=4,lanes=16}}"},
-		{"cpu", NULL, "winograd{mr=6;nv=4,lanes=16}"}, {"cpu", NULL, "winograd{mr=6,nv=4,lanes=1.6}"},
-		{"cuda", NULL, "mma{m=64,n=64,k=32,stages=3,warps=2}"},
-		{"cuda", NULL, "mma{m=64,n=64,k=32,stages=3,warps=2x}"},
-		{"cuda", NULL, "mma{m=64,n=64,k=32,stages=3,warps=2x2,split=1}"},
-		{"cuda", NULL, "attention{rows=16,columns=16}"}, {"cuda", NULL, "attention{fma,rows=16,columns=16}"},
-		{"cuda", NULL, "cudnn{engine=}"}, {"cuda", NULL, "cudnn{knob=2:3}"}, {"cuda", NULL, "cudnn{engine=7,knob=2}"},
-		{"cuda", NULL, "cudnn{engine=7,knob=1000:1}"}, {"cuda", NULL, "cudnn{engine=7,knob=-1:1}"},
-		{"cuda", NULL, "cudnn{engine=7,round=0}"}, {"cuda", NULL, "cudnn{engine=7,fused=1,round=1}"},
-		{"cuda", NULL, "cudnn{engine=7,device=}"}, {"cuda", NULL, "cudnn{engine=7,device=H100}"},
-		{"cuda", NULL, "cudnn{engine=7,device=0123456789abcdef}"}, {"cuda", NULL, "cudnn{engine=7x}"},
+	static const struct { const char *target, *op, *text;
+	} bad[] = {
+	        {"cpu", NULL, NULL},
+	        {"cpu", NULL, ""},
+	        {"cpu", NULL, "brgemm"},
+	        {"cpu", NULL, "brgemm{}"},
+	        {"cpu", NULL, "rows{}"},
+	        {"cpu", NULL, "map{}"},
+	        {"cpu", NULL, "maps"},
+	        {"cuda", NULL, "rows"},
+	        {"cuda", NULL, "winograd{mr=6,nv=4,lanes=16}"},
+	        {"cpu", "conv2d.dw", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}"},
+	        {"cpu", "conv2d", "brgemm{mr=14,nv=1,lanes=16,parts=4,band=9}"},
+	        {"cpu", "matmul", "winograd{mr=6,nv=4,lanes=16}"},
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,copy=0}"}, /* what is left out is left out */
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,none}"},
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=rows,pack=1}"},
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=,pack=1}"},
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,amx,pairs}"},
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,amxx}"},
+	        {"cpu", NULL, "brgemm{nv=2,mr=12,lanes=16,outer=row,pack=1}"},
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row}"},
+	        {"cpu", NULL, "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1"},
+	        {"cpu", NULL, "winograd{mr=06,nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr=+6,nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr=-0,nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr= 6,nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr=2147483648,nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr=4294967302,nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr=99999999999999999999,nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr=6,nv=4,lanes=16}}"},
+	        {"cpu", NULL, "winograd{mr=6;nv=4,lanes=16}"},
+	        {"cpu", NULL, "winograd{mr=6,nv=4,lanes=1.6}"},
+	        {"cuda", NULL, "mma{m=64,n=64,k=32,stages=3,warps=2}"},
+	        {"cuda", NULL, "mma{m=64,n=64,k=32,stages=3,warps=2x}"},
+	        {"cuda", NULL, "mma{m=64,n=64,k=32,stages=3,warps=2x2,split=1}"},
+	        {"cuda", NULL, "attention{rows=16,columns=16}"},
+	        {"cuda", NULL, "attention{fma,rows=16,columns=16}"},
+	        {"cuda", NULL, "cudnn{engine=}"},
+	        {"cuda", NULL, "cudnn{knob=2:3}"},
+	        {"cuda", NULL, "cudnn{engine=7,knob=2}"},
+	        {"cuda", NULL, "cudnn{engine=7,knob=1000:1}"},
+	        {"cuda", NULL, "cudnn{engine=7,knob=-1:1}"},
+	        {"cuda", NULL, "cudnn{engine=7,round=0}"},
+	        {"cuda", NULL, "cudnn{engine=7,fused=1,round=1}"},
+	        {"cuda", NULL, "cudnn{engine=7,device=}"},
+	        {"cuda", NULL, "cudnn{engine=7,device=H100}"},
+	        {"cuda", NULL, "cudnn{engine=7,device=0123456789abcdef}"},
+	        {"cuda", NULL, "cudnn{engine=7x}"},
 	};
 	Arena *a = arena_new();
 	char *many = arena_printf(a, "cudnn{engine=7");
@@ -259,32 +279,36 @@ misfit_of(Arena *a, const char *target, const char *text, const Facts *f)
 static void
 misfits_say_numbers(void **state)
 {
-	static const struct { const char *target, *text, *why; } cases[] = {
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=panel,pack=1}", NULL},
-		{"cpu", "brgemm{mr=0,nv=2,lanes=16,outer=row,pack=1}", "mr=0 does not fit: mr >= 1, with mr=0"},
-		{"cpu", "brgemm{mr=12,nv=6,lanes=16,outer=row,pack=1}", "nv=6 does not fit: mr * nv <= 64, with mr=12, nv=6"},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=12,outer=row,pack=1}", "lanes=12 is not one of 4 8 16"},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,pairs}",
-		 "pairs does not fit: pairs == products, with products=0, pairs=1"},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=0}",
-		 "pack=0 does not fit: pack || matmul, with matmul=0, pack=0"},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=9}",
-		 "band=9 does not fit: band <= pixel_rows, with pixel_rows=7, band=9"},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=7,images=5}",
-		 "images=5 does not fit: !images || (images < n_images && imod(n_images, images) == 0), with n_images=32, images=5"},
-		{"cuda", "mma{m=48,n=64,k=32,stages=3,warps=2x2}", "m=48 is not one of 32 64 128 256"},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=8x1}",
-		 "warps=8 does not fit: imod(m, 16 * warps_m) == 0, with m=64, warps_m=8"},
-		{"cuda", "mma{m=256,n=64,k=32,stages=3,warps=4x4}",
-		 "x4 does not fit: warps_m * warps_n <= 8, with warps_m=4, warps_n=4"},
-		{"cuda", "mma{m=256,n=256,k=32,stages=5,warps=2x2}",
-		 "stages=5 does not fit: 2 * stages * (m + n) * k <= fmin(smem, 98304), "
-		 "with smem=232448, m=256, n=256, k=32, stages=5"},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2,split=577}",
-		 "split=577 does not fit: split <= K, with K=576, split=577"},
-		{"cuda", "cudnn{engine=-1,knob=2:3}", "knob=2:3 does not fit: !knob || engine >= 0, with engine=-1, knob=1"},
-		{"cuda", "cudnn{engine=1,fused=1}", "fused=1 does not fit: !fused || round, with round=0, fused=1"},
-		{"cuda", "attention{ffma,rows=16,columns=16}", NULL},
+	static const struct { const char *target, *text, *why;
+	} cases[] = {
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=panel,pack=1}", NULL},
+	        {"cpu", "brgemm{mr=0,nv=2,lanes=16,outer=row,pack=1}", "mr=0 does not fit: mr >= 1, with mr=0"},
+	        {"cpu", "brgemm{mr=12,nv=6,lanes=16,outer=row,pack=1}",
+	         "nv=6 does not fit: mr * nv <= 64, with mr=12, nv=6"},
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=12,outer=row,pack=1}", "lanes=12 is not one of 4 8 16"},
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1,pairs}",
+	         "pairs does not fit: pairs == products, with products=0, pairs=1"},
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=0}",
+	         "pack=0 does not fit: pack || matmul, with matmul=0, pack=0"},
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=9}",
+	         "band=9 does not fit: band <= pixel_rows, with pixel_rows=7, band=9"},
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=7,images=5}",
+	         "images=5 does not fit: !images || (images < n_images && imod(n_images, images) == 0), with "
+	         "n_images=32, images=5"},
+	        {"cuda", "mma{m=48,n=64,k=32,stages=3,warps=2x2}", "m=48 is not one of 32 64 128 256"},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=8x1}",
+	         "warps=8 does not fit: imod(m, 16 * warps_m) == 0, with m=64, warps_m=8"},
+	        {"cuda", "mma{m=256,n=64,k=32,stages=3,warps=4x4}",
+	         "x4 does not fit: warps_m * warps_n <= 8, with warps_m=4, warps_n=4"},
+	        {"cuda", "mma{m=256,n=256,k=32,stages=5,warps=2x2}",
+	         "stages=5 does not fit: 2 * stages * (m + n) * k <= fmin(smem, 98304), "
+	         "with smem=232448, m=256, n=256, k=32, stages=5"},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2,split=577}",
+	         "split=577 does not fit: split <= K, with K=576, split=577"},
+	        {"cuda", "cudnn{engine=-1,knob=2:3}",
+	         "knob=2:3 does not fit: !knob || engine >= 0, with engine=-1, knob=1"},
+	        {"cuda", "cudnn{engine=1,fused=1}", "fused=1 does not fit: !fused || round, with round=0, fused=1"},
+	        {"cuda", "attention{ffma,rows=16,columns=16}", NULL},
 	};
 	Arena *a = arena_new();
 
@@ -292,7 +316,8 @@ misfits_say_numbers(void **state)
 		const char *got = misfit_of(a, cases[i].target, cases[i].text, &conv);
 
 		if ((got != NULL) != (cases[i].why != NULL) || (got && strcmp(got, cases[i].why) != 0))
-			fail_msg("%s: %s, not %s", cases[i].text, got ? got : "fits", cases[i].why ? cases[i].why : "fits");
+			fail_msg("%s: %s, not %s", cases[i].text, got ? got : "fits",
+			         cases[i].why ? cases[i].why : "fits");
 	}
 	arena_free(a);
 }
@@ -352,7 +377,8 @@ what_is_tried_fits(void **state)
 	Tried u = tried(a, "cpu", "winograd{mr=1,nv=1,lanes=8}", 1000);
 	int wide = 0;
 
-	/* tiles of 1 to 4 vectors that leave registers for one row and a number: 28 + 14 + 9 + 6, with two kinds of vectors */
+	/* tiles of 1 to 4 vectors that leave registers for one row and a number: 28 + 14 + 9 + 6, with two kinds of
+	 * vectors */
 	assert_int_equal(t.text.n, 2 * (28 + 14 + 9 + 6));
 	assert_string_equal(t.text.at[0], "winograd{mr=1,nv=1,lanes=8}");
 	assert_string_equal(t.text.at[1], "winograd{mr=1,nv=1,lanes=16}");
@@ -366,8 +392,8 @@ what_is_tried_fits(void **state)
 	assert_int_equal(2 * wide, t.text.n);
 	assert_int_equal(tried(a, "cpu", "winograd{mr=6,nv=4,lanes=16}", 5).text.n, 5);
 	t = tried(a, "cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=7}", UINT32_MAX);
-	/* parts 1 2 4, any band of 7 rows, images 0 and the divisors of 32 below it; chains 0 1 2 of all tiles, 4 of those of
-	 * 16 vectors at most, 8 of those of 8 */
+	/* parts 1 2 4, any band of 7 rows, images 0 and the divisors of 32 below it; chains 0 1 2 of all tiles, 4 of
+	 * those of 16 vectors at most, 8 of those of 8 */
 	assert_int_equal(t.text.n, 2 * (3 * (28 + 14 + 9 + 6) + (16 + 8 + 5 + 4) + (8 + 4 + 2 + 2)) * 3 * 7 * 5);
 	t = tried(a, "cuda", "cudnn{engine=7,knob=2:16,device=h100}", 100);
 	assert_int_equal(t.text.n, 3);
@@ -380,11 +406,15 @@ what_is_tried_fits(void **state)
 static void
 only_some_are_tunable(void **state)
 {
-	static const struct { const char *target, *text; bool may; } cases[] = {
-		{"cpu", "winograd{mr=6,nv=4,lanes=16}", true}, {"cpu", "rnn{mr=6,nv=4,lanes=16,rows=6}", false},
-		{"cpu", "map", false},
-		{"cuda", "ffma{m=64,n=32,k=16}", true}, {"cuda", "cudnn{engine=1}", true}, {"cuda", "rows{threads=1}", false},
-		{"cuda", "attention{mma,rows=64,columns=32}", false},
+	static const struct { const char *target, *text; bool may;
+	} cases[] = {
+	        {"cpu", "winograd{mr=6,nv=4,lanes=16}", true},
+	        {"cpu", "rnn{mr=6,nv=4,lanes=16,rows=6}", false},
+	        {"cpu", "map", false},
+	        {"cuda", "ffma{m=64,n=32,k=16}", true},
+	        {"cuda", "cudnn{engine=1}", true},
+	        {"cuda", "rows{threads=1}", false},
+	        {"cuda", "attention{mma,rows=64,columns=32}", false},
 	};
 	Params p;
 
@@ -399,27 +429,29 @@ only_some_are_tunable(void **state)
 static void
 order_keys_tell_bits_apart(void **state)
 {
-	static const struct { const char *target, *base, *other; bool reduces; BitsClass class; } cases[] = {
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}",
-		 "brgemm{mr=12,nv=2,lanes=8,outer=panel,pack=1}", false, BITS_same},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=7}",
-		 "brgemm{mr=12,nv=2,lanes=16,parts=2,band=7}", false, BITS_order},
-		{"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}", "winograd{mr=12,nv=2,lanes=16}", false, BITS_order},
-		{"cpu", "rnn{mr=6,nv=4,lanes=16,rows=6}", "rnn{mr=3,nv=2,lanes=16,rows=3}", false, BITS_same},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}",
-		 "mma{m=128,n=64,k=64,stages=2,warps=4x2}", false, BITS_same},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}",
-		 "mma{m=128,n=64,k=32,stages=3,warps=2x2}", true, BITS_order},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}",
-		 "mma{m=64,n=64,k=32,stages=3,warps=2x2,split=2}", false, BITS_order},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}",
-		 "wgmma{m=64,n=64,k=64,stages=4,groups=1}", false, BITS_order},
-		{"cuda", "ffma{m=64,n=64,k=16}", "tf32{m=64,n=64,k=32,stages=3,warps=2x2}", false, BITS_rounds},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "cudnn{engine=7}", false, BITS_order},
-		{"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "cudnn{engine=7,round=1}", false, BITS_rounds},
-		{"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:4,round=1}", false, BITS_rounds},
-		{"cuda", "cudnn{engine=7,knob=2:3,round=1}",
-		 "cudnn{engine=7,knob=2:3,round=1,device=h100}", false, BITS_same},
+	static const struct { const char *target, *base, *other; bool reduces; BitsClass class;
+	} cases[] = {
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}", "brgemm{mr=12,nv=2,lanes=8,outer=panel,pack=1}",
+	         false, BITS_same},
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=7}", "brgemm{mr=12,nv=2,lanes=16,parts=2,band=7}",
+	         false, BITS_order},
+	        {"cpu", "brgemm{mr=12,nv=2,lanes=16,outer=row,pack=1}", "winograd{mr=12,nv=2,lanes=16}", false,
+	         BITS_order},
+	        {"cpu", "rnn{mr=6,nv=4,lanes=16,rows=6}", "rnn{mr=3,nv=2,lanes=16,rows=3}", false, BITS_same},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "mma{m=128,n=64,k=64,stages=2,warps=4x2}", false,
+	         BITS_same},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "mma{m=128,n=64,k=32,stages=3,warps=2x2}", true,
+	         BITS_order},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "mma{m=64,n=64,k=32,stages=3,warps=2x2,split=2}",
+	         false, BITS_order},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "wgmma{m=64,n=64,k=64,stages=4,groups=1}", false,
+	         BITS_order},
+	        {"cuda", "ffma{m=64,n=64,k=16}", "tf32{m=64,n=64,k=32,stages=3,warps=2x2}", false, BITS_rounds},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "cudnn{engine=7}", false, BITS_order},
+	        {"cuda", "mma{m=64,n=64,k=32,stages=3,warps=2x2}", "cudnn{engine=7,round=1}", false, BITS_rounds},
+	        {"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:4,round=1}", false, BITS_rounds},
+	        {"cuda", "cudnn{engine=7,knob=2:3,round=1}", "cudnn{engine=7,knob=2:3,round=1,device=h100}", false,
+	         BITS_same},
 	};
 	Arena *a = arena_new();
 
@@ -431,8 +463,8 @@ order_keys_tell_bits_apart(void **state)
 		assert_true(space_parse(cases[i].target, NULL, cases[i].base, &p));
 		assert_true(space_parse(cases[i].target, NULL, cases[i].other, &q));
 		if (space_class(&p, &q, &f) != cases[i].class)
-			fail_msg("%s and %s: class %d, keys '%s' and '%s'", cases[i].base, cases[i].other, (int)space_class(&p, &q, &f),
-			         space_order_key(a, &p, &f), space_order_key(a, &q, &f));
+			fail_msg("%s and %s: class %d, keys '%s' and '%s'", cases[i].base, cases[i].other,
+			         (int)space_class(&p, &q, &f), space_order_key(a, &p, &f), space_order_key(a, &q, &f));
 	}
 	arena_free(a);
 }
@@ -536,7 +568,8 @@ readme_has_the_table(void **state)
 		assert_true(file_write(readme, whole.at, whole.n));
 		buf_free(&whole);
 	} else if ((size_t)(to - from) != want.n || memcmp(from, want.at, want.n) != 0) {
-		fail_msg("the table in %s is not that of tune.def; tests/unit/test_space %s --bless in the build folder writes it",
+		fail_msg("the table in %s is not that of tune.def; tests/unit/test_space %s --bless in the build "
+		         "folder writes it",
 		         readme, readme);
 	}
 	buf_free(&want);
@@ -547,11 +580,17 @@ int
 main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rows_are_sound), cmocka_unit_test(texts_are_read_and_printed),
-		cmocka_unit_test(other_texts_are_refused),
-		cmocka_unit_test(every_kernel_has_one_text), cmocka_unit_test(damaged_texts_are_refused_or_exact),
-		cmocka_unit_test(misfits_say_numbers), cmocka_unit_test(steps_are_counted), cmocka_unit_test(what_is_tried_fits), cmocka_unit_test(only_some_are_tunable),
-		cmocka_unit_test(order_keys_tell_bits_apart), cmocka_unit_test(readme_has_the_table),
+	        cmocka_unit_test(rows_are_sound),
+	        cmocka_unit_test(texts_are_read_and_printed),
+	        cmocka_unit_test(other_texts_are_refused),
+	        cmocka_unit_test(every_kernel_has_one_text),
+	        cmocka_unit_test(damaged_texts_are_refused_or_exact),
+	        cmocka_unit_test(misfits_say_numbers),
+	        cmocka_unit_test(steps_are_counted),
+	        cmocka_unit_test(what_is_tried_fits),
+	        cmocka_unit_test(only_some_are_tunable),
+	        cmocka_unit_test(order_keys_tell_bits_apart),
+	        cmocka_unit_test(readme_has_the_table),
 	};
 
 	readme = argc > 1 ? argv[1] : "codegen/README.md";

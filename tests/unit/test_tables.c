@@ -1,5 +1,5 @@
-/* test_tables.c: the operator tables. Every column of ew.def: pasted into C = parsed = (for derivatives) central difference;
- * every operator has documentation and can be found by name; the expression parser's refusals. */
+/* test_tables.c: the operator tables. Every column of ew.def: pasted into C = parsed = (for derivatives) central
+ * difference; every operator has documentation and can be found by name; the expression parser's refusals. */
 #include "unit.h"
 #include "ir.h"
 #include <math.h>
@@ -77,12 +77,14 @@ pasted_is_parsed(void **state)
 				double v[7], p, q;
 
 				for (int j = 0; j < 7; j++)
-					v[j] = integers ? floor(random_between(&seed, -9, 9)) : random_bits(&seed) % 4 == 0 ? odd[random_bits(&seed) % 12] : random_between(&seed, -4, 4);
+					v[j] = integers                      ? floor(random_between(&seed, -9, 9))
+					       : random_bits(&seed) % 4 == 0 ? odd[random_bits(&seed) % 12]
+					                                     : random_between(&seed, -4, 4);
 				p = call(rows[i].part[part], v);
 				q = expr_eval(e, v);
 				if (!same(p, q) && !near(p, q, 1e-13))
-					fail_msg("%s at x=%g y=%g z=%g r=%g g=%g: pasted %.17g, parsed %.17g", op_info[rows[i].kind + part].name,
-					         v[0], v[1], v[2], v[3], v[4], p, q);
+					fail_msg("%s at x=%g y=%g z=%g r=%g g=%g: pasted %.17g, parsed %.17g",
+					         op_info[rows[i].kind + part].name, v[0], v[1], v[2], v[3], v[4], p, q);
 			}
 		}
 }
@@ -121,7 +123,8 @@ derivatives_are_differences(void **state)
 					continue;
 				got = expr_eval(info->expr, v);
 				if (!near(got, (left + right) / 2, 1e-5))
-					fail_msg("%s at x=%g y=%g z=%g: %g, difference %g", info->name, v[0], v[1], v[2], got, (left + right) / 2);
+					fail_msg("%s at x=%g y=%g z=%g: %g, difference %g", info->name, v[0], v[1],
+					         v[2], got, (left + right) / 2);
 				counted++;
 			}
 			if (info->expr && counted < 100)
@@ -275,7 +278,8 @@ integers_wrap(void **state)
 static void
 expressions_refuse_nonsense(void **state)
 {
-	const char *bad[] = {"", "x +", "1 / 2", "x ? y", "foo(x)", "w", "exp x", "exp()", "pow(x)", "exp(x, y)", "(x", "x)", "1..2", "x y", "0x10", "1e", "x = y", "1 / 2 * x", "inf"};
+	const char *bad[] = {"",   "x +", "1 / 2", "x ? y", "foo(x)", "w",  "exp x", "exp()",     "pow(x)", "exp(x, y)",
+	                     "(x", "x)",  "1..2",  "x y",   "0x10",   "1e", "x = y", "1 / 2 * x", "inf"};
 	char deep[4000];
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -302,9 +306,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(operators_are_complete), cmocka_unit_test(expressions_bind_as_in_c), cmocka_unit_test(expressions_refuse_nonsense),
-		cmocka_unit_test(expressions_have_names), cmocka_unit_test(remainders_are_exact), cmocka_unit_test(integers_wrap),
-		cmocka_unit_test(pasted_is_parsed), cmocka_unit_test(derivatives_are_differences),
+	        cmocka_unit_test(operators_are_complete),
+	        cmocka_unit_test(expressions_bind_as_in_c),
+	        cmocka_unit_test(expressions_refuse_nonsense),
+	        cmocka_unit_test(expressions_have_names),
+	        cmocka_unit_test(remainders_are_exact),
+	        cmocka_unit_test(integers_wrap),
+	        cmocka_unit_test(pasted_is_parsed),
+	        cmocka_unit_test(derivatives_are_differences),
 	};
 
 	ir_init();

@@ -1,4 +1,5 @@
-/* test_tree.c: the tree of shards: for every S up to 64 and every number of ranks, pieces joined in any order give the sum that one process makes.
+/* test_tree.c: the tree of shards: for every S up to 64 and every number of ranks, pieces joined in any order give the
+ * sum that one process makes.
  *
  * Numbers are such that another order of additions shows: each leaf has bits that a wrong sum would round away. */
 #include "unit.h"
@@ -48,7 +49,8 @@ stack(int64_t shards)
 	for (int64_t k = 0; k < shards; k++) {
 		node[n] = (RtNode){k, 1};
 		sum[n++] = leaf(k);
-		while (n > 1 && rt_tree_parent(shards, node[n - 1], &parent, &right) && right && node[n - 2].a == parent.a) {
+		while (n > 1 && rt_tree_parent(shards, node[n - 1], &parent, &right) && right &&
+		       node[n - 2].a == parent.a) {
 			rt_sum(RT_F32, (uint8_t *)&sum[n - 2], (uint8_t *)&sum[n - 2], (uint8_t *)&sum[n - 1], 1);
 			node[--n - 1] = parent;
 		}
@@ -69,7 +71,8 @@ one_process(void **state)
 	}
 }
 
-/* Every piece is a node, they follow each other, no two of them make one together, and one does where P divides S into powers of two. */
+/* Every piece is a node, they follow each other, no two of them make one together, and one does where P divides S into
+ * powers of two. */
 static void
 pieces(void **state)
 {
@@ -87,7 +90,8 @@ pieces(void **state)
 					at += x[i].n;
 					if (x[i].n < s)
 						assert_true(rt_tree_parent(s, x[i], &a, &right));
-					if (i && rt_tree_parent(s, x[i - 1], &a, &right) && rt_tree_parent(s, x[i], &b, &other))
+					if (i && rt_tree_parent(s, x[i - 1], &a, &right) &&
+					    rt_tree_parent(s, x[i], &b, &other))
 						assert_false(a.a == b.a && a.n == b.n);
 				}
 				assert_int_equal(at, hi);
@@ -141,7 +145,10 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_process), cmocka_unit_test(pieces), cmocka_unit_test(no_node), cmocka_unit_test(narrow),
+	        cmocka_unit_test(one_process),
+	        cmocka_unit_test(pieces),
+	        cmocka_unit_test(no_node),
+	        cmocka_unit_test(narrow),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,8 @@ lines(void **state)
 		"# head\n\n" KEY " : brgemm.1{mr=1}\n# of it\r\n" OTHER "  \r\n# tail\n");
 	edits("# only\n", NULL, KEY " : brgemm.1{mr=1}", NULL, "# only\n" KEY " : brgemm.1{mr=1}\n");
 	/* what stands there already keeps its facts */
-	edits(KEY " : brgemm.1{mr=1} ; n=3\n", NULL, KEY " : brgemm.1{mr=1} ; n=9", NULL, KEY " : brgemm.1{mr=1} ; n=3\n");
+	edits(KEY " : brgemm.1{mr=1} ; n=3\n", NULL, KEY " : brgemm.1{mr=1} ; n=9", NULL,
+	      KEY " : brgemm.1{mr=1} ; n=3\n");
 	edits(KEY " : brgemm.1{mr=1} ; n=3\n", NULL, KEY " : brgemm.2{mr=1}", NULL, KEY " : brgemm.2{mr=1}\n");
 	edits("# why\n" KEY " : brgemm.1{mr=1}\n" OTHER "\n", NULL, NULL, KEY, OTHER "\n");
 	/* a second one of a key, lines out of order, lines that are none */

@@ -1,12 +1,15 @@
-/* attention.c: attention and its gradient without the scores in memory (FlashAttention: Dao et al. 2022, arXiv:2205.14135).
+/* attention.c: attention and its gradient without the scores in memory (FlashAttention: Dao et al. 2022,
+ * arXiv:2205.14135).
  *
  * In: a group of that one op: q [.., T, D], k [.., S, D], v [.., S, E] in f32, row-major, of the same leading axes.
- * Out: one kernel. Forward a task is a block of queries of one entry of the leading axes: for each block of keys the microkernel makes
- * a tile of scores in the thread's scratch memory, the rows' maxima and sums are brought up to date (online softmax), what
- * was summed so far is rescaled, and the tile times v is added. Backward a task is an entry: for each pair of blocks the scores
- * are made again and become weights by the kept log-sums; two tiles, weights and scores' gradients, feed the three products.
- * Blocks that the causal mask hides are skipped. Every element has one order of summing, which the shapes alone give.
- * Refuses (attention_refuses): other types, leading axes that differ, widths above 1024; pass expand takes those apart. */
+ * Out: one kernel. Forward a task is a block of queries of one entry of the leading axes: for each block of keys the
+ * microkernel makes a tile of scores in the thread's scratch memory, the rows' maxima and sums are brought up to date
+ * (online softmax), what was summed so far is rescaled, and the tile times v is added. Backward a task is an entry: for
+ * each pair of blocks the scores are made again and become weights by the kept log-sums; two tiles, weights and scores'
+ * gradients, feed the three products. Blocks that the causal mask hides are skipped. Every element has one order of
+ * summing, which the shapes alone give.
+ * Refuses (attention_refuses): other types, leading axes that differ, widths above 1024; pass expand takes those
+ * apart. */
 #include "../contract/gemm.h"
 #include "rnn.h"
 #include "../../space.h"
@@ -60,7 +63,8 @@ attention_refuses(const Graph *g, const Op *op, int vector_bytes)
 			if (x->axis[i].mul)
 				return "queries, keys or widths follow the batch";
 		if (x->axis[x->rank - 1].n > WIDTH)
-			return arena_printf(g->arena, "a width of %lld: the kernel takes %d", (long long)x->axis[x->rank - 1].n, WIDTH);
+			return arena_printf(g->arena, "a width of %lld: the kernel takes %d",
+			                    (long long)x->axis[x->rank - 1].n, WIDTH);
 	}
 	for (int i = 0; i + 2 < q->rank; i++)
 		marks += q->axis[i].mul != 0;
@@ -78,8 +82,15 @@ round_to(int64_t n, int64_t by)
 static Att
 att_of(const Graph *g, const Op *op, int vector_bytes)
 {
-	Att a = {.op = op, .back = op->kind == OP_attention_dx, .causal = attr_bool(op, A_causal), .scale = attr_num(op, A_scale), .p = attr_num(op, A_p),
-		.w = vector_bytes / 4, .entries = 1, .nmask = -1, .nseed = -1};
+	Att a = {.op = op,
+	         .back = op->kind == OP_attention_dx,
+	         .causal = attr_bool(op, A_causal),
+	         .scale = attr_num(op, A_scale),
+	         .p = attr_num(op, A_p),
+	         .w = vector_bytes / 4,
+	         .entries = 1,
+	         .nmask = -1,
+	         .nseed = -1};
 	int next = a.back ? 6 : 3;
 	bool wide = vector_bytes == 64;
 
@@ -132,9 +143,20 @@ static Product
 product_new(Emit *e, GemmParams p, int64_t columns, int64_t am, int64_t ak, int64_t bk, int64_t cm, int64_t packed_rows)
 {
 	int64_t nr = (int64_t)p.nv * p.lanes;
-	Product r = {.p = p, .npanel = ceil_div(columns, nr), .b_panel = packed_rows ? packed_rows * nr * 4 : nr * 4, .am = am, .cm = cm};
-	V st[S_COUNT] = {[S_AM] = k64(e, am), [S_AK] = k64(e, ak), [S_AP] = k64(e, 0), [S_AQ] = k64(e, 0), [S_BP] = k64(e, 0), [S_BQ] = k64(e, 0),
-		[S_BK] = k64(e, packed_rows ? nr * 4 : bk), [S_CM] = k64(e, cm), [S_NK] = k64(e, 0)};
+	Product r = {.p = p,
+	             .npanel = ceil_div(columns, nr),
+	             .b_panel = packed_rows ? packed_rows * nr * 4 : nr * 4,
+	             .am = am,
+	             .cm = cm};
+	V st[S_COUNT] = {[S_AM] = k64(e, am),
+	                 [S_AK] = k64(e, ak),
+	                 [S_AP] = k64(e, 0),
+	                 [S_AQ] = k64(e, 0),
+	                 [S_BP] = k64(e, 0),
+	                 [S_BQ] = k64(e, 0),
+	                 [S_BK] = k64(e, packed_rows ? nr * 4 : bk),
+	                 [S_CM] = k64(e, cm),
+	                 [S_NK] = k64(e, 0)};
 
 	r.tiles = tiles_make(e, &p, columns, ANY_ROWS);
 	r.strides = strides_block(e, st);
@@ -164,8 +186,12 @@ product_run(Emit *e, const Product *p, V rows, V a, V b, V c, V nk, V acc)
 	V panel = loop_open(e, k64(e, 0), k64(e, p->npanel), 1);
 
 	tiles_open(e, rows, p->p.mr, &lo, &count);
-	tile_call(e, &p->tiles, count, panel, p->npanel, ptr_at(e, a, i_mul(e, lo, k64(e, p->am))), ptr_at(e, b, i_mul(e, panel, k64(e, p->b_panel))),
-	    ptr_at(e, c, i_add(e, i_mul(e, lo, k64(e, p->cm)), i_mul(e, panel, k64(e, (int64_t)p->p.nv * p->p.lanes * 4)))), k64(e, 1), k64(e, 1), p->strides, acc);
+	tile_call(e, &p->tiles, count, panel, p->npanel, ptr_at(e, a, i_mul(e, lo, k64(e, p->am))),
+	          ptr_at(e, b, i_mul(e, panel, k64(e, p->b_panel))),
+	          ptr_at(e, c,
+	                 i_add(e, i_mul(e, lo, k64(e, p->cm)),
+	                       i_mul(e, panel, k64(e, (int64_t)p->p.nv * p->p.lanes * 4)))),
+	          k64(e, 1), k64(e, 1), p->strides, acc);
 	loop_close(e);
 	loop_close(e);
 }
@@ -261,7 +287,8 @@ seen_lanes(const Main *m, V query, V key)
 	return mask_below(e, i_max(e, i_sub(e, limit, key), k64(e, 0)));
 }
 
-/* Vector k of the tile's row of scores: scaled and masked. query, key: numbers of the row and of the vector's first key. */
+/* Vector k of the tile's row of scores: scaled and masked. query, key: numbers of the row and of the vector's first
+ * key. */
 static Cell
 score(const Main *m, V row, int k, V query, V key)
 {
@@ -271,10 +298,12 @@ score(const Main *m, V row, int k, V query, V key)
 	V seen = seen_lanes(m, query, key);
 
 	if (a->mask) {
-		V base = i_add(e, m->mask, i_mul(e, query, m->mask_row)), tail = a->s % a->bk ? mask_below(e, i_max(e, i_sub(e, k64(e, a->s), key), k64(e, 0))) : NULL;
+		V base = i_add(e, m->mask, i_mul(e, query, m->mask_row)),
+		  tail = a->s % a->bk ? mask_below(e, i_max(e, i_sub(e, k64(e, a->s), key), k64(e, 0))) : NULL;
 
 		e->mask = tail;
-		Cell x = load_at(e, m->in[a->nmask], (DType)a->mask->dtype, m->mask_column ? (Off){.s = i_add(e, base, key), .c = 1} : (Off){.s = base});
+		Cell x = load_at(e, m->in[a->nmask], (DType)a->mask->dtype,
+		                 m->mask_column ? (Off){.s = i_add(e, base, key), .c = 1} : (Off){.s = base});
 
 		e->mask = NULL;
 		s = a->mask->dtype == DT_bool ? cell_select(e, x, s, number(e, -INFINITY)) : add(e, s, x);
@@ -314,11 +343,12 @@ turn(const Main *m, V base, int64_t width, V row, V to)
 	Emit *e = m->e;
 	const Att *a = m->a;
 	int64_t nr = (int64_t)a->keys.nv * a->w;
-	V left = i_sub(e, k64(e, a->s), row), panel = loop_open(e, k64(e, 0), k64(e, a->bk / nr), 1), first = i_mul(e, panel, k64(e, nr));
+	V left = i_sub(e, k64(e, a->s), row), panel = loop_open(e, k64(e, 0), k64(e, a->bk / nr), 1),
+	  first = i_mul(e, panel, k64(e, nr));
 	Pack k = {.taps = 1, .k = width, .j = a->s, .k_stride = 4, .j_stride = width * 4};
 
-	turn_rows(e, &k, &a->keys, ptr_at(e, row_at(m, base, a->s, width, row), i_mul(e, first, k64(e, width * 4))), ptr_at(e, to, i_mul(e, first, k64(e, width * 4))),
-	    i_sub(e, left, first));
+	turn_rows(e, &k, &a->keys, ptr_at(e, row_at(m, base, a->s, width, row), i_mul(e, first, k64(e, width * 4))),
+	          ptr_at(e, to, i_mul(e, first, k64(e, width * 4))), i_sub(e, left, first));
 	loop_close(e);
 }
 
@@ -344,7 +374,8 @@ softmax_row(const Main *m, V i, V query, V key)
 		s[k] = score(m, row, k, query, i_add(e, key, k64(e, (int64_t)k * a->w)));
 		most = k ? cell_select(e, cell_bin(e, EX_GT, s[k], most), s[k], most) : s[k];
 	}
-	Cell top = cell_of(intrinsic(e, here(e), "llvm.vector.reduce.fmax", (T[]){vt}, 1, (V[]){cell_vec(e, most)}, 1), false, DT_f32);
+	Cell top = cell_of(intrinsic(e, here(e), "llvm.vector.reduce.fmax", (T[]){vt}, 1, (V[]){cell_vec(e, most)}, 1),
+	                   false, DT_f32);
 
 	top = cell_select(e, cell_bin(e, EX_GT, top, old), top, old);
 	/* a row that is hidden so far: exponents about 0, which keeps its weights 0 and not NaN */
@@ -362,7 +393,8 @@ softmax_row(const Main *m, V i, V query, V key)
 	scalar_put(e, m->total, i, add(e, mul(e, scalar_at(e, m->total, i), factor), horizontal_sum(e, sum)));
 	if (a->s <= a->bk)
 		return;
-	V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W), tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL;
+	V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W),
+	  tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL;
 	V at = ptr_at(e, m->sums, i_add(e, i_mul(e, i, k64(e, a->e * 4)), i_mul(e, j, k64(e, 4))));
 
 	vec_store(e, at, mul(e, cell_of(vec_load(e, at, tail), true, DT_f32), factor).v, tail);
@@ -375,18 +407,26 @@ finish_rows(const Main *m, V first, V count)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V i = loop_open(e, k64(e, 0), count, 1), query = i_add(e, first, i), y = row_at(m, m->out[0], a->t, a->e, query), lse = row_at(m, m->out[1], a->t, 1, query);
+	V i = loop_open(e, k64(e, 0), count, 1), query = i_add(e, first, i),
+	  y = row_at(m, m->out[0], a->t, a->e, query), lse = row_at(m, m->out[1], a->t, 1, query);
 	Cell total = scalar_at(e, m->total, i), top = scalar_at(e, m->top, i);
 
 	if (lse) {
 		/* an infinite maximum is the log-sum, whatever the total */
-		Cell infinite = cell_bin(e, EX_EQ, cell_of(intrinsic(e, here(e), "llvm.fabs", (T[]){e->l->f32}, 1, (V[]){top.v}, 1), false, DT_f32), number(e, INFINITY));
+		Cell infinite =
+		        cell_bin(e, EX_EQ,
+		                 cell_of(intrinsic(e, here(e), "llvm.fabs", (T[]){e->l->f32}, 1, (V[]){top.v}, 1),
+		                         false, DT_f32),
+		                 number(e, INFINITY));
 
-		scalar_put(e, lse, k64(e, 0), cell_select(e, infinite, top, add(e, top, math_call(e, MF_LOG, total, total))));
+		scalar_put(e, lse, k64(e, 0),
+		           cell_select(e, infinite, top, add(e, top, math_call(e, MF_LOG, total, total))));
 	}
 	if (y) {
-		V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W), tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL;
-		V from = ptr_at(e, m->sums, i_add(e, i_mul(e, i, k64(e, a->e * 4)), i_mul(e, j, k64(e, 4)))), to = ptr_at(e, y, i_mul(e, j, k64(e, 4)));
+		V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W),
+		  tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL;
+		V from = ptr_at(e, m->sums, i_add(e, i_mul(e, i, k64(e, a->e * 4)), i_mul(e, j, k64(e, 4)))),
+		  to = ptr_at(e, y, i_mul(e, j, k64(e, 4)));
 
 		vec_store(e, to, cell_bin(e, EX_DIV, cell_of(vec_load(e, from, tail), true, DT_f32), total).v, tail);
 		loop_close(e);
@@ -418,11 +458,13 @@ forward_emit(Main *m)
 	V key = loop_open(e, k64(e, 0), end, a->bk), keys = i_min(e, k64(e, a->bk), i_sub(e, k64(e, a->s), key));
 
 	turn(m, m->in[1], a->d, key, m->turned[0]);
-	product_run(e, &m->scores, count, row_at(m, m->in[0], a->t, a->d, first), m->turned[0], m->tile[0], k64(e, a->d), k64(e, 0));
+	product_run(e, &m->scores, count, row_at(m, m->in[0], a->t, a->d, first), m->turned[0], m->tile[0],
+	            k64(e, a->d), k64(e, 0));
 	i = loop_open(e, k64(e, 0), count, 1);
 	softmax_row(m, i, i_add(e, first, i), key);
 	loop_close(e);
-	product_run(e, &m->weighted, count, m->tile[0], row_at(m, m->in[2], a->s, a->e, key), m->sums, keys, if_more(e, key, k64(e, 0)));
+	product_run(e, &m->weighted, count, m->tile[0], row_at(m, m->in[2], a->s, a->e, key), m->sums, keys,
+	            if_more(e, key, k64(e, 0)));
 	loop_close(e);
 	finish_rows(m, first, count);
 	loop_close(e);
@@ -435,8 +477,10 @@ back_row(const Main *m, V i, V query, V key)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V off = i_mul(e, i, k64(e, (int64_t)a->bk * 4)), p_row = ptr_at(e, m->tile[0], off), d_row = ptr_at(e, m->tile[1], off);
-	Cell lse = scalar_at(e, row_at(m, m->in[5], a->t, 1, query), k64(e, 0)), rows = scalar_at(e, row_at(m, m->rows, a->t, 1, query), k64(e, 0));
+	V off = i_mul(e, i, k64(e, (int64_t)a->bk * 4)), p_row = ptr_at(e, m->tile[0], off),
+	  d_row = ptr_at(e, m->tile[1], off);
+	Cell lse = scalar_at(e, row_at(m, m->in[5], a->t, 1, query), k64(e, 0)),
+	     rows = scalar_at(e, row_at(m, m->rows, a->t, 1, query), k64(e, 0));
 
 	e->random.n = 0;
 	for (int k = 0; k < a->bk / a->w; k++) {
@@ -458,17 +502,21 @@ rows_emit_sums(const Main *m)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	V i = loop_open(e, k64(e, 0), k64(e, a->t), 1), g = row_at(m, m->in[0], a->t, a->e, i), y = row_at(m, m->in[4], a->t, a->e, i);
+	V i = loop_open(e, k64(e, 0), k64(e, a->t), 1), g = row_at(m, m->in[0], a->t, a->e, i),
+	  y = row_at(m, m->in[4], a->t, a->e, i);
 	T vt = vec_of(e, e->l->f32);
 	V slot = slot_new(e, vt);
 
 	slot_set(e, slot, LLVMConstNull(vt));
-	V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W), tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL, off = i_mul(e, j, k64(e, 4));
-	Cell x = cell_of(vec_load(e, ptr_at(e, g, off), tail), true, DT_f32), z = cell_of(vec_load(e, ptr_at(e, y, off), tail), true, DT_f32);
+	V j = loop_open(e, k64(e, 0), k64(e, a->e), e->W),
+	  tail = a->e % e->W ? mask_below(e, i_sub(e, k64(e, a->e), j)) : NULL, off = i_mul(e, j, k64(e, 4));
+	Cell x = cell_of(vec_load(e, ptr_at(e, g, off), tail), true, DT_f32),
+	     z = cell_of(vec_load(e, ptr_at(e, y, off), tail), true, DT_f32);
 
 	slot_set(e, slot, cell_fma(e, x, z, cell_of(slot_get(e, slot, vt), true, DT_f32)).v);
 	loop_close(e);
-	scalar_put(e, row_at(m, m->rows, a->t, 1, i), k64(e, 0), horizontal_sum(e, cell_of(slot_get(e, slot, vt), true, DT_f32)));
+	scalar_put(e, row_at(m, m->rows, a->t, 1, i), k64(e, 0),
+	           horizontal_sum(e, cell_of(slot_get(e, slot, vt), true, DT_f32)));
 	loop_close(e);
 }
 
@@ -479,9 +527,11 @@ zero_rows(const Main *m, V base, V key, V keys, int64_t width)
 
 	if (!base)
 		return;
-	V to = row_at(m, base, m->a->s, width, key), n = i_mul(e, keys, k64(e, width)), j = loop_open(e, k64(e, 0), n, e->W);
+	V to = row_at(m, base, m->a->s, width, key), n = i_mul(e, keys, k64(e, width)),
+	  j = loop_open(e, k64(e, 0), n, e->W);
 
-	vec_store(e, ptr_at(e, to, i_mul(e, j, k64(e, 4))), LLVMConstNull(vec_of(e, e->l->f32)), mask_below(e, i_sub(e, n, j)));
+	vec_store(e, ptr_at(e, to, i_mul(e, j, k64(e, 4))), LLVMConstNull(vec_of(e, e->l->f32)),
+	          mask_below(e, i_sub(e, n, j)));
 	loop_close(e);
 }
 
@@ -501,7 +551,8 @@ backward_emit(Main *m)
 	m->entry = loop_open(e, e->arg_t0, e->arg_t1, 1);
 	mask_at(m);
 	rows_emit_sums(m);
-	V key = loop_open(e, zero, k64(e, a->s), a->bk), keys = i_min(e, k64(e, a->bk), i_sub(e, k64(e, a->s), key)), from = zero;
+	V key = loop_open(e, zero, k64(e, a->s), a->bk), keys = i_min(e, k64(e, a->bk), i_sub(e, k64(e, a->s), key)),
+	  from = zero;
 
 	turn(m, m->in[2], a->d, key, m->turned[0]);
 	turn(m, m->in[3], a->e, key, m->turned[1]);
@@ -509,7 +560,8 @@ backward_emit(Main *m)
 	zero_rows(m, m->out[2], key, keys, a->e);
 	if (a->causal) /* earlier queries see none of these keys */
 		from = i_mul(e, i_div(e, key, k64(e, a->bq)), k64(e, a->bq));
-	V first = loop_open(e, from, k64(e, a->t), a->bq), count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first));
+	V first = loop_open(e, from, k64(e, a->t), a->bq),
+	  count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first));
 	V q = row_at(m, m->in[1], a->t, a->d, first), g = row_at(m, m->in[0], a->t, a->e, first);
 
 	product_run(e, &m->scores, count, q, m->turned[0], m->tile[0], k64(e, a->d), zero);
@@ -523,7 +575,8 @@ backward_emit(Main *m)
 	if (m->out[1])
 		product_run(e, &m->dk, keys, m->tile[1], q, row_at(m, m->out[1], a->s, a->d, key), count, one);
 	if (m->out[0])
-		product_run(e, &m->dq, count, m->tile[1], row_at(m, m->in[2], a->s, a->d, key), row_at(m, m->out[0], a->t, a->d, first), keys, if_more(e, key, zero));
+		product_run(e, &m->dq, count, m->tile[1], row_at(m, m->in[2], a->s, a->d, key),
+		            row_at(m, m->out[0], a->t, a->d, first), keys, if_more(e, key, zero));
 	for (int k = 0; k < 3; k++)
 		loop_close(e);
 }

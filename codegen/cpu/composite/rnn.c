@@ -1,16 +1,20 @@
 /* rnn.c: the recurrences lstm.cells, gru.cells and their gradients: all steps in one kernel.
  *
- * In: a group of that one op, in f32, row-major.   Out: a kernel that packs W_hh into the group's workspace, and the main one.
- * A task is a block of examples: their recurrences are independent, so nobody waits for anybody between steps. Per step one
- * product with the packed weights through the microkernel. Forward a panel holds the same vector of units of all gates, so
- * that a tile of sums is all that the gates' arithmetic needs: it is applied while the tile is in the first-level cache.
- * Backward a step first makes the gates' gradients from the kept gates and the running gradients, then multiplies by W_hh.
- * States and running gradients lie in the workspace in rows of their own, which keeps the rows of a tile in different cache sets.
- * Tasks are small, as a thread's share of them runs as one: the more examples, the less often the weights are read. Every sum is one chain over the
- * columns of W_hh, so how examples are grouped into tiles, tasks and threads changes no bit.
- * Long products go by Strassen's algorithm (strassen.c), where the number of examples is fixed: examples 2i and 2i + 1 are the upper and the lower half of the rows, whoever has them; the left and the right
- * half of the columns are the first two gates and the others (lstm), or the first half of all units and the other (gru, and backward). The seven sums of the weights are made once, those of a step's rows before its products.
- * Refuses (rnn_refuses): other types than f32, machines with vectors below 32 bytes; those are unrolled by pass expand. */
+ * In: a group of that one op, in f32, row-major.   Out: a kernel that packs W_hh into the group's workspace, and the
+ * main one. A task is a block of examples: their recurrences are independent, so nobody waits for anybody between
+ * steps. Per step one product with the packed weights through the microkernel. Forward a panel holds the same vector of
+ * units of all gates, so that a tile of sums is all that the gates' arithmetic needs: it is applied while the tile is
+ * in the first-level cache. Backward a step first makes the gates' gradients from the kept gates and the running
+ * gradients, then multiplies by W_hh. States and running gradients lie in the workspace in rows of their own, which
+ * keeps the rows of a tile in different cache sets. Tasks are small, as a thread's share of them runs as one: the more
+ * examples, the less often the weights are read. Every sum is one chain over the columns of W_hh, so how examples are
+ * grouped into tiles, tasks and threads changes no bit. Long products go by Strassen's algorithm (strassen.c), where
+ * the number of examples is fixed: examples 2i and 2i + 1 are the upper and the lower half of the rows, whoever has
+ * them; the left and the right half of the columns are the first two gates and the others (lstm), or the first half of
+ * all units and the other (gru, and backward). The seven sums of the weights are made once, those of a step's rows
+ * before its products.
+ * Refuses (rnn_refuses): other types than f32, machines with vectors below 32 bytes; those are unrolled by pass
+ * expand. */
 #include "rnn.h"
 #include "../contract/gemm.h"
 #include "../../space.h"
@@ -26,7 +30,8 @@ typedef struct Seq {
 	int64_t rows;            /* examples of a task */
 	/* workspace, bytes from its start; rows of it in bytes */
 	int64_t npanel, weights, state[3], state_row, grad, grad_row, bytes;
-	/* Strassen's algorithm: half of the sum's length; the products' first operands [product][pair of examples][k2], backward the products [product][pair][half of h] */
+	/* Strassen's algorithm: half of the sum's length; the products' first operands [product][pair of examples][k2],
+	 * backward the products [product][pair][half of h] */
 	bool halves;
 	int64_t k2, sums, sums_row, products, products_row, scratch;
 } Seq;
@@ -46,7 +51,8 @@ rnn_refuses(const Graph *g, const Op *op, int vector_bytes)
 		const Type *t = val_type(g, op->in[k]);
 
 		if (dtype_is_float((DType)t->dtype) && t->dtype != DT_f32)
-			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k, dtype_info[t->dtype].name);
+			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k,
+			                    dtype_info[t->dtype].name);
 	}
 	return vector_bytes < 16 ? "the kernel needs vectors of 32 bytes" : NULL;
 }
@@ -63,8 +69,11 @@ take(int64_t *at, int64_t bytes)
 static Seq
 seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 {
-	Seq s = {.lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx, .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
-		.reverse = attr_bool(op, A_reverse), .halves = halves, .x = val_type(g, op->in[0])};
+	Seq s = {.lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx,
+	         .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
+	         .reverse = attr_bool(op, A_reverse),
+	         .halves = halves,
+	         .x = val_type(g, op->in[0])};
 	int w = vector_bytes / 4;
 	bool wide = vector_bytes == 64;
 
@@ -128,7 +137,8 @@ halves_why_not(const Seq *s)
 	return s->h % (4 * s->p.lanes) ? "its sides do not halve into whole vectors and panels" : NULL;
 }
 
-/* Do fewer products pay for the sums, of the weights once, of rows and results in each step? Sums of the weights are 7/4 of them, and must come from the caches all the same. */
+/* Do fewer products pay for the sums, of the weights once, of rows and results in each step? Sums of the weights are
+ * 7/4 of them, and must come from the caches all the same. */
 static bool
 halves_pay(const Graph *g, const Seq *s)
 {
@@ -153,7 +163,11 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *work
 			why = "switched off";
 		l->chosen = !why;
 		l->value = 7.0 / 8;
-		l->why = why ? why : arena_printf(g->arena, "Strassen's algorithm in each step: seven products of halves for eight, %.1f MiB of workspace", (double)h.bytes / 1048576);
+		l->why = why ? why
+		             : arena_printf(g->arena,
+		                            "Strassen's algorithm in each step: seven products of halves for eight, "
+		                            "%.1f MiB of workspace",
+		                            (double)h.bytes / 1048576);
 		if (!why)
 			s = h;
 	}
@@ -236,7 +250,8 @@ row_of(const Main *m, V base, V row, V t, int64_t blocks)
 static V
 state_row(const Main *m, int which, V row)
 {
-	return ptr_at(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->state[which])), i_mul(m->e, row, k64(m->e, m->s->state_row)));
+	return ptr_at(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->state[which])),
+	              i_mul(m->e, row, k64(m->e, m->s->state_row)));
 }
 
 static V
@@ -300,14 +315,17 @@ pack_gates(Emit *e, const Seq *s, V from, V out, V panel)
 
 		if (whole) {
 			V k = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
-			V args[5] = {ptr_at(e, in, i_mul(e, k, k64(e, 4))), k64(e, s->h * 4), left, ptr_at(e, dst, i_mul(e, k, k64(e, nr * 4))), k64(e, nr * 4)};
+			V args[5] = {ptr_at(e, in, i_mul(e, k, k64(e, 4))), k64(e, s->h * 4), left,
+			             ptr_at(e, dst, i_mul(e, k, k64(e, nr * 4))), k64(e, nr * 4)};
 
 			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
 			loop_close(e);
 		}
 		V k = loop_open(e, k64(e, whole), k64(e, s->h), 1), j = loop_open(e, k64(e, 0), k64(e, w), 1);
-		V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""), col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-		V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, s->h * 4), ""), i_mul(e, k, k64(e, 4)), "");
+		V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
+		  col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
+		V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, s->h * 4), ""), i_mul(e, k, k64(e, 4)),
+		                     "");
 		V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
 
 		LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
@@ -325,17 +343,21 @@ pack_columns(Emit *e, const Seq *s, V from, V to, V panel)
 	int64_t nr = (int64_t)s->p.nv * w, rows = s->gates * s->h;
 	V first = i_mul(e, panel, k64(e, nr)), out = ptr_at(e, to, i_mul(e, panel, k64(e, rows * nr * 4)));
 	V k = loop_open(e, k64(e, 0), k64(e, rows), 1);
-	V in = ptr_at(e, from, i_add(e, i_mul(e, k, k64(e, s->h * 4)), i_mul(e, first, k64(e, 4)))), dst = ptr_at(e, out, i_mul(e, k, k64(e, nr * 4)));
+	V in = ptr_at(e, from, i_add(e, i_mul(e, k, k64(e, s->h * 4)), i_mul(e, first, k64(e, 4)))),
+	  dst = ptr_at(e, out, i_mul(e, k, k64(e, nr * 4)));
 
 	for (int j = 0; j < s->p.nv; j++) {
-		V left = i_max(e, i_sub(e, k64(e, s->h), i_add(e, first, k64(e, (int64_t)j * w))), k64(e, 0)), off = k64(e, (int64_t)j * w * 4);
+		V left = i_max(e, i_sub(e, k64(e, s->h), i_add(e, first, k64(e, (int64_t)j * w))), k64(e, 0)),
+		  off = k64(e, (int64_t)j * w * 4);
 
-		vec_store(e, ptr_at(e, dst, off), vec_load(e, ptr_at(e, in, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
+		vec_store(e, ptr_at(e, dst, off),
+		          vec_load(e, ptr_at(e, in, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
 	}
 	loop_close(e);
 }
 
-/* Seven sums of the four quarters of a panel, whose right half lies `right` bytes behind the left and whose lower half `down`: lines `line` bytes apart, to `out` + q * apart. */
+/* Seven sums of the four quarters of a panel, whose right half lies `right` bytes behind the left and whose lower half
+ * `down`: lines `line` bytes apart, to `out` + q * apart. */
 static void
 pack_sums(Emit *e, const Seq *s, V from, int64_t right, int64_t down, int64_t line, V out, int64_t apart)
 {
@@ -344,10 +366,15 @@ pack_sums(Emit *e, const Seq *s, V from, int64_t right, int64_t down, int64_t li
 
 	for (int64_t j = 0; j < nr * 4; j += s->p.lanes * 4) {
 		for (int q = 0; q < QUARTERS; q++)
-			x[q] = vec_load(e, ptr_at(e, from, i_add(e, i_mul(e, k, k64(e, line)), k64(e, (q & 1) * right + (q >> 1) * down + j))), NULL);
+			x[q] = vec_load(e,
+			                ptr_at(e, from,
+			                       i_add(e, i_mul(e, k, k64(e, line)),
+			                             k64(e, (q & 1) * right + (q >> 1) * down + j))),
+			                NULL);
 		strassen_second(e, x, r);
 		for (int q = 0; q < PRODUCTS; q++)
-			vec_store(e, ptr_at(e, out, i_add(e, i_mul(e, k, k64(e, nr * 4)), k64(e, q * apart + j))), r[q], NULL);
+			vec_store(e, ptr_at(e, out, i_add(e, i_mul(e, k, k64(e, nr * 4)), k64(e, q * apart + j))), r[q],
+			          NULL);
 	}
 	loop_close(e);
 }
@@ -359,7 +386,8 @@ pack_halves(Emit *e, const Seq *s, V from, V to, V panel)
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, all = (int64_t)s->gates * s->p.lanes * 4;
 
 	if (s->back) {
-		pack_sums(e, s, ptr_at(e, from, i_mul(e, panel, k64(e, nr * 4))), s->h / 2 * 4, s->k2 * s->h * 4, s->h * 4, ptr_at(e, to, i_mul(e, panel, k64(e, bytes))), s->npanel * bytes);
+		pack_sums(e, s, ptr_at(e, from, i_mul(e, panel, k64(e, nr * 4))), s->h / 2 * 4, s->k2 * s->h * 4,
+		          s->h * 4, ptr_at(e, to, i_mul(e, panel, k64(e, bytes))), s->npanel * bytes);
 		return;
 	}
 	V out = ptr_at(e, to, i_mul(e, panel, k64(e, PRODUCTS * bytes))), turned = scratch_ptr(e, 0);
@@ -378,14 +406,16 @@ pack_weights(GroupCx *gc, const Seq *s, int src, int dst, GraphKernels *gk)
 	int fn = kernel_begin(gc, &e, "pack", &fresh);
 
 	if (fresh) {
-		V from = buffer(&e, src), to = ptr_at(&e, buffer(&e, dst), k64(&e, s->weights)), panel = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V from = buffer(&e, src), to = ptr_at(&e, buffer(&e, dst), k64(&e, s->weights)),
+		  panel = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 
 		if (s->halves)
 			pack_halves(&e, s, from, to, panel);
 		else if (s->back)
 			pack_columns(&e, s, from, to, panel);
 		else
-			pack_gates(&e, s, from, ptr_at(&e, to, i_mul(&e, panel, k64(&e, s->h * s->gates * s->p.lanes * 4))), panel);
+			pack_gates(&e, s, from,
+			           ptr_at(&e, to, i_mul(&e, panel, k64(&e, s->h * s->gates * s->p.lanes * 4))), panel);
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
@@ -398,8 +428,10 @@ halves_sums(const Main *m, V from, int64_t row)
 {
 	Emit *e = m->e;
 	const Seq *s = m->s;
-	V pair = loop_open(e, i_div(e, m->lo, k64(e, 2)), i_div(e, m->hi, k64(e, 2)), 1), k = i_mul(e, loop_open(e, k64(e, 0), k64(e, s->k2), e->W), k64(e, 4)), x[QUARTERS], r[PRODUCTS];
-	V at = i_add(e, i_mul(e, pair, k64(e, 2 * row)), k), to = ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_add(e, i_mul(e, pair, k64(e, s->sums_row)), k));
+	V pair = loop_open(e, i_div(e, m->lo, k64(e, 2)), i_div(e, m->hi, k64(e, 2)), 1),
+	  k = i_mul(e, loop_open(e, k64(e, 0), k64(e, s->k2), e->W), k64(e, 4)), x[QUARTERS], r[PRODUCTS];
+	V at = i_add(e, i_mul(e, pair, k64(e, 2 * row)), k),
+	  to = ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_add(e, i_mul(e, pair, k64(e, s->sums_row)), k));
 
 	for (int q = 0; q < QUARTERS; q++)
 		x[q] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (q & 1) * s->k2 * 4 + (q >> 1) * row))), NULL);
@@ -418,42 +450,54 @@ halves_call(const Main *m, V q, V pair, V count, V weights, V apart, V to)
 	const Seq *s = m->s;
 	V row = i_add(e, i_mul(e, q, k64(e, ceil_div(s->n.n, 2))), pair);
 
-	tile_call(e, &m->tiles, count, k64(e, 0), 1, ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_mul(e, row, k64(e, s->sums_row))), ptr_at(e, weights, i_mul(e, q, apart)), to,
-	    k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
+	tile_call(e, &m->tiles, count, k64(e, 0), 1,
+	          ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_mul(e, row, k64(e, s->sums_row))),
+	          ptr_at(e, weights, i_mul(e, q, apart)), to, k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
 }
 
-/* Forward, one panel: the seven products of `count` pairs, and of them the sums of the pairs' 2 * count rows, for gates_tile: of the gru one tile for each half of the units. */
+/* Forward, one panel: the seven products of `count` pairs, and of them the sums of the pairs' 2 * count rows, for
+ * gates_tile: of the gru one tile for each half of the units. */
 static void
 halves_tile(const Main *m, V pair, V count, V weights, V products, V tile)
 {
 	Emit *e = m->e;
 	const Seq *s = m->s;
 	int w = s->p.lanes;
-	int64_t nr = (int64_t)s->p.nv * w, apart = s->p.mr * nr * 4, row = (int64_t)s->gates * w * 4, right = s->lstm ? nr * 4 : 2 * s->p.mr * row;
+	int64_t nr = (int64_t)s->p.nv * w, apart = s->p.mr * nr * 4, row = (int64_t)s->gates * w * 4,
+	        right = s->lstm ? nr * 4 : 2 * s->p.mr * row;
 	V q = loop_open(e, k64(e, 0), k64(e, PRODUCTS), 1), x[PRODUCTS], r[QUARTERS];
 
-	halves_call(m, q, pair, count, weights, k64(e, s->k2 * nr * 4), ptr_at(e, products, i_mul(e, q, k64(e, apart))));
+	halves_call(m, q, pair, count, weights, k64(e, s->k2 * nr * 4),
+	            ptr_at(e, products, i_mul(e, q, k64(e, apart))));
 	loop_close(e);
 	V i = loop_open(e, k64(e, 0), count, 1);
 
 	for (int64_t j = 0; j < nr * 4; j += w * 4) {
 		for (int k = 0; k < PRODUCTS; k++)
-			x[k] = vec_load(e, ptr_at(e, products, i_add(e, i_mul(e, i, k64(e, nr * 4)), k64(e, k * apart + j))), NULL);
+			x[k] = vec_load(
+			        e, ptr_at(e, products, i_add(e, i_mul(e, i, k64(e, nr * 4)), k64(e, k * apart + j))),
+			        NULL);
 		strassen_quarters(e, x, r);
 		for (int k = 0; k < QUARTERS; k++)
-			vec_store(e, ptr_at(e, tile, i_add(e, i_mul(e, i, k64(e, 2 * row)), k64(e, (k >> 1) * row + (k & 1) * right + j))), r[k], NULL);
+			vec_store(e,
+			          ptr_at(e, tile,
+			                 i_add(e, i_mul(e, i, k64(e, 2 * row)),
+			                       k64(e, (k >> 1) * row + (k & 1) * right + j))),
+			          r[k], NULL);
 	}
 	loop_close(e);
 }
 
-/* Backward: a step's gradients times W_hh, added to the running gradients dh. A product at a time, as its first operand then stays in the first-level cache. */
+/* Backward: a step's gradients times W_hh, added to the running gradients dh. A product at a time, as its first operand
+ * then stays in the first-level cache. */
 static void
 halves_back(const Main *m, V grads, V weights, V dh)
 {
 	Emit *e = m->e;
 	const Seq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, pairs = ceil_div(s->n.n, 2);
-	V products = ptr_at(e, m->ws, k64(e, s->products)), lo = i_div(e, m->lo, k64(e, 2)), hi = i_div(e, m->hi, k64(e, 2)), at, count, x[PRODUCTS], r[QUARTERS];
+	V products = ptr_at(e, m->ws, k64(e, s->products)), lo = i_div(e, m->lo, k64(e, 2)),
+	  hi = i_div(e, m->hi, k64(e, 2)), at, count, x[PRODUCTS], r[QUARTERS];
 
 	halves_sums(m, grads, s->grad_row);
 	V q = loop_open(e, k64(e, 0), k64(e, PRODUCTS), 1), panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1);
@@ -461,16 +505,24 @@ halves_back(const Main *m, V grads, V weights, V dh)
 	tiles_open(e, i_sub(e, hi, lo), s->p.mr, &at, &count);
 	V pair = i_add(e, lo, at), row = i_add(e, i_mul(e, q, k64(e, pairs)), pair);
 
-	halves_call(m, q, pair, count, ptr_at(e, weights, i_mul(e, panel, k64(e, bytes))), k64(e, s->npanel * bytes), ptr_at(e, products, i_add(e, i_mul(e, row, k64(e, s->products_row)), i_mul(e, panel, k64(e, nr * 4)))));
+	halves_call(
+	        m, q, pair, count, ptr_at(e, weights, i_mul(e, panel, k64(e, bytes))), k64(e, s->npanel * bytes),
+	        ptr_at(e, products, i_add(e, i_mul(e, row, k64(e, s->products_row)), i_mul(e, panel, k64(e, nr * 4)))));
 	for (int i = 0; i < 3; i++)
 		loop_close(e);
 	V i = loop_open(e, lo, hi, 1), j = i_mul(e, loop_open(e, k64(e, 0), k64(e, s->h / 2), e->W), k64(e, 4));
 
 	for (int k = 0; k < PRODUCTS; k++)
-		x[k] = vec_load(e, ptr_at(e, products, i_add(e, i_add(e, i_mul(e, i, k64(e, s->products_row)), j), k64(e, k * pairs * s->products_row))), NULL);
+		x[k] = vec_load(e,
+		                ptr_at(e, products,
+		                       i_add(e, i_add(e, i_mul(e, i, k64(e, s->products_row)), j),
+		                             k64(e, k * pairs * s->products_row))),
+		                NULL);
 	strassen_quarters(e, x, r);
 	for (int k = 0; k < QUARTERS; k++) {
-		V to = ptr_at(e, dh, i_add(e, i_add(e, i_mul(e, i, k64(e, 2 * s->state_row)), j), k64(e, (k >> 1) * s->state_row + (k & 1) * s->h / 2 * 4)));
+		V to = ptr_at(e, dh,
+		              i_add(e, i_add(e, i_mul(e, i, k64(e, 2 * s->state_row)), j),
+		                    k64(e, (k >> 1) * s->state_row + (k & 1) * s->h / 2 * 4)));
 
 		vec_store(e, to, LLVMBuildFAdd(here(e), vec_load(e, to, NULL), r[k], ""), NULL);
 	}
@@ -484,7 +536,8 @@ static Cell
 lstm_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const Cell *sum, Cell *state)
 {
 	Emit *e = m->e;
-	V gates = row_of(m, m->out[2], row, t, 4), cells = row_of(m, m->out[1], row, t, 1), c_row = state_row(m, 2, row);
+	V gates = row_of(m, m->out[2], row, t, 4), cells = row_of(m, m->out[1], row, t, 1),
+	  c_row = state_row(m, 2, row);
 	Cell g[4], c = unit_load(u, c_row, 0), next, h;
 
 	for (int k = 0; k < 4; k++) {
@@ -521,7 +574,8 @@ gru_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const
 	return if_live(e, live, h, zero(e));
 }
 
-/* The gates of `count` examples from `first` on, whose sums lie in `tile` and what the input adds in `input`; from and to: rows of h before and after the step. */
+/* The gates of `count` examples from `first` on, whose sums lie in `tile` and what the input adds in `input`; from and
+ * to: rows of h before and after the step. */
 static void
 gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V from, V to)
 {
@@ -529,7 +583,8 @@ gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V fro
 	const Seq *s = m->s;
 	int w = s->p.lanes;
 	V i = loop_open(e, k64(e, 0), count, 1), row = i_add(e, first, i), off = i_mul(e, row, k64(e, s->state_row));
-	V live = is_live(m, row, t), in_tile = i_mul(e, i, k64(e, (int64_t)s->gates * w * 4)), sums = ptr_at(e, tile, in_tile), inputs = ptr_at(e, input, in_tile);
+	V live = is_live(m, row, t), in_tile = i_mul(e, i, k64(e, (int64_t)s->gates * w * 4)),
+	  sums = ptr_at(e, tile, in_tile), inputs = ptr_at(e, input, in_tile);
 	Unit u = unit_open(e, i_mul(e, panel, k64(e, w)), s->h);
 	Cell sum[4], gx[4], y, state = unit_load(&u, ptr_at(e, from, off), 0);
 
@@ -543,13 +598,15 @@ gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V fro
 	loop_close(e);
 }
 
-/* Copies what the input adds to a tile's gates. Its lines lie an example's steps apart, mostly in one set of each cache: they would not wait there for the end of the products. */
+/* Copies what the input adds to a tile's gates. Its lines lie an example's steps apart, mostly in one set of each
+ * cache: they would not wait there for the end of the products. */
 static void
 gates_copy(const Main *m, V first, V count, V panel, V t, V to)
 {
 	Emit *e = m->e;
 	int64_t w = m->s->p.lanes;
-	V i = loop_open(e, k64(e, 0), count, 1), row = row_of(m, m->in[0], i_add(e, first, i), t, m->s->gates), out = ptr_at(e, to, i_mul(e, i, k64(e, m->s->gates * w * 4)));
+	V i = loop_open(e, k64(e, 0), count, 1), row = row_of(m, m->in[0], i_add(e, first, i), t, m->s->gates),
+	  out = ptr_at(e, to, i_mul(e, i, k64(e, m->s->gates * w * 4)));
 	Unit u = unit_open(e, i_mul(e, panel, k64(e, w)), m->s->h);
 
 	for (int k = 0; k < m->s->gates; k++)
@@ -563,13 +620,22 @@ forward_emit(Main *m)
 	Emit *e = m->e;
 	const Seq *s = m->s;
 	int w = s->p.lanes;
-	int64_t nr = (int64_t)s->p.nv * w, columns = (int64_t)s->gates * w, sides = s->halves && !s->lstm ? 2 : 1; /* of units of a panel */
+	/* of units of a panel */
+	int64_t nr = (int64_t)s->p.nv * w, columns = (int64_t)s->gates * w, sides = s->halves && !s->lstm ? 2 : 1;
 	T floats = LLVMArrayType2(e->l->f32, (uint64_t)((s->halves ? 2 * sides : 1) * s->p.mr * columns));
 	V tile = slot_new(e, floats), input = slot_new(e, floats), start = m->in[s->lstm ? 2 : 3];
 	V products = s->halves ? slot_new(e, LLVMArrayType2(e->l->f32, (uint64_t)(PRODUCTS * s->p.mr * nr))) : NULL;
-	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->state_row), [S_AK] = k64(e, 4), [S_AP] = k64(e, 0), [S_AQ] = k64(e, 0), [S_BP] = k64(e, 0), [S_BQ] = k64(e, 0),
-		[S_BK] = k64(e, nr * 4), [S_CM] = k64(e, nr * 4), [S_NK] = k64(e, s->halves ? s->k2 : s->h)};
-	V weights = ptr_at(e, m->ws, k64(e, s->weights)), even = ptr_at(e, m->ws, k64(e, s->state[0])), odd = ptr_at(e, m->ws, k64(e, s->state[1]));
+	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->state_row),
+	                 [S_AK] = k64(e, 4),
+	                 [S_AP] = k64(e, 0),
+	                 [S_AQ] = k64(e, 0),
+	                 [S_BP] = k64(e, 0),
+	                 [S_BQ] = k64(e, 0),
+	                 [S_BK] = k64(e, nr * 4),
+	                 [S_CM] = k64(e, nr * 4),
+	                 [S_NK] = k64(e, s->halves ? s->k2 : s->h)};
+	V weights = ptr_at(e, m->ws, k64(e, s->weights)), even = ptr_at(e, m->ws, k64(e, s->state[0])),
+	  odd = ptr_at(e, m->ws, k64(e, s->state[1]));
 
 	LLVMSetAlignment(tile, 64);
 	LLVMSetAlignment(input, 64);
@@ -585,20 +651,25 @@ forward_emit(Main *m)
 
 	if (s->halves)
 		halves_sums(m, from, s->state_row);
-	V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), part[2] = {panel, i_add(e, panel, k64(e, s->npanel))}, at, count;
+	V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), part[2] = {panel, i_add(e, panel, k64(e, s->npanel))},
+	  at, count;
 
 	tiles_open(e, i_div(e, i_sub(e, m->hi, m->lo), k64(e, s->halves ? 2 : 1)), s->p.mr, &at, &count);
-	V first = i_add(e, m->lo, i_mul(e, at, k64(e, s->halves ? 2 : 1))), rows = i_mul(e, count, k64(e, s->halves ? 2 : 1));
+	V first = i_add(e, m->lo, i_mul(e, at, k64(e, s->halves ? 2 : 1))),
+	  rows = i_mul(e, count, k64(e, s->halves ? 2 : 1));
 
 	for (int i = 0; i < sides; i++)
 		gates_copy(m, first, rows, part[i], t, ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)));
 	if (s->halves)
-		halves_tile(m, i_div(e, first, k64(e, 2)), count, ptr_at(e, weights, i_mul(e, panel, k64(e, PRODUCTS * s->k2 * nr * 4))), products, tile);
+		halves_tile(m, i_div(e, first, k64(e, 2)), count,
+		            ptr_at(e, weights, i_mul(e, panel, k64(e, PRODUCTS * s->k2 * nr * 4))), products, tile);
 	else
-		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, from, i_mul(e, first, k64(e, s->state_row))), ptr_at(e, weights, i_mul(e, panel, k64(e, s->h * nr * 4))),
-		    tile, k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
+		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, from, i_mul(e, first, k64(e, s->state_row))),
+		          ptr_at(e, weights, i_mul(e, panel, k64(e, s->h * nr * 4))), tile, k64(e, 1), k64(e, 1),
+		          m->strides, k64(e, 0));
 	for (int i = 0; i < sides; i++)
-		gates_tile(m, ptr_at(e, tile, k64(e, i * 2 * s->p.mr * columns * 4)), ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)), first, rows, part[i], t, from, to);
+		gates_tile(m, ptr_at(e, tile, k64(e, i * 2 * s->p.mr * columns * 4)),
+		           ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)), first, rows, part[i], t, from, to);
 	for (int i = 0; i < 3; i++)
 		loop_close(e);
 	copy_state(m, m->out[s->lstm ? 3 : 2], (int)(s->t % 2), false);
@@ -619,12 +690,15 @@ grad_store(const Main *m, const Unit *u, V row, V out, int gate, V live, Cell d)
 	result_store(m, u, out, gate, d);
 }
 
-/* Operand `base` [N,T,H] at the step processed before step `step` (which is at t), or `start` [N,H] at the first or where that was past the length. */
+/* Operand `base` [N,T,H] at the step processed before step `step` (which is at t), or `start` [N,H] at the first or
+ * where that was past the length. */
 static V
 row_before(const Main *m, V base, V start, V row, V step, V t)
 {
 	Emit *e = m->e;
-	V before = m->s->reverse ? i_min(e, i_add(e, t, k64(e, 1)), k64(e, m->s->t - 1)) : i_max(e, i_sub(e, t, k64(e, 1)), k64(e, 0)), live = is_live(m, row, before);
+	V before = m->s->reverse ? i_min(e, i_add(e, t, k64(e, 1)), k64(e, m->s->t - 1))
+	                         : i_max(e, i_sub(e, t, k64(e, 1)), k64(e, 0)),
+	  live = is_live(m, row, before);
 	V first = LLVMBuildICmp(here(e), LLVMIntEQ, step, k64(e, 0), "");
 
 	if (live)
@@ -636,9 +710,11 @@ static void
 lstm_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
 {
 	Emit *e = m->e;
-	V dh_row = state_row(m, 0, row), dc_row = state_row(m, 1, row), gates = row_of(m, m->in[3], row, t, 4), out = row_of(m, m->out[0], row, t, 4);
+	V dh_row = state_row(m, 0, row), dc_row = state_row(m, 1, row), gates = row_of(m, m->in[3], row, t, 4),
+	  out = row_of(m, m->out[0], row, t, 4);
 	V d = ptr_at(e, ptr_at(e, m->ws, k64(e, m->s->grad)), i_mul(e, row, k64(e, m->s->grad_row)));
-	Cell g[4], dh = unit_load(u, dh_row, 0), dc = unit_load(u, dc_row, 0), h, c, tc = apply(e, OP_tanh, unit_load(u, row_of(m, m->in[4], row, t, 1), 0));
+	Cell g[4], dh = unit_load(u, dh_row, 0), dc = unit_load(u, dc_row, 0), h, c,
+	           tc = apply(e, OP_tanh, unit_load(u, row_of(m, m->in[4], row, t, 1), 0));
 	Cell before = unit_load(u, row_before(m, m->in[4], m->in[6], row, step, t), 0);
 
 	for (int k = 0; k < 4; k++)
@@ -657,9 +733,11 @@ static void
 gru_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
 {
 	Emit *e = m->e;
-	V dh_row = state_row(m, 0, row), gates = row_of(m, m->in[2], row, t, 4), di = row_of(m, m->out[0], row, t, 3), dhid = row_of(m, m->out[1], row, t, 3);
+	V dh_row = state_row(m, 0, row), gates = row_of(m, m->in[2], row, t, 4), di = row_of(m, m->out[0], row, t, 3),
+	  dhid = row_of(m, m->out[1], row, t, 3);
 	V d = ptr_at(e, ptr_at(e, m->ws, k64(e, m->s->grad)), i_mul(e, row, k64(e, m->s->grad_row)));
-	Cell g[4], old = unit_load(u, dh_row, 0), h, dn, part, before = unit_load(u, row_before(m, m->in[3], m->in[5], row, step, t), 0);
+	Cell g[4], old = unit_load(u, dh_row, 0), h, dn, part,
+	           before = unit_load(u, row_before(m, m->in[3], m->in[5], row, step, t), 0);
 
 	for (int k = 0; k < 4; k++)
 		g[k] = unit_load(u, gates, k);
@@ -682,16 +760,26 @@ backward_emit(Main *m)
 	Emit *e = m->e;
 	const Seq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, k = s->gates * s->h;
-	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->grad_row), [S_AK] = k64(e, 4), [S_AP] = k64(e, 0), [S_AQ] = k64(e, 0), [S_BP] = k64(e, 0), [S_BQ] = k64(e, 0),
-		[S_BK] = k64(e, nr * 4), [S_CM] = k64(e, s->halves ? s->products_row : s->state_row), [S_NK] = k64(e, s->halves ? s->k2 : k)};
-	V weights = ptr_at(e, m->ws, k64(e, s->weights)), grads = ptr_at(e, m->ws, k64(e, s->grad)), dh = ptr_at(e, m->ws, k64(e, s->state[0]));
+	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->grad_row),
+	                 [S_AK] = k64(e, 4),
+	                 [S_AP] = k64(e, 0),
+	                 [S_AQ] = k64(e, 0),
+	                 [S_BP] = k64(e, 0),
+	                 [S_BQ] = k64(e, 0),
+	                 [S_BK] = k64(e, nr * 4),
+	                 [S_CM] = k64(e, s->halves ? s->products_row : s->state_row),
+	                 [S_NK] = k64(e, s->halves ? s->k2 : k)};
+	V weights = ptr_at(e, m->ws, k64(e, s->weights)), grads = ptr_at(e, m->ws, k64(e, s->grad)),
+	  dh = ptr_at(e, m->ws, k64(e, s->state[0]));
 
 	m->strides = strides_block(e, st);
 	copy_state(m, m->in[1], 0, true);
 	if (s->lstm)
 		copy_state(m, m->in[2], 1, true);
-	V turn = loop_open(e, k64(e, 0), k64(e, s->t), 1), step = i_sub(e, k64(e, s->t - 1), turn), t = s->reverse ? turn : step;
-	V row = loop_open(e, m->lo, m->hi, 1), live = is_live(m, row, t), j = loop_open(e, k64(e, 0), k64(e, s->h), e->W);
+	V turn = loop_open(e, k64(e, 0), k64(e, s->t), 1), step = i_sub(e, k64(e, s->t - 1), turn),
+	  t = s->reverse ? turn : step;
+	V row = loop_open(e, m->lo, m->hi, 1), live = is_live(m, row, t),
+	  j = loop_open(e, k64(e, 0), k64(e, s->h), e->W);
 	Unit u = unit_open(e, j, s->h);
 
 	(s->lstm ? lstm_unit_back : gru_unit_back)(m, &u, row, step, t, live);
@@ -705,8 +793,11 @@ backward_emit(Main *m)
 		tiles_open(e, i_sub(e, m->hi, m->lo), s->p.mr, &at, &count);
 		V first = i_add(e, m->lo, at);
 
-		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, grads, i_mul(e, first, k64(e, s->grad_row))), ptr_at(e, weights, i_mul(e, panel, k64(e, k * nr * 4))),
-		    ptr_at(e, dh, i_add(e, i_mul(e, first, k64(e, s->state_row)), i_mul(e, panel, k64(e, nr * 4)))), k64(e, 1), k64(e, 1), m->strides, k64(e, 1));
+		tile_call(
+		        e, &m->tiles, count, panel, s->npanel, ptr_at(e, grads, i_mul(e, first, k64(e, s->grad_row))),
+		        ptr_at(e, weights, i_mul(e, panel, k64(e, k * nr * 4))),
+		        ptr_at(e, dh, i_add(e, i_mul(e, first, k64(e, s->state_row)), i_mul(e, panel, k64(e, nr * 4)))),
+		        k64(e, 1), k64(e, 1), m->strides, k64(e, 1));
 		loop_close(e);
 		loop_close(e);
 	}
@@ -731,7 +822,9 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 
 	/* text may be anybody's */
 	if (s.bytes > group->workspace || (s.halves && halves_why_not(&plain))) {
-		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name, (long long)group->workspace);
+		gc->c->error = arena_printf(
+		        gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace",
+		        group->name, group->kernel, op_info[op->kind].name, (long long)group->workspace);
 		return;
 	}
 	scratch_check(gc, s.scratch);
@@ -757,7 +850,8 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 			if (out[k] >= 0 && val_type(g, op->out[k])->rank == 3)
 				bytes += type_bytes(val_type(g, op->out[k]));
 		}
-		/* nothing of so much is in a cache when it is read; rows of a step, all steps of an example apart, would drive each other and the weights out of their sets */
+		/* nothing of so much is in a cache when it is read; rows of a step, all steps of an example apart,
+		 * would drive each other and the weights out of their sets */
 		m.streams = bytes >= machine_of(g)->budget.l3 / 4 && s.h * 4 % 64 == 0;
 		if (has_length) {
 			m.length = buffer(&e, in[nin]);
@@ -771,5 +865,11 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		else
 			forward_emit(&m);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s.n.mul ? 1 : s.n.n, .mul = s.n.mul, .div = s.n.mul ? s.n.div : 1, .grain = s.rows, .shares = true}, fresh, false);
+	kernel_end(gc, &e, gk, fn,
+	           (Rows){.rows = s.n.mul ? 1 : s.n.n,
+	                  .mul = s.n.mul,
+	                  .div = s.n.mul ? s.n.div : 1,
+	                  .grain = s.rows,
+	                  .shares = true},
+	           fresh, false);
 }

@@ -1,4 +1,5 @@
-/* rnn.h: kernels of the composite operators that this target takes: recurrences (rnn.c), attention (attention.c). Private to codegen/cpu. */
+/* rnn.h: kernels of the composite operators that this target takes: recurrences (rnn.c), attention (attention.c).
+ * Private to codegen/cpu. */
 #ifndef CODEGEN_CPU_RNN_H
 #define CODEGEN_CPU_RNN_H
 #include "../cpu.h"

@@ -198,7 +198,8 @@ base_of(const Graph *g, const Op *op, const PlanCx *cx)
 	for (int i = 0; i < LINES; i++) {
 		GemmParams p = {.algo = line[i].row};
 
-		if (!line[i].variant && algo_takes(line[i].row, (OpKind)op->kind) && line[i].row->offer(g, op, cx, NULL, &p))
+		if (!line[i].variant && algo_takes(line[i].row, (OpKind)op->kind) &&
+		    line[i].row->offer(g, op, cx, NULL, &p))
 			return p;
 	}
 	bug("no kernel for %s", op_info[op->kind].name);
@@ -339,7 +340,8 @@ gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, S
 			q = t.base;
 		else if (!line[i].variant && algo_takes(t.row, (OpKind)op->kind) && t.row->offer(g, op, cx, NULL, &own))
 			q = params_of(&own);
-		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) || switched_off(&line[i], cx))
+		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) ||
+		    switched_off(&line[i], cx))
 			continue;
 		t.facts = facts_of(g, op, cx, &(GemmParams){.algo = t.row, .mr = MOST_ROWS, .engine = base.engine});
 		space_each(&q, &t.facts, cx->select->steps, trial, &t);

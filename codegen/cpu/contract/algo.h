@@ -12,14 +12,16 @@ struct Algo {
 	FamilyId family;         /* of tune.def: its kernels' text and parameters */
 	const char *doc;
 	OpKind ops[ALGO_OPS];    /* that it is for, up to OP_none; none: all */
-	unsigned engines;        /* bits of EngineId that its products may use: that of the operands' type, else f32's */
+	/* bits of EngineId that its products may use: that of the operands' type, else f32's */
+	unsigned engines;
 
 	/* ---- the choice */
-	/* Fills p with its parameters for op, f32 or not as cx says. best: those that it would take the place of, NULL for
+	/* Fills p with its parameters for op, f32 or not as cx says. best: those that it would take the place of, NULL
+	 * for
 	 * an ALGO. False: it is out of the question, and not worth a word. */
 	bool (*offer)(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p);
-	/* Why op cannot be computed so, whoever chose these parameters: the one place that says. NULL: it can. What is true
-	 * of all rows is held before (gemm_why_not). */
+	/* Why op cannot be computed so, whoever chose these parameters: the one place that says. NULL: it can. What is
+	 * true of all rows is held before (gemm_why_not). */
 	const char *(*why_not)(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p);
 	/* Of a VARIANT: predicted time, of the time that best takes; above 1 it is not chosen. */
 	double (*time)(const Graph *g, const Op *op, const GemmParams *p, const GemmParams *best);
@@ -30,14 +32,16 @@ struct Algo {
 	const char *beaten_by[ENGINE_COUNT]; /* engines of best that are faster whatever the shape: why */
 
 	/* ---- its kernel's parameters */
-	/* Those of its family behind mr, nv and lanes, or in their place, to the text's form and from it; what no text says is set by read. */
+	/* Those of its family behind mr, nv and lanes, or in their place, to the text's form and from it; what no text
+	 * says is set by read. */
 	void (*write)(const GemmParams *p, Params *q);
 	void (*read)(const Params *q, GemmParams *p);
 	/* Facts that its family alone asks for; op need not be one that it takes. */
 	void (*facts)(const Graph *g, const Op *op, const PlanCx *cx, Facts *f);
 
 	/* ---- memory */
-	/* What it makes of the second operand before all else, first in the workspace; behind it partial sums, tiles. */
+	/* What it makes of the second operand before all else, first in the workspace; behind it partial sums,
+	 * tiles. */
 	int64_t (*panels)(const Graph *g, const Op *op, const GemmParams *p);
 	int64_t (*workspace)(const Graph *g, const Op *op, const GemmParams *p);
 	bool chains;             /* sums of few results are interleaved (gemm_chains) */
@@ -47,7 +51,8 @@ struct Algo {
 	int64_t (*pieces)(const Graph *g, const Op *op, const GemmParams *p);
 
 	/* ---- operands that its kernel makes (prologue.c) */
-	bool widens;             /* it loads operands of 16 bits itself; else they are copied in f32 for an engine of f32 */
+	/* it loads operands of 16 bits itself; else they are copied in f32 for an engine of f32 */
+	bool widens;
 	/* Can a second operand of f32 be rounded on its way into the panels? */
 	bool (*rounds)(const Graph *g, const Op *op, const GemmParams *p);
 	PrologueWay (*way)(const Op *op, int k); /* NULL: prologue.c's */
@@ -55,7 +60,8 @@ struct Algo {
 	/* In place of loads, and of what follows from the way: all that fuse is told. */
 	void (*cost)(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r);
 
-	/* a, b: buffers of the operands or of copies, -1: made as they are loaded. NULL: like any other op (group.c). */
+	/* a, b: buffers of the operands or of copies, -1: made as they are loaded. NULL: like any other op
+	 * (group.c). */
 	void (*emit)(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 };
 

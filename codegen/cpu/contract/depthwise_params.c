@@ -144,7 +144,8 @@ strip_of(const Graph *g, const Op *op)
 	const Type *x = val_type(g, op->in[0]), *w = weights_of(g, op);
 	int64_t reach = (w->axis[2].n - 1) * attr_ints(op, A_dilation, NULL)[0] + 1,
 	        rows = reach < x->axis[2].n ? reach : x->axis[2].n;
-	int64_t fit = strip_most(g) / (rows * x->axis[3].n * x->axis[1].n * dtype_info[x->dtype].bytes), n = x->axis[0].n;
+	int64_t fit = strip_most(g) / (rows * x->axis[3].n * x->axis[1].n * dtype_info[x->dtype].bytes),
+	        n = x->axis[0].n;
 
 	if (fit < 1)
 		fit = 1;
@@ -347,7 +348,8 @@ cost(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r)
 		return;
 	}
 	if (p->depth.band)
-		r->times = (double)(depthwise_band_rows(g, op, rows) * ceil_div(gr->axis[2].n, rows)) / (double)x->axis[2].n;
+		r->times = (double)(depthwise_band_rows(g, op, rows) * ceil_div(gr->axis[2].n, rows)) /
+		           (double)x->axis[2].n;
 	else if (op->kind == OP_conv2d_dw && k == 1)
 		r->times = 1;
 	else if (op->kind == OP_conv2d_dx)

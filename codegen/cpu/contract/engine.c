@@ -59,17 +59,43 @@ tile_amx(GemmParams *p, int64_t columns)
 }
 
 const Engine engines[ENGINE_COUNT] = {
-	[ENGINE_FMA] = {.doc = "f32 tensors, f32 multiply-adds", .type = DT_none, .unit = 1, .chains = true, .has = always,
-	                .micro = micro_fma},
-	[ENGINE_PAIRS] = {.doc = "bf16 tensors, dot products of bf16 pairs, f32 sums",
-	                  .type = DT_bf16, .unit = 2, .chains = true, .has = dot_bf16, .micro = micro_pairs},
-	[ENGINE_F16] = {.doc = "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 "
-	                                      "steps, f32 ones where that overflows",
-	                .type = DT_f16, .unit = 2, .asked = true, .block = 14, .units = 4, .task = 112, .has = fma_f16, .micro = micro_f16, .tile = tile_f16},
-	/* with fewer steps than half a tile has, f32 is faster */
-	[ENGINE_AMX] = {.doc = "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums", .type = DT_bf16,
-	                .unit = 2, .least = 16, .counts = true, .block = 32, .units = 2, .task = 256,
-	                .side_by_side = true, .has = matrix_tiles, .micro = micro_amx, .open = amx_open, .tile = tile_amx},
+        [ENGINE_FMA] = {.doc = "f32 tensors, f32 multiply-adds",
+                        .type = DT_none,
+                        .unit = 1,
+                        .chains = true,
+                        .has = always,
+                        .micro = micro_fma},
+        [ENGINE_PAIRS] = {.doc = "bf16 tensors, dot products of bf16 pairs, f32 sums",
+                          .type = DT_bf16,
+                          .unit = 2,
+                          .chains = true,
+                          .has = dot_bf16,
+                          .micro = micro_pairs},
+        [ENGINE_F16] = {.doc = "f16 tensors, f16 multiply-adds (AVX512-FP16) whose sums go to f32 every 64 "
+                               "steps, f32 ones where that overflows",
+                        .type = DT_f16,
+                        .unit = 2,
+                        .asked = true,
+                        .block = 14,
+                        .units = 4,
+                        .task = 112,
+                        .has = fma_f16,
+                        .micro = micro_f16,
+                        .tile = tile_f16},
+        /* with fewer steps than half a tile has, f32 is faster */
+        [ENGINE_AMX] = {.doc = "bf16 tensors, matrix tiles of bf16 (AMX), f32 sums",
+                        .type = DT_bf16,
+                        .unit = 2,
+                        .least = 16,
+                        .counts = true,
+                        .block = 32,
+                        .units = 2,
+                        .task = 256,
+                        .side_by_side = true,
+                        .has = matrix_tiles,
+                        .micro = micro_amx,
+                        .open = amx_open,
+                        .tile = tile_amx},
 };
 
 /* What is summed over; 0: it cannot be paired. */

@@ -1,13 +1,14 @@
-/* epilogue.c: elementwise ops and reductions of a contraction's group, applied to each tile while it lies in the first-level cache.
+/* epilogue.c: elementwise ops and reductions of a contraction's group, applied to each tile while it lies in the
+ * first-level cache.
  *
- * In: a tile of raw sums that the microkernel has just written.   Out: the group's outputs for the tile, and the states of its reductions
- * over rows (moments of a batch normalisation, the sums of its gradient, a bias's gradient). The raw sums go to the contraction's own buffer if
- * something else reads them in f32; else they stay in a tile on the stack. What the tile's ops will read and write is fetched into the cache before the
- * microkernel runs, so that memory works while it multiplies. Reductions: rows one after the other through a block of
- * them, which the microkernel's tiles share: what they have added up stands on the stack between them. A block's state
- * is combined with the one that the task keeps in the workspace, [piece][column], for finish.c to combine in the
- * pieces' order. Blocks, pieces and tasks are cut by shape, so the bits are the same for any size of tiles and any
- * number of threads.
+ * In: a tile of raw sums that the microkernel has just written.   Out: the group's outputs for the tile, and the states
+ * of its reductions over rows (moments of a batch normalisation, the sums of its gradient, a bias's gradient). The raw
+ * sums go to the contraction's own buffer if something else reads them in f32; else they stay in a tile on the stack.
+ * What the tile's ops will read and write is fetched into the cache before the microkernel runs, so that memory works
+ * while it multiplies. Reductions: rows one after the other through a block of them, which the microkernel's tiles
+ * share: what they have added up stands on the stack between them. A block's state is combined with the one that the
+ * task keeps in the workspace, [piece][column], for finish.c to combine in the pieces' order. Blocks, pieces and tasks
+ * are cut by shape, so the bits are the same for any size of tiles and any number of threads.
  * Refuses (epilogue_reduces): reductions over columns, of several passes, with an index, of other types than f32. */
 #include "gemm.h"
 #include <string.h>
@@ -75,7 +76,8 @@ add_fetched(Epilogue *p, Val v, int buf)
 		p->fetch[p->nfetch++] = (Out){v, buf};
 }
 
-/* Full-size operands of the tile's ops, which come after the contraction, that stand in memory, and where its results go. */
+/* Full-size operands of the tile's ops, which come after the contraction, that stand in memory, and where its results
+ * go. */
 static void
 find_fetched(GroupCx *gc, Epilogue *p)
 {
@@ -111,7 +113,8 @@ epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epil
 	for (uint32_t i = gc->first; i < gc->last; i++) {
 		const Op *o = &g->op.at[i];
 
-		if ((o == op && (p->raw >= 0 || val_info(g, o->out[0])->offset < 0)) || o->dead || !o->nout || o->kind == OP_load)
+		if ((o == op && (p->raw >= 0 || val_info(g, o->out[0])->offset < 0)) || o->dead || !o->nout ||
+		    o->kind == OP_load)
 			continue;
 		bool late = mark_late(gc, o);
 
@@ -123,7 +126,8 @@ epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epil
 			p->red[p->nred++] = (Red){.op = o, .mask = red_mask(g, o), .t = val_type(g, o->in[0])};
 			at += epilogue_workspace(g, o, npiece);
 		} else if (val_info(g, o->out[0])->offset >= 0) {
-			add_output(gc, p, o->out[0], late || !type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0])));
+			add_output(gc, p, o->out[0],
+			           late || !type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0])));
 		}
 	}
 	if (p->raw < 0 && !p->nred && !p->nout)
@@ -136,7 +140,8 @@ epilogue_find(GroupCx *gc, const Op *op, int64_t npiece, int64_t workspace, Epil
 int64_t
 epilogue_workspace(const Graph *g, const Op *red, int64_t npiece)
 {
-	return align64(npiece * (red_states(red) + epilogue_compensates(red)) * kept_elements(val_type(g, red->in[0]), red_mask(g, red)) * 8);
+	return align64(npiece * (red_states(red) + epilogue_compensates(red)) *
+	               kept_elements(val_type(g, red->in[0]), red_mask(g, red)) * 8);
 }
 
 V
@@ -170,17 +175,20 @@ tile_index(Emit *e, const TileCx *t, V row, Ix column, Ix *ix)
 			ix[i] = ix_k(e, 0);
 }
 
-/* The raw sum there. The microkernel has just written it: the load must not move out of these loops, so its base is made here. */
+/* The raw sum there. The microkernel has just written it: the load must not move out of these loops, so its base is
+ * made here. */
 static Cell
 raw_at(Emit *e, const TileCx *t, V row, Ix column, const Ix *ix)
 {
 	LLVMBuilderRef h = here(e);
 
 	if (t->p->raw >= 0)
-		return load_at(e, LLVMBuildFreeze(h, buffer(e, t->p->raw), "raw"), DT_f32, offset_of(e, val_type(e->g, t->p->op->out[0]), ix));
+		return load_at(e, LLVMBuildFreeze(h, buffer(e, t->p->raw), "raw"), DT_f32,
+		               offset_of(e, val_type(e->g, t->p->op->out[0]), ix));
 	const Type *type = val_type(e->g, t->p->op->out[0]);
 	int64_t line = t->t->tile_line ? t->t->tile_line : t->t->tile_columns;
-	Off o = {.s = i_add(e, i_mul(e, row, k64(e, line)), i_sub(e, column.s, t->t->column)), .c = ix[type->perm[type->rank - 1]].c};
+	Off o = {.s = i_add(e, i_mul(e, row, k64(e, line)), i_sub(e, column.s, t->t->column)),
+	         .c = ix[type->perm[type->rank - 1]].c};
 
 	/* whole vectors, as the microkernel stored them: a masked load would wait for the store to reach the cache */
 	V mask = e->mask;
@@ -203,7 +211,8 @@ tile_row(Emit *e, TileCx *t, V row, const Ix *column, int n)
 	for (int u = 0; u < n; u++) {
 		e->block_u = u;
 		tile_index(e, t, row, column[u], ix);
-		memo_put(e, p->op->out[0], ix, cell_cast(e, raw_at(e, t, row, column[u], ix), (DType)type->dtype), e->depth);
+		memo_put(e, p->op->out[0], ix, cell_cast(e, raw_at(e, t, row, column[u], ix), (DType)type->dtype),
+		         e->depth);
 		for (int k = 0; k < p->nout; k++)
 			c[k] = lane_eval(e, p->out[k].v, ix);
 		for (int k = 0; k < p->nred; k++)
@@ -239,7 +248,10 @@ first_row(Emit *e, TileCx *t, const Ix *column, int n)
 			if (p->red[k].op->kind != OP_moments)
 				continue;
 			tile_index(e, t, row, column[u], ix);
-			memo_put(e, p->op->out[0], ix, cell_cast(e, raw_at(e, t, row, column[u], ix), (DType)val_type(e->g, p->op->out[0])->dtype), e->depth);
+			memo_put(e, p->op->out[0], ix,
+			         cell_cast(e, raw_at(e, t, row, column[u], ix),
+			                   (DType)val_type(e->g, p->op->out[0])->dtype),
+			         e->depth);
 			acc_first(e, &t->acc[k][u], 0, lane_eval(e, p->red[k].op->in[0], ix), NULL);
 		}
 }
@@ -314,12 +326,15 @@ add_sum(Emit *e, TileCx *t, int k, Cell x, Cell first, const Ix *ix)
 {
 	Epilogue *p = t->p;
 	const RedAcc *a = &t->acc[k][0];
-	Cell s = state_load(e, &p->red[k], a, 0, p->npiece, p->ws[k], t->t->piece, ix), c = state_load(e, &p->red[k], a, 1, p->npiece, p->ws[k], t->t->piece, ix);
+	Cell s = state_load(e, &p->red[k], a, 0, p->npiece, p->ws[k], t->t->piece, ix),
+	     c = state_load(e, &p->red[k], a, 1, p->npiece, p->ws[k], t->t->piece, ix);
 	Cell sum = cell_bin(e, EX_ADD, s, x), part = cell_bin(e, EX_SUB, sum, s);
-	Cell lost = cell_bin(e, EX_ADD, cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, sum, part)), cell_bin(e, EX_SUB, x, part));
+	Cell lost = cell_bin(e, EX_ADD, cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, sum, part)),
+	                     cell_bin(e, EX_SUB, x, part));
 
 	state_store(e, &p->red[k], a, 0, p->npiece, p->ws[k], t->t->piece, ix, cell_select(e, first, x, sum));
-	state_store(e, &p->red[k], a, 1, p->npiece, p->ws[k], t->t->piece, ix, cell_select(e, first, cell_const(e, a->dt, 0), cell_bin(e, EX_ADD, c, lost)));
+	state_store(e, &p->red[k], a, 1, p->npiece, p->ws[k], t->t->piece, ix,
+	            cell_select(e, first, cell_const(e, a->dt, 0), cell_bin(e, EX_ADD, c, lost)));
 }
 
 /* The block's state into the task's, which is empty if the task has seen no row yet. */
@@ -342,7 +357,8 @@ add_state(Emit *e, TileCx *t, int k, int u, Ix column)
 		s[j] = state_load(e, &p->red[k], a, j, p->npiece, p->ws[k], t->t->piece, ix);
 	state_combine(e, a, s, a->state, done, rows);
 	for (int j = 0; j < a->nstate; j++)
-		state_store(e, &p->red[k], a, j, p->npiece, p->ws[k], t->t->piece, ix, cell_select(e, first, a->state[j], s[j]));
+		state_store(e, &p->red[k], a, j, p->npiece, p->ws[k], t->t->piece, ix,
+		            cell_select(e, first, a->state[j], s[j]));
 }
 
 static void
@@ -405,7 +421,10 @@ epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t column
 		int bytes = dtype_info[val_type(e->g, p->fetch[k].v)->dtype].bytes;
 
 		for (int64_t j = 0; j < columns * bytes; j += 64)
-			prefetch(e, ptr_at(e, buffer(e, p->fetch[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))), 2);
+			prefetch(
+			        e,
+			        ptr_at(e, buffer(e, p->fetch[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))),
+			        2);
 	}
 	loop_close(e);
 }
@@ -436,5 +455,15 @@ epilogue_finish(GroupCx *gc, GraphKernels *gk, Epilogue *p, PieceCount *count, v
 	for (int k = 0; k < p->nred; k++)
 		red[k] = &p->red[k];
 	if (p->nred)
-		finish_emit(gc, gk, &(Finish){.red = red, .nred = p->nred, .out = p->late, .nout = p->nlate, .npiece = p->npiece, .ws = p->ws, .count = count, .cx = cx, .compensated = epilogue_compensates}, "finish");
+		finish_emit(gc, gk,
+		            &(Finish){.red = red,
+		                      .nred = p->nred,
+		                      .out = p->late,
+		                      .nout = p->nlate,
+		                      .npiece = p->npiece,
+		                      .ws = p->ws,
+		                      .count = count,
+		                      .cx = cx,
+		                      .compensated = epilogue_compensates},
+		            "finish");
 }

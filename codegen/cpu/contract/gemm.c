@@ -1,9 +1,10 @@
 /* gemm.c: convolutions through the register-blocked microkernel, and what all contractions share.
  *
- * In: a group of one contraction that gemm_params.c takes. An operand that ops of the group make comes as prologue.c says. Out: a packing kernel where the second operand
- * is not vectors already, the main kernel, and what finishes its reductions. Matrix products are in matmul.c; other algorithms have files of their own (algos.def).
- * A convolution is data: per output row the first valid filter row, how many, and the input row they start at; per run
- * of output columns likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
+ * In: a group of one contraction that gemm_params.c takes. An operand that ops of the group make comes as prologue.c
+ * says. Out: a packing kernel where the second operand is not vectors already, the main kernel, and what finishes its
+ * reductions. Matrix products are in matmul.c; other algorithms have files of their own (algos.def). A convolution is
+ * data: per output row the first valid filter row, how many, and the input row they start at; per run of output columns
+ * likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
  * no case has code of its own. Channels in groups: a panel holds columns of one group, whose channels the first
  * operand's rows begin at. Tasks are cut by shape, so results have the same bits for any number of threads. */
 #include "algo.h"
@@ -91,7 +92,8 @@ tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
 		whole[r - 1] = npanel > 1 ? engine->micro(e->l, p, r, p->nv, false) : last[r - 1];
 		t.fn = LLVMGlobalGetValueType(last[r - 1]);
 	}
-	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr), LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
+	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr),
+	             LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
 
 	for (int i = 0; i < 2; i++) {
 		V gv = LLVMAddGlobal(e->l->mod, LLVMTypeOf(init[i]), "tiles");
@@ -211,7 +213,8 @@ row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part)
 
 /* ---------------------------------------------------------------- convolution forward, and its gradient in x */
 Taps
-taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step, int64_t *move)
+taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step,
+        int64_t *move)
 {
 	Taps t = {0, 0, 0};
 	int64_t g = stride, d = dil;
@@ -268,8 +271,11 @@ image_pieces(Emit *e, void *cx, V piece)
 /* Which pixels and taps meet: what is data in the kernel. */
 typedef struct Walk {
 	int64_t *rows;           /* of each output row: its first input row, filter row, how many of these */
-	int64_t *runs, nrun;     /* output columns with the same taps: first, how many; their first input column, filter column, how many of these */
-	int64_t apart;           /* from a run's pixel to the next, in input pixels: with one image they need not be neighbours */
+	/* output columns with the same taps: first, how many; their first input column, filter column, how many of
+	 * these */
+	int64_t *runs, nrun;
+	/* from a run's pixel to the next, in input pixels: with one image they need not be neighbours */
+	int64_t apart;
 	int64_t rstep, rmove, sstep, smove; /* of the filter index, of the input index per tap */
 } Walk;
 
@@ -277,8 +283,15 @@ static Walk
 walk_of(Arena *a, const Op *op, const Type *x, const Type *wt, const Type *o)
 {
 	bool dx = op->kind == OP_conv2d_dx;
-	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL), *dil = attr_ints(op, A_dilation, NULL), OH = o->axis[2].n, OW = o->axis[3].n;
-	Walk w = {.rows = arena_array(a, int64_t, OH * 3), .runs = arena_array(a, int64_t, OW * 5), .apart = o->axis[0].n == 1 && !dx ? stride[1] : 1, .rstep = 1, .rmove = 1, .sstep = 1, .smove = 1};
+	const int64_t *stride = attr_ints(op, A_stride, NULL), *pad = attr_ints(op, A_pad, NULL),
+	              *dil = attr_ints(op, A_dilation, NULL), OH = o->axis[2].n, OW = o->axis[3].n;
+	Walk w = {.rows = arena_array(a, int64_t, OH * 3),
+	          .runs = arena_array(a, int64_t, OW * 5),
+	          .apart = o->axis[0].n == 1 && !dx ? stride[1] : 1,
+	          .rstep = 1,
+	          .rmove = 1,
+	          .sstep = 1,
+	          .smove = 1};
 
 	for (int64_t i = 0; i < OH; i++) {
 		Taps t = taps_of(dx, i, x->axis[2].n, wt->axis[2].n, stride[0], pad[0], dil[0], &w.rstep, &w.rmove);
@@ -303,7 +316,8 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 {
 	const Graph *g = gc->g;
 	const Type *x = val_type(g, op->in[0]), *wt = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
-	int64_t W = x->axis[3].n, C = x->axis[1].n / gemm_unit(p), OH = o->axis[2].n, OW = o->axis[3].n, K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
+	int64_t W = x->axis[3].n, C = x->axis[1].n / gemm_unit(p), OH = o->axis[2].n, OW = o->axis[3].n,
+	        K = o->axis[1].n, R = wt->axis[2].n, S = wt->axis[3].n;
 	int64_t groups = gemm_groups(op), own = C / groups, columns_own = K / groups; /* of a group */
 	Emit e = {0};
 	int w = p->lanes;
@@ -318,7 +332,8 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		bool tile, made = abuf < 0, bands = made || (epi->nred && prologue_bands(g, op, p));
 
 		emit_lanes(&e, w);
-		V n = extent(&e, o->axis[0]), in = made ? scratch_ptr(&e, 0) : buffer(&e, abuf), wts = buffer(&e, bbuf), out = epilogue_raw(&e, epi, p->mr, nr, &tile);
+		V n = extent(&e, o->axis[0]), in = made ? scratch_ptr(&e, 0) : buffer(&e, abuf), wts = buffer(&e, bbuf),
+		  out = epilogue_raw(&e, epi, p->mr, nr, &tile);
 		int64_t counts = o->axis[0].mul ? ANY_ROWS : 0, band = bands ? prologue_pixels(g, op, p) : OW;
 
 		for (int64_t i = 0; i < walk.nrun && !o->axis[0].mul; i++) {
@@ -328,14 +343,21 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		}
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(columns_own, w) * w : columns_own, counts);
 		V pixel_a = i_mul(&e, n, k64(&e, C * 4)), pixel_c = i_mul(&e, n, k64(&e, K * 4));
-		V st[S_COUNT] = {[S_AM] = k64(&e, walk.apart * C * 4), [S_AK] = k64(&e, 4), [S_AP] = i_mul(&e, pixel_a, k64(&e, walk.rmove * W)), [S_AQ] = i_mul(&e, pixel_a, k64(&e, walk.smove)),
-			[S_BP] = k64(&e, walk.rstep * S * own * nr * 4), [S_BQ] = k64(&e, walk.sstep * own * nr * 4),
-			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, (tile ? nr : K) * 4), [S_NK] = k64(&e, own)};
+		V st[S_COUNT] = {[S_AM] = k64(&e, walk.apart * C * 4),
+		                 [S_AK] = k64(&e, 4),
+		                 [S_AP] = i_mul(&e, pixel_a, k64(&e, walk.rmove * W)),
+		                 [S_AQ] = i_mul(&e, pixel_a, k64(&e, walk.smove)),
+		                 [S_BP] = k64(&e, walk.rstep * S * own * nr * 4),
+		                 [S_BQ] = k64(&e, walk.sstep * own * nr * 4),
+		                 [S_BK] = k64(&e, nr * 4),
+		                 [S_CM] = k64(&e, (tile ? nr : K) * 4),
+		                 [S_NK] = k64(&e, own)};
 		if (columns) {
 			st[S_AK] = st[S_AQ];
 			st[S_BK] = st[S_BQ];
 		}
-		V strides = strides_block(&e, st), trow = table(&e, walk.rows, OH * 3), trun = table(&e, walk.runs, walk.nrun * 5);
+		V strides = strides_block(&e, st), trow = table(&e, walk.rows, OH * 3),
+		  trun = table(&e, walk.runs, walk.nrun * 5);
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), made0 = k64(&e, 0), made1 = NULL;
 
 		/* one tap, and a run of all columns: the input's pixels are the output's. Blocks of rows begin with a
@@ -348,10 +370,13 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 			prologue_row(&e, op->in[0], t, made0, made1, in);
 		V inner = loop_open(&e, k64(&e, 0), k64(&e, p->panel_outer ? OH : groups * npanel), 1), group, panel;
 		V kb = p->panel_outer ? t : inner, row = p->panel_outer ? inner : t, row3 = i_mul(&e, row, k64(&e, 3));
-		V h0 = table_at(&e, trow, row3), r0 = table_at(&e, trow, i_add(&e, row3, k64(&e, 1))), np = table_at(&e, trow, i_add(&e, row3, k64(&e, 2)));
+		V h0 = table_at(&e, trow, row3), r0 = table_at(&e, trow, i_add(&e, row3, k64(&e, 1))),
+		  np = table_at(&e, trow, i_add(&e, row3, k64(&e, 2)));
 		V run5 = i_mul(&e, loop_open(&e, k64(&e, 0), k64(&e, walk.nrun), 1), k64(&e, 5));
-		V ow = table_at(&e, trun, run5), len = table_at(&e, trun, i_add(&e, run5, k64(&e, 1))), w0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 2)));
-		V s0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 3))), nq = table_at(&e, trun, i_add(&e, run5, k64(&e, 4)));
+		V ow = table_at(&e, trun, run5), len = table_at(&e, trun, i_add(&e, run5, k64(&e, 1))),
+		  w0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 2)));
+		V s0 = table_at(&e, trun, i_add(&e, run5, k64(&e, 3))),
+		  nq = table_at(&e, trun, i_add(&e, run5, k64(&e, 4)));
 		panel_find(&e, groups, npanel, kb, &group, &panel);
 		V pixel = made ? k64(&e, 0) : i_mul(&e, i_add(&e, i_mul(&e, h0, k64(&e, W)), w0), pixel_a);
 		V a0 = i_add(&e, pixel, i_mul(&e, group, k64(&e, own * 4)));
@@ -368,7 +393,8 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 		}
 		RowLoops r = rows_open(&e, epi, p, i_mul(&e, bands ? i_sub(&e, made1, made0) : len, n));
 		V band0 = i_mul(&e, made0, n), lo = i_add(&e, r.lo, band0), first = i_add(&e, r.first, band0);
-		V channel0 = i_mul(&e, group, k64(&e, columns_own)), column = i_add(&e, channel0, i_mul(&e, panel, k64(&e, nr)));
+		V channel0 = i_mul(&e, group, k64(&e, columns_own)),
+		  column = i_add(&e, channel0, i_mul(&e, panel, k64(&e, nr)));
 		V columns_left = i_sub(&e, i_add(&e, channel0, k64(&e, columns_own)), column);
 		V from = ptr_at(&e, in, i_add(&e, a0, i_mul(&e, made ? r.lo : lo, k64(&e, walk.apart * C * 4))));
 		ImageAt at = {lo, n, row, ow}, at_block = {first, n, row, ow};
@@ -378,13 +404,15 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 
 		epilogue_fetch(&e, epi, &et, nr < columns_own ? nr : columns_own);
 		tile_call(&e, &tiles, r.count, panel, npanel, from, ptr_at(&e, wts, b0),
-		    tile ? out : ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides, k64(&e, 0));
+		          tile ? out : ptr_at(&e, out, i_add(&e, c0, i_mul(&e, lo, k64(&e, K * 4)))), np, nq, strides,
+		          k64(&e, 0));
 		epilogue_tile(&e, epi, &et);
 		rows_close(&e, &r, epi, &et, &at_block);
 		for (int i = 0; i < 3 + bands; i++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = p->panel_outer ? groups * npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn,
+	           (Rows){.rows = p->panel_outer ? groups * npanel : OH, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 	epilogue_finish(gc, gk, epi, image_pieces, (void *)(uintptr_t)o);
 }
 
@@ -505,9 +533,11 @@ gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	if (!gemm_parse(group->kernel, &p))
 		bug("kernel parameters `%s` of %s", group->kernel, group->name);
 	/* text may be anybody's */
-	if (strcmp(gemm_text(gc->tmp, &p), group->kernel) || gemm_why_not(gc->g, op, &cx, &p) || !memory_fits(gc, op, &p)) {
-		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace", group->name, group->kernel, op_info[op->kind].name,
-			(long long)group->workspace);
+	if (strcmp(gemm_text(gc->tmp, &p), group->kernel) || gemm_why_not(gc->g, op, &cx, &p) ||
+	    !memory_fits(gc, op, &p)) {
+		gc->c->error = arena_printf(
+		        gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace",
+		        group->name, group->kernel, op_info[op->kind].name, (long long)group->workspace);
 		return;
 	}
 	p.chains = gemm_chains(gc->g, op, &p, gc->c->l.arch->vector_bytes);

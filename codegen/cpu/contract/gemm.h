@@ -14,7 +14,8 @@ typedef struct DepthParams {
 	int lanes;               /* numbers of a vector */
 	int cols;                /* pixels of a row that a step computes together, or whose gradients it takes */
 	int images, block;       /* of a tile: images and channels; not of the weight gradient */
-	int rows, strip;         /* of a task: rows, images; of the weight gradient: images that go over rows together */
+	/* of a task: rows, images; of the weight gradient: images that go over rows together */
+	int rows, strip;
 	int chunk;               /* of a task: channels */
 	int band;                /* 1: a task copies the rows that it meets first, in the order of its loops */
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own; else 0 */
@@ -28,24 +29,29 @@ typedef struct GemmParams {
 	bool panel_outer;        /* tasks walk weight panels, not rows of pixels */
 	int parts;               /* weight gradient: fixed groups of pixel rows with sums of their own */
 	int band;                /* weight gradient: pixel rows per pass */
-	int images;              /* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
+	/* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
+	int images;
 	bool pack;               /* second operand copied into panels first */
-	bool copy;               /* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
+	/* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
+	bool copy;
 	EngineId engine;
 	DepthParams depth;       /* of small groups, in place of all these */
-	int chains;              /* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
+	/* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
+	int chains;
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */
 typedef struct PlanCx {
 	const Arch *arch;
-	DType half;              /* the operands' type where that is f16 or bf16: what it is, or what it will be; DT_none: f32 */
+	/* the operands' type where that is f16 or bf16: what it is, or what it will be; DT_none: f32 */
+	DType half;
 	const SelectCx *select;  /* variants that may be chosen, a tuning file's kernel; NULL: all may */
-	SelectCx *tell;          /* gets what was looked at, and why the tuning file's kernel does not fit; NULL: nobody asks */
+	/* gets what was looked at, and why the tuning file's kernel does not fit; NULL: nobody asks */
+	SelectCx *tell;
 } PlanCx;
 
-/* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp + q*bq + k*bk + j].
- * Strides in bytes, in a block of int64: */
+/* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp +
+ * q*bq + k*bk + j]. Strides in bytes, in a block of int64: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). chains: 0, 1, 2, 4 or 8. pair: elements of A
  * and B are pairs of bf16 */
@@ -56,16 +62,20 @@ V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F
 V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
 /* Before the loops of a kernel that uses tiles; amx_close at its end is emit_end's. */
 void amx_open(Emit *e);
-/* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs side by side. */
+/* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs
+ * side by side. */
 void amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk);
-/* Rows of the first operand in a microkernel's innermost loop, at `a` in this step; row[i]: bytes from row 0 to row i. An address is `a`, an odd row's distance and a scale of the instruction: few
- * registers, no additions. LLVM's strength reduction would take each row from the one before, a chain that takes longer than the products of a tile of one vector: micro_step hides from it what `a` is. */
+/* Rows of the first operand in a microkernel's innermost loop, at `a` in this step; row[i]: bytes from row 0 to row i.
+ * An address is `a`, an odd row's distance and a scale of the instruction: few registers, no additions. LLVM's strength
+ * reduction would take each row from the one before, a chain that takes longer than the products of a tile of one
+ * vector: micro_step hides from it what `a` is. */
 V micro_step(Llvm *l, LLVMBuilderRef b, V a);
 V micro_row(Llvm *l, LLVMBuilderRef b, V step, const V *row, int i);
 /* Attributes of a function of its own: the machine's vectors, never inlined. */
 void fn_machine(Llvm *l, V fn);
 
-/* What follows a contraction in its group (epilogue.c): elementwise outputs, reductions over rows, and what is made of these. */
+/* What follows a contraction in its group (epilogue.c): elementwise outputs, reductions over rows, and what is made of
+ * these. */
 enum { EPILOGUE_OUTS = 128 }; /* more than fuse puts into a group */
 typedef struct Epilogue {
 	GroupCx *gc; const Op *op;
@@ -81,7 +91,8 @@ typedef void EpilogueIndex(Emit *e, void *cx, V row, Ix *ix);
 typedef struct EpilogueTile {
 	V rows, column, columns; /* its extent, its first column */
 	V piece, done;           /* which of the states, rows of these columns that it has seen before */
-	V carried;               /* rows of its block that other tiles have had before; NULL: it is a block of its own */
+	/* rows of its block that other tiles have had before; NULL: it is a block of its own */
+	V carried;
 	V tile; int64_t tile_columns; /* where raw is -1: its first number, numbers of a panel */
 	int64_t tile_line;       /* from one of its rows to the next; 0: tile_columns */
 	int unroll;              /* vectors at once */
@@ -116,13 +127,16 @@ ptr_at(Emit *e, V base, V bytes)
 /* What the packed operand is: [taps][k][j] with byte strides in memory. */
 typedef struct Pack {
 	int64_t taps, k, j, tap_stride, k_stride, j_stride;
-	int64_t second;          /* pairs whose halves do not lie side by side: bytes from the first to the second; else 0 */
+	/* pairs whose halves do not lie side by side: bytes from the first to the second; else 0 */
+	int64_t second;
 	int64_t groups, group_stride; /* of a convolution: each has k and j of its own */
 } Pack;
 Pack pack_of(const Graph *g, const Op *op, bool pair);
-/* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from there on. */
+/* One panel of a matrix whose k is contiguous: w columns of w rows at a time; in: its first column, left: columns from
+ * there on. */
 void turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left);
-int64_t pack_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory that pack_emit needs */
+/* bytes of a thread's own memory that pack_emit needs */
+int64_t pack_scratch(const Graph *g, const Op *op, const GemmParams *p);
 /* Copies buffer src to panels [panel][tap][k][nv * lanes] in buffer dst, zeros behind the last column. */
 void pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, GraphKernels *gk);
 
@@ -133,7 +147,8 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	int64_t batch;           /* full-batch entries */
 	const Budget *budget;    /* of the machine */
 } Mat;
-bool matmul_mat(const Graph *g, const Op *op, Mat *m);  /* false: not of row-major matrices of types and extents that the kernel takes */
+/* false: not of row-major matrices of types and extents that the kernel takes */
+bool matmul_mat(const Graph *g, const Op *op, Mat *m);
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape, not of the tile */
 /* Steps of the sum that a task takes before it goes on: all, or so many that its rows and a panel stay in L2. */
 int64_t matmul_steps(const Mat *m, const GemmParams *p);
@@ -141,7 +156,8 @@ bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole ro
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */
 void matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
-/* Bytes of the group's workspace: partial sums, tiles, and panels that are not kept; operand k's copy, 0 if it is read as it lies; all of it. */
+/* Bytes of the group's workspace: partial sums, tiles, and panels that are not kept; operand k's copy, 0 if it is read
+ * as it lies; all of it. */
 int64_t gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p);
 int64_t gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k);
 int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
@@ -169,12 +185,16 @@ void rows_close(Emit *e, const RowLoops *r, Epilogue *epi, const EpilogueTile *t
 /* What rows_open makes of `rows` rows, cut into parts of `part` first. */
 int64_t row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part);
 int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
-int panels_at(GroupCx *gc);                            /* of what is made of the second operand: kept, or first in the workspace */
+/* of what is made of the second operand: kept, or first in the workspace */
+int panels_at(GroupCx *gc);
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
-bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p); /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
-int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p); /* bytes of that; 0: the operand is read as it lies */
-/* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...; columns from `left` on are 0 (pack.c). */
+/* are there panels, made of the operand as it lies, not of a copy in the workspace? */
+bool gemm_keepable(const Graph *g, const Op *op, const GemmParams *p);
+/* bytes of that; 0: the operand is read as it lies */
+int64_t gemm_panels(const Graph *g, const Op *op, const GemmParams *p);
+/* void (in, stride, left, out, row): turns w x w floats: out[i * row] = column i of the rows in[0], in[stride], ...;
+ * columns from `left` on are 0 (pack.c). */
 V turn_block(Llvm *l, int w);
 
 typedef struct Engine {
@@ -182,12 +202,17 @@ typedef struct Engine {
 	DType type;              /* of both operands; DT_none: f32 */
 	int unit;                /* steps of the sum to one element of 32 bits */
 	int least;               /* steps of a sum that it pays for */
-	bool asked;              /* rounds more than one of its type asks for: only where speed was asked for (attribute wide), not a type */
+	/* rounds more than one of its type asks for: only where speed was asked for (attribute wide), not a type */
+	bool asked;
 	bool chains;             /* sums of few results are interleaved (gemm_chains) */
-	int block, task;         /* rows of the unit that blocks of rows are made of, of a matrix product's task; 0: as columns ask (gemm.c, matmul_block) */
+	/* rows of the unit that blocks of rows are made of, of a matrix product's task; 0: as columns ask (gemm.c,
+	 * matmul_block) */
+	int block, task;
 	int units;               /* such units of a block */
 	bool counts;             /* its microkernel takes the number of rows, one function for many */
-	bool side_by_side;       /* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first (amx_turn) */
+	/* the first operand's elements of a row lie side by side: where the sum is over rows, they are transposed first
+	 * (amx_turn) */
+	bool side_by_side;
 	bool (*has)(const Arch *a);
 	V (*micro)(Llvm *l, const GemmParams *p, int mr, int nv, bool masked);
 	void (*open)(Emit *e);   /* before the loops of a kernel; NULL: nothing */
@@ -195,7 +220,8 @@ typedef struct Engine {
 } Engine;
 extern const Engine engines[ENGINE_COUNT];
 static inline const Engine *engine_of(const GemmParams *p) { return &engines[p->engine]; }
-static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; } /* are elements two numbers of 16 bits? */
+/* are elements two numbers of 16 bits? */
+static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; }
 /* Can these operands, of type `half` (DT_none: f32), be multiplied so on this processor? FMA can always. */
 bool engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id);
 /* The fastest that can. */
@@ -203,16 +229,20 @@ EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);
 void engine_set(const Graph *g, const Op *op, EngineId id, GemmParams *p); /* with what of the parameters it asks for */
 
 /* pack16.c: elements of 16 bits. */
-/* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value, column c at to + 4 c. */
+/* Where this stands: columns [c0, c1) of the pairs of two rows from `from` on, or of pair r of rows of the value,
+ * column c at to + 4 c. */
 void pairs_row_of(Emit *e, V from, int64_t length, V c0, V c1, V to);
 void pairs_made_row(Emit *e, Val v, V entry, V r, V c0, V c1, V to);
-/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs, which lie `line` pairs apart. */
+/* Copies val, rows of `length` numbers, to buffer dst: rows 2i and 2i + 1 become row i of pairs, which lie `line` pairs
+ * apart. */
 void pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKernels *gk);
 /* The same for a value that the kernel makes. */
 void pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk);
-/* Panels of pairs from two rows of 16-bit numbers each, or of f32 that are rounded to `half` (DT_none: not): as copy_rows of pack.c. */
+/* Panels of pairs from two rows of 16-bit numbers each, or of f32 that are rounded to `half` (DT_none: not): as
+ * copy_rows of pack.c. */
 void pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V out, V left);
-/* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as they lie. */
+/* Length of the rows of operand k where their numbers must be paired in the workspace first, 0 where they are pairs as
+ * they lie. */
 int64_t pairs_row(const Graph *g, const Op *op, int k);
 int64_t pairs_line(const Graph *g, const Op *op, int k); /* from one such row of pairs to the next */
 V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are among `left` (pack.c) */
@@ -247,10 +277,12 @@ void panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *pane
 static inline int64_t gemm_unit(const GemmParams *p) { return engine_of(p)->unit; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
-/* The taps of index o of a result along one axis (gemm.c): filter index, how many, input index of the first. *step: of the
+/* The taps of index o of a result along one axis (gemm.c): filter index, how many, input index of the first. *step: of
+ * the
  * filter index; *move: of the input index per tap. */
 typedef struct Taps { int64_t first, count, at; } Taps;
-Taps taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step, int64_t *move);
+Taps taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step,
+             int64_t *move);
 /* wgrad.c: the gradient in a convolution's weights. */
 void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 /* Adds `parts` partial results of so many elements each, buffer src, in order. */
@@ -260,7 +292,8 @@ bool wgrad_columns(const Graph *g, const Op *op, const GemmParams *p);
 /* gemm.c, matmul.c: forward, and the gradient in the first operand. */
 void direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 
-/* strassen.c: the operands of seven products from four quarters of each factor, vectors: upper left, upper right, lower left, lower right; the result's quarters from the products. */
+/* strassen.c: the operands of seven products from four quarters of each factor, vectors: upper left, upper right, lower
+ * left, lower right; the result's quarters from the products. */
 enum { STRASSEN_PRODUCTS = 7, STRASSEN_QUARTERS = 4 };
 void strassen_first(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
 void strassen_second(Emit *e, const V x[STRASSEN_QUARTERS], V r[STRASSEN_PRODUCTS]);
@@ -272,12 +305,14 @@ GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
 int gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 const char *gemm_text(Arena *a, const GemmParams *p);
 bool gemm_parse(const char *text, GemmParams *p);      /* false: no row of algos.def prints such a text */
-int64_t pack_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of the second operand's panels, if it is packed */
+/* of the second operand's panels, if it is packed */
+int64_t pack_bytes(const Graph *g, const Op *op, const GemmParams *p);
 /* The contraction's own, then states of the group's reductions for each task. */
 int64_t gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *p);
 /* Tasks over rows, which keep states of the epilogue's reductions. */
 int64_t gemm_pieces(const Graph *g, const Op *op, const GemmParams *p);
-/* The epilogue of a row's main kernel; where its panels are, made by a kernel of pack.c, if it has any (-1: it has none). */
+/* The epilogue of a row's main kernel; where its panels are, made by a kernel of pack.c, if it has any (-1: it has
+ * none). */
 void gemm_epilogue(GroupCx *gc, const Op *op, const GemmParams *p, Epilogue *epi);
 int gemm_pack(GroupCx *gc, const Op *op, const GemmParams *p, int b, Epilogue *epi, GraphKernels *gk);
 void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk);

@@ -105,9 +105,11 @@ possible(const Graph *g, const Op *op)
 		return matmul_mat(g, op, &m);
 	case OP_conv2d:
 	case OP_conv2d_dx:
-		return act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) && act_ok(val_type(g, op->out[0]));
+		return act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) &&
+		       act_ok(val_type(g, op->out[0]));
 	case OP_conv2d_dw:
-		return act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) && weight_ok(val_type(g, op->out[0])) && val_type(g, op->out[0])->dtype == DT_f32 &&
+		return act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) &&
+		       weight_ok(val_type(g, op->out[0])) && val_type(g, op->out[0])->dtype == DT_f32 &&
 		       !val_type(g, op->in[0])->axis[0].mul;
 	default:
 		return false;
@@ -137,8 +139,8 @@ images_of(const Graph *g, const Op *op, const GemmParams *p)
 	return val_type(g, op->in[0])->axis[0].n / gemm_unit(p);
 }
 
-/* What a pass reads of the first operand for one tile stays in L1 for the next, a line for each of its steps; images are
- * divided before rows of pixels are put together. Not fewer than 8: their lines follow each other. */
+/* What a pass reads of the first operand for one tile stays in L1 for the next, a line for each of its steps; images
+ * are divided before rows of pixels are put together. Not fewer than 8: their lines follow each other. */
 static void
 set_pass(const Graph *g, const Op *op, GemmParams *p)
 {
@@ -179,7 +181,8 @@ set_images(const Graph *g, const Op *op, GemmParams *p)
 		p->images = (int)k;
 }
 
-/* Operands that lie in memory: a band of the first is read again for each panel, the second once. Short sums would load and store their tiles too often. */
+/* Operands that lie in memory: a band of the first is read again for each panel, the second once. Short sums would load
+ * and store their tiles too often. */
 static void
 set_band(const Graph *g, const Op *op, GemmParams *p)
 {
@@ -189,7 +192,8 @@ set_band(const Graph *g, const Op *op, GemmParams *p)
 		return;
 	if (machine_of(g)->budget.pass && p->engine == ENGINE_FMA)
 		return;
-	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)), rows = val_type(g, op->in[1])->axis[2].n;
+	int64_t sums = val_type(g, op->in[1])->axis[3].n * (p->images ? p->images : images_of(g, op, p)),
+	        rows = val_type(g, op->in[1])->axis[2].n;
 	int64_t fit = machine_of(g)->budget.l2 / (sums * val_type(g, op->in[0])->axis[1].n * 4);
 	int64_t band = fit * sums < SUMS ? fit : SUMS / sums;
 
@@ -222,9 +226,9 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
 }
 
-/* A transposed operand: a tile takes some numbers of each of its rows, a cache line each, and the next tile, which would
- * take the rest, finds the lines gone. Rows whose distance is a multiple of half a page meet in few sets of the caches;
- * on some machines the products wait for any line from beyond L1 (copy_steps). */
+/* A transposed operand: a tile takes some numbers of each of its rows, a cache line each, and the next tile, which
+ * would take the rest, finds the lines gone. Rows whose distance is a multiple of half a page meet in few sets of the
+ * caches; on some machines the products wait for any line from beyond L1 (copy_steps). */
 static bool
 copy_pays(const Graph *g, const Op *op, const GemmParams *p)
 {
@@ -263,7 +267,8 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 		int64_t n = o->axis[o->rank - 1].n;
 
 		tile_for_columns(&p, n, wide);
-		/* a large second operand is read in strips of its rows, a page each, once for every block of the result's rows */
+		/* a large second operand is read in strips of its rows, a page each, once for every block of the
+		 * result's rows */
 		p.pack = attr_bool(op, A_tb) || (n > p.nv * p.lanes && o->axis[o->rank - 2].n >= 64
 		         && type_bytes(val_type(g, op->in[1])) >= fits / 2);
 		p.copy = copy_pays(g, op, &p);
@@ -359,10 +364,12 @@ keeps_panels(const Graph *g, const Op *op)
 int64_t
 gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 {
-	return (keeps_panels(g, op) ? 0 : gemm_panels(g, op, p)) + (p->algo->workspace ? p->algo->workspace(g, op, p) : 0);
+	return (keeps_panels(g, op) ? 0 : gemm_panels(g, op, p)) +
+	       (p->algo->workspace ? p->algo->workspace(g, op, p) : 0);
 }
 
-/* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the processor does not multiply 16-bit numbers. */
+/* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the processor
+ * does not multiply 16-bit numbers. */
 int64_t
 gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
@@ -372,7 +379,9 @@ gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 		return 0;
 	int64_t n = type_elements(val_type(g, op->in[k]));
 
-	return align64(!engine_pairs(p) ? n * 4 : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2 : n * 2);
+	return align64(!engine_pairs(p)      ? n * 4
+	               : pairs_row(g, op, k) ? n / pairs_row(g, op, k) * pairs_line(g, op, k) * 2
+	                                     : n * 2);
 }
 
 bool

@@ -1,7 +1,9 @@
 /* matmul.c: matrix products by the register-blocked microkernel.
  *
- * In: a group of one matmul, its operands where gemm.c found or put them.   Out: the main kernel. A task is a block of rows of one matrix of the batch and
- * goes over all panels of columns, of a long sum block by block; where there are few such blocks of rows, it is a block and a panel. Rows of a turned first operand may be copied first (GemmParams.copy). */
+ * In: a group of one matmul, its operands where gemm.c found or put them.   Out: the main kernel. A task is a block of
+ * rows of one matrix of the batch and goes over all panels of columns, of a long sum block by block; where there are
+ * few such blocks of rows, it is a block and a panel. Rows of a turned first operand may be copied first
+ * (GemmParams.copy). */
 #include "gemm.h"
 #include <string.h>
 
@@ -27,7 +29,8 @@ static V
 mat_pieces(Emit *e, void *cx, V piece)
 {
 	const MatPieces *p = cx;
-	V M = extent(e, p->m), blk = i_mul(e, i_rem(e, piece, k64(e, p->blocks)), k64(e, p->block)), entries = k64(e, 1);
+	V M = extent(e, p->m), blk = i_mul(e, i_rem(e, piece, k64(e, p->blocks)), k64(e, p->block)),
+	  entries = k64(e, 1);
 	V rows = i_max(e, k64(e, 0), i_min(e, k64(e, p->block), i_sub(e, M, blk)));
 	bool marked = false;
 
@@ -42,12 +45,14 @@ mat_pieces(Emit *e, void *cx, V piece)
 	return LLVMBuildSelect(at2(e, in, rows), in, rows, k64(e, 0), "");
 }
 
-/* Copies rows [lo, hi) of an entry of a turned operand, which starts at `from`, to the scratch memory: k pieces of a task's rows. */
+/* Copies rows [lo, hi) of an entry of a turned operand, which starts at `from`, to the scratch memory: k pieces of a
+ * task's rows. */
 static V
 copy_turned(Emit *e, const GemmParams *p, int64_t k, int64_t block, V from, V line, V lo, V hi)
 {
 	V to = scratch_ptr(e, 0), i = loop_open(e, k64(e, 0), k64(e, k), 1), rows = i_sub(e, hi, lo);
-	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, lo, k64(e, 4)))), out = ptr_at(e, to, i_mul(e, i, k64(e, block * 4)));
+	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, lo, k64(e, 4)))),
+	  out = ptr_at(e, to, i_mul(e, i, k64(e, block * 4)));
 
 	for (int64_t j = 0; j < block; j += p->lanes) {
 		V ok = row_mask(e, rows, j);
@@ -83,7 +88,8 @@ product_of(const Graph *g, const Op *op, const GemmParams *p)
 	return x;
 }
 
-/* What of the operands batch entry x->ent multiplies, broadcast axes left out; entries beyond this batch have no rows. */
+/* What of the operands batch entry x->ent multiplies, broadcast axes left out; entries beyond this batch have no
+ * rows. */
 static void
 entry_find(Emit *e, Product *x)
 {
@@ -117,7 +123,8 @@ entry_find(Emit *e, Product *x)
 	}
 }
 
-/* Task t: (batch entry, block of rows [, panel]); with fewer examples the blocks beyond the end are empty. Returns its number without the panel, which *kb is. */
+/* Task t: (batch entry, block of rows [, panel]); with fewer examples the blocks beyond the end are empty. Returns its
+ * number without the panel, which *kb is. */
 static V
 task_find(Emit *e, Product *x, V t, V *kb)
 {
@@ -129,7 +136,8 @@ task_find(Emit *e, Product *x, V t, V *kb)
 		rest = i_div(e, t, k64(e, x->npanel));
 	}
 	block = i_rem(e, rest, k64(e, x->blocks)), x->ent = i_div(e, rest, k64(e, x->blocks));
-	x->lo = i_min(e, i_mul(e, block, k64(e, x->block)), x->M), x->hi = i_min(e, i_mul(e, i_add(e, block, k64(e, 1)), k64(e, x->block)), x->M);
+	x->lo = i_min(e, i_mul(e, block, k64(e, x->block)), x->M),
+	x->hi = i_min(e, i_mul(e, i_add(e, block, k64(e, 1)), k64(e, x->block)), x->M);
 	entry_find(e, x);
 	return rest;
 }
@@ -145,7 +153,8 @@ panel_at(Emit *e, const Product *x, V kb, int64_t entries)
 
 /* All steps of a long sum but the last block's: sums go to `c`, rows as S_CM of st says. */
 static void
-first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_t steps, V kb0, V a, V b, int64_t entries, V c)
+first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_t steps, V kb0, V a, V b,
+            int64_t entries, V c)
 {
 	V line = st[S_CM], own[S_COUNT];
 
@@ -170,7 +179,8 @@ void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	Product x = product_of(gc->g, op, p);
-	bool turned = attr_bool(op, A_ta), ta = turned && !engine_of(p)->side_by_side, fresh, tile; /* amx_turn has turned it for tiles */
+	/* amx_turn has turned it for tiles */
+	bool turned = attr_bool(op, A_ta), ta = turned && !engine_of(p)->side_by_side, fresh, tile;
 	int64_t nr = x.nr, n = x.m.n, steps = matmul_steps(&x.m, p), last = (x.m.k - 1) / steps * steps;
 	bool blocks = last > 0; /* of the sum */
 	Emit e = {0};
@@ -191,8 +201,17 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		int64_t out_line = !tile ? n : blocks ? x.npanel * nr : nr;
 		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows);
 		V line = i_mul(&e, x.am_rows, k64(&e, 4));
-		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, x.m.k * 4), [S_AK] = p->copy ? k64(&e, x.block * 4) : ta ? line : k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
-			[S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, p->pack ? nr * 4 : n * 4), [S_CM] = k64(&e, out_line * 4), [S_NK] = k64(&e, x.m.k - last)};
+		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, x.m.k * 4),
+		                 [S_AK] = p->copy ? k64(&e, x.block * 4)
+		                          : ta    ? line
+		                                  : k64(&e, 4),
+		                 [S_AP] = k64(&e, 0),
+		                 [S_AQ] = k64(&e, 0),
+		                 [S_BP] = k64(&e, 0),
+		                 [S_BQ] = k64(&e, 0),
+		                 [S_BK] = k64(&e, p->pack ? nr * 4 : n * 4),
+		                 [S_CM] = k64(&e, out_line * 4),
+		                 [S_NK] = k64(&e, x.m.k - last)};
 		int64_t entries = pack_of(gc->g, op, engine_pairs(p)).taps;
 		V strides = strides_block(&e, st), kb0;
 		V task = task_find(&e, &x, loop_open(&e, e.arg_t0, e.arg_t1, 1), &kb0);
@@ -205,34 +224,50 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		if (blocks) {
 			V first = i_add(&e, i_mul(&e, x.ent, x.M), x.lo);
 
-			first_steps(&e, &x, &tiles, st, steps, kb0, ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])), B, entries,
+			first_steps(&e, &x, &tiles, st, steps, kb0,
+			            ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])), B, entries,
 			            tile ? C : ptr_at(&e, C, i_mul(&e, first, k64(&e, n * 4))));
 		}
-		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1), column = i_mul(&e, kb, k64(&e, nr));
+		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1),
+		  column = i_mul(&e, kb, k64(&e, nr));
 		V panel = ptr_at(&e, B, i_add(&e, panel_at(&e, &x, kb, entries), i_mul(&e, k64(&e, last), st[S_BK])));
 
 		RowLoops r = rows_open(&e, epi, p, i_sub(&e, x.hi, x.lo));
 		V lo = i_add(&e, x.lo, r.lo), entry = i_mul(&e, x.ent, x.M), row = i_add(&e, entry, lo);
 		V c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
 		MatAt at = {x.o, row}, at_block = {x.o, i_add(&e, entry, i_add(&e, x.lo, r.first))};
-		EpilogueTile et = {.rows = r.count, .column = column, .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)), .piece = task,
-			.done = r.first, .carried = i_sub(&e, r.lo, r.first), .tile = C, .tile_columns = nr, .tile_line = tile ? out_line : 0,
-			.unroll = p->nv, .index = mat_index, .cx = &at};
+		EpilogueTile et = {.rows = r.count,
+		                   .column = column,
+		                   .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)),
+		                   .piece = task,
+		                   .done = r.first,
+		                   .carried = i_sub(&e, r.lo, r.first),
+		                   .tile = C,
+		                   .tile_columns = nr,
+		                   .tile_line = tile ? out_line : 0,
+		                   .unroll = p->nv,
+		                   .index = mat_index,
+		                   .cx = &at};
 
-		V a = ptr_at(&e, from, i_add(&e, i_mul(&e, i_sub(&e, lo, skip), st[S_AM]), i_mul(&e, k64(&e, last), st[S_AK])));
+		V a = ptr_at(&e, from,
+		             i_add(&e, i_mul(&e, i_sub(&e, lo, skip), st[S_AM]), i_mul(&e, k64(&e, last), st[S_AK])));
 		V out = tile ? C : ptr_at(&e, C, c0);
 
 		if (blocks && tile)
-			out = ptr_at(&e, C, i_add(&e, i_mul(&e, r.lo, k64(&e, out_line * 4)), i_mul(&e, kb, k64(&e, nr * 4))));
+			out = ptr_at(&e, C,
+			             i_add(&e, i_mul(&e, r.lo, k64(&e, out_line * 4)), i_mul(&e, kb, k64(&e, nr * 4))));
 		et.tile = tile ? out : C;
 		epilogue_fetch(&e, epi, &et, nr < n ? nr : n);
-		tile_call(&e, &tiles, r.count, kb, x.npanel, a, panel, out, k64(&e, 1), k64(&e, 1), strides, k64(&e, blocks));
+		tile_call(&e, &tiles, r.count, kb, x.npanel, a, panel, out, k64(&e, 1), k64(&e, 1), strides,
+		          k64(&e, blocks));
 		epilogue_tile(&e, epi, &et);
 		rows_close(&e, &r, epi, &et, &at_block);
 		for (int i = 0; i < 2; i++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = x.m.batch * (x.split ? x.npanel : 1) * x.blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn,
+	           (Rows){.rows = x.m.batch * (x.split ? x.npanel : 1) * x.blocks, .mul = 0, .div = 1, .grain = 1},
+	           fresh, false);
 	MatPieces pieces = {x.m.m, x.o, x.block, x.blocks, x.m.merged};
 
 	epilogue_finish(gc, gk, epi, mat_pieces, &pieces);

@@ -1,8 +1,10 @@
 /* pack.c: the second operand of a contraction into panels: rows of k whose nv vectors of columns lie side by side.
  *
- * In: a matrix, or convolution weights HWIO, in either order of its two inner axes.   Out: a kernel, a task per panel and tap.
- * Rows that are vectors already are copied; others are turned in square blocks of registers (log2 stages of shuffles), the
- * rest of k element by element. Columns beyond the last are zeros. Numbers that are cast to 16 bits on this way are read in f32 where they stand: pairs of rows as they are copied, others of a panel first into the thread's scratch memory. */
+ * In: a matrix, or convolution weights HWIO, in either order of its two inner axes.   Out: a kernel, a task per panel
+ * and tap. Rows that are vectors already are copied; others are turned in square blocks of registers (log2 stages of
+ * shuffles), the rest of k element by element. Columns beyond the last are zeros. Numbers that are cast to 16 bits on
+ * this way are read in f32 where they stand: pairs of rows as they are copied, others of a panel first into the
+ * thread's scratch memory. */
 #include "gemm.h"
 
 static Pack
@@ -55,7 +57,8 @@ row_mask(Emit *e, V left, int64_t from)
 {
 	V rest = i_sub(e, left, k64(e, from)), none = LLVMConstNull(vec_of(e, e->l->i1));
 
-	return LLVMBuildSelect(here(e), LLVMBuildICmp(here(e), LLVMIntSGT, rest, k64(e, 0), ""), mask_below(e, rest), none, "");
+	return LLVMBuildSelect(here(e), LLVMBuildICmp(here(e), LLVMIntSGT, rest, k64(e, 0), ""), mask_below(e, rest),
+	                       none, "");
 }
 
 /* Columns are contiguous: row by row. */
@@ -69,7 +72,8 @@ copy_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 	for (int j = 0; j < p->nv; j++) {
 		V off = k64(e, (int64_t)j * p->lanes * 4);
 
-		vec_store(e, ptr_at(e, to, off), vec_load(e, ptr_at(e, from, off), row_mask(e, left, (int64_t)j * p->lanes)), NULL);
+		vec_store(e, ptr_at(e, to, off),
+		          vec_load(e, ptr_at(e, from, off), row_mask(e, left, (int64_t)j * p->lanes)), NULL);
 	}
 	loop_close(e);
 }
@@ -93,8 +97,9 @@ turn_stage(const Llvm *l, LLVMBuilderRef b, V *v, int w, int d)
 	}
 }
 
-/* void turn_W(in, column stride, columns left, out, row stride): one square block, bytes; columns that are not there give zeros. A function
- * of its own, once in a module: hundreds of shuffles, which every packing kernel would compile again. */
+/* void turn_W(in, column stride, columns left, out, row stride): one square block, bytes; columns that are not there
+ * give zeros. A function of its own, once in a module: hundreds of shuffles, which every packing kernel would compile
+ * again. */
 V
 turn_block(Llvm *l, int w)
 {
@@ -112,7 +117,8 @@ turn_block(Llvm *l, int w)
 	LLVMSetLinkage(fn, LLVMInternalLinkage);
 	fn_machine(l, fn);
 	LLVMPositionBuilderAtEnd(b, LLVMAppendBasicBlockInContext(l->cx, fn, "entry"));
-	V in = LLVMGetParam(fn, 0), stride = LLVMGetParam(fn, 1), left = LLVMGetParam(fn, 2), out = LLVMGetParam(fn, 3), row = LLVMGetParam(fn, 4);
+	V in = LLVMGetParam(fn, 0), stride = LLVMGetParam(fn, 1), left = LLVMGetParam(fn, 2), out = LLVMGetParam(fn, 3),
+	  row = LLVMGetParam(fn, 4);
 	V last = LLVMBuildSub(b, left, LLVMConstInt(l->i64, 1, 0), "");
 
 	for (int i = 0; i < w; i++) {
@@ -147,7 +153,8 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 		for (int j = 0; j < p->nv; j++) {
 			V from = ptr_at(e, in, i_add(e, i_mul(e, r, k64(e, 4)), k64(e, (int64_t)j * w * k->j_stride)));
 			V to = ptr_at(e, out, i_add(e, i_mul(e, r, k64(e, nr * 4)), k64(e, (int64_t)j * w * 4)));
-			V args[5] = {from, k64(e, k->j_stride), i_sub(e, left, k64(e, (int64_t)j * w)), to, k64(e, nr * 4)};
+			V args[5] = {from, k64(e, k->j_stride), i_sub(e, left, k64(e, (int64_t)j * w)), to,
+			             k64(e, nr * 4)};
 
 			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
 		}
@@ -155,7 +162,8 @@ turn_rows(Emit *e, const Pack *k, const GemmParams *p, V in, V out, V left)
 	}
 	V r = loop_open(e, k64(e, whole), k64(e, k->k), 1), j = loop_open(e, k64(e, 0), k64(e, nr), 1);
 	V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""), col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-	V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, k->j_stride), ""), i_mul(e, r, k64(e, k->k_stride)), "");
+	V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, k->j_stride), ""),
+	                     i_mul(e, r, k64(e, k->k_stride)), "");
 	V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
 
 	LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
@@ -179,12 +187,15 @@ static void
 round_columns(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V left, V to)
 {
 	int64_t n = k->k * 2, w = p->lanes;
-	V j = loop_open(e, k64(e, 0), i_min(e, left, k64(e, p->nv * w)), 1), i = loop_open(e, k64(e, 0), k64(e, n), w), mask = n % w ? row_mask(e, i_sub(e, k64(e, n), i), 0) : NULL;
-	V from = ptr_at(e, in, i_add(e, i_mul(e, j, k64(e, k->j_stride * 2)), i_mul(e, i, k64(e, 4)))), dst = ptr_at(e, to, i_mul(e, i_add(e, i_mul(e, j, k64(e, n)), i), k64(e, 2)));
+	V j = loop_open(e, k64(e, 0), i_min(e, left, k64(e, p->nv * w)), 1), i = loop_open(e, k64(e, 0), k64(e, n), w),
+	  mask = n % w ? row_mask(e, i_sub(e, k64(e, n), i), 0) : NULL;
+	V from = ptr_at(e, in, i_add(e, i_mul(e, j, k64(e, k->j_stride * 2)), i_mul(e, i, k64(e, 4)))),
+	  dst = ptr_at(e, to, i_mul(e, i_add(e, i_mul(e, j, k64(e, n)), i), k64(e, 2)));
 	V v = vec_half(e, vec_load(e, from, mask), half);
 
 	if (mask)
-		intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, (V[]){v, dst, LLVMConstInt(e->l->i32, 2, 0), mask}, 4);
+		intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2,
+		          (V[]){v, dst, LLVMConstInt(e->l->i32, 2, 0), mask}, 4);
 	else
 		LLVMSetAlignment(LLVMBuildStore(here(e), v, dst), 2);
 	loop_close(e);
@@ -196,7 +207,8 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 {
 	Pack k = pack_of(gc->g, op, engine_pairs(p));
 	DType half = prologue_rounded(gc->g, op, p).id ? (DType)val_type(gc->g, op->in[1])->dtype : DT_none;
-	int w = p->lanes, wide = half != DT_none ? 2 : 1; /* bytes of the numbers where they stand, over those of panels */
+	/* bytes of the numbers where they stand, over those of panels */
+	int w = p->lanes, wide = half != DT_none ? 2 : 1;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(k.j, nr);
 	Emit e = {0};
 	bool fresh;
@@ -211,7 +223,9 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 
 		panel_find(&e, k.groups, npanel, i_div(&e, t, k64(&e, k.taps)), &group, &kb);
 		V out = ptr_at(&e, to, i_mul(&e, t, k64(&e, k.k * nr * 4)));
-		V in = ptr_at(&e, from, i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride * wide)), i_mul(&e, kb, k64(&e, nr * k.j_stride * wide))));
+		V in = ptr_at(&e, from,
+		              i_add(&e, i_mul(&e, tap, k64(&e, k.tap_stride * wide)),
+		                    i_mul(&e, kb, k64(&e, nr * k.j_stride * wide))));
 
 		in = ptr_at(&e, in, i_mul(&e, group, k64(&e, k.group_stride * wide)));
 		V left = i_sub(&e, k64(&e, k.j), i_mul(&e, kb, k64(&e, nr)));
@@ -230,5 +244,6 @@ pack_emit(GroupCx *gc, const Op *op, const GemmParams *p, int src, int dst, Grap
 			turn_rows(&e, &k, p, in, out, left);
 		loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = k.groups * npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = k.groups * npanel * k.taps, .mul = 0, .div = 1, .grain = 1}, fresh,
+	           false);
 }

@@ -1,9 +1,11 @@
-/* pack16.c: operands of 16 bits for the microkernels of pairs: two numbers that are neighbours along k, side by side in four bytes.
+/* pack16.c: operands of 16 bits for the microkernels of pairs: two numbers that are neighbours along k, side by side in
+ * four bytes.
  *
- * In: a contraction of bf16 or f16 operands that engine.c multiplies as pairs.   Out: kernels that lay them out. Where k is the innermost axis (activations,
- * rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k runs over rows (both operands of a weight gradient, whose
- * sum is over images; a transposed first operand), rows 2i and 2i + 1 become one row of pairs, the whole operand once into the
- * workspace; a value that the kernel makes itself is made on that way. The second operand becomes pairs on its way into its panels. */
+ * In: a contraction of bf16 or f16 operands that engine.c multiplies as pairs.   Out: kernels that lay them out. Where
+ * k is the innermost axis (activations, rows of a matrix) numbers are pairs as they lie, and nothing is copied. Where k
+ * runs over rows (both operands of a weight gradient, whose sum is over images; a transposed first operand), rows 2i
+ * and 2i + 1 become one row of pairs, the whole operand once into the workspace; a value that the kernel makes itself
+ * is made on that way. The second operand becomes pairs on its way into its panels. */
 #include "gemm.h"
 #include <string.h>
 
@@ -20,7 +22,8 @@ pairs_row(const Graph *g, const Op *op, int k)
 int64_t
 pairs_line(const Graph *g, const Op *op, int k)
 {
-	enum { CONFLICT = 128, PAD = 16 }; /* pairs: rows at multiples of 512 bytes meet in few sets of the caches; a line of 64 bytes */
+	/* pairs: rows at multiples of 512 bytes meet in few sets of the caches; a line of 64 bytes */
+	enum { CONFLICT = 128, PAD = 16 };
 	int64_t length = pairs_row(g, op, k);
 
 	return op->kind == OP_conv2d_dw && length % CONFLICT == 0 ? length + PAD : length;
@@ -31,7 +34,8 @@ static V
 beside(Emit *e, V first, V second)
 {
 	T wide = vec_of(e, e->l->i32);
-	V high = LLVMBuildShl(here(e), LLVMBuildZExt(here(e), second, wide, ""), splat(e, LLVMConstInt(e->l->i32, 16, 0)), "");
+	V high = LLVMBuildShl(here(e), LLVMBuildZExt(here(e), second, wide, ""),
+	                      splat(e, LLVMConstInt(e->l->i32, 16, 0)), "");
 
 	return LLVMBuildOr(here(e), LLVMBuildZExt(here(e), first, wide, ""), high, "");
 }
@@ -56,12 +60,17 @@ pairs_copy_rows(Emit *e, const Pack *k, const GemmParams *p, DType half, V in, V
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, size = half != DT_none ? 4 : 2;
 	V r = loop_open(e, k64(e, 0), k64(e, k->k), 1);
-	V to = ptr_at(e, out, i_mul(e, r, k64(e, nr * 4))), from = ptr_at(e, in, i_mul(e, r, k64(e, k->k_stride / 2 * size)));
+	V to = ptr_at(e, out, i_mul(e, r, k64(e, nr * 4))),
+	  from = ptr_at(e, in, i_mul(e, r, k64(e, k->k_stride / 2 * size)));
 
 	for (int j = 0; j < p->nv; j++) {
 		int64_t column = (int64_t)j * p->lanes;
-		V first = ptr_at(e, from, k64(e, column * size)), second = ptr_at(e, from, k64(e, column * size + k->second / 2 * size)), mask = row_mask(e, left, column);
-		V v = half == DT_none ? paired(e, first, second, mask) : beside(e, vec_half(e, vec_load(e, first, mask), half), vec_half(e, vec_load(e, second, mask), half));
+		V first = ptr_at(e, from, k64(e, column * size)),
+		  second = ptr_at(e, from, k64(e, column * size + k->second / 2 * size)),
+		  mask = row_mask(e, left, column);
+		V v = half == DT_none ? paired(e, first, second, mask)
+		                      : beside(e, vec_half(e, vec_load(e, first, mask), half),
+		                               vec_half(e, vec_load(e, second, mask), half));
 
 		LLVMSetAlignment(LLVMBuildStore(here(e), v, ptr_at(e, to, k64(e, column * 4))), 4);
 	}
@@ -74,7 +83,8 @@ static void
 pair_lane(Emit *e, void *cx, Ix i, int u)
 {
 	const Rows2 *r = cx;
-	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0)), at = ptr_at(e, r->from, i_mul(e, i.s, k64(e, 2)));
+	V mask = e->mask ? e->mask : splat(e, LLVMConstInt(e->l->i1, 1, 0)),
+	  at = ptr_at(e, r->from, i_mul(e, i.s, k64(e, 2)));
 	V v = paired(e, at, ptr_at(e, at, k64(e, r->length * 2)), mask);
 	V args[4] = {v, ptr_at(e, r->to, i_mul(e, i.s, k64(e, 4))), LLVMConstInt(e->l->i32, 4, 0), mask};
 
@@ -102,9 +112,11 @@ pairs_emit(GroupCx *gc, Val val, int64_t length, int64_t line, int dst, GraphKer
 
 	if (fresh) {
 		V in = buffer(&e, src), out = buffer(&e, dst);
-		V r = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, rows)), 1);
+		V r = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)),
+		                i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, rows)), 1);
 
-		pairs_row_of(&e, ptr_at(&e, in, i_mul(&e, r, k64(&e, length * 4))), length, k64(&e, 0), k64(&e, length), ptr_at(&e, out, i_mul(&e, r, k64(&e, line * 4))));
+		pairs_row_of(&e, ptr_at(&e, in, i_mul(&e, r, k64(&e, length * 4))), length, k64(&e, 0), k64(&e, length),
+		             ptr_at(&e, out, i_mul(&e, r, k64(&e, line * 4))));
 		loop_close(&e);
 	}
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
@@ -120,7 +132,8 @@ half_bits(Emit *e, Cell c, DType dt)
 	T wide = vec_of(e, e->l->i32);
 
 	if (dt == DT_bf16)
-		return LLVMBuildLShr(here(e), LLVMBuildBitCast(here(e), cell_vec(e, c), wide, ""), splat(e, LLVMConstInt(e->l->i32, 16, 0)), "");
+		return LLVMBuildLShr(here(e), LLVMBuildBitCast(here(e), cell_vec(e, c), wide, ""),
+		                     splat(e, LLVMConstInt(e->l->i32, 16, 0)), "");
 	V narrow = LLVMBuildFPTrunc(here(e), cell_vec(e, c), vec_of(e, e->l->half), "");
 
 	return LLVMBuildZExt(here(e), LLVMBuildBitCast(here(e), narrow, vec_of(e, e->l->i16), ""), wide, "");
@@ -137,7 +150,8 @@ made_lane(Emit *e, void *cx, Ix c, int u)
 		m->ix[i][m->inner] = c;
 		half[i] = half_bits(e, lane_eval(e, m->v, m->ix[i]), (DType)val_type(e->g, m->v)->dtype);
 	}
-	V v = LLVMBuildOr(here(e), half[0], LLVMBuildShl(here(e), half[1], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), "");
+	V v = LLVMBuildOr(here(e), half[0],
+	                  LLVMBuildShl(here(e), half[1], splat(e, LLVMConstInt(e->l->i32, 16, 0)), ""), "");
 	V args[4] = {v, ptr_at(e, m->to, i_mul(e, c.s, k64(e, 4))), LLVMConstInt(e->l->i32, 4, 0), mask};
 
 	intrinsic(e, here(e), "llvm.masked.store", (T[]){LLVMTypeOf(v), e->l->ptr}, 2, args, 4);
@@ -174,10 +188,12 @@ pairs_make(GroupCx *gc, Val val, int64_t line, int dst, GraphKernels *gk)
 	for (int i = 0; i + 2 < t->rank; i++)
 		entries *= t->axis[t->perm[i]].n;
 	if (fresh) {
-		V out = buffer(&e, dst), entry = loop_open(&e, e.arg_t0, e.arg_t1, 1), half = k64(&e, t->axis[t->perm[t->rank - 2]].n / 2);
+		V out = buffer(&e, dst), entry = loop_open(&e, e.arg_t0, e.arg_t1, 1),
+		  half = k64(&e, t->axis[t->perm[t->rank - 2]].n / 2);
 		V r = loop_open(&e, k64(&e, 0), half, 1);
 
-		pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length), ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, line * 4))));
+		pairs_made_row(&e, val, entry, r, k64(&e, 0), k64(&e, length),
+		               ptr_at(&e, out, i_mul(&e, i_add(&e, i_mul(&e, entry, half), r), k64(&e, line * 4))));
 		loop_close(&e);
 		loop_close(&e);
 	}

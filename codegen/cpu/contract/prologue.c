@@ -1,12 +1,15 @@
 /* prologue.c: operands of a contraction that its own kernel makes of elementwise ops, as it loads them.
  *
- * In: a group whose contraction reads what ops before it in the group compute.   Out: where that happens, chosen by shape and kernel:
+ * In: a group whose contraction reads what ops before it in the group compute.   Out: where that happens, chosen by
+ * shape and kernel:
  *  - tiles: in the transform of Winograd's tiles, in registers (winograd.c); padding is put in after it;
- *  - band: some pixels of all images and channels, into the thread's scratch memory, once for all panels and taps that read them;
+ * - band: some pixels of all images and channels, into the thread's scratch memory, once for all panels and taps that
+ * read them;
  *  - pairs: on the way into rows of pairs, which are copied anyway (pack16.c);
  *  - panels: numbers of f32 that are rounded to 16 bits on the way into the panels of the second operand (pack.c);
  *  - copy: all of it into the group's workspace, by a kernel of the group's own.
- * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any elementwise op will do. */
+ * What the ops read, the operand's elements lie beside: they are evaluated at the operand's own indices, so any
+ * elementwise op will do. */
 #include "algo.h"
 #include <string.h>
 
@@ -47,12 +50,16 @@ prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Op *def = val_op(g, op->in[1]);
 
-	if (!prologue_made(g, op, 1) || !rounds(g, op, p) || def->kind != OP_cast || val_type(g, def->in[0])->dtype != DT_f32)
+	if (!prologue_made(g, op, 1) || !rounds(g, op, p) || def->kind != OP_cast ||
+	    val_type(g, def->in[0])->dtype != DT_f32)
 		return NOVAL;
 	const Op *from = val_op(g, def->in[0]);
 	bool stands = !from || from->group != op->group || from->kind == OP_load;
 
-	return stands && !memcmp(val_type(g, def->in[0])->perm, val_type(g, op->in[1])->perm, sizeof val_type(g, op->in[1])->perm) ? def->in[0] : NOVAL;
+	return stands && !memcmp(val_type(g, def->in[0])->perm, val_type(g, op->in[1])->perm,
+	                         sizeof val_type(g, op->in[1])->perm)
+	               ? def->in[0]
+	               : NOVAL;
 }
 
 static int64_t
@@ -76,7 +83,8 @@ static int64_t
 band_rows(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
-	int64_t stride = attr_ints(op, A_stride, NULL)[0], dil = attr_ints(op, A_dilation, NULL)[0], rows = (p->band - 1) * stride + (o->axis[2].n - 1) * dil + 1;
+	int64_t stride = attr_ints(op, A_stride, NULL)[0], dil = attr_ints(op, A_dilation, NULL)[0],
+	        rows = (p->band - 1) * stride + (o->axis[2].n - 1) * dil + 1;
 
 	return k == 1 ? p->band : rows < x->axis[2].n ? rows : x->axis[2].n;
 }
@@ -134,7 +142,9 @@ prologue_scratch(const Graph *g, const Op *op, const GemmParams *p)
 
 	for (int k = 0; k < op->nin && k < 2; k++)
 		if (prologue_made(g, op, k) && prologue_way(g, op, p, k) == PROLOGUE_BAND)
-			bytes += op->kind == OP_conv2d_dw ? band_bytes(g, op, p, k) : prologue_pixels(g, op, p) * pixel_bytes(val_type(g, op->in[k]), p);
+			bytes += op->kind == OP_conv2d_dw
+			                 ? band_bytes(g, op, p, k)
+			                 : prologue_pixels(g, op, p) * pixel_bytes(val_type(g, op->in[k]), p);
 	return bytes;
 }
 
@@ -160,13 +170,15 @@ prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r
 		p.algo->cost(g, op, &p, k, r);
 		return;
 	}
-	if (cx->half != DT_none && !engine_pairs(&p) && !p.algo->widens) /* widened into a copy with or without a prologue */
+	/* widened into a copy with or without a prologue */
+	if (cx->half != DT_none && !engine_pairs(&p) && !p.algo->widens)
 		return;
 	switch (prologue_way(g, op, &p, k)) {
 	case PROLOGUE_TILES: r->times = p.algo->loads(op, k); break;
 	case PROLOGUE_BAND:
 		if (op->kind == OP_conv2d_dw && k == 0)
-			r->times = (double)band_rows(g, op, &p, 0) / (double)(p.band * attr_ints(op, A_stride, NULL)[0]);
+			r->times =
+			        (double)band_rows(g, op, &p, 0) / (double)(p.band * attr_ints(op, A_stride, NULL)[0]);
 		break;
 	case PROLOGUE_PAIRS:
 	case PROLOGUE_PANELS: break;
@@ -191,7 +203,8 @@ pixel_lane(Emit *e, void *cx, Ix c, int u)
 	const Pixel *p = cx;
 
 	(void)u;
-	store_at(e, p->out, (DType)val_type(e->g, p->v)->dtype, (Off){.s = i_add(e, p->first, c.s), .c = 1}, prologue_at(e, p->v, p->n, c, p->h, p->w));
+	store_at(e, p->out, (DType)val_type(e->g, p->v)->dtype, (Off){.s = i_add(e, p->first, c.s), .c = 1},
+	         prologue_at(e, p->v, p->n, c, p->h, p->w));
 }
 
 void
@@ -212,10 +225,13 @@ prologue_band(Emit *e, const Op *op, const GemmParams *p, int k, V h0, V h1)
 {
 	const Type *t = val_type(e->g, op->in[k]);
 	int64_t row = t->axis[3].n * pixel_bytes(t, p);
-	V out = scratch_ptr(e, k && prologue_made(e->g, op, 0) && prologue_way(e->g, op, p, 0) == PROLOGUE_BAND ? band_bytes(e->g, op, p, 0) : 0);
+	V out = scratch_ptr(e, k && prologue_made(e->g, op, 0) && prologue_way(e->g, op, p, 0) == PROLOGUE_BAND
+	                               ? band_bytes(e->g, op, p, 0)
+	                               : 0);
 	V h = loop_open(e, h0, h1, 1);
 
-	prologue_row(e, op->in[k], h, k64(e, 0), k64(e, t->axis[3].n), ptr_at(e, out, i_mul(e, i_sub(e, h, h0), k64(e, row))));
+	prologue_row(e, op->in[k], h, k64(e, 0), k64(e, t->axis[3].n),
+	             ptr_at(e, out, i_mul(e, i_sub(e, h, h0), k64(e, row))));
 	loop_close(e);
 	return out;
 }

@@ -1,8 +1,10 @@
 /* wgrad.c: the gradient of a convolution in its weights by register-blocked products.
  *
- * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with sums of their
- * own, one that adds these in order. Operands that the kernel makes (prologue.c) are made band by band. Rows of a product are input channels, columns output channels, the sum runs over pixels and
- * images, a band of rows and some images at a time: what these hold meets all columns of the task while the caches have it. With one input channel the filter's columns are the rows. */
+ * In: a group of conv2d.dw, images and gradient HWNC.   Out: the kernel, and where pixel rows are cut into parts with
+ * sums of their own, one that adds these in order. Operands that the kernel makes (prologue.c) are made band by band.
+ * Rows of a product are input channels, columns output channels, the sum runs over pixels and images, a band of rows
+ * and some images at a time: what these hold meets all columns of the task while the caches have it. With one input
+ * channel the filter's columns are the rows. */
 #include "gemm.h"
 
 typedef struct Wgrad {
@@ -10,10 +12,14 @@ typedef struct Wgrad {
 	int64_t H, W, C, N, OH, OW, K, R, S; /* C: of a group, K: of all */
 	int64_t groups, npanel;  /* panels of a group */
 	const int64_t *stride, *pad, *dil;
-	int64_t *rr, *ss;        /* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its input column */
+	/* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its
+	 * input column */
+	int64_t *rr, *ss;
 	int64_t channel;         /* bytes from one input channel to the next */
-	int64_t line[2];         /* numbers, or pairs, from one image of a pixel to the next: C and K, or more in a copy */
-	bool columns;            /* the filter's columns are rows, over the output columns [first, last) that all of them meet */
+	/* numbers, or pairs, from one image of a pixel to the next: C and K, or more in a copy */
+	int64_t line[2];
+	/* the filter's columns are rows, over the output columns [first, last) that all of them meet */
+	bool columns;
 	int64_t first, last;
 	Tiles tiles;
 	V in, grad, out, strides, tr, ts, part, band, end, acc; /* band, end: rows of this pass */
@@ -65,7 +71,11 @@ find_taps(Emit *e, Wgrad *w)
 static V
 gradient_at(Emit *e, const Wgrad *w, V o, V ow)
 {
-	return ptr_at(e, w->grad, i_add(e, i_mul(e, i_add(e, i_mul(e, i_sub(e, o, w->grad_row), k64(e, w->OW)), ow), k64(e, w->N * w->line[1] * 4)), w->kcol));
+	return ptr_at(e, w->grad,
+	              i_add(e,
+	                    i_mul(e, i_add(e, i_mul(e, i_sub(e, o, w->grad_row), k64(e, w->OW)), ow),
+	                          k64(e, w->N * w->line[1] * 4)),
+	                    w->kcol));
 }
 
 /* h0: input row of output row o0; c0: the sums of filter row r. */
@@ -84,11 +94,15 @@ all_columns(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 	loop_close(e);
 	for (int64_t s = 0; s < w->S; s++)
 		for (int side = 0; side < 2; side++) {
-			int64_t lo = side ? w->last : w->ss[s * 3], hi = side ? w->ss[s * 3] + w->ss[s * 3 + 1] : w->first;
+			int64_t lo = side ? w->last : w->ss[s * 3],
+			        hi = side ? w->ss[s * 3] + w->ss[s * 3 + 1] : w->first;
 
 			if (lo < hi)
-				tile_call(e, &w->tiles, k64(e, 1), w->kb, w->npanel, ptr_at(e, row, k64(e, (lo * w->stride[1] - w->pad[1] + s * w->dil[1]) * w->N * 4)),
-				    gradient_at(e, w, o0, k64(e, lo)), ptr_at(e, c0, k64(e, s * w->K * 4)), np, k64(e, hi - lo), w->strides, k64(e, 1));
+				tile_call(e, &w->tiles, k64(e, 1), w->kb, w->npanel,
+				          ptr_at(e, row,
+				                 k64(e, (lo * w->stride[1] - w->pad[1] + s * w->dil[1]) * w->N * 4)),
+				          gradient_at(e, w, o0, k64(e, lo)), ptr_at(e, c0, k64(e, s * w->K * 4)), np,
+				          k64(e, hi - lo), w->strides, k64(e, 1));
 		}
 }
 
@@ -96,13 +110,17 @@ static void
 each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 {
 	V s = loop_open(e, k64(e, 0), k64(e, w->S), 1), s3 = i_mul(e, s, k64(e, 3)), lo, count;
-	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))), column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
-	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column), k64(e, w->N * w->line[0] * 4));
+	V ow = table_at(e, w->ts, s3), nq = table_at(e, w->ts, i_add(e, s3, k64(e, 1))),
+	  column = table_at(e, w->ts, i_add(e, s3, k64(e, 2)));
+	V a0 = i_mul(e, i_add(e, i_mul(e, i_sub(e, h0, w->in_row), k64(e, w->W)), column),
+	             k64(e, w->N * w->line[0] * 4));
 
 	a0 = i_add(e, a0, i_mul(e, w->group, k64(e, w->C * w->channel)));
 	tiles_open(e, k64(e, w->C), w->p->mr, &lo, &count);
-	tile_call(e, &w->tiles, count, w->kb, w->npanel, ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, w->channel)))), gradient_at(e, w, o0, ow),
-	    ptr_at(e, c0, i_mul(e, i_add(e, i_mul(e, s, k64(e, w->C)), lo), k64(e, w->K * 4))), np, nq, w->strides, w->acc);
+	tile_call(e, &w->tiles, count, w->kb, w->npanel,
+	          ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, w->channel)))), gradient_at(e, w, o0, ow),
+	          ptr_at(e, c0, i_mul(e, i_add(e, i_mul(e, s, k64(e, w->C)), lo), k64(e, w->K * 4))), np, nq,
+	          w->strides, w->acc);
 	loop_close(e);
 	loop_close(e);
 }
@@ -113,18 +131,22 @@ is_not(Emit *e, V x, V y)
 	return LLVMBuildZExt(here(e), LLVMBuildICmp(here(e), LLVMIntNE, x, y, ""), e->l->i64, "");
 }
 
-/* Opens the loops over bands of the part's rows and, within, over images; returns how many. Operands that the kernel makes are made for the band. */
+/* Opens the loops over bands of the part's rows and, within, over images; returns how many. Operands that the kernel
+ * makes are made for the band. */
 static int
 pass_open(Emit *e, const Op *op, Wgrad *w)
 {
 	const GemmParams *p = w->p;
-	V lo = i_div(e, i_mul(e, w->part, k64(e, w->OH)), k64(e, p->parts)), hi = i_div(e, i_mul(e, i_add(e, w->part, k64(e, 1)), k64(e, w->OH)), k64(e, p->parts));
+	V lo = i_div(e, i_mul(e, w->part, k64(e, w->OH)), k64(e, p->parts)),
+	  hi = i_div(e, i_mul(e, i_add(e, w->part, k64(e, 1)), k64(e, w->OH)), k64(e, p->parts));
 
 	w->band = loop_open(e, lo, hi, p->band);
 	w->end = i_min(e, i_add(e, w->band, k64(e, p->band)), hi);
 	w->acc = is_not(e, w->band, lo);
 	if (!w->in) {
-		V last = i_add(e, i_sub(e, i_mul(e, i_sub(e, w->end, k64(e, 1)), k64(e, w->stride[0])), k64(e, w->pad[0])), k64(e, (w->R - 1) * w->dil[0] + 1));
+		V last = i_add(e,
+		               i_sub(e, i_mul(e, i_sub(e, w->end, k64(e, 1)), k64(e, w->stride[0])), k64(e, w->pad[0])),
+		               k64(e, (w->R - 1) * w->dil[0] + 1));
 
 		w->in_row = i_max(e, k64(e, 0), i_sub(e, i_mul(e, w->band, k64(e, w->stride[0])), k64(e, w->pad[0])));
 		w->in = prologue_band(e, op, p, 0, w->in_row, i_min(e, last, k64(e, w->H)));
@@ -149,12 +171,24 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	const Type *x = val_type(gc->g, op->in[0]), *gr = val_type(gc->g, op->in[1]), *o = val_type(gc->g, op->out[0]);
 	int64_t nr = (int64_t)p->nv * p->lanes;
 	int64_t groups = gemm_groups(op), own = gr->axis[1].n / groups;
-	Wgrad w = {.p = p, .H = x->axis[2].n, .W = x->axis[3].n, .C = x->axis[1].n / groups, .groups = groups,
-		.N = x->axis[0].n / gemm_unit(p), .OH = gr->axis[2].n, .OW = gr->axis[3].n, .K = gr->axis[1].n,
-		.R = o->axis[2].n, .S = o->axis[3].n, .npanel = ceil_div(own, nr), .stride = attr_ints(op, A_stride, NULL), .pad = attr_ints(op, A_pad, NULL),
-		.dil = attr_ints(op, A_dilation, NULL)};
+	Wgrad w = {.p = p,
+	           .H = x->axis[2].n,
+	           .W = x->axis[3].n,
+	           .C = x->axis[1].n / groups,
+	           .groups = groups,
+	           .N = x->axis[0].n / gemm_unit(p),
+	           .OH = gr->axis[2].n,
+	           .OW = gr->axis[3].n,
+	           .K = gr->axis[1].n,
+	           .R = o->axis[2].n,
+	           .S = o->axis[3].n,
+	           .npanel = ceil_div(own, nr),
+	           .stride = attr_ints(op, A_stride, NULL),
+	           .pad = attr_ints(op, A_pad, NULL),
+	           .dil = attr_ints(op, A_dilation, NULL)};
 	Emit e = {0};
-	bool fresh, pairs = engine_pairs(p), turned = engine_of(p)->side_by_side; /* amx_turn has put the images side by side */
+	/* amx_turn has put the images side by side */
+	bool fresh, pairs = engine_pairs(p), turned = engine_of(p)->side_by_side;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
@@ -164,16 +198,26 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		w.channel = turned ? w.N * 4 : 4;
 		w.images = p->images ? p->images : w.N;
 		find_taps(&e, &w);
-		w.tiles = tiles_make(&e, p, own, w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, w.C, p->mr));
-		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf), w.out = buffer(&e, cbuf);
+		w.tiles =
+		        tiles_make(&e, p, own, w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, w.C, p->mr));
+		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf),
+		w.out = buffer(&e, cbuf);
 		w.in_row = w.grad_row = k64(&e, 0);
 		int64_t pixel = w.N * w.line[1] * 4;
-		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel), [S_AK] = k64(&e, turned ? 4 : w.line[0] * 4), [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.line[0] * 4),
-			[S_AQ] = k64(&e, w.stride[1] * w.N * w.line[0] * 4), [S_BP] = k64(&e, w.OW * pixel), [S_BQ] = k64(&e, pixel), [S_BK] = k64(&e, w.line[1] * 4),
-			[S_CM] = k64(&e, w.K * 4), [S_NK] = k64(&e, w.images)};
+		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel),
+		                 [S_AK] = k64(&e, turned ? 4 : w.line[0] * 4),
+		                 [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.line[0] * 4),
+		                 [S_AQ] = k64(&e, w.stride[1] * w.N * w.line[0] * 4),
+		                 [S_BP] = k64(&e, w.OW * pixel),
+		                 [S_BQ] = k64(&e, pixel),
+		                 [S_BK] = k64(&e, w.line[1] * 4),
+		                 [S_CM] = k64(&e, w.K * 4),
+		                 [S_NK] = k64(&e, w.images)};
 
 		w.strides = strides_block(&e, st), w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);
-		bool apart = p->parts > 1; /* a task is a part of the rows; else a panel of columns, and those of this call go over the rows together */
+		/* a task is a part of the rows; else a panel of columns, and those of this call go over the rows
+		 * together */
+		bool apart = p->parts > 1;
 		int loops = 0;
 
 		w.part = k64(&e, 0);
@@ -182,14 +226,21 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 			loops++;
 		}
 		loops += pass_open(&e, op, &w);
-		V panel = loop_open(&e, apart ? k64(&e, 0) : e.arg_t0, apart ? k64(&e, groups * w.npanel) : e.arg_t1, 1);
+		V panel =
+		        loop_open(&e, apart ? k64(&e, 0) : e.arg_t0, apart ? k64(&e, groups * w.npanel) : e.arg_t1, 1);
 
 		panel_find(&e, groups, w.npanel, panel, &w.group, &w.kb);
 		w.kcol = i_add(&e, i_mul(&e, w.group, k64(&e, own * 4)), i_mul(&e, w.kb, k64(&e, nr * 4)));
 		V r = loop_open(&e, k64(&e, 0), k64(&e, w.R), 1), r2 = i_mul(&e, r, k64(&e, 2));
-		V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)), np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
-		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, w.stride[0])), k64(&e, w.pad[0])), i_mul(&e, r, k64(&e, w.dil[0])));
-		V c0 = ptr_at(&e, w.out, i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, w.part, k64(&e, w.R)), r), k64(&e, w.S * w.C * w.K * 4)), w.kcol));
+		V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)),
+		  np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
+		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, w.stride[0])), k64(&e, w.pad[0])),
+		             i_mul(&e, r, k64(&e, w.dil[0])));
+		V c0 = ptr_at(
+		        &e, w.out,
+		        i_add(&e,
+		              i_mul(&e, i_add(&e, i_mul(&e, w.part, k64(&e, w.R)), r), k64(&e, w.S * w.C * w.K * 4)),
+		              w.kcol));
 
 		(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np, c0);
 		for (int i = 0; i < loops + 2; i++)
@@ -216,7 +267,9 @@ wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, Graph
 		V i = loop_open(&e, lo, hi, e.W), mask = mask_below(&e, i_sub(&e, hi, i)), sum = NULL;
 
 		for (int part = 0; part < parts; part++) {
-			V v = vec_load(&e, ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))), mask);
+			V v = vec_load(&e,
+			               ptr_at(&e, in, i_mul(&e, i_add(&e, i, k64(&e, part * elements)), k64(&e, 4))),
+			               mask);
 
 			sum = sum ? LLVMBuildFAdd(here(&e), sum, v, "") : v;
 		}

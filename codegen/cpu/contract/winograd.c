@@ -1,20 +1,28 @@
-/* winograd.c: 3x3 convolutions of stride 1 in all three directions by Winograd F(4x4, 3x3): a quarter of the multiplications.
+/* winograd.c: 3x3 convolutions of stride 1 in all three directions by Winograd F(4x4, 3x3): a quarter of the
+ * multiplications.
  *
- * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, channels in whole vectors (why_not). Operands of 16 bits are widened as they are loaded, all sums are f32.
- * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the transform back
- * with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so transforms are loops over planes
- * and the products' rows are (tile, image). An operand that the kernel makes (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input, [36][rows][K] products; the last two
- * only where a block of a tile's images, of several tiles where images are few, does not fit the second-level cache
- * (block_images, block_tiles).
- * The gradient in the weights is the forward transform turned round: both operands are transformed, 36 products sum over all rows,
- * and the transform of the weights, transposed, gives the nine taps.
- * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every constant of the
- * data's transform is exact, and rounding errors are half as large (Barabasz et al. 2020, arXiv:1803.10986 on the choice of points).
- * Error: held to the bounds of all kernels (tests/cpu): root mean square 16 * 2^-23 of the results', 64 * 2^-23 of the largest at most. */
+ * In: a group whose contraction is conv2d, conv2d.dx or conv2d.dw in HWNC layout, channels in whole vectors (why_not).
+ * Operands of 16 bits are widened as they are loaded, all sums are f32.
+ * Out: kernels for the transforms of weights and of input tiles (6x6 pixels, every 4), 36 matrix products, and the
+ * transform back with the group's epilogue. A tile of pixels is a plane of n * C numbers for each of its pixels, so
+ * transforms are loops over planes and the products' rows are (tile, image). An operand that the kernel makes
+ * (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input,
+ * [36][rows][K] products; the last two only where a block of a tile's images, of several tiles where images are few,
+ * does not fit the second-level cache (block_images, block_tiles).
+ * The gradient in the weights is the forward transform turned round: both operands are transformed, 36 products sum
+ * over all rows, and the transform of the weights, transposed, gives the nine taps.
+ * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every
+ * constant of the data's transform is exact, and rounding errors are half as large (Barabasz et al. 2020,
+ * arXiv:1803.10986 on the choice of points).
+ * Error: held to the bounds of all kernels (tests/cpu): root mean square 16 * 2^-23 of the results', 64 * 2^-23 of the
+ * largest at most. */
 #include "algo.h"
 #include <string.h>
 
-enum { TILE = 4, SPAN = TILE + 2, POINTS = SPAN * SPAN, PLANE_CHUNK = 2048, IMAGES = 4, SUM_BLOCK = 256, SOURCES = 8, DEEPEST = 16, AHEAD = 4 };
+enum {
+	TILE = 4, SPAN = TILE + 2, POINTS = SPAN * SPAN, PLANE_CHUNK = 2048, IMAGES = 4, SUM_BLOCK = 256, SOURCES = 8,
+	DEEPEST = 16, AHEAD = 4,
+};
 #define P1 0.75
 #define P2 1.5
 #define Q1 (P1 * P1)
@@ -45,7 +53,8 @@ typedef void Transform(Emit *e, const V *in, V *out);
 static void
 data_points(Emit *e, const V *d, V *r)
 {
-	V even1 = fma_k(e, d[2], -Q2, d[4]), odd1 = fma_k(e, d[1], -Q2, d[3]), even2 = fma_k(e, d[2], -Q1, d[4]), odd2 = fma_k(e, d[1], -Q1, d[3]);
+	V even1 = fma_k(e, d[2], -Q2, d[4]), odd1 = fma_k(e, d[1], -Q2, d[3]), even2 = fma_k(e, d[2], -Q1, d[4]),
+	  odd2 = fma_k(e, d[1], -Q1, d[3]);
 
 	r[0] = fma_k(e, d[0], Q1 * Q2, fma_k(e, d[2], -(Q1 + Q2), d[4]));
 	r[1] = fma_k(e, odd1, P1, even1);
@@ -85,7 +94,8 @@ pixels(Emit *e, const V *m, V *y)
 static void
 gradient_points(Emit *e, const V *y, V *r)
 {
-	V even1 = fma_k(e, y[2], Q1, y[0]), odd1 = times(e, fma_k(e, y[3], Q1, y[1]), P1), even2 = fma_k(e, y[2], Q2, y[0]), odd2 = times(e, fma_k(e, y[3], Q2, y[1]), P2);
+	V even1 = fma_k(e, y[2], Q1, y[0]), odd1 = times(e, fma_k(e, y[3], Q1, y[1]), P1),
+	  even2 = fma_k(e, y[2], Q2, y[0]), odd2 = times(e, fma_k(e, y[3], Q2, y[1]), P2);
 
 	r[0] = y[0];
 	r[1] = add(e, even1, odd1);
@@ -126,13 +136,16 @@ square(Emit *e, Transform *f, int n, int m, const V *in, V *out)
 /* ---------------------------------------------------------------- shapes */
 typedef struct Shape {
 	Axis n;                  /* images */
-	int64_t H, W, C;         /* what is cut into overlapping tiles, channels that are summed over (of the input, for the weights' gradient) */
+	/* what is cut into overlapping tiles, channels that are summed over (of the input, for the weights'
+	 * gradient) */
+	int64_t H, W, C;
 	int64_t OH, OW, K;       /* what is made in tiles of 4x4 (the output's gradient, for the weights') */
 	int64_t pad, th, tw;     /* of the overlapping tiles, rows and columns of tiles */
 	int64_t rows;            /* of the products, of a full batch */
 	bool turned;             /* taps in opposite order, weights transposed: gradient in x */
 	bool dw;
-	DType weights, rounded;  /* type of the numbers in the buffer of weights; what they are rounded to, DT_none: nothing */
+	/* type of the numbers in the buffer of weights; what they are rounded to, DT_none: nothing */
+	DType weights, rounded;
 	/* bands_emit: images of a block, tasks of a tile, each a block (1: one task has all); tiles of a task */
 	int64_t block, split, tiles;
 } Shape;
@@ -142,9 +155,12 @@ shape_of(const Graph *g, const Op *op)
 {
 	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 	int64_t pad = attr_ints(op, A_pad, NULL)[0];
-	Shape s = {.weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype, .dw = op->kind == OP_conv2d_dw, .turned = op->kind == OP_conv2d_dx};
+	Shape s = {.weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype,
+	           .dw = op->kind == OP_conv2d_dw,
+	           .turned = op->kind == OP_conv2d_dx};
 
-	s.rounded = !s.dw && s.weights != (DType)val_type(g, op->in[1])->dtype ? (DType)val_type(g, op->in[1])->dtype : DT_none;
+	s.rounded = !s.dw && s.weights != (DType)val_type(g, op->in[1])->dtype ? (DType)val_type(g, op->in[1])->dtype
+	                                                                       : DT_none;
 	if (s.dw)
 		o = val_type(g, op->in[1]);
 	s.n = x->axis[0];
@@ -156,7 +172,8 @@ shape_of(const Graph *g, const Op *op)
 	return s;
 }
 
-/* Bytes from one point to the next of `numbers` each. Not their size: 36 streams at powers of two would meet in one set of each cache. */
+/* Bytes from one point to the next of `numbers` each. Not their size: 36 streams at powers of two would meet in one set
+ * of each cache. */
 static int64_t
 point_bytes(int64_t numbers)
 {
@@ -184,7 +201,8 @@ block_rows(const Graph *g, const Shape *s, const GemmParams *p)
 }
 
 /* Tiles of a block that has all images of each, where there are few images and L3 keeps the weights, which each block
- * reads; 1: no more. Of the shape and the machine alone; a tile's images are added up together, whatever stands beside it. */
+ * reads; 1: no more. Of the shape and the machine alone; a tile's images are added up together, whatever stands beside
+ * it. */
 static int64_t
 block_tiles(const Graph *g, const Shape *s, const GemmParams *p)
 {
@@ -275,7 +293,8 @@ work(const Graph *g, const Op *op)
 	Shape s = shape_of(g, op);
 	double products = 2.0 * POINTS * (double)s.rows * (double)(s.C * s.K);
 
-	/* transforms, in multiply-adds that would take their time: some 300 for each number of a tile, 400 for each weight */
+	/* transforms, in multiply-adds that would take their time: some 300 for each number of a tile, 400 for each
+	 * weight */
 	return products + (double)s.rows * (double)(s.C + s.K) * 300 + (double)(s.C * s.K) * 400;
 }
 
@@ -321,10 +340,12 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	int lanes = cx->arch->vector_bytes / 4;
 
 	if (s.C % lanes || s.K % lanes || p->lanes != lanes)
-		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C, (long long)s.K, lanes);
+		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C,
+		                    (long long)s.K, lanes);
 	if (all_bytes(g, op, p) > LARGEST)
-		return arena_printf(g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory",
-			(long long)(all_bytes(g, op, p) >> 20), LARGEST >> 20);
+		return arena_printf(
+		        g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory",
+		        (long long)(all_bytes(g, op, p) >> 20), LARGEST >> 20);
 	return NULL;
 }
 
@@ -384,14 +405,17 @@ way(const Op *op, int k)
 }
 
 /* ---------------------------------------------------------------- weights */
-/* Nine taps of row c (of the summed axis, or turned: of the columns), W neighbours along k, to 36 points; at: of the first tap, in numbers. */
+/* Nine taps of row c (of the summed axis, or turned: of the columns), W neighbours along k, to 36 points; at: of the
+ * first tap, in numbers. */
 static void
 weights_at(Emit *e, const Shape *s, V from, V at, V *u)
 {
 	V g[9];
 
 	for (int i = 0; i < 9; i++) {
-		g[i] = cell_vec(e, load_at(e, from, s->weights, (Off){.s = i_add(e, at, k64(e, (s->turned ? 8 - i : i) * s->C * s->K)), .c = 1}));
+		g[i] = cell_vec(
+		        e, load_at(e, from, s->weights,
+		                   (Off){.s = i_add(e, at, k64(e, (s->turned ? 8 - i : i) * s->C * s->K)), .c = 1}));
 		if (s->rounded != DT_none)
 			g[i] = round_half(e, g[i], s->rounded, true);
 	}
@@ -415,28 +439,45 @@ weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst,
 			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(POINTS * w * w)));
 			LLVMSetAlignment(tile, 64);
 		}
-		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), panel = i_div(&e, t, k64(&e, s->C / w)), c0 = i_mul(&e, i_rem(&e, t, k64(&e, s->C / w)), k64(&e, w));
-		V out = ptr_at(&e, to, i_add(&e, i_mul(&e, panel, k64(&e, s->C * nr * 4)), i_mul(&e, c0, k64(&e, nr * 4))));
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), panel = i_div(&e, t, k64(&e, s->C / w)),
+		  c0 = i_mul(&e, i_rem(&e, t, k64(&e, s->C / w)), k64(&e, w));
+		V out = ptr_at(&e, to,
+		               i_add(&e, i_mul(&e, panel, k64(&e, s->C * nr * 4)), i_mul(&e, c0, k64(&e, nr * 4))));
 		V k0 = i_mul(&e, panel, k64(&e, nr)), columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
 
 		if (!s->turned) {
 			V c = loop_open(&e, k64(&e, 0), k64(&e, w), 1), k = loop_open(&e, k64(&e, 0), columns, w);
 
-			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, c0, c), k64(&e, s->K)), i_add(&e, k0, k)), u);
+			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, c0, c), k64(&e, s->K)), i_add(&e, k0, k)),
+			           u);
 			for (int i = 0; i < POINTS; i++)
-				vec_store(&e, ptr_at(&e, out, i_add(&e, i_add(&e, i_mul(&e, c, k64(&e, nr * 4)), i_mul(&e, k, k64(&e, 4))), k64(&e, i * point))), u[i], NULL);
+				vec_store(
+				        &e,
+				        ptr_at(&e, out,
+				               i_add(&e,
+				                     i_add(&e, i_mul(&e, c, k64(&e, nr * 4)), i_mul(&e, k, k64(&e, 4))),
+				                     k64(&e, i * point))),
+				        u[i], NULL);
 			loop_close(&e);
 		} else {
 			/* rows of memory are columns here */
-			V turn = turn_block(e.l, w), k = loop_open(&e, k64(&e, 0), columns, w), j = loop_open(&e, k64(&e, 0), k64(&e, w), 1);
+			V turn = turn_block(e.l, w), k = loop_open(&e, k64(&e, 0), columns, w),
+			  j = loop_open(&e, k64(&e, 0), k64(&e, w), 1);
 
-			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, i_add(&e, k0, k), j), k64(&e, s->C)), c0), u);
+			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, i_add(&e, k0, k), j), k64(&e, s->C)), c0),
+			           u);
 			for (int i = 0; i < POINTS; i++)
-				vec_store(&e, ptr_at(&e, tile, i_add(&e, i_mul(&e, j, k64(&e, w * 4)), k64(&e, (int64_t)i * w * w * 4))), u[i], NULL);
+				vec_store(&e,
+				          ptr_at(&e, tile,
+				                 i_add(&e, i_mul(&e, j, k64(&e, w * 4)),
+				                       k64(&e, (int64_t)i * w * w * 4))),
+				          u[i], NULL);
 			loop_close(&e);
 			V i = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
-			V args[5] = {ptr_at(&e, tile, i_mul(&e, i, k64(&e, (int64_t)w * w * 4))), k64(&e, w * 4), k64(&e, w),
-				ptr_at(&e, out, i_add(&e, i_mul(&e, i, k64(&e, point)), i_mul(&e, k, k64(&e, 4)))), k64(&e, nr * 4)};
+			V args[5] = {ptr_at(&e, tile, i_mul(&e, i, k64(&e, (int64_t)w * w * 4))), k64(&e, w * 4),
+			             k64(&e, w),
+			             ptr_at(&e, out, i_add(&e, i_mul(&e, i, k64(&e, point)), i_mul(&e, k, k64(&e, 4)))),
+			             k64(&e, nr * 4)};
 
 			LLVMBuildCall2(here(&e), LLVMGlobalGetValueType(turn), turn, args, 5, "");
 			loop_close(&e);
@@ -497,7 +538,8 @@ always_inside(int64_t first, int64_t tiles, int64_t side)
 static void
 cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
 {
-	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], off[POINTS], mask[POINTS], ok[2][SPAN], pos[2][SPAN], image = NULL, x;
+	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], off[POINTS], mask[POINTS],
+	  ok[2][SPAN], pos[2][SPAN], image = NULL, x;
 	bool lanes = e->lanes;
 
 	for (int side = 0; side < 2; side++)
@@ -506,7 +548,9 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 			V want = i_add(e, i_mul(e, tile[side], k64(e, TILE)), k64(e, i - c->pad));
 
 			pos[side][i] = i_min(e, i_max(e, want, k64(e, 0)), k64(e, length - 1));
-			ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, length) ? NULL : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[side][i], "");
+			ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, length)
+			                      ? NULL
+			                      : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[side][i], "");
 		}
 	for (int i = 0; i < c->size; i++)
 		for (int j = 0; j < c->size; j++) {
@@ -527,7 +571,8 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 		x = i_add(e, i_mul(e, image, k64(e, c->C)), channel.s);
 		e->lanes = true;
 		for (int i = 0; i < c->size * c->size; i++) {
-			V v = cell_vec(e, prologue_at(e, c->made, image, channel, pos[0][i / c->size], pos[1][i % c->size]));
+			V v = cell_vec(
+			        e, prologue_at(e, c->made, image, channel, pos[0][i / c->size], pos[1][i % c->size]));
 
 			in[i] = mask[i] ? LLVMBuildSelect(here(e), mask[i], v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
 		}
@@ -538,7 +583,10 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 	/* more streams than the processor follows by itself */
 	for (int k = 0; k < c->nsource; k++)
 		for (int i = 0; i < c->size * c->size; i++)
-			prefetch(e, ptr_at(e, buffer(e, c->source[k]), i_mul(e, i_add(e, off[i], next), k64(e, c->width[k]))), 2);
+			prefetch(e,
+			         ptr_at(e, buffer(e, c->source[k]),
+			                i_mul(e, i_add(e, off[i], next), k64(e, c->width[k]))),
+			         2);
 	square(e, c->f, c->size, SPAN, in, r);
 	for (int i = 0; i < POINTS; i++)
 		vec_store(e, ptr_at(e, out, i_add(e, to, k64(e, i * point))), r[i], NULL);
@@ -546,7 +594,8 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 		loop_close(e);
 }
 
-/* [point][tile][image][channel], past the caches where they will not keep it. Task: a tile, and a piece of its planes. */
+/* [point][tile][image][channel], past the caches where they will not keep it. Task: a tile, and a piece of its
+ * planes. */
 static void
 tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 {
@@ -561,15 +610,20 @@ tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 
 	if (fresh) {
 		e.stream = POINTS * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul;
-		V from = c->src < 0 ? NULL : buffer(&e, c->src), to = buffer(&e, c->dst), plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
+		V from = c->src < 0 ? NULL : buffer(&e, c->src), to = buffer(&e, c->dst),
+		  plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V tile = i_div(&e, t, k64(&e, chunks)), lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, chunk)), plane);
-		V hi = i_min(&e, i_add(&e, lo, k64(&e, chunk)), plane), at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
+		V tile = i_div(&e, t, k64(&e, chunks)),
+		  lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, chunk)), plane);
+		V hi = i_min(&e, i_add(&e, lo, k64(&e, chunk)), plane),
+		  at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
 
-		cut_tile(&e, s, &with, from, at, lo, hi, ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point);
+		cut_tile(&e, s, &with, from, at, lo, hi,
+		         ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point);
 		loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh,
+	           false);
 }
 
 /* ---------------------------------------------------------------- products */
@@ -577,25 +631,36 @@ tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 static void
 products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), block = p->mr * 8, blocks = ceil_div(s->rows, block);
+	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), block = p->mr * 8,
+	        blocks = ceil_div(s->rows, block);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr));
-		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf), rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
-		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
-			[S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, s->C)};
+		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf),
+		  rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
+		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4),        [S_AP] = k64(&e, 0),
+		                 [S_AQ] = k64(&e, 0),        [S_BP] = k64(&e, 0),        [S_BQ] = k64(&e, 0),
+		                 [S_BK] = k64(&e, nr * 4),   [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, s->C)};
 		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V point = i_div(&e, t, k64(&e, blocks)), lo0 = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, blocks)), k64(&e, block)), rows);
-		V hi0 = i_min(&e, i_add(&e, lo0, k64(&e, block)), rows), kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), lo, count;
-		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))), i_mul(&e, kb, k64(&e, s->C * nr * 4))));
+		V point = i_div(&e, t, k64(&e, blocks)),
+		  lo0 = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, blocks)), k64(&e, block)), rows);
+		V hi0 = i_min(&e, i_add(&e, lo0, k64(&e, block)), rows),
+		  kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), lo, count;
+		V b = ptr_at(&e, B,
+		             i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))),
+		                   i_mul(&e, kb, k64(&e, s->C * nr * 4))));
 
 		tiles_open(&e, i_sub(&e, hi0, lo0), p->mr, &lo, &count);
 		lo = i_add(&e, lo0, lo);
-		V a = ptr_at(&e, A, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->C))), i_mul(&e, lo, k64(&e, s->C * 4))));
-		V c = ptr_at(&e, C, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->K))), i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), i_mul(&e, kb, k64(&e, nr * 4)))));
+		V a = ptr_at(&e, A,
+		             i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->C))),
+		                   i_mul(&e, lo, k64(&e, s->C * 4))));
+		V c = ptr_at(&e, C,
+		             i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->K))),
+		                   i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), i_mul(&e, kb, k64(&e, nr * 4)))));
 
 		tile_call(&e, &tiles, count, kb, npanel, a, b, c, k64(&e, 1), k64(&e, 1), strides, k64(&e, 0));
 		for (int i = 0; i < 3; i++)
@@ -615,21 +680,34 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 
 	if (fresh) {
 		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr));
-		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf), rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
-		V st[S_COUNT] = {[S_AM] = k64(&e, 4), [S_AK] = k64(&e, s->C * 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0), [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0),
-			[S_BK] = k64(&e, s->K * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, 0)};
+		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf),
+		  rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
+		V st[S_COUNT] = {[S_AM] = k64(&e, 4),        [S_AK] = k64(&e, s->C * 4), [S_AP] = k64(&e, 0),
+		                 [S_AQ] = k64(&e, 0),        [S_BP] = k64(&e, 0),        [S_BQ] = k64(&e, 0),
+		                 [S_BK] = k64(&e, s->K * 4), [S_CM] = k64(&e, s->K * 4), [S_NK] = k64(&e, 0)};
 		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V point = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel)), kcol = i_mul(&e, kb, k64(&e, nr * 4));
+		V point = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel)),
+		  kcol = i_mul(&e, kb, k64(&e, nr * 4));
 		V first = loop_open(&e, k64(&e, 0), rows, SUM_BLOCK), at = k64(&e, S_NK), lo, count;
-		V acc = LLVMBuildZExt(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), ""), e.l->i64, "");
+		V acc = LLVMBuildZExt(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), ""), e.l->i64,
+		                      "");
 
-		LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)), LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
-		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->K))), i_add(&e, i_mul(&e, first, k64(&e, s->K * 4)), kcol)));
+		LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)),
+		               LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));
+		V b = ptr_at(&e, B,
+		             i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->K))),
+		                   i_add(&e, i_mul(&e, first, k64(&e, s->K * 4)), kcol)));
 
 		tiles_open(&e, k64(&e, s->C), p->mr, &lo, &count);
-		V a = ptr_at(&e, A, i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->C))), i_add(&e, i_mul(&e, first, k64(&e, s->C * 4)), i_mul(&e, lo, k64(&e, 4)))));
+		V a = ptr_at(&e, A,
+		             i_add(&e, i_mul(&e, point, k64(&e, point_bytes(s->rows * s->C))),
+		                   i_add(&e, i_mul(&e, first, k64(&e, s->C * 4)), i_mul(&e, lo, k64(&e, 4)))));
 
-		tile_call(&e, &tiles, count, kb, npanel, a, b, ptr_at(&e, C, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))), i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), kcol))), k64(&e, 1), k64(&e, 1), strides, acc);
+		tile_call(&e, &tiles, count, kb, npanel, a, b,
+		          ptr_at(&e, C,
+		                 i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))),
+		                       i_add(&e, i_mul(&e, lo, k64(&e, s->K * 4)), kcol))),
+		          k64(&e, 1), k64(&e, 1), strides, acc);
 		for (int i = 0; i < 3; i++)
 			loop_close(&e);
 	}
@@ -655,7 +733,8 @@ pixel_index(Emit *e, void *cx, V row, Ix *ix)
 static V
 valid(Emit *e, V tile, int64_t side)
 {
-	return side % TILE ? i_min(e, k64(e, TILE), i_sub(e, k64(e, side), i_mul(e, tile, k64(e, TILE)))) : k64(e, TILE);
+	return side % TILE ? i_min(e, k64(e, TILE), i_sub(e, k64(e, side), i_mul(e, tile, k64(e, TILE))))
+	                   : k64(e, TILE);
 }
 
 static V
@@ -665,8 +744,12 @@ piece_pixels(Emit *e, void *cx, V piece)
 	V tile = i_div(e, piece, k64(e, s->split)), images = extent(e, s->n);
 
 	if (s->split > 1)
-		images = i_min(e, k64(e, s->block), i_sub(e, images, i_mul(e, i_rem(e, piece, k64(e, s->split)), k64(e, s->block))));
-	return i_mul(e, i_mul(e, valid(e, i_div(e, tile, k64(e, s->tw)), s->OH), valid(e, i_rem(e, tile, k64(e, s->tw)), s->OW)), images);
+		images = i_min(e, k64(e, s->block),
+		               i_sub(e, images, i_mul(e, i_rem(e, piece, k64(e, s->split)), k64(e, s->block))));
+	return i_mul(e,
+	             i_mul(e, valid(e, i_div(e, tile, k64(e, s->tw)), s->OH),
+	                   valid(e, i_rem(e, tile, k64(e, s->tw)), s->OW)),
+	             images);
 }
 
 /* What a tile is turned back from and into. */
@@ -683,34 +766,61 @@ static void
 turn_back(Emit *e, const Shape *s, const GemmParams *p, Epilogue *epi, const Back *b)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes;
-	V column = i_mul(e, b->kb, k64(e, nr)), columns = i_min(e, k64(e, nr), i_sub(e, k64(e, s->K), column)), n = extent(e, s->n), m[POINTS], y[TILE * TILE], mask[2][TILE];
-	V height = valid(e, b->tile[0], s->OH), width = valid(e, b->tile[1], s->OW), h = i_mul(e, b->tile[0], k64(e, TILE)), w = i_mul(e, b->tile[1], k64(e, TILE));
+	V column = i_mul(e, b->kb, k64(e, nr)), columns = i_min(e, k64(e, nr), i_sub(e, k64(e, s->K), column)),
+	  n = extent(e, s->n), m[POINTS], y[TILE * TILE], mask[2][TILE];
+	V height = valid(e, b->tile[0], s->OH), width = valid(e, b->tile[1], s->OW),
+	  h = i_mul(e, b->tile[0], k64(e, TILE)), w = i_mul(e, b->tile[1], k64(e, TILE));
 
 	for (int i = 0; i < TILE; i++)
 		for (int side = 0; side < 2; side++)
-			mask[side][i] = (side ? s->OW : s->OH) % TILE ? LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i), side ? width : height, "") : NULL;
+			mask[side][i] = (side ? s->OW : s->OH) % TILE ? LLVMBuildICmp(here(e), LLVMIntSLT, k64(e, i),
+			                                                              side ? width : height, "")
+			                                              : NULL;
 	V first = loop_open(e, b->first, b->last, IMAGES), images = i_min(e, k64(e, IMAGES), i_sub(e, b->last, first));
 	PixelAt at = {h, w, width, images, first};
 	V pixels_of_tile = i_mul(e, height, width);
-	EpilogueTile et = {.rows = i_mul(e, pixels_of_tile, images), .column = column, .columns = columns, .piece = b->piece,
-		.done = i_mul(e, pixels_of_tile, i_sub(e, first, b->start)), .tile = b->out, .tile_columns = nr, .unroll = p->nv, .index = pixel_index, .cx = &at};
+	EpilogueTile et = {.rows = i_mul(e, pixels_of_tile, images),
+	                   .column = column,
+	                   .columns = columns,
+	                   .piece = b->piece,
+	                   .done = i_mul(e, pixels_of_tile, i_sub(e, first, b->start)),
+	                   .tile = b->out,
+	                   .tile_columns = nr,
+	                   .unroll = p->nv,
+	                   .index = pixel_index,
+	                   .cx = &at};
 	V image = loop_open(e, k64(e, 0), images, 1), c4 = i_mul(e, loop_open(e, k64(e, 0), columns, e->W), k64(e, 4));
-	V in = ptr_at(e, b->from, i_add(e, i_mul(e, i_add(e, i_sub(e, first, b->first), image), k64(e, b->row)), c4)), plane = i_mul(e, n, k64(e, s->K * 4));
+	V in = ptr_at(e, b->from, i_add(e, i_mul(e, i_add(e, i_sub(e, first, b->first), image), k64(e, b->row)), c4)),
+	  plane = i_mul(e, n, k64(e, s->K * 4));
 
 	for (int i = 0; i < POINTS; i++)
 		m[i] = vec_load(e, ptr_at(e, in, k64(e, i * b->point)), NULL);
 	square(e, pixels, SPAN, TILE, m, y);
 	for (int i = 0; i < TILE; i++)
 		for (int j = 0; j < TILE; j++) {
-			V a = mask[0][i], c = mask[1][j], both = a && c ? LLVMBuildAnd(here(e), a, c, "") : a ? a : c, to;
+			V a = mask[0][i], c = mask[1][j],
+			  both = a && c ? LLVMBuildAnd(here(e), a, c, "")
+			         : a    ? a
+			                : c,
+			  to;
 
 			if (b->raw_tile)
-				to = i_mul(e, i_add(e, i_mul(e, i_add(e, i_mul(e, k64(e, i), width), k64(e, j)), images), image), k64(e, nr * 4));
+				to = i_mul(e,
+				           i_add(e, i_mul(e, i_add(e, i_mul(e, k64(e, i), width), k64(e, j)), images),
+				                 image),
+				           k64(e, nr * 4));
 			else
-				to = i_add(e, i_add(e, i_mul(e, i_add(e, i_mul(e, i_add(e, h, k64(e, i)), k64(e, s->OW)), i_add(e, w, k64(e, j))), plane),
-				    i_mul(e, i_add(e, first, image), k64(e, s->K * 4))), i_mul(e, column, k64(e, 4)));
+				to = i_add(e,
+				           i_add(e,
+				                 i_mul(e,
+				                       i_add(e, i_mul(e, i_add(e, h, k64(e, i)), k64(e, s->OW)),
+				                             i_add(e, w, k64(e, j))),
+				                       plane),
+				                 i_mul(e, i_add(e, first, image), k64(e, s->K * 4))),
+				           i_mul(e, column, k64(e, 4)));
 			to = i_add(e, to, c4);
-			vec_store(e, LLVMBuildGEP2(here(e), e->l->i8, b->out, &to, 1, ""), y[i * TILE + j], both ? splat(e, both) : NULL);
+			vec_store(e, LLVMBuildGEP2(here(e), e->l->i8, b->out, &to, 1, ""), y[i * TILE + j],
+			          both ? splat(e, both) : NULL);
 		}
 	loop_close(e);
 	loop_close(e);
@@ -729,21 +839,33 @@ pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, Epilogue 
 
 	if (fresh) {
 		bool tile;
-		V from = buffer(&e, src), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile), n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V from = buffer(&e, src), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile),
+		  n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V at = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel));
-		Back b = {.tile = {i_div(&e, at, k64(&e, s->tw)), i_rem(&e, at, k64(&e, s->tw))}, .kb = kb, .piece = at, .start = k64(&e, 0), .first = k64(&e, 0), .last = n, .out = out, .raw_tile = tile,
-			.from = ptr_at(&e, from, i_add(&e, i_mul(&e, i_mul(&e, at, n), k64(&e, s->K * 4)), i_mul(&e, kb, k64(&e, nr * 4)))),
-			.point = point_bytes(s->rows * s->K), .row = s->K * 4};
+		Back b = {.tile = {i_div(&e, at, k64(&e, s->tw)), i_rem(&e, at, k64(&e, s->tw))},
+		          .kb = kb,
+		          .piece = at,
+		          .start = k64(&e, 0),
+		          .first = k64(&e, 0),
+		          .last = n,
+		          .out = out,
+		          .raw_tile = tile,
+		          .from = ptr_at(&e, from,
+		                         i_add(&e, i_mul(&e, i_mul(&e, at, n), k64(&e, s->K * 4)),
+		                               i_mul(&e, kb, k64(&e, nr * 4)))),
+		          .point = point_bytes(s->rows * s->K),
+		          .row = s->K * 4};
 
 		turn_back(&e, s, p, epi, &b);
 		loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * npanel, .mul = 0, .div = 1, .grain = 1}, fresh,
+	           false);
 }
 
 /* ---------------------------------------------------------------- all three in one kernel */
-/* What a task of bands_emit works on: `count` tiles from number `place` on, and of each of them images [first, last) out
- * of those from `start` on that are its own. */
+/* What a task of bands_emit works on: `count` tiles from number `place` on, and of each of them images [first, last)
+ * out of those from `start` on that are its own. */
 typedef struct Band { V place, count, start, first, last; } Band;
 
 /* Opens the loop over a task's blocks of images. */
@@ -782,7 +904,8 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
            GraphKernels *gk)
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, npanel = ceil_div(s->K, nr), most = s->block * s->tiles,
-	        vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr), whole = s->tiles > 1 ? s->rows : s->n.n;
+	        vpoint = point_bytes(most * s->C), mpoint = point_bytes(most * nr),
+	        whole = s->tiles > 1 ? s->rows : s->n.n;
 	Emit e = {0};
 	bool fresh, tile;
 	Cut with = *c;
@@ -795,19 +918,21 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr));
 		V from = c->src < 0 ? NULL : buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0),
 		  m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
-		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4), [S_AP] = k64(&e, 0), [S_AQ] = k64(&e, 0),
-		                 [S_BP] = k64(&e, 0), [S_BQ] = k64(&e, 0), [S_BK] = k64(&e, nr * 4), [S_CM] = k64(&e, nr * 4),
-		                 [S_NK] = k64(&e, s->C)};
-		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), at[2], piece, row, lo, count;
+		V st[S_COUNT] = {[S_AM] = k64(&e, s->C * 4), [S_AK] = k64(&e, 4),      [S_AP] = k64(&e, 0),
+		                 [S_AQ] = k64(&e, 0),        [S_BP] = k64(&e, 0),      [S_BQ] = k64(&e, 0),
+		                 [S_BK] = k64(&e, nr * 4),   [S_CM] = k64(&e, nr * 4), [S_NK] = k64(&e, s->C)};
+		V strides = strides_block(&e, st), t = loop_open(&e, e.arg_t0, e.arg_t1, 1), at[2], piece, row, lo,
+		  count;
 		Band band = band_open(&e, s, t);
 
 		band_tile(&e, s, &band, t, at, &piece, &row);
-		cut_tile(&e, s, &with, from, at, i_mul(&e, band.first, k64(&e, s->C)), i_mul(&e, band.last, k64(&e, s->C)),
-		         ptr_at(&e, v, i_mul(&e, row, k64(&e, s->C * 4))), vpoint);
+		cut_tile(&e, s, &with, from, at, i_mul(&e, band.first, k64(&e, s->C)),
+		         i_mul(&e, band.last, k64(&e, s->C)), ptr_at(&e, v, i_mul(&e, row, k64(&e, s->C * 4))), vpoint);
 		if (s->tiles > 1)
 			loop_close(&e);
 		V rows = i_mul(&e, band.count, i_sub(&e, band.last, band.first));
-		V kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1), point = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
+		V kb = loop_open(&e, k64(&e, 0), k64(&e, npanel), 1),
+		  point = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
 		V b = ptr_at(&e, B, i_add(&e, i_mul(&e, point, k64(&e, weights_point(s, p))),
 		                          i_mul(&e, kb, k64(&e, s->C * nr * 4))));
 
@@ -820,8 +945,16 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 		loop_close(&e);
 		band_tile(&e, s, &band, t, at, &piece, &row);
 		turn_back(&e, s, p, epi,
-		          &(Back){.tile = {at[0], at[1]}, .kb = kb, .piece = piece, .start = band.start, .first = band.first,
-		                  .last = band.last, .out = out, .raw_tile = tile, .point = mpoint, .row = nr * 4,
+		          &(Back){.tile = {at[0], at[1]},
+		                  .kb = kb,
+		                  .piece = piece,
+		                  .start = band.start,
+		                  .first = band.first,
+		                  .last = band.last,
+		                  .out = out,
+		                  .raw_tile = tile,
+		                  .point = mpoint,
+		                  .row = nr * 4,
 		                  .from = ptr_at(&e, m, i_mul(&e, row, k64(&e, nr * 4)))});
 		for (int i = 0; i < (s->tiles > 1 ? 4 : 3); i++)
 			loop_close(&e);
@@ -842,7 +975,9 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 
 	if (fresh) {
 		V from = buffer(&e, src), to = buffer(&e, dst), m[POINTS], g[9];
-		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, PLANE_CHUNK)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, PLANE_CHUNK)), k64(&e, all)), e.W), x = i_mul(&e, t, k64(&e, 4));
+		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, PLANE_CHUNK)),
+		                i_min(&e, i_mul(&e, e.arg_t1, k64(&e, PLANE_CHUNK)), k64(&e, all)), e.W),
+		  x = i_mul(&e, t, k64(&e, 4));
 
 		for (int i = 0; i < POINTS; i++) {
 			m[i] = vec_load(&e, ptr_at(&e, from, i_add(&e, x, k64(&e, i * point))), NULL);
@@ -861,8 +996,17 @@ emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKe
 {
 	Shape s = split_shape(gc->g, op, p);
 	bool half = gemm_half(gc->g, op) != DT_none;
-	Cut cut = {.H = s.H, .W = s.W, .C = s.C, .pad = s.pad, .size = SPAN, .f = data_points, .src = half ? -1 : abuf, .made = op->in[0], .part = "tiles"};
-	int64_t at = gc->g->group.at[gc->group].workspace_offset, size[3] = {weights_point(&s, p), point_bytes(s.rows * s.C), point_bytes(s.rows * s.K)};
+	Cut cut = {.H = s.H,
+	           .W = s.W,
+	           .C = s.C,
+	           .pad = s.pad,
+	           .size = SPAN,
+	           .f = data_points,
+	           .src = half ? -1 : abuf,
+	           .made = op->in[0],
+	           .part = "tiles"};
+	int64_t at = gc->g->group.at[gc->group].workspace_offset,
+	        size[3] = {weights_point(&s, p), point_bytes(s.rows * s.C), point_bytes(s.rows * s.K)};
 	int ws[3], nws = s.block ? 1 : 3;
 	Epilogue epi;
 
@@ -890,7 +1034,17 @@ emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKe
 		tiles_emit(gc, &s, &cut, gk);
 	}
 	if (s.dw) {
-		tiles_emit(gc, &s, &(Cut){.H = s.OH, .W = s.OW, .C = s.K, .size = TILE, .f = gradient_points, .src = half ? -1 : bbuf, .made = op->in[1], .dst = ws[2], .part = "gradient"}, gk);
+		tiles_emit(gc, &s,
+		           &(Cut){.H = s.OH,
+		                  .W = s.OW,
+		                  .C = s.K,
+		                  .size = TILE,
+		                  .f = gradient_points,
+		                  .src = half ? -1 : bbuf,
+		                  .made = op->in[1],
+		                  .dst = ws[2],
+		                  .part = "gradient"},
+		           gk);
 		sums_emit(gc, &s, p, ws[1], ws[2], ws[0], gk);
 		taps_emit(gc, &s, ws[0], epi.raw, gk);
 		return;

@@ -1,7 +1,7 @@
 /* code.c: functions of plain instructions, for microkernels whose control flow is more than one loop.
  *
- * In: calls in the order of the code.   Out: an internal LLVM function. Variables are stack slots, which LLVM's mem2reg turns into registers:
- * nothing here makes a phi by hand. Loops are tested at their end. */
+ * In: calls in the order of the code.   Out: an internal LLVM function. Variables are stack slots, which LLVM's mem2reg
+ * turns into registers: nothing here makes a phi by hand. Loops are tested at their end. */
 #include "code.h"
 #include <string.h>
 
@@ -85,7 +85,8 @@ V
 code_load(Code *c, T t, V p, V mask)
 {
 	if (mask)
-		return masked(c, "llvm.masked.load", t, (V[]){p, LLVMConstInt(c->l->i32, 4, 0), mask, LLVMConstNull(t)}, 4);
+		return masked(c, "llvm.masked.load", t, (V[]){p, LLVMConstInt(c->l->i32, 4, 0), mask, LLVMConstNull(t)},
+		              4);
 	V v = LLVMBuildLoad2(c->b, t, p, "");
 
 	LLVMSetAlignment(v, 4);

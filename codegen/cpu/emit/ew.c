@@ -1,8 +1,8 @@
 /* ew.c: elementwise arithmetic: the expressions of ew.def, casts, Philox.
  *
- * In: cells of one dtype (or bool conditions).   Out: a cell. Numbers stay scalar while all operands are; f16 and bf16 compute in
- * float. Comparisons give i1 cells of dtype bool; where an expression uses one as a number it becomes 0 or 1. Integers wrap;
- * u8 is unsigned; division by 0 gives 0. */
+ * In: cells of one dtype (or bool conditions).   Out: a cell. Numbers stay scalar while all operands are; f16 and bf16
+ * compute in float. Comparisons give i1 cells of dtype bool; where an expression uses one as a number it becomes 0 or
+ * 1. Integers wrap; u8 is unsigned; division by 0 gives 0. */
 #include "../cpu.h"
 #include <string.h>
 
@@ -32,7 +32,8 @@ cell_cast(Emit *e, Cell c, DType to)
 	if (to == DT_bool) {
 		V zero = LLVMConstNull(LLVMTypeOf(v));
 
-		v = dtype_is_float(from) ? LLVMBuildFCmp(b, LLVMRealUNE, v, zero, "") : LLVMBuildICmp(b, LLVMIntNE, v, zero, "");
+		v = dtype_is_float(from) ? LLVMBuildFCmp(b, LLVMRealUNE, v, zero, "")
+		                         : LLVMBuildICmp(b, LLVMIntNE, v, zero, "");
 	} else if (dtype_is_float(from) && dtype_is_float(to)) {
 		if (from == DT_f64)
 			v = LLVMBuildFPTrunc(b, v, t, "");
@@ -198,11 +199,15 @@ cell_bin(Emit *e, ExprKind k, Cell a, Cell b)
 	case EX_IDIV: return int_divide(e, a, b, false);
 	case EX_IMOD: return int_divide(e, a, b, true);
 	case EX_EQ: case EX_NE: case EX_LT: case EX_LE: case EX_GT: case EX_GE: {
-		static const LLVMRealPredicate fp[] = {LLVMRealOEQ, LLVMRealUNE, LLVMRealOLT, LLVMRealOLE, LLVMRealOGT, LLVMRealOGE};
-		static const LLVMIntPredicate sp[] = {LLVMIntEQ, LLVMIntNE, LLVMIntSLT, LLVMIntSLE, LLVMIntSGT, LLVMIntSGE};
-		static const LLVMIntPredicate up[] = {LLVMIntEQ, LLVMIntNE, LLVMIntULT, LLVMIntULE, LLVMIntUGT, LLVMIntUGE};
+		static const LLVMRealPredicate fp[] = {LLVMRealOEQ, LLVMRealUNE, LLVMRealOLT,
+		                                       LLVMRealOLE, LLVMRealOGT, LLVMRealOGE};
+		static const LLVMIntPredicate sp[] = {LLVMIntEQ,  LLVMIntNE,  LLVMIntSLT,
+		                                      LLVMIntSLE, LLVMIntSGT, LLVMIntSGE};
+		static const LLVMIntPredicate up[] = {LLVMIntEQ,  LLVMIntNE,  LLVMIntULT,
+		                                      LLVMIntULE, LLVMIntUGT, LLVMIntUGE};
 
-		r = f ? LLVMBuildFCmp(at, fp[k - EX_EQ], a.v, b.v, "") : LLVMBuildICmp(at, (u ? up : sp)[k - EX_EQ], a.v, b.v, "");
+		r = f ? LLVMBuildFCmp(at, fp[k - EX_EQ], a.v, b.v, "")
+		      : LLVMBuildICmp(at, (u ? up : sp)[k - EX_EQ], a.v, b.v, "");
 		return cell_of(r, a.vec, DT_bool);
 	}
 	case EX_FMIN: case EX_FMAX: {
@@ -332,7 +337,8 @@ p64(const Philox *p, uint64_t x)
 	return p->vec ? splat(p->e, k) : k;
 }
 
-/* Both halves of x * k. Vectors multiply their even and odd lanes in place, as 64-bit lanes: no widening, no narrowing. */
+/* Both halves of x * k. Vectors multiply their even and odd lanes in place, as 64-bit lanes: no widening, no
+ * narrowing. */
 static void
 mul_halves(const Philox *p, V x, uint32_t k, V *high, V *low)
 {
@@ -355,8 +361,10 @@ mul_halves(const Philox *p, V x, uint32_t k, V *high, V *low)
 		by[c] = LLVMConstVector(lanes, (unsigned)p->e->W / 2);
 	}
 	V q = LLVMBuildBitCast(b, x, t, "");
-	V even = LLVMBuildMul(b, LLVMBuildAnd(b, q, by[2], ""), by[0], ""), odd = LLVMBuildMul(b, LLVMBuildLShr(b, q, by[1], ""), by[0], "");
-	V h = LLVMBuildOr(b, LLVMBuildLShr(b, even, by[1], ""), LLVMBuildAnd(b, odd, LLVMBuildNot(b, by[2], ""), ""), "");
+	V even = LLVMBuildMul(b, LLVMBuildAnd(b, q, by[2], ""), by[0], ""),
+	  odd = LLVMBuildMul(b, LLVMBuildLShr(b, q, by[1], ""), by[0], "");
+	V h = LLVMBuildOr(b, LLVMBuildLShr(b, even, by[1], ""), LLVMBuildAnd(b, odd, LLVMBuildNot(b, by[2], ""), ""),
+	                  "");
 	V l = LLVMBuildOr(b, LLVMBuildAnd(b, even, by[2], ""), LLVMBuildShl(b, odd, by[1], ""), "");
 
 	*high = LLVMBuildBitCast(b, h, p->t32, "");
@@ -401,7 +409,8 @@ lanes_of(Emit *e, LLVMBuilderRef b, V x, V y, const int *from)
 	return LLVMBuildShuffleVector(b, x, y, LLVMConstVector(m, (unsigned)e->W), "");
 }
 
-/* Where four vectors of neighbours are evaluated together: W groups at once make the numbers of all four. NULL where not. */
+/* Where four vectors of neighbours are evaluated together: W groups at once make the numbers of all four. NULL where
+ * not. */
 static V
 philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 {
@@ -417,7 +426,11 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 		if (e->random.at[i].op == op && e->random.at[i].base == base)
 			return e->random.at[i].word[e->block_u];
 	V group = LLVMBuildLShr(at1(e, base), base, k64(e, 2), ""), lanes = ix_vec(e, (Ix){.s = group, .c = 1}), c[4];
-	Philox p = {.e = e, .b = at3(e, lanes, key, step), .vec = true, .t32 = vec_of(e, e->l->i32), .t64 = vec_of(e, e->l->i64)};
+	Philox p = {.e = e,
+	            .b = at3(e, lanes, key, step),
+	            .vec = true,
+	            .t32 = vec_of(e, e->l->i32),
+	            .t64 = vec_of(e, e->l->i64)};
 	RandomBlock r = {.op = op, .base = base};
 
 	philox_words(&p, lanes, key, step, fnv1a(attr_str(op, A_stream)), c);
@@ -428,7 +441,8 @@ philox_block(Emit *e, const Op *op, Ix element, V key, V step)
 			even[l] = q * e->W / 4 + l / 4 + (l % 2) * e->W;
 			join[l] = l + (l % 4 < 2 ? 0 : e->W);
 		}
-		r.word[q] = lanes_of(e, p.b, lanes_of(e, p.b, c[0], c[1], even), lanes_of(e, p.b, c[2], c[3], even), join);
+		r.word[q] =
+		        lanes_of(e, p.b, lanes_of(e, p.b, c[0], c[1], even), lanes_of(e, p.b, c[2], c[3], even), join);
 	}
 	vec_push(e->arena, &e->random, r);
 	return r.word[e->block_u];
@@ -452,9 +466,14 @@ random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 	if (first)
 		element.s = i_add(e, element.s, first);
 	bool vec = ix_lane(&element);
-	V key = LLVMBuildTrunc(at1(e, seed.v), seed.v, e->l->i32, ""), stp = LLVMBuildTrunc(at1(e, step.v), step.v, e->l->i32, "");
+	V key = LLVMBuildTrunc(at1(e, seed.v), seed.v, e->l->i32, ""),
+	  stp = LLVMBuildTrunc(at1(e, step.v), step.v, e->l->i32, "");
 	V u = philox_block(e, op, element, key, stp), j = vec ? ix_vec(e, element) : element.s;
-	Philox p = {.e = e, .b = at3(e, j, key, stp), .vec = vec, .t32 = ctype_v(e, DT_i32, vec), .t64 = ctype_v(e, DT_i64, vec)};
+	Philox p = {.e = e,
+	            .b = at3(e, j, key, stp),
+	            .vec = vec,
+	            .t32 = ctype_v(e, DT_i32, vec),
+	            .t64 = ctype_v(e, DT_i64, vec)};
 
 	if (!u) {
 		LLVMBuilderRef b = p.b;
@@ -464,13 +483,15 @@ random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 		V even = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildAnd(b, word, p32(&p, 1), ""), p32(&p, 0), "");
 		V low = LLVMBuildICmp(b, LLVMIntULT, word, p32(&p, 2), "");
 
-		u = LLVMBuildSelect(b, low, LLVMBuildSelect(b, even, c[0], c[1], ""), LLVMBuildSelect(b, even, c[2], c[3], ""), "");
+		u = LLVMBuildSelect(b, low, LLVMBuildSelect(b, even, c[0], c[1], ""),
+		                    LLVMBuildSelect(b, even, c[2], c[3], ""), "");
 	}
 	p.b = at1(e, u);
 	if (!dtype_is_float(dt))
 		return cell_cast(e, cell_of(LLVMBuildZExt(p.b, u, p.t64, ""), vec, DT_i64), dt);
 	DType comp = dt == DT_f64 ? DT_f64 : DT_f32;
-	Cell f = cell_of(LLVMBuildUIToFP(p.b, LLVMBuildLShr(p.b, u, p32(&p, 8), ""), ctype_v(e, comp, vec), ""), vec, comp);
+	Cell f = cell_of(LLVMBuildUIToFP(p.b, LLVMBuildLShr(p.b, u, p32(&p, 8), ""), ctype_v(e, comp, vec), ""), vec,
+	                 comp);
 
 	return cell_cast(e, cell_bin(e, EX_MUL, f, cell_const(e, comp, 0x1p-24)), dt);
 }

@@ -1,8 +1,9 @@
 /* isa.c: tile instructions of AMX and multiply-adds of f16, which not every machine has.
  *
- * In: operands.   Out: the LLVM intrinsic; where Arch.emulated is set, a call of a C function of the same operands instead (emulate_NAME,
- * which tests/cpu defines), and nothing else differs: so what goes around these instructions runs on any machine with AVX-512.
- * Tiles are named by number (the intrinsics with immediates): LLVM neither allocates nor spills them. */
+ * In: operands.   Out: the LLVM intrinsic; where Arch.emulated is set, a call of a C function of the same operands
+ * instead (emulate_NAME, which tests/cpu defines), and nothing else differs: so what goes around these instructions
+ * runs on any machine with AVX-512. Tiles are named by number (the intrinsics with immediates): LLVM neither allocates
+ * nor spills them. */
 #include "code.h"
 #include <string.h>
 
@@ -15,7 +16,8 @@ emulated(Llvm *l, LLVMBuilderRef b, const char *name, const V *args, int n)
 	V wide[8];
 
 	for (int i = 0; i < n; i++) {
-		wide[i] = LLVMTypeOf(args[i]) == l->i8 ? LLVMConstInt(l->i32, LLVMConstIntGetZExtValue(args[i]), 0) : args[i];
+		wide[i] = LLVMTypeOf(args[i]) == l->i8 ? LLVMConstInt(l->i32, LLVMConstIntGetZExtValue(args[i]), 0)
+		                                       : args[i];
 		type[i] = LLVMTypeOf(wide[i]);
 	}
 	snprintf(full, sizeof full, "emulate_%s", name);
@@ -60,9 +62,11 @@ isa_fma_f16(Code *c, V a, V x, V sum)
 		emulated(c->l, c->b, "fma_f16", at, 4);
 		return code_load(c, t, at[0], NULL);
 	}
-	V arg[3] = {LLVMBuildBitCast(c->b, a, half, ""), LLVMBuildBitCast(c->b, x, half, ""), LLVMBuildBitCast(c->b, sum, half, "")};
+	V arg[3] = {LLVMBuildBitCast(c->b, a, half, ""), LLVMBuildBitCast(c->b, x, half, ""),
+	            LLVMBuildBitCast(c->b, sum, half, "")};
 	unsigned id = LLVMLookupIntrinsicID("llvm.fma", 8);
 	V f = LLVMGetIntrinsicDeclaration(c->l->mod, id, &half, 1);
 
-	return LLVMBuildBitCast(c->b, LLVMBuildCall2(c->b, LLVMIntrinsicGetType(c->l->cx, id, &half, 1), f, arg, 3, ""), t, "");
+	return LLVMBuildBitCast(c->b, LLVMBuildCall2(c->b, LLVMIntrinsicGetType(c->l->cx, id, &half, 1), f, arg, 3, ""),
+	                        t, "");
 }

@@ -1,10 +1,11 @@
 /* lane.c: cells, indices and loops of one kernel function, on top of LLVM-C.
  *
- * In: an Emit with an open function.   Out: LLVM instructions, each at the outermost loop level where its operands stand: a level's
- * block stays open while its inner loops are being emitted and is closed with the branch to them, so whatever an inner body
- * finds it needs from further out lands before the loop. Integer arithmetic on indices is hash-consed per level, so that equal
- * indices are the same pointers; lane_eval's memo relies on that. Loop-carried values are allocas, promoted by mem2reg.
- * Memory is never written between levels that read it as uniform: kernels read inputs and write outputs, element by element. */
+ * In: an Emit with an open function.   Out: LLVM instructions, each at the outermost loop level where its operands
+ * stand: a level's block stays open while its inner loops are being emitted and is closed with the branch to them, so
+ * whatever an inner body finds it needs from further out lands before the loop. Integer arithmetic on indices is
+ * hash-consed per level, so that equal indices are the same pointers; lane_eval's memo relies on that. Loop-carried
+ * values are allocas, promoted by mem2reg. Memory is never written between levels that read it as uniform: kernels read
+ * inputs and write outputs, element by element. */
 #include "../cpu.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -93,7 +94,9 @@ attribute(Emit *e, const char *name, const char *value)
 static void
 enum_attribute(Emit *e, unsigned index, const char *name)
 {
-	LLVMAddAttributeAtIndex(e->fn, index, LLVMCreateEnumAttribute(e->l->cx, LLVMGetEnumAttributeKindForName(name, strlen(name)), 0));
+	LLVMAddAttributeAtIndex(
+	        e->fn, index,
+	        LLVMCreateEnumAttribute(e->l->cx, LLVMGetEnumAttributeKindForName(name, strlen(name)), 0));
 }
 
 void
@@ -141,7 +144,8 @@ emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name)
 		const Op *op = &gc->g->op.at[i];
 
 		for (int k = 0; k < op->nin + op->nout; k++)
-			e->wide |= type_elements(val_type(gc->g, k < op->nin ? op->in[k] : op->out[k - op->nin])) > UINT32_MAX;
+			e->wide |= type_elements(val_type(gc->g, k < op->nin ? op->in[k] : op->out[k - op->nin])) >
+			           UINT32_MAX;
 	}
 }
 
@@ -187,7 +191,8 @@ loop_open(Emit *e, V lo, V hi, int64_t step)
 		l->head = block_new(e, d, "loop");
 		LLVMPositionBuilderAtEnd(l->b, l->head);
 		l->iv = LLVMBuildPhi(l->b, e->l->i64, "i");
-		/* the start may be an instruction of an outer level: its incoming edge is added when the loop is closed */
+		/* the start may be an instruction of an outer level: its incoming edge is added when the loop is
+		 * closed */
 		l->exit = body;
 		LLVMPositionBuilderAtEnd(l->b, body);
 		l->step = k64(e, step);
@@ -304,10 +309,13 @@ name(Emit *e, V a, V b) \
 INT_OP(i_sub, C_SUB, kb && y == 0, a, LLVMBuildNSWSub(l->b, a, b, ""))
 INT_OP(i_div, C_DIV, kb && y == 1, a, LLVMBuildUDiv(l->b, a, b, ""))
 INT_OP(i_rem, C_REM, kb && y == 1, k64(e, 0), LLVMBuildURem(l->b, a, b, ""))
-INT_OP(i_min, C_MIN, ka && kb, k64(e, x < y ? x : y), LLVMBuildSelect(l->b, LLVMBuildICmp(l->b, LLVMIntSLT, a, b, ""), a, b, ""))
-INT_OP(i_max, C_MAX, ka && kb, k64(e, x > y ? x : y), LLVMBuildSelect(l->b, LLVMBuildICmp(l->b, LLVMIntSGT, a, b, ""), a, b, ""))
+INT_OP(i_min, C_MIN, ka && kb, k64(e, x < y ? x : y),
+       LLVMBuildSelect(l->b, LLVMBuildICmp(l->b, LLVMIntSLT, a, b, ""), a, b, ""))
+INT_OP(i_max, C_MAX, ka && kb, k64(e, x > y ? x : y),
+       LLVMBuildSelect(l->b, LLVMBuildICmp(l->b, LLVMIntSGT, a, b, ""), a, b, ""))
 
-/* x as base + constant. Sums are built so that the constant is added last: equal bases are then the same instruction. */
+/* x as base + constant. Sums are built so that the constant is added last: equal bases are then the same
+ * instruction. */
 V
 i_split(V x, int64_t *k)
 {
@@ -459,7 +467,8 @@ splat(Emit *e, V s)
 	T vt = vec_of(e, LLVMTypeOf(s));
 	V one = LLVMBuildInsertElement(l->b, LLVMGetPoison(vt), s, k64(e, 0), "");
 
-	return cse_put(e, l, C_SPLAT, s, NULL, LLVMBuildShuffleVector(l->b, one, LLVMGetPoison(vt), LLVMConstNull(vec_of(e, e->l->i32)), ""));
+	return cse_put(e, l, C_SPLAT, s, NULL,
+	               LLVMBuildShuffleVector(l->b, one, LLVMGetPoison(vt), LLVMConstNull(vec_of(e, e->l->i32)), ""));
 }
 
 Cell
@@ -483,7 +492,10 @@ cell_const(const Emit *e, DType dt, double x)
 		return cell_of(LLVMConstReal(t, dt == DT_f64 ? x : (double)(float)x), false, dt);
 	if (dt == DT_bool)
 		return cell_of(LLVMConstInt(t, x != 0, 0), false, dt);
-	int64_t i = x != x ? 0 : x >= 9223372036854775807.0 ? INT64_MAX : x <= -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+	int64_t i = x != x                        ? 0
+	            : x >= 9223372036854775807.0  ? INT64_MAX
+	            : x <= -9223372036854775808.0 ? INT64_MIN
+	                                          : (int64_t)x;
 
 	return cell_of(LLVMConstInt(t, (unsigned long long)i, 1), false, dt);
 }
@@ -512,7 +524,8 @@ intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V
 void
 prefetch(Emit *e, V at, int near)
 {
-	V args[4] = {at, LLVMConstInt(e->l->i32, 0, 0), LLVMConstInt(e->l->i32, (unsigned)near, 0), LLVMConstInt(e->l->i32, 1, 0)};
+	V args[4] = {at, LLVMConstInt(e->l->i32, 0, 0), LLVMConstInt(e->l->i32, (unsigned)near, 0),
+	             LLVMConstInt(e->l->i32, 1, 0)};
 
 	intrinsic(e, here(e), "llvm.prefetch", (T[]){e->l->ptr}, 1, args, 4);
 }
@@ -624,7 +637,8 @@ v_divide(Emit *e, V a, V d, bool rem)
 	LLVMBuilderRef b = at2(e, a, vd);
 
 	if (pow2)
-		return rem ? LLVMBuildAnd(b, a, splat(e, k64(e, k - 1)), "") : LLVMBuildLShr(b, a, splat(e, k64(e, __builtin_ctzll((unsigned long long)k))), "");
+		return rem ? LLVMBuildAnd(b, a, splat(e, k64(e, k - 1)), "")
+		           : LLVMBuildLShr(b, a, splat(e, k64(e, __builtin_ctzll((unsigned long long)k))), "");
 	if (e->wide)
 		return rem ? LLVMBuildURem(b, a, vd, "") : LLVMBuildUDiv(b, a, vd, "");
 	T t32 = vec_of(e, e->l->i32), t64 = vec_of(e, e->l->i64);

@@ -1,8 +1,8 @@
 /* llvm.c: the machine side of LLVM: processors (arch.def), target machine, object, assembly and .ll output.
  *
- * In: a name of --arch, or a finished module.   Out: bytes.   One LLVM context per module; kernels carry their processor as function
- * attributes. The pass list is short because the emitter writes SSA that needs little: slots to registers, equal
- * expressions merged within blocks, empty blocks dropped. Refuses unknown processor names. */
+ * In: a name of --arch, or a finished module.   Out: bytes.   One LLVM context per module; kernels carry their
+ * processor as function attributes. The pass list is short because the emitter writes SSA that needs little: slots to
+ * registers, equal expressions merged within blocks, empty blocks dropped. Refuses unknown processor names. */
 #include "../cpu.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
@@ -14,16 +14,18 @@
 #define V3 V2 " avx2 fma f16c bmi2"
 #define V4 V3 " avx512f avx512bw avx512dq avx512vl"
 
-/* Matrix tiles may be hidden by a hypervisor on processors that have them: then `sapphirerapids-noamx` stands for all of these. */
+/* Matrix tiles may be hidden by a hypervisor on processors that have them: then `sapphirerapids-noamx` stands for all
+ * of these. */
 #define AVX512_FP16 V4 " avx512vbmi avx512bf16 avx512fp16"
 #define AMX AVX512_FP16 " amx-tile amx-bf16"
 #define NO_AMX "-amx-tile,-amx-bf16,-amx-int8"
 #define EMULATED "+avx512vbmi,+avx512bf16"
 
 /* What the kernels were measured with, arch.def's last but one column: caches of Zen 4, and on two threads of a machine
- * memory, elementwise ops, contractions; 512 instructions of 16 operations each; how contractions are cut. ZEN4: at most
- * 64 bytes of products in a cycle. EMERALD: two units for products of 64 bytes, which its L2 feeds too slowly. ZEN5: two
- * such units, two loads and 64 bytes of L2 a cycle: higher tasks, shorter passes and copies were within 1 % there. */
+ * memory, elementwise ops, contractions; 512 instructions of 16 operations each; how contractions are cut. ZEN4: at
+ * most 64 bytes of products in a cycle. EMERALD: two units for products of 64 bytes, which its L2 feeds too slowly.
+ * ZEN5: two such units, two loads and 64 bytes of L2 a cycle: higher tasks, shorter passes and copies were within 1 %
+ * there. */
 #define BUDGET(gb, elementwise, products_, ...) \
 	{.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 32 << 20, .task = 8192, \
 	 .rates = {.bytes = gb * 1e9, .flops = elementwise * 1e9, .products = products_ * 1e9}, __VA_ARGS__}
@@ -107,7 +109,8 @@ arch_runs(const Arch *a)
 	return r;
 }
 
-/* The host's own name if the table has it and every feature is there (a virtual machine may hide some), else the best level. */
+/* The host's own name if the table has it and every feature is there (a virtual machine may hide some), else the best
+ * level. */
 const char *
 arch_native(void)
 {
@@ -156,8 +159,9 @@ llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena)
 	}
 	*l = (Llvm){.arch = a, .cx = LLVMContextCreate()};
 	l->mod = LLVMModuleCreateWithNameInContext(name, l->cx);
-	l->tm = LLVMCreateTargetMachine(t, triple, a->cpu, a->features, opt > 0 ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelLess,
-	    LLVMRelocPIC, LLVMCodeModelDefault);
+	l->tm = LLVMCreateTargetMachine(t, triple, a->cpu, a->features,
+	                                opt > 0 ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelLess, LLVMRelocPIC,
+	                                LLVMCodeModelDefault);
 	LLVMTargetDataRef dl = LLVMCreateTargetDataLayout(l->tm);
 
 	LLVMSetModuleDataLayout(l->mod, dl);
@@ -202,7 +206,7 @@ llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z)
 {
 	if (strstr(l->arch->needs, " fma"))
 		return call_of_type(l, b, "llvm.fma", (V[]){x, y, z}, 3);
-	return LLVMBuildFAdd(b, LLVMBuildFMul(b, x, y, ""), z, "");   /* llvm.fma would be a call of fmaf for each lane */
+	return LLVMBuildFAdd(b, LLVMBuildFMul(b, x, y, ""), z, ""); /* llvm.fma would be a call of fmaf for each lane */
 }
 
 /* A constant in every lane of a value of type t. */
@@ -220,7 +224,8 @@ every_lane(T t, double x)
 }
 
 /* Without the instructions of SSE4.1, which would be a call for each lane: numbers below 2^23 (f64: 2^52) lose their
- * fraction when that is added and subtracted; larger ones, infinities and NaN are as they are. The sign of a zero stays. */
+ * fraction when that is added and subtracted; larger ones, infinities and NaN are as they are. The sign of a zero
+ * stays. */
 V
 llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x)
 {
@@ -271,7 +276,8 @@ llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena)
 	LLVMMemoryBufferRef mb;
 
 	msg = NULL;
-	if (LLVMTargetMachineEmitToMemoryBuffer(l->tm, l->mod, !strcmp(emit, "asm") ? LLVMAssemblyFile : LLVMObjectFile, &msg, &mb)) {
+	if (LLVMTargetMachineEmitToMemoryBuffer(l->tm, l->mod, !strcmp(emit, "asm") ? LLVMAssemblyFile : LLVMObjectFile,
+	                                        &msg, &mb)) {
 		const char *r = arena_printf(arena, "LLVM could not write code: %s", msg);
 
 		LLVMDisposeMessage(msg);

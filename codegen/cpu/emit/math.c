@@ -1,9 +1,10 @@
 /* math.c: exp expm1 log log1p tanh erf erfc sin cos pow and the remainder as LLVM instructions, one lane or W.
  *
- * In: a number or vector of f32 or f64.   Out: the same form. f32: polynomials (Remez fits made for these intervals) with
- * Cody-Waite reductions, within 2 ulp of the exact value; pow and the reductions of sin and cos go through f64, huge arguments of
- * sin and cos through libm. f64: exp and log as polynomials, within 2 ulp; the others call libm lane by lane. NaN, infinities,
- * signed zeros and subnormal results are those of C. Conversions use the magic-number rounding, which no NaN can poison. */
+ * In: a number or vector of f32 or f64.   Out: the same form. f32: polynomials (Remez fits made for these intervals)
+ * with Cody-Waite reductions, within 2 ulp of the exact value; pow and the reductions of sin and cos go through f64,
+ * huge arguments of sin and cos through libm. f64: exp and log as polynomials, within 2 ulp; the others call libm lane
+ * by lane. NaN, infinities, signed zeros and subnormal results are those of C. Conversions use the magic-number
+ * rounding, which no NaN can poison. */
 #include "../cpu.h"
 #include <math.h>
 
@@ -47,7 +48,11 @@ static V real(const M *m, V a) { return LLVMBuildBitCast(m->b, a, m->ft, ""); }
 static V fma3(const M *m, V a, V b, V c) { return llvm_fma(m->e->l, m->b, a, b, c); }
 static V fabs1(const M *m, V a) { return intrinsic(m->e, m->b, "llvm.fabs", (T[]){m->ft}, 1, (V[]){a}, 1); }
 static V floor1(const M *m, V a) { return llvm_round(m->e->l, m->b, "llvm.floor", a); }
-static V copysign2(const M *m, V a, V s) { return intrinsic(m->e, m->b, "llvm.copysign", (T[]){m->ft}, 1, (V[]){a, s}, 2); }
+static V
+copysign2(const M *m, V a, V s)
+{
+	return intrinsic(m->e, m->b, "llvm.copysign", (T[]){m->ft}, 1, (V[]){a, s}, 2);
+}
 
 static V
 poly(const M *m, V x, const double *c, int n)
@@ -58,7 +63,8 @@ poly(const M *m, V x, const double *c, int n)
 		r = fma3(m, r, x, kf(m, c[i]));
 	return r;
 }
-#define POLY(m, x, ...) poly(m, x, (const double[]){__VA_ARGS__}, (int)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double)))
+#define POLY(m, x, ...) \
+	poly(m, x, (const double[]){__VA_ARGS__}, (int)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double)))
 
 /* 2^k by its bits; k within the normal exponents. */
 static V
@@ -83,9 +89,10 @@ m_exp(const M *m, V x)
 	if (m->dbl) {
 		r = fma3(m, kr, kf(m, -6.93147180369123816490e-01), y);
 		r = fma3(m, kr, kf(m, -1.90821492927058770002e-10), r);
-		p = POLY(m, r, 4.9999999999999999966e-1, 1.6666666666666683914e-1, 4.1666666666666724517e-2, 8.3333333333166850013e-3,
-		    1.3888888888858839211e-3, 1.984126989719418446e-4, 2.4801587373748638883e-5, 2.7557234099450151662e-6,
-		    2.7557233351300816379e-7, 2.5112288426010625945e-8, 2.0926946356372996304e-9);
+		p = POLY(m, r, 4.9999999999999999966e-1, 1.6666666666666683914e-1, 4.1666666666666724517e-2,
+		         8.3333333333166850013e-3, 1.3888888888858839211e-3, 1.984126989719418446e-4,
+		         2.4801587373748638883e-5, 2.7557234099450151662e-6, 2.7557233351300816379e-7,
+		         2.5112288426010625945e-8, 2.0926946356372996304e-9);
 	} else {
 		r = fma3(m, kr, kf(m, -0.693359375), y);
 		r = fma3(m, kr, kf(m, 2.12194440e-4), r);
@@ -135,8 +142,10 @@ m_log(const M *m, V x)
 	if (m->dbl) {
 		/* log(1 + f) = f - (f^2/2 - s (f^2/2 + z P(z))), s = f / (2 + f), z = s^2 */
 		V s = divide(m, f, add(m, f, kf(m, 2))), z = mul(m, s, s), h = mul(m, mul(m, f, f), kf(m, 0.5));
-		V p = mul(m, z, POLY(m, z, 6.6666666666667393803e-1, 3.9999999999377981279e-1, 2.8571428751302555588e-1, 2.222219758736820857e-1,
-		    1.8183618987765494246e-1, 1.5312569877124726118e-1, 1.4811540318178000947e-1));
+		V p = mul(m, z,
+		          POLY(m, z, 6.6666666666667393803e-1, 3.9999999999377981279e-1, 2.8571428751302555588e-1,
+		               2.222219758736820857e-1, 1.8183618987765494246e-1, 1.5312569877124726118e-1,
+		               1.4811540318178000947e-1));
 		V low_part = fma3(m, s, add(m, h, p), mul(m, kr, kf(m, 1.90821492927058770002e-10)));
 
 		r = sub(m, h, low_part);
@@ -144,8 +153,8 @@ m_log(const M *m, V x)
 		r = fma3(m, kr, kf(m, 6.93147180369123816490e-01), r);
 	} else {
 		V f2 = mul(m, f, f);
-		V p = POLY(m, f, 3.333331045e-1, -2.499998658e-1, 2.000222623e-1, -1.666925177e-1, 1.421866552e-1, -1.238433723e-1, 1.18729164e-1,
-		    -1.178984817e-1, 6.915539719e-2);
+		V p = POLY(m, f, 3.333331045e-1, -2.499998658e-1, 2.000222623e-1, -1.666925177e-1, 1.421866552e-1,
+		           -1.238433723e-1, 1.18729164e-1, -1.178984817e-1, 6.915539719e-2);
 
 		p = mul(m, mul(m, p, f), f2);
 		p = fma3(m, kr, kf(m, -2.12194440e-4), p);
@@ -173,7 +182,9 @@ static V
 m_tanh(const M *m, V x)
 {
 	V a = fabs1(m, x), z = mul(m, a, a);
-	V small = fma3(m, mul(m, a, z), POLY(m, z, -3.333329927e-1, 1.333195825e-1, -5.378668377e-2, 2.080538408e-2, -5.905866855e-3), a);
+	V small =
+	        fma3(m, mul(m, a, z),
+	             POLY(m, z, -3.333329927e-1, 1.333195825e-1, -5.378668377e-2, 2.080538408e-2, -5.905866855e-3), a);
 	V e = m_exp(m, add(m, a, a));
 	V big = sub(m, kf(m, 1), divide(m, kf(m, 2), add(m, e, kf(m, 1))));
 
@@ -184,11 +195,14 @@ static V
 m_erf(const M *m, V x)
 {
 	V a = fabs1(m, x), z = mul(m, a, a), t;
-	V small = fma3(m, a, POLY(m, z, 0.1283791670, -3.7612634e-1, 1.128369873e-1, -2.68595392e-2, 5.201304973e-3, -8.145079727e-4, 8.377597118e-5), a);
+	V small = fma3(m, a,
+	               POLY(m, z, 0.1283791670, -3.7612634e-1, 1.128369873e-1, -2.68595392e-2, 5.201304973e-3,
+	                    -8.145079727e-4, 8.377597118e-5),
+	               a);
 
 	t = sel(m, cmp(m, LLVMRealOGT, a, kf(m, 4)), kf(m, 4), a);
-	V p = POLY(m, t, -1.60398661e-4, 1.129434081, 6.335435459e-1, 1.080118487e-1, -2.489512163e-2, 4.053403427e-3, -3.966768075e-4, 1.43060057e-5,
-	    5.222856791e-7);
+	V p = POLY(m, t, -1.60398661e-4, 1.129434081, 6.335435459e-1, 1.080118487e-1, -2.489512163e-2, 4.053403427e-3,
+	           -3.966768075e-4, 1.43060057e-5, 5.222856791e-7);
 	V big = sub(m, kf(m, 1), m_exp(m, sub(m, kf(m, -0.0), p)));
 
 	return copysign2(m, sel(m, cmp(m, LLVMRealOLT, a, kf(m, 0.925)), small, big), x);
@@ -279,7 +293,8 @@ m_sincos(const M *m, V x, bool cosine)
 		q = LLVMBuildAdd(m->b, q, ki(m, 1), "");
 	V z = mul(m, rf, rf);
 	V s = fma3(m, mul(m, rf, z), POLY(m, z, -1.666666664e-1, 8.333329362e-3, -1.983932714e-4, 2.718237311e-6), rf);
-	V c = fma3(m, mul(m, z, z), POLY(m, z, 4.166664675e-2, -1.388736146e-3, 2.443773084e-5), fma3(m, z, kf(m, -0.5), kf(m, 1)));
+	V c = fma3(m, mul(m, z, z), POLY(m, z, 4.166664675e-2, -1.388736146e-3, 2.443773084e-5),
+	           fma3(m, z, kf(m, -0.5), kf(m, 1)));
 	V odd = LLVMBuildICmp(m->b, LLVMIntNE, LLVMBuildAnd(m->b, q, ki(m, 1), ""), ki(m, 0), "");
 	V neg = LLVMBuildShl(m->b, LLVMBuildAnd(m->b, q, ki(m, 2), ""), ki(m, 30), "");
 	V res = sel(m, odd, c, s);
@@ -295,8 +310,10 @@ sincos_any(const M *m, V x, bool cosine)
 	Emit *e = m->e;
 	int level = level_of(e, x);
 	V fine = cmp(m, LLVMRealOLT, fabs1(m, x), kf(m, 1048576)), fast = m_sincos(m, x, cosine);
-	V all = m->vec ? intrinsic(e, m->b, "llvm.vector.reduce.and", (T[]){LLVMTypeOf(fine)}, 1, (V[]){fine}, 1) : fine;
-	LLVMBasicBlockRef slow_bb = block_new(e, level, "huge"), join = block_new(e, level, "join"), from = LLVMGetInsertBlock(m->b);
+	V all = m->vec ? intrinsic(e, m->b, "llvm.vector.reduce.and", (T[]){LLVMTypeOf(fine)}, 1, (V[]){fine}, 1)
+	               : fine;
+	LLVMBasicBlockRef slow_bb = block_new(e, level, "huge"), join = block_new(e, level, "join"),
+	                  from = LLVMGetInsertBlock(m->b);
 
 	LLVMBuildCondBr(m->b, all, join, slow_bb);
 	LLVMPositionBuilderAtEnd(m->b, slow_bb);
@@ -332,9 +349,13 @@ m_pow(const M *m, V x, V y)
 
 	bad = LLVMBuildAnd(m->b, bad, cmp(m, LLVMRealONE, fabs1(m, x), kf(m, INFINITY)), "");
 	r = sel(m, bad, kf(m, NAN), r);
-	V unit = LLVMBuildAnd(m->b, cmp(m, LLVMRealOEQ, fabs1(m, x), one), cmp(m, LLVMRealOEQ, fabs1(m, y), kf(m, INFINITY)), "");
+	V unit = LLVMBuildAnd(m->b, cmp(m, LLVMRealOEQ, fabs1(m, x), one),
+	                      cmp(m, LLVMRealOEQ, fabs1(m, y), kf(m, INFINITY)), "");
 
-	r = sel(m, LLVMBuildOr(m->b, unit, LLVMBuildOr(m->b, cmp(m, LLVMRealOEQ, x, one), cmp(m, LLVMRealOEQ, y, kf(m, 0)), ""), ""), one, r);
+	r = sel(m,
+	        LLVMBuildOr(m->b, unit,
+	                    LLVMBuildOr(m->b, cmp(m, LLVMRealOEQ, x, one), cmp(m, LLVMRealOEQ, y, kf(m, 0)), ""), ""),
+	        one, r);
 	return r;
 }
 

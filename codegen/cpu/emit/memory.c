@@ -1,8 +1,8 @@
 /* memory.c: loads and stores of cells.
  *
- * In: a type, logical indices.   Out: an element offset, a vector load (masked at edges), a single number or a gather, whatever the indices
- * allow; the form in memory becomes the form that arithmetic uses (f16 and bf16 float, bool i1). A load goes to the level of its
- * address unless Emit.load_here says that this kernel writes there. */
+ * In: a type, logical indices.   Out: an element offset, a vector load (masked at edges), a single number or a gather,
+ * whatever the indices allow; the form in memory becomes the form that arithmetic uses (f16 and bf16 float, bool i1). A
+ * load goes to the level of its address unless Emit.load_here says that this kernel writes there. */
 #include "../cpu.h"
 
 static T
@@ -220,7 +220,8 @@ load_at(Emit *e, V base, DType dt, Off o)
 			V args[4] = {p, LLVMConstInt(e->l->i32, align, 0), mask, LLVMConstNull(vt)};
 			T over[2] = {vt, e->l->ptr};
 
-			r = intrinsic(e, e->load_here ? here(e) : at2(e, p, mask), "llvm.masked.load", over, 2, args, 4);
+			r = intrinsic(e, e->load_here ? here(e) : at2(e, p, mask), "llvm.masked.load", over, 2, args,
+			              4);
 		}
 	} else {
 		p = gather_pointers(e, mt, base, o);

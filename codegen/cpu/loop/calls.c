@@ -1,7 +1,8 @@
-/* calls.c: kernels that call a function of the runtime, where an algorithm is no loop nest: order, nms, roi_align and its gradient.
+/* calls.c: kernels that call a function of the runtime, where an algorithm is no loop nest: order, nms, roi_align and
+ * its gradient.
  *
- * In: an op alone in its group, operands and results row-major.   Out: a kernel that fills the function's spec (rt.h) on its
- * stack, from the shape and from extents that follow n, lists the buffers, and calls it for its tasks. */
+ * In: an op alone in its group, operands and results row-major.   Out: a kernel that fills the function's spec (rt.h)
+ * on its stack, from the shape and from extents that follow n, lists the buffers, and calls it for its tasks. */
 #include "../cpu.h"
 #include "../../../runtime/rt.h"
 #include <assert.h>
@@ -45,7 +46,8 @@ scratch_of(const Graph *g, const Op *op)
 	const int64_t *size = attr_ints(op, A_size, NULL);
 
 	x = map_of(g, op);
-	return rt_roi_scratch(size[0], size[1], attr_int(op, A_samples), op->kind == OP_roi_align_dx && x->dtype != DT_f32 ? x->axis[2].n * x->axis[3].n : 0);
+	return rt_roi_scratch(size[0], size[1], attr_int(op, A_samples),
+	                      op->kind == OP_roi_align_dx && x->dtype != DT_f32 ? x->axis[2].n * x->axis[3].n : 0);
 }
 
 const char *
@@ -131,7 +133,9 @@ spec_fill(CallKernel *c, const Graph *g, const Op *op)
 static Rows
 tasks(const Graph *g, const Op *op, double *work)
 {
-	const Type *in = val_type(g, op->in[0]), *of = op->kind == OP_roi_align_dx ? map_of(g, op) : val_type(g, op->kind == OP_roi_align ? op->in[1] : op->out[0]);
+	const Type *in = val_type(g, op->in[0]),
+	           *of = op->kind == OP_roi_align_dx ? map_of(g, op)
+	                                             : val_type(g, op->kind == OP_roi_align ? op->in[1] : op->out[0]);
 	uint32_t axes = (1u << (of->rank - 1)) - 1;
 	Rows r = {.rows = 1, .div = 1};
 	int64_t full = 1;
@@ -151,7 +155,8 @@ tasks(const Graph *g, const Op *op, double *work)
 		}
 	if (marks > 1) /* those of a full batch: the kernel stops where this one ends */
 		r = (Rows){.rows = full, .div = 1};
-	*work = (op->kind == OP_order || op->kind == OP_nms ? 32 : 2) * (op_flops(g, op) + (double)type_elements(in)) / (double)(full ? full : 1);
+	*work = (op->kind == OP_order || op->kind == OP_nms ? 32 : 2) * (op_flops(g, op) + (double)type_elements(in)) /
+	        (double)(full ? full : 1);
 	return r;
 }
 
@@ -176,19 +181,24 @@ call_emit(CallKernel *c, const Op *op, const int *buf, int nbuf, Rows r)
 {
 	Emit *e = c->e;
 	Llvm *l = e->l;
-	const char *name = arena_printf(e->arena, "rt_%s", op->kind == OP_roi_align_dx ? "roi_align_dx" : op_info[op->kind].name);
+	const char *name =
+	        arena_printf(e->arena, "rt_%s", op->kind == OP_roi_align_dx ? "roi_align_dx" : op_info[op->kind].name);
 	LLVMBuilderRef b = e->lv[0].b;
-	V spec = LLVMBuildArrayAlloca(b, l->i64, k64(e, c->nfield), "spec"), list = LLVMBuildArrayAlloca(b, l->ptr, k64(e, nbuf), "buf");
+	V spec = LLVMBuildArrayAlloca(b, l->i64, k64(e, c->nfield), "spec"),
+	  list = LLVMBuildArrayAlloca(b, l->ptr, k64(e, nbuf), "buf");
 
 	for (int i = 0; i < c->nfield; i++)
 		LLVMBuildStore(b, c->field[i], LLVMBuildGEP2(b, l->i64, spec, (V[]){k64(e, i)}, 1, ""));
 	for (int i = 0; i < nbuf; i++)
-		LLVMBuildStore(b, buf[i] < 0 ? LLVMConstNull(l->ptr) : buffer(e, buf[i]), LLVMBuildGEP2(b, l->ptr, list, (V[]){k64(e, i)}, 1, ""));
-	V t0 = i_mul(e, e->arg_t0, k64(e, r.grain)), t1 = i_min(e, i_mul(e, e->arg_t1, k64(e, r.grain)), tasks_now(e, e->g, op));
+		LLVMBuildStore(b, buf[i] < 0 ? LLVMConstNull(l->ptr) : buffer(e, buf[i]),
+		               LLVMBuildGEP2(b, l->ptr, list, (V[]){k64(e, i)}, 1, ""));
+	V t0 = i_mul(e, e->arg_t0, k64(e, r.grain)),
+	  t1 = i_min(e, i_mul(e, e->arg_t1, k64(e, r.grain)), tasks_now(e, e->g, op));
 	T args[5] = {l->ptr, l->ptr, l->i64, l->i64, l->ptr}, type = LLVMFunctionType(l->voidt, args, 5, 0);
 	V fn = LLVMGetNamedFunction(l->mod, name);
 
-	LLVMBuildCall2(b, type, fn ? fn : LLVMAddFunction(l->mod, name, type), (V[]){spec, list, t0, t1, scratch_ptr(e, 0)}, 5, "");
+	LLVMBuildCall2(b, type, fn ? fn : LLVMAddFunction(l->mod, name, type),
+	               (V[]){spec, list, t0, t1, scratch_ptr(e, 0)}, 5, "");
 }
 
 void

@@ -1,9 +1,9 @@
 /* eval.c: the value of an element, or of W elements, wherever it comes from.
  *
- * In: a value and its logical indices (numbers or lanes).   Out: a cell. A value that stands in memory is loaded; one that the group
- * keeps to itself is computed from its operands at the indices that the operator maps to, recursively. Equal questions
- * at one loop level are answered once (Memo). Masks travel with the question: lanes outside Emit.mask, and everything while Emit.pred
- * is false, may hold any number, but no load leaves its buffer. */
+ * In: a value and its logical indices (numbers or lanes).   Out: a cell. A value that stands in memory is loaded; one
+ * that the group keeps to itself is computed from its operands at the indices that the operator maps to, recursively.
+ * Equal questions at one loop level are answered once (Memo). Masks travel with the question: lanes outside Emit.mask,
+ * and everything while Emit.pred is false, may hold any number, but no load leaves its buffer. */
 #include "../cpu.h"
 #include <string.h>
 
@@ -75,8 +75,8 @@ in_memory(const Emit *e, Val v)
 }
 
 /* ---------------------------------------------------------------- views */
-/* Axes of `to` and `from` are matched block by block where their products (and marks) agree; within a block the row-major number
- * is taken apart again. */
+/* Axes of `to` and `from` are matched block by block where their products (and marks) agree; within a block the
+ * row-major number is taken apart again. */
 static Cell
 eval_reshape(Emit *e, Val x, const Type *from, const Type *to, const Ix *ix)
 {
@@ -179,7 +179,8 @@ eval_const(Emit *e, const Op *op, const Ix *ix)
 
 	if (op->kind == OP_full)
 		return cell_attr(e, dt, attr_get(op, A_value));
-	return ix_cell(e, ix_add_k(e, ix_mul_k(e, ix[attr_int(op, A_axis)], attr_int(op, A_step)), attr_int(op, A_start)), dt);
+	return ix_cell(
+	        e, ix_add_k(e, ix_mul_k(e, ix[attr_int(op, A_axis)], attr_int(op, A_step)), attr_int(op, A_start)), dt);
 }
 
 static Cell

@@ -1,7 +1,9 @@
-/* eval_contract.c: matmul, conv2d and its gradients without blocking: the fallback where no register-blocked kernel applies.
+/* eval_contract.c: matmul, conv2d and its gradients without blocking: the fallback where no register-blocked kernel
+ * applies.
  *
- * In: an op and indices of its result.   Out: a cell: the sum of products over the reduced axes, in loops. Lanes run over the
- * result's innermost axis; where no lanes are open (eval_contract_dot says when that is better) they run over the reduced axis. */
+ * In: an op and indices of its result.   Out: a cell: the sum of products over the reduced axes, in loops. Lanes run
+ * over the result's innermost axis; where no lanes are open (eval_contract_dot says when that is better) they run over
+ * the reduced axis. */
 #include "../cpu.h"
 #include <string.h>
 
@@ -21,7 +23,8 @@ typedef struct Geo { int64_t s[2], p[2], d[2], groups; } Geo;
 static Geo
 geo_of(const Op *op)
 {
-	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL), *d = attr_ints(op, A_dilation, NULL);
+	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
+	              *d = attr_ints(op, A_dilation, NULL);
 
 	return (Geo){{s[0], s[1]}, {p[0], p[1]}, {d[0], d[1]}, attr_int(op, A_groups)};
 }
@@ -102,7 +105,8 @@ conv_dw_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 	Ix ci = c->ix[1];
 
 	if (g.groups > 1)
-		ci = ix_add(e, ix_mul_k(e, ix_div(e, c->ix[0], k64(e, w->axis[0].n / g.groups)), w->axis[1].n), c->ix[1]);
+		ci = ix_add(e, ix_mul_k(e, ix_div(e, c->ix[0], k64(e, w->axis[0].n / g.groups)), w->axis[1].n),
+		            c->ix[1]);
 	Ix x[4] = {c->at[0], ci, in_row(e, &g, 0, c->at[1], c->ix[2]), in_row(e, &g, 1, c->at[2], c->ix[3])};
 	Ix o[4] = {c->at[0], c->ix[0], c->at[1], c->at[2]};
 
@@ -140,7 +144,8 @@ term(Emit *e, Con *c)
 	default: conv_dw_factors(e, c, &a, &b); break;
 	}
 	if (c->vec && e->mask && c->op->kind != OP_conv2d && c->op->kind != OP_conv2d_dx) {
-		/* lanes that do not count may hold anything, and 0 * NaN is NaN: they must not reach a sum over lanes */
+		/* lanes that do not count may hold anything, and 0 * NaN is NaN: they must not reach a sum over
+		 * lanes */
 		a = cell_select(e, cell_of(e->mask, true, DT_bool), a, cell_const(e, c->dt, 0));
 		b = cell_select(e, cell_of(e->mask, true, DT_bool), b, cell_const(e, c->dt, 0));
 	}

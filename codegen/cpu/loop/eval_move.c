@@ -1,7 +1,8 @@
 /* eval_move.c: concat, pad, gather, take and crop as questions about their operands.
  *
- * In: an op and indices of its result.   Out: a cell. An operand outside whose range the index falls is not read: the test joins
- * Emit.mask (lanes) or Emit.pred (one number) while the operand is evaluated, and the fill value is selected. */
+ * In: an op and indices of its result.   Out: a cell. An operand outside whose range the index falls is not read: the
+ * test joins Emit.mask (lanes) or Emit.pred (one number) while the operand is evaluated, and the fill value is
+ * selected. */
 #include "../cpu.h"
 #include <string.h>
 

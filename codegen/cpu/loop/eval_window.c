@@ -1,7 +1,7 @@
 /* eval_window.c: pooling and its gradients, one result element (or W) at a time.
  *
- * In: an op and indices of its result.   Out: a cell. Gradients are gathered: an input element asks every window that holds it, so no
- * two tasks write one element. Windows of up to 16 taps are unrolled, larger ones are loops. */
+ * In: an op and indices of its result.   Out: a cell. Gradients are gathered: an input element asks every window that
+ * holds it, so no two tasks write one element. Windows of up to 16 taps are unrolled, larger ones are loops. */
 #include "../cpu.h"
 
 typedef struct Win { int64_t k[2], s[2], p[2]; } Win;
@@ -9,7 +9,8 @@ typedef struct Win { int64_t k[2], s[2], p[2]; } Win;
 static Win
 win_of(const Op *op)
 {
-	const int64_t *k = attr_ints(op, A_k, NULL), *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL);
+	const int64_t *k = attr_ints(op, A_k, NULL), *s = attr_ints(op, A_stride, NULL),
+	              *p = attr_ints(op, A_pad, NULL);
 
 	return (Win){{k[0], k[1]}, {s[0], s[1]}, {p[0], p[1]}};
 }
@@ -95,7 +96,8 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 		} else {
 			slot_cell(e, acc, cell_bin(e, EX_ADD, m, x), vec);
 			n = cell_of(slot_get(e, cnt, it), vec, DT_f32);
-			slot_cell(e, cnt, cell_bin(e, EX_ADD, n, cell_cast(e, cell_of(valid, vv, DT_bool), DT_f32)), vec);
+			slot_cell(e, cnt, cell_bin(e, EX_ADD, n, cell_cast(e, cell_of(valid, vv, DT_bool), DT_f32)),
+			          vec);
 		}
 	}
 	Cell r = cell_of(slot_get(e, acc, t), vec, dt);
@@ -107,7 +109,8 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 	return cell_bin(e, EX_DIV, r, cell_cast(e, cell_of(slot_get(e, cnt, it), vec, DT_f32), dt));
 }
 
-/* The a-th window, counted back, that holds row (or column) i: o = floor((i + pad) / stride) - a, if its reach includes i. */
+/* The a-th window, counted back, that holds row (or column) i: o = floor((i + pad) / stride) - a, if its reach includes
+ * i. */
 static Ix
 holder(Emit *e, const Win *w, int d, Ix i, V a, Valid *valid)
 {
@@ -146,13 +149,15 @@ is_first_max(Emit *e, const Op *op, const Win *w, const Ix *ix, Ix oh, Ix ow)
 		Cell x = eval_plane(e, op->in[0], in, (Valid){NULL, NULL}, low, &valid, &vv);
 		Cell tap = cell_of(i_add(e, i_mul(e, tp.v[0], k64(e, w->k[1])), tp.v[1]), false, DT_i64);
 		/* the first tap inside wins over nothing, even if it is -inf */
-		Cell none = cell_bin(e, EX_AND, cell_bin(e, EX_LT, p, cell_const(e, DT_i64, 0)), cell_of(valid, vv, DT_bool));
+		Cell none = cell_bin(e, EX_AND, cell_bin(e, EX_LT, p, cell_const(e, DT_i64, 0)),
+		                     cell_of(valid, vv, DT_bool));
 		Cell win_now = cell_bin(e, EX_OR, beats(e, x, m), none);
 
 		slot_cell(e, best, cell_select(e, win_now, x, m), vec);
 		slot_cell(e, at, cell_select(e, win_now, tap, p), vec);
 	}
-	Ix mine = ix_add(e, ix_mul_k(e, ix_add(e, ix[2], ix_mul_k(e, base[0], -1)), w->k[1]), ix_add(e, ix[3], ix_mul_k(e, base[1], -1)));
+	Ix mine = ix_add(e, ix_mul_k(e, ix_add(e, ix[2], ix_mul_k(e, base[0], -1)), w->k[1]),
+	                 ix_add(e, ix[3], ix_mul_k(e, base[1], -1)));
 
 	return cell_bin(e, EX_EQ, cell_of(slot_get(e, at, t64), vec, DT_i64), ix_cell(e, mine, DT_i64));
 }
@@ -185,7 +190,8 @@ eval_pool_dx(Emit *e, const Op *op, const Ix *ix)
 
 			for (int d = 0; d < 2; d++) { /* min(start + k, extent) - max(start, 0) */
 				Ix start = ix_add_k(e, ix_mul_k(e, d ? ow : oh, w.s[d]), -w.p[d]);
-				Cell lo = ix_cell(e, start, DT_i64), hi = ix_cell(e, ix_add_k(e, start, w.k[d]), DT_i64);
+				Cell lo = ix_cell(e, start, DT_i64),
+				     hi = ix_cell(e, ix_add_k(e, start, w.k[d]), DT_i64);
 				Cell ext = cell_of(extent(e, from->axis[2 + d]), false, DT_i64);
 
 				hi = cell_bin(e, EX_FMIN, hi, ext);

@@ -1,12 +1,20 @@
 /* finish.c: the last kernel of reductions whose range was cut into pieces.
  *
- * In: partial states of each piece, in memory.   Out: the pieces combined in their order, so that the bits are the same for any number of
- * threads; the reductions' results, and the elementwise ops of the group that hang on these alone (a batch normalisation's factor and
- * offset), stored. Tasks walk what the reductions keep. A piece that saw nothing (rows beyond a short batch) is passed over. */
+ * In: partial states of each piece, in memory.   Out: the pieces combined in their order, so that the bits are the same
+ * for any number of threads; the reductions' results, and the elementwise ops of the group that hang on these alone (a
+ * batch normalisation's factor and offset), stored. Tasks walk what the reductions keep. A piece that saw nothing (rows
+ * beyond a short batch) is passed over. */
 #include "../cpu.h"
 #include <string.h>
 
-typedef struct Fin { GroupCx *gc; const Finish *p; const Type *space; uint32_t mask; Ix ix[MAX_RANK]; const LoopAxis *last; } Fin;
+typedef struct Fin {
+	GroupCx *gc;
+	const Finish *p;
+	const Type *space;
+	uint32_t mask;
+	Ix ix[MAX_RANK];
+	const LoopAxis *last;
+} Fin;
 
 static void
 load_states(Emit *e, const Fin *f, int i, const RedAcc *a, V piece, Cell s[3])
@@ -14,7 +22,8 @@ load_states(Emit *e, const Fin *f, int i, const RedAcc *a, V piece, Cell s[3])
 	for (int k = 0; k < a->nstate; k++)
 		s[k] = state_load(e, f->p->red[i], a, k, f->p->npiece, f->p->ws[i], piece, f->ix);
 	if (f->p->compensated && f->p->compensated(a->op))
-		s[0] = cell_bin(e, EX_ADD, s[0], state_load(e, f->p->red[i], a, a->nstate, f->p->npiece, f->p->ws[i], piece, f->ix));
+		s[0] = cell_bin(e, EX_ADD, s[0],
+		                state_load(e, f->p->red[i], a, a->nstate, f->p->npiece, f->p->ws[i], piece, f->ix));
 }
 
 static V
@@ -62,7 +71,8 @@ finish_one(Emit *e, Fin *f, int i)
 		slot_set(e, slot[k], s[k].v);
 	}
 	slot_set(e, nslot, f->p->count(e, f->p->cx, k64(e, 0)));
-	V c = loop_open(e, k64(e, 1), k64(e, f->p->npiece), 1), n0 = slot_get(e, nslot, e->l->i64), n1 = f->p->count(e, f->p->cx, c);
+	V c = loop_open(e, k64(e, 1), k64(e, f->p->npiece), 1), n0 = slot_get(e, nslot, e->l->i64),
+	  n1 = f->p->count(e, f->p->cx, c);
 
 	for (int k = 0; k < a.nstate; k++) {
 		DType dt = state_dtype(&a, k);

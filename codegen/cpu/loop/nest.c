@@ -1,9 +1,10 @@
 /* nest.c: the loops of a kernel: which axes of the root's type run as one, and how the loops become tasks.
  *
- * In: a root type and the values to be evaluated over it.   Out: loops in memory order, neighbours merged where every access of the
- * kernel walks both as one (dense in memory, or broadcast along both); axes whose index an operator looks at (slice, pad,
- * gather, windows ...) stay alone. A merged loop runs on its innermost axis, whose index then exceeds the extent: every access
- * multiplies it by that axis's stride, so it reaches the others' elements. Tasks are cut by shape only. */
+ * In: a root type and the values to be evaluated over it.   Out: loops in memory order, neighbours merged where every
+ * access of the kernel walks both as one (dense in memory, or broadcast along both); axes whose index an operator looks
+ * at (slice, pad, gather, windows ...) stay alone. A merged loop runs on its innermost axis, whose index then exceeds
+ * the extent: every access multiplies it by that axis's stride, so it reaches the others' elements. Tasks are cut by
+ * shape only. */
 #include "../cpu.h"
 #include <string.h>
 
@@ -95,7 +96,8 @@ walk_move(GroupCx *gc, Nest *n, const Op *op, const int8_t *map)
 
 	memset(in, -1, sizeof in);
 	if (op->kind == OP_take) {
-		int a = (int)attr_int(op, A_axis), ids = val_type(gc->g, op->in[1])->rank, rank = val_type(gc->g, op->in[0])->rank;
+		int a = (int)attr_int(op, A_axis), ids = val_type(gc->g, op->in[1])->rank,
+		    rank = val_type(gc->g, op->in[0])->rank;
 		int8_t id[MAX_RANK];
 
 		memset(id, -1, sizeof id);
@@ -352,7 +354,8 @@ loop_set(Emit *e, const LoopAxis *l, Ix iv, Ix *ix)
 }
 
 /* ---------------------------------------------------------------- tasks */
-/* rows(n) of the outer loops: exact if at most one axis follows n, else those of a full batch (kernels stop at the real number). */
+/* rows(n) of the outer loops: exact if at most one axis follows n, else those of a full batch (kernels stop at the real
+ * number). */
 static Rows
 rows_of(const Nest *n, const LoopAxis *const *outer, int nouter)
 {
@@ -395,7 +398,8 @@ task_grain(const Machine *m, int64_t rows, double work)
 }
 
 Tasks
-tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece, int64_t nred, int64_t cost)
+tasks_of(const Nest *n, const LoopAxis *const *outer, int nouter, const LoopAxis *last, int64_t piece, int64_t nred,
+         int64_t cost)
 {
 	Tasks t = {.nouter = nouter, .last = last, .nred = nred, .npiece = 1};
 	int64_t full_last = loop_full(n, last), nrow = 1;
@@ -487,7 +491,9 @@ group_cost(const GroupCx *gc)
 		else if (op_has(k, T_WINDOW))
 			c += 4 * attr_ints(op, A_k, NULL)[0] * attr_ints(op, A_k, NULL)[1];
 		else
-			c += op_has(k, T_RANDOM) ? 40 : op_info[k].ew >= 0 && op_info[k].expr && op_info[k].expr->kind > EX_SELECT ? 8 : 1;
+			c += op_has(k, T_RANDOM)                                                          ? 40
+			     : op_info[k].ew >= 0 && op_info[k].expr && op_info[k].expr->kind > EX_SELECT ? 8
+			                                                                                  : 1;
 	}
 	return c;
 }

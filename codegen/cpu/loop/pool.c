@@ -1,9 +1,10 @@
 /* pool.c: the gradient of max pooling, window by window.
  *
- * In: max_pool2d.dx of f32 in HWNC layout, windows of at most 25 pixels.   Out: a kernel that finds each window's first maximum once and hands its gradient
- * over. Lanes run over images and channels, which lie side by side. Windows that cover every pixel just once write what they own, and a task
- * is a row of them; others add to zeros, in order, and a task is a piece of the lanes with all its windows, so that sums have one order.
- * Refuses (pool_dx_special) the rest, casts in its group too: eval_window.c asks for each pixel which windows it is the maximum of. */
+ * In: max_pool2d.dx of f32 in HWNC layout, windows of at most 25 pixels.   Out: a kernel that finds each window's first
+ * maximum once and hands its gradient over. Lanes run over images and channels, which lie side by side. Windows that
+ * cover every pixel just once write what they own, and a task is a row of them; others add to zeros, in order, and a
+ * task is a piece of the lanes with all its windows, so that sums have one order. Refuses (pool_dx_special) the rest,
+ * casts in its group too: eval_window.c asks for each pixel which windows it is the maximum of. */
 #include "../contract/gemm.h"
 #include <string.h>
 
@@ -14,7 +15,8 @@ image_ok(const Type *t)
 {
 	static const uint8_t hwnc[4] = {2, 3, 0, 1};
 
-	return t->dtype == DT_f32 && t->rank == 4 && !memcmp(t->perm, hwnc, 4) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
+	return t->dtype == DT_f32 && t->rank == 4 && !memcmp(t->perm, hwnc, 4) && !t->axis[1].mul && !t->axis[2].mul &&
+	       !t->axis[3].mul;
 }
 
 /* Does it share its group? Casts may have joined it (pass precision). */
@@ -32,8 +34,9 @@ pool_dx_special(const Graph *g, const Op *op)
 {
 	const int64_t *k = attr_ints(op, A_k, NULL);
 
-	return alone(g, op) && op->kind == OP_max_pool2d_dx && k[0] <= MOST_TAPS && k[1] <= MOST_TAPS && k[0] * k[1] <= MOST_TAPS &&
-	       image_ok(val_type(g, op->in[0])) && image_ok(val_type(g, op->in[1])) && image_ok(val_type(g, op->out[0]));
+	return alone(g, op) && op->kind == OP_max_pool2d_dx && k[0] <= MOST_TAPS && k[1] <= MOST_TAPS &&
+	       k[0] * k[1] <= MOST_TAPS && image_ok(val_type(g, op->in[0])) && image_ok(val_type(g, op->in[1])) &&
+	       image_ok(val_type(g, op->out[0]));
 }
 
 typedef struct Windows {
@@ -70,7 +73,13 @@ window_lane(Emit *e, void *cx, Ix lane, int u)
 	Windows *w = cx;
 	T vt = vec_of(e, e->l->f32), it = vec_of(e, e->l->i32);
 	V at[MOST_TAPS], mask[MOST_TAPS], best = NULL, first = NULL, x4 = i_mul(e, lane.s, k64(e, 4));
-	V g = vec_load(e, ptr_at(e, w->g, i_add(e, i_mul(e, i_mul(e, i_add(e, i_mul(e, w->oh, k64(e, w->out[1])), w->ow), w->plane), k64(e, 4)), x4)), e->mask);
+	V g = vec_load(e,
+	               ptr_at(e, w->g,
+	                      i_add(e,
+	                            i_mul(e, i_mul(e, i_add(e, i_mul(e, w->oh, k64(e, w->out[1])), w->ow), w->plane),
+	                                  k64(e, 4)),
+	                            x4)),
+	               e->mask);
 	int taps = (int)(w->k[0] * w->k[1]);
 
 	(void)u;
@@ -91,20 +100,25 @@ window_lane(Emit *e, void *cx, Ix lane, int u)
 			first = LLVMConstAllOnes(it);
 		}
 		/* larger, or the first NaN; the first pixel inside wins over nothing, even if it is -inf */
-		V wins = LLVMBuildAnd(here(e), LLVMBuildFCmp(here(e), LLVMRealUGT, x, best, ""), LLVMBuildFCmp(here(e), LLVMRealORD, best, best, ""), "");
+		V wins = LLVMBuildAnd(here(e), LLVMBuildFCmp(here(e), LLVMRealUGT, x, best, ""),
+		                      LLVMBuildFCmp(here(e), LLVMRealORD, best, best, ""), "");
 
 		if (first != number)
-			wins = LLVMBuildOr(here(e), wins, LLVMBuildICmp(here(e), LLVMIntSLT, first, LLVMConstNull(it), ""), "");
+			wins = LLVMBuildOr(here(e), wins,
+			                   LLVMBuildICmp(here(e), LLVMIntSLT, first, LLVMConstNull(it), ""), "");
 		if (inside)
 			wins = LLVMBuildAnd(here(e), wins, splat(e, inside), "");
 		best = LLVMBuildSelect(here(e), wins, x, best, "");
 		first = LLVMBuildSelect(here(e), wins, number, first, "");
 	}
 	for (int t = 0; t < taps; t++) {
-		V mine = LLVMBuildICmp(here(e), LLVMIntEQ, first, splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)), ""), to = ptr_at(e, w->dx, at[t]);
+		V mine = LLVMBuildICmp(here(e), LLVMIntEQ, first, splat(e, LLVMConstInt(e->l->i32, (unsigned)t, 0)),
+		                       ""),
+		  to = ptr_at(e, w->dx, at[t]);
 		V share = LLVMBuildSelect(here(e), mine, g, LLVMConstNull(vt), "");
 
-		vec_store(e, to, w->once ? share : LLVMBuildFAdd(here(e), vec_load(e, to, mask[t]), share, ""), mask[t]);
+		vec_store(e, to, w->once ? share : LLVMBuildFAdd(here(e), vec_load(e, to, mask[t]), share, ""),
+		          mask[t]);
 	}
 }
 
@@ -114,14 +128,16 @@ zero_lane(Emit *e, void *cx, Ix lane, int u)
 	const Windows *w = cx;
 
 	(void)u;
-	vec_store(e, ptr_at(e, w->dx, i_mul(e, i_add(e, i_mul(e, w->oh, w->plane), lane.s), k64(e, 4))), LLVMConstNull(vec_of(e, e->l->f32)), e->mask);
+	vec_store(e, ptr_at(e, w->dx, i_mul(e, i_add(e, i_mul(e, w->oh, w->plane), lane.s), k64(e, 4))),
+	          LLVMConstNull(vec_of(e, e->l->f32)), e->mask);
 }
 
 void
 pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
 	const Type *x = val_type(gc->g, op->in[0]), *g = val_type(gc->g, op->in[1]);
-	int xbuf = group_buffer(gc, op->in[0].id), gbuf = group_buffer(gc, op->in[1].id), dbuf = group_buffer(gc, op->out[0].id);
+	int xbuf = group_buffer(gc, op->in[0].id), gbuf = group_buffer(gc, op->in[1].id),
+	    dbuf = group_buffer(gc, op->out[0].id);
 	Windows w = {.once = true};
 	int64_t full = x->axis[0].n * x->axis[1].n, chunks = ceil_div(full, LANES_CHUNK);
 	Emit e = {0};
@@ -129,18 +145,23 @@ pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	int fn = kernel_begin(gc, &e, "windows", &fresh);
 
 	for (int d = 0; d < 2; d++) {
-		w.k[d] = attr_ints(op, A_k, NULL)[d], w.stride[d] = attr_ints(op, A_stride, NULL)[d], w.pad[d] = attr_ints(op, A_pad, NULL)[d];
+		w.k[d] = attr_ints(op, A_k, NULL)[d], w.stride[d] = attr_ints(op, A_stride, NULL)[d],
+		w.pad[d] = attr_ints(op, A_pad, NULL)[d];
 		w.in[d] = x->axis[2 + d].n, w.out[d] = g->axis[2 + d].n;
 		w.once &= w.k[d] == w.stride[d] && !w.pad[d] && w.in[d] == w.out[d] * w.k[d];
 	}
-	int64_t tasks = w.once ? w.out[0] * chunks : chunks, work = w.out[1] * w.k[0] * w.k[1] * (full < LANES_CHUNK ? full : LANES_CHUNK) * (w.once ? 1 : w.out[0]);
+	int64_t tasks = w.once ? w.out[0] * chunks : chunks,
+	        work = w.out[1] * w.k[0] * w.k[1] * (full < LANES_CHUNK ? full : LANES_CHUNK) * (w.once ? 1 : w.out[0]);
 	int64_t grain = task_grain(machine_of(gc->g), tasks, (double)work);
 
 	if (fresh) {
 		w.x = buffer(&e, xbuf), w.g = buffer(&e, gbuf), w.dx = buffer(&e, dbuf);
 		w.plane = i_mul(&e, extent(&e, x->axis[0]), k64(&e, x->axis[1].n));
-		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)), i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, tasks)), 1), chunk = i_rem(&e, t, k64(&e, chunks));
-		V lo = i_min(&e, i_mul(&e, chunk, k64(&e, LANES_CHUNK)), w.plane), hi = i_min(&e, i_add(&e, lo, k64(&e, LANES_CHUNK)), w.plane);
+		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, grain)),
+		                i_min(&e, i_mul(&e, e.arg_t1, k64(&e, grain)), k64(&e, tasks)), 1),
+		  chunk = i_rem(&e, t, k64(&e, chunks));
+		V lo = i_min(&e, i_mul(&e, chunk, k64(&e, LANES_CHUNK)), w.plane),
+		  hi = i_min(&e, i_add(&e, lo, k64(&e, LANES_CHUNK)), w.plane);
 
 		if (!w.once) {
 			w.oh = loop_open(&e, k64(&e, 0), k64(&e, w.in[0] * w.in[1]), 1);

@@ -1,10 +1,12 @@
 /* reduce.c: the rows of red.def as accumulators in registers.
  *
- * In: cells of the elements, in loops of others' making.   Out: the reduction's results. Lanes are either parts of one reduction
- * (lanes_reduced: joined by a halving tree at the end) or reductions of their own. sum and mean add; moments adds x - K and
- * (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common mean cancels before
- * rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum then sum; max, min and argmax let NaN
- * win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what rounding took from them (Knuth's
+ * In: cells of the elements, in loops of others' making.   Out: the reduction's results. Lanes are either parts of one
+ * reduction
+ * (lanes_reduced: joined by a halving tree at the end) or reductions of their own. sum and mean add; moments adds x - K
+ * and (x - K)^2 with K the mean of the first vector (or the first element of a lane), so that a large common mean
+ * cancels before rounding does, and combines by Chan, Golub, LeVeque 1979; logsumexp takes two passes, maximum then
+ * sum; max, min and argmax let NaN win. Where one accumulator adds up more than CHAIN elements, sum and mean carry what
+ * rounding took from them (Knuth's
  * two-sum, TAOCP 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in
  * i32. Order is fixed by the shape: the same bits for any number of threads. */
 #include "../cpu.h"
@@ -35,7 +37,8 @@ lowest(Emit *e, DType dt, bool highest)
 	T t = ctype(e, dt);
 	unsigned bits = LLVMGetIntTypeWidth(t);
 	bool uns = dt == DT_u8 || dt == DT_bool;
-	unsigned long long top = uns ? (bits == 1 ? 1 : 255) : (1ull << (bits - 1)) - 1, low = uns ? 0 : 1ull << (bits - 1);
+	unsigned long long top = uns ? (bits == 1 ? 1 : 255) : (1ull << (bits - 1)) - 1,
+	                   low = uns ? 0 : 1ull << (bits - 1);
 
 	return cell_of(LLVMConstInt(t, highest ? top : low, 0), false, dt);
 }
@@ -59,7 +62,8 @@ acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll, int64_t
 {
 	enum { CHAIN = 1024 };
 	DType x = (DType)val_type(e->g, op->in[0])->dtype;
-	RedAcc a = {.op = op, .dt = acc_dtype(op, x), .nstate = 1, .npass = 1, .vec = vec, .lanes_reduced = lanes_reduced};
+	RedAcc a = {
+	        .op = op, .dt = acc_dtype(op, x), .nstate = 1, .npass = 1, .vec = vec, .lanes_reduced = lanes_reduced};
 	Cell init[3] = {cell_const(e, a.dt, 0), cell_const(e, a.dt, 0), cell_const(e, a.dt, 0)};
 	int nslot = 1;
 
@@ -106,7 +110,9 @@ shuffle_down(Emit *e, Cell c, int by)
 
 	for (int i = 0; i < e->W; i++)
 		m[i] = LLVMConstInt(e->l->i32, (unsigned)(i < by ? i + by : i), 0);
-	return cell_of(LLVMBuildShuffleVector(here(e), c.v, LLVMGetPoison(LLVMTypeOf(c.v)), LLVMConstVector(m, (unsigned)e->W), ""), true, (DType)c.dt);
+	return cell_of(LLVMBuildShuffleVector(here(e), c.v, LLVMGetPoison(LLVMTypeOf(c.v)),
+	                                      LLVMConstVector(m, (unsigned)e->W), ""),
+	               true, (DType)c.dt);
 }
 
 static Cell
@@ -184,8 +190,8 @@ acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index)
 		break;
 	}
 	case OP_argmax: {
-		/* Of equals the lowest index: lanes take their elements in ascending order, so only larger ones replace; the first
-		 * element replaces the start, whatever it is. */
+		/* Of equals the lowest index: lanes take their elements in ascending order, so only larger ones
+		 * replace; the first element replaces the start, whatever it is. */
 		Cell i = get(e, a, u, 1), none = cell_bin(e, EX_EQ, i, cell_of(k64(e, INT64_MAX), false, DT_i64));
 		Cell c = cell_bin(e, EX_OR, beats(e, x, s, false), none);
 
@@ -261,7 +267,8 @@ argmax_join(Emit *e, Cell *v, Cell *i, Cell ov, Cell oi)
 	Cell same = cell_bin(e, EX_OR, cell_bin(e, EX_EQ, ov, *v),
 	    cell_bin(e, EX_AND, cell_bin(e, EX_NE, ov, ov), cell_bin(e, EX_NE, *v, *v)));
 	Cell tie = cell_bin(e, EX_AND, same, cell_bin(e, EX_LT, oi, *i));
-	/* lanes that saw nothing hold the largest index and never win a tie; one that saw only the start value wins over them */
+	/* lanes that saw nothing hold the largest index and never win a tie; one that saw only the start value wins
+	 * over them */
 	Cell c = cell_bin(e, EX_OR, better, tie);
 
 	*v = cell_select(e, c, ov, *v);
@@ -383,7 +390,8 @@ state_combine(Emit *e, const RedAcc *a, Cell s[3], const Cell t[3], Cell ns, Cel
 		Cell n = cell_bin(e, EX_FMAX, cell_bin(e, EX_ADD, na, nb), cell_const(e, a->dt, 1));
 		Cell d = cell_bin(e, EX_SUB, t[0], s[0]), w = cell_bin(e, EX_DIV, nb, n);
 
-		s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_ADD, s[1], t[1]), cell_bin(e, EX_MUL, cell_bin(e, EX_MUL, d, d), cell_bin(e, EX_MUL, na, w)));
+		s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_ADD, s[1], t[1]),
+		                cell_bin(e, EX_MUL, cell_bin(e, EX_MUL, d, d), cell_bin(e, EX_MUL, na, w)));
 		s[0] = cell_fma(e, d, w, s[0]);
 		break;
 	}
@@ -442,7 +450,9 @@ lane_blocks(Emit *e, V lo, V hi, int unroll, BlockBody *body, void *cx)
 		if (known)
 			end = i_add(e, start, k64(e, k / step * step));
 		else
-			end = i_add(e, start, i_mul(e, i_div(e, i_max(e, i_sub(e, hi, start), k64(e, 0)), k64(e, step)), k64(e, step)));
+			end = i_add(e, start,
+			            i_mul(e, i_div(e, i_max(e, i_sub(e, hi, start), k64(e, 0)), k64(e, step)),
+			                  k64(e, step)));
 		V iv = loop_open(e, start, end, step);
 
 		for (int j = 0; j < u; j++)

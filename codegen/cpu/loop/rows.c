@@ -1,10 +1,13 @@
-/* rows.c: groups with reductions: kept axes x reduced axes, one or several passes over the reduced range for each kept index.
+/* rows.c: groups with reductions: kept axes x reduced axes, one or several passes over the reduced range for each kept
+ * index.
  *
- * In: a group whose reductions run over one space (softmax, layer_norm, batch statistics, a sum with its prologue), or several.
- * Out: kernels. One space and enough kept indices: one kernel, tasks over kept indices; results of a phase are numbers (or
- * lanes) that the next phase and the outputs use. Few kept indices: the reduced range is cut into pieces by shape, partial states
- * go to the workspace, a finishing kernel combines them in order; then come the next reductions, and the outputs as maps.
- * The innermost axis in memory gives the lanes, whether it is reduced (lanes join at the end) or kept (lanes are apart). */
+ * In: a group whose reductions run over one space (softmax, layer_norm, batch statistics, a sum with its prologue), or
+ * several.
+ * Out: kernels. One space and enough kept indices: one kernel, tasks over kept indices; results of a phase are numbers
+ * (or lanes) that the next phase and the outputs use. Few kept indices: the reduced range is cut into pieces by shape,
+ * partial states go to the workspace, a finishing kernel combines them in order; then come the next reductions, and the
+ * outputs as maps. The innermost axis in memory gives the lanes, whether it is reduced (lanes join at the end) or kept
+ * (lanes are apart). */
 #include "../cpu.h"
 #include <string.h>
 
@@ -143,7 +146,8 @@ first_elements(Rk *r)
 	e->lanes = was;
 }
 
-/* Partial states of a reduction: [piece, kept axes in memory order], one such array after the other, 8 bytes an element kept free. */
+/* Partial states of a reduction: [piece, kept axes in memory order], one such array after the other, 8 bytes an element
+ * kept free. */
 Type
 state_type(const Red *d, int64_t npiece, DType dt, int8_t *map)
 {
@@ -230,7 +234,8 @@ workspace_buffer(GroupCx *gc, const Op *op, int part) /* 0: states, 1..: results
 	return (int)gc->buf.n - 1;
 }
 
-/* Ends a phase for accumulator set u whose kept index is ix: results become known at this level, or states go to memory. */
+/* Ends a phase for accumulator set u whose kept index is ix: results become known at this level, or states go to
+ * memory. */
 static void
 phase_end(Rk *r, int u, const Ix *ix, const int *ws)
 {
@@ -257,7 +262,8 @@ phase_end(Rk *r, int u, const Ix *ix, const int *ws)
 			Ix at[MAX_RANK];
 
 			if (!kept_map(d->t, d->mask, to, map))
-				bug("%s has another shape than its operand leaves", val_info(e->g, d->op->out[k])->name);
+				bug("%s has another shape than its operand leaves",
+				    val_info(e->g, d->op->out[k])->name);
 			mapped_index(e, to, map, ix, at);
 			memo_put(e, d->op->out[k], at, state_finish(e, a, a->state, count, k), e->depth);
 		}
@@ -300,7 +306,8 @@ run_phases(Rk *r, const int *ws)
 			for (int i = 0; i < r->nred; i++)
 				for (int u = 0; u < sets && r->red[i]->phase == r->phase; u++)
 					if (r->pass < r->acc[i * MAX_UNROLL + u].npass)
-						acc_pass_end(e, &r->acc[i * MAX_UNROLL + u], r->kept_lanes ? 1 : r->unroll, r->pass);
+						acc_pass_end(e, &r->acc[i * MAX_UNROLL + u],
+						             r->kept_lanes ? 1 : r->unroll, r->pass);
 		}
 		for (int u = 0; u < sets; u++)
 			phase_end(r, u, r->kept_lanes ? r->set[u] : r->ix, ws);
@@ -437,10 +444,19 @@ phase_ops(const GroupCx *gc)
 
 /* One kernel: the reductions red, then the outputs out (none of them if the range is cut into pieces). */
 static void
-rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, const Out *out, int nout, int64_t npiece, const int *ws, const char *part)
+rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, const Out *out, int nout, int64_t npiece,
+            const int *ws, const char *part)
 {
 	Nest n;
-	Rk r = {.gc = gc, .n = &n, .red = red, .nred = nred, .nphase = nphase, .out = out, .nout = nout, .partial = npiece > 1, .npiece = npiece};
+	Rk r = {.gc = gc,
+	        .n = &n,
+	        .red = red,
+	        .nred = nred,
+	        .nphase = nphase,
+	        .out = out,
+	        .nout = nout,
+	        .partial = npiece > 1,
+	        .npiece = npiece};
 	Emit *e = arena_new_of(gc->tmp, Emit);
 	RowsBody body = {&r, ws};
 	bool fresh;
@@ -468,7 +484,8 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 
 		piece = want > w ? want / w * w : w;
 	}
-	Tasks t = tasks_of(&n, r.kl, r.nk - (r.kept_lanes ? 1 : 0), r.kept_lanes ? r.kl[r.nk - 1] : NULL, piece, npiece, cost * inner / npiece);
+	Tasks t = tasks_of(&n, r.kl, r.nk - (r.kept_lanes ? 1 : 0), r.kept_lanes ? r.kl[r.nk - 1] : NULL, piece, npiece,
+	                   cost * inner / npiece);
 
 	if (fresh) {
 		TaskAt at = tasks_open(e, &n, &t, r.ix);
@@ -486,7 +503,8 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 		for (int i = 1; i < r.nr; i++)
 			r.count = i_mul(e, r.count, loop_extent(e, &n, r.rl[i]));
 		r.acc = arena_alloc(gc->tmp, sizeof(RedAcc) * (size_t)nred * MAX_UNROLL);
-		r.unroll = (phase_ops(gc) <= 12 || group_random(gc)) && loop_full(&n, r.rl[r.nr - 1]) >= 8 * e->W ? 4 : 1;
+		r.unroll =
+		        (phase_ops(gc) <= 12 || group_random(gc)) && loop_full(&n, r.rl[r.nr - 1]) >= 8 * e->W ? 4 : 1;
 		if (r.kept_lanes) {
 			lane_blocks(e, at.lo, at.hi, phase_ops(gc) <= 12 && nred <= 2 ? 4 : 1, kept_block, &body);
 		} else {
@@ -499,7 +517,8 @@ rows_kernel(GroupCx *gc, GraphKernels *gk, Red **red, int nred, int nphase, cons
 	kernel_end(gc, e, gk, fn, t.rows, fresh, false);
 }
 
-/* ---------------------------------------------------------------- pieces of the first reduced loop, all nearly equal */
+/* ---------------------------------------------------------------- pieces of the first reduced loop, all nearly
+ * equal */
 static V
 even_pieces(Emit *e, void *cx, V piece)
 {
@@ -523,13 +542,23 @@ even_pieces(Emit *e, void *cx, V piece)
 }
 
 static void
-finish_pieces(GroupCx *gc, GraphKernels *gk, Red **red, int nred, const Out *out, int nout, int64_t npiece, const int *ws, const char *part)
+finish_pieces(GroupCx *gc, GraphKernels *gk, Red **red, int nred, const Out *out, int nout, int64_t npiece,
+              const int *ws, const char *part)
 {
 	Nest space;
 	Pieces p = {&space, npiece};
 
 	make_nest(gc, &space, red, nred, NULL, 0); /* the same reduced loops as the partial kernel's */
-	finish_emit(gc, gk, &(Finish){.red = red, .nred = nred, .out = out, .nout = nout, .npiece = npiece, .ws = ws, .count = even_pieces, .cx = &p}, part);
+	finish_emit(gc, gk,
+	            &(Finish){.red = red,
+	                      .nred = nred,
+	                      .out = out,
+	                      .nout = nout,
+	                      .npiece = npiece,
+	                      .ws = ws,
+	                      .count = even_pieces,
+	                      .cx = &p},
+	            part);
 }
 
 /* ---------------------------------------------------------------- which kernels */
@@ -576,7 +605,8 @@ ready_outs(GroupCx *gc, const Out *all, int nall, const Red *space, int *memo, i
 	for (int k = 0; k < nall; k++) {
 		const Op *op = val_op(gc->g, all[k].v);
 
-		if (taken[k] || op_info[op->kind].red >= 0 || !kept_map(space->t, space->mask, val_type(gc->g, all[k].v), map))
+		if (taken[k] || op_info[op->kind].red >= 0 ||
+		    !kept_map(space->t, space->mask, val_type(gc->g, all[k].v), map))
 			continue;
 		if (type_same_shape(val_type(gc->g, all[k].v), space->t) || phase_of(gc, all[k].v, memo) > phase)
 			continue;
@@ -625,7 +655,8 @@ staged(GroupCx *gc, GraphKernels *gk, Red *red, int nred, int nphase, const Out 
 
 				for (int j = 0; j < n; j++)
 					for (int k = 0; k < set[j]->op->nout; k++)
-						res[nres++] = (Out){set[j]->op->out[k], group_buffer(gc, set[j]->op->out[k].id)};
+						res[nres++] = (Out){set[j]->op->out[k],
+						                    group_buffer(gc, set[j]->op->out[k].id)};
 				rows_kernel(gc, gk, set, n, 1, res, nres, 1, ws, part);
 			}
 			for (int j = 0; j < n; j++)
@@ -635,7 +666,8 @@ staged(GroupCx *gc, GraphKernels *gk, Red *red, int nred, int nphase, const Out 
 		}
 }
 
-/* Emits the kernels of a group's reductions, and those outputs that belong to them; the rest is left for maps (ready says). */
+/* Emits the kernels of a group's reductions, and those outputs that belong to them; the rest is left for maps (ready
+ * says). */
 bool
 rows_emit(GroupCx *gc, GraphKernels *gk)
 {
@@ -652,7 +684,10 @@ rows_emit(GroupCx *gc, GraphKernels *gk)
 		if (op_info[op->kind].red >= 0 && !gc->ready[op->out[0].id]) {
 			if (nred == MAX_REDS)
 				bug("group %d has more than %d reductions", gc->group, MAX_REDS);
-			red[nred++] = (Red){.op = op, .mask = red_mask(gc->g, op), .t = val_type(gc->g, op->in[0]), .phase = phase_of(gc, op->out[0], memo) - 1};
+			red[nred++] = (Red){.op = op,
+			                    .mask = red_mask(gc->g, op),
+			                    .t = val_type(gc->g, op->in[0]),
+			                    .phase = phase_of(gc, op->out[0], memo) - 1};
 			nphase = red[nred - 1].phase + 1 > nphase ? red[nred - 1].phase + 1 : nphase;
 		}
 		for (int k = 0; k < op->nout; k++)
@@ -676,7 +711,8 @@ rows_emit(GroupCx *gc, GraphKernels *gk)
 			ws[i] = -1;
 		}
 		for (int k = 0; k < nout; k++)
-			if (type_same_shape(val_type(gc->g, out[k].v), red[0].t) || kept_map(red[0].t, red[0].mask, val_type(gc->g, out[k].v), map))
+			if (type_same_shape(val_type(gc->g, out[k].v), red[0].t) ||
+			    kept_map(red[0].t, red[0].mask, val_type(gc->g, out[k].v), map))
 				mine[n++] = out[k];
 		if (n == nout) {
 			rows_kernel(gc, gk, set, nred, nphase, mine, n, 1, ws, "rows");

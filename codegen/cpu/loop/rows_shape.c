@@ -1,7 +1,7 @@
 /* rows_shape.c: what reductions need to know of shapes: kept and reduced axes, pieces, bytes of partial states.
  *
- * In: types and masks of reduced axes.   Out: numbers that select (workspace) and rows.c (kernels) must agree on, so they come from
- * full-batch shapes alone. */
+ * In: types and masks of reduced axes.   Out: numbers that select (workspace) and rows.c (kernels) must agree on, so
+ * they come from full-batch shapes alone. */
 #include "../cpu.h"
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* special.c: kernels of a shape of their own, one op each: stores, checks, running sums, scattered additions.
  *
- * In: an op alone in its group.   Out: a kernel. No two tasks write one element: running sums and scatters run along their axis in
- * one task, tasks are cut over the other axes; so every sum has one order, whatever the number of threads. */
+ * In: an op alone in its group.   Out: a kernel. No two tasks write one element: running sums and scatters run along
+ * their axis in one task, tasks are cut over the other axes; so every sum has one order, whatever the number of
+ * threads. */
 #include "../cpu.h"
 #include <string.h>
 
@@ -32,10 +33,12 @@ check_lane(Emit *e, void *cx, Ix i, int u)
 
 	(void)u;
 	if (attr_bool(c->op, A_has_ignore))
-		bad = cell_bin(e, EX_AND, bad, cell_bin(e, EX_NE, x, cell_of(k64(e, attr_int(c->op, A_ignore)), false, DT_i64)));
+		bad = cell_bin(e, EX_AND, bad,
+		               cell_bin(e, EX_NE, x, cell_of(k64(e, attr_int(c->op, A_ignore)), false, DT_i64)));
 	if (e->mask)
 		bad = cell_bin(e, EX_AND, bad, cell_of(e->mask, true, DT_bool));
-	Cell old = cell_of(slot_get(e, c->first, t), true, DT_i64), now = cell_select(e, bad, ix_cell(e, i, DT_i64), old);
+	Cell old = cell_of(slot_get(e, c->first, t), true, DT_i64),
+	     now = cell_select(e, bad, ix_cell(e, i, DT_i64), old);
 
 	slot_set(e, c->first, cell_vec(e, cell_bin(e, EX_FMIN, old, now)));
 }
@@ -67,7 +70,8 @@ emit_check(GroupCx *gc, const Op *op, GraphKernels *gk)
 		V v = slot_get(e, c.first, vec_of(e, l->i64)), rec = buffer(e, in + 1);
 		V least = intrinsic(e, b, "llvm.vector.reduce.smin", (T[]){vec_of(e, l->i64)}, 1, (V[]){v}, 1);
 		V found = LLVMBuildICmp(b, LLVMIntNE, least, k64(e, INT64_MAX), "");
-		LLVMBasicBlockRef test = block_new(e, 0, "found"), write = block_new(e, 0, "write"), done = block_new(e, 0, "done");
+		LLVMBasicBlockRef test = block_new(e, 0, "found"), write = block_new(e, 0, "write"),
+		                  done = block_new(e, 0, "done");
 
 		LLVMBuildCondBr(b, found, test, done);
 		LLVMPositionBuilderAtEnd(b, test);
@@ -77,7 +81,8 @@ emit_check(GroupCx *gc, const Op *op, GraphKernels *gk)
 		for (int k = 0; k < 4; k++)
 			field[k] = LLVMBuildGEP2(b, l->i64, rec, (V[]){k64(e, k)}, 1, "");
 		V set = LLVMBuildLoad2(b, l->i64, field[0], ""), other = LLVMBuildLoad2(b, l->i64, field[1], "");
-		V first = LLVMBuildOr(b, LLVMBuildICmp(b, LLVMIntEQ, set, k64(e, 0), ""), LLVMBuildICmp(b, LLVMIntSGT, other, k64(e, number), ""), "");
+		V first = LLVMBuildOr(b, LLVMBuildICmp(b, LLVMIntEQ, set, k64(e, 0), ""),
+		                      LLVMBuildICmp(b, LLVMIntSGT, other, k64(e, number), ""), "");
 
 		LLVMBuildCondBr(b, first, write, done);
 		LLVMPositionBuilderAtEnd(b, write);
@@ -119,7 +124,8 @@ along_lane(Emit *e, void *cx, Ix i, int u)
 
 /* Loops over all axes of the result but one, lanes on the innermost of them if it is innermost in memory. */
 static void
-along_kernel(GroupCx *gc, const Op *op, int axis, int first, AlongBody *body, const Val *leaf, int nleaf, GraphKernels *gk, const char *part)
+along_kernel(GroupCx *gc, const Op *op, int axis, int first, AlongBody *body, const Val *leaf, int nleaf,
+             GraphKernels *gk, const char *part)
 {
 	Nest n = {.root = val_type(gc->g, op->out[0]), .atomic = 1u << axis};
 	Along a = {.gc = gc, .op = op, .n = &n, .axis = axis, .first = first};
@@ -145,7 +151,8 @@ along_kernel(GroupCx *gc, const Op *op, int axis, int first, AlongBody *body, co
 	if (n.nloop && !n.loop[n.nloop - 1].reduced)
 		a.last = outer[--nouter];
 	int fn = kernel_begin(gc, e, part, &fresh);
-	int64_t inner = (first ? 0 : n.root->axis[axis].n) + (op->nin > 1 ? type_elements(val_type(gc->g, op->in[first + 1])) : 0);
+	int64_t inner = (first ? 0 : n.root->axis[axis].n) +
+	                (op->nin > 1 ? type_elements(val_type(gc->g, op->in[first + 1])) : 0);
 	Tasks t = tasks_of(&n, outer, nouter, a.last, a.last ? 64 : 0, 1, inner);
 
 	if (fresh) {
@@ -218,7 +225,8 @@ add_at(Emit *e, Along *a, const Ix *from, Ix *to, Ix row)
 	}
 	(void)scalar;
 	Off o = offset_of(e, t, to);
-	Cell x = load_at(e, buffer(e, a->in[0]), dt, offset_of(e, gt, from)), old = load_at(e, buffer(e, a->out), dt, o);
+	Cell x = load_at(e, buffer(e, a->in[0]), dt, offset_of(e, gt, from)),
+	     old = load_at(e, buffer(e, a->out), dt, o);
 
 	store_at(e, buffer(e, a->out), dt, o, cell_bin(e, EX_ADD, old, x));
 	if (yes) {
@@ -310,7 +318,8 @@ special_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		pool_dx_emit(gc, op, gk);
 		return;
 	case OP_cumsum:
-		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, cumsum_body, (Val[]){op->in[0], op->out[0]}, 2, gk, "scan");
+		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, cumsum_body, (Val[]){op->in[0], op->out[0]}, 2, gk,
+		             "scan");
 		return;
 	case OP_take_dx:
 		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, take_dx_body, NULL, 0, gk, "add");

@@ -1,13 +1,14 @@
-/* micro.c: the register-blocked microkernel of all contractions (a batch-reduce GEMM: Georganas et al. 2020, arXiv:1906.06440).
+/* micro.c: the register-blocked microkernel of all contractions (a batch-reduce GEMM: Georganas et al. 2020,
+ * arXiv:1906.06440).
  *
- * In: a tile of mr rows x nv vectors.   Out: an internal LLVM function that keeps the whole tile of C in registers while it walks three
- * nested reductions (filter row, filter column, channel; or pixel row, pixel column, image; or 1, 1, k). All strides are
- * run-time numbers, so one function serves every layer, direction and layout of a module: borders, strides, dilation and
- * transposition are data. B's rows are contiguous vectors; A is broadcast element by element, in any layout.
- * Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to hide the latency of
- * their own additions, k is walked in interleaved sums, as many as the caller says (gemm_chains): the order follows
- * from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room of one f32, so
- * nothing else differs. */
+ * In: a tile of mr rows x nv vectors.   Out: an internal LLVM function that keeps the whole tile of C in registers
+ * while it walks three nested reductions (filter row, filter column, channel; or pixel row, pixel column, image; or 1,
+ * 1, k). All strides are run-time numbers, so one function serves every layer, direction and layout of a module:
+ * borders, strides, dilation and transposition are data. B's rows are contiguous vectors; A is broadcast element by
+ * element, in any layout. Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to
+ * hide the latency of their own additions, k is walked in interleaved sums, as many as the caller says (gemm_chains):
+ * the order follows from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room
+ * of one f32, so nothing else differs. */
 #include "../contract/gemm.h"
 #include <string.h>
 
@@ -151,7 +152,8 @@ block(Micro *m, const char *name)
 /* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for
  * loop_k. Block `from` is replaced by *end. */
 static void
-loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V *row, V *s, LLVMBasicBlockRef from,
+            LLVMBasicBlockRef *end)
 {
 	int n = m->mr * m->nv;
 	LLVMBasicBlockRef head = block(m, "chains"), body = block(m, "chain"), after = block(m, "chains.after");
@@ -179,7 +181,9 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 			V bv = vector_load(m, xb, j);
 
 			for (int i = 0; i < m->mr; i++) {
-				now[c * n + i * m->nv + j] = product(m, broadcast(m, micro_row(m->l, m->bl, at, row, i)), bv, phi[c * n + i * m->nv + j]);
+				now[c * n + i * m->nv + j] =
+				        product(m, broadcast(m, micro_row(m->l, m->bl, at, row, i)), bv,
+				                phi[c * n + i * m->nv + j]);
 			}
 		}
 		xa = bytes_on(m, xa, ak);
@@ -264,7 +268,8 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 
 /* One of the two outer reductions; the loop count is at least 1. */
 static void
-loop_outer(Micro *m, int depth, V a, V b, const V *st, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+loop_outer(Micro *m, int depth, V a, V b, const V *st, const V *row, V *s, LLVMBasicBlockRef from,
+           LLVMBasicBlockRef *end)
 {
 	if (depth == 2) {
 		loop_k(m, a, b, st[S_NK], st[S_AK], st[S_BK], row, s, from, end);
@@ -311,7 +316,9 @@ fn_machine(Llvm *l, V fn)
 	fn_attribute(l, fn, "prefer-vector-width", bits);
 	fn_attribute(l, fn, "min-legal-vector-width", bits);
 	for (int i = 0; i < 2; i++)
-		LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
+		LLVMAddAttributeAtIndex(
+		        fn, LLVMAttributeFunctionIndex,
+		        LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
 }
 
 V
@@ -330,7 +337,14 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 
 	if (fn)
 		return fn;
-	Micro m = {.l = l, .mr = mr, .nv = nv, .masked = masked, .chains = chains > 1 ? chains : 1, .pair = pair, .w = lanes, .bl = LLVMCreateBuilderInContext(l->cx)};
+	Micro m = {.l = l,
+	           .mr = mr,
+	           .nv = nv,
+	           .masked = masked,
+	           .chains = chains > 1 ? chains : 1,
+	           .pair = pair,
+	           .w = lanes,
+	           .bl = LLVMCreateBuilderInContext(l->cx)};
 
 	if (mr * nv > 64 || nv > 8)
 		bug("a register tile of %d x %d", mr, nv);
@@ -354,7 +368,8 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 	if (masked) {
 		T it = LLVMIntTypeInContext(l->cx, (unsigned)m.w);
 
-		m.mask = LLVMBuildBitCast(m.bl, LLVMBuildTrunc(m.bl, LLVMGetParam(fn, 7), it, ""), LLVMVectorType(l->i1, (unsigned)m.w), "mask");
+		m.mask = LLVMBuildBitCast(m.bl, LLVMBuildTrunc(m.bl, LLVMGetParam(fn, 7), it, ""),
+		                          LLVMVectorType(l->i1, (unsigned)m.w), "mask");
 	}
 	for (int i = 0; i < S_COUNT; i++)
 		st[i] = stride_of(&m, i);
@@ -374,7 +389,8 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 	}
 	/* a border pixel may have no tap at all: C is zero then, or stays */
 	LLVMBasicBlockRef work = block(&m, "work"), done = block(&m, "done");
-	V none = LLVMBuildOr(m.bl, LLVMBuildICmp(m.bl, LLVMIntSLE, m.np, int_k(&m, 0), ""), LLVMBuildICmp(m.bl, LLVMIntSLE, m.nq, int_k(&m, 0), ""), "");
+	V none = LLVMBuildOr(m.bl, LLVMBuildICmp(m.bl, LLVMIntSLE, m.np, int_k(&m, 0), ""),
+	                     LLVMBuildICmp(m.bl, LLVMIntSLE, m.nq, int_k(&m, 0), ""), "");
 	V out[64];
 
 	LLVMBuildCondBr(m.bl, none, done, work);

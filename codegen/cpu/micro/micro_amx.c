@@ -1,13 +1,17 @@
-/* micro_amx.c: the microkernel of bf16 operands on processors with matrix tiles (AMX): 2 x 2 tiles of 16 x 16 sums, 32 steps of k at once.
+/* micro_amx.c: the microkernel of bf16 operands on processors with matrix tiles (AMX): 2 x 2 tiles of 16 x 16 sums, 32
+ * steps of k at once.
  *
- * In: a tile of 1 to 32 rows x 1 or 2 vectors of 16 columns, operands in pairs along k.   Out: a function of the contract of gemm_micro for pairs and a
- * last argument, the number of rows. A's pairs must lie side by side (S_AK is 4: amx_turn makes them so), B's rows are what the tile
- * instructions want already. Sums are tiles 0 to 3, A 4 and 5, B 6 and 7, all configured as 16 rows of 64 bytes for the whole kernel
+ * In: a tile of 1 to 32 rows x 1 or 2 vectors of 16 columns, operands in pairs along k.   Out: a function of the
+ * contract of gemm_micro for pairs and a last argument, the number of rows. A's pairs must lie side by side (S_AK is 4:
+ * amx_turn makes them so), B's rows are what the tile instructions want already. Sums are tiles 0 to 3, A 4 and 5, B 6
+ * and 7, all configured as 16 rows of 64 bytes for the whole kernel
  * (amx_open): edges are a matter of addresses.
- *  - 17 to 32 rows: the second tile is the last 16 rows and overlaps the first; what both hold is computed alike and stored twice.
+ * - 17 to 32 rows: the second tile is the last 16 rows and overlaps the first; what both hold is computed alike and
+ * stored twice.
  *  - fewer than 16 rows, the rest of k, a last vector of B that is no whole one: zero-padded copies on the stack.
- * Instructions and their order after the study of 2 x 2 blocks in the design: A0 B0 C00 B1 C01 A1 C10 C11. Products are exact, sums of even and of
- * odd k within 32 steps come first; the processor takes subnormal numbers for zero and gives none. */
+ * Instructions and their order after the study of 2 x 2 blocks in the design: A0 B0 C00 B1 C01 A1 C10 C11. Products are
+ * exact, sums of even and of odd k within 32 steps come first; the processor takes subnormal numbers for zero and gives
+ * none. */
 #include "../emit/code.h"
 #include <string.h>
 
@@ -26,7 +30,8 @@ typedef struct Amx {
 /* ---------------------------------------------------------------- copies */
 typedef enum CopyWay { COPY_IN, COPY_OUT } CopyWay;
 
-/* void (buffer, there, stride, rows, mask): COPY_IN fills the buffer with rows of 16 words, zeros where there are none; COPY_OUT stores them. */
+/* void (buffer, there, stride, rows, mask): COPY_IN fills the buffer with rows of 16 words, zeros where there are none;
+ * COPY_OUT stores them. */
 static V
 copy_function(Llvm *l, CopyWay way)
 {
@@ -146,7 +151,8 @@ step(Amx *a, V pa, V pb, V pairs)
 			V from = y.at[j];
 
 			y.at[j] = buffer_at(a, a->bbuf, j);
-			copy(a, COPY_IN, y.at[j], from, a->st[S_BK], pairs ? pairs : code_k(c, PAIRS), a->part && j == a->nv - 1 ? a->mask : a->all);
+			copy(a, COPY_IN, y.at[j], from, a->st[S_BK], pairs ? pairs : code_k(c, PAIRS),
+			     a->part && j == a->nv - 1 ? a->mask : a->all);
 		}
 	}
 	/* one stride for both tiles of B: a whole vector beside a copied one is copied too */
@@ -164,7 +170,8 @@ static void
 tap(Amx *a, V pa, V pb)
 {
 	Code *c = &a->c;
-	V nk = a->st[S_NK], whole = LLVMBuildSDiv(c->b, nk, code_k(c, PAIRS), ""), rest = LLVMBuildSRem(c->b, nk, code_k(c, PAIRS), "");
+	V nk = a->st[S_NK], whole = LLVMBuildSDiv(c->b, nk, code_k(c, PAIRS), ""),
+	  rest = LLVMBuildSRem(c->b, nk, code_k(c, PAIRS), "");
 	V xa = code_var(c, c->l->ptr), xb = code_var(c, c->l->ptr);
 
 	code_set(c, xa, pa);
@@ -215,12 +222,14 @@ static void
 sums_move(Amx *a, int i, int j, CopyWay way)
 {
 	Code *c = &a->c;
-	V at = code_at(c, rows_on(a, code_arg(c, 2), i, a->st[S_CM]), code_k(c, j * 64)), rows = a->few ? a->rows : code_k(c, EDGE);
+	V at = code_at(c, rows_on(a, code_arg(c, 2), i, a->st[S_CM]), code_k(c, j * 64)),
+	  rows = a->few ? a->rows : code_k(c, EDGE);
 	bool part = a->part && j == a->nv - 1, buffered = part || a->few;
 
 	if (buffered && way == COPY_IN)
 		copy(a, COPY_IN, a->cbuf, at, a->st[S_CM], rows, part ? a->mask : a->all);
-	(way == COPY_IN ? tile_load : tile_store)(a, 2 * i + j, buffered ? a->cbuf : at, buffered ? code_k(c, 64) : a->st[S_CM]);
+	(way == COPY_IN ? tile_load : tile_store)(a, 2 * i + j, buffered ? a->cbuf : at,
+	                                          buffered ? code_k(c, 64) : a->st[S_CM]);
 	if (buffered && way == COPY_OUT)
 		copy(a, COPY_OUT, a->cbuf, at, a->st[S_CM], rows, part ? a->mask : a->all);
 }
@@ -230,12 +239,21 @@ gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b)
 {
 	char name[64];
 	T args[9] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64, l->i64};
-	Amx a = {.nv = nv, .nr = rows > EDGE ? 2 : 1, .few = rows < EDGE, .part = masked, .copy_b = masked && copy_b, .vt = LLVMVectorType(l->i32, EDGE)};
+	Amx a = {.nv = nv,
+	         .nr = rows > EDGE ? 2 : 1,
+	         .few = rows < EDGE,
+	         .part = masked,
+	         .copy_b = masked && copy_b,
+	         .vt = LLVMVectorType(l->i32, EDGE)};
 	Code *c = &a.c;
 
 	if (rows > 2 * EDGE || nv > 2)
 		bug("matrix tiles of %d rows and %d vectors", rows, nv);
-	snprintf(name, sizeof name, "micro_amx_%s_%d%s%s", a.few ? "few" : rows > EDGE ? "two" : "one", nv, masked ? "m" : "", a.copy_b ? "b" : "");
+	snprintf(name, sizeof name, "micro_amx_%s_%d%s%s",
+	         a.few         ? "few"
+	         : rows > EDGE ? "two"
+	                       : "one",
+	         nv, masked ? "m" : "", a.copy_b ? "b" : "");
 	V fn = code_begin(c, l, name, args, 9);
 
 	if (fn)
@@ -260,7 +278,8 @@ gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b)
 		isa_tile(l, c->b, "tilezero", (V[]){number(&a, t / nv * 2 + t % nv)}, 1);
 	code_fi(c, &add);
 	/* a border pixel may have no tap at all */
-	CodeIf some = code_if(c, LLVMBuildAnd(c->b, LLVMBuildICmp(c->b, LLVMIntSGT, np, zero, ""), LLVMBuildICmp(c->b, LLVMIntSGT, nq, zero, ""), ""));
+	CodeIf some = code_if(c, LLVMBuildAnd(c->b, LLVMBuildICmp(c->b, LLVMIntSGT, np, zero, ""),
+	                                      LLVMBuildICmp(c->b, LLVMIntSGT, nq, zero, ""), ""));
 
 	taps(&a, np, nq);
 	code_fi(c, &some);
@@ -313,13 +332,16 @@ typedef struct Turn { V block, turned, pairs; int64_t length; } Turn;
 static void
 turn_out(Emit *e, const Turn *t, V c0, V out, int64_t to_row)
 {
-	V turn = turn_block(e->l, EDGE), copy_out = copy_function(e->l, COPY_OUT), columns = i_min(e, k64(e, EDGE), i_sub(e, k64(e, t->length), c0));
+	V turn = turn_block(e->l, EDGE), copy_out = copy_function(e->l, COPY_OUT),
+	  columns = i_min(e, k64(e, EDGE), i_sub(e, k64(e, t->length), c0));
 	LLVMBuilderRef b = here(e);
 	V mask = LLVMBuildSub(b, LLVMBuildShl(b, k64(e, 1), t->pairs, ""), k64(e, 1), "");
 
 	/* rows of the block come to be columns: 16 of them, whatever the last ones hold */
-	LLVMBuildCall2(b, LLVMGlobalGetValueType(turn), turn, (V[]){t->block, k64(e, 64), k64(e, EDGE), t->turned, k64(e, 64)}, 5, "");
-	LLVMBuildCall2(b, LLVMGlobalGetValueType(copy_out), copy_out, (V[]){t->turned, out, k64(e, to_row), columns, mask}, 5, "");
+	LLVMBuildCall2(b, LLVMGlobalGetValueType(turn), turn,
+	               (V[]){t->block, k64(e, 64), k64(e, EDGE), t->turned, k64(e, 64)}, 5, "");
+	LLVMBuildCall2(b, LLVMGlobalGetValueType(copy_out), copy_out,
+	               (V[]){t->turned, out, k64(e, to_row), columns, mask}, 5, "");
 }
 
 /* Task: 16 pairs of rows of one entry of the axes around them. */
@@ -327,7 +349,8 @@ void
 amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 {
 	const Type *t = val_type(gc->g, val);
-	int64_t length = t->axis[t->perm[t->rank - 1]].n, pairs = t->axis[t->perm[t->rank - 2]].n / 2, blocks = ceil_div(pairs, PAIRS), entries = 1;
+	int64_t length = t->axis[t->perm[t->rank - 1]].n, pairs = t->axis[t->perm[t->rank - 2]].n / 2,
+	        blocks = ceil_div(pairs, PAIRS), entries = 1;
 	int src = made ? -1 : group_buffer(gc, val.id);
 	Emit e = {0};
 	bool fresh;
@@ -339,12 +362,16 @@ amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 		emit_lanes(&e, EDGE);
 		T room = LLVMArrayType2(e.l->i8, TILE_BYTES);
 		Turn turn = {.block = slot_new(&e, room), .turned = slot_new(&e, room), .length = length};
-		V in = made ? NULL : buffer(&e, src), out = buffer(&e, dst), task = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-		V entry = i_div(&e, task, k64(&e, blocks)), first = i_mul(&e, i_rem(&e, task, k64(&e, blocks)), k64(&e, PAIRS));
+		V in = made ? NULL : buffer(&e, src), out = buffer(&e, dst),
+		  task = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V entry = i_div(&e, task, k64(&e, blocks)),
+		  first = i_mul(&e, i_rem(&e, task, k64(&e, blocks)), k64(&e, PAIRS));
 
 		turn.pairs = i_min(&e, k64(&e, PAIRS), i_sub(&e, k64(&e, pairs), first));
-		V c0 = loop_open(&e, k64(&e, 0), k64(&e, length), EDGE), c1 = i_min(&e, i_add(&e, c0, k64(&e, EDGE)), k64(&e, length));
-		V r = loop_open(&e, k64(&e, 0), turn.pairs, 1), row = i_add(&e, i_mul(&e, entry, k64(&e, pairs)), i_add(&e, first, r));
+		V c0 = loop_open(&e, k64(&e, 0), k64(&e, length), EDGE),
+		  c1 = i_min(&e, i_add(&e, c0, k64(&e, EDGE)), k64(&e, length));
+		V r = loop_open(&e, k64(&e, 0), turn.pairs, 1),
+		  row = i_add(&e, i_mul(&e, entry, k64(&e, pairs)), i_add(&e, first, r));
 		V to = ptr_at(&e, turn.block, i_sub(&e, i_mul(&e, r, k64(&e, 64)), i_mul(&e, c0, k64(&e, 4))));
 
 		if (made)
@@ -352,7 +379,12 @@ amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 		else
 			pairs_row_of(&e, ptr_at(&e, in, i_mul(&e, row, k64(&e, length * 4))), length, c0, c1, to);
 		loop_close(&e);
-		turn_out(&e, &turn, c0, ptr_at(&e, out, i_add(&e, i_mul(&e, i_add(&e, i_mul(&e, entry, k64(&e, length)), c0), k64(&e, pairs * 4)), i_mul(&e, first, k64(&e, 4)))), pairs * 4);
+		turn_out(&e, &turn, c0,
+		         ptr_at(&e, out,
+		                i_add(&e,
+		                      i_mul(&e, i_add(&e, i_mul(&e, entry, k64(&e, length)), c0), k64(&e, pairs * 4)),
+		                      i_mul(&e, first, k64(&e, 4)))),
+		         pairs * 4);
 		loop_close(&e);
 		loop_close(&e);
 	}

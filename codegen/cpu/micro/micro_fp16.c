@@ -1,17 +1,18 @@
-/* micro_fp16.c: the microkernel of f16 operands on processors that multiply f16 numbers (AVX512-FP16), twice as many at once as of f32.
+/* micro_fp16.c: the microkernel of f16 operands on processors that multiply f16 numbers (AVX512-FP16), twice as many at
+ * once as of f32.
  *
- * In: a tile of mr rows x nv vectors, operands in pairs along k.   Out: a function of the contract of gemm_micro for pairs. A broadcast of 32 bits
- * feeds even and odd lanes, which are sums of even and odd k; after FLUSH steps of k, counted on through all taps, the two are added and
- * join a sum of f32 in memory, and begin again at zero.
+ * In: a tile of mr rows x nv vectors, operands in pairs along k.   Out: a function of the contract of gemm_micro for
+ * pairs. A broadcast of 32 bits feeds even and odd lanes, which are sums of even and odd k; after FLUSH steps of k,
+ * counted on through all taps, the two are added and join a sum of f32 in memory, and begin again at zero.
  * Error: within FLUSH steps a lane is rounded FLUSH / 2 times, the addition of the two once more, so with u = 2^-11
- *	|c - sum a b| <= 33 u / (1 - 33 u) * sum |a b| + (K + K / FLUSH) 2^-25 + the additions in f32 (K / FLUSH times 2^-24 sum |a b|),
- * the middle term from products and sums below 2^-14. For numbers of the normal distribution, one side of them positive, it is 9e-4 of the result
- * (root mean square, K = 2304), where operands rounded to bf16 cost 2.3e-3; tests/cpu/narrow.c holds the sums to both.
- * Beyond 65504 a lane is infinite, and stays so or becomes NaN in the sum of f32. Sums that are not finite are
- * therefore taken once more, in f32 from the first product on, and each such lane gets that sum: a result is finite
- * wherever the sum in f32 is, whether partial sums were or not, and every element has its bits from its own operands,
- * whatever tile it lies in. That matters for gradients, whose scale is raised until something overflows: it must be a
- * result that does, not a partial sum. */
+ * |c - sum a b| <= 33 u / (1 - 33 u) * sum |a b| + (K + K / FLUSH) 2^-25 + the additions in f32 (K / FLUSH times 2^-24
+ * sum |a b|), the middle term from products and sums below 2^-14. For numbers of the normal distribution, one side of
+ * them positive, it is 9e-4 of the result (root mean square, K = 2304), where operands rounded to bf16 cost 2.3e-3;
+ * tests/cpu/narrow.c holds the sums to both. Beyond 65504 a lane is infinite, and stays so or becomes NaN in the sum of
+ * f32. Sums that are not finite are therefore taken once more, in f32 from the first product on, and each such lane
+ * gets that sum: a result is finite wherever the sum in f32 is, whether partial sums were or not, and every element has
+ * its bits from its own operands, whatever tile it lies in. That matters for gradients, whose scale is raised until
+ * something overflows: it must be a result that does, not a partial sum. */
 #include "../emit/code.h"
 #include <string.h>
 
@@ -43,7 +44,8 @@ splat_pair(Half *h, V s)
 {
 	V one = LLVMBuildInsertElement(h->c.b, LLVMGetPoison(h->vt), s, code_k(&h->c, 0), "");
 
-	return LLVMBuildShuffleVector(h->c.b, one, LLVMGetPoison(h->vt), LLVMConstNull(LLVMVectorType(h->c.l->i32, (unsigned)h->w)), "");
+	return LLVMBuildShuffleVector(h->c.b, one, LLVMGetPoison(h->vt),
+	                              LLVMConstNull(LLVMVectorType(h->c.l->i32, (unsigned)h->w)), "");
 }
 
 /* Number `which` of each pair of a vector, or of one pair for all lanes. */
@@ -115,11 +117,14 @@ flush(Half *h)
 {
 	LLVMBuilderRef b = h->c.b;
 	T narrow = LLVMVectorType(h->c.l->i16, (unsigned)h->w), half = LLVMVectorType(h->c.l->half, (unsigned)h->w);
-	V sixteen = splat_pair(h, LLVMConstInt(h->c.l->i32, 16, 0)), one = splat_pair(h, LLVMConstInt(h->c.l->i32, 0x3c003c00, 0));
+	V sixteen = splat_pair(h, LLVMConstInt(h->c.l->i32, 16, 0)),
+	  one = splat_pair(h, LLVMConstInt(h->c.l->i32, 0x3c003c00, 0));
 
 	for (int i = 0; i < h->n; i++) {
-		V v = code_get(&h->c, h->acc[i]), other = LLVMBuildOr(b, LLVMBuildShl(b, v, sixteen, ""), LLVMBuildLShr(b, v, sixteen, ""), "");
-		V both = LLVMBuildTrunc(b, isa_fma_f16(&h->c, other, one, v), narrow, ""), at = vector_at(h, h->total, i);
+		V v = code_get(&h->c, h->acc[i]),
+		  other = LLVMBuildOr(b, LLVMBuildShl(b, v, sixteen, ""), LLVMBuildLShr(b, v, sixteen, ""), "");
+		V both = LLVMBuildTrunc(b, isa_fma_f16(&h->c, other, one, v), narrow, ""),
+		  at = vector_at(h, h->total, i);
 		V wide = LLVMBuildFPExt(b, LLVMBuildBitCast(b, both, half, ""), h->ft, "");
 
 		code_store(&h->c, LLVMBuildFAdd(b, code_load(&h->c, h->ft, at, NULL), wide, ""), at, NULL);
@@ -286,7 +291,8 @@ micro(Llvm *l, int mr, int nv, int lanes, bool masked, bool exact)
 
 	if (fn)
 		return fn;
-	V strides = code_arg(c, 5), np = code_arg(c, 3), nq = code_arg(c, 4), am = code_stride(c, strides, S_AM), cm = code_stride(c, strides, S_CM);
+	V strides = code_arg(c, 5), np = code_arg(c, 3), nq = code_arg(c, 4), am = code_stride(c, strides, S_AM),
+	  cm = code_stride(c, strides, S_CM);
 
 	h.mask = masked ? code_mask(c, code_arg(c, 7), lanes) : NULL;
 	h.total = code_var(c, LLVMArrayType2(h.ft, (uint64_t)h.n));
@@ -301,7 +307,8 @@ micro(Llvm *l, int mr, int nv, int lanes, bool masked, bool exact)
 		         exact ? code_load(c, h.ft, vector_at(&h, h.total, i), NULL) : LLVMConstNull(h.vt));
 	}
 	/* a border pixel may have no tap at all */
-	V taps = LLVMBuildAnd(c->b, LLVMBuildICmp(c->b, LLVMIntSGT, np, code_k(c, 0), ""), LLVMBuildICmp(c->b, LLVMIntSGT, nq, code_k(c, 0), ""), "");
+	V taps = LLVMBuildAnd(c->b, LLVMBuildICmp(c->b, LLVMIntSGT, np, code_k(c, 0), ""),
+	                      LLVMBuildICmp(c->b, LLVMIntSGT, nq, code_k(c, 0), ""), "");
 	CodeIf some = code_if(c, taps);
 
 	sums(&h, np, nq, strides, row);

@@ -1,16 +1,22 @@
-/* attention.c: attention and its gradient without the scores in memory (Dao et al. 2022, arXiv:2205.14135; the division of work of Dao 2023, arXiv:2307.08691).
+/* attention.c: attention and its gradient without the scores in memory (Dao et al. 2022, arXiv:2205.14135; the division
+ * of work of Dao 2023, arXiv:2307.08691).
  *
- * In: a group of that one op: q [.., T, D], k [.., S, D], v [.., S, E], of the same leading axes, which are `entries`. The elements of a row lie together, rows and entries in any order
- * (cu_attention_strided): heads side by side, as projections leave them. So do those of results.
+ * In: a group of that one op: q [.., T, D], k [.., S, D], v [.., S, E], of the same leading axes, which are `entries`.
+ * The elements of a row lie together, rows and entries in any order (cu_attention_strided): heads side by side, as
+ * projections leave them. So do those of results.
  * Out: a block makes a tile of rows of one entry and goes over the columns in tiles:
- *   y, lse   rows are queries, columns keys: scores become weights below the maximum so far; sums so far are rescaled when it rises
+ * y, lse   rows are queries, columns keys: scores become weights below the maximum so far; sums so far are rescaled
+ * when it rises
  *   dq       rows are queries, columns keys: ds = w (g v^T - rows' sums of g y) by the kept log-sums, times k
  *   dk, dv   rows are keys, columns queries: the same turned, ds^T times q and w^T times g
- * Gradients are made by two kernels, each sum in one block and one order; a kernel before them makes the sums of g y in the workspace.
- * Numbers of 16 bits are multiplied by matrix instructions: a warp has 16 rows, scores stay in its registers and are the next product's operand; tiles of columns
- * come by cp.async, one ahead. f32, and widths that do not fit, by multiply-adds of 16 x 16 threads; scores pass through shared memory. Exponents are of base 2.
- * Tiles that the causal mask or a mask of conditions hides are skipped; so no gradient comes of a hidden pair, unless a row sees nothing at all: that is NaN.
- * Refuses (cu_attention_refuses): f64, leading axes that differ, widths beyond a block's shared memory; pass expand takes those apart. */
+ * Gradients are made by two kernels, each sum in one block and one order; a kernel before them makes the sums of g y in
+ * the workspace. Numbers of 16 bits are multiplied by matrix instructions: a warp has 16 rows, scores stay in its
+ * registers and are the next product's operand; tiles of columns come by cp.async, one ahead. f32, and widths that do
+ * not fit, by multiply-adds of 16 x 16 threads; scores pass through shared memory. Exponents are of base 2. Tiles that
+ * the causal mask or a mask of conditions hides are skipped; so no gradient comes of a hidden pair, unless a row sees
+ * nothing at all: that is NaN.
+ * Refuses (cu_attention_refuses): f64, leading axes that differ, widths beyond a block's shared memory; pass expand
+ * takes those apart. */
 #include "attention.h"
 #include <math.h>
 #include <string.h>
@@ -24,7 +30,15 @@ cu_attention_op(OpKind k)
 Att
 att_of(const Graph *g, const Op *op)
 {
-	Att a = {.g = g, .op = op, .back = op->kind == OP_attention_dx, .causal = attr_bool(op, A_causal), .scale = attr_num(op, A_scale), .p = attr_num(op, A_p), .entries = 1, .nmask = -1, .nseed = -1};
+	Att a = {.g = g,
+	         .op = op,
+	         .back = op->kind == OP_attention_dx,
+	         .causal = attr_bool(op, A_causal),
+	         .scale = attr_num(op, A_scale),
+	         .p = attr_num(op, A_p),
+	         .entries = 1,
+	         .nmask = -1,
+	         .nseed = -1};
 	int next = a.back ? 6 : 3;
 
 	a.first = a.back;
@@ -44,7 +58,8 @@ att_of(const Graph *g, const Op *op)
 	if (a.p > 0)
 		a.nseed = next;
 	for (int k = 0; k < op->nin + op->nout; k++)
-		a.strided |= k != a.nmask && !type_is_plain(val_type(g, k < op->nin ? op->in[k] : op->out[k - op->nin]));
+		a.strided |=
+		        k != a.nmask && !type_is_plain(val_type(g, k < op->nin ? op->in[k] : op->out[k - op->nin]));
 	return a;
 }
 
@@ -92,14 +107,16 @@ att_side_bytes(const Att *a, int width, int lines)
 	return a->mma ? lines * att_power_of_two(width / 8) * 16 : lines * att_float_pitch(width) * 4;
 }
 
-/* Of the kernel that needs most: forward q and a tile of k and v; backward two operands on both sides. Multiply-adds: and the weights. */
+/* Of the kernel that needs most: forward q and a tile of k and v; backward two operands on both sides. Multiply-adds:
+ * and the weights. */
 static int
 att_shared(const Att *a)
 {
 	int rows = att_side_bytes(a, a->d, a->rows) + (a->back ? att_side_bytes(a, a->e, a->rows) : 0);
 	int columns = att_side_bytes(a, a->d, a->columns) + att_side_bytes(a, a->e, a->columns);
 
-	return rows + (a->mma ? STAGES * columns : columns + (a->back ? 2 : 1) * a->rows * att_float_pitch(a->columns) * 4);
+	return rows +
+	       (a->mma ? STAGES * columns : columns + (a->back ? 2 : 1) * a->rows * att_float_pitch(a->columns) * 4);
 }
 
 /* False: there is no room. */
@@ -148,7 +165,8 @@ cu_attention_refuses(const Graph *g, const Op *op)
 				return "queries, keys or widths follow the batch";
 	}
 	if (!att_tiles(&a, NULL))
-		return arena_printf(g->arena, "widths of %d and %d: tiles of them do not fit a block's shared memory", a.d, a.e);
+		return arena_printf(g->arena, "widths of %d and %d: tiles of them do not fit a block's shared memory",
+		                    a.d, a.e);
 	return a.p >= 1 ? "a dropout that drops everything" : NULL;
 }
 
@@ -163,7 +181,8 @@ cu_attention_select(const Graph *g, const Op *op, const char *arch, int64_t *wor
 }
 
 /* ---------------------------------------------------------------- forward */
-/* Scores of a tile become weights; maximum, total and what was summed follow. A row that is hidden so far has exponents about 0, which keeps its weights 0 and not NaN. */
+/* Scores of a tile become weights; maximum, total and what was summed follow. A row that is hidden so far has exponents
+ * about 0, which keeps its weights 0 and not NaN. */
 static void
 softmax(const Att *a)
 {
@@ -213,7 +232,8 @@ forward_finish(const Att *a)
 	if (n) {
 		Scope in = cu_scope_open(c, a->mma ? "if (lane %% 4 == 0)" : "if (tid %% 16 == 0)");
 
-		cu_line(c, "const float x = isinf(top[i]) ? top[i] : (top[i] + log2f(total[i])) * %s;", att_lit(c, 1 / LOG2E));
+		cu_line(c, "const float x = isinf(top[i]) ? top[i] : (top[i] + log2f(total[i])) * %s;",
+		        att_lit(c, 1 / LOG2E));
 		cu_line(c, "const %s to = entry * %lld + number;", c->it, (long long)a->t);
 		for (int k = 0; k < n; k++)
 			att_put_one(a, &out[k], "to", "x");
@@ -230,14 +250,17 @@ query_load(const Att *a, const char *lse, const char *rows)
 	Cuda *c = a->c;
 	bool cut = a->t % (a->part == KEYS ? a->columns : a->rows) != 0;
 	DType t = (DType)val_type(a->g, a->op->in[5])->dtype;
-	const char *at = arena_printf(c->a, "%s[entry * %lld + query]", cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset), (long long)a->t);
+	const char *at = arena_printf(c->a, "%s[entry * %lld + query]",
+	                              cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset), (long long)a->t);
 	const char *if_there = cut ? arena_printf(c->a, "query < %lld", (long long)a->t) : "true";
 
 	cu_line(c, "%s = %s ? %s * %s : 0.0f;", lse, if_there, cu_from_memory(c, t, at), att_lit(c, LOG2E));
-	cu_line(c, "%s = %s ? %s[entry * %lld + query] : 0.0f;", rows, if_there, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), (long long)a->t);
+	cu_line(c, "%s = %s ? %s[entry * %lld + query] : 0.0f;", rows, if_there,
+	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), (long long)a->t);
 }
 
-/* A pair's score and g v^T become its weight (after dropout) and the score's gradient, without its factor. Where a pair is hidden the log-sum may be infinite too. */
+/* A pair's score and g v^T become its weight (after dropout) and the score's gradient, without its factor. Where a pair
+ * is hidden the log-sum may be infinite too. */
 static void
 pair_back(const Att *a, const char *lse, const char *rows)
 {
@@ -329,13 +352,16 @@ any_seen(const Att *a, const char *query, int queries, const char *key, int keys
 	cu_scope_close(c, l);
 	if (a->back) {
 		DType t = (DType)val_type(a->g, a->op->in[5])->dtype;
-		const char *lse = cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset), *at = arena_printf(c->a, "%s[entry * %lld + %s + u]", lse, (long long)a->t, query);
+		const char *lse = cu_pointer(c, t, val_info(a->g, a->op->in[5])->offset),
+		           *at = arena_printf(c->a, "%s[entry * %lld + %s + u]", lse, (long long)a->t, query);
 
-		cu_line(c, "for (int u = tid; u < %d && %s + u < %lld; u += %d) any |= %s == -INF_f32;", queries, query, (long long)a->t, a->threads, cu_from_memory(c, t, at));
+		cu_line(c, "for (int u = tid; u < %d && %s + u < %lld; u += %d) any |= %s == -INF_f32;", queries, query,
+		        (long long)a->t, a->threads, cu_from_memory(c, t, at));
 	}
 }
 
-/* Moves `at` to a tile of columns in which the mask shows anything. A query that sees nothing at all has NaN for gradients, which a tile skipped would hide. */
+/* Moves `at` to a tile of columns in which the mask shows anything. A query that sees nothing at all has NaN for
+ * gradients, which a tile skipped would hide. */
 static void
 skip_hidden(const Att *a, const char *at)
 {
@@ -409,7 +435,9 @@ entry_open(Att *a)
 	att_entry_indices(a);
 	for (int i = 0; i < 4; i++)
 		if (i != 1 || a->nrow > 1)
-			cu_line(c, "const %s *%c = %s + %s;", cu_memory_type(a->dt), side[i]->name, cu_pointer(c, a->dt, val_info(a->g, side[i]->v)->offset), att_entry(a, val_type(a->g, side[i]->v)));
+			cu_line(c, "const %s *%c = %s + %s;", cu_memory_type(a->dt), side[i]->name,
+			        cu_pointer(c, a->dt, val_info(a->g, side[i]->v)->offset),
+			        att_entry(a, val_type(a->g, side[i]->v)));
 	if (a->nseed >= 0) {
 		a->seed = cu_value_at(c, a->op->in[a->nseed], NULL);
 		a->step = cu_value_at(c, a->op->in[a->nseed + 1], NULL);
@@ -442,7 +470,9 @@ row_states(const Att *a)
 static void
 tiles_kernel(Att *a, Part part)
 {
-	static const char *const what[] = {"tiles of queries over tiles of keys", "gradient of q, tiles of queries over tiles of keys", "gradients of k and v, tiles of keys over tiles of queries"};
+	static const char *const what[] = {"tiles of queries over tiles of keys",
+	                                   "gradient of q, tiles of queries over tiles of keys",
+	                                   "gradients of k and v, tiles of keys over tiles of queries"};
 	Cuda *c = a->c;
 
 	a->part = part;
@@ -458,7 +488,8 @@ tiles_kernel(Att *a, Part part)
 		cu_line(c, "const int warp = tid / 32, lane = tid %% 32;");
 	if (a->mma)
 		cu_line(c, "const unsigned shared = shared_address(memory);");
-	Scope s = cu_scope_open(c, "for (%s task = blockIdx.x; task < %s * %lld; task += gridDim.x)", c->it, entries, (long long)tiles);
+	Scope s = cu_scope_open(c, "for (%s task = blockIdx.x; task < %s * %lld; task += gridDim.x)", c->it, entries,
+	                        (long long)tiles);
 
 	/* of the causal mask the tiles with most to do come first */
 	const char *number = arena_printf(c->a, "task %% %lld", (long long)tiles);
@@ -489,20 +520,25 @@ sums_kernel(Att *a)
 
 	cu_kernel_open(c, "");
 	Ix count = cu_product(c, &rows, (1u << rows.rank) - 1);
-	Scope s = cu_scope_open(c, "for (%s row = blockIdx.x * %d + threadIdx.x / 32; row < %s; row += gridDim.x * %d)", c->it, BLOCK / 32, count, BLOCK / 32);
+	Scope s = cu_scope_open(c, "for (%s row = blockIdx.x * %d + threadIdx.x / 32; row < %s; row += gridDim.x * %d)",
+	                        c->it, BLOCK / 32, count, BLOCK / 32);
 
 	cu_line(c, "const %s entry = row / %lld, number = row %% %lld;", c->it, (long long)a->t, (long long)a->t);
 	att_entry_indices(a);
 	for (int k = 0; k < 2; k++) {
 		const Type *t = val_type(a->g, a->op->in[k * 4]);
 
-		side[k] = cu_from_memory(c, a->dt, arena_printf(c->a, "%s[%s + number * %lld + x]", cu_pointer(c, a->dt, val_info(a->g, a->op->in[k * 4])->offset), att_entry(a, t), (long long)att_line(a, t)));
+		side[k] = cu_from_memory(c, a->dt,
+		                         arena_printf(c->a, "%s[%s + number * %lld + x]",
+		                                      cu_pointer(c, a->dt, val_info(a->g, a->op->in[k * 4])->offset),
+		                                      att_entry(a, t), (long long)att_line(a, t)));
 	}
 	cu_line(c, "float sum = 0.0f;");
 	cu_line(c, "for (int x = threadIdx.x %% 32; x < %d; x += 32) sum = fmaf(%s, %s, sum);", a->e, side[0], side[1]);
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int h = 16; h > 0; h /= 2) sum = sum + __shfl_xor_sync(0xffffffffu, sum, h);");
-	cu_line(c, "if (threadIdx.x %% 32 == 0) %s[row] = sum;", cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
+	cu_line(c, "if (threadIdx.x %% 32 == 0) %s[row] = sum;",
+	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
 	cu_scope_close(c, s);
 	cu_kernel_close(c, "sums of g y, a query to a warp", (a->entries * a->t * 32 + BLOCK - 1) / BLOCK);
 }

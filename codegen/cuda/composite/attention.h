@@ -1,4 +1,5 @@
-/* attention.h: what the two files of attention share: attention.c (what is taken, tiles, kernels) and attention_tiles.c (the text of a tile). Private to codegen/cuda. */
+/* attention.h: what the two files of attention share: attention.c (what is taken, tiles, kernels) and attention_tiles.c
+ * (the text of a tile). Private to codegen/cuda. */
 #ifndef CODEGEN_CUDA_ATTENTION_H
 #define CODEGEN_CUDA_ATTENTION_H
 #include "composite.h"
@@ -7,14 +8,17 @@ enum { MMA_WIDTH = 128, STAGES = 2 };
 #define LOG2E 1.4426950408889634
 
 /* An operand in tiles: of rows it is there once, of columns in as many stages as the kernel has. */
-typedef struct Side { Val v; char name; int width, pitch; int bytes; int64_t line; } Side; /* in shared memory pitch, chunks of 16 bytes or floats, from line to line, and bytes of a tile; in memory `line` elements from line to line */
+/* in shared memory pitch, chunks of 16 bytes or floats, from line to line, and bytes of a tile; in memory `line`
+ * elements from line to line */
+typedef struct Side { Val v; char name; int width, pitch; int bytes; int64_t line; } Side;
 typedef enum Part { FORWARD, QUERIES, KEYS } Part;
 
 typedef struct Att {
 	Cuda *c;
 	const Graph *g;
 	const Op *op;
-	bool back, causal, mma, strided; /* strided: rows of an entry do not all lie together, its indices are in lead_ix */
+	/* strided: rows of an entry do not all lie together, its indices are in lead_ix */
+	bool back, causal, mma, strided;
 	int lead, first;         /* leading axes; operand q */
 	const Type *q, *mask;    /* mask: NULL if there is none */
 	DType dt;

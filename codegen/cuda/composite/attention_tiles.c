@@ -1,7 +1,8 @@
-/* attention_tiles.c: the text of a tile of attention: operands on their way into shared memory, products, masks, dropout, results.
+/* attention_tiles.c: the text of a tile of attention: operands on their way into shared memory, products, masks,
+ * dropout, results.
  *
- * In: an attention in the making (attention.c says what rows and columns are).   Out: lines of the open kernel. Arrays in registers are those of matrix instructions, 16 rows to
- * a warp, or of multiply-adds, a square of threads. */
+ * In: an attention in the making (attention.c says what rows and columns are).   Out: lines of the open kernel. Arrays
+ * in registers are those of matrix instructions, 16 rows to a warp, or of multiply-adds, a square of threads. */
 #include "attention.h"
 #include <math.h>
 #include <stdio.h>
@@ -59,7 +60,8 @@ att_row_join(const Att *a, const char *name, const char *join)
 }
 
 /* ---------------------------------------------------------------- operands */
-/* Elements from neighbour to neighbour along an axis: only what is outermost in memory follows the batch (cu_attention_strided). */
+/* Elements from neighbour to neighbour along an axis: only what is outermost in memory follows the batch
+ * (cu_attention_strided). */
 static int64_t
 stride_of(const Type *t, int axis)
 {
@@ -105,7 +107,12 @@ side_of(const Att *a, int k, int lines)
 	int width = (int)t->axis[a->lead + 1].n;
 	static const char names[2][4] = {"qkv", "gqkv"};
 
-	return (Side){a->op->in[k], names[a->back][k], width, a->mma ? att_power_of_two(width / 8) : att_float_pitch(width), att_side_bytes(a, width, lines), att_line(a, t)};
+	return (Side){a->op->in[k],
+	              names[a->back][k],
+	              width,
+	              a->mma ? att_power_of_two(width / 8) : att_float_pitch(width),
+	              att_side_bytes(a, width, lines),
+	              att_line(a, t)};
 }
 
 /* Bytes of the rows' tiles, which come first in shared memory. */
@@ -144,7 +151,8 @@ place(const Att *a, const Side *s, const char *slot)
 	if (s == &a->row[0] || s == &a->row[1])
 		return arena_printf(a->c->a, "%d", s == &a->row[1] ? a->row[0].bytes : 0);
 	rows += s == &a->column[1] ? a->column[0].bytes : 0;
-	return a->stages > 1 ? arena_printf(a->c->a, "%d + %s * %d", rows, slot, both) : arena_printf(a->c->a, "%d", rows);
+	return a->stages > 1 ? arena_printf(a->c->a, "%d + %s * %d", rows, slot, both)
+	                     : arena_printf(a->c->a, "%d", rows);
 }
 
 /* Lines from `from` on of an operand, `limit` in all; those behind are zeros. */
@@ -152,14 +160,19 @@ void
 att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t limit, const char *slot)
 {
 	Cuda *c = a->c;
-	const char *to = place(a, s, slot), *valid = limit % lines ? arena_printf(c->a, "%s + line < %lld", from, (long long)limit) : "true";
-	int step = a->mma ? 8 : a->dt == DT_f32 && s->width % 4 == 0 ? 4 : 1, units = a->mma ? s->width / 8 : att_round_to(s->width, 4) / step;
+	const char *to = place(a, s, slot),
+	           *valid = limit % lines ? arena_printf(c->a, "%s + line < %lld", from, (long long)limit) : "true";
+	int step = a->mma                                 ? 8
+	           : a->dt == DT_f32 && s->width % 4 == 0 ? 4
+	                                                  : 1,
+	    units = a->mma ? s->width / 8 : att_round_to(s->width, 4) / step;
 
 	cu_line(c, a->mma ? "#pragma unroll" : "#pragma unroll 4");
 	Scope l = cu_scope_open(c, "for (int u = tid; u < %d; u += %d)", lines * units, a->threads);
 
 	cu_line(c, "const int line = u / %d, unit = u %% %d;", units, units);
-	cu_line(c, "const %s *p = %c + (%s + line) * %lld + unit * %d;", cu_memory_type(a->dt), s->name, from, (long long)s->line, step);
+	cu_line(c, "const %s *p = %c + (%s + line) * %lld + unit * %d;", cu_memory_type(a->dt), s->name, from,
+	        (long long)s->line, step);
 	if (a->mma) {
 		cu_line(c, "copy16(shared + %s + swizzled(line, unit, %d), p, %c, %s);", to, s->pitch, s->name, valid);
 	} else {
@@ -169,7 +182,9 @@ att_load_lines(const Att *a, const Side *s, const char *from, int lines, int64_t
 			cu_line(c, "if (%s) read4(x, p);", valid);
 			cu_line(c, "write4(to, x);");
 		} else {
-			cu_line(c, "*to = %s%s ? %s : 0.0f;", valid, s->width % 4 ? arena_printf(c->a, " && unit < %d", s->width) : "", cu_from_memory(c, a->dt, "*p"));
+			cu_line(c, "*to = %s%s ? %s : 0.0f;", valid,
+			        s->width % 4 ? arena_printf(c->a, " && unit < %d", s->width) : "",
+			        cu_from_memory(c, a->dt, "*p"));
 		}
 	}
 	cu_scope_close(c, l);
@@ -193,14 +208,19 @@ att_multiply(const Att *a, int k, const char *array)
 
 	att_array_open(a, array, a->columns);
 	if (a->mma) {
-		cu_line(c, r->width > 64 ? "#pragma unroll 2" : "#pragma unroll"); /* addresses of all steps take registers */
+		cu_line(c, r->width > 64 ? "#pragma unroll 2"
+		                         : "#pragma unroll"); /* addresses of all steps take registers */
 		Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k++)", r->width / 16);
 
 		cu_line(c, "unsigned fa[4], fb[4];");
-		cu_line(c, "ldsm(fa, shared + %s + swizzled(warp * 16 + lane %% 16, k * 2 + lane / 16, %d));", from, r->pitch);
+		cu_line(c, "ldsm(fa, shared + %s + swizzled(warp * 16 + lane %% 16, k * 2 + lane / 16, %d));", from,
+		        r->pitch);
 		Scope l = att_unrolled(c, 'j', a->columns / 16);
 
-		cu_line(c, "ldsm(fb, shared + %s + swizzled(j * 16 + lane / 16 * 8 + lane %% 8, k * 2 + lane / 8 %% 2, %d));", with, o->pitch);
+		cu_line(c,
+		        "ldsm(fb, shared + %s + swizzled(j * 16 + lane / 16 * 8 + lane %% 8, k * 2 + lane / 8 %% 2, "
+		        "%d));",
+		        with, o->pitch);
 		cu_line(c, "mma_%s(%s[j * 2], fa, fb);", dtype_info[a->dt].name, array);
 		cu_line(c, "mma_%s(%s[j * 2 + 1], fa, fb + 2);", dtype_info[a->dt].name, array);
 		cu_scope_close(c, l);
@@ -214,7 +234,8 @@ att_multiply(const Att *a, int k, const char *array)
 
 	cu_line(c, "float fa[%d][4], fb[%d][4];", n, m);
 	cu_line(c, "const float *ra = (const float *)((const char *)memory + %s) + tid / 16 * %d + k;", from, r->pitch);
-	cu_line(c, "const float *rb = (const float *)((const char *)memory + %s) + tid %% 16 * %d + k;", with, o->pitch);
+	cu_line(c, "const float *rb = (const float *)((const char *)memory + %s) + tid %% 16 * %d + k;", with,
+	        o->pitch);
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int i = 0; i < %d; i++) read4(fa[i], ra + i * %d);", n, 16 * r->pitch);
 	cu_line(c, "#pragma unroll");
@@ -228,7 +249,8 @@ att_multiply(const Att *a, int k, const char *array)
 	cu_scope_close(c, s);
 }
 
-/* sums += tile times the columns' operand; the tile's elements are a thread's own, `which` of the tiles in shared memory. */
+/* sums += tile times the columns' operand; the tile's elements are a thread's own, `which` of the tiles in shared
+ * memory. */
 void
 att_accumulate(const Att *a, const char *tile, int k, const char *sums, int which)
 {
@@ -243,10 +265,16 @@ att_accumulate(const Att *a, const char *tile, int k, const char *sums, int whic
 
 		cu_line(c, "unsigned fa[4], fb[4];");
 		cu_line(c, "#pragma unroll");
-		cu_line(c, "for (int x = 0; x < 4; x++) fa[x] = pair_%s(%s[k * 2 + x / 2][x %% 2 * 2], %s[k * 2 + x / 2][x %% 2 * 2 + 1]);", type, tile, tile);
+		cu_line(c,
+		        "for (int x = 0; x < 4; x++) fa[x] = pair_%s(%s[k * 2 + x / 2][x %% 2 * 2], %s[k * 2 + x / "
+		        "2][x %% 2 * 2 + 1]);",
+		        type, tile, tile);
 		Scope l = att_unrolled(c, 'j', o->width / 16);
 
-		cu_line(c, "ldsm_turned(fb, shared + %s + swizzled(k * 16 + lane / 8 %% 2 * 8 + lane %% 8, j * 2 + lane / 16, %d));", with, o->pitch);
+		cu_line(c,
+		        "ldsm_turned(fb, shared + %s + swizzled(k * 16 + lane / 8 %% 2 * 8 + lane %% 8, j * 2 + lane / "
+		        "16, %d));",
+		        with, o->pitch);
 		cu_line(c, "mma_%s(%s[j * 2], fa, fb);", type, sums);
 		cu_line(c, "mma_%s(%s[j * 2 + 1], fa, fb + 2);", type, sums);
 		cu_scope_close(c, l);
@@ -259,8 +287,10 @@ att_accumulate(const Att *a, const char *tile, int k, const char *sums, int whic
 	Scope s = cu_scope_open(c, "for (int k = 0; k < %d; k += 4)", a->columns);
 
 	cu_line(c, "float fa[%d][4];", n);
-	cu_line(c, "const float *ra = (const float *)((const char *)memory + %d) + tid / 16 * %d + k;", a->weights + which * a->rows * pitch * 4, pitch);
-	cu_line(c, "const float *rb = (const float *)((const char *)memory + %s) + k * %d + tid %% 16;", with, o->pitch);
+	cu_line(c, "const float *ra = (const float *)((const char *)memory + %d) + tid / 16 * %d + k;",
+	        a->weights + which * a->rows * pitch * 4, pitch);
+	cu_line(c, "const float *rb = (const float *)((const char *)memory + %s) + k * %d + tid %% 16;", with,
+	        o->pitch);
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int i = 0; i < %d; i++) read4(fa[i], ra + i * %d);", n, 16 * pitch);
 	Scope l = att_unrolled(c, 'x', 4), j = att_unrolled(c, 'j', m);
@@ -288,8 +318,10 @@ att_share_tile(const Att *a, const char *tile, int which)
 	Scope s = att_unrolled(c, 'i', a->rows / 16);
 
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int j = 0; j < %d; j++) ((float *)((char *)memory + %d))[(tid / 16 + i * 16) * %d + tid %% 16 + j * 16] = %s[i][j];", a->columns / 16,
-		a->weights + which * a->rows * pitch * 4, pitch, tile);
+	cu_line(c,
+	        "for (int j = 0; j < %d; j++) ((float *)((char *)memory + %d))[(tid / 16 + i * 16) * %d + tid %% 16 + "
+	        "j * 16] = %s[i][j];",
+	        a->columns / 16, a->weights + which * a->rows * pitch * 4, pitch, tile);
 	cu_scope_close(c, s);
 }
 
@@ -320,9 +352,13 @@ att_mask_follows(const Att *a, int back)
 const char *
 att_exist(const Att *a, bool rows, bool columns)
 {
-	bool turned = a->part == KEYS, cut_rows = rows && a->all_rows % a->rows, cut_columns = columns && a->all_columns % a->columns;
-	const char *r = cut_rows ? arena_printf(a->c->a, "%s < %lld", turned ? "key" : "query", (long long)a->all_rows) : NULL;
-	const char *o = cut_columns ? arena_printf(a->c->a, "%s < %lld", turned ? "query" : "key", (long long)a->all_columns) : NULL;
+	bool turned = a->part == KEYS, cut_rows = rows && a->all_rows % a->rows,
+	     cut_columns = columns && a->all_columns % a->columns;
+	const char *r =
+	        cut_rows ? arena_printf(a->c->a, "%s < %lld", turned ? "key" : "query", (long long)a->all_rows) : NULL;
+	const char *o =
+	        cut_columns ? arena_printf(a->c->a, "%s < %lld", turned ? "query" : "key", (long long)a->all_columns)
+	                    : NULL;
 
 	return r && o ? arena_printf(a->c->a, "%s && %s", r, o) : r ? r : o;
 }
@@ -371,7 +407,8 @@ att_by_four(const Att *a)
 static const char *
 random_arguments(const Att *a)
 {
-	return arena_printf(a->c->a, "(unsigned)%s, (unsigned)%s, 0x%xu", a->seed.v, a->step.v, (unsigned)cu_stream_number(attr_str(a->op, A_stream)));
+	return arena_printf(a->c->a, "(unsigned)%s, (unsigned)%s, 0x%xu", a->seed.v, a->step.v,
+	                    (unsigned)cu_stream_number(attr_str(a->op, A_stream)));
 }
 
 static unsigned
@@ -380,8 +417,9 @@ bound(const Att *a)
 	return (unsigned)ceil(a->p * 0x1p24);
 }
 
-/* `kept`: bits of the tile's weights, a word for eight columns. Where the four keys are columns, two lanes have them in two rows, and each makes the block of one row; where they are
- * rows, four lanes have them in two rows and two columns, and each makes one of these four blocks. */
+/* `kept`: bits of the tile's weights, a word for eight columns. Where the four keys are columns, two lanes have them in
+ * two rows, and each makes the block of one row; where they are rows, four lanes have them in two rows and two columns,
+ * and each makes one of these four blocks. */
 void
 att_kept_bits(const Att *a)
 {
@@ -395,10 +433,13 @@ att_kept_bits(const Att *a)
 		cu_line(c, "const int mine = lane / 4 %% 4;");
 	Scope s = att_unrolled(c, 'j', a->columns / 8);
 
-	cu_line(c, "const %s query = %s, key = %s;", c->it, turned ? "at + j * 8 + lane % 4 * 2 + mine % 2" : "first + warp * 16 + lane / 4 + lane % 2 * 8",
-		turned ? "first + warp * 16 + lane / 16 * 4 + mine / 2 * 8" : "at + j * 8 + lane % 4 / 2 * 4");
-	cu_line(c, "unsigned bits = philox_kept(((unsigned long long)entry * %lldu + query) * %lldu + key / 4, %s, %uu) << %s * 4;", (long long)a->t, (long long)a->s / 4, random_arguments(a), bound(a),
-		turned ? "mine" : "lane % 2");
+	cu_line(c, "const %s query = %s, key = %s;", c->it,
+	        turned ? "at + j * 8 + lane % 4 * 2 + mine % 2" : "first + warp * 16 + lane / 4 + lane % 2 * 8",
+	        turned ? "first + warp * 16 + lane / 16 * 4 + mine / 2 * 8" : "at + j * 8 + lane % 4 / 2 * 4");
+	cu_line(c,
+	        "unsigned bits = philox_kept(((unsigned long long)entry * %lldu + query) * %lldu + key / 4, %s, %uu) "
+	        "<< %s * 4;",
+	        (long long)a->t, (long long)a->s / 4, random_arguments(a), bound(a), turned ? "mine" : "lane % 2");
 	for (int lanes = turned ? 4 : 1; lanes <= (turned ? 8 : 1); lanes *= 2)
 		cu_line(c, "bits |= __shfl_xor_sync(0xffffffffu, bits, %d);", lanes);
 	cu_line(c, "kept[j] = bits;");
@@ -410,9 +451,13 @@ void
 att_keep(const Att *a)
 {
 	if (att_by_four(a))
-		cu_line(a->c, "const bool keep = kept[j / 2] >> (%s) & 1;", a->part == KEYS ? "(i * 2 + j % 2) * 4 + lane / 4 % 4" : "i * 4 + lane % 2 * 2 + j % 2");
+		cu_line(a->c, "const bool keep = kept[j / 2] >> (%s) & 1;",
+		        a->part == KEYS ? "(i * 2 + j % 2) * 4 + lane / 4 % 4" : "i * 4 + lane % 2 * 2 + j % 2");
 	else if (a->nseed >= 0)
-		cu_line(a->c, "const bool keep = philox(((unsigned long long)entry * %lldu + query) * %lldu + key, %s) >> 8 >= %uu;", (long long)a->t, (long long)a->s, random_arguments(a), bound(a));
+		cu_line(a->c,
+		        "const bool keep = philox(((unsigned long long)entry * %lldu + query) * %lldu + key, %s) >> 8 "
+		        ">= %uu;",
+		        (long long)a->t, (long long)a->s, random_arguments(a), bound(a));
 }
 
 const char *
@@ -490,7 +535,8 @@ att_put_row(const Att *a, int k, const char *sums, int width, const char *how)
 	if (!n)
 		return;
 	for (int i = 0; i < n; i++)
-		to[i] = arena_printf(c->a, "%s + number * %lld + %s", att_entry(a, out[i].type), (long long)att_line(a, out[i].type), column);
+		to[i] = arena_printf(c->a, "%s + number * %lld + %s", att_entry(a, out[i].type),
+		                     (long long)att_line(a, out[i].type), column);
 	Scope s = att_unrolled(c, 'j', a->mma ? width / 8 : att_own_width(a, width));
 
 	if (a->mma) {

@@ -1,16 +1,19 @@
 /* boxes.c: order of elements, greedy suppression of boxes, roi_align and its gradient.
  *
  * In: an op alone in its group, operands row-major.   Out: one kernel.
- * order: short lines, and elements of 64 bits, count for each element how many stand before it: a thread to an element. Else
- * a block to a line: key and index are one number of 64 bits; the count-th least is found by histograms of its bytes from
- * the highest on, those up to it are collected in any order and sorted by a bitonic network (Batcher 1968), in shared memory
- * where they fit, else in the workspace.
- * nms: a block to an entry; in each round the best box that is left is found and those that it suppresses are struck out.
- * roi_align: a thread to an element. Gradient: a thread to an element of the map, over boxes, bins and samples in their order. */
+ * order: short lines, and elements of 64 bits, count for each element how many stand before it: a thread to an element.
+ * Else a block to a line: key and index are one number of 64 bits; the count-th least is found by histograms of its
+ * bytes from the highest on, those up to it are collected in any order and sorted by a bitonic network (Batcher 1968),
+ * in shared memory where they fit, else in the workspace.
+ * nms: a block to an entry; in each round the best box that is left is found and those that it suppresses are struck
+ * out.
+ * roi_align: a thread to an element. Gradient: a thread to an element of the map, over boxes, bins and samples in their
+ * order. */
 #include "composite.h"
 #include <string.h>
 
-enum { COUNTED = 256, SHARED_ITEMS = 2048 }; /* the longest line whose elements are counted; items of 8 bytes that fit beside the histogram */
+/* the longest line whose elements are counted; items of 8 bytes that fit beside the histogram */
+enum { COUNTED = 256, SHARED_ITEMS = 2048 };
 
 static uint32_t
 others(const Type *t, int axis)
@@ -60,15 +63,18 @@ order_count(Cuda *c, const Op *op)
 	const char *a = attr_bool(op, A_descending) ? x.v : y.v, *b = attr_bool(op, A_descending) ? y.v : x.v;
 
 	/* a before b, where NaN stands behind all; or equal, and further ahead */
-	cu_line(c, "%s += %s < %s || (%s == %s && %s != %s) || ((%s == %s || (%s != %s && %s != %s)) && %s < %s);", place, a, b, a, a, b, b, x.v, y.v, x.v, x.v, y.v, y.v, j, own);
+	cu_line(c, "%s += %s < %s || (%s == %s && %s != %s) || ((%s == %s || (%s != %s && %s != %s)) && %s < %s);",
+	        place, a, b, a, a, b, b, x.v, y.v, x.v, x.v, y.v, y.v, j, own);
 	cu_scope_close(c, s);
 	s = cu_scope_open(c, "if (%s < %s)", place, cu_extent(c, out->axis[axis]));
 	memcpy(at, ix, sizeof at);
 	at[axis] = place;
-	cu_store_at(c, out, val_info(c->g, op->out[0])->offset, at, cu_cell_cast(c, (Cell){own, c->it[0] == 'i' ? DT_i32 : DT_i64}, DT_i32));
+	cu_store_at(c, out, val_info(c->g, op->out[0])->offset, at,
+	            cu_cell_cast(c, (Cell){own, c->it[0] == 'i' ? DT_i32 : DT_i64}, DT_i32));
 	cu_scope_close(c, s);
 	cu_scope_close(c, all);
-	cu_kernel_close(c, "a thread to an element, which counts those before it", cu_blocks_of(t, (1u << t->rank) - 1));
+	cu_kernel_close(c, "a thread to an element, which counts those before it",
+	                cu_blocks_of(t, (1u << t->rank) - 1));
 }
 
 /* `item`: element i of the line as a number of 64 bits, its key above, i below. */
@@ -88,7 +94,8 @@ item_of(Cuda *c, const Op *op, const Ix *line, Ix i)
 	} else {
 		cu_line(c, "const unsigned key = (unsigned)%s%s;", x.v, t->dtype == DT_u8 ? "" : " ^ 0x80000000u");
 	}
-	cu_line(c, "const unsigned long long item = (unsigned long long)(%skey) << 32 | (unsigned)%s;", attr_bool(op, A_descending) ? "~" : "", i);
+	cu_line(c, "const unsigned long long item = (unsigned long long)(%skey) << 32 | (unsigned)%s;",
+	        attr_bool(op, A_descending) ? "~" : "", i);
 }
 
 /* `edge`: the count-th least item. Bytes of the index that are 0 in all are passed over. */
@@ -136,7 +143,8 @@ order_select(Cuda *c, const Op *op, const Ix *line, Ix n, Ix count)
 static void
 bitonic_sort(Cuda *c, int64_t room)
 {
-	Scope k = cu_scope_open(c, "for (int k = 2; k <= %lld; k *= 2)", (long long)room), j = cu_scope_open(c, "for (int j = k / 2; j > 0; j /= 2)");
+	Scope k = cu_scope_open(c, "for (int k = 2; k <= %lld; k *= 2)", (long long)room),
+	      j = cu_scope_open(c, "for (int j = k / 2; j > 0; j /= 2)");
 
 	cu_line(c, "__syncthreads();");
 	Scope i = cu_scope_open(c, "for (int i = threadIdx.x; i < %lld; i += BLOCK)", (long long)room / 2);
@@ -160,7 +168,8 @@ order_sort(Cuda *c, const Op *op)
 	Ix ix[MAX_RANK];
 
 	cu_kernel_open(c, "");
-	Ix n = cu_extent(c, t->axis[axis]), count = cu_extent(c, out->axis[axis]), lines = cu_product(c, t, others(t, axis));
+	Ix n = cu_extent(c, t->axis[axis]), count = cu_extent(c, out->axis[axis]),
+	   lines = cu_product(c, t, others(t, axis));
 
 	if (some)
 		cu_line(c, "__shared__ int hist[256], found[2];");
@@ -170,7 +179,8 @@ order_sort(Cuda *c, const Op *op)
 	Scope all = cu_scope_open(c, "for (%s line = blockIdx.x; line < %s; line += gridDim.x)", c->it, lines);
 
 	if (!shared)
-		cu_line(c, "unsigned long long *const items = (unsigned long long *)%s + (long long)line * %lld;", space, (long long)room);
+		cu_line(c, "unsigned long long *const items = (unsigned long long *)%s + (long long)line * %lld;",
+		        space, (long long)room);
 	cu_take_apart(c, t, others(t, axis), "line", ix);
 	if (some) {
 		order_select(c, op, ix, n, count);
@@ -181,7 +191,8 @@ order_sort(Cuda *c, const Op *op)
 		cu_line(c, "items[i] = item;");
 		cu_scope_close(c, l);
 	}
-	cu_line(c, "for (%s i = %s + threadIdx.x; i < %lld; i += BLOCK) items[i] = ~0ull;", c->it, count, (long long)room);
+	cu_line(c, "for (%s i = %s + threadIdx.x; i < %lld; i += BLOCK) items[i] = ~0ull;", c->it, count,
+	        (long long)room);
 	bitonic_sort(c, room);
 	Scope l = cu_scope_open(c, "for (%s i = threadIdx.x; i < %s; i += BLOCK)", c->it, count);
 
@@ -243,7 +254,8 @@ nms_best(Cuda *c, const Op *op, const Ix *entry, Ix p)
 
 	cu_line(c, "%s best = 0;", cu_c_type((DType)scores->dtype));
 	cu_line(c, "int at = -1;");
-	Scope s = cu_scope_open(c, "for (int i = threadIdx.x; i < %s; i += BLOCK)", p), in = cu_scope_open(c, "if (!gone[i])");
+	Scope s = cu_scope_open(c, "for (int i = threadIdx.x; i < %s; i += BLOCK)", p),
+	      in = cu_scope_open(c, "if (!gone[i])");
 
 	memcpy(ix, entry, sizeof ix);
 	ix[scores->rank - 1] = "i";
@@ -258,7 +270,8 @@ nms_best(Cuda *c, const Op *op, const Ix *entry, Ix p)
 	s = cu_scope_open(c, "for (int half = BLOCK / 2; half; half /= 2)");
 	in = cu_scope_open(c, "if (threadIdx.x < half)");
 	cu_line(c, "const int a = threadIdx.x, b = a + half;");
-	cu_line(c, "if (at_of[b] >= 0 && (at_of[a] < 0 || best_of[b] > best_of[a] || (best_of[b] == best_of[a] && at_of[b] < at_of[a]))) { best_of[a] = best_of[b]; at_of[a] = at_of[b]; }");
+	cu_line(c, "if (at_of[b] >= 0 && (at_of[a] < 0 || best_of[b] > best_of[a] || (best_of[b] == best_of[a] && "
+	           "at_of[b] < at_of[a]))) { best_of[a] = best_of[b]; at_of[a] = at_of[b]; }");
 	cu_scope_close(c, in);
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
@@ -280,11 +293,13 @@ nms_strike(Cuda *c, const Op *op, const Ix *entry, Ix p)
 	ix[last] = "chosen";
 	if (group)
 		own = cu_value_at(c, op->in[2], ix);
-	Scope s = cu_scope_open(c, "for (int i = threadIdx.x; i < %s; i += BLOCK)", p), in = cu_scope_open(c, "if (!gone[i])");
+	Scope s = cu_scope_open(c, "for (int i = threadIdx.x; i < %s; i += BLOCK)", p),
+	      in = cu_scope_open(c, "if (!gone[i])");
 
 	ix[last] = "i";
 	b = box_at(c, op, entry, "i");
-	const char *same = group ? arena_printf(c->a, "%s == %s && ", cu_value_at(c, op->in[2], ix).v, own.v) : "", *over = suppresses(c, op, &a, &b);
+	const char *same = group ? arena_printf(c->a, "%s == %s && ", cu_value_at(c, op->in[2], ix).v, own.v) : "",
+	           *over = suppresses(c, op, &a, &b);
 
 	cu_line(c, "if (i == chosen || (%s%s)) gone[i] = 1;", same, over);
 	cu_scope_close(c, in);
@@ -296,7 +311,9 @@ slot_put(Cuda *c, const Op *op, const char *slot, const char *place, const char 
 {
 	for (int k = 0; k < 2; k++)
 		if (cu_value_is_out(c, op->out[k])) {
-			cu_line(c, "%s[entry * %lld + %s] = %s;", cu_pointer(c, k ? DT_bool : DT_i32, val_info(c->g, op->out[k])->offset), (long long)attr_int(op, A_count), slot, k ? kept : place);
+			cu_line(c, "%s[entry * %lld + %s] = %s;",
+			        cu_pointer(c, k ? DT_bool : DT_i32, val_info(c->g, op->out[k])->offset),
+			        (long long)attr_int(op, A_count), slot, k ? kept : place);
 			cu_stores_at(c, val_info(c->g, op->out[k])->offset);
 		}
 }
@@ -336,7 +353,8 @@ nms_emit(Cuda *c, const Op *op)
 	cu_scope_close(c, one);
 	nms_strike(c, op, entry, p);
 	cu_scope_close(c, s);
-	s = cu_scope_open(c, "for (int k = found + threadIdx.x; k < %lld; k += BLOCK)", (long long)attr_int(op, A_count));
+	s = cu_scope_open(c, "for (int k = found + threadIdx.x; k < %lld; k += BLOCK)",
+	                  (long long)attr_int(op, A_count));
 	slot_put(c, op, "k", "0", "0");
 	cu_scope_close(c, s);
 	cu_scope_close(c, all);
@@ -344,7 +362,14 @@ nms_emit(Cuda *c, const Op *op)
 }
 
 /* ---------------------------------------------------------------- roi_align */
-typedef struct Roi { const char *places, *values; int64_t samples, size[2]; Axis extent[2]; double scale, shift; bool aligned; } Roi; /* C types of coordinates and of sums */
+/* C types of coordinates and of sums */
+typedef struct Roi {
+	const char *places, *values;
+	int64_t samples, size[2];
+	Axis extent[2];
+	double scale, shift;
+	bool aligned;
+} Roi;
 
 static Roi
 roi_of(const Cuda *c, const Op *op, const Type *map)
@@ -352,8 +377,14 @@ roi_of(const Cuda *c, const Op *op, const Type *map)
 	const int64_t *size = attr_ints(op, A_size, NULL);
 	bool aligned = attr_bool(op, A_aligned);
 
-	return (Roi){.places = val_type(c->g, op->in[1])->dtype == DT_f64 ? "double" : "float", .values = map->dtype == DT_f64 ? "double" : "float", .samples = attr_int(op, A_samples),
-		.size = {size[0], size[1]}, .extent = {map->axis[2], map->axis[3]}, .scale = attr_num(op, A_scale), .shift = aligned ? 0.5 : 0, .aligned = aligned};
+	return (Roi){.places = val_type(c->g, op->in[1])->dtype == DT_f64 ? "double" : "float",
+	             .values = map->dtype == DT_f64 ? "double" : "float",
+	             .samples = attr_int(op, A_samples),
+	             .size = {size[0], size[1]},
+	             .extent = {map->axis[2], map->axis[3]},
+	             .scale = attr_num(op, A_scale),
+	             .shift = aligned ? 0.5 : 0,
+	             .aligned = aligned};
 }
 
 static const char *
@@ -375,24 +406,30 @@ box_axis(Cuda *c, const Op *op, const Roi *p, const Ix *ix, int d)
 	}
 	cu_line(c, "const bool whole_%d = %s - %s == 0 && %s - %s == 0;", d, x[0], x[0], x[1], x[1]);
 	cu_line(c, "const %s a_%d = %s * %s - %s;", p->places, d, x[0], number(c, p, p->scale), number(c, p, p->shift));
-	cu_line(c, "%s length_%d = %s * %s - %s - a_%d;", p->places, d, x[1], number(c, p, p->scale), number(c, p, p->shift), d);
+	cu_line(c, "%s length_%d = %s * %s - %s - a_%d;", p->places, d, x[1], number(c, p, p->scale),
+	        number(c, p, p->shift), d);
 	if (!p->aligned)
 		cu_line(c, "if (length_%d < 1) length_%d = 1;", d, d);
 	cu_line(c, "const %s bin_%d = length_%d / %s;", p->places, d, d, number(c, p, (double)p->size[d]));
 }
 
-/* Over the samples of bin `bin` along d: each lies between low_d and high_d, far_d from the first. Those outside are passed over. */
+/* Over the samples of bin `bin` along d: each lies between low_d and high_d, far_d from the first. Those outside are
+ * passed over. */
 static Scope
 samples_open(Cuda *c, const Roi *p, int d, Ix bin)
 {
 	Scope s = cu_scope_open(c, "for (int s_%d = 0; s_%d < %lld; s_%d++)", d, d, (long long)p->samples, d);
 	Ix n = cu_extent(c, p->extent[d]);
 
-	cu_line(c, "%s at_%d = a_%d + (%s)%s * bin_%d + ((%s)s_%d + %s) * bin_%d / %s;", p->places, d, d, p->places, bin, d, p->places, d, number(c, p, 0.5), d, number(c, p, (double)p->samples));
+	cu_line(c, "%s at_%d = a_%d + (%s)%s * bin_%d + ((%s)s_%d + %s) * bin_%d / %s;", p->places, d, d, p->places,
+	        bin, d, p->places, d, number(c, p, 0.5), d, number(c, p, (double)p->samples));
 	cu_line(c, "if (at_%d < -1 || at_%d > (%s)%s) continue;", d, d, p->places, n);
-	cu_line(c, "at_%d = at_%d < 0 ? 0 : at_%d > (%s)(%s - 1) ? (%s)(%s - 1) : at_%d;", d, d, d, p->places, n, p->places, n, d);
-	cu_line(c, "const int low_%d = (int)at_%d, high_%d = low_%d + 1 < %s ? low_%d + 1 : low_%d;", d, d, d, d, n, d, d);
-	cu_line(c, "const %s far_%d = (%s)(at_%d - (%s)low_%d), near_%d = 1 - far_%d;", p->values, d, p->values, d, p->places, d, d, d);
+	cu_line(c, "at_%d = at_%d < 0 ? 0 : at_%d > (%s)(%s - 1) ? (%s)(%s - 1) : at_%d;", d, d, d, p->places, n,
+	        p->places, n, d);
+	cu_line(c, "const int low_%d = (int)at_%d, high_%d = low_%d + 1 < %s ? low_%d + 1 : low_%d;", d, d, d, d, n, d,
+	        d);
+	cu_line(c, "const %s far_%d = (%s)(at_%d - (%s)low_%d), near_%d = 1 - far_%d;", p->values, d, p->values, d,
+	        p->places, d, d, d);
 	return s;
 }
 
@@ -413,14 +450,19 @@ roi_forward(Cuda *c, const Op *op)
 	Scope rows = samples_open(c, &p, 0, ix[3]), columns = samples_open(c, &p, 1, ix[4]);
 
 	for (int k = 0; k < 4; k++)
-		v[k] = cu_value_at(c, op->in[0], (Ix[]){ix[0], ix[2], k < 2 ? "low_0" : "high_0", k % 2 ? "high_1" : "low_1"}).v;
-	cu_line(c, "sum += near_0 * (near_1 * %s + far_1 * %s) + far_0 * (near_1 * %s + far_1 * %s);", v[0], v[1], v[2], v[3]);
+		v[k] = cu_value_at(c, op->in[0],
+		                   (Ix[]){ix[0], ix[2], k < 2 ? "low_0" : "high_0", k % 2 ? "high_1" : "low_1"})
+		               .v;
+	cu_line(c, "sum += near_0 * (near_1 * %s + far_1 * %s) + far_0 * (near_1 * %s + far_1 * %s);", v[0], v[1], v[2],
+	        v[3]);
 	cu_scope_close(c, columns);
 	cu_scope_close(c, rows);
 	DType t = p.values[0] == 'd' ? DT_f64 : DT_f32;
 
-	cu_line(c, "sum = whole_0 && whole_1 ? sum / %s : %s;", cu_cell_number(c, t, (double)(p.samples * p.samples)).v, t == DT_f64 ? "NAN_f64" : "NAN_f32");
-	cu_store_at(c, out, val_info(c->g, op->out[0])->offset, ix, cu_cell_cast(c, (Cell){"sum", (uint8_t)t}, (DType)out->dtype));
+	cu_line(c, "sum = whole_0 && whole_1 ? sum / %s : %s;", cu_cell_number(c, t, (double)(p.samples * p.samples)).v,
+	        t == DT_f64 ? "NAN_f64" : "NAN_f32");
+	cu_store_at(c, out, val_info(c->g, op->out[0])->offset, ix,
+	            cu_cell_cast(c, (Cell){"sum", (uint8_t)t}, (DType)out->dtype));
 	cu_scope_close(c, all);
 	cu_kernel_close(c, "a thread to an element", cu_blocks_of(out, 31));
 }
@@ -429,8 +471,10 @@ roi_forward(Cuda *c, const Op *op)
 static void
 skip_far(Cuda *c, const Roi *p, int d, Ix i)
 {
-	cu_line(c, "if (!whole_%d || (a_%d < (%s)%s - 1 && a_%d + length_%d < (%s)%s - 1) || (a_%d > (%s)%s + 1 && a_%d + length_%d > (%s)%s + 1)) continue;", d, d, p->places, i, d, d,
-		p->places, i, d, p->places, i, d, d, p->places, i);
+	cu_line(c,
+	        "if (!whole_%d || (a_%d < (%s)%s - 1 && a_%d + length_%d < (%s)%s - 1) || (a_%d > (%s)%s + 1 && a_%d + "
+	        "length_%d > (%s)%s + 1)) continue;",
+	        d, d, p->places, i, d, d, p->places, i, d, p->places, i, d, d, p->places, i);
 }
 
 static void
@@ -453,7 +497,8 @@ roi_backward(Cuda *c, const Op *op)
 	for (int d = 0; d < 2; d++) {
 		open[n++] = cu_loop_open(c, cu_ix_k(c, p.size[d]), &bin[d]);
 		open[n++] = samples_open(c, &p, d, bin[d]);
-		cu_line(c, "const %s share_%d = (low_%d == %s ? near_%d : 0) + (high_%d == %s ? far_%d : 0);", p.values, d, d, ix[2 + d], d, d, ix[2 + d], d);
+		cu_line(c, "const %s share_%d = (low_%d == %s ? near_%d : 0) + (high_%d == %s ? far_%d : 0);", p.values,
+		        d, d, ix[2 + d], d, d, ix[2 + d], d);
 		cu_line(c, "if (share_%d == 0) continue;", d);
 	}
 	Cell g = cu_value_at(c, op->in[0], (Ix[]){ix[0], r, ix[1], bin[0], bin[1]});
@@ -462,7 +507,8 @@ roi_backward(Cuda *c, const Op *op)
 	cu_line(c, "sum += %s / %s * share_0 * share_1;", g.v, cu_cell_number(c, t, (double)(p.samples * p.samples)).v);
 	while (n > 1)
 		cu_scope_close(c, open[--n]);
-	cu_store_at(c, out, val_info(c->g, op->out[0])->offset, ix, cu_cell_cast(c, (Cell){"sum", (uint8_t)t}, (DType)out->dtype));
+	cu_store_at(c, out, val_info(c->g, op->out[0])->offset, ix,
+	            cu_cell_cast(c, (Cell){"sum", (uint8_t)t}, (DType)out->dtype));
 	cu_scope_close(c, open[0]);
 	cu_kernel_close(c, "a thread to an element of the map, over all boxes", cu_blocks_of(out, 15));
 }

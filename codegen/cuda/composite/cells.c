@@ -1,11 +1,15 @@
-/* cells.c: the recurrences lstm.cells, gru.cells and their gradients: all steps in one kernel, as persistent RNN kernels do (Diamos et al. 2016), without their grid barrier.
+/* cells.c: the recurrences lstm.cells, gru.cells and their gradients: all steps in one kernel, as persistent RNN
+ * kernels do (Diamos et al. 2016), without their grid barrier.
  *
- * In: a group of that one op, row-major.   Out: forward a kernel that turns W_hh into the group's workspace, and the main one.
- * A block owns a few examples for all steps: their recurrences are independent, so no block waits for another. A thread has a unit (or some, a block's threads apart) of all
- * these examples; each step reads the weights once, neighbouring threads neighbouring numbers, and they stay in the second-level cache. States, and backward the gates' gradients
- * of the step, lie in shared memory in f32, numbers of one unit next to each other. Every sum is one chain over the columns (backward: rows) of W_hh, so how many examples a
- * block has changes no bit. Gradients of the weights are contractions outside.
- * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory; those are unrolled by pass expand. */
+ * In: a group of that one op, row-major.   Out: forward a kernel that turns W_hh into the group's workspace, and the
+ * main one. A block owns a few examples for all steps: their recurrences are independent, so no block waits for
+ * another. A thread has a unit (or some, a block's threads apart) of all these examples; each step reads the weights
+ * once, neighbouring threads neighbouring numbers, and they stay in the second-level cache. States, and backward the
+ * gates' gradients of the step, lie in shared memory in f32, numbers of one unit next to each other. Every sum is one
+ * chain over the columns (backward: rows) of W_hh, so how many examples a block has changes no bit. Gradients of the
+ * weights are contractions outside.
+ * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory; those are unrolled by pass
+ * expand. */
 #include "composite.h"
 #include <string.h>
 
@@ -34,8 +38,12 @@ cu_cells_op(OpKind k)
 static Cells
 cells_of(const Graph *g, const Op *op)
 {
-	Cells s = {.g = g, .op = op, .lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx, .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
-		.reverse = attr_bool(op, A_reverse), .has_length = attr_bool(op, A_has_length)};
+	Cells s = {.g = g,
+	           .op = op,
+	           .lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx,
+	           .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
+	           .reverse = attr_bool(op, A_reverse),
+	           .has_length = attr_bool(op, A_has_length)};
 	const Type *x = val_type(g, op->in[0]);
 
 	s.dt = (DType)x->dtype;
@@ -54,7 +62,8 @@ room(const Cells *s, int numbers)
 	return (numbers * s->h * s->rows + 3) / 4 * 4;
 }
 
-/* Bytes of shared memory. Forward h before and after the step and c; backward the gates' gradients, those of h and c. */
+/* Bytes of shared memory. Forward h before and after the step and c; backward the gates' gradients, those of h and
+ * c. */
 static int64_t
 shared_bytes(const Cells *s)
 {
@@ -69,7 +78,10 @@ cu_cells_refuses(const Graph *g, const Op *op)
 	if (s.dt == DT_f64)
 		return "the operands are f64: the kernel is for f32, f16 and bf16";
 	s.rows = 1;
-	return shared_bytes(&s) > COMPOSITE_SHARED ? arena_printf(g->arena, "the states of %lld units do not fit a block's shared memory", (long long)s.h) : NULL;
+	return shared_bytes(&s) > COMPOSITE_SHARED
+	               ? arena_printf(g->arena, "the states of %lld units do not fit a block's shared memory",
+	                              (long long)s.h)
+	               : NULL;
 }
 
 const char *
@@ -77,7 +89,8 @@ cu_cells_select(const Graph *g, const Op *op, int64_t *workspace)
 {
 	Cells s = cells_of(g, op);
 
-	for (s.rows = MOST_ROWS; s.rows > 1 && ((s.n.n + s.rows - 1) / s.rows < MANY_BLOCKS || shared_bytes(&s) > COMPOSITE_SHARED);)
+	for (s.rows = MOST_ROWS;
+	     s.rows > 1 && ((s.n.n + s.rows - 1) / s.rows < MANY_BLOCKS || shared_bytes(&s) > COMPOSITE_SHARED);)
 		s.rows /= 2;
 	s.threads = s.h < BLOCK ? (int)(s.h + 31) / 32 * 32 : BLOCK;
 	*workspace = s.back ? 0 : s.gates * s.h * s.h * dtype_info[s.dt].bytes;
@@ -193,7 +206,8 @@ neighbours(const Cells *s, const char *from)
 static void
 state_load(const Cells *s, const char *state, int k)
 {
-	cu_line(s->c, "%s[j * %d + r] = row < n_rows ? %s : 0.0f;", state, s->rows, value(s, arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, NULL, 0, 0))));
+	cu_line(s->c, "%s[j * %d + r] = row < n_rows ? %s : 0.0f;", state, s->rows,
+	        value(s, arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, NULL, 0, 0))));
 }
 
 /* What lies behind the numbers up to the whole vector. */
@@ -219,7 +233,8 @@ kernel_open(Cells *s)
 	cu_line(c, "extern __shared__ uint4 memory[];");
 	cu_line(c, "const int tid = threadIdx.x;");
 	cu_line(c, "const %s n_rows = %s;", c->it, n);
-	return cu_scope_open(c, "for (%s first = blockIdx.x * %d; first < n_rows; first += gridDim.x * %d)", c->it, s->rows, s->rows);
+	return cu_scope_open(c, "for (%s first = blockIdx.x * %d; first < n_rows; first += gridDim.x * %d)", c->it,
+	                     s->rows, s->rows);
 }
 
 static void
@@ -239,7 +254,8 @@ turn_weights(const Cells *s)
 	long long h = s->h, all = s->gates * s->h * s->h;
 
 	cu_kernel_open(c, "");
-	const char *from = pointer(s, s->op->in[s->w]), *to = cu_pointer(c, s->dt, c->g->group.at[c->group].workspace_offset);
+	const char *from = pointer(s, s->op->in[s->w]),
+	           *to = cu_pointer(c, s->dt, c->g->group.at[c->group].workspace_offset);
 
 	cu_line(c, "for (%s u = blockIdx.x * BLOCK + threadIdx.x; u < %lld; u += gridDim.x * BLOCK)", c->it, all);
 	cu_line(c, "\t%s[u] = %s[u %% %lld * %lld + u / %lld];", to, from, s->gates * h, h, s->gates * h);
@@ -260,7 +276,8 @@ sums_forward(const Cells *s)
 
 	cu_line(c, "float w[%d];", s->gates);
 	for (int g = 0; g < s->gates; g++)
-		cu_line(c, "w[%d] = %s;", g, value(s, arena_printf(c->a, "%s[(%s)k * %lld + %lld + j]", w, c->it, s->gates * h, g * h)));
+		cu_line(c, "w[%d] = %s;", g,
+		        value(s, arena_printf(c->a, "%s[(%s)k * %lld + %lld + j]", w, c->it, s->gates * h, g * h)));
 	neighbours(s, arena_printf(c->a, "from + k * %d", s->rows));
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int g = 0; g < %d; g++)", s->gates);
@@ -282,7 +299,8 @@ lstm_unit(const Cells *s)
 	Cell g[4], zero = number(s, 0), c = let(s, text(arena_printf(s->c->a, "c[j * %d + r]", s->rows))), next, h;
 
 	for (int k = 0; k < 4; k++) {
-		g[k] = apply(s, k == 2 ? OP_tanh : OP_sigmoid, let(s, add(s, load(s, 0, place(s, "t", 4, k)), sum_of(s, k))));
+		g[k] = apply(s, k == 2 ? OP_tanh : OP_sigmoid,
+		             let(s, add(s, load(s, 0, place(s, "t", 4, k)), sum_of(s, k))));
 		if (wanted(s, 2))
 			put(s, 2, place(s, "t", 4, k), if_live(s, g[k], zero));
 	}
@@ -301,7 +319,9 @@ gru_unit(const Cells *s)
 	Cell sum[3], g[4], zero = number(s, 0), old = text(arena_printf(s->c->a, "from[j * %d + r]", s->rows));
 
 	for (int k = 0; k < 3; k++)
-		sum[k] = let(s, add(s, sum_of(s, k), text(value(s, arena_printf(s->c->a, "%s[%lld + j]", pointer(s, s->op->in[2]), (long long)(k * s->h))))));
+		sum[k] = let(s, add(s, sum_of(s, k),
+		                    text(value(s, arena_printf(s->c->a, "%s[%lld + j]", pointer(s, s->op->in[2]),
+		                                               (long long)(k * s->h))))));
 	for (int k = 0; k < 2; k++)
 		g[k] = apply(s, OP_sigmoid, let(s, add(s, load(s, 0, place(s, "t", 3, k)), sum[k])));
 	g[2] = apply(s, OP_tanh, let(s, cu_cell_fma(s->c, g[0], sum[2], load(s, 0, place(s, "t", 3, 2)))));
@@ -345,7 +365,8 @@ forward_emit(Cells *s)
 		cu_line(c, "const bool live = %s;", alive(s, "t"));
 	Cell h = s->lstm ? lstm_unit(s) : gru_unit(s);
 
-	cu_line(c, "to[j * %d + r] = %s;", s->rows, if_live(s, h, text(arena_printf(c->a, "from[j * %d + r]", s->rows))).v);
+	cu_line(c, "to[j * %d + r] = %s;", s->rows,
+	        if_live(s, h, text(arena_printf(c->a, "from[j * %d + r]", s->rows))).v);
 	put(s, 0, place(s, "t", 1, 0), if_live(s, h, number(s, 0)));
 	cu_scope_close(c, r);
 	cu_scope_close(c, u);
@@ -355,7 +376,8 @@ forward_emit(Cells *s)
 		u = units_open(s);
 		r = rows_open(s);
 		cu_line(c, "if (row >= n_rows) continue;");
-		put(s, s->lstm ? 3 : 2, place(s, NULL, 0, 0), text(arena_printf(c->a, "h[%lld + j * %d + r]", s->t % 2 * state, s->rows)));
+		put(s, s->lstm ? 3 : 2, place(s, NULL, 0, 0),
+		    text(arena_printf(c->a, "h[%lld + j * %d + r]", s->t % 2 * state, s->rows)));
 		if (s->lstm)
 			put(s, 4, place(s, NULL, 0, 0), text(arena_printf(c->a, "c[j * %d + r]", s->rows)));
 		cu_scope_close(c, r);
@@ -376,12 +398,14 @@ gate_put(const Cells *s, int gate, Cell d, bool multiplied, const char *results)
 		put(s, *results - '0', place(s, "t", s->gates, gate), d);
 }
 
-/* Operand k at the step that was processed before, [N,T,H], or its start at the first step or where that was past the length. */
+/* Operand k at the step that was processed before, [N,T,H], or its start at the first step or where that was past the
+ * length. */
 static Cell
 before(const Cells *s, int k, int start)
 {
 	const char *first = "step == 0", *earlier = s->reverse ? "(t + 1)" : "(t - 1)";
-	const char *from = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[start]), place(s, NULL, 0, 0)), *at = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, earlier, 1, 0));
+	const char *from = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[start]), place(s, NULL, 0, 0)),
+	           *at = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, earlier, 1, 0));
 
 	if (s->has_length)
 		first = arena_printf(s->c->a, "(step == 0 || !(%s))", alive(s, earlier));
@@ -431,8 +455,9 @@ skip_dead(const Cells *s)
 
 	if (s->rows == 1 && !s->has_length)
 		return;
-	Scope in = cu_scope_open(c, "if (%s%s%s)", s->rows > 1 ? "row >= n_rows" : "", s->rows > 1 && s->has_length ? " || " : "",
-		s->has_length ? arena_printf(c->a, "!(%s)", alive(s, "t")) : "");
+	Scope in = cu_scope_open(c, "if (%s%s%s)", s->rows > 1 ? "row >= n_rows" : "",
+	                         s->rows > 1 && s->has_length ? " || " : "",
+	                         s->has_length ? arena_printf(c->a, "!(%s)", alive(s, "t")) : "");
 
 	for (int k = 0; k < s->gates; k++)
 		cu_line(c, "d[(%lld + j) * %d + r] = 0.0f;", (long long)(k * s->h), s->rows);
@@ -459,7 +484,9 @@ sums_back(const Cells *s)
 	cu_line(c, "#pragma unroll 8");
 	Scope k = cu_scope_open(c, "for (int k = 0; k < %lld; k++)", (long long)(s->gates * s->h));
 
-	cu_line(c, "const float w = %s;", value(s, arena_printf(c->a, "%s[(%s)k * %lld + j]", pointer(s, s->op->in[s->w]), c->it, (long long)s->h)));
+	cu_line(c, "const float w = %s;",
+	        value(s,
+	              arena_printf(c->a, "%s[(%s)k * %lld + j]", pointer(s, s->op->in[s->w]), c->it, (long long)s->h)));
 	neighbours(s, arena_printf(c->a, "d + k * %d", s->rows));
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int r = 0; r < %d; r++) sum[r] = fmaf(w, x[r], sum[r]);", s->rows);
@@ -475,7 +502,8 @@ backward_emit(Cells *s)
 	long long state = room(s, 1);
 	Scope all = kernel_open(s), u, r;
 
-	cu_line(c, "float *d = (float *)memory, *dh = d + %lld%s;", (long long)room(s, s->gates), s->lstm ? arena_printf(c->a, ", *dc = dh + %lld", state) : "");
+	cu_line(c, "float *d = (float *)memory, *dh = d + %lld%s;", (long long)room(s, s->gates),
+	        s->lstm ? arena_printf(c->a, ", *dc = dh + %lld", state) : "");
 	fill_up(s, "d", s->gates);
 	u = units_open(s);
 	r = rows_open(s);

@@ -81,7 +81,8 @@ taken(const Line *l, Graph *g, int group, const Op *op, SelectCx *cx)
 	looked->chosen = !why;
 	looked->why = why;
 	if (!why)
-		looked->why = arena_printf(g->arena, "%s, %lld bytes of workspace", gr->kernel, (long long)gr->workspace);
+		looked->why =
+		        arena_printf(g->arena, "%s, %lld bytes of workspace", gr->kernel, (long long)gr->workspace);
 	if (asked) {
 		cx->tuned = NULL;
 		cx->misfit = why;

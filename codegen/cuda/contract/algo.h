@@ -7,12 +7,14 @@
 typedef struct CuAlgo {
 	FamilyId family;         /* of tune.def: its kernels' text and parameters */
 	const char *doc;
-	bool tiles;              /* its parameters are Tiles, and the group must be one that gemm.c takes (cu_gemm_misfit) */
+	/* its parameters are Tiles, and the group must be one that gemm.c takes (cu_gemm_misfit) */
+	bool tiles;
 	bool reduces;            /* its kernel does the reductions behind the contraction too; else other kernels do */
-	/* Why such numbers cannot be multiplied so, whoever asks: the one place that says. NULL: they can. Left out: all
-	 * can. */
+	/* Why such numbers cannot be multiplied so, whoever asks: the one place that says. NULL: they can. Left out:
+	 * all can. */
 	const char *(*why_not)(Arena *a, DType t, const char *arch);
-	/* Sets the default parameters. NULL, or why another is as good; value: for explain. Left out: only a record comes. */
+	/* Sets the default parameters. NULL, or why another is as good; value: for explain. Left out: only a record
+	 * comes. */
 	const char *(*offer)(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p,
 	                     double *value);
 	const char *(*chosen)(Arena *a, double value); /* of a VARIANT that is offered: why it was */

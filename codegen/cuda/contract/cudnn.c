@@ -1,12 +1,15 @@
-/* cudnn.c: a group's contraction as a plan of cuDNN: what a record asks for, whether cuDNN takes it, and the kernels around it.
+/* cudnn.c: a group's contraction as a plan of cuDNN: what a record asks for, whether cuDNN takes it, and the kernels
+ * around it.
  *
- * In: a group with a contraction and a record, `cudnn{engine=-1}` (the first engine of cuDNN's heuristics) or `cudnn{engine=62,knob=2:16,..}`; with `round=1` sums may be rounded to
- * the operands' 16 bits before the group goes on with them, with `fused=1` what follows a
- * convolution is the plan's too (dnn_tail.c), `device=h100` plans for that device of profiles.def.   Out: Group.kernel with the engine and its knobs, its
- * workspace; then a line that describes the plan (runtime/cuda/cudnn.h), from which the executable makes it again. No device is needed.
- * cuDNN takes operands and results in memory, channels innermost. What the group makes of an operand, and filters in another order, are made in the workspace by
- * a kernel before; the rest of the group is kernels behind, which read the result where it lies.
- * Refused: what is no product of f16 or bf16, batches that are no outermost axis, results that must be f32, engines whose sums have no fixed order, and what cuDNN refuses. */
+ * In: a group with a contraction and a record, `cudnn{engine=-1}` (the first engine of cuDNN's heuristics) or
+ * `cudnn{engine=62,knob=2:16,..}`; with `round=1` sums may be rounded to the operands' 16 bits before the group goes on
+ * with them, with `fused=1` what follows a convolution is the plan's too (dnn_tail.c), `device=h100` plans for that
+ * device of profiles.def.   Out: Group.kernel with the engine and its knobs, its workspace; then a line that describes
+ * the plan (runtime/cuda/cudnn.h), from which the executable makes it again. No device is needed. cuDNN takes operands
+ * and results in memory, channels innermost. What the group makes of an operand, and filters in another order, are made
+ * in the workspace by a kernel before; the rest of the group is kernels behind, which read the result where it lies.
+ * Refused: what is no product of f16 or bf16, batches that are no outermost axis, results that must be f32, engines
+ * whose sums have no fixed order, and what cuDNN refuses. */
 #include "algo.h"
 #include "dnn.h"
 #include "dnn_region.h"
@@ -18,7 +21,12 @@
 
 enum { CONFIGS = 48, PLACE = 256 };
 
-typedef struct Record { int64_t engine, knob[DNN_KNOBS][2]; int nknob; bool round, fused; char device[NAME_SIZE]; } Record;
+typedef struct Record {
+	int64_t engine, knob[DNN_KNOBS][2];
+	int nknob;
+	bool round, fused;
+	char device[NAME_SIZE];
+} Record;
 static_assert((int)DNN_KNOBS == (int)PAIRS_MOST, "a text holds all knobs of a plan");
 
 /* How a group uses the plan: its tensors as types, which operands are made first, and where the result goes. */
@@ -28,7 +36,8 @@ typedef struct Region {
 	bool made[2];
 	Val direct;              /* the value in whose place the result is written; NOVAL: in the workspace */
 	DnnTail tail;            /* if p.bias */
-	Val added;               /* what it adds as it stands in memory; NOVAL: it is made in the workspace, or nothing is added */
+	/* what it adds as it stands in memory; NOVAL: it is made in the workspace, or nothing is added */
+	Val added;
 } Region;
 
 static const struct { const char *name, *arch, *json; } profiles[] = {
@@ -109,7 +118,8 @@ static const char *
 convolution_of(const Graph *g, const Op *op, Region *r)
 {
 	static const uint8_t channels_last[4] = {0, 2, 3, 1};
-	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL), *d = attr_ints(op, A_dilation, NULL);
+	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
+	              *d = attr_ints(op, A_dilation, NULL);
 
 	r->p.op = op->kind == OP_conv2d ? DNN_CONV : op->kind == OP_conv2d_dx ? DNN_CONV_DX : DNN_CONV_DW;
 	for (int k = 0; k < 3; k++)
@@ -124,7 +134,8 @@ convolution_of(const Graph *g, const Op *op, Region *r)
 	return NULL;
 }
 
-/* Rows and columns of matrix k, in memory as they lie or turned, and how many matrices there are; `rows` matrices are one (0: each is one). */
+/* Rows and columns of matrix k, in memory as they lie or turned, and how many matrices there are; `rows` matrices are
+ * one (0: each is one). */
 static void
 matrix_of(const Type *t, bool turned, bool flat, DnnTensor *to)
 {
@@ -132,7 +143,10 @@ matrix_of(const Type *t, bool turned, bool flat, DnnTensor *to)
 
 	for (int i = 0; i < t->rank - 2; i++)
 		count *= t->axis[i].n;
-	*to = (DnnTensor){.dtype = data_type((DType)t->dtype), .rank = 3, .dim = {flat ? 1 : count, flat ? count * m : m, n}, .stride = {flat ? count * m * n : m * n, n, 1}};
+	*to = (DnnTensor){.dtype = data_type((DType)t->dtype),
+	                  .rank = 3,
+	                  .dim = {flat ? 1 : count, flat ? count * m : m, n},
+	                  .stride = {flat ? count * m * n : m * n, n, 1}};
 	if (turned) {
 		int64_t dim[3] = {to->dim[0], to->dim[2], to->dim[1]}, stride[3] = {to->stride[0], 1, n};
 
@@ -179,7 +193,8 @@ in_group(const Graph *g, int group, const Op *op)
 	return op && !op->dead && op->group == group && op->kind != OP_load;
 }
 
-/* Is the value, made by the group, read by another group's kernel or a result? What only states take is left to a kernel that asks whether the loop has ended. */
+/* Is the value, made by the group, read by another group's kernel or a result? What only states take is left to a
+ * kernel that asks whether the loop has ended. */
 static bool
 is_read(const Graph *g, int group, Val v)
 {
@@ -200,7 +215,8 @@ is_read(const Graph *g, int group, Val v)
 	return read;
 }
 
-/* Is v used as numbers of type t alone: is it of that type, or is all that reads it casts to it? `as`: one that is read elsewhere, in r's layout. */
+/* Is v used as numbers of type t alone: is it of that type, or is all that reads it casts to it? `as`: one that is read
+ * elsewhere, in r's layout. */
 static bool
 used_as(const Graph *g, int group, Val v, DType t, const Type *layout, Val *as)
 {
@@ -237,7 +253,8 @@ added_of(const Graph *g, int group, const Region *r)
 	Val v = r->tail.add;
 	const Op *op = v.id ? val_op(g, v) : NULL;
 
-	if (in_group(g, group, op) && op->kind == OP_cast && val_type(g, op->in[0])->dtype == r->type[2].dtype && val_type(g, v)->dtype == DT_f32)
+	if (in_group(g, group, op) && op->kind == OP_cast && val_type(g, op->in[0])->dtype == r->type[2].dtype &&
+	    val_type(g, v)->dtype == DT_f32)
 		v = op->in[0];
 	return v.id && !in_group(g, group, val_op(g, v)) && type_same(val_type(g, v), &r->type[2]) ? v : NOVAL;
 }
@@ -269,7 +286,8 @@ region_of(const Graph *g, int group, const Op *op, const Record *record, Region 
 	const char *why;
 
 	*r = (Region){.direct = NOVAL, .added = NOVAL};
-	if ((a->dtype != DT_f16 && a->dtype != DT_bf16) || val_type(g, op->in[1])->dtype != a->dtype || (o->dtype != a->dtype && o->dtype != DT_f32))
+	if ((a->dtype != DT_f16 && a->dtype != DT_bf16) || val_type(g, op->in[1])->dtype != a->dtype ||
+	    (o->dtype != a->dtype && o->dtype != DT_f32))
 		return "cuDNN is asked for products of f16 or bf16 alone";
 	for (int k = 0; k < 3; k++)
 		r->type[k] = *val_type(g, k < 2 ? op->in[k] : op->out[0]);
@@ -281,12 +299,16 @@ region_of(const Graph *g, int group, const Op *op, const Record *record, Region 
 	if (why)
 		return why;
 	for (int k = 0; k < 2; k++)
-		r->made[k] = in_group(g, group, val_op(g, op->in[k])) || memcmp(val_type(g, op->in[k])->perm, r->type[k].perm, r->type[k].rank) != 0;
+		r->made[k] = in_group(g, group, val_op(g, op->in[k])) ||
+		             memcmp(val_type(g, op->in[k])->perm, r->type[k].perm, r->type[k].rank) != 0;
 	if (record->fused)
 		return region_fused(g, group, op, r);
 	if (!used_as(g, group, op->out[0], (DType)a->dtype, &r->type[2], &r->direct) && !round) {
 		if (op->kind != OP_matmul)
-			return arena_printf(g->arena, "its result is needed in f32, and cuDNN makes it in %s; round=1 in the record allows that", dtype_info[a->dtype].name);
+			return arena_printf(g->arena,
+			                    "its result is needed in f32, and cuDNN makes it in %s; round=1 in the "
+			                    "record allows that",
+			                    dtype_info[a->dtype].name);
 		r->type[2].dtype = DT_f32;
 		r->direct = type_same(o, &r->type[2]) && is_read(g, group, op->out[0]) ? op->out[0] : NOVAL;
 		r->p.tensor[2].dtype = DNN_DATA_FLOAT;
@@ -312,8 +334,9 @@ room_before(const Region *r)
 {
 	Type bias = r->p.bias ? bias_type(r) : (Type){0};
 
-	return (r->made[0] ? room_of(&r->type[0]) : 0) + (r->made[1] ? room_of(&r->type[1]) : 0) + (r->direct.id ? 0 : room_of(&r->type[2])) + (r->p.bias ? room_of(&bias) : 0)
-		+ (r->p.add && !r->added.id ? room_of(&r->type[2]) : 0);
+	return (r->made[0] ? room_of(&r->type[0]) : 0) + (r->made[1] ? room_of(&r->type[1]) : 0) +
+	       (r->direct.id ? 0 : room_of(&r->type[2])) + (r->p.bias ? room_of(&bias) : 0) +
+	       (r->p.add && !r->added.id ? room_of(&r->type[2]) : 0);
 }
 
 /* ---------------------------------------------------------------- choosing */
@@ -331,9 +354,12 @@ engine_of(Dnn *d, void *config, int64_t *number, bool *fixed)
 	void *engine = dnn_make(d, &p, DNN_ENGINE);
 	int note[16];
 	int64_t n = 0, notes = 0;
-	bool good = engine && get(d, config, DNN_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine, "the engine of a configuration")
-		&& get(d, engine, DNN_ENGINE_GLOBAL_INDEX, DNN_TYPE_INT64, 1, &n, number, "the number of an engine")
-		&& get(d, engine, DNN_ENGINE_NUMERICAL_NOTE, DNN_TYPE_NUMERICAL_NOTE, sizeof note / sizeof *note, &notes, note, "the notes of an engine");
+	bool good = engine &&
+	            get(d, config, DNN_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine,
+	                "the engine of a configuration") &&
+	            get(d, engine, DNN_ENGINE_GLOBAL_INDEX, DNN_TYPE_INT64, 1, &n, number, "the number of an engine") &&
+	            get(d, engine, DNN_ENGINE_NUMERICAL_NOTE, DNN_TYPE_NUMERICAL_NOTE, sizeof note / sizeof *note,
+	                &notes, note, "the notes of an engine");
 
 	*fixed = true;
 	for (int64_t i = 0; good && i < notes; i++)
@@ -353,12 +379,15 @@ knobs_of(Dnn *d, void *config, Record *r)
 
 	for (int i = 0; i < DNN_KNOBS && good; i++)
 		good = (choice[i] = dnn_make(d, &p, DNN_KNOB_CHOICE)) != NULL;
-	good = good && get(d, config, DNN_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, DNN_KNOBS, &n, choice, "the knobs of a configuration");
+	good = good && get(d, config, DNN_ENGINECFG_KNOB_CHOICES, DNN_TYPE_BACKEND_DESCRIPTOR, DNN_KNOBS, &n, choice,
+	                   "the knobs of a configuration");
 	for (r->nknob = 0; good && r->nknob < n; r->nknob++) {
 		int type = 0;
 
-		good = get(d, choice[r->nknob], DNN_KNOB_CHOICE_TYPE, DNN_TYPE_KNOB_TYPE, 1, &one, &type, "the type of a knob")
-			&& get(d, choice[r->nknob], DNN_KNOB_CHOICE_VALUE, DNN_TYPE_INT64, 1, &one, &r->knob[r->nknob][1], "the value of a knob");
+		good = get(d, choice[r->nknob], DNN_KNOB_CHOICE_TYPE, DNN_TYPE_KNOB_TYPE, 1, &one, &type,
+		           "the type of a knob") &&
+		       get(d, choice[r->nknob], DNN_KNOB_CHOICE_VALUE, DNN_TYPE_INT64, 1, &one, &r->knob[r->nknob][1],
+		           "the value of a knob");
 		good = good && type >= 0 && type < PAIR_KINDS && llabs(r->knob[r->nknob][1]) <= INT32_MAX;
 		r->knob[r->nknob][0] = type;
 	}
@@ -373,18 +402,25 @@ choose_by(Dnn *d, const DnnPlan *graph, void *profile, int mode, Record *r)
 	DnnPlan heuristics = {0}, configs = {0};
 	void *config[CONFIGS], *h = dnn_make(d, &heuristics, DNN_ENGINEHEUR), *of = graph->graph;
 	int64_t n = 0;
-	bool found = false, good = h && dnn_ok(d, d->set(h, DNN_ENGINEHEUR_OPERATION_GRAPH, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &of), "the graph of heuristics")
-		&& dnn_ok(d, d->set(h, DNN_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode), "the mode of heuristics")
-		&& dnn_ok(d, d->set(h, DNN_ENGINEHEUR_DEVICEPROP, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &profile), "the device of heuristics") && dnn_ok(d, d->finalize(h), "heuristics");
+	bool found = false,
+	     good = h &&
+	            dnn_ok(d, d->set(h, DNN_ENGINEHEUR_OPERATION_GRAPH, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &of),
+	                   "the graph of heuristics") &&
+	            dnn_ok(d, d->set(h, DNN_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode), "the mode of heuristics") &&
+	            dnn_ok(d, d->set(h, DNN_ENGINEHEUR_DEVICEPROP, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &profile),
+	                   "the device of heuristics") &&
+	            dnn_ok(d, d->finalize(h), "heuristics");
 
 	for (int i = 0; i < CONFIGS && good; i++)
 		good = (config[i] = dnn_make(d, &configs, DNN_ENGINECFG)) != NULL;
-	good = good && get(d, h, DNN_ENGINEHEUR_RESULTS, DNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n, config, "the engines of heuristics");
+	good = good && get(d, h, DNN_ENGINEHEUR_RESULTS, DNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n, config,
+	                   "the engines of heuristics");
 	for (int64_t i = 0; i < n && good && !found; i++) {
 		DnnPlan p = {0};
 		bool fixed;
 
-		found = engine_of(d, config[i], &r->engine, &fixed) && fixed && dnn_finish(d, &p, config[i], NULL, profile) && knobs_of(d, config[i], r);
+		found = engine_of(d, config[i], &r->engine, &fixed) && fixed &&
+		        dnn_finish(d, &p, config[i], NULL, profile) && knobs_of(d, config[i], r);
 		dnn_plan_free(d, &p);
 	}
 	dnn_plan_free(d, &configs);
@@ -396,11 +432,14 @@ static bool
 choose(Dnn *d, const DnnProblem *p, void *profile, Record *r)
 {
 	DnnPlan graph = {0};
-	bool found = dnn_graph(d, &graph, p, NULL) && (choose_by(d, &graph, profile, DNN_HEUR_MODE_A, r) || choose_by(d, &graph, profile, DNN_HEUR_MODE_FALLBACK, r));
+	bool found = dnn_graph(d, &graph, p, NULL) && (choose_by(d, &graph, profile, DNN_HEUR_MODE_A, r) ||
+	                                               choose_by(d, &graph, profile, DNN_HEUR_MODE_FALLBACK, r));
 
 	dnn_plan_free(d, &graph);
 	if (!found && !*d->error)
-		snprintf(d->error, sizeof d->error, "its heuristics name no engine for this device whose sums have one order (engines that it compiles itself need the driver)");
+		snprintf(d->error, sizeof d->error,
+		         "its heuristics name no engine for this device whose sums have one order (engines that it "
+		         "compiles itself need the driver)");
 	return found;
 }
 
@@ -408,7 +447,8 @@ static const char *
 profile_of(const char *arch, const char *device)
 {
 	for (int i = 0; i < NPROFILE; i++)
-		if (arch && !strncmp(arch, profiles[i].arch, strlen(profiles[i].arch)) && (!*device || !strcmp(device, profiles[i].name)))
+		if (arch && !strncmp(arch, profiles[i].arch, strlen(profiles[i].arch)) &&
+		    (!*device || !strcmp(device, profiles[i].name)))
 			return profiles[i].json;
 	return NULL;
 }
@@ -417,7 +457,10 @@ static bool
 profile_make(Dnn *d, DnnPlan *p, const char *json, void **to)
 {
 	*to = dnn_make(d, p, DNN_DEVICEPROP);
-	return *to && dnn_ok(d, d->set(*to, DNN_DEVICEPROP_JSON, DNN_TYPE_CHAR, (int64_t)strlen(json), json), "the device's profile") && dnn_ok(d, d->finalize(*to), "the device's profile");
+	return *to &&
+	       dnn_ok(d, d->set(*to, DNN_DEVICEPROP_JSON, DNN_TYPE_CHAR, (int64_t)strlen(json), json),
+	              "the device's profile") &&
+	       dnn_ok(d, d->finalize(*to), "the device's profile");
 }
 
 /* The plan that the record's text makes. */
@@ -450,10 +493,12 @@ take(Graph *g, int group, const Op *op, SelectCx *cx)
 	Region r;
 	Record record;
 	Dnn d;
-	const char *why = record_read(g->arena, cx->tuned, &record), *json = why ? NULL : profile_of(cx->arch, record.device);
+	const char *why = record_read(g->arena, cx->tuned, &record),
+	           *json = why ? NULL : profile_of(cx->arch, record.device);
 
 	if (!why && !json)
-		why = arena_printf(g->arena, "there is no profile of a device %s%sof %s to plan for", record.device, *record.device ? " " : "", cx->arch ? cx->arch : "no architecture");
+		why = arena_printf(g->arena, "there is no profile of a device %s%sof %s to plan for", record.device,
+		                   *record.device ? " " : "", cx->arch ? cx->arch : "no architecture");
 	if (!why)
 		why = region_of(g, group, op, &record, &r);
 	if (why)
@@ -484,7 +529,8 @@ emit(Cuda *c, const Op *op)
 
 	why = why ? why : region_of(c->g, c->group, op, &record, &r);
 	if (why || record.engine < 0 || gr->workspace < room_before(&r))
-		bug("target cuda: '%s' is no kernel of %s: %s", gr->kernel, op_info[op->kind].name, why ? why : "it has no engine, or no workspace");
+		bug("target cuda: '%s' is no kernel of %s: %s", gr->kernel, op_info[op->kind].name,
+		    why ? why : "it has no engine, or no workspace");
 	for (int k = 0; k < 2; k++) {
 		Out o = {op->in[k], &r.type[k], at};
 

@@ -1,9 +1,12 @@
 /* dnn_tail.c: what follows a convolution in its group, as much as cuDNN makes in the same kernel.
  *
- * In: a group whose contraction a record gives to cuDNN with `fused=1`.   Out: the chain of elementwise ops from its sums to the value that is stored in 16 bits: a number for each channel added, taken
- * away or multiplied, a tensor added, relu. cuDNN's patterns have a bias and no factor, so factors go into the filters: y = s x * w + t is x * (s w) + t, with s and t of each channel computed by a kernel
- * before the plan. Filters and bias are rounded to 16 bits then, which is why a record must allow rounding.
- * Refused, each with its words: sums that anything else reads (those of a batch normalisation that trains), other ops, factors behind the addition of a tensor, results of more than 16 bits. */
+ * In: a group whose contraction a record gives to cuDNN with `fused=1`.   Out: the chain of elementwise ops from its
+ * sums to the value that is stored in 16 bits: a number for each channel added, taken away or multiplied, a tensor
+ * added, relu. cuDNN's patterns have a bias and no factor, so factors go into the filters: y = s x * w + t is x * (s w)
+ * + t, with s and t of each channel computed by a kernel before the plan. Filters and bias are rounded to 16 bits then,
+ * which is why a record must allow rounding. Refused, each with its words: sums that anything else reads (those of a
+ * batch normalisation that trains), other ops, factors behind the addition of a tensor, results of more than 16
+ * bits. */
 #include "dnn.h"
 #include "dnn_region.h"
 #include <string.h>
@@ -61,7 +64,8 @@ step(const Graph *g, const Op *op, Val v, DnnTail *t)
 	bool affine = op->kind == OP_add || op->kind == OP_mul || (op->kind == OP_sub && other == 1);
 
 	if (!affine || !by_channel(g, x, o->axis[1]))
-		return arena_printf(g->arena, "%s is neither a number of each channel, nor a tensor added, nor relu", op_info[op->kind].name);
+		return arena_printf(g->arena, "%s is neither a number of each channel, nor a tensor added, nor relu",
+		                    op_info[op->kind].name);
 	if (t->add.id && op->kind == OP_mul)
 		return "a factor behind the addition of a tensor";
 	if (t->nstep == DNN_STEPS)
@@ -87,7 +91,8 @@ cu_dnn_tail(const Graph *g, int group, const Op *op, const Type *result, DnnTail
 		const char *why;
 
 		if (!reader || reader->group != group)
-			return "its sums, or what is made of them, are read by more than one op: those of a batch normalisation that trains are, and cuDNN's patterns for these sum squares";
+			return "its sums, or what is made of them, are read by more than one op: those of a batch "
+			       "normalisation that trains are, and cuDNN's patterns for these sum squares";
 		if (reader->kind == OP_cast) {
 			if (!type_same(val_type(g, reader->out[0]), result))
 				return "what follows is not stored in 16 bits, as its result would be";
@@ -125,7 +130,8 @@ affine(Cuda *c, const DnnTail *t, const Type *result, Ix channel, Cell *s, Cell 
 }
 
 void
-cu_dnn_tail_emit(Cuda *c, const DnnTail *t, Val filter, const Type *filters, int64_t filters_at, const Type *result, int64_t bias_at)
+cu_dnn_tail_emit(Cuda *c, const DnnTail *t, Val filter, const Type *filters, int64_t filters_at, const Type *result,
+                 int64_t bias_at)
 {
 	Type bias = type_of((DType)result->dtype, 1, &result->axis[1]);
 	Ix ix[MAX_RANK];
@@ -137,7 +143,8 @@ cu_dnn_tail_emit(Cuda *c, const DnnTail *t, Val filter, const Type *filters, int
 		Scope scope = cu_threads_open(c, filters, (1u << filters->rank) - 1, ix);
 
 		affine(c, t, result, ix[0], &s, &b);
-		cu_store_at(c, filters, filters_at, ix, cu_cell_bin(c, EX_MUL, cu_cell_cast(c, cu_value_at(c, filter, ix), DT_f32), s));
+		cu_store_at(c, filters, filters_at, ix,
+		            cu_cell_bin(c, EX_MUL, cu_cell_cast(c, cu_value_at(c, filter, ix), DT_f32), s));
 		cu_scope_close(c, scope);
 		cu_kernel_close(c, "an element to a thread", cu_blocks_of(filters, (1u << filters->rank) - 1));
 	}

@@ -1,9 +1,13 @@
-/* epilogue.c: what follows a contraction in its group: elementwise ops, reductions of their values over the rows, and what is made of these.
+/* epilogue.c: what follows a contraction in its group: elementwise ops, reductions of their values over the rows, and
+ * what is made of these.
  *
- * In: the sums of a tile in registers, or no contraction at all (columns.c).   Out: text that brings them to shared memory, some rows at a time, and evaluates the group's outputs there, each thread
- * a few neighbouring columns of every so many rows: the contraction's value at such a place is known to the memo, all else is pulled. Reductions (a batch normalisation's statistics,
- * the sums of its gradient, a bias's gradient) are kept by thread and column, joined in the order of the threads, and left in the workspace, a number for each column and tile,
- * for the block that finishes them (finish.c). Variances are sums of squares about means, joined as in Chan, Golub, LeVeque 1979. Every order is fixed by shape and n. */
+ * In: the sums of a tile in registers, or no contraction at all (columns.c).   Out: text that brings them to shared
+ * memory, some rows at a time, and evaluates the group's outputs there, each thread a few neighbouring columns of every
+ * so many rows: the contraction's value at such a place is known to the memo, all else is pulled. Reductions (a batch
+ * normalisation's statistics, the sums of its gradient, a bias's gradient) are kept by thread and column, joined in the
+ * order of the threads, and left in the workspace, a number for each column and tile, for the block that finishes them
+ * (finish.c). Variances are sums of squares about means, joined as in Chan, Golub, LeVeque 1979. Every order is fixed
+ * by shape and n. */
 #include "gemm.h"
 #include <string.h>
 
@@ -19,7 +23,9 @@ red_states(const Op *red)
 int
 cu_result_column(const Graph *g, const Op *contract)
 {
-	return contract->kind == OP_matmul ? val_type(g, contract->out[0])->rank - 1 : contract->kind == OP_conv2d_dw ? 0 : 1;
+	return contract->kind == OP_matmul      ? val_type(g, contract->out[0])->rank - 1
+	       : contract->kind == OP_conv2d_dw ? 0
+	                                        : 1;
 }
 
 const char *
@@ -44,7 +50,8 @@ const char *
 cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red)
 {
 	if (red->kind == OP_moments && cu_form(g, contract).classes)
-		return "tiles of a convolution's gradient with a stride have pixels of one remainder each: what they count differs";
+		return "tiles of a convolution's gradient with a stride have pixels of one remainder each: what they "
+		       "count differs";
 	return cu_reduces_to(g, val_type(g, contract->out[0]), cu_result_column(g, contract), red);
 }
 
@@ -80,7 +87,8 @@ epilogue_find(Gemm *x, Epilogue *e)
 		for (int k = 0; k < op->nout; k++) {
 			const ValInfo *v = val_info(c->g, op->out[k]);
 
-			if ((x->op && op < x->op) || !cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] || !type_same_shape(&v->type, o))
+			if ((x->op && op < x->op) || !cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] ||
+			    !type_same_shape(&v->type, o))
 				continue;
 			if (e->nout == OUTS || e->nred == OUTS)
 				bug("a contraction with more than %d outputs", OUTS);
@@ -91,7 +99,8 @@ epilogue_find(Gemm *x, Epilogue *e)
 	}
 	for (uint32_t k = 0; k < e->leaves.at.n && !x->op; k++)
 		narrow |= dtype_info[val_type(c->g, e->leaves.at.at[k].v)->dtype].bytes == 2;
-	e->vec = narrow && (!e->nred || !x->op) ? 8 : 4; /* states of 8 columns beside a contraction's sums would not stay in registers */
+	/* states of 8 columns beside a contraction's sums would not stay in registers */
+	e->vec = narrow && (!e->nred || !x->op) ? 8 : 4;
 }
 
 /* ---------------------------------------------------------------- sums to shared memory */
@@ -106,17 +115,22 @@ slab_fill(Gemm *x)
 	cu_line(c, "#pragma unroll");
 	s = cu_scope_open(c, "for (int i = 0; i < %d; i++)", p->mma ? p->m / p->wm / 8 : p->m / 16);
 	if (p->mma)
-		cu_line(c, p->groups ? "const int r = warp_m + i / 2 * 64 + i %% 2 * 8 + lane / 4;" : "const int r = warp_m + i * 8 + lane / 4;");
+		cu_line(c, p->groups ? "const int r = warp_m + i / 2 * 64 + i %% 2 * 8 + lane / 4;"
+		                     : "const int r = warp_m + i * 8 + lane / 4;");
 	else
 		cu_line(c, "const int r = i / %d * %d + tid / 16 * %d + i %% %d;", w, 16 * w, w, w);
 	t = cu_scope_open(c, "if (r / %d == slab)", x->slab);
 	cu_line(c, "#pragma unroll");
 	if (p->mma) {
 		cu_line(c, "for (int j = 0; j < %d; j++)", p->n / p->wn / 8);
-		cu_line(c, "\t*(float2 *)&sums[r %% %d * %d + warp_n + j * 8 + lane %% 4 * 2] = make_float2(acc[i / 2][j][i %% 2 * 2], acc[i / 2][j][i %% 2 * 2 + 1]);", x->slab, line);
+		cu_line(c,
+		        "\t*(float2 *)&sums[r %% %d * %d + warp_n + j * 8 + lane %% 4 * 2] = make_float2(acc[i / "
+		        "2][j][i %% 2 * 2], acc[i / 2][j][i %% 2 * 2 + 1]);",
+		        x->slab, line);
 	} else {
 		cu_line(c, "for (int j = 0; j < %d; j += %d)", p->n / 16, v);
-		cu_line(c, "\twrite%d(&sums[r %% %d * %d + j * 16 + tid %% 16 * %d], &acc[i][j]);", v, x->slab, line, v);
+		cu_line(c, "\twrite%d(&sums[r %% %d * %d + j * 16 + tid %% 16 * %d], &acc[i][j]);", v, x->slab, line,
+		        v);
 	}
 	cu_scope_close(c, t);
 	cu_scope_close(c, s);
@@ -148,7 +162,8 @@ rows_open(Gemm *x, int vec, int columns, int ahead)
 	return r;
 }
 
-/* Line q steps on from `line`, if it is in the result: m is its row there, *at the text of its sums, without the bracket. */
+/* Line q steps on from `line`, if it is in the result: m is its row there, *at the text of its sums, without the
+ * bracket. */
 static Scope
 row_open(Gemm *x, const Rows *r, Ix q, Ix *m, const char **at)
 {
@@ -232,9 +247,13 @@ state_join(Epilogue *e, int k, Ix column, Ix at)
 	if (moments) {
 		cu_line(c, "float count = sums[tid], mean = sums[%d + tid], squares = sums[%d + tid];", size, 2 * size);
 		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
-		cu_line(c, "\tjoin_moments(&count, &mean, &squares, sums[q * %d + tid], sums[%d + q * %d + tid], sums[%d + q * %d + tid]);", n, size, n, 2 * size, n);
+		cu_line(c,
+		        "\tjoin_moments(&count, &mean, &squares, sums[q * %d + tid], sums[%d + q * %d + tid], sums[%d "
+		        "+ q * %d + tid]);",
+		        n, size, n, 2 * size, n);
 		for (int i = 0; i < 2; i++)
-			cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, i)), at, i ? "squares" : "mean");
+			cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(e->x, k, i)), at,
+			        i ? "squares" : "mean");
 	} else {
 		cu_line(c, "float sum = sums[tid];");
 		cu_line(c, "for (int q = 1; q < %d; q++)", e->step);
@@ -252,7 +271,8 @@ is_run(const Epilogue *e, const Type *t, int64_t offset)
 	const Gemm *x = e->x;
 	Axis a = t->axis[x->column], part = x->f.n[x->f.nn - 1];
 
-	return t->rank && t->perm[t->rank - 1] == x->column && !a.mul && a.n % e->vec == 0 && part.n % e->vec == 0 && offset % 16 == 0;
+	return t->rank && t->perm[t->rank - 1] == x->column && !a.mul && a.n % e->vec == 0 && part.n % e->vec == 0 &&
+	       offset % 16 == 0;
 }
 
 static void
@@ -336,7 +356,8 @@ outputs(Epilogue *e, Rows *r, Ix row, const char *at)
 	if (x->op) {
 		Cell sum = cu_cell_let(c, arena_printf(c->a, "%s + %s]", at, u), DT_f32);
 
-		cu_memo_put(c, x->op->out[0], ix, cu_cell_let(c, cu_cell_cast(c, sum, (DType)x->space->dtype).v, (DType)x->space->dtype));
+		cu_memo_put(c, x->op->out[0], ix,
+		            cu_cell_let(c, cu_cell_cast(c, sum, (DType)x->space->dtype).v, (DType)x->space->dtype));
 	}
 	for (int k = 0; k < e->nout; k++)
 		v[k] = cu_value_at(c, e->out[k].v, ix);

@@ -1,17 +1,22 @@
 /* gemm.c: contractions in tiles: whether, with which parameters, and the kernel's frame and products.
  *
- * In: a group with a contraction.   Out: Group.kernel and its workspace; then the kernel's text. A block makes a tile of the result: tiles of both operands along k pass
- * through shared memory, `stages` at once (gemm_load.c), and are multiplied
- *  - by matrix instructions, mma.sync.m16n8k16 of f16 or bf16 with sums in f32, whose operands ldmatrix takes from lines of 16-byte chunks; a chunk's place in its line is changed by
- *    the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass), or by wgmma (wgmma.c);
+ * In: a group with a contraction.   Out: Group.kernel and its workspace; then the kernel's text. A block makes a tile
+ * of the result: tiles of both operands along k pass through shared memory, `stages` at once (gemm_load.c), and are
+ * multiplied
+ * - by matrix instructions, mma.sync.m16n8k16 of f16 or bf16 with sums in f32, whose operands ldmatrix takes from lines
+ * of 16-byte chunks; a chunk's place in its line is changed by
+ * the line's number, so that eight lines meet all banks (as in CUTLASS, github.com/NVIDIA/cutlass), or by wgmma
+ * (wgmma.c);
  *  - by matrix instructions of f32, mma.m16n8k8 of operands rounded to 11 bits (tf32), where a tuning file says so; or
  *  - by multiply-adds of f32, m/16 x n/16 sums for each of 16 x 16 threads.
- * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to the workspace first, and the block that comes last with one adds
- * them all in their order (finish.c): the bits are the same for any number of blocks. Everything is cut by shape and n alone. */
+ * The sums then go through shared memory to the group's epilogue (epilogue.c). With split > 1 a part of k each goes to
+ * the workspace first, and the block that comes last with one adds them all in their order (finish.c): the bits are the
+ * same for any number of blocks. Everything is cut by shape and n alone. */
 #include "algo.h"
 #include <string.h>
 
-enum { BAND = 8, WHOLE = 80 << 10 }; /* WHOLE: bytes of a tile's sums in shared memory at once, where two blocks have as many */
+/* WHOLE: bytes of a tile's sums in shared memory at once, where two blocks have as many */
+enum { BAND = 8, WHOLE = 80 << 10 };
 
 /* ---------------------------------------------------------------- whether */
 const char *
@@ -20,7 +25,8 @@ cu_gemm_why_not(const Graph *g, const Op *op)
 	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 	DType dt = (DType)a->dtype;
 
-	if ((dt != DT_f32 && dt != DT_f16 && dt != DT_bf16) || val_type(g, op->in[1])->dtype != dt || o->dtype == DT_f64 || !dtype_is_float((DType)o->dtype))
+	if ((dt != DT_f32 && dt != DT_f16 && dt != DT_bf16) || val_type(g, op->in[1])->dtype != dt ||
+	    o->dtype == DT_f64 || !dtype_is_float((DType)o->dtype))
 		return "its numbers are not f32, f16 or bf16";
 	if (op->kind != OP_matmul && attr_int(op, A_groups) > 1) {
 		Form f = cu_form(g, op);
@@ -47,13 +53,15 @@ slab_line(const Tiles *p)
 static int64_t
 pipeline_bytes(const Tiles *p)
 {
-	return p->mma ? (int64_t)p->stages * (p->m + p->n) * p->k * tile_bytes(p) : (int64_t)p->stages * (p->m + p->n + 8) * p->k * 4;
+	return p->mma ? (int64_t)p->stages * (p->m + p->n) * p->k * tile_bytes(p)
+	              : (int64_t)p->stages * (p->m + p->n + 8) * p->k * 4;
 }
 
 int64_t
 cu_gemm_shared(const Tiles *p)
 {
-	int64_t join = (int64_t)cu_gemm_threads(p) * 8 * 3 * 4, slab = (int64_t)(p->m < 32 ? p->m : 32) * slab_line(p) * 4, r = pipeline_bytes(p);
+	int64_t join = (int64_t)cu_gemm_threads(p) * 8 * 3 * 4,
+	        slab = (int64_t)(p->m < 32 ? p->m : 32) * slab_line(p) * 4, r = pipeline_bytes(p);
 
 	r = join > r ? join : r;
 	return slab > r ? slab : r;
@@ -125,7 +133,8 @@ cu_gemm_parse(const char *text, Tiles *p)
 int64_t
 cu_gemm_tiles(const Form *f, const Tiles *p)
 {
-	return cu_form_count(f->b, f->nb) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m) * cu_tiles_along(cu_form_count(f->n, f->nn), p->n);
+	return cu_form_count(f->b, f->nb) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m) *
+	       cu_tiles_along(cu_form_count(f->n, f->nn), p->n);
 }
 
 bool
@@ -148,13 +157,20 @@ cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
 		p->split = (int)split;
 }
 
-/* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread leave room for other ops, 128 do not.
- * An operand that is made on its way is made for each tile across: the tile is wide there. */
+/* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread
+ * leave room for other ops, 128 do not. An operand that is made on its way is made for each tile across: the tile is
+ * wide there. */
 static Tiles
 tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 {
-	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0, false}, {true, 128, 64, 32, 3, 2, 2, 1, 0, false}, {true, 64, 64, 32, 3, 2, 2, 1, 0, false}, {true, 64, 32, 32, 3, 4, 1, 1, 0, false}};
-	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0, false}, {false, 128, 64, 8, 2, 0, 0, 1, 0, false}, {false, 64, 64, 16, 2, 0, 0, 1, 0, false}, {false, 64, 32, 16, 2, 0, 0, 1, 0, false}};
+	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0, false},
+	                            {true, 128, 64, 32, 3, 2, 2, 1, 0, false},
+	                            {true, 64, 64, 32, 3, 2, 2, 1, 0, false},
+	                            {true, 64, 32, 32, 3, 4, 1, 1, 0, false}};
+	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0, false},
+	                             {false, 128, 64, 8, 2, 0, 0, 1, 0, false},
+	                             {false, 64, 64, 16, 2, 0, 0, 1, 0, false},
+	                             {false, 64, 32, 16, 2, 0, 0, 1, 0, false}};
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
@@ -166,7 +182,8 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		i++;
 	Tiles p = all[i];
 
-	if (p.mma && i == 0 && (load.heavy || load.reduces || parts)) /* in parts: more warps for a tile, and fewer parts to be written */
+	/* in parts: more warps for a tile, and fewer parts to be written */
+	if (p.mma && i == 0 && (load.heavy || load.reduces || parts))
 		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0, false};
 	if (p.mma && i == 0 && load.made[0] && !load.made[1] && n % 256 == 0)
 		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
@@ -190,7 +207,8 @@ reduces(const Graph *g, int group)
 static bool
 is_large(const Graph *g, const Op *op)
 {
-	return type_elements(val_type(g, op->in[0])) >> 30 || type_elements(val_type(g, op->in[1])) >> 30 || type_elements(val_type(g, op->out[0])) >> 30;
+	return type_elements(val_type(g, op->in[0])) >> 30 || type_elements(val_type(g, op->in[1])) >> 30 ||
+	       type_elements(val_type(g, op->out[0])) >> 30;
 }
 
 Load
@@ -207,7 +225,8 @@ cu_gemm_load(const Graph *g, int group, const Op *op)
 		if (o->dead || o->group != group)
 			continue;
 		behind += o > op && !op_has((OpKind)o->kind, T_CONST | T_VIEW);
-		l.heavy |= o < op || op_has((OpKind)o->kind, T_RANDOM) || expr_costly(op_info[o->kind].expr); /* functions that need registers of their own */
+		/* functions that need registers of their own */
+		l.heavy |= o < op || op_has((OpKind)o->kind, T_RANDOM) || expr_costly(op_info[o->kind].expr);
 	}
 	l.heavy |= behind > 4;
 	return l;
@@ -246,7 +265,9 @@ cu_gemm_misfit(const Graph *g, int group, const Op *op)
 		if (op_has((OpKind)o->kind, T_CONTRACT | T_WINDOW) || (red && !behind))
 			return "another contraction, window or reduction comes before it";
 		why = red ? cu_epilogue_reduces(g, op, o) : NULL;
-		if (late.late[i - late.first] && (red ? cu_late_is(g, &late, o->in[0]) : o->nout && type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0]))))
+		if (late.late[i - late.first] &&
+		    (red ? cu_late_is(g, &late, o->in[0])
+		         : o->nout && type_same_shape(val_type(g, o->out[0]), val_type(g, op->out[0]))))
 			why = "a reduction must be complete before its first use";
 	}
 	return why;
@@ -344,29 +365,39 @@ cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r)
 	bool wide = narrow == DT_none && val_type(g, op->in[0])->dtype == DT_f32;
 	Tiles p = tiles_choose(g, op, !wide, (Load){.heavy = true, .made = {k == 0, k == 1}});
 	bool taps = op->kind != OP_matmul && k == 0;
-	double across = (double)(k == 0 ? cu_tiles_along(cu_form_count(f.n, f.nn), p.n) : cu_tiles_along(cu_form_count(f.m, f.nm), p.m));
+	double across = (double)(k == 0 ? cu_tiles_along(cu_form_count(f.n, f.nn), p.n)
+	                                : cu_tiles_along(cu_form_count(f.m, f.nm), p.m));
 
 	/* the memory's time beyond that of the products */
-	double elements = (double)(type_elements(val_type(g, op->in[0])) + type_elements(val_type(g, op->in[1])) + type_elements(val_type(g, op->out[0])));
+	double elements = (double)(type_elements(val_type(g, op->in[0])) + type_elements(val_type(g, op->in[1])) +
+	                           type_elements(val_type(g, op->out[0])));
 	const Rates *rates = &cu_machine(g)->budget.rates;
-	double wait = elements * (wide ? 4 : 2) / rates->bytes - op_flops(g, op) / (wide ? rates->flops : rates->products);
+	double wait =
+	        elements * (wide ? 4 : 2) / rates->bytes - op_flops(g, op) / (wide ? rates->flops : rates->products);
 
 	r->spare = wait > 0 ? wait * rates->flops : 0;
-	r->stores = k == 0 && (op->kind == OP_matmul || (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.stride[0] * f.stride[1] == 1 && !f.pad[0] && !f.pad[1]));
+	r->stores = k == 0 && (op->kind == OP_matmul ||
+	                       (op->kind == OP_conv2d && f.k[0].n * f.k[1].n * f.stride[0] * f.stride[1] == 1 &&
+	                        !f.pad[0] && !f.pad[1]));
 	/* an element of the image comes once for each tap that meets it */
 	r->times = across;
 	if (taps && op->kind == OP_conv2d)
 		r->times *= (double)(f.k[0].n * f.k[1].n) / (double)(f.stride[0] * f.stride[1]);
 	else if (taps && op->kind == OP_conv2d_dx)
-		r->times *= (double)(f.k[0].n * f.k[1].n) * (f.classes ? (double)(f.stride[0] * f.stride[1]) : 1) / (f.classes ? 1 : (double)(f.stride[0] * f.stride[1]));
+		r->times *= (double)(f.k[0].n * f.k[1].n) * (f.classes ? (double)(f.stride[0] * f.stride[1]) : 1) /
+		            (f.classes ? 1 : (double)(f.stride[0] * f.stride[1]));
 }
 
 /* ---------------------------------------------------------------- products */
 const char *
 cu_ldsm_text(const Gemm *x, const Operand *o, char i)
 {
-	return arena_printf(x->c->a, o->which ? "ldsm(fb[%c], at_b + swizzled(warp_n + %c * 16 + lane / 16 * 8 + lane %% 8, ks * 2 + lane / 8 %% 2, %d));" :
-		"ldsm(fa[%c], at_a + swizzled(warp_m + %c * 16 + lane %% 16, ks * 2 + lane / 16, %d));", i, i, x->p.k * tile_bytes(&x->p) / 16);
+	return arena_printf(
+	        x->c->a,
+	        o->which ? "ldsm(fb[%c], at_b + swizzled(warp_n + %c * 16 + lane / 16 * 8 + lane %% 8, ks * 2 + lane / "
+	                   "8 %% 2, %d));"
+	                 : "ldsm(fa[%c], at_a + swizzled(warp_m + %c * 16 + lane %% 16, ks * 2 + lane / 16, %d));",
+	        i, i, x->p.k * tile_bytes(&x->p) / 16);
 }
 
 /* Fragments of an operand, 16 rows (two of 8 columns) by 16 of k to four words. */
@@ -381,9 +412,15 @@ fragments(Gemm *x, const Operand *o, int count)
 	if (o->along_k)
 		cu_line(c, "\t%s", cu_ldsm_text(x, o, i));
 	else if (o->which)
-		cu_line(c, "\tldsm_turned(fb[j], at_b + swizzled(ks * 16 + lane / 8 %% 2 * 8 + lane %% 8, warp_n / 8 + j * 2 + lane / 16, %d));", o->rows / 8);
+		cu_line(c,
+		        "\tldsm_turned(fb[j], at_b + swizzled(ks * 16 + lane / 8 %% 2 * 8 + lane %% 8, warp_n / 8 + j "
+		        "* 2 + lane / 16, %d));",
+		        o->rows / 8);
 	else
-		cu_line(c, "\tldsm_turned(fa[i], at_a + swizzled(ks * 16 + lane / 16 * 8 + lane %% 8, warp_m / 8 + i * 2 + lane / 8 %% 2, %d));", o->rows / 8);
+		cu_line(c,
+		        "\tldsm_turned(fa[i], at_a + swizzled(ks * 16 + lane / 16 * 8 + lane %% 8, warp_m / 8 + i * 2 "
+		        "+ lane / 8 %% 2, %d));",
+		        o->rows / 8);
 }
 
 /* An instruction takes 32 bytes of k. */
@@ -504,7 +541,8 @@ steps(Gemm *x)
 		if (p->mma)
 			cu_line(c, "const unsigned at_%c = shared + %s;", x->x[i].name, slot);
 		else
-			cu_line(c, "const float *at_%c = (const float *)((const char *)memory + %s);", x->x[i].name, slot);
+			cu_line(c, "const float *at_%c = (const float *)((const char *)memory + %s);", x->x[i].name,
+			        slot);
 	}
 	(p->mma ? mma_step : ffma_step)(x);
 	cu_scope_close(c, in);
@@ -530,7 +568,9 @@ class_open(Gemm *x)
 	for (int d = 0; d < 2; d++) {
 		Ix s = cu_ix_k(c, f->stride[d]);
 
-		x->place[d] = f->stride[1 - d] == 1 ? x->b[0] : d ? cu_ix_rem(c, x->b[0], cu_ix_k(c, f->stride[1])) : cu_ix_div(c, x->b[0], cu_ix_k(c, f->stride[1]));
+		x->place[d] = f->stride[1 - d] == 1 ? x->b[0]
+		              : d                   ? cu_ix_rem(c, x->b[0], cu_ix_k(c, f->stride[1]))
+		                                    : cu_ix_div(c, x->b[0], cu_ix_k(c, f->stride[1]));
 		if (f->stride[d] == 1)
 			x->place[d] = "0";
 		Ix shifted = cu_ix_add(c, x->place[d], cu_ix_k(c, f->pad[d]));
@@ -564,7 +604,8 @@ extents(Cuda *c, const Axis *a, int n, Ix *ext)
 		ext[i] = cu_extent(c, a[i]);
 }
 
-/* Blocks that run at one time should read the same rows and columns: where there are many tiles both ways, BAND rows of tiles are gone through column by column. */
+/* Blocks that run at one time should read the same rows and columns: where there are many tiles both ways, BAND rows of
+ * tiles are gone through column by column. */
 static bool
 in_bands(const Form *f, const Tiles *p)
 {
@@ -613,9 +654,11 @@ tile_open(Gemm *x)
 	return s;
 }
 
-/* Do 128 registers do for a thread, so that two blocks of 256 share a multiprocessor, and one stores or loads while the other multiplies? Half of them are the sums; where it is wrong, ptxas keeps registers in memory
- * within the loop of products and the kernel is compiled anew (nvrtc.c). By what ptxas made of the kernels of ResNet-50, VGG-16 and BERT these are too many: units of an operand that are made of three tensors and more, an epilogue
- * that reads much ahead. Two parts of k are joined unrolled. */
+/* Do 128 registers do for a thread, so that two blocks of 256 share a multiprocessor, and one stores or loads while the
+ * other multiplies? Half of them are the sums; where it is wrong, ptxas keeps registers in memory within the loop of
+ * products and the kernel is compiled anew (nvrtc.c). By what ptxas made of the kernels of ResNet-50, VGG-16 and BERT
+ * these are too many: units of an operand that are made of three tensors and more, an epilogue that reads much ahead.
+ * Two parts of k are joined unrolled. */
 static bool
 two_fit(const Gemm *x)
 {
@@ -627,7 +670,8 @@ two_fit(const Gemm *x)
 			return false;
 		waiting += in_registers(&x->x[k]) ? (int)x->x[k].leaves.at.n * x->x[k].each * 4 : 0;
 	}
-	return p->mma && !p->tf32 && p->m * p->n <= 64 * x->threads && p->split != 2 && waiting <= 32 && x->read <= (x->states ? 32 : 16);
+	return p->mma && !p->tf32 && p->m * p->n <= 64 * x->threads && p->split != 2 && waiting <= 32 &&
+	       x->read <= (x->states ? 32 : 16);
 }
 
 static void
@@ -641,7 +685,8 @@ tiles_kernel(Gemm *x)
 	c->threads = x->threads;
 	c->shared = x->shared + (c->map.n ? WGMMA_BARRIERS : 0);
 	if (p->groups) {
-		cu_line(c, "extern __shared__ __align__(1024) uint4 patterns[];"); /* the pattern of the swizzle is that of addresses */
+		/* the pattern of the swizzle is that of addresses */
+		cu_line(c, "extern __shared__ __align__(1024) uint4 patterns[];");
 		cu_line(c, "uint4 *const memory = patterns;");
 	} else {
 		cu_line(c, "extern __shared__ uint4 memory[];");
@@ -650,9 +695,11 @@ tiles_kernel(Gemm *x)
 	if (p->mma)
 		cu_line(c, "const unsigned shared = shared_address(memory);");
 	if (p->groups) {
-		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 128 * %d + tid / 32 %% 4 * 16, warp_n = 0;", p->m / p->groups);
+		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 128 * %d + tid / 32 %% 4 * 16, warp_n = 0;",
+		        p->m / p->groups);
 	} else if (p->mma) {
-		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 32 / %d * %d, warp_n = tid / 32 %% %d * %d;", p->wn, p->m / p->wm, p->wn, p->n / p->wn);
+		cu_line(c, "const int lane = tid %% 32, warp_m = tid / 32 / %d * %d, warp_n = tid / 32 %% %d * %d;",
+		        p->wn, p->m / p->wm, p->wn, p->n / p->wn);
 	}
 	if (p->groups)
 		cu_wgmma_open(x);
@@ -668,13 +715,18 @@ tiles_kernel(Gemm *x)
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
 	c->two = two_fit(x);
-	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", cu_gemm_text(c->a, p)), cu_gemm_tiles(&x->f, p) * p->split);
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", cu_gemm_text(c->a, p)),
+	                cu_gemm_tiles(&x->f, p) * p->split);
 }
 
 void
 cu_gemm_emit(Cuda *c, const Op *op)
 {
-	Gemm x = {.c = c, .op = op, .space = val_type(c->g, op->out[0]), .column = cu_result_column(c->g, op), .f = cu_form(c->g, op)};
+	Gemm x = {.c = c,
+	          .op = op,
+	          .space = val_type(c->g, op->out[0]),
+	          .column = cu_result_column(c->g, op),
+	          .f = cu_form(c->g, op)};
 
 	if (!cu_gemm_parse(c->g->group.at[c->group].kernel, &x.p))
 		bug("target cuda: '%s' is no kernel of a contraction", c->g->group.at[c->group].kernel);
@@ -682,12 +734,14 @@ cu_gemm_emit(Cuda *c, const Op *op)
 	x.shared = cu_gemm_shared(&x.p);
 	int64_t whole = (int64_t)x.p.m * slab_line(&x.p) * 4;
 
-	if (whole > x.shared && whole <= WHOLE && cu_machine(c->g)->l1.bytes >= 2 * (WHOLE + 1024)) /* no sums wait in registers: rows may be read ahead */
+	/* no sums wait in registers: rows may be read ahead */
+	if (whole > x.shared && whole <= WHOLE && cu_machine(c->g)->l1.bytes >= 2 * (WHOLE + 1024))
 		x.shared = whole;
 	x.slab = x.p.m;
 	while ((int64_t)x.slab * slab_line(&x.p) * 4 > x.shared)
 		x.slab /= 2;
 	tiles_kernel(&x);
 	for (int k = 0; k < 2; k++)
-		c->ready[op->in[k].id] |= cu_value_is_out(c, op->in[k]); /* what was made on the way was stored there too (gemm_load.c) */
+		/* what was made on the way was stored there too (gemm_load.c) */
+		c->ready[op->in[k].id] |= cu_value_is_out(c, op->in[k]);
 }

@@ -1,7 +1,7 @@
 /* gemm.h: contractions as products of matrices, in tiles; private to codegen/cuda.
  *
- * C[b][m][n] = sum over k of A[b][m][k] * B[b][k][n], where b, m, n and k stand for lists of axes of the operator, the last fastest. A block
- * makes a tile of m x n, a tile of k at a time. */
+ * C[b][m][n] = sum over k of A[b][m][k] * B[b][k][n], where b, m, n and k stand for lists of axes of the operator, the
+ * last fastest. A block makes a tile of m x n, a tile of k at a time. */
 #ifndef CODEGEN_CUDA_GEMM_H
 #define CODEGEN_CUDA_GEMM_H
 #include "../cuda.h"
@@ -15,7 +15,8 @@ typedef struct Tiles {
 	int stages;              /* tiles of k in shared memory */
 	int wm, wn;              /* mma: warps along m and n. Else 16 x 16 threads */
 	int split;               /* parts of k, added in their order by the last block that has one */
-	int groups;              /* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
+	/* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
+	int groups;
 	bool tf32;               /* mma: of f32, operands rounded to 11 bits: for a tuning file to choose */
 } Tiles;
 /* Tiles of `side` that an extent takes. */
@@ -31,27 +32,34 @@ typedef struct Form {
 	int nb, nm, nn, nk;
 	Axis b[MAX_RANK], m[MAX_RANK], n[MAX_RANK], k[MAX_RANK];
 	int64_t stride[2], pad[2], dil[2], groups;
-	bool classes;            /* conv2d.dx with a stride: b counts the remainders of a pixel's place, each with taps of its own */
+	/* conv2d.dx with a stride: b counts the remainders of a pixel's place, each with taps of its own */
+	bool classes;
 } Form;
 
-/* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is made of windows, if that is asked for, likewise. */
+/* Full-size operands in memory, loaded in vectors before the elements are computed one by one; what is made of windows,
+ * if that is asked for, likewise. */
 typedef struct Leaf { Val v; const char *name; const Op *window; } Leaf;
-typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves; /* rows > 1: so many are loaded before the first is used, row q of them is meant */
+/* rows > 1: so many are loaded before the first is used, row q of them is meant */
+typedef struct Leaves { VEC(Leaf) at; int vec, rows; bool windows; } Leaves;
 /* An operand as it comes into shared memory. */
 typedef struct Operand {
 	int which;               /* 0: A, its lines are m; 1: B, n */
 	char name;               /* a, b */
 	Val v; const Type *t;
 	bool along_k;            /* elements next to each other in memory follow k, else the rows' axis */
-	bool async, direct;      /* cp.async; element by element, more of them than registers; else through registers, put into shared memory after the products */
+	/* cp.async; element by element, more of them than registers; else through registers, put into shared memory
+	 * after the products */
+	bool async, direct;
 	bool mapped;             /* none of these: the device copies boxes of a tensor map by itself */
-	bool matrix;             /* its rows and k are those of a matrix in memory: an element's number is a product and a sum */
+	/* its rows and k are those of a matrix in memory: an element's number is a product and a sum */
+	bool matrix;
 	bool fixed;              /* all units of a thread lie in one row */
 	int vec;                 /* elements loaded at once */
 	int rows;                /* m or n of the tile */
 	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
 	int bytes;               /* of a tile in shared memory */
-	Leaves leaves;           /* through registers: what its units are made of, all loaded before the first is made */
+	/* through registers: what its units are made of, all loaded before the first is made */
+	Leaves leaves;
 } Operand;
 static inline bool in_registers(const Operand *o) { return !o->async && !o->direct && !o->mapped; }
 
@@ -69,7 +77,8 @@ typedef struct Gemm {
 	Ix M, N, K, tile_m, tile_n, m0, n0, part, row_tiles, col_tiles, blocks_b, number_b;
 	Ix place[2], tap[2], back[2]; /* classes: remainder, first tap, output row of the first */
 	int slab;                /* rows of the tile that lie in shared memory at once, after the sum */
-	int read, states;        /* of the epilogue: numbers of operands that a thread loads ahead, sums that it keeps for a column */
+	/* of the epilogue: numbers of operands that a thread loads ahead, sums that it keeps for a column */
+	int read, states;
 } Gemm;
 
 /* ---- gemm_form.c */
@@ -82,7 +91,8 @@ const char *cu_operand_index(const Gemm *x, int which, const Ix *row, const Ix *
 void cu_result_index(const Gemm *x, const Ix *m, const Ix *n, Ix *ix);
 /* Makes the number of the result's element in row m, column n known (Cuda.root), where these are a matrix's. */
 void cu_result_root(const Gemm *x, Ix m, Ix n, const Ix *ix);
-/* Which of an operand's coordinates is next to its neighbour in memory: extent of that run (1: none), along k or the rows. */
+/* Which of an operand's coordinates is next to its neighbour in memory: extent of that run (1: none), along k or the
+ * rows. */
 int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 
 /* ---- gemm.c: parameters */
@@ -92,7 +102,8 @@ typedef struct Load { bool heavy, reduces, made[2]; } Load;
 Load cu_gemm_load(const Graph *g, int group, const Op *op);
 bool cu_gemm_has_parts(const Op *op, const Form *f); /* may k be split, so that few tiles fill the machine? */
 void cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p); /* sets split */
-Facts cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch); /* what tune.def asks of kernels in tiles */
+/* what tune.def asks of kernels in tiles */
+Facts cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch);
 FamilyId cu_tiles_family(const Tiles *p);
 const char *cu_gemm_text(Arena *a, const Tiles *p);
 const char *cu_gemm_why_not(const Graph *g, const Op *op); /* NULL: a kernel in tiles is possible */
@@ -104,13 +115,15 @@ int64_t cu_gemm_tiles(const Form *f, const Tiles *p); /* of the result */
 int64_t cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p);
 const char *cu_gemm_misfit(const Graph *g, int group, const Op *op);
 void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue *r);
-const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i); /* fragment i of an operand whose memory follows k, for step ks */
+/* fragment i of an operand whose memory follows k, for step ks */
+const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i);
 
 /* ---- wgmma.c */
 bool cu_wgmma_arch(const char *arch);
 void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
 bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
-bool cu_is_matrix(const Gemm *x, int which); /* does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
+/* does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
+bool cu_is_matrix(const Gemm *x, int which);
 void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */
 
 /* ---- gemm_load.c */
@@ -120,35 +133,42 @@ const char *cu_slot_text(const Gemm *x, const Operand *o, const char *slot); /* 
 void cu_load_rows(Gemm *x, const Operand *o); /* at the tile's start */
 void cu_load_open(Gemm *x, Operand *o);       /* the registers that a tile goes through, if it does */
 void cu_load_tile(Gemm *x, Operand *o);       /* tile `next` of k, global memory to shared memory or registers */
-void cu_load_keep(Gemm *x, const Operand *o); /* what these registers hold, made the operand's elements, to shared memory, if it was there */
+/* what these registers hold, made the operand's elements, to shared memory, if it was there */
+void cu_load_keep(Gemm *x, const Operand *o);
 
 /* ---- epilogue.c: what follows a contraction in its group */
 const char *cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red);
-const char *cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red); /* NULL: red keeps that axis of this space, and is one of those that tiles can join */
+/* NULL: red keeps that axis of this space, and is one of those that tiles can join */
+const char *cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red);
 int cu_result_column(const Graph *g, const Op *contract); /* the axis of the result's columns */
 void cu_epilogue_emit(Gemm *x);
 
 /* ---- vectors.c */
 bool cu_vector_type(DType t);
-bool cu_vector_place(const Type *t, int64_t offset, const Type *like); /* are elements there that lie as those of `like`, in whole vectors? */
+/* are elements there that lie as those of `like`, in whole vectors? */
+bool cu_vector_place(const Type *t, int64_t offset, const Type *like);
 int cu_inner_axis(const Type *t);                 /* of neighbours in memory; -1: there is one element */
 void cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l);
 void cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows);
 void cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix);
 void cu_leaves_put(Cuda *c, const Leaves *l, const Ix *ix, Ix lane);
-/* What lies along neighbours, while element u of them is computed, is loaded where the text ends at cu_lanes_begin, which comes before their loop; what needs of the first one's indices no other than that along
- * the axis, where it ended at cu_lanes_early, if that was called and *l is not cleared again. From begin to end l->lane is set as soon as it is known. */
+/* What lies along neighbours, while element u of them is computed, is loaded where the text ends at cu_lanes_begin,
+ * which comes before their loop; what needs of the first one's indices no other than that along the axis, where it
+ * ended at cu_lanes_early, if that was called and *l is not cleared again. From begin to end l->lane is set as soon as
+ * it is known. */
 void cu_lanes_early(const Cuda *c, Lanes *l, const char *valid);
 void cu_lanes_begin(Cuda *c, Lanes *l, const Type *type, int axis, int vec, const Ix *first);
 void cu_lanes_end(Cuda *c);
 /* A loop over u of vec neighbours; nothing where vec is 1. */
 Scope cu_each_open(Cuda *c, int vec);
 void cu_each_close(Cuda *c, int vec, Scope s);
-/* Value v at indices `first` and at the neighbours along an axis: between open and close element u of them. *n is zeros, or has lanes that begin early. */
+/* Value v at indices `first` and at the neighbours along an axis: between open and close element u of them. *n is
+ * zeros, or has lanes that begin early. */
 typedef struct Near { int vec; Scope loop; Leaves leaves; Lanes lanes; } Near;
 Cell cu_near_open(Cuda *c, Near *n, Val v, int axis, const Ix *first, int vec);
 void cu_near_close(Cuda *c, const Near *n);
-/* Outputs, of which `vec` neighbours are stored at once: the name of their array; element u, in memory at once if the name is NULL; the store at the first one's indices. */
+/* Outputs, of which `vec` neighbours are stored at once: the name of their array; element u, in memory at once if the
+ * name is NULL; the store at the first one's indices. */
 const char *cu_stored_open(Cuda *c, const Out *o, int vec);
 void cu_stored_put(Cuda *c, const Out *o, const char *name, const Ix *ix, Cell x);
 void cu_stored_close(Cuda *c, const Out *o, const char *name, int vec, const Ix *first);
@@ -158,8 +178,11 @@ void cu_tf32_fragments(Gemm *x, const Operand *o, int count); /* for products of
 
 /* ---- finish.c: what the last block at a place does */
 int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* split > 1: of the workspace */
-void cu_parts_join(Gemm *x);                   /* text after which the sums of all parts are in this block's registers; blocks that are not last go on with the next tile */
-int64_t cu_states_bytes(const Graph *g, int group, const Form *f, const Tiles *p); /* of the workspace, for the group's reductions */
+/* text after which the sums of all parts are in this block's registers; blocks that are not last go on with the next
+ * tile */
+void cu_parts_join(Gemm *x);
+/* of the workspace, for the group's reductions */
+int64_t cu_states_bytes(const Graph *g, int group, const Form *f, const Tiles *p);
 int64_t cu_state_offset(const Gemm *x, int k, int s); /* where numbers s of the group's reduction k begin */
 Ix cu_state_place(Gemm *x, Ix column);         /* and which of them is this tile's */
 void cu_columns_finish(Gemm *x, const Op *const *red, int nred); /* text behind that which leaves them there */
@@ -168,6 +191,7 @@ void cu_gemm_emit(Cuda *c, const Op *op);
 
 /* ---- columns.c: reductions that keep what is innermost in memory */
 bool cu_columns_can(const Graph *g, const Op *red); /* may a group of elementwise ops be reduced so? */
-bool cu_columns_select(const Graph *g, int group, const Op *red); /* sets kernel and workspace; false: the group has what such a kernel cannot do */
+/* sets kernel and workspace; false: the group has what such a kernel cannot do */
+bool cu_columns_select(const Graph *g, int group, const Op *red);
 void cu_columns_emit(Cuda *c);
 #endif

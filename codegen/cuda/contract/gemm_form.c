@@ -1,12 +1,16 @@
 /* gemm_form.c: contractions as products of matrices: which axes are rows, columns, and what is summed.
  *
- * In: matmul, conv2d and its gradients.   Out: lists of axes (Form), and indices of operands and results at coordinates of these.
+ * In: matmul, conv2d and its gradients.   Out: lists of axes (Form), and indices of operands and results at coordinates
+ * of these.
  *   matmul      m: rows, with all batch axes before them if operand 1 has none; n: columns; k
- *   conv2d      m: image, row, column of the result; n: its channel; k: tap, channel of the operand (implicit GEMM, as in cuDNN: Chetlur et al. 2014)
- *   conv2d.dx   m: image, row, column; n: channel of the operand; k: tap, channel of the gradient. With a stride the pixels are sorted by the
+ * conv2d      m: image, row, column of the result; n: its channel; k: tap, channel of the operand (implicit GEMM, as in
+ * cuDNN: Chetlur et al. 2014)
+ * conv2d.dx   m: image, row, column; n: channel of the operand; k: tap, channel of the gradient. With a stride the
+ * pixels are sorted by the
  *               remainder of their place, so that each class has only the taps that meet it
  *   conv2d.dw   m: tap, channel of the operand; n: channel of the gradient; k: image, row, column
- * Groups of channels are an axis of b. Padding is outside the operand: the condition says so and a zero is multiplied. */
+ * Groups of channels are an axis of b. Padding is outside the operand: the condition says so and a zero is
+ * multiplied. */
 #include "gemm.h"
 #include <string.h>
 
@@ -38,7 +42,8 @@ part_of(Axis a, int64_t n)
 static void
 dx_classes(Form *f, const Type *o, const Type *w)
 {
-	f->classes = (f->stride[0] > 1 || f->stride[1] > 1) && f->dil[0] == 1 && f->dil[1] == 1 && f->groups == 1 && !o->axis[2].mul && !o->axis[3].mul;
+	f->classes = (f->stride[0] > 1 || f->stride[1] > 1) && f->dil[0] == 1 && f->dil[1] == 1 && f->groups == 1 &&
+	             !o->axis[2].mul && !o->axis[3].mul;
 	if (!f->classes)
 		return;
 	f->b[f->nb++] = axis(f->stride[0] * f->stride[1]);
@@ -70,7 +75,8 @@ cu_form(const Graph *g, const Op *op)
 	}
 	if (f.groups > 1)
 		f.b[f.nb++] = axis(f.groups);
-	Axis pixels[3] = {(dw ? x : o)->axis[0], (dw ? x : o)->axis[2], (dw ? x : o)->axis[3]}, out = axis(w->axis[0].n / f.groups), taps[3] = {w->axis[2], w->axis[3], dx ? out : w->axis[1]};
+	Axis pixels[3] = {(dw ? x : o)->axis[0], (dw ? x : o)->axis[2], (dw ? x : o)->axis[3]},
+	     out = axis(w->axis[0].n / f.groups), taps[3] = {w->axis[2], w->axis[3], dx ? out : w->axis[1]};
 
 	memcpy(dw ? f.k : f.m, pixels, sizeof pixels);
 	memcpy(dw ? f.m : f.k, taps, sizeof taps);
@@ -123,7 +129,9 @@ matmul_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix)
 	bool flat = x->f.nm == o->rank - 1;
 
 	for (int j = 0; j < t->rank - 2; j++)
-		ix[j] = t->axis[j].n == 1 && !t->axis[j].mul ? "0" : flat ? row[j + o->rank - t->rank] : x->b[j + o->rank - t->rank];
+		ix[j] = t->axis[j].n == 1 && !t->axis[j].mul ? "0"
+		        : flat                               ? row[j + o->rank - t->rank]
+		                                             : x->b[j + o->rank - t->rank];
 	ix[t->rank - 2] = swap ? k[0] : row[which ? 0 : x->f.nm - 1];
 	ix[t->rank - 1] = swap ? row[which ? 0 : x->f.nm - 1] : k[0];
 }
@@ -169,17 +177,20 @@ cu_operand_index(const Gemm *x, int which, const Ix *row, const Ix *k, Ix *ix)
 
 		memcpy(ix, r, sizeof r);
 	} else if (which == 1) {
-		Ix o = dx ? k[2] : row[0], r[4] = {in_group(x, o, dx ? f->k[2].n : f->n[0].n), dx ? row[0] : k[2], tap_of(x, 0, k[0]), tap_of(x, 1, k[1])};
+		Ix o = dx ? k[2] : row[0], r[4] = {in_group(x, o, dx ? f->k[2].n : f->n[0].n), dx ? row[0] : k[2],
+		                                   tap_of(x, 0, k[0]), tap_of(x, 1, k[1])};
 
 		memcpy(ix, r, sizeof r);
 	} else if (dx) {
-		Ix h = row_out(x, 0, row[1], k[0], &valid), w = row_out(x, 1, row[2], k[1], &valid), r[4] = {row[0], in_group(x, k[2], f->k[2].n), h, w};
+		Ix h = row_out(x, 0, row[1], k[0], &valid), w = row_out(x, 1, row[2], k[1], &valid),
+		   r[4] = {row[0], in_group(x, k[2], f->k[2].n), h, w};
 
 		memcpy(ix, r, sizeof r);
 		valid = cu_in_plane(x->c, val_type(x->c->g, x->op->in[which]), ix, valid);
 	} else {
 		const Ix *pixel = dw ? k : row, *tap = dw ? row : k;
-		Ix r[4] = {pixel[0], in_group(x, tap[2], dw ? f->m[2].n : f->k[2].n), row_in(x, 0, pixel[1], tap[0]), row_in(x, 1, pixel[2], tap[1])};
+		Ix r[4] = {pixel[0], in_group(x, tap[2], dw ? f->m[2].n : f->k[2].n), row_in(x, 0, pixel[1], tap[0]),
+		           row_in(x, 1, pixel[2], tap[1])};
 
 		memcpy(ix, r, sizeof r);
 		valid = cu_in_plane(x->c, val_type(x->c->g, x->op->in[which]), ix, valid);
@@ -255,7 +266,8 @@ cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k)
 		k = last == (which == 1 && op->kind == OP_conv2d_dx ? 0 : 1);
 		row = which == 1 && last == (op->kind == OP_conv2d_dx ? 1 : 0);
 	}
-	*along_k = k || (!row && op->kind == OP_conv2d_dw); /* where neither is, lines of pixels as they lie row-major */
+	/* where neither is, lines of pixels as they lie row-major */
+	*along_k = k || (!row && op->kind == OP_conv2d_dw);
 	const Axis *a = k ? &f->k[f->nk - 1] : which ? &f->n[f->nn - 1] : &f->m[f->nm - 1];
 
 	return (k || row) && !a->mul ? a->n : 1;

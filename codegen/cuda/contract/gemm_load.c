@@ -1,9 +1,11 @@
 /* gemm_load.c: tiles of a contraction's operands, from global to shared memory.
  *
- * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`. Chunks of 16 bytes where the innermost axis in memory
- * holds whole ones, else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what
- * is converted to f32 go through registers: all that a thread's units are made of is loaded before the products of the tile that is being multiplied, so that no load waits for another; the units are made and put into
- * shared memory after them. Single elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
+ * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`.
+ * Chunks of 16 bytes where the innermost axis in memory holds whole ones, else single elements. What lies in memory
+ * goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what is converted to f32 go
+ * through registers: all that a thread's units are made of is loaded before the products of the tile that is being
+ * multiplied, so that no load waits for another; the units are made and put into shared memory after them. Single
+ * elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
 #include "gemm.h"
 #include <string.h>
 
@@ -16,7 +18,11 @@ operand(Gemm *x, int which)
 	Operand *o = &x->x[which];
 	const Tiles *p = &x->p;
 
-	*o = (Operand){.which = which, .name = which ? 'b' : 'a', .v = x->op->in[which], .rows = which ? p->n : p->m, .vec = 1};
+	*o = (Operand){.which = which,
+	               .name = which ? 'b' : 'a',
+	               .v = x->op->in[which],
+	               .rows = which ? p->n : p->m,
+	               .vec = 1};
 	o->t = val_type(c->g, o->v);
 	int64_t run = cu_operand_run(c->g, &x->f, which, &o->along_k);
 	int vec = 16 / dtype_info[p->mma ? o->t->dtype : DT_f32].bytes;
@@ -24,7 +30,8 @@ operand(Gemm *x, int which)
 
 	if (run % vec == 0 && (made || val_info(c->g, o->v)->offset % 16 == 0))
 		o->vec = vec;
-	/* single elements: a thread keeps to one row, whose place it finds once; of 64 x 64 elements and more the places would not stay in registers */
+	/* single elements: a thread keeps to one row, whose place it finds once; of 64 x 64 elements and more the
+	 * places would not stay in registers */
 	else if ((!matmul || x->p.groups) && x->threads % o->rows == 0)
 		o->along_k = false;
 	o->async = p->mma && o->vec > 1 && !made;
@@ -41,7 +48,9 @@ operand(Gemm *x, int which)
 	o->fixed = !o->along_k && x->threads % o->per_line == 0;
 	o->units = o->rows * p->k / o->vec;
 	o->each = (o->units + x->threads - 1) / x->threads;
-	o->direct = o->vec == 1 && (o->each > ONES || made || x->op->kind == OP_conv2d_dw || cu_input_is_addressed(c, o->v)); /* of a weight gradient each needs a pixel of its own: places beside elements would not stay in registers */
+	/* of a weight gradient each needs a pixel of its own: places beside elements would not stay in registers */
+	o->direct = o->vec == 1 &&
+	            (o->each > ONES || made || x->op->kind == OP_conv2d_dw || cu_input_is_addressed(c, o->v));
 	o->bytes = p->mma ? o->rows * p->k * tile_bytes(p) : (o->rows + 4) * p->k * 4;
 }
 
@@ -78,7 +87,8 @@ unit_first(const Gemm *x, const Operand *o, Ix unit)
 {
 	Cuda *c = x->c;
 
-	return cu_ix_mul(c, cu_ix_rem(c, x->threads % o->per_line ? unit : "tid", cu_ix_k(c, o->per_line)), cu_ix_k(c, o->vec));
+	return cu_ix_mul(c, cu_ix_rem(c, x->threads % o->per_line ? unit : "tid", cu_ix_k(c, o->per_line)),
+	                 cu_ix_k(c, o->vec));
 }
 
 void
@@ -105,7 +115,8 @@ cu_load_rows(Gemm *x, const Operand *o)
 	cu_scope_close(c, s);
 }
 
-/* Coordinates of k: where a tile of k lies within one tap, the tap is the same for all threads and found outside their loop. */
+/* Coordinates of k: where a tile of k lies within one tap, the tap is the same for all threads and found outside their
+ * loop. */
 static bool
 tap_by_tile(const Gemm *x)
 {
@@ -141,15 +152,18 @@ tile_tap(Gemm *x, Ix *tap)
 	cu_split_number(c, number, x->ext_k, 2, tap);
 }
 
-/* The same of a matrix in memory: the number of its first element is made known. Where its indices are not asked for the compiler leaves the divisions out. */
+/* The same of a matrix in memory: the number of its first element is made known. Where its indices are not asked for
+ * the compiler leaves the divisions out. */
 static const char *
 matrix_at(Gemm *x, const Operand *o, Ix unit, Ix *ix)
 {
 	Cuda *c = x->c;
 	const Form *f = &x->f;
 	int n = o->which ? f->nn : f->nm;
-	Ix line = unit_line(c, o, unit), first = unit_first(x, o, unit), from = cu_ix_mul(c, "next", cu_ix_k(c, x->p.k)), row0 = o->which ? x->n0 : x->m0;
-	Ix row = cu_ix_add(c, row0, o->along_k ? line : first), k = cu_ix_add(c, from, o->along_k ? first : line), rows[MAX_RANK], at[MAX_RANK];
+	Ix line = unit_line(c, o, unit), first = unit_first(x, o, unit),
+	   from = cu_ix_mul(c, "next", cu_ix_k(c, x->p.k)), row0 = o->which ? x->n0 : x->m0;
+	Ix row = cu_ix_add(c, row0, o->along_k ? line : first), k = cu_ix_add(c, from, o->along_k ? first : line),
+	   rows[MAX_RANK], at[MAX_RANK];
 	const char *valid = "1";
 	int64_t whole;
 
@@ -167,8 +181,12 @@ matrix_at(Gemm *x, const Operand *o, Ix unit, Ix *ix)
 			ix[i] = "0";
 	c->root = o->t;
 	memcpy(c->root_ix, ix, sizeof(Ix) * o->t->rank);
-	c->root_i = o->along_k ? cu_ix_add(c, cu_ix_mul(c, row, cu_ix_k(c, cu_form_count(f->k, f->nk))), k) :
-		cu_ix_add(c, cu_ix_mul(c, k, cu_ix_k(c, o->which ? cu_form_count(f->n, f->nn) : cu_form_count(f->m, f->nm))), row);
+	c->root_i = o->along_k ? cu_ix_add(c, cu_ix_mul(c, row, cu_ix_k(c, cu_form_count(f->k, f->nk))), k)
+	                       : cu_ix_add(c,
+	                                   cu_ix_mul(c, k,
+	                                             cu_ix_k(c, o->which ? cu_form_count(f->n, f->nn)
+	                                                                 : cu_form_count(f->m, f->nm))),
+	                                   row);
 	return valid;
 }
 
@@ -202,7 +220,8 @@ unit_at(Gemm *x, const Operand *o, Ix unit, const Ix *tap, Ix *ix)
 static const char *
 chunk_at(const Gemm *x, const char *line, const char *chunk, int per_line)
 {
-	return x->p.groups ? arena_printf(x->c->a, "stacked(%s, %s)", line, chunk) : arena_printf(x->c->a, "swizzled(%s, %s, %d)", line, chunk, per_line);
+	return x->p.groups ? arena_printf(x->c->a, "stacked(%s, %s)", line, chunk)
+	                   : arena_printf(x->c->a, "swizzled(%s, %s, %d)", line, chunk, per_line);
 }
 
 int
@@ -214,7 +233,8 @@ cu_slots_at(const Gemm *x, const Operand *o)
 const char *
 cu_slot_text(const Gemm *x, const Operand *o, const char *slot)
 {
-	return arena_printf(x->c->a, "%s%s * %d", o->which ? arena_printf(x->c->a, "%d + ", cu_slots_at(x, o)) : "", slot, o->bytes);
+	return arena_printf(x->c->a, "%s%s * %d", o->which ? arena_printf(x->c->a, "%d + ", cu_slots_at(x, o)) : "",
+	                    slot, o->bytes);
 }
 
 /* To shared memory: an async copy, where whole chunks lie in memory as they are. */
@@ -229,7 +249,9 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 	if (o->units % x->threads)
 		s = cu_scope_open(c, "if (%s < %d)", unit, o->units);
 	cu_line(c, "copy16(shared + %s + %s, %s, %s, %s);", cu_slot_text(x, o, "slot"),
-		chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line), arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
+	        chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line),
+	                 arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line),
+	        from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
 	c->root = NULL;
@@ -364,7 +386,8 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 {
 	Cuda *c = x->c;
 	Scope in = {0};
-	const char *line = arena_printf(c->a, "%s / %d", unit, o->per_line), *first = arena_printf(c->a, "%s %% %d * %d", unit, o->per_line, o->vec);
+	const char *line = arena_printf(c->a, "%s / %d", unit, o->per_line),
+	           *first = arena_printf(c->a, "%s %% %d * %d", unit, o->per_line, o->vec);
 	int pitch = o->rows + 4;
 
 	if (o->units % x->threads)
@@ -373,10 +396,15 @@ put_unit(Gemm *x, const Operand *o, Ix unit, const char *keep)
 	const char *type = tile_type(&x->p);
 
 	if (x->p.mma && o->vec > 1) {
-		cu_line(c, "put%d_%d((%s *)((char *)memory + %s + %s), %s);", chunk, 8 * bytes, type, cu_slot_text(x, o, "slot"), chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
+		cu_line(c, "put%d_%d((%s *)((char *)memory + %s + %s), %s);", chunk, 8 * bytes, type,
+		        cu_slot_text(x, o, "slot"),
+		        chunk_at(x, line, arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line), keep);
 	} else if (x->p.mma) {
-		cu_line(c, "*(%s *)((char *)memory + %s + %s + %s %% %d * %d) = %s[0];", type, cu_slot_text(x, o, "slot"),
-			chunk_at(x, line, arena_printf(c->a, "%s %% %d / %d", unit, o->per_line, chunk), o->per_line / chunk), unit, chunk, bytes, keep);
+		cu_line(c, "*(%s *)((char *)memory + %s + %s + %s %% %d * %d) = %s[0];", type,
+		        cu_slot_text(x, o, "slot"),
+		        chunk_at(x, line, arena_printf(c->a, "%s %% %d / %d", unit, o->per_line, chunk),
+		                 o->per_line / chunk),
+		        unit, chunk, bytes, keep);
 	} else {
 		cu_line(c, "float *to = (float *)((char *)memory + %s);", cu_slot_text(x, o, "slot"));
 		for (int u = 0; u < o->vec && o->along_k; u++)

@@ -1,12 +1,16 @@
 /* wgmma.c: contractions by wgmma, the matrix instructions of a warpgroup that sm_90a has beside mma.sync.
  *
- * In: a group with a contraction of f16 or bf16.   Out: whether its tiles go that way and which they are; the text of the loop over k.
- * A warpgroup (128 threads) multiplies 64 rows of A by all columns of B, 16 of k at a time, both in shared memory, while its threads do something else: here they bring the next
- * tiles in (gemm_load.c, the same loads as for mma.sync; an operand that is a plain matrix the device copies by itself, TMA). All else, frame, epilogue, parts, is that of
+ * In: a group with a contraction of f16 or bf16.   Out: whether its tiles go that way and which they are; the text of
+ * the loop over k. A warpgroup (128 threads) multiplies 64 rows of A by all columns of B, 16 of k at a time, both in
+ * shared memory, while its threads do something else: here they bring the next tiles in (gemm_load.c, the same loads as
+ * for mma.sync; an operand that is a plain matrix the device copies by itself, TMA). All else, frame, epilogue, parts,
+ * is that of
  * gemm.c: a warp's sums lie in its registers as those of mma.sync do.
- * A tile of k is 64 deep: 128 bytes, the width of the pattern in which wgmma reads shared memory (PTX ISA, "Shared memory matrix layout"): 16-byte chunk c of line l is at c ^ l % 8.
- * Where memory follows k a line is a row and the layout that of `swizzled`; else a line is a k and holds 64 rows, and blocks of 64 lines follow each other (`stacked`).
- * Of `stages` slots one is being multiplied, one was and may still be read by another warpgroup, the others are being filled. What threads wrote is fenced before wgmma
+ * A tile of k is 64 deep: 128 bytes, the width of the pattern in which wgmma reads shared memory (PTX ISA, "Shared
+ * memory matrix layout"): 16-byte chunk c of line l is at c ^ l % 8. Where memory follows k a line is a row and the
+ * layout that of `swizzled`; else a line is a k and holds 64 rows, and blocks of 64 lines follow each other
+ * (`stacked`). Of `stages` slots one is being multiplied, one was and may still be read by another warpgroup, the
+ * others are being filled. What threads wrote is fenced before wgmma
  * reads it: it goes to shared memory by another way (proxy) than loads and stores. */
 #include "algo.h"
 #include <string.h>
@@ -76,12 +80,16 @@ in_chunks(const Graph *g, const Form *f)
 	return cu_operand_run(g, f, 0, &along_k) % 8 == 0 && cu_operand_run(g, f, 1, &along_k) % 8 == 0;
 }
 
-/* Why mma.sync is as good; NULL: *p are the tiles. Where memory takes longer than the products wgmma is the better one as well: its operands need no registers, so two blocks share a multiprocessor, and it leaves the warps
- * to what comes before and behind. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
+/* Why mma.sync is as good; NULL: *p are the tiles. Where memory takes longer than the products wgmma is the better one
+ * as well: its operands need no registers, so two blocks share a multiprocessor, and it leaves the warps to what comes
+ * before and behind. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
 static const char *
 declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light, bool parts, Tiles *p, double *ratio)
 {
-	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false}, {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false}, {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false}, {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false}};
+	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false},
+	                            {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false},
+	                            {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false},
+	                            {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false}};
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
 	const Rates *r = &cuda_machine(NULL, cx->arch)->rates;
@@ -123,7 +131,8 @@ static const char *
 why_not(Arena *a, DType t, const char *arch)
 {
 	if (!cu_wgmma_arch(arch))
-		return arena_printf(a, "wgmma is an instruction of sm_90a, not of %s", arch ? arch : "this architecture");
+		return arena_printf(a, "wgmma is an instruction of sm_90a, not of %s",
+		                    arch ? arch : "this architecture");
 	return t == DT_f16 || t == DT_bf16 ? NULL : "wgmma multiplies f16 and bf16";
 }
 
@@ -161,7 +170,8 @@ cu_is_matrix(const Gemm *x, int which)
 	if (x->op->kind == OP_matmul)
 		return f->nb == 0 && (which == 0 || t->rank == 2) && has_perm(t, "01234567");
 	const Type *w = dw ? val_type(x->c->g, x->op->out[0]) : val_type(x->c->g, x->op->in[1]);
-	bool point = w->axis[2].n == 1 && w->axis[3].n == 1 && f->stride[0] == 1 && f->stride[1] == 1 && f->pad[0] == 0 && f->pad[1] == 0;
+	bool point = w->axis[2].n == 1 && w->axis[3].n == 1 && f->stride[0] == 1 && f->stride[1] == 1 &&
+	             f->pad[0] == 0 && f->pad[1] == 0;
 
 	if (f->groups > 1 || f->classes)
 		return false;
@@ -176,9 +186,14 @@ cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
 {
 	const Form *f = &x->f;
 	const Axis *line = o->which ? f->n : f->m, *inner = o->along_k ? f->k : line, *outer = o->along_k ? line : f->k;
-	int nline = o->which ? f->nn : f->nm, ninner = o->along_k ? f->nk : nline, nouter = o->along_k ? nline : f->nk, marked = 0;
+	int nline = o->which ? f->nn : f->nm, ninner = o->along_k ? f->nk : nline, nouter = o->along_k ? nline : f->nk,
+	    marked = 0;
 
-	*m = (KernelMap){.offset = val_info(x->c->g, o->v)->offset, .inner = cu_form_count(inner, ninner), .outer = 1, .box = {DEPTH, o->along_k ? o->rows : DEPTH}, .div = 1};
+	*m = (KernelMap){.offset = val_info(x->c->g, o->v)->offset,
+	                 .inner = cu_form_count(inner, ninner),
+	                 .outer = 1,
+	                 .box = {DEPTH, o->along_k ? o->rows : DEPTH},
+	                 .div = 1};
 	for (int i = 0; i < ninner; i++)
 		marked += inner[i].mul ? 2 : 0;
 	for (int i = 0; i < nouter; i++) {
@@ -189,10 +204,12 @@ cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
 		m->outer *= outer[i].mul ? 1 : outer[i].n;
 		marked += outer[i].mul ? 1 : 0;
 	}
-	return marked <= 1 && cu_is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX && cu_form_count(outer, nouter) < INT32_MAX;
+	return marked <= 1 && cu_is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX &&
+	       cu_form_count(outer, nouter) < INT32_MAX;
 }
 
-/* One thread has the device copy tile `next` of k: lines of 64 elements along k, or 64 of k with 64 rows each, block by block. The slot's barrier counts their bytes. */
+/* One thread has the device copy tile `next` of k: lines of 64 elements along k, or 64 of k with 64 rows each, block by
+ * block. The slot's barrier counts their bytes. */
 static void
 copy_boxes(Gemm *x, const Operand *o)
 {
@@ -201,11 +218,13 @@ copy_boxes(Gemm *x, const Operand *o)
 	Ix line = o->which ? x->n0 : x->m0;
 
 	if (o->along_k) {
-		cu_line(c, "copy_box(%s, &map_%c, (int)next * %d, (int)%s, filled + slot * 8);", to, o->name, DEPTH, line);
+		cu_line(c, "copy_box(%s, &map_%c, (int)next * %d, (int)%s, filled + slot * 8);", to, o->name, DEPTH,
+		        line);
 		return;
 	}
 	cu_line(c, "for (int j = 0; j < %d; j++)", o->rows / ROWS);
-	cu_line(c, "\tcopy_box(%s + j * %d, &map_%c, (int)%s + j * %d, (int)next * %d, filled + slot * 8);", to, ROWS * LINE, o->name, line, ROWS, DEPTH);
+	cu_line(c, "\tcopy_box(%s + j * %d, &map_%c, (int)%s + j * %d, (int)next * %d, filled + slot * 8);", to,
+	        ROWS * LINE, o->name, line, ROWS, DEPTH);
 }
 
 void
@@ -227,13 +246,15 @@ cu_wgmma_open(Gemm *x)
 }
 
 /* ---------------------------------------------------------------- text */
-/* A descriptor of slot `slot`, from row `row` of the operand on: where it begins, how far apart blocks of 64 rows and of 8 lines are, swizzle of 128 bytes; in units of 16 bytes. */
+/* A descriptor of slot `slot`, from row `row` of the operand on: where it begins, how far apart blocks of 64 rows and
+ * of 8 lines are, swizzle of 128 bytes; in units of 16 bytes. */
 static void
 descriptor(Gemm *x, const Operand *o, const char *row)
 {
 	Cuda *c = x->c;
 
-	cu_line(c, "const unsigned long long at_%c = matrix(shared + %s%s);", o->name, cu_slot_text(x, o, arena_printf(c->a, "(turn + 2) %% %d", x->p.stages)), row);
+	cu_line(c, "const unsigned long long at_%c = matrix(shared + %s%s);", o->name,
+	        cu_slot_text(x, o, arena_printf(c->a, "(turn + 2) %% %d", x->p.stages)), row);
 }
 
 /* Tile `at - stages + 2`: started here, waited for two rounds of the loop later. */
@@ -244,7 +265,8 @@ products(Gemm *x)
 	const Tiles *p = &x->p;
 	int blocks = p->m / p->groups / ROWS, step[2];
 
-	descriptor(x, &x->x[0], p->groups > 1 ? arena_printf(c->a, " + tid / %d * %d", GROUP, blocks * ROWS * LINE) : "");
+	descriptor(x, &x->x[0],
+	           p->groups > 1 ? arena_printf(c->a, " + tid / %d * %d", GROUP, blocks * ROWS * LINE) : "");
 	descriptor(x, &x->x[1], "");
 	for (int i = 0; i < 2; i++)
 		step[i] = (x->x[i].along_k ? 32 : 16 * LINE) / 16; /* 16 of k, in units of 16 bytes */
@@ -253,8 +275,9 @@ products(Gemm *x)
 	cu_line(c, "for (int ks = 0; ks < %d; ks++)", DEPTH / 16);
 	cu_line(c, "\t#pragma unroll");
 	cu_line(c, "\tfor (int i = 0; i < %d; i++)", blocks);
-	cu_line(c, "\t\tWGMMA_%d(%s, %d, %d, acc[i], at_a + i * %d + ks * %d, at_b + ks * %d);", p->n, val_type(c->g, x->op->in[0])->dtype == DT_f16 ? "f16" : "bf16", !x->x[0].along_k,
-		!x->x[1].along_k, ROWS * LINE / 16, step[0], step[1]);
+	cu_line(c, "\t\tWGMMA_%d(%s, %d, %d, acc[i], at_a + i * %d + ks * %d, at_b + ks * %d);", p->n,
+	        val_type(c->g, x->op->in[0])->dtype == DT_f16 ? "f16" : "bf16", !x->x[0].along_k, !x->x[1].along_k,
+	        ROWS * LINE / 16, step[0], step[1]);
 	cu_line(c, "products_end();");
 }
 
@@ -270,7 +293,8 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	cu_line(c, "#pragma unroll 1");
 	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", c->it, count, ahead);
 
-	cu_line(c, "const int turn = %s;", mapped ? "rounds + (int)at" : arena_printf(c->a, "(int)(at %% %d)", p->stages));
+	cu_line(c, "const int turn = %s;",
+	        mapped ? "rounds + (int)at" : arena_printf(c->a, "(int)(at %% %d)", p->stages));
 	if (async)
 		cu_line(c, "COPIES_WAIT(%d);", ahead - 1);
 	if (!o[0].mapped || !o[1].mapped)
@@ -279,7 +303,8 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	Scope in = cu_scope_open(c, "if (at >= %d)", ahead);
 
 	if (mapped)
-		cu_line(c, "barrier_wait(filled + (turn + 2) %% %d * 8, (turn - %d) / %d & 1);", p->stages, ahead, p->stages);
+		cu_line(c, "barrier_wait(filled + (turn + 2) %% %d * 8, (turn - %d) / %d & 1);", p->stages, ahead,
+		        p->stages);
 	products(x);
 	cu_scope_close(c, in);
 	in = cu_scope_open(c, "if (at < %s)", count);
@@ -288,7 +313,8 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	if (mapped) {
 		Scope one = cu_scope_open(c, "if (tid == 0)");
 
-		cu_line(c, "barrier_expect(filled + slot * 8, %d);", (o[0].mapped ? o[0].bytes : 0) + (o[1].mapped ? o[1].bytes : 0));
+		cu_line(c, "barrier_expect(filled + slot * 8, %d);",
+		        (o[0].mapped ? o[0].bytes : 0) + (o[1].mapped ? o[1].bytes : 0));
 		for (int i = 0; i < 2; i++)
 			if (o[i].mapped)
 				copy_boxes(x, &o[i]);
@@ -307,5 +333,7 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	cu_scope_close(c, s);
 	cu_line(c, "PRODUCTS_WAIT(0);");
 	if (mapped)
-		cu_line(c, "rounds += %s;", p->split > 1 ? arena_printf(c->a, "%s > 0 ? %s : 0", count, count) : count); /* the last parts of k may be empty */
+		cu_line(c, "rounds += %s;",
+		        p->split > 1 ? arena_printf(c->a, "%s > 0 ? %s : 0", count, count)
+		                     : count); /* the last parts of k may be empty */
 }

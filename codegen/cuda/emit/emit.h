@@ -3,7 +3,15 @@
 #define CODEGEN_CUDA_EMIT_H
 #include "../../codegen.h"
 
-typedef struct CuFunction { const char *name, *before, *text, *what; bool flat, loose, plan, two; uint64_t hash; int32_t block, shared, part; } CuFunction; /* plan: text is the line of a plan of cuDNN; before: what stands in front of it; text: from the parameters on; what: how threads share the work; flat: o0 counts elements; loose: its threads do not meet; two: it is made for two blocks on a multiprocessor (KERNEL2); block: threads; shared: bytes of dynamic shared memory; part: of the program's code */
+/* plan: text is the line of a plan of cuDNN; before: what stands in front of it; text: from the parameters on; what:
+ * how threads share the work; flat: o0 counts elements; loose: its threads do not meet; two: it is made for two blocks
+ * on a multiprocessor (KERNEL2); block: threads; shared: bytes of dynamic shared memory; part: of the program's code */
+typedef struct CuFunction {
+	const char *name, *before, *text, *what;
+	bool flat, loose, plan, two;
+	uint64_t hash;
+	int32_t block, shared, part;
+} CuFunction;
 /* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
 typedef struct CuProgram {
 	Arena *a;
@@ -12,9 +20,17 @@ typedef struct CuProgram {
 	ProgramKernels ks;
 	int64_t state_from, state_to;   /* where states lie */
 } CuProgram;
-void cu_module_emit(CuProgram *p, const Module *m, const char *arch); /* p: zeros and an arena; text and fn are p's to free */
-/* PTX, a cubin or both of CUDA C text; lines: with the text's line numbers for debuggers, twice the size; quick: optimised less, in half the time, where NVRTC can do that (13.0). */
-typedef struct NvrtcJob { const char *source; bool cubin, ptx, lines, quick; Buf cubin_out, ptx_out; const char *error; } NvrtcJob;
-/* All of them, from the cache or by NVRTC, in as many threads as there are processors. NULL, or the first error, in arena. The outs are the caller's to free. */
+/* p: zeros and an arena; text and fn are p's to free */
+void cu_module_emit(CuProgram *p, const Module *m, const char *arch);
+/* PTX, a cubin or both of CUDA C text; lines: with the text's line numbers for debuggers, twice the size; quick:
+ * optimised less, in half the time, where NVRTC can do that (13.0). */
+typedef struct NvrtcJob {
+	const char *source;
+	bool cubin, ptx, lines, quick;
+	Buf cubin_out, ptx_out;
+	const char *error;
+} NvrtcJob;
+/* All of them, from the cache or by NVRTC, in as many threads as there are processors. NULL, or the first error, in
+ * arena. The outs are the caller's to free. */
 const char *nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n);
 #endif

@@ -1,8 +1,9 @@
 /* eval.c: the value of an element, wherever it comes from.
  *
- * In: a value and its logical indices.   Out: a cell. A value that stands in memory is loaded; one that the group keeps to itself is
- * computed from its operands at the indices that the operator maps to, recursively. Equal questions in one scope are answered once.
- * An operand outside whose range an index falls is not read: the question stands inside an if. */
+ * In: a value and its logical indices.   Out: a cell. A value that stands in memory is loaded; one that the group keeps
+ * to itself is computed from its operands at the indices that the operator maps to, recursively. Equal questions in one
+ * scope are answered once. An operand outside whose range an index falls is not read: the question stands inside an
+ * if. */
 #include "../contract/dnn.h"
 #include "../contract/gemm.h"
 #include <string.h>
@@ -173,7 +174,8 @@ eval_pad(Cuda *c, const Op *op, const Ix *ix)
 	const Type *from = val_type(c->g, op->in[0]);
 	int64_t a = attr_int(op, A_axis), step = attr_int(op, A_step);
 	Cell fill = cu_cell_attr(c, (DType)from->dtype, attr_get(op, A_value));
-	Ix ext = cu_extent(c, from->axis[a]), in[MAX_RANK], t = cu_ix_add(c, ix[a], cu_ix_k(c, -attr_int(op, A_before)));
+	Ix ext = cu_extent(c, from->axis[a]), in[MAX_RANK],
+	   t = cu_ix_add(c, ix[a], cu_ix_k(c, -attr_int(op, A_before)));
 	const char *valid = cu_in_range(c, t, step == 1 ? ext : cu_ix_mul(c, ext, cu_ix_k(c, step)));
 
 	memcpy(in, ix, sizeof(Ix) * from->rank);
@@ -192,7 +194,8 @@ index_cell(Cuda *c, Val ids, const Ix *ix)
 	Cell x = cu_value_at(c, ids, ix);
 
 	/* what an index of this kernel cannot hold is outside any tensor */
-	cu_line(c, "const %s %s = %s;", c->it, name, x.dt == DT_i64 && strcmp(c->it, "int") == 0 ? arena_printf(c->a, "index_i64(%s)", x.v) : x.v);
+	cu_line(c, "const %s %s = %s;", c->it, name,
+	        x.dt == DT_i64 && strcmp(c->it, "int") == 0 ? arena_printf(c->a, "index_i64(%s)", x.v) : x.v);
 	return name;
 }
 
@@ -208,7 +211,8 @@ eval_take(Cuda *c, const Op *op, const Ix *ix)
 	in[a] = index_cell(c, op->in[1], ix + a);
 	for (int i = a + 1; i < from->rank; i++)
 		in[i] = ix[i - 1 + ids->rank];
-	return cu_guarded(c, op->in[0], in, cu_in_range(c, in[a], cu_extent(c, from->axis[a])), cu_cell_number(c, (DType)from->dtype, 0));
+	return cu_guarded(c, op->in[0], in, cu_in_range(c, in[a], cu_extent(c, from->axis[a])),
+	                  cu_cell_number(c, (DType)from->dtype, 0));
 }
 
 static Cell
@@ -252,7 +256,9 @@ eval_const(Cuda *c, const Op *op, const Ix *ix)
 	if (op->kind == OP_full)
 		return cu_cell_attr(c, dt, attr_get(op, A_value));
 	Ix i = ix[attr_int(op, A_axis)];
-	Cell x = {arena_printf(c->a, "((long long)%s * %lldll + %lldll)", i, (long long)attr_int(op, A_step), (long long)attr_int(op, A_start)), DT_i64};
+	Cell x = {arena_printf(c->a, "((long long)%s * %lldll + %lldll)", i, (long long)attr_int(op, A_step),
+	                       (long long)attr_int(op, A_start)),
+	          DT_i64};
 
 	return cu_cell_let(c, cu_cell_cast(c, x, dt).v, dt);
 }
@@ -270,7 +276,8 @@ eval_random(Cuda *c, const Op *op, const Ix *ix)
 	return cu_cell_random(c, op, number, seed, step);
 }
 
-/* A choice between a value and the same value reversed: chosen is where it is read, so that it is read, or made, once. False: it is none. */
+/* A choice between a value and the same value reversed: chosen is where it is read, so that it is read, or made, once.
+ * False: it is none. */
 static bool
 eval_place(Cuda *c, const Op *op, const Ix *ix, Cell *r)
 {
@@ -281,7 +288,8 @@ eval_place(Cuda *c, const Op *op, const Ix *ix, Cell *r)
 		Val v = op->in[3 - k];
 		Ix at[MAX_RANK], in[MAX_RANK];
 
-		if (!view || view->kind != OP_reverse || view->in[0].id != v.id || !type_same_shape(val_type(c->g, v), to))
+		if (!view || view->kind != OP_reverse || view->in[0].id != v.id ||
+		    !type_same_shape(val_type(c->g, v), to))
 			continue;
 		broadcast_index(val_type(c->g, op->in[0]), to->rank, ix, at);
 		Cell chosen = cu_value_at(c, op->in[0], at);
@@ -292,7 +300,8 @@ eval_place(Cuda *c, const Op *op, const Ix *ix, Cell *r)
 				Ix other = in[i];
 
 				in[i] = cu_fresh(c, 'i');
-				cu_line(c, "const %s %s = %s ? %s : %s;", c->it, in[i], chosen.v, k == 1 ? other : ix[i], k == 1 ? ix[i] : other);
+				cu_line(c, "const %s %s = %s ? %s : %s;", c->it, in[i], chosen.v,
+				        k == 1 ? other : ix[i], k == 1 ? ix[i] : other);
 			}
 		*r = cu_value_at(c, v, in);
 		return true;

@@ -11,7 +11,8 @@ typedef struct Geo { int64_t s[2], p[2], d[2], groups; } Geo;
 static Geo
 geo_of(const Op *op)
 {
-	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL), *d = attr_ints(op, A_dilation, NULL);
+	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
+	              *d = attr_ints(op, A_dilation, NULL);
 
 	return (Geo){{s[0], s[1]}, {p[0], p[1]}, {d[0], d[1]}, attr_int(op, A_groups)};
 }
@@ -23,7 +24,8 @@ add_product(Cuda *c, const Sum *s, Val x, const Ix *xi, Val y, const Ix *yi)
 {
 	Cell a = cu_value_at(c, x, xi), b = cu_value_at(c, y, yi);
 
-	cu_line(c, "%s = %s;", s->acc, cu_cell_fma(c, cu_cell_cast(c, a, s->dt), cu_cell_cast(c, b, s->dt), (Cell){s->acc, (uint8_t)s->dt}).v);
+	cu_line(c, "%s = %s;", s->acc,
+	        cu_cell_fma(c, cu_cell_cast(c, a, s->dt), cu_cell_cast(c, b, s->dt), (Cell){s->acc, (uint8_t)s->dt}).v);
 }
 
 const char *
@@ -47,7 +49,8 @@ add_inside(Cuda *c, const Sum *s, const char *valid, const Ix *xi, const Ix *yi)
 Ix
 cu_row_in(Cuda *c, Ix o, int64_t stride, Ix tap, int64_t dil, int64_t pad)
 {
-	return cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o, cu_ix_k(c, stride)), cu_ix_mul(c, tap, cu_ix_k(c, dil))), cu_ix_k(c, -pad));
+	return cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o, cu_ix_k(c, stride)), cu_ix_mul(c, tap, cu_ix_k(c, dil))),
+	                 cu_ix_k(c, -pad));
 }
 
 static Ix
@@ -64,7 +67,10 @@ conv_term(Cuda *c, const Sum *s)
 	Ix cin = s->at[0];
 
 	if (g.groups > 1)
-		cin = cu_ix_add(c, cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[0].n / g.groups)), cu_ix_k(c, w->axis[1].n)), s->at[0]);
+		cin = cu_ix_add(c,
+		                cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[0].n / g.groups)),
+		                          cu_ix_k(c, w->axis[1].n)),
+		                s->at[0]);
 	Ix x[4] = {s->ix[0], cin, in_row(c, &g, 0, s->ix[2], s->at[1]), in_row(c, &g, 1, s->ix[3], s->at[2])};
 	Ix k[4] = {s->ix[1], s->at[0], s->at[1], s->at[2]};
 
@@ -75,7 +81,8 @@ conv_term(Cuda *c, const Sum *s)
 Ix
 cu_row_out(Cuda *c, Ix i, int64_t stride, Ix tap, int64_t dil, int64_t pad, const char **valid)
 {
-	Ix t = cu_ix_add(c, cu_ix_sub(c, i, cu_ix_mul(c, tap, cu_ix_k(c, dil))), cu_ix_k(c, pad)), s = cu_ix_k(c, stride);
+	Ix t = cu_ix_add(c, cu_ix_sub(c, i, cu_ix_mul(c, tap, cu_ix_k(c, dil))), cu_ix_k(c, pad)),
+	   s = cu_ix_k(c, stride);
 
 	if (stride == 1)
 		return t;
@@ -98,7 +105,10 @@ conv_dx_term(Cuda *c, const Sum *s)
 	const char *valid = "1";
 
 	if (g.groups > 1) {
-		o = cu_ix_add(c, cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[1].n)), cu_ix_k(c, w->axis[0].n / g.groups)), s->at[0]);
+		o = cu_ix_add(c,
+		              cu_ix_mul(c, cu_ix_div(c, s->ix[1], cu_ix_k(c, w->axis[1].n)),
+		                        cu_ix_k(c, w->axis[0].n / g.groups)),
+		              s->at[0]);
 		ci = cu_ix_rem(c, s->ix[1], cu_ix_k(c, w->axis[1].n));
 	}
 	Ix h = out_row(c, &g, 0, s->ix[2], s->at[1], &valid), v = out_row(c, &g, 1, s->ix[3], s->at[2], &valid);
@@ -115,7 +125,10 @@ conv_dw_term(Cuda *c, const Sum *s)
 	Ix ci = s->ix[1];
 
 	if (g.groups > 1)
-		ci = cu_ix_add(c, cu_ix_mul(c, cu_ix_div(c, s->ix[0], cu_ix_k(c, w->axis[0].n / g.groups)), cu_ix_k(c, w->axis[1].n)), s->ix[1]);
+		ci = cu_ix_add(c,
+		               cu_ix_mul(c, cu_ix_div(c, s->ix[0], cu_ix_k(c, w->axis[0].n / g.groups)),
+		                         cu_ix_k(c, w->axis[1].n)),
+		               s->ix[1]);
 	Ix x[4] = {s->at[0], ci, in_row(c, &g, 0, s->at[1], s->ix[2]), in_row(c, &g, 1, s->at[2], s->ix[3])};
 	Ix o[4] = {s->at[0], s->ix[0], s->at[1], s->at[2]};
 
@@ -153,7 +166,8 @@ summed(Cuda *c, const Op *op, Ix ext[3])
 	}
 	bool dw = op->kind == OP_conv2d_dw;
 
-	ext[0] = dw ? cu_extent(c, b->axis[0]) : cu_ix_k(c, op->kind == OP_conv2d ? b->axis[1].n : b->axis[0].n / attr_int(op, A_groups));
+	ext[0] = dw ? cu_extent(c, b->axis[0])
+	            : cu_ix_k(c, op->kind == OP_conv2d ? b->axis[1].n : b->axis[0].n / attr_int(op, A_groups));
 	ext[1] = cu_extent(c, b->axis[2]);
 	ext[2] = cu_extent(c, b->axis[3]);
 	return 3;
@@ -176,7 +190,8 @@ cu_eval_contract(Cuda *c, const Op *op, const Ix *ix)
 	case OP_conv2d: conv_term(c, &s); break;
 	case OP_conv2d_dx: conv_dx_term(c, &s); break;
 	case OP_conv2d_dw: conv_dw_term(c, &s); break;
-	default: bug("target cuda has no code for %s: a T_CONTRACT has a case in eval_contract", op_info[op->kind].name);
+	default:
+		bug("target cuda has no code for %s: a T_CONTRACT has a case in eval_contract", op_info[op->kind].name);
 	}
 	while (n-- > 0)
 		cu_scope_close(c, scope[n]);

@@ -1,7 +1,8 @@
 /* ew.c: arithmetic as text: the expressions of ew.def, casts, random numbers.
  *
- * In: cells of one dtype, or conditions (bool).   Out: a cell, whose text stands in parentheses where it has an operator. f16 and bf16 compute in float and are
- * rounded when stored or cast. Integers wrap by way of the prelude's functions. The compiler joins no product and sum on its own
+ * In: cells of one dtype, or conditions (bool).   Out: a cell, whose text stands in parentheses where it has an
+ * operator. f16 and bf16 compute in float and are rounded when stored or cast. Integers wrap by way of the prelude's
+ * functions. The compiler joins no product and sum on its own
  * (--fmad=false): where one is wanted it is written. */
 #include "../cuda.h"
 #include <math.h>
@@ -10,8 +11,9 @@
 const char *
 cu_suffix(DType t)
 {
-	static const char *const name[DT_COUNT] = {[DT_f64] = "f64", [DT_f32] = "f32", [DT_f16] = "f32", [DT_bf16] = "f32", [DT_i64] = "i64", [DT_i32] = "i32",
-		[DT_u8] = "u8", [DT_bool] = "bool"};
+	static const char *const name[DT_COUNT] = {
+	        [DT_f64] = "f64", [DT_f32] = "f32", [DT_f16] = "f32", [DT_bf16] = "f32",
+	        [DT_i64] = "i64", [DT_i32] = "i32", [DT_u8] = "u8",   [DT_bool] = "bool"};
 
 	return name[t];
 }
@@ -26,7 +28,9 @@ cu_cell_number(Cuda *c, DType t, double x)
 	if (!dtype_is_float(t)) {
 		long long q = x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (long long)x;
 
-		s = t == DT_bool ? (x != 0 ? "true" : "false") : t == DT_i64 ? arena_printf(c->a, "(long long)%lldull", q) : arena_printf(c->a, "%d", (int)q);
+		s = t == DT_bool  ? (x != 0 ? "true" : "false")
+		    : t == DT_i64 ? arena_printf(c->a, "(long long)%lldull", q)
+		                  : arena_printf(c->a, "%d", (int)q);
 		if (t == DT_i64 && q < 0)
 			s = arena_printf(c->a, "(long long)0x%llxull", (unsigned long long)q);
 		return (Cell){s, (uint8_t)t};
@@ -34,7 +38,12 @@ cu_cell_number(Cuda *c, DType t, double x)
 	bool wide = t == DT_f64;
 
 	if (!isfinite(x))
-		s = wide ? (x != x ? "NAN_f64" : x > 0 ? "INF_f64" : "(-INF_f64)") : x != x ? "NAN_f32" : x > 0 ? "INF_f32" : "(-INF_f32)";
+		s = wide     ? (x != x  ? "NAN_f64"
+		                : x > 0 ? "INF_f64"
+		                        : "(-INF_f64)")
+		    : x != x ? "NAN_f32"
+		    : x > 0  ? "INF_f32"
+		             : "(-INF_f32)";
 	else {
 		s = wide ? arena_printf(c->a, "%.17g", x) : arena_printf(c->a, "%.9g", (double)(float)x);
 		if (!wide && !isfinite((float)x))
@@ -61,10 +70,22 @@ cu_cell_attr(Cuda *c, DType t, const Attr *a)
 Cell
 cu_cell_lowest(DType t, bool highest)
 {
-	static const char *const low[DT_COUNT] = {[DT_f64] = "(-INF_f64)", [DT_f32] = "(-INF_f32)", [DT_f16] = "(-INF_f32)", [DT_bf16] = "(-INF_f32)",
-		[DT_i64] = "(long long)0x8000000000000000ull", [DT_i32] = "(int)0x80000000u", [DT_u8] = "0", [DT_bool] = "false"};
-	static const char *const high[DT_COUNT] = {[DT_f64] = "INF_f64", [DT_f32] = "INF_f32", [DT_f16] = "INF_f32", [DT_bf16] = "INF_f32",
-		[DT_i64] = "0x7fffffffffffffffll", [DT_i32] = "0x7fffffff", [DT_u8] = "255", [DT_bool] = "true"};
+	static const char *const low[DT_COUNT] = {[DT_f64] = "(-INF_f64)",
+	                                          [DT_f32] = "(-INF_f32)",
+	                                          [DT_f16] = "(-INF_f32)",
+	                                          [DT_bf16] = "(-INF_f32)",
+	                                          [DT_i64] = "(long long)0x8000000000000000ull",
+	                                          [DT_i32] = "(int)0x80000000u",
+	                                          [DT_u8] = "0",
+	                                          [DT_bool] = "false"};
+	static const char *const high[DT_COUNT] = {[DT_f64] = "INF_f64",
+	                                           [DT_f32] = "INF_f32",
+	                                           [DT_f16] = "INF_f32",
+	                                           [DT_bf16] = "INF_f32",
+	                                           [DT_i64] = "0x7fffffffffffffffll",
+	                                           [DT_i32] = "0x7fffffff",
+	                                           [DT_u8] = "255",
+	                                           [DT_bool] = "true"};
 
 	return (Cell){highest ? high[t] : low[t], (uint8_t)t};
 }
@@ -105,7 +126,9 @@ as_num(Cuda *c, Cell x, DType dt)
 static Cell
 call(Cuda *c, const char *name, Cell a, const Cell *b)
 {
-	return (Cell){b ? arena_printf(c->a, "%s_%s(%s, %s)", name, cu_suffix((DType)a.dt), a.v, b->v) : arena_printf(c->a, "%s_%s(%s)", name, cu_suffix((DType)a.dt), a.v), a.dt};
+	return (Cell){b ? arena_printf(c->a, "%s_%s(%s, %s)", name, cu_suffix((DType)a.dt), a.v, b->v)
+	                : arena_printf(c->a, "%s_%s(%s)", name, cu_suffix((DType)a.dt), a.v),
+	              a.dt};
 }
 
 static Cell
@@ -137,7 +160,13 @@ cu_cell_bin(Cuda *c, ExprKind k, Cell a, Cell b)
 	case EX_DIV: return f ? infix(c, a, "/", b, dt) : call(c, "idiv", a, &b);
 	case EX_IDIV: return call(c, "idiv", a, &b);
 	case EX_IMOD: return call(c, "imod", a, &b);
-	case EX_EQ: case EX_NE: case EX_LT: case EX_LE: case EX_GT: case EX_GE: return infix(c, a, compare[k - EX_EQ], b, DT_bool);
+	case EX_EQ:
+	case EX_NE:
+	case EX_LT:
+	case EX_LE:
+	case EX_GT:
+	case EX_GE:
+		return infix(c, a, compare[k - EX_EQ], b, DT_bool);
 	case EX_FLOORMOD: return call(c, "floormod", a, &b);
 	case EX_FMIN: return call(c, "min", a, &b);
 	case EX_FMAX: return call(c, "max", a, &b);
@@ -198,7 +227,8 @@ expression(Cuda *c, const Expr *x, const Cell var[7], DType dt)
 	/* a function's operands are numbers; of comparisons of conditions as they are */
 	if (x->kind == EX_POW || x->kind == EX_FLOORMOD)
 		return cu_cell_bin(c, x->kind, as_num(c, a, dt), as_num(c, b, dt));
-	if (a.dt == DT_bool && b.dt == DT_bool && (x->kind == EX_ADD || x->kind == EX_SUB || x->kind == EX_MUL || x->kind >= EX_EXP)) {
+	if (a.dt == DT_bool && b.dt == DT_bool &&
+	    (x->kind == EX_ADD || x->kind == EX_SUB || x->kind == EX_MUL || x->kind >= EX_EXP)) {
 		a = as_num(c, a, dt);
 		b = as_num(c, b, dt);
 	}
@@ -245,12 +275,16 @@ Cell
 cu_cell_random(Cuda *c, const Op *op, Ix at, Cell seed, Cell step)
 {
 	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
-	const char *word = arena_printf(c->a, "philox((unsigned long long)(%s), (unsigned)%s, (unsigned)%s, 0x%xu)", at, seed.v, step.v, (unsigned)cu_stream_number(attr_str(op, A_stream)));
+	const char *word = arena_printf(c->a, "philox((unsigned long long)(%s), (unsigned)%s, (unsigned)%s, 0x%xu)", at,
+	                                seed.v, step.v, (unsigned)cu_stream_number(attr_str(op, A_stream)));
 
 	if (!dtype_is_float(dt))
-		return cu_cell_let(c, cu_cell_cast(c, (Cell){arena_printf(c->a, "(long long)%s", word), DT_i64}, dt).v, dt);
+		return cu_cell_let(c, cu_cell_cast(c, (Cell){arena_printf(c->a, "(long long)%s", word), DT_i64}, dt).v,
+		                   dt);
 	DType comp = dt == DT_f64 ? DT_f64 : DT_f32;
-	Cell f = {arena_printf(c->a, "((%s)(%s >> 8) * %s)", cu_c_type(comp), word, comp == DT_f64 ? "5.9604644775390625e-08" : "5.9604644775390625e-08f"), (uint8_t)comp};
+	Cell f = {arena_printf(c->a, "((%s)(%s >> 8) * %s)", cu_c_type(comp), word,
+	                       comp == DT_f64 ? "5.9604644775390625e-08" : "5.9604644775390625e-08f"),
+	          (uint8_t)comp};
 
 	return cu_cell_let(c, cu_cell_cast(c, f, dt).v, dt);
 }

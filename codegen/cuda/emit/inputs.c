@@ -1,8 +1,10 @@
 /* inputs.c: examples that are read where the data set has them.
  *
- * In: a planned graph.   Out: which of its inputs hold addresses, one for each example, in place of the examples themselves; and an element of such an input.
- * So a batch need not be gathered before: whichever kernel reads pixels first, to normalise, crop and reverse them on their way, takes them out of the data set by the order of the epoch.
- * An input is one of them if an element has one byte (whatever the distance of examples is, it is aligned), an example more bytes than an address, and if all that reads it computes an element at a time. */
+ * In: a planned graph.   Out: which of its inputs hold addresses, one for each example, in place of the examples
+ * themselves; and an element of such an input. So a batch need not be gathered before: whichever kernel reads pixels
+ * first, to normalise, crop and reverse them on their way, takes them out of the data set by the order of the epoch. An
+ * input is one of them if an element has one byte (whatever the distance of examples is, it is aligned), an example
+ * more bytes than an address, and if all that reads it computes an element at a time. */
 #include "../cuda.h"
 #include <string.h>
 
@@ -14,7 +16,8 @@ reads_elements(const Graph *g, const Op *op)
 {
 	OpKind k = (OpKind)op->kind;
 
-	return op->group >= 0 && op_has(k, T_POINTWISE | T_VIEW | T_MOVE) && !(op_has(k, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset);
+	return op->group >= 0 && op_has(k, T_POINTWISE | T_VIEW | T_MOVE) &&
+	       !(op_has(k, T_VIEW) && val_info(g, op->out[0])->offset == val_info(g, op->in[0])->offset);
 }
 
 static bool
@@ -24,7 +27,8 @@ is_addressed(const Module *m, const Graph *g, const Input *in)
 	int64_t batch = t->rank ? t->axis[0].n : 0;
 	bool read = false;
 
-	if (in->kind != IN_DATA || val_info(g, in->v)->offset < 0 || dtype_info[t->dtype].bytes != 1 || batch != m->batch || t->perm[0] != 0 || type_bytes(t) / batch < LEAST_BYTES)
+	if (in->kind != IN_DATA || val_info(g, in->v)->offset < 0 || dtype_info[t->dtype].bytes != 1 ||
+	    batch != m->batch || t->perm[0] != 0 || type_bytes(t) / batch < LEAST_BYTES)
 		return false;
 	for (int i = 1; i < t->rank; i++)
 		if (t->axis[i].mul)
@@ -73,9 +77,12 @@ cu_input_at(Cuda *c, Val v, const Ix *ix)
 	DType dt = (DType)t->dtype;
 	Type example = type_of(dt, t->rank - 1, t->axis + 1);
 	const char *type = arena_printf(c->a, "%s *const", cu_memory_type(dt));
-	const char *from = cu_let(c, type, 'r', arena_printf(c->a, "(const %s *)%s[%s]", cu_memory_type(dt), cu_pointer(c, DT_i64, val_info(c->g, v)->offset), ix[0]));
+	const char *from = cu_let(c, type, 'r',
+	                          arena_printf(c->a, "(const %s *)%s[%s]", cu_memory_type(dt),
+	                                       cu_pointer(c, DT_i64, val_info(c->g, v)->offset), ix[0]));
 
 	for (int i = 1; i < t->rank; i++)
 		example.perm[i - 1] = (uint8_t)(t->perm[i] - 1);
-	return cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", from, cu_element(c, &example, ix + 1))), dt);
+	return cu_cell_let(
+	        c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", from, cu_element(c, &example, ix + 1))), dt);
 }

@@ -1,9 +1,9 @@
 /* text.c: lines of CUDA C: scopes, index arithmetic, memory, the frame of a kernel.
  *
- * In: questions of eval.c and kernels.c.   Out: text in Cuda.body, with pointers and extents that the kernel needs in Cuda.head.
- * Index expressions are folded where numbers are known and have one variable each in a scope. A sum that was joined from an outer and
- * an inner index is taken apart again without a division. Offsets of values are parameters, added to the
- * arena's address, so that groups of equal structure have one function. */
+ * In: questions of eval.c and kernels.c.   Out: text in Cuda.body, with pointers and extents that the kernel needs in
+ * Cuda.head. Index expressions are folded where numbers are known and have one variable each in a scope. A sum that was
+ * joined from an outer and an inner index is taken apart again without a division. Offsets of values are parameters,
+ * added to the arena's address, so that groups of equal structure have one function. */
 #include "../cuda.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -237,7 +237,8 @@ cu_extent(Cuda *c, Axis a)
 {
 	if (!a.mul)
 		return cu_ix_k(c, a.n);
-	return top_let(c, 'e', arena_printf(c->a, "const %s ", c->it), arena_printf(c->a, "(%s)(n * %d / %d)", c->it, (int)a.mul, (int)(a.div ? a.div : 1)));
+	return top_let(c, 'e', arena_printf(c->a, "const %s ", c->it),
+	               arena_printf(c->a, "(%s)(n * %d / %d)", c->it, (int)a.mul, (int)(a.div ? a.div : 1)));
 }
 
 static Ix
@@ -245,7 +246,8 @@ top_product(Cuda *c, int64_t k, const char *marked)
 {
 	if (!*marked)
 		return cu_ix_k(c, k);
-	return top_let(c, 'e', arena_printf(c->a, "const %s ", c->it), k == 1 ? marked + 3 : arena_printf(c->a, "%lld%s", (long long)k, marked));
+	return top_let(c, 'e', arena_printf(c->a, "const %s ", c->it),
+	               k == 1 ? marked + 3 : arena_printf(c->a, "%lld%s", (long long)k, marked));
 }
 
 Ix
@@ -299,11 +301,16 @@ cu_take_apart(Cuda *c, const Type *t, uint32_t axes, Ix i, Ix *ix)
 }
 
 /* ---------------------------------------------------------------- memory */
-static const struct { const char *cell, *memory, *load, *store; } c_types[DT_COUNT] = {
-	[DT_f64] = {"double", "double", "", ""}, [DT_f32] = {"float", "float", "", ""},
-	[DT_f16] = {"float", "unsigned short", "f16_value", "f16_bits"}, [DT_bf16] = {"float", "unsigned short", "bf16_value", "bf16_bits"},
-	[DT_i64] = {"long long", "long long", "", ""}, [DT_i32] = {"int", "int", "", ""},
-	[DT_u8] = {"unsigned char", "unsigned char", "", ""}, [DT_bool] = {"bool", "unsigned char", "0 != ", "(unsigned char)"},
+static const struct { const char *cell, *memory, *load, *store;
+} c_types[DT_COUNT] = {
+        [DT_f64] = {"double", "double", "", ""},
+        [DT_f32] = {"float", "float", "", ""},
+        [DT_f16] = {"float", "unsigned short", "f16_value", "f16_bits"},
+        [DT_bf16] = {"float", "unsigned short", "bf16_value", "bf16_bits"},
+        [DT_i64] = {"long long", "long long", "", ""},
+        [DT_i32] = {"int", "int", "", ""},
+        [DT_u8] = {"unsigned char", "unsigned char", "", ""},
+        [DT_bool] = {"bool", "unsigned char", "0 != ", "(unsigned char)"},
 };
 
 const char *
@@ -354,7 +361,8 @@ cu_pointer(Cuda *c, DType t, int64_t offset)
 		k++;
 	if (k == c->off.n)
 		vec_push(c->a, &c->off, offset);
-	return top_let(c, 'p', arena_printf(c->a, "%s *", m), arena_printf(c->a, "(%s *)(arena + o%u)", m, (unsigned)k));
+	return top_let(c, 'p', arena_printf(c->a, "%s *", m),
+	               arena_printf(c->a, "(%s *)(arena + o%u)", m, (unsigned)k));
 }
 
 const char *
@@ -391,7 +399,9 @@ cu_load_at(Cuda *c, const Type *t, int64_t offset, const Ix *ix)
 
 	if (cu_lanes_take(c, t, offset, ix, &x))
 		return x;
-	return cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", cu_pointer(c, dt, offset), cu_element(c, t, ix))), dt);
+	return cu_cell_let(
+	        c, cu_from_memory(c, dt, arena_printf(c->a, "%s[%s]", cu_pointer(c, dt, offset), cu_element(c, t, ix))),
+	        dt);
 }
 
 void
@@ -461,11 +471,14 @@ identifier(Cuda *c, const char *part)
 	return s;
 }
 
-/* The first kernel of a group has its name, others a part's number beside it; that of an op outside groups says what it does. */
+/* The first kernel of a group has its name, others a part's number beside it; that of an op outside groups says what it
+ * does. */
 void
 cu_kernel_open(Cuda *c, const char *what)
 {
-	c->name = identifier(c, c->group < 0 ? arena_printf(c->a, "_%s_%u", what, (unsigned)c->first) : c->nkernel ? arena_printf(c->a, "_part%d", c->nkernel) : "");
+	c->name = identifier(c, c->group < 0 ? arena_printf(c->a, "_%s_%u", what, (unsigned)c->first)
+	                        : c->nkernel ? arena_printf(c->a, "_part%d", c->nkernel)
+	                                     : "");
 	c->nkernel++;
 	c->depth = c->nvar = 0;
 	c->threads = BLOCK;
@@ -489,15 +502,27 @@ function_of(Cuda *c, const char *before, const char *text, const char *what, boo
 	for (uint32_t i = 0; i < p->fn.n; i++) {
 		const CuFunction *f = &p->fn.at[i];
 
-		if (f->hash == hash && f->plan == plan && f->two == c->two && f->block == c->threads && f->shared == c->shared && !strcmp(f->text, text))
+		if (f->hash == hash && f->plan == plan && f->two == c->two && f->block == c->threads &&
+		    f->shared == c->shared && !strcmp(f->text, text))
 			return (int)i;
 	}
-	vec_push(p->a, &p->fn, ((CuFunction){.name = arena_strdup(p->a, c->name), .before = before, .text = arena_strdup(p->a, text), .what = arena_strdup(p->a, what), .flat = c->flat, .loose = c->loose,
-		.plan = plan, .two = c->two, .hash = hash, .block = c->threads, .shared = (int32_t)c->shared}));
+	vec_push(p->a, &p->fn,
+	         ((CuFunction){.name = arena_strdup(p->a, c->name),
+	                       .before = before,
+	                       .text = arena_strdup(p->a, text),
+	                       .what = arena_strdup(p->a, what),
+	                       .flat = c->flat,
+	                       .loose = c->loose,
+	                       .plan = plan,
+	                       .two = c->two,
+	                       .hash = hash,
+	                       .block = c->threads,
+	                       .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }
 
-/* Bytes between the group and memory: of what it reads of others and what it stores, each once; of a table whose rows are taken or added to, these rows. */
+/* Bytes between the group and memory: of what it reads of others and what it stores, each once; of a table whose rows
+ * are taken or added to, these rows. */
 static double
 group_bytes(const Cuda *c)
 {
@@ -510,7 +535,8 @@ group_bytes(const Cuda *c)
 
 		for (int k = 0; !op->dead && k < op->nin + op->nout; k++) {
 			Val v = k < op->nin ? op->in[k] : op->out[k - op->nin];
-			bool rows = (op->kind == OP_take && k == 0) || (op_has((OpKind)op->kind, T_INPLACE) && (k == 0 || k == op->nin));
+			bool rows = (op->kind == OP_take && k == 0) ||
+			            (op_has((OpKind)op->kind, T_INPLACE) && (k == 0 || k == op->nin));
 			Val moved = !rows ? v : op->kind == OP_take ? op->out[0] : op->in[1];
 
 			if (seen[v.id] || (c->inside[v.id] && !cu_value_is_out(c, v)))
@@ -532,7 +558,8 @@ group_flops(const Cuda *c)
 	return flops;
 }
 
-/* More offsets than a launch may have parameters (4 KB, before CUDA 12.1) stand in a table beside the function, which is this kernel's alone then. Empties Cuda.off. */
+/* More offsets than a launch may have parameters (4 KB, before CUDA 12.1) stand in a table beside the function, which
+ * is this kernel's alone then. Empties Cuda.off. */
 static const char *
 offsets_table(Cuda *c, Buf *text)
 {
@@ -586,8 +613,21 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 	int fn = function_of(c, before, text.at, what, false);
 
 	buf_free(&text);
-	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = fn, .off = off, .noff = (int)c->off.n, .map = map, .nmap = (int)c->map.n, .group = c->group, .rows = grid, .div = 1, .grain = 1,
-		.check = c->check, .once = once, .flops = c->nkernel == c->nahead + 1 ? group_flops(c) : 0, .bytes = c->nkernel == c->nahead + 1 ? group_bytes(c) - c->ahead_bytes : 0}));
+	vec_push(a, &c->gk->k,
+	         ((KernelRec){.name = arena_strdup(a, c->name),
+	                      .fn = fn,
+	                      .off = off,
+	                      .noff = (int)c->off.n,
+	                      .map = map,
+	                      .nmap = (int)c->map.n,
+	                      .group = c->group,
+	                      .rows = grid,
+	                      .div = 1,
+	                      .grain = 1,
+	                      .check = c->check,
+	                      .once = once,
+	                      .flops = c->nkernel == c->nahead + 1 ? group_flops(c) : 0,
+	                      .bytes = c->nkernel == c->nahead + 1 ? group_bytes(c) - c->ahead_bytes : 0}));
 }
 
 void
@@ -611,6 +651,16 @@ cu_plan_close(Cuda *c, const char *plan, const int64_t *off, int noff)
 		c->gk->k.at[c->gk->k.n - 1 - (uint32_t)k].flops = c->gk->k.at[c->gk->k.n - 1 - (uint32_t)k].bytes = 0;
 	memcpy(copy, off, sizeof *off * (size_t)noff);
 	cu_kernel_open(c, "");
-	vec_push(a, &c->gk->k, ((KernelRec){.name = arena_strdup(a, c->name), .fn = function_of(c, "", plan, "a plan of cuDNN", true), .off = copy, .noff = noff, .group = c->group, .rows = 1, .div = 1,
-		.grain = 1, .once = c->g->group.at[c->group].once, .flops = group_flops(c), .bytes = group_bytes(c)}));
+	vec_push(a, &c->gk->k,
+	         ((KernelRec){.name = arena_strdup(a, c->name),
+	                      .fn = function_of(c, "", plan, "a plan of cuDNN", true),
+	                      .off = copy,
+	                      .noff = noff,
+	                      .group = c->group,
+	                      .rows = 1,
+	                      .div = 1,
+	                      .grain = 1,
+	                      .once = c->g->group.at[c->group].once,
+	                      .flops = group_flops(c),
+	                      .bytes = group_bytes(c)}));
 }

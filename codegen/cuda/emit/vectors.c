@@ -1,7 +1,10 @@
-/* vectors.c: neighbours in memory, four or eight at a time: loaded before the elements are computed one by one, stored behind that.
+/* vectors.c: neighbours in memory, four or eight at a time: loaded before the elements are computed one by one, stored
+ * behind that.
  *
- * In: what is stored, or what elementwise ops are made of, and the type whose elements the kernel goes over.   Out: arrays x.. of what was loaded, y.. of what will be stored. What has as many elements
- * as the kernel goes over is found before (leaves); what repeats, as the numbers of a batch normalisation do for each pixel, when an element asks for it (lanes): its load is put before the loop. */
+ * In: what is stored, or what elementwise ops are made of, and the type whose elements the kernel goes over.   Out:
+ * arrays x.. of what was loaded, y.. of what will be stored. What has as many elements as the kernel goes over is found
+ * before (leaves); what repeats, as the numbers of a batch normalisation do for each pixel, when an element asks for it
+ * (lanes): its load is put before the loop. */
 #include "../contract/gemm.h"
 #include <string.h>
 
@@ -68,7 +71,8 @@ cu_leaves_open(Cuda *c, Leaves *l, int vec, int rows)
 		if (f->window)
 			continue;
 		f->name = cu_fresh(c, 'x');
-		cu_line(c, "%s %s%s[%d];", cu_memory_type((DType)val_type(c->g, f->v)->dtype), f->name, rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
+		cu_line(c, "%s %s%s[%d];", cu_memory_type((DType)val_type(c->g, f->v)->dtype), f->name,
+		        rows > 1 ? arena_printf(c->a, "[%d]", rows) : "", vec);
 	}
 }
 
@@ -87,7 +91,8 @@ cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix)
 		if (l->at.at[k].window)
 			l->at.at[k].name = cu_window_values(c, l->at.at[k].window, ix, l->vec);
 		else
-			cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes, leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
+			cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes,
+			        leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));
 	}
 }
 
@@ -130,14 +135,16 @@ cu_lanes_end(Cuda *c)
 	c->lanes = NULL;
 }
 
-/* The indices of t's element beside the first neighbour, if ix is that beside element u: along t's innermost axis the lane, along others one of the first neighbour's, in an axis of that extent.
+/* The indices of t's element beside the first neighbour, if ix is that beside element u: along t's innermost axis the
+ * lane, along others one of the first neighbour's, in an axis of that extent.
  * *many: there are such others. */
 static bool
 lanes_first(const Lanes *l, const Type *t, const Ix *ix, Ix *first, bool *many)
 {
 	int inner = cu_inner_axis(t);
 
-	if (inner < 0 || strcmp(ix[inner], l->lane) || !axis_same(t->axis[inner], l->type->axis[l->axis]) || t->axis[inner].mul || t->axis[inner].n % l->vec)
+	if (inner < 0 || strcmp(ix[inner], l->lane) || !axis_same(t->axis[inner], l->type->axis[l->axis]) ||
+	    t->axis[inner].mul || t->axis[inner].n % l->vec)
 		return false;
 	*many = false;
 	for (int i = 0; i < t->rank; i++) {
@@ -147,7 +154,8 @@ lanes_first(const Lanes *l, const Type *t, const Ix *ix, Ix *first, bool *many)
 		if (i == inner || (t->axis[i].n == 1 && !t->axis[i].mul))
 			continue;
 		*many = true;
-		while (k < l->type->rank && (k == l->axis || strcmp(l->first[k], ix[i]) || !axis_same(l->type->axis[k], t->axis[i])))
+		while (k < l->type->rank &&
+		       (k == l->axis || strcmp(l->first[k], ix[i]) || !axis_same(l->type->axis[k], t->axis[i])))
 			k++;
 		if (k == l->type->rank)
 			return false;
@@ -169,7 +177,8 @@ lanes_array(Cuda *c, Lanes *l, int place, DType dt, const char *address)
 	name = cu_fresh(c, 'x');
 	for (int i = 0; i <= l->place[place].depth; i++)
 		buf_put(&text, "\t", 1);
-	buf_printf(&text, "%s %s[%d]; %stake%d_%d(%s, %s);\n", cu_memory_type(dt), name, l->vec, valid, l->vec, 8 * dtype_info[dt].bytes, name, address);
+	buf_printf(&text, "%s %s[%d]; %stake%d_%d(%s, %s);\n", cu_memory_type(dt), name, l->vec, valid, l->vec,
+	           8 * dtype_info[dt].bytes, name, address);
 	buf_put(&behind, c->body.at + at, c->body.n - at);
 	c->body.n = at;
 	buf_put(&c->body, text.at, text.n);
@@ -194,7 +203,10 @@ cu_lanes_take(Cuda *c, const Type *t, int64_t offset, const Ix *ix, Cell *x)
 		return false;
 	const char *address = cu_address(c, t, offset, first);
 
-	*x = cu_cell_let(c, cu_from_memory(c, dt, arena_printf(c->a, "%s[u]", lanes_array(c, l, many || !l->early, dt, address))), dt);
+	*x = cu_cell_let(
+	        c,
+	        cu_from_memory(c, dt, arena_printf(c->a, "%s[u]", lanes_array(c, l, many || !l->early, dt, address))),
+	        dt);
 	return true;
 }
 
@@ -268,5 +280,6 @@ cu_stored_close(Cuda *c, const Out *o, const char *name, int vec, const Ix *firs
 	if (!name)
 		return;
 	cu_stores_at(c, o->offset);
-	cu_line(c, "put%d_%d(%s, %s);", vec, 8 * dtype_info[o->type->dtype].bytes, cu_address(c, o->type, o->offset, first), name);
+	cu_line(c, "put%d_%d(%s, %s);", vec, 8 * dtype_info[o->type->dtype].bytes,
+	        cu_address(c, o->type, o->offset, first), name);
 }

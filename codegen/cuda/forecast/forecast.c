@@ -181,7 +181,8 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	if (i->kind == SASS_MEMBAR && !i->strong)
 		latency = cu_sass_latency(SASS_BAR, w->hopper);
 	if (x->spent)
-		x->spent[i - w->c->at] += times * (i->stall + (i->kind == SASS_BAR || i->kind == SASS_MEMBAR ? latency : 0));
+		x->spent[i - w->c->at] +=
+		        times * (i->stall + (i->kind == SASS_BAR || i->kind == SASS_MEMBAR ? latency : 0));
 	x->slots += times;
 	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM ||
 	    i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
@@ -366,10 +367,13 @@ wave(Arena *a, const Work *w, const Walk *x, const CuForecast *r, int blocks, do
 	if (x->t / hz > b.seconds)
 		longest(&b, x->t / hz,
 		        x->round_loads >= 2
-		            ? arena_printf(a, "%d block%s an SM (%s), %.0f loads in a row each round, each waited for",
-		                           r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks, x->round_loads)
-		            : arena_printf(a, "%d block%s an SM (%s): a warp's own time, %.0f %% of it waits for memory",
-		                           r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks, 100 * x->waited / x->t));
+		                ? arena_printf(a,
+		                               "%d block%s an SM (%s), %.0f loads in a row each round, each waited for",
+		                               r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks, x->round_loads)
+		                : arena_printf(
+		                          a, "%d block%s an SM (%s): a warp's own time, %.0f %% of it waits for memory",
+		                          r->blocks_sm, r->blocks_sm > 1 ? "s" : "", r->why_blocks,
+		                          100 * x->waited / x->t));
 	return b;
 }
 
@@ -431,7 +435,8 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 		w->rounds = (double)((cu_tiles_along(depth, w->p.k) + w->p.split - 1) / w->p.split + w->p.stages -
 		                     (w->p.groups ? 2 : 1));
 		w->elements = (double)(w->p.m * w->p.n) / (32.0 * w->warps);
-		int64_t rows = cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m), members = w->p.split > 1 ? w->p.split : rows;
+		int64_t rows = cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m),
+		        members = w->p.split > 1 ? w->p.split : rows;
 
 		if (members > 32) /* two levels, as finish.c has them */
 			members = (int64_t)ceil(sqrt((double)members));
@@ -457,7 +462,8 @@ put_forecast(Buf *b, const char *name, const CuForecast *r, const char *comma)
 	buf_printf(b, "%s\n {\"name\": ", comma);
 	buf_json(b, name);
 	buf_printf(b,
-	           ", \"us\": %.6g, \"tail_us\": %.4g, \"registers\": %d, \"shared\": %d, \"blocks\": %lld, \"blocks_sm\": "
+	           ", \"us\": %.6g, \"tail_us\": %.4g, \"registers\": %d, \"shared\": %d, \"blocks\": %lld, "
+	           "\"blocks_sm\": "
 	           "%d, \"blocks_why\": ",
 	           1e6 * r->seconds, 1e6 * r->tail, r->regs, r->shared, (long long)r->blocks, r->blocks_sm);
 	buf_json(b, r->why_blocks);
@@ -529,12 +535,13 @@ put_where(Arena *a, Buf *b, const Work *w, const char *listing)
 	buf_printf(b, "\n");
 	for (uint32_t k = 0; k < c->loop.n; k++)
 		if (c->loop.at[k].last < c->body)
-			buf_printf(b, "  loop %04x to %04x: %.0f turns\n", 16 * c->loop.at[k].first, 16 * c->loop.at[k].last,
-			           turns(w, c->loop.at[k]));
-	buf_printf(b,
-	           "  a warp's time: %.0f cycles, %.0f to issue, %.0f of shared memory and the first-level cache; most of "
-	           "it passes at\n",
-	           x.t, x.slots, x.shared);
+			buf_printf(b, "  loop %04x to %04x: %.0f turns\n", 16 * c->loop.at[k].first,
+			           16 * c->loop.at[k].last, turns(w, c->loop.at[k]));
+	buf_printf(
+	        b,
+	        "  a warp's time: %.0f cycles, %.0f to issue, %.0f of shared memory and the first-level cache; most of "
+	        "it passes at\n",
+	        x.t, x.slots, x.shared);
 	for (int n = 0; n < SHOWN; n++) {
 		int best = 0;
 
@@ -542,8 +549,8 @@ put_where(Arena *a, Buf *b, const Work *w, const char *listing)
 			best = x.spent[i] > x.spent[best] ? i : best;
 		if (x.spent[best] < x.t / 200)
 			break;
-		buf_printf(b, "    %04x %8.0f  %-8s %s\n", 16 * best, x.spent[best], cu_sass_name((SassKind)c->at[best].kind),
-		           listed(a, listing, w->f->name, best));
+		buf_printf(b, "    %04x %8.0f  %-8s %s\n", 16 * best, x.spent[best],
+		           cu_sass_name((SassKind)c->at[best].kind), listed(a, listing, w->f->name, best));
 		x.spent[best] = 0;
 	}
 }
@@ -559,7 +566,8 @@ cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 	for (uint32_t i = 0; i < p->ks.graph.n; i++) {
 		const GraphKernels *gk = p->ks.graph.at[i];
 
-		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update")); j++) {
+		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update"));
+		     j++) {
 			const KernelRec *k = &gk->k.at[j];
 			Work w = {.m = cuda_machine(NULL, arch), .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
 			CuForecast r = {.blocks = k->rows};
@@ -574,10 +582,11 @@ cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 
 			time_kernel(p->a, &w, cuda_product_rate(NULL, &w.m->rates, kernel), &r);
 			buf_printf(out,
-			           "%s: %s\n  %lld blocks of %d threads, %d registers, %d bytes of stack, %d of shared memory; %d "
+			           "%s: %s\n  %lld blocks of %d threads, %d registers, %d bytes of stack, %d of shared "
+			           "memory; %d "
 			           "blocks an SM (%s), %.2f waves; %.2f us, %.2f of them the tail: %s\n",
-			           k->name, w.f->what, (long long)k->rows, w.f->block, r.regs, w.c->frame, r.shared, r.blocks_sm,
-			           r.why_blocks, r.waves, 1e6 * r.seconds, 1e6 * r.tail, r.why);
+			           k->name, w.f->what, (long long)k->rows, w.f->block, r.regs, w.c->frame, r.shared,
+			           r.blocks_sm, r.why_blocks, r.waves, 1e6 * r.seconds, 1e6 * r.tail, r.why);
 			int part = p->fn.at[k->fn].part;
 
 			if (!listing[part]) {
@@ -600,7 +609,8 @@ cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out)
 	for (uint32_t i = 0; i < p->ks.graph.n; i++) {
 		const GraphKernels *gk = p->ks.graph.at[i];
 
-		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update")); j++) {
+		for (uint32_t j = 0; j < gk->k.n && (!strcmp(gk->g->name, "train") || !strcmp(gk->g->name, "update"));
+		     j++) {
 			const KernelRec *k = &gk->k.at[j];
 			Work w = {.m = cuda_machine(NULL, arch), .k = k, .f = &p->fn.at[k->fn], .hopper = hopper};
 			CuForecast r = {.blocks = k->rows};

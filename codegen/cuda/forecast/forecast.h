@@ -4,15 +4,19 @@
 #include "../cuda.h"
 
 typedef struct CuForecast {
-	double seconds, tail, waves, slots, round_slots; /* tail: seconds behind the last block; waves: of blocks over the multiprocessors; instructions of a warp, of those a round of k */
+	/* tail: seconds behind the last block; waves: of blocks over the multiprocessors; instructions of a warp, of
+	 * those a round of k */
+	double seconds, tail, waves, slots, round_slots;
 	int64_t blocks;
 	int blocks_sm, regs, shared;
 	const char *why_blocks, *why; /* what keeps a multiprocessor from holding more; what binds */
 } CuForecast;
 
-/* The kernels of a training step as JSON: {"kernels": [{"name", "us", ...}]}. job: of the program's parts, with cubins. */
+/* The kernels of a training step as JSON: {"kernels": [{"name", "us", ...}]}. job: of the program's parts, with
+ * cubins. */
 void cu_forecast_json(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
-/* The same for people, function by function: resources, instructions, loops and their turns, and where a warp's time goes, with nvdisasm's lines if it is there. */
+/* The same for people, function by function: resources, instructions, loops and their turns, and where a warp's time
+ * goes, with nvdisasm's lines if it is there. */
 void cu_forecast_sass(CuProgram *p, const char *arch, const NvrtcJob *job, Buf *out);
 
 #endif

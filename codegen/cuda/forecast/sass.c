@@ -68,7 +68,8 @@ static bool
 file_open(const Buf *b, File *f)
 {
 	*f = (File){.at = (const uint8_t *)b->at, .n = b->n, .head = (const Elf64_Ehdr *)(const void *)b->at};
-	if (b->n < sizeof *f->head || memcmp(f->head->e_ident, ELFMAG, SELFMAG) || f->head->e_ident[EI_CLASS] != ELFCLASS64)
+	if (b->n < sizeof *f->head || memcmp(f->head->e_ident, ELFMAG, SELFMAG) ||
+	    f->head->e_ident[EI_CLASS] != ELFCLASS64)
 		return false;
 	uint64_t count = f->head->e_shnum;
 
@@ -198,7 +199,8 @@ pairs_find(const uint8_t *text, Insn *in, int n)
 			memcpy(&a, text + 16 * (size_t)i, 8);
 			memcpy(&b, text + 16 * (size_t)j, 8);
 			int64_t apart = (int64_t)(b >> 40) -
-			                (int64_t)(a >> 40); /* the distance is in bits 40 to 63, the register in 24 to 31 */
+			                /* the distance is in bits 40 to 63, the register in 24 to 31 */
+			                (int64_t)(a >> 40);
 
 			if ((a >> 24 & 255) == (b >> 24 & 255) && (apart == 16 || apart == -16))
 				in[i].paired = in[j].paired = true;
@@ -216,7 +218,8 @@ loops_find(Arena *a, Code *c)
 		int to = c->at[i].target;
 		bool known = false;
 
-		if (c->at[i].kind != SASS_BRA || to < 0 || to >= i) /* the last instruction of a function branches to itself */
+		/* the last instruction of a function branches to itself */
+		if (c->at[i].kind != SASS_BRA || to < 0 || to >= i)
 			continue;
 		for (uint32_t k = 0; k < c->loop.n; k++)
 			if (c->loop.at[k].first == to) { /* two ways back: one loop */
@@ -273,7 +276,8 @@ cu_code_spills_in_loop(const Code *c)
 		bool inner = true;
 
 		for (uint32_t j = 0; j < c->loop.n; j++)
-			inner &= j == k || c->loop.at[j].first < c->loop.at[k].first || c->loop.at[j].last > c->loop.at[k].last;
+			inner &= j == k || c->loop.at[j].first < c->loop.at[k].first ||
+			         c->loop.at[j].last > c->loop.at[k].last;
 		for (int i = c->loop.at[k].first; i <= c->loop.at[k].last; i++) {
 			int kind = c->at[i].kind;
 

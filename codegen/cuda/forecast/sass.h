@@ -16,7 +16,8 @@ typedef struct Insn {
 	uint8_t kind;            /* SassKind */
 	uint8_t width;           /* of loads and stores: bytes a thread */
 	uint8_t stall;           /* cycles until the next may begin */
-	uint8_t sets, reads;     /* scoreboards that tell of its result, and that its operands are read: 0 to 5, 7 none */
+	/* scoreboards that tell of its result, and that its operands are read: 0 to 5, 7 none */
+	uint8_t sets, reads;
 	uint8_t waits;           /* bits of scoreboards that must be free before it begins */
 	bool always;             /* it has no condition */
 	bool strong;             /* a load that other multiprocessors' stores are seen by, a fence of the device */
@@ -26,7 +27,8 @@ typedef struct Insn {
 typedef struct SassLoop { int first, last; } SassLoop; /* instructions; last is the branch back */
 typedef struct Code {
 	const char *name;
-	int regs, frame, shared; /* of a thread; bytes of a thread's memory; static bytes of a block, without what the driver keeps */
+	/* of a thread; bytes of a thread's memory; static bytes of a block, without what the driver keeps */
+	int regs, frame, shared;
 	int n; const Insn *at;
 	VEC(SassLoop) loop;      /* by their first instruction; an outer one before those in it */
 	int body;                /* instructions up to the first function that is called: the kernel itself */

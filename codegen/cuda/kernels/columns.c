@@ -1,8 +1,11 @@
-/* columns.c: reductions that keep the axis that is innermost in memory: sums over all pixels of each channel, over all rows of a matrix.
+/* columns.c: reductions that keep the axis that is innermost in memory: sums over all pixels of each channel, over all
+ * rows of a matrix.
  *
- * In: a group of elementwise ops, perhaps behind a pooling or its gradient, and such reductions.   Out: one kernel, a tile of rows and columns to a block: threads read neighbouring columns at once, and every so many rows. It is a
- * contraction's epilogue without the contraction (epilogue.c): full-size values are stored on the way, each tile leaves a number for each column, and the block that comes last adds them
- * and makes what the group makes of complete reductions (finish.c). */
+ * In: a group of elementwise ops, perhaps behind a pooling or its gradient, and such reductions.   Out: one kernel, a
+ * tile of rows and columns to a block: threads read neighbouring columns at once, and every so many rows. It is a
+ * contraction's epilogue without the contraction (epilogue.c): full-size values are stored on the way, each tile leaves
+ * a number for each column, and the block that comes last adds them and makes what the group makes of complete
+ * reductions (finish.c). */
 #include "../contract/gemm.h"
 
 enum { FEW_ROWS = 64 }; /* fewer are left to a thread each (rows.c) */
@@ -18,7 +21,8 @@ cu_columns_can(const Graph *g, const Op *red)
 {
 	const Type *t = val_type(g, red->in[0]);
 
-	return t->rank > 1 && !t->axis[t->perm[t->rank - 1]].mul && t->axis[t->perm[t->rank - 1]].n > 1 && rows_of(t) > FEW_ROWS && !cu_reduces_to(g, t, t->perm[t->rank - 1], red);
+	return t->rank > 1 && !t->axis[t->perm[t->rank - 1]].mul && t->axis[t->perm[t->rank - 1]].n > 1 &&
+	       rows_of(t) > FEW_ROWS && !cu_reduces_to(g, t, t->perm[t->rank - 1], red);
 }
 
 /* The columns are the innermost axis, the rows all others as they lie in memory. */
@@ -33,7 +37,8 @@ form_of(const Type *t)
 	return f;
 }
 
-/* Does the group have nothing but elementwise ops, random numbers, poolings, views, crops and reductions of t by column, and nothing of t's size behind these? */
+/* Does the group have nothing but elementwise ops, random numbers, poolings, views, crops and reductions of t by
+ * column, and nothing of t's size behind these? */
 static bool
 fits(const Graph *g, int group, const Type *t)
 {
@@ -45,7 +50,8 @@ fits(const Graph *g, int group, const Type *t)
 
 		if (o->dead || o->group != group)
 			continue;
-		if (!red && !op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW | T_WINDOW | T_RANDOM | T_CROP) && o->kind != OP_stop_gradient)
+		if (!red && !op_has((OpKind)o->kind, T_POINTWISE | T_CONST | T_VIEW | T_WINDOW | T_RANDOM | T_CROP) &&
+		    o->kind != OP_stop_gradient)
 			return false;
 		if (red && (cu_late_is(g, &late, o->in[0]) || cu_reduces_to(g, t, t->perm[t->rank - 1], o)))
 			return false;
@@ -108,7 +114,8 @@ cu_columns_emit(Cuda *c)
 	x.blocks_b = "1";
 	x.number_b = "0";
 	Ix ext[2] = {x.row_tiles, x.col_tiles}, at[2];
-	Scope s = cu_scope_open(c, "for (%s tile = blockIdx.x; tile < %s; tile += gridDim.x)", c->it, cu_ix_mul(c, x.row_tiles, x.col_tiles));
+	Scope s = cu_scope_open(c, "for (%s tile = blockIdx.x; tile < %s; tile += gridDim.x)", c->it,
+	                        cu_ix_mul(c, x.row_tiles, x.col_tiles));
 
 	cu_split_number(c, "tile", ext, 2, at);
 	x.tile_m = at[0];
@@ -118,5 +125,6 @@ cu_columns_emit(Cuda *c)
 	cu_epilogue_emit(&x);
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, s);
-	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", c->g->group.at[c->group].kernel), cu_gemm_tiles(&x.f, &x.p));
+	cu_kernel_close(c, arena_printf(c->a, "%s, a tile to a block", c->g->group.at[c->group].kernel),
+	                cu_gemm_tiles(&x.f, &x.p));
 }

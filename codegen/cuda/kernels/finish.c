@@ -1,9 +1,11 @@
 /* finish.c: sums over blocks, finished by the block that comes last.
  *
- * In: a tile's sums in registers (one part of k of several), or what its reductions left in the workspace, a number for each column and tile.   Out: text that adds them, and
- * evaluates what the group makes of complete reductions.
- * Blocks count themselves by tickets, which are the kernel's own and 0 between launches; whoever draws the last ticket of a place does the rest there, so no block ever waits. Many
- * parts are added in two levels: sets of neighbours first, each by its own last block, then the sets. What is added in which order depends on shape and n alone, not on who comes last. */
+ * In: a tile's sums in registers (one part of k of several), or what its reductions left in the workspace, a number for
+ * each column and tile.   Out: text that adds them, and evaluates what the group makes of complete reductions.
+ * Blocks count themselves by tickets, which are the kernel's own and 0 between launches; whoever draws the last ticket
+ * of a place does the rest there, so no block ever waits. Many parts are added in two levels: sets of neighbours first,
+ * each by its own last block, then the sets. What is added in which order depends on shape and n alone, not on who
+ * comes last. */
 #include "../contract/gemm.h"
 
 enum { AT_ONCE = 32 };
@@ -40,7 +42,8 @@ members_of(Cuda *c, const Levels *l, Ix set, Ix count)
 	const char *n = cu_fresh(c, 'i');
 	Ix rest = cu_ix_sub(c, count, cu_ix_mul(c, set, cu_ix_k(c, l->members)));
 
-	cu_line(c, "const %s %s = %s < %lld ? %s : %lld;", c->it, n, rest, (long long)l->members, rest, (long long)l->members);
+	cu_line(c, "const %s %s = %s < %lld ? %s : %lld;", c->it, n, rest, (long long)l->members, rest,
+	        (long long)l->members);
 	return n;
 }
 
@@ -51,7 +54,8 @@ cu_parts_bytes(const Form *f, const Tiles *p)
 	return p->split * cu_gemm_tiles(f, p) * p->m * p->n * 4;
 }
 
-/* The thread's sums one after the other, with those of the other threads beside them: `mma` names what is done with four, `one` with one. */
+/* The thread's sums one after the other, with those of the other threads beside them: `mma` names what is done with
+ * four, `one` with one. */
 static void
 each_sum(Gemm *x, const char *mma, const char *one)
 {
@@ -75,7 +79,8 @@ put_sums(Gemm *x, Ix slot)
 	Cuda *c = x->c;
 	Scope s = cu_scope_open(c, "%s", "");
 
-	cu_line(c, "float *const at = &%s[%s];", cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), slot);
+	cu_line(c, "float *const at = &%s[%s];", cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset),
+	        slot);
 	each_sum(x, "write4", "write1");
 	cu_scope_close(c, s);
 }
@@ -96,7 +101,8 @@ add_slots(Gemm *x, Ix first, Ix step, Ix count)
 		cu_line(c, "\tacc[i / %d][i %% %d] = 0;", columns, columns);
 	Scope s = cu_scope_open(c, "for (%s q = 0; q < %s; q++)", c->it, count);
 
-	cu_line(c, "const float *const at = &%s[%s + q * %s];", cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), first, step);
+	cu_line(c, "const float *const at = &%s[%s + q * %s];",
+	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset), first, step);
 	each_sum(x, "add4_fresh", "add1_fresh");
 	cu_scope_close(c, s);
 }
@@ -109,9 +115,11 @@ cu_parts_join(Gemm *x)
 	Levels l = levels_of(p->split);
 	int64_t tiles = cu_gemm_tiles(&x->f, p), size = (int64_t)p->m * p->n;
 	Ix number = linear(c, linear(c, x->number_b, x->row_tiles, x->tile_m), x->col_tiles, x->tile_n);
-	Ix ticket = cu_ix_mul(c, number, cu_ix_k(c, tickets_of(&l))), set = cu_ix_div(c, x->part, cu_ix_k(c, l.members));
+	Ix ticket = cu_ix_mul(c, number, cu_ix_k(c, tickets_of(&l))),
+	   set = cu_ix_div(c, x->part, cu_ix_k(c, l.members));
 	Ix mine = cu_ix_mul(c, linear(c, x->part, cu_ix_k(c, tiles), number), cu_ix_k(c, size));
-	Ix first = cu_ix_mul(c, linear(c, cu_ix_mul(c, set, cu_ix_k(c, l.members)), cu_ix_k(c, tiles), number), cu_ix_k(c, size));
+	Ix first = cu_ix_mul(c, linear(c, cu_ix_mul(c, set, cu_ix_k(c, l.members)), cu_ix_k(c, tiles), number),
+	                     cu_ix_k(c, size));
 	Ix count = l.sets > 1 ? members_of(c, &l, set, cu_ix_k(c, p->split)) : cu_ix_k(c, p->split);
 
 	cu_line(c, "static unsigned part_tickets[%lld];", (long long)(tiles * tickets_of(&l)));
@@ -127,11 +135,14 @@ cu_parts_join(Gemm *x)
 	Scope s = cu_scope_open(c, "for (int level = 0; level < 2 && last; level++)");
 
 	put_sums(x, arena_printf(c->a, "level ? %s : %s", first, mine));
-	cu_line(c, "last = last_here(&part_tickets[%s + (level ? %lld : %s)], level ? %lld : %s);", ticket, (long long)l.sets, set, (long long)l.sets, count);
+	cu_line(c, "last = last_here(&part_tickets[%s + (level ? %lld : %s)], level ? %lld : %s);", ticket,
+	        (long long)l.sets, set, (long long)l.sets, count);
 	Scope in = cu_scope_open(c, "if (last)");
 
-	add_slots(x, arena_printf(c->a, "(level ? %s : %s)", cu_ix_mul(c, number, cu_ix_k(c, size)), first), arena_printf(c->a, "(level ? %lld : %lld)", (long long)(l.members * tiles * size), (long long)(tiles * size)),
-		arena_printf(c->a, "(level ? %lld : %s)", (long long)l.sets, count));
+	add_slots(x, arena_printf(c->a, "(level ? %s : %s)", cu_ix_mul(c, number, cu_ix_k(c, size)), first),
+	          arena_printf(c->a, "(level ? %lld : %lld)", (long long)(l.members * tiles * size),
+	                       (long long)(tiles * size)),
+	          arena_printf(c->a, "(level ? %lld : %s)", (long long)l.sets, count));
 	cu_scope_close(c, in);
 	cu_scope_close(c, s);
 	cu_line(c, "if (!last) continue;");
@@ -151,7 +162,8 @@ tiles_kept(const Form *f, const Tiles *p)
 	return (f->groups > 1 ? 1 : cu_form_count(f->b, f->nb)) * cu_tiles_along(cu_form_count(f->m, f->nm), p->m);
 }
 
-/* Floats of one state: a row for each tile, then one for each set of them. A tile's count follows from its number: only sets have one in memory. */
+/* Floats of one state: a row for each tile, then one for each set of them. A tile's count follows from its number: only
+ * sets have one in memory. */
 static int64_t
 state_floats(const Form *f, const Tiles *p, bool count)
 {
@@ -164,7 +176,8 @@ state_floats(const Form *f, const Tiles *p, bool count)
 static int64_t
 state_bytes(const Form *f, const Tiles *p, const Op *red)
 {
-	return 4 * (red->kind == OP_moments ? 2 * state_floats(f, p, false) + state_floats(f, p, true) : state_floats(f, p, false));
+	return 4 * (red->kind == OP_moments ? 2 * state_floats(f, p, false) + state_floats(f, p, true)
+	                                    : state_floats(f, p, false));
 }
 
 int64_t
@@ -241,10 +254,12 @@ put_result(Gemm *x, const Op *red, int k, Ix column, const char *value)
 
 	if (!kept_index(x, t, column, ix))
 		bug("%s keeps another shape than a contraction's columns", op_info[red->kind].name);
-	cu_memo_put(c, red->out[k], ix, cu_cell_let(c, cu_cell_cast(c, (Cell){value, DT_f32}, (DType)t->dtype).v, (DType)t->dtype));
+	cu_memo_put(c, red->out[k], ix,
+	            cu_cell_let(c, cu_cell_cast(c, (Cell){value, DT_f32}, (DType)t->dtype).v, (DType)t->dtype));
 }
 
-/* What a thread holds of its column of rows [first, first + rows), of tiles or of sets: a sum, or mean, squares about it and count. */
+/* What a thread holds of its column of rows [first, first + rows), of tiles or of sets: a sum, or mean, squares about
+ * it and count. */
 typedef struct Column { const char *v[3]; } Column;
 
 static Column
@@ -257,15 +272,21 @@ add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows, bool sets)
 	Column r = {{cu_fresh(c, 'v')}};
 
 	if (red->kind != OP_moments) {
-		cu_line(c, "const float %s = rows_sum(%s, %lld, %s, %d, %s, hidden(sums));", r.v[0], from, (long long)pitch, rows, x->p.n, width);
+		cu_line(c, "const float %s = rows_sum(%s, %lld, %s, %d, %s, hidden(sums));", r.v[0], from,
+		        (long long)pitch, rows, x->p.n, width);
 		return r;
 	}
 	r.v[1] = cu_fresh(c, 'v');
 	r.v[2] = cu_fresh(c, 'v');
 	cu_line(c, "float %s, %s, %s;", r.v[0], r.v[1], r.v[2]);
-	cu_line(c, "const Tiling %s_rows = {(int)%s, (int)%s, %d, (int)%s};", r.v[0], sets ? "0" : first, x->row_tiles, x->p.m, x->M);
-	cu_line(c, "rows_moments(&%s, &%s, &%s, %s, &%s[%s], %s, %s_rows, %lld, %s, %d, %s, hidden(sums));", r.v[0], r.v[1], r.v[2], from, cu_pointer(c, DT_f32, cu_state_offset(x, k, 1)), at,
-		sets ? arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 2)), kept_column(x, x->n0)) : "0", r.v[0], (long long)pitch, rows, x->p.n, width);
+	cu_line(c, "const Tiling %s_rows = {(int)%s, (int)%s, %d, (int)%s};", r.v[0], sets ? "0" : first, x->row_tiles,
+	        x->p.m, x->M);
+	cu_line(c, "rows_moments(&%s, &%s, &%s, %s, &%s[%s], %s, %s_rows, %lld, %s, %d, %s, hidden(sums));", r.v[0],
+	        r.v[1], r.v[2], from, cu_pointer(c, DT_f32, cu_state_offset(x, k, 1)), at,
+	        sets ? arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 2)),
+	                            kept_column(x, x->n0))
+	             : "0",
+	        r.v[0], (long long)pitch, rows, x->p.n, width);
 	return r;
 }
 
@@ -281,7 +302,8 @@ store_late(Gemm *x, Ix column)
 			const ValInfo *v = val_info(c->g, op->out[k]);
 			Ix ix[MAX_RANK];
 
-			if (!cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] || !kept_index(x, &v->type, column, ix))
+			if (!cu_value_is_out(c, op->out[k]) || c->ready[op->out[k].id] ||
+			    !kept_index(x, &v->type, column, ix))
 				continue;
 			cu_store_at(c, &v->type, v->offset, ix, cu_value_at(c, op->out[k], ix));
 		}
@@ -290,7 +312,8 @@ store_late(Gemm *x, Ix column)
 		for (int k = 0; k < c->g->op.at[i].nout && !c->g->op.at[i].dead; k++) {
 			Ix ix[MAX_RANK];
 
-			if (cu_value_is_out(c, c->g->op.at[i].out[k]) && kept_index(x, val_type(c->g, c->g->op.at[i].out[k]), column, ix))
+			if (cu_value_is_out(c, c->g->op.at[i].out[k]) &&
+			    kept_index(x, val_type(c->g, c->g->op.at[i].out[k]), column, ix))
 				c->ready[c->g->op.at[i].out[k].id] = true;
 		}
 }
@@ -302,12 +325,17 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 	const Form *f = &x->f;
 	const Type *o = x->space;
 	uint32_t keep = 1u << x->column;
-	int64_t all = tiles_kept(f, &x->p), across = cu_tiles_along(cu_form_count(f->n, f->nn), x->p.n) * (f->groups > 1 ? cu_form_count(f->b, f->nb) : 1);
+	int64_t all = tiles_kept(f, &x->p), across = cu_tiles_along(cu_form_count(f->n, f->nn), x->p.n) *
+	                                             (f->groups > 1 ? cu_form_count(f->b, f->nb) : 1);
 	Levels l = levels_of(all);
-	Ix tiles = f->groups > 1 ? x->row_tiles : cu_ix_mul(c, x->blocks_b, x->row_tiles), count = cu_product(c, o, ((1u << o->rank) - 1) & ~keep);
-	Ix ticket = cu_ix_mul(c, f->groups > 1 ? linear(c, x->number_b, x->col_tiles, x->tile_n) : x->tile_n, cu_ix_k(c, tickets_of(&l)));
-	Ix set = l.sets > 1 ? cu_ix_div(c, kept_tile(x), cu_ix_k(c, l.members)) : "0", first = cu_ix_mul(c, set, cu_ix_k(c, l.members));
-	Ix rows = l.sets > 1 ? members_of(c, &l, set, tiles) : tiles, column = kept_column(x, cu_ix_add(c, x->n0, "tid"));
+	Ix tiles = f->groups > 1 ? x->row_tiles : cu_ix_mul(c, x->blocks_b, x->row_tiles),
+	   count = cu_product(c, o, ((1u << o->rank) - 1) & ~keep);
+	Ix ticket = cu_ix_mul(c, f->groups > 1 ? linear(c, x->number_b, x->col_tiles, x->tile_n) : x->tile_n,
+	                      cu_ix_k(c, tickets_of(&l)));
+	Ix set = l.sets > 1 ? cu_ix_div(c, kept_tile(x), cu_ix_k(c, l.members)) : "0",
+	   first = cu_ix_mul(c, set, cu_ix_k(c, l.members));
+	Ix rows = l.sets > 1 ? members_of(c, &l, set, tiles) : tiles,
+	   column = kept_column(x, cu_ix_add(c, x->n0, "tid"));
 	Column *v = arena_array(c->a, Column, nred);
 	Scope inner = {0};
 
@@ -317,16 +345,19 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 	for (int k = 0; k < nred; k++)
 		v[k] = add_rows(x, red[k], k, first, rows, false);
 	if (l.sets > 1) {
-		Ix row[2] = {cu_ix_add(c, cu_ix_k(c, all), set), set}, pitch = cu_ix_k(c, columns_kept(f)); /* of a state, of the counts */
+		/* of a state, of the counts */
+		Ix row[2] = {cu_ix_add(c, cu_ix_k(c, all), set), set}, pitch = cu_ix_k(c, columns_kept(f));
 		Scope s = cu_scope_open(c, "if (tid < %d && %s < %s)", x->p.n, cu_ix_add(c, x->n0, "tid"), x->N);
 
 		for (int k = 0; k < nred; k++)
 			for (int i = 0; i < (red[k]->kind == OP_moments ? 3 : 1); i++)
-				cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(x, k, i)), linear(c, row[i == 2], pitch, column), v[k].v[i]);
+				cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(x, k, i)),
+				        linear(c, row[i == 2], pitch, column), v[k].v[i]);
 		cu_scope_close(c, s);
 		Ix sets = cu_ix_parts(c, tiles, l.members);
 
-		inner = cu_scope_open(c, "if (last_here(&column_tickets[%s], %s))", cu_ix_add(c, ticket, cu_ix_k(c, l.sets)), sets);
+		inner = cu_scope_open(c, "if (last_here(&column_tickets[%s], %s))",
+		                      cu_ix_add(c, ticket, cu_ix_k(c, l.sets)), sets);
 		for (int k = 0; k < nred; k++)
 			v[k] = add_rows(x, red[k], k, cu_ix_k(c, all), sets, true);
 	}
@@ -337,7 +368,9 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 			put_result(x, red[k], 0, column, v[k].v[0]);
 			put_result(x, red[k], 1, column, arena_printf(c->a, "%s / (float)%s", v[k].v[1], count));
 		} else {
-			put_result(x, red[k], 0, column, red[k]->kind == OP_sum ? v[k].v[0] : arena_printf(c->a, "%s / (float)%s", v[k].v[0], count));
+			put_result(x, red[k], 0, column,
+			           red[k]->kind == OP_sum ? v[k].v[0]
+			                                  : arena_printf(c->a, "%s / (float)%s", v[k].v[0], count));
 		}
 	store_late(x, column);
 	cu_scope_close(c, s);

@@ -1,8 +1,9 @@
 /* kernels.c: a group into kernels: rows, maps, and kernels of a shape of their own.
  *
- * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: text of one kernel or more, the first by the group's name.
- * Reductions are emitted first (rows.c), then what is left as maps, one for each shape, a thread to an element. Running sums and scatters have a thread to
- * each line along their axis, so every sum has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
+ * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: text of one kernel or
+ * more, the first by the group's name. Reductions are emitted first (rows.c), then what is left as maps, one for each
+ * shape, a thread to an element. Running sums and scatters have a thread to each line along their axis, so every sum
+ * has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
 #include "../contract/algo.h"
 #include "../composite/composite.h"
 #include <string.h>
@@ -10,7 +11,8 @@
 bool
 cu_special_op(const Op *op)
 {
-	return op->kind == OP_store || op->kind == OP_check || op->kind == OP_cumsum || op_has((OpKind)op->kind, T_SCATTER | T_COMPOSITE | T_ALONE);
+	return op->kind == OP_store || op->kind == OP_check || op->kind == OP_cumsum ||
+	       op_has((OpKind)op->kind, T_SCATTER | T_COMPOSITE | T_ALONE);
 }
 
 bool
@@ -25,7 +27,8 @@ Scope
 cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix)
 {
 	Ix i = cu_fresh(c, 'i'), count = cu_product(c, t, axes);
-	Scope s = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)", c->it, i, i, count, i);
+	Scope s = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)",
+	                        c->it, i, i, count, i);
 
 	cu_take_apart(c, t, axes, i, ix);
 	if (axes == (1u << t->rank) - 1) {
@@ -55,7 +58,8 @@ store_out(const Cuda *c, const Op *op, Out *o)
 static void
 maps_emit(Cuda *c, bool stores)
 {
-	Out *out = arena_array(c->a, Out, 3 * (c->last - c->first) + 8), *set = arena_array(c->a, Out, 3 * (c->last - c->first) + 8);
+	Out *out = arena_array(c->a, Out, 3 * (c->last - c->first) + 8),
+	    *set = arena_array(c->a, Out, 3 * (c->last - c->first) + 8);
 	int n = 0;
 
 	for (uint32_t i = c->first; i < c->last; i++) {
@@ -68,7 +72,8 @@ maps_emit(Cuda *c, bool stores)
 			out[n++] = o;
 		for (int k = 0; k < op->nout; k++)
 			if (cu_value_is_out(c, op->out[k]) && !c->ready[op->out[k].id])
-				out[n++] = (Out){op->out[k], val_type(c->g, op->out[k]), val_info(c->g, op->out[k])->offset};
+				out[n++] = (Out){op->out[k], val_type(c->g, op->out[k]),
+				                 val_info(c->g, op->out[k])->offset};
 	}
 	while (n) {
 		int m = 0, left = 0;
@@ -82,13 +87,15 @@ maps_emit(Cuda *c, bool stores)
 		}
 		cu_map_emit(c, set, m);
 		for (int k = 0; k < m; k++)
-			c->ready[set[k].v.id] = c->ready[set[k].v.id] || val_info(c->g, set[k].v)->offset == set[k].offset;
+			c->ready[set[k].v.id] =
+			        c->ready[set[k].v.id] || val_info(c->g, set[k].v)->offset == set[k].offset;
 		n = left;
 	}
 }
 
 /* ---------------------------------------------------------------- checks */
-/* One block looks for the lowest number, in row-major order, of an element out of range; the record of an earlier check stays. */
+/* One block looks for the lowest number, in row-major order, of an element out of range; the record of an earlier check
+ * stays. */
 static void
 check_emit(Cuda *c, const Op *op)
 {
@@ -103,7 +110,8 @@ check_emit(Cuda *c, const Op *op)
 	i = cu_fresh(c, 'i');
 	limit = cu_extent(c, check_limit(op));
 	cu_line(c, "long long first = NO_INDEX;");
-	Scope s = cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i, cu_product(c, t, all), i);
+	Scope s = cu_scope_open(c, "for (%s %s = threadIdx.x; %s < %s; %s += BLOCK)", c->it, i, i,
+	                        cu_product(c, t, all), i);
 
 	cu_take_apart(c, &plain, all, i, ix);
 	Cell x = cu_cell_let(c, cu_cell_cast(c, cu_value_at(c, op->in[0], ix), DT_i64).v, DT_i64);
@@ -113,7 +121,8 @@ check_emit(Cuda *c, const Op *op)
 	cu_line(c, "if ((%s < 0 || %s >= %s)%s && %s < first) first = %s;", x.v, x.v, limit, ignored, i, i);
 	cu_scope_close(c, s);
 	cu_line(c, "first = block_low_i64(first);");
-	s = cu_scope_open(c, "if (threadIdx.x == 0 && first != NO_INDEX && fault_comes_first(arena, %lld))", (long long)check_number(c->m, op));
+	s = cu_scope_open(c, "if (threadIdx.x == 0 && first != NO_INDEX && fault_comes_first(arena, %lld))",
+	                  (long long)check_number(c->m, op));
 	const char *e = cu_fresh(c, 'i');
 
 	cu_line(c, "const %s %s = (%s)first;", c->it, e, c->it);
@@ -291,7 +300,8 @@ is_small(const Cuda *c)
 		const Op *op = &c->g->op.at[i];
 
 		for (int k = 0; k < op->nin + op->nout; k++)
-			if (type_elements(val_type(c->g, k < op->nin ? op->in[k] : op->out[k - op->nin])) >= (int64_t)1 << 30)
+			if (type_elements(val_type(c->g, k < op->nin ? op->in[k] : op->out[k - op->nin])) >=
+			    (int64_t)1 << 30)
 				return false;
 	}
 	return true;

@@ -1,13 +1,15 @@
 /* maps.c: elementwise kernels: every element of one shape, an element or a vector of neighbours to a thread.
  *
- * In: what is stored, all of one shape.   Out: one kernel. Everything is computed before anything is stored: an output may take the place of an input.
- * Neighbours are taken 16 bytes at a time where memory's innermost axis allows it. Where elements are told apart by nothing but their number (parameters and
- * their updates) the kernel is flat: the number of elements is its first parameter, so that all shapes share a function, and launches are joined (merge.c). */
+ * In: what is stored, all of one shape.   Out: one kernel. Everything is computed before anything is stored: an output
+ * may take the place of an input. Neighbours are taken 16 bytes at a time where memory's innermost axis allows it.
+ * Where elements are told apart by nothing but their number (parameters and their updates) the kernel is flat: the
+ * number of elements is its first parameter, so that all shapes share a function, and launches are joined (merge.c). */
 #include "../contract/gemm.h"
 #include <ctype.h>
 #include <string.h>
 
-typedef struct Way { int vec; bool flat; int inner; Leaves leaves; Lanes lanes; } Way; /* inner: the axis that is innermost in memory, -1 */
+/* inner: the axis that is innermost in memory, -1 */
+typedef struct Way { int vec; bool flat; int inner; Leaves leaves; Lanes lanes; } Way;
 
 static void
 way_find(Cuda *c, const Out *out, int n, Way *w)
@@ -76,20 +78,24 @@ vector_emit(Cuda *c, const Out *out, int n, Way *w, const Ix *at, Ix e)
 Scope
 cu_vectors_open(Cuda *c, int vec, Ix i, Ix count)
 {
-	return cu_scope_open(c, "for (%s %s = (blockIdx.x * BLOCK + threadIdx.x) * %d; %s < %s; %s += gridDim.x * BLOCK * %d)", c->it, i, vec, i, count, i, vec);
+	return cu_scope_open(
+	        c, "for (%s %s = (blockIdx.x * BLOCK + threadIdx.x) * %d; %s < %s; %s += gridDim.x * BLOCK * %d)",
+	        c->it, i, vec, i, count, i, vec);
 }
 
 static void
 map_close(Cuda *c, int vec, int64_t blocks)
 {
-	cu_kernel_close(c, vec > 1 ? arena_printf(c->a, "%d neighbours to a thread", vec) : "an element to a thread", blocks);
+	cu_kernel_close(c, vec > 1 ? arena_printf(c->a, "%d neighbours to a thread", vec) : "an element to a thread",
+	                blocks);
 }
 
 static bool
 names_index(const Buf *b)
 {
 	for (const char *p = b->n ? b->at : ""; *p; p++)
-		if (p[0] == 'q' && (isdigit((unsigned char)p[1]) || p[1] == '_') && !isalnum((unsigned char)p[-1]) && p[-1] != '_')
+		if (p[0] == 'q' && (isdigit((unsigned char)p[1]) || p[1] == '_') && !isalnum((unsigned char)p[-1]) &&
+		    p[-1] != '_')
 			return true;
 	return false;
 }
@@ -126,7 +132,8 @@ flat_emit(Cuda *c, const Out *out, int n, Way *w)
 	return true;
 }
 
-/* Threads over vectors. Where all vectors of a thread have the same place along the axis of neighbours, what lies along it is loaded once, before the loop. */
+/* Threads over vectors. Where all vectors of a thread have the same place along the axis of neighbours, what lies along
+ * it is loaded once, before the loop. */
 static void
 neighbours_emit(Cuda *c, const Out *out, int n, Way *w)
 {

@@ -1,13 +1,14 @@
 /* rows.c: reductions, and groups around them.
  *
- * In: a group with reductions over the same axes of one space.   Out: a kernel with a block (or a thread, where a row is short) for each kept
- * index. A pass goes over the row for every phase: what depends on no reduction of the group, what depends on those of the first pass, ...;
- * threads take every BLOCK-th element, their states join in a halving tree, so the order is the same whatever the machine. moments takes
- * two passes (sum, squares about the mean), logsumexp too (largest, exponentials below it). Values of the row's whole space are
- * stored in their phase, values of the kept shape at the end. A reduction asked for at any other index is a loop of its own.
- * A block's threads take four neighbours at once where the row goes along memory.
- * Where rows are few and long and one pass does, a row is cut into pieces, a block to each: they leave their states in the workspace, and the block that comes
- * last joins them, in the tree of its threads. */
+ * In: a group with reductions over the same axes of one space.   Out: a kernel with a block (or a thread, where a row
+ * is short) for each kept index. A pass goes over the row for every phase: what depends on no reduction of the group,
+ * what depends on those of the first pass, ...; threads take every BLOCK-th element, their states join in a halving
+ * tree, so the order is the same whatever the machine. moments takes two passes (sum, squares about the mean),
+ * logsumexp too (largest, exponentials below it). Values of the row's whole space are stored in their phase, values of
+ * the kept shape at the end. A reduction asked for at any other index is a loop of its own. A block's threads take four
+ * neighbours at once where the row goes along memory. Where rows are few and long and one pass does, a row is cut into
+ * pieces, a block to each: they leave their states in the workspace, and the block that comes last joins them, in the
+ * tree of its threads. */
 #include "../contract/gemm.h"
 #include <string.h>
 
@@ -92,7 +93,8 @@ cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 
 		if (o->dead || o->group != group)
 			continue;
-		if (is_red && (cu_late_is(g, &late, o->in[0]) || cu_red_passes(o) > 1 || cu_red_axes(g, o) != axes || !type_same_shape(val_type(g, o->in[0]), t)))
+		if (is_red && (cu_late_is(g, &late, o->in[0]) || cu_red_passes(o) > 1 || cu_red_axes(g, o) != axes ||
+		               !type_same_shape(val_type(g, o->in[0]), t)))
 			return 1;
 		if (!is_red && late.late[i - late.first] && type_elements(val_type(g, o->out[0])) > rows)
 			return 1;
@@ -154,7 +156,8 @@ cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index)
 	if (is_extremum(a)) {
 		cu_line(c, "%s = %s_%s(%s, %s);", s, a->op->kind == OP_min ? "low" : "top", sx, x.v, s);
 	} else if (a->op->kind == OP_argmax) {
-		cu_line(c, "if (%s == NO_INDEX || beats_%s(%s, %s)) { %s = %s; %s = %s; }", a->s[1], sx, x.v, s, s, x.v, a->s[1], index);
+		cu_line(c, "if (%s == NO_INDEX || beats_%s(%s, %s)) { %s = %s; %s = %s; }", a->s[1], sx, x.v, s, s, x.v,
+		        a->s[1], index);
 	} else if (a->op->kind == OP_moments && a->pass == 1) {
 		Cell d = cu_cell_let(c, cu_cell_bin(c, EX_SUB, x, a->before).v, dt);
 
@@ -174,7 +177,8 @@ cu_atom_join(Cuda *c, Atom *a)
 	if (a->op->kind == OP_argmax)
 		cu_line(c, "block_argmax_%s(&%s, &%s);", sx, a->s[0], a->s[1]);
 	else
-		cu_line(c, "%s = block_%s_%s(%s);", a->s[0], is_extremum(a) ? a->op->kind == OP_min ? "low" : "top" : "sum", sx, a->s[0]);
+		cu_line(c, "%s = block_%s_%s(%s);", a->s[0],
+		        is_extremum(a) ? a->op->kind == OP_min ? "low" : "top" : "sum", sx, a->s[0]);
 }
 
 Cell
@@ -189,7 +193,8 @@ cu_atom_value(Cuda *c, Atom *a, Ix count)
 		break;
 	case OP_mean:
 		s = cu_cell_cast(c, s, dtype_is_float(to) && to != DT_f64 ? DT_f32 : to);
-		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)s.dt), count), s.dt});
+		s = cu_cell_bin(c, EX_DIV, s,
+		                (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)s.dt), count), s.dt});
 		break;
 	case OP_moments:
 		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type(dt), count), s.dt});
@@ -260,7 +265,8 @@ typedef struct Rows {
 	const Type *space;
 	uint32_t axes, kept;
 	bool block;
-	int pieces, vec, inner;         /* of a row; neighbours that a thread takes at once, along the axis that is innermost in memory */
+	/* of a row; neighbours that a thread takes at once, along the axis that is innermost in memory */
+	int pieces, vec, inner;
 	Ix ix[MAX_RANK], number, count, piece;
 	int nphase;
 	VEC(Atom) atom; VEC(int) at;    /* passes of reductions, and their phases */
@@ -294,7 +300,8 @@ is_kept_shape(const Rows *r, const Type *t, bool *keep)
 
 		if (reduced && !*keep)
 			continue;
-		if (j >= t->rank || (reduced ? t->axis[j].n != 1 || t->axis[j].mul : !axis_same(t->axis[j], r->space->axis[i])))
+		if (j >= t->rank ||
+		    (reduced ? t->axis[j].n != 1 || t->axis[j].mul : !axis_same(t->axis[j], r->space->axis[i])))
 			return false;
 		j++;
 	}
@@ -385,7 +392,8 @@ state_move(Cuda *c, const Atom *a, uint32_t k, const char *at, bool put)
 	const char *type[2] = {cu_c_type(atom_dtype(c, a)), "long long"};
 
 	for (int i = 0; i < (a->op->kind == OP_argmax ? 2 : 1); i++) {
-		const char *slot = arena_printf(c->a, "*(volatile %s *)(%s + %u)", type[i], at, k * SLOT + 8 * (unsigned)i);
+		const char *slot =
+		        arena_printf(c->a, "*(volatile %s *)(%s + %u)", type[i], at, k * SLOT + 8 * (unsigned)i);
 
 		cu_line(c, "%s = %s;", put ? slot : a->s[i], put ? a->s[i] : slot);
 	}
@@ -399,17 +407,21 @@ pieces_join(Cuda *c, Rows *r)
 	Scope s;
 
 	cu_line(c, "static unsigned row_tickets[%lld];", (long long)cu_full_product(r->space, r->kept));
-	cu_line(c, "char *const %s = (char *)%s;", at, cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
+	cu_line(c, "char *const %s = (char *)%s;", at,
+	        cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset));
 	s = cu_scope_open(c, "if (threadIdx.x == 0)");
 	for (uint32_t k = 0; k < r->atom.n; k++)
-		state_move(c, &r->atom.at[k], k, arena_printf(c->a, "%s + (%s + %s) * %uLL", at, first, r->piece, r->atom.n * SLOT), true);
+		state_move(c, &r->atom.at[k], k,
+		           arena_printf(c->a, "%s + (%s + %s) * %uLL", at, first, r->piece, r->atom.n * SLOT), true);
 	cu_scope_close(c, s);
 	cu_line(c, "if (!last_here(&row_tickets[%s], %d)) continue;", r->number, r->pieces);
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		cu_atom_open(c, &r->atom.at[k]);
 	s = cu_scope_open(c, "if (threadIdx.x < %d)", r->pieces);
 	for (uint32_t k = 0; k < r->atom.n; k++)
-		state_move(c, &r->atom.at[k], k, arena_printf(c->a, "%s + (%s + (int)threadIdx.x) * %uLL", at, first, r->atom.n * SLOT), false);
+		state_move(c, &r->atom.at[k], k,
+		           arena_printf(c->a, "%s + (%s + (int)threadIdx.x) * %uLL", at, first, r->atom.n * SLOT),
+		           false);
 	cu_scope_close(c, s);
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		cu_atom_join(c, &r->atom.at[k]);
@@ -496,13 +508,16 @@ rows_pass(Cuda *c, Rows *r, int phase)
 
 		first = cu_ix_mul(c, r->piece, length);
 		end = cu_fresh(c, 'i');
-		cu_line(c, "const %s %s = %s + %s < %s ? %s + %s : %s;", c->it, end, first, length, r->count, first, length, r->count);
+		cu_line(c, "const %s %s = %s + %s < %s ? %s + %s : %s;", c->it, end, first, length, r->count, first,
+		        length, r->count);
 	}
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		if (r->at.at[k] == phase)
 			cu_atom_open(c, &r->atom.at[k]);
-	Scope s = r->block ? cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i, cu_ix_add(c, first, cu_ix_mul(c, "threadIdx.x", cu_ix_k(c, r->vec))), i, end, i, BLOCK * r->vec)
-		: cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, r->count, i);
+	Scope s = r->block ? cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i,
+	                                   cu_ix_add(c, first, cu_ix_mul(c, "threadIdx.x", cu_ix_k(c, r->vec))), i, end,
+	                                   i, BLOCK * r->vec)
+	                   : cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, r->count, i);
 
 	memcpy(in, r->ix, sizeof in);
 	cu_take_apart(c, r->space, r->axes, i, in);
@@ -566,8 +581,13 @@ cu_rows_emit(Cuda *c, bool block, int pieces)
 	r.count = cu_product(c, r.space, r.axes);
 	r.number = cu_fresh(c, 'i');
 	Ix rows = cu_product(c, r.space, r.kept), ext[2] = {rows, cu_ix_k(c, pieces)}, at[2];
-	Scope s = pieces > 1 ? cu_scope_open(c, "for (%s unit = blockIdx.x; unit < %s; unit += gridDim.x)", c->it, cu_ix_mul(c, rows, cu_ix_k(c, pieces))) : cu_scope_open(c, block ? "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)" : "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)", c->it,
-		r.number, r.number, rows, r.number);
+	Scope s = pieces > 1 ? cu_scope_open(c, "for (%s unit = blockIdx.x; unit < %s; unit += gridDim.x)", c->it,
+	                                     cu_ix_mul(c, rows, cu_ix_k(c, pieces)))
+	                     : cu_scope_open(c,
+	                                     block ? "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)"
+	                                           : "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += "
+	                                             "gridDim.x * BLOCK)",
+	                                     c->it, r.number, r.number, rows, r.number);
 
 	if (pieces > 1) {
 		cu_split_number(c, "unit", ext, 2, at);
@@ -581,7 +601,11 @@ cu_rows_emit(Cuda *c, bool block, int pieces)
 		rows_pass(c, &r, p);
 	rows_store(c, &r);
 	cu_scope_close(c, s);
-	cu_kernel_close(c, pieces > 1 ? arena_printf(c->a, "a row to %d blocks", pieces) : block ? "a row to a block" : "a row to a thread", block ? cu_full_product(r.space, r.kept) * pieces : cu_blocks_of(r.space, r.kept));
+	cu_kernel_close(c,
+	                pieces > 1 ? arena_printf(c->a, "a row to %d blocks", pieces)
+	                : block    ? "a row to a block"
+	                           : "a row to a thread",
+	                block ? cu_full_product(r.space, r.kept) * pieces : cu_blocks_of(r.space, r.kept));
 	for (uint32_t k = 0; k < r.row.n; k++)
 		c->ready[r.row.at[k].v.id] = true;
 	for (uint32_t k = 0; k < r.whole.n; k++)

@@ -1,10 +1,13 @@
 /* totals.c: whole tensors reduced to a number: the largest of a gradient, its norm.
  *
- * In: a group that reduces one tensor over all axes, with elementwise ops before and numbers behind.   Out: one kernel in pieces by shape, a block to each: elements are told apart by their number in
- * memory alone, so all tensors share a function whose parameters are the number of elements and that of pieces, and merge.c makes one launch for the tensors that stand together.
- * The block that comes last joins the pieces in the tree of its threads. Tickets and pieces are the launch's own memory, not the plan's, as kernels of one launch run at one time:
- * ENTRY, ENTRIES, PART0 and PARTS say which of them are this kernel's (prelude.c: of a launch by itself).
- * Left to rows.c: batches of any size, reductions of two passes or with an index, views, operands that lie in another order, values of the tensor's size that others read. */
+ * In: a group that reduces one tensor over all axes, with elementwise ops before and numbers behind.   Out: one kernel
+ * in pieces by shape, a block to each: elements are told apart by their number in memory alone, so all tensors share a
+ * function whose parameters are the number of elements and that of pieces, and merge.c makes one launch for the tensors
+ * that stand together. The block that comes last joins the pieces in the tree of its threads. Tickets and pieces are
+ * the launch's own memory, not the plan's, as kernels of one launch run at one time: ENTRY, ENTRIES, PART0 and PARTS
+ * say which of them are this kernel's (prelude.c: of a launch by itself).
+ * Left to rows.c: batches of any size, reductions of two passes or with an index, views, operands that lie in another
+ * order, values of the tensor's size that others read. */
 #include "../contract/gemm.h"
 #include <string.h>
 
@@ -35,7 +38,8 @@ op_fits(const Graph *g, const Op *o, const Type *t, uint32_t last)
 {
 	bool red = op_info[o->kind].red >= 0;
 
-	if (red && (cu_red_passes(o) > 1 || o->kind == OP_argmax || !is_number(val_type(g, o->out[0])) || !type_same_place(val_type(g, o->in[0]), t)))
+	if (red && (cu_red_passes(o) > 1 || o->kind == OP_argmax || !is_number(val_type(g, o->out[0])) ||
+	            !type_same_place(val_type(g, o->in[0]), t)))
 		return false;
 	for (int k = 0; k < o->nin; k++)
 		if (!is_number(val_type(g, o->in[k])) && !type_same_place(val_type(g, o->in[k]), t))
@@ -43,7 +47,8 @@ op_fits(const Graph *g, const Op *o, const Type *t, uint32_t last)
 	for (int k = 0; k < o->nout && !red; k++) {
 		const Type *r = val_type(g, o->out[k]);
 
-		if (!op_has((OpKind)o->kind, is_number(r) ? T_POINTWISE | T_CONST | T_VIEW : T_POINTWISE) && o->kind != OP_full)
+		if (!op_has((OpKind)o->kind, is_number(r) ? T_POINTWISE | T_CONST | T_VIEW : T_POINTWISE) &&
+		    o->kind != OP_full)
 			return false;
 		if (!is_number(r) && (!type_same_place(r, t) || !stays(g, o->out[k], last)))
 			return false;
@@ -62,7 +67,8 @@ cu_totals_select(Graph *g, int group, const Op *red)
 
 	for (uint32_t i = late.first; i < late.last; i++) {
 		const Op *o = &g->op.at[i];
-		bool made_before = op_info[o->kind].red >= 0 || (o->nout && !is_number(val_type(g, o->out[0]))); /* all of it is made while the tensor is read */
+		/* all of it is made while the tensor is read */
+		bool made_before = op_info[o->kind].red >= 0 || (o->nout && !is_number(val_type(g, o->out[0])));
 
 		if (o->dead || o->group != group)
 			continue;
@@ -115,16 +121,19 @@ piece(Cuda *c, Totals *x)
 	Ix length = cu_fresh(c, 'i'), first, end = cu_fresh(c, 'i'), i = cu_fresh(c, 'i'), e = cu_fresh(c, 'i');
 	Scope s;
 
-	cu_line(c, "const %s %s = (%s)((o0 + o1 * %d - 1) / (o1 * %d) * %d);", c->it, length, c->it, x->vec, x->vec, x->vec);
+	cu_line(c, "const %s %s = (%s)((o0 + o1 * %d - 1) / (o1 * %d) * %d);", c->it, length, c->it, x->vec, x->vec,
+	        x->vec);
 	first = cu_ix_mul(c, "piece", length);
 	cu_line(c, "const %s %s = %s + %s < o0 ? %s + %s : o0;", c->it, end, first, length, first, length);
 	for (uint32_t k = 0; k < x->atom.n; k++)
 		cu_atom_open(c, &x->atom.at[k]);
-	s = cu_scope_open(c, "for (%s %s = %s + threadIdx.x * %d; %s < %s; %s += BLOCK * %d)", c->it, i, first, x->vec, i, end, i, x->vec);
+	s = cu_scope_open(c, "for (%s %s = %s + threadIdx.x * %d; %s < %s; %s += BLOCK * %d)", c->it, i, first, x->vec,
+	                  i, end, i, x->vec);
 	if (x->vec == 1) {
 		step(c, x, i, NULL);
 	} else {
-		Scope rest = cu_scope_open(c, "if (%s + %d > %s)", i, x->vec, end), each = cu_scope_open(c, "for (%s %s = %s; %s < %s; %s++)", c->it, e, i, e, end, e);
+		Scope rest = cu_scope_open(c, "if (%s + %d > %s)", i, x->vec, end),
+		      each = cu_scope_open(c, "for (%s %s = %s; %s < %s; %s++)", c->it, e, i, e, end, e);
 
 		step(c, x, e, NULL);
 		cu_scope_close(c, each);
@@ -157,7 +166,8 @@ pieces_join(Cuda *c, Totals *x)
 	cu_line(c, "if (!last_here(&total_tickets[ENTRY], (unsigned)o1)) continue;");
 	for (uint32_t k = 0; k < x->atom.n; k++) {
 		cu_atom_open(c, &x->atom.at[k]);
-		cu_line(c, "if (threadIdx.x < o1) %s = total_%u[PART0 + threadIdx.x];", x->atom.at[k].s[0], (unsigned)k);
+		cu_line(c, "if (threadIdx.x < o1) %s = total_%u[PART0 + threadIdx.x];", x->atom.at[k].s[0],
+		        (unsigned)k);
 		cu_atom_join(c, &x->atom.at[k]);
 	}
 }
@@ -171,14 +181,16 @@ numbers_store(Cuda *c, Totals *x)
 	for (uint32_t k = 0; k < x->atom.n; k++) {
 		Atom *a = &x->atom.at[k];
 
-		cu_memo_put(c, a->op->out[0], x->none, cu_cell_cast(c, cu_atom_value(c, a, "o0"), (DType)val_type(c->g, a->op->out[0])->dtype));
+		cu_memo_put(c, a->op->out[0], x->none,
+		            cu_cell_cast(c, cu_atom_value(c, a, "o0"), (DType)val_type(c->g, a->op->out[0])->dtype));
 	}
 	for (uint32_t i = c->first; i < c->last; i++)
 		for (int k = 0; k < c->g->op.at[i].nout && !c->g->op.at[i].dead; k++) {
 			Val v = c->g->op.at[i].out[k];
 
 			if (is_number(val_type(c->g, v)) && cu_value_is_out(c, v) && !c->ready[v.id])
-				cu_store_at(c, val_type(c->g, v), val_info(c->g, v)->offset, x->none, cu_value_at(c, v, x->none));
+				cu_store_at(c, val_type(c->g, v), val_info(c->g, v)->offset, x->none,
+				            cu_value_at(c, v, x->none));
 		}
 	cu_scope_close(c, s);
 	for (uint32_t i = c->first; i < c->last; i++)
@@ -227,5 +239,8 @@ cu_totals_emit(Cuda *c, int pieces)
 	cu_scope_close(c, s);
 	if (cu_asks_index(c))
 		bug("%s is reduced by elements' numbers, and asks for an index", c->name);
-	cu_kernel_close(c, x.vec > 1 ? arena_printf(c->a, "a tensor to a number, %d neighbours to a thread", x.vec) : "a tensor to a number", pieces);
+	cu_kernel_close(c,
+	                x.vec > 1 ? arena_printf(c->a, "a tensor to a number, %d neighbours to a thread", x.vec)
+	                          : "a tensor to a number",
+	                pieces);
 }

@@ -1,8 +1,10 @@
 /* windows.c: poolings and their gradients, an element or some neighbouring channels of a pixel at a time.
  *
- * In: an op and indices of its result.   Out: variables, or arrays of `vec` numbers, that loops over a window's taps, or over the windows that hold an element, have filled.
- * Gradients are gathered: an element asks every window that holds it, so no two threads write one element. Which tap of a window is its first maximum is found once, by a kernel before: a byte for each window
- * in the group's workspace (an op without a group looks for it anew each time). */
+ * In: an op and indices of its result.   Out: variables, or arrays of `vec` numbers, that loops over a window's taps,
+ * or over the windows that hold an element, have filled.
+ * Gradients are gathered: an element asks every window that holds it, so no two threads write one element. Which tap of
+ * a window is its first maximum is found once, by a kernel before: a byte for each window in the group's workspace (an
+ * op without a group looks for it anew each time). */
 #include "../contract/gemm.h"
 #include <string.h>
 
@@ -12,7 +14,8 @@ typedef struct Taps { Scope loop[2], inside; Ix tap[2], in[4]; } Taps;
 static Win
 win_of(const Op *op)
 {
-	const int64_t *k = attr_ints(op, A_k, NULL), *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL);
+	const int64_t *k = attr_ints(op, A_k, NULL), *s = attr_ints(op, A_stride, NULL),
+	              *p = attr_ints(op, A_pad, NULL);
 
 	return (Win){{k[0], k[1]}, {s[0], s[1]}, {p[0], p[1]}};
 }
@@ -55,7 +58,8 @@ taps_open(Cuda *c, const Win *w, const Type *x, const Ix *ix, Ix oh, Ix ow)
 	for (int d = 0; d < 2; d++)
 		t.loop[d] = cu_loop_open(c, cu_ix_k(c, w->k[d]), &t.tap[d]);
 	for (int d = 0; d < 2; d++) {
-		t.in[2 + d] = cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o[d], cu_ix_k(c, w->s[d])), cu_ix_k(c, -w->p[d])), t.tap[d]);
+		t.in[2 + d] = cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o[d], cu_ix_k(c, w->s[d])), cu_ix_k(c, -w->p[d])),
+		                        t.tap[d]);
 		valid = cu_both(c, valid, cu_in_range(c, t.in[2 + d], cu_extent(c, x->axis[2 + d])));
 	}
 	t.inside = cu_scope_open(c, "if (%s)", valid);
@@ -82,7 +86,8 @@ pool(Cuda *c, const Op *op, const Ix *ix, int vec)
 	Win w = win_of(op);
 	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
 	bool max = op->kind == OP_max_pool2d;
-	const char *r = numbers_open(c, vec, 'v', cu_c_type(dt), max ? cu_cell_lowest(dt, false).v : "0"), *count = cu_fresh(c, 'i'), *mine = one(c, vec, r);
+	const char *r = numbers_open(c, vec, 'v', cu_c_type(dt), max ? cu_cell_lowest(dt, false).v : "0"),
+	           *count = cu_fresh(c, 'i'), *mine = one(c, vec, r);
 	Near n = {0};
 
 	cu_line(c, "int %s = 0;", count);
@@ -101,26 +106,32 @@ pool(Cuda *c, const Op *op, const Ix *ix, int vec)
 	if (!max) {
 		Scope s = cu_each_open(c, vec);
 
-		cu_line(c, "%s = %s;", mine, divided(c, (Cell){mine, (uint8_t)dt}, attr_bool(op, A_count_pad) ? cu_ix_k(c, w.k[0] * w.k[1]) : count).v);
+		cu_line(c, "%s = %s;", mine,
+		        divided(c, (Cell){mine, (uint8_t)dt},
+		                attr_bool(op, A_count_pad) ? cu_ix_k(c, w.k[0] * w.k[1]) : count)
+		                .v);
 		cu_each_close(c, vec, s);
 	}
 	return r;
 }
 
 /* ---------------------------------------------------------------- first maxima */
-/* The number of the tap of the window at o that is its first maximum, -1 of one with no elements: a variable, an array. */
+/* The number of the tap of the window at o that is its first maximum, -1 of one with no elements: a variable, an
+ * array. */
 static const char *
 first_maximum(Cuda *c, const Op *op, const Win *w, const Ix *o, int vec)
 {
 	const Type *xt = val_type(c->g, op->in[0]);
 	DType dt = (DType)xt->dtype;
-	const char *best = numbers_open(c, vec, 'v', cu_c_type(dt), cu_cell_lowest(dt, false).v), *at = numbers_open(c, vec, 'i', "int", "-1");
+	const char *best = numbers_open(c, vec, 'v', cu_c_type(dt), cu_cell_lowest(dt, false).v),
+	           *at = numbers_open(c, vec, 'i', "int", "-1");
 	Near n = {0};
 
 	cu_lanes_early(c, &n.lanes, NULL);
 	Taps t = taps_open(c, w, xt, o, o[2], o[3]);
 	Cell x = cu_near_open(c, &n, op->in[0], 1, t.in, vec);
-	Scope s = cu_scope_open(c, "if (%s < 0 || beats_%s(%s, %s))", one(c, vec, at), cu_suffix(dt), x.v, one(c, vec, best));
+	Scope s = cu_scope_open(c, "if (%s < 0 || beats_%s(%s, %s))", one(c, vec, at), cu_suffix(dt), x.v,
+	                        one(c, vec, best));
 
 	cu_line(c, "%s = %s;", one(c, vec, best), x.v);
 	cu_line(c, "%s = %s * %lld + %s;", one(c, vec, at), t.tap[0], (long long)w->k[1], t.tap[1]);
@@ -177,7 +188,9 @@ numbers_offset(const Cuda *c, const Op *op)
 {
 	const Group *gr = &c->g->group.at[c->group];
 
-	return gr->workspace_offset + gr->workspace - cu_windows_workspace(c->g, c->group) + numbers_before(c->g, c->group, op); /* last in the workspace */
+	/* last in the workspace */
+	return gr->workspace_offset + gr->workspace - cu_windows_workspace(c->g, c->group) +
+	       numbers_before(c->g, c->group, op);
 }
 
 /* The number of the window at o: a variable, an array. */
@@ -208,7 +221,8 @@ add_if_first(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *ix,
 	Near n = {0};
 
 	for (int d = 0; d < 2; d++)
-		mine[d] = cu_ix_sub(c, cu_ix_add(c, ix[2 + d], cu_ix_k(c, w->p[d])), cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])));
+		mine[d] = cu_ix_sub(c, cu_ix_add(c, ix[2 + d], cu_ix_k(c, w->p[d])),
+		                    cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])));
 	cu_line(c, "const int %s = %s * %lld + %s;", here, mine[0], (long long)w->k[1], mine[1]);
 	Cell x = cu_near_open(c, &n, op->in[1], 1, o, vec);
 	Scope s = cu_scope_open(c, "if (%s == %s)", one(c, vec, at), here);
@@ -231,13 +245,15 @@ add_share(Cuda *c, const Op *op, const Win *w, const char *acc, const Ix *o, int
 		for (int d = 0; d < 2; d++) {
 			Ix start = cu_ix_add(c, cu_ix_mul(c, o[2 + d], cu_ix_k(c, w->s[d])), cu_ix_k(c, -w->p[d]));
 
-			held[d] = arena_printf(c->a, "held(%s, %lld, %s)", start, (long long)w->k[d], cu_extent(c, to->axis[2 + d]));
+			held[d] = arena_printf(c->a, "held(%s, %lld, %s)", start, (long long)w->k[d],
+			                       cu_extent(c, to->axis[2 + d]));
 		}
 		count = arena_printf(c->a, "(%s * %s)", held[0], held[1]);
 	}
 	Cell x = cu_near_open(c, &n, op->in[0], 1, o, vec);
 
-	cu_line(c, "%s = %s;", one(c, vec, acc), cu_cell_bin(c, EX_ADD, (Cell){one(c, vec, acc), x.dt}, divided(c, x, count)).v);
+	cu_line(c, "%s = %s;", one(c, vec, acc),
+	        cu_cell_bin(c, EX_ADD, (Cell){one(c, vec, acc), x.dt}, divided(c, x, count)).v);
 	cu_near_close(c, &n);
 }
 
@@ -260,7 +276,9 @@ pool_dx(Cuda *c, const Op *op, const Ix *ix, int vec)
 		o[2 + d] = cu_ix_sub(c, cu_ix_div(c, t, cu_ix_k(c, w.s[d])), back[d]);
 		Ix rest = cu_ix_sub(c, t, cu_ix_mul(c, o[2 + d], cu_ix_k(c, w.s[d])));
 
-		valid = cu_both(c, valid, cu_both(c, cu_in_range(c, rest, cu_ix_k(c, w.k[d])), cu_in_range(c, o[2 + d], cu_extent(c, gt->axis[2 + d]))));
+		valid = cu_both(c, valid,
+		                cu_both(c, cu_in_range(c, rest, cu_ix_k(c, w.k[d])),
+		                        cu_in_range(c, o[2 + d], cu_extent(c, gt->axis[2 + d]))));
 	}
 	Scope s = cu_scope_open(c, "if (%s)", valid);
 
@@ -280,7 +298,8 @@ cu_window_neighbours(const Graph *g, const Op *op)
 {
 	const Type *o = val_type(g, op->out[0]);
 
-	if (!op_has((OpKind)op->kind, T_WINDOW) || cu_inner_axis(o) != 1 || o->axis[1].mul || (op->kind == OP_max_pool2d_dx && numbers_type(g, op).dtype != DT_u8))
+	if (!op_has((OpKind)op->kind, T_WINDOW) || cu_inner_axis(o) != 1 || o->axis[1].mul ||
+	    (op->kind == OP_max_pool2d_dx && numbers_type(g, op).dtype != DT_u8))
 		return false;
 	for (int k = 0; k < op->nin; k++) {
 		const Type *t = val_type(g, op->in[k]);
@@ -298,7 +317,9 @@ cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologue 
 	Win w = win_of(op);
 	const Type *t = val_type(g, op->in[k]);
 	bool image = op->kind == OP_max_pool2d || op->kind == OP_avg_pool2d || (op->kind == OP_max_pool2d_dx && k == 0);
-	double taps = (double)(w.k[0] * w.k[1]), bytes = (double)type_elements(t) * (narrow != DT_none ? dtype_info[narrow].bytes : dtype_info[t->dtype].bytes);
+	double taps = (double)(w.k[0] * w.k[1]),
+	       bytes = (double)type_elements(t) *
+	               (narrow != DT_none ? dtype_info[narrow].bytes : dtype_info[t->dtype].bytes);
 
 	p->times = image ? taps / (double)(w.s[0] * w.s[1]) : taps;
 	const Rates *r = &cu_machine(g)->budget.rates;
@@ -312,7 +333,9 @@ cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec)
 	switch (op->kind) {
 	case OP_max_pool2d: case OP_avg_pool2d: return pool(c, op, ix, vec);
 	case OP_max_pool2d_dx: case OP_avg_pool2d_dx: return pool_dx(c, op, ix, vec);
-	default: bug("target cuda has no code for %s: a T_WINDOW has a case in cu_window_values", op_info[op->kind].name);
+	default:
+		bug("target cuda has no code for %s: a T_WINDOW has a case in cu_window_values",
+		    op_info[op->kind].name);
 	}
 }
 
@@ -372,7 +395,8 @@ cu_windows_emit(Cuda *c, const Op *op)
 	Scope s = cu_vectors_open(c, vec, i, cu_product(c, &t, all));
 
 	cu_take_apart(c, &t, all, i, ix);
-	const char *at = first_maximum(c, op, &w, ix, vec), *to = cu_address(c, &t, numbers_offset(c, op), ix), *y = cu_fresh(c, 'y');
+	const char *at = first_maximum(c, op, &w, ix, vec), *to = cu_address(c, &t, numbers_offset(c, op), ix),
+	           *y = cu_fresh(c, 'y');
 
 	if (vec > 1) {
 		cu_line(c, "unsigned char %s[%d];", y, vec);
@@ -388,5 +412,6 @@ cu_windows_emit(Cuda *c, const Op *op)
 	/* the workspace counts as written and read: it is written here */
 	double alone, stored = (double)type_bytes(&t), read = read_for(c, op->in[0], &alone);
 
-	cu_kernel_ahead(c, arena_printf(c->a, "first maxima, %s to a thread", vec > 1 ? "8 windows" : "a window"), (cu_blocks_of(&t, all) + vec - 1) / vec, read + stored, alone + stored);
+	cu_kernel_ahead(c, arena_printf(c->a, "first maxima, %s to a thread", vec > 1 ? "8 windows" : "a window"),
+	                (cu_blocks_of(&t, all) + vec - 1) / vec, read + stored, alone + stored);
 }
