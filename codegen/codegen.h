@@ -65,7 +65,7 @@ typedef struct LinkOptions {
 	const char *stub;            /* where main is to be written, NAME.c */
 	const char *argv0;           /* to find librt.a beside the program */
 	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */
-	bool images;                 /* the reader meets pictures: librtimages.a, libjpeg and libpng */
+	bool images;                 /* the reader meets images: librtimages.a, libjpeg and libpng */
 	bool distribute;             /* several processes: librtcomm.a */
 	bool race;                   /* a racing program: librtrace.a, whose main knows the command race */
 } LinkOptions;

@@ -2,7 +2,7 @@
  *
  * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib,
  * linked statically where the system has it so, if its reader may meet gzip; libjpeg and libpng likewise, if it meets
- * pictures). The archive is looked for beside the program: in a build folder runtime/librt.a, installed
+ * images). The archive is looked for beside the program: in a build folder runtime/librt.a, installed
  * ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes its part, and librtrace.a,
  * for racing programs alone. Errors tell what was tried: no cc, no archive, a full disk. */
 #define _GNU_SOURCE

@@ -18,7 +18,7 @@
 /* What a forecast counts with; device NULL: threads of a CPU. */
 typedef struct Assumed { const Target *target; const char *device; int threads; Rates r; } Assumed;
 
-/* MHz of the processor here, as it happens to run; 0: the system does not tell. */
+/* MHz of the CPU here, as it happens to run; 0: the system does not tell. */
 static double
 clock_here(void)
 {
@@ -37,7 +37,7 @@ clock_here(void)
 	return mhz;
 }
 
-/* What a core of the architecture begins in a cycle, at the clock that the processor here tells if it runs that code,
+/* What a core of the architecture begins in a cycle, at the clock that the CPU here tells if it runs that code,
  * else at the nominal one; what one core of a server draws from memory; as many threads as there are here. */
 static Assumed
 assume_machine(const Target *t, const char *arch)
@@ -165,14 +165,14 @@ precision_name(const Module *m)
 	return p && p->s ? p->s : "f32";
 }
 
-/* How products are computed on the first processor: "f32", "bf16 dot products of pairs, f32 sums". */
+/* How products are computed on the first CPU: "f32", "bf16 dot products of pairs, f32 sums". */
 static const char *
 arithmetic(const Job *j, const Module *m)
 {
 	Precision p = precision_of(m, j->target, j->arch[0]);
 
 	if (p.narrow == DT_none)
-		return p.mixed ? "f32: nothing of 16 bits is faster on this processor" : "f32";
+		return p.mixed ? "f32: nothing of 16 bits is faster on this CPU" : "f32";
 	return j->target->arithmetic ? j->target->arithmetic(j->target, j->arch[0], p.narrow)
 	                             : arena_printf(j->arena, "%s operands, exact sums", dtype_info[p.narrow].name);
 }

@@ -174,7 +174,7 @@ choose_target(Job *j, const char *name)
 	return bad_name(j, "target", name, names, n);
 }
 
-/* Wider vectors first; of equal ones those made for a processor before the general levels. */
+/* Wider vectors first; of equal ones those made for a CPU before the general levels. */
 static bool
 arch_before(const Target *t, const char *a, const char *b)
 {
@@ -835,7 +835,7 @@ may_meet_gzip(const Module *m)
 }
 
 static bool
-meets_pictures(const Module *m)
+meets_images(const Module *m)
 {
 	const Setting *r = setting(m, "data.reader");
 
@@ -914,7 +914,7 @@ link_all(Job *j, const char *path, const Buf *code)
 		                 .argv0 = self_path(j),
 		                 .race = j->race != NULL,
 		                 .distribute = j->o->distribute != NULL,
-		                 .images = meets_pictures(j->module),
+		                 .images = meets_images(j->module),
 		                 .gzip = may_meet_gzip(j->module) || !strcmp(j->target->name, "cuda")};
 		const char *error = link_program(j->arena, &l);
 

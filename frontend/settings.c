@@ -788,9 +788,9 @@ check_columns(Sema *s, const Setting *columns, bool header)
 	}
 }
 
-/* The first input holds pictures of 1 or 3 channels, and what they are scaled to before they are cut covers them. */
+/* The first input holds images of 1 or 3 channels, and what they are scaled to before they are cut covers them. */
 static void
-check_pictures(Sema *s, const char *reader, const Setting *size, const Setting *resize)
+check_images(Sema *s, const char *reader, const Setting *size, const Setting *resize)
 {
 	int64_t high = size->kind == SET_LIST ? size->arg[0].i : size->i,
 	        wide = size->kind == SET_LIST ? size->arg[1].i : size->i;
@@ -798,7 +798,7 @@ check_pictures(Sema *s, const char *reader, const Setting *size, const Setting *
 	int64_t has = g->input.n ? type_elements(val_type(g, g->input.at[0].v)) / s->batch : 0;
 
 	if (has != high * wide)
-		check_elements(s, reader, 0, 3 * high * wide, "a picture [3, rows, columns], or with 1 channel");
+		check_elements(s, reader, 0, 3 * high * wide, "an image [3, rows, columns], or with 1 channel");
 	if (resize && resize->kind == SET_INT && (resize->i < high || resize->i < wide))
 		sema_error(s, s->reader_loc,
 		           "data.reader: %s: resize is %lld, below the size %lld x %lld that is cut out of it", reader,
@@ -834,7 +834,7 @@ settings_check_inputs(Sema *s)
 		int64_t most = setting_arg(r, "boxes")->i;
 
 		check_count(s, name, "gives inputs", 3);
-		check_pictures(s, name, setting_arg(r, "size"), NULL);
+		check_images(s, name, setting_arg(r, "size"), NULL);
 		check_elements(s, name, 1, 4 * most, "boxes [boxes, 4]");
 		check_elements(s, name, 2, most, "labels of the boxes");
 		if (setting_arg(r, "images")->nargs > 2)
@@ -850,7 +850,7 @@ settings_check_inputs(Sema *s)
 		check_elements(s, name, 3, setting_arg(r, "negatives")->i, "negatives");
 	} else if (!strcmp(name, "images")) {
 		check_count(s, name, "gives inputs", 2);
-		check_pictures(s, name, setting_arg(r, "size"), setting_arg(r, "resize"));
+		check_images(s, name, setting_arg(r, "size"), setting_arg(r, "resize"));
 		check_elements(s, name, 1, 1, "a label");
 	} else if (!strcmp(name, "synthetic") && setting_arg(r, "examples")->i < s->batch * s->shards) {
 		sema_error(s, s->reader_loc, "data.reader: %lld training examples are fewer than one batch of %lld",

@@ -59,7 +59,7 @@ continues(char c)
 	return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* Terminal columns of the character at p: 0 for combining marks, 2 for East Asian wide ones and pictures. */
+/* Terminal columns of the character at p: 0 for combining marks, 2 for East Asian wide ones and images. */
 static int
 char_width(const char *p, size_t n)
 {

@@ -120,7 +120,7 @@ typedef struct Budget {
 } Budget;
 
 /* What an architecture's machine is. Choices count with the row of their --arch alone, never with the host that
- * compiles: one --arch is one executable anywhere. Declared: of the processor or device that `model` names, by its
+ * compiles: one --arch is one executable anywhere. Declared: of the CPU or device that `model` names, by its
  * maker's documents. */
 typedef struct Cache { int64_t bytes; int cores; } Cache; /* of one of them, and the cores that share it; 0: none */
 typedef struct Machine {

@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SMALL_BYTES = 16384 };   /* mixed: a tensor of less stays in the first-level cache anyway */
+enum { SMALL_BYTES = 16384 };   /* mixed: a tensor of less stays in the L1 anyway */
 
 typedef struct Cast { Val v, narrow, wide; int32_t group; struct Cast *next; } Cast;
 

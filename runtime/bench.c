@@ -127,7 +127,7 @@ bench_prepare(Bench *b)
 	return true;
 }
 
-/* Of the processor; of a device none is measured. */
+/* Of the CPU; of a device none is measured. */
 static double
 bench_peak(const RtHost *h)
 {
@@ -319,7 +319,7 @@ bench_top_text(const Bench *b, const Trace *t, int64_t steps)
 	       "sums put together\n");
 }
 
-/* Kernels that memory limits: fewer operations than bytes, and more bytes than caches near the processor hold. */
+/* Kernels that memory limits: fewer operations than bytes, and more bytes than caches near the CPU hold. */
 typedef struct Streaming { double seconds, bytes, peak; } Streaming;
 
 static Streaming

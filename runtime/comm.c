@@ -2,7 +2,7 @@
  *
  * One thread a process, the exchange thread, makes every call of the library, so that the least level of threads is
  * enough. It sleeps until there is work, looks after signs of life ten times a second, and naps while messages are
- * under way: 20 to 200 us between looks, as the processors are the kernels'.
+ * under way: 20 to 200 us between looks, as the CPUs are the kernels'.
  * Life: rank 0 hears of all and all hear of rank 0, every second. Who is silent for longer than --patience is named,
  * and the job aborted; the same where this rank itself fails. A process whose launcher died is killed by the kernel.
  * Ranks but 0 print nothing: their outputs go nowhere, but for what ends the job. */
@@ -440,7 +440,7 @@ comm_begin_life(RtHost *h, void *cx)
 	comm_beat(now);
 }
 
-/* Hosts, processes, processors: who shares them. *nodes: hosts; the threads that a rank of this one may have. */
+/* Hosts, processes, CPUs: who shares them. *nodes: hosts; the threads that a rank of this one may have. */
 static int
 comm_meet(RtHost *h, int *nodes)
 {

@@ -1,14 +1,14 @@
-/* data_coco.c: pictures and boxes: coco(train, test, images, size, boxes, flip) reads COCO's JSON (Lin et al. 2014).
+/* data_coco.c: images and boxes: coco(train, test, images, size, boxes, flip) reads COCO's JSON (Lin et al. 2014).
  *
- * In: a JSON file with images, annotations and categories, and the folder of the pictures.   Out: image u8[N, C, H, W],
- * boxes f32[N, M, 4] as x1 y1 x2 y2 and labels i32[N, M]. A picture is scaled to fit, put at the top left, the rest is
+ * In: a JSON file with images, annotations and categories, and the folder of the images.   Out: image u8[N, C, H, W],
+ * boxes f32[N, M, 4] as x1 y1 x2 y2 and labels i32[N, M]. An image is scaled to fit, put at the top left, the rest is
  * 0. Category ids in rising order are 0, 1, ...; rows without a box are 0 with label -1. The JSON is scanned once and
  * never held as a tree: what is not asked for (outlines) is passed over.
- * Left out, and counted in a note: crowds, boxes without area, those beyond the first M; of training, pictures without
+ * Left out, and counted in a note: crowds, boxes without area, those beyond the first M; of training, images without
  * a box.
- * Refuses: other JSON, boxes of pictures or categories that are not there, pictures of another size than the JSON
+ * Refuses: other JSON, boxes of images or categories that are not there, images of another size than the JSON
  * says. */
-#include "picture.h"
+#include "bitmap.h"
 #include "philox.h"
 
 #include <math.h>
@@ -303,7 +303,7 @@ coco_find(const Coco *v, CocoImage **by_id, int64_t id)
 	return at ? *at : NULL;
 }
 
-/* Boxes to their pictures: counted, then put in place. */
+/* Boxes to their images: counted, then put in place. */
 static bool
 coco_boxes(Coco *v, const char *path, CocoImage **by_id, RtError *e)
 {
@@ -346,7 +346,7 @@ coco_boxes(Coco *v, const char *path, CocoImage **by_id, RtError *e)
 	return true;
 }
 
-/* Pictures by id, and boxes of each; training keeps those with boxes. */
+/* Images by id, and boxes of each; training keeps those with boxes. */
 static bool
 coco_join(Coco *v, const char *path, bool train, RtError *e)
 {
@@ -399,14 +399,14 @@ coco_note(const RtData *d, const Coco *v)
 {
 	if (v->crowds + v->empty + v->beyond > 0)
 		fprintf(stderr,
-		        "note: %s data: %lld crowds, %lld boxes without area and %lld beyond the first %lld of a "
-		        "picture are left out\n",
+		        "note: %s data: %lld crowds, %lld boxes without area and %lld beyond the first %lld of an "
+		        "image are left out\n",
 		        d->what, (long long)v->crowds, (long long)v->empty, (long long)v->beyond, (long long)v->most);
 }
 
 /* ---- one example */
 
-/* A box of a picture of `width`, in pixels of the scaled one. */
+/* A box of an image of `width`, in pixels of the scaled one. */
 static void
 coco_put(const CocoBox *b, double scale, double width, bool flip, float out[4])
 {
@@ -428,9 +428,9 @@ coco_pixels(const Coco *v, const CocoImage *x, bool flip, RtScratch *s, uint8_t 
 	const uint8_t *file;
 	uint8_t *small;
 	size_t n;
-	RtPicture p;
+	RtBitmap p;
 	char *path = rt_printf("%s/%s", v->folder, x->name);
-	bool good = rt_picture_read(path, s, &file, &n, e) && rt_picture_decode(file, n, v->channels, s, &p, e);
+	bool good = rt_bitmap_read(path, s, &file, &n, e) && rt_bitmap_decode(file, n, v->channels, s, &p, e);
 
 	width = width < 1 ? 1 : width;
 	height = height < 1 ? 1 : height;
@@ -439,7 +439,7 @@ coco_pixels(const Coco *v, const CocoImage *x, bool flip, RtScratch *s, uint8_t 
 		               (long long)x->width, (long long)x->height);
 	small = good ? rt_scratch(s, 0, (size_t)width * (size_t)height * (size_t)v->channels) : NULL;
 	good = good && (small || rt_fail(e, "out of memory")) &&
-	       rt_picture_scale(&p, (RtBox){.width = p.width, .height = p.height}, width, height,
+	       rt_bitmap_scale(&p, (RtBox){.width = p.width, .height = p.height}, width, height,
 	                        (RtBox){.width = width, .height = height}, flip, s, small, e);
 	memset(out, 0, (size_t)(plane * v->channels));
 	for (int c = 0; good && c < v->channels; c++)
@@ -526,7 +526,7 @@ coco_settings(RtData *d, Coco *v, const char *folder, RtError *e)
 	v->channels = (int)(in[0].example / ((int64_t)v->rows * v->columns));
 	if ((v->channels != 1 && v->channels != 3) || in[0].example != (int64_t)v->channels * v->rows * v->columns)
 		return rt_fail(e,
-		               "input %s has %lld elements an example; the reader coco gives a picture of %d x %d with "
+		               "input %s has %lld elements an example; the reader coco gives an image of %d x %d with "
 		               "1 or 3 channels",
 		               in[0].t.name, (long long)in[0].example, v->rows, v->columns);
 	for (int k = 0; k < 3; k++) {
@@ -548,7 +548,7 @@ coco_heads(const Coco *v, RtError *e)
 	for (int64_t i = 0; good && v->nimage <= COCO_CHECK && i < v->nimage; i++) {
 		char *path = rt_printf("%s/%s", v->folder, v->image[i].name);
 
-		good = rt_picture_head(path, &s, e) || rt_context(e, "%s", path);
+		good = rt_bitmap_head(path, &s, e) || rt_context(e, "%s", path);
 		free(path);
 	}
 	rt_scratch_free(&s);

@@ -1,15 +1,15 @@
-/* data_images.c: pictures and their labels: images(train, test, size, resize, crop, ratio, flip).
+/* data_images.c: images and their labels: images(train, test, size, resize, crop, ratio, flip).
  *
  * In: a folder with a folder for each class; a text of lines `path label`; or tar shards, WebDataset's (KEY.jpg and
  * KEY.cls) or with a folder for each class. {000..099} in a name counts. Classes are numbered in byte order of their
- * names over all that is named, pictures of a folder stand in byte order of class/name, those of lists and shards in
+ * names over all that is named, images of a folder stand in byte order of class/name, those of lists and shards in
  * their order.
  * Out: image u8[N, C, rows, columns] and label. Crops are drawn by the example's number and the epoch: the same whoever
  * makes them.
- * Refuses: no pictures, labels that the model does not have, headers of no picture (of up to 10,000 files before the
+ * Refuses: no images, labels that the model does not have, headers of no image (of up to 10,000 files before the
  * first step); what is broken farther on is an error when its batch is asked for. */
 #define _GNU_SOURCE
-#include "picture.h"
+#include "bitmap.h"
 #include "philox.h"
 
 #include <dirent.h>
@@ -40,14 +40,14 @@ images_add(Images *v, const Image *x, RtError *e)
 		Image *more = realloc(v->at, sizeof *more * (size_t)(v->room = v->room ? 2 * v->room : 256));
 
 		if (!more)
-			return rt_fail(e, "out of memory for the names of %lld pictures", (long long)v->n);
+			return rt_fail(e, "out of memory for the names of %lld images", (long long)v->n);
 		v->at = more;
 	}
 	v->at[v->n++] = *x;
 	return true;
 }
 
-/* The name of a class, kept; the last one is looked at first, as pictures of a class stand together. */
+/* The name of a class, kept; the last one is looked at first, as images of a class stand together. */
 static const char *
 images_class(Images *v, const char *name, size_t n)
 {
@@ -116,7 +116,7 @@ images_folder(Images *v, const char *folder, RtError *e)
 	                folder));
 }
 
-/* Of a folder's pictures: class/name. */
+/* Of a folder's images: class/name. */
 static int
 images_order(const void *a, const void *b)
 {
@@ -184,7 +184,7 @@ tar_number(const uint8_t *at, int n)
 	return x;
 }
 
-/* What has been collected of a key is a picture, or nothing. */
+/* What has been collected of a key is an image, or nothing. */
 static bool
 tar_flush(Tar *t, RtError *e)
 {
@@ -401,8 +401,8 @@ images_head(const Image *x, RtScratch *s, RtError *e)
 	int width, height;
 
 	if (!x->shard)
-		return rt_picture_head(x->name, s, e) || rt_context(e, "%s", x->name);
-	return rt_picture_size(x->shard->at + x->offset, x->bytes, &width, &height, e) ||
+		return rt_bitmap_head(x->name, s, e) || rt_context(e, "%s", x->name);
+	return rt_bitmap_size(x->shard->at + x->offset, x->bytes, &width, &height, e) ||
 	       rt_context(e, "%s: %s", x->shard->path, x->name);
 }
 
@@ -415,9 +415,9 @@ images_draw(const RtData *d, int64_t epoch, int64_t example, int j)
 	                      64 * (uint64_t)example + (uint64_t)j);
 }
 
-/* The part of the picture that training sees, by area and aspect (Szegedy et al. 2015); false after ten tries. */
+/* The part of the image that training sees, by area and aspect (Szegedy et al. 2015); false after ten tries. */
 static bool
-images_crop(const RtData *d, const Images *v, int64_t epoch, int64_t example, const RtPicture *p, RtBox *box)
+images_crop(const RtData *d, const Images *v, int64_t epoch, int64_t example, const RtBitmap *p, RtBox *box)
 {
 	double low = log(v->ratio[0]), high = log(v->ratio[1]);
 
@@ -437,9 +437,9 @@ images_crop(const RtData *d, const Images *v, int64_t epoch, int64_t example, co
 	return false;
 }
 
-/* The whole picture's extents when it is scaled for evaluation. */
+/* The whole image's extents when it is scaled for evaluation. */
 static void
-images_whole(const Images *v, const RtPicture *p, int *width, int *height)
+images_whole(const Images *v, const RtBitmap *p, int *width, int *height)
 {
 	int64_t w = p->width, h = p->height;
 	/* rows need the larger factor */
@@ -462,13 +462,13 @@ images_pixels(const RtData *d, const Images *v, RtScratch *s, int64_t epoch, int
 	const Image *x = &v->at[example];
 	const uint8_t *file = x->shard ? x->shard->at + x->offset : NULL;
 	size_t n = x->bytes;
-	RtPicture p;
+	RtBitmap p;
 	RtBox box, window = {.width = v->columns, .height = v->rows};
 	bool flip = d->train && v->flip && images_draw(d, epoch, example, 40) < 0.5;
 	int width = v->columns, height = v->rows;
 
-	if ((!x->shard && !rt_picture_read(x->name, s, &file, &n, e)) ||
-	    !rt_picture_decode(file, n, v->channels, s, &p, e))
+	if ((!x->shard && !rt_bitmap_read(x->name, s, &file, &n, e)) ||
+	    !rt_bitmap_decode(file, n, v->channels, s, &p, e))
 		return false;
 	if (!d->train || !v->crops || !images_crop(d, v, epoch, example, &p, &box)) {
 		box = (RtBox){.width = p.width, .height = p.height};
@@ -476,7 +476,7 @@ images_pixels(const RtData *d, const Images *v, RtScratch *s, int64_t epoch, int
 		window.x = (width - v->columns) / 2;
 		window.y = (height - v->rows) / 2;
 	}
-	return rt_picture_scale(&p, box, width, height, window, flip, s, out, e);
+	return rt_bitmap_scale(&p, box, width, height, window, flip, s, out, e);
 }
 
 static bool
@@ -557,7 +557,7 @@ images_settings(const RtData *d, Images *v, RtError *e)
 
 		if (!which || *which >= 0)
 			return rt_fail(e,
-			               "input %s has %lld elements an example; the reader images gives a picture of %d "
+			               "input %s has %lld elements an example; the reader images gives an image of %d "
 			               "x %d with 1 or 3 channels, and a label",
 			               d->p->input[k].t.name, (long long)n, v->rows, v->columns);
 		*which = k;

@@ -114,7 +114,7 @@ host_missing(RtHost *h, const RtImage *m, char *buf, size_t n)
 	return h->opt.command == RT_C_INFO ? NULL : m->device->missing(h, m, buf, n); /* info needs no device */
 }
 
-/* The first image that this processor, or its device, runs. */
+/* The first image that this CPU, or its device, runs. */
 static bool
 host_choose(RtHost *h)
 {
@@ -144,7 +144,7 @@ host_choose(RtHost *h)
 		         h->nimages, missing);
 	}
 	return rt_fail(&h->error, "%s runs none of the program's images: %s; build with another --arch%s",
-	               device ? h->device_name : "this processor", all,
+	               device ? h->device_name : "this CPU", all,
 	               device ? ", for an older driver with its CUDA's NVRTC" : "");
 }
 

@@ -409,7 +409,7 @@ bool rt_sets_take(RtHost *h, RtGraph *g);  /* of the batch that has run */
 bool rt_sets_value(const RtGraph *g, int result, double *value, RtError *e);
 
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
-/* What runs an image's kernels in place of the processor. The host's arena keeps the layout of the device's: states,
+/* What runs an image's kernels in place of the CPU. The host's arena keeps the layout of the device's: states,
  * inputs and outputs stand at the same offsets in both. States go up when run->kept is 0, inputs when h->fresh is set,
  * before a call; what the host wants to read it asks for. */
 typedef struct RtDevice {
@@ -522,7 +522,7 @@ static inline RtHost *rt_host(const RtRun *run) { return run->host; }
 bool rt_host_open(RtHost *h, const RtImage *const *images, int nimages); /* picks the image, reads its descriptor */
 bool rt_host_memory(RtHost *h, int64_t order_examples); /* arena, scratch, ring, order, threads */
 void rt_host_use(RtHost *h, RtMode mode, RtData *d, bool shuffle); /* points run at a data set */
-void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the processor's */
+void rt_host_pace(RtHost *h);                 /* a step begins: rt_pace_step, where it is the CPU's */
 int64_t rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk); /* runs to run->until */
 /* makes the host's arena hold what the device's does; false after rt_fail */
 bool rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes);

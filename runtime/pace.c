@@ -2,7 +2,7 @@
  *
  * In: the time at which each step begins, of training, of evaluation, of inference.   Out: the pool's number of threads
  * in use. Kernels of a few microseconds may be faster on fewer threads: what one writes and another reads must travel,
- * and where the processors share no cache, or a virtual machine's are moved apart while it runs, that takes longer than
+ * and where the CPUs share no cache, or a virtual machine's are moved apart while it runs, that takes longer than
  * the work. So short steps are measured: now and then some are done with half or twice as many threads, and the faster
  * number stays, and the next comparison goes on from there. Results do not depend on it (threads.c). Steps of more than
  * PACE_LONG are not asked. The first step uses all threads, or as many as a tuning file found to be best for this

@@ -4,7 +4,7 @@
  * for long.
  *
  * Vector float32 with the widest set there is (AVX-512, AVX2, else plain C); for programs that multiply bf16 or f16
- * also the bf16 dot products and the f16 multiply-adds of AVX-512 where their image asks for them and the processor has
+ * also the bf16 dot products and the f16 multiply-adds of AVX-512 where their image asks for them and the CPU has
  * them: the largest result counts. The best of several short samples, because machines are shared. Two operations per
  * multiply-add. Tiles (AMX) are not measured: the peak of an image that asks for them is unknown, and none of its
  * figures can be called suspect. */

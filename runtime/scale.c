@@ -1,10 +1,10 @@
-/* scale.c: a box of a picture scaled by Pillow's bilinear filter: a triangle, as wide as one output pixel where that is
+/* scale.c: a box of an image scaled by Pillow's bilinear filter: a triangle, as wide as one output pixel where that is
  * wider than an input pixel (Turkowski 1990; Pillow's Resample).
  *
  * In: rows of 1 or 3 bytes a pixel.   Out: a window of the scaled box, channel by channel. First columns, then rows,
  * each with weights of 22 fraction bits and rounded to bytes; only what the window needs is made. Nothing outside of
  * the box is read. */
-#include "picture.h"
+#include "bitmap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -112,7 +112,7 @@ scale_out(const int32_t *sum, int channels, int width, bool flip, uint8_t *out, 
 }
 
 bool
-rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox window, bool flip, RtScratch *s,
+rt_bitmap_scale(const RtBitmap *p, RtBox box, int width, int height, RtBox window, bool flip, RtScratch *s,
                  uint8_t *out, RtError *e)
 {
 	Weights across, down;
@@ -130,7 +130,7 @@ rt_picture_scale(const RtPicture *p, RtBox box, int width, int height, RtBox win
 	to = down.first[window.height - 1] + down.count[window.height - 1];
 	narrow = rt_scratch(s, 4, (size_t)((to - from) * line) + (size_t)line * sizeof *sum + 64);
 	if (!narrow)
-		return rt_fail(e, "out of memory for a scaled picture");
+		return rt_fail(e, "out of memory for a scaled image");
 	sum = (int32_t *)(void *)(narrow + (((to - from) * line + 63) & ~(int64_t)63));
 	for (int i = from; i < to; i++)
 		(p->channels == 3 ? scale_row3 : scale_row1)(&across, window.width, in + i * stride,

@@ -8,7 +8,7 @@
  * A job is announced by a generation number. A worker spins on it for a while, as kernels follow each other within
  * microseconds, and then sleeps in the kernel; the caller wakes sleepers only if there are any. The last to finish does
  * the same the other way round. Fewer threads than there are may be told to take part (pace.c); the others look on.
- * With more threads than processors nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left)
+ * With more threads than CPUs nobody spins. A chunk is claimed by compare-and-swap on (generation, chunks left)
  * of
  * a share: a worker that comes late finds another generation or nothing left, and touches nothing. */
 #define _GNU_SOURCE

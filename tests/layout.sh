@@ -72,6 +72,9 @@ done)"
 # The pattern is written so that it does not find itself.
 check "paths of one machine" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$' | xargs grep -nE '(^|[^[:alnum:]_.])/(work|root|home/[a-z]+)/[a-z]' 2>/dev/null | grep -v '^tests/layout.sh:' | head -n 10)"
 check "figures to come" "$(echo "$files" | grep -E '\.(md|net|[chly]|def|sh|py)$' | xargs grep -nE '@@[A-Z0-9]+@@' 2>/dev/null | head -n 10)"
+# Words that the field has another for: CPU, images, L1, L2, L3.
+check "words" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/layout\.sh$' |
+	xargs grep -niwE '(a|the|this|of|one|all) (processors?|pictures?)|(first|second|third)-level cache' 2>/dev/null | head -n 10)"
 check "model files" "$(for f in $(echo "$files" | grep -E '^models/.*\.net$'); do head -n 20 "$f" | grep -qiE 'source|arxiv|et al' || echo "$f: no source in its head comment"; done)"
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

@@ -5,7 +5,7 @@
 # tests/bench/ or those that are named, in every precision and for every architecture: the IR at stage planned, and the
 # machine code's text (--emit asm) or the CUDA C (--emit cuda). --ir leaves the code out. Prints a line for each
 # combination that differs, with the groups and functions that do, and what of a message changed; last a count. Exit
-# status 1 if anything differs. All of it takes hours of one processor for two builds that were never compared: BASE's
+# status 1 if anything differs. All of it takes hours of one CPU for two builds that were never compared: BASE's
 # output is kept beside its build, by its commit.
 set -u
 cd "$(dirname "$0")/.."

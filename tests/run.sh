@@ -106,7 +106,7 @@ if [ -n "$only" ]; then
 	all=$only
 	lane $only
 else
-	# All groups in two lanes that take about as long: one begins with those that use all processors.
+	# All groups in two lanes that take about as long: one begins with those that use all CPUs.
 	first="layout meson cuda conformance train scale gpu" beside=
 	for g in tests/*/run.sh; do
 		g=${g#tests/}

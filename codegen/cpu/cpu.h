@@ -33,7 +33,7 @@ bool arch_runs(const Arch *a);                      /* on this machine */
 const char *arch_native(void);
 int arch_list(const char **names, int max);
 const Machine *machine_of(const Graph *g);          /* the row that choices for g count with */
-/* host.c: data caches of processor 0 as the system tells of them below `root` (/sys), level 1 first. False: not all of
+/* host.c: data caches of CPU 0 as the system tells of them below `root` (/sys), level 1 first. False: not all of
  * L1 and L2 are there. */
 bool host_caches(const char *root, int64_t bytes[3]);
 
@@ -46,7 +46,7 @@ typedef struct Llvm {                               /* one LLVM module in the ma
 } Llvm;
 const char *llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena);
 void llvm_close(Llvm *l);
-/* x * y + z: fused where the processor does it in one instruction, else a product and a sum, each rounded. A vector or
+/* x * y + z: fused where the CPU does it in one instruction, else a product and a sum, each rounded. A vector or
  * a scalar. */
 V llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z);
 V llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x); /* llvm.floor, llvm.ceil, llvm.rint of f32 or f64 */
@@ -171,7 +171,7 @@ void slot_set(Emit *e, V slot, V v);
 V mask_below(Emit *e, V count);                           /* lanes whose number is below count */
 V mask_and(Emit *e, V a, V b);
 V intrinsic(Emit *e, LLVMBuilderRef b, const char *name, T *overload, int nover, V *args, int nargs);
-/* asks for the line at an address, to be read: 3 into the first-level cache, 2 into the second */
+/* asks for the line at an address, to be read: 3 into the L1, 2 into the second */
 void prefetch(Emit *e, V at, int near);
 
 /* ---------------------------------------------------------------- arithmetic (math.c, ew.c) */

@@ -349,7 +349,7 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 		if (piece * cost < 2 * task)
 			piece = (2 * task / cost + 63) / 64 * 64;
 	}
-	if (crossed) /* a transposition: the operand's lines are used up while the first-level cache holds them */
+	if (crossed) /* a transposition: the operand's lines are used up while the L1 holds them */
 		piece = 16;
 	Tasks t = tasks_of(&n, outer, nouter, m->last, piece, 1, cost);
 

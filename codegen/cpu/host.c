@@ -1,6 +1,6 @@
-/* host.c: the data caches of the processor here.
+/* host.c: the data caches of the CPU here.
  *
- * In: the folder where Linux lists what it knows of processor 0 (devices/system/cpu/cpu0/cache/indexN: level, type,
+ * In: the folder where Linux lists what it knows of CPU 0 (devices/system/cpu/cpu0/cache/indexN: level, type,
  * size).   Out: bytes by level. Nothing is measured, and no choice of a kernel asks: what is read names the machine of
  * tuning records, and is shown to people. */
 #include "cpu.h"

@@ -22,7 +22,7 @@ typedef struct CuKernelNode {       /* CUDA_KERNEL_NODE_PARAMS_v2 */
 	CuContext context;
 } CuKernelNode;
 typedef struct CuTensorMap { _Alignas(128) unsigned long long x[16]; } CuTensorMap;
-/* of a tensor map: elements, swizzle, promotion in the second-level cache */
+/* of a tensor map: elements, swizzle, promotion in the L2 */
 enum { CU_16_BITS = 1, CU_SWIZZLE_128 = 3, CU_PROMOTE_128 = 2 };
 typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional node is used */
 	int type, reserved0[3];

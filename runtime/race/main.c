@@ -22,7 +22,7 @@ static const RaceOption race_options[] = {
 	{"data", "DIR", OPT_TEXT, "folder of the data files"},
 	{"synthetic", NULL, OPT_FLAG, "random data of the right shapes (the default)"},
 	{"graph", "train", OPT_GRAPH, "what is timed"},
-	{"threads", "N", OPT_NUMBER, "threads of every kernel (default: the processors this process may use)"},
+	{"threads", "N", OPT_NUMBER, "threads of every kernel (default: the CPUs this process may use)"},
 	{"seed", "N", OPT_NUMBER, "seed of the order in which kernels run (default 1)"},
 	{"rungs", "N,N,..", OPT_RUNGS, "samples of a kernel at which some leave; the last: fresh ones (2,4,8,16)"},
 	{"output", "FILE", OPT_TEXT, "the journal, also -o (default PROGRAM.race)"},
@@ -472,7 +472,7 @@ race_prepare(Race *r, const RtImage *const *images, int nimages)
 	if (!rt_host_open(h, images, nimages))
 		return false;
 	if (h->image->device || h->image->call)
-		return rt_fail(e, "races are of the processor's kernels");
+		return rt_fail(e, "races are of the CPU's kernels");
 	if (!race_table_read(&r->table, &h->program, h->image, e))
 		return false;
 	if (r->costs_path && !(r->costs = race_costs_read(r->costs_path, e)))

@@ -128,7 +128,7 @@ table_group(RaceTable *t, const Json *o, const RtProgram *p, const RtImage *imag
 	return table_variants(t, g, r, rt_json_get(o, "variants"), image, e);
 }
 
-/* Eight operations a byte: about what a processor computes while its memory delivers one. */
+/* Eight operations a byte: about what a CPU computes while its memory delivers one. */
 static RaceLimit
 table_limit(const RtRow *row, int n, const char *kernel)
 {

@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FIELDS = ["name", "model", "mode", "batch", "precision", "least", "warmup", "steps", "rounds", "rivals"]
 START_S, SAMPLE_S, REALTIME = 900, 600, 10
-TAKES, DISTURBED = 8, 0.05  # a sample during which others had more than this share of the processors is taken again, so many times at most
+TAKES, DISTURBED = 8, 0.05  # a sample during which others had more than this share of the CPUs is taken again, so many times at most
 PEAK_S = 0.2  # what the measurement of the peak takes behind the steps
 # Large allocations in huge pages and never given back: worth a fifth to PyTorch.
 PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
@@ -125,7 +125,7 @@ class Rivals:
 
 
 def busy():
-    """Seconds that all processors together have worked since the start of the machine."""
+    """Seconds that all CPUs together have worked since the start of the machine."""
     with open("/proc/stat") as f:
         t = [int(x) for x in f.readline().split()[1:9]]
     return (sum(t) - t[3] - t[4]) / os.sysconf("SC_CLK_TCK")
@@ -143,7 +143,7 @@ def look(pid):
 
 
 def others(before, after):
-    """The share of the processors that others than this process had between two looks."""
+    """The share of the CPUs that others than this process had between two looks."""
     wall, work, own = (b - a for a, b in zip(before, after))
     return max(0.0, work - own) / (max(wall, 1e-3) * os.cpu_count())
 
@@ -215,7 +215,7 @@ class Process:
 
 
 def our_sample(program, row, threads, realtime):
-    """One run of `PROGRAM bench`; others' share is that of its end, the measured steps: before, not all processors are needed."""
+    """One run of `PROGRAM bench`; others' share is that of its end, the measured steps: before, not all CPUs are needed."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         p = subprocess.Popen([program, "bench", "--synthetic", "--json", "--mode", row["mode"], "--warmup", str(row["warmup"]), "--steps", str(row["steps"]), "--repeat", "1",
                               "--threads", str(threads)], stdout=out, stderr=err, preexec_fn=become_realtime if realtime else None)
@@ -362,7 +362,7 @@ def label(c):
 
 
 def print_row(r):
-    print("\n%s: %s, %s, batch %d, %s; %d rounds of %d steps, %d threads%s; measured peak %.0f GFLOP/s; others had %.0f %% of the processors at most" % (
+    print("\n%s: %s, %s, batch %d, %s; %d rounds of %d steps, %d threads%s; measured peak %.0f GFLOP/s; others had %.0f %% of the CPUs at most" % (
         r["name"], r["model"], "training" if r["mode"] == "train" else "inference", r["batch"], r["precision"], r["rounds"], r["steps"], r["threads"],
         ", real time" if r.get("realtime") else "", r["peak_gflops"], 100 * r.get("others", 0)))
     print("  %-36s %-5s %10s %10s %8s %7s %9s %12s %7s" % ("", "", "median/s", "best/s", "GFLOP/s", "peak", "MB", "first step s", "ratio"))

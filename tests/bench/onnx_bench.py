@@ -28,7 +28,7 @@ def onnxruntime(a):
 
 def openvino(a):
     import openvino as ov
-    # f32: the plug-in would else choose 16 bits where the processor has them
+    # f32: the plug-in would else choose 16 bits where the CPU has them
     more = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "f32"}
     if a.threads:
         more["INFERENCE_NUM_THREADS"] = str(a.threads)

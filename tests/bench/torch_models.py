@@ -182,7 +182,7 @@ class Unet(nn.Module):
 VGG16 = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
 
 
-def picture(size, classes):
+def image(size, classes):
     return lambda n: (torch.rand(n, 3, size, size), torch.randint(classes, (n,)))
 
 
@@ -216,17 +216,17 @@ MODELS = {
     "lenet": (64, lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
                                         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
               lambda n: (torch.rand(n, 1, 28, 28), torch.randint(10, (n,))), sgd, False),
-    "resnet20-cifar10": (128, lambda: resnet(Basic, 1, (conv_bn_relu(3, 16, 3, 1), 16), [(16, 3, 1), (32, 3, 2), (64, 3, 2)], 10), picture(32, 10), sgd, True),
-    "resnet50-cifar10": (32, lambda: resnet(Bottleneck, 4, (conv_bn_relu(3, 64, 3, 1), 64), [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)], 10), picture(32, 10), sgd, True),
+    "resnet20-cifar10": (128, lambda: resnet(Basic, 1, (conv_bn_relu(3, 16, 3, 1), 16), [(16, 3, 1), (32, 3, 2), (64, 3, 2)], 10), image(32, 10), sgd, True),
+    "resnet50-cifar10": (32, lambda: resnet(Bottleneck, 4, (conv_bn_relu(3, 64, 3, 1), 64), [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)], 10), image(32, 10), sgd, True),
     "resnet50": (16, lambda: resnet(Bottleneck, 4, (conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64), [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)], 1000),
-                 picture(224, 1000), sgd, True),
-    "vgg16-cifar10": (64, lambda: vgg(VGG16, True, [nn.Dropout(0.5), nn.Linear(512, 10)]), picture(32, 10), sgd, True),
+                 image(224, 1000), sgd, True),
+    "vgg16-cifar10": (64, lambda: vgg(VGG16, True, [nn.Dropout(0.5), nn.Linear(512, 10)]), image(32, 10), sgd, True),
     "vgg16": (16, lambda: vgg(VGG16, False, [nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 1000)]),
-              picture(224, 1000), sgd, True),
-    "mobilenetv2": (8, mobilenetv2, picture(224, 1000), sgd, True),
+              image(224, 1000), sgd, True),
+    "mobilenetv2": (8, mobilenetv2, image(224, 1000), sgd, True),
     "resnext50": (4, lambda: resnet(Grouped, 2, (conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64),
-                                    [(128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)], 1000), picture(224, 1000), sgd, True),
-    "unet": (4, Unet, picture(128, 10), sgd, True),
+                                    [(128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)], 1000), image(224, 1000), sgd, True),
+    "unet": (4, Unet, image(128, 10), sgd, True),
     "lstm-512": (32, Recurrent, lambda n: (torch.rand(n, 64, 512), torch.randint(10, (n, 64))), adamw, False),
     "lstm-bytes": (32, Lstm, text(256, 64), adamw, False),
     "gpt-bytes": (16, lambda: Transformer(256, 128, 4, 4, 128, True), text(256, 128), adamw, False),

@@ -394,7 +394,7 @@ t "matrix tiles or else f16 or else this machine" 0 '' "$mantou" build --precisi
 t "the first that runs" 0 '' "$dir/three" train --steps 2 --no-save --quiet
 if ! grep -qw amx_tile /proc/cpuinfo; then
 	t "matrix tiles alone" 0 '' "$mantou" build --precision mixed --arch sapphirerapids "$net" -o "$dir/tiles"
-	t "a processor without them" 1 'runs none of the program.s images: image 1 of 1 needs (amx|avx)' "$dir/tiles" train --steps 2 --no-save
+	t "a CPU without them" 1 'runs none of the program.s images: image 1 of 1 needs (amx|avx)' "$dir/tiles" train --steps 2 --no-save
 fi
 t "two archs run" 0 '' "$dir/two" train --steps 2 --no-save --quiet
 
@@ -598,7 +598,7 @@ tune "another version of a family" 'tune.tune:1:[0-9]+: warning: this and [1-9] 
 tune "another machine" '^tuned +0 kernels, 0 choices, 0 misfits, 0 stale, [2-9] of other machines' '1s/x86-64-v3 [^ ]*/x86-64-v3 l1=1K,l2=2K/;2,$s/x86-64-v3 [^ ]*/x86-64-v3 l1=3K/'
 tune "no machine" 'tune.tune:1:15: warning: this is no record.*expected a machine, such as l1=32K,l2=1M, or \*' '1s/x86-64-v3 [^ ]*/x86-64-v3 l1=/'
 tune "no version" 'tune.tune:1:[0-9]+: warning: this is no record.*expected the family.s version' '1s/brgemm.1{/brgemm{/'
-tune "another processor's records" '^tuned +0 kernels' 's/x86-64-v3/znver9/'
+tune "another CPU's records" '^tuned +0 kernels' 's/x86-64-v3/znver9/'
 tune "twice the same kernel" 'tune.tune:2:[0-9]+: warning: the same key as line 1: this record is ignored' 1p
 tune "out of order" 'tune.tune:2:1: warning: not in order: this line belongs before line 1' '1{h;d};2G'
 tune "few words" 'tune.tune:1:[0-9]+: warning: this is no record.*expected TARGET ARCH MACHINE' '1s/.*/cpu : brgemm.1{mr=1}/'

@@ -3,7 +3,7 @@
  * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
  *  - a row says all that its kind of row must say, and a variant is one that --disable takes;
  *  - what a row prints it reads, and no other row does;
- *  - each processor and type has its engine, and short or odd sums have f32's;
+ *  - each CPU and type has its engine, and short or odd sums have f32's;
  *  - fuse and precision are told of the kernel that select would choose, with the same variants switched off;
  *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one;
  *  - what is worth trying (Target.space) is possible;

@@ -1,4 +1,4 @@
-/* emulate.c: matrix tiles (AMX with bf16) and f16 multiply-adds in C, for kernels of the emulated processors of
+/* emulate.c: matrix tiles (AMX with bf16) and f16 multiply-adds in C, for kernels of the emulated CPUs of
  * codegen/cpu/emit/llvm.c.
  *
  * In: the operands of the instruction.   Out: what the instruction leaves, after Intel's manual (Software Developer's
@@ -8,7 +8,7 @@
  * that to the tile,
  *    rounds to nearest, takes subnormal numbers for zero and gives none;
  *  - an f16 multiply-add is rounded once, subnormal numbers as they are.
- * Stops the program where the processor would fault: no configuration, one that is not valid, shapes that do not
+ * Stops the program where the CPU would fault: no configuration, one that is not valid, shapes that do not
  * fit. */
 #include "harness.h"
 #include <math.h>
@@ -92,7 +92,7 @@ emulate_tilestored64(int t, uint8_t *p, int64_t stride)
 		memcpy(p + i * stride, x->at[i], (size_t)x->bytes);
 }
 
-/* One row of sums; the processor's own mode does what the instruction does with subnormal numbers. */
+/* One row of sums; the CPU's own mode does what the instruction does with subnormal numbers. */
 __attribute__((target("avx512f,fma"), noinline)) static void
 dot_row(float *c, const uint32_t *a, const Tile *b, int pairs, int columns)
 {

@@ -11,7 +11,7 @@ Jit *jit_load(const void *object, size_t bytes, const char **error); /* NULL and
 void *jit_symbol(Jit *j, const char *name);                          /* NULL after a message */
 void jit_close(Jit *j);
 
-/* The instructions of emulate.c, under the names that code for emulated processors calls. */
+/* The instructions of emulate.c, under the names that code for emulated CPUs calls. */
 __extension__ typedef _Float16 HalfNumber;
 void emulate_ldtilecfg(const uint8_t *config);
 void emulate_tilerelease(void);

@@ -1,15 +1,15 @@
-/* narrow.c: contractions of 16 bits on processors that this machine may not be.
+/* narrow.c: contractions of 16 bits on CPUs that this machine may not be.
  *
  * In: nothing.   Out: a line per failure, counts, exit 1 if any failed. That
- * - code for each processor with matrix tiles or f16 multiply-adds holds those instructions, and none of the other
+ * - code for each CPU with matrix tiles or f16 multiply-adds holds those instructions, and none of the other
  * kind;
- *  - a kernel's text is refused for processors that lack its instructions;
+ *  - a kernel's text is refused for CPUs that lack its instructions;
  * - kernels for emulated tiles are, line for line of LLVM's text, those for real ones but for the name of the
  * instruction;
  *  - sums of f16 whose partial sums overflow are those of f32, forward and in both gradients, and infinite or NaN only
  *    where these are;
  *  - products of f16 that the model writes itself, whose results are f16, have sums in f32;
- * - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated processor
+ * - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated CPU
  * or a real one;
  *  - emulate.c computes what the manual says where that is not obvious. */
 #include "harness.h"
@@ -100,7 +100,7 @@ test_instructions(Arena *a, Diags *d)
 	}
 }
 
-/* Text for one processor, which another shall compile: an error, not code that it cannot run. */
+/* Text for one CPU, which another shall compile: an error, not code that it cannot run. */
 static void
 test_foreign_text(Arena *a, Diags *d)
 {
@@ -117,7 +117,7 @@ test_foreign_text(Arena *a, Diags *d)
 		Buf out = {0};
 		const char *error = target_named("cpu")->emit(target_named("cpu"), m, &o, &out);
 
-		check(error && strstr(error, "computes no matmul"), "a kernel's text for another processor",
+		check(error && strstr(error, "computes no matmul"), "a kernel's text for another CPU",
 		      cases[i].to);
 		buf_free(&out);
 	}
@@ -466,7 +466,7 @@ main(void)
 			test_overflows(a, &d, "emulated-fp16");
 		test_emulation();
 	} else {
-		printf("this processor has no vectors of 64 bytes with bf16: nothing was run\n");
+		printf("this CPU has no vectors of 64 bytes with bf16: nothing was run\n");
 	}
 	printf("%d passed, %d failed\n", checks - failures, failures);
 	arena_free(a);

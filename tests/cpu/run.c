@@ -15,8 +15,8 @@
  * between those of a line "; range " (-2 2), held to f32's bounds by a line "; bounds f32" (else to those of the
  * narrowest type that is computed); `half` in them is bf16, and once more f16.
  * With --space (--space=N: N of them) such a group has each kernel in turn that Target.space names.
- * With --emulated the contractions of 16 bits run on the processors whose instructions emulate.c computes (matrix
- * tiles: bf16; f16 multiply-adds: f16), and the same modules are compiled for the processors that have them.
+ * With --emulated the contractions of 16 bits run on the CPUs whose instructions emulate.c computes (matrix
+ * tiles: bf16; f16 multiply-adds: f16), and the same modules are compiled for the CPUs that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values
  * are guard bytes, the arena ends at a page that faults, tasks run one by one in a shuffled order. */
 #define main numeric_main
@@ -35,7 +35,7 @@
 
 typedef struct Variant { const char *name; bool permute, fuse, composites; int64_t n; uint64_t seed; } Variant;
 
-/* Of the run that is going on: type of its operands where the processor is emulated, the processor that it stands for;
+/* Of the run that is going on: type of its operands where the CPU is emulated, the CPU that it stands for;
  * what has run. */
 static struct { DType half; const char *real; int kernels[OP_COUNT]; } emulated;
 
@@ -965,7 +965,7 @@ run_emulated(Run *r, int argc, char **argv, const char *filter)
 
 	for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
 		if (!arch_runs(arch_named(machines[i].arch))) {
-			printf("%s: this processor has no vectors of 64 bytes with bf16: nothing was run\n",
+			printf("%s: this CPU has no vectors of 64 bytes with bf16: nothing was run\n",
 			       machines[i].arch);
 			continue;
 		}

@@ -222,7 +222,7 @@ op_convert_unpack(Warp *w, const Ins *x, uint32_t m)
 	}
 }
 
-/* Directed rounding of an operation of alu.c: the processor's mode is changed around it. */
+/* Directed rounding of an operation of alu.c: the CPU's mode is changed around it. */
 void
 op_rounded(Warp *w, const Ins *x, uint32_t m)
 {

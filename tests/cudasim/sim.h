@@ -140,7 +140,7 @@ void module_free(Module *m);
 Func *module_func(Module *m, const char *name);
 const char *module_line(const Module *m, uint32_t ins, char *to, size_t bytes); /* "file.cu:12" or "PTX line 40" */
 
-/* alu.c: operations on registers only, by name; built once for any processor and once for AVX2. */
+/* alu.c: operations on registers only, by name; built once for any CPU and once for AVX2. */
 /* bytes of each operand; 0: none; 1: predicate */
 typedef struct AluRow { const char *names; OpFn *fn; uint8_t d, a, b, c; } AluRow;
 extern const AluRow alu_rows_v1[], alu_rows_v3[];

@@ -1,7 +1,7 @@
 /* test_bulk.c: mbarrier, tensor copies with and without swizzle, im2col, clusters, wgmma, against indices and sums
  * written out in C. Needs NVRTC.
  *
- * Where a byte of a swizzled tile lies is taken from the manual's pictures: 16-byte piece j of row r moves to j ^ (r %
+ * Where a byte of a swizzled tile lies is taken from the manual's images: 16-byte piece j of row r moves to j ^ (r %
  * 8) for 128 bytes, j ^ (r / 2 % 4) for 64 and j ^ (r / 4 % 2) for 32. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""test_coco.py: the reader coco on pictures made here."""
+"""test_coco.py: the reader coco on images made here."""
 import json, os
 from common import *
 from test_images import noise, planes, trained, uniform
@@ -19,8 +19,8 @@ model m(image: u8[N, 3, 8, 16], boxes: f32[N, 3, 4], labels: i32[N, 3]) {
 
 def sets(train=None):
     os.makedirs("in", exist_ok=True)
-    pictures = {"a.png": noise(8, 16, 3, 1), "b.png": noise(8, 8, 3, 2), "c.png": noise(16, 32, 3, 3)}
-    for name, rows in pictures.items():
+    drawn = {"a.png": noise(8, 16, 3, 1), "b.png": noise(8, 8, 3, 2), "c.png": noise(16, 32, 3, 3)}
+    for name, rows in drawn.items():
         png("in/" + name, rows)
     images = [{"file_name": "c.png", "id": 30, "width": 32, "height": 16, "license": None}, {"id": 7, "width": 16, "height": 8, "file_name": "a.png"},
               {"id": 9, "width": 8, "height": 8, "file_name": "b.png"}]
@@ -30,29 +30,29 @@ def sets(train=None):
     text = {"info": {"a": [1, -2e3, "x\\u00e9\""]}, "images": images, "annotations": boxes, "categories": [{"id": 18, "name": "d"}, {"id": 90}, {"id": 3}]}
     open("test.json", "w").write(json.dumps(text, indent=1).replace("b.png", "b\\u002ep\\u006eg"))
     json.dump(train or text, open("train.json", "w"))
-    return pictures, text
+    return drawn, text
 
 
 def test_test_set():
-    pictures, _ = sets()
+    drawn, _ = sets()
     m = build(MODEL % "")
     run([m, "train", "--steps", 0, "--save", "w.safetensors", "--quiet"])
     args = [m, "infer", "--weights", "w.safetensors", "--data", "."] + [x for n in ("image", "boxes", "labels") for x in ("--output", "%s=%s.npy" % (n, n))]
-    run(args, err="note: test data: 1 crowds, 1 boxes without area and 1 beyond the first 3 of a picture are left out")
+    run(args, err="note: test data: 1 crowds, 1 boxes without area and 1 beyond the first 3 of an image are left out")
     check(read_npy("labels.npy")[1] == [0, -1, -1, 2, 1, 2, -1, -1, -1], read_npy("labels.npy"))
     zero = [0] * 4
     check(read_npy("boxes.npy")[1] == [1, 2, 5, 6] + zero * 2 + [1, 2, 4, 6, 0, 0, 16, 8, 4, 4, 6, 6] + zero * 3, read_npy("boxes.npy"))
     image = read_npy("image.npy")[1]
     n = 3 * 8 * 16
-    check(image[n:2 * n] == planes(pictures["a.png"]), "the picture that fits differs")
-    check(image[2 * n:] == planes([row + [0] * 24 for row in pictures["b.png"]]), "the narrow picture differs")
-    whole = sum(v for row in pictures["c.png"] for v in row) / (3 * 16 * 32)
-    check(abs(sum(image[:n]) / n - whole) < 2, "the scaled picture's mean is off")
+    check(image[n:2 * n] == planes(drawn["a.png"]), "the image that fits differs")
+    check(image[2 * n:] == planes([row + [0] * 24 for row in drawn["b.png"]]), "the narrow image differs")
+    whole = sum(v for row in drawn["c.png"] for v in row) / (3 * 16 * 32)
+    check(abs(sum(image[:n]) / n - whole) < 2, "the scaled image's mean is off")
 
 
 def test_training():
     """Pictures without boxes are left out; what is mirrored is so with its boxes."""
-    pictures, text = sets()
+    drawn, text = sets()
     m = build(MODEL % ", flip = true")
     seen = set()
     for seed in range(8):
@@ -70,13 +70,13 @@ def test_training():
         if example == 0:
             check(b[:4] == ([11, 2, 15, 6] if flip else [1, 2, 5, 6])[:0] + ([16 - 5, 2, 15, 6] if flip else [1, 2, 5, 6]), flip, b)
         else:
-            rows = [[v for k in reversed(range(16)) for v in row[3 * k:3 * k + 3]] if flip else row for row in pictures["a.png"]]
+            rows = [[v for k in reversed(range(16)) for v in row[3 * k:3 * k + 3]] if flip else row for row in drawn["a.png"]]
             check(a == planes(rows), "pixels differ")
             check(b == ([12, 2, 15, 6, 0, 0, 16, 8, 10, 4, 12, 6] if flip else [1, 2, 4, 6, 0, 0, 16, 8, 4, 4, 6, 6]), flip, b)
             check(c == [2, 1, 2], c)
     check(len(seen) > 2, seen)
     run([m, "train", "--epochs", 1, "--no-save", "--no-eval", "--log", "log.jsonl"])
-    check(sum('"rate"' in x for x in open("log.jsonl")) == 2, "a picture without a box was trained on")
+    check(sum('"rate"' in x for x in open("log.jsonl")) == 2, "an image without a box was trained on")
 
 
 def test_broken():

@@ -28,7 +28,7 @@ def evaluated(m, *more, **how):
 
 
 def trained(m, channels, rows, columns, step=1):
-    """The picture that training's step saw first: its gradient is w."""
+    """The image that training's step saw first: its gradient is w."""
     run([m, "train", "--steps", 1, "--save", "w.safetensors", "--quiet", "--no-eval", *(["--seed", 7])])
     blob = open("w.safetensors", "rb").read()
     n = struct.unpack("<Q", blob[:8])[0]
@@ -58,7 +58,7 @@ def test_folders():
     png("train/a/10.PNG", alpha, 4)
     png("train/B/x.Jpg", grey, 1)       # told by content
     png("train/b/deep.png", deep, 3, 16)
-    open("train/b/note.txt", "w").write("no picture")
+    open("train/b/note.txt", "w").write("no image")
     m = images()
     (shape, got), labels = evaluated(m)
     check(labels == [0, 1, 1, 2] and shape == (4, 3, 8, 8), labels, shape)
@@ -82,8 +82,8 @@ def shard(path, members):
 
 
 def test_shards_and_lists():
-    pictures = [noise(8, 8, 3, k) for k in range(6)]
-    blobs = [png(None, p) for p in pictures]
+    drawn = [noise(8, 8, 3, k) for k in range(6)]
+    blobs = [png(None, p) for p in drawn]
     long_name = "d" * 90 + "/" + "e" * 90
     shard("s-08.tar", [("k0.png", blobs[0]), ("k0.cls", b"3\n"), ("k0.json", b"{}"), ("k1.cls", b"1"), ("k1.png", blobs[1])])
     shard("s-09.tar", [(long_name + "/k2.png", blobs[2]), (long_name + "/k2.cls", b"0")])
@@ -91,14 +91,14 @@ def test_shards_and_lists():
     m = images(test="s-{08..10}.tar", train="s-{08..10}.tar")
     (shape, got), labels = evaluated(m)
     check(labels == [3, 1, 0, 0, 1, 0], labels)
-    check(got == [v for p in pictures for v in planes(p)], "pixels differ")
+    check(got == [v for p in drawn for v in planes(p)], "pixels differ")
     os.makedirs("in/deep folder")
     for k in range(3):
         open("in/deep folder/%d.png" % k, "wb").write(blobs[k])
     open("in/list.txt", "w", newline="").write("deep folder/2.png 5\r\n\ndeep folder/0.png\t9\n%s/in/deep folder/1.png 0" % os.getcwd())
     m = images(test="in/list.txt", train="in/list.txt")
     (shape, got), labels = evaluated(m)
-    check(labels == [5, 9, 0] and got == [v for k in (2, 0, 1) for v in planes(pictures[k])], labels)
+    check(labels == [5, 9, 0] and got == [v for k in (2, 0, 1) for v in planes(drawn[k])], labels)
     for text, err in (("deep folder/2.png\n", "in/list.txt:1: `path label` is needed"), ("a.png 1\n", "in/a.png: No such file"),
                       ("deep folder/2.png 1\ndeep folder/0.png 10\n", "in/deep folder/0.png: class 10 is out of range 0..9")):
         open("in/list.txt", "w").write(text)

@@ -5,7 +5,7 @@
  * that they are made for (compute_80), RTI_COMPILE: what they are.
  * RTI_PTX: a file that keeps the code for the next start.
  * Exit status 77: there is no NVRTC. Sums are in the order of the C text, so checkpoints have the bits of the
- * processor's. */
+ * CPU's. */
 #define IMAGE_OF_A_DEVICE
 #include "../runtime/image.c"
 

@@ -9,7 +9,7 @@ A file says in comments what its inputs and results are:
                                      stands for anything
   # blocks: FILE TAG                 the compiled file has the blocks of a document that are fenced as TAG in place of
                                      this line; every metric then needs a truth
-Every model is built by the interpreter, and for the processor in a few settings. All give the same loss, metrics and
+Every model is built by the interpreter, and for the CPU in a few settings. All give the same loss, metrics and
 outputs, and those of the truth.
 """
 import json
@@ -100,7 +100,7 @@ class Case:
         if not self.expect("build", run(self.mantou, "build", self.net, "-o", program, *options), f"build {form}"):
             return {}
         info = run(program, "info", "--json")
-        if info.returncode and "--arch" in options and "processor" in info.stderr:
+        if info.returncode and "--arch" in options and "CPU" in info.stderr:
             return None                           # it does not have the architecture
         if info.returncode:
             raise Failed(f"info {form}: exit {info.returncode}: {info.stderr.strip()[:300]}")

@@ -1,9 +1,9 @@
 /* fuzz_reader.c: any bytes as a file of the reader that FUZZ_READER names: csv, coco, images (a tar shard or a list),
  * skipgram. The set is loaded and every example made, or there is an error with words. Files are the bytes themselves:
- * the linker gives this file's functions in place of those that open them (--wrap); pictures inside are not decoded,
- * which fuzz_picture.c does. */
+ * the linker gives this file's functions in place of those that open them (--wrap); images inside are not decoded,
+ * which fuzz_bitmap.c does. */
 #include "../../runtime/host.h"
-#include "../../runtime/picture.h"
+#include "../../runtime/bitmap.h"
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -15,9 +15,9 @@ static size_t fuzz_n;
 bool __wrap_rt_file_map(RtFile *f, const char *path, RtError *e);
 void __wrap_rt_file_free(RtFile *f);
 void __wrap_rt_file_forget(const RtFile *f, size_t from, size_t to);
-bool __wrap_rt_picture_head(const char *path, RtScratch *s, RtError *e);
-bool __wrap_rt_picture_decode(const uint8_t *file, size_t n, int channels, RtScratch *s, RtPicture *p, RtError *e);
-bool __wrap_rt_picture_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, RtError *e);
+bool __wrap_rt_bitmap_head(const char *path, RtScratch *s, RtError *e);
+bool __wrap_rt_bitmap_decode(const uint8_t *file, size_t n, int channels, RtScratch *s, RtBitmap *p, RtError *e);
+bool __wrap_rt_bitmap_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, RtError *e);
 
 bool
 __wrap_rt_file_map(RtFile *f, const char *path, RtError *e)
@@ -42,14 +42,14 @@ __wrap_rt_file_forget(const RtFile *f, size_t from, size_t to)
 }
 
 bool
-__wrap_rt_picture_head(const char *path, RtScratch *s, RtError *e)
+__wrap_rt_bitmap_head(const char *path, RtScratch *s, RtError *e)
 {
 	(void)s;
 	return strlen(path) < 100 || rt_fail(e, "a long name");
 }
 
 bool
-__wrap_rt_picture_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, RtError *e)
+__wrap_rt_bitmap_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, RtError *e)
 {
 	(void)path;
 	(void)s;
@@ -59,15 +59,15 @@ __wrap_rt_picture_read(const char *path, RtScratch *s, const uint8_t **at, size_
 	return true;
 }
 
-/* The bytes must be there; the picture is one of 16 x 8. */
+/* The bytes must be there; the image is one of 16 x 8. */
 bool
-__wrap_rt_picture_decode(const uint8_t *file, size_t n, int channels, RtScratch *s, RtPicture *p, RtError *e)
+__wrap_rt_bitmap_decode(const uint8_t *file, size_t n, int channels, RtScratch *s, RtBitmap *p, RtError *e)
 {
 	volatile uint8_t sum = 0;
 
 	for (size_t i = 0; i < n; i++)
 		sum = (uint8_t)(sum + file[i]);
-	*p = (RtPicture){.width = 16, .height = 8, .channels = channels, .at = rt_scratch(s, 1, 16 * 8 * 3)};
+	*p = (RtBitmap){.width = 16, .height = 8, .channels = channels, .at = rt_scratch(s, 1, 16 * 8 * 3)};
 	memset(rt_scratch(s, 1, 16 * 8 * 3), sum, 16 * 8 * 3);
 	return p->at || rt_fail(e, "out of memory");
 }

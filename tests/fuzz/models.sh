@@ -1,5 +1,5 @@
 #!/bin/sh
-# Random models of the .net language, compared (models.py): models.sh SECONDS [SEED] [OPTION...], from seed 1 unless told, by all processors unless told -j JOBS.
+# Random models of the .net language, compared (models.py): models.sh SECONDS [SEED] [OPTION...], from seed 1 unless told, by all CPUs unless told -j JOBS.
 # The compiler is that of $MANTOU, else of $BUILD or build-check/; every tenth model runs on the simulated device too, where that folder has it. What differs is kept in
 # found-models/ of the build folder: model, data and again.sh, the commands. `models.sh --suite` are the fixed seeds of the suite (exit status 77: skipped).
 set -u

@@ -16,7 +16,7 @@ FLAGS = {"x86-64-v3": ("avx2", "fma", "f16c"), "x86-64-v4": ("avx512f", "avx512b
 
 
 def processors():
-    """Architectures that this processor runs."""
+    """Architectures that this CPU runs."""
     try:
         with open("/proc/cpuinfo") as f:
             flags = set(next(line for line in f if line.startswith("flags")).split())

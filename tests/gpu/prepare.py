@@ -2,8 +2,8 @@
 (MANTOU, BUILD), NVRTC, and the stand-in driver for what is expected of kernels.
 
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
-  small/             programs that train in seconds, packed, with the checkpoints of the processor's program and of the interpreter
-  model/             programs that are measured, packed; what two steps' losses are on the processor, in f32, stands in about.json
+  small/             programs that train in seconds, packed, with the checkpoints of the CPU's program and of the interpreter
+  model/             programs that are measured, packed; what two steps' losses are on the CPU, in f32, stands in about.json
   kernels/           the test of instructions; the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without
   kit/               with --kit, a conformance kit (FOLDER/run.py --mantou PATH --ops): itself, and the programs of its cases, packed by precision"""
 import argparse, contextlib, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
@@ -53,11 +53,11 @@ def small(folder, arch, tiny, about):
             about["small"].append({"name": name, "net": net, "precision": precision, "program": "small/%s.xz" % name})
 
 
-MOST_BYTES = 12e9   # a step of a larger model is not done on the processor
+MOST_BYTES = 12e9   # a step of a larger model is not done on the CPU
 
 
 def losses(path, batch):
-    """Of two steps of the processor's program in f32; None if that takes too much memory."""
+    """Of two steps of the CPU's program in f32; None if that takes too much memory."""
     args = [os.path.join(root, path), "--target", "cpu", "--precision", "f32", "--batch", str(batch)]
     if json.loads(sh(MANTOU, "info", *args, "--json"))["arena_bytes"] > MOST_BYTES:
         return None

@@ -257,16 +257,16 @@ NEAR = {"f32": 1e-3, "bf16": 0.01, "f16": 0.01}
 
 
 def first_losses(row):
-    """Two steps in the real shapes, near the processor's in f32: a wrong kernel of any family is farther off."""
+    """Two steps in the real shapes, near the CPU's in f32: a wrong kernel of any family is farther off."""
     from numbers_near import losses
     if not row.get("losses"):
-        return {"why": "too large a model for the processor that prepared this: its losses are not compared"}
+        return {"why": "too large a model for the CPU that prepared this: its losses are not compared"}
     with tempfile.TemporaryDirectory() as work:
         log = os.path.join(work, "log")
         run(path(row), "train", "--synthetic", "--steps", "2", "--no-eval", "--no-save", "--quiet", "--log", log, seconds=60)
         got = losses(log)
     # the second step's differs by what the first update makes of roundings too
-    assert len(got) == 2 and all(abs(a - b) <= far * NEAR[row["precision"]] * max(1, abs(b)) for far, a, b in zip((1, 4), got, row["losses"])), "losses %s, on the processor in f32 %s" % (got, row["losses"])
+    assert len(got) == 2 and all(abs(a - b) <= far * NEAR[row["precision"]] * max(1, abs(b)) for far, a, b in zip((1, 4), got, row["losses"])), "losses %s, on the CPU in f32 %s" % (got, row["losses"])
     return {"losses": got}
 
 
@@ -279,7 +279,7 @@ def measure(row):
 
 
 def host_share(row, ms):
-    """The processor's time as a share of the time, over some seconds of training."""
+    """The CPU's time as a share of the time, over some seconds of training."""
     import resource
     steps = 2 if TINY else max(20, int(3000 / ms))
     clock = lambda: (lambda u: u.ru_utime + u.ru_stime)(resource.getrusage(resource.RUSAGE_CHILDREN))

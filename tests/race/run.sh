@@ -9,7 +9,7 @@ if ! command -v python3 >/dev/null 2>&1; then
 	exit 0
 fi
 if ! grep -qw avx2 /proc/cpuinfo; then
-	echo "skip race: the kernels that race are of x86-64-v3, which this processor does not run"
+	echo "skip race: the kernels that race are of x86-64-v3, which this CPU does not run"
 	echo "0 passed, 0 failed, 1 skipped"
 	exit 0
 fi

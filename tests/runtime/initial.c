@@ -1,4 +1,4 @@
-/* initial.c: initial values are those of philox.h, bit by bit: in every vector form that this processor runs, for any
+/* initial.c: initial values are those of philox.h, bit by bit: in every vector form that this CPU runs, for any
  * number of threads, in every order of memory and element type. It takes init.c in, whose vector forms nobody else can
  * name. */
 #include "../../runtime/init.c"

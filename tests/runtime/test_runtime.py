@@ -967,7 +967,7 @@ def the_command_line():
     run("train", "x", status=2, err="unexpected argument 'x'")
     run("train", "--", "x", status=2, err="unexpected argument 'x'")
     run("train", "--data=.", "--epochs=1", "--no-save", "--")
-    DEVICE or run("info", env={"RTI_NEEDS": "avx2 warp9"}, status=1, err="this processor runs none.*needs warp9")
+    DEVICE or run("info", env={"RTI_NEEDS": "avx2 warp9"}, status=1, err="this CPU runs none.*needs warp9")
     with open("/dev/full", "w") as full:
         e = dict(os.environ, RTI_READER=NPY)
         p = subprocess.run([IMAGE, "info"], stdout=full, stderr=subprocess.PIPE, env=e)

@@ -25,7 +25,7 @@ def losses(path):
 
 
 def near(precision, got, beside, truth, start):
-    """Each tensor of the checkpoint GOT is near that of the interpreter in double, TRUTH. BESIDE, the processor's, shows how far rounding takes a tensor in this model: three times
+    """Each tensor of the checkpoint GOT is near that of the interpreter in double, TRUTH. BESIDE, the CPU's, shows how far rounding takes a tensor in this model: three times
     that, and what sixteen roundings in a row make of a tensor's way from START, and four of the f32 numbers that hold it."""
     t = [tensors(p + ".st") for p in (got, beside, truth, start)]
     assert t[0].keys() == t[1].keys() == t[2].keys()
@@ -34,11 +34,11 @@ def near(precision, got, beside, truth, start):
         a, b, c, z = (x[k] for x in t)
         away, other, way = distance(a, c), distance(b, c), distance(c, z)
         bound = 3 * other + 16 * UNIT[precision] * way + 4 * UNIT["f32"] * distance(c, [0] * len(c))
-        assert away <= bound, "%s: %.3g from the interpreter, the processor's %.3g, the way %.3g" % (k, away, other, way)
+        assert away <= bound, "%s: %.3g from the interpreter, the CPU's %.3g, the way %.3g" % (k, away, other, way)
         moved += way > 0
     assert moved > len(t[0]) / 2, "most tensors did not move"
     l = [losses(p + ".log") for p in (got, beside, truth)]
     assert len(l[0]) == len(l[1]) == len(l[2]) > 0
     worst = max(abs(b - c) for b, c in zip(l[1], l[2]))
     for a, c in zip(l[0], l[2]):
-        assert abs(a - c) <= 3 * worst + 2 * UNIT[precision] * abs(c) + 4 * UNIT["f32"] * abs(c), "losses %s, processor %s, interpreter %s" % tuple(l)
+        assert abs(a - c) <= 3 * worst + 2 * UNIT[precision] * abs(c) + 4 * UNIT["f32"] * abs(c), "losses %s, CPU %s, interpreter %s" % tuple(l)

@@ -1,6 +1,6 @@
 """test_sink.py MANTOU [TEST]: executables of target cuda, built from .net files, on the driver that MANTOU_LIBCUDA names. Standard library only.
 
-Near the interpreter and as near as the processor's executable is; the same bits in every sink mode, for every order of what is free, killed, stopped, and beside
+Near the interpreter and as near as the CPU's executable is; the same bits in every sink mode, for every order of what is free, killed, stopped, and beside
 another process; what the host calls while a loop runs."""
 import contextlib, gzip, json, math, os, random, re, shutil, signal, struct, subprocess, sys, tempfile, time
 
@@ -36,7 +36,7 @@ def build(out, path, *args):
 
 
 def program(net, precision="f32", target="cuda", *args):
-    """The executable, built when first asked for; every kind of processor's has one name of a file here."""
+    """The executable, built when first asked for; every kind of CPU's has one name of a file here."""
     name = "-".join([net, precision, target] + [re.sub("[^a-z0-9]", "", a) for a in args])
     if not os.path.exists(name):
         build(name, source(net), "--precision", precision, "--target", target, *(["--arch", "sm_80"] if target == "cuda" and "--arch" not in args else []),
@@ -75,7 +75,7 @@ def counted(image, *args, **more):
 
 
 def reference(net, precision):
-    """The interpreter in f32, at start and after steps(net), and the processor's program after as many."""
+    """The interpreter in f32, at start and after steps(net), and the CPU's program after as many."""
     for name, image, n in ((net + ".truth", program(net, "f32", "ref"), steps(net)), (net + ".start", program(net, "f32", "cpu"), "0"),
                            (net + "." + precision + ".cpu", program(net, precision, "cpu"), steps(net))):
         if not os.path.exists(name + ".st"):
@@ -380,7 +380,7 @@ MODELS = {"mlp": (8, "f32 bf16 f16"), "lenet": (8, "f32 bf16 f16"), "ncf": (100,
 
 
 def model(net, batch, precision):
-    """The first loss, and two steps' for the smaller ones, near the processor's in f32: three times as far as the processor's own in this precision, and some roundings;
+    """The first loss, and two steps' for the smaller ones, near the CPU's in f32: three times as far as the CPU's own in this precision, and some roundings;
     the second with room for an activation within a rounding of zero that falls on the other side, which is a part of some 1e-4 of a gradient."""
     def check():
         path, count = os.path.join(root, "models", net + ".net"), "1" if precision == "bf16" and "f32" not in MODELS[net][1] else "2"

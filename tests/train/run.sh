@@ -79,14 +79,14 @@ for net in tests/train/*.net; do
 	train "$m.seed" "$m.plain" --seed 99 && { if cmp -s "$dir/$m.a.st" "$dir/$m.seed.st"; then bad "$m: another seed, the same bits"; else good; fi; }
 done
 
-# Each instruction set where the processor has it; the two need not agree in bits with each other.
+# Each instruction set where the CPU has it; the two need not agree in bits with each other.
 for arch in x86-64-v3 x86-64-v4; do
 	"$mantou" build tests/train/convnet.net --arch $arch -o "$dir/convnet.$arch" >"$dir/out" 2>&1 || { bad "build --arch $arch: $(head -n 1 "$dir/out")"; continue; }
 	if "$dir/convnet.$arch" info >/dev/null 2>&1; then
 		train "convnet.$arch" "convnet.$arch" && near "--arch $arch" convnet.a "convnet.$arch" 1e-4
 	else
 		skipped=$((skipped + 1))
-		echo "skip --arch $arch: this processor does not have it"
+		echo "skip --arch $arch: this CPU does not have it"
 	fi
 done
 . tests/train/precision.sh

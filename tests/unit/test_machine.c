@@ -93,7 +93,7 @@ cuda_rows(void **state)
 	assert_null(t->machine(t, "sm_1"));
 }
 
-/* Figures that the choice of kernels will be tuned by: of two kinds of processor that they were measured on. */
+/* Figures that the choice of kernels will be tuned by: of two kinds of CPU that they were measured on. */
 static void
 known_processors(void **state)
 {

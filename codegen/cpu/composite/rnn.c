@@ -4,7 +4,7 @@
  * main one. A task is a block of examples: their recurrences are independent, so nobody waits for anybody between
  * steps. Per step one product with the packed weights through the microkernel. Forward a panel holds the same vector of
  * units of all gates, so that a tile of sums is all that the gates' arithmetic needs: it is applied while the tile is
- * in the first-level cache. Backward a step first makes the gates' gradients from the kept gates and the running
+ * in the L1. Backward a step first makes the gates' gradients from the kept gates and the running
  * gradients, then multiplies by W_hh. States and running gradients lie in the workspace in rows of their own, which
  * keeps the rows of a tile in different cache sets. Tasks are small, as a thread's share of them runs as one: the more
  * examples, the less often the weights are read. Every sum is one chain over the columns of W_hh, so how examples are
@@ -489,7 +489,7 @@ halves_tile(const Main *m, V pair, V count, V weights, V products, V tile)
 }
 
 /* Backward: a step's gradients times W_hh, added to the running gradients dh. A product at a time, as its first operand
- * then stays in the first-level cache. */
+ * then stays in the L1. */
 static void
 halves_back(const Main *m, V grads, V weights, V dh)
 {

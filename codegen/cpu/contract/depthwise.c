@@ -8,12 +8,12 @@
  * a few pixels of a row together, so that they share loads; which of them meets which tap is known when the code is
  * made: pixels at the left and the right edge have code of their own, without tests, and rows of the filter that hang
  * out are left out by a table, as in gemm.c. Strides, dilations and the gradient's steps are other lists of the same
- * kind. Pixels lie a multiple of some power of two apart and meet in few sets of the L1 cache. So a task of several
+ * kind. Pixels lie a multiple of some power of two apart and meet in few sets of the L1. So a task of several
  * rows copies what it meets into a band of the thread's own memory, by vectors of channels, made there once where
- * elementwise ops make the operand, and reads it from the L1 cache as often as the filter asks. Large tensors under
+ * elementwise ops make the operand, and reads it from the L1 as often as the filter asks. Large tensors under
  * small filters wait for memory and are read as they lie, row by row, of as many images as leave a filter's rows in the
- * L2 cache for the next row; there those ops are evaluated at each vector that is loaded (lane_eval). A tile of sums
- * goes through the epilogue in the L1 cache, and to memory once; sums that nobody else needs go there directly. Tasks
+ * L2 for the next row; there those ops are evaluated at each vector that is loaded (lane_eval). A tile of sums
+ * goes through the epilogue in the L1, and to memory once; sums that nobody else needs go there directly. Tasks
  * are cut by shape, so results have the same bits for any number of threads. */
 #include "depthwise.h"
 #include <string.h>

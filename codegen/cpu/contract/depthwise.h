@@ -29,7 +29,7 @@ int64_t depthwise_tile_bytes(const Graph *g, const Op *op, const DepthLanes *l, 
 DepthLanes depthwise_lanes(const Graph *g, const Op *op, const DepthParams *p);
 /* Number j of each group in the other side's W channels `from`, beside the lanes that belong to it. */
 Cell depthwise_spread(Emit *e, const DepthLanes *l, Cell from, int64_t j);
-V depthwise_fma(Emit *e, V x, V y, V sum);      /* in two steps where the processor has no instruction for it */
+V depthwise_fma(Emit *e, V x, V y, V sum);      /* in two steps where the CPU has no instruction for it */
 V depthwise_mask(const Emit *e, int64_t lanes); /* the first lanes; NULL: all of them */
 /* Where numbers of v stand from pixel (h, w) of image n, channel c, on. */
 V depthwise_at(Emit *e, Val v, V n, V c, V h, V w);

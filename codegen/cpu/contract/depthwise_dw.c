@@ -3,8 +3,8 @@
  * In: a group of conv2d.dw, images and gradient HWNC, which elementwise ops of the group may make.   Out: the kernel,
  * and where pixel rows are cut into parts with sums of their own, one that adds these in order. Lanes are output
  * channels. A task walks the rows of its part; for a few pixels of a row, an image and a vector the products with one
- * filter row are summed in registers and added to the part's sums, which the L1 cache holds: so images and gradient are
- * read in the order in which they lie, once, and input rows come from the L2 cache again for each filter row. Sums have
+ * filter row are summed in registers and added to the part's sums, which the L1 holds: so images and gradient are
+ * read in the order in which they lie, once, and input rows come from the L2 again for each filter row. Sums have
  * one order, whoever computes them. */
 #include "depthwise.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 /* depthwise_params.c: which convolutions the kernels of small groups take, with which parameters, and the memory that
  * they need (depthwise.c, depthwise_dw.c).
  *
- * In: a convolution or a gradient of one, its layouts.   Out: parameters of shape and processor alone, their text in
+ * In: a convolution or a gradient of one, its layouts.   Out: parameters of shape and CPU alone, their text in
  * the IR, bytes, what a prologue costs. Refuses (depthwise_can): groups of more than half a vector, filters of hundreds
  * of weights a row, dilations of many steps; those take the microkernel (gemm_params.c) or the plain kernel. */
 #include "depthwise.h"
@@ -16,8 +16,8 @@ enum {
 	TASKS = 16               /* at least, where rows and channels are enough */
 };
 
-/* Bytes: input rows that wait in the L2 cache for the next task, or a task's copy; sums that wait for the epilogue, in
- * the L1 cache; all of it that kernels may fill; a tensor that caches hold. */
+/* Bytes: input rows that wait in the L2 for the next task, or a task's copy; sums that wait for the epilogue, in
+ * the L1; all of it that kernels may fill; a tensor that caches hold. */
 static int64_t strip_most(const Graph *g) { return machine_of(g)->budget.l2 / 2; }
 static int64_t tile_most(const Graph *g) { return machine_of(g)->budget.l1 / 2; }
 static int64_t core_most(const Graph *g) { return machine_of(g)->budget.l1 / 8 * 7; }
@@ -124,7 +124,7 @@ depthwise_band_range(const Op *op, const Type *x, const Type *w, int64_t first, 
 	}
 }
 
-/* An odd number of lines: a pixel's vectors of channels stand in different sets of the L1 cache. */
+/* An odd number of lines: a pixel's vectors of channels stand in different sets of the L1. */
 int64_t
 depthwise_band_line(int64_t pixels)
 {
@@ -406,7 +406,7 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	const char *why = not_small(g, op, cx, false);
 
 	if (!why && scratch(g, op, p) > 4 * machine_of(g)->budget.l2)
-		why = "a thread's tile and copy take more than four times the L2 cache";
+		why = "a thread's tile and copy take more than four times the L2";
 	return why;
 }
 

@@ -1,7 +1,7 @@
 /* engine.c: the instructions by which contraction kernels multiply elements and add up their products, a row each.
  *
  * In: a contraction, an architecture, the type of its operands.   Out: the row that is used there (engine_choose: the
- * one place; the last that the processor has, so faster ones stand behind), and what it asks of a register tile.
+ * one place; the last that the CPU has, so faster ones stand behind), and what it asks of a register tile.
  * Elements have 32 bits: a number of f32, or two neighbours along k of 16 bits (pack16.c). Without a row for their type
  * operands of 16 bits are widened to f32 (gemm.c): where no instruction multiplies them, for an odd k, for k along the
  * columns of a filter (one channel), for rows that follow the batch's size.

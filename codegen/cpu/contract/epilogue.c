@@ -1,5 +1,5 @@
 /* epilogue.c: elementwise ops and reductions of a contraction's group, applied to each tile while it lies in the
- * first-level cache.
+ * L1.
  *
  * In: a tile of raw sums that the microkernel has just written.   Out: the group's outputs for the tile, and the states
  * of its reductions over rows (moments of a batch normalisation, the sums of its gradient, a bias's gradient). The raw

@@ -9,7 +9,7 @@ typedef struct Algo Algo;    /* algo.h: the algorithm that computes it */
 /* In the order of tune.def's words of `pairs`. */
 typedef enum EngineId { ENGINE_FMA, ENGINE_PAIRS, ENGINE_F16, ENGINE_AMX, ENGINE_COUNT } EngineId;
 
-/* Parameters of the kernels of small groups (depthwise.h): of shape and processor alone. */
+/* Parameters of the kernels of small groups (depthwise.h): of shape and CPU alone. */
 typedef struct DepthParams {
 	int lanes;               /* numbers of a vector */
 	int cols;                /* pixels of a row that a step computes together, or whose gradients it takes */
@@ -222,7 +222,7 @@ extern const Engine engines[ENGINE_COUNT];
 static inline const Engine *engine_of(const GemmParams *p) { return &engines[p->engine]; }
 /* are elements two numbers of 16 bits? */
 static inline bool engine_pairs(const GemmParams *p) { return engine_of(p)->unit > 1; }
-/* Can these operands, of type `half` (DT_none: f32), be multiplied so on this processor? FMA can always. */
+/* Can these operands, of type `half` (DT_none: f32), be multiplied so on this CPU? FMA can always. */
 bool engine_can(const Graph *g, const Op *op, const Arch *a, DType half, EngineId id);
 /* The fastest that can. */
 EngineId engine_choose(const Graph *g, const Op *op, const Arch *a, DType half);

@@ -368,7 +368,7 @@ gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	       (p->algo->workspace ? p->algo->workspace(g, op, p) : 0);
 }
 
-/* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the processor
+/* Bytes of operand k's copy, 0 if it is read as it lies: made by this kernel, in pairs, or in f32 where the CPU
  * does not multiply 16-bit numbers. */
 int64_t
 gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)

@@ -215,7 +215,7 @@ first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, 
 		V quarter = i_add(e, at, k64(e, (q >> 1) * down + (q & 1) * right));
 
 		x[q] = vec_load(e, ptr_at(e, from, quarter), mask);
-		/* the processor's own prefetching does not see lines that are pages apart; of the first-level cache
+		/* the CPU's own prefetching does not see lines that are pages apart; of the L1
 		 * they would share a set */
 		if (h->ta)
 			prefetch(e, ptr_at(e, from, i_add(e, quarter, k64(e, AHEAD * line))), 2);

@@ -8,7 +8,7 @@
  * transforms are loops over planes and the products' rows are (tile, image). An operand that the kernel makes
  * (prologue.c) is made as its tiles are cut. Workspace: [36][C][K] weights in panels, [36][rows][C] input,
  * [36][rows][K] products; the last two only where a block of a tile's images, of several tiles where images are few,
- * does not fit the second-level cache (block_images, block_tiles).
+ * does not fit the L2 (block_images, block_tiles).
  * The gradient in the weights is the forward transform turned round: both operands are transformed, 36 products sum
  * over all rows, and the transform of the weights, transposed, gives the nine taps.
  * Source: Lavin and Gray 2016, arXiv:1509.09308. Points 0, +-3/4, +-3/2, infinity instead of their 0, +-1, +-2: every
@@ -580,7 +580,7 @@ cut_tile(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V
 	}
 	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4)), next = i_add(e, x, k64(e, AHEAD * e->W));
 
-	/* more streams than the processor follows by itself */
+	/* more streams than the CPU follows by itself */
 	for (int k = 0; k < c->nsource; k++)
 		for (int i = 0; i < c->size * c->size; i++)
 			prefetch(e,

@@ -1,8 +1,8 @@
-/* llvm.c: the machine side of LLVM: processors (arch.def), target machine, object, assembly and .ll output.
+/* llvm.c: the machine side of LLVM: CPUs (arch.def), target machine, object, assembly and .ll output.
  *
  * In: a name of --arch, or a finished module.   Out: bytes.   One LLVM context per module; kernels carry their
- * processor as function attributes. The pass list is short because the emitter writes SSA that needs little: slots to
- * registers, equal expressions merged within blocks, empty blocks dropped. Refuses unknown processor names. */
+ * CPU as function attributes. The pass list is short because the emitter writes SSA that needs little: slots to
+ * registers, equal expressions merged within blocks, empty blocks dropped. Refuses unknown CPU names. */
 #include "../cpu.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
@@ -14,7 +14,7 @@
 #define V3 V2 " avx2 fma f16c bmi2"
 #define V4 V3 " avx512f avx512bw avx512dq avx512vl"
 
-/* Matrix tiles may be hidden by a hypervisor on processors that have them: then `sapphirerapids-noamx` stands for all
+/* Matrix tiles may be hidden by a hypervisor on CPUs that have them: then `sapphirerapids-noamx` stands for all
  * of these. */
 #define AVX512_FP16 V4 " avx512vbmi avx512bf16 avx512fp16"
 #define AMX AVX512_FP16 " amx-tile amx-bf16"

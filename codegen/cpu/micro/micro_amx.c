@@ -1,4 +1,4 @@
-/* micro_amx.c: the microkernel of bf16 operands on processors with matrix tiles (AMX): 2 x 2 tiles of 16 x 16 sums, 32
+/* micro_amx.c: the microkernel of bf16 operands on CPUs with matrix tiles (AMX): 2 x 2 tiles of 16 x 16 sums, 32
  * steps of k at once.
  *
  * In: a tile of 1 to 32 rows x 1 or 2 vectors of 16 columns, operands in pairs along k.   Out: a function of the
@@ -10,7 +10,7 @@
  * stored twice.
  *  - fewer than 16 rows, the rest of k, a last vector of B that is no whole one: zero-padded copies on the stack.
  * Instructions and their order after the study of 2 x 2 blocks in the design: A0 B0 C00 B1 C01 A1 C10 C11. Products are
- * exact, sums of even and of odd k within 32 steps come first; the processor takes subnormal numbers for zero and gives
+ * exact, sums of even and of odd k within 32 steps come first; the CPU takes subnormal numbers for zero and gives
  * none. */
 #include "../emit/code.h"
 #include <string.h>

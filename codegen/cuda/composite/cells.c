@@ -4,7 +4,7 @@
  * In: a group of that one op, row-major.   Out: forward a kernel that turns W_hh into the group's workspace, and the
  * main one. A block owns a few examples for all steps: their recurrences are independent, so no block waits for
  * another. A thread has a unit (or some, a block's threads apart) of all these examples; each step reads the weights
- * once, neighbouring threads neighbouring numbers, and they stay in the second-level cache. States, and backward the
+ * once, neighbouring threads neighbouring numbers, and they stay in the L2. States, and backward the
  * gates' gradients of the step, lie in shared memory in f32, numbers of one unit next to each other. Every sum is one
  * chain over the columns (backward: rows) of W_hh, so how many examples a block has changes no bit. Gradients of the
  * weights are contractions outside.

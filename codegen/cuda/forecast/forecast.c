@@ -187,7 +187,7 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 	if (i->kind == SASS_LDS || i->kind == SASS_STS || i->kind == SASS_STSI || i->kind == SASS_LDSM ||
 	    i->kind == SASS_LDGSTS || is_load(i->kind) || is_store(i->kind))
 		x->shared += times * at_least_one(i->width * 32 / 128.0);
-	if (i->paired && w->gemm) /* numbers of channels, which stay in the first-level cache */
+	if (i->paired && w->gemm) /* numbers of channels, which stay in the L1 */
 		latency = w->hopper ? 41 : 38;
 	if (i->strong && is_load(i->kind))
 		latency = cu_sass_latency(SASS_ATOMG, w->hopper); /* from L2 */
@@ -360,7 +360,7 @@ wave(Arena *a, const Work *w, const Walk *x, const CuForecast *r, int blocks, do
 	Bound b = {0};
 
 	longest(&b, products, "products");
-	longest(&b, warps * x->shared / hz, "shared memory's and the first-level cache's cycles");
+	longest(&b, warps * x->shared / hz, "shared memory's and the L1 cache's cycles");
 	longest(&b, warps / SCHEDULERS * x->slots / hz,
 	        x->round_slots > 0 ? arena_printf(a, "issue: %.0f instructions a warp and round", x->round_slots)
 	                           : arena_printf(a, "issue: %.0f instructions a warp", x->slots));
@@ -539,7 +539,7 @@ put_where(Arena *a, Buf *b, const Work *w, const char *listing)
 			           16 * c->loop.at[k].last, turns(w, c->loop.at[k]));
 	buf_printf(
 	        b,
-	        "  a warp's time: %.0f cycles, %.0f to issue, %.0f of shared memory and the first-level cache; most of "
+	        "  a warp's time: %.0f cycles, %.0f to issue, %.0f of shared memory and the L1; most of "
 	        "it passes at\n",
 	        x.t, x.slots, x.shared);
 	for (int n = 0; n < SHOWN; n++) {

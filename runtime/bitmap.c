@@ -1,4 +1,4 @@
-/* picture.c: JPEG and PNG files as rows of bytes, by libjpeg-turbo and libpng.
+/* bitmap.c: JPEG and PNG files as rows of bytes, by libjpeg-turbo and libpng.
  *
  * In: a file's bytes, not trusted.   Out: 8-bit RGB or grey. The format is told by the first bytes. JPEG is decoded by
  * the accurate integer DCT with smooth chroma, the library's defaults; CMYK is taken as Adobe writes it, inverted. Of
@@ -6,7 +6,7 @@
  * R + 0.587 G + 0.114 B in 16-bit fixed point.
  * Refuses: other formats, broken and truncated data, more than 2^27 pixels, more than 500 scans of a progressive
  * JPEG. */
-#include "picture.h"
+#include "bitmap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 enum { PICTURE_PIXELS = 1 << 27, PICTURE_SCANS = 500, PICTURE_HEAD = 32768 };
 
 static bool
-picture_fits(int64_t width, int64_t height, RtError *e)
+bitmap_fits(int64_t width, int64_t height, RtError *e)
 {
 	return (width > 0 && height > 0 && width * height <= PICTURE_PIXELS) ||
 	       rt_fail(e, "%lld x %lld pixels, at most %d million are read", (long long)width, (long long)height,
@@ -41,7 +41,7 @@ is_png(const uint8_t *file, size_t n)
 }
 
 static bool
-picture_unknown(const uint8_t *file, size_t n, RtError *e)
+bitmap_unknown(const uint8_t *file, size_t n, RtError *e)
 {
 	if (n == 0)
 		return rt_fail(e, "is empty");
@@ -76,7 +76,7 @@ jpeg_size(const uint8_t *f, size_t n, int *width, int *height)
 }
 
 bool
-rt_picture_size(const uint8_t *file, size_t n, int *width, int *height, RtError *e)
+rt_bitmap_size(const uint8_t *file, size_t n, int *width, int *height, RtError *e)
 {
 	*width = *height = 0;
 	if (is_jpeg(file, n)) {
@@ -88,15 +88,15 @@ rt_picture_size(const uint8_t *file, size_t n, int *width, int *height, RtError 
 			return rt_fail(e, "PNG: an extent is too large");
 		*width = file[16] << 24 | file[17] << 16 | file[18] << 8 | file[19];
 		*height = file[20] << 24 | file[21] << 16 | file[22] << 8 | file[23];
-		return picture_fits(*width, *height, e);
+		return bitmap_fits(*width, *height, e);
 	} else {
-		return picture_unknown(file, n, e);
+		return bitmap_unknown(file, n, e);
 	}
-	return *width == 0 || *height == 0 || picture_fits(*width, *height, e);
+	return *width == 0 || *height == 0 || bitmap_fits(*width, *height, e);
 }
 
 bool
-rt_picture_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, RtError *e)
+rt_bitmap_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, RtError *e)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
@@ -129,7 +129,7 @@ rt_picture_read(const char *path, RtScratch *s, const uint8_t **at, size_t *n, R
 }
 
 bool
-rt_picture_head(const char *path, RtScratch *s, RtError *e)
+rt_bitmap_head(const char *path, RtScratch *s, RtError *e)
 {
 	uint8_t *room = rt_scratch(s, 0, PICTURE_HEAD);
 	int fd = open(path, O_RDONLY | O_CLOEXEC), width, height;
@@ -139,7 +139,7 @@ rt_picture_head(const char *path, RtScratch *s, RtError *e)
 	if (fd >= 0)
 		close(fd);
 	return k < 0 ? rt_fail(e, "%s", room ? strerror(why) : "out of memory")
-	             : rt_picture_size(room, (size_t)k, &width, &height, e);
+	             : rt_bitmap_size(room, (size_t)k, &width, &height, e);
 }
 
 /* ---- JPEG */
@@ -209,7 +209,7 @@ jpeg_rows(Jpeg *j, uint8_t *out, uint8_t *line)
 }
 
 static bool
-jpeg_decode(const uint8_t *file, size_t n, RtScratch *s, RtPicture *p, RtError *e)
+jpeg_decode(const uint8_t *file, size_t n, RtScratch *s, RtBitmap *p, RtError *e)
 {
 	Jpeg *j = rt_scratch(s, 5, sizeof *j);
 	bool good = true;
@@ -231,7 +231,7 @@ jpeg_decode(const uint8_t *file, size_t n, RtScratch *s, RtPicture *p, RtError *
 	j->z.progress = &j->progress;
 	jpeg_mem_src(&j->z, file, n);
 	jpeg_read_header(&j->z, TRUE);
-	good = picture_fits(j->z.image_width, j->z.image_height, e);
+	good = bitmap_fits(j->z.image_width, j->z.image_height, e);
 	if (good) {
 		bool cmyk = j->z.jpeg_color_space == JCS_CMYK || j->z.jpeg_color_space == JCS_YCCK;
 		size_t bytes = (size_t)j->z.image_width * j->z.image_height * 3,
@@ -239,7 +239,7 @@ jpeg_decode(const uint8_t *file, size_t n, RtScratch *s, RtPicture *p, RtError *
 		uint8_t *out = rt_scratch(s, 1, bytes + line);
 
 		j->z.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
-		*p = (RtPicture){
+		*p = (RtBitmap){
 		        .width = (int)j->z.image_width, .height = (int)j->z.image_height, .channels = 3, .at = out};
 		good = out || rt_fail(e, "out of memory (%zu bytes)", bytes);
 		if (good && jpeg_start_decompress(&j->z))
@@ -285,7 +285,7 @@ png_take(png_structp z, png_bytep out, size_t n)
 
 /* Every kind of PNG to rows of RGB. */
 static bool
-png_rows(png_structp z, png_infop info, RtScratch *s, RtPicture *p, RtError *e)
+png_rows(png_structp z, png_infop info, RtScratch *s, RtBitmap *p, RtError *e)
 {
 	int64_t width, height;
 	uint8_t *out;
@@ -294,7 +294,7 @@ png_rows(png_structp z, png_infop info, RtScratch *s, RtPicture *p, RtError *e)
 	png_read_info(z, info);
 	width = png_get_image_width(z, info);
 	height = png_get_image_height(z, info);
-	if (!picture_fits(width, height, e))
+	if (!bitmap_fits(width, height, e))
 		return false;
 	png_set_strip_16(z);
 	png_set_packing(z);
@@ -314,14 +314,14 @@ png_rows(png_structp z, png_infop info, RtScratch *s, RtPicture *p, RtError *e)
 		return rt_fail(e, "out of memory (%lld bytes)", (long long)(width * height * 3));
 	for (int64_t i = 0; i < height; i++)
 		row[i] = out + i * width * 3;
-	*p = (RtPicture){.width = (int)width, .height = (int)height, .channels = 3, .at = out};
+	*p = (RtBitmap){.width = (int)width, .height = (int)height, .channels = 3, .at = out};
 	png_read_image(z, row);
 	png_read_end(z, NULL);
 	return true;
 }
 
 static bool
-png_decode(const uint8_t *file, size_t n, RtScratch *s, RtPicture *p, RtError *e)
+png_decode(const uint8_t *file, size_t n, RtScratch *s, RtBitmap *p, RtError *e)
 {
 	PngIn in = {.at = file, .left = n};
 	png_structp z = png_create_read_struct(PNG_LIBPNG_VER_STRING, &in, png_stop, png_warn);
@@ -344,7 +344,7 @@ png_decode(const uint8_t *file, size_t n, RtScratch *s, RtPicture *p, RtError *e
 /* ---- either */
 
 static void
-picture_grey(RtPicture *p)
+bitmap_grey(RtBitmap *p)
 {
 	uint8_t *out = (uint8_t *)(uintptr_t)p->at;
 	const uint8_t *in = p->at;
@@ -356,15 +356,15 @@ picture_grey(RtPicture *p)
 }
 
 bool
-rt_picture_decode(const uint8_t *file, size_t n, int channels, RtScratch *s, RtPicture *p, RtError *e)
+rt_bitmap_decode(const uint8_t *file, size_t n, int channels, RtScratch *s, RtBitmap *p, RtError *e)
 {
 	bool jpeg = is_jpeg(file, n);
 
 	if (!jpeg && !is_png(file, n))
-		return picture_unknown(file, n, e);
+		return bitmap_unknown(file, n, e);
 	if (!(jpeg ? jpeg_decode(file, n, s, p, e) : png_decode(file, n, s, p, e)))
 		return false;
 	if (channels == 1)
-		picture_grey(p);
+		bitmap_grey(p);
 	return true;
 }

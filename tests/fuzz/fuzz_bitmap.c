@@ -1,5 +1,5 @@
-/* fuzz_picture.c: any bytes as a JPEG or PNG: its header, then whole, then scaled; or an error with words. */
-#include "../../runtime/picture.h"
+/* fuzz_bitmap.c: any bytes as a JPEG or PNG: its header, then whole, then scaled; or an error with words. */
+#include "../../runtime/bitmap.h"
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -13,11 +13,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static RtScratch s;
 	RtError e = {""};
-	RtPicture p;
+	RtBitmap p;
 	uint8_t out[3 * 8 * 9];
 	int width, height;
 
-	if (!rt_picture_size(data, n, &width, &height, &e)) {
+	if (!rt_bitmap_size(data, n, &width, &height, &e)) {
 		if (!*e.text)
 			abort();
 		return 0;
@@ -25,7 +25,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if ((int64_t)width * height > 1 << 20)       /* time, not memory, is what a large one costs */
 		return 0;
 	for (int channels = 1; channels <= 3; channels += 2) {
-		if (!rt_picture_decode(data, n, channels, &s, &p, &e)) {
+		if (!rt_bitmap_decode(data, n, channels, &s, &p, &e)) {
 			if (!*e.text)
 				abort();
 			continue;
@@ -33,9 +33,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		if (p.channels != channels || p.width < 1 || p.height < 1 ||
 		    (width && (p.width != width || p.height != height)))
 			abort();
-		if (!rt_picture_scale(&p, (RtBox){.width = p.width, .height = p.height}, 9, 8,
+		if (!rt_bitmap_scale(&p, (RtBox){.width = p.width, .height = p.height}, 9, 8,
 		                      (RtBox){.width = 9, .height = 8}, n & 1, &s, out, &e) ||
-		    !rt_picture_scale(&p,
+		    !rt_bitmap_scale(&p,
 		                      (RtBox){.x = p.width / 2,
 		                              .y = p.height / 2,
 		                              .width = (p.width + 1) / 2,
