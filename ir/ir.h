@@ -254,7 +254,9 @@ typedef struct Graph {
  * what generate carries from place to place, never saved, whose memory other graphs use, and which may follow the
  * batch; SETTING: a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
  * parameter's running mean, NAME.average */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_CARRY, ST_COUNT } StateKind;
+typedef enum StateKind {
+	ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_CARRY, ST_COUNT
+} StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
