@@ -1,12 +1,12 @@
 /* bench.c: the command bench, after the AIIA protocol: warm-up batches, then several measurements of a fixed number of
  * batches.
  *
- * The same loop as in training or evaluation runs over the data round and round (synthetic data unless --data is given);
- * inference has a resident batch. Of these two the results of the last step are told by their bits (--json). The machine's peak is measured before and between the measurements, and a rate above it is
- * marked suspect, as nothing can be that fast. --profile walks the kernels one by one with a clock after the
- * measurements; its trace has the last three steps, a lane for each thread. --profile=top sorts the kernels by time and
- * holds each against
- * the roofline: the time that its operations take at the measured peak, or its bytes at the memory's measured speed. */
+ * The same loop as in training or evaluation runs over the data round and round (synthetic data unless --data is
+ * given); inference has a resident batch. Of these two the results of the last step are told by their bits (--json).
+ * The machine's peak is measured before and between the measurements, and a rate above it is marked suspect, as nothing
+ * can be that fast. --profile walks the kernels one by one with a clock after the measurements; its trace has the last
+ * three steps, a lane for each thread. --profile=top sorts the kernels by time and holds each against the roofline: the
+ * time that its operations take at the measured peak, or its bytes at the memory's measured speed. */
 #include "host.h"
 
 #include <math.h>
