@@ -38,7 +38,8 @@ find_records(Program *p)
 		const char *kernel = g->group.at[k].kernel;
 		Buf key = {0};
 
-		if (!kernel || g->group.at[k].once || !p->cx.target->tunable || !p->cx.target->tunable(p->cx.target, kernel))
+		if (!kernel || g->group.at[k].once || !p->cx.target->tunable ||
+		    !p->cx.target->tunable(p->cx.target, kernel))
 			continue;
 		const Op *op = tuning_key(&key, keys, (int)k);
 
