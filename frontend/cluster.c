@@ -7,8 +7,8 @@
  * (drag), the update. The exchange is simulated bucket by bucket: a bucket goes when it is complete and the one before
  * is through. Buckets are cut as codegen/buckets.c does, for this cluster's links.
  * What a description cannot know, busy, spread and drag, is uncertain: each is drawn from a lognormal distribution
- * about its value, and weighed by how near it comes to what was measured (Metropolis' walk, steps of random size, a fixed
- * seed). The widths are those that rows c of tests/scale/tables.txt show among programs on equal machines. */
+ * about its value, and weighed by how near it comes to what was measured (Metropolis' walk, steps of random size,
+ * a fixed seed). The widths are those that rows c of tests/scale/tables.txt show among programs on equal machines. */
 #include "cluster.h"
 
 #include "../codegen/codegen.h"
