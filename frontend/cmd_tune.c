@@ -177,8 +177,8 @@ search_text(const Tune *t, const Program *p)
 	buf_printf(&b, "{\"tune\": 1, \"model\": ");
 	buf_json(&b, p->module->name);
 	buf_printf(&b, ", \"graph\": \"%s\", \"arch\": \"%s\", \"search\": \"%016" PRIx64 "\", \"seed\": %" PRId64
-		", \"threads\": %d, \"bits\": %d, \"clock\": \"%s\"}", t->graph, p->cx.arch, h, t->seed, t->threads, (int)t->most,
-		t->costs ? "costs" : "real");
+		", \"threads\": %d, \"bits\": %d, \"clock\": \"%s\"}", t->graph, p->cx.arch, h, t->seed, t->threads,
+		(int)t->most, t->costs ? "costs" : "real");
 	const char *text = arena_strdup(t->arena, b.at);
 
 	buf_free(&b);
@@ -663,9 +663,13 @@ prepare(Tune *t, Program *p)
 	free(bytes);
 	if (!good)
 		return failure("cannot write '%s': %s", t->o->prepare, strerror(errno));
-	tune_line(t, "prepared", "%s: %d variants of %d kernels; there: %s race --graph %s --budget 8m -o RESULTS; here then: "
-		"mantou tune %s%s%s --results RESULTS", t->o->prepare, variants, records, t->o->prepare, t->graph, t->o->operand[0],
-		strcmp(t->graph, "train") ? " --graph " : "", strcmp(t->graph, "train") ? t->graph : "");
+	bool train = !strcmp(t->graph, "train");
+
+	tune_line(t, "prepared",
+	          "%s: %d variants of %d kernels; there: %s race --graph %s --budget 8m -o RESULTS; here then: mantou "
+	          "tune %s%s%s --results RESULTS",
+	          t->o->prepare, variants, records, t->o->prepare, t->graph, t->o->operand[0],
+	          train ? "" : " --graph ", train ? "" : t->graph);
 	return EXIT_GOOD;
 }
 

@@ -200,10 +200,11 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 void
 tune_bench(const Tune *t, const char *program, const char *argv[TUNE_ARGS], int *n)
 {
-	const char *own[] = {program,     "bench",  "--mode", t->graph, "--threads", arena_printf(t->arena, "%d", t->threads),
-	                     "--json", "--quiet", t->o->data ? "--data" : "--synthetic", t->o->data};
+	const char *threads = arena_printf(t->arena, "--threads=%d", t->threads);
+	const char *own[] = {program, "bench", "--mode", t->graph, threads, "--json", "--quiet",
+	                     t->o->data ? "--data" : "--synthetic", t->o->data};
 
-	*n = t->o->data ? 10 : 9;
+	*n = t->o->data ? 9 : 8;
 	memcpy(argv, own, sizeof *own * (size_t)*n);
 }
 

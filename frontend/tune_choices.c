@@ -43,8 +43,9 @@ is_open(const Tune *t, const Program *p, const Decision *d)
 
 	for (int i = 0; i < g->n; i++)
 		asked |= d->a && layer_under(d->a, g->at[i]);
-	/* types of evaluation and inference have an axis that is marked; of weights alone any graph may be */
-	bool forward = strstr(d->what, "[N<=") || strstr(d->what, ",N<="), here = forward == (strcmp(t->graph, "train") != 0);
+	/* types of evaluation and inference have an axis that is marked */
+	bool forward = strstr(d->what, "[N<=") || strstr(d->what, ",N<=");
+	bool here = forward == (strcmp(t->graph, "train") != 0);
 
 	return asked && here && d->ways == 2 && d->ratio >= 0.6 && d->ratio <= 1.7 && class_of(p, d->what) <= t->most;
 }

@@ -214,7 +214,7 @@ compare(Tune *t, const Pair *p, Final *f)
 }
 
 /* ---------------------------------------------------------------- states */
-/* hash: of all states; of evaluation and inference, of all results. loss: of each step; else the size of each result. */
+/* hash: of all states; of evaluation and inference, of all results. loss: of each step; else each result's size. */
 enum { STATES_RESULTS = 64 };
 typedef struct States { uint64_t hash; double loss[STATES_RESULTS]; int n; bool good; } States;
 
@@ -426,7 +426,8 @@ locks_of(const Tune *t, const Program *base, const Program *p, const States *s, 
 	l.at[l.n++] = lock_of(t, p, s);
 	for (uint32_t i = 0; base->job.tuning && i < p->module->graph.n; i++) {
 		const Graph *g = p->module->graph.at[i];
-		const char *line = tuning_lock(t->arena, p->module, &p->cx, g->name, 0, 0), *colon = strstr(line, " : ");
+		const char *line = tuning_lock(t->arena, p->module, &p->cx, g->name, 0, 0);
+		const char *colon = strstr(line, " : ");
 		const TuneRecord *r = tuning_named(base->job.tuning,
 		                                   arena_strndup(t->arena, line, (size_t)(colon - line)));
 		const char *at;
