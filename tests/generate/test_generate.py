@@ -239,6 +239,9 @@ def steps(mantou, folder):
                 result(False, "%s: %s" % (name, built.stderr))
                 continue
             subprocess.run([exe, "train", "--synthetic", "--steps", "4", "--save", exe.with_suffix(".w"), "--quiet", "--no-eval"], check=True)
+            head = exe.with_suffix(".w").read_bytes()
+            names = list(json.loads(head[8:8 + struct.unpack("<Q", head[:8])[0]]))
+            result(not [n for n in names if n.startswith("generate.")], "%s: what is carried is no weight: %s" % (name, names))
             more = ["--input", "more=more.npy"] if other else []
             long = 11 if target == "cpu" and (graph == "step" and name not in ("lstm", "gru", "sums", "translator")) else 5
             for how in (["--length", long], ["--length", 5, "--temperature", 1.3, "--seed", 4], ["--length", 4, "--beam", 3, "--length-penalty", 0.6]):
