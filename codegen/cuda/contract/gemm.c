@@ -157,6 +157,15 @@ cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
 		p->split = (int)split;
 }
 
+/* Does an operand come an element at a time, as its neighbours in memory are too few for a chunk of 8? */
+static bool
+takes_singles(const Graph *g, const Form *f, int which)
+{
+	bool along_k;
+
+	return cu_operand_run(g, f, which, &along_k) % 8 != 0;
+}
+
 /* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread
  * leave room for other ops, 128 do not. An operand that is made on its way is made for each tile across: the tile is
  * wide there. */
@@ -182,8 +191,12 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		i++;
 	Tiles p = all[i];
 
-	/* in parts: more warps for a tile, and fewer parts to be written */
-	if (p.mma && i == 0 && (load.heavy || load.reduces || parts))
+	/* in parts: more warps for a tile, and fewer parts to be written; single elements: a register and an address each */
+	bool single = takes_singles(g, &f, 0) || takes_singles(g, &f, 1);
+
+	if (p.mma && i == 1 && single)
+		p = (Tiles){true, 128, 64, 32, 3, 4, 2, 1, 0, false};
+	if (p.mma && i == 0 && (load.heavy || load.reduces || parts || single))
 		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0, false};
 	if (p.mma && i == 0 && load.made[0] && !load.made[1] && n % 256 == 0)
 		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
