@@ -328,6 +328,8 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	for (uint32_t i = 0; i < m->state.n; i++) {
 		const State *s = &m->state.at[i];
 
+		if (s->kind == ST_CARRY)
+			continue;
 		p->state_from = s->offset < p->state_from ? s->offset : p->state_from;
 		p->state_to =
 		        s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
