@@ -1,5 +1,5 @@
-/* gemm_params.c: parameters of register-blocked products of the operands themselves (rows algo_direct, algo_dw), and the
- * memory that any row needs.
+/* gemm_params.c: parameters of register-blocked products of the operands themselves (rows algo_direct, algo_dw), and
+ * the memory that any row needs.
  *
  * In: a contraction that these kernels take (gemm_possible), f32, or f16 or bf16 with f32 sums.   Out: default
  * parameters, bytes. */
