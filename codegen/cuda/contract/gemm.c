@@ -198,7 +198,8 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		i++;
 	Tiles p = all[i];
 
-	/* in parts: more warps for a tile, and fewer parts to be written; single elements: a register and an address each */
+	/* in parts: more warps for a tile, and fewer parts to be written; single elements take a register and an
+	 * address each */
 	bool single = takes_singles(g, &f, 0) || takes_singles(g, &f, 1);
 
 	if (p.mma && i == 1 && single)
