@@ -453,8 +453,10 @@ add_results(Sema *s)
 	for (uint32_t k = 0; k < s->metric.n; k++)
 		if (value_is_set_metric(&s->metric.at[k].v))
 			add_set_metric(s, &s->metric.at[k]);
-		else
+		else if (!val_type(s->graph, s->metric.at[k].v.tensor)->rank)
 			graph_add_result(s->graph, s->metric.at[k].v.tensor, s->metric.at[k].name, RES_METRIC);
+		else if (!s->training) /* of the set: the steps of training do not report it */
+			graph_add_result(s->graph, s->metric.at[k].v.tensor, s->metric.at[k].name, RES_TABLE);
 	for (uint32_t k = 0; k < s->output.n && !s->training; k++)
 		graph_add_result(s->graph, s->output.at[k].v.tensor, s->output.at[k].name, RES_OUTPUT);
 }

@@ -198,13 +198,17 @@ typedef struct Input { Val v; const char *name; InputKind kind; } Input;
  * gradient is not finite, so that the step changed nothing; -1 = none. whole: a metric on all examples so far, of which
  * the last batch's counts; batch: one that only a single batch has; a metric is averaged over batches instead. set: a
  * metric NAME that setting metric.NAME computes at the end of an evaluation from all examples' kept values NAME.0,
- * NAME.1, ...; its own value is 0 */
+ * NAME.1, ...; its own value is 0. table: a vector or matrix on all examples so far, read behind the last batch */
 typedef enum ResultKind {
 	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_SET, RES_KEPT,
-	RES_COUNT,
+	RES_TABLE, RES_COUNT,
 } ResultKind;
 /* Is it one of the scalars that each batch reports? */
-static inline bool result_reported(ResultKind k) { return k != RES_OUTPUT && k != RES_KEPT; }
+static inline bool
+result_reported(ResultKind k)
+{
+	return k != RES_OUTPUT && k != RES_KEPT && k != RES_TABLE;
+}
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
 /* One of several kernels of a group, in a racing program: what it alone needs. Class: `same` bits as the group's own
