@@ -138,7 +138,7 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 		RtResultKind kind = i < g->nscalar ? g->result[g->scalar[i]].kind : RT_METRIC;
 
 		mean[i] = kind == RT_WHOLE ? h->sum[i] : h->weight > 0 ? h->sum[i] / h->weight : 0;
-		if (kind == RT_SET && !rt_sets_value(g, g->scalar[i], &mean[i], &h->error))
+		if (kind == RT_SET && !rt_sets_value(g, h->program.batch, g->scalar[i], &mean[i], &h->error))
 			return false;
 		if (kind == RT_BATCH && h->test.examples > h->program.batch)
 			mean[i] = NAN;

@@ -147,7 +147,7 @@ enum { RT_SET_ARGS = 5 };
 typedef struct RtSet {
 	const char *name, *function;
 	double *iou; int niou;
-	int result, kept[RT_SET_ARGS];
+	int result, kept[RT_SET_ARGS], nkept;
 	uint8_t *at[RT_SET_ARGS];
 	int64_t examples, room;
 } RtSet;
@@ -407,7 +407,7 @@ typedef struct RtLane { double begin, end; } RtLane;
 /* ---------------------------------------------------------------- metrics of a whole set (set.c) */
 void rt_sets_begin(RtGraph *g);
 bool rt_sets_take(RtHost *h, RtGraph *g);  /* of the batch that has run */
-bool rt_sets_value(const RtGraph *g, int result, double *value, RtError *e);
+bool rt_sets_value(const RtGraph *g, int64_t batch, int result, double *value, RtError *e);
 
 /* ---------------------------------------------------------------- metrics of several values (table.c) */
 bool rt_evaluates(const RtProgram *p);             /* has an evaluation anything to report? */

@@ -363,7 +363,8 @@ program_sets(RtGraph *g, const Json *list, RtError *e)
 		for (const Json *x = iou ? iou->child : NULL; x; x = x->next)
 			s->iou[n++] = x->f;
 		s->result = result_named(g, s->name, RT_SET);
-		for (int i = 0; i < RT_SET_ARGS; i++) {
+		s->nkept = strcmp(s->function, "auc") == 0 ? 2 : RT_SET_ARGS;
+		for (int i = 0; i < s->nkept; i++) {
 			char name[256];
 
 			snprintf(name, sizeof name, "%s.%d", s->name, i);
