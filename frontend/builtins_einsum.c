@@ -296,7 +296,8 @@ contract(Einsum *e, const Part *a, const Part *b, const Sides *s, Part *out)
 	Axis axes[MAX_RANK];
 	Val x, y;
 
-	if (!matrices(e->c, a, &s->lead, &s->rows, &s->inner, &x) || !matrices(e->c, b, &s->lead, &s->inner, &s->columns, &y))
+	if (!matrices(e->c, a, &s->lead, &s->rows, &s->inner, &x) ||
+	    !matrices(e->c, b, &s->lead, &s->inner, &s->columns, &y))
 		return false;
 	x = op_with2(e->c, OP_matmul, x, y, NULL);
 	if (!x.id)

@@ -588,7 +588,8 @@ refuse(Metrics *m, Result *r)
 	if (r->kind == RES_TABLE) {
 		sema_error(m->s, metric_loc(m->s, r->name),
 		           "metric %s needs all examples at once: %s%s%s cannot be put together from sums over batches",
-		           r->name, op ? op_info[op->kind].name : "it", op && *op->path ? " of " : "", op ? op->path : "");
+		           r->name, op ? op_info[op->kind].name : "it", op && *op->path ? " of " : "",
+		           op ? op->path : "");
 		return;
 	}
 	r->kind = RES_BATCH;

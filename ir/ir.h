@@ -29,6 +29,9 @@ extern const DTypeInfo dtype_info[DT_COUNT];
 DType dtype_named(const char *name, size_t n); /* DT_none if none */
 static inline bool dtype_is_float(DType t) { return dtype_info[t].kind == 'f'; }
 static inline bool dtype_is_int(DType t) { return dtype_info[t].kind == 'i'; }
+static inline bool dtype_is_unsigned(DType t) { return t == DT_u8 || t == DT_u16 || t == DT_bool; }
+int64_t dtype_lowest(DType t);                              /* of an integer type */
+int64_t dtype_highest(DType t);
 int64_t dtype_saturate(DType t, int64_t x);    /* an attribute's number as one of an integer type: the nearest */
 
 /* One axis: its extent for a full batch, and how it follows the run-time batch n: extent(n) = n * mul / div if mul >

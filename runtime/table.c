@@ -134,10 +134,11 @@ table_print(const RtResult *r, int columns)
 		}
 	}
 	if (matrix && (shown < rows || fit < n))
-		printf("%*s(%lld x %lld of %lld x %lld; --log and eval --json have all)\n", INDENT, "", (long long)shown,
-		       (long long)fit, (long long)rows, (long long)n);
+		printf("%*s(%lld x %lld of %lld x %lld; --log and eval --json have all)\n", INDENT, "",
+		       (long long)shown, (long long)fit, (long long)rows, (long long)n);
 	else if (!matrix && shown < n)
-		printf("%*s(%lld of %lld; --log and eval --json have all)\n", INDENT, "", (long long)shown, (long long)n);
+		printf("%*s(%lld of %lld; --log and eval --json have all)\n", INDENT, "", (long long)shown,
+		       (long long)n);
 }
 
 void
