@@ -12,15 +12,21 @@
 
 #include <ctype.h>
 
-enum { MAX_OPERANDS = 4, DOTS = 128, UNKNOWN = 0 };  /* DOTS + i: axis i of "...", counted from the last */
+enum { MAX_OPERANDS = 4, DOTS = 128, UNKNOWN = 0 }; /* DOTS + i: axis i of "...", counted from the last */
 typedef unsigned char Label;
-typedef struct Labels { Label at[MAX_RANK]; int n; } Labels;
-typedef struct Part { Val v; Labels l; } Part;
+typedef struct Labels {
+	Label at[MAX_RANK];
+	int n;
+} Labels;
+typedef struct Part {
+	Val v;
+	Labels l;
+} Part;
 typedef struct Einsum {
 	Call *c;
 	const char *text;
 	Part part[MAX_OPERANDS];
-	int n, dots;             /* operands; axes of "..." at most */
+	int n, dots; /* operands; axes of "..." at most */
 	Labels out;
 } Einsum;
 
@@ -63,7 +69,8 @@ read_term(Einsum *e, const char *at, const char *end, int rank, Labels *out)
 			continue;
 		}
 		if (!isalpha((unsigned char)*p))
-			return ein_fail(e, "needs letters, commas, \"->\" and one \"...\" in a term, as in bij,bjk->bik", "");
+			return ein_fail(
+			        e, "needs letters, commas, \"->\" and one \"...\" in a term, as in bij,bjk->bik", "");
 		if (out->n == MAX_RANK)
 			return ein_fail(e, "a term has more than 8 axes", "");
 		out->at[out->n++] = (Label)*p;
@@ -84,8 +91,9 @@ read_operands(Einsum *e, const char *end)
 		bool last = k == e->n - 1;
 
 		if (last == (stop != NULL))
-			return call_fail(e->c, call_loc(e->c, "equation"), "\"%s\" has %s terms than the %d tensor%s given",
-			                 e->text, last ? "more" : "fewer", e->n, e->n == 1 ? "" : "s");
+			return call_fail(e->c, call_loc(e->c, "equation"),
+			                 "\"%s\" has %s terms than the %d tensor%s given", e->text,
+			                 last ? "more" : "fewer", e->n, e->n == 1 ? "" : "s");
 		stop = stop ? stop : end;
 		if (!read_term(e, at, stop, t.rank, &e->part[k].l))
 			return false;
@@ -161,8 +169,8 @@ extents_agree(Einsum *e)
 					continue;
 				call_fail(e->c, e->c->loc, "%s%c has the extent %lld in %s %s, %lld in %s %s",
 				          x >= DOTS ? "an axis of \"...\"" : "", x >= DOTS ? ' ' : x, (long long)m,
-				          operand_names[j], val_text(e->c, e->part[j].v), (long long)n, operand_names[k],
-				          val_text(e->c, e->part[k].v));
+				          operand_names[j], val_text(e->c, e->part[j].v), (long long)n,
+				          operand_names[k], val_text(e->c, e->part[k].v));
 				call_note_val(e->c, operand_names[j], e->part[j].v);
 				call_note_val(e->c, operand_names[k], e->part[k].v);
 				return false;
@@ -194,7 +202,8 @@ diagonals(Einsum *e, int k)
 			continue;
 		if (t.axis[i].mul || t.axis[j].mul)
 			return ein_fail(e, "a diagonal along the batch is not possible", "");
-		Val on = ew2(c, OP_eq, counting(c, DT_i32, t.rank, i, t.axis[i]), counting(c, DT_i32, t.rank, j, t.axis[j]));
+		Val on = ew2(c, OP_eq, counting(c, DT_i32, t.rank, i, t.axis[i]),
+		             counting(c, DT_i32, t.rank, j, t.axis[j]));
 
 		p->v = ew3(c, OP_where, on, p->v, num(c, (DType)t.dtype, 0));
 		sum_axis(c, p, j);
@@ -259,7 +268,9 @@ matrices(Call *c, const Part *p, const Labels *lead, const Labels *rows, const L
 }
 
 /* ---------------------------------------------------------------- two operands */
-typedef struct Sides { Labels lead, rows, inner, columns; } Sides;
+typedef struct Sides {
+	Labels lead, rows, inner, columns;
+} Sides;
 
 static bool
 needed(const Einsum *e, int from, Label x)
@@ -277,9 +288,9 @@ multiply(Einsum *e, const Part *a, const Part *b, const Sides *s, Part *out)
 {
 	*out = (Part){.l = s->lead};
 	for (int i = 0; i < s->rows.n + s->columns.n + s->inner.n; i++) {
-		Label x = i < s->rows.n ? s->rows.at[i]
-			: i < s->rows.n + s->columns.n ? s->columns.at[i - s->rows.n]
-			: s->inner.at[i - s->rows.n - s->columns.n];
+		Label x = i < s->rows.n                  ? s->rows.at[i]
+		          : i < s->rows.n + s->columns.n ? s->columns.at[i - s->rows.n]
+		                                         : s->inner.at[i - s->rows.n - s->columns.n];
 
 		if (!join(&out->l, x))
 			return false;
@@ -349,9 +360,9 @@ combine(Einsum *e, Part *a, Part *b, int next, Part *out)
 	bool plain = !s.inner.n || (!s.rows.n && !s.columns.n);
 
 	if (!fits || !(plain ? multiply : contract)(e, a, b, &s, out))
-		return e->c->b->error != NULL
-			|| call_fail(e->c, e->c->loc, "\"%s\" needs more than 8 axes, or two axes of N as one, on its way",
-			             e->text);
+		return e->c->b->error != NULL ||
+		       call_fail(e->c, e->c->loc, "\"%s\" needs more than 8 axes, or two axes of N as one, on its way",
+		                 e->text);
 	return true;
 }
 
@@ -392,7 +403,8 @@ builtin_einsum(Call *c, Value *result)
 		return false;
 	const char *arrow = strstr(e.text, "->");
 
-	if (!read_operands(&e, arrow ? arrow : e.text + strlen(e.text)) || !read_result(&e, arrow) || !extents_agree(&e))
+	if (!read_operands(&e, arrow ? arrow : e.text + strlen(e.text)) || !read_result(&e, arrow) ||
+	    !extents_agree(&e))
 		return false;
 	for (int k = 0; k < e.n; k++)
 		if (!diagonals(&e, k))

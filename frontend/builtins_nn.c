@@ -176,8 +176,9 @@ builtin_conv1d(Call *c, Value *result)
 	if (w.dilation * (w.k - 1) + 1 > w.n + 2 * w.pad)
 		return call_fail(c, c->loc, "the window spans %lld places, the input with its padding has %lld",
 		                 (long long)(w.dilation * (w.k - 1) + 1), (long long)(w.n + 2 * w.pad));
-	if (!one_row(c, &w, w.out, w.in / w.groups, "[channels, C / groups, k]", (double)(w.in / w.groups) * (double)w.k,
-	             (double)w.out * (double)w.k, &x, &weight, &has_bias, &bias))
+	if (!one_row(c, &w, w.out, w.in / w.groups, "[channels, C / groups, k]",
+	             (double)(w.in / w.groups) * (double)w.k, (double)w.out * (double)w.k, &x, &weight, &has_bias,
+	             &bias))
 		return false;
 	int64_t stride[] = {1, w.stride}, pad[] = {0, w.pad}, dilation[] = {1, w.dilation};
 
@@ -208,8 +209,8 @@ builtin_conv_transpose1d(Call *c, Value *result)
 		                 (long long)n, (long long)w.pad);
 	if (why)
 		return call_fail(c, c->loc, "the result would have %s", why);
-	if (!one_row(c, &w, w.in, w.out, "[C, channels, k]", (double)w.in * (double)w.k, (double)w.out * (double)w.k, &x,
-	             &weight, &has_bias, &bias))
+	if (!one_row(c, &w, w.in, w.out, "[C, channels, k]", (double)w.in * (double)w.k,
+	             (double)w.out * (double)w.k, &x, &weight, &has_bias, &bias))
 		return false;
 	int64_t stride[] = {1, w.stride}, pad[] = {0, w.pad}, one[] = {1, 1};
 	Type ty = type_of(t.dtype, 4, axes);

@@ -315,7 +315,8 @@ is_metric(Sema *s, Loc at, const Value *v)
 	if (!t || !t->rank)
 		return is_score(s, "metric", at, v);
 	if (type_marked(t) || t->rank > 2) {
-		sema_error(s, at, "a metric is a scalar, or a vector or matrix of fixed extents, here %s: take a sum or "
+		sema_error(s, at,
+		           "a metric is a scalar, or a vector or matrix of fixed extents, here %s: take a sum or "
 		           "mean", type_text(s, v->tensor));
 		return false;
 	}

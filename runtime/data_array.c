@@ -16,7 +16,8 @@ typedef bool HeaderFn(Array *a, const RtFile *f, RtError *e);
 bool
 rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e)
 {
-	static const uint8_t types[256] = {[8] = RT_U8, [9] = RT_I8, [11] = RT_I16, [12] = RT_I32, [13] = RT_F32, [14] = RT_F64};
+	static const uint8_t types[256] = {[8] = RT_U8,   [9] = RT_I8,   [11] = RT_I16,
+	                                   [12] = RT_I32, [13] = RT_F32, [14] = RT_F64};
 	uint64_t need;
 
 	memset(h, 0, sizeof *h);

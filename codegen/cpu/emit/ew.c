@@ -44,7 +44,8 @@ cell_cast(Emit *e, Cell c, DType to)
 	} else if (dtype_is_float(from)) {
 		T over[2] = {t, LLVMTypeOf(v)};
 
-		v = intrinsic(e, b, dtype_is_unsigned(to) ? "llvm.fptoui.sat" : "llvm.fptosi.sat", over, 2, (V[]){v}, 1);
+		v = intrinsic(e, b, dtype_is_unsigned(to) ? "llvm.fptoui.sat" : "llvm.fptosi.sat", over, 2, (V[]){v},
+		              1);
 	} else if (dtype_is_float(to)) {
 		v = uns ? LLVMBuildUIToFP(b, v, t, "") : LLVMBuildSIToFP(b, v, t, "");
 	} else {
