@@ -63,6 +63,21 @@ $("$dir/attention" info --json)
 END
 
 
+# ---- --continue: starts where there is no checkpoint, else goes on
+train go attention --continue --stop 3 && cmp -s "$dir/go.st" "$dir/attention.half.st" && good || bad "--continue that starts"
+train go attention --continue && same "--continue" attention.a go
+"$dir/attention" train --steps 8 --save "$dir/go.st" --continue >"$dir/out" 2>&1 && grep -q "note: goes on from $dir/go.st" "$dir/out" && same "--continue of a run that is over" attention.a go
+wrong() { # wrong TEXT ARGS...: usage
+	text=$1
+	shift
+	"$dir/attention" train "$@" >"$dir/out" 2>&1
+	if [ $? -eq 2 ] && grep -q -e "$text" "$dir/out"; then good; else bad "$*: $(head -n 1 "$dir/out")"; fi
+}
+wrong '--continue and --resume exclude each other' --continue --resume "$dir/go.st"
+wrong '--continue and --no-save exclude each other' --continue --no-save
+echo nothing >"$dir/x.st"
+if "$dir/attention" train --steps 8 --save "$dir/x.st" --continue >"$dir/out" 2>&1; then bad "--continue from no checkpoint"; elif grep -q "x.st: " "$dir/out"; then good; else bad "--continue from no checkpoint: $(cat "$dir/out")"; fi
+
 # ---- the examples of README.md, as far as they can be checked here
 if bash -n tests/distribute/examples/train.slurm 2>"$dir/out"; then good; else bad "train.slurm: $(cat "$dir/out")"; fi
 for option in $(grep -h 'train --data' tests/distribute/examples/train.slurm tests/distribute/examples/mpijob.yaml | grep -o -e ' --[a-z-]*' | sort -u); do
@@ -130,6 +145,30 @@ interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARG
 	if "$dir/slow" train --no-eval --quiet --stop 3 --resume "$dir/i.st" --no-save >"$dir/out" 2>&1; then good; else bad "$what: $(cat "$dir/out")"; fi
 }
 
+# killed LIBRARY N: a queue that runs the job again whenever it is killed, with another number of ranks each time: N kills of the launcher or a rank, at
+# any moment, the first seconds included; at its end the checkpoint of an undisturbed run
+killed() {
+	library=$1 left=$2
+	rm -f "$dir/k.st" "$dir/k.st~"
+	while [ $left -gt 0 ]; do
+		p=$((1 + $(od -An -N1 -tu1 /dev/urandom) % 4))
+		tests/distribute/ranks $library $p "$dir/slow" train --no-eval --quiet --every 1 --steps 100000 --save "$dir/k.st" --continue >"$dir/out" 2>&1 &
+		job=$!
+		sleep $((left % 3)).$((1 + $(od -An -N1 -tu1 /dev/urandom) % 9))
+		if [ $((left % 2)) -eq 0 ]; then kill -9 $job 2>/dev/null; else pgrep -f "^$dir/slow train" | tail -n 1 | xargs -r kill -9 2>/dev/null; fi
+		wait $job 2>/dev/null
+		for i in $(seq 100); do pgrep -f "^$dir/slow train" >/dev/null || break; sleep 0.1; done
+		left=$((left - 1))
+	done
+	[ -s "$dir/k.st" ] || { bad "$library, killed: nothing was saved"; return; }
+	# where it stands: an undisturbed run of one process goes as far
+	python3 -c 'import json, struct, sys
+f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); print(json.loads(f.read(n))["__metadata__"]["step"])' "$dir/k.st" >"$dir/step"
+	stop=$(($(cat "$dir/step") + 5))
+	tests/distribute/ranks $library 3 "$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/k.st" --continue >"$dir/out" 2>&1 || bad "$library, after $2 kills: $(cat "$dir/out")"
+	"$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/w.st" --overwrite >"$dir/out" 2>&1
+	if cmp -s "$dir/k.st" "$dir/w.st"; then good; else bad "$library: $2 kills, then step $stop: checkpoints differ"; fi
+}
 for m in attention norm; do build $m.mpi $m --distribute mpi; done
 build attention.mpi16 attention --precision f16 --distribute mpi
 build slow slow --distribute mpi
@@ -175,6 +214,7 @@ for library in openmpi mpich; do
 	interrupted "a rank stopped" $library STOP rank 1 7 'silent for 2 s; last in step' --patience 2
 	interrupted "asked to stop" $library USR1 launcher 130 5 'stopped after step [0-9]* of .*, saved in '
 	interrupted "the launcher killed" $library KILL launcher - 5 ''
+	killed $library ${LONG:+10}6
 done
 # the other's library: each process believes that it is alone
 if command -v mpirun.openmpi >/dev/null && command -v mpirun.mpich >/dev/null; then
