@@ -74,6 +74,8 @@ wrong() { # wrong TEXT ARGS...: usage
 	if [ $? -eq 2 ] && grep -q -e "$text" "$dir/out"; then good; else bad "$*: $(head -n 1 "$dir/out")"; fi
 }
 wrong '--continue and --resume exclude each other' --continue --resume "$dir/go.st"
+wrong '--exchange is of programs for several processes' --exchange library
+wrong '--exchange wants tree or library, not .ring' --exchange ring
 wrong '--continue and --no-save exclude each other' --continue --no-save
 echo nothing >"$dir/x.st"
 if "$dir/attention" train --steps 8 --save "$dir/x.st" --continue >"$dir/out" 2>&1; then bad "--continue from no checkpoint"; elif grep -q "x.st: " "$dir/out"; then good; else bad "--continue from no checkpoint: $(cat "$dir/out")"; fi
@@ -127,7 +129,7 @@ interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARG
 	rm -f "$dir/i.st"
 	tests/distribute/ranks $library 3 "$dir/slow" train --no-eval --quiet --every 1 --save "$dir/i.st" "$@" >"$dir/out" 2>&1 &
 	job=$!
-	for i in $(seq 200); do [ -s "$dir/i.st" ] && break; sleep 0.05; done
+	for i in $(seq 600); do [ -s "$dir/i.st" ] && break; sleep 0.05; done
 	case $target in
 	launcher) pid=$job ;;
 	rank) pid=$(pgrep -f "^$dir/slow train" | tail -n 1) ;;
@@ -201,7 +203,15 @@ for library in openmpi mpich; do
 	"$dir/norm" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/want"
 	tests/distribute/ranks $library 3 "$dir/norm.mpi" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/out" 2>/dev/null
 	if cmp -s "$dir/out" "$dir/want"; then good; else bad "$library eval: $(cat "$dir/out")"; fi
+	# the library's own sum: of two numbers there is one; of three bits may differ, and it says so
+	ranks $library 2 b attention.mpi --exchange library && same "$library, 2 ranks --exchange library" attention.a b
+	ranks $library 2 b attention.mpi --exchange library --sink off && same "$library, 2 ranks --exchange library --sink off" attention.a b
+	tests/distribute/ranks $library 3 "$dir/wide" train --steps 8 --save "$dir/b.st" --overwrite --log "$dir/b.log" --exchange library >"$dir/out" 2>&1 || bad "$library, --exchange library: $(cat "$dir/out")"
+	near "$library, 3 ranks, buckets, --exchange library" b wide.a 1e-5
+	if [ "$(grep -c 'note: --exchange library: bits of the result depend on the number of processes and on [OM]' "$dir/out")" = 1 ]; then good; else bad "$library, --exchange library: $(cat "$dir/out")"; fi
+	ranks $library 2 b attention.mpi16 --exchange library && same "$library, f16 --exchange library" f16.a b
 	run="tests/distribute/ranks $library"
+	fails "$library: a number out of range, --exchange library" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet --exchange library
 	fails "$library: more ranks than shards" 2 '5 processes are more than the model.s 4 shards: train.shards = 5' $run 5 "$dir/slow" train --no-save
 	fails "$library: a program for one" 2 'started 2 processes, but this program is for one' $run 2 "$dir/attention" train --no-save
 	fails "$library: info" 2 'info is for one process' $run 2 "$dir/slow" info
