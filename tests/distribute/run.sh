@@ -178,6 +178,11 @@ build range range --distribute mpi
 build wide wide --distribute mpi
 train wide.a wide
 case $("$dir/wide" info --json) in *'"buckets": '[2-9]*) good ;; *) bad "one bucket: nothing overlaps" ;; esac
+"$mantou" explain tests/distribute/wide.net >"$dir/out" 2>&1
+if [ "$(grep -c 'all_reduce: bucket [01]: .* MB, complete behind .* hidden' "$dir/out")" = 2 ]; then good; else bad "explain: $(grep bucket "$dir/out")"; fi
+build wide.one wide --distribute mpi --disable overlap
+case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disable overlap: $("$dir/wide.one" info --json)" ;; esac
+train wide.b wide.one && same "--disable overlap" wide.a wide.b
 train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
 case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
 # Debian has both side by side; where they do not install, their part is skipped
@@ -193,6 +198,7 @@ for library in openmpi mpich; do
 	for p in 2 3 8; do ranks $library $p b attention.mpi --threads 1 && same "$library, $p ranks" attention.a b; done
 	ranks $library 7 b norm.mpi --sink off && same "$library, 7 ranks --sink off" norm.a b
 	ranks $library 4 b norm.mpi --sink 3 --threads 2 && same "$library, 4 ranks --sink 3" norm.a b
+	ranks $library 4 b wide.one && same "$library, --disable overlap" wide.a b
 	for p in 2 4 5; do ranks $library $p b wide && same "$library, buckets, $p ranks" wide.a b; done
 	ranks $library 3 b wide --sink off && same "$library, buckets, --sink off" wide.a b
 	tests/distribute/ranks $library 2 "$dir/wide" bench --synthetic --steps 4 --warmup 1 --repeat 1 --json >"$dir/out" 2>/dev/null
