@@ -244,12 +244,13 @@ typedef struct RtOptions {
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling, top;   /* top: --profile=top */
-	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json, whole;
+	bool partial, replan, goes_on, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json, whole;
 	/* -1: not given; sink -2 */
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers;
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
+	const char *exchange;                       /* "tree", "library"; NULL: not given */
 	bool has_seed;
 	const char *prompt;                         /* of generate */
 	int64_t length, top_k, beam, samples;       /* -1: not given */
@@ -463,6 +464,7 @@ typedef struct RtSums {
 /* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
 bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
 void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
+bool rt_exchange_library(const RtHost *h);    /* --exchange library */
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
 /* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
 int rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out);

@@ -496,3 +496,23 @@ random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 
 	return cell_cast(e, cell_bin(e, EX_MUL, f, cell_const(e, comp, 0x1p-24)), dt);
 }
+
+/* ---------------------------------------------------------------- indices as numbers */
+/* The index itself as a number of type dt. */
+Cell
+ix_cell(Emit *e, Ix a, DType dt)
+{
+	bool vec = ix_lane(&a);
+	Cell c = cell_of(vec ? ix_vec(e, a) : a.s, vec, DT_i64);
+
+	return cell_cast(e, c, dt);
+}
+
+Ix
+ix_of_cell(Emit *e, Cell c)
+{
+	c = cell_cast(e, c, DT_i64);
+	if (c.vec)
+		return (Ix){.s = k64(e, 0), .g = c.v};
+	return ix_s(c.v);
+}

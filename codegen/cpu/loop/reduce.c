@@ -522,7 +522,7 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 
 	memcpy(in, first, sizeof in);
 	if (op->kind == OP_moments)
-		acc_first(e, &a, 0, lane_eval(e, op->in[0], first), NULL);
+		acc_first(e, &a, 0, e->eval(e, op->in[0], first), NULL);
 	for (int pass = 0; pass < a.npass; pass++) {
 		depth = 0;
 		lin = k64(e, 0);
@@ -532,7 +532,7 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 				lin = i_add(e, i_mul(e, lin, extent(e, t->axis[j])), in[j].s);
 				depth++;
 			}
-		acc_step(e, &a, 0, pass, lane_eval(e, op->in[0], in), cell_of(lin, false, DT_i64));
+		acc_step(e, &a, 0, pass, e->eval(e, op->in[0], in), cell_of(lin, false, DT_i64));
 		while (depth-- > 0)
 			loop_close(e);
 		acc_pass_end(e, &a, 1, pass);
