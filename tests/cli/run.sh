@@ -869,7 +869,7 @@ while read -r name pattern; do t "ops $name" 1 "$pattern" "$mantou" ops $name; d
 	cat it is 'concat'
 	concatenate it is 'concat'
 	permute it is 'transpose'
-	einsum it is 'matmul'
+	tensordot it is 'einsum'
 	view it is 'reshape'
 	Conv2d did you mean 'conv2d'
 	BatchNorm2d it is 'batch_norm'
