@@ -1,4 +1,4 @@
-/* gemm.c: contractions in tiles: the rows mma, tf32 and ffma, their default parameters, the kernel's frame and products.
+/* gemm.c: contractions in tiles: rows mma, tf32 and ffma, default parameters, the kernel's frame and products.
  *
  * In: a group with a contraction.   Out: Group.kernel and its workspace; then the kernel's text. A block makes a tile
  * of the result: tiles of both operands along k pass through shared memory, `stages` at once (gemm_load.c), and are
@@ -18,21 +18,29 @@
 /* WHOLE: bytes of a tile's sums in shared memory at once, where two blocks have as many */
 enum { BAND = 8, WHOLE = 80 << 10 };
 
-/* ---------------------------------------------------------------- which */
+/* Does an operand come an element at a time, as its neighbours in memory are too few for a chunk of 8? */
+static bool
+takes_singles(const Graph *g, const Form *f, int which)
+{
+	bool along_k;
+
+	return cu_operand_run(g, f, which, &along_k) % 8 != 0;
+}
+
 /* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread
  * leave room for other ops, 128 do not. An operand that is made on its way is made for each tile across: the tile is
  * wide there. */
 static Tiles
 tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 {
-	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0, false},
-	                            {true, 128, 64, 32, 3, 2, 2, 1, 0, false},
-	                            {true, 64, 64, 32, 3, 2, 2, 1, 0, false},
-	                            {true, 64, 32, 32, 3, 4, 1, 1, 0, false}};
-	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0, false},
-	                             {false, 128, 64, 8, 2, 0, 0, 1, 0, false},
-	                             {false, 64, 64, 16, 2, 0, 0, 1, 0, false},
-	                             {false, 64, 32, 16, 2, 0, 0, 1, 0, false}};
+	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0, false, false},
+	                            {true, 128, 64, 32, 3, 2, 2, 1, 0, false, false},
+	                            {true, 64, 64, 32, 3, 2, 2, 1, 0, false, false},
+	                            {true, 64, 32, 32, 3, 4, 1, 1, 0, false, false}};
+	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0, false, false},
+	                             {false, 128, 64, 8, 2, 0, 0, 1, 0, false, false},
+	                             {false, 64, 64, 16, 2, 0, 0, 1, 0, false, false},
+	                             {false, 64, 32, 16, 2, 0, 0, 1, 0, false, false}};
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
@@ -44,13 +52,18 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		i++;
 	Tiles p = all[i];
 
-	/* in parts: more warps for a tile, and fewer parts to be written */
-	if (p.mma && i == 0 && (load.heavy || load.reduces || parts))
-		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0, false};
+	/* in parts: more warps for a tile, and fewer parts to be written; single elements take a register and an
+	 * address each */
+	bool single = takes_singles(g, &f, 0) || takes_singles(g, &f, 1);
+
+	if (p.mma && i == 1 && single)
+		p = (Tiles){true, 128, 64, 32, 3, 4, 2, 1, 0, false, false};
+	if (p.mma && i == 0 && (load.heavy || load.reduces || parts || single))
+		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0, false, false};
 	if (p.mma && i == 0 && load.made[0] && !load.made[1] && n % 256 == 0)
-		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
+		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
-		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false};
+		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false, false};
 	cu_gemm_parts(g, op, &f, load, &p);
 	return p;
 }

@@ -60,7 +60,7 @@ params_of(const Tiles *p)
 	FamilyId f = cu_tiles_family(p);
 
 	if (p->groups)
-		return (Params){f, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, p->split}};
+		return (Params){f, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, !p->copied, p->split}};
 	if (p->mma) /* tf32 has the same parameters */
 		return (Params){f, .cuda_mma = {p->m, p->n, p->k, p->stages, p->wm, p->wn, p->split}};
 	return (Params){f, .cuda_ffma = {p->m, p->n, p->k, p->split}};
@@ -79,9 +79,16 @@ cu_tiles_of(const Params *q, Tiles *p)
 	case FAMILY_cuda_wgmma:
 		if (q->cuda_wgmma.groups < 1 || q->cuda_wgmma.groups > 8)
 			return false;
-		*p = (Tiles){.mma = true, .m = q->cuda_wgmma.m, .n = q->cuda_wgmma.n, .k = q->cuda_wgmma.k,
-		             .stages = q->cuda_wgmma.stages, .wm = 4 * q->cuda_wgmma.groups, .wn = 1,
-		             .groups = q->cuda_wgmma.groups, .split = q->cuda_wgmma.split};
+		*p = (Tiles){.mma = true,
+		             .m = q->cuda_wgmma.m,
+		             .n = q->cuda_wgmma.n,
+		             .k = q->cuda_wgmma.k,
+		             .stages = q->cuda_wgmma.stages,
+		             .wm = 4 * q->cuda_wgmma.groups,
+		             .wn = 1,
+		             .groups = q->cuda_wgmma.groups,
+		             .copied = !q->cuda_wgmma.tma,
+		             .split = q->cuda_wgmma.split};
 		return true;
 	case FAMILY_cuda_ffma:
 		*p = (Tiles){.m = q->cuda_ffma.m, .n = q->cuda_ffma.n, .k = q->cuda_ffma.k, .stages = 2,
