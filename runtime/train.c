@@ -86,7 +86,7 @@ train_load(RtHost *h)
 		return rt_fail(&h->error, "%lld training examples are fewer than %s of %lld",
 		               (long long)h->train.examples,
 		               p->accumulate > p->shards ? "the batches of one update" : "one batch", (long long)need);
-	if (h->opt.no_eval || !p->graph[RT_G_EVAL].present || !p->graph[RT_G_EVAL].nscalar ||
+	if (h->opt.no_eval || !rt_evaluates(p) ||
 	    !(p->reader.ntest || h->opt.synthetic || strcmp(p->reader.kind, "synthetic") == 0))
 		return true;
 	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))

@@ -438,7 +438,8 @@ ctype(const Emit *e, DType dt)
 	case DT_f32: case DT_f16: case DT_bf16: return e->l->f32;
 	case DT_i64: return e->l->i64;
 	case DT_i32: return e->l->i32;
-	case DT_u8: return e->l->i8;
+	case DT_i16: case DT_u16: return e->l->i16;
+	case DT_u8: case DT_i8: return e->l->i8;
 	case DT_bool: return e->l->i1;
 	default: bug("no such dtype %d", dt);
 	}

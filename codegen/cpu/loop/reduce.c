@@ -34,13 +34,9 @@ lowest(Emit *e, DType dt, bool highest)
 {
 	if (dtype_is_float(dt))
 		return cell_const(e, dt, highest ? __builtin_inf() : -__builtin_inf());
-	T t = ctype(e, dt);
-	unsigned bits = LLVMGetIntTypeWidth(t);
-	bool uns = dt == DT_u8 || dt == DT_bool;
-	unsigned long long top = uns ? (bits == 1 ? 1 : 255) : (1ull << (bits - 1)) - 1,
-	                   low = uns ? 0 : 1ull << (bits - 1);
+	int64_t edge = highest ? dtype_highest(dt) : dtype_lowest(dt);
 
-	return cell_of(LLVMConstInt(t, highest ? top : low, 0), false, dt);
+	return cell_of(LLVMConstInt(ctype(e, dt), (unsigned long long)edge, 1), false, dt);
 }
 
 static void
