@@ -160,9 +160,9 @@ usage_thread(void *cx)
 	RtUsage *u = cx;
 	struct timespec at;
 
-	clock_gettime(CLOCK_MONOTONIC, &at);
 	pthread_mutex_lock(&u->lock);
 	while (!u->ended) {
+		clock_gettime(CLOCK_MONOTONIC, &at); /* a sample that came late shortens no other */
 		int64_t nanoseconds = at.tv_nsec + (int64_t)(u->interval * 1e9);
 
 		at.tv_sec += nanoseconds / 1000000000;
