@@ -537,7 +537,8 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	}
 	if (h->program.shards > 1 && !b->forward)
 		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld, \"hidden_share\": %.3g",
-		       h->ranks, (long long)h->program.shards, (long long)(h->ranks > 1 ? h->sums.bytes : 0),
+		       h->ranks, (long long)h->program.shards,
+		       (long long)(h->ranks > 1 && !h->opt.no_exchange ? h->sums.bytes : 0),
 		       bench_hidden(h));
 	if (suspect)
 		printf(", \"suspect\": true");
@@ -580,7 +581,9 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		       suspect ? "  suspect: above the peak" : "");
 	else
 		printf(" (the peak of this program's arithmetic is not measured)\n");
-	if (h->ranks > 1)
+	if (h->ranks > 1 && h->opt.no_exchange)
+		printf("%-12s %d, which exchange nothing\n", "processes", h->ranks);
+	else if (h->ranks > 1)
 		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks,
 		       (double)h->sums.bytes * 1e-6, 100 * bench_hidden(h));
 	if (h->image->device)

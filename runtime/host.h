@@ -251,6 +251,7 @@ typedef struct RtOptions {
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
 	const char *exchange;                       /* "tree", "library"; NULL: not given */
+	bool no_exchange;
 	bool has_seed;
 	const char *prompt;                         /* of generate */
 	int64_t length, top_k, beam, samples;       /* -1: not given */

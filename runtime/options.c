@@ -279,6 +279,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--replan%s%s", " goes with --resume or --continue", "");
 	if (o->exchange && strcmp(o->exchange, "tree") != 0 && strcmp(o->exchange, "library") != 0)
 		return options_wrong(o, "--exchange wants tree or library, not '%s'%s", o->exchange, "");
+	if (o->exchange && o->no_exchange)
+		return options_wrong(o, "--exchange and --no-exchange%s%s", " exclude each other", "");
 	if (o->keep && strcmp(o->keep, "best") != 0)
 		return options_wrong(o, "--keep wants best, not '%s'%s", o->keep, "");
 	if (o->keep && o->no_save)

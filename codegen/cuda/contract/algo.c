@@ -20,7 +20,7 @@ enum { LINES = sizeof line / sizeof *line };
 #define VARIANT(name) #name,
 const char *const cu_variants[] = {
 #include "algos.def"
-	"keep", NULL
+	"tma", "keep", NULL
 };
 
 /* ---------------------------------------------------------------- the plain kernel */
@@ -161,6 +161,7 @@ cu_algo_select(Graph *g, int group, const Op *op, SelectCx *cx)
 		return false;
 	if (cx->tuned && !(cx->misfit = misfit(g, group, op, cx, &p, &t)))
 		p = t;
+	p.copied |= cx->may && !cx->may(cx->cx, "tma");
 	for (int i = 0; i < LINES; i++)
 		if (line[i].variant && line[i].row->tiles)
 			select_overrule(cx, name_of(line[i].row), cu_tiles_family(&p) == line[i].row->family);
@@ -197,4 +198,18 @@ cu_algo_space(const Graph *g, int group, const Op *op, const SelectCx *cx, Space
 	for (int i = 0; i < LINES && !t.ended; i++)
 		if (line[i].row->tiles && !switched_off(&line[i], cx) && !why_not(g, op, line[i].row, cx->arch))
 			space_each(&(Params){.family = line[i].row->family}, &t.facts, 0, trial, &t);
+}
+
+double
+cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
+{
+	Params p;
+
+	(void)t;
+	space_parse("cuda", NULL, kernel, &p);
+	const CuAlgo *algo = cu_algo_of(p.family);
+
+	if (p.family == FAMILY_cuda_attention && p.cuda_attention.by)
+		return r->products;
+	return algo && algo->rate ? algo->rate(r) : r->flops;
 }
