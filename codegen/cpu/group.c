@@ -7,6 +7,7 @@
  * one for each shape. */
 #include "cpu.h"
 #include "contract/gemm.h"
+#include "../space.h"
 #include "composite/rnn.h"
 #include <ctype.h>
 #include <string.h>
@@ -140,6 +141,22 @@ function_table_grow(Compile *c)
 		*function_slot(c, c->fns.at[i].key, c->fns.at[i].hash) = i + 1;
 }
 
+/* Do the group's kernels leave the work to microkernels? */
+static bool
+calls_micro(const GroupCx *gc)
+{
+	switch (space_family_of("cpu", NULL, gc->group >= 0 ? gc->g->group.at[gc->group].kernel : NULL)) {
+	case FAMILY_cpu_brgemm:
+	case FAMILY_cpu_brgemm_dw:
+	case FAMILY_cpu_winograd:
+	case FAMILY_cpu_strassen:
+	case FAMILY_cpu_rnn:
+	case FAMILY_cpu_rnn_strassen:
+	case FAMILY_cpu_attention: return true;
+	default: return false;
+	}
+}
+
 int
 kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 {
@@ -159,6 +176,7 @@ kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 		return c->fns.at[*slot - 1].fn;
 	}
 	emit_begin(e, &c->l, gc, symbol(gc, part));
+	e->opaque = !strcmp(part, "main") && calls_micro(gc);
 	vec_push(c->arena, &c->fns,
 	         ((FnRec){.key = arena_strdup(c->arena, key),
 	                  .hash = hash,
@@ -214,7 +232,7 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 	double bytes = gc->group >= 0 ? 2.0 * (double)gc->g->group.at[gc->group].workspace : 0;
 
 	if (fresh) {
-		emit_end(e);
+		c->fn.at[fn] = emit_end(e);
 		c->fns.at[fn].scratch = e->uses_scratch;
 	}
 	for (uint32_t i = 0; i < gc->buf.n; i++) {
@@ -640,7 +658,6 @@ group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 {
 	Group *gr = &g->group.at[group], was = *gr;
 
-	c->races = true;
 	for (uint32_t i = 0; i < was.variant.n; i++) {
 		GraphKernels one = {.g = g};
 		const GroupVariant *v = &was.variant.at[i];
@@ -657,14 +674,6 @@ group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 		}
 	}
 	*gr = was;
-}
-
-void
-group_race_align(Compile *c)
-{
-	for (V f = c->races ? LLVMGetFirstFunction(c->l.mod) : NULL; f; f = LLVMGetNextFunction(f))
-		if (!LLVMIsDeclaration(f))
-			LLVMSetAlignment(f, 64);
 }
 
 int64_t

@@ -420,7 +420,7 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 
 	for (int k = 0; k < parts; k++)
 		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = true, .ptx = o->last};
-	error = nvrtc_compile(p->a, o->arch, job, parts);
+	error = nvrtc_compile(p->a, o->arch, job, parts, o->jobs);
 	if (!error && (!strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))) {
 		(*o->emit == 's' ? cu_forecast_sass : cu_forecast_json)(p, o->arch, job, out);
 	} else if (!error) {
@@ -450,7 +450,7 @@ program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 		buf_put(out, p->text.at, p->text.n);
 	else if (!strcmp(o->emit, "obj") || !strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))
 		error = object_emit(p, m, o, out);
-	else if (!(error = nvrtc_compile(p->a, o->arch, &job, 1)))
+	else if (!(error = nvrtc_compile(p->a, o->arch, &job, 1, o->jobs)))
 		buf_put(out, cubin ? job.cubin_out.at : job.ptx_out.at, cubin ? job.cubin_out.n : job.ptx_out.n);
 	buf_free(&job.cubin_out);
 	buf_free(&job.ptx_out);
