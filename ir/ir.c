@@ -859,13 +859,27 @@ graph_use_counts(const Graph *g, Arena *a)
 	return uses;
 }
 
-/* Of a load or a store: does its state hold a sum over an evaluation's batches? */
+/* Of a load or a store: does its state hold a sum over an evaluation's batches, or what is carried to the next call? */
 static bool
 is_sum(const Graph *g, const Op *op)
 {
 	const State *s = module_state(g->module, attr_str(op, A_state));
 
-	return s && s->kind == ST_SUM;
+	return s && (s->kind == ST_SUM || s->kind == ST_CARRY);
+}
+
+bool
+graph_carries(const Graph *g)
+{
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		const State *s = op->kind == OP_load || op->kind == OP_store
+			? module_state(g->module, attr_str(op, A_state)) : NULL;
+
+		if (s && s->kind == ST_CARRY)
+			return true;
+	}
+	return false;
 }
 
 /* A marked value differs with n. What a group makes that runs in each call is not steady for others either, whatever it

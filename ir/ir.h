@@ -250,10 +250,13 @@ typedef struct Graph {
 } Graph;
 
 /* ---------------------------------------------------------------- module */
-/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; SETTING:
- * a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
+/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; CARRY:
+ * what generate carries from place to place, never saved, whose memory other graphs use, and which may follow the
+ * batch; SETTING: a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
  * parameter's running mean, NAME.average */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_COUNT } StateKind;
+typedef enum StateKind {
+	ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_CARRY, ST_COUNT
+} StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
@@ -347,6 +350,8 @@ Axis check_limit(const Op *check);                           /* what its element
 int64_t check_number(const Module *m, const Op *check);
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
+/* loads or stores a state of kind carry: all of those keep their places in it */
+bool graph_carries(const Graph *g);
 /* By Val.id: made of states and constants alone, in a graph that stores nothing but sums of an evaluation, and of a
  * size that does not follow n, so that it is the same in every call until somebody else changes a state. Through values
  * of other groups only where these run once. */
@@ -396,6 +401,9 @@ typedef struct AttrArg {
 Val build_op(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *result);
 /* The same for operators with any number of results (call, batch): types of all results. */
 Val build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *results, int nout);
+/* The same op of other operands, at b's location; results as build_op_n has them, of type DT_none where the op infers
+ * them. Its results, or NULL. */
+const Val *build_again(Build *b, const Op *op, const Val *in, const Type *results);
 Op *build_last(Build *b);                                    /* the op just made */
 #define build(b, kind, ...) build_op(b, kind, VALS(__VA_ARGS__), NULL, NULL)
 Val build_const(Build *b, DType t, double x);                /* rank 0; broadcast by use */

@@ -8,7 +8,8 @@
 
 const char *const text_state_kinds[ST_COUNT] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot",
                                                   [ST_GRAD] = "grad", [ST_SUM] = "sum",
-                                                  [ST_SETTING] = "setting", [ST_AVERAGE] = "average"};
+                                                  [ST_SETTING] = "setting", [ST_AVERAGE] = "average",
+                                                  [ST_CARRY] = "carry"};
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
 const char *const text_input_kinds[IN_COUNT] = {
         [IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};

@@ -289,7 +289,7 @@ ref_store(RefCtx *cx, const Op *op)
 	RefTensor *s = state_tensor(cx, op);
 	const RefTensor *x = ref_in(cx, op, 0);
 
-	if (!s || !ref_cells(s) || s->n != x->n)
+	if (!s || !ref_cells(s) || (type_marked(&s->type) ? s->n < x->n : s->n != x->n))
 		return ref_fail(cx, "state \"%s\" has no place for %lld elements", attr_str(op, A_state),
 		                (long long)x->n);
 	memcpy(ref_cells(s), ref_cells(x), (size_t)x->n * REF_CELL);

@@ -111,8 +111,8 @@ typedef struct RtInput {
 	int64_t example; /* elements of one example */
 	int64_t rows;    /* first-axis rows of one example */
 } RtInput;
-/* SUM: of an evaluation's batches, in no checkpoint */
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE } RtStateKind;
+/* SUM: of an evaluation's batches, CARRY: of generate, in no checkpoint; the latter lies where other graphs work */
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE, RT_CARRY } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 /* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only; SET: computed at the end from
  * all examples' KEPT values */
@@ -173,7 +173,8 @@ typedef enum RtLoopKind {
 /* repeat: counted = "count", shards = "shards", end: its end's index */
 typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted, shards; int64_t count; } RtLoopOp;
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
-enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
+enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_BEGIN, RT_G_STEP, RT_G_HOP, RT_G_COUNT };
+extern const char *const rt_graph_names[RT_G_COUNT];
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
 typedef enum RtRateKind {
@@ -208,8 +209,9 @@ typedef struct RtProgram {
 	double gflop_per_step, bytes_per_step;
 	RtRate rate;
 	RtReader reader;
-	/* token NULL: there is no such section; end -1: none; carried: some op carries a state along T */
-	struct { const char *token, *logits; int64_t start, end; bool carried; } generate;
+	/* token NULL: there is no such section; end -1: none; carried: some op carries a state along T; places: the
+	 * graph step knows no more than T places; whole: why there is no such graph, NULL */
+	struct { const char *token, *logits, *whole; int64_t start, end; bool carried, places; } generate;
 	RtInput *input; int ninput;
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
@@ -241,7 +243,7 @@ typedef struct RtOptions {
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling, top;   /* top: --profile=top */
-	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
+	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json, whole;
 	/* -1: not given; sink -2 */
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers;
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
@@ -536,6 +538,7 @@ void rt_host_init_average(RtHost *h, int state);        /* an average is its par
 int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that state NAME.average is the mean of, -1 */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
+int64_t rt_host_call(RtHost *h, int graph);    /* a call of a graph that no loop has; RtStatus */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
 /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */

@@ -80,6 +80,8 @@ device_states(Cuda *c)
 	for (int k = 0; k < p->nstate; k++) {
 		const RtTensor *t = &p->state[k].t;
 
+		if (p->state[k].kind == RT_CARRY)
+			continue;
 		begin = t->offset < begin ? t->offset : begin;
 		end = t->offset + t->bytes > end ? t->offset + t->bytes : end;
 	}

@@ -338,7 +338,8 @@ gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, S
 		/* what is not searched stays as it is there, or as the row would have it */
 		if (t.row == base.algo)
 			q = t.base;
-		else if (!line[i].variant && algo_takes(t.row, (OpKind)op->kind) && t.row->offer(g, op, cx, NULL, &own))
+		else if (algo_takes(t.row, (OpKind)op->kind) &&
+		         t.row->offer(g, op, cx, line[i].variant ? &base : NULL, &own))
 			q = params_of(&own);
 		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) ||
 		    switched_off(&line[i], cx))
@@ -394,7 +395,8 @@ gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel)
 	const Machine *m = machine_of(g);
 	GemmParams p;
 
-	if (!gemm_parse(kernel, &p) || p.mr < 1 || p.nv < 1 || p.lanes < 1)
+	/* of small groups' kernels, which have no such tile, nothing is known */
+	if (!gemm_parse(kernel, &p) || p.depth.cols || p.mr < 1 || p.nv < 1 || p.lanes < 1)
 		return NAN;
 	p.engine = engine_wanted(g, op, cx, &p);
 	p.chains = p.chains ? p.chains : gemm_chains(g, op, &p, cx->arch->vector_bytes);

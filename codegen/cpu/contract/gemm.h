@@ -38,6 +38,7 @@ typedef struct GemmParams {
 	DepthParams depth;       /* of small groups, in place of all these */
 	/* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 	int chains;
+	int blocks;              /* winograd: parts of a tile's images; 0: as block_images says */
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */
