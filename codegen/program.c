@@ -409,7 +409,7 @@ static void
 put_results(Buf *b, const Graph *g, Arena *a)
 {
 	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept"};
+	                                    "overflow", "whole",  "batch",  "set",  "kept", "table"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {

@@ -24,10 +24,23 @@ const DTypeInfo dtype_info[DT_COUNT] = {
 };
 
 int64_t
+dtype_lowest(DType t)
+{
+	return dtype_is_unsigned(t) ? 0 : -dtype_highest(t) - 1;
+}
+
+int64_t
+dtype_highest(DType t)
+{
+	int bits = t == DT_bool ? 1 : 8 * dtype_info[t].bytes - !dtype_is_unsigned(t);
+
+	return (int64_t)(UINT64_MAX >> (64 - bits));
+}
+
+int64_t
 dtype_saturate(DType t, int64_t x)
 {
-	int64_t low = t == DT_u8 ? 0 : t == DT_i32 ? INT32_MIN : INT64_MIN,
-		high = t == DT_u8 ? 255 : t == DT_i32 ? INT32_MAX : INT64_MAX;
+	int64_t low = dtype_lowest(t), high = dtype_highest(t);
 
 	return x < low ? low : x > high ? high : x;
 }

@@ -29,6 +29,9 @@ extern const DTypeInfo dtype_info[DT_COUNT];
 DType dtype_named(const char *name, size_t n); /* DT_none if none */
 static inline bool dtype_is_float(DType t) { return dtype_info[t].kind == 'f'; }
 static inline bool dtype_is_int(DType t) { return dtype_info[t].kind == 'i'; }
+static inline bool dtype_is_unsigned(DType t) { return t == DT_u8 || t == DT_u16 || t == DT_bool; }
+int64_t dtype_lowest(DType t);                              /* of an integer type */
+int64_t dtype_highest(DType t);
 int64_t dtype_saturate(DType t, int64_t x);    /* an attribute's number as one of an integer type: the nearest */
 
 /* One axis: its extent for a full batch, and how it follows the run-time batch n: extent(n) = n * mul / div if mul >
@@ -198,13 +201,17 @@ typedef struct Input { Val v; const char *name; InputKind kind; } Input;
  * gradient is not finite, so that the step changed nothing; -1 = none. whole: a metric on all examples so far, of which
  * the last batch's counts; batch: one that only a single batch has; a metric is averaged over batches instead. set: a
  * metric NAME that setting metric.NAME computes at the end of an evaluation from all examples' kept values NAME.0,
- * NAME.1, ...; its own value is 0 */
+ * NAME.1, ...; its own value is 0. table: a vector or matrix on all examples so far, read behind the last batch */
 typedef enum ResultKind {
 	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_SET, RES_KEPT,
-	RES_COUNT,
+	RES_TABLE, RES_COUNT,
 } ResultKind;
 /* Is it one of the scalars that each batch reports? */
-static inline bool result_reported(ResultKind k) { return k != RES_OUTPUT && k != RES_KEPT; }
+static inline bool
+result_reported(ResultKind k)
+{
+	return k != RES_OUTPUT && k != RES_KEPT && k != RES_TABLE;
+}
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
 /* One of several kernels of a group, in a racing program: what it alone needs. Class: `same` bits as the group's own

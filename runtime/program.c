@@ -302,7 +302,7 @@ static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
 	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept"};
+	                                    "overflow", "whole",  "batch",  "set",  "kept", "table"};
 	int k = 0;
 
 	g->loss = -1;
@@ -320,7 +320,8 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 		if (!program_inside(p, r->t.offset, r->t.bytes))
 			return rt_fail(e, "result %s of graph %s lies outside the arena", r->t.name, g->name);
 		r->constant = rt_json_bool(o, "constant", false);
-		if (r->kind == RT_OUTPUT || r->kind == RT_KEPT)
+		g->ntable += r->kind == RT_TABLE;
+		if (r->kind == RT_OUTPUT || r->kind == RT_KEPT || r->kind == RT_TABLE)
 			continue;
 		if (g->nscalar == RT_MAX_RESULTS)
 			return rt_fail(e, "more than %d losses and metrics", RT_MAX_RESULTS);
@@ -362,7 +363,8 @@ program_sets(RtGraph *g, const Json *list, RtError *e)
 		for (const Json *x = iou ? iou->child : NULL; x; x = x->next)
 			s->iou[n++] = x->f;
 		s->result = result_named(g, s->name, RT_SET);
-		for (int i = 0; i < RT_SET_ARGS; i++) {
+		s->nkept = strcmp(s->function, "auc") == 0 ? 2 : RT_SET_ARGS;
+		for (int i = 0; i < s->nkept; i++) {
 			char name[256];
 
 			snprintf(name, sizeof name, "%s.%d", s->name, i);

@@ -484,7 +484,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	if (!error) {
 		ks.scratch_bytes = m->scratch_bytes;
 		program_mark_loss(m, &ks, a);
-		program_mark_buckets(m, &ks, target_rates(t, o->arch), a);
+		program_mark_buckets(m, &ks, a);
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "gradients")) {
 			program_gradients(out, m, &ks, target_rates(t, o->arch), a);

@@ -282,6 +282,9 @@ device_code(Cuda *c)
 		    !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, code->shared[i]))
 			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", code->name[i],
 			                  (int)code->shared[i]);
+		/* two blocks share a multiprocessor whose memory is all shared memory: a wish, may be refused */
+		if (code->shared[i] > DEVICE_SHARED)
+			c->cu.cuFuncSetAttribute(c->fn[i], CU_CARVEOUT, 100);
 	}
 	return true;
 }

@@ -251,6 +251,23 @@ def test_graphs(place):
     expect("--graph update", done.returncode == 2 and "needs train, eval or infer" in done.stderr, done.stderr)
 
 
+def test_unpredicted(place):
+    """Choices that no cost decides, turned back where a file has them the wrong way: what is made again where it is
+    read. Those that change bits need leave. With costs from a table bytes are what counts."""
+    shutil.copy(os.path.join(os.path.dirname(net), "choices.net"), place.net)
+    place.clean()
+    lines = json.loads(call(mantou, "info", place.net, *arch, "--json").stdout)["choices"]
+    wrong = [r.replace("take=1", "take=0") for r in lines if " fuse.recompute " in r and "take=1" in r and "N<=" not in r]
+    reduced = [r.replace("take=1", "take=0") for r in lines if " fuse.reduce " in r and "take=1" in r and "N<=" not in r]
+    expect("the model has such choices", len(wrong) > 20 and len(reduced) > 5, lines)
+    open(place.file, "w").write("".join(sorted(r + "\n" for r in wrong + reduced)))
+    done = place.tune(place.costs({}), "--level", "graph")
+    left = [x for x in place.text().splitlines() if " fuse." in x]
+    gone = set(wrong) - set(left)
+    expect("wrong ones go", done.returncode == 0 and len(gone) >= 5, (len(gone), done.stderr))
+    expect("none comes, and what changes bits stays", set(left) <= set(wrong + reduced) and set(reduced) <= set(left), left)
+
+
 def test_families(place):
     """Recurrences, attention and small groups have parameters, too; results keep their bits."""
     shutil.copy(os.path.join(os.path.dirname(net), "families.net"), place.net)

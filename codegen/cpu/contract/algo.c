@@ -287,6 +287,22 @@ gemm_plan(const Graph *g, const Op *op, const PlanCx *cx)
 }
 
 bool
+gemm_packs(const Graph *g, const Op *op, const PlanCx *cx)
+{
+	GemmParams p = gemm_plan(g, op, cx);
+
+	return prologue_rounds(g, op, &p);
+}
+
+void
+prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r)
+{
+	GemmParams p = gemm_plan(g, op, cx);
+
+	prologue_price(g, op, k, &p, cx->half, r);
+}
+
+bool
 gemm_plain(const Graph *g, const Op *op, const Arch *a)
 {
 	return !base_of(g, op, &(PlanCx){.arch = a}).algo->emit;
