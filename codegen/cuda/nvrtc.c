@@ -2,8 +2,8 @@
  *
  * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of
  * NVRTC's C API that are needed are declared here. What it made is kept (cache.h, folder nvrtc) by text, architecture
- * and NVRTC's version. An error in generated code is a defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not
- * suffice, or whose products by wgmma ptxas makes wait. */
+ * and NVRTC's version. An error in generated code is a defect of mantou: NVRTC's log is printed with the group that it
+ * names; so are products by wgmma that ptxas makes wait. A contraction whose registers do not suffice is a warning. */
 #define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
 #include "../cache.h"
