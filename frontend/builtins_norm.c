@@ -201,8 +201,8 @@ builtin_rms_norm(Call *c, Value *result)
 	return call_give(c, to_dtype(c, ew2(c, OP_mul, y, scale), t.dtype), result);
 }
 
-/* Of images: moments of each channel, put together group by group (equal counts: Chan et al. 1979), so that no tensor of
- * pixels changes its shape, wherever its channels lie in memory. As [N, C, 1, 1]. */
+/* Of images: moments of each channel, put together group by group (equal counts: Chan et al. 1979), so that no tensor
+ * of pixels changes its shape, wherever its channels lie in memory. As [N, C, 1, 1]. */
 static Val
 image_moments(Call *c, Val x, const Type *t, int64_t groups, Val *variance)
 {

@@ -505,7 +505,8 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	if (b->call) {
 		Latency l = bench_latency(b);
 
-		printf(", \"latency_us\": {\"median\": %.9g, \"p99\": %.9g, \"min\": %.9g, \"max\": %.9g, \"calls\": %lld}",
+		printf(", \"latency_us\": {\"median\": %.9g, \"p99\": %.9g, \"min\": %.9g, \"max\": %.9g, "
+		       "\"calls\": %lld}",
 		       l.median, l.p99, l.least, l.most, (long long)b->ncall);
 	}
 	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop,

@@ -176,9 +176,9 @@ chosen_for(Arena *a, Diags *d, const char *arch, const char *graph)
 }
 
 /* One unit for products of 64 bytes, and two. Columns that fill no whole vector: half vectors, of which one unit
- * multiplies two at once, by Winograd's algorithm too; two units would be half idle. Weight gradients: wide tiles over sums whose operands stay in L1, few
- * images of a long row of pixels, several short rows; transposed operands are copied; Strassen pays for longer
- * sides. */
+ * multiplies two at once, by Winograd's algorithm too; two units would be half idle. Weight gradients: wide tiles over
+ * sums whose operands stay in L1, few images of a long row of pixels, several short rows; transposed operands are
+ * copied; Strassen pays for longer sides. */
 static void
 test_machines(Arena *a, Diags *d)
 {
@@ -186,7 +186,8 @@ test_machines(Arena *a, Diags *d)
 		"  %%y = conv2d.dw %%x, %%g : f32[%d,%d,1,1]@2310\n}\n";
 	static const char product[] = "graph train(%%x: f32[%d,%d], %%w: f32[%d,%d]) -> output %%y {\n"
 		"  %%y = matmul %%x, %%w {ta=true}\n}\n";
-	static const char image[] = "graph train(%%x: f32[8,%d,96,96]@2301, %%w: f32[%d,%d,%d,%d]@2310) -> output %%y {\n"
+	static const char image[] = "graph train(%%x: f32[8,%d,96,96]@2301, %%w: f32[%d,%d,%d,%d]@2310) "
+		"-> output %%y {\n"
 		"  %%y = conv2d %%x, %%w {pad=[1,1]} : f32[8,%d,96,96]@2301\n}\n";
 	const struct { const char *graph, *one, *two; } cases[] = {
 		{arena_printf(a, image, 80, 40, 80, 3, 3, 40), "winograd{mr=8,nv=3,lanes=8}",
