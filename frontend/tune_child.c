@@ -181,7 +181,7 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 	int status = wait_for(pid);
 
 	t->phase[1] += tune_now() - since;
-	t->build = (double)(tune_now() - since) * 1e-9;
+	t->build = race && t->build > 0 ? t->build : (double)(tune_now() - since) * 1e-9;
 	if (killed)
 		*killed = status > 128 ? status - 128 : 0;
 	if (status == EXIT_GOOD || (killed && *killed) || (race && tune_interrupted()))
@@ -197,6 +197,17 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 }
 
 /* ---------------------------------------------------------------- running */
+void
+tune_bench(const Tune *t, const char *program, const char *argv[TUNE_ARGS], int *n)
+{
+	const char *threads = arena_printf(t->arena, "--threads=%d", t->threads);
+	const char *own[] = {program, "bench", "--mode", t->graph, threads, "--json", "--quiet",
+	                     t->o->data ? "--data" : "--synthetic", t->o->data};
+
+	*n = t->o->data ? 9 : 8;
+	memcpy(argv, own, sizeof *own * (size_t)*n);
+}
+
 /* What is whole of b goes to say, a line at a time. */
 static void
 say_lines(Buf *b, TuneSay *say, void *cx, bool last)

@@ -17,12 +17,13 @@ kernel_is_map(const char *kernel)
 }
 
 typedef struct EmitOptions {
-	const char *emit;        /* "llvm", "asm", "obj"; "json": nothing but the program's descriptor */
+	/* "llvm", "asm", "obj"; "json": nothing but the program's descriptor; "gradients": when each is complete */
+	const char *emit;
 	/* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
 	const char *arch;
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
-	bool last;               /* the last of them: what may run on newer machines as well stands there */
+	bool last;               /* what may run on newer machines as well stands in this one of them */
 } EmitOptions;
 
 /* A variant that was looked at for an op, whether it was chosen, and why; value: the work it takes, of the work without

@@ -160,6 +160,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, pieces}});
 	else if (red)
 		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, 1}});
+	else if (contract && cu_depthwise_select(g, group, contract))
+		;
 	else if (contract)
 		gr->kernel = space_family[FAMILY_cuda_plain].text;
 	else if (window) {
@@ -319,6 +321,19 @@ groups_emit(CuProgram *p, const Module *m, GraphKernels *gk, bool once)
 	bug_context = NULL;
 }
 
+static const char *
+small_integers(const Module *m)
+{
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 1; k < m->graph.at[i]->val.n; k++) {
+			DType t = (DType)m->graph.at[i]->val.at[k].type.dtype;
+
+			if (t == DT_i16 || t == DT_u16 || t == DT_i8)
+				return cuda_small_integers;
+		}
+	return "";
+}
+
 void
 cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 {
@@ -326,6 +341,8 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	for (uint32_t i = 0; i < m->state.n; i++) {
 		const State *s = &m->state.at[i];
 
+		if (s->kind == ST_CARRY)
+			continue;
 		p->state_from = s->offset < p->state_from ? s->offset : p->state_from;
 		p->state_to =
 		        s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
@@ -345,6 +362,8 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
 	for (const char *const *s = cuda_prelude; *s; s++)
 		buf_printf(&p->text, "%s", *s);
+	p->small = small_integers(m);
+	buf_printf(&p->text, "%s", p->small);
 	cu_merge(p, m);
 }
 
@@ -380,6 +399,7 @@ part_source(CuProgram *p, int part)
 
 	for (const char *const *s = cuda_prelude; *s; s++)
 		buf_printf(&b, "%s", *s);
+	buf_printf(&b, "%s", p->small);
 	for (const char *const *s = cuda_loop_text; *s && part == 0; s++)
 		buf_printf(&b, "%s", *s);
 	for (uint32_t i = 0; i < p->fn.n; i++)
@@ -421,6 +441,9 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 	for (int k = 0; k < parts; k++)
 		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = true, .ptx = o->last};
 	error = nvrtc_compile(p->a, o->arch, job, parts);
+	for (int k = 0; k < parts; k++)
+		if (job[k].note)
+			fprintf(stderr, "mantou: warning: %s\n", job[k].note);
 	if (!error && (!strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))) {
 		(*o->emit == 's' ? cu_forecast_sass : cu_forecast_json)(p, o->arch, job, out);
 	} else if (!error) {
@@ -439,7 +462,7 @@ static const char *
 program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 {
 	bool cubin = !strcmp(o->emit, "cubin");
-	NvrtcJob job = {.source = p->text.at, .cubin = cubin, .ptx = !cubin, .lines = true};
+	NvrtcJob job = {.source = p->text.at, .cubin = cubin, .ptx = !cubin, .lines = true, .strict = true};
 	const char *error = asks_too_much(p, o->arch);
 
 	if (error)

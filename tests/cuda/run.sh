@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 build=${BUILD:-$PWD/build-check}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME="$build/tests/cuda/cache"
+export XDG_CACHE_HOME="$build/tests/nvrtc"
 [ -n "${MANTOU_LIBCUDA:-}" ] || [ ! -f "$build/tests/cudasim/libcuda.so.1" ] || export MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1"
 # part NAME FILE...: a process of its own, beside the others
 part() {
@@ -21,12 +21,12 @@ part() {
 }
 names=
 if [ -n "${LONG:-}" ]; then
-	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/images.ir
+	part cuda tests/numeric/cases.txt tests/cpu/cases.txt tests/cpu/groups.ir tests/cpu/pairs.ir tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/images.ir
 else
 	export CUDA_TEST_QUICK=1
 	cat tests/cpu/groups.ir tests/cpu/pairs.ir | awk '/^module /{n++} !/^#/ && n % 10 == 1' >"$dir/some.ir"
 	part numeric tests/numeric/cases.txt
-	part groups "$dir/some.ir" tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/images.ir
+	part groups "$dir/some.ir" tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/images.ir
 fi
 CUDA_TEST_ARCH=sm_90a
 export CUDA_TEST_ARCH
