@@ -33,6 +33,12 @@ for rule in 'ir:ir' 'passes:passes|ir' 'codegen:codegen|passes|ir' 'frontend:fro
 	check "includes of ${rule%%:*}" "$(includes "${rule%%:*}" "${rule#*:}")"
 done
 
+# How files of codegen use each other: needs the objects of a build.
+build=${BUILD:-build-check}
+if [ -d "$build/codegen/libcodegen.a.p" ] && command -v python3 >/dev/null && command -v nm >/dev/null; then
+	check "cycles" "$(python3 tests/cycles.py "$build" 2>&1)"
+fi
+
 check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.[chly]$'); do
 	head -n 12 "$f" | grep -q "/\* \(.*/\)\?${f##*/}: " || echo "$f does not open with \`/* ${f##*/}: what it does\`"
 done)"
