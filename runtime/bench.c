@@ -645,6 +645,7 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 
 		printf("%-12s %.1f median, %.1f 99th percentile, %.1f min, %.1f max\n", "latency us", l.median, l.p99,
 		       l.least, l.most);
+	}
 	if (b->usage)
 		rt_usage_text(b->usage);
 	if (b->reader) {
