@@ -81,6 +81,8 @@ check "figures to come" "$(echo "$files" | grep -E '\.(md|net|[chly]|def|sh|py)$
 # Words that the field has another for: CPU, images, L1, L2, L3.
 check "words" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/layout\.sh$' |
 	xargs grep -niwE '(a|the|this|of|one|all) (processors?|pictures?)|(first|second|third)-level cache' 2>/dev/null | head -n 10)"
+check "simulated devices" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/(layout\.sh|golden/|gradient/)' |
+	xargs grep -niE 'stand-ins? ?(for|driver|device|\.|,)|the stand-in' 2>/dev/null | head -n 10)"
 check "model files" "$(for f in $(echo "$files" | grep -E '^models/.*\.net$'); do head -n 20 "$f" | grep -qiE 'source|arxiv|et al' || echo "$f: no source in its head comment"; done)"
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]
