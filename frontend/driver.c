@@ -828,10 +828,13 @@ emit_all(Job *j, const char *emit, Buf *out)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
 	note_exact(j, emit);
 	for (int k = 0; k < j->narch; k++) {
+		EmitCounts counts = {0};
 		EmitOptions e = {.emit = emit,
 		                 .arch = j->arch[k],
 		                 .opt = j->o->level < 0 ? 2 : (int)j->o->level,
 		                 .index = k,
+		                 .jobs = j->o->jobs < 1024 ? (int)j->o->jobs : 1024,
+		                 .counts = &counts,
 		                 .last = k == j->narch - 1};
 		Module *m;
 		PassCtx cx;
@@ -843,7 +846,9 @@ emit_all(Job *j, const char *emit, Buf *out)
 		const char *error = j->target->emit(j->target, m, &e, &out[k]);
 
 		print_time(j, "code", start);
-
+		if (j->o->time_passes && counts.functions)
+			fprintf(stderr, "%-12s %10u of %u functions from the cache\n", "", counts.cached,
+			        counts.functions);
 		if (error)
 			return failure("%s: code for %s: %s", j->file, j->arch[k], error);
 	}
