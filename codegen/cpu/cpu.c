@@ -451,9 +451,18 @@ code_open(Compile *c, const Arch *arch)
 	return error;
 }
 
+static void
+functions_align(const Llvm *l)
+{
+	for (LLVMValueRef f = LLVMGetFirstFunction(l->mod); f && l->align; f = LLVMGetNextFunction(f))
+		if (!LLVMIsDeclaration(f))
+			LLVMSetAlignment(f, l->align);
+}
+
 static const char *
 code_finish(Compile *c, Buf *out)
 {
+	functions_align(&c->l);
 	if (c->l.units)
 		return units_finish(&c->l, out, c->o->counts);
 	char *error = llvm_code(c->l.mod, c->l.tm, c->o->emit, out);

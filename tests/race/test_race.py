@@ -591,7 +591,7 @@ def test_usage(p):
         (["--budget", "8"], "--budget wants TIME"),
         (["--rungs", "2,x"], "--rungs wants"),
         (["--threads", "0"], "--threads wants"),
-        (["--graph", "eval"], "--graph wants train"),
+        (["--graph", "test"], "--graph wants NAME"),
         (["--data", "x", "--synthetic"], "exclude each other"),
         (["-o"], "wants a value"),
     ):

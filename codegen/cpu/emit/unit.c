@@ -353,8 +353,6 @@ unit_end(Llvm *l, V fn)
 {
 	Units *u = l->units;
 
-	if (l->align)
-		LLVMSetAlignment(fn, l->align);
 	if (!u)
 		return fn;
 	Open *o = &u->open[--u->depth];
@@ -362,6 +360,8 @@ unit_end(Llvm *l, V fn)
 
 	if (o->fn != fn)
 		bug("%s ends within another function", x->name);
+	if (l->align)
+		LLVMSetAlignment(fn, l->align);
 	module_to_unit(l, x);
 	l->mod = o->outside;
 	x->same = same_code(u, x, o->unit);
