@@ -16,8 +16,8 @@
 
 enum { MOST = 16 };
 
-/* kernel: complete behind it */
-typedef struct Item { uint32_t state; int64_t bytes; uint32_t kernel; double ready; } Item;
+/* kernel: complete behind it; all: seconds of the graph */
+typedef struct Item { uint32_t state; int64_t bytes; uint32_t kernel; double ready, all; } Item;
 
 /* The buffer that a value stands in, through views that move nothing. */
 static Val
@@ -70,10 +70,10 @@ complete_behind(const GraphKernels *gk, const uint32_t *last, const char *state)
 	return behind;
 }
 
-/* The cuts of items [0, n): cut[i] is where the bucket that ends before i begins. Of the numbers of buckets up to MOST
- * the least whose exchange ends within LINK_START of the soonest: each costs its process a message and a look. */
-static void
-cut_items(const Item *item, uint32_t n, uint32_t *cut, Arena *a)
+/* The cuts of n states: cut[i] is where the bucket that ends before i begins. Of the numbers of buckets up to MOST
+ * the least whose exchange ends within `start` of the soonest: each costs its process a message and a look. */
+void
+buckets_cut(const double *size, const double *done, uint32_t n, double start, double rate, uint32_t *cut, Arena *a)
 {
 	double *end = arena_array(a, double, (MOST + 1) * (n + 1)), best = 1e300;
 	uint32_t *from = arena_array(a, uint32_t, (MOST + 1) * (n + 1)), most = n < MOST ? n : MOST, k = 1;
@@ -89,9 +89,9 @@ cut_items(const Item *item, uint32_t n, uint32_t *cut, Arena *a)
 
 			now[i] = 1e300;
 			for (uint32_t j = i; j-- > 0;) {
-				bytes += (double)item[j].bytes;
-				ready = item[j].ready > ready ? item[j].ready : ready;
-				double at = (before[j] > ready ? before[j] : ready) + LINK_START + bytes / LINK_BYTES;
+				bytes += size[j];
+				ready = done[j] > ready ? done[j] : ready;
+				double at = (before[j] > ready ? before[j] : ready) + start + bytes / rate;
 
 				if (at < now[i]) {
 					now[i] = at;
@@ -101,7 +101,7 @@ cut_items(const Item *item, uint32_t n, uint32_t *cut, Arena *a)
 		}
 		best = now[n] < best ? now[n] : best;
 	}
-	while (end[k * (n + 1) + n] > best + LINK_START)
+	while (end[k * (n + 1) + n] > best + start)
 		k++;
 	for (uint32_t i = n; i > 0; i = cut[i])
 		cut[i] = from[k-- * (n + 1) + i];
@@ -119,36 +119,58 @@ sort_buckets(Bucket *b, uint32_t n)
 		}
 }
 
-void
-program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a)
+/* The states of kind grad in the order in which backward makes them, and the seconds behind each kernel of graph train;
+ * their number, 0 without shards. */
+static uint32_t
+gradients_of(const Module *m, const ProgramKernels *ks, Rates r, Arena *a, Item **item, double **behind)
 {
 	GraphKernels *gk = NULL;
-	Item *item = arena_array(a, Item, m->state.n);
-	uint32_t n = 0, *cut, *last;
+	uint32_t n = 0, *last;
 	int64_t shards;
+	double at = 0;
 
 	program_calls(m, &shards);
 	for (uint32_t i = 0; i < ks->graph.n; i++)
 		gk = strcmp(ks->graph.at[i]->g->name, "train") ? gk : ks->graph.at[i];
 	if (shards < 2 || !gk || !gk->k.n)
-		return;
-	double *behind = arena_array(a, double, gk->k.n), at = 0;
-
+		return 0;
+	*item = arena_array(a, Item, m->state.n);
+	*behind = arena_array(a, double, gk->k.n + 1);
 	last = last_kernels(gk, a);
 	for (uint32_t k = 0; k < gk->k.n; k++) {
 		double compute = gk->k.at[k].flops / r.flops, memory = gk->k.at[k].bytes / r.bytes;
 
-		behind[k] = at += (compute > memory ? compute : memory) + r.start;
+		(*behind)[k] = at += (compute > memory ? compute : memory) + r.start;
 	}
+	(*behind)[gk->k.n] = at;
 	for (uint32_t i = m->state.n; i-- > 0;)
 		if (m->state.at[i].kind == ST_GRAD) {
 			uint32_t k = complete_behind(gk, last, m->state.at[i].name);
 
-			item[n++] = (Item){
-			        .state = i, .bytes = type_bytes(&m->state.at[i].type), .kernel = k, .ready = behind[k]};
+			(*item)[n++] = (Item){.state = i,
+			                      .bytes = type_bytes(&m->state.at[i].type),
+			                      .kernel = k,
+			                      .ready = (*behind)[k],
+			                      .all = at};
 		}
-	cut = arena_array(a, uint32_t, n + 1);
-	cut_items(item, n, cut, a);
+	return n;
+}
+
+void
+program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a)
+{
+	Item *item;
+	double *behind;
+	uint32_t n = gradients_of(m, ks, r, a, &item, &behind), *cut = arena_array(a, uint32_t, n + 1);
+	double *size = arena_array(a, double, n + 1), *done = arena_array(a, double, n + 1);
+
+	if (!n)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		size[i] = (double)item[i].bytes;
+		done[i] = item[i].ready;
+	}
+	buckets_cut(size, done, n, LINK_START, LINK_BYTES, cut, a);
 	ks->bucket = arena_array(a, Bucket, n);
 	for (uint32_t i = n; i > 0; i = cut[i]) {
 		Bucket *b = &ks->bucket[ks->nbucket++];
@@ -156,7 +178,21 @@ program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a)
 		*b = (Bucket){.first = item[i - 1].state, .last = item[cut[i]].state};
 		for (uint32_t k = cut[i]; k < i; k++)
 			b->kernel = item[k].kernel > b->kernel ? item[k].kernel : b->kernel;
-		b->ready = behind[b->kernel] / at;
+		b->ready = behind[b->kernel] / item->all;
 	}
 	sort_buckets(ks->bucket, ks->nbucket);
+}
+
+void
+program_gradients(Buf *out, const Module *m, const ProgramKernels *ks, Rates r, Arena *a)
+{
+	Item *item;
+	double *behind;
+	uint32_t n = gradients_of(m, ks, r, a, &item, &behind);
+
+	buf_printf(out, "[");
+	for (uint32_t i = 0; i < n; i++)
+		buf_printf(out, "%s[%lld, %.17g]", i ? ", " : "", (long long)item[i].bytes,
+		           item[i].ready / item[i].all);
+	buf_printf(out, "]\n");
 }

@@ -24,9 +24,10 @@ enum {
 	C_ops = 1 << 7,
 	C_ref_run = 1 << 8,
 	C_tune = 1 << 9,
+	C_scale = 1 << 10,
 	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain,
-	SHAPING = COMMON | C_tune, /* what shapes a program */
-	ALL = COMMON | C_ops | C_ref_run | C_tune,
+	SHAPING = COMMON | C_tune | C_scale, /* what shapes a program */
+	ALL = COMMON | C_ops | C_ref_run | C_tune | C_scale,
 };
 
 typedef struct TextList { const char **at; int n; } TextList;
@@ -138,6 +139,9 @@ void explain_tried(Buf *out, const char *tuning, const char *const *line, int n)
 /* The same of choices that passes made at layer a; with b, of those between the two. */
 int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b, const char ***lines);
 
+/* ---- cmd_info.c: predicted seconds of graph train and of graph update, by the plan and rates that are assumed */
+int info_seconds(Job *j, Module *m, double *train, double *update);
+
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);
 int cmd_tune(Arena *a, const Options *o);
@@ -149,5 +153,6 @@ int info_machine(Arena *a, const Options *o); /* info --machine (cmd_machine.c) 
 int cmd_opt(Arena *a, const Options *o);
 int cmd_explain(Arena *a, const Options *o);
 int cmd_ops(Arena *a, const Options *o);
+int cmd_scale(Arena *a, const Options *o);
 int cmd_ref_run(Arena *a, const Options *o);
 #endif

@@ -74,6 +74,7 @@ static const char *const lock_words[] = {[LOCK_NONE] = "not locked", [LOCK_HOLDS
 typedef struct Totals {
 	int64_t parameters, parameter_bytes, arena, scratch;
 	const char *budget;
+	uint32_t trained;        /* kernels of graph train; those of update follow */
 	Tuned tuned;
 	double flops, bytes, seconds, examples;
 	double forecast;         /* seconds by the machine code; 0: unknown, because of why */
@@ -451,7 +452,7 @@ read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 	t->examples = times * (double)m->batch;
 	for (uint32_t i = 0; i < ks->n; i++)
 		t->seconds += times * predicted(&ks->at[i], mc);
-	uint32_t n = ks->n;
+	uint32_t n = t->trained = ks->n;
 
 	collect(j->arena, m, root, "update", ks);
 	for (uint32_t i = n; i < ks->n; i++)
@@ -464,6 +465,20 @@ read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 	t->bytes = rt_json_num(root, "bytes_per_step", 0);
 	buf_free(&text);
 	return EXIT_GOOD;
+}
+
+int
+info_seconds(Job *j, Module *m, double *train, double *update)
+{
+	Assumed mc = assume_machine(j->target, j->arch[0]);
+	Kernels ks = {0};
+	Totals t = {0};
+	int status = read_plan(j, m, &ks, &t, mc);
+
+	*train = *update = 0;
+	for (uint32_t i = 0; i < ks.n; i++)
+		*(i < t.trained ? train : update) += ks.at[i].predicted;
+	return status;
 }
 
 static int

@@ -106,7 +106,8 @@ cpus(void)
 static int
 check_options(const Options *o)
 {
-	static const char *const graphs[] = {"train"};
+	static const char *const graphs[] = {"train", "eval", "infer"};
+	bool known = !o->graph;
 
 	if (o->noperand != 1)
 		return usage_error("tune", "needs a model");
@@ -118,8 +119,10 @@ check_options(const Options *o)
 		return usage_error("tune", "--data and --synthetic exclude each other");
 	if (!!o->prepare + !!o->results + o->verify + o->dry_run > 1)
 		return usage_error("tune", "--prepare, --results, --verify and --dry-run exclude each other");
-	if (o->graph && strcmp(o->graph, graphs[0]))
-		return usage_error("tune", "--graph %s: only the training step races so far", o->graph);
+	for (size_t i = 0; o->graph && i < sizeof graphs / sizeof *graphs; i++)
+		known |= !strcmp(o->graph, graphs[i]);
+	if (!known)
+		return usage_error("tune", "'%s' is no value for '--graph': needs train, eval or infer", o->graph);
 	if (o->target && strcmp(o->target, "cpu"))
 		return usage_error("tune", "--target %s: races are of the CPU's kernels", o->target);
 	if (o->locked || o->race || o->emit)
@@ -173,9 +176,9 @@ search_text(const Tune *t, const Program *p)
 		h = hash_bytes(h, o->group.at[i], strlen(o->group.at[i]) + 1);
 	buf_printf(&b, "{\"tune\": 1, \"model\": ");
 	buf_json(&b, p->module->name);
-	buf_printf(&b, ", \"arch\": \"%s\", \"search\": \"%016" PRIx64 "\", \"seed\": %" PRId64
-		", \"threads\": %d, \"bits\": %d, \"clock\": \"%s\"}", p->cx.arch, h, t->seed, t->threads, (int)t->most,
-		t->costs ? "costs" : "real");
+	buf_printf(&b, ", \"graph\": \"%s\", \"arch\": \"%s\", \"search\": \"%016" PRIx64 "\", \"seed\": %" PRId64
+		", \"threads\": %d, \"bits\": %d, \"clock\": \"%s\"}", t->graph, p->cx.arch, h, t->seed, t->threads,
+		(int)t->most, t->costs ? "costs" : "real");
 	const char *text = arena_strdup(t->arena, b.at);
 
 	buf_free(&b);
@@ -242,12 +245,18 @@ static int
 profile(Tune *t, Program *p)
 {
 	const char *program = tune_file(t, "base");
-	const char *argv[] = {program, "bench", "--warmup", "2", "--steps", "2", "--repeat", "3", "--json", "--quiet",
-		arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json")), "--threads",
-		arena_printf(t->arena, "%d", t->threads), t->o->data ? "--data" : "--synthetic", t->o->data, NULL};
+	const char *argv[TUNE_ARGS];
 	char why[128];
+	int n;
 	JsonDoc *doc = NULL;
 	Buf out = {0};
+
+	tune_bench(t, program, argv, &n);
+	argv[n++] = "--warmup=2";
+	argv[n++] = "--steps=2";
+	argv[n++] = "--repeat=3";
+	argv[n++] = arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json"));
+	argv[n] = NULL;
 	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why);
 	const Json *ms = rt_json_get(o, "ms_per_step");
@@ -432,8 +441,10 @@ run_race(Tune *t, double race_ns, bool goes_on)
 		                        "--threads",
 		                        arena_printf(t->arena, "%d", t->threads),
 		                        "-o",
-		                        t->race};
-		int n = 10;
+		                        t->race,
+		                        "--graph",
+		                        t->graph};
+		int n = 12;
 
 		if (k || goes_on)
 			argv[n++] = "--resume";
@@ -652,8 +663,13 @@ prepare(Tune *t, Program *p)
 	free(bytes);
 	if (!good)
 		return failure("cannot write '%s': %s", t->o->prepare, strerror(errno));
-	tune_line(t, "prepared", "%s: %d variants of %d kernels; there: %s race --budget 8m -o RESULTS; here then: "
-		"mantou tune %s --results RESULTS", t->o->prepare, variants, records, t->o->prepare, t->o->operand[0]);
+	bool train = !strcmp(t->graph, "train");
+
+	tune_line(t, "prepared",
+	          "%s: %d variants of %d kernels; there: %s race --graph %s --budget 8m -o RESULTS; here then: mantou "
+	          "tune %s%s%s --results RESULTS",
+	          t->o->prepare, variants, records, t->o->prepare, t->graph, t->o->operand[0],
+	          train ? "" : " --graph ", train ? "" : t->graph);
 	return EXIT_GOOD;
 }
 
@@ -812,6 +828,7 @@ cmd_tune(Arena *a, const Options *o)
 	if (status != EXIT_GOOD)
 		return status;
 	t.begun = tune_now();
+	t.graph = o->graph;
 	t.budget = o->budget ? o->budget : (int64_t)300 * 1000000000;
 	t.threads = o->threads ? (int)o->threads : cpus();
 	t.most = o->allow_rounding ? BITS_rounds : o->allow_reassociation ? BITS_order : BITS_same;

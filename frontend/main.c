@@ -38,6 +38,9 @@ const Command commands[] = {
          .doc = "search kernel parameters by measuring them in the model's own steps, and write MODEL.tune, which "
                 "build reads",
          .example = "mantou tune models/lenet.net --budget 1m && mantou build models/lenet.net"},
+        {"scale", C_scale, cmd_scale, "MODEL.net [--cluster FILE]", 1, 1,
+         .doc = "predict the speed of training with several processes on a described cluster, with an interval",
+         .example = "mantou scale models/resnet50.net --shards 32 --processes 1,8,32 --cluster cluster.txt"},
         {"ops", C_ops, cmd_ops, "[NAME]", 0, 1,
          .doc = "names of the language: operators, settings, optimizers, readers, ...: arguments, defaults, an example",
          .example = "mantou ops conv2d"},

@@ -61,6 +61,7 @@ typedef struct Failure { const char *why; int n; } Failure; /* crash, hang, stra
 typedef struct Tune {
 	Arena *arena;
 	const Options *o;
+	const char *graph;               /* whose time counts: train, eval or infer */
 	const char *path;                /* of the tuning file; NULL: to stdout */
 	const char *journal, *race;      /* of the search, of the running race */
 	char *folder;                    /* of what is built */
@@ -84,7 +85,7 @@ typedef struct Tune {
 	int rounds, variants;
 	VEC(Failure) failure;
 	int fd;                          /* of the journal; -1 */
-	const char *lock;                /* to be written; NULL: none */
+	TextList lock;                   /* to be written */
 	bool stopped;
 	bool chosen;                     /* choices have been tried */
 } Tune;
@@ -96,7 +97,7 @@ typedef struct Final {
 	double ratio, low, high;         /* of the times base : tuned, with its 95 % interval */
 	double predicted;                /* the ratio that the races promise */
 	bool kept;
-	const char *lock;                /* the record that holds for what was timed */
+	TextList lock;                   /* the records that hold for what was timed */
 } Final;
 
 /* ---- tune_child.c */
@@ -114,6 +115,9 @@ bool tune_build(Tune *t, const char *tuning, const char *race, const char *outpu
 typedef void TuneSay(void *cx, const char *line);
 int tune_run(const char *const *argv, bool forward, Buf *out, TuneSay *say, void *say_cx);
 const char *tune_file(const Tune *t, const char *name);  /* in the folder */
+/* A program's command line: bench on the graph and the data of the search; the caller appends to it, at *n. */
+enum { TUNE_ARGS = 32 };
+void tune_bench(const Tune *t, const char *program, const char *argv[TUNE_ARGS], int *n);
 
 /* ---- tune_space.c */
 /* Compiled with that tuning file, of which it warns the first time. */

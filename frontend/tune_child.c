@@ -197,6 +197,17 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 }
 
 /* ---------------------------------------------------------------- running */
+void
+tune_bench(const Tune *t, const char *program, const char *argv[TUNE_ARGS], int *n)
+{
+	const char *threads = arena_printf(t->arena, "--threads=%d", t->threads);
+	const char *own[] = {program, "bench", "--mode", t->graph, threads, "--json", "--quiet",
+	                     t->o->data ? "--data" : "--synthetic", t->o->data};
+
+	*n = t->o->data ? 9 : 8;
+	memcpy(argv, own, sizeof *own * (size_t)*n);
+}
+
 /* What is whole of b goes to say, a line at a time. */
 static void
 say_lines(Buf *b, TuneSay *say, void *cx, bool last)

@@ -43,7 +43,11 @@ is_open(const Tune *t, const Program *p, const Decision *d)
 
 	for (int i = 0; i < g->n; i++)
 		asked |= d->a && layer_under(d->a, g->at[i]);
-	return asked && d->ways == 2 && d->ratio >= 0.6 && d->ratio <= 1.7 && class_of(p, d->what) <= t->most;
+	/* types of evaluation and inference have an axis that is marked */
+	bool forward = strstr(d->what, "[N<=") || strstr(d->what, ",N<=");
+	bool here = forward == (strcmp(t->graph, "train") != 0);
+
+	return asked && here && d->ways == 2 && d->ratio >= 0.6 && d->ratio <= 1.7 && class_of(p, d->what) <= t->most;
 }
 
 /* Appends the layers of p's kernels in which a layer of the list occurs. */
@@ -138,25 +142,18 @@ read_rows(Tune *t, const char *program, double seconds, Rows *rows)
 {
 	double step = t->step * 1e-9;
 	int steps = t->costs || step > seconds || !(step > 0) ? 1 : (int)(seconds / step);
-	const char *argv[] = {program,
-	                      "bench",
-	                      "--warmup",
-	                      "1",
-	                      "--steps",
-	                      arena_printf(t->arena, "%d", steps),
-	                      "--repeat",
-	                      "1",
-	                      "--json",
-	                      "--quiet",
-	                      arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json")),
-	                      "--threads",
-	                      arena_printf(t->arena, "%d", t->threads),
-	                      t->o->data ? "--data" : "--synthetic",
-	                      t->o->data,
-	                      NULL};
+	const char *argv[TUNE_ARGS];
 	char why[128];
 	JsonDoc *doc = NULL;
 	Buf out = {0};
+	int n;
+
+	tune_bench(t, program, argv, &n);
+	argv[n++] = "--warmup=1";
+	argv[n++] = arena_printf(t->arena, "--steps=%d", steps);
+	argv[n++] = "--repeat=1";
+	argv[n++] = arena_printf(t->arena, "--profile=%s", tune_file(t, "trace.json"));
+	argv[n] = NULL;
 	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why),
 	           *list = rt_json_get(o, "kernels");

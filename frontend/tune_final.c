@@ -55,7 +55,7 @@ has_general(const Program *base, const char *what)
 
 /* The change of the file that these make; its lists live in the search's arena. */
 static TuneEdit
-edit_of(Tune *t, const Program *base, const bool *in, const char *lock)
+edit_of(Tune *t, const Program *base, const bool *in, TextList lock)
 {
 	VEC(const char *) line = {0}, drop = {0};
 
@@ -70,15 +70,15 @@ edit_of(Tune *t, const Program *base, const bool *in, const char *lock)
 		else
 			vec_push(t->arena, &line, line_of(t, base, w));
 	}
-	if (lock)
-		vec_push(t->arena, &line, lock);
+	for (int i = 0; i < lock.n; i++)
+		vec_push(t->arena, &line, lock.at[i]);
 	return (TuneEdit){.line = line.at, .nline = line.n, .drop = drop.at, .ndrop = drop.n};
 }
 
 bool
 final_file(Tune *t, const Program *base, const bool *in, const char *path)
 {
-	TuneEdit e = edit_of(t, base, in, NULL);
+	TuneEdit e = edit_of(t, base, in, (TextList){0});
 	Buf out = {0};
 
 	tuning_edit(&out, t->arena, t->base.text, t->base.bytes, NULL, 0, &e);
@@ -97,29 +97,17 @@ bench(Tune *t, const char *program, double seconds)
 {
 	double step = t->step * 1e-9;
 	int steps = step > 0 && step < seconds ? (int)(seconds / step) : 1;
-	const char *argv[24] = {program,
-	                        "bench",
-	                        "--warmup",
-	                        steps > 2 ? "2" : "1",
-	                        "--steps",
-	                        arena_printf(t->arena, "%d", steps),
-	                        "--repeat",
-	                        "1",
-	                        "--threads",
-	                        arena_printf(t->arena, "%d", t->threads),
-	                        "--json",
-	                        "--quiet",
-	                        t->o->data ? "--data" : "--synthetic",
-	                        t->o->data};
-	const char *graph = t->o->graph;
+	const char *argv[TUNE_ARGS];
 	char why[128];
 	JsonDoc *doc = NULL;
 	Buf out = {0};
+	int n;
 
-	if (graph && !strcmp(graph, "infer")) {
-		argv[t->o->data ? 14 : 13] = "--mode";
-		argv[t->o->data ? 15 : 14] = "infer";
-	}
+	tune_bench(t, program, argv, &n);
+	argv[n++] = steps > 2 ? "--warmup=2" : "--warmup=1";
+	argv[n++] = arena_printf(t->arena, "--steps=%d", steps);
+	argv[n++] = "--repeat=1";
+	argv[n] = NULL;
 	int status = tune_run(argv, false, &out, NULL, NULL);
 	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why);
 	double ms = rt_json_num(rt_json_get(o, "ms_per_step"), "median", NAN);
@@ -226,7 +214,9 @@ compare(Tune *t, const Pair *p, Final *f)
 }
 
 /* ---------------------------------------------------------------- states */
-typedef struct States { uint64_t hash; double loss[STATES_STEPS]; bool good; } States;
+/* hash: of all states; of evaluation and inference, of all results. loss: of each step; else each result's size. */
+enum { STATES_RESULTS = 64 };
+typedef struct States { uint64_t hash; double loss[STATES_RESULTS]; int n; bool good; } States;
 
 /* The losses that `--log` has written. */
 static void
@@ -245,7 +235,43 @@ read_losses(const char *path, States *s)
 			s->loss[k++] = rt_json_num(o, "loss", NAN);
 		rt_json_free(doc);
 	}
+	s->n = k;
 	free(text);
+}
+
+/* What evaluation or inference has as results after three steps, with the states of the model's seed. */
+static States
+results_of(Tune *t, const char *program)
+{
+	const char *argv[TUNE_ARGS];
+	char why[128];
+	JsonDoc *doc = NULL;
+	States s = {.hash = HASH_START};
+	Buf out = {0};
+	int n;
+
+	tune_bench(t, program, argv, &n);
+	argv[n++] = "--warmup=1";
+	argv[n++] = arena_printf(t->arena, "--steps=%d", STATES_STEPS - 1);
+	argv[n++] = "--repeat=1";
+	argv[n] = NULL;
+	int status = tune_run(argv, false, &out, NULL, NULL);
+	const Json *o = status ? NULL : rt_json_parse(out.at ? out.at : "", out.n, &doc, why, sizeof why),
+	           *list = rt_json_get(o, "results");
+
+	for (const Json *r = list ? list->child : NULL; r; r = r->next) {
+		const char *hash = rt_json_str(r, "hash", "");
+
+		s.hash = hash_bytes(s.hash, hash, strlen(hash));
+		if (s.n < STATES_RESULTS)
+			s.loss[s.n++] = rt_json_num(r, "rms", NAN);
+	}
+	s.good = s.n > 0;
+	rt_json_free(doc);
+	buf_free(&out);
+	if (!s.good && !tune_interrupted())
+		failure("'%s' does not run: status %d", program, status);
+	return s;
 }
 
 /* Three steps from the model's seed. */
@@ -272,6 +298,9 @@ states_of(Tune *t, const char *program, const char *name)
 	                      NULL};
 	Buf out = {0};
 	States s = {0};
+
+	if (strcmp(t->graph, "train"))
+		return results_of(t, program);
 	int status = tune_run(argv, false, &out, NULL, NULL);
 	size_t n = 0;
 	char *bytes = status ? NULL : file_read(save, &n);
@@ -300,7 +329,7 @@ is_narrow(const Program *p)
 static const char *
 compare_states(Tune *t, const Program *base, const bool *in, const States *a, const States *b)
 {
-	bool same = true;
+	bool same = true, train = !strcmp(t->graph, "train");
 	double bound = is_narrow(base) ? 2e-2 : 1e-4;
 
 	for (uint32_t i = 0; i < t->won.n; i++)
@@ -308,11 +337,12 @@ compare_states(Tune *t, const Program *base, const bool *in, const States *a, co
 	if (a->hash == b->hash)
 		return NULL;
 	if (same)
-		return "the states after three steps are others, though sums are associated alike";
-	for (int i = 0; i < STATES_STEPS; i++)
+		return train ? "the states after three steps are others, though sums are associated alike"
+		             : "the results are others, though sums are associated alike";
+	for (int i = 0; i < a->n; i++)
 		if (!(fabs(a->loss[i] - b->loss[i]) <= bound * (fabs(a->loss[i]) + 1e-3)))
-			return arena_printf(t->arena, "the loss of step %d is %g in place of %g", i + 1, b->loss[i],
-			                    a->loss[i]);
+			return arena_printf(t->arena, "the %s %d is %g in place of %g",
+			                    train ? "loss of step" : "size of result", i + 1, b->loss[i], a->loss[i]);
 	return NULL;
 }
 
@@ -356,11 +386,61 @@ halve(Tune *t, bool *in)
 	}
 }
 
-/* The record of a program that has trained three steps. */
+/* The record of a program that has made three steps. */
 static const char *
 lock_of(const Tune *t, const Program *p, const States *s)
 {
-	return tuning_lock(t->arena, p->module, &p->cx, t->o->graph ? t->o->graph : "train", STATES_STEPS, s->hash);
+	return tuning_lock(t->arena, p->module, &p->cx, t->graph, STATES_STEPS, s->hash);
+}
+
+/* Is one of these records a kernel of the graph, or a choice, which may be anywhere? */
+static bool
+touches(const Tune *t, const Program *p, const Graph *g, const bool *in)
+{
+	const TuneKeys *keys = tuning_keys(g, p->arena, select_keeps(&p->cx));
+	bool any = false;
+
+	for (uint32_t i = 0; i < t->won.n && !any; i++)
+		any = in && in[i] && t->won.at[i].choice;
+	for (uint32_t k = 0; k < g->group.n && !any; k++) {
+		Buf what = {0};
+
+		if (tuning_key(&what, keys, (int)k))
+			for (uint32_t i = 0; in && i < t->won.n && !any; i++) {
+				const char *key = t->won.at[i].key, *at = in[i] ? strstr(key, what.at) : NULL;
+
+				any = at && !strcmp(at, what.at);
+			}
+		buf_free(&what);
+	}
+	return any;
+}
+
+/* The locks of a file that holds the program's records: this graph's, and those that the file has of the model's other
+ * graphs, which name all kernels, too. Their states stay known where no record is of their graph. */
+static TextList
+locks_of(const Tune *t, const Program *base, const Program *p, const States *s, const bool *in)
+{
+	TextList l = {.at = arena_array(t->arena, const char *, p->module->graph.n + 1)};
+
+	l.at[l.n++] = lock_of(t, p, s);
+	for (uint32_t i = 0; base->job.tuning && i < p->module->graph.n; i++) {
+		const Graph *g = p->module->graph.at[i];
+		const char *line = tuning_lock(t->arena, p->module, &p->cx, g->name, 0, 0);
+		const char *colon = strstr(line, " : ");
+		const TuneRecord *r = tuning_named(base->job.tuning,
+		                                   arena_strndup(t->arena, line, (size_t)(colon - line)));
+		const char *at;
+		bool known = r && r->kind == TUNE_LOCK && strcmp(g->name, t->graph);
+
+		if (!known)
+			continue;
+		if (tuning_param(r->value, "states", &at) == 16 && !touches(t, p, g, in))
+			line = tuning_lock(t->arena, p->module, &p->cx, g->name, STATES_STEPS,
+			                   strtoull(arena_strndup(t->arena, at, 16), NULL, 16));
+		l.at[l.n++] = line;
+	}
+	return l;
 }
 
 /* One try with these records: 1: kept; 0: no gain; -1: it cannot be told, which was said. */
@@ -377,13 +457,13 @@ try_records(Tune *t, const Program *base, const bool *in, const States *own, Fin
 		return killed ? 0 : -1;
 	if (tune_program(t, file, &tuned) == EXIT_GOOD) {
 		States s = states_of(t, path, "tuned");
-		const char *wrong = s.good ? compare_states(t, base, in, own, &s) : "it does not train";
+		const char *wrong = s.good ? compare_states(t, base, in, own, &s) : "it does not run";
 
 		if (wrong)
 			tune_line(t, "final", "%d records, not written: %s", count_in(t, in), wrong);
 		status = wrong ? 0 : compare(t, &pair, f) ? f->low > 1 : -1;
 		if (status > 0)
-			f->lock = lock_of(t, &tuned, &s);
+			f->lock = locks_of(t, base, &tuned, &s, in);
 	}
 	program_free(&tuned);
 	return status;
@@ -436,7 +516,7 @@ final_decide(Tune *t, const Program *base, Final *f)
 			break;
 		halve(t, in);
 	}
-	t->lock = f->kept ? f->lock : NULL;
+	t->lock = f->kept ? f->lock : (TextList){0};
 	for (uint32_t i = 0; i < t->won.n; i++)
 		t->won.at[i].kept = f->kept && best[i];
 	return EXIT_GOOD;
@@ -491,7 +571,7 @@ lock_states(Tune *t, const Program *p, const States *s)
 	int n = r ? tuning_param(r->value, "states", &at) : -1;
 
 	if (n <= 0)
-		return NULL;
+		return NULL;                         /* it says nothing of them */
 	const char *now = arena_printf(t->arena, "%016" PRIx64, s->hash);
 
 	return n == 16 && !memcmp(at, now, 16) ? NULL
@@ -518,7 +598,7 @@ final_verify(Tune *t)
 		States s = states_of(t, tuned, "tuned");
 		Pair pair = {{base, tuned}, {&own, &p}};
 
-		wrong = !s.good ? "it does not train" : has_lock(&p) ? lock_states(t, &p, &s) : NULL;
+		wrong = !s.good ? "it does not run" : has_lock(&p) ? lock_states(t, &p, &s) : NULL;
 		if (wrong)
 			status = failure("%s: %s", file, wrong);
 		else if (!compare(t, &pair, &f))

@@ -38,7 +38,8 @@ find_records(Program *p)
 		const char *kernel = g->group.at[k].kernel;
 		Buf key = {0};
 
-		if (!kernel || !p->cx.target->tunable || !p->cx.target->tunable(p->cx.target, kernel))
+		if (!kernel || g->group.at[k].once || !p->cx.target->tunable ||
+		    !p->cx.target->tunable(p->cx.target, kernel))
 			continue;
 		const Op *op = tuning_key(&key, keys, (int)k);
 
@@ -75,8 +76,6 @@ int
 tune_program(Tune *t, const char *tuning, Program *p)
 {
 	Options *o = arena_new_of(t->arena, Options);
-	const char *graph = t->o->graph ? t->o->graph : "train";
-
 	*o = *t->o;
 	o->tuning = tuning;
 	*p = (Program){.arena = arena_new()};
@@ -88,9 +87,11 @@ tune_program(Tune *t, const char *tuning, Program *p)
 		status = job_compile(&p->job, 0, NULL, &p->module, &p->cx);
 	if (status != EXIT_GOOD)
 		return status;
-	p->graph = graph_named(p->module, graph);
+	if (!t->graph)
+		t->graph = graph_named(p->module, "train") ? "train" : "infer";
+	p->graph = graph_named(p->module, t->graph);
 	if (!p->graph)
-		return failure("%s has no graph %s to be tuned", p->module->name, graph);
+		return failure("%s has no graph %s to be tuned", p->module->name, t->graph);
 	find_records(p);
 	return EXIT_GOOD;
 }

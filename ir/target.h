@@ -17,7 +17,8 @@ kernel_is_map(const char *kernel)
 }
 
 typedef struct EmitOptions {
-	const char *emit;        /* "llvm", "asm", "obj"; "json": nothing but the program's descriptor */
+	/* "llvm", "asm", "obj"; "json": nothing but the program's descriptor; "gradients": when each is complete */
+	const char *emit;
 	/* one --arch name, already resolved: x86-64-v3, x86-64-v4, sapphirerapids, znver4, ... */
 	const char *arch;
 	int opt;                 /* -O level */

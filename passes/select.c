@@ -268,7 +268,9 @@ pass_select(Graph *g, PassCtx *cx)
 		}
 		if (r)
 			tell_record(g, r, op, s.misfit, s.off, cx);
-		if (cx->race && cx->target->tunable && cx->target->tunable(cx->target, g->group.at[i].kernel))
+		/* what runs once is nobody's time */
+		if (cx->race && !g->group.at[i].once && cx->target->tunable
+		    && cx->target->tunable(cx->target, g->group.at[i].kernel))
 			add_variants(g, (int)i, keys, &s, cx);
 	}
 	tell_kept(g, cx);

@@ -1,20 +1,21 @@
 /* bench.c: the command bench, after the AIIA protocol: warm-up batches, then several measurements of a fixed number of
  * batches.
  *
- * The same loop as in training runs over the data round and round (synthetic data unless --data is given); inference
- * has a resident batch. The machine's peak is measured before and between the measurements, and a rate above it is
- * marked suspect, as nothing can be that fast. --profile walks the kernels one by one with a clock after the
- * measurements; its trace has the last three steps, a lane for each thread. --profile=top sorts the kernels by time and
- * holds each against
- * the roofline: the time that its operations take at the measured peak, or its bytes at the memory's measured speed. */
+ * The same loop as in training or evaluation runs over the data round and round (synthetic data unless --data is
+ * given); inference has a resident batch. Of these two the results of the last step are told by their bits (--json).
+ * The machine's peak is measured before and between the measurements, and a rate above it is marked suspect, as nothing
+ * can be that fast. --profile walks the kernels one by one with a clock after the measurements; its trace has the last
+ * three steps, a lane for each thread. --profile=top sorts the kernels by time and holds each against the roofline: the
+ * time that its operations take at the measured peak, or its bytes at the memory's measured speed. */
 #include "host.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct Bench {
 	RtHost *h;
-	bool infer;
+	bool infer, forward;         /* forward: infer or eval, which update nothing */
 	int graph;
 	double *seconds;             /* by repeat */
 	double first, peak, gflop;   /* peak: FLOP/s; gflop: of one step */
@@ -58,8 +59,14 @@ bench_steps(Bench *b, int64_t n)
 		h->run.until = b->infer                                                    ? h->run.step + 1
 		               : sink > 0 && !h->image->device && h->run.step + sink < end ? h->run.step + sink
 		                                                                           : end;
-		status = rt_host_enter(h, b->infer ? h->image->infer : h->image->train,
-		                       b->infer ? &h->program.infer : &h->program.train, sink == 0);
+		status = rt_host_enter(h,
+		                       b->infer     ? h->image->infer
+		                       : b->forward ? h->image->eval
+		                                    : h->image->train,
+		                       b->infer     ? &h->program.infer
+		                       : b->forward ? &h->program.eval
+		                                    : &h->program.train,
+		                       sink == 0);
 		if (!bench_status(h, status))
 			return false;
 		if (b->infer)                        /* an inference may leave step alone */
@@ -88,11 +95,13 @@ bench_prepare(Bench *b)
 	const RtGraph *g;
 
 	b->infer = h->opt.mode && strcmp(h->opt.mode, "infer") == 0;
-	b->graph = b->infer ? RT_G_INFER : RT_G_TRAIN;
+	b->forward = b->infer || (h->opt.mode && strcmp(h->opt.mode, "eval") == 0);
+	b->graph = b->infer ? RT_G_INFER : b->forward ? RT_G_EVAL : RT_G_TRAIN;
 	g = &h->program.graph[b->graph];
 	if (!g->present)
-		return rt_fail(&h->error, b->infer ? "the model has no output: --mode infer has nothing to time"
-		                                   : "the model has no loss: use --mode infer");
+		return rt_fail(&h->error, b->infer     ? "the model has no output: --mode infer has nothing to time"
+		                          : b->forward ? "the model has no loss and no metric: use --mode infer"
+		                                       : "the model has no loss: use --mode infer");
 	if (!bench_data(b))
 		return false;
 	if (b->data.examples < h->program.batch)
@@ -113,17 +122,17 @@ bench_prepare(Bench *b)
 			return false;
 		h->run.examples = h->program.batch;
 	} else {
-		rt_host_use(h, RT_M_TRAIN, &b->data, h->program.shuffle);
+		rt_host_use(h, b->forward ? RT_M_EVAL : RT_M_TRAIN, &b->data, !b->forward && h->program.shuffle);
 		h->run.steps_per_epoch = INT64_MAX / 4; /* batches wrap: one long epoch */
 	}
 	b->gflop = 0;
 	for (int k = 0; k < g->nrow; k++)
-		b->gflop += g->row[k].flops * 1e-9 * (b->infer ? 1 : (double)h->program.accumulate);
-	for (int k = 0; !b->infer && k < h->program.graph[RT_G_UPDATE].nrow; k++)
+		b->gflop += g->row[k].flops * 1e-9 * (b->forward ? 1 : (double)h->program.accumulate);
+	for (int k = 0; !b->forward && k < h->program.graph[RT_G_UPDATE].nrow; k++)
 		b->gflop += h->program.graph[RT_G_UPDATE].row[k].flops * 1e-9;
 	if (b->gflop <= 0)
-		b->gflop = b->infer ? h->program.gflop_per_step / 3 : h->program.gflop_per_step;
-	b->kernels = g->nrow + (b->infer ? 0 : h->program.graph[RT_G_UPDATE].nrow);
+		b->gflop = b->forward ? h->program.gflop_per_step / 3 : h->program.gflop_per_step;
+	b->kernels = g->nrow + (b->forward ? 0 : h->program.graph[RT_G_UPDATE].nrow);
 	return true;
 }
 
@@ -199,21 +208,21 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 		t->base = 0;
 		t->records = i + TRACE_STEPS >= steps;
 		h->lane = t->records ? lane : NULL;
-		if (!b->infer) {
+		if (!b->forward) {
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
 		}
-		for (h->run.micro = b->infer ? 0 : h->run.shard; h->run.micro < (b->infer ? 1 : h->run.shard_end);
+		for (h->run.micro = b->forward ? 0 : h->run.shard; h->run.micro < (b->forward ? 1 : h->run.shard_end);
 		     h->run.micro++) {
 			if (!b->infer)
 				rt_batch(&h->run, g->input, h->program.ninput);
 			if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
 				return false;
-			if (!b->infer && h->program.shards > 1 && !bench_status(h, rt_merge(&h->run)))
+			if (!b->forward && h->program.shards > 1 && !bench_status(h, rt_merge(&h->run)))
 				return false;
 		}
 		t->base = g->nrow;
-		if (!b->infer && h->program.accumulate > 1 &&
+		if (!b->forward && h->program.accumulate > 1 &&
 		    !bench_status(h, rt_loop_call(h, RT_G_UPDATE, bench_time, t)))
 			return false;
 	}
@@ -292,7 +301,7 @@ bench_top_text(const Bench *b, const Trace *t, int64_t steps)
 	printf("\n%9s %6s %8s  %s\n", "us/step", "share", "roofline", "layers, kernel: what binds it");
 	for (int k = 0; k < n; k++) {
 		const RtRow *row = bench_row(b, r[k].row);
-		double calls = !b->infer && r[k].row < train ? (double)b->h->program.accumulate : 1, s = r[k].seconds;
+		double calls = !b->forward && r[k].row < train ? (double)b->h->program.accumulate : 1, s = r[k].seconds;
 		double f = b->peak > 0 ? calls * row->flops / b->peak : 0,
 		       m = memory > 0 ? calls * row->bytes / memory : 0;
 		double most = f > m ? f : m;
@@ -462,11 +471,43 @@ bench_hidden(const RtHost *h)
 	return hidden > 0 ? hidden : 0;
 }
 
+/* What the last step has left, a result each: its bits, and the root of the mean of its squares. */
+static void
+bench_results_json(const Bench *b)
+{
+	RtHost *h = b->h;
+	const RtGraph *g = &h->program.graph[b->graph];
+	const char *before = "";
+
+	printf(", \"results\": [");
+	for (int i = 0; i < g->nresult; i++) {
+		const RtTensor *t = &g->result[i].t;
+		const uint8_t *at = h->run.arena + t->offset;
+		double sum = 0, n = (double)(t->bytes / rt_dtype[t->dtype].bytes);
+
+		if (t->offset < 0 || !rt_host_fetch(h, t->offset, t->bytes))
+			continue;
+		for (int64_t k = 0; k < t->bytes / rt_dtype[t->dtype].bytes; k++) {
+			double x = rt_dtype_read(t->dtype, at + k * rt_dtype[t->dtype].bytes);
+
+			sum += x * x;
+		}
+		printf("%s{\"name\": ", before);
+		rt_json_text(stdout, t->name);
+		printf(", \"hash\": \"%016llx\", \"rms\": ",
+		       (unsigned long long)rt_hash(RT_HASH_START, at, (size_t)t->bytes));
+		rt_json_number(stdout, n > 0 ? sqrt(sum / n) : 0, 9);
+		printf("}");
+		before = ", ";
+	}
+	printf("]");
+}
+
 static void
 bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64_t profiled)
 {
 	const RtHost *h = b->h;
-	double n = (double)(h->program.batch * (b->infer ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
+	double n = (double)(h->program.batch * (b->forward ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
 
 	printf("{\"model\": ");
 	rt_json_text(stdout, h->program.model);
@@ -478,7 +519,8 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	rt_json_text(stdout, h->program.precision);
 	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"threads_used\": %d, \"steps\": %lld, "
 	       "\"repeats\": %lld",
-	       b->infer ? "infer" : "train", (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)),
+	       b->infer ? "infer" : b->forward ? "eval" : "train",
+	       (long long)(h->program.batch * (b->forward ? 1 : h->program.shards)),
 	       rt_threads_count(h->threads), b->used, (long long)h->opt.bench_steps, (long long)h->opt.repeat);
 	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most,
 	       n / s.least);
@@ -493,12 +535,14 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		rt_json_text(stdout, h->device_name);
 		printf(", \"device_bytes\": %zu", h->device_bytes);
 	}
-	if (h->program.shards > 1 && !b->infer)
+	if (h->program.shards > 1 && !b->forward)
 		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld, \"hidden_share\": %.3g",
 		       h->ranks, (long long)h->program.shards, (long long)(h->ranks > 1 ? h->sums.bytes : 0),
 		       bench_hidden(h));
 	if (suspect)
 		printf(", \"suspect\": true");
+	if (b->forward)
+		bench_results_json(b);
 	if (t->seconds) {
 		Streaming streaming = bench_streaming(b, t, profiled);
 
@@ -513,7 +557,7 @@ static void
 bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64_t profiled)
 {
 	const RtHost *h = b->h;
-	double n = (double)(h->program.batch * (b->infer ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
+	double n = (double)(h->program.batch * (b->forward ? 1 : h->program.accumulate)), gflops = b->gflop / s.median;
 
 	const int all = rt_threads_count(h->threads), used = b->used;
 	char threads[48];
@@ -523,9 +567,11 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	else
 		snprintf(threads, sizeof threads, "%d thread%s", all, all == 1 ? "" : "s");
 	printf("%s, %s, %s: batch %lld, %s, %lld x %lld steps after %lld\n", h->program.model,
-	       b->infer ? "inference" : "training", h->program.precision,
-	       (long long)(h->program.batch * (b->infer ? 1 : h->program.shards)), threads, (long long)h->opt.repeat,
-	       (long long)h->opt.bench_steps, (long long)h->opt.warmup);
+	       b->infer     ? "inference"
+	       : b->forward ? "evaluation"
+	                    : "training",
+	       h->program.precision, (long long)(h->program.batch * (b->forward ? 1 : h->program.shards)), threads,
+	       (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
 	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
 	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
 	printf("%-12s %.1f", "GFLOP/s", gflops);

@@ -99,12 +99,12 @@ gather_ring(RtHost *h, Gather *g, int64_t index)
 	RtCourse c = {.seed = run->seed,
 	              .batch = run->batch,
 	              .shuffle = h->shuffle,
-	              .batches = eval      ? (run->examples + run->batch - 1) / run->batch
-	                         : h->wrap ? whole
-	                                   : whole / h->accumulate * h->accumulate,
-	              .after = eval      ? RT_AFTER_NOTHING
-	                       : h->wrap ? RT_AFTER_WRAP
-	                                 : RT_AFTER_EPOCH};
+	              .batches = h->wrap ? whole
+	                         : eval  ? (run->examples + run->batch - 1) / run->batch
+	                                 : whole / h->accumulate * h->accumulate,
+	              .after = h->wrap ? RT_AFTER_WRAP
+	                       : eval  ? RT_AFTER_NOTHING
+	                               : RT_AFTER_EPOCH};
 
 	if (h->ranks > 1 && !eval) {
 		c.per = h->accumulate;

@@ -282,8 +282,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--by%s%s", " goes with --keep best or --stop-after-worse", "");
 	if (o->watch_every && !o->watch)
 		return options_wrong(o, "--watch-every%s%s", " goes with --watch", "");
-	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "infer") != 0)
-		return options_wrong(o, "--mode wants train or infer, not '%s'%s", o->mode, "");
+	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "eval") != 0 && strcmp(o->mode, "infer") != 0)
+		return options_wrong(o, "--mode wants train, eval or infer, not '%s'%s", o->mode, "");
 	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
 		return options_wrong(o, "eval wants --data DIR%s%s", "", "");
 	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER || o->command == RT_C_GENERATE) && !o->weights)

@@ -17,7 +17,7 @@ fi
 echo "installing:$missing" >&2
 log=$(mktemp)
 # A list of packages may be stale or absent: it is fetched only if what is there does not do.
-$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >"$log" 2>&1 ||
-	{ $root apt-get update -qq >"$log" 2>&1 && $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >>"$log" 2>&1; } ||
+$root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $missing >"$log" 2>&1 ||
+	{ $root apt-get update -qq >"$log" 2>&1 && $root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $missing >>"$log" 2>&1; } ||
 	{ tail -n 15 "$log" >&2; echo "install.sh: could not install:$missing" >&2; rm -f "$log"; exit 1; }
 rm -f "$log"

@@ -1,18 +1,20 @@
 #!/bin/sh
 # The suite: installs what is missing, builds in build-check/ (with checks after every pass), runs the groups, prints a line for each.
-#   sh tests/run.sh [GROUP...] [--bless] [--long]
+#   sh tests/run.sh [GROUP...] [--bless] [--long] [--quick]
 # --bless rewrites the expected output of the groups golden and lang, and what tables make of frontend/language.md;
-# --long adds what takes more than minutes. A group is a folder's run.sh (its last line is
-# `N passed, N failed, N skipped`), a folder's meson.build (unit, numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. Groups that are named run one after the other, all of them
-# two at a time. The last line counts them all; exit status 1 if any failed.
+# --long adds what takes more than minutes; --quick runs the groups that take less than a minute together.
+# A group is a folder's run.sh (its last line is `N passed, N failed, N skipped`), a folder's meson.build (unit,
+# numeric, ...), or one of: layout, meson, bench and gpu (their check.sh), conformance. Groups that are named run one
+# after the other, all of them two at a time, the longest first. The last line counts them all; exit status 1 if any failed.
 set -u
 cd "$(dirname "$0")/.."
-bless= long= only=
+bless= long= only= quick=
 for word; do
 	case $word in
 	--bless) bless=1 ;;
 	--long) long=1 ;;
-	-h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
+	--quick) quick=1 ;;
+	-h | --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
 	-*) echo "run.sh: unknown option $word" >&2; exit 2 ;;
 	layout | meson | conformance) only="$only $word" ;;
 	*)
@@ -60,9 +62,10 @@ meson_group() {
 	tests=
 	[ $# -eq 0 ] || tests=$(meson test -C "$build" --no-rebuild --list 2>/dev/null | sed 's/.*[:/] *//' | grep "^$1" | tr '\n' ' ')
 	[ -z "$BLESS" ] || case ${1-lang} in lang*) bless_lang ;; esac
-	meson test -C "$build" --no-rebuild --print-errorlogs $tests >"$build/meson-test.log" 2>&1
-	cat "$build/meson-test.log"
-	number() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" "$build/meson-test.log" | tail -n 1 | grep . || echo 0; }
+	printed=$build/meson-test${1:+-$1}.log
+	meson test -C "$build" --no-rebuild --print-errorlogs --logbase "testlog${1:+-$1}" $tests >"$printed" 2>&1
+	cat "$printed"
+	number() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" "$printed" | tail -n 1 | grep . || echo 0; }
 	echo "$(number Ok) passed, $(($(number Fail) + $(number Timeout))) failed, $(number Skipped) skipped"
 }
 
@@ -90,9 +93,10 @@ if [ ! -f "$build/build.ninja" ]; then
 fi
 ninja -C "$build" >"$build/ninja.log" 2>&1 || { grep -E 'error|FAILED|warning' "$build/ninja.log" | head -n 40; echo "build failed: $build/ninja.log"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 
-# lane GROUP...: one after the other
+# lane GROUP...: one after the other, but those that another lane took
 lane() {
 	for g; do
+		mkdir "$taken/$g" 2>/dev/null || continue
 		log=$build/$(echo "$g" | tr / -).log
 		start=$(date +%s)
 		group "$g" >"$log" 2>&1 </dev/null
@@ -100,28 +104,32 @@ lane() {
 	done
 }
 
-counts=$build/counts
+counts=$build/counts taken=$build/taken
 : >"$counts"
+rm -rf "$taken"
+mkdir "$taken"
+lanes=2
 if [ -n "$only" ]; then
-	all=$only
-	lane $only
+	all=$(printf '%s\n' $only | awk '!seen[$0]++') lanes=1
+elif [ -n "$quick" ]; then
+	all="eval runtime layout cpu-algos cpu-asked cpu-narrow cuda-algos lang unit cudasim numeric gradient golden"
 else
-	# All groups in two lanes that take about as long: one begins with those that use all CPUs.
-	first="layout meson cuda conformance train scale gpu" beside=
+	all="cuda cudnn meson sink cli conformance train gpu bench device"
 	for g in tests/*/run.sh; do
 		g=${g#tests/}
 		g=${g%/run.sh}
-		case " $first " in *" $g "*) ;; *) beside="$beside $g" ;; esac
+		case " $all " in *" $g "*) ;; *) all="$all $g" ;; esac
 	done
-	all="$first $beside"
-	if [ "$(nproc)" -gt 1 ]; then
-		lane $first &
-		lane $beside
-		wait
-	else
-		lane $first $beside
-	fi
+	all="$all layout"
 fi
+if [ $lanes = 2 ] && [ "$(nproc)" -gt 1 ]; then
+	lane $all &
+	lane $all
+	wait
+else
+	lane $all
+fi
+rm -rf "$taken"
 ended=$(wc -l <"$counts")
 set -- $all
 [ "$ended" -eq $# ] || { echo "FAIL $(($# - ended)) groups did not end"; echo "0 1 0" >>"$counts"; }

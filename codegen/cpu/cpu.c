@@ -435,7 +435,9 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 		program_mark_loss(m, &ks, a);
 		program_mark_buckets(m, &ks, target_rates(t, o->arch), a);
 		program_json(&json, m, "cpu", o->arch, &ks);
-		if (!strcmp(o->emit, "json")) {
+		if (!strcmp(o->emit, "gradients")) {
+			program_gradients(out, m, &ks, target_rates(t, o->arch), a);
+		} else if (!strcmp(o->emit, "json")) {
 			buf_put(out, json.at, json.n);
 		} else {
 			loops_emit(&c, json.at);

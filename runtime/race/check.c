@@ -58,10 +58,10 @@ check_spans(Check *c)
 	const RaceGroup *g = c->g;
 	int64_t end = c->r->h->program.arena_bytes;
 
-	if (g->nwrite + 1 > CHECK_PLACES)
+	if (g->nwrite + 2 > CHECK_PLACES)
 		return false;
-	for (int i = 0; i <= g->nwrite; i++) {
-		const RacePlace *w = i < g->nwrite ? &g->write[i] : &g->workspace;
+	for (int i = 0; i <= g->nwrite + 1; i++) {
+		const RacePlace *w = i < g->nwrite ? &g->write[i] : i == g->nwrite ? &g->workspace : &g->kept;
 
 		if (w->bytes > 0)
 			c->own[c->nown++] = (Span){w->offset, w->offset + w->bytes};
@@ -233,6 +233,16 @@ check_results(const Check *c, const RaceText *t)
 }
 
 /* ---- running */
+/* What it keeps is poisoned, too, so it is made anew. */
+static void
+check_rows(const Check *c, int text)
+{
+	const RaceRows *rows = &c->g->rows[text];
+
+	race_worker_rows(c->r, rows->once, rows->nonce);
+	race_worker_rows(c->r, rows->row, rows->n);
+}
+
 /* Once with that many threads, watched. */
 static RaceVerdict
 check_run(const Check *c, int text, int threads, uint8_t pattern)
@@ -252,7 +262,7 @@ check_run(const Check *c, int text, int threads, uint8_t pattern)
 		r->shared->stuck = 1;
 		pause();
 	}
-	race_worker_rows(r, &c->g->rows[text]);
+	check_rows(c, text);
 	check_damage(c, fault);
 	check_protect(c, false);
 	rt_threads_use(r->h->threads, rt_threads_count(r->h->threads));
@@ -284,12 +294,12 @@ check_baseline(Check *c)
 	check_copy(c->before, c->arena, c->both, c->nboth);
 	check_poison(c, patterns[0]);
 	begin = c->r->costs ? 0 : rt_now();
-	race_worker_rows(c->r, &c->g->rows[0]);
+	check_rows(c, 0);
 	c->took = c->r->costs ? 0 : (int64_t)((rt_now() - begin) * 1e9);
 	for (int i = 0; i < c->g->nwrite; to += c->g->write[i].bytes, i++)
 		memcpy(to, c->arena + c->g->write[i].offset, (size_t)c->g->write[i].bytes);
 	check_poison(c, patterns[1]);
-	race_worker_rows(c->r, &c->g->rows[0]);
+	check_rows(c, 0);
 	return check_results(c, &(RaceText){.bits = RACE_SAME}) == RACE_GOOD ? RACE_GOOD : RACE_BAD_BASE;
 }
 
@@ -327,7 +337,8 @@ race_check_group(Race *r, int group)
 
 	*c = (Check){.r = r, .g = g, .arena = r->h->run.arena};
 	if (!check_spans(c)) {
-		race_worker_rows(r, &g->rows[0]);
+		race_worker_rows(r, g->rows[0].once, g->rows[0].nonce);
+		race_worker_rows(r, g->rows[0].row, g->rows[0].n);
 		memset(race_shared_verdict(r, group), RACE_BAD_BASE, (size_t)r->table.record[g->record].ntext);
 		free(c);
 		return;

@@ -57,9 +57,9 @@ journal_head(const Race *r)
 	rt_json_text(l.f, p->model);
 	fprintf(l.f,
 	        ", \"arch\": \"%s\", \"precision\": \"%s\", \"source_hash\": \"%s\", \"batch\": %lld, \"graph\": "
-	        "\"train\", \"threads\": %lld, \"seed\": %lld, \"rungs\": [",
-	        p->arch, p->precision, p->source_hash, (long long)p->batch, (long long)r->h->opt.threads,
-	        (long long)r->h->opt.seed);
+	        "\"%s\", \"threads\": %lld, \"seed\": %lld, \"rungs\": [",
+	        p->arch, p->precision, p->source_hash, (long long)p->batch, t->graph->name,
+	        (long long)r->h->opt.threads, (long long)r->h->opt.seed);
 	for (int i = 0; i < r->nrung; i++)
 		fprintf(l.f, "%s%d", i ? "," : "", r->rung[i]);
 	fprintf(l.f, "], \"clock\": \"%s\", \"units\": %d, \"groups\": [", r->costs ? "costs" : "real", t->nunit);

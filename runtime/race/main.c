@@ -21,7 +21,7 @@ static const RaceOption race_options[] = {
 	{"budget", "TIME", OPT_SPAN, "wall time: 90s, 8m (default), 1h; what was spent before --resume counts"},
 	{"data", "DIR", OPT_TEXT, "folder of the data files"},
 	{"synthetic", NULL, OPT_FLAG, "random data of the right shapes (the default)"},
-	{"graph", "train", OPT_GRAPH, "what is timed"},
+	{"graph", "NAME", OPT_GRAPH, "what is timed: train (default), eval or infer"},
 	{"threads", "N", OPT_NUMBER, "threads of every kernel (default: the CPUs this process may use)"},
 	{"seed", "N", OPT_NUMBER, "seed of the order in which kernels run (default 1)"},
 	{"rungs", "N,N,..", OPT_RUNGS, "samples of a kernel at which some leave; the last: fresh ones (2,4,8,16)"},
@@ -111,7 +111,12 @@ race_set(Race *r, int which, const char *value)
 	switch (race_options[which].kind) {
 	case OPT_SPAN: good = race_span(value, &r->budget); break;
 	case OPT_RUNGS: good = race_rungs(r, value); break;
-	case OPT_GRAPH: good = strcmp(value, "train") == 0; break;
+	case OPT_GRAPH:
+		r->which = strcmp(value, "eval") == 0    ? RT_G_EVAL
+		           : strcmp(value, "infer") == 0 ? RT_G_INFER
+		                                         : RT_G_TRAIN;
+		good = r->which != RT_G_TRAIN || strcmp(value, "train") == 0;
+		break;
 	case OPT_NUMBER:
 		good = *name == 't' ? race_number(value, 1, RT_MAX_THREADS, &o->threads)
 		                    : race_number(value, INT64_MIN, INT64_MAX, &o->seed);
@@ -473,7 +478,7 @@ race_prepare(Race *r, const RtImage *const *images, int nimages)
 		return false;
 	if (h->image->device || h->image->call)
 		return rt_fail(e, "races are of the CPU's kernels");
-	if (!race_table_read(&r->table, &h->program, h->image, e))
+	if (!race_table_read(&r->table, r->which, &h->program, h->image, e))
 		return false;
 	if (r->costs_path && !(r->costs = race_costs_read(r->costs_path, e)))
 		return false;
@@ -544,6 +549,7 @@ rt_race_main(int argc, char **argv, const RtImage *const *images, int nimages)
 	                        .sink = 0,
 	                        .seed = 1};
 	r->budget = (int64_t)480 * 1000000000;
+	r->which = RT_G_TRAIN;
 	r->journal.fd = r->journal.lock.fd = -1;
 	r->nrung = 4;
 	memcpy(r->rung, (int[]){2, 4, 8, 16}, 4 * sizeof *r->rung);

@@ -14,26 +14,31 @@ typedef enum RaceBits { RACE_SAME, RACE_ORDER, RACE_ROUND } RaceBits;
 typedef struct RaceText { const char *kernel; RaceBits bits; int64_t bound, workspace; } RaceText;
 /* What a tuning file calls by one key: groups of equal structure, and kernels for them; text 0 is the baseline. */
 typedef struct RaceRecord { const char *key; RaceText *text; int ntext; int *group; int ngroup; } RaceRecord;
-typedef struct RaceRows { RtRow *row; int n; } RaceRows;
+/* row, n: what is timed; once, nonce: before it, what eval and infer make of states in their first call (kept memory,
+ * which the kernels of a group share). */
+typedef struct RaceRows { RtRow *row, *once; int n, nonce; } RaceRows;
 /* What limits a unit: other slow phases of the machine for each. */
 typedef enum RaceLimit { RACE_PRODUCTS, RACE_TILES, RACE_MEMORY, RACE_LIMITS } RaceLimit;
 extern const char *const race_limits[RACE_LIMITS];
 typedef struct RaceGroup {
 	const char *name, *layers;
 	int record, unit;
-	RacePlace workspace, *read, *write;
+	RacePlace workspace, kept, *read, *write;
 	int nread, nwrite;
 	RaceRows *rows;                      /* by text of the record; n 0: it has not that kernel */
 } RaceGroup;
 typedef struct RaceUnit { int group, row; RaceLimit limit; } RaceUnit; /* group -1: only the row */
 typedef struct RaceTable {
 	const RtGraph *graph;
+	int which;                           /* RT_G_TRAIN, RT_G_EVAL, RT_G_INFER */
+	RtRow *once; int nonce;              /* of groups that do not race: run in a worker's first step */
+	int *owner;                          /* by row of the graph: the group whose own kernel it is of, -1 */
 	RaceRecord *record; int nrecord;
 	RaceGroup *group; int ngroup;
 	RaceUnit *unit; int nunit;
 	int most;                            /* texts of a record */
 } RaceTable;
-bool race_table_read(RaceTable *t, const RtProgram *p, const RtImage *image, RtError *e);
+bool race_table_read(RaceTable *t, int which, const RtProgram *p, const RtImage *image, RtError *e);
 
 /* ---------------------------------------------------------------- times that no clock gave (costs.c) */
 typedef enum RaceFault {
@@ -83,7 +88,7 @@ bool race_worker_start(Race *r);                          /* false after rt_fail
 void race_worker_stop(Race *r);
 typedef enum RaceEnd { RACE_DONE, RACE_DIED, RACE_HUNG, RACE_FAILED } RaceEnd;
 RaceEnd race_worker_run(Race *r, RaceWhat what, int64_t number, int *signal); /* signal: of which the worker died */
-void race_worker_rows(Race *r, const RaceRows *rows);     /* in the worker */
+void race_worker_rows(Race *r, const RtRow *row, int n);  /* in the worker */
 void race_check_group(Race *r, int group);                /* in the worker: every kernel whose verdict is unknown */
 
 /* ---------------------------------------------------------------- samples and judgement (schedule.c, judge.c) */
@@ -140,6 +145,7 @@ struct Race {
 	RaceCosts *costs;                    /* NULL: the clock's times */
 	/* options */
 	const char *output, *costs_path;
+	int which;                           /* the graph: RT_G_TRAIN, .. */
 	int64_t budget;                      /* nanoseconds */
 	int rung[RACE_RUNGS], nrung;
 	bool resume;
@@ -147,7 +153,7 @@ struct Race {
 	RaceShared *shared; size_t shared_bytes;
 	int to, from;                        /* pipes */
 	pid_t worker;
-	bool ready, checked;                 /* it has warmed up; it has made checks */
+	bool ready, checked, kept;           /* it has warmed up; it has made checks; what runs once has run */
 	int deaths;                          /* that no kernel explains */
 	uint8_t *snapshot; size_t snapshot_bytes; /* states as they began: the worker's */
 	/* the race */

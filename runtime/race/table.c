@@ -1,4 +1,4 @@
-/* table.c: the descriptor's "races" of graph train: which groups have several kernels, and which share a record.
+/* table.c: the descriptor's "races" of a graph: which groups have several kernels, and which share a record.
  *
  * In: a program and its image.   Out: records, groups and units (race.h). Refuses what would make the worker write
  * outside the arena, kernels that the image has not, and groups whose own rows do not stand together. */
@@ -69,16 +69,44 @@ table_text(RaceRecord *r, const Json *o, int room)
 	return k;
 }
 
-/* Rows of the graph's own table, by their numbers. */
+/* Rows of the graph's own table, by their numbers: what is timed stands together, what runs once before all that. */
 static bool
-table_own(RaceRows *rows, const RtGraph *g, const Json *list)
+table_own(RaceTable *t, int group, const Json *list)
 {
-	rows->n = 0;
-	for (const Json *x = list ? list->child : NULL; x; x = x->next, rows->n++)
-		if (x->i < 0 || x->i >= g->nrow || g->row[x->i].once || (rows->n && x->i != list->child->i + rows->n))
+	const RtGraph *g = t->graph;
+	RaceRows *rows = &t->group[group].rows[0];
+
+	rows->once = rt_alloc(sizeof *rows->once * (size_t)(list ? list->n : 0));
+	for (const Json *x = list ? list->child : NULL; x; x = x->next) {
+		if (x->i < 0 || x->i >= g->nrow || t->owner[x->i] >= 0)
 			return false;
-	rows->row = rows->n ? &g->row[list->child->i] : NULL;
+		RtRow *row = &g->row[x->i];
+
+		t->owner[x->i] = group;
+		if (row->once)
+			rows->once[rows->nonce++] = *row;
+		else if (rows->n && row != rows->row + rows->n)
+			return false;
+		else
+			rows->row = rows->n++ ? rows->row : row;
+	}
 	return rows->n > 0;
+}
+
+/* What runs once to its place, before what is timed. */
+static void
+table_split(RaceRows *rows)
+{
+	RtRow *all = rows->row;
+	int n = rows->n;
+
+	rows->once = rt_alloc(sizeof *all * (size_t)n);
+	rows->n = rows->nonce = 0;
+	for (int i = 0; i < n; i++)
+		if (all[i].once)
+			rows->once[rows->nonce++] = all[i];
+		else
+			all[rows->n++] = all[i];
 }
 
 enum { TABLE_TEXTS = 1024 };               /* of a record */
@@ -95,16 +123,26 @@ table_variants(RaceTable *t, RaceGroup *g, RaceRecord *r, const Json *list, cons
 			return rt_fail(e, "group %s: more than %d kernels, or another baseline than its record",
 			               g->name, TABLE_TEXTS);
 		if (o == list->child) {
-			if (!table_own(&g->rows[0], t->graph, rt_json_get(o, "rows")))
+			if (!table_own(t, (int)(g - t->group), rt_json_get(o, "rows")))
 				return rt_fail(e, "group %s: bad rows", g->name);
 			continue;
 		}
 		if (!rt_program_rows(&rows, rt_json_get(o, "rows"), image->nkernel, e))
 			return false;
 		g->rows[k] = (RaceRows){.row = rows.row, .n = rows.nrow};
+		table_split(&g->rows[k]);
 	}
 	t->most = r->ntext > t->most ? r->ntext : t->most;
 	return true;
+}
+
+/* [offset, bytes] of the arena; false: beyond it. */
+static bool
+table_place(RacePlace *to, const Json *o, const RtProgram *p)
+{
+	if (o && o->n == 2 && o->child->next->i > 0)
+		*to = (RacePlace){.offset = o->child->i, .bytes = o->child->next->i};
+	return to->offset >= 0 && to->bytes <= p->arena_bytes && to->offset <= p->arena_bytes - to->bytes;
 }
 
 static bool
@@ -112,15 +150,13 @@ table_group(RaceTable *t, const Json *o, const RtProgram *p, const RtImage *imag
 {
 	RaceGroup *g = &t->group[t->ngroup];
 	RaceRecord *r = table_record(t, rt_json_str(o, "record", ""), groups);
-	const Json *workspace = rt_json_get(o, "workspace"), *layers = rt_json_get(o, "layers");
+	const Json *layers = rt_json_get(o, "layers");
 
 	*g = (RaceGroup){.name = rt_json_str(o, "group", ""), .layers = "", .record = (int)(r - t->record)};
 	for (const Json *x = layers ? layers->child : NULL; x; x = x->next)
 		g->layers = *g->layers ? rt_printf("%s, %s", g->layers, x->s) : x->s;
-	if (workspace && workspace->n == 2 && workspace->child->next->i > 0)
-		g->workspace = (RacePlace){.offset = workspace->child->i, .bytes = workspace->child->next->i};
-	if (g->workspace.offset < 0 || g->workspace.bytes > p->arena_bytes ||
-	    g->workspace.offset > p->arena_bytes - g->workspace.bytes ||
+	if (!table_place(&g->workspace, rt_json_get(o, "workspace"), p) ||
+	    !table_place(&g->kept, rt_json_get(o, "kept"), p) ||
 	    !table_places(&g->read, &g->nread, rt_json_get(o, "reads"), p) ||
 	    !table_places(&g->write, &g->nwrite, rt_json_get(o, "writes"), p))
 		return rt_fail(e, "group %s: a place lies outside the arena", g->name);
@@ -147,18 +183,13 @@ table_units(RaceTable *t)
 	const RtGraph *graph = t->graph;
 
 	t->unit = rt_alloc(sizeof *t->unit * (size_t)graph->nrow);
+	t->once = rt_alloc(sizeof *t->once * (size_t)graph->nrow);
 	for (int k = 0; k < graph->nrow; k++) {
-		RaceUnit u = {.group = -1, .row = k};
-		bool inside = false;
+		RaceUnit u = {.group = t->owner[k], .row = k};
 
-		for (int g = 0; g < t->ngroup; g++) {
-			const RtRow *first = t->group[g].rows[0].row;
-
-			inside = inside || (&graph->row[k] > first && &graph->row[k] < first + t->group[g].rows[0].n);
-			if (first == &graph->row[k])
-				u.group = g;
-		}
-		if (inside)
+		if (u.group < 0 && graph->row[k].once)
+			t->once[t->nonce++] = graph->row[k];
+		if (graph->row[k].once || (u.group >= 0 && t->group[u.group].rows[0].row != &graph->row[k]))
 			continue;
 		if (u.group >= 0) {
 			RaceGroup *g = &t->group[u.group];
@@ -173,19 +204,28 @@ table_units(RaceTable *t)
 }
 
 bool
-race_table_read(RaceTable *t, const RtProgram *p, const RtImage *image, RtError *e)
+race_table_read(RaceTable *t, int which, const RtProgram *p, const RtImage *image, RtError *e)
 {
+	static const char *const what[] = {
+	        [RT_G_TRAIN] = "training step", [RT_G_EVAL] = "evaluation", [RT_G_INFER] = "inference"};
 	char why[128];
 	JsonDoc *doc;
 	const Json *o = rt_json_parse(image->program, strlen(image->program), &doc, why, sizeof why),
-	           *list = rt_json_get(rt_json_get(rt_json_get(o, "graphs"), "train"), "races");
+	           *list = rt_json_get(rt_json_get(rt_json_get(o, "graphs"), p->graph[which].name), "races");
 	int n = list ? (int)list->n : 0;
 
-	t->graph = &p->graph[RT_G_TRAIN];
+	t->which = which;
+	t->graph = &p->graph[which];
 	if (!t->graph->present)
-		return rt_fail(e, "the model has no loss: races are of training steps");
+		return rt_fail(e, "the model has no %s",
+		               which == RT_G_TRAIN ? "loss: --graph infer races without training"
+		               : which == RT_G_EVAL ? "loss and no metric: nothing is evaluated"
+		                                    : "output: there is no inference");
 	if (!n)
-		return rt_fail(e, "no kernel of the training step has another that it could race against");
+		return rt_fail(e, "no kernel of the %s has another that it could race against", what[which]);
+	t->owner = rt_alloc(sizeof *t->owner * (size_t)t->graph->nrow);
+	for (int k = 0; k < t->graph->nrow; k++)
+		t->owner[k] = -1;
 	t->record = rt_alloc(sizeof *t->record * (size_t)n);
 	t->group = rt_alloc(sizeof *t->group * (size_t)n);
 	for (const Json *x = list->child; x; x = x->next)

@@ -1,7 +1,9 @@
 /* worker.c: the process that trains while kernels race, and the parent's end of it.
  *
- * In: an order, what each group runs (race_shared_order).   Out: nanoseconds of each unit of one training step, kernel
- * by kernel as with --sink off, the number of threads fixed; or verdicts (check.c). Before each kernel the worker says
+ * In: an order, what each group runs (race_shared_order).   Out: nanoseconds of each unit of one step (of training,
+ * evaluation or inference), kernel by kernel as with --sink off, the number of threads fixed; or verdicts (check.c).
+ * What evaluation and inference make once of states, a raced kernel makes anew before each run, untimed: kernels of a
+ * group keep it in the same memory. Before each kernel the worker says
  * in the shared page which it is: if it dies or stays there longer than the limit, the parent knows whose fault it
  * was. A new worker begins with the states that the seed gives, as does one whose loss is no number any more; what is
  * computed does not matter here, only that it takes its usual time. A worker that dies by SIGKILL was killed by
@@ -83,12 +85,12 @@ worker_stray(int number, siginfo_t *info, void *cx)
 }
 
 void
-race_worker_rows(Race *r, const RaceRows *rows)
+race_worker_rows(Race *r, const RtRow *first, int n)
 {
 	RtRun *run = &r->h->run;
 
-	for (int i = 0; i < rows->n; i++) {
-		const RtRow *row = &rows->row[i];
+	for (int i = 0; i < n; i++) {
+		const RtRow *row = &first[i];
 
 		(row->shares ? rt_parallel_shares : rt_parallel)(run, r->h->image->kernel[row->fn], row->off,
 		                                                 rt_row_tasks(row, run->n));
@@ -101,11 +103,13 @@ worker_now(const Race *r)
 	return r->costs ? 0 : (int64_t)(rt_now() * 1e9);
 }
 
-/* A kernel that races: with what the table of costs does to it. */
-static void
+/* A kernel that races: with what the table of costs does to it. Returns when its time began. */
+static int64_t
 worker_kernel(Race *r, int group, int text)
 {
 	const RaceGroup *g = &r->table.group[group];
+	const RaceRows *rows = &g->rows[text];
+	int64_t begin;
 	RaceFault fault =
 	        text ? race_costs_fault(r->costs, r->table.record[g->record].text[text].kernel, r->shared->number)
 	             : RACE_NO_FAULT;
@@ -116,7 +120,10 @@ worker_kernel(Race *r, int group, int text)
 		r->shared->stuck = 1;
 		pause();
 	}
-	race_worker_rows(r, &g->rows[text]);
+	race_worker_rows(r, rows->once, rows->nonce);
+	begin = worker_now(r);
+	race_worker_rows(r, rows->row, rows->n);
+	return begin;
 }
 
 static bool
@@ -137,9 +144,9 @@ worker_units(Race *r, const int32_t *order, int64_t *ns)
 		if (unit->group >= 0 && s->what == RACE_CHECK)
 			race_check_group(r, unit->group);
 		else if (unit->group >= 0)
-			worker_kernel(r, unit->group, order[unit->group]);
+			begin = worker_kernel(r, unit->group, order[unit->group]);
 		else
-			race_worker_rows(r, &(RaceRows){.row = (RtRow *)(uintptr_t)row, .n = 1});
+			race_worker_rows(r, row, 1);
 		ns[u] += worker_now(r) - begin;
 		if (row->check && rt_fault(&r->h->run)) {
 			rt_host_fault(r->h);
@@ -155,6 +162,30 @@ worker_scalar(Race *r, int64_t offset, const void *value)
 {
 	if (offset >= 0)
 		memcpy(r->h->run.arena + offset, value, 8);
+}
+
+/* States are what they were: a loss that is no number has its reasons elsewhere. */
+static bool
+worker_forward(Race *r)
+{
+	RtRun *run = &r->h->run;
+	const RtGraph *g = r->table.graph;
+	int64_t *ns = race_shared_time(r);
+
+	memset(ns, 0, sizeof *ns * (size_t)r->table.nunit);
+	run->micro = 0;
+	rt_batch(run, g->input, r->h->program.ninput);
+	worker_scalar(r, g->seed, &run->seed);
+	worker_scalar(r, g->step, &run->step);
+	worker_scalar(r, g->rate, &run->rate);
+	worker_scalar(r, g->first, &run->first);
+	if (!r->kept)
+		race_worker_rows(r, r->table.once, r->table.nonce);
+	r->kept = true;
+	if (!worker_units(r, race_shared_order(r), ns))
+		return false;
+	run->step++;
+	return true;
 }
 
 /* One update, as the loop of the model makes it. False after rt_fail. */
@@ -208,7 +239,9 @@ worker_prepare(Race *r)
 	h->profiles = true;                      /* the number of threads stays */
 	h->total = (int64_t)1 << 40;
 	h->next_save = h->stop_step = INT64_MAX;
-	rt_host_use(h, RT_M_TRAIN, &r->data, h->program.shuffle);
+	rt_host_use(h, r->which == RT_G_TRAIN ? RT_M_TRAIN : RT_M_EVAL, &r->data,
+	            r->which == RT_G_TRAIN && h->program.shuffle);
+	h->graph = r->which == RT_G_TRAIN ? h->graph : r->table.graph;
 	h->run.steps_per_epoch = INT64_MAX / 4;
 	for (int i = 0; i < h->program.nstate; i++) {
 		size_t end = (size_t)(h->program.state[i].t.offset + h->program.state[i].t.bytes);
@@ -247,7 +280,7 @@ worker_main(Race *r, int from, int to, pid_t parent)
 	bool good = worker_prepare(r);
 
 	while (read(from, &byte, 1) == 1) {
-		good = good && worker_step(r);
+		good = good && (r->which == RT_G_TRAIN ? worker_step(r) : worker_forward(r));
 		if (!good) {
 			r->shared->failed = 1;
 			r->shared->error = r->h->error;
@@ -269,7 +302,7 @@ race_worker_start(Race *r)
 
 	r->shared->unit = -1;
 	r->shared->stray = r->shared->stuck = r->shared->failed = 0;
-	r->ready = r->checked = false;
+	r->ready = r->checked = r->kept = false;
 	if (pipe(to) != 0)
 		return rt_fail(e, "a pipe to the racing process: %s", strerror(errno));
 	if (pipe(from) != 0) {

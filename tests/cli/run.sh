@@ -54,7 +54,7 @@ net=$dir/tiny.net
 t "no argument" 2 'usage: mantou' "$mantou"
 t "help" 0 'commands:' "$mantou" --help
 t "version" 0 '^mantou [0-9]' "$mantou" --version
-for c in build run check dump info opt explain tune ops ref-run; do
+for c in build run check dump info opt explain tune scale ops ref-run; do
 	t "$c --help has an example" 0 '^  mantou ' "$mantou" $c --help
 done
 "$mantou" build "$net" -o "$dir/helped"

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 build=${BUILD:-$PWD/build-check}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME="$build/tests/cuda/cache"
+export XDG_CACHE_HOME="$build/tests/nvrtc"
 [ -n "${MANTOU_LIBCUDA:-}" ] || [ ! -f "$build/tests/cudasim/libcuda.so.1" ] || export MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1"
 # part NAME FILE...: a process of its own, beside the others
 part() {

@@ -15,5 +15,5 @@ case ${1:-} in '' | *[!0-9]*) sed -n '2,5s/^# //p' "$0"; exit 2 ;; esac
 seconds=$1 seed=1
 shift
 case ${1:-} in '' | *[!0-9]*) ;; *) seed=$1; shift ;; esac
-[ ! -f "$build/tests/cudasim/libcuda.so.1" ] || set -- --cuda "$build/tests/cudasim/libcuda.so.1" --cache "$build/tests/sink/cache" "$@"
+[ ! -f "$build/tests/cudasim/libcuda.so.1" ] || set -- --cuda "$build/tests/cudasim/libcuda.so.1" --cache "$build/tests/nvrtc" "$@"
 exec "$python" tests/fuzz/models.py --mantou "$mantou" --keep "$build/found-models" --seconds "$seconds" --seed "$seed" "$@"

@@ -4,7 +4,7 @@
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-$PWD/build}
-export BUILD="$build" MANTOU="${MANTOU:-$build/mantou}" XDG_CACHE_HOME="$build/tests/sink/cache" MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1" MANTOU_SIM_THREADS=2
+export BUILD="$build" MANTOU="${MANTOU:-$build/mantou}" XDG_CACHE_HOME="$build/tests/nvrtc" MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1" MANTOU_SIM_THREADS=2
 mkdir -p "$XDG_CACHE_HOME"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/gpu.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT

@@ -66,7 +66,7 @@ make(Race *r, uint64_t race)
 	static int members[RECORDS][LAYERS];
 
 	for (int t = 0; t < TEXTS; t++)
-		rows[t] = (RaceRows){&row, 1};
+		rows[t] = (RaceRows){.row = &row, .n = 1};
 	for (int i = 0; i < RECORDS; i++) {
 		record[i] = (RaceRecord){.key = "", .text = text[i], .ntext = TEXTS, .group = members[i]};
 		record[i].ngroup = LAYERS;

@@ -42,5 +42,68 @@ else
 	[ $status -eq 0 ] || tail -n 3 "$dir/out"
 	check "conv: memory of 600 layers" $status -eq 0
 fi
+
+# ---- the command scale: published tables, its own arithmetic, every error
+count=$(python3 tests/scale/tables.py "$mantou" tests/scale/tables.txt)
+echo "$count" | grep FAIL
+count=$(echo "$count" | tail -n 1 | grep -E '^[0-9]+ passed' || echo "0 passed, 1 failed")
+passed=$((passed + $(echo "$count" | cut -d' ' -f1))) failed=$((failed + $(echo "$count" | cut -d' ' -f3)))
+says() { # says STATUS TEXT ARGS...: of mantou scale tests/scale/dense.net
+	want=$1 text=$2
+	shift 2
+	"$mantou" scale tests/scale/dense.net -D layers=4 "$@" >"$dir/out" 2>&1
+	status=$?
+	if [ $status -eq $want ] && grep -qF -e "$text" "$dir/out"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL scale $*: status $status, no '$text': $(head -n 3 "$dir/out")"; fi
+}
+cluster() { printf '%s\n' "$@" >"$dir/cluster"; }
+while IFS='|' read -r line text; do
+	cluster "node 2 of 4" "$line"
+	says 1 "$dir/cluster:2: $text" --shards 8 --cluster "$dir/cluster"
+done <<'END'
+node 2|this line reads: node MACHINES of PROCESSES
+node 1.5 of 2|'1.5' is no whole number up to 9999999
+rate fast|'fast' is no number that 'rate' can have
+rate 10 batch|this line reads: rate EXAMPLES_A_SECOND [batch EXAMPLES]
+link around 5us 1GB/s|this line reads: link inside|between START BYTES_A_SECOND [shared]
+link inside 5 1GB/s|'5' is no number of ns, us, ms or s that 'link' can have
+link inside 5us 1GB|'1GB' is no number of KB/s, MB/s, GB/s, TB/s, Mb/s or Gb/s that 'link' can have
+spread 1.5|'1.5' is no number of % that 'spread' can have
+busy -3%|'-3%' is no number of % that 'busy' can have
+drag 1ms|'1ms' is no number of us/MB or ms/MB that 'drag' can have
+exchange tree|this line reads: exchange direct|levels
+mesured 2 100|'mesured' begins no line; did you mean 'measured'?
+measured 2|this line reads: measured PROCESSES EXAMPLES_A_SECOND
+measured 9 100|9 processes were measured, 2 nodes have 8
+measured 2 100|what was measured is fitted beside the speed of one process: 'rate EXAMPLES_A_SECOND' is missing
+END
+cluster "rate 100"
+says 1 "$dir/cluster: no line says 'node MACHINES of PROCESSES'" --cluster "$dir/cluster"
+says 1 "$dir/none: No such file" --cluster "$dir/none"
+says 2 "--processes: 3 are more than the 2 shards of" --shards 2 --processes 3
+says 2 "--processes: 'x' is no number of processes" --processes 1,x
+says 1 "target ref has no plan to predict by" --target ref
+says 1 "target cuda cuts no batches" --target cuda --arch sm_90a
+cluster "node 2 of 2" "rate 1000 batch 8"
+says 2 "--processes: 5 are more than the cluster's 4 (2 nodes of 2)" --cluster "$dir/cluster" --processes 5
+says 2 "--batch and --shards do not go with the cluster's" --cluster "$dir/cluster" --shards 2
+# one process is as fast as was said; nothing uncertain: 8 examples in 8 ms, times busy; what is assumed is marked so
+cluster "node 2 of 2" "rate 1000 batch 8" "busy 50%" "spread 0%" "drag 0ms/MB" "link inside 0us 9000TB/s" "link between 0us 9000TB/s" "sum 9000TB/s"
+says 0 "kernels    50 % longer where a node is full (given), spread 0 % (given), drag 0 ms/MB (given)" --cluster "$dir/cluster"
+"$mantou" scale tests/scale/dense.net -D layers=4 --arch x86-64-v3 --cluster "$dir/cluster" --json --processes 1,2,4 >"$dir/out" 2>&1
+if python3 - "$dir/out" <<'END'
+import json, sys
+out = json.load(open(sys.argv[1]))
+one, two, four = out["predicted"]
+ms = one["ms_per_step"]
+update = one["ms"]["update"]
+assert ms["least"] == ms["median"] == ms["most"] and abs(ms["median"] - 8) < 1e-6 and one["speed_up"] == 1, ms
+want = 8 + 0.5 * (8 - update)
+assert abs(two["ms_per_step"]["median"] / want - 1) < 0.02, (two, want)  # two more each doubling's share of chance
+assert abs(four["ms_per_step"]["median"] / want - 1) < 0.03 and four["ms_per_step"]["most"] > four["ms_per_step"]["least"], four
+assert out["busy"] == {"value": 0.5, "origin": "given"} and out["exchange"] == "direct", out
+END
+then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL scale: arithmetic: $(head -c 300 "$dir/out")"; fi
+says 0 "(assumed)" --shards 4 --processes 1,2,3
+says 0 "3 processes do not divide 4 shards: the busiest has 2" --shards 4 --processes 1,2,3
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

@@ -45,14 +45,17 @@ class Place:
         self.net = os.path.join(folder, "tiny.net")
         self.file = os.path.join(folder, "tiny.tune")
         shutil.copy(net, self.net)
-        self.keys = {}
-        key = None
-        for line in call(mantou, "tune", self.net, *arch, *few, "--dry-run").stdout.splitlines():
+        self.keys = self.listed()
+
+    def listed(self, *args):
+        keys, key = {}, None
+        for line in call(mantou, "tune", self.net, *arch, *few, "--dry-run", *args).stdout.splitlines():
             if line.startswith("cpu "):
                 key = line.split("  (")[0]
-                self.keys[key] = []
+                keys[key] = []
             elif key:
-                self.keys[key].append(line.split()[0])
+                keys[key].append(line.split()[0])
+        return keys
 
     def costs(self, planted, name="costs", noise=0.0, more=""):
         path = os.path.join(self.folder, name)
@@ -195,6 +198,57 @@ def test_choices(place):
     left = [x for x in place.text().splitlines() if " fuse.prologue " in x]
     expect("--level graph", done.returncode == 0 and len(left) < len(wrong) / 2, place.text())
     expect("bad choices go, nothing is put in", set(left) <= set(wrong) and json.loads(done.stdout)["written"], place.text())
+
+
+def test_graphs(place):
+    """Evaluation and inference race, too; records of one graph leave the states in the locks of others."""
+    place.clean()
+    cost, _ = plant(place, 3)
+    place.tune(place.costs(cost))
+    train = place.text()
+    states = re.findall(r"lock tiny train .*states=(\w+)", train)
+    expect("a lock of training", len(states) == 1, train)
+    train_keys, place.keys = place.keys, place.listed("--graph", "infer")
+    expect("other kernels", place.keys and all("[N<=" in k for k in place.keys) and not set(place.keys) & set(train_keys), place.keys)
+    cost, best = plant(place, 41)
+    wrong = sorted(k for list_ in place.keys.values() for k in list_[1:])[3]
+    for graph in ("infer", "eval"):
+        open(place.file, "w").write(train)
+        for name in (".log", ".log.race"):
+            if os.path.exists(place.file + name):
+                os.unlink(place.file + name)
+        done = place.tune(place.costs(cost, more="fault wrong %s\n" % wrong), "--graph", graph, "--json")
+        found = kernels(place.text())
+        want = {key: min([k for k in place.keys[key] if k != wrong], key=lambda k: cost[k]) for key in best}
+        bad = {k: (v, found.get(k)) for k, v in want.items() if v != place.keys[k][0] and cost.get(found.get(k), 100) > cost[v]}
+        expect("kernels of %s" % graph, done.returncode == 0 and not bad and want, (bad, done.stderr))
+        report = json.loads(done.stdout) if done.returncode == 0 else {}
+        expect("a wrong one is out, %s" % graph, report.get("failures", {}).get("wrong") == 1, report.get("failures"))
+        expect("records of training stay, %s" % graph, kernels(train).items() <= found.items())
+        expect("locks of both, %s" % graph, re.findall(r"lock tiny train .*states=(\w+)", place.text()) == states
+            and " lock tiny %s " % graph in place.text(), place.text())
+        built = call(mantou, "build", place.net, *arch, "--locked", "-o", os.path.join(place.folder, "program"))
+        expect("build --locked, %s" % graph, built.returncode == 0, built.stderr)
+        for which in ("train", graph):
+            done = place.tune(place.costs(cost), "--verify", "--graph", which)
+            expect("--verify of %s after %s" % (which, graph), "lock      holds" in done.stderr, done.stderr)
+    bench = call(os.path.join(place.folder, "program"), "bench", "--mode", "eval", "--synthetic", "--steps", "1", "--json")
+    expect("bench --mode eval", {x["name"] for x in json.loads(bench.stdout)["results"]} == {"loss", "logits"}, bench.stdout + bench.stderr)
+    place.clean()
+    program, results = os.path.join(place.folder, "prepared"), os.path.join(place.folder, "results")
+    place.tune(place.costs(cost), "--prepare", program, "--graph", "infer")
+    call(program, "race", "--graph", "infer", "--costs", place.costs(cost), "--threads", "1", "-o", results)
+    done = place.tune(place.costs(cost), "--results", results, "--graph", "infer")
+    expect("--results of inference", done.returncode == 0 and kernels(place.text()), done.stderr)
+    done = call(program, "race")
+    expect("its training has nothing to race", done.returncode == 1 and "no kernel of the training step" in done.stderr, done.stderr)
+    place.clean()
+    text = open(place.net).read()
+    open(place.net, "w").write(text[: text.index("train {")])
+    done = place.tune(place.costs(cost), "--graph", "infer", "--batch", "8")
+    expect("a file without a section train", done.returncode == 0 and kernels(place.text()), done.stderr)
+    done = call(mantou, "tune", place.net, "--graph", "update")
+    expect("--graph update", done.returncode == 2 and "needs train, eval or infer" in done.stderr, done.stderr)
 
 
 def test_options(place):
