@@ -616,7 +616,10 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s",
 		           (long long)k->rows, k->mul, k->mul ? k->div : 1, (long long)k->grain,
 		           k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
-		buf_printf(b, "%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "");
+		const char *kernel = k->group >= 0 ? g->group.at[k->group].kernel : NULL;
+
+		buf_printf(b, "%s%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "",
+		           kernel && !strcmp(kernel, PLAIN_KERNEL) ? ", \"plain\": true" : "");
 		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
 			put_made(b, m, a, g, k->group, infinite);
 		if (gradients && k->group >= 0 && (i + 1 == n || list[i + 1].group != k->group))

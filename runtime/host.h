@@ -140,6 +140,7 @@ typedef struct RtRow {          /* one kernel call */
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
 	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
+	bool plain;                                 /* a contraction, a number at a time: no other kernel takes it */
 	RtMade *made; int32_t nmade;
 	RtGradient *gradient; int32_t ngradient;
 } RtRow;

@@ -301,6 +301,7 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->grain = rt_json_int(o, "grain", 1);
 		r->check = rt_json_bool(o, "check", false);
 		r->once = rt_json_bool(o, "once", false);
+		r->plain = rt_json_bool(o, "plain", false);
 		r->shares = rt_json_bool(o, "shares", false);
 		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
 		if (!program_made(r, rt_json_get(o, "made"), e) ||
