@@ -160,6 +160,8 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, pieces}});
 	else if (red)
 		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, 1}});
+	else if (contract && cu_depthwise_select(g, group, contract))
+		;
 	else if (contract)
 		gr->kernel = space_family[FAMILY_cuda_plain].text;
 	else if (window) {
@@ -421,6 +423,9 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 	for (int k = 0; k < parts; k++)
 		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = true, .ptx = o->last};
 	error = nvrtc_compile(p->a, o->arch, job, parts);
+	for (int k = 0; k < parts; k++)
+		if (job[k].note)
+			fprintf(stderr, "mantou: warning: %s\n", job[k].note);
 	if (!error && (!strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))) {
 		(*o->emit == 's' ? cu_forecast_sass : cu_forecast_json)(p, o->arch, job, out);
 	} else if (!error) {
@@ -439,7 +444,7 @@ static const char *
 program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 {
 	bool cubin = !strcmp(o->emit, "cubin");
-	NvrtcJob job = {.source = p->text.at, .cubin = cubin, .ptx = !cubin, .lines = true};
+	NvrtcJob job = {.source = p->text.at, .cubin = cubin, .ptx = !cubin, .lines = true, .strict = true};
 	const char *error = asks_too_much(p, o->arch);
 
 	if (error)

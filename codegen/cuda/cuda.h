@@ -48,7 +48,7 @@ typedef struct Cuda {
 	const char *it;                 /* C type of indices */
 	/* kernels so far; of these, those ahead of the first that makes what the group does, and of the group's bytes
 	 * what that one leaves to them */
-	int nkernel, nahead; double ahead_bytes;
+	int nkernel, nahead; double ahead_bytes, ahead_flops;
 	const Op *parts;                /* a contraction whose result cuDNN left in memory (cudnn.c): */
 	Type part_type; int64_t part_at; /* as this type, there */
 	/* the open kernel */
@@ -140,6 +140,8 @@ Cell cu_cell_random(Cuda *c, const Op *op, Ix element, Cell seed, Cell step);
 const char *cu_suffix(DType t);                         /* of the prelude's functions: f32, i64, ... */
 
 /* ---- windows.c: poolings */
+/* A variable, or an array of vec where that is not 1: all `start`, or not set if that is NULL. */
+const char *cu_numbers_open(Cuda *c, int vec, char letter, const char *type, const char *start);
 bool cu_window_neighbours(const Graph *g, const Op *op);  /* may channels be taken some at a time? */
 /* at ix and the channels behind it: the name of a variable, of an array where vec is not 1 */
 const char *cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec);
@@ -148,6 +150,18 @@ void cu_windows_prologue(const Graph *g, const Op *op, int k, DType narrow, Prol
 int64_t cu_windows_workspace(const Graph *g, int group);  /* of the group, for what cu_windows_emit finds */
 /* the kernel before a gradient of max pooling: the first maximum of each window */
 void cu_windows_emit(Cuda *c, const Op *op);
+
+/* ---- depthwise.c: convolutions of groups of fewer than 8 channels */
+/* may channels of the result be taken some at a time? conv2d and conv2d.dx */
+bool cu_depthwise_neighbours(const Graph *g, const Op *op);
+/* as cu_window_values */
+const char *cu_depthwise_values(Cuda *c, const Op *op, const Ix *ix, int vec);
+/* sets kernel and workspace; false: the plain kernel */
+bool cu_depthwise_select(Graph *g, int group, const Op *op);
+/* the kernel before a gradient in weights: sums of pieces of the pixels */
+void cu_depthwise_emit(Cuda *c, const Op *op);
+/* the sum of these pieces at ix; false: there are none */
+bool cu_depthwise_pieces(Cuda *c, const Op *op, const Ix *ix, Cell *x);
 
 /* ---- eval.c, eval_sum.c: the value of an element */
 Cell cu_value_at(Cuda *c, Val v, const Ix *ix);

@@ -235,10 +235,11 @@ spills(Arena *a, const char *source, const char *log, const Buf *cubin, const ch
 	while (next_spill(&at, name, &stores)) {
 		comment = comment_of(a, source, name);
 		if (has_sums(comment) && costly(a, cubin, arch, name, stores))
-			return arena_printf(a,
-			                    "this is a defect of mantou: a contraction keeps %d bytes of its registers "
-			                    "in memory (%s)",
-			                    stores, comment);
+			return arena_printf(
+			        a,
+			        "a contraction keeps %d bytes of its registers in memory, which is slow: this is a "
+			        "defect of mantou (%s)",
+			        stores, comment);
 	}
 	return NULL;
 }
@@ -252,7 +253,7 @@ waits(Arena *a, const char *source, const char *log)
 
 	if (!message)
 		return NULL;
-	return arena_printf(a, "this is a defect of mantou: ptxas makes products of wgmma wait (%s): %s",
+	return arena_printf(a, "ptxas makes products of wgmma wait, which is slow: this is a defect of mantou (%s): %s",
 	                    comment_of_line(a, source, message), arena_strndup(a, message, strcspn(message, "\n")));
 }
 
@@ -370,9 +371,9 @@ compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const ch
 		error = fetch(a, n, p, arch, true, &j->cubin_out);
 	*again = log && !error ? with_room(a, source, log, &j->cubin_out, arch) : NULL;
 	if (!*again && !error)
-		error = status ? compile_error(a, n, p, source, status)
-		        : log  ? complaint(a, source, log, &j->cubin_out, arch)
-		               : NULL;
+		error = status ? compile_error(a, n, p, source, status) : NULL;
+	if (!*again && !error && log)
+		*(j->strict ? &error : &j->note) = complaint(a, source, log, &j->cubin_out, arch);
 	if (!error && !*again && j->ptx)
 		error = fetch(a, n, p, arch, false, &j->ptx_out);
 	n->DestroyProgram(&p);
@@ -409,9 +410,11 @@ work(void *arg)
 			const char *error = compile(a, w->n, w->arch, j);
 
 			j->error = error ? strdup(error) : NULL;
-			if (!error && cubin && j->cubin)
+			j->note = !error && j->note ? strdup(j->note) : NULL;
+			/* what is slow is said each time: it is made each time */
+			if (!error && !j->note && cubin && j->cubin)
 				cache_write(cubin, j->cubin_out.at, j->cubin_out.n);
-			if (!error && ptx && j->ptx)
+			if (!error && !j->note && ptx && j->ptx)
 				cache_write(ptx, j->ptx_out.at, j->ptx_out.n);
 		}
 		arena_free(a);
@@ -443,6 +446,10 @@ nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n)
 			error = arena_strdup(a, job[i].error);
 		free((char *)(uintptr_t)job[i].error);
 		job[i].error = NULL;
+		const char *note = job[i].note;
+
+		job[i].note = note ? arena_strdup(a, note) : NULL;
+		free((char *)(uintptr_t)note);
 	}
 	return error;
 }

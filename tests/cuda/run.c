@@ -83,7 +83,7 @@ code_begins(int run, const char *line, const char *what)
 static const char *
 code_load(Code *c, Module *m, const char *arch)
 {
-	NvrtcJob job = {.ptx = true, .lines = true};
+	NvrtcJob job = {.ptx = true, .lines = true, .strict = true};
 	const char *error;
 	char log[500] = "";
 	int option[] = {5, 6}, status; /* the linker's words, and room for them */

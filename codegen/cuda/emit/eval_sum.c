@@ -180,6 +180,10 @@ cu_eval_contract(Cuda *c, const Op *op, const Ix *ix)
 	Sum s = {.op = op, .ix = ix, .acc = cu_fresh(c, 'v'), .dt = to != DT_f64 && dtype_is_float(to) ? DT_f32 : to};
 	Ix ext[3];
 	Scope scope[3];
+	Cell pieces;
+
+	if (cu_depthwise_pieces(c, op, ix, &pieces))
+		return pieces;
 	int n = summed(c, op, ext);
 
 	cu_line(c, "%s %s = 0;", cu_c_type(s.dt), s.acc);

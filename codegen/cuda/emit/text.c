@@ -626,7 +626,7 @@ cu_kernel_close(Cuda *c, const char *what, int64_t blocks)
 	                      .grain = 1,
 	                      .check = c->check,
 	                      .once = once,
-	                      .flops = c->nkernel == c->nahead + 1 ? group_flops(c) : 0,
+	                      .flops = c->nkernel == c->nahead + 1 ? group_flops(c) - c->ahead_flops : 0,
 	                      .bytes = c->nkernel == c->nahead + 1 ? group_bytes(c) - c->ahead_bytes : 0}));
 }
 

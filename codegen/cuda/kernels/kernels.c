@@ -327,6 +327,8 @@ group_kernels(Cuda *c)
 		contract = op_has((OpKind)op->kind, T_CONTRACT) ? op : contract;
 		if (op->kind == OP_max_pool2d_dx)
 			cu_windows_emit(c, op);
+		if (op->kind == OP_conv2d_dw)
+			cu_depthwise_emit(c, op);
 	}
 	if (special) {
 		special_emit(c, special);

@@ -28,17 +28,18 @@ one(Cuda *c, int vec, const char *name)
 	return vec > 1 ? arena_printf(c->a, "%s[u]", name) : name;
 }
 
-/* A number for each, all `start`. */
-static const char *
-numbers_open(Cuda *c, int vec, char letter, const char *type, const char *start)
+const char *
+cu_numbers_open(Cuda *c, int vec, char letter, const char *type, const char *start)
 {
 	const char *name = cu_fresh(c, letter);
 
 	if (vec == 1) {
-		cu_line(c, "%s %s = %s;", type, name, start);
+		cu_line(c, start ? "%s %s = %s;" : "%s %s;", type, name, start);
 		return name;
 	}
 	cu_line(c, "%s %s[%d];", type, name, vec);
+	if (!start)
+		return name;
 	Scope s = cu_each_open(c, vec);
 
 	cu_line(c, "%s[u] = %s;", name, start);
@@ -86,7 +87,7 @@ pool(Cuda *c, const Op *op, const Ix *ix, int vec)
 	Win w = win_of(op);
 	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
 	bool max = op->kind == OP_max_pool2d;
-	const char *r = numbers_open(c, vec, 'v', cu_c_type(dt), max ? cu_cell_lowest(dt, false).v : "0"),
+	const char *r = cu_numbers_open(c, vec, 'v', cu_c_type(dt), max ? cu_cell_lowest(dt, false).v : "0"),
 	           *count = cu_fresh(c, 'i'), *mine = one(c, vec, r);
 	Near n = {0};
 
@@ -123,8 +124,8 @@ first_maximum(Cuda *c, const Op *op, const Win *w, const Ix *o, int vec)
 {
 	const Type *xt = val_type(c->g, op->in[0]);
 	DType dt = (DType)xt->dtype;
-	const char *best = numbers_open(c, vec, 'v', cu_c_type(dt), cu_cell_lowest(dt, false).v),
-	           *at = numbers_open(c, vec, 'i', "int", "-1");
+	const char *best = cu_numbers_open(c, vec, 'v', cu_c_type(dt), cu_cell_lowest(dt, false).v),
+	           *at = cu_numbers_open(c, vec, 'i', "int", "-1");
 	Near n = {0};
 
 	cu_lanes_early(c, &n.lanes, NULL);
@@ -263,7 +264,7 @@ pool_dx(Cuda *c, const Op *op, const Ix *ix, int vec)
 	Win w = win_of(op);
 	bool max = op->kind == OP_max_pool2d_dx;
 	const Type *gt = val_type(c->g, op->in[max]);
-	const char *acc = numbers_open(c, vec, 'v', cu_c_type((DType)gt->dtype), "0"), *valid = "1";
+	const char *acc = cu_numbers_open(c, vec, 'v', cu_c_type((DType)gt->dtype), "0"), *valid = "1";
 	Scope loop[2];
 	Ix back[2], o[4] = {ix[0], ix[1]};
 
@@ -298,6 +299,8 @@ cu_window_neighbours(const Graph *g, const Op *op)
 {
 	const Type *o = val_type(g, op->out[0]);
 
+	if (op_has((OpKind)op->kind, T_CONTRACT))
+		return cu_depthwise_neighbours(g, op);
 	if (!op_has((OpKind)op->kind, T_WINDOW) || cu_inner_axis(o) != 1 || o->axis[1].mul ||
 	    (op->kind == OP_max_pool2d_dx && numbers_type(g, op).dtype != DT_u8))
 		return false;
@@ -333,6 +336,7 @@ cu_window_values(Cuda *c, const Op *op, const Ix *ix, int vec)
 	switch (op->kind) {
 	case OP_max_pool2d: case OP_avg_pool2d: return pool(c, op, ix, vec);
 	case OP_max_pool2d_dx: case OP_avg_pool2d_dx: return pool_dx(c, op, ix, vec);
+	case OP_conv2d: case OP_conv2d_dx: case OP_conv2d_dw: return cu_depthwise_values(c, op, ix, vec);
 	default:
 		bug("target cuda has no code for %s: a T_WINDOW has a case in cu_window_values",
 		    op_info[op->kind].name);

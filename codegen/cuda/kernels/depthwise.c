@@ -1,0 +1,461 @@
+/* depthwise.c: convolutions whose groups have fewer than 8 channels, some neighbouring channels of a pixel at a time.
+ *
+ * In: conv2d, conv2d.dx or conv2d.dw of f32, f16 or bf16, channels innermost, and indices of its result.   Out: arrays
+ * of `vec` sums. Their kernels are bound by memory: a tap's channels and filters come in one load each where a group
+ * has as many channels before as behind; sums are one chain of f32 FMAs in the order of taps, then of channels.
+ * The gradient in the weights has few results and long sums: a kernel before divides the pixels into pieces, a block
+ * each, whose threads keep the sums of all taps of 4 or 8 channels; the group's own kernel adds the pieces in their
+ * order. */
+#include "../contract/gemm.h"
+#include <string.h>
+
+enum { ACCUMULATORS = 96, LANES = 32, PIECES = 128, PIXELS = 4 };
+
+typedef struct Conv {
+	const Op *op;
+	int64_t s[2], p[2], d[2], taps[2];
+	int64_t in, out;  /* channels of a group, of the image and of the convolution's result */
+	int64_t channels; /* of the result, all groups */
+} Conv;
+
+static Conv
+conv_of(const Graph *g, const Op *op)
+{
+	const int64_t *s = attr_ints(op, A_stride, NULL), *p = attr_ints(op, A_pad, NULL),
+	              *d = attr_ints(op, A_dilation, NULL);
+	const Type *w = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
+	int64_t groups = attr_int(op, A_groups);
+
+	return (Conv){.op = op,
+	              .s = {s[0], s[1]},
+	              .p = {p[0], p[1]},
+	              .d = {d[0], d[1]},
+	              .taps = {w->axis[2].n, w->axis[3].n},
+	              .in = w->axis[1].n,
+	              .out = w->axis[0].n / groups,
+	              .channels = w->axis[0].n};
+}
+
+/* ---------------------------------------------------------------- neighbours */
+static bool
+innermost(const Type *t, int axis)
+{
+	return cu_inner_axis(t) == axis && !t->axis[axis].mul && cu_vector_type((DType)t->dtype);
+}
+
+/* The channels of 8 neighbours, of groups of n: whole groups, or a part of one. */
+static bool
+divides(int64_t n)
+{
+	return n % 8 == 0 || 8 % n == 0;
+}
+
+static bool
+small_groups(const Graph *g, const Op *op)
+{
+	if (op->kind != OP_conv2d && op->kind != OP_conv2d_dx && op->kind != OP_conv2d_dw)
+		return false;
+	return attr_int(op, A_groups) > 1 && cu_gemm_why_not(g, op) &&
+	       cu_vector_type((DType)val_type(g, op->in[0])->dtype) &&
+	       val_type(g, op->in[1])->dtype == val_type(g, op->in[0])->dtype &&
+	       cu_vector_type((DType)val_type(g, op->out[0])->dtype);
+}
+
+/* Pieces of the sums that stand in the group's workspace; 0: the group has none. */
+static int64_t
+pieces_of(const Graph *g, const Op *op)
+{
+	Params p;
+
+	if (op->kind != OP_conv2d_dw || op->group < 0)
+		return 0;
+	space_parse("cuda", NULL, g->group.at[op->group].kernel, &p);
+	return p.family == FAMILY_cuda_depthwise ? p.cuda_depthwise.pieces : 0;
+}
+
+bool
+cu_depthwise_neighbours(const Graph *g, const Op *op)
+{
+	if (op->kind == OP_conv2d_dw)
+		return pieces_of(g, op) && type_elements(val_type(g, op->out[0])) % 8 == 0;
+	if (!small_groups(g, op))
+		return false;
+	Conv v = conv_of(g, op);
+
+	return innermost(val_type(g, op->out[0]), 1) && innermost(val_type(g, op->in[0]), 1) &&
+	       divides(op->kind == OP_conv2d ? v.out : v.in);
+}
+
+/* As many neighbours of value v as lie at `first`, in a variable: an array, or one number where vec is 1. */
+static const char *
+near_numbers(Cuda *c, Val v, int axis, const Ix *first, int vec)
+{
+	const char *name = cu_numbers_open(c, vec, 'v', "float", NULL);
+	Near n = {0};
+	Cell x = cu_near_open(c, &n, v, axis, first, vec);
+
+	cu_line(c, "%s = %s;", vec > 1 ? arena_printf(c->a, "%s[u]", name) : name, cu_cell_cast(c, x, DT_f32).v);
+	cu_near_close(c, &n);
+	return name;
+}
+
+/* One number of v as f32. */
+static const char *
+number(Cuda *c, Val v, const Ix *ix)
+{
+	return cu_cell_cast(c, cu_value_at(c, v, ix), DT_f32).v;
+}
+
+/* The sums of neighbours u of a result: acc[u] += the product of number `a` of operand 0, which may name u, and one of
+ * the filters. */
+static void
+add(Cuda *c, const char *acc, int vec, const char *a, const char *b)
+{
+	const char *mine = vec > 1 ? arena_printf(c->a, "%s[u]", acc) : acc;
+
+	cu_line(c, "%s = fmaf(%s, %s, %s);", mine, a, b, mine);
+}
+
+static Ix
+index_let(Cuda *c, const char *text)
+{
+	int64_t k;
+
+	return cu_ix_number(text, &k) ? text : cu_let(c, c->it, 'i', text);
+}
+
+/* The first channel that neighbour u's group has on the other side, of groups of `mine` channels there and `other`. */
+static Ix
+group_first(Cuda *c, Ix channel, int64_t mine, int64_t other)
+{
+	return cu_ix_mul(c, cu_ix_div(c, channel, cu_ix_k(c, mine)), cu_ix_k(c, other));
+}
+
+/* Products of one tap, inside both planes. x: indices of operand 0 but for its channel; mine, other: channels of a
+ * group on the result's side and on operand 0's. */
+static void
+tap_add(Cuda *c, const Conv *v, const char *acc, Ix channel, Ix *x, const Ix *tap, int vec)
+{
+	bool dx = v->op->kind == OP_conv2d_dx;
+	int64_t mine = dx ? v->in : v->out, other = dx ? v->out : v->in;
+	const Val image = v->op->in[0], filter = v->op->in[1];
+	bool same = mine == other && vec % mine == 0, whole = vec == 1 || mine % vec == 0;
+	bool rows = !dx && innermost(val_type(c->g, filter), 0);
+	const char *near = NULL;
+
+	if (same) {
+		x[1] = channel;
+		near = near_numbers(c, image, 1, x, vec);
+	}
+	for (int64_t j = 0; j < other; j++) {
+		Ix w[4] = {channel, cu_ix_k(c, j), tap[0], tap[1]};
+		const char *factors =
+		        (rows || (dx && other == 1 && mine == 1 && innermost(val_type(c->g, filter), 0))) && vec > 1
+		                ? near_numbers(c, filter, 0, w, vec)
+		                : NULL;
+		const char *a = NULL;
+
+		if (!same && whole) {
+			x[1] = cu_ix_add(c, group_first(c, channel, mine, other), cu_ix_k(c, j));
+			a = number(c, image, x);
+		}
+		Scope s = cu_each_open(c, vec);
+		Ix u = vec > 1 ? cu_ix_add(c, channel, "u") : channel;
+
+		if (same)
+			a = vec == 1 ? near
+			             : arena_printf(c->a, "%s[u / %d * %d + %d]", near, (int)mine, (int)mine, (int)j);
+		if (!a) {
+			x[1] = cu_ix_add(c, group_first(c, u, mine, other), cu_ix_k(c, j));
+			a = number(c, image, x);
+		}
+		if (!factors) {
+			w[0] = dx ? cu_ix_add(c, group_first(c, u, mine, other), cu_ix_k(c, j)) : u;
+			w[1] = dx ? index_let(c, cu_ix_rem(c, u, cu_ix_k(c, mine))) : cu_ix_k(c, j);
+		}
+		add(c, acc, vec, a, factors ? arena_printf(c->a, "%s[u]", factors) : number(c, filter, w));
+		cu_each_close(c, vec, s);
+	}
+}
+
+/* A convolution's or its gradient's sums at ix and at the channels behind it. */
+static const char *
+taps_sum(Cuda *c, const Op *op, const Ix *ix, int vec)
+{
+	Conv v = conv_of(c->g, op);
+	const char *acc = cu_numbers_open(c, vec, 'v', "float", "0"), *valid = "1";
+	Scope loop[2];
+	Ix tap[2], x[4] = {ix[0]};
+
+	for (int d = 0; d < 2; d++)
+		loop[d] = cu_loop_open(c, cu_ix_k(c, v.taps[d]), &tap[d]);
+	for (int d = 0; d < 2; d++)
+		x[2 + d] = op->kind == OP_conv2d ? cu_row_in(c, ix[2 + d], v.s[d], tap[d], v.d[d], v.p[d])
+		                                 : cu_row_out(c, ix[2 + d], v.s[d], tap[d], v.d[d], v.p[d], &valid);
+	Scope in = cu_scope_open(c, "if (%s)", cu_in_plane(c, val_type(c->g, op->in[0]), x, valid));
+
+	tap_add(c, &v, acc, ix[1], x, tap, vec);
+	cu_scope_close(c, in);
+	cu_scope_close(c, loop[1]);
+	cu_scope_close(c, loop[0]);
+	return acc;
+}
+
+/* ---------------------------------------------------------------- the gradient in the weights */
+/* How a block's threads and the blocks share the work: `vec` channels of the result to a thread, `lanes` of these side
+ * by side, the other threads along the pixels; `taps` of the filter's in a thread's sums. */
+typedef struct Share {
+	int vec, lanes, rows;
+	int64_t chunks, taps, tap_blocks, chunk_blocks, pieces;
+} Share;
+
+static Share
+share_of(const Graph *g, const Conv *v)
+{
+	const Type *out = val_type(g, v->op->in[1]);
+	Share s = {.vec = 8, .lanes = 1, .pieces = 1};
+	int64_t pixels = type_elements(out) / v->channels, all = v->taps[0] * v->taps[1];
+
+	while (s.vec > 1 && (v->channels % s.vec || !divides(v->out) || s.vec * v->in > ACCUMULATORS))
+		s.vec = s.vec == 8 ? 4 : 1;
+	s.chunks = v->channels / s.vec;
+	while (s.lanes < LANES && s.lanes < s.chunks)
+		s.lanes *= 2;
+	s.rows = BLOCK / s.lanes;
+	s.taps = ACCUMULATORS / (s.vec * v->in);
+	s.taps = s.taps < 1 ? 1 : s.taps > all ? all : s.taps;
+	s.tap_blocks = (all + s.taps - 1) / s.taps;
+	s.chunk_blocks = (s.chunks + s.lanes - 1) / s.lanes;
+	int64_t wanted = 2 * cu_machine(g)->budget.blocks / (s.tap_blocks * s.chunk_blocks),
+	        most = pixels / (s.rows * PIXELS);
+
+	s.pieces = wanted < most ? wanted : most;
+	s.pieces = s.pieces < 1 ? 1 : s.pieces > PIECES ? PIECES : s.pieces;
+	return s;
+}
+
+bool
+cu_depthwise_select(Graph *g, int group, const Op *op)
+{
+	Group *gr = &g->group.at[group];
+
+	if (!small_groups(g, op))
+		return false;
+	if (op->kind != OP_conv2d_dw) {
+		if (!cu_depthwise_neighbours(g, op))
+			return false;
+		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_depthwise, .cuda_depthwise = {1}});
+		return true;
+	}
+	if (!innermost(val_type(g, op->in[0]), 1) || !innermost(val_type(g, op->in[1]), 1))
+		return false;
+	Conv v = conv_of(g, op);
+	Share s = share_of(g, &v);
+
+	gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_depthwise, .cuda_depthwise = {(int)s.pieces}});
+	gr->workspace = 4 * s.pieces * type_elements(val_type(g, op->out[0]));
+	return true;
+}
+
+/* The sums of all pieces, in their order, of the element at ix and of those behind it in memory. */
+static const char *
+pieces_sum(Cuda *c, const Op *op, const Ix *ix, int vec)
+{
+	const Type *t = val_type(c->g, op->out[0]);
+	const char *sum = cu_numbers_open(c, vec, 'v', "float", "0"), *part = cu_fresh(c, 'x'),
+	           *from = cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset),
+	           *at = arena_printf(c->a, "k * %lld + %s", (long long)type_elements(t), cu_element(c, t, ix));
+
+	cu_line(c, "#pragma unroll %d", vec > 1 ? 16 : 32);
+	Scope loop = cu_scope_open(c, "for (int k = 0; k < %d; k++)", (int)pieces_of(c->g, op));
+
+	if (vec > 1) {
+		cu_line(c, "float %s[%d];", part, vec);
+		cu_line(c, "take%d_32(%s, &%s[%s]);", vec, part, from, at);
+	} else {
+		cu_line(c, "const float %s = %s[%s];", part, from, at);
+	}
+	Scope s = cu_each_open(c, vec);
+	const char *u = vec > 1 ? "[u]" : "";
+
+	cu_line(c, "%s%s += %s%s;", sum, u, part, u);
+	cu_each_close(c, vec, s);
+	cu_scope_close(c, loop);
+	return sum;
+}
+
+bool
+cu_depthwise_pieces(Cuda *c, const Op *op, const Ix *ix, Cell *x)
+{
+	if (!pieces_of(c->g, op))
+		return false;
+	*x = cu_cell_cast(c, (Cell){pieces_sum(c, op, ix, 1), DT_f32}, (DType)val_type(c->g, op->out[0])->dtype);
+	return true;
+}
+
+const char *
+cu_depthwise_values(Cuda *c, const Op *op, const Ix *ix, int vec)
+{
+	const char *acc = op->kind == OP_conv2d_dw ? pieces_sum(c, op, ix, vec) : taps_sum(c, op, ix, vec);
+	DType to = (DType)val_type(c->g, op->out[0])->dtype;
+
+	if (to == DT_f32)
+		return acc;
+	const char *r = cu_numbers_open(c, vec, 'v', cu_c_type(to), NULL), *u = vec > 1 ? "[u]" : "";
+	Scope s = cu_each_open(c, vec);
+
+	cu_line(c, "%s%s = %s;", r, u, cu_cell_cast(c, (Cell){arena_printf(c->a, "%s%s", acc, u), DT_f32}, to).v);
+	cu_each_close(c, vec, s);
+	return r;
+}
+
+/* The products of a pixel, added to the sums acc[tap][channel of a group's image][u]. */
+static void
+pixel_add(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix channel, Ix first_tap, const Ix *at)
+{
+	const Val image = v->op->in[0];
+	bool same = v->in == v->out && s->vec % v->in == 0, whole = s->vec == 1 || v->out % s->vec == 0;
+	Ix o[4] = {at[0], channel, at[1], at[2]}, x[4] = {at[0]};
+	const char *g = near_numbers(c, v->op->in[1], 1, o, s->vec), *u = s->vec > 1 ? "[u]" : "";
+
+	cu_line(c, "#pragma unroll");
+	Scope loop = cu_scope_open(c, "for (int t = 0; t < %d; t++)", (int)s->taps);
+	Ix tap = index_let(c, cu_ix_add(c, first_tap, "t")), k[2];
+
+	k[0] = index_let(c, cu_ix_div(c, tap, cu_ix_k(c, v->taps[1])));
+	k[1] = index_let(c, cu_ix_rem(c, tap, cu_ix_k(c, v->taps[1])));
+	for (int d = 0; d < 2; d++)
+		x[2 + d] = cu_row_in(c, at[1 + d], v->s[d], k[d], v->d[d], v->p[d]);
+	const char *valid = cu_in_plane(c, val_type(c->g, image), x,
+	                                s->tap_blocks > 1 && v->taps[0] * v->taps[1] % s->taps
+	                                        ? cu_in_range(c, k[0], cu_ix_k(c, v->taps[0]))
+	                                        : "1");
+	Scope in = cu_scope_open(c, "if (%s)", valid);
+	const char *near = NULL;
+
+	if (same) {
+		x[1] = channel;
+		near = near_numbers(c, image, 1, x, s->vec);
+	}
+	for (int64_t j = 0; j < v->in; j++) {
+		const char *a = NULL;
+
+		if (!same && whole) {
+			x[1] = cu_ix_add(c, group_first(c, channel, v->out, v->in), cu_ix_k(c, j));
+			a = number(c, image, x);
+		}
+		Scope each = cu_each_open(c, s->vec);
+
+		if (same)
+			a = s->vec == 1
+			            ? near
+			            : arena_printf(c->a, "%s[u / %d * %d + %d]", near, (int)v->in, (int)v->in, (int)j);
+		if (!a) {
+			x[1] = cu_ix_add(
+			        c, group_first(c, s->vec > 1 ? cu_ix_add(c, channel, "u") : channel, v->out, v->in),
+			        cu_ix_k(c, j));
+			a = number(c, image, x);
+		}
+		const char *sum = arena_printf(c->a, "%s[t * %d + %d]%s", acc, (int)v->in, (int)j, u);
+
+		cu_line(c, "%s = fmaf(%s%s, %s, %s);", sum, g, u, a, sum);
+		cu_each_close(c, s->vec, each);
+	}
+	cu_scope_close(c, in);
+	cu_scope_close(c, loop);
+}
+
+/* The block's sums of its piece, over its threads along the pixels in their order, into the workspace. */
+static void
+piece_store(Cuda *c, const Conv *v, const Share *s, const char *acc, Ix chunk_block, Ix first_tap, Ix piece)
+{
+	const Type *t = val_type(c->g, v->op->out[0]);
+	const char *to = cu_pointer(c, DT_f32, c->g->group.at[c->group].workspace_offset);
+	int line = s->lanes * s->vec;
+	Ix ix[4];
+
+	cu_line(c, "#pragma unroll");
+	Scope loop = cu_scope_open(c, "for (int t = 0; t < %d; t++)", (int)(s->taps * v->in));
+
+	for (int u = 0; u < s->vec; u++)
+		cu_line(c, "sums[threadIdx.x * %d + %d] = %s[t]%s;", s->vec, u, acc,
+		        s->vec > 1 ? arena_printf(c->a, "[%d]", u) : "");
+	cu_line(c, "__syncthreads();");
+	Ix mine = cu_let(c, "int", 'i', arena_printf(c->a, "%s * %d + (int)threadIdx.x", chunk_block, line)),
+	   tap = cu_let(c, "int", 'i', arena_printf(c->a, "%s + t / %d", first_tap, (int)v->in));
+	Scope in = cu_scope_open(c, "if (threadIdx.x < %d && %s < %lld && %s < %lld)", line, mine,
+	                         (long long)v->channels, tap, (long long)(v->taps[0] * v->taps[1]));
+
+	cu_line(c, "float sum = 0;");
+	cu_line(c, "#pragma unroll 8");
+	cu_line(c, "for (int k = 0; k < %d; k++)", s->rows);
+	cu_line(c, "\tsum += sums[k * %d + threadIdx.x];", line);
+	ix[0] = mine;
+	ix[1] = v->in > 1 ? cu_let(c, "int", 'i', arena_printf(c->a, "t %% %d", (int)v->in)) : "0";
+	ix[2] = v->taps[0] > 1 ? cu_ix_div(c, tap, cu_ix_k(c, v->taps[1])) : "0";
+	ix[3] = v->taps[1] > 1 ? cu_ix_rem(c, tap, cu_ix_k(c, v->taps[1])) : "0";
+	cu_stores_at(c, c->g->group.at[c->group].workspace_offset);
+	cu_line(c, "%s[%s * %lld + %s] = sum;", to, piece, (long long)type_elements(t), cu_element(c, t, ix));
+	cu_scope_close(c, in);
+	cu_line(c, "__syncthreads();");
+	cu_scope_close(c, loop);
+}
+
+static void
+piece_emit(Cuda *c, const Conv *v, const Share *s, Ix block)
+{
+	const Type *out = val_type(c->g, v->op->in[1]);
+	Ix rest = cu_ix_div(c, block, cu_ix_k(c, s->chunk_blocks)),
+	   chunk_block = index_let(c, cu_ix_rem(c, block, cu_ix_k(c, s->chunk_blocks))),
+	   first_tap = s->tap_blocks > 1 ? index_let(c, cu_ix_mul(c, cu_ix_rem(c, rest, cu_ix_k(c, s->tap_blocks)),
+	                                                          cu_ix_k(c, s->taps)))
+	                                 : "0",
+	   piece = index_let(c, cu_ix_div(c, rest, cu_ix_k(c, s->tap_blocks)));
+	uint32_t plane = 1u << 0 | 1u << 2 | 1u << 3;
+	Ix pixels = cu_let(c, c->it, 'i', cu_product(c, out, plane)),
+	   each = cu_let(c, c->it, 'i', cu_ix_parts(c, pixels, s->pieces)),
+	   lane = cu_let(c, "int", 'i', arena_printf(c->a, "(int)threadIdx.x %% %d", s->lanes)),
+	   chunk = cu_let(c, "int", 'i', arena_printf(c->a, "%s * %d + %s", chunk_block, s->lanes, lane)),
+	   channel = index_let(c, cu_ix_mul(c, chunk, cu_ix_k(c, s->vec))), q = cu_fresh(c, 'i'), ix[4];
+	const char *acc = cu_fresh(c, 'v');
+
+	cu_line(c, "float %s[%d]%s = {};", acc, (int)(s->taps * v->in),
+	        s->vec > 1 ? arena_printf(c->a, "[%d]", s->vec) : "");
+	Scope there = cu_scope_open(c, "if (%s < %lld)", chunk, (long long)s->chunks),
+	      loop = cu_scope_open(c, "for (%s %s = %s * %s + threadIdx.x / %d; %s < min(%s, (%s + 1) * %s); %s += %d)",
+	                           c->it, q, piece, each, s->lanes, q, pixels, piece, each, q, s->rows);
+
+	cu_take_apart(c, out, plane, q, ix);
+	pixel_add(c, v, s, acc, channel, first_tap, (Ix[]){ix[0], ix[2], ix[3]});
+	cu_scope_close(c, loop);
+	cu_scope_close(c, there);
+	piece_store(c, v, s, acc, chunk_block, first_tap, piece);
+}
+
+void
+cu_depthwise_emit(Cuda *c, const Op *op)
+{
+	int64_t pieces = pieces_of(c->g, op);
+
+	if (!pieces)
+		return;
+	Conv v = conv_of(c->g, op);
+	Share s = share_of(c->g, &v);
+	int64_t blocks = s.chunk_blocks * s.tap_blocks * pieces;
+	double bytes = (double)type_bytes(val_type(c->g, op->in[0])) + (double)type_bytes(val_type(c->g, op->in[1])),
+	       parts = 4 * (double)pieces * (double)type_elements(val_type(c->g, op->out[0]));
+
+	s.pieces = pieces;
+	cu_kernel_open(c, "");
+	cu_line(c, "__shared__ float sums[%d];", BLOCK * s.vec);
+	Ix b = cu_fresh(c, 'i');
+	Scope loop =
+	        cu_scope_open(c, "for (int %s = blockIdx.x; %s < %lld; %s += gridDim.x)", b, b, (long long)blocks, b);
+
+	piece_emit(c, &v, &s, b);
+	cu_scope_close(c, loop);
+	c->ahead_flops += op_flops(c->g, op);
+	cu_kernel_ahead(c, arena_printf(c->a, "%d pieces of the pixels, %d channels to a thread", (int)pieces, s.vec),
+	                blocks, bytes + parts, bytes);
+	c->gk->k.at[c->gk->k.n - 1].flops = op_flops(c->g, op);
+}
