@@ -25,9 +25,10 @@ enum {
 	C_ref_run = 1 << 8,
 	C_tune = 1 << 9,
 	C_scale = 1 << 10,
+	C_manual = 1 << 11,
 	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain,
 	SHAPING = COMMON | C_tune | C_scale, /* what shapes a program */
-	ALL = COMMON | C_ops | C_ref_run | C_tune | C_scale,
+	ALL = COMMON | C_ops | C_ref_run | C_tune | C_scale | C_manual,
 };
 
 typedef struct TextList { const char **at; int n; } TextList;
@@ -150,6 +151,7 @@ void put_slow(Buf *b, const Slow *s);
 
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);
+int cmd_manual(Arena *a, const Options *o);
 int cmd_tune(Arena *a, const Options *o);
 int cmd_run(Arena *a, const Options *o);
 int cmd_check(Arena *a, const Options *o);
