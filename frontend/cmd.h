@@ -143,8 +143,9 @@ int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b
 /* ---- cmd_info.c: predicted seconds of graph train and of graph update, by the plan and rates that are assumed */
 int info_seconds(Job *j, Module *m, double *train, double *update);
 
-/* Kernels of a training step that are predicted at less than a tenth of the roofline (the time of their operations or of
- * their bytes at the machine's rates), and contractions that take the plain kernel; share: of the step. For arch[arch]. */
+/* Kernels of a training step that are predicted at less than a tenth of the roofline (the time of their operations or
+ * of their bytes at the machine's rates), and contractions that take the plain kernel; share: of the step. For
+ * arch[arch]. */
 typedef struct Slow { const char *name, *layer, *where; bool plain; double roofline, share; } Slow;
 Slow *info_slow(Job *j, Module *m, int arch, int *n);
 void put_slow(Buf *b, const Slow *s);

@@ -50,8 +50,8 @@ const Command commands[] = {
                     "--synthetic",
          .hidden = true},
         {"manual", C_manual, cmd_manual, "FILE", 1, 1,
-         .doc = "a page of the manual, or completion for a shell: mantou.1, mantou-COMMAND.1, mantou-model.1, mantou.bash, "
-                "_mantou, mantou.fish",
+         .doc = "a page of the manual, or completion for a shell: mantou.1, mantou-COMMAND.1, mantou-model.1, "
+                "mantou.bash, _mantou, mantou.fish",
          .example = "mantou manual mantou.bash >~/.local/share/bash-completion/completions/mantou", .hidden = true},
 };
 const int ncommands = (int)(sizeof commands / sizeof *commands);
