@@ -1,20 +1,11 @@
-/* buckets.c: which gradients travel while the backward half still runs.
+/* buckets.c: when gradients are complete, by kernel.
  *
- * In: graph train's kernels in order, of a module with shards; its states of kind grad, which plan put side by side.
- * Out: buckets, each a run of these states, so one range of the arena and nothing copied; the kernel behind which a
- * bucket is complete: the last one that writes one of its states, or reads what stands there (processes put sums in its
- * place from then on). Every state is in one bucket; buckets are in the order of their kernels.
- * Boundaries end the exchange soonest, as far as is predicted: with a bucket sent when it is complete and the one
- * before is through, at LINK_START seconds and LINK_BYTES bytes/s, and kernels at the target's rates. By dynamic
- * programming over the states from the last to the first, in which order backward makes them; exact for those. A
- * network that nobody described is taken to be slow: buckets that wait for it cost more than a message more. */
+ * In: graph train's kernels in order, of a module with shards; the buckets of pass overlap, settings bucket.N.   Out:
+ * for each bucket the last kernel of the group behind which it is complete; for `mantou scale` the part of the graph's
+ * time at which each gradient is. Derives again, from the kernels, that nobody touches a bucket's states behind its
+ * kernel: processes put sums in their place from then on. */
 #include "codegen.h"
 #include <string.h>
-
-#define LINK_START 50e-6
-#define LINK_BYTES 1e9
-
-enum { MOST = 16 };
 
 /* kernel: complete behind it; all: seconds of the graph */
 typedef struct Item { uint32_t state; int64_t bytes; uint32_t kernel; double ready, all; } Item;
@@ -70,55 +61,6 @@ complete_behind(const GraphKernels *gk, const uint32_t *last, const char *state)
 	return behind;
 }
 
-/* The cuts of n states: cut[i] is where the bucket that ends before i begins. Of the numbers of buckets up to MOST
- * the least whose exchange ends within `start` of the soonest: each costs its process a message and a look. */
-void
-buckets_cut(const double *size, const double *done, uint32_t n, double start, double rate, uint32_t *cut, Arena *a)
-{
-	double *end = arena_array(a, double, (MOST + 1) * (n + 1)), best = 1e300;
-	uint32_t *from = arena_array(a, uint32_t, (MOST + 1) * (n + 1)), most = n < MOST ? n : MOST, k = 1;
-
-	for (uint32_t i = 1; i <= n; i++)
-		end[i] = 1e300;
-	for (uint32_t c = 1; c <= most; c++) {
-		double *now = end + c * (n + 1), *before = now - (n + 1);
-
-		now[0] = 1e300;
-		for (uint32_t i = 1; i <= n; i++) {
-			double bytes = 0, ready = 0;
-
-			now[i] = 1e300;
-			for (uint32_t j = i; j-- > 0;) {
-				bytes += size[j];
-				ready = done[j] > ready ? done[j] : ready;
-				double at = (before[j] > ready ? before[j] : ready) + start + bytes / rate;
-
-				if (at < now[i]) {
-					now[i] = at;
-					from[c * (n + 1) + i] = j;
-				}
-			}
-		}
-		best = now[n] < best ? now[n] : best;
-	}
-	while (end[k * (n + 1) + n] > best + start)
-		k++;
-	for (uint32_t i = n; i > 0; i = cut[i])
-		cut[i] = from[k-- * (n + 1) + i];
-}
-
-static void
-sort_buckets(Bucket *b, uint32_t n)
-{
-	for (uint32_t i = 1; i < n; i++)
-		for (uint32_t k = i; k > 0 && b[k].kernel < b[k - 1].kernel; k--) {
-			Bucket t = b[k];
-
-			b[k] = b[k - 1];
-			b[k - 1] = t;
-		}
-}
-
 /* The states of kind grad in the order in which backward makes them, and the seconds behind each kernel of graph train;
  * their number, 0 without shards. */
 static uint32_t
@@ -156,31 +98,65 @@ gradients_of(const Module *m, const ProgramKernels *ks, Rates r, Arena *a, Item 
 	return n;
 }
 
+static const char *
+argument(const Setting *s, const char *name)
+{
+	const Setting *x = setting_arg(s, name);
+
+	if (!x || x->kind != SET_STR)
+		bug("setting %s has no text %s", s->name, name);
+	return x->s;
+}
+
+/* The kernel behind which the group is done; the graph's last one if it has none. */
+static uint32_t
+kernel_of(const GraphKernels *gk, const char *group)
+{
+	uint32_t k = gk->k.n;
+
+	while (k-- > 0)
+		if (gk->k.at[k].group >= 0 && !strcmp(gk->g->group.at[gk->k.at[k].group].name, group))
+			return k;
+	return gk->k.n - 1;
+}
+
+static Bucket
+bucket_of(const Module *m, const GraphKernels *gk, const Setting *s)
+{
+	const char *first = argument(s, "first"), *last = argument(s, "last");
+	const Setting *ready = setting_arg(s, "ready");
+	Bucket b = {.kernel = kernel_of(gk, argument(s, "group")), .ready = ready ? ready->f : 0};
+
+	while (b.first < m->state.n && strcmp(m->state.at[b.first].name, first))
+		b.first++;
+	while (b.last < m->state.n && strcmp(m->state.at[b.last].name, last))
+		b.last++;
+	if (b.first > b.last || b.last >= m->state.n)
+		bug("setting %s: no states %s to %s", s->name, first, last);
+	return b;
+}
+
 void
-program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a)
+program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a)
 {
 	Item *item;
 	double *behind;
-	uint32_t n = gradients_of(m, ks, r, a, &item, &behind), *cut = arena_array(a, uint32_t, n + 1);
-	double *size = arena_array(a, double, n + 1), *done = arena_array(a, double, n + 1);
+	GraphKernels *gk = NULL;
+	uint32_t n = gradients_of(m, ks, (Rates){.flops = 1, .bytes = 1}, a, &item, &behind);
+	const Setting *s;
 
-	if (!n)
-		return;
-	for (uint32_t i = 0; i < n; i++) {
-		size[i] = (double)item[i].bytes;
-		done[i] = item[i].ready;
-	}
-	buckets_cut(size, done, n, LINK_START, LINK_BYTES, cut, a);
+	for (uint32_t i = 0; i < ks->graph.n; i++)
+		gk = strcmp(ks->graph.at[i]->g->name, "train") ? gk : ks->graph.at[i];
 	ks->bucket = arena_array(a, Bucket, n);
-	for (uint32_t i = n; i > 0; i = cut[i]) {
-		Bucket *b = &ks->bucket[ks->nbucket++];
+	while (ks->nbucket < n && (s = setting(m, arena_printf(a, "bucket.%u", (unsigned)ks->nbucket)))) {
+		Bucket b = bucket_of(m, gk, s);
 
-		*b = (Bucket){.first = item[i - 1].state, .last = item[cut[i]].state};
-		for (uint32_t k = cut[i]; k < i; k++)
-			b->kernel = item[k].kernel > b->kernel ? item[k].kernel : b->kernel;
-		b->ready = behind[b->kernel] / item->all;
+		for (uint32_t i = 0; i < n; i++)
+			if (item[i].state >= b.first && item[i].state <= b.last && item[i].kernel > b.kernel)
+				bug("setting %s: %s is touched behind kernel %s", s->name,
+				    m->state.at[item[i].state].name, gk->k.at[b.kernel].name);
+		ks->bucket[ks->nbucket++] = b;
 	}
-	sort_buckets(ks->bucket, ks->nbucket);
 }
 
 void

@@ -46,14 +46,10 @@ typedef struct ProgramKernels {
 	uint32_t nbucket;
 	int64_t scratch_bytes;
 } ProgramKernels;
-/* buckets.c: of a module with shards. For targets whose loops call rt_start. */
-void program_mark_buckets(const Module *m, ProgramKernels *ks, Rates r, Arena *a);
+/* buckets.c: the kernels behind which pass overlap's buckets are complete. For targets whose loops call rt_start. */
+void program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a);
 /* A list of [bytes, part of graph train's time at which it is complete] for each gradient, in the order of backward. */
 void program_gradients(Buf *out, const Module *m, const ProgramKernels *ks, Rates r, Arena *a);
-/* Buckets of n gradients of that size, done at those seconds: cut[i] is where the bucket that ends before i begins.
- * start, rate: of an exchange, seconds and bytes/s. */
-void buckets_cut(const double *size, const double *done, uint32_t n, double start, double rate, uint32_t *cut,
-                 Arena *a);
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
 Val graph_loss(const Graph *g);              /* the first result that is a loss; NOVAL */

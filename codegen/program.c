@@ -172,6 +172,7 @@ static void
 put_generate(Buf *b, const Module *m)
 {
 	const Setting *token = setting(m, "generate.token"), *end = setting(m, "generate.end");
+	const Setting *places = setting(m, "generate.places"), *whole = setting(m, "generate.whole");
 	const Graph *g = module_graph(m, "infer");
 	bool carried = false;
 
@@ -183,8 +184,13 @@ put_generate(Buf *b, const Module *m)
 	buf_json(b, token->s);
 	buf_printf(b, ", \"logits\": ");
 	buf_json(b, setting(m, "generate.logits")->s);
-	buf_printf(b, ", \"start\": %lld, \"end\": %lld, \"carried\": %s}", (long long)setting(m, "generate.start")->i,
+	buf_printf(b, ", \"start\": %lld, \"end\": %lld, \"carried\": %s", (long long)setting(m, "generate.start")->i,
 	           end && end->kind == SET_INT ? (long long)end->i : -1ll, carried ? "true" : "false");
+	if (places)
+		buf_printf(b, ", \"places\": %s", places->i ? "true" : "false");
+	if (whole)
+		put_text(b, "whole", whole->s);
+	buf_printf(b, "}");
 }
 
 static void
@@ -403,7 +409,7 @@ static void
 put_results(Buf *b, const Graph *g, Arena *a)
 {
 	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept"};
+	                                    "overflow", "whole",  "batch",  "set",  "kept", "table"};
 
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {
@@ -721,11 +727,11 @@ special_input(const Graph *g, InputKind kind)
 static void
 put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKernels *ks)
 {
-	static const char *const names[] = {"train", "update", "eval", "infer"};
+	static const char *const names[] = {"train", "update", "eval", "infer", "begin", "step", "hop"};
 	bool first = true;
 
 	buf_printf(b, ",\n\"graphs\": {");
-	for (int i = 0; i < 4; i++) {
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		const Graph *g = real_graph(m, names[i]);
 		const GraphKernels *gk = NULL;
 		unsigned addressed = 0; /* bits by the model's inputs */

@@ -545,6 +545,7 @@ typedef struct Walk {
 	Column column[MOST_PARAMS];
 	Params p;
 	const Params *from; int left;  /* parameters that may still be others than in from; -1: any */
+	bool own[MOST_PARAMS];         /* shape and machine gave from a value that is not listed: it is tried, too */
 	bool (*each)(void *, const Params *); void *cx;
 } Walk;
 
@@ -588,7 +589,7 @@ walk(Walk *w, int i)
 			if (!walk_value(w, i, x))
 				return false;
 	}
-	return true;
+	return !w->own[i] || walk_value(w, i, value_of(w->s.f, w->from, i));
 }
 
 void
@@ -600,8 +601,11 @@ space_each(const Params *p, const Facts *facts, int steps, bool (*each)(void *cx
 
 	*w = (Walk){.s = scope_of(a, f, facts), .p = *p, .from = p, .left = steps ? steps : -1, .each = each,
 		.cx = cx};
-	for (int i = 0; i < f->nparam; i++)
+	for (int i = 0; i < f->nparam; i++) {
 		w->column[i] = column_of(&w->s, i);
+		w->own[i] = w->column[i].range.n && !is_listed(&w->s, &w->column[i], value_of(f, p, i));
+		w->s.v[w->s.at[i]] = value_of(f, p, i);
+	}
 	walk(w, 0);
 	arena_free(a);
 }

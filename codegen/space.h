@@ -75,8 +75,8 @@ const char *space_misfit(Arena *a, const Params *p, const Facts *facts);
 bool space_tunable(FamilyId f);
 /* The version of the kernels whose text begins with `family`, that a tuning file may choose; -1: there are none. */
 int space_version(const char *target, const char *family);
-/* All that is worth trying and fits, in a fixed order; parameters without such values stay as in p, and so do all but
- * `steps` of them (0: any number may change). each may end it by false. */
+/* All that is worth trying and fits, in a fixed order, p's own values among it; parameters without such values stay as
+ * in p, and so do all but `steps` of them (0: any number may change). each may end it by false. */
 void space_each(const Params *p, const Facts *facts, int steps, bool (*each)(void *cx, const Params *p), void *cx);
 /* How the kernel associates its sums: two of one group and of one key give the same bits. */
 const char *space_order_key(Arena *a, const Params *p, const Facts *facts);

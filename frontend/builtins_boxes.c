@@ -249,6 +249,15 @@ by_example(Call *c, const char *name, Val v)
 	return false;
 }
 
+static bool
+of_set(Call *c)
+{
+	return !c->training ||
+	       call_fail(c, c->loc,
+	                 "it is a metric of the whole test set and not there in training: write it below `if "
+	                 "not training`");
+}
+
 bool
 builtin_average_precision(Call *c, Value *result)
 {
@@ -257,11 +266,7 @@ builtin_average_precision(Call *c, Value *result)
 	Value *at = arena_array(sema_arena(c->sema), Value, 6);
 	Val v[5];
 
-	if (c->training)
-		return call_fail(c, c->loc,
-		                 "it is a metric of the whole test set and not there in training: write it below `if "
-		                 "not training`");
-	if (!arg_boxes(c, "boxes", 3, "[N, D, 4]", &v[0]) || !set_arg(c, "scores", false, v[0], &v[1]) ||
+	if (!of_set(c) || !arg_boxes(c, "boxes", 3, "[N, D, 4]", &v[0]) || !set_arg(c, "scores", false, v[0], &v[1]) ||
 	    !set_arg(c, "classes", true, v[0], &v[2]) || !arg_boxes(c, "truth", 3, "[N, M, 4]", &v[3]) ||
 	    !set_arg(c, "labels", true, v[3], &v[4]))
 		return false;
@@ -296,5 +301,38 @@ builtin_average_precision(Call *c, Value *result)
 	                  .names = (const char **)(uintptr_t)names,
 	                  .loc = c->loc,
 	                  .i = 6};
+	return true;
+}
+
+bool
+builtin_auc(Call *c, Value *result)
+{
+	static const char *const names[] = {"scores", "truth"};
+	Value *at = arena_array(sema_arena(c->sema), Value, 2);
+	Val v[2];
+
+	if (!of_set(c) || !arg_float_tensor(c, "scores", &v[0]) || !arg_tensor(c, "truth", &v[1]) ||
+	    (!val_type_of(c, v[0]).rank && !arg_rank(c, "scores", v[0], 1, "[N, ...]")))
+		return false;
+	Type x = val_type_of(c, v[0]), y = val_type_of(c, v[1]);
+
+	if (!type_same_shape(&x, &y)) {
+		call_fail(c, call_loc(c, "truth"), "truth is %s, scores are %s; needs an answer for each score",
+		          val_text(c, v[1]), val_text(c, v[0]));
+		call_note_val(c, "scores", v[0]);
+		return false;
+	}
+	for (int k = 0; k < 2; k++) {
+		if (!by_example(c, names[k], v[k]))
+			return false;
+		at[k] = value_tensor(v[k], c->loc);
+	}
+	*result = (Value){.kind = V_SPEC,
+	                  .s = c->op->name,
+	                  .at = at,
+	                  .n = 2,
+	                  .names = (const char **)(uintptr_t)names,
+	                  .loc = c->loc,
+	                  .i = 2};
 	return true;
 }

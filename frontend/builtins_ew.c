@@ -11,7 +11,17 @@
 static bool
 integer_fits(DType t, int64_t i)
 {
-	return t == DT_u8 ? i >= 0 && i <= 255 : t == DT_i32 ? i >= INT32_MIN && i <= INT32_MAX : true;
+	return !dtype_is_int(t) || dtype_saturate(t, i) == i;
+}
+
+/* The integer as type t holds it. */
+static int64_t
+wrapped(DType t, int64_t i)
+{
+	int bits = 8 * dtype_info[t].bytes;
+	uint64_t u = (uint64_t)i & UINT64_MAX >> (64 - bits);
+
+	return !dtype_is_unsigned(t) && u >> (bits - 1) ? (int64_t)(u | ~(UINT64_MAX >> (64 - bits))) : (int64_t)u;
 }
 
 Val
@@ -384,13 +394,7 @@ cast_number(Call *c, const Value *x, DType t, Value *result)
 		            : f <= -0x1p63     ? INT64_MIN
 		                               : (int64_t)f;
 
-		if (t == DT_u8)
-			i = x->kind == V_FLOAT ? (i < 0 ? 0 : i > 255 ? 255 : i) : (uint8_t)i;
-		if (t == DT_i32)
-			i = x->kind == V_FLOAT ? (i < INT32_MIN   ? INT32_MIN
-			                          : i > INT32_MAX ? INT32_MAX
-			                                          : i)
-			                       : (int32_t)i;
+		i = x->kind == V_FLOAT ? dtype_saturate(t, i) : wrapped(t, i);
 		*result = value_int(i, c->loc);
 	}
 	return true;

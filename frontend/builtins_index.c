@@ -68,7 +68,7 @@ builtin_one_hot(Call *c, Value *result)
 
 	if (!arg_int_tensor(c, "ids", &ids) || !arg_int(c, "depth", 1, INT32_MAX, &depth))
 		return false;
-	if (val_type(call_graph(c), ids)->dtype == DT_u8) /* 256 classes and more count beyond a byte */
+	if (dtype_info[val_type(call_graph(c), ids)->dtype].bytes < 4) /* classes may count beyond it */
 		ids = to_dtype(c, ids, DT_i32);
 	Type t = val_type_of(c, ids);
 	Val numbers = counting(c, t.dtype, 1, 0, axis(depth)), hit = ew2(c, OP_eq, add_axis(c, ids, t.rank), numbers);

@@ -27,7 +27,7 @@ classes_and_label(Call *c, Val *logits, Val *label, Type *t, int64_t *classes)
 	}
 	if (!axis_fixed(c, "logits", *logits, t->rank - 1, classes))
 		return false;
-	if (tl.dtype == DT_u8)
+	if (dtype_info[tl.dtype].bytes < 4) /* classes count beyond it */
 		*label = to_dtype(c, *label, DT_i32);
 	*logits = widen(c, *logits);
 	return true;

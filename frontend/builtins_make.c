@@ -81,7 +81,7 @@ range_tensor(Call *c, int64_t start, int64_t step, Axis extent, Value *result)
 		return call_fail(c, call_loc(c, "dtype"), "dtype is bool, needs a number type");
 	int64_t last = start + (extent.n - 1) * step, low = start < last ? start : last,
 	        high = start < last ? last : start;
-	if ((t == DT_u8 && (low < 0 || high > 255)) || (t == DT_i32 && (low < INT32_MIN || high > INT32_MAX)))
+	if (dtype_is_int(t) && (low < dtype_lowest(t) || high > dtype_highest(t)))
 		return call_fail(c, c->loc, "%lld..%lld does not fit %s", (long long)low, (long long)high,
 		                 dtype_info[t].name);
 	Type type = type_of(t, 1, &extent);

@@ -113,6 +113,113 @@ builtin_conv_transpose2d(Call *c, Value *result)
 	return call_give(c, has_bias ? add_bias(c, y, bias, out, 2) : y, result);
 }
 
+/* ---------------------------------------------------------------- one spatial axis
+ * conv1d is conv2d of images of one row: weights keep PyTorch's shape, without the row. */
+typedef struct Window1 { int64_t in, n, k, stride, pad, dilation, groups, out; } Window1;
+
+static bool
+signal(Call *c, Val *x, Window1 *w)
+{
+	*w = (Window1){.dilation = 1, .groups = 1};
+	return arg_float_tensor(c, "x", x) && arg_rank(c, "x", *x, 3, "[N, C, T]") &&
+	       axis_fixed(c, "input", *x, 1, &w->in) && axis_fixed(c, "input", *x, 2, &w->n) &&
+	       arg_int(c, "channels", 1, INT32_MAX, &w->out) && arg_int(c, "k", 1, INT32_MAX, &w->k) &&
+	       arg_int(c, "stride", 1, INT32_MAX, &w->stride) && arg_int(c, "pad", 0, INT32_MAX, &w->pad);
+}
+
+/* The weight and x as of one row; the bias. */
+static bool
+one_row(Call *c, const Window1 *w, int64_t first, int64_t second, const char *meaning, double fan_in, double fan_out,
+        Val *x, Val *weight, bool *has_bias, Val *bias)
+{
+	Type t = val_type_of(c, *x);
+	int64_t dims[] = {first, second, w->k};
+	Axis axes[4] = {axis(first), axis(second), axis(1), axis(w->k)};
+	Init init;
+
+	if (!init_value(c, "init", (Init){INIT_NORMAL, 0, sqrt(2 / fan_out)}, (Fans){fan_in, fan_out, NULL}, &init) ||
+	    !own_param(c, "weight", call_arg(c, "weight"), t.dtype, 3, dims, meaning, init, weight) ||
+	    !own_bias(c, t.dtype, w->out, INIT_ZERO, has_bias, bias))
+		return false;
+	*weight = to_shape(c, *weight, 4, axes);
+	*x = add_axis(c, *x, 2);
+	return true;
+}
+
+/* y without its row, and with the bias. */
+static bool
+from_row(Call *c, Val y, const Window1 *w, bool has_bias, Val bias, Value *result)
+{
+	if (y.id) {
+		Type t = val_type_of(c, y);
+		Axis axes[3] = {t.axis[0], t.axis[1], t.axis[3]};
+
+		y = to_shape(c, y, 3, axes);
+	}
+	return call_give(c, has_bias ? add_bias(c, y, bias, w->out, 1) : y, result);
+}
+
+bool
+builtin_conv1d(Call *c, Value *result)
+{
+	Window1 w;
+	Val x, weight, bias;
+	bool has_bias;
+
+	if (!signal(c, &x, &w) || !arg_int(c, "dilation", 1, INT32_MAX, &w.dilation) ||
+	    !arg_int(c, "groups", 1, INT32_MAX, &w.groups))
+		return false;
+	if (w.in % w.groups || w.out % w.groups)
+		return call_fail(c, call_loc(c, "groups"),
+		                 "groups is %lld, must divide both the input's %lld channels and the output's %lld",
+		                 (long long)w.groups, (long long)w.in, (long long)w.out);
+	if (w.dilation * (w.k - 1) + 1 > w.n + 2 * w.pad)
+		return call_fail(c, c->loc, "the window spans %lld places, the input with its padding has %lld",
+		                 (long long)(w.dilation * (w.k - 1) + 1), (long long)(w.n + 2 * w.pad));
+	if (!one_row(c, &w, w.out, w.in / w.groups, "[channels, C / groups, k]",
+	             (double)(w.in / w.groups) * (double)w.k, (double)w.out * (double)w.k, &x, &weight, &has_bias,
+	             &bias))
+		return false;
+	int64_t stride[] = {1, w.stride}, pad[] = {0, w.pad}, dilation[] = {1, w.dilation};
+
+	return from_row(c, op_with2(c, OP_conv2d, x, weight, ATTRS(AL(stride, stride, 2), AL(pad, pad, 2),
+	                            AL(dilation, dilation, 2), AI(groups, w.groups))), &w, has_bias, bias, result);
+}
+
+bool
+builtin_conv_transpose1d(Call *c, Value *result)
+{
+	int64_t extra;
+	Window1 w;
+	Val x, weight, bias;
+	bool has_bias;
+
+	if (!signal(c, &x, &w) || !arg_int(c, "output_pad", 0, INT32_MAX, &extra))
+		return false;
+	Type t = val_type_of(c, x);
+	int64_t n = (w.n - 1) * w.stride - 2 * w.pad + w.k + extra;
+	Axis axes[4] = {t.axis[0], axis(w.out), axis(1), axis(n)};
+	const char *why = n < 1 ? NULL : shape_too_large(4, axes);
+
+	if (extra >= w.stride)
+		return call_fail(c, call_loc(c, "output_pad"), "output_pad is %lld, needs less than the stride %lld",
+		                 (long long)extra, (long long)w.stride);
+	if (n < 1)
+		return call_fail(c, call_loc(c, "pad"), "the result would have %lld places: pad %lld cuts all of it",
+		                 (long long)n, (long long)w.pad);
+	if (why)
+		return call_fail(c, c->loc, "the result would have %s", why);
+	if (!one_row(c, &w, w.in, w.out, "[C, channels, k]", (double)w.in * (double)w.k,
+	             (double)w.out * (double)w.k, &x, &weight, &has_bias, &bias))
+		return false;
+	int64_t stride[] = {1, w.stride}, pad[] = {0, w.pad}, one[] = {1, 1};
+	Type ty = type_of(t.dtype, 4, axes);
+
+	return from_row(c, build_op(c->b, OP_conv2d_dx, VALS(x, weight), ATTRS(AL(stride, stride, 2), AL(pad, pad, 2),
+	                            AL(dilation, one, 2), AI(groups, 1)), &ty), &w, has_bias, bias, result);
+}
+
+/* ---------------------------------------------------------------- products */
 /* matmul with a row vector for a and a column vector for b where they have one axis. */
 static Val
 product(Call *c, Val a, Val b, bool tb)

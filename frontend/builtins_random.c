@@ -112,7 +112,8 @@ builtin_random(Call *c, Value *result)
 	if (t == DT_bool)
 		return call_fail(c, call_loc(c, "dtype"),
 		                 "dtype is bool: compare with a number, as in random(shape) < 0.5");
-	if ((t == DT_u8 && (low < 0 || high > 256)) || (t == DT_i32 && (low < INT32_MIN || high > 0x1p31)))
+	if (dtype_is_int(t) && t != DT_i64
+	    && (low < (double)dtype_lowest(t) || high > (double)dtype_highest(t) + 1))
 		return call_fail(c, call_loc(c, "low"), "%g..%g does not fit %s", low, high, dtype_info[t].name);
 	DType in = dtype_is_int(t) || t == DT_f64 ? DT_f64 : DT_f32;
 	Val u = to_dtype(c, random_uniform(c, rank, axes), in);

@@ -5,13 +5,13 @@
  * A step is (1 + busy) compute, times what the slowest of P processes takes more (the expected largest of P normal
  * numbers of deviation `spread`), the part of the exchange that is not hidden, what the exchange costs the kernels
  * (drag), the update. The exchange is simulated bucket by bucket: a bucket goes when it is complete and the one before
- * is through. Buckets are cut as codegen/buckets.c does, for this cluster's links.
+ * is through. Buckets are cut as passes/overlap.c does, for this cluster's links.
  * What a description cannot know, busy, spread and drag, is uncertain: each is drawn from a lognormal distribution
  * about its value, and weighed by how near it comes to what was measured (Metropolis' walk, steps of random size,
  * a fixed seed). The widths are those that rows c of tests/scale/tables.txt show among programs on equal machines. */
 #include "cluster.h"
 
-#include "../codegen/codegen.h"
+#include "../passes/pass.h"
 
 #include <math.h>
 #include <stdlib.h>

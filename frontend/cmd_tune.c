@@ -478,6 +478,16 @@ count_costs(Tune *t, const char *text, size_t n)
 	t->spent += spent;
 }
 
+/* Nanoseconds that races may still take: a fifth of the budget is the final's, or what six pairs take at least: two
+ * trainings of three steps, a program, twelve runs of a few steps. */
+static double
+left_to_race(const Tune *t)
+{
+	double least = t->costs ? 0 : 1.5e9 * t->build + 2 * (5 * t->step + 1e9) + 12 * (3 * t->step + 0.8e9);
+
+	return (double)t->budget - fmax(0.2 * (double)t->budget, least) - (double)tune_spent(t);
+}
+
 /* p: the program that stands; text: the kernels that race in it. EXIT_STOPPED: after Ctrl-C, with what there is. */
 static int
 race_round(Tune *t, const char *tuning, const char *given, double race_ns)
@@ -489,6 +499,8 @@ race_round(Tune *t, const char *tuning, const char *given, double race_ns)
 		return EXIT_FAILED;
 	if (!build_race(t, tuning, text))
 		return tune_interrupted() ? EXIT_STOPPED : EXIT_FAILED;
+	/* building was beyond what was thought, perhaps; the race checks its kernels all the same */
+	race_ns = fmax(fmin(race_ns, left_to_race(t)), 1e9);
 	int status = run_race(t, race_ns, goes_on);
 	size_t n = 0;
 	char *lines = file_read(t->race, &n);
@@ -504,16 +516,6 @@ race_round(Tune *t, const char *tuning, const char *given, double race_ns)
 	if (!any)
 		return failure("the race has no results");
 	return journal_done(t) ? EXIT_GOOD : EXIT_FAILED;
-}
-
-/* Nanoseconds that races may still take: a fifth of the budget is the final's, or what six pairs take at least: two
- * trainings of three steps, a program, twelve runs of a few steps. */
-static double
-left_to_race(const Tune *t)
-{
-	double least = t->costs ? 0 : 1.5e9 * t->build + 2 * (5 * t->step + 1e9) + 12 * (3 * t->step + 0.8e9);
-
-	return (double)t->budget - fmax(0.2 * (double)t->budget, least) - (double)tune_spent(t);
 }
 
 /* A kernel more takes that much of building, nanoseconds. */

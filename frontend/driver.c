@@ -797,6 +797,32 @@ print_time(const Job *j, const char *what, double since)
 		fprintf(stderr, "%-12s %10.3f\n", what, milliseconds() - since);
 }
 
+/* sm_90a and its like: code, as text too, that runs on that machine and on no newer one. */
+static bool
+runs_there_alone(const char *arch)
+{
+	size_t n = strlen(arch);
+
+	return n > 3 && !strncmp(arch, "sm_", 3) && arch[n - 1] == 'a';
+}
+
+/* The architecture whose code stands in the executable as text too, for newer machines: the last that has such; -1 is
+ * none, and said. */
+static int
+text_carrier(const Job *j, const char *emit)
+{
+	int k = j->narch - 1;
+
+	while (k >= 0 && runs_there_alone(j->arch[k]))
+		k--;
+	if (k < 0 && !strcmp(emit, "obj"))
+		fprintf(stderr,
+		        "mantou: note: code for %s runs on no other GPU; --arch %s,sm_80 adds code for older and newer "
+		        "ones\n",
+		        j->arch[0], j->arch[0]);
+	return k < 0 ? j->narch - 1 : k;
+}
+
 /* The code of every architecture, in order. */
 /* Kernels that will be far slower than the machine. */
 static void
@@ -823,12 +849,14 @@ emit_all(Job *j, const char *emit, Buf *out)
 {
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
+	int carrier = text_carrier(j, emit);
+
 	for (int k = 0; k < j->narch; k++) {
 		EmitOptions e = {.emit = emit,
 		                 .arch = j->arch[k],
 		                 .opt = j->o->level < 0 ? 2 : (int)j->o->level,
 		                 .index = k,
-		                 .last = k == j->narch - 1};
+		                 .last = k == carrier};
 		Module *m;
 		PassCtx cx;
 		int status = job_compile(j, k, NULL, &m, &cx);

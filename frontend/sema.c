@@ -417,24 +417,28 @@ static void
 add_set_metric(Sema *s, const Var *metric)
 {
 	const Value *v = &metric->v;
-	Setting *list = arena_array(s->arena, Setting, 1);
-	const Value *iou = &v->at[v->n - 1];
+	Setting *list = NULL;
+	const Value *iou = v->at[v->n - 1].kind == V_LIST ? &v->at[v->n - 1] : NULL;
+	int kept = iou ? v->n - 1 : v->n;
 
-	*list = (Setting){.kind = SET_LIST,
-	                  .name = v->names[v->n - 1],
-	                  .arg = arena_array(s->arena, Setting, iou->n),
-	                  .nargs = iou->n};
-	for (int k = 0; k < iou->n; k++)
+	if (iou) {
+		list = arena_array(s->arena, Setting, 1);
+		*list = (Setting){.kind = SET_LIST,
+		                  .name = v->names[v->n - 1],
+		                  .arg = arena_array(s->arena, Setting, iou->n),
+		                  .nargs = iou->n};
+	}
+	for (int k = 0; iou && k < iou->n; k++)
 		list->arg[k] = (Setting){.kind = SET_NUM, .f = iou->at[k].f};
 	vec_push(s->module->arena, &s->module->setting,
 	         ((Setting){.kind = SET_CALL,
 	                    .name = arena_printf(s->arena, "metric.%s", metric->name),
 	                    .s = v->s,
 	                    .arg = list,
-	                    .nargs = 1}));
+	                    .nargs = list ? 1 : 0}));
 	s->build.loc = metric->loc;
 	graph_add_result(s->graph, build_const(&s->build, DT_f32, 0), metric->name, RES_SET);
-	for (int k = 0; k < v->n - 1; k++)
+	for (int k = 0; k < kept; k++)
 		graph_add_result(s->graph, v->at[k].tensor, arena_printf(s->arena, "%s.%d", metric->name, k), RES_KEPT);
 }
 
@@ -453,8 +457,10 @@ add_results(Sema *s)
 	for (uint32_t k = 0; k < s->metric.n; k++)
 		if (value_is_set_metric(&s->metric.at[k].v))
 			add_set_metric(s, &s->metric.at[k]);
-		else
+		else if (!val_type(s->graph, s->metric.at[k].v.tensor)->rank)
 			graph_add_result(s->graph, s->metric.at[k].v.tensor, s->metric.at[k].name, RES_METRIC);
+		else if (!s->training) /* of the set: the steps of training do not report it */
+			graph_add_result(s->graph, s->metric.at[k].v.tensor, s->metric.at[k].name, RES_TABLE);
 	for (uint32_t k = 0; k < s->output.n && !s->training; k++)
 		graph_add_result(s->graph, s->output.at[k].v.tensor, s->output.at[k].name, RES_OUTPUT);
 }

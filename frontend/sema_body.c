@@ -306,6 +306,31 @@ is_score(Sema *s, const char *what, Loc at, const Value *v)
 	return true;
 }
 
+/* A scalar of a floating type; or a vector or matrix of numbers, of which evaluation prints a table. */
+static bool
+is_metric(Sema *s, Loc at, const Value *v)
+{
+	const Type *t = v->kind == V_TENSOR ? val_type(s->graph, v->tensor) : NULL;
+
+	if (!t || !t->rank)
+		return is_score(s, "metric", at, v);
+	if (type_marked(t) || t->rank > 2) {
+		sema_error(s, at,
+		           "a metric is a scalar, or a vector or matrix of fixed extents, here %s: take a sum or "
+		           "mean", type_text(s, v->tensor));
+		return false;
+	}
+	if (t->dtype == DT_bool) {
+		sema_error(s, at, "a metric of several values has numbers, here bool: cast(x, f32)");
+		return false;
+	}
+	if (type_elements(t) > MAX_TABLE) {
+		sema_error(s, at, "a metric has at most %d values, here %s", MAX_TABLE, type_text(s, v->tensor));
+		return false;
+	}
+	return true;
+}
+
 static void
 run_loss(Sema *s, const Stmt *st)
 {
@@ -379,7 +404,7 @@ run_metric(Sema *s, const Stmt *st)
 	Name name;
 	bool set = value_is_set_metric(&v); /* of the whole set: add_results takes it apart */
 
-	if ((!set && !is_score(s, "metric", n->loc, &v)) || !given_name(s, "metric", st, &name)
+	if ((!set && !is_metric(s, n->loc, &v)) || !given_name(s, "metric", st, &name)
 	    || !is_new(s, "metric", &name, s->metric.at, s->metric.n))
 		return;
 	vec_push(s->arena, &s->metric, ((Var){.name = name.name, .v = v, .loc = st->loc}));

@@ -23,6 +23,7 @@ enum {
 	MAX_FILES = 1000,
 	MAX_INPUTS = 16,           /* of a model: the runtime's table */
 	MAX_GIVEN = 60,            /* metrics, and outputs: a step's record holds no more */
+	MAX_TABLE = 1 << 20,       /* values of a metric that is a vector or matrix */
 	MAX_PATH_BYTES = 4000,     /* of a call path */
 };
 

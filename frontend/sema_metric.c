@@ -14,7 +14,8 @@
  * the first batch's mean of y, in a state. What is no such sum (an exponential of both, a softmax over examples)
  * cannot be put together: the result is of kind `batch`, and the graph says why (Graph.one_batch); it is right for a
  * data set of one batch and has no value for more. In a graph that takes whole batches only (full_only) an axis of
- * examples may have been lost; there such a metric stays an average. */
+ * examples may have been lost; there such a metric stays an average. A vector or matrix (kind `table`) is always made
+ * from sums. */
 #include "sema_local.h"
 
 #include <string.h>
@@ -569,12 +570,28 @@ put_all(Metrics *m)
 	}
 }
 
+static Loc
+metric_loc(const Sema *s, const char *name)
+{
+	for (uint32_t k = 0; k < s->metric.n; k++)
+		if (!strcmp(s->metric.at[k].name, name))
+			return s->metric.at[k].loc;
+	return s->model_loc;
+}
+
 /* What cannot be put together from batches. */
 static void
 refuse(Metrics *m, Result *r)
 {
 	const Op *op = m->failed[r->v.id];
 
+	if (r->kind == RES_TABLE) {
+		sema_error(m->s, metric_loc(m->s, r->name),
+		           "metric %s needs all examples at once: %s%s%s cannot be put together from sums over batches",
+		           r->name, op ? op_info[op->kind].name : "it", op && *op->path ? " of " : "",
+		           op ? op->path : "");
+		return;
+	}
 	r->kind = RES_BATCH;
 	if (m->g->one_batch)
 		return;
@@ -593,6 +610,30 @@ sema_average(Sema *s, Val v, const Val *arg, int narg)
 	vec_push(s->arena, &s->average, a);
 }
 
+/* Is it computed from sums over the batches? Averages that are scalars are the runtime's. */
+static bool
+is_needed(const Metrics *m, const Result *r)
+{
+	return r->kind == RES_TABLE || (r->kind == RES_METRIC && !(m->knows[r->v.id] & MEAN));
+}
+
+static void
+put_metric(Metrics *m, Result *r)
+{
+	Val v = r->v;
+	bool failed = (m->knows[v.id] & FAILED) || !form_whole(&m->form[v.id]);
+
+	if (failed && !m->g->full_only) {
+		refuse(m, r);
+		return;
+	}
+	if (failed && r->kind == RES_METRIC) /* stays an average */
+		return;
+	r->v = failed ? weighted(m, v).term[0].whole : m->form[v.id].term[0].whole;
+	r->v = build_cast(m->b, r->v, (DType)val_type(m->g, v)->dtype);
+	r->kind = r->kind == RES_TABLE ? RES_TABLE : RES_WHOLE;
+}
+
 void
 sema_metrics(Sema *s)
 {
@@ -606,28 +647,16 @@ sema_metrics(Sema *s)
 	m.form = arena_array(s->arena, Form, m.nval);
 	learn(&m);
 	for (uint32_t i = 0; i < g->result.n; i++)
-		if (g->result.at[i].kind == RES_METRIC && !(m.knows[g->result.at[i].v.id] & MEAN)) {
+		if (is_needed(&m, &g->result.at[i])) {
 			m.knows[g->result.at[i].v.id] |= NEEDED;
 			any = true;
 		}
 	if (!any)
 		return;
 	put_all(&m);
-	for (uint32_t i = 0; i < g->result.n; i++) {
-		Result *r = &g->result.at[i];
-		Val v = r->v;
-
-		if (r->kind != RES_METRIC || (m.knows[v.id] & MEAN))
-			continue;
-		if ((m.knows[v.id] & FAILED) || !form_whole(&m.form[v.id])) {
-			if (!g->full_only)
-				refuse(&m, r);
-			continue;
-		}
-		r->v = m.form[v.id].term[0].whole;
-		r->v = build_cast(m.b, r->v, (DType)val_type(g, v)->dtype);
-		r->kind = RES_WHOLE;
-	}
+	for (uint32_t i = 0; i < g->result.n; i++)
+		if (is_needed(&m, &g->result.at[i]))
+			put_metric(&m, &g->result.at[i]);
 	for (uint32_t i = 0; i < m.sum.n; i++)
 		build_op(m.b, OP_store, &m.sum.at[i], 1, ATTRS(AS(state, m.sum_name.at[i])), NULL);
 	if (m.b->error)

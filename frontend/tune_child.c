@@ -181,7 +181,7 @@ tune_build(Tune *t, const char *tuning, const char *race, const char *output, in
 	int status = wait_for(pid);
 
 	t->phase[1] += tune_now() - since;
-	t->build = (double)(tune_now() - since) * 1e-9;
+	t->build = race && t->build > 0 ? t->build : (double)(tune_now() - since) * 1e-9;
 	if (killed)
 		*killed = status > 128 ? status - 128 : 0;
 	if (status == EXIT_GOOD || (killed && *killed) || (race && tune_interrupted()))

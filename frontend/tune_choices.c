@@ -1,12 +1,13 @@
 /* tune_choices.c: the choices of passes that a search tries the other way: those between two ways of which one is
- * predicted to take 0.6 to 1.7 times as long as the other, at which costs are guesses.
+ * predicted to take 0.6 to 1.7 times as long as the other, at which costs are guesses; and those that no cost decides.
  *
  * In: the baseline and its choices.   Out: those of which the other way is faster, into won. Method: choices that are
  * far from each other are turned together, each with the layers of the kernels that hold its own; a program of a set
  * runs with the baseline's in turn, A B B A .., kernel by kernel (`bench --profile`). Rows that both programs have
  * cancel, and tell what the machine does meanwhile; what is left, in a choice's layers, is its doing. Wilcoxon's
- * interval of 95 % of six pairs must lie above 1, the gain be 1 % of these rows. Ways that change bits are tried if
- * that is allowed alone. With --costs bytes count in place of seconds. */
+ * interval of 95 % of six pairs must lie above 1, the gain be 1 % of these rows. Where updates run and what is
+ * computed twice to save memory is nobody's layer: it is judged by the whole step, all updates together. Ways that
+ * change bits are tried if that is allowed alone. With --costs bytes count in place of seconds. */
 #include "tune.h"
 
 #include <inttypes.h>
@@ -14,15 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS = 8, PAIRS = 6 };
+enum { SETS = 8, PAIRS = 6, WAYS = 4 };
+static const double least_share = 0.005; /* of the step: kernels in whose layers an unpredicted choice is tried */
 
 /* A row of `bench --profile`: same: as the other program has it. */
 typedef struct Row { const char *layers; uint64_t what; double cost; bool same; } Row;
 typedef struct Rows { Row *at; int n; } Rows;
 /* A choice the other way, or other rates for all of them. where: layers of the kernels that hold its ops, ", " around
  * each; NULL: any; value, was: as kernels stand in the IR, value NULL: no record; back: no record is what it takes;
- * set: that it is in, 0: none yet. */
-typedef struct Turn { const char *key, *where, *value, *was; bool back; int set; } Turn;
+ * set: that it is in, 0: none yet; whole: 0, or the number of those that are judged together, by the whole step. */
+typedef struct Turn { const char *key, *where, *value, *was; bool back; BitsClass bits; int set, whole; } Turn;
 typedef VEC(Turn) Turns;
 
 /* ---------------------------------------------------------------- which */
@@ -30,8 +32,13 @@ typedef VEC(Turn) Turns;
 static BitsClass
 class_of(const Program *p, const char *rule)
 {
-	if (!strncmp(rule, "layout.choice ", 14))
-		return BITS_order;
+	static const char *const orders[] = {"layout.choice ", "fuse.reduce ", "fuse.beside "};
+
+	for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+		if (!strncmp(rule, orders[i], strlen(orders[i])))
+			return BITS_order;
+	if (!strncmp(rule, "reorder.sink ", 13))
+		return BITS_same;
 	return precision_of(p->module, p->cx.target, p->cx.arch).narrow == DT_none ? BITS_same : BITS_rounds;
 }
 
@@ -47,7 +54,28 @@ is_open(const Tune *t, const Program *p, const Decision *d)
 	bool forward = strstr(d->what, "[N<=") || strstr(d->what, ",N<=");
 	bool here = forward == (strcmp(t->graph, "train") != 0);
 
-	return asked && here && d->ways == 2 && d->ratio >= 0.6 && d->ratio <= 1.7 && class_of(p, d->what) <= t->most;
+	return asked && here && class_of(p, d->what) <= t->most;
+}
+
+static bool
+is_rule(const Decision *d, const char *rule)
+{
+	size_t n = strlen(rule);
+
+	return !strncmp(d->what, rule, n) && d->what[n] == ' ';
+}
+
+static bool
+is_predicted(const Decision *d)
+{
+	return d->ways == 2 && d->ratio >= 0.6 && d->ratio <= 1.7;
+}
+
+static bool
+is_unpredicted(const Decision *d)
+{
+	return d->ways == 2 && !(d->ratio > 0) &&
+	       (is_rule(d, "fuse.recompute") || is_rule(d, "fuse.reduce") || is_rule(d, "fuse.beside"));
 }
 
 /* Appends the layers of p's kernels in which a layer of the list occurs. */
@@ -73,34 +101,6 @@ ends_in(const char *s, const char *end)
 	return n >= m && !strcmp(s + n - m, end);
 }
 
-static void
-find_turns(Tune *t, Program *p, const Rows *rows, Turns *turns)
-{
-	for (uint32_t i = 0; i < p->cx.choice.n; i++) {
-		const Decision *d = &p->cx.choice.at[i];
-		bool known = false;
-		Buf where = {0};
-
-		for (uint32_t k = 0; k < turns->n; k++)
-			known |= ends_in(turns->at[k].key, d->what);
-		if (known || !is_open(t, p, d))
-			continue;
-		add_where(&where, rows, d->a ? d->a : "");
-		for (int k = 0; k < d->nwith; k++)
-			add_where(&where, rows, d->with[k] ? d->with[k] : "");
-		const char *key = arena_printf(t->arena, "%s %s %s %s", p->cx.target->name,
-			p->cx.arch && *p->cx.arch ? p->cx.arch : "-", p->cx.machine ? p->cx.machine : "*", d->what);
-
-		vec_push(t->arena, turns,
-		         ((Turn){.key = key,
-		                 .value = arena_printf(t->arena, "choice{take=%d}", 1 - d->way),
-		                 .was = arena_printf(t->arena, "choice{take=%d}", d->way),
-		                 .back = d->by && 1 - d->way == d->predicted,
-		                 .where = arena_printf(t->arena, "%s, ", where.at ? where.at : "")}));
-		buf_free(&where);
-	}
-}
-
 /* Does a layer of `layers` stand in `where`? */
 static bool
 meets(const char *layers, const char *where)
@@ -116,6 +116,101 @@ meets(const char *layers, const char *where)
 	return false;
 }
 
+static void
+add_turn(Tune *t, const Program *p, Turns *turns, const Decision *d, int way, Turn x)
+{
+	x.key = arena_printf(t->arena, "%s %s %s %s", p->cx.target->name, p->cx.arch && *p->cx.arch ? p->cx.arch : "-",
+	                     p->cx.machine ? p->cx.machine : "*", d->what);
+	x.value = arena_printf(t->arena, "choice{take=%d}", way);
+	x.was = arena_printf(t->arena, "choice{take=%d}", d->way);
+	x.back = d->by && way == d->predicted;
+	x.bits = class_of(p, d->what);
+	vec_push(t->arena, turns, x);
+}
+
+/* Does a turn of this choice stand there already? Choices that are alike have one record. */
+static bool
+is_known(const Turns *turns, const Decision *d)
+{
+	bool known = false;
+
+	for (uint32_t k = 0; k < turns->n; k++)
+		known |= ends_in(turns->at[k].key, d->what);
+	return known;
+}
+
+/* Part of the step that kernels in these layers take. */
+static double
+share_of(const Rows *rows, const char *where)
+{
+	double sum = 0, all = 0;
+
+	for (int i = 0; i < rows->n; i++) {
+		all += rows->at[i].cost;
+		sum += meets(rows->at[i].layers, where) ? rows->at[i].cost : 0;
+	}
+	return all > 0 ? sum / all : 0;
+}
+
+/* Those that are judged by their layers' kernels. */
+static void
+find_turns(Tune *t, Program *p, const Rows *rows, Turns *turns, bool (*wanted)(const Decision *), double least)
+{
+	for (uint32_t i = 0; i < p->cx.choice.n; i++) {
+		const Decision *d = &p->cx.choice.at[i];
+		Buf b = {0};
+
+		if (!wanted(d) || is_known(turns, d) || !is_open(t, p, d))
+			continue;
+		add_where(&b, rows, d->a ? d->a : "");
+		for (int k = 0; k < d->nwith; k++)
+			add_where(&b, rows, d->with[k] ? d->with[k] : "");
+		const char *where = arena_printf(t->arena, "%s, ", b.at ? b.at : "");
+
+		if (least <= 0 || share_of(rows, where) >= least)
+			add_turn(t, p, turns, d, 1 - d->way, (Turn){.where = where});
+		buf_free(&b);
+	}
+}
+
+/* Those that are judged by the whole step: all updates that run early later, or the other way round; each other way of
+ * what is computed twice, but no more than some of them. */
+static void
+find_whole(Tune *t, Program *p, Turns *turns)
+{
+	int whole = 1;
+
+	for (uint32_t i = 0; i < p->cx.choice.n; i++) {
+		const Decision *d = &p->cx.choice.at[i];
+
+		if (is_known(turns, d) || !is_open(t, p, d))
+			continue;
+		if (is_rule(d, "reorder.sink"))
+			add_turn(t, p, turns, d, 1 - d->way, (Turn){.whole = 1});
+		for (int way = 0; is_rule(d, "recompute") && way < d->ways && way < WAYS; way++)
+			if (way != d->way)
+				add_turn(t, p, turns, d, way, (Turn){.whole = ++whole});
+	}
+}
+
+/* Those of the first number that has not been tried. */
+static int
+take_whole(Turns *turns, int set)
+{
+	int n = 0, whole = 0;
+
+	for (uint32_t i = 0; i < turns->n; i++) {
+		Turn *x = &turns->at[i];
+
+		if (x->set || !x->whole || (whole && x->whole != whole))
+			continue;
+		whole = x->whole;
+		x->set = set;
+		n++;
+	}
+	return n;
+}
+
 /* The next set: those that meet no other of it. */
 static int
 take_set(Turns *turns, int set)
@@ -124,7 +219,7 @@ take_set(Turns *turns, int set)
 
 	for (uint32_t i = 0; i < turns->n; i++) {
 		Turn *x = &turns->at[i];
-		bool free = !x->set;
+		bool free = !x->set && !x->whole;
 
 		for (uint32_t k = 0; k < i && free; k++)
 			free = turns->at[k].set != set || !meets(x->where, turns->at[k].where);
@@ -233,6 +328,63 @@ write_turned(Tune *t, const Turns *turns, int set, const char *path)
 	return good;
 }
 
+static void
+add_won(Tune *t, const Turn *x, const Final *f, double us, double share)
+{
+	double gain = 1 - 1 / f->ratio;
+
+	vec_push(t->arena, &t->won,
+	         ((Won){.key = x->key,
+	                .kernel = x->value,
+	                .was = x->was,
+	                .choice = true,
+	                .back = x->back,
+	                .bits = x->bits,
+	                .gain = gain,
+	                .low = 1 - 1 / f->low,
+	                .high = 1 - 1 / f->high,
+	                .was_us = us,
+	                .us = us * (1 - gain),
+	                .error = (f->high - f->low) / 2 / f->ratio,
+	                .share = share,
+	                .n = PAIRS}));
+}
+
+/* A set that is one turn, by the whole step. Of several ways of one choice that are faster the fastest stays. */
+static void
+judge_whole(Tune *t, const Turns *turns, int set, Rows pair[2][PAIRS])
+{
+	double ratio[PAIRS], us = 0;
+	Final f = {0};
+	int n = 0;
+
+	for (int i = 0; i < PAIRS; i++) {
+		double sum[2] = {0};
+
+		for (int k = 0; k < 2; k++)
+			for (int r = 0; r < pair[k][i].n; r++)
+				sum[k] += pair[k][i].at[r].cost;
+		ratio[i] = sum[0] / sum[1];
+		us += 1e6 * sum[0] / PAIRS;
+	}
+	tune_estimate(ratio, PAIRS, &f);
+	if (!(f.low > 1) || !(f.ratio > 1.002))
+		return;
+	for (uint32_t i = 0; i < turns->n; i++)
+		n += turns->at[i].set == set;
+	for (uint32_t i = 0; i < turns->n; i++) {
+		Won *had = NULL;
+
+		for (uint32_t k = 0; turns->at[i].set == set && k < t->won.n; k++)
+			had = strcmp(t->won.at[k].key, turns->at[i].key) ? had : &t->won.at[k];
+		if (turns->at[i].set != set || (had && had->gain >= 1 - 1 / f.ratio))
+			continue;
+		add_won(t, &turns->at[i], &f, us / n, 1.0 / n);
+		if (had)
+			*had = t->won.at[--t->won.n];
+	}
+}
+
 /* Of the pairs: rows of both programs that differ there, by what the others took. */
 static void
 judge_turn(Tune *t, const Turn *x, Rows pair[2][PAIRS])
@@ -255,27 +407,12 @@ judge_turn(Tune *t, const Turn *x, Rows pair[2][PAIRS])
 	tune_estimate(ratio, PAIRS, &f);
 	if (!(f.low > 1) || !(f.ratio > 1.01))
 		return;
-	double gain = 1 - 1 / f.ratio;
-
-	vec_push(t->arena, &t->won,
-	         ((Won){.key = x->key,
-	                .kernel = x->value,
-	                .was = x->was,
-	                .choice = true,
-	                .back = x->back,
-	                .gain = gain,
-	                .low = 1 - 1 / f.low,
-	                .high = 1 - 1 / f.high,
-	                .was_us = sum[0] * 1e6,
-	                .us = sum[0] * 1e6 * (1 - gain),
-	                .error = (f.high - f.low) / 2 / f.ratio,
-	                .share = sum[0] / all,
-	                .n = PAIRS}));
+	add_won(t, x, &f, sum[0] * 1e6, sum[0] / all);
 }
 
 /* False: Ctrl-C, or a program that does not run. */
 static bool
-run_set(Tune *t, const Turns *turns, int set)
+run_set(Tune *t, const Turns *turns, int set, bool whole)
 {
 	const char *file = tune_file(t, "trial.tune"), *path[2] = {tune_file(t, "base"), tune_file(t, "tuned")};
 	Rows pair[2][PAIRS];
@@ -286,14 +423,21 @@ run_set(Tune *t, const Turns *turns, int set)
 	if (!tune_build(t, file, NULL, path[1], &killed))
 		return killed && !tune_interrupted();
 	for (int i = 0; i < PAIRS; i++) {
+		if (t->costs && i) { /* bytes are always the same */
+			pair[0][i] = pair[0][0];
+			pair[1][i] = pair[1][0];
+			continue;
+		}
 		for (int k = 0; k < 2; k++)
 			if (!read_rows(t, path[(i + k) & 1], 0.5, &pair[(i + k) & 1][i]))
 				return false;
 		match_rows(&pair[0][i], &pair[1][i]);
-		if (!(sum_other(&pair[0][i], NULL) + sum_other(&pair[1][i], NULL) > 0))
+		if (!whole && !(sum_other(&pair[0][i], NULL) + sum_other(&pair[1][i], NULL) > 0))
 			return true;                         /* the same kernels */
 	}
-	for (uint32_t i = 0; i < turns->n; i++)
+	if (whole)
+		judge_whole(t, turns, set, pair);
+	for (uint32_t i = 0; i < turns->n && !whole; i++)
 		if (turns->at[i].set == set)
 			judge_turn(t, &turns->at[i], pair);
 	return true;
@@ -341,6 +485,16 @@ set_ns(const Tune *t)
 	return t->costs ? 0 : t->build * 1e9 + 2 * PAIRS * (2 * step + 1e9);
 }
 
+/* Have the turns of a set layers of their own? */
+static bool
+turns_where(const Turns *turns, int set)
+{
+	for (uint32_t i = 0; i < turns->n; i++)
+		if (turns->at[i].set == set)
+			return !turns->at[i].whole;
+	return false;
+}
+
 bool
 tune_choices(Tune *t, Program *base)
 {
@@ -355,17 +509,22 @@ tune_choices(Tune *t, Program *base)
 	find_rates(t, base, &turns);
 	if (turns.n)
 		set = 2;
-	if (turns.n && set_ns(t) < most && !run_set(t, &turns, 1))
+	if (turns.n && set_ns(t) < most && !run_set(t, &turns, 1, false))
 		return !tune_interrupted();
 	if (t->won.n > had)                          /* what the others are between is another now */
 		return journal_choices(t, had);
-	find_turns(t, base, &rows, &turns);
+	find_turns(t, base, &rows, &turns, is_predicted, 0);
+	find_turns(t, base, &rows, &turns, is_unpredicted, least_share);
+	find_whole(t, base, &turns);
 	for (; set <= SETS && !tune_interrupted(); set++) {
 		if ((double)tune_spent(t) - since + set_ns(t) > most)
 			break;
-		int n = take_set(&turns, set);
+		/* the last sets are for what concerns the whole step */
+		int n = set <= SETS - 3 ? take_set(&turns, set) : 0;
 
-		if (!n || !run_set(t, &turns, set))
+		n = n ? n : take_whole(&turns, set);
+		n = n ? n : take_set(&turns, set);
+		if (!n || !run_set(t, &turns, set, !turns_where(&turns, set)))
 			break;
 		tried += n;
 	}

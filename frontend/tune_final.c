@@ -91,11 +91,10 @@ final_file(Tune *t, const Program *base, const bool *in, const char *path)
 }
 
 /* ---------------------------------------------------------------- a program's time */
-/* Runs `bench`: milliseconds a step; NAN, which was said. */
+/* Runs `bench` for so many seconds, as steps of `step` seconds fit: milliseconds a step; NAN, which was said. */
 static double
-bench(Tune *t, const char *program, double seconds)
+bench(Tune *t, const char *program, double seconds, double step)
 {
-	double step = t->step * 1e-9;
 	int steps = step > 0 && step < seconds ? (int)(seconds / step) : 1;
 	const char *argv[TUNE_ARGS];
 	char why[128];
@@ -171,6 +170,12 @@ median_of(double *x, int n)
 	return n & 1 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
+static double
+run_seconds(double x)
+{
+	return x < 0.05 ? 0.05 : x > 2 ? 2 : x;
+}
+
 /* Programs or, with costs, their kernels. False: one of them does not run, or Ctrl-C. */
 typedef struct Pair { const char *path[2]; const Program *program[2]; } Pair;
 
@@ -182,19 +187,25 @@ compare(Tune *t, const Pair *p, Final *f)
 
 	if (tune_interrupted())
 		left = (double)(tune_deadline() - since) * 1e-9;
-	double seconds = left / (2 * PAIRS + 4) - 0.5;
+	double seconds = run_seconds(left / (2 * PAIRS + 4) - 0.5), step = t->step * 1e-9;
 
-	seconds = seconds < 0.2 ? 0.2 : seconds > 2 ? 2 : seconds;
 	for (int n = 0; n < PAIRS;) {
 		double began = (double)tune_now() * 1e-9;
 
 		for (int k = 0; k < 2; k++) {
 			int which = (n + k) & 1;
 
-			ms[which][n] = t->costs ? costs_of(t, p->program[which], n) : bench(t, p->path[which], seconds);
+			ms[which][n] = t->costs ? costs_of(t, p->program[which], n)
+			                        : bench(t, p->path[which], seconds, step);
 			if (!(ms[which][n] > 0))
 				return false;
 		}
+		/* what a run takes beside its steps, and a step, is known now */
+		step = fmax(t->step * 1e-9, 1e-3 * fmax(ms[0][n], ms[1][n]));
+		left = fmin((double)(t->budget - tune_spent(t)), (double)(tune_deadline() - tune_now())) * 1e-9;
+		double beside = ((double)tune_now() * 1e-9 - began) / 2 - seconds;
+
+		seconds = run_seconds(left / (2 * (n + 1 < PAIRS_LEAST ? PAIRS_LEAST - n - 1 : 1)) - beside);
 		ratio[n] = ms[0][n] / ms[1][n];
 		tune_estimate(ratio, ++n, f);
 		last = (double)tune_now() * 1e-9 - began;
@@ -206,6 +217,10 @@ compare(Tune *t, const Pair *p, Final *f)
 			break;
 		if (late)
 			return false;
+		if (!t->costs && (double)tune_spent(t) > 1.05 * (double)t->budget) {
+			tune_line(t, "final", "%d pairs, %d are needed: the budget is spent", n, PAIRS_LEAST);
+			break;
+		}
 	}
 	f->base = median_of(ms[0], f->pairs);
 	f->tuned = median_of(ms[1], f->pairs);

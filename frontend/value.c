@@ -116,7 +116,8 @@ text_buffer(void)
 bool
 value_is_set_metric(const Value *v)
 {
-	return v->kind == V_SPEC && v->n == 6 && !strcmp(v->s, "average_precision");
+	return v->kind == V_SPEC
+		&& ((v->n == 6 && !strcmp(v->s, "average_precision")) || (v->n == 2 && !strcmp(v->s, "auc")));
 }
 
 const char *

@@ -141,46 +141,73 @@ check_types(Graph *g, Op *op, int *which)
 	return error;
 }
 
-Val
-build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *results, int nout)
+/* An op whose attributes stand: its operands are taken over, its results made. */
+static const Val *
+put_op(Build *b, Op op, const Val *in, const Type *results)
 {
 	Graph *g = b->g;
-	const OpInfo *info = &op_info[k];
-	Op op = {.kind = (uint16_t)k, .nin = (uint16_t)nin, .nout = (uint16_t)nout, .group = -1, .loc = b->loc};
 	uint32_t nval = g->val.n;
 	const char *error, *name;
 	int which = -1;
 
-	for (int i = 0; i < nin; i++)
-		if (!in[i].id && b->error)
-			return NOVAL;
-		else if (!in[i].id || in[i].id >= g->val.n)
-			bug("operator %s: operand %d is no value", info->name, i);
-	if (k == OP_none || (info->ew >= 0 && !info->expr))
-		bug("operator %s has no expression", info->name ? info->name : "none");
-	if ((info->nin >= 0 && nin != info->nin) || (info->nout >= 0 && nout != info->nout) || nin > UINT16_MAX ||
-	    nout > UINT16_MAX)
-		bug("operator %s with %d operands and %d results", info->name, nin, nout);
-	if (g->op.n >= MAX_OPS) {
-		set_error(b, arena_printf(g->arena, "the graph has too many operators (limit %d)", MAX_OPS), -1);
-		return NOVAL;
-	}
-	op.in = memcpy(arena_array(g->arena, Val, nin), nin ? in : &NOVAL, sizeof(Val) * (size_t)nin);
-	op.out = arena_array(g->arena, Val, nout);
+	op.in = memcpy(arena_array(g->arena, Val, op.nin), op.nin ? in : &NOVAL, sizeof(Val) * (size_t)op.nin);
+	op.out = arena_array(g->arena, Val, op.nout);
 	op.path = intern(g->arena, b->path ? b->path : "");
-	fill_attrs(g, &op, attrs);
 	push_results(g, &op, results);
 	error = check_types(g, &op, &which);
 	g->val.n = nval;
 	if (error) {
 		set_error(b, error, which);
-		return NOVAL;
+		return NULL;
 	}
-	name = nout ? result_name(b, k) : NULL;
-	for (int i = 0; i < nout; i++)
+	name = op.nout ? result_name(b, op.kind) : NULL;
+	for (int i = 0; i < op.nout; i++)
 		op.out[i] = graph_add_val(g, g->val.at[nval + (uint32_t)i].type, name, g->op.n, i);
 	vec_push(g->arena, &g->op, op);
-	return nout ? op.out[0] : NOVAL;
+	return op.out;
+}
+
+/* False: an operand is missing as an error came before, or the graph is full. */
+static bool
+may_build(Build *b, const OpInfo *info, const Val *in, int nin)
+{
+	for (int i = 0; i < nin; i++)
+		if (!in[i].id && b->error)
+			return false;
+		else if (!in[i].id || in[i].id >= b->g->val.n)
+			bug("operator %s: operand %d is no value", info->name, i);
+	if (b->g->op.n < MAX_OPS)
+		return true;
+	set_error(b, arena_printf(b->g->arena, "the graph has too many operators (limit %d)", MAX_OPS), -1);
+	return false;
+}
+
+Val
+build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *results, int nout)
+{
+	const OpInfo *info = &op_info[k];
+	Op op = {.kind = (uint16_t)k, .nin = (uint16_t)nin, .nout = (uint16_t)nout, .group = -1, .loc = b->loc};
+	const Val *out;
+
+	if (k == OP_none || (info->ew >= 0 && !info->expr))
+		bug("operator %s has no expression", info->name ? info->name : "none");
+	if ((info->nin >= 0 && nin != info->nin) || (info->nout >= 0 && nout != info->nout) || nin > UINT16_MAX ||
+	    nout > UINT16_MAX)
+		bug("operator %s with %d operands and %d results", info->name, nin, nout);
+	if (!may_build(b, info, in, nin))
+		return NOVAL;
+	fill_attrs(b->g, &op, attrs);
+	out = put_op(b, op, in, results);
+	return out && nout ? out[0] : NOVAL;
+}
+
+const Val *
+build_again(Build *b, const Op *op, const Val *in, const Type *results)
+{
+	Op copy = {.kind = op->kind, .nin = op->nin, .nout = op->nout, .group = -1, .loc = b->loc, .attr = op->attr,
+	           .nattr = op->nattr};
+
+	return may_build(b, &op_info[op->kind], in, op->nin) ? put_op(b, copy, in, results) : NULL;
 }
 
 Val

@@ -24,10 +24,23 @@ const DTypeInfo dtype_info[DT_COUNT] = {
 };
 
 int64_t
+dtype_lowest(DType t)
+{
+	return dtype_is_unsigned(t) ? 0 : -dtype_highest(t) - 1;
+}
+
+int64_t
+dtype_highest(DType t)
+{
+	int bits = t == DT_bool ? 1 : 8 * dtype_info[t].bytes - !dtype_is_unsigned(t);
+
+	return (int64_t)(UINT64_MAX >> (64 - bits));
+}
+
+int64_t
 dtype_saturate(DType t, int64_t x)
 {
-	int64_t low = t == DT_u8 ? 0 : t == DT_i32 ? INT32_MIN : INT64_MIN,
-		high = t == DT_u8 ? 255 : t == DT_i32 ? INT32_MAX : INT64_MAX;
+	int64_t low = dtype_lowest(t), high = dtype_highest(t);
 
 	return x < low ? low : x > high ? high : x;
 }
@@ -868,13 +881,27 @@ graph_use_counts(const Graph *g, Arena *a)
 	return uses;
 }
 
-/* Of a load or a store: does its state hold a sum over an evaluation's batches? */
+/* Of a load or a store: does its state hold a sum over an evaluation's batches, or what is carried to the next call? */
 static bool
 is_sum(const Graph *g, const Op *op)
 {
 	const State *s = module_state(g->module, attr_str(op, A_state));
 
-	return s && s->kind == ST_SUM;
+	return s && (s->kind == ST_SUM || s->kind == ST_CARRY);
+}
+
+bool
+graph_carries(const Graph *g)
+{
+	for (uint32_t i = 0; i < g->op.n; i++) {
+		const Op *op = &g->op.at[i];
+		const State *s = op->kind == OP_load || op->kind == OP_store
+			? module_state(g->module, attr_str(op, A_state)) : NULL;
+
+		if (s && s->kind == ST_CARRY)
+			return true;
+	}
+	return false;
 }
 
 /* A marked value differs with n. What a group makes that runs in each call is not steady for others either, whatever it

@@ -29,6 +29,9 @@ extern const DTypeInfo dtype_info[DT_COUNT];
 DType dtype_named(const char *name, size_t n); /* DT_none if none */
 static inline bool dtype_is_float(DType t) { return dtype_info[t].kind == 'f'; }
 static inline bool dtype_is_int(DType t) { return dtype_info[t].kind == 'i'; }
+static inline bool dtype_is_unsigned(DType t) { return t == DT_u8 || t == DT_u16 || t == DT_bool; }
+int64_t dtype_lowest(DType t);                              /* of an integer type */
+int64_t dtype_highest(DType t);
 int64_t dtype_saturate(DType t, int64_t x);    /* an attribute's number as one of an integer type: the nearest */
 
 /* One axis: its extent for a full batch, and how it follows the run-time batch n: extent(n) = n * mul / div if mul >
@@ -198,13 +201,17 @@ typedef struct Input { Val v; const char *name; InputKind kind; } Input;
  * gradient is not finite, so that the step changed nothing; -1 = none. whole: a metric on all examples so far, of which
  * the last batch's counts; batch: one that only a single batch has; a metric is averaged over batches instead. set: a
  * metric NAME that setting metric.NAME computes at the end of an evaluation from all examples' kept values NAME.0,
- * NAME.1, ...; its own value is 0 */
+ * NAME.1, ...; its own value is 0. table: a vector or matrix on all examples so far, read behind the last batch */
 typedef enum ResultKind {
 	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_SET, RES_KEPT,
-	RES_COUNT,
+	RES_TABLE, RES_COUNT,
 } ResultKind;
 /* Is it one of the scalars that each batch reports? */
-static inline bool result_reported(ResultKind k) { return k != RES_OUTPUT && k != RES_KEPT; }
+static inline bool
+result_reported(ResultKind k)
+{
+	return k != RES_OUTPUT && k != RES_KEPT && k != RES_TABLE;
+}
 typedef struct Result { Val v; const char *name; ResultKind kind; } Result;
 
 /* One of several kernels of a group, in a racing program: what it alone needs. Class: `same` bits as the group's own
@@ -250,10 +257,13 @@ typedef struct Graph {
 } Graph;
 
 /* ---------------------------------------------------------------- module */
-/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; SETTING:
- * a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
+/* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; CARRY:
+ * what generate carries from place to place, never saved, whose memory other graphs use, and which may follow the
+ * batch; SETTING: a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
  * parameter's running mean, NAME.average */
-typedef enum StateKind { ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_COUNT } StateKind;
+typedef enum StateKind {
+	ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_CARRY, ST_COUNT
+} StateKind;
 typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
@@ -348,6 +358,8 @@ Axis check_limit(const Op *check);                           /* what its element
 int64_t check_number(const Module *m, const Op *check);
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
+/* loads or stores a state of kind carry: all of those keep their places in it */
+bool graph_carries(const Graph *g);
 /* By Val.id: made of states and constants alone, in a graph that stores nothing but sums of an evaluation, and of a
  * size that does not follow n, so that it is the same in every call until somebody else changes a state. Through values
  * of other groups only where these run once. */
@@ -397,6 +409,9 @@ typedef struct AttrArg {
 Val build_op(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *result);
 /* The same for operators with any number of results (call, batch): types of all results. */
 Val build_op_n(Build *b, OpKind k, const Val *in, int nin, const AttrArg *attrs, const Type *results, int nout);
+/* The same op of other operands, at b's location; results as build_op_n has them, of type DT_none where the op infers
+ * them. Its results, or NULL. */
+const Val *build_again(Build *b, const Op *op, const Val *in, const Type *results);
 Op *build_last(Build *b);                                    /* the op just made */
 #define build(b, kind, ...) build_op(b, kind, VALS(__VA_ARGS__), NULL, NULL)
 Val build_const(Build *b, DType t, double x);                /* rank 0; broadcast by use */

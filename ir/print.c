@@ -8,14 +8,15 @@
 
 const char *const text_state_kinds[ST_COUNT] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot",
                                                   [ST_GRAD] = "grad", [ST_SUM] = "sum",
-                                                  [ST_SETTING] = "setting", [ST_AVERAGE] = "average"};
+                                                  [ST_SETTING] = "setting", [ST_AVERAGE] = "average",
+                                                  [ST_CARRY] = "carry"};
 const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
 const char *const text_input_kinds[IN_COUNT] = {
         [IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
 const char *const text_result_kinds[RES_COUNT] = {
         [RES_LOSS] = "loss",   [RES_METRIC] = "metric",     [RES_OUTPUT] = "output", [RES_NORM] = "norm",
         [RES_SCALE] = "scale", [RES_OVERFLOW] = "overflow", [RES_WHOLE] = "whole",   [RES_BATCH] = "batch",
-        [RES_SET] = "set",     [RES_KEPT] = "kept"};
+        [RES_SET] = "set",     [RES_KEPT] = "kept",         [RES_TABLE] = "table"};
 
 static bool
 text_is_bare(const char *s)
@@ -37,9 +38,12 @@ text_training_by_name(const char *name)
 const char *
 text_result_name(ResultKind k, const char *value)
 {
-	return k == RES_METRIC || k == RES_WHOLE || k == RES_BATCH || k == RES_OUTPUT || k == RES_SET || k == RES_KEPT
-	               ? value
-	               : text_result_kinds[k];
+	switch (k) {
+	case RES_METRIC: case RES_WHOLE: case RES_BATCH: case RES_OUTPUT: case RES_SET: case RES_KEPT: case RES_TABLE:
+		return value;
+	default:
+		return text_result_kinds[k];
+	}
 }
 
 static bool

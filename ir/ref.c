@@ -113,6 +113,12 @@ wrap(DType t, int64_t x)
 		return (int32_t)(uint32_t)(uint64_t)x;
 	case DT_u8:
 		return (uint8_t)(uint64_t)x;
+	case DT_i16:
+		return (int16_t)(uint16_t)(uint64_t)x;
+	case DT_u16:
+		return (uint16_t)(uint64_t)x;
+	case DT_i8:
+		return (int8_t)(uint8_t)(uint64_t)x;
 	default:
 		return x;
 	}
@@ -200,6 +206,9 @@ ref_bytes_in(RefTensor *t, const void *bytes)
 		case DT_i64: t->i[e] = v.i64; break;
 		case DT_i32: t->i[e] = v.i32; break;
 		case DT_u8: t->i[e] = *p; break;
+		case DT_i16: t->i[e] = (int16_t)v.u16; break;
+		case DT_u16: t->i[e] = v.u16; break;
+		case DT_i8: t->i[e] = (int8_t)*p; break;
 		default: t->f[e] = *p; break;
 		}
 	}
@@ -223,7 +232,8 @@ ref_bytes_out(const RefTensor *t, void *bytes)
 		case DT_bf16: v.f32 = (float)ref_bf16(t->f[e]); v.u16 = (uint16_t)(v.u32 >> 16); break;
 		case DT_i64: v.i64 = t->i[e]; break;
 		case DT_i32: v.i32 = (int32_t)t->i[e]; break;
-		case DT_u8: v.u8 = (uint8_t)t->i[e]; break;
+		case DT_u8: case DT_i8: v.u8 = (uint8_t)t->i[e]; break;
+		case DT_i16: case DT_u16: v.u16 = (uint16_t)t->i[e]; break;
 		default: v.u8 = t->f[e] != 0; break;
 		}
 		memcpy(p, &v, (size_t)dtype_info[dt].bytes);
@@ -289,7 +299,7 @@ ref_store(RefCtx *cx, const Op *op)
 	RefTensor *s = state_tensor(cx, op);
 	const RefTensor *x = ref_in(cx, op, 0);
 
-	if (!s || !ref_cells(s) || s->n != x->n)
+	if (!s || !ref_cells(s) || (type_marked(&s->type) ? s->n < x->n : s->n != x->n))
 		return ref_fail(cx, "state \"%s\" has no place for %lld elements", attr_str(op, A_state),
 		                (long long)x->n);
 	memcpy(ref_cells(s), ref_cells(x), (size_t)x->n * REF_CELL);

@@ -26,7 +26,7 @@ typedef struct EmitOptions {
 	const char *arch;
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
-	bool last;               /* the last of them: what may run on newer machines as well stands there */
+	bool last;               /* what may run on newer machines as well stands in this one of them */
 } EmitOptions;
 
 /* A variant that was looked at for an op, whether it was chosen, and why; value: the work it takes, of the work without

@@ -486,7 +486,7 @@ check_states(Verify *v)
 
 		names[i] = s->name;
 		check_type(v, &s->type, "state", s->name);
-		if (type_marked(&s->type))
+		if (type_marked(&s->type) && s->kind != ST_CARRY)
 			complain(v, NULL, "state %s follows the batch", s->name);
 		if (v->stage < STAGE_planned)
 			continue;

@@ -192,7 +192,8 @@ holds(DType b, DType a)
 {
 	static const uint8_t mantissa[DT_COUNT] = {[DT_f64] = 53, [DT_f32] = 24, [DT_f16] = 11, [DT_bf16] = 8};
 	static const uint8_t exponent[DT_COUNT] = {[DT_f64] = 11, [DT_f32] = 8, [DT_f16] = 5, [DT_bf16] = 8};
-	static const uint8_t bits[DT_COUNT] = {[DT_i64] = 63, [DT_i32] = 31, [DT_u8] = 8, [DT_bool] = 1};
+	static const uint8_t bits[DT_COUNT] = {[DT_i64] = 63, [DT_i32] = 31, [DT_i16] = 15, [DT_u16] = 16,
+	                                       [DT_i8] = 7,   [DT_u8] = 8,   [DT_bool] = 1};
 
 	if (a == b)
 		return true;
@@ -202,7 +203,7 @@ holds(DType b, DType a)
 		return mantissa[b] >= mantissa[a] && exponent[b] >= exponent[a];
 	if (dtype_is_float(b))
 		return mantissa[b] >= bits[a] && exponent[b] >= 8;
-	return bits[b] >= bits[a] && !(b == DT_u8 && a != DT_bool);
+	return bits[b] >= bits[a] && (dtype_is_unsigned(a) || !dtype_is_unsigned(b));
 }
 
 static Val

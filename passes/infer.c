@@ -10,8 +10,8 @@
 #include <string.h>
 
 /* A check is an effect and would keep labels alive: it goes when nothing but checks uses its input's sources. */
-static void
-drop_idle_checks(Graph *g, Arena *scratch)
+void
+graph_idle_checks(Graph *g, Arena *scratch)
 {
 	bool *live = arena_array(scratch, bool, g->val.n);
 
@@ -19,7 +19,7 @@ drop_idle_checks(Graph *g, Arena *scratch)
 		live[g->result.at[i].v.id] = true;
 	for (uint32_t i = g->op.n; i-- > 0;) {
 		Op *op = &g->op.at[i];
-		bool used = false;
+		bool used = op->kind == OP_store && !op->dead;
 
 		for (int k = 0; k < op->nout; k++)
 			used |= live[op->out[k].id];
@@ -29,7 +29,7 @@ drop_idle_checks(Graph *g, Arena *scratch)
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op *op = &g->op.at[i];
 
-		if (op->kind == OP_store || (op->kind == OP_check && !live[op->in[0].id]))
+		if (op->kind == OP_check && !live[op->in[0].id])
 			op->dead = true;
 	}
 }
@@ -54,7 +54,9 @@ pass_infer(Module *m, PassCtx *cx)
 		if (g->result.at[i].kind == RES_OUTPUT)
 			g->result.at[kept++] = g->result.at[i];
 	g->result.n = kept;
-	drop_idle_checks(g, cx->scratch);
+	for (uint32_t i = 0; i < g->op.n; i++)
+		g->op.at[i].dead |= g->op.at[i].kind == OP_store;
+	graph_idle_checks(g, cx->scratch);
 	graph_sweep(g, cx->scratch);
 	graph_multiple(g);
 	g->one_batch = NULL;

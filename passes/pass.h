@@ -121,6 +121,11 @@ typedef struct Precision {
 	const Setting *keep, *force;       /* mixed's lists of label prefixes; NULL: none */
 } Precision;
 Precision precision_of(const Module *m, const Target *t, const char *arch);
+/* Buckets of n gradients of that size, done at those seconds: cut[i] is where the bucket that ends before i begins. Of
+ * the numbers of buckets up to 16 the least whose exchange ends within `start` of the soonest: each costs its process a
+ * message and a look. start, rate: of an exchange, seconds and bytes/s. */
+void buckets_cut(const double *size, const double *done, uint32_t n, double start, double rate, uint32_t *cut,
+                 Arena *a);
 const char *plancheck(const Module *m, Arena *a); /* NULL, or which buffers overlap */
 /* of a selected module: NULL, or which group cannot have its kernel */
 const char *kernelcheck(const Module *m, const Target *t, const char *arch, Arena *a);

@@ -5,7 +5,7 @@
 
 PassFn pass_expand, pass_fold, pass_factor, pass_sparse, pass_cse, pass_dce, pass_fuse, pass_precision, pass_reorder,
         pass_select;
-ModulePassFn pass_infer, pass_autodiff, pass_optimizer, pass_layout, pass_recompute, pass_plan;
+ModulePassFn pass_infer, pass_step, pass_autodiff, pass_optimizer, pass_layout, pass_recompute, pass_plan, pass_overlap;
 
 /* States of dynamic loss scaling (Micikevicius et al. 2018, arXiv:1710.03740): the scale, a power of two; good steps
  * since it last changed; steps left out. Autodiff makes them, the optimizer brings them up to date. */
@@ -23,6 +23,8 @@ bool pass_variant(const PassCtx *cx, const char *name);
  * not count. */
 SelectCx pass_kernels(PassCtx *cx, DType narrow);
 void graph_sweep(Graph *g, Arena *scratch);              /* dce without asking: results and effects live */
+/* checks of what no result and no store needs are dead (infer.c) */
+void graph_idle_checks(Graph *g, Arena *scratch);
 Graph *graph_named(const Module *m, const char *name, bool loop);
 void graph_place_after(Module *m, Graph *g, const Graph *before);
 /* loop train keeps in step with what autodiff made of graph train: a calls of it a step */

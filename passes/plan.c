@@ -3,7 +3,8 @@
  * In: scheduled graphs (ops of a group contiguous, kernels chosen).   Out: State.offset, ValInfo.offset,
  * Group.workspace_offset, Module.arena_bytes, stage planned. A value read by no other group and no result keeps offset
  * -1: it lives in registers.
- * Layout: the fault record (64 bytes at 0), the states in order, then one region that all graphs share, since they
+ * Layout: the fault record (64 bytes at 0), the states in order, then one region that all graphs share (where graphs
+ * carry states from call to call, they have those first, which the other graphs know nothing of), since they
  * never run at the same time. Inside a graph: best fit over a free list along the schedule; results live to the graph's
  * end, inputs from its start. Views that move nothing share their operand's buffer. A stored value is computed straight
  * into its state's place where every reader of the old value is done by then; else it has its own buffer and the store
@@ -343,16 +344,25 @@ plan_graph(Module *m, Graph *g, PassCtx *cx, int64_t base)
 static void
 plan_module(Module *m, PassCtx *cx)
 {
-	int64_t at = FAULT_BYTES;
+	int64_t at = FAULT_BYTES, carried;
 
 	for (uint32_t i = 0; i < m->state.n; i++) {
+		if (m->state.at[i].kind == ST_CARRY)
+			continue;
 		m->state.at[i].offset = at;
 		at += round_up(type_bytes(&m->state.at[i].type));
 	}
-	m->arena_bytes = at;
+	carried = at;
+	for (uint32_t i = 0; i < m->state.n; i++) {
+		if (m->state.at[i].kind != ST_CARRY)
+			continue;
+		m->state.at[i].offset = carried;
+		carried += round_up(type_bytes(&m->state.at[i].type));
+	}
+	m->arena_bytes = carried;
 	for (uint32_t i = 0; i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
-			plan_graph(m, m->graph.at[i], cx, at);
+			plan_graph(m, m->graph.at[i], cx, graph_carries(m->graph.at[i]) ? carried : at);
 }
 
 /* Of a racing program: takes out the kernel that asks for the most memory beyond what its group's own kernel needs.

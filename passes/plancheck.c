@@ -158,6 +158,13 @@ replay_kept(Replay *p, bool begin)
 	return NULL;
 }
 
+/* What is carried stands in the graphs that carry. */
+static bool
+stands(const Replay *p, uint32_t s)
+{
+	return p->m->state.at[s].kind != ST_CARRY || graph_carries(p->g);
+}
+
 /* What no call may take from the next: the record of faults, and states but for what is stored to them. */
 static const char *
 replay_end(const Replay *p)
@@ -168,7 +175,8 @@ replay_end(const Replay *p)
 		return arena_printf(p->a, "graph %s: something overlaps the record of faults, bytes 0 to %d",
 		                    p->g->name, FAULT_RECORD);
 	for (uint32_t s = 0; s < m->state.n; s++)
-		if (!holds(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type),
+		if (stands(p, s) &&
+		    !holds(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type),
 		           p->state[s]))
 			return arena_printf(p->a, "graph %s: state %s is overwritten", p->g->name, m->state.at[s].name);
 	return NULL;
@@ -183,6 +191,8 @@ replay_start(Replay *p)
 
 	claim(&p->r, 0, FAULT_RECORD, FAULTS);
 	for (uint32_t s = 0; s < m->state.n; s++) {
+		if (!stands(p, s))
+			continue;
 		claim(&p->r, m->state.at[s].offset, m->state.at[s].offset + type_bytes(&m->state.at[s].type),
 		      STATE | s);
 		p->state[s] = STATE | s;
@@ -422,9 +432,12 @@ plancheck(const Module *m, Arena *a)
 	if (m->arena_bytes < FAULT_RECORD)
 		return arena_printf(a, "an arena of %lld bytes does not hold the record of faults, %d",
 		                    (long long)m->arena_bytes, FAULT_RECORD);
-	for (uint32_t s = 0; s < m->state.n; s++) {
-		const State *st = &m->state.at[s];
+	/* what is carried lies behind all else */
+	for (uint32_t k = 0; k < 2 * m->state.n; k++) {
+		const State *st = &m->state.at[k % m->state.n];
 
+		if ((st->kind == ST_CARRY) != (k >= m->state.n))
+			continue;
 		if (st->offset < end || st->offset % LINE)
 			return arena_printf(a, "state %s at %lld overlaps what stands before it, or is not aligned",
 			                    st->name, (long long)st->offset);

@@ -408,7 +408,9 @@ run_pipeline(Module *m, PassCtx *cx, PassTime *times, int *ntimes)
 
 	for (int i = 0; i < npass_info; i++) {
 		const PassInfo *p = &pass_info[i];
-		bool due = stage_number(m->stage) < stage_ahead(i) && stage_ahead(i) <= stop;
+		int at = stage_number(m->stage), ahead = stage_ahead(i);
+		/* rows behind the last stage belong to it */
+		bool due = ahead == STAGE_COUNT ? at == STAGE_planned && stop >= at : at < ahead && ahead <= stop;
 		bool needed = p->required || stage_number(p->gives) > STAGE_lowered;
 		bool enabled = needed || pass_enabled(cx, p->name);
 

@@ -51,6 +51,10 @@ best_find(RtHost *h)
 			return true;
 		}
 	}
+	for (int i = 0; g->present && i < g->nresult; i++)
+		if (g->result[i].kind == RT_TABLE && strcmp(g->result[i].t.name, h->best.name) == 0)
+			return rt_fail(&h->error, "--by %s: that metric is a table, which is not better or worse; "
+			               "give its mean, or one of its values, as a metric of its own", h->best.name);
 	near = rt_suggest(h->best.name, names, n);
 	return rt_fail(&h->error, "--by %s: the evaluation has no such metric%s%s%s", h->best.name,
 	               near ? "; did you mean " : n ? "" : ", it has none at all", near ? near : "", near ? "?" : "");

@@ -57,7 +57,8 @@ checkpoint_meta(RtHost *h, FILE *f, int64_t step)
 static bool
 checkpoint_kept(const RtProgram *p, const RtState *s)
 {
-	return s->kind != RT_SUM && s->kind != RT_SETTING && !(s->kind == RT_GRAD && p->shards > 1);
+	return s->kind != RT_SUM && s->kind != RT_CARRY && s->kind != RT_SETTING &&
+	       !(s->kind == RT_GRAD && p->shards > 1);
 }
 
 /* States in the order of the file: wide elements first, so that each stands at a multiple of its size. */

@@ -174,28 +174,12 @@ comm_leave(RtHost *h, void *cx)
 
 /* ---- the exchange thread */
 
+/* Until the first n requests are done. */
 static void
-comm_move(RtHost *h, const RtMsg *m, int n)
+comm_finish(int n)
 {
 	int64_t nap = 20000;
 
-	(void)h;
-	if (n > comm.room) {
-		comm.request = realloc(comm.request, sizeof *comm.request * (size_t)n);
-		comm.room = n;
-		if (!comm.request)
-			comm_kill();
-	}
-	memset(comm.request, 0, sizeof *comm.request * (size_t)n);
-	for (int send = 0; send < 2; send++)     /* receives first: what comes has a place */
-		for (int i = 0; i < n; i++) {
-			if (m[i].send != send || !m[i].n)
-				continue;
-			if (send)
-				rt_mpi_send(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
-			else
-				rt_mpi_receive(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
-		}
 	for (int first = 0, look = 0;; look++) {
 		int was = first;
 
@@ -209,6 +193,50 @@ comm_move(RtHost *h, const RtMsg *m, int n)
 			continue;
 		comm_nap(nap);
 		nap = first > was ? 20000 : nap < 200000 ? nap * 2 : 200000;
+	}
+}
+
+static void
+comm_requests(int n)
+{
+	if (n > comm.room) {
+		comm.request = realloc(comm.request, sizeof *comm.request * (size_t)n);
+		comm.room = n;
+		if (!comm.request)
+			comm_kill();
+	}
+	memset(comm.request, 0, sizeof *comm.request * (size_t)n);
+}
+
+static void
+comm_move(RtHost *h, const RtMsg *m, int n)
+{
+	(void)h;
+	comm_requests(n);
+	for (int send = 0; send < 2; send++)     /* receives first: what comes has a place */
+		for (int i = 0; i < n; i++) {
+			if (m[i].send != send || !m[i].n)
+				continue;
+			if (send)
+				rt_mpi_send(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
+			else
+				rt_mpi_receive(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
+		}
+	comm_finish(n);
+}
+
+static void
+comm_sum(RtHost *h, void *at, int64_t n, bool f64)
+{
+	uint8_t *from = at;
+
+	(void)h;
+	for (int64_t i = 0; i < n; i += MOST / 8) {
+		int part = (int)(n - i < MOST / 8 ? n - i : MOST / 8);
+
+		comm_requests(1);
+		rt_mpi_sum(comm.mpi, from + i * (f64 ? 8 : 4), part, f64, &comm.request[0]);
+		comm_finish(1);
 	}
 }
 
@@ -517,15 +545,16 @@ comm_same(RtHost *h)
 	const RtOptions *o = &h->opt;
 	char *text = rt_printf("executable %016llx\nshards %lld\n--epochs %lld\n--steps %lld\n--stop %lld\n--every "
 	                       "%lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
-	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--partial %d\n--resume %s\n--weights "
-	                       "%s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
-	                       "command %d\n",
+	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--continue %d\n--partial %d\n--resume "
+	                       "%s\n--weights %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
+	                       "--exchange %s\ncommand %d\n",
 	                       (unsigned long long)rt_hash(RT_HASH_START, h->image->program, strlen(h->image->program)),
 	                       (long long)h->program.shards, (long long)o->epochs, (long long)o->steps,
 	                       (long long)o->stop, (long long)o->every, (long long)(o->has_seed ? o->seed : 0),
-	                       (long long)o->sink, o->allow_nan, o->no_eval, o->synthetic, o->replan, o->partial,
-	                       o->resume ? o->resume : "-", o->weights ? o->weights : "-", o->keep ? o->keep : "-",
-	                       o->by ? o->by : "-", (long long)o->patience, (int)o->command);
+	                       (long long)o->sink, o->allow_nan, o->no_eval, o->synthetic, o->replan, o->goes_on,
+	                       o->partial, o->resume ? o->resume : "-", o->weights ? o->weights : "-",
+	                       o->keep ? o->keep : "-", o->by ? o->by : "-", (long long)o->patience,
+	                       o->exchange ? o->exchange : "tree", (int)o->command);
 	bool good = comm_agree(h, true, text);
 
 	free(text);
@@ -550,6 +579,10 @@ comm_say(RtHost *h, int nodes, int threads)
 	        comm.size, nodes, nodes == 1 ? "" : "s", rt_mpi_name(comm.mpi), (long long)s, s == 1 ? "" : "s",
 	        s % comm.size ? "at most " : "", (long long)most, threads, threads == 1 ? "" : "s", bytes * 1e-6,
 	        buckets, buckets == 1 ? "" : "s");
+	if (rt_exchange_library(h))
+		fprintf(stderr,
+		        "note: --exchange library: bits of the result depend on the number of processes and on %s\n",
+		        rt_mpi_name(comm.mpi));
 	if (s % comm.size)
 		fprintf(stderr,
 		        "note: %d processes do not divide %lld shards: the busiest has %lld, %lld/%lld of the ideal "
@@ -641,6 +674,7 @@ const RtComm rt_comm = {
         .start = comm_post,
         .wait = comm_wait,
         .move = comm_move,
+        .sum = comm_sum,
         .gather = comm_gather,
         .share = comm_share,
         .agree = comm_agree,

@@ -21,6 +21,8 @@ typedef struct RtComm {
 	void (*start)(RtHost *h, void (*fn)(RtHost *h, void *cx), void *cx);
 	void (*wait)(RtHost *h);
 	void (*move)(RtHost *h, const RtMsg *m, int n);
+	/* n numbers of all ranks, f32 or f64, added up by the library in whatever order it likes; on that thread. */
+	void (*sum)(RtHost *h, void *at, int64_t n, bool f64);
 	/* Every rank's bytes at all of them: *all is malloc'd, those of rank r at *all + at[r], at[ranks] is the
 	 * end. */
 	void (*gather)(RtHost *h, const void *mine, size_t n, uint8_t **all, size_t *at);
@@ -48,6 +50,7 @@ const char *rt_mpi_name(const RtMpi *m);           /* "Open MPI 4.1.4", once sta
 bool rt_mpi_start(RtMpi *m, int *rank, int *size, RtError *e);
 void rt_mpi_send(RtMpi *m, const void *at, size_t n, int to, int tag, RtRequest *r);
 void rt_mpi_receive(RtMpi *m, void *at, size_t n, int from, int tag, RtRequest *r);
+void rt_mpi_sum(RtMpi *m, void *at, int n, bool f64, RtRequest *r);
 bool rt_mpi_done(RtMpi *m, RtRequest *r);
 void rt_mpi_abort(RtMpi *m, int status);
 void rt_mpi_end(RtMpi *m);

@@ -146,12 +146,12 @@ data_wrong(const RtInput *in, const RtPart *p, int64_t j, double x, RtError *e)
 static bool
 data_doubtful(const RtInput *in, int dtype)
 {
-	bool bytes = dtype == RT_U8 || dtype == RT_BOOL;
+	const RtDTypeInfo *from = &rt_dtype[dtype], *to = &rt_dtype[in->t.dtype];
+	bool counts = from->kind != 'f' && from->low >= 0;
 
-	if (in->limit > 0 && !(bytes && in->limit > (dtype == RT_U8 ? 255 : 1)))
+	if (in->limit > 0 && !(counts && (double)in->limit > from->high))
 		return true;
-	return rt_dtype[dtype].kind != 'f' && rt_dtype[in->t.dtype].kind == 'i' &&
-	       rt_dtype[in->t.dtype].bytes < rt_dtype[dtype].bytes;
+	return from->kind != 'f' && to->kind == 'i' && (from->low < to->low || from->high > to->high);
 }
 
 static bool

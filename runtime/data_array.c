@@ -16,7 +16,8 @@ typedef bool HeaderFn(Array *a, const RtFile *f, RtError *e);
 bool
 rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e)
 {
-	static const uint8_t types[256] = {[8] = RT_U8, [12] = RT_I32, [13] = RT_F32, [14] = RT_F64};
+	static const uint8_t types[256] = {[8] = RT_U8,   [9] = RT_I8,   [11] = RT_I16,
+	                                   [12] = RT_I32, [13] = RT_F32, [14] = RT_F64};
 	uint64_t need;
 
 	memset(h, 0, sizeof *h);
@@ -25,7 +26,9 @@ rt_idx_header(RtIdx *h, const uint8_t *file, size_t n, RtError *e)
 	h->dtype = types[file[2]];
 	h->rank = file[3];
 	if (!h->dtype)
-		return rt_fail(e, "IDX element type 0x%02x is not one of 08 (u8), 0c (i32), 0d (f32), 0e (f64)",
+		return rt_fail(e,
+		               "IDX element type 0x%02x is not one of 08 (u8), 09 (i8), 0b (i16), 0c (i32), 0d (f32), "
+		               "0e (f64)",
 		               file[2]);
 	if (h->rank < 1 || h->rank > RT_MAX_RANK)
 		return rt_fail(e, "%d axes, 1 to %d are possible", h->rank, RT_MAX_RANK);

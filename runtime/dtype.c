@@ -19,6 +19,9 @@ const RtDTypeInfo rt_dtype[RT_DTYPE_COUNT] = {
 	[RT_I32] = {"i32", 4, 'i', "I32", "<i4", -2147483648.0, 2147483647.0},
 	[RT_U8] = {"u8", 1, 'i', "U8", "|u1", 0, 255},
 	[RT_BOOL] = {"bool", 1, 'b', "BOOL", "|b1", 0, 1},
+	[RT_I16] = {"i16", 2, 'i', "I16", "<i2", -32768, 32767},
+	[RT_U16] = {"u16", 2, 'i', "U16", "<u2", 0, 65535},
+	[RT_I8] = {"i8", 1, 'i', "I8", "|i1", -128, 127},
 };
 
 int
@@ -116,6 +119,9 @@ rt_dtype_read(int dtype, const uint8_t *at)
 	case RT_BF16: memcpy(&h, at, 2); return rt_bf16_to_f32(h);
 	case RT_I64: memcpy(&l, at, 8); return (double)l;
 	case RT_I32: memcpy(&i, at, 4); return i;
+	case RT_I16: memcpy(&h, at, 2); return (int16_t)h;
+	case RT_U16: memcpy(&h, at, 2); return h;
+	case RT_I8: return (int8_t)*at;
 	default: return *at;
 	}
 }
@@ -136,11 +142,14 @@ static void
 dtype_write_integer(int dtype, uint8_t *at, int64_t v)
 {
 	int32_t i = (int32_t)v;
+	uint16_t h = (uint16_t)v;
 
 	if (dtype == RT_I64)
 		memcpy(at, &v, 8);
 	else if (dtype == RT_I32)
 		memcpy(at, &i, 4);
+	else if (rt_dtype[dtype].bytes == 2)
+		memcpy(at, &h, 2);
 	else
 		*at = (uint8_t)v;
 }
@@ -165,17 +174,11 @@ static int64_t
 dtype_read_integer(int dtype, const uint8_t *at)
 {
 	int64_t l;
-	int32_t i;
 
-	if (dtype == RT_I64) {
-		memcpy(&l, at, 8);
-		return l;
-	}
-	if (dtype == RT_I32) {
-		memcpy(&i, at, 4);
-		return i;
-	}
-	return *at;
+	if (dtype != RT_I64)
+		return (int64_t)rt_dtype_read(dtype, at);
+	memcpy(&l, at, 8);
+	return l;
 }
 
 /* The conversions that data sets need most; false: another one, or elements that do not fit. gcc makes vectors of these
@@ -195,6 +198,9 @@ dtype_convert_fast(int to, uint8_t *out, int from, const uint8_t *in, int64_t n)
 	switch (from * RT_DTYPE_COUNT + to) {
 	case RT_U8 * RT_DTYPE_COUNT + RT_F32: CONVERT(uint8_t, float) return true;
 	case RT_U8 * RT_DTYPE_COUNT + RT_I32: CONVERT(uint8_t, int32_t) return true;
+	case RT_I16 * RT_DTYPE_COUNT + RT_F32: CONVERT(int16_t, float) return true;
+	case RT_U16 * RT_DTYPE_COUNT + RT_F32: CONVERT(uint16_t, float) return true;
+	case RT_I8 * RT_DTYPE_COUNT + RT_F32: CONVERT(int8_t, float) return true;
 	case RT_F64 * RT_DTYPE_COUNT + RT_F32: CONVERT(double, float) return true;
 	case RT_F32 * RT_DTYPE_COUNT + RT_F64: CONVERT(float, double) return true;
 	case RT_I32 * RT_DTYPE_COUNT + RT_I64: CONVERT(int32_t, int64_t) return true;

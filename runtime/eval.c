@@ -13,6 +13,8 @@ typedef struct Told { int64_t status, first, n; RtFault fault; } Told;
 static bool
 eval_splits(const RtHost *h, const RtGraph *g)
 {
+	if (g->ntable)
+		return false;
 	for (int i = 0; i < g->nscalar; i++)
 		if (g->result[g->scalar[i]].kind == RT_WHOLE || g->result[g->scalar[i]].kind == RT_SET)
 			return false;
@@ -136,12 +138,12 @@ rt_evaluate(RtHost *h, double mean[RT_MAX_RESULTS], int64_t *examples)
 		RtResultKind kind = i < g->nscalar ? g->result[g->scalar[i]].kind : RT_METRIC;
 
 		mean[i] = kind == RT_WHOLE ? h->sum[i] : h->weight > 0 ? h->sum[i] / h->weight : 0;
-		if (kind == RT_SET && !rt_sets_value(g, g->scalar[i], &mean[i], &h->error))
+		if (kind == RT_SET && !rt_sets_value(g, h->program.batch, g->scalar[i], &mean[i], &h->error))
 			return false;
 		if (kind == RT_BATCH && h->test.examples > h->program.batch)
 			mean[i] = NAN;
 	}
-	return true;
+	return rt_tables_take(h, g);
 }
 
 static void
@@ -168,6 +170,7 @@ eval_json(const RtHost *h, const double *mean, int64_t examples)
 		rt_json_number(stdout, mean[i], 17);
 		before = ", ";
 	}
+	rt_tables_json(g, stdout, before);
 	printf("}}\n");
 }
 
@@ -178,7 +181,7 @@ rt_eval(RtHost *h)
 	int64_t examples = 0;
 	bool good;
 
-	if (!h->program.graph[RT_G_EVAL].present || !h->program.graph[RT_G_EVAL].nscalar) {
+	if (!rt_evaluates(&h->program)) {
 		rt_fail(&h->error, "the model has no loss and no metric: there is nothing to evaluate");
 		return rt_die(h);
 	}

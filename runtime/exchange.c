@@ -291,6 +291,27 @@ join_tree(const Joining *j, RtNode x, bool root)
 	return out;
 }
 
+/* What each rank says to all others: messages of s->msg; their number. */
+static int
+join_say(RtHost *h, int r, int n)
+{
+	RtSums *s = &h->sums;
+
+	s->msg[n++] = (RtMsg){r, true, &s->vote[h->rank], sizeof *s->vote};
+	s->msg[n++] = (RtMsg){r, false, &s->vote[r], sizeof *s->vote};
+	return n;
+}
+
+static void
+join_votes(RtHost *h)
+{
+	int n = 0;
+
+	for (int r = 0; r < h->ranks; r++)
+		n = r == h->rank ? n : join_say(h, r, n);
+	h->comm->move(h, h->sums.msg, n);
+}
+
 static void
 join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
 {
@@ -304,10 +325,8 @@ join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
 
 		if (r == h->rank)
 			continue;
-		if (votes) {
-			s->msg[n++] = (RtMsg){r, true, &s->vote[h->rank], sizeof *s->vote};
-			s->msg[n++] = (RtMsg){r, false, &s->vote[r], sizeof *s->vote};
-		}
+		if (votes)
+			n = join_say(h, r, n);
 		for (int i = 0; i < s->rank[h->rank].n; i++)
 			s->msg[n++] = (RtMsg){r, true, join_own(h, i) + his.from, (size_t)(his.to - his.from)};
 		for (int i = 0; i < s->rank[r].n; i++)
@@ -331,21 +350,6 @@ join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
 	h->comm->move(h, s->msg, n);
 }
 
-/* On the exchange thread: the bucket of that number. */
-static void
-join_bucket(RtHost *h, void *cx)
-{
-	RtSums *s = &h->sums;
-	const RtBucket *b = cx;
-	bool whole = b->bytes <= SUM_SMALL, votes = b == &s->bucket[s->nbucket - 1];
-	int64_t from = b->offset - s->begin, end = from + b->bytes, chunk = whole ? b->bytes : s->width * h->ranks;
-	double begin = rt_now();
-
-	for (int64_t at = from; at < end; at += chunk)
-		join_chunk(h, at, at + chunk < end ? at + chunk : end, whole, votes && at == from);
-	s->busy += rt_now() - begin;
-}
-
 /* The first span at or behind a byte of the range. */
 static int64_t
 sums_span(const RtSums *s, int64_t at)
@@ -361,6 +365,52 @@ sums_span(const RtSums *s, int64_t at)
 			low = middle + 1;
 	}
 	return low;
+}
+
+bool
+rt_exchange_library(const RtHost *h)
+{
+	return h->opt.exchange && strcmp(h->opt.exchange, "library") == 0;
+}
+
+/* --exchange library: bytes [from, end) of the range by the library's own sum, a call for what stands together and
+ * is of one type; the bytes between two states are nobody's. */
+static void
+join_library(RtHost *h, int64_t from, int64_t end)
+{
+	RtSums *s = &h->sums;
+
+	for (int64_t i = sums_span(s, from); i < s->npart && s->part[i].at < end;) {
+		const RtSpan *first = &s->part[i], *last = first;
+		int bytes = rt_dtype[first->dtype].bytes;
+
+		for (i++; i < s->npart && s->part[i].dtype == first->dtype && s->part[i].at < end; i++)
+			last = &s->part[i];
+		h->comm->sum(h, h->run.arena + s->begin + first->at, (last->at - first->at) / bytes + last->n,
+		             first->dtype == RT_F64);
+	}
+}
+
+/* On the exchange thread: the bucket of that number. */
+static void
+join_bucket(RtHost *h, void *cx)
+{
+	RtSums *s = &h->sums;
+	const RtBucket *b = cx;
+	bool whole = b->bytes <= SUM_SMALL, votes = b == &s->bucket[s->nbucket - 1];
+	int64_t from = b->offset - s->begin, end = from + b->bytes, chunk = whole ? b->bytes : s->width * h->ranks;
+	double begin = rt_now();
+
+	if (rt_exchange_library(h)) {
+		if (votes)
+			join_votes(h);
+		join_library(h, from, end);
+		s->busy += rt_now() - begin;
+		return;
+	}
+	for (int64_t at = from; at < end; at += chunk)
+		join_chunk(h, at, at + chunk < end ? at + chunk : end, whole, votes && at == from);
+	s->busy += rt_now() - begin;
 }
 
 /* The last of this rank's shards has filled a bucket: it joins the node that is complete with it, and goes its way. */
@@ -379,6 +429,8 @@ sums_start(RtHost *h, int b)
 		sums_add(h, p0, p1, grad, s->room[n - 1], grad);
 		x = parent;
 	}
+	while (rt_exchange_library(h) && n > 0)  /* one sum a rank, whatever nodes it has */
+		sums_add(h, p0, p1, grad, s->room[--n], grad);
 	s->started = b + 1;
 	h->comm->start(h, join_bucket, &s->bucket[b]);
 }
@@ -524,6 +576,12 @@ rt_sums_open(RtHost *h)
 		return true;
 	if (!sums_range(h) || (h->ranks > 1 && !sums_ranks(h)))
 		return false;
+	for (int64_t i = 0; i < s->npart && h->ranks > 1 && rt_exchange_library(h); i++)
+		if (s->part[i].dtype != RT_F32 && s->part[i].dtype != RT_F64)
+			return rt_fail(&h->error,
+			               "--exchange library: an MPI library adds f32 and f64, and gradients here are of "
+			               "%s; --exchange tree adds them",
+			               rt_dtype[s->part[i].dtype].name);
 	for (int64_t k = s->lo; k < s->hi; k++)
 		sums_join(h, (RtNode){k, 1}, NULL, k + 1 == s->hi, false);
 	s->nnode = 0;

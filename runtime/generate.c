@@ -1,13 +1,12 @@
 /* generate.c: the command generate: writes with a language model or a translator, a token at a time.
  *
  * In: prompts (of one length), or the start token; the other inputs of each sequence.   Out: what follows the prompt,
- * and its score. For each place the evaluation graph runs on whole windows [N, T]: row t of its logits scores the token
- * at place t + 1. What stands behind place t has no effect, as the model is causal. When place T is reached the last
- * floor(T / 2) tokens begin a new window; a recurrent model, whose state would be lost, writes no further than T.
+ * and its score. Logits of what comes next are the work of generate_rows.c, by steps or by whole windows.
  * Choice: the largest logit, of equals the lowest token; or by temperature, cut to K tokens and to a share P of
  * probability (Holtzman et al. 2020, arXiv:1904.09751); or a beam of hypotheses with a penalty on length (Wu et al.
- * 2016, arXiv:1609.08144). Scores are sums of log-probabilities of the unscaled logits, in double. */
-#include "host.h"
+ * 2016, arXiv:1609.08144). Scores are sums of log-probabilities of the unscaled logits, in double. Sequences that are
+ * stepped through together are as many as fit the batch: the others follow behind them. */
+#include "generate.h"
 #include "philox.h"
 
 #include <math.h>
@@ -15,107 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* what stands in a window; its other inputs */
-typedef struct Row { int64_t example; const int32_t *token; int64_t n; } Row;
-typedef struct Generate {
-	RtHost *h;
-	const RtGraph *g;
-	const RtResult *logits;
-	int token;               /* number of the input */
-	int64_t places, vocab;   /* T, V */
-	int64_t n, prompt, length; /* sequences; tokens of a prompt; the most that follow it */
-	int32_t *ids;            /* [n, prompt + length] */
-	double *score;
-	uint8_t *other[RT_MAX_INPUTS]; /* of each sequence */
-	double *row;             /* logits of the rows that ran: [rows, V] */
-	int64_t rows;            /* room */
-	int64_t tokens;          /* written so far */
-} Generate;
-
-/* ---------------------------------------------------------------- the model */
 static int32_t *
 sequence(const Generate *x, int64_t i)
 {
 	return x->ids + i * (x->prompt + x->length);
-}
-
-/* The window of a row, zeros behind it; returns the place of its last token. */
-static int64_t
-window_put(const Generate *x, const Row *r, int64_t slot)
-{
-	const RtInput *in = &x->h->program.input[x->token];
-	uint8_t *at = x->h->run.arena + x->g->input[x->token];
-	int64_t first = 0, half = x->places / 2, bytes = rt_dtype[in->t.dtype].bytes;
-
-	while (r->n - first > x->places) /* place T is reached: the end of the window begins the next */
-		first += x->places + 1 - (half ? half : 1);
-	for (int64_t t = 0; t < x->places; t++)
-		rt_dtype_write(in->t.dtype, at + (slot * x->places + t) * bytes,
-		               first + t < r->n ? r->token[first + t] : 0);
-	return r->n - first - 1;
-}
-
-static bool
-run_batch(Generate *x, const Row *row, int64_t n, double *out)
-{
-	RtHost *h = x->h;
-	const RtProgram *p = &h->program;
-	const RtTensor *t = &x->logits->t;
-	int64_t size = rt_dtype[t->dtype].bytes, last[4096], full = *p->full_only || x->g->multiple > 1 ? p->batch : n;
-	int64_t status;
-
-	for (int64_t i = 0; i < full; i++) {
-		const Row *r = &row[i < n ? i : 0];
-		int64_t at = window_put(x, r, i);
-
-		if (i < n)
-			last[i] = at;
-		for (int k = 0; k < p->ninput; k++)
-			if (x->other[k] && x->g->input[k] >= 0) {
-				int64_t bytes = p->input[k].t.bytes / p->batch;
-
-				memcpy(h->run.arena + x->g->input[k] + i * bytes, x->other[k] + r->example * bytes,
-				       (size_t)bytes);
-			}
-	}
-	h->run.n = full;
-	h->run.step = 0;
-	h->run.until = 1;
-	h->fresh = true;
-	status = rt_host_enter(h, h->image->infer, &p->infer, p->sink == 0);
-	if (status == RT_FAULT)
-		rt_host_fault(h);
-	if (status != RT_OK && status != RT_STOPPED)
-		return *h->error.text ? false
-		                      : rt_fail(&h->error, "the program returned status %lld", (long long)status);
-	for (int64_t i = 0; i < n; i++) {
-		int64_t offset = t->offset + (i * x->places + last[i]) * x->vocab * size;
-
-		if (!rt_host_fetch(h, offset, x->vocab * size))
-			return false;
-		for (int64_t v = 0; v < x->vocab; v++)
-			out[i * x->vocab + v] = rt_dtype_read(t->dtype, h->run.arena + offset + v * size);
-	}
-	return true;
-}
-
-/* Logits of what follows each row, into x->row. */
-static bool
-run_rows(Generate *x, const Row *row, int64_t n)
-{
-	int64_t batch = x->h->program.batch < 4096 ? x->h->program.batch : 4096;
-
-	if (n > x->rows) {
-		free(x->row);
-		x->row = malloc(sizeof *x->row * (size_t)(n * x->vocab));
-		x->rows = x->row ? n : 0;
-		if (!x->row)
-			return rt_fail(&x->h->error, "out of memory for logits of %lld sequences", (long long)n);
-	}
-	for (int64_t i = 0; i < n; i += batch)
-		if (!run_batch(x, row + i, n - i < batch ? n - i : batch, x->row + i * x->vocab))
-			return false;
-	return true;
 }
 
 /* ln of the sum of exponentials. */
@@ -208,60 +110,83 @@ show(const Generate *x, const int32_t *token, int64_t n)
 	fflush(stdout);
 }
 
+/* One token of a sequence; true: it was its last. */
 static bool
-write_sequences(Generate *x)
+choose(Generate *x, int64_t i, int64_t t, const double *logit, Choice *room)
 {
 	RtHost *h = x->h;
-	uint32_t stream = philox_stream("generate");
-	int64_t end = h->program.generate.end, live = x->n;
-	Row *row = rt_alloc(sizeof *row * (size_t)x->n);
-	Choice *room = rt_alloc(sizeof *room * (size_t)x->vocab);
-	bool *over = rt_alloc((size_t)x->n), good = true;
+	double u = h->opt.temperature > 0 ? philox_uniform((uint64_t)h->run.seed, x->stream, (uint64_t)t, (uint64_t)i)
+	                                  : 0;
+	int32_t token = h->opt.temperature > 0 ? sample(x, logit, u, room) : largest(logit, x->vocab);
 
+	sequence(x, i)[t] = token;
+	x->score[i] += logit[token] - log_sum(logit, x->vocab);
+	x->tokens++;
+	if (x->n == 1)
+		show(x, &token, 1);
+	if (token != x->end)
+		return false;
+	for (int64_t q = t + 1; q < x->prompt + x->length; q++)
+		sequence(x, i)[q] = (int32_t)x->end;
+	return true;
+}
+
+/* Sequences [from, to). By steps all of them go on, also those that have ended: their rows hold their places. */
+static bool
+write_some(Generate *x, int64_t from, int64_t to, Row *row, Choice *room)
+{
+	int64_t live = to - from;
+	bool *over = rt_alloc((size_t)live), good = true;
+
+	rows_begin(x);
 	for (int64_t t = x->prompt; good && live && t < x->prompt + x->length; t++) {
 		int64_t n = 0;
 
-		for (int64_t i = 0; i < x->n; i++)
-			if (!over[i])
-				row[n++] = (Row){i, sequence(x, i), t};
-		good = run_rows(x, row, n);
-		for (int64_t k = 0; good && k < n; k++) {
-			int64_t i = row[k].example;
-			const double *logit = x->row + k * x->vocab;
-			double u = h->opt.temperature > 0
-			                   ? philox_uniform((uint64_t)h->run.seed, stream, (uint64_t)t, (uint64_t)i)
-			                   : 0;
-			int32_t token = h->opt.temperature > 0 ? sample(x, logit, u, room) : largest(logit, x->vocab);
-
-			sequence(x, i)[t] = token;
-			x->score[i] += logit[token] - log_sum(logit, x->vocab);
-			x->tokens++;
-			if (x->n == 1)
-				show(x, &token, 1);
-			if (token == end) {
-				over[i] = true;
-				live--;
-				for (int64_t q = t + 1; q < x->prompt + x->length; q++)
-					sequence(x, i)[q] = (int32_t)end;
+		for (int64_t i = from; i < to; i++)
+			if (x->steps || !over[i - from]) {
+				row[n] = (Row){i, sequence(x, i), t, n};
+				n++;
 			}
-		}
+		good = rows_run(x, row, n);
+		for (int64_t k = 0; good && k < n; k++)
+			if (!over[row[k].example - from] &&
+			    choose(x, row[k].example, t, x->row + k * x->vocab, room)) {
+				over[row[k].example - from] = true;
+				live--;
+			}
 	}
+	free(over);
+	return good;
+}
+
+static bool
+write_sequences(Generate *x)
+{
+	int64_t each = x->steps && x->h->program.batch < x->n ? x->h->program.batch : x->n;
+	Row *row = rt_alloc(sizeof *row * (size_t)each);
+	Choice *room = rt_alloc(sizeof *room * (size_t)x->vocab);
+	bool good = true;
+
+	x->stream = philox_stream("generate");
+	for (int64_t i = 0; good && i < x->n; i += each)
+		good = write_some(x, i, i + each < x->n ? i + each : x->n, row, room);
 	for (int64_t i = 0; good && x->n > 1 && i < x->n; i++) {
 		show(x, sequence(x, i) + x->prompt, x->length);
 		show(x, (int32_t[]){'\n'}, 1);
 	}
 	free(row);
 	free(room);
-	free(over);
 	return good;
 }
 
 /* ---------------------------------------------------------------- beams */
-typedef struct Hypothesis { double score; int32_t *token; } Hypothesis;
+/* slot: the row that it goes on from */
+typedef struct Hypothesis { double score; int64_t slot; int32_t *token; } Hypothesis;
 typedef struct Step { double score; int64_t from; int32_t token; } Step;
 typedef struct Beam {
 	Hypothesis *live, *next; int64_t nlive, nfinished;
 	double best; bool any;   /* of the finished ones: penalised score */
+	int32_t *token;          /* of all hypotheses */
 	int64_t examples;        /* number of the sequence */
 } Beam;
 
@@ -283,7 +208,7 @@ static void
 finish(Generate *x, Beam *b, const int32_t *token, double score, int64_t n)
 {
 	double penalised = score / pow((5 + (double)n) / 6, x->h->opt.length_penalty);
-	int64_t end = x->h->program.generate.end;
+	int64_t end = x->end;
 
 	b->nfinished++;
 	if (b->any && penalised <= b->best)
@@ -301,7 +226,7 @@ finish(Generate *x, Beam *b, const int32_t *token, double score, int64_t n)
 static void
 beam_step(Generate *x, Beam *b, const double *logit, int64_t t, Step *all)
 {
-	int64_t width = x->h->opt.beam, end = x->h->program.generate.end, n = 0, live = 0;
+	int64_t width = x->h->opt.beam, end = x->end, n = 0, live = 0;
 
 	for (int64_t i = 0; i < b->nlive; i++) {
 		double sum = log_sum(logit + i * x->vocab, x->vocab);
@@ -321,6 +246,7 @@ beam_step(Generate *x, Beam *b, const double *logit, int64_t t, Step *all)
 		memcpy(to->token, from->token, sizeof *to->token * (size_t)t);
 		to->token[t] = all[k].token;
 		to->score = all[k].score;
+		to->slot = all[k].from;
 		if (ends)
 			finish(x, b, to->token, to->score, t + 1 - x->prompt);
 		else
@@ -333,57 +259,112 @@ beam_step(Generate *x, Beam *b, const double *logit, int64_t t, Step *all)
 	b->nlive = live;
 }
 
+/* Rows of all hypotheses that live; by steps each example has `width` rows, and those of no hypothesis go on with its
+ * first. */
+static int64_t
+beam_rows(Generate *x, const Beam *beam, int64_t n, int64_t t, Row *row)
+{
+	int64_t width = x->h->opt.beam, nrow = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		const Beam *b = &beam[i];
+		bool over = b->nfinished >= width || !b->nlive;
+
+		for (int64_t k = 0; x->steps ? k < width : !over && k < b->nlive; k++) {
+			const Hypothesis *y = &b->live[k < b->nlive && !over ? k : 0];
+
+			row[nrow] = (Row){b->examples, y->token, t, i * width + y->slot};
+			nrow++;
+		}
+	}
+	return nrow;
+}
+
+/* Of examples [from, from + n): room is that of their beams. */
+static bool
+write_some_beams(Generate *x, Beam *beam, int64_t n, Row *row, Step *all)
+{
+	int64_t width = x->h->opt.beam;
+	bool good = true;
+
+	rows_begin(x);
+	for (int64_t t = x->prompt; good && t < x->prompt + x->length; t++) {
+		bool live = false;
+		int64_t nrow = beam_rows(x, beam, n, t, row);
+
+		for (int64_t i = 0; i < n; i++)
+			live |= beam[i].nfinished < width && beam[i].nlive;
+		if (!live)
+			break;
+		good = rows_run(x, row, nrow);
+		for (int64_t i = 0, at = 0; good && i < n; i++) {
+			int64_t rows = beam[i].nlive;
+
+			if (beam[i].nfinished < width && rows) {
+				beam_step(x, &beam[i], x->row + at * x->vocab, t, all);
+				x->tokens++;
+			} else {
+				rows = 0;
+			}
+			at += x->steps ? width : rows;
+		}
+	}
+	return good;
+}
+
+static void
+beam_open(Generate *x, Beam *b, int64_t example)
+{
+	int64_t width = x->h->opt.beam, room = x->prompt + x->length;
+	int32_t *token = rt_alloc(sizeof *token * (size_t)(2 * (width + 1) * room));
+
+	*b = (Beam){.live = rt_alloc(sizeof *b->live * (size_t)(width + 1)),
+	            .next = rt_alloc(sizeof *b->next * (size_t)(width + 1)),
+	            .nlive = 1,
+	            .token = token,
+	            .examples = example};
+	for (int64_t k = 0; k <= width; k++) {
+		b->live[k].token = token + 2 * k * room;
+		b->next[k].token = token + (2 * k + 1) * room;
+	}
+	memcpy(b->live[0].token, sequence(x, example), sizeof *token * (size_t)x->prompt);
+}
+
+static void
+beam_close(Generate *x, Beam *b)
+{
+	for (int64_t k = 0; k < b->nlive && b->nfinished < x->h->opt.beam; k++)
+		finish(x, b, b->live[k].token, b->live[k].score, x->length);
+	x->score[b->examples] = b->best;
+	free(b->token);
+	free(b->live);
+	free(b->next);
+}
+
 static bool
 write_beams(Generate *x)
 {
-	int64_t width = x->h->opt.beam, room = x->prompt + x->length, nrow = 0;
-	Beam *beam = rt_alloc(sizeof *beam * (size_t)x->n);
-	Row *row = rt_alloc(sizeof *row * (size_t)(x->n * width));
+	int64_t width = x->h->opt.beam, fit = x->h->program.batch / width, each = x->steps && fit < x->n ? fit : x->n;
+	Beam *beam = rt_alloc(sizeof *beam * (size_t)each);
+	Row *row = rt_alloc(sizeof *row * (size_t)(each * width));
 	Step *all = rt_alloc(sizeof *all * (size_t)(width * x->vocab));
 	bool good = true;
 
-	for (int64_t i = 0; i < x->n; i++) {
-		Beam *b = &beam[i];
-		int32_t *token = rt_alloc(sizeof *token * (size_t)(2 * (width + 1) * room));
+	for (int64_t i = 0; good && i < x->n; i += each) {
+		int64_t n = i + each < x->n ? each : x->n - i;
 
-		*b = (Beam){.live = rt_alloc(sizeof *b->live * (size_t)(width + 1)),
-		            .next = rt_alloc(sizeof *b->next * (size_t)(width + 1)),
-		            .nlive = 1,
-		            .examples = i};
-		for (int64_t k = 0; k <= width; k++) {
-			b->live[k].token = token + 2 * k * room;
-			b->next[k].token = token + (2 * k + 1) * room;
-		}
-		memcpy(b->live[0].token, sequence(x, i), sizeof *token * (size_t)x->prompt);
-	}
-	for (int64_t t = x->prompt; good && t < room; t++) {
-		nrow = 0;
-		for (int64_t i = 0; i < x->n; i++)
-			for (int64_t k = 0; k < beam[i].nlive && beam[i].nfinished < width; k++)
-				row[nrow++] = (Row){i, beam[i].live[k].token, t};
-		if (!nrow)
-			break;
-		good = run_rows(x, row, nrow);
-		for (int64_t i = 0, at = 0; good && i < x->n; i++) {
-			int64_t n = beam[i].nlive;
-
-			if (beam[i].nfinished >= width || !n)
-				continue;
-			beam_step(x, &beam[i], x->row + at * x->vocab, t, all);
-			at += n;
-			x->tokens++;
-		}
+		for (int64_t k = 0; k < n; k++)
+			beam_open(x, &beam[k], i + k);
+		good = write_some_beams(x, beam, n, row, all);
+		for (int64_t k = 0; k < n; k++)
+			beam_close(x, &beam[k]);
 	}
 	for (int64_t i = 0; good && i < x->n; i++) {
-		Beam *b = &beam[i];
-
-		for (int64_t k = 0; k < b->nlive && b->nfinished < width; k++)
-			finish(x, b, b->live[k].token, b->live[k].score, x->length);
-		x->score[i] = b->best;
 		show(x, sequence(x, i) + x->prompt, x->length);
 		if (x->n > 1)
 			show(x, (int32_t[]){'\n'}, 1);
 	}
+	free(beam);
 	free(row);
 	free(all);
 	return good;
@@ -490,14 +471,15 @@ take_inputs(Generate *x)
 	if (!x->n)
 		x->n = h->opt.samples > 0 ? h->opt.samples : 1;
 	x->prompt = prompts ? x->prompt : 1;
-	if (prompts && x->prompt > x->places)
+	if (prompts && x->prompt > x->places && (h->opt.whole || !p->graph[RT_G_STEP].present || p->generate.places))
 		return rt_fail(&h->error, "a prompt of %lld tokens, the model has %lld places", (long long)x->prompt,
 		               (long long)x->places);
 	x->length = h->opt.length > 0 ? h->opt.length : x->places - (prompts ? x->prompt : 0);
-	if (p->generate.carried && x->prompt + x->length - 1 > x->places)
+	x->steps = rows_step(x);
+	if (!x->steps && p->generate.carried && x->prompt + x->length - 1 > x->places)
 		return rt_fail(&h->error,
-		               "--length %lld: the prompt and what follows it take %lld places, the model has %lld; a "
-		               "recurrent one cannot begin a new window",
+		               "--length %lld: the prompt and what follows it take %lld places, the model has %lld; by "
+		               "whole windows a recurrent one cannot begin a new one",
 		               (long long)x->length, (long long)(x->prompt + x->length - 1), (long long)x->places);
 	x->ids = rt_alloc(sizeof *x->ids * (size_t)(x->n * (x->prompt + x->length)));
 	x->score = rt_alloc(sizeof *x->score * (size_t)x->n);
@@ -539,7 +521,7 @@ put_json(const Generate *x, double seconds)
 	rt_json_number(stdout, seconds, 6);
 	printf(", \"tokens_per_s\": ");
 	rt_json_number(stdout, seconds > 0 ? (double)x->tokens / seconds : 0, 6);
-	printf(", \"graph\": \"whole\", \"ids\": [");
+	printf(", \"graph\": \"%s\", \"ids\": [", x->steps ? "step" : "whole");
 	for (int64_t i = 0; i < x->n; i++) {
 		printf("%s[", i ? ", " : "");
 		for (int64_t t = 0; t < x->length; t++)
@@ -568,6 +550,7 @@ generate_open(Generate *x)
 		return rt_fail(&h->error, "the program's descriptor: what generate names is not there");
 	x->places = x->logits->t.shape[1];
 	x->vocab = x->logits->t.shape[2];
+	x->end = p->generate.end;
 	for (int i = 0; i < h->opt.noutput; i++)
 		if (strcmp(h->opt.output[i].name, "ids") != 0 && strcmp(h->opt.output[i].name, "score") != 0)
 			return rt_fail(&h->error, "generate has no output %s: ids and score", h->opt.output[i].name);

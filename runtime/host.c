@@ -363,6 +363,14 @@ rt_host_enter(RtHost *h, RtEntry *entry, const RtLoop *loop, bool walk)
 	return status;
 }
 
+int64_t
+rt_host_call(RtHost *h, int graph)
+{
+	host_clear_fault(h);
+	rt_host_pace(h);
+	return rt_loop_call(h, graph, NULL, NULL);
+}
+
 bool
 rt_host_fetch(RtHost *h, int64_t offset, int64_t bytes)
 {

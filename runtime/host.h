@@ -111,21 +111,22 @@ typedef struct RtInput {
 	int64_t example; /* elements of one example */
 	int64_t rows;    /* first-axis rows of one example */
 } RtInput;
-/* SUM: of an evaluation's batches, in no checkpoint */
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE } RtStateKind;
+/* SUM: of an evaluation's batches, CARRY: of generate, in no checkpoint; the latter lies where other graphs work */
+typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE, RT_CARRY } RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 /* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only; SET: computed at the end from
- * all examples' KEPT values */
+ * all examples' KEPT values; TABLE: a vector or matrix of all batches so far */
 typedef enum RtResultKind {
-	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH, RT_SET, RT_KEPT
+	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH, RT_SET, RT_KEPT, RT_TABLE
 } RtResultKind;
 static inline bool
 rt_is_metric(RtResultKind k)
 {
 	return k == RT_METRIC || k == RT_WHOLE || k == RT_BATCH || k == RT_SET;
 }
-/* constant: of an output that depends on no input, and so is the same in every batch */
-typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; } RtResult;
+/* constant: of an output that depends on no input, and so is the same in every batch. value: of a table, the last
+ * evaluation's, in logical order */
+typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; double *value; } RtResult;
 /* a matrix of 16-bit elements: README.md */
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap;
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
@@ -149,7 +150,7 @@ enum { RT_SET_ARGS = 5 };
 typedef struct RtSet {
 	const char *name, *function;
 	double *iou; int niou;
-	int result, kept[RT_SET_ARGS];
+	int result, kept[RT_SET_ARGS], nkept;
 	uint8_t *at[RT_SET_ARGS];
 	int64_t examples, room;
 } RtSet;
@@ -166,7 +167,7 @@ typedef struct RtGraph {
 	int64_t scalar_offset[RT_MAX_RESULTS];
 	int32_t scalar_dtype[RT_MAX_RESULTS];
 	int scalar[RT_MAX_RESULTS];
-	int nscalar;
+	int nscalar, ntable;
 	RtSet *set; int nset;
 	RtRow *row; int nrow;
 } RtGraph;
@@ -176,7 +177,8 @@ typedef enum RtLoopKind {
 /* repeat: counted = "count", shards = "shards", end: its end's index */
 typedef struct RtLoopOp { RtLoopKind kind; int graph, end; bool counted, shards; int64_t count; } RtLoopOp;
 typedef struct RtLoop { RtLoopOp *op; int n, reports; } RtLoop; /* reports: the graph whose results it emits */
-enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_COUNT };
+enum { RT_G_TRAIN, RT_G_UPDATE, RT_G_EVAL, RT_G_INFER, RT_G_BEGIN, RT_G_STEP, RT_G_HOP, RT_G_COUNT };
+extern const char *const rt_graph_names[RT_G_COUNT];
 /* mul > 0: the limit is n * mul / div */
 typedef struct RtCheck { const char *what, *where; int64_t limit, mul, div, per_example; } RtCheck;
 typedef enum RtRateKind {
@@ -211,8 +213,9 @@ typedef struct RtProgram {
 	double gflop_per_step, bytes_per_step;
 	RtRate rate;
 	RtReader reader;
-	/* token NULL: there is no such section; end -1: none; carried: some op carries a state along T */
-	struct { const char *token, *logits; int64_t start, end; bool carried; } generate;
+	/* token NULL: there is no such section; end -1: none; carried: some op carries a state along T; places: the
+	 * graph step knows no more than T places; whole: why there is no such graph, NULL */
+	struct { const char *token, *logits, *whole; int64_t start, end; bool carried, places; } generate;
 	RtInput *input; int ninput;
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
@@ -244,13 +247,14 @@ typedef struct RtOptions {
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling, top;   /* top: --profile=top */
-	bool partial, replan, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json;
+	bool partial, replan, goes_on, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json, whole;
 	/* -1: not given; sink -2 */
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers;
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
 	const char *watch; int64_t watch_every;     /* 0: not given */
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
+	const char *exchange;                       /* "tree", "library"; NULL: not given */
 	bool has_seed;
 	const char *prompt;                         /* of generate */
 	int64_t length, top_k, beam, samples;       /* -1: not given */
@@ -410,7 +414,13 @@ typedef struct RtLane { double begin, end; } RtLane;
 /* ---------------------------------------------------------------- metrics of a whole set (set.c) */
 void rt_sets_begin(RtGraph *g);
 bool rt_sets_take(RtHost *h, RtGraph *g);  /* of the batch that has run */
-bool rt_sets_value(const RtGraph *g, int result, double *value, RtError *e);
+bool rt_sets_value(const RtGraph *g, int64_t batch, int result, double *value, RtError *e);
+
+/* ---------------------------------------------------------------- metrics of several values (table.c) */
+bool rt_evaluates(const RtProgram *p);             /* has an evaluation anything to report? */
+bool rt_tables_take(RtHost *h, const RtGraph *g);  /* behind the last batch of an evaluation */
+void rt_tables_print(const RtGraph *g);
+void rt_tables_json(const RtGraph *g, FILE *f, const char *before); /* "NAME": [..] of each, `before` the first */
 
 typedef void RtTimeFn(void *cx, const RtGraph *g, int row, double begin, double end); /* clock: rt_now's */
 /* What runs an image's kernels in place of the CPU. The host's arena keeps the layout of the device's: states,
@@ -458,6 +468,7 @@ typedef struct RtSums {
 /* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
 bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
 void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
+bool rt_exchange_library(const RtHost *h);    /* --exchange library */
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
 /* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
 int rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out);
@@ -541,6 +552,7 @@ void rt_host_init_average(RtHost *h, int state);        /* an average is its par
 int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that state NAME.average is the mean of, -1 */
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
+int64_t rt_host_call(RtHost *h, int graph);    /* a call of a graph that no loop has; RtStatus */
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
 /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */

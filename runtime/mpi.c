@@ -12,13 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Abi { const char *name; bool symbols; uintptr_t world, byte, ignore; int funneled, request; } Abi;
+typedef struct Abi {
+	const char *name;
+	bool symbols;
+	uintptr_t world, byte, f32, f64, sum, place, ignore;
+	int funneled, request;
+} Abi;
 static const Abi abis[] = {
-#define ABI(n, s, w, b, i, f, r) \
+#define ABI(n, s, w, b, f4, f8, add, p, i, f, r) \
 	{.name = #n, \
 	 .symbols = s, \
 	 .world = (uintptr_t)(w), \
 	 .byte = (uintptr_t)(b), \
+	 .f32 = (uintptr_t)(f4), \
+	 .f64 = (uintptr_t)(f8), \
+	 .sum = (uintptr_t)(add), \
+	 .place = (uintptr_t)(p), \
 	 .ignore = i, \
 	 .funneled = f, \
 	 .request = r},
@@ -35,6 +44,7 @@ struct RtMpi {
 	int (*rank)(uintptr_t, int *);
 	int (*send)(const void *, int, uintptr_t, int, int, uintptr_t, void *);
 	int (*receive)(void *, int, uintptr_t, int, int, uintptr_t, void *);
+	int (*reduce)(const void *, void *, int, uintptr_t, uintptr_t, uintptr_t, void *);
 	int (*test)(void *, int *, uintptr_t);
 	int (*abort)(uintptr_t, int);
 	int (*end)(void);
@@ -55,6 +65,7 @@ mpi_symbols(RtMpi *m, void *lib, const char *file, RtError *e)
 	        {"MPI_Init_thread", &m->init}, {"MPI_Comm_size", &m->size}, {"MPI_Comm_rank", &m->rank},
 	        {"MPI_Isend", &m->send},       {"MPI_Irecv", &m->receive},  {"MPI_Test", &m->test},
 	        {"MPI_Abort", &m->abort},      {"MPI_Finalize", &m->end},   {"MPI_Get_library_version", &m->version},
+	        {"MPI_Iallreduce", &m->reduce},
 	};
 	int which = dlsym(lib, "ompi_mpi_comm_world") ? 0 : strstr(rt_basename(file), "abi") ? 2 : 1;
 
@@ -66,11 +77,13 @@ mpi_symbols(RtMpi *m, void *lib, const char *file, RtError *e)
 		memcpy(want[i].at, &s, sizeof s);
 	}
 	m->abi = abis[which];
-	if (m->abi.symbols) {
-		m->abi.world = (uintptr_t)dlsym(lib, (const char *)m->abi.world);
-		m->abi.byte = (uintptr_t)dlsym(lib, (const char *)m->abi.byte);
-		if (!m->abi.byte)
-			return rt_fail(e, "%s has no ompi_mpi_byte", file);
+	uintptr_t *const handle[] = {&m->abi.world, &m->abi.byte, &m->abi.f32, &m->abi.f64, &m->abi.sum};
+
+	for (int i = 0; m->abi.symbols && i < RT_COUNT(handle); i++) {
+		const char *name = (const char *)*handle[i];
+
+		if (!(*handle[i] = (uintptr_t)dlsym(lib, name)))
+			return rt_fail(e, "%s has no %s", file, name);
 	}
 	snprintf(m->file, sizeof m->file, "%s", file);
 	return true;
@@ -158,6 +171,13 @@ void
 rt_mpi_receive(RtMpi *m, void *at, size_t n, int from, int tag, RtRequest *r)
 {
 	m->receive(at, (int)n, m->abi.byte, from, tag, m->abi.world, r->at);
+	r->open = true;
+}
+
+void
+rt_mpi_sum(RtMpi *m, void *at, int n, bool f64, RtRequest *r)
+{
+	m->reduce((const void *)m->abi.place, at, n, f64 ? m->abi.f64 : m->abi.f32, m->abi.sum, m->abi.world, r->at);
 	r->open = true;
 }
 

@@ -269,8 +269,14 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--data and --synthetic%s%s", " exclude each other", "");
 	if (o->partial && !o->weights)
 		return options_wrong(o, "--partial%s%s", " goes with --weights", "");
-	if (o->replan && !o->resume)
-		return options_wrong(o, "--replan%s%s", " goes with --resume", "");
+	if (o->goes_on && o->resume)
+		return options_wrong(o, "--continue and --resume%s%s", " exclude each other", "");
+	if (o->goes_on && o->no_save)
+		return options_wrong(o, "--continue and --no-save%s%s", " exclude each other", "");
+	if (o->replan && !o->resume && !o->goes_on)
+		return options_wrong(o, "--replan%s%s", " goes with --resume or --continue", "");
+	if (o->exchange && strcmp(o->exchange, "tree") != 0 && strcmp(o->exchange, "library") != 0)
+		return options_wrong(o, "--exchange wants tree or library, not '%s'%s", o->exchange, "");
 	if (o->keep && strcmp(o->keep, "best") != 0)
 		return options_wrong(o, "--keep wants best, not '%s'%s", o->keep, "");
 	if (o->keep && o->no_save)

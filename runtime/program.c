@@ -186,7 +186,7 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 static bool
 program_states(RtProgram *p, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting", "average"};
+	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting", "average", "carry"};
 	int k = 0;
 
 	p->nstate = list ? (int)list->n : 0;
@@ -318,7 +318,7 @@ static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
 	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept"};
+	                                    "overflow", "whole",  "batch",  "set",  "kept", "table"};
 	int k = 0;
 
 	g->loss = -1;
@@ -336,7 +336,8 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 		if (!program_inside(p, r->t.offset, r->t.bytes))
 			return rt_fail(e, "result %s of graph %s lies outside the arena", r->t.name, g->name);
 		r->constant = rt_json_bool(o, "constant", false);
-		if (r->kind == RT_OUTPUT || r->kind == RT_KEPT)
+		g->ntable += r->kind == RT_TABLE;
+		if (r->kind == RT_OUTPUT || r->kind == RT_KEPT || r->kind == RT_TABLE)
 			continue;
 		if (g->nscalar == RT_MAX_RESULTS)
 			return rt_fail(e, "more than %d losses and metrics", RT_MAX_RESULTS);
@@ -378,7 +379,8 @@ program_sets(RtGraph *g, const Json *list, RtError *e)
 		for (const Json *x = iou ? iou->child : NULL; x; x = x->next)
 			s->iou[n++] = x->f;
 		s->result = result_named(g, s->name, RT_SET);
-		for (int i = 0; i < RT_SET_ARGS; i++) {
+		s->nkept = strcmp(s->function, "auc") == 0 ? 2 : RT_SET_ARGS;
+		for (int i = 0; i < s->nkept; i++) {
 			char name[256];
 
 			snprintf(name, sizeof name, "%s.%d", s->name, i);
@@ -391,15 +393,16 @@ program_sets(RtGraph *g, const Json *list, RtError *e)
 	return true;
 }
 
+const char *const rt_graph_names[RT_G_COUNT] = {"train", "update", "eval", "infer", "begin", "step", "hop"};
+
 static bool
 program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 {
-	static const char *const names[RT_G_COUNT] = {"train", "update", "eval", "infer"};
 	RtGraph *g = &p->graph[index];
-	const Json *o = rt_json_get(graphs, names[index]), *inputs = rt_json_get(o, "inputs");
+	const Json *o = rt_json_get(graphs, rt_graph_names[index]), *inputs = rt_json_get(o, "inputs");
 	int k = 0;
 
-	g->name = names[index];
+	g->name = rt_graph_names[index];
 	g->present = o && o->kind == JSON_OBJECT;
 	for (int i = 0; i < RT_MAX_INPUTS; i++)
 		g->input[i] = -1;
@@ -432,7 +435,6 @@ static bool
 program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 {
 	static const char *const ops[] = {"shuffle", "repeat", "end", "batch", "rate", "call", "emit", "poll", "merge"};
-	static const char *const graphs[RT_G_COUNT] = {"train", "update", "eval", "infer"};
 	int open[8], depth = 0;
 	bool emits[RT_G_COUNT] = {false};
 
@@ -449,7 +451,7 @@ program_loop(RtLoop *l, const Json *list, const char *name, RtError *e)
 			return rt_fail(e, "loop %s: unknown op '%s'", name, kind);
 		op->kind = (RtLoopKind)k;
 		for (int i = 0; i < RT_G_COUNT; i++)
-			if (strcmp(graphs[i], graph) == 0)
+			if (strcmp(rt_graph_names[i], graph) == 0)
 				op->graph = i;
 		op->counted = strcmp(rt_json_str(o, "what", ""), "count") == 0;
 		op->shards = strcmp(rt_json_str(o, "what", ""), "shards") == 0;
@@ -560,6 +562,8 @@ program_header(RtProgram *p, const Json *o)
 	p->generate.start = rt_json_int(generate, "start", 0);
 	p->generate.end = rt_json_int(generate, "end", -1);
 	p->generate.carried = rt_json_bool(generate, "carried", false);
+	p->generate.places = rt_json_bool(generate, "places", true);
+	p->generate.whole = rt_json_get(generate, "whole") ? rt_json_str(generate, "whole", "") : NULL;
 	p->reader.kind = rt_json_str(reader, "kind", "none");
 	p->reader.train = program_strings(rt_json_get(reader, "train"), &p->reader.ntrain);
 	p->reader.test = program_strings(rt_json_get(reader, "test"), &p->reader.ntest);

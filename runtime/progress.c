@@ -174,6 +174,7 @@ rt_eval_report(RtHost *h, const double *mean, const char *word)
 	printf("eval");
 	progress_values(&h->program.graph[RT_G_EVAL], mean);
 	printf("%s%s\n", *word ? "  " : "", word);
+	rt_tables_print(&h->program.graph[RT_G_EVAL]);
 	rt_progress_flush(h);
 }
 
@@ -260,6 +261,7 @@ log_means(FILE *f, const char *name, const RtGraph *g, const double *mean)
 		log_scalar(f, r, mean[i], before);
 		before = ", ";
 	}
+	rt_tables_json(g, f, before);
 	fprintf(f, "}");
 }
 

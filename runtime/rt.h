@@ -14,7 +14,9 @@
 #define RT_MAX_INPUTS 16
 
 /* Numbers of the element types in result_dtype: those of ir/dtypes.def, in its order from 1. */
-typedef enum RtDType { RT_F64 = 1, RT_F32, RT_F16, RT_BF16, RT_I64, RT_I32, RT_U8, RT_BOOL, RT_DTYPE_COUNT } RtDType;
+typedef enum RtDType {
+	RT_F64 = 1, RT_F32, RT_F16, RT_BF16, RT_I64, RT_I32, RT_U8, RT_BOOL, RT_I16, RT_U16, RT_I8, RT_DTYPE_COUNT
+} RtDType;
 
 /* A kernel works on tasks [t0, t1) of its group. Buffers are at arena + off[k] in the order of the descriptor's "off".
  * n: examples of this batch. scratch: this thread's own, descriptor "scratch_bytes" long, 64-byte aligned.

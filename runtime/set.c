@@ -5,7 +5,8 @@
  * (Lin et al. 2014, arXiv:1405.0312; pycocotools): for each class and image the results, by falling score and stable,
  * take the free true box that overlaps most, at least by the threshold (of equals the last); over the set, by falling
  * score, precision is made falling and read at 101 recalls. The mean over classes that have a true box and over
- * thresholds; NaN if there is no true box. */
+ * thresholds; NaN if there is no true box. auc: the area under the ROC curve as the Mann-Whitney statistic (Hanley and
+ * McNeil 1982), ties counting half; NaN where a score is, or where all are of one class. */
 #include "host.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ set_room(RtSet *s, const RtGraph *g, int64_t examples, int64_t batch, RtError *e
 		return true;
 	int64_t room = examples > 2 * s->room ? examples : 2 * s->room;
 
-	for (int i = 0; i < RT_SET_ARGS; i++) {
+	for (int i = 0; i < s->nkept; i++) {
 		uint8_t *at = realloc(s->at[i], (size_t)(g->result[s->kept[i]].t.bytes / batch * room));
 
 		if (!at)
@@ -48,7 +49,7 @@ rt_sets_take(RtHost *h, RtGraph *g)
 
 		if (!set_room(s, g, s->examples + n, batch, &h->error))
 			return false;
-		for (int i = 0; i < RT_SET_ARGS; i++) {
+		for (int i = 0; i < s->nkept; i++) {
 			const RtTensor *t = &g->result[s->kept[i]].t;
 			int64_t each = t->bytes / batch;
 
@@ -228,11 +229,54 @@ average_precision(const RtSet *s, const RtGraph *g, double *value, RtError *e)
 	return good;
 }
 
+/* ---------------------------------------------------------------- area under the ROC curve */
+typedef struct Scored { double score; bool right; } Scored;
+
+static int
+by_rising_score(const void *x, const void *y)
+{
+	const Scored *a = x, *b = y;
+
+	return (a->score > b->score) - (a->score < b->score);
+}
+
+static bool
+auc(const RtSet *s, const RtGraph *g, int64_t batch, double *value, RtError *e)
+{
+	const RtTensor *t[2] = {&g->result[s->kept[0]].t, &g->result[s->kept[1]].t};
+	int64_t each = t[0]->bytes / rt_dtype[t[0]->dtype].bytes / batch, n = each * s->examples;
+	Scored *all = malloc(sizeof *all * (size_t)(n + 1));
+	double rights = 0, wrongs = 0, pairs = 0;
+	bool nan = false;
+
+	if (!all)
+		return rt_fail(e, "out of memory for metric %s", s->name);
+	for (int64_t i = 0; i < n; i++) {
+		all[i].score = rt_dtype_read(t[0]->dtype, s->at[0] + i * rt_dtype[t[0]->dtype].bytes);
+		all[i].right = rt_dtype_read(t[1]->dtype, s->at[1] + i * rt_dtype[t[1]->dtype].bytes) != 0;
+		nan |= isnan(all[i].score);
+	}
+	qsort(all, (size_t)n, sizeof *all, by_rising_score);
+	for (int64_t i = 0, next; i < n && !nan; i = next) { /* a run of equal scores */
+		double right = 0;
+
+		for (next = i; next < n && all[next].score == all[i].score; next++)
+			right += all[next].right;
+		pairs += right * (wrongs + 0.5 * ((double)(next - i) - right));
+		rights += right;
+		wrongs += (double)(next - i) - right;
+	}
+	*value = nan || rights * wrongs <= 0 ? (double)NAN : pairs / (rights * wrongs);
+	free(all);
+	return true;
+}
+
 bool
-rt_sets_value(const RtGraph *g, int result, double *value, RtError *e)
+rt_sets_value(const RtGraph *g, int64_t batch, int result, double *value, RtError *e)
 {
 	for (int k = 0; k < g->nset; k++)
 		if (g->set[k].result == result)
-			return average_precision(&g->set[k], g, value, e);
+			return g->set[k].nkept == 2 ? auc(&g->set[k], g, batch, value, e)
+			                            : average_precision(&g->set[k], g, value, e);
 	return rt_fail(e, "a metric of the whole set is not there");
 }

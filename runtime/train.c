@@ -79,8 +79,6 @@ train_load(RtHost *h)
 
 	if (h->opt.steps == 0)                   /* the initial state needs no data */
 		return true;
-	if (h->opt.resume && !h->opt.has_seed)   /* what the reader draws belongs to the run's seed */
-		rt_checkpoint_seed(h, h->opt.resume);
 	if (!rt_data_load(p, &h->opt, true, &h->train, &h->error))
 		return false;
 	h->have_train = true;
@@ -88,7 +86,7 @@ train_load(RtHost *h)
 		return rt_fail(&h->error, "%lld training examples are fewer than %s of %lld",
 		               (long long)h->train.examples,
 		               p->accumulate > p->shards ? "the batches of one update" : "one batch", (long long)need);
-	if (h->opt.no_eval || !p->graph[RT_G_EVAL].present || !p->graph[RT_G_EVAL].nscalar ||
+	if (h->opt.no_eval || !rt_evaluates(p) ||
 	    !(p->reader.ntest || h->opt.synthetic || strcmp(p->reader.kind, "synthetic") == 0))
 		return true;
 	if (!rt_data_load(p, &h->opt, false, &h->test, &h->error))
@@ -165,13 +163,49 @@ train_open(RtHost *h)
 	return rt_host_init_state(h);
 }
 
+/* --continue: the file of --save, if it is there, is resumed from. Rank 0 looks for all; what the reader draws
+ * belongs to the seed of the run that is resumed. */
+static void
+train_begin(RtHost *h)
+{
+	typedef struct Begin { int64_t resumes, has_seed, seed; } Begin;
+	Begin at = {0}, *all = &at;
+	size_t n = sizeof at;
+
+	if (h->rank == 0 && h->opt.goes_on) {
+		char *path = h->opt.save ? rt_printf("%s", h->opt.save) : rt_printf("%s.safetensors", h->opt.program);
+
+		at.resumes = access(path, F_OK) == 0 || errno != ENOENT;
+		if (at.resumes)
+			h->opt.resume = path;
+		if (!h->opt.quiet)
+			fprintf(stderr, at.resumes ? "note: goes on from %s\n" : "note: starts: %s is not there\n",
+			        path);
+	}
+	if (h->rank == 0 && h->opt.resume && !h->opt.has_seed)
+		rt_checkpoint_seed(h, h->opt.resume);
+	if (h->ranks > 1) {
+		at.has_seed = h->opt.has_seed;
+		at.seed = h->opt.seed;
+		h->comm->share(h, (void **)&all, &n);
+		h->opt.has_seed = all->has_seed;
+		h->opt.seed = all->seed;
+		if (all->resumes && !h->opt.resume)
+			h->opt.resume = "the file of --save";
+	}
+	if (h->opt.goes_on && h->opt.resume)     /* --weights was where the run started */
+		h->opt.weights = NULL;
+}
+
 static bool
 train_prepare(RtHost *h)
 {
 	const RtRate *r = &h->program.rate;
 	int64_t per;
-	bool good = train_open(h);
+	bool good;
 
+	train_begin(h);
+	good = train_open(h);
 	if (h->ranks > 1)
 		good = train_agree(h, good);
 	if (!good)

@@ -148,17 +148,32 @@ cpu_kernel_version(const Target *t, const char *family)
 	return space_version("cpu", family);
 }
 
+static const Op *
+group_composite(const Graph *g, int group)
+{
+	for (uint32_t last, i = graph_group_ops(g, group, &last); i < last; i++) {
+		const Op *op = &g->op.at[i];
+
+		if (!op->dead && op->group == group && op_has((OpKind)op->kind, T_COMPOSITE))
+			return op;
+	}
+	return NULL;
+}
+
 static void
 cpu_space(const Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx)
 {
-	const Op *op = graph_group_contraction(g, group);
+	const Op *op = graph_group_contraction(g, group), *composite = group_composite(g, group);
+	const char *kernel = g->group.at[group].kernel;
 
-	(void)t;
+	if (composite)
+		(attention_op((OpKind)composite->kind) ? attention_space : rnn_space)(
+		        g, composite, cpu_vector_bytes(t, cx->arch), cx, kernel, each, each_cx);
 	if (!op)
 		return;
 	PlanCx plan = {.arch = arch_of(cx->arch), .half = gemm_half(g, op), .select = cx};
 
-	gemm_space(g, op, &plan, g->group.at[group].kernel, each, each_cx);
+	gemm_space(g, op, &plan, kernel, each, each_cx);
 }
 
 static double
@@ -203,7 +218,7 @@ cpu_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	        cx->tuned ? "its parameters follow from the shape, only those of contractions can be chosen" : NULL;
 	if (composite) {
 		gr->kernel = attention_op((OpKind)composite->kind)
-		                     ? attention_select(g, composite, bytes, &gr->workspace)
+		                     ? attention_select(g, composite, bytes, cx, &gr->workspace)
 		                     : rnn_select(g, composite, bytes, cx, &gr->workspace);
 		return NULL;
 	}
@@ -433,7 +448,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 	if (!error) {
 		ks.scratch_bytes = m->scratch_bytes;
 		program_mark_loss(m, &ks, a);
-		program_mark_buckets(m, &ks, target_rates(t, o->arch), a);
+		program_mark_buckets(m, &ks, a);
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "gradients")) {
 			program_gradients(out, m, &ks, target_rates(t, o->arch), a);

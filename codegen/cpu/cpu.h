@@ -98,14 +98,14 @@ typedef struct Emit {        /* one kernel function in the making */
 	bool wide;           /* indices may need more than 32 bits */
 	bool stream;         /* whole vectors go past the caches: they begin at multiples of their size */
 	bool streamed;       /* some did: a fence at the end */
-	bool tiles;          /* matrix tiles are configured: released at the end */
+	void (*close)(struct Emit *e); /* at the end, of what was opened: releases matrix tiles (micro_amx.c) */
+	/* lane_eval, for what it calls itself (group.c sets it) */
+	Cell (*eval)(struct Emit *e, Val v, const Ix *ix);
 	bool load_here;      /* loads stay where they are asked for: memory that this kernel writes */
 } Emit;
 
 void emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name);
 void emit_end(Emit *e);
-/* releases matrix tiles if the kernel has some (micro_amx.c) */
-void amx_close(Emit *e);
 void emit_lanes(Emit *e, int w);                          /* vectors of w lanes from here on */
 int level_of(const Emit *e, V v);
 LLVMBuilderRef at1(Emit *e, V a);
@@ -200,7 +200,6 @@ typedef struct Valid { V lane, one; } Valid;
 void valid_and(Emit *e, Valid *v, V test, bool vec);
 V valid_all(Emit *e, Valid v, bool *vec);                 /* both, as one test */
 Cell eval_plane(Emit *e, Val x, const Ix in[4], Valid extra, Cell fill, V *valid, bool *vec);
-int group_buffer(struct GroupCx *gc, uint32_t val);
 
 /* Accumulators of one reduction op (reduce.c). */
 #define MAX_UNROLL 4
@@ -238,12 +237,13 @@ void lane_loop(Emit *e, V lo, V hi, int unroll, LaneBody *body, void *cx);
 Cell horizontal_sum(Emit *e, Cell c);
 Cell eval_reduce(Emit *e, const Op *op, int index, const Ix *ix);
 
-/* ---------------------------------------------------------------- groups (group.c, nest.c, rows.c, special.c) */
+/* ------------------------------------------------------- groups (group.c, nest.c, maps.c, rows.c, special.c) */
 typedef struct Buffer { uint32_t val; int64_t offset; } Buffer; /* val 0: workspace */
 typedef struct GroupCx {
 	struct Compile *c;
 	Arena *tmp;              /* for this group's compilation only */
 	const Graph *g;
+	Cell (*eval)(Emit *e, Val v, const Ix *ix);
 	int group;
 	uint32_t first, last;    /* ops [first, last) */
 	bool *inside;            /* by Val.id: defined by an op of the group */
@@ -326,9 +326,6 @@ typedef struct Compile {
 void group_tables(Compile *c, const Graph *g);
 /* An op outside groups: a load or a view in place is nothing, a store elsewhere a copy. */
 void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
-/* Says that a kernel needs that much memory of each thread (select), and checks that the plan has it (emission). */
-void scratch_plan(Graph *g, int64_t bytes);
-void scratch_check(GroupCx *gc, int64_t bytes);
 void group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
 /* The same of a racing program: its own kernels into gk->k, those of its variants into gk->variant. */
 void group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
@@ -336,6 +333,16 @@ void group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *g
 void group_race_align(Compile *c);
 /* Workspace bytes that the group's split reductions need. */
 int64_t group_workspace(const Graph *g, int group);
+/* ---------------------------------------------------------------- what kernels begin and end with (frame.c) */
+bool value_is_out(const GroupCx *gc, Val v);           /* computed by the group, stored by it */
+int group_buffer(GroupCx *gc, uint32_t val);           /* the number of val's buffer */
+int64_t workspace_start(GroupCx *gc);                  /* byte of the arena */
+int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
+/* of what is made of the second operand: kept, or first in the workspace */
+int panels_at(GroupCx *gc);
+/* Says that a kernel needs that much memory of each thread (select), and checks that the plan has it (emission). */
+void scratch_plan(Graph *g, int64_t bytes);
+void scratch_check(GroupCx *gc, int64_t bytes);
 /* Begins a kernel function, or finds the one already emitted for this structure; *fresh says whether the body must be
  * emitted. */
 int kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh);
@@ -353,17 +360,18 @@ int64_t states_bytes(const Type *t, uint32_t mask, const Op *op);
 /* v's axes are t's kept ones? axis of v -> axis of t */
 bool kept_map(const Type *t, uint32_t mask, const Type *v, int8_t *map);
 void mapped_index(Emit *e, const Type *v, const int8_t *map, const Ix *ix, Ix *r);
-bool value_is_out(const GroupCx *gc, Val v);
 bool special_op(const Graph *g, const Op *op);         /* has a kernel of its own shape (special.c): shares none */
 bool pool_dx_special(const Graph *g, const Op *op);    /* pool.c has a kernel for it */
 void pool_dx_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool gather_dx_pulls(const Graph *g, const Op *op);    /* few indices: an expression like any other */
 Cell eval_gather_dx(Emit *e, const Op *op, const Ix *ix);
+/* v as it stands in memory, copied to `offset` in the layout of `to` (maps.c) */
 void store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk);
 void special_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool calls_op(OpKind k);                               /* a function of the runtime does it (calls.c) */
 const char *calls_select(Graph *g, const Op *op);      /* NULL, or why it cannot */
 void calls_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+void maps_emit(GroupCx *gc, GraphKernels *gk);         /* what is left of a group */
 bool rows_emit(GroupCx *gc, GraphKernels *gk);         /* groups with reductions */
 
 /* Partial states of reductions that several tasks take part in (rows.c, finish.c). */

@@ -321,6 +321,19 @@ groups_emit(CuProgram *p, const Module *m, GraphKernels *gk, bool once)
 	bug_context = NULL;
 }
 
+static const char *
+small_integers(const Module *m)
+{
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 1; k < m->graph.at[i]->val.n; k++) {
+			DType t = (DType)m->graph.at[i]->val.at[k].type.dtype;
+
+			if (t == DT_i16 || t == DT_u16 || t == DT_i8)
+				return cuda_small_integers;
+		}
+	return "";
+}
+
 void
 cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 {
@@ -328,6 +341,8 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	for (uint32_t i = 0; i < m->state.n; i++) {
 		const State *s = &m->state.at[i];
 
+		if (s->kind == ST_CARRY)
+			continue;
 		p->state_from = s->offset < p->state_from ? s->offset : p->state_from;
 		p->state_to =
 		        s->offset + type_bytes(&s->type) > p->state_to ? s->offset + type_bytes(&s->type) : p->state_to;
@@ -347,6 +362,8 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
 	for (const char *const *s = cuda_prelude; *s; s++)
 		buf_printf(&p->text, "%s", *s);
+	p->small = small_integers(m);
+	buf_printf(&p->text, "%s", p->small);
 	cu_merge(p, m);
 }
 
@@ -382,6 +399,7 @@ part_source(CuProgram *p, int part)
 
 	for (const char *const *s = cuda_prelude; *s; s++)
 		buf_printf(&b, "%s", *s);
+	buf_printf(&b, "%s", p->small);
 	for (const char *const *s = cuda_loop_text; *s && part == 0; s++)
 		buf_printf(&b, "%s", *s);
 	for (uint32_t i = 0; i < p->fn.n; i++)

@@ -235,4 +235,5 @@ bool cuda_device_read(CudaDevice *d);
  * same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
 extern const char *const cuda_prelude[]; /* up to a NULL */
+extern const char *const cuda_small_integers;
 #endif

@@ -40,7 +40,7 @@ typedef struct CuNodeParams {       /* CUgraphNodeParams, of which a conditional
 } CuNodeParams;
 enum { CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600 };                           /* statuses */
 /* attributes, options */
-enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 };
+enum { CU_MAJOR = 75, CU_MINOR = 76, CU_DYNAMIC_SHARED = 8, CU_CARVEOUT = 9, CU_ERROR_LOG = 5, CU_ERROR_LOG_BYTES = 6 };
 enum { CU_PORTABLE = 1, CU_MAPPED = 2, CU_NON_BLOCKING = 1, CU_NO_TIMING = 2 };                  /* flags */
 /* run->kept: states are the device's, but no graph's kernels that run once stand */
 enum { CUDA_CURRENT = 1 };

@@ -80,6 +80,8 @@ device_states(Cuda *c)
 	for (int k = 0; k < p->nstate; k++) {
 		const RtTensor *t = &p->state[k].t;
 
+		if (p->state[k].kind == RT_CARRY)
+			continue;
 		begin = t->offset < begin ? t->offset : begin;
 		end = t->offset + t->bytes > end ? t->offset + t->bytes : end;
 	}
@@ -280,6 +282,9 @@ device_code(Cuda *c)
 		    !CUDA(c, cuFuncSetAttribute, c->fn[i], CU_DYNAMIC_SHARED, code->shared[i]))
 			return rt_context(&c->h->error, "kernel %s with %d bytes of shared memory", code->name[i],
 			                  (int)code->shared[i]);
+		/* two blocks share a multiprocessor whose memory is all shared memory: a wish, may be refused */
+		if (code->shared[i] > DEVICE_SHARED)
+			c->cu.cuFuncSetAttribute(c->fn[i], CU_CARVEOUT, 100);
 	}
 	return true;
 }

@@ -206,6 +206,8 @@ for a in "sm_90a --disable wgmma" "sm_90a -O0" "sm_90a --precision f32" sm_90 sm
 	t "no wgmma for $a" 0 '' sh -c "'$mantou' dump --stage selected $wide --arch $a >'$dir/without.ir' && ! grep -q wgmma '$dir/without.ir'"
 done
 t "explain says that it is switched off" 0 'declined +matmul.*: switched off.*select.wgmma' "$mantou" explain --arch sm_90a --disable wgmma $wide second
+t "operands without the tensor memory accelerator" 0 'second[a-z0-9_]* "wgmma\{m=128,n=[^"]*,tma=0' "$mantou" dump --stage selected --arch sm_90a --disable tma $wide
+t "no map of memory is made for them" 0 '' sh -c "'$mantou' build --emit cuda --arch sm_90a --disable tma $wide -o '$dir/copied.cu' && grep -q WGMMA '$dir/copied.cu' && ! grep -q 'TensorMap map_' '$dir/copied.cu'"
 t "its rate is in the forecast" 0 '418 by tensor cores, 643 by wgmma' "$mantou" info --arch sm_90a $wide
 t "and not where it is not" 0 '418 by tensor cores, 4.18e' "$mantou" info --arch sm_90 $wide
 ms() { "$mantou" info "$@" --json 2>/dev/null | sed -n 's/.*"predicted_ms_per_step": \([0-9.]*\).*/\1/p'; }
@@ -893,7 +895,7 @@ while read -r name pattern; do t "ops $name" 1 "$pattern" "$mantou" ops $name; d
 	cat it is 'concat'
 	concatenate it is 'concat'
 	permute it is 'transpose'
-	einsum it is 'matmul'
+	tensordot it is 'einsum'
 	view it is 'reshape'
 	Conv2d did you mean 'conv2d'
 	BatchNorm2d it is 'batch_norm'

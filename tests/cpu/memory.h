@@ -32,6 +32,9 @@ element_read(DType dt, const uint8_t *p)
 	case DT_bf16: memcpy(&h, p, 2); u = (uint32_t)h << 16; memcpy(&f, &u, 4); return f;
 	case DT_i64: memcpy(&q, p, 8); return (double)q;
 	case DT_i32: memcpy(&i, p, 4); return i;
+	case DT_i16: memcpy(&h, p, 2); return (int16_t)h;
+	case DT_u16: memcpy(&h, p, 2); return h;
+	case DT_i8: return (int8_t)*p;
 	default: return *p;
 	}
 }
@@ -57,7 +60,8 @@ element_write(DType dt, uint8_t *p, double x)
 		break;
 	case DT_i64: memcpy(p, &q, 8); break;
 	case DT_i32: memcpy(p, &i, 4); break;
-	default: *p = (uint8_t)x;
+	case DT_i16: case DT_u16: h = (uint16_t)i; memcpy(p, &h, 2); break;
+	default: *p = (uint8_t)i;
 	}
 }
 

@@ -302,15 +302,22 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 	return true;
 }
 
-/* A composite op alone, by the given kernel. */
+/* A composite op alone, by the given kernel or the target's own. */
 static bool
 composite_given(Module *m, const char *arch)
 {
 	Graph *g = m->graph.at[0];
+	const Target *t = target_named(TEST_TARGET);
 	SelectCx cx = {.arch = arch, .tuned = given_kernel};
 
-	if (target_named(TEST_TARGET)->select(target_named(TEST_TARGET), g, 0, &cx) || cx.misfit)
-		die("%s: %s: %s", m->name, given_kernel, cx.misfit ? cx.misfit : "refused");
+	if (t->select(t, g, 0, &cx) || cx.misfit)
+		die("%s: %s: %s", m->name, given_kernel ? given_kernel : "its kernel",
+		    cx.misfit ? cx.misfit : "refused");
+	if (points && t->space) {
+		cx.may = may_all;
+		cx.steps = points->steps;
+		t->space(t, g, 0, &cx, space_point, points);
+	}
 	g->group.at[0].workspace_offset = m->arena_bytes;
 	m->arena_bytes += (g->group.at[0].workspace + 63) / 64 * 64;
 	return true;
@@ -806,9 +813,11 @@ run_text_as(Run *r, const char *text, size_t bytes, const char *arch, const Vari
 	           *exact = strstr(text, "\n; bounds f32");
 
 	given_kernel = kernel ? kernel : tiles ? arena_strndup(r->arena, tiles + 9, strcspn(tiles + 9, "\n")) : NULL;
-	v.composites = given_kernel && !strncmp(given_kernel, "rnn", 3);
 	if (!m)
 		die("groups.ir does not parse");
+	/* alone and as it is, where a kernel is given or a space walked */
+	v.composites = (given_kernel || points) && m->graph.at[0]->op.n == 1 &&
+	               op_has((OpKind)m->graph.at[0]->op.at[0].kind, T_COMPOSITE);
 	Case c = {.line = (char *)m->name, .low = {-2}, .high = {2}, .nrange = 1, .id_high = 3, .nin = 16};
 
 	if (range && sscanf(range, "\n; range %lf %lf", &c.low[0], &c.high[0]) != 2)

@@ -63,6 +63,23 @@ $("$dir/attention" info --json)
 END
 
 
+# ---- --continue: starts where there is no checkpoint, else goes on
+train go attention --continue --stop 3 && cmp -s "$dir/go.st" "$dir/attention.half.st" && good || bad "--continue that starts"
+train go attention --continue && same "--continue" attention.a go
+"$dir/attention" train --steps 8 --save "$dir/go.st" --continue >"$dir/out" 2>&1 && grep -q "note: goes on from $dir/go.st" "$dir/out" && same "--continue of a run that is over" attention.a go
+wrong() { # wrong TEXT ARGS...: usage
+	text=$1
+	shift
+	"$dir/attention" train "$@" >"$dir/out" 2>&1
+	if [ $? -eq 2 ] && grep -q -e "$text" "$dir/out"; then good; else bad "$*: $(head -n 1 "$dir/out")"; fi
+}
+wrong '--continue and --resume exclude each other' --continue --resume "$dir/go.st"
+wrong '--exchange is of programs for several processes' --exchange library
+wrong '--exchange wants tree or library, not .ring' --exchange ring
+wrong '--continue and --no-save exclude each other' --continue --no-save
+echo nothing >"$dir/x.st"
+if "$dir/attention" train --steps 8 --save "$dir/x.st" --continue >"$dir/out" 2>&1; then bad "--continue from no checkpoint"; elif grep -q "x.st: " "$dir/out"; then good; else bad "--continue from no checkpoint: $(cat "$dir/out")"; fi
+
 # ---- the examples of README.md, as far as they can be checked here
 if bash -n tests/distribute/examples/train.slurm 2>"$dir/out"; then good; else bad "train.slurm: $(cat "$dir/out")"; fi
 for option in $(grep -h 'train --data' tests/distribute/examples/train.slurm tests/distribute/examples/mpijob.yaml | grep -o -e ' --[a-z-]*' | sort -u); do
@@ -112,7 +129,7 @@ interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARG
 	rm -f "$dir/i.st"
 	tests/distribute/ranks $library 3 "$dir/slow" train --no-eval --quiet --every 1 --save "$dir/i.st" "$@" >"$dir/out" 2>&1 &
 	job=$!
-	for i in $(seq 200); do [ -s "$dir/i.st" ] && break; sleep 0.05; done
+	for i in $(seq 600); do [ -s "$dir/i.st" ] && break; sleep 0.05; done
 	case $target in
 	launcher) pid=$job ;;
 	rank) pid=$(pgrep -f "^$dir/slow train" | tail -n 1) ;;
@@ -130,6 +147,30 @@ interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARG
 	if "$dir/slow" train --no-eval --quiet --stop 3 --resume "$dir/i.st" --no-save >"$dir/out" 2>&1; then good; else bad "$what: $(cat "$dir/out")"; fi
 }
 
+# killed LIBRARY N: a queue that runs the job again whenever it is killed, with another number of ranks each time: N kills of the launcher or a rank, at
+# any moment, the first seconds included; at its end the checkpoint of an undisturbed run
+killed() {
+	library=$1 left=$2
+	rm -f "$dir/k.st" "$dir/k.st~"
+	while [ $left -gt 0 ]; do
+		p=$((1 + $(od -An -N1 -tu1 /dev/urandom) % 4))
+		tests/distribute/ranks $library $p "$dir/slow" train --no-eval --quiet --every 1 --steps 100000 --save "$dir/k.st" --continue >"$dir/out" 2>&1 &
+		job=$!
+		sleep $((left % 3)).$((1 + $(od -An -N1 -tu1 /dev/urandom) % 9))
+		if [ $((left % 2)) -eq 0 ]; then kill -9 $job 2>/dev/null; else pgrep -f "^$dir/slow train" | tail -n 1 | xargs -r kill -9 2>/dev/null; fi
+		wait $job 2>/dev/null
+		for i in $(seq 100); do pgrep -f "^$dir/slow train" >/dev/null || break; sleep 0.1; done
+		left=$((left - 1))
+	done
+	[ -s "$dir/k.st" ] || { bad "$library, killed: nothing was saved"; return; }
+	# where it stands: an undisturbed run of one process goes as far
+	python3 -c 'import json, struct, sys
+f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); print(json.loads(f.read(n))["__metadata__"]["step"])' "$dir/k.st" >"$dir/step"
+	stop=$(($(cat "$dir/step") + 5))
+	tests/distribute/ranks $library 3 "$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/k.st" --continue >"$dir/out" 2>&1 || bad "$library, after $2 kills: $(cat "$dir/out")"
+	"$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/w.st" --overwrite >"$dir/out" 2>&1
+	if cmp -s "$dir/k.st" "$dir/w.st"; then good; else bad "$library: $2 kills, then step $stop: checkpoints differ"; fi
+}
 for m in attention norm; do build $m.mpi $m --distribute mpi; done
 build attention.mpi16 attention --precision f16 --distribute mpi
 build slow slow --distribute mpi
@@ -137,6 +178,11 @@ build range range --distribute mpi
 build wide wide --distribute mpi
 train wide.a wide
 case $("$dir/wide" info --json) in *'"buckets": '[2-9]*) good ;; *) bad "one bucket: nothing overlaps" ;; esac
+"$mantou" explain tests/distribute/wide.net >"$dir/out" 2>&1
+if [ "$(grep -c 'all_reduce: bucket [01]: .* MB, complete behind .* hidden' "$dir/out")" = 2 ]; then good; else bad "explain: $(grep bucket "$dir/out")"; fi
+build wide.one wide --distribute mpi --disable overlap
+case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disable overlap: $("$dir/wide.one" info --json)" ;; esac
+train wide.b wide.one && same "--disable overlap" wide.a wide.b
 train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
 case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
 # Debian has both side by side; where they do not install, their part is skipped
@@ -152,6 +198,7 @@ for library in openmpi mpich; do
 	for p in 2 3 8; do ranks $library $p b attention.mpi --threads 1 && same "$library, $p ranks" attention.a b; done
 	ranks $library 7 b norm.mpi --sink off && same "$library, 7 ranks --sink off" norm.a b
 	ranks $library 4 b norm.mpi --sink 3 --threads 2 && same "$library, 4 ranks --sink 3" norm.a b
+	ranks $library 4 b wide.one && same "$library, --disable overlap" wide.a b
 	for p in 2 4 5; do ranks $library $p b wide && same "$library, buckets, $p ranks" wide.a b; done
 	ranks $library 3 b wide --sink off && same "$library, buckets, --sink off" wide.a b
 	tests/distribute/ranks $library 2 "$dir/wide" bench --synthetic --steps 4 --warmup 1 --repeat 1 --json >"$dir/out" 2>/dev/null
@@ -162,7 +209,15 @@ for library in openmpi mpich; do
 	"$dir/norm" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/want"
 	tests/distribute/ranks $library 3 "$dir/norm.mpi" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/out" 2>/dev/null
 	if cmp -s "$dir/out" "$dir/want"; then good; else bad "$library eval: $(cat "$dir/out")"; fi
+	# the library's own sum: of two numbers there is one; of three bits may differ, and it says so
+	ranks $library 2 b attention.mpi --exchange library && same "$library, 2 ranks --exchange library" attention.a b
+	ranks $library 2 b attention.mpi --exchange library --sink off && same "$library, 2 ranks --exchange library --sink off" attention.a b
+	tests/distribute/ranks $library 3 "$dir/wide" train --steps 8 --save "$dir/b.st" --overwrite --log "$dir/b.log" --exchange library >"$dir/out" 2>&1 || bad "$library, --exchange library: $(cat "$dir/out")"
+	near "$library, 3 ranks, buckets, --exchange library" b wide.a 1e-5
+	if [ "$(grep -c 'note: --exchange library: bits of the result depend on the number of processes and on [OM]' "$dir/out")" = 1 ]; then good; else bad "$library, --exchange library: $(cat "$dir/out")"; fi
+	ranks $library 2 b attention.mpi16 --exchange library && same "$library, f16 --exchange library" f16.a b
 	run="tests/distribute/ranks $library"
+	fails "$library: a number out of range, --exchange library" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet --exchange library
 	fails "$library: more ranks than shards" 2 '5 processes are more than the model.s 4 shards: train.shards = 5' $run 5 "$dir/slow" train --no-save
 	fails "$library: a program for one" 2 'started 2 processes, but this program is for one' $run 2 "$dir/attention" train --no-save
 	fails "$library: info" 2 'info is for one process' $run 2 "$dir/slow" info
@@ -175,6 +230,7 @@ for library in openmpi mpich; do
 	interrupted "a rank stopped" $library STOP rank 1 7 'silent for 2 s; last in step' --patience 2
 	interrupted "asked to stop" $library USR1 launcher 130 5 'stopped after step [0-9]* of .*, saved in '
 	interrupted "the launcher killed" $library KILL launcher - 5 ''
+	killed $library ${LONG:+10}6
 done
 # the other's library: each process believes that it is alone
 if command -v mpirun.openmpi >/dev/null && command -v mpirun.mpich >/dev/null; then

@@ -5,6 +5,9 @@ A file says in comments what its inputs and results are:
   # x = rng.normal(size=(n, 5))      an input's array, NumPy; `n` examples, `rng` the same for everybody; or a function
                                      that a truth calls
   # truth: loss = np.mean(x)         the right value of the loss, a metric or an output, on all examples at once
+  # library: loss = sk.log_loss(..)  the same by scikit-learn (`sk`: sklearn.metrics), where it is installed
+  # says: TEXT                       the command eval prints a line that begins so
+  # near: 1e-6                       how far a result may be off, absolute and relative; 1e-5 where nothing is said
   # refused: eval: TEXT              the command (build, eval or infer) fails, and its message holds TEXT, in which ...
                                      stands for anything
   # blocks: FILE TAG                 the compiled file has the blocks of a document that are fenced as TAG in place of
@@ -21,6 +24,10 @@ import tempfile
 
 import numpy as np
 
+try:
+    from sklearn import metrics as sk
+except ImportError:
+    sk = None
 FORMS = [("ref", ["--target", "ref"]), ("cpu", []), ("nokeep", ["--disable", "keep"]), ("O0", ["-O", "0"]),
          ("v3", ["--arch", "x86-64-v3"])]
 NEAR = 1e-5
@@ -48,18 +55,23 @@ def with_blocks(net):
 class Case:
     def __init__(self, net, mantou, folder):
         self.net, self.mantou, self.folder = folder / net.name, mantou, folder
-        self.examples, self.given, self.truths, self.refused = 7, [], {}, {}
+        self.examples, self.given, self.truths, self.refused, self.library, self.near = 7, [], {}, {}, {}, NEAR
+        self.says = []
         self.net.write_text(with_blocks(net))
         self.complete = "# blocks: " in net.read_text()
         for line in self.net.read_text().splitlines():
             if not line.startswith("# ") or ("=" not in line and ":" not in line):
                 continue
             key, _, rest = line[2:].partition(":")
-            if key == "examples":
+            if key == "says":
+                self.says.append(rest[1:])
+            elif key == "examples":
                 self.examples = int(rest)
-            elif key == "truth":
+            elif key == "near":
+                self.near = float(rest)
+            elif key in ("truth", "library"):
                 name, _, text = rest.partition("=")
-                self.truths[name.strip()] = text.strip()
+                (self.truths if key == "truth" else self.library)[name.strip()] = text.strip()
             elif key == "refused":
                 command, _, text = rest.partition(":")
                 self.refused[command.strip()] = text.strip()
@@ -117,8 +129,13 @@ class Case:
                 told = json.loads(done.stdout)
                 if told["examples"] != self.examples:
                     raise Failed(f"eval {form}: {told['examples']} examples, not {self.examples}")
-                found |= {name: np.array(float(value))
+                found |= {name: np.array(value, float)
                           for name, value in {"loss": told.get("loss", np.nan), **told["metrics"]}.items()}
+        if self.says:
+            lines = run(program, "eval", "--data", at, "--weights", weights).stdout.splitlines()
+            for text in self.says:
+                if not any(line.startswith(text) for line in lines):
+                    raise Failed(f"eval {form} does not say `{text}` but: {lines}")
         if info["outputs"]:
             given = [f"--input={name}={at / name}.npy" for name in self.inputs]
             asked = [f"--output={o['name']}={at / o['name']}.{form}.npy" for o in info["outputs"]]
@@ -129,6 +146,10 @@ class Case:
     def check(self):
         self.make_data()
         truth = {name: np.asarray(eval(text, self.names)) for name, text in self.truths.items()}
+        for name, text in self.library.items() if sk else ():
+            value = eval(text, {**self.names, "sk": sk})
+            if not np.allclose(truth[name], value, rtol=1e-9, atol=1e-9):
+                raise Failed(f"{name} is {truth[name]}, by scikit-learn {value}")
         for form, options in FORMS:
             found = self.results(form, options)
             if found is None:
@@ -142,7 +163,7 @@ class Case:
                 want = truth.setdefault(name, value)      # without a truth the interpreter's, which comes first
                 if value.shape != want.shape:
                     raise Failed(f"{form}: {name} has the shape {value.shape}, not {want.shape}")
-                if not np.allclose(value, want, rtol=NEAR, atol=NEAR, equal_nan=True):
+                if not np.allclose(value, want, rtol=self.near, atol=self.near, equal_nan=True):
                     raise Failed(f"{form}: {name} is {value.ravel()[:8]}, not {want.ravel()[:8]}")
 
 

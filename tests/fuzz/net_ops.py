@@ -82,7 +82,7 @@ def exact_binary(g):
                        "%": (min(bl + 1, 0), max(bh - 1, 0), 1), "maximum": (max(al, bl), max(ah, bh), min(s, t)),
                        "minimum": (min(al, bl), min(ah, bh), min(s, t))}[f]
     grid = small(low, high, step, a.dtype)
-    if grid is None and a.dtype in ("i32", "u8") and f in "+-*":        # wraps
+    if grid is None and a.dtype in ("i32", "i16", "u16", "i8", "u8") and f in "+-*":        # wraps
         grid = RANGE[a.dtype] + (1,)
     dims = broadcast(a, b)
     if grid is None or dims is None:
@@ -98,7 +98,7 @@ def exact_unary(g):
     low, high, step = v.grid
     if v.dtype in INTS:
         f = g.one("abs(@0)", "-@0", "clamp(@0, 1, 6)", "clamp(@0, 0, 3)", "where(@0 > 2, @0, 1)")
-        if v.dtype == "u8" and f == "-@0" or low == RANGE[v.dtype][0]:
+        if v.dtype in ("u8", "u16") and f == "-@0" or low == RANGE[v.dtype][0]:
             f = "clamp(@0, 0, 5)"
     else:
         f = g.one("floor(@0)", "ceil(@0)", "round(@0)", "sign(@0)", "abs(@0)", "round(@0 * 0.5)", "floor(@0 / 2)",
@@ -110,7 +110,7 @@ def exact_unary(g):
             "@0 % 2": (0, 2, step), "@0 % 3": (0, 3, step), "@0 % 0.75": (0, 0.75, min(step, 0.25)),
             "abs(@0)": (0, top, step), "relu(@0)": (0, max(high, 0), step),
             "clamp(@0, -1, 2)": (-1, 2, min(step, 1))}.get(f, grid)
-    if v.dtype == "u8":
+    if v.dtype in ("u8", "u16"):
         grid = (max(grid[0], 0),) + grid[1:]
     g.emit("integer", f, [v], v.dtype, v.dims, v.sep, grid=small(*grid, v.dtype) or v.grid, dup=True)
 
@@ -119,7 +119,7 @@ def exact_unary(g):
 def cast(g):
     v = g.exact(("f32", "f32", "f64", "f16", "bf16") + INTS + ("bool",))
     low, high, step = v.grid
-    to = g.one("f32", "f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool")
+    to = g.one("f32", "f32", "f64", "bf16", "f16", "i64", "i32", "i16", "u16", "i8", "u8", "bool")
     if to == v.dtype or (to in FLOATS and small(low, high, step, "f32") is None):
         raise Unfit
     if to == "bool":

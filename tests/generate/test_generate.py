@@ -157,7 +157,7 @@ def text(mantou, folder):
     want = t.greedy([97, 98], 5)[0]
     result(done.returncode == 0 and done.stdout == bytes(want) + b"\n", "text: %s, expected %s" % (done.stdout, bytes(want)))
     told = json.loads(t.run("--prompt", "ab", "--samples", 2, "--length", 4, "--json").stdout)
-    result(told["sequences"] == 2 and told["tokens"] == 8 and told["graph"] == "whole" and told["ids"] == [want[:4]] * 2, "json: %s" % told)
+    result(told["sequences"] == 2 and told["tokens"] == 8 and told["graph"] == "step" and told["ids"] == [want[:4]] * 2, "json: %s" % told)
 
 
 def errors(mantou, folder):
@@ -185,21 +185,80 @@ def errors(mantou, folder):
     result(done.returncode == 1 and b"no section generate" in done.stderr, "without the section: %s" % done.stderr)
 
 
+ATTENTION = """
+    q = reshape(x, [N, 6, 2, 4]) |> transpose([0, 2, 1, 3])
+    k = x |> dense(8) |> reshape([N, 6, 2, 4]) |> transpose([0, 2, 1, 3])
+    x = x + (attention(q, k, q%s, causal = true) |> transpose([0, 2, 1, 3]) |> reshape([N, 6, 8]))"""
+ENCODER = """
+    memory = embedding(more, 9, 8) as memory |> gru(8, reverse = true)
+    x = x + attention(x, memory, memory%s)"""
+BODIES = {                                        # what stands between x [N, 6, 8] and the logits; its other input; the graph that writes
+    "transformer": ("    x = x + param([6, 8], init = normal(1.0)) as place" + 2 * (ATTENTION % "") + "\n    x = layer_norm(x)", None, "step"),
+    "masked": (ATTENTION % ", mask = range(6, dtype = i32) > -1", None, "step"),
+    "biased": (ATTENTION % ", mask = expand(reshape(param([6], init = normal(1.0)) as bias, [6, 1]), [6, 6])", None, "step"),
+    "lstm": ("    x = x |> lstm(8) |> dropout(0.1) |> lstm(8)", None, "step"),
+    "gru": ("    x = x |> gru(8)", None, "step"),
+    "sums": ("    x = tanh(cumsum(x, 1)) + x", None, "step"),
+    "translator": (ENCODER % "" + "\n    x = x |> lstm(8)" + ATTENTION % "", "more: i32[N, 5]", "step"),
+    "softmax": ("    memory = embedding(more, 9, 8) as memory\n    x = x + matmul(softmax(matmul(x, transpose(memory, [0, 2, 1]))), memory)", "more: i32[N, 5]", "step"),
+    "merged": ("    x = reshape(x, [N * 6, 8]) |> dense(8) |> reshape([N, 6, 8])", None, "whole"),
+    "window": ("    y = concat([full([N, 1, 8], 0), slice(x, 1, 0, 5)], 1)\n    x = x + y", None, "whole"),
+}
+
+
+def steps(mantou, folder):
+    """By steps and by whole windows: the same tokens, greedy, drawn and by a beam, over new windows too."""
+    rng = np.random.default_rng(5)
+    np.save(folder / "p.npy", rng.integers(0, 9, (5, 2)).astype(np.int32))
+    np.save(folder / "more.npy", rng.integers(0, 9, (5, 5)).astype(np.int32))
+    for name, (body, other, graph) in BODIES.items():
+        for target, options in (("cpu", []), ("ref", ["--target", "ref"]), ("mixed", ["--precision", "bf16"]), ("plain", ["-O", "0"])):
+            if target != "cpu" and name not in ("transformer", "translator"):
+                continue
+            net = folder / (name + ".net")
+            net.write_text("model steps(ids: i32[N, 6], %snext: i32[N, 6]) {\n    x = embedding(ids, 9, 8, init = normal(1.0)) as table\n%s\n"
+                           "    logits = x |> dense(9, init = normal(1.0)) as head\n    loss cross_entropy(logits, next)\n    output logits\n}\n"
+                           "generate { token = ids  logits = logits  start = 2  end = 1 }\ndata { reader = npy(train = [\"a\", %s\"b\"], test = [\"a\", %s\"b\"]) }\ntrain { batch = 4 }\n"
+                           % (other + ", " if other else "", body, '"c", ' if other else "", '"c", ' if other else ""))
+            exe = folder / (name + target)
+            built = subprocess.run([mantou, "build", net, "-o", exe, *options], capture_output=True, text=True)
+            if built.returncode:
+                result(False, "%s: %s" % (name, built.stderr))
+                continue
+            subprocess.run([exe, "train", "--synthetic", "--steps", "4", "--save", exe.with_suffix(".w"), "--quiet", "--no-eval"], check=True)
+            more = ["--input", "more=more.npy"] if other else []
+            long = 11 if target == "cpu" and (graph == "step" and name not in ("lstm", "gru", "sums", "translator")) else 5
+            for how in (["--length", long], ["--length", 5, "--temperature", 1.3, "--seed", 4], ["--length", 4, "--beam", 3, "--length-penalty", 0.6]):
+                ids, scores = [], []
+                for way in ([], ["--whole"], ["--threads", 1]):
+                    done = subprocess.run([exe, "generate", "--weights", exe.with_suffix(".w"), "--input", "ids=p.npy", *more, *map(str, how + way), "--json",
+                                           "--output", "score=score.npy"], capture_output=True, cwd=folder, text=True)
+                    told = json.loads(done.stdout) if done.returncode == 0 else {"ids": done.stderr, "graph": ""}
+                    ids.append(told["ids"])
+                    scores.append(np.load(folder / "score.npy") if done.returncode == 0 else np.zeros(1))
+                    result(told["graph"] == ("whole" if way == ["--whole"] else graph), "%s %s %s %s: graph %s %s" % (name, target, how, way, told["graph"], done.stderr))
+                    result(graph == "step" or way == ["--whole"] or "each token costs a whole window: " in done.stderr, "%s: the note: %s" % (name, done.stderr))
+                result(ids[0] == ids[1] == ids[2] and np.allclose(scores[0], scores[1], atol=3e-2 if target == "mixed" else 1e-4), "%s %s %s: %s" % (name, target, how, ids))
+
+
 def recurrent(mantou, folder):
-    """What its state cannot carry on is refused."""
+    """A state is carried beyond the places by steps; windows cannot begin anew."""
     net = folder / "gru.net"
     net.write_text(NET.replace("embedding(ids, 5, 5) as after", "embedding(ids, 5, 5) |> gru(5)") % ("", NPY))
     subprocess.run([mantou, "build", net, "-o", folder / "gru"], check=True)
     subprocess.run([folder / "gru", "train", "--synthetic", "--steps", "0", "--save", folder / "gru.w", "--quiet", "--no-eval"], check=True)
-    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "7"], capture_output=True)
-    result(done.returncode == 1 and b"cannot begin a new window" in done.stderr, "a recurrent model beyond T: %s" % done.stderr)
+    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "7", "--whole"], capture_output=True)
+    result(done.returncode == 1 and b"cannot begin a new" in done.stderr, "a recurrent model beyond T: %s" % done.stderr)
+    done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "20", "--json"], capture_output=True)
+    told = json.loads(done.stdout) if done.returncode == 0 else {"ids": [[]]}
+    result(len(told["ids"][0]) == 20, "by steps it goes on: %s" % done.stderr)
     done = subprocess.run([folder / "gru", "generate", "--weights", folder / "gru.w", "--length", "6", "--json"], capture_output=True)
     result(done.returncode == 0 and len(json.loads(done.stdout)["ids"][0]) == 6, "and to T: %s" % done.stderr)
 
 
 def main():
     mantou = sys.argv[1]
-    for test in (greedy, beams, draws, text, errors, recurrent):
+    for test in (greedy, beams, draws, text, errors, steps, recurrent):
         with tempfile.TemporaryDirectory() as folder:
             test(mantou, pathlib.Path(folder))
     print("%d passed, %d failed, 0 skipped" % (passed, failed))

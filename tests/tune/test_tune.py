@@ -251,6 +251,48 @@ def test_graphs(place):
     expect("--graph update", done.returncode == 2 and "needs train, eval or infer" in done.stderr, done.stderr)
 
 
+def test_unpredicted(place):
+    """Choices that no cost decides, turned back where a file has them the wrong way: what is made again where it is
+    read. Those that change bits need leave. With costs from a table bytes are what counts."""
+    shutil.copy(os.path.join(os.path.dirname(net), "choices.net"), place.net)
+    place.clean()
+    lines = json.loads(call(mantou, "info", place.net, *arch, "--json").stdout)["choices"]
+    wrong = [r.replace("take=1", "take=0") for r in lines if " fuse.recompute " in r and "take=1" in r and "N<=" not in r]
+    reduced = [r.replace("take=1", "take=0") for r in lines if " fuse.reduce " in r and "take=1" in r and "N<=" not in r]
+    expect("the model has such choices", len(wrong) > 20 and len(reduced) > 5, lines)
+    open(place.file, "w").write("".join(sorted(r + "\n" for r in wrong + reduced)))
+    done = place.tune(place.costs({}), "--level", "graph")
+    left = [x for x in place.text().splitlines() if " fuse." in x]
+    gone = set(wrong) - set(left)
+    expect("wrong ones go", done.returncode == 0 and len(gone) >= 5, (len(gone), done.stderr))
+    expect("none comes, and what changes bits stays", set(left) <= set(wrong + reduced) and set(reduced) <= set(left), left)
+
+
+def test_families(place):
+    """Recurrences, attention and small groups have parameters, too; results keep their bits."""
+    shutil.copy(os.path.join(os.path.dirname(net), "families.net"), place.net)
+    place.clean()
+    some = ["--trials", "90", "--group", "lstm.*", "--group", "attention*", "--group", "conv2d*"]
+    place.keys = place.listed(*some)
+    families = {(k.split(" ")[3], x[0].split("{")[0]) for k, x in place.keys.items() if len(x) > 1}
+    want = {("lstm.cells", "rnn"), ("lstm.cells.dx", "rnn"), ("attention", "attention"), ("conv2d", "depthwise"), ("conv2d.dw", "depthwise")}
+    expect("families with others to try", want <= families, families)
+    cost, best = plant(place, 43)
+    done = place.tune(place.costs(cost), *some, "--json")
+    found = kernels(place.text())
+    bad = {k: (v, found.get(k)) for k, v in best.items() if v and cost.get(found.get(k), 100) > cost[v]}
+    expect("the cheapest of each family", done.returncode == 0 and not bad and len(found) >= 4, (bad, done.stderr))
+    report = json.loads(done.stdout) if done.returncode == 0 else {}
+    expect("none computes anything else", not report.get("failures"), report.get("failures"))
+    expect("rnn.1{", " : rnn.1{" in place.text() and " : attention.1{" in place.text(), place.text())
+    built = call(mantou, "build", place.net, *arch, "--locked", "-o", os.path.join(place.folder, "program"))
+    expect("such records are read", built.returncode == 0 and not built.stderr, built.stderr)
+    bad = re.sub(r"rnn.1{mr=\d+", "rnn.1{mr=28", place.text())
+    open(place.file, "w").write(bad)
+    done = call(mantou, "build", place.net, *arch, "-o", os.path.join(place.folder, "program"))
+    expect("a tile beyond the registers", done.returncode == 0 and "mr * nv + nv + 1 <= regs" in done.stderr, done.stderr)
+
+
 def test_options(place):
     place.clean()
     cost, best = plant(place, 11)

@@ -349,9 +349,12 @@ static bool
 try_step(void *cx, const Params *p)
 {
 	Params own = {0};
+	int others = 0;
 
 	assert_true(space_parse("cpu", NULL, "winograd{mr=6,nv=4,lanes=16}", &own));
-	assert_true((p->at[0] != own.at[0]) + (p->at[1] != own.at[1]) + (p->at[2] != own.at[2]) <= 1);
+	for (int i = 0; i < 4; i++)
+		others += p->at[i] != own.at[i];
+	assert_true(others <= 1);
 	*(int *)cx += 1;
 	return true;
 }
@@ -378,11 +381,11 @@ what_is_tried_fits(void **state)
 	int wide = 0;
 
 	/* tiles of 1 to 4 vectors that leave registers for one row and a number: 28 + 14 + 9 + 6, with two kinds of
-	 * vectors */
-	assert_int_equal(t.text.n, 2 * (28 + 14 + 9 + 6));
+	 * vectors, and seven numbers of blocks */
+	assert_int_equal(t.text.n, 7 * 2 * (28 + 14 + 9 + 6));
 	assert_string_equal(t.text.at[0], "winograd{mr=1,nv=1,lanes=8}");
-	assert_string_equal(t.text.at[1], "winograd{mr=1,nv=1,lanes=16}");
-	assert_string_equal(t.text.at[t.text.n - 1], "winograd{mr=28,nv=1,lanes=16}");
+	assert_string_equal(t.text.at[7], "winograd{mr=1,nv=1,lanes=16}");
+	assert_string_equal(t.text.at[t.text.n - 1], "winograd{mr=28,nv=1,lanes=16,blocks=16}");
 	for (uint32_t i = 0; i < t.text.n; i++) {
 		assert_string_equal(t.text.at[i], u.text.at[i]); /* wherever one begins */
 		wide += strstr(t.text.at[i], "lanes=16") != NULL;
@@ -398,7 +401,7 @@ what_is_tried_fits(void **state)
 	t = tried(a, "cuda", "cudnn{engine=7,knob=2:16,device=h100}", 100);
 	assert_int_equal(t.text.n, 3);
 	assert_string_equal(t.text.at[2], "cudnn{engine=7,knob=2:16,round=1,fused=1,device=h100}");
-	t = tried(a, "cpu", "rnn{mr=6,nv=4,lanes=16,rows=6}", 100);
+	t = tried(a, "cuda", "cells{examples=1,threads=32}", 100);
 	assert_int_equal(t.text.n, 1);
 	arena_free(a);
 }
@@ -409,7 +412,8 @@ only_some_are_tunable(void **state)
 	static const struct { const char *target, *text; bool may;
 	} cases[] = {
 	        {"cpu", "winograd{mr=6,nv=4,lanes=16}", true},
-	        {"cpu", "rnn{mr=6,nv=4,lanes=16,rows=6}", false},
+	        {"cpu", "rnn{mr=6,nv=4,lanes=16,rows=6}", true},
+	        {"cpu", "attention{queries=128,keys=64,lanes=16}", true},
 	        {"cpu", "map", false},
 	        {"cuda", "ffma{m=64,n=32,k=16}", true},
 	        {"cuda", "cudnn{engine=1}", true},

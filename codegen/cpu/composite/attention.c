@@ -119,20 +119,90 @@ att_of(const Graph *g, const Op *op, int vector_bytes)
 	if (wide && a.keys.nv <= 2)
 		a.keys.mr = a.keys.nv == 1 ? 14 : 12;
 	a.bk = (int)round_to(a.s < KEYS ? a.s : KEYS, a.keys.nv * a.w);
-	/* k (and v) turned, a tile (two), the sums of a block of queries, their maxima and totals */
-	a.scratch = 4 * (a.back ? (a.d + a.e) * a.bk + 2 * a.bq * a.bk : a.d * a.bk + a.bq * (a.bk + a.e + 2)) + 256;
 	return a;
 }
 
-const char *
-attention_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace)
+/* k (and v) turned, a tile (two), the sums of a block of queries, their maxima and totals */
+static int64_t
+scratch_of(const Att *a)
 {
-	Att a = att_of(g, op, vector_bytes);
+	int64_t tile = (int64_t)a->bq * a->bk;
+
+	return 4 * (a->back ? (a->d + a->e) * a->bk + 2 * tile : a->d * a->bk + tile + a->bq * (a->e + 2)) + 256;
+}
+
+static Params
+att_params(const Att *a)
+{
+	return (Params){FAMILY_cpu_attention, .cpu_attention = {a->bq, a->bk, a->w}};
+}
+
+static Facts
+att_facts(const Att *a)
+{
+	int64_t unit = (int64_t)a->keys.nv * a->w;
+
+	return (Facts){.backward = a->back, .lanes_max = a->w, .queries_all = a->t, .keys_all = round_to(a->s, unit),
+	               .unit = unit};
+}
+
+/* The kernel of this text; NULL, or why it is not possible. */
+static const char *
+att_read(const Graph *g, const Op *op, int vector_bytes, const char *text, Att *a)
+{
+	const char *name = op_info[op->kind].name;
+	Params q;
+
+	*a = att_of(g, op, vector_bytes);
+	Params own = att_params(a);
+	Facts f = att_facts(a);
+
+	if (!space_parse("cpu", name, text, &q))
+		return arena_printf(g->arena, "%s takes parameters such as %s", name, space_text(g->arena, &own));
+	a->bq = q.cpu_attention.queries;
+	a->bk = q.cpu_attention.keys;
+	a->scratch = scratch_of(a);
+	return space_misfit(g->arena, &q, &f);
+}
+
+const char *
+attention_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace)
+{
+	Att a = att_of(g, op, vector_bytes), t;
+
+	cx->misfit = cx->tuned ? att_read(g, op, vector_bytes, cx->tuned, &t) : NULL;
+	if (cx->tuned && !cx->misfit)
+		a = t;
+	Params p = att_params(&a);
 
 	/* backward: the rows' sums of g y */
 	*workspace = a.back ? round_to(a.entries * a.t * 4, 64) : 0;
-	scratch_plan(g, a.scratch);
-	return space_text(g->arena, &(Params){FAMILY_cpu_attention, .cpu_attention = {a.bq, a.bk, a.w}});
+	scratch_plan(g, scratch_of(&a));
+	return space_text(g->arena, &p);
+}
+
+typedef struct Trial { const Graph *g; Params base; Facts facts; SpaceEach *each; void *cx; } Trial;
+
+static bool
+trial(void *cx, const Params *q)
+{
+	const Trial *t = cx;
+
+	return t->each(t->cx, space_text(t->g->arena, q), space_class(&t->base, q, &t->facts));
+}
+
+void
+attention_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel,
+	SpaceEach *each, void *each_cx)
+{
+	Trial t = {.g = g, .each = each, .cx = each_cx};
+	Att a;
+
+	if (att_read(g, op, vector_bytes, kernel, &a))
+		return;
+	t.base = att_params(&a);
+	t.facts = att_facts(&a);
+	space_each(&t.base, &t.facts, cx->steps, trial, &t);
 }
 
 /* ---------------------------------------------------------------- products */
@@ -620,11 +690,18 @@ task_rows(const Att *a)
 void
 attention_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
-	Att a = att_of(gc->g, op, gc->c->l.arch->vector_bytes);
+	const Group *group = &gc->g->group.at[gc->group];
+	Att a;
+	const char *why = att_read(gc->g, op, gc->c->l.arch->vector_bytes, group->kernel, &a);
 	int in[10], out[3], ws = -1;
 	bool fresh;
 	Emit e = {0};
 
+	if (why) { /* text may be anybody's */
+		gc->c->error = arena_printf(gc->c->arena, "group %s: %s computes no %s of this shape: %s", group->name,
+		                            group->kernel, op_info[op->kind].name, why);
+		return;
+	}
 	for (int k = 0; k < op->nin; k++)
 		in[k] = group_buffer(gc, op->in[k].id);
 	for (int k = 0; k < op->nout; k++)

@@ -116,8 +116,8 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 	return s;
 }
 
-static const char *
-seq_text(Arena *a, const Seq *s)
+static Params
+seq_params(const Seq *s)
 {
 	Params p = {.family = s->halves ? FAMILY_cpu_rnn_strassen : FAMILY_cpu_rnn}; /* of the same parameters */
 
@@ -125,7 +125,22 @@ seq_text(Arena *a, const Seq *s)
 	p.cpu_rnn.nv = s->p.nv;
 	p.cpu_rnn.lanes = s->p.lanes;
 	p.cpu_rnn.rows = (int)s->rows;
+	return p;
+}
+
+static const char *
+seq_text(Arena *a, const Seq *s)
+{
+	Params p = seq_params(s);
+
 	return space_text(a, &p);
+}
+
+static Facts
+seq_facts(const Seq *s, int vector_bytes)
+{
+	return (Facts){.panel = s->p.nv, .batch = s->n.n, .lanes_max = vector_bytes / 4,
+	               .regs = vector_bytes == 64 ? 32 : 16, .backward = s->back};
 }
 
 /* Why the products of s, a plan without halves, cannot be taken by halves; NULL: they can. */
@@ -148,13 +163,35 @@ halves_pay(const Graph *g, const Seq *s)
 	       && PRODUCTS * s->h * s->gates * s->h <= machine_of(g)->budget.l3 / 2;
 }
 
+/* The kernel of this text; NULL, or why it is not possible. The family's name alone is that of the parameters that
+ * follow. */
+static const char *
+seq_read(const Graph *g, const Op *op, int vector_bytes, const char *text, Seq *s)
+{
+	const char *name = op_info[op->kind].name, *halves = space_family[FAMILY_cpu_rnn_strassen].text;
+	Seq plain = seq_of(g, op, vector_bytes, false);
+	Params q;
+	bool bare = !strcmp(text, halves);
+
+	if (!bare && !space_parse("cpu", name, text, &q))
+		return arena_printf(g->arena, "%s takes parameters such as %s", name, seq_text(g->arena, &plain));
+	*s = seq_of(g, op, vector_bytes, bare || q.family == FAMILY_cpu_rnn_strassen);
+	const char *why = s->halves ? halves_why_not(&plain) : NULL;
+	Facts f = seq_facts(s, vector_bytes);
+
+	if (why || bare)
+		return why;
+	s->p.mr = q.cpu_rnn.mr;
+	s->rows = q.cpu_rnn.rows;
+	return space_misfit(g->arena, &q, &f);
+}
+
 const char *
 rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace)
 {
-	Seq s = seq_of(g, op, vector_bytes, false), h = seq_of(g, op, vector_bytes, true);
-	const char *why = halves_why_not(&s), *want = seq_text(g->arena, &h);
-	const char *any = space_family[FAMILY_cpu_rnn_strassen].text; /* the family alone: its parameters follow */
-	bool asked = cx->tuned && !why && (!strcmp(cx->tuned, want) || !strcmp(cx->tuned, any));
+	Seq s = seq_of(g, op, vector_bytes, false), h = seq_of(g, op, vector_bytes, true), t;
+	const char *why = halves_why_not(&s), *misfit = cx->tuned ? seq_read(g, op, vector_bytes, cx->tuned, &t) : NULL;
+	bool asked = cx->tuned && !misfit && t.halves;
 
 	if (halves_pay(g, &s) || asked) {
 		Looked *l = select_look(cx, g, op, "strassen");
@@ -171,11 +208,50 @@ rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *work
 		if (!why)
 			s = h;
 	}
-	if (asked)
-		cx->misfit = why;
+	cx->misfit = misfit ? misfit : asked ? why : NULL;
+	if (cx->tuned && !cx->misfit) {
+		select_overrule(cx, "strassen", t.halves);
+		s = t;
+	}
 	*workspace = s.bytes;
 	scratch_plan(g, s.scratch);
 	return seq_text(g->arena, &s);
+}
+
+typedef struct Trial {
+	const Graph *g; const Op *op;
+	Params base; Facts facts;
+	SpaceEach *each; void *cx;
+	bool ended;
+} Trial;
+
+static bool
+trial(void *cx, const Params *q)
+{
+	Trial *t = cx;
+
+	t->ended = !t->each(t->cx, space_text(t->g->arena, q), space_class(&t->base, q, &t->facts));
+	return !t->ended;
+}
+
+void
+rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel, SpaceEach *each,
+	void *each_cx)
+{
+	Seq own, plain = seq_of(g, op, vector_bytes, false);
+	bool may = !halves_why_not(&plain) && !(cx->may && !cx->may(cx->cx, "strassen"));
+	Trial t = {.g = g, .op = op, .each = each, .cx = each_cx};
+
+	if (seq_read(g, op, vector_bytes, kernel, &own))
+		return;
+	t.base = seq_params(&own);
+	for (int halves = 0; halves < (may ? 2 : 1) && !t.ended; halves++) {
+		Seq s = own.halves == (halves != 0) ? own : seq_of(g, op, vector_bytes, halves != 0);
+		Params from = seq_params(&s);
+
+		t.facts = seq_facts(&s, vector_bytes);
+		space_each(&from, &t.facts, cx->steps, trial, &t);
+	}
 }
 
 /* ---------------------------------------------------------------- vectors of units */
@@ -813,18 +889,18 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
 	const Group *group = &g->group.at[gc->group];
-	bool halves = space_family_of("cpu", op_info[op->kind].name, group->kernel) == FAMILY_cpu_rnn_strassen;
-	Seq plain = seq_of(g, op, gc->c->l.arch->vector_bytes, false);
-	Seq s = seq_of(g, op, gc->c->l.arch->vector_bytes, halves);
+	Seq s = {0};
+	const char *why = seq_read(g, op, gc->c->l.arch->vector_bytes, group->kernel, &s);
 	bool has_length = attr_bool(op, A_has_length), fresh;
 	int in[8], out[5], ws, nin = op->nin - has_length;
 	Emit e = {0};
 
 	/* text may be anybody's */
-	if (s.bytes > group->workspace || (s.halves && halves_why_not(&plain))) {
-		gc->c->error = arena_printf(
-		        gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace",
-		        group->name, group->kernel, op_info[op->kind].name, (long long)group->workspace);
+	if (why || s.bytes > group->workspace) {
+		gc->c->error = arena_printf(gc->c->arena,
+		                            "group %s: %s computes no %s of this shape in %lld bytes of workspace%s%s",
+		                            group->name, group->kernel, op_info[op->kind].name,
+		                            (long long)group->workspace, why ? ": " : "", why ? why : "");
 		return;
 	}
 	scratch_check(gc, s.scratch);

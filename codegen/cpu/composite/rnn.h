@@ -9,9 +9,14 @@ bool rnn_op(OpKind k);                                  /* lstm.cells, gru.cells
 const char *rnn_refuses(const Graph *g, const Op *op, int vector_bytes);
 /* Kernel text, and the bytes that the group's workspace needs. */
 const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace);
+/* Target.space, of the group's kernel. */
+void rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel, SpaceEach *each,
+	void *each_cx);
 void rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 bool attention_op(OpKind k);                            /* attention and its gradient */
 const char *attention_refuses(const Graph *g, const Op *op, int vector_bytes);
-const char *attention_select(Graph *g, const Op *op, int vector_bytes, int64_t *workspace);
+const char *attention_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace);
+void attention_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel,
+	SpaceEach *each, void *each_cx);
 void attention_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
 #endif

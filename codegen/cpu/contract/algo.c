@@ -287,6 +287,22 @@ gemm_plan(const Graph *g, const Op *op, const PlanCx *cx)
 }
 
 bool
+gemm_packs(const Graph *g, const Op *op, const PlanCx *cx)
+{
+	GemmParams p = gemm_plan(g, op, cx);
+
+	return prologue_rounds(g, op, &p);
+}
+
+void
+prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r)
+{
+	GemmParams p = gemm_plan(g, op, cx);
+
+	prologue_price(g, op, k, &p, cx->half, r);
+}
+
+bool
 gemm_plain(const Graph *g, const Op *op, const Arch *a)
 {
 	return !base_of(g, op, &(PlanCx){.arch = a}).algo->emit;
@@ -338,7 +354,8 @@ gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, S
 		/* what is not searched stays as it is there, or as the row would have it */
 		if (t.row == base.algo)
 			q = t.base;
-		else if (!line[i].variant && algo_takes(t.row, (OpKind)op->kind) && t.row->offer(g, op, cx, NULL, &own))
+		else if (algo_takes(t.row, (OpKind)op->kind) &&
+		         t.row->offer(g, op, cx, line[i].variant ? &base : NULL, &own))
 			q = params_of(&own);
 		if (!space_family[q.family].nparam || !algo_takes(t.row, (OpKind)op->kind) ||
 		    switched_off(&line[i], cx))
@@ -394,7 +411,8 @@ gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel)
 	const Machine *m = machine_of(g);
 	GemmParams p;
 
-	if (!gemm_parse(kernel, &p) || p.mr < 1 || p.nv < 1 || p.lanes < 1)
+	/* of small groups' kernels, which have no such tile, nothing is known */
+	if (!gemm_parse(kernel, &p) || p.depth.cols || p.mr < 1 || p.nv < 1 || p.lanes < 1)
 		return NAN;
 	p.engine = engine_wanted(g, op, cx, &p);
 	p.chains = p.chains ? p.chains : gemm_chains(g, op, &p, cx->arch->vector_bytes);

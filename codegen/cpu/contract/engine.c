@@ -2,12 +2,12 @@
  *
  * In: a contraction, an architecture, the type of its operands.   Out: the row that is used there (engine_choose: the
  * one place; the last that the CPU has, so faster ones stand behind), and what it asks of a register tile.
- * Elements have 32 bits: a number of f32, or two neighbours along k of 16 bits (pack16.c). Without a row for their type
- * operands of 16 bits are widened to f32 (gemm.c): where no instruction multiplies them, for an odd k, for k along the
- * columns of a filter (one channel), for rows that follow the batch's size.
- * f16 products that the model writes itself (no attribute wide: their results are rounded to f16) have sums in f32:
- * what is asked for is a type, not speed, and what is unrolled may feed one product's result to the next, step after
- * step. A further one: a value of EngineId, a row here, a microkernel of the contract in gemm.h. */
+ * Elements have 32 bits: a number of f32, or two neighbours along k of 16 bits (pack16.c). Without a row for their
+ * type operands of 16 bits are widened to f32 (operands.c): where no instruction multiplies them, for an odd k, for
+ * k along the columns of a filter (one channel), for rows that follow the batch's size. f16 products that the model
+ * writes itself (no attribute wide: their results are rounded to f16) have sums in f32: what is asked for is a type,
+ * not speed, and what is unrolled may feed one product's result to the next, step after step. A further one: a value
+ * of EngineId, a row here, a microkernel of the contract in gemm.h. */
 #include "gemm.h"
 #include <string.h>
 

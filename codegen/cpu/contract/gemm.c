@@ -1,8 +1,8 @@
-/* gemm.c: convolutions through the register-blocked microkernel, and what all contractions share.
+/* gemm.c: convolutions and their gradients in the image through the register-blocked microkernel.
  *
- * In: a group of one contraction that gemm_params.c takes. An operand that ops of the group make comes as prologue.c
+ * In: a group of one contraction that gemm_possible takes. An operand that ops of the group make comes as prologue.c
  * says. Out: a packing kernel where the second operand is not vectors already, the main kernel, and what finishes its
- * reductions. Matrix products are in matmul.c; other algorithms have files of their own (algos.def). A convolution is
+ * reductions. Matrix products, of the same row (algo_direct), are in matmul.c. A convolution is
  * data: per output row the first valid filter row, how many, and the input row they start at; per run of output columns
  * likewise. Borders are skipped, stride 2 of the gradient is a step of the filter index, dilation a step of the input;
  * no case has code of its own. Channels in groups: a panel holds columns of one group, whose channels the first
@@ -10,241 +10,7 @@
 #include "algo.h"
 #include <string.h>
 
-/* ---------------------------------------------------------------- emission helpers */
-V
-table(Emit *e, const int64_t *v, int64_t n)
-{
-	V *k = arena_array(e->arena, V, n);
-
-	for (int64_t i = 0; i < n; i++)
-		k[i] = k64(e, v[i]);
-	V init = LLVMConstArray2(e->l->i64, k, (uint64_t)n), gv = LLVMAddGlobal(e->l->mod, LLVMTypeOf(init), "table");
-
-	LLVMSetInitializer(gv, init);
-	LLVMSetGlobalConstant(gv, 1);
-	LLVMSetLinkage(gv, LLVMPrivateLinkage);
-	return gv;
-}
-
-void
-panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel)
-{
-	*group = groups > 1 ? i_div(e, kb, k64(e, npanel)) : k64(e, 0);
-	*panel = groups > 1 ? i_rem(e, kb, k64(e, npanel)) : kb;
-}
-
-V
-table_at(Emit *e, V t, V index)
-{
-	LLVMBuilderRef b = at1(e, index);
-
-	return LLVMBuildLoad2(b, e->l->i64, LLVMBuildInBoundsGEP2(b, e->l->i64, t, &index, 1, ""), "");
-}
-
-V
-strides_block(Emit *e, V st[S_COUNT])
-{
-	T at = LLVMArrayType2(e->l->i64, S_COUNT);
-	V slot = slot_new(e, at);
-	LLVMBuilderRef b = e->lv[0].b;
-
-	for (int i = 0; i < S_COUNT; i++) {
-		V k = k64(e, i);
-
-		LLVMBuildStore(b, st[i], LLVMBuildInBoundsGEP2(b, e->l->i64, slot, &k, 1, ""));
-	}
-	return slot;
-}
-
-int64_t
-tile_rows(int64_t rows, int64_t block, int mr)
-{
-	int64_t part[2] = {rows < block ? 0 : block, rows % block}, set = 0;
-
-	for (int i = 0; i < 2; i++) {
-		int64_t n = ceil_div(part[i], mr);
-
-		if (n)
-			set |= (int64_t)1 << (part[i] / n - 1) | (int64_t)1 << (ceil_div(part[i], n) - 1);
-	}
-	return set;
-}
-
-Tiles
-tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows)
-{
-	int w = p->lanes;
-	int64_t nr = (int64_t)p->nv * w, rest = columns % nr ? columns % nr : nr, npanel = ceil_div(columns, nr);
-	int nv_last = (int)ceil_div(rest, w);
-	bool masked = rest % w != 0;
-	const Engine *engine = engine_of(p);
-	V whole[64], last[64];
-	Tiles t = {.rows = engine->counts};
-
-	if (engine->open)
-		engine->open(e);
-	for (int r = 1; r <= p->mr; r++) {
-		if (!(rows >> (r - 1) & 1)) {
-			last[r - 1] = whole[r - 1] = LLVMConstNull(e->l->ptr);
-			continue;
-		}
-		last[r - 1] = engine->micro(e->l, p, r, nv_last, masked);
-		whole[r - 1] = npanel > 1 ? engine->micro(e->l, p, r, p->nv, false) : last[r - 1];
-		t.fn = LLVMGlobalGetValueType(last[r - 1]);
-	}
-	V init[2] = {LLVMConstArray2(e->l->ptr, whole, (uint64_t)p->mr),
-	             LLVMConstArray2(e->l->ptr, last, (uint64_t)p->mr)};
-
-	for (int i = 0; i < 2; i++) {
-		V gv = LLVMAddGlobal(e->l->mod, LLVMTypeOf(init[i]), "tiles");
-
-		LLVMSetInitializer(gv, init[i]);
-		LLVMSetGlobalConstant(gv, 1);
-		LLVMSetLinkage(gv, LLVMPrivateLinkage);
-		*(i ? &t.last : &t.whole) = gv;
-	}
-	t.last_mask = masked ? ((int64_t)1 << (rest % w)) - 1 : -1;
-	return t;
-}
-
-void
-tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc)
-{
-	LLVMBuilderRef h = here(e);
-	V is_last = LLVMBuildICmp(h, LLVMIntEQ, kb, k64(e, npanel - 1), "");
-	V tab = LLVMBuildSelect(h, is_last, t->last, t->whole, ""), at = LLVMBuildSub(h, rows, k64(e, 1), "");
-	V fn = LLVMBuildLoad2(h, e->l->ptr, LLVMBuildInBoundsGEP2(h, e->l->ptr, tab, &at, 1, ""), "");
-	V args[9] = {a, b, c, np, nq, strides, acc, k64(e, t->last_mask), rows};
-
-	LLVMBuildCall2(h, t->fn, fn, args, t->rows ? 9 : 8, "");
-}
-
-void
-tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
-{
-	V n = i_div(e, i_add(e, rows, k64(e, mr - 1)), k64(e, mr));
-	V i = loop_open(e, k64(e, 0), n, 1);
-	V hi;
-
-	*lo = i_div(e, i_mul(e, i, rows), i_max(e, n, k64(e, 1)));
-	hi = i_div(e, i_mul(e, i_add(e, i, k64(e, 1)), rows), i_max(e, n, k64(e, 1)));
-	*count = i_sub(e, hi, *lo);
-}
-
-/* A block of rows is so many units at most: units that usual tiles fill (6, 12, or 14 rows of one vector; matrix tiles
- * have 32), so many of them that combining states costs little and a sum of a block needs no compensation. */
-typedef struct BlockSize { int64_t unit, units; } BlockSize;
-
-static BlockSize
-block_size(const Epilogue *epi, const GemmParams *p)
-{
-	const Type *o = val_type(epi->gc->g, epi->op->out[0]);
-	int64_t columns = o->axis[o->perm[o->rank - 1]].n / gemm_groups(epi->op);
-	bool narrow = epi->gc->c->l.arch->vector_bytes == 64 && columns <= 16;
-
-	if (engine_of(p)->block)
-		return (BlockSize){engine_of(p)->block, engine_of(p)->units};
-	return narrow ? (BlockSize){14, 4} : (BlockSize){12, 4};
-}
-
-/* A number that LLVM shall not compute anew: its strength reduction would take an address in a loop over a tile's rows
- * from the divisions that cut the tile, row by row. */
-static V
-settled(Emit *e, V x)
-{
-	return LLVMBuildFreeze(here(e), x, "");
-}
-
-RowLoops
-rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
-{
-	BlockSize b = block_size(epi, p);
-	RowLoops r = {.blocks = epi->nred > 0};
-
-	r.first = k64(e, 0);
-	r.rows = rows;
-	if (!r.blocks) {
-		tiles_open(e, rows, p->mr, &r.lo, &r.count);
-		return r;
-	}
-	V units = i_div(e, i_add(e, rows, k64(e, b.unit - 1)), k64(e, b.unit));
-	V n = i_div(e, i_add(e, units, k64(e, b.units - 1)), k64(e, b.units)), some = i_max(e, n, k64(e, 1));
-	V each = i_div(e, i_add(e, units, i_sub(e, some, k64(e, 1))), some), step = i_mul(e, each, k64(e, b.unit));
-	V i = loop_open(e, k64(e, 0), n, 1);
-
-	r.first = settled(e, i_mul(e, i, step));
-	r.rows = settled(e, i_min(e, step, i_sub(e, rows, r.first)));
-	tiles_open(e, r.rows, p->mr, &r.lo, &r.count);
-	r.lo = settled(e, i_add(e, r.first, r.lo));
-	r.count = settled(e, r.count);
-	return r;
-}
-
-void
-rows_close(Emit *e, const RowLoops *r, Epilogue *epi, const EpilogueTile *t, void *block)
-{
-	EpilogueTile whole = *t;
-
-	if (r->blocks) {
-		loop_close(e);
-		whole.rows = r->rows;
-		whole.cx = block;
-		epilogue_block(e, epi, &whole);
-	}
-	loop_close(e);
-}
-
-int64_t
-row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part)
-{
-	BlockSize b = block_size(epi, p);
-	int64_t size[2] = {rows < part ? 0 : part, rows % part}, set = 0;
-
-	if (!epi->nred)
-		return tile_rows(rows, part, p->mr);
-	for (int k = 0; k < 2; k++) {
-		int64_t units = ceil_div(size[k], b.unit), n = ceil_div(units, b.units);
-
-		if (n)
-			set |= tile_rows(size[k], ceil_div(units, n) * b.unit, p->mr);
-	}
-	return set;
-}
-
 /* ---------------------------------------------------------------- convolution forward, and its gradient in x */
-Taps
-taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step,
-        int64_t *move)
-{
-	Taps t = {0, 0, 0};
-	int64_t g = stride, d = dil;
-
-	while (d) {
-		int64_t r = g % d;
-
-		g = d;
-		d = r;
-	}
-	*step = dx ? stride / g : 1;
-	*move = dx ? -dil / g : dil;
-	for (int64_t r = 0; r < size; r++) {
-		int64_t x = dx ? o + pad - r * dil : o * stride - pad + r * dil;
-
-		if (dx) {
-			if (x < 0 || x % stride)
-				continue;
-			x /= stride;
-		}
-		if (x < 0 || x >= in)
-			continue;
-		if (!t.count++) {
-			t.first = r;
-			t.at = x;
-		}
-	}
-	return t;
-}
-
 typedef struct ImageAt { V lo, n, row, ow; } ImageAt;
 
 static void
@@ -416,92 +182,7 @@ image_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, E
 	epilogue_finish(gc, gk, epi, image_pieces, (void *)(uintptr_t)o);
 }
 
-static int64_t
-workspace_start(GroupCx *gc)
-{
-	int64_t at = gc->g->group.at[gc->group].workspace_offset;
-
-	if (at < 0)
-		bug("group %d has no workspace", gc->group);
-	return at;
-}
-
-int
-workspace_at(GroupCx *gc)
-{
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, workspace_start(gc)}));
-	return (int)gc->buf.n - 1;
-}
-
-int
-panels_at(GroupCx *gc)
-{
-	const Group *gr = &gc->g->group.at[gc->group];
-
-	if (!gr->kept)
-		return workspace_at(gc);
-	vec_push(gc->c->arena, &gc->buf, ((Buffer){0, gr->kept_offset}));
-	return (int)gc->buf.n - 1;
-}
-
-/* The operands' buffers: their own, or copies behind the workspace's own part; -1: made as they are loaded. */
 static void
-find_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk)
-{
-	int64_t used = align64(gemm_own_workspace(gc->g, op, p));
-
-	for (int k = 0; k < 2; k++) {
-		int64_t bytes = gemm_copy_bytes(gc->g, op, p, k), at = bytes ? workspace_start(gc) + used : 0;
-
-		bool made = prologue_made(gc->g, op, k);
-
-		if (!bytes) {
-			Val rounded = k == 1 ? prologue_rounded(gc->g, op, p) : NOVAL;
-
-			a[k] = rounded.id ? group_buffer(gc, rounded.id) : made ? -1 : group_buffer(gc, op->in[k].id);
-		} else if (engine_pairs(p) && pairs_row(gc->g, op, k)) {
-			vec_push(gc->tmp, &gc->buf, ((Buffer){0, at}));
-			a[k] = (int)gc->buf.n - 1;
-			if (engine_of(p)->side_by_side && k == 0)
-				amx_turn(gc, op->in[k], made, a[k], gk);
-			else if (made)
-				pairs_make(gc, op->in[k], pairs_line(gc->g, op, k), a[k], gk);
-			else
-				pairs_emit(gc, op->in[k], pairs_row(gc->g, op, k), pairs_line(gc->g, op, k), a[k], gk);
-		} else {
-			Type *t = arena_new_of(gc->tmp, Type);
-
-			*t = *val_type(gc->g, op->in[k]);
-			if (!engine_pairs(p))
-				t->dtype = DT_f32;
-			store_copy(gc, op->in[k], t, at, gk);
-			a[k] = (int)gc->buf.n - 1;
-		}
-		used += bytes;
-	}
-}
-
-void
-gemm_epilogue(GroupCx *gc, const Op *op, const GemmParams *p, Epilogue *epi)
-{
-	epilogue_find(gc, op, gemm_pieces(gc->g, op, p), gemm_workspace(gc->g, op, p), epi);
-}
-
-int
-gemm_pack(GroupCx *gc, const Op *op, const GemmParams *p, int b, Epilogue *epi, GraphKernels *gk)
-{
-	int panels = gemm_panels(gc->g, op, p) ? panels_at(gc) : -1;
-
-	gemm_epilogue(gc, op, p, epi);
-	if (panels >= 0) {
-		gc->once = gc->g->group.at[gc->group].kept > 0;
-		pack_emit(gc, op, p, b, panels, gk);
-		gc->once = false;
-	}
-	return panels;
-}
-
-void
 direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk)
 {
 	Epilogue epi;
@@ -510,38 +191,65 @@ direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphK
 	(op->kind == OP_matmul ? matmul_emit : image_emit)(gc, op, p, a, panels >= 0 ? panels : b, &epi, gk);
 }
 
-/* Is there room, and what is kept made of what never changes? */
-static bool
-memory_fits(GroupCx *gc, const Op *op, const GemmParams *p)
+/* ---------------------------------------------------------------- the row */
+static const char *
+direct_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 {
-	const Group *group = &gc->g->group.at[gc->group];
-
-	if (gemm_group_workspace(gc->g, gc->group, op, p) > group->workspace)
-		return false;
-	return !group->kept || (gemm_keepable(gc->g, op, p) && gemm_panels(gc->g, op, p) <= group->kept
-	                        && steady_for(gc->g, gc->c->steady, op->in[1], gc->group));
+	if (op->kind == OP_conv2d_dw || !gemm_possible(g, op))
+		return "its layouts, types or extents are not those of this kernel";
+	return NULL;
 }
 
-void
-gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
+static int64_t
+direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
-	const Group *group = &gc->g->group.at[gc->group];
-	PlanCx cx = {.arch = gc->c->l.arch, .half = gemm_half(gc->g, op)};
-	GemmParams p;
-	int operand[2];
+	int64_t main, pack = pack_scratch(g, op, p), nr = (int64_t)p->nv * p->lanes;
+	Mat m;
 
-	if (!gemm_parse(group->kernel, &p))
-		bug("kernel parameters `%s` of %s", group->kernel, group->name);
-	/* text may be anybody's */
-	if (strcmp(gemm_text(gc->tmp, &p), group->kernel) || gemm_why_not(gc->g, op, &cx, &p) ||
-	    !memory_fits(gc, op, &p)) {
-		gc->c->error = arena_printf(
-		        gc->c->arena, "group %s: %s computes no %s of this shape in %lld bytes of workspace",
-		        group->name, group->kernel, op_info[op->kind].name, (long long)group->workspace);
-		return;
+	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
+		main = p->copy ? m.k / gemm_unit(p) * matmul_block(&m, p) * 4 : 0;
+		if (matmul_steps(&m, p) < m.k)
+			main = align64(main) + matmul_block(&m, p) * ceil_div(m.n, nr) * nr * 4;
+	} else {
+		main = prologue_scratch(g, op, p);
 	}
-	p.chains = gemm_chains(gc->g, op, &p, gc->c->l.arch->vector_bytes);
-	scratch_check(gc, gemm_scratch(gc->g, op, &p));
-	find_operands(gc, op, &p, operand, gk);
-	p.algo->emit(gc, op, &p, operand[0], operand[1], gk);
+	return main > pack ? main : pack;
 }
+
+static void
+direct_write(const GemmParams *p, Params *q)
+{
+	q->cpu_brgemm.outer = p->panel_outer;
+	q->cpu_brgemm.pack = p->pack;
+	q->cpu_brgemm.copy = p->copy;
+	q->cpu_brgemm.chains = p->chains;
+	q->cpu_brgemm.pairs = (int)p->engine;
+}
+
+static void
+direct_read(const Params *q, GemmParams *p)
+{
+	p->panel_outer = q->cpu_brgemm.outer;
+	p->pack = q->cpu_brgemm.pack;
+	p->copy = q->cpu_brgemm.copy;
+	p->chains = q->cpu_brgemm.chains;
+	p->engine = (EngineId)q->cpu_brgemm.pairs;
+}
+
+const Algo algo_direct = {
+	.family = FAMILY_cpu_brgemm,
+	.doc = "products of the operands themselves: matrices, convolutions and their gradients in the image",
+	.ops = {OP_matmul, OP_conv2d, OP_conv2d_dx},
+	.engines = ENGINES_ALL,
+	.write = direct_write,
+	.read = direct_read,
+	.offer = products_offer,
+	.why_not = direct_why_not,
+	.panels = pack_bytes,
+	.keeps = true,
+	.chains = true,
+	.scratch = direct_scratch,
+	.pieces = products_pieces,
+	.rounds = pack_rounds,
+	.emit = direct_emit,
+};

@@ -38,6 +38,7 @@ typedef struct GemmParams {
 	DepthParams depth;       /* of small groups, in place of all these */
 	/* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 	int chains;
+	int blocks;              /* winograd: parts of a tile's images; 0: as block_images says */
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */
@@ -60,10 +61,11 @@ V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F
 /* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4.
  * copy_b: masked vectors of B have nothing behind them. */
 V gemm_micro_amx(Llvm *l, int rows, int nv, bool masked, bool copy_b);
-/* Before the loops of a kernel that uses tiles; amx_close at its end is emit_end's. */
+/* Before the loops of a kernel that uses tiles; Emit.close releases them at its end. */
 void amx_open(Emit *e);
 /* Copies the first operand of a sum over rows, pairs of rows 2i and 2i + 1, to buffer dst: a row for each column, pairs
  * side by side. */
+V amx_copy_out(Llvm *l);       /* its function that stores a tile's rows: see copy_function */
 void amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk);
 /* Rows of the first operand in a microkernel's innermost loop, at `a` in this step; row[i]: bytes from row 0 to row i.
  * An address is `a`, an odd row's distance and a scale of the instruction: few registers, no additions. LLVM's strength
@@ -147,6 +149,8 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 	int64_t batch;           /* full-batch entries */
 	const Budget *budget;    /* of the machine */
 } Mat;
+/* facts.c. Layouts, types and extents that the microkernel takes? */
+bool gemm_possible(const Graph *g, const Op *op);
 /* false: not of row-major matrices of types and extents that the kernel takes */
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape, not of the tile */
@@ -162,7 +166,7 @@ int64_t gemm_own_workspace(const Graph *g, const Op *op, const GemmParams *p);
 int64_t gemm_copy_bytes(const Graph *g, const Op *op, const GemmParams *p, int k);
 int64_t gemm_workspace(const Graph *g, const Op *op, const GemmParams *p);
 
-/* What kernels of several products share (gemm.c). */
+/* What kernels of several products share (tiles.c). */
 V strides_block(Emit *e, V st[S_COUNT]);
 /* Microkernels by rows 1..mr, for whole panels and for the last one. */
 typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an argument of the microkernel */ } Tiles;
@@ -184,9 +188,6 @@ RowLoops rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows);
 void rows_close(Emit *e, const RowLoops *r, Epilogue *epi, const EpilogueTile *t, void *block);
 /* What rows_open makes of `rows` rows, cut into parts of `part` first. */
 int64_t row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part);
-int workspace_at(GroupCx *gc);                         /* the buffer number of the group's workspace */
-/* of what is made of the second operand: kept, or first in the workspace */
-int panels_at(GroupCx *gc);
 int64_t gemm_scratch(const Graph *g, const Op *op, const GemmParams *p); /* bytes of a thread's own memory */
 bool gemm_copies(const Graph *g, const Op *op, const GemmParams *p); /* is GemmParams.copy possible? */
 /* are there panels, made of the operand as it lies, not of a copy in the workspace? */
@@ -205,7 +206,7 @@ typedef struct Engine {
 	/* rounds more than one of its type asks for: only where speed was asked for (attribute wide), not a type */
 	bool asked;
 	bool chains;             /* sums of few results are interleaved (gemm_chains) */
-	/* rows of the unit that blocks of rows are made of, of a matrix product's task; 0: as columns ask (gemm.c,
+	/* rows of the unit that blocks of rows are made of, of a matrix product's task; 0: as columns ask (tiles.c,
 	 * matmul_block) */
 	int block, task;
 	int units;               /* such units of a block */
@@ -251,12 +252,15 @@ V row_mask(Emit *e, V left, int64_t from); /* lanes of columns from.. that are a
 typedef enum PrologueWay { PROLOGUE_TILES, PROLOGUE_BAND, PROLOGUE_PAIRS, PROLOGUE_PANELS, PROLOGUE_COPY } PrologueWay;
 /* The f32 value in memory that operand 1 is cast of, if the kernel rounds it on the way into its panels; else NOVAL. */
 Val prologue_rounded(const Graph *g, const Op *op, const GemmParams *p);
-bool gemm_packs(const Graph *g, const Op *op, const PlanCx *cx); /* will it, if op's operands are as cx says? */
+bool prologue_rounds(const Graph *g, const Op *op, const GemmParams *p); /* Algo.rounds, no where there is none */
+/* will it, if op's operands are as cx says? (algo.c) */
+bool gemm_packs(const Graph *g, const Op *op, const PlanCx *cx);
 bool pack_rounds(const Graph *g, const Op *op, const GemmParams *p); /* Algo.rounds where pack.c makes the panels */
 bool prologue_made(const Graph *g, const Op *op, int k);
 /* Where operand k is made, if it is. */
 PrologueWay prologue_way(const Graph *g, const Op *op, const GemmParams *p, int k);
-/* For fuse, before anything is chosen. */
+/* For fuse: with parameters; before anything is chosen (algo.c). */
+void prologue_price(const Graph *g, const Op *op, int k, const GemmParams *p, DType half, Prologue *r);
 void prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r);
 int64_t prologue_pixels(const Graph *g, const Op *op, const GemmParams *p); /* of a band of operand 0 */
 /* Does a kernel whose tasks walk rows of pixels make it so? */
@@ -277,20 +281,17 @@ void panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *pane
 static inline int64_t gemm_unit(const GemmParams *p) { return engine_of(p)->unit; }
 V table(Emit *e, const int64_t *v, int64_t n);         /* a constant array */
 V table_at(Emit *e, V t, V index);
-/* The taps of index o of a result along one axis (gemm.c): filter index, how many, input index of the first. *step: of
+/* The taps of index o of a result along one axis (tiles.c): filter index, how many, input index of the first. *step: of
  * the
  * filter index; *move: of the input index per tap. */
 typedef struct Taps { int64_t first, count, at; } Taps;
 Taps taps_of(bool dx, int64_t o, int64_t in, int64_t size, int64_t stride, int64_t pad, int64_t dil, int64_t *step,
              int64_t *move);
 /* wgrad.c: the gradient in a convolution's weights. */
-void wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 /* Adds `parts` partial results of so many elements each, buffer src, in order. */
 void wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, GraphKernels *gk);
 /* One input channel: are the filter's columns the rows of the product? */
 bool wgrad_columns(const Graph *g, const Op *op, const GemmParams *p);
-/* gemm.c, matmul.c: forward, and the gradient in the first operand. */
-void direct_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk);
 
 /* strassen.c: the operands of seven products from four quarters of each factor, vectors: upper left, upper right, lower
  * left, lower right; the result's quarters from the products. */
@@ -314,6 +315,11 @@ int64_t gemm_pieces(const Graph *g, const Op *op, const GemmParams *p);
 /* The epilogue of a row's main kernel; where its panels are, made by a kernel of pack.c, if it has any (-1: it has
  * none). */
 void gemm_epilogue(GroupCx *gc, const Op *op, const GemmParams *p, Epilogue *epi);
+/* The operands' buffers: their own, or copies behind the workspace's own part; -1: made as they are loaded. */
+void gemm_operands(GroupCx *gc, const Op *op, const GemmParams *p, int a[2], GraphKernels *gk);
 int gemm_pack(GroupCx *gc, const Op *op, const GemmParams *p, int b, Epilogue *epi, GraphKernels *gk);
-void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk);
+/* Algo.offer and Algo.pieces of products of the operands themselves (gemm_params.c). */
+bool products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p);
+int64_t products_pieces(const Graph *g, const Op *op, const GemmParams *p);
+void gemm_emit(GroupCx *gc, const Op *op, GraphKernels *gk); /* dispatch.c */
 #endif

@@ -1,137 +1,10 @@
-/* gemm_params.c: the rows of the register-blocked products of the operands themselves (algo_direct, algo_dw): what they
- * take, with which parameters; and the memory that any row needs.
+/* gemm_params.c: parameters of register-blocked products of the operands themselves (rows algo_direct, algo_dw), and
+ * the memory that any row needs.
  *
- * In: a contraction of f32, or of f16 or bf16 with f32 sums, whose layouts fit: HWNC activations and HWIO weights, or
- * row-major matrices.   Out: default parameters, their text in the IR, bytes.
- * Refuses (possible): other types, batch-dependent inner extents; those take the plain kernel. */
+ * In: a contraction that these kernels take (gemm_possible), f32, or f16 or bf16 with f32 sums.   Out: default
+ * parameters, bytes. */
 #include "algo.h"
 #include <string.h>
-
-static bool
-perm_is(const Type *t, int a, int b, int c, int d)
-{
-	return t->rank == 4 && t->perm[0] == a && t->perm[1] == b && t->perm[2] == c && t->perm[3] == d;
-}
-
-static bool
-half(DType t)
-{
-	return t == DT_f16 || t == DT_bf16;
-}
-
-DType
-gemm_half(const Graph *g, const Op *op)
-{
-	DType t = (DType)val_type(g, op->in[0])->dtype;
-
-	return half(t) ? t : DT_none;
-}
-
-static bool
-dtype_ok(const Type *t)
-{
-	return t->dtype == DT_f32 || half((DType)t->dtype);
-}
-
-static bool
-act_ok(const Type *t)
-{
-	return dtype_ok(t) && perm_is(t, 2, 3, 0, 1) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
-}
-
-static bool
-weight_ok(const Type *t)
-{
-	return dtype_ok(t) && perm_is(t, 2, 3, 1, 0);
-}
-
-bool
-matmul_mat(const Graph *g, const Op *op, Mat *m)
-{
-	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
-	bool ta = attr_bool(op, A_ta);
-
-	if (!dtype_ok(a) || !type_is_plain(a) || !type_is_plain(b) || !type_is_plain(o) || a->rank < 2 || b->rank < 2)
-		return false;
-	Axis k = a->axis[a->rank - (ta ? 2 : 1)], n = o->axis[o->rank - 1];
-
-	if (k.mul || n.mul || b->axis[b->rank - 1].mul || b->axis[b->rank - 2].mul)
-		return false;
-	*m = (Mat){.rank = o->rank, .m = o->axis[o->rank - 2], .n = n.n, .k = k.n, .batch = 1,
-	           .budget = &machine_of(g)->budget};
-	bool b_batch = false;
-
-	for (int i = 0; i + 2 < o->rank; i++)
-		m->batch *= o->axis[i].n;
-	for (int i = 0; i + 2 < b->rank; i++)
-		b_batch |= b->axis[i].n != 1;
-	if (!b_batch && !ta && m->batch > 1 && a->rank == o->rank) {
-		Axis r = axis(1);
-		int64_t plain = 1;
-
-		for (int i = 0; i + 1 < o->rank; i++) {
-			if (o->axis[i].n != a->axis[i].n || (o->axis[i].mul && r.mul))
-				return false;
-			if (o->axis[i].mul)
-				r = o->axis[i];
-			else
-				plain *= o->axis[i].n;
-		}
-		if (r.mul && plain > INT32_MAX / r.mul)
-			return false;
-		r.n *= plain;
-		r.mul *= (int32_t)plain;
-		m->m = r;
-		m->merged = true;
-		m->batch = 1;
-	}
-	return true;
-}
-
-int64_t
-gemm_groups(const Op *op)
-{
-	return op->kind == OP_matmul ? 1 : attr_int(op, A_groups);
-}
-
-/* Layouts, types and extents that the microkernel takes. */
-static bool
-possible(const Graph *g, const Op *op)
-{
-	Mat m;
-
-	switch (op->kind) {
-	case OP_matmul:
-		return matmul_mat(g, op, &m);
-	case OP_conv2d:
-	case OP_conv2d_dx:
-		return act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) &&
-		       act_ok(val_type(g, op->out[0]));
-	case OP_conv2d_dw:
-		return act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) &&
-		       weight_ok(val_type(g, op->out[0])) && val_type(g, op->out[0])->dtype == DT_f32 &&
-		       !val_type(g, op->in[0])->axis[0].mul;
-	default:
-		return false;
-	}
-}
-
-/* Some eight tiles of usual size; narrow products have higher ones. Each task reads all of the second operand, from
- * beyond L2 where it is large: on some machines tasks are higher (task_rows), and as many as some cores share alike. */
-int64_t
-matmul_block(const Mat *m, const GemmParams *p)
-{
-	enum { VECTOR = 16, USUAL = 48, SHARED = 8, STEP = 6 };
-	int64_t high = m->budget->task_rows, tasks = high ? ceil_div(m->m.n, high) : 0;
-
-	if (engine_of(p)->task)
-		return engine_of(p)->task;
-	if (m->n > 2 * VECTOR && 2 * tasks >= SHARED) {
-		tasks = ceil_div(tasks, SHARED) * SHARED;
-		return ceil_div(ceil_div(m->m.n, tasks), STEP) * STEP;
-	}
-	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : USUAL;
-}
 
 static int64_t
 images_of(const Graph *g, const Op *op, const GemmParams *p)
@@ -198,32 +71,6 @@ set_band(const Graph *g, const Op *op, GemmParams *p)
 	int64_t band = fit * sums < SUMS ? fit : SUMS / sums;
 
 	p->band = (int)(band < 1 ? 1 : band < rows ? band : rows);
-}
-
-/* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
-int64_t
-matmul_steps(const Mat *m, const GemmParams *p)
-{
-	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
-	bool fits = matmul_block(m, p) * m->n <= SUMS;
-
-	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
-}
-
-/* Few tasks of whole rows: a task is a panel of them then. */
-bool
-matmul_split(const Mat *m, const GemmParams *p)
-{
-	return m->batch * ceil_div(m->m.n, matmul_block(m, p)) < 8;
-}
-
-bool
-gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
-{
-	Mat m;
-
-	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m)
-	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
 }
 
 /* A transposed operand: a tile takes some numbers of each of its rows, a cache line each, and the next tile, which
@@ -422,13 +269,13 @@ gemm_group_workspace(const Graph *g, int group, const Op *op, const GemmParams *
 }
 
 /* ---------------------------------------------------------------- products of the operands themselves */
-static bool
-direct_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
+bool
+products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, GemmParams *p)
 {
 	const Algo *row = p->algo;
 
 	(void)best;
-	if (!possible(g, op))
+	if (!gemm_possible(g, op))
 		return false;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
@@ -438,32 +285,8 @@ direct_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *b
 	return true;
 }
 
-static const char *
-direct_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
-{
-	if (op->kind == OP_conv2d_dw || !possible(g, op))
-		return "its layouts, types or extents are not those of this kernel";
-	return NULL;
-}
-
-static int64_t
-direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
-{
-	int64_t main, pack = pack_scratch(g, op, p), nr = (int64_t)p->nv * p->lanes;
-	Mat m;
-
-	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
-		main = p->copy ? m.k / gemm_unit(p) * matmul_block(&m, p) * 4 : 0;
-		if (matmul_steps(&m, p) < m.k)
-			main = align64(main) + matmul_block(&m, p) * ceil_div(m.n, nr) * nr * 4;
-	} else {
-		main = prologue_scratch(g, op, p);
-	}
-	return main > pack ? main : pack;
-}
-
-static int64_t
-direct_pieces(const Graph *g, const Op *op, const GemmParams *p)
+int64_t
+products_pieces(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
@@ -473,92 +296,4 @@ direct_pieces(const Graph *g, const Op *op, const GemmParams *p)
 	return m.batch * ceil_div(m.m.n, matmul_block(&m, p));
 }
 
-static void
-direct_write(const GemmParams *p, Params *q)
-{
-	q->cpu_brgemm.outer = p->panel_outer;
-	q->cpu_brgemm.pack = p->pack;
-	q->cpu_brgemm.copy = p->copy;
-	q->cpu_brgemm.chains = p->chains;
-	q->cpu_brgemm.pairs = (int)p->engine;
-}
-
-static void
-direct_read(const Params *q, GemmParams *p)
-{
-	p->panel_outer = q->cpu_brgemm.outer;
-	p->pack = q->cpu_brgemm.pack;
-	p->copy = q->cpu_brgemm.copy;
-	p->chains = q->cpu_brgemm.chains;
-	p->engine = (EngineId)q->cpu_brgemm.pairs;
-}
-
-const Algo algo_direct = {
-	.family = FAMILY_cpu_brgemm,
-	.doc = "products of the operands themselves: matrices, convolutions and their gradients in the image",
-	.ops = {OP_matmul, OP_conv2d, OP_conv2d_dx},
-	.engines = ENGINES_ALL,
-	.write = direct_write,
-	.read = direct_read,
-	.offer = direct_offer,
-	.why_not = direct_why_not,
-	.panels = pack_bytes,
-	.keeps = true,
-	.chains = true,
-	.scratch = direct_scratch,
-	.pieces = direct_pieces,
-	.rounds = pack_rounds,
-	.emit = direct_emit,
-};
-
 /* ---------------------------------------------------------------- the gradient in a convolution's weights */
-static const char *
-dw_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
-{
-	if (op->kind != OP_conv2d_dw || !possible(g, op))
-		return "its layouts, types or extents are not those of this kernel";
-	return NULL;
-}
-
-/* Partial sums. */
-static int64_t
-dw_workspace(const Graph *g, const Op *op, const GemmParams *p)
-{
-	return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
-}
-
-static void
-dw_write(const GemmParams *p, Params *q)
-{
-	q->cpu_brgemm_dw.parts = p->parts;
-	q->cpu_brgemm_dw.band = p->band;
-	q->cpu_brgemm_dw.images = p->images;
-	q->cpu_brgemm_dw.chains = p->chains;
-	q->cpu_brgemm_dw.pairs = (int)p->engine;
-}
-
-static void
-dw_read(const Params *q, GemmParams *p)
-{
-	p->parts = q->cpu_brgemm_dw.parts;
-	p->band = q->cpu_brgemm_dw.band;
-	p->images = q->cpu_brgemm_dw.images;
-	p->chains = q->cpu_brgemm_dw.chains;
-	p->engine = (EngineId)q->cpu_brgemm_dw.pairs;
-}
-
-const Algo algo_dw = {
-	.family = FAMILY_cpu_brgemm_dw,
-	.doc = "products of the operands themselves: the gradient in a convolution's weights",
-	.ops = {OP_conv2d_dw},
-	.engines = ENGINES_ALL,
-	.chains = true,
-	.write = dw_write,
-	.read = dw_read,
-	.offer = direct_offer,
-	.why_not = dw_why_not,
-	.workspace = dw_workspace,
-	.scratch = prologue_scratch,
-	.pieces = direct_pieces,
-	.emit = wgrad_emit,
-};

@@ -1,8 +1,8 @@
 /* matmul.c: matrix products by the register-blocked microkernel.
  *
- * In: a group of one matmul, its operands where gemm.c found or put them.   Out: the main kernel. A task is a block of
- * rows of one matrix of the batch and goes over all panels of columns, of a long sum block by block; where there are
- * few such blocks of rows, it is a block and a panel. Rows of a turned first operand may be copied first
+ * In: a group of one matmul, its operands where operands.c found or put them.   Out: the main kernel. A task is a block
+ * of rows of one matrix of the batch and goes over all panels of columns, of a long sum block by block; where there
+ * are few such blocks of rows, it is a block and a panel. Rows of a transposed first operand may be copied first
  * (GemmParams.copy). */
 #include "gemm.h"
 #include <string.h>

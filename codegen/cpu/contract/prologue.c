@@ -39,8 +39,8 @@ pack_rounds(const Graph *g, const Op *op, const GemmParams *p)
 	return k.second || k.k * p->nv * p->lanes * 4 <= panel_most(g);
 }
 
-static bool
-rounds(const Graph *g, const Op *op, const GemmParams *p)
+bool
+prologue_rounds(const Graph *g, const Op *op, const GemmParams *p)
 {
 	return p->algo->rounds && p->algo->rounds(g, op, p);
 }
@@ -50,7 +50,7 @@ prologue_rounded(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Op *def = val_op(g, op->in[1]);
 
-	if (!prologue_made(g, op, 1) || !rounds(g, op, p) || def->kind != OP_cast ||
+	if (!prologue_made(g, op, 1) || !prologue_rounds(g, op, p) || def->kind != OP_cast ||
 	    val_type(g, def->in[0])->dtype != DT_f32)
 		return NOVAL;
 	const Op *from = val_op(g, def->in[0]);
@@ -148,37 +148,27 @@ prologue_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	return bytes;
 }
 
-bool
-gemm_packs(const Graph *g, const Op *op, const PlanCx *cx)
-{
-	GemmParams p = gemm_plan(g, op, cx);
-
-	return rounds(g, op, &p);
-}
-
 void
-prologue_cost(const Graph *g, const Op *op, int k, const PlanCx *cx, Prologue *r)
+prologue_price(const Graph *g, const Op *op, int k, const GemmParams *p, DType half, Prologue *r)
 {
-	GemmParams p = gemm_plan(g, op, cx);
-
-	if (!p.algo->emit) {
+	if (!p->algo->emit) {
 		r->why = "the contraction takes the plain kernel, which would compute it for every multiplication";
 		return;
 	}
 	r->times = 1;
-	if (p.algo->cost) {
-		p.algo->cost(g, op, &p, k, r);
+	if (p->algo->cost) {
+		p->algo->cost(g, op, p, k, r);
 		return;
 	}
 	/* widened into a copy with or without a prologue */
-	if (cx->half != DT_none && !engine_pairs(&p) && !p.algo->widens)
+	if (half != DT_none && !engine_pairs(p) && !p->algo->widens)
 		return;
-	switch (prologue_way(g, op, &p, k)) {
-	case PROLOGUE_TILES: r->times = p.algo->loads(op, k); break;
+	switch (prologue_way(g, op, p, k)) {
+	case PROLOGUE_TILES: r->times = p->algo->loads(op, k); break;
 	case PROLOGUE_BAND:
 		if (op->kind == OP_conv2d_dw && k == 0)
 			r->times =
-			        (double)band_rows(g, op, &p, 0) / (double)(p.band * attr_ints(op, A_stride, NULL)[0]);
+			        (double)band_rows(g, op, p, 0) / (double)(p->band * attr_ints(op, A_stride, NULL)[0]);
 		break;
 	case PROLOGUE_PAIRS:
 	case PROLOGUE_PANELS: break;

@@ -5,7 +5,7 @@
  * Rows of a product are input channels, columns output channels, the sum runs over pixels and images, a band of rows
  * and some images at a time: what these hold meets all columns of the task while the caches have it. With one input
  * channel the filter's columns are the rows. */
-#include "gemm.h"
+#include "algo.h"
 
 typedef struct Wgrad {
 	const GemmParams *p;
@@ -27,12 +27,6 @@ typedef struct Wgrad {
 	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
 	int64_t images;          /* of a pass, or pairs of them */
 } Wgrad;
-
-bool
-wgrad_columns(const Graph *g, const Op *op, const GemmParams *p)
-{
-	return val_type(g, op->in[0])->axis[1].n == 1 && val_type(g, op->out[0])->axis[3].n > 1 && !engine_pairs(p);
-}
 
 static void
 find_taps(Emit *e, Wgrad *w)
@@ -279,7 +273,7 @@ wgrad_join(GroupCx *gc, int64_t parts, int64_t elements, int src, int dst, Graph
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = rows, .mul = 0, .div = 1, .grain = grain}, fresh, false);
 }
 
-void
+static void
 wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKernels *gk)
 {
 	int parts = p->parts > 1 ? panels_at(gc) : -1;
@@ -290,3 +284,55 @@ wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKe
 	if (parts >= 0)
 		wgrad_join(gc, p->parts, type_elements(val_type(gc->g, op->out[0])), parts, epi.raw, gk);
 }
+
+/* ---------------------------------------------------------------- the row */
+static const char *
+dw_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
+{
+	if (op->kind != OP_conv2d_dw || !gemm_possible(g, op))
+		return "its layouts, types or extents are not those of this kernel";
+	return NULL;
+}
+
+/* Partial sums. */
+static int64_t
+dw_workspace(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
+}
+
+static void
+dw_write(const GemmParams *p, Params *q)
+{
+	q->cpu_brgemm_dw.parts = p->parts;
+	q->cpu_brgemm_dw.band = p->band;
+	q->cpu_brgemm_dw.images = p->images;
+	q->cpu_brgemm_dw.chains = p->chains;
+	q->cpu_brgemm_dw.pairs = (int)p->engine;
+}
+
+static void
+dw_read(const Params *q, GemmParams *p)
+{
+	p->parts = q->cpu_brgemm_dw.parts;
+	p->band = q->cpu_brgemm_dw.band;
+	p->images = q->cpu_brgemm_dw.images;
+	p->chains = q->cpu_brgemm_dw.chains;
+	p->engine = (EngineId)q->cpu_brgemm_dw.pairs;
+}
+
+const Algo algo_dw = {
+	.family = FAMILY_cpu_brgemm_dw,
+	.doc = "products of the operands themselves: the gradient in a convolution's weights",
+	.ops = {OP_conv2d_dw},
+	.engines = ENGINES_ALL,
+	.chains = true,
+	.write = dw_write,
+	.read = dw_read,
+	.offer = products_offer,
+	.why_not = dw_why_not,
+	.workspace = dw_workspace,
+	.scratch = prologue_scratch,
+	.pieces = products_pieces,
+	.emit = wgrad_emit,
+};

@@ -209,7 +209,7 @@ block_tiles(const Graph *g, const Shape *s, const GemmParams *p)
 	enum { TASKS = 8 };
 	int64_t n = s->n.n, all = s->th * s->tw, tiles = block_rows(g, s, p) / n;
 
-	if (s->dw || n >= FEWEST)
+	if (s->dw || n >= FEWEST || p->blocks)
 		return 1;
 	if (tiles > all / TASKS)
 		tiles = all / TASKS;
@@ -224,6 +224,8 @@ block_images(const Graph *g, const Shape *s, const GemmParams *p)
 	int64_t most = block_rows(g, s, p);
 	int64_t blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
 
+	if (p->blocks)
+		return ceil_div(s->n.n, p->blocks);
 	if (block_tiles(g, s, p) > 1)
 		return s->n.n;
 	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;
@@ -342,6 +344,8 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	if (s.C % lanes || s.K % lanes || p->lanes != lanes)
 		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C,
 		                    (long long)s.K, lanes);
+	if (p->blocks && scratch(g, op, p) > 8 * machine_of(g)->budget.l2)
+		return "a block takes more than eight times the L2 of each thread";
 	if (all_bytes(g, op, p) > LARGEST)
 		return arena_printf(
 		        g->arena, "its workspace would take %lld MiB, more than %d: its tiles would go through memory",
@@ -1056,11 +1060,34 @@ emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, GraphKe
 	epilogue_finish(gc, gk, &epi, piece_pixels, &s);
 }
 
+/* A gradient in weights goes through memory. */
+static void
+facts(const Graph *g, const Op *op, const PlanCx *cx, Facts *f)
+{
+	(void)cx;
+	f->n_images = op->kind == OP_matmul || op->kind == OP_conv2d_dw ? 0 : val_type(g, op->out[0])->axis[0].n;
+}
+
+static void
+write(const GemmParams *p, Params *q)
+{
+	q->cpu_winograd.blocks = p->blocks;
+}
+
+static void
+read(const Params *q, GemmParams *p)
+{
+	p->blocks = q->cpu_winograd.blocks;
+}
+
 const Algo algo_winograd = {
 	.family = FAMILY_cpu_winograd,
 	.doc = "3x3 filters of stride 1 by F(4x4, 3x3)",
 	.ops = {OP_conv2d, OP_conv2d_dx, OP_conv2d_dw},
 	.engines = ENGINES_F32,
+	.facts = facts,
+	.write = write,
+	.read = read,
 	.offer = offer,
 	.why_not = why_not,
 	.time = time_of,

@@ -24,7 +24,7 @@ cell_cast(Emit *e, Cell c, DType to)
 	LLVMBuilderRef b = at1(e, c.v);
 	DType from = (DType)c.dt;
 	T t = ctype_v(e, to, c.vec);
-	bool uns = from == DT_u8 || from == DT_bool;
+	bool uns = dtype_is_unsigned(from);
 	V v = c.v;
 
 	if (from == to)
@@ -44,7 +44,8 @@ cell_cast(Emit *e, Cell c, DType to)
 	} else if (dtype_is_float(from)) {
 		T over[2] = {t, LLVMTypeOf(v)};
 
-		v = intrinsic(e, b, to == DT_u8 ? "llvm.fptoui.sat" : "llvm.fptosi.sat", over, 2, (V[]){v}, 1);
+		v = intrinsic(e, b, dtype_is_unsigned(to) ? "llvm.fptoui.sat" : "llvm.fptosi.sat", over, 2, (V[]){v},
+		              1);
 	} else if (dtype_is_float(to)) {
 		v = uns ? LLVMBuildUIToFP(b, v, t, "") : LLVMBuildSIToFP(b, v, t, "");
 	} else {
@@ -139,7 +140,7 @@ int_divide(Emit *e, Cell a, Cell b, bool rem)
 		one = splat(e, one);
 	bad = LLVMBuildICmp(at, LLVMIntEQ, b.v, zero, "");
 	d = LLVMBuildSelect(at, bad, one, b.v, "");
-	if (a.dt == DT_u8) {
+	if (dtype_is_unsigned((DType)a.dt)) {
 		r = rem ? LLVMBuildURem(at, a.v, d, "") : LLVMBuildUDiv(at, a.v, d, "");
 	} else {
 		V minus = LLVMConstAllOnes(LLVMTypeOf(a.v)), by_minus = LLVMBuildICmp(at, LLVMIntEQ, d, minus, "");
@@ -184,7 +185,7 @@ cell_bin(Emit *e, ExprKind k, Cell a, Cell b)
 	}
 	dt = (DType)a.dt;
 	f = is_f(a.dt);
-	u = dt == DT_u8 || dt == DT_bool;
+	u = dtype_is_unsigned(dt);
 	match(e, &a, &b);
 	at = at2(e, a.v, b.v);
 	switch (k) {
@@ -273,7 +274,7 @@ expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
 		default:
 			if (is_f(a.dt))
 				return unary(e, "llvm.fabs", a);
-			if (a.dt == DT_u8)
+			if (dtype_is_unsigned((DType)a.dt))
 				return a;
 			return cell_select(e, cell_bin(e, EX_LT, a, cell_const(e, (DType)a.dt, 0)), cell_neg(e, a), a);
 		}
@@ -494,4 +495,24 @@ random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt)
 	                 comp);
 
 	return cell_cast(e, cell_bin(e, EX_MUL, f, cell_const(e, comp, 0x1p-24)), dt);
+}
+
+/* ---------------------------------------------------------------- indices as numbers */
+/* The index itself as a number of type dt. */
+Cell
+ix_cell(Emit *e, Ix a, DType dt)
+{
+	bool vec = ix_lane(&a);
+	Cell c = cell_of(vec ? ix_vec(e, a) : a.s, vec, DT_i64);
+
+	return cell_cast(e, c, dt);
+}
+
+Ix
+ix_of_cell(Emit *e, Cell c)
+{
+	c = cell_cast(e, c, DT_i64);
+	if (c.vec)
+		return (Ix){.s = k64(e, 0), .g = c.v};
+	return ix_s(c.v);
 }

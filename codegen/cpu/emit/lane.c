@@ -158,7 +158,8 @@ emit_end(Emit *e)
 
 		LLVMBuildCall2(here(e), LLVMGlobalGetValueType(f), f, NULL, 0, "");
 	}
-	amx_close(e);
+	if (e->close)
+		e->close(e);
 	LLVMBuildRetVoid(here(e));
 	LLVMPositionBuilderAtEnd(e->lv[1].b, LLVMGetEntryBasicBlock(e->fn));
 	LLVMBuildBr(e->lv[1].b, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(e->fn)));
@@ -437,7 +438,8 @@ ctype(const Emit *e, DType dt)
 	case DT_f32: case DT_f16: case DT_bf16: return e->l->f32;
 	case DT_i64: return e->l->i64;
 	case DT_i32: return e->l->i32;
-	case DT_u8: return e->l->i8;
+	case DT_i16: case DT_u16: return e->l->i16;
+	case DT_u8: case DT_i8: return e->l->i8;
 	case DT_bool: return e->l->i1;
 	default: bug("no such dtype %d", dt);
 	}
@@ -708,23 +710,4 @@ mask_below(Emit *e, V count)
 	bool vec;
 
 	return ix_in_range(e, (Ix){.s = k64(e, 0), .c = 1}, count, &vec);
-}
-
-/* The index itself as a number of type dt. */
-Cell
-ix_cell(Emit *e, Ix a, DType dt)
-{
-	bool vec = ix_lane(&a);
-	Cell c = cell_of(vec ? ix_vec(e, a) : a.s, vec, DT_i64);
-
-	return cell_cast(e, c, dt);
-}
-
-Ix
-ix_of_cell(Emit *e, Cell c)
-{
-	c = cell_cast(e, c, DT_i64);
-	if (c.vec)
-		return (Ix){.s = k64(e, 0), .g = c.v};
-	return ix_s(c.v);
 }

@@ -42,28 +42,10 @@ memo_find(Emit *e, Val v, const Ix *ix, int rank, Cell *c)
 }
 
 /* ---------------------------------------------------------------- memory */
-static int
-buffer_index(GroupCx *gc, uint32_t val)
-{
-	if (gc->ws_of[val] >= 0)
-		return gc->ws_of[val];
-	if (gc->buf_of[val] < 0) {
-		gc->buf_of[val] = (int)gc->buf.n;
-		vec_push(gc->tmp, &gc->buf, ((Buffer){.val = val, .offset = gc->g->val.at[val].offset}));
-	}
-	return gc->buf_of[val];
-}
-
-int
-group_buffer(GroupCx *gc, uint32_t val)
-{
-	return buffer_index(gc, val);
-}
-
 static Cell
 load_value(Emit *e, Val v, const Type *as, const Ix *ix)
 {
-	V base = buffer(e, buffer_index(e->gc, v.id));
+	V base = buffer(e, group_buffer(e->gc, v.id));
 
 	return load_at(e, base, (DType)as->dtype, offset_of(e, as, ix));
 }

@@ -52,7 +52,7 @@ conv_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 	Ix k[4] = {c->ix[1], c->at[0], c->at[1], c->at[2]};
 
 	*a = eval_plane(e, c->op->in[0], x, (Valid){NULL, NULL}, cell_const(e, c->dt, 0), NULL, NULL);
-	*b = lane_eval(e, c->op->in[1], k);
+	*b = e->eval(e, c->op->in[1], k);
 }
 
 /* The output position whose tap k reads row i: (i + pad - k * dilation) / stride, where that is whole. */
@@ -94,7 +94,7 @@ conv_dx_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 	Ix k[4] = {o, ci, c->at[1], c->at[2]};
 
 	*a = eval_plane(e, c->op->in[0], at, valid, cell_const(e, c->dt, 0), NULL, NULL);
-	*b = lane_eval(e, c->op->in[1], k);
+	*b = e->eval(e, c->op->in[1], k);
 }
 
 static void
@@ -111,7 +111,7 @@ conv_dw_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 	Ix o[4] = {c->at[0], c->ix[0], c->at[1], c->at[2]};
 
 	*a = eval_plane(e, c->op->in[0], x, (Valid){NULL, NULL}, cell_const(e, c->dt, 0), NULL, NULL);
-	*b = lane_eval(e, c->op->in[1], o);
+	*b = e->eval(e, c->op->in[1], o);
 }
 
 static void
@@ -128,7 +128,7 @@ matmul_factors(Emit *e, const Con *c, Cell *a, Cell *b)
 			in[j] = t->axis[j].n == 1 && !t->axis[j].mul ? ix_k(e, 0) : c->ix[j + rank - t->rank];
 		in[t->rank - 2] = swap ? col : row;
 		in[t->rank - 1] = swap ? row : col;
-		*(k ? b : a) = lane_eval(e, c->op->in[k], in);
+		*(k ? b : a) = e->eval(e, c->op->in[k], in);
 	}
 }
 

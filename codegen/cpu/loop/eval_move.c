@@ -38,7 +38,7 @@ guarded(Emit *e, Val x, const Ix *ix, Valid valid, Cell fill)
 	e->mask = mask_and(e, mask, valid.lane);
 	if (!is_true(valid.one))
 		e->pred = mask_and(e, pred, valid.one);
-	Cell c = lane_eval(e, x, ix);
+	Cell c = e->eval(e, x, ix);
 
 	e->mask = mask;
 	e->pred = pred;
@@ -117,7 +117,7 @@ eval_gather(Emit *e, const Op *op, const Ix *ix)
 	bool vec;
 
 	memcpy(in, ix, sizeof(Ix) * from->rank);
-	in[a] = ix_of_cell(e, lane_eval(e, op->in[1], ix));
+	in[a] = ix_of_cell(e, e->eval(e, op->in[1], ix));
 	V valid = ix_in_range(e, in[a], extent(e, from->axis[a]), &vec);
 
 	return guarded_by(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
@@ -133,7 +133,7 @@ eval_take(Emit *e, const Op *op, const Ix *ix)
 
 	for (int i = 0; i < a; i++)
 		in[i] = ix[i];
-	in[a] = ix_of_cell(e, lane_eval(e, op->in[1], ix + a));
+	in[a] = ix_of_cell(e, e->eval(e, op->in[1], ix + a));
 	for (int i = a + 1; i < from->rank; i++)
 		in[i] = ix[i - 1 + ids->rank];
 	V valid = ix_in_range(e, in[a], extent(e, from->axis[a]), &vec);
@@ -149,7 +149,7 @@ eval_crop(Emit *e, const Op *op, const Ix *ix)
 	Valid valid = {NULL, NULL};
 
 	for (int d = 0; d < 2; d++)
-		in[2 + d] = ix_add(e, ix[2 + d], ix_of_cell(e, lane_eval(e, op->in[1 + d], ix)));
+		in[2 + d] = ix_add(e, ix[2 + d], ix_of_cell(e, e->eval(e, op->in[1 + d], ix)));
 	for (int d = 0; d < 2; d++) {
 		bool vec;
 		V test = ix_in_range(e, in[2 + d], extent(e, from->axis[2 + d]), &vec);
@@ -200,8 +200,8 @@ eval_gather_dx(Emit *e, const Op *op, const Ix *ix)
 
 		memcpy(at, ix, sizeof(Ix) * to->rank);
 		at[a] = ix_k(e, j);
-		Cell hit = cell_bin(e, EX_EQ, cell_cast(e, lane_eval(e, op->in[1], at), DT_i64), mine);
-		Cell x = cell_select(e, hit, lane_eval(e, op->in[0], at), zero);
+		Cell hit = cell_bin(e, EX_EQ, cell_cast(e, e->eval(e, op->in[1], at), DT_i64), mine);
+		Cell x = cell_select(e, hit, e->eval(e, op->in[0], at), zero);
 
 		r = j ? cell_bin(e, EX_ADD, r, x) : x;
 	}

@@ -75,12 +75,12 @@ eval_pool(Emit *e, const Op *op, const Ix *ix)
 	DType dt = (DType)val_type(e->g, op->out[0])->dtype;
 	bool max = op->kind == OP_max_pool2d, vec = e->lanes;
 	T t = ctype_v(e, dt, vec), it = ctype_v(e, DT_f32, vec);
-	Cell start = cell_const(e, dt, max ? (dtype_is_float(dt) ? -__builtin_inf() : dt == DT_u8 ? 0 : -0x1p63) : 0);
+	Cell start = cell_const(e, dt, max && dtype_is_float(dt) ? -__builtin_inf() : 0);
 	V acc = slot_new(e, t), cnt = slot_new(e, it);
 	Ix base[2];
 
-	if (max && dt == DT_i32)
-		start.v = LLVMConstInt(e->l->i32, 0x80000000u, 0);
+	if (max && !dtype_is_float(dt))
+		start.v = LLVMConstInt(ctype(e, dt), (unsigned long long)dtype_lowest(dt), 1);
 	window_start(e, &w, ix, base);
 	slot_cell(e, acc, start, vec);
 	slot_cell(e, cnt, cell_const(e, DT_f32, 0), vec);

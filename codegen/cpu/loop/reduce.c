@@ -34,13 +34,9 @@ lowest(Emit *e, DType dt, bool highest)
 {
 	if (dtype_is_float(dt))
 		return cell_const(e, dt, highest ? __builtin_inf() : -__builtin_inf());
-	T t = ctype(e, dt);
-	unsigned bits = LLVMGetIntTypeWidth(t);
-	bool uns = dt == DT_u8 || dt == DT_bool;
-	unsigned long long top = uns ? (bits == 1 ? 1 : 255) : (1ull << (bits - 1)) - 1,
-	                   low = uns ? 0 : 1ull << (bits - 1);
+	int64_t edge = highest ? dtype_highest(dt) : dtype_lowest(dt);
 
-	return cell_of(LLVMConstInt(t, highest ? top : low, 0), false, dt);
+	return cell_of(LLVMConstInt(ctype(e, dt), (unsigned long long)edge, 1), false, dt);
 }
 
 static void
@@ -526,7 +522,7 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 
 	memcpy(in, first, sizeof in);
 	if (op->kind == OP_moments)
-		acc_first(e, &a, 0, lane_eval(e, op->in[0], first), NULL);
+		acc_first(e, &a, 0, e->eval(e, op->in[0], first), NULL);
 	for (int pass = 0; pass < a.npass; pass++) {
 		depth = 0;
 		lin = k64(e, 0);
@@ -536,7 +532,7 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 				lin = i_add(e, i_mul(e, lin, extent(e, t->axis[j])), in[j].s);
 				depth++;
 			}
-		acc_step(e, &a, 0, pass, lane_eval(e, op->in[0], in), cell_of(lin, false, DT_i64));
+		acc_step(e, &a, 0, pass, e->eval(e, op->in[0], in), cell_of(lin, false, DT_i64));
 		while (depth-- > 0)
 			loop_close(e);
 		acc_pass_end(e, &a, 1, pass);

@@ -92,7 +92,8 @@ item_of(Cuda *c, const Op *op, const Ix *line, Ix i)
 		cu_line(c, "unsigned key = __float_as_uint(%s == 0 ? 0.0f : %s);", x.v, x.v);
 		cu_line(c, "key = %s != %s ? 0xffffffffu : key >> 31 ? ~key : key | 0x80000000u;", x.v, x.v);
 	} else {
-		cu_line(c, "const unsigned key = (unsigned)%s%s;", x.v, t->dtype == DT_u8 ? "" : " ^ 0x80000000u");
+		cu_line(c, "const unsigned key = (unsigned)%s%s;", x.v,
+		        dtype_is_unsigned((DType)t->dtype) ? "" : " ^ 0x80000000u");
 	}
 	cu_line(c, "const unsigned long long item = (unsigned long long)(%skey) << 32 | (unsigned)%s;",
 	        attr_bool(op, A_descending) ? "~" : "", i);

@@ -20,7 +20,7 @@ enum { LINES = sizeof line / sizeof *line };
 #define VARIANT(name) #name,
 const char *const cu_variants[] = {
 #include "algos.def"
-	"keep", NULL
+	"tma", "keep", NULL
 };
 
 /* ---------------------------------------------------------------- the plain kernel */
@@ -161,6 +161,7 @@ cu_algo_select(Graph *g, int group, const Op *op, SelectCx *cx)
 		return false;
 	if (cx->tuned && !(cx->misfit = misfit(g, group, op, cx, &p, &t)))
 		p = t;
+	p.copied |= cx->may && !cx->may(cx->cx, "tma");
 	for (int i = 0; i < LINES; i++)
 		if (line[i].variant && line[i].row->tiles)
 			select_overrule(cx, name_of(line[i].row), cu_tiles_family(&p) == line[i].row->family);

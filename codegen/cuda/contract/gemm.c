@@ -80,7 +80,7 @@ params_of(const Tiles *p)
 	FamilyId f = cu_tiles_family(p);
 
 	if (p->groups)
-		return (Params){f, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, p->split}};
+		return (Params){f, .cuda_wgmma = {p->m, p->n, p->k, p->stages, p->groups, !p->copied, p->split}};
 	if (p->mma) /* tf32 has the same parameters */
 		return (Params){f, .cuda_mma = {p->m, p->n, p->k, p->stages, p->wm, p->wn, p->split}};
 	return (Params){f, .cuda_ffma = {p->m, p->n, p->k, p->split}};
@@ -100,9 +100,16 @@ cu_tiles_of(const Params *q, Tiles *p)
 	case FAMILY_cuda_wgmma:
 		if (q->cuda_wgmma.groups < 1 || q->cuda_wgmma.groups > 8)
 			return false;
-		*p = (Tiles){.mma = true, .m = q->cuda_wgmma.m, .n = q->cuda_wgmma.n, .k = q->cuda_wgmma.k,
-		             .stages = q->cuda_wgmma.stages, .wm = 4 * q->cuda_wgmma.groups, .wn = 1,
-		             .groups = q->cuda_wgmma.groups, .split = q->cuda_wgmma.split};
+		*p = (Tiles){.mma = true,
+		             .m = q->cuda_wgmma.m,
+		             .n = q->cuda_wgmma.n,
+		             .k = q->cuda_wgmma.k,
+		             .stages = q->cuda_wgmma.stages,
+		             .wm = 4 * q->cuda_wgmma.groups,
+		             .wn = 1,
+		             .groups = q->cuda_wgmma.groups,
+		             .copied = !q->cuda_wgmma.tma,
+		             .split = q->cuda_wgmma.split};
 		return true;
 	case FAMILY_cuda_ffma:
 		*p = (Tiles){.m = q->cuda_ffma.m, .n = q->cuda_ffma.n, .k = q->cuda_ffma.k, .stages = 2,
@@ -157,20 +164,29 @@ cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
 		p->split = (int)split;
 }
 
+/* Does an operand come an element at a time, as its neighbours in memory are too few for a chunk of 8? */
+static bool
+takes_singles(const Graph *g, const Form *f, int which)
+{
+	bool along_k;
+
+	return cu_operand_run(g, f, which, &along_k) % 8 != 0;
+}
+
 /* Of the tiles that fill the machine the largest; small results and short sums in smaller ones. 64 sums of a thread
  * leave room for other ops, 128 do not. An operand that is made on its way is made for each tile across: the tile is
  * wide there. */
 static Tiles
 tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 {
-	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0, false},
-	                            {true, 128, 64, 32, 3, 2, 2, 1, 0, false},
-	                            {true, 64, 64, 32, 3, 2, 2, 1, 0, false},
-	                            {true, 64, 32, 32, 3, 4, 1, 1, 0, false}};
-	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0, false},
-	                             {false, 128, 64, 8, 2, 0, 0, 1, 0, false},
-	                             {false, 64, 64, 16, 2, 0, 0, 1, 0, false},
-	                             {false, 64, 32, 16, 2, 0, 0, 1, 0, false}};
+	static const Tiles mma[] = {{true, 128, 128, 32, 3, 2, 2, 1, 0, false, false},
+	                            {true, 128, 64, 32, 3, 2, 2, 1, 0, false, false},
+	                            {true, 64, 64, 32, 3, 2, 2, 1, 0, false, false},
+	                            {true, 64, 32, 32, 3, 4, 1, 1, 0, false, false}};
+	static const Tiles ffma[] = {{false, 128, 128, 8, 2, 0, 0, 1, 0, false, false},
+	                             {false, 128, 64, 8, 2, 0, 0, 1, 0, false, false},
+	                             {false, 64, 64, 16, 2, 0, 0, 1, 0, false, false},
+	                             {false, 64, 32, 16, 2, 0, 0, 1, 0, false, false}};
 	const Tiles *all = use_mma ? mma : ffma;
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
@@ -182,13 +198,18 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		i++;
 	Tiles p = all[i];
 
-	/* in parts: more warps for a tile, and fewer parts to be written */
-	if (p.mma && i == 0 && (load.heavy || load.reduces || parts))
-		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0, false};
+	/* in parts: more warps for a tile, and fewer parts to be written; single elements take a register and an
+	 * address each */
+	bool single = takes_singles(g, &f, 0) || takes_singles(g, &f, 1);
+
+	if (p.mma && i == 1 && single)
+		p = (Tiles){true, 128, 64, 32, 3, 4, 2, 1, 0, false, false};
+	if (p.mma && i == 0 && (load.heavy || load.reduces || parts || single))
+		p = (Tiles){true, 128, 128, 32, 3, 2, 4, 1, 0, false, false};
 	if (p.mma && i == 0 && load.made[0] && !load.made[1] && n % 256 == 0)
-		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false};
+		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
-		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false};
+		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false, false};
 	cu_gemm_parts(g, op, &f, load, &p);
 	return p;
 }

@@ -17,6 +17,7 @@ typedef struct Tiles {
 	int split;               /* parts of k, added in their order by the last block that has one */
 	/* mma: warpgroups along m that multiply by wgmma, 4 warps each, wn is 1; 0: mma.sync */
 	int groups;
+	bool copied;             /* wgmma: operands come by cp.async, none by the tensor memory accelerator */
 	bool tf32;               /* mma: of f32, operands rounded to 11 bits: for a tuning file to choose */
 } Tiles;
 /* Tiles of `side` that an extent takes. */

@@ -37,7 +37,7 @@ operand(Gemm *x, int which)
 	o->async = p->mma && o->vec > 1 && !made;
 	KernelMap map;
 
-	if (p->groups && o->async && cu_wgmma_map(x, o, &map)) {
+	if (p->groups && !p->copied && o->async && cu_wgmma_map(x, o, &map)) {
 		o->mapped = true;
 		o->async = false;
 		c->map_name[c->map.n] = o->name;

@@ -86,10 +86,10 @@ in_chunks(const Graph *g, const Form *f)
 static const char *
 declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light, bool parts, Tiles *p, double *ratio)
 {
-	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false},
-	                            {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false},
-	                            {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false},
-	                            {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false}};
+	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false, false},
+	                            {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false, false},
+	                            {true, 128, 64, DEPTH, 4, 8, 1, 1, 2, false, false},
+	                            {true, 64, 64, DEPTH, 4, 4, 1, 1, 1, false, false}};
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
 	const Rates *r = &cuda_machine(NULL, cx->arch)->rates;

@@ -19,6 +19,7 @@ typedef struct CuProgram {
 	VEC(CuFunction) fn;
 	ProgramKernels ks;
 	int64_t state_from, state_to;   /* where states lie */
+	const char *small;              /* of the prelude: cuda_small_integers, or nothing */
 } CuProgram;
 /* p: zeros and an arena; text and fn are p's to free */
 void cu_module_emit(CuProgram *p, const Module *m, const char *arch);

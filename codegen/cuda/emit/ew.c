@@ -13,7 +13,8 @@ cu_suffix(DType t)
 {
 	static const char *const name[DT_COUNT] = {
 	        [DT_f64] = "f64", [DT_f32] = "f32", [DT_f16] = "f32", [DT_bf16] = "f32",
-	        [DT_i64] = "i64", [DT_i32] = "i32", [DT_u8] = "u8",   [DT_bool] = "bool"};
+	        [DT_i64] = "i64", [DT_i32] = "i32", [DT_u8] = "u8",   [DT_bool] = "bool",
+	        [DT_i16] = "i16", [DT_u16] = "u16", [DT_i8] = "i8"};
 
 	return name[t];
 }
@@ -64,7 +65,9 @@ cu_cell_attr(Cuda *c, DType t, const Attr *a)
 		return cu_cell_number(c, t, a->is_int ? (double)a->i : a->f);
 	if (t == DT_i64)
 		return (Cell){arena_printf(c->a, "(long long)0x%llxull", (unsigned long long)i), DT_i64};
-	return (Cell){arena_printf(c->a, t == DT_i32 ? "(int)0x%xu" : "(unsigned char)%u", (unsigned)i), (uint8_t)t};
+	if (t == DT_i32)
+		return (Cell){arena_printf(c->a, "(int)0x%xu", (unsigned)i), DT_i32};
+	return (Cell){arena_printf(c->a, "(%s)%d", cu_c_type(t), (int)i), (uint8_t)t};
 }
 
 Cell
@@ -76,6 +79,9 @@ cu_cell_lowest(DType t, bool highest)
 	                                          [DT_bf16] = "(-INF_f32)",
 	                                          [DT_i64] = "(long long)0x8000000000000000ull",
 	                                          [DT_i32] = "(int)0x80000000u",
+	                                          [DT_i16] = "(short)-32768",
+	                                          [DT_u16] = "0",
+	                                          [DT_i8] = "(signed char)-128",
 	                                          [DT_u8] = "0",
 	                                          [DT_bool] = "false"};
 	static const char *const high[DT_COUNT] = {[DT_f64] = "INF_f64",
@@ -84,6 +90,9 @@ cu_cell_lowest(DType t, bool highest)
 	                                           [DT_bf16] = "INF_f32",
 	                                           [DT_i64] = "0x7fffffffffffffffll",
 	                                           [DT_i32] = "0x7fffffff",
+	                                           [DT_i16] = "32767",
+	                                           [DT_u16] = "65535",
+	                                           [DT_i8] = "127",
 	                                           [DT_u8] = "255",
 	                                           [DT_bool] = "true"};
 

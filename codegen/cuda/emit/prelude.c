@@ -413,3 +413,28 @@ const char *const cuda_prelude[] = {
 "\tr[0] = 1;\n"
 "}\n",
 NULL};
+
+/* Behind it where a module has integers of 8 and 16 bits other than u8. */
+const char *const cuda_small_integers =
+"/* integers of 8 and 16 bits */\n"
+"#define SMALL(t, T) \\\n"
+"FN T add_##t(T a, T b) { return (T)(a + b); } \\\n"
+"FN T sub_##t(T a, T b) { return (T)(a - b); } \\\n"
+"FN T mul_##t(T a, T b) { return (T)((unsigned)a * (unsigned)b); } \\\n"
+"FN T neg_##t(T a) { return (T)-a; } \\\n"
+"FN T abs_##t(T a) { return a < 0 ? (T)-a : a; } \\\n"
+"FN T idiv_##t(T a, T b) { return (T)idiv_i32(a, b); } \\\n"
+"FN T imod_##t(T a, T b) { return (T)imod_i32(a, b); } \\\n"
+"ORDERED(t, T)\n"
+"SMALL(i16, short)\n"
+"SMALL(u16, unsigned short)\n"
+"SMALL(i8, signed char)\n"
+"#define TO_SMALL(f, F, t, T, low, high) \\\n"
+"FN T f##_to_##t(F x) { return x != x ? (T)0 : x <= (F)low ? (T)low : x >= (F)high ? (T)high : (T)x; }\n"
+"TO_SMALL(f64, double, i16, short, -32768, 32767)\n"
+"TO_SMALL(f32, float, i16, short, -32768, 32767)\n"
+"TO_SMALL(f64, double, u16, unsigned short, 0, 65535)\n"
+"TO_SMALL(f32, float, u16, unsigned short, 0, 65535)\n"
+"TO_SMALL(f64, double, i8, signed char, -128, 127)\n"
+"TO_SMALL(f32, float, i8, signed char, -128, 127)\n"
+"\n";

@@ -310,6 +310,9 @@ static const struct { const char *cell, *memory, *load, *store;
         [DT_i64] = {"long long", "long long", "", ""},
         [DT_i32] = {"int", "int", "", ""},
         [DT_u8] = {"unsigned char", "unsigned char", "", ""},
+        [DT_i16] = {"short", "short", "", ""},
+        [DT_u16] = {"unsigned short", "unsigned short", "", ""},
+        [DT_i8] = {"signed char", "signed char", "", ""},
         [DT_bool] = {"bool", "unsigned char", "0 != ", "(unsigned char)"},
 };
 

@@ -1,0 +1,165 @@
+/* facts.c: what a contraction is, as far as its kernels ask: types, layouts, extents; what tasks follow from these and
+ * from a tile.
+ *
+ * In: a contraction; parameters where they count.   Out: numbers and yes or no; nothing is chosen here.
+ * Refuses (gemm_possible): other types than f32, f16 and bf16, other layouts than HWNC activations, HWIO weights and
+ * row-major matrices, batch-dependent inner extents; those take the plain kernel. */
+#include "gemm.h"
+
+static bool
+perm_is(const Type *t, int a, int b, int c, int d)
+{
+	return t->rank == 4 && t->perm[0] == a && t->perm[1] == b && t->perm[2] == c && t->perm[3] == d;
+}
+
+static bool
+half(DType t)
+{
+	return t == DT_f16 || t == DT_bf16;
+}
+
+DType
+gemm_half(const Graph *g, const Op *op)
+{
+	DType t = (DType)val_type(g, op->in[0])->dtype;
+
+	return half(t) ? t : DT_none;
+}
+
+static bool
+dtype_ok(const Type *t)
+{
+	return t->dtype == DT_f32 || half((DType)t->dtype);
+}
+
+static bool
+act_ok(const Type *t)
+{
+	return dtype_ok(t) && perm_is(t, 2, 3, 0, 1) && !t->axis[1].mul && !t->axis[2].mul && !t->axis[3].mul;
+}
+
+static bool
+weight_ok(const Type *t)
+{
+	return dtype_ok(t) && perm_is(t, 2, 3, 1, 0);
+}
+
+bool
+matmul_mat(const Graph *g, const Op *op, Mat *m)
+{
+	const Type *a = val_type(g, op->in[0]), *b = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
+	bool ta = attr_bool(op, A_ta);
+
+	if (!dtype_ok(a) || !type_is_plain(a) || !type_is_plain(b) || !type_is_plain(o) || a->rank < 2 || b->rank < 2)
+		return false;
+	Axis k = a->axis[a->rank - (ta ? 2 : 1)], n = o->axis[o->rank - 1];
+
+	if (k.mul || n.mul || b->axis[b->rank - 1].mul || b->axis[b->rank - 2].mul)
+		return false;
+	*m = (Mat){.rank = o->rank, .m = o->axis[o->rank - 2], .n = n.n, .k = k.n, .batch = 1,
+	           .budget = &machine_of(g)->budget};
+	bool b_batch = false;
+
+	for (int i = 0; i + 2 < o->rank; i++)
+		m->batch *= o->axis[i].n;
+	for (int i = 0; i + 2 < b->rank; i++)
+		b_batch |= b->axis[i].n != 1;
+	if (!b_batch && !ta && m->batch > 1 && a->rank == o->rank) {
+		Axis r = axis(1);
+		int64_t plain = 1;
+
+		for (int i = 0; i + 1 < o->rank; i++) {
+			if (o->axis[i].n != a->axis[i].n || (o->axis[i].mul && r.mul))
+				return false;
+			if (o->axis[i].mul)
+				r = o->axis[i];
+			else
+				plain *= o->axis[i].n;
+		}
+		if (r.mul && plain > INT32_MAX / r.mul)
+			return false;
+		r.n *= plain;
+		r.mul *= (int32_t)plain;
+		m->m = r;
+		m->merged = true;
+		m->batch = 1;
+	}
+	return true;
+}
+
+int64_t
+gemm_groups(const Op *op)
+{
+	return op->kind == OP_matmul ? 1 : attr_int(op, A_groups);
+}
+
+/* Layouts, types and extents that the microkernel takes. */
+bool
+gemm_possible(const Graph *g, const Op *op)
+{
+	Mat m;
+
+	switch (op->kind) {
+	case OP_matmul:
+		return matmul_mat(g, op, &m);
+	case OP_conv2d:
+	case OP_conv2d_dx:
+		return act_ok(val_type(g, op->in[0])) && weight_ok(val_type(g, op->in[1])) &&
+		       act_ok(val_type(g, op->out[0]));
+	case OP_conv2d_dw:
+		return act_ok(val_type(g, op->in[0])) && act_ok(val_type(g, op->in[1])) &&
+		       weight_ok(val_type(g, op->out[0])) && val_type(g, op->out[0])->dtype == DT_f32 &&
+		       !val_type(g, op->in[0])->axis[0].mul;
+	default:
+		return false;
+	}
+}
+
+/* Some eight tiles of usual size; narrow products have higher ones. Each task reads all of the second operand, from
+ * beyond L2 where it is large: on some machines tasks are higher (task_rows), and as many as some cores share alike. */
+int64_t
+matmul_block(const Mat *m, const GemmParams *p)
+{
+	enum { VECTOR = 16, USUAL = 48, SHARED = 8, STEP = 6 };
+	int64_t high = m->budget->task_rows, tasks = high ? ceil_div(m->m.n, high) : 0;
+
+	if (engine_of(p)->task)
+		return engine_of(p)->task;
+	if (m->n > 2 * VECTOR && 2 * tasks >= SHARED) {
+		tasks = ceil_div(tasks, SHARED) * SHARED;
+		return ceil_div(ceil_div(m->m.n, tasks), STEP) * STEP;
+	}
+	return m->n <= VECTOR ? 112 : m->n <= 2 * VECTOR ? 96 : USUAL;
+}
+
+/* Partial sums of all columns stand in the thread's memory meanwhile, which has room for those of so many. */
+int64_t
+matmul_steps(const Mat *m, const GemmParams *p)
+{
+	enum { LONG = 4096, STEPS = 1024, SUMS = 256 << 10 };
+	bool fits = matmul_block(m, p) * m->n <= SUMS;
+
+	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
+}
+
+/* Few tasks of whole rows: a task is a panel of them then. */
+bool
+matmul_split(const Mat *m, const GemmParams *p)
+{
+	return m->batch * ceil_div(m->m.n, matmul_block(m, p)) < 8;
+}
+
+bool
+gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Mat m;
+
+	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m)
+	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
+}
+
+bool
+wgrad_columns(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return val_type(g, op->in[0])->axis[1].n == 1 && val_type(g, op->out[0])->axis[3].n > 1 && !engine_pairs(p);
+}

@@ -1,0 +1,72 @@
+/* pack_amx.c: rows of pairs along k for matrix tiles (micro_amx.c).
+ *
+ * In: a value whose sum is over rows, in memory or made by the kernel.   Out: a kernel that transposes it into the
+ * workspace: a row for each column, pairs of rows side by side. */
+#include "gemm.h"
+
+enum { EDGE = 16, TILE_BYTES = 1024, PAIRS = 16 }; /* rows and columns of a tile; pairs of k in it */
+
+typedef struct Turn { V block, turned, pairs; int64_t length; } Turn;
+
+/* Columns [c0, c0 + 16) of 16 rows of pairs, in t->block, go to `out`: a row for each column, `to_row` bytes apart. */
+static void
+turn_out(Emit *e, const Turn *t, V c0, V out, int64_t to_row)
+{
+	V turn = turn_block(e->l, EDGE), copy_out = amx_copy_out(e->l),
+	  columns = i_min(e, k64(e, EDGE), i_sub(e, k64(e, t->length), c0));
+	LLVMBuilderRef b = here(e);
+	V mask = LLVMBuildSub(b, LLVMBuildShl(b, k64(e, 1), t->pairs, ""), k64(e, 1), "");
+
+	/* rows of the block come to be columns: 16 of them, whatever the last ones hold */
+	LLVMBuildCall2(b, LLVMGlobalGetValueType(turn), turn,
+	               (V[]){t->block, k64(e, 64), k64(e, EDGE), t->turned, k64(e, 64)}, 5, "");
+	LLVMBuildCall2(b, LLVMGlobalGetValueType(copy_out), copy_out,
+	               (V[]){t->turned, out, k64(e, to_row), columns, mask}, 5, "");
+}
+
+/* Task: 16 pairs of rows of one entry of the axes around them. */
+void
+amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
+{
+	const Type *t = val_type(gc->g, val);
+	int64_t length = t->axis[t->perm[t->rank - 1]].n, pairs = t->axis[t->perm[t->rank - 2]].n / 2,
+	        blocks = ceil_div(pairs, PAIRS), entries = 1;
+	int src = made ? -1 : group_buffer(gc, val.id);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, arena_printf(gc->tmp, "pairs%d", gc->nkernel), &fresh);
+
+	for (int i = 0; i + 2 < t->rank; i++)
+		entries *= t->axis[t->perm[i]].n;
+	if (fresh) {
+		emit_lanes(&e, EDGE);
+		T room = LLVMArrayType2(e.l->i8, TILE_BYTES);
+		Turn turn = {.block = slot_new(&e, room), .turned = slot_new(&e, room), .length = length};
+		V in = made ? NULL : buffer(&e, src), out = buffer(&e, dst),
+		  task = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V entry = i_div(&e, task, k64(&e, blocks)),
+		  first = i_mul(&e, i_rem(&e, task, k64(&e, blocks)), k64(&e, PAIRS));
+
+		turn.pairs = i_min(&e, k64(&e, PAIRS), i_sub(&e, k64(&e, pairs), first));
+		V c0 = loop_open(&e, k64(&e, 0), k64(&e, length), EDGE),
+		  c1 = i_min(&e, i_add(&e, c0, k64(&e, EDGE)), k64(&e, length));
+		V r = loop_open(&e, k64(&e, 0), turn.pairs, 1),
+		  row = i_add(&e, i_mul(&e, entry, k64(&e, pairs)), i_add(&e, first, r));
+		V to = ptr_at(&e, turn.block, i_sub(&e, i_mul(&e, r, k64(&e, 64)), i_mul(&e, c0, k64(&e, 4))));
+
+		if (made)
+			pairs_made_row(&e, val, entry, i_add(&e, first, r), c0, c1, to);
+		else
+			pairs_row_of(&e, ptr_at(&e, in, i_mul(&e, row, k64(&e, length * 4))), length, c0, c1, to);
+		loop_close(&e);
+		turn_out(&e, &turn, c0,
+		         ptr_at(&e, out,
+		                i_add(&e,
+		                      i_mul(&e, i_add(&e, i_mul(&e, entry, k64(&e, length)), c0), k64(&e, pairs * 4)),
+		                      i_mul(&e, first, k64(&e, 4)))),
+		         pairs * 4);
+		loop_close(&e);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = entries * blocks, .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}

@@ -1,0 +1,221 @@
+/* maps.c: values of a group that no reduction and no contraction is behind: one loop nest for each shape.
+ *
+ * In: a group whose other outputs stand in memory (GroupCx.ready).   Out: a kernel for each shape of what is left,
+ * before them one for each operand of a concatenation, which stores it at its place; or a copy of a value in another
+ * layout (store_copy). The last loop runs in lanes, the others are tasks. */
+#include "../cpu.h"
+#include <string.h>
+
+typedef struct Map {
+	GroupCx *gc;
+	const Out *out;
+	int nout;
+	const LoopAxis *last;
+	Ix ix[MAX_RANK];
+	int64_t shift_axis;
+	int64_t shift;
+	V shift_v;
+	const Type *store;
+} Map;
+
+static void
+map_at(Emit *e, Map *m, const Ix *ix)
+{
+	Cell *c = arena_array(e->arena, Cell, m->nout);
+
+	/* everything is computed before anything is stored: an output may take the place of an input */
+	for (int k = 0; k < m->nout; k++)
+		c[k] = lane_eval(e, m->out[k].v, ix);
+	for (int k = 0; k < m->nout; k++) {
+		const Type *t = m->store ? m->store : val_type(e->g, m->out[k].v);
+		Ix at[MAX_RANK];
+
+		memcpy(at, ix, sizeof at);
+		if (m->store && m->shift_v)
+			at[m->shift_axis] = ix_add(e, at[m->shift_axis], ix_s(m->shift_v));
+		e->stream = !m->store && store_streams(e->g, m->out[k].v);
+		store_at(e, buffer(e, m->out[k].buf), (DType)t->dtype, offset_of(e, t, at), c[k]);
+		e->stream = false;
+	}
+}
+
+static void
+map_lane(Emit *e, void *cx, Ix i, int u)
+{
+	Map *m = cx;
+
+	(void)u;
+	if (m->last)
+		loop_set(e, m->last, i, m->ix);
+	map_at(e, m, m->ix);
+}
+
+/* Lanes along the reduced axis instead (see eval_contract_dot)? */
+static bool
+wants_dot(const GroupCx *gc)
+{
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		if (!op->dead && op_has((OpKind)op->kind, T_CONTRACT))
+			return eval_contract_dot(gc->g, op);
+	}
+	return false;
+}
+
+/* Outputs of one shape; store != NULL: into a larger tensor, shifted along an axis. Where there are fewer rows than
+ * FEW_ROWS the last loop is cut as well, into MOST elements or fewer. */
+static void
+map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shift_axis, V (*shift)(Emit *, void *),
+           void *shift_cx)
+{
+	enum { FEW_ROWS = 16, MOST = 131072 };
+	Nest n = {.root = val_type(gc->g, m->out[0].v)};
+	const LoopAxis *outer[MAX_RANK];
+	int8_t id[MAX_RANK];
+	Emit *e = arena_new_of(gc->tmp, Emit);
+	bool fresh, dot = wants_dot(gc);
+
+	for (int i = 0; i < MAX_RANK; i++)
+		id[i] = (int8_t)(i < n.root->rank ? i : -1);
+	for (int k = 0; k < m->nout; k++) {
+		nest_walk(gc, &n, m->out[k].v, id);
+		nest_leaf(gc, &n, m->store ? m->store : val_type(gc->g, m->out[k].v), id);
+	}
+	/* the shift of a concatenation adds to one index: a merged loop's other axes are dense in both */
+	nest_build(gc, &n, 0);
+	const LeafAccess *crossed = dot ? NULL : nest_crossed(&n);
+	int nouter = nest_order(&n, crossed, outer);
+
+	m->last = n.nloop ? &n.loop[n.nloop - 1] : NULL;
+	int fn = kernel_begin(gc, e, part, &fresh);
+	int64_t full = loop_full(&n, m->last), rows = 1, cost = group_cost(gc), piece = 0,
+	        task = n.machine->budget.task;
+
+	for (int i = 0; i < nouter; i++)
+		rows *= loop_full(&n, outer[i]);
+	if (rows < FEW_ROWS && full * rows * cost > 4 * task) { /* in whole vectors */
+		piece = (full * rows / (2 * FEW_ROWS) + 63) / 64 * 64;
+		if (piece > MOST)
+			piece = MOST;
+		if (piece * cost < 2 * task)
+			piece = (2 * task / cost + 63) / 64 * 64;
+	}
+	if (crossed) /* a transposition: the operand's lines are used up while the L1 holds them */
+		piece = 16;
+	Tasks t = tasks_of(&n, outer, nouter, m->last, piece, 1, cost);
+
+	t.crossed = crossed != NULL;
+	if (fresh) {
+		TaskAt at = tasks_open(e, &n, &t, m->ix);
+
+		m->shift_axis = shift_axis;
+		if (shift)
+			m->shift_v = shift(e, shift_cx);
+		if (!m->last) {
+			map_at(e, m, m->ix);
+		} else if (dot || full < 2) {
+			V iv = loop_open(e, at.lo, at.hi, 1);
+
+			loop_set(e, m->last, ix_s(iv), m->ix);
+			map_at(e, m, m->ix);
+			loop_close(e);
+		} else {
+			lane_loop(e, at.lo, at.hi, group_random(gc) ? 4 : cost <= 6 ? 2 : 1, map_lane, m);
+		}
+		tasks_close(e);
+	}
+	kernel_end(gc, e, gk, fn, t.rows, fresh, false);
+}
+
+/* v as it stands in memory, copied to `offset` in the layout of `to`. */
+void
+store_copy(GroupCx *gc, Val v, const Type *to, int64_t offset, GraphKernels *gk)
+{
+	vec_push(gc->tmp, &gc->buf, ((Buffer){.val = 0, .offset = offset}));
+	Out o = {v, (int)gc->buf.n - 1};
+	Map m = {.gc = gc, .out = &o, .nout = 1, .store = to};
+	char part[24];
+
+	snprintf(part, sizeof part, "s%d", gc->nkernel);
+	map_kernel(gc, &m, gk, part, 0, NULL, NULL);
+}
+
+static void
+map_emit(GroupCx *gc, const Out *out, int nout, GraphKernels *gk)
+{
+	Map m = {.gc = gc, .out = out, .nout = nout};
+	char part[24];
+
+	snprintf(part, sizeof part, "m%d", gc->nkernel);
+	map_kernel(gc, &m, gk, part, 0, NULL, NULL);
+}
+
+/* ---------------------------------------------------------------- concat: one map for each operand */
+typedef struct Shift { const Op *op; int k; } Shift;
+
+static V
+concat_shift(Emit *e, void *cx)
+{
+	const Shift *s = cx;
+	int64_t a = attr_int(s->op, A_axis);
+	V r = k64(e, 0);
+
+	for (int k = 0; k < s->k; k++)
+		r = i_add(e, r, extent(e, val_type(e->g, s->op->in[k])->axis[a]));
+	return r;
+}
+
+static void
+concat_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
+{
+	for (int k = 0; k < op->nin; k++) {
+		Out o = {op->in[k], group_buffer(gc, op->out[0].id)};
+		Map m = {.gc = gc, .out = &o, .nout = 1, .store = val_type(gc->g, op->out[0])};
+		Shift s = {op, k};
+		char part[24];
+
+		if (!type_elements(val_type(gc->g, op->in[k])))
+			continue;
+		snprintf(part, sizeof part, "c%d", gc->nkernel);
+		map_kernel(gc, &m, gk, part, attr_int(op, A_axis), concat_shift, &s);
+	}
+	gc->ready[op->out[0].id] = true;
+}
+
+/* ---------------------------------------------------------------- what is left of a group */
+void
+maps_emit(GroupCx *gc, GraphKernels *gk)
+{
+	Arena *a = gc->tmp;
+	Out *out = arena_array(a, Out, 2 * (gc->last - gc->first) + 8),
+	    *set = arena_array(a, Out, 2 * (gc->last - gc->first) + 8);
+	int n = 0;
+
+	for (uint32_t i = gc->first; i < gc->last; i++) {
+		const Op *op = &gc->g->op.at[i];
+
+		if (op->dead)
+			continue;
+		if (op->kind == OP_concat && value_is_out(gc, op->out[0]) && !gc->ready[op->out[0].id])
+			concat_emit(gc, op, gk);
+		for (int k = 0; k < op->nout; k++)
+			if (value_is_out(gc, op->out[k]) && !gc->ready[op->out[k].id])
+				out[n++] = (Out){op->out[k], group_buffer(gc, op->out[k].id)};
+	}
+	while (n) {
+		int m = 0, left = 0;
+		Type first = *val_type(gc->g, out[0].v);
+
+		for (int k = 0; k < n; k++) {
+			if (type_same_shape(&first, val_type(gc->g, out[k].v)) && m < 64)
+				set[m++] = out[k];
+			else
+				out[left++] = out[k];
+		}
+		map_emit(gc, set, m, gk);
+		for (int k = 0; k < m; k++)
+			gc->ready[set[k].v.id] = true;
+		n = left;
+	}
+}
