@@ -335,7 +335,8 @@ put_inputs(Buf *b, const Module *m, const Names *in)
 static void
 put_states(Buf *b, const Module *m)
 {
-	static const char *const kinds[ST_COUNT] = {"param", "stat", "slot", "grad", "sum", "setting", "average"},
+	static const char *const kinds[ST_COUNT] = {"param", "stat",    "slot",    "grad",
+	                                            "sum",   "setting", "average", "carry"},
 		*const inits[] = {"constant", "normal", "uniform"};
 
 	buf_printf(b, ",\n\"state\": [");

@@ -22,14 +22,3 @@ target_named(const char *name)
 			return targets[i];
 	return NULL;
 }
-
-const char *
-bytes_word(Arena *a, int64_t bytes)
-{
-	static const struct { int shift; const char *letter; } units[] = {{30, "G"}, {20, "M"}, {10, "K"}, {0, ""}};
-	size_t i = 0;
-
-	while (units[i].shift && (bytes >> units[i].shift == 0 || bytes & (((int64_t)1 << units[i].shift) - 1)))
-		i++;
-	return arena_printf(a, "%lld%s", (long long)(bytes >> units[i].shift), units[i].letter);
-}

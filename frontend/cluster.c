@@ -8,7 +8,7 @@
  * is through. Buckets are cut as passes/overlap.c does, for this cluster's links.
  * What a description cannot know, busy, spread and drag, is uncertain: each is drawn from a lognormal distribution
  * about its value, and weighed by how near it comes to what was measured (Metropolis' walk, steps of random size,
- * a fixed seed). The widths are those that rows c of tests/scale/tables.txt show among programs on equal machines. */
+ * a fixed seed). The widths were chosen with tests/scale/tables.txt in view: frontend/scale.md says how. */
 #include "cluster.h"
 
 #include "../passes/pass.h"

@@ -25,10 +25,11 @@ enum {
 	C_ref_run = 1 << 8,
 	C_tune = 1 << 9,
 	C_scale = 1 << 10,
-	C_manual = 1 << 11,
+	C_review = 1 << 11,
+	C_manual = 1 << 12,
 	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain,
 	SHAPING = COMMON | C_tune | C_scale, /* what shapes a program */
-	ALL = COMMON | C_ops | C_ref_run | C_tune | C_scale | C_manual,
+	ALL = COMMON | C_ops | C_ref_run | C_tune | C_scale | C_review | C_manual,
 };
 
 typedef struct TextList { const char **at; int n; } TextList;
@@ -163,5 +164,6 @@ int cmd_opt(Arena *a, const Options *o);
 int cmd_explain(Arena *a, const Options *o);
 int cmd_ops(Arena *a, const Options *o);
 int cmd_scale(Arena *a, const Options *o);
+int cmd_review(Arena *a, const Options *o);
 int cmd_ref_run(Arena *a, const Options *o);
 #endif

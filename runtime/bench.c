@@ -15,6 +15,8 @@
 
 typedef struct Bench {
 	RtHost *h;
+	bool reader;                 /* --reader: no step is taken */
+	RtUsage *usage;              /* --usage; NULL */
 	bool infer, forward;         /* forward: infer or eval, which update nothing */
 	int graph;
 	double *seconds;             /* by repeat */
@@ -50,11 +52,30 @@ bench_status(RtHost *h, int64_t status)
 	return status == RT_OK;
 }
 
+/* n batches of the reader, as steps would ask for them. */
+static bool
+bench_batches(Bench *b, int64_t n)
+{
+	RtHost *h = b->h;
+	const RtGraph *g = &h->program.graph[b->graph];
+
+	for (; n > 0; n--, h->run.step++) {
+		rt_shuffle(&h->run);
+		for (h->run.micro = 0; h->run.micro < h->accumulate; h->run.micro++)
+			if (!rt_gather(&h->run, h->run.arena, g->input, h->program.ninput))
+				return false;
+	}
+	return true;
+}
+
 static bool
 bench_steps(Bench *b, int64_t n)
 {
 	RtHost *h = b->h;
 	int64_t sink = rt_sink(h), end = h->run.step + n;
+
+	if (b->reader)
+		return bench_batches(b, n);
 
 	while (h->run.step < end) {
 		int64_t status;
@@ -86,7 +107,7 @@ bench_data(Bench *b)
 	RtHost *h = b->h;
 	int64_t examples = h->program.batch * h->program.accumulate * 8;
 
-	if (h->opt.data)
+	if (h->opt.data || b->reader)
 		return rt_data_load(&h->program, &h->opt, true, &b->data, &h->error);
 	return rt_data_synthetic(&h->program, h->run.seed, examples, &b->data, &h->error);
 }
@@ -97,6 +118,7 @@ bench_prepare(Bench *b)
 	RtHost *h = b->h;
 	const RtGraph *g;
 
+	b->reader = h->opt.reader;
 	b->infer = h->opt.mode && strcmp(h->opt.mode, "infer") == 0;
 	b->forward = b->infer || (h->opt.mode && strcmp(h->opt.mode, "eval") == 0);
 	b->graph = b->infer ? RT_G_INFER : b->forward ? RT_G_EVAL : RT_G_TRAIN;
@@ -133,7 +155,9 @@ bench_prepare(Bench *b)
 		b->gflop += g->row[k].flops * 1e-9 * (b->forward ? 1 : (double)h->program.accumulate);
 	for (int k = 0; !b->forward && k < h->program.graph[RT_G_UPDATE].nrow; k++)
 		b->gflop += h->program.graph[RT_G_UPDATE].row[k].flops * 1e-9;
-	if (b->gflop <= 0)
+	if (b->reader)
+		b->gflop = 0;
+	else if (b->gflop <= 0)
 		b->gflop = b->forward ? h->program.gflop_per_step / 3 : h->program.gflop_per_step;
 	b->kernels = g->nrow + (b->forward ? 0 : h->program.graph[RT_G_UPDATE].nrow);
 	return true;
@@ -143,8 +167,9 @@ bench_prepare(Bench *b)
 static double
 bench_peak(const RtHost *h)
 {
-	return h->image->device ? 0
-	                        : rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
+	return h->image->device || h->opt.reader
+	               ? 0
+	               : rt_peak_flops(h->threads, h->program.narrow, h->image->needs ? h->image->needs : "");
 }
 
 static bool
@@ -159,6 +184,8 @@ bench_measure(Bench *b)
 	b->peak = bench_peak(h);
 	if (h->opt.warmup > 1 && !bench_steps(b, h->opt.warmup - 1))
 		return false;
+	if (h->opt.usage)
+		b->usage = rt_usage_begin(h, NULL);
 	for (int64_t i = 0; i < h->opt.repeat; i++) {
 		double begin = rt_now();
 
@@ -169,6 +196,11 @@ bench_measure(Bench *b)
 		peak = bench_peak(h);
 		b->peak = peak > b->peak ? peak : b->peak;
 	}
+	while (b->usage && rt_usage_samples(b->usage) < 3)
+		if (!bench_steps(b, 1))
+			return false;
+	if (b->usage)
+		rt_usage_end(b->usage);
 	return true;
 }
 
@@ -605,9 +637,13 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	rt_json_text(stdout, h->program.precision);
 	printf(", \"mode\": \"%s\", \"batch\": %lld, \"threads\": %d, \"threads_used\": %d, \"steps\": %lld, "
 	       "\"repeats\": %lld",
-	       b->infer ? "infer" : b->forward ? "eval" : "train",
+	       b->reader ? "reader" : b->infer ? "infer" : b->forward ? "eval" : "train",
 	       (long long)(h->program.batch * (b->forward ? 1 : h->program.shards)),
 	       rt_threads_count(h->threads), b->used, (long long)h->opt.bench_steps, (long long)h->opt.repeat);
+	printf(", \"data\": ");
+	rt_json_text(stdout, h->opt.data ? h->opt.data : b->reader ? "." : "synthetic");
+	if (b->reader)
+		printf(", \"readers\": %d", b->data.readers);
 	printf(", \"examples_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most,
 	       n / s.least);
 	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3,
@@ -623,12 +659,15 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	}
 	if (h->program.shards > 1 && !b->forward)
 		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld, \"hidden_share\": %.3g",
-		       h->ranks, (long long)h->program.shards, (long long)(h->ranks > 1 ? h->sums.bytes : 0),
+		       h->ranks, (long long)h->program.shards,
+		       (long long)(h->ranks > 1 && !h->opt.no_exchange ? h->sums.bytes : 0),
 		       bench_hidden(h));
 	if (b->plain)
 		printf(", \"plain_share\": %.6g", bench_plain_share(b, b->plain));
 	if (suspect)
 		printf(", \"suspect\": true");
+	if (b->usage)
+		rt_usage_json(b->usage);
 	if (b->forward)
 		bench_results_json(b);
 	if (t->seconds) {
@@ -655,20 +694,29 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	else
 		snprintf(threads, sizeof threads, "%d thread%s", all, all == 1 ? "" : "s");
 	printf("%s, %s, %s: batch %lld, %s, %lld x %lld steps after %lld\n", h->program.model,
-	       b->infer     ? "inference"
+	       b->reader    ? "the reader"
+	       : b->infer   ? "inference"
 	       : b->forward ? "evaluation"
 	                    : "training",
 	       h->program.precision, (long long)(h->program.batch * (b->forward ? 1 : h->program.shards)), threads,
 	       (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
 	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
 	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
+	if (b->usage)
+		rt_usage_text(b->usage);
+	if (b->reader) {
+		printf("%-12s %d\n", "readers", b->data.readers);
+		return;
+	}
 	printf("%-12s %.1f", "GFLOP/s", gflops);
 	if (b->peak > 0)
 		printf(" (%.1f %% of the measured peak of %.1f)%s\n", 100 * gflops * 1e9 / b->peak, b->peak * 1e-9,
 		       suspect ? "  suspect: above the peak" : "");
 	else
 		printf(" (the peak of this program's arithmetic is not measured)\n");
-	if (h->ranks > 1)
+	if (h->ranks > 1 && h->opt.no_exchange)
+		printf("%-12s %d, which exchange nothing\n", "processes", h->ranks);
+	else if (h->ranks > 1)
 		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks,
 		       (double)h->sums.bytes * 1e-6, 100 * bench_hidden(h));
 	if (h->image->device)
@@ -697,6 +745,8 @@ rt_bench(RtHost *h)
 	RtTiming s;
 	bool suspect;
 
+	if (h->opt.mode && strcmp(h->opt.mode, "generate") == 0)
+		return rt_generate_bench(h);
 	if (h->ranks > 1 && h->opt.profiling) {
 		rt_fail(&h->error, "--profile is for one process: --alone");
 		h->agreed = true;

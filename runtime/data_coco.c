@@ -406,15 +406,27 @@ coco_note(const RtData *d, const Coco *v)
 
 /* ---- one example */
 
-/* A box of an image of `width`, in pixels of the scaled one. */
+/* Rows and columns that the scaled image has, whole ones. */
 static void
-coco_put(const CocoBox *b, double scale, double width, bool flip, float out[4])
+coco_scaled(const Coco *v, const CocoImage *x, int *height, int *width)
 {
-	double x1 = b->x, x2 = b->x + b->width;
+	bool by_rows = (int64_t)v->rows * x->width <= (int64_t)v->columns * x->height;
 
-	out[0] = (float)((flip ? width - x2 : x1) * scale);
+	*height = by_rows ? v->rows : (int)(x->height * v->columns / x->width);
+	*width = by_rows ? (int)(x->width * v->rows / x->height) : v->columns;
+	*width = *width < 1 ? 1 : *width;
+	*height = *height < 1 ? 1 : *height;
+}
+
+/* A box in pixels of the scaled image, which has `width` of them in a row. */
+static void
+coco_put(const CocoBox *b, double scale, int width, bool flip, float out[4])
+{
+	double x1 = b->x * scale, x2 = (b->x + b->width) * scale;
+
+	out[0] = (float)(flip ? width - x2 : x1);
 	out[1] = (float)(b->y * scale);
-	out[2] = (float)((flip ? width - x1 : x2) * scale);
+	out[2] = (float)(flip ? width - x1 : x2);
 	out[3] = (float)((b->y + b->height) * scale);
 }
 
@@ -422,9 +434,7 @@ static bool
 coco_pixels(const Coco *v, const CocoImage *x, bool flip, RtScratch *s, uint8_t *out, RtError *e)
 {
 	int64_t plane = (int64_t)v->rows * v->columns;
-	bool by_rows = (int64_t)v->rows * x->width <= (int64_t)v->columns * x->height;
-	int height = by_rows ? v->rows : (int)(x->height * v->columns / x->width),
-	    width = by_rows ? (int)(x->width * v->rows / x->height) : v->columns;
+	int height, width;
 	const uint8_t *file;
 	uint8_t *small;
 	size_t n;
@@ -432,8 +442,7 @@ coco_pixels(const Coco *v, const CocoImage *x, bool flip, RtScratch *s, uint8_t 
 	char *path = rt_printf("%s/%s", v->folder, x->name);
 	bool good = rt_bitmap_read(path, s, &file, &n, e) && rt_bitmap_decode(file, n, v->channels, s, &p, e);
 
-	width = width < 1 ? 1 : width;
-	height = height < 1 ? 1 : height;
+	coco_scaled(v, x, &height, &width);
 	if (good && (p.width != x->width || p.height != x->height))
 		good = rt_fail(e, "is %d x %d pixels, the JSON file says %lld x %lld", p.width, p.height,
 		               (long long)x->width, (long long)x->height);
@@ -462,14 +471,15 @@ coco_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t
 	bool flip = d->train && v->flip &&
 	            philox_uniform((uint64_t)d->seed, philox_stream("images"), (uint64_t)epoch,
 	                           64 * (uint64_t)example + 40) < 0.5;
-	int types[3] = {d->p->input[0].t.dtype, d->p->input[1].t.dtype, d->p->input[2].t.dtype};
+	int height, width, types[3] = {d->p->input[0].t.dtype, d->p->input[1].t.dtype, d->p->input[2].t.dtype};
 
+	coco_scaled(v, x, &height, &width);
 	for (int64_t i = 0; i < v->most; i++) {
 		bool there = i < x->boxes;
 		float box[4] = {0, 0, 0, 0};
 
 		if (there)
-			coco_put(&v->box[x->first + i], scale, (double)x->width, flip, box);
+			coco_put(&v->box[x->first + i], scale, width, flip, box);
 		for (int k = 0; out[1] && k < 4; k++)
 			rt_dtype_write(types[1], out[1] + (4 * i + k) * rt_dtype[types[1]].bytes, box[k]);
 		if (out[2])

@@ -441,8 +441,8 @@ rt_start(RtRun *run, int64_t bucket)
 	RtHost *h = rt_host(run);
 
 	/* the last bucket waits for the shard's end: a fault goes with it */
-	if (h->ranks > 1 && h->mode == RT_M_TRAIN && run->micro + 1 == h->sums.hi && bucket == h->sums.started &&
-	    bucket + 1 < h->sums.nbucket && h->sums.overlap)
+	if (h->ranks > 1 && !h->opt.no_exchange && h->mode == RT_M_TRAIN && run->micro + 1 == h->sums.hi &&
+	    bucket == h->sums.started && bucket + 1 < h->sums.nbucket && h->sums.overlap)
 		sums_start(h, (int)bucket);
 }
 
@@ -601,7 +601,7 @@ rt_merge(RtRun *run)
 
 	if (k == s->lo)
 		s->nnode = 0;
-	if (h->ranks == 1 || k + 1 < s->hi) {
+	if (h->ranks == 1 || h->opt.no_exchange || k + 1 < s->hi) {
 		sums_join(h, (RtNode){k, 1}, run->arena + s->begin, k + 1 == s->hi, true);
 		return RT_OK;
 	}

@@ -557,6 +557,114 @@ generate_open(Generate *x)
 	return true;
 }
 
+/* Inputs that bench was not given: random ones, as bench has them in other modes. */
+static bool
+bench_inputs(Generate *x, RtData *d)
+{
+	RtHost *h = x->h;
+	const RtProgram *p = &h->program;
+	int64_t n = x->n > p->batch ? x->n : p->batch;
+
+	if (!rt_data_synthetic(p, p->seed, n, d, &h->error))
+		return false;
+	for (int k = 0; k < p->ninput; k++) {
+		int64_t bytes = p->input[k].t.bytes / p->batch;
+
+		if (k == x->token || !p->input[k].infer)
+			continue;
+		x->other[k] = rt_alloc((size_t)(bytes * x->n));
+		for (int64_t i = 0; i < x->n; i++)
+			if (!rt_data_copy(d, k, i, 1, x->other[k] + i * bytes, &h->error))
+				return false;
+	}
+	return true;
+}
+
+static void
+put_bench(const Generate *x, double *seconds, const RtUsage *usage)
+{
+	const RtHost *h = x->h;
+	const RtProgram *p = &h->program;
+	double n = (double)(x->n * x->length);
+	RtTiming s = rt_timing(seconds, h->opt.repeat);
+
+	if (!h->opt.json) {
+		printf("%s, writing, %s: %lld sequence%s of %lld tokens, beam %lld, by %s, %d threads, %lld times\n",
+		       p->model, p->precision, (long long)x->n, x->n == 1 ? "" : "s", (long long)x->length,
+		       (long long)h->opt.beam, x->steps ? "steps" : "whole windows", rt_threads_count(h->threads),
+		       (long long)h->opt.repeat);
+		printf("%-12s %.1f median, %.1f min, %.1f max\n", "tokens/s", n / s.median, n / s.most, n / s.least);
+		printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/token", s.median * 1e3 / (double)x->length,
+		       s.least * 1e3 / (double)x->length, s.most * 1e3 / (double)x->length);
+		if (usage)
+			rt_usage_text(usage);
+		return;
+	}
+	printf("{\"model\": ");
+	rt_json_text(stdout, p->model);
+	printf(", \"target\": ");
+	rt_json_text(stdout, p->target);
+	printf(", \"arch\": ");
+	rt_json_text(stdout, p->arch);
+	printf(", \"precision\": ");
+	rt_json_text(stdout, p->precision);
+	printf(", \"mode\": \"generate\", \"data\": \"synthetic\", \"batch\": %lld, \"threads\": %d, \"repeats\": "
+	       "%lld, "
+	       "\"sequences\": %lld, \"length\": %lld, \"beam\": %lld, \"graph\": \"%s\"",
+	       (long long)p->batch, rt_threads_count(h->threads), (long long)h->opt.repeat, (long long)x->n,
+	       (long long)x->length, (long long)h->opt.beam, x->steps ? "step" : "whole");
+	printf(", \"tokens_per_s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", n / s.median, n / s.most,
+	       n / s.least);
+	printf(", \"ms_per_token\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}, \"peak_rss_bytes\": %lld",
+	       s.median * 1e3 / (double)x->length, s.least * 1e3 / (double)x->length, s.most * 1e3 / (double)x->length,
+	       (long long)rt_peak_rss());
+	if (usage)
+		rt_usage_json(usage);
+	printf("}\n");
+}
+
+/* Writes every token of every sequence anew, from initial parameters: no token ends a sequence. */
+static bool
+bench_write(Generate *x)
+{
+	x->tokens = 0;
+	memset(x->score, 0, sizeof *x->score * (size_t)x->n);
+	return (x->h->opt.beam > 1 ? write_beams : write_sequences)(x);
+}
+
+int
+rt_generate_bench(RtHost *h)
+{
+	Generate x = {.h = h};
+	RtData d = {0};
+	double *seconds = rt_alloc(sizeof *seconds * (size_t)h->opt.repeat);
+	RtUsage *usage = NULL;
+	bool good = generate_open(&x);
+
+	x.n = h->opt.samples > 0 ? h->opt.samples : 1;
+	good = good && bench_inputs(&x, &d) && take_inputs(&x) && rt_host_memory(h, 0) && rt_host_init_state(h);
+	x.end = -1;
+	h->graph = &h->program.graph[RT_G_INFER];
+	good = good && bench_write(&x);          /* warm-up */
+	if (good && h->opt.usage)
+		usage = rt_usage_begin(h, NULL);
+	for (int64_t i = 0; good && i < h->opt.repeat; i++) {
+		double begin = rt_now();
+
+		good = bench_write(&x);
+		seconds[i] = rt_now() - begin;
+	}
+	while (good && usage && rt_usage_samples(usage) < 3)
+		good = bench_write(&x);
+	if (usage)
+		rt_usage_end(usage);
+	if (!good)
+		return rt_die(h);
+	if (!h->opt.quiet || h->opt.json)
+		put_bench(&x, seconds, usage);
+	return 0;
+}
+
 int
 rt_generate(RtHost *h)
 {

@@ -247,7 +247,7 @@ typedef struct RtOptions {
 	const char *program;                        /* argv[0]'s last part */
 	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling, top;   /* top: --profile=top */
-	bool partial, replan, goes_on, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json, whole;
+	bool partial, replan, goes_on, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json, whole, reader;
 	/* -1: not given; sink -2 */
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers;
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
@@ -255,10 +255,12 @@ typedef struct RtOptions {
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
 	const char *exchange;                       /* "tree", "library"; NULL: not given */
+	bool no_exchange;
 	bool has_seed;
 	const char *prompt;                         /* of generate */
 	int64_t length, top_k, beam, samples;       /* -1: not given */
 	double temperature, top_p, length_penalty;
+	bool usage; const char *usage_file; double interval; /* seconds */
 	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
 	const char *rate, *set[RT_MAX_SETTINGS]; int nset; /* --set: NAME=VALUE */
 } RtOptions;
@@ -636,6 +638,15 @@ int rt_train(RtHost *h);
 int rt_eval(RtHost *h);
 int rt_infer(RtHost *h);
 int rt_generate(RtHost *h);
+int rt_generate_bench(RtHost *h);             /* bench --mode generate */
+/* usage.c: what a run keeps busy, sampled every h->opt.interval seconds by a thread of its own */
+typedef struct RtUsage RtUsage;
+bool rt_usage_try(const char *path, FILE **f, RtError *e);  /* path NULL: no file */
+RtUsage *rt_usage_begin(RtHost *h, FILE *file);             /* a line a sample to file, NULL */
+int rt_usage_samples(const RtUsage *u);
+void rt_usage_end(RtUsage *u);
+void rt_usage_json(const RtUsage *u);                       /* ", "usage": {..}" of the samples' medians */
+void rt_usage_text(const RtUsage *u);
 int rt_bench(RtHost *h);
 int rt_info(RtHost *h);
 int rt_die(RtHost *h);                                  /* prints h->error; returns 1 */

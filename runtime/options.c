@@ -12,7 +12,7 @@
 
 typedef enum OptKind {
 	OPT_TEXT, OPT_COUNT, OPT_POSITIVE, OPT_WARMUP, OPT_BENCH, OPT_REPEAT, OPT_THREADS, OPT_READERS, OPT_SEED,
-	OPT_SINK, OPT_NAMED, OPT_SET, OPT_PROFILE, OPT_FLAG, OPT_BEAM, OPT_REAL, OPT_SHARE, OPT_KINDS,
+	OPT_SINK, OPT_NAMED, OPT_SET, OPT_PROFILE, OPT_FLAG, OPT_BEAM, OPT_REAL, OPT_SHARE, OPT_INTERVAL, OPT_KINDS,
 } OptKind;
 typedef struct OptRow { const char *name, *arg, *commands; OptKind kind; size_t field; const char *help; } OptRow;
 
@@ -199,6 +199,15 @@ options_set(RtOptions *o, const OptRow *r, const char *value)
 			return options_wrong(o, "too many --%s%s", r->name, "");
 		o->set[o->nset++] = value;
 		return -1;
+	case OPT_INTERVAL: {
+		char *end;
+		double x = strtod(value, &end);
+
+		if (end == value || *end || !(x >= 0.01 && x <= 86400))
+			return options_wrong(o, "--%s wants seconds, 0.01 to 86400, not '%s'", r->name, value);
+		*(double *)field = x;
+		return -1;
+	}
 	case OPT_REAL: case OPT_SHARE: {
 		char *end;
 		double x = strtod(value, &end), high = r->kind == OPT_SHARE ? 1 : 1000;
@@ -277,6 +286,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--replan%s%s", " goes with --resume or --continue", "");
 	if (o->exchange && strcmp(o->exchange, "tree") != 0 && strcmp(o->exchange, "library") != 0)
 		return options_wrong(o, "--exchange wants tree or library, not '%s'%s", o->exchange, "");
+	if (o->exchange && o->no_exchange)
+		return options_wrong(o, "--exchange and --no-exchange%s%s", " exclude each other", "");
 	if (o->keep && strcmp(o->keep, "best") != 0)
 		return options_wrong(o, "--keep wants best, not '%s'%s", o->keep, "");
 	if (o->keep && o->no_save)
@@ -288,8 +299,23 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--by%s%s", " goes with --keep best or --stop-after-worse", "");
 	if (o->watch_every && !o->watch)
 		return options_wrong(o, "--watch-every%s%s", " goes with --watch", "");
-	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "eval") != 0 && strcmp(o->mode, "infer") != 0)
-		return options_wrong(o, "--mode wants train, eval or infer, not '%s'%s", o->mode, "");
+	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "eval") != 0 &&
+	    strcmp(o->mode, "infer") != 0 && strcmp(o->mode, "generate") != 0)
+		return options_wrong(o, "--mode wants train, eval, infer or generate, not '%s'%s", o->mode, "");
+	bool writes = o->command == RT_C_GENERATE || (o->mode && !strcmp(o->mode, "generate"));
+
+	if (!writes && (o->length > 0 || o->samples > 0 || o->beam > 1))
+		return options_wrong(o, "%s goes with --mode generate%s",
+		                     o->length > 0    ? "--length"
+		                     : o->samples > 0 ? "--samples"
+		                                      : "--beam", "");
+	if (o->reader && (o->mode || o->synthetic || o->profiling))
+		return options_wrong(o, "--reader and %s exclude each other%s",
+		                     o->mode        ? "--mode"
+		                     : o->synthetic ? "--synthetic"
+		                                    : "--profile", "");
+	if (o->profiling && o->mode && !strcmp(o->mode, "generate"))
+		return options_wrong(o, "--profile is of --mode train, eval and infer%s%s", "", "");
 	if (o->command == RT_C_EVAL && !o->data && !o->synthetic)
 		return options_wrong(o, "eval wants --data DIR%s%s", "", "");
 	if ((o->command == RT_C_EVAL || o->command == RT_C_INFER || o->command == RT_C_GENERATE) && !o->weights)
@@ -364,6 +390,7 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 	                 .top_p = 1,
 	                 .beam = 1,
 	                 .samples = -1,
+	                 .interval = 5,
 	                 .epochs = -1,
 	                 .steps = -1,
 	                 .stop = -1,

@@ -520,6 +520,8 @@ train_all(RtHost *h)
 	pthread_attr_t attr;
 	pthread_t id;
 	sigset_t set;
+	FILE *file;
+	RtUsage *usage;
 	int bad;
 
 	sigemptyset(&set);
@@ -527,7 +529,7 @@ train_all(RtHost *h)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
-	if (!train_prepare(h))
+	if (!rt_usage_try(h->rank ? NULL : h->opt.usage_file, &file, &h->error) || !train_prepare(h))
 		return rt_die(h);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	pthread_attr_init(&attr);
@@ -538,8 +540,11 @@ train_all(RtHost *h)
 		rt_fail(&h->error, "the training thread could not be started: %s", strerror(bad));
 		return rt_die(h);
 	}
+	usage = file ? rt_usage_begin(h, file) : NULL;
 	train_monitor(h, &w, &set);
 	pthread_join(id, NULL);
+	if (usage)
+		rt_usage_end(usage);
 	rt_threads_free(h->threads);
 	if (h->log) {
 		rt_log_flush(h);

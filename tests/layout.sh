@@ -33,6 +33,12 @@ for rule in 'ir:ir' 'passes:passes|ir' 'codegen:codegen|passes|ir' 'frontend:fro
 	check "includes of ${rule%%:*}" "$(includes "${rule%%:*}" "${rule#*:}")"
 done
 
+# How files of codegen use each other: needs the objects of a build.
+build=${BUILD:-build-check}
+if [ -d "$build/codegen/libcodegen.a.p" ] && command -v python3 >/dev/null && command -v nm >/dev/null; then
+	check "cycles" "$(python3 tests/cycles.py "$build" 2>&1)"
+fi
+
 check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.[chly]$'); do
 	head -n 12 "$f" | grep -q "/\* \(.*/\)\?${f##*/}: " || echo "$f does not open with \`/* ${f##*/}: what it does\`"
 done)"
@@ -75,6 +81,8 @@ check "figures to come" "$(echo "$files" | grep -E '\.(md|net|[chly]|def|sh|py)$
 # Words that the field has another for: CPU, images, L1, L2, L3.
 check "words" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/layout\.sh$' |
 	xargs grep -niwE '(a|the|this|of|one|all) (processors?|pictures?)|(first|second|third)-level cache' 2>/dev/null | head -n 10)"
+check "simulated devices" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/(layout\.sh|golden/|gradient/)' |
+	xargs grep -niE 'stand-ins? ?(for|driver|device|\.|,)|the stand-in' 2>/dev/null | head -n 10)"
 check "model files" "$(for f in $(echo "$files" | grep -E '^models/.*\.net$'); do head -n 20 "$f" | grep -qiE 'source|arxiv|et al' || echo "$f: no source in its head comment"; done)"
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

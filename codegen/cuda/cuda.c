@@ -18,18 +18,6 @@ static const char *const archs[] = {
 };
 enum { NARCH = sizeof archs / sizeof *archs };
 
-bool
-cu_is_turing(const char *arch)
-{
-	return arch && !strcmp(arch, "sm_75");
-}
-
-bool
-cu_has_mma(DType t, const char *arch)
-{
-	return t == DT_f16 || (t == DT_bf16 && arch && !cu_is_turing(arch));
-}
-
 static bool
 cuda_has_kernel(const Target *t, OpKind k)
 {

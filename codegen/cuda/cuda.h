@@ -67,8 +67,19 @@ typedef struct Cuda {
 	VEC(Joined) joined;
 	VEC(Cse) top;                   /* pointers and extents, at the kernel's start */
 	Lanes *lanes;                   /* NULL: one element at a time */
+	/* what is asked for from below (group.c sets it): cu_value_at, cu_window_neighbours, cu_window_values */
+	Cell (*value)(struct Cuda *c, Val v, const Ix *ix);
+	bool (*neighbours)(const Graph *g, const Op *op);
+	const char *(*windows)(struct Cuda *c, const Op *op, const Ix *ix, int vec);
 	const Type *root; Ix root_ix[MAX_RANK], root_i; /* elements of this type at root_ix are at root_i */
 } Cuda;
+
+/* computed by the group, stored by it */
+static inline bool
+cu_value_is_out(const Cuda *c, Val v)
+{
+	return c->inside[v.id] && val_is_stored(c->g, v);
+}
 
 /* ---- text.c: lines, scopes, indices, memory */
 void cu_line(Cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -164,14 +175,23 @@ void cu_depthwise_emit(Cuda *c, const Op *op);
 bool cu_depthwise_pieces(Cuda *c, const Op *op, const Ix *ix, Cell *x);
 
 /* ---- eval.c, eval_sum.c: the value of an element */
-Cell cu_value_at(Cuda *c, Val v, const Ix *ix);
+Cell cu_eval_value(Cuda *c, Val v, const Ix *ix);
+static inline Cell
+cu_value_at(Cuda *c, Val v, const Ix *ix)
+{
+	return c->value(c, v, ix);
+}
 Cell cu_guarded(Cuda *c, Val x, const Ix *ix, const char *valid, Cell fill);
+/* ---- frame.c: what many kernels begin with */
+Scope cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix); /* the loop of threads over a set of axes of t */
+int64_t cu_blocks_of(const Type *t, uint32_t axes);     /* of a full batch */
 /* Of convolutions, in one direction: the row that a tap of output row o reads, o * stride + tap * dil - pad; the output
  * row of which a tap reads row i, if *valid, which it adds to. */
 Ix cu_row_in(Cuda *c, Ix o, int64_t stride, Ix tap, int64_t dil, int64_t pad);
 Ix cu_row_out(Cuda *c, Ix i, int64_t stride, Ix tap, int64_t dil, int64_t pad, const char **valid);
 /* `valid`, and the pixel is one of t's */
 const char *cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid);
+/* ---- eval_sum.c, rows.c */
 Cell cu_eval_contract(Cuda *c, const Op *op, const Ix *ix);
 Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 
@@ -208,18 +228,16 @@ bool cu_asks_index(const Cuda *c);
 /* kernels of one function that do not depend on each other into one launch; then the program's text */
 void cu_merge(CuProgram *p, const Module *m);
 
-/* ---- kernels.c */
-Scope cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix); /* the loop of threads over a set of axes of t */
-int64_t cu_blocks_of(const Type *t, uint32_t axes);     /* of a full batch */
+/* ---- group.c */
 bool cu_special_op(const Op *op);                       /* has a kernel of its own */
-bool cu_value_is_out(const Cuda *c, Val v);
 void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first);
 
-/* ---- cuda.c */
+/* ---- machine.c */
 bool cu_is_turing(const char *arch);                    /* sm_75, which multiplies no bf16 */
 bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf16 by mma.sync? */
 
 /* ---- prelude.c, image.c, native.c, machine.c */
+bool cu_wgmma_arch(const char *arch);                     /* sm_90a, whose four warps multiply together */
 const Machine *cuda_machine(const Target *t, const char *arch);
 bool cuda_machine_here(const Target *t, const char *arch, Machine *m);
 const char *cuda_machine_word(const Target *t, const char *arch, Arena *a);

@@ -139,7 +139,7 @@ if [ -f "$sim" ]; then
 	END
 else
 	skipped=$((skipped + 5))
-	echo "skip native: no stand-in for the driver"
+	echo "skip native: no simulated driver"
 fi
 t "cuda, misspelt architecture" 2 "did you mean 'sm_90a'" $cuda --arch sm_90b --emit cuda "$net" -o -
 t "cuda makes no llvm" 2 'target cuda makes cuda, ptx and cubin' $cuda --arch sm_80 --emit llvm "$net" -o -

@@ -1,5 +1,5 @@
 /* run.c: every kernel of the CUDA target against the reference evaluator, on whatever device libcuda.so.1 offers: a
- * GPU, or the stand-in.
+ * GPU, or the simulated device.
  *
  * In: case files and variants of tests/cpu/run.c, whose code this is but for what loads and calls kernels.   Out: as
  * there; exit 77 where there is no libcuda.so.1 (MANTOU_LIBCUDA may name it), no device or no NVRTC.

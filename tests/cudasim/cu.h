@@ -1,4 +1,4 @@
-/* cu.h: the types of the driver's interface that the stand-in implements and its tests use.
+/* cu.h: the types of the driver's interface that the simulated device implements and its tests use.
  *
  * Declared here so that neither needs a CUDA toolkit. Names, numbers and layouts are those of the driver's binary
  * interface, CUDA 13.0; what is not listed is not implemented. */

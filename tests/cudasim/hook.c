@@ -1,4 +1,4 @@
-/* hook.c: work of the device that a stand-in for another library does on the host.
+/* hook.c: work of the device that another simulated library does on the host.
  *
  * In: a function and its data.   Out: a task of the stream, or a node of the graph that it captures, which a launch
  * could stand for: allowed in bodies of conditions, copied with the graph, counted as a kernel. */

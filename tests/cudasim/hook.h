@@ -1,4 +1,4 @@
-/* hook.h: for stand-ins of libraries that launch kernels of their own: work of the device that is a function of the
+/* hook.h: for simulated libraries that launch kernels of their own: work of the device that is a function of the
  * host. Exported beside the driver's calls. */
 #ifndef HOOK_H
 #define HOOK_H

@@ -383,7 +383,8 @@ kernel_text(const Case *k)
 	return text;
 }
 
-/* What PTX promises of a device's approximations, where that is less than the stand-in keeps: ulps, and a distance. */
+/* What PTX promises of a device's approximations, where that is less than the simulated device keeps: ulps, and a
+ * distance. */
 static const struct {
 	const char *op;
 	double ulps, off;

@@ -1,4 +1,4 @@
-/* compute.c: convolutions, their gradients and products of matrices on the bytes of the stand-in device.
+/* compute.c: convolutions, their gradients and products of matrices on the bytes of the simulated device.
  *
  * In: a Job.   Out: its result, summed in f32 in one order, with what follows, and rounded once; the workspace filled
  * with bytes that are no numbers. An address outside memory, tensors that overlap what is written, a workspace that is

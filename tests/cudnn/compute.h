@@ -1,4 +1,4 @@
-/* compute.h: what the stand-in for cuDNN gives to the device: one contraction with its addresses. */
+/* compute.h: what the simulated cuDNN gives to the device: one contraction with its addresses. */
 #ifndef COMPUTE_H
 #define COMPUTE_H
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-/* cudnn.c: a stand-in for cuDNN: libcudnn.so.9 with as much of the backend interface as mantou calls.
+/* cudnn.c: a simulated cuDNN: libcudnn.so.9 with as much of the backend interface as mantou calls.
  *
  * In: descriptors of convolutions, their gradients and products of matrices.   Out: plans, without a device too, and
- * their execution on the stand-in driver of tests/cudasim, in the order of the stream or in the graph that it captures.
+ * their execution on the simulated driver of tests/cudasim, in the stream's order or in the graph that it captures.
  * Three engines: 7 (convolutions), 8 (the same with a workspace) and 3 (products); 9 is named first by the heuristics
  * and adds in no fixed order. A convolution may be followed by an addition of a tensor, of a bias, and by relu, in this
  * order, the bias always, with sums in f32 between and bias and tensor of the result's
@@ -552,7 +552,7 @@ cudnnCreate(void **to)
 	*(void **)&h->capturing = dlsym(cuda, "cuStreamIsCapturing");
 	compute_memory(dlsym(cuda, "mantou_sim_memory"));
 	*to = h;
-	return h->call && h->capturing ? 0 : said(NOT_INITIALIZED, "the driver is not the stand-in");
+	return h->call && h->capturing ? 0 : said(NOT_INITIALIZED, "the driver is not the simulated device");
 }
 
 API int

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Contractions by cuDNN: what records of a tuning file make of a program, and executables with plans on the stand-ins for cuDNN (this folder) and for the driver (cudasim), as they are
+# Contractions by cuDNN: what records of a tuning file make of a program, and executables with plans on the simulated cuDNN (this folder) and driver (cudasim), as they are
 # shipped; plans of the real library for the stored profiles, where it is installed. Skipped where there is no NVRTC. Last line: the counts.
 set -u
 cd "$(dirname "$0")/../.."

@@ -1,4 +1,4 @@
-"""test_cudnn.py MANTOU [TEST]: contractions that a tuning file gives to cuDNN: which it takes, what is said of the others, and executables with its plans on the stand-ins that
+"""test_cudnn.py MANTOU [TEST]: contractions that a tuning file gives to cuDNN: which it takes, what is said of the others, and executables with its plans on the simulated devices that
 MANTOU_LIBCUDA and STANDIN name. Standard library only."""
 import json, os, re, subprocess, sys
 

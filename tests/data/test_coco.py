@@ -50,6 +50,24 @@ def test_test_set():
     check(abs(sum(image[:n]) / n - whole) < 2, "the scaled image's mean is off")
 
 
+def test_mirrored_scaled():
+    """13 columns become 6, not 6.5: boxes are mirrored in those."""
+    os.makedirs("in", exist_ok=True)
+    png("in/d.png", noise(16, 13, 3, 4))
+    text = {"images": [{"file_name": "d.png", "id": 1, "width": 13, "height": 16}], "categories": [{"id": 3}],
+            "annotations": [{"image_id": 1, "category_id": 3, "bbox": [2, 4, 6, 8], "iscrowd": 0}]}
+    for name in "train.json", "test.json":
+        json.dump(text, open(name, "w"))
+    m = build(MODEL % ", flip = true")
+    seed = next(s for s in range(99) if uniform(s, "images", 0, 40) < 0.5)
+    run([m, "train", "--steps", 1, "--seed", seed, "--save", "w.safetensors", "--quiet", "--no-eval"])
+    blob = open("w.safetensors", "rb").read()
+    n = struct.unpack("<Q", blob[:8])[0]
+    at = json.loads(blob[8:8 + n])["b"]["data_offsets"]
+    b = [-x for x in struct.unpack("<4f", blob[8 + n + at[0]:8 + n + at[0] + 16])]
+    check(b == [2, 2, 5, 6], b)
+
+
 def test_training():
     """Pictures without boxes are left out; what is mirrored is so with its boxes."""
     drawn, text = sets()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The runtime of CUDA executables, by one that is written by hand (image.c), on the stand-in driver: the runtime's own tests, then what a device adds.
+# The runtime of CUDA executables, by one that is written by hand (image.c), on the simulated driver: the runtime's own tests, then what a device adds.
 # Skipped where there is no NVRTC. Last line: the counts.
 set -u
 cd "$(dirname "$0")"

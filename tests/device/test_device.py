@@ -1,6 +1,6 @@
 """test_device.py DEVICE_IMAGE IMAGE: what a device adds to the runtime, by the executables of image.c and ../runtime/image.c. Standard library only.
 
-The checkpoints of the CPU's bits in every sink mode and from one to the other; launches, counted by the stand-in driver; data sets that do not fit;
+The checkpoints of the CPU's bits in every sink mode and from one to the other; launches, counted by the simulated driver; data sets that do not fit;
 drivers that are bad, and every call failing in turn."""
 import json, os, re, signal, subprocess, sys, tempfile, time
 

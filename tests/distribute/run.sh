@@ -203,6 +203,8 @@ for library in openmpi mpich; do
 	ranks $library 3 b wide --sink off && same "$library, buckets, --sink off" wide.a b
 	tests/distribute/ranks $library 2 "$dir/wide" bench --synthetic --steps 4 --warmup 1 --repeat 1 --json >"$dir/out" 2>/dev/null
 	if grep -q '"processes": 2, "shards": 5, "exchange_bytes": [0-9]*, "hidden_share": [0-9]' "$dir/out"; then good; else bad "$library bench: $(cat "$dir/out")"; fi
+	tests/distribute/ranks $library 2 "$dir/wide" bench --synthetic --steps 4 --warmup 1 --repeat 1 --json --no-exchange >"$dir/out" 2>/dev/null
+	if grep -q '"processes": 2, "shards": 5, "exchange_bytes": 0, "hidden_share": 0' "$dir/out"; then good; else bad "$library bench --no-exchange: $(cat "$dir/out")"; fi
 	ranks $library 3 b attention.mpi16 && same "$library, f16" f16.a b
 	ranks $library 2 half attention.mpi --stop 3 && ranks $library 5 b attention.mpi --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed with 5" attention.a b
 	train b attention --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed alone" attention.a b

@@ -160,6 +160,19 @@ def text(mantou, folder):
     result(told["sequences"] == 2 and told["tokens"] == 8 and told["graph"] == "step" and told["ids"] == [want[:4]] * 2, "json: %s" % told)
 
 
+def benches(mantou, folder):
+    t = Table(mantou, folder, "bench", 1)
+    for options, length, beam in (([], 6, 1), (["--length", 4, "--samples", 5], 4, 1), (["--length", 3, "--beam", 2], 3, 2)):
+        done = subprocess.run([t.exe, "bench", "--mode", "generate", "--repeat", "2", "--json", *map(str, options)], capture_output=True, text=True)
+        told = json.loads(done.stdout) if done.returncode == 0 else {}
+        result(told.get("mode") == "generate" and told["length"] == length and told["beam"] == beam and told["graph"] == "step" and told["sequences"] == (5 if "--samples" in options else 1)
+               and 0 < told["tokens_per_s"]["min"] <= told["tokens_per_s"]["median"] <= told["tokens_per_s"]["max"], "bench of generate: %s %s" % (told, done.stderr))
+        result(abs(told["ms_per_token"]["median"] * told["tokens_per_s"]["median"] / 1000 / told["sequences"] - 1) < 1e-6, "bench of generate: time and speed: %s" % told)
+    for words, options in (("goes with --mode generate", ["--length", "3"]), ("goes with --mode generate", ["--mode", "infer", "--beam", "2"]), ("--profile is of", ["--mode", "generate", "--profile"])):
+        done = subprocess.run([t.exe, "bench", *options], capture_output=True, text=True)
+        result(done.returncode == 2 and words in done.stderr, "bench %s: %s" % (options, done.stderr))
+
+
 def errors(mantou, folder):
     t = Table(mantou, folder, "error", 1)
     np.save(folder / "long.npy", np.zeros((2, 7), np.int32))
@@ -226,6 +239,9 @@ def steps(mantou, folder):
                 result(False, "%s: %s" % (name, built.stderr))
                 continue
             subprocess.run([exe, "train", "--synthetic", "--steps", "4", "--save", exe.with_suffix(".w"), "--quiet", "--no-eval"], check=True)
+            head = exe.with_suffix(".w").read_bytes()
+            names = list(json.loads(head[8:8 + struct.unpack("<Q", head[:8])[0]]))
+            result(not [n for n in names if n.startswith("generate.")], "%s: what is carried is no weight: %s" % (name, names))
             more = ["--input", "more=more.npy"] if other else []
             long = 11 if target == "cpu" and (graph == "step" and name not in ("lstm", "gru", "sums", "translator")) else 5
             for how in (["--length", long], ["--length", 5, "--temperature", 1.3, "--seed", 4], ["--length", 4, "--beam", 3, "--length-penalty", 0.6]):
@@ -258,7 +274,7 @@ def recurrent(mantou, folder):
 
 def main():
     mantou = sys.argv[1]
-    for test in (greedy, beams, draws, text, errors, steps, recurrent):
+    for test in (greedy, beams, draws, text, benches, errors, steps, recurrent):
         with tempfile.TemporaryDirectory() as folder:
             test(mantou, pathlib.Path(folder))
     print("%d passed, %d failed, 0 skipped" % (passed, failed))

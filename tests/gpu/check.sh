@@ -1,5 +1,5 @@
 #!/bin/sh
-# The suite's group gpu: run.sh from end to end on the stand-in driver, in sizes of seconds; nothing is asserted about speed. That what stands in the results is not
+# The suite's group gpu: run.sh from end to end on the simulated driver, in sizes of seconds; nothing is asserted about speed. That what stands in the results is not
 # done again, what is missing is said, and what is wrong is found.
 set -u
 cd "$(dirname "$0")/../.."

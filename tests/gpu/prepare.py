@@ -1,10 +1,10 @@
 """prepare.py DIR [--arch sm_90a] [--kit FOLDER] [--tiny]: what tests/gpu/run.sh takes to a machine with a GPU, built on one without. Needs the compiler and its build folder
-(MANTOU, BUILD), NVRTC, and the stand-in driver for what is expected of kernels.
+(MANTOU, BUILD), NVRTC, and the simulated driver for what is expected of kernels.
 
   about.json         what is there: programs, the plan's kernels with their bytes, what was built
   small/             programs that train in seconds, packed, with the checkpoints of the CPU's program and of the interpreter
   model/             programs that are measured, packed; what two steps' losses are on the CPU, in f32, stands in about.json
-  kernels/           the test of instructions; the test of kernels, all PTX that it needs, and stand-ins for the libraries that it then does without
+  kernels/           the test of instructions; the test of kernels, all PTX that it needs, and substitutes for the libraries that it then does without
   kit/               with --kit, a conformance kit (FOLDER/run.py --mantou PATH --ops): itself, and the programs of its cases, packed by precision"""
 import argparse, contextlib, json, lzma, os, shutil, subprocess, sys, tarfile, tempfile, time
 

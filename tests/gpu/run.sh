@@ -4,7 +4,7 @@
 #   sh tests/gpu/run.sh DIR [--part 1|2|3] [--only STAGE,...] [--results FILE]
 #   sh tests/gpu/run.sh table FILE
 # Each stage has its time, and adds JSON lines to FILE (DIR/results.jsonl); what stands there is not done again (what another preparation left there is), so a run that was cut off goes on. The table
-# is printed last; exit status 1 if something failed. --tiny prepares sizes for the stand-in driver (MANTOU_LIBCUDA names it).
+# is printed last; exit status 1 if something failed. --tiny prepares sizes for the simulated driver (MANTOU_LIBCUDA names it).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}

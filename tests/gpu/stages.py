@@ -190,7 +190,7 @@ def kernel_cases(row, cache):
         if ended or not begun or int(begun[-1].group(1)) <= at or time.time() > end or len(bad) > 40:
             break
         at = int(begun[-1].group(1))
-    assert ended and not bad, "%s (on the stand-in: %s): %d failures: %s" % (said[-1] if said else status, row["expected"], len(bad), " | ".join(bad[:12]))
+    assert ended and not bad, "%s (on the simulated device: %s): %d failures: %s" % (said[-1] if said else status, row["expected"], len(bad), " | ".join(bad[:12]))
     return {"runs": int(ended.group(1)), "failures": 0}
 
 

@@ -1,4 +1,4 @@
-# What groups have in common that run executables of target cuda on the stand-in driver: the environment, a folder $tmp for what they write; without python3 or NVRTC the group is skipped.
+# What groups have in common that run executables of target cuda on the simulated driver: the environment, a folder $tmp for what they write; without python3 or NVRTC the group is skipped.
 # In: $group, its name; read by its run.sh, in the repository's top folder. What NVRTC makes is kept in the build folder.
 build=${BUILD:-$PWD/build}
 export MANTOU="${MANTOU:-$build/mantou}" XDG_CACHE_HOME="$build/tests/nvrtc" MANTOU_LIBCUDA="$build/tests/cudasim/libcuda.so.1" MANTOU_SIM_THREADS=2

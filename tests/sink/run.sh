@@ -1,5 +1,5 @@
 #!/bin/sh
-# Executables of target cuda on the stand-in driver, as they are shipped: beside the CPU's and the interpreter's, and every way to run them beside every
+# Executables of target cuda on the simulated driver, as they are shipped: beside the CPU's and the interpreter's, and every way to run them beside every
 # other. What NVRTC makes is kept in the build folder. Skipped where there is no NVRTC. With --long every file of models/ is compiled in each precision and trains for a step, and the
 # conformance kit's operator cases run.
 set -u

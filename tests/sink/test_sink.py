@@ -123,7 +123,7 @@ def other_architectures():
         train(image, "other", MANTOU_SIM_SM=sm)
         near(precision, "other", *reference(net, precision))
         run(image, "train", "--synthetic", "--no-save", "--steps", "1", status=1, err="needs compute capability", MANTOU_SIM_SM="70")
-    image = program("lstm", "f32", "cuda", "--arch", "sm_75,sm_80")          # the stand-in takes PTX, which the last has
+    image = program("lstm", "f32", "cuda", "--arch", "sm_75,sm_80")          # the simulated device takes PTX, which the last has
     for sm in ("80", "90"):
         train(image, "other", MANTOU_SIM_SM=sm)
         near("f32", "other", *reference("lstm", "f32"))
@@ -142,7 +142,7 @@ def by_wgmma():
         r = subprocess.run([MANTOU, "dump", *args, "--arch", "sm_90a", "--tuning", "wgmma.tune", "--stage", "selected"], capture_output=True, text=True)
         kinds = [len(re.findall('"%s{' % k, r.stdout)) for k in ("wgmma", "mma")]
         assert kinds[0] > 20 and kinds[0] > 3 * kinds[1], (kinds, len(records), r.stderr)
-        # the stand-in takes PTX alone, which the last image has
+        # the simulated device takes PTX alone, which the last image has
         image = program("eights", precision, "cuda", "--arch", "sm_80,sm_90a", "--tuning", "wgmma.tune")
         train(image, "eights")
         near(precision, "eights", *reference("eights", precision))
@@ -373,7 +373,7 @@ def a_profile():
 
 
 # ---- with --long
-# Batches that the stand-in can do: the large ones in bf16 alone, whose products of matrices it does fast.
+# Batches that the simulated device can do: the large ones in bf16 alone, whose products of matrices it does fast.
 MODELS = {"mlp": (8, "f32 bf16 f16"), "lenet": (8, "f32 bf16 f16"), "ncf": (100, "f32 bf16"), "lstm-bytes": (2, "f32 bf16"), "gpt-bytes": (1, "f32 bf16"), "bert-small": (2, "f32 bf16"),
           "resnet20-cifar10": (2, "f32 bf16"), "resnet50-small": (2, "f32 bf16"), "vgg16-cifar10": (2, "bf16"), "resnet50-cifar10": (2, "bf16"), "resnet50": (2, "bf16"),
           "vgg16": (1, "bf16"), "bert-base": (1, "bf16")}
@@ -414,7 +414,7 @@ if LONG:
 
 
 def digits():
-    """The first of models/digits, as few as the stand-in can learn in time."""
+    """The first of models/digits, as few as the simulated device can learn in time."""
     os.makedirs("digits", exist_ok=True)
     for kind, n in (("train", 61), ("t10k", 6)):
         for part, head, size in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):

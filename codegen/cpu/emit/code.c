@@ -5,6 +5,30 @@
 #include "code.h"
 #include <string.h>
 
+static void
+fn_attribute(Llvm *l, V fn, const char *name, const char *value)
+{
+	LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+	    LLVMCreateStringAttribute(l->cx, name, (unsigned)strlen(name), value, (unsigned)strlen(value)));
+}
+
+void
+fn_machine(Llvm *l, V fn)
+{
+	static const char *const flags[] = {"nounwind", "noinline"};
+	char bits[16];
+
+	snprintf(bits, sizeof bits, "%d", l->arch->vector_bytes * 8);
+	fn_attribute(l, fn, "target-cpu", l->arch->cpu);
+	fn_attribute(l, fn, "target-features", l->arch->features);
+	fn_attribute(l, fn, "prefer-vector-width", bits);
+	fn_attribute(l, fn, "min-legal-vector-width", bits);
+	for (int i = 0; i < 2; i++)
+		LLVMAddAttributeAtIndex(
+		        fn, LLVMAttributeFunctionIndex,
+		        LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
+}
+
 V
 code_begin(Code *c, Llvm *l, const char *name, T *args, int nargs)
 {

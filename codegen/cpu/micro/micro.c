@@ -22,13 +22,6 @@ typedef struct Micro {
 	bool pair;               /* an element of A and B is two bf16 numbers, whose products are added together */
 } Micro;
 
-static void
-fn_attribute(Llvm *l, V fn, const char *name, const char *value)
-{
-	LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
-	    LLVMCreateStringAttribute(l->cx, name, (unsigned)strlen(name), value, (unsigned)strlen(value)));
-}
-
 static V
 stride_of(Micro *m, int which)
 {
@@ -302,23 +295,6 @@ loop_outer(Micro *m, int depth, V a, V b, const V *st, const V *row, V *s, LLVMB
 	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntNE, next, int_k(m, 0), ""), head, after);
 	LLVMPositionBuilderAtEnd(m->bl, after);
 	*end = after;
-}
-
-void
-fn_machine(Llvm *l, V fn)
-{
-	static const char *const flags[] = {"nounwind", "noinline"};
-	char bits[16];
-
-	snprintf(bits, sizeof bits, "%d", l->arch->vector_bytes * 8);
-	fn_attribute(l, fn, "target-cpu", l->arch->cpu);
-	fn_attribute(l, fn, "target-features", l->arch->features);
-	fn_attribute(l, fn, "prefer-vector-width", bits);
-	fn_attribute(l, fn, "min-legal-vector-width", bits);
-	for (int i = 0; i < 2; i++)
-		LLVMAddAttributeAtIndex(
-		        fn, LLVMAttributeFunctionIndex,
-		        LLVMCreateEnumAttribute(l->cx, LLVMGetEnumAttributeKindForName(flags[i], 8), 0));
 }
 
 V

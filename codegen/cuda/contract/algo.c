@@ -199,3 +199,20 @@ cu_algo_space(const Graph *g, int group, const Op *op, const SelectCx *cx, Space
 		if (line[i].row->tiles && !switched_off(&line[i], cx) && !why_not(g, op, line[i].row, cx->arch))
 			space_each(&(Params){.family = line[i].row->family}, &t.facts, 0, trial, &t);
 }
+
+double
+cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
+{
+	Params p;
+
+	(void)t;
+	/* two loads for a multiply-add, of which a multiprocessor begins one for four of those */
+	if (!strcmp(kernel, PLAIN_KERNEL))
+		return r->flops / 8;
+	space_parse("cuda", NULL, kernel, &p);
+	const CuAlgo *algo = cu_algo_of(p.family);
+
+	if (p.family == FAMILY_cuda_attention && p.cuda_attention.by)
+		return r->products;
+	return algo && algo->rate ? algo->rate(r) : r->flops;
+}

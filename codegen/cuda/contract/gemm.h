@@ -27,6 +27,13 @@ static inline int tile_bytes(const Tiles *p) { return p->mma && !p->tf32 ? 2 : 4
 
 static inline const char *tile_type(const Tiles *p) { return tile_bytes(p) == 2 ? "unsigned short" : "float"; }
 
+/* Floats between lines of the sums in shared memory. */
+static inline int
+cu_slab_line(const Tiles *p)
+{
+	return p->n + 8;
+}
+
 /* A contraction in these terms (gemm_form.c). */
 typedef struct Form {
 	const Op *op;
@@ -96,7 +103,7 @@ void cu_result_root(const Gemm *x, Ix m, Ix n, const Ix *ix);
  * rows. */
 int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 
-/* ---- gemm.c: parameters */
+/* ---- gemm_tiles.c: parameters */
 /* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands
  * that it makes. */
 typedef struct Load { bool heavy, reduces, made[2]; } Load;
@@ -120,14 +127,13 @@ void cu_gemm_prologue(const Graph *g, const Op *op, int k, DType narrow, Prologu
 const char *cu_ldsm_text(const Gemm *x, const Operand *o, char i);
 
 /* ---- wgmma.c */
-bool cu_wgmma_arch(const char *arch);
 void cu_wgmma_steps(Gemm *x, Ix first, Ix count); /* the loop over tiles of k */
-bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
-/* does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
-bool cu_is_matrix(const Gemm *x, int which);
 void cu_wgmma_open(Gemm *x);                      /* before the first tile of the result */
 
 /* ---- gemm_load.c */
+bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a plain matrix in memory, and which? */
+/* does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
+bool cu_is_matrix(const Gemm *x, int which);
 void cu_operands(Gemm *x);
 int cu_slots_at(const Gemm *x, const Operand *o); /* where its slots begin in shared memory */
 const char *cu_slot_text(const Gemm *x, const Operand *o, const char *slot); /* and where this one does */

@@ -9,6 +9,67 @@
 #include "gemm.h"
 #include <string.h>
 
+/* ---------------------------------------------------------------- tensor maps */
+enum { MAP_DEPTH = 64 }; /* of a tile by wgmma (wgmma.c) */
+
+static bool
+has_perm(const Type *t, const char *perm)
+{
+	for (int i = 0; i < t->rank; i++)
+		if (t->perm[i] != perm[i] - '0')
+			return false;
+	return true;
+}
+
+bool
+cu_is_matrix(const Gemm *x, int which)
+{
+	const Form *f = &x->f;
+	const Type *t = val_type(x->c->g, x->op->in[which]);
+	bool dw = x->op->kind == OP_conv2d_dw;
+
+	if (x->op->kind == OP_matmul)
+		return f->nb == 0 && (which == 0 || t->rank == 2) && has_perm(t, "01234567");
+	const Type *w = dw ? val_type(x->c->g, x->op->out[0]) : val_type(x->c->g, x->op->in[1]);
+	bool point = w->axis[2].n == 1 && w->axis[3].n == 1 && f->stride[0] == 1 && f->stride[1] == 1 &&
+	             f->pad[0] == 0 && f->pad[1] == 0;
+
+	if (f->groups > 1 || f->classes)
+		return false;
+	if (which == 1 && !dw)
+		return (point || x->op->kind == OP_conv2d) && has_perm(t, "2310");
+	return (point || which == 1) && has_perm(t, "0231");
+}
+
+/* Rows that follow n are as many as there are; a row is whole chunks of 16 bytes. */
+bool
+cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
+{
+	const Form *f = &x->f;
+	const Axis *line = o->which ? f->n : f->m, *inner = o->along_k ? f->k : line, *outer = o->along_k ? line : f->k;
+	int nline = o->which ? f->nn : f->nm, ninner = o->along_k ? f->nk : nline, nouter = o->along_k ? nline : f->nk,
+	    marked = 0;
+
+	*m = (KernelMap){.offset = val_info(x->c->g, o->v)->offset,
+	                 .inner = cu_form_count(inner, ninner),
+	                 .outer = 1,
+	                 .box = {MAP_DEPTH, o->along_k ? o->rows : MAP_DEPTH},
+	                 .div = 1};
+	for (int i = 0; i < ninner; i++)
+		marked += inner[i].mul ? 2 : 0;
+	for (int i = 0; i < nouter; i++) {
+		if (outer[i].mul) {
+			m->mul = (int32_t)outer[i].mul;
+			m->div = (int32_t)(outer[i].div ? outer[i].div : 1);
+		}
+		m->outer *= outer[i].mul ? 1 : outer[i].n;
+		marked += outer[i].mul ? 1 : 0;
+	}
+	return marked <= 1 && cu_is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX &&
+	       cu_form_count(outer, nouter) < INT32_MAX;
+}
+
+/* ---------------------------------------------------------------- loads */
 enum { ONES = 32 }; /* single elements that a thread has under way in registers */
 
 static void

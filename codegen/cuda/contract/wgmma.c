@@ -17,12 +17,6 @@
 
 enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128 };
 
-bool
-cu_wgmma_arch(const char *arch)
-{
-	return arch && !strcmp(arch, "sm_90a");
-}
-
 /* ---------------------------------------------------------------- whether */
 typedef struct Traffic { uint32_t reads; bool before; } Traffic;
 
@@ -151,63 +145,6 @@ const CuAlgo cu_algo_wgmma = {
 };
 
 /* ---------------------------------------------------------------- tensor maps */
-static bool
-has_perm(const Type *t, const char *perm)
-{
-	for (int i = 0; i < t->rank; i++)
-		if (t->perm[i] != perm[i] - '0')
-			return false;
-	return true;
-}
-
-bool
-cu_is_matrix(const Gemm *x, int which)
-{
-	const Form *f = &x->f;
-	const Type *t = val_type(x->c->g, x->op->in[which]);
-	bool dw = x->op->kind == OP_conv2d_dw;
-
-	if (x->op->kind == OP_matmul)
-		return f->nb == 0 && (which == 0 || t->rank == 2) && has_perm(t, "01234567");
-	const Type *w = dw ? val_type(x->c->g, x->op->out[0]) : val_type(x->c->g, x->op->in[1]);
-	bool point = w->axis[2].n == 1 && w->axis[3].n == 1 && f->stride[0] == 1 && f->stride[1] == 1 &&
-	             f->pad[0] == 0 && f->pad[1] == 0;
-
-	if (f->groups > 1 || f->classes)
-		return false;
-	if (which == 1 && !dw)
-		return (point || x->op->kind == OP_conv2d) && has_perm(t, "2310");
-	return (point || which == 1) && has_perm(t, "0231");
-}
-
-/* Rows that follow n are as many as there are; a row is whole chunks of 16 bytes. */
-bool
-cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
-{
-	const Form *f = &x->f;
-	const Axis *line = o->which ? f->n : f->m, *inner = o->along_k ? f->k : line, *outer = o->along_k ? line : f->k;
-	int nline = o->which ? f->nn : f->nm, ninner = o->along_k ? f->nk : nline, nouter = o->along_k ? nline : f->nk,
-	    marked = 0;
-
-	*m = (KernelMap){.offset = val_info(x->c->g, o->v)->offset,
-	                 .inner = cu_form_count(inner, ninner),
-	                 .outer = 1,
-	                 .box = {DEPTH, o->along_k ? o->rows : DEPTH},
-	                 .div = 1};
-	for (int i = 0; i < ninner; i++)
-		marked += inner[i].mul ? 2 : 0;
-	for (int i = 0; i < nouter; i++) {
-		if (outer[i].mul) {
-			m->mul = (int32_t)outer[i].mul;
-			m->div = (int32_t)(outer[i].div ? outer[i].div : 1);
-		}
-		m->outer *= outer[i].mul ? 1 : outer[i].n;
-		marked += outer[i].mul ? 1 : 0;
-	}
-	return marked <= 1 && cu_is_matrix(x, o->which) && m->inner % 8 == 0 && m->inner < INT32_MAX &&
-	       cu_form_count(outer, nouter) < INT32_MAX;
-}
-
 /* One thread has the device copy tile `next` of k: lines of 64 elements along k, or 64 of k with 64 rows each, block by
  * block. The slot's barrier counts their bytes. */
 static void

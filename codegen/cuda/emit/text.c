@@ -1,6 +1,6 @@
 /* text.c: lines of CUDA C: scopes, index arithmetic, memory, the frame of a kernel.
  *
- * In: questions of eval.c and kernels.c.   Out: text in Cuda.body, with pointers and extents that the kernel needs in
+ * In: questions of eval.c and the kernels.   Out: text in Cuda.body, with pointers and extents that the kernel needs in
  * Cuda.head. Index expressions are folded where numbers are known and have one variable each in a scope. A sum that was
  * joined from an outer and an inner index is taken apart again without a division. Offsets of values are parameters,
  * added to the arena's address, so that groups of equal structure have one function. */

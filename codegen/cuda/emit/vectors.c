@@ -50,7 +50,7 @@ cu_leaves_find(Cuda *c, Val v, const Type *like, Val stop, Leaves *l)
 	}
 	const Op *op = val_op(c->g, v);
 
-	if (l->windows && cu_window_neighbours(c->g, op) && type_same_place(&i->type, like)) {
+	if (l->windows && c->neighbours(c->g, op) && type_same_place(&i->type, like)) {
 		vec_push(c->a, &l->at, ((Leaf){.v = v, .window = op}));
 		return;
 	}
@@ -89,7 +89,7 @@ cu_leaves_load(Cuda *c, Leaves *l, const Ix *ix)
 		const ValInfo *i = val_info(c->g, l->at.at[k].v);
 
 		if (l->at.at[k].window)
-			l->at.at[k].name = cu_window_values(c, l->at.at[k].window, ix, l->vec);
+			l->at.at[k].name = c->windows(c, l->at.at[k].window, ix, l->vec);
 		else
 			cu_line(c, "take%d_%d(%s, %s);", l->vec, 8 * dtype_info[i->type.dtype].bytes,
 			        leaf_at(c, l, &l->at.at[k]), cu_address(c, &i->type, i->offset, ix));

@@ -6,7 +6,7 @@
  * half of that by tf32, which on Hopper is 65 % of 65 % (mma.sync alone does not fill its tensor cores; wgmma, and
  * cuDNN's engines, do). */
 #include "../../codegen.h"
-#include "../contract/algo.h"
+#include "../cuda.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,19 +66,20 @@ cuda_machine_word(const Target *t, const char *arch, Arena *a)
 	return arena_printf(a, "sm=%d,smem=%s,l2=%s", m.sms, bytes_word(a, m.shared), bytes_word(a, m.l2.bytes));
 }
 
-double
-cuda_product_rate(const Target *t, const Rates *r, const char *kernel)
+bool
+cu_is_turing(const char *arch)
 {
-	Params p;
+	return arch && !strcmp(arch, "sm_75");
+}
 
-	(void)t;
-	/* two loads for a multiply-add, of which a multiprocessor begins one for four of those */
-	if (!strcmp(kernel, PLAIN_KERNEL))
-		return r->flops / 8;
-	space_parse("cuda", NULL, kernel, &p);
-	const CuAlgo *algo = cu_algo_of(p.family);
+bool
+cu_has_mma(DType t, const char *arch)
+{
+	return t == DT_f16 || (t == DT_bf16 && arch && !cu_is_turing(arch));
+}
 
-	if (p.family == FAMILY_cuda_attention && p.cuda_attention.by)
-		return r->products;
-	return algo && algo->rate ? algo->rate(r) : r->flops;
+bool
+cu_wgmma_arch(const char *arch)
+{
+	return arch && !strcmp(arch, "sm_90a");
 }

@@ -1,11 +1,11 @@
-/* kernels.c: a group into kernels: rows, maps, and kernels of a shape of their own.
+/* group.c: a group into kernels: rows, maps, and kernels of a shape of their own.
  *
  * In: the ops with one group id, values with arena offsets (or -1: they stay inside).   Out: text of one kernel or
  * more, the first by the group's name. Reductions are emitted first (rows.c), then what is left as maps, one for each
  * shape, a thread to an element. Running sums and scatters have a thread to each line along their axis, so every sum
  * has one order. A kernel is right for any number of blocks of BLOCK threads: it strides over its work. */
-#include "../contract/algo.h"
-#include "../composite/composite.h"
+#include "contract/algo.h"
+#include "composite/composite.h"
 #include <string.h>
 
 bool
@@ -15,36 +15,7 @@ cu_special_op(const Op *op)
 	       op_has((OpKind)op->kind, T_SCATTER | T_COMPOSITE | T_ALONE);
 }
 
-bool
-cu_value_is_out(const Cuda *c, Val v)
-{
-	return c->inside[v.id] && val_is_stored(c->g, v);
-}
-
 /* ---------------------------------------------------------------- threads over indices */
-/* Opens the loop of threads over a set of axes of t. */
-Scope
-cu_threads_open(Cuda *c, const Type *t, uint32_t axes, Ix *ix)
-{
-	Ix i = cu_fresh(c, 'i'), count = cu_product(c, t, axes);
-	Scope s = cu_scope_open(c, "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += gridDim.x * BLOCK)",
-	                        c->it, i, i, count, i);
-
-	cu_take_apart(c, t, axes, i, ix);
-	if (axes == (1u << t->rank) - 1) {
-		c->root = t;
-		c->root_i = t->rank && strcmp(count, "1") ? i : "0";
-		memcpy(c->root_ix, ix, sizeof(Ix) * t->rank);
-	}
-	return s;
-}
-
-int64_t
-cu_blocks_of(const Type *t, uint32_t axes)
-{
-	return (cu_full_product(t, axes) + BLOCK - 1) / BLOCK;
-}
-
 /* The value of a store whose state lies elsewhere. */
 static bool
 store_out(const Cuda *c, const Op *op, Out *o)
@@ -362,7 +333,8 @@ cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32
 {
 	Arena *a = arena_new();
 	const Graph *g = gk->g;
-	Cuda c = {.a = a, .p = p, .gk = gk, .m = m, .g = g, .group = group, .first = first, .last = first + 1};
+	Cuda c = {.a = a, .p = p, .gk = gk, .m = m, .g = g, .group = group, .first = first, .last = first + 1,
+	          .value = cu_eval_value, .neighbours = cu_window_neighbours, .windows = cu_window_values};
 
 	c.inside = arena_array(a, bool, g->val.n);
 	c.ready = arena_array(a, bool, g->val.n);

@@ -3,7 +3,7 @@
  * In: an op and indices of its result.   Out: a cell: a variable that loops over the summed axes have filled.
  * Gradients are gathered: an element asks every tap of a filter that holds it, so no two threads write one element.
  * Sums are one chain of multiply-adds in f32 (f64 of f64), in the order of the loops. */
-#include "../cuda.h"
+#include "cuda.h"
 #include <string.h>
 
 typedef struct Geo { int64_t s[2], p[2], d[2], groups; } Geo;
@@ -28,14 +28,6 @@ add_product(Cuda *c, const Sum *s, Val x, const Ix *xi, Val y, const Ix *yi)
 	        cu_cell_fma(c, cu_cell_cast(c, a, s->dt), cu_cell_cast(c, b, s->dt), (Cell){s->acc, (uint8_t)s->dt}).v);
 }
 
-const char *
-cu_in_plane(Cuda *c, const Type *t, const Ix *ix, const char *valid)
-{
-	for (int d = 2; d < 4; d++)
-		valid = cu_both(c, valid, cu_in_range(c, ix[d], cu_extent(c, t->axis[d])));
-	return valid;
-}
-
 /* The same where the plane of operand 0 holds rows xi[2] and xi[3]. */
 static void
 add_inside(Cuda *c, const Sum *s, const char *valid, const Ix *xi, const Ix *yi)
@@ -44,13 +36,6 @@ add_inside(Cuda *c, const Sum *s, const char *valid, const Ix *xi, const Ix *yi)
 
 	add_product(c, s, s->op->in[0], xi, s->op->in[1], yi);
 	cu_scope_close(c, in);
-}
-
-Ix
-cu_row_in(Cuda *c, Ix o, int64_t stride, Ix tap, int64_t dil, int64_t pad)
-{
-	return cu_ix_add(c, cu_ix_add(c, cu_ix_mul(c, o, cu_ix_k(c, stride)), cu_ix_mul(c, tap, cu_ix_k(c, dil))),
-	                 cu_ix_k(c, -pad));
 }
 
 static Ix
@@ -75,19 +60,6 @@ conv_term(Cuda *c, const Sum *s)
 	Ix k[4] = {s->ix[1], s->at[0], s->at[1], s->at[2]};
 
 	add_inside(c, s, "1", x, k);
-}
-
-/* (i + pad - tap * dil) / stride, where that is whole. */
-Ix
-cu_row_out(Cuda *c, Ix i, int64_t stride, Ix tap, int64_t dil, int64_t pad, const char **valid)
-{
-	Ix t = cu_ix_add(c, cu_ix_sub(c, i, cu_ix_mul(c, tap, cu_ix_k(c, dil))), cu_ix_k(c, pad)),
-	   s = cu_ix_k(c, stride);
-
-	if (stride == 1)
-		return t;
-	*valid = cu_both(c, *valid, arena_printf(c->a, "(%s >= 0 && %s == 0)", t, cu_ix_rem(c, t, s)));
-	return cu_ix_div(c, t, s);
 }
 
 static Ix

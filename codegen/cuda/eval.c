@@ -4,8 +4,8 @@
  * to itself is computed from its operands at the indices that the operator maps to, recursively. Equal questions in one
  * scope are answered once. An operand outside whose range an index falls is not read: the question stands inside an
  * if. */
-#include "../contract/dnn.h"
-#include "../contract/gemm.h"
+#include "contract/dnn.h"
+#include "contract/gemm.h"
 #include <string.h>
 
 static bool
@@ -360,7 +360,7 @@ eval_op(Cuda *c, const Op *op, int index, const Ix *ix)
 }
 
 Cell
-cu_value_at(Cuda *c, Val v, const Ix *given)
+cu_eval_value(Cuda *c, Val v, const Ix *given)
 {
 	const Type *t = val_type(c->g, v);
 	Ix ix[MAX_RANK];
