@@ -201,7 +201,28 @@ builtin_rms_norm(Call *c, Value *result)
 	return call_give(c, to_dtype(c, ew2(c, OP_mul, y, scale), t.dtype), result);
 }
 
-/* As [N, groups, rest], where rest is one axis. */
+/* Of images: moments of each channel, put together group by group (equal counts: Chan et al. 1979), so that no tensor
+ * of pixels changes its shape, wherever its channels lie in memory. As [N, C, 1, 1]. */
+static Val
+image_moments(Call *c, Val x, const Type *t, int64_t groups, Val *variance)
+{
+	int64_t per = t->axis[1].n / groups;
+	Axis split[3] = {t->axis[0], axis(groups), axis(per)}, all[4] = {t->axis[0], t->axis[1], axis(1), axis(1)};
+	Val mean = moments(c, x, (int64_t[]){2, 3}, 2, variance);
+
+	if (per == 1)
+		return mean;
+	Val each = to_shape(c, mean, 3, split), v = to_shape(c, *variance, 3, split);
+	Val of_group = reduce_over(c, OP_mean, each, 2, true), apart = ew2(c, OP_sub, each, of_group);
+
+	v = reduce_over(c, OP_mean, ew2(c, OP_add, v, ew1(c, OP_square, apart)), 2, true);
+	if (!v.id)
+		return *variance = NOVAL;
+	*variance = to_shape(c, build_expand(c->b, v, 3, split), 4, all);
+	return to_shape(c, build_expand(c->b, of_group, 3, split), 4, all);
+}
+
+/* Other tensors as [N, groups, rest], where rest is one axis. */
 bool
 builtin_group_norm(Call *c, Value *result)
 {
@@ -226,9 +247,19 @@ builtin_group_norm(Call *c, Value *result)
 	}
 	if (!scale_and_bias(c, x, channels, &w, &has_bias, &bias))
 		return false;
+	Val y;
+	if (t.rank == 4) {
+		Val wide = widen(c, x), mean = image_moments(c, wide, &t, groups, &variance);
+
+		w = per_channel(c, w, 4);
+		if (has_bias)
+			bias = per_channel(c, bias, 4);
+		y = affine(c, wide, mean, variance, eps, w, bias, has_bias);
+		return call_give(c, to_dtype(c, y, t.dtype), result);
+	}
 	Val grouped = to_shape(c, widen(c, x), 3, (Axis[]){t.axis[0], axis(groups), axis(channels / groups * rest)});
 	Val mean = moments(c, grouped, (int64_t[]){2}, 1, &variance);
-	Val y = to_shape(c, affine(c, grouped, mean, variance, eps, NOVAL, NOVAL, false), t.rank, t.axis);
+	y = to_shape(c, affine(c, grouped, mean, variance, eps, NOVAL, NOVAL, false), t.rank, t.axis);
 	y = ew2(c, OP_mul, y, per_channel(c, w, t.rank));
 	if (has_bias)
 		y = ew2(c, OP_add, y, per_channel(c, bias, t.rank));

@@ -806,21 +806,18 @@ runs_there_alone(const char *arch)
 	return n > 3 && !strncmp(arch, "sm_", 3) && arch[n - 1] == 'a';
 }
 
-/* The architecture whose code stands in the executable as text too, for newer machines: the last that has such; -1 is
- * none, and said. */
-static int
-text_carrier(const Job *j, const char *emit)
+/* The last architecture's code stands in the executable as text too, for newer machines: where that is of no use, this
+ * is said. */
+static void
+note_exact(const Job *j, const char *emit)
 {
-	int k = j->narch - 1;
+	const char *last = j->arch[j->narch - 1];
 
-	while (k >= 0 && runs_there_alone(j->arch[k]))
-		k--;
-	if (k < 0 && !strcmp(emit, "obj"))
+	if (runs_there_alone(last) && !strcmp(emit, "obj"))
 		fprintf(stderr,
-		        "mantou: note: code for %s runs on no other GPU; --arch %s,sm_80 adds code for older and newer "
-		        "ones\n",
-		        j->arch[0], j->arch[0]);
-	return k < 0 ? j->narch - 1 : k;
+		        "mantou: note: code for %s runs on no other GPU, and it stands last: --arch %s,sm_80 adds code "
+		        "for newer ones\n",
+		        last, last);
 }
 
 /* The code of every architecture, in order. */
@@ -849,14 +846,16 @@ emit_all(Job *j, const char *emit, Buf *out)
 {
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
-	int carrier = text_carrier(j, emit);
-
+	note_exact(j, emit);
 	for (int k = 0; k < j->narch; k++) {
+		EmitCounts counts = {0};
 		EmitOptions e = {.emit = emit,
 		                 .arch = j->arch[k],
 		                 .opt = j->o->level < 0 ? 2 : (int)j->o->level,
 		                 .index = k,
-		                 .last = k == carrier};
+		                 .jobs = j->o->jobs < 1024 ? (int)j->o->jobs : 1024,
+		                 .counts = &counts,
+		                 .last = k == j->narch - 1};
 		Module *m;
 		PassCtx cx;
 		int status = job_compile(j, k, NULL, &m, &cx);
@@ -867,7 +866,9 @@ emit_all(Job *j, const char *emit, Buf *out)
 		const char *error = j->target->emit(j->target, m, &e, &out[k]);
 
 		print_time(j, "code", start);
-
+		if (j->o->time_passes && counts.functions)
+			fprintf(stderr, "%-12s %10u of %u functions from the cache\n", "", counts.cached,
+			        counts.functions);
 		if (error)
 			return failure("%s: code for %s: %s", j->file, j->arch[k], error);
 		if (!strcmp(emit, "obj"))

@@ -19,6 +19,9 @@ kernel_is_map(const char *kernel)
 	return kernel && strncmp(kernel, KERNEL_MAP, sizeof KERNEL_MAP - 1) == 0;
 }
 
+/* Functions of a program, and how many of them were taken from the cache. */
+typedef struct EmitCounts { uint32_t functions, cached; } EmitCounts;
+
 typedef struct EmitOptions {
 	/* "llvm", "asm", "obj"; "json": nothing but the program's descriptor; "gradients": when each is complete */
 	const char *emit;
@@ -26,7 +29,9 @@ typedef struct EmitOptions {
 	const char *arch;
 	int opt;                 /* -O level */
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
-	bool last;               /* what may run on newer machines as well stands in this one of them */
+	bool last;               /* the last of them: what may run on newer machines as well stands there */
+	int jobs;                /* threads that compile; 0: as many as CPUs */
+	EmitCounts *counts;      /* NULL: nobody asks */
 } EmitOptions;
 
 /* A variant that was looked at for an op, whether it was chosen, and why; value: the work it takes, of the work without

@@ -6,7 +6,8 @@
  * The machine's peak is measured before and between the measurements, and a rate above it is marked suspect, as nothing
  * can be that fast. --profile walks the kernels one by one with a clock after the measurements; its trace has the last
  * three steps, a lane for each thread. --profile=top sorts the kernels by time and holds each against the roofline: the
- * time that its operations take at the measured peak, or its bytes at the memory's measured speed. */
+ * time that its operations take at the measured peak, or its bytes at the memory's measured speed.
+ * --latency times every call of an inference by itself, from its start until its results are there. */
 #include "host.h"
 
 #include <math.h>
@@ -20,6 +21,7 @@ typedef struct Bench {
 	bool infer, forward;         /* forward: infer or eval, which update nothing */
 	int graph;
 	double *seconds;             /* by repeat */
+	double *call; int64_t ncall; /* --latency: seconds of each measured call; else NULL */
 	double first, peak, gflop;   /* peak: FLOP/s; gflop: of one step */
 	int kernels, used;           /* used: threads, in the last step */
 	RtData data;
@@ -78,6 +80,7 @@ bench_steps(Bench *b, int64_t n)
 		return bench_batches(b, n);
 
 	while (h->run.step < end) {
+		double begin = b->call ? rt_now() : 0;
 		int64_t status;
 
 		h->run.until = b->infer                                                    ? h->run.step + 1
@@ -95,6 +98,8 @@ bench_steps(Bench *b, int64_t n)
 			return false;
 		if (b->infer)                        /* an inference may leave step alone */
 			h->run.step = h->run.until;
+		if (b->call && b->ncall < h->opt.repeat * h->opt.bench_steps) /* --usage may add steps */
+			b->call[b->ncall++] = rt_now() - begin;
 	}
 	if (!b->infer)
 		rt_drain(h);
@@ -176,14 +181,17 @@ static bool
 bench_measure(Bench *b)
 {
 	RtHost *h = b->h;
-	double peak;
+	double peak, *call = NULL;
 
+	if (h->opt.latency)
+		call = rt_alloc(sizeof *call * (size_t)(h->opt.repeat * h->opt.bench_steps));
 	if (!bench_steps(b, 1))
 		return false;
 	b->first = rt_now() - h->start;
 	b->peak = bench_peak(h);
 	if (h->opt.warmup > 1 && !bench_steps(b, h->opt.warmup - 1))
 		return false;
+	b->call = call;
 	if (h->opt.usage)
 		b->usage = rt_usage_begin(h, NULL);
 	for (int64_t i = 0; i < h->opt.repeat; i++) {
@@ -202,6 +210,17 @@ bench_measure(Bench *b)
 	if (b->usage)
 		rt_usage_end(b->usage);
 	return true;
+}
+
+/* Microseconds of a call. p99: the least that 99 of 100 calls do not exceed (nearest rank). */
+typedef struct Latency { double median, p99, least, most; } Latency;
+
+static Latency
+bench_latency(const Bench *b)
+{
+	RtTiming t = rt_timing(b->call, b->ncall);
+
+	return (Latency){t.median * 1e6, b->call[(99 * b->ncall + 99) / 100 - 1] * 1e6, t.least * 1e6, t.most * 1e6};
 }
 
 /* ---- profile */
@@ -648,6 +667,13 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	       n / s.least);
 	printf(", \"ms_per_step\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}", s.median * 1e3, s.least * 1e3,
 	       s.most * 1e3);
+	if (b->call) {
+		Latency l = bench_latency(b);
+
+		printf(", \"latency_us\": {\"median\": %.9g, \"p99\": %.9g, \"min\": %.9g, \"max\": %.9g, "
+		       "\"calls\": %lld}",
+		       l.median, l.p99, l.least, l.most, (long long)b->ncall);
+	}
 	printf(", \"gflop_per_step\": %.9g, \"gflops\": %.9g, \"peak_gflops\": %.9g, \"peak_share\": %.9g", b->gflop,
 	       gflops, b->peak * 1e-9, b->peak > 0 ? gflops * 1e9 / b->peak : 0);
 	printf(", \"peak_rss_bytes\": %lld, \"kernels_per_step\": %d, \"first_step_s\": %.9g", (long long)rt_peak_rss(),
@@ -702,6 +728,12 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 	       (long long)h->opt.repeat, (long long)h->opt.bench_steps, (long long)h->opt.warmup);
 	printf("%-12s %.1f median, %.1f min, %.1f max\n", "examples/s", n / s.median, n / s.most, n / s.least);
 	printf("%-12s %.4g median, %.4g min, %.4g max\n", "ms/step", s.median * 1e3, s.least * 1e3, s.most * 1e3);
+	if (b->call) {
+		Latency l = bench_latency(b);
+
+		printf("%-12s %.1f median, %.1f 99th percentile, %.1f min, %.1f max\n", "latency us", l.median, l.p99,
+		       l.least, l.most);
+	}
 	if (b->usage)
 		rt_usage_text(b->usage);
 	if (b->reader) {
@@ -749,6 +781,11 @@ rt_bench(RtHost *h)
 		return rt_generate_bench(h);
 	if (h->ranks > 1 && h->opt.profiling) {
 		rt_fail(&h->error, "--profile is for one process: --alone");
+		h->agreed = true;
+		return rt_die(h);
+	}
+	if (h->opt.latency && (h->opt.reader || !h->opt.mode || strcmp(h->opt.mode, "infer") != 0)) {
+		rt_fail(&h->error, "--latency times calls of an inference: use it with --mode infer");
 		h->agreed = true;
 		return rt_die(h);
 	}

@@ -401,7 +401,8 @@ checkpoint_fits(const RtState *s, const RtStEntry *t, bool exact, RtError *e)
 		return true;
 	checkpoint_words(have, sizeof have, dtype ? rt_dtype[dtype].name : t->dtype, t->rank, t->shape);
 	checkpoint_words(want, sizeof want, rt_dtype[s->t.dtype].name, s->t.rank, s->t.shape);
-	return rt_fail(e, "%s is %s, the model has %s", s->t.name, have, want);
+	return rt_fail(e, "%s%s%s%s is %s, the model has %s", s->t.name, t->from ? " (" : "", t->from ? t->from : "",
+	               t->from ? " of the file)" : "", have, want);
 }
 
 static void
@@ -473,6 +474,7 @@ rt_checkpoint_weights(RtHost *h, const char *path, bool partial)
 	if (!good)
 		return false;
 	good = rt_st_parse(&st, f.at, f.n, e) || rt_context(e, "%s", path);
+	good = good && (!h->opt.names || rt_names_apply(h, &st, partial));
 	for (int pass = 0; good && pass < 2; pass++)         /* check all, then copy */
 		for (int k = 0; good && k < p->nstate; k++) {
 			const RtState *s = &p->state[k];

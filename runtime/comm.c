@@ -546,15 +546,16 @@ comm_same(RtHost *h)
 	char *text = rt_printf("executable %016llx\nshards %lld\n--epochs %lld\n--steps %lld\n--stop %lld\n--every "
 	                       "%lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
 	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--continue %d\n--partial %d\n--resume "
-	                       "%s\n--weights %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
+	                       "%s\n--weights %s\n--names %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
 	                       "--exchange %s\n--no-exchange %d\ncommand %d\n",
 	                       (unsigned long long)rt_hash(RT_HASH_START, h->image->program, strlen(h->image->program)),
 	                       (long long)h->program.shards, (long long)o->epochs, (long long)o->steps,
 	                       (long long)o->stop, (long long)o->every, (long long)(o->has_seed ? o->seed : 0),
 	                       (long long)o->sink, o->allow_nan, o->no_eval, o->synthetic, o->replan, o->goes_on,
 	                       o->partial, o->resume ? o->resume : "-", o->weights ? o->weights : "-",
-	                       o->keep ? o->keep : "-", o->by ? o->by : "-", (long long)o->patience,
-	                       o->exchange ? o->exchange : "tree", o->no_exchange, (int)o->command);
+	                       o->names ? o->names : "-", o->keep ? o->keep : "-", o->by ? o->by : "-",
+	                       (long long)o->patience, o->exchange ? o->exchange : "tree", o->no_exchange,
+	                       (int)o->command);
 	bool good = comm_agree(h, true, text);
 
 	free(text);

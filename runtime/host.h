@@ -245,9 +245,10 @@ typedef struct RtNamed { const char *name, *file; } RtNamed;
 typedef struct RtOptions {
 	RtCommand command;
 	const char *program;                        /* argv[0]'s last part */
-	const char *data, *words, *weights, *resume, *save, *log, *mode, *keep, *by;
+	const char *data, *words, *weights, *names, *resume, *save, *log, *mode, *keep, *by;
 	const char *profile; bool profiling, top;   /* top: --profile=top */
 	bool partial, replan, goes_on, no_save, overwrite, no_eval, allow_nan, synthetic, quiet, json, whole, reader;
+	bool latency;
 	/* -1: not given; sink -2 */
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers;
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
@@ -574,8 +575,9 @@ int rt_stops(const RtHost *h);                          /* the signal that ends 
 void rt_set_stop(RtHost *h);                            /* stop_at: the next step that wants a look, 0 after a signal */
 void rt_drain(RtHost *h);                               /* takes all records from the ring */
 /* checkpoint.c, safetensors.c */
+/* from: what the file calls it, where a table says so (names.c) */
 typedef struct RtStEntry {
-	const char *name, *dtype;
+	const char *name, *dtype, *from;
 	int rank;
 	int64_t shape[RT_MAX_RANK];
 	uint64_t begin, end;
@@ -600,6 +602,7 @@ bool rt_checkpoint_try(RtHost *h);
 void rt_checkpoint_seed(RtHost *h, const char *path);
 void rt_checkpoint_end(RtHost *h);
 bool rt_checkpoint_weights(RtHost *h, const char *path, bool partial);
+bool rt_names_apply(RtHost *h, RtSt *st, bool partial);      /* --names: entries take the model's names (names.c) */
 typedef struct RtResume { int64_t step, seed, total, batch, shards, examples; } RtResume;
 /* states, and the epoch's partial sums into h->sum */
 bool rt_checkpoint_resume(RtHost *h, const char *path, RtResume *r);

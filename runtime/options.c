@@ -276,6 +276,8 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--weights and --resume%s%s", " exclude each other", "");
 	if (o->data && o->synthetic)
 		return options_wrong(o, "--data and --synthetic%s%s", " exclude each other", "");
+	if (o->names && !o->weights)
+		return options_wrong(o, "--names%s%s", " goes with --weights", "");
 	if (o->partial && !o->weights)
 		return options_wrong(o, "--partial%s%s", " goes with --weights", "");
 	if (o->goes_on && o->resume)

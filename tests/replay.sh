@@ -26,4 +26,5 @@ if [ ! -d "$work/$base/source" ]; then
 	git worktree add --quiet --detach "$work/$base/source" "$base" || exit 1
 fi
 compile "$work/$base/source" "$work/$base/build" && compile "$PWD" "$work/now" || exit 1
+export MANTOU_CACHE=off
 exec python3 tests/replay.py "$work/$base/build/mantou" "$work/now/mantou" "$work/$base/kept" "$@"

@@ -24,10 +24,12 @@ for word; do
 done
 build=${BUILD:-build-check}
 case $build in /*) ;; *) build=$PWD/$build ;; esac
+# Kernels that one group has compiled are there for the others.
+MANTOU_CACHE=${MANTOU_CACHE:-$build/kept}
 MANTOU=$build/mantou BUILD=$build BLESS=$bless LONG=$long
 # Where the build has sanitizers: what lives until the end of a program is not freed by it.
 ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
-export MANTOU BUILD BLESS LONG ASAN_OPTIONS
+export MANTOU MANTOU_CACHE BUILD BLESS LONG ASAN_OPTIONS
 
 # count GROUP STATUS LOG SECONDS: prints and keeps the counts in the log's last line; a group without one has failed.
 count() {

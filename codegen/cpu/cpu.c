@@ -7,6 +7,7 @@
 #include "contract/algo.h"
 #include "composite/rnn.h"
 #include "../space.h"
+#include <stdlib.h>
 #include <string.h>
 
 static bool
@@ -427,6 +428,41 @@ compile_graph(Compile *c, Graph *g)
 	once_first(c, gk);
 }
 
+/* Some group has several kernels. */
+static bool
+races(const Module *m)
+{
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 0; k < m->graph.at[i]->group.n; k++)
+			if (m->graph.at[i]->group.at[k].variant.n)
+				return true;
+	return false;
+}
+
+/* Of a racing program functions begin at cache lines, so that their place decides no race. */
+static const char *
+code_open(Compile *c, const Arch *arch)
+{
+	const char *error = llvm_open(&c->l, c->m->name, arch, c->o->opt, c->arena);
+
+	c->l.align = races(c->m) ? 64 : 0;
+	if (!error && !strcmp(c->o->emit, "obj"))
+		units_open(&c->l, c->o->opt, c->o->jobs, c->arena);
+	return error;
+}
+
+static const char *
+code_finish(Compile *c, Buf *out)
+{
+	if (c->l.units)
+		return units_finish(&c->l, out, c->o->counts);
+	char *error = llvm_code(c->l.mod, c->l.tm, c->o->emit, out);
+	const char *r = error ? arena_strdup(c->arena, error) : NULL;
+
+	free(error);
+	return r;
+}
+
 static const char *
 cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 {
@@ -439,7 +475,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 
 	if (!arch)
 		return arena_printf(m->arena, "unknown architecture '%s'", o->arch);
-	error = llvm_open(&c.l, m->name, arch, o->opt, a);
+	error = code_open(&c, arch);
 	for (uint32_t i = 0; !error && i < m->graph.n; i++)
 		if (!m->graph.at[i]->is_loop)
 			compile_graph(&c, m->graph.at[i]);
@@ -456,8 +492,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 			buf_put(out, json.at, json.n);
 		} else {
 			loops_emit(&c, json.at);
-			group_race_align(&c);
-			error = llvm_finish(&c.l, o->emit, out, a);
+			error = code_finish(&c, out);
 		}
 	}
 	llvm_close(&c.l);

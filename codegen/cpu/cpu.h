@@ -42,6 +42,8 @@ typedef struct Llvm {                               /* one LLVM module in the ma
 	LLVMModuleRef mod;
 	LLVMTargetMachineRef tm;
 	const Arch *arch;
+	struct Units *units;                        /* NULL: everything stands in mod */
+	unsigned align;                             /* of functions, in bytes; 0: as the CPU likes */
 	T i1, i8, i16, i32, i64, f32, f64, half, ptr, voidt;
 } Llvm;
 const char *llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena);
@@ -50,8 +52,23 @@ void llvm_close(Llvm *l);
  * a scalar. */
 V llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z);
 V llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x); /* llvm.floor, llvm.ceil, llvm.rint of f32 or f64 */
-/* Runs the light pass list, then writes text or object. NULL or a message in arena. */
-const char *llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena);
+LLVMModuleRef llvm_module(const Llvm *l, const char *name);
+
+/* unit.c: functions that are compiled each by itself. */
+typedef struct Units Units;
+/* Before the first function: from now on each is a unit. jobs: threads, 0 as many as CPUs. */
+void units_open(Llvm *l, int opt, int jobs, Arena *arena);
+/* A function, what is emitted goes into its module until unit_end, which gives it as others see it. shared: they find
+ * it by its name, which says all of it. */
+V unit_begin(Llvm *l, const char *name, T type, bool shared);
+V unit_end(Llvm *l, V fn);
+V unit_find(Llvm *l, const char *name);             /* a shared one as this module sees it; NULL: there is none yet */
+/* The object of all units and the module that is open. NULL or a message. */
+const char *units_finish(Llvm *l, Buf *out, EmitCounts *counts);
+void units_close(Llvm *l);
+LLVMTargetMachineRef llvm_machine(const Arch *a, int opt, char **error);
+/* Runs the light pass list, then writes text or object. NULL or a malloc'd message. */
+char *llvm_code(LLVMModuleRef mod, LLVMTargetMachineRef tm, const char *emit, Buf *out);
 
 /* ---------------------------------------------------------------- cells and indices (lane.c) */
 typedef struct Ix {          /* an index: s + c * lane, or the vector g */
@@ -68,7 +85,7 @@ typedef struct Level {
 	LLVMBuilderRef b;
 	VEC(Memo) memo;
 	VEC(Cse) cse;
-	LLVMBasicBlockRef head, exit; V iv, step, hi; /* of the loop that this level is the body of */
+	LLVMBasicBlockRef head, exit; V iv, phi, step, hi; /* of the loop that this level is the body of */
 	bool inlined;        /* a loop of one turn: no blocks of its own */
 	bool multiple4;      /* its variable is a multiple of 4 */
 } Level;
@@ -98,6 +115,7 @@ typedef struct Emit {        /* one kernel function in the making */
 	bool wide;           /* indices may need more than 32 bits */
 	bool stream;         /* whole vectors go past the caches: they begin at multiples of their size */
 	bool streamed;       /* some did: a fence at the end */
+	bool opaque;         /* LLVM is not told how loops' variables grow */
 	void (*close)(struct Emit *e); /* at the end, of what was opened: releases matrix tiles (micro_amx.c) */
 	/* lane_eval, for what it calls itself (group.c sets it) */
 	Cell (*eval)(struct Emit *e, Val v, const Ix *ix);
@@ -105,7 +123,7 @@ typedef struct Emit {        /* one kernel function in the making */
 } Emit;
 
 void emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name);
-void emit_end(Emit *e);
+V emit_end(Emit *e);                                      /* the function, as others see it */
 void emit_lanes(Emit *e, int w);                          /* vectors of w lanes from here on */
 int level_of(const Emit *e, V v);
 LLVMBuilderRef at1(Emit *e, V a);
@@ -318,7 +336,6 @@ typedef struct Compile {
 	ValTables table;         /* of the graph being compiled */
 	const bool *steady;      /* of it: graph_steady */
 	VEC(V) fn;               /* by index */
-	bool races;              /* some group has several kernels */
 	const char *error;
 } Compile;
 
@@ -329,8 +346,6 @@ void loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk);
 void group_compile(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
 /* The same of a racing program: its own kernels into gk->k, those of its variants into gk->variant. */
 void group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk);
-/* Of a racing program, behind all else: functions begin at cache lines, so that their place decides no race. */
-void group_race_align(Compile *c);
 /* Workspace bytes that the group's split reductions need. */
 int64_t group_workspace(const Graph *g, int group);
 /* ---------------------------------------------------------------- what kernels begin and end with (frame.c) */

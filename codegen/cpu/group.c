@@ -257,7 +257,6 @@ group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 {
 	Group *gr = &g->group.at[group], was = *gr;
 
-	c->races = true;
 	for (uint32_t i = 0; i < was.variant.n; i++) {
 		GraphKernels one = {.g = g};
 		const GroupVariant *v = &was.variant.at[i];
@@ -274,14 +273,6 @@ group_race(Compile *c, Graph *g, int group, uint32_t first, GraphKernels *gk)
 		}
 	}
 	*gr = was;
-}
-
-void
-group_race_align(Compile *c)
-{
-	for (V f = c->races ? LLVMGetFirstFunction(c->l.mod) : NULL; f; f = LLVMGetNextFunction(f))
-		if (!LLVMIsDeclaration(f))
-			LLVMSetAlignment(f, 64);
 }
 
 int64_t

@@ -428,7 +428,7 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 
 	for (int k = 0; k < parts; k++)
 		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = true, .ptx = o->last};
-	error = nvrtc_compile(p->a, o->arch, job, parts);
+	error = nvrtc_compile(p->a, o->arch, job, parts, o->jobs);
 	for (int k = 0; k < parts; k++)
 		if (job[k].note)
 			fprintf(stderr, "mantou: warning: %s\n", job[k].note);
@@ -461,7 +461,7 @@ program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 		buf_put(out, p->text.at, p->text.n);
 	else if (!strcmp(o->emit, "obj") || !strcmp(o->emit, "forecast") || !strcmp(o->emit, "sass"))
 		error = object_emit(p, m, o, out);
-	else if (!(error = nvrtc_compile(p->a, o->arch, &job, 1)))
+	else if (!(error = nvrtc_compile(p->a, o->arch, &job, 1, o->jobs)))
 		buf_put(out, cubin ? job.cubin_out.at : job.ptx_out.at, cubin ? job.cubin_out.n : job.ptx_out.n);
 	buf_free(&job.cubin_out);
 	buf_free(&job.ptx_out);

@@ -1,13 +1,12 @@
 /* nvrtc.c: CUDA C to PTX and cubins by NVRTC, which is looked for when it is needed, and a cache of what it made.
  *
  * In: text and an architecture.   Out: PTX (text) or a cubin. mantou is built and works without CUDA; the few types of
- * NVRTC's C API that are needed are declared here. The cache is $XDG_CACHE_HOME/mantou/nvrtc, else
- * ~/.cache/mantou/nvrtc: a file for each text, architecture and NVRTC version, with the length and hash of its content
- * in its first line; one that is damaged is made again. An error in generated code is a
- * defect of mantou: NVRTC's log is printed with the group that it names; so is a contraction whose registers do not
- * suffice, or whose products by wgmma ptxas makes wait. */
+ * NVRTC's C API that are needed are declared here. What it made is kept (cache.h, folder nvrtc) by text, architecture
+ * and NVRTC's version. An error in generated code is a defect of mantou: NVRTC's log is printed with the group that it
+ * names; so are products by wgmma that ptxas makes wait. A contraction whose registers do not suffice is a warning. */
 #define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
+#include "../cache.h"
 #include "forecast/sass.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -267,65 +266,12 @@ complaint(Arena *a, const char *source, const char *log, const Buf *cubin, const
 }
 
 /* ---------------------------------------------------------------- the cache */
-static bool
-folder_make(char *path)
+static CodeKey
+key_of(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch, bool cubin)
 {
-	for (char *p = path + 1; *p; p++)
-		if (*p == '/') {
-			*p = 0;
-			bool good = !mkdir(path, 0777) || errno == EEXIST;
-
-			*p = '/';
-			if (!good)
-				return false;
-		}
-	return true;
-}
-
-/* Where the entry is; NULL: no place for a cache. */
-static char *
-cache_path(Arena *a, const Nvrtc *n, const NvrtcJob *j, const char *arch, bool cubin)
-{
-	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	char *tail = arena_printf(a, "%s %d %d%s %d.%d", arch, cubin, j->lines, j->quick ? " quick" : "", n->major,
-	                          n->minor);
-	size_t bytes = strlen(j->source);
-	uint64_t h = hash_bytes(hash_bytes(HASH_START, j->source, bytes), tail, strlen(tail));
-
-	tail = arena_printf(a, "mantou/nvrtc/%016" PRIx64 "-%zx.%s", h, bytes, cubin ? "cubin" : "ptx");
-	if (xdg && xdg[0] == '/')
-		return arena_printf(a, "%s/%s", xdg, tail);
-	return home && *home ? arena_printf(a, "%s/.cache/%s", home, tail) : NULL;
-}
-
-static bool
-cache_read(const char *path, Buf *out)
-{
-	size_t n = 0, bytes;
-	uint64_t hash;
-	int head = 0;
-	char *text = file_read(path, &n);
-	bool good = text && sscanf(text, "mantou nvrtc %zu %" SCNx64 "%n", &bytes, &hash, &head) == 2 && head > 0 &&
-	            text[head] == '\n' && n - (size_t)head - 1 == bytes &&
-	            hash_bytes(HASH_START, text + head + 1, bytes) == hash;
-
-	if (good)
-		buf_put(out, text + head + 1, bytes);
-	free(text);
-	return good;
-}
-
-/* What cannot be kept is made again next time. */
-static void
-cache_write(char *path, const char *at, size_t n)
-{
-	Buf b = {0};
-
-	buf_printf(&b, "mantou nvrtc %zu %016" PRIx64 "\n", n, hash_bytes(HASH_START, at, n));
-	buf_put(&b, at, n);
-	if (folder_make(path))
-		file_write(path, b.at, b.n);
-	buf_free(&b);
+	return cache_key(j->source, strlen(j->source),
+	                 arena_printf(a, "nvrtc 1 %s %d %d%s %d.%d", arch, cubin, j->lines, j->quick ? " quick" : "",
+	                              n->major, n->minor));
 }
 
 /* ---------------------------------------------------------------- compiling */
@@ -391,7 +337,7 @@ compile(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j)
 }
 
 /* Jobs in the making: threads take the next one. NVRTC may be called by several at once. */
-typedef struct Work { const Nvrtc *n; const char *arch; NvrtcJob *job; int count; int next; } Work;
+typedef struct Work { const Nvrtc *n; const char *arch; NvrtcJob *job; int count; int next; CodeCache cache; } Work;
 
 static void *
 work(void *arg)
@@ -402,20 +348,20 @@ work(void *arg)
 	while ((k = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED)) < w->count) {
 		NvrtcJob *j = &w->job[k];
 		Arena *a = arena_new();
-		char *cubin = cache_path(a, w->n, j, w->arch, true), *ptx = cache_path(a, w->n, j, w->arch, false);
+		CodeKey cubin = key_of(a, w->n, j, w->arch, true), ptx = key_of(a, w->n, j, w->arch, false);
 
-		if (!cubin || (j->cubin && !cache_read(cubin, &j->cubin_out)) ||
-		    (j->ptx && !cache_read(ptx, &j->ptx_out))) {
+		if ((j->cubin && !cache_get(&w->cache, cubin, &j->cubin_out)) ||
+		    (j->ptx && !cache_get(&w->cache, ptx, &j->ptx_out))) {
 			j->cubin_out.n = j->ptx_out.n = 0;
 			const char *error = compile(a, w->n, w->arch, j);
 
 			j->error = error ? strdup(error) : NULL;
 			j->note = !error && j->note ? strdup(j->note) : NULL;
 			/* what is slow is said each time: it is made each time */
-			if (!error && !j->note && cubin && j->cubin)
-				cache_write(cubin, j->cubin_out.at, j->cubin_out.n);
-			if (!error && !j->note && ptx && j->ptx)
-				cache_write(ptx, j->ptx_out.at, j->ptx_out.n);
+			if (!error && !j->note && j->cubin)
+				cache_put(&w->cache, cubin, j->cubin_out.at, j->cubin_out.n);
+			if (!error && !j->note && j->ptx)
+				cache_put(&w->cache, ptx, j->ptx_out.at, j->ptx_out.n);
 		}
 		arena_free(a);
 	}
@@ -423,18 +369,18 @@ work(void *arg)
 }
 
 const char *
-nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n)
+nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n, int jobs)
 {
 	Nvrtc lib = {0};
 	const char *error = nvrtc_open(a, &lib);
-	Work w = {.n = &lib, .arch = arch, .job = job, .count = n};
+	Work w = {.n = &lib, .arch = arch, .job = job, .count = n, .cache = cache_open(a, "nvrtc")};
 	pthread_t thread[16];
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	long most = jobs > 0 ? jobs : sysconf(_SC_NPROCESSORS_ONLN);
 	int threads = 0;
 
 	if (error)
 		return error;
-	while (threads < n - 1 && threads < processors - 1 && threads < (int)(sizeof thread / sizeof *thread) &&
+	while (threads < n - 1 && threads < most - 1 && threads < (int)(sizeof thread / sizeof *thread) &&
 	       !pthread_create(&thread[threads], NULL, work, &w))
 		threads++;
 	work(&w);

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou}
 dir=$(mktemp -d)
 trap 'umount "$dir/disk" 2>/dev/null; rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME="$dir/cache"
+export XDG_CACHE_HOME="$dir/cache" MANTOU_CACHE="$dir/kept"
 passed=0 failed=0 skipped=0
 
 # t NAME STATUS PATTERN COMMAND...: the exit status, and an extended regular expression that stdout or stderr must hold ('' = any).
@@ -230,10 +230,10 @@ if $cuda --arch sm_80 --emit ptx "$net" -o "$dir/first.ptx" 2>"$dir/err"; then
 	t "it needs no CUDA to be asked" 0 'target  *cuda' "$dir/cuda-lenet" info
 	t "it needs a driver to train" 1 'needs an NVIDIA driver' env MANTOU_LIBCUDA="$dir/none.so" "$dir/cuda-lenet" train --synthetic --steps 1 --no-save
 	t "libc and libm, nothing of CUDA" 1 '' sh -c "ldd '$dir/cuda-lenet' | grep -vE 'libc\.|libm\.|libdl|ld-linux|vdso'"
-	for f in "$XDG_CACHE_HOME"/mantou/nvrtc/*.ptx; do printf x >>"$f"; done
+	for f in "$MANTOU_CACHE"/nvrtc/*/*; do printf x >>"$f"; done
 	ok "a damaged cache entry is made again" $cuda --arch sm_80 --emit ptx "$net" -o "$dir/second.ptx"
 	same "the same PTX" "$dir/first.ptx" "$dir/second.ptx"
-	for f in "$XDG_CACHE_HOME"/mantou/nvrtc/*.ptx; do : >"$f"; done
+	for f in "$MANTOU_CACHE"/nvrtc/*/*; do : >"$f"; done
 	ok "an empty cache entry is made again" $cuda --arch sm_80 --emit ptx "$net" -o "$dir/second.ptx"
 	same "the same PTX again" "$dir/first.ptx" "$dir/second.ptx"
 elif grep -q 'need NVRTC' "$dir/err"; then
@@ -406,6 +406,33 @@ ok "f32 is not narrow" narrow "$net" false
 sed 's/x |> dense(width)/x |> cast(bf16) |> dense(width) |> cast(f32)/' "$net" >"$dir/narrow.net"
 ok "bf16 is narrow" narrow "$dir/narrow.net" true
 
+# ---- threads that compile, and the cache of kernels: the same program, whatever was there
+kept() { # kept NAME PATTERN [VARIABLE=VALUE...]: another build
+	name=$1 pattern=$2
+	shift 2
+	rm -f "$dir/again"
+	t "$name" 0 "$pattern" env "$@" "$mantou" build --time-passes "$net" $jobs -o "$dir/again"
+	same "$name: the same program" "$dir/first" "$dir/again"
+}
+jobs= net=$dir/tiny.net
+ok "a build without a cache" env MANTOU_CACHE=off "$mantou" build "$net" -o "$dir/first"
+kept "an empty cache" ' 0 of [1-9][0-9]* functions from the cache' MANTOU_CACHE="$dir/kernels"
+kept "the same again" ' ([1-9][0-9]*) of \1 functions from the cache' MANTOU_CACHE="$dir/kernels"
+for damage in 'truncate -s -1' 'truncate -s 0' 'truncate -s +1' 'dd bs=1 seek=40 count=4 conv=notrunc if=/dev/zero of='; do
+	for f in "$dir"/kernels/kernels/*/*; do case $damage in dd*) $damage$f 2>/dev/null ;; *) $damage "$f" ;; esac; done
+	kept "damaged kernels in the cache: $damage" ' 0 of [1-9][0-9]* functions from the cache' MANTOU_CACHE="$dir/kernels"
+done
+sed 's/dense(3)/relu |> dense(3)/; s/width = 8/width = 9/' "$net" >"$dir/changed.net"
+t "a changed model" 0 ' [1-9][0-9]* of [1-9][0-9]* functions from the cache' env MANTOU_CACHE="$dir/kernels" "$mantou" build --time-passes "$dir/changed.net" -o "$dir/changed"
+kept "a cache that cannot be" ' 0 of' MANTOU_CACHE=/dev/null
+kept "no HOME, no cache" ' 0 of' -u MANTOU_CACHE -u XDG_CACHE_HOME -u HOME
+kept "a HOME that is no folder, no cache" ' 0 of' -u MANTOU_CACHE -u XDG_CACHE_HOME HOME=/proc/none
+for n in 1 2 3 1000; do
+	jobs="--jobs $n"
+	kept "$n threads" ' 0 of' MANTOU_CACHE=off
+done
+t "no threads" 2 "'0' is no value for '--jobs'" "$mantou" build --jobs 0 "$net" -o "$dir/again"
+
 # ---- run and its cache
 t "run" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
 n=$(find "$dir/cache" -type f | wc -l)
@@ -414,7 +441,7 @@ ok "the second run builds nothing" test "$(find "$dir/cache" -type f | wc -l)" =
 t "run with another constant" 0 'epoch 1/1' "$mantou" run -D width=9 "$net" -- train --no-save
 ok "another constant, another program" test "$(find "$dir/cache" -type f | wc -l)" = $((n + 1))
 t "exit status of the program" 2 '' "$mantou" run "$net" -- trian
-program=$(find "$dir/cache/mantou" -path '*nvrtc*' -prune -o -type f -name tiny -print | head -n 1)
+program=$(find "$dir/cache/mantou" -type f -name tiny -print | head -n 1)
 for damage in 'truncate -s 100000' 'truncate -s 0' 'truncate -s +1' 'dd bs=1 seek=5000 count=4 conv=notrunc if=/dev/zero of='; do
 	for f in $(find "$dir/cache/mantou" -type f -name tiny); do case $damage in dd*) $damage$f 2>/dev/null ;; *) $damage "$f" ;; esac; done
 	cp "$program" "$dir/damaged"

@@ -175,9 +175,10 @@ chosen_for(Arena *a, Diags *d, const char *arch, const char *graph)
 	return gemm_text(a, &p);
 }
 
-/* One unit for products of 64 bytes, and two. Weight gradients: wide tiles over sums whose operands stay in L1, few
- * images of a long row of pixels, several short rows; transposed operands are copied; Strassen pays for longer
- * sides. */
+/* One unit for products of 64 bytes, and two. Columns that fill no whole vector: half vectors, of which one unit
+ * multiplies two at once, by Winograd's algorithm too; two units would be half idle. Weight gradients: wide tiles over
+ * sums whose operands stay in L1, few images of a long row of pixels, several short rows; transposed operands are
+ * copied; Strassen pays for longer sides. */
 static void
 test_machines(Arena *a, Diags *d)
 {
@@ -185,7 +186,16 @@ test_machines(Arena *a, Diags *d)
 		"  %%y = conv2d.dw %%x, %%g : f32[%d,%d,1,1]@2310\n}\n";
 	static const char product[] = "graph train(%%x: f32[%d,%d], %%w: f32[%d,%d]) -> output %%y {\n"
 		"  %%y = matmul %%x, %%w {ta=true}\n}\n";
+	static const char image[] = "graph train(%%x: f32[8,%d,96,96]@2301, %%w: f32[%d,%d,%d,%d]@2310) "
+		"-> output %%y {\n"
+		"  %%y = conv2d %%x, %%w {pad=[1,1]} : f32[8,%d,96,96]@2301\n}\n";
 	const struct { const char *graph, *one, *two; } cases[] = {
+		{arena_printf(a, image, 80, 40, 80, 3, 3, 40), "winograd{mr=8,nv=3,lanes=8}",
+		 "brgemm{mr=6,nv=3,lanes=16,outer=row,pack=1}"},
+		{arena_printf(a, image, 20, 50, 20, 3, 3, 50), "brgemm{mr=6,nv=4,lanes=8,outer=row,pack=1}",
+		 "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1}"},
+		{arena_printf(a, image, 20, 60, 20, 3, 3, 60), "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1}",
+		 "brgemm{mr=6,nv=4,lanes=16,outer=row,pack=1}"},
 		{arena_printf(a, dw, 256, 32, 32, 64, 32, 32, 64, 256), "brgemm{mr=12,nv=2,lanes=16,parts=4,band=1}",
 		 "brgemm{mr=6,nv=4,lanes=16,parts=4,band=1,images=8}"},
 		{arena_printf(a, dw, 512, 4, 4, 2048, 4, 4, 2048, 512), "brgemm{mr=12,nv=2,lanes=16,parts=1,band=4}",

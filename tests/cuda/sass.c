@@ -63,7 +63,7 @@ const char *
 sass_wrong(Arena *a, const char *arch)
 {
 	NvrtcJob job = {.source = source, .cubin = true};
-	const char *error = nvrtc_compile(a, arch, &job, 1);
+	const char *error = nvrtc_compile(a, arch, &job, 1, 0);
 	bool hopper = atoi(arch + 3) >= 90;
 	Code c;
 

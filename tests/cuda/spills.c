@@ -23,7 +23,7 @@ compiled(Arena *a, const char *arch, const char *what, const char *kernel, int t
 	                     threads, 1024, what, kernel);
 
 	job.source = text;
-	const char *error = nvrtc_compile(a, arch, &job, 1);
+	const char *error = nvrtc_compile(a, arch, &job, 1, 0);
 
 	buf_free(&job.cubin_out);
 	return error;
@@ -40,7 +40,7 @@ compiled_body(Arena *a, const char *arch, const char *body)
 	                     "#define KERNEL extern \"C\" __global__ void __launch_bounds__(128, 1)\n\n/* graph train, "
 	                     "group head_4: wgmma{m=64,n=8}; blocks=1 */\nKERNEL waiting(float *p)\n{\n%s}\n",
 	                     body);
-	const char *error = nvrtc_compile(a, arch, &job, 1);
+	const char *error = nvrtc_compile(a, arch, &job, 1, 0);
 
 	buf_free(&job.cubin_out);
 	return error;

@@ -27,7 +27,7 @@ def say(text):
 
 def new_lab(o, folder):
     os.makedirs(folder, exist_ok=True)
-    lab = Lab(o.mantou, folder, {"XDG_CACHE_HOME": o.cache} if o.cache else None)
+    lab = Lab(o.mantou, folder, {"MANTOU_CACHE": o.cache} if o.cache else None)
     lab.simulator = o.cuda
     return lab
 

@@ -122,7 +122,7 @@ def kernels(folder, tiny, about):
     sim = os.path.join(BUILD, "tests", "cudasim", "libcuda.so.1")
     for name, files, word, arch in TINY_KERNELS if tiny else KERNELS:
         r = subprocess.run([program, *(os.path.join(root, f) for f in files), *([word] if word else [])], capture_output=True, text=True, cwd=root,
-                           env=dict(os.environ, XDG_CACHE_HOME=cache, MANTOU_LIBCUDA=sim, MANTOU_SIM_CHECK="0", CUDA_TEST_ARCH=arch))
+                           env=dict(os.environ, MANTOU_CACHE=cache, MANTOU_LIBCUDA=sim, MANTOU_SIM_CHECK="0", CUDA_TEST_ARCH=arch))
         last = (r.stdout.strip().splitlines() or [""])[-1]
         print("prepare: kernels %s: %s" % (name, last), file=sys.stderr)
         if r.returncode == 77:

@@ -177,7 +177,7 @@ def kernel_cases(row, cache):
     args = [os.path.join(folder, "cuda"), *(os.path.join(root, f) for f in row["files"]), *([row["word"]] if row["word"] else [])]
     os.chmod(args[0], 0o755)
     while True:
-        env = dict(os.environ, CUDA_TEST_CACHED="1", CUDA_TEST_TRACE="1", CUDA_TEST_FROM=str(at), CUDA_TEST_ARCH=row["arch"], XDG_CACHE_HOME=cache, MANTOU_LIBNVRTC=os.path.join(folder, "libnvrtc.so"),
+        env = dict(os.environ, CUDA_TEST_CACHED="1", CUDA_TEST_TRACE="1", CUDA_TEST_FROM=str(at), CUDA_TEST_ARCH=row["arch"], MANTOU_CACHE=cache, MANTOU_LIBNVRTC=os.path.join(folder, "libnvrtc.so"),
                    LD_LIBRARY_PATH=folder + ":" + os.environ.get("LD_LIBRARY_PATH", ""))
         said, status = lines_until_quiet(args, env, lambda: min(HUNG, end - time.time()))
         if status == 77:

@@ -909,6 +909,15 @@ def bench_reports():
     o = json.loads(run("bench", "--mode", "infer", "--steps", "5", "--json", "--profile", "t.json").stdout)
     assert o["mode"] == "infer" and [k["name"] for k in o["kernels"]] == ["pack", "pred"]
     assert json.load(open("t.json"))["traceEvents"][1]["name"] == "pred"
+    o = json.loads(run("bench", "--mode", "infer", "--latency", "--steps", "50", "--repeat", "2", "--json").stdout)
+    us = o["latency_us"]
+    assert us["calls"] == 100 and 0 < us["min"] <= us["median"] <= us["p99"] <= us["max"], us
+    # a step is a call: their mean cannot lie outside of what the calls took
+    assert us["min"] <= 1e3 * o["ms_per_step"]["max"] and 1e3 * o["ms_per_step"]["min"] <= us["max"] + 50, o
+    r = run("bench", "--mode", "infer", "--latency", "--steps", "5", "--repeat", "1")
+    assert re.search(r"^latency us +[0-9.]+ median, [0-9.]+ 99th percentile, [0-9.]+ min, [0-9.]+ max$", r.stdout, re.M), r.stdout
+    assert "latency" not in run("bench", "--mode", "infer", "--steps", "5", "--repeat", "1").stdout
+    run("bench", "--latency", "--steps", "1", status=1, err="--latency times calls of an inference: use it with --mode infer")
     r = run("bench", "--steps", "3", "--repeat", "1", "--data", ".", "--profile=u.json", "--sink", "off")
     assert "update" in r.stdout and "examples/s" in r.stdout
     events = json.load(open("u.json"))["traceEvents"]

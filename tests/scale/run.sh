@@ -4,6 +4,7 @@
 set -u
 cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou}
+export MANTOU_CACHE=off
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 passed=0 failed=0 skipped=0

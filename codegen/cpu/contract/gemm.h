@@ -302,6 +302,9 @@ void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUART
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
+/* Does a core multiply two vectors of half the width in the time of one? The tile for n columns in such. */
+bool gemm_halves(const Graph *g);
+void gemm_halve(GemmParams *p, int64_t n);
 /* p->chains, or how many the shape and the machine ask for where that is 0: no size of tiles enters. */
 int gemm_chains(const Graph *g, const Op *op, const GemmParams *p, int vector_bytes);
 const char *gemm_text(Arena *a, const GemmParams *p);

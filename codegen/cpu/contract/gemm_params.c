@@ -101,6 +101,39 @@ tile_for_columns(GemmParams *p, int64_t n, bool wide)
 		p->mr = p->nv == 1 ? 14 : 12;
 }
 
+/* The tile for n columns in vectors of half the width: panels as equal as they can be, as many rows as the registers
+ * leave. */
+void
+gemm_halve(GemmParams *p, int64_t n)
+{
+	static const int rows[] = {14, 12, 8, 6};
+	int64_t vectors;
+
+	p->lanes /= 2;
+	vectors = ceil_div(n, p->lanes);
+	p->nv = (int)ceil_div(vectors, ceil_div(vectors, 4));
+	p->mr = rows[p->nv - 1];
+}
+
+bool
+gemm_halves(const Graph *g)
+{
+	return machine_of(g)->vector_bytes == 64 && machine_of(g)->fmas <= 1;
+}
+
+/* Columns whose last vector would be half full at most. */
+static void
+set_lanes(const Graph *g, const Op *op, GemmParams *p)
+{
+	const Type *o = val_type(g, op->out[0]);
+	int64_t n = op->kind == OP_matmul      ? o->axis[o->rank - 1].n
+	            : op->kind == OP_conv2d_dw ? o->axis[0].n / gemm_groups(op)
+	                                       : o->axis[1].n / gemm_groups(op);
+
+	if (p->engine == ENGINE_FMA && p->lanes == 16 && gemm_halves(g) && ceil_div(n, p->lanes / 2) % 2)
+		gemm_halve(p, n);
+}
+
 /* Default parameters: tiles that fill the registers (32 vectors of 64 bytes, 16 of 32), blocks that fit L2. */
 GemmParams
 gemm_params(const Graph *g, const Op *op, int vector_bytes)
@@ -280,6 +313,7 @@ products_offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams 
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
 	engine_set(g, op, engine_choose(g, op, cx->arch, cx->half), p);
+	set_lanes(g, op, p);
 	set_images(g, op, p);
 	set_band(g, op, p);
 	return true;

@@ -107,14 +107,13 @@ turn_block(Llvm *l, int w)
 	T args[5] = {l->ptr, l->i64, l->i64, l->ptr, l->i64}, vt = LLVMVectorType(l->f32, (unsigned)w);
 
 	snprintf(name, sizeof name, "turn_%d", w);
-	V fn = LLVMGetNamedFunction(l->mod, name), v[64];
+	V fn = unit_find(l, name), v[64];
 
 	if (fn)
 		return fn;
 	LLVMBuilderRef b = LLVMCreateBuilderInContext(l->cx);
 
-	fn = LLVMAddFunction(l->mod, name, LLVMFunctionType(l->voidt, args, 5, 0));
-	LLVMSetLinkage(fn, LLVMInternalLinkage);
+	fn = unit_begin(l, name, LLVMFunctionType(l->voidt, args, 5, 0), true);
 	fn_machine(l, fn);
 	LLVMPositionBuilderAtEnd(b, LLVMAppendBasicBlockInContext(l->cx, fn, "entry"));
 	V in = LLVMGetParam(fn, 0), stride = LLVMGetParam(fn, 1), left = LLVMGetParam(fn, 2), out = LLVMGetParam(fn, 3),
@@ -138,7 +137,7 @@ turn_block(Llvm *l, int w)
 	}
 	LLVMBuildRetVoid(b);
 	LLVMDisposeBuilder(b);
-	return fn;
+	return unit_end(l, fn);
 }
 
 void

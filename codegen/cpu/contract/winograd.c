@@ -148,6 +148,7 @@ typedef struct Shape {
 	DType weights, rounded;
 	/* bands_emit: images of a block, tasks of a tile, each a block (1: one task has all); tiles of a task */
 	int64_t block, split, tiles;
+	int w;                   /* lanes */
 } Shape;
 
 static Shape
@@ -195,7 +196,7 @@ enum { FEWEST = 16 }; /* rows of a block that pay: each reads all weights */
 static int64_t
 block_rows(const Graph *g, const Shape *s, const GemmParams *p)
 {
-	int64_t panel = p->lanes == 16 ? 64 : 16, nr = s->K < panel ? s->K : panel;
+	int64_t panel = machine_of(g)->vector_bytes == 64 ? 64 : 16, nr = s->K < panel ? s->K : panel;
 
 	return machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
 }
@@ -239,6 +240,7 @@ split_shape(const Graph *g, const Op *op, const GemmParams *p)
 	s.block = block_images(g, &s, p);
 	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
 	s.tiles = block_tiles(g, &s, p);
+	s.w = p->lanes;
 	return s;
 }
 
@@ -316,7 +318,13 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 	(void)best;
 	*p = gemm_params(g, op, cx->arch->vector_bytes);
 	p->algo = row;
-	return w->axis[2].n == 3 && w->axis[3].n == 3;
+	if (w->axis[2].n != 3 || w->axis[3].n != 3)
+		return false;
+	Shape s = shape_of(g, op);
+
+	if (p->lanes == 16 && (s.C % 16 || s.K % 16) && s.C % 8 == 0 && s.K % 8 == 0 && gemm_halves(g))
+		gemm_halve(p, s.K);
+	return true;
 }
 
 static const char *
@@ -341,9 +349,11 @@ why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 	Shape s = shape_of(g, op);
 	int lanes = cx->arch->vector_bytes / 4;
 
-	if (s.C % lanes || s.K % lanes || p->lanes != lanes)
+	if (p->lanes != lanes && (lanes != 16 || p->lanes != 8))
+		return arena_printf(g->arena, "its transforms work on vectors of %d, and not of %d", lanes, p->lanes);
+	if (s.C % p->lanes || s.K % p->lanes)
 		return arena_printf(g->arena, "%lld and %lld channels are no whole vectors of %d", (long long)s.C,
-		                    (long long)s.K, lanes);
+		                    (long long)s.K, p->lanes);
 	if (p->blocks && scratch(g, op, p) > 8 * machine_of(g)->budget.l2)
 		return "a block takes more than eight times the L2 of each thread";
 	if (all_bytes(g, op, p) > LARGEST)
@@ -430,13 +440,14 @@ weights_at(Emit *e, const Shape *s, V from, V at, V *u)
 static void
 weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst, GraphKernels *gk)
 {
-	int w = p->lanes;
+	int w = s->w;
 	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(s->K, nr), point = weights_point(s, p);
 	Emit e = {0};
 	bool fresh;
 	int fn = kernel_begin(gc, &e, "weights", &fresh);
 
 	if (fresh) {
+		emit_lanes(&e, s->w);
 		V from = buffer(&e, src), to = buffer(&e, dst), tile = NULL, u[POINTS];
 
 		if (s->turned) {
@@ -613,7 +624,9 @@ tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
 	int fn = kernel_begin(gc, &e, c->part, &fresh);
 
 	if (fresh) {
-		e.stream = POINTS * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul;
+		emit_lanes(&e, s->w);
+		/* half lines of 36 streams would each go to memory by themselves */
+		e.stream = POINTS * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul && s->w == 16;
 		V from = c->src < 0 ? NULL : buffer(&e, c->src), to = buffer(&e, c->dst),
 		  plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
 		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
@@ -642,6 +655,7 @@ products_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bb
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
+		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(s->rows, block, p->mr));
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf),
 		  rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
@@ -683,6 +697,7 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
+		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, tile_rows(s->C, s->C, p->mr));
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = buffer(&e, cbuf),
 		  rows = i_mul(&e, extent(&e, s->n), k64(&e, s->th * s->tw));
@@ -842,6 +857,7 @@ pixels_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, Epilogue 
 	int fn = kernel_begin(gc, &e, "pixels", &fresh);
 
 	if (fresh) {
+		emit_lanes(&e, s->w);
 		bool tile;
 		V from = buffer(&e, src), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile),
 		  n = extent(&e, s->n), t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
@@ -919,6 +935,7 @@ bands_emit(GroupCx *gc, const Shape *s, const GemmParams *p, const Cut *c, int w
 
 	scratch_check(gc, POINTS * (vpoint + mpoint));
 	if (fresh) {
+		emit_lanes(&e, s->w);
 		Tiles tiles = tiles_make(&e, p, s->K, s->n.mul ? ANY_ROWS : tile_rows(whole, most, p->mr));
 		V from = c->src < 0 ? NULL : buffer(&e, c->src), B = buffer(&e, weights), v = scratch_ptr(&e, 0),
 		  m = scratch_ptr(&e, POINTS * vpoint), out = epilogue_raw(&e, epi, TILE * TILE * IMAGES, nr, &tile);
@@ -978,6 +995,7 @@ taps_emit(GroupCx *gc, const Shape *s, int src, int dst, GraphKernels *gk)
 	int fn = kernel_begin(gc, &e, "taps", &fresh);
 
 	if (fresh) {
+		emit_lanes(&e, s->w);
 		V from = buffer(&e, src), to = buffer(&e, dst), m[POINTS], g[9];
 		V t = loop_open(&e, i_mul(&e, e.arg_t0, k64(&e, PLANE_CHUNK)),
 		                i_min(&e, i_mul(&e, e.arg_t1, k64(&e, PLANE_CHUNK)), k64(&e, all)), e.W),

@@ -32,13 +32,12 @@ fn_machine(Llvm *l, V fn)
 V
 code_begin(Code *c, Llvm *l, const char *name, T *args, int nargs)
 {
-	V fn = LLVMGetNamedFunction(l->mod, name);
+	V fn = unit_find(l, name);
 
 	if (fn)
 		return fn;
 	*c = (Code){.l = l, .b = LLVMCreateBuilderInContext(l->cx), .top = LLVMCreateBuilderInContext(l->cx)};
-	c->fn = LLVMAddFunction(l->mod, name, LLVMFunctionType(l->voidt, args, (unsigned)nargs, 0));
-	LLVMSetLinkage(c->fn, LLVMInternalLinkage);
+	c->fn = unit_begin(l, name, LLVMFunctionType(l->voidt, args, (unsigned)nargs, 0), true);
 	fn_machine(l, c->fn);
 	LLVMPositionBuilderAtEnd(c->top, LLVMAppendBasicBlockInContext(l->cx, c->fn, "entry"));
 	c->start = LLVMAppendBasicBlockInContext(l->cx, c->fn, "start");
@@ -53,7 +52,7 @@ code_end(Code *c)
 	LLVMBuildBr(c->top, c->start);
 	LLVMDisposeBuilder(c->b);
 	LLVMDisposeBuilder(c->top);
-	return c->fn;
+	return unit_end(c->l, c->fn);
 }
 
 V

@@ -4,6 +4,7 @@
  * for the same structure (GroupCx.key, which group.c writes), and a KernelRec with the buffers' offsets, flops, bytes.
  * Buffers are listed in the order of first appearance, the same for all kernels of a group. */
 #include "../cpu.h"
+#include "../../space.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -103,6 +104,22 @@ function_table_grow(Compile *c)
 		*function_slot(c, c->fns.at[i].key, c->fns.at[i].hash) = i + 1;
 }
 
+/* Do the group's kernels leave the work to microkernels? */
+static bool
+calls_micro(const GroupCx *gc)
+{
+	switch (space_family_of("cpu", NULL, gc->group >= 0 ? gc->g->group.at[gc->group].kernel : NULL)) {
+	case FAMILY_cpu_brgemm:
+	case FAMILY_cpu_brgemm_dw:
+	case FAMILY_cpu_winograd:
+	case FAMILY_cpu_strassen:
+	case FAMILY_cpu_rnn:
+	case FAMILY_cpu_rnn_strassen:
+	case FAMILY_cpu_attention: return true;
+	default: return false;
+	}
+}
+
 int
 kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 {
@@ -122,6 +139,7 @@ kernel_begin(GroupCx *gc, Emit *e, const char *part, bool *fresh)
 		return c->fns.at[*slot - 1].fn;
 	}
 	emit_begin(e, &c->l, gc, symbol(gc, part));
+	e->opaque = !strcmp(part, "main") && calls_micro(gc);
 	vec_push(c->arena, &c->fns,
 	         ((FnRec){.key = arena_strdup(c->arena, key),
 	                  .hash = hash,
@@ -177,7 +195,7 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 	double bytes = gc->group >= 0 ? 2.0 * (double)gc->g->group.at[gc->group].workspace : 0;
 
 	if (fresh) {
-		emit_end(e);
+		c->fn.at[fn] = emit_end(e);
 		c->fns.at[fn].scratch = e->uses_scratch;
 	}
 	for (uint32_t i = 0; i < gc->buf.n; i++) {

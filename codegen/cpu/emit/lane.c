@@ -118,8 +118,7 @@ emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name)
 
 	e->l = l;
 	e->gc = gc;
-	e->fn = LLVMAddFunction(l->mod, name, LLVMFunctionType(l->voidt, args, 6, 0));
-	LLVMSetLinkage(e->fn, LLVMInternalLinkage);
+	e->fn = unit_begin(l, name, LLVMFunctionType(l->voidt, args, 6, 0), false);
 	snprintf(bits, sizeof bits, "%d", l->arch->vector_bytes * 8);
 	attribute(e, "target-cpu", l->arch->cpu);
 	attribute(e, "target-features", l->arch->features);
@@ -149,7 +148,7 @@ emit_begin(Emit *e, Llvm *l, struct GroupCx *gc, const char *name)
 	}
 }
 
-void
+V
 emit_end(Emit *e)
 {
 	assert(e->depth == 0);
@@ -165,9 +164,22 @@ emit_end(Emit *e)
 	LLVMBuildBr(e->lv[1].b, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(e->fn)));
 	for (int i = 0; i < MAX_LEVEL; i++)
 		LLVMDisposeBuilder(e->lv[i].b);
+	return unit_end(e->l, e->fn);
 }
 
 /* ---------------------------------------------------------------- loops */
+/* x, of which LLVM knows nothing. What is computed from a loop's variable stands where the emitter put it; LLVM's loop
+ * strength reduction, which would look for fewer registers, takes most of the time of compiling, and finds nothing
+ * around a microkernel's calls. */
+static V
+same_number(Emit *e, LLVMBuilderRef b, V x)
+{
+	T t = LLVMFunctionType(e->l->i64, &e->l->i64, 1, 0);
+	V nothing = LLVMGetInlineAsm(t, "", 0, "=r,0", 4, 0, 0, LLVMInlineAsmDialectATT, 0);
+
+	return LLVMBuildCall2(b, t, nothing, &x, 1, "");
+}
+
 V
 loop_open(Emit *e, V lo, V hi, int64_t step)
 {
@@ -191,12 +203,14 @@ loop_open(Emit *e, V lo, V hi, int64_t step)
 	} else {
 		l->head = block_new(e, d, "loop");
 		LLVMPositionBuilderAtEnd(l->b, l->head);
-		l->iv = LLVMBuildPhi(l->b, e->l->i64, "i");
+		l->iv = l->phi = LLVMBuildPhi(l->b, e->l->i64, "i");
 		/* the start may be an instruction of an outer level: its incoming edge is added when the loop is
 		 * closed */
 		l->exit = body;
 		LLVMPositionBuilderAtEnd(l->b, body);
 		l->step = k64(e, step);
+		if (e->opaque)
+			l->iv = same_number(e, l->b, l->phi);
 	}
 	/* lo is kept in the CSE table's first entry, which no lookup can match */
 	vec_push(e->arena, &l->cse, ((Cse){.op = -1, .a = lo, .b = lo, .r = lo}));
@@ -217,13 +231,13 @@ loop_close(Emit *e)
 		LLVMBuildBr(l->b, exit);
 	} else {
 		LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(up->b), LLVMGetInsertBlock(l->b)};
-		V in[2] = {lo, LLVMBuildNSWAdd(l->b, l->iv, l->step, "next")};
+		V in[2] = {lo, LLVMBuildNSWAdd(l->b, l->phi, l->step, "next")};
 
 		LLVMBuildBr(l->b, l->head);
 		LLVMBuildBr(up->b, l->head);
-		LLVMAddIncoming(l->iv, in, from, 2);
+		LLVMAddIncoming(l->phi, in, from, 2);
 		LLVMPositionBuilderAtEnd(l->b, l->head);
-		LLVMBuildCondBr(l->b, LLVMBuildICmp(l->b, LLVMIntSLT, l->iv, l->hi, ""), l->exit, exit);
+		LLVMBuildCondBr(l->b, LLVMBuildICmp(l->b, LLVMIntSLT, l->phi, l->hi, ""), l->exit, exit);
 	}
 	LLVMPositionBuilderAtEnd(up->b, exit);
 	l->memo.n = l->cse.n = 0;
@@ -344,6 +358,7 @@ i_multiple4(const Emit *e, V x)
 	case LLVMSelect:
 		return i_multiple4(e, LLVMGetOperand(x, 1)) && i_multiple4(e, LLVMGetOperand(x, 2));
 	case LLVMPHI:
+	case LLVMCall: /* same_number */
 		for (int l = e->depth; l > 0; l--)
 			if (e->lv[l].iv == x)
 				return e->lv[l].multiple4;

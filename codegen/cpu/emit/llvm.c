@@ -1,13 +1,9 @@
-/* llvm.c: the machine side of LLVM: CPUs (arch.def), target machine, object, assembly and .ll output.
+/* llvm.c: the machine side of LLVM: CPUs (arch.def), modules, and instructions that not every CPU has.
  *
- * In: a name of --arch, or a finished module.   Out: bytes.   One LLVM context per module; kernels carry their
- * CPU as function attributes. The pass list is short because the emitter writes SSA that needs little: slots to
- * registers, equal expressions merged within blocks, empty blocks dropped. Refuses unknown CPU names. */
+ * In: a name of --arch.   Out: its row, an open module. One LLVM context holds what is emitted; kernels carry their CPU
+ * as function attributes. Machine code is made elsewhere (unit.c). Refuses unknown CPU names. */
 #include "../cpu.h"
-#include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
-#include <llvm-c/Transforms/PassBuilder.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define V2 "sse4.2"
@@ -143,30 +139,33 @@ targets_init(void)
 	LLVMInitializeX86AsmParser();
 }
 
+LLVMModuleRef
+llvm_module(const Llvm *l, const char *name)
+{
+	LLVMModuleRef mod = LLVMModuleCreateWithNameInContext(name, l->cx);
+	LLVMTargetDataRef dl = LLVMCreateTargetDataLayout(l->tm);
+
+	LLVMSetModuleDataLayout(mod, dl);
+	LLVMDisposeTargetData(dl);
+	LLVMSetTarget(mod, "x86_64-pc-linux-gnu");
+	return mod;
+}
+
 const char *
 llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena)
 {
-	LLVMTargetRef t;
 	char *msg = NULL;
-	const char *triple = "x86_64-pc-linux-gnu";
 
 	targets_init();
-	if (LLVMGetTargetFromTriple(triple, &t, &msg)) {
+	*l = (Llvm){.arch = a, .tm = llvm_machine(a, opt, &msg)};
+	if (!l->tm) {
 		const char *r = arena_printf(arena, "LLVM has no x86-64 target: %s", msg);
 
 		LLVMDisposeMessage(msg);
 		return r;
 	}
-	*l = (Llvm){.arch = a, .cx = LLVMContextCreate()};
-	l->mod = LLVMModuleCreateWithNameInContext(name, l->cx);
-	l->tm = LLVMCreateTargetMachine(t, triple, a->cpu, a->features,
-	                                opt > 0 ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelLess, LLVMRelocPIC,
-	                                LLVMCodeModelDefault);
-	LLVMTargetDataRef dl = LLVMCreateTargetDataLayout(l->tm);
-
-	LLVMSetModuleDataLayout(l->mod, dl);
-	LLVMDisposeTargetData(dl);
-	LLVMSetTarget(l->mod, triple);
+	l->cx = LLVMContextCreate();
+	l->mod = llvm_module(l, name);
 	l->i1 = LLVMInt1TypeInContext(l->cx);
 	l->i8 = LLVMInt8TypeInContext(l->cx);
 	l->i16 = LLVMInt16TypeInContext(l->cx);
@@ -183,6 +182,7 @@ llvm_open(Llvm *l, const char *name, const Arch *a, int opt, Arena *arena)
 void
 llvm_close(Llvm *l)
 {
+	units_close(l);
 	if (l->tm)
 		LLVMDisposeTargetMachine(l->tm);
 	if (l->mod)
@@ -245,45 +245,4 @@ llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x)
 		r = call_of_type(l, b, "llvm.copysign", (V[]){LLVMBuildFSub(b, r, one, ""), x}, 2);
 	}
 	return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, size, big, ""), r, x, "");
-}
-
-const char *
-llvm_finish(Llvm *l, const char *emit, Buf *out, Arena *arena)
-{
-	LLVMPassBuilderOptionsRef po = LLVMCreatePassBuilderOptions();
-	char *msg = NULL;
-	LLVMErrorRef err;
-
-	if (LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &msg))
-		bug("LLVM rejects the emitted module: %s", msg);
-	LLVMDisposeMessage(msg);
-	err = LLVMRunPasses(l->mod, "function(mem2reg,early-cse,instsimplify,simplifycfg)", l->tm, po);
-	LLVMDisposePassBuilderOptions(po);
-	if (err) {
-		char *m = LLVMGetErrorMessage(err);
-		const char *r = arena_printf(arena, "LLVM's passes failed: %s", m);
-
-		LLVMDisposeErrorMessage(m);
-		return r;
-	}
-	if (!strcmp(emit, "llvm")) {
-		char *text = LLVMPrintModuleToString(l->mod);
-
-		buf_put(out, text, strlen(text));
-		LLVMDisposeMessage(text);
-		return NULL;
-	}
-	LLVMMemoryBufferRef mb;
-
-	msg = NULL;
-	if (LLVMTargetMachineEmitToMemoryBuffer(l->tm, l->mod, !strcmp(emit, "asm") ? LLVMAssemblyFile : LLVMObjectFile,
-	                                        &msg, &mb)) {
-		const char *r = arena_printf(arena, "LLVM could not write code: %s", msg);
-
-		LLVMDisposeMessage(msg);
-		return r;
-	}
-	buf_put(out, LLVMGetBufferStart(mb), LLVMGetBufferSize(mb));
-	LLVMDisposeMemoryBuffer(mb);
-	return NULL;
 }

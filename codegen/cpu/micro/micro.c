@@ -309,7 +309,7 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 	if (chains > 1)
 		snprintf(sums, sizeof sums, "c%d", chains);
 	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s", mr, nv, lanes, masked ? "m" : "", sums, pair ? "p" : "");
-	V fn = LLVMGetNamedFunction(l->mod, name);
+	V fn = unit_find(l, name);
 
 	if (fn)
 		return fn;
@@ -324,8 +324,7 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 
 	if (mr * nv > 64 || nv > 8)
 		bug("a register tile of %d x %d", mr, nv);
-	m.fn = fn = LLVMAddFunction(l->mod, name, LLVMFunctionType(l->voidt, args, 8, 0));
-	LLVMSetLinkage(fn, LLVMInternalLinkage);
+	m.fn = fn = unit_begin(l, name, LLVMFunctionType(l->voidt, args, 8, 0), true);
 	fn_machine(l, fn);
 	m.a = LLVMGetParam(fn, 0);
 	m.b = LLVMGetParam(fn, 1);
@@ -385,5 +384,5 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 		vector_store(&m, out[i], crow[i / nv], i % nv);
 	LLVMBuildRetVoid(m.bl);
 	LLVMDisposeBuilder(m.bl);
-	return fn;
+	return unit_end(l, fn);
 }

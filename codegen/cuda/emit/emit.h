@@ -32,7 +32,7 @@ typedef struct NvrtcJob {
 	Buf cubin_out, ptx_out;
 	const char *error, *note; /* nvrtc_compile's own; what is slow, in its arena, or NULL */
 } NvrtcJob;
-/* All of them, from the cache or by NVRTC, in as many threads as there are CPUs. NULL, or the first error, in
+/* All of them, from the cache or by NVRTC, by so many threads, 0 as many as CPUs. NULL, or the first error, in
  * arena. The outs are the caller's to free. */
-const char *nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n);
+const char *nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n, int jobs);
 #endif
