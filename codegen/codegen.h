@@ -53,6 +53,8 @@ void program_gradients(Buf *out, const Module *m, const ProgramKernels *ks, Rate
 
 /* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
 Val graph_loss(const Graph *g);              /* the first result that is a loss; NOVAL */
+/* gradient.c: by the module's states, the value that memory holds of a parameter's gradient; NOVAL: none does. */
+Val *graph_gradients(const Graph *g, Arena *a);
 /* Sets KernelRec.loss in graph train, if the loss is made before the first kernel that changes a parameter, a slot or a
  * sum of gradients. For targets whose loops ask rt_loss. */
 void program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a);

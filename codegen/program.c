@@ -577,10 +577,27 @@ put_made(Buf *b, const Module *m, Arena *a, const Graph *g, int group, const boo
 	buf_printf(b, n ? "]" : "");
 }
 
+/* The gradients of parameters that a group stores. by: graph_gradients' */
+static void
+put_gradients(Buf *b, const Module *m, const Graph *g, int group, const Val *by)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < m->state.n; i++) {
+		if (!by[i].id || val_op(g, by[i])->group != group)
+			continue;
+		buf_printf(b, n++ ? ", {\"state\": %u" : ", \"gradients\": [{\"state\": %u", (unsigned)i);
+		put_type(b, val_type(g, by[i]));
+		buf_printf(b, ", \"offset\": %lld}", (long long)val_info(g, by[i])->offset);
+	}
+	buf_printf(b, n ? "]" : "");
+}
+
 static void
 put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *list, uint32_t n)
 {
 	uint32_t searched = 0; /* kernels up to the one that makes the loss */
+	const Val *gradients = !strcmp(g->name, "train") ? graph_gradients(g, a) : NULL;
 
 	for (uint32_t i = 0; i < n; i++)
 		searched = list[i].loss ? i + 1 : searched;
@@ -606,9 +623,14 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		buf_printf(b, ", \"rows\": %lld, \"mul\": %d, \"div\": %d, \"grain\": %lld, \"check\": %s%s",
 		           (long long)k->rows, k->mul, k->mul ? k->div : 1, (long long)k->grain,
 		           k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
-		buf_printf(b, "%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "");
+		const char *kernel = k->group >= 0 ? g->group.at[k->group].kernel : NULL;
+
+		buf_printf(b, "%s%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "",
+		           kernel && !strcmp(kernel, PLAIN_KERNEL) ? ", \"plain\": true" : "");
 		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
 			put_made(b, m, a, g, k->group, infinite);
+		if (gradients && k->group >= 0 && (i + 1 == n || list[i + 1].group != k->group))
+			put_gradients(b, m, g, k->group, gradients);
 		buf_printf(b, "}");
 	}
 }

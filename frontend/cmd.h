@@ -26,9 +26,10 @@ enum {
 	C_tune = 1 << 9,
 	C_scale = 1 << 10,
 	C_review = 1 << 11,
+	C_manual = 1 << 12,
 	COMMON = C_build | C_run | C_check | C_dump | C_opt | C_info | C_explain,
 	SHAPING = COMMON | C_tune | C_scale, /* what shapes a program */
-	ALL = COMMON | C_ops | C_ref_run | C_tune | C_scale | C_review,
+	ALL = COMMON | C_ops | C_ref_run | C_tune | C_scale | C_review | C_manual,
 };
 
 typedef struct TextList { const char **at; int n; } TextList;
@@ -143,8 +144,16 @@ int tuning_choices(Arena *arena, const PassCtx *cx, const char *a, const char *b
 /* ---- cmd_info.c: predicted seconds of graph train and of graph update, by the plan and rates that are assumed */
 int info_seconds(Job *j, Module *m, double *train, double *update);
 
+/* Kernels of a training step that are predicted at less than a tenth of the roofline (the time of their operations or
+ * of their bytes at the machine's rates), and contractions that take the plain kernel; share: of the step. For
+ * arch[arch]. */
+typedef struct Slow { const char *name, *layer, *where; bool plain; double roofline, share; } Slow;
+Slow *info_slow(Job *j, Module *m, int arch, int *n);
+void put_slow(Buf *b, const Slow *s);
+
 /* ---- subcommands */
 int cmd_build(Arena *a, const Options *o);
+int cmd_manual(Arena *a, const Options *o);
 int cmd_tune(Arena *a, const Options *o);
 int cmd_run(Arena *a, const Options *o);
 int cmd_check(Arena *a, const Options *o);

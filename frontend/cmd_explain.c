@@ -607,8 +607,42 @@ put_json(Buf *b, const Module *m, const Verdict *v)
 	buf_printf(b, "]}");
 }
 
+/* Kernels that are predicted to be slow, of layer x (NULL: any). */
 static void
-explain_json(Buf *b, const Module *m, const PassCtx *cx, const char *x, const char *y)
+put_warnings(Buf *b, const Slow *s, int n, const char *x)
+{
+	bool any = false;
+
+	for (int i = 0; i < n; i++) {
+		if (x && !layer_under(s[i].layer, x))
+			continue;
+		buf_printf(b, "warning: ");
+		put_slow(b, &s[i]);
+		buf_printf(b, "  %s\n", s[i].where);
+		any = true;
+	}
+	buf_printf(b, any ? "\n" : "");
+}
+
+static void
+put_slow_json(Buf *b, const Slow *s, const char *before)
+{
+	buf_printf(b, "%s{\"rule\": \"roofline\", \"ops\": [", before);
+	buf_json(b, s->layer);
+	buf_printf(b, "], \"outcome\": \"declined\", \"did\": \"warned\", \"why\": ");
+	Buf why = {0};
+
+	put_slow(&why, s);
+	buf_json(b, why.at);
+	buf_free(&why);
+	buf_printf(b, ", \"value\": %.6g, \"share_of_step\": %.6g, \"bytes_saved\": 0, \"where\": ", s->roofline,
+	           s->share);
+	buf_json(b, s->where);
+	buf_printf(b, ", \"graph\": \"train\", \"kinds\": []}");
+}
+
+static void
+explain_json(Buf *b, const Module *m, const PassCtx *cx, const char *x, const char *y, const Slow *slow, int nslow)
 {
 	const char *comma = "";
 
@@ -617,6 +651,11 @@ explain_json(Buf *b, const Module *m, const PassCtx *cx, const char *x, const ch
 		if (wanted(&cx->verdict.at[i], x, y)) {
 			buf_printf(b, "%s", comma);
 			put_json(b, m, &cx->verdict.at[i]);
+			comma = ",\n ";
+		}
+	for (int i = 0; i < nslow; i++)
+		if (!x || layer_under(slow[i].layer, x)) {
+			put_slow_json(b, &slow[i], comma);
 			comma = ",\n ";
 		}
 	buf_printf(b, "]\n");
@@ -651,7 +690,8 @@ cmd_explain(Arena *a, const Options *o)
 	Module *m;
 	PassCtx cx;
 	Buf b = {0};
-	int status = job_open(&j, a, o, "explain", o->operand[0]);
+	const Slow *slow;
+	int status = job_open(&j, a, o, "explain", o->operand[0]), nslow;
 
 	if (status == EXIT_GOOD && job_emits(&j))
 		return job_build(&j, o->emit, "-");
@@ -663,10 +703,13 @@ cmd_explain(Arena *a, const Options *o)
 		status = job_compile(&j, 0, "planned", &m, &cx); /* a broken contract is a reason to ask why */
 	if (status != EXIT_GOOD)
 		return status;
-	if (o->json)
-		explain_json(&b, m, &cx, x, y);
-	else
+	slow = info_slow(&j, m, 0, &nslow);
+	if (o->json) {
+		explain_json(&b, m, &cx, x, y, slow, nslow);
+	} else {
+		put_warnings(&b, slow, nslow, x);
 		explain_text(&b, a, m, &cx, x, y);
+	}
 	fwrite(b.at, 1, b.n, stdout);
 	buf_free(&b);
 	return EXIT_GOOD;

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SLOW_SHARE 0.1           /* of the roofline: kernels below it are told */
+
 /* What a forecast counts with; device NULL: threads of a CPU. */
 typedef struct Assumed { const Target *target; const char *device; int threads; Rates r; } Assumed;
 
@@ -77,6 +79,7 @@ typedef struct Totals {
 	uint32_t trained;        /* kernels of graph train; those of update follow */
 	Tuned tuned;
 	double flops, bytes, seconds, examples;
+	double times;            /* graph train runs in a step */
 	double forecast;         /* seconds by the machine code; 0: unknown, because of why */
 	const char *why;
 } Totals;
@@ -435,7 +438,7 @@ static int
 read_plan(Job *j, Module *m, Kernels *ks, Totals *t, Assumed mc)
 {
 	EmitOptions e = {.emit = "json", .arch = j->arch[0], .opt = j->o->level < 0 ? 2 : (int)j->o->level};
-	double times = (double)program_calls(m, NULL);
+	double times = t->times = (double)program_calls(m, NULL);
 	Buf text = {0};
 	char why[128];
 	JsonDoc *doc;
@@ -479,6 +482,57 @@ info_seconds(Job *j, Module *m, double *train, double *update)
 	for (uint32_t i = 0; i < ks.n; i++)
 		*(i < t.trained ? train : update) += ks.at[i].predicted;
 	return status;
+}
+
+/* The plan's text alone: is there anything to look at? Most models have no such kernel, and are not emitted for it. */
+static bool
+any_slow(const Module *m)
+{
+	for (uint32_t i = 0; i < m->graph.n; i++)
+		for (uint32_t k = 0; k < m->graph.at[i]->group.n; k++) {
+			const char *kernel = m->graph.at[i]->group.at[k].kernel;
+
+			if (kernel && !strcmp(kernel, PLAIN_KERNEL))
+				return true;
+		}
+	return false;
+}
+
+Slow *
+info_slow(Job *j, Module *m, int arch, int *n)
+{
+	Assumed mc = assume_machine(j->target, j->arch[arch]);
+	const char *first = j->arch[0];
+	VEC(Slow) r = {0};
+	Kernels ks = {0};
+	Totals t = {0};
+
+	*n = 0;
+	if (!any_slow(m) || mc.r.flops <= 0)
+		return NULL;
+	j->arch[0] = j->arch[arch];
+	int status = read_plan(j, m, &ks, &t, mc);
+
+	j->arch[0] = first;
+	for (uint32_t i = 0; i < ks.n && status == EXIT_GOOD; i++) {
+		const Kernel *k = &ks.at[i];
+		double compute = k->flops / mc.r.flops, memory = k->bytes / mc.r.bytes,
+		       least = compute > memory ? compute : memory, times = i < t.trained ? t.times : 1;
+		bool plain = !strcmp(k->kernel, PLAIN_KERNEL);
+
+		if (k->flops > 0 && (plain || least < SLOW_SHARE * (k->predicted - mc.r.start)))
+			vec_push(j->arena, &r, ((Slow){k->name, *k->layer ? k->layer : "no layer", k->where, plain,
+			                               least / k->predicted, times * k->predicted / t.seconds}));
+	}
+	*n = (int)r.n;
+	return r.at;
+}
+
+void
+put_slow(Buf *b, const Slow *s)
+{
+	buf_printf(b, "%s: kernel %s %s: predicted at %.0f %% of the roofline, %.0f %% of a step", s->layer, s->name,
+	           s->plain ? "is the plain one, a number at a time" : "is slow", 100 * s->roofline, 100 * s->share);
 }
 
 static int

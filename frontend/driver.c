@@ -821,6 +821,26 @@ note_exact(const Job *j, const char *emit)
 }
 
 /* The code of every architecture, in order. */
+/* Kernels that will be far slower than the machine. */
+static void
+warn_slow(Job *j, Module *m, int arch)
+{
+	enum { SHOWN = 8 };
+	int n;
+	const Slow *s = info_slow(j, m, arch, &n);
+
+	for (int i = 0; i < n && i < SHOWN; i++) {
+		Buf b = {0};
+
+		put_slow(&b, &s[i]);
+		fprintf(stderr, "%s%swarning: %s; `mantou explain %s %s` says more\n", s[i].where,
+		        *s[i].where ? ": " : "", b.at, j->file, s[i].layer);
+		buf_free(&b);
+	}
+	if (n > SHOWN)
+		fprintf(stderr, "warning: and %d more such kernels\n", n - SHOWN);
+}
+
 static int
 emit_all(Job *j, const char *emit, Buf *out)
 {
@@ -851,6 +871,8 @@ emit_all(Job *j, const char *emit, Buf *out)
 			        counts.functions);
 		if (error)
 			return failure("%s: code for %s: %s", j->file, j->arch[k], error);
+		if (!strcmp(emit, "obj"))
+			warn_slow(j, m, k);
 	}
 	return EXIT_GOOD;
 }

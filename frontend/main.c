@@ -52,6 +52,10 @@ const Command commands[] = {
          .example = "mantou build models/mlp.net --target ref --emit ir -o mlp.ir && mantou ref-run mlp.ir -- bench "
                     "--synthetic",
          .hidden = true},
+        {"manual", C_manual, cmd_manual, "FILE", 1, 1,
+         .doc = "a page of the manual, or completion for a shell: mantou.1, mantou-COMMAND.1, mantou-model.1, "
+                "mantou.bash, _mantou, mantou.fish",
+         .example = "mantou manual mantou.bash >~/.local/share/bash-completion/completions/mantou", .hidden = true},
 };
 const int ncommands = (int)(sizeof commands / sizeof *commands);
 

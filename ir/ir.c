@@ -552,6 +552,15 @@ unique_name(Graph *g, const char *wish)
 	}
 }
 
+void
+graph_name_val(Graph *g, Val v, const char *name)
+{
+	const char *unique = unique_name(g, name);
+
+	val_info(g, v)->name = unique;
+	name_enter(g, unique);
+}
+
 /* ---------------------------------------------------------------- modules and graphs */
 
 const char *const variant_classes[CLASS_COUNT] = {"same", "order", "round"};

@@ -329,6 +329,7 @@ void setting_print(Buf *b, const Setting *s);               /* as in the .net */
 Module *module_clone(const Module *m, Arena *a);
 
 Val graph_add_val(Graph *g, Type t, const char *name, uint32_t op, int index); /* name made unique: x, x.1, x.2 */
+void graph_name_val(Graph *g, Val v, const char *name);     /* another name for v, made unique */
 Val graph_add_input(Graph *g, Type t, const char *name, InputKind kind);
 /* seed, step, rate; added on first use by graph_need_input */
 Val graph_input(const Graph *g, InputKind kind);

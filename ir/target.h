@@ -6,6 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+/* The text of the kernel that computes a contraction a number at a time, where no other does. */
+#define PLAIN_KERNEL "plain"
+
 /* A kernel whose text begins with this promises that element i of every operand is read before element i of any result
  * is written, and no other
  * element: a result may take an operand's place. select writes it, plan builds upon it, and it reads back from text. */

@@ -19,6 +19,7 @@ typedef struct Diff {
 	Build b;
 	Arena *scratch;
 	bool *active;            /* by Val.id of the forward graph */
+	bool *named;             /* by Val.id behind the backward half: it bears a parameter's name */
 	Val *grad;               /* likewise */
 	Trained *trained; uint32_t ntrained;
 	bool scaled;             /* the loss is scaled: see passes.h, LOSS_SCALE */
@@ -112,6 +113,26 @@ list_loads(Diff *d, uint32_t nforward, uint32_t **next)
 	return first;
 }
 
+/* A parameter's gradient is called after it, so that it is known as such at all stages: the value below reshapes, which
+ * other passes take out. One that two parameters share bears one name; one that the forward half computes keeps its
+ * own. */
+static void
+name_gradient(Diff *d, const Trained *t, uint32_t nforward)
+{
+	Val v = t->grad;
+	const Op *op = val_op(d->g, v);
+
+	while (op && op->kind == OP_reshape && val_info(d->g, op->in[0])->op != UINT32_MAX &&
+	       val_info(d->g, op->in[0])->op >= nforward) {
+		v = op->in[0];
+		op = val_op(d->g, v);
+	}
+	if (!op || val_info(d->g, v)->op < nforward || d->named[v.id])
+		return;
+	d->named[v.id] = true;
+	graph_name_val(d->g, v, arena_printf(d->scratch, "%s.grad", t->state->name));
+}
+
 /* Gradients of the trained parameters, in the order of state lines. A state may be loaded more than once. */
 static void
 collect(Diff *d, uint32_t nforward)
@@ -119,6 +140,7 @@ collect(Diff *d, uint32_t nforward)
 	uint32_t *next, *first = list_loads(d, nforward, &next);
 
 	d->trained = arena_array(d->scratch, Trained, d->m->state.n);
+	d->named = arena_array(d->scratch, bool, d->g->val.n + d->g->op.n); /* sums of uses are added here */
 	for (uint32_t s = 0; s < d->m->state.n; s++) {
 		State *state = &d->m->state.at[s];
 		Trained t = {.state = state, .loc = state->loc};
@@ -131,8 +153,10 @@ collect(Diff *d, uint32_t nforward)
 			d->b.path = t.path = op->path;
 			t.grad = !t.grad.id ? g : !g.id ? t.grad : build(&d->b, OP_add, t.grad, g);
 		}
-		if (t.grad.id)
-			d->trained[d->ntrained++] = t;
+		if (!t.grad.id)
+			continue;
+		name_gradient(d, &t, nforward);
+		d->trained[d->ntrained++] = t;
 	}
 }
 

@@ -26,18 +26,21 @@ typedef struct Bench {
 	int kernels, used;           /* used: threads, in the last step */
 	RtData data;
 	char *trace;                 /* the file of --profile */
+	double *plain;               /* seconds by row, of a program with plain kernels; NULL: it has none */
 } Bench;
 
+enum { TRACE_STEPS = 3, TOP = 20 };
 typedef struct Event { int row, thread; double begin, end; } Event;
 typedef struct Trace {
 	RtHost *h;
 	double *seconds;             /* by row, summed; rows of the update graph after those of train */
 	double origin;
 	int base;
-	bool records;                /* the last TRACE_STEPS steps */
+	bool quiet, records;         /* quiet: times alone are wanted; records: the last TRACE_STEPS steps */
+	double step[TRACE_STEPS][2]; /* beginning and end of these */
+	int nstep;
 	Event *event; size_t nevent, room;
 } Trace;
-enum { TRACE_STEPS = 3, TOP = 20 };
 
 /* ---- running */
 
@@ -257,7 +260,9 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 	t->origin = rt_now();
 	for (int64_t i = 0; i < steps; i++, h->run.step++) {
 		t->base = 0;
-		t->records = i + TRACE_STEPS >= steps;
+		double begin = rt_now();
+
+		t->records = !t->quiet && i + TRACE_STEPS >= steps;
 		h->lane = t->records ? lane : NULL;
 		if (!b->forward) {
 			rt_shuffle(&h->run);
@@ -276,9 +281,25 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 		if (!b->forward && h->program.accumulate > 1 &&
 		    !bench_status(h, rt_loop_call(h, RT_G_UPDATE, bench_time, t)))
 			return false;
+		if (t->records) {
+			t->step[t->nstep][0] = begin - t->origin;
+			t->step[t->nstep++][1] = rt_now() - t->origin;
+		}
 	}
 	h->lane = NULL;
 	return true;
+}
+
+/* Does a contraction go a number at a time? */
+static bool
+bench_plain(const Bench *b)
+{
+	const RtGraph *g = &b->h->program.graph[b->graph];
+	bool any = false;
+
+	for (int k = 0; k < g->nrow; k++)
+		any |= g->row[k].plain;
+	return any;
 }
 
 static const RtRow *
@@ -287,6 +308,15 @@ bench_row(const Bench *b, int k)
 	const RtGraph *g = &b->h->program.graph[b->graph];
 
 	return k < g->nrow ? &g->row[k] : &b->h->program.graph[RT_G_UPDATE].row[k - g->nrow];
+}
+
+static void
+bench_names_text(void)
+{
+	printf("a kernel's name: graph, costliest operation, its layer, number of the group (as in explain and dump), "
+	       "step within it:\n"
+	       "  .main or .m0 .m1 ..: its work; .pack .taps .weights: operands made ready; .r0 .rows .finish .f0: "
+	       "sums put together\n");
 }
 
 static void
@@ -306,6 +336,7 @@ bench_profile_text(const Bench *b, const Trace *t, int64_t steps)
 		       s > 0 ? r->bytes / s * 1e-9 : 0, r->layers, *r->where ? " (" : "", r->where,
 		       *r->where ? ")" : "");
 	}
+	bench_names_text();
 }
 
 /* ---- the kernels that take longest, against the roofline */
@@ -373,10 +404,7 @@ bench_top_text(const Bench *b, const Trace *t, int64_t steps)
 		printf("roofline: the time of its operations at %.1f GFLOP/s or of its bytes at %.1f GB/s, both "
 		       "measured here, over its own\n",
 		       b->peak * 1e-9, memory * 1e-9);
-	printf("a kernel's name: graph, costliest operation, its layer, number of the group (as in explain and dump), "
-	       "step within it:\n"
-	       "  .main or .m0 .m1 ..: its work; .pack .taps .weights: operands made ready; .r0 .rows .finish .f0: "
-	       "sums put together\n");
+	bench_names_text();
 }
 
 /* Kernels that memory limits: fewer operations than bytes, and more bytes than caches near the CPU hold. */
@@ -450,6 +478,13 @@ bench_trace_text(const Bench *b, const Trace *t, FILE *f)
 	}
 	bool device = b->h->image->device;
 
+	for (int i = 0; i < t->nstep; i++)
+		fprintf(f,
+		        "%s\n{\"name\": \"step %d\", \"cat\": \"step\", \"ph\": \"X\", \"pid\": 1, \"tid\": 0, "
+		        "\"ts\": %.3f, \"dur\": %.3f, \"args\": {}}", i || t->nevent ? "," : "", i + 1,
+		        t->step[i][0] * 1e6, (t->step[i][1] - t->step[i][0]) * 1e6);
+	fprintf(f, ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": 0, \"args\": {\"name\": "
+	           "\"steps\"}}");
 	for (int i = 0; i < (device ? 1 : rt_threads_count(b->h->threads)); i++)
 		fprintf(f,
 		        ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": %d, \"args\": {\"name\": "
@@ -498,6 +533,23 @@ bench_profile(Bench *b, Trace *t, int64_t steps)
 	if (!b->h->opt.quiet)
 		fprintf(stderr, "trace: %s (open in a Chrome trace viewer)\n", b->trace);
 	return true;
+}
+
+/* Of a program with plain kernels, the time of each kernel, in a few steps where no profile asks for more. */
+static bool
+bench_plain_run(Bench *b, const Trace *t)
+{
+	enum { FEW = 5 };
+	Trace own = {.h = b->h, .quiet = true};
+
+	if (!bench_plain(b) || b->h->ranks > 1)
+		return true;
+	b->plain = t->seconds;
+	if (b->plain)
+		return true;
+	own.seconds = b->plain = rt_alloc(sizeof(double) * (size_t)(b->kernels + 1));
+	b->h->profiles = true;
+	return bench_profile_run(b, &own, b->h->opt.bench_steps < FEW ? b->h->opt.bench_steps : FEW);
 }
 
 /* Before the measurements: the trace can be written. */
@@ -554,6 +606,40 @@ bench_results_json(const Bench *b)
 	printf("]");
 }
 
+/* Of the kernels' time, what plain kernels take. */
+static double
+bench_plain_share(const Bench *b, const double *seconds)
+{
+	double all = 0, plain = 0;
+
+	for (int k = 0; k < b->kernels; k++) {
+		all += seconds[k];
+		plain += bench_row(b, k)->plain ? seconds[k] : 0;
+	}
+	return all > 0 ? plain / all : 0;
+}
+
+static void
+bench_plain_text(const Bench *b)
+{
+	enum { SHOWN = 4 };
+	int n = 0;
+
+	if (!b->plain)
+		return;
+	printf("%-12s %.1f %% of the time: ", "plain kernel", 100 * bench_plain_share(b, b->plain));
+	for (int k = 0; k < b->kernels; k++) {
+		const RtRow *r = bench_row(b, k);
+
+		if (r->plain && n++ < SHOWN)
+			printf("%s%s%s%s%s", n > 1 ? ", " : "", *r->layers ? r->layers : "no layer",
+			       *r->where ? " (" : "", r->where, *r->where ? ")" : "");
+	}
+	if (n > SHOWN)
+		printf(" and %d more", n - SHOWN);
+	printf("\n");
+}
+
 static void
 bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64_t profiled)
 {
@@ -602,6 +688,8 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		       h->ranks, (long long)h->program.shards,
 		       (long long)(h->ranks > 1 && !h->opt.no_exchange ? h->sums.bytes : 0),
 		       bench_hidden(h));
+	if (b->plain)
+		printf(", \"plain_share\": %.6g", bench_plain_share(b, b->plain));
 	if (suspect)
 		printf(", \"suspect\": true");
 	if (b->usage)
@@ -668,6 +756,7 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		       (double)h->device_bytes / 0x1p20);
 	printf("%-12s %.1f MiB\n%-12s %d a step\n%-12s %.3f s after the start\n", "memory",
 	       (double)rt_peak_rss() / 0x1p20, "kernels", b->kernels, "first step", b->first);
+	bench_plain_text(b);
 	if (t->seconds) {
 		Streaming streaming = bench_streaming(b, t, profiled);
 
@@ -701,7 +790,7 @@ rt_bench(RtHost *h)
 		return rt_die(h);
 	}
 	if (!bench_trace_try(&b) || !bench_prepare(&b) || !bench_measure(&b)
-	    || (h->opt.profiling && !bench_profile(&b, &t, profiled)))
+	    || (h->opt.profiling && !bench_profile(&b, &t, profiled)) || !bench_plain_run(&b, &t))
 		return rt_die(h);
 	s = rt_timing(b.seconds, h->opt.repeat);
 	suspect = b.peak > 0 && b.gflop / s.least * 1e9 > b.peak;

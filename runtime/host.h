@@ -132,6 +132,7 @@ typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap;
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 /* What a kernel stores; infinities: it may hold some by what it is made of */
 typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
+typedef struct RtGradient { RtTensor t; int state; } RtGradient; /* of a parameter, as a kernel stores it */
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
@@ -140,7 +141,9 @@ typedef struct RtRow {          /* one kernel call */
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
 	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
+	bool plain;                                 /* a contraction, a number at a time: no other kernel takes it */
 	RtMade *made; int32_t nmade;
+	RtGradient *gradient; int32_t ngradient;
 } RtRow;
 enum { RT_SET_ARGS = 5 };
 /* A metric of the whole set: its function, and what it keeps: results by number; all examples' values, dense. */
@@ -249,6 +252,7 @@ typedef struct RtOptions {
 	/* -1: not given; sink -2 */
 	int64_t epochs, steps, stop, every, sink, threads, seed, warmup, bench_steps, repeat, readers;
 	int64_t patience;                           /* of --stop-after-worse; 0: not given */
+	const char *watch; int64_t watch_every;     /* 0: not given */
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
 	const char *exchange;                       /* "tree", "library"; NULL: not given */
@@ -525,6 +529,7 @@ struct RtHost {
 	RtSave save;
 	dev_t resumed_dev; ino_t resumed_ino; bool resumed;
 	RtBest best;
+	struct RtWatch *watch; bool watching;       /* --watch (watch.c); NULL: nothing; this step is watched */
 	RtSetting setting[RT_MAX_SETTINGS]; int nsetting;
 	bool bar_shown, bar_over;                   /* a bar stands on the terminal; none may be drawn any more */
 	double epoch_start;                         /* when this process began the epoch, */
@@ -556,6 +561,13 @@ int64_t rt_sink(const RtHost *h);                       /* the option, else the 
 /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
 char *rt_not_finite(RtHost *h);
 double rt_rate_at(const RtHost *h, int64_t step);
+/* watch.c: --watch */
+bool rt_watch_prepare(RtHost *h);                       /* before anything is read; false after rt_fail */
+/* is step run->step to be watched? *until is lowered to its end, or to the beginning of the next one that is */
+bool rt_watch_due(const RtHost *h, int64_t *until);
+void rt_watch_begin(RtHost *h);
+int64_t rt_watch_call(RtHost *h, int graph);            /* rt_loop_call, in a watched step */
+void rt_watch_end(RtHost *h, int64_t step);             /* the step has run: says what was seen */
 /* rt_batch to base + offset; false after rt_fail */
 bool rt_gather(RtRun *run, uint8_t *base, const int64_t *input_offset, int64_t ninput);
 void rt_publish(RtRun *run, const RtRecord *r);         /* into the ring */
@@ -615,6 +627,7 @@ void rt_settings_json(const RtHost *h, FILE *f);
 void rt_progress_draw(RtHost *h);
 void rt_progress_clear(RtHost *h);
 void rt_progress_end(RtHost *h);
+void rt_progress_flush(RtHost *h);                      /* standard output */
 void rt_log_record(RtHost *h, const RtRecord *r);
 void rt_log_flush(RtHost *h);                           /* nothing without a log; a failure is kept in log_error */
 void rt_overflow_report(RtHost *h, const RtRecord *r);

@@ -431,7 +431,7 @@ loop_op(RtHost *h, const RtLoopOp *op)
 	case RT_L_SHUFFLE: rt_shuffle(run); return RT_OK;
 	case RT_L_BATCH: rt_batch(run, g->input, h->program.ninput); return RT_OK;
 	case RT_L_RATE: rt_rate(run); return RT_OK;
-	case RT_L_CALL: return rt_loop_call(h, op->graph, NULL, NULL);
+	case RT_L_CALL: return h->watching ? rt_watch_call(h, op->graph) : rt_loop_call(h, op->graph, NULL, NULL);
 	case RT_L_EMIT: return rt_emit(run, g->scalar_offset, g->scalar_dtype, g->nscalar, g->loss);
 	case RT_L_MERGE: return rt_merge(run);
 	case RT_L_POLL:

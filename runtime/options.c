@@ -299,6 +299,8 @@ options_combinations(const RtOptions *o)
 		                     o->keep ? "--keep best" : "--stop-after-worse", "");
 	if (o->by && !o->keep && !o->patience)
 		return options_wrong(o, "--by%s%s", " goes with --keep best or --stop-after-worse", "");
+	if (o->watch_every && !o->watch)
+		return options_wrong(o, "--watch-every%s%s", " goes with --watch", "");
 	if (o->mode && strcmp(o->mode, "train") != 0 && strcmp(o->mode, "eval") != 0 &&
 	    strcmp(o->mode, "infer") != 0 && strcmp(o->mode, "generate") != 0)
 		return options_wrong(o, "--mode wants train, eval, infer or generate, not '%s'%s", o->mode, "");

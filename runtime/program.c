@@ -259,6 +259,20 @@ program_made(RtRow *r, const Json *list, RtError *e)
 	return true;
 }
 
+static bool
+program_gradients(RtRow *r, const Json *list, RtError *e)
+{
+	r->gradient = rt_alloc(sizeof *r->gradient * (size_t)(list ? list->n : 0));
+	for (const Json *o = list ? list->child : NULL; o; o = o->next) {
+		RtGradient *d = &r->gradient[r->ngradient++];
+
+		if (!program_shape(&d->t, o, e))
+			return false;
+		d->state = (int)rt_json_int(o, "state", 0);
+	}
+	return true;
+}
+
 bool
 rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 {
@@ -287,9 +301,11 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->grain = rt_json_int(o, "grain", 1);
 		r->check = rt_json_bool(o, "check", false);
 		r->once = rt_json_bool(o, "once", false);
+		r->plain = rt_json_bool(o, "plain", false);
 		r->shares = rt_json_bool(o, "shares", false);
 		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
-		if (!program_made(r, rt_json_get(o, "made"), e))
+		if (!program_made(r, rt_json_get(o, "made"), e) ||
+		    !program_gradients(r, rt_json_get(o, "gradients"), e))
 			return false;
 		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 ||
 		    (nkernel >= 0 && r->fn >= nkernel))

@@ -140,8 +140,8 @@ progress_values(const RtGraph *g, const double *mean)
 }
 
 /* Who reads the lines is gone: the run ends as after Ctrl-C, and saves. */
-static void
-progress_flush(RtHost *h)
+void
+rt_progress_flush(RtHost *h)
 {
 	int none = 0;
 
@@ -162,7 +162,7 @@ rt_epoch_report(RtHost *h, int64_t epoch, const double *mean, double seconds, do
 	printf("epoch %lld/%lld", (long long)epoch + 1, (long long)((h->total + per - 1) / per));
 	progress_values(&h->program.graph[h->program.train.reports], mean);
 	printf("  %.1f s  %.0f %s\n", seconds, speed, progress_unit(&h->program));
-	progress_flush(h);
+	rt_progress_flush(h);
 }
 
 void
@@ -175,7 +175,7 @@ rt_eval_report(RtHost *h, const double *mean, const char *word)
 	progress_values(&h->program.graph[RT_G_EVAL], mean);
 	printf("%s%s\n", *word ? "  " : "", word);
 	rt_tables_print(&h->program.graph[RT_G_EVAL]);
-	progress_flush(h);
+	rt_progress_flush(h);
 }
 
 /* A gradient overflowed, and the step changed nothing but the loss scale. Called under the lock. */
@@ -290,6 +290,8 @@ log_keeps(const char *line, int64_t from, int64_t per)
 	long long n;
 
 	if (sscanf(line, "{\"step\": %lld", &n) == 1)
+		return n < from;
+	if (sscanf(line, "{\"watch\": %lld", &n) == 1)
 		return n < from;
 	if (sscanf(line, "{\"epoch\": %lld", &n) == 1)
 		return (n + 1) * per <= from;

@@ -153,7 +153,8 @@ train_open(RtHost *h)
 {
 	if (!h->program.graph[RT_G_TRAIN].present)
 		return rt_fail(&h->error, "the model has no loss: there is nothing to train");
-	if (!rt_best_prepare(h) || !rt_settings_prepare(h) || !rt_checkpoint_try(h) || !train_load(h) ||
+	if (!rt_best_prepare(h) || !rt_settings_prepare(h) || !rt_watch_prepare(h) ||
+	    !rt_checkpoint_try(h) || !train_load(h) ||
 	    !rt_best_begin(h) || !rt_host_memory(h, h->train.examples) ||
 	    !train_total(h, train_per_epoch(h), &h->total))
 		return false;
@@ -367,15 +368,22 @@ static int
 train_piece(RtHost *h, int64_t sink)
 {
 	RtRun *run = &h->run;
-	int64_t per = run->steps_per_epoch, epoch = run->step / per, status;
+	int64_t per = run->steps_per_epoch, step = run->step, epoch = step / per, status;
+	bool watched;
 
 	run->epoch = epoch;
 	run->until = (epoch + 1) * per < h->total ? (epoch + 1) * per : h->total;
 	/* a device keeps several pieces under way */
 	if (sink > 0 && !h->image->device && run->until - run->step > sink)
 		run->until = run->step + sink;
+	watched = rt_watch_due(h, &run->until);
+	if (watched)
+		rt_watch_begin(h);
 	train_plan_stops(h);
-	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0);
+	status = rt_host_enter(h, h->image->train, &h->program.train, sink == 0 || watched);
+	if (watched && (status == RT_OK || status == RT_STOPPED))
+		rt_watch_end(h, step);
+	h->watching = false;
 	if (status == RT_FAULT)
 		status = rt_sums_fault(h);
 	rt_drain(h);

@@ -557,6 +557,30 @@ model filter(x: f32[N, 32, 16, 16], label: i32[N]) {
 data { reader = synthetic() }
 train { batch = 8  optimizer = sgd(rate = 0.1)  seed = 1 }
 END
+# kernels far below the roofline: f64 has no microkernel
+cat >"$dir/odd.net" <<'END'
+model odd(x: f32[N, 16], y: f32[N]) {
+    h = x |> dense(32) |> relu
+    a = h |> cast(f64)
+    g = matmul(a, transpose(a, axes = [1, 0])) |> cast(f32)
+    p = h |> dense(1) |> squeeze(1)
+    loss mse(p, y) + 0.0001 * mean(g * g)
+    output p
+}
+data { reader = synthetic(examples = 512) }
+train { batch = 64  epochs = 1  optimizer = sgd(rate = 0.01) }
+END
+t "build warns of slow kernels with their line" 0 'odd.net:4:9: warning: matmul0: kernel train_matmul_matmul0_[0-9]+.m0 is the plain one.*at 2 % of the roofline, [0-9]+ % of a step' "$mantou" build --arch x86-64-v3 "$dir/odd.net" -o "$dir/odd"
+t "explain warns too" 0 '^warning: transpose0: kernel .*the roofline, [0-9]+ % of a step .*odd.net:4:19' "$mantou" explain --arch x86-64-v3 "$dir/odd.net"
+t "of another layer it does not" 0 '' "$mantou" explain --arch x86-64-v3 "$dir/odd.net" dense0
+ok "no word of it there" sh -c '! grep -q ^warning "$1"' - "$dir/out"
+t "explain's JSON has it" 0 '' "$mantou" explain --json --arch x86-64-v3 "$dir/odd.net"
+ok "a rule of its own" python3 -c 'import json, sys; o = [v for v in json.load(open(sys.argv[1])) if v["rule"] == "roofline"]; assert len(o) == 3 and all(0 < v["value"] < .1 and .05 < v["share_of_step"] < 1 for v in o)' "$dir/out"
+t "other models have no warning" 0 '' "$mantou" build --arch x86-64-v3 "$net" -o "$dir/even"
+ok "nothing is said" sh -c '! test -s "$1"' - "$dir/err"
+t "bench says what they take" 0 'plain kernel +[0-9.]+ % of the time: .*matmul0 \(.*odd.net:4:9\)' "$dir/odd" bench --steps 3 --warmup 1 --repeat 1
+t "and its JSON" 0 '"plain_share": 0\.[0-9]' "$dir/odd" bench --steps 3 --warmup 1 --repeat 1 --json
+
 t "a kernel variant that was chosen" 0 'done +conv2d.dw: Winograd.*select.winograd' "$mantou" explain "$dir/filter.net" same
 t "and one that was not" 0 'declined +conv2d.dx: stride and dilation are not 1.*select.winograd' "$mantou" explain "$dir/filter.net" half
 t "one chosen beside products of pairs" 0 'done +conv2d, 11 times: Winograd.*select.winograd' "$mantou" explain models/resnet50-cifar10.net --arch znver4 --precision mixed

@@ -4,6 +4,6 @@ import sys
 
 import recipe
 
-for name in sys.argv[2:] or ("average", "best", "factors", "names", "optimizers", "settings", "streams"):
+for name in sys.argv[2:] or ("average", "best", "factors", "names", "optimizers", "settings", "streams", "watch"):
     importlib.import_module(name)
 recipe.main()
