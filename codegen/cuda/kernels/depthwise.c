@@ -9,7 +9,8 @@
 #include "../contract/gemm.h"
 #include <string.h>
 
-enum { ACCUMULATORS = 96, LANES = 32, PIECES = 128, PIXELS = 4 };
+/* MOST: channels that a group has on the side that is summed over: their products stand in the text one by one */
+enum { ACCUMULATORS = 96, LANES = 32, PIECES = 128, PIXELS = 4, MOST = 16 };
 
 typedef struct Conv {
 	const Op *op;
@@ -54,6 +55,10 @@ static bool
 small_groups(const Graph *g, const Op *op)
 {
 	if (op->kind != OP_conv2d && op->kind != OP_conv2d_dx && op->kind != OP_conv2d_dw)
+		return false;
+	Conv v = conv_of(g, op);
+
+	if ((op->kind == OP_conv2d_dx ? v.out : v.in) > MOST)
 		return false;
 	return attr_int(op, A_groups) > 1 && cu_gemm_why_not(g, op) &&
 	       cu_vector_type((DType)val_type(g, op->in[0])->dtype) &&
