@@ -922,8 +922,10 @@ def bench_reports():
     assert "update" in r.stdout and "examples/s" in r.stdout
     events = json.load(open("u.json"))["traceEvents"]
     lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
-    kernels = [e for e in events if e["ph"] == "X"]
-    assert lanes == ({1: "device 1"} if DEVICE else {1: "thread 1", 2: "thread 2"}) and {e["tid"] for e in kernels} <= set(lanes), events
+    kernels = [e for e in events if e["ph"] == "X" and e["cat"] == "kernel"]
+    steps = [e["name"] for e in events if e["ph"] == "X" and e["cat"] == "step"]
+    assert steps == ["step 1", "step 2", "step 3"] and {e["tid"] for e in events if e.get("cat") == "step"} == {0}, steps
+    assert lanes == ({1: "device 1"} if DEVICE else {1: "thread 1", 2: "thread 2"}) | {0: "steps"} and {e["tid"] for e in kernels} <= set(lanes), events
     assert len(kernels) >= 3 * 5 and sum(e["name"] == kernels[0]["name"] for e in kernels) >= 3     # three steps
     for tid in lanes:                                 # what one thread does comes one after the other
         mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in kernels if e["tid"] == tid)
