@@ -33,6 +33,22 @@ t "bench for people" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repea
 t "profile" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repeat 1 --profile "$dir/trace.json"
 if grep -q conv2d0 "$dir/out"; then passed=$((passed + 1)); else bad "the profile names no layer"; fi
 json "trace" trace.json 'len(o["traceEvents"] if isinstance(o, dict) else o) > 10'
+# More threads than there are: the pool's rule, from a profile and from tasks made up.
+t "profile of one thread" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repeat 1 --threads 1 --profile="$dir/t.json" --json
+json "tasks of kernels" out 'all(k["tasks"] >= 1 and k["whole"] >= 1 for k in o["kernels"]) and any(k["whole"] > 1 for k in o["kernels"])'
+cp "$dir/out" "$dir/profile"
+t "scaling.py" python3 tests/bench/scaling.py "$dir/profile" --threads 1,2,4 --rates 100,24 --json
+json "predicted steps" out '[r["threads"] for r in o["rows"]] == [1, 2, 4] and o["rows"][0]["efficiency"] > 0.999 and o["rows"][1]["efficiency"] < 1 and o["rows"][2]["best_ms"] <= o["rows"][0]["ms"]'
+t "scaling.py's shares" python3 -c '
+import sys
+sys.path.insert(0, "tests/bench")
+from scaling import makespan as most
+assert most(1, 64) == 1 and most(100, 1) == 100
+assert most(64, 64) == 1 and most(65, 64) == 2         # one thread has two
+assert most(28 * 16, 2, 16) == 14 * 16                 # rows of pixels stay whole
+assert most(7 * 16, 2, 16) == 7 * 8                    # there are too few: they are parted
+assert most(4 * 100, 64, 100) == 7                     # four parts, 64 threads
+'
 # What the compiler predicts and what the executable holds are of one plan.
 "$mantou" info --json models/lenet.net --batch 16 >"$dir/info"
 "$dir/lenet" info --json >"$dir/out"
@@ -77,6 +93,7 @@ has "the best rival" 'mantou is 1.67 times the best rival, MXNet 1.9.1, by media
 has "not what was asked" 'mantou is 0.78 times the best rival, ONNX Runtime 1.31.1, by medians, 1.11 by bests; at least 1.00 is asked: NOT met'
 has "none there" '^  no rival ran: no ratio'
 has "the summary" '^slower +200.0  ONNX Runtime 1.31.1, f32 +255.0 +0.78 +1.00  NOT met$'
+has "their mean and the least" '^of 2 rows the geometric mean is 1\.14, the least 0\.78 \(slower\)$'
 u "a row without rivals" 0 '^  PyTorch +f32   not installed: ' $measure --rivals "$dir/none" --mantou "$mantou" --json "$dir/rows.jsonl" --row 'alone lenet train 8 f32 1.0 1 2 2 torch,mxnet'
 json "its record" rows.jsonl 'len(o["contestants"][0]["samples"]) == 2 and o["contestants"][0]["gflops"] > 0 and o["ratio"] is None and "not installed" in o["contestants"][2]["missing"] and o["peak_gflops"] > 0'
 for f in tests/bench/*.py models/*.py; do

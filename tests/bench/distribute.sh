@@ -4,6 +4,8 @@
 # A line for each model and library. Columns are medians of rounds that go through all ways in turn: examples/s of one process, of two; their ratio; two
 # processes of those that exchange nothing (--no-exchange), which share caches and memory but no gradients; by the library's own sum; one bucket behind
 # the shard (--disable overlap); the share of the exchange's time that bench says was hidden. Slow: some seconds for each model, way and round.
+# Then the exchange alone (bench --only-exchange) of 4, 25 and 100 MB by 2 and 4 processes beside the library's own sum; last what is hidden of a network so
+# slow (tests/distribute/slow.c) that the exchange alone takes 0.4 of a step: 1 - (step - step without exchange) / exchange alone, with buckets and with one.
 set -eu
 cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou} rounds=5 steps=
@@ -55,4 +57,44 @@ for model, args, steps in models:
         x = {way: statistics.median(v) for way, v in seen.items()}
         print("%-18s %-8s %9.1f %9.1f %8.2f %11.1f %8.1f %11.1f %6.0f%%" % (name, library, x["alone"], x["two"], x["two"] / x["alone"], x["apart"], x["library"],
                                                                       x["bucket"], 100 * statistics.median(hidden)), flush=True)
+
+
+def millis(library, p, program, *args, **env):
+    import os
+    command = ["tests/distribute/ranks", library, str(p), program, "bench", "--threads", "1", "--json", "--repeat", "3", "--warmup", "2", "--steps", "5", *args]
+    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
+    if out.returncode:
+        sys.exit("FAIL %s: %s" % (" ".join(command), out.stderr))
+    o = json.loads(out.stdout)
+    return o["exchange_ms"]["median"] if "exchange_ms" in o else 1e3 * o["batch"] / o["examples_per_s"]["median"], o["exchange_bytes"]
+
+
+print("\n%-8s %6s %9s %9s %9s %7s" % ("library", "MB", "processes", "tree, ms", "library's", "ratio"))
+for size in 4, 25, 100:
+    side = int((size * 250000) ** 0.5)
+    with open(folder + "/square.net", "w") as net:
+        net.write("model square(x: f32[N, %d]) { loss mean(square(dense(x, %d))) }\ndata { reader = synthetic(64) }\ntrain { batch = 8  shards = 4 }\n" % (side, side))
+    subprocess.run([mantou, "build", folder + "/square.net", "--distribute", "mpi", "-o", folder + "/square"], check=True, stderr=subprocess.DEVNULL)
+    for library in libraries:
+        for p in 2, 4:
+            x = {by: [] for by in ("tree", "library")}
+            for _ in range(rounds):
+                for by in x:
+                    x[by].append(millis(library, p, folder + "/square", "--only-exchange", "--exchange", by)[0])
+            tree, own = (statistics.median(v) for v in x.values())
+            print("%-8s %6d %9d %9.2f %9.2f %7.2f" % (library, size, p, tree, own, tree / own), flush=True)
+
+print("\n%-8s %12s %14s %12s %7s %10s" % ("library", "step, ms", "no exchange", "alone", "hidden", "one bucket"))
+for program, more in ("one", ["--disable", "overlap"]), ("model", []):
+    subprocess.run([mantou, "build", "models/resnet20-cifar10.net", "--batch", "64", "--shards", "2", "--distribute", "mpi", "-o", folder + "/" + program, *more],
+                   check=True, stderr=subprocess.DEVNULL)
+for library in libraries:
+    real, slow = {"openmpi": "libmpi.so.40", "mpich": "libmpich.so.12"}[library], folder + "/libslow.so"
+    if subprocess.run(["cc", "-shared", "-fPIC", "-O1", "tests/distribute/slow.c", "-o", slow, "-Wl,--no-as-needed", "-l:" + real]).returncode:
+        continue
+    free, size = millis(library, 2, folder + "/model", "--synthetic", "--no-exchange")[0], millis(library, 2, folder + "/model", "--only-exchange")[1]
+    env = {"MANTOU_LIBMPI": slow, "SLOW_RATE": str(size / (0.4e-3 * free))}
+    alone = millis(library, 2, folder + "/model", "--only-exchange", **env)[0]
+    step, one = (millis(library, 2, folder + "/" + name, "--synthetic", **env)[0] for name in ("model", "one"))
+    print("%-8s %12.1f %14.1f %12.1f %7.2f %10.2f" % (library, step, free, alone, 1 - (step - free) / alone, 1 - (one - free) / alone), flush=True)
 END

@@ -25,6 +25,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FIELDS = ["name", "model", "mode", "batch", "precision", "least", "warmup", "steps", "rounds", "rivals"]
+MODES = {"train": "training", "infer": "inference", "generate": "generation, tokens", "reader": "the reader alone"}
 START_S, SAMPLE_S, REALTIME = 900, 600, 10
 TAKES, DISTURBED = 8, 0.05  # a sample during which others had more than this share of the CPUs is taken again, so many times at most
 PEAK_S = 0.2  # what the measurement of the peak takes behind the steps
@@ -37,6 +38,9 @@ RIVALS = {
     "torch-compiled": ("PyTorch, compiled", "main", ["torch"], "f32", ["torch_bench.py", "--compile"]),
     "torch-compiled-bf16": ("PyTorch, compiled, autocast", "main", ["torch"], "bf16", ["torch_bench.py", "--compile", "--bf16"]),
     "torch-frozen": ("PyTorch, compiled, frozen", "main", ["torch"], "f32", ["torch_bench.py", "--compile", "--freeze"]),
+    "torchvision": ("torchvision", "main", ["torch", "torchvision"], "f32", ["torch_bench.py"]),
+    "gensim": ("gensim", "main", ["gensim"], "f32", ["gensim_bench.py"]),
+    "pillow": ("Pillow, torchvision", "main", ["torch", "torchvision", "PIL"], "f32", ["reader_bench.py"]),
     "mxnet": ("MXNet", "mxnet", ["mxnet"], "f32", ["mxnet_bench.py"]),
     "onnxruntime": ("ONNX Runtime", "main", ["torch", "onnx", "onnxruntime"], "f32", ["onnx_bench.py", "--engine", "onnxruntime"]),
     "openvino": ("OpenVINO", "main", ["torch", "onnx", "openvino"], "f32", ["onnx_bench.py", "--engine", "openvino"]),
@@ -65,9 +69,21 @@ def read_row(line):
     unknown = [r for r in row["rivals"] if r not in RIVALS]
     if unknown:
         fail("row %s: there is no rival %s; there are %s" % (row["name"], unknown[0], ", ".join(RIVALS)))
-    if row["mode"] not in ("train", "infer"):
-        fail("row %s: mode train or infer, not %s" % (row["name"], row["mode"]))
+    if row["mode"] not in MODES:
+        fail("row %s: mode %s, not %s" % (row["name"], " or ".join(MODES), row["mode"]))
     return row
+
+
+def sizes_of(row):
+    """NAME:KEY=VALUE,..: what the model's constants are set to; `data` is a folder of --data instead of random data."""
+    sizes = dict(pair.partition("=")[::2] for pair in row["model"].partition(":")[2].split(",") if pair)
+    return sizes, sizes.pop("data", None)
+
+
+def data_of(row, a):
+    """The folder whose data both sides read; None: random data."""
+    data = sizes_of(row)[1]
+    return data and os.path.join(os.path.abspath(a.data), data)
 
 
 def read_rows(a):
@@ -148,10 +164,10 @@ def others(before, after):
     return max(0.0, work - own) / (max(wall, 1e-3) * os.cpu_count())
 
 
-def undisturbed(take):
+def undisturbed(take, takes):
     """The sample that others disturbed least, of as many as it takes: take() gives the sample and their share."""
     best = None
-    for i in range(TAKES):
+    for i in range(takes):
         o, share = take()
         if best is None or share < best[1]:
             best = (o, share)
@@ -168,10 +184,12 @@ def become_realtime():
 class Process:
     """A rival that has run its first step and waits, stopped."""
 
-    def __init__(self, name, rivals, row, model, threads, realtime):
+    def __init__(self, name, rivals, row, model, a):
         _, which, _, _, program = RIVALS[name]
+        threads, realtime, data = a.threads, a.realtime, data_of(row, a)
         args = [rivals.python[which], os.path.join(HERE, program[0]), model, *program[1:], "--mode", row["mode"], "--batch", str(row["batch"]),
                 "--warmup", str(row["warmup"]), "--threads", str(threads), "--serve"]
+        args += ["--data", data] if data else []
         self.errors = tempfile.TemporaryFile("w+")
         early = realtime and "--compile" not in program  # compilers would hold up all else on the machine
         self.p = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=rivals.environment(name, threads), start_new_session=True,
@@ -214,11 +232,20 @@ class Process:
         self.p.wait()
 
 
-def our_sample(program, row, threads, realtime):
+def our_arguments(row, a):
+    """What `PROGRAM bench` is asked. Of generation, the steps of the row are sequences, of as many tokens as the model has places."""
+    data, generates = data_of(row, a), row["mode"] == "generate"
+    out = ["bench", "--json", "--warmup", str(row["warmup"]), "--repeat", str(row["steps"]) if generates else "1", "--threads", str(a.threads)]
+    if row["mode"] == "reader":
+        return out + ["--reader", "--steps", str(row["steps"]), "--data", data]
+    out += ["--mode", row["mode"]] + (["--data", data] if data else ["--synthetic"])
+    return out + (["--samples", str(row["batch"])] if generates else ["--steps", str(row["steps"])])
+
+
+def our_sample(program, row, a):
     """One run of `PROGRAM bench`; others' share is that of its end, the measured steps: before, not all CPUs are needed."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        p = subprocess.Popen([program, "bench", "--synthetic", "--json", "--mode", row["mode"], "--warmup", str(row["warmup"]), "--steps", str(row["steps"]), "--repeat", "1",
-                              "--threads", str(threads)], stdout=out, stderr=err, preexec_fn=become_realtime if realtime else None)
+        p = subprocess.Popen([program, *our_arguments(row, a)], stdout=out, stderr=err, preexec_fn=become_realtime if a.realtime else None)
         looks = [look(p.pid)]
         while os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:  # it stays to be looked at
             time.sleep(0.02)
@@ -229,19 +256,27 @@ def our_sample(program, row, threads, realtime):
         if p.returncode:
             raise SystemExit("measure.py: %s bench: %s" % (row["model"], err.read().strip()))
         o = json.loads(out.read())
+    if row["mode"] == "generate":  # a token is an example
+        o.update(examples_per_s=o["tokens_per_s"], ms_per_step={"median": o["ms_per_token"]["median"] * o["length"]})
     begin = looks[-1][0] - o["ms_per_step"]["median"] * 1e-3 * row["steps"] - PEAK_S
     return o, others([x for x in looks if x[0] <= begin][-1] if looks[0][0] <= begin else looks[0], looks[-1])
 
 
 def net_of(row):
-    net = os.path.join(ROOT, "models", row["model"] + ".net")
-    return net if os.path.exists(net) else os.path.join(HERE, row["model"] + ".net")
+    name = row["model"].partition(":")[0]
+    net = os.path.join(ROOT, "models", name + ".net")
+    return net if os.path.exists(net) else os.path.join(HERE, name + ".net")
+
+
+def settings(row):
+    """Constants of the row, as options of the compiler."""
+    return [word for k, v in sizes_of(row)[0].items() for word in ("-D", "%s=%s" % (k, v))]
 
 
 def build(mantou, row, folder):
     net = net_of(row)
     program = os.path.join(folder, row["name"])
-    done = subprocess.run([mantou, "build", net, "-o", program, "--batch", str(row["batch"]), "--precision", row["precision"]], stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([mantou, "build", net, "-o", program, "--batch", str(row["batch"]), "--precision", row["precision"], *settings(row)], stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit("measure.py: mantou build %s failed: %s" % (net, done.stderr.strip()))
     return program
@@ -249,7 +284,9 @@ def build(mantou, row, folder):
 
 def work(mantou, row):
     """GFLOP of an example by direct sums, which is what all are asked for; Winograd does it with fewer."""
-    net, options = net_of(row), ["--json", "--batch", str(row["batch"]), "--precision", "f32"]
+    net, options = net_of(row), ["--json", "--batch", str(row["batch"]), "--precision", "f32", *settings(row)]
+    if row["mode"] in ("generate", "reader"):
+        return 0.0
     if row["mode"] == "train":
         done = subprocess.run([mantou, "info", net, "--disable", "winograd", *options], capture_output=True, text=True)
     else:
@@ -275,7 +312,7 @@ def start_rival(name, rivals, row, folder, a):
     if why:
         raise Failure(why)
     model = export(rivals, row, folder) if RIVALS[name][4][0] == "onnx_bench.py" else row["model"]
-    return Process(name, rivals, row, model, a.threads, a.realtime)
+    return Process(name, rivals, row, model, a)
 
 
 def measure(row, rivals, a, folder):
@@ -298,14 +335,14 @@ def measure(row, rivals, a, folder):
         for i in range(row["rounds"]):
             if sys.stderr.isatty():
                 print("%s: round %d of %d" % (row["name"], i + 1, row["rounds"]), file=sys.stderr)
-            o, share = undisturbed(lambda: our_sample(program, row, a.threads, a.realtime))
+            o, share = undisturbed(lambda: our_sample(program, row, a), a.takes)
             ours["samples"].append(o["examples_per_s"]["median"])
-            ours.update(peak_rss_bytes=max(o["peak_rss_bytes"], ours.get("peak_rss_bytes", 0)), first_step_s=min(o["first_step_s"], ours.get("first_step_s", 1e9)))
+            ours.update(peak_rss_bytes=max(o["peak_rss_bytes"], ours.get("peak_rss_bytes", 0)), first_step_s=min(o.get("first_step_s") or 0, ours.get("first_step_s", 1e9)))
             record["others"] = max(share, record.get("others", 0))
             record["peak_gflops"] = max(o.get("peak_gflops") or 0, record.get("peak_gflops", 0))
             for them, process in list(running):
                 try:
-                    o, share = undisturbed(lambda: process.sample(row["steps"]))
+                    o, share = undisturbed(lambda: process.sample(row["steps"]), a.takes)
                     record["others"] = max(share, record["others"])
                     them["samples"].append(o["examples_per_s"])
                     them["peak_rss_bytes"] = o["peak_rss_bytes"]
@@ -334,7 +371,7 @@ def evaluate(record):
             continue
         c["median"], c["best"] = statistics.median(c["samples"]), max(c["samples"])
         c["gflops"] = c["median"] * record["gflop_per_example"]
-        c["peak_share"] = c["gflops"] / record["peak_gflops"] if record["peak_gflops"] else None
+        c["peak_share"] = c["gflops"] / record["peak_gflops"] if record["peak_gflops"] and record["gflop_per_example"] else None
         ran.append(c)
     ours, them = ran[0], ran[1:]
     for c in them:
@@ -363,7 +400,7 @@ def label(c):
 
 def print_row(r):
     print("\n%s: %s, %s, batch %d, %s; %d rounds of %d steps, %d threads%s; measured peak %.0f GFLOP/s; others had %.0f %% of the CPUs at most" % (
-        r["name"], r["model"], "training" if r["mode"] == "train" else "inference", r["batch"], r["precision"], r["rounds"], r["steps"], r["threads"],
+        r["name"], r["model"], MODES[r["mode"]], r["batch"], r["precision"], r["rounds"], r["steps"], r["threads"],
         ", real time" if r.get("realtime") else "", r["peak_gflops"], 100 * r.get("others", 0)))
     print("  %-36s %-5s %10s %10s %8s %7s %9s %12s %7s" % ("", "", "median/s", "best/s", "GFLOP/s", "peak", "MB", "first step s", "ratio"))
     for c in r["contestants"]:
@@ -387,6 +424,10 @@ def print_summary(records):
         best = next((c for c in r["contestants"] if c["name"] == r["best_rival"]), None)
         print("%-16s %12s  %-34s %12s %7s %7.2f  %s" % (r["name"], number(ours["median"]), label(best) + ", " + best["precision"] if best else "none ran", number(best["median"]) if best else "-",
               "%.2f" % r["ratio"]["median"] if best else "-", r["least"], "" if not best else "met" if r["met"] else "NOT met"))
+    ratios = {r["name"]: r["ratio"]["median"] for r in records if r["ratio"]}
+    if ratios:
+        least = min(ratios, key=ratios.get)
+        print("of %d rows the geometric mean is %.2f, the least %.2f (%s)" % (len(ratios), statistics.geometric_mean(ratios.values()), ratios[least], least))
     print("GFLOP/s count sums done directly, for all; Winograd does 3x3 convolutions with fewer, so that a share may exceed the peak.")
 
 
@@ -395,11 +436,13 @@ def main():
     p.add_argument("--rows", metavar="ROW,ROW", help="only these")
     p.add_argument("--row", metavar="TEXT", help="a row that is not in the table: " + " ".join(FIELDS))
     p.add_argument("--rounds", type=int, metavar="N", help="instead of the row's")
+    p.add_argument("--takes", type=int, default=TAKES, metavar="N", help="a sample that others disturbed is taken so many times at most (default %d)" % TAKES)
     p.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N")
     p.add_argument("--quick", action="store_true", help="one short round, without compiled rivals")
     p.add_argument("--list", action="store_true", help="the rows, and end")
     p.add_argument("--rivals", default=".", metavar="DIR", help="the folder that run.sh installs into")
     p.add_argument("--python", metavar="FILE", help="an interpreter with the rivals, instead of that folder's")
+    p.add_argument("--data", default=os.path.join(os.path.dirname(ROOT), "shared", "data"), metavar="DIR", help="folder of the data sets that some rows read")
     p.add_argument("--mantou", default=os.path.join(ROOT, "build", "mantou"), metavar="FILE")
     p.add_argument("--realtime", action="store_true", help="samples at SCHED_FIFO %d: on a shared machine" % REALTIME)
     p.add_argument("--json", metavar="FILE", help="a line a row, appended")
@@ -433,6 +476,10 @@ def main():
     rivals, records = Rivals(os.path.abspath(a.rivals), a.python), []
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:
+            data = data_of(row, a)
+            if data and not os.path.isdir(data):
+                print("%s: not measured: no folder %s (--data)" % (row["name"], data))
+                continue
             if a.quick:
                 quick(row)
             if a.rounds:

@@ -3,7 +3,7 @@
 # interleaved rounds: medians, bests, the share of the peak measured in the same run, memory, time to the first step, the ratio to the best rival.
 #   sh tests/bench/run.sh [--rows ROW,ROW...] [--rounds N] [--quick] [--list] [--rivals DIR] [--json FILE] [--realtime] [--threads N]
 #   sh tests/bench/run.sh --from FILE      the tables of an earlier --json FILE again
-# DIR (default ~/.cache/mantou-bench) becomes a Python environment with PyTorch, ONNX Runtime and OpenVINO, and one within for MXNet, which needs an old
+# DIR (default ~/.cache/mantou-bench) becomes a Python environment with PyTorch, torchvision, gensim, ONNX Runtime and OpenVINO, and one within for MXNet, which needs an old
 # numpy. What is there is not installed again; an environment that this script did not make is used as it is. What cannot be installed is said once, and
 # again in its line of the table. TORCH_INDEX=URL is asked for PyTorch (a build without CUDA saves 5 GB); MANTOU=FILE names the compiler, PYTHON the python3.
 set -eu
@@ -52,6 +52,8 @@ else
 	: >"$rivals/made-by-run.sh"
 	: >"$rivals/missing.txt"
 	want "$rivals" torch torch setuptools numpy ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
+	want "$rivals" torchvision torchvision ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
+	want "$rivals" gensim gensim
 	want "$rivals" onnx onnx
 	want "$rivals" onnxruntime onnxruntime
 	want "$rivals" openvino openvino

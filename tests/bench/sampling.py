@@ -14,7 +14,7 @@ START = time.perf_counter()  # the program has just begun: what it imports after
 def options(doc):
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")
-    p.add_argument("--mode", choices=["train", "infer"], default="train")
+    p.add_argument("--mode", choices=["train", "infer", "generate", "reader"], default="train")
     p.add_argument("--batch", type=int, default=0, help="default: the .net file's")
     p.add_argument("--warmup", type=int, default=20)
     p.add_argument("--steps", type=int, default=100)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Times one model of torch_models.py the way `PROGRAM bench --json` does, and prints the same keys. Start it through run.sh or beside.sh, which set the
+"""Times one model of torch_models.py or torch_tasks.py the way `PROGRAM bench --json` does, and prints the same keys. Start it through run.sh or beside.sh, which set the
 environment that PyTorch needs to be fast on a CPU: without it the comparison is worthless.
 
-  torch_bench.py resnet50-cifar10 [--mode train|infer] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--compile] [--freeze] [--bf16] [--serve]
+  torch_bench.py resnet50-cifar10[:NAME=NUMBER,..] [--mode train|infer|generate] [--batch N] [--warmup 20] [--steps 100] [--repeat 3] [--threads N] [--compile] [--freeze] [--bf16] [--serve]
   torch_bench.py resnet50-cifar10 --batch N --export FILE.onnx
 """
 import sampling  # first: it takes the time of the start
@@ -22,6 +22,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 from torch_models import MODELS  # noqa: E402
+from torch_tasks import TASKS  # noqa: E402
 
 
 def export(a, net, x):
@@ -34,11 +35,16 @@ def export(a, net, x):
 
 
 def main(a):
-    if a.model not in MODELS:
-        raise SystemExit("torch_bench.py: no model %s; there are %s" % (a.model, ", ".join(sorted(MODELS))))
+    name, _, sizes = a.model.partition(":")
+    sizes = {k: int(v) for k, _, v in (pair.partition("=") for pair in sizes.split(",") if pair)}
+    if name not in MODELS and name not in TASKS:
+        raise SystemExit("torch_bench.py: no model %s; there are %s" % (name, ", ".join(sorted(MODELS | TASKS))))
     if a.threads:
         torch.set_num_threads(a.threads)
     torch.manual_seed(1)
+    if name not in MODELS or a.mode == "generate":
+        n, step = TASKS[name](a.mode, a.batch, sizes)
+        return sampling.run(a, n, step, {"model": a.model, "target": "pytorch " + torch.__version__, "precision": "f32", "threads": torch.get_num_threads()})
     batch, network, data, optimizer, images = MODELS[a.model]
     n = a.batch or batch
     net, (x, target) = network(), data(n)

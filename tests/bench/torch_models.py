@@ -78,9 +78,9 @@ class Recurrent(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, width, heads, causal, p):
+    def __init__(self, width, heads, causal, p, after=0.1):
         super().__init__()
-        self.heads, self.causal, self.p = heads, causal, p
+        self.heads, self.causal, self.p, self.after = heads, causal, p, after
         self.query, self.key, self.value, self.merge = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x):
@@ -88,7 +88,7 @@ class Attention(nn.Module):
         cut = lambda y: y.view(n, t, self.heads, c // self.heads).transpose(1, 2)
         p = self.p if self.training else 0.0
         y = F.scaled_dot_product_attention(cut(self.query(x)), cut(self.key(x)), cut(self.value(x)), dropout_p=p, is_causal=self.causal)
-        return F.dropout(self.merge(y.transpose(1, 2).reshape(n, t, c)), 0.1, self.training)
+        return F.dropout(self.merge(y.transpose(1, 2).reshape(n, t, c)), self.after, self.training)
 
 
 class Transformer(nn.Module):
@@ -179,6 +179,199 @@ class Unet(nn.Module):
         return self.map(x).mean((2, 3))
 
 
+class Excite(nn.Module):
+    """Squeeze and excitation (Hu et al. 2017)."""
+
+    def __init__(self, channels, inner, inside, outside):
+        super().__init__()
+        self.f = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), inside(), nn.Conv2d(inner, channels, 1), outside())
+
+    def forward(self, x):
+        return x * self.f(x)
+
+
+class Excited(nn.Module):
+    """The layer of EfficientNet and MobileNetV3: wide, depthwise, squeeze and excitation, narrow. inner: 0 without."""
+
+    def __init__(self, inputs, wide, k, channels, stride, inner, act, inside, outside):
+        super().__init__()
+        self.adds = stride == 1 and inputs == channels
+        self.f = nn.Sequential(
+            *([nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide), act(inplace=True)] if wide != inputs else []),
+            nn.Conv2d(wide, wide, k, stride, k // 2, groups=wide, bias=False), nn.BatchNorm2d(wide), act(inplace=True),
+            *([Excite(wide, inner, inside, outside)] if inner else []),
+            nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        return x + self.f(x) if self.adds else self.f(x)
+
+
+def efficientnet():
+    layers, inputs = [nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU(inplace=True)], 32
+    for grow, k, channels, n, stride in [(1, 3, 16, 1, 1), (6, 3, 24, 2, 2), (6, 5, 40, 2, 2), (6, 3, 80, 3, 2), (6, 5, 112, 3, 1),
+                                         (6, 5, 192, 4, 2), (6, 3, 320, 1, 1)]:
+        for i in range(n):
+            layers.append(Excited(inputs, grow * inputs, k, channels, stride if i == 0 else 1, inputs // 4, nn.SiLU, nn.SiLU, nn.Sigmoid))
+            inputs = channels
+    layers += [nn.Conv2d(320, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.SiLU(inplace=True)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(1280, 1000))
+
+
+def mobilenetv3():
+    layers, inputs = [nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish(inplace=True)], 16
+    for k, wide, channels, inner, swish, stride in [
+            (3, 16, 16, 0, 0, 1), (3, 64, 24, 0, 0, 2), (3, 72, 24, 0, 0, 1), (5, 72, 40, 24, 0, 2), (5, 120, 40, 32, 0, 1), (5, 120, 40, 32, 0, 1),
+            (3, 240, 80, 0, 1, 2), (3, 200, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1), (3, 480, 112, 120, 1, 1), (3, 672, 112, 168, 1, 1),
+            (5, 672, 160, 168, 1, 2), (5, 960, 160, 240, 1, 1), (5, 960, 160, 240, 1, 1)]:
+        layers.append(Excited(inputs, wide, k, channels, stride, inner, nn.Hardswish if swish else nn.ReLU, nn.ReLU, nn.Hardsigmoid))
+        inputs = channels
+    layers += [nn.Conv2d(160, 960, 1, bias=False), nn.BatchNorm2d(960), nn.Hardswish(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(960, 1280), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(1280, 1000))
+
+
+class Shuffled(nn.Module):
+    """A unit of ShuffleNetV2; with a stride both halves see all channels."""
+
+    def __init__(self, inputs, channels, stride):
+        super().__init__()
+        half = channels // 2
+        first = half if stride == 1 else inputs
+        self.right = nn.Sequential(nn.Conv2d(first, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
+                                   nn.Conv2d(half, half, 3, stride, 1, groups=half, bias=False), nn.BatchNorm2d(half),
+                                   nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True))
+        self.left = None if stride == 1 else nn.Sequential(
+            nn.Conv2d(inputs, inputs, 3, stride, 1, groups=inputs, bias=False), nn.BatchNorm2d(inputs),
+            nn.Conv2d(inputs, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True))
+
+    def forward(self, x):
+        if self.left is None:
+            a, b = x.chunk(2, 1)
+        else:
+            a, b = self.left(x), x
+        return F.channel_shuffle(torch.cat([a, self.right(b)], 1), 2)
+
+
+def shufflenet():
+    layers, inputs = conv_bn_relu(3, 24, 3, 2) + [nn.MaxPool2d(3, 2, 1)], 24
+    for channels, n in [(116, 4), (232, 8), (464, 4)]:
+        for i in range(n):
+            layers.append(Shuffled(inputs, channels, 2 if i == 0 else 1))
+            inputs = channels
+    return nn.Sequential(*layers, *conv_bn_relu(464, 1024, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of images."""
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class ConvNextLayer(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.depth, self.norm, self.scale = nn.Conv2d(c, c, 7, 1, 3, groups=c), nn.LayerNorm(c, 1e-6), nn.Parameter(torch.full((c,), 1e-6))
+        self.f = nn.Sequential(nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c))
+
+    def forward(self, x):
+        return x + (self.f(self.norm(self.depth(x).permute(0, 2, 3, 1))) * self.scale).permute(0, 3, 1, 2)
+
+
+def convnext():
+    layers, inputs = [nn.Conv2d(3, 96, 4, 4), ChannelNorm(96, 1e-6)], 96
+    for c, n in [(96, 3), (192, 3), (384, 9), (768, 3)]:
+        if c != inputs:
+            layers += [ChannelNorm(inputs, 1e-6), nn.Conv2d(inputs, c, 2, 2)]
+        layers += [ConvNextLayer(c) for _ in range(n)]
+        inputs = c
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(768, 1e-6), nn.Linear(768, 1000))
+
+
+class Dense(nn.Module):
+    """A layer of DenseNet; what it has read stands before what it has made."""
+
+    def __init__(self, inputs, growth):
+        super().__init__()
+        self.f = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Conv2d(inputs, 4 * growth, 1, bias=False),
+                               nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True), nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False))
+
+    def forward(self, x):
+        return torch.cat([x, self.f(x)], 1)
+
+
+def densenet121():
+    layers, inputs = conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64
+    for i, n in enumerate([6, 12, 24, 16]):
+        if i:
+            layers += [nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Conv2d(inputs, inputs // 2, 1, bias=False), nn.AvgPool2d(2)]
+            inputs //= 2
+        layers += [Dense(inputs + 32 * j, 32) for j in range(n)]
+        inputs += 32 * n
+    return nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+
+
+class Vit(nn.Module):
+    def __init__(self, width=384, heads=6, depth=12):
+        super().__init__()
+        self.patches, self.first = nn.Conv2d(3, width, 16, 16), nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.place = nn.Parameter(torch.randn(197, width) * 0.02)
+        self.attention = nn.ModuleList(Attention(width, heads, False, 0.0, 0.0) for _ in range(depth))
+        self.inner = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(depth))
+        self.norms, self.head = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth + 1)), nn.Linear(width, 1000)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1) + self.place
+        for i, (attention, inner) in enumerate(zip(self.attention, self.inner)):
+            x = x + attention(self.norms[2 * i](x))
+            x = x + inner(self.norms[2 * i + 1](x))
+        return self.head(self.norms[-1](x)[:, 0])
+
+
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU())
+        self.code = nn.Sequential(nn.Linear(4096, 128), nn.ReLU(), nn.Linear(128, 4096), nn.ReLU())
+        self.up = nn.Sequential(nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(16, 1, 4, 2, 1))
+
+    def forward(self, x):
+        return self.up(self.code(self.down(x).flatten(1)).view(-1, 64, 8, 8)).mean((1, 2))
+
+
+def cnn5():
+    conv = lambda a, b, k, d=1: [nn.Conv2d(a, b, k, 1, d * (k // 2), d), nn.ReLU(inplace=True)]
+    return nn.Sequential(*conv(3, 20, 7), *conv(20, 20, 5), nn.MaxPool2d(2), *conv(20, 50, 5), *conv(50, 50, 5), nn.MaxPool2d(2),
+                         *conv(50, 100, 5), *conv(100, 100, 3, 2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3600, 200), nn.ReLU(), nn.Dropout(0.5), nn.Linear(200, 10))
+
+
+class Gru(nn.Module):
+    def __init__(self, width=256):
+        super().__init__()
+        self.table, self.gru, self.head = nn.Embedding(1000, 128), nn.GRU(128, width, num_layers=2, batch_first=True), nn.Linear(width, 1000)
+
+    def forward(self, ids):
+        return self.head(self.gru(self.table(ids))[0])
+
+
+class Upsample(nn.Module):
+    def __init__(self):
+        super().__init__()
+        one = lambda a, b: [nn.Conv2d(a, b, 3, 1, 1, bias=False), nn.GroupNorm(8, b), nn.LeakyReLU(0.01, inplace=True)]
+        two = lambda a, b: nn.Sequential(*one(a, b), *one(b, b))
+        self.down, self.after, self.map = nn.ModuleList([two(3, 40), two(40, 80), two(80, 160)]), nn.ModuleList([two(240, 80), two(120, 40)]), nn.Conv2d(40, 10, 1)
+
+    def forward(self, x):
+        kept = []
+        for i, f in enumerate(self.down):
+            x = f(F.avg_pool2d(x, 2) if i else x)
+            kept.append(x)
+        for i, after in enumerate(self.after):
+            skip = kept[1 - i]
+            x = after(torch.cat([skip, F.interpolate(x, size=skip.shape[2:], mode="bilinear", align_corners=False)], 1))
+        return self.map(x).mean((2, 3))
+
+
 VGG16 = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
 
 
@@ -227,6 +420,17 @@ MODELS = {
     "resnext50": (4, lambda: resnet(Grouped, 2, (conv_bn_relu(3, 64, 7, 2) + [nn.MaxPool2d(3, 2, 1)], 64),
                                     [(128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)], 1000), image(224, 1000), sgd, True),
     "unet": (4, Unet, image(128, 10), sgd, True),
+    "efficientnet": (8, efficientnet, image(224, 1000), sgd, True),
+    "mobilenetv3": (8, mobilenetv3, image(224, 1000), sgd, True),
+    "shufflenet": (16, shufflenet, image(224, 1000), sgd, True),
+    "densenet121": (4, densenet121, image(224, 1000), sgd, True),
+    "convnext": (4, convnext, image(224, 1000), adamw, True),
+    "vit": (8, Vit, image(224, 1000), adamw, True),
+    "upsample": (8, Upsample, image(96, 10), adamw, True),
+    "cnn5": (32, cnn5, image(48, 10), sgd, True),
+    "autoencoder": (64, Autoencoder, lambda n: (torch.rand(n, 1, 64, 64), torch.randint(64, (n,))), adamw, True),
+    "gru": (32, Gru, text(1000, 48), adamw, False),
+    "gpt": (4, lambda: Transformer(8000, 512, 8, 6, 256, True), text(8000, 256), adamw, False),
     "lstm-512": (32, Recurrent, lambda n: (torch.rand(n, 64, 512), torch.randint(10, (n, 64))), adamw, False),
     "lstm-bytes": (32, Lstm, text(256, 64), adamw, False),
     "gpt-bytes": (16, lambda: Transformer(256, 128, 4, 4, 128, True), text(256, 128), adamw, False),
