@@ -17,14 +17,18 @@ typedef struct KernelRec {
 	const int64_t *off; int noff;
 	const KernelMap *map; int nmap; /* parameters behind the offsets */
 	int group;                   /* of the graph: its ops give layers, location, flops */
-	int64_t rows; int32_t mul, div; int64_t grain; /* tasks: runtime/README.md */
+	int64_t rows; int32_t mul, div; int64_t grain; /* tasks: runtime/descriptor.md */
 	bool check;
 	bool shares;                 /* a thread's share of the tasks is one call (rt_parallel_shares) */
+	int64_t whole;               /* so many tasks in a row have work in common (rt_parallel_whole); 0: none */
 	/* makes what stays from call to call: run only in a graph's first call (RtRun.kept) */
 	bool once;
 	/* the loss stands after it, and no parameter has changed: asked then whether it is finite (rt_loss) */
 	bool loss;
 	bool scratch;                /* uses the thread's scratch */
+	/* of graph train of a batch in shards: its joins, from 1, where this is one; what early joins need */
+	int join;
+	bool early;
 	double flops, bytes;
 } KernelRec;
 /* Kernels of Group.variant[variant], of a racing program: in no table that a loop runs. Variant 0 is the group's own,
@@ -44,14 +48,19 @@ typedef struct ProgramKernels {
 	VEC(GraphKernels *) graph;
 	Bucket *bucket;
 	uint32_t nbucket;
+	int njoin; bool joins_early;
 	int64_t scratch_bytes;
 } ProgramKernels;
 /* buckets.c: the kernels behind which pass overlap's buckets are complete. For targets whose loops call rt_start. */
 void program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a);
+/* joins.c: what shards exchange before the step is over. NULL: graph train has none. */
+const Graph *program_joining(const Module *m);
+void program_mark_joins(const Module *m, ProgramKernels *ks, Arena *a);
+void program_put_joins(Buf *b, const Graph *g, const GraphKernels *gk, bool early);
 /* A list of [bytes, part of graph train's time at which it is complete] for each gradient, in the order of backward. */
 void program_gradients(Buf *out, const Module *m, const ProgramKernels *ks, Rates r, Arena *a);
 
-/* The descriptor's JSON (runtime/README.md). ks NULL: no kernel tables (target ref). */
+/* The descriptor's JSON (runtime/descriptor.md). ks NULL: no kernel tables (target ref). */
 Val graph_loss(const Graph *g);              /* the first result that is a loss; NOVAL */
 /* gradient.c: by the module's states, the value that memory holds of a parameter's gradient; NOVAL: none does. */
 Val *graph_gradients(const Graph *g, Arena *a);
@@ -71,6 +80,7 @@ typedef struct LinkOptions {
 	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */
 	bool images;                 /* the reader meets images: librtimages.a, libjpeg and libpng */
 	bool distribute;             /* several processes: librtcomm.a */
+	bool debug;                  /* symbols and debug information stay */
 	bool race;                   /* a racing program: librtrace.a, whose main knows the command race */
 } LinkOptions;
 /* NULL, or what was tried and what went wrong, in arena. */

@@ -212,7 +212,8 @@ link_program(Arena *a, const LinkOptions *o)
 		argv[n++] = "-ldl";
 	argv[n++] = "-pthread";
 	argv[n++] = "-static-libgcc";
-	argv[n++] = "-Wl,--gc-sections,--as-needed,-s,-z,relro,-z,noexecstack";
+	argv[n++] = o->debug ? "-Wl,--gc-sections,--as-needed,-z,relro,-z,noexecstack"
+	                     : "-Wl,--gc-sections,--as-needed,-s,-z,relro,-z,noexecstack";
 	argv[n] = NULL;
 	error = run(a, (char *const *)argv);
 	/* no static libraries here: the shared ones */

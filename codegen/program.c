@@ -1,4 +1,4 @@
-/* program.c: the descriptor of an executable: one JSON object, described in runtime/README.md.
+/* program.c: the descriptor of an executable: one JSON object, described in runtime/descriptor.md.
  *
  * In: a planned Module and its kernels (none for target ref, which runs the module itself).   Out: text. Everything
  * that the runtime knows of the model stands here: inputs, states, offsets, settings, loops, kernel tables, locations
@@ -625,8 +625,11 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		           k->check ? "true" : "false", k->once ? ", \"once\": true" : "");
 		const char *kernel = k->group >= 0 ? g->group.at[k->group].kernel : NULL;
 
+		buf_printf(b, "%s", k->early ? ", \"early\": true" : "");
 		buf_printf(b, "%s%s%s", k->shares ? ", \"shares\": true" : "", k->loss ? ", \"loss\": true" : "",
 		           kernel && !strcmp(kernel, PLAIN_KERNEL) ? ", \"plain\": true" : "");
+		if (k->whole)
+			buf_printf(b, ", \"whole\": %lld", (long long)k->whole);
 		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
 			put_made(b, m, a, g, k->group, infinite);
 		if (gradients && k->group >= 0 && (i + 1 == n || list[i + 1].group != k->group))
@@ -764,6 +767,7 @@ put_graphs(Buf *b, const Module *m, Arena *a, const Names *in, const ProgramKern
 		}
 		put_results(b, g, a);
 		put_sets(b, g);
+		program_put_joins(b, g, gk, ks && ks->joins_early);
 		buf_printf(b, ",\n  \"kernels\": [");
 		put_kernels(b, m, a, g, gk ? gk->k.at : NULL, gk ? gk->k.n : 0);
 		buf_printf(b, "]");

@@ -72,11 +72,6 @@ builtin_cross_entropy(Call *c, Value *result)
 	bool has_ignore = ignore->kind != V_NONE;
 	if (has_ignore && !arg_int(c, "ignore", INT32_MIN, INT32_MAX, &ignored))
 		return false;
-	if (has_ignore && c->training && sema_shards(c->sema, NULL) > 1)
-		return call_fail(c, call_loc(c, "ignore"),
-		                 "ignore needs the labels counted in the whole batch, and a shard sees its own alone: "
-		                 "not with train.shards = %lld",
-		                 (long long)sema_shards(c->sema, NULL));
 	build_check(c, call_arg(c, "label")->tensor, axis(classes), "label", has_ignore, ignored);
 	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
 	int last = t.rank - 1;
@@ -97,7 +92,12 @@ builtin_cross_entropy(Call *c, Value *result)
 	Val counts = ewn(c, OP_ne, label, (double)ignored), zero = num(c, ft, 0);
 	Val sum = reduce_all(c, OP_sum, ew3(c, OP_where, counts, each, zero)),
 	    n = reduce_all(c, OP_sum, to_dtype(c, counts, ft));
-	return give_average(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, n, 1)), result);
+	int64_t shards = c->training ? sema_shards(c->sema, NULL) : 1;
+
+	/* over the labels that count in the whole batch: the mean over its shards is then the batch's */
+	if (shards > 1)
+		sum = ewn(c, OP_mul, sum, (double)shards);
+	return give_average(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, sema_joined(c, n), 1)), result);
 }
 
 /* ---------------------------------------------------------------- elementwise losses */

@@ -91,6 +91,18 @@ moved(Call *c, Val a, double p, Val b, double q)
 	return ew2(c, OP_add, left, right);
 }
 
+/* A shard's mean and variance become those of the whole batch. */
+static void
+join_shards(Call *c, int64_t shards, Val *mean, Val *variance)
+{
+	Val in[2] = {*mean, *variance};
+
+	if (shards < 2 || !in[0].id || !in[1].id)
+		return;
+	*mean = build_op(c->b, OP_all_moments, in, 2, ATTRS(AI(shards, shards)), NULL);
+	*variance = mean->id ? build_last(c->b)->out[1] : NOVAL;
+}
+
 /* The batch's moments, and the running statistics moved towards them. */
 static bool
 batch_statistics(Call *c, Val x, const Type *t, double momentum, Val running_mean, Val running_var, Val *mean,
@@ -104,13 +116,21 @@ batch_statistics(Call *c, Val x, const Type *t, double momentum, Val running_mea
 			axes[n++] = i;
 			count *= t->axis[i].n;
 		}
-	if (count < 2)
+	int64_t shards = sema_joined_stats(c);
+
+	if (count * shards < 2)
 		return call_fail(c, c->loc, "input is %s with one value per channel, statistics need at least two",
 		                 val_text(c, x));
 	Val wide = widen(c, x);
 	*mean = moments(c, wide, axes, n, variance);
 	Val m = to_shape(c, *mean, 1, (Axis[]){axis(channels)}),
 	    v = to_shape(c, *variance, 1, (Axis[]){axis(channels)});
+	if (shards > 1) {
+		join_shards(c, shards, &m, &v);
+		*mean = per_channel(c, m, t->rank);
+		*variance = per_channel(c, v, t->rank);
+		count *= shards;
+	}
 	double unbiased = (double)count / (double)(count - 1);
 	Val new_mean = moved(c, running_mean, 1 - momentum, m, momentum);
 	Val new_var = moved(c, running_var, 1 - momentum, v, momentum * unbiased);
@@ -138,9 +158,10 @@ builtin_batch_norm(Call *c, Value *result)
 	    || !sema_param(c, "running_var", &stat, ST_STAT, INIT_CONSTANT, 1, 0, &running_var))
 		return false;
 	if (c->training) {
-		if (sema_shards(c->sema, &examples) > 1 && examples < 16)
+		if (sema_shards(c->sema, &examples) > 1 && sema_joined_stats(c) == 1 && examples < 16)
 			sema_warning(c->sema, c->loc,
-			             "batch_norm sees one shard, %lld examples: its statistics are rough below 16",
+			             "batch_norm sees one shard, %lld examples: its statistics are rough below 16; "
+			             "train.batch_stats = batch takes those of the whole batch",
 			             (long long)examples);
 		if (!batch_statistics(c, x, &t, momentum, running_mean, running_var, &mean, &variance))
 			return false;

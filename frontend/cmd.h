@@ -2,8 +2,7 @@
  * to frontend/.
  *
  * main.c picks a row of the command table, options.c reads its arguments by options.def, cmd_NAME.c carries it out with
- * the
- * steps of driver.c: load, passes, emit, link. Exit status: 0 good, 1 failed, 2 wrong usage. */
+ * the steps of driver.c (load, passes) and build.c (emit, link). Exit status: 0 good, 1 failed, 2 wrong usage. */
 #ifndef FRONTEND_CMD_H
 #define FRONTEND_CMD_H
 #include "../ir/ir.h"
@@ -82,6 +81,9 @@ int failure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void message(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "mantou: note: text" on stderr */
 bool colour_on(FILE *f);
 
+/* ---- new.c: LLVM without memory ends as everything else does; at the start. */
+void memory_init(void);
+
 /* ---- driver.c */
 typedef struct Job {                     /* one compilation */
 	Arena *arena;
@@ -108,6 +110,11 @@ void job_context(const Job *j, Module *m, int k, PassCtx *cx);
 /* job_load, then the pipeline for arch[k] to a stage (NULL: to its end, where contracts and the memory budget are
  * held). */
 int job_compile(Job *j, int k, const char *stage, Module **m, PassCtx *cx);
+const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
+/* of a compiled module: the budget and what was recomputed; NULL without one */
+const char *budget_text(Arena *a, const PassCtx *cx);
+
+/* ---- build.c */
 /* to a file (- or NULL: stdout); EXIT_GOOD, or another status after a message */
 int job_output(const Job *j, const char *path, const Buf *b);
 /* Early word on an output path that cannot be written, or that is the input. */
@@ -118,9 +125,8 @@ bool job_emits(const Job *j);
 /* Builds what --emit says (exe by default) into path. */
 int job_build(Job *j, const char *emit, const char *path);
 bool job_sealed(const Job *j, const char *path); /* is it a whole program that was built with j->seal? */
-const char *job_stem(const Job *j);      /* file name without folder and .net or .ir */
-/* of a compiled module: the budget and what was recomputed; NULL without one */
-const char *budget_text(Arena *a, const PassCtx *cx);
+
+/* ---- figures.c */
 int64_t machine_memory(void);            /* bytes, 0 if unknown */
 void print_bytes(Buf *b, int64_t bytes); /* 2.25 MiB */
 void print_count(Buf *b, double n);      /* 4.1 G */

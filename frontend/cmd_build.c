@@ -103,6 +103,7 @@ cache_key(const Job *j)
 	for (int k = 0; k < j->narch; k++)
 		h = hash_text(h, j->machine[k]);
 	h = hash_bytes(h, &o->locked, sizeof o->locked);
+	h = hash_bytes(h, &o->debug, sizeof o->debug);
 	h = hash_bytes(h, &j->tuning_hash, sizeof j->tuning_hash);
 	return hash_file(h, "/proc/self/exe");
 }

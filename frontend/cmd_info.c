@@ -214,12 +214,59 @@ put_tuned_json(Buf *b, const Job *j, const Tuned *t)
 	           lock_words[t->lock]);
 }
 
+/* Of the graph what it is fed, of graph infer (NULL: none) what it gives. */
+static void
+put_inputs_json(Buf *b, const Graph *g, const Graph *infer)
+{
+	const char *comma = "";
+
+	for (uint32_t i = 0; i < g->input.n; i++) {
+		if (g->input.at[i].kind != IN_DATA)
+			continue;
+		buf_printf(b, "%s", comma);
+		put_tensor_json(b, g->input.at[i].name, val_type(g, g->input.at[i].v));
+		comma = ", ";
+	}
+	buf_printf(b, "], \"outputs\": [");
+	comma = "";
+	for (uint32_t i = 0; infer && i < infer->result.n; i++) {
+		if (infer->result.at[i].kind != RES_OUTPUT)
+			continue;
+		buf_printf(b, "%s", comma);
+		put_tensor_json(b, infer->result.at[i].name, val_type(infer, infer->result.at[i].v));
+		comma = ", ";
+	}
+}
+
+static void
+put_kernels_json(Buf *b, const Kernels *ks, Assumed mc)
+{
+	for (uint32_t i = 0; i < ks->n; i++) {
+		const Kernel *k = &ks->at[i];
+
+		buf_printf(b, "%s\n {\"name\": ", i ? "," : "");
+		buf_json(b, k->name ? k->name : "");
+		buf_printf(b, ", \"kernel\": ");
+		buf_json(b, k->kernel ? k->kernel : "");
+		buf_printf(b, ", \"flops\": %.17g, \"bytes\": %.17g, \"predicted_us\": %.6g", k->flops, k->bytes,
+		           predicted(k, mc) * 1e6);
+		if (k->forecast > 0) {
+			buf_printf(b, ", \"forecast_us\": %.6g, \"why\": ", k->forecast * 1e6);
+			buf_json(b, k->why);
+		}
+		buf_printf(b, ", \"layer\": ");
+		buf_json(b, k->layer ? k->layer : "");
+		buf_printf(b, ", \"where\": ");
+		buf_json(b, k->where);
+		buf_printf(b, "}");
+	}
+}
+
 static void
 put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *g, const Kernels *ks, const Totals *t,
          Assumed mc)
 {
 	const Graph *infer = module_graph(m, "infer");
-	const char *comma = "";
 	int64_t shards;
 
 	program_calls(m, &shards);
@@ -241,22 +288,7 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 		put_tuned_json(b, j, &t->tuned);
 	buf_printf(b, ", \"gflop_per_step\": %.17g, \"bytes_per_step\": %.17g, \"kernels_per_step\": %u, \"inputs\": [",
 	           t->flops / 1e9, t->bytes, ks->n);
-	for (uint32_t i = 0; i < g->input.n; i++) {
-		if (g->input.at[i].kind != IN_DATA)
-			continue;
-		buf_printf(b, "%s", comma);
-		put_tensor_json(b, g->input.at[i].name, val_type(g, g->input.at[i].v));
-		comma = ", ";
-	}
-	buf_printf(b, "], \"outputs\": [");
-	comma = "";
-	for (uint32_t i = 0; infer && i < infer->result.n; i++) {
-		if (infer->result.at[i].kind != RES_OUTPUT)
-			continue;
-		buf_printf(b, "%s", comma);
-		put_tensor_json(b, infer->result.at[i].name, val_type(infer, infer->result.at[i].v));
-		comma = ", ";
-	}
+	put_inputs_json(b, g, infer);
 	buf_printf(b, "], \"arithmetic\": ");
 	buf_json(b, arithmetic(j, m));
 	buf_printf(b,
@@ -269,25 +301,7 @@ put_json(Buf *b, const Job *j, const Module *m, const PassCtx *cx, const Graph *
 	           "\"gbytes_per_s\": %.6g, \"start_us\": %.6g}, \"kernels\": [",
 	           mc.r.flops / 1e9, (mc.r.products > 0 ? mc.r.products : mc.r.flops) / 1e9, mc.r.group_products / 1e9,
 	           mc.r.bytes / 1e9, mc.r.start * 1e6);
-	for (uint32_t i = 0; i < ks->n; i++) {
-		const Kernel *k = &ks->at[i];
-
-		buf_printf(b, "%s\n {\"name\": ", i ? "," : "");
-		buf_json(b, k->name ? k->name : "");
-		buf_printf(b, ", \"kernel\": ");
-		buf_json(b, k->kernel ? k->kernel : "");
-		buf_printf(b, ", \"flops\": %.17g, \"bytes\": %.17g, \"predicted_us\": %.6g", k->flops, k->bytes,
-		           predicted(k, mc) * 1e6);
-		if (k->forecast > 0) {
-			buf_printf(b, ", \"forecast_us\": %.6g, \"why\": ", k->forecast * 1e6);
-			buf_json(b, k->why);
-		}
-		buf_printf(b, ", \"layer\": ");
-		buf_json(b, k->layer ? k->layer : "");
-		buf_printf(b, ", \"where\": ");
-		buf_json(b, k->where);
-		buf_printf(b, "}");
-	}
+	put_kernels_json(b, ks, mc);
 	const char **record;
 	int n = tuning_records(j->arena, m, cx, NULL, NULL, &record);
 

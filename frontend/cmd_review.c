@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WARM_UP = 20, STEPS = 100, REPEATS = 3, CUT_STEPS = 3, MOST_ARGS = 40, MOST_BATCH = 1 << 14 };
+enum { WARM_UP = 20, STEPS = 100, REPEATS = 3, CUT_STEPS = 3, MOST_ARGS = 48, MOST_SET = 7, MOST_BATCH = 1 << 14 };
 
 /* ---------------------------------------------------------------- children */
 /* A mantou of the same kind with these arguments: its exit status; what it printed and said. */
@@ -98,6 +98,10 @@ program_args(const Run *run, const Measurement *m, const char *what, const char 
 	argv[n++] = run->program;
 	argv[n++] = what;
 	argv[n++] = m->file;
+	for (int i = 0; m->set[i]; i++) {
+		argv[n++] = "-D";
+		argv[n++] = m->set[i];
+	}
 	if (run->target) {
 		argv[n++] = "--target";
 		argv[n++] = run->target;
@@ -135,11 +139,9 @@ bench(Arena *a, const Run *run, Measurement *m, int warm, int steps, int repeats
 			argv[n++] = m->data[0] == '/' || !run->base ? m->data
 			                                            : arena_printf(a, "%s/%s", run->base, m->data);
 	}
-	if (repeats > 1) {
-		argv[n++] = "--usage";
-		if (run->quick)
-			argv[n++] = "--interval=0.1";
-	}
+	argv[n++] = "--usage";
+	if (run->quick || repeats == 1)
+		argv[n++] = "--interval=0.1";
 	argv[n] = NULL;
 	status = run_child(argv, &out, &err);
 	if (status == 0 && out.n)
@@ -251,7 +253,14 @@ cut_line(char *line, Fields *f)
 static void
 expand_line(Arena *a, const char *folder, const Fields *f, const regex_t *rows, Review *r)
 {
-	char *batches = f->at[3], *b, *more_b = NULL, *p, *more_p;
+	char *batches = f->at[3], *b, *more_b = NULL, *p, *more_p, *word;
+	const char *set[MOST_SET + 1] = {NULL};
+	int nset = 0;
+
+	/* FILE NAME=VALUE ..: what stands behind the file are constants of the model */
+	strtok_r(f->at[0], " ", &more_p);
+	while ((word = strtok_r(NULL, " ", &more_p)) && nset < MOST_SET)
+		set[nset++] = word;
 
 	for (b = strtok_r(batches, ",", &more_b); b; b = strtok_r(NULL, ",", &more_b)) {
 		char *precisions = arena_strdup(a, f->at[2]);
@@ -259,6 +268,8 @@ expand_line(Arena *a, const char *folder, const Fields *f, const regex_t *rows, 
 		more_p = NULL;
 		for (p = strtok_r(precisions, ",", &more_p); p; p = strtok_r(NULL, ",", &more_p)) {
 			Measurement m = {.mode = f->at[1], .precision = p, .batch = b, .data = f->at[4]};
+
+			memcpy(m.set, set, sizeof set);
 			const char *name = strrchr(f->at[0], '/') ? strrchr(f->at[0], '/') + 1 : f->at[0];
 
 			m.file = f->at[0][0] == '/' || !*folder ? f->at[0] : arena_printf(a, "%s/%s", folder, f->at[0]);
@@ -296,8 +307,8 @@ read_list(Arena *a, const char *path, const regex_t *rows, Review *r)
 		if (!*line || *line == '#')
 			continue;
 		if (!cut_line(line, &f))
-			status = failure("%s:%d: a row is MODEL, MODE, PRECISIONS, BATCHES and DATA (- is synthetic), "
-			                 "with tabs between them",
+			status = failure("%s:%d: a row is MODEL (constants NAME=VALUE may follow), MODE, PRECISIONS, "
+			                 "BATCHES and DATA (- is synthetic), with tabs between them",
 			                 path, number);
 		else
 			expand_line(a, folder, &f, rows, r);

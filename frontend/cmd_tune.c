@@ -10,6 +10,7 @@
 #include "tune.h"
 #include "../runtime/race/race.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -123,8 +124,8 @@ check_options(const Options *o)
 		known |= !strcmp(o->graph, graphs[i]);
 	if (!known)
 		return usage_error("tune", "'%s' is no value for '--graph': needs train, eval or infer", o->graph);
-	if (o->target && strcmp(o->target, "cpu"))
-		return usage_error("tune", "--target %s: races are of the CPU's kernels", o->target);
+	if (o->target && target_named(o->target) && !target_named(o->target)->space)
+		return usage_error("tune", "--target %s: it has no kernels with parameters", o->target);
 	if (o->locked || o->race || o->emit)
 		return usage_error("tune", "--locked, --race and --emit are options of build");
 	return EXIT_GOOD;
@@ -195,6 +196,19 @@ base_file(Tune *t)
 }
 
 /* ---------------------------------------------------------------- the baseline */
+/* Is this a row of the group: NAME.PART, or, of languages whose names have no dots, NAME, NAME_partN? */
+static bool
+is_of_group(const char *row, const char *group)
+{
+	size_t n = strlen(group), i = 0;
+
+	if (!strncmp(row, group, n) && row[n] == '.')
+		return true;
+	while (i < n && row[i] == (isalnum((unsigned char)group[i]) ? group[i] : '_'))
+		i++;
+	return i == n && (!row[n] || !strncmp(row + n, "_part", 5));
+}
+
 /* Microseconds of each group of the program, from `bench --profile`. */
 static void
 take_profile(Program *p, const Json *kernels, double step_us)
@@ -203,14 +217,13 @@ take_profile(Program *p, const Json *kernels, double step_us)
 	const TuneKeys *keys = tuning_keys(g, p->arena, select_keeps(&p->cx));
 
 	for (uint32_t i = 0; i < g->group.n; i++) {
-		size_t n = strlen(g->group.at[i].name);
 		Buf what = {0};
 		double us = 0;
 
 		for (const Json *k = kernels ? kernels->child : NULL; k; k = k->next) {
 			const char *name = rt_json_str(k, "name", "");
 
-			if (!strncmp(name, g->group.at[i].name, n) && name[n] == '.')
+			if (is_of_group(name, g->group.at[i].name))
 				us += 1e6 * rt_json_num(k, "seconds", 0);
 		}
 		const Op *op = us > 0 && g->group.at[i].kernel ? tuning_key(&what, keys, (int)i) : NULL;
@@ -306,320 +319,6 @@ baseline(Tune *t, Program *p)
 	return status;
 }
 
-/* ---------------------------------------------------------------- a round */
-static const char *
-race_file(Tune *t, const Program *p, int *variants, int *records)
-{
-	static const char *const bits[] = {"same", "order", "round"};
-	Buf b = {0};
-
-	*variants = *records = 0;
-	for (uint32_t i = 0; i < p->record.n; i++) {
-		const Record *r = &p->record.at[i];
-
-		*records += r->variant.n > 0;
-		for (uint32_t k = 0; k < r->variant.n; k++, ++*variants)
-			buf_printf(&b, "%s : %s ; bits=%s\n", r->key, r->variant.at[k].kernel,
-			           bits[r->variant.at[k].bits]);
-	}
-	const char *text = arena_strndup(t->arena, b.at ? b.at : "", b.n);
-
-	buf_free(&b);
-	return text;
-}
-
-static bool
-write_text(const char *path, const char *text, size_t n)
-{
-	if (file_write(path, text, n))
-		return true;
-	failure("cannot write '%s': %s", path, strerror(errno));
-	return false;
-}
-
-/* Where line n of text begins. */
-static char *
-line_at(char *text, int n)
-{
-	while (n-- > 0)
-		text = strchr(text, '\n') + 1;
-	return text;
-}
-
-static void
-count_failure(Tune *t, const char *why)
-{
-	for (uint32_t i = 0; i < t->failure.n; i++)
-		if (!strcmp(t->failure.at[i].why, why)) {
-			t->failure.at[i].n++;
-			return;
-		}
-	vec_push(t->arena, &t->failure, ((Failure){why, 1}));
-}
-
-/* Builds with the first n lines. *killed: the compiler was. */
-static bool
-build_lines(Tune *t, const char *tuning, char *text, int n, int *killed)
-{
-	const char *file = tune_file(t, "race.txt");
-
-	return write_text(file, text, (size_t)(line_at(text, n) - text))
-		&& tune_build(t, tuning, file, tune_file(t, "racing"), killed);
-}
-
-/* Builds the racing program. What kills the compiler is found by halving: the last of the fewest first lines that do;
- * it goes from text. False: it cannot be built, which was said. */
-static bool
-build_race(Tune *t, const char *tuning, char *text)
-{
-	int lines = 0, killed = 0;
-
-	for (const char *p = text; (p = strchr(p, '\n')); p++)
-		lines++;
-	while (!build_lines(t, tuning, text, lines, &killed)) {
-		int good = 0, bad = lines;
-
-		if (!killed || tune_interrupted())
-			return false;
-		while (bad - good > 1) {
-			int half = (good + bad) / 2;
-
-			build_lines(t, tuning, text, half, &killed);
-			if (tune_interrupted())
-				return false;
-			*(killed ? &bad : &good) = half;
-		}
-		if (!lines)
-			return failure("the compiler was ended by signal %d", killed) == EXIT_GOOD;
-		char *from = line_at(text, bad - 1), *to = line_at(text, bad);
-
-		tune_line(t, "out", "%.*s: it kills the compiler", (int)(to - 1 - from), from);
-		count_failure(t, "kills the compiler");
-		memmove(from, to, strlen(to) + 1);
-		lines--;
-	}
-	return true;
-}
-
-/* Lines of the race: its rungs are told with the search's time, what is out as it is. */
-static void
-say_race(void *cx, const char *line)
-{
-	const Tune *t = cx;
-	int rung, open, left, all;
-
-	if (sscanf(line, "race %d %d kernels, %d of %d variants left", &rung, &open, &left, &all) == 4) {
-		int64_t now = tune_spent(t) / 1000000000, of = t->budget / 1000000000;
-		const char *predicted = strstr(line, ", predicted");
-
-		tune_line(t, arena_printf(t->arena, "race %d", t->rounds),
-		          "rung %d, %d kernels, %d of %d variants left, "
-		          "%" PRId64 ":%02" PRId64 " of %" PRId64 ":%02" PRId64 "%s",
-		          rung, open, left, all, now / 60, now % 60, of / 60, of % 60, predicted ? predicted : "");
-		return;
-	}
-	if (!strncmp(line, "baseline", 8) || strstr(line, "kernels have a faster one"))
-		return;
-	if (!t->o->quiet || !strncmp(line, "mantou", 6))
-		fprintf(stderr, "%s\n", line);
-}
-
-/* Runs it until it is over: a race that something has killed goes on, three times. */
-static int
-run_race(Tune *t, double race_ns, bool goes_on)
-{
-	int64_t since = tune_now();
-	int status = 0;
-
-	for (int k = 0; k < 3; k++) {
-		const char *argv[32] = {tune_file(t, "racing"),
-		                        "race",
-		                        "--budget",
-		                        arena_printf(t->arena, "%.3fs", race_ns * 1e-9),
-		                        "--seed",
-		                        arena_printf(t->arena, "%" PRId64, t->seed),
-		                        "--threads",
-		                        arena_printf(t->arena, "%d", t->threads),
-		                        "-o",
-		                        t->race,
-		                        "--graph",
-		                        t->graph};
-		int n = 12;
-
-		if (k || goes_on)
-			argv[n++] = "--resume";
-		if (t->o->data) {
-			argv[n++] = "--data";
-			argv[n++] = t->o->data;
-		}
-		if (t->o->costs) {
-			argv[n++] = "--costs";
-			argv[n++] = t->o->costs;
-		}
-		Buf out = {0};
-
-		status = tune_run(argv, true, &out, say_race, t);
-		buf_free(&out);
-		if (status != 128 + 9 || tune_interrupted())
-			break;
-	}
-	t->phase[2] += tune_now() - since;
-	return status;
-}
-
-/* In the table's time what the race says it took. */
-static void
-count_costs(Tune *t, const char *text, size_t n)
-{
-	int64_t spent = 0;
-
-	for (const char *p = text; t->costs && (p = memmem(p, n - (size_t)(p - text), "\"spent\": ", 9)); p++)
-		spent = strtoll(p + 9, NULL, 10);
-	t->spent += spent;
-}
-
-/* Nanoseconds that races may still take: a fifth of the budget is the final's, or what six pairs take at least: two
- * trainings of three steps, a program, twelve runs of a few steps. */
-static double
-left_to_race(const Tune *t)
-{
-	double least = t->costs ? 0 : 1.5e9 * t->build + 2 * (5 * t->step + 1e9) + 12 * (3 * t->step + 0.8e9);
-
-	return (double)t->budget - fmax(0.2 * (double)t->budget, least) - (double)tune_spent(t);
-}
-
-/* p: the program that stands; text: the kernels that race in it. EXIT_STOPPED: after Ctrl-C, with what there is. */
-static int
-race_round(Tune *t, const char *tuning, const char *given, double race_ns)
-{
-	char *text = arena_strdup(t->arena, given);
-	bool goes_on = t->race_text != NULL;
-
-	if (!goes_on && !journal_begin(t, given))
-		return EXIT_FAILED;
-	if (!build_race(t, tuning, text))
-		return tune_interrupted() ? EXIT_STOPPED : EXIT_FAILED;
-	/* building was beyond what was thought, perhaps; the race checks its kernels all the same */
-	race_ns = fmax(fmin(race_ns, left_to_race(t)), 1e9);
-	int status = run_race(t, race_ns, goes_on);
-	size_t n = 0;
-	char *lines = file_read(t->race, &n);
-	bool any = lines && journal_take(t, text, lines, n);
-
-	if (lines)
-		count_costs(t, lines, n);
-	free(lines);
-	if (status != 0 && status != EXIT_STOPPED && !tune_interrupted())
-		return failure("the race ended with status %d", status);
-	if (tune_interrupted())
-		return EXIT_STOPPED;
-	if (!any)
-		return failure("the race has no results");
-	return journal_done(t) ? EXIT_GOOD : EXIT_FAILED;
-}
-
-/* A kernel more takes that much of building, nanoseconds. */
-static int
-affordable_variants(const Tune *t, const Program *p, double ns)
-{
-	int groups = 0;
-
-	for (uint32_t i = 0; i < p->module->graph.n; i++)
-		groups += (int)p->module->graph.at[i]->group.n;
-	double each = t->build * 1e9 / (groups ? groups : 1);
-
-	return t->costs ? INT32_MAX : (int)(ns * 0.25 / (each > 0 ? each : 1));
-}
-
-/* At most so many in all: lists are cut from their ends, the longest first. */
-static void
-cut(Program *p, int most)
-{
-	int all = 0;
-
-	for (uint32_t i = 0; i < p->record.n; i++)
-		all += (int)p->record.at[i].variant.n;
-	while (all > most) {
-		Record *longest = NULL;
-
-		for (uint32_t i = 0; i < p->record.n; i++)
-			if (!longest || p->record.at[i].variant.n > longest->variant.n ||
-			    (p->record.at[i].variant.n == longest->variant.n && p->record.at[i].share < longest->share))
-				longest = &p->record.at[i];
-		longest->variant.n--;
-		all--;
-	}
-}
-
-static double
-promised_gain(const Tune *t)
-{
-	double gain = 0;
-
-	for (uint32_t i = 0; i < t->won.n; i++)
-		gain += t->won.at[i].raced_last ? t->won.at[i].gain * t->won.at[i].share : 0;
-	return gain;
-}
-
-/* Round after round; the first with the program at hand, later ones with what has won in it. */
-static int
-rounds(Tune *t, Program *base)
-{
-	enum { FIRST = 16, LATER = 8 };
-	const char *tuning = base->job.o->tuning;
-	int status = EXIT_GOOD;
-
-	while (status == EXIT_GOOD && t->rounds < TUNE_ROUNDS && !tune_interrupted()) {
-		double left = left_to_race(t), race_ns = t->rounds ? left : 0.7 * left;
-		const char *text = t->race_text;
-		Program now = {0}, *p = base;
-		int variants = 0, records = 0;
-
-		if (left <= 0 || (t->rounds && !text && (promised_gain(t) < 0.003 || left < 0.1 * (double)t->budget)))
-			break;
-		if (t->won.n) {
-			bool *in = arena_array(t->arena, bool, t->won.n);
-
-			memset(in, 1, t->won.n);
-			tuning = tune_file(t, "round.tune");
-			if (!final_file(t, base, in, tuning))
-				return EXIT_FAILED;
-			status = tune_program(t, tuning, &now);
-			p = &now;
-			for (uint32_t i = 0; i < now.record.n; i++) {
-				const Record *r = program_record(base, now.record.at[i].key);
-
-				now.record.at[i].share = r ? r->share : 0;
-				now.record.at[i].us = r ? r->us : 0;
-				now.record.at[i].own = r ? r->own : NULL;
-			}
-		}
-		t->rounds += !text;
-		if (status == EXIT_GOOD && !text) {
-			tune_candidates(t, p, t->rounds > 1 ? 1 : 2, race_ns, t->rounds > 1 ? LATER : FIRST);
-			int most = affordable_variants(t, p, race_ns);
-
-			if (t->o->trials && t->o->trials - t->variants < most)
-				most = (int)(t->o->trials - t->variants);
-			cut(p, most);
-			text = race_file(t, p, &variants, &records);
-			t->variants += variants;
-		}
-		if (status == EXIT_GOOD && *text) {
-			if (variants)
-				tune_line(t, arena_printf(t->arena, "race %d", t->rounds), "%d kernels, %d variants",
-				          records, variants);
-			status = race_round(t, tuning, text, race_ns);
-		}
-		bool none = status == EXIT_GOOD && !*text;
-
-		program_free(&now);
-		if (none)
-			break;
-	}
-	return status == EXIT_STOPPED ? EXIT_GOOD : status;
-}
-
 /* ---------------------------------------------------------------- the whole */
 static int
 dry_run(Tune *t, Program *p)
@@ -629,7 +328,7 @@ dry_run(Tune *t, Program *p)
 	t->rounds = 1;
 	tune_candidates(t, p, 2, 1e18, 16);
 	if (t->o->trials)
-		cut(p, (int)t->o->trials);
+		race_cut(p, (int)t->o->trials);
 	for (uint32_t i = 0; i < p->record.n; i++) {
 		const Record *r = &p->record.at[i];
 		double own = p->cx.target->predict ? 1 : NAN;
@@ -642,68 +341,6 @@ dry_run(Tune *t, Program *p)
 	race_file(t, p, &variants, &records);
 	tune_line(t, "dry run", "%d variants of %d kernels; figures are predicted times, of the kernel's own", variants,
 		records);
-	return EXIT_GOOD;
-}
-
-static int
-prepare(Tune *t, Program *p)
-{
-	int variants, records;
-
-	t->rounds = 1;
-	tune_candidates(t, p, 2, 1e18, 8);
-	if (t->o->trials)
-		cut(p, (int)t->o->trials);
-	char *text = arena_strdup(t->arena, race_file(t, p, &variants, &records));
-
-	if (!build_race(t, p->job.o->tuning, text))
-		return EXIT_FAILED;
-	size_t n;
-	char *bytes = file_read(tune_file(t, "racing"), &n);
-	bool good = bytes && file_write_executable(t->o->prepare, bytes, n);
-
-	free(bytes);
-	if (!good)
-		return failure("cannot write '%s': %s", t->o->prepare, strerror(errno));
-	bool train = !strcmp(t->graph, "train");
-
-	tune_line(t, "prepared",
-	          "%s: %d variants of %d kernels; there: %s race --graph %s --budget 8m -o RESULTS; here then: mantou "
-	          "tune %s%s%s --results RESULTS",
-	          t->o->prepare, variants, records, t->o->prepare, t->graph, t->o->operand[0],
-	          train ? "" : " --graph ", train ? "" : t->graph);
-	return EXIT_GOOD;
-}
-
-/* What a race elsewhere has found. */
-static int
-take_results(Tune *t, Program *p, Final *f)
-{
-	size_t n;
-	char *text = file_read(t->o->results, &n);
-	int known = 0;
-
-	if (!text)
-		return failure("cannot read '%s': %s", t->o->results, strerror(errno));
-	bool any = journal_take(t, "", text, n);
-
-	free(text);
-	if (!any)
-		return failure("'%s' has no results: it is no journal of a race that has ended", t->o->results);
-	for (uint32_t i = 0; i < t->won.n; i++) {
-		Won *w = &t->won.at[i];
-		const Record *r = program_record(p, w->key);
-
-		w->bits = r ? program_class(p, r, w->kernel) : BITS_rounds;
-		w->kept = r && !strcmp(r->kernel, w->was) && w->bits <= t->most;
-		known += w->kept;
-	}
-	if (known < (int)t->won.n)
-		tune_line(t, "results",
-		          "%d of %d kernels that won are left out: the program has them not, or others in "
-		          "their place, or they need --allow-reassociation",
-		          (int)t->won.n - known, (int)t->won.n);
-	f->kept = known > 0;
 	return EXIT_GOOD;
 }
 
@@ -723,14 +360,26 @@ search(Tune *t, Program *base, Final *f)
 
 	if (status != EXIT_GOOD || !journal_open(t, search_text(t, base)))
 		return EXIT_FAILED;
+	if (t->simulated)
+		return race_rounds(t, base);
 	status = baseline(t, base);
 	if (status == EXIT_GOOD && !t->chosen && searches(t, "graph") && !tune_choices(t, base))
 		status = tune_interrupted() ? EXIT_GOOD : EXIT_FAILED;
 	if (status == EXIT_GOOD && searches(t, "kernels"))
-		status = rounds(t, base);
+		status = race_rounds(t, base);
 	if (status == EXIT_GOOD && t->won.n)
 		status = final_decide(t, base, f);
 	return status;
+}
+
+static int
+count_failures(const Tune *t)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < t->failure.n; i++)
+		n += t->failure.at[i].n;
+	return n;
 }
 
 static void
@@ -740,7 +389,12 @@ say_end(const Tune *t, const Final *f)
 
 	for (uint32_t i = 0; i < t->won.n; i++)
 		kept += t->won.at[i].kept;
-	if (f->kept && f->pairs)
+	if (t->simulated)
+		tune_line(t, "final",
+		          "%d of %d variants compute what the program's own kernels do; nothing is written: the "
+		          "device is simulated, its times mean nothing",
+		          t->variants - count_failures(t), t->variants);
+	else if (f->kept && f->pairs)
 		tune_line(t, "final", "%.4g -> %.4g ms (%+.1f %%; 95 %%: %+.1f .. %+.1f), %d record%s, %s", f->base,
 		          f->tuned, 100 * (1 / f->ratio - 1), 100 * (1 / f->high - 1), 100 * (1 / f->low - 1), kept,
 		          kept == 1 ? "" : "s", t->path ? t->path : "stdout");
@@ -750,6 +404,26 @@ say_end(const Tune *t, const Final *f)
 	else
 		tune_line(t, "final", "nothing was won: %s",
 		          t->path && !access(t->path, F_OK) ? "the file stays as it is" : "no file is written");
+}
+
+int
+tune_machine(Tune *t, const Program *base)
+{
+	const Options *o = t->o;
+	const Target *target = base->cx.target;
+
+	if (o->prepare || o->results)
+		return EXIT_GOOD;
+	if (base->job.narch > 1)
+		return usage_error("tune", "a search is of one --arch, this machine's; --prepare takes several");
+	if (o->dry_run || !target->device)
+		return EXIT_GOOD;
+	const char *device = target->device(target, t->arena);
+
+	t->simulated = device && !strncmp(device, "simulated", 9) && !t->costs;
+	return device ? EXIT_GOOD
+	              : failure("there is no device of target %s here; --prepare FILE writes a program that races "
+	                        "where there is one", target->name);
 }
 
 static int
@@ -767,12 +441,15 @@ tune_with(Tune *t)
 		return final_verify(t);
 	int status = tune_program(t, tuning, &base);
 
+	if (status == EXIT_GOOD)
+		status = tune_machine(t, &base);
+
 	if (status == EXIT_GOOD && o->dry_run)
 		status = dry_run(t, &base);
 	else if (status == EXIT_GOOD && o->prepare)
-		status = prepare(t, &base);
+		status = tune_prepare(t, &base);
 	else if (status == EXIT_GOOD && o->results)
-		status = program_own(t, &base) == EXIT_GOOD ? take_results(t, &base, &f) : EXIT_FAILED;
+		status = tune_results(t, &base, &f);
 	else if (status == EXIT_GOOD)
 		status = search(t, &base, &f);
 	t->stopped = tune_interrupted();

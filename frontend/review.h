@@ -5,6 +5,7 @@
 #include "../runtime/json.h"
 
 typedef struct Measurement {
+	const char *set[8]; /* NAME=VALUE: constants of the model; NULL behind the last */
 	const char *file, *model, *mode, *precision, *batch, *data;
 	const Json *o; const char *text; /* what bench printed; NULL: error says why */
 	const char *error;

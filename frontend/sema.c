@@ -123,6 +123,18 @@ sema_shards(const Sema *s, int64_t *examples)
 	return s->shards;
 }
 
+Val
+sema_joined(Call *c, Val v)
+{
+	return c->training && c->sema->shards > 1 && v.id ? build_op(c->b, OP_all_reduce, &v, 1, NULL, NULL) : v;
+}
+
+int64_t
+sema_joined_stats(const Call *c)
+{
+	return c->training && c->sema->batch_stats ? c->sema->shards : 1;
+}
+
 const char *
 sema_path(Sema *s)
 {

@@ -71,6 +71,10 @@ Arena *sema_arena(struct Sema *s);
 Build *sema_build(struct Sema *s);
 bool sema_training(const struct Sema *s);
 int64_t sema_shards(const struct Sema *s, int64_t *examples); /* train.shards; examples of one, NULL = not wanted */
+/* The sum over all shards of a batch of what each has, in graph train; v itself where there is one. */
+Val sema_joined(Call *c, Val v);
+/* train.batch_stats = batch, and several shards, in graph train: their number, else 1 */
+int64_t sema_joined_stats(const Call *c);
 /* v, made of these (four at most), is an average over examples by its meaning: a metric of it is weighted by them. */
 void sema_average(struct Sema *s, Val v, const Val *arg, int narg);
 const char *sema_path(struct Sema *s);   /* path of the call being evaluated */

@@ -76,6 +76,7 @@ struct Sema {
 	Phase phase;
 	bool training;
 	int64_t batch, shards;   /* examples of a shard; shards of a step's batch, 1: it is not cut */
+	bool batch_stats;        /* batch normalisation sees the whole batch */
 	/* the text */
 	VEC(Const) constant; Map const_of;
 	VEC(Block) block; Map block_of;

@@ -434,6 +434,15 @@ take_sink(Place p, const Value *v, Setting *out)
 }
 
 static bool
+take_stats(Place p, const Value *v, Setting *out)
+{
+	if (v->kind != V_SPEC || v->n || (strcmp(v->s, "shard") && strcmp(v->s, "batch")))
+		return wrong(p, v, "shard or batch");
+	*out = (Setting){.kind = SET_NAME, .s = v->s};
+	return true;
+}
+
+static bool
 take_clip(Place p, const Value *v, Setting *out)
 {
 	return take_rule(p, 'q', v, out);
@@ -513,6 +522,7 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 	{"train", "decay_all", "false", take_bool},
 	{"train", "accumulate", "1", take_batch},
 	{"train", "shards", "1", take_batch},
+	{"train", "batch_stats", "shard", take_stats},
 	{"train", "freeze", "[]", take_freeze},
 	{"train", "memory", "none", take_memory},
 	{"train", "average", "none", take_average},
@@ -523,7 +533,7 @@ static const struct SettingRow { const char *item, *name, *def; TakeFn *take; } 
 };
 enum {
 	NROWS = sizeof rows / sizeof *rows, ROW_BATCH = 0, ROW_OPTIMIZER = 2, ROW_PRECISION = 3, ROW_SINK = 4,
-	ROW_ACCUMULATE = 8, ROW_SHARDS = 9,
+	ROW_ACCUMULATE = 8, ROW_SHARDS = 9, ROW_STATS = 10,
 };
 
 static int
@@ -549,8 +559,9 @@ row_find(Sema *s, const char *item, const Arg *a)
 static Value
 setting_value(Sema *s, int row, const Node *n)
 {
-	if (n->kind == N_NAME && (row == ROW_SINK || row == ROW_PRECISION) &&
-	    (!strcmp(n->s, "epoch") || !strcmp(n->s, "off") || !strcmp(n->s, "mixed")))
+	if (n->kind == N_NAME && (((row == ROW_SINK || row == ROW_PRECISION) &&
+	    (!strcmp(n->s, "epoch") || !strcmp(n->s, "off") || !strcmp(n->s, "mixed"))) ||
+	    (row == ROW_STATS && (!strcmp(n->s, "shard") || !strcmp(n->s, "batch")))))
 		return (Value){.kind = V_SPEC, .s = n->s, .loc = n->loc};
 	return sema_eval(s, n);
 }
@@ -588,7 +599,8 @@ fill_defaults(Sema *s, Setting *set, const Loc *where)
 	      sgd = {.kind = V_SPEC, .s = "sgd", .at = &rate, .n = 1, .names = (const char *[1]){NULL}};
 
 	for (int k = 0; k < NROWS; k++)
-		if (!where[k].line && rows[k].def && k != ROW_OPTIMIZER && k != ROW_PRECISION && k != ROW_SINK)
+		if (!where[k].line && rows[k].def && k != ROW_OPTIMIZER && k != ROW_PRECISION && k != ROW_SINK &&
+		    k != ROW_STATS)
 			set[k] = default_setting(s->arena, rows[k].def);
 	if (!where[ROW_OPTIMIZER].line)
 		take_optimizer((Place){s, "train.optimizer", {0}}, &sgd, &set[ROW_OPTIMIZER]);
@@ -596,6 +608,8 @@ fill_defaults(Sema *s, Setting *set, const Loc *where)
 		set[ROW_PRECISION] = (Setting){.kind = SET_NAME, .s = "f32"};
 	if (!where[ROW_SINK].line)
 		set[ROW_SINK] = (Setting){.kind = SET_NAME, .s = "epoch"};
+	if (!where[ROW_STATS].line)
+		set[ROW_STATS] = (Setting){.kind = SET_NAME, .s = "shard"};
 }
 
 static void
@@ -637,6 +651,7 @@ cut_batch(Sema *s, Setting *set, const Loc *where)
 	int64_t n = s->batch, a = set[ROW_ACCUMULATE].kind == SET_INT ? set[ROW_ACCUMULATE].i : 1;
 
 	s->shards = set[ROW_SHARDS].kind == SET_INT ? set[ROW_SHARDS].i : 1;
+	s->batch_stats = set[ROW_STATS].kind == SET_NAME && !strcmp(set[ROW_STATS].s, "batch");
 	if (s->shards > 1 && a > 1)
 		sema_error(s, at,
 		           "train.accumulate = %lld does not go with train.shards = %lld; the same is batch = %lld, "
@@ -676,7 +691,7 @@ settings_read(Sema *s, int64_t batch, int64_t shards, const char *precision)
 		set[ROW_SHARDS] = (Setting){.kind = SET_INT, .i = shards, .f = (double)shards};
 	cut_batch(s, set, where);
 	for (int k = 0; k < NROWS; k++) {
-		if (k == ROW_SHARDS && s->shards == 1)
+		if ((k == ROW_SHARDS || k == ROW_STATS) && s->shards == 1)
 			continue;                        /* a program without shards is as if there were none */
 		set[k].name = arena_printf(s->arena, "%s.%s", rows[k].item, rows[k].name);
 		vec_push(s->arena, &s->module->setting, set[k]);

@@ -1,8 +1,8 @@
 /* tune.h: what the files of `mantou tune` share; private to frontend/. tuning.md beside it says how a search goes.
  *
- * cmd_tune.c is the command, tune_space.c what is tried, tune_choices.c tries choices of passes, tune_child.c builds
- * and runs programs, tune_journal.c keeps what was seen, tune_final.c decides what is written, tune_report.c says
- * it. */
+ * cmd_tune.c is the command, tune_race.c its races, tune_elsewhere.c those of another machine, tune_space.c what is
+ * tried, tune_choices.c tries choices of passes, tune_child.c builds and runs programs, tune_journal.c keeps what was
+ * seen, tune_final.c decides what is written, tune_report.c says it. */
 #ifndef FRONTEND_TUNE_H
 #define FRONTEND_TUNE_H
 #include "cmd.h"
@@ -37,7 +37,7 @@ typedef struct Program {
 	Arena *arena;
 	Job job;
 	Module *module;
-	PassCtx cx;
+	PassCtx cx;                      /* of architecture number Tune.arch of the job */
 	const Graph *graph;              /* whose step is timed */
 	VEC(Record) record;
 } Program;
@@ -69,6 +69,8 @@ typedef struct Tune {
 	FileHold *hold;
 	BitsClass most;                  /* class of bits that is allowed */
 	int threads; int64_t seed;
+	int arch;                        /* number of the architecture that programs are compiled for */
+	bool simulated;                  /* the device's times mean nothing: results are compared, nothing is written */
 	struct RaceCosts *costs;         /* times of a table; NULL: real ones */
 
 	int64_t budget, begun, spent;    /* nanoseconds; spent: before --resume, and by the table's clock */
@@ -130,6 +132,24 @@ void tune_candidates(Tune *t, Program *p, int steps, double race_ns, int most);
 /* Of a kernel in the record's place, two parameters from its own at most; BITS_rounds: nobody knows. */
 BitsClass program_class(const Program *p, const Record *r, const char *kernel);
 int program_own(Tune *t, Program *p);                    /* fills `own` */
+
+/* ---- cmd_tune.c */
+/* Is there what a search or --verify needs: one architecture, of this machine? An exit status. */
+int tune_machine(Tune *t, const Program *p);
+
+/* ---- tune_race.c */
+/* The first so many of the program's candidates: lists are cut from their ends, the longest first. */
+void race_cut(Program *p, int most);
+/* The race file of the program's candidates. */
+const char *race_file(Tune *t, const Program *p, int *variants, int *records);
+/* Builds the racing program. What kills the compiler is found by halving; it goes from text. False: it cannot be built,
+ * which was said. */
+bool race_build(Tune *t, const char *tuning, char *text);
+int race_rounds(Tune *t, Program *base);                 /* round after round */
+
+/* ---- tune_elsewhere.c */
+int tune_prepare(Tune *t, Program *base);
+int tune_results(Tune *t, Program *base, Final *f);
 
 /* ---- tune_journal.c */
 bool journal_open(Tune *t, const char *what);            /* what: the search, as a line of JSON */

@@ -127,8 +127,9 @@ costs_of(Tune *t, const Program *p, int64_t step)
 
 	for (uint32_t i = 0; i < p->record.n; i++)
 		for (int k = 0; k < p->record.at[i].ngroup; k++)
-			ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS,
-				p->record.at[i].kernel, NULL);
+			ns += race_costs_whole(t->costs, p->record.at[i].kernel) *
+			      (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS,
+			                              p->record.at[i].kernel, NULL);
 	while (unit < (int)p->graph->group.n)
 		ns += (double)race_costs_time(t->costs, (uint64_t)t->seed + 1000, step, unit++, RACE_PRODUCTS, NULL,
 		                              NULL);
@@ -601,6 +602,8 @@ final_verify(Tune *t)
 	Final f = {0};
 	int status = tune_program(t, file, &p);
 
+	if (status == EXIT_GOOD)
+		status = tune_machine(t, &p);
 	t->rounds++;
 	if (status == EXIT_GOOD)
 		status = tune_program(t, "/dev/null", &own);

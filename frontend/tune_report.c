@@ -178,6 +178,7 @@ report_json(const Tune *t, const Final *f, Buf *out)
 	buf_json(out, t->path ? t->path : "-");
 	buf_printf(out, ", \"written\": %s, \"stopped\": %s, \"threads\": %d, \"rounds\": %d, \"variants\": %d",
 		f->kept ? "true" : "false", t->stopped ? "true" : "false", t->threads, t->rounds, t->variants);
+	buf_printf(out, ", \"simulated\": %s", t->simulated ? "true" : "false");
 	put_number(out, "baseline_ms", t->step * 1e-6);
 	buf_printf(out, ", \"final\": ");
 	if (f->pairs) {

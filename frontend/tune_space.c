@@ -84,7 +84,7 @@ tune_program(Tune *t, const char *tuning, Program *p)
 	if (status == EXIT_GOOD && t->rounds)
 		p->job.diags.out = NULL;             /* the first of them has said it */
 	if (status == EXIT_GOOD)
-		status = job_compile(&p->job, 0, NULL, &p->module, &p->cx);
+		status = job_compile(&p->job, t->arch, NULL, &p->module, &p->cx);
 	if (status != EXIT_GOOD)
 		return status;
 	if (!t->graph)

@@ -160,6 +160,7 @@ interp_begin(Interp *in, const Graph *g, int64_t n)
 	run_end(in);
 	plan_use(in, plan_of(in, g));
 	in->failed = NULL;
+	in->at = 0;
 	in->arena = arena_new();
 	in->cx = (RefCtx){
 	        .g = g, .arena = in->arena, .n = n, .full = in->module->batch, .round = in->round, .state = in->state};
@@ -192,6 +193,27 @@ run_op(Interp *in, const Op *op, uint32_t at)
 	for (int k = 0; k < op->nout; k++)
 		if (in->plan->last[op->out[k].id] == 0)   /* nobody reads it: op 0 defines, it cannot read a result */
 			value_free(in, op->out[k]);
+	return NULL;
+}
+
+const Op *
+interp_resume(Interp *in, const char **error)
+{
+	const Graph *g = in->cx.g;
+
+	/* of a shard whole batches run alone */
+	for (; in->at < 2 * g->op.n && !*error; in->at++) {
+		uint32_t i = in->at % g->op.n;
+		const Op *op = &g->op.at[i];
+
+		if (op->dead || (op->kind == OP_store) != (in->at >= g->op.n))
+			continue;
+		*error = run_op(in, op, i);
+		if (!*error && (op->kind == OP_all_reduce || op->kind == OP_all_moments)) {
+			in->at++;
+			return op;
+		}
+	}
 	return NULL;
 }
 

@@ -9,6 +9,7 @@ typedef struct Interp {
 	bool round;              /* f32 results become floats */
 	const Op *failed;        /* the op that reported an error; its operands stand until the next begin */
 	/* private */
+	uint32_t at;             /* of a run that has stopped: the op that is next */
 	RefCtx cx;
 	Arena *arena;            /* of the run */
 	struct InterpPlan *plan;
@@ -23,5 +24,9 @@ void interp_begin(Interp *in, const Graph *g, int64_t n);
 RefTensor *interp_input(Interp *in, int k);
 /* NULL, or the message of what went wrong; no state has changed then. */
 const char *interp_run(Interp *in);
+/* In place of interp_run: runs up to the next all_reduce or all_reduce.moments and returns it, its results being what
+ * this shard brings, to be replaced by what all have; NULL at the end, or after an error. First call: *error is
+ * NULL. */
+const Op *interp_resume(Interp *in, const char **error);
 const RefTensor *interp_result(const Interp *in, int k);
 #endif

@@ -105,7 +105,7 @@ typedef enum Trait {
 	 * operand's */
 	T_INPLACE = 1 << 19,
 	T_ORDER = 1 << 18,    /* operand 1 is not read: who reads the result only runs after it stands */
-	T_CROP = 1 << 20,     /* each element is one of operand 0's, at a place that the other operands shift, or 0 */
+	T_CROP = 1 << 20,     /* each element is one of operand 0's, each of these once, elsewhere, or a constant */
 	/* a kernel of its own, of row-major operands; f32 stays f32: order, nms, roi_align and its .dx */
 	T_ALONE = 1 << 21,
 } Trait;

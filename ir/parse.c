@@ -1,7 +1,7 @@
 /* parse.c: IR text to a Module. Takes what print.c wrote at any stage, and hand-written text that leaves optional parts
  * out.
  *
- * In: lines (README.md has the grammar).  Out: a module whose result types agree with the shape rules, or NULL after
+ * In: lines (text.md has the grammar).  Out: a module whose result types agree with the shape rules, or NULL after
  * messages with line, caret and, for misspelt names, a suggestion. A bad line is skipped and its results count as
  * broken: what uses them is passed over silently, so that one mistake makes one message.
  * Refuses nothing that is merely pointless; verify.c judges the module as a whole. */

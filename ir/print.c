@@ -1,4 +1,4 @@
-/* print.c: a module as text; parse.c reads it back and the next print gives the same bytes. README.md has the format.
+/* print.c: a module as text; parse.c reads it back and the next print gives the same bytes. text.md has the format.
  *
  * Driven by the tables: attributes in table order with defaults left out, everything a stage has filled in (groups,
  * offsets, layouts) beside the types. Numbers print so that they read back exactly. No pointers, hash order or dates.

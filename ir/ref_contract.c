@@ -103,7 +103,7 @@ ref_matmul(RefCtx *cx, const Op *op)
 	bool ta = attr_bool(op, A_ta), tb = attr_bool(op, A_tb);
 	int64_t ext[MAX_RANK], ae[MAX_RANK], be[MAX_RANK], stride[2][MAX_RANK], off[2] = {0}, m, n, k;
 	int rank = r->type.rank;
-	double *c = r->f, *turned = NULL;
+	double *c = r->f, *transposed = NULL;
 	RefWalk w = {.rank = rank - 2};
 
 	ref_extents(cx, &r->type, ext);
@@ -120,15 +120,15 @@ ref_matmul(RefCtx *cx, const Op *op)
 	if (be[b->type.rank - (tb ? 1 : 2)] != k)
 		return ref_fail(cx, "matmul: the inner extents differ for a batch of %lld", (long long)cx->n);
 	if (tb)
-		turned = scratch(cx, n * k);
+		transposed = scratch(cx, n * k);
 	do {
 		const double *bp = b->f + off[1];
 
 		if (tb) {
 			for (int64_t j = 0; j < n; j++)
 				for (int64_t q = 0; q < k; q++)
-					turned[q * n + j] = bp[j * k + q];
-			bp = turned;
+					transposed[q * n + j] = bp[j * k + q];
+			bp = transposed;
 		}
 		ref_gemm(m, n, k, a->f + off[0], ta ? 1 : k, ta ? m : 1, bp, n, c, n);
 		c += m * n;

@@ -6,8 +6,10 @@
 #include "ir.h"
 
 ShapeRule shape_ew, shape_red;
+ShapeRule shape_all_moments, shape_all_reduce;
 ShapeRule shape_nms, shape_order, shape_roi_align, shape_roi_align_dx;
-GradRule grad_ew, grad_red, grad_roi_align;
+GradRule grad_all_moments, grad_all_reduce, grad_ew, grad_red, grad_roi_align;
+RefRule ref_all_moments;
 RefRule ref_nms, ref_order, ref_roi_align, ref_roi_align_dx;
 ShapeRule shape_attention, shape_attention_dx, shape_avg_pool2d_dx, shape_cast, shape_check, shape_concat, shape_conv2d,
         shape_conv2d_dw, shape_conv2d_dx, shape_crop, shape_cumsum, shape_expand, shape_gather, shape_gather_dx,

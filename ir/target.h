@@ -31,6 +31,7 @@ typedef struct EmitOptions {
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
 	bool last;               /* the last of them: what may run on newer machines as well stands there */
 	int jobs;                /* threads that compile; 0: as many as CPUs */
+	bool debug;              /* -g: lines of the model in what debuggers read, beside the code */
 	EmitCounts *counts;      /* NULL: nobody asks */
 } EmitOptions;
 
@@ -168,9 +169,14 @@ typedef struct Target {
 	 * "sm=132,smem=227K,l2=60M".
 	 * That of machine_here: read if arch runs here, else declared. In a. */
 	const char *(*machine_word)(const struct Target *t, const char *arch, Arena *a);
+	/* The device here that such code runs on, by its name, in a; NULL: there is none. NULL hook: the CPU. */
+	const char *(*device)(const struct Target *t, Arena *a);
 	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical
 	 * one. */
 	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
+	/* Numbers of neighbouring channels that kernels of this convolution load at once, where a pixel has whole
+	 * chunks of them; 1: one by one. cx: the type that operands will have. NULL hook: the same. */
+	int (*conv_chunk)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
 	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its
 	 * kernels read and write rows, all of them. */
 	bool (*strided)(const struct Target *t, const Graph *g, const Op *op, int k, const Type *x);

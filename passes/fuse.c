@@ -61,19 +61,22 @@ reduced_axes(const Graph *g, const Op *op)
 /* Do the readers of value v, which has type t, compute no more of it than there is, if they make it themselves? Where
  * it costs less to read what it is made of (narrow), the place where they read it may be another. */
 static bool
-readers_recompute(const Fuse *f, Val v, const Type *t, bool narrow)
+readers_recompute(const Fuse *f, Val v, const Type *t, bool narrow, bool moves)
 {
 	for (uint32_t u = 0; u < f->users[v.id].n; u++) {
 		uint32_t r = f->users[v.id].at[u];
 		const Op *reader = &f->g->op.at[r];
 		const Type *to = reader->nout ? val_type(f->g, reader->out[0]) : NULL;
 
+		if (moves && f->sink[r]) /* an update, which writes in place */
+			return false;
 		if (f->kind[r] == K_RED || (f->kind[r] == K_MAP && fuse_same_space(to, t)))
 			continue;
-		bool moved = narrow && to && type_elements(to) <= type_elements(t);
+		/* a crop takes each element once, however large what it makes of them is */
+		bool moved = narrow && to && (fuse_is_crop(f, reader) || type_elements(to) <= type_elements(t));
 
 		if (!moved || !(fuse_is_crop(f, reader) ||
-		                (f->kind[r] == K_FREE && readers_recompute(f, reader->out[0], to, true))))
+		                (f->kind[r] == K_FREE && readers_recompute(f, reader->out[0], to, true, moves))))
 			return false;
 	}
 	return true;
@@ -96,10 +99,12 @@ find_cheap(Fuse *f)
 			continue;
 		bool ok = true;
 
+		f->moves[i] = fuse_is_crop(f, op);
 		for (int k = 0; k < op->nin && ok; k++) {
 			const ValInfo *v = val_info(g, op->in[k]);
 			uint32_t l = op->in[k].id;
 
+			f->moves[i] |= v->op != UINT32_MAX && !f->stored[l] && f->cone[v->op] && f->moves[v->op];
 			if (v->op != UINT32_MAX && !f->stored[l] && f->cone[v->op]) {
 				ops += f->cone[v->op];
 				l = f->leaf[v->op];
@@ -113,10 +118,13 @@ find_cheap(Fuse *f)
 		}
 		if (!ok || ops > CHEAP_OPS)
 			continue;
+		/* what is moved and no more can be read there as well; pixels of 8 bits are read for less */
 		ok = readers_recompute(f, op->out[0], t,
-		                       f->cx->target && f->cx->target->crops_fuse && leaf &&
-		                               2 * dtype_info[g->val.at[leaf].type.dtype].bytes <=
-		                                       dtype_info[t->dtype].bytes);
+		                       f->cx->target && f->cx->target->crops_fuse &&
+		                               (fuse_is_crop(f, op) ||
+		                                (leaf && 2 * dtype_info[g->val.at[leaf].type.dtype].bytes <=
+		                                                 dtype_info[t->dtype].bytes)),
+		                       f->moves[i] && !fuse_is_crop(f, op));
 		f->cone[i] = (uint8_t)ops;
 		f->leaf[i] = leaf;
 		bool asked = ok && !f->stored[op->out[0].id],
@@ -174,6 +182,7 @@ put(Fuse *f, Op op, int32_t gid)
 			                : op.in[k];
 		op.in = in;
 		f->info.at[gid].nop++;
+		f->info.at[gid].moves |= fuse_is_crop(f, &op);
 		for (int k = 0; k < op.nin; k++)
 			if (in[k].id < f->nval && f->state_of[in[k].id] >= 0 &&
 			    f->last_reader[f->state_of[in[k].id]] < gid)
@@ -379,7 +388,8 @@ find_reduction(Fuse *f, const Op *op, const Type *space, uint64_t axes)
 	for (int32_t i = (int32_t)f->info.n - 1; i > last && i >= (int32_t)f->info.n - 8; i--) {
 		GroupInfo *gi = &f->info.at[i];
 
-		if (gi->kind == K_RED && gi->axes == axes && gi->nop < 24 && fuse_same_space(&gi->space, space) &&
+		if (gi->kind == K_RED && !gi->alone && gi->axes == axes && gi->nop < 24 &&
+		    fuse_same_space(&gi->space, space) &&
 		    (!apart || same_gradient(f, op, &f->g->op.at[gi->red_op], type_elements(space)))
 		    && fuse_choose(f, "fuse.reduce", op, NULL, true) && pass_may(f->cx, "fuse.reduce"))
 			return i;
@@ -392,8 +402,9 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 {
 	const Type *t = val_type(f->g, op->in[0]);
 	uint64_t axes = reduced_axes(f->g, op);
-	int32_t gid = f->enabled ? find_reduction(f, op, t, axes) : -1,
-	        from = f->enabled && gid < 0 ? latest_group(f, op) : -1;
+	bool alone = f->enabled && fuse_is_counted(f, op);
+	int32_t gid = f->enabled && !alone ? find_reduction(f, op, t, axes) : -1,
+	        from = f->enabled && gid < 0 && !alone ? latest_group(f, op) : -1;
 
 	if (gid >= 0) {
 		tell(f, op, gid, true, "fuse.reduce", "the same axes of the same space: one pass over the operands",
@@ -407,6 +418,7 @@ place_reduction(Fuse *f, const Op *op, uint32_t index)
 	if (gid < 0)
 		gid = new_group(f, K_RED, t, index);
 	f->info.at[gid].reduces = true;
+	f->info.at[gid].alone = alone;
 	f->info.at[gid].axes = axes;
 	f->info.at[gid].red_op = index;
 	put(f, *op, gid);
@@ -556,6 +568,7 @@ fuse_tables(Fuse *f)
 	f->kind = arena_array(f->a, Kind, f->nop);
 	f->cone = arena_array(f->a, uint8_t, f->nop);
 	f->broadcast = arena_array(f->a, bool, f->nop);
+	f->moves = arena_array(f->a, bool, f->nop);
 	f->leaf = arena_array(f->a, uint32_t, f->nop);
 	f->stored = arena_array(f->a, bool, f->nval);
 	f->group_of = arena_array(f->a, int32_t, f->nval);

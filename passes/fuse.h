@@ -11,7 +11,9 @@ enum { CHEAP_OPS = 8 };
 typedef struct GroupInfo {
 	Kind kind;               /* of what it began with */
 	Type space;              /* what it walks */
+	bool moves;              /* has a crop: elements are read elsewhere than they are written */
 	bool reduces;            /* has reductions over `axes` (bits) of its space */
+	bool alone;              /* no other reduction joins it */
 	uint64_t axes;
 	uint32_t red_op;         /* the last of them */
 	uint32_t nop, main_op;   /* main: names the group */
@@ -40,6 +42,7 @@ typedef struct Fuse {
 	uint8_t *cone;           /* by op: elementwise ops to recompute it, 0 = not cheap */
 	/* by op: its result is made anew by whoever reads it, whatever it costs (fuse_broadcast.c) */
 	bool *broadcast;
+	bool *moves;             /* by op: what is recomputed for it holds a crop */
 	uint32_t *leaf;          /* by op: the one full-size value that a cheap op needs, 0 = none */
 	bool *stored;            /* by Val.id: stands in memory */
 	/* by Val.id: must, whatever contractions may do: a result, or read by kernels of one op or views */
@@ -59,6 +62,8 @@ typedef struct Fuse {
 bool fuse_same_space(const Type *a, const Type *b);
 /* A crop that the target makes on its way: its operand stands elsewhere, all else is like an elementwise op's. */
 bool fuse_is_crop(const Fuse *f, const Op *op);
+/* A reduction of data that only an all_reduce reads: shards make it before anything else, so that it stands alone. */
+bool fuse_is_counted(const Fuse *f, const Op *op);
 /* May a kernel of this kind make its operands as it loads them? */
 bool fuse_makes(Kind k);
 /* Do a, but for the axes in `without`, and b have the same elements in the same order in memory? Axes of one element

@@ -294,6 +294,8 @@ why_not_beside(Fuse *f, const GroupInfo *gi, const Op *op, const Type *t, const 
 			return "it updates a state, in a kernel of its own that may write in place";
 		return ask_target(f, op_at(f, gi->main_op), op);
 	}
+	if (gi->moves && is_update(f, op, t))
+		return "it updates a state, in a kernel of its own that may write in place";
 	return gi->reduces ? ask_target(f, op_at(f, gi->red_op), op) : NULL;
 }
 
@@ -353,4 +355,35 @@ fuse_why_unreduced(Fuse *f, int32_t gid, const Op *op, const Type *t, uint64_t a
 	if (!fuse_choose(f, "fuse.reduce", op, NULL, true))
 		return pass_chose(f->cx, "it is reduced in a kernel of its own");
 	return pass_may(f->cx, "fuse.reduce") ? NULL : "stopped by --pass-limit";
+}
+
+/* Nothing but data and constants is behind v. */
+static bool
+of_data(const Fuse *f, Val v, bool *seen)
+{
+	const Op *op = val_op(f->g, v);
+	bool good = !op || (op->kind != OP_load && op->kind != OP_all_reduce && op->kind != OP_all_moments);
+
+	for (int k = 0; good && op && k < op->nin; k++) {
+		bool old = seen[op->in[k].id];
+
+		seen[op->in[k].id] = true;
+		good = old || of_data(f, op->in[k], seen);
+	}
+	return good;
+}
+
+bool
+fuse_is_counted(const Fuse *f, const Op *op)
+{
+	uint32_t n = f->users[op->out[0].id].n;
+	bool *seen;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (f->g->op.at[f->users[op->out[0].id].at[i]].kind != OP_all_reduce)
+			return false;
+	if (!n)
+		return false;
+	seen = arena_array(f->a, bool, f->nval);
+	return of_data(f, op->in[0], seen);
 }

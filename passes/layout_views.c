@@ -30,17 +30,17 @@ takes(const Views *x, const Op *op, int k, const Type *t)
 	return x->cx->target->strided(x->cx->target, x->g, op, k, t);
 }
 
-/* The transposition's result, lying so that nothing moves; turned: its operand, as the result lies. */
+/* The transposition's result, lying so that nothing moves; transposed: its operand, as the result lies. */
 static Type
-unmoved(const Graph *g, const Op *view, bool turned)
+unmoved(const Graph *g, const Op *view, bool transposed)
 {
 	const int64_t *perm = attr_ints(view, A_perm, NULL);
-	const Type *from = val_type(g, turned ? view->out[0] : view->in[0]);
-	Type to = *val_type(g, turned ? view->in[0] : view->out[0]);
+	const Type *from = val_type(g, transposed ? view->out[0] : view->in[0]);
+	Type to = *val_type(g, transposed ? view->in[0] : view->out[0]);
 
 	for (int k = 0; k < to.rank; k++)
 		for (int i = 0; i < to.rank; i++)
-			if (turned ? i == perm[from->perm[k]] : perm[i] == from->perm[k])
+			if (transposed ? i == perm[from->perm[k]] : perm[i] == from->perm[k])
 				to.perm[k] = (uint8_t)i;
 	return to;
 }

@@ -1,7 +1,7 @@
 /* tuning.h: tuning files: records as they are read, found and written; what kernels and choices are called there;
  * locks.
  *
- * A record a line: TARGET ARCH MACHINE OPERATOR ... : FAMILY.VERSION{PARAMETERS} ; FACTS. passes/README.md holds the
+ * A record a line: TARGET ARCH MACHINE OPERATOR ... : FAMILY.VERSION{PARAMETERS} ; FACTS. passes/tuning.md holds the
  * reference. */
 #ifndef PASSES_TUNING_H
 #define PASSES_TUNING_H

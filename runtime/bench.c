@@ -2,7 +2,8 @@
  * batches.
  *
  * The same loop as in training or evaluation runs over the data round and round (synthetic data unless --data is
- * given); inference has a resident batch. Of these two the results of the last step are told by their bits (--json).
+ * given); inference has one batch, put into the arena before each call. Of these two the results of the last step are
+ * told by their bits (--json).
  * The machine's peak is measured before and between the measurements, and a rate above it is marked suspect, as nothing
  * can be that fast. --profile walks the kernels one by one with a clock after the measurements; its trace has the last
  * three steps, a lane for each thread. --profile=top sorts the kernels by time and holds each against the roofline: the
@@ -70,6 +71,24 @@ bench_batches(Bench *b, int64_t n)
 	return true;
 }
 
+/* An inference finds its batch in the arena, where kernels may have written since: it is put there anew, which counts
+ * as it does for whoever brings new examples. */
+static bool
+bench_batch_again(Bench *b)
+{
+	RtHost *h = b->h;
+	int64_t step = h->run.step, examples = h->run.examples;
+	bool good;
+
+	h->run.step = 0;
+	h->run.examples = b->data.examples;
+	h->fresh = true;
+	good = rt_gather(&h->run, h->run.arena, h->graph->input, h->program.ninput);
+	h->run.step = step;
+	h->run.examples = examples;
+	return good;
+}
+
 static bool
 bench_steps(Bench *b, int64_t n)
 {
@@ -80,6 +99,8 @@ bench_steps(Bench *b, int64_t n)
 		return bench_batches(b, n);
 
 	while (h->run.step < end) {
+		if (b->infer && !bench_batch_again(b))
+			return false;
 		double begin = b->call ? rt_now() : 0;
 		int64_t status;
 
@@ -145,11 +166,7 @@ bench_prepare(Bench *b)
 	h->next_save = h->stop_step = INT64_MAX;
 	if (b->infer) {
 		h->graph = g;
-		h->fresh = true;
 		h->data = &b->data;
-		h->run.examples = b->data.examples;
-		if (!rt_gather(&h->run, h->run.arena, g->input, h->program.ninput))
-			return false;
 		h->run.examples = h->program.batch;
 	} else {
 		rt_host_use(h, b->forward ? RT_M_EVAL : RT_M_TRAIN, &b->data, !b->forward && h->program.shuffle);
@@ -268,8 +285,14 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
 		}
-		for (h->run.micro = b->forward ? 0 : h->run.shard; h->run.micro < (b->forward ? 1 : h->run.shard_end);
-		     h->run.micro++) {
+		bool in_step = !b->forward && rt_joins_in_step(h);
+
+		if (in_step && !bench_status(h, rt_joined_step(h, bench_time, t)))
+			return false;
+		if (!b->forward && h->joins.data && !bench_status(h, rt_count(&h->run)))
+			return false;
+		h->run.micro = b->forward ? 0 : h->run.shard;
+		for (; !in_step && h->run.micro < (b->forward ? 1 : h->run.shard_end); h->run.micro++) {
 			if (!b->infer)
 				rt_batch(&h->run, g->input, h->program.ninput);
 			if (!bench_status(h, rt_loop_call(h, b->graph, bench_time, t)))
@@ -446,8 +469,10 @@ bench_profile_json(const Bench *b, const Trace *t, int64_t steps)
 
 		printf("%s{\"name\": ", k ? ", " : "");
 		rt_json_text(stdout, r->name);
-		printf(", \"seconds\": %.9g, \"gflop\": %.9g, \"bytes\": %.9g, \"layers\": ",
-		       t->seconds[k] / (double)steps, r->flops * 1e-9, r->bytes);
+		printf(", \"seconds\": %.9g, \"gflop\": %.9g, \"bytes\": %.9g, \"tasks\": %lld, \"whole\": %lld, "
+		       "\"shares\": %s, \"layers\": ", t->seconds[k] / (double)steps, r->flops * 1e-9, r->bytes,
+		       (long long)rt_row_tasks(r, b->h->program.batch), (long long)(r->whole ? r->whole : 1),
+		       r->shares ? "true" : "false");
 		rt_json_text(stdout, r->layers);
 		printf(", \"where\": ");
 		rt_json_text(stdout, r->where);
@@ -789,7 +814,16 @@ rt_bench(RtHost *h)
 		h->agreed = true;
 		return rt_die(h);
 	}
-	if (!bench_trace_try(&b) || !bench_prepare(&b) || !bench_measure(&b)
+	if ((h->opt.links || h->opt.only_exchange) && h->ranks < 2) {
+		rt_fail(&h->error, "--%s: one process exchanges nothing: start several, as in mpirun -np 2 %s bench",
+		        h->opt.links ? "links" : "only-exchange", h->opt.program);
+		return rt_die(h);
+	}
+	if (!bench_trace_try(&b) || !bench_prepare(&b))
+		return rt_die(h);
+	if (h->opt.links || h->opt.only_exchange)
+		return (h->opt.links ? rt_links(h) : rt_only_exchange(h)) ? 0 : rt_die(h);
+	if (!bench_measure(&b)
 	    || (h->opt.profiling && !bench_profile(&b, &t, profiled)) || !bench_plain_run(&b, &t))
 		return rt_die(h);
 	s = rt_timing(b.seconds, h->opt.repeat);

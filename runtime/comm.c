@@ -547,7 +547,8 @@ comm_same(RtHost *h)
 	                       "%lld\n--seed %lld\n--sink %lld\n--allow-nan %d\n"
 	                       "--no-eval %d\n--synthetic %d\n--replan %d\n--continue %d\n--partial %d\n--resume "
 	                       "%s\n--weights %s\n--names %s\n--keep %s\n--by %s\n--stop-after-worse %lld\n"
-	                       "--exchange %s\n--no-exchange %d\ncommand %d\n",
+	                       "--exchange %s\n--no-exchange %d\n--only-exchange %d\n--links %d\ncommand "
+	                       "%d\n",
 	                       (unsigned long long)rt_hash(RT_HASH_START, h->image->program, strlen(h->image->program)),
 	                       (long long)h->program.shards, (long long)o->epochs, (long long)o->steps,
 	                       (long long)o->stop, (long long)o->every, (long long)(o->has_seed ? o->seed : 0),
@@ -555,6 +556,7 @@ comm_same(RtHost *h)
 	                       o->partial, o->resume ? o->resume : "-", o->weights ? o->weights : "-",
 	                       o->names ? o->names : "-", o->keep ? o->keep : "-", o->by ? o->by : "-",
 	                       (long long)o->patience, o->exchange ? o->exchange : "tree", o->no_exchange,
+	                       o->only_exchange, o->links,
 	                       (int)o->command);
 	bool good = comm_agree(h, true, text);
 

@@ -464,6 +464,7 @@ sums_exchange(RtHost *h, RtVote mine)
 	begin = rt_now();
 	h->comm->wait(h);
 	s->exposed += rt_now() - begin;
+	s->moved += s->bytes;
 	s->joined = h->run.step;
 	for (int r = 0; r < h->ranks; r++) {
 		const RtVote *v = &s->vote[r];

@@ -158,7 +158,7 @@ rt_not_finite(RtHost *h)
 	Finite f = {.h = h};
 	RtRun *run = &h->run;
 	int64_t first = run->micro, allow = run->allow_nan;
-	bool walks = !h->image->device && !h->image->call && h->ranks < 2, known = false;
+	bool walks = !h->image->device && !h->image->call && h->ranks < 2 && !rt_joins_in_step(h), known = false;
 
 	for (int k = 0; k < g->nrow; k++)
 		known = known || g->row[k].loss;

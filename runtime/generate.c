@@ -120,7 +120,8 @@ choose(Generate *x, int64_t i, int64_t t, const double *logit, Choice *room)
 	int32_t token = h->opt.temperature > 0 ? sample(x, logit, u, room) : largest(logit, x->vocab);
 
 	sequence(x, i)[t] = token;
-	x->score[i] += logit[token] - log_sum(logit, x->vocab);
+	if (x->scored)
+		x->score[i] += logit[token] - log_sum(logit, x->vocab);
 	x->tokens++;
 	if (x->n == 1)
 		show(x, &token, 1);
@@ -222,20 +223,37 @@ finish(Generate *x, Beam *b, const int32_t *token, double score, int64_t n)
 		to[q] = (int32_t)(end < 0 ? 0 : end);
 }
 
-/* The first 2B continuations of all live hypotheses: those that end, and those that live on. */
-static void
-beam_step(Generate *x, Beam *b, const double *logit, int64_t t, Step *all)
+/* The first `most` continuations of all live hypotheses, in order: their number. */
+static int64_t
+beam_first(const Generate *x, const Beam *b, const double *logit, Step *first, int64_t most)
 {
-	int64_t width = x->h->opt.beam, end = x->end, n = 0, live = 0;
+	int64_t n = 0;
 
 	for (int64_t i = 0; i < b->nlive; i++) {
 		double sum = log_sum(logit + i * x->vocab, x->vocab);
 
-		for (int64_t v = 0; v < x->vocab; v++)
-			all[n++] = (Step){b->live[i].score + (logit[i * x->vocab + v] - sum), i, (int32_t)v};
+		for (int64_t v = 0; v < x->vocab; v++) {
+			Step s = {b->live[i].score + (logit[i * x->vocab + v] - sum), i, (int32_t)v};
+			int64_t k = n;
+
+			if (n == most && by_score(&s, &first[n - 1]) > 0)
+				continue;
+			for (k -= n == most; k > 0 && by_score(&s, &first[k - 1]) < 0; k--)
+				first[k] = first[k - 1];
+			first[k] = s;
+			n += n < most;
+		}
 	}
-	qsort(all, (size_t)n, sizeof *all, by_score);
-	for (int64_t k = 0; k < n && k < 2 * width; k++) {
+	return n;
+}
+
+/* The first 2B continuations of all live hypotheses: those that end, and those that live on. all: room for 2B. */
+static void
+beam_step(Generate *x, Beam *b, const double *logit, int64_t t, Step *all)
+{
+	int64_t width = x->h->opt.beam, end = x->end, live = 0, n = beam_first(x, b, logit, all, 2 * width);
+
+	for (int64_t k = 0; k < n; k++) {
 		const Hypothesis *from = &b->live[all[k].from];
 		bool ends = all[k].token == end;
 
@@ -280,9 +298,33 @@ beam_rows(Generate *x, const Beam *beam, int64_t n, int64_t t, Row *row)
 	return nrow;
 }
 
-/* Of examples [from, from + n): room is that of their beams. */
+/* One place of the beams of several examples, which know nothing of each other. */
+typedef struct Place { Generate *x; Beam *beam; const int64_t *at; int64_t t; Step *all; } Place;
+
+/* A beam that goes on. */
 static bool
-write_some_beams(Generate *x, Beam *beam, int64_t n, Row *row, Step *all)
+goes_on(const Generate *x, const Beam *b)
+{
+	return b->nfinished < x->h->opt.beam && b->nlive;
+}
+
+/* at: of each beam the first of its rows of logits. */
+static void
+beam_steps(void *cx, int64_t from, int64_t to, int thread)
+{
+	const Place *p = cx;
+	const Generate *x = p->x;
+
+	(void)thread;
+	for (int64_t i = from; i < to; i++)
+		if (goes_on(x, &p->beam[i]))
+			beam_step(p->x, &p->beam[i], x->row + p->at[i] * x->vocab, p->t,
+			          p->all + i * 2 * x->h->opt.beam);
+}
+
+/* Of examples [from, from + n): room is that of their beams, at of n numbers. */
+static bool
+write_some_beams(Generate *x, Beam *beam, int64_t n, Row *row, int64_t *at, Step *all)
 {
 	int64_t width = x->h->opt.beam;
 	bool good = true;
@@ -293,21 +335,19 @@ write_some_beams(Generate *x, Beam *beam, int64_t n, Row *row, Step *all)
 		int64_t nrow = beam_rows(x, beam, n, t, row);
 
 		for (int64_t i = 0; i < n; i++)
-			live |= beam[i].nfinished < width && beam[i].nlive;
+			live |= goes_on(x, &beam[i]);
 		if (!live)
 			break;
 		good = rows_run(x, row, nrow);
-		for (int64_t i = 0, at = 0; good && i < n; i++) {
-			int64_t rows = beam[i].nlive;
+		for (int64_t i = 0, rows = 0; good && i < n; i++) {
+			bool on = goes_on(x, &beam[i]);
 
-			if (beam[i].nfinished < width && rows) {
-				beam_step(x, &beam[i], x->row + at * x->vocab, t, all);
-				x->tokens++;
-			} else {
-				rows = 0;
-			}
-			at += x->steps ? width : rows;
+			at[i] = rows;
+			rows += x->steps ? width : on ? beam[i].nlive : 0;
+			x->tokens += on;
 		}
+		if (good)
+			rt_threads_run(x->h->threads, beam_steps, &(Place){x, beam, at, t, all}, n);
 	}
 	return good;
 }
@@ -347,7 +387,8 @@ write_beams(Generate *x)
 	int64_t width = x->h->opt.beam, fit = x->h->program.batch / width, each = x->steps && fit < x->n ? fit : x->n;
 	Beam *beam = rt_alloc(sizeof *beam * (size_t)each);
 	Row *row = rt_alloc(sizeof *row * (size_t)(each * width));
-	Step *all = rt_alloc(sizeof *all * (size_t)(width * x->vocab));
+	Step *all = rt_alloc(sizeof *all * (size_t)(each * 2 * width));
+	int64_t *at = rt_alloc(sizeof *at * (size_t)each);
 	bool good = true;
 
 	for (int64_t i = 0; good && i < x->n; i += each) {
@@ -355,7 +396,7 @@ write_beams(Generate *x)
 
 		for (int64_t k = 0; k < n; k++)
 			beam_open(x, &beam[k], i + k);
-		good = write_some_beams(x, beam, n, row, all);
+		good = write_some_beams(x, beam, n, row, at, all);
 		for (int64_t k = 0; k < n; k++)
 			beam_close(x, &beam[k]);
 	}
@@ -367,6 +408,7 @@ write_beams(Generate *x)
 	free(beam);
 	free(row);
 	free(all);
+	free(at);
 	return good;
 }
 
@@ -551,9 +593,13 @@ generate_open(Generate *x)
 	x->places = x->logits->t.shape[1];
 	x->vocab = x->logits->t.shape[2];
 	x->end = p->generate.end;
-	for (int i = 0; i < h->opt.noutput; i++)
-		if (strcmp(h->opt.output[i].name, "ids") != 0 && strcmp(h->opt.output[i].name, "score") != 0)
+	for (int i = 0; i < h->opt.noutput; i++) {
+		bool score = strcmp(h->opt.output[i].name, "score") == 0;
+
+		if (!score && strcmp(h->opt.output[i].name, "ids") != 0)
 			return rt_fail(&h->error, "generate has no output %s: ids and score", h->opt.output[i].name);
+		x->scored |= score;
+	}
 	return true;
 }
 

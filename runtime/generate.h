@@ -16,6 +16,7 @@ typedef struct Generate {
 	int64_t end;             /* the token that ends a sequence; -1 */
 	int32_t *ids;            /* [n, prompt + length] */
 	double *score;
+	bool scored;             /* is the sum of the chosen tokens' log-probabilities asked for? Beams have theirs */
 	uint8_t *other[RT_MAX_INPUTS]; /* of each sequence */
 	double *row;             /* logits of the rows that ran: [rows, V] */
 	int64_t rows;            /* room */

@@ -220,10 +220,12 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	size_t scratch = ((size_t)p->scratch_bytes + 127) & ~(size_t)63;
 	int n = h->opt.threads > 0 ? (int)h->opt.threads : rt_cpus() < RT_MAX_THREADS ? rt_cpus() : RT_MAX_THREADS;
 
-	if (!h->image->device && !host_fits(h, (size_t)p->arena_bytes, scratch, n))
+	size_t room = order_examples ? rt_joins_room(h) : (size_t)p->arena_bytes + 64; /* a run that trains */
+
+	if (!h->image->device && !host_fits(h, room, scratch, n))
 		return false;
 	h->arena_bytes = (size_t)p->arena_bytes + 64;
-	h->run.arena = host_map(h, h->arena_bytes, "the arena", "a smaller --batch or a memory budget");
+	h->run.arena = host_map(h, room, "the arena", "a smaller --batch or a memory budget");
 	h->scratch = rt_alloc(sizeof *h->scratch * (size_t)n);
 	for (int i = 0; h->run.arena && i < n; i++) {
 		char what[64];
@@ -247,7 +249,7 @@ rt_host_memory(RtHost *h, int64_t order_examples)
 	h->run.allow_nan = h->opt.allow_nan;
 	h->run.stop_at = INT64_MAX;
 	h->threads = rt_threads_new(n, &h->error);
-	if (h->threads && order_examples && !rt_sums_open(h))  /* a run that trains */
+	if (h->threads && order_examples && (!rt_sums_open(h) || !rt_joins_open(h)))
 		return false;
 	return h->threads && (!h->image->device || h->image->device->open(h));
 }

@@ -127,7 +127,7 @@ rt_is_metric(RtResultKind k)
 /* constant: of an output that depends on no input, and so is the same in every batch. value: of a table, the last
  * evaluation's, in logical order */
 typedef struct RtResult { RtTensor t; RtResultKind kind; bool constant; double *value; } RtResult;
-/* a matrix of 16-bit elements: README.md */
+/* a matrix of 16-bit elements: loops.md */
 typedef struct RtMap { int64_t offset, inner, outer, box[2], mul, div; } RtMap;
 enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 /* What a kernel stores; infinities: it may hold some by what it is made of */
@@ -140,7 +140,9 @@ typedef struct RtRow {          /* one kernel call */
 	RtMap *map; int32_t nmap;
 	double flops, bytes;
 	int64_t rows, mul, div, grain;
+	int64_t whole;                              /* tasks with work in common; 0: none */
 	bool check, once, shares, loss;             /* loss: after it the step's loss stands */
+	bool early; int join;                       /* what early joins need; index of the join that it is, -1 */
 	bool plain;                                 /* a contraction, a number at a time: no other kernel takes it */
 	RtMade *made; int32_t nmade;
 	RtGradient *gradient; int32_t ngradient;
@@ -154,6 +156,12 @@ typedef struct RtSet {
 	uint8_t *at[RT_SET_ARGS];
 	int64_t examples, room;
 } RtSet;
+/* What shards exchange: values at in[k], joined at out[k], `pairs` of them. kernel: the row in whose place; -1 */
+typedef struct RtJoin {
+	int kernel, dtype, pairs;
+	bool moments;
+	int64_t count, in[2], out[2];
+} RtJoin;
 typedef struct RtGraph {
 	const char *name;
 	bool present;
@@ -170,6 +178,8 @@ typedef struct RtGraph {
 	int nscalar, ntable;
 	RtSet *set; int nset;
 	RtRow *row; int nrow;
+	RtJoin *join; int njoin;                    /* of graph train of a batch in shards */
+	bool early;                                 /* they depend on the data alone */
 } RtGraph;
 typedef enum RtLoopKind {
 	RT_L_SHUFFLE, RT_L_REPEAT, RT_L_END, RT_L_BATCH, RT_L_RATE, RT_L_CALL, RT_L_EMIT, RT_L_POLL, RT_L_MERGE
@@ -199,7 +209,7 @@ typedef struct RtReader {
 	const Json *json; /* all of its arguments */
 } RtReader;
 
-typedef struct RtBucket { int64_t offset, bytes; int kernel; double ready; } RtBucket; /* of gradients: README.md */
+typedef struct RtBucket { int64_t offset, bytes; int kernel; double ready; } RtBucket; /* of gradients: processes.md */
 typedef struct RtProgram {
 	JsonDoc *doc;
 	const char *model, *target, *arch, *precision, *source_hash, *full_only, *one_batch;
@@ -256,7 +266,7 @@ typedef struct RtOptions {
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
 	const char *exchange;                       /* "tree", "library"; NULL: not given */
-	bool no_exchange;
+	bool no_exchange, only_exchange, links;
 	bool has_seed;
 	const char *prompt;                         /* of generate */
 	int64_t length, top_k, beam, samples;       /* -1: not given */
@@ -275,6 +285,8 @@ RtThreads *rt_threads_new(int n, RtError *e); /* n - 1 threads beside the caller
 void rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks); /* all tasks, then a barrier */
 /* the same, each thread's share in one call: for tasks that cost less together */
 void rt_threads_run_shares(RtThreads *p, RtWork *work, void *cx, int64_t tasks);
+/* the same; each `whole` tasks stay together where there are enough of them (rt_parallel_whole) */
+void rt_threads_run_whole(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t whole);
 void rt_threads_free(RtThreads *p);
 int rt_threads_count(const RtThreads *p);
 void rt_threads_use(RtThreads *p, int n);     /* between jobs: how many take part from now on, 1 to all */
@@ -442,6 +454,16 @@ typedef struct RtDevice {
 	/* the device's arena to the host's; false after rt_fail */
 	bool (*fetch)(RtHost *h, int64_t offset, int64_t bytes);
 	void (*close)(RtHost *h);
+	/* the parts of a call, for the command race; false after rt_fail. begin: states, inputs and scalars go up;
+	 * rows: launched behind what was, not waited for; mark: number k, behind what was launched; wait: for all of
+	 * it; end: the scalars come down, and the fault */
+	bool (*begin)(RtHost *h, int graph);
+	bool (*rows)(RtHost *h, const RtRow *row, int n);
+	bool (*mark)(RtHost *h, int k);
+	bool (*wait)(RtHost *h);
+	bool (*end)(RtHost *h, int graph);
+	double (*between)(RtHost *h, int a, int b); /* seconds from mark to mark, after wait; NAN after rt_fail */
+	bool (*put)(RtHost *h, int64_t offset, int64_t bytes); /* the host's arena to the device's, as it is */
 } RtDevice;
 
 /* ---------------------------------------------------------------- the sum over the shards of a batch (exchange.c) */
@@ -465,6 +487,9 @@ typedef struct RtSums {
 	bool overlap;                               /* buckets go while the shard still runs */
 	/* seconds of the exchanges, and those that the loop waited for them */
 	double busy, exposed;
+	/* both, and bytes of sums, up to the beginning of the epoch */
+	double told_busy, told_exposed;
+	int64_t moved, told_moved;
 	RtPieces *rank;                             /* by rank */
 	struct RtVote *vote;                        /* by rank */
 } RtSums;
@@ -472,12 +497,35 @@ typedef struct RtSums {
 bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
 void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
 bool rt_exchange_library(const RtHost *h);    /* --exchange library */
+/* links.c: bench --links, bench --only-exchange, of several processes; false after rt_fail */
+bool rt_links(RtHost *h);
+bool rt_only_exchange(RtHost *h);
+/* The exchanges of the epoch that ends: into the log's line; a warning where they are slow. seconds: of the epoch */
+void rt_exchange_log(const RtHost *h);
+void rt_exchange_warn(RtHost *h, int64_t epoch, double seconds);
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
 /* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
 int rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out);
 /* This process met a fault, or its own loop ended with one, before the step's sums were joined: the others hear of it.
  * RT_FAULT, with the lowest shard's fault in the arena. */
 int64_t rt_sums_fault(RtHost *h);
+
+/* ------------------------------------------------------- what shards exchange within a step (joins.c) */
+typedef struct RtJoins {
+	int copies;                                 /* of the values of graph train: shards that run in step; else 1 */
+	size_t stride;                              /* bytes between copies */
+	int64_t work;                               /* from here on, and in the sums' range, each shard has its own */
+	int64_t **off, (*input)[RT_MAX_INPUTS];     /* by shard * rows + row, by shard */
+	uint8_t *value, *root, *slot;               /* by shard; joined; of all ranks' pieces */
+	int64_t room, slots, *first;                /* bytes of a shard; pieces of all ranks; by rank its first */
+	uint8_t *data; int64_t data_bytes;          /* early: the inputs of each shard, */
+	int64_t counted;                            /* of the step whose joins are done; -1 */
+} RtJoins;
+size_t rt_joins_room(RtHost *h);              /* bytes of the arena, from the number of shards of this process */
+bool rt_joins_open(RtHost *h);                /* behind rt_sums_open; false after rt_fail */
+bool rt_joins_in_step(const RtHost *h);       /* a process's shards run in step */
+/* rt_batch's work where the shard's inputs stand ready from rt_count; false: they do not */
+bool rt_joins_batch(RtHost *h, const int64_t *input_offset, int64_t ninput);
 
 struct RtHost {
 	const RtImage *const *images; int nimages;
@@ -489,6 +537,7 @@ struct RtHost {
 	RtOptions opt;
 	RtRun run;
 	RtSums sums;
+	RtJoins joins;
 	RtThreads *threads;
 	RtPace pace[RT_M_EVAL + 1];
 	const struct RtComm *comm;                  /* several processes (comm.h); NULL: linked without */
@@ -556,7 +605,10 @@ int rt_state_averaged(const RtProgram *p, int state);   /* the parameter that st
 /* loop.c */
 int64_t rt_loop_walk(RtHost *h, const RtLoop *loop);    /* the --sink off walker */
 int64_t rt_host_call(RtHost *h, int graph);    /* a call of a graph that no loop has; RtStatus */
+/* of a program for the CPU: all tasks of a kernel, its buffers at `off` */
+void rt_row_run(RtHost *h, const RtRow *r, const int64_t *off);
 int64_t rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx); /* one call, kernel by kernel */
+int64_t rt_joined_step(RtHost *h, RtTimeFn *time, void *cx); /* the shards of a step in step, batches to merge */
 int64_t rt_sink(const RtHost *h);                       /* the option, else the model's setting: -1 epoch, 0 off, N */
 /* after RT_NOT_FINITE: what was the first (finite.c), malloc'd; NULL: not known */
 char *rt_not_finite(RtHost *h);

@@ -58,10 +58,12 @@ info_json(const RtHost *h)
 	printf("], ");
 	info_string("runs", h->image->device ? "" : p->arch); /* which one: a device is not asked */
 	info_string("precision", p->precision);
-	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, \"parameters\": %lld, \"parameter_bytes\": %lld, "
+	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, \"joins\": %d, \"in_step\": %s, "
+	       "\"parameters\": %lld, \"parameter_bytes\": %lld, "
 	       "\"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
 	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [",
-	       (long long)(p->batch * p->shards), (long long)p->shards, p->nbucket, (long long)p->parameters,
+	       (long long)(p->batch * p->shards), (long long)p->shards, p->nbucket, train->njoin,
+	       rt_joins_in_step(h) ? "true" : "false", (long long)p->parameters,
 	       (long long)p->parameter_bytes, (long long)p->arena_bytes, (long long)p->scratch_bytes,
 	       (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step,
 	       train->nrow + p->graph[RT_G_UPDATE].nrow);
@@ -117,6 +119,19 @@ info_buckets(const RtProgram *p)
 		       100 * p->bucket[i].ready);
 }
 
+/* What shards exchange within a step. */
+static void
+info_joins(const RtHost *h)
+{
+	const RtGraph *g = &h->program.graph[RT_G_TRAIN];
+
+	if (g->njoin)
+		printf("%-12s %d, %s\n", "joins", g->njoin,
+		       rt_joins_in_step(h)
+		               ? "a process's shards run in step and have values of their own"
+		               : "before the first shard runs");
+}
+
 static void
 info_text(const RtHost *h)
 {
@@ -132,6 +147,7 @@ info_text(const RtHost *h)
 	       (double)p->scratch_bytes / 0x1p20);
 	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);
 	info_buckets(p);
+	info_joins(h);
 	printf("%-12s %s\n", "reader", p->reader.kind);
 	for (int i = 0; i < h->nsetting; i++)
 		printf("%-12s %s = %.9g\n", i ? "" : "settings", h->setting[i].name, h->setting[i].value);

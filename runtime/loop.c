@@ -151,6 +151,8 @@ rt_batch(RtRun *run, const int64_t *input_offset, int64_t ninput)
 
 	h->fresh = true;
 	rt_host_pace(h);
+	if (rt_joins_batch(h, input_offset, ninput))
+		return;
 	if (rt_gather(run, run->arena, input_offset, ninput))
 		return;
 	if (h->escape)
@@ -248,6 +250,28 @@ rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
 	rt_threads_run_shares(rt_host(run)->threads, loop_launch, &l, tasks);
 }
 
+void
+rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole)
+{
+	Launch l = {.run = run, .kernel = k, .off = off};
+
+	rt_threads_run_whole(rt_host(run)->threads, loop_launch, &l, tasks, whole);
+}
+
+void
+rt_row_run(RtHost *h, const RtRow *r, const int64_t *off)
+{
+	RtKernel *k = h->image->kernel[r->fn];
+	int64_t tasks = rt_row_tasks(r, h->run.n);
+
+	if (r->shares)
+		rt_parallel_shares(&h->run, k, off, tasks);
+	else if (r->whole)
+		rt_parallel_whole(&h->run, k, off, tasks, r->whole);
+	else
+		rt_parallel(&h->run, k, off, tasks);
+}
+
 int64_t
 rt_fault(RtRun *run)
 {
@@ -287,8 +311,11 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 		if (r->once && kept)
 			continue;
-		(r->shares ? rt_parallel_shares : rt_parallel)(run, h->image->kernel[r->fn], r->off,
-		                                               rt_row_tasks(r, run->n));
+		if (r->join >= 0 && h->joins.data) {
+			rt_give(run, r->join);
+			continue;
+		}
+		rt_row_run(h, r, r->off);
 		if (time)
 			time(cx, g, k, begin, rt_now());
 		if (r->check && rt_fault(run))
@@ -382,6 +409,13 @@ rt_set_stop(RtHost *h)
 		__atomic_store_n(&h->run.stop_at, 0, __ATOMIC_SEQ_CST);
 }
 
+/* The thread that prints may be emptying it (rt_drain). */
+static bool
+ring_half_full(const RtRun *run)
+{
+	return run->ring_head - __atomic_load_n(&run->ring_tail, __ATOMIC_ACQUIRE) > run->ring_mask / 2;
+}
+
 int64_t
 rt_poll(RtRun *run)
 {
@@ -389,7 +423,7 @@ rt_poll(RtRun *run)
 	int64_t done = run->step + 1;
 
 	h->completed = done;
-	if (run->ring_head - run->ring_tail > run->ring_mask / 2)
+	if (ring_half_full(run))
 		rt_drain(h);
 	if (h->mode == RT_M_IDLE)
 		return RT_OK;
@@ -435,7 +469,7 @@ loop_op(RtHost *h, const RtLoopOp *op)
 	case RT_L_EMIT: return rt_emit(run, g->scalar_offset, g->scalar_dtype, g->nscalar, g->loss);
 	case RT_L_MERGE: return rt_merge(run);
 	case RT_L_POLL:
-		if (run->step + 1 >= run->stop_at || run->ring_head - run->ring_tail > run->ring_mask / 2)
+		if (run->step + 1 >= __atomic_load_n(&run->stop_at, __ATOMIC_ACQUIRE) || ring_half_full(run))
 			return rt_poll(run);
 		return RT_OK;
 	default: return RT_OK;
@@ -456,7 +490,11 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			status = loop_op(h, op);
 			continue;
 		}
-		if (op->shards) {
+		if (op->shards && rt_joins_in_step(h)) {
+			status = h->watching ? rt_watch_call(h, RT_G_TRAIN) : rt_joined_step(h, NULL, NULL);
+		} else if (op->shards) {
+			if (h->joins.data && (status = rt_count(run)) != RT_OK)
+				return status;
 			for (run->micro = run->shard; run->micro < run->shard_end; run->micro++)
 				if ((status = loop_range(h, l, at + 1, op->end)) != RT_OK)
 					return status;           /* micro stays that of the shard */

@@ -55,9 +55,16 @@ main_command(RtHost *h, const RtImage *const *images, int nimages)
 
 	h->comm = &rt_comm;
 	h->ranks = 1;
-	if ((h->opt.silence >= 0 || h->opt.exchange || h->opt.no_exchange) && !h->comm) {
+	const char *of_several = h->opt.exchange        ? "exchange"
+	                         : h->opt.no_exchange   ? "no-exchange"
+	                         : h->opt.only_exchange ? "only-exchange"
+	                         : h->opt.links         ? "links"
+	                         : h->opt.silence >= 0  ? "patience"
+	                                                : NULL;
+
+	if (of_several && !h->comm) {
 		fprintf(stderr, "%s: --%s is of programs for several processes: mantou build --distribute mpi\n",
-		        h->opt.program, h->opt.exchange ? "exchange" : h->opt.no_exchange ? "no-exchange" : "patience");
+		        h->opt.program, of_several);
 		return 2;
 	}
 	if (!rt_host_open(h, images, nimages))

@@ -290,6 +290,11 @@ options_combinations(const RtOptions *o)
 		return options_wrong(o, "--exchange wants tree or library, not '%s'%s", o->exchange, "");
 	if (o->exchange && o->no_exchange)
 		return options_wrong(o, "--exchange and --no-exchange%s%s", " exclude each other", "");
+	if (o->only_exchange + o->links + o->no_exchange > 1)
+		return options_wrong(o, "--only-exchange, --links and --no-exchange%s%s", " exclude each other", "");
+	if ((o->only_exchange || o->links) && (o->mode || o->profiling || o->reader))
+		return options_wrong(o, "--only-exchange and --links%s%s",
+		                     " time no steps: without --mode, --profile, --reader", "");
 	if (o->keep && strcmp(o->keep, "best") != 0)
 		return options_wrong(o, "--keep wants best, not '%s'%s", o->keep, "");
 	if (o->keep && o->no_save)

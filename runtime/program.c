@@ -1,4 +1,4 @@
-/* program.c: reads an image's descriptor (README.md) into tables.
+/* program.c: reads an image's descriptor (descriptor.md) into tables.
  *
  * In: the JSON text that codegen wrote.   Out: RtProgram; strings point into its document.
  * The text comes from the compiler, yet is checked where a mistake would make the runtime write outside its memory:
@@ -303,13 +303,49 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->once = rt_json_bool(o, "once", false);
 		r->plain = rt_json_bool(o, "plain", false);
 		r->shares = rt_json_bool(o, "shares", false);
+		r->whole = rt_json_int(o, "whole", 0);
 		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
+		r->early = rt_json_bool(o, "early", false);
+		r->join = -1;
 		if (!program_made(r, rt_json_get(o, "made"), e) ||
 		    !program_gradients(r, rt_json_get(o, "gradients"), e))
 			return false;
 		if (!program_maps(r, rt_json_get(o, "maps")) || r->grain < 1 || r->div < 1 || r->fn < 0 ||
 		    (nkernel >= 0 && r->fn >= nkernel))
 			return rt_fail(e, "kernel %s of graph %s: bad row", r->name, g->name);
+	}
+	return true;
+}
+
+/* Behind the rows, which say what joins they are. */
+static bool
+program_joins(const RtProgram *p, RtGraph *g, const Json *o, RtError *e)
+{
+	const Json *list = rt_json_get(o, "joins");
+
+	g->early = rt_json_bool(o, "early", false);
+	g->join = rt_alloc(sizeof *g->join * (size_t)(list ? list->n : 0));
+	for (const Json *x = list ? list->child : NULL; x; x = x->next) {
+		RtJoin *j = &g->join[g->njoin++];
+		const Json *places = rt_json_get(x, "places");
+
+		j->kernel = (int)rt_json_int(x, "kernel", -1);
+		j->moments = strcmp(rt_json_str(x, "what", ""), "moments") == 0;
+		j->dtype = rt_dtype_named(rt_json_str(x, "dtype", ""));
+		j->count = rt_json_int(x, "count", 0);
+		for (const Json *y = places ? places->child : NULL; y && y->n == 2 && j->pairs < 2; y = y->next) {
+			j->in[j->pairs] = y->child->i;
+			j->out[j->pairs++] = y->child->next->i;
+		}
+		if ((j->dtype != RT_F32 && j->dtype != RT_F64) || j->count < 1 || j->pairs != 1 + j->moments ||
+		    j->kernel >= g->nrow || (g->nrow && j->kernel < 0))
+			return rt_fail(e, "join %d of graph %s: bad row", g->njoin - 1, g->name);
+		for (int k = 0; k < j->pairs; k++)
+			if (!program_inside(p, j->in[k], j->count * rt_dtype[j->dtype].bytes) ||
+			    !program_inside(p, j->out[k], j->count * rt_dtype[j->dtype].bytes))
+				return rt_fail(e, "join %d of graph %s lies outside the arena", g->njoin - 1, g->name);
+		if (j->kernel >= 0)
+			g->row[j->kernel].join = g->njoin - 1;
 	}
 	return true;
 }
@@ -428,7 +464,7 @@ program_graph(RtProgram *p, int index, const Json *graphs, RtError *e)
 	    || (g->rate >= 0 && !program_inside(p, g->rate, 8)) || (g->first >= 0 && !program_inside(p, g->first, 8)))
 		return rt_fail(e, "seed, step, rate or first of graph %s lies outside the arena", g->name);
 	return program_results(p, g, rt_json_get(o, "results"), e) && program_sets(g, rt_json_get(o, "sets"), e) &&
-	       rt_program_rows(g, rt_json_get(o, "kernels"), -1, e);
+	       rt_program_rows(g, rt_json_get(o, "kernels"), -1, e) && program_joins(p, g, o, e);
 }
 
 static bool

@@ -278,6 +278,7 @@ rt_epoch_log(RtHost *h, int64_t epoch, const double *train, const double *eval, 
 		log_means(h->log, "eval", &h->program.graph[RT_G_EVAL], eval);
 	if (best)
 		fprintf(h->log, ", \"best\": true");
+	rt_exchange_log(h);
 	fprintf(h->log, ", \"seconds\": %.3f, \"examples_per_s\": %.1f}\n", seconds, speed);
 	rt_log_flush(h);
 	pthread_mutex_unlock(&h->lock);

@@ -1,9 +1,8 @@
 /* rt.h: the whole interface between generated code and runtime, versioned. Includes nothing of the compiler; may be
  * included from anywhere.
  *
- * An executable holds one RtImage per --arch. An image is a descriptor (JSON text, described in runtime/README.md), a
- * table of kernels and three entry points, which are emissions of the module's loops. The runtime owns no training
- * loop: with
+ * An executable holds one RtImage per --arch. An image is a descriptor (JSON text, see runtime/descriptor.md), a table
+ * of kernels and three entry points, which are emissions of the module's loops. The runtime owns no training loop: with
  * --sink off a table walker runs the descriptor's loop ops one by one, otherwise the entry points run them. */
 #ifndef RUNTIME_RT_H
 #define RUNTIME_RT_H
@@ -68,6 +67,7 @@ typedef struct RtRun {
 	int64_t kept;
 	int64_t shard, shard_end;/* the shards of a batch that this process runs */
 	int64_t first;           /* place in the whole batch of the first example of the shard that runs */
+	int64_t part;            /* of graph train whose shards run in step, by RtImage.call: the joins behind it */
 } RtRun;
 #define RT_KEPT(name) ((int64_t)(name)[0]) /* graphs: train, update, eval, infer */
 
@@ -79,6 +79,9 @@ double rt_rate(RtRun *run);                     /* rate: schedule at run->step, 
 void rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks); /* all tasks, then a barrier */
 /* the same, each thread's share of the tasks in one call */
 void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks);
+/* the same; each `whole` tasks, from the first on, have work in common that a call does once: they are parted only
+ * where there are too few of them for the threads */
+void rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole);
 /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
 int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss);
 /* after the loss's kernel, before anything is updated: RT_OK or RT_NOT_FINITE, of training */
@@ -89,6 +92,11 @@ int64_t rt_poll(RtRun *run);
 void rt_start(RtRun *run, int64_t bucket);
 /* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
 int64_t rt_merge(RtRun *run);
+/* All shards of a step in step: batches, calls of graph train from join to join, merges. RtStatus */
+int64_t rt_joined(RtRun *run);
+/* Early joins: what all shards need of each other, before the first one runs; the value in the join's place. */
+int64_t rt_count(RtRun *run);
+void rt_give(RtRun *run, int64_t join);
 int64_t rt_fault(RtRun *run);                   /* 1 if a check has failed */
 
 /* ---- kernels in C
@@ -108,6 +116,9 @@ typedef struct RtRoi {
 	int64_t dtype, box_dtype, channels, height, width, regions, rows, columns, samples, aligned;
 	double scale;
 } RtRoi;
+/* what shards of a batch exchange, of one shard: copies buffer k to buffer pairs + k */
+typedef struct RtShared { int64_t bytes, pairs; } RtShared;
+RtCall rt_shared;
 RtCall rt_order;         /* (x, index i32 [outer, count, inner]) */
 RtCall rt_nms;           /* (boxes, scores, group, index i32, keep bool): a task is an entry of the leading axes */
 RtCall rt_roi_align;     /* (x, boxes, y): a task is a region */

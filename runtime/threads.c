@@ -27,6 +27,8 @@
 #define THREADS_STACK ((size_t)8 << 20)
 
 #define THREADS_CHUNKS 4     /* of a share, where there are tasks enough */
+#define THREADS_FEW 2        /* of a share, where chunks part tasks that have work in common */
+#define THREADS_EVEN 2       /* so many wholes in a chunk: it may be one more or less */
 
 typedef struct Worker { RtThreads *pool; int index; pthread_t id; } Worker;
 typedef struct Share { _Alignas(64) uint64_t state; } Share; /* generation << 32 | chunks left */
@@ -39,6 +41,7 @@ struct RtThreads {
 	_Alignas(64) RtWork *work;        /* from here: written between jobs only */
 	void *cx;
 	int64_t tasks;
+	int64_t whole;                    /* chunks end behind so many tasks, where that leaves them nearly even */
 	uint32_t shares, chunks;          /* shares in use, chunks of one */
 	int n, spin;
 	int used;                         /* of n: who takes part in a job */
@@ -76,6 +79,15 @@ threads_claim(RtThreads *p, uint32_t generation, uint32_t k)
 	return -1;
 }
 
+/* The first task of a chunk. */
+static int64_t
+threads_cut(const RtThreads *p, int64_t chunk, int64_t all)
+{
+	int64_t at = p->tasks * chunk / all;
+
+	return p->tasks < THREADS_EVEN * p->whole * all || chunk == all ? at : at / p->whole * p->whole;
+}
+
 /* Runs chunks, the own share first, until none is left. */
 static void
 threads_chunks(RtThreads *p, uint32_t generation, int index)
@@ -94,8 +106,8 @@ threads_chunks(RtThreads *p, uint32_t generation, int index)
 		}
 		all = p->shares * p->chunks;         /* stable now: the job cannot end before this chunk is counted */
 		chunk += (int64_t)k * p->chunks;
-		t0 = p->tasks * chunk / all;
-		t1 = p->tasks * (chunk + 1) / all;
+		t0 = threads_cut(p, chunk, all);
+		t1 = threads_cut(p, chunk + 1, all);
 		if (t1 > t0)
 			p->work(p->cx, t0, t1, index);
 		finished++;
@@ -164,8 +176,9 @@ threads_join(RtThreads *p)
 }
 
 static void
-threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t chunks)
+threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t chunks, int64_t whole)
 {
+	int64_t wholes = tasks / whole;
 	uint32_t generation;
 
 	if (tasks <= 0)
@@ -178,7 +191,10 @@ threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t chunks)
 	p->work = work;
 	p->cx = cx;
 	p->tasks = tasks;
+	p->whole = whole;
 	p->shares = tasks < p->used ? (uint32_t)tasks : (uint32_t)p->used;
+	if (wholes < chunks * p->shares && whole > 1)
+		chunks = wholes < THREADS_FEW * p->shares ? THREADS_FEW : wholes / p->shares;
 	p->chunks = (uint32_t)(tasks >= chunks * p->shares ? chunks : tasks / p->shares);
 	__atomic_store_n(&p->done, 0, __ATOMIC_RELAXED);
 	for (uint32_t k = 0; k < p->shares; k++)
@@ -191,13 +207,19 @@ threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t chunks)
 void
 rt_threads_run(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
 {
-	threads_run(p, work, cx, tasks, THREADS_CHUNKS);
+	threads_run(p, work, cx, tasks, THREADS_CHUNKS, 1);
+}
+
+void
+rt_threads_run_whole(RtThreads *p, RtWork *work, void *cx, int64_t tasks, int64_t whole)
+{
+	threads_run(p, work, cx, tasks, THREADS_CHUNKS, whole < 1 ? 1 : whole);
 }
 
 void
 rt_threads_run_shares(RtThreads *p, RtWork *work, void *cx, int64_t tasks)
 {
-	threads_run(p, work, cx, tasks, 1);
+	threads_run(p, work, cx, tasks, 1, 1);
 }
 
 int

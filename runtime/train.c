@@ -346,6 +346,7 @@ train_end_epoch(RtHost *h, int64_t epoch)
 	    || (h->best.on && !train_checkpoint(h, best)))
 		return false;
 	rt_epoch_log(h, epoch, mean, evaluated ? eval : NULL, best, seconds, speed);
+	rt_exchange_warn(h, epoch, seconds);
 	return true;
 }
 

@@ -315,6 +315,8 @@ rt_watch_call(RtHost *h, int graph)
 {
 	if (graph == RT_G_UPDATE)
 		watch_sums(h);
+	if (graph == RT_G_TRAIN && rt_joins_in_step(h))
+		return rt_joined_step(h, watch_row, h);
 	return rt_loop_call(h, graph, graph == RT_G_TRAIN ? watch_row : NULL, h);
 }
 

@@ -1,7 +1,8 @@
 """cycles.py BUILD: how the files of codegen/ use each other, by the symbols of their objects.
 
 A line for each cycle of more than MOST files, each file with those of the cycle that it names a symbol of; and for each
-use of a folder by one that lies below it. The order of the folders stands here and, drawn, in codegen/README.md."""
+use of a folder by one that lies below it. The order of the folders stands here and, drawn, in codegen/README.md: each
+target's folders from above to below, which is held too."""
 import collections, glob, os, subprocess, sys
 
 MOST = 3
@@ -46,12 +47,31 @@ def rank(name):
     return None
 
 
+def drawing():
+    """What is wrong with the drawing: where in it a target's folders stand."""
+    with open("codegen/README.md") as f:
+        text = f.read().split("```")[1]
+    for target, rows in ABOVE.items():
+        have = {d for d in os.listdir("codegen/" + target) if os.path.isdir("codegen/%s/%s" % (target, d))}
+        named = {d for row in rows for d in row.split()} | {"forecast"} & have
+        for d in sorted(have - named):
+            yield "codegen/%s/%s has no place in the order" % (target, d)
+        for d in sorted(have):
+            if d + "/" not in text:
+                yield "the drawing in codegen/README.md has no %s/" % d
+        lines = [min([i for i, l in enumerate(text.split("\n")) for d in row.split() if d + "/" in l], default=0) for row in rows]
+        if lines != sorted(lines):
+            yield "the drawing in codegen/README.md has the folders of %s in another order" % target
+
+
 def main():
     files = list(objects(sys.argv[1]))
     if not files:
         sys.exit("no objects of codegen in " + sys.argv[1])
     owner = {s: name for name, defines, _ in files for s in defines}
     uses = {name: {owner[s] for s in needs if s in owner} - {name} for name, _, needs in files}
+    for line in drawing():
+        print(line)
     for ring in cycles(uses):
         if len(ring) > MOST:
             print("a cycle of %d files, at most %d: %s" % (len(ring), MOST, "; ".join("%s uses %s" % (f, " ".join(sorted(uses[f] & ring))) for f in sorted(ring))))

@@ -39,13 +39,23 @@ if [ -d "$build/codegen/libcodegen.a.p" ] && command -v python3 >/dev/null && co
 	check "cycles" "$(python3 tests/cycles.py "$build" 2>&1)"
 fi
 
-check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.[chly]$'); do
+check "opening comment" "$(for f in $(echo "$files" | grep -E '^(frontend|ir|passes|codegen|runtime)/.*\.([chly]|cu)$'); do
 	head -n 12 "$f" | grep -q "/\* \(.*/\)\?${f##*/}: " || echo "$f does not open with \`/* ${f##*/}: what it does\`"
 done)"
-check "line length" "$(for f in $(echo "$files" | grep -E '\.[ch]$' | grep -v '/prelude\.c$'); do
+check "line length" "$(for f in $(echo "$files" | grep -E '\.[ch]$'); do
 	expand -t 8 "$f" | awk -v f="$f" 'length > 120 { print f ":" NR " has " length " columns, at most 120" }'
 done | head -n 20)"
-check "length" "$(for f in $(echo "$files" | grep -E '\.[chly]$'); do n=$(wc -l <"$f"); [ "$n" -le 1500 ] || echo "$f has $n lines, at most 1500"; done)"
+# A function's body stands between braces in the first column.
+check "functions" "$(awk -v most=80 '
+FNR == 1 { open = 0 }
+/^\{/ { open = FNR; name = head }
+/^\}/ {
+	if (open && FNR - open - 1 > most) print FILENAME ":" open ": " name " has " FNR - open - 1 " lines, at most " most
+	open = 0
+}
+/^[a-zA-Z_][a-zA-Z_0-9 *]*\(/ { head = $0; sub(/\(.*/, "", head); sub(/.*[ *]/, "", head) }
+' $(echo "$files" | grep -E '\.[chly]$') /dev/null)"
+check "length" "$(for f in $(echo "$files" | grep -E '\.[chly]$'); do n=$(wc -l <"$f"); [ "$n" -le 1000 ] || echo "$f has $n lines, at most 1000"; done)"
 # Links of documents: the file is there, and the heading. A heading's anchor is its text in small letters without signs, - for blanks; the second of a
 # name gets -1.
 documents=$(echo "$files" | grep '\.md$')
@@ -75,12 +85,19 @@ check "links of documents" "$(links | while read -r from file frag missing; do
 	[ -e "$file" ] || echo "$from: there is no $file"
 	[ "$missing" != missing ] || echo "$from: $file has no heading #$frag"
 done)"
+check "length of READMEs" "$(for f in $(echo "$files" | grep -E '(^|/)README\.md$'); do
+	n=$(wc -w <"$f")
+	[ "$n" -le 1500 ] || echo "$f has $n words, at most 1500: a part belongs into a page or a folder of its own"
+done)"
 # The pattern is written so that it does not find itself.
 check "paths of one machine" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$' | xargs grep -nE '(^|[^[:alnum:]_.])/(work|root|home/[a-z]+)/[a-z]' 2>/dev/null | grep -v '^tests/layout.sh:' | head -n 10)"
 check "figures to come" "$(echo "$files" | grep -E '\.(md|net|[chly]|def|sh|py)$' | xargs grep -nE '@@[A-Z0-9]+@@' 2>/dev/null | head -n 10)"
 # Words that the field has another for: CPU, images, L1, L2, L3.
 check "words" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/layout\.sh$' |
 	xargs grep -niwE '(a|the|this|of|one|all) (processors?|pictures?)|(first|second|third)-level cache' 2>/dev/null | head -n 10)"
+# Transposed, not turned; Winograd.
+check "words of code" "$(echo "$files" | grep -E '^(codegen/cpu|ir|passes|frontend|runtime)/.*\.([chly]|def)$' |
+	xargs grep -niwE 'turned|minimal filtering' 2>/dev/null | grep -viE 'turned (away|together)' | head -n 10)"
 check "simulated devices" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/(layout\.sh|golden/|gradient/)' |
 	xargs grep -niE 'stand-ins? ?(for|driver|device|\.|,)|the stand-in' 2>/dev/null | head -n 10)"
 check "model files" "$(for f in $(echo "$files" | grep -E '^models/.*\.net$'); do head -n 20 "$f" | grep -qiE 'source|arxiv|et al' || echo "$f: no source in its head comment"; done)"

@@ -446,6 +446,7 @@ code_open(Compile *c, const Arch *arch)
 	const char *error = llvm_open(&c->l, c->m->name, arch, c->o->opt, c->arena);
 
 	c->l.align = races(c->m) ? 64 : 0;
+	c->l.debug = c->o->debug;
 	if (!error && !strcmp(c->o->emit, "obj"))
 		units_open(&c->l, c->o->opt, c->o->jobs, c->arena);
 	return error;
@@ -494,6 +495,7 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 		ks.scratch_bytes = m->scratch_bytes;
 		program_mark_loss(m, &ks, a);
 		program_mark_buckets(m, &ks, a);
+		program_mark_joins(m, &ks, a);
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "gradients")) {
 			program_gradients(out, m, &ks, target_rates(t, o->arch), a);

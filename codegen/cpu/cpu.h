@@ -43,6 +43,8 @@ typedef struct Llvm {                               /* one LLVM module in the ma
 	LLVMTargetMachineRef tm;
 	const Arch *arch;
 	struct Units *units;                        /* NULL: everything stands in mod */
+	bool debug;                                 /* -g: functions get lines and frames (lines.c) */
+	struct { const char *file; unsigned line, column; } at; /* of the group that is emitted; file NULL: unknown */
 	unsigned align;                             /* of functions, in bytes; 0: as the CPU likes */
 	T i1, i8, i16, i32, i64, f32, f64, half, ptr, voidt;
 } Llvm;
@@ -51,6 +53,10 @@ void llvm_close(Llvm *l);
 /* x * y + z: fused where the CPU does it in one instruction, else a product and a sum, each rounded. A vector or
  * a scalar. */
 V llvm_fma(Llvm *l, LLVMBuilderRef b, V x, V y, V z);
+/* isa.c. Does the CPU convert f16? Where it does not: bits of f16 (i16, or a vector of them) to f32 and back. */
+bool isa_converts_f16(const Llvm *l);
+V isa_widen_f16(const Llvm *l, LLVMBuilderRef b, V half);
+V isa_narrow_f16(const Llvm *l, LLVMBuilderRef b, V f);
 V llvm_round(Llvm *l, LLVMBuilderRef b, const char *name, V x); /* llvm.floor, llvm.ceil, llvm.rint of f32 or f64 */
 LLVMModuleRef llvm_module(const Llvm *l, const char *name);
 
@@ -62,6 +68,9 @@ void units_open(Llvm *l, int opt, int jobs, Arena *arena);
  * it by its name, which says all of it. */
 V unit_begin(Llvm *l, const char *name, T type, bool shared);
 V unit_end(Llvm *l, V fn);
+/* lines.c, of nothing without -g: unwind table and frame pointer; lines of l->at under the name. */
+void lines_frames(Llvm *l, V fn);
+void lines_add(Llvm *l, V fn, const char *name);
 V unit_find(Llvm *l, const char *name);             /* a shared one as this module sees it; NULL: there is none yet */
 /* The object of all units and the module that is open. NULL or a message. */
 const char *units_finish(Llvm *l, Buf *out, EmitCounts *counts);
@@ -278,7 +287,10 @@ typedef struct GroupCx {
 	double flops_less;       /* operations that its ops name and its kernels do without */
 } GroupCx;
 
-typedef struct Rows { int64_t rows; int32_t mul, div; int64_t grain; bool shares; /* KernelRec.shares */ } Rows;
+typedef struct Rows {
+	int64_t rows; int32_t mul, div; int64_t grain;
+	bool shares; int64_t whole; /* as in KernelRec */
+} Rows;
 typedef struct Out { Val v; int buf; } Out;              /* a value and where it is stored */
 
 /* One loop of a nest: logical axes of the root's type merged into one, outermost first. */

@@ -43,6 +43,25 @@ key_attrs(Buf *b, const Op *op)
 	}
 }
 
+/* Where the model says what the group's kernels do: its most costly op. */
+static void
+place_lines(GroupCx *gc)
+{
+	const Module *m = gc->c->m;
+	const Op *op = NULL;
+	Llvm *l = &gc->c->l;
+
+	for (uint32_t i = gc->first; i < gc->last; i++)
+		if (!gc->g->op.at[i].dead && (!op || op_has((OpKind)gc->g->op.at[i].kind, T_CONTRACT)))
+			op = &gc->g->op.at[i];
+	l->at.file = NULL;
+	if (!op || !op->loc.file || op->loc.file >= m->diags->source.n)
+		return;
+	l->at.file = m->diags->source.at[op->loc.file].name;
+	l->at.line = op->loc.line;
+	l->at.column = op->loc.col;
+}
+
 /* Lists the buffers and writes the key. */
 static const char *
 group_key(GroupCx *gc)
@@ -85,6 +104,9 @@ group_key(GroupCx *gc)
 		for (uint32_t j = 0; j < i; j++)
 			if (gc->buf.at[i].offset == gc->buf.at[j].offset)
 				buf_printf(&b, "%u=%u ", i, j);
+	place_lines(gc);
+	if (gc->c->l.debug && gc->c->l.at.file)
+		buf_printf(&b, "of %s:%u:%u ", gc->c->l.at.file, gc->c->l.at.line, gc->c->l.at.column);
 	const char *r = arena_strndup(gc->tmp, b.at ? b.at : "", b.n);
 
 	for (uint32_t i = gc->first; i < gc->last; i++) {
@@ -149,6 +171,7 @@ context_free(GroupCx *gc)
 			gc->buf_of[v] = gc->ws_of[v] = gc->phase[v] = -1;
 		}
 	}
+	gc->c->l.at.file = NULL;
 	arena_free(gc->tmp);
 }
 

@@ -155,10 +155,11 @@ launch(Loops *p, const KernelRec *k, V arena, V n, V off)
 			rows = LLVMBuildSDiv(p->b, rows, kk(p, k->div), "");
 		tasks = LLVMBuildSDiv(p->b, LLVMBuildAdd(p->b, rows, kk(p, k->grain - 1), ""), kk(p, k->grain), "");
 	}
-	T args[4] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64};
+	T args[5] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64, p->l->i64};
+	const char *name = k->shares ? "rt_parallel_shares" : k->whole ? "rt_parallel_whole" : "rt_parallel";
+	unsigned n_args = k->whole ? 5 : 4;
 
-	call(p, helper(p, k->shares ? "rt_parallel_shares" : "rt_parallel", p->l->voidt, args, 4),
-	     (V[]){p->run, fn, off, tasks}, 4);
+	call(p, helper(p, name, p->l->voidt, args, n_args), (V[]){p->run, fn, off, tasks, kk(p, k->whole)}, n_args);
 }
 
 /* The step ends before anything is updated where the loss is not finite. */
@@ -193,6 +194,12 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 	for (uint32_t i = from; i < to; i++) {
 		const KernelRec *k = &gk->k.at[i];
 
+		if (k->join && p->c->ks->joins_early) {
+			T args[2] = {p->l->ptr, p->l->i64};
+
+			call(p, helper(p, "rt_give", p->l->voidt, args, 2), (V[]){p->run, kk(p, k->join - 1)}, 2);
+			continue;
+		}
 		launch(p, k, arena, n, table(p, k->off, k->noff, "off"));
 		if (k->loss)
 			emit_loss(p, gk->g);
@@ -397,6 +404,19 @@ repeat_close(Loops *p, const Repeat *r, int64_t count)
 		LLVMBuildStore(p->b, kk(p, count - 1), field_at(p, offsetof(RtRun, micro)));
 }
 
+/* The end of the repeat that op i opens. */
+static uint32_t
+closing(const Graph *loop, uint32_t i)
+{
+	for (int depth = 0; i < loop->op.n; i++)
+		if (!loop->op.at[i].dead && (loop->op.at[i].kind == OP_repeat || loop->op.at[i].kind == OP_end)) {
+			depth += loop->op.at[i].kind == OP_repeat ? 1 : -1;
+			if (!depth)
+				return i;
+		}
+	bug("loop %s: a repeat without an end", loop->name);
+}
+
 static V
 emit_loop(Loops *p, const Graph *loop)
 {
@@ -419,6 +439,16 @@ emit_loop(Loops *p, const Graph *loop)
 		switch (op->kind) {
 		case OP_shuffle: call(p, helper(p, "rt_shuffle", p->l->voidt, args, 1), &p->run, 1); break;
 		case OP_repeat:
+			if (!strcmp(attr_str(op, A_what), "shards") && p->c->ks->njoin) {
+				bool early = p->c->ks->joins_early;
+
+				leave_if(p, call(p, helper(p, early ? "rt_count" : "rt_joined", p->l->i64, args, 1),
+				                 &p->run, 1));
+				if (!early) {            /* which does all that is in here */
+					i = closing(loop, i);
+					break;
+				}
+			}
 			if (depth == 8)
 				bug("loops nested deeper than 8");
 			counts[depth] = attr_int(op, A_count);

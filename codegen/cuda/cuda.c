@@ -101,6 +101,16 @@ cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 	return x->rank == 4;
 }
 
+/* Of f32 single numbers are as good: multiply-adds are what takes the time. */
+static int
+cuda_conv_chunk(const Target *t, const Graph *g, const Op *op, const SelectCx *cx)
+{
+	DType dt = cx->narrow == DT_none ? (DType)val_type(g, op->in[0])->dtype : cx->narrow;
+
+	(void)t;
+	return cu_has_mma(dt, cx->arch) ? 16 / dtype_info[dt].bytes : 1;
+}
+
 /* ---------------------------------------------------------------- select */
 static const char *
 cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
@@ -285,6 +295,27 @@ loose_op(CuProgram *p, const Module *m, GraphKernels *gk, uint32_t at)
 	cu_group_emit(p, m, gk, -1, at);
 }
 
+/* The other kernels of a group of a racing program, each as if it were the only one; they stand in no table. */
+static void
+variants_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, uint32_t first)
+{
+	Group *gr = &gk->g->group.at[group], was = *gr;
+
+	for (uint32_t i = 1; i < was.variant.n; i++) {
+		GraphKernels one = {.g = gk->g, .addressed = gk->addressed};
+		VariantKernels r = {.group = group, .variant = i};
+
+		gr->kernel = was.variant.at[i].kernel;
+		gr->workspace = was.variant.at[i].workspace;
+		p->variant = (int)i;
+		cu_group_emit(p, m, &one, group, first);
+		memcpy(&r.k, &one.k, sizeof r.k);
+		vec_push(p->a, &gk->variant, r);
+	}
+	p->variant = 0;
+	*gr = was;
+}
+
 /* The groups that run once, or those of every call. */
 static void
 groups_emit(CuProgram *p, const Module *m, GraphKernels *gk, bool once)
@@ -304,6 +335,7 @@ groups_emit(CuProgram *p, const Module *m, GraphKernels *gk, bool once)
 			bug_context = arena_printf(m->arena, "target cuda, group %s of graph %s",
 			                           g->group.at[last].name, g->name);
 			cu_group_emit(p, m, gk, last, i);
+			variants_emit(p, m, gk, last, i);
 		}
 	}
 	bug_context = NULL;
@@ -317,7 +349,7 @@ small_integers(const Module *m)
 			DType t = (DType)m->graph.at[i]->val.at[k].type.dtype;
 
 			if (t == DT_i16 || t == DT_u16 || t == DT_i8)
-				return cuda_small_integers;
+				return cuda_small;
 		}
 	return "";
 }
@@ -348,8 +380,7 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 		vec_push(p->a, &p->ks.graph, gk);
 	}
 	buf_printf(&p->text, "/* model %s, %s */\n", m->name, arch);
-	for (const char *const *s = cuda_prelude; *s; s++)
-		buf_printf(&p->text, "%s", *s);
+	buf_printf(&p->text, "%s", cuda_prelude);
 	p->small = small_integers(m);
 	buf_printf(&p->text, "%s", p->small);
 	cu_merge(p, m);
@@ -385,11 +416,9 @@ part_source(CuProgram *p, int part)
 {
 	Buf b = {0};
 
-	for (const char *const *s = cuda_prelude; *s; s++)
-		buf_printf(&b, "%s", *s);
-	buf_printf(&b, "%s", p->small);
-	for (const char *const *s = cuda_loop_text; *s && part == 0; s++)
-		buf_printf(&b, "%s", *s);
+	buf_printf(&b, "%s%s", cuda_prelude, p->small);
+	if (part == 0)
+		buf_printf(&b, "%s%s", cuda_loop_types, cuda_loop);
 	for (uint32_t i = 0; i < p->fn.n; i++)
 		if (p->fn.at[i].part == part)
 			buf_printf(&b, "\n/* graph code, group %s: %s */\n%sKERNEL%s %s%s", p->fn.at[i].name,
@@ -494,7 +523,9 @@ const Target cuda_target = {
 	.machine = cuda_machine,
 	.machine_here = cuda_machine_here,
 	.machine_word = cuda_machine_word,
+	.device = cuda_device_name,
 	.conv_layout = cuda_conv_layout,
+	.conv_chunk = cuda_conv_chunk,
 	.select = cuda_select,
 	.variants = cu_variants,
 	.tunable = cuda_tunable,

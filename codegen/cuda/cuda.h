@@ -214,6 +214,9 @@ int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace)
 void cu_rows_emit(Cuda *c, bool block, int pieces);
 bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
 
+/* ---- scatter.c: numbers added to places that indices name */
+void cu_scatter_emit(Cuda *c, const Op *op);
+
 /* ---- totals.c: whole tensors to a number */
 /* sets the kernel; false: the group has what such a kernel cannot do */
 bool cu_totals_select(Graph *g, int group, const Op *red);
@@ -236,11 +239,12 @@ void cu_group_emit(CuProgram *p, const Module *m, GraphKernels *gk, int group, u
 bool cu_is_turing(const char *arch);                    /* sm_75, which multiplies no bf16 */
 bool cu_has_mma(DType t, const char *arch);             /* products of f16 or bf16 by mma.sync? */
 
-/* ---- prelude.c, image.c, native.c, machine.c */
+/* ---- prelude.cu, small.cu (embed.py), image.c, native.c, machine.c */
 bool cu_wgmma_arch(const char *arch);                     /* sm_90a, whose four warps multiply together */
 const Machine *cuda_machine(const Target *t, const char *arch);
 bool cuda_machine_here(const Target *t, const char *arch, Machine *m);
 const char *cuda_machine_word(const Target *t, const char *arch, Arena *a);
+const char *cuda_device_name(const Target *t, Arena *a); /* native.c */
 /* The row of the graph's architecture; of the oldest where none is named. */
 static inline const Machine *cu_machine(const Graph *g) { return cuda_machine(NULL, g->module->arch); }
 /* of tensor cores, if its products are theirs */
@@ -252,6 +256,5 @@ bool cuda_device_read(CudaDevice *d);
 /* An object with mantou_image_INDEX: a descriptor, the functions, a cubin for each part and, in the last image, the
  * same as PTX. NULL, or what went wrong. */
 const char *cuda_image(CuProgram *p, const char *json, const EmitOptions *o, const NvrtcJob *job, int parts, Buf *out);
-extern const char *const cuda_prelude[]; /* up to a NULL */
-extern const char *const cuda_small_integers;
+extern const char cuda_prelude[], cuda_small[]; /* of prelude.cu and small.cu */
 #endif

@@ -273,6 +273,10 @@ eval_random(Cuda *c, const Op *op, const Ix *ix)
 		number = cu_ix_add(c, cu_ix_mul(c, number, cu_extent(c, t->axis[i])), ix[i]);
 	Cell seed = cu_value_at(c, op->in[0], none), step = cu_value_at(c, op->in[1], none);
 
+	/* of a shard: see `random` in ir/ops.def */
+	if (attr_int(op, A_per))
+		number = arena_printf(c->a, "((long long)%s + ((long long)%s >> 32) * %lldll)", number, step.v,
+		                      (long long)attr_int(op, A_per));
 	return cu_cell_random(c, op, number, seed, step);
 }
 

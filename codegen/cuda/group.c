@@ -137,100 +137,6 @@ cumsum_emit(Cuda *c, const Op *op)
 	cu_kernel_close(c, "a line to a thread", cu_blocks_of(t, others(t, axis)));
 }
 
-/* out[.., row, ..] += g[from] where row is in range; the axes before and behind are those of `to`. */
-static void
-add_at(Cuda *c, const Op *op, Val g, const Ix *from, Ix *to, Cell row)
-{
-	const Type *t = val_type(c->g, op->out[0]);
-	int64_t axis = attr_int(op, A_axis), offset = val_info(c->g, op->out[0])->offset;
-	Ix at = cu_fresh(c, 'i'), ext = cu_extent(c, t->axis[axis]);
-
-	cu_line(c, "const long long %s_ = %s;", at, row.v);
-	Scope s = cu_scope_open(c, "if (%s_ >= 0 && %s_ < %s)", at, at, ext);
-
-	cu_line(c, "const %s %s = (%s)%s_;", c->it, at, c->it, at);
-	to[axis] = at;
-	Cell old = cu_load_at(c, t, offset, to), x = cu_value_at(c, g, from);
-
-	cu_store_at(c, t, offset, to, cu_cell_bin(c, EX_ADD, old, x));
-	cu_scope_close(c, s);
-}
-
-static void
-zero_line(Cuda *c, const Op *op, Ix *ix)
-{
-	const Type *t = val_type(c->g, op->out[0]);
-	int64_t axis = attr_int(op, A_axis);
-	Scope l = cu_loop_open(c, cu_extent(c, t->axis[axis]), &ix[axis]);
-
-	cu_store_at(c, t, val_info(c->g, op->out[0])->offset, ix, cu_cell_number(c, (DType)t->dtype, 0));
-	cu_scope_close(c, l);
-}
-
-/* take.dx and take.add: slices of g by ids of any shape. */
-static void
-take_sum(Cuda *c, const Op *op, Ix *to)
-{
-	int first = op->kind == OP_take_add;
-	const Type *t = val_type(c->g, op->out[0]), *ids = val_type(c->g, op->in[first + 1]);
-	int axis = (int)attr_int(op, A_axis);
-	Ix from[MAX_RANK], at[MAX_RANK];
-	Scope loop[MAX_RANK];
-
-	for (int j = 0; j < ids->rank; j++)
-		loop[j] = cu_loop_open(c, cu_extent(c, ids->axis[j]), &at[j]);
-	for (int j = 0; j < axis; j++)
-		from[j] = to[j];
-	for (int j = 0; j < ids->rank; j++)
-		from[axis + j] = at[j];
-	for (int j = axis + 1; j < t->rank; j++)
-		from[j - 1 + ids->rank] = to[j];
-	add_at(c, op, op->in[first], from, to, cu_value_at(c, op->in[first + 1], at));
-	for (int j = ids->rank; j-- > 0;)
-		cu_scope_close(c, loop[j]);
-}
-
-static void
-gather_sum(Cuda *c, const Op *op, Ix *to)
-{
-	const Type *t = val_type(c->g, op->out[0]), *idx = val_type(c->g, op->in[1]);
-	int64_t axis = attr_int(op, A_axis);
-	const char *covered = "1";
-	Ix from[MAX_RANK];
-
-	memcpy(from, to, sizeof(Ix) * t->rank);
-	for (int j = 0; j < t->rank; j++) /* the index may cover a part of an axis only */
-		if (j != axis && !axis_same(t->axis[j], idx->axis[j]))
-			covered = cu_both(c, covered, cu_in_range(c, to[j], cu_extent(c, idx->axis[j])));
-	Scope s = cu_scope_open(c, "if (%s)", covered), l = cu_loop_open(c, cu_extent(c, idx->axis[axis]), &from[axis]);
-
-	add_at(c, op, op->in[0], from, to, cu_value_at(c, op->in[1], from));
-	cu_scope_close(c, l);
-	cu_scope_close(c, s);
-}
-
-static void
-scatter_emit(Cuda *c, const Op *op)
-{
-	const Type *t = val_type(c->g, op->out[0]);
-	uint32_t axes = others(t, attr_int(op, A_axis));
-	Out copy = {op->in[0], t, val_info(c->g, op->out[0])->offset};
-	Ix ix[MAX_RANK];
-
-	if (op->kind != OP_take_dx && op->kind != OP_take_add && op->kind != OP_gather_dx)
-		bug("target cuda has no code for %s: a T_SCATTER has a case in scatter_emit", op_info[op->kind].name);
-	if (op->kind == OP_take_add && val_info(c->g, op->in[0])->offset != copy.offset)
-		cu_map_emit(c, &copy, 1);
-	cu_kernel_open(c, "");
-	Scope s = cu_threads_open(c, t, axes, ix);
-
-	if (op->kind != OP_take_add)
-		zero_line(c, op, ix);
-	(op->kind == OP_gather_dx ? gather_sum : take_sum)(c, op, ix);
-	cu_scope_close(c, s);
-	cu_kernel_close(c, "a line to a thread", cu_blocks_of(t, axes));
-}
-
 static void
 special_emit(Cuda *c, const Op *op)
 {
@@ -258,7 +164,7 @@ special_emit(Cuda *c, const Op *op)
 		else if (op_has((OpKind)op->kind, T_ALONE))
 			cu_boxes_emit(c, op);
 		else
-			scatter_emit(c, op);
+			cu_scatter_emit(c, op);
 	}
 }
 

@@ -87,7 +87,9 @@ run_end(const Merge *x, uint32_t first)
 	for (; i < gk->k.n; i++) {
 		const KernelRec *k = &gk->k.at[i];
 
-		if (k->group < 0 || k->once != gk->k.at[first].once || !(x->p->fn.at[k->fn].flat || is_small(x, k)))
+		/* what races is timed by itself */
+		if (k->group < 0 || gk->g->group.at[k->group].variant.n || k->once != gk->k.at[first].once ||
+		    !(x->p->fn.at[k->fn].flat || is_small(x, k)))
 			break;
 		touches(x, k, &one);
 		if (meet(&one, &all) || meet(&all, &one))
@@ -285,44 +287,56 @@ graph_join(Merge *x)
 	}
 	for (uint32_t i = 0; i < out.k.n; i++)
 		out.nonce += out.k.at[i].once;
+	out.variant.at = x->gk->variant.at;
+	out.variant.n = x->gk->variant.n;
+	out.variant.cap = x->gk->variant.cap;
 	*x->gk = out;
 }
 
-/* Functions in the order of their first call, the others left out; and the text. */
+typedef struct Text { CuProgram *p, *out; int *number; } Text; /* number: of each function in out, from 1; 0: not yet */
+
+/* The text of the kernel's function, if nothing has called it before; k gets its number. */
+static void
+kernel_text(Text *t, const Graph *g, KernelRec *k)
+{
+	CuProgram *p = t->p;
+	const CuFunction *f = &p->fn.at[k->fn];
+	const char *once = k->once ? "; once" : "";
+	Buf *b = &p->text;
+
+	buf_printf(b, "\n/* graph %s, group %s: ", g->name, k->group >= 0 ? g->group.at[k->group].name : "-");
+	if (t->number[k->fn]) {
+		buf_printf(b, "%s with other offsets%s */\n", f->name, once);
+	} else {
+		vec_push(p->a, &t->out->fn, *f);
+		t->number[k->fn] = (int)t->out->fn.n;
+		if (f->plan)
+			buf_printf(b, "%s%s */\n/* %s: %s */\n", f->what, once, f->name, f->text);
+		else
+			buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL%s %s%s", f->what, (long long)k->rows,
+			           f->shared ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared) : "",
+			           once, f->before, f->two ? "2" : "", f->name, f->text);
+	}
+	k->fn = t->number[k->fn] - 1;
+}
+
+/* Functions in the order of their first call, the others left out; and the text. Kernels that race against a graph's
+ * own come behind those. */
 static void
 program_text(CuProgram *p)
 {
-	int *number = arena_array(p->a, int, p->fn.n);
 	CuProgram new = {.a = p->a};
-	Buf *b = &p->text;
+	Text t = {p, &new, arena_array(p->a, int, p->fn.n)};
 
-	for (uint32_t i = 0; i < p->ks.graph.n; i++)
-		for (uint32_t j = 0; j < p->ks.graph.at[i]->k.n; j++) {
-			KernelRec *k = &p->ks.graph.at[i]->k.at[j];
-			const CuFunction *f = &p->fn.at[k->fn];
-			const Graph *g = p->ks.graph.at[i]->g;
+	for (uint32_t i = 0; i < p->ks.graph.n; i++) {
+		GraphKernels *gk = p->ks.graph.at[i];
 
-			buf_printf(b, "\n/* graph %s, group %s: ", g->name,
-			           k->group >= 0 ? g->group.at[k->group].name : "-");
-			if (!number[k->fn]) {
-				vec_push(p->a, &new.fn, *f);
-				number[k->fn] = (int)new.fn.n;
-				if (f->plan) {
-					buf_printf(b, "%s%s */\n/* %s: %s */\n", f->what, k->once ? "; once" : "",
-					           f->name, f->text);
-					k->fn = number[k->fn] - 1;
-					continue;
-				}
-				buf_printf(b, "%s; blocks=%lld%s%s */\n%sKERNEL%s %s%s", f->what, (long long)k->rows,
-				           f->shared
-				                   ? arena_printf(p->a, ", threads=%d, shared=%d", f->block, f->shared)
-				                   : "",
-				           k->once ? "; once" : "", f->before, f->two ? "2" : "", f->name, f->text);
-			} else {
-				buf_printf(b, "%s with other offsets%s */\n", f->name, k->once ? "; once" : "");
-			}
-			k->fn = number[k->fn] - 1;
-		}
+		for (uint32_t j = 0; j < gk->k.n; j++)
+			kernel_text(&t, gk->g, &gk->k.at[j]);
+		for (uint32_t v = 0; v < gk->variant.n; v++)
+			for (uint32_t j = 0; j < gk->variant.at[v].k.n; j++)
+				kernel_text(&t, gk->g, &gk->variant.at[v].k.at[j]);
+	}
 	p->fn.at = new.fn.at;
 	p->fn.n = new.fn.n;
 	p->fn.cap = new.fn.cap;

@@ -34,6 +34,12 @@ place_value(Graph *g, Val v, int64_t *end)
 		info->offset = place(end, &info->type);
 }
 
+static bool
+is_join(const Op *op)
+{
+	return !op->dead && (op->kind == OP_all_reduce || op->kind == OP_all_moments);
+}
+
 /* Gives states, inputs and results their places. Graphs share nothing: the results of one may be read after another
  * ran. */
 static void
@@ -54,6 +60,9 @@ lay_out(Module *m)
 			place_value(g, g->input.at[k].v, &end);
 		for (uint32_t k = 0; k < g->result.n; k++)
 			place_value(g, g->result.at[k].v, &end);
+		for (uint32_t k = 0; program_joining(m) == g && k < g->op.n; k++)
+			for (int q = 0; is_join(&g->op.at[k]) && q < g->op.at[k].nout; q++)
+				place_value(g, g->op.at[k].out[q], &end);
 	}
 	m->arena_bytes = end;
 	m->scratch_bytes = 0;
@@ -123,18 +132,68 @@ graph_of(const Module *m, const char *name)
 	die("there is no graph %s", name);
 }
 
+/* The interpreters of a process's shards, which run in step. */
+typedef struct Ref { Interp *in, **shard; int64_t n; const Op **stopped; } Ref;
+
+static Interp *
+interp_of(Ref *r, int64_t shard)
+{
+	Arena *a = r->in->module->arena;
+
+	if (shard >= r->n) {
+		Interp **more = arena_array(a, Interp *, shard + 1);
+		const Op **stopped = arena_array(a, const Op *, shard + 1);
+
+		for (int64_t i = 0; i < r->n; i++) {
+			more[i] = r->shard[i];
+			stopped[i] = r->stopped[i];
+		}
+		r->shard = more;
+		r->stopped = stopped;
+		r->n = shard + 1;
+	}
+	if (!r->shard[shard])
+		r->shard[shard] = interp_new(r->in->module, true);
+	return r->shard[shard];
+}
+
+/* What shards exchange: from the arena, or to it. */
+static void
+joined(Interp *in, const Graph *g, const Op *op, uint8_t *arena, bool out)
+{
+	for (int k = 0; op && k < op->nout; k++) {
+		RefTensor *x = &in->cx.val[op->out[k].id];
+
+		if (ref_cells(x))
+			out ? ref_bytes_out(x, arena + val_info(g, op->out[k])->offset)
+			    : ref_bytes_in(x, arena + val_info(g, op->out[k])->offset);
+	}
+}
+
 static int64_t
 ref_call(RtRun *run, const char *name)
 {
-	Interp *in = run->self;
+	Ref *r = run->self;
+	Interp *in = r->in;
 	Graph *g = graph_of(in->module, name);
-	const char *error;
+	bool joins = program_joining(in->module) == g;
+	const char *error = NULL;
+	const Op *stopped = NULL;
 
-	states_in(in, g, run->arena);
-	interp_begin(in, g, run->n);
-	for (uint32_t k = 0; k < g->input.n; k++)
-		ref_bytes_in(interp_input(in, (int)k), run->arena + val_info(g, g->input.at[k].v)->offset);
-	error = interp_run(in);
+	if (joins)
+		in = interp_of(r, run->micro - run->shard);
+	if (!joins || !run->part) {
+		states_in(in, g, run->arena);
+		interp_begin(in, g, run->n);
+		for (uint32_t k = 0; k < g->input.n; k++)
+			ref_bytes_in(interp_input(in, (int)k), run->arena + val_info(g, g->input.at[k].v)->offset);
+	} else {
+		joined(in, g, r->stopped[run->micro - run->shard], run->arena, false);
+	}
+	if (joins)
+		stopped = r->stopped[run->micro - run->shard] = interp_resume(in, &error);
+	else
+		error = interp_run(in);
 	if (error && in->failed && in->failed->kind == OP_check) {
 		RtFault f = fault_of(in);
 
@@ -143,6 +202,10 @@ ref_call(RtRun *run, const char *name)
 	}
 	if (error)
 		die("%s: %s", name, error);
+	if (stopped) {
+		joined(in, g, stopped, run->arena, true);
+		return RT_OK;
+	}
 	states_out(in, g, run->arena);
 	for (uint32_t k = 0; k < g->result.n; k++)
 		ref_bytes_out(interp_result(in, (int)k), run->arena + val_info(g, g->result.at[k].v)->offset);
@@ -153,8 +216,8 @@ int
 ref_main(Module *m, int argc, char **argv)
 {
 	Buf program = {0};
-	Interp *in = interp_new(m, true);
-	RtImage image = {.version = RT_VERSION, .needs = "", .self = in, .call = ref_call};
+	Ref r = {.in = interp_new(m, true)};
+	RtImage image = {.version = RT_VERSION, .needs = "", .self = &r, .call = ref_call};
 	const RtImage *images[] = {&image};
 	int status;
 
@@ -162,7 +225,10 @@ ref_main(Module *m, int argc, char **argv)
 	program_json(&program, m, "ref", "", NULL);
 	image.program = program.at;
 	status = rt_main(argc, argv, images, 1);
-	interp_free(in);
+	interp_free(r.in);
+	for (int64_t i = 0; i < r.n; i++)
+		if (r.shard[i])
+			interp_free(r.shard[i]);
 	buf_free(&program);
 	return status;
 }

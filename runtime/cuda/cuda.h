@@ -93,7 +93,7 @@ typedef struct Cuda {
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
 	/* by input: the examples of a batch that the host gathered, if the graph takes addresses; 0: none yet */
 	CuPtr beside[RT_MAX_INPUTS];
-	void **parameter;                           /* room for those of one kernel */
+	void **parameter; int parameters;           /* room for those of one kernel */
 	unsigned char map[RT_MAX_MAPS][sizeof(CuTensorMap)]; /* and for its tensor maps */
 	LoopHead top;                               /* as it last went up or came down */
 	/* telemetry: the device writes, the host reads */

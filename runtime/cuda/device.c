@@ -331,7 +331,8 @@ device_tables(Cuda *c)
 		for (int k = 0; k < graph->nrow; k++)
 			most = graph->row[k].noff > most ? graph->row[k].noff : most;
 	}
-	c->parameter = rt_alloc(sizeof *c->parameter * (size_t)(most + 2 + RT_MAX_MAPS));
+	c->parameters = most + 2 + RT_MAX_MAPS;
+	c->parameter = rt_alloc(sizeof *c->parameter * (size_t)c->parameters);
 	return true;
 }
 

@@ -8,6 +8,7 @@
  * effect. Kernel by kernel (--sink off, profiles, the last batch of an evaluation) is cuda_call. */
 #include "cuda.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -130,6 +131,75 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 		return RT_ERROR;
 	h->run.kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : RT_OK;
+}
+
+/* ---- the parts of a call (RtDevice) */
+
+static bool
+parts_begin(RtHost *h, int graph)
+{
+	Cuda *c = h->device;
+	const RtGraph *g = &h->program.graph[graph];
+
+	c->top = (LoopHead){0};
+	return cuda_here(c) && cuda_put(c, c->base, &c->top, sizeof c->top) && cuda_inputs(c, g, h->run.n) &&
+	       call_scalars(c, g);
+}
+
+static bool
+parts_rows(RtHost *h, const RtRow *row, int n)
+{
+	Cuda *c = h->device;
+	bool good = true;
+
+	for (int i = 0; i < n && good; i++) {
+		if (row[i].noff + 2 + RT_MAX_MAPS > c->parameters) { /* a row of no graph */
+			free(c->parameter);
+			c->parameters = row[i].noff + 2 + RT_MAX_MAPS;
+			c->parameter = rt_alloc(sizeof *c->parameter * (size_t)c->parameters);
+		}
+		good = run_launch(c, &row[i], h->run.n);
+	}
+	return good;
+}
+
+static bool
+parts_mark(RtHost *h, int k)
+{
+	Cuda *c = h->device;
+
+	return call_events(c, k + 1) && CUDA(c, cuEventRecord, c->event[k], c->stream);
+}
+
+static bool
+parts_wait(RtHost *h)
+{
+	Cuda *c = h->device;
+
+	return CUDA(c, cuStreamSynchronize, c->stream);
+}
+
+static bool
+parts_end(RtHost *h, int graph)
+{
+	return call_results(h->device, &h->program.graph[graph]);
+}
+
+static double
+parts_between(RtHost *h, int a, int b)
+{
+	Cuda *c = h->device;
+	float ms = 0;
+
+	return CUDA(c, cuEventElapsedTime, &ms, c->event[a], c->event[b]) ? ms * 1e-3 : NAN;
+}
+
+static bool
+parts_put(RtHost *h, int64_t offset, int64_t bytes)
+{
+	Cuda *c = h->device;
+
+	return cuda_put(c, c->arena + (CuPtr)offset, h->run.arena + offset, bytes);
 }
 
 /* Graphs leave out what runs once: it runs here if it does not stand. */
@@ -420,4 +490,11 @@ const RtDevice rt_cuda = {
         .enter = cuda_enter,
         .fetch = cuda_fetch,
         .close = cuda_close,
+        .begin = parts_begin,
+        .rows = parts_rows,
+        .mark = parts_mark,
+        .wait = parts_wait,
+        .end = parts_end,
+        .between = parts_between,
+        .put = parts_put,
 };

@@ -7,7 +7,8 @@
  * for byte the same if its class says so, else each number within `bound` roundings of the largest (roundings of the
  * result's type), integers exactly. Memory that the group both reads and writes is put back before each run. Meanwhile
  * the pages of the arena that hold none of the group's results or workspace are read-only, and the bytes up to 4 KiB
- * beside each of them are hashed: a store that strays is seen at once. */
+ * beside each of them are hashed: a store that strays is seen at once. A device's memory cannot be made read-only:
+ * there it is the bytes beside alone. */
 #include "race.h"
 
 #include <math.h>
@@ -92,6 +93,23 @@ check_copy(uint8_t *to, const uint8_t *arena, const Span *s, int n)
 		memcpy(to, arena + s[i].from, (size_t)(s[i].to - s[i].from));
 }
 
+/* ---- a device: what is compared stands in the host's arena, at the same offsets */
+static void
+check_down(const Check *c, const Span *s, int n)
+{
+	for (int i = 0; i < n && c->r->device; i++)
+		if (!c->r->device->fetch(c->r->h, s[i].from, s[i].to - s[i].from))
+			race_worker_lost(c->r);
+}
+
+static void
+check_up(const Check *c, const Span *s, int n)
+{
+	for (int i = 0; i < n && c->r->device; i++)
+		if (!c->r->device->put(c->r->h, s[i].from, s[i].to - s[i].from))
+			race_worker_lost(c->r);
+}
+
 /* Before a run: the pattern where it writes, what it reads there on top. */
 static void
 check_poison(const Check *c, uint8_t pattern)
@@ -102,6 +120,7 @@ check_poison(const Check *c, uint8_t pattern)
 		memset(c->arena + c->own[i].from, pattern, (size_t)(c->own[i].to - c->own[i].from));
 	for (int i = 0; i < c->nboth; from += c->both[i].to - c->both[i].from, i++)
 		memcpy(c->arena + c->both[i].from, from, (size_t)(c->both[i].to - c->both[i].from));
+	check_up(c, c->own, c->nown);
 }
 
 static uint64_t
@@ -109,6 +128,7 @@ check_hash(const Check *c)
 {
 	uint64_t h = RT_HASH_START;
 
+	check_down(c, c->guard, c->nguard);
 	for (int i = 0; i < c->nguard; i++)
 		h = rt_hash(h, c->arena + c->guard[i].from, (size_t)(c->guard[i].to - c->guard[i].from));
 	return h;
@@ -120,6 +140,8 @@ check_protect(const Check *c, bool on)
 {
 	int64_t page = sysconf(_SC_PAGESIZE), end = ((int64_t)c->r->h->arena_bytes + page - 1) / page * page;
 
+	if (c->r->device)
+		return;
 	mprotect(c->arena, (size_t)end, on ? PROT_READ : PROT_READ | PROT_WRITE);
 	for (int i = 0; on && i < c->nown; i++) {
 		int64_t from = c->own[i].from / page * page, to = (c->own[i].to + page - 1) / page * page;
@@ -156,6 +178,7 @@ check_damage(const Check *c, RaceFault fault)
 	const RacePlace *w = &c->g->write[0];
 	uint8_t *at = c->arena + w->offset;
 
+	check_down(c, c->own, c->nown);
 	if (fault == RACE_STRAY && c->nguard)
 		c->arena[c->guard[0].from] ^= 1;
 	if (fault == RACE_FAR)
@@ -166,6 +189,8 @@ check_damage(const Check *c, RaceFault fault)
 		rt_dtype_write(w->dtype, at, NAN);
 	if (fault == RACE_ULP)
 		at[0] ^= 1;
+	if (fault != RACE_NO_FAULT)
+		check_up(c, c->guard, c->nguard);
 }
 
 /* ---- comparing */
@@ -241,6 +266,8 @@ check_rows(const Check *c, int text)
 
 	race_worker_rows(c->r, rows->once, rows->nonce);
 	race_worker_rows(c->r, rows->row, rows->n);
+	if (c->r->device && !c->r->device->wait(c->r->h))
+		race_worker_lost(c->r);
 }
 
 /* Once with that many threads, watched. */
@@ -291,15 +318,18 @@ check_baseline(Check *c)
 	double begin;
 	uint8_t *to = c->expected;
 
+	check_down(c, c->both, c->nboth);
 	check_copy(c->before, c->arena, c->both, c->nboth);
 	check_poison(c, patterns[0]);
 	begin = c->r->costs ? 0 : rt_now();
 	check_rows(c, 0);
 	c->took = c->r->costs ? 0 : (int64_t)((rt_now() - begin) * 1e9);
+	check_down(c, c->own, c->nown);
 	for (int i = 0; i < c->g->nwrite; to += c->g->write[i].bytes, i++)
 		memcpy(to, c->arena + c->g->write[i].offset, (size_t)c->g->write[i].bytes);
 	check_poison(c, patterns[1]);
 	check_rows(c, 0);
+	check_down(c, c->own, c->nown);
 	return check_results(c, &(RaceText){.bits = RACE_SAME}) == RACE_GOOD ? RACE_GOOD : RACE_BAD_BASE;
 }
 
@@ -308,13 +338,16 @@ check_all(Check *c, int group)
 {
 	const RaceRecord *record = &c->r->table.record[c->g->record];
 	uint8_t *verdict = race_shared_verdict(c->r, group);
+	const RaceShared *shared = c->r->shared;
 	const uint8_t *from = c->expected;
 	RaceVerdict base = check_baseline(c);
 
 	for (int t = 1; t < record->ntext; t++) {
 		RaceVerdict v = base;
 
-		if (!c->g->rows[t].n || verdict[t] != RACE_UNKNOWN)
+		bool asked = shared->only_record < 0 || (shared->only_record == c->g->record && shared->only_text == t);
+
+		if (!c->g->rows[t].n || verdict[t] != RACE_UNKNOWN || !asked)
 			continue;
 		for (int k = 0; k < 2 && v == RACE_GOOD; k++) {
 			check_begin(c, t);
@@ -326,6 +359,7 @@ check_all(Check *c, int group)
 	}
 	for (int i = 0; i < c->g->nwrite; from += c->g->write[i].bytes, i++)
 		memcpy(c->arena + c->g->write[i].offset, from, (size_t)c->g->write[i].bytes);
+	check_up(c, c->own, c->nown);
 }
 
 void

@@ -6,6 +6,7 @@
  *                              step and unit
  *   steps A..B LIMIT xFACTOR   in these steps what LIMIT says (products, tiles, memory, all) takes FACTOR times as long
  *   behind FACTOR KERNEL       what runs behind this kernel takes FACTOR times as long
+ *   whole FACTOR KERNEL        where whole programs are compared (mantou tune), it takes FACTOR times as long
  *   fault KIND[@STEP] KERNEL   crash, hang; stray, far: a store beside its memory, or far from it; wrong, nan, ulp: of
  *                              its first result. From that step on; the checks are step 0, and see faults without @;
  *                              in steps only crash and hang have an effect. compiler: it dies of this kernel
@@ -23,10 +24,10 @@ typedef struct Fault { const char *kernel; RaceFault kind; int64_t step; } Fault
 enum { COSTS_MOST = 512 };
 
 struct RaceCosts {
-	Cost cost[COSTS_MOST], behind[COSTS_MOST];
+	Cost cost[COSTS_MOST], behind[COSTS_MOST], whole[COSTS_MOST];
 	Phase phase[COSTS_MOST];
 	Fault fault[COSTS_MOST];
-	int ncost, nbehind, nphase, nfault;
+	int ncost, nbehind, nwhole, nphase, nfault;
 	double rows, noise;
 };
 
@@ -91,6 +92,8 @@ costs_line(RaceCosts *c, const char *line)
 		return costs_pair(c->cost, &c->ncost, rest);
 	if (n == 6 && memcmp(line, "behind", n) == 0)
 		return costs_pair(c->behind, &c->nbehind, rest);
+	if (n == 5 && memcmp(line, "whole", n) == 0)
+		return costs_pair(c->whole, &c->nwhole, rest);
 	if (n == 5 && memcmp(line, "steps", n) == 0)
 		return costs_phase(c, rest);
 	if (n == 5 && memcmp(line, "fault", n) == 0)
@@ -155,6 +158,12 @@ race_costs_time(const RaceCosts *c, uint64_t seed, int64_t step, int unit, RaceL
 		    (c->phase[i].limit < 0 || c->phase[i].limit == (int)limit))
 			us *= c->phase[i].factor;
 	return (int64_t)(1e3 * us * exp(c->noise * costs_normal(seed, step, unit)) + 0.5);
+}
+
+double
+race_costs_whole(const RaceCosts *c, const char *kernel)
+{
+	return costs_of(c->whole, c->nwhole, kernel, 1);
 }
 
 RaceFault

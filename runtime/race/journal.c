@@ -62,7 +62,13 @@ journal_head(const Race *r)
 	        (long long)r->h->opt.threads, (long long)r->h->opt.seed);
 	for (int i = 0; i < r->nrung; i++)
 		fprintf(l.f, "%s%d", i ? "," : "", r->rung[i]);
-	fprintf(l.f, "], \"clock\": \"%s\", \"units\": %d, \"groups\": [", r->costs ? "costs" : "real", t->nunit);
+	fprintf(l.f, "]");
+	if (r->device) {
+		fprintf(l.f, ", \"device\": ");
+		rt_json_text(l.f, r->device_name);
+	}
+	fprintf(l.f, ", \"clock\": \"%s\", \"units\": %d, \"groups\": [",
+	        r->costs ? "costs" : r->checks ? "none" : "real", t->nunit);
 	for (int g = 0; g < t->ngroup; g++) {
 		fprintf(l.f, "%s{\"name\": ", g ? ", " : "");
 		rt_json_text(l.f, t->group[g].name);

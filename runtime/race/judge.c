@@ -9,9 +9,9 @@
  * The last rung counts only samples of its own, as those that chose a kernel do not prove it. The gain over the
  * baseline is Hodges and Lehmann's shift of the logarithms with the interval of Mann and Whitney's test (normal
  * approximation). A kernel wins whose interval excludes zero and whose gain is 1 % or more, after what the group behind
- * it loses (interval of 99 %). Where none does, but one seems to gain, the last rung is doubled, twice at most; the
- * intervals are those of three looks, so that all together err in 5 %. Of winners that overlap the best: the smaller
- * workspace, then the text. */
+ * it loses (interval of 99 %). Where none does, but one seems to gain, or one seems better by 2 % than who does, the
+ * last rung is doubled, twice at most; the intervals are those of three looks, so that all together err in 5 %. Of
+ * winners whose difference may be none: the smaller workspace, then the text. */
 #include "race.h"
 
 #include <math.h>
@@ -261,16 +261,20 @@ judge_gain(RaceInterval shift, double charge)
 	                      .high = -expm1(-shift.high) - charge};
 }
 
-/* Is a better than b, both winners? Of equal ones, those whose intervals overlap, the smaller workspace, then the text
- * decides. */
+/* Is kernel a better than b, both winners? Of equal ones, whose difference has an interval with zero in it, the smaller
+ * workspace, then the text decides. charge: of a, less that of b. */
 static bool
-judge_better(const RaceText *a, RaceInterval ga, const RaceText *b, RaceInterval gb)
+judge_better(const Race *r, int record, int a, int b, double charge)
 {
-	if (ga.low > gb.high || gb.low > ga.high)
-		return ga.low > gb.high;
-	if (a->workspace != b->workspace)
-		return a->workspace < b->workspace;
-	return strcmp(a->kernel, b->kernel) < 0;
+	const RaceText *text = r->table.record[record].text;
+	const RaceScore *s = r->run[record].score;
+	RaceInterval d = judge_gain(race_shift(&s[b].fresh, &s[a].fresh, JUDGE_Z95), charge);
+
+	if (d.low > 0 || d.high < 0)
+		return d.low > 0;
+	if (text[a].workspace != text[b].workspace)
+		return text[a].workspace < text[b].workspace;
+	return strcmp(text[a].kernel, text[b].kernel) < 0;
 }
 
 static RaceInterval
@@ -282,7 +286,8 @@ judge_of(const Race *r, int record, int text, double *charge)
 	return judge_gain(race_shift(&run->score[0].fresh, &run->score[text].fresh, JUDGE_Z95), *charge);
 }
 
-/* Nobody has won yet, but somebody may with more samples? Those that look slower than the baseline leave then. */
+/* Nobody has won yet, but somebody may with more samples? Or does another seem to be better than who has? Those that
+ * look slower than the baseline leave then. */
 static bool
 judge_doubts(Race *r, int record)
 {
@@ -291,7 +296,7 @@ judge_doubts(Race *r, int record)
 	double most = 0, charge;
 
 	race_settle(r, record);
-	if (run->winner || run->look + 1 == JUDGE_LOOKS)
+	if (run->look + 1 == JUDGE_LOOKS)
 		return false;
 	for (int t = 1; t < rec->ntext; t++)
 		if (!run->score[t].out) {
@@ -299,7 +304,7 @@ judge_doubts(Race *r, int record)
 
 			most = middle > most ? middle : most;
 		}
-	if (most < JUDGE_MORE)
+	if (most < JUDGE_MORE + (run->winner ? run->gain.middle : 0))
 		return false;
 	for (int t = 1; t < rec->ntext; t++)
 		if (!run->score[t].out && judge_of(r, record, t, &charge).middle < 0)
@@ -314,6 +319,7 @@ race_settle(Race *r, int record)
 	const RaceRecord *rec = &r->table.record[record];
 	RaceRun *run = &r->run[record];
 	RaceInterval none = {0}, best = none;
+	double best_charge = 0;
 
 	run->winner = 0;
 	run->gain = none;
@@ -326,10 +332,10 @@ race_settle(Race *r, int record)
 		RaceInterval g = judge_of(r, record, t, &charge);
 		bool wins = g.low > 0 && g.middle >= JUDGE_GAIN;
 
-		if (wins && (!run->winner || judge_better(&rec->text[t], g, &rec->text[run->winner], best))) {
+		if (wins && (!run->winner || judge_better(r, record, t, run->winner, charge - best_charge))) {
 			run->winner = t;
 			best = g;
-			run->charge = charge;
+			run->charge = best_charge = charge;
 		} else if (!run->winner && t == run->leader) {
 			run->gain = g;
 			run->charge = charge;

@@ -27,6 +27,8 @@ static const RaceOption race_options[] = {
 	{"rungs", "N,N,..", OPT_RUNGS, "samples of a kernel at which some leave; the last: fresh ones (2,4,8,16)"},
 	{"output", "FILE", OPT_TEXT, "the journal, also -o (default PROGRAM.race)"},
 	{"resume", NULL, OPT_FLAG, "go on with the journal"},
+	{"isolate", NULL, OPT_FLAG, "a process for each kernel: its checks, and steps in which no other than it runs"},
+	{"checks", NULL, OPT_FLAG, "compare results, and time nothing (so it is on a simulated device)"},
 	{"costs", "FILE", OPT_TEXT, "times from a table in place of the clock: for tests"},
 	{"quiet", NULL, OPT_FLAG, "print errors only"},
 };
@@ -121,7 +123,13 @@ race_set(Race *r, int which, const char *value)
 		good = *name == 't' ? race_number(value, 1, RT_MAX_THREADS, &o->threads)
 		                    : race_number(value, INT64_MIN, INT64_MAX, &o->seed);
 		break;
-	case OPT_FLAG: *(*name == 's' ? &o->synthetic : *name == 'r' ? &r->resume : &o->quiet) = true; break;
+	case OPT_FLAG:
+		*(*name == 's'   ? &o->synthetic
+		  : *name == 'r' ? &r->resume
+		  : *name == 'c' ? &r->checks
+		  : *name == 'i' ? &r->isolate
+		                 : &o->quiet) = true;
+		break;
 	case OPT_TEXT: *(*name == 'd' ? &o->data : *name == 'o' ? &r->output : &r->costs_path) = value; break;
 	}
 	return good ? -1 : race_usage(r, rt_printf("--%s wants %s, not '%%s'", name, race_options[which].arg), value);
@@ -154,6 +162,8 @@ race_read_options(Race *r, int argc, char **argv)
 	}
 	if (r->h->opt.data && r->h->opt.synthetic)
 		return race_usage(r, "--data and --synthetic%s", " exclude each other");
+	if (r->checks && r->costs_path)
+		return race_usage(r, "--checks and --costs%s", " exclude each other");
 	return -1;
 }
 
@@ -247,6 +257,23 @@ race_say_baseline(const Race *r)
 		        step * 1e-6, r->table.ngroup, r->table.nrecord, 100 * race / step, (long long)r->h->opt.seed);
 }
 
+/* Of a race that only checks. */
+static void
+race_say_checked(const Race *r)
+{
+	int all = 0, good = 0;
+
+	for (int i = 0; i < r->table.nrecord; i++) {
+		all += r->table.record[i].ntext - 1;
+		good += race_alive(r, i) - 1;
+	}
+	if (!r->h->opt.quiet)
+		fprintf(stderr,
+		        "checked   %d of %d variants of %d kernels compute what the program's own do; nothing was "
+		        "timed%s\n",
+		        good, all, r->table.nrecord, r->simulated ? ": the device is simulated" : "");
+}
+
 static void
 race_say_winners(const Race *r)
 {
@@ -299,19 +326,23 @@ race_death(Race *r, RaceEnd end, int number)
 
 	if (!race_journal_good(r))
 		return false;
+	if (r->device && !s->careful && s->what == RACE_STEP && number != SIGKILL) {
+		r->careful = true;
+		return true;
+	}
 	if (text > 0 && !(end == RACE_DIED && number == SIGKILL))
 		return race_put_out(r, group, text,
 		                    end == RACE_HUNG ? RACE_BAD_HANG
 		                    : s->stray       ? RACE_BAD_STRAY
 		                                     : RACE_BAD_CRASH,
-		                    "");
+		                    s->error.text);
 	if (!race_journal_death(r, number, unit))
 		return false;
 	if (++r->deaths >= 3)
 		return rt_fail(&r->h->error,
 		               "the racing process has died three times for which no kernel is to blame, the last time "
-		               "by signal %d",
-		               number);
+		               "by signal %d%s%s",
+		               number, *s->error.text ? ": " : "", s->error.text);
 	return true;
 }
 
@@ -390,6 +421,57 @@ race_verdicts_in(Race *r)
 	return true;
 }
 
+/* ---- --isolate */
+/* The first kernel that is not checked; false: all are. */
+static bool
+race_next_check(const Race *r, int *record, int *text)
+{
+	for (int g = 0; g < r->table.ngroup; g++) {
+		const RaceGroup *group = &r->table.group[g];
+
+		for (int t = 1; t < r->table.record[group->record].ntext; t++)
+			if (group->rows[t].n && race_shared_verdict(r, g)[t] == RACE_UNKNOWN) {
+				*record = group->record;
+				*text = t;
+				return true;
+			}
+	}
+	return false;
+}
+
+/* The worker is this kernel's alone: another's ends. Text 0 is nobody's. */
+static void
+race_isolate(Race *r, int record, int text)
+{
+	if (r->worker && text > 0 && r->worker_text > 0 && (r->worker_record != record || r->worker_text != text))
+		race_worker_stop(r);
+	if (!r->worker)
+		r->worker_text = 0;
+	if (text > 0) {
+		r->worker_record = record;
+		r->worker_text = text;
+	}
+}
+
+static void
+race_isolate_check(Race *r)
+{
+	RaceShared *s = r->shared;
+
+	s->only_record = -1;
+	if (r->isolate && race_next_check(r, &s->only_record, &s->only_text))
+		race_isolate(r, s->only_record, s->only_text);
+}
+
+/* The one kernel beside the groups' own that runs in a step. */
+static void
+race_isolate_step(Race *r, const int32_t *order)
+{
+	for (int g = 0; g < r->table.ngroup && r->isolate; g++)
+		if (order[g] > 0)
+			race_isolate(r, r->table.group[g].record, order[g]);
+}
+
 /* ---- steps */
 static bool
 race_step(Race *r)
@@ -402,10 +484,16 @@ race_step(Race *r)
 	RaceEnd end;
 	int rung = race_rung(r);
 
+	race_isolate_step(r, order);
+	if (!r->worker) {                        /* another's has ended: the step comes behind the new one's first */
+		r->ready = false;
+		return true;
+	}
 	if (!race_do(r, RACE_STEP, &end))
 		return false;
 	if (end != RACE_DONE)
 		return true;                         /* the step is made again */
+	r->careful = false;
 	for (int u = 0; r->costs && u < t->nunit; u++) {
 		const RaceUnit *unit = &t->unit[u], *last = u ? unit - 1 : NULL;
 		const char *kernel = unit->group < 0
@@ -432,6 +520,13 @@ race_step(Race *r)
 }
 
 static bool
+race_check(Race *r, RaceEnd *end)
+{
+	race_isolate_check(r);
+	return !r->worker || (race_do(r, RACE_CHECK, end) && race_verdicts_in(r));
+}
+
+static bool
 race_all_over(const Race *r)
 {
 	for (int i = 0; i < r->table.nrecord; i++)
@@ -449,13 +544,15 @@ race_run(Race *r)
 	while (!race_signal && !race_all_over(r) && r->spent < r->budget) {
 		bool good;
 
+		if (r->checks && r->ready && !race_unchecked(r))
+			break;
 		/* read-only pages have split the large ones: times are another worker's */
 		if (r->worker && r->checked && !race_unchecked(r))
 			race_worker_stop(r);
 		if (!r->worker || !r->ready)
 			good = race_warm(r, &end);
 		else if (race_unchecked(r))
-			good = race_do(r, RACE_CHECK, &end) && race_verdicts_in(r);
+			good = race_check(r, &end);
 		else
 			good = race_step(r);
 		if (!good)
@@ -474,10 +571,11 @@ race_prepare(Race *r, const RtImage *const *images, int nimages)
 	RtError *e = &h->error;
 	const RaceTable *t = &r->table;
 
-	if (!rt_host_open(h, images, nimages))
+	if (nimages && images[0]->device ? !race_device_open(r, images, nimages) : !rt_host_open(h, images, nimages))
 		return false;
-	if (h->image->device || h->image->call)
-		return rt_fail(e, "races are of the CPU's kernels");
+	if (h->image->call)
+		return rt_fail(e, "an interpreter has no kernels that race");
+	r->checks = r->checks || (r->simulated && !r->costs_path);
 	if (!race_table_read(&r->table, r->which, &h->program, h->image, e))
 		return false;
 	if (r->costs_path && !(r->costs = race_costs_read(r->costs_path, e)))
@@ -521,13 +619,16 @@ race_all(Race *r, const RtImage *const *images, int nimages)
 	race_worker_stop(r);
 	if (!good)
 		return rt_die(r->h);
-	end = race_all_over(r) ? "done" : race_signal ? "stopped" : "budget";
+	end = r->checks && !race_signal && !race_unchecked(r) ? "checked"
+	      : race_all_over(r)                              ? "done"
+	      : race_signal                                   ? "stopped"
+	                                                      : "budget";
 	for (int i = 0; i < r->table.nrecord; i++)
 		if (!race_over(r, i))
 			race_settle(r, i);
 	if (!r->done && !race_journal_results(r, end))
 		return rt_die(r->h);
-	race_say_winners(r);
+	(r->checks ? race_say_checked : race_say_winners)(r);
 	return race_signal && strcmp(end, "stopped") == 0 ? 128 + (int)race_signal : 0;
 }
 

@@ -50,6 +50,7 @@ RaceCosts *race_costs_read(const char *path, RtError *e);
 /* Nanoseconds of a unit at this step. kernel NULL: of a row; before: the kernel of the unit before it, or NULL. */
 int64_t race_costs_time(const RaceCosts *c, uint64_t seed, int64_t step, int unit, RaceLimit limit,
                         const char *kernel, const char *before);
+double race_costs_whole(const RaceCosts *c, const char *kernel); /* times that, where whole programs are compared */
 RaceFault race_costs_fault(const RaceCosts *c, const char *kernel, int64_t step); /* c may be NULL */
 
 /* ---------------------------------------------------------------- the worker (worker.c, check.c) */
@@ -69,7 +70,9 @@ typedef struct RaceShared {
 	volatile uint64_t beat;              /* raised with each */
 	/* the parent's order, then the worker's answer */
 	RaceWhat what;
+	int32_t careful;                     /* a device: each kernel is waited for, so that a failure is its own */
 	int64_t number;                      /* the step's, in the journal */
+	int32_t only_record, only_text;      /* --isolate: what is checked; only_record -1: everything */
 	int32_t failed;                      /* the worker could not go on: error */
 	RtError error;
 	/* behind it lie, at what race_shared_* say: a text a group; nanoseconds and a limit a unit; a verdict a group
@@ -88,8 +91,18 @@ bool race_worker_start(Race *r);                          /* false after rt_fail
 void race_worker_stop(Race *r);
 typedef enum RaceEnd { RACE_DONE, RACE_DIED, RACE_HUNG, RACE_FAILED } RaceEnd;
 RaceEnd race_worker_run(Race *r, RaceWhat what, int64_t number, int *signal); /* signal: of which the worker died */
-void race_worker_rows(Race *r, const RtRow *row, int n);  /* in the worker */
+/* In the worker. What a device launches is not waited for. */
+void race_worker_rows(Race *r, const RtRow *row, int n);
+_Noreturn void race_worker_lost(Race *r);                 /* the device failed, h->error says how: the worker ends */
 void race_check_group(Race *r, int group);                /* in the worker: every kernel whose verdict is unknown */
+
+/* ---------------------------------------------------------------- a device (device.c) */
+/* Chooses the image, and reads its descriptor: the device itself is the worker's alone, as it does not live through
+ * fork. False after rt_fail. */
+bool race_device_open(Race *r, const RtImage *const *images, int nimages);
+bool race_device_ready(Race *r);                          /* in the worker: the device, with the image's code */
+/* In the worker: a call of the graph, unit by unit; nanoseconds are added to ns. False: a check has failed. */
+bool race_device_units(Race *r, const int32_t *order, int64_t *ns);
 
 /* ---------------------------------------------------------------- samples and judgement (schedule.c, judge.c) */
 typedef struct RaceSamples { double *x; int n, room; } RaceSamples;
@@ -148,11 +161,17 @@ struct Race {
 	int which;                           /* the graph: RT_G_TRAIN, .. */
 	int64_t budget;                      /* nanoseconds */
 	int rung[RACE_RUNGS], nrung;
-	bool resume;
+	bool resume, checks, isolate;        /* checks: nothing is timed; isolate: a worker for each kernel */
+	/* the device: NULL is the CPU */
+	const RtDevice *device;
+	const char *device_name;
+	bool simulated;                      /* its times mean nothing */
+	bool careful;                        /* the next step is made kernel by kernel: one has failed */
 	/* the worker */
 	RaceShared *shared; size_t shared_bytes;
 	int to, from;                        /* pipes */
 	pid_t worker;
+	int worker_record, worker_text;      /* --isolate: whose it is; text 0: nobody's yet */
 	bool ready, checked, kept;           /* it has warmed up; it has made checks; what runs once has run */
 	int deaths;                          /* that no kernel explains */
 	uint8_t *snapshot; size_t snapshot_bytes; /* states as they began: the worker's */

@@ -75,7 +75,7 @@ lead(const Race *r, int record, double *by)
 {
 	const RaceRun *run = &r->run[record];
 	const RaceScore *s = &run->score[run->leader];
-	bool leads = run->leader && !s->out && s->all.n + s->fresh.n >= LEADS_FROM;
+	bool leads = !r->isolate && run->leader && !s->out && s->all.n + s->fresh.n >= LEADS_FROM;
 
 	*by = leads ? rt_median(s->all.n ? s->all.x : s->fresh.x, s->all.n ? s->all.n : s->fresh.n) : 1;
 	return leads ? run->leader : 0;
@@ -122,6 +122,40 @@ assign(const Race *r, int64_t step, int record, const bool *control, int32_t *or
 	free(text);
 }
 
+/* --isolate: the kernel that runs in this step, one of those that lack samples: one that has some of this rung, so that
+ * a worker's steps follow each other, else the first. False: only own kernels lack any. */
+static bool
+one_kernel(const Race *r, int *record, int *text)
+{
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < r->table.nrecord; i++)
+			for (int t = 1; t < r->table.record[i].ntext && !race_over(r, i); t++) {
+				int n = had(r, i, t);
+				bool begun = i == r->worker_record && t == r->worker_text;
+
+				if (r->run[i].score[t].out || n >= race_want(r, i) || (!pass && !begun))
+					continue;
+				*record = i;
+				*text = t;
+				return true;
+			}
+	return false;
+}
+
+static void
+assign_one(const Race *r, const bool *control, int32_t *order)
+{
+	const RaceRecord *rec;
+	int record, text;
+
+	if (!one_kernel(r, &record, &text))
+		return;
+	rec = &r->table.record[record];
+	for (int i = 0; i < rec->ngroup; i++)
+		if (!control[rec->group[i]] && r->table.group[rec->group[i]].rows[text].n)
+			order[rec->group[i]] = text;
+}
+
 RaceKind
 race_plan(Race *r, int64_t number, int32_t *order)
 {
@@ -133,7 +167,9 @@ race_plan(Race *r, int64_t number, int32_t *order)
 		return RACE_REFERENCE;
 	control = rt_alloc(sizeof *control * (size_t)t->ngroup);
 	draw_controls(r, number, control);
-	for (int i = 0; i < t->nrecord; i++)
+	if (r->isolate)
+		assign_one(r, control, order);
+	for (int i = 0; i < t->nrecord && !r->isolate; i++)
 		if (!race_over(r, i))
 			assign(r, number, i, control, order);
 	for (int g = 0; g < t->ngroup; g++) {

@@ -174,7 +174,9 @@ table_limit(const RtRow *row, int n, const char *kernel)
 		flops += row[i].flops;
 		bytes += row[i].bytes;
 	}
-	return flops < 8 * bytes ? RACE_MEMORY : kernel && strstr(kernel, "amx") ? RACE_TILES : RACE_PRODUCTS;
+	bool tiles = kernel && (strstr(kernel, "amx") || strstr(kernel, "mma{") || strncmp(kernel, "tf32{", 5) == 0);
+
+	return flops < 8 * bytes ? RACE_MEMORY : tiles ? RACE_TILES : RACE_PRODUCTS;
 }
 
 static void

@@ -87,14 +87,20 @@ worker_stray(int number, siginfo_t *info, void *cx)
 void
 race_worker_rows(Race *r, const RtRow *first, int n)
 {
-	RtRun *run = &r->h->run;
-
-	for (int i = 0; i < n; i++) {
-		const RtRow *row = &first[i];
-
-		(row->shares ? rt_parallel_shares : rt_parallel)(run, r->h->image->kernel[row->fn], row->off,
-		                                                 rt_row_tasks(row, run->n));
+	if (r->device) {
+		if (!r->device->rows(r->h, first, n))
+			race_worker_lost(r);
+		return;
 	}
+	for (int i = 0; i < n; i++)
+		rt_row_run(r->h, &first[i], first[i].off);
+}
+
+void
+race_worker_lost(Race *r)
+{
+	r->shared->error = r->h->error;
+	_exit(1);
 }
 
 static int64_t
@@ -131,6 +137,8 @@ worker_units(Race *r, const int32_t *order, int64_t *ns)
 {
 	RaceShared *s = r->shared;
 
+	if (r->device)
+		return race_device_units(r, order, ns);
 	for (int u = 0; u < r->table.nunit; u++) {
 		const RaceUnit *unit = &r->table.unit[u];
 		const RtRow *row = &r->table.graph->row[unit->row];
@@ -179,9 +187,9 @@ worker_forward(Race *r)
 	worker_scalar(r, g->step, &run->step);
 	worker_scalar(r, g->rate, &run->rate);
 	worker_scalar(r, g->first, &run->first);
-	if (!r->kept)
+	if (!r->kept && !r->device)
 		race_worker_rows(r, r->table.once, r->table.nonce);
-	r->kept = true;
+	r->kept = r->kept || !r->device;
 	if (!worker_units(r, race_shared_order(r), ns))
 		return false;
 	run->step++;
@@ -215,11 +223,14 @@ worker_step(Race *r)
 	}
 	if (h->accumulate > 1 && rt_loop_call(h, RT_G_UPDATE, NULL, NULL) != RT_OK)
 		return rt_fail(&h->error, "the update of step %lld failed", (long long)run->step);
-	run->kept = 0;
+	bool finite = reports->loss < 0 || isfinite(rt_dtype_read(reports->scalar_dtype[reports->loss],
+	                                                          run->arena + reports->scalar_offset[reports->loss]));
+
 	run->step++;
-	if (reports->loss >= 0 && !isfinite(rt_dtype_read(reports->scalar_dtype[reports->loss],
-	                                                  run->arena + reports->scalar_offset[reports->loss])))
+	if (!finite)
 		memcpy(run->arena, r->snapshot, r->snapshot_bytes);
+	if (!finite || !r->device)               /* else they are newer on the device */
+		run->kept = 0;
 	return true;
 }
 
@@ -229,9 +240,10 @@ worker_prepare(Race *r)
 {
 	RtHost *h = r->h;
 
-	if (!rt_host_memory(h, r->data.examples))
+	if ((r->device && !race_device_ready(r)) || !rt_host_memory(h, r->data.examples))
 		return false;
-	rt_host_touch(h);
+	if (!r->device)
+		rt_host_touch(h);
 	if (!rt_host_init_state(h))
 		return false;
 	h->run.allow_nan = 1;
@@ -301,6 +313,7 @@ race_worker_start(Race *r)
 	pid_t parent = getpid();
 
 	r->shared->unit = -1;
+	r->shared->error = (RtError){0};
 	r->shared->stray = r->shared->stuck = r->shared->failed = 0;
 	r->ready = r->checked = r->kept = false;
 	if (pipe(to) != 0)
@@ -394,6 +407,7 @@ race_worker_run(Race *r, RaceWhat what, int64_t number, int *signal)
 	r->shared->what = what;
 	r->shared->number = r->shared->step = number;
 	worker_limits(r);
+	r->shared->careful = r->careful || r->costs != NULL;
 	if (write(r->to, &byte, 1) == 1) {
 		for (;;) {
 			int n = poll(&p, 1, (int)(WORKER_LOOK * 1e3));

@@ -160,11 +160,15 @@ t "they come first in their graph" 0 'group eval_cast_[a-z0-9_]*: .*; once' sh -
 $cuda $once --disable keep --emit cuda -o "$dir/mlp.cu"
 t "none without variant keep" 1 '' grep -q '; once' "$dir/mlp.cu"
 # images: the first convolution and its weight gradient take pixels out of the data set, normalise, crop and reverse them; a large filter leaves that to one kernel before it
-$cuda --arch sm_80 --precision bf16 --emit cuda models/resnet20-cifar10.net -o "$dir/images.cu"
+$cuda --arch sm_80 --precision bf16 --disable channels --emit cuda models/resnet20-cifar10.net -o "$dir/images.cu"
 t "kernels that read the data set itself" 0 '^2$' sh -c "sed -n '/graph train/,/graph eval/p' '$dir/images.cu' | grep -c 'const unsigned char .const r[0-9]* = '"
 for part in crop where_random_flip mul_normalize; do t "no kernel of $part" 1 '' grep -q "KERNEL train_$part" "$dir/images.cu"; done
-t "one kernel before a large filter" 0 'KERNEL train_where_random_flip' sh -c "'$mantou' build --target cuda --arch sm_80 --precision bf16 --emit cuda models/resnet50.net -o - | grep -B1 -A40 'KERNEL train_where_random_flip' | tee '$dir/own.cu'"
+t "one kernel before a large filter" 0 'KERNEL train_where_random_flip' sh -c "'$mantou' build --target cuda --arch sm_80 --precision bf16 --disable channels --emit cuda models/resnet50.net -o - | grep -B1 -A40 'KERNEL train_where_random_flip' | tee '$dir/own.cu'"
 t "which reads the data set" 0 '^1$' grep -c 'const unsigned char .const r[0-9]* = ' "$dir/own.cu"
+# channels: one kernel makes pixels of whole chunks for both of them, and reads the data set
+$cuda --arch sm_80 --precision bf16 --emit cuda models/resnet20-cifar10.net -o "$dir/images.cu"
+t "one kernel makes whole chunks" 0 '^1$' sh -c "sed -n '/graph train/,/graph eval/p' '$dir/images.cu' | grep -c 'const unsigned char .const r[0-9]* = '"
+t "which is not the convolution's" 0 '^0$' sh -c "sed -n '/^KERNEL2* train_conv2d/,/^}/p' '$dir/images.cu' | grep -c 'const unsigned char .const r[0-9]* = '; true"
 # composite operators: kernels of their own, and what they refuse
 cat >"$dir/composites.net" <<'EOF'
 model composites(x: f32[N, 6, 32]) {
@@ -513,9 +517,27 @@ gflops() { "$mantou" info --json --arch $1 "$net" | sed -n 's/.*"threads": [1-9]
 for a in x86-64 x86-64-v2; do
 	"$mantou" build models/lenet.net --arch $a -o "$dir/lenet.$a" >/dev/null 2>&1
 	ok "no call of fmaf: $a" sh -c "'$mantou' build models/lenet.net --arch $a --emit asm -o - | grep -q mulps && ! '$mantou' build models/bert-small.net --arch $a --emit asm -o - | grep -E 'call.*(fmaf?|floorf?|rintf?)@'"
+	ok "no call to convert an f16: $a" sh -c "'$mantou' build models/lenet.net --arch $a --precision f16 --emit asm -o - >'$dir/f16.s' && ! grep -E 'call.*(extendhf|truncsfhf)' '$dir/f16.s'"
 	ok "its convolutions are microkernels: $a" sh -c "'$mantou' dump models/lenet.net --arch $a --stage selected | grep -q 'conv2d_dw_conv2d1.*brgemm.*lanes=4'"
 	"$dir/lenet.$a" train --data models/digits --steps 20 --no-save --quiet --log "$dir/log.$a" >/dev/null 2>&1
 done
+# -g: a kernel's line, whoever compiled it; a model whose lines moved has other code, cache or not.
+lines() { nm "$1" 2>/dev/null | sed -n 's/ t train_conv2d_conv2d1_.*main.*//p' | head -n 1 | xargs addr2line -e "$1"; }
+line=$(grep -n 'conv2d(16' models/lenet.net | cut -d: -f1)
+t "build -g" 0 '' "$mantou" build models/lenet.net -g --jobs 1 -o "$dir/lenet.g"
+ok "a kernel's line" sh -c "case '$(lines "$dir/lenet.g")' in */models/lenet.net:$line) ;; *) exit 1 ;; esac"
+t "build -g by several threads, no cache" 0 '' env MANTOU_CACHE=off "$mantou" build models/lenet.net -g --jobs 3 -o "$dir/lenet.g3"
+ok "the same program" cmp "$dir/lenet.g" "$dir/lenet.g3"
+{ echo; cat models/lenet.net; } >"$dir/moved.net"
+t "build -g of lines that moved" 0 '' "$mantou" build "$dir/moved.net" -g -o "$dir/moved"
+ok "a moved kernel's line" sh -c "case '$(lines "$dir/moved")' in *moved.net:$((line + 1))) ;; *) exit 1 ;; esac"
+if command -v gdb >/dev/null; then
+	gdb -batch -ex 'rbreak lenet.net:train_conv2d_conv2d1_.*main' -ex 'run bench --synthetic --warmup 0 --steps 1 --repeat 1 --threads 1' -ex bt "$dir/lenet.g" </dev/null >"$dir/gdb.txt" 2>&1
+	ok "gdb: a kernel's frame and its callers" sh -c "grep -q '^#0 .*conv2d1_.*main.*lenet.net:$line' '$dir/gdb.txt' && grep -q '^#[0-9]* .* in main ' '$dir/gdb.txt'"
+else
+	skipped=$((skipped + 1))
+fi
+t "-g of another target" 2 '-g is of target cpu, not ref' "$mantou" build models/lenet.net -g --target ref -o "$dir/x"
 "$mantou" build models/lenet.net --target ref -o "$dir/lenet.ref" && "$dir/lenet.ref" train --data models/digits --steps 4 --no-eval --no-save --quiet --log "$dir/log.ref" >/dev/null 2>&1
 ok "the interpreter's losses" python3 - "$dir/log.ref" "$dir/log.x86-64" "$dir/log.x86-64-v2" <<'END'
 import json, sys

@@ -11,7 +11,8 @@
  *  - products of f16 that the model writes itself, whose results are f16, have sums in f32;
  * - sums of f16 keep the bound that micro_fp16.c states, and the usual error that it reports, on the emulated CPU
  * or a real one;
- *  - emulate.c computes what the manual says where that is not obvious. */
+ *  - emulate.c computes what the manual says where that is not obvious;
+ *  - CPUs without conversions of f16 convert every one of its numbers, and what lies between them, to the same bits. */
 #include "harness.h"
 #include "memory.h"
 #include "../../codegen/cpu/cpu.h"
@@ -29,6 +30,13 @@ rt_parallel(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
 	static _Alignas(64) uint8_t scratch[1 << 20];
 
 	k(run->arena, off, run->n, 0, tasks, scratch);
+}
+
+void
+rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole)
+{
+	(void)whole;
+	rt_parallel(run, k, off, tasks);
 }
 
 static void
@@ -196,27 +204,39 @@ normal(uint64_t *s)
 	return sum;
 }
 
+typedef int64_t Call(RtRun *);
+
+/* The code of m's graph. */
+static Call *
+loaded(Module *m, const char *arch, Jit **j)
+{
+	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
+	const char *error;
+	Buf obj = {0};
+
+	if ((error = target_named("cpu")->emit(target_named("cpu"), m, &o, &obj)))
+		die("%s", error);
+	*j = jit_load(obj.at, obj.n, &error);
+	if (!*j)
+		die("%s", error);
+	buf_free(&obj);
+	return (Call *)(uintptr_t)jit_symbol(*j, "mantou_graph_train_0");
+}
+
 static void
 test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, bool signs, double usual)
 {
 	enum { M = 30, N = 40 };
 	Module *m = planned(a, d, arch, arena_printf(a, product, "f16", M, k, "f16", k, N, M, N));
 	const Graph *g = m->graph.at[0];
-	const char *error, *which = arena_printf(a, "%s, sums of %d numbers of size %g%s", arch, k, scale,
+	const char *which = arena_printf(a, "%s, sums of %d numbers of size %g%s", arch, k, scale,
 	                                         signs ? ", both operands of both signs" : "");
-	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
-	Buf obj = {0};
 	uint64_t seed = 88172645463325252ull;
 	double *x[2], err2 = 0, sum2 = 0, worst = 0;
 
 	check(strstr(g->group.at[0].kernel, ",f16}") != NULL, "a kernel of f16 sums", which);
-	if ((error = target_named("cpu")->emit(target_named("cpu"), m, &o, &obj)))
-		die("%s", error);
-	Jit *j = jit_load(obj.at, obj.n, &error);
-
-	if (!j)
-		die("%s", error);
-	int64_t (*call)(RtRun *) = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(j, "mantou_graph_train_0");
+	Jit *j;
+	Call *call = loaded(m, arch, &j);
 	RtRun run = {.arena = aligned_alloc(64, (size_t)(m->arena_bytes + 63) / 64 * 64), .n = 1, .batch = 1};
 
 	for (int i = 0; i < 2; i++) {
@@ -258,7 +278,6 @@ test_bound(Arena *a, Diags *d, const char *arch, int k, double scale, bool signs
 	check(sqrt(err2 / sum2) <= usual, "the usual error", which);
 	free(run.arena);
 	jit_close(j);
-	buf_free(&obj);
 }
 
 /* ---------------------------------------------------------------- partial sums that f16 does not hold */
@@ -294,20 +313,13 @@ test_overflow(Arena *a, Diags *d, const char *arch, const char *what, const char
 {
 	Module *m = planned(a, d, arch, text);
 	const Graph *g = m->graph.at[0];
-	const char *error, *which = arena_printf(a, "%s, %s%s", arch, what, special ? " with an infinity" : "");
-	EmitOptions o = {.emit = "obj", .arch = arch, .opt = 2};
-	Buf obj = {0};
+	const char *which = arena_printf(a, "%s, %s%s", arch, what, special ? " with an infinity" : "");
 	uint64_t seed = 88172645463325252ull;
 	double *x[2], *size[2];
 
 	check(strstr(g->group.at[0].kernel, ",f16}") != NULL, "a kernel of f16 sums", which);
-	if ((error = target_named("cpu")->emit(target_named("cpu"), m, &o, &obj)))
-		die("%s", error);
-	Jit *j = jit_load(obj.at, obj.n, &error);
-
-	if (!j)
-		die("%s", error);
-	int64_t (*call)(RtRun *) = (int64_t (*)(RtRun *))(uintptr_t)jit_symbol(j, "mantou_graph_train_0");
+	Jit *j;
+	Call *call = loaded(m, arch, &j);
 	RtRun run = {.arena = aligned_alloc(64, (size_t)(m->arena_bytes + 63) / 64 * 64), .n = 1, .batch = 1};
 	Interp *in = interp_new(m, true);
 
@@ -345,7 +357,6 @@ test_overflow(Arena *a, Diags *d, const char *arch, const char *what, const char
 	free(run.arena);
 	interp_free(in);
 	jit_close(j);
-	buf_free(&obj);
 }
 
 static void
@@ -440,6 +451,71 @@ test_emulation(void)
 	check(isinf(fma_half(65504, 1, 65504)) && fma_half(65504, 1, 15) == 65504, "what is too large", "fma_f16");
 }
 
+/* ---------------------------------------------------------------- conversions */
+/* Every number of f16 to f32; f32 to f16: each of these, its two neighbours, the middle to the next and its two. */
+static void
+test_conversions(Arena *a, Diags *d, const char *arch)
+{
+	enum { HALVES = 1 << 16, KINDS = 6 };
+	Module *m = planned(a, d, arch,
+	                    "module narrow {batch=1 stage=lowered hash=0000000000000000}\n"
+	                    "graph train(%h: f16[65536], %f: f32[65536,6]) -> output %w, output %n {\n"
+	                    "  %w = cast %h : f32[65536]\n"
+	                    "  %n = cast %f : f16[65536,6]\n"
+	                    "}\n");
+	const Graph *g = m->graph.at[0];
+
+	Jit *j;
+	Call *call = loaded(m, arch, &j);
+	RtRun run = {.arena = aligned_alloc(64, (size_t)(m->arena_bytes + 63) / 64 * 64), .n = 1, .batch = 1};
+	HalfNumber *h = (HalfNumber *)(void *)(run.arena + val_info(g, g->input.at[0].v)->offset);
+	uint32_t *f = (uint32_t *)(void *)(run.arena + val_info(g, g->input.at[1].v)->offset);
+	int wrong = 0, narrowed = 0;
+
+	for (int i = 0; i < HALVES; i++) {
+		uint16_t bits = (uint16_t)i;
+
+		memcpy(&h[i], &bits, 2);
+		float x = (float)h[i], next;
+		HalfNumber after = h[i];
+
+		bits++;
+		memcpy(&after, &bits, 2);
+		next = (float)after;
+		float middle = isfinite(x) && isfinite(next) ? x / 2 + next / 2 : 65520;
+		uint32_t u[2];
+
+		memcpy(&u[0], &x, 4);
+		memcpy(&u[1], &middle, 4);
+		for (int k = 0; k < KINDS; k++)
+			f[i * KINDS + k] = u[k / 3] + (uint32_t)(k % 3) - 1;
+	}
+	call(&run);
+	const uint32_t *w = (const uint32_t *)(const void *)(run.arena + val_info(g, g->result.at[0].v)->offset);
+	const uint16_t *n = (const uint16_t *)(const void *)(run.arena + val_info(g, g->result.at[1].v)->offset);
+
+	for (int i = 0; i < HALVES; i++) {
+		float x = (float)h[i], got;
+
+		memcpy(&got, &w[i], 4);
+		wrong += isnan(x) ? !isnan(got) || signbit(x) != signbit(got) : memcmp(&x, &got, 4) != 0;
+		for (int k = i * KINDS; k < (i + 1) * KINDS; k++) {
+			uint16_t want;
+
+			memcpy(&x, &f[k], 4);
+			HalfNumber narrow = (HalfNumber)x;
+
+			memcpy(&want, &narrow, 2);
+			narrowed += isnan(x) ? (n[k] & 0x7c00) != 0x7c00 || !(n[k] & 0x200) || n[k] >> 15 != want >> 15
+			                     : n[k] != want;
+		}
+	}
+	check(!wrong, arena_printf(a, "%d numbers of f16 became other numbers", wrong), arch);
+	check(!narrowed, arena_printf(a, "%d numbers of f32 became other numbers of f16", narrowed), arch);
+	free(run.arena);
+	jit_close(j);
+}
+
 int
 main(void)
 {
@@ -453,6 +529,8 @@ main(void)
 	test_instructions(a, &d);
 	test_foreign_text(a, &d);
 	test_same_code(a, &d);
+	test_conversions(a, &d, "x86-64");
+	test_conversions(a, &d, "x86-64-v2");
 	if (arch_runs(arch_named("sapphirerapids-noamx")))
 		arch = "sapphirerapids-noamx";
 	if (arch_runs(arch_named(arch))) {

@@ -89,6 +89,14 @@ rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks)
 	}
 }
 
+/* Tasks that have work in common, in calls of some of them. */
+void
+rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole)
+{
+	(void)whole;
+	rt_parallel_shares(run, k, off, tasks);
+}
+
 int64_t
 rt_fault(RtRun *run)
 {
@@ -151,303 +159,10 @@ code_free(Code *c)
 }
 #endif
 
-/* ---------------------------------------------------------------- plans */
-/* Do the kernels of composite ops that read or make v take it as it lies? */
-static bool
-composites_take(const Graph *g, Val v)
-{
-	const Target *t = target_named(TEST_TARGET);
-
-	for (uint32_t i = 0; i < g->op.n; i++)
-		for (int k = 0;
-		     k < g->op.at[i].nin + g->op.at[i].nout && op_has((OpKind)g->op.at[i].kind, T_COMPOSITE | T_ALONE);
-		     k++) {
-			const Op *op = &g->op.at[i];
-
-			if ((k < op->nin ? op->in[k] : op->out[k - op->nin]).id == v.id &&
-			    !(t->strided && t->strided(t, g, op, k, val_type(g, v))))
-				return false;
-		}
-	return true;
-}
-
-static void
-permute_types(Graph *g, uint64_t *seed)
-{
-	for (uint32_t v = 1; v < g->val.n; v++) {
-		Type *t = &g->val.at[v].type, plain = *t;
-		int tries = 0;
-
-		do {
-			for (int i = t->rank; i-- > 1;) {
-				int j = (int)(next_random(seed) % (uint64_t)(i + 1));
-				uint8_t x = t->perm[i];
-
-				t->perm[i] = t->perm[j];
-				t->perm[j] = x;
-			}
-		} while (!composites_take(g, (Val){v}) && tries++ < 8);
-		if (tries > 8)
-			*t = plain;
-	}
-}
-
-/* Would fuse make such a group around a register-blocked contraction? Before it elementwise ops that only it and the
- * group read (a prologue, hidden), but for the first operand itself where the kernel can store it; after it ops of its
- * space, reductions that its tiles can take, and small values: made of these, or copies that nobody else reads. */
-static bool
-gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32_t *uses, bool *hidden)
-{
-	uint32_t c = 0;
-	bool *late = arena_array(g->arena, bool, g->val.n);
-
-	Prologue first = {0};
-
-	while (!op_has((OpKind)g->op.at[c].kind, T_CONTRACT))
-		c++;
-	if (t->prologue)
-		t->prologue(t, g, &g->op.at[c], 0, &(SelectCx){.arch = g->module->arch}, &first);
-	for (uint32_t i = 0; i < g->op.n; i++) {
-		const Op *op = &g->op.at[i];
-		bool whole = i >= c && type_same_shape(val_type(g, op->out[0]), val_type(g, g->op.at[c].out[0])),
-		     waits = op_info[op->kind].red >= 0;
-
-		for (int k = 0; k < op->nin; k++)
-			waits |= late[op->in[k].id];
-		for (int k = 0; k < op->nout; k++) {
-			late[op->out[k].id] = waits;
-			hidden[op->out[k].id] =
-			        i < c ? !first.stores || op->out[k].id != g->op.at[c].in[0].id : !(whole || waits);
-			if (hidden[op->out[k].id] && inside[op->out[k].id] != uses[op->out[k].id])
-				return false;
-		}
-		if ((waits && (i < c || (whole && op_info[op->kind].red < 0))) ||
-		    (i > c && op_info[op->kind].red >= 0 && t->may_fuse(t, g, &g->op.at[c], op)))
-			return false;
-	}
-	return true;
-}
-
-/* A kernel that the group is to have, as from a tuning file; NULL: what select chooses. */
-static const char *given_kernel;
-
-/* --space: what Target.space says of the group, in its order. */
-typedef struct Points { Arena *arena; int steps; VEC(const char *) text; } Points;
-static Points *points;
-
-static bool
-space_point(void *cx, const char *kernel, BitsClass bits)
-{
-	Points *s = cx;
-
-	(void)bits;
-	vec_push(s->arena, &s->text, (const char *)arena_strdup(s->arena, kernel));
-	return true;
-}
-
-static bool
-may_all(void *cx, const char *variant)
-{
-	(void)cx, (void)variant;
-	return true;
-}
-
-/* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by
- * chance. */
-static bool
-fuse_all(Module *m, const char *arch, uint64_t *seed)
-{
-	Graph *g = m->graph.at[0];
-	const Target *t = target_named(TEST_TARGET);
-	uint32_t *uses = graph_use_counts(g, m->arena), *inside = arena_array(m->arena, uint32_t, g->val.n);
-	int64_t at = m->arena_bytes;
-
-	int inner = 0;
-
-	/* two contractions in one group would be computed one inside the other: fuse never asks for that */
-	for (uint32_t i = 0; i < g->op.n; i++)
-		inner += op_has((OpKind)g->op.at[i].kind, T_CONTRACT | T_WINDOW);
-	if (g->op.n < 2 || g->op.n > 32 || inner > 1)
-		return false;
-	for (uint32_t i = 0; i < g->op.n; i++)
-		if (g->op.at[i].group < 0 || t->may_fuse(t, g, NULL, &g->op.at[i]))
-			return false;
-	for (uint32_t i = 0; i < g->op.n; i++) {
-		g->op.at[i].group = 0;
-		for (int k = 0; k < g->op.at[i].nin; k++)
-			inside[g->op.at[i].in[k].id]++;
-	}
-	g->group.n = 1;
-	SelectCx cx = {.arch = arch, .tuned = given_kernel};
-
-	if (t->select(t, g, 0, &cx))
-		return false;
-	if (points && t->space) {
-		cx.may = may_all;
-		cx.steps = points->steps;
-		t->space(t, g, 0, &cx, space_point, points);
-	}
-	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") &&
-	    (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
-		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
-	bool gemm = t->tunable && t->tunable(t, g->group.at[0].kernel), *hidden = arena_array(m->arena, bool, g->val.n);
-
-	if (gemm && !gemm_group(g, t, inside, uses, hidden))
-		return false;
-	g->group.at[0].workspace_offset = at;
-	m->arena_bytes = at + (g->group.at[0].workspace + 63) / 64 * 64 + 64;
-	for (uint32_t v = 1; v < g->val.n; v++)
-		if (g->val.at[v].op != UINT32_MAX && inside[v] == uses[v] && (hidden[v] || next_random(seed) % 4))
-			g->val.at[v].offset = -1;
-	return true;
-}
-
-/* A composite op alone, by the given kernel or the target's own. */
-static bool
-composite_given(Module *m, const char *arch)
-{
-	Graph *g = m->graph.at[0];
-	const Target *t = target_named(TEST_TARGET);
-	SelectCx cx = {.arch = arch, .tuned = given_kernel};
-
-	if (t->select(t, g, 0, &cx) || cx.misfit)
-		die("%s: %s: %s", m->name, given_kernel ? given_kernel : "its kernel",
-		    cx.misfit ? cx.misfit : "refused");
-	if (points && t->space) {
-		cx.may = may_all;
-		cx.steps = points->steps;
-		t->space(t, g, 0, &cx, space_point, points);
-	}
-	g->group.at[0].workspace_offset = m->arena_bytes;
-	m->arena_bytes += (g->group.at[0].workspace + 63) / 64 * 64;
-	return true;
-}
-
-/* Inputs become numbers that their types hold. */
-static void
-hold_inputs(const Graph *g, double **x)
-{
-	for (uint32_t k = 0; k < g->input.n; k++) {
-		const Type *t = val_type(g, g->input.at[k].v);
-		uint8_t bytes[8];
-
-		for (int64_t i = 0; i < type_elements(t); i++) {
-			element_write((DType)t->dtype, bytes, x[k][i]);
-			x[k][i] = element_read((DType)t->dtype, bytes);
-		}
-	}
-}
+#include "plans.c"
+#include "compare.c"
 
 /* ---------------------------------------------------------------- one run */
-static double
-epsilon(DType dt)
-{
-	return dt == DT_f64 ? 0x1p-52 : dt == DT_f16 ? 0x1p-10 : dt == DT_bf16 ? 0x1p-7 : 0x1p-23;
-}
-
-static bool
-compare(Run *r, const char *what, const char *line, int k, DType dt, DType lowest, double scale, const double *want,
-        const double *got, int64_t n)
-{
-	double top = 0, err2 = 0, sum2 = 0, worst = 0, eps = epsilon(lowest);
-	int64_t at = -1;
-
-	for (int64_t i = 0; i < n; i++)
-		if (isfinite(want[i])) {
-			top = fabs(want[i]) > top ? fabs(want[i]) : top;
-			sum2 += want[i] * want[i];
-		}
-	for (int64_t i = 0; i < n; i++) {
-		bool special = !isfinite(want[i]) || !isfinite(got[i]);
-		double d = special ? 0 : fabs(want[i] - got[i]);
-
-		if (special && !(want[i] == got[i] || (want[i] != want[i] && got[i] != got[i]))) {
-			failed(r, line, "%s, result %d, element %lld: %g, want %g", what, k, (long long)i, got[i],
-			       want[i]);
-			return false;
-		}
-		err2 += d * d;
-		if (d > worst) {
-			worst = d;
-			at = i;
-		}
-	}
-	eps *= scale;
-	double bound = dtype_is_float(dt) ? eps * 64 : 0;
-
-	if (scale == 0 ? worst > 0 : worst > bound * (top + 1e-30) || err2 > (16 * eps) * (16 * eps) * sum2 + 1e-60) {
-		if (!dtype_is_float(dt) && worst == 0)
-			return true;
-		failed(r, line, "%s, result %d, element %lld: %.9g, want %.9g (largest %.3g)", what, k, (long long)at,
-		       got[at], want[at], top);
-		return false;
-	}
-	return true;
-}
-
-static bool
-compare_integers(Run *r, const char *what, const char *line, int k, const RefTensor *want, const Type *t, int64_t n,
-                 int64_t full, uint8_t *at)
-{
-	int64_t *got = arena_array(r->arena, int64_t, want->n);
-
-	tensor_walk(t, n, full, at, NULL, got, false);
-	for (int64_t e = 0; e < want->n; e++)
-		if (got[e] != want->i[e]) {
-			failed(r, line, "%s, result %d, element %lld: %lld, want %lld", what, k, (long long)e,
-			       (long long)got[e], (long long)want->i[e]);
-			return false;
-		}
-	return true;
-}
-
-/* Sums of n numbers that cancel, and variances about a large mean, lose what the inputs' size says: by how much bounds
- * are wider. */
-static double
-error_scale(const Graph *g, const RefTensor *want, double **x)
-{
-	double top = 0, low = INFINITY, high = -INFINITY, out = 0;
-	bool reduces = false;
-
-	for (uint32_t i = 0; i < g->op.n; i++)
-		reduces |= g->op.at[i].kind == OP_moments || g->op.at[i].kind == OP_mean || g->op.at[i].kind == OP_sum;
-	if (!reduces)
-		return 1;
-	for (uint32_t k = 0; k < g->input.n; k++) {
-		const Type *t = val_type(g, g->input.at[k].v);
-
-		for (int64_t i = 0; i < type_elements(t) && dtype_is_float((DType)t->dtype); i++) {
-			top = fabs(x[k][i]) > top ? fabs(x[k][i]) : top;
-			low = k == 0 && x[k][i] < low ? x[k][i] : low;
-			high = k == 0 && x[k][i] > high ? x[k][i] : high;
-		}
-	}
-	for (int64_t i = 0; i < want->n; i++)
-		out = fabs(ref_get(want, i)) > out ? fabs(ref_get(want, i)) : out;
-	double spread = high > low ? top / (high - low) : 1,
-	       cancel = out > 0 ? top *
-	                                  sqrt((double)(x ? type_elements(val_type(g, g->input.at[0].v)) / want->n + 1
-	                                                  : 1)) /
-	                                  out
-	                        : 1;
-
-	return 1 + spread + (cancel < 100 ? cancel : 100);
-}
-
-/* Casts between floating types have one right result, but for those of f64, which may round to f32 first. */
-static bool
-is_exact(const Graph *g)
-{
-	for (uint32_t i = 0; i < g->op.n; i++) {
-		const Op *op = &g->op.at[i];
-
-		if (op->kind != OP_cast || !dtype_is_float((DType)val_type(g, op->in[0])->dtype)
-		    || val_type(g, op->in[0])->dtype == DT_f64)
-			return false;
-	}
-	return true;
-}
-
 static uint8_t *
 guarded_arena(int64_t bytes, size_t *mapped)
 {
@@ -503,6 +218,77 @@ emulated_module(Module *m, const char *what)
 	m->arch = keep;
 	buf_free(&obj);
 	return true;
+}
+
+/* One thread, best of several: microseconds, and GB/s of inputs and results. */
+static void
+print_time(Code *code, RtRun *run, const Module *m, const char *what, const char *line)
+{
+	const Graph *g = m->graph.at[0];
+	double best = INFINITY, bytes = 0;
+
+	for (int i = 0; i < 9; i++) {
+		struct timespec a, z;
+
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		code_call(code, run, m->arena_bytes);
+		clock_gettime(CLOCK_MONOTONIC, &z);
+		double seconds = (double)(z.tv_sec - a.tv_sec) + 1e-9 * (double)(z.tv_nsec - a.tv_nsec);
+
+		best = seconds < best ? seconds : best;
+	}
+	for (uint32_t k = 0; k < g->input.n; k++)
+		bytes += (double)type_bytes(val_type(g, g->input.at[k].v));
+	for (uint32_t k = 0; k < g->result.n; k++)
+		bytes += (double)type_bytes(val_type(g, g->result.at[k].v));
+	printf("%9.1f us %7.2f GB/s  %s: %s\n", best * 1e6, bytes / best * 1e-9, what, line);
+}
+
+/* Holds the results to the reference's, up to the first that is wrong. lowest, scale: the bounds (compare). */
+static void
+check_results(Run *r, const Graph *g, Interp *in, const char *line, const char *what, const RtRun *run, DType lowest,
+              double scale, double **x)
+{
+	uint8_t *arena = run->arena;
+
+	for (uint32_t k = 0; k < g->result.n; k++) {
+		const ValInfo *i = val_info(g, g->result.at[k].v);
+		const RefTensor *want = interp_result(in, (int)k);
+		double *got = arena_array(g->module->arena, double, want->n);
+
+		if (want->i) {
+			if (!compare_integers(r, what, line, (int)k, want, &i->type, run->n, run->batch,
+			                      arena + i->offset))
+				break;
+			continue;
+		}
+		tensor_move(&i->type, run->n, run->batch, arena + i->offset, got, false);
+		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest,
+		             is_exact(g) ? 0 : scale * error_scale(g, want, x), want->f, got, want->n))
+			break;
+	}
+}
+
+/* What lies behind each value must be as it was. */
+static void
+check_gaps(Run *r, const Graph *g, const char *line, const char *what, const RtRun *run)
+{
+	const uint8_t *arena = run->arena;
+
+	for (uint32_t q = 1; q < g->val.n; q++) {
+		const ValInfo *i = &g->val.at[q];
+		int64_t bytes = elements_at(&i->type, run->n, run->batch) * dtype_info[i->type.dtype].bytes;
+		int64_t end = ((type_bytes(&i->type) + 63) / 64 + 1) * 64;
+
+		if (i->offset < 0 || (i->op != UINT32_MAX && g->op.at[i->op].kind == OP_load))
+			continue;
+		for (int64_t b = bytes; b < end; b++)
+			if (arena[i->offset + b] != POISON) {
+				failed(r, line, "%s: byte %lld behind %%%s was written", what, (long long)(b - bytes),
+				       i->name);
+				b = end;
+			}
+	}
 }
 
 static void
@@ -571,57 +357,13 @@ run_module(Run *r, const char *line, Module *m, const char *arch, const Variant 
 	}
 	int64_t status = code_call(&code, &run, m->arena_bytes);
 
-	if (getenv("CPU_TEST_TIME")) { /* one thread, best of several: microseconds, and GB/s of inputs and results */
-		double best = INFINITY, bytes = 0;
-
-		for (int i = 0; i < 9; i++) {
-			struct timespec a, z;
-
-			clock_gettime(CLOCK_MONOTONIC, &a);
-			code_call(&code, &run, m->arena_bytes);
-			clock_gettime(CLOCK_MONOTONIC, &z);
-			double seconds = (double)(z.tv_sec - a.tv_sec) + 1e-9 * (double)(z.tv_nsec - a.tv_nsec);
-
-			best = seconds < best ? seconds : best;
-		}
-		for (uint32_t k = 0; k < g->input.n; k++)
-			bytes += (double)type_bytes(val_type(g, g->input.at[k].v));
-		for (uint32_t k = 0; k < g->result.n; k++)
-			bytes += (double)type_bytes(val_type(g, g->result.at[k].v));
-		printf("%9.1f us %7.2f GB/s  %s: %s\n", best * 1e6, bytes / best * 1e-9, what, line);
-	}
+	if (getenv("CPU_TEST_TIME"))
+		print_time(&code, &run, m, what, line);
 	if (status)
 		failed(r, line, "%s: status %lld", what, (long long)status);
-	for (uint32_t k = 0; k < g->result.n && !status; k++) {
-		const ValInfo *i = val_info(g, g->result.at[k].v);
-		const RefTensor *want = interp_result(in, (int)k);
-		double *got = arena_array(m->arena, double, want->n);
-
-		if (want->i) {
-			if (!compare_integers(r, what, line, (int)k, want, &i->type, n, full, arena + i->offset))
-				break;
-			continue;
-		}
-		tensor_move(&i->type, n, full, arena + i->offset, got, false);
-		if (!compare(r, what, line, (int)k, (DType)i->type.dtype, lowest,
-		             is_exact(g) ? 0 : scale * error_scale(g, want, x), want->f, got, want->n))
-			break;
-	}
-	/* what lies behind each value must be as it was */
-	for (uint32_t q = 1; q < g->val.n; q++) {
-		const ValInfo *i = &g->val.at[q];
-		int64_t bytes = elements_at(&i->type, n, full) * dtype_info[i->type.dtype].bytes;
-		int64_t end = ((type_bytes(&i->type) + 63) / 64 + 1) * 64;
-
-		if (i->offset < 0 || (i->op != UINT32_MAX && g->op.at[i->op].kind == OP_load))
-			continue;
-		for (int64_t b = bytes; b < end; b++)
-			if (arena[i->offset + b] != POISON) {
-				failed(r, line, "%s: byte %lld behind %%%s was written", what, (long long)(b - bytes),
-				       i->name);
-				b = end;
-			}
-	}
+	else
+		check_results(r, g, in, line, what, &run, lowest, scale, x);
+	check_gaps(r, g, line, what, &run);
 	interp_free(in);
 	code_free(&code);
 	munmap(arena + m->arena_bytes - (mapped - (size_t)sysconf(_SC_PAGESIZE)), mapped);

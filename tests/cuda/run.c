@@ -284,9 +284,11 @@ main(int argc, char **argv)
 		return 77;
 	}
 	for (int a = 1; a < argc; a++)
-		if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
+		if (!strncmp(argv[a], "--space", 7))
+			space_most = argv[a][7] == '=' ? atoi(argv[a] + 8) : 0;
+		else if (!strstr(argv[a], ".txt") && !strstr(argv[a], ".ir"))
 			filter = argv[a];
-	if (!*filter && !getenv("CUDA_TEST_CACHED")) {
+	if (!*filter && space_most < 0 && !getenv("CUDA_TEST_CACHED")) {
 		r.ncase++;
 		if ((error = spills_wrong(r.arena, arch)))
 			failed(&r, "spills", "%s", error);

@@ -108,8 +108,8 @@ source_make(void)
 	        "STREAM %uu\n",
 	        C, FAULT, W, B, WM, BM, AW, AB, SUMS, X, Y, LABEL, SEED, STEP, RATE, PRED, LOSS, MAE, NORM, GW, GB,
 	        PACKED, 60 * atoi(env("RTI_SLEEP_US", "0")), (unsigned)philox_stream("noise"));
-	for (const char *const *p = cuda_loop_text; *p; p++)
-		fputs(*p, f);
+	fputs(cuda_loop_types, f);
+	fputs(cuda_loop, f);
 	fputs(kernel_text, f);
 	fclose(f);
 	return text;

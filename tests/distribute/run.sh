@@ -38,7 +38,7 @@ END
 	then good; else bad "$1"; fi
 }
 
-for m in attention norm; do
+for m in attention norm stats ignored; do
 	build $m $m
 	build $m.ref $m --target ref
 	train $m.a $m --sink epoch --threads 2 || continue
@@ -51,6 +51,22 @@ for shards in 1 3 24; do
 	build attention.s$shards attention --shards $shards
 	train attention.s$shards attention.s$shards && near "8 and $shards shards" attention.a attention.s$shards 2e-5
 done
+# what is exchanged within a step is the whole batch's: one shard of it gives the same up to rounding
+for m in stats:1 stats:2 ignored:1 ignored:4; do
+	n=${m%:*}
+	build $n.s $n --shards ${m#*:}
+	train $n.s $n.s && near "$n, other shards" $n.a $n.s 2e-5
+done
+case $("$dir/ignored" info --json) in *'"joins": 1, "in_step": false'*) good ;; *) bad "labels that count: $("$dir/ignored" info --json)" ;; esac
+case $("$dir/stats" info --json) in *'"joins": 1'[0-9]', "in_step": true'*) good ;; *) bad "statistics: $("$dir/stats" info --json)" ;; esac
+build stats.f16 stats --precision f16
+train s16.a stats.f16 --sink off && train s16.b stats.f16 --sink epoch --threads 1 && same "statistics, f16" s16.a s16.b
+train stats.b stats --readers 1 && same "statistics, a reader thread" stats.a stats.b
+train ignored.b ignored --readers 1 && same "ignored, a reader thread" ignored.a ignored.b
+train stats.b stats --watch all && same "statistics, watched" stats.a stats.b
+sed 's/|> mean(axes = \[1\])/|> mean(axes = [1]) |> dense(8) |> batch_norm/; s/shards .*/&  batch_stats = batch/' tests/distribute/range.net >"$dir/ranges.net"
+"$mantou" build "$dir/ranges.net" --distribute mpi -o "$dir/ranges" 2>"$dir/out" || bad "ranges: $(cat "$dir/out")"
+if "$dir/ranges" train --no-save --quiet >"$dir/out" 2>&1; then bad "a number out of range, in step"; elif grep -q 'id 256 is out of range 0..255 (example 2 of step 3, ' "$dir/out"; then good; else bad "in step: $(cat "$dir/out")"; fi
 build attention.f16 attention --precision f16
 train f16.a attention.f16 --sink off && train f16.b attention.f16 --sink epoch --threads 1 && same "f16" f16.a f16.b
 # another number of shards is another run
@@ -171,7 +187,7 @@ f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); print(json.loa
 	"$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/w.st" --overwrite >"$dir/out" 2>&1
 	if cmp -s "$dir/k.st" "$dir/w.st"; then good; else bad "$library: $2 kills, then step $stop: checkpoints differ"; fi
 }
-for m in attention norm; do build $m.mpi $m --distribute mpi; done
+for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
 build attention.mpi16 attention --precision f16 --distribute mpi
 build slow slow --distribute mpi
 build range range --distribute mpi
@@ -198,6 +214,11 @@ for library in openmpi mpich; do
 	for p in 2 3 8; do ranks $library $p b attention.mpi --threads 1 && same "$library, $p ranks" attention.a b; done
 	ranks $library 7 b norm.mpi --sink off && same "$library, 7 ranks --sink off" norm.a b
 	ranks $library 4 b norm.mpi --sink 3 --threads 2 && same "$library, 4 ranks --sink 3" norm.a b
+	for p in 2 4 7; do ranks $library $p b stats.mpi && same "$library, $p ranks, statistics of the batch" stats.a b; done
+	ranks $library 3 b stats.mpi --sink off --threads 2 && same "$library, 3 ranks, statistics of the batch --sink off" stats.a b
+	ranks $library 6 b ignored.mpi && same "$library, 6 ranks, labels ignored" ignored.a b
+	ranks $library 4 b ignored.mpi --sink off && same "$library, 4 ranks, labels ignored --sink off" ignored.a b
+	fails "$library: a number out of range, in step" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' tests/distribute/ranks $library 3 "$dir/ranges" train --no-save --quiet
 	ranks $library 4 b wide.one && same "$library, --disable overlap" wide.a b
 	for p in 2 4 5; do ranks $library $p b wide && same "$library, buckets, $p ranks" wide.a b; done
 	ranks $library 3 b wide --sink off && same "$library, buckets, --sink off" wide.a b
@@ -219,6 +240,27 @@ for library in openmpi mpich; do
 	if [ "$(grep -c 'note: --exchange library: bits of the result depend on the number of processes and on [OM]' "$dir/out")" = 1 ]; then good; else bad "$library, --exchange library: $(cat "$dir/out")"; fi
 	ranks $library 2 b attention.mpi16 --exchange library && same "$library, f16 --exchange library" f16.a b
 	run="tests/distribute/ranks $library"
+	# the exchange alone, the links as mantou scale reads them
+	tests/distribute/ranks $library 2 "$dir/wide" bench --only-exchange --steps 3 --warmup 1 --repeat 3 --json >"$dir/out" 2>/dev/null
+	if grep -q '"processes": 2, "shards": 5, "exchange_bytes": [0-9]*, "by": "tree", "exchange_ms": {"median": [0-9.]*[1-9]' "$dir/out"; then good; else bad "$library bench --only-exchange: $(cat "$dir/out")"; fi
+	{ echo "node 1 of 4"; echo "rate 100 batch 8"; tests/distribute/ranks $library 2 "$dir/wide" bench --links 2>/dev/null; } >"$dir/cluster"
+	if [ "$(grep -c '^link inside [0-9.e+]*us [0-9.e+]*GB/s$\|^sum [0-9.e+]*GB/s$' "$dir/cluster")" = 2 ] && "$mantou" scale tests/distribute/wide.net --cluster "$dir/cluster" --processes 1,2 >"$dir/out" 2>&1; then good
+	else bad "$library bench --links: $(cat "$dir/cluster" "$dir/out")"; fi
+	# a library whose network is slow, and one that stands still on one rank: cc links the real one behind slow.c
+	if cc -shared -fPIC -O1 tests/distribute/slow.c -o "$dir/libslow.so" -Wl,--no-as-needed -l:$(case $library in openmpi) echo libmpi.so.40 ;; mpich) echo libmpich.so.12 ;; esac) 2>"$dir/out"; then
+		MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=1e8 ranks $library 4 b wide && same "$library, a slow network" wide.a b
+		rm -f "$dir/b.log"
+		MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=2e7 tests/distribute/ranks $library 2 "$dir/wide" train --steps 8 --no-save --log "$dir/b.log" >"$dir/out" 2>&1
+		if [ "$(grep -c 'warning: [0-9]* % of epoch 1 was spent waiting for other processes: .* GB/s were exchanged, buckets are cut for 1' "$dir/out")" = 1 ] &&
+			grep -q '"exchange": {"bytes": [1-9][0-9]*, "seconds": [0-9.]*, "exposed": [0-9.]*}' "$dir/b.log"; then good; else bad "$library, slow: $(cat "$dir/out")"; fi
+		begin=$(date +%s)
+		MANTOU_LIBMPI="$dir/libslow.so" SLOW_STOP=2:3 fails "$library: a library that stands still" 1 'rank 2 (.*) silent for 2 s; last in step' tests/distribute/ranks $library 3 "$dir/slow" train --no-eval --no-save --quiet --steps 1000000 --patience 2
+		for i in $(seq 60); do pgrep -f "^$dir/slow train" >/dev/null || break; sleep 0.1; done
+		if [ -z "$(pgrep -f "^$dir/slow train")" ] && [ $(($(date +%s) - begin)) -le 20 ]; then good; else bad "$library: processes left, or $(($(date +%s) - begin)) s"; fi
+	else
+		skipped=$((skipped + 1))
+		echo "skip $library, slow: $(head -n 1 "$dir/out")"
+	fi
 	fails "$library: a number out of range, --exchange library" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet --exchange library
 	fails "$library: more ranks than shards" 2 '5 processes are more than the model.s 4 shards: train.shards = 5' $run 5 "$dir/slow" train --no-save
 	fails "$library: a program for one" 2 'started 2 processes, but this program is for one' $run 2 "$dir/attention" train --no-save
@@ -232,8 +274,21 @@ for library in openmpi mpich; do
 	interrupted "a rank stopped" $library STOP rank 1 7 'silent for 2 s; last in step' --patience 2
 	interrupted "asked to stop" $library USR1 launcher 130 5 'stopped after step [0-9]* of .*, saved in '
 	interrupted "the launcher killed" $library KILL launcher - 5 ''
-	killed $library ${LONG:+10}6
+	killed $library $([ -n "${LONG:-}" ] && echo 100 || echo 4)
 done
+"$dir/wide.one" bench --links >"$dir/out" 2>&1
+if [ $? -eq 1 ] && grep -q -e '--links: one process exchanges nothing' "$dir/out"; then good; else bad "bench --links alone: $(cat "$dir/out")"; fi
+"$dir/attention" bench --only-exchange >"$dir/out" 2>&1
+if [ $? -eq 2 ] && grep -q -e '--only-exchange is of programs for several' "$dir/out"; then good; else bad "bench --only-exchange: $(cat "$dir/out")"; fi
+# TCP, in a network that passes 800 Mbit/s: 4 MB from each of two ranks cannot take less than 80 ms
+if tests/distribute/ranks tcp 1 true >/dev/null 2>&1; then
+	ranks tcp 3 b wide && same "TCP, 3 ranks" wide.a b
+	tests/distribute/ranks tcp 2 "$dir/wide" bench --only-exchange --steps 5 --warmup 2 --repeat 3 --json >"$dir/out" 2>/dev/null
+	if python3 -c 'import json, sys; ms = json.load(open(sys.argv[1]))["exchange_ms"]["median"]; sys.exit(not 70 <= ms <= 800)' "$dir/out"; then good; else bad "TCP at 800 Mbit/s: $(cat "$dir/out")"; fi
+else
+	skipped=$((skipped + 1))
+	echo "skip TCP: no mpirun of Open MPI, or no network of one's own (unshare -rn, tc)"
+fi
 # the other's library: each process believes that it is alone
 if command -v mpirun.openmpi >/dev/null && command -v mpirun.mpich >/dev/null; then
 	fails "another library" 2 'started 2 processes, Open MPI .* knows of 1' env MANTOU_LIBMPI=libmpi.so.40 tests/distribute/ranks mpich 2 "$dir/slow" train --no-save

@@ -9,6 +9,7 @@
  *   ; narrow: attention:3     composite operators whose first operands, here three, it takes in 16 bits
  *   ; layout: 2301            the stand-in target wants activations of convolutions and pooling so
  * ; strides: attention:0213 what kernels of this composite operator take an operand or result to lie like, beside rows
+ *   ; chunk: 8                numbers of neighbouring channels that its convolutions load at once
  *   ; times: W P              a convolution or pooling takes it W us in that layout, P us row-major; a copy 6 ns a byte
  *   ; epilogues: OP,OP        the stand-in target lets these elementwise operators follow a contraction
  * ; prologues: OP,OP:N,OP:N+ contractions of the stand-in target that make operands themselves, each element once or N
@@ -81,6 +82,7 @@ typedef struct StandIn {
 	Target t;
 	const char *kernels, *layout, *times, *epilogues, *prologues, *narrow, *strides, *variants[2];
 	double spare;
+	int chunk;
 	Machine machine;
 } StandIn;
 
@@ -121,6 +123,13 @@ stand_in_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 	for (int i = 0; i < x->rank; i++)
 		perm[i] = (uint8_t)(s->layout[i] - '0');
 	return true;
+}
+
+static int
+stand_in_chunk(const Target *t, const Graph *g, const Op *op, const SelectCx *cx)
+{
+	(void)g, (void)op, (void)cx;
+	return ((const StandIn *)t)->chunk;
 }
 
 static double
@@ -284,6 +293,8 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	s->strides = command(g, "strides", 0);
 	s->t.strided = s->strides ? stand_in_strided : NULL;
 	s->t.layout_time = s->times ? stand_in_time : NULL;
+	s->chunk = command(g, "chunk", 0) ? atoi(command(g, "chunk", 0)) : 1;
+	s->t.conv_chunk = stand_in_chunk;
 	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
 	s->t.packs = command(g, "packs", 0) && !strcmp(command(g, "packs", 0), "parameters") ? stand_in_packs : NULL;
 	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");

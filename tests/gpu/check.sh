@@ -37,15 +37,34 @@ check "prepare" 0 "holds [0-9.]* MB" $gpu prepare "$dir/p" --tiny
 check "part 1" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 1
 has "the device" "name simulated sm_90"
 has "instructions" "^intrinsics convert: [1-9][0-9]* runs, no failures"
-has "kernels" "^kernels tanh: [1-9][0-9]* runs, no failures"
-has "kernels of another architecture" "^kernels wgmma: [1-9][0-9]* runs, no failures"
 has "the cost of a loop" "^\| lstm.f32 sink epoch \| [0-9.]* \|"
 command -v nvidia-smi >/dev/null || has "what is missing" "^skip +probe nvidia-smi: no nvidia-smi here"
 check "part 2" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 2
 has "models" "^\| lenet, 4, bf16 \| mantou \| [0-9.]* \([0-9.]*\)"
+has "a model without an instruction" "^\| lenet, 4, bf16, without tma \| mantou \| [0-9.]* \([0-9.]*\)"
 has "kernel by kernel" "^\| train_conv2d_dw_conv2d0"
+has "forecasts beside it" "^lenet.4.bf16: forecast [0-9.]* ms, measured [0-9.]*; by kernel the farthest apart"
+command -v compute-sanitizer >/dev/null || check "part 3 without a sanitizer" 0 "^skip +sanitize lstm.f16 racecheck: no compute-sanitizer here" $gpu "$dir/p" --only sanitize --results "$dir/tools.jsonl"
+# One that finds something, then nothing: what failed is done once more.
+mkdir "$dir/tools"
+cat >"$dir/tools/compute-sanitizer" <<'END'
+#!/bin/sh
+[ "$1 $3 $5" = "--tool --error-exitcode --print-limit" ] || exit 9
+shift 6
+"$@" || exit 4
+[ -z "${FOUND:-}" ] || { echo "========= ERROR SUMMARY: 2 errors"; exit 3; }
+echo "========= ERROR SUMMARY: 0 errors"
+END
+chmod +x "$dir/tools/compute-sanitizer"
+check "what a sanitizer finds" 1 "^FAIL +sanitize lstm.f16 memcheck: .*status 3: .*2 errors" env FOUND=1 PATH="$dir/tools:$PATH" $gpu "$dir/p" --only sanitize --results "$dir/found.jsonl"
+check "stays found" 1 "^FAIL +sanitize lstm.f16 memcheck" env PATH="$dir/tools:$PATH" $gpu "$dir/p" --only sanitize --results "$dir/found.jsonl"
+check "until it is asked again" 0 "^3 passed, 0 failed" env PATH="$dir/tools:$PATH" $gpu "$dir/p" --only sanitize --again --results "$dir/found.jsonl"
+check "part 3" 0 "^[0-9]+ passed, 0 failed" env PATH="$dir/tools:$PATH" $gpu "$dir/p" --part 3
+has "kernels" "^kernels tanh: [1-9][0-9]* runs, no failures"
+has "kernels of another architecture" "^kernels wgmma: [1-9][0-9]* runs, no failures"
+check "part 4" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p" --part 4
 python3 -c 'import torch' 2>/dev/null || has "no rival" "^skip +torch lenet.4.bf16 eager: no torch here"
-check "part 3" 0 "^skip +kit all: no kit was prepared" $gpu "$dir/p" --part 3
+check "part 5" 0 "^skip +kit all: no kit was prepared" $gpu "$dir/p" --part 5
 before=$(cksum <"$dir/p/results.jsonl")
 check "once more" 0 "^[0-9]+ passed, 0 failed" $gpu "$dir/p"
 if [ "$before" = "$(cksum <"$dir/p/results.jsonl")" ]; then passed=$((passed + 1)); else
@@ -93,10 +112,10 @@ elif ! python=$(sh tests/numpy.sh); then
 else
 	check "no kit" 2 "none.*holds no run.py" $gpu prepare "$dir/kit" --only kit --kit "$dir/none"
 	check "prepare a kit" 0 "kit f32: [1-9][0-9]* cases, [1-9][0-9]* programs, 0 that could not be built" env PYTHON="$python" $gpu prepare "$dir/kit" --tiny --only kit --kit ../shared/reference
-	check "the kit" 0 "^conformance kit f32: [1-9][0-9]* cases, no failures" env PYTHON="$python" $gpu "$dir/kit" --part 3
-	check "the kit's failures" 1 "^FAIL +kit f32: 0 passed, [1-9][0-9]* failed, .*FAIL relu: .*700" env PYTHON="$python" MANTOU_SIM_FAIL=30:700 $gpu "$dir/kit" --part 3 --results "$dir/kit.jsonl"
+	check "the kit" 0 "^conformance kit f32: [1-9][0-9]* cases, no failures" env PYTHON="$python" $gpu "$dir/kit" --part 5
+	check "the kit's failures" 1 "^FAIL +kit f32: 0 passed, [1-9][0-9]* failed, .*FAIL relu: .*700" env PYTHON="$python" MANTOU_SIM_FAIL=30:700 $gpu "$dir/kit" --part 5 --results "$dir/kit.jsonl"
 	sed 's/"cases": [0-9]*/"cases": 999/' "$dir/kit/about.json" >"$dir/about" && mv "$dir/about" "$dir/kit/about.json"
-	check "a case that is missing" 1 "^FAIL +kit f32: [1-9][0-9]* passed, 0 failed, 0 skipped, of 999 cases" env PYTHON="$python" $gpu "$dir/kit" --part 3 --results "$dir/kit2.jsonl"
+	check "a case that is missing" 1 "^FAIL +kit f32: [1-9][0-9]* passed, 0 failed, 0 skipped, of 999 cases" env PYTHON="$python" $gpu "$dir/kit" --part 5 --results "$dir/kit2.jsonl"
 fi
 check "no driver" 1 "FAIL +probe driver: OSError" env MANTOU_LIBCUDA=/none.so $gpu "$dir/p" --only probe --results "$dir/none.jsonl"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -15,9 +15,11 @@ import numbers_near
 BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(root, "build")))
 MANTOU = os.path.abspath(os.environ.get("MANTOU", os.path.join(BUILD, "mantou")))
 SMALL = [("resnet", "tests/sink/resnet.net"), ("gpt", "tests/sink/gpt.net"), ("lstm", "tests/sink/lstm.net"), ("lenet", "models/lenet.net")]
-# name, file, batch, precisions, model of tests/bench/torch_models.py
-MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"), ("resnet50", "models/resnet50.net", 256, "bf16 f16"), ("vgg16-cifar10", "models/vgg16-cifar10.net", 64, "bf16"),
+# name, file, batch, precisions. Of those in VARIANTS (name and batch) bf16 is built once more without an instruction.
+MODELS = [("resnet50-cifar10", "models/resnet50-cifar10.net", 32, "bf16 f16 f32"), ("resnet50-cifar10", "models/resnet50-cifar10.net", 512, "bf16"), ("resnet50", "models/resnet50.net", 256, "bf16 f16"), ("vgg16-cifar10", "models/vgg16-cifar10.net", 64, "bf16"),
           ("bert-base", "models/bert-base.net", 32, "bf16"), ("lstm-512", "tests/bench/lstm-512.net", 32, "bf16"), ("lenet", "models/lenet.net", 64, "f32")]
+VARIANTS = {("resnet50", 256): ("wgmma", "tma"), ("resnet50-cifar10", 32): ("wgmma",), ("bert-base", 32): ("wgmma", "tma"), ("lenet", 4): ("tma",)}
+LIMIT_MB = 45     # of the folder: 64 MiB travel, with the sources
 TINY = [("lenet", "models/lenet.net", 4, "bf16"), ("mlp", "models/mlp.net", 8, "f32")]
 # What the test of kernels does in one go: a name, files, a word that names must contain, an architecture.
 KERNELS = [("wgmma", ["tests/cuda/wgmma.ir"], "", "sm_90a"), ("tiles", ["tests/cuda/tiles.ir", "tests/cuda/composites.ir", "tests/cuda/windows.ir", "tests/cuda/images.ir"], "", "sm_80"), ("numeric", ["tests/numeric/cases.txt"], "", "sm_80"), ("cpu", ["tests/cpu/cases.txt"], "", "sm_80"), ("groups", ["tests/cpu/groups.ir"], "", "sm_80"),
@@ -71,18 +73,20 @@ def losses(path, batch):
 def models(folder, arch, tiny, about):
     for net, path, batch, precisions in TINY if tiny else MODELS:
         expected = losses(path, batch)
-        for precision in precisions.split():
-            name, begin = "%s.%d.%s" % (net, batch, precision), time.time()
-            args = [os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, "--batch", str(batch)]
+        builds = [(p, "") for p in precisions.split()] + [("bf16", v) for v in VARIANTS.get((net, batch), ()) if "bf16" in precisions.split()]
+        for precision, without in builds:
+            name, begin = "%s.%d.%s%s" % (net, batch, precision, without and ".no-" + without), time.time()
+            args = [os.path.join(root, path), "--target", "cuda", "--arch", arch, "--precision", precision, "--batch", str(batch), *(["--disable", without] if without else [])]
             r = subprocess.run([MANTOU, "build", *args, "-o", os.path.join(folder, name)], capture_output=True, text=True)
-            row = {"name": name, "model": net, "batch": batch, "precision": precision, "losses": expected}
+            row = {"name": name, "model": net, "batch": batch, "precision": precision, "without": without, "losses": expected}
             if r.returncode:
                 row["missing"] = r.stderr.strip()[-300:]
                 print("prepare: %s is not built: %s" % (name, row["missing"]), file=sys.stderr)
             else:
                 plan = json.loads(sh(MANTOU, "info", *args, "--json"))
                 row.update(program="model/%s.xz" % name, build_s=round(time.time() - begin, 1), program_bytes=os.path.getsize(os.path.join(folder, name)), arena_bytes=plan["arena_bytes"],
-                           bytes_per_step=plan["bytes_per_step"], gflop_per_step=plan["gflop_per_step"], kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes")} for x in plan["kernels"]])
+                           bytes_per_step=plan["bytes_per_step"], gflop_per_step=plan["gflop_per_step"], forecast_ms=plan["forecast_ms_per_step"],
+                           kernels=[{k: x[k] for k in ("name", "kernel", "flops", "bytes", "forecast_us", "why") if k in x} for x in plan["kernels"]])
                 packed(os.path.join(folder, name))
             about["models"].append(row)
 
@@ -186,6 +190,8 @@ def main():
         json.dump(about, f, indent=1)
     size = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(a.dir) for f in files)
     print("prepare: %s holds %.1f MB" % (a.dir, size / 1e6), file=sys.stderr)
+    if size > LIMIT_MB * 1e6:
+        sys.exit("prepare: that is more than %d MB: prepare parts of it in folders of their own (--only)" % LIMIT_MB)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Everything that needs a GPU, in parts of at most ten minutes: is it right, how fast is it, does it do as a conformance kit says. What runs there is built before, on any machine:
+# Everything that needs a GPU, in parts of at most ten minutes, the most telling first: does it live and how fast is it, where does the time go, is it right, how fast is PyTorch, what does a conformance kit say. What runs there is built before, on any machine:
 #   sh tests/gpu/run.sh prepare DIR [--arch sm_90a] [--kit FOLDER] [--tiny]      DIR: programs, kernels, what is expected of them (README.md)
-#   sh tests/gpu/run.sh DIR [--part 1|2|3] [--only STAGE,...] [--results FILE]
+#   sh tests/gpu/run.sh DIR [--part 1 .. 5] [--only STAGE,...] [--again] [--results FILE]       --again: what failed is done once more
 #   sh tests/gpu/run.sh table FILE
 # Each stage has its time, and adds JSON lines to FILE (DIR/results.jsonl); what stands there is not done again (what another preparation left there is), so a run that was cut off goes on. The table
 # is printed last; exit status 1 if something failed. --tiny prepares sizes for the simulated driver (MANTOU_LIBCUDA names it).
@@ -17,6 +17,7 @@ dir=$1 part= only= results=
 shift
 while [ $# -gt 0 ]; do
 	case $1 in
+	--again) GPU_AGAIN=1 && export GPU_AGAIN && shift && continue ;;
 	--part) part=$2 ;;
 	--only) only=,$2, ;;
 	--results) results=$2 ;;
@@ -42,14 +43,15 @@ while read -r p stage seconds; do
 	*) echo "{\"stage\": \"$stage\", \"item\": \"*\", \"prepared\": \"$id\", \"status\": \"FAIL\", \"why\": \"the stage ended with status $status\"}" >>"$results" ;;
 	esac
 done <<END
-1 probe 75
+1 probe 60
 1 intrinsics 45
-1 kernels 250
-1 modes 120
+1 modes 240
 1 loop 90
-2 models 210
-2 torch 270
-2 profile 90
-3 kit 490
+2 models 330
+2 profile 150
+3 sanitize 240
+3 kernels 250
+4 torch 450
+5 kit 490
 END
 exec "$python" "$here/stages.py" table "$dir" "$results"

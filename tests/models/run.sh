@@ -6,25 +6,54 @@ mantou=${MANTOU:-$PWD/build/mantou}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 passed=0 failed=0 skipped=0
+# result WHAT COMMAND...: counts it
+result() {
+	what=$1
+	shift
+	if "$@" >"$dir/out" 2>&1; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		echo "FAIL $what: $(tail -n 3 "$dir/out" | tr '\n' ' ')"
+	fi
+}
 for net in models/*.net; do
 	grep -q '^model ' "$net" || continue # blocks, for other files
-	if "$mantou" check "$net" >"$dir/out" 2>&1; then
-		passed=$((passed + 1))
-	else
-		failed=$((failed + 1))
-		echo "FAIL check $net: $(head -n 3 "$dir/out" | tr '\n' ' ')"
-	fi
+	result "check $net" "$mantou" check "$net"
 done
-# The contract's files are accepted as they stand.
-for net in ../shared/spec/models/*.net; do
+# The contract's files are accepted as they stand; in small sizes they are built and take two steps.
+contract=../shared/spec/models
+for net in $contract/*.net; do
 	[ -f "$net" ] && grep -q '^model ' "$net" || continue
-	if "$mantou" check "$net" >"$dir/out" 2>&1; then
-		passed=$((passed + 1))
-	else
-		failed=$((failed + 1))
-		echo "FAIL check $net: $(head -n 3 "$dir/out" | tr '\n' ' ')"
-	fi
+	result "check $net" "$mantou" check "$net"
 done
+# steps NAME BUILD-OPTIONS: two steps on random data. Faster R-CNN's second may be no number: its gradients at regions without area are none.
+steps() {
+	name=$1
+	shift
+	"$mantou" build "$contract/$name.net" "$@" -o "$dir/$name" && "$dir/$name" train --synthetic --steps 2 --no-save --no-eval --quiet --allow-nan
+}
+small="-D vocab=30 -D width=16 -D source_length=6 -D target_length=6 --batch 16"
+pyramid="-D height=128 -D width=128 -D classes=5 -D most=4 -D rows=32 --batch 2"
+if [ -d $contract ]; then
+	result "two steps of the contract's faster-rcnn-digits" steps faster-rcnn-digits --batch 4
+	result "two steps of the contract's faster-rcnn" steps faster-rcnn $pyramid
+	result "two steps of the contract's gnmt-small" steps gnmt-small $small
+	result "two steps of the contract's gnmt" steps gnmt $small -D layers=3 -D residual=2
+	result "two steps of the contract's word2vec" steps word2vec -D words=20 -D width=8 --batch 16
+fi
+# number KEY FILE [OPTIONS]: of info --json
+number() {
+	key=$1 net=$2
+	shift 2
+	"$mantou" info models/$net.net "$@" --json 2>/dev/null | sed -n 's/.*"'"$key"'": *\([0-9.e+]*\).*/\1/p' | head -n 1
+}
+# The attention's tanh is neither stored nor kept: gnmt plans 5.6 GB at most for a batch of 128.
+bytes=$(number arena_bytes gnmt)
+result "gnmt plans $bytes bytes" awk "BEGIN { exit !(${bytes:-1e99} <= 5.6e9) }"
+# A step of word2vec costs the same for any number of words.
+few=$(number bytes_per_step word2vec) many=$(number bytes_per_step word2vec -D words=150000)
+result "word2vec: bytes of a step are $few, with ten times the words $many" [ "${few:-few}" = "${many:-many}" ]
 # The page's first block is the whole file; only comments of its own stand before it here.
 page=../shared/spec/language.md
 if [ ! -f "$page" ]; then
@@ -71,43 +100,17 @@ tiny() {
 	fi
 }
 if python=$(sh tests/numpy.sh); then
-	# bright squares of two sizes, a class each; sentences and themselves backwards
-	mkdir "$dir/words"
-	(cd "$dir" && "$python" -c '
-import numpy as np
-rng = np.random.default_rng(1)
-image, boxes, labels = np.zeros((16, 1, 128, 128), np.uint8), np.zeros((16, 6, 4), np.float32), np.full((16, 6), -1, np.int32)
-for i in range(16):
-    for k in range(2):
-        size = (20, 40)[k]
-        x, y = rng.integers(0, 64 - size // 2) + 64 * k, rng.integers(0, 128 - size)
-        x = min(x, 128 - size)
-        image[i, 0, y:y + size, x:x + size] = 200
-        boxes[i, k], labels[i, k] = (x, y, x + size, y + size), k
-for part in "train", "test":
-    for name, a in ("image", image), ("boxes", boxes), ("labels", labels):
-        np.save("%s-%s.npy" % (part, name), a)
-source = rng.integers(3, 30, (16, 6)).astype(np.int32)
-label = source[:, ::-1].copy()
-for part in "train", "test":
-    for name, a in ("source", source), ("count", np.full(16, 6, np.int32)), ("target", np.concatenate([np.ones((16, 1), np.int32), label[:, :-1]], 1)), ("label", label):
-        np.save("%s/%s-%s.npy" % ("words", part, name), a)
-')
-	# words that stand near each other come in groups of four
-	"$python" -c '
-import gzip, random
-rng = random.Random(1)
-words = []
-for _ in range(4000):
-    k = rng.randrange(5)
-    words += rng.sample(["w%d" % (4 * k + j) for j in range(4)], 4)
-gzip.open("'"$dir"'/words.txt.gz", "wt").write(" ".join(words))
-'
+	"$python" tests/models/data.py "$dir"
 	tiny word2vec 125 -D words=20 -D width=8 -D window=2 -D negatives=3 --batch 16 -- --data "$dir" --epochs 60
-	small="-D vocab=30 -D width=16 -D source_length=6 -D target_length=6 --batch 16"
 	tiny gnmt-small 2.6 $small -- --data "$dir/words" --steps 400
 	tiny gnmt 2.6 $small -D layers=3 -D residual=2 -- --data "$dir/words" --steps 400
 	tiny faster-rcnn-digits 1.9 --batch 4 -- --data "$dir" --steps 24
+	# the same bits for any number of threads and after a resume
+	rcnn="$dir/faster-rcnn-digits train --data $dir --no-eval --quiet"
+	result "faster-rcnn-digits: other bits for 1 thread, or after a resume" sh -c "
+		$rcnn --stop 6 --threads 2 --save $dir/a && $rcnn --stop 6 --threads 1 --save $dir/b && $rcnn --stop 3 --save $dir/c &&
+		$rcnn --stop 6 --resume $dir/c --save $dir/c && cmp $dir/a $dir/b && cmp $dir/a $dir/c"
+	tiny faster-rcnn 3.4 $pyramid -- --data "$dir" --rate 1e-3 --steps 12
 else
 	skipped=$((skipped + 1))
 	echo "skip tiny versions of gnmt, gnmt-small, word2vec, faster-rcnn-digits: no python3 with numpy"

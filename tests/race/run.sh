@@ -13,4 +13,12 @@ if ! grep -qw avx2 /proc/cpuinfo; then
 	echo "0 passed, 0 failed, 1 skipped"
 	exit 0
 fi
-exec python3 test_race.py
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+for test in race cuda; do
+	python3 test_$test.py >"$dir/$test" 2>&1
+	cat "$dir/$test" >>"$dir/all"
+	tail -n 1 "$dir/$test" | grep -qE '^[0-9]+ passed' || echo "0 passed, 1 failed, 0 skipped" >>"$dir/all"
+done
+grep -vE '^[0-9]+ passed' "$dir/all"
+grep -E '^[0-9]+ passed' "$dir/all" | tr -dc '0-9 \n' | awk '{p += $1; f += $2; s += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0}'

@@ -377,6 +377,19 @@ def test_charge(p):
     )
 
 
+def test_isolated(p):
+    """--isolate: no two kernels that are tried meet in a process; the same ones win, and faults stay their own."""
+    key = next(k for k in p.own if "conv2d f32[8,8" in k)
+    fast, crash = tile(p.own[key], 5, 2), tile(p.own[key], 4, 2)
+    costs = p.costs({fast: 60}, 0.01, "fault crash@3 %s\n" % crash)
+    status, said, lines = p.race(costs, "isolated", "--isolate", "--rungs", "1,6")
+    record = {g: x["record"] for g, x in enumerate(lines[0]["groups"])}
+    met = [{(record[g], k) for g, k in enumerate(x["run"]) if k} for x in lines if x.get("kind") == "race"]
+    expect("one kernel a step", status == 0 and met and max(len(x) for x in met) == 1, (status, said))
+    expect("the fast one wins", winners(lines).get(key) == fast, winners(lines))
+    expect("a crash is its own kernel's", outs(lines) == {(crash, "crash")}, outs(lines))
+
+
 def test_faults(p):
     """Each costs the kernel that has it, and only that one; who is left still finds the best."""
     conv = next(k for k in p.own if "conv2d f32[8,16" in k)

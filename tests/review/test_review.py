@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-NET = """model %s(x: f32[N, 8], label: i32[N]) {
-    y = x |> dense(16) |> relu |> dense(3)
+NET = """const hidden = 16
+model %s(x: f32[N, 8], label: i32[N]) {
+    y = x |> dense(hidden) |> relu |> dense(3)
     loss cross_entropy(y, label)
     output y
 }
@@ -99,10 +100,18 @@ class Page(html.parser.HTMLParser):
         self.outside += [v for k, v in attrs.items() if k in ("src", "href")] + ([tag] if tag in ("script", "link") else [])
 
 
+def inference(mantou, folder):
+    """The batch is there at each call, though kernels use its memory for other values: ids stay within their range."""
+    exe = folder / "ncf"
+    run(mantou, "build", root / "models" / "ncf.net", "--batch", 100, "-o", exe)
+    done = run(exe, "bench", "--mode", "infer", "--synthetic", "--warmup", 1, "--steps", 5, "--repeat", 2, "--json")
+    result(done.returncode == 0 and json.loads(done.stdout)["examples_per_s"]["median"] > 0, "ncf, inference: %s" % done.stderr)
+
+
 def review(mantou, folder):
     (folder / "b.net").write_text(NET % ("b", "npy(train = [\"x\", \"y\"], test = [\"x\", \"y\"])"))
     (folder / "d.net").write_text(DIGITS)
-    (folder / "list.tsv").write_text("# two models\nb.net\ttrain\tf32,mixed\t4,8\t-\nb.net\tinfer\tf32\t4\t-\nd.net\ttrain\tf32\t4\tdigits\nno<ne.net\ttrain\tf32\t1\t-\n")
+    (folder / "list.tsv").write_text("# two models\nb.net hidden=12\ttrain\tf32,mixed\t4,8\t-\nb.net\tinfer\tf32\t4\t-\nd.net\ttrain\tf32\t4\tdigits\nno<ne.net\ttrain\tf32\t1\t-\n")
     base = ["review", "--list", folder / "list.tsv", "--quick"]
     done = run(mantou, *base, "--data", root / "models", "--html", folder / "page.html")
     lines = [l for l in done.stdout.splitlines() if l.startswith(("b ", "d "))]
@@ -121,6 +130,7 @@ def review(mantou, folder):
     (folder / "slow.tsv").write_text("d.net\ttrain\tf32\t8192\t-\n")
     told = json.loads(run(mantou, "review", "--list", folder / "slow.tsv", "--seconds", 1, "--json").stdout)
     result(told["rows"][0].get("cut") is True, "what takes too long is cut: %s" % told)
+    check_usage(told["rows"][0].get("usage", {}), "what is cut", told["rows"][0].get("usage", {}).get("interval_s"), 3)
     for words, status, args in (("no regular expression", 2, ["--rows", "("]), ("no row that --rows matches", 1, ["--rows", "xyz"]), ("cannot read", 1, ["--list", folder / "no.tsv"])):
         done = run(mantou, *base, *args)
         result(done.returncode == status and words in done.stderr, "%s: %d %s" % (args, done.returncode, done.stderr))
@@ -133,7 +143,7 @@ def main():
     mantou = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
-        for test in (usage, reader, review):
+        for test in (usage, reader, inference, review):
             with tempfile.TemporaryDirectory() as folder:
                 test(mantou, pathlib.Path(folder))
     print("%d passed, %d failed, 0 skipped" % (passed, failed))

@@ -167,7 +167,10 @@ emit(RtRun *run)
 static int64_t
 poll(RtRun *run)
 {
-	if (run->step + 1 >= run->stop_at || run->ring_head - run->ring_tail > run->ring_mask / 2)
+	int64_t tail = __atomic_load_n(&run->ring_tail, __ATOMIC_ACQUIRE),
+	        until = __atomic_load_n(&run->stop_at, __ATOMIC_ACQUIRE);
+
+	if (run->step + 1 >= until || run->ring_head - tail > run->ring_mask / 2)
 		return rt_poll(run);
 	return RT_OK;
 }

@@ -121,8 +121,13 @@ main(void)
 
 			rt_threads_use(p, round / 100 % threads[i] + 1);
 			j.threads = rt_threads_used(p);
-			(round % 3 ? rt_threads_run : rt_threads_run_shares)(p, pool_work, &j, tasks);
-			good = good && (round % 3 || j.calls <= j.threads);
+			if (round % 4 == 0)
+				rt_threads_run_shares(p, pool_work, &j, tasks);
+			else if (round % 4 == 1)
+				rt_threads_run_whole(p, pool_work, &j, tasks, 1 + round % 11);
+			else
+				rt_threads_run(p, pool_work, &j, tasks);
+			good = good && (round % 4 || j.calls <= j.threads);
 			for (int t = 0; t < POOL_TASKS; t++)
 				good = good && j.ran[t] == (t < tasks);
 			good = good && !j.bad;

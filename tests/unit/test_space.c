@@ -1,5 +1,5 @@
 /* test_space.c: kernels' texts and parameters as codegen/tune.def declares them: what is read prints the same, all else
- * is refused; misfits with their numbers, what is worth trying, order keys; and the table in codegen/README.md, whose
+ * is refused; misfits with their numbers, what is worth trying, order keys; and the table in codegen/kernels.md, whose
  * name is the first argument. With `--bless` behind it the table is written there anew. */
 #include "unit.h"
 #include "../../codegen/space.h"
@@ -597,7 +597,7 @@ main(int argc, char **argv)
 	        cmocka_unit_test(readme_has_the_table),
 	};
 
-	readme = argc > 1 ? argv[1] : "codegen/README.md";
+	readme = argc > 1 ? argv[1] : "codegen/kernels.md";
 	bless = argc > 2 && !strcmp(argv[2], "--bless");
 	ir_init();
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,6 @@ att_of(const Graph *g, const Op *op, int vector_bytes)
 	         .nmask = -1,
 	         .nseed = -1};
 	int next = a.back ? 6 : 3;
-	bool wide = vector_bytes == 64;
 
 	a.first = a.back;
 	a.q = val_type(g, op->in[a.first]);
@@ -113,16 +112,13 @@ att_of(const Graph *g, const Op *op, int vector_bytes)
 	a.bq = (int)(machine_of(g)->budget.l1 / (KEYS * 4)) / (a.causal ? 2 : 1);
 	if (a.bq > a.t)
 		a.bq = (int)a.t;
-	a.keys = (GemmParams){.lanes = a.w, .nv = wide ? 4 : 2, .mr = 6};
-	while (a.keys.nv > 1 && (a.keys.nv - 1) * a.w >= a.s)
-		a.keys.nv--;
-	if (wide && a.keys.nv <= 2)
-		a.keys.mr = a.keys.nv == 1 ? 14 : 12;
+	a.keys = gemm_tile(a.w);
+	gemm_tile_columns(&a.keys, a.s);
 	a.bk = (int)round_to(a.s < KEYS ? a.s : KEYS, a.keys.nv * a.w);
 	return a;
 }
 
-/* k (and v) turned, a tile (two), the sums of a block of queries, their maxima and totals */
+/* k (and v) transposed, a tile (two), the sums of a block of queries, their maxima and totals */
 static int64_t
 scratch_of(const Att *a)
 {
@@ -236,13 +232,9 @@ product_new(Emit *e, GemmParams p, int64_t columns, int64_t am, int64_t ak, int6
 static GemmParams
 columns_params(const Att *a, int64_t columns)
 {
-	bool wide = a->w == 16;
-	GemmParams p = {.lanes = a->w, .nv = wide ? 4 : 2, .mr = 6};
+	GemmParams p = gemm_tile(a->w);
 
-	while (p.nv > 1 && (p.nv - 1) * a->w >= columns)
-		p.nv--;
-	if (wide && p.nv <= 2)
-		p.mr = p.nv == 1 ? 14 : 12;
+	gemm_tile_columns(&p, columns);
 	return p;
 }
 
@@ -272,10 +264,12 @@ typedef struct Main {
 	const Att *a;
 	V in[10], out[3];        /* NULL: nobody reads it */
 	V rows;                  /* backward: sums of g y, [entries][T] */
-	V turned[2], tile[2], sums, top, total; /* scratch */
+	V transposed[2], tile[2], sums, top, total; /* scratch */
 	Cell seed, step;
 	V entry, mask;           /* number of the leading axes' entry; element number of its mask */
 	V mask_row; int64_t mask_column;
+	int bk;                  /* keys of the block that is being emitted: of the last one fewer vectors */
+	GemmParams keys;         /* of products whose columns they are */
 	Product scores, values;  /* q k^T; backward g v^T */
 	Product weighted, dq, dk, dv;
 } Main;
@@ -352,7 +346,7 @@ seen_lanes(const Main *m, V query, V key)
 
 	if (m->a->causal)
 		limit = i_min(e, limit, i_add(e, query, k64(e, 1)));
-	else if (m->a->s % m->a->bk == 0)
+	else if (m->a->s % m->bk == 0)
 		return NULL;
 	return mask_below(e, i_max(e, i_sub(e, limit, key), k64(e, 0)));
 }
@@ -369,7 +363,7 @@ score(const Main *m, V row, int k, V query, V key)
 
 	if (a->mask) {
 		V base = i_add(e, m->mask, i_mul(e, query, m->mask_row)),
-		  tail = a->s % a->bk ? mask_below(e, i_max(e, i_sub(e, k64(e, a->s), key), k64(e, 0))) : NULL;
+		  tail = a->s % m->bk ? mask_below(e, i_max(e, i_sub(e, k64(e, a->s), key), k64(e, 0))) : NULL;
 
 		e->mask = tail;
 		Cell x = load_at(e, m->in[a->nmask], (DType)a->mask->dtype,
@@ -389,7 +383,7 @@ kept(const Main *m, V query, V first_key, int k)
 	Emit *e = m->e;
 	const Att *a = m->a;
 	V number_of_row = i_mul(e, i_add(e, i_mul(e, m->entry, k64(e, a->t)), query), k64(e, a->s));
-	bool four = a->bk / a->w % 4 == 0;
+	bool four = m->bk / a->w % 4 == 0;
 
 	e->block_n = four ? 4 : 0;
 	e->block_u = four ? k % 4 : 0;
@@ -406,18 +400,18 @@ dropped(const Main *m, Cell keep, Cell x)
 	return cell_select(m->e, keep, mul(m->e, x, number(m->e, 1 / (1 - m->a->p))), number(m->e, 0));
 }
 
-/* Rows [row, row + count) of [entries, S, width] turned: panels of columns = rows. */
+/* Rows [row, row + count) of [entries, S, width] transposed: panels of columns = rows. */
 static void
 turn(const Main *m, V base, int64_t width, V row, V to)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	int64_t nr = (int64_t)a->keys.nv * a->w;
-	V left = i_sub(e, k64(e, a->s), row), panel = loop_open(e, k64(e, 0), k64(e, a->bk / nr), 1),
+	int64_t nr = (int64_t)m->keys.nv * a->w;
+	V left = i_sub(e, k64(e, a->s), row), panel = loop_open(e, k64(e, 0), k64(e, m->bk / nr), 1),
 	  first = i_mul(e, panel, k64(e, nr));
 	Pack k = {.taps = 1, .k = width, .j = a->s, .k_stride = 4, .j_stride = width * 4};
 
-	turn_rows(e, &k, &a->keys, ptr_at(e, row_at(m, base, a->s, width, row), i_mul(e, first, k64(e, width * 4))),
+	turn_rows(e, &k, &m->keys, ptr_at(e, row_at(m, base, a->s, width, row), i_mul(e, first, k64(e, width * 4))),
 	          ptr_at(e, to, i_mul(e, first, k64(e, width * 4))), i_sub(e, left, first));
 	loop_close(e);
 }
@@ -435,7 +429,7 @@ softmax_row(const Main *m, V i, V query, V key)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	int n = a->bk / a->w;
+	int n = m->bk / a->w;
 	V row = ptr_at(e, m->tile[0], i_mul(e, i, k64(e, (int64_t)a->bk * 4)));
 	Cell s[64], most = {0}, sum = {0}, old = scalar_at(e, m->top, i), none = number(e, -INFINITY);
 	T vt = vec_of(e, e->l->f32);
@@ -504,14 +498,59 @@ finish_rows(const Main *m, V first, V count)
 	loop_close(e);
 }
 
+/* Blocks of keys [from, to), which begin at multiples of m->bk behind `from`; queries [first, first + count). */
+static void
+forward_blocks(Main *m, V first, V count, V from, V to)
+{
+	Emit *e = m->e;
+	const Att *a = m->a;
+	V key = loop_open(e, from, to, m->bk), keys = i_min(e, k64(e, m->bk), i_sub(e, k64(e, a->s), key));
+
+	turn(m, m->in[1], a->d, key, m->transposed[0]);
+	product_run(e, &m->scores, count, row_at(m, m->in[0], a->t, a->d, first), m->transposed[0], m->tile[0],
+	            k64(e, a->d), k64(e, 0));
+	V i = loop_open(e, k64(e, 0), count, 1);
+
+	softmax_row(m, i, i_add(e, first, i), key);
+	loop_close(e);
+	product_run(e, &m->weighted, count, m->tile[0], row_at(m, m->in[2], a->s, a->e, key), m->sums, keys,
+	            if_more(e, key, k64(e, 0)));
+	loop_close(e);
+}
+
+/* Sets the block's keys: all that a block has, or those of the last one in whole vectors. */
+static void
+block_of(Main *m, int bk)
+{
+	const Att *a = m->a;
+	int64_t row = (int64_t)a->bk * 4;
+
+	m->bk = bk;
+	m->keys = bk < a->bk ? columns_params(a, bk) : a->keys;
+	while (m->keys.nv > 1 && bk % (m->keys.nv * a->w)) /* whole panels */
+		m->keys.nv--;
+	m->scores = product_new(m->e, m->keys, bk, a->d * 4, 4, 0, row, a->d);
+	if (a->back)
+		m->values = product_new(m->e, m->keys, bk, a->e * 4, 4, 0, row, a->e);
+}
+
+/* Keys of the last block, in whole vectors; those before it are whole blocks. 0: all are. */
+static int
+last_keys(const Att *a)
+{
+	int64_t n = round_to(a->s % a->bk, a->w);
+
+	return n < a->bk ? (int)n : 0;
+}
+
 static void
 forward_emit(Main *m)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
 	int64_t blocks = ceil_div(a->t, a->bq);
+	int last = last_keys(a);
 
-	m->scores = product_new(e, a->keys, a->bk, a->d * 4, 4, 0, (int64_t)a->bk * 4, a->d);
 	m->weighted = product_new(e, columns_params(a, a->e), a->e, (int64_t)a->bk * 4, 4, a->e * 4, a->e * 4, 0);
 	V task = loop_open(e, e->arg_t0, e->arg_t1, 1), first = i_mul(e, i_rem(e, task, k64(e, blocks)), k64(e, a->bq));
 	V count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first)), end = k64(e, a->s);
@@ -525,17 +564,16 @@ forward_emit(Main *m)
 	loop_close(e);
 	if (a->causal)
 		end = i_min(e, end, i_add(e, first, count));
-	V key = loop_open(e, k64(e, 0), end, a->bk), keys = i_min(e, k64(e, a->bk), i_sub(e, k64(e, a->s), key));
+	V whole = k64(e, last ? a->s / a->bk * a->bk : a->s);
 
-	turn(m, m->in[1], a->d, key, m->turned[0]);
-	product_run(e, &m->scores, count, row_at(m, m->in[0], a->t, a->d, first), m->turned[0], m->tile[0],
-	            k64(e, a->d), k64(e, 0));
-	i = loop_open(e, k64(e, 0), count, 1);
-	softmax_row(m, i, i_add(e, first, i), key);
-	loop_close(e);
-	product_run(e, &m->weighted, count, m->tile[0], row_at(m, m->in[2], a->s, a->e, key), m->sums, keys,
-	            if_more(e, key, k64(e, 0)));
-	loop_close(e);
+	if (!last || a->s > a->bk) {
+		block_of(m, a->bk);
+		forward_blocks(m, first, count, k64(e, 0), i_min(e, whole, end));
+	}
+	if (last) {
+		block_of(m, last);
+		forward_blocks(m, first, count, whole, end);
+	}
 	finish_rows(m, first, count);
 	loop_close(e);
 }
@@ -553,7 +591,7 @@ back_row(const Main *m, V i, V query, V key)
 	     rows = scalar_at(e, row_at(m, m->rows, a->t, 1, query), k64(e, 0));
 
 	e->random.n = 0;
-	for (int k = 0; k < a->bk / a->w; k++) {
+	for (int k = 0; k < m->bk / a->w; k++) {
 		Cell s = score(m, p_row, k, query, i_add(e, key, k64(e, (int64_t)k * a->w))), d = vector(e, d_row, k);
 		Cell p = math_call(e, MF_EXP, cell_bin(e, EX_SUB, s, lse), s), keep = {0};
 
@@ -605,37 +643,27 @@ zero_rows(const Main *m, V base, V key, V keys, int64_t width)
 	loop_close(e);
 }
 
+/* Blocks of keys [from, to), as forward_blocks has them. */
 static void
-backward_emit(Main *m)
+backward_blocks(Main *m, V from, V to)
 {
 	Emit *e = m->e;
 	const Att *a = m->a;
-	int64_t row = (int64_t)a->bk * 4;
-	V one = k64(e, 1), zero = k64(e, 0);
+	V one = k64(e, 1), zero = k64(e, 0), key = loop_open(e, from, to, m->bk),
+	  keys = i_min(e, k64(e, m->bk), i_sub(e, k64(e, a->s), key)), query = zero;
 
-	m->scores = product_new(e, a->keys, a->bk, a->d * 4, 4, 0, row, a->d);
-	m->values = product_new(e, a->keys, a->bk, a->e * 4, 4, 0, row, a->e);
-	m->dq = product_new(e, columns_params(a, a->d), a->d, row, 4, a->d * 4, a->d * 4, 0);
-	m->dk = product_new(e, columns_params(a, a->d), a->d, 4, row, a->d * 4, a->d * 4, 0);
-	m->dv = product_new(e, columns_params(a, a->e), a->e, 4, row, a->e * 4, a->e * 4, 0);
-	m->entry = loop_open(e, e->arg_t0, e->arg_t1, 1);
-	mask_at(m);
-	rows_emit_sums(m);
-	V key = loop_open(e, zero, k64(e, a->s), a->bk), keys = i_min(e, k64(e, a->bk), i_sub(e, k64(e, a->s), key)),
-	  from = zero;
-
-	turn(m, m->in[2], a->d, key, m->turned[0]);
-	turn(m, m->in[3], a->e, key, m->turned[1]);
+	turn(m, m->in[2], a->d, key, m->transposed[0]);
+	turn(m, m->in[3], a->e, key, m->transposed[1]);
 	zero_rows(m, m->out[1], key, keys, a->d);
 	zero_rows(m, m->out[2], key, keys, a->e);
 	if (a->causal) /* earlier queries see none of these keys */
-		from = i_mul(e, i_div(e, key, k64(e, a->bq)), k64(e, a->bq));
-	V first = loop_open(e, from, k64(e, a->t), a->bq),
+		query = i_mul(e, i_div(e, key, k64(e, a->bq)), k64(e, a->bq));
+	V first = loop_open(e, query, k64(e, a->t), a->bq),
 	  count = i_min(e, k64(e, a->bq), i_sub(e, k64(e, a->t), first));
 	V q = row_at(m, m->in[1], a->t, a->d, first), g = row_at(m, m->in[0], a->t, a->e, first);
 
-	product_run(e, &m->scores, count, q, m->turned[0], m->tile[0], k64(e, a->d), zero);
-	product_run(e, &m->values, count, g, m->turned[1], m->tile[1], k64(e, a->e), zero);
+	product_run(e, &m->scores, count, q, m->transposed[0], m->tile[0], k64(e, a->d), zero);
+	product_run(e, &m->values, count, g, m->transposed[1], m->tile[1], k64(e, a->e), zero);
 	V i = loop_open(e, zero, count, 1);
 
 	back_row(m, i, i_add(e, first, i), key);
@@ -647,8 +675,34 @@ backward_emit(Main *m)
 	if (m->out[0])
 		product_run(e, &m->dq, count, m->tile[1], row_at(m, m->in[2], a->s, a->d, key),
 		            row_at(m, m->out[0], a->t, a->d, first), keys, if_more(e, key, zero));
-	for (int k = 0; k < 3; k++)
+	for (int k = 0; k < 2; k++)
 		loop_close(e);
+}
+
+static void
+backward_emit(Main *m)
+{
+	Emit *e = m->e;
+	const Att *a = m->a;
+	int64_t row = (int64_t)a->bk * 4;
+	int last = last_keys(a);
+	V whole = k64(e, last ? a->s / a->bk * a->bk : a->s);
+
+	m->dq = product_new(e, columns_params(a, a->d), a->d, row, 4, a->d * 4, a->d * 4, 0);
+	m->dk = product_new(e, columns_params(a, a->d), a->d, 4, row, a->d * 4, a->d * 4, 0);
+	m->dv = product_new(e, columns_params(a, a->e), a->e, 4, row, a->e * 4, a->e * 4, 0);
+	m->entry = loop_open(e, e->arg_t0, e->arg_t1, 1);
+	mask_at(m);
+	rows_emit_sums(m);
+	if (!last || a->s > a->bk) {
+		block_of(m, a->bk);
+		backward_blocks(m, k64(e, 0), whole);
+	}
+	if (last) {
+		block_of(m, last);
+		backward_blocks(m, whole, k64(e, a->s));
+	}
+	loop_close(e);
 }
 
 /* ---------------------------------------------------------------- the op */
@@ -660,7 +714,7 @@ scratch_set(Main *m)
 	int64_t at = 0;
 
 	for (int i = 0; i < (a->back ? 2 : 1); i++) {
-		m->turned[i] = scratch_ptr(e, at);
+		m->transposed[i] = scratch_ptr(e, at);
 		at += 4 * (i ? a->e : a->d) * a->bk;
 	}
 	for (int i = 0; i < (a->back ? 2 : 1); i++) {

@@ -90,6 +90,8 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 		s.p.nv = halves && s.lstm ? 2 : s.gates;
 		s.p.mr = wide ? s.lstm ? halves ? 12 : 6 : 8 : s.lstm ? halves ? 6 : 2 : halves ? 4 : 3;
 	}
+	if (w == 4)              /* the second operand's vectors stand in no register (micro.c) */
+		s.p.mr = 12 / s.p.nv;
 	/* forward a panel has w units of every gate; backward nv * w columns of W_hh */
 	int64_t units = s.back ? (int64_t)s.p.nv * w : w, pairs = ceil_div(s.n.n, 2);
 
@@ -377,7 +379,7 @@ copy_state(const Main *m, V arena, int which, bool in)
 }
 
 /* ---------------------------------------------------------------- packing */
-/* Column j of a forward panel's gate is row gate * H + j of W_hh: blocks are turned. out: [k][gate][w]. */
+/* Column j of a forward panel's gate is row gate * H + j of W_hh: blocks are transposed. out: [k][gate][w]. */
 static void
 pack_gates(Emit *e, const Seq *s, V from, V out, V panel)
 {
@@ -466,12 +468,12 @@ pack_halves(Emit *e, const Seq *s, V from, V to, V panel)
 		          s->h * 4, ptr_at(e, to, i_mul(e, panel, k64(e, bytes))), s->npanel * bytes);
 		return;
 	}
-	V out = ptr_at(e, to, i_mul(e, panel, k64(e, PRODUCTS * bytes))), turned = scratch_ptr(e, 0);
+	V out = ptr_at(e, to, i_mul(e, panel, k64(e, PRODUCTS * bytes))), transposed = scratch_ptr(e, 0);
 
-	pack_gates(e, s, from, turned, panel);
+	pack_gates(e, s, from, transposed, panel);
 	if (!s->lstm)
-		pack_gates(e, s, from, ptr_at(e, turned, k64(e, s->h * all)), i_add(e, panel, k64(e, s->npanel)));
-	pack_sums(e, s, turned, s->lstm ? nr * 4 : s->h * all, s->k2 * all, all, out, bytes);
+		pack_gates(e, s, from, ptr_at(e, transposed, k64(e, s->h * all)), i_add(e, panel, k64(e, s->npanel)));
+	pack_sums(e, s, transposed, s->lstm ? nr * 4 : s->h * all, s->k2 * all, all, out, bytes);
 }
 
 static void

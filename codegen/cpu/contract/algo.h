@@ -56,7 +56,8 @@ struct Algo {
 	/* Can a second operand of f32 be rounded on its way into the panels? */
 	bool (*rounds)(const Graph *g, const Op *op, const GemmParams *p);
 	PrologueWay (*way)(const Op *op, int k); /* NULL: prologue.c's */
-	double (*loads)(const Op *op, int k); /* how often each element of operand k is loaded, PROLOGUE_TILES */
+	/* how often each element of operand k is loaded, PROLOGUE_TILES */
+	double (*loads)(const Graph *g, const Op *op, int k);
 	/* In place of loads, and of what follows from the way: all that fuse is told. */
 	void (*cost)(const Graph *g, const Op *op, const GemmParams *p, int k, Prologue *r);
 

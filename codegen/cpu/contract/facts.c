@@ -142,13 +142,6 @@ matmul_steps(const Mat *m, const GemmParams *p)
 	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }
 
-/* Few tasks of whole rows: a task is a panel of them then. */
-bool
-matmul_split(const Mat *m, const GemmParams *p)
-{
-	return m->batch * ceil_div(m->m.n, matmul_block(m, p)) < 8;
-}
-
 bool
 gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 {

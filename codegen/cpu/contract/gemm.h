@@ -32,13 +32,13 @@ typedef struct GemmParams {
 	/* weight gradient: images of such a row per pass, or pairs of them: a divisor of all; 0: all */
 	int images;
 	bool pack;               /* second operand copied into panels first */
-	/* matrix product of a turned first operand: a task copies its rows into the thread's scratch memory first */
+	/* product of a transposed first operand: a task copies its rows into the thread's scratch memory first */
 	bool copy;
 	EngineId engine;
 	DepthParams depth;       /* of small groups, in place of all these */
 	/* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 	int chains;
-	int blocks;              /* winograd: parts of a tile's images; 0: as block_images says */
+	int blocks;              /* winograd: parts of a tile's images; 0: as winograd_block says */
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */
@@ -153,10 +153,9 @@ typedef struct Mat {         /* a matrix product: out[batch][m][n] */
 bool gemm_possible(const Graph *g, const Op *op);
 /* false: not of row-major matrices of types and extents that the kernel takes */
 bool matmul_mat(const Graph *g, const Op *op, Mat *m);
-int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a task: of the shape, not of the tile */
-/* Steps of the sum that a task takes before it goes on: all, or so many that its rows and a panel stay in L2. */
+int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a piece: of the shape, not of the tile */
+/* Steps of the sum that a piece takes before it goes on: all, or so many that its rows and a panel stay in L2. */
 int64_t matmul_steps(const Mat *m, const GemmParams *p);
-bool matmul_split(const Mat *m, const GemmParams *p);   /* few tasks of whole rows: a task is a panel of them then */
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */
 void matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
@@ -179,6 +178,11 @@ int64_t tile_rows(int64_t rows, int64_t block, int mr);
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
+/* A kernel's work in pieces, each of so many slices that share what is prepared (a copy, a prologue, a transform). Its
+ * tasks are the slices, so that many threads find work; a call does a piece's slices [*lo, *hi) together. Opens the
+ * loop over the pieces of this call and returns the piece. */
+V slices_open(Emit *e, int64_t slices, V *lo, V *hi);
+Rows slices_rows(int64_t pieces, int64_t slices);
 /* Rows of a product: a tile [lo, lo + count) of the block [first, first + rows). Blocks are cut by the number of rows
  * alone, and what the epilogue reduces it adds up row by row within a block, whatever its tiles: so none of their sizes
  * changes a bit. Where nothing is reduced there are no blocks, and only tiles are cut. */
@@ -302,6 +306,9 @@ void strassen_quarters(Emit *e, const V m[STRASSEN_PRODUCTS], V r[STRASSEN_QUART
 /* f16 or bf16 where the operands have that type, DT_none where they are f32. */
 DType gemm_half(const Graph *g, const Op *op);
 GemmParams gemm_params(const Graph *g, const Op *op, int vector_bytes);
+GemmParams gemm_tile(int lanes);                       /* the register tile that fills the registers; nothing else */
+/* No wider than n columns, of as many rows as the registers leave. */
+void gemm_tile_columns(GemmParams *p, int64_t n);
 /* Does a core multiply two vectors of half the width in the time of one? The tile for n columns in such. */
 bool gemm_halves(const Graph *g);
 void gemm_halve(GemmParams *p, int64_t n);

@@ -75,30 +75,50 @@ set_band(const Graph *g, const Op *op, GemmParams *p)
 
 /* A transposed operand: a tile takes some numbers of each of its rows, a cache line each, and the next tile, which
  * would take the rest, finds the lines gone. Rows whose distance is a multiple of half a page meet in few sets of the
- * caches; on some machines the products wait for any line from beyond L1 (copy_steps). */
+ * caches; on some machines the products wait for any line from beyond L1 (copy_steps). Few blocks of rows are parted
+ * among threads, each of which would copy them. */
 static bool
 copy_pays(const Graph *g, const Op *op, const GemmParams *p)
 {
-	enum { LONG = 512 };
+	enum { LONG = 512, BLOCKS = 8 };
 	Mat m;
 
 	if (!gemm_copies(g, op, p) || !matmul_mat(g, op, &m) || m.m.mul)
 		return false;
 	if (m.budget->copy_steps)
 		return m.m.n >= 2 * matmul_block(&m, p) && m.k >= m.budget->copy_steps && m.n >= p->nv * p->lanes;
-	return m.m.n % LONG == 0 && m.k >= LONG && m.n >= 4 * p->nv * p->lanes && !matmul_split(&m, p);
+	return m.m.n % LONG == 0 && m.k >= LONG && m.n >= 4 * p->nv * p->lanes &&
+	       m.batch * ceil_div(m.m.n, matmul_block(&m, p)) >= BLOCKS;
+}
+
+GemmParams
+gemm_tile(int lanes)
+{
+	return (GemmParams){.lanes = lanes, .mr = lanes == 4 ? 3 : 6, .nv = lanes == 8 ? 2 : 4};
+}
+
+void
+gemm_tile_columns(GemmParams *p, int64_t n)
+{
+	int lanes = p->lanes;
+
+	while (p->nv > 1 && (p->nv - 1) * p->lanes >= n)
+		p->nv--;
+	if (lanes == 16 && p->nv <= 2)
+		p->mr = p->nv == 1 ? 14 : 12;
+	if (lanes == 4)
+		p->mr = 12 / p->nv;
 }
 
 /* The tile for n columns: no wider than they are, as many rows as the registers leave. */
 static void
-tile_for_columns(GemmParams *p, int64_t n, bool wide)
+tile_for_columns(GemmParams *p, int64_t n)
 {
-	if (n <= 8 && p->lanes > 8)
+	int lanes = p->lanes;
+
+	gemm_tile_columns(p, n);
+	if (n <= 8 && lanes > 8)
 		p->lanes = 8;
-	while (p->nv > 1 && (p->nv - 1) * p->lanes >= n)
-		p->nv--;
-	if (wide && p->nv <= 2)
-		p->mr = p->nv == 1 ? 14 : 12;
 }
 
 /* The tile for n columns in vectors of half the width: panels as equal as they can be, as many rows as the registers
@@ -140,13 +160,15 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 {
 	bool wide = vector_bytes == 64;
 	int64_t fits = machine_of(g)->budget.l2;
-	GemmParams p = {.mr = 6, .nv = wide ? 4 : 2, .lanes = vector_bytes / 4, .parts = 1, .band = 1, .pack = true};
+	GemmParams p = gemm_tile(vector_bytes / 4);
 	const Type *a = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
 
+	p.parts = p.band = 1;
+	p.pack = true;
 	if (op->kind == OP_matmul) {
 		int64_t n = o->axis[o->rank - 1].n;
 
-		tile_for_columns(&p, n, wide);
+		tile_for_columns(&p, n);
 		/* a large second operand is read in strips of its rows, a page each, once for every block of the
 		 * result's rows */
 		p.pack = attr_bool(op, A_tb) || (n > p.nv * p.lanes && o->axis[o->rank - 2].n >= 64
@@ -170,6 +192,10 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 			p.nv = 1;
 			p.mr = wide ? 14 : 8;
 		}
+		if (vector_bytes == 16) {
+			p = (GemmParams){.mr = 3, .nv = 4, .lanes = 4, .parts = 1};
+			gemm_tile_columns(&p, columns);
+		}
 		if (bytes <= fits)
 			p.parts = rows < 4 ? (int)rows : 4;
 		p.band = (int)(fits / 2 / (row ? row : 1));
@@ -180,7 +206,7 @@ gemm_params(const Graph *g, const Op *op, int vector_bytes)
 	} else {
 		int64_t k = o->axis[1].n / gemm_groups(op), weights = type_bytes(val_type(g, op->in[1]));
 
-		tile_for_columns(&p, k, wide);
+		tile_for_columns(&p, k);
 		p.panel_outer = weights > type_bytes(a) && k >= 4 * p.nv * p.lanes;
 	}
 	return p;

@@ -1,8 +1,8 @@
 /* matmul.c: matrix products by the register-blocked microkernel.
  *
- * In: a group of one matmul, its operands where operands.c found or put them.   Out: the main kernel. A task is a block
- * of rows of one matrix of the batch and goes over all panels of columns, of a long sum block by block; where there
- * are few such blocks of rows, it is a block and a panel. Rows of a transposed first operand may be copied first
+ * In: a group of one matmul, its operands where operands.c found or put them.   Out: the main kernel. A piece of
+ * work is a block of rows of one matrix of the batch and goes over all panels of columns, of a long sum block by block;
+ * its slices are the panels. Rows of a transposed first operand may be copied first
  * (GemmParams.copy). */
 #include "gemm.h"
 #include <string.h>
@@ -45,7 +45,7 @@ mat_pieces(Emit *e, void *cx, V piece)
 	return LLVMBuildSelect(at2(e, in, rows), in, rows, k64(e, 0), "");
 }
 
-/* Copies rows [lo, hi) of an entry of a turned operand, which starts at `from`, to the scratch memory: k pieces of a
+/* Copies rows [lo, hi) of an entry of a transposed operand, which starts at `from`, to scratch memory: k pieces of a
  * task's rows. */
 static V
 copy_turned(Emit *e, const GemmParams *p, int64_t k, int64_t block, V from, V line, V lo, V hi)
@@ -67,10 +67,11 @@ typedef struct Product {
 	const GemmParams *p;
 	const Type *a, *b, *o;
 	Mat m;                   /* k in elements of the microkernel */
-	int64_t nr, npanel, block, blocks; /* columns of a panel, panels, rows of a task, tasks of a full batch entry */
-	bool split;              /* a task is one panel */
+	int64_t nr, npanel;      /* columns of a panel, panels */
+	int64_t block, blocks;   /* rows of a piece, pieces of a full batch entry */
 	V M, am_rows;            /* rows of out and of a; here */
-	V ent, lo, hi, aoff, bent; /* the task: its batch entry, rows [lo, hi), a's offset in bytes, b's entry */
+	V ent, lo, hi, aoff, bent; /* the piece: its batch entry, rows [lo, hi), a's offset in bytes, b's entry */
+	V kb0, kb1;              /* its panels that this call computes */
 } Product;
 
 static Product
@@ -79,7 +80,6 @@ product_of(const Graph *g, const Op *op, const GemmParams *p)
 	Product x = {.p = p, .a = val_type(g, op->in[0]), .b = val_type(g, op->in[1]), .o = val_type(g, op->out[0])};
 
 	matmul_mat(g, op, &x.m);
-	x.split = matmul_split(&x.m, p);
 	x.m.k /= gemm_unit(p);
 	x.nr = (int64_t)p->nv * p->lanes;
 	x.npanel = ceil_div(x.m.n, x.nr);
@@ -123,23 +123,18 @@ entry_find(Emit *e, Product *x)
 	}
 }
 
-/* Task t: (batch entry, block of rows [, panel]); with fewer examples the blocks beyond the end are empty. Returns its
- * number without the panel, which *kb is. */
+/* Opens the loop over pieces: (batch entry, block of rows); with fewer examples the blocks beyond the end are empty.
+ * Returns the piece. */
 static V
-task_find(Emit *e, Product *x, V t, V *kb)
+piece_open(Emit *e, Product *x)
 {
-	V rest = t, block;
+	V piece = slices_open(e, x->npanel, &x->kb0, &x->kb1), block = i_rem(e, piece, k64(e, x->blocks));
 
-	*kb = k64(e, 0);
-	if (x->split) {
-		*kb = i_rem(e, t, k64(e, x->npanel));
-		rest = i_div(e, t, k64(e, x->npanel));
-	}
-	block = i_rem(e, rest, k64(e, x->blocks)), x->ent = i_div(e, rest, k64(e, x->blocks));
+	x->ent = i_div(e, piece, k64(e, x->blocks));
 	x->lo = i_min(e, i_mul(e, block, k64(e, x->block)), x->M),
 	x->hi = i_min(e, i_mul(e, i_add(e, block, k64(e, 1)), k64(e, x->block)), x->M);
 	entry_find(e, x);
-	return rest;
+	return piece;
 }
 
 /* Offset of panel kb of b's entry, bytes. */
@@ -153,8 +148,8 @@ panel_at(Emit *e, const Product *x, V kb, int64_t entries)
 
 /* All steps of a long sum but the last block's: sums go to `c`, rows as S_CM of st says. */
 static void
-first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_t steps, V kb0, V a, V b,
-            int64_t entries, V c)
+first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_t steps, V a, V b, int64_t entries,
+            V c)
 {
 	V line = st[S_CM], own[S_COUNT];
 
@@ -162,7 +157,7 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_
 	own[S_NK] = k64(e, steps);
 	V strides = strides_block(e, own);
 	V i = loop_open(e, k64(e, 0), k64(e, (x->m.k - 1) / steps), 1), k0 = i_mul(e, i, k64(e, steps)), lo, count;
-	V kb = loop_open(e, kb0, x->split ? i_add(e, kb0, k64(e, 1)) : k64(e, x->npanel), 1);
+	V kb = loop_open(e, x->kb0, x->kb1, 1);
 	V panel = ptr_at(e, b, i_add(e, panel_at(e, x, kb, entries), i_mul(e, k0, st[S_BK])));
 	V more = LLVMBuildZExt(at1(e, i), LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), ""), e->l->i64, "");
 
@@ -175,12 +170,36 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_
 		loop_close(e);
 }
 
+/* blocks: the sum has several; tile: sums go to a tile of their own. */
+static Tiles
+matmul_tiles(Emit *e, const Product *x, const Epilogue *epi, bool blocks, bool tile)
+{
+	const GemmParams *p = x->p;
+	int64_t n = x->m.n, rows = x->m.m.mul ? ANY_ROWS : row_tiles(epi, p, x->m.m.n, x->block);
+
+	if (blocks && !x->m.m.mul)
+		rows |= tile_rows(x->m.m.n, x->block, p->mr);
+	return tiles_make(e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows);
+}
+
+/* Strides of the microkernel: out_line: elements of a row of sums, `last` the first k of its last step. */
+static void
+matmul_strides(Emit *e, const Product *x, const GemmParams *p, bool ta, V line, int64_t out_line, int64_t last, V *st)
+{
+	st[S_AM] = ta ? k64(e, 4) : k64(e, x->m.k * 4);
+	st[S_AK] = p->copy ? k64(e, x->block * 4) : ta ? line : k64(e, 4);
+	st[S_AP] = st[S_AQ] = st[S_BP] = st[S_BQ] = k64(e, 0);
+	st[S_BK] = k64(e, p->pack ? x->nr * 4 : x->m.n * 4);
+	st[S_CM] = k64(e, out_line * 4);
+	st[S_NK] = k64(e, x->m.k - last);
+}
+
 void
 matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk)
 {
 	Product x = product_of(gc->g, op, p);
-	/* amx_turn has turned it for tiles */
-	bool turned = attr_bool(op, A_ta), ta = turned && !engine_of(p)->side_by_side, fresh, tile;
+	/* amx_turn has transposed it for tiles */
+	bool transposed = attr_bool(op, A_ta), ta = transposed && !engine_of(p)->side_by_side, fresh, tile;
 	int64_t nr = x.nr, n = x.m.n, steps = matmul_steps(&x.m, p), last = (x.m.k - 1) / steps * steps;
 	bool blocks = last > 0; /* of the sum */
 	Emit e = {0};
@@ -191,30 +210,17 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		x.M = extent(&e, x.m.m);
 		V A = buffer(&e, abuf), B = buffer(&e, bbuf), C = epilogue_raw(&e, epi, p->mr, nr, &tile);
 
-		x.am_rows = extent(&e, x.a->axis[x.a->rank - (turned ? 1 : 2)]);
-		int64_t rows = x.m.m.mul ? ANY_ROWS : row_tiles(epi, p, x.m.m.n, x.block);
-
-		if (blocks && !x.m.m.mul)
-			rows |= tile_rows(x.m.m.n, x.block, p->mr);
+		x.am_rows = extent(&e, x.a->axis[x.a->rank - (transposed ? 1 : 2)]);
 		if (blocks && tile) /* sums of all panels, behind the copy */
 			C = scratch_ptr(&e, p->copy ? align64(x.m.k * x.block * 4) : 0);
 		int64_t out_line = !tile ? n : blocks ? x.npanel * nr : nr;
-		Tiles tiles = tiles_make(&e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows);
+		Tiles tiles = matmul_tiles(&e, &x, epi, blocks, tile);
 		V line = i_mul(&e, x.am_rows, k64(&e, 4));
-		V st[S_COUNT] = {[S_AM] = ta ? k64(&e, 4) : k64(&e, x.m.k * 4),
-		                 [S_AK] = p->copy ? k64(&e, x.block * 4)
-		                          : ta    ? line
-		                                  : k64(&e, 4),
-		                 [S_AP] = k64(&e, 0),
-		                 [S_AQ] = k64(&e, 0),
-		                 [S_BP] = k64(&e, 0),
-		                 [S_BQ] = k64(&e, 0),
-		                 [S_BK] = k64(&e, p->pack ? nr * 4 : n * 4),
-		                 [S_CM] = k64(&e, out_line * 4),
-		                 [S_NK] = k64(&e, x.m.k - last)};
+		V st[S_COUNT];
+
+		matmul_strides(&e, &x, p, ta, line, out_line, last, st);
 		int64_t entries = pack_of(gc->g, op, engine_pairs(p)).taps;
-		V strides = strides_block(&e, st), kb0;
-		V task = task_find(&e, &x, loop_open(&e, e.arg_t0, e.arg_t1, 1), &kb0);
+		V strides = strides_block(&e, st), piece = piece_open(&e, &x);
 		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
 
 		if (p->copy) {
@@ -224,14 +230,12 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		if (blocks) {
 			V first = i_add(&e, i_mul(&e, x.ent, x.M), x.lo);
 
-			first_steps(&e, &x, &tiles, st, steps, kb0,
+			first_steps(&e, &x, &tiles, st, steps,
 			            ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])), B, entries,
 			            tile ? C : ptr_at(&e, C, i_mul(&e, first, k64(&e, n * 4))));
 		}
-		V kb = loop_open(&e, kb0, x.split ? i_add(&e, kb0, k64(&e, 1)) : k64(&e, x.npanel), 1),
-		  column = i_mul(&e, kb, k64(&e, nr));
+		V kb = loop_open(&e, x.kb0, x.kb1, 1), column = i_mul(&e, kb, k64(&e, nr));
 		V panel = ptr_at(&e, B, i_add(&e, panel_at(&e, &x, kb, entries), i_mul(&e, k64(&e, last), st[S_BK])));
-
 		RowLoops r = rows_open(&e, epi, p, i_sub(&e, x.hi, x.lo));
 		V lo = i_add(&e, x.lo, r.lo), entry = i_mul(&e, x.ent, x.M), row = i_add(&e, entry, lo);
 		V c0 = i_add(&e, i_mul(&e, row, k64(&e, n * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
@@ -239,7 +243,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		EpilogueTile et = {.rows = r.count,
 		                   .column = column,
 		                   .columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, n), column)),
-		                   .piece = task,
+		                   .piece = piece,
 		                   .done = r.first,
 		                   .carried = i_sub(&e, r.lo, r.first),
 		                   .tile = C,
@@ -248,7 +252,6 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		                   .unroll = p->nv,
 		                   .index = mat_index,
 		                   .cx = &at};
-
 		V a = ptr_at(&e, from,
 		             i_add(&e, i_mul(&e, i_sub(&e, lo, skip), st[S_AM]), i_mul(&e, k64(&e, last), st[S_AK])));
 		V out = tile ? C : ptr_at(&e, C, c0);
@@ -265,9 +268,7 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		for (int i = 0; i < 2; i++)
 			loop_close(&e);
 	}
-	kernel_end(gc, &e, gk, fn,
-	           (Rows){.rows = x.m.batch * (x.split ? x.npanel : 1) * x.blocks, .mul = 0, .div = 1, .grain = 1},
-	           fresh, false);
+	kernel_end(gc, &e, gk, fn, slices_rows(x.m.batch * x.blocks, x.npanel), fresh, false);
 	MatPieces pieces = {x.m.m, x.o, x.block, x.blocks, x.m.merged};
 
 	epilogue_finish(gc, gk, epi, mat_pieces, &pieces);

@@ -1,7 +1,7 @@
 /* pack.c: the second operand of a contraction into panels: rows of k whose nv vectors of columns lie side by side.
  *
  * In: a matrix, or convolution weights HWIO, in either order of its two inner axes.   Out: a kernel, a task per panel
- * and tap. Rows that are vectors already are copied; others are turned in square blocks of registers (log2 stages of
+ * and tap. Rows that are vectors already are copied; others are transposed in blocks of registers (log2 stages of
  * shuffles), the rest of k element by element. Columns beyond the last are zeros. Numbers that are cast to 16 bits on
  * this way are read in f32 where they stand: pairs of rows as they are copied, others of a panel first into the
  * thread's scratch memory. */

@@ -6,7 +6,7 @@
 
 enum { EDGE = 16, TILE_BYTES = 1024, PAIRS = 16 }; /* rows and columns of a tile; pairs of k in it */
 
-typedef struct Turn { V block, turned, pairs; int64_t length; } Turn;
+typedef struct Turn { V block, transposed, pairs; int64_t length; } Turn;
 
 /* Columns [c0, c0 + 16) of 16 rows of pairs, in t->block, go to `out`: a row for each column, `to_row` bytes apart. */
 static void
@@ -19,9 +19,9 @@ turn_out(Emit *e, const Turn *t, V c0, V out, int64_t to_row)
 
 	/* rows of the block come to be columns: 16 of them, whatever the last ones hold */
 	LLVMBuildCall2(b, LLVMGlobalGetValueType(turn), turn,
-	               (V[]){t->block, k64(e, 64), k64(e, EDGE), t->turned, k64(e, 64)}, 5, "");
+	               (V[]){t->block, k64(e, 64), k64(e, EDGE), t->transposed, k64(e, 64)}, 5, "");
 	LLVMBuildCall2(b, LLVMGlobalGetValueType(copy_out), copy_out,
-	               (V[]){t->turned, out, k64(e, to_row), columns, mask}, 5, "");
+	               (V[]){t->transposed, out, k64(e, to_row), columns, mask}, 5, "");
 }
 
 /* Task: 16 pairs of rows of one entry of the axes around them. */
@@ -41,7 +41,7 @@ amx_turn(GroupCx *gc, Val val, bool made, int dst, GraphKernels *gk)
 	if (fresh) {
 		emit_lanes(&e, EDGE);
 		T room = LLVMArrayType2(e.l->i8, TILE_BYTES);
-		Turn turn = {.block = slot_new(&e, room), .turned = slot_new(&e, room), .length = length};
+		Turn turn = {.block = slot_new(&e, room), .transposed = slot_new(&e, room), .length = length};
 		V in = made ? NULL : buffer(&e, src), out = buffer(&e, dst),
 		  task = loop_open(&e, e.arg_t0, e.arg_t1, 1);
 		V entry = i_div(&e, task, k64(&e, blocks)),

@@ -28,7 +28,7 @@ prologue_made(const Graph *g, const Op *op, int k)
 	return def && op->group >= 0 && def->group == op->group && def->kind != OP_load;
 }
 
-/* Columns that must be turned are rounded into the thread's memory first. */
+/* Columns that must be transposed are rounded into the thread's memory first. */
 bool
 pack_rounds(const Graph *g, const Op *op, const GemmParams *p)
 {
@@ -164,7 +164,7 @@ prologue_price(const Graph *g, const Op *op, int k, const GemmParams *p, DType h
 	if (half != DT_none && !engine_pairs(p) && !p->algo->widens)
 		return;
 	switch (prologue_way(g, op, p, k)) {
-	case PROLOGUE_TILES: r->times = p->algo->loads(op, k); break;
+	case PROLOGUE_TILES: r->times = p->algo->loads(g, op, k); break;
 	case PROLOGUE_BAND:
 		if (op->kind == OP_conv2d_dw && k == 0)
 			r->times =

@@ -1,6 +1,6 @@
 /* strassen.c: large matrix products by Strassen's algorithm, once over: seven products of halves for eight.
  *
- * In: a group of one matmul of f32, its second operand as it lies, or in panels if it is turned.   Out: a kernel that
+ * In: a group of one matmul of f32, its second operand as it lies, or in panels if transposed.   Out: a kernel that
  * adds up its halves (seven operands of half the rows and half the columns each, in panels), and the main one. A task
  * has some rows of the upper half and the same of the lower: it adds up its own seven first operands in the thread's
  * scratch memory, multiplies panel by panel, and makes of seven products a tile of each quarter of the result, on which
@@ -106,7 +106,7 @@ work(const Graph *g, const Op *op)
 	return 7 * op_flops(g, op) / 8;
 }
 
-/* The panels of a turned second operand. */
+/* The panels of a transposed second operand. */
 static int64_t
 panels(const Graph *g, const Op *op, const GemmParams *p)
 {
@@ -197,7 +197,7 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->panels * pieces, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
-/* A task's first operands, rows [lo, lo + rows) of both halves: [product][row][k], or [product][k][row] of a turned
+/* A task's first operands, rows [lo, lo + rows) of both halves: [product][row][k], or [product][k][row] of a transposed
  * one, whose rows lie together in memory. */
 static void
 first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, V to)
@@ -278,11 +278,44 @@ rows_of_piece(Emit *e, void *cx, V piece)
 	return i_mul(e, k64(e, 2), i_sub(e, row_of_task(e, h, i_add(e, piece, k64(e, 1))), row_of_task(e, h, piece)));
 }
 
+/* A tile of each quarter of the result, of the seven products of `count` rows from r0 on; lo: the first row. tile:
+ * C is a tile, not the result. */
+static void
+quarters_emit(Emit *e, const GemmParams *p, const Halves *h, V m, V C, bool tile, V kb, V lo, V r0, V count)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes, N = 2 * h->n;
+	int lanes = p->lanes, nv = p->nv;
+	V i = loop_open(e, k64(e, 0), count, 1), from = ptr_at(e, m, i_mul(e, i_add(e, r0, i), k64(e, nr * 4))),
+	  row = i_add(e, lo, i_add(e, r0, i));
+
+	for (int j = 0; j < nv; j++) {
+		V x[PRODUCTS], y[QUARTERS];
+
+		for (int k = 0; k < PRODUCTS; k++)
+			x[k] = vec_load(e, ptr_at(e, from, k64(e, (k * h->block * nr + j * lanes) * 4)), NULL);
+		strassen_quarters(e, x, y);
+		for (int k = 0; k < QUARTERS; k++) {
+			V at = tile ? i_mul(e, i, k64(e, nr * 4))
+			            : i_add(e, i_mul(e, row, k64(e, N * 4)), i_mul(e, kb, k64(e, nr * 4)));
+
+			vec_store(
+			        e,
+			        ptr_at(e, C,
+			               i_add(e, at,
+			                     k64(e, (tile ? k * TILE_ROWS * nr : (k >> 1) * h->m * N + (k & 1) * h->n) *
+			                                            4 +
+			                                    j * lanes * 4))),
+			        y[k], NULL);
+		}
+	}
+	loop_close(e);
+}
+
 static void
 main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int abuf, int sums_at, Epilogue *epi,
           GraphKernels *gk)
 {
-	int64_t nr = (int64_t)p->nv * p->lanes, N = 2 * h->n, row_bytes = h->ta ? 4 : h->k * 4;
+	int64_t nr = (int64_t)p->nv * p->lanes, row_bytes = h->ta ? 4 : h->k * 4;
 	Emit e = {0};
 	bool fresh, tile;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
@@ -318,32 +351,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		loop_close(&e);
 		loop_close(&e);
 		tiles_open(&e, rows, TILE_ROWS, &r0, &count);
-		V i = loop_open(&e, k64(&e, 0), count, 1),
-		  from = ptr_at(&e, m, i_mul(&e, i_add(&e, r0, i), k64(&e, nr * 4))),
-		  row = i_add(&e, lo, i_add(&e, r0, i));
-
-		for (int j = 0; j < p->nv; j++) {
-			V x[PRODUCTS], y[QUARTERS];
-
-			for (int k = 0; k < PRODUCTS; k++)
-				x[k] = vec_load(&e, ptr_at(&e, from, k64(&e, (k * h->block * nr + j * p->lanes) * 4)),
-				                NULL);
-			strassen_quarters(&e, x, y);
-			for (int k = 0; k < QUARTERS; k++) {
-				V at = tile ? i_mul(&e, i, k64(&e, nr * 4))
-				            : i_add(&e, i_mul(&e, row, k64(&e, N * 4)), i_mul(&e, kb, k64(&e, nr * 4)));
-
-				vec_store(&e,
-				          ptr_at(&e, C,
-				                 i_add(&e, at,
-				                       k64(&e, (tile ? k * TILE_ROWS * nr
-				                                     : (k >> 1) * h->m * N + (k & 1) * h->n) *
-				                                               4 +
-				                                       j * p->lanes * 4))),
-				          y[k], NULL);
-			}
-		}
-		loop_close(&e);
+		quarters_emit(&e, p, h, m, C, tile, kb, lo, r0, count);
 		V quarter = loop_open(&e, k64(&e, 0), k64(&e, QUARTERS), 1), below = i_div(&e, quarter, k64(&e, 2)),
 		  aside = i_rem(&e, quarter, k64(&e, 2));
 		MatAt place = {val_type(gc->g, op->out[0]),

@@ -129,6 +129,27 @@ tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 	*count = i_sub(e, hi, *lo);
 }
 
+V
+slices_open(Emit *e, int64_t slices, V *lo, V *hi)
+{
+	if (slices == 1) {
+		*lo = k64(e, 0), *hi = k64(e, 1);
+		return loop_open(e, e->arg_t0, e->arg_t1, 1);
+	}
+	V all = k64(e, slices), last = i_div(e, i_add(e, e->arg_t1, k64(e, slices - 1)), all);
+	V whole = loop_open(e, i_div(e, e->arg_t0, all), last, 1), at = i_mul(e, whole, all);
+
+	*lo = i_max(e, k64(e, 0), i_sub(e, e->arg_t0, at));
+	*hi = i_min(e, all, i_sub(e, e->arg_t1, at));
+	return whole;
+}
+
+Rows
+slices_rows(int64_t wholes, int64_t slices)
+{
+	return (Rows){.rows = wholes * slices, .mul = 0, .div = 1, .grain = 1, .whole = slices};
+}
+
 /* A block of rows is so many units at most: units that usual tiles fill (6, 12, or 14 rows of one vector; matrix tiles
  * have 32), so many of them that combining states costs little and a sum of a block needs no compensation. */
 typedef struct BlockSize { int64_t unit, units; } BlockSize;

@@ -24,6 +24,8 @@ typedef struct Wgrad {
 	Tiles tiles;
 	V in, grad, out, strides, tr, ts, part, band, end, acc; /* band, end: rows of this pass */
 	V group, kb, kcol;       /* group, panel of it, bytes before its columns */
+	int64_t blocks;          /* of a group's input channels */
+	V c0, c1;                /* this slice's: [c0, c1) */
 	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
 	int64_t images;          /* of a pass, or pairs of them */
 } Wgrad;
@@ -110,7 +112,8 @@ each_column(Emit *e, const Wgrad *w, V o0, V h0, V np, V c0)
 	             k64(e, w->N * w->line[0] * 4));
 
 	a0 = i_add(e, a0, i_mul(e, w->group, k64(e, w->C * w->channel)));
-	tiles_open(e, k64(e, w->C), w->p->mr, &lo, &count);
+	tiles_open(e, i_sub(e, w->c1, w->c0), w->p->mr, &lo, &count);
+	lo = i_add(e, lo, w->c0);
 	tile_call(e, &w->tiles, count, w->kb, w->npanel,
 	          ptr_at(e, w->in, i_add(e, a0, i_mul(e, lo, k64(e, w->channel)))), gradient_at(e, w, o0, ow),
 	          ptr_at(e, c0, i_mul(e, i_add(e, i_mul(e, s, k64(e, w->C)), lo), k64(e, w->K * 4))), np, nq,
@@ -159,12 +162,13 @@ pass_open(Emit *e, const Op *op, Wgrad *w)
 	return 2;
 }
 
-static void
-main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+static Wgrad
+wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 {
-	const Type *x = val_type(gc->g, op->in[0]), *gr = val_type(gc->g, op->in[1]), *o = val_type(gc->g, op->out[0]);
-	int64_t nr = (int64_t)p->nv * p->lanes;
-	int64_t groups = gemm_groups(op), own = gr->axis[1].n / groups;
+	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
+	int64_t nr = (int64_t)p->nv * p->lanes, groups = gemm_groups(op), own = gr->axis[1].n / groups;
+	/* amx_turn has put the images side by side */
+	bool pairs = engine_pairs(p), transposed = engine_of(p)->side_by_side;
 	Wgrad w = {.p = p,
 	           .H = x->axis[2].n,
 	           .W = x->axis[3].n,
@@ -180,52 +184,86 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	           .stride = attr_ints(op, A_stride, NULL),
 	           .pad = attr_ints(op, A_pad, NULL),
 	           .dil = attr_ints(op, A_dilation, NULL)};
+
+	w.columns = wgrad_columns(g, op, p);
+	w.line[0] = pairs && !transposed ? pairs_line(g, op, 0) : x->axis[1].n;
+	w.line[1] = pairs ? pairs_line(g, op, 1) : w.K;
+	w.channel = transposed ? w.N * 4 : 4;
+	w.images = p->images ? p->images : w.N;
+	return w;
+}
+
+/* Strides of the microkernel. */
+static void
+wgrad_strides(Emit *e, const Wgrad *w, bool transposed, V *st)
+{
+	int64_t pixel = w->N * w->line[1] * 4;
+
+	st[S_AM] = k64(e, w->columns ? w->dil[1] * w->N * 4 : w->channel);
+	st[S_AK] = k64(e, transposed ? 4 : w->line[0] * 4);
+	st[S_AP] = k64(e, w->stride[0] * w->W * w->N * w->line[0] * 4);
+	st[S_AQ] = k64(e, w->stride[1] * w->N * w->line[0] * 4);
+	st[S_BP] = k64(e, w->OW * pixel);
+	st[S_BQ] = k64(e, pixel);
+	st[S_BK] = k64(e, w->line[1] * 4);
+	st[S_CM] = k64(e, w->K * 4);
+	st[S_NK] = k64(e, w->images);
+}
+
+/* Input channels of a slice: as few as give many threads work, two tiles at least. */
+static int64_t
+slice_channels(const Wgrad *w)
+{
+	enum { SLICES = 256 };
+	int64_t slices = (w->p->parts > 1 ? w->p->parts : 1) * w->groups * w->npanel * w->R,
+	        want = ceil_div(SLICES, slices), tiles = ceil_div(ceil_div(w->C, want), w->p->mr);
+
+	return w->columns || want == 1 ? w->C : (tiles < 2 ? 2 : tiles) * w->p->mr;
+}
+
+/* Slice: panel, filter row, block of input channels, of which the last goes fastest. Returns the filter row. */
+static V
+slice_find(Emit *e, Wgrad *w, int64_t channels, V slice)
+{
+	V rest = i_div(e, slice, k64(e, w->blocks)), panel = i_div(e, rest, k64(e, w->R));
+	int64_t own = w->K / w->groups, nr = (int64_t)w->p->nv * w->p->lanes;
+
+	w->c0 = i_mul(e, i_rem(e, slice, k64(e, w->blocks)), k64(e, channels));
+	w->c1 = i_min(e, i_add(e, w->c0, k64(e, channels)), k64(e, w->C));
+	panel_find(e, w->groups, w->npanel, panel, &w->group, &w->kb);
+	w->kcol = i_add(e, i_mul(e, w->group, k64(e, own * 4)), i_mul(e, w->kb, k64(e, nr * 4)));
+	return i_rem(e, rest, k64(e, w->R));
+}
+
+static void
+main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk)
+{
+	Wgrad w = wgrad_of(gc->g, op, p);
+	int64_t groups = w.groups, channels = slice_channels(&w);
 	Emit e = {0};
-	/* amx_turn has put the images side by side */
-	bool fresh, pairs = engine_pairs(p), turned = engine_of(p)->side_by_side;
+	bool fresh, transposed = engine_of(p)->side_by_side;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
+	w.blocks = ceil_div(w.C, channels);
+	int64_t slices = groups * w.npanel * w.R * w.blocks;
+
 	if (fresh) {
-		w.columns = wgrad_columns(gc->g, op, p);
-		w.line[0] = pairs && !turned ? pairs_line(gc->g, op, 0) : x->axis[1].n;
-		w.line[1] = pairs ? pairs_line(gc->g, op, 1) : w.K;
-		w.channel = turned ? w.N * 4 : 4;
-		w.images = p->images ? p->images : w.N;
 		find_taps(&e, &w);
-		w.tiles =
-		        tiles_make(&e, p, own, w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, w.C, p->mr));
+		w.tiles = tiles_make(&e, p, w.K / groups,
+		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf),
 		w.out = buffer(&e, cbuf);
 		w.in_row = w.grad_row = k64(&e, 0);
-		int64_t pixel = w.N * w.line[1] * 4;
-		V st[S_COUNT] = {[S_AM] = k64(&e, w.columns ? w.dil[1] * w.N * 4 : w.channel),
-		                 [S_AK] = k64(&e, turned ? 4 : w.line[0] * 4),
-		                 [S_AP] = k64(&e, w.stride[0] * w.W * w.N * w.line[0] * 4),
-		                 [S_AQ] = k64(&e, w.stride[1] * w.N * w.line[0] * 4),
-		                 [S_BP] = k64(&e, w.OW * pixel),
-		                 [S_BQ] = k64(&e, pixel),
-		                 [S_BK] = k64(&e, w.line[1] * 4),
-		                 [S_CM] = k64(&e, w.K * 4),
-		                 [S_NK] = k64(&e, w.images)};
+		V st[S_COUNT];
 
+		wgrad_strides(&e, &w, transposed, st);
 		w.strides = strides_block(&e, st), w.tr = table(&e, w.rr, w.R * 2), w.ts = table(&e, w.ss, w.S * 3);
-		/* a task is a part of the rows; else a panel of columns, and those of this call go over the rows
-		 * together */
-		bool apart = p->parts > 1;
-		int loops = 0;
+		/* a piece of work is a part of the rows; the slices of a call go over its bands together */
+		V lo, hi;
 
-		w.part = k64(&e, 0);
-		if (apart) {
-			w.part = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-			loops++;
-		}
-		loops += pass_open(&e, op, &w);
-		V panel =
-		        loop_open(&e, apart ? k64(&e, 0) : e.arg_t0, apart ? k64(&e, groups * w.npanel) : e.arg_t1, 1);
-
-		panel_find(&e, groups, w.npanel, panel, &w.group, &w.kb);
-		w.kcol = i_add(&e, i_mul(&e, w.group, k64(&e, own * 4)), i_mul(&e, w.kb, k64(&e, nr * 4)));
-		V r = loop_open(&e, k64(&e, 0), k64(&e, w.R), 1), r2 = i_mul(&e, r, k64(&e, 2));
+		w.part = slices_open(&e, slices, &lo, &hi);
+		int loops = 2 + pass_open(&e, op, &w);
+		V r = slice_find(&e, &w, channels, loop_open(&e, lo, hi, 1)), r2 = i_mul(&e, r, k64(&e, 2));
 		V o0 = i_max(&e, w.band, table_at(&e, w.tr, r2)),
 		  np = i_sub(&e, i_min(&e, w.end, table_at(&e, w.tr, i_add(&e, r2, k64(&e, 1)))), o0);
 		V h0 = i_add(&e, i_sub(&e, i_mul(&e, o0, k64(&e, w.stride[0])), k64(&e, w.pad[0])),
@@ -237,12 +275,10 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		              w.kcol));
 
 		(w.columns ? all_columns : each_column)(&e, &w, o0, h0, np, c0);
-		for (int i = 0; i < loops + 2; i++)
+		for (int i = 0; i < loops; i++)
 			loop_close(&e);
 	}
-	Rows rows = {.rows = p->parts > 1 ? p->parts : groups * w.npanel, .mul = 0, .div = 1, .grain = 1};
-
-	kernel_end(gc, &e, gk, fn, rows, fresh, false);
+	kernel_end(gc, &e, gk, fn, slices_rows(p->parts > 1 ? p->parts : 1, slices), fresh, false);
 }
 
 /* Adds the partial results of `parts` groups of rows, in order. */

@@ -4,6 +4,7 @@
  * `ld -r` would do, without a process and files. A function that a piece gives to the others becomes a local symbol,
  * and what refers to it by the piece's name refers to that; other names stay undefined for the linker. Sections lose
  * their mark for merging equal constants: then a symbol of a section with an offset means a place in it, and no more.
+ * Of sections that no program loads those of debug information (.debug_*) are kept.
  * Refuses, as a defect, what LLVM does not write for these functions: groups, common symbols, thread storage. */
 #include "elf.h"
 #include "../../../ir/diag.h"
@@ -120,7 +121,15 @@ section_find(Join *j, const char *name, const Elf64_Shdr *s)
 	return j->section.n - 1;
 }
 
-/* Sections that a program loads, behind what is there. */
+static bool
+is_kept(const Piece *p, const Elf64_Shdr *s)
+{
+	const char *name = p->names + s->sh_name;
+
+	return (s->sh_flags & SHF_ALLOC) || (s->sh_type == SHT_PROGBITS && !strncmp(name, ".debug_", 7));
+}
+
+/* Sections that a program loads, and debug information, behind what is there. */
 static void
 sections_put(Join *j, Piece *p)
 {
@@ -129,7 +138,7 @@ sections_put(Join *j, Piece *p)
 	for (uint32_t i = 0; i < p->nsection; i++) {
 		const Elf64_Shdr *s = &p->section[i];
 
-		if (!(s->sh_flags & SHF_ALLOC) || !s->sh_size)
+		if (!is_kept(p, s) || !s->sh_size)
 			continue;
 		uint32_t k = section_find(j, p->names + s->sh_name, s);
 		Section *o = &j->section.at[k];

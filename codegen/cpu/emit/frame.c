@@ -214,6 +214,7 @@ kernel_end(GroupCx *gc, Emit *e, GraphKernels *gk, int fn, Rows r, bool fresh, b
 	                      .div = r.div,
 	                      .grain = r.grain,
 	                      .shares = r.shares,
+	                      .whole = r.whole > 1 ? r.whole : 0,
 	                      .check = check,
 	                      .scratch = e->uses_scratch,
 	                      .once = gc->once || (gc->group >= 0 && gc->g->group.at[gc->group].once),

@@ -7,6 +7,7 @@
  * rounding, which no NaN can poison. */
 #include "../cpu.h"
 #include <math.h>
+#include <string.h>
 
 typedef struct M { Emit *e; LLVMBuilderRef b; bool vec, dbl; T ft, it; unsigned ibits; } M; /* one type's arithmetic */
 
@@ -75,6 +76,20 @@ pow2i(const M *m, V k)
 	return real(m, LLVMBuildShl(m->b, biased, ki(m, m->dbl ? 52 : 23), ""));
 }
 
+/* p 2^k, rounded once, by AVX-512's instruction. */
+static V
+scale(const M *m, V p, V k)
+{
+	Llvm *l = m->e->l;
+	unsigned w = (unsigned)m->e->W;
+	const char *name = w == 16 ? "llvm.x86.avx512.mask.scalef.ps.512" : "llvm.x86.avx512.mask.scalef.ps.256";
+	V all = LLVMConstAllOnes(LLVMIntTypeInContext(l->cx, w));
+	V a[5] = {p, k, p, all, LLVMConstInt(l->i32, 4, 0)}; /* as MXCSR rounds */
+	V f = LLVMGetIntrinsicDeclaration(l->mod, LLVMLookupIntrinsicID(name, strlen(name)), NULL, 0);
+
+	return LLVMBuildCall2(m->b, LLVMGlobalGetValueType(f), f, a, w == 16 ? 5 : 4, "");
+}
+
 static V
 m_exp(const M *m, V x)
 {
@@ -99,6 +114,8 @@ m_exp(const M *m, V x)
 		p = POLY(m, r, 5.000000095e-1, 1.666651861e-1, 4.166620515e-2, 8.368917677e-3, 1.395053466e-3);
 	}
 	p = add(m, fma3(m, mul(m, r, r), p, r), kf(m, 1));
+	if (m->vec && !m->dbl && m->e->l->arch->vector_bytes == 64 && (m->e->W == 16 || m->e->W == 8))
+		return scale(m, p, kr);
 	/* two factors, so that subnormal results and those next to infinity come out right */
 	V half = LLVMBuildAShr(m->b, k, ki(m, 1), ""), rest = LLVMBuildSub(m->b, k, half, "");
 
@@ -208,19 +225,20 @@ m_erf(const M *m, V x)
 	return copysign2(m, sel(m, cmp(m, LLVMRealOLT, a, kf(m, 0.925)), small, big), x);
 }
 
-/* For a = |x|: 2 / (2 + a) exp(-a^2 + s Q(s)), s = a / (2 + a), the form of Press et al.'s erfcc; for x < 0, 2 minus
- * that. Far from 0 the rounding of a^2 is what counts: a^2 units in the last place, half of what a last bit of x itself
- * does. */
+/* For a = |x|: exp(-a^2) P(s), s = a / (2 + a), a fit of exp(a^2) erfc(a) within 1e-8 of itself; for x < 0, 2 minus
+ * that. The exponential is of -x * x, which gelu's gradient asks for too: it is computed once. Far from 0 the rounding
+ * of the square is what counts: a^2 units in the last place, half of what a last bit of x itself does. */
 static V
 m_erfc(const M *m, V x)
 {
 	V a = fabs1(m, x);
 
 	a = sel(m, cmp(m, LLVMRealOGT, a, kf(m, 12)), kf(m, 12), a); /* 0 from 10.06 up */
-	V inverse = divide(m, kf(m, 1), add(m, a, kf(m, 2))), s = mul(m, a, inverse);
-	V q = POLY(m, s, -1.256758332, -0.3032384495, 0.1614978318, 0.1920180542, 0.06818001697, -0.1305915066,
-	           0.1512939827, -0.471052833, 0.4697766932, -0.1466943814);
-	V far = mul(m, add(m, inverse, inverse), m_exp(m, fma3(m, LLVMBuildFNeg(m->b, a, ""), a, mul(m, s, q))));
+	V s = mul(m, a, divide(m, kf(m, 1), add(m, a, kf(m, 2))));
+	V p = POLY(m, s, 1, -2.2567570209503174, 1.7431977987289429, -0.27417871356010437, -0.31500619649887085,
+	           0.022486664354801178, 0.05032319203019142, 0.0720306783914566, -0.004097470082342625,
+	           -0.06516733020544052, 0.0271766260266304);
+	V far = mul(m, p, m_exp(m, mul(m, LLVMBuildFNeg(m->b, x, ""), x)));
 
 	return sel(m, cmp(m, LLVMRealOLT, x, kf(m, 0)), sub(m, kf(m, 2), far), far);
 }

@@ -9,7 +9,7 @@ static T
 mtype(const Emit *e, DType dt)
 {
 	switch (dt) {
-	case DT_f16: return e->l->half;
+	case DT_f16: return isa_converts_f16(e->l) ? e->l->half : e->l->i16;
 	case DT_bf16: return e->l->i16;
 	case DT_bool: return e->l->i8;
 	default: return ctype(e, dt);
@@ -97,7 +97,7 @@ widen(Emit *e, V v, DType dt, bool vec)
 	T t = ctype_v(e, dt, vec);
 
 	if (dt == DT_f16)
-		return LLVMBuildFPExt(b, v, t, "");
+		return isa_converts_f16(e->l) ? LLVMBuildFPExt(b, v, t, "") : isa_widen_f16(e->l, b, v);
 	if (dt == DT_bool)
 		return LLVMBuildICmp(b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "");
 	if (dt == DT_bf16) {
@@ -127,7 +127,7 @@ narrow(Emit *e, V v, DType dt, bool vec)
 	T t = vec ? vec_of(e, mtype(e, dt)) : mtype(e, dt);
 
 	if (dt == DT_f16)
-		return LLVMBuildFPTrunc(b, v, t, "");
+		return isa_converts_f16(e->l) ? LLVMBuildFPTrunc(b, v, t, "") : isa_narrow_f16(e->l, b, v);
 	if (dt == DT_bool)
 		return LLVMBuildZExt(b, v, t, "");
 	if (dt != DT_bf16)

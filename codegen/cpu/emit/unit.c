@@ -296,10 +296,23 @@ declare(Llvm *l, const Unit *x)
 	return f;
 }
 
+/* With lines a function is shared by the kernels of one line. */
+static const char *
+shared_name(const Llvm *l, char to[512], const char *name)
+{
+	if (!l->debug || !l->at.file)
+		return name;
+	snprintf(to, 512, "%s.%s:%u", name, l->at.file, l->at.line);
+	return to;
+}
+
 V
 unit_find(Llvm *l, const char *name)
 {
 	Units *u = l->units;
+	char full[512];
+
+	name = shared_name(l, full, name);
 
 	if (!u)
 		return LLVMGetNamedFunction(l->mod, name);
@@ -313,7 +326,10 @@ V
 unit_begin(Llvm *l, const char *name, T type, bool shared)
 {
 	Units *u = l->units;
+	char full[512];
 
+	if (shared)
+		name = shared_name(l, full, name);
 	if (!u) {
 		V fn = LLVMAddFunction(l->mod, name, type);
 
@@ -353,8 +369,11 @@ unit_end(Llvm *l, V fn)
 {
 	Units *u = l->units;
 
-	if (!u)
+	lines_frames(l, fn);
+	if (!u) {
+		lines_add(l, fn, LLVMGetValueName(fn));
 		return fn;
+	}
 	Open *o = &u->open[--u->depth];
 	Unit *x = u->unit.at[o->unit];
 
@@ -362,6 +381,7 @@ unit_end(Llvm *l, V fn)
 		bug("%s ends within another function", x->name);
 	if (l->align)
 		LLVMSetAlignment(fn, l->align);
+	lines_add(l, fn, x->name);
 	module_to_unit(l, x);
 	l->mod = o->outside;
 	x->same = same_code(u, x, o->unit);

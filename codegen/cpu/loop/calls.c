@@ -1,5 +1,5 @@
 /* calls.c: kernels that call a function of the runtime, where an algorithm is no loop nest: order, nms, roi_align and
- * its gradient.
+ * its gradient; and what shards exchange, of one that is alone.
  *
  * In: an op alone in its group, operands and results row-major.   Out: a kernel that fills the function's spec (rt.h)
  * on its stack, from the shape and from extents that follow n, lists the buffers, and calls it for its tasks. */
@@ -33,6 +33,13 @@ map_of(const Graph *g, const Op *op)
 	return val_type(g, op->kind == OP_roi_align ? op->in[0] : op->out[0]);
 }
 
+/* What shards of a batch exchange: the runtime does it in the kernel's place; of one shard a copy. */
+static bool
+joins(const Op *op)
+{
+	return op->kind == OP_all_reduce || op->kind == OP_all_moments;
+}
+
 /* Bytes of scratch memory that a thread needs. */
 static int64_t
 scratch_of(const Graph *g, const Op *op)
@@ -41,6 +48,8 @@ scratch_of(const Graph *g, const Op *op)
 
 	if (op->kind == OP_order)
 		return rt_order_scratch(x->axis[attr_int(op, A_axis)].n);
+	if (joins(op))
+		return 0;
 	if (op->kind == OP_nms)
 		return rt_nms_scratch(x->axis[x->rank - 2].n, attr_int(op, A_count));
 	const int64_t *size = attr_ints(op, A_size, NULL);
@@ -96,7 +105,10 @@ spec_fill(CallKernel *c, const Graph *g, const Op *op)
 {
 	const Type *x = map_of(g, op), *in = val_type(g, op->in[0]);
 
-	if (op->kind == OP_order) {
+	if (joins(op)) {
+		put(c, type_bytes(in));
+		put(c, op->nin);
+	} else if (op->kind == OP_order) {
 		int ax = (int)attr_int(op, A_axis);
 
 		put(c, in->dtype);
@@ -136,10 +148,15 @@ tasks(const Graph *g, const Op *op, double *work)
 	const Type *in = val_type(g, op->in[0]),
 	           *of = op->kind == OP_roi_align_dx ? map_of(g, op)
 	                                             : val_type(g, op->kind == OP_roi_align ? op->in[1] : op->out[0]);
-	uint32_t axes = (1u << (of->rank - 1)) - 1;
+	uint32_t axes = of->rank ? (1u << (of->rank - 1)) - 1 : 0;
 	Rows r = {.rows = 1, .div = 1};
 	int64_t full = 1;
 	int marks = 0;
+
+	if (joins(op)) {
+		*work = type_elements(in);
+		return r;
+	}
 
 	if (op->kind == OP_roi_align || op->kind == OP_roi_align_dx)
 		axes = 3;
@@ -170,6 +187,8 @@ tasks_now(Emit *e, const Graph *g, const Op *op)
 		return extents(e, op->kind == OP_roi_align ? val_type(g, op->in[1]) : of, 0, 2);
 	if (op->kind == OP_nms)
 		return extents(e, of, 0, of->rank - 1);
+	if (joins(op))
+		return k64(e, 1);
 	int ax = (int)attr_int(op, A_axis);
 
 	return i_mul(e, extents(e, of, 0, ax), extents(e, of, ax + 1, of->rank));
@@ -182,7 +201,9 @@ call_emit(CallKernel *c, const Op *op, const int *buf, int nbuf, Rows r)
 	Emit *e = c->e;
 	Llvm *l = e->l;
 	const char *name =
-	        arena_printf(e->arena, "rt_%s", op->kind == OP_roi_align_dx ? "roi_align_dx" : op_info[op->kind].name);
+	        joins(op) ? "rt_shared"
+	                  : arena_printf(e->arena, "rt_%s",
+	                                 op->kind == OP_roi_align_dx ? "roi_align_dx" : op_info[op->kind].name);
 	LLVMBuilderRef b = e->lv[0].b;
 	V spec = LLVMBuildArrayAlloca(b, l->i64, k64(e, c->nfield), "spec"),
 	  list = LLVMBuildArrayAlloca(b, l->ptr, k64(e, nbuf), "buf");

@@ -237,6 +237,113 @@ add_at(Emit *e, Along *a, const Ix *from, Ix *to, Ix row)
 	e->pred = pred;
 }
 
+/* ---------------------------------------------------------------- slices added by ids */
+typedef struct Slices {
+	const Type *t, *gt;
+	const LoopAxis *last;
+	V to, from;
+	Ix ix[MAX_RANK], at[MAX_RANK]; /* of an element of the result, of the id */
+	int axis, nid;
+	bool zero;
+} Slices;
+
+static void
+slice_lane(Emit *e, void *cx, Ix i, int u)
+{
+	Slices *s = cx;
+	DType dt = (DType)s->t->dtype;
+	Ix from[MAX_RANK];
+
+	(void)u;
+	loop_set(e, s->last, i, s->ix);
+	Off o = offset_of(e, s->t, s->ix);
+
+	if (s->zero) {
+		store_at(e, s->to, dt, o, cell_const(e, dt, 0));
+		return;
+	}
+	for (int j = 0; j < s->gt->rank; j++)
+		from[j] = j < s->axis            ? s->ix[j]
+		          : j < s->axis + s->nid ? s->at[j - s->axis]
+		                                 : s->ix[j + 1 - s->nid];
+	Cell x = load_at(e, s->from, dt, offset_of(e, s->gt, from)), old = load_at(e, s->to, dt, o);
+
+	store_at(e, s->to, dt, o, cell_bin(e, EX_ADD, old, x));
+}
+
+/* out[.., id, ..] += g[.., place of the id, ..], id by id. A task has a piece of the innermost axes and all ids, whose
+ * slices it goes over one after the other, as they lie in memory. False: the axis of the ids is itself innermost. */
+static bool
+take_kernel(GroupCx *gc, const Op *op, int first, bool zero, GraphKernels *gk)
+{
+	enum { LEAST = 64, MOST = 1024, PIECES = 64 };
+	const Type *t = val_type(gc->g, op->out[0]), *gt = val_type(gc->g, op->in[first]),
+	           *ids = val_type(gc->g, op->in[first + 1]);
+	int axis = (int)attr_int(op, A_axis), nouter = 0;
+	Nest n = {.root = t, .atomic = 1u << axis};
+	const LoopAxis *outer[MAX_RANK];
+	int8_t own[MAX_RANK], theirs[MAX_RANK];
+	int64_t all = 1;
+	Emit *e = arena_new_of(gc->tmp, Emit);
+	bool fresh;
+
+	memset(own, -1, sizeof own);
+	memset(theirs, -1, sizeof theirs);
+	for (int i = 0; i < t->rank; i++) {
+		own[i] = (int8_t)i;
+		if (i != axis)
+			theirs[i < axis ? i : i - 1 + ids->rank] = (int8_t)i;
+	}
+	nest_leaf(gc, &n, t, own);
+	nest_leaf(gc, &n, gt, theirs);
+	nest_build(gc, &n, 1u << axis);
+	if (!n.nloop || n.loop[n.nloop - 1].reduced)
+		return false;
+	for (int i = 0; i < n.nloop; i++)
+		if (!n.loop[i].reduced) {
+			outer[nouter++] = &n.loop[i];
+			all *= loop_full(&n, &n.loop[i]);
+		}
+	Slices s = {.t = t, .gt = gt, .last = outer[--nouter], .axis = axis, .nid = ids->rank};
+	int64_t piece = (all / PIECES + LEAST - 1) / LEAST * LEAST;
+
+	piece = piece < LEAST ? LEAST : piece > MOST ? MOST : piece;
+	Tasks tasks = tasks_of(&n, outer, nouter, s.last, piece, 1,
+	                       (zero ? t->axis[axis].n : 0) + type_elements(ids));
+	int from = group_buffer(gc, op->in[first].id), id = group_buffer(gc, op->in[first + 1].id),
+	    to = group_buffer(gc, op->out[0].id), fn = kernel_begin(gc, e, "add", &fresh);
+
+	if (fresh) {
+		e->load_here = true;
+		s.from = buffer(e, from);
+		s.to = buffer(e, to);
+		V list = buffer(e, id);
+		TaskAt at = tasks_open(e, &n, &tasks, s.ix);
+
+		if (zero) {
+			s.ix[axis] = ix_s(loop_open(e, k64(e, 0), extent(e, t->axis[axis]), 1));
+			s.zero = true;
+			lane_loop(e, at.lo, at.hi, 1, slice_lane, &s);
+			s.zero = false;
+			loop_close(e);
+		}
+		for (int j = 0; j < ids->rank; j++)
+			s.at[j] = ix_s(loop_open(e, k64(e, 0), extent(e, ids->axis[j]), 1));
+		bool vec;
+		Ix row = ix_of_cell(e, load_at(e, list, (DType)ids->dtype, offset_of(e, ids, s.at)));
+		V there = ix_in_range(e, row, extent(e, t->axis[axis]), &vec),
+		  end = LLVMBuildSelect(at3(e, there, at.hi, at.lo), there, at.hi, at.lo, "");
+
+		s.ix[axis] = row;
+		lane_loop(e, at.lo, end, 1, slice_lane, &s);
+		for (int j = 0; j < ids->rank; j++)
+			loop_close(e);
+		tasks_close(e);
+	}
+	kernel_end(gc, e, gk, fn, tasks.rows, fresh, false);
+	return true;
+}
+
 static void
 take_add_body(Emit *e, Along *a, const Ix *ix)
 {
@@ -322,14 +429,17 @@ special_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 		             "scan");
 		return;
 	case OP_take_dx:
-		along_kernel(gc, op, (int)attr_int(op, A_axis), 0, take_dx_body, NULL, 0, gk, "add");
+		if (!take_kernel(gc, op, 0, true, gk))
+			along_kernel(gc, op, (int)attr_int(op, A_axis), 0, take_dx_body, NULL, 0, gk, "add");
 		return;
 	case OP_take_add:
 		if (val_info(gc->g, op->in[0])->offset != val_info(gc->g, op->out[0])->offset)
 			store_copy(gc, op->in[0], val_type(gc->g, op->out[0]), val_info(gc->g, op->out[0])->offset, gk);
-		along_kernel(gc, op, (int)attr_int(op, A_axis), 1, take_add_body, NULL, 0, gk, "add");
+		if (!take_kernel(gc, op, 1, false, gk))
+			along_kernel(gc, op, (int)attr_int(op, A_axis), 1, take_add_body, NULL, 0, gk, "add");
 		return;
-	case OP_order: case OP_nms: case OP_roi_align: case OP_roi_align_dx:
+	case OP_order: case OP_nms: case OP_roi_align: case OP_roi_align_dx: case OP_all_reduce:
+	case OP_all_moments:
 		calls_emit(gc, op, gk);
 		return;
 	default:

@@ -8,7 +8,12 @@
  * element, in any layout. Additions go p, then q, then k, fused multiply-add throughout; where tiles are too small to
  * hide the latency of their own additions, k is walked in interleaved sums, as many as the caller says (gemm_chains):
  * the order follows from that number, not from the tile. Of bf16 an element is a pair of neighbours along k in the room
- * of one f32, so nothing else differs. */
+ * of one f32, so nothing else differs.
+ *
+ * SSE (vectors of 16 bytes, 16 registers, no instruction of three operands, none that spreads a number): a tile of 12
+ * sums leaves no registers for B's row, each product loads its vector anew. Where all of B's vectors lie at multiples
+ * of 16 bytes that is part of the multiplication; so there are two loops, and addresses choose at the start. What lies
+ * beyond the last column of such a row is read, but stored nowhere. */
 #include "../contract/gemm.h"
 #include <string.h>
 
@@ -19,6 +24,8 @@ typedef struct Micro {
 	T vt;
 	int mr, nv, w, chains;
 	bool masked;
+	bool sse, aligned;       /* B's vectors are: this one of two loops */
+	V lane[4];               /* sse, masked: bytes of the last vector's lanes, 0 of those beyond the last column */
 	bool pair;               /* an element of A and B is two bf16 numbers, whose products are added together */
 } Micro;
 
@@ -53,11 +60,28 @@ call_intrinsic(Micro *m, const char *name, T t, V *args, unsigned n)
 	return LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, over, nover), f, args, n, "");
 }
 
+/* Lanes of a vector without the instruction: each is read, those that must not be at the first one's address. */
+static V
+some_lanes(Micro *m, V p)
+{
+	V v = LLVMGetPoison(m->vt);
+
+	for (int i = 0; i < m->w; i++) {
+		V x = LLVMBuildLoad2(m->bl, m->l->f32, bytes_on(m, p, m->lane[i]), "");
+
+		LLVMSetAlignment(x, 4);
+		v = LLVMBuildInsertElement(m->bl, v, x, int_k(m, i), "");
+	}
+	return LLVMBuildSelect(m->bl, m->mask, v, LLVMConstNull(m->vt), "");
+}
+
 static V
 vector_load(Micro *m, V p, int j)
 {
 	V at = bytes_on(m, p, int_k(m, (int64_t)j * m->w * 4));
 
+	if (m->masked && j == m->nv - 1 && m->sse)
+		return some_lanes(m, at);
 	if (m->masked && j == m->nv - 1) {
 		V args[4] = {at, LLVMConstInt(m->l->i32, 4, 0), m->mask, LLVMConstNull(m->vt)};
 
@@ -66,6 +90,34 @@ vector_load(Micro *m, V p, int j)
 	V v = LLVMBuildLoad2(m->bl, m->vt, at, "");
 
 	LLVMSetAlignment(v, 4);
+	return v;
+}
+
+/* a times the vector at p, as one instruction beside a's copy: with a load of its own, which LLVM would choose, Zen 4
+ * takes 1.2 times as long. */
+static V
+product_with_memory(Micro *m, V a, V p)
+{
+	T args[2] = {m->vt, m->l->ptr};
+	T t = LLVMFunctionType(m->vt, args, 2, 0);
+	const char *text = "mulps $2, $0", *where = "=x,0,*m";
+	V f = LLVMGetInlineAsm(t, text, strlen(text), where, strlen(where), 0, 0, LLVMInlineAsmDialectATT, 0);
+	V r = LLVMBuildCall2(m->bl, t, f, (V[]){a, p}, 2, "");
+	unsigned kind = LLVMGetEnumAttributeKindForName("elementtype", 11);
+
+	LLVMAddCallSiteAttribute(r, 2, LLVMCreateTypeAttribute(m->l->cx, kind, m->vt));
+	return r;
+}
+
+/* A vector of B's row. */
+static V
+vector_of_b(Micro *m, V p, int j)
+{
+	if (!m->aligned)
+		return vector_load(m, p, j);
+	V v = LLVMBuildLoad2(m->bl, m->vt, bytes_on(m, p, int_k(m, (int64_t)j * m->w * 4)), "");
+
+	LLVMSetAlignment(v, 16);
 	return v;
 }
 
@@ -171,7 +223,7 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 		V at = micro_step(m->l, m->bl, xa);
 
 		for (int j = 0; j < m->nv; j++) {
-			V bv = vector_load(m, xb, j);
+			V bv = vector_of_b(m, xb, j);
 
 			for (int i = 0; i < m->mr; i++) {
 				now[c * n + i * m->nv + j] =
@@ -231,17 +283,29 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 		phi[i] = LLVMBuildPhi(m->bl, m->vt, "");
 		LLVMAddIncoming(phi[i], &s[i], &from, 1);
 	}
-	for (int j = 0; j < m->nv; j++)
-		bv[j] = vector_load(m, pb, j);
-	V at = micro_step(m->l, m->bl, pa);
+	bool again = m->sse && m->mr * m->nv + m->nv + 2 > 16;
+	V at = micro_step(m->l, m->bl, pa), now = pb;
 
 	for (int i = 0; i < m->mr; i++) {
 		V x = broadcast(m, micro_row(m->l, m->bl, at, row, i));
 
-		for (int j = 0; j < m->nv; j++)
-			s[i * m->nv + j] = product(m, x, bv[j], phi[i * m->nv + j]);
+		for (int j = 0; j < m->nv; j++) {
+			V sum = phi[i * m->nv + j];
+
+			if (again && m->aligned) {
+				V at_b = bytes_on(m, now, int_k(m, (int64_t)j * m->w * 4));
+
+				s[i * m->nv + j] = LLVMBuildFAdd(m->bl, product_with_memory(m, x, at_b), sum, "");
+				continue;
+			}
+			if (!i || (again && !(m->masked && j == m->nv - 1)))
+				bv[j] = vector_of_b(m, now, j);
+			s[i * m->nv + j] = product(m, x, bv[j], sum);
+		}
+		if (again)
+			now = micro_step(m->l, m->bl, now);
 	}
-	V next = LLVMBuildSub(m->bl, pi, int_k(m, 1), ""), na = bytes_on(m, pa, ak), nb = bytes_on(m, pb, bk);
+	V next = LLVMBuildSub(m->bl, pi, int_k(m, 1), ""), na = bytes_on(m, pa, ak), nb = bytes_on(m, now, bk);
 
 	LLVMAddIncoming(pi, (V[]){nk, next}, (LLVMBasicBlockRef[]){from, body}, 2);
 	LLVMAddIncoming(pa, (V[]){a, na}, (LLVMBasicBlockRef[]){from, body}, 2);
@@ -297,11 +361,82 @@ loop_outer(Micro *m, int depth, V a, V b, const V *st, const V *row, V *s, LLVMB
 	*end = after;
 }
 
+/* All of it; SSE: by the loop that B's addresses allow. */
+static void
+products(Micro *m, const V *st, const V *row, V *s, LLVMBasicBlockRef from, LLVMBasicBlockRef *end)
+{
+	int n = m->mr * m->nv;
+
+	if (!m->sse) {
+		loop_outer(m, 0, m->a, m->b, st, row, s, from, end);
+		return;
+	}
+	LLVMBasicBlockRef way[2] = {block(m, "any"), block(m, "aligned")}, last[2];
+	V bits = LLVMBuildPtrToInt(m->bl, m->b, m->l->i64, ""), sum[2][64];
+	static const int of_b[] = {S_BP, S_BQ, S_BK};
+
+	for (int i = 0; i < 3; i++)
+		bits = LLVMBuildOr(m->bl, bits, st[of_b[i]], "");
+	bits = LLVMBuildAnd(m->bl, bits, int_k(m, 15), "");
+	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntEQ, bits, int_k(m, 0), ""), way[1], way[0]);
+	for (int k = 0; k < 2; k++) {
+		m->aligned = k;
+		memcpy(sum[k], s, sizeof *s * (size_t)n);
+		LLVMPositionBuilderAtEnd(m->bl, way[k]);
+		loop_outer(m, 0, m->a, m->b, st, row, sum[k], way[k], &last[k]);
+	}
+	*end = block(m, "both");
+	LLVMBuildBr(m->bl, *end);
+	LLVMPositionBuilderAtEnd(m->bl, last[0]);
+	LLVMBuildBr(m->bl, *end);
+	LLVMPositionBuilderAtEnd(m->bl, *end);
+	for (int i = 0; i < n; i++) {
+		s[i] = LLVMBuildPhi(m->bl, m->vt, "");
+		LLVMAddIncoming(s[i], (V[]){sum[0][i], sum[1][i]}, last, 2);
+	}
+}
+
+/* Begins the function and names its parameters. */
+static void
+micro_begin(Micro *m, const char *name)
+{
+	Llvm *l = m->l;
+	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
+
+	if (m->mr * m->nv > 64 || m->nv > 8)
+		bug("a register tile of %d x %d", m->mr, m->nv);
+	m->fn = unit_begin(l, name, LLVMFunctionType(l->voidt, args, 8, 0), true);
+	fn_machine(l, m->fn);
+	m->a = LLVMGetParam(m->fn, 0);
+	m->b = LLVMGetParam(m->fn, 1);
+	m->c = LLVMGetParam(m->fn, 2);
+	m->np = LLVMGetParam(m->fn, 3);
+	m->nq = LLVMGetParam(m->fn, 4);
+	m->strides = LLVMGetParam(m->fn, 5);
+	m->acc = LLVMGetParam(m->fn, 6);
+	m->vt = LLVMVectorType(l->f32, (unsigned)m->w);
+}
+
+/* The last vector's lanes. */
+static void
+mask_begin(Micro *m)
+{
+	V bits = LLVMGetParam(m->fn, 7);
+	T it = LLVMIntTypeInContext(m->l->cx, (unsigned)m->w), lanes = LLVMVectorType(m->l->i1, (unsigned)m->w);
+
+	m->mask = LLVMBuildBitCast(m->bl, LLVMBuildTrunc(m->bl, bits, it, ""), lanes, "mask");
+	for (int i = 0; i < m->w && m->sse; i++) {
+		V bit = LLVMBuildAnd(m->bl, bits, int_k(m, (int64_t)1 << i), "");
+		V none = LLVMBuildICmp(m->bl, LLVMIntEQ, bit, int_k(m, 0), "");
+
+		m->lane[i] = LLVMBuildSelect(m->bl, none, int_k(m, 0), int_k(m, 4 * i), "");
+	}
+}
+
 V
 gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair)
 {
 	char name[64], sums[16] = "";
-	T args[8] = {l->ptr, l->ptr, l->ptr, l->i64, l->i64, l->ptr, l->i64, l->i64};
 
 	/* a tile of more rows than the product has: it stands in a table only, for rows that follow n */
 	while (chains > 1 && chains * mr * nv > 64)
@@ -320,32 +455,19 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 	           .chains = chains > 1 ? chains : 1,
 	           .pair = pair,
 	           .w = lanes,
+	           .sse = l->arch->vector_bytes == 16,
 	           .bl = LLVMCreateBuilderInContext(l->cx)};
 
-	if (mr * nv > 64 || nv > 8)
-		bug("a register tile of %d x %d", mr, nv);
-	m.fn = fn = unit_begin(l, name, LLVMFunctionType(l->voidt, args, 8, 0), true);
-	fn_machine(l, fn);
-	m.a = LLVMGetParam(fn, 0);
-	m.b = LLVMGetParam(fn, 1);
-	m.c = LLVMGetParam(fn, 2);
-	m.np = LLVMGetParam(fn, 3);
-	m.nq = LLVMGetParam(fn, 4);
-	m.strides = LLVMGetParam(fn, 5);
-	m.acc = LLVMGetParam(fn, 6);
-	m.vt = LLVMVectorType(l->f32, (unsigned)m.w);
+	micro_begin(&m, name);
+	fn = m.fn;
 	LLVMBasicBlockRef entry = block(&m, "entry"), load = block(&m, "load"), start = block(&m, "start"), end;
 
 	LLVMPositionBuilderAtEnd(m.bl, entry);
 	V st[S_COUNT], row[64], crow[64], s[64], old[64];
 	int n = mr * nv;
 
-	if (masked) {
-		T it = LLVMIntTypeInContext(l->cx, (unsigned)m.w);
-
-		m.mask = LLVMBuildBitCast(m.bl, LLVMBuildTrunc(m.bl, LLVMGetParam(fn, 7), it, ""),
-		                          LLVMVectorType(l->i1, (unsigned)m.w), "mask");
-	}
+	if (masked)
+		mask_begin(&m);
 	for (int i = 0; i < S_COUNT; i++)
 		st[i] = stride_of(&m, i);
 	for (int i = 0; i < mr; i++) {
@@ -371,7 +493,7 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 	LLVMBuildCondBr(m.bl, none, done, work);
 	LLVMPositionBuilderAtEnd(m.bl, work);
 	memcpy(out, s, sizeof out);
-	loop_outer(&m, 0, m.a, m.b, st, row, s, work, &end);
+	products(&m, st, row, s, work, &end);
 	LLVMBuildBr(m.bl, done);
 	LLVMPositionBuilderAtEnd(m.bl, done);
 	for (int i = 0; i < n; i++) {

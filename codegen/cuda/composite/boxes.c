@@ -515,6 +515,24 @@ roi_backward(Cuda *c, const Op *op)
 }
 
 /* ---------------------------------------------------------------- */
+/* What shards of a batch exchange, of one that is alone: a copy. */
+static void
+shared_emit(Cuda *c, const Op *op)
+{
+	for (int k = 0; k < op->nin; k++) {
+		const Type *t = val_type(c->g, op->in[k]);
+		uint32_t axes = (1u << t->rank) - 1;
+		Ix ix[MAX_RANK];
+
+		cu_kernel_open(c, k ? "second" : "");
+		Scope s = cu_threads_open(c, t, axes, ix);
+
+		cu_store_at(c, t, val_info(c->g, op->out[k])->offset, ix, cu_value_at(c, op->in[k], ix));
+		cu_scope_close(c, s);
+		cu_kernel_close(c, "a thread to an element", cu_blocks_of(t, axes));
+	}
+}
+
 int64_t
 cu_boxes_workspace(const Graph *g, const Op *op)
 {
@@ -522,6 +540,8 @@ cu_boxes_workspace(const Graph *g, const Op *op)
 
 	if (op->kind == OP_nms)
 		return type_elements(val_type(g, op->in[1]));
+	if (op->kind == OP_all_reduce || op->kind == OP_all_moments)
+		return 0;
 	if (op->kind != OP_order || counted(g, op))
 		return 0;
 	int axis = (int)attr_int(op, A_axis);
@@ -538,6 +558,7 @@ cu_boxes_emit(Cuda *c, const Op *op)
 	case OP_nms: nms_emit(c, op); return;
 	case OP_roi_align: roi_forward(c, op); return;
 	case OP_roi_align_dx: roi_backward(c, op); return;
+	case OP_all_reduce: case OP_all_moments: shared_emit(c, op); return;
 	default: bug("target cuda has no code for %s: a T_ALONE has a case in cu_boxes_emit", op_info[op->kind].name);
 	}
 }

@@ -259,7 +259,9 @@ turn_weights(const Cells *s)
 
 	cu_line(c, "for (%s u = blockIdx.x * BLOCK + threadIdx.x; u < %lld; u += gridDim.x * BLOCK)", c->it, all);
 	cu_line(c, "\t%s[u] = %s[u %% %lld * %lld + u / %lld];", to, from, s->gates * h, h, s->gates * h);
-	cu_kernel_close(c, "W_hh turned, a number to a thread", (all + BLOCK - 1) / BLOCK);
+	double bytes = 2.0 * (double)all * dtype_info[s->dt].bytes;
+
+	cu_kernel_ahead(c, "W_hh turned, a number to a thread", (all + BLOCK - 1) / BLOCK, bytes, bytes);
 }
 
 /* sum[gate][example] of unit j. */

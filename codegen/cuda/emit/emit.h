@@ -19,7 +19,8 @@ typedef struct CuProgram {
 	VEC(CuFunction) fn;
 	ProgramKernels ks;
 	int64_t state_from, state_to;   /* where states lie */
-	const char *small;              /* of the prelude: cuda_small_integers, or nothing */
+	const char *small;              /* cuda_small, or nothing */
+	int variant;                    /* of the group that is emitted (Group.variant); 0: its own kernel */
 } CuProgram;
 /* p: zeros and an arena; text and fn are p's to free */
 void cu_module_emit(CuProgram *p, const Module *m, const char *arch);

@@ -466,7 +466,8 @@ static const char *
 identifier(Cuda *c, const char *part)
 {
 	const char *name = c->group >= 0 ? c->g->group.at[c->group].name : c->g->name;
-	char *s = arena_printf(c->a, "%s%s", name, part);
+	char *s = arena_printf(c->a, "%s%s%s", name, part,
+	                       c->p->variant ? arena_printf(c->a, "_race%d", c->p->variant) : "");
 
 	for (char *p = s; *p; p++)
 		if (!isalnum((unsigned char)*p))
@@ -474,8 +475,8 @@ identifier(Cuda *c, const char *part)
 	return s;
 }
 
-/* The first kernel of a group has its name, others a part's number beside it; that of an op outside groups says what it
- * does. */
+/* The first kernel of a group has its name, others a part's number beside it, those of its other kernels in a racing
+ * program their number; that of an op outside groups says what it does. */
 void
 cu_kernel_open(Cuda *c, const char *what)
 {

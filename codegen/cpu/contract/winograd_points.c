@@ -1,0 +1,171 @@
+/* winograd_points.c: Winograd's transforms, of one dimension and of two.
+ *
+ * In: vectors of pixels, taps or points.   Out: LLVM instructions for their points, or back; winograd.c has the source
+ * and why these points. */
+#include "winograd.h"
+
+#define P1 0.75
+#define P2 1.5
+#define Q1 (P1 * P1)
+#define Q2 (P2 * P2)
+#define SCALE1 (1 / (2 * Q1 * (Q1 - Q2)))
+#define SCALE2 (1 / (2 * Q2 * (Q2 - Q1)))
+
+static V
+times(Emit *e, V a, double k)
+{
+	return LLVMBuildFMul(here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), "");
+}
+
+/* a * k + c */
+static V
+fma_k(Emit *e, V a, double k, V c)
+{
+	return llvm_fma(e->l, here(e), a, splat(e, LLVMConstReal(e->l->f32, k)), c);
+}
+
+static V
+add(Emit *e, V a, V b)
+{
+	return LLVMBuildFAdd(here(e), a, b, "");
+}
+static V
+sub(Emit *e, V a, V b)
+{
+	return LLVMBuildFSub(here(e), a, b, "");
+}
+
+/* Six pixels to six points: B^T. */
+void
+winograd_data(Emit *e, const V *d, V *r)
+{
+	V even1 = fma_k(e, d[2], -Q2, d[4]), odd1 = fma_k(e, d[1], -Q2, d[3]), even2 = fma_k(e, d[2], -Q1, d[4]),
+	  odd2 = fma_k(e, d[1], -Q1, d[3]);
+
+	r[0] = fma_k(e, d[0], Q1 * Q2, fma_k(e, d[2], -(Q1 + Q2), d[4]));
+	r[1] = fma_k(e, odd1, P1, even1);
+	r[2] = fma_k(e, odd1, -P1, even1);
+	r[3] = fma_k(e, odd2, P2, even2);
+	r[4] = fma_k(e, odd2, -P2, even2);
+	r[5] = fma_k(e, d[1], Q1 * Q2, fma_k(e, d[3], -(Q1 + Q2), d[5]));
+}
+
+/* Three taps to six points: G. */
+void
+winograd_weights(Emit *e, const V *g, V *r)
+{
+	V even1 = times(e, fma_k(e, g[2], Q1, g[0]), SCALE1), even2 = times(e, fma_k(e, g[2], Q2, g[0]), SCALE2);
+
+	r[0] = times(e, g[0], 1 / (Q1 * Q2));
+	r[1] = fma_k(e, g[1], SCALE1 * P1, even1);
+	r[2] = fma_k(e, g[1], -SCALE1 * P1, even1);
+	r[3] = fma_k(e, g[1], SCALE2 * P2, even2);
+	r[4] = fma_k(e, g[1], -SCALE2 * P2, even2);
+	r[5] = g[2];
+}
+
+/* Five taps. */
+void
+winograd_weights5(Emit *e, const V *g, V *r)
+{
+	V even1 = fma_k(e, fma_k(e, g[4], Q1, g[2]), Q1, g[0]), even2 = fma_k(e, fma_k(e, g[4], Q2, g[2]), Q2, g[0]),
+	  odd1 = fma_k(e, g[3], Q1, g[1]), odd2 = fma_k(e, g[3], Q2, g[1]);
+
+	even1 = times(e, even1, SCALE1);
+	even2 = times(e, even2, SCALE2);
+	r[0] = times(e, g[0], 1 / (Q1 * Q2));
+	r[1] = fma_k(e, odd1, SCALE1 * P1, even1);
+	r[2] = fma_k(e, odd1, -SCALE1 * P1, even1);
+	r[3] = fma_k(e, odd2, SCALE2 * P2, even2);
+	r[4] = fma_k(e, odd2, -SCALE2 * P2, even2);
+	r[5] = g[4];
+}
+
+/* Six points to four pixels: A^T. */
+void
+winograd_pixels(Emit *e, const V *m, V *y)
+{
+	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
+
+	y[0] = add(e, add(e, m[0], s1), s2);
+	y[1] = fma_k(e, d1, P1, times(e, d2, P2));
+	y[2] = fma_k(e, s1, Q1, times(e, s2, Q2));
+	y[3] = fma_k(e, d1, P1 * Q1, fma_k(e, d2, P2 * Q2, m[5]));
+}
+
+/* To two. */
+void
+winograd_pixels2(Emit *e, const V *m, V *y)
+{
+	y[0] = add(e, add(e, m[0], add(e, m[1], m[2])), add(e, m[3], m[4]));
+	y[1] = fma_k(e, sub(e, m[1], m[2]), P1, fma_k(e, sub(e, m[3], m[4]), P2, m[5]));
+}
+
+/* Four pixels of a gradient to six points: A. */
+void
+winograd_gradient(Emit *e, const V *y, V *r)
+{
+	V even1 = fma_k(e, y[2], Q1, y[0]), odd1 = times(e, fma_k(e, y[3], Q1, y[1]), P1),
+	  even2 = fma_k(e, y[2], Q2, y[0]), odd2 = times(e, fma_k(e, y[3], Q2, y[1]), P2);
+
+	r[0] = y[0];
+	r[1] = add(e, even1, odd1);
+	r[2] = sub(e, even1, odd1);
+	r[3] = add(e, even2, odd2);
+	r[4] = sub(e, even2, odd2);
+	r[5] = y[3];
+}
+
+/* Two pixels. */
+void
+winograd_gradient2(Emit *e, const V *y, V *r)
+{
+	r[0] = y[0];
+	r[1] = fma_k(e, y[1], P1, y[0]);
+	r[2] = fma_k(e, y[1], -P1, y[0]);
+	r[3] = fma_k(e, y[1], P2, y[0]);
+	r[4] = fma_k(e, y[1], -P2, y[0]);
+	r[5] = y[1];
+}
+
+/* Six points to the gradients of three taps: G^T. */
+void
+winograd_taps(Emit *e, const V *m, V *g)
+{
+	V s1 = add(e, m[1], m[2]), d1 = sub(e, m[1], m[2]), s2 = add(e, m[3], m[4]), d2 = sub(e, m[3], m[4]);
+
+	g[0] = fma_k(e, m[0], 1 / (Q1 * Q2), fma_k(e, s1, SCALE1, times(e, s2, SCALE2)));
+	g[1] = fma_k(e, d1, SCALE1 * P1, times(e, d2, SCALE2 * P2));
+	g[2] = fma_k(e, s1, SCALE1 * Q1, fma_k(e, s2, SCALE2 * Q2, m[5]));
+}
+
+/* Of five. */
+void
+winograd_taps5(Emit *e, const V *m, V *g)
+{
+	V s1 = times(e, add(e, m[1], m[2]), SCALE1), d1 = times(e, sub(e, m[1], m[2]), SCALE1 * P1),
+	  s2 = times(e, add(e, m[3], m[4]), SCALE2), d2 = times(e, sub(e, m[3], m[4]), SCALE2 * P2);
+
+	g[0] = fma_k(e, m[0], 1 / (Q1 * Q2), add(e, s1, s2));
+	g[1] = add(e, d1, d2);
+	g[2] = fma_k(e, s1, Q1, times(e, s2, Q2));
+	g[3] = fma_k(e, d1, Q1, times(e, d2, Q2));
+	g[4] = fma_k(e, s1, Q1 * Q1, fma_k(e, s2, Q2 * Q2, m[5]));
+}
+
+/* n x n numbers to m x m: f over columns, then over rows. */
+void
+winograd_square(Emit *e, Transform *f, int n, int m, const V *in, V *out)
+{
+	V half[SPAN * SPAN], column[SPAN], r[SPAN];
+
+	for (int j = 0; j < n; j++) {
+		for (int i = 0; i < n; i++)
+			column[i] = in[i * n + j];
+		f(e, column, r);
+		for (int i = 0; i < m; i++)
+			half[i * n + j] = r[i];
+	}
+	for (int i = 0; i < m; i++)
+		f(e, half + i * n, out + i * m);
+}

@@ -1,0 +1,104 @@
+/* winograd_shape.c: a convolution by Winograd's algorithm: its tiles, and what of them a thread's memory holds.
+ *
+ * In: the group's contraction, its parameters.   Out: Shape; bytes between points; images and tiles of a block. */
+#include "winograd.h"
+
+Shape
+winograd_shape(const Graph *g, const Op *op)
+{
+	const Type *x = val_type(g, op->in[0]), *o = val_type(g, op->out[0]);
+	const Type *filter = val_type(g, op->kind == OP_conv2d_dw ? op->out[0] : op->in[1]);
+	int64_t pad = attr_ints(op, A_pad, NULL)[0];
+	Shape s = {.side = (int)filter->axis[2].n,
+	           .weights = prologue_made(g, op, 1) ? DT_f32 : (DType)val_type(g, op->in[1])->dtype,
+	           .dw = op->kind == OP_conv2d_dw,
+	           .transposed = op->kind == OP_conv2d_dx};
+
+	s.rounded = !s.dw && s.weights != (DType)val_type(g, op->in[1])->dtype ? (DType)val_type(g, op->in[1])->dtype
+	                                                                       : DT_none;
+	if (s.dw)
+		o = val_type(g, op->in[1]);
+	s.n = x->axis[0];
+	s.C = x->axis[1].n, s.H = x->axis[2].n, s.W = x->axis[3].n;
+	s.K = o->axis[1].n, s.OH = o->axis[2].n, s.OW = o->axis[3].n;
+	s.tile = SPAN + 1 - s.side;
+	s.pad = s.transposed ? s.side - 1 - pad : pad;
+	s.th = ceil_div(s.OH, s.tile), s.tw = ceil_div(s.OW, s.tile);
+	s.rows = s.th * s.tw * s.n.n;
+	return s;
+}
+
+/* Bytes from one point to the next of `numbers` each. Not their size: 36 streams at powers of two would meet in one set
+ * of each cache. */
+int64_t
+winograd_point(int64_t numbers)
+{
+	return numbers * 4 + 256;
+}
+
+/* Of the weights: in panels, or as the gradient lies in memory. */
+int64_t
+winograd_weights_point(const Shape *s, const GemmParams *p)
+{
+	int64_t nr = (int64_t)p->nv * p->lanes;
+
+	return winograd_point(s->dw ? s->C * s->K : winograd_panel_rows(s, p->lanes) * ceil_div(s->K, nr) * nr);
+}
+
+int64_t
+winograd_panel_rows(const Shape *s, int w)
+{
+	return ceil_div(s->C, w) * w;
+}
+
+/* Rows, images of tiles, whose numbers at the points and products of a usual panel fit L2. */
+static int64_t
+block_rows(const Graph *g, const Shape *s, const GemmParams *p)
+{
+	int64_t panel = machine_of(g)->vector_bytes == 64 ? 64 : 16, nr = s->K < panel ? s->K : panel;
+
+	return machine_of(g)->budget.l2 / (POINTS * 4 * (s->C + nr));
+}
+
+/* Tiles of a block that has all images of each, where there are few images and L3 keeps the weights, which each block
+ * reads; 1: no more. Of the shape and the machine alone; a tile's images are added up together, whatever stands beside
+ * it. */
+int64_t
+winograd_block_tiles(const Graph *g, const Shape *s, const GemmParams *p)
+{
+	enum { TASKS = 8 };
+	int64_t n = s->n.n, all = s->th * s->tw, tiles = block_rows(g, s, p) / n;
+
+	if (s->dw || n >= FEWEST || p->blocks)
+		return 1;
+	if (tiles > all / TASKS)
+		tiles = all / TASKS;
+	return tiles * n < FEWEST || POINTS * winograd_weights_point(s, p) > machine_of(g)->budget.l3 / 3 ? 1 : tiles;
+}
+
+/* Images of a block of winograd_block_tiles' tiles; 0: too few to pay. Of the shape and the machine alone: images of a
+ * block are added up together. */
+int64_t
+winograd_block(const Graph *g, const Shape *s, const GemmParams *p)
+{
+	int64_t most = block_rows(g, s, p);
+	int64_t blocks = ceil_div(s->n.n, most < 1 ? 1 : most), images = ceil_div(s->n.n, blocks);
+
+	if (p->blocks)
+		return ceil_div(s->n.n, p->blocks);
+	if (winograd_block_tiles(g, s, p) > 1)
+		return s->n.n;
+	return s->dw || images < FEWEST || images < s->n.n / 8 ? 0 : images;
+}
+
+Shape
+winograd_split(const Graph *g, const Op *op, const GemmParams *p)
+{
+	Shape s = winograd_shape(g, op);
+
+	s.block = winograd_block(g, &s, p);
+	s.split = s.block && !s.n.mul ? ceil_div(s.n.n, s.block) : 1;
+	s.tiles = winograd_block_tiles(g, &s, p);
+	s.w = p->lanes;
+	return s;
+}

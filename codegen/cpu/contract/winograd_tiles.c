@@ -1,0 +1,243 @@
+/* winograd_tiles.c: kernels that bring weights and overlapping tiles of an image to the 36 points.
+ *
+ * In: buffers, or operands that the kernel makes (prologue.c).   Out: weights in panels, tiles as rows of 36
+ * products. */
+#include "winograd.h"
+
+enum { DEEPEST = 16 };
+
+/* ---------------------------------------------------------------- weights */
+/* The taps of row c (of the summed axis, or transposed: of the columns), W neighbours along k, to 36 points; at: of the
+ * first tap, in numbers; tail: lanes that exist, NULL: all. */
+static void
+weights_at(Emit *e, const Shape *s, V from, V at, V tail, V *u)
+{
+	int all = s->side * s->side;
+	V g[SIDE_MOST * SIDE_MOST], mask = e->mask;
+
+	e->mask = tail;
+
+	for (int i = 0; i < all; i++) {
+		V tap = i_add(e, at, k64(e, (s->transposed ? all - 1 - i : i) * s->C * s->K));
+
+		g[i] = cell_vec(e, load_at(e, from, s->weights, (Off){.s = tap, .c = 1}));
+		if (s->rounded != DT_none)
+			g[i] = round_half(e, g[i], s->rounded, true);
+	}
+	e->mask = mask;
+	winograd_square(e, s->side == 3 ? winograd_weights : winograd_weights5, s->side, SPAN, g, u);
+}
+
+/* Lanes that are among `left`; NULL: all are, as `n` is whole vectors. */
+static V
+tail_of(Emit *e, int64_t n, V left)
+{
+	return n % e->W ? mask_below(e, left) : NULL;
+}
+
+/* Panels [point][panel][c][nr]. Task: W rows of a panel. */
+void
+winograd_weights_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int src, int dst, GraphKernels *gk)
+{
+	int w = s->w;
+	int64_t nr = (int64_t)p->nv * w, npanel = ceil_div(s->K, nr), point = winograd_weights_point(s, p),
+	        height = winograd_panel_rows(s, w);
+	Emit e = {0};
+	bool fresh;
+	int fn = kernel_begin(gc, &e, "weights", &fresh);
+
+	if (fresh) {
+		emit_lanes(&e, s->w);
+		V from = buffer(&e, src), to = buffer(&e, dst), tile = NULL, u[POINTS];
+
+		if (s->transposed) {
+			tile = slot_new(&e, LLVMArrayType2(e.l->f32, (uint64_t)(POINTS * w * w)));
+			LLVMSetAlignment(tile, 64);
+		}
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1), panel = i_div(&e, t, k64(&e, height / w)),
+		  c0 = i_mul(&e, i_rem(&e, t, k64(&e, height / w)), k64(&e, w)), left = i_sub(&e, k64(&e, s->C), c0);
+		V out = ptr_at(&e, to,
+		               i_add(&e, i_mul(&e, panel, k64(&e, height * nr * 4)), i_mul(&e, c0, k64(&e, nr * 4))));
+		V k0 = i_mul(&e, panel, k64(&e, nr)), columns = i_min(&e, k64(&e, nr), i_sub(&e, k64(&e, s->K), k0));
+
+		if (!s->transposed) {
+			V c = loop_open(&e, k64(&e, 0), i_min(&e, k64(&e, w), left), 1),
+			  k = loop_open(&e, k64(&e, 0), columns, w);
+
+			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, c0, c), k64(&e, s->K)), i_add(&e, k0, k)),
+			           tail_of(&e, s->K, i_sub(&e, columns, k)), u);
+			for (int i = 0; i < POINTS; i++)
+				vec_store(
+				        &e,
+				        ptr_at(&e, out,
+				               i_add(&e,
+				                     i_add(&e, i_mul(&e, c, k64(&e, nr * 4)), i_mul(&e, k, k64(&e, 4))),
+				                     k64(&e, i * point))),
+				        u[i], NULL);
+			loop_close(&e);
+		} else {
+			/* rows of memory are columns here */
+			V turn = turn_block(e.l, w), k = loop_open(&e, k64(&e, 0), columns, w),
+			  j = loop_open(&e, k64(&e, 0), i_min(&e, k64(&e, w), i_sub(&e, columns, k)), 1);
+
+			weights_at(&e, s, from, i_add(&e, i_mul(&e, i_add(&e, i_add(&e, k0, k), j), k64(&e, s->C)), c0),
+			           tail_of(&e, s->C, left), u);
+			for (int i = 0; i < POINTS; i++)
+				vec_store(&e,
+				          ptr_at(&e, tile,
+				                 i_add(&e, i_mul(&e, j, k64(&e, w * 4)),
+				                       k64(&e, (int64_t)i * w * w * 4))),
+				          u[i], NULL);
+			loop_close(&e);
+			V i = loop_open(&e, k64(&e, 0), k64(&e, POINTS), 1);
+			V args[5] = {ptr_at(&e, tile, i_mul(&e, i, k64(&e, (int64_t)w * w * 4))), k64(&e, w * 4),
+			             k64(&e, w),
+			             ptr_at(&e, out, i_add(&e, i_mul(&e, i, k64(&e, point)), i_mul(&e, k, k64(&e, 4)))),
+			             k64(&e, nr * 4)};
+
+			LLVMBuildCall2(here(&e), LLVMGlobalGetValueType(turn), turn, args, 5, "");
+			loop_close(&e);
+		}
+		loop_close(&e);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = npanel * (height / w), .mul = 0, .div = 1, .grain = 1}, fresh, false);
+}
+
+/* ---------------------------------------------------------------- tiles of an image */
+/* Finds them: values of v's shape from outside the group. */
+void
+winograd_sources(GroupCx *gc, Cut *c, Val v, int depth)
+{
+	const Graph *g = gc->g;
+	const Op *def = val_op(g, v);
+	int buf = -1;
+
+	if (!def || def->group != gc->group || def->kind == OP_load)
+		buf = group_buffer(gc, v.id);
+	for (int k = 0; buf < 0 && k < def->nin && depth < DEEPEST; k++)
+		if (type_same_shape(val_type(g, def->in[k]), val_type(g, v)))
+			winograd_sources(gc, c, def->in[k], depth + 1);
+	for (int i = 0; i < c->nsource; i++)
+		if (c->source[i] == buf)
+			return;
+	if (buf >= 0 && c->nsource < SOURCES) {
+		c->width[c->nsource] = dtype_info[val_type(g, v)->dtype].bytes;
+		c->source[c->nsource++] = buf;
+	}
+}
+
+/* Numbers of a plane that a task of winograd_tiles_emit takes: whole images. */
+static int64_t
+plane_chunk(const Cut *c)
+{
+	return c->C < PLANE_CHUNK ? PLANE_CHUNK / c->C * c->C : c->C;
+}
+
+/* Is index `first + step * tile` of a side inside for every tile? */
+static bool
+always_inside(int64_t first, int64_t tiles, int step, int64_t side)
+{
+	return first >= 0 && first + (tiles - 1) * step < side;
+}
+
+/* Numbers [lo, hi) of the planes of tile (tile[0], tile[1]), to `out` + a point's distance for each point. */
+void
+winograd_cut(Emit *e, const Shape *s, const Cut *c, V from, const V tile[2], V lo, V hi, V out, int64_t point)
+{
+	V plane = i_mul(e, extent(e, s->n), k64(e, c->C)), in[POINTS], r[POINTS], off[POINTS], mask[POINTS],
+	  ok[2][SPAN], pos[2][SPAN], image = NULL, x, tail, before = e->mask;
+	bool lanes = e->lanes;
+
+	for (int side = 0; side < 2; side++)
+		for (int i = 0; i < c->size; i++) {
+			int64_t length = side ? c->W : c->H;
+			V want = i_add(e, i_mul(e, tile[side], k64(e, s->tile)), k64(e, i - c->pad));
+
+			pos[side][i] = i_min(e, i_max(e, want, k64(e, 0)), k64(e, length - 1));
+			ok[side][i] = always_inside(i - c->pad, side ? s->tw : s->th, s->tile, length)
+			                      ? NULL
+			                      : LLVMBuildICmp(here(e), LLVMIntEQ, want, pos[side][i], "");
+		}
+	for (int i = 0; i < c->size; i++)
+		for (int j = 0; j < c->size; j++) {
+			V a = ok[0][i], b = ok[1][j], both = a && b ? LLVMBuildAnd(here(e), a, b, "") : a ? a : b;
+
+			off[i * c->size + j] = i_mul(e, i_add(e, i_mul(e, pos[0][i], k64(e, c->W)), pos[1][j]), plane);
+			mask[i * c->size + j] = both ? splat(e, both) : NULL;
+		}
+	if (from) {
+		x = loop_open(e, lo, hi, e->W);
+		tail = tail_of(e, c->C, i_sub(e, hi, x));
+		for (int i = 0; i < c->size * c->size; i++) {
+			V some = mask[i] && tail ? mask_and(e, mask[i], tail) : tail ? tail : mask[i];
+
+			in[i] = vec_load(e, ptr_at(e, from, i_mul(e, i_add(e, off[i], x), k64(e, 4))), some);
+		}
+	} else {
+		/* made where pixels are, and nothing in the padding; pos is inside for both */
+		image = loop_open(e, i_div(e, lo, k64(e, c->C)), i_div(e, hi, k64(e, c->C)), 1);
+		Ix channel = {.s = loop_open(e, k64(e, 0), k64(e, c->C), e->W), .c = 1};
+
+		x = i_add(e, i_mul(e, image, k64(e, c->C)), channel.s);
+		e->lanes = true;
+		e->mask = tail = tail_of(e, c->C, i_sub(e, k64(e, c->C), channel.s));
+		for (int i = 0; i < c->size * c->size; i++) {
+			V v = cell_vec(
+			        e, prologue_at(e, c->made, image, channel, pos[0][i / c->size], pos[1][i % c->size]));
+
+			in[i] = mask[i] ? LLVMBuildSelect(here(e), mask[i], v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
+		}
+		e->lanes = lanes;
+		e->mask = before;
+	}
+	V to = i_mul(e, i_sub(e, x, lo), k64(e, 4)), next = i_add(e, x, k64(e, AHEAD * e->W));
+
+	/* more streams than the CPU follows by itself */
+	for (int k = 0; k < c->nsource; k++)
+		for (int i = 0; i < c->size * c->size; i++)
+			prefetch(e,
+			         ptr_at(e, buffer(e, c->source[k]),
+			                i_mul(e, i_add(e, off[i], next), k64(e, c->width[k]))),
+			         2);
+	winograd_square(e, c->f, c->size, SPAN, in, r);
+	for (int i = 0; i < POINTS; i++)
+		vec_store(e, ptr_at(e, out, i_add(e, to, k64(e, i * point))), r[i], tail);
+	for (int i = 0; i < (image ? 2 : 1); i++)
+		loop_close(e);
+}
+
+/* [point][tile][image][channel], past the caches where they will not keep it. Task: a tile, and a piece of its
+ * planes. */
+void
+winograd_tiles_emit(GroupCx *gc, const Shape *s, const Cut *c, GraphKernels *gk)
+{
+	int64_t full = s->n.n * c->C, chunk = plane_chunk(c), chunks = ceil_div(full, chunk);
+	int64_t point = winograd_point(s->th * s->tw * full);
+	Cut with = *c;
+	Emit e = {0};
+	bool fresh;
+
+	winograd_sources(gc, &with, c->made, 0);
+	int fn = kernel_begin(gc, &e, c->part, &fresh);
+
+	if (fresh) {
+		emit_lanes(&e, s->w);
+		/* half lines of 36 streams would each go to memory by themselves */
+		e.stream = POINTS * point >= machine_of(gc->g)->budget.l3 / 4 && !s->n.mul && s->w == 16 &&
+		           c->C % s->w == 0;
+		V from = c->src < 0 ? NULL : buffer(&e, c->src), to = buffer(&e, c->dst),
+		  plane = i_mul(&e, extent(&e, s->n), k64(&e, c->C));
+		V t = loop_open(&e, e.arg_t0, e.arg_t1, 1);
+		V tile = i_div(&e, t, k64(&e, chunks)),
+		  lo = i_min(&e, i_mul(&e, i_rem(&e, t, k64(&e, chunks)), k64(&e, chunk)), plane);
+		V hi = i_min(&e, i_add(&e, lo, k64(&e, chunk)), plane),
+		  at[2] = {i_div(&e, tile, k64(&e, s->tw)), i_rem(&e, tile, k64(&e, s->tw))};
+
+		winograd_cut(&e, s, &with, from, at, lo, hi,
+		             ptr_at(&e, to, i_mul(&e, i_add(&e, i_mul(&e, tile, plane), lo), k64(&e, 4))), point);
+		loop_close(&e);
+	}
+	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->th * s->tw * chunks, .mul = 0, .div = 1, .grain = 1}, fresh,
+	           false);
+}

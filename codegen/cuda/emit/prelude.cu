@@ -1,0 +1,413 @@
+/* prelude.cu: what every CUDA C text begins with: names, integer and 16-bit arithmetic, Philox, sums over a block.
+ *
+ * A subset of C and no header: NVRTC brings threadIdx, __shared__ and the functions of <math.h> by itself. Integers
+ * wrap, a quotient by 0 is 0, values that an integer does not hold become the nearest that it holds, NaN becomes 0. top
+ * and low keep a NaN, and the first of two. Trees over the block halve, so their order is that of the threads' numbers.
+ * Becomes cuda_prelude (embed.py). */
+
+#define BLOCK 256
+// rather more registers than spilt ones
+#define KERNEL extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+// two blocks share a multiprocessor's registers: one stores while the other multiplies
+#define KERNEL2 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+#define FN static __device__ __forceinline__
+#define INF_f32 __int_as_float(0x7f800000)
+#define NAN_f32 __int_as_float(0x7fc00000)
+#define INF_f64 __longlong_as_double(0x7ff0000000000000ll)
+#define NAN_f64 __longlong_as_double(0x7ff8000000000000ll)
+#define NO_INDEX 0x7fffffffffffffffll
+
+/* integers wrap */
+#define INTEGER(t, T, U) \
+FN T add_##t(T a, T b) { return (T)((U)a + (U)b); } \
+FN T sub_##t(T a, T b) { return (T)((U)a - (U)b); } \
+FN T mul_##t(T a, T b) { return (T)((U)a * (U)b); } \
+FN T neg_##t(T a) { return (T)((U)0 - (U)a); } \
+FN T abs_##t(T a) { return a < 0 ? (T)((U)0 - (U)a) : a; } \
+FN T imod_##t(T a, T b) { if (b == 0 || b == (T)-1) return 0; T r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; } \
+FN T idiv_##t(T a, T b) { if (b == 0) return 0; if (b < 0 && b == (T)-1) return neg_##t(a); T q = a / b; return a % b != 0 && (a % b < 0) != (b < 0) ? q - 1 : q; }
+INTEGER(i64, long long, unsigned long long)
+INTEGER(i32, int, unsigned)
+FN unsigned char add_u8(unsigned char a, unsigned char b) { return (unsigned char)(a + b); }
+FN unsigned char sub_u8(unsigned char a, unsigned char b) { return (unsigned char)(a - b); }
+FN unsigned char mul_u8(unsigned char a, unsigned char b) { return (unsigned char)(a * b); }
+FN unsigned char neg_u8(unsigned char a) { return (unsigned char)(0 - a); }
+FN unsigned char abs_u8(unsigned char a) { return a; }
+FN unsigned char idiv_u8(unsigned char a, unsigned char b) { return b ? (unsigned char)(a / b) : (unsigned char)0; }
+FN unsigned char imod_u8(unsigned char a, unsigned char b) { return b ? (unsigned char)(a % b) : (unsigned char)0; }
+FN int index_i64(long long x) { return x < -0x40000000ll ? -0x40000000 : x > 0x40000000ll ? 0x40000000 : (int)x; }
+
+/* the larger, the smaller; beats: x takes the place of m, where the first NaN stays */
+#define ORDERED(t, T) \
+FN T min_##t(T a, T b) { return a < b ? a : b; } \
+FN T max_##t(T a, T b) { return a > b ? a : b; } \
+FN bool beats_##t(T x, T m) { return (x > m || x != x) && m == m; } \
+FN T top_##t(T x, T m) { return (x > m || x != x) && m == m ? x : m; } \
+FN T low_##t(T x, T m) { return (x < m || x != x) && m == m ? x : m; }
+ORDERED(f64, double)
+ORDERED(f32, float)
+ORDERED(i64, long long)
+ORDERED(i32, int)
+ORDERED(u8, unsigned char)
+ORDERED(bool, bool)
+
+/* to integers: the nearest that there is, NaN is 0 */
+#define TO_INTEGER(f, F) \
+FN long long f##_to_i64(F x) { return x != x ? 0 : x >= (F)9223372036854775808.0 ? 0x7fffffffffffffffll : x <= (F)-9223372036854775808.0 ? (long long)0x8000000000000000ull : (long long)x; } \
+FN int f##_to_i32(F x) { return x != x ? 0 : x >= (F)2147483648.0 ? 0x7fffffff : x <= (F)-2147483648.0 ? (int)0x80000000u : (int)x; } \
+FN unsigned char f##_to_u8(F x) { return x != x || x <= 0 ? (unsigned char)0 : x >= 255 ? (unsigned char)255 : (unsigned char)x; }
+TO_INTEGER(f64, double)
+TO_INTEGER(f32, float)
+
+/* 16 bits, rounded to the nearest, ties to even */
+FN float bf16_value(unsigned short b) { return __uint_as_float((unsigned)b << 16); }
+#if __CUDA_ARCH__ >= 800
+FN unsigned short bf16_bits(float x) { unsigned b; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(b) : "f"(0.0f), "f"(x)); return (unsigned short)b; }
+#else
+FN unsigned short bf16_bits(float x)
+{
+	unsigned u = __float_as_uint(x);
+	return x != x ? (unsigned short)0x7fff : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+#endif
+FN unsigned short bf16_upper(float x) { return (unsigned short)(__float_as_uint(x) >> 16); } /* of a number that has 16 bits */
+FN float f16_value(unsigned short b) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(b)); return x; }
+FN unsigned short f16_bits(float x) { unsigned short b; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(x)); return b; }
+
+/* remainder with the divisor's sign */
+FN float floormod_f32(float x, float y) { float r = fmodf(x, y); return r == 0 ? copysignf(r, y) : (r < 0) != (y < 0) ? r + y : r; }
+FN double floormod_f64(double x, double y) { double r = fmod(x, y); return r == 0 ? copysign(r, y) : (r < 0) != (y < 0) ? r + y : r; }
+
+/* exponentials below the largest m, which may be infinite */
+FN float exp_below_f32(float x, float m) { return m - m == 0 ? expf(x - m) : 0.0f; }
+FN double exp_below_f64(double x, double m) { return m - m == 0 ? exp(x - m) : 0.0; }
+FN float log_above_f32(float s, float m) { return m - m == 0 ? m + logf(s) : m; }
+FN double log_above_f64(double s, double m) { return m - m == 0 ? m + log(s) : m; }
+
+/* elements of a window of k from start that are inside 0 .. n */
+FN long long held(long long start, long long k, long long n) { return min_i64(start + k, n) - max_i64(start, 0); }
+
+/* Philox4x32-10 (Salmon et al. 2011): the four words of a block; the word of an element's number; which of four elements are kept */
+FN uint4 philox_block(unsigned long long b, unsigned key, unsigned step, unsigned stream)
+{
+	unsigned c0 = (unsigned)b, c1 = (unsigned)(b >> 32), c2 = step, c3 = 0, k0 = key, k1 = stream;
+#pragma unroll
+	for (int i = 0; i < 10; i++) {
+		unsigned h0 = __umulhi(c0, 0xD2511F53u), l0 = c0 * 0xD2511F53u, h1 = __umulhi(c2, 0xCD9E8D57u), l1 = c2 * 0xCD9E8D57u;
+		c0 = h1 ^ c1 ^ k0;
+		c2 = h0 ^ c3 ^ k1;
+		c1 = l1;
+		c3 = l0;
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+	return make_uint4(c0, c1, c2, c3);
+}
+FN unsigned philox(unsigned long long e, unsigned key, unsigned step, unsigned stream)
+{
+	uint4 x = philox_block(e >> 2, key, step, stream);
+	return e & 2 ? (e & 1 ? x.w : x.z) : (e & 1 ? x.y : x.x);
+}
+FN unsigned philox_kept(unsigned long long b, unsigned key, unsigned step, unsigned stream, unsigned bound)
+{
+	uint4 x = philox_block(b, key, step, stream);
+	return (x.x >> 8 >= bound ? 1 : 0) | (x.y >> 8 >= bound ? 2 : 0) | (x.z >> 8 >= bound ? 4 : 0) | (x.w >> 8 >= bound ? 8 : 0);
+}
+
+/* tiles: places in shared memory, copies, products of 16 x 16 by 16 x 8 numbers */
+FN unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+/* where chunk of 16 bytes `chunk` of a line lies, of `chunks`: neighbouring lines begin at other banks */
+FN unsigned swizzled(int line, int chunk, int chunks)
+{
+	int turn = chunks < 8 ? line / (8 / chunks) % chunks : line % 8;
+	return (unsigned)(line * chunks + (chunk ^ turn)) * 16;
+}
+/* 16 bytes, or zeros; `base` is an address that may be formed */
+FN void copy16(unsigned to, const void *from, const void *base, bool valid)
+{
+#if __CUDA_ARCH__ >= 800
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(valid ? from : base), "r"(valid ? 16 : 0) : "memory");
+#else
+	uint4 x = make_uint4(0, 0, 0, 0);
+	if (valid) x = *(const uint4 *)from;
+	asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+#endif
+}
+#if __CUDA_ARCH__ >= 800
+FN void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+#define COPIES_WAIT(n) asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory")
+#else
+FN void copies_end() {}
+#define COPIES_WAIT(n)
+#endif
+#define LDSM(name, how) \
+FN void name(unsigned *r, unsigned at) { asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory"); }
+LDSM(ldsm, "")
+LDSM(ldsm_turned, ".trans")
+/* two numbers rounded to 16 bits, the first in the lower half */
+#if __CUDA_ARCH__ >= 800
+FN unsigned pair_f16(float a, float b) { unsigned x; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(b), "f"(a)); return x; }
+FN unsigned pair_bf16(float a, float b) { unsigned x; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(b), "f"(a)); return x; }
+#else
+FN unsigned pair_f16(float a, float b) { return f16_bits(a) | (unsigned)f16_bits(b) << 16; }
+FN unsigned pair_bf16(float a, float b) { return bf16_bits(a) | (unsigned)bf16_bits(b) << 16; }
+#endif
+#define MMA(type) \
+FN void mma_##type(float *d, const unsigned *a, const unsigned *b) \
+{ \
+	asm("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+		: "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+}
+#if __CUDA_ARCH__ >= 800
+MMA(f16)
+MMA(bf16)
+FN void mma_tf32(float *d, const unsigned *a, const unsigned *b)
+{
+	asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/* the nearest number of 11 bits */
+FN unsigned to_tf32(unsigned x) { unsigned y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x))); return y; }
+FN unsigned shared_word(unsigned at) { unsigned x; asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at) : "memory"); return x; }
+#else
+FN void mma_f16(float *d, const unsigned *a, const unsigned *b)
+{
+	for (int i = 0; i < 2; i++)
+		asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+			: "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
+}
+#endif
+
+/* wgmma: where chunks lie in lines of 128 bytes, 64 lines to a block; descriptors (of slots from a multiple of 1024 on: 1024 bytes between eights of lines, 8192 between
+   blocks, swizzle of 128 bytes); fences; and acc += A B, d an array of n/8 times 4 sums, ta and tb 1 where memory follows the rows */
+FN unsigned stacked(int line, int chunk) { return (unsigned)(chunk / 8 * 8192 + line * 128 + (chunk % 8 ^ line % 8) * 16); }
+FN unsigned long long matrix(unsigned at) { return at >> 4 & 0x3fff | 512ull << 16 | 64ull << 32 | 1ull << 62; }
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+FN void written_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+FN void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+FN void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+#define PRODUCTS_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(n) : "memory")
+/* boxes of a tensor map, copied by the device; a barrier counts their bytes, its phases have parities in turn */
+struct __align__(128) TensorMap { unsigned long long x[16]; };
+FN void barrier_make(unsigned at) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at) : "memory"); }
+FN void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); written_for_wgmma(); }
+FN void barrier_expect(unsigned at, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(bytes) : "memory"); }
+FN void barrier_wait(unsigned at, int parity)
+{
+	unsigned done = 0;
+	while (!done)
+		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at), "r"(parity) : "memory");
+}
+FN void copy_box(unsigned to, const TensorMap *map, int x, int y, unsigned barrier)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+		:: "r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier) : "memory");
+}
+#define OUT1(d, j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define OUT4(d, j) OUT1(d, j), OUT1(d, j + 1), OUT1(d, j + 2), OUT1(d, j + 3)
+#define OUT8(d, j) OUT4(d, j), OUT4(d, j + 4)
+#define REGS_64 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGS_128 REGS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGS_256 REGS_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+	", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA(n, type, ta, tb, at_a, at_b, one, a, b, ...) asm volatile("{ .reg .pred add; setp.ne.b32 add, " one ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
+	" {" REGS_##n "}, " at_a ", " at_b ", add, 1, 1, " #ta ", " #tb "; }" : __VA_ARGS__ : "l"(a), "l"(b), "n"(1))
+#define WGMMA_64(type, ta, tb, d, a, b) WGMMA(64, type, ta, tb, "%32", "%33", "%34", a, b, OUT8(d, 0))
+#define WGMMA_128(type, ta, tb, d, a, b) WGMMA(128, type, ta, tb, "%64", "%65", "%66", a, b, OUT8(d, 0), OUT8(d, 8))
+#define WGMMA_256(type, ta, tb, d, a, b) WGMMA(256, type, ta, tb, "%128", "%129", "%130", a, b, OUT8(d, 0), OUT8(d, 8), OUT8(d, 16), OUT8(d, 24))
+#endif
+
+/* neighbouring numbers at once, to and from arrays in registers */
+FN void read4(float *to, const float *p) { float4 x = *(const float4 *)p; to[0] = x.x; to[1] = x.y; to[2] = x.z; to[3] = x.w; }
+FN void read2(float *to, const float *p) { float2 x = *(const float2 *)p; to[0] = x.x; to[1] = x.y; }
+FN void write4(float *p, const float *x) { *(float4 *)p = make_float4(x[0], x[1], x[2], x[3]); }
+FN void write1(float *p, const float *x) { *p = *x; }
+FN void write2(float *p, const float *x) { *(float2 *)p = make_float2(x[0], x[1]); }
+FN void take4_32(float *to, const float *p) { read4(to, p); }
+FN void take8_32(float *to, const float *p) { read4(to, p); read4(to + 4, p + 4); }
+FN void put4_32(float *p, const float *x) { write4(p, x); }
+FN void put8_32(float *p, const float *x) { write4(p, x); write4(p + 4, x + 4); }
+FN void halves(unsigned short *to, unsigned x) { to[0] = (unsigned short)x; to[1] = (unsigned short)(x >> 16); }
+FN unsigned joined(const unsigned short *x) { return x[0] | (unsigned)x[1] << 16; }
+FN void take4_16(unsigned short *to, const unsigned short *p) { uint2 x = *(const uint2 *)p; halves(to, x.x); halves(to + 2, x.y); }
+FN void take8_16(unsigned short *to, const unsigned short *p) { uint4 x = *(const uint4 *)p; halves(to, x.x); halves(to + 2, x.y); halves(to + 4, x.z); halves(to + 6, x.w); }
+FN void bytes4(unsigned char *to, unsigned x) { to[0] = (unsigned char)x; to[1] = (unsigned char)(x >> 8); to[2] = (unsigned char)(x >> 16); to[3] = (unsigned char)(x >> 24); }
+FN void take4_8(unsigned char *to, const unsigned char *p) { bytes4(to, *(const unsigned *)p); }
+FN void take8_8(unsigned char *to, const unsigned char *p) { uint2 x = *(const uint2 *)p; bytes4(to, x.x); bytes4(to + 4, x.y); }
+FN unsigned joined4(const unsigned char *x) { return x[0] | (unsigned)x[1] << 8 | (unsigned)x[2] << 16 | (unsigned)x[3] << 24; }
+FN void put8_8(unsigned char *p, const unsigned char *x) { *(uint2 *)p = make_uint2(joined4(x), joined4(x + 4)); }
+FN void put4_16(unsigned short *p, const unsigned short *x) { *(uint2 *)p = make_uint2(joined(x), joined(x + 2)); }
+FN void put8_16(unsigned short *p, const unsigned short *x) { *(uint4 *)p = make_uint4(joined(x), joined(x + 2), joined(x + 4), joined(x + 6)); }
+/* count, mean and squares about it of two sets */
+FN void join_moments(float *n, float *mean, float *squares, float n1, float mean1, float squares1)
+{
+	if (n1 == 0) return;
+	float all = *n + n1, d = mean1 - *mean;
+	*mean = fmaf(d, n1 / all, *mean);
+	*squares += fmaf(d * d, *n * (n1 / all), squares1);
+	*n = all;
+}
+
+/* of kernels that share a launch, which this is and how many there are; its first block, and how many there are: of a launch by itself */
+#define ENTRY 0
+#define ENTRIES 1
+#define PART0 0
+#define PARTS BLOCK
+/* Is this block the last of `count` to come here? It sees what the others wrote before, if it reads past its own cache: the barrier orders the block's writes before the fence of the thread that draws the ticket, which
+   holds for all that it has seen. The ticket is 0 again then. */
+FN bool last_here(unsigned *ticket, unsigned count)
+{
+	bool last = false;
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		__threadfence();
+		last = atomicInc(ticket, count - 1) == count - 1;
+		if (last) __threadfence();
+	}
+	return __syncthreads_or(last);
+}
+FN float fresh(const float *p) { float x; asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory"); return x; }
+FN void add1_fresh(const float *p, float *x) { *x += fresh(p); }
+FN void add4_fresh(const float *p, float *x)
+{
+	float4 y;
+	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(y.x), "=f"(y.y), "=f"(y.z), "=f"(y.w) : "l"(p) : "memory");
+	x[0] += y.x; x[1] += y.y; x[2] += y.z; x[3] += y.w;
+}
+/* an address that the compiler does not know: what is called with it is compiled once, and names no memory of its caller */
+FN float *hidden(float *p) { asm volatile("" : "+l"(p)); return p; }
+/* by columns: thread i has column i % n and, of the rows, every so many; every thread gets its column's result. s: a number for each thread */
+static __device__ __noinline__ float strips_sum(float x, int n, float *s)
+{
+	__syncthreads();
+	s[threadIdx.x] = x;
+	__syncthreads();
+	x = s[threadIdx.x % n];
+	for (int q = n; q < blockDim.x; q += n) x += s[q + threadIdx.x % n];
+	return x;
+}
+/* rows i, i + step, .. of a column: all loads are under way before the first is used; 0 where there is no row, which changes no sum that began with 0 */
+#define AHEAD 8
+FN void strip(float *y, const float *p, int pitch, int i, int step, int rows, int column)
+{
+#pragma unroll
+	for (int q = 0; q < AHEAD; q++) y[q] = 0;
+#pragma unroll
+	for (int q = 0; q < AHEAD; q++)
+		if (i + q * step < rows) y[q] = fresh(&p[(long long)(i + q * step) * pitch + column]);
+}
+static __device__ __noinline__ float rows_sum(const float *p, int pitch, int rows, int n, int width, float *s)
+{
+	int column = threadIdx.x % n;
+	float x = 0;
+	int step = blockDim.x / n;
+	for (int i = threadIdx.x / n; i < rows && column < width; i += AHEAD * step) {
+		float y[AHEAD];
+		strip(y, p, pitch, i, step, rows, column);
+#pragma unroll
+		for (int q = 0; q < AHEAD; q++) x += y[q];
+	}
+	return strips_sum(x, n, s);
+}
+
+/* how many rows of `all` tile i of `size` rows has */
+typedef struct Tiling { int first, tiles, size, all; } Tiling;
+FN float tile_rows(Tiling t, int i) { int left = t.all - (t.first + i) % t.tiles * t.size; return (float)(left < t.size ? left : t.size); }
+/* of means at p, squares about them at q, and counts, or those of tiles where there are none */
+static __device__ __noinline__ void rows_moments(float *mean, float *squares, float *count, const float *p, const float *q, const float *counts, Tiling t, int pitch, int rows, int n, int width, float *s)
+{
+	int column = threadIdx.x % n, step = blockDim.x / n;
+	float sum = 0, all = 0, about = 0;
+	for (int i = threadIdx.x / n; i < rows && column < width; i += AHEAD * step) {
+		float m[AHEAD], k[AHEAD];
+		strip(m, p, pitch, i, step, rows, column);
+		if (counts) strip(k, counts, pitch, i, step, rows, column);
+#pragma unroll
+		for (int q = 0; q < AHEAD; q++) {
+			if (!counts) k[q] = i + q * step < rows ? tile_rows(t, i + q * step) : 0.0f;
+			sum = fmaf(m[q], k[q], sum);
+			all += k[q];
+		}
+	}
+	*count = strips_sum(all, n, s);
+	sum = strips_sum(sum, n, s);
+	*mean = *count > 0 ? sum / *count : 0.0f;
+	for (int i = threadIdx.x / n; i < rows && column < width; i += AHEAD * step) {
+		float m[AHEAD], k[AHEAD], y[AHEAD];
+		strip(m, p, pitch, i, step, rows, column);
+		strip(y, q, pitch, i, step, rows, column);
+		if (counts) strip(k, counts, pitch, i, step, rows, column);
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++)
+			if (i + j * step < rows) {
+				float d = m[j] - *mean;
+				about += fmaf(d * d, counts ? k[j] : tile_rows(t, i + j * step), y[j]);
+			}
+	}
+	*squares = strips_sum(about, n, s);
+}
+
+/* over the block: every thread gets the result */
+#define TREE(name, T, JOIN) \
+static __device__ T name(T x) \
+{ \
+	__shared__ T s[BLOCK]; \
+	__syncthreads(); \
+	s[threadIdx.x] = x; \
+	__syncthreads(); \
+	for (unsigned h = BLOCK / 2; h > 0; h >>= 1) { \
+		if (threadIdx.x < h) { T a = s[threadIdx.x], b = s[threadIdx.x + h]; s[threadIdx.x] = JOIN; } \
+		__syncthreads(); \
+	} \
+	return s[0]; \
+}
+TREE(block_sum_f64, double, a + b)
+TREE(block_sum_f32, float, a + b)
+TREE(block_sum_i64, long long, add_i64(a, b))
+TREE(block_sum_i32, int, add_i32(a, b))
+#define TREES(t, T) TREE(block_top_##t, T, top_##t(b, a)) TREE(block_low_##t, T, low_##t(b, a))
+TREES(f64, double)
+TREES(f32, float)
+TREES(i64, long long)
+TREES(i32, int)
+TREES(u8, unsigned char)
+TREES(bool, bool)
+#define ARGMAX(t, T) \
+static __device__ void block_argmax_##t(T *x, long long *i) \
+{ \
+	__shared__ T s[BLOCK]; \
+	__shared__ long long at[BLOCK]; \
+	__syncthreads(); \
+	s[threadIdx.x] = *x; \
+	at[threadIdx.x] = *i; \
+	__syncthreads(); \
+	for (unsigned h = BLOCK / 2; h > 0; h >>= 1) { \
+		if (threadIdx.x < h) { \
+			T a = s[threadIdx.x], b = s[threadIdx.x + h]; \
+			long long i0 = at[threadIdx.x], i1 = at[threadIdx.x + h]; \
+			bool same = a == b || (a != a && b != b); \
+			if (same ? i1 < i0 : beats_##t(b, a)) { s[threadIdx.x] = b; at[threadIdx.x] = i1; } \
+		} \
+		__syncthreads(); \
+	} \
+	*x = s[0]; \
+	*i = at[0]; \
+}
+ARGMAX(f64, double)
+ARGMAX(f32, float)
+ARGMAX(i64, long long)
+ARGMAX(i32, int)
+ARGMAX(u8, unsigned char)
+
+/* the record of the first fault, at the arena's start: set, op, element, value */
+/* a check has failed, or the loop has ended within what is enqueued: states stay as they are; in front of the arena is the loop's status */
+FN bool halted(const char *arena) { return *(const volatile long long *)(arena - 256) != 0 || *(const volatile long long *)arena != 0; }
+FN bool fault_comes_first(char *arena, long long op) { long long *r = (long long *)arena; return r[0] == 0 || r[1] > op; }
+FN void fault_record(char *arena, long long op, long long element, long long value)
+{
+	long long *r = (long long *)arena;
+	r[1] = op;
+	r[2] = element;
+	r[3] = value;
+	r[0] = 1;
+}
