@@ -110,6 +110,7 @@ typedef struct Rates {
 	double products;         /* of contractions; of matrix instructions where there are some */
 	double group_products;   /* of instructions of a group of warps; 0: none */
 	double start;            /* seconds from one kernel to the next */
+	double cache;            /* cuda: bytes a second that all multiprocessors together draw from L2 */
 } Rates;
 
 /* What choices between ways count with where the machine's own figure is not what they were measured with, found by

@@ -158,7 +158,11 @@ rows_open(Gemm *x, int vec, int columns, int ahead)
 
 	if (x->slab == x->p.m) /* no sums wait in registers: a column's numbers are kept for all its rows */
 		cu_lanes_early(c, &r.lanes, all ? NULL : arena_printf(c->a, "%s < %s", r.n, x->N));
-	r.row = cu_scope_open(c, "for (int line = tid / %d; line < %d; line += %d)", columns, x->slab, ahead * r.step);
+	const char *line = arena_printf(c->a, "tid / %d", columns);
+
+	if (r.step * columns < x->threads) /* a row takes no whole part of the threads: the rest have none */
+		line = arena_printf(c->a, "tid < %d ? %s : %d", r.step * columns, line, x->slab);
+	r.row = cu_scope_open(c, "for (int line = %s; line < %d; line += %d)", line, x->slab, ahead * r.step);
 	return r;
 }
 
@@ -226,8 +230,11 @@ state_join(Epilogue *e, int k, Ix column, Ix at)
 	const char *const *s = e->state[k];
 	int n = e->x->p.n, size = e->step * n;
 	bool moments = e->red[k]->kind == OP_moments;
+	int have = e->step * e->columns; /* threads that have rows */
 
 	cu_line(c, "__syncthreads();");
+	Scope in = have < e->x->threads ? cu_scope_open(c, "if (tid < %d)", have) : (Scope){0};
+
 	cu_line(c, "#pragma unroll");
 	Scope l = cu_scope_open(c, "for (int u = 0; u < %d; u++)", e->vec);
 
@@ -242,6 +249,8 @@ state_join(Epilogue *e, int k, Ix column, Ix at)
 		cu_line(c, "sums[here] = %s[u];", s[0]);
 	}
 	cu_scope_close(c, l);
+	if (have < e->x->threads)
+		cu_scope_close(c, in);
 	cu_line(c, "__syncthreads();");
 	l = cu_scope_open(c, "if (tid < %d && %s < %s)", n, column, e->x->N);
 	if (moments) {

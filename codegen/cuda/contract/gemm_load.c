@@ -112,7 +112,10 @@ operand(Gemm *x, int which)
 	/* of a weight gradient each needs a pixel of its own: places beside elements would not stay in registers */
 	o->direct = o->vec == 1 &&
 	            (o->each > ONES || made || x->op->kind == OP_conv2d_dw || cu_input_is_addressed(c, o->v));
-	o->bytes = p->mma ? o->rows * p->k * tile_bytes(p) : (o->rows + 4) * p->k * 4;
+	/* of wgmma, rows side by side in memory: whole blocks of 64 */
+	int room = p->groups && !o->along_k ? (o->rows + 63) / 64 * 64 : o->rows;
+
+	o->bytes = p->mma ? room * p->k * tile_bytes(p) : (room + 4) * p->k * 4;
 }
 
 void

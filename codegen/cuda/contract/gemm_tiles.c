@@ -33,7 +33,9 @@ cu_gemm_threads(const Tiles *p)
 static int64_t
 pipeline_bytes(const Tiles *p)
 {
-	return p->mma ? (int64_t)p->stages * (p->m + p->n) * p->k * tile_bytes(p)
+	int n = p->groups ? (p->n + 63) / 64 * 64 : p->n; /* rows side by side in memory come in blocks of 64 */
+
+	return p->mma ? (int64_t)p->stages * (p->m + n) * p->k * tile_bytes(p)
 	              : (int64_t)p->stages * (p->m + p->n + 8) * p->k * 4;
 }
 
@@ -187,10 +189,12 @@ Facts
 cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch)
 {
 	Form f = cu_form(g, op);
+	bool along_k;
 
 	return (Facts){.M = cu_form_count(f.m, f.nm), .N = cu_form_count(f.n, f.nn), .K = cu_form_count(f.k, f.nk),
 	               .entries = cu_form_count(f.b, f.nb), .matmul = op->kind == OP_matmul, .classes = f.classes,
-	               .reduces = reduces(g, group), .smem = cuda_machine(NULL, arch)->shared};
+	               .reduces = reduces(g, group), .singles = cu_operand_run(g, &f, 1, &along_k) % 8 != 0,
+	               .smem = cuda_machine(NULL, arch)->shared};
 }
 
 /* Why the group cannot be a kernel in tiles; NULL: it can. */

@@ -13,6 +13,7 @@
  * others are being filled. What threads wrote is fenced before wgmma
  * reads it: it goes to shared memory by another way (proxy) than loads and stores. */
 #include "algo.h"
+#include <math.h>
 #include <string.h>
 
 enum { DEPTH = 64, ROWS = 64, LINE = 128, GROUP = 128 };
@@ -74,6 +75,46 @@ in_chunks(const Graph *g, const Form *f)
 	return cu_operand_run(g, f, 0, &along_k) % 8 == 0 && cu_operand_run(g, f, 1, &along_k) % 8 == 0;
 }
 
+/* Seconds that the multiprocessor with most tiles has to do: products, or what its tiles take of L2, each behind the
+ * first tiles of k and before its store; two blocks that share it cover much of that. Parts of k are joined by one
+ * block, which reads them all. */
+static double
+tiles_time(const Machine *m, const Form *f, const Tiles *p, int64_t depth)
+{
+	double tiles = (double)(cu_gemm_tiles(f, p) * p->split), each = ceil(tiles / m->sms);
+	double products = 2.0 * p->m * p->n / (m->rates.group_products / m->sms),
+	       loads = 2.0 * (p->m + p->n) / (m->rates.cache / m->sms);
+	bool two = p->m * p->n <= 64 * cu_gemm_threads(p);
+	double alone = (double)depth / p->split + (two ? DEPTH : p->stages * DEPTH),
+	       join = p->split > 1 ? 4.0 * p->m * p->n * (p->split + 1) / (m->rates.cache / m->sms) : 0;
+
+	return each * (products > loads ? products : loads) * alone + join;
+}
+
+/* Tiles of 192 or 96 columns in place of p's where the machine is done sooner: results of 768 columns have 128 tiles of
+ * 192 for 132 multiprocessors, and 96 of 256. `few`: of registers, for what the group does beside. */
+static void
+between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, const Load *l, bool few, Tiles *p)
+{
+	static const Tiles all[] = {{true, 128, 192, DEPTH, 4, 8, 1, 1, 2, false, false},
+	                            {true, 128, 96, DEPTH, 3, 8, 1, 1, 2, false, false}};
+	const Machine *m = cuda_machine(NULL, cx->arch);
+	int64_t depth = cu_form_count(f->k, f->nk);
+	double least = 0.95 * tiles_time(m, f, p, depth);
+
+	for (int i = few ? 1 : 0; i < 2; i++) {
+		Tiles t = all[i];
+
+		cu_gemm_parts(g, op, f, *l, &t);
+		double time = tiles_time(m, f, &t, depth);
+
+		if ((t.split > 1 && i == 0) || cu_form_count(f->m, f->nm) <= t.m / 2 || time >= least)
+			continue;
+		least = time;
+		*p = t;
+	}
+}
+
 /* Why mma.sync is as good; NULL: *p are the tiles. Where memory takes longer than the products wgmma is the better one
  * as well: its operands need no registers, so two blocks share a multiprocessor, and it leaves the warps to what comes
  * before and behind. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
@@ -110,8 +151,10 @@ wgmma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const L
 	Form f = cu_form(g, op);
 	const char *why = declines(g, group, op, cx, !l->heavy && !l->reduces, cu_gemm_has_parts(op, &f), p, value);
 
-	if (!why)
+	if (!why) {
 		cu_gemm_parts(g, op, &f, *l, p);
+		between(g, op, cx, &f, l, l->heavy || l->reduces, p);
+	}
 	return why;
 }
 
@@ -159,7 +202,7 @@ copy_boxes(Gemm *x, const Operand *o)
 		        line);
 		return;
 	}
-	cu_line(c, "for (int j = 0; j < %d; j++)", o->rows / ROWS);
+	cu_line(c, "for (int j = 0; j < %d; j++)", (o->rows + ROWS - 1) / ROWS);
 	cu_line(c, "\tcopy_box(%s + j * %d, &map_%c, (int)%s + j * %d, (int)next * %d, filled + slot * 8);", to,
 	        ROWS * LINE, o->name, line, ROWS, DEPTH);
 }
@@ -173,6 +216,7 @@ cu_wgmma_open(Gemm *x)
 		return;
 	cu_line(c, "const unsigned filled = shared + %d;", (int)x->shared);
 	cu_line(c, "int rounds = 0;");
+	cu_line(c, "bool lost = false;");
 	Scope s = cu_scope_open(c, "if (tid == 0)");
 
 	cu_line(c, "for (int i = 0; i < %d; i++)", x->p.stages);
@@ -218,6 +262,19 @@ products(Gemm *x)
 	cu_line(c, "products_end();");
 }
 
+/* Sums are registers that instructions change behind the compiler's back: none may be read or moved across this. */
+static void
+fence(const Gemm *x)
+{
+	Cuda *c = x->c;
+
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++)", x->p.m / x->p.groups / ROWS);
+	cu_line(c, "\t#pragma unroll");
+	cu_line(c, "\tfor (int j = 0; j < %d; j++)", x->p.n / 8);
+	cu_line(c, "\t\tsums_fence(acc[i][j]);");
+}
+
 void
 cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 {
@@ -227,6 +284,7 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	bool async = o[0].async || o[1].async, mapped = o[0].mapped || o[1].mapped;
 	int ahead = p->stages - 2; /* rounds between a tile's way in and its products */
 
+	fence(x);
 	cu_line(c, "#pragma unroll 1");
 	Scope s = cu_scope_open(c, "for (%s at = 0; at < %s + %d; at++)", c->it, count, ahead);
 
@@ -240,8 +298,8 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	Scope in = cu_scope_open(c, "if (at >= %d)", ahead);
 
 	if (mapped)
-		cu_line(c, "barrier_wait(filled + (turn + 2) %% %d * 8, (turn - %d) / %d & 1);", p->stages, ahead,
-		        p->stages);
+		cu_line(c, "barrier_wait(filled + (turn + 2) %% %d * 8, (turn - %d) / %d & 1, &lost);", p->stages,
+		        ahead, p->stages);
 	products(x);
 	cu_scope_close(c, in);
 	in = cu_scope_open(c, "if (at < %s)", count);
@@ -269,6 +327,9 @@ cu_wgmma_steps(Gemm *x, Ix first, Ix count)
 	cu_line(c, "PRODUCTS_WAIT(1);");
 	cu_scope_close(c, s);
 	cu_line(c, "PRODUCTS_WAIT(0);");
+	fence(x);
+	if (mapped)
+		cu_line(c, "barriers_kept(lost);");
 	if (mapped)
 		cu_line(c, "rounds += %s;",
 		        p->split > 1 ? arena_printf(c->a, "%s > 0 ? %s : 0", count, count)

@@ -187,17 +187,25 @@ FN void written_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: 
 FN void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 FN void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 #define PRODUCTS_WAIT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(n) : "memory")
+/* sums stay where they are on the other side of this: what reads them comes behind a wait, what set them before the products */
+FN void sums_fence(float *d) { asm volatile("" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) :: "memory"); }
 /* boxes of a tensor map, copied by the device; a barrier counts their bytes, its phases have parities in turn */
 struct __align__(128) TensorMap { unsigned long long x[16]; };
 FN void barrier_make(unsigned at) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at) : "memory"); }
 FN void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); written_for_wgmma(); }
 FN void barrier_expect(unsigned at, int bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(bytes) : "memory"); }
-FN void barrier_wait(unsigned at, int parity)
+/* Each try waits for a while by itself: after so many the bytes never come. *lost says so, and the kernel traps behind its products (a way out between them would make
+   ptxas wait for each): an error is better than a device that hangs. */
+#define BARRIER_TRIES (1u << 24)
+FN void barrier_wait(unsigned at, int parity, bool *lost)
 {
 	unsigned done = 0;
-	while (!done)
+	for (unsigned tries = 0; !done && !*lost; tries++) {
 		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at), "r"(parity) : "memory");
+		*lost = tries == BARRIER_TRIES;
+	}
 }
+FN void barriers_kept(bool lost) { if (lost) __trap(); }
 FN void copy_box(unsigned to, const TensorMap *map, int x, int y, unsigned barrier)
 {
 	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
@@ -207,13 +215,17 @@ FN void copy_box(unsigned to, const TensorMap *map, int x, int y, unsigned barri
 #define OUT4(d, j) OUT1(d, j), OUT1(d, j + 1), OUT1(d, j + 2), OUT1(d, j + 3)
 #define OUT8(d, j) OUT4(d, j), OUT4(d, j + 4)
 #define REGS_64 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGS_96 REGS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define REGS_128 REGS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGS_192 REGS_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define REGS_256 REGS_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
 	", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define WGMMA(n, type, ta, tb, at_a, at_b, one, a, b, ...) asm volatile("{ .reg .pred add; setp.ne.b32 add, " one ", 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
 	" {" REGS_##n "}, " at_a ", " at_b ", add, 1, 1, " #ta ", " #tb "; }" : __VA_ARGS__ : "l"(a), "l"(b), "n"(1))
 #define WGMMA_64(type, ta, tb, d, a, b) WGMMA(64, type, ta, tb, "%32", "%33", "%34", a, b, OUT8(d, 0))
+#define WGMMA_96(type, ta, tb, d, a, b) WGMMA(96, type, ta, tb, "%48", "%49", "%50", a, b, OUT8(d, 0), OUT4(d, 8))
 #define WGMMA_128(type, ta, tb, d, a, b) WGMMA(128, type, ta, tb, "%64", "%65", "%66", a, b, OUT8(d, 0), OUT8(d, 8))
+#define WGMMA_192(type, ta, tb, d, a, b) WGMMA(192, type, ta, tb, "%96", "%97", "%98", a, b, OUT8(d, 0), OUT8(d, 8), OUT8(d, 16))
 #define WGMMA_256(type, ta, tb, d, a, b) WGMMA(256, type, ta, tb, "%128", "%129", "%130", a, b, OUT8(d, 0), OUT8(d, 8), OUT8(d, 16), OUT8(d, 24))
 #endif
 

@@ -270,10 +270,15 @@ add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows, bool sets)
 	Ix at = linear(c, first, cu_ix_k(c, pitch), kept_column(x, x->n0)), width = cu_ix_sub(c, x->N, x->n0);
 	const char *from = arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 0)), at);
 	Column r = {{cu_fresh(c, 'v')}};
+	int side = 1; /* columns side by side there, a part of the block's threads each */
 
+	while (side < x->p.n)
+		side *= 2;
+	if (side > x->p.n)
+		width = arena_printf(c->a, "(int)(%s < %d ? %s : %d)", width, x->p.n, width, x->p.n);
 	if (red->kind != OP_moments) {
 		cu_line(c, "const float %s = rows_sum(%s, %lld, %s, %d, %s, hidden(sums));", r.v[0], from,
-		        (long long)pitch, rows, x->p.n, width);
+		        (long long)pitch, rows, side, width);
 		return r;
 	}
 	r.v[1] = cu_fresh(c, 'v');
@@ -286,7 +291,7 @@ add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows, bool sets)
 	        sets ? arena_printf(c->a, "&%s[%s]", cu_pointer(c, DT_f32, cu_state_offset(x, k, 2)),
 	                            kept_column(x, x->n0))
 	             : "0",
-	        r.v[0], (long long)pitch, rows, x->p.n, width);
+	        r.v[0], (long long)pitch, rows, side, width);
 	return r;
 }
 
