@@ -62,7 +62,7 @@ typedef struct Operand {
 	/* its rows and k are those of a matrix in memory: an element's number is a product and a sum */
 	bool matrix;
 	bool fixed;              /* all units of a thread lie in one row */
-	int vec;                 /* elements loaded at once */
+	int vec;                 /* elements loaded at once: of 16 bytes, or, by cp.async, of 8 or 4 */
 	int rows;                /* m or n of the tile */
 	int per_line, units, each; /* units of vec elements in a line, in a tile, for each thread */
 	int bytes;               /* of a tile in shared memory */
@@ -135,6 +135,9 @@ bool cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m); /* is it a pla
 /* does operand `which` lie in memory as a matrix whose rows and columns are k and the lines, in their order? */
 bool cu_is_matrix(const Gemm *x, int which);
 void cu_operands(Gemm *x);
+/* Numbers that a thread copies at once of an operand that lies in memory in runs of so many: a chunk of 16 bytes, or a
+ * part of one; 1: number by number. Of convolutions 8 bytes at least, whose places are more. */
+int cu_operand_part(const Op *op, const Tiles *p, int64_t run);
 int cu_slots_at(const Gemm *x, const Operand *o); /* where its slots begin in shared memory */
 const char *cu_slot_text(const Gemm *x, const Operand *o, const char *slot); /* and where this one does */
 void cu_load_rows(Gemm *x, const Operand *o); /* at the tile's start */

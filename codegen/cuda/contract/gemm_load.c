@@ -1,8 +1,8 @@
 /* gemm_load.c: tiles of a contraction's operands, from global to shared memory.
  *
  * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`.
- * Chunks of 16 bytes where the innermost axis in memory holds whole ones, else single elements. What lies in memory
- * goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what is converted to f32 go
+ * Chunks of 16 bytes where the innermost axis in memory holds whole ones, else, of what lies there, parts of a chunk (8
+ * or 4 bytes), else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what is converted to f32 go
  * through registers: all that a thread's units are made of is loaded before the products of the tile that is being
  * multiplied, so that no load waits for another; the units are made and put into shared memory after them. Single
  * elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
@@ -72,6 +72,19 @@ cu_wgmma_map(const Gemm *x, const Operand *o, KernelMap *m)
 /* ---------------------------------------------------------------- loads */
 enum { ONES = 32 }; /* single elements that a thread has under way in registers */
 
+int
+cu_operand_part(const Op *op, const Tiles *p, int64_t run)
+{
+	int bytes = tile_bytes(p), least = op->kind == OP_matmul ? 4 : 8;
+
+	if (!p->mma || run < 2)
+		return 1;
+	for (int n = 16; n >= least && n > bytes; n /= 2)
+		if (run % (n / bytes) == 0)
+			return n / bytes;
+	return 1;
+}
+
 static void
 operand(Gemm *x, int which)
 {
@@ -89,8 +102,12 @@ operand(Gemm *x, int which)
 	int vec = 16 / dtype_info[p->mma ? o->t->dtype : DT_f32].bytes;
 	bool made = c->inside[o->v.id] && !c->ready[o->v.id], matmul = x->op->kind == OP_matmul;
 
+	int part = made || cu_input_is_addressed(c, o->v) ? 1 : cu_operand_part(x->op, p, run);
+
 	if (run % vec == 0 && (made || val_info(c->g, o->v)->offset % 16 == 0))
 		o->vec = vec;
+	else if (part > 1 && val_info(c->g, o->v)->offset % 16 == 0)
+		o->vec = part;
 	/* single elements: a thread keeps to one row, whose place it finds once; of 64 x 64 elements and more the
 	 * places would not stay in registers */
 	else if ((!matmul || x->p.groups) && x->threads % o->rows == 0)
@@ -301,21 +318,26 @@ cu_slot_text(const Gemm *x, const Operand *o, const char *slot)
 	                    slot, o->bytes);
 }
 
-/* To shared memory: an async copy, where whole chunks lie in memory as they are. */
+/* To shared memory: an async copy, where chunks, or parts of them, lie in memory as they are. */
 static void
 copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 {
 	Cuda *c = x->c;
 	Ix ix[MAX_RANK];
 	const char *valid = unit_at(x, o, unit, tap, ix), *from = cu_address(c, o->t, val_info(c->g, o->v)->offset, ix);
+	const char *line = arena_printf(c->a, "%s / %d", unit, o->per_line),
+	           *chunk = arena_printf(c->a, "%s %% %d", unit, o->per_line), *in = "";
+	int bytes = o->vec * tile_bytes(&x->p), parts = 16 / bytes;
 	Scope s = {0};
 
 	if (o->units % x->threads)
 		s = cu_scope_open(c, "if (%s < %d)", unit, o->units);
-	cu_line(c, "copy16(shared + %s + %s, %s, %s, %s);", cu_slot_text(x, o, "slot"),
-	        chunk_at(x, arena_printf(c->a, "%s / %d", unit, o->per_line),
-	                 arena_printf(c->a, "%s %% %d", unit, o->per_line), o->per_line),
-	        from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
+	if (parts > 1) {
+		in = arena_printf(c->a, " + %s %% %d * %d", unit, parts, bytes);
+		chunk = arena_printf(c->a, "%s / %d", chunk, parts);
+	}
+	cu_line(c, "copy%d(shared + %s + %s%s, %s, %s, %s);", bytes, cu_slot_text(x, o, "slot"),
+	        chunk_at(x, line, chunk, o->per_line / parts), in, from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
 	c->root = NULL;

@@ -66,13 +66,20 @@ group_traffic(const Graph *g, int group, const uint32_t *uses)
 	return bytes;
 }
 
-/* Do operands come in chunks of 16 bytes? Single elements take longer to bring than to multiply. */
+/* Do operands come in chunks of 16 bytes, or, if they lie in memory, in parts of those? Single elements take longer to
+ * bring than to multiply. */
 static bool
-in_chunks(const Graph *g, const Form *f)
+in_chunks(const Graph *g, const Form *f, const Load *l)
 {
 	bool along_k;
 
-	return cu_operand_run(g, f, 0, &along_k) % 8 == 0 && cu_operand_run(g, f, 1, &along_k) % 8 == 0;
+	for (int k = 0; k < 2; k++) {
+		int64_t run = cu_operand_run(g, f, k, &along_k);
+
+		if (run % 8 && (l->made[k] || cu_operand_part(f->op, &(Tiles){.mma = true}, run) == 1))
+			return false;
+	}
+	return true;
 }
 
 /* Seconds that the multiprocessor with most tiles has to do: products, or what its tiles take of L2, each behind the
@@ -117,9 +124,10 @@ between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, const L
 
 /* Why mma.sync is as good; NULL: *p are the tiles. Where memory takes longer than the products wgmma is the better one
  * as well: its operands need no registers, so two blocks share a multiprocessor, and it leaves the warps to what comes
- * before and behind. `light`: the group leaves registers for 128 sums of a thread; `parts`: k may be split. */
+ * before and behind. l: does the group leave registers for 128 sums of a thread? parts: k may be split. */
 static const char *
-declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light, bool parts, Tiles *p, double *ratio)
+declines(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, bool parts, Tiles *p,
+         double *ratio)
 {
 	static const Tiles all[] = {{true, 128, 256, DEPTH, 4, 8, 1, 1, 2, false, false},
 	                            {true, 128, 128, DEPTH, 3, 8, 1, 1, 2, false, false},
@@ -128,14 +136,14 @@ declines(const Graph *g, int group, const Op *op, const SelectCx *cx, bool light
 	Form f = cu_form(g, op);
 	int64_t m = cu_form_count(f.m, f.nm), n = cu_form_count(f.n, f.nn);
 	const Rates *r = &cuda_machine(NULL, cx->arch)->rates;
-	int i = light && !parts ? 0 : 1; /* parts are joined in registers beside the sums */
+	int i = !l->heavy && !l->reduces && !parts ? 0 : 1; /* parts are joined in registers beside the sums */
 
 	double products = op_flops(g, op) / r->products;
 	double memory = group_traffic(g, group, cx->uses ? cx->uses : graph_use_counts(g, g->arena)) / r->bytes;
 
 	*ratio = products / memory;
-	if (!in_chunks(g, &f))
-		return "an operand's rows hold no whole chunks of 16 bytes";
+	if (!in_chunks(g, &f, l))
+		return "an operand's rows hold no whole chunks of 16 bytes, nor, in memory, of 8, or 4 of a matrix";
 	if (m <= ROWS / 2 || n <= ROWS / 2)
 		return "the result is narrower than half a tile";
 	while (i < 3 && (n <= all[i].n / 2 || m <= all[i].m / 2
@@ -149,11 +157,13 @@ static const char *
 wgmma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const Load *l, Tiles *p, double *value)
 {
 	Form f = cu_form(g, op);
-	const char *why = declines(g, group, op, cx, !l->heavy && !l->reduces, cu_gemm_has_parts(op, &f), p, value);
+	bool along_k;
+	const char *why = declines(g, group, op, cx, l, cu_gemm_has_parts(op, &f), p, value);
 
 	if (!why) {
 		cu_gemm_parts(g, op, &f, *l, p);
-		between(g, op, cx, &f, l, l->heavy || l->reduces, p);
+		if (cu_operand_run(g, &f, 1, &along_k) % 8 == 0)
+			between(g, op, cx, &f, l, l->heavy || l->reduces, p);
 	}
 	return why;
 }

@@ -122,17 +122,33 @@ FN unsigned swizzled(int line, int chunk, int chunks)
 	int turn = chunks < 8 ? line / (8 / chunks) % chunks : line % 8;
 	return (unsigned)(line * chunks + (chunk ^ turn)) * 16;
 }
-/* 16 bytes, or zeros; `base` is an address that may be formed */
+/* 16 bytes, 8 or 4, or zeros; `base` is an address that may be formed */
+#if __CUDA_ARCH__ >= 800
+#define COPY(n, how) \
+FN void copy##n(unsigned to, const void *from, const void *base, bool valid) { asm volatile("cp.async." how ".shared.global [%0], [%1], " #n ", %2;" :: "r"(to), "l"(valid ? from : base), "r"(valid ? n : 0) : "memory"); }
+COPY(16, "cg")
+COPY(8, "ca")
+COPY(4, "ca")
+#else
 FN void copy16(unsigned to, const void *from, const void *base, bool valid)
 {
-#if __CUDA_ARCH__ >= 800
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(valid ? from : base), "r"(valid ? 16 : 0) : "memory");
-#else
 	uint4 x = make_uint4(0, 0, 0, 0);
 	if (valid) x = *(const uint4 *)from;
 	asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-#endif
 }
+FN void copy8(unsigned to, const void *from, const void *base, bool valid)
+{
+	uint2 x = make_uint2(0, 0);
+	if (valid) x = *(const uint2 *)from;
+	asm volatile("st.shared.v2.u32 [%0], {%1, %2};" :: "r"(to), "r"(x.x), "r"(x.y) : "memory");
+}
+FN void copy4(unsigned to, const void *from, const void *base, bool valid)
+{
+	unsigned x = 0;
+	if (valid) x = *(const unsigned *)from;
+	asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(x) : "memory");
+}
+#endif
 #if __CUDA_ARCH__ >= 800
 FN void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 #define COPIES_WAIT(n) asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory")
