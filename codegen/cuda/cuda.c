@@ -152,8 +152,9 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 		;
 	else if (red && !contract && (cu_columns_select(g, group, red) || (!window && cu_totals_select(g, group, red))))
 		;
-	else if (red && cu_rows_small(g, red))
-		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {1, 1}});
+	else if (red && cu_rows_threads(g, red) < BLOCK)
+		gr->kernel = space_text(g->arena,
+		                        &(Params){FAMILY_cuda_rows, .cuda_rows = {cu_rows_threads(g, red), 1}});
 	else if (red && !contract && !window && (pieces = cu_rows_pieces(g, group, red, &gr->workspace)) > 1)
 		gr->kernel = space_text(g->arena, &(Params){FAMILY_cuda_rows, .cuda_rows = {BLOCK, pieces}});
 	else if (red)

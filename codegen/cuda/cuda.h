@@ -197,7 +197,7 @@ Cell cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix);
 
 /* ---- rows.c: reductions */
 /* one pass of one reduction: its state */
-typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; } Atom;
+typedef struct Atom { const Op *op; int pass; const char *s[2]; Cell before; bool warp; } Atom;
 /* Which ops of a group are its reductions, or wait for one: late[i - first]. */
 typedef struct Late { uint32_t first, last; bool *late; } Late;
 Late cu_late_find(const Graph *g, int group);
@@ -207,12 +207,12 @@ uint32_t cu_red_axes(const Graph *g, const Op *op);
 const char *cu_atom_type(const Cuda *c, const Atom *a); /* C type of its state */
 void cu_atom_open(Cuda *c, Atom *a);
 void cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index);
-void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block */
+void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block, or of a->warp */
 Cell cu_atom_value(Cuda *c, Atom *a, Ix count);         /* what the next pass, or the result, takes of it */
 /* blocks to a row, 1 unless rows are few and long; of these: bytes of workspace */
 int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace);
-void cu_rows_emit(Cuda *c, bool block, int pieces);
-bool cu_rows_small(const Graph *g, const Op *op);       /* a row is left to a thread */
+void cu_rows_emit(Cuda *c, int threads, int pieces);
+int cu_rows_threads(const Graph *g, const Op *op);      /* of a row: one, a warp's, a block's */
 
 /* ---- scatter.c: numbers added to places that indices name */
 void cu_scatter_emit(Cuda *c, const Op *op);

@@ -216,7 +216,7 @@ group_kernels(Cuda *c)
 	if (algo && algo->emit) {
 		algo->emit(c, contract);
 		if (red && !algo->reduces)
-			cu_rows_emit(c, !cu_rows_small(c->g, red), 1);
+			cu_rows_emit(c, cu_rows_threads(c->g, red), 1);
 	} else if (red && p.family == FAMILY_cuda_columns) {
 		cu_columns_emit(c);
 	} else if (red && p.family == FAMILY_cuda_total) {
@@ -224,7 +224,7 @@ group_kernels(Cuda *c)
 	} else if (red) {
 		bool rows = p.family == FAMILY_cuda_rows;
 
-		cu_rows_emit(c, !rows || p.cuda_rows.threads > 1, rows ? p.cuda_rows.pieces : 1);
+		cu_rows_emit(c, rows ? p.cuda_rows.threads : BLOCK, rows ? p.cuda_rows.pieces : 1);
 	}
 	maps_emit(c, stores);
 	/* other stores copy what stands in memory */

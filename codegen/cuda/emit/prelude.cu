@@ -427,6 +427,40 @@ ARGMAX(i64, long long)
 ARGMAX(i32, int)
 ARGMAX(u8, unsigned char)
 
+/* over a warp: every lane gets the result */
+#define WARP(name, T, JOIN) \
+FN T name(T a) \
+{ \
+	for (int h = 16; h > 0; h >>= 1) { T b = __shfl_xor_sync(0xffffffffu, a, h); a = JOIN; } \
+	return a; \
+}
+WARP(warp_sum_f64, double, a + b)
+WARP(warp_sum_f32, float, a + b)
+WARP(warp_sum_i64, long long, add_i64(a, b))
+WARP(warp_sum_i32, int, add_i32(a, b))
+#define WARPS(t, T) WARP(warp_top_##t, T, top_##t(b, a)) WARP(warp_low_##t, T, low_##t(b, a))
+WARPS(f64, double)
+WARPS(f32, float)
+WARPS(i64, long long)
+WARPS(i32, int)
+WARPS(u8, unsigned char)
+WARPS(bool, bool)
+#define WARP_ARGMAX(t, T) \
+FN void warp_argmax_##t(T *x, long long *i) \
+{ \
+	for (int h = 16; h > 0; h >>= 1) { \
+		T b = __shfl_xor_sync(0xffffffffu, *x, h); \
+		long long i1 = __shfl_xor_sync(0xffffffffu, *i, h); \
+		bool same = *x == b || (*x != *x && b != b); \
+		if (i1 != NO_INDEX && (*i == NO_INDEX || (same ? i1 < *i : beats_##t(b, *x)))) { *x = b; *i = i1; } \
+	} \
+}
+WARP_ARGMAX(f64, double)
+WARP_ARGMAX(f32, float)
+WARP_ARGMAX(i64, long long)
+WARP_ARGMAX(i32, int)
+WARP_ARGMAX(u8, unsigned char)
+
 /* the record of the first fault, at the arena's start: set, op, element, value */
 /* a check has failed, or the loop has ended within what is enqueued: states stay as they are; in front of the arena is the loop's status */
 FN bool halted(const char *arena) { return *(const volatile long long *)(arena - 256) != 0 || *(const volatile long long *)arena != 0; }

@@ -1,7 +1,8 @@
 /* rows.c: reductions, and groups around them.
  *
- * In: a group with reductions over the same axes of one space.   Out: a kernel with a block (or a thread, where a row
- * is short) for each kept index. A pass goes over the row for every phase: what depends on no reduction of the group,
+ * In: a group with reductions over the same axes of one space.   Out: a kernel with a block for each kept index, or a
+ * thread where a row is short, or, of many rows of moderate length, a warp: its lanes join by shuffles, no thread waits
+ * for a block, and what the row is made of stays in registers for all passes if that is little. A pass goes over the row for every phase: what depends on no reduction of the group,
  * what depends on those of the first pass, ...; threads take every BLOCK-th element, their states join in a halving
  * tree, so the order is the same whatever the machine. moments takes two passes (sum, squares about the mean),
  * logsumexp too (largest, exponentials below it). Values of the row's whole space are stored in their phase, values of
@@ -13,6 +14,8 @@
 #include <string.h>
 
 enum { SHORT_ROW = 64, PIECE = 4096, SLOT = 16 }; /* elements of a piece, at least; bytes of a state */
+/* Of a warp: its threads; elements of a row, at most, and of memory's values those that a lane keeps. */
+enum { LANES = 32, WARP_ROW = 1024, HELD = 96 };
 
 int
 cu_red_passes(const Op *op)
@@ -47,10 +50,16 @@ cu_red_axes(const Graph *g, const Op *op)
 	return bits;
 }
 
-bool
-cu_rows_small(const Graph *g, const Op *op)
+int
+cu_rows_threads(const Graph *g, const Op *op)
 {
-	return cu_full_product(val_type(g, op->in[0]), cu_red_axes(g, op)) <= SHORT_ROW;
+	const Type *t = val_type(g, op->in[0]);
+	uint32_t axes = cu_red_axes(g, op);
+	int64_t count = cu_full_product(t, axes), rows = cu_full_product(t, ~axes);
+
+	if (count <= SHORT_ROW)
+		return 1;
+	return count <= WARP_ROW && rows >= BLOCK / LANES * cu_machine(g)->budget.blocks ? LANES : BLOCK;
 }
 
 Late
@@ -174,10 +183,12 @@ cu_atom_join(Cuda *c, Atom *a)
 {
 	const char *sx = cu_suffix(atom_dtype(c, a));
 
+	const char *who = a->warp ? "warp" : "block";
+
 	if (a->op->kind == OP_argmax)
-		cu_line(c, "block_argmax_%s(&%s, &%s);", sx, a->s[0], a->s[1]);
+		cu_line(c, "%s_argmax_%s(&%s, &%s);", who, sx, a->s[0], a->s[1]);
 	else
-		cu_line(c, "%s = block_%s_%s(%s);", a->s[0],
+		cu_line(c, "%s = %s_%s_%s(%s);", a->s[0], who,
 		        is_extremum(a) ? a->op->kind == OP_min ? "low" : "top" : "sum", sx, a->s[0]);
 }
 
@@ -264,7 +275,10 @@ typedef struct Rows {
 	const Op *red;                  /* one of them: all have its space and axes */
 	const Type *space;
 	uint32_t axes, kept;
-	bool block;
+	int threads;
+	/* of a warp: what the row is made of, if all of it stays in registers, and turns of the lanes over the row */
+	Leaves held;
+	int turns;
 	/* of a row; neighbours that a thread takes at once, along the axis that is innermost in memory */
 	int pieces, vec, inner;
 	Ix ix[MAX_RANK], number, count, piece;
@@ -443,7 +457,7 @@ vectors_choose(Cuda *c, Rows *r)
 
 	r->vec = 1;
 	r->inner = cu_inner_axis(t);
-	if (!r->block || r->inner < 0 || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul || t->axis[r->inner].n % 4)
+	if (r->threads == 1 || r->inner < 0 || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul || t->axis[r->inner].n % 4)
 		return;
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		cu_leaves_find(c, r->atom.at[k].op->in[0], t, NOVAL, &l);
@@ -452,6 +466,59 @@ vectors_choose(Cuda *c, Rows *r)
 		any |= in_vectors(r, &r->whole.at[k]);
 	if (!any && !l.at.n)
 		r->vec = 1;
+	for (uint32_t k = 0; k < r->whole.n; k++)
+		cu_leaves_find(c, r->whole.at[k].v, t, NOVAL, &l);
+	int64_t count = cu_full_product(t, r->axes), each = (int64_t)LANES * r->vec;
+	bool whole = count % each == 0;
+
+	for (int i = 0; i < t->rank; i++)
+		whole &= !(r->axes >> i & 1) || !t->axis[i].mul;
+	if (r->threads == LANES && r->vec > 1 && whole && l.at.n && (int64_t)l.at.n * count <= LANES * HELD) {
+		r->held = l;
+		r->turns = (int)(count / each);
+	}
+}
+
+/* This thread's number among those of its row. */
+static Ix
+place(const Rows *r)
+{
+	return r->threads == LANES ? "lane" : "threadIdx.x";
+}
+
+/* The row's elements that a thread takes, vec at a time: element i is its first. */
+static Scope
+turns_open(Cuda *c, const Rows *r, Ix i, Ix first, Ix end)
+{
+	if (r->threads == 1)
+		return cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, end, i);
+	Ix mine = cu_ix_mul(c, place(r), cu_ix_k(c, r->vec));
+
+	if (!r->turns)
+		return cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i, cu_ix_add(c, first, mine), i, end, i,
+		                     r->threads * r->vec);
+	cu_line(c, "#pragma unroll");
+	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", r->turns);
+
+	cu_line(c, "const %s %s = q * %d + %s;", c->it, i, LANES * r->vec, mine);
+	return s;
+}
+
+/* All of the row that a lane will need, on its way at once. */
+static void
+held_load(Cuda *c, Rows *r)
+{
+	Ix i = cu_fresh(c, 'i'), in[MAX_RANK];
+
+	if (!r->turns)
+		return;
+	cu_leaves_open(c, &r->held, r->vec, r->turns + 1); /* more than one: arrays by turn, q */
+	Scope s = turns_open(c, r, i, "0", r->count);
+
+	memcpy(in, r->ix, sizeof in);
+	cu_take_apart(c, r->space, r->axes, i, in);
+	cu_leaves_load(c, &r->held, in);
+	cu_scope_close(c, s);
 }
 
 /* Elements i .. i + vec of the row, at indices `in`: steps of this phase's reductions, values that are stored in it. */
@@ -461,6 +528,7 @@ elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
 	const char **to = arena_array(c->a, const char *, r->whole.n + 1);
 	Ix ix[MAX_RANK], at = i;
 	Leaves l = {0};
+	Lanes lanes = {0};
 	Scope loop = {0};
 
 	memcpy(ix, in, sizeof ix);
@@ -474,13 +542,15 @@ elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
 				if (in_vectors(r, &r->whole.at[k]))
 					to[k] = cu_stored_open(c, &r->whole.at[k], r->vec);
 			}
-		cu_leaves_open(c, &l, r->vec, 1);
-		cu_leaves_load(c, &l, in);
-		cu_line(c, "#pragma unroll");
-		loop = cu_scope_open(c, "for (int u = 0; u < %d; u++)", r->vec);
-		ix[r->inner] = cu_ix_add(c, in[r->inner], "u");
+		if (!r->turns) {
+			cu_leaves_open(c, &l, r->vec, 1);
+			cu_leaves_load(c, &l, in);
+		}
+		cu_lanes_begin(c, &lanes, r->space, r->inner, r->vec, in);
+		loop = cu_each_open(c, r->vec);
+		ix[r->inner] = lanes.lane = cu_ix_add(c, in[r->inner], "u");
 		at = cu_ix_add(c, i, "u");
-		cu_leaves_put(c, &l, ix, "u");
+		cu_leaves_put(c, r->turns ? &r->held : &l, ix, "u");
 	}
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		if (r->at.at[k] == phase)
@@ -492,7 +562,8 @@ elements(Cuda *c, Rows *r, int phase, Ix i, const Ix *in)
 			cu_stored_put(c, o, to[k], ix, cu_value_at(c, o->v, ix));
 	}
 	if (r->vec > 1)
-		cu_scope_close(c, loop);
+		cu_lanes_end(c);
+	cu_each_close(c, r->vec, loop);
 	for (uint32_t k = 0; k < r->whole.n; k++)
 		cu_stored_close(c, &r->whole.at[k], to[k], r->vec, in);
 }
@@ -514,16 +585,13 @@ rows_pass(Cuda *c, Rows *r, int phase)
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		if (r->at.at[k] == phase)
 			cu_atom_open(c, &r->atom.at[k]);
-	Scope s = r->block ? cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i,
-	                                   cu_ix_add(c, first, cu_ix_mul(c, "threadIdx.x", cu_ix_k(c, r->vec))), i, end,
-	                                   i, BLOCK * r->vec)
-	                   : cu_scope_open(c, "for (%s %s = 0; %s < %s; %s++)", c->it, i, i, r->count, i);
+	Scope s = turns_open(c, r, i, first, end);
 
 	memcpy(in, r->ix, sizeof in);
 	cu_take_apart(c, r->space, r->axes, i, in);
 	elements(c, r, phase, i, in);
 	cu_scope_close(c, s);
-	for (uint32_t k = 0; k < r->atom.n && r->block; k++)
+	for (uint32_t k = 0; k < r->atom.n && r->threads > 1; k++)
 		if (r->at.at[k] == phase)
 			cu_atom_join(c, &r->atom.at[k]);
 	if (r->pieces > 1)
@@ -549,8 +617,8 @@ rows_store(Cuda *c, const Rows *r)
 
 	if (!r->row.n)
 		return;
-	if (r->block)
-		s = cu_scope_open(c, "if (threadIdx.x == 0)");
+	if (r->threads > 1)
+		s = cu_scope_open(c, "if (%s == 0)", place(r));
 	for (uint32_t k = 0; k < r->row.n; k++) {
 		const Out *o = &r->row.at[k];
 		Ix ix[MAX_RANK];
@@ -558,14 +626,39 @@ rows_store(Cuda *c, const Rows *r)
 		row_index(r, o->type, ix);
 		cu_store_at(c, o->type, o->offset, ix, cu_value_at(c, o->v, ix));
 	}
-	if (r->block)
+	if (r->threads > 1)
 		cu_scope_close(c, s);
 }
 
-void
-cu_rows_emit(Cuda *c, bool block, int pieces)
+/* Over the rows, r->number, of this block, of its warps or of its threads; with pieces over those. */
+static Scope
+rows_open(Cuda *c, Rows *r, Ix rows)
 {
-	Rows r = {.block = block, .pieces = pieces};
+	Ix ext[2] = {rows, cu_ix_k(c, r->pieces)}, at[2];
+	const char *from = r->threads == BLOCK ? "blockIdx.x" : "blockIdx.x * BLOCK + threadIdx.x",
+	           *step = r->threads == BLOCK ? "gridDim.x" : "gridDim.x * BLOCK";
+
+	if (r->threads == LANES) {
+		cu_line(c, "const int lane = threadIdx.x %% %d;", LANES);
+		from = arena_printf(c->a, "blockIdx.x * %d + threadIdx.x / %d", BLOCK / LANES, LANES);
+		step = arena_printf(c->a, "gridDim.x * %d", BLOCK / LANES);
+	}
+	if (r->pieces == 1)
+		return cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %s)", c->it, r->number, from, r->number, rows,
+		                     r->number, step);
+	Scope s = cu_scope_open(c, "for (%s unit = blockIdx.x; unit < %s; unit += gridDim.x)", c->it,
+	                        cu_ix_mul(c, rows, ext[1]));
+
+	cu_split_number(c, "unit", ext, 2, at);
+	r->number = at[0];
+	r->piece = at[1];
+	return s;
+}
+
+void
+cu_rows_emit(Cuda *c, int threads, int pieces)
+{
+	Rows r = {.threads = threads, .pieces = pieces};
 
 	for (uint32_t i = c->first; i < c->last && !r.red; i++)
 		if (!c->g->op.at[i].dead && op_info[c->g->op.at[i].kind].red >= 0)
@@ -580,32 +673,26 @@ cu_rows_emit(Cuda *c, bool block, int pieces)
 	cu_kernel_open(c, "");
 	r.count = cu_product(c, r.space, r.axes);
 	r.number = cu_fresh(c, 'i');
-	Ix rows = cu_product(c, r.space, r.kept), ext[2] = {rows, cu_ix_k(c, pieces)}, at[2];
-	Scope s = pieces > 1 ? cu_scope_open(c, "for (%s unit = blockIdx.x; unit < %s; unit += gridDim.x)", c->it,
-	                                     cu_ix_mul(c, rows, cu_ix_k(c, pieces)))
-	                     : cu_scope_open(c,
-	                                     block ? "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x)"
-	                                           : "for (%s %s = blockIdx.x * BLOCK + threadIdx.x; %s < %s; %s += "
-	                                             "gridDim.x * BLOCK)",
-	                                     c->it, r.number, r.number, rows, r.number);
+	Scope s = rows_open(c, &r, cu_product(c, r.space, r.kept));
 
-	if (pieces > 1) {
-		cu_split_number(c, "unit", ext, 2, at);
-		r.number = at[0];
-		r.piece = at[1];
-	}
 	for (int i = 0; i < r.space->rank; i++)
 		r.ix[i] = "0";
 	cu_take_apart(c, r.space, r.kept, r.number, r.ix);
+	for (uint32_t k = 0; k < r.atom.n; k++)
+		r.atom.at[k].warp = threads == LANES;
+	held_load(c, &r);
 	for (int p = 0; p < r.nphase; p++)
 		rows_pass(c, &r, p);
 	rows_store(c, &r);
 	cu_scope_close(c, s);
+	int64_t all = cu_full_product(r.space, r.kept);
+
 	cu_kernel_close(c,
-	                pieces > 1 ? arena_printf(c->a, "a row to %d blocks", pieces)
-	                : block    ? "a row to a block"
-	                           : "a row to a thread",
-	                block ? cu_full_product(r.space, r.kept) * pieces : cu_blocks_of(r.space, r.kept));
+	                pieces > 1         ? arena_printf(c->a, "a row to %d blocks", pieces)
+	                : threads == BLOCK ? "a row to a block"
+	                : threads == LANES ? "a row to a warp"
+	                                   : "a row to a thread",
+	                threads == 1 ? cu_blocks_of(r.space, r.kept) : cu_tiles_along(all * pieces, BLOCK / threads));
 	for (uint32_t k = 0; k < r.row.n; k++)
 		c->ready[r.row.at[k].v.id] = true;
 	for (uint32_t k = 0; k < r.whole.n; k++)
