@@ -244,12 +244,14 @@ add_slices(RefCtx *cx, const Op *op, int k, RefTensor *r)
 
 	for (int64_t o = 0; o < s.outer; o++)
 		for (int64_t i = 0; i < ids->n; i++) {
-			const double *from = g->f + (o * ids->n + i) * s.inner;
-			int64_t id = ids->i[i];
+			int64_t id = ids->i[i], from = (o * ids->n + i) * s.inner, to = (o * s.n + id) * s.inner;
 
-			if (id >= 0 && id < s.n)
-				for (int64_t j = 0; j < s.inner; j++)
-					r->f[(o * s.n + id) * s.inner + j] += from[j];
+			if (id < 0 || id >= s.n)
+				continue;
+			for (int64_t j = 0; j < s.inner && r->f; j++)
+				r->f[to + j] += g->f[from + j];
+			for (int64_t j = 0; j < s.inner && r->i; j++) /* of integers, which wrap */
+				r->i[to + j] = (int64_t)((uint64_t)r->i[to + j] + (uint64_t)g->i[from + j]);
 		}
 	return NULL;
 }
