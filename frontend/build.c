@@ -215,6 +215,25 @@ note_exact(const Job *j, const char *emit)
 		        last, last);
 }
 
+/* --driver: what it lacks is said; false: it runs nothing. */
+static bool
+driver_fits(const Job *j)
+{
+	bool none = false;
+	const char *lacks = NULL;
+
+	if (!j->o->driver)
+		return true;
+	if (!j->target->driver_lacks)
+		return !failure("--driver is of target cuda");
+	lacks = j->target->driver_lacks(j->arena, j->o->driver, &none);
+	if (none)
+		return !failure("--driver: %s", lacks);
+	if (lacks)
+		fprintf(stderr, "mantou: note: %s\n", lacks);
+	return true;
+}
+
 /* Kernels that will be far slower than the machine. */
 static void
 warn_slow(Job *j, Module *m, int arch)
@@ -242,6 +261,8 @@ emit_all(Job *j, const char *emit, Buf *out)
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
 	note_exact(j, emit);
+	if (!driver_fits(j))
+		return EXIT_FAILED;
 	for (int k = 0; k < j->narch; k++) {
 		EmitCounts counts = {0};
 		EmitOptions e = {.emit = emit,

@@ -199,6 +199,9 @@ typedef struct Target {
 	/* Predicted time of the group's contraction by this kernel; of use beside another's alone. NAN: nothing is
 	 * predicted of it. NULL hook: of none. */
 	double (*predict)(const struct Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel);
+	/* What a driver of that release (580) cannot do with what is compiled here, a sentence in a; NULL: nothing.
+	 * *none: it runs none of it. NULL hook: there is no driver. */
+	const char *(*driver_lacks)(Arena *a, long release, bool *none);
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first
 	 * op; member NULL: may it share any group? Asked by fuse beyond the general rules. NULL = yes, else the failed

@@ -528,6 +528,7 @@ const Target cuda_target = {
 	.conv_layout = cuda_conv_layout,
 	.conv_chunk = cuda_conv_chunk,
 	.select = cuda_select,
+	.driver_lacks = nvrtc_driver_lacks,
 	.variants = cu_variants,
 	.tunable = cuda_tunable,
 	.kernel_version = cuda_kernel_version,

@@ -89,6 +89,52 @@ nvrtc_open(Arena *a, Nvrtc *n)
 	return NULL;
 }
 
+/* ---------------------------------------------------------------- drivers */
+/* The first releases of the driver for each version of CUDA (NVIDIA, "CUDA Toolkit Release Notes", table of drivers),
+ * versions as 10 major + minor. Within a major version cubins run on an older driver, PTX does not. */
+static const struct { int release, cuda; } drivers[] = {{525, 120}, {530, 121}, {535, 122}, {545, 123},
+                                                        {550, 124}, {555, 125}, {560, 126}, {565, 127},
+                                                        {570, 128}, {575, 129}, {580, 130}, {590, 131}};
+enum { DRIVERS = sizeof drivers / sizeof *drivers, LOOPS_IN_GRAPHS = 124 };
+
+const char *
+nvrtc_driver_lacks(Arena *a, long release, bool *none)
+{
+	Nvrtc n = {0};
+	const char *error = nvrtc_open(a, &n), *graphs = "";
+	int i = 0;
+
+	*none = false;
+	if (error)
+		return error;
+	dlclose(n.library);
+	while (i < DRIVERS && drivers[i].release <= release)
+		i++;
+	int cuda = i ? drivers[i - 1].cuda : 0, made = 10 * n.major + n.minor;
+
+	if (i == DRIVERS) /* or newer than what is known here */
+		return NULL;
+	*none = cuda / 10 < n.major;
+	if (!cuda)
+		return arena_printf(a, "a driver R%ld is older than CUDA 12.0, which programs take: R%d", release,
+		                    drivers[0].release);
+	if (*none)
+		return arena_printf(a,
+		                    "a driver R%ld is for CUDA %d.%d and takes nothing that NVRTC %d.%d compiles: the "
+		                    "program takes one for CUDA %d, or an NVRTC %d.x (MANTOU_LIBNVRTC)",
+		                    release, cuda / 10, cuda % 10, n.major, n.minor, n.major, cuda / 10);
+	if (cuda < LOOPS_IN_GRAPHS)
+		graphs = "; an epoch is no loop in a graph, each step is a launch";
+	if (cuda >= made)
+		return !*graphs ? NULL
+		                : arena_printf(a, "a driver R%ld is for CUDA %d.%d%s", release, cuda / 10, cuda % 10,
+		                               graphs);
+	return arena_printf(a,
+	                    "a driver R%ld is for CUDA %d.%d, and the PTX beside the kernels is of %d.%d: the program "
+	                    "runs on GPUs of --arch alone%s",
+	                    release, cuda / 10, cuda % 10, n.major, n.minor, graphs);
+}
+
 /* ---------------------------------------------------------------- errors */
 /* The group whose kernel stands at a line of the source. */
 static const char *
