@@ -64,7 +64,7 @@ tiles_choose(const Graph *g, const Op *op, bool use_mma, Load load)
 		p = (Tiles){true, 64, 256, 32, 3, 1, 8, 1, 0, false, false};
 	if (p.mma && i == 0 && load.made[1] && !load.made[0] && m % 256 == 0)
 		p = (Tiles){true, 256, 64, 32, 3, 4, 2, 1, 0, false, false};
-	cu_gemm_parts(g, op, &f, load, &p);
+	cu_gemm_parts(g, op, &f, &p);
 	return p;
 }
 

@@ -104,12 +104,11 @@ void cu_result_root(const Gemm *x, Ix m, Ix n, const Ix *ix);
 int64_t cu_operand_run(const Graph *g, const Form *f, int which, bool *along_k);
 
 /* ---- gemm_tiles.c: parameters */
-/* What else the group does: ops that need registers beside the sums; reductions, which need whole sums too; operands
- * that it makes. */
+/* What else the group does: ops that need registers beside the sums; reductions; operands that it makes. */
 typedef struct Load { bool heavy, reduces, made[2]; } Load;
 Load cu_gemm_load(const Graph *g, int group, const Op *op);
 bool cu_gemm_has_parts(const Op *op, const Form *f); /* may k be split, so that few tiles fill the machine? */
-void cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p); /* sets split */
+void cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Tiles *p); /* sets split */
 /* what tune.def asks of kernels in tiles */
 Facts cu_gemm_facts(const Graph *g, int group, const Op *op, const char *arch);
 FamilyId cu_tiles_family(const Tiles *p);
@@ -187,7 +186,7 @@ void cu_stored_close(Cuda *c, const Out *o, const char *name, int vec, const Ix 
 void cu_tf32_fragments(Gemm *x, const Operand *o, int count); /* for products of 8 of k */
 
 /* ---- finish.c: what the last block at a place does */
-int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* split > 1: of the workspace */
+int64_t cu_parts_bytes(const Form *f, const Tiles *p); /* of the workspace, before all else; split 1: none */
 /* text after which the sums of all parts are in this block's registers; blocks that are not last go on with the next
  * tile */
 void cu_parts_join(Gemm *x);

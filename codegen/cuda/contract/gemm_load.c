@@ -2,10 +2,11 @@
  *
  * In: a Gemm with its place in the result.   Out: text that brings tile `next` of k of an operand to slot `slot`.
  * Chunks of 16 bytes where the innermost axis in memory holds whole ones, else, of what lies there, parts of a chunk (8
- * or 4 bytes), else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the group's ops make (a prologue), what is converted to f32 go
- * through registers: all that a thread's units are made of is loaded before the products of the tile that is being
- * multiplied, so that no load waits for another; the units are made and put into shared memory after them. Single
- * elements go to shared memory one by one. Padding is put in behind a prologue: it is 0 whatever the ops make of 0. */
+ * or 4 bytes), else single elements. What lies in memory goes by cp.async, which writes zeros for padding; what the
+ * group's ops make (a prologue), what is converted to f32 go through registers: all that a thread's units are made of
+ * is loaded before the products of the tile that is being multiplied, so that no load waits for another; the units
+ * are made and put into shared memory after them. Single elements go to shared memory one by one. Padding is put in
+ * behind a prologue: it is 0 whatever the ops make of 0. */
 #include "gemm.h"
 #include <string.h>
 
@@ -337,7 +338,8 @@ copy_unit(Gemm *x, const Operand *o, Ix unit, const Ix *tap)
 		chunk = arena_printf(c->a, "%s / %d", chunk, parts);
 	}
 	cu_line(c, "copy%d(shared + %s + %s%s, %s, %s, %s);", bytes, cu_slot_text(x, o, "slot"),
-	        chunk_at(x, line, chunk, o->per_line / parts), in, from, cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
+	        chunk_at(x, line, chunk, o->per_line / parts), in, from,
+	        cu_pointer(c, (DType)o->t->dtype, val_info(c->g, o->v)->offset), valid);
 	if (o->units % x->threads)
 		cu_scope_close(c, s);
 	c->root = NULL;

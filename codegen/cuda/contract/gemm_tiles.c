@@ -132,7 +132,7 @@ cu_gemm_has_parts(const Op *op, const Form *f)
 }
 
 void
-cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
+cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Tiles *p)
 {
 	const Budget *b = &cu_machine(g)->budget;
 	int64_t tiles = cu_gemm_tiles(f, p), steps = cu_tiles_along(cu_form_count(f->k, f->nk), p->k);
@@ -141,11 +141,11 @@ cu_gemm_parts(const Graph *g, const Op *op, const Form *f, Load load, Tiles *p)
 	split = split > steps / 8 ? steps / 8 : split;
 	while (split > 1 && split * tiles * p->m * p->n * 4 > b->l2)
 		split--;
-	if (!load.reduces && split > 1 && cu_gemm_has_parts(op, f) && !f->classes)
+	if (split > 1 && cu_gemm_has_parts(op, f) && !f->classes)
 		p->split = (int)split;
 }
 
-/* Does the group reduce what the contraction makes? Then sums must be complete in their tile. */
+/* Does the group reduce what the contraction makes? */
 static bool
 reduces(const Graph *g, int group)
 {
@@ -231,5 +231,5 @@ cu_gemm_workspace(const Graph *g, int group, const Op *op, const Tiles *p)
 {
 	Form f = cu_form(g, op);
 
-	return p->split > 1 ? cu_parts_bytes(&f, p) : cu_states_bytes(g, group, &f, p);
+	return cu_parts_bytes(&f, p) + cu_states_bytes(g, group, &f, p);
 }

@@ -101,7 +101,7 @@ tiles_time(const Machine *m, const Form *f, const Tiles *p, int64_t depth)
 /* Tiles of 192 or 96 columns in place of p's where the machine is done sooner: results of 768 columns have 128 tiles of
  * 192 for 132 multiprocessors, and 96 of 256. `few`: of registers, for what the group does beside. */
 static void
-between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, const Load *l, bool few, Tiles *p)
+between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, bool few, Tiles *p)
 {
 	static const Tiles all[] = {{true, 128, 192, DEPTH, 4, 8, 1, 1, 2, false, false},
 	                            {true, 128, 96, DEPTH, 3, 8, 1, 1, 2, false, false}};
@@ -112,7 +112,7 @@ between(const Graph *g, const Op *op, const SelectCx *cx, const Form *f, const L
 	for (int i = few ? 1 : 0; i < 2; i++) {
 		Tiles t = all[i];
 
-		cu_gemm_parts(g, op, f, *l, &t);
+		cu_gemm_parts(g, op, f, &t);
 		double time = tiles_time(m, f, &t, depth);
 
 		if ((t.split > 1 && i == 0) || cu_form_count(f->m, f->nm) <= t.m / 2 || time >= least)
@@ -161,9 +161,11 @@ wgmma_offer(const Graph *g, int group, const Op *op, const SelectCx *cx, const L
 	const char *why = declines(g, group, op, cx, l, cu_gemm_has_parts(op, &f), p, value);
 
 	if (!why) {
-		cu_gemm_parts(g, op, &f, *l, p);
-		if (cu_operand_run(g, &f, 1, &along_k) % 8 == 0)
-			between(g, op, cx, &f, l, l->heavy || l->reduces, p);
+		cu_gemm_parts(g, op, &f, p);
+		/* where products bind: what is made on its way in is made for each tile across */
+		if (*value >= 1 && p->n >= 128 && !l->made[0] && !l->made[1] &&
+		    cu_operand_run(g, &f, 1, &along_k) % 8 == 0)
+			between(g, op, cx, &f, l->heavy || l->reduces, p);
 	}
 	return why;
 }

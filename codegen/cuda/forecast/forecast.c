@@ -33,7 +33,8 @@ typedef struct Work {
 	Tiles p;
 	int warps;
 	double rounds, elements, bytes, flops; /* of a block: rounds of k; of a thread: of its result; of the kernel */
-	double finished;                       /* numbers that a thread of the last block adds up one after the other */
+	/* numbers that a thread of the last block adds up one after the other: of columns, of parts of k */
+	double finished, parts;
 } Work;
 /* Of a warp. */
 typedef struct Walk {
@@ -305,7 +306,7 @@ tail_of(const Work *w)
 		if (c->loop.at[k].first >= c->body || !i.strong || i.nested || i.products)
 			continue;
 		walk(w, &x, c->loop.at[k].first, c->loop.at[k].last + 1, 1, &loads, true);
-		tail += (x.t + cu_sass_latency(SASS_ATOMG, w->hopper)) * w->finished;
+		tail += (x.t + cu_sass_latency(SASS_ATOMG, w->hopper)) * w->parts;
 	}
 	return tail;
 }
@@ -435,12 +436,14 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 		w->rounds = (double)((cu_tiles_along(depth, w->p.k) + w->p.split - 1) / w->p.split + w->p.stages -
 		                     (w->p.groups ? 2 : 1));
 		w->elements = (double)(w->p.m * w->p.n) / (32.0 * w->warps);
-		int64_t rows = cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m),
-		        members = w->p.split > 1 ? w->p.split : rows;
+		int64_t rows = cu_tiles_along(cu_form_count(f.m, f.nm), w->p.m), parts = w->p.split;
 
-		if (members > 32) /* two levels, as finish.c has them */
-			members = (int64_t)ceil(sqrt((double)members));
-		w->finished = w->p.split > 1 ? (double)members : (double)(members * w->p.n) / (32.0 * w->warps);
+		if (rows > 32) /* two levels, as finish.c has them */
+			rows = (int64_t)ceil(sqrt((double)rows));
+		if (parts > 32)
+			parts = (int64_t)ceil(sqrt((double)parts));
+		w->finished = (double)(rows * w->p.n) / (32.0 * w->warps);
+		w->parts = (double)parts;
 	}
 }
 

@@ -51,7 +51,7 @@ members_of(Cuda *c, const Levels *l, Ix set, Ix count)
 int64_t
 cu_parts_bytes(const Form *f, const Tiles *p)
 {
-	return p->split * cu_gemm_tiles(f, p) * p->m * p->n * 4;
+	return p->split > 1 ? p->split * cu_gemm_tiles(f, p) * p->m * p->n * 4 : 0;
 }
 
 /* The thread's sums one after the other, with those of the other threads beside them: `mma` names what is done with
@@ -195,7 +195,7 @@ int64_t
 cu_state_offset(const Gemm *x, int k, int s)
 {
 	const Graph *g = x->c->g;
-	int64_t at = g->group.at[x->c->group].workspace_offset;
+	int64_t at = g->group.at[x->c->group].workspace_offset + (x->op ? cu_parts_bytes(&x->f, &x->p) : 0);
 
 	for (uint32_t i = x->c->first; i < x->c->last; i++) {
 		const Op *op = &g->op.at[i];

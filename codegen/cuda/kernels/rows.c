@@ -2,7 +2,8 @@
  *
  * In: a group with reductions over the same axes of one space.   Out: a kernel with a block for each kept index, or a
  * thread where a row is short, or, of many rows of moderate length, a warp: its lanes join by shuffles, no thread waits
- * for a block, and what the row is made of stays in registers for all passes if that is little. A pass goes over the row for every phase: what depends on no reduction of the group,
+ * for a block, and what the row is made of stays in registers for all passes if that is little. A pass goes over the
+ * row for every phase: what depends on no reduction of the group,
  * what depends on those of the first pass, ...; threads take every BLOCK-th element, their states join in a halving
  * tree, so the order is the same whatever the machine. moments takes two passes (sum, squares about the mean),
  * logsumexp too (largest, exponentials below it). Values of the row's whole space are stored in their phase, values of
@@ -457,7 +458,8 @@ vectors_choose(Cuda *c, Rows *r)
 
 	r->vec = 1;
 	r->inner = cu_inner_axis(t);
-	if (r->threads == 1 || r->inner < 0 || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul || t->axis[r->inner].n % 4)
+	if (r->threads == 1 || r->inner < 0 || !(r->axes >> r->inner & 1) || t->axis[r->inner].mul ||
+	    t->axis[r->inner].n % 4)
 		return;
 	for (uint32_t k = 0; k < r->atom.n; k++)
 		cu_leaves_find(c, r->atom.at[k].op->in[0], t, NOVAL, &l);
@@ -495,8 +497,8 @@ turns_open(Cuda *c, const Rows *r, Ix i, Ix first, Ix end)
 	Ix mine = cu_ix_mul(c, place(r), cu_ix_k(c, r->vec));
 
 	if (!r->turns)
-		return cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i, cu_ix_add(c, first, mine), i, end, i,
-		                     r->threads * r->vec);
+		return cu_scope_open(c, "for (%s %s = %s; %s < %s; %s += %d)", c->it, i, cu_ix_add(c, first, mine), i,
+		                     end, i, r->threads * r->vec);
 	cu_line(c, "#pragma unroll");
 	Scope s = cu_scope_open(c, "for (int q = 0; q < %d; q++)", r->turns);
 
