@@ -1,6 +1,6 @@
-/* rules.h: the functions that ops.def names, for the files that define them and for ir.c, which fills op_info. Private
- * to ir/. Elementwise and reduction rows have no function of their own: shape_ew, shape_red (build.c), flops_made,
- * flops_read (shape.c) serve them all, and autodiff, the reference and the emitters read the rows. */
+/* rules.h: the functions that ops.def names, for the files that define them and for table.c, which fills op_info.
+ * Private to ir/. Elementwise and reduction rows have no function of their own: shape_ew, shape_red (build.c),
+ * flops_made, flops_read (shape.c) serve them all, and autodiff, the reference and the emitters read the rows. */
 #ifndef IR_RULES_H
 #define IR_RULES_H
 #include "ir.h"
