@@ -6,51 +6,6 @@
 #include "program.h"
 #include <string.h>
 
-void
-program_put_shape(Buf *b, const Type *t)
-{
-	buf_printf(b, "[");
-	for (int i = 0; i < t->rank; i++)
-		buf_printf(b, "%s%lld", i ? "," : "", (long long)t->axis[i].n);
-	buf_printf(b, "]");
-}
-
-/* dtype, shape and layout of a tensor */
-void
-program_put_type(Buf *b, const Type *t)
-{
-	buf_printf(b, ", \"dtype\": \"%s\", \"shape\": ", dtype_info[t->dtype].name);
-	program_put_shape(b, t);
-	if (type_is_plain(t))
-		return;
-	buf_printf(b, ", \"perm\": [");
-	for (int k = 0; k < t->rank; k++)
-		buf_printf(b, "%s%d", k ? "," : "", t->perm[k]);
-	buf_printf(b, "]");
-}
-
-const char *
-program_where(const Module *m, Arena *a, Loc l)
-{
-	if (!l.file || l.file >= m->diags->source.n)
-		return "";
-	return arena_printf(a, "%s:%u:%u", m->diags->source.at[l.file].name, (unsigned)l.line, (unsigned)l.col);
-}
-
-void
-program_put_number(Buf *b, const char *key, double x)
-{
-	buf_printf(b, ", \"%s\": ", key);
-	buf_double(b, x);
-}
-
-void
-program_put_text(Buf *b, const char *key, const char *text)
-{
-	buf_printf(b, ", \"%s\": ", key);
-	buf_json(b, text ? text : "");
-}
-
 /* ---------------------------------------------------------------- settings */
 static const char *
 setting_word(const Module *m, const char *name, const char *none)
@@ -58,24 +13,6 @@ setting_word(const Module *m, const char *name, const char *none)
 	const Setting *s = setting(m, name);
 
 	return s && s->s ? s->s : none;
-}
-
-static int64_t
-setting_int(const Module *m, const char *name, int64_t none)
-{
-	const Setting *s = setting(m, name);
-
-	return s && (s->kind == SET_INT || s->kind == SET_BOOL) ? s->i : none;
-}
-
-int64_t
-program_calls(const Module *m, int64_t *shards)
-{
-	int64_t s = setting_int(m, "train.shards", 1);
-
-	if (shards)
-		*shards = s;
-	return s > 1 ? s : setting_int(m, "train.accumulate", 1);
 }
 
 static void
@@ -203,14 +140,14 @@ put_settings(Buf *b, const Module *m)
 	buf_json(b, precision && precision->s ? precision->s : "f32");
 	buf_printf(b, ", \"batch\": %lld, \"source_hash\": \"%016llx\"", (long long)m->batch,
 	           (unsigned long long)m->source_hash);
-	buf_printf(b, ", \"seed\": %lld, \"epochs\": %lld", (long long)setting_int(m, "train.seed", 0),
-	           (long long)setting_int(m, "train.epochs", 1));
+	buf_printf(b, ", \"seed\": %lld, \"epochs\": %lld", (long long)program_setting(m, "train.seed", 0),
+	           (long long)program_setting(m, "train.epochs", 1));
 	if (sink && sink->kind == SET_INT)
 		buf_printf(b, ", \"sink\": %lld", (long long)sink->i);
 	else
 		program_put_text(b, "sink", setting_word(m, "train.sink", "epoch"));
 	buf_printf(b, ", \"accumulate\": %lld, \"shuffle\": %s", (long long)calls,
-	           setting_int(m, "data.shuffle", 1) ? "true" : "false");
+	           program_setting(m, "data.shuffle", 1) ? "true" : "false");
 	if (shards > 1)
 		buf_printf(b, ", \"shards\": %lld", (long long)shards);
 	if (threads && threads->kind == SET_INT)

@@ -1,15 +1,17 @@
-/* program.h: what the files that write the descriptor share. Private to them: program.c (the object, settings, figures),
- * program_inputs.c (inputs, states, checks), program_graphs.c (graphs, kernels, loops). */
+/* program.h: what the files that write the descriptor share. Private to them: program.c (the object, settings,
+ * figures), program_text.c, program_inputs.c (inputs, states, checks), program_graphs.c (graphs, kernels, loops). */
 #ifndef CODEGEN_PROGRAM_H
 #define CODEGEN_PROGRAM_H
 #include "codegen.h"
 
-/* ---- program.c: pairs of the object, each behind a comma */
+/* ---- program_text.c: pairs of the object, each behind a comma */
 void program_put_shape(Buf *b, const Type *t);                      /* [..], without a key */
 void program_put_type(Buf *b, const Type *t);                       /* dtype, shape and layout of a tensor */
 void program_put_number(Buf *b, const char *key, double x);
 void program_put_text(Buf *b, const char *key, const char *text);
 const char *program_where(const Module *m, Arena *a, Loc l); /* file:line:column; "" where there is none */
+/* an integer or a truth value of the settings; `none` without one */
+int64_t program_setting(const Module *m, const char *name, int64_t none);
 
 /* ---- program_inputs.c */
 /* The model's inputs: those of train, then what only the other graphs have. */

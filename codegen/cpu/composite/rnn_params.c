@@ -1,8 +1,8 @@
 /* rnn_params.c: kernels of the recurrences: which there is for an op, its parameters, workspace, search space.
  *
  * In: an op of lstm.cells, gru.cells or their gradients, the bytes of a vector, a kernel's text or what select asks.
- * Out: a plan (RnnSeq), its text, others in its place. Refuses (rnn_refuses): other types than f32, machines with vectors
- * below 16 bytes; those are unrolled by pass expand. */
+ * Out: a plan (RnnSeq), its text, others in its place. Refuses (rnn_refuses): other types than f32, machines with
+ * vectors below 16 bytes; those are unrolled by pass expand. */
 #include "rnn_parts.h"
 #include "../../space.h"
 #include <string.h>
