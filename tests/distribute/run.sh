@@ -142,6 +142,9 @@ bits() {
 	"$dir/norm" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/want"
 	tests/distribute/ranks $library 3 "$dir/norm.mpi" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/out" 2>/dev/null
 	if cmp -s "$dir/out" "$dir/want"; then good; else bad "$library eval: $(cat "$dir/out")"; fi
+	"$dir/ignored" eval --synthetic --weights "$dir/ignored.a.st" --json >"$dir/want"
+	tests/distribute/ranks $library 3 "$dir/ignored.mpi" eval --synthetic --weights "$dir/ignored.a.st" --json >"$dir/out" 2>/dev/null
+	if cmp -s "$dir/out" "$dir/want"; then good; else bad "$library eval, labels ignored: $(cat "$dir/out")"; fi
 	# the library's own sum: of two numbers there is one; of three bits may differ, and it says so
 	ranks $library 2 b attention.mpi --exchange library && same "$library, 2 ranks --exchange library" attention.a b
 	ranks $library 2 b attention.mpi --exchange library --sink off && same "$library, 2 ranks --exchange library --sink off" attention.a b
@@ -271,6 +274,10 @@ for m in stats:1 stats:2 ignored:1 ignored:4; do
 	build $n.s $n --shards ${m#*:}
 	train $n.s $n.s && near "$n, other shards" $n.a $n.s 2e-5
 done
+# evaluated in batches of 4 and of 6, with different numbers of labels that count: the loss is that of the set
+for m in ignored ignored.s; do "$dir/$m" eval --synthetic --weights "$dir/ignored.a.st" --json 2>"$dir/out" || bad "eval of $m: $(cat "$dir/out")"; done >"$dir/evals"
+if python3 -c 'import json, sys
+a, b = (json.loads(l)["loss"] for l in open(sys.argv[1])); sys.exit(abs(a - b) > 1e-6 * b)' "$dir/evals"; then good; else bad "labels ignored, evaluated in other batches: $(cat "$dir/evals")"; fi
 case $("$dir/ignored" info --json) in *'"joins": 1, "in_step": false'*) good ;; *) bad "labels that count: $("$dir/ignored" info --json)" ;; esac
 case $("$dir/stats" info --json) in *'"joins": 1'[0-9]', "in_step": true'*) good ;; *) bad "statistics: $("$dir/stats" info --json)" ;; esac
 build stats.f16 stats --precision f16
