@@ -2,7 +2,8 @@
  *
  * In: graph eval with its metrics, each computed from one batch.   Out: a metric that is an average over examples (a
  * mean over them, what is linear in such means, or a loss or accuracy of the language) stays as it is, and the
- * runtime averages it, weighted by examples. Any other is rewritten, and a loss over the labels that count: sums over examples are added up in states from
+ * runtime averages it, weighted by examples. Any other, and a loss over the labels that count, is rewritten: sums over
+ * examples are added up in states from
  * batch to batch (kind `sum`, in f64), and the rest is computed from them, so that the result, of kind `whole`, is
  * the value on all examples so far; that of the last batch counts. sqrt(mean(square(y - p))) becomes the root of a
  * sum over a number; sum(x) the sum over the set; max(x) its maximum. What keeps an axis of examples is computed
