@@ -147,6 +147,7 @@ op_access(const Graph *g, const Op *op, int k, Access *a)
 
 	*a = (Access){.fill = NULL};
 	if (!rule)
-		bug("%s has no access rule: a T_VIEW, T_MOVE or T_POINTWISE names one in ops.def", op_info[op->kind].name);
+		bug("%s has no access rule: a T_VIEW, T_MOVE or T_POINTWISE names one in ops.def",
+		    op_info[op->kind].name);
 	return rule(g, op, k, a);
 }

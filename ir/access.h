@@ -14,14 +14,16 @@ typedef enum AccessForm {
 	ACCESS_back,    /* n - 1 - i */
 	ACCESS_spread,  /* (i + offset) / scale, and only where scale divides that */
 	ACCESS_behind,  /* i - the extents of the operands before this one, along the same axis */
-	ACCESS_lookup,  /* the element of operand `by` at its own access; axis: what stands in its place, -1: several axes */
+	/* the element of operand `by` at its own access; axis: what stands in its place, -1: several axes */
+	ACCESS_lookup,
 	ACCESS_moved,   /* i + the element of operand `by` at its own access */
 } AccessForm;
 typedef struct AxisAccess { AccessForm form; int8_t axis, by; int64_t scale, offset; } AxisAccess;
 typedef struct Access {
 	AxisAccess at[MAX_RANK]; /* by the operand's axes */
-	bool blocks;             /* at is not set: blocks of axes hold the same elements in row-major order (type_block) */
-	bool index;              /* its elements are looked up by another operand's access: no elements of the result */
+	/* at is not set: blocks of axes hold the same elements in row-major order (type_block) */
+	bool blocks;
+	bool index;              /* its elements are indices that another operand's access looks up */
 	const Attr *fill;        /* of the result where no operand is read; NULL: 0 */
 } Access;
 /* Of operand k, by the operator's rule; false: this operand is not read. bug() without a rule. */

@@ -377,7 +377,7 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 			continue;
 		if (g->nscalar == RT_MAX_RESULTS)
 			return rt_fail(e, "more than %d losses and metrics", RT_MAX_RESULTS);
-		if (r->kind == RT_LOSS && g->loss < 0)
+		if ((r->kind == RT_LOSS || strcmp(r->t.name, "loss") == 0) && g->loss < 0)
 			g->loss = g->nscalar;
 		g->scalar[g->nscalar] = k;
 		g->scalar_offset[g->nscalar] = r->t.offset;

@@ -38,91 +38,6 @@ END
 	then good; else bad "$1"; fi
 }
 
-for m in attention norm stats ignored; do
-	build $m $m
-	build $m.ref $m --target ref
-	train $m.a $m --sink epoch --threads 2 || continue
-	for sink in off 1 3; do train $m.b $m --sink $sink --threads 2 && same "$m --sink $sink" $m.a $m.b; done
-	train $m.b $m --threads 1 && same "$m --threads 1" $m.a $m.b
-	train $m.half $m --stop 3 && train $m.b $m --resume "$dir/$m.half.st" && same "$m stopped and resumed" $m.a $m.b
-	train $m.r $m.ref && near "$m against the interpreter" $m.a $m.r 1e-4
-done
-for shards in 1 3 24; do
-	build attention.s$shards attention --shards $shards
-	train attention.s$shards attention.s$shards && near "8 and $shards shards" attention.a attention.s$shards 2e-5
-done
-# what is exchanged within a step is the whole batch's: one shard of it gives the same up to rounding
-for m in stats:1 stats:2 ignored:1 ignored:4; do
-	n=${m%:*}
-	build $n.s $n --shards ${m#*:}
-	train $n.s $n.s && near "$n, other shards" $n.a $n.s 2e-5
-done
-case $("$dir/ignored" info --json) in *'"joins": 1, "in_step": false'*) good ;; *) bad "labels that count: $("$dir/ignored" info --json)" ;; esac
-case $("$dir/stats" info --json) in *'"joins": 1'[0-9]', "in_step": true'*) good ;; *) bad "statistics: $("$dir/stats" info --json)" ;; esac
-build stats.f16 stats --precision f16
-train s16.a stats.f16 --sink off && train s16.b stats.f16 --sink epoch --threads 1 && same "statistics, f16" s16.a s16.b
-train stats.b stats --readers 1 && same "statistics, a reader thread" stats.a stats.b
-train ignored.b ignored --readers 1 && same "ignored, a reader thread" ignored.a ignored.b
-train stats.b stats --watch all && same "statistics, watched" stats.a stats.b
-sed 's/|> mean(axes = \[1\])/|> mean(axes = [1]) |> dense(8) |> batch_norm/; s/shards .*/&  batch_stats = batch/' tests/distribute/range.net >"$dir/ranges.net"
-"$mantou" build "$dir/ranges.net" --distribute mpi -o "$dir/ranges" 2>"$dir/out" || bad "ranges: $(cat "$dir/out")"
-if "$dir/ranges" train --no-save --quiet >"$dir/out" 2>&1; then bad "a number out of range, in step"; elif grep -q 'id 256 is out of range 0..255 (example 2 of step 3, ' "$dir/out"; then good; else bad "in step: $(cat "$dir/out")"; fi
-build attention.f16 attention --precision f16
-train f16.a attention.f16 --sink off && train f16.b attention.f16 --sink epoch --threads 1 && same "f16" f16.a f16.b
-# another number of shards is another run
-if "$dir/attention.s3" train --steps 8 --resume "$dir/attention.half.st" --save "$dir/x.st" >"$dir/out" 2>&1; then
-	bad "resumed with another number of shards"
-elif grep -q 'the checkpoint has shards = 8, this run 3; with --replan' "$dir/out"; then good; else bad "shards: $(cat "$dir/out")"; fi
-train x attention.s3 --resume "$dir/attention.half.st" --replan && good
-grep -q '"shards": 8' <<END && good || bad "info --json"
-$("$dir/attention" info --json)
-END
-
-
-# ---- --continue: starts where there is no checkpoint, else goes on
-train go attention --continue --stop 3 && cmp -s "$dir/go.st" "$dir/attention.half.st" && good || bad "--continue that starts"
-train go attention --continue && same "--continue" attention.a go
-"$dir/attention" train --steps 8 --save "$dir/go.st" --continue >"$dir/out" 2>&1 && grep -q "note: goes on from $dir/go.st" "$dir/out" && same "--continue of a run that is over" attention.a go
-wrong() { # wrong TEXT ARGS...: usage
-	text=$1
-	shift
-	"$dir/attention" train "$@" >"$dir/out" 2>&1
-	if [ $? -eq 2 ] && grep -q -e "$text" "$dir/out"; then good; else bad "$*: $(head -n 1 "$dir/out")"; fi
-}
-wrong '--continue and --resume exclude each other' --continue --resume "$dir/go.st"
-wrong '--exchange is of programs for several processes' --exchange library
-wrong '--exchange wants tree or library, not .ring' --exchange ring
-wrong '--continue and --no-save exclude each other' --continue --no-save
-echo nothing >"$dir/x.st"
-if "$dir/attention" train --steps 8 --save "$dir/x.st" --continue >"$dir/out" 2>&1; then bad "--continue from no checkpoint"; elif grep -q "x.st: " "$dir/out"; then good; else bad "--continue from no checkpoint: $(cat "$dir/out")"; fi
-
-# ---- the examples of README.md, as far as they can be checked here
-if bash -n tests/distribute/examples/train.slurm 2>"$dir/out"; then good; else bad "train.slurm: $(cat "$dir/out")"; fi
-for option in $(grep -h 'train --data' tests/distribute/examples/train.slurm tests/distribute/examples/mpijob.yaml | grep -o -e ' --[a-z-]*' | sort -u); do
-	case $option in --mpi | --cpus-per-task | --mca) continue ;; esac
-	"$dir/attention" train --help | grep -q -e "^  $option " || bad "examples: train has no option $option"
-done
-if python3 -c 'import yaml' 2>/dev/null; then
-	if python3 - tests/distribute/examples/mpijob.yaml <<'END' 2>"$dir/out"
-import sys, yaml
-job = yaml.safe_load(open(sys.argv[1]))
-spec = job["spec"]["mpiReplicaSpecs"]
-assert job["apiVersion"] == "kubeflow.org/v2beta1" and job["kind"] == "MPIJob" and set(spec) == {"Launcher", "Worker"}
-assert spec["Launcher"]["replicas"] == 1
-ranks = spec["Worker"]["replicas"] * job["spec"]["slotsPerWorker"]
-for kind in spec.values():
-    pod = kind["template"]["spec"]
-    named = {v["name"] for v in pod["volumes"]}
-    assert all(m["name"] in named for c in pod["containers"] for m in c["volumeMounts"])
-assert "-np %d " % ranks in spec["Launcher"]["template"]["spec"]["containers"][0]["args"][0]
-END
-	then good; else bad "mpijob.yaml: $(tail -n 1 "$dir/out")"; fi
-else
-	skipped=$((skipped + 1))
-	echo "skip mpijob.yaml: there is no module yaml of Python"
-fi
-
-# ---- several processes, with each library that is here
 ranks() { # ranks LIBRARY P NAME PROGRAM ARGS...: as train
 	library=$1 p=$2 name=$3 program=$4
 	shift 4
@@ -204,30 +119,9 @@ f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); print(json.loa
 	"$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/w.st" --overwrite >"$dir/out" 2>&1
 	if cmp -s "$dir/k.st" "$dir/w.st"; then good; else bad "$library: $2 kills, then step $stop: checkpoints differ"; fi
 }
-for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
-build attention.mpi16 attention --precision f16 --distribute mpi
-build slow slow --distribute mpi
-build range range --distribute mpi
-build wide wide --distribute mpi
-train wide.a wide
-case $("$dir/wide" info --json) in *'"buckets": '[2-9]*) good ;; *) bad "one bucket: nothing overlaps" ;; esac
-"$mantou" explain tests/distribute/wide.net >"$dir/out" 2>&1
-if [ "$(grep -c 'all_reduce: bucket [01]: .* MB, complete behind .* hidden' "$dir/out")" = 2 ]; then good; else bad "explain: $(grep bucket "$dir/out")"; fi
-build wide.one wide --distribute mpi --disable overlap
-case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disable overlap: $("$dir/wide.one" info --json)" ;; esac
-train wide.b wide.one && same "--disable overlap" wide.a wide.b
-train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
-case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
-# Debian has both side by side; where they do not install, their part is skipped
-for library in openmpi mpich; do
-	tests/distribute/ranks $library 1 true >/dev/null 2>&1 || { sh tests/install.sh openmpi-bin libopenmpi3 mpich >"$dir/out" 2>&1; break; }
-done
-for library in openmpi mpich; do
-	if ! tests/distribute/ranks $library 1 true >/dev/null 2>&1; then
-		skipped=$((skipped + 1))
-		echo "skip $library: its mpirun is not here (Debian: apt-get install openmpi-bin libopenmpi3 mpich)"
-		continue
-	fi
+# ---- the parts: of a library
+bits() {
+	library=$1
 	for p in 2 3 8; do ranks $library $p b attention.mpi --threads 1 && same "$library, $p ranks" attention.a b; done
 	ranks $library 7 b norm.mpi --sink off && same "$library, 7 ranks --sink off" norm.a b
 	ranks $library 4 b norm.mpi --sink 3 --threads 2 && same "$library, 4 ranks --sink 3" norm.a b
@@ -235,7 +129,6 @@ for library in openmpi mpich; do
 	ranks $library 3 b stats.mpi --sink off --threads 2 && same "$library, 3 ranks, statistics of the batch --sink off" stats.a b
 	ranks $library 6 b ignored.mpi && same "$library, 6 ranks, labels ignored" ignored.a b
 	ranks $library 4 b ignored.mpi --sink off && same "$library, 4 ranks, labels ignored --sink off" ignored.a b
-	fails "$library: a number out of range, in step" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' tests/distribute/ranks $library 3 "$dir/ranges" train --no-save --quiet
 	ranks $library 4 b wide.one && same "$library, --disable overlap" wide.a b
 	for p in 2 4 5; do ranks $library $p b wide && same "$library, buckets, $p ranks" wide.a b; done
 	ranks $library 3 b wide --sink off && same "$library, buckets, --sink off" wide.a b
@@ -249,6 +142,9 @@ for library in openmpi mpich; do
 	"$dir/norm" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/want"
 	tests/distribute/ranks $library 3 "$dir/norm.mpi" eval --synthetic --weights "$dir/norm.a.st" --json >"$dir/out" 2>/dev/null
 	if cmp -s "$dir/out" "$dir/want"; then good; else bad "$library eval: $(cat "$dir/out")"; fi
+	"$dir/ignored" eval --synthetic --weights "$dir/ignored.a.st" --json >"$dir/want"
+	tests/distribute/ranks $library 3 "$dir/ignored.mpi" eval --synthetic --weights "$dir/ignored.a.st" --json >"$dir/out" 2>/dev/null
+	if cmp -s "$dir/out" "$dir/want"; then good; else bad "$library eval, labels ignored: $(cat "$dir/out")"; fi
 	# the library's own sum: of two numbers there is one; of three bits may differ, and it says so
 	ranks $library 2 b attention.mpi --exchange library && same "$library, 2 ranks --exchange library" attention.a b
 	ranks $library 2 b attention.mpi --exchange library --sink off && same "$library, 2 ranks --exchange library --sink off" attention.a b
@@ -256,13 +152,16 @@ for library in openmpi mpich; do
 	near "$library, 3 ranks, buckets, --exchange library" b wide.a 1e-5
 	if [ "$(grep -c 'note: --exchange library: bits of the result depend on the number of processes and on [OM]' "$dir/out")" = 1 ]; then good; else bad "$library, --exchange library: $(cat "$dir/out")"; fi
 	ranks $library 2 b attention.mpi16 --exchange library && same "$library, f16 --exchange library" f16.a b
-	run="tests/distribute/ranks $library"
 	# the exchange alone, the links as mantou scale reads them
 	tests/distribute/ranks $library 2 "$dir/wide" bench --only-exchange --steps 3 --warmup 1 --repeat 3 --json >"$dir/out" 2>/dev/null
 	if grep -q '"processes": 2, "shards": 5, "exchange_bytes": [0-9]*, "by": "tree", "exchange_ms": {"median": [0-9.]*[1-9]' "$dir/out"; then good; else bad "$library bench --only-exchange: $(cat "$dir/out")"; fi
 	{ echo "node 1 of 4"; echo "rate 100 batch 8"; tests/distribute/ranks $library 2 "$dir/wide" bench --links 2>/dev/null; } >"$dir/cluster"
 	if [ "$(grep -c '^link inside [0-9.e+]*us [0-9.e+]*GB/s$\|^sum [0-9.e+]*GB/s$' "$dir/cluster")" = 2 ] && "$mantou" scale tests/distribute/wide.net --cluster "$dir/cluster" --processes 1,2 >"$dir/out" 2>&1; then good
 	else bad "$library bench --links: $(cat "$dir/cluster" "$dir/out")"; fi
+}
+faults() {
+	library=$1 run="tests/distribute/ranks $1"
+	fails "$library: a number out of range, in step" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' tests/distribute/ranks $library 3 "$dir/ranges" train --no-save --quiet
 	# a library whose network is slow, and one that stands still on one rank: cc links the real one behind slow.c
 	if cc -shared -fPIC -O1 tests/distribute/slow.c -o "$dir/libslow.so" -Wl,--no-as-needed -l:$(case $library in openmpi) echo libmpi.so.40 ;; mpich) echo libmpich.so.12 ;; esac) 2>"$dir/out"; then
 		MANTOU_LIBMPI="$dir/libslow.so" SLOW_RATE=1e8 ranks $library 4 b wide && same "$library, a slow network" wide.a b
@@ -287,16 +186,171 @@ for library in openmpi mpich; do
 	fails "$library: other options" 1 'the ranks do not agree: --seed is 0 on rank 0 .*, 1 on rank 1' $run 2 sh -c \
 		'exec "$0" train --no-save --seed ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' "$dir/slow"
 	fails "$library: a number out of range" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet
-	interrupted "a rank killed" $library KILL rank - 5 '' 
+}
+signals() {
+	library=$1
+	interrupted "a rank killed" $library KILL rank - 5 ''
 	interrupted "a rank stopped" $library STOP rank 1 7 'silent for 2 s; last in step' --patience 2
 	interrupted "asked to stop" $library USR1 launcher "each 130" 5 'stopped after step [0-9]* of .*, saved in '
 	interrupted "the launcher killed" $library KILL launcher - 5 ''
 	killed $library $([ -n "${LONG:-}" ] && echo 100 || echo 4)
+}
+# those of one process, and those of several
+programs() {
+	case $1 in
+	one)
+		for m in attention norm stats ignored; do build $m $m && train $m.a $m --sink epoch --threads 2; done
+		build attention.f16 attention --precision f16 && train f16.a attention.f16 --sink off
+		for shards in 1 3 24; do build attention.s$shards attention --shards $shards; done
+		for m in attention norm stats ignored; do build $m.ref $m --target ref; done ;;
+	several)
+		build wide wide --distribute mpi && train wide.a wide
+		build wide.one wide --distribute mpi --disable overlap
+		for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
+		build attention.mpi16 attention --precision f16 --distribute mpi
+		build slow slow --distribute mpi
+		build range range --distribute mpi
+		sed 's/|> mean(axes = \[1\])/|> mean(axes = [1]) |> dense(8) |> batch_norm/; s/shards .*/&  batch_stats = batch/' tests/distribute/range.net >"$dir/ranges.net"
+		"$mantou" build "$dir/ranges.net" --distribute mpi -o "$dir/ranges" 2>"$dir/out" || bad "ranges: $(cat "$dir/out")" ;;
+	esac
+}
+# A part has a folder and counts of its own and runs beside the others, as much of their time is waiting. In its folder stand the programs and what one
+# process made of them.
+part() { # part FUNCTION ARG
+	mkdir "$dir/$1.$2"
+	for f in "$dir"/*; do
+		case $f in *.a.st | *.a.log) ln "$f" "$dir/$1.$2" ;; *) [ -f "$f" ] && [ -x "$f" ] && ln "$f" "$dir/$1.$2" ;; esac
+	done
+	(
+		passed=0 failed=0 skipped=0 counts=$dir/$1.$2.counts dir=$dir/$1.$2
+		$1 $2
+		echo "$passed $failed $skipped" >"$counts"
+	) >"$dir/$1.$2.said" 2>&1 &
+	parts="$parts $1.$2:$!"
+}
+# Waits for the parts, tells what they said, adds up.
+join() {
+	for f in $parts; do
+		wait ${f#*:}
+		f=${f%:*}
+		cat "$dir/$f.said"
+		if read a b c 2>/dev/null <"$dir/$f.counts"; then passed=$((passed + a)) failed=$((failed + b)) skipped=$((skipped + c)); else bad "$f ended early"; fi
+	done
+	parts=
+}
+parts=
+
+part programs one
+part programs several
+# Debian has both side by side; where they do not install, their part is skipped
+for library in openmpi mpich; do
+	tests/distribute/ranks $library 1 true >/dev/null 2>&1 || { sh tests/install.sh openmpi-bin libopenmpi3 mpich >"$dir/out" 2>&1; break; }
 done
+join
+rm "$dir"/programs.*/out
+mv "$dir"/programs.*/* "$dir"
+for library in openmpi mpich; do
+	if tests/distribute/ranks $library 1 true >/dev/null 2>&1; then
+		for f in signals bits faults; do part $f $library; done
+	else
+		skipped=$((skipped + 1))
+		echo "skip $library: its mpirun is not here (Debian: apt-get install openmpi-bin libopenmpi3 mpich)"
+	fi
+done
+
+# ---- one process, meanwhile
+for m in attention norm stats ignored; do
+	for sink in off 1 3; do train $m.b $m --sink $sink --threads 2 && same "$m --sink $sink" $m.a $m.b; done
+	train $m.b $m --threads 1 && same "$m --threads 1" $m.a $m.b
+	train $m.half $m --stop 3 && train $m.b $m --resume "$dir/$m.half.st" && same "$m stopped and resumed" $m.a $m.b
+	train $m.r $m.ref && near "$m against the interpreter" $m.a $m.r 1e-4
+done
+for shards in 1 3 24; do
+	train attention.s$shards attention.s$shards && near "8 and $shards shards" attention.a attention.s$shards 2e-5
+done
+# what is exchanged within a step is the whole batch's: one shard of it gives the same up to rounding
+for m in stats:1 stats:2 ignored:1 ignored:4; do
+	n=${m%:*}
+	build $n.s $n --shards ${m#*:}
+	train $n.s $n.s && near "$n, other shards" $n.a $n.s 2e-5
+done
+# evaluated in batches of 4 and of 6, with different numbers of labels that count: the loss is that of the set
+for m in ignored ignored.s; do "$dir/$m" eval --synthetic --weights "$dir/ignored.a.st" --json 2>"$dir/out" || bad "eval of $m: $(cat "$dir/out")"; done >"$dir/evals"
+if python3 -c 'import json, sys
+a, b = (json.loads(l)["loss"] for l in open(sys.argv[1])); sys.exit(abs(a - b) > 1e-6 * b)' "$dir/evals"; then good; else bad "labels ignored, evaluated in other batches: $(cat "$dir/evals")"; fi
+case $("$dir/ignored" info --json) in *'"joins": 1, "in_step": false'*) good ;; *) bad "labels that count: $("$dir/ignored" info --json)" ;; esac
+case $("$dir/stats" info --json) in *'"joins": 1'[0-9]', "in_step": true'*) good ;; *) bad "statistics: $("$dir/stats" info --json)" ;; esac
+build stats.f16 stats --precision f16
+train s16.a stats.f16 --sink off && train s16.b stats.f16 --sink epoch --threads 1 && same "statistics, f16" s16.a s16.b
+train stats.b stats --readers 1 && same "statistics, a reader thread" stats.a stats.b
+train ignored.b ignored --readers 1 && same "ignored, a reader thread" ignored.a ignored.b
+train stats.b stats --watch all && same "statistics, watched" stats.a stats.b
+if "$dir/ranges" train --no-save --quiet >"$dir/out" 2>&1; then bad "a number out of range, in step"; elif grep -q 'id 256 is out of range 0..255 (example 2 of step 3, ' "$dir/out"; then good; else bad "in step: $(cat "$dir/out")"; fi
+train f16.b attention.f16 --sink epoch --threads 1 && same "f16" f16.a f16.b
+# another number of shards is another run
+if "$dir/attention.s3" train --steps 8 --resume "$dir/attention.half.st" --save "$dir/x.st" >"$dir/out" 2>&1; then
+	bad "resumed with another number of shards"
+elif grep -q 'the checkpoint has shards = 8, this run 3; with --replan' "$dir/out"; then good; else bad "shards: $(cat "$dir/out")"; fi
+train x attention.s3 --resume "$dir/attention.half.st" --replan && good
+grep -q '"shards": 8' <<END && good || bad "info --json"
+$("$dir/attention" info --json)
+END
+
+# ---- --continue: starts where there is no checkpoint, else goes on
+train go attention --continue --stop 3 && cmp -s "$dir/go.st" "$dir/attention.half.st" && good || bad "--continue that starts"
+train go attention --continue && same "--continue" attention.a go
+"$dir/attention" train --steps 8 --save "$dir/go.st" --continue >"$dir/out" 2>&1 && grep -q "note: goes on from $dir/go.st" "$dir/out" && same "--continue of a run that is over" attention.a go
+wrong() { # wrong TEXT ARGS...: usage
+	text=$1
+	shift
+	"$dir/attention" train "$@" >"$dir/out" 2>&1
+	if [ $? -eq 2 ] && grep -q -e "$text" "$dir/out"; then good; else bad "$*: $(head -n 1 "$dir/out")"; fi
+}
+wrong '--continue and --resume exclude each other' --continue --resume "$dir/go.st"
+wrong '--exchange is of programs for several processes' --exchange library
+wrong '--exchange wants tree or library, not .ring' --exchange ring
+wrong '--continue and --no-save exclude each other' --continue --no-save
+echo nothing >"$dir/x.st"
+if "$dir/attention" train --steps 8 --save "$dir/x.st" --continue >"$dir/out" 2>&1; then bad "--continue from no checkpoint"; elif grep -q "x.st: " "$dir/out"; then good; else bad "--continue from no checkpoint: $(cat "$dir/out")"; fi
+
+# ---- the examples of README.md, as far as they can be checked here
+if bash -n tests/distribute/examples/train.slurm 2>"$dir/out"; then good; else bad "train.slurm: $(cat "$dir/out")"; fi
+for option in $(grep -h 'train --data' tests/distribute/examples/train.slurm tests/distribute/examples/mpijob.yaml | grep -o -e ' --[a-z-]*' | sort -u); do
+	case $option in --mpi | --cpus-per-task | --mca) continue ;; esac
+	"$dir/attention" train --help | grep -q -e "^  $option " || bad "examples: train has no option $option"
+done
+if python3 -c 'import yaml' 2>/dev/null; then
+	if python3 - tests/distribute/examples/mpijob.yaml <<'END' 2>"$dir/out"
+import sys, yaml
+job = yaml.safe_load(open(sys.argv[1]))
+spec = job["spec"]["mpiReplicaSpecs"]
+assert job["apiVersion"] == "kubeflow.org/v2beta1" and job["kind"] == "MPIJob" and set(spec) == {"Launcher", "Worker"}
+assert spec["Launcher"]["replicas"] == 1
+ranks = spec["Worker"]["replicas"] * job["spec"]["slotsPerWorker"]
+for kind in spec.values():
+    pod = kind["template"]["spec"]
+    named = {v["name"] for v in pod["volumes"]}
+    assert all(m["name"] in named for c in pod["containers"] for m in c["volumeMounts"])
+assert "-np %d " % ranks in spec["Launcher"]["template"]["spec"]["containers"][0]["args"][0]
+END
+	then good; else bad "mpijob.yaml: $(tail -n 1 "$dir/out")"; fi
+else
+	skipped=$((skipped + 1))
+	echo "skip mpijob.yaml: there is no module yaml of Python"
+fi
+
+case $("$dir/wide" info --json) in *'"buckets": '[2-9]*) good ;; *) bad "one bucket: nothing overlaps" ;; esac
+"$mantou" explain tests/distribute/wide.net >"$dir/out" 2>&1
+if [ "$(grep -c 'all_reduce: bucket [01]: .* MB, complete behind .* hidden' "$dir/out")" = 2 ]; then good; else bad "explain: $(grep bucket "$dir/out")"; fi
+case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disable overlap: $("$dir/wide.one" info --json)" ;; esac
+train wide.b wide.one && same "--disable overlap" wide.a wide.b
+train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
+case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
 "$dir/wide.one" bench --links >"$dir/out" 2>&1
 if [ $? -eq 1 ] && grep -q -e '--links: one process exchanges nothing' "$dir/out"; then good; else bad "bench --links alone: $(cat "$dir/out")"; fi
 "$dir/attention" bench --only-exchange >"$dir/out" 2>&1
 if [ $? -eq 2 ] && grep -q -e '--only-exchange is of programs for several' "$dir/out"; then good; else bad "bench --only-exchange: $(cat "$dir/out")"; fi
+join
 # TCP, in a network that passes 800 Mbit/s: 4 MB from each of two ranks cannot take less than 80 ms
 if tests/distribute/ranks tcp 1 true >/dev/null 2>&1; then
 	ranks tcp 3 b wide && same "TCP, 3 ranks" wide.a b
