@@ -128,7 +128,7 @@ typedef enum OpKind {
 typedef struct Val { uint32_t id; } Val; /* index into Graph.val; 0 = none */
 #define NOVAL ((Val){0})
 
-struct Graph; struct Module; struct Op; struct Build; struct RefCtx;
+struct Graph; struct Module; struct Op; struct Build; struct RefCtx; struct Access;
 /* Result types of op from its inputs' types and attributes. NULL if good, else the message (without operator name or
  * location), in the graph's arena; *which = the operand to blame with a note, -1 if none. An op whose result type
  * already stands there (reshape, full, expand, cast...) is checked against it. */
@@ -144,6 +144,9 @@ typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
  * nothing. */
 typedef double FlopsRule(const struct Graph *g, const struct Op *op);
 
+/* Which elements of operand k those of the result come from (access.h); false: the operand is not read. */
+typedef bool AccessRule(const struct Graph *g, const struct Op *op, int k, struct Access *a);
+
 typedef struct OpInfo {
 	const char *name;      /* as in the text: conv2d, conv2d.dx, relu.dx */
 	int8_t nin, nout;      /* -1: any number (concat, call, batch) */
@@ -154,6 +157,7 @@ typedef struct OpInfo {
 	 * O I H W; NULL: none */
 	const char *images;
 	ShapeRule *shape; GradRule *grad; RefRule *ref; ExpandRule *expand; FlopsRule *flops;
+	AccessRule *access;    /* of T_VIEW, T_MOVE, T_POINTWISE */
 	const char *doc, *source;
 	/* elementwise rows */
 	int16_t ew;            /* row of ew.def, -1 otherwise */

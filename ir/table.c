@@ -146,6 +146,7 @@ fill_ew(Arena *a, int row, int part)
 	info->flops = flops_made;
 	info->attrs = w->attrs;
 	info->shape = shape_ew;
+	info->access = access_broadcast;
 	info->grad = part == 0 ? grad_ew : NULL;
 	info->doc = arena_printf(a, "%s%s", doc[part], w->text[part]);
 	info->ew = (int16_t)row;
@@ -232,6 +233,8 @@ ir_init(void)
 		if (!info->name || !info->shape || !info->doc || !info->attrs)
 			bug("operator %d (%s): its row lacks a name, shape rule, attributes or doc", k,
 			    info->name ? info->name : "?");
+		if (!info->access && (info->traits & (T_VIEW | T_MOVE | T_POINTWISE)))
+			bug("operator %s: its row lacks an access rule", info->name);
 		if (info->images && (info->nin < 0 || strcspn(info->images, ">") != (size_t)info->nin ||
 		                     strlen(info->images) != (size_t)(info->nin + 1 + info->nout)))
 			bug("operator %s: images is \"%s\", needs a letter for each of its operands, > and one for "
