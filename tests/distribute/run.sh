@@ -6,7 +6,7 @@ set -u
 cd "$(dirname "$0")/../.."
 mantou=${MANTOU:-$PWD/build/mantou}
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+trap 'umount "$dir"/*/disk 2>/dev/null; rm -rf "$dir"' EXIT
 passed=0 failed=0 skipped=0
 good() { passed=$((passed + 1)); }
 bad() {
@@ -182,6 +182,21 @@ faults() {
 	fails "$library: a program for one" 2 'started 2 processes, but this program is for one' $run 2 "$dir/attention" train --no-save
 	fails "$library: info" 2 'info is for one process' $run 2 "$dir/slow" info
 	fails "$library: no such library" 1 'MANTOU_LIBMPI: ' env MANTOU_LIBMPI="$dir/none.so" $run 2 "$dir/slow" train --no-save
+	fails "$library: a library of another kind" 1 'libm.so.6 has no MPI_Init_thread: it is no MPI library, or too old' env MANTOU_LIBMPI=libm.so.6 $run 2 "$dir/slow" train --no-save
+	# no room on rank 0's disk: training goes on, the last save is an error, what was saved before is whole
+	mkdir "$dir/disk"
+	if mount -t tmpfs -o size=1m tmpfs "$dir/disk" 2>/dev/null; then
+		save="--quiet --no-eval --every 3 --save $dir/disk/f.st"
+		$run 2 "$dir/slow" train $save --stop 3 >"$dir/out" 2>&1 && cp "$dir/disk/f.st" "$dir/f.st"
+		cat /dev/zero >"$dir/disk/full" 2>/dev/null
+		fails "$library: a full disk" 1 'error: rank 0 (.*): cannot save: .*/f.st: No space left on device' $run 3 "$dir/slow" train $save --continue --stop 9
+		if grep -q 'warning: cannot save: .*/f.st: No space left on device; training goes on' "$dir/out" && cmp -s "$dir/f.st" "$dir/disk/f.st"; then good; else bad "$library, a full disk: $(cat "$dir/out")"; fi
+		umount "$dir/disk"
+		if "$dir/slow" train --quiet --no-eval --resume "$dir/f.st" --no-save --stop 6 >"$dir/out" 2>&1; then good; else bad "$library, behind a full disk: $(cat "$dir/out")"; fi
+	else
+		skipped=$((skipped + 1))
+		echo "skip $library, a full disk: no mount of a tmpfs"
+	fi
 	fails "$library: a file that rank 0 has not" 1 'nix.st: No such file' $run 2 "$dir/slow" train --no-save --resume "$dir/nix.st"
 	fails "$library: other options" 1 'the ranks do not agree: --seed is 0 on rank 0 .*, 1 on rank 1' $run 2 sh -c \
 		'exec "$0" train --no-save --seed ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' "$dir/slow"
@@ -350,6 +365,14 @@ case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI l
 if [ $? -eq 1 ] && grep -q -e '--links: one process exchanges nothing' "$dir/out"; then good; else bad "bench --links alone: $(cat "$dir/out")"; fi
 "$dir/attention" bench --only-exchange >"$dir/out" 2>&1
 if [ $? -eq 2 ] && grep -q -e '--only-exchange is of programs for several' "$dir/out"; then good; else bad "bench --only-exchange: $(cat "$dir/out")"; fi
+# no library at all: one that says so stands before libc's dlopen
+if echo 'void *dlopen(const char *f, int flags) { (void)f, (void)flags; return (void *)0; }' | cc -shared -fPIC -x c - -o "$dir/none.so" 2>"$dir/out"; then
+	fails "no MPI library" 1 'MPICH started 2 processes, but there is no MPI library: looked for libmpich.so.12, .* (Debian: apt-get install libmpich12)' \
+		env PMI_SIZE=2 PMI_RANK=0 LD_PRELOAD="$dir/none.so" "$dir/slow" train --no-save
+else
+	skipped=$((skipped + 1))
+	echo "skip no MPI library: no cc"
+fi
 join
 # TCP, in a network that passes 800 Mbit/s: 4 MB from each of two ranks cannot take less than 80 ms
 if tests/distribute/ranks tcp 1 true >/dev/null 2>&1; then

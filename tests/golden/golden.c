@@ -30,8 +30,8 @@
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; choice: TEXT            a choice holds it, written `KEY : take=N of WAYS`
  *   ; target: cpu x86-64-v3   a target and an architecture of it, instead of the stand-in target
- *   ; emit: llvm             of a planned module what the target emits, its kernels alone (llvm, cuda), instead of the IR.
- * The module's text, read back, must give the same
+ *   ; emit: llvm             of a planned module what the target emits, its kernels alone (llvm, cuda), instead of the
+ * IR. The module's text, read back, must give the same
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
@@ -553,7 +553,8 @@ run(const Golden *g)
 		fprintf(stderr, "%s: failed\n%s", g->path, messages);
 	if (ran && !want) {
 		module_print(&b, m);
-		good = emit_code(g, &cx, m, &d, &b) && check_lines(g, b.at) && check_verdicts(g, &cx) && check_choices(g, &cx)
+		good = emit_code(g, &cx, m, &d, &b) && check_lines(g, b.at) && check_verdicts(g, &cx)
+		       && check_choices(g, &cx)
 		       && (g->bless ? bless(g, b.at) : compare(g, b.at));
 	}
 	buf_free(&b);
