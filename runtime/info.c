@@ -123,8 +123,8 @@ info_json(const RtHost *h, const Room *room)
 	}
 	printf("], ");
 	if (h->opt.processes)
-		printf("\"processes\": %lld, \"process\": {\"shards\": %lld, \"bytes\": %lld, \"arena_bytes\": %lld, "
-		       "\"sums_bytes\": %lld, \"arrives_bytes\": %lld, \"joins_bytes\": %lld}, ",
+		printf("\"processes\": %lld, \"process\": {\"shards\": %lld, \"bytes\": %lld, "
+		       "\"arena_bytes\": %lld, \"sums_bytes\": %lld, \"arrives_bytes\": %lld, \"joins_bytes\": %lld}, ",
 		       (long long)h->opt.processes, (long long)room->shards, (long long)room_bytes(room),
 		       (long long)room->arena, (long long)room->sums, (long long)room->arrives,
 		       (long long)room->joins);
@@ -197,8 +197,8 @@ info_text(const RtHost *h, const Room *room)
 	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20,
 	       (double)p->scratch_bytes / 0x1p20);
 	if (h->opt.processes)
-		printf("%-12s %lld, the busiest with %lld shard%s: %.3f MiB (arena %.3f, sums of shards %.3f, what arrives "
-		       "%.3f, joins %.3f)\n", "processes", (long long)h->opt.processes, (long long)room->shards,
+		printf("%-12s %lld, the busiest with %lld shard%s: %.3f MiB (arena %.3f, sums of shards %.3f, what "
+		       "arrives %.3f, joins %.3f)\n", "processes", (long long)h->opt.processes, (long long)room->shards,
 		       room->shards == 1 ? "" : "s", (double)room_bytes(room) / 0x1p20, (double)room->arena / 0x1p20,
 		       (double)room->sums / 0x1p20, (double)room->arrives / 0x1p20, (double)room->joins / 0x1p20);
 	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);
