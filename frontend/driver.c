@@ -416,6 +416,9 @@ check_shards(const Job *j)
 {
 	const Setting *s = setting(j->module, "train.shards");
 
+	if (j->o->distribute && !strcmp(j->o->distribute, "nccl"))
+		return usage_error(j->command,
+		                   "--distribute nccl is not there yet: GPUs exchange nothing; mpi is of target cpu");
 	if (j->o->distribute && strcmp(j->o->distribute, "mpi") != 0)
 		return usage_error(j->command, "--distribute: '%s' is unknown, there is mpi", j->o->distribute);
 	if (j->o->debug && strcmp(j->target->name, "cpu") != 0)

@@ -270,6 +270,7 @@ typedef struct RtOptions {
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
 	const char *exchange;                       /* "tree", "library"; NULL: not given */
+	int64_t processes;                          /* of info; 0: not given */
 	bool no_exchange, only_exchange, links;
 	bool has_seed;
 	const char *prompt;                         /* of generate */
@@ -485,7 +486,7 @@ typedef struct RtSums {
 	uint8_t *room[RT_MAX_NODES]; int deepest;
 	int64_t joined;                             /* the step whose sums have been joined last; -1 */
 	/* of several processes: room for what arrives, bytes of a part of a chunk */
-	uint8_t *in; int64_t width;
+	uint8_t *in; int64_t width, arrives;        /* arrives: bytes of `in` */
 	struct RtMsg *msg;
 	RtBucket *bucket; int nbucket, started;     /* of the program; those of this step that are under way */
 	bool overlap;                               /* buckets go while the shard still runs */
@@ -523,6 +524,7 @@ typedef struct RtJoins {
 	uint8_t *value, *root, *slot;               /* by shard; joined; of all ranks' pieces */
 	int64_t room, slots, *first;                /* bytes of a shard; pieces of all ranks; by rank its first */
 	uint8_t *data; int64_t data_bytes;          /* early: the inputs of each shard, */
+	int64_t bytes;                              /* of all of these together */
 	int64_t counted;                            /* of the step whose joins are done; -1 */
 } RtJoins;
 size_t rt_joins_room(RtHost *h);              /* bytes of the arena, from the number of shards of this process */

@@ -323,6 +323,8 @@ wrong() { # wrong TEXT ARGS...: usage
 }
 wrong '--continue and --resume exclude each other' --continue --resume "$dir/go.st"
 wrong '--exchange is of programs for several processes' --exchange library
+"$mantou" build tests/distribute/wide.net --target cuda --arch sm_80 --distribute nccl -o "$dir/no" >"$dir/out" 2>&1
+if [ $? -eq 2 ] && grep -q -e "--distribute nccl is not there yet" "$dir/out"; then good; else bad "nccl: $(cat "$dir/out")"; fi
 wrong '--exchange wants tree or library, not .ring' --exchange ring
 wrong '--continue and --no-save exclude each other' --continue --no-save
 echo nothing >"$dir/x.st"
@@ -361,6 +363,21 @@ case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disab
 train wide.b wide.one && same "--disable overlap" wide.a wide.b
 train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
 case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
+# memory of P processes: more shards, more sums; values of the shards that run in step; what arrives of other ranks; no more ranks than shards
+if for p in 1 2 5; do "$dir/wide" info --json --processes $p; done >"$dir/rooms" && "$dir/stats.mpi" info --json --processes 2 >>"$dir/rooms" &&
+	python3 -c 'import json, sys
+one, two, five, stats = map(json.loads, open(sys.argv[1]))
+for o in one, two, five, stats:
+    p = o["process"]
+    assert p["bytes"] == p["arena_bytes"] + p["sums_bytes"] + p["arrives_bytes"] + p["joins_bytes"], o
+assert [o["process"]["shards"] for o in (one, two, five)] == [5, 2, 1]
+assert one["process"]["arrives_bytes"] == 0 < two["process"]["arrives_bytes"] <= 32 << 20
+grads = two["process"]["sums_bytes"]
+assert grads >= one["parameter_bytes"] and one["process"]["sums_bytes"] == 2 * grads and five["process"]["sums_bytes"] == 0
+assert stats["process"]["arena_bytes"] >= stats["process"]["shards"] * stats["arena_bytes"] and stats["process"]["joins_bytes"] > 0' "$dir/rooms" 2>"$dir/out"; then good
+else bad "info --processes: $(cat "$dir/out")"; fi
+fails "info --processes" 2 '--processes: 6 are more than the model.s 5 shards' "$dir/wide" info --processes 6
+fails "info --processes of a program for one" 2 '--processes is of programs for several processes' "$dir/attention" info --processes 2
 "$dir/wide.one" bench --links >"$dir/out" 2>&1
 if [ $? -eq 1 ] && grep -q -e '--links: one process exchanges nothing' "$dir/out"; then good; else bad "bench --links alone: $(cat "$dir/out")"; fi
 "$dir/attention" bench --only-exchange >"$dir/out" 2>&1
