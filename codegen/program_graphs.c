@@ -28,9 +28,6 @@ is_constant(const Graph *g, Val v, Arena *a)
 static void
 put_results(Buf *b, const Graph *g, Arena *a)
 {
-	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept", "table"};
-
 	buf_printf(b, ", \"results\": [");
 	for (uint32_t i = 0; i < g->result.n; i++) {
 		const Result *r = &g->result.at[i];
@@ -38,7 +35,7 @@ put_results(Buf *b, const Graph *g, Arena *a)
 
 		buf_printf(b, "%s{\"name\": ", i ? ", " : "");
 		buf_json(b, r->name);
-		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", kinds[r->kind],
+		buf_printf(b, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": ", text_result_kinds[r->kind],
 		           dtype_info[t->dtype].name);
 		program_put_shape(b, t);
 		buf_printf(b, ", \"mark\": [");

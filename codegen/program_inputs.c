@@ -115,19 +115,15 @@ program_put_inputs(Buf *b, const Module *m, const ProgramInputs *in)
 void
 program_put_states(Buf *b, const Module *m)
 {
-	static const char *const kinds[ST_COUNT] = {"param", "stat",    "slot",    "grad",
-	                                            "sum",   "setting", "average", "carry"},
-		*const inits[] = {"constant", "normal", "uniform"};
-
 	buf_printf(b, ",\n\"state\": [");
 	for (uint32_t i = 0; i < m->state.n; i++) {
 		const State *s = &m->state.at[i];
 
 		buf_printf(b, "%s{\"name\": ", i ? ",\n " : "");
 		buf_json(b, s->name);
-		buf_printf(b, ", \"kind\": \"%s\"", kinds[s->kind]);
+		buf_printf(b, ", \"kind\": \"%s\"", text_state_kinds[s->kind]);
 		program_put_type(b, &s->type);
-		buf_printf(b, ", \"offset\": %lld, \"init\": \"%s\"", (long long)s->offset, inits[s->init]);
+		buf_printf(b, ", \"offset\": %lld, \"init\": \"%s\"", (long long)s->offset, text_inits[s->init]);
 		program_put_number(b, "a", s->a);
 		program_put_number(b, "b", s->b);
 		buf_printf(b, "}");

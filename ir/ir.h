@@ -207,8 +207,9 @@ typedef struct Input { Val v; const char *name; InputKind kind; } Input;
  * metric NAME that setting metric.NAME computes at the end of an evaluation from all examples' kept values NAME.0,
  * NAME.1, ...; its own value is 0. table: a vector or matrix on all examples so far, read behind the last batch */
 typedef enum ResultKind {
-	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_SET, RES_KEPT,
-	RES_TABLE, RES_COUNT,
+#define RESULT_KIND(name, word) RES_##name,
+#include "../runtime/kinds.def"
+	RES_COUNT,
 } ResultKind;
 /* Is it one of the scalars that each batch reports? */
 static inline bool
@@ -276,9 +277,15 @@ double op_flops(const Graph *g, const Op *op);              /* by the row's rule
  * batch; SETTING: a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
  * parameter's running mean, NAME.average */
 typedef enum StateKind {
-	ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_CARRY, ST_COUNT
+#define STATE_KIND(name, word) ST_##name,
+#include "../runtime/kinds.def"
+	ST_COUNT
 } StateKind;
-typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
+typedef enum InitKind { /* value | mean 0, std | low, high */
+#define INIT_KIND(name, word) INIT_##name,
+#include "../runtime/kinds.def"
+	INIT_COUNT
+} InitKind;
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
 	Type type;
@@ -499,6 +506,9 @@ double floormod(double x, double y);
 bool expr_costly(const Expr *e);                              /* a division or a transcendental function in it? */
 
 /* ---------------------------------------------------------------- text (print.c, parse.c) */
+extern const char *const text_state_kinds[ST_COUNT];    /* by StateKind */
+extern const char *const text_inits[INIT_COUNT];        /* by InitKind */
+extern const char *const text_result_kinds[RES_COUNT];  /* by ResultKind */
 void module_print(Buf *b, const Module *m);
 void graph_print(Buf *b, const Graph *g);
 void op_print(Buf *b, const Graph *g, const Op *op);          /* one line without its end */

@@ -112,12 +112,16 @@ typedef struct RtInput {
 	int64_t rows;    /* first-axis rows of one example */
 } RtInput;
 /* SUM: of an evaluation's batches, CARRY: of generate, in no checkpoint; the latter lies where other graphs work */
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE, RT_CARRY } RtStateKind;
+typedef enum RtStateKind {
+#define STATE_KIND(name, word) RT_##name,
+#include "kinds.def"
+} RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 /* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only; SET: computed at the end from
  * all examples' KEPT values; TABLE: a vector or matrix of all batches so far */
 typedef enum RtResultKind {
-	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH, RT_SET, RT_KEPT, RT_TABLE
+#define RESULT_KIND(name, word) RT_##name,
+#include "kinds.def"
 } RtResultKind;
 static inline bool
 rt_is_metric(RtResultKind k)

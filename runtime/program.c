@@ -186,7 +186,10 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 static bool
 program_states(RtProgram *p, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting", "average", "carry"};
+	static const char *const kinds[] = {
+#define STATE_KIND(name, word) word,
+#include "kinds.def"
+	};
 	int k = 0;
 
 	p->nstate = list ? (int)list->n : 0;
@@ -353,8 +356,10 @@ program_joins(const RtProgram *p, RtGraph *g, const Json *o, RtError *e)
 static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept", "table"};
+	static const char *const kinds[] = {
+#define RESULT_KIND(name, word) word,
+#include "kinds.def"
+	};
 	int k = 0;
 
 	g->loss = -1;
