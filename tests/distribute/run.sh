@@ -61,6 +61,15 @@ gone() {
 		sleep 0.1
 	done
 }
+# ended: waits for the launcher, at most 20 s: Open MPI's may stand for ever when a rank was killed while the two were meeting; its ranks have ended by then
+ended() {
+	for i in $(seq 200); do
+		case $(ps -o stat= -p $job) in '' | Z*) break ;; esac
+		sleep 0.1
+	done
+	kill -9 $job 2>/dev/null
+	wait $job 2>/dev/null
+}
 # Runs until SIGNAL goes to the process that TARGET names; then status, text, seconds, and no process left. STATUS: the launcher's, or "each N": that of
 # ranks by their own word (MPICH's mpirun ends with 0 where it has not heard of its ranks' ends), or -: any. SECONDS beside those that a busy machine takes.
 interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARGS...
@@ -77,7 +86,7 @@ interrupted() { # interrupted WHAT LIBRARY SIGNAL TARGET STATUS SECONDS TEXT ARG
 	esac
 	begin=$(date +%s)
 	kill -$signal $pid
-	wait $job 2>/dev/null
+	ended
 	got=$? took=$(($(date +%s) - begin))
 	gone
 	case $status in
@@ -106,7 +115,7 @@ killed() {
 		pid=
 		[ $((kills % 2)) -eq 0 ] || pid=$(pgrep -f "^$dir/slow train" | tail -n 1)
 		kill -9 ${pid:-$job} 2>/dev/null # where no rank has begun, the launcher
-		wait $job 2>/dev/null
+		ended
 		gone
 		kills=$((kills - 1))
 	done
