@@ -43,9 +43,9 @@ at_label(Call *c, Val label, int64_t classes, Val *numbers)
 	return ew2(c, OP_eq, add_axis(c, label, t.rank), *numbers);
 }
 
-/* A loss or an accuracy: an average over examples, also where its divisor is another (labels that are ignored). */
+/* A loss or an accuracy: an average over examples; counted: over the labels that count. */
 static bool
-give_average(Call *c, Val v, Value *result)
+give_mean(Call *c, Val v, bool counted, Value *result)
 {
 	Val arg[4];
 	int n = 0;
@@ -54,8 +54,14 @@ give_average(Call *c, Val v, Value *result)
 		if (c->arg[i].kind == V_TENSOR)
 			arg[n++] = c->arg[i].tensor;
 	if (v.id)
-		sema_average(c->sema, v, arg, n);
+		sema_average(c->sema, v, arg, n, counted);
 	return call_give(c, v, result);
+}
+
+static bool
+give_average(Call *c, Val v, Value *result)
+{
+	return give_mean(c, v, false, result);
 }
 
 bool
@@ -97,7 +103,7 @@ builtin_cross_entropy(Call *c, Value *result)
 	/* over the labels that count in the whole batch: the mean over its shards is then the batch's */
 	if (shards > 1)
 		sum = ewn(c, OP_mul, sum, (double)shards);
-	return give_average(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, sema_joined(c, n), 1)), result);
+	return give_mean(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, sema_joined(c, n), 1)), true, result);
 }
 
 /* ---------------------------------------------------------------- elementwise losses */

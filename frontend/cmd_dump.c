@@ -198,8 +198,6 @@ json_op(Buf *b, const Graph *g, const Op *op)
 static void
 json_graph(Buf *b, const Graph *g)
 {
-	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept"};
 	const char *comma = "";
 
 	buf_printf(b, "\n  {\"name\": ");
@@ -216,7 +214,7 @@ json_graph(Buf *b, const Graph *g)
 	for (uint32_t k = 0; k < g->result.n; k++) {
 		buf_printf(b, "%s{\"name\": ", k ? ", " : "");
 		buf_json(b, g->result.at[k].name);
-		buf_printf(b, ", \"kind\": \"%s\", \"value\": ", kinds[g->result.at[k].kind]);
+		buf_printf(b, ", \"kind\": \"%s\", \"value\": ", text_result_kinds[g->result.at[k].kind]);
 		buf_json(b, val_info(g, g->result.at[k].v)->name);
 		buf_printf(b, "}");
 	}
@@ -234,15 +232,13 @@ json_graph(Buf *b, const Graph *g)
 static void
 json_module(Buf *b, const Module *m)
 {
-	static const char *const kinds[ST_COUNT] = {"param", "stat", "slot", "grad", "sum", "setting", "average"};
-
 	buf_printf(b, "{\"name\": ");
 	buf_json(b, m->name);
 	buf_printf(b, ", \"batch\": %" PRId64 ", \"stage\": \"%s\", \"state\": [", m->batch, m->stage);
 	for (uint32_t i = 0; i < m->state.n; i++) {
 		buf_printf(b, "%s\n  {\"name\": ", i ? "," : "");
 		buf_json(b, m->state.at[i].name);
-		buf_printf(b, ", \"kind\": \"%s\", \"type\": ", kinds[m->state.at[i].kind]);
+		buf_printf(b, ", \"kind\": \"%s\", \"type\": ", text_state_kinds[m->state.at[i].kind]);
 		json_type(b, &m->state.at[i].type);
 		buf_printf(b, "}");
 	}

@@ -232,7 +232,10 @@ job_open(Job *j, Arena *a, const Options *o, const char *command, const char *fi
 	if (status == EXIT_GOOD)
 		status = check_pass_options(j);
 	if (status == EXIT_GOOD && o->precision) {
-		static const char *const kinds[] = {"f32", "bf16", "f16", "mixed"};
+		static const char *const kinds[] = {
+#define PRECISION(word) word,
+#include "../runtime/kinds.def"
+		};
 
 		if (!name_in(o->precision, kinds, 4))
 			status = bad_name(j, "precision", o->precision, kinds, 4);
@@ -413,6 +416,9 @@ check_shards(const Job *j)
 {
 	const Setting *s = setting(j->module, "train.shards");
 
+	if (j->o->distribute && !strcmp(j->o->distribute, "nccl"))
+		return usage_error(j->command,
+		                   "--distribute nccl is not there yet: GPUs exchange nothing; mpi is of target cpu");
 	if (j->o->distribute && strcmp(j->o->distribute, "mpi") != 0)
 		return usage_error(j->command, "--distribute: '%s' is unknown, there is mpi", j->o->distribute);
 	if (j->o->debug && strcmp(j->target->name, "cpu") != 0)

@@ -76,7 +76,7 @@ Val sema_joined(Call *c, Val v);
 /* train.batch_stats = batch, and several shards, in graph train: their number, else 1 */
 int64_t sema_joined_stats(const Call *c);
 /* v, made of these (four at most), is an average over examples by its meaning: a metric of it is weighted by them. */
-void sema_average(struct Sema *s, Val v, const Val *arg, int narg);
+void sema_average(struct Sema *s, Val v, const Val *arg, int narg, bool counted);
 const char *sema_path(struct Sema *s);   /* path of the call being evaluated */
 /* Makes (training) or finds (evaluation) the parameter `path.suffix` (suffix NULL: the path itself) and loads it; once
  * per graph.

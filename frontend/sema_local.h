@@ -57,7 +57,8 @@ typedef struct Block { const char *name; const Item *item; bool active; } Block;
 typedef struct StateExtra { uint64_t site; Loc loc; uint32_t loaded[2]; /* Val.id by training */ } StateExtra;
 typedef struct StatStore { const char *state; Val v; Loc loc; const char *path; } StatStore;
 /* What a loss or an accuracy gave, and the tensors it was given. */
-typedef struct Average { Val v, arg[4]; int narg; } Average;
+/* counted: its divisor is not the number of examples, but one that each batch has of its own. */
+typedef struct Average { Val v, arg[4]; int narg; bool counted; } Average;
 typedef struct Require { Loc loc; Setting setting; } Require;
 
 typedef enum Phase {

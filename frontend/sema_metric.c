@@ -2,7 +2,8 @@
  *
  * In: graph eval with its metrics, each computed from one batch.   Out: a metric that is an average over examples (a
  * mean over them, what is linear in such means, or a loss or accuracy of the language) stays as it is, and the
- * runtime averages it, weighted by examples. Any other is rewritten: sums over examples are added up in states from
+ * runtime averages it, weighted by examples. Any other, and a loss over the labels that count, is rewritten: sums over
+ * examples are added up in states from
  * batch to batch (kind `sum`, in f64), and the rest is computed from them, so that the result, of kind `whole`, is
  * the value on all examples so far; that of the last batch counts. sqrt(mean(square(y - p))) becomes the root of a
  * sum over a number; sum(x) the sum over the set; max(x) its maximum. What keeps an axis of examples is computed
@@ -28,6 +29,7 @@ typedef enum Knows {
 	MEAN = 4,     /* an average over examples, or linear in such */
 	NEEDED = 8,   /* a metric that is no average is made of it */
 	FAILED = 16,
+	COUNTED = 32, /* made of an average over what counts in each batch */
 } Knows;
 typedef struct Form { Term *term; int n; } Form;
 typedef struct Metrics {
@@ -95,14 +97,14 @@ average_of(const Metrics *m, Val v)
 	return NULL;
 }
 
-/* A loss or an accuracy of values that belong to examples: it counts by them. */
+/* A loss or an accuracy of values that belong to examples, and counts by them. */
 static bool
 is_average(const Metrics *m, Val v)
 {
 	const Average *a = average_of(m, v);
 	bool all = true, any = false;
 
-	for (int k = 0; a && k < a->narg; k++) {
+	for (int k = 0; a && !a->counted && k < a->narg; k++) {
 		all &= (m->knows[a->arg[k].id] & (FIXED | PURE)) != 0;
 		any |= (m->knows[a->arg[k].id] & PURE) != 0;
 	}
@@ -120,7 +122,10 @@ learn(Metrics *m)
 		bool random = op_has((OpKind)op->kind, T_RANDOM);
 		bool fixed = (op->kind == OP_load || op->nin || op_has((OpKind)op->kind, T_CONST))
 			&& !random && !op_has((OpKind)op->kind, T_EFFECT) && every(m, op, FIXED);
-		bool pure = random || every(m, op, FIXED | PURE), mean = random || is_mean(m, op);
+		bool pure = random || every(m, op, FIXED | PURE), mean = random || is_mean(m, op), counted = false;
+
+		for (int k = 0; k < op->nin; k++)
+			counted |= (m->knows[op->in[k].id] & COUNTED) != 0;
 
 		for (int k = 0; k < op->nout; k++) {
 			Val v = op->out[k];
@@ -129,6 +134,8 @@ learn(Metrics *m)
 				m->knows[v.id] |= pure ? PURE : 0;
 			else
 				m->knows[v.id] |= fixed ? FIXED | MEAN : mean || is_average(m, v) ? MEAN : 0;
+			if (counted || (average_of(m, v) && average_of(m, v)->counted))
+				m->knows[v.id] |= COUNTED;
 		}
 	}
 }
@@ -602,19 +609,21 @@ refuse(Metrics *m, Result *r)
 }
 
 void
-sema_average(Sema *s, Val v, const Val *arg, int narg)
+sema_average(Sema *s, Val v, const Val *arg, int narg, bool counted)
 {
-	Average a = {.v = v, .narg = narg};
+	Average a = {.v = v, .narg = narg, .counted = counted};
 
 	memcpy(a.arg, arg, sizeof *arg * (size_t)narg);
 	vec_push(s->arena, &s->average, a);
 }
 
-/* Is it computed from sums over the batches? Averages that are scalars are the runtime's. */
+/* Is it computed from sums over the batches? Averages that are scalars are the runtime's, and so is any other loss: it
+ * is of a batch. */
 static bool
 is_needed(const Metrics *m, const Result *r)
 {
-	return r->kind == RES_TABLE || (r->kind == RES_METRIC && !(m->knows[r->v.id] & MEAN));
+	return r->kind == RES_TABLE || (r->kind == RES_METRIC && !(m->knows[r->v.id] & MEAN))
+		|| (r->kind == RES_LOSS && (m->knows[r->v.id] & COUNTED));
 }
 
 static void
@@ -623,11 +632,11 @@ put_metric(Metrics *m, Result *r)
 	Val v = r->v;
 	bool failed = (m->knows[v.id] & FAILED) || !form_whole(&m->form[v.id]);
 
-	if (failed && !m->g->full_only) {
+	if (failed && !m->g->full_only && r->kind != RES_LOSS) {
 		refuse(m, r);
 		return;
 	}
-	if (failed && r->kind == RES_METRIC) /* stays an average */
+	if (failed && r->kind != RES_TABLE) /* stays an average */
 		return;
 	r->v = failed ? weighted(m, v).term[0].whole : m->form[v.id].term[0].whole;
 	r->v = build_cast(m->b, r->v, (DType)val_type(m->g, v)->dtype);

@@ -615,7 +615,10 @@ fill_defaults(Sema *s, Setting *set, const Loc *where)
 static void
 override_precision(Sema *s, const char *name, Setting *set)
 {
-	static const char *const names[] = {"f32", "bf16", "f16", "mixed"};
+	static const char *const names[] = {
+#define PRECISION(word) word,
+#include "../runtime/kinds.def"
+	};
 	Value mixed = {.kind = V_SPEC, .s = "mixed"};
 
 	for (int k = 0; k < 4; k++) {

@@ -95,32 +95,3 @@ check_number(const Module *m, const Op *which)
 		}
 	return n;
 }
-
-void
-type_block(const Type *from, const Type *to, int *j, int *i)
-{
-	int mi = 0, mj = 0;
-	int64_t a = 1, b = 1;
-
-	do {
-		if (*i < to->rank && (a <= b || *j >= from->rank)) {
-			mi += to->axis[*i].mul != 0;
-			a *= to->axis[(*i)++].n;
-		} else if (*j < from->rank) {
-			mj += from->axis[*j].mul != 0;
-			b *= from->axis[(*j)++].n;
-		} else {
-			break;
-		}
-	} while (a != b || mi != mj);
-}
-
-bool
-type_same_place(const Type *a, const Type *b)
-{
-	bool same = a->rank == b->rank && !memcmp(a->perm, b->perm, a->rank);
-
-	for (int i = 0; i < a->rank && same; i++)
-		same = axis_same(a->axis[i], b->axis[i]);
-	return same;
-}

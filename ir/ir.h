@@ -16,7 +16,7 @@
 #define MAX_OPS 500000                    /* of one graph */
 #endif
 
-/* ---------------------------------------------------------------- types */
+/* ---------------------------------------------------------------- types (type.c) */
 typedef enum DType {
 	DT_none,
 #define DT(name, bytes, kind, st, npy) DT_##name,
@@ -81,7 +81,7 @@ typedef struct Attr {
 } Attr;
 extern const struct AttrNameInfo { const char *name; AttrKind kind; } attr_names[A_COUNT];
 
-/* ---------------------------------------------------------------- operators */
+/* ---------------------------------------------------------------- operators: their table (table.c) */
 typedef enum Trait {
 	T_EW = 1 << 0,        /* elementwise, NumPy broadcasting; its expression is in ew.def */
 	T_REDUCE = 1 << 1,    /* a row of red.def over attribute axes */
@@ -128,7 +128,7 @@ typedef enum OpKind {
 typedef struct Val { uint32_t id; } Val; /* index into Graph.val; 0 = none */
 #define NOVAL ((Val){0})
 
-struct Graph; struct Module; struct Op; struct Build; struct RefCtx;
+struct Graph; struct Module; struct Op; struct Build; struct RefCtx; struct Access;
 /* Result types of op from its inputs' types and attributes. NULL if good, else the message (without operator name or
  * location), in the graph's arena; *which = the operand to blame with a note, -1 if none. An op whose result type
  * already stands there (reshape, full, expand, cast...) is checked against it. */
@@ -144,6 +144,9 @@ typedef void ExpandRule(struct Build *b, const struct Op *op, Val *out);
  * nothing. */
 typedef double FlopsRule(const struct Graph *g, const struct Op *op);
 
+/* Which elements of operand k those of the result come from (access.h); false: the operand is not read. */
+typedef bool AccessRule(const struct Graph *g, const struct Op *op, int k, struct Access *a);
+
 typedef struct OpInfo {
 	const char *name;      /* as in the text: conv2d, conv2d.dx, relu.dx */
 	int8_t nin, nout;      /* -1: any number (concat, call, batch) */
@@ -154,6 +157,7 @@ typedef struct OpInfo {
 	 * O I H W; NULL: none */
 	const char *images;
 	ShapeRule *shape; GradRule *grad; RefRule *ref; ExpandRule *expand; FlopsRule *flops;
+	AccessRule *access;    /* of T_VIEW, T_MOVE, T_POINTWISE */
 	const char *doc, *source;
 	/* elementwise rows */
 	int16_t ew;            /* row of ew.def, -1 otherwise */
@@ -203,8 +207,9 @@ typedef struct Input { Val v; const char *name; InputKind kind; } Input;
  * metric NAME that setting metric.NAME computes at the end of an evaluation from all examples' kept values NAME.0,
  * NAME.1, ...; its own value is 0. table: a vector or matrix on all examples so far, read behind the last batch */
 typedef enum ResultKind {
-	RES_LOSS, RES_METRIC, RES_OUTPUT, RES_NORM, RES_SCALE, RES_OVERFLOW, RES_WHOLE, RES_BATCH, RES_SET, RES_KEPT,
-	RES_TABLE, RES_COUNT,
+#define RESULT_KIND(name, word) RES_##name,
+#include "../runtime/kinds.def"
+	RES_COUNT,
 } ResultKind;
 /* Is it one of the scalars that each batch reports? */
 static inline bool
@@ -253,18 +258,34 @@ typedef struct Graph {
 	VEC(Input) input;
 	VEC(Result) result;
 	VEC(Group) group;
-	struct NameSet *names;   /* of values, for graph_add_val (ir.c); never printed */
+	struct NameSet *names;   /* of values, for graph_add_val; never printed */
 } Graph;
 
-/* ---------------------------------------------------------------- module */
+/* ---------------------------------------------------------------- attributes of an op (table.c) */
+/* attr_* call bug() if the operator has none of that name. */
+const Attr *attr_get(const Op *op, AttrName n);
+int64_t attr_int(const Op *op, AttrName n);
+bool attr_bool(const Op *op, AttrName n);
+double attr_num(const Op *op, AttrName n);
+const char *attr_str(const Op *op, AttrName n);
+const int64_t *attr_ints(const Op *op, AttrName n, int *count); /* count may be NULL */
+double op_flops(const Graph *g, const Op *op);              /* by the row's rule; 0 without one */
+
+/* ---------------------------------------------------------------- modules (module.c, clone.c) */
 /* STAT: running statistics; SLOT: optimizer; GRAD: accumulated; SUM: of an evaluation's batches, never saved; CARRY:
  * what generate carries from place to place, never saved, whose memory other graphs use, and which may follow the
  * batch; SETTING: a number of the recipe that a run may set, which no graph stores and no checkpoint holds; AVERAGE: a
  * parameter's running mean, NAME.average */
 typedef enum StateKind {
-	ST_PARAM, ST_STAT, ST_SLOT, ST_GRAD, ST_SUM, ST_SETTING, ST_AVERAGE, ST_CARRY, ST_COUNT
+#define STATE_KIND(name, word) ST_##name,
+#include "../runtime/kinds.def"
+	ST_COUNT
 } StateKind;
-typedef enum InitKind { INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM } InitKind; /* value | mean 0, std | low, high */
+typedef enum InitKind { /* value | mean 0, std | low, high */
+#define INIT_KIND(name, word) INIT_##name,
+#include "../runtime/kinds.def"
+	INIT_COUNT
+} InitKind;
 typedef struct State {
 	const char *name;        /* the contract's: "stem.conv2d0.weight"; slots "stem.conv2d0.weight.momentum" */
 	Type type;
@@ -305,7 +326,7 @@ typedef struct Module {
 	int64_t batch;           /* N of a full batch */
 	VEC(Setting) setting;
 	VEC(State) state;
-	struct StateIndex *states; /* by name, for module_state (ir.c); never printed */
+	struct StateIndex *states; /* by name, for module_state; never printed */
 	VEC(Graph *) graph;      /* train, [update,] eval, infer, then loops */
 	int64_t arena_bytes;     /* planned: state, inputs, values, workspaces; 0 before */
 	int64_t scratch_bytes;   /* planned: per thread */
@@ -328,6 +349,7 @@ const Setting *setting_arg(const Setting *s, const char *name); /* argument of a
 void setting_print(Buf *b, const Setting *s);               /* as in the .net */
 Module *module_clone(const Module *m, Arena *a);
 
+/* ---------------------------------------------------------------- graphs (graph.c) */
 Val graph_add_val(Graph *g, Type t, const char *name, uint32_t op, int index); /* name made unique: x, x.1, x.2 */
 void graph_name_val(Graph *g, Val v, const char *name);     /* another name for v, made unique */
 Val graph_add_input(Graph *g, Type t, const char *name, InputKind kind);
@@ -344,18 +366,6 @@ void graph_compact(Graph *g);
  * made. */
 uint32_t graph_group_ops(const Graph *g, int group, uint32_t *last);
 const Op *graph_group_contraction(const Graph *g, int group); /* NULL: it has none */
-/* workspace, kept: its variants' largest; without any they stay */
-void group_room(Group *gr);
-/* elementwise all through, of one shape (or single numbers): every element is read before it is written */
-bool group_is_map(const Graph *g, int group);
-/* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the
- * operand's place */
-bool view_moves_nothing(const Graph *g, const Op *op);
-/* does its op store it, of a planned graph? A view in its operand's place is there already */
-bool val_is_stored(const Graph *g, Val v);
-Axis check_limit(const Op *check);                           /* what its elements are below */
-/* its place in the descriptor's "checks": those of all graphs, in order */
-int64_t check_number(const Module *m, const Op *check);
 /* By Val.id: operands of ops that are not dead, and results, that it is. */
 uint32_t *graph_use_counts(const Graph *g, Arena *a);
 /* loads or stores a state of kind carry: all of those keep their places in it */
@@ -368,18 +378,22 @@ bool *graph_steady(const Graph *g, Arena *a);
  * makes, it makes again. */
 bool steady_for(const Graph *g, const bool *steady, Val v, int32_t group);
 
-double op_flops(const Graph *g, const Op *op);              /* by the row's rule; 0 without one */
+/* ---------------------------------------------------------------- questions that more than one target asks (ask.c) */
+/* workspace, kept: its variants' largest; without any they stay */
+void group_room(Group *gr);
+/* elementwise all through, of one shape (or single numbers): every element is read before it is written */
+bool group_is_map(const Graph *g, int group);
+/* a view whose elements lie in memory in the order of its operand's, as the layouts of both say: it may share the
+ * operand's place */
+bool view_moves_nothing(const Graph *g, const Op *op);
+/* does its op store it, of a planned graph? A view in its operand's place is there already */
+bool val_is_stored(const Graph *g, Val v);
+Axis check_limit(const Op *check);                           /* what its elements are below */
+/* its place in the descriptor's "checks": those of all graphs, in order */
+int64_t check_number(const Module *m, const Op *check);
 
-/* Attributes of an op. attr_* call bug() if the operator has none of that name. */
-const Attr *attr_get(const Op *op, AttrName n);
-int64_t attr_int(const Op *op, AttrName n);
-bool attr_bool(const Op *op, AttrName n);
-double attr_num(const Op *op, AttrName n);
-const char *attr_str(const Op *op, AttrName n);
-const int64_t *attr_ints(const Op *op, AttrName n, int *count); /* count may be NULL */
-
-/* ---------------------------------------------------------------- building: one call makes an op, infers and checks
- * its types */
+/* ---------------------------------------------------------------- building (build.c) */
+/* One call makes an op, infers and checks its types. */
 typedef struct Build {
 	Graph *g;
 	Loc loc;                 /* for the ops made from now on */
@@ -492,6 +506,9 @@ double floormod(double x, double y);
 bool expr_costly(const Expr *e);                              /* a division or a transcendental function in it? */
 
 /* ---------------------------------------------------------------- text (print.c, parse.c) */
+extern const char *const text_state_kinds[ST_COUNT];    /* by StateKind */
+extern const char *const text_inits[INIT_COUNT];        /* by InitKind */
+extern const char *const text_result_kinds[RES_COUNT];  /* by ResultKind */
 void module_print(Buf *b, const Module *m);
 void graph_print(Buf *b, const Graph *g);
 void op_print(Buf *b, const Graph *g, const Op *op);          /* one line without its end */

@@ -124,13 +124,13 @@ parse_init(Parse *p, State *s)
 
 	p_space(p);
 	at = p_loc(p);
-	k = p_one_of(p, text_inits, 3);
+	k = p_one_of(p, text_inits, INIT_COUNT);
 	if (k < 0) {
 		const char *word = (p_peek(p) < '0' || p_peek(p) > '9') && p_peek(p) != '-' ? p_bare(p) : NULL;
 
 		if (word)
 			return p_error(p, at, "there is no initial value \"%s\"%s", word,
-			               p_hint(p, word, text_inits, 3));
+			               p_hint(p, word, text_inits, INIT_COUNT));
 		return p_number(p, "the initial value", &is_int, &i, &s->a);
 	}
 	s->init = (InitKind)k;

@@ -6,17 +6,20 @@
 #include "text.h"
 #include <string.h>
 
-const char *const text_state_kinds[ST_COUNT] = {[ST_PARAM] = "param", [ST_STAT] = "stat", [ST_SLOT] = "slot",
-                                                  [ST_GRAD] = "grad", [ST_SUM] = "sum",
-                                                  [ST_SETTING] = "setting", [ST_AVERAGE] = "average",
-                                                  [ST_CARRY] = "carry"};
-const char *const text_inits[3] = {[INIT_CONSTANT] = "constant", [INIT_NORMAL] = "normal", [INIT_UNIFORM] = "uniform"};
+const char *const text_state_kinds[ST_COUNT] = {
+#define STATE_KIND(name, word) [ST_##name] = word,
+#include "../runtime/kinds.def"
+};
+const char *const text_inits[INIT_COUNT] = {
+#define INIT_KIND(name, word) [INIT_##name] = word,
+#include "../runtime/kinds.def"
+};
 const char *const text_input_kinds[IN_COUNT] = {
         [IN_DATA] = "data", [IN_SEED] = "seed", [IN_STEP] = "step", [IN_RATE] = "rate", [IN_FIRST] = "first"};
 const char *const text_result_kinds[RES_COUNT] = {
-        [RES_LOSS] = "loss",   [RES_METRIC] = "metric",     [RES_OUTPUT] = "output", [RES_NORM] = "norm",
-        [RES_SCALE] = "scale", [RES_OVERFLOW] = "overflow", [RES_WHOLE] = "whole",   [RES_BATCH] = "batch",
-        [RES_SET] = "set",     [RES_KEPT] = "kept",         [RES_TABLE] = "table"};
+#define RESULT_KIND(name, word) [RES_##name] = word,
+#include "../runtime/kinds.def"
+};
 
 static bool
 text_is_bare(const char *s)

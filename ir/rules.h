@@ -1,6 +1,6 @@
-/* rules.h: the functions that ops.def names, for the files that define them and for ir.c, which fills op_info. Private
- * to ir/. Elementwise and reduction rows have no function of their own: shape_ew, shape_red (build.c), flops_made,
- * flops_read (shape.c) serve them all, and autodiff, the reference and the emitters read the rows. */
+/* rules.h: the functions that ops.def names, for the files that define them and for table.c, which fills op_info.
+ * Private to ir/. Elementwise and reduction rows have no function of their own: shape_ew, shape_red (build.c),
+ * flops_made, flops_read (shape.c) serve them all, and autodiff, the reference and the emitters read the rows. */
 #ifndef IR_RULES_H
 #define IR_RULES_H
 #include "ir.h"
@@ -28,5 +28,7 @@ RefRule ref_attention, ref_attention_dx, ref_avg_pool2d, ref_avg_pool2d_dx, ref_
 ExpandRule expand_attention, expand_attention_dx, expand_gru, expand_gru_cells, expand_gru_cells_dx, expand_gru_dx,
         expand_lstm, expand_lstm_cells, expand_lstm_cells_dx, expand_lstm_dx;
 FlopsRule flops_made, flops_read; /* an operation for each element of the results; of the first operand */
+AccessRule access_broadcast, access_concat, access_crop, access_first, access_gather, access_pad, access_reshape,
+        access_reverse, access_slice, access_take, access_transpose;
 FlopsRule flops_attention, flops_cells, flops_conv2d, flops_matmul, flops_rnn, flops_roi_align;
 #endif

@@ -3,10 +3,7 @@
 #define IR_TEXT_H
 #include "ir.h"
 
-extern const char *const text_state_kinds[ST_COUNT];   /* by StateKind */
-extern const char *const text_inits[3];         /* by InitKind */
 extern const char *const text_input_kinds[IN_COUNT];   /* by InputKind */
-extern const char *const text_result_kinds[RES_COUNT];  /* by ResultKind */
 
 /* Letters of names that stand without quotes. */
 static inline bool

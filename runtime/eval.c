@@ -162,7 +162,7 @@ eval_json(const RtHost *h, const double *mean, int64_t examples)
 	for (int i = 0; i < g->nscalar; i++) {
 		const RtResult *r = &g->result[g->scalar[i]];
 
-		if (!rt_is_metric(r->kind))
+		if (!rt_is_metric(r->kind) || i == g->loss)
 			continue;
 		fputs(before, stdout);
 		rt_json_text(stdout, r->t.name);

@@ -560,7 +560,8 @@ sums_ranks(RtHost *h)
 		s->width = SUM_SMALL;
 	if (!sums_buckets(h))
 		return false;
-	return (s->in = rt_large((size_t)(s->width * slots))) ||
+	s->arrives = s->width * slots;
+	return (s->in = rt_large((size_t)s->arrives)) ||
 	       rt_fail(&h->error, "out of memory for the sums of other processes");
 }
 

@@ -112,12 +112,16 @@ typedef struct RtInput {
 	int64_t rows;    /* first-axis rows of one example */
 } RtInput;
 /* SUM: of an evaluation's batches, CARRY: of generate, in no checkpoint; the latter lies where other graphs work */
-typedef enum RtStateKind { RT_PARAM, RT_STAT, RT_SLOT, RT_GRAD, RT_SUM, RT_SETTING, RT_AVERAGE, RT_CARRY } RtStateKind;
+typedef enum RtStateKind {
+#define STATE_KIND(name, word) RT_##name,
+#include "kinds.def"
+} RtStateKind;
 typedef struct RtState { RtTensor t; RtStateKind kind; char init; /* c n u */ double a, b; } RtState;
 /* WHOLE: of all batches so far, the last one's counts; BATCH: of a set of one batch only; SET: computed at the end from
  * all examples' KEPT values; TABLE: a vector or matrix of all batches so far */
 typedef enum RtResultKind {
-	RT_LOSS, RT_METRIC, RT_OUTPUT, RT_NORM, RT_SCALE, RT_OVERFLOW, RT_WHOLE, RT_BATCH, RT_SET, RT_KEPT, RT_TABLE
+#define RESULT_KIND(name, word) RT_##name,
+#include "kinds.def"
 } RtResultKind;
 static inline bool
 rt_is_metric(RtResultKind k)
@@ -266,6 +270,7 @@ typedef struct RtOptions {
 	/* of several processes: the launcher is ignored; seconds that a rank may be silent, 0: any, -1 */
 	bool alone; int64_t silence;
 	const char *exchange;                       /* "tree", "library"; NULL: not given */
+	int64_t processes;                          /* of info; 0: not given */
 	bool no_exchange, only_exchange, links;
 	bool has_seed;
 	const char *prompt;                         /* of generate */
@@ -481,7 +486,7 @@ typedef struct RtSums {
 	uint8_t *room[RT_MAX_NODES]; int deepest;
 	int64_t joined;                             /* the step whose sums have been joined last; -1 */
 	/* of several processes: room for what arrives, bytes of a part of a chunk */
-	uint8_t *in; int64_t width;
+	uint8_t *in; int64_t width, arrives;        /* arrives: bytes of `in` */
 	struct RtMsg *msg;
 	RtBucket *bucket; int nbucket, started;     /* of the program; those of this step that are under way */
 	bool overlap;                               /* buckets go while the shard still runs */
@@ -519,6 +524,7 @@ typedef struct RtJoins {
 	uint8_t *value, *root, *slot;               /* by shard; joined; of all ranks' pieces */
 	int64_t room, slots, *first;                /* bytes of a shard; pieces of all ranks; by rank its first */
 	uint8_t *data; int64_t data_bytes;          /* early: the inputs of each shard, */
+	int64_t bytes;                              /* of all of these together */
 	int64_t counted;                            /* of the step whose joins are done; -1 */
 } RtJoins;
 size_t rt_joins_room(RtHost *h);              /* bytes of the arena, from the number of shards of this process */

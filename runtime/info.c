@@ -1,6 +1,7 @@
 /* info.c: what this program is: sizes, inputs, outputs, kernels; as text or as one JSON object. */
 #include "host.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void
@@ -43,8 +44,52 @@ info_archs(const RtHost *h, bool json)
 	}
 }
 
+/* What a process holds beside data sets and scratch memory. sums: of shards that wait for others; arrives: of other
+ * ranks; joins: what shards exchange within a step. Bytes. */
+typedef struct Room { int64_t shards, arena, sums, arrives, joins; } Room;
+
+static int64_t
+room_bytes(const Room *r)
+{
+	return r->arena + r->sums + r->arrives + r->joins;
+}
+
+/* The rank of opt.processes that needs most: each opens what a run would, and touches none of it. False after
+ * rt_fail. */
+static bool
+info_room(RtHost *h, Room *most)
+{
+	*most = (Room){0};
+	h->ranks = (int)h->opt.processes;
+	for (h->rank = 0; h->rank < h->ranks; h->rank++) {
+		RtSums *s = &h->sums;
+		RtJoins *j = &h->joins;
+		Room r = {0};
+
+		*s = (RtSums){0};
+		*j = (RtJoins){0};
+		r.arena = (int64_t)rt_joins_room(h);
+		if (!rt_sums_open(h) || !rt_joins_open(h))
+			return false;
+		r.shards = s->hi - s->lo;
+		r.sums = s->deepest * s->bytes;
+		r.arrives = s->arrives;
+		r.joins = j->bytes;
+		for (int i = 0; i < s->deepest; i++)
+			free(s->room[i]);
+		free(s->in);
+		free(j->value);
+		free(j->root);
+		free(j->slot);
+		free(j->data);
+		if (room_bytes(&r) > room_bytes(most))
+			*most = r;
+	}
+	return true;
+}
+
 static void
-info_json(const RtHost *h)
+info_json(const RtHost *h, const Room *room)
 {
 	const RtProgram *p = &h->program;
 	const RtGraph *train = &p->graph[RT_G_TRAIN], *infer = &p->graph[RT_G_INFER];
@@ -77,6 +122,12 @@ info_json(const RtHost *h)
 		before = ", ";
 	}
 	printf("], ");
+	if (h->opt.processes)
+		printf("\"processes\": %lld, \"process\": {\"shards\": %lld, \"bytes\": %lld, "
+		       "\"arena_bytes\": %lld, \"sums_bytes\": %lld, \"arrives_bytes\": %lld, \"joins_bytes\": %lld}, ",
+		       (long long)h->opt.processes, (long long)room->shards, (long long)room_bytes(room),
+		       (long long)room->arena, (long long)room->sums, (long long)room->arrives,
+		       (long long)room->joins);
 	info_string("reader", p->reader.kind);
 	printf("\"settings\": ");
 	rt_settings_json(h, stdout);
@@ -133,7 +184,7 @@ info_joins(const RtHost *h)
 }
 
 static void
-info_text(const RtHost *h)
+info_text(const RtHost *h, const Room *room)
 {
 	const RtProgram *p = &h->program;
 	const RtGraph *infer = &p->graph[RT_G_INFER];
@@ -145,6 +196,11 @@ info_text(const RtHost *h)
 	printf("%-12s %lld (%.3f MiB)\n", "parameters", (long long)p->parameters, (double)p->parameter_bytes / 0x1p20);
 	printf("%-12s %.3f MiB arena, %.3f MiB scratch a thread\n", "memory", (double)p->arena_bytes / 0x1p20,
 	       (double)p->scratch_bytes / 0x1p20);
+	if (h->opt.processes)
+		printf("%-12s %lld, the busiest with %lld shard%s: %.3f MiB (arena %.3f, sums of shards %.3f, what "
+		       "arrives %.3f, joins %.3f)\n", "processes", (long long)h->opt.processes, (long long)room->shards,
+		       room->shards == 1 ? "" : "s", (double)room_bytes(room) / 0x1p20, (double)room->arena / 0x1p20,
+		       (double)room->sums / 0x1p20, (double)room->arrives / 0x1p20, (double)room->joins / 0x1p20);
 	printf("%-12s %.6g GFLOP, %.6g MB moved\n", "step", p->gflop_per_step, p->bytes_per_step * 1e-6);
 	info_buckets(p);
 	info_joins(h);
@@ -164,11 +220,20 @@ info_text(const RtHost *h)
 int
 rt_info(RtHost *h)
 {
-	if (!rt_settings_prepare(h))
+	Room room;
+
+	if (h->opt.processes > h->program.shards) {
+		fprintf(stderr, "%s: --processes: %lld are more than the model's %lld shard%s\n", h->opt.program,
+		        (long long)h->opt.processes, (long long)h->program.shards, h->program.shards == 1 ? "" : "s");
+		return 2;
+	}
+	if (!rt_settings_prepare(h) || !info_room(h, &room))
 		return rt_die(h);
+	h->ranks = 1;
+	h->rank = 0;
 	if (h->opt.json)
-		info_json(h);
+		info_json(h, &room);
 	else
-		info_text(h);
+		info_text(h, &room);
 	return 0;
 }

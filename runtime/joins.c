@@ -488,6 +488,7 @@ rt_joins_open(RtHost *h)
 	for (int k = 0; k < h->program.ninput && g->early; k++)
 		j->data_bytes += (h->program.input[k].t.bytes + 63) & ~(int64_t)63;
 	j->data = g->early ? rt_large((size_t)(j->data_bytes * mine + 1)) : NULL;
+	j->bytes = j->room * (mine + 1) + (j->room + (int64_t)sizeof(Head)) * j->slots + j->data_bytes * mine;
 	if (!j->value || !j->root || !j->slot || (g->early && !j->data))
 		return rt_fail(&h->error, "out of memory for what %lld shards exchange", (long long)h->program.shards);
 	joins_offsets(h);

@@ -60,6 +60,7 @@ main_command(RtHost *h, const RtImage *const *images, int nimages)
 	                         : h->opt.only_exchange ? "only-exchange"
 	                         : h->opt.links         ? "links"
 	                         : h->opt.silence >= 0  ? "patience"
+	                         : h->opt.processes > 0 ? "processes"
 	                                                : NULL;
 
 	if (of_several && !h->comm) {

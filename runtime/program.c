@@ -186,7 +186,10 @@ program_inputs(RtProgram *p, const Json *list, RtError *e)
 static bool
 program_states(RtProgram *p, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"param", "stat", "slot", "grad", "sum", "setting", "average", "carry"};
+	static const char *const kinds[] = {
+#define STATE_KIND(name, word) word,
+#include "kinds.def"
+	};
 	int k = 0;
 
 	p->nstate = list ? (int)list->n : 0;
@@ -353,8 +356,10 @@ program_joins(const RtProgram *p, RtGraph *g, const Json *o, RtError *e)
 static bool
 program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 {
-	static const char *const kinds[] = {"loss",     "metric", "output", "norm", "scale",
-	                                    "overflow", "whole",  "batch",  "set",  "kept", "table"};
+	static const char *const kinds[] = {
+#define RESULT_KIND(name, word) word,
+#include "kinds.def"
+	};
 	int k = 0;
 
 	g->loss = -1;
@@ -377,7 +382,7 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 			continue;
 		if (g->nscalar == RT_MAX_RESULTS)
 			return rt_fail(e, "more than %d losses and metrics", RT_MAX_RESULTS);
-		if (r->kind == RT_LOSS && g->loss < 0)
+		if ((r->kind == RT_LOSS || strcmp(r->t.name, "loss") == 0) && g->loss < 0)
 			g->loss = g->nscalar;
 		g->scalar[g->nscalar] = k;
 		g->scalar_offset[g->nscalar] = r->t.offset;

@@ -6,6 +6,7 @@
 #ifndef CODEGEN_CPU_H
 #define CODEGEN_CPU_H
 #include "../../ir/ir.h"
+#include "../../ir/access.h"
 #include "../../ir/target.h"
 #include "../codegen.h"
 #include <llvm-c/Core.h>
@@ -217,13 +218,17 @@ Cell random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType 
 /* ---------------------------------------------------------------- evaluation (eval.c, eval_move.c, eval_contract.c,
  * eval_window.c, reduce.c) */
 Cell lane_eval(Emit *e, Val v, const Ix *ix);
+/* of all lanes, or of one of them each; NULL: true */
+typedef struct Valid { V lane, one; } Valid;
 Cell eval_move(Emit *e, const Op *op, const Ix *ix);
+/* The indices in operand k of what stands at ix of the result, by its access rule (no blocks). valid: what must hold
+ * for them to be the operand's; NULL: they always are. */
+void access_index(Emit *e, const Op *op, int k, const Access *a, const Ix *ix, Ix *in, Valid *valid);
 Cell eval_contract(Emit *e, const Op *op, const Ix *ix);
 Cell eval_window(Emit *e, const Op *op, const Ix *ix);
 void memo_put(Emit *e, Val v, const Ix *ix, Cell c, int level);
 
 /* Tests of indices: those of each lane, and those of all lanes at once. NULL: none. */
-typedef struct Valid { V lane, one; } Valid;
 void valid_and(Emit *e, Valid *v, V test, bool vec);
 V valid_all(Emit *e, Valid v, bool *vec);                 /* both, as one test */
 Cell eval_plane(Emit *e, Val x, const Ix in[4], Valid extra, Cell fill, V *valid, bool *vec);

@@ -6,6 +6,7 @@
  * if. */
 #include "contract/dnn.h"
 #include "contract/gemm.h"
+#include "../../ir/access.h"
 #include <string.h>
 
 static bool
@@ -84,114 +85,20 @@ eval_reshape(Cuda *c, Val x, const Type *from, const Type *to, const Ix *ix)
 	return cu_value_at(c, x, in);
 }
 
-/* Operand axes align at the right; extent 1 reads index 0. */
-static void
-broadcast_index(const Type *in, int out_rank, const Ix *ix, Ix *r)
+/* ---------------------------------------------------------------- indices by access rules */
+static const char *operand_index(Cuda *c, const Op *op, int k, const Access *a, const Ix *ix, Ix *in);
+
+/* The element of an index operand that stands at ix of the result. */
+static Ix
+looked_up(Cuda *c, const Op *op, int k, const Ix *ix)
 {
-	for (int j = 0; j < in->rank; j++)
-		r[j] = is_one(in->axis[j]) ? "0" : ix[j + out_rank - in->rank];
-}
-
-/* Which element of its operand is element ix of a view that is no reshape. */
-static void
-view_index(Cuda *c, const Op *op, const Ix *ix, Ix *in)
-{
-	const Type *from = val_type(c->g, op->in[0]), *to = val_type(c->g, op->out[0]);
-
-	memcpy(in, ix, sizeof(Ix) * to->rank);
-	switch (op->kind) {
-	case OP_stop_gradient:
-	case OP_after:
-		break;
-	case OP_transpose: {
-		const int64_t *perm = attr_ints(op, A_perm, NULL);
-
-		for (int i = 0; i < to->rank; i++)
-			in[perm[i]] = ix[i];
-		break;
-	}
-	case OP_expand:
-		broadcast_index(from, to->rank, ix, in);
-		break;
-	case OP_slice: {
-		int64_t a = attr_int(op, A_axis), start = attr_int(op, A_start);
-
-		if (start < 0)
-			start += from->axis[a].n;
-		in[a] = cu_ix_add(c, cu_ix_mul(c, ix[a], cu_ix_k(c, attr_int(op, A_step))), cu_ix_k(c, start));
-		break;
-	}
-	case OP_reverse: {
-		int64_t a = attr_int(op, A_axis);
-
-		in[a] = cu_ix_sub(c, cu_ix_sub(c, cu_extent(c, from->axis[a]), "1"), ix[a]);
-		break;
-	}
-	default:
-		bug("target cuda has no code for %s: a T_VIEW has a case in view_index", op_info[op->kind].name);
-	}
-}
-
-static Cell
-eval_view(Cuda *c, const Op *op, const Ix *ix)
-{
+	Access a;
 	Ix in[MAX_RANK];
 
-	if (op->kind == OP_reshape)
-		return eval_reshape(c, op->in[0], val_type(c->g, op->in[0]), val_type(c->g, op->out[0]), ix);
-	view_index(c, op, ix, in);
-	return cu_value_at(c, op->in[0], in);
-}
-
-/* ---------------------------------------------------------------- moves */
-static Cell
-eval_concat(Cuda *c, const Op *op, const Ix *ix)
-{
-	const Type *to = val_type(c->g, op->out[0]);
-	DType dt = (DType)to->dtype;
-	int64_t a = attr_int(op, A_axis);
-	const char *name = cu_fresh(c, 'v');
-	Ix start = "0", in[MAX_RANK];
-
-	cu_line(c, "%s %s = %s;", cu_c_type(dt), name, cu_cell_number(c, dt, 0).v);
-	memcpy(in, ix, sizeof(Ix) * to->rank);
-	for (int k = 0; k < op->nin; k++) {
-		Ix ext = cu_extent(c, val_type(c->g, op->in[k])->axis[a]);
-
-		in[a] = cu_ix_sub(c, ix[a], start);
-		Scope s = cu_scope_open(c, "if (%s)", cu_in_range(c, in[a], ext));
-
-		cu_line(c, "%s = %s;", name, cu_value_at(c, op->in[k], in).v);
-		cu_scope_close(c, s);
-		start = cu_ix_add(c, start, ext);
-	}
-	return (Cell){name, (uint8_t)dt};
-}
-
-static Cell
-eval_pad(Cuda *c, const Op *op, const Ix *ix)
-{
-	const Type *from = val_type(c->g, op->in[0]);
-	int64_t a = attr_int(op, A_axis), step = attr_int(op, A_step);
-	Cell fill = cu_cell_attr(c, (DType)from->dtype, attr_get(op, A_value));
-	Ix ext = cu_extent(c, from->axis[a]), in[MAX_RANK],
-	   t = cu_ix_add(c, ix[a], cu_ix_k(c, -attr_int(op, A_before)));
-	const char *valid = cu_in_range(c, t, step == 1 ? ext : cu_ix_mul(c, ext, cu_ix_k(c, step)));
-
-	memcpy(in, ix, sizeof(Ix) * from->rank);
-	in[a] = t;
-	if (step > 1) {
-		valid = cu_both(c, valid, arena_printf(c->a, "%s == 0", cu_ix_rem(c, t, cu_ix_k(c, step))));
-		in[a] = cu_ix_div(c, t, cu_ix_k(c, step));
-	}
-	return cu_guarded(c, op->in[0], in, valid, fill);
-}
-
-static Ix
-index_cell(Cuda *c, Val ids, const Ix *ix)
-{
+	op_access(c->g, op, k, &a);
+	operand_index(c, op, k, &a, ix, in);
 	const char *name = cu_fresh(c, 'i');
-	Cell x = cu_value_at(c, ids, ix);
+	Cell x = cu_value_at(c, op->in[k], in);
 
 	/* what an index of this kernel cannot hold is outside any tensor */
 	cu_line(c, "const %s %s = %s;", c->it, name,
@@ -199,52 +106,123 @@ index_cell(Cuda *c, Val ids, const Ix *ix)
 	return name;
 }
 
-static Cell
-eval_take(Cuda *c, const Op *op, const Ix *ix)
+/* The sum of the extents of the operands before k. */
+static Ix
+extents_before(Cuda *c, const Op *op, int k, int axis)
 {
-	const Type *from = val_type(c->g, op->in[0]), *ids = val_type(c->g, op->in[1]);
-	int a = (int)attr_int(op, A_axis);
+	Ix start = "0";
+
+	for (int q = 0; q < k; q++)
+		start = cu_ix_add(c, start, cu_extent(c, val_type(c->g, op->in[q])->axis[axis]));
+	return start;
+}
+
+/* Of ACCESS_spread: the place before it is divided; *valid: whether there is an element. */
+static Ix
+spread_index(Cuda *c, const AxisAccess *at, Axis axis, Ix i, const char **valid)
+{
+	Ix ext = cu_extent(c, axis), t = cu_ix_add(c, i, cu_ix_k(c, at->offset)), step = cu_ix_k(c, at->scale);
+
+	*valid = cu_in_range(c, t, at->scale == 1 ? ext : cu_ix_mul(c, ext, step));
+	if (at->scale == 1)
+		return t;
+	*valid = cu_both(c, *valid, arena_printf(c->a, "%s == 0", cu_ix_rem(c, t, step)));
+	return cu_ix_div(c, t, step);
+}
+
+/* The indices in operand k of what stands at ix of the result (no blocks), and a condition: they are the operand's. */
+static const char *
+operand_index(Cuda *c, const Op *op, int k, const Access *a, const Ix *ix, Ix *in)
+{
+	const Type *from = val_type(c->g, op->in[k]);
+	const char *all = "1", *valid;
+	Ix before;
+
+	for (int j = 0; j < from->rank; j++) {
+		const AxisAccess *at = &a->at[j];
+
+		switch (at->form) {
+		case ACCESS_zero: in[j] = "0"; continue;
+		case ACCESS_same: in[j] = ix[at->axis]; continue;
+		case ACCESS_affine:
+			in[j] = cu_ix_add(c, cu_ix_mul(c, ix[at->axis], cu_ix_k(c, at->scale)), cu_ix_k(c, at->offset));
+			continue;
+		case ACCESS_back:
+			in[j] = cu_ix_sub(c, cu_ix_sub(c, cu_extent(c, from->axis[j]), "1"), ix[at->axis]);
+			continue;
+		case ACCESS_spread:
+			in[j] = spread_index(c, at, from->axis[j], ix[at->axis], &valid);
+			all = cu_both(c, all, valid);
+			continue;
+		case ACCESS_behind:
+			before = extents_before(c, op, k, j);
+			in[j] = cu_ix_sub(c, ix[at->axis], before);
+			break;
+		case ACCESS_lookup: in[j] = looked_up(c, op, at->by, ix); break;
+		case ACCESS_moved: in[j] = cu_ix_add(c, ix[at->axis], looked_up(c, op, at->by, ix)); break;
+		}
+		all = cu_both(c, all, cu_in_range(c, in[j], cu_extent(c, from->axis[j])));
+	}
+	return all;
+}
+
+/* The same of an operand that is read wherever the result is. */
+static void
+operand_at(Cuda *c, const Op *op, int k, const Ix *ix, Ix *in)
+{
+	Access a;
+
+	op_access(c->g, op, k, &a);
+	operand_index(c, op, k, &a, ix, in);
+}
+
+static Cell
+eval_view(Cuda *c, const Op *op, const Ix *ix)
+{
+	Access a;
 	Ix in[MAX_RANK];
 
-	for (int i = 0; i < a; i++)
-		in[i] = ix[i];
-	in[a] = index_cell(c, op->in[1], ix + a);
-	for (int i = a + 1; i < from->rank; i++)
-		in[i] = ix[i - 1 + ids->rank];
-	return cu_guarded(c, op->in[0], in, cu_in_range(c, in[a], cu_extent(c, from->axis[a])),
-	                  cu_cell_number(c, (DType)from->dtype, 0));
+	op_access(c->g, op, 0, &a);
+	if (a.blocks)
+		return eval_reshape(c, op->in[0], val_type(c->g, op->in[0]), val_type(c->g, op->out[0]), ix);
+	operand_index(c, op, 0, &a, ix, in);
+	return cu_value_at(c, op->in[0], in);
+}
+
+/* One operand of several, whichever the index falls into. */
+static Cell
+eval_one_of(Cuda *c, const Op *op, const Ix *ix)
+{
+	DType dt = (DType)val_type(c->g, op->out[0])->dtype;
+	const char *name = cu_fresh(c, 'v');
+
+	cu_line(c, "%s %s = %s;", cu_c_type(dt), name, cu_cell_number(c, dt, 0).v);
+	for (int k = 0; k < op->nin; k++) {
+		Access a;
+		Ix in[MAX_RANK];
+
+		op_access(c->g, op, k, &a);
+		Scope s = cu_scope_open(c, "if (%s)", operand_index(c, op, k, &a, ix, in));
+
+		cu_line(c, "%s = %s;", name, cu_value_at(c, op->in[k], in).v);
+		cu_scope_close(c, s);
+	}
+	return (Cell){name, (uint8_t)dt};
 }
 
 static Cell
 eval_move(Cuda *c, const Op *op, const Ix *ix)
 {
-	const Type *from = val_type(c->g, op->in[0]);
-	Cell zero = cu_cell_number(c, (DType)from->dtype, 0);
+	DType dt = (DType)val_type(c->g, op->in[0])->dtype;
+	Access a;
 	Ix in[MAX_RANK];
 
-	switch (op->kind) {
-	case OP_concat: return eval_concat(c, op, ix);
-	case OP_pad: return eval_pad(c, op, ix);
-	case OP_take: return eval_take(c, op, ix);
-	case OP_gather: {
-		int64_t a = attr_int(op, A_axis);
+	if (op_info[op->kind].nin < 0)
+		return eval_one_of(c, op, ix);
+	op_access(c->g, op, 0, &a);
+	const char *valid = operand_index(c, op, 0, &a, ix, in);
 
-		memcpy(in, ix, sizeof(Ix) * from->rank);
-		in[a] = index_cell(c, op->in[1], ix);
-		return cu_guarded(c, op->in[0], in, cu_in_range(c, in[a], cu_extent(c, from->axis[a])), zero);
-	}
-	case OP_crop: {
-		const char *ok = "1";
-
-		memcpy(in, ix, sizeof(Ix) * 4);
-		for (int d = 2; d < 4; d++) {
-			in[d] = cu_ix_add(c, ix[d], index_cell(c, op->in[d - 1], ix));
-			ok = cu_both(c, ok, cu_in_range(c, in[d], cu_extent(c, from->axis[d])));
-		}
-		return cu_guarded(c, op->in[0], in, ok, zero);
-	}
-	default: bug("target cuda has no code for %s: a T_MOVE has a case in eval_move", op_info[op->kind].name);
-	}
+	return cu_guarded(c, op->in[0], in, valid, a.fill ? cu_cell_attr(c, dt, a.fill) : cu_cell_number(c, dt, 0));
 }
 
 /* ---------------------------------------------------------------- ops */
@@ -295,10 +273,10 @@ eval_place(Cuda *c, const Op *op, const Ix *ix, Cell *r)
 		if (!view || view->kind != OP_reverse || view->in[0].id != v.id ||
 		    !type_same_shape(val_type(c->g, v), to))
 			continue;
-		broadcast_index(val_type(c->g, op->in[0]), to->rank, ix, at);
+		operand_at(c, op, 0, ix, at);
 		Cell chosen = cu_value_at(c, op->in[0], at);
 
-		view_index(c, view, ix, in);
+		operand_at(c, view, 0, ix, in);
 		for (int i = 0; i < to->rank; i++)
 			if (strcmp(in[i], ix[i])) {
 				Ix other = in[i];
@@ -324,7 +302,7 @@ eval_ew(Cuda *c, const Op *op, const Ix *ix)
 	for (int k = 0; k < op->nin; k++) {
 		Ix at[MAX_RANK];
 
-		broadcast_index(val_type(c->g, op->in[k]), to->rank, ix, at);
+		operand_at(c, op, k, ix, at);
 		in[k] = cu_value_at(c, op->in[k], at);
 		/* comparisons take numbers as their type has them */
 		if (to->dtype == DT_bool && !in_memory(c, op->in[k]))

@@ -1049,6 +1049,7 @@ t "opt of no IR" 1 'error' "$mantou" opt "$net"
 t "dot" 0 '^digraph' "$mantou" dump --format dot "$net"
 t "json" 0 '' "$mantou" dump --format json "$net"
 ok "dump's JSON" json '{g["name"] for g in o["graphs"]} >= {"train", "eval", "infer"}'
+t "JSON of carried states" 0 '"kind": "carry"' "$mantou" dump --format json --stage planned models/lstm-bytes.net
 t "one graph" 0 '' "$mantou" dump --graph eval "$net"
 ok "only eval" sh -c "! grep -q '^graph train' '$dir/out' && grep -q '^graph eval' '$dir/out'"
 t "no colour in a pipe" 1 'error' "$mantou" check "$dir/wrong.net"

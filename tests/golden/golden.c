@@ -29,6 +29,9 @@
  *   ; variants: NAME          a kernel variant of the stand-in target
  *   ; verdict: TEXT           a verdict holds it, written `fired RULE OP OP: why` or `declined RULE ...`
  *   ; choice: TEXT            a choice holds it, written `KEY : take=N of WAYS`
+ *   ; target: cpu x86-64-v3   a target and an architecture of it, instead of the stand-in target
+ *   ; emit: llvm             of a planned module what the target emits, its kernels alone (llvm, cuda), instead of the
+ * IR. The module's text, read back, must give the same
  *   ; must: TEXT              a line of the output holds it        ; never: TEXT   none does
  *   ; error: TEXT             the passes fail with a message that holds it; nothing is compared then
  *   ----
@@ -39,6 +42,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "../../codegen/codegen.h"
 #include "../../passes/pass.h"
 
 #define SEPARATOR "----\n"
@@ -261,6 +265,24 @@ race(const Golden *g, Diags *d)
 	return r;
 }
 
+/* `; target: NAME ARCH` */
+static bool
+real_target(const Golden *g, PassCtx *cx)
+{
+	const char *name = command(g, "target", 0), *error = "no such target";
+
+	if (!name)
+		return true;
+	size_t n = strcspn(name, " ");
+	const char *arch = name[n] ? name + n + 1 : "";
+
+	cx->target = target_named(arena_strndup(g->arena, name, n));
+	cx->arch = cx->target ? cx->target->resolve_arch(cx->target, g->arena, arch, &error) : NULL;
+	if (!cx->arch)
+		fprintf(stderr, "%s: target %s: %s\n", g->path, name, error);
+	return cx->arch != NULL;
+}
+
 static bool
 prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 {
@@ -310,8 +332,10 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                .race = race(g, m->diags),
 	                .machine = command(g, "machine", 0),
 	                .locked = command(g, "locked", 0) != NULL};
+	if (!real_target(g, cx))
+		return false;
 	if (cx->tuning)
-		tuning_bind(cx->tuning, &s->t, cx->arch, cx->machine, cx->locked);
+		tuning_bind(cx->tuning, cx->target, cx->arch, cx->machine, cx->locked);
 	if (!cx->only && !cx->stop_stage) {
 		fprintf(stderr, "%s: neither `; passes:` nor `; stage:`\n", g->path);
 		return false;
@@ -329,6 +353,70 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 		cx->limit_rule = arena_strndup(g->arena, limit, colon ? (size_t)(colon - limit) : strlen(limit));
 		cx->limit = colon ? atoi(colon + 1) : 0;
 	}
+	return true;
+}
+
+/* ---------------------------------------------------------------- emitted code */
+/* The kernels alone: internal functions of LLVM's text; of CUDA C what follows the first comment on a kernel. */
+static char *
+kernels_of(const Golden *g, const char *kind, const char *text)
+{
+	bool cuda = !strcmp(kind, "cuda");
+	const char *from = strstr(text, cuda ? "/* graph " : "define internal ");
+	Buf b = {0};
+
+	if (cuda && from)
+		buf_printf(&b, "%s", from);
+	for (; from && !cuda; from = strstr(from, "define internal ")) {
+		const char *end = strstr(from, "\n}\n");
+		size_t n = end ? (size_t)(end - from) + 3 : strlen(from);
+
+		buf_printf(&b, "%s%.*s", b.n ? "\n" : "", (int)n, from);
+		from += n;
+	}
+	char *r = arena_strdup(g->arena, b.n ? b.at : "");
+
+	buf_free(&b);
+	return r;
+}
+
+/* What the target emits of a planned module; NULL after a message. */
+static char *
+emitted(const Golden *g, const PassCtx *cx, const Module *m, const char *kind)
+{
+	EmitOptions o = {.emit = kind, .arch = cx->arch, .opt = cx->opt, .jobs = 1, .last = true};
+	Buf b = {0};
+	const char *error = cx->target->emit ? cx->target->emit(cx->target, m, &o, &b) : "the target emits no code";
+	char *r = NULL;
+
+	if (error)
+		fprintf(stderr, "%s: %s: %s\n", g->path, kind, error);
+	else
+		r = kernels_of(g, kind, b.at);
+	buf_free(&b);
+	return r;
+}
+
+/* Replaces the module's text by the code of it, which must also be that of the text read back. */
+static bool
+emit_code(const Golden *g, const PassCtx *cx, const Module *m, Diags *d, Buf *text)
+{
+	const char *kind = command(g, "emit", 0);
+
+	if (!kind)
+		return true;
+	Module *again = module_parse(g->arena, d, g->path, text->at, text->n);
+	char *code = emitted(g, cx, m, kind), *second = again && code ? emitted(g, cx, again, kind) : NULL;
+
+	if (!second)
+		return false;
+	if (strcmp(code, second)) {
+		fprintf(stderr, "%s: the planned text, read back, gives other code\n", g->path);
+		return false;
+	}
+	buf_free(text);
+	*text = (Buf){0};
+	buf_printf(text, "%s", code);
 	return true;
 }
 
@@ -465,7 +553,8 @@ run(const Golden *g)
 		fprintf(stderr, "%s: failed\n%s", g->path, messages);
 	if (ran && !want) {
 		module_print(&b, m);
-		good = check_lines(g, b.at) && check_verdicts(g, &cx) && check_choices(g, &cx)
+		good = emit_code(g, &cx, m, &d, &b) && check_lines(g, b.at) && check_verdicts(g, &cx)
+		       && check_choices(g, &cx)
 		       && (g->bless ? bless(g, b.at) : compare(g, b.at));
 	}
 	buf_free(&b);

@@ -13,248 +13,8 @@
  * them; the left and the right half of the columns are the first two gates and the others (lstm), or the first half of
  * all units and the other (gru, and backward). The seven sums of the weights are made once, those of a step's rows
  * before its products.
- * Refuses (rnn_refuses): other types than f32, machines with vectors below 32 bytes; those are unrolled by pass
- * expand. */
-#include "rnn.h"
-#include "../contract/gemm.h"
-#include "../../space.h"
-#include <string.h>
-
-typedef struct Seq {
-	bool lstm, back, reverse;
-	const Type *x;           /* [N,T,*]: what follows the batch */
-	Axis n;
-	int64_t t, h;            /* steps, units */
-	int gates;               /* blocks of rows of W_hh: 4 or 3 */
-	GemmParams p;
-	int64_t rows;            /* examples of a task */
-	/* workspace, bytes from its start; rows of it in bytes */
-	int64_t npanel, weights, state[3], state_row, grad, grad_row, bytes;
-	/* Strassen's algorithm: half of the sum's length; the products' first operands [product][pair of examples][k2],
-	 * backward the products [product][pair][half of h] */
-	bool halves;
-	int64_t k2, sums, sums_row, products, products_row, scratch;
-} Seq;
-
-enum { PRODUCTS = STRASSEN_PRODUCTS, QUARTERS = STRASSEN_QUARTERS };
-
-bool
-rnn_op(OpKind k)
-{
-	return k == OP_lstm_cells || k == OP_lstm_cells_dx || k == OP_gru_cells || k == OP_gru_cells_dx;
-}
-
-const char *
-rnn_refuses(const Graph *g, const Op *op, int vector_bytes)
-{
-	for (int k = 0; k < op->nin; k++) {
-		const Type *t = val_type(g, op->in[k]);
-
-		if (dtype_is_float((DType)t->dtype) && t->dtype != DT_f32)
-			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k,
-			                    dtype_info[t->dtype].name);
-	}
-	return vector_bytes < 16 ? "the kernel needs vectors of 32 bytes" : NULL;
-}
-
-static int64_t
-take(int64_t *at, int64_t bytes)
-{
-	int64_t r = *at;
-
-	*at += (bytes + 63) / 64 * 64;
-	return r;
-}
-
-static Seq
-seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
-{
-	Seq s = {.lstm = op->kind == OP_lstm_cells || op->kind == OP_lstm_cells_dx,
-	         .back = op->kind == OP_lstm_cells_dx || op->kind == OP_gru_cells_dx,
-	         .reverse = attr_bool(op, A_reverse),
-	         .halves = halves,
-	         .x = val_type(g, op->in[0])};
-	int w = vector_bytes / 4;
-	bool wide = vector_bytes == 64;
-
-	s.n = s.x->axis[0];
-	s.t = s.x->axis[1].n;
-	s.gates = s.lstm ? 4 : 3;
-	s.h = val_type(g, op->in[s.back ? s.lstm ? 5 : 4 : 1])->axis[1].n;
-	s.rows = s.n.n < 16 && !halves ? ceil_div(s.n.n, 4) : 4;
-	s.p = (GemmParams){.lanes = w, .parts = 1, .band = 1, .pack = true};
-	if (s.back) {
-		s.p.nv = s.h <= w ? 1 : 2;
-		s.p.mr = wide ? s.p.nv == 1 ? 14 : 12 : 6;
-	} else {
-		s.p.nv = halves && s.lstm ? 2 : s.gates;
-		s.p.mr = wide ? s.lstm ? halves ? 12 : 6 : 8 : s.lstm ? halves ? 6 : 2 : halves ? 4 : 3;
-	}
-	if (w == 4)              /* the second operand's vectors stand in no register (micro.c) */
-		s.p.mr = 12 / s.p.nv;
-	/* forward a panel has w units of every gate; backward nv * w columns of W_hh */
-	int64_t units = s.back ? (int64_t)s.p.nv * w : w, pairs = ceil_div(s.n.n, 2);
-
-	s.npanel = ceil_div(s.h, units);
-	s.state_row = (s.npanel * units + w) * 4;
-	if (halves) {
-		s.k2 = (s.back ? s.gates : 1) * s.h / 2;
-		s.npanel /= s.back || !s.lstm ? 2 : 1;
-		s.weights = take(&s.bytes, PRODUCTS * s.npanel * s.k2 * s.p.nv * w * 4);
-		s.sums_row = (s.k2 + w) * 4;
-		s.sums = take(&s.bytes, PRODUCTS * pairs * s.sums_row);
-		s.products_row = (s.h / 2 + w) * 4;
-		s.products = s.back ? take(&s.bytes, PRODUCTS * pairs * s.products_row) : 0;
-		s.scratch = s.back ? 0 : 4 * s.h * (s.lstm ? 1 : 2) * s.gates * w;
-	} else {
-		s.weights = take(&s.bytes, s.npanel * (s.back ? s.gates : 1) * s.h * s.p.nv * w * 4);
-	}
-	for (int i = 0; i < (s.back ? s.lstm ? 2 : 1 : s.lstm ? 3 : 2); i++)
-		s.state[i] = take(&s.bytes, s.n.n * s.state_row);
-	if (s.back) {
-		s.grad_row = (s.gates * s.h + w) * 4;
-		s.grad = take(&s.bytes, s.n.n * s.grad_row);
-	}
-	return s;
-}
-
-static Params
-seq_params(const Seq *s)
-{
-	Params p = {.family = s->halves ? FAMILY_cpu_rnn_strassen : FAMILY_cpu_rnn}; /* of the same parameters */
-
-	p.cpu_rnn.mr = s->p.mr;
-	p.cpu_rnn.nv = s->p.nv;
-	p.cpu_rnn.lanes = s->p.lanes;
-	p.cpu_rnn.rows = (int)s->rows;
-	return p;
-}
-
-static const char *
-seq_text(Arena *a, const Seq *s)
-{
-	Params p = seq_params(s);
-
-	return space_text(a, &p);
-}
-
-static Facts
-seq_facts(const Seq *s, int vector_bytes)
-{
-	return (Facts){.panel = s->p.nv, .batch = s->n.n, .lanes_max = vector_bytes / 4,
-	               .regs = vector_bytes == 64 ? 32 : 16, .backward = s->back};
-}
-
-/* Why the products of s, a plan without halves, cannot be taken by halves; NULL: they can. */
-static const char *
-halves_why_not(const Seq *s)
-{
-	if (s->n.mul || s->n.n % 2)
-		return "pairs of examples are the halves of its rows, and their number is not known, or odd";
-	return s->h % (4 * s->p.lanes) ? "its sides do not halve into whole vectors and panels" : NULL;
-}
-
-/* Do fewer products pay for the sums, of the weights once, of rows and results in each step? Sums of the weights are
- * 7/4 of them, and must come from the caches all the same. */
-static bool
-halves_pay(const Graph *g, const Seq *s)
-{
-	enum { EXAMPLES = 32, ROWS = 1024, UNITS = 256 }; /* that share the sums: how often, whatever the machine */
-
-	return s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS
-	       && PRODUCTS * s->h * s->gates * s->h <= machine_of(g)->budget.l3 / 2;
-}
-
-/* The kernel of this text; NULL, or why it is not possible. The family's name alone is that of the parameters that
- * follow. */
-static const char *
-seq_read(const Graph *g, const Op *op, int vector_bytes, const char *text, Seq *s)
-{
-	const char *name = op_info[op->kind].name, *halves = space_family[FAMILY_cpu_rnn_strassen].text;
-	Seq plain = seq_of(g, op, vector_bytes, false);
-	Params q;
-	bool bare = !strcmp(text, halves);
-
-	if (!bare && !space_parse("cpu", name, text, &q))
-		return arena_printf(g->arena, "%s takes parameters such as %s", name, seq_text(g->arena, &plain));
-	*s = seq_of(g, op, vector_bytes, bare || q.family == FAMILY_cpu_rnn_strassen);
-	const char *why = s->halves ? halves_why_not(&plain) : NULL;
-	Facts f = seq_facts(s, vector_bytes);
-
-	if (why || bare)
-		return why;
-	s->p.mr = q.cpu_rnn.mr;
-	s->rows = q.cpu_rnn.rows;
-	return space_misfit(g->arena, &q, &f);
-}
-
-const char *
-rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace)
-{
-	Seq s = seq_of(g, op, vector_bytes, false), h = seq_of(g, op, vector_bytes, true), t;
-	const char *why = halves_why_not(&s), *misfit = cx->tuned ? seq_read(g, op, vector_bytes, cx->tuned, &t) : NULL;
-	bool asked = cx->tuned && !misfit && t.halves;
-
-	if (halves_pay(g, &s) || asked) {
-		Looked *l = select_look(cx, g, op, "strassen");
-
-		if (!why && cx->may && !cx->may(cx->cx, "strassen"))
-			why = "switched off";
-		l->chosen = !why;
-		l->value = 7.0 / 8;
-		l->why = why ? why
-		             : arena_printf(g->arena,
-		                            "Strassen's algorithm in each step: seven products of halves for eight, "
-		                            "%.1f MiB of workspace",
-		                            (double)h.bytes / 1048576);
-		if (!why)
-			s = h;
-	}
-	cx->misfit = misfit ? misfit : asked ? why : NULL;
-	if (cx->tuned && !cx->misfit) {
-		select_overrule(cx, "strassen", t.halves);
-		s = t;
-	}
-	*workspace = s.bytes;
-	scratch_plan(g, s.scratch);
-	return seq_text(g->arena, &s);
-}
-
-typedef struct Trial {
-	const Graph *g; const Op *op;
-	Params base; Facts facts;
-	SpaceEach *each; void *cx;
-	bool ended;
-} Trial;
-
-static bool
-trial(void *cx, const Params *q)
-{
-	Trial *t = cx;
-
-	t->ended = !t->each(t->cx, space_text(t->g->arena, q), space_class(&t->base, q, &t->facts));
-	return !t->ended;
-}
-
-void
-rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel, SpaceEach *each,
-	void *each_cx)
-{
-	Seq own, plain = seq_of(g, op, vector_bytes, false);
-	bool may = !halves_why_not(&plain) && !(cx->may && !cx->may(cx->cx, "strassen"));
-	Trial t = {.g = g, .op = op, .each = each, .cx = each_cx};
-
-	if (seq_read(g, op, vector_bytes, kernel, &own))
-		return;
-	t.base = seq_params(&own);
-	for (int halves = 0; halves < (may ? 2 : 1) && !t.ended; halves++) {
-		Seq s = own.halves == (halves != 0) ? own : seq_of(g, op, vector_bytes, halves != 0);
-		Params from = seq_params(&s);
-
-		t.facts = seq_facts(&s, vector_bytes);
-		space_each(&from, &t.facts, cx->steps, trial, &t);
-	}
-}
+ * Plans of kernels, and what is refused: rnn_params.c. */
+#include "rnn_parts.h"
 
 /* ---------------------------------------------------------------- vectors of units */
 typedef struct Unit {        /* W units of one example: what is the same for all their loads and stores */
@@ -304,20 +64,9 @@ if_live(Emit *e, V live, Cell a, Cell b)
 }
 
 /* ---------------------------------------------------------------- one kernel being emitted */
-typedef struct Main {
-	Emit *e;
-	const Seq *s;
-	V ws, lo, hi;            /* the workspace; examples of these tasks */
-	V in[8], out[5];         /* operands and results; NULL: nobody reads it */
-	bool streams;            /* all results of steps past the caches */
-	V length; DType length_type;
-	Tiles tiles;
-	V strides;
-} Main;
-
 /* Row `row` of an operand or result [N,T,blocks H] at step t, or of [N,H] for blocks 0. */
 static V
-row_of(const Main *m, V base, V row, V t, int64_t blocks)
+row_of(const RnnMain *m, V base, V row, V t, int64_t blocks)
 {
 	Emit *e = m->e;
 	V index = blocks ? i_add(e, i_mul(e, row, k64(e, m->s->t)), t) : row;
@@ -326,14 +75,14 @@ row_of(const Main *m, V base, V row, V t, int64_t blocks)
 }
 
 static V
-state_row(const Main *m, int which, V row)
+state_row(const RnnMain *m, int which, V row)
 {
 	return ptr_at(m->e, ptr_at(m->e, m->ws, k64(m->e, m->s->state[which])),
 	              i_mul(m->e, row, k64(m->e, m->s->state_row)));
 }
 
 static V
-is_live(const Main *m, V row, V t)
+is_live(const RnnMain *m, V row, V t)
 {
 	Emit *e = m->e;
 
@@ -352,7 +101,7 @@ unit_open(Emit *e, V j, int64_t h)
 
 /* To block `block` of a row of a result, if anybody reads that. */
 static void
-result_store(const Main *m, const Unit *u, V row, int block, Cell c)
+result_store(const RnnMain *m, const Unit *u, V row, int block, Cell c)
 {
 	if (!row)
 		return;
@@ -363,7 +112,7 @@ result_store(const Main *m, const Unit *u, V row, int block, Cell c)
 
 /* Copies [N,H] rows between the arena and a state of the workspace; either may be absent. */
 static void
-copy_state(const Main *m, V arena, int which, bool in)
+copy_state(const RnnMain *m, V arena, int which, bool in)
 {
 	Emit *e = m->e;
 
@@ -378,240 +127,10 @@ copy_state(const Main *m, V arena, int which, bool in)
 	loop_close(e);
 }
 
-/* ---------------------------------------------------------------- packing */
-/* Column j of a forward panel's gate is row gate * H + j of W_hh: blocks are transposed. out: [k][gate][w]. */
-static void
-pack_gates(Emit *e, const Seq *s, V from, V out, V panel)
-{
-	int w = s->p.lanes;
-	int64_t nr = (int64_t)s->gates * w, whole = s->h / w * w;
-	V first = i_mul(e, panel, k64(e, w)), left = i_sub(e, k64(e, s->h), first);
-
-	for (int g = 0; g < s->gates; g++) {
-		V in = ptr_at(e, from, i_mul(e, i_add(e, first, k64(e, g * s->h)), k64(e, s->h * 4)));
-		V dst = ptr_at(e, out, k64(e, (int64_t)g * w * 4));
-
-		if (whole) {
-			V k = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
-			V args[5] = {ptr_at(e, in, i_mul(e, k, k64(e, 4))), k64(e, s->h * 4), left,
-			             ptr_at(e, dst, i_mul(e, k, k64(e, nr * 4))), k64(e, nr * 4)};
-
-			LLVMBuildCall2(here(e), LLVMGlobalGetValueType(fn), fn, args, 5, "");
-			loop_close(e);
-		}
-		V k = loop_open(e, k64(e, whole), k64(e, s->h), 1), j = loop_open(e, k64(e, 0), k64(e, w), 1);
-		V ok = LLVMBuildICmp(here(e), LLVMIntSLT, j, left, ""),
-		  col = LLVMBuildSelect(here(e), ok, j, k64(e, 0), "");
-		V off = LLVMBuildAdd(here(e), LLVMBuildMul(here(e), col, k64(e, s->h * 4), ""), i_mul(e, k, k64(e, 4)),
-		                     "");
-		V x = LLVMBuildLoad2(here(e), e->l->f32, LLVMBuildInBoundsGEP2(here(e), e->l->i8, in, &off, 1, ""), "");
-
-		LLVMBuildStore(here(e), LLVMBuildSelect(here(e), ok, x, LLVMConstReal(e->l->f32, 0), ""),
-		    ptr_at(e, dst, i_add(e, i_mul(e, k, k64(e, nr * 4)), i_mul(e, j, k64(e, 4)))));
-		loop_close(e);
-		loop_close(e);
-	}
-}
-
-/* A backward panel is nv vectors of columns of W_hh: rows are copied. */
-static void
-pack_columns(Emit *e, const Seq *s, V from, V to, V panel)
-{
-	int w = s->p.lanes;
-	int64_t nr = (int64_t)s->p.nv * w, rows = s->gates * s->h;
-	V first = i_mul(e, panel, k64(e, nr)), out = ptr_at(e, to, i_mul(e, panel, k64(e, rows * nr * 4)));
-	V k = loop_open(e, k64(e, 0), k64(e, rows), 1);
-	V in = ptr_at(e, from, i_add(e, i_mul(e, k, k64(e, s->h * 4)), i_mul(e, first, k64(e, 4)))),
-	  dst = ptr_at(e, out, i_mul(e, k, k64(e, nr * 4)));
-
-	for (int j = 0; j < s->p.nv; j++) {
-		V left = i_max(e, i_sub(e, k64(e, s->h), i_add(e, first, k64(e, (int64_t)j * w))), k64(e, 0)),
-		  off = k64(e, (int64_t)j * w * 4);
-
-		vec_store(e, ptr_at(e, dst, off),
-		          vec_load(e, ptr_at(e, in, off), s->h % nr ? mask_below(e, left) : NULL), NULL);
-	}
-	loop_close(e);
-}
-
-/* Seven sums of the four quarters of a panel, whose right half lies `right` bytes behind the left and whose lower half
- * `down`: lines `line` bytes apart, to `out` + q * apart. */
-static void
-pack_sums(Emit *e, const Seq *s, V from, int64_t right, int64_t down, int64_t line, V out, int64_t apart)
-{
-	int64_t nr = (int64_t)s->p.nv * s->p.lanes;
-	V k = loop_open(e, k64(e, 0), k64(e, s->k2), 1), x[QUARTERS], r[PRODUCTS];
-
-	for (int64_t j = 0; j < nr * 4; j += s->p.lanes * 4) {
-		for (int q = 0; q < QUARTERS; q++)
-			x[q] = vec_load(e,
-			                ptr_at(e, from,
-			                       i_add(e, i_mul(e, k, k64(e, line)),
-			                             k64(e, (q & 1) * right + (q >> 1) * down + j))),
-			                NULL);
-		strassen_second(e, x, r);
-		for (int q = 0; q < PRODUCTS; q++)
-			vec_store(e, ptr_at(e, out, i_add(e, i_mul(e, k, k64(e, nr * 4)), k64(e, q * apart + j))), r[q],
-			          NULL);
-	}
-	loop_close(e);
-}
-
-/* Forward [panel][product][k2][nr], backward [product][panel][k2][nr]. */
-static void
-pack_halves(Emit *e, const Seq *s, V from, V to, V panel)
-{
-	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, all = (int64_t)s->gates * s->p.lanes * 4;
-
-	if (s->back) {
-		pack_sums(e, s, ptr_at(e, from, i_mul(e, panel, k64(e, nr * 4))), s->h / 2 * 4, s->k2 * s->h * 4,
-		          s->h * 4, ptr_at(e, to, i_mul(e, panel, k64(e, bytes))), s->npanel * bytes);
-		return;
-	}
-	V out = ptr_at(e, to, i_mul(e, panel, k64(e, PRODUCTS * bytes))), transposed = scratch_ptr(e, 0);
-
-	pack_gates(e, s, from, transposed, panel);
-	if (!s->lstm)
-		pack_gates(e, s, from, ptr_at(e, transposed, k64(e, s->h * all)), i_add(e, panel, k64(e, s->npanel)));
-	pack_sums(e, s, transposed, s->lstm ? nr * 4 : s->h * all, s->k2 * all, all, out, bytes);
-}
-
-static void
-pack_weights(GroupCx *gc, const Seq *s, int src, int dst, GraphKernels *gk)
-{
-	Emit e = {0};
-	bool fresh;
-	int fn = kernel_begin(gc, &e, "pack", &fresh);
-
-	if (fresh) {
-		V from = buffer(&e, src), to = ptr_at(&e, buffer(&e, dst), k64(&e, s->weights)),
-		  panel = loop_open(&e, e.arg_t0, e.arg_t1, 1);
-
-		if (s->halves)
-			pack_halves(&e, s, from, to, panel);
-		else if (s->back)
-			pack_columns(&e, s, from, to, panel);
-		else
-			pack_gates(&e, s, from,
-			           ptr_at(&e, to, i_mul(&e, panel, k64(&e, s->h * s->gates * s->p.lanes * 4))), panel);
-		loop_close(&e);
-	}
-	kernel_end(gc, &e, gk, fn, (Rows){.rows = s->npanel, .mul = 0, .div = 1, .grain = 1}, fresh, false);
-}
-
-/* ---------------------------------------------------------------- products of halves */
-/* The seven first operands of each pair of rows of the task, which lie `row` bytes apart. */
-static void
-halves_sums(const Main *m, V from, int64_t row)
-{
-	Emit *e = m->e;
-	const Seq *s = m->s;
-	V pair = loop_open(e, i_div(e, m->lo, k64(e, 2)), i_div(e, m->hi, k64(e, 2)), 1),
-	  k = i_mul(e, loop_open(e, k64(e, 0), k64(e, s->k2), e->W), k64(e, 4)), x[QUARTERS], r[PRODUCTS];
-	V at = i_add(e, i_mul(e, pair, k64(e, 2 * row)), k),
-	  to = ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_add(e, i_mul(e, pair, k64(e, s->sums_row)), k));
-
-	for (int q = 0; q < QUARTERS; q++)
-		x[q] = vec_load(e, ptr_at(e, from, i_add(e, at, k64(e, (q & 1) * s->k2 * 4 + (q >> 1) * row))), NULL);
-	strassen_first(e, x, r);
-	for (int q = 0; q < PRODUCTS; q++)
-		vec_store(e, ptr_at(e, to, k64(e, q * ceil_div(s->n.n, 2) * s->sums_row)), r[q], NULL);
-	loop_close(e);
-	loop_close(e);
-}
-
-/* Product q of `count` pairs from `pair` on, for one panel whose seven weights lie `apart` bytes from each other. */
-static void
-halves_call(const Main *m, V q, V pair, V count, V weights, V apart, V to)
-{
-	Emit *e = m->e;
-	const Seq *s = m->s;
-	V row = i_add(e, i_mul(e, q, k64(e, ceil_div(s->n.n, 2))), pair);
-
-	tile_call(e, &m->tiles, count, k64(e, 0), 1,
-	          ptr_at(e, ptr_at(e, m->ws, k64(e, s->sums)), i_mul(e, row, k64(e, s->sums_row))),
-	          ptr_at(e, weights, i_mul(e, q, apart)), to, k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
-}
-
-/* Forward, one panel: the seven products of `count` pairs, and of them the sums of the pairs' 2 * count rows, for
- * gates_tile: of the gru one tile for each half of the units. */
-static void
-halves_tile(const Main *m, V pair, V count, V weights, V products, V tile)
-{
-	Emit *e = m->e;
-	const Seq *s = m->s;
-	int w = s->p.lanes;
-	int64_t nr = (int64_t)s->p.nv * w, apart = s->p.mr * nr * 4, row = (int64_t)s->gates * w * 4,
-	        right = s->lstm ? nr * 4 : 2 * s->p.mr * row;
-	V q = loop_open(e, k64(e, 0), k64(e, PRODUCTS), 1), x[PRODUCTS], r[QUARTERS];
-
-	halves_call(m, q, pair, count, weights, k64(e, s->k2 * nr * 4),
-	            ptr_at(e, products, i_mul(e, q, k64(e, apart))));
-	loop_close(e);
-	V i = loop_open(e, k64(e, 0), count, 1);
-
-	for (int64_t j = 0; j < nr * 4; j += w * 4) {
-		for (int k = 0; k < PRODUCTS; k++)
-			x[k] = vec_load(
-			        e, ptr_at(e, products, i_add(e, i_mul(e, i, k64(e, nr * 4)), k64(e, k * apart + j))),
-			        NULL);
-		strassen_quarters(e, x, r);
-		for (int k = 0; k < QUARTERS; k++)
-			vec_store(e,
-			          ptr_at(e, tile,
-			                 i_add(e, i_mul(e, i, k64(e, 2 * row)),
-			                       k64(e, (k >> 1) * row + (k & 1) * right + j))),
-			          r[k], NULL);
-	}
-	loop_close(e);
-}
-
-/* Backward: a step's gradients times W_hh, added to the running gradients dh. A product at a time, as its first operand
- * then stays in the L1. */
-static void
-halves_back(const Main *m, V grads, V weights, V dh)
-{
-	Emit *e = m->e;
-	const Seq *s = m->s;
-	int64_t nr = (int64_t)s->p.nv * s->p.lanes, bytes = s->k2 * nr * 4, pairs = ceil_div(s->n.n, 2);
-	V products = ptr_at(e, m->ws, k64(e, s->products)), lo = i_div(e, m->lo, k64(e, 2)),
-	  hi = i_div(e, m->hi, k64(e, 2)), at, count, x[PRODUCTS], r[QUARTERS];
-
-	halves_sums(m, grads, s->grad_row);
-	V q = loop_open(e, k64(e, 0), k64(e, PRODUCTS), 1), panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1);
-
-	tiles_open(e, i_sub(e, hi, lo), s->p.mr, &at, &count);
-	V pair = i_add(e, lo, at), row = i_add(e, i_mul(e, q, k64(e, pairs)), pair);
-
-	halves_call(
-	        m, q, pair, count, ptr_at(e, weights, i_mul(e, panel, k64(e, bytes))), k64(e, s->npanel * bytes),
-	        ptr_at(e, products, i_add(e, i_mul(e, row, k64(e, s->products_row)), i_mul(e, panel, k64(e, nr * 4)))));
-	for (int i = 0; i < 3; i++)
-		loop_close(e);
-	V i = loop_open(e, lo, hi, 1), j = i_mul(e, loop_open(e, k64(e, 0), k64(e, s->h / 2), e->W), k64(e, 4));
-
-	for (int k = 0; k < PRODUCTS; k++)
-		x[k] = vec_load(e,
-		                ptr_at(e, products,
-		                       i_add(e, i_add(e, i_mul(e, i, k64(e, s->products_row)), j),
-		                             k64(e, k * pairs * s->products_row))),
-		                NULL);
-	strassen_quarters(e, x, r);
-	for (int k = 0; k < QUARTERS; k++) {
-		V to = ptr_at(e, dh,
-		              i_add(e, i_add(e, i_mul(e, i, k64(e, 2 * s->state_row)), j),
-		                    k64(e, (k >> 1) * s->state_row + (k & 1) * s->h / 2 * 4)));
-
-		vec_store(e, to, LLVMBuildFAdd(here(e), vec_load(e, to, NULL), r[k], ""), NULL);
-	}
-	loop_close(e);
-	loop_close(e);
-}
-
 /* ---------------------------------------------------------------- forward */
 /* c' = f c + i g, h = o tanh(c'). gx[k] and sum[k]: what the input and the step add to gate k. */
 static Cell
-lstm_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const Cell *sum, Cell *state)
+lstm_unit(const RnnMain *m, const Unit *u, V row, V t, V live, const Cell *gx, const Cell *sum, Cell *state)
 {
 	Emit *e = m->e;
 	V gates = row_of(m, m->out[2], row, t, 4), cells = row_of(m, m->out[1], row, t, 1),
@@ -633,7 +152,7 @@ lstm_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, cons
 
 /* h' = n + z (h - n), n = tanh(gx_n + r (U h + b)_n). */
 static Cell
-gru_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const Cell *sum, Cell *state)
+gru_unit(const RnnMain *m, const Unit *u, V row, V t, V live, const Cell *gx, const Cell *sum, Cell *state)
 {
 	Emit *e = m->e;
 	V gates = row_of(m, m->out[1], row, t, 4);
@@ -655,10 +174,10 @@ gru_unit(const Main *m, const Unit *u, V row, V t, V live, const Cell *gx, const
 /* The gates of `count` examples from `first` on, whose sums lie in `tile` and what the input adds in `input`; from and
  * to: rows of h before and after the step. */
 static void
-gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V from, V to)
+gates_tile(const RnnMain *m, V tile, V input, V first, V count, V panel, V t, V from, V to)
 {
 	Emit *e = m->e;
-	const Seq *s = m->s;
+	const RnnSeq *s = m->s;
 	int w = s->p.lanes;
 	V i = loop_open(e, k64(e, 0), count, 1), row = i_add(e, first, i), off = i_mul(e, row, k64(e, s->state_row));
 	V live = is_live(m, row, t), in_tile = i_mul(e, i, k64(e, (int64_t)s->gates * w * 4)),
@@ -679,7 +198,7 @@ gates_tile(const Main *m, V tile, V input, V first, V count, V panel, V t, V fro
 /* Copies what the input adds to a tile's gates. Its lines lie an example's steps apart, mostly in one set of each
  * cache: they would not wait there for the end of the products. */
 static void
-gates_copy(const Main *m, V first, V count, V panel, V t, V to)
+gates_copy(const RnnMain *m, V first, V count, V panel, V t, V to)
 {
 	Emit *e = m->e;
 	int64_t w = m->s->p.lanes;
@@ -693,10 +212,10 @@ gates_copy(const Main *m, V first, V count, V panel, V t, V to)
 }
 
 static void
-forward_emit(Main *m)
+forward_emit(RnnMain *m)
 {
 	Emit *e = m->e;
-	const Seq *s = m->s;
+	const RnnSeq *s = m->s;
 	int w = s->p.lanes;
 	/* of units of a panel */
 	int64_t nr = (int64_t)s->p.nv * w, columns = (int64_t)s->gates * w, sides = s->halves && !s->lstm ? 2 : 1;
@@ -728,7 +247,7 @@ forward_emit(Main *m)
 	V from = LLVMBuildSelect(here(e), is_odd, odd, even, ""), to = LLVMBuildSelect(here(e), is_odd, even, odd, "");
 
 	if (s->halves)
-		halves_sums(m, from, s->state_row);
+		rnn_halves_sums(m, from, s->state_row);
 	V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), part[2] = {panel, i_add(e, panel, k64(e, s->npanel))},
 	  at, count;
 
@@ -739,7 +258,7 @@ forward_emit(Main *m)
 	for (int i = 0; i < sides; i++)
 		gates_copy(m, first, rows, part[i], t, ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)));
 	if (s->halves)
-		halves_tile(m, i_div(e, first, k64(e, 2)), count,
+		rnn_halves_tile(m, i_div(e, first, k64(e, 2)), count,
 		            ptr_at(e, weights, i_mul(e, panel, k64(e, PRODUCTS * s->k2 * nr * 4))), products, tile);
 	else
 		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, from, i_mul(e, first, k64(e, s->state_row))),
@@ -758,7 +277,7 @@ forward_emit(Main *m)
 /* ---------------------------------------------------------------- backward */
 /* Stores one gate's gradient where the product reads it and, if anybody wants it, in the result. */
 static void
-grad_store(const Main *m, const Unit *u, V row, V out, int gate, V live, Cell d)
+grad_store(const RnnMain *m, const Unit *u, V row, V out, int gate, V live, Cell d)
 {
 	Emit *e = m->e;
 
@@ -771,7 +290,7 @@ grad_store(const Main *m, const Unit *u, V row, V out, int gate, V live, Cell d)
 /* Operand `base` [N,T,H] at the step processed before step `step` (which is at t), or `start` [N,H] at the first or
  * where that was past the length. */
 static V
-row_before(const Main *m, V base, V start, V row, V step, V t)
+row_before(const RnnMain *m, V base, V start, V row, V step, V t)
 {
 	Emit *e = m->e;
 	V before = m->s->reverse ? i_min(e, i_add(e, t, k64(e, 1)), k64(e, m->s->t - 1))
@@ -785,7 +304,7 @@ row_before(const Main *m, V base, V start, V row, V step, V t)
 }
 
 static void
-lstm_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
+lstm_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
 {
 	Emit *e = m->e;
 	V dh_row = state_row(m, 0, row), dc_row = state_row(m, 1, row), gates = row_of(m, m->in[3], row, t, 4),
@@ -808,7 +327,7 @@ lstm_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
 }
 
 static void
-gru_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
+gru_unit_back(const RnnMain *m, const Unit *u, V row, V step, V t, V live)
 {
 	Emit *e = m->e;
 	V dh_row = state_row(m, 0, row), gates = row_of(m, m->in[2], row, t, 4), di = row_of(m, m->out[0], row, t, 3),
@@ -833,10 +352,10 @@ gru_unit_back(const Main *m, const Unit *u, V row, V step, V t, V live)
 }
 
 static void
-backward_emit(Main *m)
+backward_emit(RnnMain *m)
 {
 	Emit *e = m->e;
-	const Seq *s = m->s;
+	const RnnSeq *s = m->s;
 	int64_t nr = (int64_t)s->p.nv * s->p.lanes, k = s->gates * s->h;
 	V st[S_COUNT] = {[S_AM] = k64(e, s->halves ? s->sums_row : s->grad_row),
 	                 [S_AK] = k64(e, 4),
@@ -864,7 +383,7 @@ backward_emit(Main *m)
 	loop_close(e);
 	loop_close(e);
 	if (s->halves) {
-		halves_back(m, grads, weights, dh);
+		rnn_halves_back(m, grads, weights, dh);
 	} else {
 		V panel = loop_open(e, k64(e, 0), k64(e, s->npanel), 1), at, count;
 
@@ -891,8 +410,8 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 {
 	const Graph *g = gc->g;
 	const Group *group = &g->group.at[gc->group];
-	Seq s = {0};
-	const char *why = seq_read(g, op, gc->c->l.arch->vector_bytes, group->kernel, &s);
+	RnnSeq s = {0};
+	const char *why = rnn_read(g, op, gc->c->l.arch->vector_bytes, group->kernel, &s);
 	bool has_length = attr_bool(op, A_has_length), fresh;
 	int in[8], out[5], ws, nin = op->nin - has_length;
 	Emit e = {0};
@@ -913,11 +432,11 @@ rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk)
 	for (int k = 0; k < op->nout; k++)
 		out[k] = val_info(g, op->out[k])->offset >= 0 ? group_buffer(gc, op->out[k].id) : -1;
 	ws = workspace_at(gc);
-	pack_weights(gc, &s, in[s.back ? s.lstm ? 5 : 4 : 1], ws, gk);
+	rnn_pack(gc, &s, in[s.back ? s.lstm ? 5 : 4 : 1], ws, gk);
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	if (fresh) {
-		Main m = {.e = &e, .s = &s, .ws = buffer(&e, ws)};
+		RnnMain m = {.e = &e, .s = &s, .ws = buffer(&e, ws)};
 		int64_t bytes = 0;
 
 		e.load_here = true;

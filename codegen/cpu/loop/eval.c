@@ -98,57 +98,16 @@ eval_reshape(Emit *e, Val x, const Type *from, const Type *to, const Ix *ix)
 	return lane_eval(e, x, in);
 }
 
-/* NumPy broadcasting: operand axes align at the right; extent 1 reads index 0. */
-static void
-broadcast_index(Emit *e, const Type *in, int out_rank, const Ix *ix, Ix *r)
-{
-	for (int j = 0; j < in->rank; j++) {
-		Axis a = in->axis[j];
-
-		r[j] = a.n == 1 && !a.mul ? ix_k(e, 0) : ix[j + out_rank - in->rank];
-	}
-}
-
 static Cell
 eval_view(Emit *e, const Op *op, const Ix *ix)
 {
-	const Type *from = val_type(e->g, op->in[0]), *to = val_type(e->g, op->out[0]);
+	Access a;
 	Ix in[MAX_RANK];
 
-	memcpy(in, ix, sizeof(Ix) * to->rank);
-	switch (op->kind) {
-	case OP_stop_gradient:
-	case OP_after:
-		break;
-	case OP_reshape:
-		return eval_reshape(e, op->in[0], from, to, ix);
-	case OP_transpose: {
-		const int64_t *perm = attr_ints(op, A_perm, NULL);
-
-		for (int i = 0; i < to->rank; i++)
-			in[perm[i]] = ix[i];
-		break;
-	}
-	case OP_expand:
-		broadcast_index(e, from, to->rank, ix, in);
-		break;
-	case OP_slice: {
-		int64_t a = attr_int(op, A_axis), start = attr_int(op, A_start);
-
-		if (start < 0)
-			start += from->axis[a].n;
-		in[a] = ix_add_k(e, ix_mul_k(e, ix[a], attr_int(op, A_step)), start);
-		break;
-	}
-	case OP_reverse: {
-		int64_t a = attr_int(op, A_axis);
-
-		in[a] = ix_add(e, ix_s(i_sub(e, extent(e, from->axis[a]), k64(e, 1))), ix_mul_k(e, ix[a], -1));
-		break;
-	}
-	default:
-		bug("view %s", op_info[op->kind].name);
-	}
+	op_access(e->g, op, 0, &a);
+	if (a.blocks)
+		return eval_reshape(e, op->in[0], val_type(e->g, op->in[0]), val_type(e->g, op->out[0]), ix);
+	access_index(e, op, 0, &a, ix, in, NULL);
 	return lane_eval(e, op->in[0], in);
 }
 
@@ -189,9 +148,11 @@ eval_ew(Emit *e, const Op *op, const Ix *ix)
 	Cell in[8]; /* x y z r g at most */
 
 	for (int k = 0; k < op->nin; k++) {
+		Access a;
 		Ix at[MAX_RANK];
 
-		broadcast_index(e, val_type(e->g, op->in[k]), to->rank, ix, at);
+		op_access(e->g, op, k, &a);
+		access_index(e, op, k, &a, ix, at, NULL);
 		in[k] = lane_eval(e, op->in[k], at);
 		if (compares && !in_memory(e, op->in[k]))
 			in[k] = cell_rounded(e, in[k]);

@@ -1,4 +1,4 @@
-/* eval_move.c: concat, pad, gather, take and crop as questions about their operands.
+/* eval_move.c: operators that move elements (T_MOVE) as questions about their operands, by their access rules.
  *
  * In: an op and indices of its result.   Out: a cell. An operand outside whose range the index falls is not read: the
  * test joins Emit.mask (lanes) or Emit.pred (one number) while the operand is evaluated, and the fill value is
@@ -46,130 +46,95 @@ guarded(Emit *e, Val x, const Ix *ix, Valid valid, Cell fill)
 	return cell_select(e, cell_of(all, vec, DT_bool), c, fill);
 }
 
-/* x at ix where one test holds, else fill. */
-static Cell
-guarded_by(Emit *e, Val x, const Ix *ix, V test, bool vec, Cell fill)
+/* The element of an index operand that stands at ix of the result. */
+static Ix
+looked_up(Emit *e, const Op *op, int k, const Ix *ix)
 {
-	Valid v = {NULL, NULL};
+	Access a;
+	Ix in[MAX_RANK];
 
-	valid_and(e, &v, test, vec);
-	return guarded(e, x, ix, v, fill);
+	op_access(e->g, op, k, &a);
+	access_index(e, op, k, &a, ix, in, NULL);
+	return ix_of_cell(e, e->eval(e, op->in[k], in));
 }
 
-static Cell
-eval_concat(Emit *e, const Op *op, const Ix *ix)
+/* The sum of the extents of the operands before k. */
+static V
+extents_before(Emit *e, const Op *op, int k, int axis)
 {
-	int64_t a = attr_int(op, A_axis);
 	V start = k64(e, 0);
-	Cell r = cell_const(e, (DType)val_type(e->g, op->out[0])->dtype, 0);
 
-	for (int k = 0; k < op->nin; k++) {
-		Ix in[MAX_RANK];
-		V ext = extent(e, val_type(e->g, op->in[k])->axis[a]);
-		bool vec;
+	for (int q = 0; q < k; q++)
+		start = i_add(e, start, extent(e, val_type(e->g, op->in[q])->axis[axis]));
+	return start;
+}
 
-		memcpy(in, ix, sizeof in);
-		in[a] = ix_add(e, ix[a], ix_s(i_sub(e, k64(e, 0), start)));
-		V valid = ix_in_range(e, in[a], ext, &vec);
+/* Where the index may stand outside the operand: is it inside? Of ACCESS_spread it becomes the operand's only now. */
+static void
+axis_test(Emit *e, const AxisAccess *at, Axis axis, Ix *in, Valid *valid)
+{
+	V ext = extent(e, axis), test;
+	bool vec, spread = at->form == ACCESS_spread && at->scale > 1;
 
-		r = guarded_by(e, op->in[k], in, valid, vec, r);
-		start = i_add(e, start, ext);
+	if (spread)
+		ext = i_add(e, i_mul(e, i_sub(e, ext, k64(e, 1)), k64(e, at->scale)), k64(e, 1));
+	test = ix_in_range(e, *in, ext, &vec);
+	valid_and(e, valid, test, vec);
+	if (!spread)
+		return;
+	test = ix_in_range(e, ix_rem(e, *in, k64(e, at->scale)), k64(e, 1), &vec);
+	valid_and(e, valid, test, vec);
+	*in = ix_div(e, *in, k64(e, at->scale));
+}
+
+void
+access_index(Emit *e, const Op *op, int k, const Access *a, const Ix *ix, Ix *in, Valid *valid)
+{
+	const Type *from = val_type(e->g, op->in[k]);
+
+	for (int j = 0; j < from->rank; j++) {
+		const AxisAccess *at = &a->at[j];
+
+		switch (at->form) {
+		case ACCESS_zero: in[j] = ix_k(e, 0); break;
+		case ACCESS_same: in[j] = ix[at->axis]; break;
+		case ACCESS_affine: in[j] = ix_add_k(e, ix_mul_k(e, ix[at->axis], at->scale), at->offset); break;
+		case ACCESS_back:
+			in[j] = ix_add(e, ix_s(i_sub(e, extent(e, from->axis[j]), k64(e, 1))),
+			               ix_mul_k(e, ix[at->axis], -1));
+			break;
+		case ACCESS_spread: in[j] = ix_add_k(e, ix[at->axis], at->offset); break;
+		case ACCESS_behind:
+			in[j] = ix_add(e, ix[at->axis], ix_s(i_sub(e, k64(e, 0), extents_before(e, op, k, j))));
+			break;
+		case ACCESS_lookup: in[j] = looked_up(e, op, at->by, ix); break;
+		case ACCESS_moved: in[j] = ix_add(e, ix[at->axis], looked_up(e, op, at->by, ix)); break;
+		}
 	}
-	return r;
-}
-
-static Cell
-eval_pad(Emit *e, const Op *op, const Ix *ix)
-{
-	const Type *from = val_type(e->g, op->in[0]);
-	int64_t a = attr_int(op, A_axis), step = attr_int(op, A_step);
-	Cell fill = cell_attr(e, (DType)from->dtype, attr_get(op, A_value));
-	V ext = extent(e, from->axis[a]), test;
-	Ix in[MAX_RANK], t = ix_add_k(e, ix[a], -attr_int(op, A_before));
-	Valid valid = {NULL, NULL};
-	bool vec;
-
-	memcpy(in, ix, sizeof(Ix) * from->rank);
-	if (step == 1) {
-		in[a] = t;
-		test = ix_in_range(e, t, ext, &vec);
-		valid_and(e, &valid, test, vec);
-	} else {
-		V span = i_add(e, i_mul(e, i_sub(e, ext, k64(e, 1)), k64(e, step)), k64(e, 1));
-
-		test = ix_in_range(e, t, span, &vec);
-		valid_and(e, &valid, test, vec);
-		Ix rem = ix_rem(e, t, k64(e, step));
-
-		test = ix_in_range(e, rem, k64(e, 1), &vec);
-		valid_and(e, &valid, test, vec);
-		in[a] = ix_div(e, t, k64(e, step));
-	}
-	return guarded(e, op->in[0], in, valid, fill);
-}
-
-static Cell
-eval_gather(Emit *e, const Op *op, const Ix *ix)
-{
-	const Type *from = val_type(e->g, op->in[0]);
-	int64_t a = attr_int(op, A_axis);
-	Ix in[MAX_RANK];
-	bool vec;
-
-	memcpy(in, ix, sizeof(Ix) * from->rank);
-	in[a] = ix_of_cell(e, e->eval(e, op->in[1], ix));
-	V valid = ix_in_range(e, in[a], extent(e, from->axis[a]), &vec);
-
-	return guarded_by(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
-}
-
-static Cell
-eval_take(Emit *e, const Op *op, const Ix *ix)
-{
-	const Type *from = val_type(e->g, op->in[0]), *ids = val_type(e->g, op->in[1]);
-	int a = (int)attr_int(op, A_axis);
-	Ix in[MAX_RANK];
-	bool vec;
-
-	for (int i = 0; i < a; i++)
-		in[i] = ix[i];
-	in[a] = ix_of_cell(e, e->eval(e, op->in[1], ix + a));
-	for (int i = a + 1; i < from->rank; i++)
-		in[i] = ix[i - 1 + ids->rank];
-	V valid = ix_in_range(e, in[a], extent(e, from->axis[a]), &vec);
-
-	return guarded_by(e, op->in[0], in, valid, vec, cell_const(e, (DType)from->dtype, 0));
-}
-
-static Cell
-eval_crop(Emit *e, const Op *op, const Ix *ix)
-{
-	const Type *from = val_type(e->g, op->in[0]);
-	Ix in[4] = {ix[0], ix[1], ix[2], ix[3]};
-	Valid valid = {NULL, NULL};
-
-	for (int d = 0; d < 2; d++)
-		in[2 + d] = ix_add(e, ix[2 + d], ix_of_cell(e, e->eval(e, op->in[1 + d], ix)));
-	for (int d = 0; d < 2; d++) {
-		bool vec;
-		V test = ix_in_range(e, in[2 + d], extent(e, from->axis[2 + d]), &vec);
-
-		valid_and(e, &valid, test, vec);
-	}
-	return guarded(e, op->in[0], in, valid, cell_const(e, (DType)from->dtype, 0));
+	for (int j = 0; j < from->rank && valid; j++)
+		if (a->at[j].form >= ACCESS_spread)
+			axis_test(e, &a->at[j], from->axis[j], &in[j], valid);
 }
 
 Cell
 eval_move(Emit *e, const Op *op, const Ix *ix)
 {
-	switch (op->kind) {
-	case OP_concat: return eval_concat(e, op, ix);
-	case OP_pad: return eval_pad(e, op, ix);
-	case OP_gather: return eval_gather(e, op, ix);
-	case OP_take: return eval_take(e, op, ix);
-	case OP_crop: return eval_crop(e, op, ix);
-	default: bug("target cpu has no code for %s: a T_MOVE has a case in eval_move", op_info[op->kind].name);
+	Cell r = {0};
+	Access a;
+
+	for (int k = 0; k < op->nin; k++) {
+		DType dt = (DType)val_type(e->g, op->in[k])->dtype;
+		Ix in[MAX_RANK];
+		Valid valid = {NULL, NULL};
+
+		if (!op_access(e->g, op, k, &a) || a.index)
+			continue;
+		if (k == 0)
+			r = a.fill ? cell_attr(e, dt, a.fill) : cell_const(e, dt, 0);
+		access_index(e, op, k, &a, ix, in, &valid);
+		r = guarded(e, op->in[k], in, valid, r);
 	}
+	return r;
 }
 
 /* ---------------------------------------------------------------- gather.dx of few indices */

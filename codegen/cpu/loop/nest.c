@@ -59,77 +59,44 @@ walk_reshape(GroupCx *gc, Nest *n, Val x, const Type *from, const Type *to, cons
 	nest_walk(gc, n, x, in);
 }
 
+/* Operands by their access rules. An axis whose index is looked at stays alone; those that others' indices are looked
+ * up in are walked before these. */
 static void
-walk_view(GroupCx *gc, Nest *n, const Op *op, const int8_t *map)
+walk_access(GroupCx *gc, Nest *n, const Op *op, int k, const int8_t *map)
 {
-	const Type *from = val_type(gc->g, op->in[0]), *to = val_type(gc->g, op->out[0]);
+	const Type *from = val_type(gc->g, op->in[k]);
 	int8_t in[MAX_RANK];
+	Access a;
 
-	memset(in, -1, sizeof in);
-	switch (op->kind) {
-	case OP_reshape:
-		walk_reshape(gc, n, op->in[0], from, to, map);
+	if (!op_access(gc->g, op, k, &a))
 		return;
-	case OP_transpose:
-		for (int i = 0; i < to->rank; i++)
-			in[attr_ints(op, A_perm, NULL)[i]] = map[i];
-		break;
-	case OP_expand:
-		for (int j = 0; j < from->rank; j++)
-			in[j] = map[j + to->rank - from->rank];
-		break;
-	case OP_slice: case OP_reverse:
-		memcpy(in, map, sizeof in);
-		atom(n, map[attr_int(op, A_axis)]);
-		in[attr_int(op, A_axis)] = -1;
-		break;
-	default:
-		memcpy(in, map, sizeof in);
+	if (a.blocks) {
+		walk_reshape(gc, n, op->in[k], from, val_type(gc->g, op->out[0]), map);
+		return;
 	}
-	nest_walk(gc, n, op->in[0], in);
+	memset(in, -1, sizeof in);
+	for (int j = 0; j < from->rank; j++) {
+		const AxisAccess *at = &a.at[j];
+
+		if (at->form >= ACCESS_lookup)
+			walk_access(gc, n, op, at->by, map);
+		if (at->form == ACCESS_same)
+			in[j] = map[at->axis];
+		else if (at->form != ACCESS_zero && at->axis >= 0)
+			atom(n, map[at->axis]);
+	}
+	nest_walk(gc, n, op->in[k], in);
 }
 
+/* Indices are walked with the operand in which they look up. */
 static void
-walk_move(GroupCx *gc, Nest *n, const Op *op, const int8_t *map)
+walk_operands(GroupCx *gc, Nest *n, const Op *op, const int8_t *map)
 {
-	int8_t in[MAX_RANK];
+	Access a;
 
-	memset(in, -1, sizeof in);
-	if (op->kind == OP_take) {
-		int a = (int)attr_int(op, A_axis), ids = val_type(gc->g, op->in[1])->rank,
-		    rank = val_type(gc->g, op->in[0])->rank;
-		int8_t id[MAX_RANK];
-
-		memset(id, -1, sizeof id);
-		for (int i = 0; i < ids; i++)
-			id[i] = map[a + i];
-		nest_walk(gc, n, op->in[1], id);
-		for (int i = 0; i < rank; i++)
-			in[i] = i == a ? -1 : map[i < a ? i : i - 1 + ids];
-		nest_walk(gc, n, op->in[0], in);
-		return;
-	}
-	memcpy(in, map, sizeof in);
-	if (op->kind == OP_crop) {
-		atom(n, map[2]);
-		atom(n, map[3]);
-		nest_walk(gc, n, op->in[1], map);
-		nest_walk(gc, n, op->in[2], map);
-		in[2] = in[3] = -1;
-		nest_walk(gc, n, op->in[0], in);
-		return;
-	}
-	int a = (int)attr_int(op, A_axis);
-
-	atom(n, map[a]);
-	in[a] = -1;
-	if (op->kind == OP_gather) {
-		nest_walk(gc, n, op->in[1], map);
-		nest_walk(gc, n, op->in[0], in);
-		return;
-	}
 	for (int k = 0; k < op->nin; k++)
-		nest_walk(gc, n, op->in[k], in);
+		if (op_access(gc->g, op, k, &a) && !a.index)
+			walk_access(gc, n, op, k, map);
 }
 
 static void
@@ -166,18 +133,8 @@ nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map)
 
 	if (op_info[k].red >= 0) {
 		walk_reduce(gc, n, op, map);
-	} else if (op_info[k].ew >= 0 || k == OP_cast) {
-		for (int i = 0; i < op->nin; i++) {
-			const Type *ti = val_type(gc->g, op->in[i]);
-			int8_t in[MAX_RANK];
-
-			memset(in, -1, sizeof in);
-			for (int j = 0; j < ti->rank; j++)
-				in[j] = ti->axis[j].n == 1 && !ti->axis[j].mul ? -1 : map[j + t->rank - ti->rank];
-			nest_walk(gc, n, op->in[i], in);
-		}
-	} else if (op_has(k, T_VIEW)) {
-		walk_view(gc, n, op, map);
+	} else if (op_info[k].access) {
+		walk_operands(gc, n, op, map);
 	} else if (k == OP_iota) {
 		atom(n, map[attr_int(op, A_axis)]);
 	} else if (op_has(k, T_RANDOM)) {
@@ -187,8 +144,6 @@ nest_walk(GroupCx *gc, Nest *n, Val v, const int8_t *map)
 		for (int i = 0; i < t->rank; i++)
 			plain->perm[i] = (uint8_t)i;
 		nest_leaf(gc, n, plain, map);
-	} else if (op_has(k, T_MOVE)) {
-		walk_move(gc, n, op, map);
 	} else if (op_has(k, T_WINDOW)) { /* rows and columns are looked at; examples and channels pass */
 		for (int i = 0; i < op->nin; i++) {
 			const int8_t in[MAX_RANK] = {map[0], map[1], -1, -1, -1, -1, -1, -1};
