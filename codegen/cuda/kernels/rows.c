@@ -510,10 +510,11 @@ turns_open(Cuda *c, const Rows *r, Ix i, Ix first, Ix end)
 static void
 held_load(Cuda *c, Rows *r)
 {
-	Ix i = cu_fresh(c, 'i'), in[MAX_RANK];
+	Ix i, in[MAX_RANK];
 
 	if (!r->turns)
 		return;
+	i = cu_fresh(c, 'i');
 	cu_leaves_open(c, &r->held, r->vec, r->turns + 1); /* more than one: arrays by turn, q */
 	Scope s = turns_open(c, r, i, "0", r->count);
 
