@@ -65,7 +65,7 @@ meson_group() {
 	[ $# -eq 0 ] || tests=$(meson test -C "$build" --no-rebuild --list 2>/dev/null | sed 's/.*[:/] *//' | grep "^$1" | tr '\n' ' ')
 	[ -z "$BLESS" ] || case ${1-lang} in lang*) bless_lang ;; esac
 	printed=$build/meson-test${1:+-$1}.log
-	meson test -C "$build" --no-rebuild --print-errorlogs --logbase "testlog${1:+-$1}" $tests >"$printed" 2>&1
+	meson test -C "$build" --no-rebuild --timeout-multiplier 6 --print-errorlogs --logbase "testlog${1:+-$1}" $tests >"$printed" 2>&1
 	cat "$printed"
 	number() { sed -n "s/^$1: *\([0-9]*\).*/\1/p" "$printed" | tail -n 1 | grep . || echo 0; }
 	echo "$(number Ok) passed, $(($(number Fail) + $(number Timeout))) failed, $(number Skipped) skipped"
