@@ -9,16 +9,20 @@
 #include "depthwise.h"
 #include <string.h>
 
-enum { PARTS = 16, TASKS = 16 };
+enum { PARTS = 16, TASKS = 16, LONG = 65536 /* products of a part */ };
 
 void
 depthwise_dw_params(const Graph *g, const Op *op, const DepthLanes *l, DepthParams *p)
 {
-	int64_t rows = val_type(g, op->in[1])->axis[2].n, bytes = type_bytes(val_type(g, op->out[0])),
-	        most = 4 * machine_of(g)->budget.l2 / bytes;
+	const Type *gr = val_type(g, op->in[1]);
+	int64_t rows = gr->axis[2].n, bytes = type_bytes(val_type(g, op->out[0])),
+	        most = 4 * machine_of(g)->budget.l2 / bytes,
+	        parts = ceil_div(gr->axis[0].n * rows * gr->axis[3].n, LONG);
 	int64_t all = l->vectors * l->whole, chunk = all;
 
-	p->parts = (int)(rows < PARTS ? rows : PARTS);
+	if (parts < PARTS)
+		parts = PARTS;
+	p->parts = (int)(rows < parts ? rows : parts);
 	if (p->parts > most)
 		p->parts = (int)(most < 1 ? 1 : most);
 	while (p->parts * ceil_div(all, chunk) < TASKS && chunk > 4 * l->whole)
@@ -46,6 +50,17 @@ sum_at(Emit *e, const DepthDw *d, V r, V v, int64_t s, int64_t j)
 	return (Off){.s = i_add(e, first, k64(e, (s * I + j) * O)), .c = 1};
 }
 
+/* Adds a sum of the pixels at hand, which began at zero: the part's sum is one of few numbers, and rounded as often. */
+static void
+add_sum(Emit *e, const DepthDw *d, Off at, V sum)
+{
+	e->load_here = true;
+	V before = load_at(e, d->sums, DT_f32, at).v;
+
+	e->load_here = false;
+	store_at(e, d->sums, DT_f32, at, cell_of(LLVMBuildFAdd(here(e), before, sum, ""), true, DT_f32));
+}
+
 static void
 add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask)
 {
@@ -71,17 +86,11 @@ add_products(Emit *e, const DepthDw *d, const DepthRun *run, V v, V r, V in_mask
 				e->mask = mask;
 				x = depthwise_spread(e, &d->l, from, j).v;
 			}
-			if (!*s) {
-				e->load_here = true;
-				*s = load_at(e, d->sums, DT_f32, sum_at(e, d, filter, v, m->tap, j)).v;
-				e->load_here = false;
-			}
-			*s = depthwise_fma(e, x, gr, *s);
+			*s = *s ? depthwise_fma(e, x, gr, *s) : LLVMBuildFMul(here(e), x, gr, "");
 		}
 		for (int64_t s = 0; s < d->s.w->axis[3].n; s++)
 			if (sum[s])
-				store_at(
-				    e, d->sums, DT_f32, sum_at(e, d, filter, v, s, j), cell_of(sum[s], true, DT_f32));
+				add_sum(e, d, sum_at(e, d, filter, v, s, j), sum[s]);
 	}
 }
 

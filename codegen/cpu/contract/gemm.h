@@ -54,8 +54,11 @@ typedef struct PlanCx {
 /* The microkernel: C[mr][nv vectors] (+)= sum over p < np, q < nq, k < nk of A[p*ap + q*aq + k*ak + i*am] * B[p*bp +
  * q*bq + k*bk + j]. Strides in bytes, in a block of int64: */
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
-/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). chains: 0, 1, 2, 4 or 8. pair: elements of A
- * and B are pairs of bf16 */
+/* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). accumulate: 0: C is written; GOES_ON: the sum
+ * begins at C; ADDED (of gemm_micro alone): a sum from zero is added to C, which rounds a long sum of such blocks less
+ * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). chains: 0, 1, 2, 4 or 8. pair: elements of A and B
+ * are pairs of bf16 */
+enum { GOES_ON = 1, ADDED = 2 };
 V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
 /* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4.

@@ -16,7 +16,8 @@
  * constant of the data's transform is exact, and rounding errors are half as large (Barabasz et al. 2020,
  * arXiv:1803.10986 on the choice of points).
  * Error: held to the bounds of all kernels (tests/cpu): root mean square 16 * 2^-23 of the results', 64 * 2^-23 of the
- * largest at most. */
+ * largest at most. Sums over rows of tiles are made of blocks of SUM_BLOCK rows, or the transform back, which takes
+ * differences of large sums, would show their rounding. */
 #include "winograd.h"
 
 /* ---------------------------------------------------------------- memory */
@@ -108,8 +109,7 @@ offer(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *best, Ge
 
 	bool whole = s.C % 8 == 0 && s.K % 8 == 0;
 
-	/* a gradient in the weights gains less there, and a sum over all tiles has larger errors */
-	if (!whole && (s.dw || s.C < FEWEST || s.K < FEWEST))
+	if (!whole && (s.C < FEWEST || s.K < FEWEST))
 		return false;
 	if (p->lanes == 16 && (whole ? s.C % 16 || s.K % 16 : ceil_div(s.K, 8) % 2) && gemm_halves(g))
 		gemm_halve(p, s.K);

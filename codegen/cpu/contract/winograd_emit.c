@@ -3,7 +3,7 @@
  * In: the group, buffers of its operands.   Out: kernels in order; here those that multiply, and taps. */
 #include "winograd.h"
 
-enum { SUM_BLOCK = 256 };
+enum { SUM_BLOCK = 128 }; /* rows of tiles, each block's sum added to what stands in memory */
 
 /* ---------------------------------------------------------------- products */
 /* Task: a point and a block of rows. */
@@ -70,8 +70,8 @@ sums_emit(GroupCx *gc, const Shape *s, const GemmParams *p, int abuf, int bbuf, 
 		V point = i_div(&e, t, k64(&e, npanel)), kb = i_rem(&e, t, k64(&e, npanel)),
 		  kcol = i_mul(&e, kb, k64(&e, nr * 4));
 		V first = loop_open(&e, k64(&e, 0), rows, SUM_BLOCK), at = k64(&e, S_NK), lo, count;
-		V acc = LLVMBuildZExt(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), ""), e.l->i64,
-		                      "");
+		V acc = LLVMBuildSelect(here(&e), LLVMBuildICmp(here(&e), LLVMIntNE, first, k64(&e, 0), ""),
+		                        k64(&e, ADDED), k64(&e, 0), "");
 
 		LLVMBuildStore(here(&e), i_min(&e, k64(&e, SUM_BLOCK), i_sub(&e, rows, first)),
 		               LLVMBuildInBoundsGEP2(here(&e), e.l->i64, strides, &at, 1, ""));

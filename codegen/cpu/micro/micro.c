@@ -433,6 +433,30 @@ mask_begin(Micro *m)
 	}
 }
 
+/* The tile's sums to C's rows; ADDED: to what stands there. */
+static void
+tile_store(Micro *m, V *sum, const V *crow)
+{
+	LLVMBasicBlockRef from = LLVMGetInsertBlock(m->bl), add = block(m, "add"), store = block(m, "store");
+	int n = m->mr * m->nv;
+	V more[64];
+
+	LLVMBuildCondBr(m->bl, LLVMBuildICmp(m->bl, LLVMIntEQ, m->acc, int_k(m, ADDED), ""), add, store);
+	LLVMPositionBuilderAtEnd(m->bl, add);
+	for (int i = 0; i < n; i++)
+		more[i] = LLVMBuildFAdd(m->bl, sum[i], vector_load(m, crow[i / m->nv], i % m->nv), "");
+	LLVMBuildBr(m->bl, store);
+	LLVMPositionBuilderAtEnd(m->bl, store);
+	for (int i = 0; i < n; i++) {
+		V phi = LLVMBuildPhi(m->bl, m->vt, "");
+
+		LLVMAddIncoming(phi, (V[]){sum[i], more[i]}, (LLVMBasicBlockRef[]){from, add}, 2);
+		more[i] = phi;
+	}
+	for (int i = 0; i < n; i++)
+		vector_store(m, more[i], crow[i / m->nv], i % m->nv);
+}
+
 V
 gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair)
 {
@@ -474,7 +498,7 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 		row[i] = LLVMBuildMul(m.bl, st[S_AM], int_k(&m, i), "");
 		crow[i] = bytes_on(&m, m.c, LLVMBuildMul(m.bl, st[S_CM], int_k(&m, i), ""));
 	}
-	LLVMBuildCondBr(m.bl, LLVMBuildICmp(m.bl, LLVMIntNE, m.acc, int_k(&m, 0), ""), load, start);
+	LLVMBuildCondBr(m.bl, LLVMBuildICmp(m.bl, LLVMIntEQ, m.acc, int_k(&m, GOES_ON), ""), load, start);
 	LLVMPositionBuilderAtEnd(m.bl, load);
 	for (int i = 0; i < n; i++)
 		old[i] = vector_load(&m, crow[i / nv], i % nv);
@@ -502,8 +526,7 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 		LLVMAddIncoming(phi, (V[]){out[i], s[i]}, (LLVMBasicBlockRef[]){start, end}, 2);
 		out[i] = phi;
 	}
-	for (int i = 0; i < n; i++)
-		vector_store(&m, out[i], crow[i / nv], i % nv);
+	tile_store(&m, out, crow);
 	LLVMBuildRetVoid(m.bl);
 	LLVMDisposeBuilder(m.bl);
 	return unit_end(l, fn);
