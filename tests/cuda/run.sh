@@ -1,7 +1,7 @@
 #!/bin/sh
 # Kernels of target cuda against the reference, on the device that libcuda.so.1 offers: MANTOU_LIBCUDA, the simulated device of the build, or a GPU's driver.
 # The cases of numeric/, contractions in tiles, composite operators, poolings and every tenth group of the CPU's tests; with --long all of these tests, optimised as users' programs are (NVRTC is told
-# to hurry else), and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it, and so do some of the other kernels.
+# to hurry else), and an operator without a case is an error. What NVRTC makes is kept in the build folder. Contractions by wgmma run once more for sm_90a, which has it (without --long every second module: ptxas takes a third of a second for each), and so do some of the other kernels.
 # Some run with another kernel of those that `mantou tune` would try; tests/cuda/run --space is all of them.
 set -u
 cd "$(dirname "$0")/../.."
@@ -30,11 +30,17 @@ else
 	part numeric tests/numeric/cases.txt
 	awk '/^module /{n++} !/^#/ && n % 4 == 1' tests/cuda/tiles.ir >"$dir/tiles.ir"
 	part space --space=1 "$dir/tiles.ir"
-	part groups "$dir/some.ir" tests/cpu/depthwise.ir tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
+	awk '/^module /{n++} !/^#/ && n % 2 == 1' tests/cpu/depthwise.ir >"$dir/depthwise.ir"
+	part groups "$dir/some.ir" "$dir/depthwise.ir" tests/cuda/tiles.ir tests/cuda/composites.ir tests/cuda/windows.ir tests/cuda/rows.ir tests/cuda/images.ir
 fi
 CUDA_TEST_ARCH=sm_90a
 export CUDA_TEST_ARCH
-part wgmma tests/cuda/wgmma.ir
+if [ -n "${LONG:-}" ]; then
+	part wgmma tests/cuda/wgmma.ir
+else
+	awk '/^module /{n++} !/^#/ && n % 2 == 1' tests/cuda/wgmma.ir >"$dir/some90.ir"
+	part wgmma "$dir/some90.ir"
+fi
 awk '/^module /{n++} !/^#/ && n % 12 == 1' tests/cuda/composites.ir tests/cuda/tiles.ir tests/cuda/windows.ir >"$dir/others90.ir"
 part others90 "$dir/others90.ir" tests/cuda/rows.ir
 awk '/^module /{n++} !/^#/ && n % 8 == 1' tests/cuda/wgmma.ir >"$dir/wgmma.ir"
