@@ -2,13 +2,12 @@
  * began.
  *
  * In: the loss, as soon as its kernel has run (rt_loss).   Out: for the message of train: the first tensor of the step
- * that is not
- * finite: an input (with the example's number in the data set), a state from before the step, or what a kernel stored,
- * in the kernels' order; with layer, place in the model and index.
+ * that is not finite: an input (with the example's number in the data set), a state from before the step, or what a
+ * kernel stored, in the kernels' order; with layer, place in the model and index.
  * The step is repeated kernel by kernel, as --sink off runs it, on the same states and examples, so with the same bits;
  * it is then run to its end, so that its record is what it would have been. Infinities do not count in tensors that are
- * made of an infinite constant, as masks are. Devices and the interpreter, which have no rows to walk, are not asked,
- * nor are several processes, which learn of a loss only together, when the states have changed. */
+ * computed from an infinite constant, as masks are. Devices and the interpreter, which have no rows to walk, are not
+ * asked, nor are several processes, which learn of a loss only together, when the states have changed. */
 #include "host.h"
 
 #include <math.h>

@@ -382,6 +382,7 @@ program_results(const RtProgram *p, RtGraph *g, const Json *list, RtError *e)
 			continue;
 		if (g->nscalar == RT_MAX_RESULTS)
 			return rt_fail(e, "more than %d losses and metrics", RT_MAX_RESULTS);
+		/* over labels that count it is of all batches; no metric has the name, a keyword */
 		if ((r->kind == RT_LOSS || strcmp(r->t.name, "loss") == 0) && g->loss < 0)
 			g->loss = g->nscalar;
 		g->scalar[g->nscalar] = k;

@@ -23,7 +23,7 @@ rnn_refuses(const Graph *g, const Op *op, int vector_bytes)
 			return arena_printf(g->arena, "operand %d is %s: the kernel is f32", k,
 			                    dtype_info[t->dtype].name);
 	}
-	return vector_bytes < 16 ? "the kernel needs vectors of 32 bytes" : NULL;
+	return vector_bytes < 16 ? "the kernel needs vectors of 16 bytes" : NULL;
 }
 
 static int64_t
