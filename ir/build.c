@@ -4,7 +4,7 @@
  * NOVAL after an error stay silent, so that a chain of calls needs one check at its end. Wrong counts or attributes are
  * bugs. A result is named after its layer's path and operator, so that a line added to a model renames nothing else.
  * Also here: the shape rules of elementwise operators (NumPy broadcasting) and of reductions, one for each table. */
-#include "ir.h"
+#include "red.h"
 #include "shape.h"
 #include <math.h>
 #include <string.h>
@@ -465,27 +465,17 @@ shape_ew(Graph *g, Op *op, int *which)
 /* ---------------------------------------------------------------- shapes of reductions */
 
 static const char *
-red_dtype(Graph *g, const Op *op, int *which, DType *out)
+red_result(Graph *g, const Op *op, int *which, DType *out)
 {
 	const Type *x = in_type(g, op, 0);
-	char kind = dtype_info[x->dtype].kind;
+	const RedInfo *r = red_of(op);
 
-	*out = (DType)x->dtype;
-	switch (op->kind) {
-	case OP_sum:
-		*out = kind == 'i' ? DT_i64 : kind == 'b' ? DT_i32 : *out;
-		return NULL;
-	case OP_argmax:
-		*out = DT_i32;
-		/* fall through */
-	case OP_max:
-	case OP_min:
-		return kind != 'b'
-		               ? NULL
-		               : shape_fail(g, which, 0, "input is %s, needs a number type: use cast", type_text(g, x));
-	default:
+	*out = red_indexes(op) ? DT_i32 : dtype_is_float(x->dtype) ? (DType)x->dtype : red_dtype(op, (DType)x->dtype);
+	if (!strchr(r->types, 'I'))
 		return shape_float(g, op, which, 0);
-	}
+	if (x->dtype == DT_bool && !strchr(r->types, 'B'))
+		return shape_fail(g, which, 0, "input is %s, needs a number type: use cast", type_text(g, x));
+	return NULL;
 }
 
 const char *
@@ -500,7 +490,7 @@ shape_red(Graph *g, Op *op, int *which)
 	const int64_t *axes = attr_ints(op, A_axes, &n);
 	Type t;
 
-	if ((error = red_dtype(g, op, which, &dtype)))
+	if ((error = red_result(g, op, which, &dtype)))
 		return error;
 	for (int i = 0; i < n; i++) {
 		if (axes[i] < 0 || axes[i] >= x->rank)
@@ -511,7 +501,7 @@ shape_red(Graph *g, Op *op, int *which)
 			                  (long long)axes[i - 1]);
 		reduced |= 1u << axes[i];
 	}
-	if (op->kind == OP_argmax && n != 1)
+	if (red_indexes(op) && n != 1)
 		return shape_fail(g, which, -1, "takes one axis, has %d", n);
 	t = type_scalar(dtype);
 	for (int i = 0; i < x->rank; i++)

@@ -133,7 +133,7 @@ rule_zeros(Build *b, const Type *x)
 static GradRule *
 rule_of(OpKind k)
 {
-	return op_has(k, T_EW) ? grad_ew : op_has(k, T_REDUCE) ? grad_red : op_info[k].grad;
+	return op_has(k, T_EW) ? grad_ew : op_info[k].grad;
 }
 
 bool
@@ -147,7 +147,7 @@ grad_passes(const Graph *g, const Op *op, int k)
 
 		return e && !(e->kind == EX_NUM && e->num == 0);
 	}
-	return rule_of(op->kind) && op->kind != OP_argmax && rule_of(op->kind) != grad_none;
+	return rule_of(op->kind) && rule_of(op->kind) != grad_none;
 }
 
 void

@@ -3,7 +3,7 @@
 #define IR_GRAD_H
 #include "ir.h"
 
-GradRule grad_ew, grad_red; /* generic: every row of ew.def, of red.def */
+GradRule grad_ew; /* generic: every row of ew.def */
 
 /* Ops are built in the order of C's statements: no two building calls stand in one argument list, whose order C leaves
  * open. */

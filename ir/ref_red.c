@@ -4,9 +4,24 @@
  * row-major order while an odometer follows the result's offset, so that each result element meets its elements in
  * row-major order. moments and logsumexp take two passes (mean, then squares about it; largest, then exponentials below
  * it): the same values as the table's one-pass forms, without their cancellation. max, min and argmax let a NaN win. */
+#include "red.h"
 #include "ref.h"
 #include <math.h>
 #include <string.h>
+
+/* The rows' own tokens, in double. */
+typedef double RedElement(double x);
+typedef double RedValue(double s, double n, double i);
+#define RED(id, types, join, element, value, then, grad, doc) \
+	static double id##_element(double x) { return element; } \
+	static double id##_value(double s, double n, double i) { (void)s, (void)n, (void)i; return value; }
+#include "red.def"
+#undef RED
+static const struct { RedElement *element; RedValue *value; } rows[] = {
+#define RED(id, ...) {id##_element, id##_value},
+#include "red.def"
+#undef RED
+};
 
 typedef struct Red {
 	RefWalk outer;              /* all axes but the last */
@@ -16,6 +31,8 @@ typedef struct Red {
 	int64_t count;              /* elements per result */
 	int64_t along;              /* argmax: extent of the reduced axis */
 	const RefTensor *x;
+	RedElement *element;
+	RedValue *value;
 } Red;
 
 static bool
@@ -28,10 +45,12 @@ in_list(const int64_t *list, int n, int ax)
 }
 
 static Red
-red_of(const RefCtx *cx, const Op *op)
+red_of_op(const RefCtx *cx, const Op *op)
 {
 	const RefTensor *x = ref_in(cx, op, 0);
-	Red r = {.row = 1, .count = 1, .inner = 1, .along = 1, .x = x};
+	int row = op_info[op->kind].red;
+	Red r = {.row = 1, .count = 1, .inner = 1, .along = 1, .x = x,
+	         .element = rows[row].element, .value = rows[row].value};
 	int64_t ext[MAX_RANK], s = 1;
 	int naxes, last = x->type.rank - 1;
 	const int64_t *axes = attr_ints(op, A_axes, &naxes);
@@ -82,7 +101,7 @@ fill(RefTensor *r, double v)
 
 /* Of integers in i64, where it wraps; of conditions a count. */
 static void
-red_sum(const Red *red, RefTensor *r)
+red_add(const Red *red, RefTensor *r)
 {
 	double *f = r->f;
 	int64_t *s = r->i;
@@ -92,7 +111,7 @@ red_sum(const Red *red, RefTensor *r)
 	else if (s)
 		RED_EACH(red, f, s[o] += x != 0);
 	else
-		RED_EACH(red, f, f[o] += x);
+		RED_EACH(red, f, f[o] += red->element(x));
 }
 
 static void
@@ -110,54 +129,51 @@ red_extremum(const Red *red, RefTensor *r, bool largest)
 		RED_EACH(red, i, s[o] = x > s[o] ? x : s[o]);
 	else if (s)
 		RED_EACH(red, i, s[o] = x < s[o] ? x : s[o]);
-	else if (largest)
-		RED_EACH(red, f, f[o] = x > f[o] || x != x ? x : f[o]);
 	else
-		RED_EACH(red, f, f[o] = x < f[o] || x != x ? x : f[o]);
+		RED_EACH(red, f, {
+			double v = red->element(x);
+
+			f[o] = (largest ? v > f[o] : v < f[o]) || v != v ? v : f[o];
+		});
 }
 
 /* The first of equals; the first NaN. r begins as zeros. */
-#define ARGMAX(T, cells) do { \
+#define FIRST(T, cells, of) do { \
 	T *best = arena_array(cx->arena, T, r->n); \
 	bool *any = arena_array(cx->arena, bool, r->n); \
 	RED_EACH(red, cells, { \
-		if (!any[o] || x > best[o] || (x != x && best[o] == best[o])) { \
+		T v = of(x); \
+		if (!any[o] || v > best[o] || (v != v && best[o] == best[o])) { \
 			any[o] = true; \
-			best[o] = x; \
+			best[o] = v; \
 			r->i[o] = e / red->inner % red->along; \
 		} \
 	}); \
 } while (0)
 
 static void
-red_argmax(RefCtx *cx, const Red *red, RefTensor *r)
+red_first(RefCtx *cx, const Red *red, RefTensor *r)
 {
 	if (red->x->i)
-		ARGMAX(int64_t, i);
+		FIRST(int64_t, i, );
 	else
-		ARGMAX(double, f);
+		FIRST(double, f, red->element);
 }
 
 static void
-red_moments(const Red *red, RefTensor *r, double *var, int64_t n)
+red_squares(const Red *red, const RefTensor *mean, RefTensor *r)
 {
-	double *mean = r->f;
-
-	red_sum(red, r);
-	for (int64_t i = 0; i < n; i++)
-		mean[i] /= (double)red->count;
-	RED_EACH(red, f, var[o] += (x - mean[o]) * (x - mean[o]));
-	for (int64_t i = 0; i < n; i++)
-		var[i] /= (double)red->count;
+	RED_EACH(red, f, r->f[o] += (x - mean->f[o]) * (x - mean->f[o]));
+	for (int64_t i = 0; i < r->n; i++)
+		r->f[i] /= (double)red->count;
 }
 
 /* An infinite largest element is the result: the exponentials' differences would be NaN. */
 static void
-red_logsumexp(RefCtx *cx, const Red *red, RefTensor *r)
+red_exponentials(RefCtx *cx, const Red *red, RefTensor *r)
 {
 	double *sum = arena_array(cx->arena, double, r->n);
 
-	red_extremum(red, r, true);
 	RED_EACH(red, f, sum[o] += isinf(r->f[o]) ? 0 : exp(x - r->f[o]));
 	for (int64_t i = 0; i < r->n; i++)
 		r->f[i] = isinf(r->f[i]) ? r->f[i] : r->f[i] + log(sum[i]);
@@ -166,37 +182,22 @@ red_logsumexp(RefCtx *cx, const Red *red, RefTensor *r)
 const char *
 ref_red(RefCtx *cx, const Op *op)
 {
-	Red red = red_of(cx, op);
+	const RedInfo *row = red_of(op);
+	Red red = red_of_op(cx, op);
 	RefTensor *r = ref_zeros(cx, op, 0);
 
 	if (ref_in(cx, op, 0)->n == 0)
 		return ref_fail(cx, "%s of no elements", op_info[op->kind].name);
-	switch (op->kind) {
-	case OP_sum:
-		red_sum(&red, r);
-		break;
-	case OP_mean:
-		red_sum(&red, r);
-		for (int64_t i = 0; i < r->n; i++)
-			r->f[i] /= (double)red.count;
-		break;
-	case OP_max:
-		red_extremum(&red, r, true);
-		break;
-	case OP_min:
-		red_extremum(&red, r, false);
-		break;
-	case OP_argmax:
-		red_argmax(cx, &red, r);
-		break;
-	case OP_moments:
-		red_moments(&red, r, ref_zeros(cx, op, 1)->f, r->n);
-		break;
-	case OP_logsumexp:
-		red_logsumexp(cx, &red, r);
-		break;
-	default:
-		return ref_fail(cx, "no reference evaluation of the reduction %s", op_info[op->kind].name);
+	switch (row->join) {
+	case RED_ADD: red_add(&red, r); break;
+	case RED_HIGH: case RED_LOW: red_extremum(&red, r, row->join == RED_HIGH); break;
+	case RED_FIRST: red_first(cx, &red, r); break;
 	}
+	for (int64_t i = 0; i < r->n && r->f; i++)
+		r->f[i] = red.value(r->f[i], (double)red.count, 0);
+	if (row->then == RED_SQUARES)
+		red_squares(&red, r, ref_zeros(cx, op, 1));
+	else if (row->then == RED_EXPONENTIALS)
+		red_exponentials(cx, &red, r);
 	return NULL;
 }

@@ -1,6 +1,7 @@
 /* rules.h: the functions that ops.def names, for the files that define them and for table.c, which fills op_info.
- * Private to ir/. Elementwise and reduction rows have no function of their own: shape_ew, shape_red (build.c),
- * flops_made, flops_read (shape.c) serve them all, and autodiff, the reference and the emitters read the rows. */
+ * Private to ir/. Elementwise and reduction rows have no function of their own but a reduction's
+ * gradient: shape_ew, shape_red, flops_made, flops_read (shape.c) serve them all, and autodiff, the reference and the
+ * emitters read the rows. */
 #ifndef IR_RULES_H
 #define IR_RULES_H
 #include "ir.h"
@@ -8,7 +9,8 @@
 ShapeRule shape_ew, shape_red;
 ShapeRule shape_all_moments, shape_all_reduce;
 ShapeRule shape_nms, shape_order, shape_roi_align, shape_roi_align_dx;
-GradRule grad_all_moments, grad_all_reduce, grad_ew, grad_red, grad_roi_align;
+GradRule grad_all_moments, grad_all_reduce, grad_ew, grad_roi_align;
+GradRule grad_sum, grad_mean, grad_extremum, grad_moments, grad_logsumexp;
 RefRule ref_all_moments;
 RefRule ref_nms, ref_order, ref_roi_align, ref_roi_align_dx;
 ShapeRule shape_attention, shape_attention_dx, shape_avg_pool2d_dx, shape_cast, shape_check, shape_concat, shape_conv2d,

@@ -3,7 +3,7 @@
  * ir_init fills op_info from ops.def, red.def and ew.def: structural rows as they stand, a row per reduction, four per
  * elementwise line (value and three derivatives), with expressions and attribute lists parsed once. Where the tables
  * disagree it stops with bug(), so that a bad line never reaches a model. */
-#include "ir.h"
+#include "red.h"
 #include "rules.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -31,9 +31,9 @@ static const char *const op_ids[OP_COUNT] = {
 #undef OP
 };
 
-typedef struct RedRow { OpKind kind; const char *name, *doc; int nstate; } RedRow;
+typedef struct RedRow { OpKind kind; const char *name, *doc; GradRule *grad; } RedRow;
 static const RedRow red_rows[] = {
-#define RED(id, states, init, step, combine, finish, text) {OP_##id, #id, text, states},
+#define RED(id, types, join, element, value, then, grad, text) {OP_##id, #id, text, grad},
 #include "red.def"
 #undef RED
 };
@@ -173,12 +173,12 @@ fill_red(int row)
 
 	info->name = w->name;
 	info->nin = 1;
-	info->nout = w->kind == OP_moments ? 2 : 1;
+	info->nout = red_info[row].then == RED_SQUARES ? 2 : 1;
 	info->traits = T_REDUCE;
 	info->flops = flops_read;
 	info->attrs = "axes keep=false";
 	info->shape = shape_red;
-	info->grad = grad_red;
+	info->grad = w->grad;
 	info->doc = w->doc;
 	info->red = (int16_t)row;
 }
@@ -222,6 +222,7 @@ ir_init(void)
 		if (!op_info[k].name)
 			op_info[k].name = op_ids[k];
 	}
+	red_init(a);
 	for (int i = 0; i < (int)(sizeof red_rows / sizeof red_rows[0]); i++)
 		fill_red(i);
 	for (int i = 0; i < (int)(sizeof ew_rows / sizeof ew_rows[0]); i++)

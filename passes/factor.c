@@ -8,6 +8,7 @@
  * only.
  * Declines: integers (their sums are exact, and wrap), narrow floats (the sum would be rounded before the factor). */
 #include "passes.h"
+#include "red.h"
 
 typedef struct Factor { OpKind kind; Val k; } Factor;
 
@@ -98,7 +99,7 @@ pass_factor(Graph *g, PassCtx *cx)
 
 	for (uint32_t i = 0; i < rw.nold; i++) {
 		Op *op = rewrite_inputs(&rw, i);
-		Val v = !op->dead && (op->kind == OP_sum || op->kind == OP_mean) ? factor_op(&rw, cx, op) : NOVAL;
+		Val v = !op->dead && op_reduces(op) && red_of(op)->linear ? factor_op(&rw, cx, op) : NOVAL;
 
 		if (!v.id) {
 			rewrite_keep(&rw, op);

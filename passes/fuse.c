@@ -22,6 +22,7 @@
  * costs less than a kernel that stores it (fuse_prologue.c); one that others read too is stored by the first
  * contraction that reads it. Declines leave a verdict with the predicate and the bytes that a fusion would save. */
 #include "fuse.h"
+#include "red.h"
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +52,7 @@ reduced_axes(const Graph *g, const Op *op)
 	int rank = val_type(g, op->in[0])->rank, n;
 	const int64_t *axes = attr_ints(op, A_axes, &n);
 	/* an index too, not the element alone: only with its like */
-	uint64_t bits = op->kind == OP_argmax ? 1ull << MAX_RANK : 0;
+	uint64_t bits = red_indexes(op) ? 1ull << MAX_RANK : 0;
 
 	for (int i = 0; i < n; i++)
 		bits |= 1ull << (axes[i] < 0 ? axes[i] + rank : axes[i]);

@@ -15,6 +15,7 @@
  * what is read or made by a kernel that works in f32 only, and under mixed what the target says is no faster, tensors
  * too small to matter, and layers of keep_f32. */
 #include "passes.h"
+#include "red.h"
 #include <math.h>
 #include <string.h>
 
@@ -227,8 +228,9 @@ choose_contractions(Narrow *n)
 static bool
 compares(const Narrow *n, const Op *op)
 {
-	return op->kind == OP_max || op->kind == OP_min || op->kind == OP_argmax
-		|| (op_info[op->kind].ew >= 0 && val_type(n->g, op->out[0])->dtype == DT_bool);
+	if (op_reduces(op))
+		return red_of(op)->join != RED_ADD && red_of(op)->then == RED_ONCE;
+	return op_info[op->kind].ew >= 0 && val_type(n->g, op->out[0])->dtype == DT_bool;
 }
 
 /* What is added up to be compared (the label's logit, picked from the others) stays f32. */
@@ -240,7 +242,7 @@ find_compared(Narrow *n)
 
 	for (uint32_t i = g->op.n; i-- > 0;) {
 		const Op *op = &g->op.at[i];
-		bool sums = (op->kind == OP_sum || op->kind == OP_mean) && asked[n->root[op->out[0].id]];
+		bool sums = op_reduces(op) && red_of(op)->linear && asked[n->root[op->out[0].id]];
 
 		for (int k = 0; k < op->nin; k++) {
 			uint32_t root = n->root[op->in[k].id];

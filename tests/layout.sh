@@ -100,6 +100,9 @@ check "words of code" "$(echo "$files" | grep -E '^(codegen/cpu|ir|passes|fronte
 	xargs grep -niwE 'turned|minimal filtering' 2>/dev/null | grep -viE 'turned (away|together)' | head -n 10)"
 check "simulated devices" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/(layout\.sh|golden/|gradient/)' |
 	xargs grep -niE 'stand-ins? ?(for|driver|device|\.|,)|the stand-in' 2>/dev/null | head -n 10)"
+# A reduction is asked for its row's columns (ir/red.h), never for its name.
+check "names of reductions" "$(echo "$files" | grep -E '^(codegen|passes|ir)/.*\.[ch]$' |
+	xargs grep -nE '(==|!=|case) *OP_('"$(sed -n 's/^RED(\([a-z_]*\),.*/\1/p' ir/red.def | paste -sd '|')"')\>' 2>/dev/null)"
 check "model files" "$(for f in $(echo "$files" | grep -E '^models/.*\.net$'); do head -n 20 "$f" | grep -qiE 'source|arxiv|et al' || echo "$f: no source in its head comment"; done)"
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

@@ -211,7 +211,7 @@ Cell cell_cast(Emit *e, Cell c, DType to);
 Cell cell_bin(Emit *e, ExprKind k, Cell a, Cell b);
 Cell cell_select(Emit *e, Cell c, Cell a, Cell b);
 Cell cell_fma(Emit *e, Cell a, Cell b, Cell c);
-Cell expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt); /* var: in the order of EXPR_VARS */
+Cell expr_emit(Emit *e, const Expr *x, const Cell *var, DType dt); /* var: by Expr.index */
 Cell ew_emit(Emit *e, const Op *op, const Cell *in);
 Cell random_emit(Emit *e, const Op *op, Ix element, Cell seed, Cell step, DType dt);
 

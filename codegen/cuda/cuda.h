@@ -146,6 +146,7 @@ Cell cu_cell_bin(Cuda *c, ExprKind k, Cell a, Cell b);
 Cell cu_cell_fma(Cuda *c, Cell a, Cell b, Cell s);
 Cell cu_cell_ew(Cuda *c, const Op *op, const Cell *in);
 Cell cu_cell_apply(Cuda *c, OpKind k, Cell x);          /* an elementwise op of one operand */
+Cell cu_cell_expr(Cuda *c, const Expr *x, const Cell *var, DType dt); /* var: by Expr.index */
 uint32_t cu_stream_number(const char *stream);
 Cell cu_cell_random(Cuda *c, const Op *op, Ix element, Cell seed, Cell step);
 const char *cu_suffix(DType t);                         /* of the prelude's functions: f32, i64, ... */
@@ -209,6 +210,9 @@ void cu_atom_open(Cuda *c, Atom *a);
 void cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index);
 void cu_atom_join(Cuda *c, Atom *a);                    /* over the threads of the block, or of a->warp */
 Cell cu_atom_value(Cuda *c, Atom *a, Ix count);         /* what the next pass, or the result, takes of it */
+/* What a reduction takes in of an element; its result of state s, index and count. */
+Cell cu_red_element(Cuda *c, const Op *op, Cell x);
+Cell cu_red_value(Cuda *c, const Op *op, Cell s, const char *index, Ix count);
 /* blocks to a row, 1 unless rows are few and long; of these: bytes of workspace */
 int cu_rows_pieces(const Graph *g, int group, const Op *red, int64_t *workspace);
 void cu_rows_emit(Cuda *c, int threads, int pieces);

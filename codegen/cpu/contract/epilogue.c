@@ -11,15 +11,23 @@
  * are cut by shape, so the bits are the same for any size of tiles and any number of threads.
  * Refuses (epilogue_reduces): reductions over columns, of several passes, with an index, of other types than f32. */
 #include "gemm.h"
+#include "red.h"
 #include <string.h>
 
 enum { CARRIED = 3 }; /* numbers of a column that a tile leaves to the next: two sums, and what they are taken about */
+
+/* Two sums, taken about an element of their own? */
+static bool
+of_squares(const Op *red)
+{
+	return red_of(red)->then == RED_SQUARES;
+}
 
 /* Do its states carry a second number, what rounding took from the first? */
 static bool
 epilogue_compensates(const Op *red)
 {
-	return red->kind == OP_sum || red->kind == OP_mean;
+	return red_of(red)->sums;
 }
 
 const char *
@@ -29,7 +37,7 @@ epilogue_reduces(const Graph *g, const Op *contract, const Op *red)
 	int column = o->perm[o->rank - 1];
 	uint32_t mask = red_mask(g, red);
 
-	if (red_states(red) > 1 && red->kind != OP_moments)
+	if (red_states(red) > 1 && !of_squares(red))
 		return "the reduction needs several passes or an index: a kernel of its own";
 	if (t->dtype != DT_f32)
 		return "a contraction's epilogue is f32";
@@ -245,7 +253,7 @@ first_row(Emit *e, TileCx *t, const Ix *column, int n)
 
 	for (int u = 0; u < n; u++)
 		for (int k = 0; k < p->nred; k++) {
-			if (p->red[k].op->kind != OP_moments)
+			if (!of_squares(p->red[k].op))
 				continue;
 			tile_index(e, t, row, column[u], ix);
 			memo_put(e, p->op->out[0], ix,
@@ -268,7 +276,7 @@ carried_at(Emit *e, const TileCx *t, int k, int j, Ix column)
 static int
 sums_of(const RedAcc *a)
 {
-	return a->op->kind == OP_moments ? CARRIED - 1 : 1;
+	return of_squares(a->op) ? CARRIED - 1 : 1;
 }
 
 static void
@@ -293,7 +301,7 @@ sums_load(Emit *e, TileCx *t, int n, const Ix *column)
 
 			for (int j = 0; j < sums_of(a); j++)
 				slot_set(e, a->slot[0][j], vec_load(e, carried_at(e, t, k, j, column[u]), NULL));
-			if (a->op->kind != OP_moments)
+			if (!of_squares(a->op))
 				continue;
 			V about = vec_load(e, carried_at(e, t, k, CARRIED - 1, column[u]), NULL);
 
@@ -313,7 +321,7 @@ sums_begin(Emit *e, TileCx *t, int n, const Ix *column)
 	sums_store(e, t, n, column);
 	for (int u = 0; u < n; u++)
 		for (int k = 0; k < t->p->nred; k++)
-			if (t->acc[k][u].op->kind == OP_moments)
+			if (of_squares(t->acc[k][u].op))
 				vec_store(e, carried_at(e, t, k, CARRIED - 1, column[u]),
 				          cell_vec(e, t->acc[k][u].shift[0]), NULL);
 	loop_close(e);

@@ -228,14 +228,13 @@ cell_bin(Emit *e, ExprKind k, Cell a, Cell b)
 }
 
 Cell
-expr_emit(Emit *e, const Expr *x, const Cell var[7], DType dt)
+expr_emit(Emit *e, const Expr *x, const Cell *var, DType dt)
 {
-	static const char names[] = EXPR_VARS;
 	Cell a, b;
 
 	switch (x->kind) {
 	case EX_NUM: return cell_const(e, dt, x->num);
-	case EX_VAR: return var[strchr(names, x->var) - names];
+	case EX_VAR: return var[x->index];
 	case EX_SELECT: {
 		Cell c = expr_emit(e, x->a, var, dt);
 

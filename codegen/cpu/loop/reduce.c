@@ -10,25 +10,10 @@
  * two-sum, TAOCP 4.2.2): the error of a sum of equal signs would grow with their number. Integers sum in i64, bool in
  * i32. Order is fixed by the shape: the same bits for any number of threads. */
 #include "../cpu.h"
+#include "red.h"
 #include <string.h>
 
-static DType
-acc_dtype(const Op *op, DType x)
-{
-	switch (op->kind) {
-	case OP_sum: case OP_mean:
-		if (x == DT_bool)
-			return DT_i32;
-		if (dtype_is_int(x))
-			return DT_i64;
-		return x == DT_f64 ? DT_f64 : DT_f32;
-	case OP_moments: case OP_logsumexp:
-		return x == DT_f64 ? DT_f64 : DT_f32;
-	default:
-		return x;
-	}
-}
-
+/* What the state of a join of extremes begins as. */
 static Cell
 lowest(Emit *e, DType dt, bool highest)
 {
@@ -48,7 +33,7 @@ put(Emit *e, V slot, Cell c, bool vec)
 static Cell
 get(Emit *e, const RedAcc *a, int u, int k)
 {
-	DType dt = a->op->kind == OP_argmax && k == 1 ? DT_i64 : a->dt;
+	DType dt = state_dtype(a, k);
 
 	return cell_of(slot_get(e, a->slot[u][k], ctype_v(e, dt, a->vec)), a->vec, dt);
 }
@@ -57,31 +42,18 @@ RedAcc
 acc_new(Emit *e, const Op *op, bool vec, bool lanes_reduced, int unroll, int64_t chain)
 {
 	enum { CHAIN = 1024 };
-	DType x = (DType)val_type(e->g, op->in[0])->dtype;
-	RedAcc a = {
-	        .op = op, .dt = acc_dtype(op, x), .nstate = 1, .npass = 1, .vec = vec, .lanes_reduced = lanes_reduced};
+	const RedInfo *red = red_of(op);
+	RedAcc a = {.op = op, .dt = red_dtype(op, (DType)val_type(e->g, op->in[0])->dtype), .nstate = red_states(op),
+	            .npass = red->then == RED_EXPONENTIALS ? 2 : 1, .vec = vec, .lanes_reduced = lanes_reduced};
 	Cell init[3] = {cell_const(e, a.dt, 0), cell_const(e, a.dt, 0), cell_const(e, a.dt, 0)};
-	int nslot = 1;
+	int nslot;
 
-	switch (op->kind) {
-	case OP_max: init[0] = lowest(e, a.dt, false); break;
-	case OP_min: init[0] = lowest(e, a.dt, true); break;
-	case OP_argmax:
-		init[0] = lowest(e, a.dt, false);
+	if (red->join != RED_ADD)
+		init[0] = lowest(e, a.dt, red->join == RED_LOW);
+	if (red->join == RED_FIRST)
 		init[1] = cell_of(k64(e, INT64_MAX), false, DT_i64);
-		nslot = a.nstate = 2;
-		break;
-	case OP_sum: case OP_mean:
-		a.compensated = chain > CHAIN && a.dt == DT_f32;
-		nslot = 1 + a.compensated;
-		break;
-	case OP_moments: nslot = a.nstate = 2; break;
-	case OP_logsumexp:
-		init[0] = lowest(e, a.dt, false);
-		nslot = a.nstate = a.npass = 2;
-		break;
-	default: break;
-	}
+	a.compensated = red->sums && chain > CHAIN && a.dt == DT_f32;
+	nslot = a.nstate + a.compensated;
 	for (int u = 0; u < unroll; u++)
 		for (int k = 0; k < nslot; k++) {
 			a.slot[u][k] = slot_new(e, ctype_v(e, (DType)init[k].dt, vec));
@@ -131,7 +103,7 @@ horizontal_sum(Emit *e, Cell c)
 void
 acc_first(Emit *e, RedAcc *a, int u, Cell x, V lanes)
 {
-	if (a->op->kind != OP_moments)
+	if (red_of(a->op)->then != RED_SQUARES)
 		return;
 	x = cell_cast(e, x, a->dt);
 	if (a->lanes_reduced && x.vec) {
@@ -156,64 +128,84 @@ beats(Emit *e, Cell x, Cell m, bool min)
 	return cell_bin(e, EX_AND, c, cell_bin(e, EX_EQ, m, m));
 }
 
+static void
+put_extremum(Emit *e, RedAcc *a, int u, Cell s, Cell x, bool min)
+{
+	x = neutral(e, a, x, lowest(e, a->dt, min));
+	put(e, a->slot[u][0], cell_select(e, beats(e, x, s, min), x, s), a->vec);
+}
+
+static void
+step_add(Emit *e, RedAcc *a, int u, Cell s, Cell x)
+{
+	Cell d;
+
+	x = neutral(e, a, x, cell_const(e, a->dt, 0));
+	d = cell_bin(e, EX_ADD, s, x);
+	put(e, a->slot[u][0], d, a->vec);
+	if (!a->compensated)
+		return;
+	Cell part = cell_bin(e, EX_SUB, d, s);
+	Cell lost = cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, d, part));
+
+	lost = cell_bin(e, EX_ADD, lost, cell_bin(e, EX_SUB, x, part));
+	put(e, a->slot[u][1], cell_bin(e, EX_ADD, get(e, a, u, 1), lost), a->vec);
+}
+
+/* Of equals the lowest index: lanes take their elements in ascending order, so only larger ones replace; the first
+ * element replaces the start, whatever it is. */
+static void
+step_first(Emit *e, RedAcc *a, int u, Cell s, Cell x, Cell index)
+{
+	Cell i = get(e, a, u, 1), none = cell_bin(e, EX_EQ, i, cell_of(k64(e, INT64_MAX), false, DT_i64));
+	Cell c = cell_bin(e, EX_OR, beats(e, x, s, false), none);
+
+	if (a->lanes_reduced && e->mask)
+		c = cell_bin(e, EX_AND, c, cell_of(e->mask, true, DT_bool));
+	put(e, a->slot[u][0], cell_select(e, c, x, s), a->vec);
+	put(e, a->slot[u][1], cell_select(e, c, index, i), a->vec);
+}
+
+/* Both sums of one pass, about a->shift. */
+static void
+step_squares(Emit *e, RedAcc *a, int u, Cell s, Cell x)
+{
+	Cell d = neutral(e, a, cell_bin(e, EX_SUB, x, a->shift[u]), cell_const(e, a->dt, 0));
+
+	put(e, a->slot[u][0], cell_bin(e, EX_ADD, s, d), a->vec);
+	put(e, a->slot[u][1], cell_fma(e, d, d, get(e, a, u, 1)), a->vec);
+}
+
+static void
+step_exponentials(Emit *e, RedAcc *a, int u, Cell s, Cell x)
+{
+	Cell zero = cell_const(e, a->dt, 0);
+
+	x = math_call(e, MF_EXP, cell_bin(e, EX_SUB, x, a->shift[0]), x);
+	put(e, a->slot[u][1], cell_bin(e, EX_ADD, s, neutral(e, a, x, zero)), a->vec);
+}
+
 void
 acc_step(Emit *e, RedAcc *a, int u, int pass, Cell x, Cell index)
 {
-	Cell s = get(e, a, u, pass == 1 ? 1 : 0), zero = cell_const(e, a->dt, 0), d;
+	const RedInfo *red = red_of(a->op);
+	Cell s = get(e, a, u, pass == 1 ? 1 : 0);
 
 	x = cell_cast(e, x, a->dt);
-	if (a->op->kind == OP_max || a->op->kind == OP_min || a->op->kind == OP_argmax)
+	if (!expr_is(red->element, 0))
+		x = expr_emit(e, red->element, &x, a->dt);
+	if (red->join != RED_ADD && red->then == RED_ONCE)
 		x = cell_rounded(e, x); /* whoever looks for it finds it, in memory too */
-	switch (a->op->kind) {
-	case OP_sum: case OP_mean:
-		x = neutral(e, a, x, zero);
-		d = cell_bin(e, EX_ADD, s, x);
-		put(e, a->slot[u][0], d, a->vec);
-		if (a->compensated) {
-			Cell part = cell_bin(e, EX_SUB, d, s);
-			Cell lost = cell_bin(e, EX_SUB, s, cell_bin(e, EX_SUB, d, part));
-
-			lost = cell_bin(e, EX_ADD, lost, cell_bin(e, EX_SUB, x, part));
-
-			put(e, a->slot[u][1], cell_bin(e, EX_ADD, get(e, a, u, 1), lost), a->vec);
-		}
-		break;
-	case OP_max: case OP_min: {
-		bool min = a->op->kind == OP_min;
-
-		x = neutral(e, a, x, lowest(e, a->dt, min));
-		put(e, a->slot[u][0], cell_select(e, beats(e, x, s, min), x, s), a->vec);
-		break;
-	}
-	case OP_argmax: {
-		/* Of equals the lowest index: lanes take their elements in ascending order, so only larger ones
-		 * replace; the first element replaces the start, whatever it is. */
-		Cell i = get(e, a, u, 1), none = cell_bin(e, EX_EQ, i, cell_of(k64(e, INT64_MAX), false, DT_i64));
-		Cell c = cell_bin(e, EX_OR, beats(e, x, s, false), none);
-
-		if (a->lanes_reduced && e->mask)
-			c = cell_bin(e, EX_AND, c, cell_of(e->mask, true, DT_bool));
-		put(e, a->slot[u][0], cell_select(e, c, x, s), a->vec);
-		put(e, a->slot[u][1], cell_select(e, c, index, i), a->vec);
-		break;
-	}
-	case OP_moments:
-		d = neutral(e, a, cell_bin(e, EX_SUB, x, a->shift[u]), zero);
-		put(e, a->slot[u][0], cell_bin(e, EX_ADD, s, d), a->vec);
-		put(e, a->slot[u][1], cell_fma(e, d, d, get(e, a, u, 1)), a->vec);
-		break;
-	case OP_logsumexp:
-		if (pass == 0) {
-			x = neutral(e, a, x, lowest(e, a->dt, false));
-			put(e, a->slot[u][0], cell_select(e, beats(e, x, s, false), x, s), a->vec);
-		} else {
-			x = math_call(e, MF_EXP, cell_bin(e, EX_SUB, x, a->shift[0]), x);
-			put(e, a->slot[u][1], cell_bin(e, EX_ADD, s, neutral(e, a, x, zero)), a->vec);
-		}
-		break;
-	default:
-		bug("reduction %s", op_info[a->op->kind].name);
-	}
+	if (pass == 1)
+		step_exponentials(e, a, u, s, x);
+	else if (red->then == RED_SQUARES)
+		step_squares(e, a, u, s, x);
+	else if (red->join == RED_ADD)
+		step_add(e, a, u, s, x);
+	else if (red->join == RED_FIRST)
+		step_first(e, a, u, s, x, index);
+	else
+		put_extremum(e, a, u, s, x, red->join == RED_LOW);
 }
 
 /* The shift of logsumexp: the maximum, or 0 where that is infinite (inf - inf is NaN). */
@@ -239,7 +231,7 @@ halve_max(Emit *e, Cell *m, bool min)
 void
 acc_pass_end(Emit *e, RedAcc *a, int unroll, int pass)
 {
-	if (a->op->kind != OP_logsumexp || pass != 0)
+	if (red_of(a->op)->then != RED_EXPONENTIALS || pass != 0)
 		return;
 	Cell m = get(e, a, 0, 0);
 
@@ -285,37 +277,39 @@ acc_settle(Emit *e, RedAcc *a, int u)
 	put(e, a->slot[u][1], zero, a->vec);
 }
 
+/* Accumulator u into the first. */
+static void
+unrolled_join(Emit *e, RedAcc *a, int u)
+{
+	const RedInfo *red = red_of(a->op);
+	Cell v, i;
+
+	if (red->join == RED_FIRST) {
+		v = get(e, a, 0, 0);
+		i = get(e, a, 0, 1);
+		argmax_join(e, &v, &i, get(e, a, u, 0), get(e, a, u, 1));
+		put(e, a->slot[0][0], v, a->vec);
+		put(e, a->slot[0][1], i, a->vec);
+		return;
+	}
+	if (red->join != RED_ADD && red->then == RED_ONCE) {
+		v = get(e, a, 0, 0);
+		i = get(e, a, u, 0);
+		put(e, a->slot[0][0], cell_select(e, beats(e, i, v, red->join == RED_LOW), i, v), a->vec);
+		return;
+	}
+	/* sums; the largest of all stands since acc_pass_end */
+	for (int k = red->join != RED_ADD; k < a->nstate; k++)
+		put(e, a->slot[0][k], cell_bin(e, EX_ADD, get(e, a, 0, k), get(e, a, u, k)), a->vec);
+}
+
 void
 acc_merge(Emit *e, RedAcc *a, int unroll)
 {
 	for (int u = 0; u < unroll; u++)
 		acc_settle(e, a, u);
 	for (int u = 1; u < unroll; u++)
-		switch (a->op->kind) {
-		case OP_sum: case OP_mean:
-			put(e, a->slot[0][0], cell_bin(e, EX_ADD, get(e, a, 0, 0), get(e, a, u, 0)), a->vec);
-			break;
-		case OP_moments:
-			put(e, a->slot[0][0], cell_bin(e, EX_ADD, get(e, a, 0, 0), get(e, a, u, 0)), a->vec);
-			put(e, a->slot[0][1], cell_bin(e, EX_ADD, get(e, a, 0, 1), get(e, a, u, 1)), a->vec);
-			break;
-		case OP_logsumexp:
-			put(e, a->slot[0][1], cell_bin(e, EX_ADD, get(e, a, 0, 1), get(e, a, u, 1)), a->vec);
-			break;
-		case OP_argmax: {
-			Cell v = get(e, a, 0, 0), i = get(e, a, 0, 1);
-
-			argmax_join(e, &v, &i, get(e, a, u, 0), get(e, a, u, 1));
-			put(e, a->slot[0][0], v, a->vec);
-			put(e, a->slot[0][1], i, a->vec);
-			break;
-		}
-		default: {
-			Cell m = get(e, a, 0, 0), o = get(e, a, u, 0);
-
-			put(e, a->slot[0][0], cell_select(e, beats(e, o, m, a->op->kind == OP_min), o, m), a->vec);
-		}
-		}
+		unrolled_join(e, a, u);
 }
 
 /* mean = K + s1 / n, M2 = s2 - s1^2 / n; nothing counted: weight 0, any mean. */
@@ -332,97 +326,108 @@ moments_done(Emit *e, Cell s1, Cell s2, Cell k, Cell count, Cell state[3])
 void
 acc_done(Emit *e, RedAcc *a, int u, Cell count)
 {
+	const RedInfo *red = red_of(a->op);
 	bool join = a->lanes_reduced && a->vec;
-	Cell s0, s1;
+	Cell s0, s1 = {0};
 
 	acc_settle(e, a, u);
 	s0 = get(e, a, u, 0);
-	count = cell_cast(e, count, a->op->kind == OP_moments ? a->dt : DT_i64);
-	switch (a->op->kind) {
-	case OP_sum: case OP_mean:
-		a->state[0] = join ? horizontal_sum(e, s0) : s0;
-		break;
-	case OP_max: case OP_min:
-		if (join)
-			halve_max(e, &s0, a->op->kind == OP_min);
-		a->state[0] = s0;
-		break;
-	case OP_argmax:
+	count = cell_cast(e, count, red->then == RED_SQUARES ? a->dt : DT_i64);
+	if (a->nstate > 1)
 		s1 = get(e, a, u, 1);
-		for (int by = e->W / 2; join && by >= 1; by /= 2)
-			argmax_join(e, &s0, &s1, shuffle_down(e, s0, by), shuffle_down(e, s1, by));
-		a->state[0] = join ? lane0(e, s0) : s0;
-		a->state[1] = join ? lane0(e, s1) : s1;
-		break;
-	case OP_moments:
-		s1 = get(e, a, u, 1);
+	if (red->then == RED_EXPONENTIALS) { /* state[0] stands since pass 0 */
+		a->state[1] = join ? horizontal_sum(e, s1) : s1;
+	} else if (red->then == RED_SQUARES) {
 		if (join) {
 			s0 = horizontal_sum(e, s0);
 			s1 = horizontal_sum(e, s1);
 		}
 		moments_done(e, s0, s1, a->shift[u], count, a->state);
-		break;
-	default: /* logsumexp: state[0] stands since pass 0 */
-		s1 = get(e, a, u, 1);
-		a->state[1] = join ? horizontal_sum(e, s1) : s1;
+	} else if (red->join == RED_ADD) {
+		a->state[0] = join ? horizontal_sum(e, s0) : s0;
+	} else if (red->join == RED_FIRST) {
+		for (int by = e->W / 2; join && by >= 1; by /= 2)
+			argmax_join(e, &s0, &s1, shuffle_down(e, s0, by), shuffle_down(e, s1, by));
+		a->state[0] = join ? lane0(e, s0) : s0;
+		a->state[1] = join ? lane0(e, s1) : s1;
+	} else {
+		if (join)
+			halve_max(e, &s0, red->join == RED_LOW);
+		a->state[0] = s0;
 	}
+}
+
+/* Chan, Golub, LeVeque 1979. */
+static void
+squares_combine(Emit *e, const RedAcc *a, Cell s[3], const Cell t[3], Cell ns, Cell nt)
+{
+	Cell na = cell_cast(e, ns, a->dt), nb = cell_cast(e, nt, a->dt);
+	Cell n = cell_bin(e, EX_FMAX, cell_bin(e, EX_ADD, na, nb), cell_const(e, a->dt, 1));
+	Cell d = cell_bin(e, EX_SUB, t[0], s[0]), w = cell_bin(e, EX_DIV, nb, n);
+
+	s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_ADD, s[1], t[1]),
+	                cell_bin(e, EX_MUL, cell_bin(e, EX_MUL, d, d), cell_bin(e, EX_MUL, na, w)));
+	s[0] = cell_fma(e, d, w, s[0]);
+}
+
+/* Each sum was taken about its own safe maximum. */
+static void
+exponentials_combine(Emit *e, Cell s[3], const Cell t[3])
+{
+	Cell m = cell_select(e, beats(e, t[0], s[0], false), t[0], s[0]), k = safe_max(e, m);
+	Cell fa = math_call(e, MF_EXP, cell_bin(e, EX_SUB, safe_max(e, s[0]), k), m);
+	Cell fb = math_call(e, MF_EXP, cell_bin(e, EX_SUB, safe_max(e, t[0]), k), m);
+
+	s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_MUL, s[1], fa), cell_bin(e, EX_MUL, t[1], fb));
+	s[0] = m;
 }
 
 void
 state_combine(Emit *e, const RedAcc *a, Cell s[3], const Cell t[3], Cell ns, Cell nt)
 {
-	switch (a->op->kind) {
-	case OP_sum: case OP_mean:
+	const RedInfo *red = red_of(a->op);
+
+	if (red->then == RED_SQUARES)
+		squares_combine(e, a, s, t, ns, nt);
+	else if (red->then == RED_EXPONENTIALS)
+		exponentials_combine(e, s, t);
+	else if (red->join == RED_ADD)
 		s[0] = cell_bin(e, EX_ADD, s[0], t[0]);
-		break;
-	case OP_max: case OP_min:
-		s[0] = cell_select(e, beats(e, t[0], s[0], a->op->kind == OP_min), t[0], s[0]);
-		break;
-	case OP_argmax:
+	else if (red->join == RED_FIRST)
 		argmax_join(e, &s[0], &s[1], t[0], t[1]);
-		break;
-	case OP_moments: {
-		Cell na = cell_cast(e, ns, a->dt), nb = cell_cast(e, nt, a->dt);
-		Cell n = cell_bin(e, EX_FMAX, cell_bin(e, EX_ADD, na, nb), cell_const(e, a->dt, 1));
-		Cell d = cell_bin(e, EX_SUB, t[0], s[0]), w = cell_bin(e, EX_DIV, nb, n);
+	else
+		s[0] = cell_select(e, beats(e, t[0], s[0], red->join == RED_LOW), t[0], s[0]);
+}
 
-		s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_ADD, s[1], t[1]),
-		                cell_bin(e, EX_MUL, cell_bin(e, EX_MUL, d, d), cell_bin(e, EX_MUL, na, w)));
-		s[0] = cell_fma(e, d, w, s[0]);
-		break;
-	}
-	default: {
-		Cell m = cell_select(e, beats(e, t[0], s[0], false), t[0], s[0]), k = safe_max(e, m);
-		/* each sum was taken about its own safe maximum */
-		Cell fa = math_call(e, MF_EXP, cell_bin(e, EX_SUB, safe_max(e, s[0]), k), m);
-		Cell fb = math_call(e, MF_EXP, cell_bin(e, EX_SUB, safe_max(e, t[0]), k), m);
+/* The row's value, of the state and the number of elements. */
+static Cell
+red_value(Emit *e, const RedAcc *a, const Cell s[3], Cell count)
+{
+	const Expr *v = red_of(a->op)->value;
+	DType dt = dtype_is_float(a->dt) ? a->dt : DT_f64;
+	Cell var[RED_VARS] = {[RED_S] = s[0], [RED_I] = s[1]};
 
-		s[1] = cell_bin(e, EX_ADD, cell_bin(e, EX_MUL, s[1], fa), cell_bin(e, EX_MUL, t[1], fb));
-		s[0] = m;
-	}
-	}
+	if (expr_is(v, RED_S) || expr_is(v, RED_I))
+		return var[v->index];
+	var[RED_S] = cell_cast(e, s[0], dt);
+	if (expr_reads(v, RED_N))
+		var[RED_N] = cell_cast(e, count, dt);
+	return expr_emit(e, v, var, dt);
 }
 
 Cell
 state_finish(Emit *e, const RedAcc *a, const Cell s[3], Cell count, int result)
 {
 	DType out = (DType)val_type(e->g, a->op->out[result])->dtype;
+	RedThen then = red_of(a->op)->then;
 	Cell r;
 
-	switch (a->op->kind) {
-	case OP_mean:
-		r = cell_cast(e, s[0], dtype_is_float(a->dt) ? a->dt : DT_f64);
-		r = cell_bin(e, EX_DIV, r, cell_cast(e, count, (DType)r.dt));
-		break;
-	case OP_argmax: r = s[1]; break;
-	case OP_moments:
-		r = result == 0 ? s[0] : cell_bin(e, EX_DIV, s[1], cell_cast(e, count, a->dt));
-		break;
-	case OP_logsumexp:
+	if (then == RED_EXPONENTIALS)
 		r = cell_bin(e, EX_ADD, safe_max(e, s[0]), math_call(e, MF_LOG, s[1], s[1]));
-		break;
-	default: r = s[0];
-	}
+	else if (then == RED_SQUARES)
+		r = result == 0 ? s[0] : cell_bin(e, EX_DIV, s[1], cell_cast(e, count, a->dt));
+	else
+		r = red_value(e, a, s, count);
 	return cell_cast(e, r, out);
 }
 
@@ -521,7 +526,7 @@ eval_reduce(Emit *e, const Op *op, int index, const Ix *ix)
 	RedAcc a = acc_new(e, op, e->lanes, false, 1, elements);
 
 	memcpy(in, first, sizeof in);
-	if (op->kind == OP_moments)
+	if (red_of(op)->then == RED_SQUARES)
 		acc_first(e, &a, 0, e->eval(e, op->in[0], first), NULL);
 	for (int pass = 0; pass < a.npass; pass++) {
 		depth = 0;

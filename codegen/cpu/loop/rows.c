@@ -9,6 +9,7 @@
  * outputs as maps. The innermost axis in memory gives the lanes, whether it is reduced (lanes join at the end) or kept
  * (lanes are apart). */
 #include "../cpu.h"
+#include "red.h"
 #include <string.h>
 
 #define MAX_REDS 64
@@ -73,7 +74,7 @@ step_all(Rk *r, const Ix *ix, int acc_set, int u)
 			continue;
 		Cell x = lane_eval(r->e, a->op->in[0], ix);
 
-		acc_step(r->e, a, u, r->pass, x, a->op->kind == OP_argmax ? element_index(r, ix, r->red[i]) : x);
+		acc_step(r->e, a, u, r->pass, x, red_indexes(a->op) ? element_index(r, ix, r->red[i]) : x);
 	}
 }
 
@@ -136,7 +137,7 @@ first_elements(Rk *r)
 		for (int u = 0; u < (r->kept_lanes ? r->nu : 1); u++) {
 			RedAcc *a = &r->acc[i * MAX_UNROLL + u];
 
-			if (r->red[i]->phase != r->phase || a->op->kind != OP_moments)
+			if (r->red[i]->phase != r->phase || red_of(a->op)->then != RED_SQUARES)
 				continue;
 			acc_first(e, a, 0, lane_eval(e, a->op->in[0], r->kept_lanes ? r->set[u] : r->ix), lanes);
 			for (int j = 1; j < MAX_UNROLL; j++)
@@ -178,7 +179,7 @@ state_base(Emit *e, const Red *d, int64_t npiece, int ws, int s)
 DType
 state_dtype(const RedAcc *a, int s)
 {
-	return a->op->kind == OP_argmax && s == 1 ? DT_i64 : a->dt;
+	return red_indexes(a->op) && s == 1 ? DT_i64 : a->dt;
 }
 
 Cell

@@ -3,6 +3,7 @@
  * In: types and masks of reduced axes.   Out: numbers that select (workspace) and rows.c (kernels) must agree on, so
  * they come from full-batch shapes alone. */
 #include "../cpu.h"
+#include "red.h"
 #include <string.h>
 
 uint32_t
@@ -71,7 +72,7 @@ kept_elements(const Type *t, uint32_t reduced)
 int
 red_states(const Op *op)
 {
-	return op->kind == OP_argmax || op->kind == OP_moments || op->kind == OP_logsumexp ? 2 : 1;
+	return red_indexes(op) || red_of(op)->then != RED_ONCE ? 2 : 1;
 }
 
 int64_t

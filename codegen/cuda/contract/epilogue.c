@@ -9,6 +9,7 @@
  * (finish.c). Variances are sums of squares about means, joined as in Chan, Golub, LeVeque 1979. Every order is fixed
  * by shape and n. */
 #include "gemm.h"
+#include "red.h"
 #include <string.h>
 
 enum { OUTS = 128 };
@@ -17,7 +18,7 @@ enum { OUTS = 128 };
 static int
 red_states(const Op *red)
 {
-	return red->kind == OP_moments ? 3 : 1;
+	return red->nout > 1 ? 3 : 1;
 }
 
 int
@@ -34,7 +35,7 @@ cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red)
 	const Type *t = val_type(g, red->in[0]);
 	uint32_t axes = cu_red_axes(g, red);
 
-	if (red->kind != OP_sum && red->kind != OP_mean && red->kind != OP_moments)
+	if (red_of(red)->join != RED_ADD)
 		return "the reduction is no sum, mean or moments: a kernel of its own";
 	if (t->dtype != DT_f32)
 		return "a contraction's epilogue is reduced in f32";
@@ -49,7 +50,7 @@ cu_reduces_to(const Graph *g, const Type *space, int column, const Op *red)
 const char *
 cu_epilogue_reduces(const Graph *g, const Op *contract, const Op *red)
 {
-	if (red->kind == OP_moments && cu_form(g, contract).classes)
+	if (red->nout > 1 && cu_form(g, contract).classes)
 		return "tiles of a convolution's gradient with a stride have pixels of one remainder each: what they "
 		       "count differs";
 	return cu_reduces_to(g, val_type(g, contract->out[0]), cu_result_column(g, contract), red);
@@ -208,10 +209,10 @@ static void
 state_step(Epilogue *e, int k, const Ix *ix, Ix u)
 {
 	Cuda *c = e->x->c;
-	Cell v = cu_value_at(c, e->red[k]->in[0], ix);
+	Cell v = cu_red_element(c, e->red[k], cu_value_at(c, e->red[k]->in[0], ix));
 	const char *const *s = e->state[k];
 
-	if (e->red[k]->kind != OP_moments) {
+	if (e->red[k]->nout == 1) {
 		cu_line(c, "%s[%s] += %s;", s[0], u, v.v);
 		return;
 	}
@@ -229,7 +230,7 @@ state_join(Epilogue *e, int k, Ix column, Ix at)
 	Cuda *c = e->x->c;
 	const char *const *s = e->state[k];
 	int n = e->x->p.n, size = e->step * n;
-	bool moments = e->red[k]->kind == OP_moments;
+	bool moments = e->red[k]->nout > 1;
 	int have = e->step * e->columns; /* threads that have rows */
 
 	cu_line(c, "__syncthreads();");

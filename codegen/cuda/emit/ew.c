@@ -203,36 +203,36 @@ function(Cuda *c, ExprKind k, Cell x)
 	return (Cell){arena_printf(c->a, "%s%s(%s)", name[k - EX_EXP], x.dt == DT_f64 ? "" : "f", x.v), x.dt};
 }
 
-static Cell
-expression(Cuda *c, const Expr *x, const Cell var[7], DType dt)
+Cell
+cu_cell_expr(Cuda *c, const Expr *x, const Cell *var, DType dt)
 {
 	Cell a, b, t;
 
 	switch (x->kind) {
 	case EX_NUM: return cu_cell_number(c, dt, x->num);
-	case EX_VAR: return var[strchr(EXPR_VARS, x->var) - EXPR_VARS];
+	case EX_VAR: return var[x->index];
 	case EX_SELECT:
-		t = as_num(c, expression(c, x->a, var, dt), DT_bool);
-		a = expression(c, x->b, var, dt);
-		b = expression(c, x->c, var, dt);
+		t = as_num(c, cu_cell_expr(c, x->a, var, dt), DT_bool);
+		a = cu_cell_expr(c, x->b, var, dt);
+		b = cu_cell_expr(c, x->c, var, dt);
 		if (a.dt != b.dt) {
 			a = as_num(c, a, a.dt == DT_bool ? (DType)b.dt : (DType)a.dt);
 			b = as_num(c, b, (DType)a.dt);
 		}
 		return (Cell){arena_printf(c->a, "(%s ? %s : %s)", t.v, a.v, b.v), a.dt};
 	case EX_NEG:
-		a = expression(c, x->a, var, dt);
+		a = cu_cell_expr(c, x->a, var, dt);
 		a = a.dt == DT_bool ? as_num(c, a, dt) : a;
 		return is_f(a.dt) ? (Cell){arena_printf(c->a, "(-%s)", a.v), a.dt} : call(c, "neg", a, NULL);
 	case EX_NOT:
-		a = as_num(c, expression(c, x->a, var, dt), DT_bool);
+		a = as_num(c, cu_cell_expr(c, x->a, var, dt), DT_bool);
 		return (Cell){arena_printf(c->a, "(!%s)", a.v), DT_bool};
 	default: break;
 	}
-	a = expression(c, x->a, var, dt);
+	a = cu_cell_expr(c, x->a, var, dt);
 	if (!x->b)
 		return function(c, x->kind, as_num(c, a, dt));
-	b = expression(c, x->b, var, dt);
+	b = cu_cell_expr(c, x->b, var, dt);
 	/* a function's operands are numbers; of comparisons of conditions as they are */
 	if (x->kind == EX_POW || x->kind == EX_FLOORMOD)
 		return cu_cell_bin(c, x->kind, as_num(c, a, dt), as_num(c, b, dt));
@@ -258,7 +258,7 @@ cu_cell_ew(Cuda *c, const Op *op, const Cell *in)
 	}
 	for (int k = 0; k < op->nattr && k < 2; k++)
 		var[5 + k] = cu_cell_attr(c, dt, &op->attr[k]);
-	return cu_cell_let(c, as_num(c, expression(c, info->expr, var, dt), out).v, out);
+	return cu_cell_let(c, as_num(c, cu_cell_expr(c, info->expr, var, dt), out).v, out);
 }
 
 Cell
@@ -266,7 +266,7 @@ cu_cell_apply(Cuda *c, OpKind k, Cell x)
 {
 	const Cell var[7] = {x};
 
-	return cu_cell_let(c, expression(c, op_info[k].expr, var, (DType)x.dt).v, (DType)x.dt);
+	return cu_cell_let(c, cu_cell_expr(c, op_info[k].expr, var, (DType)x.dt).v, (DType)x.dt);
 }
 
 /* ---------------------------------------------------------------- random numbers: Philox4x32-10, in the prelude */

@@ -7,6 +7,7 @@
  * each by its own last block, then the sets. What is added in which order depends on shape and n alone, not on who
  * comes last. */
 #include "../contract/gemm.h"
+#include "red.h"
 
 enum { AT_ONCE = 32 };
 
@@ -176,7 +177,7 @@ state_floats(const Form *f, const Tiles *p, bool count)
 static int64_t
 state_bytes(const Form *f, const Tiles *p, const Op *red)
 {
-	return 4 * (red->kind == OP_moments ? 2 * state_floats(f, p, false) + state_floats(f, p, true)
+	return 4 * (red->nout > 1 ? 2 * state_floats(f, p, false) + state_floats(f, p, true)
 	                                    : state_floats(f, p, false));
 }
 
@@ -276,7 +277,7 @@ add_rows(Gemm *x, const Op *red, int k, Ix first, Ix rows, bool sets)
 		side *= 2;
 	if (side > x->p.n)
 		width = arena_printf(c->a, "(int)(%s < %d ? %s : %d)", width, x->p.n, width, x->p.n);
-	if (red->kind != OP_moments) {
+	if (red->nout == 1) {
 		cu_line(c, "const float %s = rows_sum(%s, %lld, %s, %d, %s, hidden(sums));", r.v[0], from,
 		        (long long)pitch, rows, side, width);
 		return r;
@@ -355,7 +356,7 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 		Scope s = cu_scope_open(c, "if (tid < %d && %s < %s)", x->p.n, cu_ix_add(c, x->n0, "tid"), x->N);
 
 		for (int k = 0; k < nred; k++)
-			for (int i = 0; i < (red[k]->kind == OP_moments ? 3 : 1); i++)
+			for (int i = 0; i < (red[k]->nout > 1 ? 3 : 1); i++)
 				cu_line(c, "%s[%s] = %s;", cu_pointer(c, DT_f32, cu_state_offset(x, k, i)),
 				        linear(c, row[i == 2], pitch, column), v[k].v[i]);
 		cu_scope_close(c, s);
@@ -369,13 +370,12 @@ cu_columns_finish(Gemm *x, const Op *const *red, int nred)
 	Scope s = cu_scope_open(c, "if (tid < %d && %s < %s)", x->p.n, cu_ix_add(c, x->n0, "tid"), x->N);
 
 	for (int k = 0; k < nred; k++)
-		if (red[k]->kind == OP_moments) {
+		if (red[k]->nout > 1) {
 			put_result(x, red[k], 0, column, v[k].v[0]);
 			put_result(x, red[k], 1, column, arena_printf(c->a, "%s / (float)%s", v[k].v[1], count));
 		} else {
 			put_result(x, red[k], 0, column,
-			           red[k]->kind == OP_sum ? v[k].v[0]
-			                                  : arena_printf(c->a, "%s / (float)%s", v[k].v[0], count));
+			           cu_red_value(c, red[k], (Cell){v[k].v[0], DT_f32}, NULL, count).v);
 		}
 	store_late(x, column);
 	cu_scope_close(c, s);

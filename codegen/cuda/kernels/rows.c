@@ -12,6 +12,7 @@
  * pieces, a block to each: they leave their states in the workspace, and the block that comes last joins them, in the
  * tree of its threads. */
 #include "../contract/gemm.h"
+#include "red.h"
 #include <string.h>
 
 enum { SHORT_ROW = 64, PIECE = 4096, SLOT = 16 }; /* elements of a piece, at least; bytes of a state */
@@ -21,22 +22,7 @@ enum { LANES = 32, WARP_ROW = 1024, HELD = 96 };
 int
 cu_red_passes(const Op *op)
 {
-	return op->kind == OP_moments || op->kind == OP_logsumexp ? 2 : 1;
-}
-
-static DType
-red_dtype(const Op *op, DType x)
-{
-	switch (op->kind) {
-	case OP_sum: case OP_mean:
-		if (!dtype_is_float(x))
-			return x == DT_bool ? DT_i32 : DT_i64;
-		return x == DT_f64 ? DT_f64 : DT_f32;
-	case OP_moments: case OP_logsumexp:
-		return x == DT_f64 ? DT_f64 : DT_f32;
-	default:
-		return x;
-	}
+	return red_of(op)->then == RED_ONCE ? 1 : 2;
 }
 
 uint32_t
@@ -133,46 +119,69 @@ cu_atom_type(const Cuda *c, const Atom *a)
 	return cu_c_type(atom_dtype(c, a));
 }
 
+/* Is its state the larger or the smaller, without an index? */
 static bool
 is_extremum(const Atom *a)
 {
-	return a->op->kind == OP_max || a->op->kind == OP_min || (a->op->kind == OP_logsumexp && a->pass == 0);
+	RedJoin join = red_of(a->op)->join;
+
+	return (join == RED_HIGH || join == RED_LOW) && a->pass == 0;
+}
+
+/* What joins two such states in the prelude. */
+static const char *
+extremum(const Atom *a)
+{
+	return red_of(a->op)->join == RED_LOW ? "low" : "top";
 }
 
 void
 cu_atom_open(Cuda *c, Atom *a)
 {
 	DType dt = atom_dtype(c, a);
-	bool top = is_extremum(a) || a->op->kind == OP_argmax;
+	bool top = is_extremum(a) || red_indexes(a->op);
 
 	a->s[0] = cu_fresh(c, 'v');
-	cu_line(c, "%s %s = %s;", cu_c_type(dt), a->s[0], top ? cu_cell_lowest(dt, a->op->kind == OP_min).v : "0");
-	if (a->op->kind == OP_argmax) {
+	cu_line(c, "%s %s = %s;", cu_c_type(dt), a->s[0],
+	        top ? cu_cell_lowest(dt, red_of(a->op)->join == RED_LOW).v : "0");
+	if (red_indexes(a->op)) {
 		a->s[1] = cu_fresh(c, 'i');
 		cu_line(c, "long long %s = NO_INDEX;", a->s[1]);
 	}
 }
 
+Cell
+cu_red_element(Cuda *c, const Op *op, Cell x)
+{
+	const Expr *e = red_of(op)->element;
+
+	if (expr_is(e, 0))
+		return x;
+	x = cu_cell_let(c, x.v, (DType)x.dt);
+	return cu_cell_let(c, cu_cell_expr(c, e, &x, (DType)x.dt).v, (DType)x.dt);
+}
+
 void
 cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index)
 {
+	const RedInfo *red = red_of(a->op);
 	DType dt = atom_dtype(c, a);
 	const char *s = a->s[0], *sx = cu_suffix(dt);
 	Cell state = {s, (uint8_t)dt};
 
-	x = cu_cell_cast(c, x, dt);
-	if (a->op->kind == OP_max || a->op->kind == OP_min || a->op->kind == OP_argmax)
+	x = cu_red_element(c, a->op, cu_cell_cast(c, x, dt));
+	if (red->join != RED_ADD && red->then == RED_ONCE)
 		x = cu_cell_rounded(c, x); /* whoever looks for it finds it, in memory too */
 	if (is_extremum(a)) {
-		cu_line(c, "%s = %s_%s(%s, %s);", s, a->op->kind == OP_min ? "low" : "top", sx, x.v, s);
-	} else if (a->op->kind == OP_argmax) {
+		cu_line(c, "%s = %s_%s(%s, %s);", s, extremum(a), sx, x.v, s);
+	} else if (red->join == RED_FIRST) {
 		cu_line(c, "if (%s == NO_INDEX || beats_%s(%s, %s)) { %s = %s; %s = %s; }", a->s[1], sx, x.v, s, s, x.v,
 		        a->s[1], index);
-	} else if (a->op->kind == OP_moments && a->pass == 1) {
+	} else if (red->then == RED_SQUARES && a->pass == 1) {
 		Cell d = cu_cell_let(c, cu_cell_bin(c, EX_SUB, x, a->before).v, dt);
 
 		cu_line(c, "%s = %s;", s, cu_cell_fma(c, d, d, state).v);
-	} else if (a->op->kind == OP_logsumexp) {
+	} else if (red->then == RED_EXPONENTIALS) {
 		cu_line(c, "%s = %s + exp_below_%s(%s, %s);", s, s, sx, x.v, a->before.v);
 	} else {
 		cu_line(c, "%s = %s;", s, cu_cell_bin(c, EX_ADD, state, x).v);
@@ -182,44 +191,45 @@ cu_atom_step(Cuda *c, Atom *a, Cell x, Ix index)
 void
 cu_atom_join(Cuda *c, Atom *a)
 {
-	const char *sx = cu_suffix(atom_dtype(c, a));
+	const char *sx = cu_suffix(atom_dtype(c, a)), *who = a->warp ? "warp" : "block";
 
-	const char *who = a->warp ? "warp" : "block";
-
-	if (a->op->kind == OP_argmax)
+	if (red_indexes(a->op))
 		cu_line(c, "%s_argmax_%s(&%s, &%s);", who, sx, a->s[0], a->s[1]);
 	else
-		cu_line(c, "%s = %s_%s_%s(%s);", a->s[0], who,
-		        is_extremum(a) ? a->op->kind == OP_min ? "low" : "top" : "sum", sx, a->s[0]);
+		cu_line(c, "%s = %s_%s_%s(%s);", a->s[0], who, is_extremum(a) ? extremum(a) : "sum", sx, a->s[0]);
+}
+
+Cell
+cu_red_value(Cuda *c, const Op *op, Cell s, const char *index, Ix count)
+{
+	const Expr *v = red_of(op)->value;
+	DType to = (DType)val_type(c->g, op->out[0])->dtype, dt = dtype_is_float(to) && to != DT_f64 ? DT_f32 : to;
+	Cell var[RED_VARS] = {[RED_S] = s, [RED_I] = {index, DT_i64}};
+
+	if (expr_is(v, RED_S) || expr_is(v, RED_I))
+		return var[v->index];
+	var[RED_S] = cu_cell_cast(c, s, dt);
+	var[RED_N] = (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)dt), count), (uint8_t)dt};
+	return cu_cell_expr(c, v, var, dt);
 }
 
 Cell
 cu_atom_value(Cuda *c, Atom *a, Ix count)
 {
+	RedThen then = red_of(a->op)->then;
 	DType dt = atom_dtype(c, a), to = (DType)val_type(c->g, a->op->out[0])->dtype;
 	Cell s = {a->s[0], (uint8_t)dt};
 
-	switch (a->op->kind) {
-	case OP_argmax:
-		s = (Cell){a->s[1], DT_i64};
-		break;
-	case OP_mean:
-		s = cu_cell_cast(c, s, dtype_is_float(to) && to != DT_f64 ? DT_f32 : to);
-		s = cu_cell_bin(c, EX_DIV, s,
-		                (Cell){arena_printf(c->a, "(%s)%s", cu_c_type((DType)s.dt), count), s.dt});
-		break;
-	case OP_moments:
+	if (then == RED_SQUARES) {
 		s = cu_cell_bin(c, EX_DIV, s, (Cell){arena_printf(c->a, "(%s)%s", cu_c_type(dt), count), s.dt});
 		if (a->pass == 0)
 			return cu_cell_let(c, s.v, dt);
-		break;
-	case OP_logsumexp:
+	} else if (then == RED_EXPONENTIALS) {
 		if (a->pass == 0)
 			return s;
 		s = (Cell){arena_printf(c->a, "log_above_%s(%s, %s)", cu_suffix(dt), s.v, a->before.v), (uint8_t)dt};
-		break;
-	default:
-		break;
+	} else {
+		s = cu_red_value(c, a->op, s, a->s[1], count);
 	}
 	return cu_cell_let(c, cu_cell_cast(c, s, to).v, to);
 }
@@ -262,7 +272,7 @@ cu_eval_reduce(Cuda *c, const Op *op, int index, const Ix *ix)
 		cu_scope_close(c, s);
 		value[pass] = cu_atom_value(c, &a, count);
 	}
-	if (op->kind == OP_moments) {
+	if (op->nout > 1) {
 		DType to = (DType)val_type(c->g, op->out[0])->dtype;
 
 		value[0] = cu_cell_cast(c, value[0], to);
@@ -394,7 +404,7 @@ put_results(Cuda *c, const Rows *r, const Atom *a, Cell value)
 		row_index(r, t, ix);
 		for (int i = 0; i < t->rank; i++)
 			ix[i] = t->axis[i].n == 1 && !t->axis[i].mul ? "0" : ix[i];
-		if (a->op->kind == OP_moments && k != a->pass)
+		if (a->op->nout > 1 && k != a->pass)
 			continue;
 		cu_memo_put(c, a->op->out[k], ix, cu_cell_cast(c, value, (DType)t->dtype));
 	}
@@ -406,7 +416,7 @@ state_move(Cuda *c, const Atom *a, uint32_t k, const char *at, bool put)
 {
 	const char *type[2] = {cu_c_type(atom_dtype(c, a)), "long long"};
 
-	for (int i = 0; i < (a->op->kind == OP_argmax ? 2 : 1); i++) {
+	for (int i = 0; i < 1 + red_indexes(a->op); i++) {
 		const char *slot =
 		        arena_printf(c->a, "*(volatile %s *)(%s + %u)", type[i], at, k * SLOT + 8 * (unsigned)i);
 
@@ -608,7 +618,7 @@ rows_pass(Cuda *c, Rows *r, int phase)
 
 		if (a->pass + 1 < cu_red_passes(a->op))
 			r->atom.at[k + 1].before = value;
-		if (a->pass + 1 == cu_red_passes(a->op) || a->op->kind == OP_moments)
+		if (a->pass + 1 == cu_red_passes(a->op) || a->op->nout > 1)
 			put_results(c, r, a, value);
 	}
 }

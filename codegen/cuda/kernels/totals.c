@@ -9,6 +9,7 @@
  * Left to rows.c: batches of any size, reductions of two passes or with an index, views, operands that lie in another
  * order, values of the tensor's size that others read. */
 #include "../contract/gemm.h"
+#include "red.h"
 #include <string.h>
 
 enum { PIECE = 4096 }; /* elements, at least */
@@ -38,7 +39,7 @@ op_fits(const Graph *g, const Op *o, const Type *t, uint32_t last)
 {
 	bool red = op_info[o->kind].red >= 0;
 
-	if (red && (cu_red_passes(o) > 1 || o->kind == OP_argmax || !is_number(val_type(g, o->out[0])) ||
+	if (red && (cu_red_passes(o) > 1 || red_indexes(o) || !is_number(val_type(g, o->out[0])) ||
 	            !type_same_place(val_type(g, o->in[0]), t)))
 		return false;
 	for (int k = 0; k < o->nin; k++)
