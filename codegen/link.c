@@ -189,7 +189,10 @@ link_program(Arena *a, const LinkOptions *o)
 		argv[n++] = gz;
 	}
 	if (images) {
-		argv[n++] = "-Wl,-u,rt_read_images,-u,rt_read_coco";
+		argv[n++] = "-Wl"
+#define IMAGE_READER(name, params) ",-u,rt_read_" #name
+#include "../runtime/readers.def"
+			;
 		argv[n++] = images;
 	}
 	if (cuda)                                      /* what no image refers to stays out */

@@ -307,7 +307,15 @@ meets_images(const Module *m)
 {
 	const Setting *r = setting(m, "data.reader");
 
-	return r && r->s && (!strcmp(r->s, "images") || !strcmp(r->s, "coco"));
+	static const char *const reader[] = {
+#define IMAGE_READER(name, params) #name,
+#include "../runtime/readers.def"
+	};
+	bool is = false;
+
+	for (size_t i = 0; r && r->s && i < sizeof reader / sizeof *reader; i++)
+		is |= strcmp(r->s, reader[i]) == 0;
+	return is;
 }
 
 /* Objects, the stub and what the linker makes of them lie in a folder of their own, beside the output or, for a device

@@ -17,27 +17,18 @@
  *   A two numbers, growing   C the same, of at most 1   Lower case: none is allowed too. */
 typedef struct SpecRow { const char *group, *name, *params; } SpecRow;
 static const SpecRow specs[] = {
-        {"optimizer", "sgd", "rate:R weight_decay:P=0"},
-        {"optimizer", "momentum", "rate:R momentum:U=0.9 weight_decay:P=0 nesterov:B=false"},
-        {"optimizer", "adam", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0"},
-        {"optimizer", "adamw", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-8 weight_decay:P=0.01"},
-        {"optimizer", "rmsprop", "rate:R alpha:U=0.99 eps:Q=1e-8 weight_decay:P=0 momentum:U=0 centered:B=false"},
-        {"optimizer", "lamb", "rate:R beta1:U=0.9 beta2:U=0.999 eps:Q=1e-6 weight_decay:P=0.01"},
+#define OPTIMIZER(name, step, decay, params) {"optimizer", #name, params},
+#include "../passes/optimizers.def"
+#undef OPTIMIZER
         {"rate", "poly", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 power:P=2 warmup_steps:j=none"},
         {"rate", "cosine", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
         {"rate", "linear", "from:P=0 peak:P to:P=0 warmup_epochs:P=0 warmup_steps:j=none"},
         {"rate", "step", "rate:P at:E factor:Q=0.1"},
         {"rate", "one_cycle",
          "peak:P pct_start:U=0.3 div_factor:Q=25 final_div_factor:Q=1e4 three_phase:B=false linear:B=false"},
-        {"reader", "cifar10", "train:F test:F"},
-        {"reader", "cifar100", "train:F test:F"},
-        {"reader", "idx", "train:F test:F"},
-        {"reader", "npy", "train:F test:F"},
-        {"reader", "csv", "train:F test:F header:B=true columns:m=none delimiter:D=\",\""},
-        {"reader", "images", "train:F test:F size:Z resize:i=none crop:c=none ratio:A=[0.75,1.3333333] flip:B=false"},
-        {"reader", "coco", "train:F test:F images:F size:Z boxes:I flip:B=false"},
-        {"reader", "skipgram", "train:F test:f=none words:I window:I=5 negatives:I=5 sample:P=1e-3 min_count:I=5"},
-        {"reader", "tokens", "train:F test:F length:I"},
+#define READER(name, params) {"reader", #name, params},
+#define IMAGE_READER READER
+#include "../runtime/readers.def"
         {"reader", "synthetic", "examples:I=1024"},
         {"average", "ema", "decay:U=0.999"},
         {"precision", "mixed", "keep_f32:S=[] narrow:S=[]"},

@@ -15,10 +15,24 @@
  * Otherwise decay adds decay w to g, for states whose line says decay. The rate comes in f64; scalars of a step are
  * computed in f64 and cast to the parameter's dtype once. Decay and momentum are settings, states that a run may set;
  * where the file gives 0 there is nothing to set. */
+#include <stdlib.h>
 #include <string.h>
 #include "passes.h"
 
-typedef enum Rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_ADAMW, RULE_RMSPROP, RULE_LAMB, RULE_COUNT } Rule;
+struct Optimizer; struct Param;
+/* The new weight. */
+typedef Val StepRule(struct Optimizer *o, const struct Param *p);
+#define OPTIMIZER(name, step, decay, params) static StepRule step;
+#include "optimizers.def"
+#undef OPTIMIZER
+typedef enum Decay { DECAY_GRADIENT, DECAY_WEIGHT, DECAY_STEP } Decay;
+typedef struct Rule { const char *name, *params; StepRule *step; Decay decay; } Rule;
+static const Rule rules[] = {
+#define OPTIMIZER(name, step, decay, params) {#name, params, step, DECAY_##decay},
+#include "optimizers.def"
+#undef OPTIMIZER
+};
+enum { RULE_COUNT = sizeof rules / sizeof *rules };
 /* Scalars that all parameters of a graph share, made on first use. */
 typedef enum Scalar { SC_RATE, SC_STEP_SIZE, SC_ROOT, SC_KEEP, SC_DECAY, SC_MOMENTUM, SC_FIRST, SC_COUNT } Scalar;
 /* One of them, for parameters of these factors. */
@@ -26,7 +40,7 @@ typedef struct Shared { Scalar s; DType dt; double rate_times, decay_times; Val 
 typedef struct Optimizer {
 	Module *m;
 	Build b;
-	Rule rule;
+	const Rule *rule;
 	double momentum, decay, beta1, beta2, eps, alpha;
 	DType widest;            /* of the parameters' dtypes */
 	bool nesterov, centered;
@@ -36,15 +50,25 @@ typedef struct Optimizer {
 	Val good;                /* loss scaling: bool, no gradient overflowed; NOVAL: no scaling */
 } Optimizer;
 
-static const char *const rule_names[RULE_COUNT] = {"sgd", "momentum", "adam", "adamw", "rmsprop", "lamb"};
+/* The default that the rule's line names; 0: it has no such parameter, or no default. */
+static double
+rule_default(const Rule *r, const char *arg)
+{
+	size_t n = strlen(arg);
+
+	for (const char *p = r->params; *p; p += strcspn(p, " "), p += *p == ' ')
+		if (strncmp(p, arg, n) == 0 && p[n] == ':' && p[n + 2] == '=')
+			return p[n + 3] == 't' ? 1 : p[n + 3] == 'f' ? 0 : strtod(p + n + 3, NULL);
+	return 0;
+}
 
 /* Argument of train.optimizer. */
 static double
-optimizer_number(const Module *m, const char *arg, double without)
+optimizer_number(const Optimizer *o, const char *arg)
 {
-	const Setting *s = setting(m, "train.optimizer"), *a = s ? setting_arg(s, arg) : NULL;
+	const Setting *s = setting(o->m, "train.optimizer"), *a = s ? setting_arg(s, arg) : NULL;
 
-	return !a ? without : a->kind == SET_BOOL ? (double)a->i : a->f;
+	return !a ? rule_default(o->rule, arg) : a->kind == SET_BOOL ? (double)a->i : a->f;
 }
 
 static bool
@@ -52,26 +76,29 @@ read_settings(Optimizer *o)
 {
 	const Setting *s = setting(o->m, "train.optimizer");
 	const char *name = s && s->s ? s->s : "sgd";
+	const char *names[RULE_COUNT];
 	int rule = 0;
 
-	while (rule < RULE_COUNT && strcmp(name, rule_names[rule]))
+	while (rule < RULE_COUNT && strcmp(name, rules[rule].name))
 		rule++;
 	if (rule == RULE_COUNT) {
-		const char *best = suggest(name, rule_names, RULE_COUNT);
+		for (int i = 0; i < RULE_COUNT; i++)
+			names[i] = rules[i].name;
+		const char *best = suggest(name, names, RULE_COUNT);
 
 		diag_error(o->m->diags, (Loc){0}, "train.optimizer: there is no optimizer `%s`%s%s%s", name,
 		           best ? "; did you mean `" : "", best ? best : "", best ? "`?" : "");
 		return false;
 	}
-	o->rule = (Rule)rule;
-	o->momentum = optimizer_number(o->m, "momentum", o->rule == RULE_RMSPROP ? 0 : 0.9);
-	o->nesterov = optimizer_number(o->m, "nesterov", 0) != 0;
-	o->decay = optimizer_number(o->m, "weight_decay", o->rule == RULE_ADAMW || o->rule == RULE_LAMB ? 0.01 : 0);
-	o->beta1 = optimizer_number(o->m, "beta1", 0.9);
-	o->beta2 = optimizer_number(o->m, "beta2", 0.999);
-	o->eps = optimizer_number(o->m, "eps", o->rule == RULE_LAMB ? 1e-6 : 1e-8);
-	o->alpha = optimizer_number(o->m, "alpha", 0.99);
-	o->centered = optimizer_number(o->m, "centered", 0) != 0;
+	o->rule = &rules[rule];
+	o->momentum = optimizer_number(o, "momentum");
+	o->nesterov = optimizer_number(o, "nesterov") != 0;
+	o->decay = optimizer_number(o, "weight_decay");
+	o->beta1 = optimizer_number(o, "beta1");
+	o->beta2 = optimizer_number(o, "beta2");
+	o->eps = optimizer_number(o, "eps");
+	o->alpha = optimizer_number(o, "alpha");
+	o->centered = optimizer_number(o, "centered") != 0;
 	o->widest = DT_f32;
 	for (uint32_t i = 0; i < o->m->state.n; i++)
 		if (o->m->state.at[i].kind == ST_PARAM && o->m->state.at[i].type.dtype == DT_f64)
@@ -113,7 +140,7 @@ times(Optimizer *o, Val x, double c)
 static Val
 scalar_setting(Optimizer *o, const char *name, double value)
 {
-	DType dt = o->rule == RULE_ADAMW ? DT_f64 : o->widest;
+	DType dt = o->rule->decay == DECAY_WEIGHT ? DT_f64 : o->widest;
 
 	name = arena_printf(o->m->arena, "optimizer.%s", name);
 	return value == 0 ? build_const(&o->b, dt, 0) : build_setting(&o->b, dt, name, value);
@@ -223,6 +250,12 @@ static Val
 descend(Optimizer *o, const Param *p, Scalar rate, Val v)
 {
 	return build(&o->b, OP_sub, p->w, build(&o->b, OP_mul, scalar(o, rate, (DType)p->type.dtype), v));
+}
+
+static Val
+step_sgd(Optimizer *o, const Param *p)
+{
+	return descend(o, p, SC_RATE, p->g);
 }
 
 static Val
@@ -350,7 +383,6 @@ update_param(Optimizer *o, const Op *op)
 {
 	const State *s = module_state(o->m, attr_str(op, A_state));
 	Param p;
-	Val w;
 
 	if (!s)
 		bug("update of @%s, which is no state", attr_str(op, A_state));
@@ -364,18 +396,11 @@ update_param(Optimizer *o, const Op *op)
 	o->b.loc = op->loc;
 	o->b.path = op->path;
 	p.w = build_load(&o->b, p.name);
-	if (p.decay && o->rule == RULE_ADAMW)
+	if (p.decay && o->rule->decay == DECAY_WEIGHT)
 		p.w = build(&o->b, OP_mul, p.w, scalar(o, SC_KEEP, (DType)p.type.dtype));
-	else if (p.decay && o->rule != RULE_LAMB)
+	else if (p.decay && o->rule->decay == DECAY_GRADIENT)
 		p.g = sum(o, p.g, scaled(o, p.w, SC_DECAY));
-	switch (o->rule) {
-	case RULE_SGD: w = descend(o, &p, SC_RATE, p.g); break;
-	case RULE_MOMENTUM: w = step_momentum(o, &p); break;
-	case RULE_RMSPROP: w = step_rmsprop(o, &p); break;
-	case RULE_LAMB: w = step_lamb(o, &p); break;
-	default: w = step_adam(o, &p); break;
-	}
-	put(o, p.name, w);
+	put(o, p.name, o->rule->step(o, &p));
 }
 
 /* ---------------------------------------------------------------- loss scaling */

@@ -289,9 +289,9 @@ rt_data_free(RtData *d)
 
 static const struct { const char *kind; RtReadFn *read;
 } data_readers[] = {
-        {"cifar10", rt_read_cifar10}, {"cifar100", rt_read_cifar100}, {"idx", rt_read_idx},
-        {"npy", rt_read_npy},         {"tokens", rt_read_tokens},     {"csv", rt_read_csv},
-        {"images", rt_read_images},   {"coco", rt_read_coco},         {"skipgram", rt_read_skipgram},
+#define READER(name, params) {#name, rt_read_##name},
+#define IMAGE_READER READER
+#include "readers.def"
 };
 
 /* Files that memory will not keep are read by threads of their own, beside the steps; and whatever --readers says so

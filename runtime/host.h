@@ -364,9 +364,10 @@ struct RtData {
 };
 /* A reader opens the files of one set and says where its examples are. */
 typedef bool RtReadFn(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e);
-RtReadFn rt_read_cifar10, rt_read_cifar100, rt_read_idx, rt_read_npy, rt_read_tokens, rt_read_csv, rt_read_skipgram;
-/* In librtimages.a, which is linked where the model's reader needs it. */
-RtReadFn rt_read_images __attribute__((weak)), rt_read_coco __attribute__((weak));
+/* Weak: in librtimages.a, which is linked where the model's reader needs it. */
+#define READER(name, params) RtReadFn rt_read_##name;
+#define IMAGE_READER(name, params) RtReadFn rt_read_##name __attribute__((weak));
+#include "readers.def"
 bool rt_data_load(const RtProgram *p, const RtOptions *o, bool train, RtData *d, RtError *e);
 bool rt_data_synthetic(const RtProgram *p, int64_t seed, int64_t examples, RtData *d, RtError *e);
 void rt_data_free(RtData *d);
