@@ -24,6 +24,12 @@ lowest(Emit *e, DType dt, bool highest)
 	return cell_of(LLVMConstInt(ctype(e, dt), (unsigned long long)edge, 1), false, dt);
 }
 
+DType
+state_dtype(const RedAcc *a, int s)
+{
+	return red_indexes(a->op) && s == 1 ? DT_i64 : a->dt;
+}
+
 static void
 put(Emit *e, V slot, Cell c, bool vec)
 {

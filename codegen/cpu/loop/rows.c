@@ -176,12 +176,6 @@ state_base(Emit *e, const Red *d, int64_t npiece, int ws, int s)
 	return LLVMBuildInBoundsGEP2(e->lv[0].b, e->l->i8, buffer(e, ws), &off, 1, "");
 }
 
-DType
-state_dtype(const RedAcc *a, int s)
-{
-	return red_indexes(a->op) && s == 1 ? DT_i64 : a->dt;
-}
-
 Cell
 state_load(Emit *e, const Red *d, const RedAcc *a, int s, int64_t npiece, int ws, V piece, const Ix *ix)
 {
