@@ -224,9 +224,9 @@ driver_fits(const Job *j)
 
 	if (!j->o->driver)
 		return true;
-	if (!j->target->driver_lacks)
+	if (!j->target->here.driver_lacks)
 		return !failure("--driver is of target cuda");
-	lacks = j->target->driver_lacks(j->arena, j->o->driver, &none);
+	lacks = j->target->here.driver_lacks(j->arena, j->o->driver, &none);
 	if (none)
 		return !failure("--driver: %s", lacks);
 	if (lacks)

@@ -474,8 +474,8 @@ tuning_records(Arena *arena, const Module *m, const PassCtx *cx, const char *a, 
 			const char *kernel = g->group.at[k].kernel;
 			Buf key = {0};
 
-			if ((has && (has[k] & mask) != mask) || !kernel || !cx->target->tunable ||
-			    !cx->target->tunable(cx->target, kernel))
+			if ((has && (has[k] & mask) != mask) || !kernel || !cx->target->tuning.tunable ||
+			    !cx->target->tuning.tunable(cx->target, kernel))
 				continue;
 			if (tuning_key(&key, keys, (int)k))
 				vec_push(arena, &line, record_line(arena, cx, key.at, kernel));

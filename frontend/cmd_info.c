@@ -52,7 +52,7 @@ assume_machine(const Target *t, const char *arch)
 		return (Assumed){.target = t, .threads = 1};
 	if (m->sms)
 		return (Assumed){.target = t, .device = m->model, .r = m->rates};
-	double hz = m->hz, mhz = t->machine_here(t, arch, &here) ? clock_here() : 0;
+	double hz = m->hz, mhz = t->here.machine(t, arch, &here) ? clock_here() : 0;
 
 	if (mhz > 100)
 		hz = mhz * 1e6;
@@ -177,7 +177,7 @@ arithmetic(const Job *j, const Module *m)
 
 	if (p.narrow == DT_none)
 		return p.mixed ? "f32: nothing of 16 bits is faster on this CPU" : "f32";
-	return j->target->arithmetic ? j->target->arithmetic(j->target, j->arch[0], p.narrow)
+	return j->target->narrow.arithmetic ? j->target->narrow.arithmetic(j->target, j->arch[0], p.narrow)
 	                             : arena_printf(j->arena, "%s operands, exact sums", dtype_info[p.narrow].name);
 }
 

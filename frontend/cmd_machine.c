@@ -227,10 +227,10 @@ info_machine(Arena *a, const Options *o)
 		return failure("target %s interprets: no machine is declared for it", j.target->name);
 	for (int k = 0; k < j.narch; k++) {
 		Machine here;
-		bool read = j.target->machine_here(j.target, j.arch[k], &here);
+		bool read = j.target->here.machine(j.target, j.arch[k], &here);
 		const Machine *m = j.target->machine(j.target, j.arch[k]);
 
-		const char *word = j.target->machine_word(j.target, j.arch[k], a);
+		const char *word = j.target->here.word(j.target, j.arch[k], a);
 
 		buf_printf(&b, "%s", o->json ? k ? ",\n " : "[" : k ? "\n" : "");
 		(o->json ? put_json : put_text)(&b, j.target, m, read ? &here : NULL, word);

@@ -296,7 +296,7 @@ cmd_scale(Arena *a, const Options *given)
 	}
 	int status = job_open(&j, a, &o, "scale", o.operand[0]);
 
-	if (status == EXIT_GOOD && !j.target->shards)
+	if (status == EXIT_GOOD && !target_does(j.target, TARGET_shards))
 		return failure("'%s': target %s cuts no batches; --target cpu does", j.file, j.target->name);
 	if (status == EXIT_GOOD && !j.target->machine)
 		return failure("'%s': target %s has no plan to predict by; --target cpu has", j.file, j.target->name);

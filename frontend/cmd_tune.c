@@ -124,7 +124,7 @@ check_options(const Options *o)
 		known |= !strcmp(o->graph, graphs[i]);
 	if (!known)
 		return usage_error("tune", "'%s' is no value for '--graph': needs train, eval or infer", o->graph);
-	if (o->target && target_named(o->target) && !target_named(o->target)->space)
+	if (o->target && target_named(o->target) && !target_named(o->target)->tuning.space)
 		return usage_error("tune", "--target %s: it has no kernels with parameters", o->target);
 	if (o->locked || o->race || o->emit)
 		return usage_error("tune", "--locked, --race and --emit are options of build");
@@ -331,7 +331,7 @@ dry_run(Tune *t, Program *p)
 		race_cut(p, (int)t->o->trials);
 	for (uint32_t i = 0; i < p->record.n; i++) {
 		const Record *r = &p->record.at[i];
-		double own = p->cx.target->predict ? 1 : NAN;
+		double own = p->cx.target->tuning.predict ? 1 : NAN;
 
 		printf("%s  (%d layer%s, %s)\n  %-62s %6.3f\n", r->key, r->ngroup, r->ngroup == 1 ? "" : "s",
 			*r->layer ? r->layer : "the model's body", r->kernel, own);
@@ -416,9 +416,9 @@ tune_machine(Tune *t, const Program *base)
 		return EXIT_GOOD;
 	if (base->job.narch > 1)
 		return usage_error("tune", "a search is of one --arch, this machine's; --prepare takes several");
-	if (o->dry_run || !target->device)
+	if (o->dry_run || !target->here.device)
 		return EXIT_GOOD;
-	const char *device = target->device(target, t->arena);
+	const char *device = target->here.device(target, t->arena);
 
 	t->simulated = device && !strncmp(device, "simulated", 9) && !t->costs;
 	return device ? EXIT_GOOD

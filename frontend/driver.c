@@ -177,7 +177,8 @@ choose_target(Job *j, const char *name)
 static bool
 arch_before(const Target *t, const char *a, const char *b)
 {
-	int va = t->vector_bytes ? t->vector_bytes(t, a) : 0, vb = t->vector_bytes ? t->vector_bytes(t, b) : 0;
+	const Machine *ma = t->machine ? t->machine(t, a) : NULL, *mb = t->machine ? t->machine(t, b) : NULL;
+	int va = ma ? ma->vector_bytes : 0, vb = mb ? mb->vector_bytes : 0;
 	bool ga = !strncmp(a, "x86-64", 6), gb = !strncmp(b, "x86-64", 6);
 
 	if (va != vb)
@@ -342,8 +343,8 @@ choose_machines(Job *j)
 		                   given);
 	for (int k = 0; k < j->narch; k++) {
 		j->machine[k] = given;
-		if (!given && j->target->machine_here && j->target->machine_here(j->target, j->arch[k], &here))
-			j->machine[k] = j->target->machine_word(j->target, j->arch[k], j->arena);
+		if (!given && j->target->here.machine && j->target->here.machine(j->target, j->arch[k], &here))
+			j->machine[k] = j->target->here.word(j->target, j->arch[k], j->arena);
 		else if (!given && j->tuning)
 			j->machine[k] = tuning_machine(j->tuning, j->target->name, j->arch[k]);
 		if (j->tuning)
@@ -384,7 +385,7 @@ load_race(Job *j)
 
 	if (!j->o->race)
 		return EXIT_GOOD;
-	if (!j->target->space)
+	if (!j->target->tuning.space)
 		return usage_error(j->command, "--race: target %s has no racing programs", j->target->name);
 	char *text = file_read(j->o->race, &bytes);
 
@@ -425,7 +426,7 @@ check_shards(const Job *j)
 		return usage_error(j->command, "-g is of target cpu, not %s", j->target->name);
 	if (j->o->distribute && strcmp(j->target->name, "cpu") != 0)
 		return usage_error(j->command, "--distribute mpi is of target cpu, not %s", j->target->name);
-	if (s && s->i > 1 && !j->target->shards)
+	if (s && s->i > 1 && !target_does(j->target, TARGET_shards))
 		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file,
 		               (long long)s->i, j->target->name);
 	return EXIT_GOOD;

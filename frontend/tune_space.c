@@ -38,8 +38,8 @@ find_records(Program *p)
 		const char *kernel = g->group.at[k].kernel;
 		Buf key = {0};
 
-		if (!kernel || g->group.at[k].once || !p->cx.target->tunable ||
-		    !p->cx.target->tunable(p->cx.target, kernel))
+		if (!kernel || g->group.at[k].once || !p->cx.target->tuning.tunable ||
+		    !p->cx.target->tuning.tunable(p->cx.target, kernel))
 			continue;
 		const Op *op = tuning_key(&key, keys, (int)k);
 
@@ -207,8 +207,8 @@ found(void *cx, const char *kernel, BitsClass bits)
 		return true;
 	Variant v = {.kernel = arena_strdup(s->p->arena, kernel), .bits = bits, .predicted = 1};
 
-	if (target->predict)
-		v.predicted = target->predict(target, s->p->graph, s->group, s->cx, kernel) / s->own;
+	if (target->tuning.predict)
+		v.predicted = target->tuning.predict(target, s->p->graph, s->group, s->cx, kernel) / s->own;
 	if (!(v.predicted > 0))
 		v.predicted = 1;
 	compare_params(&v, s->r->kernel);
@@ -339,9 +339,9 @@ candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most)
 	SelectCx cx = {.arch = p->cx.arch, .may = may_choose, .cx = &p->cx, .steps = steps};
 	Search s = {.t = t, .p = p, .r = r, .cx = &cx, .group = group};
 
-	s.own = target->predict ? target->predict(target, p->graph, group, &cx, r->kernel) : NAN;
+	s.own = target->tuning.predict ? target->tuning.predict(target, p->graph, group, &cx, r->kernel) : NAN;
 	take_known(&s);
-	target->space(target, (Graph *)p->graph, group, &cx, found, &s);
+	target->tuning.space(target, (Graph *)p->graph, group, &cx, found, &s);
 	take_first(&s, most);
 }
 
@@ -367,9 +367,9 @@ program_class(const Program *p, const Record *r, const char *kernel)
 	SelectCx cx = {.arch = p->cx.arch, .may = may_choose, .cx = (void *)&p->cx, .steps = 2};
 	Asked asked = {kernel, BITS_rounds, false};
 
-	for (uint32_t k = 0; k < p->graph->group.n && target->space; k++)
+	for (uint32_t k = 0; k < p->graph->group.n && target->tuning.space; k++)
 		if (p->graph->group.at[k].kernel && record_of_group(p, keys, (int)k) == r) {
-			target->space(target, (Graph *)p->graph, (int)k, &cx, is_asked, &asked);
+			target->tuning.space(target, (Graph *)p->graph, (int)k, &cx, is_asked, &asked);
 			break;
 		}
 	return asked.bits;
@@ -419,7 +419,7 @@ tune_candidates(Tune *t, Program *p, int steps, double race_ns, int most)
 {
 	const TuneKeys *keys = tuning_keys(p->graph, p->arena, select_keeps(&p->cx));
 
-	if (!p->cx.target->space)
+	if (!p->cx.target->tuning.space)
 		return;
 	for (uint32_t k = 0; k < p->graph->group.n; k++) {
 		const char *kernel = p->graph->group.at[k].kernel;

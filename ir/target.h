@@ -55,7 +55,7 @@ typedef struct SelectCx {
 	const bool *steady;
 	const uint32_t *uses;    /* by Val.id: how often it is read (graph_use_counts); NULL: nobody has counted */
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
-	/* of Target.space: parameters in which a kernel may differ from the group's; 0: any number */
+	/* of Target.tuning.space: parameters in which a kernel may differ from the group's; 0: any number */
 	int steps;
 	VEC(Looked) looked;      /* out: variants that the target looked at, for explain */
 } SelectCx;
@@ -148,10 +148,92 @@ typedef struct Machine {
 	Budget budget;
 } Machine;
 
+/* What a target does beyond the rest: bits of Target.traits. */
+enum {
+	/* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook
+	 * prologue */
+	TARGET_windows_fuse = 1 << 0,
+	/* a crop (T_CROP) is made on the way, like an elementwise op, by whatever reads it: its operand is read where
+	 * it points */
+	TARGET_crops_fuse = 1 << 1,
+	/* It makes few launches of many small kernels that do not depend on each other: updates run together behind all
+	 * else, what is cast of states alone runs before it, and whole tensors that are reduced to a number each (the
+	 * largest of every gradient) do not wait for each other. */
+	TARGET_joins_launches = 1 << 2,
+	TARGET_shards = 1 << 3,  /* its loops run the shards of a batch and join them (train.shards) */
+};
+
+/* ---- hooks by what they are about; what NULL means is told beside each. */
+struct Target;
+
+/* The machine that this runs on. A target with a table of machines has all of these. */
+typedef struct TargetHere {
+	/* Target.machine's row with what can be read of the machine here (no measurement): caches of a core; cuda:
+	 * multiprocessors, shared memory, L2. False, and *m is the row: code for arch does not run here, or nothing can
+	 * be read. */
+	bool (*machine)(const struct Target *t, const char *arch, Machine *m);
+	/* The word that says in tuning records which machine they are of: "l1=32K,l2=1M"; cuda
+	 * "sm=132,smem=227K,l2=60M". That of hook machine: read if arch runs here, else declared. In a. */
+	const char *(*word)(const struct Target *t, const char *arch, Arena *a);
+	/* The device here that such code runs on, by its name, in a; NULL: there is none. NULL hook: the CPU. */
+	const char *(*device)(const struct Target *t, Arena *a);
+	/* What a driver of that release (580) cannot do with what is compiled here, a sentence in a; NULL: nothing.
+	 * *none: it runs none of it. NULL hook: there is no driver. */
+	const char *(*driver_lacks)(Arena *a, long release, bool *none);
+} TargetHere;
+
+/* Layouts of activations: passes layout and channels. NULL hooks: row-major, channels one by one. */
+typedef struct TargetLayout {
+	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical
+	 * one. */
+	bool (*images)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
+	/* Predicted seconds of a convolution or pooling with its activations in that layout (`wanted`) or row-major,
+	 * for the choice between them. NULL hook: always as wanted. */
+	double (*time)(const struct Target *t, const Graph *g, const Op *op, bool wanted);
+	/* Numbers of neighbouring channels that kernels of this convolution load at once, where a pixel has whole
+	 * chunks of them; 1: one by one. cx: the type that operands will have. */
+	int (*chunk)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
+	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its
+	 * kernels read and write rows, all of them. */
+	bool (*strided)(const struct Target *t, const Graph *g, const Op *op, int k, const Type *x);
+} TargetLayout;
+
+/* Operands of 16 bits: pass precision. */
+typedef struct TargetNarrow {
+	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all
+	 * stays in f32. NULL hook: bf16. */
+	DType (*mixed)(const struct Target *t, const char *arch);
+	/* Is operand 1 of a contraction, a parameter in memory, rounded to cx->narrow on the way into panels by the
+	 * kernel that select would choose? NULL hook: no, it is to stand in memory in 16 bits. */
+	bool (*packs)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
+	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of
+	 * none. */
+	bool (*takes)(const struct Target *t, const Op *op, int k);
+	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
+	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
+} TargetNarrow;
+
+/* Kernels with parameters: tuning files, `tune`, `explain`. NULL hooks: it has none. */
+typedef struct TargetTuning {
+	/* May a tuning file choose the parameters of a kernel of this text? */
+	bool (*tunable)(const struct Target *t, const char *kernel);
+	/* The version of a family of kernels in tuning files (brgemm: 1), raised when times measured before mean
+	 * nothing; -1: there is no such family. */
+	int (*version)(const struct Target *t, const char *family);
+	/* Kernels worth trying in place of the group's, which stands in Group.kernel, in a fixed order: each is one
+	 * that a tuning file may name here. Of cx: arch, may, steps. */
+	void (*space)(const struct Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx);
+	/* Predicted time of the group's contraction by this kernel; of use beside another's alone. NAN: nothing is
+	 * predicted of it. NULL hook: of none. */
+	double (*predict)(const struct Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel);
+} TargetTuning;
+
 typedef struct Target {
 	const char *name;        /* cpu, cuda, ref */
 	const char *doc;
 	const char *default_arch;
+	unsigned traits;         /* TARGET_ */
+	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	bool (*has_kernel)(const struct Target *t, OpKind k);  /* false: must be expanded or lowered first */
 	/* Why this composite op is expanded although its operator has a kernel (a type, a shape that the kernel does
 	 * not take); NULL: it stays. The text lives as long as g. A target that takes whatever has_kernel says leaves
@@ -159,50 +241,10 @@ typedef struct Target {
 	const char *(*refuses)(const struct Target *t, const Graph *g, const Op *op);
 	/* Canonical arch name ("native" resolved); NULL and a message if unknown. */
 	const char *(*resolve_arch)(const struct Target *t, Arena *a, const char *arch, const char **error);
-	int (*vector_bytes)(const struct Target *t, const char *arch);
 	/* The row of a resolved arch. NULL hook: the target has no machine, it interprets. */
 	const Machine *(*machine)(const struct Target *t, const char *arch);
-	/* The same row with what can be read of the machine here (no measurement): caches of a core; cuda:
-	 * multiprocessors, shared memory, L2. False, and *m is the row: code for arch does not run here, or nothing can
-	 * be read. */
-	bool (*machine_here)(const struct Target *t, const char *arch, Machine *m);
-	/* The word that says in tuning records which machine they are of: "l1=32K,l2=1M"; cuda
-	 * "sm=132,smem=227K,l2=60M".
-	 * That of machine_here: read if arch runs here, else declared. In a. */
-	const char *(*machine_word)(const struct Target *t, const char *arch, Arena *a);
-	/* The device here that such code runs on, by its name, in a; NULL: there is none. NULL hook: the CPU. */
-	const char *(*device)(const struct Target *t, Arena *a);
-	/* Layout wanted for an activation of a convolution or pooling; perm in, perm out. False: keep the logical
-	 * one. */
-	bool (*conv_layout)(const struct Target *t, const Type *x, uint8_t perm[MAX_RANK]);
-	/* Numbers of neighbouring channels that kernels of this convolution load at once, where a pixel has whole
-	 * chunks of them; 1: one by one. cx: the type that operands will have. NULL hook: the same. */
-	int (*conv_chunk)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
-	/* May value k of this composite op (operands first, then results) lie in memory as x says? NULL hook: its
-	 * kernels read and write rows, all of them. */
-	bool (*strided)(const struct Target *t, const Graph *g, const Op *op, int k, const Type *x);
-	/* Predicted seconds of a convolution or pooling with its activations in that layout (`wanted`) or row-major,
-	 * for the choice between them. NULL hook: always as wanted. */
-	double (*layout_time)(const struct Target *t, const Graph *g, const Op *op, bool wanted);
-	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it
-	 * cannot. */
-	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
-	/* May a tuning file choose the parameters of a kernel of this text? NULL hook: of none. */
-	bool (*tunable)(const struct Target *t, const char *kernel);
-	/* The version of a family of kernels in tuning files (brgemm: 1), raised when times measured before mean
-	 * nothing;
-	 * -1: there is no such family. NULL hook: none has one. */
-	int (*kernel_version)(const struct Target *t, const char *family);
-	/* Kernels worth trying in place of the group's, which stands in Group.kernel, in a fixed order: each is one
-	 * that a tuning file may name here. Of cx: arch, may, steps. NULL hook: there are none. */
-	void (*space)(const struct Target *t, Graph *g, int group, SelectCx *cx, SpaceEach *each, void *each_cx);
-	/* Predicted time of the group's contraction by this kernel; of use beside another's alone. NAN: nothing is
-	 * predicted of it. NULL hook: of none. */
-	double (*predict)(const struct Target *t, const Graph *g, int group, const SelectCx *cx, const char *kernel);
-	/* What a driver of that release (580) cannot do with what is compiled here, a sentence in a; NULL: nothing.
-	 * *none: it runs none of it. NULL hook: there is no driver. */
-	const char *(*driver_lacks)(Arena *a, long release, bool *none);
-	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
+	/* Of r, the rate that this kernel's operations go at. NULL hook: flops. */
+	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel);
 	/* May op join the group that `member` is in, asked for its contraction, pooling or reduction, else its first
 	 * op; member NULL: may it share any group? Asked by fuse beyond the general rules. NULL = yes, else the failed
 	 * predicate. */
@@ -210,34 +252,23 @@ typedef struct Target {
 	/* Operand k of a contraction or pooling, made by the kernel that select would choose for it alone. NULL hook:
 	 * none is. */
 	void (*prologue)(const struct Target *t, const Graph *g, const Op *op, int k, const SelectCx *cx, Prologue *p);
-	/* kernels of poolings take elementwise prologues and epilogues; what they make of an operand is asked of hook
-	 * prologue */
-	bool windows_fuse;
-	/* a crop (T_CROP) is made on the way, like an elementwise op, by whatever reads it: its operand is read where
-	 * it points */
-	bool crops_fuse;
-	/* The target makes few launches of many small kernels that do not depend on each other: updates run together
-	 * behind all else, what is cast of states alone runs before it, and whole tensors that are reduced to a number
-	 * each (the largest of every gradient) do not wait for each other. */
-	bool joins_launches;
-	bool shards;       /* its loops run the shards of a batch and join them (train.shards) */
-	/* Of r, the rate that this kernel's operations go at. NULL hook: flops. */
-	double (*product_rate)(const struct Target *t, const Rates *r, const char *kernel);
-	/* The 16-bit type whose products are fastest: what precision mixed means on arch; DT_none: none is faster, all
-	 * stays in f32. NULL hook: bf16. */
-	DType (*mixed_dtype)(const struct Target *t, const char *arch);
-	/* Is operand 1 of a contraction, a parameter in memory, rounded to cx->narrow on the way into panels by the
-	 * kernel that select would choose? NULL hook: no, it is to stand in memory in 16 bits. */
-	bool (*packs)(const struct Target *t, const Graph *g, const Op *op, const SelectCx *cx);
-	/* May operand k of this composite op be of 16 bits, its products in f32 (attribute wide)? NULL hook: of
-	 * none. */
-	bool (*narrow)(const struct Target *t, const Op *op, int k);
-	/* How products of such operands are computed, for people. NULL hook: nothing to say. */
-	const char *(*arithmetic)(const struct Target *t, const char *arch, DType narrow);
+	/* select: picks family and parameters of a group; sets Group.kernel and Group.workspace. NULL or why it
+	 * cannot. */
+	const char *(*select)(const struct Target *t, Graph *g, int group, SelectCx *cx);
 	/* Code of a planned module. Output bytes (object, or text for llvm and asm) into out. NULL or an error
 	 * message. */
 	const char *(*emit)(const struct Target *t, const Module *m, const EmitOptions *o, Buf *out);
+	TargetHere here;
+	TargetLayout layout;
+	TargetNarrow narrow;
+	TargetTuning tuning;
 } Target;
+
+static inline bool
+target_does(const Target *t, unsigned trait)
+{
+	return t && t->traits & trait;
+}
 
 /* Rates for choices between ways; a target without machines makes none. */
 static inline Rates

@@ -1,6 +1,6 @@
 /* channels.c: convolutions of images get as many channels as a kernel loads at once.
  *
- * In: typed graphs.   Out: where the target's kernels load a pixel's channels in chunks (Target.conv_chunk) and a
+ * In: typed graphs.   Out: where the target's kernels load a pixel's channels in chunks (Target.layout.chunk) and a
  * convolution's operand has no whole chunks of them, the same convolution of an operand and a filter that have:
  * neighbouring columns become channels, as many as divide the stride (space to depth along a row), and zeros are put
  * behind them. The padding of the borders is put in as well, so no kernel asks whether a pixel is there. Autodiff,
@@ -166,7 +166,7 @@ pass_channels(Graph *g, PassCtx *cx)
 	bool *trained = arena_array(cx->scratch, bool, g->val.n), changed = false; /* by Val.id: made of states too */
 	Fold *of = arena_array(cx->scratch, Fold, g->op.n);
 
-	if (!cx->target || !cx->target->conv_chunk)
+	if (!cx->target || !cx->target->layout.chunk)
 		return false;
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		const Op *op = &g->op.at[i];
@@ -179,7 +179,7 @@ pass_channels(Graph *g, PassCtx *cx)
 		if (op->kind != OP_conv2d || op->dead)
 			continue;
 		SelectCx kernels = pass_kernels(cx, precision_of(g->module, cx->target, cx->arch).narrow);
-		int64_t chunk = cx->target->conv_chunk(cx->target, g, op, &kernels);
+		int64_t chunk = cx->target->layout.chunk(cx->target, g, op, &kernels);
 		Fold f = {0};
 
 		if (chunk <= 1 || val_type(g, op->in[1])->axis[1].n % chunk == 0)

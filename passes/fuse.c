@@ -41,7 +41,7 @@ kind_of(const Fuse *f, const Op *op)
 		return K_MAP;
 	if (op_has(op->kind, T_REDUCE))
 		return K_RED;
-	if (op_has(op->kind, T_WINDOW) && f->cx->target && f->cx->target->windows_fuse)
+	if (op_has(op->kind, T_WINDOW) && target_does(f->cx->target, TARGET_windows_fuse))
 		return K_WINDOW;
 	return op_has(op->kind, T_CONTRACT) ? K_CONTRACT : K_ALONE;
 }
@@ -121,7 +121,7 @@ find_cheap(Fuse *f)
 			continue;
 		/* what is moved and no more can be read there as well; pixels of 8 bits are read for less */
 		ok = readers_recompute(f, op->out[0], t,
-		                       f->cx->target && f->cx->target->crops_fuse &&
+		                       target_does(f->cx->target, TARGET_crops_fuse) &&
 		                               (fuse_is_crop(f, op) ||
 		                                (leaf && 2 * dtype_info[g->val.at[leaf].type.dtype].bytes <=
 		                                                 dtype_info[t->dtype].bytes)),

@@ -43,7 +43,7 @@ fuse_choose(Fuse *f, const char *rule, const Op *op, const Lead *l, bool predict
 bool
 fuse_is_crop(const Fuse *f, const Op *op)
 {
-	return op_has((OpKind)op->kind, T_CROP) && f->cx->target && f->cx->target->crops_fuse;
+	return op_has((OpKind)op->kind, T_CROP) && target_does(f->cx->target, TARGET_crops_fuse);
 }
 
 bool
@@ -240,7 +240,8 @@ fuse_is_total(const Fuse *f, const Op *reduction, uint64_t axes)
 	const Type *t = val_type(f->g, reduction->in[0]);
 	Axis left[MAX_RANK];
 
-	return f->cx->target && f->cx->target->joins_launches && walk_of(t, axes, left) == 0 && walk_of(t, 0, left) > 0;
+	return target_does(f->cx->target, TARGET_joins_launches) && walk_of(t, axes, left) == 0 &&
+	       walk_of(t, 0, left) > 0;
 }
 
 /* Does op, with what will be cloned for it, need what a reduction of another group than gid makes? */

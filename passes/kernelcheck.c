@@ -52,7 +52,7 @@ check_group(const Target *t, const char *arch, Graph *copy, int group, const Gro
 	if (!same_again(t, arch, copy, group, text, s, &error)) {
 		if (s->absent)
 			return NULL;
-		if (!error && t->tunable && t->tunable(t, text->kernel))
+		if (!error && t->tuning.tunable && t->tuning.tunable(t, text->kernel))
 			error = s->misfit;
 		return arena_printf(a, "graph %s: group %s '%s': %s%s%s", name, text->name, text->kernel,
 		                    error ? error : "its kernel is '", error ? "" : gr->kernel, error ? "" : "'");

@@ -6,7 +6,7 @@
  * graphs alike; and State.type, so that the optimizer runs over contiguous memory.
  * Method: values that elementwise ops and moves tie together share one layout (union-find). Sets that convolutions and
  * poolings (column images of ops.def) join are a region, which takes the target's layout if that is predicted to be
- * faster, with the copies at its borders, than staying row-major (Target.layout_time). Graph inputs stay row-major: the
+ * faster, with the copies at its borders, than staying row-major (Target.layout.time). Graph inputs stay row-major: the
  * first elementwise op on them reads with strides. Outputs that infer writes get a copy in row-major order. Reshapes of
  * a permuted value move data: each is a verdict. Last come transpositions around composite operators
  * (layout_views.c). */
@@ -193,7 +193,7 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 	s->plain = arena_array(cx->scratch, bool, g->val.n);
 	for (uint32_t v = 0; v < g->val.n; v++)
 		s->region[v] = v;
-	if (!cx->target->layout_time)
+	if (!cx->target->layout.time)
 		return;
 	for (uint32_t i = 0; i < g->op.n; i++)
 		if (op_info[g->op.at[i].kind].images)
@@ -206,8 +206,8 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 
 			own->op = own->op ? own->op : op;
 			vec_push(cx->scratch, &own->all, op);
-			own->wanted += cx->target->layout_time(cx->target, g, op, true);
-			own->plain += cx->target->layout_time(cx->target, g, op, false);
+			own->wanted += cx->target->layout.time(cx->target, g, op, true);
+			own->plain += cx->target->layout.time(cx->target, g, op, false);
 		}
 		add_copies(s, r, g, op, &rates);
 	}
@@ -229,7 +229,7 @@ choose(Sets *s, Graph *g, PassCtx *cx)
 static bool
 image_layout(Sets *s, const Op *op, const Target *target, Type *t)
 {
-	return !s->plain[join_region(s, op)] && target->conv_layout(target, t, t->perm);
+	return !s->plain[join_region(s, op)] && target->layout.images(target, t, t->perm);
 }
 
 static void
@@ -313,7 +313,7 @@ copy_operands(Graph *g, Sets *s, PassCtx *cx)
 			ValInfo v = *val_info(g, op.in[k]);
 			Type t = composite ? type_of((DType)v.type.dtype, v.type.rank, v.type.axis) : v.type;
 
-			if (images && (images[k] != 'a' || plain || !cx->target->conv_layout(cx->target, &t, t.perm)))
+			if (images && (images[k] != 'a' || plain || !cx->target->layout.images(cx->target, &t, t.perm)))
 				continue;
 			if (op.in[k].id >= nval || !memcmp(t.perm, v.type.perm, t.rank))
 				continue;
@@ -370,7 +370,7 @@ apply(Module *m, Graph *g, Sets *s, PassCtx *cx)
 		else if (w == W_WEIGHT)
 			memcpy(t->perm, hwio, 4);
 		else if (w == W_ACT)
-			cx->target->conv_layout(cx->target, t, t->perm);
+			cx->target->layout.images(cx->target, t, t->perm);
 	}
 	for (uint32_t i = 0; i < g->op.n; i++) {
 		Op *op = &g->op.at[i];
@@ -427,7 +427,7 @@ layout_images(Module *m, PassCtx *cx)
 bool
 pass_layout(Module *m, PassCtx *cx)
 {
-	bool changed = cx->target && cx->target->conv_layout;
+	bool changed = cx->target && cx->target->layout.images;
 
 	if (changed)
 		layout_images(m, cx);

@@ -4,8 +4,8 @@
  * alone read lies as its operand does, and what a composite operator makes and transpositions read lies as these want
  * it: nothing moves then, the transposition is a view (view_moves_nothing). So attention reads queries, keys and values
  * where the projections left them, heads side by side, and leaves its result where the next projection reads it; its
- * gradient likewise. The target says which layouts of which operands and results its kernels take (Target.strided), and
- * a verdict what came of it.
+ * gradient likewise. The target says which layouts of which operands and results its kernels take
+ * (Target.layout.strided), and a verdict what came of it.
  * Declined: what others read too, or what is a result of the graph, which lies in rows. */
 #include "layout_views.h"
 #include <math.h>
@@ -27,7 +27,7 @@ is_composite(const Op *op)
 static bool
 takes(const Views *x, const Op *op, int k, const Type *t)
 {
-	return x->cx->target->strided(x->cx->target, x->g, op, k, t);
+	return x->cx->target->layout.strided(x->cx->target, x->g, op, k, t);
 }
 
 /* The transposition's result, lying so that nothing moves; transposed: its operand, as the result lies. */
@@ -146,7 +146,7 @@ layout_fold_views(Graph *g, PassCtx *cx)
 	Views x = {.g = g, .cx = cx};
 	bool changed = false;
 
-	if (!cx->target->strided)
+	if (!cx->target->layout.strided)
 		return false;
 	x.users = arena_alloc(cx->scratch, sizeof *x.users * g->val.n);
 	x.result = arena_array(cx->scratch, bool, g->val.n);

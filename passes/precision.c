@@ -55,8 +55,8 @@ precision_of(const Module *m, const Target *t, const char *arch)
 	if (!strcmp(name, "mixed")) {
 		p.mixed = true;
 		p.narrow = DT_bf16;
-		if (t && t->mixed_dtype)
-			p.narrow = t->mixed_dtype(t, arch);
+		if (t && t->narrow.mixed)
+			p.narrow = t->narrow.mixed(t, arch);
 		p.keep = setting_arg(s, "keep_f32");
 		p.force = setting_arg(s, "narrow");
 	}
@@ -119,7 +119,8 @@ is_factor(const Narrow *n, const Op *op, int k)
 {
 	const Target *t = n->cx->target;
 
-	return op_has(op->kind, T_CONTRACT) || (op_has(op->kind, T_COMPOSITE) && t && t->narrow && t->narrow(t, op, k));
+	return op_has(op->kind, T_CONTRACT) ||
+	       (op_has(op->kind, T_COMPOSITE) && t && t->narrow.takes && t->narrow.takes(t, op, k));
 }
 
 /* Does the value change from example to example, element by element? Reductions end that. */
@@ -429,8 +430,8 @@ packed(const Narrow *n, const Op *op, int k, Val v)
 	const Target *t = n->cx->target;
 	SelectCx kernels = pass_kernels(n->cx, n->p.narrow);
 
-	return k == 1 && def && def->kind == OP_load && op->group >= 0 && is_f32(n, v) && t && t->packs
-		&& !strcmp(n->g->name, "train") && t->packs(t, n->g, op, &kernels);
+	return k == 1 && def && def->kind == OP_load && op->group >= 0 && is_f32(n, v) && t && t->narrow.packs
+		&& !strcmp(n->g->name, "train") && t->narrow.packs(t, n->g, op, &kernels);
 }
 
 /* Operand k, v, in 16 bits, of a contraction or a concatenation. */

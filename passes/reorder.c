@@ -324,7 +324,7 @@ pass_reorder(Graph *g, PassCtx *cx)
 		for (uint32_t k = 0; s.node[i].sink && k < s.node[i].dep.n; k++)
 			if (s.node[s.node[i].dep.at[k]].steady)
 				emit(&s, s.node[i].dep.at[k]);
-	s.together = enabled && cx->target && cx->target->joins_launches;
+	s.together = enabled && target_does(cx->target, TARGET_joins_launches);
 	for (uint32_t i = 0; i < s.n && s.together; i++)
 		if (only_casts(&s, &s.node[i]))
 			emit(&s, i);

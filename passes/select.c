@@ -269,8 +269,8 @@ pass_select(Graph *g, PassCtx *cx)
 		if (r)
 			tell_record(g, r, op, s.misfit, s.off, cx);
 		/* what runs once is nobody's time */
-		if (cx->race && !g->group.at[i].once && cx->target->tunable
-		    && cx->target->tunable(cx->target, g->group.at[i].kernel))
+		if (cx->race && !g->group.at[i].once && cx->target->tuning.tunable
+		    && cx->target->tuning.tunable(cx->target, g->group.at[i].kernel))
 			add_variants(g, (int)i, keys, &s, cx);
 	}
 	tell_kept(g, cx);

@@ -571,11 +571,11 @@ version_of(const Target *target, const TuneRecord *r)
 
 	if (r->kind != TUNE_KERNEL)
 		return TUNE_VERSION;
-	if (n >= sizeof family || !target->kernel_version)
+	if (n >= sizeof family || !target->tuning.version)
 		return -1;
 	memcpy(family, r->value, n);
 	family[n] = 0;
-	return target->kernel_version(target, family);
+	return target->tuning.version(target, family);
 }
 
 /* A family that the target does not know is no stale record: select says what is wrong with it. */

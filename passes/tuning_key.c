@@ -183,8 +183,8 @@ tuning_value(Arena *a, const Target *t, const char *kernel)
 	size_t n = strcspn(kernel, "{");
 	int version = kernel[n] && tuning_is_other(kernel, n) ? TUNE_VERSION : -1;
 
-	if (version < 0 && kernel[n] && t->kernel_version)
-		version = t->kernel_version(t, arena_strndup(a, kernel, n));
+	if (version < 0 && kernel[n] && t->tuning.version)
+		version = t->tuning.version(t, arena_strndup(a, kernel, n));
 	return version < 0 ? kernel : arena_printf(a, "%.*s.%d%s", (int)n, kernel, version, kernel + n);
 }
 

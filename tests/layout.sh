@@ -100,6 +100,8 @@ check "words of code" "$(echo "$files" | grep -E '^(codegen/cpu|ir|passes|fronte
 	xargs grep -niwE 'turned|minimal filtering' 2>/dev/null | grep -viE 'turned (away|together)' | head -n 10)"
 check "simulated devices" "$(echo "$files" | grep -vE '\.(gz|npy|safetensors|png|jpe?g)$|^LICENSE$|^tests/(layout\.sh|golden/|gradient/)' |
 	xargs grep -niE 'stand-ins? ?(for|driver|device|\.|,)|the stand-in' 2>/dev/null | head -n 10)"
+check "members of struct Target" "$(awk '/^typedef struct Target \{/ { open = 1 } /^} Target;/ { open = 0 } open && /^\t[a-zA-Z].*;/ { n++ }
+	END { if (n < 10 || n > 20) print n " members, at most 20: hooks about one thing share a struct" }' ir/target.h)"
 # A reduction is asked for its row's columns (ir/red.h), never for its name.
 check "names of reductions" "$(echo "$files" | grep -E '^(codegen|passes|ir)/.*\.[ch]$' |
 	xargs grep -nE '(==|!=|case) *OP_('"$(sed -n 's/^RED(\([a-z_]*\),.*/\1/p' ir/red.def | paste -sd '|')"')\>' 2>/dev/null)"

@@ -82,13 +82,6 @@ cuda_resolve_arch(const Target *t, Arena *a, const char *arch, const char **erro
 	return NULL;
 }
 
-static int
-cuda_vector_bytes(const Target *t, const char *arch)
-{
-	(void)t, (void)arch;
-	return 16;
-}
-
 /* Channels innermost: a pixel's channels are read in chunks of 16 bytes. */
 static bool
 cuda_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
@@ -517,31 +510,28 @@ const Target cuda_target = {
 	.name = "cuda",
 	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
 	.default_arch = "native",
+	.traits = TARGET_windows_fuse | TARGET_crops_fuse | TARGET_joins_launches,
+	.variants = cu_variants,
 	.has_kernel = cuda_has_kernel,
 	.refuses = cuda_refuses,
 	.resolve_arch = cuda_resolve_arch,
-	.vector_bytes = cuda_vector_bytes,
 	.machine = cuda_machine,
-	.machine_here = cuda_machine_here,
-	.machine_word = cuda_machine_word,
-	.device = cuda_device_name,
-	.conv_layout = cuda_conv_layout,
-	.conv_chunk = cuda_conv_chunk,
-	.select = cuda_select,
-	.driver_lacks = nvrtc_driver_lacks,
-	.variants = cu_variants,
-	.tunable = cuda_tunable,
-	.kernel_version = cuda_kernel_version,
-	.space = cuda_space,
+	.product_rate = cuda_product_rate,
 	.may_fuse = cuda_may_fuse,
 	.prologue = cuda_prologue,
-	.joins_launches = true,
-	.windows_fuse = true,
-	.crops_fuse = true,
-	.product_rate = cuda_product_rate,
-	.narrow = cuda_narrow,
-	.strided = cuda_strided,
-	.mixed_dtype = cuda_mixed_dtype,
-	.arithmetic = cuda_arithmetic,
+	.select = cuda_select,
 	.emit = cuda_emit,
+	.here.machine = cuda_machine_here,
+	.here.word = cuda_machine_word,
+	.here.device = cuda_device_name,
+	.here.driver_lacks = nvrtc_driver_lacks,
+	.layout.images = cuda_conv_layout,
+	.layout.chunk = cuda_conv_chunk,
+	.layout.strided = cuda_strided,
+	.narrow.takes = cuda_narrow,
+	.narrow.mixed = cuda_mixed_dtype,
+	.narrow.arithmetic = cuda_arithmetic,
+	.tuning.tunable = cuda_tunable,
+	.tuning.version = cuda_kernel_version,
+	.tuning.space = cuda_space,
 };

@@ -251,13 +251,6 @@ ref_resolve_arch(const Target *t, Arena *a, const char *arch, const char **error
 	return NULL;
 }
 
-static int
-ref_vector_bytes(const Target *t, const char *arch)
-{
-	(void)t, (void)arch;
-	return (int)sizeof(double);
-}
-
 static bool
 ref_conv_layout(const Target *t, const Type *x, uint8_t perm[MAX_RANK])
 {
@@ -285,11 +278,10 @@ const Target target_ref = {
 	.name = "ref",
 	.doc = "interprets the IR in double: slow, the oracle",
 	.default_arch = "ref",
+	.traits = TARGET_shards,
 	.has_kernel = ref_has_kernel,
 	.resolve_arch = ref_resolve_arch,
-	.vector_bytes = ref_vector_bytes,
-	.conv_layout = ref_conv_layout,
-	.select = ref_select,
 	.may_fuse = ref_may_fuse,
-	.shards = true,
+	.select = ref_select,
+	.layout.images = ref_conv_layout,
 };

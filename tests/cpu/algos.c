@@ -6,7 +6,7 @@
  *  - each CPU and type has its engine, and short or odd sums have f32's;
  *  - fuse and precision are told of the kernel that select would choose, with the same variants switched off;
  *  - what is possible is no matter of what pays: a tuning file may ask for a slow kernel, never for a wrong one;
- *  - what is worth trying (Target.space) is possible;
+ *  - what is worth trying (Target.tuning.space) is possible;
  *  - what is chosen without a tuning file follows from the row of the architecture. */
 #include "harness.h"
 #include "../../codegen/cpu/contract/algo.h"
@@ -384,7 +384,7 @@ test_before(Arena *a, Diags *d)
 			t->prologue(t, g, op, 0, &before, &p);
 			check(!p.why && (p.times > 1) == !off && p.copied == off, "what fuse is told", arch);
 			check(before.looked.n == 0, "fuse leaves no verdict of kernels", arch);
-			check(t->packs(t, g, op, &before) == (!off || cases[i].narrow != DT_none),
+			check(t->narrow.packs(t, g, op, &before) == (!off || cases[i].narrow != DT_none),
 			      "what precision is told", arch);
 			g->op.at[op - g->op.at].group = 0;
 			cx.narrow = DT_none;

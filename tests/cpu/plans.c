@@ -16,7 +16,7 @@ composites_take(const Graph *g, Val v)
 			const Op *op = &g->op.at[i];
 
 			if ((k < op->nin ? op->in[k] : op->out[k - op->nin]).id == v.id &&
-			    !(t->strided && t->strided(t, g, op, k, val_type(g, v))))
+			    !(t->layout.strided && t->layout.strided(t, g, op, k, val_type(g, v))))
 				return false;
 		}
 	return true;
@@ -82,7 +82,7 @@ gemm_group(const Graph *g, const Target *t, const uint32_t *inside, const uint32
 /* A kernel that the group is to have, as from a tuning file; NULL: what select chooses. */
 static const char *given_kernel;
 
-/* --space: what Target.space says of the group, in its order. */
+/* --space: what Target.tuning.space says of the group, in its order. */
 typedef struct Points { Arena *arena; int steps; VEC(const char *) text; } Points;
 static Points *points;
 
@@ -133,16 +133,17 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 
 	if (t->select(t, g, 0, &cx))
 		return false;
-	if (points && t->space) {
+	if (points && t->tuning.space) {
 		cx.may = may_all;
 		cx.steps = points->steps;
-		t->space(t, g, 0, &cx, space_point, points);
+		t->tuning.space(t, g, 0, &cx, space_point, points);
 	}
 	/* values in other layouts may come number by number, where some tiles would keep registers in memory */
 	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") && !strstr(cx.misfit, "singles=1") &&
 	    (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
 		die("%s: %s: %s", m->name, given_kernel, cx.misfit);
-	bool gemm = t->tunable && t->tunable(t, g->group.at[0].kernel), *hidden = arena_array(m->arena, bool, g->val.n);
+	bool gemm = t->tuning.tunable && t->tuning.tunable(t, g->group.at[0].kernel),
+	     *hidden = arena_array(m->arena, bool, g->val.n);
 
 	if (gemm && !gemm_group(g, t, inside, uses, hidden))
 		return false;
@@ -165,10 +166,10 @@ composite_given(Module *m, const char *arch)
 	if (t->select(t, g, 0, &cx) || cx.misfit)
 		die("%s: %s: %s", m->name, given_kernel ? given_kernel : "its kernel",
 		    cx.misfit ? cx.misfit : "refused");
-	if (points && t->space) {
+	if (points && t->tuning.space) {
 		cx.may = may_all;
 		cx.steps = points->steps;
-		t->space(t, g, 0, &cx, space_point, points);
+		t->tuning.space(t, g, 0, &cx, space_point, points);
 	}
 	g->group.at[0].workspace_offset = m->arena_bytes;
 	m->arena_bytes += (g->group.at[0].workspace + 63) / 64 * 64;

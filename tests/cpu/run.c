@@ -14,7 +14,7 @@
  * Modules in text (.ir) run op by op and as one group, which has the kernel that a line "; tiles " names, on numbers
  * between those of a line "; range " (-2 2), held to f32's bounds by a line "; bounds f32" (else to those of the
  * narrowest type that is computed); `half` in them is bf16, and once more f16.
- * With --space (--space=N: N of them) such a group has each kernel in turn that Target.space names.
+ * With --space (--space=N: N of them) such a group has each kernel in turn that Target.tuning.space names.
  * With --emulated the contractions of 16 bits run on the CPUs whose instructions emulate.c computes (matrix
  * tiles: bf16; f16 multiply-adds: f16), and the same modules are compiled for the CPUs that have them.
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values

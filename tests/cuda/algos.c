@@ -4,7 +4,7 @@
  *  - a row says all that its kind of row must say, and a variant is one that --disable takes;
  *  - each architecture and type has its kernel, and of those in tiles no two offer themselves for the same numbers;
  *  - a tuning file's kernel is taken if it is possible, and else said why not, never wrong;
- *  - what is worth trying (Target.space) is possible. */
+ *  - what is worth trying (Target.tuning.space) is possible. */
 #include "../../codegen/codegen.h"
 #include "../../codegen/cuda/contract/algo.h"
 #include <stdio.h>

@@ -293,12 +293,12 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	                     .doc = "",
 	                     .default_arch = "",
 	                     .has_kernel = stand_in_kernel,
-	                     .conv_layout = stand_in_layout,
+	                     .layout.images = stand_in_layout,
 	                     .select = stand_in_select,
-	                     .kernel_version = stand_in_version,
+	                     .tuning.version = stand_in_version,
 	                     .may_fuse = stand_in_may_fuse,
 	                     .prologue = stand_in_prologue,
-	                     .narrow = stand_in_narrow,
+	                     .narrow.takes = stand_in_narrow,
 	                     .machine = stand_in_machine},
 	               .machine.budget.rates = {.bytes = 1e9, .flops = 1e9},
 	               .kernels = command(g, "kernels", 0),
@@ -309,18 +309,22 @@ prepare(const Golden *g, PassCtx *cx, Module *m, StandIn *s)
 	               .narrow = command(g, "narrow", 0),
 	               .variants = {command(g, "variants", 0)}};
 	s->t.variants = s->variants;
-	s->t.tunable = stand_in_tunable;
+	s->t.tuning.tunable = stand_in_tunable;
 	s->spare = command(g, "spare", 0) ? atof(command(g, "spare", 0)) : 0;
 	s->machine.budget.rates.start = command(g, "start", 0) ? 1e-9 * atof(command(g, "start", 0)) : 0;
 	s->strides = command(g, "strides", 0);
-	s->t.strided = s->strides ? stand_in_strided : NULL;
-	s->t.layout_time = s->times ? stand_in_time : NULL;
+	s->t.layout.strided = s->strides ? stand_in_strided : NULL;
+	s->t.layout.time = s->times ? stand_in_time : NULL;
 	s->chunk = command(g, "chunk", 0) ? atoi(command(g, "chunk", 0)) : 1;
-	s->t.conv_chunk = stand_in_chunk;
-	s->t.joins_launches = command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined");
-	s->t.packs = command(g, "packs", 0) && !strcmp(command(g, "packs", 0), "parameters") ? stand_in_packs : NULL;
-	s->t.windows_fuse = command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused");
-	s->t.crops_fuse = command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused");
+	s->t.layout.chunk = stand_in_chunk;
+	if (command(g, "launches", 0) && !strcmp(command(g, "launches", 0), "joined"))
+		s->t.traits |= TARGET_joins_launches;
+	if (command(g, "packs", 0) && !strcmp(command(g, "packs", 0), "parameters"))
+		s->t.narrow.packs = stand_in_packs;
+	if (command(g, "windows", 0) && !strcmp(command(g, "windows", 0), "fused"))
+		s->t.traits |= TARGET_windows_fuse;
+	if (command(g, "crops", 0) && !strcmp(command(g, "crops", 0), "fused"))
+		s->t.traits |= TARGET_crops_fuse;
 	*cx = (PassCtx){.module = m,
 	                .target = &s->t,
 	                .opt = level ? atoi(level) : 2,

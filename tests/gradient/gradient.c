@@ -125,7 +125,7 @@ static bool
 open_run(Run *r, const Case *c, const char *passes, bool keep)
 {
 	Buf text = {0};
-	Target target = {.name = "stand-in", .has_kernel = keeps_all, .conv_chunk = loads_eight};
+	Target target = {.name = "stand-in", .has_kernel = keeps_all, .layout.chunk = loads_eight};
 	bool good;
 
 	r->arena = arena_new();

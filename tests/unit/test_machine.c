@@ -34,7 +34,6 @@ check_row(const Target *t, const char *name, const Machine *m)
 		fail_msg("%s has no row", name);
 	assert_string_equal(m->arch, name);
 	assert_true(*m->model);
-	assert_int_equal(m->vector_bytes, t->vector_bytes(t, name));
 	assert_true(power_of_two(m->line) && power_of_two(m->vector_bytes) && m->vector_bytes <= m->line);
 	assert_true(m->fmas > 0 && m->loads > 0 && m->hz >= 1e9 && m->hz <= 6e9);
 	assert_true(m->l1.bytes % 1024 == 0 && m->l1.bytes >= 16 << 10 && m->l1.cores == 1);
@@ -136,9 +135,9 @@ words(void **state)
 
 	(void)state;
 	for (int i = 0; i < COUNT(cpu_names); i++) {
-		const char *word = cpu->machine_word(cpu, cpu_names[i], a);
+		const char *word = cpu->here.word(cpu, cpu_names[i], a);
 		const Machine *row = cpu->machine(cpu, cpu_names[i]);
-		bool here = cpu->machine_here(cpu, cpu_names[i], &m);
+		bool here = cpu->here.machine(cpu, cpu_names[i], &m);
 
 		assert_false(strpbrk(word, " :;"));
 		assert_true(number(word, "l1=") == m.l1.bytes && number(word, "l2=") == m.l2.bytes);
@@ -148,13 +147,13 @@ words(void **state)
 	/* without a driver */
 	setenv("MANTOU_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
 	for (int i = 0; i < COUNT(cuda_names); i++) {
-		const char *word = cuda->machine_word(cuda, cuda_names[i], a);
+		const char *word = cuda->here.word(cuda, cuda_names[i], a);
 
-		assert_false(cuda->machine_here(cuda, cuda_names[i], &m));
+		assert_false(cuda->here.machine(cuda, cuda_names[i], &m));
 		assert_true(number(word, "sm=") == m.sms);
 		assert_true(number(word, "smem=") == m.shared && number(word, "l2=") == m.l2.bytes);
 	}
-	assert_string_equal(cuda->machine_word(cuda, "sm_90a", a), "sm=132,smem=227K,l2=60M");
+	assert_string_equal(cuda->here.word(cuda, "sm_90a", a), "sm=132,smem=227K,l2=60M");
 	assert_string_equal(bytes_word(a, 48 << 10), "48K");
 	assert_string_equal(bytes_word(a, 1280 << 10), "1280K");
 	assert_string_equal(bytes_word(a, 2 << 20), "2M");

@@ -9,7 +9,7 @@ bool rnn_op(OpKind k);                                  /* lstm.cells, gru.cells
 const char *rnn_refuses(const Graph *g, const Op *op, int vector_bytes);
 /* Kernel text, and the bytes that the group's workspace needs. */
 const char *rnn_select(Graph *g, const Op *op, int vector_bytes, SelectCx *cx, int64_t *workspace);
-/* Target.space, of the group's kernel. */
+/* Target.tuning.space, of the group's kernel. */
 void rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, const char *kernel, SpaceEach *each,
 	void *each_cx);
 void rnn_emit(GroupCx *gc, const Op *op, GraphKernels *gk);

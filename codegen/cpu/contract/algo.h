@@ -77,9 +77,9 @@ extern const char *const algo_variants[]; /* what --disable takes: names of vari
 const char *gemm_why_not(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p);
 /* The one choice: of a tuning file's kernel if there is one that fits, else of what is predicted to take least. */
 GemmParams gemm_plan(const Graph *g, const Op *op, const PlanCx *cx);
-/* Target.space of a group whose contraction is op and whose kernel has this text. */
+/* Target.tuning.space of a group whose contraction is op and whose kernel has this text. */
 void gemm_space(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel, SpaceEach *each, void *each_cx);
-/* Target.predict: seconds of one core whose operands all lie in L1. */
+/* Target.tuning.predict: seconds of one core whose operands all lie in L1. */
 double gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel);
 /* Does nothing but the plain kernel take op? As gemm_plan would say, for less. */
 bool gemm_plain(const Graph *g, const Op *op, const Arch *a);

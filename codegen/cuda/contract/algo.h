@@ -34,6 +34,6 @@ const CuAlgo *cu_algo_of(FamilyId f); /* NULL: no contraction is computed so */
 /* The one choice: of a tuning file's kernel if it fits, else the first that offers itself; sets kernel and workspace.
  * False: the plain one, whose text and workspace are those of the kernel that the group has for other reasons. */
 bool cu_algo_select(Graph *g, int group, const Op *op, SelectCx *cx);
-/* Target.space of a group whose contraction is op. */
+/* Target.tuning.space of a group whose contraction is op. */
 void cu_algo_space(const Graph *g, int group, const Op *op, const SelectCx *cx, SpaceEach *each, void *each_cx);
 #endif

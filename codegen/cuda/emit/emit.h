@@ -33,7 +33,7 @@ typedef struct NvrtcJob {
 	Buf cubin_out, ptx_out;
 	const char *error, *note; /* nvrtc_compile's own; what is slow, in its arena, or NULL */
 } NvrtcJob;
-const char *nvrtc_driver_lacks(Arena *a, long release, bool *none); /* Target.driver_lacks */
+const char *nvrtc_driver_lacks(Arena *a, long release, bool *none); /* Target.here.driver_lacks */
 /* All of them, from the cache or by NVRTC, by so many threads, 0 as many as CPUs. NULL, or the first error, in
  * arena. The outs are the caller's to free. */
 const char *nvrtc_compile(Arena *a, const char *arch, NvrtcJob *job, int n, int jobs);
