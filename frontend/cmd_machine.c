@@ -132,7 +132,8 @@ put_budget(Buf *b, const Budget *w)
 	if (w->task) {
 		buf_printf(b, "%-20s %lld operations at least\n", "a task", (long long)w->task);
 		buf_printf(b, "%-20s tiles of %d vectors, ", "weight gradients", w->dw_vectors);
-		buf_printf(b, w->pass ? "sums of %d steps a pass\n" : "whole rows of pixels a pass\n", w->pass);
+		buf_printf(b, w->pass ? "sums of %d steps a pass" : "whole rows of pixels a pass", w->pass);
+		buf_printf(b, w->dw_copy ? ", operands copied\n" : "\n");
 	}
 	if (w->task_rows)
 		buf_printf(b, "%-20s tasks of %d rows\n", "wide products", w->task_rows);

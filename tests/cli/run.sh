@@ -492,6 +492,7 @@ t "its units" 0 '^in a cycle +1 multiply-add and 1 load of full vectors, of a co
 t "its peak" 0 '^nominal clock +2.4 GHz: 76.8 GFLOP/s of f32 a core$' "$mantou" info --machine --arch znver4
 t "columns of the budget" 0 '^weight gradients +tiles of 4 vectors, sums of 256 steps a pass$' "$mantou" info --machine --arch emeraldrapids
 t "which another row has not" 0 '^weight gradients +tiles of 4 vectors, whole rows of pixels a pass$' "$mantou" info --machine --arch znver5
+t "nor copies" 0 '^weight gradients +tiles of 2 vectors, sums of 128 steps a pass, operands copied$' "$mantou" info --machine --arch znver3
 t "the budget of choices" 0 '^blocks for +32 KiB of L1, 1 MiB of L2, 32 MiB of L3$' "$mantou" info --machine --arch haswell
 t "native by default" 0 '^machine +l1=[0-9]+[KM],l2=[0-9]+[KM] \(' "$mantou" info --machine
 t "info --machine --json" 0 '' "$mantou" info --machine --json --arch znver4,haswell

@@ -189,6 +189,15 @@ test_machines(Arena *a, Diags *d)
 	static const char image[] = "graph train(%%x: f32[8,%d,96,96]@2301, %%w: f32[%d,%d,%d,%d]@2310) "
 		"-> output %%y {\n"
 		"  %%y = conv2d %%x, %%w {pad=[1,1]} : f32[8,%d,96,96]@2301\n}\n";
+	/* of the CPUs with vectors of 32 bytes: a copied pass of 128 sums */
+	const struct { const char *graph, *narrow; } narrow[] = {
+		{arena_printf(a, dw, 256, 32, 32, 64, 32, 32, 64, 256),
+		 "brgemm{mr=6,nv=2,lanes=8,parts=4,band=1,images=8,copy=1}"},
+		{arena_printf(a, dw, 512, 4, 4, 2048, 4, 4, 2048, 512),
+		 "brgemm{mr=6,nv=2,lanes=8,parts=1,band=1,copy=1}"},
+		{arena_printf(a, product, 1024, 768, 1024, 768), "brgemm{mr=6,nv=2,lanes=8,outer=row,pack=1,copy=1}"},
+		{arena_printf(a, image, 80, 40, 80, 3, 3, 40), "winograd{mr=6,nv=2,lanes=8}"},
+	};
 	const struct { const char *graph, *one, *two; } cases[] = {
 		{arena_printf(a, image, 80, 40, 80, 3, 3, 40), "winograd{mr=8,nv=3,lanes=8}",
 		 "winograd{mr=6,nv=3,lanes=16}"},
@@ -218,6 +227,16 @@ test_machines(Arena *a, Diags *d)
 
 		check(!strcmp(one, cases[i].one), "chosen for znver4", one);
 		check(!strcmp(two, cases[i].two), "chosen for sapphirerapids-noamx", two);
+	}
+	for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
+		static const char *const arches[] = {"x86-64-v3", "haswell", "skylake",
+		                                     "znver2", "znver3", "alderlake"};
+
+		for (size_t k = 0; k < sizeof arches / sizeof *arches; k++) {
+			const char *text = chosen_for(a, d, arches[k], narrow[i].graph);
+
+			check(!strcmp(text, narrow[i].narrow), arena_printf(a, "chosen for %s", arches[k]), text);
+		}
 	}
 }
 

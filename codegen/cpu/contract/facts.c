@@ -147,6 +147,8 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Mat m;
 
+	if (op->kind == OP_conv2d_dw)
+		return !engine_pairs(p) && !wgrad_columns(g, op, p);
 	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m)
 	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
 }

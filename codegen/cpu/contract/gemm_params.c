@@ -42,6 +42,7 @@ set_images(const Graph *g, const Op *op, GemmParams *p)
 		return;
 	if (fits->pass && p->engine == ENGINE_FMA) {
 		set_pass(g, op, p);
+		p->copy = fits->dw_copy && gemm_copies(g, op, p);
 		return;
 	}
 	if (n <= most)

@@ -93,8 +93,9 @@ static int64_t
 band_bytes(const Graph *g, const Op *op, const GemmParams *p, int k)
 {
 	const Type *t = val_type(g, op->in[k]);
+	int64_t bytes = band_rows(g, op, p, k) * t->axis[3].n * pixel_bytes(t, p);
 
-	return align64(band_rows(g, op, p, k) * t->axis[3].n * pixel_bytes(t, p));
+	return align64(p->copy && p->images ? bytes / t->axis[0].n * p->images : bytes);
 }
 
 PrologueWay

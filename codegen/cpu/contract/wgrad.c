@@ -5,33 +5,10 @@
  * Rows of a product are input channels, columns output channels, the sum runs over pixels and images, a band of rows
  * and some images at a time: what these hold meets all columns of the task while the caches have it. With one input
  * channel the filter's columns are the rows. */
-#include "algo.h"
+#include "wgrad.h"
 
-typedef struct Wgrad {
-	const GemmParams *p;
-	int64_t H, W, C, N, OH, OW, K, R, S; /* C: of a group, K: of all */
-	int64_t groups, npanel;  /* panels of a group */
-	const int64_t *stride, *pad, *dil;
-	/* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its
-	 * input column */
-	int64_t *rr, *ss;
-	int64_t channel;         /* bytes from one input channel to the next */
-	/* numbers, or pairs, from one image of a pixel to the next: C and K, or more in a copy */
-	int64_t line[2];
-	/* the filter's columns are rows, over the output columns [first, last) that all of them meet */
-	bool columns;
-	int64_t first, last;
-	Tiles tiles;
-	V in, grad, out, strides, tr, ts, part, band, end, acc; /* band, end: rows of this pass */
-	V group, kb, kcol;       /* group, panel of it, bytes before its columns */
-	int64_t blocks;          /* of a group's input channels */
-	V c0, c1;                /* this slice's: [c0, c1) */
-	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
-	int64_t images;          /* of a pass, or pairs of them */
-} Wgrad;
-
-static void
-find_taps(Emit *e, Wgrad *w)
+void
+wgrad_taps(Emit *e, Wgrad *w)
 {
 	w->rr = arena_array(e->arena, int64_t, w->R * 2);
 	w->ss = arena_array(e->arena, int64_t, w->S * 3);
@@ -162,7 +139,7 @@ pass_open(Emit *e, const Op *op, Wgrad *w)
 	return 2;
 }
 
-static Wgrad
+Wgrad
 wgrad_of(const Graph *g, const Op *op, const GemmParams *p)
 {
 	const Type *x = val_type(g, op->in[0]), *gr = val_type(g, op->in[1]), *o = val_type(g, op->out[0]);
@@ -248,7 +225,7 @@ main_kernel(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 	int64_t slices = groups * w.npanel * w.R * w.blocks;
 
 	if (fresh) {
-		find_taps(&e, &w);
+		wgrad_taps(&e, &w);
 		w.tiles = tiles_make(&e, p, w.K / groups,
 		                     w.columns ? tile_rows(w.S, w.S, p->mr) | 1 : tile_rows(w.C, channels, p->mr));
 		w.in = abuf < 0 ? NULL : buffer(&e, abuf), w.grad = bbuf < 0 ? NULL : buffer(&e, bbuf),
@@ -316,7 +293,7 @@ wgrad_emit(GroupCx *gc, const Op *op, const GemmParams *p, int a, int b, GraphKe
 	Epilogue epi;
 
 	gemm_epilogue(gc, op, p, &epi);
-	main_kernel(gc, op, p, a, b, parts >= 0 ? parts : epi.raw, gk);
+	(p->copy ? wgrad_copied_emit : main_kernel)(gc, op, p, a, b, parts >= 0 ? parts : epi.raw, gk);
 	if (parts >= 0)
 		wgrad_join(gc, p->parts, type_elements(val_type(gc->g, op->out[0])), parts, epi.raw, gk);
 }
@@ -337,12 +314,19 @@ dw_workspace(const Graph *g, const Op *op, const GemmParams *p)
 	return p->parts > 1 ? p->parts * type_bytes(val_type(g, op->out[0])) : 0;
 }
 
+static int64_t
+dw_scratch(const Graph *g, const Op *op, const GemmParams *p)
+{
+	return p->copy ? wgrad_copied_bytes(g, op, p) : prologue_scratch(g, op, p);
+}
+
 static void
 dw_write(const GemmParams *p, Params *q)
 {
 	q->cpu_brgemm_dw.parts = p->parts;
 	q->cpu_brgemm_dw.band = p->band;
 	q->cpu_brgemm_dw.images = p->images;
+	q->cpu_brgemm_dw.copy = p->copy;
 	q->cpu_brgemm_dw.chains = p->chains;
 	q->cpu_brgemm_dw.pairs = (int)p->engine;
 }
@@ -353,6 +337,7 @@ dw_read(const Params *q, GemmParams *p)
 	p->parts = q->cpu_brgemm_dw.parts;
 	p->band = q->cpu_brgemm_dw.band;
 	p->images = q->cpu_brgemm_dw.images;
+	p->copy = q->cpu_brgemm_dw.copy;
 	p->chains = q->cpu_brgemm_dw.chains;
 	p->engine = (EngineId)q->cpu_brgemm_dw.pairs;
 }
@@ -368,7 +353,7 @@ const Algo algo_dw = {
 	.offer = products_offer,
 	.why_not = dw_why_not,
 	.workspace = dw_workspace,
-	.scratch = prologue_scratch,
+	.scratch = dw_scratch,
 	.pieces = products_pieces,
 	.emit = wgrad_emit,
 };

@@ -1,0 +1,36 @@
+/* wgrad.h: what the two kernels of a gradient in a convolution's weights share; private to codegen/cpu. wgrad.c reads
+ * the operands where they lie, wgrad_copied.c copies them into panels first. */
+#ifndef CODEGEN_CPU_WGRAD_H
+#define CODEGEN_CPU_WGRAD_H
+#include "algo.h"
+
+typedef struct Wgrad {
+	const GemmParams *p;
+	int64_t H, W, C, N, OH, OW, K, R, S; /* C: of a group, K: of all */
+	int64_t groups, npanel;  /* panels of a group */
+	const int64_t *stride, *pad, *dil;
+	/* per filter row: output rows [lo, hi) that it meets; per filter column: first output column, how many, its
+	 * input column */
+	int64_t *rr, *ss;
+	int64_t channel;         /* bytes from one input channel to the next */
+	/* numbers, or pairs, from one image of a pixel to the next: C and K, or more in a copy */
+	int64_t line[2];
+	/* the filter's columns are rows, over the output columns [first, last) that all of them meet */
+	bool columns;
+	int64_t first, last;
+	Tiles tiles;
+	V in, grad, out, strides, tr, ts, part, band, end, acc; /* band, end: rows of this pass */
+	V group, kb, kcol;       /* group, panel of it, bytes before its columns */
+	int64_t blocks;          /* of a group's input channels */
+	V c0, c1;                /* this slice's: [c0, c1) */
+	V in_row, grad_row;      /* rows that `in` and `grad` begin with */
+	int64_t images;          /* of a pass, or pairs of them */
+} Wgrad;
+
+Wgrad wgrad_of(const Graph *g, const Op *op, const GemmParams *p);
+void wgrad_taps(Emit *e, Wgrad *w); /* rr, ss, columns, first, last */
+
+/* ---- wgrad_copied.c */
+int64_t wgrad_copied_bytes(const Graph *g, const Op *op, const GemmParams *p); /* of a thread's memory */
+void wgrad_copied_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, int cbuf, GraphKernels *gk);
+#endif
