@@ -2,9 +2,9 @@
  *
  * In: lines of numbers; boxes x1 y1 x2 y2 with scores.   Out: i32 places. An element becomes a key of 64 bits whose
  * order as an integer is the element's: -0 is 0, NaN above all; falling order takes the key's complement. Keys are
- * sorted by radix, a byte at a time from the lowest, which is stable; of a few wanted elements those are found first, a
- * byte at a time from the highest, in O(n). Suppression walks boxes by falling score and holds each against those kept
- * so far. */
+ * sorted by radix, a byte at a time from the lowest, which is stable. Of at most 16 wanted elements a sorted list is
+ * kept into which each element goes that is less than its last; of more, those are found first, a byte at a time from
+ * the highest, in O(n). Suppression walks boxes by falling score and holds each against those kept so far. */
 #include "host.h"
 
 #include <assert.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 
 typedef struct Item { uint64_t key; int64_t at; } Item;
+enum { FEW = 16 }; /* wanted of a line: most elements are no more than compared with the last of the list */
 static_assert(sizeof(Item) == RT_ITEM, "rt.h says how much scratch memory an item takes");
 
 /* ---------------------------------------------------------------- keys */
@@ -45,32 +46,47 @@ key_at(int64_t dtype, const uint8_t *x, int64_t i)
 }
 
 /* ---------------------------------------------------------------- sorting */
-/* Rising, stable; the result stands in item. */
+/* Rising, stable, by insertion. */
+static void
+sort_few(Item *item, int64_t n)
+{
+	for (int64_t i = 1; i < n; i++) {
+		Item x = item[i];
+		int64_t k = i;
+
+		for (; k > 0 && item[k - 1].key > x.key; k--)
+			item[k] = item[k - 1];
+		item[k] = x;
+	}
+}
+
+/* Rising, stable; the result stands in item. One pass over the keys counts all eight bytes. */
 static void
 sort_items(Item *item, Item *room, int64_t n)
 {
 	Item *from = item, *to = room;
+	uint32_t count[8][256] = {0};
 
-	for (int shift = 0; shift < 64; shift += 8) {
-		int64_t count[256] = {0}, at = 0;
-		uint64_t some = 0, all = ~(uint64_t)0;
+	if (n <= 2 * FEW) {
+		sort_few(item, n);
+		return;
+	}
+	for (int64_t i = 0; i < n; i++)
+		for (int b = 0; b < 8; b++)
+			count[b][item[i].key >> 8 * b & 255]++;
+	for (int b = 0; b < 8; b++) {
+		uint32_t *at = count[b], sum = 0;
 
-		for (int64_t i = 0; i < n; i++) {
-			some |= from[i].key;
-			all &= from[i].key;
-		}
-		if (!((some ^ all) >> shift & 255)) /* one byte for all */
+		if (at[item[0].key >> 8 * b & 255] == n) /* one byte for all */
 			continue;
-		for (int64_t i = 0; i < n; i++)
-			count[from[i].key >> shift & 255]++;
-		for (int b = 0; b < 256; b++) {
-			int64_t c = count[b];
+		for (int v = 0; v < 256; v++) {
+			uint32_t c = at[v];
 
-			count[b] = at;
-			at += c;
+			at[v] = sum;
+			sum += c;
 		}
 		for (int64_t i = 0; i < n; i++)
-			to[count[from[i].key >> shift & 255]++] = from[i];
+			to[at[from[i].key >> 8 * b & 255]++] = from[i];
 		Item *swap = from;
 
 		from = to;
@@ -108,26 +124,62 @@ select_items(Item *item, int64_t n, int64_t want, Item *to)
 		to[got++] = item[i];
 }
 
+/* The `want` least of a line into `to`, rising, of equals the first. */
+static void
+least_few(const RtOrder *p, const uint8_t *x, int64_t first, Item *to)
+{
+	uint64_t flip = p->descending ? ~(uint64_t)0 : 0;
+	int64_t got = 0;
+
+	for (int64_t i = 0; i < p->n; i++) {
+		uint64_t key = key_at(p->dtype, x, first + i * p->inner) ^ flip;
+		int64_t k = got;
+
+		if (got == p->count && key >= to[got - 1].key)
+			continue;
+		if (got < p->count)
+			got++;
+		else
+			k--;
+		for (; k > 0 && to[k - 1].key > key; k--)
+			to[k] = to[k - 1];
+		to[k] = (Item){key, i};
+	}
+}
+
+/* The `count` least of a line in order; item has room for two lines. */
+static const Item *
+line_order(const RtOrder *p, const uint8_t *x, int64_t first, Item *item)
+{
+	Item *other = item + p->n;
+	uint64_t flip = p->descending ? ~(uint64_t)0 : 0;
+
+	if (p->count < p->n && p->count <= FEW) {
+		if (p->count)
+			least_few(p, x, first, item);
+		return item;
+	}
+	for (int64_t i = 0; i < p->n; i++)
+		item[i] = (Item){key_at(p->dtype, x, first + i * p->inner) ^ flip, i};
+	if (p->count == p->n) {
+		sort_items(item, other, p->n);
+		return item;
+	}
+	select_items(item, p->n, p->count, other);
+	sort_items(other, item, p->count);
+	return other;
+}
+
 void
 rt_order(const void *spec, uint8_t *const *buf, int64_t t0, int64_t t1, uint8_t *scratch)
 {
 	const RtOrder *p = spec;
 	int32_t *out = (int32_t *)(void *)buf[1];
-	Item *item = (Item *)(void *)scratch, *other = item + p->n;
 
 	for (int64_t t = t0; out && t < t1; t++) {
-		int64_t first = t / p->inner * p->n * p->inner + t % p->inner;
+		const Item *sorted = line_order(p, buf[0], t / p->inner * p->n * p->inner + t % p->inner,
+		                                (Item *)(void *)scratch);
 
-		for (int64_t i = 0; i < p->n; i++) {
-			uint64_t key = key_at(p->dtype, buf[0], first + i * p->inner);
-
-			item[i] = (Item){p->descending ? ~key : key, i};
-		}
-		if (p->count < p->n)
-			select_items(item, p->n, p->count, other);
-		Item *sorted = p->count < p->n ? other : item;
-
-		sort_items(sorted, sorted == item ? other : item, p->count);
 		for (int64_t i = 0; i < p->count; i++)
 			out[(t / p->inner * p->count + i) * p->inner + t % p->inner] = (int32_t)sorted[i].at;
 	}
