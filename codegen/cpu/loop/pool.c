@@ -8,7 +8,8 @@
 #include "../contract/gemm.h"
 #include <string.h>
 
-enum { MOST_TAPS = 25, LANES_CHUNK = 256 };
+/* a task's lanes are four lines of a cache: few enough that tasks are many and of nearly one size */
+enum { MOST_TAPS = 25, LANES_CHUNK = 64 };
 
 static bool
 image_ok(const Type *t)
