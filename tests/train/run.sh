@@ -1,6 +1,6 @@
 #!/bin/sh
 # Whole training of small models. The same bits: every sink mode, one to three threads, stopped and resumed, killed and resumed, every --arch twice,
-# a budget of memory. The same within
+# a budget of memory; sums with fusion and without. The same within
 # bounds: the program without optimisations, with tuned kernels, the interpreter. Losses of the first steps are compared, and whole checkpoints.
 set -u
 cd "$(dirname "$0")/../.."
@@ -89,6 +89,7 @@ for arch in x86-64-v3 x86-64-v4; do
 		echo "skip --arch $arch: this CPU does not have it"
 	fi
 done
+. tests/train/sums.sh
 . tests/train/precision.sh
 . tests/train/memory.sh
 . tests/train/tuned.sh
