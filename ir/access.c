@@ -84,6 +84,17 @@ access_reverse(const Graph *g, const Op *op, int k, Access *a)
 }
 
 bool
+access_interleave(const Graph *g, const Op *op, int k, Access *a)
+{
+	AxisAccess *at = &a->at[attr_int(op, A_axis)];
+
+	shifted(g, op, k, 0, a);
+	at->form = ACCESS_dealt;
+	at->scale = attr_int(op, A_groups);
+	return true;
+}
+
+bool
 access_concat(const Graph *g, const Op *op, int k, Access *a)
 {
 	shifted(g, op, k, 0, a);

@@ -6,12 +6,13 @@
 #include "ir.h"
 
 /* The index along an axis of the operand, of the result's index i along `axis`, the operand's extent n. Behind the
- * first four it may fall outside 0 .. n - 1: the operand is then not read. */
+ * first five it may fall outside 0 .. n - 1: the operand is then not read. */
 typedef enum AccessForm {
 	ACCESS_zero,    /* 0: n is 1 */
 	ACCESS_same,    /* i */
 	ACCESS_affine,  /* i * scale + offset */
 	ACCESS_back,    /* n - 1 - i */
+	ACCESS_dealt,   /* i % scale * (n / scale) + i / scale */
 	ACCESS_spread,  /* (i + offset) / scale, and only where scale divides that */
 	ACCESS_behind,  /* i - the extents of the operands before this one, along the same axis */
 	/* the element of operand `by` at its own access; axis: what stands in its place, -1: several axes */

@@ -1,4 +1,4 @@
-/* grad_view.c: gradients of views: reshape, transpose, expand, slice, reverse.
+/* grad_view.c: gradients of views: reshape, transpose, expand, slice, reverse, interleave.
  *
  * In: the view op.  Out: the inverse view of the gradient; a slice's is a pad with zeros around and between. */
 #include "grad.h"
@@ -44,6 +44,16 @@ grad_slice(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
 	if (need[0] && dout[0].id)
 		din[0] = build_op(b, OP_pad, dout, 1, ATTRS(AI(axis, ax), AI(before, start),
 		                  AI(after, from - start - ((taken - 1) * step + 1)), AI(step, step)), NULL);
+}
+
+void
+grad_interleave(Build *b, const Op *op, const Val *dout, const bool *need, Val *din)
+{
+	int64_t ax = attr_int(op, A_axis), n = val_type(b->g, op->in[0])->axis[ax].n;
+
+	if (need[0] && dout[0].id)
+		din[0] = build_op(b, OP_interleave, dout, 1,
+		                  ATTRS(AI(axis, ax), AI(groups, n / attr_int(op, A_groups))), NULL);
 }
 
 void

@@ -86,7 +86,7 @@ typedef enum Trait {
 	T_EW = 1 << 0,        /* elementwise, NumPy broadcasting; its expression is in ew.def */
 	T_REDUCE = 1 << 1,    /* a row of red.def over attribute axes */
 	T_CONTRACT = 1 << 2,  /* sums of products over two operands: matmul, conv2d and their gradients */
-	T_VIEW = 1 << 3,      /* moves no element if the layout allows: reshape transpose expand slice reverse */
+	T_VIEW = 1 << 3,      /* moves no element if the layout allows: reshape transpose expand slice ... */
 	T_MOVE = 1 << 4,      /* copies elements: concat pad gather take crop */
 	T_WINDOW = 1 << 5,    /* pooling */
 	T_SCAN = 1 << 6,      /* cumsum */

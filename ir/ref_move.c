@@ -122,6 +122,22 @@ ref_reverse(RefCtx *cx, const Op *op)
 	return NULL;
 }
 
+const char *
+ref_interleave(RefCtx *cx, const Op *op)
+{
+	const RefTensor *x = ref_in(cx, op, 0);
+	RefTensor *r = ref_out(cx, op, 0);
+	Split s = split_at(cx, &x->type, attr_int(op, A_axis));
+	int64_t groups = attr_int(op, A_groups), each = s.n / groups;
+
+	for (int64_t o = 0; o < s.outer; o++)
+		for (int64_t q = 0; q < groups; q++)
+			for (int64_t i = 0; i < each; i++)
+				copy_run(r, (o * s.n + i * groups + q) * s.inner, x, (o * s.n + q * each + i) * s.inner,
+				         s.inner);
+	return NULL;
+}
+
 /* ---------------------------------------------------------------- moves */
 const char *
 ref_concat(RefCtx *cx, const Op *op)

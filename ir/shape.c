@@ -300,6 +300,22 @@ shape_same_axis(Graph *g, Op *op, int *which)
 }
 
 const char *
+shape_interleave(Graph *g, Op *op, int *which)
+{
+	const Type *x = in_type(g, op, 0);
+	const char *error;
+	int ax;
+
+	if ((error = shape_axis(g, op, which, x, &ax)))
+		return error;
+	if (x->axis[ax].mul)
+		return "axis is the batch: its extent must be known";
+	if (attr_int(op, A_groups) < 1 || x->axis[ax].n % attr_int(op, A_groups))
+		return "groups do not divide the axis";
+	return shape_same(g, op, which);
+}
+
+const char *
 shape_cast(Graph *g, Op *op, int *which)
 {
 	const Type *x = in_type(g, op, 0);

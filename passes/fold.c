@@ -6,6 +6,7 @@
  * nothing;
  *                  a cast to the same type; stop_gradient, once gradients are made
  *   fold.view      reshape of reshape, transpose of transpose, expand of expand, reverse of reverse
+ *   fold.shuffle   an axis that is split in two, these exchanged, and joined again: interleave, in any layout
  *   fold.matmul    matmul of what is transposed, transpose of a matmul that nobody else reads: ta and tb say it
  *   fold.cast      cast of cast, where the first holds every value of what it was made from
  * fold.expand    elementwise ops broadcast by themselves: the operand before an expand, if another operand has the
@@ -257,6 +258,54 @@ fold_chain(Fold *f, const Op *op, const char **rule)
 	}
 }
 
+/* A reshape that splits axis `at` of x in two and leaves the others, or, of the result of a reshape, joins two. */
+static bool
+splits_axis(const Type *whole, const Type *parts, int at)
+{
+	if (parts->rank != whole->rank + 1 || whole->axis[at].mul || parts->axis[at].mul || parts->axis[at + 1].mul)
+		return false;
+	for (int i = 0; i < whole->rank; i++)
+		if (i != at && !axis_same(whole->axis[i], parts->axis[i + (i > at)]))
+			return false;
+	return parts->axis[at].n * parts->axis[at + 1].n == whole->axis[at].n;
+}
+
+/* Exchanges axes `at` and at + 1 alone? -1: it does something else. */
+static int
+swapped_axis(const Op *transpose)
+{
+	int n, at = -1;
+	const int64_t *perm = attr_ints(transpose, A_perm, &n);
+
+	for (int i = 0; i < n; i++) {
+		if (perm[i] == i)
+			continue;
+		if (at >= 0 || i + 1 >= n || perm[i] != i + 1 || perm[i + 1] != i)
+			return -1;
+		at = i++;
+	}
+	return at;
+}
+
+/* Channels a shuffle deals out: three views that lie row-major become one that leaves every axis in its place. */
+static Val
+fold_shuffle(Fold *f, const Op *op)
+{
+	const Op *swap = op->kind == OP_reshape ? def_of(f, op->in[0]) : NULL,
+	         *split = swap && swap->kind == OP_transpose ? def_of(f, swap->in[0]) : NULL;
+	int at = split && split->kind == OP_reshape ? swapped_axis(swap) : -1;
+
+	if (at < 0)
+		return NOVAL;
+	const Type *x = type_in(f, split, 0), *parts = type_out(f, split), *to = type_out(f, op);
+
+	if (!type_is_plain(x) || !type_is_plain(parts) || !type_is_plain(to) || !type_same(x, to) ||
+	    at >= x->rank || !splits_axis(x, parts, at) || !pass_may(f->cx, "fold.shuffle"))
+		return NOVAL;
+	return build_op(&f->rw.b, OP_interleave, &split->in[0], 1, ATTRS(AI(axis, at), AI(groups, parts->axis[at].n)),
+	                NULL);
+}
+
 /* ---------------------------------------------------------------- transpositions around products */
 /* Swaps the last two axes and no other? */
 static bool
@@ -368,6 +417,8 @@ fold_op(Fold *f, const Op *op)
 	if (v.id)
 		return pass_may(f->cx, "fold.identity") ? v : NOVAL;
 	v = fold_chain(f, op, &rule);
+	if (!v.id)
+		v = fold_shuffle(f, op);
 	if (!v.id)
 		v = fold_product(f, op);
 	return v.id ? as_result(f, op, v) : NOVAL;

@@ -150,6 +150,11 @@ operand_index(Cuda *c, const Op *op, int k, const Access *a, const Ix *ix, Ix *i
 		case ACCESS_back:
 			in[j] = cu_ix_sub(c, cu_ix_sub(c, cu_extent(c, from->axis[j]), "1"), ix[at->axis]);
 			continue;
+		case ACCESS_dealt:
+			in[j] = cu_ix_add(c, cu_ix_mul(c, cu_ix_rem(c, ix[at->axis], cu_ix_k(c, at->scale)),
+			                               cu_ix_k(c, from->axis[j].n / at->scale)),
+			                  cu_ix_div(c, ix[at->axis], cu_ix_k(c, at->scale)));
+			continue;
 		case ACCESS_spread:
 			in[j] = spread_index(c, at, from->axis[j], ix[at->axis], &valid);
 			all = cu_both(c, all, valid);

@@ -103,6 +103,11 @@ access_index(Emit *e, const Op *op, int k, const Access *a, const Ix *ix, Ix *in
 			in[j] = ix_add(e, ix_s(i_sub(e, extent(e, from->axis[j]), k64(e, 1))),
 			               ix_mul_k(e, ix[at->axis], -1));
 			break;
+		case ACCESS_dealt:
+			in[j] = ix_add(e, ix_mul_k(e, ix_rem(e, ix[at->axis], k64(e, at->scale)),
+			                           from->axis[j].n / at->scale),
+			               ix_div(e, ix[at->axis], k64(e, at->scale)));
+			break;
 		case ACCESS_spread: in[j] = ix_add_k(e, ix[at->axis], at->offset); break;
 		case ACCESS_behind:
 			in[j] = ix_add(e, ix[at->axis], ix_s(i_sub(e, k64(e, 0), extents_before(e, op, k, j))));
