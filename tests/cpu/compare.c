@@ -71,7 +71,7 @@ error_scale(const Graph *g, const RefTensor *want, double **x)
 	bool reduces = false;
 
 	for (uint32_t i = 0; i < g->op.n; i++)
-		reduces |= g->op.at[i].kind == OP_moments || g->op.at[i].kind == OP_mean || g->op.at[i].kind == OP_sum;
+		reduces |= op_reduces(&g->op.at[i]) && red_of(&g->op.at[i])->join == RED_ADD;
 	if (!reduces)
 		return 1;
 	for (uint32_t k = 0; k < g->input.n; k++) {

@@ -20,6 +20,7 @@
  * Code is the object that `build` would write, loaded with LLVM's ORC. Outputs are poisoned, the gaps between values
  * are guard bytes, the arena ends at a page that faults, tasks run one by one in a shuffled order. */
 #define main numeric_main
+#include "red.h"
 #include "../numeric/run.c"
 #undef main
 #include "harness.h"

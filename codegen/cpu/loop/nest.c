@@ -59,8 +59,18 @@ walk_reshape(GroupCx *gc, Nest *n, Val x, const Type *from, const Type *to, cons
 	nest_walk(gc, n, x, in);
 }
 
-/* Operands by their access rules. An axis whose index is looked at stays alone; those that others' indices are looked
- * up in are walked before these. */
+/* Does another axis of the operand take its index from the same axis of the result as j does? */
+static bool
+shares_axis(const Access *a, int rank, int j)
+{
+	for (int i = 0; i < rank; i++)
+		if (i != j && a->at[i].form == ACCESS_same && a->at[i].axis == a->at[j].axis)
+			return true;
+	return false;
+}
+
+/* Operands by their access rules. An axis whose index is looked at, or that two axes of the operand follow (a diagonal),
+ * stays alone; those that others' indices are looked up in are walked before these. */
 static void
 walk_access(GroupCx *gc, Nest *n, const Op *op, int k, const int8_t *map)
 {
@@ -80,7 +90,7 @@ walk_access(GroupCx *gc, Nest *n, const Op *op, int k, const int8_t *map)
 
 		if (at->form >= ACCESS_lookup)
 			walk_access(gc, n, op, at->by, map);
-		if (at->form == ACCESS_same)
+		if (at->form == ACCESS_same && !shares_axis(&a, from->rank, j))
 			in[j] = map[at->axis];
 		else if (at->form != ACCESS_zero && at->axis >= 0)
 			atom(n, map[at->axis]);
