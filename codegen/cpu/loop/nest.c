@@ -69,8 +69,8 @@ shares_axis(const Access *a, int rank, int j)
 	return false;
 }
 
-/* Operands by their access rules. An axis whose index is looked at, or that two axes of the operand follow (a diagonal),
- * stays alone; those that others' indices are looked up in are walked before these. */
+/* Operands by their access rules. An axis whose index is looked at, or that two axes of the operand follow (a
+ * diagonal), stays alone; those that others' indices are looked up in are walked before these. */
 static void
 walk_access(GroupCx *gc, Nest *n, const Op *op, int k, const int8_t *map)
 {
