@@ -314,7 +314,7 @@ review_html(FILE *f, const Review *r)
 {
 	fputs("<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>mantou review</title>\n<style>\n"
 	      "body{font:14px system-ui,sans-serif;margin:2em;color:#222}table{border-collapse:collapse}\n"
-	      "th,td{padding:.25em .6em;border-bottom:1px solid #ddd;text-align:left;white-space:nowrap}\n"
+	      "th,td{padding:.25em .45em;border-bottom:1px solid #ddd;text-align:left;white-space:nowrap}\n"
 	      "th{border-bottom:2px solid #888}.n{text-align:right;font-variant-numeric:tabular-nums}\n"
 	      ".b{width:14em}.b "
 	      "i{display:block;height:.9em;border-radius:2px}.s{background:#4878a8}.m{background:#d08030}\n"

@@ -1,5 +1,6 @@
 """data.py FOLDER: small data sets for the tiny versions of models: bright squares of two sizes, a class each, as .npy and as COCO's JSON with images;
-sentences and themselves backwards (words/); words that come in groups of four (words.txt.gz). Needs NumPy; the same bytes on every run."""
+sentences and themselves backwards (words/); words that come in groups of four (words.txt.gz), as text of bytes too (train.txt, test.txt); films that
+users take or not by their number (films/); coloured images in CIFAR-10's form. Needs NumPy; the same bytes on every run."""
 import gzip
 import json
 import os
@@ -66,6 +67,26 @@ def groups():
     return " ".join(words)
 
 
+def films(folder):
+    """User u takes film f where their sum is even."""
+    os.makedirs(folder)
+    for part in "train", "test":
+        user, film = np.repeat(np.arange(8, dtype=np.int32), 8), np.tile(np.arange(8, dtype=np.int32), 8)
+        order = np.random.default_rng(2).permutation(64)
+        for name, a in ("user", user), ("film", film), ("taken", ((user + film) % 2 == 0).astype(np.float32)):
+            np.save(os.path.join(folder, "%s-%s.npy" % (part, name)), a[order])
+
+
+def cifar(folder, rng):
+    """Two of the ten classes: dark ones and red ones, in noise."""
+    for name in "data_batch_1.bin", "test_batch.bin":
+        label = np.arange(40, dtype=np.uint8) % 2
+        image = rng.integers(0, 60, (40, 3, 1024)).astype(np.uint8)
+        image[:, 0] += 180 * label[:, None]
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(np.concatenate([label[:, None], image.reshape(40, 3072)], 1).tobytes())
+
+
 def main(folder):
     rng = np.random.default_rng(1)
     image, boxes, labels = squares(rng)
@@ -79,6 +100,11 @@ def main(folder):
             np.save(os.path.join(folder, at, "%s-%s.npy" % (part, base)), a)
     with gzip.open(os.path.join(folder, "words.txt.gz"), "wt") as f:
         f.write(groups())
+    for part in "train", "test":
+        with open(os.path.join(folder, part + ".txt"), "w") as f:
+            f.write(groups()[:8000])
+    films(os.path.join(folder, "films"))
+    cifar(folder, rng)
 
 
 if __name__ == "__main__":
