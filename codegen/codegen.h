@@ -11,6 +11,9 @@
 /* A matrix of 16-bit elements in memory, which the device copies in boxes by itself: `outer` rows of `inner` elements,
  * times n * mul / div where mul is not 0. */
 typedef struct KernelMap { int64_t offset, inner, outer; int32_t box[2], mul, div; } KernelMap;
+/* An update that ranks share: the states that it stores, by place in the module; the gradient of its parameter, and
+ * whether somebody else reads that too. */
+typedef struct KernelCut { uint32_t grad; bool whole; VEC(uint32_t) state; } KernelCut;
 typedef struct KernelRec {
 	const char *name;
 	int fn;                      /* index in RtImage.kernel */
@@ -26,6 +29,9 @@ typedef struct KernelRec {
 	/* the loss stands after it, and no parameter has changed: asked then whether it is finite (rt_loss) */
 	bool loss;
 	bool scratch;                /* uses the thread's scratch */
+	/* elements of a task, of a kernel that goes through its values as they lie in memory; 0: of another */
+	int64_t each;
+	const KernelCut *cut;        /* of graph update: a rank runs its own tasks (cut.c); NULL */
 	/* of graph train of a batch in shards: its joins, from 1, where this is one; what early joins need */
 	int join;
 	bool early;
@@ -53,6 +59,8 @@ typedef struct ProgramKernels {
 } ProgramKernels;
 /* buckets.c: the kernels behind which pass overlap's buckets are complete. For targets whose loops call rt_start. */
 void program_mark_buckets(const Module *m, ProgramKernels *ks, Arena *a);
+/* cut.c: with setting train.shard_optimizer, updates of which each rank makes its part; their number. */
+int program_mark_cuts(const Module *m, ProgramKernels *ks, Arena *a);
 /* joins.c: what shards exchange before the step is over. NULL: graph train has none. */
 const Graph *program_joining(const Module *m);
 void program_mark_joins(const Module *m, ProgramKernels *ks, Arena *a);

@@ -163,6 +163,16 @@ put_gradients(Buf *b, const Module *m, const Graph *g, int group, const Val *by)
 }
 
 static void
+put_cut(Buf *b, const KernelRec *k)
+{
+	buf_printf(b, ", \"cut\": {\"each\": %lld, \"grad\": %u, \"whole\": %s, \"states\": [", (long long)k->each,
+	           (unsigned)k->cut->grad, k->cut->whole ? "true" : "false");
+	for (uint32_t i = 0; i < k->cut->state.n; i++)
+		buf_printf(b, "%s%u", i ? ", " : "", (unsigned)k->cut->state.at[i]);
+	buf_printf(b, "]}");
+}
+
+static void
 put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *list, uint32_t n)
 {
 	uint32_t searched = 0; /* kernels up to the one that makes the loss */
@@ -199,6 +209,8 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		           kernel && !strcmp(kernel, PLAIN_KERNEL) ? ", \"plain\": true" : "");
 		if (k->whole)
 			buf_printf(b, ", \"whole\": %lld", (long long)k->whole);
+		if (k->cut)
+			put_cut(b, k);
 		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))
 			put_made(b, m, a, g, k->group, infinite);
 		if (gradients && k->group >= 0 && (i + 1 == n || list[i + 1].group != k->group))

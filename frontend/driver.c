@@ -413,7 +413,7 @@ check_settings(const Job *j)
 
 /* A batch is cut where the target's loops can put the parts together. */
 static int
-check_shards(const Job *j)
+check_shards(Job *j)
 {
 	const Setting *s = setting(j->module, "train.shards");
 
@@ -426,6 +426,13 @@ check_shards(const Job *j)
 		return usage_error(j->command, "-g is of target cpu, not %s", j->target->name);
 	if (j->o->distribute && strcmp(j->target->name, "cpu") != 0)
 		return usage_error(j->command, "--distribute mpi is of target cpu, not %s", j->target->name);
+	if (j->o->shard_optimizer && (!j->o->distribute || !s || s->i < 2))
+		return usage_error(j->command,
+		                   "--shard-optimizer is of several processes: it needs --distribute mpi, and "
+		                   "train.shards or --shards of 2 or more");
+	if (j->o->shard_optimizer && !setting(j->module, CUT_SETTING))
+		vec_push(j->module->arena, &j->module->setting,
+		         ((Setting){.kind = SET_INT, .name = CUT_SETTING, .i = 1, .f = 1}));
 	if (s && s->i > 1 && !target_does(j->target, TARGET_shards))
 		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file,
 		               (long long)s->i, j->target->name);

@@ -345,6 +345,7 @@ bool label_matches(const char *pattern, const char *name);
 const Setting *setting(const Module *m, const char *name);  /* NULL if not set */
 /* A setting that a tuning file makes: how many threads short steps begin with. */
 #define TUNED_THREADS "tuning.threads"
+#define CUT_SETTING "train.shard_optimizer" /* of build --shard-optimizer: 1 */
 const Setting *setting_arg(const Setting *s, const char *name); /* argument of a call */
 void setting_print(Buf *b, const Setting *s);               /* as in the .net */
 Module *module_clone(const Module *m, Arena *a);

@@ -260,12 +260,14 @@ checkpoint_save(RtHost *h, RtSave *to, int64_t step)
 bool
 rt_checkpoint_save(RtHost *h, int64_t step)
 {
+	rt_cuts_collect(h, step);
 	return checkpoint_save(h, &h->save, step);
 }
 
 bool
 rt_checkpoint_save_best(RtHost *h, int64_t step)
 {
+	rt_cuts_collect(h, step);
 	return checkpoint_save(h, &h->best.save, step);
 }
 
@@ -623,8 +625,10 @@ checkpoint_states(RtHost *h, const RtSt *st, RtError *e)
 				return checkpoint_fits(s, t, false, &other)
 				       ? rt_hint(e, "--weights converts parameters, and leaves the optimizer's state")
 				       : false;
-			if (pass)
+			if (pass) {
 				checkpoint_copy(h, s, st, t);
+				rt_cuts_release(h, k);
+			}
 		}
 	return true;
 }

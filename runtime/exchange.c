@@ -227,14 +227,24 @@ typedef struct Joining {
 	Part mine;
 } Joining;
 
-/* Part q of the chunk [at, end). */
-static Part
-join_part(const RtHost *h, int64_t at, int64_t end, int q, bool whole)
-{
-	int64_t w = ((end - at + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63, from = at + q * w, to = from + w;
+/* Bytes [at, end) of the range; with edge the bytes [at, end) of each rank's part of the bucket. whole: all ranks add
+ * all of it. */
+typedef struct Chunk { int64_t at, end; const int64_t *edge; bool whole, votes; } Chunk;
 
-	if (whole)
-		return (Part){at, end};
+/* Rank q's part of the chunk. */
+static Part
+join_part(const RtHost *h, const Chunk *c, int q)
+{
+	int64_t w = ((c->end - c->at + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63, from = c->at + q * w,
+	        to = from + w, end = c->end;
+
+	if (c->whole)
+		return (Part){c->at, c->end};
+	if (c->edge) {
+		from = c->edge[q] + c->at;
+		to = c->edge[q] + c->end;
+		end = c->edge[q + 1];
+	}
 	return (Part){from < end ? from : end, to < end ? to : end};
 }
 
@@ -247,21 +257,35 @@ join_own(const RtHost *h, int i)
 	return i + 1 == s->rank[h->rank].n ? h->run.arena + s->begin : s->room[i];
 }
 
-/* out = left + right over bytes [from, to) of the range; pointers are to `from`. */
-static void
-join_add(const RtSums *s, Part p, uint8_t *out, const uint8_t *left, const uint8_t *right)
+static int64_t
+span_end(const RtSpan *x)
+{
+	return x->at + x->n * rt_dtype[x->dtype].bytes;
+}
+
+/* The first span that ends behind a byte of the range. */
+static int64_t
+sums_behind(const RtSums *s, int64_t from)
 {
 	int64_t low = 0, high = s->npart;
 
-	while (low < high) {                     /* the first span that ends behind `from` */
+	while (low < high) {
 		int64_t middle = (low + high) / 2;
-		const RtSpan *x = &s->part[middle];
 
-		if (x->at + x->n * rt_dtype[x->dtype].bytes > p.from)
+		if (span_end(&s->part[middle]) > from)
 			high = middle;
 		else
 			low = middle + 1;
 	}
+	return low;
+}
+
+/* out = left + right over bytes [from, to) of the range; pointers are to `from`. */
+static void
+join_add(const RtSums *s, Part p, uint8_t *out, const uint8_t *left, const uint8_t *right)
+{
+	int64_t low = sums_behind(s, p.from);
+
 	for (; low < s->npart && s->part[low].at < p.to; low++) {
 		const RtSpan *x = &s->part[low];
 		int bytes = rt_dtype[x->dtype].bytes;
@@ -312,20 +336,43 @@ join_votes(RtHost *h)
 	h->comm->move(h, h->sums.msg, n);
 }
 
-static void
-join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
+/* The sums of part p that all have to know: messages of s->msg behind the first n; their number. */
+static int
+join_give(RtHost *h, Part p, bool owned, int rank, bool send, int n)
 {
 	RtSums *s = &h->sums;
-	Joining j = {.h = h, .s = s, .mine = join_part(h, at, end, h->rank, whole)};
 	uint8_t *grad = h->run.arena + s->begin;
+
+	if (!owned) {
+		s->msg[n++] = (RtMsg){rank, send, grad + p.from, (size_t)(p.to - p.from)};
+		return n;
+	}
+	for (int64_t i = sums_behind(s, p.from); i < s->npart && s->part[i].at < p.to; i++) {
+		int64_t from = s->part[i].at > p.from ? s->part[i].at : p.from, to;
+
+		if (s->part[i].owned)
+			continue;
+		while (i + 1 < s->npart && s->part[i + 1].at < p.to && !s->part[i + 1].owned)
+			i++;
+		to = span_end(&s->part[i]) < p.to ? span_end(&s->part[i]) : p.to;
+		s->msg[n++] = (RtMsg){rank, send, grad + from, (size_t)(to - from)};
+	}
+	return n;
+}
+
+static void
+join_chunk(RtHost *h, const Chunk *c)
+{
+	RtSums *s = &h->sums;
+	Joining j = {.h = h, .s = s, .mine = join_part(h, c, h->rank)};
 	int n = 0;
 
 	for (int r = 0; r < h->ranks; r++) {
-		Part his = join_part(h, at, end, r, whole);
+		Part his = join_part(h, c, r);
 
 		if (r == h->rank)
 			continue;
-		if (votes)
+		if (c->votes)
 			n = join_say(h, r, n);
 		for (int i = 0; i < s->rank[h->rank].n; i++)
 			s->msg[n++] = (RtMsg){r, true, join_own(h, i) + his.from, (size_t)(his.to - his.from)};
@@ -336,16 +383,16 @@ join_chunk(RtHost *h, int64_t at, int64_t end, bool whole, bool votes)
 	h->comm->move(h, s->msg, n);
 	if (j.mine.to > j.mine.from)
 		join_tree(&j, (RtNode){0, s->shards}, true);
-	if (whole)
+	if (c->whole)
 		return;
 	n = 0;
 	for (int r = 0; r < h->ranks; r++) {
-		Part his = join_part(h, at, end, r, whole);
+		Part his = join_part(h, c, r);
 
 		if (r == h->rank)
 			continue;
-		s->msg[n++] = (RtMsg){r, true, grad + j.mine.from, (size_t)(j.mine.to - j.mine.from)};
-		s->msg[n++] = (RtMsg){r, false, grad + his.from, (size_t)(his.to - his.from)};
+		n = join_give(h, j.mine, c->edge != NULL, r, true, n);
+		n = join_give(h, his, c->edge != NULL, r, false, n);
 	}
 	h->comm->move(h, s->msg, n);
 }
@@ -399,8 +446,11 @@ join_bucket(RtHost *h, void *cx)
 	const RtBucket *b = cx;
 	bool whole = b->bytes <= SUM_SMALL, votes = b == &s->bucket[s->nbucket - 1];
 	int64_t from = b->offset - s->begin, end = from + b->bytes, chunk = whole ? b->bytes : s->width * h->ranks;
+	const int64_t *edge = s->edge && !whole ? s->edge + (b - s->bucket) * (h->ranks + 1) : NULL;
 	double begin = rt_now();
 
+	if (edge && edge[0] < 0)
+		edge = NULL;
 	if (rt_exchange_library(h)) {
 		if (votes)
 			join_votes(h);
@@ -408,8 +458,14 @@ join_bucket(RtHost *h, void *cx)
 		s->busy += rt_now() - begin;
 		return;
 	}
+	if (edge) {                              /* parts are those of the slots */
+		for (int r = 0; r < h->ranks; r++)
+			end = r == 0 || edge[r + 1] - edge[r] > end ? edge[r + 1] - edge[r] : end;
+		from = 0;
+		chunk = s->width;
+	}
 	for (int64_t at = from; at < end; at += chunk)
-		join_chunk(h, at, at + chunk < end ? at + chunk : end, whole, votes && at == from);
+		join_chunk(h, &(Chunk){at, at + chunk < end ? at + chunk : end, edge, whole, votes && at == from});
 	s->busy += rt_now() - begin;
 }
 
@@ -551,6 +607,8 @@ sums_ranks(RtHost *h)
 	s->lo = s->rank[h->rank].lo;
 	s->hi = s->rank[h->rank].hi;
 	messages = 4 * (int64_t)h->ranks + slots + (int64_t)s->rank[h->rank].n * h->ranks;
+	for (int k = 0; k < h->program.nstate; k++) /* gradients that are owned and others may take turns */
+		messages += h->program.state[k].kind == RT_GRAD ? 2 * (int64_t)h->ranks : 0;
 	s->msg = rt_alloc(sizeof *s->msg * (size_t)messages);
 	s->width = SUM_ARRIVES / (slots ? slots : 1) & ~(int64_t)63;
 	s->width = s->width > SUM_PART ? SUM_PART : s->width;
@@ -558,7 +616,7 @@ sums_ranks(RtHost *h)
 		s->width = ((s->bytes + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63;
 	if (s->width < SUM_SMALL)
 		s->width = SUM_SMALL;
-	if (!sums_buckets(h))
+	if (!sums_buckets(h) || !rt_cuts_open(h))
 		return false;
 	s->arrives = s->width * slots;
 	return (s->in = rt_large((size_t)s->arrives)) ||

@@ -262,7 +262,9 @@ host_touch_part(void *cx, int64_t t0, int64_t t1, int thread)
 
 	(void)thread;
 	for (size_t at = from; at < to && at < h->arena_bytes; at += page)
-		*(volatile uint8_t *)(h->run.arena + at) = 0;
+		/* slots may be others' */
+		if (!rt_cuts_cut(h) || (int64_t)at < h->cuts.begin || (int64_t)at >= h->cuts.end)
+			*(volatile uint8_t *)(h->run.arena + at) = 0;
 }
 
 void

@@ -137,6 +137,9 @@ enum { RT_MAX_MAPS = 2 };       /* of a kernel */
 /* What a kernel stores; infinities: it may hold some by what it is made of */
 typedef struct RtMade { RtTensor t; const char *layer, *where; bool infinities; } RtMade;
 typedef struct RtGradient { RtTensor t; int state; } RtGradient; /* of a parameter, as a kernel stores it */
+/* Of an update that ranks share: elements of a task; by place in the states the gradient and what is stored; whole:
+ * all ranks know the whole gradient. edge: rank r has tasks [edge[r], edge[r + 1]); NULL: one process. */
+typedef struct RtCut { int64_t each; int grad, nstate, *state; bool whole; int64_t *edge; } RtCut;
 typedef struct RtRow {          /* one kernel call */
 	const char *name, *where, *layers;          /* layers: joined by ", " */
 	int32_t fn, noff;
@@ -150,6 +153,7 @@ typedef struct RtRow {          /* one kernel call */
 	bool plain;                                 /* a contraction, a number at a time: no other kernel takes it */
 	RtMade *made; int32_t nmade;
 	RtGradient *gradient; int32_t ngradient;
+	RtCut *cut;                                 /* of graph update; NULL: all ranks do all of it */
 } RtRow;
 enum { RT_SET_ARGS = 5 };
 /* A metric of the whole set: its function, and what it keeps: results by number; all examples' values, dense. */
@@ -474,7 +478,8 @@ typedef struct RtDevice {
 
 /* ---------------------------------------------------------------- the sum over the shards of a batch (exchange.c) */
 typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
-typedef struct RtSpan { int64_t at, n; int dtype; } RtSpan; /* elements of one state, at a byte of the range */
+/* Elements of one state, at a byte of the range. owned: of a gradient that only those know who apply it. */
+typedef struct RtSpan { int64_t at, n; int dtype; bool owned; } RtSpan;
 enum { RT_MAX_NODES = 128 };
 /* of a rank; slot: of the first among those that arrive */
 typedef struct RtPieces { int64_t lo, hi; RtNode *node; int n; int64_t slot; } RtPieces;
@@ -498,7 +503,25 @@ typedef struct RtSums {
 	int64_t moved, told_moved;
 	RtPieces *rank;                             /* by rank */
 	struct RtVote *vote;                        /* by rank */
+	/* --shard-optimizer: by bucket * (ranks + 1) + rank where the rank's part of the range begins; -1: parts are
+	 * equal */
+	int64_t *edge;
 } RtSums;
+
+/* ---------------------------------------------------------------- updates that ranks share (cut.c) */
+typedef struct RtCuts {
+	int n;                                      /* rows of graph update that have a part for each rank */
+	struct RtMsg *spread; int nspread;          /* the parameters behind an update, of all ranks to all */
+	struct RtMsg *collect; int ncollect;        /* the slots, to rank 0 */
+	int64_t spared, moved;                      /* bytes of slots that are others'; of parameters, a step */
+	int64_t begin, end;                         /* where slots stand in the arena */
+	bool saves, named;                          /* rank 0 writes checkpoints; --save names one */
+	bool held; int64_t collected;               /* rank 0 has all slots; of the step; -1 */
+} RtCuts;
+bool rt_cuts_open(RtHost *h);                 /* behind the buckets; false after rt_fail */
+bool rt_cuts_cut(const RtHost *h);            /* this process has a part of the slots */
+void rt_cuts_collect(RtHost *h, int64_t step);  /* before a checkpoint; all ranks alike */
+void rt_cuts_release(RtHost *h, int state);   /* the memory of the slots that are others'; -1: of all states */
 /* The node whose half x is, and whether it is the right one; false of the root, and of what is no node. */
 bool rt_tree_parent(int64_t shards, RtNode x, RtNode *parent, bool *right);
 void rt_sum(int dtype, uint8_t *out, const uint8_t *left, const uint8_t *right, int64_t n);
@@ -544,6 +567,7 @@ struct RtHost {
 	RtOptions opt;
 	RtRun run;
 	RtSums sums;
+	RtCuts cuts;
 	RtJoins joins;
 	RtThreads *threads;
 	RtPace pace[RT_M_EVAL + 1];

@@ -73,6 +73,7 @@ info_room(RtHost *h, Room *most)
 			return false;
 		r.shards = s->hi - s->lo;
 		r.sums = s->deepest * s->bytes;
+		r.arena -= h->cuts.spared;
 		r.arrives = s->arrives;
 		r.joins = j->bytes;
 		for (int i = 0; i < s->deepest; i++)

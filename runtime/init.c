@@ -348,5 +348,6 @@ rt_host_init_state(RtHost *h)
 	for (int k = 0; k < h->program.nstate; k++)
 		if (h->program.state[k].kind == RT_AVERAGE)
 			rt_host_init_average(h, k);
+	rt_cuts_release(h, -1);
 	return true;
 }

@@ -218,7 +218,8 @@ rt_rate(RtRun *run)
 
 /* ---- call */
 
-typedef struct Launch { RtRun *run; RtKernel *kernel; const int64_t *off; } Launch;
+/* first: the task that counts as 0 */
+typedef struct Launch { RtRun *run; RtKernel *kernel; const int64_t *off; int64_t first; } Launch;
 
 static void
 loop_launch(void *cx, int64_t t0, int64_t t1, int thread)
@@ -229,7 +230,7 @@ loop_launch(void *cx, int64_t t0, int64_t t1, int thread)
 
 	if (lane && lane->end <= 0)
 		lane->begin = rt_now();
-	l->kernel(l->run->arena, l->off, l->run->n, t0, t1, h->scratch[thread]);
+	l->kernel(l->run->arena, l->off, l->run->n, l->first + t0, l->first + t1, h->scratch[thread]);
 	if (lane)
 		lane->end = rt_now();
 }
@@ -259,12 +260,25 @@ rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, in
 }
 
 void
+rt_parallel_own(RtRun *run, RtKernel *k, const int64_t *off, int64_t row)
+{
+	RtHost *h = rt_host(run);
+	const RtRow *r = &h->program.graph[RT_G_UPDATE].row[row];
+	const int64_t *edge = r->cut ? r->cut->edge : NULL;
+	Launch l = {.run = run, .kernel = k, .off = off, .first = edge ? edge[h->rank] : 0};
+
+	rt_threads_run(h->threads, loop_launch, &l, (edge ? edge[h->rank + 1] : rt_row_tasks(r, run->n)) - l.first);
+}
+
+void
 rt_row_run(RtHost *h, const RtRow *r, const int64_t *off)
 {
 	RtKernel *k = h->image->kernel[r->fn];
 	int64_t tasks = rt_row_tasks(r, h->run.n);
 
-	if (r->shares)
+	if (r->cut)
+		rt_parallel_own(&h->run, k, off, r - h->program.graph[RT_G_UPDATE].row);
+	else if (r->shares)
 		rt_parallel_shares(&h->run, k, off, tasks);
 	else if (r->whole)
 		rt_parallel_whole(&h->run, k, off, tasks, r->whole);
@@ -326,6 +340,8 @@ rt_loop_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 			if (h->program.bucket[b].kernel == k)
 				rt_start(run, b);
 	}
+	if (graph == RT_G_UPDATE)
+		rt_spread(run);
 	run->kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : 0;
 	return RT_OK;
 }

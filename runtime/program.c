@@ -276,6 +276,26 @@ program_gradients(RtRow *r, const Json *list, RtError *e)
 	return true;
 }
 
+static RtCut *
+program_cut(const Json *o)
+{
+	const Json *states = o ? rt_json_get(o, "states") : NULL;
+	RtCut *c;
+	int n = 0;
+
+	if (!o)
+		return NULL;
+	c = rt_alloc(sizeof *c);
+	*c = (RtCut){.each = rt_json_int(o, "each", 0),
+	             .grad = (int)rt_json_int(o, "grad", -1),
+	             .nstate = states ? (int)states->n : 0,
+	             .whole = rt_json_bool(o, "whole", true)};
+	c->state = rt_alloc(sizeof *c->state * (size_t)(c->nstate + 1));
+	for (const Json *x = states ? states->child : NULL; x; x = x->next)
+		c->state[n++] = (int)x->i;
+	return c;
+}
+
 bool
 rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 {
@@ -310,6 +330,7 @@ rt_program_rows(RtGraph *g, const Json *list, int nkernel, RtError *e)
 		r->loss = rt_json_bool(o, "loss", false) && g->loss >= 0;
 		r->early = rt_json_bool(o, "early", false);
 		r->join = -1;
+		r->cut = program_cut(rt_json_get(o, "cut"));
 		if (!program_made(r, rt_json_get(o, "made"), e) ||
 		    !program_gradients(r, rt_json_get(o, "gradients"), e))
 			return false;

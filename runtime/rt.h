@@ -92,6 +92,10 @@ int64_t rt_poll(RtRun *run);
 void rt_start(RtRun *run, int64_t bucket);
 /* merge: the shard just run joins the sums; behind the last the states of kind grad hold them. RtStatus */
 int64_t rt_merge(RtRun *run);
+/* --shard-optimizer: this process's part of the tasks of a row of graph update; behind the graph: the parameters that
+ * others have updated. */
+void rt_parallel_own(RtRun *run, RtKernel *k, const int64_t *off, int64_t row);
+void rt_spread(RtRun *run);
 /* All shards of a step in step: batches, calls of graph train from join to join, merges. RtStatus */
 int64_t rt_joined(RtRun *run);
 /* Early joins: what all shards need of each other, before the first one runs; the value in the join's place. */

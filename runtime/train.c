@@ -105,8 +105,11 @@ static void
 train_plan_stops(RtHost *h)
 {
 	h->stop_step = h->opt.stop >= 0 && h->opt.stop < h->total ? h->opt.stop : INT64_MAX;
-	h->next_save = h->opt.every > 0 && !h->opt.no_save ? h->run.step + h->opt.every - h->run.step % h->opt.every
-	                                                   : INT64_MAX;
+	/* who has slots that rank 0 saves stops with it */
+	bool saves = rt_cuts_cut(h) ? h->cuts.saves : !h->opt.no_save;
+
+	h->next_save = h->opt.every > 0 && saves ? h->run.step + h->opt.every - h->run.step % h->opt.every
+	                                         : INT64_MAX;
 	rt_set_stop(h);
 }
 
@@ -168,7 +171,7 @@ train_open(RtHost *h)
 static void
 train_begin(RtHost *h)
 {
-	typedef struct Begin { int64_t resumes, has_seed, seed; } Begin;
+	typedef struct Begin { int64_t resumes, has_seed, seed, saves, named; } Begin;
 	Begin at = {0}, *all = &at;
 	size_t n = sizeof at;
 
@@ -187,9 +190,13 @@ train_begin(RtHost *h)
 	if (h->ranks > 1) {
 		at.has_seed = h->opt.has_seed;
 		at.seed = h->opt.seed;
+		at.saves = !h->opt.no_save;
+		at.named = h->opt.save != NULL;
 		h->comm->share(h, (void **)&all, &n);
 		h->opt.has_seed = all->has_seed;
 		h->opt.seed = all->seed;
+		h->cuts.saves = all->saves;
+		h->cuts.named = all->named;
 		if (all->resumes && !h->opt.resume)
 			h->opt.resume = "the file of --save";
 	}
@@ -419,7 +426,7 @@ train_piece(RtHost *h, int64_t sink)
 static bool
 train_save(RtHost *h)
 {
-	if (h->opt.save || h->run.step != h->first_step)
+	if (h->opt.save || h->cuts.named || h->run.step != h->first_step)
 		return rt_checkpoint_save(h, h->run.step);
 	if (!h->opt.no_save && !h->opt.quiet)
 		fprintf(stderr, "note: no step was made: nothing is saved; "

@@ -4,6 +4,7 @@
  * which pass expand turns into products over all steps and a recurrence; of composite operators a kernel may refuse an
  * op (cpu_refuses). */
 #include "cpu.h"
+#include "../program.h"
 #include "contract/algo.h"
 #include "composite/rnn.h"
 #include "../space.h"
@@ -496,6 +497,12 @@ cpu_emit(const Target *t, const Module *m, const EmitOptions *o, Buf *out)
 		program_mark_loss(m, &ks, a);
 		program_mark_buckets(m, &ks, a);
 		program_mark_joins(m, &ks, a);
+		if (!program_mark_cuts(m, &ks, a) && program_setting(m, CUT_SETTING, 0))
+			error = arena_printf(m->arena,
+			                     "--shard-optimizer: there is no parameter of %s whose optimizer slots "
+			                     "could be shared out by place", m->name);
+	}
+	if (!error) {
 		program_json(&json, m, "cpu", o->arch, &ks);
 		if (!strcmp(o->emit, "gradients")) {
 			program_gradients(out, m, &ks, target_rates(t, o->arch), a);

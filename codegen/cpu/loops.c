@@ -136,9 +136,16 @@ put_scalar(Loops *p, const Graph *g, InputKind kind, size_t from, bool is_f64, V
 }
 
 static void
-launch(Loops *p, const KernelRec *k, V arena, V n, V off)
+launch(Loops *p, const KernelRec *k, uint32_t row, V arena, V n, V off)
 {
 	V fn = p->c->fn.at[k->fn], tasks;
+
+	if (k->cut) {
+		T own[4] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64};
+
+		call(p, helper(p, "rt_parallel_own", p->l->voidt, own, 4), (V[]){p->run, fn, off, kk(p, row)}, 4);
+		return;
+	}
 
 	if (!k->mul) {
 		int64_t t = (k->rows + k->grain - 1) / k->grain;
@@ -200,7 +207,7 @@ emit_kernels(Loops *p, const GraphKernels *gk, uint32_t from, uint32_t to, V are
 			call(p, helper(p, "rt_give", p->l->voidt, args, 2), (V[]){p->run, kk(p, k->join - 1)}, 2);
 			continue;
 		}
-		launch(p, k, arena, n, table(p, k->off, k->noff, "off"));
+		launch(p, k, i, arena, n, table(p, k->off, k->noff, "off"));
 		if (k->loss)
 			emit_loss(p, gk->g);
 		if (!k->check) {
@@ -254,6 +261,16 @@ emit_once(Loops *p, const Graph *g, V once, V arena, V n)
 	}
 }
 
+static bool
+has_cuts(const GraphKernels *gk)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < gk->k.n; i++)
+		any |= gk->k.at[i].cut != NULL;
+	return any;
+}
+
 static V
 emit_graph(Loops *p, const GraphKernels *gk)
 {
@@ -279,6 +296,8 @@ emit_graph(Loops *p, const GraphKernels *gk)
 		leave_if(p, call(p, part[i], (V[]){p->run, arena, n}, 3));
 	if (!npart)
 		emit_kernels(p, gk, gk->nonce, gk->k.n, arena, n);
+	if (has_cuts(gk))
+		call(p, helper(p, "rt_spread", p->l->voidt, &p->l->ptr, 1), &p->run, 1);
 	LLVMBuildRet(p->b, kk(p, RT_OK));
 	return fn;
 }

@@ -151,6 +151,12 @@ bits() {
 	if grep -q '"processes": 2, "shards": 5, "exchange_bytes": [0-9]*, "hidden_share": [0-9]' "$dir/out"; then good; else bad "$library bench: $(cat "$dir/out")"; fi
 	tests/distribute/ranks $library 2 "$dir/wide" bench --synthetic --steps 4 --warmup 1 --repeat 1 --json --no-exchange >"$dir/out" 2>/dev/null
 	if grep -q '"processes": 2, "shards": 5, "exchange_bytes": 0, "hidden_share": 0' "$dir/out"; then good; else bad "$library bench --no-exchange: $(cat "$dir/out")"; fi
+	# slots by rank: in every --every's checkpoint, with other ranks behind it
+	for p in 2 4; do ranks $library $p b wide.so && same "$library, --shard-optimizer, $p ranks" wide.a b; done
+	ranks $library 3 half wide.so --stop 5 --every 2 && ranks $library 5 b wide.so --resume "$dir/half.st" --sink off && same "$library, --shard-optimizer: stopped with 3 ranks, resumed with 5" wide.a b
+	train b wide --resume "$dir/half.st" && same "$library, --shard-optimizer: stopped with 3 ranks, resumed alone" wide.a b
+	ranks $library 3 b attention.so16 && same "$library, --shard-optimizer, f16" f16.a b
+	ranks $library 2 b attention.so --exchange library && same "$library, --shard-optimizer --exchange library" attention.a b
 	ranks $library 3 b attention.mpi16 && same "$library, f16" f16.a b
 	ranks $library 2 half attention.mpi --stop 3 && ranks $library 5 b attention.mpi --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed with 5" attention.a b
 	train b attention --resume "$dir/half.st" && same "$library: stopped with 2 ranks, resumed alone" attention.a b
@@ -236,6 +242,8 @@ programs() {
 	several)
 		build wide wide --distribute mpi && train wide.a wide
 		build wide.one wide --distribute mpi --disable overlap
+		for m in wide attention; do build $m.so $m --distribute mpi --shard-optimizer; done
+		build attention.so16 attention --precision f16 --distribute mpi --shard-optimizer
 		for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
 		build attention.mpi16 attention --precision f16 --distribute mpi
 		build slow slow --distribute mpi
@@ -378,6 +386,18 @@ case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disab
 train wide.b wide.one && same "--disable overlap" wide.a wide.b
 train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
 case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
+train wide.b wide.so && same "--shard-optimizer, one process" wide.a wide.b
+# slots of others have no memory: of 1.9 million parameters with two slots each a rank of five has a fifth
+if for b in wide wide.so; do "$dir/$b" info --json --processes 5; done >"$dir/rooms" && python3 -c 'import json, sys
+whole, parts = (json.loads(l) for l in open(sys.argv[1]))
+spared = whole["process"]["arena_bytes"] - parts["process"]["arena_bytes"]
+assert 0.75 < spared / (2 * whole["parameter_bytes"]) < 0.85, (whole["parameter_bytes"], spared)' "$dir/rooms" 2>"$dir/out"; then good
+else bad "--shard-optimizer, info --processes: $(cat "$dir/out")"; fi
+fails "--shard-optimizer of one process" 2 '--shard-optimizer is of several processes: it needs --distribute mpi, and train.shards' \
+	"$mantou" build tests/distribute/wide.net --shard-optimizer -o "$dir/no"
+sed 's/adam(rate = 0.001)/sgd(rate = 0.001)/' tests/distribute/wide.net >"$dir/plain.net"
+fails "--shard-optimizer without slots" 1 '--shard-optimizer: there is no parameter of wide whose optimizer slots' \
+	"$mantou" build "$dir/plain.net" --distribute mpi --shard-optimizer -o "$dir/no"
 # memory of P processes: more shards, more sums; values of the shards that run in step; what arrives of other ranks; no more ranks than shards
 if for p in 1 2 5; do "$dir/wide" info --json --processes $p; done >"$dir/rooms" && "$dir/stats.mpi" info --json --processes 2 >>"$dir/rooms" &&
 	python3 -c 'import json, sys

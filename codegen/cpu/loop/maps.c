@@ -106,6 +106,8 @@ map_kernel(GroupCx *gc, Map *m, GraphKernels *gk, const char *part, int64_t shif
 	Tasks t = tasks_of(&n, outer, nouter, m->last, piece, 1, cost);
 
 	t.crossed = crossed != NULL;
+	if (!m->store && !crossed && !nouter && m->last && !t.rows.mul) /* one loop, in the order of memory */
+		t.rows.each = t.rows.grain * (t.npiece > 1 ? t.piece : full);
 	if (fresh) {
 		TaskAt at = tasks_open(e, &n, &t, m->ix);
 
