@@ -257,7 +257,6 @@ bool rt_evaluation_fits(const RtProgram *p, int64_t examples, RtError *e);
 typedef enum RtCommand {
 	RT_C_TRAIN, RT_C_EVAL, RT_C_INFER, RT_C_GENERATE, RT_C_BENCH, RT_C_INFO, RT_C_COUNT,
 } RtCommand;
-#define RT_MAX_FILES 64
 #define RT_MAX_SETTINGS 32
 typedef struct RtNamed { const char *name, *file; } RtNamed;
 typedef struct RtOptions {
@@ -281,11 +280,25 @@ typedef struct RtOptions {
 	int64_t length, top_k, beam, samples;       /* -1: not given */
 	double temperature, top_p, length_penalty;
 	bool usage; const char *usage_file; double interval; /* seconds */
-	RtNamed input[RT_MAX_FILES], output[RT_MAX_FILES]; int ninput, noutput;
+	RtNamed *input, *output; int ninput, noutput; /* in the order of the options; names may occur again */
+	int nargument;                              /* of the command line: so many of these at most */
 	const char *rate, *set[RT_MAX_SETTINGS]; int nset; /* --set: NAME=VALUE */
 } RtOptions;
 /* Exit status, or -1 to go on. Prints help, version and usage errors. */
 int rt_options_read(RtOptions *o, int argc, char **argv);
+
+/* ---------------------------------------------------------------- files of infer (rounds.c) */
+/* An input or output: a file for each round, or one for all. star: what the * of its name stands for; NULL */
+typedef struct RtGiven { const char *name; char **file, **star; int n; } RtGiven;
+/* rounds: so many, but where streams: an input is standard input then, and there are as many rounds as it holds */
+typedef struct RtRounds { RtGiven *input, *output; int ninput, noutput; int64_t rounds; bool streams; } RtRounds;
+bool rt_rounds(RtRounds *r, const RtOptions *o, RtError *e); /* also tries whether the outputs can be written */
+void rt_rounds_free(RtRounds *r);
+static inline bool
+rt_is_stream(const char *file)
+{
+	return file[0] == '-' && !file[1];
+}
 
 /* ---------------------------------------------------------------- threads (threads.c) */
 typedef struct RtThreads RtThreads;

@@ -4,9 +4,10 @@
  * the axis that follows N, whichever it is; an output that has none, or several, is one thing of a batch and cannot be
  * joined: several batches are an error then, before the first of them runs, unless it depends on no input. Inputs that
  * no output depends on may be left out, and are checked and unused where they are given. All outputs stand in memory
- * until the last batch is done. Inputs and outputs called - are streams of .npy arrays on standard input and output:
- * for each round one array of every such input, in the order of the options, then the outputs likewise, until the input
- * ends. Files beside them are read in each round. */
+ * until the last batch is done. Inputs of several files make a round of each, in one process (rounds.c). Inputs and
+ * outputs called - are streams of .npy arrays on standard input and output: for each round one array of every such
+ * input, in the order of the options, then the outputs likewise, until the input ends. Files beside them are read in
+ * each round. */
 #include "host.h"
 
 #include <stdlib.h>
@@ -14,18 +15,19 @@
 
 /* All of an output: `outer` blocks of `whole` elements, of which `done` are there; a batch has a part of each block. */
 typedef struct Output {
-	const RtResult *r; const char *file; int dtype, axis; uint8_t *at;
+	const RtResult *r; const RtGiven *to; int dtype, axis; uint8_t *at;
 	int64_t shape[RT_MAX_RANK], outer, inner, whole, done;
 } Output;
 
-static bool
-is_stream(const char *file)
+/* Its file of this round. */
+static const char *
+given_file(const RtGiven *g, int64_t round)
 {
-	return strcmp(file, "-") == 0;
+	return g->file[g->n == 1 ? 0 : round];
 }
 
 static bool
-infer_input(RtHost *h, const RtNamed *named, RtData *d, bool *end, RtError *e)
+infer_input(RtHost *h, const char *name, const char *file, RtData *d, bool *end, RtError *e)
 {
 	const RtProgram *p = &h->program;
 	const char *names[RT_MAX_INPUTS], *near;
@@ -35,29 +37,27 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, bool *end, RtError *e)
 	bool good;
 	int k = 0;
 
-	while (k < p->ninput && strcmp(p->input[k].t.name, named->name) != 0)
+	while (k < p->ninput && strcmp(p->input[k].t.name, name) != 0)
 		k++;
 	if (k == p->ninput) {
 		for (int i = 0; i < p->ninput; i++)
 			names[i] = p->input[i].t.name;
-		near = rt_suggest(named->name, names, p->ninput);
-		return rt_fail(e, "the model has no input %s%s%s%s", named->name, near ? "; did you mean " : "",
+		near = rt_suggest(name, names, p->ninput);
+		return rt_fail(e, "the model has no input %s%s%s%s", name, near ? "; did you mean " : "",
 		               near ? near : "", near ? "?" : "");
 	}
-	if (d->bytes[k])
-		return rt_fail(e, "input %s is given twice", named->name);
-	f = is_stream(named->file) ? rt_data_stream(d, stdin, "standard input", end, e)
-	                           : rt_data_file(d, named->file, e);
+	f = rt_is_stream(file) ? rt_data_stream(d, stdin, "standard input", end, e)
+	                       : rt_data_file(d, file, e);
 	if (!f && *end)
 		return false;
 	if (!f)
-		return rt_context(e, "input %s", named->name);
+		return rt_context(e, "input %s", name);
 	good = rt_npy_header(&a, f->at, f->n, e) || rt_context(e, "%s", f->path);
 	for (int i = 1; good && i < a.rank; i++)
 		row *= a.shape[i];
 	if (good && (a.rank < 1 || a.shape[0] % p->input[k].rows || row * p->input[k].rows != p->input[k].example))
 		good = rt_fail(e, "%s: %lld elements a row do not make input %s, which has %lld an example", f->path,
-		               (long long)row, named->name, (long long)p->input[k].example);
+		               (long long)row, name, (long long)p->input[k].example);
 	n = good ? a.shape[0] / p->input[k].rows : 0;
 	if (good && d->examples >= 0 && n != d->examples)
 		good = rt_fail(e, "%s holds %lld examples, the inputs before it %lld", f->path, (long long)n,
@@ -71,7 +71,7 @@ infer_input(RtHost *h, const RtNamed *named, RtData *d, bool *end, RtError *e)
 
 /* *end: the stream is at its end, where a round would begin. False then, and after rt_fail. */
 static bool
-infer_inputs(RtHost *h, RtData *d, bool *end)
+infer_inputs(RtHost *h, const RtRounds *r, int64_t round, RtData *d, bool *end)
 {
 	const RtProgram *p = &h->program;
 
@@ -81,16 +81,18 @@ infer_inputs(RtHost *h, RtData *d, bool *end)
 	d->p = p;
 	d->what = "input";
 	d->examples = -1;
-	for (int i = 0, streams = 0; i < h->opt.ninput; i++) {
-		if (!infer_input(h, &h->opt.input[i], d, end, &h->error)) {
+	for (int i = 0, streams = 0; i < r->ninput; i++) {
+		const char *file = given_file(&r->input[i], round);
+
+		if (!infer_input(h, r->input[i].name, file, d, end, &h->error)) {
 			if (*end && streams) {
 				*end = false;
 				return rt_fail(&h->error, "standard input ends before an array for input %s",
-				               h->opt.input[i].name);
+				               r->input[i].name);
 			}
 			return false;
 		}
-		streams += is_stream(h->opt.input[i].file);
+		streams += rt_is_stream(file);
 	}
 	for (int k = 0; k < p->ninput; k++)
 		if (p->input[k].infer && !d->bytes[k])
@@ -104,13 +106,13 @@ infer_inputs(RtHost *h, RtData *d, bool *end)
 	return rt_batches_fit(p, &p->graph[RT_G_INFER], d->examples, "examples", &h->error);
 }
 
+/* out: one for each of r->output */
 static bool
-infer_outputs(RtHost *h, Output *out)
+infer_outputs(RtHost *h, const RtRounds *r, Output *out)
 {
 	const RtGraph *g = &h->program.graph[RT_G_INFER];
-	char *real[RT_MAX_FILES];
 
-	for (int i = 0; i < h->opt.noutput; i++) {
+	for (int i = 0; i < r->noutput; i++) {
 		const char **names = rt_alloc(sizeof *names * (size_t)(g->nresult + 1)), *near;
 		int n = 0;
 
@@ -118,28 +120,19 @@ infer_outputs(RtHost *h, Output *out)
 			if (g->result[k].kind != RT_OUTPUT)
 				continue;
 			names[n++] = g->result[k].t.name;
-			if (strcmp(g->result[k].t.name, h->opt.output[i].name) == 0)
+			if (strcmp(g->result[k].t.name, r->output[i].name) == 0)
 				out[i].r = &g->result[k];
 		}
-		near = rt_suggest(h->opt.output[i].name, names, n);
+		near = rt_suggest(r->output[i].name, names, n);
 		free(names);
 		if (!out[i].r)
-			return rt_fail(&h->error, "the model has no output %s%s%s%s", h->opt.output[i].name,
+			return rt_fail(&h->error, "the model has no output %s%s%s%s", r->output[i].name,
 			               near ? "; did you mean "
 			               : n  ? ""
 			                    : ": it has none at all",
 			               near ? near : "", near ? "?" : "");
-		out[i].file = is_stream(h->opt.output[i].file) ? "/dev/stdout" : h->opt.output[i].file;
-		real[i] = NULL;
+		out[i].to = &r->output[i];
 		out[i].dtype = out[i].r->t.dtype == RT_F16 || out[i].r->t.dtype == RT_BF16 ? RT_F32 : out[i].r->t.dtype;
-		if (is_stream(h->opt.output[i].file))
-			continue;
-		if (!rt_out_try(out[i].file, &real[i], &h->error))
-			return rt_context(&h->error, "--output %s", h->opt.output[i].name);
-		for (int k = 0; k < i; k++)
-			if (real[i] && real[k] && strcmp(real[i], real[k]) == 0)
-				return rt_fail(&h->error, "outputs %s and %s are both to be written to %s",
-				               h->opt.output[k].name, h->opt.output[i].name, out[i].file);
 	}
 	return true;
 }
@@ -230,7 +223,7 @@ infer_append(RtHost *h, Output *o)
 }
 
 static bool
-infer_batch(RtHost *h, RtData *d, int64_t first, Output *out)
+infer_batch(RtHost *h, RtData *d, int64_t first, Output *out, int nout)
 {
 	const RtProgram *p = &h->program;
 	const RtGraph *g = &p->graph[RT_G_INFER];
@@ -250,16 +243,18 @@ infer_batch(RtHost *h, RtData *d, int64_t first, Output *out)
 		return false;
 	if (status != RT_OK && status != RT_STOPPED)
 		return rt_fail(&h->error, "the program returned status %lld", (long long)status);
-	for (int i = 0; i < h->opt.noutput; i++)
+	for (int i = 0; i < nout; i++)
 		if (!infer_append(h, &out[i]))
 			return false;
 	return true;
 }
 
 static bool
-infer_write(RtHost *h, const Output *o)
+infer_write(RtHost *h, const Output *o, int64_t round)
 {
-	return rt_npy_write(o->file, o->dtype, o->r->t.rank, o->shape, o->at,
+	const char *file = given_file(o->to, round);
+
+	return rt_npy_write(rt_is_stream(file) ? "/dev/stdout" : file, o->dtype, o->r->t.rank, o->shape, o->at,
 	                    (size_t)(o->outer * o->whole * rt_dtype[o->dtype].bytes), &h->error);
 }
 
@@ -273,17 +268,17 @@ infer_prepare(RtHost *h)
 
 /* All examples of d, and what becomes of them. */
 static bool
-infer_round(RtHost *h, RtData *d, Output *out, int64_t round)
+infer_round(RtHost *h, const RtRounds *r, RtData *d, Output *out, int64_t round)
 {
 	bool good = true;
 
-	for (int i = 0; i < h->opt.noutput && round > 0; i++)
-		if (!is_stream(h->opt.output[i].file))
+	for (int i = 0; i < r->noutput && r->streams && round > 0; i++)
+		if (!rt_is_stream(r->output[i].file[0]))
 			return rt_fail(&h->error,
 			               "standard input holds more than one array, and output %s goes to a file; "
 			               "--output %s=- takes all",
-			               h->opt.output[i].name, h->opt.output[i].name);
-	for (int i = 0; good && i < h->opt.noutput; i++) {
+			               r->output[i].name, r->output[i].name);
+	for (int i = 0; good && i < r->noutput; i++) {
 		out[i].done = 0;
 		good = infer_room(h, &out[i], d->examples);
 	}
@@ -292,10 +287,10 @@ infer_round(RtHost *h, RtData *d, Output *out, int64_t round)
 	h->data = d;
 	d->seed = h->run.seed;
 	for (int64_t first = 0; good && first < d->examples; first += h->program.batch)
-		good = infer_batch(h, d, first, out);
-	for (int i = 0; good && i < h->opt.noutput; i++)
-		good = infer_write(h, &out[i]);
-	for (int i = 0; i < h->opt.noutput; i++) {
+		good = infer_batch(h, d, first, out, r->noutput);
+	for (int i = 0; good && i < r->noutput; i++)
+		good = infer_write(h, &out[i], round);
+	for (int i = 0; i < r->noutput; i++) {
 		free(out[i].at);
 		out[i].at = NULL;
 	}
@@ -305,26 +300,26 @@ infer_round(RtHost *h, RtData *d, Output *out, int64_t round)
 int
 rt_infer(RtHost *h)
 {
-	Output out[RT_MAX_FILES] = {0};
-	bool good = h->program.graph[RT_G_INFER].present || rt_fail(&h->error, "the model has no output"),
-	     streams = false;
+	RtRounds r = {0};
+	Output *out;
+	bool good = (h->program.graph[RT_G_INFER].present || rt_fail(&h->error, "the model has no output"))
+	            && rt_rounds(&r, &h->opt, &h->error),
+	     ended = false;
 
-	for (int i = 0; i < h->opt.ninput; i++)
-		streams = streams || is_stream(h->opt.input[i].file);
-	good = good && infer_outputs(h, out);
-	for (int64_t round = 0; good && (round == 0 || streams); round++) {
+	out = rt_alloc(sizeof *out * (size_t)(r.noutput + 1));
+	good = good && infer_outputs(h, &r, out);
+	for (int64_t round = 0; good && !ended && (round < r.rounds || r.streams); round++) {
 		RtData d = {0};
 		bool end = false;
 
-		good = infer_inputs(h, &d, &end);
+		good = infer_inputs(h, &r, round, &d, &end);
+		ended = end && round > 0;
 		if (end && round == 0)
 			rt_fail(&h->error, "standard input is empty");
-		if (end && round > 0) {
-			rt_data_free(&d);
-			return 0;
-		}
-		good = good && infer_round(h, &d, out, round);
+		good = ended || (good && infer_round(h, &r, &d, out, round));
 		rt_data_free(&d);
 	}
+	free(out);
+	rt_rounds_free(&r);
 	return good ? 0 : rt_die(h);
 }

@@ -156,16 +156,16 @@ static int
 options_named(RtOptions *o, const OptRow *r, const char *value)
 {
 	bool input = strcmp(r->name, "input") == 0;
-	RtNamed *list = input ? o->input : o->output;
+	RtNamed **list = input ? &o->input : &o->output;
 	int *n = input ? &o->ninput : &o->noutput;
 	const char *equals = strchr(value, '=');
 
 	if (!equals || equals == value || !equals[1])
 		return options_wrong(o, "--%s wants NAME=FILE.npy, not '%s'", r->name, value);
-	if (*n == RT_MAX_FILES)
-		return options_wrong(o, "too many --%s%s", r->name, "");
-	list[*n].name = rt_printf("%.*s", (int)(equals - value), value);
-	list[(*n)++].file = equals + 1;
+	if (!*list)                              /* arguments are few enough */
+		*list = rt_alloc(sizeof **list * (size_t)o->nargument);
+	(*list)[*n].name = rt_printf("%.*s", (int)(equals - value), value);
+	(*list)[(*n)++].file = equals + 1;
 	return -1;
 }
 
@@ -392,6 +392,7 @@ rt_options_read(RtOptions *o, int argc, char **argv)
 	int status;
 
 	*o = (RtOptions){.program = argc > 0 && *argv[0] ? rt_basename(argv[0]) : "model",
+	                 .nargument = argc,
 	                 .length = -1,
 	                 .top_k = -1,
 	                 .top_p = 1,

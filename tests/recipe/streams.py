@@ -1,5 +1,7 @@
 """streams.py: infer of standard input and output: many arrays in one process, as from files one by one."""
 import io
+import os
+import re
 import subprocess
 
 import numpy as np
@@ -103,3 +105,67 @@ def streams_that_break():
             (("--input", "x=-", "--output", "p=p.npy"), (x, x), b"--output p=- takes all")):
         r = stream(build("", net=BOTH) if "z=-" in args else m, args, *given, status=1)
         assert words in r.stderr, (args, r.stderr)
+
+
+@test
+def several_files_in_one_process():
+    m, both = build("", net=NET), build("", net=BOTH)
+    r = np.random.default_rng(2)
+    given = {k: r.normal(size=(n, 4)).astype("f4") for k, n in (("a", 3), ("b", 8), ("c", 21))}
+    beside = {k: r.normal(size=len(x)).astype("f4") for k, x in given.items()}
+    os.makedirs("in", exist_ok=True), os.makedirs("out", exist_ok=True)
+    for k in given:
+        np.save("in/x-%s.npy" % k, given[k]), np.save("in/z-%s.npy" % k, beside[k])
+    want = {k: from_file(m, x) for k, x in given.items()}
+    infer = lambda m, *args, status=0: run(m, "infer", "--weights", "w.safetensors", *[w for a in args for w in ("--output" if a[0] in "pq" else "--input", a)], status=status)
+
+    def there(names):
+        got = {k: np.load(f).tobytes() == want[k].tobytes() for k, f in names.items()}
+        for f in names.values():
+            os.unlink(f)
+        assert all(got.values()), got
+    infer(m, "x=in/x-c.npy", "x=in/x-a.npy", "p=1.npy", "p=2.npy")
+    there({"c": "1.npy", "a": "2.npy"})
+    infer(m, "x=in/x-*.npy", "p=out/*.npy")
+    there({k: "out/%s.npy" % k for k in given})
+    infer(both, "x=in/x-*.npy", "z=in/z-*.npy", "p=p-*.npy", "q=q1.npy", "q=q2.npy", "q=q3.npy")
+    for n, k in enumerate(given):
+        assert (np.load("q%d.npy" % (n + 1)) == want[k] + beside[k]).all()
+    there({k: "p-%s.npy" % k for k in given})
+    np.save("z1.npy", np.float32([1]))
+    np.save("x1.npy", given["a"][:1]), np.save("x2.npy", given["b"][:1])
+    infer(both, "x=x1.npy", "z=z1.npy", "x=x2.npy", "q=q1.npy", "q=q2.npy")  # z in both rounds
+    assert [float(np.load("q%d.npy" % n)[0]) for n in (1, 2)] == [float(from_file(m, given[k][:1])[0] + np.float32(1)) for k in "ab"]
+    out = subprocess.run([m, "infer", "--weights", "w.safetensors", "--input", "x=in/x-*.npy", "--output", "p=-"], capture_output=True)
+    assert [a.tobytes() for a in arrays(out.stdout)] == [w.tobytes() for w in want.values()], out.stderr
+    os.rename("in/x-a.npy", "in/x-*.npy")    # a name of a file that is there
+    infer(m, "x=in/x-*.npy", "p=1.npy")
+    os.rename("in/x-*.npy", "in/x-a.npy")
+    there({"a": "1.npy"})
+
+    many = 300                               # more than a power of two, and than one page of names
+    for i in range(many):
+        np.save("in/m%03d.npy" % i, given["a"][i % 3:i % 3 + 1])
+    infer(m, "x=in/m*.npy", "p=out/m*.npy")
+    one = [from_file(m, given["a"][i:i + 1]) for i in range(3)]
+    assert all(np.load("out/m%03d.npy" % i) == one[i % 3] for i in range(many))
+    np.save("bad.npy", np.ones((2, 5), "f4"))
+    two = ("x=x1.npy", "x=x2.npy")
+    for prog, args, words in (
+            (m, (*two, "p=1.npy"), r"output p has 1 file, the inputs 2: give one for each in their order, or p=- for all"),
+            (m, ("x=in/x-*.npy", "p=1.npy"), r"output p has 1 file, the inputs 3: give one for each, or a name with a \*, or p=- for all"),
+            (m, ("x=x1.npy", "p=1.npy", "p=2.npy"), r"output p has 2 files, and each input one"),
+            (m, (*two, "p=1.npy", "p=./1.npy"), r"output p is to be written to ./1.npy twice"),
+            (both, (*two, "z=z1.npy", "p=1.npy", "p=2.npy", "q=2.npy", "q=3.npy"), r"outputs p and q are both to be written to 2.npy|outputs q and p are both"),
+            (both, (*two, "x=x1.npy", "z=z1.npy", "z=z1.npy", "q=-"), r"input x has 3 files, input z 2: give as many of both, or one for all"),
+            (both, ("x=in/x-*.npy", "z=in/m*.npy", "q=-"), r"inputs z and x do not go together: in/m000.npy and in/x-a.npy have other words for the \*"),
+            (m, ("x=no-*.npy", "p=*.npy"), r"input x: no file is called no-\*.npy"),
+            (m, ("x=in/*-*.npy", "p=-"), r"--input x=in/\*-\*.npy: a name has one \* at most"),
+            (m, ("x=in/x-*.npy", "p=*-*.npy"), r"--output p=\*-\*.npy: a name has one \* at most"),
+            (m, (*two, "p=*.npy"), r"--output p=\*.npy: no input has a \* that says what it stands for"),
+            (m, ("x=in/x-*.npy", "x=x1.npy", "p=*.npy"), r"no input has a \* that says what it stands for beside x1.npy"),
+            (m, ("x=x1.npy", "x=-", "p=-"), r"input x: standard input may hold many arrays, and is given beside other files"),
+            (both, ("x=-", "z=z1.npy", "z=z1.npy", "q=-"), r"input x is standard input, which may hold many arrays, and input z has 2 files; give it one"),
+            (m, ("x=x1.npy", "x=bad.npy", "p=1.npy", "p=2.npy"), r"bad.npy: 5 elements a row do not make input x")):
+        assert re.search(words, infer(prog, *args, status=1).stderr), (args, words)
+    assert os.path.exists("1.npy") and not os.path.exists("2.npy")  # what was done before the bad one stays

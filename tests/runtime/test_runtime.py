@@ -356,7 +356,8 @@ def files_that_cannot_be_written_are_noticed_at_once():
     infer = ["infer", "--weights", "w.safetensors", "--input", "x=x.npy"]
     run(*infer, "--output", "pred=no/p.npy", status=1, err="--output pred: no/p.npy: No such file")
     run(*infer, "--output", "pred=.", status=1, err="--output pred: .: is a folder")
-    run(*infer, "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1, err="outputs pred and pred are both to be written to ./p.npy")
+    run(*infer, "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1, err="output pred has 2 files, and each input one")
+    run(*infer, "--input", "x=x.npy", "--output", "pred=p.npy", "--output", "pred=./p.npy", status=1, err="output pred is to be written to ./p.npy twice")
     os.chmod(".", 0o755)
     if os.geteuid() == 0 and subprocess.run(["cat", IMAGE], user=65534, capture_output=True).returncode == 0:
         os.mkdir("tight")                    # whose files only their owner may rename, as in /tmp
