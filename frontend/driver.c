@@ -434,7 +434,7 @@ check_shards(Job *j)
 		vec_push(j->module->arena, &j->module->setting,
 		         ((Setting){.kind = SET_INT, .name = CUT_SETTING, .i = 1, .f = 1}));
 	if (s && s->i > 1 && !target_does(j->target, TARGET_shards))
-		return failure("'%s': train.shards = %lld: target %s cuts no batches; targets cpu and ref do", j->file,
+		return failure("'%s': train.shards = %lld: target %s cuts no batches; others do", j->file,
 		               (long long)s->i, j->target->name);
 	return EXIT_GOOD;
 }

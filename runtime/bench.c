@@ -285,9 +285,11 @@ bench_profile_run(Bench *b, Trace *t, int64_t steps)
 			rt_shuffle(&h->run);
 			rt_rate(&h->run);
 		}
-		bool in_step = !b->forward && rt_joins_in_step(h);
+		bool device = !b->forward && h->program.shards > 1 && h->image->device,
+		     in_step = device || (!b->forward && rt_joins_in_step(h));
 
-		if (in_step && !bench_status(h, rt_joined_step(h, bench_time, t)))
+		if (in_step && !bench_status(h, device ? h->image->device->shards(h, bench_time, t)
+		                                       : rt_joined_step(h, bench_time, t)))
 			return false;
 		if (!b->forward && h->joins.data && !bench_status(h, rt_count(&h->run)))
 			return false;

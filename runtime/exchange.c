@@ -163,29 +163,53 @@ sums_range(RtHost *h)
 	return true;
 }
 
-/* Joins what can be joined behind the shard just pushed; adds: do it too. */
-static void
-sums_join(RtHost *h, RtNode x, uint8_t *at, bool last, bool adds)
+int
+rt_merge_adds(RtSums *s, int64_t k, RtAdd *add)
 {
-	RtSums *s = &h->sums;
-	uint8_t *grad = adds ? h->run.arena + s->begin : NULL;
-	RtNode parent;
-	bool right;
+	RtNode x = {k, 1}, parent;
+	bool right, last = k + 1 == s->hi;
+	int at = RT_STATES, n = 0;
 
+	if (k == s->lo)
+		s->nnode = 0;
 	while (s->nnode && rt_tree_parent(s->shards, x, &parent, &right) && right
 	       && s->node[s->nnode - 1].a == parent.a && parent.a + parent.n == x.a + x.n) {
-		uint8_t *left = s->room[s->nnode - 1], *out = last ? grad : left;
+		int left = s->nnode - 1, out = last ? RT_STATES : left;
 
-		if (adds)
-			sums_add(h, 0, s->npart, out, left, at);
+		add[n++] = (RtAdd){.out = out, .left = left, .right = at};
 		at = out;
 		x = parent;
 		s->nnode--;
 	}
-	if (adds && !last && at == grad)
-		memcpy(s->room[s->nnode], grad, (size_t)s->bytes);
+	if (!last && at == RT_STATES)
+		add[n++] = (RtAdd){.out = s->nnode, .left = RT_NOTHING, .right = RT_STATES};
 	s->node[s->nnode++] = x;
 	s->deepest = s->nnode - last > s->deepest ? s->nnode - last : s->deepest;
+	return n;
+}
+
+static uint8_t *
+sums_place(const RtHost *h, int room)
+{
+	return room == RT_STATES ? h->run.arena + h->sums.begin : h->sums.room[room];
+}
+
+/* Joins what can be joined behind shard k, which has just run. */
+static void
+sums_join(RtHost *h, int64_t k)
+{
+	RtSums *s = &h->sums;
+	RtAdd add[RT_MAX_NODES];
+	int n = rt_merge_adds(s, k, add);
+
+	for (int i = 0; i < n; i++) {
+		uint8_t *out = sums_place(h, add[i].out), *right = sums_place(h, add[i].right);
+
+		if (add[i].left == RT_NOTHING)
+			memcpy(out, right, (size_t)s->bytes);
+		else
+			sums_add(h, 0, s->npart, out, sums_place(h, add[i].left), right);
+	}
 }
 
 /* ---- several processes
@@ -643,9 +667,8 @@ rt_sums_open(RtHost *h)
 			               "%s; --exchange tree adds them",
 			               rt_dtype[s->part[i].dtype].name);
 	for (int64_t k = s->lo; k < s->hi; k++)
-		sums_join(h, (RtNode){k, 1}, NULL, k + 1 == s->hi, false);
-	s->nnode = 0;
-	for (int i = 0; i < s->deepest; i++)
+		rt_merge_adds(s, k, (RtAdd[RT_MAX_NODES]){{0}});
+	for (int i = 0; i < s->deepest && !h->image->device; i++)
 		if (!(s->room[i] = rt_large((size_t)s->bytes)))
 			return rt_fail(&h->error, "out of memory: the sums of %d shards need %.1f MiB", (int)s->shards,
 			               (double)s->bytes * s->deepest / 0x1p20);
@@ -659,10 +682,10 @@ rt_merge(RtRun *run)
 	RtSums *s = &h->sums;
 	int64_t k = run->micro;
 
-	if (k == s->lo)
-		s->nnode = 0;
+	if (h->image->device)
+		return h->image->device->merge(h) ? RT_OK : RT_ERROR;
 	if (h->ranks == 1 || h->opt.no_exchange || k + 1 < s->hi) {
-		sums_join(h, (RtNode){k, 1}, run->arena + s->begin, k + 1 == s->hi, true);
+		sums_join(h, k);
 		return RT_OK;
 	}
 	return sums_exchange(h, (RtVote){.shard = -1});

@@ -487,6 +487,9 @@ typedef struct RtDevice {
 	bool (*end)(RtHost *h, int graph);
 	double (*between)(RtHost *h, int a, int b); /* seconds from mark to mark, after wait; NAN after rt_fail */
 	bool (*put)(RtHost *h, int64_t offset, int64_t bytes); /* the host's arena to the device's, as it is */
+	/* train.shards > 1. shards: all of a step, graph train of each and their sums; merge: rt_merge's work */
+	int64_t (*shards)(RtHost *h, RtTimeFn *time, void *cx);
+	bool (*merge)(RtHost *h);
 } RtDevice;
 
 /* ---------------------------------------------------------------- the sum over the shards of a batch (exchange.c) */
@@ -494,6 +497,9 @@ typedef struct RtNode { int64_t a, n; } RtNode; /* shards [a, a + n) */
 /* Elements of one state, at a byte of the range. owned: of a gradient that only those know who apply it. */
 typedef struct RtSpan { int64_t at, n; int dtype; bool owned; } RtSpan;
 enum { RT_MAX_NODES = 128 };
+/* out = left + right, by number of the room; or the states themselves; left RT_NOTHING: a copy */
+enum { RT_STATES = -1, RT_NOTHING = -2 };
+typedef struct RtAdd { int out, left, right; } RtAdd;
 /* of a rank; slot: of the first among those that arrive */
 typedef struct RtPieces { int64_t lo, hi; RtNode *node; int n; int64_t slot; } RtPieces;
 typedef struct RtSums {
@@ -546,6 +552,8 @@ bool rt_only_exchange(RtHost *h);
 void rt_exchange_log(const RtHost *h);
 void rt_exchange_warn(RtHost *h, int64_t epoch, double seconds);
 bool rt_sums_open(RtHost *h);                 /* memory, before the first step; false after rt_fail */
+/* What is added behind shard k, shards coming in order: into add, RT_MAX_NODES of them; their number. */
+int rt_merge_adds(RtSums *s, int64_t k, RtAdd *add);
 /* The largest nodes of shards [lo, hi), from the left; their number. out: RT_MAX_NODES of them. */
 int rt_tree_pieces(int64_t shards, int64_t lo, int64_t hi, RtNode *out);
 /* This process met a fault, or its own loop ended with one, before the step's sums were joined: the others hear of it.
@@ -565,6 +573,8 @@ typedef struct RtJoins {
 	int64_t counted;                            /* of the step whose joins are done; -1 */
 } RtJoins;
 size_t rt_joins_room(RtHost *h);              /* bytes of the arena, from the number of shards of this process */
+int rt_joins_unit(const RtGraph *g, int a);   /* the end of joins [a, ..) that are exchanged together */
+int64_t rt_join_bytes(const RtJoin *j);       /* of what a shard brings */
 bool rt_joins_open(RtHost *h);                /* behind rt_sums_open; false after rt_fail */
 bool rt_joins_in_step(const RtHost *h);       /* a process's shards run in step */
 /* rt_batch's work where the shard's inputs stand ready from rt_count; false: they do not */

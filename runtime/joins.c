@@ -29,15 +29,15 @@ rt_joins_in_step(const RtHost *h)
 	return g->njoin && !g->early;
 }
 
-static int64_t
-join_bytes(const RtJoin *j)
+int64_t
+rt_join_bytes(const RtJoin *j)
 {
 	return (j->count * rt_dtype[j->dtype].bytes * j->pairs + 63) & ~(int64_t)63;
 }
 
 /* Joins [a, b) that are exchanged together: all early ones; else neighbours of which none reads another. */
-static int
-unit_end(const RtGraph *g, int a)
+int
+rt_joins_unit(const RtGraph *g, int a)
 {
 	int b = a + 1;
 
@@ -82,8 +82,8 @@ unit_add(const RtGraph *g, int a, int b, double nl, uint8_t *left, double nr, co
 			join_moments(j, nl, left, nr, right);
 		else
 			rt_sum(j->dtype, left, left, right, j->count);
-		left += join_bytes(j);
-		right += join_bytes(j);
+		left += rt_join_bytes(j);
+		right += rt_join_bytes(j);
 	}
 }
 
@@ -133,7 +133,7 @@ unit_exchange(RtHost *h, void *cx)
 	RtMsg *m = rt_alloc(sizeof *m * (size_t)(2 * j->slots * h->ranks));
 
 	for (int i = u->a; i < u->b; i++)
-		bytes += join_bytes(&joins_graph(h)->join[i]);
+		bytes += rt_join_bytes(&joins_graph(h)->join[i]);
 	for (int i = 0; i < h->sums.rank[h->rank].n; i++) {
 		uint8_t *at = j->slot + (j->first[h->rank] + i) * step;
 
@@ -217,7 +217,7 @@ value_move(RtHost *h, int64_t j, int a, int i, bool give)
 	size_t n = (size_t)(x->count * rt_dtype[x->dtype].bytes);
 
 	for (; a < i; a++)
-		at += join_bytes(&joins_graph(h)->join[a]);
+		at += rt_join_bytes(&joins_graph(h)->join[a]);
 	for (int k = 0; k < x->pairs; k++) {
 		int64_t offset = give ? x->out[k] : x->in[k];
 		uint8_t *place = h->run.arena + offset + shift(h, j, offset);
@@ -317,7 +317,7 @@ rt_joined_step(RtHost *h, RtTimeFn *time, void *cx)
 				return status;           /* micro stays that of the shard */
 			bad = status != RT_OK ? h->sums.lo + j : -1;
 			if (!last && bad < 0)
-				values_move(h, j, a, unit_end(g, a), false);
+				values_move(h, j, a, rt_joins_unit(g, a), false);
 			if (!last)
 				continue;
 			if (shift(h, j, h->sums.begin))
@@ -329,11 +329,11 @@ rt_joined_step(RtHost *h, RtTimeFn *time, void *cx)
 		}
 		if (last)
 			break;
-		if ((status = unit_join(h, a, unit_end(g, a), bad)) != RT_OK)
+		if ((status = unit_join(h, a, rt_joins_unit(g, a), bad)) != RT_OK)
 			return status;
 		for (int64_t j = 0; j < mine; j++)
-			values_move(h, j, a, unit_end(g, a), true);
-		a = unit_end(g, a);
+			values_move(h, j, a, rt_joins_unit(g, a), true);
+		a = rt_joins_unit(g, a);
 	}
 	run->micro = h->program.shards - 1;
 	return RT_OK;
@@ -426,7 +426,7 @@ rt_joins_room(RtHost *h)
 	size_t one = ((size_t)p->arena_bytes + 64 + 4095) & ~(size_t)4095;
 
 	j->copies = 1;
-	if (!rt_joins_in_step(h) || h->image->call)
+	if (!rt_joins_in_step(h) || h->image->call || h->image->device)
 		return (size_t)p->arena_bytes + 64;
 	j->copies = (int)(p->shards * (h->rank + 1) / h->ranks - p->shards * h->rank / h->ranks);
 	j->stride = one;
@@ -471,12 +471,14 @@ rt_joins_open(RtHost *h)
 	j->counted = -1;
 	if (!g->njoin)
 		return true;
-	for (int a = 0; a < g->njoin; a = unit_end(g, a)) {
+	for (int a = 0; a < g->njoin; a = rt_joins_unit(g, a)) {
 		bytes = 0;
-		for (int i = a; i < unit_end(g, a); i++)
-			bytes += join_bytes(&g->join[i]);
+		for (int i = a; i < rt_joins_unit(g, a); i++)
+			bytes += rt_join_bytes(&g->join[i]);
 		j->room = bytes > j->room ? bytes : j->room;
 	}
+	if (h->image->device)                    /* it joins by itself */
+		return true;
 	j->first = rt_alloc(sizeof *j->first * (size_t)h->ranks);
 	for (int r = 0; r < h->ranks && h->ranks > 1; r++) {
 		j->first[r] = j->slots;

@@ -506,7 +506,11 @@ loop_range(RtHost *h, const RtLoop *l, int at, int end)
 			status = loop_op(h, op);
 			continue;
 		}
-		if (op->shards && rt_joins_in_step(h)) {
+		if (op->shards && h->image->device) {
+			if ((status = h->image->device->shards(h, NULL, NULL)) != RT_OK)
+				return status;               /* micro stays that of the shard */
+			run->micro = op->count - 1;
+		} else if (op->shards && rt_joins_in_step(h)) {
 			status = h->watching ? rt_watch_call(h, RT_G_TRAIN) : rt_joined_step(h, NULL, NULL);
 		} else if (op->shards) {
 			if (h->joins.data && (status = rt_count(run)) != RT_OK)

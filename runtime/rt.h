@@ -181,10 +181,16 @@ typedef struct RtCode {             /* kernels of a device */
 	F(words)      /* of a record */ \
 	F(records)    /* written so far */ \
 	F(head)       /* where the host reads that number */ \
-	F(mail)       /* not 0 there: end after this step */
+	F(mail)       /* not 0 there: end after this step */ \
+	F(micro)      /* the batch of the step that runs, or in which the first fault is */
 /* offset: of an example; unit: 16, 8, 4, 2 or 1 bytes are copied at a time; 0: its address takes its place */
 #define RT_LOOP_INPUT(F) F(data) F(stride) F(bytes) F(unit) F(offset)
 #define RT_LOOP_RESULT(F) F(offset) F(bytes)
+/* Elements of a state of kind grad, from byte `at` of all of them on. type: 0 f32, 1 f64, 2 bf16, 3 f16 */
+#define RT_LOOP_PART(F) F(at) F(n) F(type)
+/* What shards exchange within a step: count elements from arena + from, joined to arena + to (moments: means, and
+ * variances from from2 on, to to2; to, to2 -1: nobody reads it); at: byte of what a shard brings */
+#define RT_LOOP_JOIN(F) F(from) F(to) F(from2) F(to2) F(count) F(type) F(moments) F(at)
 
 typedef int64_t RtEntry(RtRun *run);            /* an RtStatus */
 

@@ -377,6 +377,7 @@ cu_module_emit(CuProgram *p, const Module *m, const char *arch)
 	buf_printf(&p->text, "%s", cuda_prelude);
 	p->small = small_integers(m);
 	buf_printf(&p->text, "%s", p->small);
+	program_mark_joins(m, &p->ks, p->a);
 	cu_merge(p, m);
 }
 
@@ -510,7 +511,7 @@ const Target cuda_target = {
 	.name = "cuda",
 	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
 	.default_arch = "native",
-	.traits = TARGET_windows_fuse | TARGET_crops_fuse | TARGET_joins_launches,
+	.traits = TARGET_windows_fuse | TARGET_crops_fuse | TARGET_joins_launches | TARGET_shards,
 	.variants = cu_variants,
 	.has_kernel = cuda_has_kernel,
 	.refuses = cuda_refuses,

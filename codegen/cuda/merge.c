@@ -89,6 +89,8 @@ run_end(const Merge *x, uint32_t first)
 
 		/* what races is timed by itself */
 		if (k->group < 0 || gk->g->group.at[k->group].variant.n || k->once != gk->k.at[first].once ||
+		    /* something else runs in its place; it runs without the rest */
+		    k->join || k->early != gk->k.at[first].early ||
 		    !(x->p->fn.at[k->fn].flat || is_small(x, k)))
 			break;
 		touches(x, k, &one);

@@ -59,6 +59,8 @@ typedef struct CuDriver {
 typedef struct LoopState { RT_LOOP_STATE(FIELD) } LoopState;
 typedef struct LoopInput { RT_LOOP_INPUT(FIELD) } LoopInput;
 typedef struct LoopResult { RT_LOOP_RESULT(FIELD) } LoopResult;
+typedef struct LoopPart { RT_LOOP_PART(FIELD) } LoopPart;
+typedef struct LoopJoin { RT_LOOP_JOIN(FIELD) } LoopJoin;
 #undef FIELD
 /* from the arena - 256 */
 typedef struct LoopHead { LoopState state; char room[RT_LOOP_BYTES - sizeof(LoopState)]; RtFault fault; } LoopHead;
@@ -78,6 +80,15 @@ typedef struct DeviceSet {
 /* A loop as a graph: `steps` of it, or all of them (0). */
 typedef struct Plan { const RtLoop *loop; int64_t steps; CuGraph graph; CuExec exec; } Plan;
 #define CUDA_PLANS 8
+
+/* The shards of a batch (shards.c). */
+typedef struct CudaShards {
+	CuFunction sum, copy, fault, take, tree, give;
+	CuPtr part, join;                           /* LoopPart, h->sums.npart of them; LoopJoin by join */
+	CuPtr room[RT_MAX_NODES];                   /* for the sums of complete nodes */
+	CuPtr value, root;                          /* of joins: by shard; joined */
+	int copies; CuPtr stride;                   /* of the arena: of shards that run in step; else 1 */
+} CudaShards;
 
 typedef struct Cuda {
 	RtHost *h;
@@ -110,6 +121,7 @@ typedef struct Cuda {
 	char why_while[400];
 	CuEvent *event; int nevent;
 	struct CudaDnn *dnn;                        /* NULL: the image holds no plans of cuDNN */
+	CudaShards shards;
 } Cuda;
 
 /* driver.c */
@@ -144,6 +156,19 @@ Plan *cuda_plan(Cuda *c, const RtLoop *l, int64_t steps);
 void cuda_plans_free(Cuda *c);
 CuPtr cuda_input_table(const Cuda *c, int graph);
 CuPtr cuda_result_table(const Cuda *c, int graph);
+/* Kernels one after the other, into a graph; or (graph NULL) launched and waited for, each timed where time is not
+ * NULL. */
+typedef struct Chain {
+	Cuda *c;
+	CuGraph graph;
+	CuNode last;
+	int64_t micro;
+	bool batch;                                 /* the next call takes one */
+	RtTimeFn *time; void *cx;
+} Chain;
+bool cuda_chain_add(Chain *h, const CuKernelNode *node);
+bool cuda_chain_begin(Chain *h, int graph);             /* a call: its scalars, its batch */
+bool cuda_chain_row(Chain *h, const RtGraph *g, int row);
 /* parameters: in c->parameter, until the next */
 bool cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to);
 bool cuda_row_context(Cuda *c, const RtRow *r);         /* names kernel and layers; false */
@@ -154,7 +179,17 @@ void cuda_dnn_close(Cuda *c);
 bool cuda_dnn_is(const Cuda *c, const RtRow *r);        /* is the row a plan of cuDNN? */
 bool cuda_dnn_run(Cuda *c, const RtRow *r);             /* on the stream */
 bool cuda_dnn_add(Cuda *c, CuGraph graph, const CuNode *after, size_t n, const RtRow *r, CuNode *made);
+/* shards.c */
+void cuda_shards_room(Cuda *c);                         /* how many copies of the arena, before it is made */
+bool cuda_shards_open(Cuda *c);                         /* behind the arena; nothing where there are no shards */
+void cuda_shards_close(Cuda *c);
+/* All of a step: graph train of each and their sums. A fault of kernels that are launched is in run->arena. */
+bool cuda_shards_add(Chain *h);
+int64_t cuda_shards(RtHost *h, RtTimeFn *time, void *cx);
+bool cuda_shards_merge(RtHost *h);
 /* run.c */
+bool cuda_scalars(Cuda *c, const RtGraph *g);           /* of a call, to where the graph reads them */
+bool cuda_events(Cuda *c, int n);
 extern const RtDevice rt_cuda;
 int64_t cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx);
 int64_t cuda_enter(RtHost *h, const RtLoop *loop);

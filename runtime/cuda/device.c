@@ -104,27 +104,30 @@ cuda_beside(Cuda *c, int k)
 
 	if (c->beside[k])
 		return true;
+	bytes *= c->shards.copies;
 	if (!cuda_alloc(c, &c->beside[k], bytes, "a batch that the host has gathered"))
 		return false;
 	c->h->device_bytes += (size_t)bytes;
 	return true;
 }
 
-/* Examples that the host has gathered, for an input that holds addresses: they lie beside the arena. */
+/* Examples that the host has gathered, for an input that holds addresses: they lie beside the arena, those of
+ * each shard that runs in step. */
 static bool
 inputs_addressed(Cuda *c, int k, int64_t offset, int64_t n)
 {
 	RtHost *h = c->h;
 	int64_t bytes = h->program.input[k].t.bytes, each = bytes / h->program.batch;
-	CuPtr *at;
+	CuPtr *at, copy = (c->arena - c->base) / c->shards.stride, beside;
 	bool good;
 
 	if (!cuda_beside(c, k))
 		return false;
+	beside = c->beside[k] + copy * (CuPtr)bytes;
 	at = rt_alloc(sizeof *at * (size_t)n);
 	for (int64_t i = 0; i < n; i++)
-		at[i] = c->beside[k] + (CuPtr)(i * each);
-	good = cuda_put(c, c->beside[k], h->run.arena + offset, each * n) &&
+		at[i] = beside + (CuPtr)(i * each);
+	good = cuda_put(c, beside, h->run.arena + offset, each * n) &&
 	       cuda_put(c, c->arena + (CuPtr)offset, at, (int64_t)sizeof *at * n);
 	free(at);
 	return good;
@@ -152,10 +155,15 @@ static bool
 device_memory(Cuda *c)
 {
 	const RtProgram *p = &c->h->program;
-	size_t bytes = (size_t)p->arena_bytes + DEVICE_OTHER, available = 0, total = 0;
+	CudaShards *s = &c->shards;
+	size_t bytes, available = 0, total = 0;
 	int64_t state = 0, room, fit;
-	int status = c->cu.cuMemAlloc(&c->base, bytes);
+	int status;
 
+	cuda_shards_room(c);
+	s->stride = ((CuPtr)p->arena_bytes + DEVICE_OTHER + 255) & ~(CuPtr)255;
+	bytes = (size_t)p->arena_bytes + DEVICE_OTHER + (size_t)s->stride * (size_t)(s->copies - 1);
+	status = c->cu.cuMemAlloc(&c->base, bytes);
 	static_assert(DEVICE_OTHER > RT_LOOP_BYTES, "kernels may read a little behind the arena");
 	c->arena = c->base + RT_LOOP_BYTES;
 	c->h->device_bytes = bytes;
@@ -168,7 +176,7 @@ device_memory(Cuda *c)
 		state += p->state[k].t.bytes;
 	room = (int64_t)available - state - DEVICE_OTHER;
 	fit = room > 0 && p->arena_bytes > state
-	              ? (int64_t)((double)room / (double)(p->arena_bytes - state) * (double)p->batch)
+	              ? (int64_t)((double)room / (double)(p->arena_bytes - state) / s->copies * (double)p->batch)
 	              : 0;
 	fit = fit < p->batch ? fit : p->batch - 1;
 	return rt_fail(&c->h->error,
@@ -347,7 +355,8 @@ cuda_open(RtHost *h)
 		        "the program's descriptor: a device's fault record is at offset 0, and its image has code");
 	return CUDA(c, cuCtxSetCurrent, c->context) && CUDA(c, cuStreamCreate, &c->stream, CU_NON_BLOCKING) &&
 	       CUDA(c, cuStreamCreate, &c->copy, CU_NON_BLOCKING) && device_code(c) && device_condition(c) &&
-	       device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top) && cuda_dnn_open(c);
+	       device_memory(c) && device_tables(c) && cuda_put(c, c->base, &c->top, sizeof c->top) &&
+	       cuda_dnn_open(c) && cuda_shards_open(c);
 }
 
 /* Whatever there is of it; after an error too. */
@@ -361,6 +370,7 @@ cuda_close(RtHost *h)
 	c->cu.cuCtxSetCurrent(c->context);
 	cuda_plans_free(c);
 	cuda_dnn_close(c);
+	cuda_shards_close(c);
 	cuda_data_free(c);
 	for (int i = 0; i < c->nevent; i++)
 		c->cu.cuEventDestroy(c->event[i]);

@@ -77,19 +77,16 @@ cuda_kernel(Cuda *c, const RtRow *r, int64_t *n, CuKernelNode *to)
 
 /* ---- a chain of kernels */
 
-typedef struct Chain {
-	Cuda *c;
-	CuGraph graph;
-	CuNode last;
-	int64_t micro;
-	bool batch;                                 /* the next call takes one */
-} Chain;
-
-static bool
-chain_add(Chain *h, const CuKernelNode *node)
+bool
+cuda_chain_add(Chain *h, const CuKernelNode *node)
 {
+	Cuda *c = h->c;
 	CuNode made;
 
+	if (!h->graph)
+		return CUDA(c, cuLaunchKernel, node->function, node->grid[0], 1, 1, node->block[0], 1, 1, node->shared,
+		            c->stream, node->parameter, NULL) &&
+		       CUDA(c, cuStreamSynchronize, c->stream);
 	if (!CUDA(h->c, cuGraphAddKernelNode, &made, h->graph, &h->last, h->last != NULL, node))
 		return false;
 	h->last = made;
@@ -102,29 +99,81 @@ chain_plan(Chain *h, const RtRow *r)
 {
 	CuNode made;
 
+	if (!h->graph)
+		return cuda_dnn_run(h->c, r) && CUDA(h->c, cuStreamSynchronize, h->c->stream);
 	if (!cuda_dnn_add(h->c, h->graph, &h->last, h->last != NULL, r, &made))
 		return false;
 	h->last = made;
 	return true;
 }
 
+/* Of a call that is launched the host gathers the batch. */
 static bool
-chain_begin_call(Chain *h, int graph)
+chain_begin_now(Chain *h, int graph)
+{
+	RtHost *host = h->c->h;
+	const RtGraph *g = &host->program.graph[graph];
+
+	if (h->batch) {
+		host->run.micro = h->micro;
+		rt_batch(&host->run, g->input, host->program.ninput);
+	}
+	h->batch = false;
+	return cuda_inputs(h->c, g, host->run.n) && cuda_scalars(h->c, g);
+}
+
+bool
+cuda_chain_begin(Chain *h, int graph)
 {
 	Cuda *c = h->c;
 	const RtGraph *g = &c->h->program.graph[graph];
 	CuPtr table = cuda_input_table(c, graph);
 	long long inputs = h->batch ? c->h->program.ninput : 0, n = c->h->run.batch, micro = h->micro, seed = g->seed,
-	          step = g->step, rate = g->rate;
-	void *parameter[] = {&c->arena, &table, &inputs, &n, &micro, &seed, &step, &rate};
+	          step = g->step, rate = g->rate, first = g->first;
+	void *parameter[] = {&c->arena, &table, &inputs, &n, &micro, &seed, &step, &rate, &first};
 	unsigned blocks = h->batch ? (unsigned)c->set[c->h->mode == RT_M_EVAL].blocks[graph] : 1;
 	CuKernelNode node = {.function = c->loop_call,
 	                     .grid = {blocks, 1, 1},
 	                     .block = {h->batch ? GRAPH_THREADS : 1, 1, 1},
 	                     .parameter = parameter};
 
+	if (!h->graph)
+		return chain_begin_now(h, graph);
 	h->batch = false;
-	return chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_call");
+	return cuda_chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_call");
+}
+
+/* What has just been launched and waited for. */
+static bool
+chain_timed(Chain *h, const RtGraph *g, int row)
+{
+	Cuda *c = h->c;
+	double end = rt_now();
+	float ms = 0;
+
+	if (!CUDA(c, cuEventElapsedTime, &ms, c->event[0], c->event[1]))
+		return false;
+	h->time(h->cx, g, row, end - ms * 1e-3, end);
+	return true;
+}
+
+bool
+cuda_chain_row(Chain *h, const RtGraph *g, int row)
+{
+	const RtRow *r = &g->row[row];
+	Cuda *c = h->c;
+	int64_t n = c->h->run.batch;
+	bool good, timed = !h->graph && h->time;
+	CuKernelNode node;
+
+	if (timed && (!cuda_events(c, 2) || !CUDA(c, cuEventRecord, c->event[0], c->stream)))
+		return false;
+	if (cuda_dnn_is(c, r))
+		good = chain_plan(h, r);
+	else
+		good = cuda_kernel(c, r, &n, &node) && (cuda_chain_add(h, &node) || cuda_row_context(c, r));
+	return good && (!timed || (CUDA(c, cuEventRecord, c->event[1], c->stream) &&
+	                           CUDA(c, cuEventSynchronize, c->event[1]) && chain_timed(h, g, row)));
 }
 
 /* once: with the kernels that need not run in each step. */
@@ -132,25 +181,12 @@ static bool
 chain_call(Chain *h, int graph, bool once)
 {
 	const RtGraph *g = &h->c->h->program.graph[graph];
-	int64_t n = h->c->h->run.batch;
 
-	if (!chain_begin_call(h, graph))
+	if (!cuda_chain_begin(h, graph))
 		return false;
-	for (int k = 0; k < g->nrow; k++) {
-		CuKernelNode node;
-
-		if (g->row[k].once && !once)
-			continue;
-		if (cuda_dnn_is(h->c, &g->row[k])) {
-			if (!chain_plan(h, &g->row[k]))
-				return false;
-			continue;
-		}
-		if (!cuda_kernel(h->c, &g->row[k], &n, &node))
+	for (int k = 0; k < g->nrow; k++)
+		if ((once || !g->row[k].once) && !cuda_chain_row(h, g, k))
 			return false;
-		if (!chain_add(h, &node))
-			return cuda_row_context(h->c, &g->row[k]);
-	}
 	return true;
 }
 
@@ -175,7 +211,7 @@ chain_emit(Chain *h, int graph)
 	void *parameter[] = {&c->arena, &table, &n, &loss, &bits};
 	CuKernelNode node = {.function = c->loop_emit, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter = parameter};
 
-	return chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_emit");
+	return cuda_chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_emit");
 }
 
 /* Ops [at, end) of a loop, once; a counted repeat as many times as it says. Training writes states, so there nothing
@@ -190,7 +226,9 @@ chain_ops(Chain *h, const RtLoop *l, int at, int end)
 
 		switch (op->kind) {
 		case RT_L_REPEAT:
-			for (int64_t i = 0, n = op->counted ? op->count : 1; i < n && good; i++) {
+			if (op->shards)
+				good = cuda_shards_add(h);
+			for (int64_t i = 0, n = op->shards ? 0 : op->counted ? op->count : 1; i < n && good; i++) {
 				h->micro = op->counted ? i : 0;
 				good = chain_ops(h, l, at + 1, op->end);
 			}
@@ -226,7 +264,7 @@ plan_loop(Cuda *c, Plan *p)
 	if (!CUDA(c, cuGraphAddNode, &node, p->graph, NULL, NULL, 0, &loop))
 		return false;
 	h.graph = loop.as.conditional.body[0];
-	return chain_ops(&h, p->loop, 0, p->loop->n) && chain_add(&h, &last);
+	return chain_ops(&h, p->loop, 0, p->loop->n) && cuda_chain_add(&h, &last);
 }
 
 static void

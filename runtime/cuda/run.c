@@ -34,18 +34,19 @@ run_launch(Cuda *c, const RtRow *r, int64_t n)
 	       cuda_row_context(c, r);
 }
 
-static bool
-call_scalars(Cuda *c, const RtGraph *g)
+bool
+cuda_scalars(Cuda *c, const RtGraph *g)
 {
 	const RtRun *r = &c->h->run;
 
 	return (g->seed < 0 || cuda_put(c, c->arena + (CuPtr)g->seed, &r->seed, 8)) &&
 	       (g->step < 0 || cuda_put(c, c->arena + (CuPtr)g->step, &r->step, 8)) &&
-	       (g->rate < 0 || cuda_put(c, c->arena + (CuPtr)g->rate, &r->rate, 8));
+	       (g->rate < 0 || cuda_put(c, c->arena + (CuPtr)g->rate, &r->rate, 8)) &&
+	       (g->first < 0 || cuda_put(c, c->arena + (CuPtr)g->first, &r->first, 8));
 }
 
-static bool
-call_events(Cuda *c, int n)
+bool
+cuda_events(Cuda *c, int n)
 {
 	if (n <= c->nevent)
 		return true;
@@ -89,7 +90,7 @@ call_rows(Cuda *c, const RtGraph *g, RtTimeFn *time, void *cx)
 	bool *ran = rt_alloc(sizeof *ran * (size_t)(g->nrow + 1));
 
 	if (time)
-		good = call_events(c, g->nrow + 1) && CUDA(c, cuEventRecord, c->event[0], c->stream);
+		good = cuda_events(c, g->nrow + 1) && CUDA(c, cuEventRecord, c->event[0], c->stream);
 	for (int k = 0; k < g->nrow && good; k++) {
 		const RtRow *r = &g->row[k];
 
@@ -127,7 +128,7 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 
 	c->top = (LoopHead){0};
 	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_inputs(c, g, h->run.n) ||
-	    !call_scalars(c, g) || !call_rows(c, g, time, cx) || !call_results(c, g))
+	    !cuda_scalars(c, g) || !call_rows(c, g, time, cx) || !call_results(c, g))
 		return RT_ERROR;
 	h->run.kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : CUDA_CURRENT;
 	return rt_fault(&h->run) ? RT_FAULT : RT_OK;
@@ -143,7 +144,7 @@ parts_begin(RtHost *h, int graph)
 
 	c->top = (LoopHead){0};
 	return cuda_here(c) && cuda_put(c, c->base, &c->top, sizeof c->top) && cuda_inputs(c, g, h->run.n) &&
-	       call_scalars(c, g);
+	       cuda_scalars(c, g);
 }
 
 static bool
@@ -168,7 +169,7 @@ parts_mark(RtHost *h, int k)
 {
 	Cuda *c = h->device;
 
-	return call_events(c, k + 1) && CUDA(c, cuEventRecord, c->event[k], c->stream);
+	return cuda_events(c, k + 1) && CUDA(c, cuEventRecord, c->event[k], c->stream);
 }
 
 static bool
@@ -421,6 +422,7 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 		return RT_NOT_FINITE;
 	if (c->top.state.status != RT_STOPPED) {
 		memcpy(r->arena, &c->top.fault, sizeof c->top.fault);
+		r->first = c->top.state.micro * r->batch;
 		if (rt_fault(r))
 			return RT_FAULT;
 		/* else the wish to stop came when all that had been launched was done */
@@ -497,4 +499,6 @@ const RtDevice rt_cuda = {
         .end = parts_end,
         .between = parts_between,
         .put = parts_put,
+        .shards = cuda_shards,
+        .merge = cuda_shards_merge,
 };

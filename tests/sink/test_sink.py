@@ -13,6 +13,8 @@ from numbers_near import UNIT, bits, losses, near, tensors
 LONG = bool(os.environ.get("LONG"))
 tests = []
 NETS = {"resnet": ("f32", "bf16", "f16"), "lenet": ("f32", "bf16", "f16"), "gpt": ("f32", "bf16", "f16"), "lstm": ("f32", "bf16", "f16")}
+# shards of a batch: numbers by place, statistics of the shard, labels counted first, shards in step
+SHARDED = {"attention": ("f32", "f16"), "norm": ("f32",), "ignored": ("f32", "bf16"), "stats": ("f32",)}
 
 
 class Skip(Exception):
@@ -26,7 +28,8 @@ def test(f):
 
 # ---- programs and runs
 def source(net):
-    return os.path.join(root, "models", net + ".net") if net == "lenet" else os.path.join(here, net + ".net")
+    own = {"lenet": "models", **{n: "tests/distribute" for n in SHARDED}, "range": "tests/distribute"}
+    return os.path.join(root, own[net], net + ".net") if net in own else os.path.join(here, net + ".net")
 
 
 def build(out, path, *args):
@@ -110,8 +113,8 @@ def trains(net, precision):
     return check
 
 
-for net in NETS:
-    for precision in NETS[net]:
+for net in {**NETS, **SHARDED}:
+    for precision in {**NETS, **SHARDED}[net]:
         tests.append(trains(net, precision))
 
 
@@ -277,8 +280,41 @@ def what_the_host_calls():
     c = counted(long, "--no-eval", "--epochs", "1")
     assert c["conditional_runs"] == 60 and c["graph_launches"] == 1 and c["waits"] == short["waits"], (short, c)
     assert c["copies"] == short["copies"] and c["host_calls"] <= short["host_calls"] + 600 * (time.time() - begin), (short, c)
-    c = counted(program("gpt"), "--no-eval", "--epochs", "2")                # two batches for each step
-    assert c["graph_launches"] == 2 and c["kernel_launches"] == 0, c
+    for net in ("gpt", "norm", "stats"):                                     # two batches for each step; shards, one after the other and in step
+        c = counted(program(net), "--no-eval", "--epochs", "2")
+        assert c["graph_launches"] == 2 and c["kernel_launches"] == 0 and c["leaks"] == 0, (net, c)
+
+
+@test
+def shards_of_sixteen_bits():
+    """Dropout of attention by tiles draws what the whole batch would: rounding alone tells eight shards from one."""
+    with open(source("attention")) as f:
+        net = f.read().replace("16", "32").replace("2, 8]", "2, 16]").replace("dropout = 0.2", "dropout = 0.5").replace("9]", "16]").replace(", 9,", ", 16,")
+    with open("wide.net", "w") as f:
+        f.write(net)
+    for precision in ("f16", "bf16", "f32"):
+        seen = []
+        for shards in ("8", "1"):
+            image = build("wide-" + shards, "wide.net", "--target", "cuda", "--arch", "sm_80", "--precision", precision, "--shards", shards)
+            train(image, "wide", "--steps", "2")
+            seen.append(losses("wide.log"))
+        assert max(abs(a - b) for a, b in zip(*seen)) < 2 * UNIT[precision] + 1e-5, (precision, seen)
+
+
+@test
+def a_fault_in_a_shard():
+    """The example's number is the batch's, in every mode."""
+    for sink in ("off", "2", "epoch"):
+        run(program("range"), "train", "--synthetic", "--no-save", "--quiet", "--sink", sink, status=1, err=r"id 256 is out of range 0..255 \(example 2 of step 3, ")
+
+
+@test
+def shards_are_timed():
+    """A profile has the kernels of every shard."""
+    for net in ("norm", "ignored", "stats"):
+        r = run(program(net), "bench", "--synthetic", "--steps", "1", "--warmup", "0", "--repeat", "1", "--profile", "--json")
+        kernels = json.loads(r.stdout)["kernels"]
+        assert len(kernels) > 10, r.stdout
 
 
 @test

@@ -411,6 +411,15 @@ random_arguments(const Att *a)
 	                    (unsigned)cu_stream_number(attr_str(a->op, A_stream)));
 }
 
+/* Of a shard, the number of its first example's first: see `random` in ir/ops.def. each: numbers of a block */
+static const char *
+random_first(const Att *a, int each)
+{
+	long long per = (long long)attr_int(a->op, A_per) / each;
+
+	return per ? arena_printf(a->c->a, " + ((unsigned long long)%s >> 32) * %lldu", a->step.v, per) : "";
+}
+
 static unsigned
 bound(const Att *a)
 {
@@ -437,9 +446,10 @@ att_kept_bits(const Att *a)
 	        turned ? "at + j * 8 + lane % 4 * 2 + mine % 2" : "first + warp * 16 + lane / 4 + lane % 2 * 8",
 	        turned ? "first + warp * 16 + lane / 16 * 4 + mine / 2 * 8" : "at + j * 8 + lane % 4 / 2 * 4");
 	cu_line(c,
-	        "unsigned bits = philox_kept(((unsigned long long)entry * %lldu + query) * %lldu + key / 4, %s, %uu) "
+	        "unsigned bits = philox_kept(((unsigned long long)entry * %lldu + query) * %lldu + key / 4%s, %s, %uu) "
 	        "<< %s * 4;",
-	        (long long)a->t, (long long)a->s / 4, random_arguments(a), bound(a), turned ? "mine" : "lane % 2");
+	        (long long)a->t, (long long)a->s / 4, random_first(a, 4), random_arguments(a), bound(a),
+	        turned ? "mine" : "lane % 2");
 	for (int lanes = turned ? 4 : 1; lanes <= (turned ? 8 : 1); lanes *= 2)
 		cu_line(c, "bits |= __shfl_xor_sync(0xffffffffu, bits, %d);", lanes);
 	cu_line(c, "kept[j] = bits;");
@@ -455,9 +465,9 @@ att_keep(const Att *a)
 		        a->part == KEYS ? "(i * 2 + j % 2) * 4 + lane / 4 % 4" : "i * 4 + lane % 2 * 2 + j % 2");
 	else if (a->nseed >= 0)
 		cu_line(a->c,
-		        "const bool keep = philox(((unsigned long long)entry * %lldu + query) * %lldu + key, %s) >> 8 "
-		        ">= %uu;",
-		        (long long)a->t, (long long)a->s, random_arguments(a), bound(a));
+		        "const bool keep = philox(((unsigned long long)entry * %lldu + query) * %lldu + key%s, %s) "
+		        ">> 8 >= %uu;",
+		        (long long)a->t, (long long)a->s, random_first(a, 1), random_arguments(a), bound(a));
 }
 
 const char *

@@ -519,18 +519,21 @@ roi_backward(Cuda *c, const Op *op)
 static void
 shared_emit(Cuda *c, const Op *op)
 {
-	for (int k = 0; k < op->nin; k++) {
-		const Type *t = val_type(c->g, op->in[k]);
-		uint32_t axes = (1u << t->rank) - 1;
-		Ix ix[MAX_RANK];
+	const Type *t = val_type(c->g, op->in[0]);
+	uint32_t axes = (1u << t->rank) - 1;
+	Ix ix[MAX_RANK];
+	Cell x[2];
 
-		cu_kernel_open(c, k ? "second" : "");
-		Scope s = cu_threads_open(c, t, axes, ix);
+	cu_kernel_open(c, "");
+	Scope s = cu_threads_open(c, t, axes, ix);
 
-		cu_store_at(c, t, val_info(c->g, op->out[k])->offset, ix, cu_value_at(c, op->in[k], ix));
-		cu_scope_close(c, s);
-		cu_kernel_close(c, "a thread to an element", cu_blocks_of(t, axes));
-	}
+	for (int k = 0; k < op->nin; k++)
+		x[k] = cu_cell_let(c, cu_value_at(c, op->in[k], ix).v, (DType)t->dtype);
+	for (int k = 0; k < op->nin; k++)
+		if (val_info(c->g, op->out[k])->offset >= 0)
+			cu_store_at(c, t, val_info(c->g, op->out[k])->offset, ix, x[k]);
+	cu_scope_close(c, s);
+	cu_kernel_close(c, "a thread to an element", cu_blocks_of(t, axes));
 }
 
 int64_t
