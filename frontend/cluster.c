@@ -68,6 +68,14 @@ exchange_time(const Cluster *c, const Known *k, double *start, double *per_byte)
 	*per_byte = near / c->inside.rate.at + far * share / c->between.rate.at + (p - 1) / p / c->sum.at;
 }
 
+void
+cluster_exchange(const Cluster *c, int64_t processes, double *start, double *per_byte)
+{
+	Known k = {.processes = processes, .nodes = cluster_nodes(c, processes)};
+
+	exchange_time(c, &k, start, per_byte);
+}
+
 /* Cuts the gradients for these links and runs the exchange beside the last shard: what is left behind its end. */
 static void
 exchange_simulate(Arena *a, const Cluster *c, const StepTimes *t, Known *k)

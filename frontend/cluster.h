@@ -60,4 +60,6 @@ typedef struct Forecast {
 /* Fits busy, spread and drag to what was measured, and predicts n numbers of processes. */
 Forecast *cluster_predict(Arena *a, Cluster *c, const StepTimes *t, const int64_t *processes, int n);
 int64_t cluster_nodes(const Cluster *c, int64_t processes);
+/* An exchange of P processes: seconds to start, seconds for a byte of gradients. */
+void cluster_exchange(const Cluster *c, int64_t processes, double *start, double *per_byte);
 #endif

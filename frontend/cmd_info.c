@@ -362,6 +362,27 @@ put_device_kernels(Buf *b, const Kernels *ks, Assumed mc)
 	}
 }
 
+/* What several processes exchange is cut into. */
+static unsigned
+buckets(const Module *m)
+{
+	char name[32];
+	unsigned n = 0;
+
+	do
+		snprintf(name, sizeof name, "bucket.%u", n);
+	while (setting(m, name) && ++n);
+	return n;
+}
+
+static const char *
+link_text(Arena *a, const Module *m)
+{
+	double p = setting_number(setting(m, LINK_SETTING), "processes", 0);
+
+	return p > 0 ? arena_printf(a, "%.0f processes", p) : "any number of processes";
+}
+
 static void
 put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals *t, Assumed mc)
 {
@@ -376,6 +397,11 @@ put_text(Buf *b, const Job *j, const Module *m, const Kernels *ks, const Totals 
 	program_calls(m, &shards);
 	put_row(b, "batch", shards > 1 ? "%" PRId64 ", in %" PRId64 " shards of %" PRId64 : "%" PRId64,
 	        m->batch * shards, shards, m->batch);
+	if (buckets(m))
+		put_row(b, "exchange", "%u bucket%s, for %s, %.3g us and %.3g GB/s a bucket", buckets(m),
+		        buckets(m) == 1 ? "" : "s", link_text(j->arena, m),
+		        setting_number(setting(m, LINK_SETTING), "start", LINK_START) * 1e6,
+		        setting_number(setting(m, LINK_SETTING), "rate", LINK_RATE) * 1e-9);
 	put_row(b, "parameters", "%" PRId64, t->parameters);
 	put_size_row(b, "memory", t->arena);
 	if (t->scratch)

@@ -2,6 +2,7 @@
  *
  * In: Options and a file name.   Out: a Module. Refuses, before any work: unknown targets, passes and stages (with the
  * nearest name), --emit of another target. */
+#include "cluster.h"
 #include "cmd.h"
 
 #include "../codegen/codegen.h"
@@ -411,6 +412,43 @@ check_settings(const Job *j)
 	return EXIT_GOOD;
 }
 
+/* --cluster: what the exchange of all of its processes, or of as many as there are shards, is cut for. */
+static int
+take_cluster(Job *j, int64_t shards)
+{
+	static const char *const name[] = {"processes", "start", "rate", "shard"};
+	Module *m = j->module;
+	Setting *arg = arena_array(m->arena, Setting, 4);
+	Cluster c = cluster_assumed();
+	const char *wrong = cluster_read(j->arena, j->o->cluster, &c);
+	bool runs = !strcmp(j->command, "build") || !strcmp(j->command, "run");
+	double start, per;
+
+	if (shards < 2 || (runs && !j->o->distribute))
+		return usage_error(j->command,
+		                   "--cluster cuts the exchange of several processes: it needs %strain.shards or "
+		                   "--shards of 2 or more",
+		                   runs ? "--distribute mpi, and " : "");
+	if (wrong)
+		return failure("%s", wrong);
+	if (setting(m, "bucket.0"))
+		return usage_error(j->command, "--cluster: the exchange of '%s' is cut already", j->file);
+	int64_t all = c.nodes * c.per, p = all < shards ? all : shards;
+
+	if (p < 2)
+		return usage_error(j->command, "--cluster: '%s' describes one process, which exchanges nothing",
+		                   j->o->cluster);
+	cluster_exchange(&c, p, &start, &per);
+	const double value[] = {(double)p, start, 1 / per,
+	                        c.rate.by == GIVEN ? (double)m->batch / c.rate.at : 0};
+
+	for (int i = 0; i < 4; i++)
+		arg[i] = (Setting){.kind = i ? SET_NUM : SET_INT, .name = name[i], .i = i ? 0 : p, .f = value[i]};
+	vec_push(m->arena, &m->setting,
+	         ((Setting){.kind = SET_CALL, .name = LINK_SETTING, .s = "link", .arg = arg, .nargs = 4}));
+	return EXIT_GOOD;
+}
+
 /* A batch is cut where the target's loops can put the parts together. */
 static int
 check_shards(Job *j)
@@ -436,6 +474,8 @@ check_shards(Job *j)
 	if (s && s->i > 1 && !target_does(j->target, TARGET_shards))
 		return failure("'%s': train.shards = %lld: target %s cuts no batches; others do", j->file,
 		               (long long)s->i, j->target->name);
+	if (j->o->cluster && strcmp(j->command, "scale") != 0)
+		return take_cluster(j, s ? s->i : 1);
 	return EXIT_GOOD;
 }
 

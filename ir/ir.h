@@ -346,7 +346,13 @@ const Setting *setting(const Module *m, const char *name);  /* NULL if not set *
 /* A setting that a tuning file makes: how many threads short steps begin with. */
 #define TUNED_THREADS "tuning.threads"
 #define CUT_SETTING "train.shard_optimizer" /* of build --shard-optimizer: 1 */
+/* What the exchange is cut for (build --cluster): link(processes, start, rate, shard), a message's seconds, bytes/s of
+ * gradients, and of a shard as far as the description says its speed, else 0. Without it: the two below. */
+#define LINK_SETTING "bucket.link"
+#define LINK_START 50e-6
+#define LINK_RATE 1e9
 const Setting *setting_arg(const Setting *s, const char *name); /* argument of a call */
+double setting_number(const Setting *s, const char *name, double fallback); /* such an argument, if it is above 0 */
 void setting_print(Buf *b, const Setting *s);               /* as in the .net */
 Module *module_clone(const Module *m, Arena *a);
 

@@ -153,3 +153,11 @@ setting_arg(const Setting *s, const char *name)
 			return &s->arg[i];
 	return NULL;
 }
+
+double
+setting_number(const Setting *s, const char *name, double fallback)
+{
+	const Setting *arg = s && s->kind == SET_CALL ? setting_arg(s, name) : NULL;
+
+	return arg && arg->f > 0 ? arg->f : fallback;
+}

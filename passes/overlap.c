@@ -6,7 +6,8 @@
  * bucket is complete: the last one that writes one of its states, or touches what stands there (processes put sums in
  * its place from then on). Every state is in one bucket; buckets are in the order of their groups.
  * Boundaries end the exchange soonest, as far as is predicted: with a bucket sent when it is complete and the one
- * before is through, at LINK_START seconds and LINK_BYTES bytes/s, and groups at the target's rates. By dynamic
+ * before is through, at the seconds and bytes/s of setting bucket.link (a described cluster's) or 50 us and 1 GB/s, and
+ * groups at the target's rates, all of them as long as a shard was said to take. By dynamic
  * programming over the states from the last to the first, in which order backward makes them; exact for those. A
  * network that nobody described is taken to be slow: buckets that wait for it cost more than a message more.
  * Declines where there is one shard, and with --disable overlap: then all goes as one, behind the shard.
@@ -14,9 +15,6 @@
 #include <math.h>
 #include <string.h>
 #include "passes.h"
-
-#define LINK_START 50e-6
-#define LINK_BYTES 1e9
 
 enum { MOST = 16 };
 
@@ -61,6 +59,17 @@ buckets_cut(const double *size, const double *done, uint32_t n, double start, do
 		k++;
 	for (uint32_t i = n; i > 0; i = cut[i])
 		cut[i] = from[k-- * (n + 1) + i];
+}
+
+typedef struct Link { double start, rate, shard; } Link;
+
+static Link
+link_of(const Module *m)
+{
+	const Setting *s = setting(m, LINK_SETTING);
+
+	return (Link){setting_number(s, "start", LINK_START), setting_number(s, "rate", LINK_RATE),
+	              setting_number(s, "shard", 0)};
 }
 
 /* The buffer that a value stands in, through views that move nothing. */
@@ -205,9 +214,10 @@ put_setting(Module *m, uint32_t n, const Graph *g, const Item *item, const Bucke
 }
 
 static void
-tell(PassCtx *cx, const Graph *g, const Item *item, const Bucket *b, uint32_t number, double all, double *through)
+tell(PassCtx *cx, const Graph *g, const Item *item, const Bucket *b, uint32_t number, double all, Link l,
+     double *through)
 {
-	double wire = LINK_START + b->bytes / LINK_BYTES, end = fmax(*through, b->ready) + wire,
+	double wire = l.start + b->bytes / l.rate, end = fmax(*through, b->ready) + wire,
 	       begin = fmax(*through, b->ready), hidden = all > begin ? fmin(1, (all - begin) / wire) : 0;
 	char how[64];
 
@@ -242,6 +252,8 @@ pass_overlap(Module *m, PassCtx *cx)
 	if (!shards || shards->i < 2 || !g || !g->group.n || setting(m, "bucket.0"))
 		return false;
 	Course c = course_of(m, g, pass_rates(cx), a);
+	Link l = link_of(m);
+	double longer = l.shard > 0 && c.all > 0 ? l.shard / c.all : 1;
 	Item *item = arena_array(a, Item, m->state.n);
 	double *size = arena_array(a, double, m->state.n), *done = arena_array(a, double, m->state.n);
 
@@ -250,14 +262,14 @@ pass_overlap(Module *m, PassCtx *cx)
 			int group = complete_behind(g, &c, m->state.at[i].name);
 
 			size[n] = (double)type_bytes(&m->state.at[i].type);
-			done[n] = c.behind[group];
+			done[n] = c.behind[group] * longer;
 			item[n] = (Item){&m->state.at[i], group, c.order[group], size[n], done[n]};
 			n++;
 		}
 	if (!n)
 		return false;
 	cut = arena_array(a, uint32_t, n + 1);
-	buckets_cut(size, done, n, LINK_START, LINK_BYTES, cut, a);
+	buckets_cut(size, done, n, l.start, l.rate, cut, a);
 	Bucket *b = arena_array(a, Bucket, n);
 
 	for (uint32_t i = n; i > 0; i = cut[i]) {
@@ -275,8 +287,8 @@ pass_overlap(Module *m, PassCtx *cx)
 	}
 	sort_buckets(b, nbucket);
 	for (uint32_t i = 0; i < nbucket; i++) {
-		put_setting(m, i, g, item, &b[i], b[i].ready / c.all);
-		tell(cx, g, item, &b[i], i, c.all, &through);
+		put_setting(m, i, g, item, &b[i], b[i].ready / (c.all * longer));
+		tell(cx, g, item, &b[i], i, c.all * longer, l, &through);
 	}
 	return true;
 }

@@ -238,6 +238,8 @@ typedef struct RtProgram {
 	RtState *state; int nstate;
 	RtCheck *check; int ncheck;
 	RtBucket *bucket; int nbucket;
+	/* what buckets are cut for: so many processes, 0: nobody said; seconds, bytes/s */
+	struct { int64_t processes; double start, rate; } link;
 	RtGraph graph[RT_G_COUNT];
 	RtLoop train, eval, infer;
 } RtProgram;

@@ -104,11 +104,14 @@ info_json(const RtHost *h, const Room *room)
 	printf("], ");
 	info_string("runs", h->image->device ? "" : p->arch); /* which one: a device is not asked */
 	info_string("precision", p->precision);
-	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, \"joins\": %d, \"in_step\": %s, "
+	printf("\"batch\": %lld, \"shards\": %lld, \"buckets\": %d, "
+	       "\"cut_for\": {\"processes\": %lld, \"start_us\": %.6g, \"gb_per_s\": %.6g}, "
+	       "\"joins\": %d, \"in_step\": %s, "
 	       "\"parameters\": %lld, \"parameter_bytes\": %lld, "
 	       "\"arena_bytes\": %lld, \"scratch_bytes\": %lld, \"memory_total\": %lld, \"gflop_per_step\": %.17g, "
 	       "\"bytes_per_step\": %.17g, \"kernels_per_step\": %d, \"inputs\": [",
-	       (long long)(p->batch * p->shards), (long long)p->shards, p->nbucket, train->njoin,
+	       (long long)(p->batch * p->shards), (long long)p->shards, p->nbucket,
+	       (long long)p->link.processes, p->link.start * 1e6, p->link.rate * 1e-9, train->njoin,
 	       rt_joins_in_step(h) ? "true" : "false", (long long)p->parameters,
 	       (long long)p->parameter_bytes, (long long)p->arena_bytes, (long long)p->scratch_bytes,
 	       (long long)p->memory_total, p->gflop_per_step, p->bytes_per_step,
@@ -169,6 +172,9 @@ info_buckets(const RtProgram *p)
 	for (int i = 0; i < p->nbucket; i++)
 		printf("%-12s %.3f MB at %.0f %%\n", i ? "" : "buckets", (double)p->bucket[i].bytes * 1e-6,
 		       100 * p->bucket[i].ready);
+	if (p->nbucket && p->link.processes)
+		printf("%-12s for %lld processes, %.3g us and %.3g GB/s a bucket\n", "", (long long)p->link.processes,
+		       p->link.start * 1e6, p->link.rate * 1e-9);
 }
 
 /* What shards exchange within a step. */

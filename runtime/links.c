@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* LINK_PLANNED: bytes/s that pass overlap takes for granted; LINK_SLOW: the part of an epoch that is worth a warning */
-#define LINK_PLANNED 1e9
+/* the part of an epoch that is worth a warning */
 #define LINK_SLOW 0.2
 enum { LINK_TURNS = 20, LINK_BYTES = 4 << 20, LINK_HOST = 64 };
 
@@ -190,7 +189,7 @@ rt_exchange_warn(RtHost *h, int64_t epoch, double seconds)
 		        "%s: warning: %.0f %% of epoch %lld was spent waiting for other processes: %.3g GB/s were "
 		        "exchanged, buckets are cut for %.3g; bench --links measures the links\n",
 		        h->opt.program, 100 * fmin(1, exposed / seconds), (long long)epoch + 1,
-		        (double)(s->moved - s->told_moved) / busy * 1e-9, LINK_PLANNED * 1e-9);
+		        (double)(s->moved - s->told_moved) / busy * 1e-9, h->program.link.rate * 1e-9);
 	}
 	s->told_busy = s->busy;
 	s->told_exposed = s->exposed;

@@ -134,6 +134,23 @@ f = open(sys.argv[1], "rb"); n, = struct.unpack("<Q", f.read(8)); print(json.loa
 	"$dir/slow" train --no-eval --quiet --steps 100000 --stop $stop --save "$dir/w.st" --overwrite >"$dir/out" 2>&1
 	if cmp -s "$dir/k.st" "$dir/w.st"; then good; else bad "$library: $2 kills, then step $stop: checkpoints differ"; fi
 }
+# matrix LIBRARY (--long): models as they are, 8 shards, 40 steps, 1 to 8 processes, in every way, against one
+matrix() {
+	library=$1
+	for m in lenet resnet20-cifar10 resnet20-cifar10:batch; do
+		n=${m%:*}
+		case $m in *:batch) sed 's/^    seed  .*/&  batch_stats = batch/' models/$n.net >"$dir/m.net" ;; *) cp models/$n.net "$dir/m.net" ;; esac
+		for way in '' --shard-optimizer '--disable overlap' '--precision f16'; do
+			if ! "$mantou" build "$dir/m.net" --batch 32 --shards 8 --distribute mpi $way -o "$dir/m" >"$dir/out" 2>&1; then bad "$m $way: $(cat "$dir/out")" && continue; fi
+			"$dir/m" train --synthetic --no-eval --quiet --steps 40 --save "$dir/m.st" --overwrite >"$dir/out" 2>&1 || bad "$m $way: $(cat "$dir/out")"
+			for p in 1 2 3 4 8; do
+				case $p in 2) more="--sink off" ;; 3) more="--sink 7" ;; 4) more="--threads 1" ;; 8) more="--threads 2" ;; *) more= ;; esac
+				tests/distribute/ranks $library $p "$dir/m" train --synthetic --no-eval --quiet --steps 40 --save "$dir/mp.st" --overwrite $more >"$dir/out" 2>&1 || bad "$library, $p ranks, $m $way: $(head -n 3 "$dir/out")"
+				same "$library, $p ranks, $m $way $more" m mp
+			done
+		done
+	done
+}
 # ---- the parts: of a library
 bits() {
 	library=$1
@@ -221,6 +238,11 @@ faults() {
 	fails "$library: a file that rank 0 has not" 1 'nix.st: No such file' $run 2 "$dir/slow" train --no-save --resume "$dir/nix.st"
 	fails "$library: other options" 1 'the ranks do not agree: --seed is 0 on rank 0 .*, 1 on rank 1' $run 2 sh -c \
 		'exec "$0" train --no-save --seed ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' "$dir/slow"
+	fails "$library: another executable" 1 'the ranks do not agree: executable is .* on rank 0 .* on rank 1' $run 2 sh -c \
+		'exec "$0$([ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 ] || echo 1)" train --no-save' "$dir/slow"
+	fails "$library: other data" 1 'the ranks do not agree: data is .* on rank 0 .* on rank 1' $run 2 sh -c \
+		'exec "$0" train --no-save --data "$1.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"' "$dir/npy" "${dir%/*}/npy"
+	fails "$library: a loss that is no number" 1 'error: the loss of step 1 is nan; nothing was saved' $run 3 "$dir/slow" train --no-save --no-eval --quiet --rate 1e38
 	fails "$library: a number out of range" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet
 }
 signals() {
@@ -228,6 +250,10 @@ signals() {
 	interrupted "a rank killed" $library KILL rank - 5 ''
 	interrupted "a rank stopped" $library STOP rank 1 7 'silent for 2 s; last in step' --patience 2
 	interrupted "asked to stop" $library USR1 launcher "each 130" 5 'stopped after step [0-9]* of .*, saved in '
+	# Ctrl-C: Open MPI's mpirun waits so long, passes it on, waits again, kills
+	export OMPI_MCA_odls_base_sigkill_timeout=3
+	interrupted "Ctrl-C" $library INT launcher - 5 'stopped after step [0-9]* of .*, saved in '
+	unset OMPI_MCA_odls_base_sigkill_timeout
 	interrupted "the launcher killed" $library KILL launcher - 5 ''
 	killed $library $([ -n "${LONG:-}" ] && echo 100 || echo 4)
 }
@@ -247,7 +273,20 @@ programs() {
 		for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
 		build attention.mpi16 attention --precision f16 --distribute mpi
 		build slow slow --distribute mpi
+		build slow1 slow --distribute mpi --disable fuse
 		build range range --distribute mpi
+		# files, of which rank 1 has others
+		sed 's/synthetic(.*)/npy(train = ["x.npy", "y.npy"], test = ["x.npy", "y.npy"])/' tests/distribute/wide.net >"$dir/npy.net"
+		"$mantou" build "$dir/npy.net" --distribute mpi -o "$dir/npy" 2>"$dir/out" || bad "npy: $(cat "$dir/out")"
+		for r in 0 1; do
+			mkdir "$dir/npy.$r"
+			python3 -c 'import struct, sys
+for name, shape in (("x", (600, 64)), ("y", (600,))):
+    head = ("{\x27descr\x27: \x27<f4\x27, \x27fortran_order\x27: False, \x27shape\x27: %r, }" % (shape,)).ljust(117) + "\n"
+    n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+    with open("%s.%s/%s.npy" % (sys.argv[1], sys.argv[2], name), "wb") as f:
+        f.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() + struct.pack("<%df" % n, *(int(sys.argv[2]) + i % 7 for i in range(n))))' "$dir/npy" $r
+		done
 		sed 's/|> mean(axes = \[1\])/|> mean(axes = [1]) |> dense(8) |> batch_norm/; s/shards .*/&  batch_stats = batch/' tests/distribute/range.net >"$dir/ranges.net"
 		"$mantou" build "$dir/ranges.net" --distribute mpi -o "$dir/ranges" 2>"$dir/out" || bad "ranges: $(cat "$dir/out")" ;;
 	esac
@@ -289,7 +328,7 @@ rm "$dir"/programs.*/out
 mv "$dir"/programs.*/* "$dir"
 for library in openmpi mpich; do
 	if tests/distribute/ranks $library 1 true >/dev/null 2>&1; then
-		for f in signals bits faults; do part $f $library; done
+		for f in signals bits faults ${LONG:+matrix}; do part $f $library; done
 	else
 		skipped=$((skipped + 1))
 		echo "skip $library: its mpirun is not here (Debian: apt-get install openmpi-bin libopenmpi3 mpich)"
@@ -311,6 +350,16 @@ for m in stats:1 stats:2 ignored:1 ignored:4; do
 	n=${m%:*}
 	build $n.s $n --shards ${m#*:}
 	train $n.s $n.s && near "$n, other shards" $n.a $n.s 2e-5
+done
+# one shard is as if there were none, to the bit
+for m in attention norm; do
+	sed '/shards/d' tests/distribute/$m.net >"$dir/$m.whole.net"
+	"$mantou" build "$dir/$m.whole.net" -o "$dir/$m.whole" 2>"$dir/out" || bad "$m without shards: $(cat "$dir/out")"
+	build $m.s1 $m --shards 1
+	train s0 $m.whole && train s1 $m.s1
+	if python3 -c 'import struct, sys
+a, b = (x[8 + struct.unpack("<Q", x[:8])[0]:] for x in (open(f, "rb").read() for f in sys.argv[1:])) # behind the header, which has the hash of the text
+sys.exit(a != b or len(a) < 1000)' "$dir/s0.st" "$dir/s1.st"; then good; else bad "$m, one shard: other bits than without shards"; fi
 done
 # evaluated in batches of 4 and of 6, with different numbers of labels that count: the loss is that of the set
 for m in ignored ignored.s; do "$dir/$m" eval --synthetic --weights "$dir/ignored.a.st" --json 2>"$dir/out" || bad "eval of $m: $(cat "$dir/out")"; done >"$dir/evals"
@@ -383,6 +432,28 @@ case $("$dir/wide" info --json) in *'"buckets": '[2-9]*) good ;; *) bad "one buc
 "$mantou" explain tests/distribute/wide.net >"$dir/out" 2>&1
 if [ "$(grep -c 'all_reduce: bucket [01]: .* MB, complete behind .* hidden' "$dir/out")" = 2 ]; then good; else bad "explain: $(grep bucket "$dir/out")"; fi
 case $("$dir/wide.one" info --json) in *'"buckets": 0'*) good ;; *) bad "--disable overlap: $("$dir/wide.one" info --json)" ;; esac
+# cut for a described cluster: where messages are cheap more buckets, where they are dear one; the same bits; explain and info say for what
+printf 'node 1 of 4\nlink inside 1us 40GB/s\nsum 100GB/s\n' >"$dir/fast"
+printf 'node 4 of 2\nlink inside 5us 60GB/s\nlink between 500us 0.2GB/s shared\nsum 40GB/s\n' >"$dir/far"
+build wide.fast wide --distribute mpi --cluster "$dir/fast"
+build wide.far wide --distribute mpi --cluster "$dir/far"
+case $("$dir/wide.fast" info --json) in *'"buckets": '[3-9]', "cut_for": {"processes": 4, "start_us": 2, "gb_per_s": 22.2'*) good ;; *) bad "--cluster: $("$dir/wide.fast" info --json)" ;; esac
+case $("$dir/wide.far" info --json) in *'"buckets": '[01]', "cut_for": {"processes": 5, "start_us": 1000, '*) good ;; *) bad "--cluster, far: $("$dir/wide.far" info --json)" ;; esac
+case $("$mantou" info tests/distribute/wide.net --cluster "$dir/far") in *'1 bucket, for 5 processes, 1e+03 us and 0.0898 GB/s a bucket'*) good ;; *) bad "info --cluster" ;; esac
+"$mantou" explain tests/distribute/wide.net --cluster "$dir/far" >"$dir/out" 2>&1
+if [ "$(grep -c 'all_reduce: bucket 0: .* 45.[0-9] ms predicted' "$dir/out")" = 1 ]; then good; else bad "explain --cluster: $(grep bucket "$dir/out")"; fi
+for b in fast far; do train wide.b wide.$b && same "--cluster $b" wide.a wide.b; done
+for library in openmpi mpich; do
+	! tests/distribute/ranks $library 1 true >/dev/null 2>&1 || { ranks $library 3 b wide.fast && same "$library, --cluster, 3 ranks" wide.a b; }
+done
+"$mantou" dump tests/distribute/wide.net --stage planned --cluster "$dir/far" -o "$dir/far.ir" && "$mantou" dump "$dir/far.ir" --stage planned >"$dir/out" 2>&1
+if cmp -s "$dir/far.ir" "$dir/out" && grep -q '^setting bucket.link = link(processes = 5, start = 0.001' "$dir/out"; then good; else bad "--cluster, read back: $(grep bucket "$dir/out")"; fi
+fails "--cluster of what is cut" 2 "--cluster: the exchange of .* is cut already" "$mantou" explain "$dir/far.ir" --cluster "$dir/far"
+fails "--cluster of one process" 2 '--cluster cuts the exchange of several processes: it needs --distribute mpi' "$mantou" build tests/distribute/wide.net --cluster "$dir/far" -o "$dir/no"
+fails "--cluster without shards" 2 '--cluster cuts the exchange of several processes: it needs train.shards' "$mantou" info models/lenet.net --cluster "$dir/far"
+fails "no such cluster" 1 'nothere: No such file' "$mantou" info tests/distribute/wide.net --cluster "$dir/nothere"
+echo 'node 1 of 1' >"$dir/one"
+fails "a cluster of one" 2 'describes one process, which exchanges nothing' "$mantou" info tests/distribute/wide.net --cluster "$dir/one"
 train wide.b wide.one && same "--disable overlap" wide.a wide.b
 train attention.b attention.mpi && same "alone, linked for several" attention.a attention.b
 case $(ldd "$dir/attention.mpi" 2>/dev/null) in *mpi*) bad "linked with an MPI library" ;; *) good ;; esac
