@@ -392,6 +392,7 @@ op_load(Warp *w, const Ins *x, uint32_t m)
 	uint64_t at[LANES];
 	uint8_t *row;
 
+	worker->looks += (x->flags & INS_LOOKS) != 0;
 	addresses(w, x, at);
 	row = row_at(w, x, m, at, size, ACCESS_READ);
 	if (row && x->n == 1 && x->wide == x->bytes) {

@@ -13,6 +13,7 @@
 
 #define STEPS 4000u           /* of a warp at a time */
 #define SPIN 500000ull         /* instructions of a group without a store, after which another runs beside it */
+#define LOOKS 512u             /* loads of its that see what other blocks store now, without a store: the same */
 #define PATIENCE 1000000000ull /* instructions with stores */
 #define MAX_GROUPS 256        /* set aside by one worker */
 
@@ -319,7 +320,8 @@ static bool
 group_run(Group *g)
 {
 	Launch *l = g->launch;
-	uint64_t start = worker->warp_instructions, quiet = start, stores = worker->stores;
+	uint64_t start = worker->warp_instructions, quiet = start, stores = worker->stores,
+	         looks = worker->looks;
 
 	while (group_round(g)) {
 		uint64_t ran = worker->warp_instructions - start;
@@ -338,8 +340,9 @@ group_run(Group *g)
 		if (stores != worker->stores) {
 			stores = worker->stores;
 			quiet = worker->warp_instructions;
+			looks = worker->looks;
 		}
-		if (ran > PATIENCE || worker->warp_instructions - quiet > SPIN) {
+		if (ran > PATIENCE || worker->looks - looks > LOOKS || worker->warp_instructions - quiet > SPIN) {
 			g->ran += ran;
 			return false;
 		}

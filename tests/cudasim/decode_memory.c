@@ -106,6 +106,9 @@ decode_transfer(Parser *p, bool load)
 	x->n = (uint8_t)n;
 	x->wide = (uint8_t)wide;
 	x->flags = is_signed_type(type) ? INS_SIGNED : 0;
+	for (int k = 1; load && k < p->npart; k++)
+		if (!strcmp(p->part[k], "relaxed") || !strcmp(p->part[k], "acquire") || !strcmp(p->part[k], "volatile"))
+			x->flags |= INS_LOOKS;
 	x->extra = p->m->nextra;
 	for (int k = 0; k < n; k++)
 		extra(p, reg[k]);

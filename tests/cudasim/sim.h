@@ -70,7 +70,7 @@ struct Ins {
 	uint32_t line;          /* of the PTX text */
 };
 
-enum { INS_SIGNED = 1 };
+enum { INS_SIGNED = 1, INS_LOOKS = 2 }; /* LOOKS: a load that sees what other blocks store now */
 
 /* Special registers: 32-bit, in this order at the start of every register file. */
 enum Special {
@@ -278,7 +278,7 @@ typedef struct Worker {
 	Launch *launch;
 	Warp *warp;
 	uint64_t warp_instructions, thread_instructions;
-	uint64_t random, stores;
+	uint64_t random, stores, looks;
 	const void *storing; /* the bytes being stored: writing what is there already is no race */
 } Worker;
 extern _Thread_local Worker *worker __attribute__((tls_model("initial-exec")));
