@@ -138,7 +138,8 @@ rt_roi_scratch(int64_t rows, int64_t columns, int64_t samples, int64_t plane)
 
 /* ---- devices
  *
- * A kernel of a device takes (char *arena, long long n, long long off[0], ...) and is right for any number of blocks.
+ * A kernel of a device takes (char *arena, long long n, long long off[0], ...) and is right for any number of blocks;
+ * of one whose blocks wait for each other all of a full batch are launched.
  * 256 bytes in front of the device's arena hold its loop's state, of which status comes first; the fault record is at
  * offset 0. A kernel that stores states begins with
  * `if (*(long long *)(arena - 256) | *(long long *)arena) return;`: after a stop or a fault nothing changes any more.

@@ -135,7 +135,7 @@ cuda_select(const Target *t, Graph *g, int group, SelectCx *cx)
 	if (special && cu_attention_op((OpKind)special->kind))
 		gr->kernel = cu_attention_select(g, special, cx->arch, &gr->workspace);
 	else if (special && cu_cells_op((OpKind)special->kind))
-		gr->kernel = cu_cells_select(g, special, &gr->workspace);
+		gr->kernel = cu_cells_select(g, special, cx, &gr->workspace);
 	else if (special && op_has((OpKind)special->kind, T_ALONE)) {
 		gr->kernel = op_info[special->kind].name;
 		gr->workspace = cu_boxes_workspace(g, special);

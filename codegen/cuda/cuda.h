@@ -58,6 +58,7 @@ typedef struct Cuda {
 	VEC(int64_t) off;               /* offsets that are its parameters */
 	VEC(KernelMap) map; char map_name[2]; /* tensor maps behind them, map_X */
 	int threads; int64_t shared;    /* of a block: threads, bytes of shared memory that the launch gives */
+	int team;                       /* blocks that wait for each other; 1: none does */
 	/* flat: o0 is the number of elements, and nothing else tells shapes apart; loose: threads do not meet, it may
 	 * share a launch; two: see CuFunction */
 	bool check, writes_state, flat, loose, two;

@@ -118,6 +118,8 @@ launch(Code *c, const KernelRec *k, uint64_t arena, long long n, int64_t most)
 	_Alignas(128) uint8_t map[2][128];
 	int64_t blocks = (k->rows + k->grain - 1) / k->grain;
 
+	most *= f->team > 1 ? f->team : 1;
+
 	args[0] = &arena;
 	args[1] = &n;
 	for (int i = 0; i < k->noff; i++)

@@ -172,6 +172,19 @@ def by_wgmma():
 
 
 @test
+def weights_held_by_several_blocks():
+    """Recurrences whose weights stay in the registers of blocks that wait for each other: the bits of blocks that read them for themselves, in other orders of blocks and in every sink mode."""
+    shown = subprocess.run([MANTOU, "dump", source("held"), "--target", "cuda", "--arch", "sm_80", "--stage", "selected"], capture_output=True, text=True).stdout
+    kernels = re.findall(r'"cells{examples=\d+,threads=\d+(,blocks=\d+)?}', shown)
+    assert len(kernels) >= 6 and all(kernels), shown
+    train(program("held", "f32", "cuda", "--disable", "held"), "alone", "--steps", "3")
+    image = program("held")
+    for sink, seed in (("epoch", "1"), ("off", "2"), ("2", "3")):
+        train(image, "held", "--steps", "3", "--sink", sink, MANTOU_SIM_SEED=seed)
+        assert bits("held") == bits("alone"), sink
+
+
+@test
 def overflows_change_nothing_but_the_scale():
     path = os.path.join(root, "tests", "train", "f16", "overflow.net")
     for more in ([], ["-D", "batches=2", "-D", "clip=1.0"]):

@@ -1,33 +1,22 @@
 /* cells.c: the recurrences lstm.cells, gru.cells and their gradients: all steps in one kernel, as persistent RNN
- * kernels do (Diamos et al. 2016), without their grid barrier.
+ * kernels do (Diamos et al. 2016), here without their grid barrier; with one in cells_held.c.
  *
  * In: a group of that one op, row-major.   Out: forward a kernel that turns W_hh into the group's workspace, and the
  * main one. A block owns a few examples for all steps: their recurrences are independent, so no block waits for
  * another. A thread has a unit (or some, a block's threads apart) of all these examples; each step reads the weights
  * once, neighbouring threads neighbouring numbers, and they stay in the L2. States, and backward the
- * gates' gradients of the step, lie in shared memory in f32, numbers of one unit next to each other. Every sum is one
- * chain over the columns (backward: rows) of W_hh, so how many examples a block has changes no bit. Gradients of the
- * weights are contractions outside.
+ * gates' gradients of the step, lie in shared memory in f32, numbers of one unit next to each other. Every sum is made
+ * of parts (Cells.parts), a chain each over its columns (backward: rows) of W_hh, added in their order: so neither how
+ * many examples a block has, nor who holds which weights, changes a bit. Gradients of the weights are contractions
+ * outside.
  * Refuses (cu_cells_refuses): f64, units whose states exceed a block's shared memory; those are unrolled by pass
  * expand. */
-#include "composite.h"
+#include "cells.h"
 #include <string.h>
 
 /* MANY_BLOCKS: examples go to so many blocks first, then some to a block; half of the multiprocessors, as batches are
  * powers of two. */
 enum { MOST_ROWS = 8, MANY_BLOCKS = 64 };
-
-typedef struct Cells {
-	Cuda *c;
-	const Graph *g;
-	const Op *op;
-	bool lstm, back, reverse, has_length;
-	Axis n;
-	DType dt;
-	int64_t t, h;            /* steps, units */
-	int gates, w;            /* blocks of rows of W_hh; which operand it is */
-	int rows, threads;       /* examples of a block, its threads */
-} Cells;
 
 bool
 cu_cells_op(OpKind k)
@@ -35,8 +24,8 @@ cu_cells_op(OpKind k)
 	return k == OP_lstm_cells || k == OP_lstm_cells_dx || k == OP_gru_cells || k == OP_gru_cells_dx;
 }
 
-static Cells
-cells_of(const Graph *g, const Op *op)
+Cells
+cu_cells_of(const Graph *g, const Op *op)
 {
 	Cells s = {.g = g,
 	           .op = op,
@@ -52,6 +41,8 @@ cells_of(const Graph *g, const Op *op)
 	s.gates = s.lstm ? 4 : 3;
 	s.w = s.back ? s.lstm ? 5 : 4 : 1;
 	s.h = val_type(g, op->in[s.w])->axis[1].n;
+	s.parts = s.back || s.h > 512 ? 32 : s.h > 256 ? 16 : 8;
+	s.blocks = 1;
 	return s;
 }
 
@@ -73,7 +64,7 @@ shared_bytes(const Cells *s)
 const char *
 cu_cells_refuses(const Graph *g, const Op *op)
 {
-	Cells s = cells_of(g, op);
+	Cells s = cu_cells_of(g, op);
 
 	if (s.dt == DT_f64)
 		return "the operands are f64: the kernel is for f32, f16 and bf16";
@@ -84,45 +75,125 @@ cu_cells_refuses(const Graph *g, const Op *op)
 	               : NULL;
 }
 
-const char *
-cu_cells_select(const Graph *g, const Op *op, int64_t *workspace)
+static void
+alone(Cells *s)
 {
-	Cells s = cells_of(g, op);
+	for (s->rows = MOST_ROWS;
+	     s->rows > 1 && ((s->n.n + s->rows - 1) / s->rows < MANY_BLOCKS || shared_bytes(s) > COMPOSITE_SHARED);)
+		s->rows /= 2;
+	s->threads = s->h < BLOCK ? (int)(s->h + 31) / 32 * 32 : BLOCK;
+	s->blocks = 1;
+}
 
-	for (s.rows = MOST_ROWS;
-	     s.rows > 1 && ((s.n.n + s.rows - 1) / s.rows < MANY_BLOCKS || shared_bytes(&s) > COMPOSITE_SHARED);)
-		s.rows /= 2;
-	s.threads = s.h < BLOCK ? (int)(s.h + 31) / 32 * 32 : BLOCK;
-	*workspace = s.back ? 0 : s.gates * s.h * s.h * dtype_info[s.dt].bytes;
-	return space_text(g->arena, &(Params){FAMILY_cuda_cells, .cuda_cells = {s.rows, s.threads}});
+/* A record's kernel, if it is possible. */
+static const char *
+given(const Graph *g, Cells *s, const char *kernel, int sms)
+{
+	Params p;
+	Cells t = *s;
+
+	space_parse("cuda", op_info[s->op->kind].name, kernel, &p);
+	if (p.family != FAMILY_cuda_cells)
+		return arena_printf(g->arena, "%s takes parameters such as cells{examples=2,threads=256,blocks=8}",
+		                    op_info[s->op->kind].name);
+	t.rows = p.cuda_cells.examples;
+	t.threads = p.cuda_cells.threads;
+	t.blocks = p.cuda_cells.blocks;
+	const char *why = space_misfit(g->arena, &p, &(Facts){0});
+
+	if (!why && t.blocks > 1)
+		why = cu_held_misfit(g->arena, &t, sms);
+	else if (!why && shared_bytes(&t) > COMPOSITE_SHARED)
+		why = arena_printf(g->arena, "the states of %d examples take %lld bytes of shared memory", t.rows,
+		                   (long long)shared_bytes(&t));
+	if (!why)
+		*s = t;
+	return why;
+}
+
+const char *
+cu_cells_select(const Graph *g, const Op *op, SelectCx *cx, int64_t *workspace)
+{
+	const Machine *m = cuda_machine(NULL, cx->arch);
+	Cells s = cu_cells_of(g, op);
+	Looked *looked = select_look(cx, g, op, "held");
+	const char *why;
+
+	if (cx->may && !cx->may(cx->cx, "held"))
+		why = "switched off";
+	else
+		why = cu_held_choose(g->arena, &s, m->sms);
+	if (why)
+		alone(&s);
+	looked->chosen = !why;
+	looked->why = why;
+	if (cx->tuned)
+		cx->misfit = given(g, &s, cx->tuned, m->sms);
+	select_overrule(cx, "held", s.blocks > 1);
+	if (s.blocks > 1 && !looked->why)
+		looked->why = arena_printf(g->arena, "%d blocks hold the weights, for %d examples", s.blocks, s.rows);
+	*workspace = s.back || s.blocks > 1 ? 0 : s.gates * s.h * s.h * dtype_info[s.dt].bytes;
+	return space_text(g->arena, &(Params){FAMILY_cuda_cells, .cuda_cells = {s.rows, s.threads, s.blocks}});
 }
 
 /* ---------------------------------------------------------------- numbers */
-static Cell add(const Cells *s, Cell a, Cell b) { return cu_cell_bin(s->c, EX_ADD, a, b); }
-static Cell sub(const Cells *s, Cell a, Cell b) { return cu_cell_bin(s->c, EX_SUB, a, b); }
-static Cell mul(const Cells *s, Cell a, Cell b) { return cu_cell_bin(s->c, EX_MUL, a, b); }
-static Cell number(const Cells *s, double x) { return cu_cell_number(s->c, DT_f32, x); }
-static Cell one_minus(const Cells *s, Cell a) { return sub(s, number(s, 1), a); }
-static Cell let(const Cells *s, Cell a) { return cu_cell_let(s->c, a.v, DT_f32); }
-static Cell apply(const Cells *s, OpKind k, Cell a) { return cu_cell_apply(s->c, k, a); }
-static Cell text(const char *t) { return (Cell){t, DT_f32}; }
+static Cell
+add(const Cells *s, Cell a, Cell b)
+{
+	return cu_cell_bin(s->c, EX_ADD, a, b);
+}
+static Cell
+sub(const Cells *s, Cell a, Cell b)
+{
+	return cu_cell_bin(s->c, EX_SUB, a, b);
+}
+static Cell
+mul(const Cells *s, Cell a, Cell b)
+{
+	return cu_cell_bin(s->c, EX_MUL, a, b);
+}
+static Cell
+number(const Cells *s, double x)
+{
+	return cu_cell_number(s->c, DT_f32, x);
+}
+static Cell
+one_minus(const Cells *s, Cell a)
+{
+	return sub(s, number(s, 1), a);
+}
+static Cell
+let(const Cells *s, Cell a)
+{
+	return cu_cell_let(s->c, a.v, DT_f32);
+}
+static Cell
+apply(const Cells *s, OpKind k, Cell a)
+{
+	return cu_cell_apply(s->c, k, a);
+}
+static Cell
+text(const char *t)
+{
+	return (Cell){t, DT_f32};
+}
 
-static const char *
-pointer(const Cells *s, Val v)
+const char *
+cu_cells_pointer(const Cells *s, Val v)
 {
 	return cu_pointer(s->c, (DType)val_type(s->g, v)->dtype, val_info(s->g, v)->offset);
 }
 
 /* A float of what lies in memory in the operands' type. */
-static const char *
-value(const Cells *s, const char *at)
+const char *
+cu_cells_value(const Cells *s, const char *at)
 {
 	return cu_from_memory(s->c, s->dt, at);
 }
 
 /* Where unit j of block `block` of the row's step is in [N,T,blocks H]; blocks 0: in [N,H]. */
-static const char *
-place(const Cells *s, const char *step, int blocks, int block)
+const char *
+cu_cells_place(const Cells *s, const char *step, int blocks, int block)
 {
 	Arena *a = s->c->a;
 	long long t = s->t, h = s->h;
@@ -132,37 +203,56 @@ place(const Cells *s, const char *step, int blocks, int block)
 	return arena_printf(a, "(row * %lld + %s) * %lld + %lld + j", t, step, blocks * h, block * h);
 }
 
+/* Of a step of one unit: block `block` of operand k; where the weights are held it was loaded a step before. */
 static Cell
-load(const Cells *s, int k, const char *place)
+load(const Cells *s, int k, int blocks, int block)
 {
-	return let(s, text(value(s, arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place))));
+	if (s->blocks > 1)
+		return text(arena_printf(s->c->a, "in%d_%d", k, block));
+	return let(s, text(cu_cells_value(s, arena_printf(s->c->a, "%s[%s]", cu_cells_pointer(s, s->op->in[k]),
+	                                                  cu_cells_place(s, "t", blocks, block)))));
 }
 
-static bool
-wanted(const Cells *s, int k)
+int
+cu_cells_inputs(const Cells *s, CellInput *in)
+{
+	int n = 0, k = s->back ? s->lstm ? 3 : 2 : 0, blocks = s->back ? 4 : s->gates;
+
+	for (int block = 0; block < blocks; block++)
+		in[n++] = (CellInput){k, blocks, block};
+	if (s->back)
+		in[n++] = (CellInput){0, 1, 0};
+	if (s->back && s->lstm)
+		in[n++] = (CellInput){4, 1, 0};
+	return n;
+}
+
+bool
+cu_cells_wanted(const Cells *s, int k)
 {
 	return cu_value_is_out(s->c, s->op->out[k]);
 }
 
-static void
-put(const Cells *s, int k, const char *place, Cell x)
+void
+cu_cells_put(const Cells *s, int k, const char *place, Cell x)
 {
 	Val v = s->op->out[k];
 
-	if (!wanted(s, k))
+	if (!cu_cells_wanted(s, k))
 		return;
-	cu_line(s->c, "%s[%s] = %s;", pointer(s, v), place, cu_to_memory(s->c, s->dt, x.v));
+	cu_line(s->c, "%s[%s] = %s;", cu_cells_pointer(s, v), place, cu_to_memory(s->c, s->dt, x.v));
 	s->c->ready[v.id] = true;
 	cu_stores_at(s->c, val_info(s->g, v)->offset);
 }
 
 /* Is the step within the example's length? */
-static const char *
-alive(const Cells *s, const char *step)
+const char *
+cu_cells_alive(const Cells *s, const char *step)
 {
 	Val v = s->op->in[s->op->nin - 1];
 
-	return arena_printf(s->c->a, "%s < (long long)%s[row]", step, pointer(s, v));
+	return s->length ? arena_printf(s->c->a, "%s < %s", step, s->length)
+	                 : arena_printf(s->c->a, "%s < (long long)%s[row]", step, cu_cells_pointer(s, v));
 }
 
 static Cell
@@ -207,7 +297,8 @@ static void
 state_load(const Cells *s, const char *state, int k)
 {
 	cu_line(s->c, "%s[j * %d + r] = row < n_rows ? %s : 0.0f;", state, s->rows,
-	        value(s, arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, NULL, 0, 0))));
+	        cu_cells_value(s, arena_printf(s->c->a, "%s[%s]", cu_cells_pointer(s, s->op->in[k]),
+	                                       cu_cells_place(s, NULL, 0, 0))));
 }
 
 /* What lies behind the numbers up to the whole vector. */
@@ -254,7 +345,7 @@ turn_weights(const Cells *s)
 	long long h = s->h, all = s->gates * s->h * s->h;
 
 	cu_kernel_open(c, "");
-	const char *from = pointer(s, s->op->in[s->w]),
+	const char *from = cu_cells_pointer(s, s->op->in[s->w]),
 	           *to = cu_pointer(c, s->dt, c->g->group.at[c->group].workspace_offset);
 
 	cu_line(c, "for (%s u = blockIdx.x * BLOCK + threadIdx.x; u < %lld; u += gridDim.x * BLOCK)", c->it, all);
@@ -264,6 +355,41 @@ turn_weights(const Cells *s)
 	cu_kernel_ahead(c, "W_hh turned, a number to a thread", (all + BLOCK - 1) / BLOCK, bytes, bytes);
 }
 
+/* The loops over a part's columns k, of `all`: four neighbours, then those of the part's next four. Two scopes. */
+static void
+parts_open(const Cells *s, const char *zeros, long long all, Scope *scope)
+{
+	Cuda *c = s->c;
+
+	scope[0] = cu_scope_open(c, "for (int part = 0; part < %d; part++)", s->parts);
+	cu_line(c, "float %s = {};", zeros);
+	cu_line(c, "#pragma unroll 4");
+	scope[1] = cu_scope_open(c, "for (int k0 = 4 * part; k0 < %lld; k0 += %d)", all, 4 * s->parts);
+	cu_line(c, "#pragma unroll");
+	scope[2] = cu_scope_open(c, "for (int k = k0; k < k0 + 4; k++)");
+	if (all % 4)
+		cu_line(c, "if (k >= %lld) break;", all);
+}
+
+/* The part is done with: its `count` sums are added, eight parts' first where there are more. */
+static void
+parts_add(const Cells *s, int count)
+{
+	Cuda *c = s->c;
+	const char *one = s->back ? "[i]" : arena_printf(c->a, "[i / %d][i %% %d]", s->rows, s->rows);
+
+	if (s->parts > 8) {
+		cu_line(c, "#pragma unroll");
+		cu_line(c, "for (int i = 0; i < %d; i++) eight%s += one%s;", count, one, one);
+		cu_line(c, "if (part %% 8 < 7) continue;");
+		cu_line(c, "#pragma unroll");
+		cu_line(c, "for (int i = 0; i < %d; i++) { sum%s += eight%s; eight%s = 0.0f; }", count, one, one, one);
+		return;
+	}
+	cu_line(c, "#pragma unroll");
+	cu_line(c, "for (int i = 0; i < %d; i++) sum%s += one%s;", count, one, one);
+}
+
 /* sum[gate][example] of unit j. */
 static void
 sums_forward(const Cells *s)
@@ -271,46 +397,49 @@ sums_forward(const Cells *s)
 	Cuda *c = s->c;
 	long long h = s->h;
 	const char *w = cu_pointer(c, s->dt, c->g->group.at[c->group].workspace_offset);
+	Scope k[3];
 
-	cu_line(c, "float sum[%d][%d] = {};", s->gates, s->rows);
-	cu_line(c, "#pragma unroll 4");
-	Scope k = cu_scope_open(c, "for (int k = 0; k < %lld; k++)", h);
-
+	cu_line(c, "float sum[%d][%d] = {}%s;", s->gates, s->rows,
+	        s->parts > 8 ? arena_printf(c->a, ", eight[%d][%d] = {}", s->gates, s->rows) : "");
+	parts_open(s, arena_printf(c->a, "one[%d][%d]", s->gates, s->rows), h, k);
 	cu_line(c, "float w[%d];", s->gates);
 	for (int g = 0; g < s->gates; g++)
 		cu_line(c, "w[%d] = %s;", g,
-		        value(s, arena_printf(c->a, "%s[(%s)k * %lld + %lld + j]", w, c->it, s->gates * h, g * h)));
+		        cu_cells_value(
+		                s, arena_printf(c->a, "%s[(%s)k * %lld + %lld + j]", w, c->it, s->gates * h, g * h)));
 	neighbours(s, arena_printf(c->a, "from + k * %d", s->rows));
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int g = 0; g < %d; g++)", s->gates);
 	cu_line(c, "\t#pragma unroll");
-	cu_line(c, "\tfor (int r = 0; r < %d; r++) sum[g][r] = fmaf(w[g], x[r], sum[g][r]);", s->rows);
-	cu_scope_close(c, k);
+	cu_line(c, "\tfor (int r = 0; r < %d; r++) one[g][r] = fmaf(w[g], x[r], one[g][r]);", s->rows);
+	cu_scope_close(c, k[2]);
+	cu_scope_close(c, k[1]);
+	parts_add(s, s->gates * s->rows);
+	cu_scope_close(c, k[0]);
 }
 
 static Cell
 sum_of(const Cells *s, int gate)
 {
-	return text(arena_printf(s->c->a, "sum[%d][r]", gate));
+	return text(arena_printf(s->c->a, s->blocks > 1 ? "total%d" : "sum[%d][r]", gate));
 }
 
 /* c' = f c + i g, h = o tanh(c'). */
 static Cell
 lstm_unit(const Cells *s)
 {
-	Cell g[4], zero = number(s, 0), c = let(s, text(arena_printf(s->c->a, "c[j * %d + r]", s->rows))), next, h;
+	Cell g[4], zero = number(s, 0), c = let(s, text(s->c_at)), next, h;
 
 	for (int k = 0; k < 4; k++) {
-		g[k] = apply(s, k == 2 ? OP_tanh : OP_sigmoid,
-		             let(s, add(s, load(s, 0, place(s, "t", 4, k)), sum_of(s, k))));
-		if (wanted(s, 2))
-			put(s, 2, place(s, "t", 4, k), if_live(s, g[k], zero));
+		g[k] = apply(s, k == 2 ? OP_tanh : OP_sigmoid, let(s, add(s, load(s, 0, 4, k), sum_of(s, k))));
+		if (cu_cells_wanted(s, 2))
+			cu_cells_put(s, 2, cu_cells_place(s, "t", 4, k), if_live(s, g[k], zero));
 	}
 	next = let(s, cu_cell_fma(s->c, g[0], g[2], mul(s, g[1], c)));
 	h = let(s, mul(s, g[3], apply(s, OP_tanh, next)));
 	next = if_live(s, next, c);
-	cu_line(s->c, "c[j * %d + r] = %s;", s->rows, next.v);
-	put(s, 1, place(s, "t", 1, 0), next);
+	cu_line(s->c, "%s = %s;", s->c_at, next.v);
+	cu_cells_put(s, 1, cu_cells_place(s, "t", 1, 0), next);
 	return h;
 }
 
@@ -318,19 +447,28 @@ lstm_unit(const Cells *s)
 static Cell
 gru_unit(const Cells *s)
 {
-	Cell sum[3], g[4], zero = number(s, 0), old = text(arena_printf(s->c->a, "from[j * %d + r]", s->rows));
+	Cell sum[3], g[4], zero = number(s, 0), old = text(s->h_at);
 
 	for (int k = 0; k < 3; k++)
-		sum[k] = let(s, add(s, sum_of(s, k),
-		                    text(value(s, arena_printf(s->c->a, "%s[%lld + j]", pointer(s, s->op->in[2]),
-		                                               (long long)(k * s->h))))));
+		sum[k] = let(s,
+		             add(s, sum_of(s, k),
+		                 s->blocks > 1 ? text(arena_printf(s->c->a, "bias%d", k))
+		                               : text(cu_cells_value(s, arena_printf(s->c->a, "%s[%lld + j]",
+		                                                                     cu_cells_pointer(s, s->op->in[2]),
+		                                                                     (long long)(k * s->h))))));
 	for (int k = 0; k < 2; k++)
-		g[k] = apply(s, OP_sigmoid, let(s, add(s, load(s, 0, place(s, "t", 3, k)), sum[k])));
-	g[2] = apply(s, OP_tanh, let(s, cu_cell_fma(s->c, g[0], sum[2], load(s, 0, place(s, "t", 3, 2)))));
+		g[k] = apply(s, OP_sigmoid, let(s, add(s, load(s, 0, 3, k), sum[k])));
+	g[2] = apply(s, OP_tanh, let(s, cu_cell_fma(s->c, g[0], sum[2], load(s, 0, 3, 2))));
 	g[3] = sum[2];
-	for (int k = 0; k < 4 && wanted(s, 1); k++)
-		put(s, 1, place(s, "t", 4, k), if_live(s, g[k], zero));
+	for (int k = 0; k < 4 && cu_cells_wanted(s, 1); k++)
+		cu_cells_put(s, 1, cu_cells_place(s, "t", 4, k), if_live(s, g[k], zero));
 	return let(s, cu_cell_fma(s->c, g[1], sub(s, old, g[2]), g[2]));
+}
+
+Cell
+cu_cells_unit(const Cells *s)
+{
+	return s->lstm ? lstm_unit(s) : gru_unit(s);
 }
 
 static void
@@ -338,6 +476,9 @@ forward_emit(Cells *s)
 {
 	Cuda *c = s->c;
 	long long state = room(s, 1);
+
+	s->c_at = arena_printf(c->a, "c[j * %d + r]", s->rows);
+	s->h_at = arena_printf(c->a, "from[j * %d + r]", s->rows);
 
 	turn_weights(s);
 	Scope all = kernel_open(s), u, r;
@@ -364,24 +505,24 @@ forward_emit(Cells *s)
 	if (s->rows > 1)
 		cu_line(c, "if (row >= n_rows) { to[j * %d + r] = 0.0f; continue; }", s->rows);
 	if (s->has_length)
-		cu_line(c, "const bool live = %s;", alive(s, "t"));
-	Cell h = s->lstm ? lstm_unit(s) : gru_unit(s);
+		cu_line(c, "const bool live = %s;", cu_cells_alive(s, "t"));
+	Cell h = cu_cells_unit(s);
 
-	cu_line(c, "to[j * %d + r] = %s;", s->rows,
-	        if_live(s, h, text(arena_printf(c->a, "from[j * %d + r]", s->rows))).v);
-	put(s, 0, place(s, "t", 1, 0), if_live(s, h, number(s, 0)));
+	cu_line(c, "to[j * %d + r] = %s;", s->rows, if_live(s, h, text(s->h_at)).v);
+	cu_cells_put(s, 0, cu_cells_place(s, "t", 1, 0), if_live(s, h, number(s, 0)));
 	cu_scope_close(c, r);
 	cu_scope_close(c, u);
 	cu_line(c, "__syncthreads();");
 	cu_scope_close(c, step);
-	if (wanted(s, s->lstm ? 3 : 2) || (s->lstm && wanted(s, 4))) {
+	if (cu_cells_wanted(s, s->lstm ? 3 : 2) || (s->lstm && cu_cells_wanted(s, 4))) {
 		u = units_open(s);
 		r = rows_open(s);
 		cu_line(c, "if (row >= n_rows) continue;");
-		put(s, s->lstm ? 3 : 2, place(s, NULL, 0, 0),
-		    text(arena_printf(c->a, "h[%lld + j * %d + r]", s->t % 2 * state, s->rows)));
+		cu_cells_put(s, s->lstm ? 3 : 2, cu_cells_place(s, NULL, 0, 0),
+		             text(arena_printf(c->a, "h[%lld + j * %d + r]", s->t % 2 * state, s->rows)));
 		if (s->lstm)
-			put(s, 4, place(s, NULL, 0, 0), text(arena_printf(c->a, "c[j * %d + r]", s->rows)));
+			cu_cells_put(s, 4, cu_cells_place(s, NULL, 0, 0),
+			             text(arena_printf(c->a, "c[j * %d + r]", s->rows)));
 		cu_scope_close(c, r);
 		cu_scope_close(c, u);
 	}
@@ -394,42 +535,52 @@ static void
 gate_put(const Cells *s, int gate, Cell d, bool multiplied, const char *results)
 {
 	d = let(s, d);
-	if (multiplied)
+	if (multiplied && s->blocks > 1)
+		cu_line(s->c, "gate%d = %s;", gate, d.v);
+	else if (multiplied)
 		cu_line(s->c, "d[(%lld + j) * %d + r] = %s;", (long long)(gate * s->h), s->rows, d.v);
 	for (; *results; results++)
-		put(s, *results - '0', place(s, "t", s->gates, gate), d);
+		cu_cells_put(s, *results - '0', cu_cells_place(s, "t", s->gates, gate), d);
 }
 
 /* Operand k at the step that was processed before, [N,T,H], or its start at the first step or where that was past the
  * length. */
+const char *
+cu_cells_before(const Cells *s, int k, int start)
+{
+	const char *first = "step == 0", *earlier = s->reverse ? "(t + 1)" : "(t - 1)";
+	const char *from = arena_printf(s->c->a, "%s[%s]", cu_cells_pointer(s, s->op->in[start]),
+	                                cu_cells_place(s, NULL, 0, 0)),
+	           *at = arena_printf(s->c->a, "%s[%s]", cu_cells_pointer(s, s->op->in[k]),
+	                              cu_cells_place(s, earlier, 1, 0));
+
+	if (s->has_length)
+		first = arena_printf(s->c->a, "(step == 0 || !(%s))", cu_cells_alive(s, earlier));
+	return arena_printf(s->c->a, "%s ? %s : %s", first, cu_cells_value(s, from), cu_cells_value(s, at));
+}
+
 static Cell
 before(const Cells *s, int k, int start)
 {
-	const char *first = "step == 0", *earlier = s->reverse ? "(t + 1)" : "(t - 1)";
-	const char *from = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[start]), place(s, NULL, 0, 0)),
-	           *at = arena_printf(s->c->a, "%s[%s]", pointer(s, s->op->in[k]), place(s, earlier, 1, 0));
-
-	if (s->has_length)
-		first = arena_printf(s->c->a, "(step == 0 || !(%s))", alive(s, earlier));
-	return let(s, text(arena_printf(s->c->a, "%s ? %s : %s", first, value(s, from), value(s, at))));
+	return s->blocks > 1 ? text("earlier") : let(s, text(cu_cells_before(s, k, start)));
 }
 
 static void
 lstm_back(const Cells *s)
 {
-	Cell g[4], dh = text("dh[at]"), dc = text("dc[at]"), h, c, tc, old = before(s, 4, 6);
+	Cell g[4], dh = text(s->h_at), dc = text(s->c_at), h, c, tc, old = before(s, 4, 6);
 
 	for (int k = 0; k < 4; k++)
-		g[k] = load(s, 3, place(s, "t", 4, k));
-	tc = apply(s, OP_tanh, load(s, 4, place(s, "t", 1, 0)));
-	h = let(s, add(s, dh, load(s, 0, place(s, "t", 1, 0))));
+		g[k] = load(s, 3, 4, k);
+	tc = apply(s, OP_tanh, load(s, 4, 1, 0));
+	h = let(s, add(s, dh, load(s, 0, 1, 0)));
 	c = let(s, cu_cell_fma(s->c, mul(s, h, g[3]), one_minus(s, mul(s, tc, tc)), dc));
 	gate_put(s, 0, mul(s, mul(s, c, g[2]), mul(s, g[0], one_minus(s, g[0]))), true, "0");
 	gate_put(s, 1, mul(s, mul(s, c, old), mul(s, g[1], one_minus(s, g[1]))), true, "0");
 	gate_put(s, 2, mul(s, mul(s, c, g[0]), one_minus(s, mul(s, g[2], g[2]))), true, "0");
 	gate_put(s, 3, mul(s, mul(s, h, tc), mul(s, g[3], one_minus(s, g[3]))), true, "0");
-	cu_line(s->c, "dc[at] = %s;", mul(s, c, g[1]).v);
-	cu_line(s->c, "dh[at] = 0.0f;");
+	cu_line(s->c, "%s = %s;", s->c_at, mul(s, c, g[1]).v);
+	cu_line(s->c, "%s = 0.0f;", s->h_at);
 }
 
 static void
@@ -438,14 +589,23 @@ gru_back(const Cells *s)
 	Cell g[4], h, dn, old = before(s, 3, 5);
 
 	for (int k = 0; k < 4; k++)
-		g[k] = load(s, 2, place(s, "t", 4, k));
-	h = let(s, add(s, text("dh[at]"), load(s, 0, place(s, "t", 1, 0))));
+		g[k] = load(s, 2, 4, k);
+	h = let(s, add(s, text(s->h_at), load(s, 0, 1, 0)));
 	dn = let(s, mul(s, mul(s, h, one_minus(s, g[1])), one_minus(s, mul(s, g[2], g[2]))));
 	gate_put(s, 0, mul(s, mul(s, dn, g[3]), mul(s, g[0], one_minus(s, g[0]))), true, "01");
 	gate_put(s, 1, mul(s, mul(s, h, sub(s, old, g[2])), mul(s, g[1], one_minus(s, g[1]))), true, "01");
 	gate_put(s, 2, dn, false, "0");
 	gate_put(s, 2, mul(s, dn, g[0]), true, "1");
-	cu_line(s->c, "dh[at] = %s;", mul(s, h, g[1]).v);
+	cu_line(s->c, "%s = %s;", s->h_at, mul(s, h, g[1]).v);
+}
+
+void
+cu_cells_back(const Cells *s)
+{
+	if (s->lstm)
+		lstm_back(s);
+	else
+		gru_back(s);
 }
 
 /* An example that is not there, or past its length: no gradients, and those that run pass on. */
@@ -459,7 +619,7 @@ skip_dead(const Cells *s)
 		return;
 	Scope in = cu_scope_open(c, "if (%s%s%s)", s->rows > 1 ? "row >= n_rows" : "",
 	                         s->rows > 1 && s->has_length ? " || " : "",
-	                         s->has_length ? arena_printf(c->a, "!(%s)", alive(s, "t")) : "");
+	                         s->has_length ? arena_printf(c->a, "!(%s)", cu_cells_alive(s, "t")) : "");
 
 	for (int k = 0; k < s->gates; k++)
 		cu_line(c, "d[(%lld + j) * %d + r] = 0.0f;", (long long)(k * s->h), s->rows);
@@ -468,7 +628,7 @@ skip_dead(const Cells *s)
 
 		for (int k = 0; k < s->gates; k++)
 			for (int o = 0; o < (s->lstm ? 1 : 2); o++)
-				put(s, o, place(s, "t", s->gates, k), zero);
+				cu_cells_put(s, o, cu_cells_place(s, "t", s->gates, k), zero);
 		if (s->rows > 1)
 			cu_scope_close(c, there);
 	}
@@ -481,18 +641,20 @@ static void
 sums_back(const Cells *s)
 {
 	Cuda *c = s->c;
+	Scope k[3];
 
-	cu_line(c, "float sum[%d] = {};", s->rows);
-	cu_line(c, "#pragma unroll 8");
-	Scope k = cu_scope_open(c, "for (int k = 0; k < %lld; k++)", (long long)(s->gates * s->h));
-
+	cu_line(c, "float sum[%d] = {}, eight[%d] = {};", s->rows, s->rows);
+	parts_open(s, arena_printf(c->a, "one[%d]", s->rows), s->gates * s->h, k);
 	cu_line(c, "const float w = %s;",
-	        value(s,
-	              arena_printf(c->a, "%s[(%s)k * %lld + j]", pointer(s, s->op->in[s->w]), c->it, (long long)s->h)));
+	        cu_cells_value(s, arena_printf(c->a, "%s[(%s)k * %lld + j]", cu_cells_pointer(s, s->op->in[s->w]),
+	                                       c->it, (long long)s->h)));
 	neighbours(s, arena_printf(c->a, "d + k * %d", s->rows));
 	cu_line(c, "#pragma unroll");
-	cu_line(c, "for (int r = 0; r < %d; r++) sum[r] = fmaf(w, x[r], sum[r]);", s->rows);
-	cu_scope_close(c, k);
+	cu_line(c, "for (int r = 0; r < %d; r++) one[r] = fmaf(w, x[r], one[r]);", s->rows);
+	cu_scope_close(c, k[2]);
+	cu_scope_close(c, k[1]);
+	parts_add(s, s->rows);
+	cu_scope_close(c, k[0]);
 	cu_line(c, "#pragma unroll");
 	cu_line(c, "for (int r = 0; r < %d; r++) dh[j * %d + r] += sum[r];", s->rows, s->rows);
 }
@@ -521,10 +683,9 @@ backward_emit(Cells *s)
 	r = rows_open(s);
 	cu_line(c, "const int at = j * %d + r;", s->rows);
 	skip_dead(s);
-	if (s->lstm)
-		lstm_back(s);
-	else
-		gru_back(s);
+	s->h_at = "dh[at]";
+	s->c_at = "dc[at]";
+	cu_cells_back(s);
 	cu_scope_close(c, r);
 	cu_scope_close(c, u);
 	cu_line(c, "__syncthreads();");
@@ -536,9 +697,10 @@ backward_emit(Cells *s)
 	u = units_open(s);
 	r = rows_open(s);
 	cu_line(c, "if (row >= n_rows) continue;");
-	put(s, s->lstm ? 1 : 2, place(s, NULL, 0, 0), text(arena_printf(c->a, "dh[j * %d + r]", s->rows)));
+	cu_cells_put(s, s->lstm ? 1 : 2, cu_cells_place(s, NULL, 0, 0),
+	             text(arena_printf(c->a, "dh[j * %d + r]", s->rows)));
 	if (s->lstm)
-		put(s, 2, place(s, NULL, 0, 0), text(arena_printf(c->a, "dc[j * %d + r]", s->rows)));
+		cu_cells_put(s, 2, cu_cells_place(s, NULL, 0, 0), text(arena_printf(c->a, "dc[j * %d + r]", s->rows)));
 	cu_scope_close(c, r);
 	cu_scope_close(c, u);
 	kernel_close(s, all, "all steps of a few examples to a block");
@@ -547,7 +709,7 @@ backward_emit(Cells *s)
 void
 cu_cells_emit(Cuda *c, const Op *op)
 {
-	Cells s = cells_of(c->g, op);
+	Cells s = cu_cells_of(c->g, op);
 	Params p;
 
 	s.c = c;
@@ -556,7 +718,10 @@ cu_cells_emit(Cuda *c, const Op *op)
 		bug("target cuda: '%s' is no kernel of a recurrence", c->g->group.at[c->group].kernel);
 	s.rows = p.cuda_cells.examples;
 	s.threads = p.cuda_cells.threads;
-	if (s.back)
+	s.blocks = p.cuda_cells.blocks;
+	if (s.blocks > 1)
+		cu_held_emit(&s);
+	else if (s.back)
 		backward_emit(&s);
 	else
 		forward_emit(&s);

@@ -28,7 +28,8 @@ typedef struct CuAlgo {
 #define ALGO(name) extern const CuAlgo cu_algo_##name;
 #define VARIANT(name) extern const CuAlgo cu_algo_##name;
 #include "algos.def"
-extern const char *const cu_variants[]; /* what --disable takes: names of variants, `tma` and `keep`, up to a NULL */
+/* What --disable takes: names of variants, `tma`, `keep` and `held`, up to a NULL. */
+extern const char *const cu_variants[];
 
 const CuAlgo *cu_algo_of(FamilyId f); /* NULL: no contraction is computed so */
 /* The one choice: of a tuning file's kernel if it fits, else the first that offers itself; sets kernel and workspace.

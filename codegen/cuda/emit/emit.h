@@ -11,6 +11,7 @@ typedef struct CuFunction {
 	bool flat, loose, plan, two;
 	uint64_t hash;
 	int32_t block, shared, part;
+	int32_t team;                   /* blocks that wait for each other: a launch has whole teams; 1: none does */
 } CuFunction;
 /* A module in the making: its text, its functions, and the kernels of each graph, which call them. */
 typedef struct CuProgram {

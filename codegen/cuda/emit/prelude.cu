@@ -294,6 +294,37 @@ FN bool last_here(unsigned *ticket, unsigned count)
 	}
 	return __syncthreads_or(last);
 }
+/* Numbers from block to block while both run: each with the number of its exchange in one word of 64 bits, so whoever finds that has the number too, and no fence is waited for. `count` of them, `length`
+   to a row, lie `pitch` apart in `to`. A word that never comes is a trap: an error is better than a device that hangs. */
+#define WORD_LOOKS (1u << 24)
+#define WORDS 8
+FN void word_put(unsigned long long *at, float x, unsigned tag) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(at), "l"((unsigned long long)tag << 32 | __float_as_uint(x)) : "memory"); }
+FN unsigned long long word_look(const unsigned long long *at) { unsigned long long x; asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory"); return x; }
+FN void words_take(float *to, const unsigned long long *from, unsigned tag, int tid, int threads, int count, int length, int pitch)
+{
+#pragma unroll 1
+	for (int i = tid; i < count; i += WORDS * threads) {
+		unsigned long long x[WORDS];
+		bool all = false;
+#pragma unroll 1
+		for (unsigned looks = 0; !all; looks++) {
+			all = true;
+			if (looks == WORD_LOOKS) __trap();
+#pragma unroll
+			for (int q = 0; q < WORDS; q++)
+				if (q * threads < count && i + q * threads < count) x[q] = word_look(&from[i + q * threads]);
+#pragma unroll
+			for (int q = 0; q < WORDS; q++)
+				if (q * threads < count && i + q * threads < count) all = all && (unsigned)(x[q] >> 32) == tag;
+		}
+#pragma unroll
+		for (int q = 0; q < WORDS; q++)
+			if (q * threads < count && i + q * threads < count) {
+				int at = i + q * threads;
+				to[at / length * pitch + at % length] = __uint_as_float((unsigned)x[q]);
+			}
+	}
+}
 FN float fresh(const float *p) { float x; asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(p) : "memory"); return x; }
 FN void add1_fresh(const float *p, float *x) { *x += fresh(p); }
 FN void add4_fresh(const float *p, float *x)

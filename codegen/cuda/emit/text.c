@@ -487,6 +487,7 @@ cu_kernel_open(Cuda *c, const char *what)
 	c->depth = c->nvar = 0;
 	c->threads = BLOCK;
 	c->shared = 0;
+	c->team = 1;
 	c->memo.n = c->cse.n = c->joined.n = c->top.n = 0;
 	c->off.n = c->map.n = 0;
 	c->check = c->writes_state = c->flat = c->loose = c->two = false;
@@ -521,6 +522,7 @@ function_of(Cuda *c, const char *before, const char *text, const char *what, boo
 	                       .two = c->two,
 	                       .hash = hash,
 	                       .block = c->threads,
+	                       .team = c->team,
 	                       .shared = (int32_t)c->shared}));
 	return (int)p->fn.n - 1;
 }

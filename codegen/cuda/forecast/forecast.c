@@ -13,6 +13,7 @@
  * wave run in step. Copies into shared memory, by cp.async and by the device, are taken to have come when they are
  * waited for. Latencies are those of an idle device (sass.c). No device has been measured against it. */
 #include "forecast.h"
+#include "../composite/cells.h"
 #include "../contract/gemm.h"
 #include "sass.h"
 #include <math.h>
@@ -35,11 +36,13 @@ typedef struct Work {
 	double rounds, elements, bytes, flops; /* of a block: rounds of k; of a thread: of its result; of the kernel */
 	/* numbers that a thread of the last block adds up one after the other: of columns, of parts of k */
 	double finished, parts;
+	double steps;            /* of a recurrence, 0: it is none */
+	bool from_l2;            /* its weights are more than an L1 keeps, and no block holds them */
 } Work;
 /* Of a warp. */
 typedef struct Walk {
-	double t, ready[6], slots, shared,
-	    waited; /* cycles; instructions; cycles of shared memory; those spent waiting for global memory */
+	double t, ready[6], slots, shared, cache,
+	    waited; /* cycles; instructions; cycles of shared memory; bytes from L2; cycles of waiting for memory */
 	int wait_kind[6];
 	double round_slots, round_time, round_loads; /* of the loop over k, a turn: its waits for global memory */
 	double ticket, ticket_slots,
@@ -68,9 +71,9 @@ is_product(int kind, const Work *w)
 }
 
 typedef struct Inside {
-	int products, fma, loads, strong, stores, shared;
+	int products, fma, loads, strong, stores, shared, barriers;
 	double bytes, shared_bytes;
-	bool nested, nested_products;
+	bool nested, nested_products, nested_barriers;
 } Inside;
 
 static Inside
@@ -88,6 +91,7 @@ inside_of(const Work *w, SassLoop l)
 		r.strong += x->strong;
 		r.stores += is_store(x->kind);
 		r.shared += x->kind == SASS_LDS;
+		r.barriers += x->kind == SASS_BAR;
 		r.shared_bytes += x->kind == SASS_LDS ? x->width : 0;
 		r.bytes += is_load(x->kind) || is_store(x->kind) ? x->width : 0;
 	}
@@ -97,8 +101,10 @@ inside_of(const Work *w, SassLoop l)
 		if (n.first < l.first || n.last > l.last || (n.first == l.first && n.last == l.last))
 			continue;
 		r.nested = true;
-		for (int i = n.first; i <= n.last; i++)
+		for (int i = n.first; i <= n.last; i++) {
 			r.nested_products |= is_product(c->at[i].kind, w);
+			r.nested_barriers |= c->at[i].kind == SASS_BAR;
+		}
 	}
 	return r;
 }
@@ -135,12 +141,24 @@ turn_bytes(const Work *w)
 	return bytes;
 }
 
+/* Of a recurrence: the loop over steps is the innermost with a barrier; within it multiply-adds turn as often as all of
+ * them ask for, what else turns is short. */
+static double
+turns_of_steps(const Work *w, const Inside *i, double threads)
+{
+	if (i->barriers)
+		return i->nested_barriers ? 1 : w->steps;
+	return !i->nested && i->fma > 3 ? at_least_one(w->flops / (w->steps * threads * 2.0 * i->fma)) : 1;
+}
+
 static double
 turns(const Work *w, SassLoop l)
 {
 	Inside i = inside_of(w, l);
 	double threads = 32.0 * w->warps * (double)w->k->rows;
 
+	if (w->steps > 0)
+		return turns_of_steps(w, &i, threads);
 	if (l.first >= w->c->body) /* a function of sums over blocks: its loads are in a row or unrolled */
 		return at_least_one(w->finished / (i.loads > 2 ? i.loads / (i.loads % 3 ? 1 : 3) : 1));
 	if (w->gemm && i.products)
@@ -155,8 +173,6 @@ turns(const Work *w, SassLoop l)
 		return at_least_one(w->flops / (threads / 32 * 4096.0 * i.products));
 	if (i.nested || w->gemm)
 		return 1;
-	if (i.fma > 7 && !strncmp(w->f->what, "cells", 5))
-		return at_least_one(w->flops / (threads * 2.0 * i.fma));
 	double bytes = turn_bytes(w);
 
 	return i.bytes > 0 && bytes > 0 ? at_least_one(w->bytes / (threads * bytes)) : 1;
@@ -192,6 +208,10 @@ step(const Work *w, Walk *x, const Insn *i, double times, double *loads)
 		latency = w->hopper ? 41 : 38;
 	if (i->strong && is_load(i->kind))
 		latency = cu_sass_latency(SASS_ATOMG, w->hopper); /* from L2 */
+	if (i->strong && is_load(i->kind) && w->steps > 0)
+		latency *= 1.5; /* what another block writes now: a store's way, then a look half a look late */
+	if (w->from_l2 && is_load(i->kind))
+		x->cache += times * i->width * 32;
 	if (i->kind == SASS_BAR || i->kind == SASS_MEMBAR)
 		x->t += latency;
 	x->t += i->stall ? i->stall : 1;
@@ -361,6 +381,7 @@ wave(Arena *a, const Work *w, const Walk *x, const CuForecast *r, int blocks, do
 	Bound b = {0};
 
 	longest(&b, products, "products");
+	longest(&b, warps * x->cache / (w->m->rates.cache / w->m->sms), "weights read from L2 in each step");
 	longest(&b, warps * x->shared / hz, "shared memory's and the L1 cache's cycles");
 	longest(&b, warps / SCHEDULERS * x->slots / hz,
 	        x->round_slots > 0 ? arena_printf(a, "issue: %.0f instructions a warp and round", x->round_slots)
@@ -426,6 +447,17 @@ work_of(Work *w, const Graph *g, const KernelRec *k)
 	w->flops = k->flops;
 	w->bytes = k->bytes;
 	w->rounds = w->elements = 1;
+	for (uint32_t last, i = k->group >= 0 ? graph_group_ops(g, k->group, &last) : (last = 0); i < last; i++)
+		if (!g->op.at[i].dead && g->op.at[i].group == k->group && cu_cells_op((OpKind)g->op.at[i].kind) &&
+		    k->flops > 0) {
+			Cells s = cu_cells_of(g, &g->op.at[i]);
+			Params p;
+
+			space_parse("cuda", NULL, kernel, &p);
+			w->steps = (double)s.t;
+			w->from_l2 = p.cuda_cells.blocks == 1 &&
+			             s.gates * s.h * s.h * dtype_info[s.dt].bytes > w->m->l1.bytes / 2;
+		}
 	w->gemm = op && kernel && !strncmp(w->f->what, kernel, strlen(kernel)) && cu_gemm_parse(kernel, &w->p);
 	if (w->gemm) {
 		Form f = cu_form(g, op);

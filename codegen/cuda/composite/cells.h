@@ -1,0 +1,46 @@
+/* cells.h: what the two ways to compute recurrences share: cells.c, where each block reads all weights in each step,
+ * and cells_held.c, where several blocks keep them in registers. Private to this folder. */
+#ifndef CODEGEN_CUDA_CELLS_H
+#define CODEGEN_CUDA_CELLS_H
+#include "composite.h"
+
+typedef struct Cells {
+	Cuda *c;
+	const Graph *g;
+	const Op *op;
+	bool lstm, back, reverse, has_length;
+	Axis n;
+	DType dt;
+	int64_t t, h;            /* steps, units */
+	int gates, w;            /* blocks of rows of W_hh; which operand it is */
+	int parts;               /* of a sum */
+	int rows, threads;       /* examples of a block, its threads */
+	int blocks;              /* that hold the weights together; 1: none does */
+	/* Text: of a unit's state and, backward, of its gradient; of a length; NULL: where cells.c has them. */
+	const char *h_at, *c_at, *length;
+} Cells;
+
+Cells cu_cells_of(const Graph *g, const Op *op);
+const char *cu_cells_pointer(const Cells *s, Val v);
+const char *cu_cells_value(const Cells *s, const char *at);  /* a float of what lies there in the operands' type */
+/* Where unit j of block `block` of the row's step t is in [N,T,blocks H]; blocks 0: in [N,H]. */
+const char *cu_cells_place(const Cells *s, const char *step, int blocks, int block);
+const char *cu_cells_alive(const Cells *s, const char *step); /* is the step within the example's length? */
+bool cu_cells_wanted(const Cells *s, int k);
+void cu_cells_put(const Cells *s, int k, const char *place, Cell x);
+/* What the step before left of unit j in operand k, or the start, in operand `start`: text. */
+const char *cu_cells_before(const Cells *s, int k, int start);
+/* Operands of a step of one unit, in the order in which they are asked for: of how many blocks, and which. */
+typedef struct CellInput { int operand, blocks, block; } CellInput;
+int cu_cells_inputs(const Cells *s, CellInput *in);           /* at most 8 */
+/* A step of one unit: h after it, its results stored; the gates' gradients of a step (gate_put), its state's. */
+Cell cu_cells_unit(const Cells *s);
+void cu_cells_back(const Cells *s);
+
+/* ---- cells_held.c */
+/* Sets rows, threads and blocks; the reason why not, or NULL. sms: multiprocessors. */
+const char *cu_held_choose(Arena *a, Cells *s, int sms);
+/* Why these rows, threads and blocks are not possible. */
+const char *cu_held_misfit(Arena *a, const Cells *s, int sms);
+void cu_held_emit(Cells *s);
+#endif
