@@ -1,13 +1,14 @@
 /* data_coco.c: images and boxes: coco(train, test, images, size, boxes, flip) reads COCO's JSON (Lin et al. 2014).
  *
- * In: a JSON file with images, annotations and categories, and the folder of the images.   Out: image u8[N, C, H, W],
+ * In: JSON files with images, annotations and categories, one set behind the other, and the folder of the images.
+ * Out: image u8[N, C, H, W],
  * boxes f32[N, M, 4] as x1 y1 x2 y2 and labels i32[N, M]. An image is scaled to fit, put at the top left, the rest is
  * 0. Category ids in rising order are 0, 1, ...; rows without a box are 0 with label -1. The JSON is scanned once and
  * never held as a tree: what is not asked for (outlines) is passed over.
  * Left out, and counted in a note: crowds, boxes without area, those beyond the first M; of training, images without
  * a box.
- * Refuses: other JSON, boxes of images or categories that are not there, images of another size than the JSON
- * says. */
+ * Refuses: other JSON, boxes of images or categories that are not there, files of one set with different categories,
+ * images of another size than the JSON says. */
 #include "bitmap.h"
 #include "philox.h"
 
@@ -395,6 +396,76 @@ coco_file(Coco *v, const char *path, bool train, RtError *e)
 }
 
 static void
+coco_free(void *maker)
+{
+	Coco *v = maker;
+
+	for (int64_t i = 0; i < v->nimage; i++)
+		free(v->image[i].name);
+	free(v->image);
+	free(v->box);
+	free(v->category);
+	free(v->folder);
+	free(v);
+}
+
+/* What `more` has, behind what v has; ids are each file's own. */
+static bool
+coco_append(Coco *v, Coco *more, const char *path, RtError *e)
+{
+	int64_t images = v->nimage + more->nimage, boxes = v->nbox + more->nbox;
+
+	if (v->ncategory != more->ncategory ||
+	    memcmp(v->category, more->category, sizeof *v->category * (size_t)v->ncategory))
+		return rt_fail(e, "%s: its categories are not those of the files before it", path);
+	CocoImage *image = realloc(v->image, sizeof *image * (size_t)(images + 1));
+
+	v->image = image ? image : v->image;
+	CocoBox *box = realloc(v->box, sizeof *box * (size_t)(boxes + 1));
+
+	v->box = box ? box : v->box;
+	if (!image || !box)
+		return rt_fail(e, "%s: out of memory", path);
+	for (int64_t i = 0; i < more->nimage; i++) {
+		image[v->nimage] = more->image[i];
+		image[v->nimage++].first += v->nbox;
+	}
+	if (more->nbox)
+		memcpy(box + v->nbox, more->box, sizeof *box * (size_t)more->nbox);
+	v->nbox = boxes;
+	v->crowds += more->crowds;
+	v->empty += more->empty;
+	v->beyond += more->beyond;
+	more->nimage = 0; /* their names have another owner */
+	return true;
+}
+
+static bool
+coco_files(Coco *v, const char *folder, const char **pattern, int npattern, bool train, RtError *e)
+{
+	bool good = true, first = true;
+
+	for (int i = 0; good && i < npattern; i++) {
+		RtPaths paths = {0};
+
+		good = rt_paths_find(&paths, folder, pattern[i], e);
+		for (int k = 0; good && k < paths.n; k++, first = false) {
+			if (first) {
+				good = coco_file(v, paths.at[k], train, e);
+				continue;
+			}
+			Coco *more = rt_alloc(sizeof *more);
+
+			more->most = v->most;
+			good = coco_file(more, paths.at[k], train, e) && coco_append(v, more, paths.at[k], e);
+			coco_free(more);
+		}
+		rt_paths_free(&paths);
+	}
+	return good;
+}
+
+static void
 coco_note(const RtData *d, const Coco *v)
 {
 	if (v->crowds + v->empty + v->beyond > 0)
@@ -503,20 +574,6 @@ coco_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t
 
 /* ---- the reader */
 
-static void
-coco_free(void *maker)
-{
-	Coco *v = maker;
-
-	for (int64_t i = 0; i < v->nimage; i++)
-		free(v->image[i].name);
-	free(v->image);
-	free(v->box);
-	free(v->category);
-	free(v->folder);
-	free(v);
-}
-
 static bool
 coco_settings(RtData *d, Coco *v, const char *folder, RtError *e)
 {
@@ -569,7 +626,6 @@ bool
 rt_read_coco(RtData *d, const char *folder, const char **pattern, int npattern, RtError *e)
 {
 	Coco *v = rt_alloc(sizeof *v);
-	RtPaths paths = {0};
 	const RtInput *labels = &d->p->input[d->p->ninput > 2 ? 2 : 0];
 	bool good;
 
@@ -578,14 +634,10 @@ rt_read_coco(RtData *d, const char *folder, const char **pattern, int npattern, 
 	d->make = coco_make;
 	if (!coco_settings(d, v, folder, e))
 		return false;
-	good = rt_paths_find(&paths, folder, pattern[0], e) &&
-	       ((paths.n == 1 && npattern == 1) ||
-	        rt_fail(e, "the reader coco reads one JSON file, %s names %d", pattern[0], paths.n * npattern)) &&
-	       coco_file(v, paths.at[0], d->train, e);
+	good = coco_files(v, folder, pattern, npattern, d->train, e);
 	if (good && labels->limit > 0 && v->ncategory > labels->limit)
-		good = rt_fail(e, "%s: %lld categories, input %s takes 0..%lld", paths.at[0], (long long)v->ncategory,
+		good = rt_fail(e, "%s: %lld categories, input %s takes 0..%lld", pattern[0], (long long)v->ncategory,
 		               labels->t.name, (long long)labels->limit - 1);
-	rt_paths_free(&paths);
 	if (!good || !coco_heads(v, e))
 		return false;
 	coco_note(d, v);

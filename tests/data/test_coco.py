@@ -113,4 +113,24 @@ def test_broken():
         run([m, "train", "--epochs", 1, "--no-save", "--no-eval"], status=1, err=err)
 
 
-TESTS = [test_test_set, test_training, test_broken]
+def test_lists():
+    """Two files of a set, with ids of their own, are one behind the other; they agree on categories."""
+    _, text = sets()
+    m = build((MODEL % "").replace('test = "test.json"', 'test = ["test.json", "more*.json"]'))
+    more = {"categories": [{"id": 90}, {"id": 3}, {"id": 18}], "images": [{"file_name": "b.png", "id": 7, "width": 8, "height": 8}],
+            "annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}, {"image_id": 7, "category_id": 3, "bbox": [0, 0, 0, 4]}]}
+    json.dump(more, open("more1.json", "w"))
+    json.dump(dict(more, annotations=[]), open("more2.json", "w"))
+    run([m, "train", "--steps", 0, "--save", "w.safetensors", "--quiet"])
+    args = [m, "infer", "--weights", "w.safetensors", "--data", "."] + [x for n in ("image", "boxes", "labels") for x in ("--output", "%s=%s.npy" % (n, n))]
+    run(args, err="note: test data: 1 crowds, 2 boxes without area and 1 beyond the first 3 of an image are left out")
+    check(read_npy("labels.npy")[1] == [0, -1, -1, 2, 1, 2, -1, -1, -1, 1, -1, -1, -1, -1, -1], read_npy("labels.npy"))
+    check(read_npy("boxes.npy")[1][36:48] == [1, 2, 4, 6] + [0] * 8, read_npy("boxes.npy"))
+    image = read_npy("image.npy")[1]
+    n = 3 * 8 * 16
+    check(image[3 * n:4 * n] == image[2 * n:3 * n] == image[4 * n:], "the images of further files differ")
+    json.dump(dict(more, categories=[{"id": 90}, {"id": 3}], annotations=[]), open("more2.json", "w"))
+    run(args, status=1, err="more2.json: its categories are not those of the files before it")
+
+
+TESTS = [test_test_set, test_mirrored_scaled, test_training, test_broken, test_lists]

@@ -4,6 +4,7 @@
  * as function attributes. Machine code is made elsewhere (unit.c). Refuses unknown CPU names. */
 #include "../cpu.h"
 #include <llvm-c/Target.h>
+#include <pthread.h>
 #include <string.h>
 
 #define V2 "sse4.2"
@@ -97,14 +98,29 @@ has_features(const char *host, const char *needs)
 	return true;
 }
 
+/* Asked once: in a virtual machine each CPUID costs an exit to its host, and there are dozens. */
+static const char *host_cpu, *host_features;
+
+static void
+host_ask(void)
+{
+	host_cpu = LLVMGetHostCPUName();
+	host_features = LLVMGetHostCPUFeatures();
+}
+
+static void
+host_know(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, host_ask);
+}
+
 bool
 arch_runs(const Arch *a)
 {
-	char *feat = LLVMGetHostCPUFeatures();
-	bool r = has_features(feat, a->needs);
-
-	LLVMDisposeMessage(feat);
-	return r;
+	host_know();
+	return has_features(host_features, a->needs);
 }
 
 /* The host's own name if the table has it and every feature is there (a virtual machine may hide some), else the best
@@ -113,22 +129,15 @@ const char *
 arch_native(void)
 {
 	static const char *const levels[] = {"sapphirerapids-noamx", "x86-64-v4", "x86-64-v3", "x86-64-v2"};
-	char *cpu = LLVMGetHostCPUName(), *feat = LLVMGetHostCPUFeatures();
-	const Arch *a = arch_named(cpu);
-	const char *r = "x86-64";
+	host_know();
+	const Arch *a = arch_named(host_cpu);
 
-	if (a && has_features(feat, a->needs)) {
-		r = a->name;
-	} else {
-		for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-			if (has_features(feat, arch_named(levels[i])->needs)) {
-				r = levels[i];
-				break;
-			}
-	}
-	LLVMDisposeMessage(cpu);
-	LLVMDisposeMessage(feat);
-	return r;
+	if (a && has_features(host_features, a->needs))
+		return a->name;
+	for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+		if (has_features(host_features, arch_named(levels[i])->needs))
+			return levels[i];
+	return "x86-64";
 }
 
 static void
