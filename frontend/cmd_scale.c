@@ -296,11 +296,10 @@ cmd_scale(Arena *a, const Options *given)
 	}
 	int status = job_open(&j, a, &o, "scale", o.operand[0]);
 
-	if (status == EXIT_GOOD && strcmp(j.target->name, "ref") != 0 && strcmp(j.target->name, "cpu") != 0)
-		return failure("'%s': when gradients are complete is not predicted for target %s; --target cpu does",
+	if (status == EXIT_GOOD && !target_does(j.target, TARGET_processes))
+		return failure("'%s': programs of target %s are one process, which is all there is to predict; those of "
+		               "--target cpu may be several",
 		               j.file, j.target->name);
-	if (status == EXIT_GOOD && !j.target->machine)
-		return failure("'%s': target %s has no plan to predict by; --target cpu has", j.file, j.target->name);
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
 	if (status == EXIT_GOOD)

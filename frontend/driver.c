@@ -449,7 +449,7 @@ take_cluster(Job *j, int64_t shards)
 	return EXIT_GOOD;
 }
 
-/* A batch is cut where the target's loops can put the parts together. */
+/* What several processes may be asked for. */
 static int
 check_shards(Job *j)
 {
@@ -462,7 +462,7 @@ check_shards(Job *j)
 		return usage_error(j->command, "--distribute: '%s' is unknown, there is mpi", j->o->distribute);
 	if (j->o->debug && strcmp(j->target->name, "cpu") != 0)
 		return usage_error(j->command, "-g is of target cpu, not %s", j->target->name);
-	if (j->o->distribute && strcmp(j->target->name, "cpu") != 0)
+	if (j->o->distribute && !target_does(j->target, TARGET_processes))
 		return usage_error(j->command, "--distribute mpi is of target cpu, not %s", j->target->name);
 	if (j->o->shard_optimizer && (!j->o->distribute || !s || s->i < 2))
 		return usage_error(j->command,
@@ -471,9 +471,6 @@ check_shards(Job *j)
 	if (j->o->shard_optimizer && !setting(j->module, CUT_SETTING))
 		vec_push(j->module->arena, &j->module->setting,
 		         ((Setting){.kind = SET_INT, .name = CUT_SETTING, .i = 1, .f = 1}));
-	if (s && s->i > 1 && !target_does(j->target, TARGET_shards))
-		return failure("'%s': train.shards = %lld: target %s cuts no batches; others do", j->file,
-		               (long long)s->i, j->target->name);
 	if (j->o->cluster && strcmp(j->command, "scale") != 0)
 		return take_cluster(j, s ? s->i : 1);
 	return EXIT_GOOD;

@@ -161,7 +161,8 @@ enum {
 	 * else, what is cast of states alone runs before it, and whole tensors that are reduced to a number each (the
 	 * largest of every gradient) do not wait for each other. */
 	TARGET_joins_launches = 1 << 2,
-	TARGET_shards = 1 << 3,  /* its loops run the shards of a batch and join them (train.shards) */
+	/* its programs may be one of several processes (--distribute), whose speed mantou scale predicts */
+	TARGET_processes = 1 << 3,
 };
 
 /* ---- hooks by what they are about; what NULL means is told beside each. */

@@ -278,7 +278,6 @@ const Target target_ref = {
 	.name = "ref",
 	.doc = "interprets the IR in double: slow, the oracle",
 	.default_arch = "ref",
-	.traits = TARGET_shards,
 	.has_kernel = ref_has_kernel,
 	.resolve_arch = ref_resolve_arch,
 	.may_fuse = ref_may_fuse,
