@@ -177,12 +177,10 @@ put_buckets(Buf *b, const Module *m, const ProgramKernels *ks)
 	buf_printf(b, "]");
 	const Setting *link = setting(m, LINK_SETTING);
 
-	if (link) {
-		buf_printf(b, ",\n\"link\": {\"processes\": %lld", (long long)setting_number(link, "processes", 0));
-		program_put_number(b, "start", setting_number(link, "start", LINK_START));
-		program_put_number(b, "rate", setting_number(link, "rate", LINK_RATE));
-		buf_printf(b, "}");
-	}
+	buf_printf(b, ",\n\"link\": {\"processes\": %lld", (long long)setting_number(link, "processes", 0));
+	program_put_number(b, "start", setting_number(link, "start", LINK_START));
+	program_put_number(b, "rate", setting_number(link, "rate", LINK_RATE));
+	buf_printf(b, "}");
 }
 
 /* Does a contraction multiply numbers narrower than f32? */

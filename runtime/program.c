@@ -670,8 +670,8 @@ rt_program_read(RtProgram *p, const char *text, RtError *e)
 			return rt_context(e, "the program's descriptor");
 	program_buckets(p, rt_json_get(o, "buckets"));
 	p->link.processes = rt_json_int(rt_json_get(o, "link"), "processes", 0);
-	p->link.start = rt_json_num(rt_json_get(o, "link"), "start", 50e-6);
-	p->link.rate = rt_json_num(rt_json_get(o, "link"), "rate", 1e9);
+	p->link.start = rt_json_num(rt_json_get(o, "link"), "start", 0);
+	p->link.rate = rt_json_num(rt_json_get(o, "link"), "rate", 0);
 	loops = rt_json_get(o, "loops");
 	return (program_loop(&p->train, rt_json_get(loops, "train"), "train", e) &&
 	        program_loop(&p->eval, rt_json_get(loops, "eval"), "eval", e) &&
