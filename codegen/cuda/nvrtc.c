@@ -345,6 +345,7 @@ compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const ch
 	Program p = NULL;
 	int count = 4, status = n->CreateProgram(&p, source, "mantou.cu", 0, NULL, NULL);
 
+	*again = NULL;
 	if (status)
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
 	if (j->lines)
