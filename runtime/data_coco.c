@@ -1,10 +1,9 @@
 /* data_coco.c: images and boxes: coco(train, test, images, size, boxes, flip) reads COCO's JSON (Lin et al. 2014).
  *
- * In: JSON files with images, annotations and categories, one set behind the other, and the folder of the images.
- * Out: image u8[N, C, H, W],
- * boxes f32[N, M, 4] as x1 y1 x2 y2 and labels i32[N, M]. An image is scaled to fit, put at the top left, the rest is
- * 0. Category ids in rising order are 0, 1, ...; rows without a box are 0 with label -1. The JSON is scanned once and
- * never held as a tree: what is not asked for (outlines) is passed over.
+ * In: JSON files with images, annotations and categories, whose images come one file behind the other, and the folder
+ * of the images.   Out: image u8[N, C, H, W], boxes f32[N, M, 4] as x1 y1 x2 y2 and labels i32[N, M]. An image is
+ * scaled to fit, put at the top left, the rest is 0. Category ids in rising order are 0, 1, ...; rows without a box are
+ * 0 with label -1. The JSON is scanned once and never held as a tree: what is not asked for (outlines) is passed over.
  * Left out, and counted in a note: crowds, boxes without area, those beyond the first M; of training, images without
  * a box.
  * Refuses: other JSON, boxes of images or categories that are not there, files of one set with different categories,
