@@ -63,6 +63,7 @@ extern "C" __global__ void loop_emit(char *arena, const LoopResult *result, long
 	if (s->step >= s->until || *(volatile long long *)s->mail) s->status = 1;
 }
 
+/* As in prelude.cu, without which a program written by hand has these kernels (tests/device). */
 static __device__ float loop_half(unsigned short b) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(b)); return x; }
 static __device__ unsigned short loop_half_bits(float x) { unsigned short b; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(x)); return b; }
 static __device__ float loop_bf16(unsigned short b) { return __uint_as_float((unsigned)b << 16); }
