@@ -250,25 +250,33 @@ find_wants(Sets *s, Graph *g, const Target *target)
 	}
 }
 
-/* Weights first, from all graphs: a state has one layout everywhere. */
+/* Weights first, from all graphs: a state has one layout everywhere. What is tied to one in a graph without
+ * convolutions, the slots of an update that runs by itself, takes it too. */
 static void
 mark_states(Module *m, Sets *sets, Arena *a)
 {
-	bool *weight = arena_array(a, bool, m->state.n);
+	bool *weight = arena_array(a, bool, m->state.n), more = true;
 
-	for (uint32_t i = 0; i < m->graph.n; i++) {
-		Graph *g = m->graph.at[i];
+	while (more) {
+		more = false;
+		for (uint32_t i = 0; i < m->graph.n; i++) {
+			Graph *g = m->graph.at[i];
 
-		if (g->is_loop)
-			continue;
-		for (uint32_t k = 0; k < g->op.n; k++) {
-			const Op *op = &g->op.at[k];
+			for (uint32_t k = 0; !g->is_loop && k < g->op.n; k++) {
+				const Op *op = &g->op.at[k];
 
-			if (op->kind == OP_load && sets[i].want[root_of(&sets[i], op->out[0].id)] == W_WEIGHT)
-				weight[module_state(m, attr_str(op, A_state)) - m->state.at] = true;
-			if (op->kind == OP_store && sets[i].want[root_of(&sets[i], op->in[0].id)] == W_WEIGHT &&
-			    val_type(g, op->in[0])->rank == 4)
-				weight[module_state(m, attr_str(op, A_state)) - m->state.at] = true;
+				if (op->kind != OP_load && op->kind != OP_store)
+					continue;
+				Val v = op->kind == OP_load ? op->out[0] : op->in[0];
+				uint8_t *wanted = &sets[i].want[root_of(&sets[i], v.id)];
+				bool *marked = &weight[module_state(m, attr_str(op, A_state)) - m->state.at];
+
+				if (val_type(g, v)->rank != 4 || *marked == (*wanted == W_WEIGHT) ||
+				    (*marked && *wanted != W_NONE))
+					continue;
+				*marked = more = true;
+				*wanted = W_WEIGHT;
+			}
 		}
 	}
 	for (uint32_t i = 0; i < m->state.n; i++)
