@@ -172,6 +172,7 @@ bits() {
 	for p in 2 4; do ranks $library $p b wide.so && same "$library, --shard-optimizer, $p ranks" wide.a b; done
 	ranks $library 3 half wide.so --stop 5 --every 2 && ranks $library 5 b wide.so --resume "$dir/half.st" --sink off && same "$library, --shard-optimizer: stopped with 3 ranks, resumed with 5" wide.a b
 	train b wide --resume "$dir/half.st" && same "$library, --shard-optimizer: stopped with 3 ranks, resumed alone" wide.a b
+	ranks $library 3 b norm.so && same "$library, --shard-optimizer, convolutions" norm.a b
 	ranks $library 3 b attention.so16 && same "$library, --shard-optimizer, f16" f16.a b
 	ranks $library 2 b attention.so --exchange library && same "$library, --shard-optimizer --exchange library" attention.a b
 	ranks $library 3 b attention.mpi16 && same "$library, f16" f16.a b
@@ -268,7 +269,7 @@ programs() {
 	several)
 		build wide wide --distribute mpi && train wide.a wide
 		build wide.one wide --distribute mpi --disable overlap
-		for m in wide attention; do build $m.so $m --distribute mpi --shard-optimizer; done
+		for m in wide attention norm; do build $m.so $m --distribute mpi --shard-optimizer; done
 		build attention.so16 attention --precision f16 --distribute mpi --shard-optimizer
 		for m in attention norm stats ignored; do build $m.mpi $m --distribute mpi; done
 		build attention.mpi16 attention --precision f16 --distribute mpi
