@@ -681,10 +681,16 @@ take_over(Fuse *f)
 	graph_compact(g);
 }
 
-/* Small values made of states, constants and the step's numbers alone (the factor and offset of a normalisation that
- * does not train, Adam's corrections) come
- * first: an op joins the group of its latest operand, and that should be the one that makes its activation or
- * gradient. */
+/* Is op a gradient that another graph has left in a state? */
+static bool
+gradient_left(const Graph *g, const Op *op)
+{
+	return op->kind == OP_load && module_state(g->module, attr_str(op, A_state))->kind == ST_GRAD;
+}
+
+/* Small values made of states but gradients, constants and the step's numbers alone (the factor and offset of a
+ * normalisation that does not train, Adam's corrections, the rate) come first: an op joins the group of its latest
+ * operand, and that should be the one that makes its activation or gradient. */
 static void
 hoist_parameters(Fuse *f)
 {
@@ -705,7 +711,7 @@ hoist_parameters(Fuse *f)
 		for (int k = 0; k < op[i].nout; k++)
 			first[i] &= type_elements(val_type(g, op[i].out[k])) <= SMALL &&
 			            !type_marked(val_type(g, op[i].out[k]));
-		first[i] = first[i] && pass_may(f->cx, "fuse.hoist");
+		first[i] = first[i] && !gradient_left(g, &op[i]) && pass_may(f->cx, "fuse.hoist");
 		for (int k = 0; k < op[i].nout; k++)
 			early[op[i].out[k].id] = first[i];
 	}
