@@ -73,8 +73,10 @@ Val graph_loss(const Graph *g);              /* the first result that is a loss;
 /* gradient.c: by the module's states, the value that memory holds of a parameter's gradient; NOVAL: none does. */
 Val *graph_gradients(const Graph *g, Arena *a);
 /* Sets KernelRec.loss in graph train, if the loss is made before the first kernel that changes a parameter, a slot or a
- * sum of gradients. For targets whose loops ask rt_loss. */
+ * sum of gradients. */
 void program_mark_loss(const Module *m, ProgramKernels *ks, Arena *a);
+/* by value: it holds infinities because a constant does: masks, and what is made of them */
+bool *program_infinite(const Graph *g, Arena *a);
 /* of graph train in a step: its shards, or what it accumulates; *shards unless NULL */
 int64_t program_calls(const Module *m, int64_t *shards);
 void program_json(Buf *b, const Module *m, const char *target, const char *arch, const ProgramKernels *ks);

@@ -244,7 +244,7 @@ program_json(Buf *b, const Module *m, const char *target, const char *arch, cons
 	const Graph *eval = program_graph(m, "eval");
 	const char *at;
 
-	buf_printf(b, "{\"version\": 4, \"model\": ");
+	buf_printf(b, "{\"version\": 5, \"model\": ");
 	buf_json(b, m->name);
 	program_put_text(b, "target", target);
 	program_put_text(b, "arch", arch);

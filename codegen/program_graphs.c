@@ -103,9 +103,8 @@ put_layers(Buf *b, const Module *m, Arena *a, const Graph *g, int group)
 	program_put_text(b, "where", main_op ? program_where(m, a, main_op->loc) : "");
 }
 
-/* Values that hold infinities because a constant does: masks, and what is made of them. */
-static bool *
-infinite_values(const Graph *g, Arena *a)
+bool *
+program_infinite(const Graph *g, Arena *a)
 {
 	bool *has = arena_array(a, bool, g->val.n);
 
@@ -180,7 +179,7 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 
 	for (uint32_t i = 0; i < n; i++)
 		searched = list[i].loss ? i + 1 : searched;
-	const bool *infinite = searched ? infinite_values(g, a) : NULL;
+	const bool *infinite = searched ? program_infinite(g, a) : NULL;
 
 	for (uint32_t i = 0; i < n; i++) {
 		const KernelRec *k = &list[i];

@@ -8,6 +8,7 @@
  * Loops are the runtime's: the ref target calls one graph at a time. */
 #include "interp.h"
 #include "ref.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,6 +176,26 @@ interp_input(Interp *in, int k)
 	return &in->cx.val[in->cx.g->input.at[k].v.id];
 }
 
+/* in->found, if a result of op has an element that is not finite */
+static void
+search(Interp *in, const Op *op)
+{
+	for (int k = 0; k < op->nout && !in->found.op; k++) {
+		const RefTensor *t = &in->cx.val[op->out[k].id];
+
+		for (int64_t e = 0; t->f && e < t->n && !in->found.op; e++) {
+			InterpFound *f = &in->found;
+
+			if (isfinite(t->f[e]) || (isinf(t->f[e]) && in->search[op->out[k].id]))
+				continue;
+			*f = (InterpFound){.op = op, .v = op->out[k], .rank = t->type.rank, .x = t->f[e]};
+			ref_extents(&in->cx, &t->type, f->shape);
+			for (int64_t i = f->rank, rest = e; i-- > 0; rest /= f->shape[i])
+				f->index[i] = rest % f->shape[i];
+		}
+	}
+}
+
 static const char *
 run_op(Interp *in, const Op *op, uint32_t at)
 {
@@ -187,6 +208,8 @@ run_op(Interp *in, const Op *op, uint32_t at)
 		in->failed = op;
 		return error;
 	}
+	if (in->search && !in->found.op)
+		search(in, op);
 	for (int k = 0; k < op->nin; k++)
 		if (in->plan->last[op->in[k].id] == at)
 			value_free(in, op->in[k]);

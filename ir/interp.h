@@ -3,11 +3,21 @@
 #define IR_INTERP_H
 #include "ir.h"
 
+typedef struct InterpFound {
+	const Op *op;            /* NULL: nothing */
+	Val v;
+	int rank; int64_t shape[MAX_RANK], index[MAX_RANK];
+	double x;
+} InterpFound;
 typedef struct Interp {
 	Module *module;
 	RefTensor *state;        /* by index in Module.state; f or i is owned */
 	bool round;              /* f32 results become floats */
 	const Op *failed;        /* the op that reported an error; its operands stand until the next begin */
+	/* not NULL: while this graph runs, found is set to the first element that is not finite; by value: infinities
+	 * do not count */
+	const bool *search;
+	InterpFound found;
 	/* private */
 	uint32_t at;             /* of a run that has stopped: the op that is next */
 	RefCtx cx;

@@ -5,9 +5,11 @@
  * that is not finite: an input (with the example's number in the data set), a state from before the step, or what a
  * kernel stored, in the kernels' order; with layer, place in the model and index.
  * The step is repeated kernel by kernel, as --sink off runs it, on the same states and examples, so with the same bits;
- * it is then run to its end, so that its record is what it would have been. Infinities do not count in tensors that are
- * computed from an infinite constant, as masks are. Devices and the interpreter, which have no rows to walk, are not
- * asked, nor are several processes, which learn of a loss only together, when the states have changed. */
+ * it is then run to its end, so that its record is what it would have been. The interpreter, which has no kernels,
+ * looks by operation. Infinities do not count in tensors that are computed from an infinite constant, as masks are.
+ * Several processes learn of a loss only together, when the states have changed, and shards that exchange values
+ * within a step, or run on a device, have no order to repeat: of these the data are looked at, and the message says
+ * that the rest is not. */
 #include "host.h"
 
 #include <math.h>
@@ -51,23 +53,33 @@ finite_word(double x)
 
 /* "element [3,0,2] of f32[64,16,10] is nan"; from: axes before it are left out. */
 static char *
-finite_element(const RtTensor *t, const uint8_t *at, int64_t e, int from)
+finite_words(const char *dtype, int from, int rank, const int64_t *extent, const int64_t *at, double value)
 {
 	char *shape = rt_printf("%s", ""), *index = rt_printf("%s", ""), *all;
 
-	for (int i = from; i < t->rank; i++) {
+	for (int i = from; i < rank; i++) {
 		char *s = shape, *x = index;
 
-		shape = rt_printf("%s%s%lld", s, i > from ? "," : "", (long long)t->shape[i]);
-		index = rt_printf("%s%s%lld", x, i > from ? "," : "", (long long)(e / t->stride[i] % t->shape[i]));
+		shape = rt_printf("%s%s%lld", s, i > from ? "," : "", (long long)extent[i]);
+		index = rt_printf("%s%s%lld", x, i > from ? "," : "", (long long)at[i]);
 		free(s);
 		free(x);
 	}
-	all = rt_printf("element [%s] of %s[%s] is %s", index, rt_dtype[t->dtype].name, shape,
-	                finite_word(rt_dtype_read(t->dtype, at + e * rt_dtype[t->dtype].bytes)));
+	all = rt_printf("element [%s] of %s[%s] is %s", index, dtype, shape, finite_word(value));
 	free(shape);
 	free(index);
 	return all;
+}
+
+static char *
+finite_element(const RtTensor *t, const uint8_t *at, int64_t e, int from)
+{
+	int64_t index[RT_MAX_RANK];
+
+	for (int i = from; i < t->rank; i++)
+		index[i] = e / t->stride[i] % t->shape[i];
+	return finite_words(rt_dtype[t->dtype].name, from, t->rank, t->shape, index,
+	                    rt_dtype_read(t->dtype, at + e * rt_dtype[t->dtype].bytes));
 }
 
 /* The batch stands in the arena. NULL: its data are finite. */
@@ -105,11 +117,11 @@ finite_states(RtHost *h)
 {
 	for (int k = 0; k < h->program.nstate; k++) {
 		const RtState *s = &h->program.state[k];
-		int64_t e = s->kind != RT_PARAM && s->kind != RT_SLOT
-		                    ? -1
-		                    : finite_scan(&s->t, h->run.arena + s->t.offset, false);
+		int64_t e = -1;
 		char *element, *text;
 
+		if ((s->kind == RT_PARAM || s->kind == RT_SLOT) && rt_host_fetch(h, s->t.offset, s->t.bytes))
+			e = finite_scan(&s->t, h->run.arena + s->t.offset, false);
 		if (e < 0)
 			continue;
 		element = finite_element(&s->t, h->run.arena + s->t.offset, e, 0);
@@ -150,6 +162,63 @@ finite_row(void *cx, const RtGraph *g, int row, double begin, double end)
 	}
 }
 
+/* A graph of the repeated step; f: look at what its kernels make, NULL. */
+static int64_t
+finite_call(RtHost *h, int graph, Finite *f)
+{
+	const RtDevice *d = h->image->device;
+	const RtGraph *g = &h->program.graph[graph];
+
+	if (!d)
+		return rt_loop_call(h, graph, f ? finite_row : NULL, f);
+	if (!d->begin(h, graph))
+		return RT_ERROR;
+	for (int k = 0; k < g->nrow; k++) {
+		if (!d->rows(h, &g->row[k], 1) || !d->wait(h))
+			return RT_ERROR;
+		for (int i = 0; f && !f->text && i < g->row[k].nmade; i++)
+			if (!d->fetch(h, g->row[k].made[i].t.offset, g->row[k].made[i].t.bytes))
+				return RT_ERROR;
+		if (f)
+			finite_row(f, g, k, 0, 0);
+	}
+	return d->end(h, graph) ? RT_OK : RT_ERROR;
+}
+
+/* What the interpreter has found, as the call has ended. */
+static char *
+finite_found(const RtFound *f)
+{
+	char *element, *text;
+
+	if (!f)
+		return NULL;
+	element = finite_words(f->dtype, 0, f->rank, f->shape, f->index, f->value);
+	text = rt_printf("the first tensor that is not finite is made by %s%s%s%s: %s; the batch's data and the "
+	                 "parameters are finite",
+	                 f->layer, *f->where ? " (" : "", f->where, *f->where ? ")" : "", element);
+	free(element);
+	return text;
+}
+
+/* The data of all batches of the step, where nothing else can be looked at. */
+static char *
+finite_batches(RtHost *h, const char *why)
+{
+	const RtGraph *g = &h->program.graph[RT_G_TRAIN];
+	RtRun *run = &h->run;
+	char *text = NULL;
+	bool good = true;
+
+	rt_shuffle(run);
+	for (run->micro = 0; good && !text && run->micro < h->accumulate; run->micro++) {
+		good = rt_gather(run, run->arena, g->input, h->program.ninput);
+		text = good ? finite_data(h) : NULL;
+	}
+	run->micro = 0;
+	return text || !good ? text : rt_printf("the batch's data are finite; %s", why);
+}
+
 char *
 rt_not_finite(RtHost *h)
 {
@@ -157,31 +226,41 @@ rt_not_finite(RtHost *h)
 	Finite f = {.h = h};
 	RtRun *run = &h->run;
 	int64_t first = run->micro, allow = run->allow_nan;
-	bool walks = !h->image->device && !h->image->call && h->ranks < 2 && !rt_joins_in_step(h), known = false;
+	bool alone = !rt_joins_in_step(h) && !(h->image->device && h->program.shards > 1),
+	     known = h->image->call && alone;
 
-	for (int k = 0; k < g->nrow; k++)
-		known = known || g->row[k].loss;
 	/* the step has run to its end, and has changed the states */
-	if (!walks || !known || h->ranks > 1)
-		return NULL;
+	if (h->ranks > 1)
+		return finite_batches(h, "what made it is not looked for where processes share a batch: one process "
+		                         "with the same --resume or --seed says it");
+	for (int k = 0; k < g->nrow && alone; k++)
+		known = known || g->row[k].loss;
+	if (!known)
+		return finite_batches(h, h->program.shards > 1
+		                                 ? "what made it is not looked for in these shards of a batch: a "
+		                                   "program built with --shards 1 says it"
+		                                 : "what made it is not looked for, as parameters change before the "
+		                                   "loss is there: --watch all shows them");
 	run->allow_nan = 1;
 	rt_shuffle(run);
 	rt_rate(run);
 	for (; run->micro < h->accumulate; run->micro++) {
 		if (!rt_gather(run, run->arena, g->input, h->program.ninput))
 			break;
+		h->fresh = true;
 		if (run->micro == first) {
 			f.text = finite_data(h);
 			f.text = f.text ? f.text : finite_states(h);
+			f.text = f.text || !h->image->call ? f.text : finite_found(run->found);
 		}
-		if (rt_loop_call(h, RT_G_TRAIN, run->micro == first && !f.text ? finite_row : NULL, &f) != RT_OK)
+		if (finite_call(h, RT_G_TRAIN, run->micro == first && !f.text ? &f : NULL) != RT_OK)
 			break;
 		if (h->program.shards > 1 && rt_merge(run) != RT_OK)
 			break;
 	}
 	run->micro = h->accumulate - 1;
 	if (h->accumulate > 1)
-		rt_loop_call(h, RT_G_UPDATE, NULL, NULL);
+		finite_call(h, RT_G_UPDATE, NULL);
 	rt_emit(run, all->scalar_offset, all->scalar_dtype, all->nscalar, all->loss);
 	rt_drain(h);
 	rt_log_flush(h);

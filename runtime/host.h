@@ -479,9 +479,9 @@ typedef struct RtDevice {
 	/* the device's arena to the host's; false after rt_fail */
 	bool (*fetch)(RtHost *h, int64_t offset, int64_t bytes);
 	void (*close)(RtHost *h);
-	/* the parts of a call, for the command race; false after rt_fail. begin: states, inputs and scalars go up;
-	 * rows: launched behind what was, not waited for; mark: number k, behind what was launched; wait: for all of
-	 * it; end: the scalars come down, and the fault */
+	/* the parts of a call, for the command race and finite.c; false after rt_fail. begin: states, inputs and
+	 * scalars go up; rows: launched behind what was, not waited for; mark: number k, behind what was launched;
+	 * wait: for all of it; end: the scalars come down, and the fault */
 	bool (*begin)(RtHost *h, int graph);
 	bool (*rows)(RtHost *h, const RtRow *row, int n);
 	bool (*mark)(RtHost *h, int k);

@@ -8,7 +8,7 @@
 #define RUNTIME_RT_H
 #include <stdint.h>
 
-#define RT_VERSION 4
+#define RT_VERSION 5
 #define RT_MAX_RESULTS 64    /* loss, metrics, norm of one step */
 #define RT_MAX_INPUTS 16
 
@@ -40,6 +40,13 @@ typedef struct RtRecord {    /* one telemetry record: `emit` */
 	double value[RT_MAX_RESULTS]; /* the call's results in the order of the descriptor's graph "results" */
 } RtRecord;
 
+/* The first tensor of a call that is not finite: its first such element. */
+typedef struct RtFound {
+	const char *layer, *where, *dtype; /* where: "" or file:line:column */
+	int rank; int64_t shape[8], index[8];
+	double value;
+} RtFound;
+
 /* Shared by generated code and runtime; generated code reaches fields by offsetof, so only append, and raise
  * RT_VERSION. */
 typedef struct RtRun {
@@ -68,6 +75,7 @@ typedef struct RtRun {
 	int64_t shard, shard_end;/* the shards of a batch that this process runs */
 	int64_t first;           /* place in the whole batch of the first example of the shard that runs */
 	int64_t part;            /* of graph train whose shards run in step, by RtImage.call: the joins behind it */
+	const RtFound *found;    /* of RtImage.call, where it ended with RT_NOT_FINITE; NULL: not known */
 } RtRun;
 #define RT_KEPT(name) ((int64_t)(name)[0]) /* graphs: train, update, eval, infer */
 
@@ -183,7 +191,7 @@ typedef struct RtCode {             /* kernels of a device */
 	F(records)    /* written so far */ \
 	F(head)       /* where the host reads that number */ \
 	F(mail)       /* not 0 there: end after this step */ \
-	F(micro)      /* the batch of the step that runs, or in which the first fault is */
+	F(micro)      /* the batch of the step that runs, or in which the first fault is, or the loss that ended it */
 /* offset: of an example; unit: 16, 8, 4, 2 or 1 bytes are copied at a time; 0: its address takes its place */
 #define RT_LOOP_INPUT(F) F(data) F(stride) F(bytes) F(unit) F(offset)
 #define RT_LOOP_RESULT(F) F(offset) F(bytes)
@@ -207,8 +215,9 @@ typedef struct RtImage {
 	RtEntry *train, *eval, *infer;
 	void *self;              /* the interpreter's module; NULL in compiled images */
 	/* Not NULL: runs one call of a graph ("train", "eval", ...) in place of its kernels when the descriptor's loops
-	 * are walked (the interpreter has no kernels). seed, step and rate stand in the arena; ends with RT_OK or
-	 * RT_FAULT. An image whose entry points are NULL is always walked. */
+	 * are walked (the interpreter has no kernels). seed, step and rate stand in the arena; ends with RT_OK,
+	 * RT_FAULT, or, before a state has changed, RT_NOT_FINITE. An image whose entry points are NULL is always
+	 * walked. */
 	int64_t (*call)(RtRun *run, const char *graph);
 	/* of a device, which runs the loops too: then kernel and the entry points are NULL */
 	const RtCode *code;

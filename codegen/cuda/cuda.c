@@ -479,6 +479,7 @@ program_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 
 	if (error)
 		return error;
+	program_mark_loss(m, &p->ks, p->a);
 	if (!strcmp(o->emit, "json"))
 		program_json(out, m, "cuda", o->arch, &p->ks);
 	else if (!strcmp(o->emit, "cuda"))

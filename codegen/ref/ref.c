@@ -7,9 +7,11 @@
  * module differs, the descriptor says where things are. It emits no code: the launcher holds the IR as text. */
 #include "ref.h"
 #include "../codegen.h"
+#include "../program.h"
 #include "../../ir/interp.h"
 #include "../../ir/ref.h"
 #include "../../runtime/rt.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,8 +134,9 @@ graph_of(const Module *m, const char *name)
 	die("there is no graph %s", name);
 }
 
-/* The interpreters of a process's shards, which run in step. */
-typedef struct Ref { Interp *in, **shard; int64_t n; const Op **stopped; } Ref;
+/* shard: the interpreters of a process's shards, which run in step. found: of the last call whose loss was not
+ * finite */
+typedef struct Ref { Interp *in, **shard; int64_t n; const Op **stopped; RtFound found; } Ref;
 
 static Interp *
 interp_of(Ref *r, int64_t shard)
@@ -170,6 +173,53 @@ joined(Interp *in, const Graph *g, const Op *op, uint8_t *arena, bool out)
 	}
 }
 
+static void
+call_begin(Interp *in, const Graph *g, const RtRun *run)
+{
+	states_in(in, g, run->arena);
+	interp_begin(in, g, run->n);
+	for (uint32_t k = 0; k < g->input.n; k++)
+		ref_bytes_in(interp_input(in, (int)k), run->arena + val_info(g, g->input.at[k].v)->offset);
+}
+
+/* The loss of graph train is one to end with. Processes that share a batch learn of it together, later. */
+static bool
+is_lost(const Interp *in, const Graph *g, const RtRun *run)
+{
+	int64_t shards = 1;
+	Val loss = graph_loss(g);
+
+	program_calls(in->module, &shards);
+	return strcmp(g->name, "train") == 0 && !run->allow_nan && loss.id &&
+	       (shards < 2 || (run->shard == 0 && run->shard_end == shards)) &&
+	       !isfinite(ref_get(&in->cx.val[loss.id], 0));
+}
+
+/* Runs the call again, on the same states and inputs, to find where that began. */
+static void
+find(Ref *r, const Graph *g, RtRun *run)
+{
+	Interp *in = r->in;
+	Arena *a = in->module->arena;
+	const InterpFound *f = &in->found;
+
+	call_begin(in, g, run);
+	in->search = program_infinite(g, a);
+	in->found = (InterpFound){0};
+	interp_run(in);
+	in->search = NULL;
+	run->found = f->op ? &r->found : NULL;
+	if (!f->op)
+		return;
+	r->found = (RtFound){.layer = f->op->path && *f->op->path ? f->op->path : op_info[f->op->kind].name,
+	                     .where = program_where(in->module, a, f->op->loc),
+	                     .dtype = dtype_info[val_type(g, f->v)->dtype].name,
+	                     .rank = f->rank,
+	                     .value = f->x};
+	memcpy(r->found.shape, f->shape, sizeof f->shape);
+	memcpy(r->found.index, f->index, sizeof f->index);
+}
+
 static int64_t
 ref_call(RtRun *run, const char *name)
 {
@@ -183,10 +233,7 @@ ref_call(RtRun *run, const char *name)
 	if (joins)
 		in = interp_of(r, run->micro - run->shard);
 	if (!joins || !run->part) {
-		states_in(in, g, run->arena);
-		interp_begin(in, g, run->n);
-		for (uint32_t k = 0; k < g->input.n; k++)
-			ref_bytes_in(interp_input(in, (int)k), run->arena + val_info(g, g->input.at[k].v)->offset);
+		call_begin(in, g, run);
 	} else {
 		joined(in, g, r->stopped[run->micro - run->shard], run->arena, false);
 	}
@@ -205,6 +252,10 @@ ref_call(RtRun *run, const char *name)
 	if (stopped) {
 		joined(in, g, stopped, run->arena, true);
 		return RT_OK;
+	}
+	if (!joins && is_lost(in, g, run)) {
+		find(r, g, run);
+		return RT_NOT_FINITE;
 	}
 	states_out(in, g, run->arena);
 	for (uint32_t k = 0; k < g->result.n; k++)

@@ -99,7 +99,7 @@ typedef struct Cuda {
 	bool retained;
 	CuStream stream, copy;                      /* copy: of data and orders beside the steps */
 	CuModule *module, condition;                /* RtCode.nmodule, and the loop's condition */
-	CuFunction *fn, loop_call, loop_emit, loop_while;
+	CuFunction *fn, loop_call, loop_loss, loop_emit, loop_while;
 	CuPtr base, arena;                          /* base: RT_LOOP_BYTES in front */
 	CuPtr tables;                               /* LoopInput by graph, then LoopResult by graph */
 	/* by input: the examples of a batch that the host gathered, if the graph takes addresses; 0: none yet */

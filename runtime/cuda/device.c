@@ -278,7 +278,8 @@ device_code(Cuda *c)
 	const RtImage *m = c->h->image;
 	const RtCode *code = m->code;
 
-	if (!device_function(c, &c->loop_call, 0, "loop_call") || !device_function(c, &c->loop_emit, 0, "loop_emit"))
+	if (!device_function(c, &c->loop_call, 0, "loop_call") || !device_function(c, &c->loop_loss, 0, "loop_loss") ||
+	    !device_function(c, &c->loop_emit, 0, "loop_emit"))
 		return false;
 	c->fn = rt_alloc(sizeof *c->fn * (size_t)(m->nkernel + 1));
 	for (int i = 0; i < m->nkernel; i++) {

@@ -1,9 +1,9 @@
 /* graph.c: loops as CUDA graphs: one step, several, or a loop node around one.
  *
  * In: a loop's ops, in the descriptor.   Out: a graph whose kernels stand in a chain, as their order is what the plan
- * of memory relies on: for each call loop_call (seed, step, rate, and a batch), its kernels, and for each emit
- * loop_emit (a record; the next step). In a loop node loop_while comes last. All arguments are constant: what changes
- * by step lies in front of the arena. */
+ * of memory relies on: for each call loop_call (seed, step, rate, and a batch), its kernels, of training with loop_loss
+ * behind that of the loss, and for each emit loop_emit (a record; the next step). In a loop node loop_while comes last.
+ * All arguments are constant: what changes by step lies in front of the arena. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -176,20 +176,6 @@ cuda_chain_row(Chain *h, const RtGraph *g, int row)
 	                           CUDA(c, cuEventSynchronize, c->event[1]) && chain_timed(h, g, row)));
 }
 
-/* once: with the kernels that need not run in each step. */
-static bool
-chain_call(Chain *h, int graph, bool once)
-{
-	const RtGraph *g = &h->c->h->program.graph[graph];
-
-	if (!cuda_chain_begin(h, graph))
-		return false;
-	for (int k = 0; k < g->nrow; k++)
-		if ((once || !g->row[k].once) && !cuda_chain_row(h, g, k))
-			return false;
-	return true;
-}
-
 /* The bits of a number that is not finite: all of the exponent. */
 static long long
 exponent(int dtype)
@@ -199,6 +185,36 @@ exponent(int dtype)
 	       : dtype == RT_F16  ? 0x7c00
 	       : dtype == RT_BF16 ? 0x7f80
 	                          : 0;
+}
+
+/* The loss stands, and no parameter has changed. */
+static bool
+chain_loss(Chain *h, const RtGraph *g)
+{
+	Cuda *c = h->c;
+	int dtype = g->scalar_dtype[g->loss];
+	long long offset = g->scalar_offset[g->loss], bytes = rt_dtype[dtype].bytes, bits = exponent(dtype);
+	void *parameter[] = {&c->arena, &offset, &bytes, &bits};
+	CuKernelNode node = {.function = c->loop_loss, .grid = {1, 1, 1}, .block = {1, 1, 1}, .parameter = parameter};
+
+	return !bits || cuda_chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_loss");
+}
+
+/* once: with the kernels that need not run in each step. */
+static bool
+chain_call(Chain *h, int graph, bool once)
+{
+	const RtGraph *g = &h->c->h->program.graph[graph];
+
+	bool ends = h->c->h->mode == RT_M_TRAIN && !h->c->h->run.allow_nan;
+
+	if (!cuda_chain_begin(h, graph))
+		return false;
+	for (int k = 0; k < g->nrow; k++)
+		if ((once || !g->row[k].once) &&
+		    (!cuda_chain_row(h, g, k) || (ends && g->row[k].loss && !chain_loss(h, g))))
+			return false;
+	return true;
 }
 
 static bool

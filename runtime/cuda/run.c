@@ -82,16 +82,33 @@ call_times(Cuda *c, const RtGraph *g, const bool *ran, RtTimeFn *time, void *cx)
 	return true;
 }
 
-/* Without a clock each kernel is waited for, so that a failure has its name. */
+/* Is the loss, which its kernel has just made, one to end with? */
 static bool
-call_rows(Cuda *c, const RtGraph *g, RtTimeFn *time, void *cx)
+call_loss(Cuda *c, const RtGraph *g, bool *lost)
+{
+	RtRun *r = &c->h->run;
+	int64_t at = g->scalar_offset[g->loss];
+	int dtype = g->scalar_dtype[g->loss];
+
+	if (r->allow_nan)
+		return true;
+	if (!cuda_get(c, r->arena + at, c->arena + (CuPtr)at, rt_dtype[dtype].bytes))
+		return false;
+	*lost = rt_loss(r, at, dtype) != RT_OK;
+	return true;
+}
+
+/* Without a clock each kernel is waited for, so that a failure has its name. *lost: the loss is not finite, and what
+ * comes after it has not run. */
+static bool
+call_rows(Cuda *c, const RtGraph *g, RtTimeFn *time, void *cx, bool *lost)
 {
 	bool kept = g->nrow && g->row[0].once && c->h->run.kept == RT_KEPT(g->name), good = true;
 	bool *ran = rt_alloc(sizeof *ran * (size_t)(g->nrow + 1));
 
 	if (time)
 		good = cuda_events(c, g->nrow + 1) && CUDA(c, cuEventRecord, c->event[0], c->stream);
-	for (int k = 0; k < g->nrow && good; k++) {
+	for (int k = 0; k < g->nrow && good && !*lost; k++) {
 		const RtRow *r = &g->row[k];
 
 		if (!(r->once && kept)) {
@@ -99,6 +116,8 @@ call_rows(Cuda *c, const RtGraph *g, RtTimeFn *time, void *cx)
 			good = run_launch(c, r, c->h->run.n) &&
 			       (time || CUDA(c, cuStreamSynchronize, c->stream) || cuda_row_context(c, r));
 		}
+		if (r->loss && !time && good)
+			good = call_loss(c, g, lost);
 		if (time && good)
 			good = CUDA(c, cuEventRecord, c->event[k + 1], c->stream);
 	}
@@ -125,13 +144,14 @@ cuda_call(RtHost *h, int graph, RtTimeFn *time, void *cx)
 {
 	Cuda *c = h->device;
 	const RtGraph *g = &h->program.graph[graph];
+	bool lost = false;
 
 	c->top = (LoopHead){0};
 	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_inputs(c, g, h->run.n) ||
-	    !cuda_scalars(c, g) || !call_rows(c, g, time, cx) || !call_results(c, g))
+	    !cuda_scalars(c, g) || !call_rows(c, g, time, cx, &lost) || !call_results(c, g))
 		return RT_ERROR;
-	h->run.kept = g->nrow && g->row[0].once ? RT_KEPT(g->name) : CUDA_CURRENT;
-	return rt_fault(&h->run) ? RT_FAULT : RT_OK;
+	h->run.kept = g->nrow && g->row[0].once && !lost ? RT_KEPT(g->name) : CUDA_CURRENT;
+	return rt_fault(&h->run) ? RT_FAULT : lost ? RT_NOT_FINITE : RT_OK;
 }
 
 /* ---- the parts of a call (RtDevice) */
@@ -418,8 +438,10 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 	if (h->mode == RT_M_TRAIN)
 		r->kept = CUDA_CURRENT;
 	r->step = c->top.state.step;
-	if (c->top.state.status == RT_NOT_FINITE)
+	if (c->top.state.status == RT_NOT_FINITE) {
+		r->micro = c->top.state.micro;
 		return RT_NOT_FINITE;
+	}
 	if (c->top.state.status != RT_STOPPED) {
 		memcpy(r->arena, &c->top.fault, sizeof c->top.fault);
 		r->first = c->top.state.micro * r->batch;

@@ -386,7 +386,7 @@ describe(int accumulate)
 	FILE *f = open_memstream(&text, &n);
 
 	fprintf(f,
-	        "{\"version\": 4, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", "
+	        "{\"version\": 5, \"model\": \"line\", \"target\": \"test\", \"arch\": \"any\", "
 	        "\"precision\": \"%s\", \"batch\": 8, \"source_hash\": \"0123456789abcdef\", "
 	        "\"seed\": 3, \"epochs\": %s, \"sink\": %s, \"accumulate\": %d, \"shuffle\": true, \"full_only\": "
 	        "\"%s\", \"memory_total\": %d, \"arena_bytes\": %d, "

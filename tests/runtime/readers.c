@@ -23,7 +23,7 @@ static void
 program(RtProgram *p, const char *inputs, const char *reader)
 {
 	RtError e = {""};
-	char *text = rt_printf("{\"version\": 4, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], \"reader\": %s}",
+	char *text = rt_printf("{\"version\": 5, \"batch\": 2, \"arena_bytes\": 64, \"inputs\": [%s], \"reader\": %s}",
 	                       inputs, reader);
 
 	memset(p, 0, sizeof *p);

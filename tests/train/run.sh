@@ -93,7 +93,9 @@ done
 . tests/train/precision.sh
 . tests/train/memory.sh
 . tests/train/tuned.sh
-if python3 tests/train/finite.py "$mantou" "$dir" >"$dir/out" 2>&1; then good; else bad "finite.py: $(tail -n 1 "$dir/out")"; fi
+for target in cpu ref; do
+	if python3 tests/train/finite.py "$mantou" "$dir" --target $target >"$dir/out" 2>&1; then good; else bad "finite.py --target $target: $(tail -n 1 "$dir/out")"; fi
+done
 # Killed at 20 random moments.
 "$mantou" build models/lenet.net -o "$dir/lenet" >"$dir/out" 2>&1 || bad "build lenet: $(head -n 1 "$dir/out")"
 if python3 tests/train/kill.py "$dir/lenet" models/digits 20 1 >"$dir/out" 2>&1; then good; cat "$dir/out"; else bad "kill.py: $(tail -n 1 "$dir/out")"; fi

@@ -3,9 +3,10 @@
  * In: the state in front of the arena and tables, both made by the runtime; their types stand before this text (loop.c).
  * loop_call begins a call of a graph: seed, step and rate to where the graph reads them, and a batch gathered by the
  * epoch's order (addresses, where kernels read examples in the data set: inputs.c). It works after the loop's end too,
- * on some batch, so that what runs in vain reads sound inputs. loop_emit ends a step: a record for the host, then
- * whether to go on. Shards of a batch (runtime/cuda/shards.c): loop_sum adds their gradients, loop_take, loop_tree and
- * loop_give join what they exchange within a step, loop_copy and loop_fault are of those that have an arena each.
+ * on some batch, so that what runs in vain reads sound inputs. loop_loss, behind the kernel of the loss, ends the loop
+ * while no parameter has changed where it is not finite. loop_emit ends a step: a record for the host, then whether to
+ * go on. Shards of a batch (runtime/cuda/shards.c): loop_sum adds their gradients, loop_take, loop_tree and loop_give
+ * join what they exchange within a step, loop_copy and loop_fault are of those that have an arena each.
  * Becomes cuda_loop (embed.py). */
 
 #define LOOP_COPY(T) ((T *)to)[at] = ((const T *)from)[at]
@@ -34,7 +35,7 @@ extern "C" __global__ void loop_call(char *arena, const LoopInput *in, long long
 		if (step >= 0) *(long long *)(arena + step) = s->step;
 		if (rate >= 0 && s->rates) *(double *)(arena + rate) = ((const double *)s->rates)[s->step < s->until ? s->step - s->base : 0];
 		if (first >= 0) *(long long *)(arena + first) = micro * s->batch;
-		if (inputs && !*(const long long *)arena) s->micro = micro;
+		if (inputs && !(s->status | *(const long long *)arena)) s->micro = micro;
 	}
 	if (inputs == 0) return;
 	long long batch = s->staged ? (s->step & 1) * s->accumulate + micro : ((s->step - s->start) * s->accumulate + micro) % s->batches;
@@ -42,7 +43,19 @@ extern "C" __global__ void loop_call(char *arena, const LoopInput *in, long long
 		if (in[k].bytes > 0) loop_gather(arena, in + k, (const long long *)s->order, batch * s->batch, n);
 }
 
-/* bits: those that are all set in a loss that is not finite; 0 where it is always finite */
+static __device__ long long loop_bits(const char *at, long long bytes)
+{
+	return bytes == 8 ? *(const long long *)at : bytes == 4 ? *(const unsigned *)at : bytes == 2 ? *(const unsigned short *)at : *(const unsigned char *)at;
+}
+
+/* bits: those that are all set in a loss that is not finite. The host repeats the step, and makes its record. */
+extern "C" __global__ void loop_loss(char *arena, long long offset, long long bytes, long long bits)
+{
+	LoopState *s = (LoopState *)(arena - 256);
+	if (s->finite && !(s->status | *(long long *)arena) && (loop_bits(arena + offset, bytes) & bits) == bits) s->status = 3;
+}
+
+/* bits: as of loop_loss; 0 where the loss is always finite */
 extern "C" __global__ void loop_emit(char *arena, const LoopResult *result, long long results, long long loss, long long bits)
 {
 	LoopState *s = (LoopState *)(arena - 256);
@@ -50,8 +63,7 @@ extern "C" __global__ void loop_emit(char *arena, const LoopResult *result, long
 	long long *record = (long long *)s->ring + (s->records & s->mask) * s->words, lost = 0;
 	record[0] = s->step;
 	for (long long k = 0; k < results; k++) {
-		const char *at = arena + result[k].offset;
-		long long x = result[k].bytes == 8 ? *(const long long *)at : result[k].bytes == 4 ? *(const unsigned *)at : result[k].bytes == 2 ? *(const unsigned short *)at : *(const unsigned char *)at;
+		long long x = loop_bits(arena + result[k].offset, result[k].bytes);
 		record[k + 1] = x;
 		if (k == loss && bits && (x & bits) == bits) lost = 1;
 	}
