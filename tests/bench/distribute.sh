@@ -1,5 +1,6 @@
 #!/bin/sh
 # Training with two processes on this machine, a core each, against one process with one core: speed-up, what the exchange costs, how much of it is hidden.
+# Not at real-time priority: ranks that wait spin, and more of them than CPUs starve the others for ever (seen with MPICH, 4 ranks on 2 CPUs).
 #   sh tests/bench/distribute.sh [--rounds N] [--steps N] [LIBRARY...]     (default: 5 rounds, openmpi mpich)
 # A line for each model and library. Columns are medians of rounds that go through all ways in turn: examples/s of one process, of two; their ratio; two
 # processes of those that exchange nothing (--no-exchange), which share caches and memory but no gradients; by the library's own sum; one bucket behind
@@ -34,7 +35,7 @@ models = [("models/lenet.net", ["--batch", "128"], 40), ("models/resnet20-cifar1
 def bench(library, p, program, steps, *args, **env):
     command = ["tests/distribute/ranks", library, str(p), program, "bench", "--synthetic", "--threads", "1", "--json", "--repeat", "1",
                "--warmup", "2", "--steps", str(steps), *args]
-    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
+    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=300)
     if out.returncode:
         sys.exit("FAIL %s: %s" % (" ".join(command), out.stderr))
     return json.loads(out.stdout)
@@ -89,7 +90,7 @@ for library in libraries if "weak" in only else []:
 
 def millis(library, p, program, *args, **env):
     command = ["tests/distribute/ranks", library, str(p), program, "bench", "--threads", "1", "--json", "--repeat", "3", "--warmup", "2", "--steps", "5", *args]
-    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
+    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=300)
     if out.returncode:
         sys.exit("FAIL %s: %s" % (" ".join(command), out.stderr))
     o = json.loads(out.stdout)
@@ -133,7 +134,7 @@ for library in libraries if "scale" in only else []:
     slow = delayed(library)
     for rate in (1e7, 3e7, 1e8) if slow else ():
         env, counts = {"MANTOU_LIBMPI": slow, "SLOW_RATE": str(rate)}, [1, 2] + [4] * ((os.cpu_count() or 1) >= 4)
-        links = subprocess.run(["tests/distribute/ranks", library, "2", folder + "/model", "bench", "--links"], capture_output=True, text=True, env={**os.environ, **env})
+        links = subprocess.run(["tests/distribute/ranks", library, "2", folder + "/model", "bench", "--links"], capture_output=True, text=True, env={**os.environ, **env}, timeout=300)
         seen, free = {p: [] for p in counts}, []
         for _ in range(rounds):
             for p in counts:

@@ -141,7 +141,7 @@ matrix() {
 		n=${m%:*}
 		case $m in *:batch) sed 's/^    seed  .*/&  batch_stats = batch/' models/$n.net >"$dir/m.net" ;; *) cp models/$n.net "$dir/m.net" ;; esac
 		for way in '' --shard-optimizer '--disable overlap' '--precision f16'; do
-			if ! "$mantou" build "$dir/m.net" --batch 32 --shards 8 --distribute mpi $way -o "$dir/m" >"$dir/out" 2>&1; then bad "$m $way: $(cat "$dir/out")" && continue; fi
+			"$mantou" build "$dir/m.net" --batch 32 --shards 8 --distribute mpi $way -o "$dir/m" >"$dir/out" 2>&1 || { bad "$m $way: $(tail -n 1 "$dir/out")"; continue; }
 			"$dir/m" train --synthetic --no-eval --quiet --steps 40 --save "$dir/m.st" --overwrite >"$dir/out" 2>&1 || bad "$m $way: $(cat "$dir/out")"
 			for p in 1 2 3 4 8; do
 				case $p in 2) more="--sink off" ;; 3) more="--sink 7" ;; 4) more="--threads 1" ;; 8) more="--threads 2" ;; *) more= ;; esac
