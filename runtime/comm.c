@@ -66,6 +66,7 @@ static void
 comm_kill(void)
 {
 	fflush(comm.err);
+	comm_nap(300000000);                     /* a launcher drops what it has not yet passed on */
 	rt_mpi_abort(comm.mpi, 1);
 	_exit(1);                                /* where MPI_Abort returns */
 }
