@@ -99,6 +99,7 @@ typedef struct Final {
 	double ratio, low, high;         /* of the times base : tuned, with its 95 % interval */
 	double predicted;                /* the ratio that the races promise */
 	bool kept;
+	bool equal;                      /* states, or results, are those of the program without, byte for byte */
 	TextList lock;                   /* the records that hold for what was timed */
 } Final;
 

@@ -478,6 +478,7 @@ try_records(Tune *t, const Program *base, const bool *in, const States *own, Fin
 		if (wrong)
 			tune_line(t, "final", "%d records, not written: %s", count_in(t, in), wrong);
 		status = wrong ? 0 : compare(t, &pair, f) ? f->low > 1 : -1;
+		f->equal = own->hash == s.hash;
 		if (status > 0)
 			f->lock = locks_of(t, base, &tuned, &s, in);
 	}

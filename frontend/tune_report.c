@@ -189,7 +189,7 @@ report_json(const Tune *t, const Final *f, Buf *out)
 		put_number(out, "low", f->low - 1);
 		put_number(out, "high", f->high - 1);
 		put_number(out, "predicted", f->predicted - 1);
-		buf_printf(out, ", \"states\": \"%s\"}", f->kept ? "equal" : "unknown");
+		buf_printf(out, ", \"states\": \"%s\"}", !f->kept ? "unknown" : f->equal ? "equal" : "near");
 	} else {
 		buf_printf(out, "null");
 	}

@@ -82,6 +82,10 @@ class Place:
     def text(self):
         return open(self.file).read() if os.path.exists(self.file) else ""
 
+    def journal(self):
+        """lines of the races, from the search's journal"""
+        return [x for line in open(self.file + ".log") for x in json.loads(line).get("lines", [])]
+
     def left(self):
         """what a search has left beside its file and journal"""
         known = {"tiny.net", "tiny.tune", "tiny.tune.log"}
@@ -352,6 +356,11 @@ def test_elsewhere(place):
     expect("without leave", done.returncode == 0 and not set(kernels(place.text()).values()) & set(others), place.text())
     done = place.tune(table, "--results", results, "--allow-reassociation")
     expect("with leave", " bits=order t=1" in place.text(), (others[:3], done.stderr, place.text()))
+    # a search of its own: the states are near, no longer equal, and it says so
+    place.clean()
+    done = place.tune(table, "--group", "conv2d.dw", "--allow-reassociation", "--json")
+    final = json.loads(done.stdout)["final"] if done.returncode == 0 else {}
+    expect("states of another order", final and final["states"] == "near" and final["low"] > 0, (final, done.stderr))
     open(results, "w").write("{}\n")
     done = place.tune(table, "--results", results)
     expect("results that are none", done.returncode == 1 and "has no results" in done.stderr, done.stderr)
@@ -406,6 +415,30 @@ def test_faults(place):
     expect("nothing is left over", not place.left(), place.left())
 
 
+def test_isolate(place):
+    """A process for each kernel: one that crashes, one that hangs, one that is wrong are out, each for what it did; the
+    race goes on, and the cheapest of the others win. A kernel that crashes in steps alone, behind its checks, too."""
+    cost, _ = plant(place, 37)
+    listed = place.listed("--trials", "14")
+    victims = sorted({k for list_ in listed.values() for k in list_[1:]})
+    kinds = ("crash", "hang", "wrong", "crash@3")
+    which = dict(zip(random.Random(5).sample(victims, len(kinds)), kinds))
+    faults = "".join("fault %s %s\n" % (kind, k) for k, kind in which.items())
+    place.clean()
+    done = place.tune(place.costs(cost, more=faults), "--isolate", "--trials", "14", "--json")
+    report = json.loads(done.stdout) if done.returncode == 0 else {}
+    lines = place.journal() if done.returncode == 0 else []
+    outs = {(x["out"]["kernel"], x["out"]["why"]) for x in lines if "out" in x}
+    results = [x["result"] for x in lines if "result" in x]
+    expect("a search goes on behind them", done.returncode == 0 and report.get("variants") == 14, done.stderr)
+    expect("each is out for what it did", outs == {(k, kind.split("@")[0]) for k, kind in which.items()}, (outs, which))
+    expect("none of them wins", not {x["kernel"] for x in results if x["won"]} & set(which), results)
+    raced = {x["record"]: (x["kernel"], [k["kernel"] for k in x["kernels"] if k["kernel"] not in which]) for x in results}
+    bad = {key: x for key, x in raced.items() if cost.get(x[0], 100) > min(cost.get(k, 100) for k in x[1])}
+    expect("the cheapest of the rest do", sum(x["won"] for x in results) > 2 and not bad, (bad, results))
+    expect("nothing is left over", not place.left(), place.left())
+
+
 def test_files(place):
     cost, _ = plant(place, 19)
     table = place.costs(cost)
@@ -454,23 +487,27 @@ def test_kill(place):
     r = random.Random(29)
     for i in range(int(os.environ.get("KILLS", 40 if long else 4))):
         place.clean()
-        args, kills = [], 0
-        while kills < 3:
+        args, torn, lost = [], [], []
+        for _ in range(3):
             process = subprocess.Popen(place.command(table, *args), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             time.sleep(r.uniform(0.02, 0.9) * seconds)
             process.kill()
             process.wait()
-            kills += 1
             if process.returncode == 0:
                 break
-            expect("the file is whole", place.text() in ("", whole), place.text()[:200])
-            ended = os.path.exists(place.file + ".log") and open(place.file + ".log").read().endswith('{"end": "done"}\n')
-            if ended:
+            torn += [x for x in [place.text()] if x not in ("", whole)]
+            log = place.file + ".log"
+            lines = open(log).read().splitlines(True) if os.path.exists(log) else []
+            # whatever a journal has whole is there after the next kill, too: a step is all that is lost
+            lost += [x for x in before if x not in lines] if args else []
+            before = [x for x in lines if x.endswith("\n") and not x.startswith('{"end"')]
+            if lines[-1:] == ['{"end": "done"}\n']:
                 break
             args = ["--resume"]
-        if not place.text():
-            done = place.tune(table, "--resume")
-            expect("it goes on", done.returncode == 0, done.stderr)
+        done = call(*place.command(table, "--resume")) if not place.text() else None
+        expect("the file is whole, kill %d" % i, not torn, torn[:1])
+        expect("no line of the journal is lost, kill %d" % i, not lost, lost[:1])
+        expect("it goes on, kill %d" % i, done is None or done.returncode == 0, done and done.stderr)
         expect("to the same file, kill %d" % i, kernels(place.text()) == kernels(whole), (kernels(place.text()), kernels(whole)))
         call("sh", "-c", "pkill -9 -f %s/ 2>/dev/null; true" % place.folder)
 
