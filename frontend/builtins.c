@@ -68,7 +68,6 @@ static const struct { const char *name, *why; } not_yet[] = {
 	{"scatter_add", "gather and take read by index; one_hot and matmul write by index"},
 	{"cumprod", "cumsum of logarithms is the nearest there is"},
 	{"conv3d", "convolutions have two spatial axes"},
-	{"conv_transpose1d", "conv_transpose2d of an image one row high is the nearest there is"},
 	{"unfold", "conv2d, max_pool2d and avg_pool2d are what takes windows"},
 	{"grid_sample", "no operator samples between pixels yet"},
 	{"rnn", "lstm and gru are the recurrences there are"},
@@ -79,9 +78,6 @@ static const struct { const char *name, *why; } not_yet[] = {
 	{"color_jitter", "random_crop, random_flip and arithmetic with random are the augmentations there are"},
 	{"random_rotation", "random_crop, random_flip and arithmetic with random are the augmentations there are"},
 	{"lars", "momentum with a warm-up is the nearest optimizer there is"},
-	{"lamb", "adamw is the nearest optimizer there is"},
-	{"averaged_weights", "weights are not averaged over steps yet"},
-	{"ema", "weights are not averaged over steps yet"},
 };
 
 /* ---------------------------------------------------------------- parameter lists */

@@ -64,19 +64,42 @@ give_average(Call *c, Val v, Value *result)
 	return give_mean(c, v, false, result);
 }
 
+/* The argument ignore, where it is given. */
+static bool
+ignored_label(Call *c, bool *has_ignore, int64_t *ignored)
+{
+	*has_ignore = call_arg(c, "ignore")->kind != V_NONE;
+	return !*has_ignore || arg_int(c, "ignore", INT32_MIN, INT32_MAX, ignored);
+}
+
+/* The mean of each, a float for every label, over the labels that are not ignored; of none 0. */
+static bool
+give_counted(Call *c, Val each, Val label, int64_t ignored, Value *result)
+{
+	DType ft = val_type(call_graph(c), each)->dtype;
+	Val counts = ewn(c, OP_ne, label, (double)ignored);
+	Val sum = reduce_all(c, OP_sum, ew3(c, OP_where, counts, each, num(c, ft, 0))),
+	    n = reduce_all(c, OP_sum, to_dtype(c, counts, ft));
+	int64_t shards = c->training ? sema_shards(c->sema, NULL) : 1;
+
+	/* over the labels that count in the whole batch: the mean over its shards is then the batch's */
+	if (shards > 1)
+		sum = ewn(c, OP_mul, sum, (double)shards);
+	return give_mean(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, sema_joined(c, n), 1)), true, result);
+}
+
 bool
 builtin_cross_entropy(Call *c, Value *result)
 {
-	const Value *ignore = call_arg(c, "ignore");
 	int64_t classes, ignored = 0;
+	bool has_ignore;
 	Val x, label, numbers;
 	double smoothing;
 	Type t;
 
 	if (!classes_and_label(c, &x, &label, &t, &classes) || !arg_num(c, "smoothing", 0, 1, &smoothing))
 		return false;
-	bool has_ignore = ignore->kind != V_NONE;
-	if (has_ignore && !arg_int(c, "ignore", INT32_MIN, INT32_MAX, &ignored))
+	if (!ignored_label(c, &has_ignore, &ignored))
 		return false;
 	build_check(c, call_arg(c, "label")->tensor, axis(classes), "label", has_ignore, ignored);
 	/* -log softmax at the label is the log-sum less the logit; the largest logit is taken off both. */
@@ -92,18 +115,9 @@ builtin_cross_entropy(Call *c, Value *result)
 		picked = ew2(c, OP_add, ewn(c, OP_mul, picked, 1 - smoothing), all);
 	}
 	Val each = ew2(c, OP_sub, lse, picked);
-	if (!has_ignore)
-		return give_average(c, reduce_all(c, OP_mean, each), result);
-	DType ft = val_type(call_graph(c), x)->dtype;
-	Val counts = ewn(c, OP_ne, label, (double)ignored), zero = num(c, ft, 0);
-	Val sum = reduce_all(c, OP_sum, ew3(c, OP_where, counts, each, zero)),
-	    n = reduce_all(c, OP_sum, to_dtype(c, counts, ft));
-	int64_t shards = c->training ? sema_shards(c->sema, NULL) : 1;
-
-	/* over the labels that count in the whole batch: the mean over its shards is then the batch's */
-	if (shards > 1)
-		sum = ewn(c, OP_mul, sum, (double)shards);
-	return give_mean(c, ew2(c, OP_div, sum, ewn(c, OP_maximum, sema_joined(c, n), 1)), true, result);
+	if (has_ignore)
+		return give_counted(c, each, label, ignored, result);
+	return give_average(c, reduce_all(c, OP_mean, each), result);
 }
 
 /* ---------------------------------------------------------------- elementwise losses */
@@ -209,10 +223,19 @@ builtin_smooth_l1(Call *c, Value *result)
 
 /* ---------------------------------------------------------------- metrics */
 
+/* The share of labels, but those ignored, for which right holds. */
 static bool
-share(Call *c, Val right, Value *result)
+share(Call *c, Val right, Val label, Value *result)
 {
-	return give_average(c, reduce_all(c, OP_mean, to_dtype(c, right, DT_f32)), result);
+	int64_t ignored = 0;
+	bool has_ignore;
+
+	if (!ignored_label(c, &has_ignore, &ignored))
+		return false;
+	right = to_dtype(c, right, DT_f32);
+	if (has_ignore)
+		return give_counted(c, right, label, ignored, result);
+	return give_average(c, reduce_all(c, OP_mean, right), result);
 }
 
 bool
@@ -225,7 +248,7 @@ builtin_accuracy(Call *c, Value *result)
 	if (!classes_and_label(c, &x, &label, &t, &classes))
 		return false;
 	Val best = to_dtype(c, reduce_over(c, OP_argmax, x, t.rank - 1, false), val_type(call_graph(c), label)->dtype);
-	return share(c, ew2(c, OP_eq, best, label), result);
+	return share(c, ew2(c, OP_eq, best, label), label, result);
 }
 
 /* The label is among the k largest if fewer than k classes beat it: by a larger logit, or an equal one of a lower
@@ -255,5 +278,5 @@ builtin_top_k_accuracy(Call *c, Value *result)
 	Type flat = val_type_of(c, label);
 	own = to_shape(c, own, flat.rank, flat.axis);
 	Val number = ew2(c, OP_eq, own, own), few = ewn(c, OP_lt, count, (double)k);
-	return share(c, ew2(c, OP_and, ew2(c, OP_and, few, there), number), result);
+	return share(c, ew2(c, OP_and, ew2(c, OP_and, few, there), number), label, result);
 }

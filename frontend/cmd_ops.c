@@ -5,6 +5,7 @@
  * value): all are printed. Of another library's name it says what that is here. */
 #include "cmd.h"
 
+#include <ctype.h>
 #include <string.h>
 #include "words.h"
 
@@ -89,10 +90,112 @@ put_json(Buf *b, const Word *w)
 	}
 }
 
-static int
-no_word(const char *name, const Alias *alias)
+/* Whether text holds part, without case and underscores. */
+static bool
+holds(const char *text, const char *part)
 {
-	const char *why = builtin_not_yet(name), *names[1024];
+	const char *a, *b;
+
+	for (; *text; text++) {
+		for (a = text, b = part;; a++, b++) {
+			a += strspn(a, "_");
+			b += strspn(b, "_");
+			if (!*b)
+				return true;
+			if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
+				break;
+		}
+	}
+	return false;
+}
+
+static bool
+among(const char *const *list, int n, const char *name)
+{
+	while (n-- > 0)
+		if (!strcmp(list[n], name))
+			return true;
+	return false;
+}
+
+static bool
+is_word(const char *name)
+{
+	for (int i = 0; i < nwords; i++)
+		if (isalpha((unsigned char)*name) && !strcmp(words[i].name, name))
+			return true;
+	return false;
+}
+
+/* Whether w takes an argument of this name, or of what another library calls so. */
+static bool
+takes_argument(const Word *w, const char *name)
+{
+	for (const char *p = w->params; *p;) {
+		int n = word_param(p), length = (int)strcspn(p, "=, ");
+		char param[64] = "";
+
+		snprintf(param, sizeof param, "%.*s", length, p);
+		if (names_alike(name, param))
+			return true;
+		for (int i = 0; i < naliases; i++)
+			if (!*aliases[i].example && names_alike(name, aliases[i].name)
+			    && !strcmp(aliases[i].here, param))
+				return true;
+		p += n + strspn(p + n, ", ");
+	}
+	return false;
+}
+
+/* "a, b, c", of the names that take this argument. */
+static const char *
+takers(Arena *a, const char *name)
+{
+	const char *text = NULL, *last = "";
+
+	for (int i = 0; i < nwords; last = words[i++].name)
+		if (strcmp(last, words[i].name) && takes_argument(&words[i], name))
+			text = text ? arena_printf(a, "%s, %s", text, words[i].name) : words[i].name;
+	return text;
+}
+
+/* Names that hold part, and what others are called here that hold it; or, in_sentences, those whose sentence does. As
+ * "a, b, c"; NULL where there are none. */
+static const char *
+related(Arena *a, const char *part, bool in_sentences)
+{
+	enum { MOST = 8 };
+	const char *found[MOST], *text;
+	int n = 0;
+
+	if (strlen(part) < 3)
+		return NULL;
+	for (int i = 0; i < nwords && n < MOST; i++)
+		if (holds(in_sentences ? words[i].doc : words[i].name, part) && !among(found, n, words[i].name))
+			found[n++] = words[i].name;
+	for (int i = 0; !in_sentences && i < naliases && n < MOST; i++)
+		if (holds(aliases[i].name, part) && is_word(aliases[i].here) && !among(found, n, aliases[i].here))
+			found[n++] = aliases[i].here;
+	text = n ? found[0] : NULL;
+	for (int i = 1; i < n; i++)
+		text = arena_printf(a, "%s, %s", text, found[i]);
+	return text;
+}
+
+/* Whether name is near but for case and underscores, or what another library calls it. */
+static bool
+called_so(const char *near, const char *name)
+{
+	for (int i = 0; i < naliases; i++)
+		if (names_alike(name, aliases[i].name) && !strcmp(aliases[i].here, near))
+			return true;
+	return names_alike(near, name);
+}
+
+static int
+no_word(Arena *a, const char *name, const Alias *alias)
+{
+	const char *why = builtin_not_yet(name), *near, *look, *names[1024];
 	int n = 0;
 
 	if (alias)
@@ -101,17 +204,26 @@ no_word(const char *name, const Alias *alias)
 		return failure("'%s' is not there yet: %s", name, why);
 	for (int i = 0; i < nwords && n < 1024; i++)
 		names[n++] = words[i].name;
-	const char *near = suggest_known(name, names, n);
-
+	near = suggest_known(name, names, n);
+	if (!(near && called_so(near, name)) && (look = takers(a, name)))
+		return failure("'%s' is an argument of: %s", name, look);
+	look = near && (called_so(near, name) || holds(near, name)) ? NULL : related(a, name, false);
+	if (!near && !look)
+		look = related(a, name, true);
+	if (look)
+		return failure("there is no '%s'; look at: %s", name, look);
 	return near ? failure("there is no '%s'; did you mean '%s'?", name, near)
 	            : failure("there is no '%s'; mantou ops lists all names", name);
 }
 
 static int
-one_name(const Options *o, const char *name, Buf *b)
+one_name(Arena *a, const Options *o, const char *name, Buf *b)
 {
-	const Alias *alias = alias_written(name);
+	const char *point = strrchr(name, '.'); /* nn.Linear, torch.cat */
 	int found = 0;
+
+	name = point && point[1] ? point + 1 : name;
+	const Alias *alias = alias_written(name);
 
 	for (int i = 0; i < nwords; i++) {
 		if (strcmp(words[i].name, name))
@@ -125,7 +237,7 @@ one_name(const Options *o, const char *name, Buf *b)
 		found++;
 	}
 	if (!found)
-		return no_word(name, alias);
+		return no_word(a, name, alias);
 	for (int k = 0; o->json && k < found; k++)
 		buf_printf(b, k == found - 1 ? "}\n" : "}");
 	if (!o->json && alias)
@@ -167,7 +279,7 @@ cmd_ops(Arena *a, const Options *o)
 	builtins_init(a);
 	words_init(a);
 	if (o->noperand)
-		status = one_name(o, o->operand[0], &b);
+		status = one_name(a, o, o->operand[0], &b);
 	else
 		all_names(o, &b);
 	if (b.n)

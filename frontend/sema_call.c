@@ -210,9 +210,16 @@ bind_arguments(Sema *s, const Node *n, const Given *given, int count, const char
 			sema_error(s, given[k].loc, "%s: argument `%s` is given twice", n->s, param[i]);
 		} else if (given[k].name) {
 			const char *near = suggest_known(given[k].name, param, nparam);
+			const char *all = nparam ? param[0] : "nothing";
 
-			sema_error(s, given[k].loc, "%s: there is no argument `%s`%s%s%s", n->s, given[k].name,
-			           near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+			for (int p = 1; p < nparam && !near; p++)
+				all = arena_printf(s->arena, "%s, %s", all, param[p]);
+			if (near)
+				sema_error(s, given[k].loc, "%s: there is no argument `%s`; did you mean `%s`?", n->s,
+				           given[k].name, near);
+			else
+				sema_error(s, given[k].loc, "%s: there is no argument `%s`; it takes %s", n->s,
+				           given[k].name, all);
 		} else {
 			sema_error(s, given[k].loc, "%s: %d arguments, takes at most %d", n->s, count, nparam);
 			return false;

@@ -937,6 +937,7 @@ while read -r name pattern; do t "ops $name" 0 "$pattern" "$mantou" ops $name; d
 	bf16 ^  kind +type of elements
 	% remainder
 	linear it is dense here: h = x
+	F.relu ^relu\(x\)
 END
 # other libraries' names
 while read -r name pattern; do t "ops $name" 1 "$pattern" "$mantou" ops $name; done <<-'END'
@@ -956,6 +957,14 @@ while read -r name pattern; do t "ops $name" 1 "$pattern" "$mantou" ops $name; d
 	CosineAnnealingLR did you mean 'cosine'
 	batch_size did you mean 'batch'
 	conv_3d 'conv_3d' is not there yet
+	nn.Linear it is 'dense'
+	depthwise it is 'conv2d' here: h = image .*groups = image.shape
+	global_avg_pool it is 'mean'
+	se it is 'dense' here: c = image
+	transformer it is 'attention'
+	pool look at: max_pool2d, avg_pool2d
+	EMA did you mean 'ema'
+	ignore_index is an argument of: cross_entropy, accuracy, top_k_accuracy
 	xyzzy mantou ops lists all names
 END
 t "ops NAME --json" 0 '' "$mantou" ops zeros --json
