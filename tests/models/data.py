@@ -1,6 +1,6 @@
 """data.py FOLDER: small data sets for the tiny versions of models: bright squares of two sizes, a class each, as .npy and as COCO's JSON with images;
 sentences and themselves backwards (words/); words that come in groups of four (words.txt.gz), as text of bytes too (train.txt, test.txt); films that
-users take or not by their number (films/); coloured images in CIFAR-10's form. Needs NumPy; the same bytes on every run."""
+users take or not by their number (films/); the squares with their boxes in Pascal VOC's XML (voc/); coloured images in CIFAR-10's form. Needs NumPy; the same bytes on every run."""
 import gzip
 import json
 import os
@@ -53,6 +53,21 @@ def coco(folder, image, boxes, labels):
             json.dump({"images": images, "annotations": marks, "categories": [{"id": k + 1} for k in range(5)]}, f)
 
 
+def voc(folder, image, boxes, labels):
+    """One list after the other takes a third of the images."""
+    for at in "Annotations", "ImageSets/Main", "JPEGImages":
+        os.makedirs(os.path.join(folder, at))
+    for i in range(PICTURES):
+        png(os.path.join(folder, "JPEGImages", "%d.png" % i), image[i, 0])
+        marks = "".join("<object><name>%s</name><bndbox><xmin>%d</xmin><ymin>%d</ymin><xmax>%d</xmax><ymax>%d</ymax></bndbox></object>" % ((("small", "large")[k],) + (x1 + 1, y1 + 1, x2, y2))
+                        for (x1, y1, x2, y2), k in zip(boxes[i], labels[i]) if k >= 0)
+        with open(os.path.join(folder, "Annotations", "%d.xml" % i), "w") as f:
+            f.write("<annotation><filename>%d.png</filename><size><width>128</width><height>128</height></size>%s</annotation>" % (i, marks))
+    for k, part in enumerate(("train", "val", "test")):
+        with open(os.path.join(folder, "ImageSets", "Main", part + ".txt"), "w") as f:
+            f.write("".join("%d\n" % i for i in range(k, PICTURES, 3)))
+
+
 def sentences(rng):
     source = rng.integers(3, 30, (16, 6)).astype(np.int32)
     label = source[:, ::-1].copy()
@@ -91,6 +106,7 @@ def main(folder):
     rng = np.random.default_rng(1)
     image, boxes, labels = squares(rng)
     coco(folder, image, boxes, labels)
+    voc(os.path.join(folder, "voc"), image, boxes, labels)
     os.makedirs(os.path.join(folder, "words"))
     files = {"image": image, "boxes": boxes, "labels": labels}
     files.update(("words/" + k, a) for k, a in sentences(rng).items())

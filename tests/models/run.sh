@@ -18,7 +18,7 @@ result() {
 		echo "FAIL $what: $(tail -n 3 "$dir/out" | tr '\n' ' ')"
 	fi
 }
-for net in models/*.net; do
+for net in models/*.net models/first/*.net; do
 	grep -q '^model ' "$net" || continue # blocks, for other files
 	result "check $net" "$mantou" check "$net"
 done
@@ -132,6 +132,16 @@ for k in range(30):
 	tiny gnmt-small 2.6 $small -- --data "$dir/words" --steps 400
 	tiny gnmt 2.6 $small -D layers=3 -D residual=2 -- --data "$dir/words" --steps 400
 	tiny faster-rcnn-digits 1.9 --batch 4 -- --data "$dir" --steps 24
+	result "voc-data.py" "$python" models/voc-data.py "$dir/voc" "$dir/cells"
+	tiny faster-rcnn-cells 1.9 --batch 4 -- --data "$dir/cells" --rate 0.01 --steps 24
+	# the networks of first/ learn what their data script makes, and the coloured images
+	result "first/data.py regression" "$python" models/first/data.py regression "$dir"
+	seq 40 | sed 's/.*/A dog, number & of forty, runs far away./' >"$dir/runs"
+	result "first/data.py words" "$python" models/first/data.py words "$dir/runs" "$dir/runs" "$dir"
+	mkdir "$dir/first"
+	tiny first/regression 1.2 -- --data "$dir" --steps 400
+	tiny first/words 1.5 -D width=32 --batch 8 -- --data "$dir" --rate 1e-2 --steps 100
+	tiny first/convnet 0.7 --batch 8 -- --data "$dir" --steps 60
 	# the same bits for any number of threads and after a resume
 	rcnn="$dir/faster-rcnn-digits train --data $dir --no-eval --quiet"
 	result "faster-rcnn-digits: other bits for 1 thread, or after a resume" sh -c "
