@@ -3,8 +3,8 @@
  *
  * In: files of rows of numbers; fields may stand in quotes, with "" for one; lines end with LF or CRLF; empty lines
  * count for nothing. columns names the columns of each input by the heading or by number from 0; without it the columns
- * fill the inputs in the model's order.   Out: a row an example, parsed when its batch is made: only an offset for
- * every eighth row is held. Every row is parsed once before the first step. Refuses, by line and column: what is no
+ * fill the inputs in the model's order.   Out: a row an example, parsed when its batch is made: only where rows begin
+ * is held, three bytes a row. Every row is parsed once before the first step. Refuses, by line and column: what is no
  * number, an empty field, another number of fields, ids outside of the model's limit, numbers that their type cannot
  * hold. Numbers of up to 19 digits whose power of ten is exact are made of integer and power (Clinger 1990, the fast
  * path); strtod does the others. Both round as strtod does. */
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CSV_EVERY = 8, CSV_COLUMNS = 1 << 20, CSV_CHECK = 64 << 20 };
+enum { CSV_EVERY = 8, CSV_FAR = UINT16_MAX, CSV_COLUMNS = 1 << 20, CSV_CHECK = 64 << 20 };
 
 /* Where a column's field goes: element `at` of input k; k -1: nowhere. */
 typedef struct CsvColumn { int k; int64_t at; char *name; } CsvColumn;
@@ -23,6 +23,8 @@ typedef struct CsvFile {
 	CsvColumn *column; int ncolumn;
 	int64_t first, rows;         /* numbers of its examples in the set */
 	uint64_t *offset; int64_t room; /* of rows 0, 8, ... */
+	uint16_t *behind;            /* of every row: bytes behind that one, CSV_FAR where more */
+	bool lines;                  /* a row may have several lines */
 } CsvFile;
 typedef struct Csv {
 	const RtProgram *p;
@@ -34,7 +36,7 @@ typedef struct Csv {
 } Csv;
 
 /* A place in the text. */
-typedef struct Text { const char *at, *end; char delimiter; int64_t line; } Text;
+typedef struct Text { const char *at, *end; char delimiter; int64_t line; bool lines; /* in quotes */ } Text;
 
 /* ---- fields */
 
@@ -95,6 +97,31 @@ csv_number(const char *at, const char *end, double *x)
 	return true;
 }
 
+/* The next field where it is a plain number of few digits, as most are: false, and nothing is taken, where it is not. */
+static bool
+csv_plain(Text *t, double *x)
+{
+	static const double power[] = {1,   1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+	                               1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+	const char *c = t->at, *first, *point = NULL;
+	bool minus = c < t->end && *c == '-';
+	uint64_t m = 0;
+
+	first = c += minus;
+	for (; c < t->end && csv_digit(*c); c++)
+		m = m * 10 + (uint64_t)(*c - '0');
+	if (c < t->end && *c == '.')
+		for (point = ++c; c < t->end && csv_digit(*c); c++)
+			m = m * 10 + (uint64_t)(*c - '0');
+	/* 15 digits and a power of ten up to 15: both exact, one rounding */
+	if (c - first - (point != NULL) < 1 || c - first > 15 || (c < t->end && *c != t->delimiter && *c != '\n'))
+		return false;
+	*x = point ? (double)m / power[c - point] : (double)m;
+	*x = minus ? -*x : *x;
+	t->at = c;
+	return true;
+}
+
 /* The next field without blanks and quotes around it: [*from, *to). False where a quote is not closed. What ends it,
  * the delimiter or the line's end, stays. */
 static bool
@@ -108,6 +135,7 @@ csv_field(Text *t, const char **from, const char **to)
 		*from = ++c;
 		for (; c < t->end && !(*c == '"' && !(c + 1 < t->end && c[1] == '"')); c++) {
 			t->line += *c == '\n';
+			t->lines |= *c == '\n';
 			c += *c == '"';
 		}
 		if (c == t->end)
@@ -189,19 +217,22 @@ csv_row(const Csv *v, const CsvFile *f, Text *t, uint8_t *const *out, RtError *e
 
 	for (int c = 0;; c++) {
 		const char *from, *to, *bad = NULL;
-		double x;
+		double x = 0;
 
-		if (!csv_field(t, &from, &to))
+		from = t->at;
+		bool wanted = c < f->ncolumn && f->column[c].k >= 0, plain = wanted && csv_plain(t, &x);
+		to = t->at;
+		if (!plain && !csv_field(t, &from, &to))
 			return csv_fail(f, line, c, t->at, t->end,
 			                "begins a quote that is not closed, or has text behind it", e);
-		if (c < f->ncolumn && f->column[c].k >= 0) {
+		if (wanted) {
 			const RtInput *in = &v->p->input[f->column[c].k];
 			uint8_t room[8], *at = out[f->column[c].k];
 
 			at = at ? at + f->column[c].at * rt_dtype[in->t.dtype].bytes : room;
-			bad = from == to                  ? "is empty: a number is needed"
-			      : !csv_number(from, to, &x) ? "is no number"
-			                                  : csv_put(in, x, at);
+			bad = !plain && from == to                  ? "is empty: a number is needed"
+			      : !plain && !csv_number(from, to, &x) ? "is no number"
+			                                            : csv_put(in, x, at);
 			if (bad)
 				return csv_fail(f, line, c, from, to, bad, e);
 		}
@@ -219,6 +250,21 @@ csv_row(const Csv *v, const CsvFile *f, Text *t, uint8_t *const *out, RtError *e
 	}
 }
 
+/* Over the rest of a row. */
+static void
+csv_skip(Text *t, bool lines)
+{
+	if (!lines) {
+		const char *end = memchr(t->at, '\n', (size_t)(t->end - t->at));
+
+		t->at = end ? end + 1 : t->end;
+		return;
+	}
+	for (const char *from, *to; csv_field(t, &from, &to) && t->at < t->end && *t->at == t->delimiter;)
+		t->at++;
+	t->at += t->at < t->end;
+}
+
 static bool
 csv_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t *const *out, RtError *e)
 {
@@ -232,18 +278,17 @@ csv_make(const RtData *d, RtScratch *s, int64_t epoch, int64_t example, uint8_t 
 	while (example >= f->first + f->rows)
 		f++;
 	row = example - f->first;
-	t = (Text){.at = (const char *)f->f->at + f->offset[row / CSV_EVERY],
+	bool far = f->behind[row] == CSV_FAR;
+	t = (Text){.at = (const char *)f->f->at + f->offset[row / CSV_EVERY] + (far ? 0 : f->behind[row]),
 	           .end = (const char *)f->f->at + f->f->n,
 	           .delimiter = v->delimiter,
 	           .line = INT64_MIN / 2};
-	for (int64_t skip = row % CSV_EVERY; skip >= 0; skip--) {
+	for (int64_t skip = far ? row % CSV_EVERY : 0; skip >= 0; skip--) {
 		if (!csv_begin(&t))
 			return rt_fail(e, "%s: changed while it was in use", f->f->path);
 		if (skip == 0)
 			return csv_row(v, f, &t, out, e);
-		for (const char *from, *to; csv_field(&t, &from, &to) && t.at < t.end && *t.at == t.delimiter;)
-			t.at++;
-		t.at += t.at < t.end;
+		csv_skip(&t, f->lines);
 	}
 	return false;
 }
@@ -367,16 +412,20 @@ csv_note(CsvFile *f, uint64_t offset, RtError *e)
 {
 	int64_t n = f->rows / CSV_EVERY;
 
-	if (f->rows++ % CSV_EVERY)
-		return true;
 	if (n == f->room) {
-		uint64_t *more = realloc(f->offset, sizeof *more * (size_t)(f->room = f->room ? 2 * f->room : 1024));
+		size_t room = (size_t)(f->room = f->room ? 2 * f->room : 1024);
+		uint64_t *more = realloc(f->offset, sizeof *more * room);
+		uint16_t *behind = realloc(f->behind, sizeof *behind * CSV_EVERY * room);
 
-		if (!more)
+		f->offset = more ? more : f->offset;
+		f->behind = behind ? behind : f->behind;
+		if (!more || !behind)
 			return rt_fail(e, "%s: out of memory for where rows begin", f->f->path);
-		f->offset = more;
 	}
-	f->offset[n] = offset;
+	if (f->rows % CSV_EVERY == 0)
+		f->offset[n] = offset;
+	offset -= f->offset[n];
+	f->behind[f->rows++] = offset < CSV_FAR ? (uint16_t)offset : CSV_FAR;
 	return true;
 }
 
@@ -408,6 +457,7 @@ csv_file(RtData *d, Csv *v, const char *path, RtError *e)
 			forgotten = at;
 		}
 	}
+	f->lines = t.lines;
 	d->examples += f->rows;
 	return true;
 }
@@ -422,6 +472,7 @@ csv_free(void *maker)
 			free(v->file[i].column[c].name);
 		free(v->file[i].column);
 		free(v->file[i].offset);
+		free(v->file[i].behind);
 	}
 	free(v->file);
 	free(v);

@@ -33,6 +33,8 @@ t "bench for people" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repea
 t "profile" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repeat 1 --profile "$dir/trace.json"
 if grep -q conv2d0 "$dir/out"; then passed=$((passed + 1)); else bad "the profile names no layer"; fi
 json "trace" trace.json 'len(o["traceEvents"] if isinstance(o, dict) else o) > 10'
+t "csv_bench.py" python3 tests/bench/csv_bench.py --rows 2000 --mantou "$mantou"
+if grep -q 'reader, 2 threads.* MB/s' "$dir/out"; then passed=$((passed + 1)); else bad "csv_bench.py prints no speed"; fi
 # More threads than there are: the pool's rule, from a profile and from tasks made up.
 t "profile of one thread" "$dir/lenet" bench --synthetic --warmup 1 --steps 2 --repeat 1 --threads 1 --profile="$dir/t.json" --json
 json "tasks of kernels" out 'all(k["tasks"] >= 1 and k["whole"] >= 1 for k in o["kernels"]) and any(k["whole"] > 1 for k in o["kernels"])'

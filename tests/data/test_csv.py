@@ -37,6 +37,24 @@ def test_fields():
     check(x == [1, -2.5, 3, 0.5, f32(123456789012345678901234567890e-10), f32(0.1), float("inf"), 0, 0, 7], x)
 
 
+def test_rows_far_apart():
+    """Long rows and empty lines, of one line each and of several: each row is found, in any order."""
+    m = build(TABLE % ('train = "t.csv", test = "t.csv"', ""))
+    r = random.Random(7)
+    for gap in "z", '"\n"':
+        rows = [(i % 3, r.randint(-99, 99), r.randint(-99, 99)) for i in range(200)]
+        put("t.csv", "kind,skip,a,c\n" + "".join("%d,%s,%d,%s%d\n%s" % (k, gap * r.choice([0, 1, 3]) if gap == "z" else r.choice(["", gap]), a, " " * r.choice([0, 9, 40000]), c, "\n" * r.choice([0, 2, 70000 * (i % 50 == 7)]))
+                                                     for i, (k, a, c) in enumerate(rows)))
+        x, kind = values(m)
+        check(kind == [k for k, _, _ in rows], "kinds differ")
+        check(x == [float(v) for _, a, c in rows for v in (a, c)], "numbers differ")
+        hashes = set()
+        for readers in 1, 3:
+            run([m, "train", "--readers", readers, "--save", "a.safetensors", "--overwrite", "--quiet"])
+            hashes.add(open("a.safetensors", "rb").read())
+        check(len(hashes) == 1, "checkpoints differ")
+
+
 def test_numbers():
     """Every number is what Python reads in it."""
     r = random.Random(5)
