@@ -97,7 +97,7 @@ csv_number(const char *at, const char *end, double *x)
 	return true;
 }
 
-/* The next field where it is a plain number of few digits, as most are: false, and nothing is taken, where it is not. */
+/* The next field where it is a plain number of few digits, as most are; where it is not false, and nothing is taken. */
 static bool
 csv_plain(Text *t, double *x)
 {
@@ -114,7 +114,9 @@ csv_plain(Text *t, double *x)
 		for (point = ++c; c < t->end && csv_digit(*c); c++)
 			m = m * 10 + (uint64_t)(*c - '0');
 	/* 15 digits and a power of ten up to 15: both exact, one rounding */
-	if (c - first - (point != NULL) < 1 || c - first > 15 || (c < t->end && *c != t->delimiter && *c != '\n'))
+	if (c - first == (point != NULL) || c - first > 15)
+		return false;
+	if (c < t->end && *c != t->delimiter && *c != '\n')
 		return false;
 	*x = point ? (double)m / power[c - point] : (double)m;
 	*x = minus ? -*x : *x;
