@@ -229,7 +229,7 @@ forward_emit(RnnMain *m)
 	                 [S_BP] = k64(e, 0),
 	                 [S_BQ] = k64(e, 0),
 	                 [S_BK] = k64(e, nr * 4),
-	                 [S_CM] = k64(e, nr * 4),
+	                 [S_CM] = k64(e, (s->halves ? nr : columns) * 4),
 	                 [S_NK] = k64(e, s->halves ? s->k2 : s->h)};
 	V weights = ptr_at(e, m->ws, k64(e, s->weights)), even = ptr_at(e, m->ws, k64(e, s->state[0])),
 	  odd = ptr_at(e, m->ws, k64(e, s->state[1]));
@@ -260,10 +260,12 @@ forward_emit(RnnMain *m)
 	if (s->halves)
 		rnn_halves_tile(m, i_div(e, first, k64(e, 2)), count,
 		            ptr_at(e, weights, i_mul(e, panel, k64(e, PRODUCTS * s->k2 * nr * 4))), products, tile);
-	else
+	V of_panel = i_mul(e, panel, k64(e, s->h * columns * 4));
+
+	for (int i = 0; i < s->parts && !s->halves; i++)
 		tile_call(e, &m->tiles, count, panel, s->npanel, ptr_at(e, from, i_mul(e, first, k64(e, s->state_row))),
-		          ptr_at(e, weights, i_mul(e, panel, k64(e, s->h * nr * 4))), tile, k64(e, 1), k64(e, 1),
-		          m->strides, k64(e, 0));
+		          ptr_at(e, weights, i_add(e, of_panel, k64(e, i * s->h * nr * 4))),
+		          ptr_at(e, tile, k64(e, i * nr * 4)), k64(e, 1), k64(e, 1), m->strides, k64(e, 0));
 	for (int i = 0; i < sides; i++)
 		gates_tile(m, ptr_at(e, tile, k64(e, i * 2 * s->p.mr * columns * 4)),
 		           ptr_at(e, input, k64(e, i * 2 * s->p.mr * columns * 4)), first, rows, part[i], t, from, to);

@@ -4,17 +4,18 @@
  * columns; with halves seven sums of each panel's quarters (Strassen's algorithm, strassen.c). */
 #include "rnn_parts.h"
 
-/* Column j of a forward panel's gate is row gate * H + j of W_hh: blocks are transposed. out: [k][gate][w]. */
+/* Column j of a forward panel's gate is row gate * H + j of W_hh: blocks are transposed. out: [k][gate][w] of some
+ * gates, of the next ones behind that. */
 static void
-pack_gates(Emit *e, const RnnSeq *s, V from, V out, V panel)
+pack_gates(Emit *e, const RnnSeq *s, int together, V from, V out, V panel)
 {
 	int w = s->p.lanes;
-	int64_t nr = (int64_t)s->gates * w, whole = s->h / w * w;
+	int64_t nr = (int64_t)together * w, whole = s->h / w * w;
 	V first = i_mul(e, panel, k64(e, w)), left = i_sub(e, k64(e, s->h), first);
 
 	for (int g = 0; g < s->gates; g++) {
 		V in = ptr_at(e, from, i_mul(e, i_add(e, first, k64(e, g * s->h)), k64(e, s->h * 4)));
-		V dst = ptr_at(e, out, k64(e, (int64_t)g * w * 4));
+		V dst = ptr_at(e, out, k64(e, (g / together * s->h * nr + g % together * w) * 4));
 
 		if (whole) {
 			V k = loop_open(e, k64(e, 0), k64(e, whole), w), fn = turn_block(e->l, w);
@@ -95,9 +96,10 @@ pack_halves(Emit *e, const RnnSeq *s, V from, V to, V panel)
 	}
 	V out = ptr_at(e, to, i_mul(e, panel, k64(e, PRODUCTS * bytes))), transposed = scratch_ptr(e, 0);
 
-	pack_gates(e, s, from, transposed, panel);
+	pack_gates(e, s, s->gates, from, transposed, panel);
 	if (!s->lstm)
-		pack_gates(e, s, from, ptr_at(e, transposed, k64(e, s->h * all)), i_add(e, panel, k64(e, s->npanel)));
+		pack_gates(e, s, s->gates, from, ptr_at(e, transposed, k64(e, s->h * all)),
+		           i_add(e, panel, k64(e, s->npanel)));
 	pack_sums(e, s, transposed, s->lstm ? nr * 4 : s->h * all, s->k2 * all, all, out, bytes);
 }
 
@@ -117,7 +119,7 @@ rnn_pack(GroupCx *gc, const RnnSeq *s, int src, int dst, GraphKernels *gk)
 		else if (s->back)
 			pack_columns(&e, s, from, to, panel);
 		else
-			pack_gates(&e, s, from,
+			pack_gates(&e, s, s->p.nv, from,
 			           ptr_at(&e, to, i_mul(&e, panel, k64(&e, s->h * s->gates * s->p.lanes * 4))), panel);
 		loop_close(&e);
 	}

@@ -56,8 +56,10 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 		s.p.nv = s.h <= w ? 1 : 2;
 		s.p.mr = wide ? s.p.nv == 1 ? 14 : 12 : 6;
 	} else {
-		s.p.nv = halves && s.lstm ? 2 : s.gates;
-		s.p.mr = wide ? s.lstm ? halves ? 12 : 6 : 8 : s.lstm ? halves ? 6 : 2 : halves ? 4 : 3;
+		/* four gates of 16 registers' vectors would leave two rows to a tile: two products of two gates each */
+		s.parts = s.lstm && !halves && w == 8 ? 2 : 1;
+		s.p.nv = s.lstm && (halves || s.parts > 1) ? 2 : s.gates;
+		s.p.mr = wide ? s.lstm ? halves ? 12 : 6 : 8 : s.lstm ? 6 : 4;
 	}
 	if (w == 4)              /* the second operand's vectors stand in no register (micro.c) */
 		s.p.mr = 12 / s.p.nv;
@@ -76,7 +78,7 @@ seq_of(const Graph *g, const Op *op, int vector_bytes, bool halves)
 		s.products = s.back ? take(&s.bytes, PRODUCTS * pairs * s.products_row) : 0;
 		s.scratch = s.back ? 0 : 4 * s.h * (s.lstm ? 1 : 2) * s.gates * w;
 	} else {
-		s.weights = take(&s.bytes, s.npanel * (s.back ? s.gates : 1) * s.h * s.p.nv * w * 4);
+		s.weights = take(&s.bytes, s.npanel * (s.back ? s.gates : s.parts) * s.h * s.p.nv * w * 4);
 	}
 	for (int i = 0; i < (s.back ? s.lstm ? 2 : 1 : s.lstm ? 3 : 2); i++)
 		s.state[i] = take(&s.bytes, s.n.n * s.state_row);
@@ -130,7 +132,7 @@ halves_pay(const Graph *g, const RnnSeq *s)
 {
 	enum { EXAMPLES = 32, ROWS = 1024, UNITS = 256 }; /* that share the sums: how often, whatever the machine */
 
-	return s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS
+	return !machine_of(g)->budget.plain_steps && s->n.n >= EXAMPLES && s->n.n * s->t >= ROWS && s->h >= UNITS
 	       && PRODUCTS * s->h * s->gates * s->h <= machine_of(g)->budget.l3 / 2;
 }
 

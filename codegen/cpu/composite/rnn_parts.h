@@ -13,6 +13,7 @@ typedef struct RnnSeq {
 	int64_t t, h;            /* steps, units */
 	int gates;               /* blocks of rows of W_hh: 4 or 3 */
 	GemmParams p;
+	int parts;               /* forward: products of a step that a panel's gates are cut into */
 	int64_t rows;            /* examples of a task */
 	/* workspace, bytes from its start; rows of it in bytes */
 	int64_t npanel, weights, state[3], state_row, grad, grad_row, bytes;
