@@ -142,6 +142,21 @@ matmul_steps(const Mat *m, const GemmParams *p)
 	return p->engine == ENGINE_FMA && m->k > LONG && fits ? STEPS : m->k;
 }
 
+int64_t
+matmul_tile_bytes(const Mat *m, int64_t high)
+{
+	return align64(m->k * high * 4) + 64;
+}
+
+int64_t
+matmul_copy_bytes(const Mat *m, const GemmParams *p, bool tiled)
+{
+	int64_t block = matmul_block(m, p), tiles = tiled ? ceil_div(block, p->mr) * matmul_tile_bytes(m, p->mr) : 0,
+	        all = tiled ? matmul_tile_bytes(m, block) : m->k * block * 4;
+
+	return tiles > all ? tiles : all;
+}
+
 bool
 gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 {
@@ -151,6 +166,16 @@ gemm_copies(const Graph *g, const Op *op, const GemmParams *p)
 		return !engine_pairs(p) && !wgrad_columns(g, op, p);
 	return op->kind == OP_matmul && attr_bool(op, A_ta) && !engine_of(p)->side_by_side && matmul_mat(g, op, &m)
 	       && m.k * 4 <= 4 * machine_of(g)->budget.l2 / matmul_block(&m, p);
+}
+
+/* Vectors of half a line: with the rows of a piece side by side a tile's steps would be lines apart, each with a part
+ * of it. Not where its rows fill a vector by half at most. */
+bool
+gemm_copies_tiles(const Graph *g, const GemmParams *p)
+{
+	const Machine *m = machine_of(g);
+
+	return p->copy && m->vector_bytes < m->line && 2 * p->mr > p->lanes;
 }
 
 bool

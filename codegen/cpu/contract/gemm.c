@@ -305,7 +305,8 @@ direct_scratch(const Graph *g, const Op *op, const GemmParams *p)
 	Mat m;
 
 	if (op->kind == OP_matmul && matmul_mat(g, op, &m)) {
-		main = p->copy ? m.k / gemm_unit(p) * matmul_block(&m, p) * 4 : 0;
+		m.k /= gemm_unit(p);
+		main = p->copy ? matmul_copy_bytes(&m, p, gemm_copies_tiles(g, p)) : 0;
 		if (matmul_steps(&m, p) < m.k)
 			main = align64(main) + matmul_block(&m, p) * ceil_div(m.n, nr) * nr * 4;
 	} else {

@@ -159,6 +159,9 @@ bool matmul_mat(const Graph *g, const Op *op, Mat *m);
 int64_t matmul_block(const Mat *m, const GemmParams *p); /* rows of a piece: of the shape, not of the tile */
 /* Steps of the sum that a piece takes before it goes on: all, or so many that its rows and a panel stay in L2. */
 int64_t matmul_steps(const Mat *m, const GemmParams *p);
+/* A piece's rows of a transposed operand as they are copied; `high` of them, with room for a vector's rest. */
+int64_t matmul_copy_bytes(const Mat *m, const GemmParams *p, bool tiled);
+int64_t matmul_tile_bytes(const Mat *m, int64_t high);
 typedef struct MatAt { const Type *t; V first; } MatAt; /* first: flat number of the tile's first row */
 EpilogueIndex mat_index; /* of a MatAt */
 void matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, Epilogue *epi, GraphKernels *gk);
@@ -175,12 +178,17 @@ typedef struct Tiles { V whole, last; T fn; int64_t last_mask; bool rows; /* an 
 enum { ANY_ROWS = -1 };
 /* rows: bit r - 1 for each number of rows that a tile may have; others get no function. */
 Tiles tiles_make(Emit *e, const GemmParams *p, int64_t columns, int64_t rows);
-/* What tiles_open makes of `rows` rows, cut into blocks of `block` first. */
+/* Do rows of a register tile lie together in the copy of a transposed matrix? */
+bool gemm_copies_tiles(const Graph *g, const GemmParams *p);
+/* What tiles_open, tiles_open_whole make of `rows` rows, cut into blocks of `block` first. */
 int64_t tile_rows(int64_t rows, int64_t block, int mr);
+int64_t tile_rows_whole(int64_t rows, int64_t block, int mr);
 /* Calls the microkernel of `rows` rows for panel kb of npanel. */
 void tile_call(Emit *e, const Tiles *t, V rows, V kb, int64_t npanel, V a, V b, V c, V np, V nq, V strides, V acc);
 /* Opens a loop over row tiles of `rows` rows, mr at most each, all nearly equal; sets *lo and *count. */
 void tiles_open(Emit *e, V rows, int mr, V *lo, V *count);
+/* The same over tiles of mr rows, the last of which may have fewer: rows of a tile lie together in a copy. */
+void tiles_open_whole(Emit *e, V rows, int mr, V *lo, V *count);
 /* A kernel's work in pieces, each of so many slices that share what is prepared (a copy, a prologue, a transform). Its
  * tasks are the slices, so that many threads find work; a call does a piece's slices [*lo, *hi) together. Opens the
  * loop over the pieces of this call and returns the piece. */
@@ -191,6 +199,8 @@ Rows slices_rows(int64_t pieces, int64_t slices);
  * changes a bit. Where nothing is reduced there are no blocks, and only tiles are cut. */
 typedef struct RowLoops { V lo, count, first, rows; bool blocks; } RowLoops;
 RowLoops rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows);
+/* Do its blocks begin where tiles of mr rows do, or are there none? */
+bool rows_meet_tiles(const Epilogue *epi, const GemmParams *p);
 /* Closes what rows_open has opened. `block`: of the index that t has, at the block's first row. */
 void rows_close(Emit *e, const RowLoops *r, Epilogue *epi, const EpilogueTile *t, void *block);
 /* What rows_open makes of `rows` rows, cut into parts of `part` first. */

@@ -45,24 +45,6 @@ mat_pieces(Emit *e, void *cx, V piece)
 	return LLVMBuildSelect(at2(e, in, rows), in, rows, k64(e, 0), "");
 }
 
-/* Copies rows [lo, hi) of an entry of a transposed operand, which starts at `from`, to scratch memory: k pieces of a
- * task's rows. */
-static V
-copy_turned(Emit *e, const GemmParams *p, int64_t k, int64_t block, V from, V line, V lo, V hi)
-{
-	V to = scratch_ptr(e, 0), i = loop_open(e, k64(e, 0), k64(e, k), 1), rows = i_sub(e, hi, lo);
-	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, lo, k64(e, 4)))),
-	  out = ptr_at(e, to, i_mul(e, i, k64(e, block * 4)));
-
-	for (int64_t j = 0; j < block; j += p->lanes) {
-		V ok = row_mask(e, rows, j);
-
-		vec_store(e, ptr_at(e, out, k64(e, j * 4)), vec_load(e, ptr_at(e, in, k64(e, j * 4)), ok), ok);
-	}
-	loop_close(e);
-	return to;
-}
-
 typedef struct Product {
 	const GemmParams *p;
 	const Type *a, *b, *o;
@@ -72,6 +54,7 @@ typedef struct Product {
 	V M, am_rows;            /* rows of out and of a; here */
 	V ent, lo, hi, aoff, bent; /* the piece: its batch entry, rows [lo, hi), a's offset in bytes, b's entry */
 	V kb0, kb1;              /* its panels that this call computes */
+	bool tiled;              /* a copy keeps the rows of a tile together */
 } Product;
 
 static Product
@@ -85,6 +68,7 @@ product_of(const Graph *g, const Op *op, const GemmParams *p)
 	x.npanel = ceil_div(x.m.n, x.nr);
 	x.block = matmul_block(&x.m, p);
 	x.blocks = ceil_div(x.m.m.n, x.block);
+	x.tiled = gemm_copies_tiles(g, p);
 	return x;
 }
 
@@ -146,10 +130,79 @@ panel_at(Emit *e, const Product *x, V kb, int64_t entries)
 	return i_add(e, i_mul(e, x->bent, k64(e, x->m.k * x->m.n * 4)), i_mul(e, kb, k64(e, x->nr * 4)));
 }
 
+/* A copied operand's rows that lie together, number beside number: those of a register tile, so that its steps follow
+ * each other in memory; all of the piece where what the epilogue reduces cuts tiles elsewhere. */
+typedef struct RowCopy { int64_t high, tile; } RowCopy; /* rows; bytes from one tile to the next */
+
+static RowCopy
+row_copy_of(const Product *x, const Epilogue *epi)
+{
+	int64_t high = x->tiled && rows_meet_tiles(epi, x->p) ? x->p->mr : x->block;
+
+	return (RowCopy){high, matmul_tile_bytes(&x->m, high)};
+}
+
+/* Where row `lo` of the piece begins in the copy. */
+static V
+row_copy_at(Emit *e, const Product *x, const RowCopy *t, V lo)
+{
+	if (t->high == x->block)
+		return i_mul(e, lo, k64(e, 4));
+	V tile = i_div(e, lo, k64(e, t->high)), row = i_sub(e, lo, i_mul(e, tile, k64(e, t->high)));
+
+	return i_add(e, i_mul(e, tile, k64(e, t->tile)), i_mul(e, row, k64(e, 4)));
+}
+
+/* The first `steps` steps of rows [x->lo, x->hi) of a transposed operand that starts at `from`. whole: all vectors may
+ * be read whole. */
+static void
+copy_steps(Emit *e, const Product *x, const RowCopy *t, V steps, V from, V line, V to, bool whole)
+{
+	enum { AHEAD = 16, LINE = 64 };
+	int w = x->p->lanes;
+	V i = loop_open(e, k64(e, 0), steps, 1), rows = i_sub(e, x->hi, x->lo);
+	V in = ptr_at(e, from, i_add(e, i_mul(e, i, line), i_mul(e, x->lo, k64(e, 4)))),
+	  out = ptr_at(e, to, i_mul(e, i, k64(e, t->high * 4)));
+
+	/* steps are pages apart: the CPU asks for none of these lines by itself */
+	for (int64_t j = 0; j < x->block * 4 && x->tiled; j += LINE)
+		prefetch(e, ptr_at(e, in, i_add(e, i_mul(e, line, k64(e, AHEAD)), k64(e, j))), 3);
+	for (int64_t tile = 0; tile * t->high < x->block; tile++)
+		for (int64_t j = 0; j < t->high; j += w) {
+			int64_t row = tile * t->high + j;
+			V ok = whole ? NULL : row_mask(e, rows, row);
+
+			vec_store(e, ptr_at(e, out, k64(e, tile * t->tile + j * 4)),
+			          vec_load(e, ptr_at(e, in, k64(e, row * 4)), ok), t->high == x->block ? ok : NULL);
+		}
+	loop_close(e);
+}
+
+/* Copies rows [x->lo, x->hi) of an entry of a transposed operand, which starts at `from`, to scratch memory. What a
+ * vector holds beyond a tile's rows the next step overwrites, or the room behind the tile takes. */
+static V
+copy_transposed(Emit *e, const Product *x, const RowCopy *t, V from, V line)
+{
+	V to = scratch_ptr(e, 0), all = k64(e, x->m.k), none = k64(e, 0);
+
+	if (!x->tiled) {
+		copy_steps(e, x, t, all, from, line, to, false);
+		return to;
+	}
+	/* a mask costs more than its load: none in a whole piece with a vector or more behind it */
+	V room = i_min(e, i_sub(e, i_sub(e, x->hi, x->lo), k64(e, x->block)),
+	               i_sub(e, x->am_rows, i_add(e, x->lo, k64(e, x->block + x->p->lanes))));
+	V whole = LLVMBuildICmp(here(e), LLVMIntSGE, room, none, "");
+
+	copy_steps(e, x, t, LLVMBuildSelect(here(e), whole, all, none, ""), from, line, to, true);
+	copy_steps(e, x, t, LLVMBuildSelect(here(e), whole, none, all, ""), from, line, to, false);
+	return to;
+}
+
 /* All steps of a long sum but the last block's: sums go to `c`, rows as S_CM of st says. */
 static void
-first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_t steps, V a, V b, int64_t entries,
-            V c)
+first_steps(Emit *e, const Product *x, const Tiles *tiles, const RowCopy *t, V st[S_COUNT], int64_t steps, V a, V b,
+            int64_t entries, V c)
 {
 	V line = st[S_CM], own[S_COUNT];
 
@@ -161,8 +214,9 @@ first_steps(Emit *e, const Product *x, const Tiles *tiles, V st[S_COUNT], int64_
 	V panel = ptr_at(e, b, i_add(e, panel_at(e, x, kb, entries), i_mul(e, k0, st[S_BK])));
 	V more = LLVMBuildZExt(at1(e, i), LLVMBuildICmp(at1(e, i), LLVMIntSGT, i, k64(e, 0), ""), e->l->i64, "");
 
-	tiles_open(e, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
-	V from = ptr_at(e, a, i_add(e, i_mul(e, lo, st[S_AM]), i_mul(e, k0, st[S_AK])));
+	(x->tiled ? tiles_open_whole : tiles_open)(e, i_sub(e, x->hi, x->lo), x->p->mr, &lo, &count);
+	V row = x->p->copy ? row_copy_at(e, x, t, lo) : i_mul(e, lo, st[S_AM]),
+	  from = ptr_at(e, a, i_add(e, row, i_mul(e, k0, st[S_AK])));
 	V to = ptr_at(e, c, i_add(e, i_mul(e, lo, line), i_mul(e, kb, k64(e, x->nr * 4))));
 
 	tile_call(e, tiles, count, kb, x->npanel, from, panel, to, k64(e, 1), k64(e, 1), strides, more);
@@ -178,16 +232,18 @@ matmul_tiles(Emit *e, const Product *x, const Epilogue *epi, bool blocks, bool t
 	int64_t n = x->m.n, rows = x->m.m.mul ? ANY_ROWS : row_tiles(epi, p, x->m.m.n, x->block);
 
 	if (blocks && !x->m.m.mul)
-		rows |= tile_rows(x->m.m.n, x->block, p->mr);
+		rows |= (x->tiled ? tile_rows_whole : tile_rows)(x->m.m.n, x->block, p->mr);
 	return tiles_make(e, p, tile && p->pack ? ceil_div(n, p->lanes) * p->lanes : n, rows);
 }
 
 /* Strides of the microkernel: out_line: elements of a row of sums, `last` the first k of its last step. */
 static void
-matmul_strides(Emit *e, const Product *x, const GemmParams *p, bool ta, V line, int64_t out_line, int64_t last, V *st)
+matmul_strides(Emit *e, const Product *x, const RowCopy *t, bool ta, V line, int64_t out_line, int64_t last, V *st)
 {
+	const GemmParams *p = x->p;
+
 	st[S_AM] = ta ? k64(e, 4) : k64(e, x->m.k * 4);
-	st[S_AK] = p->copy ? k64(e, x->block * 4) : ta ? line : k64(e, 4);
+	st[S_AK] = p->copy ? k64(e, t->high * 4) : ta ? line : k64(e, 4);
 	st[S_AP] = st[S_AQ] = st[S_BP] = st[S_BQ] = k64(e, 0);
 	st[S_BK] = k64(e, p->pack ? x->nr * 4 : x->m.n * 4);
 	st[S_CM] = k64(e, out_line * 4);
@@ -212,25 +268,27 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 
 		x.am_rows = extent(&e, x.a->axis[x.a->rank - (transposed ? 1 : 2)]);
 		if (blocks && tile) /* sums of all panels, behind the copy */
-			C = scratch_ptr(&e, p->copy ? align64(x.m.k * x.block * 4) : 0);
+			C = scratch_ptr(&e, p->copy ? matmul_copy_bytes(&x.m, p, x.tiled) : 0);
 		int64_t out_line = !tile ? n : blocks ? x.npanel * nr : nr;
 		Tiles tiles = matmul_tiles(&e, &x, epi, blocks, tile);
 		V line = i_mul(&e, x.am_rows, k64(&e, 4));
 		V st[S_COUNT];
 
-		matmul_strides(&e, &x, p, ta, line, out_line, last, st);
+		RowCopy copy = row_copy_of(&x, epi);
+
+		matmul_strides(&e, &x, &copy, ta, line, out_line, last, st);
 		int64_t entries = pack_of(gc->g, op, engine_pairs(p)).taps;
 		V strides = strides_block(&e, st), piece = piece_open(&e, &x);
 		V from = ptr_at(&e, A, x.aoff), skip = k64(&e, 0);
 
 		if (p->copy) {
-			from = copy_turned(&e, p, x.m.k, x.block, from, line, x.lo, x.hi);
+			from = copy_transposed(&e, &x, &copy, from, line);
 			skip = x.lo;
 		}
 		if (blocks) {
 			V first = i_add(&e, i_mul(&e, x.ent, x.M), x.lo);
 
-			first_steps(&e, &x, &tiles, st, steps,
+			first_steps(&e, &x, &tiles, &copy, st, steps,
 			            ptr_at(&e, from, i_mul(&e, i_sub(&e, x.lo, skip), st[S_AM])), B, entries,
 			            tile ? C : ptr_at(&e, C, i_mul(&e, first, k64(&e, n * 4))));
 		}
@@ -252,8 +310,8 @@ matmul_emit(GroupCx *gc, const Op *op, const GemmParams *p, int abuf, int bbuf, 
 		                   .unroll = p->nv,
 		                   .index = mat_index,
 		                   .cx = &at};
-		V a = ptr_at(&e, from,
-		             i_add(&e, i_mul(&e, i_sub(&e, lo, skip), st[S_AM]), i_mul(&e, k64(&e, last), st[S_AK])));
+		V in_a = p->copy ? row_copy_at(&e, &x, &copy, r.lo) : i_mul(&e, lo, st[S_AM]),
+		  a = ptr_at(&e, from, i_add(&e, in_a, i_mul(&e, k64(&e, last), st[S_AK])));
 		V out = tile ? C : ptr_at(&e, C, c0);
 
 		if (blocks && tile)

@@ -25,7 +25,13 @@ static const int8_t share[QUARTERS][PRODUCTS] = {
         {1, 0, 0, 1, -1, 0, 1}, {0, 0, 1, 0, 1, 0, 0}, {0, 1, 0, 1, 0, 0, 0}, {1, -1, 1, 0, 0, 1, 0}};
 
 /* of half the sides; rows of a task in each half, at most */
-typedef struct Halves { int64_t m, n, k, panels, tasks, block; bool ta; } Halves;
+typedef struct Halves {
+	int64_t m, n, k, panels, tasks, block;
+	bool ta;
+	/* A task's sums of the transposed operand: rows that lie together, of a register tile or all; bytes of these,
+	 * of all. */
+	int64_t high, tile, sums;
+} Halves;
 
 static bool
 halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
@@ -51,6 +57,12 @@ halves_of(const Graph *g, const Op *op, const GemmParams *p, Halves *h)
 		h->tasks += h->tasks > 1 && h->tasks % 2 && h->tasks < h->m;
 		h->block = ceil_div(h->m, h->tasks);
 	}
+	GemmParams copied = {.copy = h->ta, .mr = p->mr, .lanes = p->lanes};
+
+	/* room behind each for what a vector holds beyond its rows */
+	h->high = gemm_copies_tiles(g, &copied) ? p->mr : h->block;
+	h->tile = align64(h->k * h->high * 4) + (h->high < h->block ? 64 : 0);
+	h->sums = ceil_div(h->block, h->high) * h->tile;
 	return true;
 }
 
@@ -139,7 +151,7 @@ scratch(const Graph *g, const Op *op, const GemmParams *p)
 {
 	Halves h;
 
-	return halves_of(g, op, p, &h) ? PRODUCTS * h.block * h.k * 4 + products_bytes(p, &h) : 0;
+	return halves_of(g, op, p, &h) ? PRODUCTS * h.sums + products_bytes(p, &h) : 0;
 }
 
 static int64_t
@@ -197,20 +209,23 @@ second_emit(GroupCx *gc, const GemmParams *p, const Halves *h, bool panels, int 
 	kernel_end(gc, &e, gk, fn, (Rows){.rows = h->panels * pieces, .mul = 0, .div = 1, .grain = 1}, fresh, false);
 }
 
-/* A task's first operands, rows [lo, lo + rows) of both halves: [product][row][k], or [product][k][row] of a transposed
- * one, whose rows lie together in memory. */
+/* A task's first operands, rows [lo, lo + rows) of both halves: [product][row][k], or, of a transposed one, whose rows
+ * lie together in memory, [product][tile][k][row]. */
 static void
 first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, V to)
 {
 	int64_t line = h->ta ? 2 * h->m * 4 : 2 * h->k * 4, down = h->ta ? h->m * 4 : h->m * line,
-	        right = h->ta ? h->k * line : h->k * 4, width = h->ta ? h->block : h->k;
+	        right = h->ta ? h->k * line : h->k * 4, width = h->ta ? h->high : h->k,
+	        tiles = h->ta ? ceil_div(h->block, h->high) : 1;
 	V i = loop_open(e, k64(e, 0), h->ta ? k64(e, h->k) : rows, 1),
+	  tile = tiles > 1 ? loop_open(e, k64(e, 0), k64(e, tiles), 1) : k64(e, 0),
 	  j = loop_open(e, k64(e, 0), k64(e, width), p->lanes), mask = NULL, x[QUARTERS], r[PRODUCTS];
-	V at = h->ta ? i_add(e, i_mul(e, i, k64(e, line)), i_mul(e, i_add(e, lo, j), k64(e, 4)))
+	V row = i_add(e, i_mul(e, tile, k64(e, h->high)), j);
+	V at = h->ta ? i_add(e, i_mul(e, i, k64(e, line)), i_mul(e, i_add(e, lo, row), k64(e, 4)))
 	             : i_add(e, i_mul(e, i_add(e, lo, i), k64(e, line)), i_mul(e, j, k64(e, 4)));
 
 	if (h->ta)
-		mask = row_mask(e, i_sub(e, rows, j), 0);
+		mask = row_mask(e, i_sub(e, rows, row), 0);
 	for (int q = 0; q < QUARTERS; q++) {
 		V quarter = i_add(e, at, k64(e, (q >> 1) * down + (q & 1) * right));
 
@@ -221,12 +236,12 @@ first_sums(Emit *e, const GemmParams *p, const Halves *h, V from, V lo, V rows, 
 			prefetch(e, ptr_at(e, from, i_add(e, quarter, k64(e, AHEAD * line))), 2);
 	}
 	strassen_first(e, x, r);
-	V out = i_mul(e, i_add(e, i_mul(e, i, k64(e, width)), j), k64(e, 4));
+	V out = i_add(e, i_mul(e, tile, k64(e, h->tile)), i_mul(e, i_add(e, i_mul(e, i, k64(e, width)), j), k64(e, 4)));
 
 	for (int q = 0; q < PRODUCTS; q++)
-		vec_store(e, ptr_at(e, to, i_add(e, out, k64(e, q * h->block * h->k * 4))), r[q], mask);
-	loop_close(e);
-	loop_close(e);
+		vec_store(e, ptr_at(e, to, i_add(e, out, k64(e, q * h->sums))), r[q], h->high < h->block ? NULL : mask);
+	for (int k = 0; k < (tiles > 1 ? 3 : 2); k++)
+		loop_close(e);
 }
 
 void
@@ -266,7 +281,7 @@ row_of_task(Emit *e, const Halves *h, V task)
 static int64_t
 rows_set(const GemmParams *p, const Halves *h)
 {
-	return h->ta ? tile_rows(h->m, h->block, p->mr)
+	return h->ta ? (h->high < h->block ? tile_rows_whole : tile_rows)(h->m, h->block, p->mr)
 	             : tile_rows(h->block, h->block, p->mr) | tile_rows(h->m / h->tasks, h->m / h->tasks, p->mr);
 }
 
@@ -317,7 +332,7 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 {
 	int64_t nr = (int64_t)p->nv * p->lanes, row_bytes = h->ta ? 4 : h->k * 4;
 	Emit e = {0};
-	bool fresh, tile;
+	bool fresh, tile, tiled = h->high < h->block;
 	int fn = kernel_begin(gc, &e, "main", &fresh);
 
 	scratch_check(gc, scratch(gc->g, op, p));
@@ -325,9 +340,9 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		emit_lanes(&e, p->lanes);
 		V A = buffer(&e, abuf), B = buffer(&e, sums_at),
 		  C = epilogue_raw(&e, epi, QUARTERS * TILE_ROWS, nr, &tile), a = scratch_ptr(&e, 0),
-		  m = scratch_ptr(&e, PRODUCTS * h->block * h->k * 4);
+		  m = scratch_ptr(&e, PRODUCTS * h->sums);
 		Tiles tiles = tiles_make(&e, p, nr, rows_set(p, h));
-		V st[S_COUNT] = {[S_AM] = k64(&e, row_bytes), [S_AK] = k64(&e, h->ta ? h->block * 4 : 4),
+		V st[S_COUNT] = {[S_AM] = k64(&e, row_bytes), [S_AK] = k64(&e, h->ta ? h->high * 4 : 4),
 		                 [S_AP] = k64(&e, 0),         [S_AQ] = k64(&e, 0),
 		                 [S_BP] = k64(&e, 0),         [S_BQ] = k64(&e, 0),
 		                 [S_BK] = k64(&e, nr * 4),    [S_CM] = k64(&e, nr * 4),
@@ -339,11 +354,12 @@ main_emit(GroupCx *gc, const Op *op, const GemmParams *p, const Halves *h, int a
 		V kb = loop_open(&e, k64(&e, 0), k64(&e, h->panels), 1),
 		  q = loop_open(&e, k64(&e, 0), k64(&e, PRODUCTS), 1);
 
-		tiles_open(&e, rows, p->mr, &r0, &count);
+		(tiled ? tiles_open_whole : tiles_open)(&e, rows, p->mr, &r0, &count);
+		V of_a = tiled ? i_mul(&e, i_div(&e, r0, k64(&e, p->mr)), k64(&e, h->tile))
+		               : i_mul(&e, r0, k64(&e, row_bytes));
+
 		tile_call(&e, &tiles, count, k64(&e, 0), 1,
-		          ptr_at(&e, a,
-		                 i_add(&e, i_mul(&e, q, k64(&e, h->block * h->k * 4)),
-		                       i_mul(&e, r0, k64(&e, row_bytes)))),
+		          ptr_at(&e, a, i_add(&e, i_mul(&e, q, k64(&e, h->sums)), of_a)),
 		          ptr_at(&e, B,
 		                 i_mul(&e, i_add(&e, i_mul(&e, kb, k64(&e, PRODUCTS)), q), k64(&e, h->k * nr * 4))),
 		          ptr_at(&e, m, i_mul(&e, i_add(&e, i_mul(&e, q, k64(&e, h->block)), r0), k64(&e, nr * 4))),

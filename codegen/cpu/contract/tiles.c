@@ -54,8 +54,8 @@ panel_find(Emit *e, int64_t groups, int64_t npanel, V kb, V *group, V *panel)
 }
 
 /* ---------------------------------------------------------------- tiles of rows */
-int64_t
-tile_rows(int64_t rows, int64_t block, int mr)
+static int64_t
+tile_set(int64_t rows, int64_t block, int mr, bool whole)
 {
 	int64_t part[2] = {rows < block ? 0 : block, rows % block}, set = 0;
 
@@ -63,9 +63,22 @@ tile_rows(int64_t rows, int64_t block, int mr)
 		int64_t n = ceil_div(part[i], mr);
 
 		if (n)
-			set |= (int64_t)1 << (part[i] / n - 1) | (int64_t)1 << (ceil_div(part[i], n) - 1);
+			set |= (int64_t)1 << ((whole ? part[i] - (n - 1) * mr : part[i] / n) - 1) |
+			       (int64_t)1 << ((whole && n > 1 ? mr : ceil_div(part[i], n)) - 1);
 	}
 	return set;
+}
+
+int64_t
+tile_rows(int64_t rows, int64_t block, int mr)
+{
+	return tile_set(rows, block, mr, false);
+}
+
+int64_t
+tile_rows_whole(int64_t rows, int64_t block, int mr)
+{
+	return tile_set(rows, block, mr, true);
 }
 
 Tiles
@@ -129,6 +142,15 @@ tiles_open(Emit *e, V rows, int mr, V *lo, V *count)
 	*count = i_sub(e, hi, *lo);
 }
 
+void
+tiles_open_whole(Emit *e, V rows, int mr, V *lo, V *count)
+{
+	V high = k64(e, mr), i = loop_open(e, k64(e, 0), i_div(e, i_add(e, rows, k64(e, mr - 1)), high), 1);
+
+	*lo = i_mul(e, i, high);
+	*count = i_min(e, high, i_sub(e, rows, *lo));
+}
+
 V
 slices_open(Emit *e, int64_t slices, V *lo, V *hi)
 {
@@ -166,6 +188,12 @@ block_size(const Epilogue *epi, const GemmParams *p)
 	return narrow ? (BlockSize){14, 4} : (BlockSize){12, 4};
 }
 
+bool
+rows_meet_tiles(const Epilogue *epi, const GemmParams *p)
+{
+	return !epi->nred || block_size(epi, p).unit % p->mr == 0;
+}
+
 /* A number that LLVM shall not compute anew: its strength reduction would take an address in a loop over a tile's rows
  * from the divisions that cut the tile, row by row. */
 static V
@@ -183,7 +211,7 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 	r.first = k64(e, 0);
 	r.rows = rows;
 	if (!r.blocks) {
-		tiles_open(e, rows, p->mr, &r.lo, &r.count);
+		(gemm_copies_tiles(epi->gc->g, p) ? tiles_open_whole : tiles_open)(e, rows, p->mr, &r.lo, &r.count);
 		return r;
 	}
 	V units = i_div(e, i_add(e, rows, k64(e, b.unit - 1)), k64(e, b.unit));
@@ -193,7 +221,7 @@ rows_open(Emit *e, const Epilogue *epi, const GemmParams *p, V rows)
 
 	r.first = settled(e, i_mul(e, i, step));
 	r.rows = settled(e, i_min(e, step, i_sub(e, rows, r.first)));
-	tiles_open(e, r.rows, p->mr, &r.lo, &r.count);
+	(gemm_copies_tiles(epi->gc->g, p) ? tiles_open_whole : tiles_open)(e, r.rows, p->mr, &r.lo, &r.count);
 	r.lo = settled(e, i_add(e, r.first, r.lo));
 	r.count = settled(e, r.count);
 	return r;
@@ -220,12 +248,12 @@ row_tiles(const Epilogue *epi, const GemmParams *p, int64_t rows, int64_t part)
 	int64_t size[2] = {rows < part ? 0 : part, rows % part}, set = 0;
 
 	if (!epi->nred)
-		return tile_rows(rows, part, p->mr);
+		return tile_set(rows, part, p->mr, gemm_copies_tiles(epi->gc->g, p));
 	for (int k = 0; k < 2; k++) {
 		int64_t units = ceil_div(size[k], b.unit), n = ceil_div(units, b.units);
 
 		if (n)
-			set |= tile_rows(size[k], ceil_div(units, n) * b.unit, p->mr);
+			set |= tile_set(size[k], ceil_div(units, n) * b.unit, p->mr, gemm_copies_tiles(epi->gc->g, p));
 	}
 	return set;
 }
