@@ -85,7 +85,6 @@ void program_json(Buf *b, const Module *m, const char *target, const char *arch,
 typedef struct LinkOptions {
 	const char *const *objects; int nobject; /* paths; each holds mantou_image_0, _1 ... in this order */
 	const char *output;
-	const char *stub;            /* where main is to be written, NAME.c */
 	const char *argv0;           /* to find librt.a beside the program */
 	bool gzip;                   /* the reader may meet gzip: librtgz.a and zlib */
 	bool images;                 /* the reader meets images: librtimages.a, libjpeg and libpng */

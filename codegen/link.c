@@ -1,10 +1,10 @@
 /* link.c: objects and the runtime's archive into an executable, with the system's cc.
  *
- * In: objects that hold mantou_image_0, _1 ...   Out: a stripped executable that needs libc and libm only (and zlib,
- * linked statically where the system has it so, if its reader may meet gzip; libjpeg and libpng likewise, if it meets
- * images). The archive is looked for beside the program: in a build folder runtime/librt.a, installed
- * ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes its part, and librtrace.a,
- * for racing programs alone. Errors tell what was tried: no cc, no archive, a full disk. */
+ * In: objects that hold mantou_image_0, _1 ...; main is the archive's (runtime/entry.c).   Out: a stripped executable
+ * that needs libc and libm only (and zlib, linked statically where the system has it so, if its reader may meet gzip;
+ * libjpeg and libpng likewise, if it meets images). The archive is looked for beside the program: in a build folder
+ * runtime/librt.a, installed ../LIBDIR/mantou/librt.a; librtcuda.a likewise, of which an image for a CUDA device takes
+ * its part, and librtrace.a, for racing programs alone. Errors tell what was tried: no cc, no archive, a full disk. */
 #define _GNU_SOURCE
 #include "codegen.h"
 #include <errno.h>
@@ -41,27 +41,6 @@ beside(Arena *a, const char *argv0, const char *file)
 		}
 	}
 	return NULL;
-}
-
-/* The stub whose main names the images in order. */
-static const char *
-write_stub(Arena *a, const LinkOptions *o)
-{
-	Buf b = {0};
-
-	const char *entry = o->race ? "rt_race_main" : "rt_main";
-
-	buf_printf(&b, "struct RtImage;\nint %s(int, char **, const struct RtImage *const *, int);\n", entry);
-	for (int i = 0; i < o->nobject; i++)
-		buf_printf(&b, "extern const struct RtImage mantou_image_%d;\n", i);
-	buf_printf(&b, "int\nmain(int argc, char **argv)\n{\n\tconst struct RtImage *const images[] = {");
-	for (int i = 0; i < o->nobject; i++)
-		buf_printf(&b, "&mantou_image_%d, ", i);
-	buf_printf(&b, "};\n\treturn %s(argc, argv, images, %d);\n}\n", entry, o->nobject);
-	bool good = file_write(o->stub, b.at, b.n);
-
-	buf_free(&b);
-	return good ? NULL : arena_printf(a, "cannot write '%s': %s", o->stub, strerror(errno));
 }
 
 /* What the other end writes, until it closes. */
@@ -174,14 +153,10 @@ link_program(Arena *a, const LinkOptions *o)
 		return "the archive librtcomm.a (several processes) is not beside librt.a";
 	if (o->gzip && !gz)
 		return "the archive librtgz.a (reads gzip) is not beside librt.a: build mantou with zlib";
-	if ((error = write_stub(a, o)))
-		return error;
 	for (int i = 0; i < ncc; i++)
 		argv[n++] = cc[i];
-	argv[n++] = "-O1";
 	argv[n++] = "-o";
 	argv[n++] = plain(a, o->output);
-	argv[n++] = plain(a, o->stub);
 	for (int i = 0; i < o->nobject; i++)
 		argv[n++] = plain(a, o->objects[i]);
 	if (gz) {
@@ -201,7 +176,7 @@ link_program(Arena *a, const LinkOptions *o)
 		argv[n++] = "-Wl,-u,rt_comm";
 		argv[n++] = comm;
 	}
-	if (race)
+	if (race)                                      /* before librt.a, which has another main */
 		argv[n++] = race;
 	argv[n++] = rt;
 	shared = n;

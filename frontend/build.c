@@ -318,7 +318,7 @@ meets_images(const Module *m)
 	return is;
 }
 
-/* Objects, the stub and what the linker makes of them lie in a folder of their own, beside the output or, for a device
+/* Objects and what the linker makes of them lie in a folder of their own, beside the output or, for a device
  * or a pipe, where temporary files go: the folder is removed as a whole, also when a signal ends this program. */
 static char *
 link_folder(const Job *j, const char *path)
@@ -369,7 +369,7 @@ take_program(const Job *j, const char *linked, const char *path)
 static int
 link_all(Job *j, const char *path, const Buf *code)
 {
-	char *folder = link_folder(j, path), *file[16 + 2];
+	char *folder = link_folder(j, path), *file[16 + 1];
 	int status = EXIT_GOOD, n = 0;
 
 	if (!folder)
@@ -380,12 +380,11 @@ link_all(Job *j, const char *path, const Buf *code)
 			status = failure("cannot write '%s': %s", file[n], strerror(errno));
 	}
 	int nobject = n;
-	char *stub = file[n++] = link_file(j, folder, "main.c"), *linked = file[n++] = link_file(j, folder, "program");
+	char *linked = file[n++] = link_file(j, folder, "program");
 
 	if (status == EXIT_GOOD) {
 		LinkOptions l = {.objects = (const char *const *)file,
 		                 .nobject = nobject,
-		                 .stub = stub,
 		                 .output = linked,
 		                 .argv0 = self_path(j),
 		                 .race = j->race != NULL,

@@ -224,6 +224,7 @@ typedef struct RtImage {
 	const struct RtDevice *device; /* how the host reaches it, of an archive that this reference links in */
 } RtImage;
 
-/* main() of every executable: returns the exit status. Images best first; the first whose needs are met runs. */
+/* What main (entry.c) of an executable calls: returns the exit status. Images best first; the first whose needs are
+ * met runs. */
 int rt_main(int argc, char **argv, const RtImage *const *images, int nimages);
 #endif

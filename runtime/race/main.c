@@ -5,6 +5,7 @@
  * README.md says what is measured. Here: options, the two processes' common life, and which death is whose. */
 #define _GNU_SOURCE
 #include "race.h"
+#include "../entry.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -660,4 +661,10 @@ rt_race_main(int argc, char **argv, const RtImage *const *images, int nimages)
 		status = race_all(r, images, nimages);
 	race_journal_close(r);
 	return status;
+}
+
+int
+main(int argc, char **argv)
+{
+	return rt_entry(argc, argv, rt_race_main);
 }
