@@ -68,9 +68,9 @@ nvrtc_open(Arena *a, Nvrtc *n)
 	const char *given = getenv("MANTOU_LIBNVRTC"), *missing = NULL;
 
 	if (given && *given)
-		n->library = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+		n->library = dlopen(given, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	for (size_t i = 0; !(given && *given) && !n->library && i < sizeof places / sizeof *places; i++)
-		n->library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+		n->library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!n->library)
 		return arena_printf(a,
 		                    "PTX and cubins need NVRTC, and %s was not found: it comes with the CUDA toolkit "
@@ -350,8 +350,10 @@ compile_source(Arena *a, const Nvrtc *n, const char *arch, NvrtcJob *j, const ch
 		return arena_printf(a, "NVRTC makes no program (status %d)", status);
 	if (j->lines)
 		option[count++] = "-lineinfo";
-	if (j->quick && n->major >= 13)
+	if (j->quick && n->major >= 13) {
 		option[count++] = "--Ofast-compile=min";
+		option[count++] = "--minimal";       /* none of what the text never names: textures and the like */
+	}
 	if (j->cubin)
 		option[count++] = "--ptxas-options=-v";
 	status = n->CompileProgram(p, count, option);
