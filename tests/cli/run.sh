@@ -536,7 +536,7 @@ t "build -g of lines that moved" 0 '' "$mantou" build "$dir/moved.net" -g -o "$d
 ok "a moved kernel's line" sh -c "case '$(lines "$dir/moved")' in *moved.net:$((line + 1))) ;; *) exit 1 ;; esac"
 if command -v gdb >/dev/null; then
 	gdb -batch -ex 'rbreak lenet.net:train_conv2d_conv2d1_.*main' -ex 'run bench --synthetic --warmup 0 --steps 1 --repeat 1 --threads 1' -ex bt "$dir/lenet.g" </dev/null >"$dir/gdb.txt" 2>&1
-	ok "gdb: a kernel's frame and its callers" sh -c "grep -q '^#0 .*conv2d1_.*main.*lenet.net:$line' '$dir/gdb.txt' && grep -q '^#[0-9]* .* in main ' '$dir/gdb.txt'"
+	ok "gdb: a kernel's frame and its callers" sh -c "grep -q '^#0 .*conv2d1_.*main.*lenet.net:$line' '$dir/gdb.txt' && grep -q '^#[0-9]* .*\\bmain (' '$dir/gdb.txt'"
 else
 	skipped=$((skipped + 1))
 fi
