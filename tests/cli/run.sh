@@ -538,6 +538,14 @@ if command -v gdb >/dev/null; then
 	gdb -batch -ex 'rbreak lenet.net:train_conv2d_conv2d1_.*main' -ex 'run bench --synthetic --warmup 0 --steps 1 --repeat 1 --threads 1' -ex bt "$dir/lenet.g" </dev/null >"$dir/gdb.txt" 2>&1
 	ok "gdb: a kernel's frame and its callers" sh -c "grep -q '^#0 .*conv2d1_.*main.*lenet.net:$line' '$dir/gdb.txt' && grep -q '^#[0-9]* .*\\bmain (' '$dir/gdb.txt'"
 else
+	echo "skip gdb is not installed"
+	skipped=$((skipped + 1))
+fi
+if perf record -q -o "$dir/perf.data" "$dir/lenet.g" bench --synthetic --warmup 0 --steps 100 --repeat 1 --threads 1 >/dev/null 2>"$dir/perf.txt"; then
+	perf script -i "$dir/perf.data" -F ip,sym,srcline >"$dir/perf.txt" 2>/dev/null
+	ok "perf: samples under their line" sh -c "grep -A 1 'train_conv2d_.*conv2d1_' '$dir/perf.txt' | grep -q 'lenet.net:$line'"
+else
+	echo "skip perf is not installed or may not count here: $(head -n 1 "$dir/perf.txt" | cut -c1-100)"
 	skipped=$((skipped + 1))
 fi
 t "-g of another target" 2 '-g is of target cpu, not ref' "$mantou" build models/lenet.net -g --target ref -o "$dir/x"

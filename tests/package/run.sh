@@ -17,12 +17,12 @@ skip() { skipped=$((skipped + 1)); echo "skip $1"; }
 has() { grep -qE -- "$2" "$1"; }
 
 # program PREFIX: builds and trains with what is installed there, in an empty folder, told nothing of the source tree.
-program() {
+program() (
 	mkdir -p "$dir/work" && cd "$dir/work" && rm -rf ./* &&
 		env -i PATH="$1/bin:/usr/bin:/bin" HOME="$dir/work" mantou build "$1/share/mantou/models/lenet.net" -o lenet &&
 		env -i PATH=/usr/bin:/bin ./lenet train --data "$1/share/mantou/models/digits" --steps 3 --no-eval --save l.safetensors &&
 		env -i PATH=/usr/bin:/bin ./lenet eval --data "$1/share/mantou/models/digits" --weights l.safetensors --json | grep -q accuracy
-}
+)
 
 # ---- meson install
 ok "what is installed builds" ninja -C "$build" installed
