@@ -1,7 +1,7 @@
 #!/bin/sh
 # What `meson install` puts in place works without the source tree: installed under DESTDIR and moved elsewhere, it
 # builds and trains a model of its own; pkg-config, manual, completion of three shells. With --long also a Debian
-# package by dpkg-buildpackage, unpacked and used in a chroot where that is allowed, else where it lies.
+# package by dpkg-buildpackage, unpacked where it lies, and installed in a chroot where that is allowed.
 set -u
 cd "$(dirname "$0")/../.."
 source=$PWD build=${BUILD:-$PWD/build}
@@ -85,32 +85,41 @@ if [ -n "${LONG:-}" ]; then
 	mkdir "$dir/root"
 	ok "unpacked" dpkg-deb -x "$deb" "$dir/root"
 	ok "unpacked, it builds and trains" program "$dir/root/usr"
-	# A chroot whose /usr is this machine's with the package in place of the source tree: no path of it is seen there.
-	if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+	# A chroot whose /usr is this machine's under a layer of its own, where dpkg installs the package: no path of the source tree is seen there.
+	mkdir -p "$dir/jail/usr" "$dir/over" "$dir/scratch"
+	over="lowerdir=/usr,upperdir=$dir/over,workdir=$dir/scratch"
+	if [ "$(id -u)" = 0 ] && unshare -m mount -t overlay overlay -o "$over" "$dir/jail/usr" 2>/dev/null; then
 		cat >"$dir/inside.sh" <<'END'
 set -e
 root=$1/jail
-mkdir -p "$root/usr" "$root/tmp" "$root/dev" "$root/proc" "$root/etc"
-mount --bind /usr "$root/usr"
+mkdir -p "$root/tmp" "$root/dev" "$root/proc" "$root/etc" "$root/var/lib" "$root/var/log"
+mount -t overlay overlay -o "$2" "$root/usr"
 mount --bind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 for link in bin lib lib64 sbin; do ln -s usr/$link "$root/$link"; done
 cp /etc/ld.so.cache "$root/etc/" 2>/dev/null || :
-cp -r /etc/alternatives "$root/etc/"
-mkdir "$root/opt" && cp -r "$1/root/usr" "$root/opt/mantou"
+cp -r /etc/alternatives /etc/passwd /etc/group "$root/etc/"
+cp -r /var/lib/dpkg "$root/var/lib/"
+cp "$3" "$root/tmp/mantou.deb"
 cat >"$root/tmp/go.sh" <<'GO'
 set -e
 cd /tmp
-PATH=/opt/mantou/bin:/usr/bin:/bin
-mantou build /opt/mantou/share/mantou/models/lenet.net -o lenet
-./lenet train --data /opt/mantou/share/mantou/models/digits --steps 3 --no-eval --save l.safetensors
-./lenet eval --data /opt/mantou/share/mantou/models/digits --weights l.safetensors
+dpkg --no-triggers -i mantou.deb
+dpkg -V mantou
+[ "$(command -v mantou)" = /usr/bin/mantou ]
+mantou build /usr/share/mantou/models/lenet.net -o lenet
+./lenet train --data /usr/share/mantou/models/digits --steps 3 --no-eval --save l.safetensors
+./lenet eval --data /usr/share/mantou/models/digits --weights l.safetensors
+dpkg --no-triggers -r mantou
+! command -v mantou
+[ ! -e /usr/share/mantou ]
+./lenet eval --synthetic --weights l.safetensors
 GO
-chroot "$root" /bin/sh /tmp/go.sh
+chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp /bin/sh /tmp/go.sh
 END
-		ok "in a chroot it builds and trains" unshare -m sh "$dir/inside.sh" "$dir"
+		ok "installed by dpkg in a chroot it builds and trains, and goes again" unshare -m sh "$dir/inside.sh" "$dir" "$over" "$deb"
 	else
-		skip "a chroot: not root, or no mount namespaces here"
+		skip "a chroot: not root, or no mount namespaces and overlays here"
 	fi
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
