@@ -208,6 +208,8 @@ put_kernels(Buf *b, const Module *m, Arena *a, const Graph *g, const KernelRec *
 		           kernel && !strcmp(kernel, PLAIN_KERNEL) ? ", \"plain\": true" : "");
 		if (k->whole)
 			buf_printf(b, ", \"whole\": %lld", (long long)k->whole);
+		if (k->threads)
+			buf_printf(b, ", \"threads\": %d", k->threads);
 		if (k->cut)
 			put_cut(b, k);
 		if (i < searched && (i + 1 == n || list[i + 1].group != k->group))

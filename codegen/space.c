@@ -59,6 +59,35 @@ value_of(const Family *f, const Params *p, int i)
 	return f->param[i].kind == PARAM_name ? (int)strlen((const char *)at) : *at;
 }
 
+/* NULL: its family has none of that name. */
+static const int *
+find_number(const Params *p, const char *name)
+{
+	const Family *f = &space_family[p->family];
+
+	for (int i = 0; i < f->nparam; i++)
+		if (f->param[i].kind <= PARAM_word && !strcmp(f->param[i].name, name))
+			return &p->at[place_of(f, i)];
+	return NULL;
+}
+
+int
+space_number(const Params *p, const char *name)
+{
+	const int *at = find_number(p, name);
+
+	return at ? *at : 0;
+}
+
+void
+space_set(Params *p, const char *name, int value)
+{
+	const int *at = find_number(p, name);
+
+	if (at)
+		p->at[at - p->at] = value;
+}
+
 /* ---------------------------------------------------------------- lists: parts of a column */
 typedef struct Piece { const char *at; size_t n; } Piece;
 

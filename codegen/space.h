@@ -71,6 +71,9 @@ const char *space_text(Arena *a, const Params *p);
 const char *space_form(Arena *a, FamilyId f);
 /* NULL, or the first condition that does not hold, with its numbers. */
 const char *space_misfit(Arena *a, const Params *p, const Facts *facts);
+/* The number, or the word's, of that name; 0: its family has none. Sets it, where its family has one. */
+int space_number(const Params *p, const char *name);
+void space_set(Params *p, const char *name, int value);
 /* May a tuning file choose its parameters? */
 bool space_tunable(FamilyId f);
 /* The version of the kernels whose text begins with `family`, that a tuning file may choose; -1: there are none. */

@@ -3,7 +3,8 @@
  *
  * In: a model, a tuning file.   Out: its program compiled as far as to kernels; for each key a list of kernels.
  * Order: by predicted time in steps of 5 %, then by how many parameters are others; of parameters that no prediction
- * knows (bands, copies) those near half and double come first. No set of parameters takes more than half of a list. */
+ * knows (bands, copies) those near half and double come first. No set of parameters takes more than a quarter of a
+ * list: there are sets that no prediction tells apart from the kernel's own. */
 #include "tune.h"
 
 #include <fnmatch.h>
@@ -131,7 +132,8 @@ program_own(Tune *t, Program *p)
 }
 
 /* ---------------------------------------------------------------- what differs */
-/* The next NAME=VALUE of a kernel's text; false: there is none. */
+/* The next NAME=VALUE of a kernel's text; false: there is none. Of a word (outer=row) a number below 0, each its
+ * own. */
 static bool
 next_param(const char **s, const char **name, size_t *n, double *value)
 {
@@ -140,7 +142,11 @@ next_param(const char **s, const char **name, size_t *n, double *value)
 		return false;
 	*name = ++*s;
 	*n = strcspn(*name, ",}=");
-	*value = (*name)[*n] == '=' ? strtod(*name + *n + 1, NULL) : NAN;
+	const char *at = *name + *n + ((*name)[*n] == '=');
+	bool word = *at < '0' || *at > '9';
+
+	*value = (*name)[*n] != '=' ? NAN : word ? -1 - (double)(hash_bytes(HASH_START, at, strcspn(at, ",}")) >> 16)
+	                                         : strtod(at, NULL);
 	return true;
 }
 
@@ -156,7 +162,7 @@ find_param(const char *kernel, const char *name, size_t n, double *value)
 	return false;
 }
 
-/* Parameters that v has and own has not, or with another value; of words (outer=row) the name alone is compared. */
+/* Parameters that v has and own has not, or with another value. */
 static void
 compare_params(Variant *v, const char *own)
 {
@@ -270,7 +276,7 @@ too_like(const Record *r, const char *kernel)
 	return false;
 }
 
-/* The first `most`, no set of parameters more than half of them; then whatever is left. */
+/* The first `most`, no set of parameters more than a quarter of them; then whatever is left. */
 static void
 take_first(Search *s, int most)
 {
@@ -279,9 +285,9 @@ take_first(Search *s, int most)
 	for (int turn = 0; turn < 2; turn++)
 		for (uint32_t i = 0; i < s->found.n && (int)s->r->variant.n < most; i++) {
 			const Variant *v = &s->found.at[i];
-			bool room = turn || (of_set(s->r, v->which) < (most + 1) / 2 && !too_like(s->r, v->kernel));
+			bool room = turn || (of_set(s->r, v->which) < (most + 3) / 4 && !too_like(s->r, v->kernel));
 
-			if (room && v->predicted < (turn ? 1.5 : 2) && !is_in(s->r, v->kernel))
+			if (room && v->predicted < (turn ? 1.5 : 1.8) && !is_in(s->r, v->kernel))
 				vec_push(s->p->arena, &s->r->variant, *v);
 		}
 }
@@ -336,7 +342,9 @@ static void
 candidates_of(Tune *t, Program *p, Record *r, int group, int steps, int most)
 {
 	const Target *target = p->cx.target;
-	SelectCx cx = {.arch = p->cx.arch, .may = may_choose, .cx = &p->cx, .steps = steps};
+	/* of a machine that is not here only --threads says how many it has: without it none is named */
+	int threads = t->o->prepare && !t->o->threads ? 1 : t->threads;
+	SelectCx cx = {.arch = p->cx.arch, .may = may_choose, .cx = &p->cx, .steps = steps, .threads = threads};
 	Search s = {.t = t, .p = p, .r = r, .cx = &cx, .group = group};
 
 	s.own = target->tuning.predict ? target->tuning.predict(target, p->graph, group, &cx, r->kernel) : NAN;

@@ -57,6 +57,7 @@ typedef struct SelectCx {
 	bool (*may)(void *cx, const char *variant); void *cx; /* may this kernel variant be chosen? NULL: all may */
 	/* of Target.tuning.space: parameters in which a kernel may differ from the group's; 0: any number */
 	int steps;
+	int threads;             /* of the same: that steps run with; 0: not known, any number is named */
 	VEC(Looked) looked;      /* out: variants that the target looked at, for explain */
 } SelectCx;
 /* A variant that is looked at for op; the target says the rest. Stays where it is until the next. */

@@ -260,6 +260,23 @@ rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, in
 }
 
 void
+rt_parallel_few(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole, int64_t threads)
+{
+	RtThreads *pool = rt_host(run)->threads;
+	int used = rt_threads_used(pool);
+
+	if (threads < used)
+		rt_threads_use(pool, (int)threads);
+	if (whole == RT_SHARES)
+		rt_parallel_shares(run, k, off, tasks);
+	else if (whole)
+		rt_parallel_whole(run, k, off, tasks, whole);
+	else
+		rt_parallel(run, k, off, tasks);
+	rt_threads_use(pool, used);
+}
+
+void
 rt_parallel_own(RtRun *run, RtKernel *k, const int64_t *off, int64_t row)
 {
 	RtHost *h = rt_host(run);
@@ -278,6 +295,8 @@ rt_row_run(RtHost *h, const RtRow *r, const int64_t *off)
 
 	if (r->cut)
 		rt_parallel_own(&h->run, k, off, r - h->program.graph[RT_G_UPDATE].row);
+	else if (r->threads)
+		rt_parallel_few(&h->run, k, off, tasks, r->shares ? RT_SHARES : r->whole, r->threads);
 	else if (r->shares)
 		rt_parallel_shares(&h->run, k, off, tasks);
 	else if (r->whole)

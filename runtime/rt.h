@@ -90,6 +90,9 @@ void rt_parallel_shares(RtRun *run, RtKernel *k, const int64_t *off, int64_t tas
 /* the same; each `whole` tasks, from the first on, have work in common that a call does once: they are parted only
  * where there are too few of them for the threads */
 void rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole);
+/* one of these three by so many threads at most; whole 0: the first, RT_SHARES: the second */
+#define RT_SHARES (-1)
+void rt_parallel_few(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole, int64_t threads);
 /* RT_OK or RT_NOT_FINITE; loss: index of the loss, -1 */
 int64_t rt_emit(RtRun *run, const int64_t *result_offset, const int32_t *result_dtype, int64_t nresult, int64_t loss);
 /* after the loss's kernel, before anything is updated: RT_OK or RT_NOT_FINITE, of training */

@@ -182,6 +182,7 @@ void store_at(Emit *e, V base, DType dt, Off o, Cell c);
 /* Is v larger than what caches will keep until it is read, and do its rows begin with cache lines? Then its stores may
  * stream. */
 bool store_streams(const Graph *g, Val v);
+bool store_may_stream(const Graph *g, Val v); /* whatever its size */
 V vec_half(Emit *e, V v, DType to);                      /* floats rounded to bf16 or f16, as 16-bit integers */
 V vec_load(Emit *e, V p, V mask);                         /* W floats at p, where this stands; mask NULL: all of them */
 void vec_store(Emit *e, V p, V v, V mask);
@@ -290,6 +291,8 @@ typedef struct GroupCx {
 	uint32_t main_kernel;    /* the one that the group's flops are counted with */
 	bool once;               /* the kernel being emitted makes what the group keeps */
 	double flops_less;       /* operations that its ops name and its kernels do without */
+	int threads;             /* that take part in its kernels, at most; 0: all */
+	int fetch, stream;       /* words of tune.def: what its contraction's epilogue asks of the caches */
 } GroupCx;
 
 typedef struct Rows {

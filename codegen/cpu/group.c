@@ -7,6 +7,7 @@
 #include "cpu.h"
 #include "contract/gemm.h"
 #include "composite/rnn.h"
+#include "../space.h"
 #include <string.h>
 
 /* ---------------------------------------------------------------- structure */
@@ -195,6 +196,15 @@ loose_op(Compile *c, Graph *g, uint32_t at, GraphKernels *gk)
 	context_free(gc);
 }
 
+/* What its kernel's text says of all its kernels, or of what follows the contraction. */
+static void
+tuned_set(GroupCx *gc, const Params *p)
+{
+	gc->threads = space_number(p, "threads");
+	gc->fetch = space_number(p, "fetch");
+	gc->stream = space_number(p, "stream");
+}
+
 static void
 group_kernels(GroupCx *gc, GraphKernels *gk)
 {
@@ -218,7 +228,11 @@ group_kernels(GroupCx *gc, GraphKernels *gk)
 	const char *text = g->group.at[gc->group].kernel;
 	GemmParams params;
 
+	Params p;
+
 	gc->key = arena_printf(gc->tmp, "%s %s", text ? text : "", group_key(gc));
+	if (text && space_parse("cpu", NULL, text, &p))
+		tuned_set(gc, &p);
 	if (contract && text && gemm_parse(text, &params)) {
 		gemm_emit(gc, contract, gk);
 		return;

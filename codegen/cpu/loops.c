@@ -162,7 +162,17 @@ launch(Loops *p, const KernelRec *k, uint32_t row, V arena, V n, V off)
 			rows = LLVMBuildSDiv(p->b, rows, kk(p, k->div), "");
 		tasks = LLVMBuildSDiv(p->b, LLVMBuildAdd(p->b, rows, kk(p, k->grain - 1), ""), kk(p, k->grain), "");
 	}
-	T args[5] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64, p->l->i64};
+	if (k->threads == 1 && !k->scratch) {
+		call(p, fn, (V[]){arena, off, n, kk(p, 0), tasks, LLVMConstNull(p->l->ptr)}, 6);
+		return;
+	}
+	T args[6] = {p->l->ptr, p->l->ptr, p->l->ptr, p->l->i64, p->l->i64, p->l->i64};
+
+	if (k->threads) {
+		call(p, helper(p, "rt_parallel_few", p->l->voidt, args, 6),
+		     (V[]){p->run, fn, off, tasks, kk(p, k->shares ? RT_SHARES : k->whole), kk(p, k->threads)}, 6);
+		return;
+	}
 	const char *name = k->shares ? "rt_parallel_shares" : k->whole ? "rt_parallel_whole" : "rt_parallel";
 	unsigned n_args = k->whole ? 5 : 4;
 

@@ -352,7 +352,7 @@ test_space(Arena *a, Diags *d)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		const Graph *g = parsed(a, d, cases[i].arch, cases[i].graph)->graph.at[0];
 		const Op *op = contraction(g);
-		SelectCx select = {.arch = cases[i].arch};
+		SelectCx select = {.arch = cases[i].arch, .steps = 3, .threads = 2};
 		PlanCx cx = {.arch = arch_named(cases[i].arch), .half = gemm_half(g, op), .select = &select};
 		GemmParams p = gemm_plan(g, op, &cx);
 		Tried t = {.a = a, .g = g, .op = op, .arch = cases[i].arch, .base = gemm_text(a, &p), .most = 1 << 20};

@@ -103,6 +103,16 @@ may_all(void *cx, const char *variant)
 	return true;
 }
 
+/* Without numbers of threads, which are nothing to what a kernel computes. */
+static void
+list_points(const Target *t, Graph *g, SelectCx *cx)
+{
+	cx->may = may_all;
+	cx->steps = points->steps;
+	cx->threads = 1;
+	t->tuning.space(t, g, 0, cx, space_point, points);
+}
+
 /* All ops that the target lets share a kernel become one group; what only they use stays in registers, some of it by
  * chance. */
 static bool
@@ -133,11 +143,8 @@ fuse_all(Module *m, const char *arch, uint64_t *seed)
 
 	if (t->select(t, g, 0, &cx))
 		return false;
-	if (points && t->tuning.space) {
-		cx.may = may_all;
-		cx.steps = points->steps;
-		t->tuning.space(t, g, 0, &cx, space_point, points);
-	}
+	if (points && t->tuning.space)
+		list_points(t, g, &cx);
 	/* values in other layouts may come number by number, where some tiles would keep registers in memory */
 	if (given_kernel && cx.misfit && strcmp(g->group.at[0].kernel, "plain") && !strstr(cx.misfit, "singles=1") &&
 	    (!getenv("CUDA_TEST_ARCH") || !strncmp(given_kernel, "wgmma", 5)))
@@ -166,11 +173,8 @@ composite_given(Module *m, const char *arch)
 	if (t->select(t, g, 0, &cx) || cx.misfit)
 		die("%s: %s: %s", m->name, given_kernel ? given_kernel : "its kernel",
 		    cx.misfit ? cx.misfit : "refused");
-	if (points && t->tuning.space) {
-		cx.may = may_all;
-		cx.steps = points->steps;
-		t->tuning.space(t, g, 0, &cx, space_point, points);
-	}
+	if (points && t->tuning.space)
+		list_points(t, g, &cx);
 	g->group.at[0].workspace_offset = m->arena_bytes;
 	m->arena_bytes += (g->group.at[0].workspace + 63) / 64 * 64;
 	return true;

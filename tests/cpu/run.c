@@ -98,6 +98,14 @@ rt_parallel_whole(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, in
 	rt_parallel_shares(run, k, off, tasks);
 }
 
+/* Who takes part is nothing to a kernel. */
+void
+rt_parallel_few(RtRun *run, RtKernel *k, const int64_t *off, int64_t tasks, int64_t whole, int64_t threads)
+{
+	(void)threads;
+	(whole ? rt_parallel_shares : rt_parallel)(run, k, off, tasks);
+}
+
 int64_t
 rt_fault(RtRun *run)
 {

@@ -25,16 +25,19 @@ def change(record):
     if not kernel.startswith(("brgemm.1{", "winograd.1{", "strassen.1{")):
         return record
     tile = "mr=%d,nv=%d,lanes=%d" % (rng.randint(1, 14), rng.randint(1, 4), rng.choice([8, 16]))
-    pairs = ",pairs" if "pairs" in kernel else ""
+    ahead = rng.choice(["", ",ahead=4", ",ahead=16"])
+    caches = rng.choice(["", ",fetch=l1", ",fetch=l3", ",fetch=none"]) + rng.choice(["", ",stream=never", ",stream=always"])
+    few = rng.choice(["", ",threads=1", ",threads=2"])
+    pairs = few + (",pairs" if "pairs" in kernel else "")
     if " {" in key and "conv2d" in key and rng.random() < 0.3:
-        return "%s : winograd.1{%s}" % (key, tile)
+        return "%s : winograd.1{%s%s}" % (key, tile, few)
     if " conv2d.dw " in key:
         images = rng.choice(["", ",images=2", ",images=4"])
-        return "%s : brgemm.1{%s,parts=%d,band=%d%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), images, pairs)
+        return "%s : brgemm.1{%s,parts=%d,band=%d%s%s%s}" % (key, tile, rng.randint(1, 8), rng.randint(1, 6), images, ahead, pairs)
     if "matmul" in key and rng.random() < 0.3:
-        return "%s : strassen.1{%s}" % (key, tile)
+        return "%s : strassen.1{%s%s}" % (key, tile, few)
     copy = ",copy=1" if "ta=true" in key and rng.random() < 0.5 else ""
-    return "%s : brgemm.1{%s,outer=%s,pack=%d%s%s}" % (key, tile, rng.choice(["row", "panel"]), rng.random() < 0.8, copy, pairs)
+    return "%s : brgemm.1{%s,outer=%s,pack=%d%s%s%s%s}" % (key, tile, rng.choice(["row", "panel"]), rng.random() < 0.8, copy, ahead, caches, pairs)
 
 
 records = json.loads(call("info", "--json", "--tuning", "/dev/null").stdout)["records"]

@@ -49,7 +49,7 @@ class Place:
 
     def listed(self, *args):
         keys, key = {}, None
-        for line in call(mantou, "tune", self.net, *arch, *few, "--dry-run", *args).stdout.splitlines():
+        for line in call(mantou, "tune", self.net, *arch, *few, "--dry-run", "--threads", "1", *args).stdout.splitlines():
             if line.startswith("cpu "):
                 key = line.split("  (")[0]
                 keys[key] = []
@@ -300,6 +300,43 @@ def test_families(place):
     expect("a tile beyond the registers", done.returncode == 0 and "nv=4 does not fit" in done.stderr and "<= regs" in done.stderr, done.stderr)
 
 
+def test_hints(place):
+    """Parameters that change no bit in any shape: how many threads take part, what is fetched ahead, what goes past the
+    caches. They are found where they are cheap, and the program's states stay those of the one without, whatever runs
+    its steps."""
+    two = ["--threads", "2", "--trials", "120"]
+    text = open(net).read().replace("conv2d(8, 3", "conv2d(16, 3").replace("flatten |>", "flatten |> dense(64) |> tanh |>")
+    open(place.net, "w").write(text)
+    place.keys = place.listed(*two)
+    names = ("threads=1", "ahead=4", "fetch=none", "stream=always")
+    cost = {k: 100 for list_ in place.keys.values() for k in list_}
+    cheap = {}
+    for i, (key, list_) in enumerate(sorted(place.keys.items())):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            some = [k for k in list_[1:] if name in k and k not in cheap.values()]
+            if some and key not in cheap:
+                cheap[key] = some[0]
+                cost[some[0]] = 40
+    met = {name for name in names if any(name in k for k in cheap.values())}
+    expect("each is tried", met == set(names), (met, place.keys))
+    done = place.tune(place.costs(cost), *two, "--json")
+    report = json.loads(done.stdout) if done.returncode == 0 else {}
+    found = kernels(place.text())
+    bad = {k: (v, found.get(k)) for k, v in cheap.items() if cost.get(found.get(k), 100) > 40}
+    expect("each is found", cheap and not bad, (bad, done.stderr))
+    expect("none computes anything else", report and not report["failures"], report)
+    states = {}
+    for name, tuning in (("with", place.file), ("without", os.devnull)):
+        program = os.path.join(place.folder, name)
+        call(mantou, "build", place.net, *arch, "--tuning", tuning, "-o", program)
+        for mode in ("off", "1", "epoch"):
+            for n in ("1", "2", "3"):
+                save = "%s.%s.%s" % (program, mode, n)
+                done = call(program, "train", "--steps", "3", "--synthetic", "--no-eval", "--quiet", "--sink", mode, "--threads", n, "--save", save)
+                states[name, mode, n] = open(save, "rb").read()[-4000:] if done.returncode == 0 else done.stderr
+    expect("the states are the same in every mode", len(set(states.values())) == 1, [k for k, v in states.items() if v != states["without", "off", "1"]])
+
+
 def test_options(place):
     place.clean()
     cost, best = plant(place, 11)
@@ -345,7 +382,7 @@ def test_elsewhere(place):
     # a kernel that adds in another order says so, and needs leave
     place.clean()
     plain = {k for list_ in place.keys.values() for k in list_}
-    allowed = call(mantou, "tune", place.net, *arch, "--dry-run", "--allow-reassociation").stdout
+    allowed = call(mantou, "tune", place.net, *arch, "--dry-run", "--threads", "1", "--allow-reassociation").stdout
     others = [x.split()[0] for x in allowed.splitlines() if x.startswith("  ") and x.split()[0] not in plain]
     table = place.costs({k: 5 for k in others}, name="order")
     place.tune(table, "--prepare", program, "--allow-reassociation", "--trials", "400")

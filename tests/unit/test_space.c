@@ -264,7 +264,7 @@ damaged_texts_are_refused_or_exact(void **state)
 
 /* ---------------------------------------------------------------- what fits */
 static const Facts conv = {.M = 3136, .N = 64, .K = 576, .entries = 1, .pixel_rows = 7, .n_images = 32,
-                           .lanes_max = 16, .regs = 32, .smem = 232448};
+                           .lanes_max = 16, .regs = 32, .smem = 232448, .threads_max = 1};
 
 static const char *
 misfit_of(Arena *a, const char *target, const char *text, const Facts *f)
@@ -322,27 +322,33 @@ misfits_say_numbers(void **state)
 	arena_free(a);
 }
 
-typedef struct Tried { Arena *a; VEC(const char *) text; uint32_t most; } Tried;
+typedef struct Tried { Arena *a; const Facts *facts; VEC(const char *) text; uint32_t most; } Tried;
 
 static bool
 try_one(void *cx, const Params *p)
 {
 	Tried *t = cx;
 
-	assert_null(space_misfit(t->a, p, &conv));
+	assert_null(space_misfit(t->a, p, t->facts));
 	vec_push(t->a, &t->text, space_text(t->a, p));
 	return t->text.n < t->most;
 }
 
 static Tried
-tried(Arena *a, const char *target, const char *text, uint32_t most)
+tried_of(Arena *a, const char *target, const char *text, const Facts *facts, uint32_t most)
 {
-	Tried t = {.a = a, .most = most};
+	Tried t = {.a = a, .facts = facts, .most = most};
 	Params p;
 
 	assert_true(space_parse(target, NULL, text, &p));
-	space_each(&p, &conv, 0, try_one, &t);
+	space_each(&p, facts, 0, try_one, &t);
 	return t;
+}
+
+static Tried
+tried(Arena *a, const char *target, const char *text, uint32_t most)
+{
+	return tried_of(a, target, text, &conv, most);
 }
 
 static bool
@@ -394,10 +400,17 @@ what_is_tried_fits(void **state)
 	}
 	assert_int_equal(2 * wide, t.text.n);
 	assert_int_equal(tried(a, "cpu", "winograd{mr=6,nv=4,lanes=16}", 5).text.n, 5);
-	t = tried(a, "cpu", "brgemm{mr=12,nv=2,lanes=16,parts=4,band=7}", UINT32_MAX);
-	/* parts 1 2 4, any band of 7 rows, images 0 and the divisors of 32 below it; chains 0 1 2 of all tiles, 4 of
-	 * those of 16 vectors at most, 8 of those of 8 */
-	assert_int_equal(t.text.n, 2 * (3 * (28 + 14 + 9 + 6) + (16 + 8 + 5 + 4) + (8 + 4 + 2 + 2)) * 3 * 7 * 5);
+	Facts few = conv;
+
+	few.pixel_rows = 2;
+	few.n_images = 8;
+	few.threads_max = 3;
+	t = tried_of(a, "cpu", "brgemm{mr=12,nv=2,lanes=16,parts=2,band=1}", &few, UINT32_MAX);
+	/* chains 0 1 2 of all tiles, 4 of those of 16 vectors at most, 8 of those of 8 */
+	uint32_t tiles = 3 * (28 + 14 + 9 + 6) + (16 + 8 + 5 + 4) + (8 + 4 + 2 + 2);
+
+	/* lanes, parts 1 2, any band of 2 rows, images 0 2 4; ahead 0 4 16; threads 0 1 2 */
+	assert_int_equal(t.text.n, tiles * 2 * 2 * 2 * 3 * 3 * 3);
 	t = tried(a, "cuda", "cudnn{engine=7,knob=2:16,device=h100}", 100);
 	assert_int_equal(t.text.n, 3);
 	assert_string_equal(t.text.at[2], "cudnn{engine=7,knob=2:16,round=1,fused=1,device=h100}");

@@ -30,6 +30,7 @@ typedef struct Att {
 	int first, nmask, nseed; /* operands: q; the mask; seed and step */
 	int bq, bk;              /* queries and keys of a block; keys are padded */
 	int w;
+	int threads;             /* that take part, at most; 0: all */
 	GemmParams keys;         /* of products whose columns are a block of keys */
 	int64_t scratch;         /* bytes */
 } Att;
@@ -130,7 +131,7 @@ scratch_of(const Att *a)
 static Params
 att_params(const Att *a)
 {
-	return (Params){FAMILY_cpu_attention, .cpu_attention = {a->bq, a->bk, a->w}};
+	return (Params){FAMILY_cpu_attention, .cpu_attention = {a->bq, a->bk, a->w, a->threads}};
 }
 
 static Facts
@@ -157,6 +158,7 @@ att_read(const Graph *g, const Op *op, int vector_bytes, const char *text, Att *
 		return arena_printf(g->arena, "%s takes parameters such as %s", name, space_text(g->arena, &own));
 	a->bq = q.cpu_attention.queries;
 	a->bk = q.cpu_attention.keys;
+	a->threads = q.cpu_attention.threads;
 	a->scratch = scratch_of(a);
 	return space_misfit(g->arena, &q, &f);
 }
@@ -198,6 +200,7 @@ attention_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *
 		return;
 	t.base = att_params(&a);
 	t.facts = att_facts(&a);
+	t.facts.threads_max = cx->threads;
 	space_each(&t.base, &t.facts, cx->steps, trial, &t);
 }
 

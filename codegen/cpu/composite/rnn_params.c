@@ -98,6 +98,7 @@ seq_params(const RnnSeq *s)
 	p.cpu_rnn.nv = s->p.nv;
 	p.cpu_rnn.lanes = s->p.lanes;
 	p.cpu_rnn.rows = (int)s->rows;
+	p.cpu_rnn.threads = s->p.threads;
 	return p;
 }
 
@@ -156,6 +157,7 @@ rnn_read(const Graph *g, const Op *op, int vector_bytes, const char *text, RnnSe
 		return why;
 	s->p.mr = q.cpu_rnn.mr;
 	s->rows = q.cpu_rnn.rows;
+	s->p.threads = q.cpu_rnn.threads;
 	return space_misfit(g->arena, &q, &f);
 }
 
@@ -223,6 +225,7 @@ rnn_space(const Graph *g, const Op *op, int vector_bytes, const SelectCx *cx, co
 		Params from = seq_params(&s);
 
 		t.facts = seq_facts(&s, vector_bytes);
+		t.facts.threads_max = cx->threads;
 		space_each(&from, &t.facts, cx->steps, trial, &t);
 	}
 }

@@ -82,6 +82,10 @@ params_of(const GemmParams *p)
 	}
 	if (p->algo->write)
 		p->algo->write(p, &q);
+	space_set(&q, "threads", p->threads);
+	space_set(&q, "ahead", p->ahead);
+	space_set(&q, "fetch", p->fetch);
+	space_set(&q, "stream", p->stream);
 	return q;
 }
 
@@ -98,7 +102,9 @@ static GemmParams
 gemm_of(const Algo *row, const Params *q)
 {
 	GemmParams p = {.algo = row, .mr = q->cpu_brgemm.mr, .nv = q->cpu_brgemm.nv, .lanes = q->cpu_brgemm.lanes,
-	                .parts = 1, .band = 1};
+	                .parts = 1, .band = 1, .threads = space_number(q, "threads"),
+	                .ahead = space_number(q, "ahead"), .fetch = space_number(q, "fetch"),
+	                .stream = space_number(q, "stream")};
 
 	if (row->read)
 		row->read(q, &p);
@@ -147,6 +153,26 @@ reduces(const Graph *g, const Op *op)
 	return any;
 }
 
+/* 1: what an op behind it stores may go past the caches; 2: some is so large that it does. Without a group both may
+ * be. */
+static int
+streams(const Graph *g, const Op *op)
+{
+	int most = 0;
+
+	if (op->group < 0)
+		return 2;
+	for (uint32_t last, i = graph_group_ops(g, op->group, &last); i < last; i++) {
+		const Op *x = &g->op.at[i];
+
+		if (x->dead || x->group != op->group || x <= op || !x->nout || op_info[x->kind].red >= 0)
+			continue;
+		if (most < 2 && store_may_stream(g, x->out[0]))
+			most = store_streams(g, x->out[0]) ? 2 : 1;
+	}
+	return most;
+}
+
 /* What tune.def asks of op. */
 static Facts
 facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
@@ -161,8 +187,10 @@ facts_of(const Graph *g, const Op *op, const PlanCx *cx, const GemmParams *p)
 		f.pixel_rows = val_type(g, op->in[1])->axis[2].n;
 		f.n_images = val_type(g, op->in[0])->axis[0].n / engines[f.products].unit;
 	}
+	f.threads_max = cx->select ? cx->select->threads : 0;
 	f.copies = p->mr > 0 && gemm_copies(g, op, p);
 	f.reduces = reduces(g, op);
+	f.streams = streams(g, op);
 	if (p->algo->facts)
 		p->algo->facts(g, op, cx, &f);
 	return f;
@@ -405,9 +433,19 @@ tile_cycles(const Machine *m, double rows, const GemmParams *p)
 	return fmax(fmax(fma, load), wait);
 }
 
+/* How many threads take part; 1 where their number is not known. */
+static double
+parted(const PlanCx *cx, const GemmParams *p)
+{
+	int all = cx->select && cx->select->threads > 1 ? cx->select->threads : 1;
+
+	return p->threads && p->threads < all ? p->threads : all;
+}
+
 double
 gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel)
 {
+	const double START = 0.5e-6; /* seconds in which another thread begins and ends */
 	const Machine *m = machine_of(g);
 	GemmParams p;
 
@@ -423,6 +461,9 @@ gemm_predict(const Graph *g, const Op *op, const PlanCx *cx, const char *kernel)
 
 	if (line_of(p.algo)->variant && p.algo->work)
 		products *= p.algo->work(g, op) / op_flops(g, op);
-	return rows < 1 || columns < 1 ? NAN
-		: products / ((double)rows * (double)columns) * cycles * (double)((columns + wide - 1) / wide) / m->hz;
+	if (rows < 1 || columns < 1)
+		return NAN;
+	double panels = (double)((columns + wide - 1) / wide), each = products / ((double)rows * (double)columns);
+
+	return each * cycles * panels / m->hz / parted(cx, &p) + START * (parted(cx, &p) - 1);
 }

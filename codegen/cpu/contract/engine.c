@@ -19,13 +19,13 @@ static bool matrix_tiles(const Arch *a) { return a->tiles; }
 static V
 micro_fma(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
 {
-	return gemm_micro(l, mr, nv, p->lanes, masked, p->chains, false);
+	return gemm_micro(l, mr, nv, p->lanes, masked, p->chains, p->ahead, false);
 }
 
 static V
 micro_pairs(Llvm *l, const GemmParams *p, int mr, int nv, bool masked)
 {
-	return gemm_micro(l, mr, nv, p->lanes, masked, p->chains, true);
+	return gemm_micro(l, mr, nv, p->lanes, masked, p->chains, p->ahead, true);
 }
 
 static V

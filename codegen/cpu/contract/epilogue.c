@@ -84,6 +84,13 @@ add_fetched(Epilogue *p, Val v, int buf)
 		p->fetch[p->nfetch++] = (Out){v, buf};
 }
 
+/* Does it go past the caches? As the kernel's text has it (tune.def: sized never always). */
+static bool
+out_streams(const GroupCx *gc, Val v)
+{
+	return gc->stream ? gc->stream == 2 && store_may_stream(gc->g, v) : store_streams(gc->g, v);
+}
+
 /* Full-size operands of the tile's ops, which come after the contraction, that stand in memory, and where its results
  * go. */
 static void
@@ -105,7 +112,7 @@ find_fetched(GroupCx *gc, Epilogue *p)
 	if (p->raw >= 0)
 		add_fetched(p, p->op->out[0], p->raw);
 	for (int k = 0; k < p->nout; k++)
-		if (!store_streams(g, p->out[k].v) && !memcmp(val_type(g, p->out[k].v)->perm, o->perm, o->rank))
+		if (!out_streams(gc, p->out[k].v) && !memcmp(val_type(g, p->out[k].v)->perm, o->perm, o->rank))
 			add_fetched(p, p->out[k].v, p->out[k].buf);
 }
 
@@ -228,7 +235,7 @@ tile_row(Emit *e, TileCx *t, V row, const Ix *column, int n)
 		for (int k = 0; k < p->nout; k++) {
 			const Type *to = val_type(e->g, p->out[k].v);
 
-			e->stream = store_streams(e->g, p->out[k].v);
+			e->stream = out_streams(p->gc, p->out[k].v);
 			store_at(e, buffer(e, p->out[k].buf), (DType)to->dtype, offset_of(e, to, ix), c[k]);
 			e->stream = false;
 		}
@@ -414,11 +421,12 @@ whole_block(Emit *e, void *cx, const Ix *column, int n)
 void
 epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t columns)
 {
+	static const int near[] = {2, 3, 1, 0}; /* of tune.def's words: l2 l1 l3 none; as LLVM counts, L1 is 3 */
 	const Type *type = val_type(e->g, p->op->out[0]);
 	TileCx cx = {.p = (Epilogue *)(uintptr_t)p, .t = t};
 	Ix ix[MAX_RANK];
 
-	if (!p->nfetch)
+	if (!p->nfetch || !near[p->gc->fetch])
 		return;
 	V row = loop_open(e, k64(e, 0), t->rows, 1);
 
@@ -432,7 +440,7 @@ epilogue_fetch(Emit *e, const Epilogue *p, const EpilogueTile *t, int64_t column
 			prefetch(
 			        e,
 			        ptr_at(e, buffer(e, p->fetch[k].buf), i_add(e, i_mul(e, at, k64(e, bytes)), k64(e, j))),
-			        2);
+			        near[p->gc->fetch]);
 	}
 	loop_close(e);
 }

@@ -39,6 +39,9 @@ typedef struct GemmParams {
 	/* interleaved sums of every result; 0: as gemm_chains says, one in kernels of other operators */
 	int chains;
 	int blocks;              /* winograd: parts of a tile's images; 0: as winograd_block says */
+	/* words and numbers of tune.def that all rows write and read alike */
+	int threads;             /* that take part in the group's kernels, at most; 0: all */
+	int ahead, fetch, stream;
 } GemmParams;
 
 /* What a choice of these goes by, beside the op and its graph. */
@@ -56,10 +59,11 @@ typedef struct PlanCx {
 enum { S_AM, S_AK, S_AP, S_AQ, S_BP, S_BQ, S_BK, S_CM, S_NK, S_COUNT };
 /* void (A, B, C, np, nq, strides, accumulate, mask of the last vector). accumulate: 0: C is written; GOES_ON: the sum
  * begins at C; ADDED (of gemm_micro alone): a sum from zero is added to C, which rounds a long sum of such blocks less
- * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). chains: 0, 1, 2, 4 or 8. pair: elements of A and B
- * are pairs of bf16 */
+ * (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). chains: 0, 1, 2, 4 or 8. ahead: steps of k
+ * by which B's rows are fetched to L1 before they are read, 0: they are not. pair: elements of A and B are pairs of
+ * bf16 */
 enum { GOES_ON = 1, ADDED = 2 };
-V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair);
+V gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, int ahead, bool pair);
 V gemm_micro_f16(Llvm *l, int mr, int nv, int lanes, bool masked);   /* ENGINE_F16: pairs of f16 (micro_fp16.c) */
 /* ENGINE_AMX (micro_amx.c): a ninth argument, the number of rows, up to 32; lanes are 16, nv 1 or 2, S_AK 4.
  * copy_b: masked vectors of B have nothing behind them. */

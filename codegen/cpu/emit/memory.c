@@ -234,16 +234,19 @@ load_at(Emit *e, V base, DType dt, Off o)
 }
 
 bool
-store_streams(const Graph *g, Val v)
+store_may_stream(const Graph *g, Val v)
 {
-	const Machine *m = machine_of(g);
 	const Type *t = val_type(g, v);
 	const Axis *inner = t->rank ? &t->axis[t->perm[t->rank - 1]] : NULL;
 
-	if (!inner || type_bytes(t) < m->budget.l3 / 4 || type_marked(t))
-		return false;
-	return (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16)
-	       && inner->n * dtype_info[t->dtype].bytes % m->line == 0;
+	return inner && !type_marked(t) && (t->dtype == DT_f32 || t->dtype == DT_bf16 || t->dtype == DT_f16) &&
+	       inner->n * dtype_info[t->dtype].bytes % machine_of(g)->line == 0;
+}
+
+bool
+store_streams(const Graph *g, Val v)
+{
+	return type_bytes(val_type(g, v)) >= machine_of(g)->budget.l3 / 4 && store_may_stream(g, v);
 }
 
 /* Of a vector whose elements have `align` bytes: past the caches where e->stream says so. */

@@ -22,7 +22,7 @@ typedef struct Micro {
 	V fn, a, b, c, np, nq, strides, acc, mask;
 	LLVMBuilderRef bl;
 	T vt;
-	int mr, nv, w, chains;
+	int mr, nv, w, chains, ahead;
 	bool masked;
 	bool sse, aligned;       /* B's vectors are: this one of two loops */
 	V lane[4];               /* sse, masked: bytes of the last vector's lanes, 0 of those beyond the last column */
@@ -194,6 +194,27 @@ block(Micro *m, const char *name)
 	return LLVMAppendBasicBlockInContext(m->l->cx, m->fn, name);
 }
 
+/* Asks for the row of B that is read `ahead` steps on: whole cache lines of 64 bytes, and beyond its end whatever lies
+ * there, which is no fault. */
+static void
+fetch_ahead(Micro *m, V b, V bk)
+{
+	T t[4] = {m->l->ptr, m->l->i32, m->l->i32, m->l->i32};
+	unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", 13);
+	V f = LLVMGetIntrinsicDeclaration(m->l->mod, id, t, 1);
+
+	if (!m->ahead)
+		return;
+	V at = bytes_on(m, b, LLVMBuildMul(m->bl, bk, int_k(m, m->ahead), ""));
+
+	for (int j = 0; j < m->nv * m->w * 4; j += 64) {
+		V args[4] = {bytes_on(m, at, int_k(m, j)), LLVMConstInt(m->l->i32, 0, 0),
+		             LLVMConstInt(m->l->i32, 3, 0), LLVMConstInt(m->l->i32, 1, 0)};
+
+		LLVMBuildCall2(m->bl, LLVMIntrinsicGetType(m->l->cx, id, t, 1), f, args, 4, "");
+	}
+}
+
 /* Interleaved sums, added at the end of each loop: `chains` steps at once while nk allows; *left: what remains for
  * loop_k. Block `from` is replaced by *end. */
 static void
@@ -222,6 +243,7 @@ loop_chains(Micro *m, int chains, V *a, V *b, V nk, V *left, V ak, V bk, const V
 	for (int c = 0; c < chains; c++) {
 		V at = micro_step(m->l, m->bl, xa);
 
+		fetch_ahead(m, xb, bk);
 		for (int j = 0; j < m->nv; j++) {
 			V bv = vector_of_b(m, xb, j);
 
@@ -286,6 +308,7 @@ loop_k(Micro *m, V a, V b, V nk, V ak, V bk, const V *row, V *s, LLVMBasicBlockR
 	bool again = m->sse && m->mr * m->nv + m->nv + 2 > 16;
 	V at = micro_step(m->l, m->bl, pa), now = pb;
 
+	fetch_ahead(m, pb, bk);
 	for (int i = 0; i < m->mr; i++) {
 		V x = broadcast(m, micro_row(m->l, m->bl, at, row, i));
 
@@ -458,16 +481,19 @@ tile_store(Micro *m, V *sum, const V *crow)
 }
 
 V
-gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pair)
+gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, int ahead, bool pair)
 {
-	char name[64], sums[16] = "";
+	char name[64], sums[16] = "", fetch[16] = "";
 
 	/* a tile of more rows than the product has: it stands in a table only, for rows that follow n */
 	while (chains > 1 && chains * mr * nv > 64)
 		chains /= 2;
 	if (chains > 1)
 		snprintf(sums, sizeof sums, "c%d", chains);
-	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s", mr, nv, lanes, masked ? "m" : "", sums, pair ? "p" : "");
+	if (ahead)
+		snprintf(fetch, sizeof fetch, "a%d", ahead);
+	snprintf(name, sizeof name, "micro_%dx%dx%d%s%s%s%s", mr, nv, lanes, masked ? "m" : "", sums, fetch,
+	         pair ? "p" : "");
 	V fn = unit_find(l, name);
 
 	if (fn)
@@ -477,6 +503,7 @@ gemm_micro(Llvm *l, int mr, int nv, int lanes, bool masked, int chains, bool pai
 	           .nv = nv,
 	           .masked = masked,
 	           .chains = chains > 1 ? chains : 1,
+	           .ahead = ahead,
 	           .pair = pair,
 	           .w = lanes,
 	           .sse = l->arch->vector_bytes == 16,
