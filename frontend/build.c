@@ -254,6 +254,17 @@ warn_slow(Job *j, Module *m, int arch)
 		fprintf(stderr, "warning: and %d more such kernels\n", n - SHOWN);
 }
 
+/* --ptx-only: false: there is none, or which of several. */
+static bool
+ptx_fits(const Job *j)
+{
+	if (!j->o->ptx_only)
+		return true;
+	if (!j->target->here.driver_lacks)
+		return !failure("--ptx-only is of target cuda");
+	return j->narch == 1 || !failure("--ptx-only takes one --arch, the oldest that is to run it");
+}
+
 /* The code of every architecture, in order. */
 static int
 emit_all(Job *j, const char *emit, Buf *out)
@@ -261,7 +272,7 @@ emit_all(Job *j, const char *emit, Buf *out)
 	if (!j->target->emit)
 		return failure("--emit %s: target %s emits no code", emit, j->target->name);
 	note_exact(j, emit);
-	if (!driver_fits(j))
+	if (!driver_fits(j) || !ptx_fits(j))
 		return EXIT_FAILED;
 	for (int k = 0; k < j->narch; k++) {
 		EmitCounts counts = {0};
@@ -270,6 +281,7 @@ emit_all(Job *j, const char *emit, Buf *out)
 		                 .opt = j->o->level < 0 ? 2 : (int)j->o->level,
 		                 .index = k,
 		                 .jobs = j->o->jobs < 1024 ? (int)j->o->jobs : 1024,
+		                 .ptx_only = j->o->ptx_only,
 		                 .debug = j->o->debug,
 		                 .counts = &counts,
 		                 .last = k == j->narch - 1};

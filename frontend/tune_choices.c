@@ -2,7 +2,7 @@
  * predicted to take 0.6 to 1.7 times as long as the other, at which costs are guesses; and those that no cost decides.
  *
  * In: the baseline and its choices.   Out: those of which the other way is faster, into won. Method: choices that are
- * far from each other are turned together, each with the layers of the kernels that hold its own; a program of a set
+ * far from each other are tried together, each with the layers of the kernels that hold its own; a program of a set
  * runs with the baseline's in turn, A B B A .., kernel by kernel (`bench --profile`). Rows that both programs have
  * cancel, and tell what the machine does meanwhile; what is left, in a choice's layers, is its doing. Wilcoxon's
  * interval of 95 % of six pairs must lie above 1, the gain be 1 % of these rows. Where updates run and what is

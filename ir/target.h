@@ -31,6 +31,7 @@ typedef struct EmitOptions {
 	int index;               /* number of this image in the executable; symbols are suffixed with it */
 	bool last;               /* the last of them: what may run on newer machines as well stands there */
 	int jobs;                /* threads that compile; 0: as many as CPUs */
+	bool ptx_only;           /* --ptx-only: of targets that have it, no machine code beside it */
 	bool debug;              /* -g: lines of the model in what debuggers read, beside the code */
 	EmitCounts *counts;      /* NULL: nobody asks */
 } EmitOptions;

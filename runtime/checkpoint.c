@@ -289,7 +289,7 @@ checkpoint_take(RtHost *h, const char *given, RtSave *to)
 		return rt_context(&h->error, "cannot save") || rt_hint(&h->error, save_other);
 	if (!rt_lock_take(&to->lock, to->path, &h->error))
 		return rt_context(&h->error, "cannot save %s", to->path) || rt_hint(&h->error, save_other);
-	rt_out_clean(to->path);                  /* only now: a run that is turned away touches nothing */
+	rt_out_clean(to->path);                  /* only now: a run that is refused touches nothing */
 	if (h->opt.overwrite || !checkpoint_foreign(h, to))
 		return true;
 	old = rt_printf("%s~", to->path);

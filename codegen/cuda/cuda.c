@@ -441,7 +441,7 @@ asks_too_much(const CuProgram *p, const char *arch)
 	return NULL;
 }
 
-/* The last image has PTX too. */
+/* The last image has PTX too, or nothing else. */
 static const char *
 object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 {
@@ -451,7 +451,7 @@ object_emit(CuProgram *p, const Module *m, const EmitOptions *o, Buf *out)
 	const char *error;
 
 	for (int k = 0; k < parts; k++)
-		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = true, .ptx = o->last};
+		job[k] = (NvrtcJob){.source = part_source(p, k), .cubin = !o->ptx_only, .ptx = o->last};
 	error = nvrtc_compile(p->a, o->arch, job, parts, o->jobs);
 	for (int k = 0; k < parts; k++)
 		if (job[k].note)

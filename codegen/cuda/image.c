@@ -70,7 +70,8 @@ image_modules(Image *m, Arena *a, const NvrtcJob *job, int parts, bool ptx)
 	static_assert(sizeof(RtModule) == 4 * 8, "the RtModule that image.c writes is not that of rt.h");
 	for (int k = 0; k < parts; k++) {
 		int64_t n = 0, ptx_n = 0;
-		V code = packed(m, a, &job[k].cubin_out, false, &n),
+		V code = job[k].cubin ? packed(m, a, &job[k].cubin_out, false, &n)
+		                      : packed(m, a, &job[k].ptx_out, true, &n),
 		  text = ptx ? packed(m, a, &job[k].ptx_out, true, &ptx_n) : null;
 		V f[] = {code, number(m->i64, n), text, number(m->i64, ptx_n)};
 
@@ -101,10 +102,12 @@ image_code(Image *m, const CuProgram *p, const EmitOptions *o, const NvrtcJob *j
 		shared[i] = number(m->i32, p->fn.at[i].shared);
 		from[i] = number(m->i32, p->fn.at[i].part);
 	}
-	V f[] = {bytes(m, o->arch, strlen(o->arch), true, 1),
-	         o->last ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr),
+	const char *arch = o->ptx_only ? ptx_arch : o->arch;
+	bool both = o->last && !o->ptx_only;
+	V f[] = {bytes(m, arch, strlen(arch), true, 1),
+	         both ? bytes(m, ptx_arch, strlen(ptx_arch), true, 1) : LLVMConstNull(m->ptr),
 	         number(m->i64, version),
-	         image_modules(m, p->a, job, parts, o->last),
+	         image_modules(m, p->a, job, parts, both),
 	         number(m->i64, parts),
 	         constant(m, LLVMConstArray2(m->ptr, name, n), true, "names"),
 	         constant(m, LLVMConstArray2(m->i32, block, n), true, "block"),

@@ -365,7 +365,7 @@ test_overflows(Arena *a, Diags *d, const char *arch)
 	static const struct { const char *what, *text; } cases[] = {
 		{"matmul", "graph train(%a: f16[37,70], %b: f16[70,50]) -> output %y {\n"
 		 "  %y = matmul %a, %b {wide=true} : f32[37,50]\n}\n"},
-		{"matmul of a turned operand", "graph train(%a: f16[70,37], %b: f16[70,50]) -> output %y {\n"
+		{"matmul of a transposed operand", "graph train(%a: f16[70,37], %b: f16[70,50]) -> output %y {\n"
 		 "  %y = matmul %a, %b {ta=true wide=true} : f32[37,50]\n}\n"},
 		{"conv2d", "graph train(%x: f16[3,34,5,6]@2301, %w: f16[20,34,3,3]@2310) -> output %y {\n"
 		 "  %y = conv2d %x, %w {pad=[1,1] wide=true} : f32[3,20,5,6]@2301\n}\n"},

@@ -56,7 +56,7 @@ def program(net, precision, kernel=FIRST, only="", *more):
     name = "-".join(["dnn", net, precision, re.sub("[^a-z0-9]", "", kernel), only.strip(), *(re.sub("[^a-z0-9]", "", a) for a in more)])
     if not os.path.exists(name):
         of = options(net, precision) + list(more)
-        sink.build(name, *of, "--tuning", records(name + ".tune", kernel, of, only))
+        sink.build(name, *of, *sink.PTX, "--tuning", records(name + ".tune", kernel, of, only))
     return os.path.abspath(name)
 
 

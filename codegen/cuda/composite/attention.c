@@ -8,7 +8,7 @@
  * y, lse   rows are queries, columns keys: scores become weights below the maximum so far; sums so far are rescaled
  * when it rises
  *   dq       rows are queries, columns keys: ds = w (g v^T - rows' sums of g y) by the kept log-sums, times k
- *   dk, dv   rows are keys, columns queries: the same turned, ds^T times q and w^T times g
+ *   dk, dv   rows are keys, columns queries: the same transposed, ds^T times q and w^T times g
  * Gradients are made by two kernels, each sum in one block and one order; a kernel before them makes the sums of g y in
  * the workspace. Numbers of 16 bits are multiplied by matrix instructions: a warp has 16 rows, scores stay in its
  * registers and are the next product's operand; tiles of columns come by cp.async, one ahead. f32, and widths that do
@@ -282,19 +282,19 @@ static void
 weights_back(const Att *a)
 {
 	Cuda *c = a->c;
-	bool turned = a->part == KEYS;
+	bool by_keys = a->part == KEYS;
 
 	att_kept_bits(a);
-	Scope s = turned ? att_unrolled(c, 'j', att_own_columns(a)) : att_unrolled(c, 'i', att_own_rows(a)), l;
+	Scope s = by_keys ? att_unrolled(c, 'j', att_own_columns(a)) : att_unrolled(c, 'i', att_own_rows(a)), l;
 
-	att_numbers(a, !turned, turned);
-	if (turned) {
+	att_numbers(a, !by_keys, by_keys);
+	if (by_keys) {
 		cu_line(c, "float lse, rows;");
 		query_load(a, "lse", "rows");
 	}
-	l = turned ? att_unrolled(c, 'i', att_own_rows(a)) : att_unrolled(c, 'j', att_own_columns(a));
-	att_numbers(a, turned, !turned);
-	pair_back(a, turned ? "lse" : "lse[i]", turned ? "rows" : "rows[i]");
+	l = by_keys ? att_unrolled(c, 'i', att_own_rows(a)) : att_unrolled(c, 'j', att_own_columns(a));
+	att_numbers(a, by_keys, !by_keys);
+	pair_back(a, by_keys ? "lse" : "lse[i]", by_keys ? "rows" : "rows[i]");
 	cu_scope_close(c, l);
 	cu_scope_close(c, s);
 }

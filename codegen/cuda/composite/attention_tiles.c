@@ -198,7 +198,7 @@ att_load_columns(const Att *a, const char *from, const char *slot)
 }
 
 /* ---------------------------------------------------------------- products */
-/* array = rows' operand times the columns' turned. */
+/* array = rows' operand times the columns' transposed. */
 void
 att_multiply(const Att *a, int k, const char *array)
 {
@@ -352,12 +352,12 @@ att_mask_follows(const Att *a, int back)
 const char *
 att_exist(const Att *a, bool rows, bool columns)
 {
-	bool turned = a->part == KEYS, cut_rows = rows && a->all_rows % a->rows,
+	bool by_keys = a->part == KEYS, cut_rows = rows && a->all_rows % a->rows,
 	     cut_columns = columns && a->all_columns % a->columns;
 	const char *r =
-	        cut_rows ? arena_printf(a->c->a, "%s < %lld", turned ? "key" : "query", (long long)a->all_rows) : NULL;
+	        cut_rows ? arena_printf(a->c->a, "%s < %lld", by_keys ? "key" : "query", (long long)a->all_rows) : NULL;
 	const char *o =
-	        cut_columns ? arena_printf(a->c->a, "%s < %lld", turned ? "query" : "key", (long long)a->all_columns)
+	        cut_columns ? arena_printf(a->c->a, "%s < %lld", by_keys ? "query" : "key", (long long)a->all_columns)
 	                    : NULL;
 
 	return r && o ? arena_printf(a->c->a, "%s && %s", r, o) : r ? r : o;
@@ -388,12 +388,12 @@ att_score(const Att *a, const char *element)
 void
 att_numbers(const Att *a, bool row, bool column)
 {
-	bool turned = a->part == KEYS;
+	bool by_keys = a->part == KEYS;
 
 	if (row)
-		cu_line(a->c, "const %s %s = %s;", a->c->it, turned ? "key" : "query", row_number(a));
+		cu_line(a->c, "const %s %s = %s;", a->c->it, by_keys ? "key" : "query", row_number(a));
 	if (column)
-		cu_line(a->c, "const %s %s = %s;", a->c->it, turned ? "query" : "key", column_number(a));
+		cu_line(a->c, "const %s %s = %s;", a->c->it, by_keys ? "query" : "key", column_number(a));
 }
 
 /* ---------------------------------------------------------------- dropout */
@@ -433,24 +433,24 @@ void
 att_kept_bits(const Att *a)
 {
 	Cuda *c = a->c;
-	bool turned = a->part == KEYS;
+	bool by_keys = a->part == KEYS;
 
 	if (!att_by_four(a))
 		return;
 	cu_line(c, "unsigned kept[%d];", a->columns / 8);
-	if (turned)
+	if (by_keys)
 		cu_line(c, "const int mine = lane / 4 %% 4;");
 	Scope s = att_unrolled(c, 'j', a->columns / 8);
 
 	cu_line(c, "const %s query = %s, key = %s;", c->it,
-	        turned ? "at + j * 8 + lane % 4 * 2 + mine % 2" : "first + warp * 16 + lane / 4 + lane % 2 * 8",
-	        turned ? "first + warp * 16 + lane / 16 * 4 + mine / 2 * 8" : "at + j * 8 + lane % 4 / 2 * 4");
+	        by_keys ? "at + j * 8 + lane % 4 * 2 + mine % 2" : "first + warp * 16 + lane / 4 + lane % 2 * 8",
+	        by_keys ? "first + warp * 16 + lane / 16 * 4 + mine / 2 * 8" : "at + j * 8 + lane % 4 / 2 * 4");
 	cu_line(c,
 	        "unsigned bits = philox_kept(((unsigned long long)entry * %lldu + query) * %lldu + key / 4%s, %s, %uu) "
 	        "<< %s * 4;",
 	        (long long)a->t, (long long)a->s / 4, random_first(a, 4), random_arguments(a), bound(a),
-	        turned ? "mine" : "lane % 2");
-	for (int lanes = turned ? 4 : 1; lanes <= (turned ? 8 : 1); lanes *= 2)
+	        by_keys ? "mine" : "lane % 2");
+	for (int lanes = by_keys ? 4 : 1; lanes <= (by_keys ? 8 : 1); lanes *= 2)
 		cu_line(c, "bits |= __shfl_xor_sync(0xffffffffu, bits, %d);", lanes);
 	cu_line(c, "kept[j] = bits;");
 	cu_scope_close(c, s);

@@ -352,7 +352,7 @@ turn_weights(const Cells *s)
 	cu_line(c, "\t%s[u] = %s[u %% %lld * %lld + u / %lld];", to, from, s->gates * h, h, s->gates * h);
 	double bytes = 2.0 * (double)all * dtype_info[s->dt].bytes;
 
-	cu_kernel_ahead(c, "W_hh turned, a number to a thread", (all + BLOCK - 1) / BLOCK, bytes, bytes);
+	cu_kernel_ahead(c, "W_hh transposed, a number to a thread", (all + BLOCK - 1) / BLOCK, bytes, bytes);
 }
 
 /* The loops over a part's columns k, of `all`: four neighbours, then those of the part's next four. Two scopes. */

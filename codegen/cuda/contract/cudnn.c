@@ -134,10 +134,10 @@ convolution_of(const Graph *g, const Op *op, Region *r)
 	return NULL;
 }
 
-/* Rows and columns of matrix k, in memory as they lie or turned, and how many matrices there are; `rows` matrices are
- * one (0: each is one). */
+/* Rows and columns of matrix k, in memory as they lie or transposed, and how many matrices there are; `rows` matrices
+ * are one (0: each is one). */
 static void
-matrix_of(const Type *t, bool turned, bool flat, DnnTensor *to)
+matrix_of(const Type *t, bool transposed, bool flat, DnnTensor *to)
 {
 	int64_t m = t->axis[t->rank - 2].n, n = t->axis[t->rank - 1].n, count = 1;
 
@@ -147,7 +147,7 @@ matrix_of(const Type *t, bool turned, bool flat, DnnTensor *to)
 	                  .rank = 3,
 	                  .dim = {flat ? 1 : count, flat ? count * m : m, n},
 	                  .stride = {flat ? count * m * n : m * n, n, 1}};
-	if (turned) {
+	if (transposed) {
 		int64_t dim[3] = {to->dim[0], to->dim[2], to->dim[1]}, stride[3] = {to->stride[0], 1, n};
 
 		memcpy(to->dim, dim, sizeof dim);
