@@ -625,7 +625,7 @@ resnet="models/resnet20-cifar10.net --arch x86-64-v3 --precision f32"
 t "fuse prices the kernel that loads an activation" 0 'fused +relu -> conv2d: made in 2 contractions: 16 MiB and' "$mantou" explain $resnet
 t "of the one that is left where that is switched off" 0 'declined +relu -> conv2d: made in 2 contractions: 32 MiB and' "$mantou" explain $resnet --disable winograd
 t "long products by Strassen's algorithm" 0 "done +matmul, 7 times: Strassen's algorithm.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
-t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch x86-64-v3 tests/bench/lstm-512.net
+t "in each step of a recurrence" 0 "done +lstm.cells.dx, 2 times: Strassen's algorithm in each step.*select.strassen; train" "$mantou" explain --arch x86-64-v4 tests/bench/lstm-512.net
 t "switched off" 0 'declined +matmul, 7 times: switched off.*select.strassen' "$mantou" explain --arch x86-64-v3 --disable strassen tests/bench/lstm-512.net
 t "a kernel variant limited" 0 'declined +conv2d.dw: switched off' "$mantou" explain "$dir/filter.net" same --pass-limit select.winograd:1
 cat >"$dir/each.net" <<'END'
