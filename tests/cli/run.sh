@@ -443,11 +443,11 @@ t "no threads" 2 "'0' is no value for '--jobs'" "$mantou" build --jobs 0 "$net" 
 
 # ---- run and its cache
 t "run" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
-n=$(find "$dir/cache" -type f | wc -l)
+n=$(find "$dir/cache/mantou" -type f | wc -l)
 t "run again" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
-ok "the second run builds nothing" test "$(find "$dir/cache" -type f | wc -l)" = "$n"
+ok "the second run builds nothing" test "$(find "$dir/cache/mantou" -type f | wc -l)" = "$n"
 t "run with another constant" 0 'epoch 1/1' "$mantou" run -D width=9 "$net" -- train --no-save
-ok "another constant, another program" test "$(find "$dir/cache" -type f | wc -l)" = $((n + 1))
+ok "another constant, another program" test "$(find "$dir/cache/mantou" -type f | wc -l)" = $((n + 1))
 t "exit status of the program" 2 '' "$mantou" run "$net" -- trian
 program=$(find "$dir/cache/mantou" -type f -name tiny -print | head -n 1)
 for damage in 'truncate -s 100000' 'truncate -s 0' 'truncate -s +1' 'dd bs=1 seek=5000 count=4 conv=notrunc if=/dev/zero of='; do
@@ -670,10 +670,10 @@ for o in "-O 0" "--pass-limit select.tuned:0" "--batch 4" "--arch x86-64-v4"; do
 	t "no record is used: $o" 0 '^tuned +0 kernels, 0 ' "$mantou" info $filter $o
 done
 t "run looks at the tuning file" 0 '' "$mantou" run $filter -- train --steps 1 --no-save
-n=$(find "$dir/cache" -type f | wc -l)
+n=$(find "$dir/cache/mantou" -type f | wc -l)
 echo "# another" >>"$dir/tune.tune"
 t "and builds again if it is another" 0 '' "$mantou" run $filter -- train --steps 1 --no-save
-ok "another program" test "$(find "$dir/cache" -type f | wc -l)" = $((n + 1))
+ok "another program" test "$(find "$dir/cache/mantou" -type f | wc -l)" = $((n + 1))
 # tune NAME PATTERN SED: a warning about what sed makes of the records; the model still compiles
 tune() {
 	sed "$3" "$dir/half.records" >"$dir/tune.tune"
