@@ -296,9 +296,9 @@ cmd_scale(Arena *a, const Options *given)
 	}
 	int status = job_open(&j, a, &o, "scale", o.operand[0]);
 
-	if (status == EXIT_GOOD && !target_does(j.target, TARGET_processes))
-		return failure("'%s': programs of target %s are one process, which is all there is to predict; those "
-		               "of --target cpu may be several",
+	if (status == EXIT_GOOD && !target_does(j.target, TARGET_scales))
+		return failure("'%s': how fast several processes of target %s are is not predicted, but of --target "
+		               "cpu",
 		               j.file, j.target->name);
 	if (status == EXIT_GOOD)
 		status = job_load(&j);

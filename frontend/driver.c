@@ -455,15 +455,17 @@ check_shards(Job *j)
 {
 	const Setting *s = setting(j->module, "train.shards");
 
-	if (j->o->distribute && !strcmp(j->o->distribute, "nccl"))
-		return usage_error(j->command,
-		                   "--distribute nccl is not there yet: GPUs exchange nothing; mpi is of target cpu");
-	if (j->o->distribute && strcmp(j->o->distribute, "mpi") != 0)
-		return usage_error(j->command, "--distribute: '%s' is unknown, there is mpi", j->o->distribute);
+	const char *by = j->o->distribute, *own = j->target->processes;
+
+	if (by && strcmp(by, "mpi") != 0 && strcmp(by, "nccl") != 0)
+		return usage_error(j->command, "--distribute: '%s' is unknown, there are mpi and nccl", by);
 	if (j->o->debug && strcmp(j->target->name, "cpu") != 0)
 		return usage_error(j->command, "-g is of target cpu, not %s", j->target->name);
-	if (j->o->distribute && !target_does(j->target, TARGET_processes))
-		return usage_error(j->command, "--distribute mpi is of target cpu, not %s", j->target->name);
+	if (by && (!own || strcmp(by, own) != 0))
+		return usage_error(j->command, "--distribute %s is of target %s, not %s", by,
+		                   !strcmp(by, "mpi") ? "cpu" : "cuda", j->target->name);
+	if (j->o->shard_optimizer && by && strcmp(by, "mpi") != 0)
+		return usage_error(j->command, "--shard-optimizer is of --distribute mpi: devices have all slots each");
 	if (j->o->shard_optimizer && (!j->o->distribute || !s || s->i < 2))
 		return usage_error(j->command,
 		                   "--shard-optimizer is of several processes: it needs --distribute mpi, and "

@@ -164,8 +164,8 @@ enum {
 	 * else, what is cast of states alone runs before it, and whole tensors that are reduced to a number each (the
 	 * largest of every gradient) do not wait for each other. */
 	TARGET_joins_launches = 1 << 2,
-	/* its programs may be one of several processes (--distribute), whose speed mantou scale predicts */
-	TARGET_processes = 1 << 3,
+	/* mantou scale predicts the speed of several processes */
+	TARGET_scales = 1 << 3,
 };
 
 /* ---- hooks by what they are about; what NULL means is told beside each. */
@@ -238,6 +238,7 @@ typedef struct Target {
 	const char *doc;
 	const char *default_arch;
 	unsigned traits;         /* TARGET_ */
+	const char *processes;   /* the word of --distribute that makes its programs one of several; NULL: none does */
 	const char *const *variants; /* kernel variants that --disable leaves out, up to a NULL; NULL: it has none */
 	bool (*has_kernel)(const struct Target *t, OpKind k);  /* false: must be expanded or lowered first */
 	/* Why this composite op is expanded although its operator has a kernel (a type, a shape that the kernel does

@@ -711,10 +711,11 @@ bench_print_json(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		printf(", \"device_bytes\": %zu", h->device_bytes);
 	}
 	if (h->program.shards > 1 && !b->forward)
-		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld, \"hidden_share\": %.3g",
-		       h->ranks, (long long)h->program.shards,
-		       (long long)(h->ranks > 1 && !h->opt.no_exchange ? h->sums.bytes : 0),
-		       bench_hidden(h));
+		printf(", \"processes\": %d, \"shards\": %lld, \"exchange_bytes\": %lld", h->ranks,
+		       (long long)h->program.shards,
+		       (long long)(h->ranks > 1 && !h->opt.no_exchange ? h->sums.bytes : 0));
+	if (h->program.shards > 1 && !b->forward && !h->image->device) /* a device tells no times of its streams */
+		printf(", \"hidden_share\": %.3g", bench_hidden(h));
 	if (b->plain)
 		printf(", \"plain_share\": %.6g", bench_plain_share(b, b->plain));
 	if (suspect)
@@ -775,6 +776,8 @@ bench_print_text(const Bench *b, RtTiming s, bool suspect, const Trace *t, int64
 		printf(" (the peak of this program's arithmetic is not measured)\n");
 	if (h->ranks > 1 && h->opt.no_exchange)
 		printf("%-12s %d, which exchange nothing\n", "processes", h->ranks);
+	else if (h->ranks > 1 && h->image->device)
+		printf("%-12s %d, %.3f MB a step each\n", "processes", h->ranks, (double)h->sums.bytes * 1e-6);
 	else if (h->ranks > 1)
 		printf("%-12s %d, %.3f MB a step each, %.0f %% of the exchange's time hidden\n", "processes", h->ranks,
 		       (double)h->sums.bytes * 1e-6, 100 * bench_hidden(h));

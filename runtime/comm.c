@@ -19,17 +19,22 @@
 enum { TAG_DATA = 1, TAG_LIFE = 2, MOST = 64 << 20 /* bytes of a message */, QUEUE = 64 };
 
 typedef struct Hello { int64_t pid; uint64_t cpus; char host[64]; } Hello;
-typedef struct Life { int64_t step, bye; } Life;
+typedef struct Life {
+	int64_t step, bye, mark;
+} Life; /* mark: RtHost.mark */
 typedef struct Peer {
 	Life in, out;
 	RtRequest from, to;
 	double seen;
 	bool left;                   /* has said goodbye */
+	int64_t mark;                /* as it was last heard of */
+	double moved;                /* when it was another */
 } Peer;
 
 typedef struct Comm {
 	RtHost *h;
-	RtMpi *mpi;
+	const RtWire *wire; /* a library, or sockets, and its own */
+	void *at;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
@@ -67,7 +72,7 @@ comm_kill(void)
 {
 	fflush(comm.err);
 	comm_nap(300000000);                     /* a launcher drops what it has not yet passed on */
-	rt_mpi_abort(comm.mpi, 1);
+	comm.wire->abort(comm.at, 1);
 	_exit(1);                                /* where MPI_Abort returns */
 }
 
@@ -86,6 +91,40 @@ comm_silent(int rank, double seconds)
 	comm_kill();
 }
 
+/* A process has ended, and no library ends the others: rank 0 says so, or, where it is rank 0 itself, rank 1. */
+static void
+comm_gone(int rank, bool told)
+{
+	if (!told && comm.rank == (rank == 0 ? 1 : 0))
+		fprintf(comm.err, "%s: error: rank %d (%s, pid %lld) has ended; last in step %lld\n",
+		        comm.h->opt.program, rank, comm_host(rank), (long long)(comm.hello ? comm.hello[rank].pid : 0),
+		        (long long)(comm.rank == 0 && comm.peer ? comm.peer[rank].in.step : comm.h->run.step));
+	else if (!told)
+		comm_nap(900000000); /* the one that speaks ends the job */
+	comm_kill();
+}
+
+/* All devices wait for one another, in the same exchange, and have for longer than patience. */
+static void
+comm_stuck(double now, double patience)
+{
+	int64_t mark = comm.h->mark ? *comm.h->mark : 0;
+	bool stuck = comm.rank == 0 && mark & 1 && patience > 0;
+
+	if (comm.rank == 0 && comm.peer[0].mark != mark) { /* its own, of which nobody tells it */
+		comm.peer[0].mark = mark;
+		comm.peer[0].moved = now;
+	}
+	for (int r = 0; r < comm.size && stuck; r++)
+		stuck = (r == 0 || comm.peer[r].mark == mark) && now - comm.peer[r].moved > patience;
+	if (!stuck)
+		return;
+	fprintf(comm.err,
+	        "%s: error: the exchange of step %lld has not moved for %.0f s, and all %d processes live: %s\n",
+	        comm.h->opt.program, (long long)comm.h->run.step, patience, comm.size, comm.h->stuck(comm.h));
+	comm_kill();
+}
+
 static bool
 comm_hears(int rank)
 {
@@ -97,7 +136,7 @@ comm_listen(int rank)
 {
 	Peer *p = &comm.peer[rank];
 
-	rt_mpi_receive(comm.mpi, &p->in, sizeof p->in, rank, TAG_LIFE, &p->from);
+	comm.wire->receive(comm.at, &p->in, sizeof p->in, rank, TAG_LIFE, &p->from);
 }
 
 static void
@@ -106,10 +145,10 @@ comm_beat(double now)
 	for (int r = 0; r < comm.size; r++) {
 		Peer *p = &comm.peer[r];
 
-		if (!comm_hears(r) || !rt_mpi_done(comm.mpi, &p->to))
+		if (!comm_hears(r) || !comm.wire->done(comm.at, &p->to))
 			continue;
-		p->out = (Life){.step = comm.h->run.step};
-		rt_mpi_send(comm.mpi, &p->out, sizeof p->out, r, TAG_LIFE, &p->to);
+		p->out = (Life){.step = comm.h->run.step, .mark = comm.h->mark ? *comm.h->mark : 0};
+		comm.wire->send(comm.at, &p->out, sizeof p->out, r, TAG_LIFE, &p->to);
 	}
 	comm.beat = now;
 }
@@ -119,8 +158,13 @@ comm_life(void)
 {
 	double now = rt_now(), patience = comm.h->opt.silence >= 0 ? (double)comm.h->opt.silence : 30;
 
+	bool told = false;
+	int gone = comm.wire->gone && !comm.leaving ? comm.wire->gone(comm.at, &told) : -1;
+
 	if (__atomic_load_n(&comm.aborts, __ATOMIC_ACQUIRE))
 		comm_kill();
+	if (gone >= 0 && !(comm.peer && comm.peer[gone].left))
+		comm_gone(gone, told);
 	if (!comm.peer || now - comm.looked < 0.05)
 		return;
 	if (now - comm.looked > 2)               /* this process was stopped itself: the others may have waited */
@@ -129,14 +173,18 @@ comm_life(void)
 	comm.looked = now;
 	if (now - comm.beat >= 1 && !comm.leaving)
 		comm_beat(now);
+	comm_stuck(now, patience);
 	for (int r = 0; r < comm.size; r++) {
 		Peer *p = &comm.peer[r];
 
 		if (!comm_hears(r) || p->left)
 			continue;
-		if (rt_mpi_done(comm.mpi, &p->from)) {
+		if (comm.wire->done(comm.at, &p->from)) {
 			p->seen = now;
 			p->left = p->in.bye;
+			if (p->in.mark != p->mark)
+				p->moved = now;
+			p->mark = p->in.mark;
 			if (!p->left)
 				comm_listen(r);
 		} else if (patience > 0 && now - p->seen > patience) {
@@ -158,19 +206,19 @@ comm_leave(RtHost *h, void *cx)
 
 		if (!comm_hears(r))
 			continue;
-		while (!rt_mpi_done(comm.mpi, &p->to))
+		while (!comm.wire->done(comm.at, &p->to))
 			comm_life();
 		p->out = (Life){.step = comm.h->run.step, .bye = 1};
-		rt_mpi_send(comm.mpi, &p->out, sizeof p->out, r, TAG_LIFE, &p->to);
+		comm.wire->send(comm.at, &p->out, sizeof p->out, r, TAG_LIFE, &p->to);
 	}
 	while (open) {
 		open = false;
 		comm_life();
 		for (int r = 0; r < comm.size; r++)
-			open |= comm_hears(r) && (!rt_mpi_done(comm.mpi, &comm.peer[r].to) || !comm.peer[r].left);
+			open |= comm_hears(r) && (!comm.wire->done(comm.at, &comm.peer[r].to) || !comm.peer[r].left);
 		comm_nap(1000000);
 	}
-	rt_mpi_end(comm.mpi);
+	comm.wire->end(comm.at);
 }
 
 /* ---- the exchange thread */
@@ -185,7 +233,7 @@ comm_finish(int n)
 		int was = first;
 
 		for (int i = first; i < n; i++)
-			if (rt_mpi_done(comm.mpi, &comm.request[i]) && i == first)
+			if (comm.wire->done(comm.at, &comm.request[i]) && i == first)
 				first++;
 		if (first == n)
 			return;
@@ -219,9 +267,9 @@ comm_move(RtHost *h, const RtMsg *m, int n)
 			if (m[i].send != send || !m[i].n)
 				continue;
 			if (send)
-				rt_mpi_send(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
+				comm.wire->send(comm.at, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
 			else
-				rt_mpi_receive(comm.mpi, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
+				comm.wire->receive(comm.at, m[i].at, m[i].n, m[i].rank, TAG_DATA, &comm.request[i]);
 		}
 	comm_finish(n);
 }
@@ -236,9 +284,16 @@ comm_sum(RtHost *h, void *at, int64_t n, bool f64)
 		int part = (int)(n - i < MOST / 8 ? n - i : MOST / 8);
 
 		comm_requests(1);
-		rt_mpi_sum(comm.mpi, from + i * (f64 ? 8 : 4), part, f64, &comm.request[0]);
+		comm.wire->sum(comm.at, from + i * (f64 ? 8 : 4), part, f64, &comm.request[0]);
 		comm_finish(1);
 	}
+}
+
+static bool
+comm_adds(RtHost *h)
+{
+	(void)h;
+	return comm.wire->sum != NULL;
 }
 
 static void *
@@ -449,7 +504,7 @@ static void
 comm_start(RtHost *h, void *cx)
 {
 	(void)h, (void)cx;
-	if (!rt_mpi_start(comm.mpi, &comm.rank, &comm.size, &comm.error))
+	if (!comm.wire->start(comm.at, &comm.rank, &comm.size, &comm.error))
 		comm.size = 0;
 }
 
@@ -580,13 +635,13 @@ comm_say(RtHost *h, int nodes, int threads)
 	fprintf(stderr,
 	        "%d processes on %d node%s (%s), %lld shard%s, %s%lld each, %d thread%s each; %.3g MB to exchange in "
 	        "%d bucket%s\n",
-	        comm.size, nodes, nodes == 1 ? "" : "s", rt_mpi_name(comm.mpi), (long long)s, s == 1 ? "" : "s",
+	        comm.size, nodes, nodes == 1 ? "" : "s", comm.wire->name(comm.at), (long long)s, s == 1 ? "" : "s",
 	        s % comm.size ? "at most " : "", (long long)most, threads, threads == 1 ? "" : "s", bytes * 1e-6,
 	        buckets, buckets == 1 ? "" : "s");
 	if (rt_exchange_library(h))
 		fprintf(stderr,
 		        "note: --exchange library: bits of the result depend on the number of processes and on %s\n",
-		        rt_mpi_name(comm.mpi));
+		        comm.wire->name(comm.at));
 	if (s % comm.size)
 		fprintf(stderr,
 		        "note: %d processes do not divide %lld shards: the busiest has %lld, %lld/%lld of the ideal "
@@ -600,26 +655,29 @@ comm_open(RtHost *h)
 	RtLaunch l = rt_launch();
 	int nodes, threads;
 
-	if (h->opt.alone || !l.name || l.size == 1)
+	if (h->opt.alone || !l.name)
+		return -1;
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a launcher: one process of its own ends with it too */
+	if (l.size == 1)
 		return -1;
 	if (h->opt.command == RT_C_INFER || h->opt.command == RT_C_INFO) {
 		rt_fail(&h->error, "%s is for one process, %s started %d",
 		        h->opt.command == RT_C_INFER ? "infer" : "info", l.name, l.size);
 		return comm_refuse(h, l.rank, 2);
 	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (!(comm.mpi = rt_mpi_open(&l, &h->error)) || comm_thread(h))
+	comm.wire = strcmp(l.name, "torchrun") == 0 ? &rt_tcp : &rt_mpi;
+	if (!(comm.at = comm.wire->open(&l, &h->error)) || comm_thread(h))
 		return comm_refuse(h, l.rank, 1);
 	comm_run(h, comm_start, NULL);
 	if (!comm.size) {
 		h->error = comm.error;
-		return comm_refuse(h, l.rank, 1);
+		return comm_refuse(h, comm.wire == &rt_tcp ? 0 : l.rank, 1); /* who did not come cannot say so */
 	}
 	if (l.size && comm.size != l.size) {
 		rt_fail(&h->error,
 		        "%s started %d processes, %s knows of %d: they do not belong together; MANTOU_LIBMPI=LIBRARY "
 		        "names the launcher's own",
-		        l.name, l.size, rt_mpi_name(comm.mpi), comm.size);
+		        l.name, l.size, comm.wire->name(comm.at), comm.size);
 		return comm_refuse(h, l.rank, 2);
 	}
 	h->rank = comm.rank;
@@ -661,7 +719,7 @@ comm_abort(RtHost *h)
 static void
 comm_close(RtHost *h)
 {
-	if (!comm.mpi || comm.size < 1)
+	if (!comm.at || comm.size < 1)
 		return;
 	comm_run(h, comm_leave, NULL);
 	pthread_mutex_lock(&comm.lock);
@@ -669,7 +727,7 @@ comm_close(RtHost *h)
 	pthread_cond_signal(&comm.work);
 	pthread_mutex_unlock(&comm.lock);
 	pthread_join(comm.thread, NULL);
-	comm.mpi = NULL;
+	comm.at = NULL;
 }
 
 const RtComm rt_comm = {
@@ -679,6 +737,7 @@ const RtComm rt_comm = {
         .wait = comm_wait,
         .move = comm_move,
         .sum = comm_sum,
+        .adds = comm_adds,
         .gather = comm_gather,
         .share = comm_share,
         .agree = comm_agree,

@@ -23,6 +23,7 @@ typedef struct RtComm {
 	void (*move)(RtHost *h, const RtMsg *m, int n);
 	/* n numbers of all ranks, f32 or f64, added up by the library in whatever order it likes; on that thread. */
 	void (*sum)(RtHost *h, void *at, int64_t n, bool f64);
+	bool (*adds)(RtHost *h);                    /* is there a library that does? */
 	/* Every rank's bytes at all of them: *all is malloc'd, those of rank r at *all + at[r], at[ranks] is the
 	 * end. */
 	void (*gather)(RtHost *h, const void *mine, size_t n, uint8_t **all, size_t *at);
@@ -37,21 +38,26 @@ typedef struct RtComm {
 extern const RtComm rt_comm __attribute__((weak));
 
 /* What the environment says: how many processes the launcher started. */
-/* name NULL: there is no launcher; size 0: unknown */
-typedef struct RtLaunch { const char *name; int size, rank; } RtLaunch;
+/* name NULL: there is no launcher; size 0: unknown; local: its number among those of its machine, -1 unknown */
+typedef struct RtLaunch { const char *name; int size, rank, local; } RtLaunch;
 RtLaunch rt_launch(void);
 
-/* ---- mpi.c */
-typedef struct RtMpi RtMpi;
+/* ---- what carries the bytes: mpi.c, a library of the launcher's; tcp.c, sockets. All calls on one thread. */
 typedef struct RtRequest { uint8_t at[8]; bool open; } RtRequest;
-RtMpi *rt_mpi_open(const RtLaunch *l, RtError *e); /* loads a library; no call of it yet */
-const char *rt_mpi_name(const RtMpi *m);           /* "Open MPI 4.1.4", once started */
-/* All on one thread. */
-bool rt_mpi_start(RtMpi *m, int *rank, int *size, RtError *e);
-void rt_mpi_send(RtMpi *m, const void *at, size_t n, int to, int tag, RtRequest *r);
-void rt_mpi_receive(RtMpi *m, void *at, size_t n, int from, int tag, RtRequest *r);
-void rt_mpi_sum(RtMpi *m, void *at, int n, bool f64, RtRequest *r);
-bool rt_mpi_done(RtMpi *m, RtRequest *r);
-void rt_mpi_abort(RtMpi *m, int status);
-void rt_mpi_end(RtMpi *m);
+typedef struct RtWire {
+	void *(*open)(const RtLaunch *l, RtError *e); /* before all others, from any thread; NULL after rt_fail */
+	bool (*start)(void *w, int *rank, int *size, RtError *e);
+	const char *(*name)(const void *w);           /* "Open MPI 4.1.4", once started */
+	void (*send)(void *w, const void *at, size_t n, int to, int tag, RtRequest *r);
+	void (*receive)(void *w, void *at, size_t n, int from, int tag, RtRequest *r);
+	/* numbers of all ranks are added up in whatever order; NULL: it adds nothing */
+	void (*sum)(void *w, void *at, int n, bool f64, RtRequest *r);
+	bool (*done)(void *w, RtRequest *r);
+	/* a rank that has ended without a word, -1; NULL: the library ends the job by itself. *told: it has said that
+	 * it ends the job */
+	int (*gone)(void *w, bool *told);
+	void (*abort)(void *w, int status);
+	void (*end)(void *w);
+} RtWire;
+extern const RtWire rt_mpi, rt_tcp;
 #endif

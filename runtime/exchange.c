@@ -635,7 +635,8 @@ sums_ranks(RtHost *h)
 		messages += h->program.state[k].kind == RT_GRAD ? 2 * (int64_t)h->ranks : 0;
 	s->msg = rt_alloc(sizeof *s->msg * (size_t)messages);
 	s->width = SUM_ARRIVES / (slots ? slots : 1) & ~(int64_t)63;
-	s->width = s->width > SUM_PART ? SUM_PART : s->width;
+	if (!h->image->device) /* whose links want longer messages */
+		s->width = s->width > SUM_PART ? SUM_PART : s->width;
 	if (s->width * h->ranks > s->bytes)
 		s->width = ((s->bytes + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63;
 	if (s->width < SUM_SMALL)
@@ -643,7 +644,7 @@ sums_ranks(RtHost *h)
 	if (!sums_buckets(h) || !rt_cuts_open(h))
 		return false;
 	s->arrives = s->width * slots;
-	return (s->in = rt_large((size_t)s->arrives)) ||
+	return h->image->device || (s->in = rt_large((size_t)s->arrives)) ||
 	       rt_fail(&h->error, "out of memory for the sums of other processes");
 }
 
@@ -660,7 +661,11 @@ rt_sums_open(RtHost *h)
 		return true;
 	if (!sums_range(h) || (h->ranks > 1 && !sums_ranks(h)))
 		return false;
-	for (int64_t i = 0; i < s->npart && h->ranks > 1 && rt_exchange_library(h); i++)
+	if (h->ranks > 1 && rt_exchange_library(h) && !h->comm->adds(h) && !h->image->device)
+		return rt_fail(
+		        &h->error,
+		        "--exchange library: sockets add nothing up: mpirun starts processes with a library that does");
+	for (int64_t i = 0; i < s->npart && h->ranks > 1 && rt_exchange_library(h) && !h->image->device; i++)
 		if (s->part[i].dtype != RT_F32 && s->part[i].dtype != RT_F64)
 			return rt_fail(&h->error,
 			               "--exchange library: an MPI library adds f32 and f64, and gradients here are of "

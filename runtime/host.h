@@ -599,6 +599,8 @@ struct RtHost {
 	RtPace pace[RT_M_EVAL + 1];
 	const struct RtComm *comm;                  /* several processes (comm.h); NULL: linked without */
 	int rank, ranks;                            /* of this process, of all: 0, 1 alone */
+	/* several devices: odd while this one waits for the others; then why, in their library's words */
+	const volatile int64_t *mark; const char *(*stuck)(RtHost *h);
 	bool agreed;                                /* h->error is known to all ranks, and the same */
 	FILE *err;                                  /* of several processes: stderr as it was, for what ends the job */
 	/* of several processes: the signal that all have agreed to stop for */

@@ -86,6 +86,8 @@ rt_links(RtHost *h)
 	Link l = {.out = rt_large(LINK_BYTES), .in = rt_large(LINK_BYTES)};
 	char text[1024] = "";
 
+	if (h->image->device)
+		return rt_fail(&h->error, "--links measures links between hosts' processes, not between their devices");
 	if (!l.out || !l.in)
 		return rt_fail(&h->error, "out of memory for messages of %d MiB", LINK_BYTES >> 20);
 	gethostname(mine, sizeof mine - 1);
@@ -172,7 +174,7 @@ rt_exchange_log(const RtHost *h)
 {
 	const RtSums *s = &h->sums;
 
-	if (h->ranks > 1)
+	if (h->ranks > 1 && !h->image->device)
 		fprintf(h->log, ", \"exchange\": {\"bytes\": %lld, \"seconds\": %.3f, \"exposed\": %.3f}",
 		        (long long)(s->moved - s->told_moved), s->busy - s->told_busy, s->exposed - s->told_exposed);
 }

@@ -38,9 +38,9 @@ main_alone(RtHost *h)
 		return -1;
 	if (l.rank == 0)
 		fprintf(stderr,
-		        "%s: %s started %d processes, but this program is for one: mantou build --distribute mpi makes "
+		        "%s: %s started %d processes, but this program is for one: mantou build --distribute %s makes "
 		        "one for several; --alone runs each by itself\n",
-		        h->opt.program, l.name, l.size);
+		        h->opt.program, l.name, l.size, h->image->device ? "nccl" : "mpi");
 	return 2;
 }
 

@@ -36,7 +36,7 @@ static const Abi abis[] = {
 };
 
 /* Handles are ints or pointers; both are passed in a register, of which the callee reads as much as its type has. */
-struct RtMpi {
+typedef struct RtMpi {
 	Abi abi;
 	char file[512], name[64];
 	int (*init)(int *, char ***, int, int *);
@@ -49,7 +49,7 @@ struct RtMpi {
 	int (*abort)(uintptr_t, int);
 	int (*end)(void);
 	int (*version)(char *, int *);
-};
+} RtMpi;
 
 static const struct { const char *file, *launcher;
 } libraries[] = {
@@ -89,8 +89,8 @@ mpi_symbols(RtMpi *m, void *lib, const char *file, RtError *e)
 	return true;
 }
 
-RtMpi *
-rt_mpi_open(const RtLaunch *l, RtError *e)
+static void *
+mpi_open(const RtLaunch *l, RtError *e)
 {
 	RtMpi *m = rt_alloc(sizeof *m);
 	const char *given = getenv("MANTOU_LIBMPI");
@@ -121,10 +121,10 @@ rt_mpi_open(const RtLaunch *l, RtError *e)
 	return NULL;
 }
 
-const char *
-rt_mpi_name(const RtMpi *m)
+static const char *
+mpi_name(const void *w)
 {
-	return m->name;
+	return ((const RtMpi *)w)->name;
 }
 
 /* "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\n..." become a name and a number. */
@@ -148,9 +148,10 @@ mpi_version(RtMpi *m)
 	free(text);
 }
 
-bool
-rt_mpi_start(RtMpi *m, int *rank, int *size, RtError *e)
+static bool
+mpi_start(void *w, int *rank, int *size, RtError *e)
 {
+	RtMpi *m = w;
 	int level = 0;
 
 	if (m->init(NULL, NULL, m->abi.funneled, &level) != 0 || m->rank(m->abi.world, rank) != 0 ||
@@ -160,30 +161,37 @@ rt_mpi_start(RtMpi *m, int *rank, int *size, RtError *e)
 	return true;
 }
 
-void
-rt_mpi_send(RtMpi *m, const void *at, size_t n, int to, int tag, RtRequest *r)
+static void
+mpi_send(void *w, const void *at, size_t n, int to, int tag, RtRequest *r)
 {
+	RtMpi *m = w;
+
 	m->send(at, (int)n, m->abi.byte, to, tag, m->abi.world, r->at);
 	r->open = true;
 }
 
-void
-rt_mpi_receive(RtMpi *m, void *at, size_t n, int from, int tag, RtRequest *r)
+static void
+mpi_receive(void *w, void *at, size_t n, int from, int tag, RtRequest *r)
 {
+	RtMpi *m = w;
+
 	m->receive(at, (int)n, m->abi.byte, from, tag, m->abi.world, r->at);
 	r->open = true;
 }
 
-void
-rt_mpi_sum(RtMpi *m, void *at, int n, bool f64, RtRequest *r)
+static void
+mpi_sum(void *w, void *at, int n, bool f64, RtRequest *r)
 {
+	RtMpi *m = w;
+
 	m->reduce((const void *)m->abi.place, at, n, f64 ? m->abi.f64 : m->abi.f32, m->abi.sum, m->abi.world, r->at);
 	r->open = true;
 }
 
-bool
-rt_mpi_done(RtMpi *m, RtRequest *r)
+static bool
+mpi_done(void *w, RtRequest *r)
 {
+	RtMpi *m = w;
 	int done = 0;
 
 	if (r->open)
@@ -192,14 +200,30 @@ rt_mpi_done(RtMpi *m, RtRequest *r)
 	return !r->open;
 }
 
-void
-rt_mpi_abort(RtMpi *m, int status)
+static void
+mpi_abort(void *w, int status)
 {
+	RtMpi *m = w;
+
 	m->abort(m->abi.world, status);
 }
 
-void
-rt_mpi_end(RtMpi *m)
+static void
+mpi_end(void *w)
 {
+	RtMpi *m = w;
+
 	m->end();
 }
+
+const RtWire rt_mpi = {
+        .open = mpi_open,
+        .start = mpi_start,
+        .name = mpi_name,
+        .send = mpi_send,
+        .receive = mpi_receive,
+        .sum = mpi_sum,
+        .done = mpi_done,
+        .abort = mpi_abort,
+        .end = mpi_end,
+};

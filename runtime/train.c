@@ -105,8 +105,8 @@ static void
 train_plan_stops(RtHost *h)
 {
 	h->stop_step = h->opt.stop >= 0 && h->opt.stop < h->total ? h->opt.stop : INT64_MAX;
-	/* who has slots that rank 0 saves stops with it */
-	bool saves = rt_cuts_cut(h) ? h->cuts.saves : !h->opt.no_save;
+	/* who has slots that rank 0 saves stops with it, and so do devices, which all run the same steps */
+	bool saves = rt_cuts_cut(h) || (h->ranks > 1 && h->image->device) ? h->cuts.saves : !h->opt.no_save;
 
 	h->next_save = h->opt.every > 0 && saves ? h->run.step + h->opt.every - h->run.step % h->opt.every
 	                                         : INT64_MAX;

@@ -513,6 +513,7 @@ const Target cuda_target = {
 	.doc = "CUDA C for NVIDIA GPUs, compiled by NVRTC",
 	.default_arch = "native",
 	.traits = TARGET_windows_fuse | TARGET_crops_fuse | TARGET_joins_launches,
+	.processes = "nccl",
 	.variants = cu_variants,
 	.has_kernel = cuda_has_kernel,
 	.refuses = cuda_refuses,

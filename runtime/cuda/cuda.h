@@ -83,11 +83,16 @@ typedef struct Plan { const RtLoop *loop; int64_t steps; CuGraph graph; CuExec e
 
 /* The shards of a batch (shards.c). */
 typedef struct CudaShards {
-	CuFunction sum, copy, fault, take, tree, give;
+	CuFunction sum, copy, fault, take, tree, give, vote, heed, mark;
 	CuPtr part, join;                           /* LoopPart, h->sums.npart of them; LoopJoin by join */
 	CuPtr room[RT_MAX_NODES];                   /* for the sums of complete nodes */
 	CuPtr value, root;                          /* of joins: by shard; joined */
 	int copies; CuPtr stride;                   /* of the arena: of shards that run in step; else 1 */
+	/* of several processes: what arrives; what each says, RT_VOTE words by rank; a wish to stop of all */
+	CuPtr in, votes, agreed;
+	RtAdd add[2 * RT_MAX_NODES]; int nadd;      /* behind the last shard, before the others' */
+	int started;                                /* buckets of this step */
+	int64_t *marks; CuPtr marks_at;             /* loop_mark's; then mail of this process alone */
 } CudaShards;
 
 typedef struct Cuda {
@@ -122,6 +127,7 @@ typedef struct Cuda {
 	CuEvent *event; int nevent;
 	struct CudaDnn *dnn;                        /* NULL: the image holds no plans of cuDNN */
 	CudaShards shards;
+	struct CudaNccl *nccl;                      /* NULL: one process */
 } Cuda;
 
 /* driver.c */
@@ -162,7 +168,9 @@ typedef struct Chain {
 	Cuda *c;
 	CuGraph graph;
 	CuNode last;
+	bool capture;                               /* no graph yet: into what c->stream captures */
 	int64_t micro;
+	int64_t bad; RtFault fault;                 /* launched, of several: the first shard with a fault, -1 */
 	bool batch;                                 /* the next call takes one */
 	RtTimeFn *time; void *cx;
 } Chain;
@@ -179,7 +187,16 @@ void cuda_dnn_close(Cuda *c);
 bool cuda_dnn_is(const Cuda *c, const RtRow *r);        /* is the row a plan of cuDNN? */
 bool cuda_dnn_run(Cuda *c, const RtRow *r);             /* on the stream */
 bool cuda_dnn_add(Cuda *c, CuGraph graph, const CuNode *after, size_t n, const RtRow *r, CuNode *made);
+/* nccl.c */
+bool cuda_nccl_open(Cuda *c);                           /* all ranks alike */
+void cuda_nccl_close(Cuda *c);
+const char *cuda_nccl_name(const Cuda *c);
+bool cuda_nccl_well(Cuda *c);                           /* false after rt_fail: NCCL has met an error */
+bool cuda_nccl_wait(Cuda *c, CuStream s);
+bool cuda_nccl_move(Cuda *c, CuStream s, const struct RtMsg *m, int count); /* one group; `at` is of the device */
+bool cuda_nccl_sum(Cuda *c, CuStream s, CuPtr at, int64_t n, int dtype);
 /* shards.c */
+bool cuda_exchanges(const Cuda *c);                     /* do several processes share each batch of training? */
 void cuda_shards_room(Cuda *c);                         /* how many copies of the arena, before it is made */
 bool cuda_shards_open(Cuda *c);                         /* behind the arena; nothing where there are no shards */
 void cuda_shards_close(Cuda *c);

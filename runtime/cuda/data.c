@@ -182,7 +182,11 @@ cuda_stage(Cuda *c, DeviceSet *s, int64_t step)
 	        CUDA(c, cuEventSynchronize, s->copied[half]) && CUDA(c, cuStreamWaitEvent, c->copy, s->used[half], 0);
 
 	r->step = step;
-	for (r->micro = 0; good && r->micro < h->accumulate; r->micro++) {
+	/* of several processes each has its own shards of a training batch */
+	int64_t lo = h->mode == RT_M_TRAIN && h->ranks > 1 ? r->shard : 0,
+	        hi = h->mode == RT_M_TRAIN && h->ranks > 1 ? r->shard_end : h->accumulate;
+
+	for (r->micro = lo; good && r->micro < hi; r->micro++) {
 		int64_t batch = (half * h->accumulate + r->micro) * r->batch;
 
 		for (int k = 0; k < h->program.ninput; k++)

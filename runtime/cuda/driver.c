@@ -6,6 +6,7 @@
  * anything from X.Y on whose driver knows the version of the PTX. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include "../comm.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -55,7 +56,7 @@ driver_open(Cuda *c)
 static bool
 driver_device(Cuda *c)
 {
-	int n = 0;
+	int n = 0, local = c->h->opt.alone ? -1 : rt_launch().local;
 
 	if (!CUDA(c, cuInit, 0))
 		return rt_context(&c->h->error, "the CUDA driver does not start");
@@ -66,8 +67,15 @@ driver_device(Cuda *c)
 		               c->version % 1000 / 10);
 	if (n < 1)
 		return rt_fail(&c->h->error, "the driver finds no CUDA device");
-	if (!CUDA(c, cuDeviceGet, &c->device, 0) || !CUDA(c, cuDeviceGetAttribute, &c->major, CU_MAJOR, c->device)
-	    || !CUDA(c, cuDeviceGetAttribute, &c->minor, CU_MINOR, c->device))
+	/* each process of a machine its own, or the one that it sees */
+	if (local >= n && n > 1)
+		return rt_fail(
+		        &c->h->error,
+		        "this is process %d of its machine, counted from 0, which has %d devices: one process each",
+		        local, n);
+	if (!CUDA(c, cuDeviceGet, &c->device, local > 0 && n > 1 ? local : 0) ||
+	    !CUDA(c, cuDeviceGetAttribute, &c->major, CU_MAJOR, c->device) ||
+	    !CUDA(c, cuDeviceGetAttribute, &c->minor, CU_MINOR, c->device))
 		return false;
 	char name[256] = "";
 

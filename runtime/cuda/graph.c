@@ -3,7 +3,8 @@
  * In: a loop's ops, in the descriptor.   Out: a graph whose kernels stand in a chain, as their order is what the plan
  * of memory relies on: for each call loop_call (seed, step, rate, and a batch), its kernels, of training with loop_loss
  * behind that of the loss, and for each emit loop_emit (a record; the next step). In a loop node loop_while comes last.
- * All arguments are constant: what changes by step lies in front of the arena. */
+ * Of several processes a stream captures the same chain. All arguments are constant: what
+ * changes by step lies in front of the arena. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -86,7 +87,7 @@ cuda_chain_add(Chain *h, const CuKernelNode *node)
 	if (!h->graph)
 		return CUDA(c, cuLaunchKernel, node->function, node->grid[0], 1, 1, node->block[0], 1, 1, node->shared,
 		            c->stream, node->parameter, NULL) &&
-		       CUDA(c, cuStreamSynchronize, c->stream);
+		       (h->capture || CUDA(c, cuStreamSynchronize, c->stream));
 	if (!CUDA(h->c, cuGraphAddKernelNode, &made, h->graph, &h->last, h->last != NULL, node))
 		return false;
 	h->last = made;
@@ -100,7 +101,7 @@ chain_plan(Chain *h, const RtRow *r)
 	CuNode made;
 
 	if (!h->graph)
-		return cuda_dnn_run(h->c, r) && CUDA(h->c, cuStreamSynchronize, h->c->stream);
+		return cuda_dnn_run(h->c, r) && (h->capture || CUDA(h->c, cuStreamSynchronize, h->c->stream));
 	if (!cuda_dnn_add(h->c, h->graph, &h->last, h->last != NULL, r, &made))
 		return false;
 	h->last = made;
@@ -137,7 +138,7 @@ cuda_chain_begin(Chain *h, int graph)
 	                     .block = {h->batch ? GRAPH_THREADS : 1, 1, 1},
 	                     .parameter = parameter};
 
-	if (!h->graph)
+	if (!h->graph && !h->capture)
 		return chain_begin_now(h, graph);
 	h->batch = false;
 	return cuda_chain_add(h, &node) || rt_context(&c->h->error, "kernel loop_call");
@@ -163,7 +164,7 @@ cuda_chain_row(Chain *h, const RtGraph *g, int row)
 	const RtRow *r = &g->row[row];
 	Cuda *c = h->c;
 	int64_t n = c->h->run.batch;
-	bool good, timed = !h->graph && h->time;
+	bool good, timed = !h->graph && !h->capture && h->time;
 	CuKernelNode node;
 
 	if (timed && (!cuda_events(c, 2) || !CUDA(c, cuEventRecord, c->event[0], c->stream)))
@@ -293,9 +294,28 @@ plan_free(Cuda *c, Plan *p)
 	*p = (Plan){0};
 }
 
+/* Of several processes: a stream captures the steps, as NCCL puts its work into streams alone. What was captured is
+ * ended, after an error too. */
+static bool
+plan_capture(Cuda *c, Plan *p)
+{
+	Chain h = {.c = c, .capture = true};
+	bool good = CUDA(c, cuStreamBeginCapture, c->stream, CU_CAPTURE_THREAD);
+	int status;
+
+	if (!good)
+		return false;
+	for (int64_t i = 0; i < p->steps && good; i++)
+		good = chain_ops(&h, p->loop, 0, p->loop->n);
+	status = c->cu.cuStreamEndCapture(c->stream, &p->graph);
+	return good && cuda_ok(c, status, "cuStreamEndCapture") && CUDA(c, cuGraphInstantiate, &p->exec, p->graph, 0);
+}
+
 static bool
 plan_make(Cuda *c, Plan *p)
 {
+	if (cuda_exchanges(c) && p->loop == &c->h->program.train)
+		return plan_capture(c, p);
 	Chain h = {.c = c};
 	bool good = CUDA(c, cuGraphCreate, &p->graph, 0);
 

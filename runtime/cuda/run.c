@@ -236,15 +236,36 @@ run_once(Cuda *c, const RtGraph *g)
 	return true;
 }
 
-/* ---- a span of steps */
+/* ---- a span of steps
+ *
+ * Of several processes all launch the same steps, whatever ends them: an exchange needs everybody. So a graph is
+ * launched as long as what has been launched is no more than `ahead` beyond what is done, and how far that goes depends
+ * on the step that ended the loop alone; a wish to stop goes to the device as mail, and becomes all devices' in the
+ * next vote. */
 
 typedef struct Span {
 	Cuda *c;
 	const RtLoop *loop;
 	DeviceSet *set;
 	int64_t from, to, first;                    /* first: its first record */
-	bool mailed;
+	bool mailed, shared;                        /* shared: with other processes */
 } Span;
+
+/* Before which step does the run stop? Of several processes what this one alone was told is no reason yet. */
+static int64_t
+span_stop(const RtHost *h, bool shared)
+{
+	if (!shared)
+		return __atomic_load_n(&h->run.stop_at, __ATOMIC_SEQ_CST);
+	return h->stop ? 0 : h->stop_step < h->next_save ? h->stop_step : h->next_save;
+}
+
+/* Where the host leaves a wish to stop: for the loop, or for this process's vote. */
+static int64_t *
+span_mail(const Span *s)
+{
+	return s->shared ? s->c->shards.marks + 1 : (int64_t *)(void *)(s->c->mapped + CUDA_MAIL);
+}
 
 static void
 span_collect(Span *s)
@@ -281,10 +302,14 @@ span_wait(Span *s, int64_t launched, int64_t ahead)
 		int status = c->cu.cuStreamQuery(c->stream);
 
 		span_collect(s);
-		if (!s->mailed && __atomic_load_n(&c->h->run.stop_at, __ATOMIC_SEQ_CST) < s->to) {
+		int signal = __atomic_load_n(&c->h->signal, __ATOMIC_SEQ_CST);
+
+		if (!s->mailed && (s->shared ? signal != 0 : span_stop(c->h, false) < s->to)) {
 			s->mailed = true;
-			__atomic_store_n((int64_t *)(c->mapped + CUDA_MAIL), 1, __ATOMIC_SEQ_CST);
+			__atomic_store_n(span_mail(s), s->shared ? signal : 1, __ATOMIC_SEQ_CST);
 		}
+		if (s->shared && !cuda_nccl_well(c))
+			return false;
 		if (status == 0 || (status == CU_NOT_READY && ahead && launched - (c->seen - s->first) <= ahead))
 			return true;
 		if (status != CU_NOT_READY)
@@ -329,25 +354,30 @@ span_begin(Span *s)
 	else if (!cuda_order(c, r->epoch, true))
 		return false;
 	s->first = c->seen;
-	__atomic_store_n((int64_t *)(c->mapped + CUDA_MAIL), 0, __ATOMIC_SEQ_CST);
-	c->top = (LoopHead){.state = {.step = s->from,
-	                              .until = s->to,
-	                              .base = s->from,
-	                              .start = r->epoch * r->steps_per_epoch,
-	                              .accumulate = h->accumulate,
-	                              .batch = r->batch,
-	                              .batches = r->examples / r->batch,
-	                              .staged = s->set->staged,
-	                              .seed = r->seed,
-	                              .finite = train && !r->allow_nan,
-	                              .rates = train ? (long long)c->rates : 0,
-	                              .order = r->order && !s->set->staged ? (long long)c->order[r->epoch & 1] : 0,
-	                              .ring = (long long)c->mapped_at + CUDA_RECORDS,
-	                              .mask = c->capacity - 1,
-	                              .words = c->words,
-	                              .records = c->seen,
-	                              .head = (long long)c->mapped_at + CUDA_HEAD,
-	                              .mail = (long long)c->mapped_at + CUDA_MAIL}};
+	__atomic_store_n(span_mail(s), 0, __ATOMIC_SEQ_CST);
+	c->top = (LoopHead){
+	        .state = {.step = s->from,
+	                  .until = s->to,
+	                  .base = s->from,
+	                  .start = r->epoch * r->steps_per_epoch,
+	                  .accumulate = h->accumulate,
+	                  .batch = r->batch,
+	                  .batches = r->examples / r->batch,
+	                  .staged = s->set->staged,
+	                  .seed = r->seed,
+	                  .finite = train && !r->allow_nan,
+	                  .rates = train ? (long long)c->rates : 0,
+	                  .order = r->order && !s->set->staged ? (long long)c->order[r->epoch & 1] : 0,
+	                  .ring = (long long)c->mapped_at + CUDA_RECORDS,
+	                  .mask = c->capacity - 1,
+	                  .words = c->words,
+	                  .records = c->seen,
+	                  .head = (long long)c->mapped_at + CUDA_HEAD,
+	                  .mail = s->shared ? (long long)c->shards.agreed : (long long)c->mapped_at + CUDA_MAIL}};
+	int64_t nothing = 0;
+
+	if (s->shared && !cuda_put(c, c->shards.agreed, &nothing, sizeof nothing))
+		return false;
 	return cuda_put(c, c->base, &c->top, sizeof c->top) && (train || run_once(c, h->graph));
 }
 
@@ -386,15 +416,15 @@ span_steps(Span *s, int64_t steps)
 	Cuda *c = s->c;
 	bool good = true;
 
-	for (int64_t at = s->from; good && at < s->to && !s->mailed;) {
-		int64_t n = s->to - at >= steps ? steps : 1;
+	for (int64_t at = s->from; good && at < s->to && (s->shared || !s->mailed);) {
+		int64_t n = s->to - at >= steps ? steps : 1, ahead = n > RUN_AHEAD ? n : RUN_AHEAD;
 		Plan *p = cuda_plan(c, s->loop, n);
 
 		good = p && (!s->set->staged || cuda_stage(c, s->set, at)) &&
 		       CUDA(c, cuGraphLaunch, p->exec, c->stream) && (!s->set->staged || cuda_staged(c, s->set, at));
 		at += n;
-		good = good && span_wait(s, at - s->from, n > RUN_AHEAD ? n : RUN_AHEAD);
-		if (good && span_ended(s, at - s->from))
+		good = good && span_wait(s, at - s->from, ahead);
+		if (good && (s->shared ? at - s->from - (c->seen - s->first) > ahead : span_ended(s, at - s->from)))
 			break;
 	}
 	return good;
@@ -410,7 +440,7 @@ span_run(Span *s)
 
 	if (s->set->staged)
 		sink = 1;
-	else if (sink < 0)
+	else if (sink < 0 && !s->shared)
 		p = span_loop(s);
 	if (p ? !CUDA(c, cuGraphLaunch, p->exec, c->stream) : !span_steps(s, sink > 0 ? sink : 1))
 		return false;
@@ -426,15 +456,26 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 {
 	RtHost *h = c->h;
 	RtRun *r = &h->run;
-	Span s = {.c = c, .loop = loop, .from = r->step, .to = end};
-	int64_t stop = __atomic_load_n(&r->stop_at, __ATOMIC_SEQ_CST), status = RT_OK;
+	Span s = {.c = c,
+	          .loop = loop,
+	          .from = r->step,
+	          .to = end,
+	          .shared = cuda_exchanges(c) && loop == &h->program.train};
+	int64_t stop = span_stop(h, s.shared), status = RT_OK, agreed = 0;
 
 	if (s.to > stop)
 		s.to = stop > s.from ? stop : s.from + 1;
 	if (s.to - s.from > RUN_SPAN)
 		s.to = s.from + RUN_SPAN;
-	if (!span_begin(&s) || !span_run(&s) || !cuda_get(c, &c->top, c->base, sizeof c->top))
+	if (!span_begin(&s) || !span_run(&s) || !cuda_get(c, &c->top, c->base, sizeof c->top) ||
+	    (s.shared && !cuda_get(c, &agreed, c->shards.agreed, sizeof agreed)))
 		return RT_ERROR;
+	if (agreed > h->stop)
+		h->stop = (int)agreed;
+	if (s.shared) { /* all know how the steps ended */
+		h->sums.joined = c->top.state.step;
+		h->agreed = c->top.fault.set || c->top.state.status == RT_NOT_FINITE;
+	}
 	if (h->mode == RT_M_TRAIN)
 		r->kept = CUDA_CURRENT;
 	r->step = c->top.state.step;
@@ -454,7 +495,7 @@ run_span(Cuda *c, const RtLoop *loop, int64_t end)
 			return RT_ERROR;
 		}
 	}
-	if (r->step >= __atomic_load_n(&r->stop_at, __ATOMIC_SEQ_CST)) {
+	if (r->step >= span_stop(h, s.shared)) {
 		r->step--;                           /* rt_poll is asked at the end of a step */
 		status = rt_poll(r);
 		r->step++;

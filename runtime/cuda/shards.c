@@ -1,4 +1,4 @@
-/* shards.c: the shards of a batch on the device, one after the other (train.shards > 1).
+/* shards.c: the shards of a batch on the device, one after the other (train.shards > 1): those of this process.
  *
  * In: the descriptor's graph train, and what exchange.c says is added behind each shard (rt_merge_adds).   Out: kernels
  * of a chain, for a graph or launched at once: of every shard the call, then loop_sum for the nodes that are complete
@@ -6,12 +6,17 @@
  *  - early: the kernels that depend on the data alone run first for every shard, then loop_tree; behind that loop_give
  *    stands in the join's place.
  *  - else shards run in step, from join to join, each in an arena of its own: the arena lies `copies` times in memory,
- *    each with its loop's state in front, and the states that graph train reads are copied at the step's beginning. */
+ *    each with its loop's state in front, and the states that graph train reads are copied at the step's beginning.
+ * Of several processes the pieces of all are joined behind the last shard, as exchange.c says and on the same tree:
+ * NCCL carries them (nccl.c), loop_sum adds. With the last bucket goes what all must know: faults, a wish to stop. */
 #include "cuda.h"
+#include "../comm.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { SHARD_THREADS = 256, SHARD_BLOCKS = 1024 };
+enum { SHARD_THREADS = 256, SHARD_BLOCKS = 1024, SHARD_SMALL = 32 << 10 /* bytes that go whole to all */ };
+enum { FAULT_WORDS = sizeof(RtFault) / 8, VOTE_BYTES = 8 * (2 + FAULT_WORDS) };
 
 static const RtGraph *
 shards_graph(const Cuda *c)
@@ -33,14 +38,24 @@ put_kernel(Chain *h, CuFunction f, int64_t threads, void **parameter, const char
 	return cuda_chain_add(h, &node) || rt_context(&h->c->h->error, "kernel %s", what);
 }
 
+/* Over bytes [low, high) of the range; pointers are to its beginning. */
 static bool
-put_sum(Chain *h, CuPtr out, CuPtr left, CuPtr right)
+put_sum(Chain *h, CuPtr out, CuPtr left, CuPtr right, int64_t low, int64_t high)
 {
 	CudaShards *s = &h->c->shards;
-	long long parts = h->c->h->sums.npart;
+	const RtSums *sums = &h->c->h->sums;
+	int64_t first = 0;
 
-	return put_kernel(h, s->sum, parts * SHARD_THREADS, (void *[]){&s->part, &parts, &out, &left, &right},
-	                  "loop_sum");
+	while (first < sums->npart &&
+	       sums->part[first].at + sums->part[first].n * rt_dtype[sums->part[first].dtype].bytes <= low)
+		first++;
+	long long parts = 0, from = low, to = high;
+	CuPtr table = s->part + (CuPtr)first * sizeof(LoopPart);
+
+	while (first + parts < sums->npart && sums->part[first + parts].at < high)
+		parts++;
+	return !parts || put_kernel(h, s->sum, parts * SHARD_THREADS,
+	                            (void *[]){&table, &parts, &out, &left, &right, &from, &to}, "loop_sum");
 }
 
 /* Joins [a, b): of graph train in c->arena to value, or from the root to there. */
@@ -58,23 +73,26 @@ put_values(Chain *h, bool give, CuPtr value, int a, int b)
 	                  give ? "loop_give" : "loop_take");
 }
 
+static CuPtr
+value_of(const Cuda *c, int64_t shard)
+{
+	return c->shards.value + (CuPtr)(shard * c->h->joins.room);
+}
+
 static bool
 put_tree(Chain *h, int a, int b)
 {
 	Cuda *c = h->c;
 	CudaShards *s = &c->shards;
 	CuPtr join = s->join + (CuPtr)a * sizeof(LoopJoin);
-	long long room = c->h->joins.room, shards = c->h->sums.shards, n = b - a, most = 2;
+	bool alone = c->h->ranks > 1 && c->h->opt.no_exchange; /* a measurement: what this process has */
+	CuPtr value = value_of(c, alone ? c->h->sums.lo : 0);
+	long long room = c->h->joins.room, n = b - a, most = 2,
+	          shards = alone ? c->h->sums.hi - c->h->sums.lo : c->h->sums.shards;
 
 	for (int k = a; k < b; k++)
 		most = shards_graph(c)->join[k].count > most ? shards_graph(c)->join[k].count : most;
-	return put_kernel(h, s->tree, most, (void *[]){&s->value, &room, &shards, &s->root, &join, &n}, "loop_tree");
-}
-
-static CuPtr
-value_of(const Cuda *c, int64_t shard)
-{
-	return c->shards.value + (CuPtr)(shard * c->h->joins.room);
+	return put_kernel(h, s->tree, most, (void *[]){&value, &room, &shards, &s->root, &join, &n}, "loop_tree");
 }
 
 static CuPtr
@@ -96,22 +114,309 @@ put_merge(Chain *h, int64_t k, CuPtr states)
 	for (int i = 0; i < n && good; i++)
 		good = put_sum(h, sum_place(c, add[i].out, own),
 		               add[i].left == RT_NOTHING ? 0 : sum_place(c, add[i].left, own),
-		               sum_place(c, add[i].right, i == 0 ? states : own));
+		               sum_place(c, add[i].right, i == 0 ? states : own), 0, c->h->sums.bytes);
 	return good;
 }
 
-/* Of kernels that are launched: has the shard met a fault? run->arena has it then. */
+/* Of kernels that are launched: has the shard met a fault? run->arena has it then. Of several processes all go on to
+ * where they tell each other. */
 static bool
-shard_fault(Chain *h, bool *fault)
+shard_fault(Chain *h, int64_t shard, bool *fault)
 {
 	RtHost *host = h->c->h;
 
-	if (h->graph)
+	if (h->graph || h->capture)
 		return true;
 	if (!cuda_get(h->c, host->run.arena, h->c->arena, sizeof(RtFault)))
 		return false;
-	*fault = rt_fault(&host->run);
+	if (rt_fault(&host->run) && h->bad < 0) {
+		h->bad = shard;
+		memcpy(&h->fault, host->run.arena, sizeof h->fault);
+	}
+	*fault = rt_fault(&host->run) && !cuda_exchanges(h->c);
 	return true;
+}
+
+/* ---- other processes */
+
+bool
+cuda_exchanges(const Cuda *c)
+{
+	return c->h->ranks > 1 && !c->h->opt.no_exchange && c->h->sums.npart > 0;
+}
+
+static bool
+put_mark(Chain *h)
+{
+	return put_kernel(h, h->c->shards.mark, 1, (void *[]){&h->c->shards.marks_at}, "loop_mark");
+}
+
+static bool
+put_move(Chain *h, int n)
+{
+	CuStream s = h->c->stream;
+
+	return cuda_nccl_move(h->c, s, h->c->h->sums.msg, n) && (h->capture || cuda_nccl_wait(h->c, s));
+}
+
+static void *
+device_bytes(CuPtr at)
+{
+	return (void *)(uintptr_t)at;
+}
+
+/* What all say to all: messages of sums.msg behind the first n; their number. */
+static int
+say_votes(Cuda *c, int n)
+{
+	RtHost *h = c->h;
+
+	for (int r = 0; r < h->ranks; r++) {
+		if (r == h->rank)
+			continue;
+		h->sums.msg[n++] =
+		        (RtMsg){r, true, device_bytes(c->shards.votes + (CuPtr)(h->rank * VOTE_BYTES)), VOTE_BYTES};
+		h->sums.msg[n++] =
+		        (RtMsg){r, false, device_bytes(c->shards.votes + (CuPtr)(r * VOTE_BYTES)), VOTE_BYTES};
+	}
+	return n;
+}
+
+/* Where the exchange runs: the range in `at`, rank q's part of it. */
+typedef struct Reach {
+	int64_t from, to;
+} Reach;
+
+static Reach
+chunk_part(const RtHost *h, Reach all, bool whole, int q)
+{
+	int64_t w = ((all.to - all.from + h->ranks - 1) / h->ranks + 63) & ~(int64_t)63, from = all.from + q * w,
+	        to = from + w;
+
+	if (whole)
+		return all;
+	return (Reach){from < all.to ? from : all.to, to < all.to ? to : all.to};
+}
+
+/* Piece i of rank r over this rank's part, as if the range began there. */
+static CuPtr
+piece_at(const Cuda *c, int r, int i, Reach mine)
+{
+	const RtHost *h = c->h;
+	const RtSums *s = &h->sums;
+
+	if (r != h->rank)
+		return c->shards.in + (CuPtr)((s->rank[r].slot + i) * s->width) - (CuPtr)mine.from;
+	return i + 1 == s->rank[r].n ? c->arena + (CuPtr)s->begin : c->shards.room[i];
+}
+
+/* T(x) over this rank's part to *at: sums go to the left operand's place, the last one to the states. */
+static bool
+put_node(Chain *h, RtNode x, Reach mine, bool root, CuPtr *at)
+{
+	const RtSums *s = &h->c->h->sums;
+	CuPtr left, right;
+	int64_t k = 1;
+
+	for (int r = 0; r < h->c->h->ranks; r++)
+		for (int i = 0; i < s->rank[r].n; i++)
+			if (s->rank[r].node[i].a == x.a && s->rank[r].node[i].n == x.n) {
+				*at = piece_at(h->c, r, i, mine);
+				return true;
+			}
+	while (2 * k < x.n)
+		k *= 2;
+	if (!put_node(h, (RtNode){x.a, k}, mine, false, &left) ||
+	    !put_node(h, (RtNode){x.a + k, x.n - k}, mine, false, &right))
+		return false;
+	*at = root ? h->c->arena + (CuPtr)s->begin : left;
+	return put_sum(h, *at, left, right, mine.from, mine.to);
+}
+
+static bool
+put_chunk(Chain *h, Reach all, bool whole, bool votes)
+{
+	Cuda *c = h->c;
+	RtHost *host = c->h;
+	RtSums *s = &host->sums;
+	Reach mine = chunk_part(host, all, whole, host->rank);
+	CuPtr states = c->arena + (CuPtr)s->begin, at;
+	int n = votes ? say_votes(c, 0) : 0;
+
+	for (int r = 0; r < host->ranks; r++) {
+		Reach his = chunk_part(host, all, whole, r);
+
+		if (r == host->rank)
+			continue;
+		for (int i = 0; i < s->rank[host->rank].n; i++)
+			s->msg[n++] = (RtMsg){r, true, device_bytes(piece_at(c, host->rank, i, mine) + (CuPtr)his.from),
+			                      (size_t)(his.to - his.from)};
+		for (int i = 0; i < s->rank[r].n; i++)
+			s->msg[n++] = (RtMsg){r, false, device_bytes(piece_at(c, r, i, mine) + (CuPtr)mine.from),
+			                      (size_t)(mine.to - mine.from)};
+	}
+	if (!put_move(h, n) || (mine.to > mine.from && !put_node(h, (RtNode){0, s->shards}, mine, true, &at)))
+		return false;
+	n = 0;
+	for (int r = 0; r < host->ranks && !whole; r++) {
+		Reach his = chunk_part(host, all, whole, r);
+
+		if (r == host->rank)
+			continue;
+		s->msg[n++] = (RtMsg){r, true, device_bytes(states + (CuPtr)mine.from), (size_t)(mine.to - mine.from)};
+		s->msg[n++] = (RtMsg){r, false, device_bytes(states + (CuPtr)his.from), (size_t)(his.to - his.from)};
+	}
+	return !n || put_move(h, n);
+}
+
+/* --exchange library: a call for what stands together and is of one type. */
+static bool
+put_library(Chain *h, int64_t from, int64_t to)
+{
+	Cuda *c = h->c;
+	RtSums *s = &c->h->sums;
+
+	for (int64_t i = 0; i < s->npart;) {
+		const RtSpan *first = &s->part[i], *last = first;
+
+		for (i++; i < s->npart && s->part[i].dtype == first->dtype && s->part[i].at < to; i++)
+			last = &s->part[i];
+		if (first->at < from) {
+			i = first - s->part + 1;
+			continue;
+		}
+		if (first->at >= to)
+			break;
+		if (!cuda_nccl_sum(c, c->stream, c->arena + (CuPtr)(s->begin + first->at),
+		                   (last->at - first->at) / rt_dtype[first->dtype].bytes + last->n, first->dtype) ||
+		    (!h->capture && !cuda_nccl_wait(c, c->stream)))
+			return false;
+	}
+	return true;
+}
+
+/* A bucket is complete: this process's own node over it, then the others'. votes: with what all say. */
+static bool
+put_bucket(Chain *h, bool votes)
+{
+	Cuda *c = h->c;
+	CudaShards *s = &c->shards;
+	RtSums *sums = &c->h->sums;
+	const RtBucket *b = &sums->bucket[s->started++];
+	int64_t from = b->offset - sums->begin, to = from + b->bytes, step = sums->width * c->h->ranks;
+	CuPtr own = c->arena + (CuPtr)sums->begin;
+	bool whole = b->bytes <= SHARD_SMALL, good = true;
+
+	for (int i = 0; i < s->nadd && good; i++)
+		good = put_sum(h, sum_place(c, s->add[i].out, own), sum_place(c, s->add[i].left, own),
+		               sum_place(c, s->add[i].right, own), from, to);
+	if (rt_exchange_library(c->h))
+		return good && (!votes || put_move(h, say_votes(c, 0))) && put_library(h, from, to);
+	for (int64_t at = from; at < to && good; at += whole ? b->bytes : step)
+		good = put_chunk(h, (Reach){at, whole || at + step > to ? to : at + step}, whole, votes && at == from);
+	return good;
+}
+
+/* The last of this process's shards begins: what its end adds up. */
+static void
+bucket_begin(Chain *h)
+{
+	CudaShards *s = &h->c->shards;
+	RtSums *sums = &h->c->h->sums;
+
+	s->started = 0;
+	s->nadd = rt_merge_adds(sums, sums->hi - 1, s->add);
+	for (int i = sums->nnode - 2; i >= 0 && rt_exchange_library(h->c->h);
+	     i--) /* one sum a rank, whatever nodes it has */
+		s->add[s->nadd++] = (RtAdd){.out = RT_STATES, .left = i, .right = RT_STATES};
+}
+
+/* Of kernels that are launched the hosts tell each other, before the last bucket goes. False after rt_fail; *fault:
+ * somebody has met one, and run->arena has it. */
+static bool
+vote_now(Chain *h, bool *fault)
+{
+	typedef struct Vote {
+		int64_t step, shard, signal;
+		RtFault fault;
+	} Vote;
+	RtHost *host = h->c->h;
+	Vote mine = {.step = host->run.step,
+	             .shard = h->bad,
+	             .signal = __atomic_load_n(&host->signal, __ATOMIC_SEQ_CST),
+	             .fault = h->fault};
+	size_t *at = rt_alloc(sizeof *at * (size_t)(host->ranks + 1));
+	uint8_t *all = NULL;
+	bool good = true;
+
+	host->comm->gather(host, &mine, sizeof mine, &all, at);
+	for (int r = 0; r < host->ranks && good; r++) {
+		Vote v;
+
+		memcpy(&v, all + at[r], sizeof v);
+		if (v.step != mine.step)
+			good = rt_fail(&host->error, "rank %d is in step %lld, rank %d in step %lld", r,
+			               (long long)v.step, host->rank, (long long)mine.step);
+		if (v.signal > host->stop)
+			host->stop = (int)v.signal;
+		if (v.shard < 0 || *fault)
+			continue;
+		*fault = host->agreed = true; /* ranks have their shards in order */
+		memcpy(host->run.arena, &v.fault, sizeof v.fault);
+		host->run.first = v.shard * host->run.batch;
+	}
+	if (host->stop)
+		__atomic_store_n(&host->run.stop_at, 0, __ATOMIC_SEQ_CST);
+	host->sums.joined = host->run.step;
+	free(all);
+	free(at);
+	return good;
+}
+
+/* Behind the last shard: the buckets that are left, the last with what all say. */
+static bool
+put_rest(Chain *h)
+{
+	Cuda *c = h->c;
+	CudaShards *s = &c->shards;
+	RtHost *host = c->h;
+	CuPtr mail = s->marks_at + 8, own = s->votes + (CuPtr)(host->rank * VOTE_BYTES);
+	long long words = FAULT_WORDS, ranks = host->ranks;
+	bool fault = false, good = true;
+
+	if (h->capture)
+		good = put_kernel(h, s->vote, 1, (void *[]){&c->arena, &own, &mail, &words}, "loop_vote");
+	else if (!vote_now(h, &fault) || fault)
+		return fault;
+	good = good && put_mark(h);
+	while (good && s->started < host->sums.nbucket)
+		good = put_bucket(h, h->capture && s->started + 1 == host->sums.nbucket);
+	good = good && put_mark(h);
+	return good &&
+	       (!h->capture ||
+	        put_kernel(h, s->heed, 1, (void *[]){&c->arena, &s->votes, &ranks, &words, &s->agreed}, "loop_heed"));
+}
+
+/* What the shards of each process brought to joins, to all. */
+static bool
+put_brought(Chain *h)
+{
+	Cuda *c = h->c;
+	RtHost *host = c->h;
+	RtSums *s = &host->sums;
+	int n = 0;
+
+	if (!cuda_exchanges(c))
+		return true;
+	for (int r = 0; r < host->ranks; r++) {
+		if (r == host->rank)
+			continue;
+		s->msg[n++] = (RtMsg){r, true, device_bytes(value_of(c, s->lo)),
+		                      (size_t)((s->hi - s->lo) * host->joins.room)};
+		s->msg[n++] = (RtMsg){r, false, device_bytes(value_of(c, s->rank[r].lo)),
+		                      (size_t)((s->rank[r].hi - s->rank[r].lo) * host->joins.room)};
+	}
+	return put_mark(h) && put_move(h, n) && put_mark(h);
 }
 
 /* ---- one after the other */
@@ -124,7 +429,7 @@ early_add(Chain *h)
 	const RtGraph *g = shards_graph(c);
 	bool good = true;
 
-	for (int64_t k = 0; k < c->h->sums.shards && good; k++) {
+	for (int64_t k = c->h->sums.lo; k < c->h->sums.hi && good; k++) {
 		h->micro = k;
 		h->batch = true;
 		good = cuda_chain_begin(h, RT_G_TRAIN);
@@ -134,7 +439,7 @@ early_add(Chain *h)
 			else if (g->row[r].early && !g->row[r].check)
 				good = cuda_chain_row(h, g, r);
 	}
-	return good && put_tree(h, 0, g->njoin);
+	return good && put_brought(h) && put_tree(h, 0, g->njoin);
 }
 
 static bool
@@ -145,17 +450,21 @@ turns_add(Chain *h)
 	CuPtr states = c->arena + (CuPtr)c->h->sums.begin;
 	bool good = !g->njoin || early_add(h), fault = false;
 
-	for (int64_t k = 0; k < c->h->sums.shards && good && !fault; k++) {
+	for (int64_t k = c->h->sums.lo; k < c->h->sums.hi && good && !fault; k++) {
+		bool last = k + 1 == c->h->sums.hi && cuda_exchanges(c);
+
 		h->micro = k;
 		h->batch = true;
+		if (last)
+			bucket_begin(h);
 		good = cuda_chain_begin(h, RT_G_TRAIN);
 		for (int r = 0; r < g->nrow && good; r++)
 			good = g->row[r].join >= 0
 			               ? put_values(h, true, c->shards.root, g->row[r].join, g->row[r].join + 1)
 			               : cuda_chain_row(h, g, r);
-		good = good && shard_fault(h, &fault) && (fault || put_merge(h, k, states));
+		good = good && shard_fault(h, k, &fault) && (fault || last || put_merge(h, k, states));
 	}
-	return good;
+	return good && (fault || !cuda_exchanges(c) || put_rest(h));
 }
 
 /* ---- in step */
@@ -219,25 +528,25 @@ step_add(Chain *h)
 	Cuda *c = h->c;
 	CudaShards *s = &c->shards;
 	const RtGraph *g = shards_graph(c);
-	int64_t shards = c->h->sums.shards;
+	int64_t lo = c->h->sums.lo, hi = c->h->sums.hi;
 	CuPtr arena = c->arena;
 	bool good = true, fault = false;
 
-	for (int64_t k = 1; k < shards && good; k++)
-		good = copy_states(h, k);
+	for (int64_t k = lo + 1; k < hi && good; k++)
+		good = copy_states(h, k - lo);
 	for (int a = 0; good && a <= g->njoin; a = a < g->njoin ? rt_joins_unit(g, a) : g->njoin + 1) {
 		int end = a < g->njoin ? rt_joins_unit(g, a) : a;
 
-		for (int64_t k = 0; k < shards && good && !fault; k++) {
-			c->arena = arena + (CuPtr)k * s->stride;
-			good = part_add(h, k, a) && shard_fault(h, &fault) &&
+		for (int64_t k = lo; k < hi && good && !fault; k++) {
+			c->arena = arena + (CuPtr)(k - lo) * s->stride;
+			good = part_add(h, k, a) && shard_fault(h, k, &fault) &&
 			       (fault || end == a || put_values(h, false, value_of(c, k), a, end));
 		}
 		if (end > a && good && !fault) {
 			c->arena = arena;
-			good = put_tree(h, a, end);
-			for (int64_t k = 0; k < shards && good; k++) {
-				c->arena = arena + (CuPtr)k * s->stride;
+			good = put_brought(h) && put_tree(h, a, end);
+			for (int64_t k = lo; k < hi && good; k++) {
+				c->arena = arena + (CuPtr)(k - lo) * s->stride;
 				good = put_values(h, true, s->root, a, end);
 			}
 		}
@@ -245,14 +554,19 @@ step_add(Chain *h)
 		if (fault)
 			return good;
 	}
-	for (int64_t k = 0; k < shards && good; k++) {
-		CuPtr own = arena + (CuPtr)k * s->stride;
-		long long words = (long long)(sizeof(RtFault) / 8), micro = k;
+	for (int64_t k = lo; k < hi && good; k++) {
+		CuPtr own = arena + (CuPtr)(k - lo) * s->stride, begin = (CuPtr)c->h->sums.begin;
+		long long words = FAULT_WORDS, micro = k;
+		bool last = k + 1 == hi && cuda_exchanges(c);
 
-		good = k == 0 || put_kernel(h, s->fault, 1, (void *[]){&arena, &own, &words, &micro}, "loop_fault");
-		good = good && put_merge(h, k, own + (CuPtr)c->h->sums.begin);
+		good = k == lo || put_kernel(h, s->fault, 1, (void *[]){&arena, &own, &words, &micro}, "loop_fault");
+		if (good && last)
+			bucket_begin(h);
+		if (good && last && own != arena)
+			good = put_sum(h, arena + begin, 0, own + begin, 0, c->h->sums.bytes);
+		good = good && (last || put_merge(h, k, own + begin));
 	}
-	return good;
+	return good && (!cuda_exchanges(c) || put_rest(h));
 }
 
 bool
@@ -265,7 +579,7 @@ int64_t
 cuda_shards(RtHost *h, RtTimeFn *time, void *cx)
 {
 	Cuda *c = h->device;
-	Chain chain = {.c = c, .time = time, .cx = cx};
+	Chain chain = {.c = c, .time = time, .cx = cx, .bad = -1};
 
 	c->top = (LoopHead){0};
 	if (!cuda_here(c) || !cuda_put(c, c->base, &c->top, sizeof c->top) || !cuda_shards_add(&chain))
@@ -278,9 +592,14 @@ bool
 cuda_shards_merge(RtHost *h)
 {
 	Cuda *c = h->device;
-	Chain chain = {.c = c};
+	Chain chain = {.c = c, .bad = -1};
 
-	return cuda_here(c) && put_merge(&chain, h->run.micro, c->arena + (CuPtr)h->sums.begin);
+	if (!cuda_here(c))
+		return false;
+	if (!cuda_exchanges(c) || h->run.micro + 1 < h->sums.hi)
+		return put_merge(&chain, h->run.micro, c->arena + (CuPtr)h->sums.begin);
+	bucket_begin(&chain);
+	return put_rest(&chain);
 }
 
 /* ---- memory */
@@ -290,7 +609,7 @@ cuda_shards_room(Cuda *c)
 {
 	bool trains = c->h->sums.npart > 0;
 
-	c->shards.copies = trains && rt_joins_in_step(c->h) ? (int)c->h->sums.shards : 1;
+	c->shards.copies = trains && rt_joins_in_step(c->h) ? (int)(c->h->sums.hi - c->h->sums.lo) : 1;
 }
 
 static int
@@ -352,27 +671,57 @@ joins_open(Cuda *c)
 	return good;
 }
 
+/* Room for what arrives, NCCL, and a first exchange, with which connections are made: none is in a capture. */
+static bool
+others_open(Cuda *c)
+{
+	CudaShards *s = &c->shards;
+	RtHost *h = c->h;
+	Chain chain = {.c = c, .bad = -1};
+	int64_t votes = (int64_t)h->ranks * VOTE_BYTES;
+	uint8_t *nothing = rt_alloc((size_t)votes);
+	bool good = cuda_alloc(c, &s->in, h->sums.arrives, "the sums of other processes") &&
+	            cuda_alloc(c, &s->votes, votes, "the votes of processes") &&
+	            cuda_alloc(c, &s->agreed, 8, "a wish to stop") && cuda_put(c, s->votes, nothing, votes) &&
+	            cuda_put(c, s->agreed, nothing, 8) &&
+	            CUDA(c, cuMemHostAlloc, (void **)&s->marks, 64, CU_PORTABLE | CU_MAPPED) &&
+	            CUDA(c, cuMemHostGetDevicePointer, &s->marks_at, s->marks, 0);
+
+	free(nothing);
+	if (!good || !cuda_nccl_open(c))
+		return false;
+	memset(s->marks, 0, 64);
+	h->mark = s->marks;
+	c->h->device_bytes += (size_t)(h->sums.arrives + votes + 8);
+	return put_move(&chain, say_votes(c, 0));
+}
+
 bool
 cuda_shards_open(Cuda *c)
 {
 	CudaShards *s = &c->shards;
 	const struct { CuFunction *to; const char *name;
 	} kernel[] = {{&s->sum, "loop_sum"},   {&s->copy, "loop_copy"}, {&s->fault, "loop_fault"},
-	              {&s->take, "loop_take"}, {&s->tree, "loop_tree"}, {&s->give, "loop_give"}};
+	              {&s->take, "loop_take"}, {&s->tree, "loop_tree"}, {&s->give, "loop_give"},
+	              {&s->vote, "loop_vote"}, {&s->heed, "loop_heed"}, {&s->mark, "loop_mark"}};
 
 	if (c->h->sums.npart == 0)
 		return true;
 	for (int i = 0; i < RT_COUNT(kernel); i++)
 		if (!CUDA(c, cuModuleGetFunction, kernel[i].to, c->module[0], kernel[i].name))
 			return rt_context(&c->h->error, "kernel %s", kernel[i].name);
-	return parts_open(c) && (!shards_graph(c)->njoin || joins_open(c));
+	return parts_open(c) && (!shards_graph(c)->njoin || joins_open(c)) && (!cuda_exchanges(c) || others_open(c));
 }
 
 void
 cuda_shards_close(Cuda *c)
 {
 	CudaShards *s = &c->shards;
-	CuPtr at[] = {s->part, s->join, s->value, s->root};
+	CuPtr at[] = {s->part, s->join, s->value, s->root, s->in, s->votes, s->agreed};
+
+	cuda_nccl_close(c);
+	if (s->marks)
+		c->cu.cuMemFreeHost(s->marks);
 
 	for (int i = 0; i < RT_COUNT(at); i++)
 		if (at[i])

@@ -250,6 +250,26 @@ faults() {
 	fails "$library: a loss that is no number" 1 "error: the loss of step 1 is nan: the batch's data are finite; what made it is not looked for where processes share a batch: one process .* says it; nothing was saved" $run 3 "$dir/slow" train --no-save --no-eval --quiet --rate 1e38
 	fails "$library: a number out of range" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet
 }
+# torchrun's variables: processes meet over sockets, without an MPI library
+sockets() {
+	library=torchrun run="tests/distribute/ranks torchrun"
+	for p in 2 3 8; do ranks torchrun $p b attention.mpi --threads 1 && same "torchrun, $p ranks" attention.a b; done
+	ranks torchrun 4 b norm.mpi --sink 3 && same "torchrun, 4 ranks --sink 3" norm.a b
+	ranks torchrun 3 b stats.mpi && same "torchrun, 3 ranks, statistics of the batch" stats.a b
+	ranks torchrun 5 b wide && same "torchrun, buckets, 5 ranks" wide.a b
+	ranks torchrun 3 half wide.so --stop 5 --every 2 && ranks torchrun 2 b wide.so --resume "$dir/half.st" && same "torchrun, --shard-optimizer: stopped with 3 ranks, resumed with 2" wide.a b
+	fails "torchrun: more ranks than shards" 2 '5 processes are more than the model.s 4 shards' $run 5 "$dir/slow" train --no-save
+	fails "torchrun: a program for one" 2 'torchrun started 2 processes, but this program is for one' $run 2 "$dir/attention" train --no-save
+	fails "torchrun: other options" 1 'the ranks do not agree: --seed is 0 on rank 0 .*, 1 on rank 1' $run 2 sh -c 'exec "$0" train --no-save --seed $RANK' "$dir/slow"
+	fails "torchrun: --exchange library" 1 'exchange library: sockets add nothing up' $run 2 "$dir/wide" train --no-save --exchange library
+	fails "torchrun: a number out of range" 1 'id 256 is out of range 0..255 (example 2 of step 3, ' $run 3 "$dir/range" train --no-save --quiet
+	fails "torchrun: what one rank alone knows" 1 'error: rank 1 (.*): .*nix: No such file' $run 3 sh -c '[ $RANK = 1 ] && d=nix || d=$1; exec "$0" train --no-save --quiet --data "$d"' "$dir/npy" "${dir%/*}/npy.0"
+	fails "torchrun: a master that is no host" 1 'MASTER_ADDR nowhere.invalid, MASTER_PORT 29500: ' env RANK=1 WORLD_SIZE=2 MASTER_ADDR=nowhere.invalid MASTER_PORT=29500 "$dir/slow" train --no-save
+	interrupted "a rank killed" torchrun KILL rank - 5 'rank [0-2] (.*) has ended; last in step'
+	interrupted "a rank stopped" torchrun STOP rank - 7 'silent for 2 s; last in step' --patience 2
+	interrupted "asked to stop" torchrun USR1 launcher 130 5 'stopped after step [0-9]* of .*, saved in '
+	killed torchrun $([ -n "${LONG:-}" ] && echo 50 || echo 3)
+}
 signals() {
 	library=$1
 	interrupted "a rank killed" $library KILL rank - 5 ''
@@ -340,6 +360,8 @@ for library in openmpi mpich; do
 	fi
 done
 
+part sockets torchrun
+
 # ---- one process, meanwhile
 for m in attention norm stats ignored; do
 	for sink in off 1 3; do train $m.b $m --sink $sink --threads 2 && same "$m --sink $sink" $m.a $m.b; done
@@ -400,8 +422,8 @@ wrong() { # wrong TEXT ARGS...: usage
 }
 wrong '--continue and --resume exclude each other' --continue --resume "$dir/go.st"
 wrong '--exchange is of programs for several processes' --exchange library
-"$mantou" build tests/distribute/wide.net --target cuda --arch sm_80 --distribute nccl -o "$dir/no" >"$dir/out" 2>&1
-if [ $? -eq 2 ] && grep -q -e "--distribute nccl is not there yet" "$dir/out"; then good; else bad "nccl: $(cat "$dir/out")"; fi
+"$mantou" build tests/distribute/wide.net --target cuda --arch sm_80 --distribute mpi -o "$dir/no" >"$dir/out" 2>&1
+if [ $? -eq 2 ] && grep -q -e "--distribute mpi is of target cpu, not cuda" "$dir/out"; then good; else bad "mpi of cuda: $(cat "$dir/out")"; fi
 wrong '--exchange wants tree or library, not .ring' --exchange ring
 wrong '--continue and --no-save exclude each other' --continue --no-save
 echo nothing >"$dir/x.st"

@@ -6,7 +6,8 @@
  * on some batch, so that what runs in vain reads sound inputs. loop_loss, behind the kernel of the loss, ends the loop
  * while no parameter has changed where it is not finite. loop_emit ends a step: a record for the host, then whether to
  * go on. Shards of a batch (runtime/cuda/shards.c): loop_sum adds their gradients, loop_take, loop_tree and loop_give
- * join what they exchange within a step, loop_copy and loop_fault are of those that have an arena each.
+ * join what they exchange within a step, loop_copy and loop_fault are of those that have an arena each; of several processes loop_vote and loop_heed say and hear what all must know, loop_mark
+ * tells the host where the device stands.
  * Becomes cuda_loop (embed.py). */
 
 #define LOOP_COPY(T) ((T *)to)[at] = ((const T *)from)[at]
@@ -85,14 +86,15 @@ static __device__ unsigned short loop_bf16_bits(float x)
 	return x != x ? (unsigned short)(u >> 16 | 0x40) : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* out = left + right, or right where there is no left: the states of kind grad, a block to a part. In 16 bits the sum in f32 is rounded as once. */
-extern "C" __global__ void loop_sum(const LoopPart *part, long long parts, char *out, const char *left, const char *right)
+/* out = left + right, or right where there is no left: bytes [low, high) of the states of kind grad, a block to a part. In 16 bits the sum in f32 is rounded as once. */
+extern "C" __global__ void loop_sum(const LoopPart *part, long long parts, char *out, const char *left, const char *right, long long low, long long high)
 {
 	for (long long p = blockIdx.x; p < parts; p += gridDim.x) {
-		const long long at = part[p].at, n = part[p].n, type = part[p].type;
+		const long long at = part[p].at, type = part[p].type, size = type == 1 ? 8 : type == 0 ? 4 : 2;
+		const long long first = low > at ? (low - at) / size : 0, n = high < at + part[p].n * size ? (high - at) / size : part[p].n;
 		const char *l = left ? left + at : 0, *r = right + at;
 		char *o = out + at;
-		for (long long i = threadIdx.x; i < n; i += blockDim.x)
+		for (long long i = first + threadIdx.x; i < n; i += blockDim.x)
 			if (type == 1) { double x = ((const double *)r)[i]; ((double *)o)[i] = l ? ((const double *)l)[i] + x : x; }
 			else if (type == 0) { float x = ((const float *)r)[i]; ((float *)o)[i] = l ? ((const float *)l)[i] + x : x; }
 			else {
@@ -115,6 +117,37 @@ extern "C" __global__ void loop_fault(char *arena, const char *own, long long wo
 	if (*(const long long *)arena || !*(const long long *)own) return;
 	for (long long i = words; i-- > 0;) ((long long *)arena)[i] = ((const long long *)own)[i];
 	((LoopState *)(arena - 256))->micro = micro;
+}
+
+/* What this process says to all behind its last shard: the shard of its first fault or -1, what the host has as mail, the fault. */
+extern "C" __global__ void loop_vote(const char *arena, long long *vote, const long long *mail, long long words)
+{
+	vote[0] = *(const long long *)arena ? ((const LoopState *)(arena - 256))->micro : -1;
+	vote[1] = *(volatile const long long *)mail;
+	for (long long i = 0; i < words; i++) vote[2 + i] = ((const long long *)arena)[i];
+}
+
+/* What all have said: the first fault, as processes have their shards in order, is everybody's; a wish to stop becomes mail. */
+extern "C" __global__ void loop_heed(char *arena, const long long *vote, long long ranks, long long words, long long *mail)
+{
+	LoopState *s = (LoopState *)(arena - 256);
+	if (s->status) return;
+	for (long long r = 0; r < ranks; r++, vote += 2 + words)
+		if (vote[1] > *mail) *mail = vote[1];
+	vote -= ranks * (2 + words);
+	for (long long r = 0; r < ranks; r++, vote += 2 + words) {
+		if (vote[0] < 0) continue;
+		for (long long i = words; i-- > 0;) ((long long *)arena)[i] = vote[2 + i];
+		s->micro = vote[0];
+		return;
+	}
+}
+
+/* odd: between two of these the device waits for other processes */
+extern "C" __global__ void loop_mark(long long *mark)
+{
+	*(volatile long long *)mark = *mark + 1;
+	__threadfence_system();
 }
 
 static __device__ double loop_read(long long type, const char *at, long long i)
