@@ -93,6 +93,7 @@ cache_key(const Job *j)
 	h = hash_bytes(h, b.at, b.n);
 	buf_free(&b);
 	h = hash_text(h, j->target->name);
+	h = hash_text(h, o->distribute);
 	for (int k = 0; k < j->narch; k++)
 		h = hash_text(h, j->arch[k]);
 	for (int k = 0; k < o->disable.n; k++)

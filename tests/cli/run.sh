@@ -448,6 +448,8 @@ t "run again" 0 'epoch 1/1' "$mantou" run "$net" -- train --no-save
 ok "the second run builds nothing" test "$(find "$dir/cache/mantou" -type f | wc -l)" = "$n"
 t "run with another constant" 0 'epoch 1/1' "$mantou" run -D width=9 "$net" -- train --no-save
 ok "another constant, another program" test "$(find "$dir/cache/mantou" -type f | wc -l)" = $((n + 1))
+t "run for several processes" 0 'epoch 1/1' "$mantou" run --distribute mpi "$net" -- train --no-save
+ok "for several processes another program" test "$(find "$dir/cache/mantou" -type f | wc -l)" = $((n + 2))
 t "exit status of the program" 2 '' "$mantou" run "$net" -- trian
 program=$(find "$dir/cache/mantou" -type f -name tiny -print | head -n 1)
 for damage in 'truncate -s 100000' 'truncate -s 0' 'truncate -s +1' 'dd bs=1 seek=5000 count=4 conv=notrunc if=/dev/zero of='; do
