@@ -297,9 +297,8 @@ cmd_scale(Arena *a, const Options *given)
 	int status = job_open(&j, a, &o, "scale", o.operand[0]);
 
 	if (status == EXIT_GOOD && !target_does(j.target, TARGET_scales))
-		return failure("'%s': how fast several processes of target %s are is not predicted, but of --target "
-		               "cpu",
-		               j.file, j.target->name);
+		return failure("'%s': scale predicts processes of --target cpu alone, none of target %s", j.file,
+		               j.target->name);
 	if (status == EXIT_GOOD)
 		status = job_load(&j);
 	if (status == EXIT_GOOD)

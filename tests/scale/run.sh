@@ -82,8 +82,8 @@ says 1 "$dir/cluster: no line says 'node MACHINES of PROCESSES'" --cluster "$dir
 says 1 "$dir/none: No such file" --cluster "$dir/none"
 says 2 "--processes: 3 are more than the 2 shards of" --shards 2 --processes 3
 says 2 "--processes: 'x' is no number of processes" --processes 1,x
-says 1 "programs of target ref are one process" --target ref
-says 1 "programs of target cuda are one process" --target cuda --arch sm_90a
+says 1 "scale predicts processes of --target cpu alone, none of target ref" --target ref
+says 1 "scale predicts processes of --target cpu alone, none of target cuda" --target cuda --arch sm_90a
 cluster "node 2 of 2" "rate 1000 batch 8"
 says 2 "--processes: 5 are more than the cluster's 4 (2 nodes of 2)" --cluster "$dir/cluster" --processes 5
 says 2 "--batch and --shards do not go with the cluster's" --cluster "$dir/cluster" --shards 2
