@@ -163,8 +163,8 @@ def killed():
 
 @test
 def a_process_stands_still():
-    status, out, err, took = interrupted(program("small"), signal.SIGSTOP, "--steps", "4000", "--patience", "2")
-    assert status != 0 and re.search(r"rank 2 \(.*\) silent for 2 s; last in step", err) and took < 40, (status, err, took)
+    status, out, err, took = interrupted(program("small"), signal.SIGSTOP, "--steps", "4000", "--patience", "4")
+    assert status != 0 and re.search(r"rank 2 \(.*\) silent for 4 s; last in step", err) and took < 40, (status, err, took)
 
 
 @test
